@@ -1,0 +1,34 @@
+# What a developer runs. Everything is pinned: Go's modules in go.mod, the
+# tools in tools/go.mod, Ray in test/setup.sh.
+
+GO       ?= go
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+TOOL      = $(GO) tool -modfile=tools/go.mod
+# The manual's generator in urfave/cli takes more of a start than all the rest.
+TAGS      = urfave_cli_no_docs
+
+.PHONY: build release test unit e2e lint bench testbed clean
+
+build: ## build bin/bringupd
+	$(GO) build -tags $(TAGS) -o bin/bringupd ./cmd/bringupd
+
+release: ## build bin/bringupd static, small, and stamped with its version
+	CGO_ENABLED=0 $(GO) build -tags $(TAGS) -trimpath -ldflags "-s -w -X main.stamped=$(VERSION)" -o bin/bringupd ./cmd/bringupd
+
+test: ## install what the tests need, and run everything
+	sh test/run.sh
+
+unit: ## the tests beside the code
+	$(GO) test -race ./cmd/... ./pkg/...
+
+lint: ## what CI holds the code to
+	sh test/lint.sh
+
+bench: ## the benchmarks; whole bring-ups are paired with srun true
+	sh test/bench.sh
+
+testbed: ## leave a Slurm of four nodes up to play with, until Ctrl-C
+	$(GO) run ./test/cmd/testbed -nodes 4 -share sshfs-stale
+
+clean:
+	rm -rf bin
