@@ -1,0 +1,149 @@
+package roles
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func addrs(s string) []netip.Addr {
+	var all []netip.Addr
+	for _, text := range strings.Fields(s) {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
+var (
+	lo      = netInterface{name: "lo", up: true, loopback: true, addrs: addrs("127.0.0.1 ::1")}
+	eth0    = netInterface{name: "eth0", up: true, addrs: addrs("fe80::1 fd00::7 10.0.0.7")}
+	ib0     = netInterface{name: "ib0", up: true, addrs: addrs("fe80::2 2001:db8:1::7")}
+	bridge  = netInterface{name: "docker0", up: true, addrs: addrs("172.17.0.1")}
+	down    = netInterface{name: "eth1", addrs: addrs("10.1.0.7")}
+	bare    = netInterface{name: "eth2", up: true}
+	linkLoc = netInterface{name: "hsn0", up: true, addrs: addrs("fe80::3 169.254.3.4")}
+)
+
+func TestNamedAddress(t *testing.T) {
+	found := []netInterface{lo, eth0, ib0, bridge, down, bare, linkLoc}
+	for _, tc := range []struct {
+		name, ifname string
+		loopback     bool
+		want         string
+		says         string
+	}{
+		{name: "IPv4 first", ifname: "eth0", want: "10.0.0.7"},
+		{name: "IPv6 alone", ifname: "ib0", want: "2001:db8:1::7"},
+		{name: "link-local IPv4 for want of better", ifname: "hsn0", want: "169.254.3.4"},
+		{name: "loopback with peers", ifname: "lo", says: "loopback interface"},
+		{name: "loopback alone", ifname: "lo", loopback: true, want: "127.0.0.1"},
+		{name: "down", ifname: "eth1", says: "it is down"},
+		{name: "no address", ifname: "eth2", says: "no address that another node"},
+		{name: "unknown", ifname: "eth9", says: "docker0 (172.17.0.1), eth1 (down 10.1.0.7), eth2 (no address)"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := namedAddress(found, tc.ifname, tc.loopback)
+			checkAddress(t, got, err, tc.want, tc.says)
+		})
+	}
+}
+
+func TestRoutedAddress(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		found    []netInterface
+		sources  string
+		loopback bool
+		want     string
+		says     string
+	}{
+		{name: "the first route", found: []netInterface{lo, eth0, bridge}, sources: "10.0.0.7 172.17.0.1", want: "10.0.0.7"},
+		{name: "launched from this very host", found: []netInterface{lo, eth0, bridge}, sources: "127.0.0.1 10.0.0.7", want: "10.0.0.7"},
+		{name: "IPv6 route", found: []netInterface{lo, ib0}, sources: "::1 2001:db8:1::7", want: "2001:db8:1::7"},
+		{name: "link-local source", found: []netInterface{lo, eth0}, sources: "fe80::1", want: "10.0.0.7"},
+		{name: "no route, one address", found: []netInterface{lo, eth0, down, bare}, want: "10.0.0.7"},
+		{name: "no route, two addresses", found: []netInterface{lo, eth0, bridge}, says: "no route tells which"},
+		{name: "no network", found: []netInterface{lo, down}, sources: "127.0.0.1", says: "no interface has one"},
+		{name: "no network, alone", found: []netInterface{lo, down}, sources: "127.0.0.1", loopback: true, want: "127.0.0.1"},
+		{name: "network, alone", found: []netInterface{lo, eth0}, sources: "10.0.0.7", loopback: true, want: "10.0.0.7"},
+		{name: "nothing", says: "no interface at all"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := routedAddress(tc.found, addrs(tc.sources), tc.loopback)
+			checkAddress(t, got, err, tc.want, tc.says)
+		})
+	}
+}
+
+func checkAddress(t *testing.T, got netip.Addr, err error, want, says string) {
+	t.Helper()
+	switch {
+	case want == "" && (err == nil || !strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), "cannot ")):
+		t.Errorf("got %v, %v; want an error with %q", got, err, says)
+	case want != "" && (err != nil || got.String() != want):
+		t.Errorf("got %v, %v; want %s", got, err, want)
+	}
+}
+
+func TestLoopbackAddress(t *testing.T) {
+	six := netInterface{name: "lo", up: true, loopback: true, addrs: addrs("::1")}
+	anycast := netInterface{name: "lo", up: true, loopback: true, addrs: addrs("10.9.9.9 127.0.0.1")}
+	for _, tc := range []struct {
+		name  string
+		found []netInterface
+		want  string
+	}{
+		{"IPv4 first", []netInterface{eth0, lo}, "127.0.0.1"},
+		{"IPv6 alone", []netInterface{six, eth0}, "::1"},
+		{"another address on it", []netInterface{anycast}, "127.0.0.1"},
+		{"none", []netInterface{eth0}, "invalid IP"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got, ok := loopbackAddress(tc.found); got.String() != tc.want || ok != got.IsValid() {
+				t.Errorf("got %v, %v; want %s", got, ok, tc.want)
+			}
+		})
+	}
+}
+
+func TestLocalAddressHere(t *testing.T) {
+	local, err := LocalAddress(t.Context(), Identity{Launcher: Local, Size: 4}, "")
+	if err != nil || !local.IsLoopback() {
+		t.Errorf("a local run has address %v, %v", local, err)
+	}
+	// Whether this machine has a network is its own affair; a loopback address is never the answer.
+	peers, err := LocalAddress(t.Context(), Identity{Launcher: Slurm, Size: 4, LaunchAddress: "127.0.0.1"}, "")
+	if err == nil && !peers.IsGlobalUnicast() {
+		t.Errorf("a run of four nodes has address %v", peers)
+	}
+	if err == nil {
+		// Towards an address of its own a host sends from that address.
+		again, err := LocalAddress(t.Context(), Identity{Launcher: Slurm, Size: 4, LaunchAddress: peers.String()}, "")
+		if err != nil || again != peers {
+			t.Errorf("towards %v the address is %v, %v", peers, again, err)
+		}
+	}
+	if got, err := LocalAddress(t.Context(), Identity{Size: 2}, "no-such-interface"); err == nil {
+		t.Errorf("an interface that is not there has address %v", got)
+	}
+}
+
+func TestSourceTowards(t *testing.T) {
+	for _, destination := range []string{"127.0.0.1", "::1"} {
+		source, err := sourceTowards(t.Context(), destination)
+		if err != nil || source.String() != destination {
+			t.Errorf("towards %s the source is %v, %v", destination, source, err)
+		}
+	}
+}
+
+func TestLocalAddressCancelled(t *testing.T) {
+	cause := errors.New("told to stop")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	if got, err := LocalAddress(ctx, Identity{Launcher: Slurm, Size: 2}, ""); !errors.Is(err, cause) {
+		t.Errorf("got %v, %v; want the cause of the end", got, err)
+	}
+}

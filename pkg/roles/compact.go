@@ -1,0 +1,86 @@
+package roles
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// numberedName is a host name taken apart at the last number of its first label: "gpu-a07.site" is "gpu-a", 7,
+// ".site".
+type numberedName struct {
+	prefix, suffix string
+	digits         string // empty where the name has no number
+	number         uint64
+}
+
+// CompactNodeList returns hosts, in any order and with repeats, as a node list that ExpandNodeList reads:
+// sorted, each host once, numbers that follow each other as a range.
+func CompactNodeList(hosts []string) string {
+	names := make([]numberedName, 0, len(hosts))
+	for _, host := range hosts {
+		if host != "" {
+			names = append(names, splitName(host))
+		}
+	}
+	slices.SortFunc(names, func(a, b numberedName) int {
+		return cmp.Or(cmp.Compare(a.prefix, b.prefix), cmp.Compare(a.suffix, b.suffix),
+			cmp.Compare(a.number, b.number), cmp.Compare(len(a.digits), len(b.digits)))
+	})
+	names = slices.Compact(names)
+	var parts []string
+	for start := 0; start < len(names); {
+		end := start + 1
+		for end < len(names) && names[end].prefix == names[start].prefix && names[end].suffix == names[start].suffix && names[start].digits != "" {
+			end++
+		}
+		parts = append(parts, joinNames(names[start:end]))
+		start = end
+	}
+	return strings.Join(parts, ",")
+}
+
+func splitName(host string) numberedName {
+	label, _, _ := strings.Cut(host, ".")
+	end := len(label)
+	for end > 0 && !isDigit(label[end-1]) {
+		end--
+	}
+	start := end
+	for start > 0 && isDigit(label[start-1]) && end-start < maxNodeDigits {
+		start--
+	}
+	number, err := strconv.ParseUint(host[start:end], 10, 64)
+	if err != nil {
+		return numberedName{prefix: host}
+	}
+	return numberedName{prefix: host[:start], suffix: host[end:], digits: host[start:end], number: number}
+}
+
+// joinNames writes names that differ in nothing but their number.
+func joinNames(names []numberedName) string {
+	first := names[0]
+	if len(names) == 1 {
+		return first.prefix + first.digits + first.suffix
+	}
+	var ranges []string
+	for start := 0; start < len(names); {
+		end := start + 1
+		for end < len(names) && names[end].number == names[end-1].number+1 &&
+			names[end].digits == padded(names[end].number, len(names[start].digits)) {
+			end++
+		}
+		text := names[start].digits
+		if end-start > 1 {
+			text += "-" + names[end-1].digits
+		}
+		ranges = append(ranges, text)
+		start = end
+	}
+	return first.prefix + "[" + strings.Join(ranges, ",") + "]" + first.suffix
+}
+
+func isDigit(c byte) bool {
+	return c >= '0' && c <= '9'
+}

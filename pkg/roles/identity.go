@@ -1,0 +1,185 @@
+// Package roles tells a daemon who it is: its rank, its node, its peers and its role, and whether the launch
+// that started it is a mistake. It knows nothing of files or processes, and reads no environment of its own.
+package roles
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// RunVariable is the environment variable that tells the children of a daemon the RunName of their run. A
+// daemon that finds its own run name there has been started inside itself.
+const RunVariable = "BRINGUPD_RUN"
+
+// Launcher is what started the daemons of one run.
+type Launcher string
+
+// The launchers that Identify knows.
+const (
+	Slurm Launcher = "slurm" // one task a node of one job step
+	Ranks Launcher = "ranks" // RANK and WORLD_SIZE, or the flags of the same meaning
+	Local Launcher = "local" // all ranks on this machine, started by "bringupd local"
+)
+
+// Environment looks a variable up, as os.LookupEnv does. A variable that is empty counts as one not set.
+type Environment func(name string) (value string, set bool)
+
+func (env Environment) get(name string) string {
+	value, _ := env(name)
+	return value
+}
+
+// first returns the first of these variables that is set, and its name.
+func (env Environment) first(names ...string) (name, value string) {
+	for _, name := range names {
+		if value := env.get(name); value != "" {
+			return name, value
+		}
+	}
+	return names[0], ""
+}
+
+// Want is what the command line says about the launch. The zero Want leaves everything to the environment.
+type Want struct {
+	Local bool   // this is a rank that "bringupd local" started: the environment of a launcher does not count
+	Rank  *int   // --rank: given together with Size; they outrank the environment
+	Size  *int   // --nnodes
+	JobID string // --job-id: names the run where the launcher doesn't; unused under Slurm
+}
+
+// Identity is who a daemon is. All ranks of a run have the same Launcher, Size, Job, Step, Restart and Key.
+type Identity struct {
+	Launcher Launcher
+	Rank     int    // 0 … Size-1
+	Size     int    // daemons in the run, one a node
+	Host     string // this node's name, as the launcher has it
+
+	// Hosts has the host of each rank; nil where the launcher doesn't tell, or tells it in an order that
+	// is not the order of the ranks (srun --distribution=arbitrary).
+	Hosts []string
+
+	Job     string
+	Step    string // empty where the launcher has no steps
+	Restart int    // how often the job was requeued
+
+	// Key digests what all ranks of this launch share and another launch of the same RunName, within one
+	// cluster, most likely does not: job ids start again when a controller loses its state.
+	Key string
+
+	// LaunchAddress is the address or name of the host that launched the run, empty where not told: it is
+	// somewhere to route towards, and may be a loopback address.
+	LaunchAddress string
+
+	LocalRank int // rank among the daemons of this machine: 0 but for Local
+	LocalSize int // daemons on this machine: 1 but for Local
+	GPUs      int // granted to this node, -1 where not told
+	CPUs      int // granted to this node, 0 where not told
+}
+
+// Identify finds out from its launcher who this daemon is. It believes, in this order: want, a Slurm job step,
+// RANK and WORLD_SIZE. The host name given stands in where the launcher tells none. A launch that cannot work
+// is a *LaunchError.
+func Identify(env Environment, hostname string, want Want) (Identity, error) {
+	id, err := identify(env, hostname, want)
+	if err != nil {
+		return Identity{}, err
+	}
+	if env.get(RunVariable) == id.RunName() {
+		return Identity{}, nestedError(id)
+	}
+	return id, nil
+}
+
+func identify(env Environment, hostname string, want Want) (Identity, error) {
+	_, batch := env.first("SLURM_JOB_ID", "SLURM_JOBID")
+	_, rank := env.first("RANK", "WORLD_SIZE")
+	switch {
+	case want.Local:
+		return identifyLocal(hostname, want)
+	case want.Rank != nil || want.Size != nil:
+		return identifyFlags(env, hostname, want)
+	case inSlurmStep(env):
+		return identifySlurm(env, hostname)
+	case env.get("RANK") != "" && env.get("WORLD_SIZE") != "":
+		return identifyRanks(env, hostname, want)
+	case batch != "" || env.get("SLURM_STEP_ID") != "":
+		return Identity{}, noStepError(env)
+	case rank != "":
+		return identifyRanks(env, hostname, want)
+	default:
+		return Identity{}, &LaunchError{
+			Problem: "cannot tell which node this is: not under srun (SLURM_STEP_ID is not set), and RANK and WORLD_SIZE are not set either",
+			Mend: "start it with: " + srunLine(0, "") + ", or on this machine alone with: bringupd local --nodes=N …" +
+				" (in a container, let the SLURM_ variables through)",
+		}
+	}
+}
+
+// RunName returns the name of this run's directory, "<job>.<step>", with "-r<restart>" after a requeue. It is
+// the same on all ranks, and made of letters, digits and "._+-" alone.
+func (id Identity) RunName() string {
+	name := id.Job
+	if id.Step != "" {
+		name += "." + id.Step
+	}
+	if id.Restart > 0 {
+		name += "-r" + strconv.Itoa(id.Restart)
+	}
+	return name
+}
+
+// HostOf returns the host of a rank, or the empty string where the launcher doesn't tell it.
+func (id Identity) HostOf(rank int) string {
+	switch {
+	case rank == id.Rank:
+		return id.Host
+	case rank >= 0 && rank < len(id.Hosts):
+		return id.Hosts[rank]
+	default:
+		return ""
+	}
+}
+
+// nestedError: the outer daemon waits for its driver, and the driver's daemon would join the outer one's run
+// as a second process of the same rank.
+func nestedError(id Identity) error {
+	mend := "give the inner one another --job-id"
+	if id.Launcher == Slurm {
+		mend = "give the inner one a step of its own: " + srunLine(0, " --overlap") +
+			", or keep it to this node with: bringupd local --nodes=N …"
+	}
+	return &LaunchError{
+		Problem: fmt.Sprintf("cannot start inside run %s as a part of it (%s=%s, rank %d on %s): this process is a child of that run's daemon",
+			id.RunName(), RunVariable, id.RunName(), id.Rank, id.Host),
+		Mend: mend,
+	}
+}
+
+// jobName is what may name a run: it becomes a directory's name, and dot-names are not looked at.
+var jobName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$`)
+
+// digest returns a short hexadecimal digest of facts; no two lists of facts run into each other.
+func digest(facts ...string) string {
+	var b strings.Builder
+	for _, fact := range facts {
+		fmt.Fprintf(&b, "%d:%s\n", len(fact), fact)
+	}
+	sum := sha256.Sum256([]byte(b.String()))
+	return hex.EncodeToString(sum[:8])
+}
+
+// wholeNumber reads a number of at least least from the named variable or flag.
+func wholeNumber(name, value string, least int) (int, error) {
+	if value == "" {
+		return 0, fmt.Errorf("%s is not set, and should be a whole number of at least %d", name, least)
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < least {
+		return 0, fmt.Errorf("%s is %q, and should be a whole number of at least %d", name, value, least)
+	}
+	return n, nil
+}

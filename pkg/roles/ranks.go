@@ -1,0 +1,91 @@
+package roles
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// identifyRanks reads RANK and WORLD_SIZE.
+func identifyRanks(env Environment, hostname string, want Want) (Identity, error) {
+	rank, err := wholeNumber("RANK", env.get("RANK"), 0)
+	if err != nil {
+		return Identity{}, rankError(err)
+	}
+	size, err := wholeNumber("WORLD_SIZE", env.get("WORLD_SIZE"), 1)
+	if err != nil {
+		return Identity{}, rankError(err)
+	}
+	// A launcher of one process a GPU sets these.
+	if local := env.get("LOCAL_WORLD_SIZE"); local != "" && local != "1" {
+		return Identity{}, &LaunchError{
+			Problem: fmt.Sprintf("cannot run %s daemons on one node (LOCAL_WORLD_SIZE=%s, RANK=%d, WORLD_SIZE=%d): bringupd runs once on every node", local, local, rank, size),
+			Mend:    "let the launcher start one process a node (torchrun: --nproc-per-node=1)",
+		}
+	}
+	return plainIdentity(Ranks, hostname, rank, size, want.JobID, env.get("MASTER_ADDR"))
+}
+
+// identifyFlags takes --rank and --nnodes.
+func identifyFlags(env Environment, hostname string, want Want) (Identity, error) {
+	if want.Rank == nil || want.Size == nil {
+		given, missing := "--rank", "--nnodes"
+		if want.Rank == nil {
+			given, missing = missing, given
+		}
+		return Identity{}, &LaunchError{
+			Problem: fmt.Sprintf("cannot tell which node this is: %s is given, and %s is not", given, missing),
+			Mend:    "give --rank, --nnodes and --job-id together, or none of them under srun",
+		}
+	}
+	return plainIdentity(Ranks, hostname, *want.Rank, *want.Size, want.JobID, env.get("MASTER_ADDR"))
+}
+
+// identifyLocal takes what "bringupd local" says: all ranks are on this host.
+func identifyLocal(hostname string, want Want) (Identity, error) {
+	if want.Rank == nil || want.Size == nil {
+		return Identity{}, fmt.Errorf("internal error: a local daemon without rank or size")
+	}
+	id, err := plainIdentity(Local, hostname, *want.Rank, *want.Size, want.JobID, "")
+	if err != nil {
+		return Identity{}, err
+	}
+	id.Hosts = slices.Repeat([]string{hostname}, id.Size)
+	id.LocalRank, id.LocalSize = id.Rank, id.Size
+	return id, nil
+}
+
+// maxSize is far above any run there has been; it keeps a slip from asking for a huge list of hosts.
+const maxSize = 1 << 20
+
+func plainIdentity(launcher Launcher, hostname string, rank, size int, job, launchAddress string) (Identity, error) {
+	switch {
+	case size < 1 || size > maxSize:
+		return Identity{}, rankError(fmt.Errorf("the number of nodes is %d, and should be 1 to %d", size, maxSize))
+	case rank < 0 || rank >= size:
+		return Identity{}, rankError(fmt.Errorf("the rank is %d, and should be 0 to %d in a run of %d nodes", rank, size-1, size))
+	case job == "":
+		return Identity{}, &LaunchError{
+			Problem: fmt.Sprintf("cannot name the run of rank %d of %d: RANK and WORLD_SIZE tell no job, and runs of one name would meet each other", rank, size),
+			Mend:    "give --job-id=NAME, the same on all ranks and another one for every launch",
+		}
+	case !jobName.MatchString(job) || job == "latest":
+		return Identity{}, &LaunchError{
+			Problem: fmt.Sprintf("cannot name a run %q: the name becomes a directory's", job),
+			Mend:    `give a --job-id of 1 to 128 letters, digits and "._+-" that begins with a letter or a digit and is not "latest"`,
+		}
+	}
+	return Identity{
+		Launcher: launcher, Rank: rank, Size: size, Host: hostname, Job: job,
+		Key:           digest(string(launcher), job, strconv.Itoa(size)),
+		LaunchAddress: launchAddress,
+		LocalSize:     1, GPUs: -1,
+	}, nil
+}
+
+func rankError(err error) error {
+	return &LaunchError{
+		Problem: fmt.Sprintf("cannot tell which node this is: %v", err),
+		Mend:    "give each node its own RANK from 0 and the same WORLD_SIZE (or --rank and --nnodes), and all of them one --job-id",
+	}
+}

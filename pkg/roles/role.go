@@ -1,0 +1,63 @@
+package roles
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Role is what a daemon does on its node.
+type Role string
+
+// The roles a daemon can be asked for.
+const (
+	Auto    Role = "auto"    // head on rank 0, worker elsewhere
+	Head    Role = "head"    // runs the head's service and the driver
+	Worker  Role = "worker"  // runs the worker's service
+	Sandbox Role = "sandbox" // runs this node's sandbox and nothing else
+)
+
+var allRoles = []Role{Auto, Head, Worker, Sandbox}
+
+// ParseRole returns the role of that name; the empty string is Auto.
+func ParseRole(s string) (Role, error) {
+	if s == "" {
+		return Auto, nil
+	}
+	if r := Role(strings.ToLower(s)); slices.Contains(allRoles, r) {
+		return r, nil
+	}
+	return "", fmt.Errorf("cannot take role %q: auto, head, worker and sandbox are accepted", s)
+}
+
+// Elect returns the role of this rank when asked for role: the head is rank 0, so that all ranks agree on it
+// without a word being exchanged. A role that would leave the job with no head or with two is a LaunchError.
+func (id Identity) Elect(role Role) (Role, error) {
+	switch role {
+	case Auto, "":
+		if id.Rank == 0 {
+			return Head, nil
+		}
+		return Worker, nil
+	case Head:
+		if id.Rank != 0 {
+			return "", &LaunchError{
+				Problem: fmt.Sprintf("cannot be head on rank %d of %d (%s): the head is rank 0, and a job has one", id.Rank, id.Size, id.Host),
+				Mend:    "give --role=auto to all ranks, or --role=head to rank 0 alone",
+			}
+		}
+		return Head, nil
+	case Worker:
+		if id.Rank == 0 {
+			return "", &LaunchError{
+				Problem: fmt.Sprintf("cannot be worker on rank 0 of %d (%s): the head is rank 0, and the job would have none", id.Size, id.Host),
+				Mend:    "give --role=auto to all ranks, or --role=worker to the ranks above 0 alone",
+			}
+		}
+		return Worker, nil
+	case Sandbox:
+		return Sandbox, nil
+	default:
+		return "", fmt.Errorf("internal error: no role %q", string(role))
+	}
+}

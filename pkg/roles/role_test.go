@@ -1,0 +1,55 @@
+package roles
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestParseRole(t *testing.T) {
+	for _, tc := range []struct {
+		in   string
+		role Role
+		ok   bool
+	}{
+		{"", Auto, true}, {"auto", Auto, true}, {"head", Head, true}, {"Worker", Worker, true}, {"sandbox", Sandbox, true},
+		{"master", "", false}, {"head ", "", false},
+	} {
+		t.Run(tc.in, func(t *testing.T) {
+			role, err := ParseRole(tc.in)
+			if role != tc.role || (err == nil) != tc.ok {
+				t.Errorf("got %q, %v; want %q", role, err, tc.role)
+			}
+		})
+	}
+}
+
+func TestElect(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		rank   int
+		asked  Role
+		role   Role
+		launch bool // ends in a LaunchError
+	}{
+		{name: "rank 0 is head", rank: 0, asked: Auto, role: Head},
+		{name: "another rank is worker", rank: 3, asked: Auto, role: Worker},
+		{name: "nothing asked", rank: 1, asked: "", role: Worker},
+		{name: "head asked of rank 0", rank: 0, asked: Head, role: Head},
+		{name: "a second head", rank: 1, asked: Head, launch: true},
+		{name: "worker asked of a worker", rank: 1, asked: Worker, role: Worker},
+		{name: "no head", rank: 0, asked: Worker, launch: true},
+		{name: "sandbox of rank 0", rank: 0, asked: Sandbox, role: Sandbox},
+		{name: "sandbox of another", rank: 2, asked: Sandbox, role: Sandbox},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			role, err := Identity{Rank: tc.rank, Size: 4, Host: "n"}.Elect(tc.asked)
+			var launch *LaunchError
+			if role != tc.role || errors.As(err, &launch) != tc.launch || (err != nil) != tc.launch {
+				t.Errorf("got %q, %v; want %q", role, err, tc.role)
+			}
+		})
+	}
+	if role, err := (Identity{}).Elect("king"); err == nil {
+		t.Errorf("an unknown role is elected as %q", role)
+	}
+}

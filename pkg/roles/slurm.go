@@ -1,0 +1,275 @@
+package roles
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Slurm numbers its own steps from the top. These are no launch of ours: their one process is a shell, or a
+// process that came in by ssh.
+var pseudoSteps = map[string]string{
+	"4294967290":  "interactive",
+	"4294967291":  "batch",
+	"4294967292":  "extern",
+	"4294967293":  "pending",
+	"interactive": "interactive",
+	"batch":       "batch",
+	"extern":      "extern",
+}
+
+// inSlurmStep tells whether srun started this process as a task. SLURM_PROCID, SLURM_NTASKS and the rest prove
+// nothing: a batch shell has them too, and only the step's number is missing there.
+func inSlurmStep(env Environment) bool {
+	step := env.get("SLURM_STEP_ID")
+	_, pseudo := pseudoSteps[step]
+	return step != "" && !pseudo && env.get("SLURM_JOB_ID") != ""
+}
+
+// noStepError is for a process of a job that no srun has started.
+func noStepError(env Environment) error {
+	_, job := env.first("SLURM_JOB_ID", "SLURM_JOBID")
+	if job == "" {
+		return &LaunchError{
+			Problem: "cannot tell which node this is: SLURM_STEP_ID is set and SLURM_JOB_ID is not, so a part of srun's environment has been lost",
+			Mend:    "let all SLURM_ variables through (in a container, and in srun --export), and start it with: " + srunLine(0, ""),
+		}
+	}
+	place := "the batch shell"
+	if name := pseudoSteps[env.get("SLURM_STEP_ID")]; name != "" && name != "batch" {
+		place = "the " + name + " shell"
+	} else if env.get("SLURM_PROCID") == "" {
+		place = "the shell"
+	}
+	_, nodes := env.first("SLURM_JOB_NUM_NODES", "SLURM_NNODES")
+	count, _ := strconv.Atoi(nodes)
+	return &LaunchError{
+		Problem: fmt.Sprintf("cannot start in %s of job %s: no srun has started this process, and bringupd runs once on every node", place, job),
+		Mend:    "start it with: " + srunLine(count, "") + ", or on this node alone with: bringupd local --nodes=N …",
+	}
+}
+
+// slurmStep is what srun tells a task about its step, read but not yet judged.
+type slurmStep struct {
+	job, step    string
+	nodes, tasks int
+	perNode      string // "2(x3),1"
+	list         string // nodes of the step, in the order of their names
+	het          int    // components of a heterogeneous job, 0 for an ordinary one
+}
+
+// identifySlurm reads a task's environment, and refuses a step that isn't one task a node.
+func identifySlurm(env Environment, hostname string) (Identity, error) {
+	s, err := readSlurmStep(env)
+	if err != nil {
+		return Identity{}, err
+	}
+	if err := s.oneTaskANode(env); err != nil {
+		return Identity{}, err
+	}
+	rank, err := wholeNumber("SLURM_PROCID", env.get("SLURM_PROCID"), 0)
+	if err != nil {
+		return Identity{}, s.brokenError(err)
+	}
+	if rank >= s.tasks {
+		return Identity{}, s.brokenError(fmt.Errorf("SLURM_PROCID is %d in a step of %d tasks", rank, s.tasks))
+	}
+	nodes, err := s.expandList()
+	if err != nil {
+		return Identity{}, s.brokenError(err)
+	}
+	restart := 0
+	if value := env.get("SLURM_RESTART_COUNT"); value != "" {
+		if restart, err = wholeNumber("SLURM_RESTART_COUNT", value, 0); err != nil {
+			return Identity{}, s.brokenError(err)
+		}
+	}
+	id := Identity{
+		Launcher: Slurm, Rank: rank, Size: s.tasks,
+		Host: hostname,
+		Job:  s.job, Step: s.step, Restart: restart,
+		Key:       s.key(env, restart),
+		LocalSize: 1, GPUs: slurmGPUs(env), CPUs: slurmCPUs(env),
+	}
+	if name := env.get("SLURMD_NODENAME"); name != "" {
+		id.Host = name
+		id.Hosts = s.hostsByRank(env, nodes, rank, name)
+	}
+	_, id.LaunchAddress = env.first("SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST")
+	return id, nil
+}
+
+var digits = regexp.MustCompile(`^[0-9]{1,19}$`)
+
+func readSlurmStep(env Environment) (slurmStep, error) {
+	s := slurmStep{job: env.get("SLURM_JOB_ID"), step: env.get("SLURM_STEP_ID"), list: env.get("SLURM_STEP_NODELIST")}
+	// They become a directory's name.
+	if !digits.MatchString(s.job) || !digits.MatchString(s.step) {
+		return s, s.brokenError(fmt.Errorf("SLURM_JOB_ID and SLURM_STEP_ID should be numbers"))
+	}
+	var err error
+	// The step's own variables come first: SLURM_NTASKS and SLURM_NNODES are also how sbatch and a user ask srun.
+	name, value := env.first("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
+	if s.tasks, err = wholeNumber(name, value, 1); err != nil {
+		return s, s.brokenError(err)
+	}
+	name, value = env.first("SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
+	if s.nodes, err = wholeNumber(name, value, 1); err != nil {
+		return s, s.brokenError(err)
+	}
+	_, s.perNode = env.first("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
+	_, het := env.first("SLURM_HET_SIZE", "SLURM_PACK_SIZE")
+	s.het, _ = strconv.Atoi(het)
+	return s, nil
+}
+
+// oneTaskANode is nil where the step has one task on each of its nodes.
+func (s slurmStep) oneTaskANode(env Environment) error {
+	most, err := mostTasks(s.perNode)
+	if err != nil {
+		return s.brokenError(fmt.Errorf("SLURM_STEP_TASKS_PER_NODE is %q: %v", s.perNode, err))
+	}
+	problem := ""
+	switch local := env.get("SLURM_LOCALID"); {
+	case most > 1:
+		problem = fmt.Sprintf("cannot run %d daemons on one node: step %s.%s has %d tasks on %d nodes (%s a node)", most, s.job, s.step, s.tasks, s.nodes, s.perNode)
+	case local != "" && local != "0":
+		problem = fmt.Sprintf("cannot run two daemons on one node: this is task %s on %s (SLURM_LOCALID) of step %s.%s", local, env.get("SLURMD_NODENAME"), s.job, s.step)
+	case s.tasks != s.nodes:
+		problem = fmt.Sprintf("cannot run %d daemons on %d nodes: step %s.%s has that many tasks, and bringupd runs once on every node", s.tasks, s.nodes, s.job, s.step)
+	default:
+		return nil
+	}
+	return &LaunchError{Problem: problem, Mend: "start it with: " + srunLine(s.nodes, "")}
+}
+
+// expandList returns the nodes of the step in the launcher's order, nil where no list is told.
+func (s slurmStep) expandList() ([]string, error) {
+	if s.list == "" {
+		return nil, nil
+	}
+	nodes, err := ExpandNodeList(s.list, 0)
+	if err != nil {
+		return nil, fmt.Errorf("SLURM_STEP_NODELIST is wrong: %v", err)
+	}
+	if len(nodes) != s.nodes {
+		return nil, fmt.Errorf("SLURM_STEP_NODELIST names %d nodes (%s), and the step has %d", len(nodes), s.list, s.nodes)
+	}
+	return nodes, nil
+}
+
+// hostsByRank returns the host of each rank where that can be told. Ranks follow the step's list of nodes but
+// for two cases: srun --distribution=arbitrary, and a heterogeneous step, whose list is sorted over all
+// components while its ranks go through one component after the other.
+func (s slurmStep) hostsByRank(env Environment, nodes []string, rank int, own string) []string {
+	switch {
+	case strings.HasPrefix(env.get("SLURM_DISTRIBUTION"), "arbitrary"):
+		return nil
+	case s.het > 1:
+		nodes = s.hetHosts(env, nodes)
+	}
+	if len(nodes) != s.tasks || nodes[rank] != own {
+		return nil
+	}
+	return nodes
+}
+
+// maxHetGroups is Slurm's own limit of components in a job.
+const maxHetGroups = 128
+
+// hetHosts returns the nodes of a step that spans all components of its job, one component after the other, or
+// sorted where the step is just one of them; otherwise nil.
+func (s slurmStep) hetHosts(env Environment, sorted []string) []string {
+	var all []string
+	for i := range min(s.het, maxHetGroups) {
+		_, list := env.first(fmt.Sprintf("SLURM_JOB_NODELIST_HET_GROUP_%d", i), fmt.Sprintf("SLURM_JOB_NODELIST_PACK_GROUP_%d", i))
+		group, err := ExpandNodeList(list, 0)
+		if err != nil {
+			return nil
+		}
+		if slices.Equal(group, sorted) {
+			return sorted
+		}
+		all = append(all, group...)
+	}
+	if len(all) != len(sorted) {
+		return nil
+	}
+	return all
+}
+
+// key leaves out what differs between the tasks of one step: srun gives each component of a heterogeneous step
+// a launcher port of its own (and the components may have begun a second apart), gives SLURM_SRUN_COMM_PORT
+// another value for each group of 48 nodes, and is seen by each node under the address that node is reached from.
+func (s slurmStep) key(env Environment, restart int) string {
+	facts := []string{string(Slurm), env.get("SLURM_CLUSTER_NAME"), s.job, s.step, strconv.Itoa(restart), strconv.Itoa(s.tasks)}
+	if s.het < 2 {
+		facts = append(facts, env.get("SLURM_JOB_START_TIME"), env.get("SLURM_STEP_LAUNCHER_PORT"))
+	}
+	return digest(facts...)
+}
+
+// brokenError is for an environment that no srun has made.
+func (s slurmStep) brokenError(err error) error {
+	return &LaunchError{
+		Problem: fmt.Sprintf("cannot tell which node this is from srun's environment (job %q, step %q): %v", s.job, s.step, err),
+		Mend:    "let srun alone set the SLURM_ variables, and start it with: " + srunLine(0, ""),
+	}
+}
+
+// slurmGPUs returns the GPUs of this task's node. SLURM_GPUS_PER_NODE is not asked: it is what sbatch was
+// asked for, and stays the same in a step that was given fewer.
+func slurmGPUs(env Environment) int {
+	// The indices are written as in the bracket of a node list, "0,1" or "0-1".
+	if list := env.get("SLURM_STEP_GPUS"); list != "" {
+		if ids, err := ExpandNodeList("["+list+"]", 0); err == nil {
+			return len(ids)
+		}
+	}
+	if n, err := wholeNumber("SLURM_GPUS_ON_NODE", env.get("SLURM_GPUS_ON_NODE"), 0); err == nil {
+		return n
+	}
+	return -1
+}
+
+// slurmCPUs returns the CPUs of this task. Both variables may say too much: SLURM_CPUS_PER_TASK is inherited
+// from sbatch, and SLURM_CPUS_ON_NODE counts all that the job has on the node.
+func slurmCPUs(env Environment) int {
+	task, taskErr := wholeNumber("SLURM_CPUS_PER_TASK", env.get("SLURM_CPUS_PER_TASK"), 1)
+	node, nodeErr := wholeNumber("SLURM_CPUS_ON_NODE", env.get("SLURM_CPUS_ON_NODE"), 1)
+	switch {
+	case taskErr == nil && nodeErr == nil:
+		return min(task, node)
+	case taskErr == nil:
+		return task
+	case nodeErr == nil:
+		return node
+	default:
+		return 0
+	}
+}
+
+// mostTasks returns the highest count of "2(x3),1", two tasks on each of three nodes and then one on one; 0
+// where nothing is told.
+func mostTasks(s string) (int, error) {
+	if s == "" {
+		return 0, nil
+	}
+	most := 0
+	for part := range strings.SplitSeq(s, ",") {
+		match := taskCount.FindStringSubmatch(part)
+		if match == nil {
+			return 0, fmt.Errorf("%q should be TASKS or TASKS(xNODES)", part)
+		}
+		tasks, err := strconv.Atoi(match[1])
+		if err != nil {
+			return 0, fmt.Errorf("%q counts too many tasks", part)
+		}
+		most = max(most, tasks)
+	}
+	return most, nil
+}
+
+var taskCount = regexp.MustCompile(`^([0-9]+)(?:\(x[1-9][0-9]*\))?$`)
