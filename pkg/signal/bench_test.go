@@ -1,0 +1,109 @@
+package signal
+
+import (
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+)
+
+func BenchmarkPublish(b *testing.B) {
+	for _, tc := range []struct {
+		name    string
+		durable bool
+	}{{"plain", false}, {"durable", true}} {
+		b.Run(tc.name, func(b *testing.B) {
+			d := create(b, newPlace(b))
+			ctx := b.Context()
+			for i := 0; b.Loop(); i++ {
+				if err := d.Publish(ctx, Nodes, "0001.state"+strconv.Itoa(i), &State{}, tc.durable); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkBeat(b *testing.B) {
+	d := create(b, newPlace(b))
+	for b.Loop() {
+		if err := d.Beat(b.Context(), Nodes, BeatState); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkList1024 is one look of the head of 1024 nodes, each of which has
+// joined, is up and beats, and what it asks of the listing.
+func BenchmarkList1024(b *testing.B) {
+	const size = 1024
+	p := newPlace(b)
+	p.Size = size
+	d := create(b, p)
+	nodes := filepath.Join(d.Path(), Nodes)
+	for rank := range size {
+		for _, name := range []string{NodeName(rank, size, Joined), NodeName(rank, size, Up), beatName(rank, size, BeatState, 1000)} {
+			if err := d.fs.write(filepath.Join(nodes, name), nil, false); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		names, err := d.fs.list(nodes, nil)
+		l := newListing(names, 1, time.Now())
+		if err != nil || len(l.Missing(Up, size)) != 0 || len(l.Beats(BeatState)) != size {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkWatchToSeen is the time from the moment before a record's rename to
+// the wake-up of who waits for it.
+func BenchmarkWatchToSeen(b *testing.B) {
+	for _, tc := range []struct {
+		name   string
+		local  bool
+		waited time.Duration // before the record is published
+	}{
+		{"hinted", true, time.Millisecond},
+		{"polled", false, time.Millisecond},
+		{"polled-after-100ms", false, 100 * time.Millisecond},
+	} {
+		b.Run(tc.name, func(b *testing.B) {
+			d := create(b, newPlace(b))
+			d.kind.local = tc.local
+			w := d.Watch(Nodes, DefaultPace)
+			watching(b, w)
+			var took time.Duration
+			rounds := 0
+			for ; b.Loop(); rounds++ {
+				took += toSeen(b, d, w, "0001.state"+strconv.Itoa(rounds), tc.waited)
+			}
+			b.ReportMetric(float64(took.Microseconds())/float64(rounds), "µs/seen")
+		})
+	}
+}
+
+func toSeen(b *testing.B, d *Dir, w *Watch, name string, waited time.Duration) time.Duration {
+	seen := make(chan time.Time, 1)
+	go func() {
+		_, err := w.Wait(b.Context(), shows(name))
+		if err != nil {
+			b.Error(err)
+		}
+		seen <- time.Now()
+	}()
+	if !sleep(b.Context(), waited) {
+		b.Fatal("the benchmark has ended")
+	}
+	temporary := filepath.Join(w.path, "."+name)
+	if err := d.fs.write(temporary, []byte("{}\n"), false); err != nil {
+		b.Fatal(err)
+	}
+	begin := time.Now()
+	if err := renameSeen(d.fs, w.path, temporary, name); err != nil {
+		b.Fatal(err)
+	}
+	return (<-seen).Sub(begin)
+}

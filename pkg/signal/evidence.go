@@ -1,0 +1,74 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+const (
+	// evidenceTail is how much of the end of a file is kept, in bytes: what a
+	// service said before its death is there.
+	evidenceTail = 1 << 20
+	// evidenceFiles bounds how many files are kept of a directory.
+	evidenceFiles = 256
+)
+
+// KeepEvidence copies the ends of the files in a node-local directory to Logs,
+// under name, so that they outlive the private directory they are in. Files in
+// its subdirectories and links are left out. It gives up when ctx ends.
+func (d *Dir) KeepEvidence(ctx context.Context, from, name string) error {
+	to := filepath.Join(d.path, Logs, name)
+	return do(ctx, "copy to", to, func() error {
+		entries, err := os.ReadDir(from)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := d.fs.change(makeDir, "", to); err != nil {
+			return err
+		}
+		for _, entry := range entries[:min(len(entries), evidenceFiles)] {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if !entry.Type().IsRegular() {
+				continue
+			}
+			if err := copyTail(d.fs, filepath.Join(from, entry.Name()), filepath.Join(to, entry.Name())); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func copyTail(share share, from, to string) (err error) {
+	in, err := os.OpenFile(from, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	info, err := in.Stat()
+	if err != nil || info.Size() == 0 {
+		return err
+	}
+	if over := info.Size() - evidenceTail; over > 0 {
+		if _, err := in.Seek(over, io.SeekStart); err != nil {
+			return err
+		}
+	}
+	out, err := share.extend(to)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	_, err = io.Copy(out, io.LimitReader(in, evidenceTail))
+	return err
+}

@@ -1,0 +1,161 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Finder looks for a run directory that a head has made or will make.
+type Finder struct {
+	place Place
+	pace  Pace
+	begun time.Time
+	// meant tells by the name, accept by the record, which run is looked for.
+	meant  func(name string) bool
+	accept func(ctx context.Context, d *Dir, job Job) (bool, error)
+	// refused are names of other runs, which need not be read again.
+	refused map[string]bool
+	kind    fileSystem
+	looked  bool
+	failed  error // of the newest look
+}
+
+// NewFinder returns a finder of the run directory that the head of the same
+// launch makes.
+func NewFinder(p Place, pace Pace) *Finder {
+	f := newFinder(p, pace)
+	f.meant = func(name string) bool { return name == p.Run || strings.HasPrefix(name, p.Run+"+") }
+	f.accept = func(_ context.Context, _ *Dir, job Job) (bool, error) { return job.Key == p.Key, nil }
+	return f
+}
+
+// NewStepFinder returns a finder of a run of another step of the same job that
+// waits for sandboxes and is not over. place's Run, Key and Size don't count.
+func NewStepFinder(p Place, pace Pace, job string, restart int) *Finder {
+	p.Run = ""
+	f := newFinder(p, pace)
+	suffix := ""
+	if restart > 0 {
+		suffix = "-r" + strconv.Itoa(restart)
+	}
+	f.meant = func(name string) bool {
+		plain, _, _ := strings.Cut(name, "+")
+		step, ok := strings.CutPrefix(plain, job+".")
+		_, requeued, _ := strings.Cut(step, "-")
+		return ok && (suffix == "" && requeued == "" || suffix == "-"+requeued)
+	}
+	f.accept = func(ctx context.Context, d *Dir, job Job) (bool, error) {
+		over, err := d.ended(ctx)
+		return job.SandboxStep && !over, err
+	}
+	return f
+}
+
+func newFinder(p Place, pace Pace) *Finder {
+	return &Finder{place: p, pace: pace, begun: time.Now(), refused: make(map[string]bool)}
+}
+
+// Find looks until it sees the run directory, reads the job and returns both.
+// A *DirError says that the log directory can't be used on this node; otherwise
+// it waits as long as ctx does, and the error wraps ctx's cause and tells of a
+// look that failed.
+func (f *Finder) Find(ctx context.Context) (*Dir, Job, error) {
+	for {
+		begin := time.Now()
+		d, job, err := f.look(ctx)
+		if err == nil {
+			return d, job, nil
+		}
+		if !errors.Is(err, errAbsent) {
+			return nil, Job{}, err
+		}
+		if !sleep(ctx, f.pace.next(time.Since(f.begun), time.Since(begin))) {
+			return nil, Job{}, f.gaveUp(ctx)
+		}
+	}
+}
+
+func (f *Finder) gaveUp(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if f.failed == nil {
+		return cause
+	}
+	return fmt.Errorf("%w (the last look at %s: %v)", cause, f.place.LogDir, errno(f.failed))
+}
+
+// Local tells whether the log directory was seen to lie on a file system that
+// lives on one machine alone, and what it is called.
+func (f *Finder) Local() (string, bool) { return f.kind.name, f.looked && f.kind.local }
+
+func (f *Finder) look(ctx context.Context) (*Dir, Job, error) {
+	seen, err := f.place.look(ctx)
+	f.failed = err
+	if passing(err) {
+		return nil, Job{}, errAbsent
+	}
+	if err != nil {
+		return nil, Job{}, err
+	}
+	f.kind, f.looked = seen.kind, true
+	for _, name := range seen.names {
+		if f.refused[name] || !f.meant(name) {
+			continue
+		}
+		d, job, err := f.read(ctx, name)
+		if !errors.Is(err, errAbsent) {
+			return d, job, err
+		}
+	}
+	return nil, Job{}, errAbsent
+}
+
+func (f *Finder) read(ctx context.Context, name string) (*Dir, Job, error) {
+	d := f.place.dir(name, "", f.kind)
+	var job Job
+	err := d.inspect(ctx, f.place)
+	switch {
+	case err == errNotDir && name == f.place.Run:
+		return nil, job, f.place.explainInTheWay(ctx, d.path)
+	case err == errNotDir:
+		// Slurm's own output is often named by the job, too.
+		return f.refuse(name)
+	case err != nil:
+		return nil, job, err
+	}
+	if err := d.read(ctx, Control, NameJob, &job); err != nil {
+		return nil, job, err
+	}
+	wanted, err := f.accept(ctx, d, job)
+	if err != nil {
+		return nil, job, err
+	}
+	if !wanted {
+		return f.refuse(name)
+	}
+	d.nonce, d.size = job.Nonce, job.Size
+	return d, job, nil
+}
+
+func (f *Finder) refuse(name string) (*Dir, Job, error) {
+	f.refused[name] = true
+	return nil, Job{}, errAbsent
+}
+
+// ended tells whether the run is over: a leftover that is not to be joined.
+func (d *Dir) ended(ctx context.Context) (bool, error) {
+	path := filepath.Join(d.path, Control)
+	names, err := guarded(ctx, "list", path, func() ([]string, error) { return d.fs.list(path, nil) })
+	if passing(err) {
+		return false, errAbsent
+	}
+	if err != nil {
+		return false, err
+	}
+	l := newListing(names, 1, time.Now())
+	return l.Has(NameDrain) || l.Has(NameOver) || len(l.Aborts()) > 0, nil
+}

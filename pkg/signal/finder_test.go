@@ -1,0 +1,136 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestFinderWaitsForTheHead(t *testing.T) {
+	p := newPlace(t)
+	p.LogDir = filepath.Join(p.LogDir, "deeper") // which the worker makes, as it is first
+	worker := p
+	worker.Rank, worker.Host = 1, "n1"
+	looked := make(chan struct{}, 1)
+	worker.fs = &faulty{onList: func(string) ([]string, error) {
+		select {
+		case looked <- struct{}{}:
+		default:
+		}
+		return nil, nil
+	}}
+	type found struct {
+		dir *Dir
+		job Job
+		err error
+	}
+	answers := make(chan found, 1)
+	finder := NewFinder(worker, DefaultPace)
+	go func() {
+		dir, job, err := finder.Find(within(t))
+		answers <- found{dir, job, err}
+	}()
+	<-looked
+	d := create(t, p)
+	got := <-answers
+	if got.err != nil || got.dir.Path() != d.Path() || got.dir.Nonce() != d.Nonce() || got.job.Size != p.Size {
+		t.Errorf("found %+v", got)
+	}
+	if got.dir.NodeName(1, Up) != "0001.up" || got.dir.Share() != d.Share() || got.dir.Local() != d.Local() {
+		t.Errorf("found %+v", got.dir)
+	}
+	if kind, local := finder.Local(); kind != d.Share() || local != d.Local() {
+		t.Errorf("it lies on %s, local: %t", kind, local)
+	}
+}
+
+// Errors of a share that go away by themselves are waited out.
+func TestFinderLooksAgain(t *testing.T) {
+	p := newPlace(t)
+	create(t, p)
+	answers := []error{syscall.ESTALE, syscall.EIO, syscall.ENOENT, nil, syscall.ESTALE}
+	p.fs = &faulty{onList: func(string) ([]string, error) {
+		if len(answers) == 0 {
+			return nil, nil
+		}
+		answer := answers[0]
+		answers = answers[1:]
+		return nil, answer
+	}}
+	if _, _, err := NewFinder(p, DefaultPace).Find(within(t)); err != nil || len(answers) != 0 {
+		t.Errorf("got %v with %d answers left", err, len(answers))
+	}
+}
+
+func TestFinderGivesUp(t *testing.T) {
+	over := errors.New("over")
+	for _, tc := range []struct {
+		name  string
+		fails error
+		says  string
+	}{
+		{"nothing is there", nil, "over"},
+		{"the last look failed", syscall.ESTALE, syscall.ESTALE.Error()},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := Place{LogDir: "/logs", Run: "123.0"}
+				p.fs = &faulty{
+					onChange: func(change, string, string) error { return os.ErrExist },
+					onList:   func(string) ([]string, error) { return []string{"122.0"}, tc.fails },
+				}
+				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, over)
+				defer cancel()
+				_, _, err := NewFinder(p, DefaultPace).Find(ctx)
+				if !errors.Is(err, over) || !strings.Contains(err.Error(), tc.says) {
+					t.Errorf("got %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestStepFinder(t *testing.T) {
+	p := newPlace(t)
+	step := func(run string, sandbox bool) *Dir {
+		q := p
+		q.Run, q.Key = run, run
+		d, err := Create(within(t), q, Job{SandboxStep: sandbox})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	step("124.0", true)
+	step("123.0", false)
+	publish(t, step("123.1", true), Control, NameDrain, &DrainRecord{})
+	publish(t, step("123.2", true), Control, AbortName(1, 4), &AbortRecord{})
+	publish(t, step("123.3", true), Control, NameOver, &State{})
+	step("123.4-r1", true)
+	put(t, filepath.Join(p.LogDir, "123.out"), "Slurm's own output")
+	mkdir(t, filepath.Join(p.LogDir, "123.results"), dirMode)
+	put(t, filepath.Join(p.LogDir, "123"), "")
+	p.Run = "123.out" // what doesn't count must not count
+	wanted := step("123.5", true)
+	for _, tc := range []struct {
+		name    string
+		restart int
+		want    string
+	}{
+		{"the first start", 0, wanted.Name()},
+		{"a restart", 1, "123.4-r1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d, _, err := NewStepFinder(p, DefaultPace, "123", tc.restart).Find(within(t))
+			if err != nil || d.Name() != tc.want {
+				t.Errorf("found %v, %v; want %s", d, err, tc.want)
+			}
+		})
+	}
+}

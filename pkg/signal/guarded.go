@@ -1,0 +1,55 @@
+package signal
+
+import (
+	"context"
+	"time"
+)
+
+// guarded makes calls into the share from a goroutine of their own and gives
+// them up when ctx ends: the goroutine of a call that never returns is the one
+// thing here that nobody waits for, because the kernel won't let go of it.
+func guarded[T any](ctx context.Context, op, path string, call func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	var none T
+	if ctx.Err() != nil {
+		return none, &StallError{Op: op, Path: path, Cause: context.Cause(ctx)}
+	}
+	begin := time.Now()
+	answers := make(chan answer, 1)
+	go func() {
+		value, err := call()
+		answers <- answer{value, err}
+	}()
+	select {
+	case got := <-answers:
+		return got.value, got.err
+	case <-ctx.Done():
+	}
+	select {
+	case got := <-answers: // it came as ctx ended: what was done is not to be called undone
+		return got.value, got.err
+	default:
+		return none, &StallError{Op: op, Path: path, After: time.Since(begin), Cause: context.Cause(ctx)}
+	}
+}
+
+// do is guarded for calls that return nothing.
+func do(ctx context.Context, op, path string, call func() error) error {
+	_, err := guarded(ctx, op, path, func() (struct{}, error) { return struct{}{}, call() })
+	return err
+}
+
+// sleep waits for d and tells whether it did, or ctx ended before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

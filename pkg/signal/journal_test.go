@@ -1,0 +1,201 @@
+package signal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// sink is a file in memory, which may hang.
+type sink struct {
+	mu     sync.Mutex
+	data   bytes.Buffer // guarded by mu
+	writes int          // guarded by mu
+	closed int          // guarded by mu
+	hang   chan struct{}
+	fails  error
+}
+
+func (s *sink) Write(data []byte) (int, error) {
+	if s.hang != nil {
+		<-s.hang
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes++
+	if s.fails != nil {
+		return 0, s.fails
+	}
+	return s.data.Write(data)
+}
+
+func (s *sink) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed++
+	return nil
+}
+
+func (s *sink) seen() (text string, writes, closed int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.data.String(), s.writes, s.closed
+}
+
+func line(t *testing.T, j *Journal, text string) {
+	t.Helper()
+	if n, err := j.Write([]byte(text)); n != len(text) || err != nil {
+		t.Errorf("Write answers %d, %v", n, err)
+	}
+}
+
+func closeJournal(t *testing.T, j *Journal) {
+	t.Helper()
+	if err := j.Close(t.Context()); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func TestJournalGathers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, file := NewJournal(), &sink{}
+		line(t, j, "before\n")
+		j.Open(file)
+		line(t, j, "after\n")
+		time.Sleep(journalPace + 1)
+		synctest.Wait()
+		if text, writes, _ := file.seen(); text != "before\nafter\n" || writes != 1 {
+			t.Errorf("after a pause: %q in %d writes", text, writes)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, writes, _ := file.seen(); writes != 1 {
+			t.Errorf("%d writes though there was nothing to write", writes)
+		}
+		line(t, j, "soon\n")
+		if err := j.Sync(); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if text, _, _ := file.seen(); !strings.HasSuffix(text, "soon\n") {
+			t.Errorf("after Sync: %q", text)
+		}
+		line(t, j, "last\n")
+		closeJournal(t, j)
+		closeJournal(t, j)
+		if text, _, closed := file.seen(); text != "before\nafter\nsoon\nlast\n" || closed != 1 {
+			t.Errorf("in the end: %q, closed %d times", text, closed)
+		}
+	})
+}
+
+func TestJournalClosedBeforeOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, file := NewJournal(), &sink{}
+		line(t, j, "early\n")
+		closeJournal(t, j)
+		closeJournal(t, j)
+		j.Open(file)
+		closeJournal(t, j)
+		if text, _, closed := file.seen(); text != "early\n" || closed != 1 {
+			t.Errorf("got %q, closed %d times", text, closed)
+		}
+	})
+}
+
+func TestJournalNeverOpened(t *testing.T) {
+	j := NewJournal()
+	line(t, j, "for nobody\n")
+	if err := j.Sync(); err != nil {
+		t.Error(err)
+	}
+	closeJournal(t, j)
+}
+
+// A share that hangs makes nobody wait, and what it can't take is counted.
+func TestJournalHangingFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, file := NewJournal(), &sink{hang: make(chan struct{})}
+		j.Open(file)
+		line(t, j, "first\n")
+		time.Sleep(2 * journalPace) // the goroutine hangs with it
+		kilobyte := strings.Repeat("x", 1023) + "\n"
+		for range journalLimit/1024 + 5 {
+			line(t, j, kilobyte)
+		}
+		over := errors.New("over")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, over)
+		defer cancel()
+		if err := j.Close(ctx); !errors.Is(err, over) {
+			t.Errorf("Close of a journal that hangs: %v", err)
+		}
+		close(file.hang)
+		closeJournal(t, j)
+		text, _, closed := file.seen()
+		if want := "first\n" + strings.Repeat(kilobyte, journalLimit/1024) + "{\"dropped\":5}\n"; text != want || closed != 1 {
+			t.Errorf("got %d bytes that end in %q, closed %d times; want %d bytes", len(text), text[max(0, len(text)-40):], closed, len(want))
+		}
+	})
+}
+
+func TestJournalDropsWhatIsTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, file := NewJournal(), &sink{}
+		line(t, j, strings.Repeat("x", journalLimit+1))
+		line(t, j, "short\n")
+		j.Open(file)
+		closeJournal(t, j)
+		if text, _, _ := file.seen(); text != "short\n{\"dropped\":1}\n" {
+			t.Errorf("got %d bytes", len(text))
+		}
+	})
+}
+
+func TestJournalGoesOnAfterAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, file := NewJournal(), &sink{fails: errors.New("full")}
+		j.Open(file)
+		line(t, j, "lost\n")
+		time.Sleep(2 * journalPace)
+		file.mu.Lock()
+		file.fails = nil
+		file.mu.Unlock()
+		line(t, j, "kept\n")
+		closeJournal(t, j)
+		if text, _, closed := file.seen(); text != "kept\n" || closed != 1 {
+			t.Errorf("got %q, closed %d times", text, closed)
+		}
+	})
+}
+
+func TestLogFile(t *testing.T) {
+	d := create(t, newPlace(t))
+	silent := d.LogFile(Logs, "silent.log")
+	if err := silent.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, text := range []string{"one\n", "two\n"} {
+		file := d.LogFile(Logs, "child.log")
+		if _, err := file.Write([]byte(text)); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(file.Close(), file.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	data, err := disk{}.read(d.LogFile(Logs, "child.log").Path())
+	if err != nil || string(data) != "one\ntwo\n" {
+		t.Errorf("got %q, %v", data, err)
+	}
+	if got := names(t, d.Path()+"/"+Logs); len(got) != 1 {
+		t.Errorf("a log that says nothing was made: %v", got)
+	}
+	if _, err := d.LogFile("nowhere", "child.log").Write([]byte("x")); err == nil {
+		t.Error("no error for a directory that is not there")
+	}
+}

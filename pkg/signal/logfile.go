@@ -1,0 +1,47 @@
+package signal
+
+import (
+	"io"
+	"path/filepath"
+)
+
+// LogFile appends to a file of the run directory. It is opened by the first
+// write, so that what says nothing costs nothing, and so that a stalled share
+// holds the goroutine that writes and not the one that starts a child.
+// It is not safe for concurrent use.
+type LogFile struct {
+	fs   share
+	path string
+	file io.WriteCloser
+}
+
+// LogFile returns the file name in the subdirectory sub. One rank only may
+// write to it.
+func (d *Dir) LogFile(sub, name string) *LogFile {
+	return &LogFile{fs: d.fs, path: filepath.Join(d.path, sub, name)}
+}
+
+// Path returns where the file is.
+func (l *LogFile) Path() string { return l.path }
+
+// Write appends; a call may hang for as long as the share does.
+func (l *LogFile) Write(data []byte) (int, error) {
+	if l.file == nil {
+		file, err := l.fs.extend(l.path)
+		if err != nil {
+			return 0, err
+		}
+		l.file = file
+	}
+	return l.file.Write(data)
+}
+
+// Close closes the file if it was opened. Its error says that data was lost.
+func (l *LogFile) Close() error {
+	if l.file == nil {
+		return nil
+	}
+	file := l.file
+	l.file = nil
+	return file.Close()
+}

@@ -1,0 +1,132 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// ceiling is for waits that end much sooner, on whatever machine.
+const ceiling = 60 * time.Second
+
+var errCeiling = errors.New("the ceiling of the test")
+
+func within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), ceiling, errCeiling)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// newPlace returns a place in a log directory of the test's own.
+func newPlace(t testing.TB) Place {
+	t.Helper()
+	logs := filepath.Join(t.TempDir(), "logs")
+	if err := os.Mkdir(logs, dirMode); err != nil {
+		t.Fatal(err)
+	}
+	return Place{LogDir: logs, Run: "123.0", Key: "facts", Size: 4, Host: "n0"}
+}
+
+func create(t testing.TB, p Place) *Dir {
+	t.Helper()
+	d, err := Create(within(t), p, Job{Digest: "digest", PID: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func publish(t testing.TB, d *Dir, sub, name string, rec Record) {
+	t.Helper()
+	if err := d.Publish(within(t), sub, name, rec, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// watching runs a watch for as long as the test.
+func watching(t testing.TB, w *Watch) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+// names lists as any program would, temporaries included.
+func names(t testing.TB, path string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []string{}
+	for _, entry := range entries {
+		all = append(all, entry.Name())
+	}
+	return all
+}
+
+// faulty is a disk of which a test may answer calls itself.
+type faulty struct {
+	disk
+	lists    atomic.Int64
+	onList   func(path string) ([]string, error) // nil, nil asks the disk
+	onRead   func(path string) error             // as onList
+	onWrite  func(path string, data []byte) error
+	onChange func(how change, from, to string) error // instead of the disk
+}
+
+var _ share = (*faulty)(nil)
+
+func (f *faulty) list(path string, check func(*os.File) error) ([]string, error) {
+	f.lists.Add(1)
+	if f.onList != nil {
+		if names, err := f.onList(path); names != nil || err != nil {
+			return names, err
+		}
+	}
+	return f.disk.list(path, check)
+}
+
+func (f *faulty) read(path string) ([]byte, error) {
+	if f.onRead != nil {
+		if err := f.onRead(path); err != nil {
+			return nil, err
+		}
+	}
+	return f.disk.read(path)
+}
+
+func (f *faulty) write(path string, data []byte, durable bool) error {
+	if f.onWrite != nil {
+		if err := f.onWrite(path, data); err != nil {
+			return err
+		}
+	}
+	return f.disk.write(path, data, durable)
+}
+
+func (f *faulty) extend(path string) (io.WriteCloser, error) { return f.disk.extend(path) }
+
+func (f *faulty) change(how change, from, to string) error {
+	if f.onChange != nil {
+		return f.onChange(how, from, to)
+	}
+	return f.disk.change(how, from, to)
+}

@@ -1,0 +1,120 @@
+package signal
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// The directories of a run directory.
+const (
+	Control = "control" // written by the head, watched by all
+	Nodes   = "nodes"   // a few names a node, watched by the head alone
+	Logs    = "logs"
+	Events  = "events"
+)
+
+// The names in Control that the head writes.
+const (
+	NameJob   = "job"   // the attempt
+	NameHead  = "head"  // the head's service is up
+	NameGo    = "go"    // the gate is open
+	NameDrain = "drain" // the orderly end
+	NameOver  = "over"  // after an abort: the head has done all it will do
+	NameStop  = "stop"  // somebody outside asks for the orderly end
+	// NameResult stands in the run directory itself.
+	NameResult = "result.json"
+)
+
+// The states of a node, which are the second part of a name in Nodes.
+const (
+	Joined  = "joined"  // the daemon has read the job and can write
+	Checked = "checked" // the node's own checks have passed
+	Sandbox = "sandbox" // the node's sandbox is ready
+	Up      = "up"      // the node's service is up
+	Failed  = "failed"  // a cause
+	// SandboxFailed is the cause that a sandbox in a step of its own writes:
+	// its daemon bears the rank of the node's other one.
+	SandboxFailed = "sandbox-failed"
+	// BeatState is the pulse, also the head's in Control; the third part of
+	// the name counts. SandboxBeat is that of a sandbox's own daemon.
+	BeatState   = "beat"
+	SandboxBeat = "sandbox-beat"
+	Done        = "done"  // ended
+	abort       = "abort" // in Control: the end with a cause, by rank
+)
+
+// Width returns the number of digits that ranks of a job of size nodes are
+// padded to, so that names sort by rank: at least four.
+func Width(size int) int {
+	return max(4, len(strconv.Itoa(size-1)))
+}
+
+// NodeName returns the name in Nodes that says that rank is in state.
+func NodeName(rank, size int, state string) string {
+	return fmt.Sprintf("%0*d.%s", Width(size), rank, state)
+}
+
+// AbortName returns the name in Control of the abort that rank publishes.
+func AbortName(rank, size int) string {
+	return fmt.Sprintf("%s.%0*d", abort, Width(size), rank)
+}
+
+// LogName returns the name in Logs of what `what` says on rank.
+func LogName(what string, rank, size int) string {
+	return fmt.Sprintf("%s-%0*d.log", what, Width(size), rank)
+}
+
+// EventsName returns the name in Events of the timeline of the rank's daemon:
+// 0007.jsonl, and 0007.sandbox-daemon.jsonl where the kind of daemon is another.
+func EventsName(kind string, rank, size int) string {
+	name := fmt.Sprintf("%0*d", Width(size), rank)
+	if kind != "daemon" {
+		name += "." + kind
+	}
+	return name + ".jsonl"
+}
+
+func beatName(rank, size int, state string, count int64) string {
+	return fmt.Sprintf("%s.%06d", NodeName(rank, size, state), count)
+}
+
+func counted(state string) bool { return state == BeatState || state == SandboxBeat }
+
+// nodeName takes a name in Nodes apart; count is only meant for a beat.
+// Anything else in the directory is not a node's name.
+func nodeName(name string) (rank int, state string, count int64, ok bool) {
+	digits, rest, _ := strings.Cut(name, ".")
+	state, tail, more := strings.Cut(rest, ".")
+	rank, ok = parseRank(digits)
+	if !ok || state == "" || more != counted(state) {
+		return 0, "", 0, false
+	}
+	if !more {
+		return rank, state, 0, true
+	}
+	beat, err := strconv.ParseUint(tail, 10, 63)
+	if err != nil {
+		return 0, "", 0, false
+	}
+	return rank, state, int64(beat), true
+}
+
+// abortRank returns which rank published the abort of that name in Control.
+func abortRank(name string) (int, bool) {
+	kind, digits, _ := strings.Cut(name, ".")
+	if kind != abort {
+		return 0, false
+	}
+	return parseRank(digits)
+}
+
+// parseRank parses the padded number of a rank: digits alone, so that a name
+// is no other name's twin.
+func parseRank(digits string) (int, bool) {
+	if len(digits) < Width(1) {
+		return 0, false
+	}
+	rank, err := strconv.ParseUint(digits, 10, 31)
+	return int(rank), err == nil
+}

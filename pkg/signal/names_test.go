@@ -1,0 +1,127 @@
+package signal
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestNames(t *testing.T) {
+	for _, tc := range []struct{ name, got, want string }{
+		{"a node's state", NodeName(7, 8, Joined), "0007.joined"},
+		{"a single node", NodeName(0, 1, Up), "0000.up"},
+		{"the last of four digits", NodeName(9999, 10000, Up), "9999.up"},
+		{"five digits from the first on", NodeName(7, 10001, Up), "00007.up"},
+		{"an abort", AbortName(7, 8), "abort.0007"},
+		{"a log", LogName("worker", 7, 8), "worker-0007.log"},
+		{"a daemon's events", EventsName("daemon", 7, 8), "0007.jsonl"},
+		{"another daemon's events", EventsName("sandbox-daemon", 7, 8), "0007.sandbox-daemon.jsonl"},
+		{"a beat", beatName(7, 8, BeatState, 123), "0007.beat.000123"},
+		{"a beat of many days", beatName(7, 8, BeatState, 12345678), "0007.beat.12345678"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.got != tc.want {
+				t.Errorf("got %q, want %q", tc.got, tc.want)
+			}
+		})
+	}
+}
+
+func TestNodeName(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		in    string
+		rank  int
+		state string
+		count int64
+		ok    bool
+	}{
+		{"a state", "0007.up", 7, Up, 0, true},
+		{"a wide rank", "00012.sandbox-failed", 12, SandboxFailed, 0, true},
+		{"a state of a later version", "0007.settled", 7, "settled", 0, true},
+		{"a beat", "0007.beat.000123", 7, BeatState, 123, true},
+		{"a sandbox's beat", "0007.sandbox-beat.000001", 7, SandboxBeat, 1, true},
+		{"a beat without a count", "0007.beat", 0, "", 0, false},
+		{"a count of what is not counted", "0007.up.000001", 0, "", 0, false},
+		{"a count that is none", "0007.beat.x", 0, "", 0, false},
+		{"a count below zero", "0007.beat.-1", 0, "", 0, false},
+		{"a count too large", "0007.beat.9223372036854775808", 0, "", 0, false},
+		{"two counts", "0007.beat.1.2", 0, "", 0, false},
+		{"no state", "0007", 0, "", 0, false},
+		{"an empty state", "0007.", 0, "", 0, false},
+		{"no rank", ".up", 0, "", 0, false},
+		{"a rank not padded", "7.up", 0, "", 0, false},
+		{"a rank with a sign", "+007.up", 0, "", 0, false},
+		{"a rank below zero", "-007.up", 0, "", 0, false},
+		{"a rank too large", "99999999999999999999.up", 0, "", 0, false},
+		{"an abort", "abort.0007", 0, "", 0, false},
+		{"empty", "", 0, "", 0, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			rank, state, count, ok := nodeName(tc.in)
+			if rank != tc.rank || state != tc.state || count != tc.count || ok != tc.ok {
+				t.Errorf("nodeName(%q) = %d, %q, %d, %t", tc.in, rank, state, count, ok)
+			}
+		})
+	}
+}
+
+func TestAbortRank(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		in   string
+		rank int
+		ok   bool
+	}{
+		{"the head's", "abort.0000", 0, true},
+		{"a worker's", "abort.0007", 7, true},
+		{"of a wide job", "abort.00012", 12, true},
+		{"no rank", "abort", 0, false},
+		{"an empty rank", "abort.", 0, false},
+		{"a rank with a sign", "abort.+007", 0, false},
+		{"more behind it", "abort.0007.x", 0, false},
+		{"another name", "about.0007", 0, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if rank, ok := abortRank(tc.in); rank != tc.rank || ok != tc.ok {
+				t.Errorf("abortRank(%q) = %d, %t", tc.in, rank, ok)
+			}
+		})
+	}
+}
+
+func FuzzNodeName(f *testing.F) {
+	f.Add("0007.beat.000123")
+	f.Add("0007.up")
+	f.Fuzz(func(t *testing.T, name string) {
+		rank, state, count, ok := nodeName(name)
+		if !ok {
+			if rank != 0 || state != "" || count != 0 {
+				t.Errorf("nodeName(%q) refuses, and yet answers %d, %q, %d", name, rank, state, count)
+			}
+			return
+		}
+		digits, _, _ := strings.Cut(name, ".")
+		again := fmt.Sprintf("%0*d.%s", len(digits), rank, state)
+		if counted(state) {
+			tail := name[strings.LastIndexByte(name, '.')+1:]
+			again += fmt.Sprintf(".%0*d", len(tail), count)
+		}
+		if again != name || rank < 0 || count < 0 {
+			t.Errorf("nodeName(%q) = %d, %q, %d, which is the name %q", name, rank, state, count, again)
+		}
+	})
+}
+
+func FuzzAbortRank(f *testing.F) {
+	f.Add("abort.0007")
+	f.Fuzz(func(t *testing.T, name string) {
+		rank, ok := abortRank(name)
+		if !ok {
+			return
+		}
+		if again := fmt.Sprintf("%s.%0*d", abort, len(name)-len(abort)-1, rank); again != name || rank < 0 {
+			t.Errorf("abortRank(%q) = %d, which is the name %q", name, rank, again)
+		}
+	})
+}

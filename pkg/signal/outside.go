@@ -1,0 +1,141 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// outsider is the rank in the records of somebody who has none.
+const outsider = -1
+
+// latest is the link in the log directory to the newest run.
+const latest = "latest"
+
+// OpenExisting opens a run directory from outside the job: path is it, or a log
+// directory or the link in it, of which the newest run is meant. Its errors
+// tell what was found at path and what would be accepted.
+func OpenExisting(ctx context.Context, path, host string) (*Dir, Job, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, Job{}, fmt.Errorf("cannot use %s: %v", path, err)
+	}
+	return Place{LogDir: absolute, Rank: outsider, Host: host}.openExisting(ctx)
+}
+
+// openExisting opens the run directory that the log directory is or has.
+func (p Place) openExisting(ctx context.Context) (*Dir, Job, error) {
+	var job Job
+	names, kind, err := p.enter(ctx)
+	if err == nil && !slices.Contains(names, Control) && slices.Contains(names, latest) {
+		p.LogDir = filepath.Join(p.LogDir, latest)
+		err = errNotDir
+	}
+	if errors.Is(err, errNotDir) && filepath.Base(p.LogDir) == latest {
+		if p.LogDir, err = p.newest(ctx); err != nil {
+			return nil, job, err
+		}
+		_, kind, err = p.enter(ctx)
+	}
+	if err != nil {
+		return nil, job, p.explainEnter(err)
+	}
+	logDir, run := filepath.Split(p.LogDir)
+	d := Place{LogDir: logDir, Rank: p.Rank, Host: p.Host, fs: p.fs}.dir(run, "", kind)
+	err = d.read(ctx, Control, NameJob, &job)
+	if errors.Is(err, errAbsent) {
+		err = fmt.Errorf("cannot find a run in %s: it has no job record: %s", d.path, outsideMend)
+	}
+	if err != nil {
+		return nil, job, err
+	}
+	d.nonce, d.size = job.Nonce, job.Size
+	return d, job, nil
+}
+
+const outsideMend = "give <log-dir>/<job>.<step>, or a log directory with a run in it"
+
+func (p Place) explainEnter(err error) error {
+	switch {
+	case errors.Is(err, errAbsent):
+		return fmt.Errorf("cannot find a run directory at %s: %s", p.LogDir, outsideMend)
+	case errors.Is(err, errNotDir):
+		return p.refuse(p.LogDir, outsideMend, "it is not a directory")
+	default:
+		return err
+	}
+}
+
+// enter lists what may be a log directory or a run directory.
+func (p Place) enter(ctx context.Context) ([]string, fileSystem, error) {
+	got, err := guarded(ctx, "look into", p.LogDir, func() (shown, error) { return p.list(p.LogDir) })
+	return got.names, got.kind, classify(err)
+}
+
+// newest returns where the link at LogDir points: a run beside it.
+func (p Place) newest(ctx context.Context) (string, error) {
+	target, err := guarded(ctx, "follow", p.LogDir, func() (string, error) { return p.share().target(p.LogDir) })
+	var stall *StallError
+	if errors.As(err, &stall) {
+		return "", err
+	}
+	if err != nil || target != filepath.Base(target) || strings.HasPrefix(target, ".") {
+		return "", fmt.Errorf("cannot find the newest run by %s: it does not point at a run beside it", p.LogDir)
+	}
+	return filepath.Join(filepath.Dir(p.LogDir), target), nil
+}
+
+// PointLatest makes the log directory's link point at this run. It is for
+// people and tools only: no daemon follows it.
+func (d *Dir) PointLatest(ctx context.Context) error {
+	parent := filepath.Dir(d.path)
+	path, temporary := filepath.Join(parent, latest), filepath.Join(parent, "."+latest+"-"+d.nonce)
+	return do(ctx, "link", path, func() error {
+		if _, err := d.fs.target(path); errors.Is(err, syscall.EINVAL) {
+			return fmt.Errorf("cannot link %s: something that is not a link has that name", path)
+		}
+		err := d.fs.change(symlink, d.run, temporary)
+		if err == nil {
+			err = d.fs.change(rename, temporary, path)
+		}
+		if err != nil {
+			_ = d.fs.change(remove, "", temporary)
+			return fmt.Errorf("cannot link %s: %v", path, errno(err))
+		}
+		return nil
+	})
+}
+
+// PublishOnce publishes a record that several ranks may want to write (a result
+// where the head is gone): the first one wins and the others get ErrTaken. The
+// name is one in the run directory, or in a subdirectory of it.
+func (d *Dir) PublishOnce(ctx context.Context, name string, rec Record) error {
+	data, err := d.encode(rec)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(d.path, name)
+	dir, base := filepath.Dir(path), filepath.Base(path)
+	err = do(ctx, "publish", path, func() error {
+		// The writers are of several nodes and may have no rank.
+		return writeFirst(d.fs, dir, "."+base+"."+newNonce(), base, data)
+	})
+	if errors.Is(err, ErrTaken) {
+		return err
+	}
+	return d.explainWrite(path, err)
+}
+
+// RequestStop asks the run's head, from outside the job, for the orderly end.
+// Asking twice is asking once.
+func (d *Dir) RequestStop(ctx context.Context) error {
+	err := d.PublishOnce(ctx, filepath.Join(Control, NameStop), &State{})
+	if errors.Is(err, ErrTaken) {
+		return nil
+	}
+	return err
+}

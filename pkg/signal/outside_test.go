@@ -1,0 +1,170 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+func TestOpenExisting(t *testing.T) {
+	p := newPlace(t)
+	old := create(t, p)
+	p.Run, p.Key = "124.0", "other"
+	d := create(t, p)
+	base := filepath.Dir(p.LogDir)
+	relative, err := filepath.Rel(workingDirectory(t), d.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	point(t, filepath.Join(base, "linked-logs"), p.LogDir)
+	for _, dir := range []*Dir{old, d} {
+		if err := dir.PointLatest(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lead := func(path, target string) string {
+		logs := mkdir(t, path, dirMode)
+		point(t, filepath.Join(logs, latest), target)
+		return logs
+	}
+	for _, tc := range []struct {
+		name string
+		path string
+		want *Dir // nil for an error
+	}{
+		{"a run directory", old.Path(), old},
+		{"a run directory, relative", relative, d},
+		{"a log directory: the newest", p.LogDir, d},
+		{"the link to the newest", filepath.Join(p.LogDir, latest), d},
+		{"nothing", filepath.Join(base, "nothing"), nil},
+		{"a link to nothing", filepath.Join(base, "nothing", latest), nil},
+		{"a file", put(t, filepath.Join(base, "file"), ""), nil},
+		{"a log directory without a run", mkdir(t, filepath.Join(base, "empty"), dirMode), nil},
+		{"a link to the log directory", filepath.Join(base, "linked-logs"), nil},
+		{"newest: gone", lead(filepath.Join(base, "gone"), "123.9"), nil},
+		{"newest: elsewhere", lead(filepath.Join(base, "elsewhere"), d.Path()), nil},
+		{"newest: above", lead(filepath.Join(old.Path(), "inside"), ".."), nil},
+		{"another's", disown(t, mkdir(t, filepath.Join(base, "other"), dirMode)), nil},
+		{"writable by others", mkdir(t, filepath.Join(base, "open"), 0o777), nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, job, err := OpenExisting(within(t), tc.path, "login")
+			if tc.want == nil {
+				if err == nil {
+					t.Errorf("opened %s", got.Path())
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Path() != tc.want.Path() || got.Nonce() != tc.want.Nonce() || job.Size != 4 || got.Share() != d.Share() || got.Name() != tc.want.Name() {
+				t.Errorf("opened %+v with %+v", got, job)
+			}
+		})
+	}
+}
+
+func workingDirectory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// A record that is there and can't be read is not called missing.
+func TestOpenExistingOfANewerVersion(t *testing.T) {
+	p := newPlace(t)
+	p.LogDir = filepath.Join(p.LogDir, "deeper")
+	path := run(t, &p, `{"v":2,"nonce":"ours"}`+"\n")
+	_, _, err := OpenExisting(within(t), path, "login")
+	if err == nil || errors.Is(err, errAbsent) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRequestStop(t *testing.T) {
+	d := create(t, newPlace(t))
+	for range 2 {
+		outside, _, err := OpenExisting(within(t), d.Path(), "login")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := outside.RequestStop(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := names(t, filepath.Join(d.Path(), Control)); !slices.Equal(got, []string{NameJob, NameStop}) {
+		t.Errorf("there is %v", got)
+	}
+	var rec State
+	if err := d.Read(within(t), Control, NameStop, &rec); err != nil || rec.Host != "login" || rec.Rank != outsider {
+		t.Errorf("got %+v, %v", rec, err)
+	}
+}
+
+func TestPublishOnce(t *testing.T) {
+	const writers = 32
+	d := create(t, newPlace(t))
+	var won atomic.Int64
+	winner := -1
+	var writing sync.WaitGroup
+	for rank := range writers {
+		writing.Go(func() {
+			err := d.As(rank).PublishOnce(within(t), NameResult, &Result{Code: rank})
+			switch {
+			case err == nil:
+				won.Add(1)
+				winner = rank // of one goroutine alone, or the race detector tells
+			case !errors.Is(err, ErrTaken):
+				t.Error(err)
+			}
+		})
+	}
+	writing.Wait()
+	var result Result
+	if err := d.Read(within(t), "", NameResult, &result); err != nil || won.Load() != 1 || result.Code != winner || result.Rank != winner {
+		t.Errorf("%d won, the last of them %d; there is %+v, %v", won.Load(), winner, result, err)
+	}
+	if got := names(t, d.Path()); !slices.Equal(got, []string{Control, Events, Logs, Nodes, NameResult}) {
+		t.Errorf("there is %v", got)
+	}
+}
+
+func TestPointLatest(t *testing.T) {
+	p := newPlace(t)
+	d := create(t, p)
+	for range 2 {
+		if err := d.PointLatest(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if target, err := os.Readlink(filepath.Join(p.LogDir, latest)); err != nil || target != d.Name() {
+		t.Errorf("it points at %q, %v", target, err)
+	}
+	t.Run("what is not a link stays", func(t *testing.T) {
+		p := newPlace(t)
+		d := create(t, p)
+		put(t, filepath.Join(p.LogDir, latest), "somebody's own")
+		if err := d.PointLatest(within(t)); err == nil {
+			t.Error("no error")
+		}
+		if got := names(t, p.LogDir); !slices.Equal(got, []string{p.Run, latest}) {
+			t.Errorf("there is %v", got)
+		}
+	})
+	t.Run("the time is over", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := d.PointLatest(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

@@ -1,0 +1,85 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestPaceNext(t *testing.T) {
+	pace := Pace{Fast: 2 * time.Millisecond, Steady: time.Second}
+	for _, tc := range []struct {
+		name         string
+		waited, look time.Duration
+		most         time.Duration // and three quarters of it are the least
+	}{
+		{"the first look", 0, 0, 2 * time.Millisecond},
+		{"a wait that has hardly begun", 4 * time.Millisecond, 0, 2 * time.Millisecond},
+		{"a quarter of the wait", 100 * time.Millisecond, 0, 25 * time.Millisecond},
+		{"a slow share", 0, 100 * time.Millisecond, 200 * time.Millisecond},
+		{"a slow share, a long wait", 2 * time.Second, 10 * time.Millisecond, 500 * time.Millisecond},
+		{"a long wait", time.Hour, 0, time.Second},
+		{"a look as long as the steady pause", 0, time.Second, time.Second},
+		{"a look that hung", 0, time.Minute, time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			seen := make(map[time.Duration]bool)
+			for range 1000 {
+				got := pace.next(tc.waited, tc.look)
+				if got > tc.most || got < tc.most*3/4-1 {
+					t.Fatalf("next(%s, %s) = %s, want %s or up to a quarter less", tc.waited, tc.look, got, tc.most)
+				}
+				seen[got] = true
+			}
+			if len(seen) < 100 {
+				t.Errorf("1000 daemons would look at %d moments only", len(seen))
+			}
+		})
+	}
+}
+
+// A wait of whatever length costs few looks, and sees a change late by no more
+// than a quarter of it.
+func TestPaceCostOfAWait(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		wait  time.Duration
+		looks int
+	}{
+		{"ten milliseconds", 10 * time.Millisecond, 8},
+		{"a second", time.Second, 35},
+		{"a minute", time.Minute, 125},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var now time.Duration
+			looks := 0
+			for now < tc.wait {
+				now += DefaultPace.next(now, 0)
+				looks++
+			}
+			if looks > tc.looks {
+				t.Errorf("%d looks in %s, want %d at most", looks, tc.wait, tc.looks)
+			}
+			if late := now - tc.wait; late > max(tc.wait/4, DefaultPace.Fast) {
+				t.Errorf("a change after %s is seen %s late", tc.wait, late)
+			}
+		})
+	}
+}
+
+func TestSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		if !sleep(t.Context(), time.Hour) || time.Since(begin) != time.Hour {
+			t.Errorf("slept %s", time.Since(begin))
+		}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("over"))
+		defer cancel()
+		begin = time.Now()
+		if sleep(ctx, time.Hour) || time.Since(begin) != time.Minute {
+			t.Errorf("slept %s though the context ended after a minute", time.Since(begin))
+		}
+	})
+}

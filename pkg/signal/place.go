@@ -1,0 +1,170 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// Place says where an attempt meets, and who asks.
+type Place struct {
+	LogDir string // the user's log directory: absolute, shared by all nodes
+	Run    string // the run directory's name in it
+	Key    string // facts of the launch that all its ranks share
+	Rank   int
+	Size   int
+	Host   string
+
+	fs share // disk where nil
+}
+
+func (p Place) share() share {
+	if p.fs == nil {
+		return disk{}
+	}
+	return p.fs
+}
+
+func (p Place) refuse(path, mend, format string, args ...any) error {
+	return &DirError{Path: path, Host: p.Host, Seen: fmt.Sprintf(format, args...), Mend: mend}
+}
+
+// shown is what a look at a directory of ours shows.
+type shown struct {
+	names []string
+	kind  fileSystem
+}
+
+// look makes the log directory if only its last part is missing, and lists it
+// when it is safe: ours, no link, and nobody else can write to it. Its errors
+// are a *DirError, a *StallError, or one that is passing.
+//
+// The mkdir comes first, by every node: it goes to the server whatever this
+// client believes, where an open or stat of a name that isn't there yet might
+// teach the client that it is missing.
+func (p Place) look(ctx context.Context) (shown, error) {
+	return guarded(ctx, "look into", p.LogDir, func() (shown, error) {
+		made := p.share().change(makeDir, "", p.LogDir)
+		if errors.Is(made, os.ErrNotExist) {
+			return shown{}, p.explainMkdir(made)
+		}
+		seen, err := p.list(p.LogDir)
+		var refused *DirError
+		switch {
+		case err == nil, errors.As(err, &refused):
+			return seen, err
+		case made != nil && !errors.Is(made, os.ErrExist):
+			// Some servers refuse to make what is there already.
+			return shown{}, p.explainMkdir(made)
+		case passing(err):
+			return shown{}, err
+		default:
+			return shown{}, p.explainOpen(err)
+		}
+	})
+}
+
+// list lists a directory that is ours alone.
+func (p Place) list(path string) (seen shown, err error) {
+	seen.names, err = p.share().list(path, func(dir *os.File) error {
+		if err := p.trust(path, dir); err != nil {
+			return err
+		}
+		kind, err := fileSystemOf(int(dir.Fd()))
+		seen.kind = kind
+		return err
+	})
+	return seen, err
+}
+
+// trust refuses a directory in which somebody else could plant names.
+func (p Place) trust(path string, dir *os.File) error {
+	info, err := dir.Stat()
+	if err != nil {
+		return err
+	}
+	owner := info.Sys().(*syscall.Stat_t).Uid
+	if int(owner) != os.Geteuid() {
+		return p.refuse(path, "give a --log-dir of your own",
+			"it belongs to %s, and you are %s", userName(int(owner)), userName(os.Geteuid()))
+	}
+	if mode := info.Mode().Perm(); mode&0o022 != 0 {
+		return p.refuse(path, "run chmod go-w on it, or give another --log-dir",
+			"its mode is %04o: others could plant files there", mode)
+	}
+	return nil
+}
+
+func (p Place) explainMkdir(err error) error {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return p.refuse(p.LogDir, "make it, or see whether the file system is mounted on this node",
+			"its parent %s does not exist", filepath.Dir(p.LogDir))
+	case errors.Is(err, syscall.ENOTDIR):
+		return p.refuse(p.LogDir, "give a directory with --log-dir", "its parent %s is not a directory", filepath.Dir(p.LogDir))
+	case full(err):
+		return p.refuse(p.LogDir, fullMend, "cannot make it: %v", errno(err))
+	default:
+		return p.refuse(p.LogDir, writableMend, "cannot make it: %v", errno(err))
+	}
+}
+
+func (p Place) explainOpen(err error) error {
+	if !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, syscall.ELOOP) {
+		return p.refuse(p.LogDir, writableMend, "cannot read it: %v", errno(err))
+	}
+	target, linkErr := p.share().target(p.LogDir)
+	if linkErr != nil {
+		return p.refuse(p.LogDir, "give a directory with --log-dir", "it is not a directory")
+	}
+	if !filepath.IsAbs(target) {
+		target = filepath.Join(filepath.Dir(p.LogDir), target)
+	}
+	return p.refuse(p.LogDir, "give the directory itself: --log-dir="+target, "it is a symbolic link")
+}
+
+// explainPassing is for who has no time to look again.
+func (p Place) explainPassing(err error) error {
+	return p.refuse(p.LogDir, "see whether the file system is well on this node", "cannot read it: %v", errno(err))
+}
+
+// explainInTheWay tells what has the name of the run directory.
+func (p Place) explainInTheWay(ctx context.Context, path string) error {
+	what := "it is a file"
+	target, err := guarded(ctx, "follow", path, func() (string, error) { return p.share().target(path) })
+	if err == nil {
+		what = "it is a symbolic link to " + target
+	}
+	return p.refuse(path, "remove it, or give another --log-dir", "%s, where the run directory is to be", what)
+}
+
+const (
+	fullMend     = "free space or quota there, or give another --log-dir"
+	writableMend = "give a --log-dir that you can read and write"
+)
+
+func full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// errno strips an error of the path, which the sentence around it has.
+func errno(err error) error {
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		return number
+	}
+	return err
+}
+
+func userName(uid int) string {
+	id := strconv.Itoa(uid)
+	if known, err := user.LookupId(id); err == nil {
+		return fmt.Sprintf("%s (uid %s)", known.Username, id)
+	}
+	return "uid " + id
+}

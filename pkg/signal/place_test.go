@@ -1,0 +1,356 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// obstacle is something that is wrong with the log directory or with what has
+// the run directory's name in it.
+type obstacle struct {
+	name string
+	// lay lays it; base is an empty directory and the place one in base/logs,
+	// which is not there. It returns the path that the error must name.
+	lay func(t *testing.T, base string, p *Place) string
+	// head tells that only the head meets it: a worker goes on looking.
+	head bool
+}
+
+func mkdir(t *testing.T, path string, mode os.FileMode) string {
+	t.Helper()
+	if err := errors.Join(os.Mkdir(path, dirMode), os.Chmod(path, mode)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func put(t *testing.T, path, data string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(data), fileMode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func point(t *testing.T, path, target string) string {
+	t.Helper()
+	if err := os.Symlink(target, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// run lays a run directory with that job record, and returns its path.
+func run(t *testing.T, p *Place, job string) string {
+	t.Helper()
+	path := mkdir(t, filepath.Join(mkdir(t, p.LogDir, dirMode), p.Run), dirMode)
+	put(t, filepath.Join(mkdir(t, filepath.Join(path, Control), dirMode), NameJob), job)
+	return path
+}
+
+// disown gives a directory to somebody else. Who can't has no such directory,
+// and takes one of root's.
+func disown(t *testing.T, path string) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return "/usr"
+	}
+	if err := os.Chown(path, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var obstacles = []obstacle{
+	{name: "the parent is missing", lay: func(_ *testing.T, base string, p *Place) string {
+		p.LogDir = filepath.Join(base, "missing", "logs")
+		return p.LogDir
+	}},
+	{name: "the parent is a file", lay: func(t *testing.T, base string, p *Place) string {
+		p.LogDir = filepath.Join(put(t, filepath.Join(base, "file"), ""), "logs")
+		return p.LogDir
+	}},
+	{name: "a file", lay: func(t *testing.T, _ string, p *Place) string { return put(t, p.LogDir, "") }},
+	{name: "a symbolic link", lay: func(t *testing.T, base string, p *Place) string {
+		return point(t, p.LogDir, mkdir(t, filepath.Join(base, "real"), dirMode))
+	}},
+	{name: "a link to nothing", lay: func(t *testing.T, _ string, p *Place) string { return point(t, p.LogDir, "nothing") }},
+	{name: "writable by the group", lay: func(t *testing.T, _ string, p *Place) string { return mkdir(t, p.LogDir, 0o770) }},
+	{name: "writable by all", lay: func(t *testing.T, _ string, p *Place) string { return mkdir(t, p.LogDir, 0o777|os.ModeSticky) }},
+	{name: "another owner's", lay: func(t *testing.T, _ string, p *Place) string {
+		p.LogDir = disown(t, mkdir(t, p.LogDir, dirMode))
+		return p.LogDir
+	}},
+	{name: "the name is too long", lay: func(_ *testing.T, base string, p *Place) string {
+		p.LogDir = filepath.Join(base, strings.Repeat("x", 300))
+		return p.LogDir
+	}},
+	{name: "the run directory is a file", lay: func(t *testing.T, _ string, p *Place) string {
+		return put(t, filepath.Join(mkdir(t, p.LogDir, dirMode), p.Run), "")
+	}},
+	{name: "the run directory is a symbolic link", lay: func(t *testing.T, base string, p *Place) string {
+		return point(t, filepath.Join(mkdir(t, p.LogDir, dirMode), p.Run), mkdir(t, filepath.Join(base, "real"), dirMode))
+	}},
+	{name: "the run directory is writable by the group", lay: func(t *testing.T, _ string, p *Place) string {
+		path := run(t, p, "")
+		chmod(t, path, 0o770)
+		return path
+	}},
+	{name: "the run directory is of a run with the same facts", head: true, lay: func(t *testing.T, _ string, p *Place) string {
+		run(t, p, `{"v":1,"nonce":"theirs","key":"facts"}`+"\n")
+		return p.LogDir
+	}},
+	{name: "the run directory is of a newer version", head: true, lay: func(t *testing.T, _ string, p *Place) string {
+		run(t, p, `{"v":2,"nonce":"theirs","key":"other"}`+"\n")
+		return p.LogDir
+	}},
+}
+
+func chmod(t *testing.T, path string, mode os.FileMode) {
+	t.Helper()
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mended checks that an error says where, who, what was seen and what to do, in
+// words of its own.
+func mended(t *testing.T, err error, path string, seen map[string]string) *DirError {
+	t.Helper()
+	var refused *DirError
+	if !errors.As(err, &refused) {
+		t.Fatalf("got %v, want a *DirError", err)
+	}
+	if refused.Path != path || refused.Host != "n0" || refused.Seen == "" || refused.Mend == "" {
+		t.Errorf("got %#v, want one of %s on n0", refused, path)
+	}
+	said := strings.TrimPrefix(path, filepath.Dir(path)) + refused.Seen + refused.Mend
+	if before, ok := seen[said]; ok {
+		t.Errorf("%q is said of %q as well", said, before)
+	}
+	seen[said] = t.Name()
+	return refused
+}
+
+func TestObstacles(t *testing.T) {
+	head, worker := make(map[string]string), make(map[string]string)
+	for _, tc := range obstacles {
+		t.Run(tc.name, func(t *testing.T) {
+			base := t.TempDir()
+			p := Place{LogDir: filepath.Join(base, "logs"), Run: "123.0", Key: "facts", Size: 4, Host: "n0"}
+			path := tc.lay(t, base, &p)
+			t.Run("head", func(t *testing.T) {
+				_, err := Create(within(t), p, Job{})
+				mended(t, err, path, head)
+			})
+			if tc.head {
+				return
+			}
+			t.Run("worker", func(t *testing.T) {
+				_, _, err := NewFinder(p, DefaultPace).Find(within(t))
+				mended(t, err, path, worker)
+			})
+		})
+	}
+}
+
+func TestMakesTheLastPartOfTheLogDirectory(t *testing.T) {
+	p := newPlace(t)
+	p.LogDir = filepath.Join(p.LogDir, "deeper")
+	create(t, p)
+	info, err := os.Stat(p.LogDir)
+	if err != nil || info.Mode().Perm() != dirMode {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+// Some servers answer "permission denied" to a mkdir of what is there.
+func TestServerThatRefusesToMakeWhatIsThere(t *testing.T) {
+	for _, answer := range []error{syscall.EACCES, syscall.EROFS, syscall.EPERM} {
+		t.Run(answer.Error(), func(t *testing.T) {
+			p := newPlace(t)
+			p.fs = &faulty{onChange: func(how change, from, to string) error {
+				if how == makeDir && to == p.LogDir {
+					return answer
+				}
+				return disk{}.change(how, from, to)
+			}}
+			create(t, p)
+			p.LogDir += "-missing"
+			_, err := Create(within(t), p, Job{})
+			mended(t, err, p.LogDir, map[string]string{})
+		})
+	}
+}
+
+// mountsChild says that the test binary runs in a namespace of its own.
+const mountsChild = "SIGNAL_TEST_MOUNTS"
+
+// TestMounts runs itself in a mount namespace of its own: what it mounts is
+// nobody else's, and is gone with it.
+func TestMounts(t *testing.T) {
+	if os.Getenv(mountsChild) == "" {
+		inNamespace(t)
+		return
+	}
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("read-only", testReadOnly)
+	t.Run("full", testFull)
+	t.Run("without room for a name", testNoInodes)
+}
+
+func inNamespace(t *testing.T) {
+	child := exec.CommandContext(within(t), "/proc/self/exe", "-test.run=^TestMounts$", "-test.v")
+	child.Env = append(os.Environ(), mountsChild+"=1")
+	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if uid := os.Geteuid(); uid != 0 {
+		child.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		child.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+		child.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	}
+	out, err := child.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestMounts") {
+		t.Errorf("in a mount namespace: %v\n%s", err, out)
+	}
+}
+
+// mounted returns a place in a file system of its own.
+func mounted(t *testing.T, options string) Place {
+	t.Helper()
+	p := newPlace(t)
+	p.LogDir = mkdir(t, filepath.Join(t.TempDir(), "mount"), dirMode)
+	if err := syscall.Mount("none", p.LogDir, "tmpfs", 0, "mode=0700,"+options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(p.LogDir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func testReadOnly(t *testing.T) {
+	p := mounted(t, "size=1m")
+	d := create(t, p)
+	if err := syscall.Mount("", p.LogDir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string]string)
+	t.Run("publish", func(t *testing.T) {
+		mended(t, d.Publish(within(t), Nodes, NodeName(0, 4, Joined), &State{}, false), d.Path(), seen)
+	})
+	t.Run("publish once", func(t *testing.T) {
+		mended(t, d.PublishOnce(within(t), NameResult, &Result{}), d.Path(), seen)
+	})
+	t.Run("beat", func(t *testing.T) { mended(t, d.Beat(within(t), Nodes, BeatState), d.Path(), seen) })
+	t.Run("find", func(t *testing.T) {
+		if _, job, err := NewFinder(p, DefaultPace).Find(within(t)); err != nil || job.Nonce != d.Nonce() {
+			t.Errorf("got %+v, %v", job, err)
+		}
+	})
+	p.Run = "124.0"
+	t.Run("create", func(t *testing.T) {
+		_, err := Create(within(t), p, Job{})
+		mended(t, err, p.LogDir, seen)
+	})
+	p.LogDir += "/deeper"
+	t.Run("create with the log directory", func(t *testing.T) {
+		_, err := Create(within(t), p, Job{})
+		mended(t, err, p.LogDir, seen)
+	})
+}
+
+func testFull(t *testing.T) {
+	p := mounted(t, "size=64k")
+	d := create(t, p)
+	if err := os.WriteFile(filepath.Join(p.LogDir, "filler"), make([]byte, 1<<20), fileMode); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("cannot fill the file system: %v", err)
+	}
+	seen := make(map[string]string)
+	t.Run("publish", func(t *testing.T) {
+		refused := mended(t, d.Publish(within(t), Nodes, NodeName(0, 4, Joined), &State{}, false), d.Path(), seen)
+		if refused.Mend != fullMend {
+			t.Errorf("a full file system is mended by %q", refused.Mend)
+		}
+		if left := names(t, filepath.Join(d.Path(), Nodes)); len(left) != 0 {
+			t.Errorf("left %v", left)
+		}
+	})
+	// A beat has no content: it lives on.
+	t.Run("beat", func(t *testing.T) {
+		for range 3 {
+			if err := d.Beat(within(t), Nodes, BeatState); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	t.Run("create", func(t *testing.T) {
+		p.Run = "124.0"
+		_, err := Create(within(t), p, Job{})
+		if refused := mended(t, err, p.LogDir, seen); refused.Mend != fullMend {
+			t.Errorf("a full file system is mended by %q", refused.Mend)
+		}
+		if left := names(t, p.LogDir); len(left) != 2 {
+			t.Errorf("left %v", left)
+		}
+	})
+}
+
+func testNoInodes(t *testing.T) {
+	p := mounted(t, "size=1m,nr_inodes=4")
+	_, err := Create(within(t), p, Job{})
+	mended(t, err, p.LogDir, map[string]string{})
+	if left := names(t, p.LogDir); len(left) != 0 {
+		t.Errorf("left %v", left)
+	}
+}
+
+// What stalls is given up, by every call.
+func TestStalledShare(t *testing.T) {
+	p := newPlace(t)
+	stall := make(chan struct{})
+	defer close(stall)
+	hang := func() error { <-stall; return errors.New("stalled") }
+	fs := &faulty{}
+	p.fs = fs
+	d := create(t, p)
+	fs.onList = func(string) ([]string, error) { return nil, hang() }
+	fs.onRead = func(string) error { return hang() }
+	fs.onWrite = func(string, []byte) error { return hang() }
+	fs.onChange = func(change, string, string) error { return hang() }
+	over := errors.New("over")
+	for _, tc := range []struct {
+		name string
+		call func(ctx context.Context) error
+	}{
+		{"create", func(ctx context.Context) error { _, err := Create(ctx, p, Job{}); return err }},
+		{"find", func(ctx context.Context) error { _, _, err := NewFinder(p, DefaultPace).Find(ctx); return err }},
+		{"open", func(ctx context.Context) error { _, _, err := p.openExisting(ctx); return err }},
+		{"publish", func(ctx context.Context) error { return d.Publish(ctx, Nodes, "0000.up", &State{}, true) }},
+		{"publish once", func(ctx context.Context) error { return d.PublishOnce(ctx, NameResult, &Result{}) }},
+		{"beat", func(ctx context.Context) error { return d.Beat(ctx, Nodes, BeatState) }},
+		{"read", func(ctx context.Context) error { return d.Read(ctx, Control, NameJob, &Job{}) }},
+		{"point at the newest", d.PointLatest},
+		{"ask for a stop", d.RequestStop},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeoutCause(within(t), 20*time.Millisecond, over)
+			defer cancel()
+			err := tc.call(ctx)
+			var stalled *StallError
+			if !errors.As(err, &stalled) || !errors.Is(err, over) || stalled.Path == "" || stalled.After == 0 {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

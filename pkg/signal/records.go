@@ -1,0 +1,164 @@
+package signal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Version is the version of every record's form. A reader refuses a newer one.
+const Version = 1
+
+// Header opens every record: which attempt it belongs to and who wrote it.
+type Header struct {
+	Version int       `json:"v"`
+	Nonce   string    `json:"nonce"` // drawn by the head for this attempt
+	Rank    int       `json:"rank"`
+	Host    string    `json:"host"`
+	At      time.Time `json:"at"` // the writer's wall clock, for people only
+}
+
+func (h *Header) header() *Header { return h }
+
+// Record is anything with a Header that can be published.
+type Record interface{ header() *Header }
+
+// Job is the attempt: what everybody must know to take part in it.
+type Job struct {
+	Header
+	Run       string   `json:"run"`       // the run directory's name
+	Key       string   `json:"key"`       // facts of the launch that all its ranks share
+	Size      int      `json:"size"`      // number of nodes
+	Digest    string   `json:"digest"`    // of the configuration, the same on all nodes
+	Addresses []string `json:"addresses"` // where the head can be reached, best first
+	Program   string   `json:"program"`   // version of the head's bringupd
+	PID       int      `json:"pid"`
+	Share     string   `json:"share"` // file system of the log directory, as the head sees it
+	// SandboxStep says that the gate waits for sandboxes of another step.
+	SandboxStep bool `json:"sandbox_step,omitempty"`
+}
+
+// JoinedRecord echoes the canary: who wrote it has read the job and can write.
+type JoinedRecord struct {
+	Header
+	Canary  string `json:"canary"` // the job's nonce
+	Address string `json:"address,omitempty"`
+	PID     int    `json:"pid"`
+	Program string `json:"program"`
+	Share   string `json:"share"`
+	// Seen is how long after the daemon's start the run directory was seen.
+	Seen time.Duration `json:"seen_ns"`
+}
+
+// State is a record whose name says all.
+type State struct {
+	Header
+}
+
+// HeadRecord tells where the head's service is.
+type HeadRecord struct {
+	Header
+	Address string            `json:"address,omitempty"`
+	Env     map[string]string `json:"env,omitempty"` // for workers and the driver
+}
+
+// FailedRecord is a cause, as the node saw it that saw it first.
+type FailedRecord struct {
+	Header
+	Kind   string   `json:"kind"`             // health names the kinds
+	Phase  string   `json:"phase"`            // of the sequence
+	What   string   `json:"what"`             // the sentence for people
+	Child  string   `json:"child,omitempty"`  // the child that died
+	Code   int      `json:"code,omitempty"`   // its exit code
+	Signal string   `json:"signal,omitempty"` // or the signal that ended it
+	Log    string   `json:"log,omitempty"`    // where its output is, in Logs
+	Lines  []string `json:"lines,omitempty"`  // the last lines of it
+	// Lost are the ranks that this rank misses, where it misses any.
+	Lost []int `json:"lost,omitempty"`
+}
+
+// AbortRecord is the end with a cause: the verdict, and with it the job's code.
+type AbortRecord struct {
+	Header
+	Code  int          `json:"code"`
+	Word  string       `json:"word"`
+	Cause FailedRecord `json:"cause"`
+	// Nodes are the hosts to stay away from, where nodes are to blame.
+	Nodes []string `json:"bad_nodes,omitempty"`
+}
+
+// DrainRecord is the orderly end.
+type DrainRecord struct {
+	Header
+	Code int    `json:"code"` // the job's: the driver's own
+	Why  string `json:"why"`
+}
+
+// DoneRecord says that nothing of ours runs on the node any more.
+type DoneRecord struct {
+	Header
+	Left []string `json:"left,omitempty"` // what would not die
+}
+
+// Result is how it all ended.
+type Result struct {
+	Header
+	Run     string        `json:"run"`
+	Size    int           `json:"size"`
+	Code    int           `json:"code"`
+	Word    string        `json:"word"`
+	Why     string        `json:"why"`
+	Cause   *FailedRecord `json:"cause,omitempty"`
+	Nodes   []string      `json:"bad_nodes,omitempty"`
+	Hosts   []string      `json:"hosts,omitempty"`
+	Took    time.Duration `json:"took_ns"`          // start of the head to here
+	ToGate  time.Duration `json:"to_gate_ns"`       // start of the head to the gate; 0 where it never opened
+	Program string        `json:"program"`          // version of bringupd
+	Phases  []PhaseTime   `json:"phases,omitempty"` // as the head went through them
+}
+
+// PhaseTime is how long a phase took on the node that tells.
+type PhaseTime struct {
+	Phase string        `json:"phase"`
+	Took  time.Duration `json:"took_ns"`
+}
+
+// encode fills the record's header and returns its JSON, one line.
+func (d *Dir) encode(rec Record) ([]byte, error) {
+	h := rec.header()
+	*h = Header{Version: Version, Nonce: d.nonce, Rank: d.rank, Host: d.host, At: time.Now()}
+	data, err := json.Marshal(rec)
+	if err != nil {
+		return nil, fmt.Errorf("cannot encode a record of rank %d: %v", d.rank, err)
+	}
+	if len(data) >= maxRecord {
+		return nil, fmt.Errorf("cannot publish a record of %d bytes: at most %d are read", len(data), maxRecord-1)
+	}
+	return append(data, '\n'), nil
+}
+
+// decode parses a record. One that is cut short is errAbsent, because it may
+// become whole; one of another attempt is, because it is not meant. Only what
+// is meant changes rec.
+func decode(data []byte, nonce string, rec Record) error {
+	if len(data) == 0 || data[len(data)-1] != '\n' {
+		return errAbsent
+	}
+	var h Header
+	if err := json.Unmarshal(data, &h); err != nil {
+		return fmt.Errorf("cannot read a record: %v", err)
+	}
+	switch {
+	case h.Version > Version:
+		return fmt.Errorf("cannot read a record of version %d: this bringupd knows %d; run one version on all nodes", h.Version, Version)
+	case h.Version < 1 || h.Nonce == "":
+		return errors.New("cannot read a record: it has no header")
+	case nonce != "" && h.Nonce != nonce:
+		return errAbsent
+	}
+	if err := json.Unmarshal(data, rec); err != nil {
+		return fmt.Errorf("cannot read a record: %v", err)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package signal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestDecode(t *testing.T) {
+	const ours = `{"v":1,"nonce":"ours","rank":3,"host":"n3","kind":"service","what":"it died"}` + "\n"
+	whole := FailedRecord{Header: Header{Version: 1, Nonce: "ours", Rank: 3, Host: "n3"}, Kind: "service", What: "it died"}
+	for _, tc := range []struct {
+		name   string
+		data   string
+		nonce  string
+		absent bool // errAbsent
+		bad    bool // another error
+	}{
+		{name: "ours", data: ours, nonce: "ours"},
+		{name: "of whatever attempt", data: ours, nonce: ""},
+		{name: "with a field of a later version", data: ours[:len(ours)-2] + `,"new":1}` + "\n", nonce: "ours"},
+		{name: "another attempt's", data: ours, nonce: "theirs", absent: true},
+		{name: "empty", data: "", nonce: "ours", absent: true},
+		{name: "cut short", data: ours[:40], nonce: "ours", absent: true},
+		{name: "without its last byte", data: ours[:len(ours)-1], nonce: "ours", absent: true},
+		{name: "zeros, as a crash leaves them", data: strings.Repeat("\x00", len(ours)), nonce: "ours", absent: true},
+		{name: "of a newer version", data: `{"v":2,"nonce":"ours"}` + "\n", nonce: "ours", bad: true},
+		{name: "of a newer version and another attempt", data: `{"v":2,"nonce":"theirs"}` + "\n", nonce: "ours", bad: true},
+		{name: "without a header", data: "{}\n", nonce: "", bad: true},
+		{name: "without a nonce", data: `{"v":1}` + "\n", nonce: "", bad: true},
+		{name: "null", data: "null\n", nonce: "", bad: true},
+		{name: "no JSON", data: "hello\n", nonce: "ours", bad: true},
+		{name: "damaged in the middle", data: strings.Replace(ours, `"kind"`, "\x00\x00\x00\x00\x00\x00", 1), nonce: "ours", bad: true},
+		{name: "two in one", data: ours + ours, nonce: "ours", bad: true},
+		{name: "a field of another type", data: `{"v":1,"nonce":"ours","kind":7}` + "\n", nonce: "ours", bad: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var rec FailedRecord
+			err := decode([]byte(tc.data), tc.nonce, &rec)
+			if errors.Is(err, errAbsent) != tc.absent || (err != nil) != (tc.absent || tc.bad) {
+				t.Errorf("got the error %v", err)
+			}
+			if err == nil && !reflect.DeepEqual(rec, whole) {
+				t.Errorf("got %+v", rec)
+			}
+			if tc.absent && !reflect.DeepEqual(rec, FailedRecord{}) {
+				t.Errorf("what is not meant has left %+v", rec)
+			}
+		})
+	}
+}
+
+func TestEncode(t *testing.T) {
+	d := &Dir{nonce: "ours", rank: 3, host: "n3"}
+	rec := &FailedRecord{Header: Header{Version: 9, Nonce: "forged", Rank: 9}, Kind: "service", What: "it died\nhere", Lost: []int{1}}
+	data, err := d.encode(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.IndexByte(data, '\n') != len(data)-1 {
+		t.Errorf("not one line: %q", data)
+	}
+	var again FailedRecord
+	if err := decode(data, "ours", &again); err != nil {
+		t.Fatal(err)
+	}
+	rec.At = again.At // the monotonic part is gone
+	if !reflect.DeepEqual(&again, rec) || again.Rank != 3 || again.Host != "n3" || again.Version != Version {
+		t.Errorf("wrote %+v, read %+v", rec, again)
+	}
+}
+
+// The largest records that there are: the last lines of a child that printed no
+// text, and the hosts of a very large job.
+func TestEncodeLargest(t *testing.T) {
+	d := &Dir{nonce: newNonce(), host: "n0"}
+	cause := FailedRecord{Kind: "service", What: "it died"}
+	for range 20 {
+		cause.Lines = append(cause.Lines, strings.Repeat("\xff", 1<<10))
+	}
+	var hosts []string
+	for rank := range 10_000 {
+		hosts = append(hosts, fmt.Sprintf("node-%05d.a-rather-long-domain.example", rank))
+	}
+	for _, tc := range []struct {
+		name string
+		rec  Record
+	}{
+		{"a cause with lines that are not text", &cause},
+		{"a result of 10000 nodes", &Result{Cause: &cause, Hosts: hosts}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			data, err := d.encode(tc.rec)
+			if err != nil || len(data) > maxRecord {
+				t.Errorf("%d bytes: %v", len(data), err)
+			}
+		})
+	}
+	t.Run("too large", func(t *testing.T) {
+		if _, err := d.encode(&FailedRecord{What: strings.Repeat("x", maxRecord)}); err == nil {
+			t.Error("no error")
+		}
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"v":1,"nonce":"ours","rank":3,"at":"2026-01-02T03:04:05Z","kind":"service","lost":[1]}`+"\n"), "ours")
+	f.Add([]byte(`{"v":2,"nonce":"ours"}`+"\n"), "")
+	f.Fuzz(func(t *testing.T, data []byte, nonce string) {
+		var rec FailedRecord
+		err := decode(data, nonce, &rec)
+		switch {
+		case errors.Is(err, errAbsent):
+			if !reflect.DeepEqual(rec, FailedRecord{}) {
+				t.Errorf("what is absent has left %+v", rec)
+			}
+			// It may become whole, but only by growing or by being another's.
+			if len(data) > 0 && data[len(data)-1] == '\n' && nonce == "" {
+				t.Errorf("%q is whole and anybody's, and yet absent", data)
+			}
+		case err == nil:
+			if data[len(data)-1] != '\n' || rec.Version != Version || rec.Nonce == "" || nonce != "" && rec.Nonce != nonce {
+				t.Errorf("took %q for a record of %q: %+v", data, nonce, rec)
+			}
+			if again, err := json.Marshal(rec); err != nil || !json.Valid(again) {
+				t.Errorf("can't be written again: %v", err)
+			}
+		}
+	})
+}
+
+func TestRecordsHaveHeaders(t *testing.T) {
+	d := &Dir{nonce: "ours", rank: 1, host: "n1"}
+	for _, rec := range []Record{
+		&Job{}, &JoinedRecord{}, &State{}, &HeadRecord{}, &FailedRecord{}, &AbortRecord{}, &DrainRecord{}, &DoneRecord{}, &Result{},
+	} {
+		t.Run(reflect.TypeOf(rec).Elem().Name(), func(t *testing.T) {
+			data, err := d.encode(rec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var h State
+			if err := decode(data, "ours", &h); err != nil {
+				t.Fatal(err)
+			}
+			if h.Rank != 1 || h.Host != "n1" || time.Since(h.At) > ceiling {
+				t.Errorf("got %+v", h)
+			}
+		})
+	}
+}

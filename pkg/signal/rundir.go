@@ -1,0 +1,257 @@
+package signal
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Dir is one attempt's run directory, as one rank uses it.
+type Dir struct {
+	path  string
+	run   string
+	nonce string
+	rank  int
+	size  int
+	host  string
+	kind  fileSystem
+	fs    share
+	beats atomic.Int64 // how many beats were published
+}
+
+// Path returns the run directory's absolute path.
+func (d *Dir) Path() string { return d.path }
+
+// Name returns the run directory's name in the log directory.
+func (d *Dir) Name() string { return d.run }
+
+// Nonce returns what the head drew for this attempt alone.
+func (d *Dir) Nonce() string { return d.nonce }
+
+// Share returns the name of the file system that the run directory lies on.
+func (d *Dir) Share() string { return d.kind.name }
+
+// Local tells whether the run directory lies on a file system that is known to
+// live on one machine alone.
+func (d *Dir) Local() bool { return d.kind.local }
+
+// As returns the same run directory as used by another rank.
+func (d *Dir) As(rank int) *Dir {
+	return &Dir{
+		path: d.path, run: d.run, nonce: d.nonce, rank: rank, size: d.size, host: d.host, kind: d.kind, fs: d.fs,
+	}
+}
+
+// NodeName returns the name in Nodes that says that rank is in state.
+func (d *Dir) NodeName(rank int, state string) string { return NodeName(rank, d.size, state) }
+
+func (p Place) dir(run, nonce string, kind fileSystem) *Dir {
+	return &Dir{
+		path: filepath.Join(p.LogDir, run), run: run, nonce: nonce,
+		rank: p.Rank, size: p.Size, host: p.Host, kind: kind, fs: p.share(),
+	}
+}
+
+// Create makes the run directory with the job's record in it, as one whole, and
+// returns it. The record's Run, Key, Size and Share are filled in. Where the
+// name is taken by an earlier run (job numbers start again on a new cluster), a
+// name of the same beginning is used. Its errors are a *DirError or a
+// *StallError, or tell that the record can't be encoded.
+func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
+	seen, err := p.look(ctx)
+	if passing(err) {
+		err = p.explainPassing(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	run, nonce := p.Run, newNonce()
+	if slices.Contains(seen.names, run) {
+		if err := p.refuseOwn(ctx, seen.kind); err != nil {
+			return nil, err
+		}
+		run += "+" + nonce[:8]
+	}
+	d := p.dir(run, nonce, seen.kind)
+	job.Run, job.Key, job.Size, job.Share = run, p.Key, p.Size, seen.kind.name
+	data, err := d.encode(&job)
+	if err != nil {
+		return nil, err
+	}
+	err = do(ctx, "make", d.path, func() error { return d.build(p.LogDir, data) })
+	if err != nil {
+		return nil, p.explainBuild(d.path, err)
+	}
+	return d, nil
+}
+
+// refuseOwn refuses a name whose run has the facts of this launch: our peers
+// could not tell the two apart. It refuses, too, what they would stumble over.
+func (p Place) refuseOwn(ctx context.Context, kind fileSystem) error {
+	const mend = "give another --job-id, or another --log-dir"
+	old := p.dir(p.Run, "", kind)
+	var job Job
+	err := old.inspect(ctx, p)
+	if err == nil {
+		err = old.read(ctx, Control, NameJob, &job)
+	}
+	var refused *DirError
+	var stall *StallError
+	switch {
+	case errors.Is(err, errAbsent):
+		return nil
+	case errors.Is(err, errNotDir):
+		return p.explainInTheWay(ctx, old.path)
+	case errors.As(err, &refused), errors.As(err, &stall):
+		return err
+	case err != nil:
+		return p.refuse(p.LogDir, mend, "a run of the same name has been there before, and it can't be told whose: %v", err)
+	case job.Key == p.Key:
+		return p.refuse(p.LogDir, mend, "a run of the same name, %s, has been there before", p.Run)
+	default:
+		return nil
+	}
+}
+
+// build makes the tree under a name that no reader looks at, then shows it.
+func (d *Dir) build(logDir string, job []byte) error {
+	hidden := filepath.Join(logDir, ".new-"+d.nonce)
+	err := d.fs.change(makeDir, "", hidden)
+	for _, sub := range []string{Control, Nodes, Logs, Events} {
+		if err == nil {
+			err = d.fs.change(makeDir, "", filepath.Join(hidden, sub))
+		}
+	}
+	if err == nil {
+		err = d.fs.write(filepath.Join(hidden, Control, NameJob), job, false)
+	}
+	if err == nil {
+		err = renameSeen(d.fs, logDir, hidden, d.run)
+	}
+	if err != nil {
+		_ = d.fs.change(remove, "", hidden)
+	}
+	return err
+}
+
+func (p Place) explainBuild(path string, err error) error {
+	var stall *StallError
+	switch {
+	case errors.As(err, &stall):
+		return err
+	case full(err):
+		return p.refuse(p.LogDir, fullMend, "cannot make the run directory in it: %v", errno(err))
+	case errors.Is(err, syscall.ENOTEMPTY), errors.Is(err, os.ErrExist), errors.Is(err, syscall.ENOTDIR):
+		return p.refuse(p.LogDir, "give another --job-id, or another --log-dir",
+			"another run has made %s at the same moment", filepath.Base(path))
+	default:
+		return p.refuse(p.LogDir, writableMend, "cannot make the run directory in it: %v", errno(err))
+	}
+}
+
+func newNonce() string {
+	var raw [16]byte
+	_, _ = rand.Read(raw[:]) // it never fails: see crypto/rand
+	return hex.EncodeToString(raw[:])
+}
+
+// inspect refuses a run directory that we did not make. It returns errAbsent
+// where this client doesn't know it yet, and errNotDir where it is none.
+func (d *Dir) inspect(ctx context.Context, p Place) error {
+	_, err := guarded(ctx, "inspect", d.path, func() ([]string, error) {
+		return d.fs.list(d.path, func(dir *os.File) error { return p.trust(d.path, dir) })
+	})
+	err = classify(err)
+	var refused *DirError
+	var stall *StallError
+	if err == nil || err == errAbsent || err == errNotDir || errors.As(err, &refused) || errors.As(err, &stall) {
+		return err
+	}
+	return p.refuse(d.path, "see whether the file system is well on this node", "cannot read it: %v", errno(err))
+}
+
+// Publish makes the record appear as name in the subdirectory sub, whole or not
+// at all. Durable records outlive a crash of the server: causes and results.
+// Each name must be published once only.
+func (d *Dir) Publish(ctx context.Context, sub, name string, rec Record, durable bool) error {
+	data, err := d.encode(rec)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(d.path, sub)
+	err = do(ctx, "publish", filepath.Join(dir, name), func() error { return writeWhole(d.fs, dir, name, data, durable) })
+	return d.explainWrite(filepath.Join(dir, name), err)
+}
+
+func (d *Dir) explainWrite(path string, err error) error {
+	var stall *StallError
+	if err == nil || errors.As(err, &stall) {
+		return err
+	}
+	e := &DirError{Path: d.path, Host: d.host, Seen: fmt.Sprintf("cannot write %s: %v", path, errno(err)), Mend: writableMend}
+	if full(err) {
+		e.Mend = fullMend
+	}
+	return e
+}
+
+// Read reads the record name in sub, which a listing must have shown, trying
+// again until ctx ends while it is not there for this client yet.
+func (d *Dir) Read(ctx context.Context, sub, name string, rec Record) error {
+	begin := time.Now()
+	for {
+		err := d.read(ctx, sub, name, rec)
+		if !errors.Is(err, errAbsent) {
+			return err
+		}
+		if !sleep(ctx, DefaultPace.next(time.Since(begin), 0)) {
+			return fmt.Errorf("cannot read %s: a listing shows it but this node's mount has not given it for %s: %w",
+				filepath.Join(d.path, sub, name), time.Since(begin).Round(time.Millisecond), context.Cause(ctx))
+		}
+	}
+}
+
+func (d *Dir) read(ctx context.Context, sub, name string, rec Record) error {
+	path := filepath.Join(d.path, sub, name)
+	data, err := guarded(ctx, "read", path, func() ([]byte, error) { return d.fs.read(path) })
+	switch {
+	case passing(err):
+		return errAbsent
+	case err != nil:
+		return fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	if err := decode(data, d.nonce, rec); err != nil {
+		if errors.Is(err, errAbsent) {
+			return err
+		}
+		return fmt.Errorf("%s: %v", path, err)
+	}
+	return nil
+}
+
+// Beat publishes the next beat as state in the subdirectory sub: it renames the
+// last one to count up, so that a pulse is one call and leaves one name. A Dir
+// has one pulse: As returns one for another.
+func (d *Dir) Beat(ctx context.Context, sub, state string) error {
+	count := d.beats.Add(1)
+	dir := filepath.Join(d.path, sub)
+	next := beatName(d.rank, d.size, state, count)
+	err := do(ctx, "beat", filepath.Join(dir, next), func() error {
+		if count > 1 {
+			last := filepath.Join(dir, beatName(d.rank, d.size, state, count-1))
+			if err := renameSeen(d.fs, dir, last, next); err == nil {
+				return nil
+			}
+		}
+		return d.fs.write(filepath.Join(dir, next), nil, false)
+	})
+	return d.explainWrite(filepath.Join(dir, next), err)
+}

@@ -1,0 +1,285 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestCreate(t *testing.T) {
+	p := newPlace(t)
+	d := create(t, p)
+	if d.Name() != p.Run || d.Path() != filepath.Join(p.LogDir, p.Run) || len(d.Nonce()) != 32 {
+		t.Errorf("made %s at %s with the nonce %q", d.Name(), d.Path(), d.Nonce())
+	}
+	if got := names(t, d.Path()); !slices.Equal(got, []string{Control, Events, Logs, Nodes}) {
+		t.Errorf("it has %v", got)
+	}
+	if got := names(t, p.LogDir); !slices.Equal(got, []string{p.Run}) {
+		t.Errorf("the log directory has %v", got)
+	}
+	for _, path := range []string{"", Control, Nodes, Logs, Events} {
+		if info, err := os.Stat(filepath.Join(d.Path(), path)); err != nil || info.Mode().Perm() != dirMode {
+			t.Errorf("%q: mode %v, %v", path, info.Mode(), err)
+		}
+	}
+	var job Job
+	if err := d.Read(within(t), Control, NameJob, &job); err != nil {
+		t.Fatal(err)
+	}
+	if job.Run != p.Run || job.Key != p.Key || job.Size != p.Size || job.Share != d.Share() || job.Digest != "digest" || job.Nonce != d.Nonce() {
+		t.Errorf("the job is %+v", job)
+	}
+}
+
+// A leftover of another launch has the name; the peers find the right one.
+func TestCreateOnATakenName(t *testing.T) {
+	for _, tc := range []struct{ name, job string }{
+		{"of another launch", `{"v":1,"nonce":"theirs","key":"other","size":4}` + "\n"},
+		{"without a whole record", `{"v":1,"nonce":"theirs","key":"fac`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPlace(t)
+			p.LogDir = filepath.Join(p.LogDir, "deeper")
+			run(t, &p, tc.job)
+			d := create(t, p)
+			if !strings.HasPrefix(d.Name(), p.Run+"+") {
+				t.Errorf("made %s", d.Name())
+			}
+			p.Rank = 1
+			found, job, err := NewFinder(p, DefaultPace).Find(within(t))
+			if err != nil || found.Path() != d.Path() || job.Nonce != d.Nonce() || found.Nonce() != d.Nonce() {
+				t.Errorf("found %v, %+v, %v; want %s", found, job, err, d.Path())
+			}
+		})
+	}
+}
+
+// Of several heads of one launch, which there should not be, one wins.
+func TestCreateByMany(t *testing.T) {
+	p := newPlace(t)
+	var made atomic.Int64
+	var heads sync.WaitGroup
+	for range 8 {
+		heads.Go(func() {
+			_, err := Create(within(t), p, Job{})
+			var refused *DirError
+			if err == nil {
+				made.Add(1)
+			} else if !errors.As(err, &refused) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	heads.Wait()
+	if got := names(t, p.LogDir); made.Load() != 1 || !slices.Equal(got, []string{p.Run}) {
+		t.Errorf("%d heads made it, and there is %v", made.Load(), got)
+	}
+}
+
+func TestCreateThatFailsLeavesNothing(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		fs   *faulty
+	}{
+		{"the record can't be written", &faulty{onWrite: func(string, []byte) error { return syscall.EDQUOT }}},
+		{"the tree can't be made", &faulty{onChange: func(how change, from, to string) error {
+			if how == makeDir && filepath.Base(to) == Logs {
+				return syscall.EDQUOT
+			}
+			return disk{}.change(how, from, to)
+		}}},
+		{"it can't be shown", &faulty{onChange: func(how change, from, to string) error {
+			if how == rename {
+				return syscall.EIO
+			}
+			return disk{}.change(how, from, to)
+		}}},
+		{"the log directory can't be listed", &faulty{onList: func(string) ([]string, error) { return nil, syscall.EIO }}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPlace(t)
+			p.fs = tc.fs
+			_, err := Create(within(t), p, Job{})
+			mended(t, err, p.LogDir, map[string]string{})
+			if got := names(t, p.LogDir); len(got) != 0 {
+				t.Errorf("left %v", got)
+			}
+		})
+	}
+}
+
+func TestCreateBelievesTheListing(t *testing.T) {
+	p := newPlace(t)
+	p.fs = &faulty{onChange: func(how change, from, to string) error {
+		err := disk{}.change(how, from, to)
+		if how == rename {
+			err = disk{}.change(how, from, to)
+		}
+		return err
+	}}
+	d := create(t, p)
+	if got := names(t, p.LogDir); !slices.Equal(got, []string{d.Name()}) {
+		t.Errorf("there is %v", got)
+	}
+}
+
+func TestRead(t *testing.T) {
+	d := create(t, newPlace(t))
+	theirs := &Dir{path: d.path, nonce: "theirs", fs: disk{}}
+	publish(t, theirs, Nodes, "0001.failed", &FailedRecord{What: "of old"})
+	publish(t, d, Nodes, "0002.failed", &FailedRecord{What: "of now"})
+	put(t, filepath.Join(d.path, Nodes, "0003.failed"), `{"v":1,"nonce":`)
+	put(t, filepath.Join(d.path, Nodes, "0004.failed"), `{"v":2,"nonce":"`+d.nonce+`"}`+"\n")
+	put(t, filepath.Join(d.path, Nodes, "0005.failed"), strings.Repeat(" ", maxRecord)+"\n")
+	mkdir(t, filepath.Join(d.path, Nodes, "0006.failed"), dirMode)
+	point(t, filepath.Join(d.path, Nodes, "0007.failed"), "0002.failed")
+	over := errors.New("over")
+	for _, tc := range []struct {
+		name   string
+		file   string
+		what   string
+		absent bool // it waits until it has no more time
+		bad    bool
+	}{
+		{name: "ours", file: "0002.failed", what: "of now"},
+		{name: "another attempt's", file: "0001.failed", absent: true},
+		{name: "cut short", file: "0003.failed", absent: true},
+		{name: "missing", file: "0009.failed", absent: true},
+		{name: "of a newer version", file: "0004.failed", bad: true},
+		{name: "too large", file: "0005.failed", bad: true},
+		{name: "a directory", file: "0006.failed", bad: true},
+		{name: "a link", file: "0007.failed", bad: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeoutCause(within(t), ceiling/2, errCeiling)
+			if tc.absent {
+				ctx, cancel = context.WithTimeoutCause(within(t), 20*time.Millisecond, over)
+			}
+			defer cancel()
+			var rec FailedRecord
+			err := d.Read(ctx, Nodes, tc.file, &rec)
+			if errors.Is(err, over) != tc.absent || (err != nil) != (tc.absent || tc.bad) || rec.What != tc.what {
+				t.Errorf("got %+v, %v", rec, err)
+			}
+		})
+	}
+}
+
+// What a listing shows and this client doesn't know yet is read a little later.
+func TestReadAgain(t *testing.T) {
+	p := newPlace(t)
+	answers := []error{syscall.ENOENT, syscall.ESTALE, syscall.EIO, nil}
+	p.fs = &faulty{onRead: func(string) error {
+		answer := answers[0]
+		answers = answers[1:]
+		return answer
+	}}
+	d := create(t, p)
+	var job Job
+	if err := d.Read(within(t), Control, NameJob, &job); err != nil || job.Nonce != d.Nonce() || len(answers) != 0 {
+		t.Errorf("got %+v, %v, with %d answers left", job, err, len(answers))
+	}
+}
+
+func TestBeat(t *testing.T) {
+	d := create(t, newPlace(t))
+	nodes := filepath.Join(d.Path(), Nodes)
+	beat := func(d *Dir, state string) {
+		t.Helper()
+		if err := d.Beat(within(t), Nodes, state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for count := range 3 {
+		beat(d, BeatState)
+		if got, want := names(t, nodes), fmt.Sprintf("0000.beat.%06d", count+1); !slices.Equal(got, []string{want}) {
+			t.Fatalf("there is %v, want %s", got, want)
+		}
+	}
+	beat(d.As(3), SandboxBeat)
+	if got := names(t, nodes); !slices.Equal(got, []string{"0000.beat.000003", "0003.sandbox-beat.000001"}) {
+		t.Errorf("there is %v", got)
+	}
+	// Somebody has cleaned up: the pulse goes on.
+	if err := os.Remove(filepath.Join(nodes, "0000.beat.000003")); err != nil {
+		t.Fatal(err)
+	}
+	beat(d, BeatState)
+	if got := names(t, nodes); !slices.Equal(got, []string{"0000.beat.000004", "0003.sandbox-beat.000001"}) {
+		t.Errorf("there is %v", got)
+	}
+}
+
+// TestNothingHalfWritten publishes, lists and reads by many at once: what a
+// listing shows can be read, whole, at once.
+func TestNothingHalfWritten(t *testing.T) {
+	const writers, records, readers = 16, 40, 4
+	d := create(t, newPlace(t))
+	var writing, reading sync.WaitGroup
+	written := make(chan struct{})
+	for rank := range writers {
+		writing.Go(func() {
+			own := d.As(rank)
+			for i := range records {
+				rec := &FailedRecord{Code: i, What: strings.Repeat("x", 1+rank*i*16), Lost: []int{rank * i}}
+				publish(t, own, Nodes, fmt.Sprintf("%04d.state%d", rank, i), rec)
+				if err := own.Beat(within(t), Nodes, BeatState); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range readers {
+		reading.Go(func() {
+			read := make(map[string]bool)
+			for last := false; !last; {
+				select {
+				case <-written:
+					last = true
+				default:
+				}
+				readWhole(t, d, read)
+			}
+			if len(read) != writers*records {
+				t.Errorf("read %d records of %d", len(read), writers*records)
+			}
+		})
+	}
+	writing.Wait()
+	close(written)
+	reading.Wait()
+}
+
+func readWhole(t *testing.T, d *Dir, read map[string]bool) {
+	all, err := disk{}.list(filepath.Join(d.Path(), Nodes), nil)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, name := range all {
+		rank, state, _, ok := nodeName(name)
+		if !ok {
+			t.Errorf("%q is shown", name)
+		}
+		if counted(state) || read[name] {
+			continue
+		}
+		read[name] = true
+		var rec FailedRecord
+		if err := d.read(within(t), Nodes, name, &rec); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if rec.Rank != rank || len(rec.What) != 1+rank*rec.Code*16 || rec.Lost[0] != rank*rec.Code {
+			t.Errorf("%s is %+v", name, rec.Header)
+		}
+	}
+}

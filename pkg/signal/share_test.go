@@ -1,0 +1,210 @@
+package signal
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestDiskList(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"b", "a", ".a.tmp", ".hidden"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, fileMode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := disk{}.list(dir, nil)
+	slices.Sort(got)
+	if err != nil || !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	refused := errors.New("refused")
+	if got, err := (disk{}).list(dir, func(*os.File) error { return refused }); got != nil || !errors.Is(err, refused) {
+		t.Errorf("a check that refuses: got %v, %v", got, err)
+	}
+	if err := os.Symlink(dir, dir+"-link"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (disk{}).list(dir+"-link", nil); !errors.Is(classify(err), errNotDir) {
+		t.Errorf("a link: got %v", err)
+	}
+}
+
+func TestDiskRead(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	for name, data := range map[string]string{
+		"empty": "", "small": "hello\n", "largest": strings.Repeat("x", maxRecord), "too-large": strings.Repeat("x", maxRecord+1),
+	} {
+		if err := os.WriteFile(path(name), []byte(data), fileMode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Symlink("small", path("link")), os.Mkdir(path("directory"), dirMode), syscall.Mkfifo(path("fifo"), fileMode)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name string
+		size int // -1 for an error
+	}{
+		{"empty", 0}, {"small", 6}, {"largest", maxRecord}, {"too-large", -1},
+		{"link", -1}, {"directory", -1}, {"missing", -1},
+		{"fifo", 0}, // nobody writes to it, and nobody waits
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			data, err := disk{}.read(path(tc.name))
+			if (err != nil) != (tc.size < 0) || err == nil && len(data) != tc.size {
+				t.Errorf("got %d bytes, %v", len(data), err)
+			}
+		})
+	}
+}
+
+func TestDiskWriteFollowsNoLink(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink("elsewhere", filepath.Join(dir, "name")); err != nil {
+		t.Fatal(err)
+	}
+	if err := (disk{}).write(filepath.Join(dir, "name"), []byte("x"), false); !errors.Is(err, syscall.ELOOP) {
+		t.Errorf("write: %v", err)
+	}
+	if file, err := (disk{}).extend(filepath.Join(dir, "name")); !errors.Is(err, syscall.ELOOP) {
+		t.Errorf("extend: %v, %v", file, err)
+	}
+	if got := names(t, dir); !slices.Equal(got, []string{"name"}) {
+		t.Errorf("left %v", got)
+	}
+}
+
+func TestDiskWriteMode(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "name")
+	if err := (disk{}).write(path, []byte("x"), true); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm()&^fileMode != 0 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+func TestDiskChangeUnknown(t *testing.T) {
+	if err := (disk{}).change("paint", "", ""); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestWriteWhole(t *testing.T) {
+	failed := errors.New("failed")
+	for _, tc := range []struct {
+		name    string
+		fs      *faulty
+		durable bool
+		err     error
+		left    []string
+	}{
+		{"well", &faulty{}, false, nil, []string{"name"}},
+		{"well and durable", &faulty{}, true, nil, []string{"name"}},
+		{"the share is full half-way", &faulty{onWrite: func(path string, data []byte) error {
+			return errors.Join(os.WriteFile(path, data[:len(data)/2], fileMode), syscall.ENOSPC)
+		}}, false, syscall.ENOSPC, []string{}},
+		{"the rename fails", &faulty{onChange: func(how change, from, to string) error {
+			if how == rename {
+				return failed
+			}
+			return disk{}.change(how, from, to)
+		}}, false, failed, []string{}},
+		{"the rename was done and its reply lost", &faulty{onChange: func(how change, from, to string) error {
+			err := disk{}.change(how, from, to)
+			if how == rename {
+				err = disk{}.change(how, from, to)
+			}
+			return err
+		}}, true, nil, []string{"name"}},
+		{"the rename was not done and answers so", &faulty{onChange: func(how change, from, to string) error {
+			if how == rename {
+				return syscall.ENOENT
+			}
+			return disk{}.change(how, from, to)
+		}}, false, syscall.ENOENT, []string{}},
+		{"the names are not settled", &faulty{onChange: func(how change, from, to string) error {
+			if how == settleIn {
+				return failed
+			}
+			return disk{}.change(how, from, to)
+		}}, true, failed, []string{"name"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			err := writeWhole(tc.fs, dir, "name", []byte("hello\n"), tc.durable)
+			if !errors.Is(err, tc.err) {
+				t.Errorf("got %v, want %v", err, tc.err)
+			}
+			left := names(t, dir)
+			if !slices.Equal(left, tc.left) {
+				t.Errorf("left %v, want %v", left, tc.left)
+			}
+			if len(left) == 1 {
+				if data, err := os.ReadFile(filepath.Join(dir, left[0])); string(data) != "hello\n" {
+					t.Errorf("left %q, %v", data, err)
+				}
+			}
+		})
+	}
+}
+
+func TestWriteFirst(t *testing.T) {
+	without := func(answer error) *faulty {
+		return &faulty{onChange: func(how change, from, to string) error {
+			if how == link {
+				return answer
+			}
+			return disk{}.change(how, from, to)
+		}}
+	}
+	for _, tc := range []struct {
+		name  string
+		fs    *faulty
+		there bool
+		err   error
+	}{
+		{"the first", &faulty{}, false, nil},
+		{"the second", &faulty{}, true, ErrTaken},
+		{"the link was made and its reply lost", &faulty{onChange: func(how change, from, to string) error {
+			err := disk{}.change(how, from, to)
+			if how == link {
+				err = disk{}.change(how, from, to)
+			}
+			return err
+		}}, false, nil},
+		{"the first without links", without(syscall.EPERM), false, nil},
+		{"the second without links", without(syscall.ENOTSUP), true, ErrTaken},
+		{"a share that fails", without(syscall.EIO), false, syscall.EIO},
+		{"a full share", &faulty{onWrite: func(string, []byte) error { return syscall.ENOSPC }}, false, syscall.ENOSPC},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir, want := t.TempDir(), []string{"name"}
+			if tc.there {
+				if err := os.WriteFile(filepath.Join(dir, "name"), []byte("first\n"), fileMode); err != nil {
+					t.Fatal(err)
+				}
+			} else if tc.err != nil {
+				want = []string{}
+			}
+			err := writeFirst(tc.fs, dir, ".temporary", "name", []byte("ours\n"))
+			if !errors.Is(err, tc.err) {
+				t.Errorf("got %v, want %v", err, tc.err)
+			}
+			if got := names(t, dir); !slices.Equal(got, want) {
+				t.Errorf("left %v, want %v", got, want)
+			}
+			data, _ := os.ReadFile(filepath.Join(dir, "name"))
+			if tc.there && string(data) != "first\n" || !tc.there && tc.err == nil && string(data) != "ours\n" {
+				t.Errorf("left %q", data)
+			}
+		})
+	}
+}

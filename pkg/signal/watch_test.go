@@ -1,0 +1,284 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func shows(name string) func(Listing) bool {
+	return func(l Listing) bool { return l.Has(name) }
+}
+
+// memory is a run directory whose listings a test makes up: no real waiting.
+func memory(onList func(path string) ([]string, error)) *Dir {
+	return &Dir{path: "/logs/123.0", fs: &faulty{onList: onList}}
+}
+
+// Many waits are served by the looks of one: each name is waited for by four.
+func TestWatchServesManyWaits(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		local bool // the kernel gives hints
+	}{{"polled", false}, {"hinted", true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			const waits = 64
+			p := newPlace(t)
+			fs := &faulty{}
+			p.fs = fs
+			d := create(t, p)
+			d.kind.local = tc.local
+			w := d.Watch(Nodes, DefaultPace)
+			watching(t, w)
+			before := fs.lists.Load()
+			var waiting sync.WaitGroup
+			var served atomic.Int64
+			for i := range waits {
+				waiting.Go(func() {
+					name := NodeName(i/4, waits, Up)
+					l, err := w.Wait(within(t), shows(name))
+					if err != nil || !l.Has(name) || l.Looks < 1 || time.Since(l.At) > ceiling {
+						t.Errorf("%s: %v, %v", name, l, err)
+					}
+					served.Add(1)
+				})
+			}
+			for i := range waits / 4 {
+				publish(t, d.As(i), Nodes, NodeName(i, waits, Up), &State{})
+			}
+			waiting.Wait()
+			lists := fs.lists.Load() - before
+			// One more may be under way.
+			if looks := int64(w.Last().Looks); served.Load() != waits || lists > looks+1 {
+				t.Errorf("%d waits were served by %d looks that cost %d listings", served.Load(), looks, lists)
+			}
+		})
+	}
+}
+
+func TestWatchAnswersFromTheLastLook(t *testing.T) {
+	d := create(t, newPlace(t))
+	w := d.Watch(Control, Pace{Fast: time.Hour, Steady: time.Hour})
+	if l := w.Last(); l.Looks != 0 || l.Has(NameJob) {
+		t.Errorf("before the first look: %v", l)
+	}
+	watching(t, w)
+	if _, err := w.Follow(within(t), shows(NameJob)); err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(within(t))
+	cancel()
+	if _, err := w.Follow(over, shows(NameJob)); err != nil {
+		t.Errorf("what has been seen is seen: %v", err)
+	}
+}
+
+// A nudge, and a new wait, make the next look come at once.
+func TestWatchNudge(t *testing.T) {
+	d := create(t, newPlace(t))
+	d.kind.local = false
+	w := d.Watch(Control, Pace{Fast: time.Hour, Steady: time.Hour})
+	watching(t, w)
+	for i, again := range []func(){w.Nudge, func() { _, _ = w.Wait(within(t), shows(NameJob)) }} {
+		publish(t, d, Control, fmt.Sprint("name", i), &State{})
+		again()
+		if _, err := w.Follow(within(t), shows(fmt.Sprint("name", i))); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestWatchWaitEnds(t *testing.T) {
+	over := errors.New("over")
+	hang := make(chan struct{})
+	for _, tc := range []struct {
+		name string
+		list func(string) ([]string, error)
+		says []string // besides the cause
+	}{
+		{"what it waits for does not come", func(string) ([]string, error) { return []string{"0001.up"}, nil }, nil},
+		{"the last look failed", func(string) ([]string, error) { return nil, syscall.ESTALE }, []string{syscall.ESTALE.Error(), "/logs/123.0/nodes"}},
+		{"the look hangs", func(string) ([]string, error) { <-hang; return nil, nil }, []string{"has not come back", "/logs/123.0/nodes", "1m0s"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hang = make(chan struct{})
+				w := memory(tc.list).Watch(Nodes, DefaultPace)
+				watching(t, w)
+				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, over)
+				defer cancel()
+				l, err := w.Wait(ctx, shows("0002.up"))
+				if !errors.Is(err, over) || l.Has("0002.up") {
+					t.Fatalf("got %v, %v", l, err)
+				}
+				for _, text := range tc.says {
+					if !strings.Contains(err.Error(), text) {
+						t.Errorf("%q does not say %q", err, text)
+					}
+				}
+				if tc.says == nil && err != over {
+					t.Errorf("got %v, where there is nothing to add", err)
+				}
+				close(hang)
+			})
+		})
+	}
+}
+
+// A share that stalls is silent; the watch ends with its context, and goes on
+// where the share does.
+func TestWatchStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int64
+		hang := make(chan struct{})
+		w := memory(func(string) ([]string, error) {
+			if looks.Add(1) == 1 {
+				<-hang
+			}
+			return []string{"0001.up"}, nil
+		}).Watch(Nodes, DefaultPace)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			w.Run(ctx)
+		}()
+		time.Sleep(time.Minute)
+		if silence := w.Silence(); silence != time.Minute || looks.Load() != 1 {
+			t.Errorf("silent for %s after %d looks", silence, looks.Load())
+		}
+		close(hang)
+		time.Sleep(2 * DefaultPace.Steady)
+		if silence := w.Silence(); silence > DefaultPace.Steady || looks.Load() < 2 {
+			t.Errorf("a minute's hang earned a long pause: silent for %s after %d looks", silence, looks.Load())
+		}
+		cancel()
+		<-ended
+	})
+}
+
+func TestWatchEndsWhileTheShareHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		w := memory(func(string) ([]string, error) { <-hang; return nil, nil }).Watch(Nodes, DefaultPace)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		begin := time.Now()
+		w.Run(ctx)
+		if took := time.Since(begin); took != time.Minute {
+			t.Errorf("it ended after %s", took)
+		}
+		close(hang)
+	})
+}
+
+// Errors pass: the wait goes on, is not woken by them, and the silence counts.
+func TestWatchRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks, asked := 0, 0
+		w := memory(func(string) ([]string, error) {
+			if looks++; looks <= 5 {
+				return nil, syscall.EIO
+			}
+			return []string{"0001.up"}, nil
+		}).Watch(Nodes, DefaultPace)
+		watching(t, w)
+		l, err := w.Wait(t.Context(), func(l Listing) bool {
+			asked++
+			return l.Has("0001.up")
+		})
+		if err != nil || l.Looks != 6 || asked != 1 {
+			t.Errorf("got %v, %v; asked %d times", l, err, asked)
+		}
+	})
+}
+
+// A thousand nudges in a moment don't make a thousand looks.
+func TestWatchBearsManyNudges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const look = 10 * time.Millisecond
+		var looks atomic.Int64
+		w := memory(func(string) ([]string, error) {
+			looks.Add(1)
+			time.Sleep(look)
+			return []string{"0001.up"}, nil
+		}).Watch(Nodes, DefaultPace)
+		t.Cleanup(func() { time.Sleep(look) }) // for the look that is given up
+		watching(t, w)
+		for range 1000 {
+			w.Nudge()
+			time.Sleep(time.Millisecond)
+		}
+		if most := int64(time.Second/(2*look)) + 1; looks.Load() > most {
+			t.Errorf("%d looks of %s in a second, want %d at most", looks.Load(), look, most)
+		}
+	})
+}
+
+func TestWatchRelax(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int64
+		w := memory(func(string) ([]string, error) {
+			looks.Add(1)
+			return []string{"0001.up"}, nil
+		}).Watch(Nodes, Pace{Fast: time.Second, Steady: time.Second})
+		watching(t, w)
+		time.Sleep(time.Hour)
+		if got := looks.Load(); got < 3600 {
+			t.Errorf("%d looks in an hour, one a second at least", got)
+		}
+		w.Relax(time.Minute)
+		time.Sleep(time.Minute) // for the pause under way
+		before := looks.Load()
+		time.Sleep(time.Hour)
+		if got := looks.Load() - before; got < 60 || got > 81 {
+			t.Errorf("%d looks in an hour, one a minute or a quarter sooner", got)
+		}
+	})
+}
+
+func TestHint(t *testing.T) {
+	d := create(t, newPlace(t))
+	nodes := filepath.Join(d.Path(), Nodes)
+	for _, tc := range []struct {
+		name  string
+		path  string
+		local bool
+		hints bool
+	}{
+		{"local", nodes, true, true},
+		{"shared", nodes, false, false},
+		{"missing", nodes + "-missing", true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			hints, stop := hint(within(t), tc.path, tc.local)
+			put(t, filepath.Join(nodes, ".0001."+tc.name), "a temporary")
+			if sleep(within(t), 20*time.Millisecond) && len(hints) > 0 {
+				t.Error("a hint of a temporary")
+			}
+			publish(t, d, Nodes, "0001."+tc.name, &State{})
+			if tc.hints {
+				// The kernel tells in order: one record, one hint.
+				select {
+				case <-hints:
+				case <-within(t).Done():
+					t.Error("no hint")
+				}
+			}
+			stop()
+			select {
+			case <-hints:
+				t.Error("a hint of nothing")
+			default:
+			}
+		})
+	}
+}
