@@ -1,0 +1,134 @@
+package health
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestListeners(t *testing.T) {
+	for _, tc := range []struct{ name, bind, address string }{
+		{"IPv4", "127.0.0.1:0", "127.0.0.1"},
+		{"another loopback address", "127.0.0.5:0", "127.0.0.5"},
+		{"IPv6", "[::1]:0", "::1"},
+		{"all", "[::]:0", "::"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pid, port := listener(t, tc.bind)
+			found, err := Listeners(port)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(found) != 1 {
+				t.Fatalf("found %d listeners: %v", len(found), found)
+			}
+			l := found[0]
+			if l.Port != port || l.PID != pid || l.Address != tc.address || l.Command == "" || l.User == "" {
+				t.Errorf("found %+v, want pid %d on %s", l, pid, tc.address)
+			}
+			if !strings.Contains(l.String(), "is held by pid ") {
+				t.Errorf("it reads %q", l)
+			}
+		})
+	}
+}
+
+func TestListenersNone(t *testing.T) {
+	found, err := Listeners(unusedPort(t))
+	if err != nil || len(found) != 0 {
+		t.Errorf("found %v, %v", found, err)
+	}
+}
+
+// TestListenersBoth: by IPv4 and IPv6 apart, and not the connections of the same port.
+func TestListenersBoth(t *testing.T) {
+	four := listen(t, "127.0.0.1:0")
+	port := portOf(four)
+	mustSee(t, parse(t, "tcp://"+four.Addr().String()).Try(t.Context()), "")
+	found, err := Listeners(port)
+	if err != nil || len(found) != 1 || found[0].PID != os.Getpid() {
+		t.Errorf("found %v, %v", found, err)
+	}
+}
+
+func TestListenerString(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		l    Listener
+		want string
+	}{
+		{"seen", Listener{Address: "0.0.0.0", Port: 6379, PID: 4242, Command: "redis-server", User: "bob"},
+			"port 6379 of 0.0.0.0 is held by pid 4242 (redis-server) of user bob"},
+		{"unseen", Listener{Address: "::1", Port: 6379, User: "1007"},
+			"port 6379 of ::1 is held by a process of user 1007 that can't be seen from here"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := tc.l.String(); got != tc.want {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
+// fakeProc writes a /proc with one socket of another user's, and one held by two processes.
+func fakeProc(t *testing.T, tcp, tcp6 string) string {
+	t.Helper()
+	proc := t.TempDir()
+	write := func(name, text string) {
+		path := filepath.Join(proc, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("self/net/tcp", tcp)
+	if tcp6 != "" {
+		write("self/net/tcp6", tcp6)
+	}
+	for _, pid := range []string{"90", "100"} {
+		write(pid+"/comm", "server of "+pid+"\n")
+		if err := os.MkdirAll(filepath.Join(proc, pid, "fd"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("socket:[5001]", filepath.Join(proc, pid, "fd", "3")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return proc
+}
+
+const tcpHeading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+func TestListenersInTable(t *testing.T) {
+	const tcp = tcpHeading +
+		"   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000 99999        0 5000 1 0 100 0 0 10 0\n" +
+		"   1: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 5002 1 0 100 0 0 10 0\n" +
+		"   2: 00000000:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 5003 1 0 100 0 0 10 0\n"
+	const tcp6 = tcpHeading +
+		"   0: 0000000000000000FFFF00000200007F:1F90 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 5001 1 0 100 0 0 10 0\n"
+	found, err := listenersIn(fakeProc(t, tcp, tcp6), 8080)
+	if err != nil || len(found) != 2 {
+		t.Fatalf("found %v, %v", found, err)
+	}
+	if l := found[0]; l.PID != 0 || l.User != "99999" || l.Address != "127.0.0.1" {
+		t.Errorf("another user's is %+v", l)
+	}
+	if l := found[1]; l.PID != 90 || l.Command != "server of 90" || l.User != "root" || l.Address != "127.0.0.2" || len(l.pids) != 2 {
+		t.Errorf("the shared one is %+v", l)
+	}
+	if found, err := listenersIn(fakeProc(t, tcp, ""), 8081); err != nil || len(found) != 1 {
+		t.Errorf("without IPv6 found %v, %v", found, err)
+	}
+	for _, table := range []string{"0100007F", "0100007F:XXXX", "01:1F90", "zz:1F90"} {
+		text := tcpHeading + "   0: " + table + " 0:0 0A 0:0 0:0 0 0 0 1 1\n"
+		if found, err := listenersIn(fakeProc(t, text, ""), 8080); err == nil {
+			t.Errorf("%q is read as %v", table, found)
+		}
+	}
+	if found, err := listenersIn(t.TempDir(), 8080); err == nil {
+		t.Errorf("without tables found %v", found)
+	}
+}

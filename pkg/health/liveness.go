@@ -1,0 +1,88 @@
+package health
+
+import (
+	"slices"
+	"time"
+)
+
+// Tempo is how liveness is timed: everything follows from the time that may
+// pass from a death to the end of the whole job.
+type Tempo struct {
+	Beat   time.Duration // between two beats of a daemon
+	Silent time.Duration // without a new beat, a peer is lost
+	Look   time.Duration // longest pause between two looks at the share
+}
+
+// TempoFor divides the peer timeout: five eighths of it without a beat make a
+// peer lost, which forgives four beats that came late; the rest is for looking
+// and for the others to end.
+func TempoFor(peerTimeout time.Duration) Tempo {
+	return Tempo{Beat: peerTimeout / 8, Silent: peerTimeout * 5 / 8, Look: peerTimeout / 10}
+}
+
+// Liveness knows which peers have been heard of lately. Its user tells it what
+// each look showed, with the times of the user's own monotonic clock; beats are
+// only compared with earlier beats of the same peer, and must count up. It is not safe for
+// concurrent use.
+type Liveness struct {
+	tempo Tempo
+	last  time.Time
+	peers map[int]pulse
+}
+
+type pulse struct {
+	beat  int64
+	since time.Time // when the beat was first seen
+}
+
+// NewLiveness returns a liveness that knows no peer.
+func NewLiveness(tempo Tempo) *Liveness {
+	return &Liveness{tempo: tempo, peers: make(map[int]pulse)}
+}
+
+// Look tells what a look at now showed: the newest beat of each peer that is
+// expected to live. A peer that is not in beats is forgotten. Of the time in
+// which nobody looked, only one pause is counted against anybody: we were the
+// slow ones. That much is, so that a share on which every look is slow hides a
+// death for longer, but not for good.
+func (l *Liveness) Look(beats map[int]int64, now time.Time) {
+	var blind time.Duration
+	if gap := now.Sub(l.last); !l.last.IsZero() && gap > 2*l.tempo.Look {
+		blind = gap - l.tempo.Look
+	}
+	l.last = now
+	known := l.peers
+	l.peers = make(map[int]pulse, len(beats))
+	for rank, beat := range beats {
+		old, ok := known[rank]
+		// A lower one is no sign of life, but a listing older than the last,
+		// or one that missed the name while it changed.
+		if !ok || beat > old.beat {
+			l.peers[rank] = pulse{beat, now}
+			continue
+		}
+		l.peers[rank] = pulse{old.beat, old.since.Add(blind)}
+	}
+}
+
+// Silent returns, in order, the peers whose beat has not changed for the time
+// that makes them lost, as of the newest look.
+func (l *Liveness) Silent() []int {
+	var silent []int
+	for rank, pulse := range l.peers {
+		if l.last.Sub(pulse.since) >= l.tempo.Silent {
+			silent = append(silent, rank)
+		}
+	}
+	slices.Sort(silent)
+	return silent
+}
+
+// Quiet returns for how long the peer's beat has not changed, as of the newest
+// look; 0 for a peer that is not known.
+func (l *Liveness) Quiet(rank int) time.Duration {
+	if p, ok := l.peers[rank]; ok {
+		return l.last.Sub(p.since)
+	}
+	return 0
+}

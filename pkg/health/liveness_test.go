@@ -1,0 +1,85 @@
+package health
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+var tempo = TempoFor(16 * time.Second) // beat 2s, silent 10s, look 1.6s
+
+func TestTempoFor(t *testing.T) {
+	for _, timeout := range []time.Duration{time.Second, 10 * time.Second, time.Hour} {
+		tempo := TempoFor(timeout)
+		// A death is seen by everybody within the time, by the latest beat,
+		// one look that comes late, and a look of the others at the end.
+		if worst := tempo.Silent + tempo.Beat + 2*tempo.Look; worst > timeout {
+			t.Errorf("within %s a death may take %s to be seen", timeout, worst)
+		}
+		if tempo.Silent < 5*tempo.Beat {
+			t.Errorf("within %s a peer is lost by %d late beats", timeout, tempo.Silent/tempo.Beat-1)
+		}
+	}
+}
+
+// seen is one look, after a pause.
+type seen struct {
+	after time.Duration
+	beats map[int]int64
+}
+
+func TestLiveness(t *testing.T) {
+	type beats = map[int]int64
+	steady := func(looks int, b beats) (all []seen) {
+		for range looks {
+			all = append(all, seen{time.Second, b})
+		}
+		return all
+	}
+	for _, tc := range []struct {
+		name   string
+		looks  []seen
+		silent []int
+		quiet  time.Duration // of rank 1
+	}{
+		{"no look yet", nil, nil, 0},
+		{"a first look", steady(1, beats{1: 1}), nil, 0},
+		{"first beats count from when they are seen", steady(1, beats{1: 99999}), nil, 0},
+		{"nearly silent", steady(10, beats{1: 1}), nil, 9 * time.Second},
+		{"silent", steady(11, beats{1: 1}), []int{1}, 10 * time.Second},
+		{"joined, and never a beat", steady(11, beats{1: 0}), []int{1}, 10 * time.Second},
+		{"two silent, in order", steady(11, beats{7: 1, 1: 4}), []int{1, 7}, 10 * time.Second},
+		{"one of two", slices.Concat(steady(6, beats{1: 1, 2: 1}), steady(6, beats{1: 1, 2: 2})), []int{1}, 11 * time.Second},
+		{"recovered in time", slices.Concat(steady(10, beats{1: 1}), steady(10, beats{1: 2})), nil, 9 * time.Second},
+		{"recovered late", slices.Concat(steady(15, beats{1: 1}), steady(1, beats{1: 2})), nil, 0},
+		{"several beats between two looks", slices.Concat(steady(5, beats{1: 1}), steady(5, beats{1: 4})), nil, 4 * time.Second},
+		{"not expected any more", slices.Concat(steady(15, beats{1: 1}), steady(1, beats{})), nil, 0},
+		{"expected again", slices.Concat(steady(15, beats{1: 1}), steady(1, beats{}), steady(3, beats{1: 1})), nil, 2 * time.Second},
+		{"a peer that comes late", slices.Concat(steady(5, beats{2: 1}), steady(8, beats{1: 1, 2: 2})), nil, 7 * time.Second},
+		{"an older listing is no sign of life", slices.Concat(
+			steady(5, beats{1: 4}), steady(1, beats{1: 3}), steady(2, beats{1: 4}), steady(1, beats{1: 0}), steady(2, beats{1: 4})), []int{1}, 10 * time.Second},
+		{"we did not look for long", slices.Concat(steady(5, beats{1: 1}), []seen{{time.Hour, beats{1: 1}}}), nil, 4*time.Second + tempo.Look},
+		{"we did not look for long, and then it stays silent", slices.Concat(
+			steady(5, beats{1: 1}), []seen{{time.Hour, beats{1: 1}}}, steady(5, beats{1: 1})), []int{1}, 9*time.Second + tempo.Look},
+		{"a look that came a little late", slices.Concat(steady(5, beats{1: 1}), []seen{{2 * tempo.Look, beats{1: 1}}}), nil, 4*time.Second + 2*tempo.Look},
+		{"every look is slow: few are no proof", slices.Repeat([]seen{{10 * time.Second, beats{1: 1}}}, 7), nil, 6 * tempo.Look},
+		{"every look is slow: many are", slices.Repeat([]seen{{10 * time.Second, beats{1: 1}}}, 8), []int{1}, 7 * tempo.Look},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l, now := NewLiveness(tempo), time.Now()
+			for _, look := range tc.looks {
+				now = now.Add(look.after)
+				l.Look(look.beats, now)
+			}
+			if got := l.Silent(); !slices.Equal(got, tc.silent) {
+				t.Errorf("silent: %v, want %v", got, tc.silent)
+			}
+			if got := l.Quiet(1); got != tc.quiet {
+				t.Errorf("rank 1 is quiet for %s, want %s", got, tc.quiet)
+			}
+			if got := l.Quiet(99); got != 0 {
+				t.Errorf("a peer that nobody knows is quiet for %s", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,84 @@
+package health
+
+// Kind is what a failure is, in a word. It decides the job's exit code.
+type Kind string
+
+// The kinds of failure. The first group are causes; the second are
+// consequences, which never outrank a cause.
+const (
+	Usage         Kind = "usage"
+	Launch        Kind = "launch"
+	Share         Kind = "share"
+	Internal      Kind = "internal"
+	Check         Kind = "check"
+	Setup         Kind = "setup"
+	SandboxDied   Kind = "sandbox"
+	ServiceDied   Kind = "service"
+	NotExecutable Kind = "driver-not-executable"
+	NotFound      Kind = "driver-not-found"
+	Interrupted   Kind = "interrupted"
+
+	Deadline   Kind = "deadline"
+	Terminated Kind = "terminated"
+	PeerLost   Kind = "peer-lost"
+	Aborted    Kind = "aborted"
+)
+
+// Outcome is one row of the table of exit codes.
+type Outcome struct {
+	Code    int
+	Word    string // in result.json
+	Meaning string
+	Requeue string // whether the same job is worth another try
+}
+
+// Driven is the outcome's word where the driver ran and ended: the code is its
+// own.
+const Driven = "driver"
+
+// outcomes is the one map from kinds to exit codes. The codes of 64 to 77 are
+// those of BSD's sysexits.h where one fits.
+var outcomes = []struct {
+	kinds []Kind
+	Outcome
+}{
+	{[]Kind{Usage}, Outcome{64, "usage", "the command line or the configuration is wrong", "no"}},
+	{[]Kind{Launch}, Outcome{65, "launch", "the launch is wrong (tasks and nodes don't match, not under srun, …)", "no"}},
+	{[]Kind{Share}, Outcome{66, "share", "the log directory is unusable: not shared, not writable, not ours, too slow", "no"}},
+	{[]Kind{Internal}, Outcome{70, "internal", "an internal error", "no"}},
+	{[]Kind{Check}, Outcome{75, "check", "a node failed its check", "yes, elsewhere"}},
+	{[]Kind{PeerLost, Aborted}, Outcome{76, "peer-lost", "a peer was lost", "yes"}},
+	{[]Kind{SandboxDied, ServiceDied, Setup}, Outcome{77, "service", "a setup command failed, or a sandbox or a service did not become ready, or died", "no"}},
+	{[]Kind{Deadline}, Outcome{124, "deadline", "a deadline passed with nobody to blame", "no"}},
+	{[]Kind{NotExecutable}, Outcome{126, "driver-not-executable", "the driver is not executable", "no"}},
+	{[]Kind{NotFound}, Outcome{127, "driver-not-found", "the driver was not found", "no"}},
+	{[]Kind{Interrupted}, Outcome{130, "interrupted", "ended by SIGINT", "your call"}},
+	{[]Kind{Terminated}, Outcome{143, "terminated", "ended by SIGTERM", "your call"}},
+}
+
+// OutcomeOf returns the outcome of a failure of that kind. A kind that is not
+// in the table is an internal error.
+func OutcomeOf(kind Kind) Outcome {
+	internal := Outcome{}
+	for _, row := range outcomes {
+		for _, k := range row.kinds {
+			if k == kind {
+				return row.Outcome
+			}
+			if k == Internal {
+				internal = row.Outcome
+			}
+		}
+	}
+	return internal
+}
+
+// Outcomes returns the table, in the order of its codes. The driver's own code
+// is not in it.
+func Outcomes() []Outcome {
+	var all []Outcome
+	for _, row := range outcomes {
+		all = append(all, row.Outcome)
+	}
+	return all
+}

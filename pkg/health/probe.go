@@ -1,0 +1,260 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	tryTimeout  = 2 * time.Second  // bounds one look at a socket or a file
+	execTimeout = 15 * time.Second // bounds one run of a command, which may have an interpreter to start
+)
+
+const probeForms = "tcp:PORT, tcp://HOST:PORT, http://HOST:PORT/PATH, https://…, grpc://HOST:PORT/SERVICE, exec:COMMAND ARGUMENT… and file:/PATH are accepted"
+
+// Probe is a question to a service that tells whether it is ready. It is parsed once, never changes, and may be
+// used from several goroutines.
+type Probe struct {
+	text string
+	host string // empty where no host is asked
+	port int    // 0 where no port is asked
+	look func(ctx context.Context) error
+}
+
+// ParseProbe reads a probe:
+//
+//	tcp:PORT, tcp://HOST:PORT     a connection is accepted; without a host, on any address of this node
+//	http://HOST:PORT/PATH, https  a GET is answered 2xx; redirects are followed on the same host alone
+//	grpc://HOST:PORT[/SERVICE]    grpc.health.v1 says that the service, or the server as a whole, is serving
+//	exec:COMMAND ARGUMENT…        exits with 0; quotes and backslashes as in a shell, but no shell runs it
+//	file:/PATH                    is there, as a file or a directory; for a filesystem of this node's own
+func ParseProbe(s string) (Probe, error) {
+	scheme, rest, found := strings.Cut(s, ":")
+	if !found {
+		return Probe{}, fmt.Errorf("cannot read probe %q: it has no kind before a colon; %s", s, probeForms)
+	}
+	var p Probe
+	var err error
+	switch scheme {
+	case "tcp":
+		p, err = parseTCP(rest)
+	case "http", "https":
+		p, err = parseHTTP(s)
+	case "grpc":
+		p, err = parseGRPC(rest)
+	case "exec":
+		p, err = parseExec(rest)
+	case "file":
+		p, err = parseFile(rest)
+	default:
+		hint := ""
+		if near := nearestScheme(scheme); near != "" {
+			hint = fmt.Sprintf(" (is it %s?)", near)
+		}
+		return Probe{}, fmt.Errorf("cannot read probe %q: %q is no kind of probe%s; %s", s, scheme, hint, probeForms)
+	}
+	if err != nil {
+		return Probe{}, fmt.Errorf("cannot read probe %q: %v", s, err)
+	}
+	p.text = s
+	return p, nil
+}
+
+// String returns the probe as it was written.
+func (p Probe) String() string { return p.text }
+
+// Try takes one look and returns nil when the service is ready; otherwise the error says what was seen. A look
+// ends with ctx, and after 2 s at the latest, that of an exec probe after 15 s.
+func (p Probe) Try(ctx context.Context) error {
+	if p.look == nil {
+		return errors.New("internal error: an empty probe")
+	}
+	return p.look(ctx)
+}
+
+// Port returns the port of this node that the probe asks, and false where it asks none or another host's.
+func (p Probe) Port() (int, bool) {
+	if p.port == 0 {
+		return 0, false
+	}
+	hostname, _ := os.Hostname()
+	var own []netip.Addr
+	addrs, _ := net.InterfaceAddrs()
+	for _, addr := range addrs {
+		if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
+			own = append(own, prefix.Addr())
+		}
+	}
+	if !isThisNode(p.host, hostname, own) {
+		return 0, false
+	}
+	return p.port, true
+}
+
+// isThisNode tells whether host is a name or an address of the node that has this name and these addresses. The
+// unspecified address reaches the node itself too.
+func isThisNode(host, hostname string, own []netip.Addr) bool {
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		short, _, _ := strings.Cut(hostname, ".")
+		name := strings.TrimSuffix(host, ".")
+		return host == "" || strings.EqualFold(name, "localhost") ||
+			hostname != "" && (strings.EqualFold(name, hostname) || strings.EqualFold(name, short))
+	}
+	addr = addr.Unmap()
+	if addr.IsLoopback() || addr.IsUnspecified() {
+		return true
+	}
+	for _, mine := range own {
+		if mine.Unmap() == addr.WithZone("") {
+			return true
+		}
+	}
+	return false
+}
+
+// parseTCP reads "PORT" or "//HOST:PORT".
+func parseTCP(rest string) (Probe, error) {
+	address, remote := strings.CutPrefix(rest, "//")
+	if !remote {
+		port, err := parsePort(rest)
+		if err != nil {
+			return Probe{}, err
+		}
+		return Probe{port: port, look: func(ctx context.Context) error { return tryTCPHere(ctx, port) }}, nil
+	}
+	host, port, err := splitAddress(address)
+	if err != nil {
+		return Probe{}, err
+	}
+	return Probe{host: host, port: port, look: func(ctx context.Context) error {
+		return tryTCP(ctx, net.JoinHostPort(host, strconv.Itoa(port)))
+	}}, nil
+}
+
+// parseHTTP reads a whole URL. A port that is left out is the scheme's own.
+func parseHTTP(s string) (Probe, error) {
+	u, err := url.Parse(s)
+	if err != nil {
+		return Probe{}, err
+	}
+	if u.Hostname() == "" || u.Opaque != "" {
+		return Probe{}, errors.New("it names no host; http://HOST:PORT/PATH was expected")
+	}
+	if u.User != nil {
+		return Probe{}, errors.New("it has a user name, and probes are written to logs")
+	}
+	port := map[string]int{"http": 80, "https": 443}[u.Scheme]
+	if u.Port() != "" || strings.HasSuffix(u.Host, ":") {
+		if port, err = parsePort(u.Port()); err != nil {
+			return Probe{}, err
+		}
+	}
+	u.Fragment = ""
+	return Probe{host: u.Hostname(), port: port, look: func(ctx context.Context) error { return tryHTTP(ctx, u) }}, nil
+}
+
+// parseGRPC reads "//HOST:PORT" and what service to ask for.
+func parseGRPC(rest string) (Probe, error) {
+	target, ok := strings.CutPrefix(rest, "//")
+	if !ok {
+		return Probe{}, errors.New("grpc://HOST:PORT or grpc://HOST:PORT/SERVICE was expected")
+	}
+	address, service, _ := strings.Cut(target, "/")
+	host, port, err := splitAddress(address)
+	if err != nil {
+		return Probe{}, err
+	}
+	return Probe{host: host, port: port, look: func(ctx context.Context) error {
+		return tryGRPC(ctx, net.JoinHostPort(host, strconv.Itoa(port)), service)
+	}}, nil
+}
+
+func parseExec(rest string) (Probe, error) {
+	argv, err := splitWords(rest)
+	if err != nil {
+		return Probe{}, err
+	}
+	if len(argv) == 0 || argv[0] == "" {
+		return Probe{}, errors.New("it names no command; exec:COMMAND ARGUMENT… was expected")
+	}
+	once := newOneAtATime()
+	return Probe{look: func(ctx context.Context) error { return tryExec(ctx, once, argv) }}, nil
+}
+
+func parseFile(rest string) (Probe, error) {
+	path := rest
+	if after, ok := strings.CutPrefix(rest, "//"); ok {
+		path = after
+	}
+	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
+		return Probe{}, errors.New("file:/PATH was expected, with the path from the root on")
+	}
+	path = filepath.Clean(path)
+	once := newOneAtATime()
+	return Probe{look: func(ctx context.Context) error { return tryFile(ctx, once, path) }}, nil
+}
+
+func splitAddress(address string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q is not HOST:PORT (an IPv6 address goes in brackets)", address)
+	}
+	if host == "" {
+		return "", 0, errors.New("it names no host (tcp:PORT asks this node)")
+	}
+	if strings.ContainsAny(host, "/ ?#@") {
+		return "", 0, fmt.Errorf("%q is no host", host)
+	}
+	port, err = parsePort(text)
+	return host, port, err
+}
+
+func parsePort(s string) (int, error) {
+	port, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || port == 0 {
+		return 0, fmt.Errorf("%q is no port; 1 to 65535 is", s)
+	}
+	return int(port), nil
+}
+
+// nearestScheme returns the kind of probe that s is most likely a slip of, or the empty string.
+func nearestScheme(s string) string {
+	best, distance := "", 3
+	for _, scheme := range []string{"tcp", "http", "https", "grpc", "exec", "file"} {
+		if d := editDistance(strings.ToLower(s), scheme); d < distance && d < len(scheme) {
+			best, distance = scheme, d
+		}
+	}
+	return best
+}
+
+// editDistance counts the single bytes to insert, remove or replace to make b of a.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

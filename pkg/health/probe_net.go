@@ -1,0 +1,141 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+const (
+	excerptBytes   = 200 // of an answer or of a command's output, in an error
+	headerBytes    = 1 << 16
+	redirectsMost  = 5
+	probeUserAgent = "bringupd"
+)
+
+// tryTCP connects and hangs up.
+func tryTCP(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return seenInstead(err, address)
+	}
+	return conn.Close()
+}
+
+// tryTCPHere asks the loopback addresses first, then whatever addresses of this node are listened on: a service
+// may be bound to one of them alone. The error is that of the first.
+func tryTCPHere(ctx context.Context, port int) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	addrs := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
+	// What can't be listed can't be asked; the loopback addresses still are.
+	listeners, _ := Listeners(port)
+	for _, l := range listeners {
+		if addr, err := netip.ParseAddr(l.Address); err == nil && !addr.IsUnspecified() && !slices.Contains(addrs, addr) {
+			addrs = append(addrs, addr)
+		}
+	}
+	var first error
+	for _, addr := range addrs {
+		err := tryTCP(ctx, net.JoinHostPort(addr.String(), strconv.Itoa(port)))
+		if err == nil {
+			return nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// tryHTTP is ready at 2xx. The answer's body is not read beyond an excerpt.
+func tryHTTP(ctx context.Context, u *url.URL) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	// No proxy is asked: it would answer for the service. No connection is kept: the next look shall be a new one.
+	transport := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: headerBytes}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, CheckRedirect: sameHost}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return fmt.Errorf("cannot ask %s: %v", u, err)
+	}
+	request.Header.Set("User-Agent", probeUserAgent)
+	response, err := client.Do(request)
+	if err != nil {
+		return seenInstead(err, u.String())
+	}
+	defer response.Body.Close()
+	if response.StatusCode/100 == 2 {
+		return nil
+	}
+	seen := fmt.Sprintf("HTTP %d from %s", response.StatusCode, response.Request.URL)
+	if location := response.Header.Get("Location"); location != "" {
+		return fmt.Errorf("%s, which leads to %s", seen, excerpt([]byte(location)))
+	}
+	// A body that breaks off is still worth showing.
+	body, _ := io.ReadAll(io.LimitReader(response.Body, excerptBytes))
+	if text := excerpt(body); text != "" {
+		seen += ": " + text
+	}
+	return errors.New(seen)
+}
+
+// sameHost lets a service send the probe on to another of its own pages, and to nobody else's.
+func sameHost(next *http.Request, via []*http.Request) error {
+	if next.URL.Host != via[0].URL.Host || len(via) > redirectsMost {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// seenInstead says in a few words why asked gave no answer.
+func seenInstead(err error, asked string) error {
+	var dns *net.DNSError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &dns):
+		return fmt.Errorf("cannot find the address of %s (asked for %s): %s", dns.Name, asked, dns.Err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("connection refused by %s", asked)
+	case errors.Is(err, syscall.ECONNRESET):
+		return fmt.Errorf("connection reset by %s", asked)
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("connection closed by %s without an answer", asked)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+		errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("no answer from %s", asked)
+	}
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	return fmt.Errorf("cannot ask %s: %v", asked, err)
+}
+
+// excerpt makes one short line of what a stranger sent.
+func excerpt(text []byte) string {
+	printable := strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+			return ' '
+		}
+		return r
+	}, string(text))
+	line := strings.Join(strings.Fields(printable), " ")
+	if len(line) > excerptBytes {
+		line = strings.ToValidUTF8(line[:excerptBytes], "") + "…"
+	}
+	return line
+}

@@ -1,0 +1,222 @@
+package health
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	grpchealth "google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// soon bounds a look that is meant to get no answer.
+func soon(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// mustSee fails the test unless err says each part of says; says "" is for ready.
+func mustSee(t *testing.T, err error, says string) {
+	t.Helper()
+	switch {
+	case says == "" && err != nil:
+		t.Errorf("not ready: %v", err)
+	case says != "" && err == nil:
+		t.Errorf("ready, where %q was to be seen", says)
+	case says != "" && !strings.Contains(err.Error(), says):
+		t.Errorf("%q is missing in: %v", says, err)
+	}
+}
+
+func TestTryTCP(t *testing.T) {
+	noLeaks(t)
+	four, six := listen(t, "127.0.0.1:0"), listen(t, "[::1]:0")
+	elsewhere := listen(t, "127.0.0.77:0")
+	free := unusedPort(t)
+	for _, tc := range []struct{ name, probe, says string }{
+		{"IPv4", "tcp://" + four.Addr().String(), ""},
+		{"IPv6", "tcp://" + six.Addr().String(), ""},
+		{"this node by IPv4", fmt.Sprintf("tcp:%d", portOf(four)), ""},
+		{"this node by IPv6", fmt.Sprintf("tcp:%d", portOf(six)), ""},
+		{"this node by another of its addresses", fmt.Sprintf("tcp:%d", portOf(elsewhere)), ""},
+		{"by name", fmt.Sprintf("tcp://localhost:%d", portOf(four)), ""},
+		{"nobody", fmt.Sprintf("tcp://127.0.0.1:%d", free), fmt.Sprintf("connection refused by 127.0.0.1:%d", free)},
+		{"nobody on this node", fmt.Sprintf("tcp:%d", free), fmt.Sprintf("connection refused by 127.0.0.1:%d", free)},
+		{"no such host", "tcp://no-such-host.invalid:80", "cannot find the address of no-such-host.invalid"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			mustSee(t, parse(t, tc.probe).Try(t.Context()), tc.says)
+		})
+	}
+}
+
+func TestTryTCPCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	mustSee(t, parse(t, "tcp://"+listen(t, "127.0.0.1:0").Addr().String()).Try(ctx), "no answer from 127.0.0.1:")
+}
+
+func TestTryHTTP(t *testing.T) {
+	noLeaks(t)
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer other.Close()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/ready", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("/busy", func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintf(w, "still\x1b[31m loading\n%s", strings.Repeat("x", 1000))
+	})
+	mux.HandleFunc("/endless", func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+				return
+			}
+		}
+	})
+	mux.HandleFunc("/bare", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNotFound) })
+	mux.Handle("/moved", http.RedirectHandler("/ready", http.StatusFound))
+	mux.Handle("/round", http.RedirectHandler("/round", http.StatusFound))
+	mux.Handle("/away", http.RedirectHandler(other.URL+"/", http.StatusFound))
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	secure := httptest.NewUnstartedServer(mux)
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	for _, tc := range []struct{ name, url, says string }{
+		{"2xx", server.URL + "/ready", ""},
+		{"an answer without end", server.URL + "/endless", ""},
+		{"moved on the same host", server.URL + "/moved", ""},
+		{"moved to another host", server.URL + "/away", "HTTP 302 from " + server.URL + "/away, which leads to " + other.URL},
+		{"moved in a circle", server.URL + "/round", "HTTP 302 from"},
+		{"not yet", server.URL + "/busy", "HTTP 503 from " + server.URL + "/busy: still [31m loading xxx"},
+		{"no body", server.URL + "/bare", "HTTP 404 from " + server.URL + "/bare"},
+		{"unknown certificate", secure.URL + "/ready", "certificate"},
+		{"nobody", fmt.Sprintf("http://127.0.0.1:%d/", unusedPort(t)), "connection refused by http://127.0.0.1:"},
+		{"no such host", "http://no-such-host.invalid/", "cannot find the address of no-such-host.invalid"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := parse(t, tc.url).Try(t.Context())
+			mustSee(t, err, tc.says)
+			if err != nil && len(err.Error()) > 500 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+// TestTryHTTPAsksNoProxy: a proxy of the environment must not answer for a service. The environment is read once in
+// a process's life, hence a process of its own.
+func TestTryHTTPAsksNoProxy(t *testing.T) {
+	if os.Getenv("http_proxy") == "http://127.0.0.1:1" {
+		mustSee(t, parse(t, "http://no-such-host.invalid/").Try(t.Context()), "cannot find the address of no-such-host.invalid")
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestTryHTTPAsksNoProxy$")
+	cmd.Env = append(os.Environ(), "http_proxy=http://127.0.0.1:1", "HTTP_PROXY=http://127.0.0.1:1", "NO_PROXY=", "no_proxy=",
+		"GORACE=atexit_sleep_ms=0")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, output)
+	}
+}
+
+func TestTryGRPC(t *testing.T) {
+	noLeaks(t)
+	up, bare := grpc.NewServer(), grpc.NewServer()
+	service := grpchealth.NewServer()
+	service.SetServingStatus("loading", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	service.SetServingStatus("api.Model", grpc_health_v1.HealthCheckResponse_SERVING)
+	grpc_health_v1.RegisterHealthServer(up, service)
+	address := serveGRPC(t, up, "127.0.0.1:0")
+	address6 := serveGRPC(t, bare, "[::1]:0")
+	for _, tc := range []struct{ name, probe, says string }{
+		{"server", "grpc://" + address, ""},
+		{"server with a slash", "grpc://" + address + "/", ""},
+		{"service", "grpc://" + address + "/api.Model", ""},
+		{"not serving", "grpc://" + address + "/loading", `service "loading" of ` + address + " is NOT_SERVING"},
+		{"unknown service", "grpc://" + address + "/none", `knows no service "none"`},
+		{"no health service", "grpc://" + address6, "has no health service"},
+		{"nobody", fmt.Sprintf("grpc://127.0.0.1:%d", unusedPort(t)), "connection refused"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			mustSee(t, parse(t, tc.probe).Try(t.Context()), tc.says)
+		})
+	}
+}
+
+func serveGRPC(t *testing.T, server *grpc.Server, address string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-done; err != nil {
+			t.Errorf("the server ended: %v", err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// TestTrySilent asks a server that accepts and never answers. TCP sees no more than the accepting.
+func TestTrySilent(t *testing.T) {
+	noLeaks(t)
+	l := listen(t, "127.0.0.1:0")
+	address := l.Addr().String()
+	for _, tc := range []struct{ probe, says string }{
+		{"tcp://" + address, ""},
+		{"http://" + address + "/", "no answer from http://" + address + "/"},
+		{"https://" + address + "/", "no answer from https://" + address + "/"},
+		{"grpc://" + address, "no answer from " + address},
+	} {
+		t.Run(tc.probe, func(t *testing.T) {
+			mustSee(t, parse(t, tc.probe).Try(soon(t)), tc.says)
+		})
+	}
+}
+
+// TestTryHangingUp asks a server that closes each connection at once.
+func TestTryHangingUp(t *testing.T) {
+	noLeaks(t)
+	l := listen(t, "127.0.0.1:0")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	address := l.Addr().String()
+	mustSee(t, parse(t, "http://"+address+"/").Try(t.Context()), address)
+	mustSee(t, parse(t, "grpc://"+address).Try(t.Context()), address)
+	_ = l.Close()
+	<-ended
+}
+
+func TestTryIsBounded(t *testing.T) {
+	l := listen(t, "127.0.0.1:0")
+	start := time.Now()
+	mustSee(t, parse(t, "http://"+l.Addr().String()+"/").Try(t.Context()), "no answer")
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("a look took %v", took)
+	}
+}

@@ -1,0 +1,221 @@
+package health
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// noLeaks fails the test where a goroutine outlives it.
+func noLeaks(t *testing.T) {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+}
+
+// parse is ParseProbe of what is known to be right.
+func parse(t *testing.T, s string) Probe {
+	t.Helper()
+	p, err := ParseProbe(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// listen opens a listener that lives as long as the test.
+func listen(t *testing.T, address string) *net.TCPListener {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.(*net.TCPListener)
+}
+
+func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
+
+// unusedPort returns a port on which nobody listened a moment ago.
+func unusedPort(t *testing.T) int {
+	t.Helper()
+	l := listen(t, "127.0.0.1:0")
+	port := portOf(l)
+	_ = l.Close()
+	return port
+}
+
+func TestParseProbe(t *testing.T) {
+	hostname, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		in   string
+		port int // 0: asks no port of this node
+	}{
+		{"tcp:6379", 6379},
+		{"tcp://127.0.0.1:6379", 6379},
+		{"tcp://127.0.0.9:6379", 6379},
+		{"tcp://localhost:6379", 6379},
+		{"tcp://LOCALHOST.:6379", 6379},
+		{"tcp://" + hostname + ":6379", 6379},
+		{"tcp://0.0.0.0:1", 1},
+		{"tcp://[::1]:65535", 65535},
+		{"tcp://[::]:80", 80},
+		{"tcp://[::ffff:127.0.0.1]:80", 80},
+		{"tcp://198.51.100.7:6379", 0},
+		{"tcp://other-node:6379", 0},
+		{"http://127.0.0.1:8000/health?full=1", 8000},
+		{"http://127.0.0.1/health", 80},
+		{"https://localhost/", 443},
+		{"https://[::1]:8443/a", 8443},
+		{"http://other-node:8000/", 0},
+		{"grpc://127.0.0.1:50051", 50051},
+		{"grpc://127.0.0.1:50051/my.Service", 50051},
+		{"grpc://other-node:50051/", 0},
+		{"exec:true", 0},
+		{"exec:sh -c 'exit 0'", 0},
+		{"file:/tmp/ready", 0},
+		{"file:///tmp/ready", 0},
+	} {
+		t.Run(tc.in, func(t *testing.T) {
+			p := parse(t, tc.in)
+			port, here := p.Port()
+			if port != tc.port || here != (tc.port != 0) {
+				t.Errorf("port is %d, %v; want %d", port, here, tc.port)
+			}
+			if p.String() != tc.in {
+				t.Errorf("string is %q", p.String())
+			}
+		})
+	}
+}
+
+func TestParseProbeErrors(t *testing.T) {
+	for _, tc := range []struct{ name, in, says string }{
+		{"empty", "", "before a colon"},
+		{"port alone", "6379", "before a colon"},
+		{"host and port", "localhost:6379", `"localhost" is no kind of probe; tcp:PORT`},
+		{"slip of http", "htp://h:1/", "is it http?"},
+		{"slip of tcp", "tpc:80", "is it tcp?"},
+		{"capitals", "EXEC:true", "is it exec?"},
+		{"nothing like it", "carrier-pigeon://h", `"carrier-pigeon" is no kind of probe; tcp:PORT`},
+		{"port 0", "tcp:0", `"0" is no port`},
+		{"high port", "tcp:65536", `"65536" is no port`},
+		{"signed port", "tcp:+80", `"+80" is no port`},
+		{"named port", "tcp:http", `"http" is no port`},
+		{"no port", "tcp://h", "not HOST:PORT"},
+		{"no host", "tcp://:80", "tcp:PORT asks this node"},
+		{"bare IPv6", "tcp://::1:80", "in brackets"},
+		{"path after tcp", "tcp://h:80/x", `"80/x" is no port`},
+		{"user in host", "tcp://a@h:80", `"a@h" is no host`},
+		{"http without slashes", "http:8000", "names no host"},
+		{"http without host", "http://:8000/", "names no host"},
+		{"http with a bad port", "http://h:99999/", `"99999" is no port`},
+		{"http with an empty port", "http://h:/", `"" is no port`},
+		{"http with a password", "http://u:p@h:80/", "written to logs"},
+		{"http with a bad escape", "http://h:80/%zz", "%zz"},
+		{"grpc without slashes", "grpc:80", "grpc://HOST:PORT"},
+		{"grpc without port", "grpc://h/svc", "not HOST:PORT"},
+		{"exec of nothing", "exec:  ", "names no command"},
+		{"exec of an empty word", "exec:'' a", "names no command"},
+		{"exec of an open quote", "exec:echo 'a", "no end"},
+		{"exec of a pipe", "exec:a | b", `'|' must be quoted`},
+		{"relative file", "file:ready", "file:/PATH"},
+		{"file on a host", "file://host/ready", "file:/PATH"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, err := ParseProbe(tc.in)
+			if err == nil {
+				t.Fatalf("got %q, want an error", p)
+			}
+			if !strings.HasPrefix(err.Error(), "cannot read probe") || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("%q is missing in: %v", tc.says, err)
+			}
+		})
+	}
+}
+
+func TestIsThisNode(t *testing.T) {
+	own := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("fe80::7")}
+	for _, tc := range []struct {
+		host string
+		want bool
+	}{
+		{"", true}, {"n7", true}, {"N7.Site.Example", true}, {"n7.site.example.", true}, {"n7.other", false}, {"n8", false},
+		{"10.0.0.7", true}, {"::ffff:10.0.0.7", true}, {"10.0.0.8", false}, {"fe80::7%eth0", true}, {"::2", false}, {"127.1.2.3", true},
+	} {
+		t.Run(tc.host, func(t *testing.T) {
+			if got := isThisNode(tc.host, "n7.site.example", own); got != tc.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+	if isThisNode("n7", "", nil) {
+		t.Error("a node without a name takes another's")
+	}
+}
+
+func TestEmptyProbe(t *testing.T) {
+	if err := (Probe{}).Try(t.Context()); err == nil {
+		t.Error("a probe that asks nothing is ready")
+	}
+}
+
+func TestSplitWords(t *testing.T) {
+	for _, tc := range []struct {
+		name, in string
+		want     []string
+		wrong    bool
+	}{
+		{name: "nothing", in: ""},
+		{name: "blanks", in: " \t "},
+		{name: "words", in: " a  b\tc ", want: []string{"a", "b", "c"}},
+		{name: "single quotes", in: `a 'b $c | "d"' e`, want: []string{"a", `b $c | "d"`, "e"}},
+		{name: "double quotes", in: `a "b 'c' \"d\" \$e \n"`, want: []string{"a", `b 'c' "d" $e \n`}},
+		{name: "backslash", in: `a\ b \'c \|`, want: []string{"a b", "'c", "|"}},
+		{name: "empty words", in: `'' a "" b`, want: []string{"", "a", "", "b"}},
+		{name: "joined", in: `a'b'"c"d`, want: []string{"abcd"}},
+		{name: "options", in: `curl -sf --max-time=1 http://h/*?x`, want: []string{"curl", "-sf", "--max-time=1", "http://h/*?x"}},
+		{name: "not UTF-8", in: "a\xff 'ü'", want: []string{"a\xff", "ü"}},
+		{name: "open single", in: `a 'b`, wrong: true},
+		{name: "open double", in: `a "b`, wrong: true},
+		{name: "backslash last", in: `a \`, wrong: true},
+		{name: "variable", in: `test -n $A`, wrong: true},
+		{name: "variable in quotes", in: `test -n "$A"`, wrong: true},
+		{name: "command in backticks", in: "a `b`", wrong: true},
+		{name: "background", in: `a &`, wrong: true},
+		{name: "sequence", in: `a; b`, wrong: true},
+		{name: "redirection", in: `a > /dev/null`, wrong: true},
+		{name: "NUL", in: "a\x00b", wrong: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := splitWords(tc.in)
+			if (err != nil) != tc.wrong || !slices.Equal(got, tc.want) {
+				t.Errorf("got %q, %v; want %q", got, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestEditDistance(t *testing.T) {
+	for _, tc := range []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0}, {"", "tcp", 3}, {"tcp", "", 3}, {"tcp", "tcp", 0}, {"tpc", "tcp", 2}, {"htp", "http", 1},
+		{"kitten", "sitting", 3}, {"https", "http", 1},
+	} {
+		t.Run(tc.a+"/"+tc.b, func(t *testing.T) {
+			if got := editDistance(tc.a, tc.b); got != tc.want {
+				t.Errorf("got %d, want %d", got, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,139 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	firstPause = 10 * time.Millisecond  // between the first two looks
+	lastPause  = 500 * time.Millisecond // between two looks, at most
+	dearPause  = 2 * time.Second        // the same after looks that take long themselves
+)
+
+// Wait is what WaitReady knows of the service that it waits for. The zero Wait knows nothing.
+type Wait struct {
+	// Died is closed when the service's child has ended, which ends the wait.
+	Died <-chan struct{}
+	// Port is the local port that the look asks, 0 where it asks none. Whoever answers there must be the child
+	// or of its family, as Owns tells; a stranger who listens there ends the wait.
+	Port int
+	// Owns tells whether a process is the child's. Without it nobody is asked.
+	Owns func(pid int) bool
+	// WasFree says that nobody listened on Port when the child was started. An answer from a process that
+	// can't be seen (another user's, or one behind a translated address) is taken for the child's only then.
+	WasFree bool
+}
+
+var errChildDied = errors.New("the process has ended")
+
+// WaitReady looks until the look returns nil, first every 10 ms and then ever slower, down to every 500 ms, and
+// never so often that looking takes more than half of the time. Each look must keep to its context, and to a bound
+// of its own, as Probe.Try does. WaitReady ends too with the child's death, with a stranger on the port, and with
+// ctx; the error then tells how long it took, how many looks and what the last one saw, and wraps the cause of ctx.
+func WaitReady(ctx context.Context, look func(context.Context) error, w Wait) error {
+	start := time.Now()
+	ctx, stop := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-w.Died:
+			stop(errChildDied)
+		case <-ctx.Done():
+		}
+	})
+	defer watch.Wait()
+	defer stop(nil)
+
+	var last error
+	pause := firstPause
+	for tries := 0; ; tries++ {
+		if ctx.Err() != nil {
+			return waitError(context.Cause(ctx), tries, time.Since(start), last)
+		}
+		began := time.Now()
+		seen := look(ctx)
+		took := time.Since(began)
+		if seen == nil {
+			final, err := w.judge()
+			if final {
+				return err
+			}
+			seen = err
+		}
+		// A look that was cut short has less to tell than the one before.
+		if last == nil || ctx.Err() == nil {
+			last = seen
+		}
+		if !rest(ctx, max(pause, min(took, dearPause))) {
+			continue
+		}
+		pause = min(pause*3/2, lastPause)
+	}
+}
+
+// rest waits for a pause, and tells whether ctx let it.
+func rest(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func waitError(cause error, tries int, took time.Duration, last error) error {
+	seen := "nothing was seen"
+	if last != nil {
+		seen = "last seen: " + last.Error()
+	}
+	looks := "looks"
+	if tries == 1 {
+		looks = "look"
+	}
+	return fmt.Errorf("cannot see it ready after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries, looks, cause, seen)
+}
+
+// judge decides on a look that found the service ready: whether that is final, and if so with what error.
+func (w Wait) judge() (final bool, err error) {
+	if w.Port != 0 && w.Owns != nil {
+		found, err := Listeners(w.Port)
+		if err != nil {
+			return true, err
+		}
+		if final, err := judgeListeners(found, w); !final || err != nil {
+			return final, err
+		}
+	}
+	// The child may have died while the look was under way, and somebody else have answered.
+	select {
+	case <-w.Died:
+		return false, errors.New("an answer, and the end of the process with it")
+	default:
+		return true, nil
+	}
+}
+
+// judgeListeners decides who has answered on the port. One stranger among several is one too many: which of them
+// answered can't be told.
+func judgeListeners(found []Listener, w Wait) (final bool, err error) {
+	for _, l := range found {
+		switch {
+		case slices.ContainsFunc(l.pids, w.Owns):
+		case l.PID != 0:
+			return true, fmt.Errorf("cannot take the answer for the service's own: %s, which is not of its family", l)
+		case !w.WasFree:
+			return true, fmt.Errorf("cannot take the answer for the service's own: %s", l)
+		}
+	}
+	if len(found) == 0 && !w.WasFree {
+		return false, fmt.Errorf("an answer on port %d, on which no process is seen to listen", w.Port)
+	}
+	return true, nil
+}

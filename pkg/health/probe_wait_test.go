@@ -1,0 +1,274 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errNotYet = errors.New("not yet")
+
+// after returns a look that is ready from the n-th on, and takes its time for each.
+func after(n int, takes time.Duration, times *[]time.Time) func(context.Context) error {
+	return func(ctx context.Context) error {
+		*times = append(*times, time.Now())
+		select {
+		case <-time.After(takes):
+		case <-ctx.Done():
+			return errors.New("cut short")
+		}
+		if len(*times) < n {
+			return errNotYet
+		}
+		return nil
+	}
+}
+
+func TestWaitReadyPace(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		takes       time.Duration
+		first, last time.Duration // between the beginnings of looks
+	}{
+		{name: "quick looks", first: 10 * time.Millisecond, last: 500 * time.Millisecond},
+		{name: "looks of a second", takes: time.Second, first: 2 * time.Second, last: 2 * time.Second},
+		{name: "looks of ten seconds", takes: 10 * time.Second, first: 12 * time.Second, last: 12 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var times []time.Time
+				if err := WaitReady(t.Context(), after(20, tc.takes, &times), Wait{}); err != nil {
+					t.Fatal(err)
+				}
+				for i := range len(times) - 2 {
+					if a, b := times[i+1].Sub(times[i]), times[i+2].Sub(times[i+1]); b < a || b > max(a*2, tc.first) {
+						t.Errorf("pauses are %v, then %v", a, b)
+					}
+				}
+				if got := times[1].Sub(times[0]); got != tc.first {
+					t.Errorf("the first pause is %v", got)
+				}
+				if got := times[19].Sub(times[18]); got != tc.last {
+					t.Errorf("the last pause is %v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestWaitReadyDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cause := errors.New("the deadline passed")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Second, cause)
+		defer cancel()
+		var times []time.Time
+		start := time.Now()
+		err := WaitReady(ctx, after(1000, 0, &times), Wait{})
+		if !errors.Is(err, cause) {
+			t.Errorf("the cause is not in: %v", err)
+		}
+		mustSee(t, err, fmt.Sprintf("after 10s and %d looks: the deadline passed; last seen: not yet", len(times)))
+		if took := time.Since(start); took != 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+func TestWaitReadyCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Second)
+		defer cancel()
+		looks := 0
+		err := WaitReady(ctx, func(ctx context.Context) error {
+			if looks++; looks == 1 {
+				return errNotYet
+			}
+			<-ctx.Done()
+			return errors.New("cut short")
+		}, Wait{})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		mustSee(t, err, "last seen: not yet")
+	})
+}
+
+func TestWaitReadyEndedBefore(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("told to stop")
+	cancel(cause)
+	err := WaitReady(ctx, func(context.Context) error { t.Error("it looked"); return nil }, Wait{})
+	if !errors.Is(err, cause) {
+		t.Errorf("got %v", err)
+	}
+	mustSee(t, err, "nothing was seen")
+}
+
+func TestWaitReadyDied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		died := make(chan struct{})
+		time.AfterFunc(3*time.Second, func() { close(died) })
+		start := time.Now()
+		err := WaitReady(t.Context(), func(ctx context.Context) error {
+			<-ctx.Done() // a look that would last for ever
+			return errNotYet
+		}, Wait{Died: died})
+		mustSee(t, err, "after 3s and 1 look: the process has ended")
+		if took := time.Since(start); took != 3*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// TestWaitReadyDiedAnswering: somebody else has answered, just as the child died.
+func TestWaitReadyDiedAnswering(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		died := make(chan struct{})
+		err := WaitReady(t.Context(), func(ctx context.Context) error {
+			if ctx.Err() == nil {
+				close(died)
+			}
+			return nil
+		}, Wait{Died: died})
+		mustSee(t, err, "the process has ended")
+	})
+}
+
+func TestJudgeListeners(t *testing.T) {
+	owned := Listener{Port: 1, Address: "::", PID: 7, pids: []int{7}}
+	shared := Listener{Port: 1, Address: "::", PID: 3, pids: []int{3, 8}}
+	stranger := Listener{Port: 1, Address: "127.0.0.1", PID: 4, Command: "redis", User: "bob", pids: []int{4}}
+	unseen := Listener{Port: 1, Address: "127.0.0.1", User: "bob"}
+	for _, tc := range []struct {
+		name  string
+		found []Listener
+		free  bool
+		final bool
+		says  string
+	}{
+		{name: "the child", found: []Listener{owned}, final: true},
+		{name: "a socket handed down to the child", found: []Listener{shared}, final: true},
+		{name: "a stranger", found: []Listener{stranger}, free: true, final: true, says: "held by pid 4 (redis) of user bob"},
+		{name: "the child and a stranger", found: []Listener{owned, stranger}, final: true, says: "pid 4"},
+		{name: "another user's on a port that was free", found: []Listener{unseen}, free: true, final: true},
+		{name: "another user's on a port that was not", found: []Listener{unseen}, final: true, says: "a process of user bob"},
+		{name: "nobody on a port that was free", free: true, final: true},
+		{name: "nobody on a port that was not", final: false, says: "no process is seen"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			final, err := judgeListeners(tc.found, Wait{Port: 1, WasFree: tc.free, Owns: func(pid int) bool { return pid >= 7 }})
+			if final != tc.final {
+				t.Errorf("final is %v", final)
+			}
+			mustSee(t, err, tc.says)
+		})
+	}
+}
+
+// TestListenElsewhere is no test: it is the process that the tests below start to listen.
+func TestListenElsewhere(t *testing.T) {
+	address := os.Getenv("HEALTH_TEST_LISTEN")
+	if address == "" {
+		return
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(os.Getenv("HEALTH_TEST_FILE"), []byte(strconv.Itoa(portOf(l))+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test ends
+}
+
+// listener starts a process that listens, and returns its pid and its port.
+func listener(t *testing.T, address string) (pid, port int) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "port")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestListenElsewhere$")
+	cmd.Env = append(os.Environ(), "HEALTH_TEST_LISTEN="+address, "HEALTH_TEST_FILE="+file,
+		"GORACE=atexit_sleep_ms=0") // or a test binary with the race detector takes a second to end
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	return cmd.Process.Pid, readPID(t, file)
+}
+
+func TestWaitReadyOwner(t *testing.T) {
+	noLeaks(t)
+	pid, port := listener(t, "127.0.0.1:0")
+	look := parse(t, fmt.Sprintf("tcp:%d", port)).Try
+	mine := Wait{Port: port, Owns: func(p int) bool { return p == pid }}
+	if err := WaitReady(t.Context(), look, mine); err != nil {
+		t.Errorf("the child's own port: %v", err)
+	}
+	stranger := Wait{Port: port, Owns: func(int) bool { return false }, WasFree: true}
+	err := WaitReady(t.Context(), look, stranger)
+	mustSee(t, err, fmt.Sprintf("port %d of 127.0.0.1 is held by pid %d (", port, pid))
+	if err := WaitReady(t.Context(), look, Wait{}); err != nil {
+		t.Errorf("with nobody asked for: %v", err)
+	}
+}
+
+// TestWaitReadyComesUp waits for a port that is opened in the middle of the wait.
+func TestWaitReadyComesUp(t *testing.T) {
+	noLeaks(t)
+	port := unusedPort(t)
+	opened := make(chan *net.TCPListener, 1)
+	seen := make(chan struct{}, 1)
+	probe := parse(t, fmt.Sprintf("tcp://127.0.0.1:%d", port))
+	go func() {
+		<-seen
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			t.Error(err)
+			close(opened)
+			return
+		}
+		opened <- l.(*net.TCPListener)
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	err := WaitReady(ctx, func(ctx context.Context) error {
+		err := probe.Try(ctx)
+		if err != nil {
+			select {
+			case seen <- struct{}{}:
+			default:
+			}
+		}
+		return err
+	}, Wait{Port: port, Owns: func(pid int) bool { return pid == os.Getpid() }})
+	if err != nil {
+		t.Error(err)
+	}
+	if l := <-opened; l != nil {
+		_ = l.Close()
+	}
+}
+
+func TestWaitReadyNeverUp(t *testing.T) {
+	noLeaks(t)
+	address := fmt.Sprintf("127.0.0.1:%d", unusedPort(t))
+	err := WaitReady(soon(t), parse(t, "tcp://"+address).Try, Wait{})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "last seen: connection refused by "+address) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,71 @@
+package health
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// splitWords splits a command line as a shell would, and does nothing else that a shell does: what a shell would
+// have acted upon is an error where it isn't quoted, since it would reach the command as an odd argument.
+func splitWords(line string) ([]string, error) {
+	w := wordSplitter{}
+	for i := range len(line) {
+		if err := w.take(line[i]); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case w.escaped:
+		return nil, errors.New("it ends in a backslash")
+	case w.quote != 0:
+		return nil, fmt.Errorf("its last %c has no end", w.quote)
+	}
+	w.endWord()
+	return w.words, nil
+}
+
+type wordSplitter struct {
+	words   []string
+	word    strings.Builder
+	inWord  bool // a word has begun, if only with an empty pair of quotes
+	quote   byte // the quote that is open, or 0
+	escaped bool // the byte before was a backslash
+}
+
+func (w *wordSplitter) take(c byte) error {
+	switch {
+	case c == 0:
+		return errors.New("it has a NUL byte")
+	case w.escaped:
+		w.escaped = false
+		if w.quote == '"' && strings.IndexByte("\"\\$`", c) < 0 {
+			w.word.WriteByte('\\')
+		}
+		w.word.WriteByte(c)
+	case c == '\\' && w.quote != '\'':
+		w.escaped, w.inWord = true, true
+	case w.quote != 0 && c == w.quote:
+		w.quote = 0
+	case w.quote == '"' && (c == '$' || c == '`'), w.quote == 0 && strings.IndexByte("$`|&;<>()", c) >= 0:
+		return fmt.Errorf("no shell runs it, so that %q must be quoted by ' or \\, or the line be exec:sh -c '…'", c)
+	case w.quote != 0:
+		w.word.WriteByte(c)
+	case c == '\'' || c == '"':
+		w.quote, w.inWord = c, true
+	case strings.IndexByte(" \t\n", c) >= 0:
+		w.endWord()
+	default:
+		w.inWord = true
+		w.word.WriteByte(c)
+	}
+	return nil
+}
+
+func (w *wordSplitter) endWord() {
+	if w.inWord {
+		w.words = append(w.words, w.word.String())
+	}
+	w.word.Reset()
+	w.inWord = false
+}
