@@ -93,7 +93,7 @@ func (f *Finder) gaveUp(ctx context.Context) error {
 func (f *Finder) Local() (string, bool) { return f.kind.name, f.looked && f.kind.local }
 
 func (f *Finder) look(ctx context.Context) (*Dir, Job, error) {
-	seen, err := f.place.look(ctx)
+	seen, err := f.place.look(ctx, f.kind)
 	f.failed = err
 	if passing(err) {
 		return nil, Job{}, errAbsent

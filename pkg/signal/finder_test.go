@@ -55,14 +55,15 @@ func TestFinderLooksAgain(t *testing.T) {
 	p := newPlace(t)
 	create(t, p)
 	answers := []error{syscall.ESTALE, syscall.EIO, syscall.ENOENT, nil, syscall.ESTALE}
-	p.fs = &faulty{onList: func(string) ([]string, error) {
+	answer := func(string) error {
 		if len(answers) == 0 {
-			return nil, nil
+			return nil
 		}
-		answer := answers[0]
+		next := answers[0]
 		answers = answers[1:]
-		return nil, answer
-	}}
+		return next
+	}
+	p.fs = &faulty{onLook: answer, onList: func(path string) ([]string, error) { return nil, answer(path) }}
 	if _, _, err := NewFinder(p, DefaultPace).Find(within(t)); err != nil || len(answers) != 0 {
 		t.Errorf("got %v with %d answers left", err, len(answers))
 	}

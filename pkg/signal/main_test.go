@@ -87,6 +87,7 @@ type faulty struct {
 	disk
 	lists    atomic.Int64
 	onList   func(path string) ([]string, error) // nil, nil asks the disk
+	onLook   func(path string) error             // as onList
 	onRead   func(path string) error             // as onList
 	onWrite  func(path string, data []byte) error
 	onChange func(how change, from, to string) error // instead of the disk
@@ -102,6 +103,15 @@ func (f *faulty) list(path string, check func(*os.File) error) ([]string, error)
 		}
 	}
 	return f.disk.list(path, check)
+}
+
+func (f *faulty) look(path string) (os.FileInfo, error) {
+	if f.onLook != nil {
+		if err := f.onLook(path); err != nil {
+			return nil, err
+		}
+	}
+	return f.disk.look(path)
 }
 
 func (f *faulty) read(path string) ([]byte, error) {

@@ -72,7 +72,7 @@ func (p Place) explainEnter(err error) error {
 
 // enter lists what may be a log directory or a run directory.
 func (p Place) enter(ctx context.Context) ([]string, fileSystem, error) {
-	got, err := guarded(ctx, "look into", p.LogDir, func() (shown, error) { return p.list(p.LogDir) })
+	got, err := guarded(ctx, "look into", p.LogDir, func() (shown, error) { return p.list(p.LogDir, fileSystem{}) })
 	return got.names, got.kind, classify(err)
 }
 

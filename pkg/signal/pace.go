@@ -15,8 +15,9 @@ type Pace struct {
 }
 
 // DefaultPace sees a change of the first milliseconds within milliseconds, and
-// settles at a look a second.
-var DefaultPace = Pace{Fast: 2 * time.Millisecond, Steady: time.Second}
+// settles at a look a second. Looking faster at first makes a bring-up slower:
+// the looks of all nodes are in the way of what they look for.
+var DefaultPace = Pace{Fast: 5 * time.Millisecond, Steady: time.Second}
 
 // next returns the pause until the next look: a quarter of the time waited so
 // far, so that a wait is lengthened by a quarter at most and costs a number of

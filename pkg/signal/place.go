@@ -46,14 +46,15 @@ type shown struct {
 //
 // The mkdir comes first, by every node: it goes to the server whatever this
 // client believes, where an open or stat of a name that isn't there yet might
-// teach the client that it is missing.
-func (p Place) look(ctx context.Context) (shown, error) {
+// teach the client that it is missing. A file system that is known already is
+// not asked what it is.
+func (p Place) look(ctx context.Context, known fileSystem) (shown, error) {
 	return guarded(ctx, "look into", p.LogDir, func() (shown, error) {
 		made := p.share().change(makeDir, "", p.LogDir)
 		if errors.Is(made, os.ErrNotExist) {
 			return shown{}, p.explainMkdir(made)
 		}
-		seen, err := p.list(p.LogDir)
+		seen, err := p.list(p.LogDir, known)
 		var refused *DirError
 		switch {
 		case err == nil, errors.As(err, &refused):
@@ -70,24 +71,24 @@ func (p Place) look(ctx context.Context) (shown, error) {
 }
 
 // list lists a directory that is ours alone.
-func (p Place) list(path string) (seen shown, err error) {
+func (p Place) list(path string, known fileSystem) (seen shown, err error) {
+	seen.kind = known
 	seen.names, err = p.share().list(path, func(dir *os.File) error {
-		if err := p.trust(path, dir); err != nil {
+		info, err := dir.Stat()
+		if err != nil {
 			return err
 		}
-		kind, err := fileSystemOf(int(dir.Fd()))
-		seen.kind = kind
+		if err := p.trust(path, info); err != nil || known.name != "" {
+			return err
+		}
+		seen.kind, err = fileSystemOf(int(dir.Fd()))
 		return err
 	})
 	return seen, err
 }
 
 // trust refuses a directory in which somebody else could plant names.
-func (p Place) trust(path string, dir *os.File) error {
-	info, err := dir.Stat()
-	if err != nil {
-		return err
-	}
+func (p Place) trust(path string, info os.FileInfo) error {
 	owner := info.Sys().(*syscall.Stat_t).Uid
 	if int(owner) != os.Geteuid() {
 		return p.refuse(path, "give a --log-dir of your own",

@@ -66,7 +66,7 @@ func (p Place) dir(run, nonce string, kind fileSystem) *Dir {
 // name of the same beginning is used. Its errors are a *DirError or a
 // *StallError, or tell that the record can't be encoded.
 func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
-	seen, err := p.look(ctx)
+	seen, err := p.look(ctx, fileSystem{})
 	if passing(err) {
 		err = p.explainPassing(err)
 	}
@@ -166,13 +166,16 @@ func newNonce() string {
 // inspect refuses a run directory that we did not make. It returns errAbsent
 // where this client doesn't know it yet, and errNotDir where it is none.
 func (d *Dir) inspect(ctx context.Context, p Place) error {
-	_, err := guarded(ctx, "inspect", d.path, func() ([]string, error) {
-		return d.fs.list(d.path, func(dir *os.File) error { return p.trust(d.path, dir) })
-	})
+	info, err := guarded(ctx, "inspect", d.path, func() (os.FileInfo, error) { return d.fs.look(d.path) })
+	if err == nil && info.IsDir() {
+		return p.trust(d.path, info)
+	}
+	if err == nil {
+		return errNotDir
+	}
 	err = classify(err)
-	var refused *DirError
 	var stall *StallError
-	if err == nil || err == errAbsent || err == errNotDir || errors.As(err, &refused) || errors.As(err, &stall) {
+	if err == errAbsent || err == errNotDir || errors.As(err, &stall) {
 		return err
 	}
 	return p.refuse(d.path, "see whether the file system is well on this node", "cannot read it: %v", errno(err))

@@ -33,6 +33,8 @@ type lookup interface {
 	// returns its names, without the dot-names, which are temporaries. A
 	// handle kept open may show the past.
 	list(path string, check func(*os.File) error) ([]string, error)
+	// look returns what a name is that a listing has shown. It follows no link.
+	look(path string) (os.FileInfo, error)
 	// read returns a file's content, which must not be larger than maxRecord.
 	read(path string) ([]byte, error)
 	// target returns where a symbolic link points.
@@ -90,6 +92,8 @@ func (disk) list(path string, check func(*os.File) error) (names []string, err e
 	}
 	return names, nil
 }
+
+func (disk) look(path string) (os.FileInfo, error) { return os.Lstat(path) }
 
 func (disk) read(path string) (data []byte, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
