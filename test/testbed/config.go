@@ -1,0 +1,145 @@
+package testbed
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// writeConfigs writes the configuration files of the bed.
+func (b *Bed) writeConfigs() error {
+	files := map[string]string{
+		"slurm.conf":      slurmConf(b.slot, b.cfg),
+		"cgroup.conf":     cgroupConf,
+		"gres.conf":       gresConf(b.slot, b.cfg),
+		"etc/hosts":       hostsFile(b.slot, b.cfg.Nodes),
+		"etc/sshd_config": sshdConfig(b.slot),
+		"etc/ssh_config":  sshConfig(b.slot),
+	}
+	for name, content := range files {
+		if err := os.WriteFile(b.slot.path(name), []byte(content), 0o644); err != nil {
+			return fmt.Errorf("cannot write a configuration file of the testbed: %v", err)
+		}
+	}
+	return b.makeGPUs()
+}
+
+// makeGPUs makes the devices that stand for GPUs, each of them a /dev/null: Slurm takes nothing but devices.
+func (b *Bed) makeGPUs() error {
+	for i := range b.cfg.GPUs {
+		null := int(unix.Mkdev(1, 3))
+		if err := unix.Mknod(b.slot.path(gpuFile(i)), unix.S_IFCHR|0o666, null); err != nil {
+			return fmt.Errorf("cannot make a device that stands for a GPU: %v", err)
+		}
+	}
+	return nil
+}
+
+// slurmConf is a site's configuration, but for what makes jobs start at once: batch_sched_delay and the
+// intervals, and cred_expire, for which a requeued job is held back (120 seconds by default). Timeouts are
+// Slurm's own, so that tests meet them as users do: KillWait, SlurmdTimeout.
+func slurmConf(s *slot, cfg Config) string {
+	lines := []string{
+		fmt.Sprintf("ClusterName=testbed%d", s.number),
+		fmt.Sprintf("SlurmctldHost=ctl(%s)", s.ctlAddress()),
+		"SlurmUser=root",
+		"SlurmdUser=root",
+		"AuthType=auth/munge",
+		"CredType=cred/munge",
+		fmt.Sprintf("AuthInfo=socket=%s,cred_expire=%d", s.path("state/munge.socket"), credExpire),
+		"StateSaveLocation=" + s.path("state"),
+		"SlurmdSpoolDir=" + s.path("spool/%n"),
+		"SlurmctldPidFile=" + s.path("pid/slurmctld"),
+		"SlurmdPidFile=" + s.path("pid/slurmd-%n"),
+		"SlurmctldLogFile=" + s.path("log/slurmctld.log"),
+		"SlurmdLogFile=" + s.path("log/slurmd-%n.log"),
+		"ProctrackType=proctrack/linuxproc",
+		"TaskPlugin=task/none",
+		"JobAcctGatherType=jobacct_gather/none",
+		"AccountingStorageType=accounting_storage/none",
+		"MpiDefault=none",
+		"SelectType=select/cons_tres",
+		"SelectTypeParameters=CR_CPU",
+		"SchedulerType=sched/backfill",
+		"SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1",
+		"SlurmdParameters=config_overrides", // more CPUs than the machine has
+		"ReturnToService=2",
+		"KillWait=30",
+		"SlurmdTimeout=300",
+		"MailProg=/bin/true",
+	}
+	gres := ""
+	if cfg.GPUs > 0 {
+		lines = append(lines, "GresTypes=gpu")
+		gres = fmt.Sprintf(" Gres=gpu:%d", cfg.GPUs)
+	}
+	for i := range cfg.Nodes {
+		lines = append(lines, fmt.Sprintf("NodeName=%s NodeAddr=%s CPUs=%d RealMemory=1000000%s State=UNKNOWN",
+			nodeName(i), s.nodeAddress(i), cfg.CPUs, gres))
+	}
+	lines = append(lines, "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
+	return joinLines(append(lines, cfg.SlurmConf...))
+}
+
+// credExpire is for how many seconds a job step's credential is good: a node that is hung for longer while a
+// step starts refuses it.
+const credExpire = 15
+
+// cgroupConf keeps slurmd from asking systemd for a cgroup where the host has the unified hierarchy. No plugin
+// that the bed uses needs one.
+const cgroupConf = "CgroupPlugin=cgroup/v1\n"
+
+// gresConf names the devices that stand for GPUs.
+func gresConf(s *slot, cfg Config) string {
+	var lines []string
+	for i := range cfg.GPUs {
+		lines = append(lines, "Name=gpu File="+s.path(gpuFile(i)))
+	}
+	return joinLines(lines)
+}
+
+func gpuFile(i int) string { return fmt.Sprintf("etc/gpu%d", i) }
+
+func hostsFile(s *slot, nodes int) string {
+	lines := []string{"127.0.0.1 localhost", "::1 localhost ip6-localhost", s.ctlAddress() + " ctl"}
+	for i := range nodes {
+		lines = append(lines, s.nodeAddress(i)+" "+nodeName(i))
+	}
+	return joinLines(lines)
+}
+
+// sshdConfig is of a server that serves files to root with the bed's key, and nothing else.
+func sshdConfig(s *slot) string {
+	return joinLines([]string{
+		"ListenAddress " + s.ctlAddress(),
+		"HostKey " + s.path("etc/host_key"),
+		"AuthorizedKeysFile " + s.path("etc/client_key.pub"),
+		"AuthenticationMethods publickey",
+		"PermitRootLogin yes",
+		"AllowUsers root",
+		"StrictModes no",
+		"UsePAM no",
+		"UseDNS no",
+		"PidFile none",
+		"MaxStartups 1000",
+		"Subsystem sftp internal-sftp",
+		"ForceCommand internal-sftp",
+	})
+}
+
+func sshConfig(s *slot) string {
+	return joinLines([]string{
+		"BatchMode yes",
+		"IdentityFile " + s.path("etc/client_key"),
+		"IdentitiesOnly yes",
+		"UserKnownHostsFile " + s.path("etc/known_hosts"),
+		"GlobalKnownHostsFile /dev/null",
+		"StrictHostKeyChecking yes",
+		"Ciphers aes128-gcm@openssh.com",
+		"Compression no",
+	})
+}
+
+func joinLines(lines []string) string { return strings.Join(lines, "\n") + "\n" }

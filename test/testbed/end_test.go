@@ -1,0 +1,168 @@
+//go:build testbed
+
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// assertGone fails the test if anything is left of a bed.
+func assertGone(t *testing.T, s *slot) {
+	t.Helper()
+	left, err := scan(s.tag, nil)
+	must(t, err)
+	if len(left) > 0 {
+		t.Errorf("processes in namespaces of the bed are left: %v", left)
+	}
+	if _, err := os.Stat(s.dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder %s is left: %v", s.dir, err)
+	}
+	if _, err := net.InterfaceByName(s.link()); err == nil {
+		t.Errorf("the link %s is left", s.link())
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	must(t, err)
+	if strings.Contains(string(mounts), s.dir) || strings.Contains(string(mounts), s.tag) {
+		t.Errorf("mounts of the bed reached the host:\n%s", mounts)
+	}
+}
+
+// ownerVariable makes the test binary a process that owns a bed until it is killed.
+const ownerVariable = "BRINGUPD_TESTBED_OWNER"
+
+func ownABed() int {
+	b, err := Start(context.Background(), Config{Nodes: 1, Share: SSHFS})
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println(b.slot.number, b.slot.tag)
+	select {}
+}
+
+// TestKilledOwner proves that a bed goes after its owner even where nobody calls Close.
+func TestKilledOwner(t *testing.T) {
+	t.Run("by the watchdog", func(t *testing.T) {
+		owner, s := startOwner(t)
+		kill(t, owner)
+		eventually(t, "the watchdog to remove the bed", func() (bool, string) {
+			_, err := os.Stat(s.dir)
+			return errors.Is(err, os.ErrNotExist), fmt.Sprint(err)
+		})
+		assertGone(t, s)
+	})
+	t.Run("by the next sweep where the watchdog was killed too", func(t *testing.T) {
+		owner, s := startOwner(t)
+		must(t, signalAll([]Process{{PID: watchdogOf(t, owner.Process.Pid)}}, syscall.SIGKILL))
+		kill(t, owner)
+		must(t, Sweep(t.Context()))
+		assertGone(t, s)
+	})
+}
+
+// startOwner starts a process that owns a bed.
+func startOwner(t *testing.T) (*exec.Cmd, *slot) {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	owner := exec.Command(self)
+	owner.Env = append(os.Environ(), ownerVariable+"=1")
+	out, err := owner.StdoutPipe()
+	must(t, err)
+	must(t, owner.Start())
+	s := new(slot)
+	if _, err := fmt.Fscan(out, &s.number, &s.tag); err != nil {
+		t.Fatalf("cannot read which bed the owner has: %v", err)
+	}
+	s.dir = filepath.Join(root, fmt.Sprint(s.number))
+	if members, err := scan(s.tag, nil); err != nil || len(members) == 0 {
+		t.Errorf("the bed has the processes %v, %v, want some", members, err)
+	}
+	return owner, s
+}
+
+func kill(t *testing.T, owner *exec.Cmd) {
+	t.Helper()
+	must(t, owner.Process.Kill())
+	owner.Wait() // says that it was killed
+}
+
+func watchdogOf(t *testing.T, owner int) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	must(t, err)
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		if p, ok := readProcess(pid); ok && p.PPID == owner && slices.Contains(p.Args, "testbed-watchdog") {
+			return pid
+		}
+	}
+	t.Fatalf("process %d has no watchdog", owner)
+	return 0
+}
+
+// TestStuckShare proves that faults and Close do not wait for a share that does not answer.
+func TestStuckShare(t *testing.T) {
+	b := start(t, Config{Nodes: 1, Share: SSHFS})
+	must(t, b.LinkDown(t.Context(), 0))
+	stuck := b.OnNode(t.Context(), 0, "ls")
+	must(t, stuck.Start())
+	eventually(t, "ls to be on the node", func() (bool, string) {
+		processes, err := b.Processes(0)
+		must(t, err)
+		return slices.ContainsFunc(processes, func(p Process) bool { return !p.Infra }), fmt.Sprint(processes)
+	})
+	must(t, b.HangNode(t.Context(), 0))
+	must(t, b.Close())
+	stuck.Wait() // says that it was killed
+	assertGone(t, b.slot)
+}
+
+// TestStartCancelled proves that a Start that fails leaves nothing, however far it came.
+func TestStartCancelled(t *testing.T) {
+	for _, after := range []time.Duration{0, 40 * time.Millisecond, 150 * time.Millisecond} {
+		t.Run(after.String(), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), after)
+			defer cancel()
+			before := tags(t)
+			b, err := Start(ctx, Config{Nodes: 2, Share: SSHFS})
+			if err == nil {
+				must(t, b.Close())
+				t.Logf("the bed was faster than %v", after)
+			}
+			old := func(tag string) bool { return slices.Contains(before, tag) }
+			if left := slices.DeleteFunc(tags(t), old); len(left) > 0 {
+				t.Errorf("the beds %v are left", left)
+			}
+		})
+	}
+}
+
+// tags returns the tags of all beds there are that this process owns.
+func tags(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(root, "*", "tag"))
+	must(t, err)
+	var own []string
+	for _, path := range paths {
+		if tag, err := os.ReadFile(path); err == nil && strings.Contains(string(tag), fmt.Sprintf("-%d-", os.Getpid())) {
+			own = append(own, string(tag))
+		}
+	}
+	return own
+}

@@ -1,0 +1,116 @@
+package testbed
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+//go:embed place.sh
+var placeScript string
+
+// place is a set of namespaces (network, host name, mounts), alive as long as its holder.
+type place struct {
+	name   string
+	holder *daemon // a sleeping process
+	net    string  // its network namespace, as namespace returns it
+}
+
+// startPlaces makes the namespaces of ctl and of every node, each with its private mounts.
+func (b *Bed) startPlaces(ctx context.Context) error {
+	if err := b.writeConfigs(); err != nil {
+		return err
+	}
+	var err error
+	if b.ctl, err = b.startPlace(ctx, "ctl"); err != nil {
+		return err
+	}
+	for i := range b.cfg.Nodes {
+		p, err := b.startPlace(ctx, nodeName(i), "/tmp", "/var/tmp", "/dev/shm")
+		if err != nil {
+			return err
+		}
+		b.nodes = append(b.nodes, &node{place: p})
+	}
+	return nil
+}
+
+// startPlace makes one place, in which the given folders are empty and private.
+func (b *Bed) startPlace(ctx context.Context, name string, private ...string) (*place, error) {
+	s := b.slot
+	args := append([]string{"-c", placeScript, "testbed-" + name,
+		name, s.marker(name), s.path("place"), s.path("etc/hosts")}, private...)
+	cmd := exec.Command("sh", args...)
+	// Unshareflags rather than Cloneflags: it makes the mounts private, so that none reaches the host.
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWNS,
+	}
+	ready, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("cannot make the pipe of %s: %v", name, err)
+	}
+	holder, err := startDaemon(cmd, s.path("log/place-"+name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	// The script's one line, or the end of file when it fails; both come at once.
+	if line, _ := bufio.NewReader(ready).ReadString('\n'); line != "ready\n" {
+		return nil, errors.Join(fmt.Errorf("cannot set up the namespaces of %s: %s", name, lastLines(holder.log, 5)),
+			holder.kill(ctx))
+	}
+	return &place{name: name, holder: holder, net: namespace(holder.pid(), "net")}, nil
+}
+
+// command returns a command to be run in the place, in the folder dir. It gets SIGTERM when ctx is done.
+func (p *place) command(ctx context.Context, dir string, env, argv []string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "nsenter", p.enter(dir, argv)...)
+	cmd.Env = append(withoutSlurm(os.Environ()), env...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
+
+// service returns a command that runs in the place until it is killed.
+func (p *place) service(env []string, argv ...string) *exec.Cmd {
+	cmd := exec.Command("nsenter", p.enter("/", argv)...)
+	cmd.Env = append(withoutSlurm(os.Environ()), env...)
+	return cmd
+}
+
+// run runs a command of the bed itself in the place; it is killed when ctx is done.
+func (p *place) run(ctx context.Context, stdin string, argv ...string) error {
+	cmd := p.command(ctx, "/", nil, argv)
+	cmd.Cancel = func() error { return cmd.Process.Kill() }
+	cmd.Stdin = strings.NewReader(stdin)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot run %q on %s: %v: %s", argv, p.name, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// enter returns the arguments with which nsenter becomes a program in the place, in the folder dir.
+func (p *place) enter(dir string, argv []string) []string {
+	return append([]string{"--target", strconv.Itoa(p.holder.pid()), "--net", "--uts", "--mount", "--wdns=" + dir, "--"},
+		argv...)
+}
+
+func nodeName(i int) string { return "n" + strconv.Itoa(i) }
+
+// withoutSlurm drops the variables of a Slurm job that this process may be part of.
+func withoutSlurm(env []string) []string {
+	var kept []string
+	for _, variable := range env {
+		if !strings.HasPrefix(variable, "SLURM") && !strings.HasPrefix(variable, "SBATCH_") {
+			kept = append(kept, variable)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,12 @@
+# Arguments: the host name, the marker, where it is mounted, the hosts file, the folders to be private.
+# Runs in fresh namespaces, sets them up, says "ready", and sleeps to keep them alive.
+set -e
+hostname "$1"
+mount -t tmpfs -o size=64k "$2" "$3"
+mount --bind "$4" /etc/hosts
+shift 4
+for folder in "$@"; do
+	mount -t tmpfs -o mode=1777 tmpfs "$folder"
+done
+echo ready
+exec sleep infinity >&2

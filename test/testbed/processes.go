@@ -1,0 +1,201 @@
+package testbed
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Process is a process of a bed, with the ids it has on the host and on all nodes.
+type Process struct {
+	PID, PPID int
+	State     string   // as ps has it: R, S, D, T (stopped), …
+	Args      []string // its command line; nil where it has none any more
+	// Infra says that it belongs to the bed, not to a job: the node's holder, slurmd, slurmstepd, the mount.
+	Infra bool
+
+	place string // whose namespaces it lives in
+}
+
+func (p Process) String() string {
+	return fmt.Sprintf("%d (%s) %s", p.PID, p.State, strings.Join(p.Args, " "))
+}
+
+// Processes returns the processes that live in node i's namespaces, whoever started them. Those whose Infra is
+// false are what a job, or OnNode, has left running.
+func (b *Bed) Processes(i int) ([]Process, error) {
+	n := b.nodes[i]
+	own, err := b.membersOf(n, func(Process) bool { return false })
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for k := range own {
+		own[k].Infra = n.isInfra(own[k])
+	}
+	return own, err
+}
+
+// isInfra tells whether a process of the node is the bed's own. The caller holds n.mu.
+func (n *node) isInfra(p Process) bool {
+	if p.PID == n.holder.pid() || n.isMount(p) || n.slurmd != nil && p.PID == n.slurmd.pid() {
+		return true
+	}
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
+	name := filepath.Base(exe)
+	return err == nil && (name == "slurmd" || strings.HasPrefix(name, "slurmstepd"))
+}
+
+// isMount tells whether a process is the node's sshfs or its ssh, which is nobody's child: sshfs forks twice for it.
+// The caller holds n.mu.
+func (n *node) isMount(p Process) bool {
+	if n.mount == nil {
+		return false
+	}
+	return p.PID == n.mount.pid() || len(p.Args) > 0 && p.Args[0] == "ssh" && slices.Contains(p.Args, "sftp")
+}
+
+// members returns all processes of the living bed.
+func (b *Bed) members() ([]Process, error) {
+	nets := make(map[string]string)
+	for _, p := range b.places() {
+		if p.holder.alive() == nil { // after its end the kernel may give the same name to another's namespace
+			nets[p.net] = p.name
+		}
+	}
+	return scan(b.slot.tag, nets)
+}
+
+// membersButHolders returns the processes of the living bed without those that hold its namespaces.
+func (b *Bed) membersButHolders() ([]Process, error) {
+	holders := make(map[int]bool)
+	for _, p := range b.places() {
+		holders[p.holder.pid()] = true
+	}
+	members, err := b.members()
+	return slices.DeleteFunc(members, func(p Process) bool { return holders[p.PID] }), err
+}
+
+// membersOf returns the processes of a node but those to be skipped; skip is called with n.mu held.
+func (b *Bed) membersOf(n *node, skip func(Process) bool) ([]Process, error) {
+	members, err := b.members()
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.DeleteFunc(members, func(p Process) bool { return p.place != n.name || skip(p) }), nil
+}
+
+// scan returns the processes that live in a bed's places: whose network namespace is in nets (its name to that
+// of the place), or whose mounts have the bed's marker, as those of a container in a network of its own.
+func scan(tag string, nets map[string]string) ([]Process, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the processes: %v", err)
+	}
+	marked := make(map[string]string) // mount namespace to place
+	var found []Process
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		mounts := namespace(pid, "mnt")
+		if mounts == "" {
+			continue // it has ended
+		}
+		if _, known := marked[mounts]; !known {
+			marked[mounts] = markedPlace(pid, tag)
+		}
+		place := marked[mounts]
+		if name, ok := nets[namespace(pid, "net")]; ok {
+			place = name
+		}
+		if p, ok := readProcess(pid); ok && place != "" {
+			p.place = place
+			found = append(found, p)
+		}
+	}
+	return found, nil
+}
+
+// namespace names a namespace of a process; empty for one that has ended.
+func namespace(pid int, kind string) string {
+	name, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// markedPlace returns the place named by the bed's marker among the mounts of a process, if it is there.
+func markedPlace(pid int, tag string) string {
+	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if err != nil {
+		return ""
+	}
+	_, after, found := bytes.Cut(mounts, []byte(" "+tag+"-"))
+	if !found {
+		return ""
+	}
+	place, _, _ := bytes.Cut(after, []byte(" "))
+	return string(place)
+}
+
+// readProcess reads what /proc says of a process; false for one that has ended.
+func readProcess(pid int) (Process, bool) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return Process{}, false
+	}
+	// PID (NAME) STATE PPID …, and the name may have spaces and parentheses in it.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 2 || fields[0] == "Z" {
+		return Process{}, false
+	}
+	ppid, err := strconv.Atoi(fields[1])
+	if err != nil {
+		return Process{}, false
+	}
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return Process{}, false
+	}
+	p := Process{PID: pid, PPID: ppid, State: fields[0]}
+	if len(line) > 0 {
+		p.Args = strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+	}
+	return p, true
+}
+
+// killAll kills all that list returns, until it returns nothing: one may fork between the look and the kill.
+func killAll(ctx context.Context, list func() ([]Process, error)) error {
+	var left []Process
+	err := poll(ctx, func() (bool, error) {
+		var err error
+		if left, err = list(); err != nil {
+			return false, err
+		}
+		return len(left) == 0, signalAll(left, syscall.SIGKILL)
+	})
+	if err != nil {
+		return fmt.Errorf("cannot kill %v: %v", left, err)
+	}
+	return nil
+}
+
+// signalAll sends a signal to processes, some of which may have ended meanwhile.
+func signalAll(processes []Process, signal syscall.Signal) error {
+	for _, p := range processes {
+		if err := syscall.Kill(p.PID, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("cannot send %v to %v: %v", signal, p, err)
+		}
+	}
+	return nil
+}
