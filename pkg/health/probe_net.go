@@ -118,8 +118,7 @@ func seenInstead(err error, asked string) error {
 		errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("no answer from %s", asked)
 	}
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
 	return fmt.Errorf("cannot ask %s: %v", asked, err)

@@ -10,7 +10,7 @@ import (
 
 func addrs(s string) []netip.Addr {
 	var all []netip.Addr
-	for _, text := range strings.Fields(s) {
+	for text := range strings.FieldsSeq(s) {
 		all = append(all, netip.MustParseAddr(text))
 	}
 	return all

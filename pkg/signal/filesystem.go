@@ -40,7 +40,7 @@ func fileSystemOf(fd int) (fileSystem, error) {
 		return fileSystem{}, err
 	}
 	// Type is signed, and 32 bits wide on some machines.
-	magic := int64(stat.Type) & 0xFFFFFFFF
+	magic := stat.Type & 0xFFFFFFFF
 	if known, ok := fileSystems[magic]; ok {
 		return known, nil
 	}

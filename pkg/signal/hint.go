@@ -38,12 +38,17 @@ func hint(ctx context.Context, path string, local bool) (<-chan struct{}, func()
 	}
 }
 
+// relay turns what the kernel tells into hints. That it could not tell all
+// (a queue that was full) is one, too.
 func relay(ctx context.Context, watcher *fsnotify.Watcher, hints chan<- struct{}) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-watcher.Errors:
+		case err := <-watcher.Errors:
+			if err == nil {
+				return
+			}
 		case event, open := <-watcher.Events:
 			if !open {
 				return
@@ -52,10 +57,10 @@ func relay(ctx context.Context, watcher *fsnotify.Watcher, hints chan<- struct{}
 			if !event.Has(fsnotify.Create) || filepath.Base(event.Name)[0] == '.' {
 				continue
 			}
-			select {
-			case hints <- struct{}{}:
-			default:
-			}
+		}
+		select {
+		case hints <- struct{}{}:
+		default:
 		}
 	}
 }

@@ -79,8 +79,7 @@ func (p Place) enter(ctx context.Context) ([]string, fileSystem, error) {
 // newest returns where the link at LogDir points: a run beside it.
 func (p Place) newest(ctx context.Context) (string, error) {
 	target, err := guarded(ctx, "follow", p.LogDir, func() (string, error) { return p.share().target(p.LogDir) })
-	var stall *StallError
-	if errors.As(err, &stall) {
+	if _, stalled := errors.AsType[*StallError](err); stalled {
 		return "", err
 	}
 	if err != nil || target != filepath.Base(target) || strings.HasPrefix(target, ".") {

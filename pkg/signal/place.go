@@ -155,8 +155,7 @@ func full(err error) bool {
 
 // errno strips an error of the path, which the sentence around it has.
 func errno(err error) error {
-	var number syscall.Errno
-	if errors.As(err, &number) {
+	if number, ok := errors.AsType[syscall.Errno](err); ok {
 		return number
 	}
 	return err

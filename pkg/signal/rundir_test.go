@@ -72,10 +72,9 @@ func TestCreateByMany(t *testing.T) {
 	for range 8 {
 		heads.Go(func() {
 			_, err := Create(within(t), p, Job{})
-			var refused *DirError
 			if err == nil {
 				made.Add(1)
-			} else if !errors.As(err, &refused) {
+			} else if _, refused := errors.AsType[*DirError](err); !refused {
 				t.Errorf("got %v", err)
 			}
 		})
