@@ -119,11 +119,15 @@ func (p Place) explainOpen(err error) error {
 	if !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, syscall.ELOOP) {
 		return p.refuse(p.LogDir, writableMend, "cannot read it: %v", errno(err))
 	}
-	target, linkErr := p.share().target(p.LogDir)
-	if linkErr != nil {
+	if info, lookErr := p.share().look(p.LogDir); lookErr != nil || info.Mode()&os.ModeSymlink == 0 {
 		return p.refuse(p.LogDir, "give a directory with --log-dir", "it is not a directory")
 	}
-	if !filepath.IsAbs(target) {
+	// Not every share can tell where its links point: sshfs does not.
+	target, linkErr := p.share().target(p.LogDir)
+	switch {
+	case linkErr != nil:
+		return p.refuse(p.LogDir, "give the directory itself with --log-dir", "it is a symbolic link")
+	case !filepath.IsAbs(target):
 		target = filepath.Join(filepath.Dir(p.LogDir), target)
 	}
 	return p.refuse(p.LogDir, "give the directory itself: --log-dir="+target, "it is a symbolic link")
