@@ -1,0 +1,66 @@
+package process
+
+import (
+	"os/exec"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func BenchmarkExec(b *testing.B) {
+	for b.Loop() {
+		if err := exec.Command("/bin/true").Run(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// With pipes, as a child has them.
+func BenchmarkExecOutput(b *testing.B) {
+	for b.Loop() {
+		if _, err := exec.Command("/bin/true").CombinedOutput(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkStart(b *testing.B) {
+	s := newSupervisor(b)
+	for b.Loop() {
+		c, err := s.Start(b.Context(), Spec{Name: "true", Argv: []string{"/bin/true"}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		<-c.Done()
+	}
+}
+
+func BenchmarkStartStop(b *testing.B) {
+	s := newSupervisor(b)
+	for b.Loop() {
+		c, err := s.Start(b.Context(), Spec{Name: "true", Argv: []string{"/bin/true"}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		<-c.Done()
+		c.Stop(b.Context(), 0, unix.SIGKILL)
+	}
+}
+
+// The first child, with the guard's start beside it, and the end of both.
+func BenchmarkFirstChild(b *testing.B) {
+	for b.Loop() {
+		s, err := NewSupervisor(Config{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		c, err := s.Start(b.Context(), Spec{Name: "true", Argv: []string{"/bin/true"}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		<-c.Done()
+		b.StopTimer()
+		closeSupervisor(b, s)
+		b.StartTimer()
+	}
+}

@@ -1,0 +1,93 @@
+package process
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// firstCensus and longestCensus are the times between two: short after a child's start, when it starts others.
+	firstCensus   = time.Second
+	longestCensus = 10 * time.Second
+	// censusShare bounds what they cost: of a core, one part in so many.
+	censusShare = 100
+)
+
+// census notes, every few seconds until ctx ends, the sessions that the families began. A worker that began a session,
+// wrote a title over its environment (setproctitle does) and lost its parent is known by nothing else.
+func (s *Supervisor) census(ctx context.Context) {
+	pause := firstCensus
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			took := s.count()
+			timer.Reset(max(pause, censusShare*took))
+			pause = min(2*pause, longestCensus)
+		case <-s.started:
+			pause = firstCensus
+			timer.Reset(pause)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// count does one census, and returns how long it took.
+func (s *Supervisor) count() time.Duration {
+	began, at := time.Now(), bootTicks()
+	children := s.present()
+	if len(children) == 0 {
+		return 0
+	}
+	all, err := readAllStats()
+	if err != nil {
+		return time.Since(began) // the next may see all; until then what is known stays so
+	}
+	for _, c := range children {
+		look := newSweep(c.claim())
+		known, sessions := look.claim.family(all)
+		if look.readMarks(all, known) {
+			_, sessions = look.claim.family(all)
+		}
+		c.note(sessions, at)
+	}
+	return time.Since(began)
+}
+
+// noteFamily does a census of one family, without looking at environments, which may take long. It is for the moment before
+// a signal that may part members from those they are known by.
+func (c *Child) noteFamily() {
+	at := bootTicks()
+	if all, err := readAllStats(); err == nil {
+		_, sessions := c.claim().family(all)
+		c.note(sessions, at)
+	}
+}
+
+// note takes the sessions in which the family lived at that time.
+func (c *Child) note(sessions []root, at uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isSwept() {
+		return
+	}
+	before := c.known
+	c.known = make(map[int]root)
+	for _, r := range sessions {
+		r.gone = at
+		if r.sid != c.pid {
+			c.known[r.sid] = r
+			c.owner.guard.add(r)
+		} else if c.reaped {
+			c.gone = at
+			c.owner.guard.add(r)
+		}
+	}
+	for sid := range before {
+		if _, still := c.known[sid]; !still {
+			c.owner.guard.remove(sid)
+		}
+	}
+}

@@ -1,0 +1,283 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// defaultKeepLines is Spec.KeepLines where it is 0.
+const defaultKeepLines = 20
+
+// Spec says what to start and where its output goes.
+type Spec struct {
+	// Name is what errors call it: "driver", "ray head".
+	Name string
+	// Argv is the command; no shell reads it. A name without a slash is looked for in the PATH of Env, one with a slash
+	// from Dir.
+	Argv []string
+	// Env is the whole environment, to which the mark of its family is added. Of a name that is there twice, the last
+	// one counts.
+	Env []string
+	// Dir is its working directory; empty: the daemon's.
+	Dir string
+	// Stdin is its standard input; nil: /dev/null.
+	Stdin *os.File
+	// Stdout and Stderr get its output byte for byte, each from a goroutine of its own. A writer that does not take it
+	// holds the child up; one that fails with EPIPE closes the child's pipe. nil: it is not passed on.
+	Stdout, Stderr io.Writer
+	// Log gets the lines of both streams, one or more whole lines a Write. It may hang, at the price of lines. A line over
+	// 64 KiB comes in pieces. nil: no log. It is not used after Done, unless it hung: see Exit.Err.
+	Log io.Writer
+	// Tag is put before each line in Log.
+	Tag string
+	// KeepLines is how many last lines LastLines returns; 0: 20, negative: none.
+	KeepLines int
+}
+
+// Child is one child that was started, and all that came of it. Its methods may be called from any goroutine.
+type Child struct {
+	spec  Spec
+	owner *Supervisor
+	mark  string
+	out   *output
+	pid   int
+	start uint64
+	ended chan struct{} // closed by run when the child has been reaped
+	done  chan struct{} // closed by run when its output is finished too
+	swept chan struct{} // closed by Stop when nothing of its family is left
+
+	sweptOnce sync.Once
+
+	mu       sync.Mutex
+	reaped   bool         // its number, and its group's, may be another's
+	gone     uint64       // see root; 0 before it was reaped
+	known    map[int]root // the sessions that its family began, as the last census found them
+	stopping bool         // Stop was called while it ran
+	sent     map[syscall.Signal]bool
+	asked    map[syscall.Signal]request
+	stops    int           // how many Stops are asking and waiting
+	calm     chan struct{} // closed when none is any more
+	exit     Exit
+}
+
+func newChild(owner *Supervisor, spec Spec, out *output, mark string) *Child {
+	return &Child{
+		spec:  spec,
+		owner: owner,
+		mark:  mark,
+		out:   out,
+		ended: make(chan struct{}),
+		done:  make(chan struct{}),
+		swept: make(chan struct{}),
+		sent:  make(map[syscall.Signal]bool),
+		asked: make(map[syscall.Signal]request),
+		exit:  Exit{Code: -1},
+	}
+}
+
+// launch looks for the program, forks, and tells the guard. It is called on a thread of forkers.
+func (c *Child) launch(ctx context.Context, childEnds [2]int) error {
+	env := withMark(c.spec.Env, c.mark)
+	prog, err := c.owner.find(c.spec.Argv[0], c.spec.Dir, env)
+	if err != nil {
+		return err
+	}
+	stdin, err := c.openStdin()
+	if err != nil {
+		return err
+	}
+	if c.spec.Stdin == nil {
+		defer stdin.Close()
+	}
+	c.owner.guard.await(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	c.pid, err = syscall.ForkExec(prog.path, c.spec.Argv, &syscall.ProcAttr{
+		Dir:   c.spec.Dir,
+		Env:   env,
+		Files: []uintptr{stdin.Fd(), uintptr(childEnds[0]), uintptr(childEnds[1])},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	})
+	if err != nil {
+		return prog.explain(err, c.spec.Argv, env)
+	}
+	return c.begin()
+}
+
+func (c *Child) openStdin() (*os.File, error) {
+	if c.spec.Stdin != nil {
+		return c.spec.Stdin, nil
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open its standard input: %v", err)
+	}
+	return null, nil
+}
+
+// begin takes charge of the child that was just forked.
+func (c *Child) begin() error {
+	stat, err := readStat(c.pid) // there even if it has ended: nobody has reaped it
+	if err != nil {
+		_ = unix.Kill(-c.pid, unix.SIGKILL)
+		_, _ = unix.Wait4(c.pid, nil, 0, nil)
+		return fmt.Errorf("cannot look at it: %v", err)
+	}
+	c.start = stat.start
+	c.owner.adopt(c)
+	c.out.start()
+	go c.run()
+	return nil
+}
+
+// run sees the child to its end.
+func (c *Child) run() {
+	defer c.owner.wg.Done()
+	c.reap()
+	close(c.ended)
+	c.finish()
+	close(c.done)
+	// Whoever of its family lives on may print, and finds nobody who listens, but no closed pipe that kills it.
+	c.out.release(c.swept)
+}
+
+// finish waits for the output: to its end, or for a while where others of the family keep it open, and for as long as
+// a Stop is at work on those.
+func (c *Child) finish() {
+	limits := c.owner.limits
+	for !closesWithin(c.out.delivered.open, limits.drain) {
+		calm := c.calmAfter()
+		if calm == nil {
+			break
+		}
+		select {
+		case <-calm:
+		case <-c.out.delivered.open:
+		}
+	}
+	err := c.out.finish(limits)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.exit.Err = errors.Join(c.exit.Err, err)
+}
+
+// reap waits for the child's end and takes its exit.
+func (c *Child) reap() {
+	awaitExit(c.pid)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = bootTicks()
+	c.exit = takeExit(c.pid)
+	c.reaped = true
+	c.exit.Asked = wasAsked(c.exit, c.stopping, c.sent)
+	c.owner.guard.add(root{sid: c.pid, start: c.start, gone: c.gone})
+}
+
+// Name returns Spec.Name.
+func (c *Child) Name() string { return c.spec.Name }
+
+// Pid returns the child's process id, which is its group's and session's id too.
+func (c *Child) Pid() int { return c.pid }
+
+// Done is closed when the child has ended and its output was passed on and logged, or the bounds for that were over: a
+// second for a pipe that somebody else keeps open, ten without any being taken, a second for the log.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
+// Exit returns how the child ended. It is complete once Done is closed.
+func (c *Child) Exit() Exit {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.exit
+}
+
+// LastLines returns the last lines of both streams in the order they came, the newest last: at most Spec.KeepLines, each
+// without its newline and cut at 1 KiB. A line that is not finished yet is one of them.
+func (c *Child) LastLines() []string { return c.out.lines() }
+
+// Signal sends sig to the child's process group, and SIGCONT after it where sig asks for an end. The error wraps
+// os.ErrProcessDone where the child has ended.
+func (c *Child) Signal(sig syscall.Signal) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hasEnded() {
+		return fmt.Errorf("cannot send %s to %s: %w", signalName(sig), c.spec.Name, os.ErrProcessDone)
+	}
+	if err := c.signalGroup(sig); err != nil {
+		return fmt.Errorf("cannot send %s to %s (pid %d): %v", signalName(sig), c.spec.Name, c.pid, err)
+	}
+	return nil
+}
+
+// hasEnded reports whether the child has ended, reaped or not; c.mu is held. It keeps an end that came before our
+// signal from passing for one that we asked for.
+func (c *Child) hasEnded() bool {
+	if c.reaped {
+		return true
+	}
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, c.pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+	return err == nil && info.Signo != 0
+}
+
+// signalGroup sends sig to the group of a child that was not reaped; c.mu is held.
+func (c *Child) signalGroup(sig syscall.Signal) error {
+	c.sent[sig] = true
+	err := unix.Kill(-c.pid, sig)
+	if err == nil && wakes(sig) {
+		err = unix.Kill(-c.pid, unix.SIGCONT)
+	}
+	return err
+}
+
+// Owns reports whether process pid belongs to the child's family (see the package's text) and lives.
+func (c *Child) Owns(pid int) bool {
+	line := c.line(pid)
+	if len(line) > 0 && line[0].sid != pid {
+		line = append(line, c.line(line[0].sid)...)
+	}
+	alive, _ := c.claim().family(line)
+	return slices.ContainsFunc(alive, func(p procStat) bool { return p.pid == pid })
+}
+
+// line returns process pid and its ancestors, as far as they can belong to the family.
+func (c *Child) line(pid int) []procStat {
+	var line []procStat
+	for pid > 1 {
+		stat, err := readStat(pid)
+		if err != nil || stat.start < c.start || len(line) > 0 && stat.start > line[len(line)-1].start {
+			break
+		}
+		environ, _ := readEnviron(pid)
+		stat.marks = marksIn(environ)
+		line = append(line, stat)
+		pid = stat.ppid
+	}
+	return line
+}
+
+// claim says by what signs the child's family is known now.
+func (c *Child) claim() claim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	roots := slices.AppendSeq([]root{{sid: c.pid, start: c.start, gone: c.gone}}, maps.Values(c.known))
+	return claim{mark: c.mark, since: c.start, roots: roots, self: os.Getpid()}
+}
+
+func (c *Child) isSwept() bool {
+	select {
+	case <-c.swept:
+		return true
+	default:
+		return false
+	}
+}

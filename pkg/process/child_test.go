@@ -1,0 +1,189 @@
+package process
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestExits(t *testing.T) {
+	s := newSupervisor(t)
+	for _, tc := range []struct {
+		name   string
+		script string
+		status int
+		text   string
+	}{
+		{"success", "exit 0", 0, "exit code 0"},
+		{"a code", "exit 3", 3, "exit code 3"},
+		{"the highest code", "exit 255", 255, "exit code 255"},
+		{"TERM by itself", "kill -TERM $$", 143, "killed by SIGTERM"},
+		{"KILL by somebody", "kill -KILL $$", 137, "killed by SIGKILL (perhaps out of memory)"},
+		{"a real-time signal", "kill -40 $$", 168, "killed by signal 40"},
+		{"as a shell says it", "sh -c 'kill -KILL $$'; exit $?", 137, "exit code 137"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := start(t, s, shell(tc.script))
+			exit := finished(t, c)
+			if exit.Status() != tc.status || exit.String() != tc.text || exit.Asked || exit.Err != nil {
+				t.Errorf("%v (%#v), status %d; want %s, status %d, not asked", exit, exit, exit.Status(), tc.text, tc.status)
+			}
+			if again := c.Stop(t.Context(), time.Minute, unix.SIGTERM); again.Status() != tc.status || again.Asked || again.Err != nil {
+				t.Errorf("after Stop: %+v", again)
+			}
+			if err := c.Signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+				t.Errorf("Signal after the end: %v", err)
+			}
+		})
+	}
+}
+
+func TestExitString(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		exit Exit
+		text string
+	}{
+		{"not ended", Exit{Code: -1}, "not ended"},
+		{"core", Exit{Code: -1, Signal: unix.SIGSEGV, CoreDumped: true}, "killed by SIGSEGV (core dumped)"},
+		{"KILL that was asked for", Exit{Code: -1, Signal: unix.SIGKILL, Asked: true}, "killed by SIGKILL"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := tc.exit.String(); got != tc.text {
+				t.Errorf("%q, want %q", got, tc.text)
+			}
+		})
+	}
+}
+
+func TestWasAsked(t *testing.T) {
+	signals := func(list ...syscall.Signal) map[syscall.Signal]bool {
+		sent := make(map[syscall.Signal]bool)
+		for _, sig := range list {
+			sent[sig] = true
+		}
+		return sent
+	}
+	for _, tc := range []struct {
+		name     string
+		exit     Exit
+		stopping bool
+		sent     map[syscall.Signal]bool
+		want     bool
+	}{
+		{"by itself", Exit{Code: 1}, false, nil, false},
+		{"Stop", Exit{Code: 1}, true, nil, true},
+		{"TERM, and a code of its own", Exit{Code: 1}, false, signals(unix.SIGTERM), true},
+		{"USR1, and a code of its own", Exit{Code: 1}, false, signals(unix.SIGUSR1), false},
+		{"ended by our USR1", Exit{Signal: unix.SIGUSR1}, false, signals(unix.SIGUSR1), true},
+		{"our USR1, and then a crash", Exit{Signal: unix.SIGSEGV}, false, signals(unix.SIGUSR1), false},
+		{"KILL by somebody else", Exit{Signal: unix.SIGKILL}, false, signals(unix.SIGUSR1), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := wasAsked(tc.exit, tc.stopping, tc.sent); got != tc.want {
+				t.Errorf("%v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestSignalReachesTheGroup(t *testing.T) {
+	s := newSupervisor(t)
+	c := start(t, s, shell(`trap 'echo parent; exit 7' USR1; sh -c 'trap "echo child; exit" USR1; echo ready; while :; do sleep 0.01; done' & while :; do wait; done`))
+	until(t, "ready", func() (bool, any) { return len(c.LastLines()) == 1, c.LastLines() })
+	// The outer shell's trap may not be set when the inner one is ready, but it came first.
+	if err := c.Signal(unix.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	if exit := finished(t, c); exit.Code != 7 || exit.Asked {
+		t.Errorf("%#v, want code 7, not asked", exit)
+	}
+	until(t, "both lines", func() (bool, any) {
+		all := strings.Join(c.LastLines(), " ")
+		return strings.Contains(all, "parent") && strings.Contains(all, "child"), all
+	})
+}
+
+// An end that came before our Stop is not one that we asked for, though nobody had noticed it.
+func TestCrashBeforeStop(t *testing.T) {
+	s := newSupervisor(t)
+	for range 20 {
+		c := start(t, s, shell("exit 9"))
+		until(t, "zombie, or the end", func() (bool, any) {
+			p, err := readStat(c.Pid())
+			return err != nil || p.dead, p
+		})
+		if exit := c.Stop(t.Context(), time.Minute, unix.SIGTERM); exit.Code != 9 || exit.Asked {
+			t.Fatalf("%#v, want code 9, not asked", exit)
+		}
+	}
+}
+
+func TestChildIsItsOwnSession(t *testing.T) {
+	s := newSupervisor(t)
+	c := start(t, s, shell("sleep "+nap()))
+	p, err := readStat(c.Pid())
+	if err != nil || p.sid != c.Pid() || p.pgid != c.Pid() {
+		t.Errorf("%#v, %v; want session and group %d", p, err, c.Pid())
+	}
+	c.Stop(t.Context(), 0, unix.SIGKILL)
+}
+
+func TestSignalsAreDefaultInChildren(t *testing.T) {
+	s := newSupervisor(t)
+	c := start(t, s, shell("grep -E 'Sig(Ign|Blk)' /proc/self/status"))
+	finished(t, c)
+	for _, line := range c.LastLines() {
+		if !strings.HasSuffix(line, "\t0000000000000000") {
+			t.Errorf("%q, want none", line)
+		}
+	}
+	if len(c.LastLines()) != 2 {
+		t.Errorf("%q, want 2 lines", c.LastLines())
+	}
+}
+
+func TestOwns(t *testing.T) {
+	s := newSupervisor(t)
+	for _, tc := range strays {
+		t.Run(tc.name, func(t *testing.T) {
+			arg := nap()
+			killNaps(t, arg)
+			c := start(t, s, shell(strings.ReplaceAll(tc.script, "%[1]s", arg)))
+			other := start(t, s, shell("sleep "+nap()))
+			sleepers(t, arg, tc.sleepers)
+			for _, p := range naps(t, arg) {
+				if !c.Owns(p.pid) || other.Owns(p.pid) {
+					t.Errorf("%v: owned %v, by another child %v; want true, false", p, c.Owns(p.pid), other.Owns(p.pid))
+				}
+			}
+			for _, pid := range []int{0, 1, os.Getpid(), os.Getppid(), other.Pid()} {
+				if c.Owns(pid) {
+					t.Errorf("owns %d", pid)
+				}
+			}
+			for _, child := range []*Child{c, other} {
+				if exit := child.Stop(t.Context(), 0, unix.SIGKILL); exit.Err != nil {
+					t.Error(exit.Err)
+				}
+			}
+		})
+	}
+}
+
+func TestEnvironmentAndDirectory(t *testing.T) {
+	s := newSupervisor(t)
+	dir := t.TempDir()
+	spec := Spec{Name: "env", Argv: []string{"sh", "-c", "echo $A $B; pwd; cat"}, Dir: dir,
+		Env: []string{"PATH=/usr/bin:/bin", "A=1", "B=2", "A=3"}}
+	c := start(t, s, spec)
+	finished(t, c)
+	if got := strings.Join(c.LastLines(), "|"); got != "3 2|"+dir {
+		t.Errorf("%q, want %q", got, "3 2|"+dir)
+	}
+}

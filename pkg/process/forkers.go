@@ -1,0 +1,49 @@
+package process
+
+import (
+	"runtime"
+	"sync"
+)
+
+// forkers run jobs on threads that end with the daemon or with close, and not before: the kernel sends a child its
+// parent-death signal when the thread that forked it ends, and the Go runtime ends threads as it likes. There are as
+// many as were needed at the same time, so that a fork that hangs holds up no other.
+type forkers struct {
+	jobs chan func()
+	quit chan struct{} // closed by close
+	once sync.Once
+	wg   sync.WaitGroup
+}
+
+func newForkers() *forkers {
+	return &forkers{jobs: make(chan func()), quit: make(chan struct{})}
+}
+
+// do has job run on such a thread. It does not wait for it.
+func (f *forkers) do(job func()) {
+	select {
+	case f.jobs <- job:
+	default:
+		f.wg.Add(1)
+		go f.serve(job)
+	}
+}
+
+func (f *forkers) serve(job func()) {
+	defer f.wg.Done()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for {
+		job()
+		select {
+		case job = <-f.jobs:
+		case <-f.quit:
+			return
+		}
+	}
+}
+
+// close ends the threads that are idle, and the others after their jobs. No job may come after it.
+func (f *forkers) close() {
+	f.once.Do(func() { close(f.quit) })
+}

@@ -1,0 +1,152 @@
+package process
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// guardName is the guard's argv[0], by which the binary knows what it is to be, and its name in ps. It is another than
+	// the program's: who types pkill -9 bringupd must not hit the guard too.
+	guardName = "family-guard"
+	// guardSignal tells the guard that its parent has died. Before the guard handles it, it is ignored.
+	guardSignal = unix.SIGCHLD
+	// guardPatience is how long a guard tries to end what does not end.
+	guardPatience = time.Minute
+	// unreadWait is for what a dead daemon left in the pipe.
+	unreadWait = 50 * time.Millisecond
+	byeLine    = "bye\n"
+)
+
+// A process that is started under the guard's name is the guard, and nothing else of the program runs in it. It is here
+// and not a call in main so that no program, and no test binary, that starts children can lack it, and so that
+// the guard runs before most of the program's packages have initialised.
+func init() {
+	if len(os.Args) == 0 || os.Args[0] != guardName {
+		return
+	}
+	order, err := parseOrder(os.Args)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", guardName, err)
+		os.Exit(2)
+	}
+	os.Exit(guard(order))
+}
+
+func parseOrder(argv []string) (guardOrder, error) {
+	if len(argv) != 4 || !strings.HasSuffix(argv[1], ".") {
+		return guardOrder{}, fmt.Errorf("cannot be run by hand: it is started by a daemon")
+	}
+	daemon, err := strconv.Atoi(argv[2])
+	since, sinceErr := strconv.ParseUint(argv[3], 10, 64)
+	if err := errors.Join(err, sinceErr); err != nil {
+		return guardOrder{}, fmt.Errorf("cannot read its command line: %v", err)
+	}
+	return guardOrder{mark: argv[1], daemon: daemon, since: since}, nil
+}
+
+// guard is the life of the guard process. It returns its exit code.
+func guard(order guardOrder) int {
+	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTSTP)
+	becomeGuard()
+	// A pipe's end may come late: whoever was being forked when the daemon died holds it until its exec.
+	_ = unix.SetNonblock(0, true)
+	pipe := os.NewFile(0, "pipe from the daemon")
+	watchParent(order.daemon, func() { _ = pipe.SetReadDeadline(time.Now().Add(unreadWait)) })
+
+	state := guardState{roots: make(map[int]root)}
+	for lines := bufio.NewScanner(pipe); lines.Scan(); {
+		if state.apply(lines.Text()) {
+			return 0
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), guardPatience)
+	defer cancel()
+	s := newSweep(state.claim(order))
+	left, err := s.until(ctx, unix.SIGKILL)
+	report(order, s, s.remains(left, err))
+	return 1
+}
+
+// becomeGuard gives the process its name in ps, and keeps the kernel from choosing it when memory runs out. The latter
+// takes a privilege that few have.
+func becomeGuard() {
+	_ = os.WriteFile("/proc/self/comm", []byte(guardName), 0)
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
+}
+
+// watchParent calls died when the daemon is not, or not any more, the parent.
+func watchParent(daemon int, died func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, guardSignal)
+	check := func() {
+		if os.Getppid() != daemon {
+			died()
+		}
+	}
+	check()
+	go func() {
+		for range signals {
+			check()
+		}
+	}()
+}
+
+// report says what was done, where anything was. It must not keep the guard where nobody takes it.
+func report(order guardOrder, s *sweep, err error) {
+	if len(s.told) == 0 && err == nil {
+		return
+	}
+	text := fmt.Sprintf("%s: the daemon (pid %d) died; sent SIGKILL to what it left: %d processes\n",
+		guardName, order.daemon, len(s.told))
+	if err != nil {
+		text += fmt.Sprintf("%s: %v\n", guardName, err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		fmt.Fprint(os.Stderr, text)
+	}()
+	closesWithin(done, time.Second)
+}
+
+// guardState is what the guard was told.
+type guardState struct {
+	roots map[int]root
+}
+
+func addLine(r root) string    { return fmt.Sprintf("+ %d %d %d\n", r.sid, r.start, r.gone) }
+func removeLine(r root) string { return fmt.Sprintf("- %d\n", r.sid) }
+
+// apply takes one line. It returns true for the goodbye. What it can't read is nothing.
+func (g guardState) apply(line string) (bye bool) {
+	if line+"\n" == byeLine {
+		return true
+	}
+	var r root
+	if n, _ := fmt.Sscanf(line, "+ %d %d %d", &r.sid, &r.start, &r.gone); n == 3 {
+		g.roots[r.sid] = r
+	} else if n, _ := fmt.Sscanf(line, "- %d", &r.sid); n == 1 {
+		delete(g.roots, r.sid)
+	}
+	return false
+}
+
+// claim is all that the daemon's children are known by. A child that was forked in the daemon's last moment may have
+// the mark only.
+func (g guardState) claim(order guardOrder) claim {
+	c := claim{mark: order.mark, since: order.since, self: os.Getpid()}
+	for _, r := range g.roots {
+		c.roots = append(c.roots, r)
+	}
+	return c
+}

@@ -1,0 +1,363 @@
+package process
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+type stray struct {
+	name     string
+	script   string
+	sleepers int
+}
+
+// strays are scripts whose %s is a nap, and the number of sleepers each makes. All go on, and wait, once they are made.
+var strays = []stray{
+	{"the child alone", `exec sleep %[1]s`, 1},
+	{"in its group", `sleep %[1]s & sleep %[1]s & wait`, 2},
+	{"in another group", `timeout 3600 sleep %[1]s & wait`, 1},
+	{"forked twice, in its own session", `(setsid sleep %[1]s &) ; exec sleep %[1]s`, 2},
+	{"forked twice, the child has gone", `(setsid sleep %[1]s &)`, 1},
+	{"without environment, its parent there", `setsid sh -c 'env -i sleep %[1]s; :' & wait`, 1},
+	{"without environment, in its own session, its parent there", `sh -c 'env -i setsid sleep %[1]s; :' & wait`, 1},
+	{"without environment, its parent gone, its session's leader there",
+		`setsid sh -c '(env -i sleep %[1]s &); exec sleep %[1]s' & wait`, 2},
+	{"without environment, its parent gone, in the child's session", `(env -i sleep %[1]s &); exec sleep %[1]s`, 2},
+	{"without environment, the child gone too", `(env -i sleep %[1]s &)`, 1},
+	{"deaf to TERM", `trap '' TERM HUP INT; setsid sleep %[1]s & sleep %[1]s & wait`, 2},
+	{"stopped", `sleep %[1]s & until grep -q sleep /proc/$!/comm; do :; done; kill -STOP $!; kill -STOP $$`, 1},
+}
+
+// daemon is a stand-in daemon that a test runs.
+type daemon struct {
+	cmd   *exec.Cmd
+	word  io.WriteCloser
+	mark  string
+	child int
+
+	mu     sync.Mutex
+	stderr bytes.Buffer
+}
+
+func (d *daemon) Write(b []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stderr.Write(b)
+}
+
+func (d *daemon) said() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stderr.String()
+}
+
+func newDaemon(t *testing.T, script string) *daemon {
+	t.Helper()
+	d := &daemon{cmd: exec.Command("/proc/self/exe", script)}
+	d.cmd.Env = append(os.Environ(), helperVariable+"=daemon")
+	d.cmd.Stderr = d
+	var err error
+	if d.word, err = d.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := d.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.cmd.Process.Kill()
+		d.cmd.Wait()
+		t.Logf("the daemon said: %s", d.said())
+	})
+	if _, err := fmt.Fscanln(stdout, &d.mark, &d.child); err != nil {
+		t.Fatalf("the daemon did not begin: %v", err)
+	}
+	return d
+}
+
+// guarded waits for the guard's code to run.
+func (d *daemon) guarded(t *testing.T) int {
+	t.Helper()
+	pid := 0
+	until(t, "guard that ignores TERM", func() (bool, any) {
+		pids := guards(t, d.mark)
+		if len(pids) != 1 {
+			return false, pids
+		}
+		pid = pids[0]
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		var ignored uint64
+		_, rest, _ := strings.Cut(string(status), "SigIgn:")
+		fmt.Sscanf(rest, "%x", &ignored)
+		return err == nil && ignored&(1<<(unix.SIGTERM-1)) != 0, rest
+	})
+	return pid
+}
+
+func TestNothingOutlivesTheDaemon(t *testing.T) {
+	for _, tc := range strays {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			arg := nap()
+			killNaps(t, arg)
+			d := newDaemon(t, fmt.Sprintf(tc.script, arg))
+			sleepers(t, arg, tc.sleepers)
+			if err := d.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			noneLeft(t, arg)
+			until(t, "end of the guard", func() (bool, any) { left := guards(t, d.mark); return len(left) == 0, left })
+		})
+	}
+}
+
+func TestWaysForADaemonToEnd(t *testing.T) {
+	script := strays[3]
+	for _, word := range []string{"exit", "panic", "close", "return"} {
+		t.Run(word, func(t *testing.T) {
+			t.Parallel()
+			arg := nap()
+			killNaps(t, arg)
+			d := newDaemon(t, fmt.Sprintf(script.script, arg))
+			sleepers(t, arg, script.sleepers)
+			io.WriteString(d.word, word)
+			d.word.Close()
+			noneLeft(t, arg)
+			until(t, "end of the guard", func() (bool, any) { left := guards(t, d.mark); return len(left) == 0, left })
+		})
+	}
+}
+
+// The kernel, or a scancel, may end the daemon before its guard's code has run.
+func TestDaemonKilledAtOnce(t *testing.T) {
+	for range 10 {
+		arg := nap()
+		killNaps(t, arg)
+		d := newDaemon(t, fmt.Sprintf(`(setsid sleep %[1]s &) ; exec sleep %[1]s`, arg))
+		if err := d.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		d.cmd.Wait()
+		until(t, "end of the guard", func() (bool, any) { left := guards(t, d.mark); return len(left) == 0, left })
+		noneLeft(t, arg)
+	}
+}
+
+func TestGuardIsReplaced(t *testing.T) {
+	arg := nap()
+	killNaps(t, arg)
+	d := newDaemon(t, fmt.Sprintf(strays[3].script, arg))
+	sleepers(t, arg, strays[3].sleepers)
+	first := d.guarded(t)
+	if err := unix.Kill(first, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "another guard", func() (bool, any) {
+		now := guards(t, d.mark)
+		return len(now) == 1 && now[0] != first, now
+	})
+	if err := unix.Kill(d.cmd.Process.Pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	noneLeft(t, arg)
+	until(t, "end of the guard", func() (bool, any) { left := guards(t, d.mark); return len(left) == 0, left })
+}
+
+func TestGuardIsDeafToRequests(t *testing.T) {
+	arg := nap()
+	killNaps(t, arg)
+	d := newDaemon(t, fmt.Sprintf(`exec sleep %s`, arg))
+	sleepers(t, arg, 1)
+	guard := d.guarded(t)
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGCHLD} {
+		if err := unix.Kill(guard, sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.cmd.Process.Kill()
+	noneLeft(t, arg)
+	until(t, "end of the guard", func() (bool, any) { left := guards(t, d.mark); return len(left) == 0, left })
+	if said := d.said(); strings.Contains(said, "notice") {
+		t.Errorf("the guard was lost: %s", said)
+	}
+}
+
+// The kernel ends the child itself, at once, without the guard.
+func TestChildDiesWithoutTheGuard(t *testing.T) {
+	arg := nap()
+	killNaps(t, arg)
+	d := newDaemon(t, fmt.Sprintf("exec sleep %s", arg))
+	sleepers(t, arg, 1)
+	guard := d.guarded(t)
+	t.Cleanup(func() { unix.Kill(guard, unix.SIGCONT) })
+	if err := unix.Kill(guard, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	d.cmd.Process.Kill()
+	noneLeft(t, arg)
+	if err := unix.Kill(guard, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "end of the guard", func() (bool, any) { left := guards(t, d.mark); return len(left) == 0, left })
+}
+
+// The end of the pipe may not come with the daemon's death: a fork that hangs in its exec holds it.
+func TestGuardNoticesWithoutThePipe(t *testing.T) {
+	arg, stranger := nap(), nap()
+	killNaps(t, arg)
+	killNaps(t, stranger)
+	t.Setenv(holdVariable, stranger)
+	d := newDaemon(t, fmt.Sprintf(strays[3].script, arg))
+	sleepers(t, arg, strays[3].sleepers)
+	sleepers(t, stranger, 1)
+	unix.Kill(d.cmd.Process.Pid, unix.SIGKILL)
+	noneLeft(t, arg)
+	until(t, "end of the guard", func() (bool, any) { left := guards(t, d.mark); return len(left) == 0, left })
+	sleepers(t, stranger, 1)
+}
+
+// What a census has seen is found though nothing of it is known any more: no environment, no parent, no session's leader.
+func TestCensus(t *testing.T) {
+	script := `(env -i setsid sh -c 'sleep %[1]s & kill -STOP $$'); :` // sh ends when it goes on, its sleep stays
+	t.Run("and Stop", func(t *testing.T) {
+		s := newSupervisor(t)
+		arg := nap()
+		killNaps(t, arg)
+		c := start(t, s, shell(fmt.Sprintf(script, arg)))
+		sleepers(t, arg, 1)
+		until(t, "session in the census", func() (bool, any) { known := c.claim().roots; return len(known) == 2, known })
+		orphan(t, arg)
+		finished(t, c)
+		if exit := c.Stop(t.Context(), 0, unix.SIGKILL); exit.Err != nil {
+			t.Error(exit.Err)
+		}
+		if left := naps(t, arg); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+	t.Run("and the guard", func(t *testing.T) {
+		arg := nap()
+		killNaps(t, arg)
+		d := newDaemon(t, fmt.Sprintf(script, arg)+"; exec sleep "+nap())
+		sleepers(t, arg, 1)
+		time.Sleep(2 * firstCensus)
+		orphan(t, arg)
+		d.cmd.Process.Kill()
+		noneLeft(t, arg)
+	})
+}
+
+// orphan lets the shell go on that began the session of the nap, and waits until it has ended.
+func orphan(t *testing.T, arg string) {
+	t.Helper()
+	leader := 0
+	until(t, "shell that is stopped", func() (bool, any) {
+		found := naps(t, arg)
+		for _, p := range found {
+			if p.pid == p.sid && p.state == 'T' {
+				leader = p.pid
+			}
+		}
+		return leader != 0, found
+	})
+	unix.Kill(leader, unix.SIGKILL)
+	until(t, "orphan", func() (bool, any) {
+		found := naps(t, arg)
+		for _, p := range found {
+			if p.name == "sleep" && p.ppid != leader {
+				return true, found
+			}
+		}
+		return false, found
+	})
+}
+
+// A guard that is stopped takes no lines; when its pipe is full the daemon replaces it.
+func TestGuardThatDoesNotRead(t *testing.T) {
+	lost := make(chan error, 100)
+	s, err := NewSupervisor(Config{Notice: func(err error) { lost <- err }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeSupervisor(t, s)
+	c := start(t, s, shell("sleep "+nap()))
+	until(t, "guard", func() (bool, any) { now := guards(t, s.mark); return len(now) == 1, now })
+	first := guards(t, s.mark)[0]
+	unix.Kill(first, unix.SIGSTOP)
+	until(t, "stop of the guard", func() (bool, any) { p, err := readStat(first); return err == nil && p.state == 'T', p })
+	for pid := range 50000 {
+		s.guard.add(root{sid: 1<<30 + pid})
+		s.guard.remove(1<<30 + pid)
+	}
+	until(t, "another guard", func() (bool, any) {
+		now := guards(t, s.mark)
+		return len(now) == 1 && now[0] != first, now
+	})
+	if err := <-lost; err == nil {
+		t.Error("no notice of the loss")
+	}
+	c.Stop(t.Context(), 0, unix.SIGKILL)
+}
+
+// A daemon may be the child of another daemon: who ends the outer one's child ends the inner one's children.
+func TestDaemonWithinADaemon(t *testing.T) {
+	arg := nap()
+	killNaps(t, arg)
+	s := newSupervisor(t)
+	spec := helper("daemon", fmt.Sprintf(strays[3].script, arg))
+	stdin, word, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer word.Close()
+	defer stdin.Close()
+	spec.Stdin = stdin
+	c := start(t, s, spec)
+	sleepers(t, arg, strays[3].sleepers)
+	c.Stop(t.Context(), 0, unix.SIGKILL)
+	if left := naps(t, arg); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestGuardState(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		lines []string
+		want  map[int]root
+		bye   bool
+	}{
+		{"a child", []string{"+ 12 100 0"}, map[int]root{12: {sid: 12, start: 100}}, false},
+		{"a child that ended", []string{"+ 12 100 0", "+ 12 100 200"}, map[int]root{12: {sid: 12, start: 100, gone: 200}}, false},
+		{"a child whose family ended", []string{"+ 12 100 0", "+ 12 100 200", "- 12"}, map[int]root{}, false},
+		{"the same number again", []string{"+ 12 100 0", "- 12", "+ 12 300 0"}, map[int]root{12: {sid: 12, start: 300}}, false},
+		{"one of several", []string{"+ 12 100 0", "+ 13 101 0", "- 12"}, map[int]root{13: {sid: 13, start: 101}}, false},
+		{"the end of an unknown", []string{"- 13"}, map[int]root{}, false},
+		{"nonsense", []string{"", "+", "+ 1", "+ x y z", "-", "- x", "byebye"}, map[int]root{}, false},
+		{"goodbye", []string{"bye"}, map[int]root{}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			state := guardState{roots: make(map[int]root)}
+			bye := false
+			for _, line := range tc.lines {
+				bye = state.apply(line)
+			}
+			if diff := cmp.Diff(tc.want, state.roots, cmp.AllowUnexported(root{})); diff != "" || bye != tc.bye {
+				t.Errorf("bye %v, want %v; roots (-want +got):\n%s", bye, tc.bye, diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,275 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+// ceiling is for waits that end much sooner, on whatever machine.
+const ceiling = 60 * time.Second
+
+// helperVariable makes the test binary one of the helpers.
+const helperVariable = "PROCESS_TEST_HELPER"
+
+func TestMain(m *testing.M) {
+	switch helper := os.Getenv(helperVariable); helper {
+	case "":
+		goleak.VerifyTestMain(m)
+	case "daemon":
+		os.Exit(standIn())
+	case "blob":
+		os.Exit(writeBlobs())
+	case "lines":
+		os.Exit(writeLines())
+	default:
+		fmt.Fprintf(os.Stderr, "no helper %q\n", helper)
+		os.Exit(2)
+	}
+}
+
+// holdVariable makes the stand-in daemon leave its end of the guard's pipe to a stranger, who sleeps for its value.
+const holdVariable = "PROCESS_TEST_HOLD"
+
+// holdPipe does what a fork does whose exec hangs.
+func holdPipe(s *Supervisor) error {
+	fd, err := unix.FcntlInt(uintptr(s.guard.pipe), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return err
+	}
+	stranger := exec.Command("sleep", os.Getenv(holdVariable))
+	stranger.ExtraFiles = []*os.File{os.NewFile(uintptr(fd), "the guard's pipe")}
+	return stranger.Start()
+}
+
+// standIn is a daemon: it starts one child that runs its argument as a shell script, says who it is, and waits for the
+// word that tells how to end.
+func standIn() int {
+	notices := func(err error) { fmt.Fprintln(os.Stderr, "notice:", err) }
+	s, err := NewSupervisor(Config{Notice: notices, GuardOutput: os.Stderr})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	c, err := s.Start(context.Background(), Spec{Name: "child", Argv: []string{"/bin/sh", "-c", os.Args[1]}, Env: childEnv()})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if os.Getenv(holdVariable) != "" {
+		if err := holdPipe(s); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	fmt.Printf("%s %d\n", s.mark, c.Pid())
+	word, _ := io.ReadAll(os.Stdin)
+	switch string(word) {
+	case "exit":
+		os.Exit(0)
+	case "panic":
+		go panic("as a bug would")
+		select {}
+	case "close":
+		if err := s.Close(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return 0
+}
+
+// blob returns what the helper of that name prints to one of its streams.
+func blob(stream, size int) []byte {
+	out := make([]byte, size)
+	source := rand.NewChaCha8([32]byte{byte(stream)})
+	source.Read(out)
+	return out
+}
+
+func writeBlobs() int {
+	size, _ := strconv.Atoi(os.Args[1])
+	done := make(chan error, 2)
+	for i, file := range []*os.File{os.Stdout, os.Stderr} {
+		go func() {
+			_, err := file.Write(blob(i, size))
+			done <- err
+		}()
+	}
+	if first, second := <-done, <-done; first != nil || second != nil {
+		return 1
+	}
+	return 0
+}
+
+// writeLines prints that many lines to each stream, in pieces that end anywhere.
+func writeLines() int {
+	count, _ := strconv.Atoi(os.Args[1])
+	done := make(chan struct{}, 2)
+	for i, file := range []*os.File{os.Stdout, os.Stderr} {
+		go func() {
+			var all bytes.Buffer
+			for n := range count {
+				fmt.Fprintf(&all, "stream %d line %07d of the many that this child prints\n", i, n)
+			}
+			for text := all.Bytes(); len(text) > 0; {
+				n := min(len(text), 1000+len(text)%777)
+				file.Write(text[:n])
+				text = text[n:]
+			}
+			done <- struct{}{}
+		}()
+	}
+	<-done
+	<-done
+	return 0
+}
+
+// childEnv is an environment for children: what the tests run with, less what makes a helper of a test binary.
+func childEnv(more ...string) []string {
+	env := os.Environ()
+	env = append(env, helperVariable+"=")
+	return append(env, more...)
+}
+
+// helper returns a Spec that runs a helper of this binary.
+func helper(name string, args ...string) Spec {
+	return Spec{Name: name, Argv: append([]string{"/proc/self/exe"}, args...), Env: childEnv(helperVariable + "=" + name)}
+}
+
+// shell returns a Spec that runs a script.
+func shell(script string) Spec {
+	return Spec{Name: "script", Argv: []string{"/bin/sh", "-c", script}, Env: childEnv()}
+}
+
+func newSupervisor(t testing.TB) *Supervisor {
+	t.Helper()
+	s, err := NewSupervisor(Config{Notice: func(err error) { t.Errorf("notice: %v", err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeSupervisor(t, s) })
+	return s
+}
+
+func closeSupervisor(t testing.TB, s *Supervisor) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), ceiling)
+	defer cancel()
+	if err := s.Close(ctx); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func start(t testing.TB, s *Supervisor, spec Spec) *Child {
+	t.Helper()
+	c, err := s.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// finished waits for the child's own end.
+func finished(t testing.TB, c *Child) Exit {
+	t.Helper()
+	if !closesWithin(c.Done(), ceiling) {
+		t.Fatalf("%s (pid %d) is not done after %v; last lines: %q", c.Name(), c.Pid(), ceiling, c.LastLines())
+	}
+	return c.Exit()
+}
+
+// until waits for a condition; saw says what there was instead.
+func until(t testing.TB, what string, condition func() (ok bool, saw any)) {
+	t.Helper()
+	deadline := time.Now().Add(ceiling)
+	for {
+		ok, saw := condition()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s within %v; saw %v", what, ceiling, saw)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// nap returns an argument for sleep that no other process has, by which those who sleep are found.
+func nap() string {
+	return fmt.Sprintf("3600.%d%09d", os.Getpid(), rand.IntN(1e9))
+}
+
+// naps returns the processes that live and have arg in their command line as a whole argument or in a script.
+func naps(t testing.TB, arg string) []procStat {
+	t.Helper()
+	all, err := readAllStats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []procStat
+	for _, p := range all {
+		line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), "cmdline"))
+		if err == nil && !p.dead && p.pid != os.Getpid() && bytes.Contains(line, []byte(arg)) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// sleepers waits until exactly n processes sleep for arg.
+func sleepers(t testing.TB, arg string, n int) {
+	t.Helper()
+	until(t, fmt.Sprintf("%d sleepers", n), func() (bool, any) {
+		found := naps(t, arg)
+		count := 0
+		for _, p := range found {
+			if p.name == "sleep" {
+				count++
+			}
+		}
+		return count == n, found
+	})
+}
+
+func noneLeft(t testing.TB, arg string) {
+	t.Helper()
+	until(t, "end of all", func() (bool, any) {
+		left := naps(t, arg)
+		return len(left) == 0, left
+	})
+}
+
+// guards returns the pids of the guards of the daemon whose marks begin with mark.
+func guards(t testing.TB, mark string) []int {
+	t.Helper()
+	var pids []int
+	for _, p := range naps(t, mark) {
+		line, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), "cmdline"))
+		if strings.HasPrefix(string(line), guardName+"\x00") {
+			pids = append(pids, p.pid)
+		}
+	}
+	return pids
+}
+
+// killNaps is for the end of a test that has failed.
+func killNaps(t testing.TB, arg string) {
+	t.Cleanup(func() {
+		for _, p := range naps(t, arg) {
+			_ = signalExactly(p, unix.SIGKILL)
+		}
+	})
+}

@@ -1,0 +1,87 @@
+package process
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
+
+// markVariable is the variable of a child's environment that says whose it is: a list, as a daemon may be another
+// daemon's child, and both must find what belongs to them.
+const markVariable = "BRINGUPD_GUARD"
+
+// jobVariables tell one job from another on the same node.
+var jobVariables = []string{"SLURM_JOB_ID", "PBS_JOBID", "FLUX_JOB_ID", "LSB_JOBID"}
+
+// withMark returns the environment a child gets: env with the mark added, each name once (the last one given counts, as
+// getenv would find the first).
+func withMark(env []string, mark string) []string {
+	seen := make(map[string]bool, len(env))
+	out := make([]string, 0, len(env)+1)
+	outer := ""
+	for _, entry := range slices.Backward(env) {
+		name, value, isVariable := strings.Cut(entry, "=")
+		if isVariable && seen[name] {
+			continue
+		}
+		seen[name] = seen[name] || isVariable
+		if name == markVariable {
+			outer = value + ","
+			continue
+		}
+		out = append(out, entry)
+	}
+	slices.Reverse(out)
+	return append(out, markVariable+"="+outer+mark+jobOf(out))
+}
+
+// jobOf returns what binds a mark to the job that env names: "@SLURM_JOB_ID=17", or nothing.
+func jobOf(env []string) string {
+	for _, name := range jobVariables {
+		value, found := lookupEnv(env, name)
+		if found && value != "" && !strings.ContainsAny(value, ",@") {
+			return "@" + name + "=" + value
+		}
+	}
+	return ""
+}
+
+// lookupEnv returns the value of name in env.
+func lookupEnv(env []string, name string) (value string, found bool) {
+	for _, entry := range env {
+		if key, value, ok := strings.Cut(entry, "="); ok && key == name {
+			return value, true
+		}
+	}
+	return "", false
+}
+
+// marksIn returns the marks in the text of /proc/PID/environ, less those of another job than the text's own.
+func marksIn(environ []byte) []string {
+	list, found := environValue(environ, markVariable)
+	if !found {
+		return nil
+	}
+	var marks []string
+	for entry := range strings.SplitSeq(list, ",") {
+		mark, bond, bound := strings.Cut(entry, "@")
+		if bound {
+			name, job, _ := strings.Cut(bond, "=")
+			if now, has := environValue(environ, name); has && now != job {
+				continue
+			}
+		}
+		marks = append(marks, mark)
+	}
+	return marks
+}
+
+// environValue returns the value of name in the text of /proc/PID/environ, whose entries end in a zero byte.
+func environValue(environ []byte, name string) (value string, found bool) {
+	for entry := range bytes.SplitSeq(environ, []byte{0}) {
+		if rest, ok := bytes.CutPrefix(entry, []byte(name+"=")); ok {
+			return string(rest), true
+		}
+	}
+	return "", false
+}

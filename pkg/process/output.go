@@ -1,0 +1,315 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// restLimit is how much is still read from a pipe after the time for it is over: all that can be in it.
+const restLimit = 1 << 20
+
+// output is what becomes of a child's two streams.
+type output struct {
+	streams   [2]*stream
+	log       *logQueue    // may be nil
+	passed    atomic.Int64 // pieces that were passed on
+	delivered latch        // both readers have delivered what there was
+	closed    latch        // both readers have ended
+
+	mu   sync.Mutex
+	tail *tail
+}
+
+// latch opens when it was released as often as it has locks.
+type latch struct {
+	locks atomic.Int32
+	open  chan struct{}
+}
+
+func (l *latch) init(locks int32) {
+	l.open = make(chan struct{})
+	l.locks.Store(locks)
+}
+
+func (l *latch) release() {
+	if l.locks.Add(-1) == 0 {
+		close(l.open)
+	}
+}
+
+// newOutput makes the pipes for a child; the ends of the child are the caller's, to close after the fork.
+func newOutput(spec Spec) (out *output, childEnds [2]int, err error) {
+	out = &output{tail: newTail(spec.KeepLines)}
+	out.delivered.init(2)
+	out.closed.init(2)
+	if spec.Log != nil {
+		out.log = newLogQueue(spec.Log, spec.Tag)
+	}
+	for i, pass := range []io.Writer{spec.Stdout, spec.Stderr} {
+		out.streams[i], childEnds[i], err = newStream(out, pass)
+		if err != nil && i == 1 {
+			out.streams[0].from.Close()
+			unix.Close(childEnds[0])
+		}
+		if err != nil {
+			return nil, childEnds, fmt.Errorf("cannot make a pipe for its output: %v", err)
+		}
+	}
+	return out, childEnds, nil
+}
+
+// drop closes the pipes of a child that was not started.
+func (o *output) drop() {
+	for _, s := range o.streams {
+		s.from.Close()
+	}
+}
+
+// start starts the readers and the writer of the log.
+func (o *output) start() {
+	if o.log != nil {
+		go o.log.run()
+	}
+	for _, s := range o.streams {
+		go s.run()
+	}
+}
+
+// lines returns the last lines, those that have no end yet too.
+func (o *output) lines() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	lines := o.tail.lines()
+	for _, s := range o.streams {
+		if len(s.partial) > 0 {
+			lines = append(lines, string(appendShown(nil, s.partial)))
+		}
+	}
+	return lines[max(0, len(lines)-len(o.tail.slots)):]
+}
+
+// finish ends the readers' work, when they have passed on what is in the pipes now, and that of the log, each within
+// its bound.
+func (o *output) finish(limits bounds) error {
+	for _, s := range o.streams {
+		_ = s.from.SetReadDeadline(time.Now()) // fails where the reader has closed it already
+	}
+	var errs []error
+	if o.awaitReaders(limits.pass) {
+		errs = append(errs, o.streams[0].err, o.streams[1].err)
+	} else {
+		errs = append(errs, fmt.Errorf("cannot pass on its last output: none was taken for %v", limits.pass))
+	}
+	if o.log != nil {
+		o.log.close()
+		errs = append(errs, o.log.outcome(closesWithin(o.log.done, limits.log)))
+	}
+	return errors.Join(errs...)
+}
+
+// awaitReaders waits until both have delivered, as long as something is passed on in each time of stall.
+func (o *output) awaitReaders(stall time.Duration) bool {
+	for {
+		before := o.passed.Load()
+		if closesWithin(o.delivered.open, stall) {
+			return true
+		}
+		if o.passed.Load() == before {
+			return false
+		}
+	}
+}
+
+// release ends readers that still listen, once nobody is left who could print.
+func (o *output) release(swept <-chan struct{}) {
+	select {
+	case <-o.closed.open:
+		return
+	case <-swept:
+	}
+	o.drop()
+	closesWithin(o.closed.open, time.Second) // longer only where a write to the taker hangs
+}
+
+// stream reads one of a child's two pipes.
+type stream struct {
+	out     *output
+	from    *os.File
+	pass    io.Writer // may be nil
+	partial []byte    // the line that has not ended; under out.mu
+	err     error     // why passing on ended; others read it once all is delivered
+}
+
+func newStream(out *output, pass io.Writer) (s *stream, childEnd int, err error) {
+	// Not os.Pipe: our end must not block, so that its deadline works, and the child's end must.
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return nil, -1, err
+	}
+	if err := unix.SetNonblock(ends[0], true); err != nil {
+		unix.Close(ends[0])
+		unix.Close(ends[1])
+		return nil, -1, err
+	}
+	from := os.NewFile(uintptr(ends[0]), "pipe of a child")
+	return &stream{out: out, from: from, pass: pass}, ends[1], nil
+}
+
+// run delivers what comes, and then reads to the end of the pipe, for the sake of those who write.
+func (s *stream) run() {
+	defer s.out.closed.release()
+	defer s.from.Close()
+	listen := s.deliver()
+	s.flush()
+	s.out.delivered.release()
+	if listen {
+		_, _ = io.Copy(io.Discard, s.from)
+	}
+}
+
+// deliver reads to the end of the pipe, or to the deadline and then what is in it. It returns whether the pipe is to be
+// kept open.
+func (s *stream) deliver() bool {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := s.from.Read(buf)
+		if n > 0 && !s.take(buf[:n]) {
+			return false
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return s.rest(buf)
+		}
+		if err != nil {
+			return false
+		}
+	}
+}
+
+// rest delivers what is in the pipe now. Whoever keeps the pipe open may go on writing, hence the limit.
+func (s *stream) rest(buf []byte) (keep bool) {
+	raw, err := s.from.SyscallConn()
+	if err != nil || s.from.SetReadDeadline(time.Time{}) != nil {
+		return false
+	}
+	for total := 0; total < restLimit; {
+		n := 0
+		if raw.Read(func(fd uintptr) bool { n, err = unix.Read(int(fd), buf); return true }) != nil {
+			return false
+		}
+		if err != nil || n <= 0 {
+			return err != nil // nothing more for now, or the end
+		}
+		if !s.take(buf[:n]) {
+			return false
+		}
+		total += n
+	}
+	return true
+}
+
+// take handles one piece of output. It returns false where the child's output has nowhere to go any more: then the pipe
+// is to be closed, so that the child sees what it would without us between.
+func (s *stream) take(b []byte) bool {
+	s.split(b)
+	if s.pass == nil || s.err != nil {
+		return true
+	}
+	s.err = writeAll(s.pass, b)
+	s.out.passed.Add(1)
+	return !errors.Is(s.err, unix.EPIPE)
+}
+
+// split cuts b into lines, for the tail and the log.
+func (s *stream) split(b []byte) {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	for len(b) > 0 {
+		end := bytes.IndexByte(b, '\n')
+		room := longestLine - len(s.partial)
+		switch {
+		case end >= 0 && end <= room && len(s.partial) == 0:
+			s.out.line(b[:end], "")
+		case end >= 0 && end <= room:
+			s.out.line(append(s.partial, b[:end]...), "")
+			s.partial = s.partial[:0]
+		case len(b) > room:
+			s.out.line(append(s.partial, b[:room]...), cutMark)
+			s.partial = s.partial[:0]
+			b = b[room:]
+			continue
+		default:
+			s.partial = append(s.partial, b...)
+			return
+		}
+		b = b[end+1:]
+	}
+}
+
+// flush makes a line of what has no end.
+func (s *stream) flush() {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	if len(s.partial) > 0 {
+		s.out.line(s.partial, "")
+		s.partial = nil
+	}
+}
+
+// line takes one line of either stream; o.mu is held.
+func (o *output) line(line []byte, mark string) {
+	o.tail.add(line)
+	if o.log != nil {
+		o.log.put(line, mark)
+	}
+}
+
+// writeAll writes b, waiting where to is a file that another process made non-blocking: a terminal's standard input,
+// which children have, shares that setting with our output.
+func writeAll(to io.Writer, b []byte) error {
+	for {
+		n, err := to.Write(b)
+		file, isFile := to.(*os.File)
+		if !isFile || !errors.Is(err, unix.EAGAIN) {
+			if err != nil {
+				return fmt.Errorf("cannot pass on its output: %w", err)
+			}
+			return nil
+		}
+		b = b[n:]
+		fds := []unix.PollFd{{Fd: int32(file.Fd()), Events: unix.POLLOUT}}
+		if _, err := unix.Poll(fds, 1000); err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("cannot wait for its output to be taken: %v", err)
+		}
+	}
+}
+
+// closesWithin waits for done to be closed, for d at most.
+func closesWithin(done <-chan struct{}, d time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return closesBy(ctx, done)
+}
+
+// closesBy waits for done to be closed, until ctx ends at most.
+func closesBy(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}
+}

@@ -1,0 +1,391 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// buffer is a Log, and a pass-through, that keeps what it gets. With hold it does not take anything until that is closed.
+type buffer struct {
+	hold chan struct{}
+
+	mu   sync.Mutex
+	all  bytes.Buffer
+	torn bool // whether a Write ended within a line
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	if b.hold != nil {
+		<-b.hold
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.torn = b.torn || !bytes.HasSuffix(p, []byte("\n"))
+	return b.all.Write(p)
+}
+
+func (b *buffer) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.String()
+}
+
+func TestOutputPassesUnchanged(t *testing.T) {
+	const size = 10 << 20
+	s := newSupervisor(t)
+	stdout, stderr := &buffer{}, &buffer{}
+	spec := helper("blob", strconv.Itoa(size))
+	spec.Stdout, spec.Stderr = stdout, stderr
+	if exit := finished(t, start(t, s, spec)); exit.Status() != 0 || exit.Err != nil {
+		t.Fatalf("%#v", exit)
+	}
+	for i, got := range []*buffer{stdout, stderr} {
+		if !bytes.Equal(got.all.Bytes(), blob(i, size)) {
+			t.Errorf("stream %d: %d bytes, not those that were written (%d)", i, got.all.Len(), size)
+		}
+	}
+}
+
+func TestOutputThroughAFile(t *testing.T) {
+	s := newSupervisor(t)
+	for _, nonblocking := range []bool{false, true} {
+		t.Run(fmt.Sprintf("non-blocking %v", nonblocking), func(t *testing.T) {
+			var ends [2]int
+			if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+				t.Fatal(err)
+			}
+			from, to := os.NewFile(uintptr(ends[0]), "from"), os.NewFile(uintptr(ends[1]), "to")
+			defer from.Close()
+			// After NewFile, as another process would do it.
+			if err := unix.SetNonblock(ends[1], nonblocking); err != nil {
+				t.Fatal(err)
+			}
+			const size = 1 << 20
+			spec := helper("blob", strconv.Itoa(size))
+			spec.Stdout = to
+			c := start(t, s, spec)
+			go func() {
+				<-c.Done()
+				to.Close()
+			}()
+			// The pipe is full, and something has found it full, before anything is read.
+			until(t, "full pipe", func() (bool, any) {
+				n, err := unix.IoctlGetInt(int(from.Fd()), unix.TIOCINQ)
+				return n == 64<<10, []any{n, err}
+			})
+			time.Sleep(50 * time.Millisecond)
+			var got bytes.Buffer
+			if _, err := got.ReadFrom(from); err != nil || !bytes.Equal(got.Bytes(), blob(0, size)) {
+				t.Errorf("%d bytes, not those that were written (%d); %v", got.Len(), size, err)
+			}
+		})
+	}
+}
+
+// What passes through is there at once, without waiting for the end of a line.
+func TestOutputPassesAtOnce(t *testing.T) {
+	s := newSupervisor(t)
+	stdout := &buffer{}
+	spec := shell("printf 'password: '; exec sleep " + nap())
+	spec.Stdout = stdout
+	c := start(t, s, spec)
+	until(t, "prompt", func() (bool, any) { return stdout.text() == "password: ", stdout.text() })
+	until(t, "prompt among the last lines", func() (bool, any) {
+		return slices.Equal(c.LastLines(), []string{"password: "}), c.LastLines()
+	})
+	c.Stop(t.Context(), 0, unix.SIGKILL)
+}
+
+// A child whose output nobody reads any more ends as it would without us: by SIGPIPE.
+func TestOutputThatNobodyReads(t *testing.T) {
+	s := newSupervisor(t)
+	from, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from.Close()
+	defer to.Close()
+	spec := shell("while :; do echo x; done")
+	spec.Stdout = to
+	if exit := finished(t, start(t, s, spec)); exit.Signal != unix.SIGPIPE || !errors.Is(exit.Err, unix.EPIPE) {
+		t.Errorf("%v (%#v), want SIGPIPE", exit, exit)
+	}
+}
+
+func TestLastLines(t *testing.T) {
+	s := newSupervisor(t)
+	long := strings.Repeat("x", keptLine)
+	for _, tc := range []struct {
+		name   string
+		script string
+		keep   int
+		want   []string
+	}{
+		{"none", "exit 1", 0, nil},
+		{"in order", "echo 1; echo 2; echo 3", 0, []string{"1", "2", "3"}},
+		{"the last ones", "seq 100", 3, []string{"98", "99", "100"}},
+		{"as many as there are by default", "seq 21", 0, strings.Fields("2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21")},
+		{"none wanted", "seq 21", -1, nil},
+		{"without an end", "printf '1\\n2'", 0, []string{"1", "2"}},
+		{"an empty line", "echo; echo 2", 0, []string{"", "2"}},
+		{"a progress bar", "printf 'a\\r10%%\\r20%%\\r\\nend\\r\\n'", 0, []string{"20%", "end"}},
+		{"a long line", "printf '%01025d\\n' 0 | tr 0 x", 0, []string{long + "…"}},
+		{"a line as long as is kept", "printf '%01024d\\n' 0 | tr 0 x", 0, []string{long}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			spec := shell(tc.script)
+			spec.KeepLines = tc.keep
+			c := start(t, s, spec)
+			finished(t, c)
+			if got := c.LastLines(); !slices.Equal(got, tc.want) {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestAppendShownCutsBetweenCharacters(t *testing.T) {
+	line := strings.Repeat("x", keptLine-1) + "é"
+	if got := string(appendShown(nil, []byte(line))); got != strings.Repeat("x", keptLine-1)+"…" {
+		t.Errorf("ends in %q", got[len(got)-8:])
+	}
+}
+
+func TestLogHasWholeLinesOfBothStreams(t *testing.T) {
+	const count = 20000
+	s := newSupervisor(t)
+	log := &buffer{}
+	spec := helper("lines", strconv.Itoa(count))
+	spec.Log, spec.Tag = log, "[rank 3] "
+	if exit := finished(t, start(t, s, spec)); exit.Status() != 0 || exit.Err != nil {
+		t.Fatalf("%#v", exit)
+	}
+	if log.torn {
+		t.Error("a Write was not of whole lines")
+	}
+	var next [2]int
+	dropped := 0
+	for line := range strings.Lines(log.text()) {
+		var stream, n int
+		if _, err := fmt.Sscanf(line, "[rank 3] [bringupd: %d lines dropped", &n); err == nil {
+			dropped += n
+			continue
+		}
+		_, err := fmt.Sscanf(line, "[rank 3] stream %d line %d of the many that this child prints\n", &stream, &n)
+		if err != nil || n < next[stream] {
+			t.Fatalf("line %q, want line %d or later: %v", line, next[stream], err)
+		}
+		dropped -= n - next[stream] // lines that are missing, which a notice must count
+		next[stream] = n + 1
+	}
+	for _, n := range next {
+		dropped -= count - n
+	}
+	if dropped != 0 {
+		t.Errorf("the notices tell of %d lines more than are missing", dropped)
+	}
+}
+
+func TestLogCutsLongLines(t *testing.T) {
+	s := newSupervisor(t)
+	for _, tc := range []struct {
+		name string
+		size int
+		want []int // the lengths of the pieces
+	}{
+		{"as long as a line may be", longestLine, []int{longestLine}},
+		{"one more", longestLine + 1, []int{longestLine, 1}},
+		{"three pieces", 2*longestLine + 7, []int{longestLine, longestLine, 7}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			log := &buffer{}
+			spec := shell(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; echo; echo end", tc.size))
+			spec.Log = log
+			finished(t, start(t, s, spec))
+			lines := strings.Split(strings.TrimSuffix(log.text(), "\n"), "\n")
+			if len(lines) != len(tc.want)+1 || lines[len(lines)-1] != "end" {
+				t.Fatalf("%d lines, want %d and the end", len(lines), len(tc.want))
+			}
+			for i, size := range tc.want {
+				piece, marked := strings.CutSuffix(lines[i], cutMark)
+				if len(piece) != size || marked != (i < len(tc.want)-1) {
+					t.Errorf("piece %d has %d bytes, marked %v; want %d", i, len(piece), marked, size)
+				}
+			}
+		})
+	}
+}
+
+// A log that hangs holds up neither the child nor what passes through, and tells afterwards what it missed.
+func TestLogThatHangs(t *testing.T) {
+	const count = 100000 // several times what the queue holds
+	s := newSupervisor(t)
+	log, stdout := &buffer{hold: make(chan struct{})}, &buffer{}
+	spec := helper("lines", strconv.Itoa(count))
+	spec.Log, spec.Stdout = log, stdout
+	c := start(t, s, spec)
+	until(t, "all of the output", func() (bool, any) {
+		lines := strings.Count(stdout.text(), "\n")
+		return lines == count, lines
+	})
+	close(log.hold)
+	if exit := finished(t, c); exit.Status() != 0 || exit.Err != nil {
+		t.Fatalf("%#v", exit)
+	}
+	written, dropped := 0, 0
+	for line := range strings.Lines(log.text()) {
+		var n int
+		if _, err := fmt.Sscanf(line, "[bringupd: %d lines dropped", &n); err == nil {
+			dropped += n
+		} else {
+			written++
+		}
+	}
+	if written+dropped != 2*count || dropped == 0 {
+		t.Errorf("%d lines in the log and %d dropped, want %d together", written, dropped, 2*count)
+	}
+}
+
+func TestLogThatHangsForEver(t *testing.T) {
+	s := newSupervisor(t)
+	log := &buffer{hold: make(chan struct{})}
+	t.Cleanup(func() { close(log.hold) })
+	spec := shell("seq 1000; exit 4")
+	spec.Log = log
+	exit := finished(t, start(t, s, spec))
+	if exit.Code != 4 || exit.Err == nil {
+		t.Errorf("%#v, want code 4 and an error that tells of the log", exit)
+	}
+}
+
+// faultyLog fails as a full file system does: some bytes of a write are taken, and later there is room again.
+type faultyLog struct {
+	buffer
+	fails int
+}
+
+func (l *faultyLog) Write(p []byte) (int, error) {
+	if l.fails > 0 {
+		l.fails--
+		n, _ := l.buffer.Write(p[:min(3, len(p))])
+		return n, unix.ENOSPC
+	}
+	return l.buffer.Write(p)
+}
+
+func TestLogThatFails(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		fails int
+		want  string
+	}{
+		{"once", 1, "lin\nline 2\n[bringupd: 1 lines dropped: the log was not taking them]\n"},
+		{"always", 1000, "lin"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			log := &faultyLog{fails: tc.fails}
+			q := newLogQueue(log, "")
+			go q.run()
+			q.put([]byte("line 1"), "")
+			until(t, "first write", func() (bool, any) { return len(log.text()) > 0, log.text() })
+			q.put([]byte("line 2"), "")
+			q.close()
+			if !closesWithin(q.done, ceiling) {
+				t.Fatal("the writer goes on")
+			}
+			if text := log.text(); text != tc.want && (tc.fails == 1 || !strings.HasPrefix(text, tc.want)) || q.outcome(true) == nil {
+				t.Errorf("log %q, want %q; outcome %v, want an error", log.text(), tc.want, q.outcome(true))
+			}
+		})
+	}
+}
+
+func TestGrandchildHoldsThePipe(t *testing.T) {
+	s := newSupervisor(t)
+	arg := nap()
+	killNaps(t, arg)
+	stdout := &buffer{}
+	spec := shell(fmt.Sprintf("sleep %s & echo last words; exit 3", arg))
+	spec.Stdout = stdout
+	c := start(t, s, spec)
+	if exit := finished(t, c); exit.Code != 3 || exit.Err != nil || stdout.text() != "last words\n" {
+		t.Errorf("%#v, output %q", exit, stdout.text())
+	}
+	sleepers(t, arg, 1)
+	if exit := c.Stop(t.Context(), 0, unix.SIGKILL); exit.Code != 3 || exit.Asked {
+		t.Errorf("%#v, want code 3, not asked", exit)
+	}
+	if left := naps(t, arg); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// What a child leaves behind does not die of a closed pipe, when nobody listens any more.
+func TestGrandchildMayPrintAfterDone(t *testing.T) {
+	s := newSupervisor(t)
+	s.limits.drain = 10 * time.Millisecond
+	arg := nap()
+	killNaps(t, arg)
+	file := t.TempDir() + "/printed"
+	c := start(t, s, shell(fmt.Sprintf("(until [ -e %[1]s.go ]; do sleep 0.01; done; echo x && echo y && echo ok >%[1]s; exec sleep %[2]s) & exit 3", file, arg)))
+	finished(t, c)
+	if err := os.WriteFile(file+".go", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	sleepers(t, arg, 1)
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
+	}
+	if exit := c.Stop(t.Context(), 0, unix.SIGKILL); exit.Err != nil {
+		t.Error(exit.Err)
+	}
+}
+
+// A grandchild that goes on printing does not keep the child from being done.
+func TestGrandchildPrintsOn(t *testing.T) {
+	s := newSupervisor(t)
+	c := start(t, s, shell("yes & exit 3"))
+	if exit := finished(t, c); exit.Code != 3 {
+		t.Errorf("%#v", exit)
+	}
+	c.Stop(t.Context(), 0, unix.SIGKILL)
+}
+
+// All that a child printed before its end passes, though our own output was not being taken at that time.
+func TestSlowTakerGetsAll(t *testing.T) {
+	s := newSupervisor(t)
+	s.limits.drain = 10 * time.Millisecond
+	stdout := &buffer{hold: make(chan struct{})}
+	const size = 100 << 10 // more than one read takes, less than reader and pipe hold
+	spec := helper("blob", strconv.Itoa(size))
+	spec.Stdout = stdout
+	c := start(t, s, spec)
+	<-c.ended
+	time.Sleep(200 * time.Millisecond)
+	close(stdout.hold)
+	if exit := finished(t, c); exit.Err != nil || !bytes.Equal(stdout.all.Bytes(), blob(0, size)) {
+		t.Errorf("%#v; %d bytes, not those that were written (%d)", exit, stdout.all.Len(), size)
+	}
+}
+
+func TestTakerThatHangsForEver(t *testing.T) {
+	s := newSupervisor(t)
+	s.limits.pass = 50 * time.Millisecond
+	stdout := &buffer{hold: make(chan struct{})}
+	t.Cleanup(func() { close(stdout.hold) })
+	spec := shell("echo x; exit 4")
+	spec.Stdout = stdout
+	if exit := finished(t, start(t, s, spec)); exit.Code != 4 || exit.Err == nil {
+		t.Errorf("%#v, want code 4 and an error that tells of the output", exit)
+	}
+}

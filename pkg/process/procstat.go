@@ -1,0 +1,134 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ticksPerSecond is the unit of /proc's times (USER_HZ), 100 on every architecture that Go runs on.
+const ticksPerSecond = 100
+
+// kernelThread is PF_KTHREAD in the flags of /proc/PID/stat.
+const kernelThread = 0x00200000
+
+// procStat is one process as one look at /proc saw it.
+type procStat struct {
+	pid, ppid, pgid, sid int
+	start                uint64 // ticks since boot; with pid, the identity of the process
+	name                 string
+	state                byte
+	dead                 bool // a zombie without living threads: nothing is left to kill
+	kernel               bool
+	marks                []string // the marks in its environment, where somebody looked
+}
+
+func (p procStat) String() string {
+	return fmt.Sprintf("pid %d (%s, state %c)", p.pid, p.name, p.state)
+}
+
+// bootTicks returns the present time on the clock of procStat.start.
+func bootTicks() uint64 {
+	var now unix.Timespec
+	// It fails for a clock that the kernel does not have only, and this one is in all that Go supports.
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
+	return uint64(now.Nano()) / uint64(time.Second/ticksPerSecond)
+}
+
+// parseStat reads the text of /proc/PID/stat.
+func parseStat(text []byte) (procStat, error) {
+	// The name may hold blanks and brackets: only the last bracket is its end.
+	open, shut := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if open < 1 || shut < open {
+		return procStat{}, fmt.Errorf("cannot read %q as /proc/PID/stat: no name in brackets", text)
+	}
+	fields := strings.Fields(string(text[shut+1:]))
+	if len(fields) < 20 {
+		return procStat{}, fmt.Errorf("cannot read %q as /proc/PID/stat: %d fields after the name, at least 20 expected",
+			text, len(fields))
+	}
+	var numbers [20]int64
+	for _, i := range []int{1, 2, 3, 6, 17, 19} {
+		// Signed: the group and the session of a process that is just being reaped are -1.
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return procStat{}, fmt.Errorf("cannot read field %d of /proc/PID/stat: %v", i+3, err)
+		}
+		numbers[i] = n
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(text[:open])))
+	if err != nil {
+		return procStat{}, fmt.Errorf("cannot read the pid in /proc/PID/stat: %v", err)
+	}
+	state := fields[0][0]
+	return procStat{
+		pid:   pid,
+		ppid:  int(numbers[1]),
+		pgid:  int(numbers[2]),
+		sid:   int(numbers[3]),
+		start: uint64(numbers[19]),
+		name:  string(text[open+1 : shut]),
+		state: state,
+		// A process whose first thread has ended shows as a zombie while its other threads run.
+		dead:   (state == 'Z' || state == 'X') && numbers[17] <= 1,
+		kernel: numbers[6]&kernelThread != 0,
+	}, nil
+}
+
+// readStat looks at one process. The error is os.ErrNotExist where there is none.
+func readStat(pid int) (procStat, error) {
+	// Bare calls: os.ReadFile makes twice as many, and this is done for each process of a node.
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return procStat{}, absent(err)
+	}
+	defer unix.Close(fd)
+	var text [2048]byte
+	n, err := unix.Read(fd, text[:])
+	if err != nil {
+		return procStat{}, absent(err)
+	}
+	return parseStat(text[:n])
+}
+
+// absent turns the two ways in which /proc says that a process is gone into one.
+func absent(err error) error {
+	if errors.Is(err, unix.ESRCH) {
+		return os.ErrNotExist
+	}
+	return err
+}
+
+// readAllStats looks at every process. An error tells of one that it could not look at: the others are returned, but who
+// would take "nobody" for an answer must not.
+func readAllStats() ([]procStat, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the processes: %v", err)
+	}
+	defer dir.Close()
+	names, listErr := dir.Readdirnames(-1)
+	all := make([]procStat, 0, len(names))
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		stat, err := readStat(pid)
+		if err == nil {
+			all = append(all, stat)
+		} else if !errors.Is(err, os.ErrNotExist) {
+			listErr = fmt.Errorf("process %d: %v", pid, err)
+		}
+	}
+	if listErr != nil {
+		return all, fmt.Errorf("cannot look at all processes: %v", listErr)
+	}
+	return all, nil
+}

@@ -1,0 +1,145 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func write(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStartErrors(t *testing.T) {
+	s := newSupervisor(t)
+	dir := t.TempDir()
+	write(t, dir+"/ok", "#!/bin/sh\nexit 0\n", 0o755)
+	write(t, dir+"/plain", "#!/bin/sh\nexit 0\n", 0o644)
+	write(t, dir+"/windows", "#!/bin/sh\r\nexit 0\r\n", 0o755)
+	write(t, dir+"/lost", "#!/no/such/interpreter -x\n", 0o755)
+	write(t, dir+"/noline", "exit 0\n", 0o755)
+	write(t, dir+"/empty", "", 0o755)
+	write(t, dir+"/foreign", "\x7fELF\x02\x01\x01"+strings.Repeat("\x00", 9)+"\x02\x00\x15\x00"+strings.Repeat("\x00", 200), 0o755)
+	write(t, dir+"/a/tool", "no", 0o644)
+	write(t, dir+"/b/tool", "#!/bin/sh\nexit 0\n", 0o755)
+	write(t, dir+"/c/dir/file", "", 0o644)
+	if err := os.Symlink("/no/such/target", dir+"/dangling"); err != nil {
+		t.Fatal(err)
+	}
+	big := make([]string, 100)
+	for i := range big {
+		big[i] = strings.Repeat("x", 100<<10)
+	}
+	for _, tc := range []struct {
+		name string
+		argv []string
+		dir  string
+		path string
+		want error  // nil: none of the two
+		says string // a part of the message that a caller relies on; none: it starts
+	}{
+		{"fine", []string{dir + "/ok"}, "", "", nil, ""},
+		{"from its directory", []string{"./ok"}, dir, "", nil, ""},
+		{"by PATH", []string{"tool"}, "", dir + "/b", nil, ""},
+		{"by a PATH from its directory", []string{"tool"}, dir, "b", nil, ""},
+		{"by an empty PATH entry", []string{"ok"}, dir, "/nowhere:", nil, ""},
+		{"one that can't be run is passed over", []string{"tool"}, "", dir + "/a:" + dir + "/b", nil, ""},
+		{"not there", []string{dir + "/nothing"}, "", "", ErrNotFound, dir + "/nothing"},
+		{"beneath a file", []string{dir + "/ok/x"}, "", "", ErrNotFound, dir + "/ok/x"},
+		{"not in PATH", []string{"nothing"}, "", "/one:/two", ErrNotFound, "/one:/two"},
+		{"a dangling link", []string{dir + "/dangling"}, "", "", ErrNotFound, "/no/such/target"},
+		{"only in the daemon's directory", []string{"./ok"}, "/", "", ErrNotFound, "/ok"},
+		{"a directory", []string{dir}, "", "", ErrNotExecutable, dir},
+		{"a directory in PATH", []string{"dir"}, "", dir + "/c", ErrNotExecutable, dir + "/c/dir"},
+		{"not allowed", []string{dir + "/plain"}, "", "", ErrNotExecutable, dir + "/plain"},
+		{"not allowed in PATH", []string{"tool"}, "", dir + "/a", ErrNotExecutable, dir + "/a/tool"},
+		{"Windows line ends", []string{dir + "/windows"}, "", "", ErrNotExecutable, "carriage return"},
+		{"no interpreter", []string{dir + "/lost"}, "", "", ErrNotExecutable, "/no/such/interpreter"},
+		{"no first line", []string{dir + "/noline"}, "", "", ErrNotExecutable, "#!"},
+		{"empty", []string{dir + "/empty"}, "", "", ErrNotExecutable, dir + "/empty"},
+		{"another machine's", []string{dir + "/foreign"}, "", "", ErrNotExecutable, "ppc64le"},
+		{"too long", append([]string{dir + "/ok"}, big...), "", "", ErrNotExecutable, "bytes"},
+		{"no such directory", []string{"/bin/true"}, dir + "/nothing", "", nil, dir + "/nothing"},
+		{"a directory that is none", []string{"/bin/true"}, dir + "/ok", "", nil, dir + "/ok"},
+		{"no command", nil, "", "", nil, "empty"},
+		{"a zero byte", []string{"/bin/echo", "a\x00b"}, "", "", nil, "zero byte"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, err := s.Start(t.Context(), Spec{Name: "driver", Argv: tc.argv, Dir: tc.dir, Env: []string{"PATH=" + tc.path}})
+			if tc.says == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if exit := finished(t, c); exit.Status() != 0 {
+					t.Errorf("%+v", exit)
+				}
+				return
+			}
+			if err == nil {
+				t.Fatalf("it started")
+			}
+			for _, class := range []error{ErrNotFound, ErrNotExecutable} {
+				if errors.Is(err, class) != (class == tc.want) {
+					t.Errorf("%v: is %v: %v", err, class, errors.Is(err, class))
+				}
+			}
+			if !strings.HasPrefix(err.Error(), "cannot start driver: ") || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("%v, want one that names %q", err, tc.says)
+			}
+			t.Log(err)
+		})
+	}
+}
+
+// A start that hangs ends with its context, holds up no other, and leaves no child behind when it comes through.
+func TestStartThatHangs(t *testing.T) {
+	s := newSupervisor(t)
+	release := make(chan struct{})
+	s.find = func(argv0, dir string, env []string) (program, error) {
+		if strings.HasSuffix(argv0, "slow") {
+			<-release
+			argv0 = "/bin/sleep"
+		}
+		return findProgram(argv0, dir, env)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	arg := nap()
+	killNaps(t, arg)
+	if _, err := s.Start(ctx, Spec{Name: "driver", Argv: []string{"/slow", arg}}); err == nil {
+		t.Fatal("it started")
+	}
+	finished(t, start(t, s, shell("exit 0")))
+	close(release)
+	closeSupervisor(t, s)
+	if left := naps(t, arg); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// The same where the context ends while the fork is under way.
+func TestStartThatIsGivenUp(t *testing.T) {
+	s := newSupervisor(t)
+	for i := range 20 {
+		arg := nap()
+		killNaps(t, arg)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*100*time.Microsecond)
+		c, err := s.Start(ctx, shell("sleep "+arg))
+		cancel()
+		if err == nil {
+			c.Stop(t.Context(), 0, syscall.SIGKILL)
+		}
+		noneLeft(t, arg)
+	}
+}

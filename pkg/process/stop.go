@@ -1,0 +1,143 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stop ends the child and its family, and returns how the child ended. The child's group gets first; once the child has
+// gone, so does the rest of the family; what is there after grace gets SIGKILL. It returns when nothing is left, at the
+// latest three seconds after SIGKILL, with Exit.Err naming what could not be ended, and when the output is finished as
+// for Done. The end of ctx is the end of grace; an output that is not taken is then waited for no longer.
+//
+// It may be called at any time, also after the child's own end, for what that left behind, and several times: a later
+// call does not repeat a signal, and can be the more impatient.
+func (c *Child) Stop(ctx context.Context, grace time.Duration, first syscall.Signal) Exit {
+	if !c.isSwept() {
+		if err := c.endFamily(ctx, grace, first); err != nil {
+			return c.exitWith(fmt.Errorf("cannot end all of %s: %w", c.spec.Name, err))
+		}
+		c.sweptOnce.Do(func() { close(c.swept) })
+		c.owner.forget(c)
+	}
+	if closesBy(ctx, c.done) || closesWithin(c.done, c.owner.limits.drain+c.owner.limits.log) {
+		return c.Exit()
+	}
+	return c.exitWith(errors.New("cannot pass on its last output in time"))
+}
+
+func (c *Child) exitWith(err error) Exit {
+	exit := c.Exit()
+	exit.Err = errors.Join(err, exit.Err)
+	return exit
+}
+
+// endFamily returns nil when the child and its family have ended.
+func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscall.Signal) error {
+	patience, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	defer c.listen()()
+	c.noteFamily()
+	c.ask(first)
+	if patience.Err() == nil && closesBy(patience, c.ended) {
+		polite := newSweep(c.claim())
+		if first != unix.SIGKILL {
+			polite.asks = c.request(first).reaches
+		}
+		if left, err := polite.until(patience, first); err == nil && len(left) == 0 {
+			return nil
+		}
+	}
+	c.noteFamily()
+	c.insist()
+	end, cancelEnd := context.WithTimeout(context.Background(), c.owner.limits.kill)
+	defer cancelEnd()
+	// The sweep goes on while the child is still there: what it has forked does not wait for its end.
+	s := newSweep(c.claim())
+	left, err := s.until(end, unix.SIGKILL)
+	if err := s.remains(left, err); err != nil {
+		return err
+	}
+	if !closesBy(end, c.ended) {
+		return fmt.Errorf("cannot reap pid %d", c.pid)
+	}
+	return nil
+}
+
+// listen keeps the child's output pipes read until the function that it returns is called: who saves its work in the
+// grace, after the child itself has gone, must not die of a closed pipe in the middle of it.
+func (c *Child) listen() func() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stops++; c.stops == 1 {
+		c.calm = make(chan struct{})
+	}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.stops--; c.stops == 0 {
+			close(c.calm)
+		}
+	}
+}
+
+// calmAfter returns a channel that is closed when no Stop is at work any more; nil where none is.
+func (c *Child) calmAfter() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stops == 0 {
+		return nil
+	}
+	return c.calm
+}
+
+// request is Stop's first signal, as it was sent first.
+type request struct {
+	at    uint64 // boot ticks
+	group int    // that got it at that time; 0: none, as the child had ended
+}
+
+// reaches reports whether p is still to get the signal. Who started after the request is part of the answer: a copy of
+// the last checkpoint, say, that a trap makes. And who got it with the group gets it no second time, which some take for
+// impatience.
+func (r request) reaches(p procStat) bool {
+	return p.start <= r.at && p.pgid != r.group
+}
+
+// ask sends first to the group, unless the child has ended or an earlier call did.
+func (c *Child) ask(first syscall.Signal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ended := c.hasEnded()
+	c.stopping = c.stopping || !ended
+	if _, before := c.asked[first]; before {
+		return
+	}
+	r := request{at: bootTicks()}
+	if !ended {
+		r.group = c.pid
+		_ = c.signalGroup(first) // the sweep tells where it can't be done
+	}
+	c.asked[first] = r
+}
+
+func (c *Child) request(first syscall.Signal) request {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked[first]
+}
+
+// insist sends SIGKILL to the group: all of it at once, before anybody can react to the end of another.
+func (c *Child) insist() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.reaped {
+		c.sent[unix.SIGKILL] = true
+		_ = unix.Kill(-c.pid, unix.SIGKILL)
+	}
+}

@@ -1,0 +1,195 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestStopEndsAll(t *testing.T) {
+	s := newSupervisor(t)
+	for _, tc := range append(strays, stray{"known by nothing but its parent", `env -i setsid sleep %[1]s & wait`, 1}) {
+		for _, grace := range []time.Duration{0, 200 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%s, grace %v", tc.name, grace), func(t *testing.T) {
+				t.Parallel()
+				arg := nap()
+				killNaps(t, arg)
+				c := start(t, s, shell(fmt.Sprintf(tc.script, arg)))
+				sleepers(t, arg, tc.sleepers)
+				if exit := c.Stop(t.Context(), grace, unix.SIGTERM); exit.Err != nil {
+					t.Errorf("%#v", exit)
+				}
+				if left := naps(t, arg); len(left) > 0 {
+					t.Errorf("left: %v", left)
+				}
+				if !closesWithin(c.Done(), ceiling) {
+					t.Error("not done")
+				}
+			})
+		}
+	}
+}
+
+// words returns the last lines, less what the shell says of its commands.
+func words(c *Child) string {
+	lines := slices.DeleteFunc(c.LastLines(), func(line string) bool { return line == "Terminated" })
+	return strings.Join(lines, " ")
+}
+
+func ready(t *testing.T, c *Child) {
+	t.Helper()
+	until(t, "ready", func() (bool, any) {
+		lines := c.LastLines()
+		return len(lines) > 0 && lines[0] == "ready", lines
+	})
+}
+
+func TestStopLadder(t *testing.T) {
+	s := newSupervisor(t)
+	for _, tc := range []struct {
+		name   string
+		script string
+		grace  time.Duration
+		first  unix.Signal
+		want   string
+		lines  string
+	}{
+		{"ends by the first signal", `echo ready; exec sleep 3600`, time.Hour, unix.SIGTERM, "killed by SIGTERM", "ready"},
+		{"takes the signal that is named", `trap 'echo int; exit 5' INT; echo ready; while :; do sleep 0.01; done`,
+			time.Hour, unix.SIGINT, "exit code 5", "ready int"},
+		{"deaf to it", `trap '' TERM; echo ready; while :; do sleep 0.01; done`, 100 * time.Millisecond, unix.SIGTERM,
+			"killed by SIGKILL", "ready"},
+		{"uses its grace", `trap 'sleep 0.3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done`,
+			time.Hour, unix.SIGTERM, "exit code 0", "ready saved"},
+		{"stopped when asked", `trap 'echo woke; exit 0' TERM; echo ready; kill -STOP $$; while :; do sleep 0.01; done`,
+			time.Hour, unix.SIGTERM, "exit code 0", "ready woke"},
+		{"its helper uses the grace after it has gone",
+			`sh -c 'trap "sleep 0.3; echo saved; exit" TERM; echo ready; while :; do sleep 0.01; done' & wait`,
+			time.Hour, unix.SIGTERM, "killed by SIGTERM", "ready saved"},
+		{"its daemon is asked too, after it has gone",
+			`setsid sh -c 'trap "echo saved; exit" TERM; echo ready; while :; do sleep 0.01; done' & wait`,
+			time.Hour, unix.SIGTERM, "killed by SIGTERM", "ready saved"},
+		{"what its helper starts in answer is left in peace",
+			`sh -c 'trap "sleep 0.3 && echo copied; exit" TERM; echo ready; while :; do sleep 0.01; done' & wait`,
+			time.Hour, unix.SIGTERM, "killed by SIGTERM", "ready copied"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t, s, shell(tc.script))
+			ready(t, c)
+			exit := c.Stop(t.Context(), tc.grace, tc.first)
+			if exit.String() != tc.want || !exit.Asked || exit.Err != nil {
+				t.Errorf("%v (%#v), want %s, asked", exit, exit, tc.want)
+			}
+			if lines := words(c); lines != tc.lines {
+				t.Errorf("lines %q, want %q", lines, tc.lines)
+			}
+		})
+	}
+}
+
+// Who saves its work after the child has gone can print for as long as it may live.
+func TestStopListensThroughTheGrace(t *testing.T) {
+	s := newSupervisor(t)
+	s.limits.drain = 10 * time.Millisecond
+	c := start(t, s, shell(`sh -c 'trap "sleep 0.5; echo saving; sleep 0.5; echo saved; exit" TERM; echo ready; while :; do sleep 0.01; done' & wait`))
+	ready(t, c)
+	c.Stop(t.Context(), time.Hour, unix.SIGTERM)
+	if got := words(c); got != "ready saving saved" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Who got the signal with the group does not get it again once the child has gone.
+func TestStopAsksOnce(t *testing.T) {
+	s := newSupervisor(t)
+	c := start(t, s, shell(`sh -c 'n=0; trap "n=\$((n+1))" TERM; echo ready; i=0; while [ $i -lt 50 ]; do sleep 0.01; i=$((i+1)); done; echo $n' & wait`))
+	ready(t, c)
+	time.Sleep(30 * time.Millisecond) // started well before it is asked: the clock of that has 10 ms
+	c.Stop(t.Context(), time.Hour, unix.SIGTERM)
+	if lines := words(c); lines != "ready 1" {
+		t.Errorf("%q, want that it was asked once", lines)
+	}
+}
+
+func TestStopWithImpatience(t *testing.T) {
+	s := newSupervisor(t)
+	c := start(t, s, shell(`trap '' TERM; echo ready; while :; do sleep 0.01; done`))
+	ready(t, c)
+	patient := make(chan Exit)
+	go func() { patient <- c.Stop(context.Background(), time.Hour, unix.SIGTERM) }()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		time.Sleep(50 * time.Millisecond)
+		cancel(errors.New("enough"))
+	}()
+	for _, exit := range []Exit{c.Stop(ctx, time.Hour, unix.SIGTERM), <-patient, c.Stop(t.Context(), time.Hour, unix.SIGTERM)} {
+		if exit.Signal != unix.SIGKILL || !exit.Asked {
+			t.Errorf("%#v, want SIGKILL, asked", exit)
+		}
+	}
+}
+
+func TestStopLeavesOtherChildren(t *testing.T) {
+	s := newSupervisor(t)
+	arg := nap()
+	killNaps(t, arg)
+	other := start(t, s, shell(fmt.Sprintf(strays[3].script, arg)))
+	sleepers(t, arg, strays[3].sleepers)
+	c := start(t, s, shell("sleep "+nap()))
+	c.Stop(t.Context(), 0, unix.SIGKILL)
+	sleepers(t, arg, strays[3].sleepers)
+	other.Stop(t.Context(), 0, unix.SIGKILL)
+}
+
+// A driver's last act may be to submit the next job, with its environment, which may start on this node at once.
+func TestStopLeavesTheNextJob(t *testing.T) {
+	s := newSupervisor(t)
+	mine, next := nap(), nap()
+	killNaps(t, mine)
+	killNaps(t, next)
+	spec := shell(fmt.Sprintf(`(SLURM_JOB_ID=18 setsid sleep %s &); (setsid sleep %s &); exit 0`, next, mine))
+	spec.Env = append(spec.Env, "SLURM_JOB_ID=17")
+	c := start(t, s, spec)
+	sleepers(t, mine, 1)
+	sleepers(t, next, 1)
+	finished(t, c)
+	c.Stop(t.Context(), 0, unix.SIGKILL)
+	if left := naps(t, mine); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	sleepers(t, next, 1)
+}
+
+func TestCloseEndsWhatIsLeft(t *testing.T) {
+	s := newSupervisor(t)
+	arg := nap()
+	killNaps(t, arg)
+	running := start(t, s, shell(fmt.Sprintf(strays[3].script, arg)))
+	left := start(t, s, shell(fmt.Sprintf(strays[4].script, arg)))
+	sleepers(t, arg, strays[3].sleepers+strays[4].sleepers)
+	finished(t, left)
+	closeSupervisor(t, s)
+	if still := naps(t, arg); len(still) > 0 {
+		t.Errorf("left: %v", still)
+	}
+	if still := guards(t, s.mark); len(still) > 0 {
+		t.Errorf("guards left: %v", still)
+	}
+	if exit := running.Exit(); exit.Signal != unix.SIGKILL {
+		t.Errorf("%#v, want SIGKILL", exit)
+	}
+	if _, err := s.Start(t.Context(), shell("exit 0")); err == nil {
+		t.Error("a child started after Close")
+	}
+}
+
+func TestCloseWithoutChildren(t *testing.T) {
+	closeSupervisor(t, newSupervisor(t))
+}

@@ -1,0 +1,226 @@
+package process
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// bounds are the longest waits around a child's end.
+type bounds struct {
+	drain time.Duration // for whoever else holds its output pipes
+	pass  time.Duration // for the taker of its output, counted from the last time it took some
+	log   time.Duration // for its log
+	kill  time.Duration // from SIGKILL to the end of all
+}
+
+// Config is what a Supervisor is made from; its zero value will do.
+type Config struct {
+	// Notice is told what goes wrong with the guard, which is mended without the caller's doing. It is called from a
+	// goroutine of the Supervisor, one call at a time. May be nil.
+	Notice func(error)
+	// GuardOutput is where the guard says, in one line, what it ended after the daemon had died. nil: nowhere.
+	GuardOutput *os.File
+}
+
+// Supervisor starts the children of one daemon, and holds the guard that ends them when the daemon dies unasked. Its
+// methods may be called from any goroutine.
+type Supervisor struct {
+	mark   string // what the marks of its children begin with, the dot at the end included
+	forks  *forkers
+	guard  *guardLink
+	limits bounds
+	find   func(argv0, dir string, env []string) (program, error)
+
+	started chan struct{} // holds a token after a child's start
+	end     context.CancelFunc
+	loops   sync.WaitGroup // the census
+
+	mu       sync.Mutex
+	closed   bool
+	numbers  int
+	children map[*Child]struct{} // those whose family may be there
+	wg       sync.WaitGroup      // starts that were given up, and the goroutine of each child
+}
+
+// NewSupervisor returns a Supervisor without children. Its guard starts beside the first child. It fails where /proc
+// can't be read, as without it no family can be found.
+func NewSupervisor(cfg Config) (*Supervisor, error) {
+	self, err := readStat(os.Getpid())
+	if err != nil {
+		return nil, fmt.Errorf("cannot read /proc/%d/stat, without which no child's family can be found: %v", os.Getpid(), err)
+	}
+	var word [8]byte
+	rand.Read(word[:]) // never fails, by its contract
+	ctx, end := context.WithCancel(context.Background())
+	s := &Supervisor{
+		mark:     hex.EncodeToString(word[:]) + ".",
+		forks:    newForkers(),
+		limits:   bounds{drain: time.Second, pass: 10 * time.Second, log: time.Second, kill: 3 * time.Second},
+		find:     findProgram,
+		started:  make(chan struct{}, 1),
+		end:      end,
+		children: make(map[*Child]struct{}),
+	}
+	s.guard = newGuardLink(cfg, s.forks, guardOrder{mark: s.mark, daemon: self.pid, since: self.start})
+	s.loops.Go(func() { s.census(ctx) })
+	return s, nil
+}
+
+// Start starts a child. The error wraps ErrNotFound or ErrNotExecutable where the program is at fault. ctx bounds the
+// start alone, which may hang with the file system that the program is on; the child does not end with ctx.
+func (s *Supervisor) Start(ctx context.Context, spec Spec) (*Child, error) {
+	c, childEnds, err := s.prepare(spec)
+	if err != nil {
+		return nil, fmt.Errorf("cannot start %s: %w", spec.Name, err)
+	}
+	began := time.Now()
+	s.guard.ensure()
+	reply := make(chan error, 1)
+	s.forks.do(func() {
+		defer unix.Close(childEnds[0])
+		defer unix.Close(childEnds[1])
+		reply <- c.launch(ctx, childEnds)
+	})
+	select {
+	case err = <-reply:
+	case <-ctx.Done():
+		go s.abandon(c, reply)
+		return nil, fmt.Errorf("cannot start %s: %s was not executed within %v (does its file system answer?): %v",
+			spec.Name, spec.Argv[0], time.Since(began).Round(time.Millisecond), context.Cause(ctx))
+	}
+	if err != nil {
+		s.unlaunched(c)
+		return nil, fmt.Errorf("cannot start %s: %w", spec.Name, err)
+	}
+	return c, nil
+}
+
+// prepare makes all that a child needs before its fork. The Supervisor waits for it from here on.
+func (s *Supervisor) prepare(spec Spec) (c *Child, childEnds [2]int, err error) {
+	if len(spec.Argv) == 0 || spec.Argv[0] == "" {
+		return nil, childEnds, errors.New("its command is empty")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, childEnds, errors.New("the daemon is ending")
+	}
+	if spec.KeepLines == 0 {
+		spec.KeepLines = defaultKeepLines
+	}
+	spec.KeepLines = max(0, spec.KeepLines)
+	out, childEnds, err := newOutput(spec)
+	if err != nil {
+		return nil, childEnds, err
+	}
+	s.numbers++
+	c = newChild(s, spec, out, s.mark+strconv.Itoa(s.numbers))
+	s.wg.Add(1)
+	return c, childEnds, nil
+}
+
+// unlaunched undoes prepare.
+func (s *Supervisor) unlaunched(c *Child) {
+	c.out.drop()
+	s.wg.Done()
+}
+
+// abandon ends a child whose start took longer than the caller wanted to wait.
+func (s *Supervisor) abandon(c *Child, reply <-chan error) {
+	if err := <-reply; err != nil {
+		s.unlaunched(c)
+		return
+	}
+	c.Stop(ended(), 0, unix.SIGKILL)
+}
+
+// adopt makes a child that runs known to the guard, the census and Close.
+func (s *Supervisor) adopt(c *Child) {
+	s.guard.add(root{sid: c.pid, start: c.start})
+	s.mu.Lock()
+	s.children[c] = struct{}{}
+	s.mu.Unlock()
+	select {
+	case s.started <- struct{}{}:
+	default:
+	}
+}
+
+// forget is called when nothing of the child's family is left.
+func (s *Supervisor) forget(c *Child) {
+	for _, r := range c.claim().roots {
+		s.guard.remove(r.sid)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.children, c)
+}
+
+// present returns the children whose family may be there.
+func (s *Supervisor) present() []*Child {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.children))
+}
+
+// Close ends what is left of the children, without grace, and then the guard. Callers Stop their children before, with
+// the grace that each needs. It returns when all is gone, or, with an error that names what is not, some seconds after
+// the end of ctx. No child can be started afterwards.
+func (s *Supervisor) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	left := s.present()
+	results := make([]error, len(left))
+	var stops sync.WaitGroup
+	for i, c := range left {
+		stops.Go(func() {
+			c.Stop(ended(), 0, unix.SIGKILL)
+			if !c.isSwept() {
+				results[i] = fmt.Errorf("cannot end all of %s (pid %d)", c.Name(), c.Pid())
+			}
+		})
+	}
+	stops.Wait()
+	err := errors.Join(results...)
+	s.end()
+	s.loops.Wait()
+	if !waitsBy(ctx, &s.wg) {
+		err = errors.Join(err, errors.New("cannot wait for all children: a start or an output hangs"))
+	}
+	// Without a goodbye the guard goes on where we gave up.
+	err = errors.Join(err, s.guard.close(ctx, err == nil))
+	s.forks.close()
+	if !waitsBy(ctx, &s.forks.wg) {
+		err = errors.Join(err, errors.New("cannot end a thread that forks: an exec hangs"))
+	}
+	return err
+}
+
+// waitsBy waits for wg, until ctx ends at most.
+func waitsBy(ctx context.Context, wg *sync.WaitGroup) bool {
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	return closesBy(ctx, done)
+}
+
+// ended returns a context that has ended.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}

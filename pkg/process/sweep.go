@@ -1,0 +1,204 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	firstPause = 4 * time.Millisecond
+	longPause  = 100 * time.Millisecond
+	// environWait bounds the look into one process's environment: the kernel takes a lock of that process for it, and
+	// while a file system hangs that lock may be held for as long.
+	environWait = 250 * time.Millisecond
+)
+
+// sweep sends a signal to a family until none of it is left. It is for one goroutine.
+type sweep struct {
+	claim claim
+	told  map[int]uint64        // who has had the present signal: pid to start time
+	asks  func(p procStat) bool // who is to get it; nil: all
+	blind map[int]uint64        // whose environment did not answer
+	deny  map[int]error         // who could not be signalled
+}
+
+func newSweep(c claim) *sweep {
+	return &sweep{
+		claim: c,
+		told:  make(map[int]uint64),
+		blind: make(map[int]uint64),
+		deny:  make(map[int]error),
+	}
+}
+
+// until signals the family again and again, to two looks in a row that find nobody or the end of ctx. KILL is sent in
+// each look, another signal once to each process. It returns who is left, and an error only where it could not look.
+func (s *sweep) until(ctx context.Context, sig syscall.Signal) ([]procStat, error) {
+	pause, empty := firstPause, 0
+	for {
+		began := time.Now()
+		left, err := s.pass(sig)
+		if err != nil || len(left) > 0 {
+			empty = 0
+		} else if empty++; empty == 2 {
+			return nil, nil
+		}
+		// On a node with thousands of processes a look costs tens of milliseconds: leave most of a core to others.
+		if !wait(ctx, max(pause, 4*time.Since(began))) {
+			return s.pass(sig) // whoever got the signal in the last look has had time to end
+		}
+		if empty == 0 {
+			pause = min(2*pause, longPause)
+		}
+	}
+}
+
+// pass looks once and signals whom it finds. Environments are looked at only for those who are not known without, after
+// the others had their signal, as that look may take long.
+func (s *sweep) pass(sig syscall.Signal) ([]procStat, error) {
+	all, err := readAllStats()
+	known, sessions := s.claim.family(all)
+	s.signal(known, sig)
+	if s.readMarks(all, known) {
+		known, sessions = s.claim.family(all)
+		s.signal(known, sig)
+	}
+	for _, r := range sessions {
+		// Whoever is forked into these before the next look belongs, also where nobody of now is there any more.
+		r.gone = 0
+		s.claim.roots = append(slices.DeleteFunc(s.claim.roots, func(have root) bool { return have.sid == r.sid }), r)
+	}
+	return known, err
+}
+
+// readMarks fills in the marks of all who may belong and are not in known. It reports whether any has one of ours.
+func (s *sweep) readMarks(all, known []procStat) bool {
+	have := make(map[int]bool, len(known))
+	for _, p := range known {
+		have[p.pid] = true
+	}
+	found := false
+	for i, p := range all {
+		if have[p.pid] || p.dead || !s.claim.eligible(p) || s.blind[p.pid] == p.start {
+			continue
+		}
+		environ, answered := readEnviron(p.pid)
+		if !answered {
+			s.blind[p.pid] = p.start
+			continue
+		}
+		all[i].marks = marksIn(environ)
+		found = found || s.claim.marked(all[i])
+	}
+	return found
+}
+
+// readEnviron returns a process's environment: nothing where it has none or we may not look, answered false where the
+// kernel did not answer in time. The goroutine that asks ends when the kernel answers.
+func readEnviron(pid int) (environ []byte, answered bool) {
+	reply := make(chan []byte, 1)
+	go func() {
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+		if err != nil {
+			text = nil
+		}
+		reply <- text
+	}()
+	timer := time.NewTimer(environWait)
+	defer timer.Stop()
+	select {
+	case environ = <-reply:
+		return environ, true
+	case <-timer.C:
+		return nil, false
+	}
+}
+
+func (s *sweep) signal(whom []procStat, sig syscall.Signal) {
+	for _, p := range whom {
+		if sig != unix.SIGKILL && s.told[p.pid] == p.start || s.asks != nil && !s.asks(p) {
+			continue
+		}
+		s.told[p.pid] = p.start
+		delete(s.deny, p.pid)
+		if err := signalExactly(p, sig); err != nil {
+			s.deny[p.pid] = err
+		}
+	}
+}
+
+// signalExactly signals the process that p is, and not another that has its number by now. One that is gone is no error.
+func signalExactly(p procStat, sig syscall.Signal) error {
+	// With the pidfd open first, the start time read next is that of the process the pidfd stands for. Without (an older
+	// kernel, a container's seccomp filter) some microseconds remain in which the number could change hands.
+	fd, openErr := unix.PidfdOpen(p.pid, 0)
+	if openErr == nil {
+		defer unix.Close(fd)
+	}
+	now, err := readStat(p.pid)
+	if errors.Is(err, os.ErrNotExist) || err == nil && now.start != p.start {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	send := func(sig syscall.Signal) error {
+		if openErr == nil {
+			return unix.PidfdSendSignal(fd, sig, nil, 0)
+		}
+		return unix.Kill(p.pid, sig)
+	}
+	err = send(sig)
+	if err == nil && wakes(sig) {
+		err = send(unix.SIGCONT)
+	}
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+// wakes reports whether sig asks for an end: one that is stopped could not follow, so it gets CONT with it.
+func wakes(sig syscall.Signal) bool {
+	switch sig {
+	case unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGKILL:
+		return true
+	}
+	return false
+}
+
+// remains returns an error that names who is left, nil where nobody is.
+func (s *sweep) remains(left []procStat, lookErr error) error {
+	if lookErr != nil {
+		return fmt.Errorf("cannot tell whether all have ended: %v", lookErr)
+	}
+	var errs []error
+	for _, p := range left {
+		if err := s.deny[p.pid]; err != nil {
+			errs = append(errs, fmt.Errorf("cannot signal %v: %v", p, err))
+			continue
+		}
+		errs = append(errs, fmt.Errorf("cannot end %v: it is there in spite of SIGKILL", p))
+	}
+	return errors.Join(errs...)
+}
+
+// wait waits for d. It returns false where ctx ended first.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
