@@ -1,0 +1,97 @@
+// Package framework knows what the head and the workers run, and what "up"
+// means: for Ray, or for commands of the user's own. It describes services; the
+// daemon starts, proves and watches them.
+package framework
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// Node is what a framework may know of the node that it describes a service for.
+type Node struct {
+	Attempt string // the run directory's name: unique, and safe in a name
+	Rank    int
+	Size    int
+	Host    string
+	Address string // where peers reach this node
+	TempDir string // private to this attempt and node, on a node-local disk
+	CPUs    int    // what the node should offer; 0: let the framework see
+	GPUs    int    // likewise; -1: let the framework see
+	Shared  bool   // other daemons of this job run on the same host
+	Environ []string
+}
+
+// Port is a port that a service will listen on.
+type Port struct {
+	Name   string // the service's own word for it
+	Number int
+}
+
+// Service is what a node runs for the framework.
+type Service struct {
+	Name  string // "ray head": in messages and, with dashes, in the log's name
+	Argv  []string
+	Env   []string // whole
+	Ports []Port   // must be free before the start
+	// Ready takes one look and returns nil when the service is up.
+	Ready func(ctx context.Context) error
+	// Port is the local port on which Ready finds the service, 0 where it asks
+	// none: whoever answers there must be of the service's own family.
+	Port int
+	// Transient tells whether a start that ended so is worth another try.
+	Transient func(exit process.Exit, lines []string) bool
+	// Explain returns what the service's own files say of its death; nil where
+	// its output says all.
+	Explain func() []string
+	// Evidence is a node-local directory of the service's own logs, kept where
+	// the run fails by this node; empty: none.
+	Evidence string
+	// Attempts bounds the starts; at least one is made.
+	Attempts int
+}
+
+// Endpoint is what the head tells workers and the driver of its service.
+type Endpoint struct {
+	Address string
+	Env     map[string]string
+}
+
+// Member is a rank that the framework should count.
+type Member struct {
+	Rank int
+	Host string
+}
+
+// Framework describes what a job's nodes run. Head and Worker return nil where
+// the node runs no such service.
+type Framework interface {
+	Name() string
+	// Serves tells whether any node runs a service at all.
+	Serves() bool
+	Head(Node) (*Service, Endpoint, error)
+	Worker(Node, Endpoint) (*Service, error)
+}
+
+// Counter is a framework that knows its own nodes.
+type Counter interface {
+	// Fleet takes one look from the head and returns nil when the framework
+	// itself counts every member; otherwise the error names who is missing.
+	Fleet(ctx context.Context, head Node, endpoint Endpoint, members []Member) error
+}
+
+// Names are the frameworks that there are.
+var Names = []string{"none", "ray"}
+
+// Known returns an error that tells what would be accepted where name is not
+// the name of a framework.
+func Known(name string) error {
+	if slices.Contains(Names, name) {
+		return nil
+	}
+	return fmt.Errorf("cannot use framework %q: there are %s", name, strings.Join(Names, ", "))
+}

@@ -1,0 +1,58 @@
+package framework
+
+import (
+	"github.com/bringupd/bringupd/pkg/health"
+)
+
+// None runs the user's own commands, or nothing at all.
+type None struct {
+	HeadCommand   string // run by /bin/sh on the head; empty: none
+	HeadReady     *health.Probe
+	WorkerCommand string // run by /bin/sh on every node; empty: none
+	WorkerReady   *health.Probe
+	DedicatedHead bool // the head's node runs no worker
+}
+
+var _ Framework = None{}
+
+// Name returns "none".
+func (None) Name() string { return "none" }
+
+// Serves tells whether there is a head's or a worker's command.
+func (n None) Serves() bool { return n.HeadCommand != "" || n.WorkerCommand != "" }
+
+// Head returns the head's command, or nil where there is none, and the head's
+// address.
+func (n None) Head(node Node) (*Service, Endpoint, error) {
+	endpoint := Endpoint{Address: node.Address}
+	if n.HeadCommand == "" {
+		return nil, endpoint, nil
+	}
+	return command("head", n.HeadCommand, n.HeadReady, node), endpoint, nil
+}
+
+// Worker returns the worker's command, or nil where the node runs none.
+func (n None) Worker(node Node, _ Endpoint) (*Service, error) {
+	if n.WorkerCommand == "" || (n.DedicatedHead && node.Rank == 0) {
+		return nil, nil
+	}
+	return command("worker", n.WorkerCommand, n.WorkerReady, node), nil
+}
+
+// command is a shell line as a service; without a probe it is ready once it
+// runs, and its death is all that can be noticed.
+func command(name, line string, probe *health.Probe, node Node) *Service {
+	service := &Service{
+		Name: name,
+		Argv: []string{"/bin/sh", "-c", line},
+		Env:  node.Environ,
+	}
+	if probe != nil {
+		service.Ready = probe.Try
+		if port, ok := probe.Port(); ok {
+			service.Port = port
+			service.Ports = []Port{{Name: name, Number: port}}
+		}
+	}
+	return service
+}

@@ -1,0 +1,269 @@
+//go:build ray
+
+package framework
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// realRay starts services of a Ray that is installed, as the daemon would.
+type realRay struct {
+	t   *testing.T
+	ray Ray
+}
+
+func newRealRay(t *testing.T) realRay {
+	program := os.Getenv("BRINGUPD_TEST_RAY")
+	if program == "" {
+		t.Fatal("set BRINGUPD_TEST_RAY to the ray command to test with")
+	}
+	small := []string{"--object-store-memory=80000000"}
+	return realRay{t: t, ray: Ray{Program: program, HeadArgs: small, WorkerArgs: small}}
+}
+
+func (r realRay) node(rank int) Node {
+	// Not t.TempDir(): Ray's sockets must have short names.
+	temp, err := os.MkdirTemp("", "bu-")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = os.RemoveAll(temp) })
+	return Node{
+		Attempt: "job.0", Rank: rank, Size: 2, Host: fmt.Sprintf("n%d", rank), Address: "127.0.0.1",
+		TempDir: temp, CPUs: 1, GPUs: 0, Shared: true,
+		Environ: append(os.Environ(), "SLURM_JOB_ID=17", "SLURM_PROCID=0", "PMI_FD=9"),
+	}
+}
+
+// realChild is a service that runs.
+type realChild struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	output *lockedBuffer
+	ended  chan struct{} // closed when it has
+}
+
+func (r realRay) start(service *Service) *realChild {
+	r.t.Helper()
+	c := &realChild{t: r.t, cmd: exec.Command(service.Argv[0], service.Argv[1:]...), output: &lockedBuffer{}, ended: make(chan struct{})}
+	c.cmd.Env = service.Env
+	c.cmd.Stdout, c.cmd.Stderr = c.output, c.output
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.cmd.WaitDelay = time.Second
+	if err := c.cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	go func() { _ = c.cmd.Wait(); close(c.ended) }()
+	r.t.Cleanup(func() { c.signal(syscall.SIGKILL); <-c.ended })
+	return c
+}
+
+func (c *realChild) signal(sig syscall.Signal) { _ = syscall.Kill(-c.cmd.Process.Pid, sig) }
+
+// until waits until look returns nil, and returns how long it took.
+func (c *realChild) until(within time.Duration, look func(context.Context) error) time.Duration {
+	c.t.Helper()
+	begin := time.Now()
+	for {
+		err := look(c.t.Context())
+		if err == nil {
+			return time.Since(begin)
+		}
+		select {
+		case <-c.ended:
+			c.t.Fatalf("it ended: %v; last seen: %v\n%s", c.cmd.ProcessState, err, c.output)
+		case <-time.After(20 * time.Millisecond):
+		}
+		if time.Since(begin) > within {
+			c.t.Fatalf("not after %s; last seen: %v\n%s", within, err, c.output)
+		}
+	}
+}
+
+// stop asks for the end and returns how long it took.
+func (c *realChild) stop(within time.Duration) time.Duration {
+	c.t.Helper()
+	begin := time.Now()
+	c.signal(syscall.SIGTERM)
+	select {
+	case <-c.ended:
+	case <-time.After(within):
+		c.t.Fatalf("it has not ended %s after SIGTERM:\n%s", within, c.output)
+	}
+	return time.Since(begin)
+}
+
+// driver fails unless the cluster that it is told of has three nodes, and tasks
+// are spared what the driver itself is told by the launcher.
+const driver = `
+import os, ray
+ray.init(log_to_driver=False)
+launcher = lambda: [k for k in os.environ if k.startswith(("SLURM", "PMI"))]
+tasks = [ray.remote(num_cpus=1)(launcher).remote() for _ in range(3)]
+assert len(ray.nodes()) == 3, ray.nodes()
+assert ray.get(tasks) == [[], [], []], ray.get(tasks)
+assert len(launcher()) >= 3, launcher()
+`
+
+// drive runs the driver with the python beside the ray command.
+func (r realRay) drive(self Node, endpoint Endpoint) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(r.ray.Program), "python"), "-c", driver)
+	cmd.Env = self.Environ
+	for name, value := range endpoint.Env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	if output, err := cmd.CombinedOutput(); err != nil {
+		r.t.Errorf("the driver failed: %v\n%s", err, output)
+	}
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// With BRINGUPD_TEST_RAY_RECORD=VERSION the answers of the GCS become the
+// testdata of the tests that need no Ray.
+func record(t *testing.T, endpoint Endpoint, name, method string, request []byte) {
+	version := os.Getenv("BRINGUPD_TEST_RAY_RECORD")
+	if version == "" {
+		return
+	}
+	gcs, err := dialGCS(endpoint.Address, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = gcs.Close() }()
+	reply, err := gcs.call(t.Context(), method, request)
+	if err == nil {
+		err = os.WriteFile(filepath.Join("testdata", "ray-"+version+"-"+name+".bin"), reply, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRealRayComesUpAndGoesDown(t *testing.T) {
+	r := newRealRay(t)
+	self := r.node(0)
+	service, endpoint, err := r.ray.Head(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := r.start(service)
+	t.Logf("the head was ready after %s", head.until(time.Minute, service.Ready))
+
+	members := []Member{{Rank: 0, Host: "n0"}, {Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}
+	var workers []*realChild
+	for rank := 1; rank <= 2; rank++ {
+		service, err := r.ray.Worker(r.node(rank), endpoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		worker := r.start(service)
+		workers = append(workers, worker)
+		t.Logf("worker %d was ready after %s", rank, worker.until(time.Minute, service.Ready))
+	}
+	fleet := func(ctx context.Context) error { return r.ray.Fleet(ctx, self, endpoint, members) }
+	head.until(time.Minute, fleet)
+	r.drive(self, endpoint)
+	record(t, endpoint, "alive", nodeInfoMethod, nil)
+	record(t, endpoint, "selected", nodeInfoMethod, nodesRequest([]string{"job.0-1"}))
+	record(t, endpoint, "session", kvGetMethod, kvGetRequest("session", "session_name"))
+	record(t, endpoint, "nokey", kvGetMethod, kvGetRequest("session", "nothing"))
+	record(t, endpoint, "health", healthCheckMethod, nil)
+
+	// A worker that is killed and starts again is there twice for a while.
+	workers[1].signal(syscall.SIGKILL)
+	<-workers[1].ended
+	again, err := r.ray.Worker(r.node(2), endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	workers[1] = r.start(again)
+	t.Logf("the worker was ready again after %s", workers[1].until(time.Minute, again.Ready))
+	if err := fleet(t.Context()); err == nil {
+		t.Error("the fleet is complete, although an earlier start is still in the table")
+	} else {
+		t.Log("then the fleet is:", err)
+	}
+	record(t, endpoint, "twice", nodeInfoMethod, nil)
+	t.Logf("the earlier start was found dead after %s", head.until(2*time.Minute, fleet))
+
+	// An orderly end is known at once.
+	t.Logf("a worker ended after %s", workers[0].stop(20*time.Second))
+	t.Logf("its end was known after %s", head.until(time.Minute, func(ctx context.Context) error {
+		if err := fleet(ctx); err == nil || !strings.Contains(err.Error(), "rank 1 (n1) is DEAD") {
+			return fmt.Errorf("the fleet is %v", err)
+		}
+		return nil
+	}))
+	record(t, endpoint, "dead", nodeInfoMethod, nil)
+	t.Logf("another ended after %s", workers[1].stop(20*time.Second))
+	t.Logf("the head ended after %s", head.stop(20*time.Second))
+}
+
+// A port that somebody else holds is what a start must survive and explain.
+func TestRealRayTellsOfATakenPort(t *testing.T) {
+	r := newRealRay(t)
+	held, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Close() }()
+	r.ray.HeadArgs = append(r.ray.HeadArgs, "--node-manager-port="+strconv.Itoa(held.Addr().(*net.TCPAddr).Port))
+	node := r.node(0)
+	node.Shared = false
+	service, _, err := r.ray.Head(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := r.start(service)
+	select {
+	case <-head.ended:
+	case <-time.After(2 * time.Minute):
+		t.Fatalf("it has not ended:\n%s", head.output)
+	}
+	lines := strings.Split(head.output.String(), "\n")
+	if !service.Transient(exitOf(head.cmd), lines) {
+		t.Errorf("the failure is not taken for one in passing:\n%s\n%s", head.output, strings.Join(raySigns(node.TempDir), "\n"))
+	}
+	t.Log(strings.Join(raySigns(node.TempDir), "\n"))
+}
+
+func exitOf(cmd *exec.Cmd) process.Exit {
+	status := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if status.Signaled() {
+		return process.Exit{Code: -1, Signal: status.Signal()}
+	}
+	return process.Exit{Code: status.ExitStatus()}
+}

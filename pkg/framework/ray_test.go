@@ -1,0 +1,273 @@
+package framework
+
+import (
+	"context"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+func rayTestNode(t *testing.T, rank int) Node {
+	return Node{
+		Attempt: "job.0", Rank: rank, Size: 3, Host: "n" + strconv.Itoa(rank), Address: "127.0.0.1",
+		TempDir: "/tmp/bu-" + strconv.Itoa(rank), CPUs: 4, GPUs: 8, Environ: []string{"SLURM_JOB_ID=17", "HOME=" + t.TempDir()},
+	}
+}
+
+func TestRayServices(t *testing.T) {
+	node := rayTestNode(t, 0)
+	tests := []struct {
+		name   string
+		ray    Ray
+		head   []string // among the head's arguments
+		worker []string
+	}{
+		{
+			"plain", Ray{Port: 6379},
+			[]string{"--port=6379", "--num-cpus=4", "--num-gpus=8", `--resources={"slurm_managed_ray_cluster":1,"worker_units":8}`},
+			[]string{"--address=127.0.0.1:6379", "--num-gpus=8", "--node-name=job.0-1", `--resources={"slurm_managed_ray_cluster":1,"worker_units":8}`},
+		},
+		{
+			"a head without work", Ray{Port: 6379, DedicatedHead: true, HeadArgs: []string{"--num-cpus=0"}},
+			[]string{"--num-cpus=0", "--num-gpus=0", `--resources={"ray_head":1,"slurm_managed_ray_cluster":1}`},
+			[]string{"--num-cpus=4", "--num-gpus=8"},
+		},
+		{
+			"the user's ray and ports", Ray{Program: "/opt/ray", Port: 1200, WorkerArgs: []string{"--node-manager-port=1301"}},
+			[]string{"/opt/ray", "start", "--port=1200"},
+			[]string{"/opt/ray", "start", "--node-manager-port=1301"},
+		},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			head, endpoint, err := tc.ray.Head(node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			worker, err := tc.ray.Worker(rayTestNode(t, 1), endpoint)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range tc.head {
+				if !slices.Contains(head.Argv, want) {
+					t.Errorf("the head has no %s: %q", want, head.Argv)
+				}
+			}
+			for _, want := range tc.worker {
+				if !slices.Contains(worker.Argv, want) {
+					t.Errorf("the worker has no %s: %q", want, worker.Argv)
+				}
+			}
+			address := "127.0.0.1:" + strconv.Itoa(tc.ray.Port)
+			if head.Port != tc.ray.Port || endpoint.Address != address || endpoint.Env["RAY_ADDRESS"] != address {
+				t.Errorf("the head is at %d, and its endpoint %v", head.Port, endpoint)
+			}
+			if slices.Contains(worker.Env, "SLURM_JOB_ID=17") || slices.Contains(head.Env, "SLURM_JOB_ID=17") {
+				t.Error("Ray's daemons are told of the launcher")
+			}
+		})
+	}
+}
+
+func TestRayPicksAPort(t *testing.T) {
+	service, endpoint, err := Ray{}.Head(rayTestNode(t, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if service.Port == 0 || endpoint.Address != net.JoinHostPort("127.0.0.1", strconv.Itoa(service.Port)) || len(service.Ports) != 2 {
+		t.Errorf("the port is %d, the endpoint %v, the ports %v", service.Port, endpoint, service.Ports)
+	}
+}
+
+func TestRayHasNoWorkerOnTheHead(t *testing.T) {
+	if service, err := (Ray{}).Worker(rayTestNode(t, 0), Endpoint{Address: "127.0.0.1:1"}); service != nil || err != nil {
+		t.Errorf("got %v, %v", service, err)
+	}
+}
+
+// A head turns Ray's authentication on where it finds a token, a worker only
+// when it is told; without that it would be denied for a quarter of an hour.
+func TestRayTellsAllOfAuthentication(t *testing.T) {
+	node := rayTestNode(t, 0)
+	node.Environ = append(node.Environ, "RAY_AUTH_TOKEN=0123")
+	head, endpoint, err := Ray{}.Head(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker, err := Ray{}.Worker(rayTestNode(t, 1), endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const on = "RAY_AUTH_MODE=token"
+	if endpoint.Env["RAY_AUTH_MODE"] != "token" || !slices.Contains(head.Env, on) || !slices.Contains(worker.Env, on) {
+		t.Errorf("endpoint %v\nhead %q\nworker %q", endpoint, head.Env, worker.Env)
+	}
+}
+
+func TestRayRefuses(t *testing.T) {
+	shared := rayTestNode(t, 0)
+	shared.Shared = true
+	tests := []struct {
+		name string
+		ray  Ray
+		node Node
+	}{
+		{"our own flag", Ray{HeadArgs: []string{"--head"}}, rayTestNode(t, 0)},
+		{"two ports the same", Ray{Port: 1200, HeadArgs: []string{"--node-manager-port=1200"}}, rayTestNode(t, 0)},
+		{"a fixed port on a shared host", Ray{HeadArgs: []string{"--node-manager-port=1302"}}, shared},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			if service, _, err := tc.ray.Head(tc.node); err == nil {
+				t.Errorf("got %v", service)
+			}
+			tc.ray.WorkerArgs, tc.node.Rank = tc.ray.HeadArgs, 1
+			if tc.ray.Port != 0 {
+				return
+			}
+			if service, err := tc.ray.Worker(tc.node, Endpoint{Address: "127.0.0.1:1"}); err == nil {
+				t.Errorf("got %v", service)
+			}
+		})
+	}
+}
+
+func TestRayFleetAsksTheGCS(t *testing.T) {
+	node := rayTestNode(t, 0)
+	members := []Member{{0, "n0"}, {1, "n1"}, {2, "n2"}}
+	tests := []struct {
+		table   string
+		members []Member
+		full    bool
+	}{
+		{"alive", members, true},
+		{"alive", members[:2], false},
+		{"alive", append(members[:3:3], Member{3, "n3"}), false},
+		{"twice", members, false},
+		{"dead", members, false},
+	}
+	for _, tc := range tests {
+		t.Run(tc.table+" "+strconv.Itoa(len(tc.members)), func(t *testing.T) {
+			endpoint := Endpoint{Address: recordedGCS(t, tc.table).serve(t)}
+			if err := (Ray{}).Fleet(t.Context(), node, endpoint, tc.members); (err == nil) != tc.full {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// What the command line tells Ray to offer, the node table must show, and a
+// failure that only Ray's logs explain is understood.
+func TestRayServiceLooksAndClassifies(t *testing.T) {
+	raylet := fakeGCS{replies: map[string][]byte{healthCheckMethod: recorded(t, "health")}}.serve(t)
+	host, port, _ := net.SplitHostPort(raylet)
+	fake := recordedGCS(t, "alive")
+	fake.replies[nodeInfoMethod] = oneNode(t, "job.0-1", host, port, map[string]float64{"CPU": 4, "GPU": 7})
+	endpoint := Endpoint{Address: fake.serve(t)}
+	tests := []struct {
+		gpus  int
+		ready bool
+	}{{7, true}, {8, false}, {-1, true}}
+	for _, tc := range tests {
+		t.Run(strconv.Itoa(tc.gpus), func(t *testing.T) {
+			node := rayTestNode(t, 1)
+			node.GPUs = tc.gpus
+			node.TempDir = shortDir(t)
+			sockets := filepath.Join(node.TempDir, "session_latest", "sockets")
+			if err := os.MkdirAll(sockets, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(sockets, "raylet"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			service, err := Ray{}.Worker(node, endpoint)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := service.Ready(t.Context()); (err == nil) != tc.ready {
+				t.Errorf("got %v", err)
+			}
+			silent := []string{"Remaining processes will be killed."}
+			if service.Transient(process.Exit{Code: 1}, silent) {
+				t.Error("a failure without a reason is taken for one in passing")
+			}
+			log, err := os.ReadFile(filepath.Join("testdata", "ray-2.60.0-logs", "raylet.err"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			logs := filepath.Join(node.TempDir, "session_latest", "logs")
+			if err := os.MkdirAll(logs, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(logs, "raylet.err"), log, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if !service.Transient(process.Exit{Code: 1}, silent) {
+				t.Error("a failure that the logs explain is not understood")
+			}
+		})
+	}
+}
+
+// shortDir is a directory that Ray's sockets fit in.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "bu-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// oneNode is a node table's answer with one node alive.
+func oneNode(t *testing.T, name, host, port string, resources map[string]float64) []byte {
+	t.Helper()
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(b []byte, id protowire.Number, s string) []byte {
+		return protowire.AppendString(protowire.AppendTag(b, id, protowire.BytesType), s)
+	}
+	node := text(text(nil, 2, host), 12, name)
+	node = protowire.AppendVarint(protowire.AppendTag(node, 5, protowire.VarintType), number)
+	for resource, amount := range resources {
+		entry := protowire.AppendTag(text(nil, 1, resource), 2, protowire.Fixed64Type)
+		entry = protowire.AppendFixed64(entry, math.Float64bits(amount))
+		node = protowire.AppendBytes(protowire.AppendTag(node, 11, protowire.BytesType), entry)
+	}
+	return protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), node)
+}
+
+// A look ends with its context, whoever is asked.
+func TestRayLooksAreBounded(t *testing.T) {
+	node := rayTestNode(t, 0)
+	node.TempDir = withLogs(t, "session_1")
+	address := fakeGCS{silent: true}.serve(t)
+	look := func(ctx context.Context) error {
+		dial := func(address string) (rayServer, error) { return dialGCS(address, "") }
+		return rayHeadReady(ctx, dial, address, node.TempDir, rayMember{})
+	}
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := look(ctx); err == nil {
+		t.Error("it is ready")
+	}
+	if err := (Ray{}).Fleet(ctx, node, Endpoint{Address: address}, nil); err == nil {
+		t.Error("it is complete")
+	}
+	if took := time.Since(begin); took > gcsCallTimeout {
+		t.Errorf("it took %s (%s)", took, filepath.Base(node.TempDir))
+	}
+}

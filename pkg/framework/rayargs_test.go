@@ -1,0 +1,101 @@
+package framework
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRayArgv(t *testing.T) {
+	head := rayStart{
+		Program: "/opt/ray", Head: true, Name: "job.0-0", Address: "192.0.2.1", Port: 6379, ClientPort: 40001,
+		TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8, Resources: map[string]float64{"worker_units": 8},
+	}
+	worker := rayStart{Program: "ray", Name: "job.0-1", Address: "192.0.2.2", GCS: "192.0.2.1:6379", TempDir: "/tmp/bu-2", GPUs: -1}
+	common := []string{"--block", "--disable-usage-stats", "--log-style=record", "--log-color=false"}
+	headIs := []string{"--node-ip-address=192.0.2.1", "--node-name=job.0-0", "--temp-dir=/tmp/bu-1", "--head", "--port=6379", "--ray-client-server-port=40001"}
+	workerIs := []string{"--node-ip-address=192.0.2.2", "--node-name=job.0-1", "--temp-dir=/tmp/bu-2", "--address=192.0.2.1:6379"}
+	join := func(parts ...[]string) []string {
+		var all []string
+		for _, part := range parts {
+			all = append(all, part...)
+		}
+		return all
+	}
+	kernelPicks := []string{"--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"}
+	tests := []struct {
+		name  string
+		start rayStart
+		extra []string
+		want  []string
+	}{
+		{"head", head, nil, join([]string{"/opt/ray", "start"}, common, headIs, []string{"--include-dashboard=false"}, kernelPicks,
+			[]string{"--num-cpus=16", "--num-gpus=8", `--resources={"worker_units":8}`})},
+		{"worker that counts for itself", worker, nil, join([]string{"ray", "start"}, common, workerIs, kernelPicks)},
+		{"the user's value wins", worker, []string{"--num-gpus", "4", "--dashboard-agent-listen-port=1311"},
+			join([]string{"ray", "start"}, common, workerIs, kernelPicks[:2], []string{"--num-gpus=4", "--dashboard-agent-listen-port=1311"})},
+		{"one end of a range is the user's", worker, []string{"--min-worker-port=2000", "--max-worker-port=2999"},
+			join([]string{"ray", "start"}, common, workerIs, kernelPicks[2:], []string{"--min-worker-port=2000", "--max-worker-port=2999"})},
+		{"a list is the user's", worker, []string{"--worker-port-list=2000,2001"},
+			join([]string{"ray", "start"}, common, workerIs, kernelPicks[2:], []string{"--worker-port-list=2000,2001"})},
+		{"resources are merged", head, []string{`--resources={"disk": 2, "worker_units": 4}`},
+			join([]string{"/opt/ray", "start"}, common, headIs, []string{"--include-dashboard=false"}, kernelPicks,
+				[]string{"--num-cpus=16", "--num-gpus=8", `--resources={"disk":2,"worker_units":4}`})},
+		{"switches and the dashboard", head, []string{"--include-dashboard=true", "--no-monitor", "-v"},
+			join([]string{"/opt/ray", "start"}, common, headIs, kernelPicks,
+				[]string{"--num-cpus=16", "--num-gpus=8", `--resources={"worker_units":8}`, "--include-dashboard=true", "--no-monitor", "-v"})},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.start.Extra = tc.extra
+			got, err := tc.start.Argv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestRayArgvRefuses(t *testing.T) {
+	tests := []struct {
+		name string
+		head bool
+		temp string
+		args []string
+	}{
+		{name: "our own flag", args: []string{"--block"}},
+		{name: "our own flag with its value apart", args: []string{"--temp-dir", "/x"}},
+		{name: "the head's port", head: true, args: []string{"--port=1"}},
+		{name: "another cluster", args: []string{"--address=192.0.2.9:1"}},
+		{name: "no flag", args: []string{"stop"}},
+		{name: "dashes only", args: []string{"--"}},
+		{name: "a flag without its value", args: []string{"--num-gpus"}},
+		{name: "resources that are no JSON", args: []string{"--resources=disk:2"}},
+		{name: "resources that are no amounts", args: []string{`--resources={"disk": "two"}`}},
+		{name: "the head's alone", args: []string{"--include-dashboard=true"}},
+		{name: "a directory too long for sockets", temp: "/" + strings.Repeat("x", 41)},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			argv, err := rayStart{Program: "ray", Head: tc.head, TempDir: tc.temp, Extra: tc.args}.Argv()
+			if err == nil {
+				t.Errorf("it is accepted: %q", argv)
+			}
+		})
+	}
+}
+
+// 107 bytes are all that a socket's name may have; this is Ray's longest one.
+func TestRaySocketsFit(t *testing.T) {
+	longest := "/" + strings.Repeat("x", 40)
+	if err := fitsSockets(longest); err != nil {
+		t.Error(err)
+	}
+	if n := len(longest + "/session_2026-11-21_02-08-53_711914_4194304/sockets/plasma_store.9"); n > 107 {
+		t.Errorf("a socket's name of %d bytes is accepted", n)
+	}
+}

@@ -1,0 +1,98 @@
+package framework
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// launcherPrefixes begin the names of what a launcher tells the tasks of a
+// step. Ray's workers inherit the daemons' environment, and an MPI library in
+// one of them would take it for its own: it would look for a PMI server that
+// serves another process, or have Slurm start its children.
+var launcherPrefixes = []string{
+	"SLURM_", "SLURMD_", "FLUX_", "PALS_", "ALPS_", "JSM_", "PMI_", "PMI2_", "PMIX", "OMPI_", "ORTE_", "PRTE_", "HYDRA_",
+	"HYDI_", "MPIEXEC_", "I_MPI_HYDRA_", "I_MPI_PMI_", "MPI_LOCAL", "MV2_COMM_", "MVP_COMM_",
+}
+
+// staleVariables point at another cluster, or name this process in one.
+var staleVariables = []string{"RAY_ADDRESS", "RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_NODE_ID"}
+
+// raySettings are given to Ray's daemons unless the user sets them.
+var raySettings = map[string]string{
+	// On SIGTERM Ray waits up to 30 s for the node's tasks, which is as long as
+	// Slurm gives the whole job. When services are ended, the driver is gone.
+	"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+}
+
+// rayDaemonEnv returns the environment of Ray's daemons: what the node has,
+// without what its launcher tells MPI and without another cluster's address,
+// and with more.
+func rayDaemonEnv(environ []string, more map[string]string) []string {
+	set := maps.Clone(raySettings)
+	var out []string
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if hasAnyPrefix(name, launcherPrefixes) || slices.Contains(staleVariables, name) {
+			continue
+		}
+		if _, replaced := more[name]; replaced {
+			continue
+		}
+		delete(set, name)
+		out = append(out, entry)
+	}
+	maps.Copy(set, more)
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		out = append(out, name+"="+set[name])
+	}
+	return out
+}
+
+func hasAnyPrefix(s string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(s, prefix) })
+}
+
+// rayDriverEnv returns what the driver is told of the cluster, and no more: it
+// keeps all that the launcher says. Without RAY_ADDRESS, ray.init would start a
+// cluster of its own where it finds none.
+func rayDriverEnv(address string) map[string]string {
+	return map[string]string{"RAY_ADDRESS": address}
+}
+
+// rayToken returns the token of Ray's own authentication, as Ray would find it
+// with this environment, and empty where there is none or it is switched off.
+// A head turns authentication on where it finds a token, but a worker does so
+// only when it is told: the caller tells them all.
+func rayToken(environ []string, readFile func(string) ([]byte, error)) string {
+	mode := environValue(environ, "RAY_AUTH_MODE")
+	if mode != "" && !strings.EqualFold(mode, "token") {
+		return ""
+	}
+	if token := environValue(environ, "RAY_AUTH_TOKEN"); token != "" {
+		return strings.TrimSpace(token)
+	}
+	path := environValue(environ, "RAY_AUTH_TOKEN_PATH")
+	if home := environValue(environ, "HOME"); path == "" && home != "" {
+		path = filepath.Join(home, ".ray", "auth_token")
+	}
+	if path == "" {
+		return ""
+	}
+	token, err := readFile(path)
+	if err != nil {
+		return "" // Ray itself says what it misses
+	}
+	return strings.TrimSpace(string(token))
+}
+
+// environValue returns the value that getenv would.
+func environValue(environ []string, name string) string {
+	for _, entry := range environ {
+		if value, found := strings.CutPrefix(entry, name+"="); found {
+			return value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,77 @@
+package framework
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRayDaemonEnv(t *testing.T) {
+	environ := []string{
+		"PATH=/bin", "HOME=/home/u", "CUDA_VISIBLE_DEVICES=0,1", "OMP_NUM_THREADS=4", "MPICH_GPU_SUPPORT_ENABLED=1", "OPAL_PREFIX=/opt/ompi",
+		"SLURM_JOB_ID=17", "SLURM_PROCID=3", "SLURMD_NODENAME=n3", "PMI_RANK=3", "PMI2_FD=9", "PMIX_RANK=3", "PMIX_SERVER_URI2=x", "OMPI_COMM_WORLD_RANK=3",
+		"PRTE_LAUNCHED=1", "HYDRA_BSTRAP=x", "HYDI_CONTROL_FD=5", "FLUX_URI=local:///x", "MPI_LOCALRANKID=0", "I_MPI_PMI_LIBRARY=/x", "PALS_RANKID=3",
+		"RAY_ADDRESS=other:6379", "RAY_health_check_period_ms=10000", "RAY_AUTH_MODE=disabled",
+	}
+	kept := []string{
+		"PATH=/bin", "HOME=/home/u", "CUDA_VISIBLE_DEVICES=0,1", "OMP_NUM_THREADS=4", "MPICH_GPU_SUPPORT_ENABLED=1", "OPAL_PREFIX=/opt/ompi",
+		"RAY_health_check_period_ms=10000",
+	}
+	const drain = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
+	tests := []struct {
+		name string
+		add  []string
+		more map[string]string
+		want []string
+	}{
+		{"as it is", nil, nil, append(kept[:7:7], "RAY_AUTH_MODE=disabled", drain+"=0")},
+		{"what the head says wins", nil, map[string]string{"RAY_AUTH_MODE": "token"}, append(kept[:7:7], "RAY_AUTH_MODE=token", drain+"=0")},
+		{"what the user says wins", []string{drain + "=7"}, nil, append(kept[:7:7], "RAY_AUTH_MODE=disabled", drain+"=7")},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			got := rayDaemonEnv(append(slices.Clip(environ), tc.add...), tc.more)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestRayToken(t *testing.T) {
+	files := map[string]string{"/home/u/.ray/auth_token": "home\n", "/etc/token": " other "}
+	read := func(path string) ([]byte, error) {
+		text, found := files[path]
+		if !found {
+			return nil, os.ErrNotExist
+		}
+		return []byte(text), nil
+	}
+	tests := []struct {
+		name    string
+		environ []string
+		want    string
+	}{
+		{"nothing", nil, ""},
+		{"a home without", []string{"HOME=/home/v"}, ""},
+		{"in the home", []string{"HOME=/home/u"}, "home"},
+		{"in another file", []string{"HOME=/home/u", "RAY_AUTH_TOKEN_PATH=/etc/token"}, "other"},
+		{"in a file that is missing", []string{"HOME=/home/u", "RAY_AUTH_TOKEN_PATH=/etc/none"}, ""},
+		{"in the environment", []string{"HOME=/home/u", "RAY_AUTH_TOKEN=env"}, "env"},
+		{"switched off", []string{"HOME=/home/u", "RAY_AUTH_TOKEN=env", "RAY_AUTH_MODE=disabled"}, ""},
+		{"switched on", []string{"RAY_AUTH_TOKEN=env", "RAY_AUTH_MODE=Token"}, "env"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := rayToken(tc.environ, read); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+	if got := rayToken([]string{"HOME=/h"}, func(string) ([]byte, error) { return nil, errors.New("no") }); got != "" {
+		t.Errorf("a file that can't be read gives %q", got)
+	}
+}

@@ -1,0 +1,89 @@
+package framework
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// rayMember is a node that should be in Ray's node table.
+type rayMember struct {
+	Rank int
+	Host string
+	Name string             // in the node table
+	Want map[string]float64 // the least of each resource
+}
+
+// rayName is the name of a rank in Ray's node table.
+func rayName(attempt string, rank int) string { return fmt.Sprintf("%s-%d", attempt, rank) }
+
+// rayFleet returns nil when the node table has every member alive, once, with
+// what it should have, and nobody else; otherwise the error names who is
+// missing and why, in the order of the ranks, strangers last.
+func rayFleet(members []rayMember, nodes []rayNode) error {
+	byName := make(map[string][]rayNode, len(nodes))
+	for _, node := range nodes {
+		byName[node.Name] = append(byName[node.Name], node)
+	}
+	var gaps []string
+	for _, member := range members {
+		if gap := memberGap(member, byName[member.Name]); gap != "" {
+			gaps = append(gaps, fmt.Sprintf("rank %d (%s) %s", member.Rank, member.Host, gap))
+		}
+		delete(byName, member.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		if alive := living(byName[name]); len(alive) > 0 {
+			gaps = append(gaps, fmt.Sprintf("%s (%s, %s) is none of this job's nodes", cmp.Or(name, "a node without a name"), alive[0].Host, alive[0].Address))
+		}
+	}
+	if len(gaps) == 0 {
+		return nil
+	}
+	const most = 8
+	more := ""
+	if len(gaps) > most {
+		more = fmt.Sprintf("; and %d more", len(gaps)-most)
+		gaps = gaps[:most]
+	}
+	return errors.New(strings.Join(gaps, "; ") + more)
+}
+
+// memberGap tells what is wrong with the entries of a member's name; empty
+// where nothing is.
+func memberGap(member rayMember, entries []rayNode) string {
+	alive := living(entries)
+	switch {
+	case len(entries) == 0:
+		return "is not in Ray's node table"
+	case len(alive) == 0:
+		last := slices.MaxFunc(entries, byNameAndStart)
+		return "is DEAD in Ray's node table: " + cmp.Or(last.DeathReason, "no reason is given")
+	case len(alive) > 1:
+		// The driver's work would go to both.
+		return fmt.Sprintf("is %d times in Ray's node table: an earlier start of it has not been found dead yet", len(alive))
+	}
+	var short []string
+	for _, name := range slices.Sorted(maps.Keys(member.Want)) {
+		if has, want := alive[0].Resources[name], member.Want[name]; !(has >= want) {
+			short = append(short, fmt.Sprintf("%s %g, wanted %g", name, has, want))
+		}
+	}
+	if len(short) > 0 {
+		return "has " + strings.Join(short, ", ")
+	}
+	return ""
+}
+
+func living(nodes []rayNode) []rayNode {
+	var alive []rayNode
+	for _, node := range nodes {
+		if node.Alive {
+			alive = append(alive, node)
+		}
+	}
+	return alive
+}

@@ -1,0 +1,149 @@
+package framework
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// gcsCallTimeout bounds a call whose context doesn't end earlier.
+	gcsCallTimeout = 5 * time.Second
+	// gcsReplyLimit bounds an answer, in bytes: a node takes some 600, and the
+	// GCS keeps a thousand dead ones.
+	gcsReplyLimit = 64 << 20
+)
+
+// errGCSDenied is wrapped by the errors of calls that were refused for want of
+// the cluster's token: asking again will not help.
+var errGCSDenied = errors.New("the GCS denies it")
+
+// gcsClient asks Ray's GCS, which runs on the head, what it knows.
+type gcsClient struct {
+	address string
+	token   string
+	conn    *grpc.ClientConn
+}
+
+// dialGCS returns a client for the GCS, or for a raylet, at address. Nothing is
+// sent yet. token is the cluster's where it has one. The caller closes it.
+func dialGCS(address, token string) (*gcsClient, error) {
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// Sites set http_proxy for the world outside; Ray itself goes past it too.
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: gcsCallTimeout,
+		}),
+		grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{}), grpc.MaxCallRecvMsgSize(gcsReplyLimit)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use %s as the address of Ray's GCS: %v", address, err)
+	}
+	return &gcsClient{address: address, token: token, conn: conn}, nil
+}
+
+// Close ends the connection.
+func (c *gcsClient) Close() error { return c.conn.Close() }
+
+// Health returns nil when the server at the address answers its health check
+// with SERVING. It proves that a Ray server answers, not that it is ours.
+func (c *gcsClient) Health(ctx context.Context) error {
+	reply, err := c.call(ctx, healthCheckMethod, nil)
+	if err == nil {
+		err = parseHealth(reply)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot see Ray at %s in health: %w", c.address, err)
+	}
+	return nil
+}
+
+// SessionName returns the name of the session that the GCS belongs to. It fails
+// for the first moments of a GCS, until ray start has told it.
+func (c *gcsClient) SessionName(ctx context.Context) (string, error) {
+	reply, err := c.call(ctx, kvGetMethod, kvGetRequest("session", "session_name"))
+	var value []byte
+	if err == nil {
+		value, err = parseKVReply(reply)
+	}
+	if err == nil && len(value) == 0 {
+		err = errors.New("it has none")
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot get the session's name from Ray's GCS at %s: %w", c.address, err)
+	}
+	return string(value), nil
+}
+
+// Nodes returns the node table, or its entries of these names: one request for
+// N nodes, or one small one a node.
+func (c *gcsClient) Nodes(ctx context.Context, names ...string) ([]rayNode, error) {
+	reply, err := c.call(ctx, nodeInfoMethod, nodesRequest(names))
+	var nodes []rayNode
+	if err == nil {
+		nodes, err = parseNodesReply(reply)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot get the node table from Ray's GCS at %s: %w", c.address, err)
+	}
+	return nodes, nil
+}
+
+func (c *gcsClient) call(ctx context.Context, method string, request []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, gcsCallTimeout)
+	defer cancel()
+	if c.token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.token)
+	}
+	var reply []byte
+	err := c.conn.Invoke(ctx, method, &request, &reply)
+	if status.Code(err) == codes.Unauthenticated {
+		return nil, fmt.Errorf("%w: %s; set RAY_AUTH_TOKEN to the cluster's token, or RAY_AUTH_MODE=disabled on all nodes", errGCSDenied, status.Convert(err).Message())
+	}
+	if err != nil {
+		said := status.Convert(err)
+		return nil, fmt.Errorf("%s: %s", said.Code(), said.Message())
+	}
+	return reply, nil
+}
+
+// rawCodec passes messages on as the bytes that they are.
+type rawCodec struct{}
+
+// Marshal returns the bytes that v points at.
+func (rawCodec) Marshal(v any) ([]byte, error) {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return nil, fmt.Errorf("internal error: a message of type %T", v)
+	}
+	return *b, nil
+}
+
+// Unmarshal keeps a copy of data: the transport uses its buffer again.
+func (rawCodec) Unmarshal(data []byte, v any) error {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return fmt.Errorf("internal error: a message of type %T", v)
+	}
+	*b = append([]byte{}, data...)
+	return nil
+}
+
+// Name is the content subtype that a gRPC server expects.
+func (rawCodec) Name() string { return "proto" }
+
+func byNameAndStart(a, b rayNode) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.StartedMS, b.StartedMS), cmp.Compare(a.ID, b.ID))
+}

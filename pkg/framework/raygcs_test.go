@@ -1,0 +1,154 @@
+package framework
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// fakeGCS answers as a real one has, by method.
+type fakeGCS struct {
+	replies map[string][]byte
+	token   string // asked for where it is set
+	silent  bool   // takes calls and never answers
+}
+
+// serve starts it and returns its address.
+func (f fakeGCS) serve(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(f.handle))
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+func (f fakeGCS) handle(_ any, stream grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(stream)
+	var request []byte
+	if err := stream.RecvMsg(&request); err != nil {
+		return err
+	}
+	if f.silent {
+		<-stream.Context().Done()
+		return nil
+	}
+	md, _ := metadata.FromIncomingContext(stream.Context())
+	if f.token != "" && strings.Join(md.Get("authorization"), "") != "Bearer "+f.token {
+		return status.Error(codes.Unauthenticated, "InvalidAuthToken: Authentication token is missing or incorrect")
+	}
+	reply, known := f.replies[method]
+	if !known {
+		return status.Error(codes.Unimplemented, method)
+	}
+	return stream.SendMsg(&reply)
+}
+
+func recordedGCS(t *testing.T, table string) fakeGCS {
+	return fakeGCS{replies: map[string][]byte{
+		healthCheckMethod: recorded(t, "health"),
+		kvGetMethod:       recorded(t, "session"),
+		nodeInfoMethod:    recorded(t, table),
+	}}
+}
+
+func dialed(t *testing.T, address, token string) *gcsClient {
+	t.Helper()
+	gcs, err := dialGCS(address, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = gcs.Close() })
+	return gcs
+}
+
+func TestGCSClient(t *testing.T) {
+	// Runs last, when server and client are closed.
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	gcs := dialed(t, recordedGCS(t, "alive").serve(t), "")
+	if err := gcs.Health(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if name, err := gcs.SessionName(t.Context()); err != nil || !strings.HasPrefix(name, "session_20") {
+		t.Errorf("the session is %q, %v", name, err)
+	}
+	if nodes, err := gcs.Nodes(t.Context()); err != nil || len(nodes) != 3 {
+		t.Errorf("the nodes are %v, %v", nodes, err)
+	}
+}
+
+func TestGCSClientGivesTheToken(t *testing.T) {
+	fake := recordedGCS(t, "alive")
+	fake.token = "0123"
+	address := fake.serve(t)
+	tests := []struct {
+		name, token string
+		denied      bool
+	}{
+		{"the right one", "0123", false},
+		{"another one", "4567", true},
+		{"none", "", true},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := dialed(t, address, tc.token).Nodes(t.Context())
+			if errors.Is(err, errGCSDenied) != tc.denied {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestGCSClientFails(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	refused := recordedGCS(t, "alive")
+	refused.replies[kvGetMethod] = recorded(t, "nokey")
+	refused.replies[nodeInfoMethod] = []byte("no such message")
+	refused.replies[healthCheckMethod] = []byte{8, 2}
+	tests := []struct {
+		name, address string
+	}{
+		{"nobody there", closed.Addr().String()},
+		{"never answers", fakeGCS{silent: true}.serve(t)},
+		{"knows no such calls", fakeGCS{}.serve(t)},
+		{"answers what can't be used", refused.serve(t)},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			gcs := dialed(t, tc.address, "")
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			if err := gcs.Health(ctx); err == nil {
+				t.Error("it is well")
+			}
+			if name, err := gcs.SessionName(ctx); err == nil {
+				t.Errorf("it has the session %q", name)
+			}
+			if nodes, err := gcs.Nodes(ctx); err == nil {
+				t.Errorf("it has the nodes %v", nodes)
+			}
+		})
+	}
+}

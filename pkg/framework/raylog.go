@@ -1,0 +1,89 @@
+package framework
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// rayLogs are the logs of a session in which a failed start is explained: ray
+// start itself says only that it waited in vain.
+var rayLogs = []string{"gcs_server*.err", "raylet*.err", "dashboard_agent*.err", "dashboard_agent*.log", "runtime_env_agent*.err", "runtime_env_agent*.log", "ray_client_server*.err"}
+
+// raySigns returns the last lines of the logs below a node's temporary
+// directory that tell of a failure, at most a handful, each with its log's name.
+// They may be of an earlier start in the same directory.
+func raySigns(tempDir string) []string {
+	const most, shown = 8, 300
+	var signs []string
+	for _, pattern := range rayLogs {
+		logs, _ := filepath.Glob(filepath.Join(tempDir, "session_latest", "logs", pattern)) // the pattern is a constant
+		for _, log := range logs {
+			for _, line := range signsIn(lastPart(log)) {
+				signs = append(signs, filepath.Base(log)+": "+start(line, shown))
+			}
+		}
+	}
+	return signs[max(0, len(signs)-most):]
+}
+
+// lastPart returns the end of a file, or nothing where it can't be read.
+func lastPart(path string) []byte {
+	const size = 64 << 10
+	file, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := file.Seek(-size, io.SeekEnd); err != nil {
+		_, err = file.Seek(0, io.SeekStart)
+		if err != nil {
+			return nil
+		}
+	}
+	text, _ := io.ReadAll(io.LimitReader(file, size))
+	return text
+}
+
+// signsIn returns the lines of a log that are a fatal error of Ray's C++ parts,
+// an error of theirs, or the end of a Python traceback; of each kind the last.
+func signsIn(text []byte) []string {
+	const longest = 2 << 10
+	var fatal, failed, raised string
+	for part := range bytes.Lines(text) {
+		line := strings.TrimRight(string(part[:min(len(part), longest)]), "\r\n")
+		switch {
+		case strings.HasPrefix(line, "[") && strings.Contains(start(line, 60), " C "):
+			fatal = essence(line)
+		case strings.HasPrefix(line, "[") && strings.Contains(start(line, 60), " E "):
+			failed = line
+		case exceptionLine(line):
+			raised = line
+		}
+	}
+	return slices.DeleteFunc([]string{failed, fatal, raised}, func(s string) bool { return s == "" })
+}
+
+// essence is a fatal error without Ray's preamble, which would fill the line.
+func essence(line string) string {
+	if _, check, found := strings.Cut(line, "Check failed: "); found {
+		return "Check failed: " + check
+	}
+	return line
+}
+
+// start returns the first n bytes of a text at most.
+func start(s string, n int) string { return s[:min(len(s), n)] }
+
+// exceptionLine tells whether a line is the last of a traceback:
+// "OSError: [Errno 98] Address already in use".
+func exceptionLine(line string) bool {
+	class, rest, found := strings.Cut(line, ": ")
+	if !found || rest == "" || strings.ContainsAny(class, " \t/") {
+		return false
+	}
+	return strings.HasSuffix(class, "Error") || strings.HasSuffix(class, "Exception")
+}

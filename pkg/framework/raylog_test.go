@@ -1,0 +1,81 @@
+package framework
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// withLogs makes a node's temporary directory that has the logs of a session.
+func withLogs(t *testing.T, session string, logs ...string) string {
+	t.Helper()
+	temp := t.TempDir()
+	dir := filepath.Join(temp, session)
+	for _, sub := range []string{"logs", "sockets"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(dir, filepath.Join(temp, "session_latest")); err != nil {
+		t.Fatal(err)
+	}
+	for _, log := range logs {
+		text, err := os.ReadFile(filepath.Join("testdata", "ray-2.60.0-logs", log))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "logs", log), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return temp
+}
+
+func TestRaySigns(t *testing.T) {
+	tests := []struct {
+		name string
+		logs []string
+		want []string // begins each sign
+	}{
+		{"no logs", nil, nil},
+		{"a raylet whose port is taken", []string{"raylet.err"}, []string{"raylet.err: Check failed: server_ Failed to start the grpc server. The specified port is 27001."}},
+		{"an agent whose port is taken", []string{"dashboard_agent.log"}, []string{"dashboard_agent.log: RuntimeError: Failed to bind to address 0.0.0.0:27001;"}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			temp := withLogs(t, "session_1", tc.logs...)
+			got := raySigns(temp)
+			if len(got) != len(tc.want) {
+				t.Fatalf("got %q", got)
+			}
+			for i, want := range tc.want {
+				if !strings.HasPrefix(got[i], want) || len(got[i]) > 400 {
+					t.Errorf("got %q", got[i])
+				}
+			}
+			if len(tc.want) > 0 && !rayTransient(process.Exit{Code: 1}, got) {
+				t.Errorf("not taken for a failure in passing: %q", got)
+			}
+		})
+	}
+}
+
+func TestRaySignsWithoutASession(t *testing.T) {
+	if got := raySigns(t.TempDir()); got != nil {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A log may be long, and what counts is at its end.
+func TestLastPart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(path, []byte(strings.Repeat("x", 1<<20)+"\nOSError: it is full\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := signsIn(lastPart(path)); len(got) != 1 || got[0] != "OSError: it is full" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,85 @@
+package framework
+
+import (
+	"net"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRayPorts(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		want []Port // nil: refused
+	}{
+		{
+			"a head with the kernel's choice", []string{"--head", "--port=6379", "--ray-client-server-port=40001", "--min-worker-port=0", "--max-worker-port=0"},
+			[]Port{{"Ray's GCS", 6379}, {"the Ray Client server", 40001}},
+		},
+		{
+			"a head that opens the defaults", []string{"--head", "--port=6379", "--include-dashboard=true"},
+			[]Port{{"Ray's GCS", 6379}, {"the Ray Client server", 10001}, {"Ray's dashboard", 8265}},
+		},
+		{"a worker", []string{"--address=h:6379"}, []Port{}},
+		{
+			"a worker with fixed ports", []string{"--node-manager-port=1301", "--metrics-export-port", "1309", "--min-worker-port=2000", "--max-worker-port=2999"},
+			[]Port{{"Ray's node manager", 1301}, {"Ray's metrics", 1309}},
+		},
+		{"two the same", []string{"--node-manager-port=1301", "--object-manager-port=1301"}, nil},
+		{"what Ray keeps for itself on a worker too", []string{"--node-manager-port=8265"}, nil},
+		{"in the range of the worker processes", []string{"--node-manager-port=2500", "--min-worker-port=2000", "--max-worker-port=2999"}, nil},
+		{"no number", []string{"--node-manager-port=x"}, nil},
+		{"no port", []string{"--node-manager-port=65536"}, nil},
+		{"a range that is none", []string{"--min-worker-port=x"}, nil},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := rayPorts(append([]string{"ray", "start"}, tc.args...))
+			if (err != nil) != (tc.want == nil) {
+				t.Fatalf("got %v, %v", got, err)
+			}
+			if len(got)+len(tc.want) > 0 && !cmp.Equal(tc.want, got) {
+				t.Error(cmp.Diff(tc.want, got))
+			}
+		})
+	}
+}
+
+func TestAloneOnHost(t *testing.T) {
+	tests := []struct {
+		name  string
+		args  []string
+		alone bool
+	}{
+		{"the kernel's choice", []string{"--node-manager-port=0", "--min-worker-port=0", "--max-worker-port=0"}, false},
+		{"the head's ports", []string{"--head", "--port=6379", "--dashboard-port=8266"}, false},
+		{"a node's port", []string{"--node-manager-port=1301"}, true},
+		{"a range", []string{"--min-worker-port=2000", "--max-worker-port=2999"}, true},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			if err := aloneOnHost(append([]string{"ray", "start"}, tc.args...)); (err != nil) != tc.alone {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestFreePorts(t *testing.T) {
+	ports, err := freePorts(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[int]bool{}
+	for _, port := range ports {
+		listener, err := net.Listen("tcp", ":"+strconv.Itoa(port))
+		if err != nil || seen[port] {
+			t.Errorf("port %d of %v: %v", port, ports, err)
+			continue
+		}
+		seen[port] = true
+		_ = listener.Close()
+	}
+}

@@ -1,0 +1,130 @@
+package framework
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// recorded returns an answer of a real GCS.
+func recorded(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", "ray-2.60.0-"+name+".bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestParseNodesReply(t *testing.T) {
+	node := func(name string, alive bool, reason string) rayNode {
+		return rayNode{
+			Name: name, Host: "vm", Address: "192.0.2.2", Alive: alive, IsHead: name == "job.0-0", DeathReason: reason,
+			Resources: map[string]float64{"CPU": 1, "node:192.0.2.2": 1, "object_store_memory": 8e7, "slurm_managed_ray_cluster": 1},
+		}
+	}
+	const asked = `ended as asked: received SIGTERM`
+	const lost = "ended unexpectedly: health check failed due to missing too many heartbeats"
+	tests := []struct {
+		name string
+		want []rayNode
+	}{
+		{"alive", []rayNode{node("job.0-0", true, ""), node("job.0-1", true, ""), node("job.0-2", true, "")}},
+		{"selected", []rayNode{node("job.0-1", true, "")}},
+		{"twice", []rayNode{node("job.0-0", true, ""), node("job.0-1", true, ""), node("job.0-2", true, ""), node("job.0-2", true, "")}},
+		{"dead", []rayNode{node("job.0-0", true, ""), node("job.0-1", false, asked), node("job.0-2", false, lost), node("job.0-2", true, "")}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := parseNodesReply(recorded(t, tc.name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, n := range got {
+				if len(n.ID) != 56 || n.Port < 1024 || n.StartedMS < 1.7e12 || n.Resources["memory"] < 1e9 {
+					t.Errorf("node %d is %+v", i, n)
+				}
+				delete(n.Resources, "memory")
+				delete(n.Resources, "node:__internal_head__")
+			}
+			different := cmpopts.IgnoreFields(rayNode{}, "ID", "Port", "StartedMS")
+			if diff := cmp.Diff(tc.want, got, different); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestParseKVReply(t *testing.T) {
+	value, err := parseKVReply(recorded(t, "session"))
+	if err != nil || len(value) < 40 || string(value[:10]) != "session_20" {
+		t.Errorf("the session is %q, %v", value, err)
+	}
+	if value, err := parseKVReply(recorded(t, "nokey")); err == nil {
+		t.Errorf("a key that is missing has the value %q", value)
+	}
+}
+
+func TestParseHealth(t *testing.T) {
+	tests := []struct {
+		name  string
+		reply []byte
+		well  bool
+	}{
+		{"recorded", recorded(t, "health"), true},
+		{"empty, as it is when unknown", nil, false},
+		{"not serving", []byte{8, 2}, false},
+		{"broken", []byte{8}, false},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			if err := parseHealth(tc.reply); (err == nil) != tc.well {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// A connection that is cut must never look like a smaller cluster.
+func TestParseNodesReplyThatIsCutOff(t *testing.T) {
+	whole := recorded(t, "alive")
+	all, err := parseNodesReply(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent := 0
+	for n := 1; n < len(whole); n++ {
+		nodes, err := parseNodesReply(whole[:n])
+		if err == nil {
+			silent++
+		}
+		if err == nil && len(nodes) > len(all) {
+			t.Errorf("%d of %d bytes give %d nodes", n, len(whole), len(nodes))
+		}
+	}
+	// Only a cut between two fields can't be seen; gRPC itself knows the length.
+	if silent > len(all)+1 {
+		t.Errorf("%d cuts went unnoticed", silent)
+	}
+}
+
+func FuzzRayReplies(f *testing.F) {
+	for _, name := range []string{"alive", "dead", "twice", "selected", "session", "nokey", "health"} {
+		f.Add(recorded(f, name))
+	}
+	f.Fuzz(func(t *testing.T, reply []byte) {
+		nodes, err := parseNodesReply(reply)
+		if err != nil && nodes != nil {
+			t.Errorf("nodes with the error %v", err)
+		}
+		if len(nodes) > len(reply) {
+			t.Errorf("%d nodes of %d bytes", len(nodes), len(reply))
+		}
+		_, _ = parseKVReply(reply)
+		_ = parseHealth(reply)
+		_ = rayFleet([]rayMember{{Name: "job.0-0", Want: map[string]float64{"CPU": 1}}}, nodes)
+	})
+}
