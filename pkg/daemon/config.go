@@ -1,0 +1,198 @@
+package daemon
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// Config is everything a daemon was told, resolved and checked.
+type Config struct {
+	Identity roles.Identity
+	LogDir   string // absolute
+	Driver   []string
+	Program  string // version of this bringupd
+
+	Framework framework.Framework
+	// Frame is what was configured for the framework, for the digest.
+	Frame any
+	// Address returns where peers reach this node; it is asked when needed.
+	Address func() (string, error) `json:"-"`
+	TempDir string                 // node-local; each attempt gets a directory in it
+
+	Setup   string // run by /bin/sh on every node before anything else
+	Sandbox SandboxConfig
+
+	Times   Times
+	Environ []string         `json:"-"`
+	Files   Files            `json:"-"`
+	Signals <-chan os.Signal `json:"-"`
+	Verbose bool             `json:"-"`
+	JSONLog bool             `json:"-"`
+}
+
+// Files are the daemon's own standard streams: output is the driver's.
+type Files struct{ In, Out, Err *os.File }
+
+// SandboxConfig is the sandbox gate's.
+type SandboxConfig struct {
+	Command string        // run by /bin/sh on every node; empty: no sandbox here
+	Step    bool          // the sandbox is a step of its own: wait for it only
+	Ready   *health.Probe // nil: ready once it runs
+	Require Require
+}
+
+// Wanted tells whether there is a sandbox to wait for.
+func (s SandboxConfig) Wanted() bool { return s.Command != "" || s.Step }
+
+// Times are the deadlines; all are positive.
+type Times struct {
+	Join        time.Duration // from the start until all nodes have met
+	Setup       time.Duration
+	Sandbox     time.Duration
+	Service     time.Duration // a head's or worker's service, from its start until it is up
+	Peer        time.Duration // from a peer's death until the job ends
+	Settle      time.Duration // the framework must count the same nodes for as long
+	DriverGrace time.Duration // from TERM to KILL
+	StopGrace   time.Duration // the same for services and sandbox
+}
+
+// DefaultTimes are the deadlines that --help shows. The graces add up to less
+// than Slurm's KillWait of 30 s.
+func DefaultTimes() Times {
+	return Times{
+		Join:        2 * time.Minute,
+		Setup:       10 * time.Minute,
+		Sandbox:     5 * time.Minute,
+		Service:     5 * time.Minute,
+		Peer:        10 * time.Second,
+		Settle:      time.Second,
+		DriverGrace: 10 * time.Second,
+		StopGrace:   5 * time.Second,
+	}
+}
+
+// Require says how many nodes' sandboxes must be ready before the gate opens.
+type Require struct {
+	word  string // "all", "any", "head", or empty
+	count int
+}
+
+// ParseRequire accepts all, any, head or a number of at least 1.
+func ParseRequire(s string) (Require, error) {
+	switch s {
+	case "all", "any", "head":
+		return Require{word: s}, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		return Require{}, fmt.Errorf("cannot require %q sandboxes: give all, any, head or a number of at least 1", s)
+	}
+	return Require{count: n}, nil
+}
+
+// String returns what ParseRequire accepts.
+func (r Require) String() string {
+	if r.word != "" {
+		return r.word
+	}
+	return strconv.Itoa(r.count)
+}
+
+// met tells whether the sandboxes of these ranks, in order, are enough for a
+// job of size nodes.
+func (r Require) met(ready []int, size int) bool {
+	switch r.word {
+	case "all":
+		return len(ready) == size
+	case "any":
+		return len(ready) > 0
+	case "head":
+		return len(ready) > 0 && ready[0] == 0
+	default:
+		return len(ready) >= r.count
+	}
+}
+
+// exceeds tells whether a job of size nodes can never have as many.
+func (r Require) exceeds(size int) bool { return r.word == "" && r.count > size }
+
+// missed tells whether it can't be met any more, with the sandboxes of these
+// ranks, in order, lost.
+func (r Require) missed(lost []int, size int) bool {
+	if r.word == "head" {
+		return len(lost) > 0 && lost[0] == 0
+	}
+	left := make([]int, size-len(lost))
+	return !r.met(left, size)
+}
+
+// Validate returns an error for the first rule that the configuration breaks.
+// Nothing on any file system is touched.
+func (c *Config) Validate() error {
+	if !filepath.IsAbs(c.LogDir) {
+		return fmt.Errorf("cannot use log directory %q: give an absolute path", c.LogDir)
+	}
+	if c.Sandbox.Command != "" && c.Sandbox.Step {
+		return fmt.Errorf("cannot both run a sandbox (--sandbox-cmd) and wait for one of another step (--sandbox-step): give one")
+	}
+	if c.Sandbox.Require.exceeds(c.Identity.Size) {
+		return fmt.Errorf("cannot require %s sandboxes: the job has %d nodes", c.Sandbox.Require, c.Identity.Size)
+	}
+	return c.Times.validate()
+}
+
+func (t Times) validate() error {
+	for _, row := range []struct {
+		flag string
+		d    time.Duration
+		min  time.Duration
+	}{
+		{"join-timeout", t.Join, time.Second},
+		{"setup-timeout", t.Setup, time.Second},
+		{"sandbox-timeout", t.Sandbox, time.Second},
+		{"service-timeout", t.Service, time.Second},
+		{"peer-timeout", t.Peer, time.Second},
+		{"settle", t.Settle, 0},
+		{"driver-grace", t.DriverGrace, 0},
+		{"stop-grace", t.StopGrace, 0},
+	} {
+		if row.d < row.min {
+			return fmt.Errorf("cannot use --%s=%s: give at least %s", row.flag, row.d, row.min)
+		}
+	}
+	const most = 20 * time.Second
+	if sum := t.DriverGrace + t.StopGrace; sum > most {
+		return fmt.Errorf("cannot use --driver-grace=%s and --stop-grace=%s: together they may be %s, because Slurm kills the job 30 s after TERM",
+			t.DriverGrace, t.StopGrace, most)
+	}
+	return nil
+}
+
+// digest is the same on all nodes that were configured alike.
+func (c *Config) digest() string {
+	data, err := json.Marshal(struct {
+		Driver    []string
+		Framework string
+		Frame     any
+		Setup     string
+		Sandbox   string
+		Step      bool
+		Require   string
+		Times     Times
+	}{c.Driver, c.Framework.Name(), c.Frame, c.Setup, c.Sandbox.Command, c.Sandbox.Step, c.Sandbox.Require.String(), c.Times})
+	if err != nil {
+		return "internal error: " + err.Error()
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
+}

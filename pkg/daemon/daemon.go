@@ -1,0 +1,106 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	ossignal "os/signal"
+	"syscall"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// Signals returns the channel of signals that a daemon heeds. It is to be
+// called first thing, so that none is missed.
+func Signals() <-chan os.Signal {
+	signals := make(chan os.Signal, 16)
+	// PIPE is caught, and not heeded: a program that doesn't is ended by the
+	// first line that it writes to a standard error which nobody reads.
+	ossignal.Notify(signals, syscall.SIGPIPE, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT)
+	return signals
+}
+
+// Run is the whole of a daemon's life as the role says; it returns its exit
+// code. The configuration must have been validated. What is to be said has been
+// said when it returns.
+func Run(ctx context.Context, cfg Config, role roles.Role) int {
+	n, err := newNode(ctx, cfg)
+	if err != nil {
+		fmt.Fprintf(cfg.Files.Err, "bringupd: %v\n", err)
+		return health.OutcomeOf(health.Internal).Code
+	}
+	defer n.close()
+	n.background(n.heedSignals)
+	switch role {
+	case roles.Head:
+		return n.runHead()
+	case roles.Sandbox:
+		return n.runSandbox()
+	default:
+		return n.runWorker()
+	}
+}
+
+func newNode(ctx context.Context, cfg Config) (*node, error) {
+	super, err := process.NewSupervisor(process.Config{})
+	if err != nil {
+		return nil, err
+	}
+	n := &node{cfg: cfg, id: cfg.Identity, tempo: health.TempoFor(cfg.Times.Peer), super: super, trail: newTrail()}
+	n.log = newLogger(cfg, cfg.Identity, n.trail.logs)
+	n.work, n.rest = context.WithCancel(context.WithoutCancel(ctx))
+	n.hurry, n.hasten = context.WithCancelCause(n.work)
+	n.ended, n.over = context.WithCancelCause(n.work)
+	n.life, n.end = context.WithCancelCause(ctx)
+	return n, nil
+}
+
+// errHurry is the cause of the context that graces hang from, when a second
+// signal has come.
+var errHurry = errors.New("a second signal came")
+
+// heedSignals ends the run at TERM or INT, hurries it at the second one, and
+// passes on to the driver what is meant for it.
+func (n *node) heedSignals(ctx context.Context) {
+	asked := false
+	for {
+		var sig os.Signal
+		select {
+		case <-ctx.Done():
+			return
+		case sig = <-n.cfg.Signals:
+		}
+		switch sig {
+		case syscall.SIGTERM, syscall.SIGINT:
+			if asked {
+				n.hasten(errHurry)
+			}
+			asked = true
+			n.end(signalled(sig, n.id.Host, n.id.Rank))
+		case syscall.SIGPIPE:
+		default:
+			n.passOn(sig.(syscall.Signal))
+		}
+	}
+}
+
+// passOn gives a signal to the driver, where it runs here.
+func (n *node) passOn(sig syscall.Signal) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, child := range n.children {
+		if child.Name() == driverName && !ended(child) {
+			if err := child.Signal(sig); err != nil {
+				n.log.Warn("cannot pass a signal on", zap.String("signal", signalName(sig)), zap.Error(err))
+			}
+		}
+	}
+}
+
+const driverName = "driver"

@@ -1,0 +1,104 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// ending is why a run ends: the cause of every context under it.
+type ending struct {
+	code    int
+	word    string
+	orderly bool // nothing failed: drain, not abort
+	// gentle ends let the driver have its grace before anything else stops.
+	gentle bool
+	why    string
+	cause  *signal.FailedRecord // nil where orderly
+	nodes  []string             // to stay away from
+}
+
+func (e *ending) Error() string { return e.why }
+
+// failure is something that this node saw fail: a record to be.
+type failure struct{ signal.FailedRecord }
+
+func (f *failure) Error() string { return f.What }
+
+func failed(kind health.Kind, format string, args ...any) *failure {
+	return &failure{signal.FailedRecord{Kind: string(kind), What: fmt.Sprintf(format, args...)}}
+}
+
+// about adds what is known of the child that the failure is about.
+func (f *failure) about(child *process.Child, log string) *failure {
+	exit := child.Exit()
+	f.Child, f.Log, f.Lines = child.Name(), log, child.LastLines()
+	f.Code = exit.Code
+	if exit.Signal != 0 {
+		f.Signal, f.Code = signalName(exit.Signal), 0
+	}
+	return f
+}
+
+// explained adds what the service's own files say.
+func (f *failure) explained(explain func() []string) *failure {
+	if explain == nil {
+		return f
+	}
+	if signs := explain(); len(signs) > 0 {
+		f.What += " (" + strings.Join(signs, "; ") + ")"
+	}
+	return f
+}
+
+// asFailure turns any error into a failure: what no rule knows is internal.
+func asFailure(err error) *failure {
+	var f *failure
+	var directory *signal.DirError
+	var stall *signal.StallError
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.As(err, &directory), errors.As(err, &stall):
+		return failed(health.Share, "%v", err)
+	default:
+		return failed(health.Internal, "%v", err)
+	}
+}
+
+// endingOf is the end that a verdict makes.
+func endingOf(v health.Verdict) *ending {
+	cause := v.Cause
+	return &ending{
+		code: v.Code, word: v.Word, why: cause.What, cause: &cause, nodes: v.BadNodes,
+		gentle: gentle(health.Kind(cause.Kind)),
+	}
+}
+
+// endingFrom is the end that a peer has published.
+func endingFrom(abort signal.AbortRecord) *ending {
+	cause := abort.Cause
+	return &ending{
+		code: abort.Code, word: abort.Word, why: cause.What, cause: &cause, nodes: abort.Nodes,
+		gentle: gentle(health.Kind(cause.Kind)),
+	}
+}
+
+func gentle(kind health.Kind) bool { return kind == health.Terminated || kind == health.Interrupted }
+
+// signalled is the failure that a signal to this daemon is.
+func signalled(sig os.Signal, host string, rank int) *failure {
+	kind := health.Terminated
+	if sig == os.Interrupt {
+		kind = health.Interrupted
+	}
+	f := failed(kind, "rank %d (%s) was told to end by %s", rank, host, signalName(sig.(syscall.Signal)))
+	f.Signal = signalName(sig.(syscall.Signal))
+	return f
+}

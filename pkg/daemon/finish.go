@@ -1,0 +1,209 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// drive runs the driver to its end, or, where there is none, waits for a stop.
+// Its error is the orderly *ending, or why the run ended instead.
+func (h *head) drive(ctx context.Context) error {
+	if len(h.cfg.Driver) == 0 {
+		h.log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.dir.Path()))
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	driver, err := h.start(ctx, process.Spec{
+		Name: driverName, Argv: h.cfg.Driver, Stdin: h.cfg.Files.In, Stdout: h.cfg.Files.Out, Stderr: h.cfg.Files.Err,
+		Env: driverEnv(childEnv(h.cfg.Environ, h.id, h.dir), h.hosts(), h.endpoint),
+	})
+	if err != nil {
+		return h.driverFailure(err)
+	}
+	h.driver = driver
+	select {
+	case <-driver.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	exit := driver.Exit()
+	// Slurm signals the whole step: then the driver's end is the daemon's, too.
+	if exit.Status() > 128 && !pause(ctx, skewOf(exit)) {
+		return context.Cause(ctx)
+	}
+	return &ending{orderly: true, word: health.Driven, code: exit.Status(), why: "the driver has ended: " + exit.String()}
+}
+
+// judge returns how the run ends: as the sequence says where it ended well, by
+// the verdict on all that failed otherwise.
+func (h *head) judge(err error) *ending {
+	var end *ending
+	if errors.As(err, &end) && end.orderly {
+		return end
+	}
+	h.end(err)
+	if _, told := errors.AsType[*peerFailure](err); !told {
+		f := h.report(err, signal.Failed)
+		h.observe(f.FailedRecord, h.nodes.Last().Looks)
+	}
+	h.hear()
+	h.failuresMu.Lock()
+	defer h.failuresMu.Unlock()
+	return endingOf(health.Decide(h.failures, h.id.HostOf))
+}
+
+// hear takes one more look before the verdict: where one failure shows, the
+// cause of it may have been written a moment later.
+func (h *head) hear() {
+	ctx, cancel := context.WithTimeoutCause(h.work, h.tempo.Look/2, errDeadline)
+	defer cancel()
+	before := h.nodes.Last().Looks
+	_, _ = h.nodes.Wait(ctx, func(l signal.Listing) bool { return l.Looks > before+1 })
+}
+
+// conclude publishes the end, ends what runs here, waits for the others, and
+// returns the job's code.
+func (h *head) conclude(end *ending) int {
+	h.trail.enter("drain")
+	h.finish(end)
+	if end.gentle {
+		end = h.stopDriver(end)
+	}
+	h.announce(end)
+	h.trail.sync()
+	var ends sync.WaitGroup
+	ends.Go(func() { h.writeResult(end) })
+	ends.Go(func() {
+		if end.orderly {
+			// The workers first: the head's service going would look to
+			// theirs like a death.
+			h.awaitDone(end)
+		}
+		_ = h.stopDriver(end)
+		left := h.stopAll(end)
+		h.keepEvidence(end)
+		h.tellDone(left)
+		if !end.orderly {
+			h.awaitDone(end)
+		}
+	})
+	ends.Wait()
+	h.lastWords(end)
+	if !end.orderly {
+		h.logged(h.publish(signal.Control, signal.NameOver, &signal.State{}, false))
+	}
+	return end.code
+}
+
+// announce publishes the end, so that all nodes begin theirs.
+func (h *head) announce(end *ending) {
+	if end.orderly {
+		h.logged(h.publish(signal.Control, signal.NameDrain, &signal.DrainRecord{Code: end.code, Why: end.why}, false))
+		return
+	}
+	h.publishAbort(end)
+}
+
+// publishAbort publishes a node's end with a cause.
+func (n *node) publishAbort(end *ending) {
+	n.logged(n.publish(signal.Control, signal.AbortName(n.id.Rank, n.id.Size), &signal.AbortRecord{
+		Code: end.code, Word: end.word, Cause: *end.cause, Nodes: end.nodes,
+	}, true))
+}
+
+func (n *node) logged(err error) {
+	if err != nil {
+		n.log.Warn("cannot write into the run directory", zap.Error(err))
+	}
+}
+
+// stopDriver lets the driver have its grace. A stop that was asked for ends
+// with the driver's own code.
+func (h *head) stopDriver(end *ending) *ending {
+	if h.driver == nil {
+		return end
+	}
+	exit := h.driver.Stop(h.hurry, h.cfg.Times.DriverGrace, syscall.SIGTERM)
+	if end.orderly && end.gentle {
+		stopped := *end
+		stopped.code = exit.Status()
+		return &stopped
+	}
+	return end
+}
+
+// awaitDone waits until all nodes have said that nothing of ours runs there,
+// for no longer than their graces last.
+func (h *head) awaitDone(end *ending) {
+	lost := make(map[int]bool)
+	if end.cause != nil {
+		for _, rank := range end.cause.Lost {
+			lost[rank] = true
+		}
+	}
+	within := h.cfg.Times.StopGrace + h.tempo.Look + time.Second
+	ctx, cancel := context.WithTimeoutCause(h.hurry, within, errDeadline)
+	defer cancel()
+	var missing []int
+	_, err := h.nodes.Wait(ctx, func(l signal.Listing) bool {
+		missing = missing[:0]
+		for _, rank := range l.Missing(signal.Done, h.id.Size) {
+			if rank != 0 && !lost[rank] {
+				missing = append(missing, rank)
+			}
+		}
+		return len(missing) == 0
+	})
+	if err != nil {
+		h.log.Warn("not all nodes have told that they are done", zap.String("missing", h.hostsOf(missing)), zap.Duration("waited", within))
+	}
+}
+
+func (h *head) tellDone(left []string) {
+	h.logged(h.publish(signal.Nodes, signal.NodeName(0, h.id.Size, signal.Done), &signal.DoneRecord{Left: left}, false))
+}
+
+// writeResult says for good how it ended.
+func (h *head) writeResult(end *ending) {
+	result := &signal.Result{
+		Run: h.dir.Name(), Size: h.id.Size, Code: end.code, Word: end.word, Why: end.why, Cause: end.cause, Nodes: end.nodes,
+		Hosts: h.hosts(), Took: time.Since(h.began), ToGate: h.gate, Program: h.cfg.Program, Phases: h.trail.times(),
+	}
+	ctx, cancel := context.WithTimeoutCause(h.work, h.cfg.Times.Peer, errDeadline)
+	defer cancel()
+	if err := h.dir.PublishOnce(ctx, signal.NameResult, result); err != nil && !errors.Is(err, signal.ErrTaken) {
+		h.logged(err)
+	}
+}
+
+// lastWords say how it ended, for whoever reads the job's output.
+func (h *head) lastWords(end *ending) {
+	if end.cause == nil {
+		h.log.Info(end.why, zap.Int("code", end.code), zap.Duration("took", time.Since(h.began).Round(time.Millisecond)))
+		return
+	}
+	fields := []zap.Field{zap.Int("code", end.code), zap.String("kind", end.cause.Kind), zap.String("phase", end.cause.Phase)}
+	if len(end.nodes) > 0 {
+		fields = append(fields, zap.Strings("bad nodes", end.nodes))
+	}
+	h.log.Error("the job ends: "+end.why+h.lastLines(end.cause), fields...)
+}
+
+// lastLines are the last lines of the log that speaks of the cause, set off for
+// people.
+func (n *node) lastLines(cause *signal.FailedRecord) string {
+	if len(cause.Lines) == 0 {
+		return ""
+	}
+	return "\n  the last lines of " + n.logPath(cause.Log) + ":\n  | " + strings.Join(cause.Lines, "\n  | ") + "\n "
+}

@@ -1,0 +1,317 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// head is rank 0: a node that leads the others besides.
+type head struct {
+	*node
+	nodes *signal.Watch // over Nodes
+	began time.Time
+
+	gate     time.Duration // from the start to the open gate; 0 before
+	endpoint framework.Endpoint
+	driver   *process.Child // nil before it runs
+
+	failuresMu sync.Mutex
+	failures   []health.Observed // what has failed so far, guarded by failuresMu
+}
+
+// runHead is the head's daemon; it returns its exit code, which is the job's.
+func (n *node) runHead() int {
+	h := &head{node: n, began: time.Now()}
+	err := h.sequence(h.life)
+	if h.dir == nil {
+		return h.leaveAlone(err)
+	}
+	return h.conclude(h.judge(err))
+}
+
+// open makes the run directory, and begins to follow what appears in it.
+func (h *head) open() error {
+	ctx, cancel := context.WithTimeoutCause(h.life, h.cfg.Times.Join, errDeadline)
+	defer cancel()
+	address, _ := h.cfg.Address()
+	dir, err := signal.Create(ctx, h.place(), signal.Job{
+		Digest: h.cfg.digest(), Addresses: []string{address}, Program: h.cfg.Program, PID: os.Getpid(),
+		SandboxStep: h.cfg.Sandbox.Step,
+	})
+	if err != nil {
+		return err
+	}
+	h.begin(dir, "daemon")
+	pace := signal.DefaultPace
+	pace.Steady = min(h.tempo.Look, bringUpLook)
+	h.nodes = dir.Watch(signal.Nodes, pace)
+	h.log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.Share()))
+	h.background(h.nodes.Run)
+	h.background(h.followNodes)
+	h.background(h.followRequests)
+	h.background(h.pulse(signal.Control, signal.BeatState))
+	h.background(h.pointLatest)
+	return nil
+}
+
+func (h *head) pointLatest(ctx context.Context) {
+	if err := h.dir.PointLatest(ctx); err != nil && ctx.Err() == nil {
+		h.log.Warn("cannot point at the newest run", zap.Error(err))
+	}
+}
+
+// sequence goes through the phases. Its error is an orderly *ending where the
+// driver has ended or a stop was asked for, and otherwise what failed.
+func (h *head) sequence(ctx context.Context) error {
+	err := h.phase("join", func() error {
+		if err := h.open(); err != nil {
+			return err
+		}
+		if err := h.checkDriver(); err != nil {
+			return err
+		}
+		return h.meet(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	if err := h.bringUp(ctx); err != nil {
+		return err
+	}
+	if err := h.phase("gate", h.openGate); err != nil {
+		return err
+	}
+	return h.phase("driver", func() error { return h.drive(ctx) })
+}
+
+// checkDriver finds the driver before anybody waits for it.
+func (h *head) checkDriver() error {
+	if len(h.cfg.Driver) == 0 {
+		return nil
+	}
+	err := process.Find(h.cfg.Driver[0], h.cfg.Environ)
+	return h.driverFailure(err)
+}
+
+func (h *head) driverFailure(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, process.ErrNotFound):
+		return failed(health.NotFound, "cannot start the driver on %s: %v", h.name(0), err)
+	case errors.Is(err, process.ErrNotExecutable):
+		return failed(health.NotExecutable, "cannot start the driver on %s: %v", h.name(0), err)
+	default:
+		return failed(health.Internal, "cannot start the driver on %s: %v", h.name(0), err)
+	}
+}
+
+// meet waits until every node has joined: the share is then proven both ways.
+func (h *head) meet(ctx context.Context) error {
+	own := h.publish(signal.Nodes, signal.NodeName(0, h.id.Size, signal.Joined), &signal.JoinedRecord{
+		Canary: h.dir.Nonce(), PID: os.Getpid(), Program: h.cfg.Program, Share: h.dir.Share(),
+	}, false)
+	if own != nil {
+		return own
+	}
+	within := h.cfg.Times.Join
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
+	defer cancel()
+	// On a file system of one machine alone, nobody will come.
+	suspect := h.dir.Local() && h.id.Launcher != roles.Local
+	last, err := h.await(ctx, signal.Joined, "join", func(l signal.Listing) bool {
+		if suspect && time.Since(h.began) > localJoin && len(l.Ranks(signal.Joined)) == 1 {
+			cancel()
+			return false
+		}
+		return len(l.Missing(signal.Joined, h.id.Size)) == 0
+	})
+	if errors.Is(err, errDeadline) || errors.Is(err, context.Canceled) {
+		return h.unmet(last)
+	}
+	return err
+}
+
+func (h *head) unmet(last signal.Listing) *failure {
+	missing := last.Missing(signal.Joined, h.id.Size)
+	mend := "see whether their tasks have started, and whether it is the same file system there"
+	if h.dir.Local() && h.id.Launcher != roles.Local {
+		mend = fmt.Sprintf("it is on %s, which lives on one machine alone: give a --log-dir that all nodes share", h.dir.Share())
+	}
+	f := failed(health.Share, "cannot meet %d of %d nodes: %s did not answer through %s within %s: %s",
+		len(missing), h.id.Size, h.hostsOf(missing), h.cfg.LogDir, time.Since(h.began).Round(time.Second/10), mend)
+	f.Lost = missing
+	return f
+}
+
+// bringUp runs check, sandbox, head and workers, side by side where nothing
+// hangs on the order, until all nodes are up.
+func (h *head) bringUp(ctx context.Context) error {
+	if err := h.prepare(ctx); err != nil {
+		return err
+	}
+	parts, own := errgroup.WithContext(ctx)
+	parts.Go(func() error { return h.serveSandbox(own) })
+	parts.Go(func() error { return h.lead(own) })
+	parts.Go(func() error { return h.awaitNodes(own) })
+	return parts.Wait()
+}
+
+// lead starts the head's service and tells where it is.
+func (h *head) lead(ctx context.Context) error {
+	if !h.cfg.Framework.Serves() {
+		return nil
+	}
+	err := h.phase("head", func() error {
+		self, err := h.describe()
+		if err != nil {
+			return err
+		}
+		service, endpoint, err := h.cfg.Framework.Head(self)
+		if err != nil {
+			return failed(health.ServiceDied, "%v", err)
+		}
+		h.endpoint = endpoint
+		if service != nil {
+			if err := h.serve(ctx, service, health.ServiceDied, h.cfg.Times.Service, func(f *failure) { h.end(f) }); err != nil {
+				return err
+			}
+		}
+		return h.publish(signal.Control, signal.NameHead, &signal.HeadRecord{Address: h.endpoint.Address, Env: h.endpoint.Env}, false)
+	})
+	if err != nil {
+		return err
+	}
+	return h.phase("workers", func() error {
+		if err := h.serveWorker(ctx, h.endpoint); err != nil {
+			return err
+		}
+		if err := h.awaitAll(ctx, signal.Up, "workers", h.cfg.Times.Setup+2*h.cfg.Times.Service); err != nil {
+			return err
+		}
+		return h.settle(ctx)
+	})
+}
+
+// awaitNodes waits for what the other nodes tell of their checks and sandboxes.
+func (h *head) awaitNodes(ctx context.Context) error {
+	if h.cfg.Setup != "" {
+		if err := h.awaitAll(ctx, signal.Checked, "check", h.cfg.Times.Setup+h.tempo.Silent); err != nil {
+			return err
+		}
+	}
+	if !h.cfg.Sandbox.Wanted() {
+		return nil
+	}
+	within := h.cfg.Times.Setup + h.cfg.Times.Sandbox
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
+	defer cancel()
+	last, err := h.await(ctx, signal.Sandbox, "sandbox", func(l signal.Listing) bool {
+		return h.cfg.Sandbox.Require.met(without(l.Ranks(signal.Sandbox), l.Ranks(signal.SandboxFailed)), h.id.Size)
+	})
+	if !errors.Is(err, errDeadline) {
+		return err
+	}
+	return failed(health.Deadline, "the gate needs the sandbox of %s, and after %s %s had none ready",
+		h.cfg.Sandbox.Require, within, h.hostsOf(last.Missing(signal.Sandbox, h.id.Size)))
+}
+
+// settle waits until the framework itself counts every node, and has for the
+// settle time.
+func (h *head) settle(ctx context.Context) error {
+	counter, ok := h.cfg.Framework.(framework.Counter)
+	if !ok {
+		return nil
+	}
+	members := make([]framework.Member, h.id.Size)
+	for rank := range members {
+		members[rank] = framework.Member{Rank: rank, Host: h.id.HostOf(rank)}
+	}
+	within := h.cfg.Times.Service
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
+	defer cancel()
+	self, err := h.describe()
+	if err != nil {
+		return err
+	}
+	err = framework.Settle(ctx, h.cfg.Times.Settle, func(ctx context.Context) error {
+		return counter.Fleet(ctx, self, h.endpoint, members)
+	})
+	if errors.Is(err, errDeadline) {
+		return failed(health.ServiceDied, "%s does not count all %d nodes after %s: %v", h.cfg.Framework.Name(), h.id.Size, within, err)
+	}
+	return err
+}
+
+// bringUpLook is the longest pause between two looks at the nodes before the
+// gate. One node looks so often, and for a short time.
+const bringUpLook = 250 * time.Millisecond
+
+// openGate tells that everything is proven ready.
+func (h *head) openGate() error {
+	if err := h.publish(signal.Control, signal.NameGo, &signal.State{}, false); err != nil {
+		return err
+	}
+	h.gate = time.Since(h.began)
+	h.nodes.Relax(h.tempo.Look)
+	h.log.Info("the gate is open", zap.Int("nodes", h.id.Size), zap.Duration("took", h.gate.Round(time.Millisecond)))
+	return nil
+}
+
+// await waits for what a listing of Nodes must show, and tells from time to
+// time who is missing.
+func (h *head) await(ctx context.Context, state, phase string, until func(signal.Listing) bool) (signal.Listing, error) {
+	told, began := time.Now(), time.Now()
+	return h.nodes.Wait(ctx, func(l signal.Listing) bool {
+		if until(l) {
+			return true
+		}
+		if time.Since(told) > progressPace {
+			told = time.Now()
+			h.log.Info("still waiting", zap.String("phase", phase), zap.Duration("for", time.Since(began).Round(time.Second)),
+				zap.String("missing", h.hostsOf(l.Missing(state, h.id.Size))))
+		}
+		return false
+	})
+}
+
+// progressPace is how often a long wait says that it goes on.
+const progressPace = 15 * time.Second
+
+// awaitAll waits until every node is in state. Each node has a deadline of its
+// own and reports what failed: this one is for a node that does neither.
+func (h *head) awaitAll(ctx context.Context, state, phase string, within time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
+	defer cancel()
+	last, err := h.await(ctx, state, phase, func(l signal.Listing) bool {
+		return len(l.Missing(state, h.id.Size)) == 0
+	})
+	if !errors.Is(err, errDeadline) {
+		return err
+	}
+	return failed(health.Deadline, "the head waited %s for %s to be %s, and they neither were nor failed",
+		within, h.hostsOf(last.Missing(state, h.id.Size)), state)
+}
+
+// hosts is every rank's host, the rank's number where nobody tells.
+func (h *head) hosts() []string {
+	hosts := make([]string, h.id.Size)
+	for rank := range hosts {
+		hosts[rank] = h.id.HostOf(rank)
+	}
+	return slices.Clip(hosts)
+}

@@ -1,0 +1,182 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+func TestJobOfManySizes(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{1, 2, 8, 32} {
+		t.Run(fmt.Sprintf("%d nodes", size), func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, size, `echo "$BRINGUPD_NODE_RANK of $BRINGUPD_NODE_COUNT on $BRINGUPD_NODE_HOST"`)
+			// Thirty-two daemons under the race detector may keep each other
+			// from their beats.
+			j.all(func(c *Config) { c.Times.Peer = 10 * time.Second })
+			j.start().expect(everyone(0, size)...)
+			if got, want := j.contents(j.out), fmt.Sprintf("0 of %d on n0\n", size); got != want {
+				t.Errorf("standard output is %q, not %q", got, want)
+			}
+			if result := j.result(); result.Code != 0 || result.Word != health.Driven || result.Cause != nil || result.Size != size || result.ToGate <= 0 {
+				t.Errorf("the result is %+v", result)
+			}
+			for rank := range size {
+				for _, state := range []string{signal.Joined, signal.Done} {
+					if !j.has(signal.Nodes, signal.NodeName(rank, size, state)) {
+						t.Errorf("rank %d is not %s", rank, state)
+					}
+				}
+				if j.has(signal.Nodes, signal.NodeName(rank, size, signal.Failed)) {
+					t.Errorf("rank %d has failed", rank)
+				}
+			}
+			for _, name := range []string{signal.NameJob, signal.NameGo, signal.NameDrain} {
+				if !j.has(signal.Control, name) {
+					t.Errorf("control has no %s", name)
+				}
+			}
+			if j.has(signal.Control, signal.AbortName(0, size)) {
+				t.Error("the run was aborted")
+			}
+			if link, err := os.Readlink(filepath.Join(j.logDir, "latest")); err != nil || link != "17.0" {
+				t.Errorf("latest points at %q: %v", link, err)
+			}
+		})
+	}
+}
+
+func TestDriverCodes(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, line string
+		code       int
+	}{
+		{"well", "exit 0", 0},
+		{"a code of its own", "exit 3", 3},
+		{"a code that is one of ours", "exit 76", 76},
+		{"killed", "kill -KILL $$", 137},
+		{"ended by a TERM of its own", "kill -TERM $$", 143},
+		{"a code that looks like a signal's", "exit 200", 200},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, 2, tc.line).start()
+			// The workers' end is orderly: the head is the one that tells.
+			j.expect(tc.code, 0)
+			if result := j.result(); result.Code != tc.code || result.Word != health.Driven || result.Cause != nil {
+				t.Errorf("the result is %+v", result)
+			}
+			if drain := record[signal.DrainRecord](j, signal.Control, signal.NameDrain); drain.Code != tc.code {
+				t.Errorf("drain says %d", drain.Code)
+			}
+		})
+	}
+}
+
+func TestDriverThatCannotStart(t *testing.T) {
+	t.Parallel()
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, driver string
+		kind         health.Kind
+		code         int
+	}{
+		{"a path that is not there", "/nonexistent/driver", health.NotFound, 127},
+		{"a name that is not in the path", "no-such-driver-anywhere", health.NotFound, 127},
+		{"a file that is no program", plain, health.NotExecutable, 126},
+		{"a directory", t.TempDir(), health.NotExecutable, 126},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, 2, "").all(func(c *Config) { c.Driver = []string{tc.driver} })
+			j.start().expect(everyone(tc.code, 2)...)
+			j.blames(0, string(tc.kind), tc.code)
+			if j.has(signal.Control, signal.NameGo) {
+				t.Error("the gate was opened")
+			}
+		})
+	}
+}
+
+// TestEverything has all that a node can run, and looks at it from the driver.
+func TestEverything(t *testing.T) {
+	t.Parallel()
+	const size = 3
+	marks := t.TempDir()
+	ready, err := health.ParseProbe("file:" + filepath.Join(marks, "head.ready"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := func(what string) string { return "touch " + marks + "/" + what + ".$BRINGUPD_NODE_RANK" }
+	j := newJob(t, size, "ls "+marks+"; echo $BRINGUPD_HEAD_ADDRESS $BRINGUPD_HOSTS").all(func(c *Config) {
+		c.Setup = mark("setup")
+		c.Sandbox = SandboxConfig{Command: mark("sandbox") + "; exec sleep 300", Ready: probe(t, "file:"+marks+"/sandbox.2"), Require: require(t, "all")}
+		c.Times.Settle = 300 * time.Millisecond
+		c.Framework = framework.None{
+			HeadCommand: mark("head") + "; sleep 0.3; touch " + marks + "/head.ready; exec sleep 300", HeadReady: &ready,
+			WorkerCommand: "test -e " + marks + "/head.ready || exit 9; " + mark("worker") + "; exec sleep 300",
+			WorkerReady:   probe(t, "file:"+marks+"/worker.1"),
+		}
+	})
+	j.start().expect(everyone(0, size)...)
+	want := "head.0\nhead.ready\nsandbox.0\nsandbox.1\nsandbox.2\nsetup.0\nsetup.1\nsetup.2\nworker.0\nworker.1\nworker.2\n127.0.0.1 n0,n1,n2\n"
+	if got := j.contents(j.out); got != want {
+		t.Errorf("the driver saw %q, not %q", got, want)
+	}
+	for rank := range size {
+		for _, state := range []string{signal.Joined, signal.Checked, signal.Sandbox, signal.Up, signal.Done} {
+			if !j.has(signal.Nodes, signal.NodeName(rank, size, state)) {
+				t.Errorf("rank %d is not %s", rank, state)
+			}
+		}
+	}
+}
+
+func TestServiceTellsOthers(t *testing.T) {
+	t.Parallel()
+	// The services' output goes to their logs, never to the driver's output.
+	j := newJob(t, 2, "echo driver").all(func(c *Config) {
+		c.Framework = framework.None{HeadCommand: "echo head; exec sleep 300", WorkerCommand: "echo worker; exec sleep 300"}
+	})
+	j.start().expect(0, 0)
+	if got := j.contents(j.out); got != "driver\n" {
+		t.Errorf("standard output is %q", got)
+	}
+	for name, want := range map[string]string{
+		"head.log": "head\n", "worker-0000.log": "worker\n", "worker-0001.log": "worker\n", "driver.log": "driver\n",
+	} {
+		got, err := os.ReadFile(filepath.Join(j.run(), signal.Logs, name))
+		if err != nil || string(got) != want {
+			t.Errorf("%s has %q, not %q: %v", name, got, want, err)
+		}
+	}
+}
+
+func probe(t *testing.T, text string) *health.Probe {
+	t.Helper()
+	p, err := health.ParseProbe(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &p
+}
+
+func require(t *testing.T, text string) Require {
+	t.Helper()
+	r, err := ParseRequire(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}

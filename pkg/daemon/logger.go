@@ -1,0 +1,44 @@
+package daemon
+
+import (
+	"fmt"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// newLogger writes for people to standard error and everything to the node's
+// own log. The workers say on standard error only what went wrong: sixty-four
+// nodes that tell how well they are hide the one that isn't.
+func newLogger(cfg Config, id roles.Identity, journal zapcore.WriteSyncer) *zap.Logger {
+	level := zapcore.InfoLevel
+	if id.Rank != 0 || id.Size == 1 {
+		level = zapcore.WarnLevel
+	}
+	if cfg.Verbose {
+		level = zapcore.DebugLevel
+	}
+	people := zapcore.NewCore(peopleEncoder(cfg.JSONLog), zapcore.Lock(cfg.Files.Err), level)
+	whole := zapcore.NewCore(zapcore.NewJSONEncoder(encoding()), journal, zapcore.DebugLevel)
+	return zap.New(zapcore.NewTee(people, whole)).Named(fmt.Sprintf("bringupd[%d %s]", id.Rank, id.Host))
+}
+
+func peopleEncoder(asJSON bool) zapcore.Encoder {
+	if asJSON {
+		return zapcore.NewJSONEncoder(encoding())
+	}
+	config := encoding()
+	config.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+	config.ConsoleSeparator = " "
+	return zapcore.NewConsoleEncoder(config)
+}
+
+func encoding() zapcore.EncoderConfig {
+	return zapcore.EncoderConfig{
+		TimeKey: "at", LevelKey: "level", NameKey: "daemon", MessageKey: "msg",
+		EncodeTime: zapcore.RFC3339NanoTimeEncoder, EncodeLevel: zapcore.LowercaseLevelEncoder,
+		EncodeDuration: zapcore.StringDurationEncoder,
+	}
+}

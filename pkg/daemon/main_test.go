@@ -1,0 +1,300 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+func TestMain(m *testing.M) {
+	// A daemon's guard is this binary again, and one under the race detector
+	// sleeps for a second before it ends.
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	goleak.VerifyTestMain(m)
+}
+
+// ceiling is for waits that end much sooner, on whatever machine.
+const ceiling = 60 * time.Second
+
+var errCeiling = errors.New("the ceiling of the test")
+
+// job is one job whose daemons all run in the test's own process.
+type job struct {
+	t       *testing.T
+	logDir  string
+	tempDir string
+	size    int
+	configs []Config
+	signals []chan os.Signal
+	roles   []roles.Role
+	out     *os.File // the driver's standard output
+	errs    *os.File // what all daemons say
+
+	running sync.WaitGroup
+	mu      sync.Mutex
+	codes   map[int]int // by index, of the daemons that have ended; guarded by mu
+}
+
+// newJob is a job of size nodes that runs line by /bin/sh as its driver;
+// without a line it has none.
+func newJob(t *testing.T, size int, line string) *job {
+	t.Helper()
+	j := &job{
+		t: t, size: size, logDir: filepath.Join(t.TempDir(), "logs"), tempDir: t.TempDir(),
+		codes: make(map[int]int), out: tempFile(t), errs: tempFile(t),
+	}
+	for rank := range size {
+		j.add(rank, roles.Worker, line)
+	}
+	j.roles[0] = roles.Head
+	t.Cleanup(j.tidy)
+	return j
+}
+
+// add is one more daemon.
+func (j *job) add(rank int, role roles.Role, line string) {
+	signals := make(chan os.Signal, 4)
+	cfg := Config{
+		Identity: testIdentity(rank, j.size),
+		LogDir:   j.logDir, TempDir: j.tempDir, Program: "test", Framework: framework.None{},
+		Address: func() (string, error) { return "127.0.0.1", nil },
+		Times: Times{
+			Join: 30 * time.Second, Setup: 30 * time.Second, Sandbox: 30 * time.Second, Service: 30 * time.Second,
+			Peer: 3 * time.Second, DriverGrace: 2 * time.Second, StopGrace: time.Second,
+		},
+		Environ: os.Environ(), Files: Files{Out: j.out, Err: j.errs}, Signals: signals,
+	}
+	if line != "" {
+		cfg.Driver = shell(line)
+	}
+	j.configs = append(j.configs, cfg)
+	j.signals = append(j.signals, signals)
+	j.roles = append(j.roles, role)
+}
+
+func testIdentity(rank, size int) roles.Identity {
+	id := roles.Identity{
+		Launcher: roles.Local, Rank: rank, Size: size, Host: fmt.Sprintf("n%d", rank),
+		Job: "17", Step: "0", Key: "facts", LocalRank: rank, LocalSize: size, GPUs: -1,
+	}
+	for rank := range size {
+		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", rank))
+	}
+	return id
+}
+
+func tempFile(t *testing.T) *os.File {
+	t.Helper()
+	file, err := os.CreateTemp(t.TempDir(), "stream-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	return file
+}
+
+// all changes what every daemon is told.
+func (j *job) all(change func(*Config)) *job {
+	for i := range j.configs {
+		change(&j.configs[i])
+	}
+	return j
+}
+
+// start starts the daemons, those of except aside.
+func (j *job) start(except ...int) *job {
+	j.t.Helper()
+	for i, cfg := range j.configs {
+		if slices.Contains(except, i) {
+			continue
+		}
+		if err := cfg.Validate(); err != nil {
+			j.t.Fatal(err)
+		}
+		j.running.Go(func() {
+			code := Run(context.Background(), cfg, j.roles[i])
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			j.codes[i] = code
+		})
+	}
+	return j
+}
+
+// wait returns the codes of the daemons, -1 of those that were not started,
+// when all have ended.
+func (j *job) wait() []int {
+	j.t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		j.running.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(ceiling):
+		j.t.Fatalf("of %d daemons, only these have ended: %v\n%s", j.size, j.ended(), j.said())
+	}
+	codes := slices.Repeat([]int{-1}, len(j.configs))
+	for i, code := range j.ended() {
+		codes[i] = code
+	}
+	return codes
+}
+
+func (j *job) ended() map[int]int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	ended := make(map[int]int)
+	for i, code := range j.codes {
+		ended[i] = code
+	}
+	return ended
+}
+
+// expect waits for the end and checks the code of each daemon.
+func (j *job) expect(want ...int) {
+	j.t.Helper()
+	if got := j.wait(); !slices.Equal(got, want) {
+		j.t.Errorf("the daemons returned %v, not %v", got, want)
+	}
+}
+
+// everyone is the same code for each of n daemons.
+func everyone(code, n int) []int { return slices.Repeat([]int{code}, n) }
+
+// run is the job's run directory.
+func (j *job) run() string { return filepath.Join(j.logDir, j.configs[0].Identity.RunName()) }
+
+// names are those in a part of the run directory.
+func (j *job) names(sub string) []string {
+	entries, _ := os.ReadDir(filepath.Join(j.run(), sub))
+	names := make([]string, 0, len(entries))
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// has tells whether a name is in the run directory.
+func (j *job) has(sub, name string) bool { return slices.Contains(j.names(sub), name) }
+
+// until waits for a condition.
+func (j *job) until(what string, reached func() bool) {
+	j.t.Helper()
+	for deadline := time.Now().Add(ceiling); !reached(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			j.t.Fatalf("cannot see %s after %s: control %v, nodes %v\n%s", what, ceiling, j.names(signal.Control), j.names(signal.Nodes), j.said())
+		}
+	}
+}
+
+// untilNamed waits for a name in the run directory.
+func (j *job) untilNamed(sub, name string) {
+	j.t.Helper()
+	j.until(sub+"/"+name, func() bool { return j.has(sub, name) })
+}
+
+// untilFile waits for a file that a child makes.
+func (j *job) untilFile(path string) {
+	j.t.Helper()
+	j.until(path, func() bool { _, err := os.Stat(path); return err == nil })
+}
+
+// record reads a record.
+func record[T any](j *job, sub, name string) (rec T) {
+	j.t.Helper()
+	data, err := os.ReadFile(filepath.Join(j.run(), sub, name))
+	if err == nil {
+		err = json.Unmarshal(data, &rec)
+	}
+	if err != nil {
+		j.t.Errorf("cannot read the record %s/%s: %v", sub, name, err)
+	}
+	return rec
+}
+
+func (j *job) result() signal.Result {
+	j.t.Helper()
+	return record[signal.Result](j, "", signal.NameResult)
+}
+
+// blames checks the first cause in the result.
+func (j *job) blames(rank int, kind string, code int) signal.FailedRecord {
+	j.t.Helper()
+	result := j.result()
+	if result.Cause == nil {
+		j.t.Fatalf("the result has no cause: %+v", result)
+	}
+	if got := *result.Cause; got.Rank != rank || got.Kind != kind || result.Code != code {
+		j.t.Errorf("the result blames rank %d for %q with code %d (%s), not rank %d for %q with %d",
+			got.Rank, got.Kind, result.Code, got.What, rank, kind, code)
+	}
+	return *result.Cause
+}
+
+// contents is what a file of the test has.
+func (j *job) contents(file *os.File) string {
+	j.t.Helper()
+	data, err := os.ReadFile(file.Name())
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return string(data)
+}
+
+func (j *job) said() string { return j.contents(j.errs) }
+
+// tidy checks, when the test is over, that the job has left nothing.
+func (j *job) tidy() {
+	for _, signals := range j.signals {
+		// For a test that has failed before its job's end.
+		signals <- os.Interrupt
+		signals <- os.Interrupt
+	}
+	j.wait()
+	if left, _ := filepath.Glob(filepath.Join(j.tempDir, "*")); len(left) > 0 {
+		j.t.Errorf("this is left in the temporary directory: %v", left)
+	}
+	_ = filepath.WalkDir(j.logDir, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && entry.Name()[0] == '.' {
+			j.t.Errorf("this is left in the log directory: %s", path)
+		}
+		return nil
+	})
+	if left := j.processes(); len(left) > 0 {
+		j.t.Errorf("these still run: %v", left)
+	}
+	if j.t.Failed() {
+		j.t.Logf("control %v, nodes %v\n%s", j.names(signal.Control), j.names(signal.Nodes), j.said())
+	}
+}
+
+// processes are the children of this job that run, and the guards of its daemons
+// that hold its directory in their environment.
+func (j *job) processes() (left []string) {
+	mark := "BRINGUPD_RUN_DIR=" + j.run()
+	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range paths {
+		environ, err := os.ReadFile(path)
+		if err == nil && slices.Contains(strings.Split(string(environ), "\x00"), mark) {
+			line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+			left = append(left, strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return left
+}

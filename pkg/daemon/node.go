@@ -1,0 +1,281 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// node is what every daemon is, the head's too.
+type node struct {
+	cfg   Config
+	id    roles.Identity
+	tempo health.Tempo
+	log   *zap.Logger
+	trail *trail
+	super *process.Supervisor
+
+	dir     *signal.Dir   // nil until the run directory is made or found
+	control *signal.Watch // over Control, from then on
+
+	// life is over when the run is, or when something failed here: its cause
+	// says what. ended is over when the end is published: its cause is an
+	// *ending. What must still be done then (records, teardown) hangs from
+	// work, which ends last.
+	life  context.Context
+	end   context.CancelCauseFunc
+	ended context.Context
+	over  context.CancelCauseFunc
+	work  context.Context
+	rest  context.CancelFunc
+	// hurry is over when a second signal comes: so is every grace.
+	hurry  context.Context
+	hasten context.CancelCauseFunc
+
+	tasks errgroup.Group // everything that runs in the background under work
+
+	mu       sync.Mutex
+	children []*process.Child  // in the order of their start; guarded by mu
+	tempDir  string            // made by us, removed at the end; guarded by mu
+	evidence map[string]string // directories worth keeping where this node fails, by name in the logs; guarded by mu
+}
+
+// publish makes a record of this node's appear, within the peer timeout; a
+// share that is known to be sick is given a moment only.
+func (n *node) publish(sub, name string, rec signal.Record, durable bool) error {
+	within := n.cfg.Times.Peer
+	if f, ok := errors.AsType[*failure](context.Cause(n.life)); ok && f.Kind == string(health.Share) {
+		within = min(within, sickShare)
+	}
+	ctx, cancel := context.WithTimeoutCause(n.work, within, errDeadline)
+	defer cancel()
+	if err := n.dir.Publish(ctx, sub, name, rec, durable); err != nil {
+		return asFailure(err)
+	}
+	return nil
+}
+
+// sickShare bounds a call into a share that has not answered for long.
+const sickShare = time.Second
+
+// tell publishes that this node has reached a state.
+func (n *node) tell(state string) error {
+	return n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state), &signal.State{}, false)
+}
+
+// begin starts what runs from the moment there is a run directory.
+func (n *node) begin(dir *signal.Dir, log string) {
+	n.dir = dir
+	pace := signal.DefaultPace
+	pace.Steady = n.tempo.Look
+	n.control = dir.Watch(signal.Control, pace)
+	n.trail.open(dir, n.id, log)
+	n.background(n.control.Run)
+	n.background(n.watchShare)
+}
+
+// finish ends this node by a published end.
+func (n *node) finish(end *ending) {
+	n.over(end)
+	n.end(end)
+}
+
+// background runs a task until the daemon's work is over; run waits for it.
+func (n *node) background(task func(ctx context.Context)) {
+	n.tasks.Go(func() error {
+		task(n.work)
+		return nil
+	})
+}
+
+// pulse beats as state in sub until the work is over. A share that takes no beat would
+// have the peers think that this node is lost: better say what is wrong.
+func (n *node) pulse(sub, state string) func(ctx context.Context) {
+	return func(ctx context.Context) {
+		tick := time.NewTicker(n.tempo.Beat)
+		defer tick.Stop()
+		last := time.Now()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			err := n.beat(ctx, sub, state)
+			if err == nil {
+				last = time.Now()
+			} else if ctx.Err() == nil && time.Since(last) > n.tempo.Silent {
+				n.end(asFailure(err))
+				return
+			}
+		}
+	}
+}
+
+func (n *node) beat(ctx context.Context, sub, state string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, n.tempo.Silent, errors.New("the peers would miss the beat"))
+	defer cancel()
+	return n.dir.Beat(ctx, sub, state)
+}
+
+// watchShare notices that no look at the share has come back for so long that
+// nothing can be said of the peers any more.
+func (n *node) watchShare(ctx context.Context) {
+	tick := time.NewTicker(n.tempo.Beat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if silence := n.control.Silence(); silence > n.cfg.Times.Peer {
+			n.end(failed(health.Share, "cannot go on: the share has not answered rank %d (%s) for %s: see whether %s hangs on that node",
+				n.id.Rank, n.id.Host, silence.Round(time.Second/10), n.dir.Path()))
+			return
+		}
+	}
+}
+
+// prepare runs the node's setup command and tells that the node is checked,
+// where there is anything to check.
+func (n *node) prepare(ctx context.Context) error {
+	if n.cfg.Setup == "" {
+		return nil
+	}
+	return n.phase("check", func() error {
+		if err := n.setup(ctx); err != nil {
+			return err
+		}
+		return n.tell(signal.Checked)
+	})
+}
+
+// serveWorker starts the node's worker, proves it and tells.
+func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint) error {
+	self, err := n.describe()
+	if err != nil {
+		return err
+	}
+	service, err := n.cfg.Framework.Worker(self, endpoint)
+	if err != nil {
+		return failed(health.ServiceDied, "%v", err)
+	}
+	if service != nil {
+		err = n.serve(ctx, service, health.ServiceDied, n.cfg.Times.Service, func(f *failure) { n.end(f) })
+	}
+	if err != nil {
+		return err
+	}
+	return n.tell(signal.Up)
+}
+
+// describe is this node as frameworks see it.
+func (n *node) describe() (framework.Node, error) {
+	address, err := n.cfg.Address()
+	if err != nil {
+		return framework.Node{}, failed(health.Launch, "%v; give --interface", err)
+	}
+	temp, err := n.temp()
+	if err != nil {
+		return framework.Node{}, failed(health.Check, "cannot make a private directory on %s: %v", n.name(n.id.Rank), err)
+	}
+	return framework.Node{
+		Attempt: n.dir.Name(), Rank: n.id.Rank, Size: n.id.Size, Host: n.id.Host, Address: address,
+		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, Shared: n.id.LocalSize > 1,
+		Environ: n.cfg.Environ,
+	}, nil
+}
+
+// temp returns the attempt's private directory on this node, which it makes
+// the first time.
+func (n *node) temp() (string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.tempDir != "" {
+		return n.tempDir, nil
+	}
+	var err error
+	n.tempDir, err = os.MkdirTemp(n.cfg.TempDir, "bu-")
+	return n.tempDir, err
+}
+
+// name is how messages speak of a rank.
+func (n *node) name(rank int) string {
+	if host := n.id.HostOf(rank); host != "" {
+		return fmt.Sprintf("rank %d (%s)", rank, host)
+	}
+	return fmt.Sprintf("rank %d", rank)
+}
+
+// report publishes a failure of this node's as state, so that it is never lost,
+// and returns it as a failure.
+func (n *node) report(err error, state string) *failure {
+	f := asFailure(err)
+	f.Header = n.header()
+	if f.Phase == "" {
+		f.Phase = n.trail.phase()
+	}
+	n.trail.event("failed", zap.String("kind", f.Kind), zap.String("what", f.What))
+	record := f.FailedRecord
+	if err := n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state), &record, true); err != nil {
+		n.log.Warn("cannot publish the cause", zap.Error(err))
+	}
+	return f
+}
+
+// keepEvidence saves what services have written in the private directory, where
+// the run ends by this node or by the head.
+func (n *node) keepEvidence(end *ending) {
+	if end.cause == nil || (end.cause.Rank != n.id.Rank && n.id.Rank != 0) {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(n.hurry, evidenceTime, errDeadline)
+	defer cancel()
+	n.mu.Lock()
+	evidence := maps.Clone(n.evidence)
+	n.mu.Unlock()
+	for name, dir := range evidence {
+		if err := n.dir.KeepEvidence(ctx, dir, name); err != nil {
+			n.log.Warn("cannot keep the logs of a service", zap.String("in", dir), zap.Error(err))
+		}
+	}
+}
+
+// evidenceTime bounds what the keeping of evidence may add to the end.
+const evidenceTime = 2 * time.Second
+
+// header is what tells this node as the one that saw something.
+func (n *node) header() signal.Header {
+	return signal.Header{Version: signal.Version, Nonce: n.dir.Nonce(), Rank: n.id.Rank, Host: n.id.Host, At: time.Now()}
+}
+
+// close ends what is left and waits for it.
+func (n *node) close() {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errors.New("the daemon is ending"))
+	defer cancel()
+	if err := n.super.Close(ctx); err != nil {
+		n.log.Warn("cannot end the guard", zap.Error(err))
+	}
+	n.rest()
+	_ = n.tasks.Wait()
+	if n.tempDir != "" {
+		if err := os.RemoveAll(n.tempDir); err != nil {
+			n.log.Warn("cannot remove the temporary directory", zap.Error(err))
+		}
+	}
+	n.trail.close(ctx)
+}

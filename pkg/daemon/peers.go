@@ -1,0 +1,147 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// followNodes learns, from every look at Nodes, what the peers report and who
+// has fallen silent, and ends the head's life by the first failure.
+func (h *head) followNodes(ctx context.Context) {
+	daemons, sandboxes := health.NewLiveness(h.tempo), health.NewLiveness(h.tempo)
+	read := make(map[string]bool)
+	_, _ = h.nodes.Follow(ctx, func(l signal.Listing) bool {
+		for _, rank := range l.Ranks(signal.Failed) {
+			h.readFailure(ctx, rank, signal.Failed, l, read)
+		}
+		for _, rank := range l.Ranks(signal.SandboxFailed) {
+			h.readFailure(ctx, rank, signal.SandboxFailed, l, read)
+		}
+		if h.life.Err() != nil {
+			return false
+		}
+		daemons.Look(expected(l), l.At)
+		if silent := daemons.Silent(); len(silent) > 0 {
+			h.peersLost(ctx, silent, daemons, l.Looks)
+		}
+		sandboxes.Look(expectedSandboxes(l, h.cfg.Sandbox.Step), l.At)
+		if silent := sandboxes.Silent(); len(silent) > 0 {
+			h.sandboxesLost(silent, sandboxes, l)
+		}
+		return false
+	})
+}
+
+// expected are the peers that should live, with their newest beats: those that
+// have joined and are neither done nor failed. The head is not its own peer.
+func expected(l signal.Listing) map[int]int64 {
+	beats := l.Beats(signal.BeatState)
+	alive := make(map[int]int64)
+	for _, rank := range l.Ranks(signal.Joined) {
+		alive[rank] = beats[rank]
+	}
+	delete(alive, 0)
+	for _, state := range []string{signal.Done, signal.Failed} {
+		for _, rank := range l.Ranks(state) {
+			delete(alive, rank)
+		}
+	}
+	return alive
+}
+
+// readFailure reads each peer's failure once. The head's own are not read: it
+// knows them.
+func (h *head) readFailure(ctx context.Context, rank int, state string, l signal.Listing, read map[string]bool) {
+	name := signal.NodeName(rank, h.id.Size, state)
+	if read[name] || name == signal.NodeName(0, h.id.Size, signal.Failed) {
+		return
+	}
+	read[name] = true
+	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Silent, errDeadline)
+	defer cancel()
+	var record signal.FailedRecord
+	if err := h.dir.Read(ctx, signal.Nodes, name, &record); err != nil {
+		if ctx.Err() != nil && h.work.Err() != nil {
+			return
+		}
+		record = failed(health.Internal, "%s failed, and its record can't be read: %v", h.name(rank), err).FailedRecord
+		record.Rank, record.Host = rank, h.id.HostOf(rank)
+	}
+	if state == signal.SandboxFailed && !h.cfg.Sandbox.Require.missed(l.Ranks(signal.SandboxFailed), h.id.Size) {
+		h.log.Warn("a sandbox is lost that the gate can do without", zap.String("what", record.What))
+		return
+	}
+	h.observe(record, l.Looks)
+}
+
+// observe keeps a failure for the verdict, and ends the head's life by it.
+func (h *head) observe(record signal.FailedRecord, look int) {
+	h.failuresMu.Lock()
+	h.failures = append(h.failures, health.Observed{FailedRecord: record, Look: look})
+	h.failuresMu.Unlock()
+	h.trail.event("failure", zap.Int("of", record.Rank), zap.String("kind", record.Kind), zap.String("what", record.What))
+	h.end(&peerFailure{record})
+}
+
+// peerFailure ends the head's life; the verdict is made from what was observed.
+type peerFailure struct{ record signal.FailedRecord }
+
+func (p *peerFailure) Error() string { return p.record.What }
+
+// peersLost takes silent peers for lost. Where all are silent at once it is the
+// head's own mount that is suspect, and a write must prove it first.
+func (h *head) peersLost(ctx context.Context, silent []int, liveness *health.Liveness, look int) {
+	if len(silent) == len(expected(h.nodes.Last())) {
+		if err := h.proveShare(ctx); err != nil {
+			h.end(asFailure(err))
+			return
+		}
+	}
+	what := fmt.Sprintf("%s is lost: no beat for %s", h.name(silent[0]), liveness.Quiet(silent[0]).Round(time.Second/10))
+	if len(silent) > 1 {
+		what = fmt.Sprintf("%s are lost: no beat for %s", h.hostsOf(silent), liveness.Quiet(silent[0]).Round(time.Second/10))
+	}
+	record := failed(health.PeerLost, "%s (the daemon was killed, or the node or its mount hangs)", what).FailedRecord
+	record.Header, record.Phase, record.Lost = h.header(), h.trail.phase(), silent
+	h.observe(record, look)
+}
+
+// proveShare writes through our own mount.
+func (h *head) proveShare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Silent, errors.New("all peers are silent and so is the share"))
+	defer cancel()
+	return h.dir.Beat(ctx, signal.Control, signal.BeatState)
+}
+
+// followRequests heeds what appears in Control that is not the head's own: a
+// stop from outside, and the abort of a worker that took the head for lost.
+func (h *head) followRequests(ctx context.Context) {
+	_, _ = h.control.Follow(ctx, func(l signal.Listing) bool {
+		for _, rank := range l.Aborts() {
+			if rank != 0 {
+				h.abortedBy(ctx, rank, l.Looks)
+				return true
+			}
+		}
+		if l.Has(signal.NameStop) && h.life.Err() == nil {
+			h.end(&ending{orderly: true, gentle: true, word: "stopped", why: "a stop was asked for"})
+		}
+		return false
+	})
+}
+
+func (h *head) abortedBy(ctx context.Context, rank, look int) {
+	var record signal.AbortRecord
+	err := h.dir.Read(ctx, signal.Control, signal.AbortName(rank, h.id.Size), &record)
+	if err != nil {
+		record.Cause = failed(health.Aborted, "%s has aborted the run, and its record can't be read: %v", h.name(rank), err).FailedRecord
+	}
+	h.observe(record.Cause, look)
+}

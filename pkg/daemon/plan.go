@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// Plan tells, a line a step, what this daemon would do. Nothing is touched for
+// it, so places and ports that are only known at the time are named in words.
+func (c Config) Plan(role roles.Role) []string {
+	id := c.Identity
+	lines := []string{
+		fmt.Sprintf("rank %d of %d on %s, launched by %s, is %s", id.Rank, id.Size, id.Host, id.Launcher, role),
+		fmt.Sprintf("join: meet %d nodes in %s within %s", id.Size, filepath.Join(c.LogDir, id.RunName()), c.Times.Join),
+	}
+	if c.Setup != "" {
+		lines = append(lines, fmt.Sprintf("check: run %q within %s", c.Setup, c.Times.Setup))
+	}
+	lines = append(lines, c.planSandbox()...)
+	lines = append(lines, c.planServices()...)
+	lines = append(lines, "gate: open when all of this is proven")
+	if len(c.Driver) == 0 {
+		return append(lines, "driver: none; the job stays up until it is stopped")
+	}
+	return append(lines, fmt.Sprintf("driver: rank 0 runs %s; its exit code is the job's", strings.Join(c.Driver, " ")))
+}
+
+func (c Config) planSandbox() []string {
+	switch {
+	case c.Sandbox.Step:
+		return []string{fmt.Sprintf("sandbox: wait for %s of another step within %s", c.Sandbox.Require, c.Times.Sandbox)}
+	case c.Sandbox.Command == "":
+		return nil
+	case c.Sandbox.Ready == nil:
+		return []string{fmt.Sprintf("sandbox: run %q, ready once it runs; the gate needs %s", c.Sandbox.Command, c.Sandbox.Require)}
+	}
+	return []string{fmt.Sprintf("sandbox: run %q, ready by %s within %s; the gate needs %s",
+		c.Sandbox.Command, c.Sandbox.Ready, c.Times.Sandbox, c.Sandbox.Require)}
+}
+
+func (c Config) planServices() (lines []string) {
+	if !c.Framework.Serves() {
+		return nil
+	}
+	self := framework.Node{
+		Attempt: c.Identity.RunName(), Rank: 0, Size: c.Identity.Size, Host: c.Identity.HostOf(0),
+		Address: "HEAD-ADDRESS", TempDir: "TEMP-DIR", CPUs: c.Identity.CPUs, GPUs: c.Identity.GPUs,
+	}
+	head, endpoint, err := c.Framework.Head(self)
+	lines = append(lines, planService("head: rank 0", head, err)...)
+	if c.Identity.Size > 1 {
+		self.Rank, self.Host = 1, c.Identity.HostOf(1)
+		worker, err := c.Framework.Worker(self, endpoint)
+		lines = append(lines, planService("workers: rank 1, and likewise the others,", worker, err)...)
+	}
+	return lines
+}
+
+func planService(who string, service *framework.Service, err error) []string {
+	switch {
+	case err != nil:
+		return []string{fmt.Sprintf("%s can't: %v", who, err)}
+	case service == nil:
+		return nil
+	}
+	return []string{fmt.Sprintf("%s runs %s", who, strings.Join(service.Argv, " "))}
+}

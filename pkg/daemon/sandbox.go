@@ -1,0 +1,173 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// serveSandbox starts the node's sandbox, proves it and tells. A sandbox that
+// fails is told of, and the head decides whether the gate can do without.
+func (n *node) serveSandbox(ctx context.Context) error {
+	if n.cfg.Sandbox.Command == "" {
+		return nil
+	}
+	return n.phase("sandbox", func() error {
+		service := &framework.Service{Name: "sandbox", Argv: shell(n.cfg.Sandbox.Command), Env: n.cfg.Environ}
+		if probe := n.cfg.Sandbox.Ready; probe != nil {
+			service.Ready = probe.Try
+			service.Port, _ = probe.Port()
+		}
+		err := n.serve(ctx, service, health.SandboxDied, n.cfg.Times.Sandbox, n.sandboxFailed)
+		if f, ok := errors.AsType[*failure](err); ok {
+			n.sandboxFailed(f)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return n.tell(signal.Sandbox)
+	})
+}
+
+func (n *node) sandboxFailed(f *failure) {
+	if f.Phase == "" {
+		f.Phase = "sandbox"
+	}
+	n.log.Error(f.What + n.lastLines(&f.FailedRecord))
+	_ = n.report(f, signal.SandboxFailed)
+}
+
+// runSandbox is the daemon of a sandbox in a step of its own: it serves the
+// node's sandbox for the run of another step of the same job. It returns its
+// exit code.
+func (n *node) runSandbox() int {
+	err := n.phase("join", n.attach)
+	if err != nil {
+		return n.leaveAlone(err)
+	}
+	n.background(n.followControl)
+	n.background(n.pulse(signal.Nodes, signal.SandboxBeat))
+	if err := n.serveSandbox(n.life); err != nil {
+		n.end(err)
+	}
+	<-n.life.Done()
+	var end *ending
+	if !errors.As(context.Cause(n.life), &end) {
+		f := asFailure(context.Cause(n.life))
+		_ = n.report(f, signal.SandboxFailed)
+		end = endingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, n.id.HostOf))
+	}
+	n.stopAll(end)
+	if end.orderly {
+		return 0
+	}
+	return end.code
+}
+
+// attach finds the run that waits for this sandbox, and this node's rank in it.
+func (n *node) attach() error {
+	ctx, cancel := context.WithTimeoutCause(n.life, n.cfg.Times.Join, errDeadline)
+	defer cancel()
+	finder := signal.NewStepFinder(n.place(), signal.DefaultPace, n.id.Job, n.id.Restart)
+	dir, job, err := finder.Find(ctx)
+	if errors.Is(err, errDeadline) {
+		return failed(health.Share, "cannot find the run that this sandbox is for: %s has seen none of job %s in %s for %s: start the other step with --sandbox-step and the same --log-dir",
+			n.name(n.id.Rank), n.id.Job, n.cfg.LogDir, n.cfg.Times.Join)
+	}
+	if err != nil {
+		return err
+	}
+	rank, err := n.rankIn(ctx, dir)
+	if err != nil {
+		return err
+	}
+	n.id.Rank, n.id.Size, n.id.Hosts = rank, job.Size, nil
+	n.begin(dir.As(rank), "sandbox-daemon")
+	return nil
+}
+
+// rankIn returns the rank of this node in the run, by its host name. It is the
+// one daemon that reads other nodes' names: the launcher has told it the ranks
+// of another step.
+func (n *node) rankIn(ctx context.Context, dir *signal.Dir) (int, error) {
+	watch := dir.Watch(signal.Nodes, signal.DefaultPace)
+	looking, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		watch.Run(looking)
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	found, read := -1, make(map[int]bool)
+	_, err := watch.Wait(ctx, func(l signal.Listing) bool {
+		found = n.matchHost(ctx, dir, l, read)
+		return found >= 0
+	})
+	if errors.Is(err, errDeadline) {
+		return 0, failed(health.Launch, "cannot find %s among the nodes of run %s: start the sandbox's step on the same nodes", n.id.Host, dir.Name())
+	}
+	return found, err
+}
+
+func (n *node) matchHost(ctx context.Context, dir *signal.Dir, l signal.Listing, read map[int]bool) int {
+	ranks := l.Ranks(signal.Joined)
+	// The same nodes in the same order is what is usual: look there first.
+	if at, ok := slices.BinarySearch(ranks, n.id.Rank); ok {
+		ranks[0], ranks[at] = ranks[at], ranks[0]
+	}
+	for _, rank := range ranks {
+		if read[rank] {
+			continue
+		}
+		var joined signal.JoinedRecord
+		if dir.Read(ctx, signal.Nodes, dir.NodeName(rank, signal.Joined), &joined) != nil {
+			return -1
+		}
+		read[rank] = true
+		if joined.Host == n.id.Host {
+			return rank
+		}
+	}
+	return -1
+}
+
+// expectedSandboxes are the sandboxes whose own daemons should live.
+func expectedSandboxes(l signal.Listing, step bool) map[int]int64 {
+	alive := make(map[int]int64)
+	if !step {
+		return alive
+	}
+	beats := l.Beats(signal.SandboxBeat)
+	for _, rank := range without(l.Ranks(signal.Sandbox), l.Ranks(signal.SandboxFailed)) {
+		alive[rank] = beats[rank]
+	}
+	return alive
+}
+
+// sandboxesLost takes sandboxes for lost whose daemons have fallen silent.
+func (h *head) sandboxesLost(silent []int, liveness *health.Liveness, l signal.Listing) {
+	if !h.cfg.Sandbox.Require.missed(silent, h.id.Size) {
+		return
+	}
+	quiet := liveness.Quiet(silent[0]).Round(time.Second / 10)
+	f := failed(health.SandboxDied, "the sandbox of %s is lost: no beat of its daemon for %s", h.name(silent[0]), quiet)
+	f.Header, f.Phase = h.header(), h.trail.phase()
+	h.observe(f.FailedRecord, l.Looks)
+}
+
+// without returns the ranks that are not in lost; both are in order.
+func without(ranks, lost []int) []int {
+	return slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool {
+		_, gone := slices.BinarySearch(lost, rank)
+		return gone
+	})
+}

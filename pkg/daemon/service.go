@@ -1,0 +1,283 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+func shell(line string) []string { return []string{"/bin/sh", "-c", line} }
+
+// logName is where a child's output goes: the head's service and the driver
+// are one a job, all else is one a node.
+func (n *node) logName(child string) string {
+	child = strings.ReplaceAll(child, " ", "-")
+	if child == "driver" || strings.HasSuffix(child, "head") {
+		return child + ".log"
+	}
+	return signal.LogName(child, n.id.Rank, n.id.Size)
+}
+
+// start starts a child that logs into the run directory. It is stopped by stop.
+func (n *node) start(ctx context.Context, spec process.Spec) (*process.Child, error) {
+	log := n.dir.LogFile(signal.Logs, n.logName(spec.Name))
+	spec.Log = log
+	child, err := n.super.Start(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	n.background(func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+		case <-child.Done():
+			n.logged(log.Close())
+		}
+	})
+	n.mu.Lock()
+	n.children = append(n.children, child)
+	n.mu.Unlock()
+	n.trail.event("start", zap.String("child", spec.Name), zap.Int("pid", child.Pid()))
+	return child, nil
+}
+
+// serve starts a service, proves it within the deadline, and has its death
+// told to onDeath from then on. A start that failed in passing is tried again.
+func (n *node) serve(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration, onDeath func(*failure)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
+	defer cancel()
+	free, err := n.portsFree(service, kind)
+	if err != nil {
+		return err
+	}
+	for attempt := 1; ; attempt++ {
+		child, f := n.attempt(ctx, service, kind, free, within)
+		if f == nil {
+			n.watch(child, kind, service.Explain, onDeath)
+			return nil
+		}
+		if err := context.Cause(ctx); err != nil && !errors.Is(err, errDeadline) {
+			return err
+		}
+		if attempt >= service.Attempts || service.Transient == nil || !f.transient {
+			return f.failure
+		}
+		n.log.Warn("a start failed in passing: trying again",
+			zap.String("service", service.Name), zap.Int("attempt", attempt), zap.String("what", f.What))
+		if !pause(ctx, time.Duration(attempt)*time.Second) {
+			return f.failure
+		}
+	}
+}
+
+// errDeadline is the cause of a service's context when its time is over.
+var errDeadline = errors.New("the deadline passed")
+
+// startFailure is a start that failed, and whether another try may not.
+type startFailure struct {
+	*failure
+	transient bool
+}
+
+// attempt makes one start; it returns no failure when the service is up.
+func (n *node) attempt(ctx context.Context, service *framework.Service, kind health.Kind, free bool, within time.Duration) (*process.Child, *startFailure) {
+	log := n.logName(service.Name)
+	n.evident(service)
+	child, err := n.start(ctx, process.Spec{Name: service.Name, Argv: service.Argv, Env: n.serviceEnv(service)})
+	if err != nil {
+		return nil, &startFailure{failure: failed(kind, "cannot start the %s of %s: %v", service.Name, n.name(n.id.Rank), err)}
+	}
+	err = n.prove(ctx, service, child, free)
+	if err == nil {
+		return child, nil
+	}
+	if n.life.Err() != nil {
+		return nil, &startFailure{failure: asFailure(context.Cause(n.life))} // stopAll ends the child
+	}
+	died := ended(child)
+	exit := child.Stop(n.hurry, n.cfg.Times.StopGrace, syscall.SIGTERM)
+	if died {
+		f := failed(kind, "the %s of %s died before it was ready: %s", service.Name, n.name(n.id.Rank), exit)
+		transient := service.Transient != nil && service.Transient(exit, child.LastLines())
+		return nil, &startFailure{f.about(child, log).explained(service.Explain), transient}
+	}
+	f := failed(kind, "the %s of %s is not ready: %v", service.Name, n.name(n.id.Rank), err)
+	if errors.Is(err, errDeadline) {
+		f.What = fmt.Sprintf("the %s of %s was not ready within %s: %v", service.Name, n.name(n.id.Rank), within, err)
+	}
+	f.Child, f.Log, f.Lines = child.Name(), log, child.LastLines()
+	return nil, &startFailure{failure: f}
+}
+
+// evident notes where the service's own logs are.
+func (n *node) evident(service *framework.Service) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if service.Evidence == "" {
+		return
+	}
+	if n.evidence == nil {
+		n.evidence = make(map[string]string)
+	}
+	n.evidence[strings.TrimSuffix(n.logName(service.Name), ".log")+".d"] = service.Evidence
+}
+
+func (n *node) serviceEnv(service *framework.Service) []string {
+	return childEnv(service.Env, n.id, n.dir)
+}
+
+func ended(child *process.Child) bool {
+	select {
+	case <-child.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// prove waits until the service is up. One without a probe is up when it runs.
+func (n *node) prove(ctx context.Context, service *framework.Service, child *process.Child, free bool) error {
+	if service.Ready == nil {
+		return nil
+	}
+	return health.WaitReady(ctx, service.Ready, health.Wait{
+		Died: child.Done(), Owns: child.Owns, Port: service.Port, WasFree: free,
+	})
+}
+
+// portsFree refuses to start a service where somebody else already listens: a
+// stranger's answer would be taken for the service's own.
+func (n *node) portsFree(service *framework.Service, kind health.Kind) (bool, error) {
+	ports := service.Ports
+	if service.Port > 0 {
+		ports = append(slices.Clip(ports), framework.Port{Name: service.Name, Number: service.Port})
+	}
+	for _, port := range ports {
+		holders, err := health.Listeners(port.Number)
+		if err != nil {
+			return false, failed(health.Internal, "%v", err)
+		}
+		if len(holders) > 0 {
+			return false, failed(kind, "cannot start the %s of %s: port %d (%s) is taken: %s",
+				service.Name, n.name(n.id.Rank), port.Number, port.Name, holders[0])
+		}
+	}
+	return true, nil
+}
+
+// watch tells onDeath of a service's end. Whatever the code, it is a death,
+// unless the run is over.
+func (n *node) watch(child *process.Child, kind health.Kind, explain func() []string, onDeath func(*failure)) {
+	n.background(func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-child.Done():
+		}
+		exit := child.Exit()
+		if !pause(n.life, skewOf(exit)) {
+			return
+		}
+		n.trail.event("exit", zap.String("child", child.Name()), zap.String("exit", exit.String()))
+		f := failed(kind, "the %s of %s died: %s", child.Name(), n.name(n.id.Rank), exit)
+		onDeath(f.about(child, n.logName(child.Name())).explained(explain))
+	})
+}
+
+// signalSkew is how much later than a child the daemon may get the same signal:
+// Slurm signals all processes of a step, one after the other.
+const signalSkew = 100 * time.Millisecond
+
+// skewOf is how long to wait, after a child's exit, for a signal to the daemon
+// that would explain it. KILL is not sent for an end that is asked for, and
+// what TERM has ended was most likely asked to.
+func skewOf(exit process.Exit) time.Duration {
+	switch {
+	case exit.Signal == syscall.SIGKILL:
+		return 0
+	case exit.Status() == 128+int(syscall.SIGTERM):
+		return 10 * signalSkew
+	default:
+		return signalSkew
+	}
+}
+
+// setup runs the setup command to its end.
+func (n *node) setup(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, n.cfg.Times.Setup, errDeadline)
+	defer cancel()
+	const name = "setup"
+	child, err := n.start(ctx, process.Spec{Name: name, Argv: shell(n.cfg.Setup), Env: childEnv(n.cfg.Environ, n.id, n.dir)})
+	if err != nil {
+		return failed(health.Setup, "cannot start the setup command of %s: %v", n.name(n.id.Rank), err)
+	}
+	select {
+	case <-child.Done():
+	case <-ctx.Done():
+		child.Stop(n.hurry, n.cfg.Times.StopGrace, syscall.SIGTERM)
+		if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {
+			return cause
+		}
+		return failed(health.Setup, "the setup command of %s had not ended after %s", n.name(n.id.Rank), n.cfg.Times.Setup).
+			about(child, n.logName(name))
+	}
+	if exit := child.Exit(); exit.Status() != 0 {
+		return failed(health.Setup, "the setup command of %s failed: %s", n.name(n.id.Rank), exit).
+			about(child, n.logName(name))
+	}
+	return nil
+}
+
+// abortGrace is what services get between TERM and KILL where the run has
+// failed: what they would save in more time is lost already.
+const abortGrace = 2 * time.Second
+
+// stopAll ends all children side by side, and returns what would not die.
+func (n *node) stopAll(end *ending) (left []string) {
+	grace := n.cfg.Times.StopGrace
+	if !end.orderly && !end.gentle {
+		grace = min(grace, abortGrace)
+	}
+	n.mu.Lock()
+	children := slices.Clone(n.children)
+	n.mu.Unlock()
+	problems := make([]error, len(children))
+	var stops sync.WaitGroup
+	for i, child := range children {
+		stops.Go(func() { problems[i] = child.Stop(n.hurry, grace, syscall.SIGTERM).Err })
+	}
+	stops.Wait()
+	for i, problem := range problems {
+		if problem != nil {
+			left = append(left, fmt.Sprintf("%s: %v", children[i].Name(), problem))
+		}
+	}
+	return left
+}
+
+// logPath is where people find a child's log.
+func (n *node) logPath(name string) string { return filepath.Join(n.dir.Path(), signal.Logs, name) }
+
+// pause waits and tells whether ctx lived through it.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return ctx.Err() == nil
+	}
+}

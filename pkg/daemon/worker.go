@@ -1,0 +1,297 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// localJoin bounds the wait for the others where the log directory lies on a
+// file system that lives on one machine alone, and the nodes do not.
+const localJoin = 10 * time.Second
+
+// runWorker is a daemon that is not the head; it returns its exit code.
+func (n *node) runWorker() int {
+	began := time.Now()
+	if err := n.phase("join", func() error { return n.join(began) }); err != nil {
+		return n.leaveAlone(err)
+	}
+	n.background(n.followControl)
+	n.background(n.pulse(signal.Nodes, signal.BeatState))
+	err := n.workerSequence(n.life)
+	return n.leave(n.agree(err))
+}
+
+// join finds the run directory that the head makes, and echoes its canary.
+func (n *node) join(began time.Time) error {
+	dir, job, err := n.find()
+	if err != nil {
+		return err
+	}
+	n.begin(dir, "daemon")
+	if job.Size != n.id.Size {
+		return n.report(failed(health.Launch, "cannot take part as %s of %d: the head runs %d nodes; start all ranks by one launch",
+			n.name(n.id.Rank), n.id.Size, job.Size), signal.Failed)
+	}
+	if job.Digest != n.cfg.digest() {
+		return n.report(failed(health.Usage, "cannot take part as %s: it was configured otherwise than the head; give all ranks the same flags, variables and file",
+			n.name(n.id.Rank)), signal.Failed)
+	}
+	address, _ := n.cfg.Address()
+	return n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Joined), &signal.JoinedRecord{
+		Canary: job.Nonce, Address: address, PID: os.Getpid(), Program: n.cfg.Program,
+		Share: dir.Share(), Seen: time.Since(began),
+	}, false)
+}
+
+// find waits for the run directory; where the log directory can't be shared, it
+// waits for a short time only.
+func (n *node) find() (*signal.Dir, signal.Job, error) {
+	ctx, cancel := context.WithTimeoutCause(n.life, n.cfg.Times.Join, errDeadline)
+	defer cancel()
+	finder := signal.NewFinder(n.place(), signal.DefaultPace)
+	short, cancelShort := context.WithTimeoutCause(ctx, localJoin, errDeadline)
+	defer cancelShort()
+	begin := time.Now()
+	dir, job, err := finder.Find(short)
+	_, local := finder.Local()
+	if errors.Is(err, errDeadline) && (!local || n.id.Launcher == roles.Local) {
+		dir, job, err = finder.Find(ctx)
+	}
+	if errors.Is(err, errDeadline) {
+		return nil, job, n.unseen(time.Since(begin), finder, err)
+	}
+	return dir, job, err
+}
+
+func (n *node) unseen(waited time.Duration, finder *signal.Finder, last error) *failure {
+	kind, local := finder.Local()
+	mend := "see whether the head's task has started and whether this is the same file system as on the head"
+	if local {
+		mend = fmt.Sprintf("it is on %s there, which lives on one machine alone: give a --log-dir that all nodes share", kind)
+	}
+	return failed(health.Share, "cannot meet the head: %s has not seen run %s in %s for %s: %s",
+		n.name(n.id.Rank), n.id.RunName(), n.cfg.LogDir, waited.Round(time.Second/10), mend+lastLook(last))
+}
+
+// lastLook is what a wait's error adds to the deadline's own.
+func lastLook(err error) string {
+	if said := strings.TrimPrefix(err.Error(), errDeadline.Error()); said != "" {
+		return said
+	}
+	return ""
+}
+
+func (n *node) place() signal.Place {
+	return signal.Place{
+		LogDir: n.cfg.LogDir, Run: n.id.RunName(), Key: n.id.Key,
+		Rank: n.id.Rank, Size: n.id.Size, Host: n.id.Host,
+	}
+}
+
+// workerSequence brings this node up and stays until the run ends. Its error
+// is the *ending that was published, or what failed here.
+func (n *node) workerSequence(ctx context.Context) error {
+	if err := n.prepare(ctx); err != nil {
+		return err
+	}
+	parts, ctx := errgroup.WithContext(ctx)
+	parts.Go(func() error { return n.serveSandbox(ctx) })
+	parts.Go(func() error {
+		if !n.cfg.Framework.Serves() {
+			return nil
+		}
+		endpoint, err := n.awaitHead(ctx)
+		if err != nil {
+			return err
+		}
+		return n.phase("workers", func() error { return n.serveWorker(ctx, endpoint) })
+	})
+	if err := parts.Wait(); err != nil {
+		return err
+	}
+	n.trail.enter("driver")
+	<-n.life.Done()
+	return context.Cause(n.life)
+}
+
+// awaitHead waits until the head's service is up.
+func (n *node) awaitHead(ctx context.Context) (framework.Endpoint, error) {
+	var endpoint framework.Endpoint
+	err := n.phase("head", func() error {
+		within := n.cfg.Times.Setup + n.cfg.Times.Service
+		ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
+		defer cancel()
+		_, err := n.control.Wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameHead) })
+		if errors.Is(err, errDeadline) {
+			return failed(health.Deadline, "%s waited %s for the service of the head, %s, which neither came up nor failed",
+				n.name(n.id.Rank), within, n.name(0))
+		}
+		if err != nil {
+			return err
+		}
+		var record signal.HeadRecord
+		if err := n.dir.Read(ctx, signal.Control, signal.NameHead, &record); err != nil {
+			return err
+		}
+		endpoint = framework.Endpoint{Address: record.Address, Env: record.Env}
+		return nil
+	})
+	return endpoint, err
+}
+
+// followControl ends this node's life when the head, or a peer that lost the
+// head, publishes the end, and when the head's beats stop.
+func (n *node) followControl(ctx context.Context) {
+	liveness := health.NewLiveness(n.tempo)
+	_, _ = n.control.Follow(ctx, func(l signal.Listing) bool {
+		if n.published(ctx, l) {
+			return true
+		}
+		liveness.Look(map[int]int64{0: l.Beats(signal.BeatState)[0]}, l.At)
+		if n.life.Err() == nil && len(liveness.Silent()) > 0 {
+			n.headLost(ctx, liveness.Quiet(0))
+		}
+		return false
+	})
+}
+
+// published tells whether the listing shows an end, and ends this node by it.
+func (n *node) published(ctx context.Context, l signal.Listing) bool {
+	if aborts := l.Aborts(); len(aborts) > 0 {
+		var record signal.AbortRecord
+		err := n.dir.Read(ctx, signal.Control, signal.AbortName(aborts[0], n.id.Size), &record)
+		if err != nil {
+			record = signal.AbortRecord{Code: health.OutcomeOf(health.Aborted).Code, Word: string(health.Aborted)}
+			record.Cause = asFailure(err).FailedRecord
+		}
+		n.finish(endingFrom(record))
+		return true
+	}
+	if l.Has(signal.NameDrain) {
+		n.finish(&ending{orderly: true, word: health.Driven, why: "the driver has ended"})
+		return true
+	}
+	return false
+}
+
+// headLost ends this node and tells the others, once a write has proven that
+// it is not this node's own mount that is sick.
+func (n *node) headLost(ctx context.Context, quiet time.Duration) {
+	if err := n.beat(ctx, signal.Nodes, signal.BeatState); err != nil {
+		n.end(asFailure(err))
+		return
+	}
+	f := failed(health.PeerLost, "the head, %s, is lost: %s has not seen a beat of it for %s",
+		n.name(0), n.name(n.id.Rank), quiet.Round(time.Second/10))
+	f.Lost = []int{0}
+	n.end(f)
+}
+
+// agree returns the end that this node takes part in: the published one, also
+// where something failed here, because the job has one code. Where none comes,
+// this node publishes its own.
+func (n *node) agree(err error) *ending {
+	var end *ending
+	if errors.As(err, &end) || errors.As(context.Cause(n.ended), &end) {
+		return end
+	}
+	f := n.report(err, signal.Failed)
+	n.log.Error(f.What+n.lastLines(&f.FailedRecord), zap.String("kind", f.Kind))
+	if told := n.awaitEnd(f); told != nil {
+		return told
+	}
+	end = endingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, n.id.HostOf))
+	n.publishAbort(end)
+	return end
+}
+
+// awaitEnd waits for the end that the head makes of a failure here. It returns
+// nil where there is no head to make one, or no share to hear it by.
+func (n *node) awaitEnd(f *failure) *ending {
+	kind := health.Kind(f.Kind)
+	if kind == health.PeerLost || kind == health.Share {
+		return nil
+	}
+	patience := n.tempo.Silent
+	if gentle(kind) {
+		patience += n.cfg.Times.DriverGrace
+	}
+	ctx, cancel := context.WithTimeoutCause(n.hurry, patience, errDeadline)
+	defer cancel()
+	select {
+	case <-n.ended.Done():
+	case <-ctx.Done():
+	}
+	end, _ := errors.AsType[*ending](context.Cause(n.ended))
+	return end
+}
+
+// leave tears this node down for the end, tells, and returns the exit code.
+func (n *node) leave(end *ending) int {
+	n.trail.enter("drain")
+	n.finish(end)
+	left := n.stopAll(end)
+	n.keepEvidence(end)
+	n.log.Info("this node is done", zap.String("why", end.why), zap.Strings("left", left))
+	n.trail.sync()
+	err := n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Done), &signal.DoneRecord{Left: left}, false)
+	if err != nil {
+		n.log.Warn("cannot tell the head that this node is done", zap.Error(err))
+	}
+	if end.orderly {
+		return 0
+	}
+	n.awaitOver(end)
+	return end.code
+}
+
+// awaitOver keeps a failing daemon until the head has written the result and
+// ended the driver: Slurm kills a step at its first task that exits with a
+// code. It waits no longer than the head's graces, and not for a head that is
+// lost.
+func (n *node) awaitOver(end *ending) {
+	if end.cause != nil && len(end.cause.Lost) > 0 && end.cause.Lost[0] == 0 {
+		return
+	}
+	most := n.cfg.Times.DriverGrace + n.cfg.Times.StopGrace
+	ctx, cancel := context.WithTimeoutCause(n.hurry, most, errDeadline)
+	defer cancel()
+	_, _ = n.control.Wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameOver) })
+}
+
+// leaveAlone ends a worker that could not even join: nobody else can tell it a
+// code.
+func (n *node) leaveAlone(err error) int {
+	if end, ok := errors.AsType[*ending](context.Cause(n.life)); ok {
+		return end.code
+	}
+	f := asFailure(err)
+	n.log.Error(f.What, zap.String("kind", f.Kind))
+	return health.OutcomeOf(health.Kind(f.Kind)).Code
+}
+
+// hostsOf is a list of ranks as people read it.
+func (n *node) hostsOf(ranks []int) string {
+	hosts := make([]string, 0, len(ranks))
+	for _, rank := range ranks {
+		if host := n.id.HostOf(rank); host != "" {
+			hosts = append(hosts, host)
+		}
+	}
+	if len(hosts) < len(ranks) || n.id.Launcher == roles.Local {
+		return "ranks " + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ranks)), ","), "[]")
+	}
+	return roles.CompactNodeList(hosts)
+}
