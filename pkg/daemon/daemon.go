@@ -7,6 +7,7 @@ import (
 	"os"
 	ossignal "os/signal"
 	"syscall"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -68,7 +69,7 @@ var errHurry = errors.New("a second signal came")
 // heedSignals ends the run at TERM or INT, hurries it at the second one, and
 // passes on to the driver what is meant for it.
 func (n *node) heedSignals(ctx context.Context) {
-	asked := false
+	var asked time.Time
 	for {
 		var sig os.Signal
 		select {
@@ -78,10 +79,12 @@ func (n *node) heedSignals(ctx context.Context) {
 		}
 		switch sig {
 		case syscall.SIGTERM, syscall.SIGINT:
-			if asked {
+			if asked.IsZero() {
+				asked = time.Now()
+			}
+			if time.Since(asked) > echoTime {
 				n.hasten(errHurry)
 			}
-			asked = true
 			n.end(signalled(sig, n.id.Host, n.id.Rank))
 		case syscall.SIGPIPE:
 		default:
@@ -89,6 +92,10 @@ func (n *node) heedSignals(ctx context.Context) {
 		}
 	}
 }
+
+// echoTime is how long a further TERM is an echo of the first and no second
+// thought: at a time limit Slurm signals the step, and then the job.
+const echoTime = 2 * time.Second
 
 // passOn gives a signal to the driver, where it runs here.
 func (n *node) passOn(sig syscall.Signal) {
