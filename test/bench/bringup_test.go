@@ -1,0 +1,137 @@
+//go:build testbed
+
+// Package bench measures whole bring-ups on a real Slurm, each paired with the
+// cheapest job there is, because machines are shared and noisy.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/test/testbed"
+)
+
+const (
+	nodes = 8
+	pairs = 21
+)
+
+// BenchmarkBringUp reports medians in milliseconds: floor-ms of `srun true`,
+// bringupd-ms of `srun bringupd -- true`, over-ms of the differences pair by
+// pair; and rss-MiB, the largest peak of resident memory of any daemon.
+func BenchmarkBringUp(b *testing.B) {
+	for _, share := range []testbed.Share{testbed.Local, testbed.SSHFS, testbed.StaleSSHFS} {
+		b.Run(string(share), func(b *testing.B) { bringUp(b, share) })
+	}
+}
+
+func bringUp(b *testing.B, share testbed.Share) {
+	ctx := context.Background()
+	bed, err := testbed.Start(ctx, testbed.Config{Nodes: nodes, Share: share})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		if err := bed.Close(); err != nil {
+			b.Error(err)
+		}
+	}()
+	program := filepath.Join(bed.Bin(), "bringupd")
+	build(b, program)
+	floor := []string{"-N", strconv.Itoa(nodes), "--ntasks-per-node=1", "true"}
+	whole := []string{"-N", strconv.Itoa(nodes), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0",
+		program, "--log-dir=" + filepath.Join(bed.Share(), "logs"), "--"}
+	var floors, wholes, overs []float64
+	timed(b, bed, floor) // the first of each pays for caches
+	timed(b, bed, append(whole, "true"))
+	for b.Loop() {
+		for range pairs {
+			f, w := timed(b, bed, floor), timed(b, bed, append(whole, "true"))
+			floors, wholes, overs = append(floors, f), append(wholes, w), append(overs, w-f)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(floors), "floor-ms")
+	b.ReportMetric(median(wholes), "bringupd-ms")
+	b.ReportMetric(median(overs), "over-ms")
+	b.ReportMetric(median(wholes)/median(floors), "ratio")
+	b.ReportMetric(resident(b, bed, whole), "rss-MiB")
+}
+
+func build(b *testing.B, program string) {
+	b.Helper()
+	cmd := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-o", program, "github.com/bringupd/bringupd/cmd/bringupd")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("cannot build bringupd: %v: %s", err, out)
+	}
+}
+
+// timed runs srun and returns how many milliseconds it took.
+func timed(b *testing.B, bed *testbed.Bed, args []string) float64 {
+	b.Helper()
+	cmd := bed.Command(context.Background(), "srun", args...)
+	begin := time.Now()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("srun %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return float64(time.Since(begin).Microseconds()) / 1000
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
+// resident returns the largest peak of resident memory among the daemons of a
+// job whose driver runs, in MiB.
+func resident(b *testing.B, bed *testbed.Bed, whole []string) float64 {
+	b.Helper()
+	job := bed.Command(context.Background(), "srun", append(whole, "sleep", "2")...)
+	if err := job.Start(); err != nil {
+		b.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	largest := 0.0
+	for node := range nodes {
+		processes, err := bed.Processes(node)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, p := range processes {
+			if !p.Infra && strings.HasSuffix(p.Args[0], "/bringupd") {
+				largest = max(largest, peak(b, p.PID))
+			}
+		}
+	}
+	if err := job.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	return largest
+}
+
+func peak(b *testing.B, pid int) float64 {
+	b.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmHWM:" {
+			kib, err := strconv.Atoi(fields[1])
+			if err != nil {
+				b.Fatal(err)
+			}
+			return float64(kib) / 1024
+		}
+	}
+	b.Fatalf("no VmHWM in /proc/%d/status", pid)
+	return 0
+}

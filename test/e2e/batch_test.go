@@ -1,0 +1,77 @@
+//go:build testbed
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// batchJob is a script that was submitted.
+type batchJob struct {
+	t   *testing.T
+	id  string
+	out string // the file that its output goes to
+}
+
+// submit hands a script to sbatch.
+func submit(t *testing.T, script string, flags ...string) *batchJob {
+	t.Helper()
+	dir := filepath.Join(bed.Share(), "batch-"+strings.ReplaceAll(t.Name(), "/", "_"))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "job.sh")
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return submitFile(t, dir, append(flags, path)...)
+}
+
+// submitFile calls sbatch with these flags, the script and its arguments.
+func submitFile(t *testing.T, dir string, flags ...string) *batchJob {
+	t.Helper()
+	out := filepath.Join(dir, "out")
+	args := append([]string{"--parsable", "--output=" + out, "--error=" + filepath.Join(dir, "err"), "--chdir=" + dir}, flags...)
+	cmd := bed.Command(t.Context(), "sbatch", args...)
+	answer, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("cannot submit: %v: %s", err, answer)
+	}
+	id := strings.TrimSpace(string(answer))
+	t.Cleanup(func() {
+		_ = bed.Command(context.Background(), "scancel", id).Run()
+		noneLeft(t)
+	})
+	return &batchJob{t: t, id: id, out: out}
+}
+
+// wait waits until the output ends with the given words, and returns it.
+func (b *batchJob) wait(last string) string {
+	b.t.Helper()
+	var seen string
+	eventually(b.t, func() string {
+		data, err := os.ReadFile(b.out)
+		if err != nil {
+			return err.Error()
+		}
+		seen = string(data)
+		if strings.HasSuffix(seen, last) {
+			return ""
+		}
+		errors, _ := os.ReadFile(filepath.Join(filepath.Dir(b.out), "err"))
+		return "output: " + seen + "\nerrors: " + string(errors)
+	})
+	return seen
+}
+
+// batch submits a script and returns its output when it has ended.
+func batch(t *testing.T, script string, flags ...string) string {
+	t.Helper()
+	const end = "--end--\n"
+	out := submit(t, script+"echo --end--\n", flags...).wait(end)
+	return strings.TrimSuffix(out, end)
+}

@@ -1,0 +1,265 @@
+//go:build testbed
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// ceiling bounds every wait of a test: far above what any of them takes.
+const ceiling = 90 * time.Second
+
+// job is one srun of bringupd, run to its end or under way.
+type job struct {
+	t       *testing.T
+	cmd     *exec.Cmd
+	logs    string // its log directory, as the host sees it
+	stdout  buffer
+	stderr  buffer
+	ended   chan struct{}
+	err     error
+	started time.Time
+}
+
+// buffer may be read while it is written.
+type buffer struct {
+	mu   sync.Mutex
+	data bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.data.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.data.String()
+}
+
+// launch is what a test asks of srun and of bringupd.
+type launch struct {
+	nodes  int
+	srun   []string // further flags of srun
+	logs   string   // log directory; a fresh one on the share where empty
+	flags  []string // of bringupd
+	driver []string
+}
+
+// start starts a job; the test waits for it at its end.
+func start(t *testing.T, l launch) *job {
+	t.Helper()
+	if l.logs == "" {
+		l.logs = filepath.Join(bed.Share(), strings.ReplaceAll(t.Name(), "/", "_"))
+	}
+	// The same nodes each time: Slurm avoids those that have just been used.
+	args := append([]string{"-N", itoa(l.nodes), "-w", "n[0-" + itoa(l.nodes-1) + "]", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"}, l.srun...)
+	args = append(args, program, "--log-dir="+l.logs)
+	args = append(args, l.flags...)
+	if len(l.driver) > 0 {
+		args = append(append(args, "--"), l.driver...)
+	}
+	return startCommand(t, l.logs, bed.Command(context.Background(), "srun", args...))
+}
+
+func startCommand(t *testing.T, logs string, cmd *exec.Cmd) *job {
+	t.Helper()
+	j := &job{t: t, cmd: cmd, logs: logs, ended: make(chan struct{}), started: time.Now()}
+	cmd.Stdout, cmd.Stderr = &j.stdout, &j.stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		j.err = cmd.Wait()
+		close(j.ended)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		<-j.ended
+		noneLeft(t)
+	})
+	return j
+}
+
+// run starts a job and waits for its end.
+func run(t *testing.T, l launch) *job {
+	t.Helper()
+	j := start(t, l)
+	j.wait()
+	return j
+}
+
+// wait returns the exit code.
+func (j *job) wait() int {
+	j.t.Helper()
+	select {
+	case <-j.ended:
+	case <-time.After(ceiling):
+		j.t.Fatalf("the job has not ended after %s\nstdout: %s\nstderr: %s\n%s", ceiling, &j.stdout, &j.stderr, processes())
+	}
+	var exit *exec.ExitError
+	switch {
+	case j.err == nil:
+		return 0
+	case errors.As(j.err, &exit):
+		return exit.ExitCode()
+	}
+	j.t.Fatal(j.err)
+	return -1
+}
+
+// wantCode fails the test when the job ended with another code.
+func (j *job) wantCode(want int) {
+	j.t.Helper()
+	if got := j.wait(); got != want {
+		j.t.Fatalf("the job ended with %d, want %d\nstdout: %s\nstderr: %s", got, want, &j.stdout, &j.stderr)
+	}
+}
+
+// runDir waits for the run directory and returns it.
+func (j *job) runDir() string {
+	j.t.Helper()
+	var found string
+	eventually(j.t, func() string {
+		entries, err := os.ReadDir(j.logs)
+		if err != nil {
+			return err.Error()
+		}
+		for _, entry := range entries {
+			if entry.IsDir() && !strings.HasPrefix(entry.Name(), ".") {
+				found = filepath.Join(j.logs, entry.Name())
+				return ""
+			}
+		}
+		return "no run directory in " + j.logs + "\n" + j.stderr.String()
+	})
+	return found
+}
+
+// reached waits for a name in the run directory, as the host sees it.
+func (j *job) reached(name string) {
+	j.t.Helper()
+	dir := j.runDir()
+	eventually(j.t, func() string {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			return err.Error() + "\n" + j.stderr.String()
+		}
+		return ""
+	})
+}
+
+// result is what the job has written of its end.
+func (j *job) result() signal.Result {
+	j.t.Helper()
+	var result signal.Result
+	readJSON(j.t, filepath.Join(j.runDir(), signal.NameResult), &result)
+	return result
+}
+
+func readJSON(t *testing.T, path string, to any) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, to)
+	}
+	if err != nil {
+		t.Fatalf("cannot read %s: %v", path, err)
+	}
+}
+
+// eventually waits until see returns nothing; what it returned last is shown
+// when it never does.
+func eventually(t *testing.T, see func() string) {
+	t.Helper()
+	within(t, ceiling, see)
+}
+
+func within(t *testing.T, ceiling time.Duration, see func() string) {
+	t.Helper()
+	deadline := time.Now().Add(ceiling)
+	for {
+		seen := see()
+		if seen == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s still: %s", ceiling, seen)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// find waits for a process of the job on a node whose command line begins with
+// these words, and returns its pid, the lowest of several.
+func find(t *testing.T, node int, words ...string) int {
+	t.Helper()
+	pid := 0
+	eventually(t, func() string {
+		all, err := bed.Processes(node)
+		if err != nil {
+			return err.Error()
+		}
+		for _, p := range all {
+			if !p.Infra && len(p.Args) >= len(words) && slices.Equal(p.Args[:len(words)], words) && (pid == 0 || p.PID < pid) {
+				pid = p.PID
+			}
+		}
+		if pid == 0 {
+			return "no process " + strings.Join(words, " ") + "\n" + processes()
+		}
+		return ""
+	})
+	return pid
+}
+
+// daemonOf is the pid of a node's daemon.
+func daemonOf(t *testing.T, node int) int {
+	t.Helper()
+	return find(t, node, program)
+}
+
+func kill(t *testing.T, pid int, sig syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, sig); err != nil {
+		t.Fatalf("cannot send %v to %d: %v", sig, pid, err)
+	}
+}
+
+// noneLeft waits until nothing of any job runs on any node.
+func noneLeft(t *testing.T) {
+	t.Helper()
+	eventually(t, func() string { return processes() })
+}
+
+// processes lists what runs on the nodes and is not the bed's own.
+func processes() string {
+	var list []string
+	for node := range bed.Nodes() {
+		all, err := bed.Processes(node)
+		if err != nil {
+			return err.Error()
+		}
+		for _, p := range all {
+			if !p.Infra {
+				list = append(list, bed.Node(node)+": "+p.String())
+			}
+		}
+	}
+	return strings.Join(list, "\n")
+}

@@ -1,0 +1,127 @@
+//go:build testbed
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// anyAbort returns the abort of whichever rank wrote one.
+func anyAbort(j *job) signal.AbortRecord {
+	j.t.Helper()
+	found, err := filepath.Glob(filepath.Join(j.runDir(), signal.Control, "abort.*"))
+	if err != nil || len(found) == 0 {
+		j.t.Fatalf("no abort was published (%v)\n%s", err, &j.stderr)
+	}
+	var abort signal.AbortRecord
+	readJSON(j.t, found[0], &abort)
+	return abort
+}
+
+// /tmp is each node's own: everybody can write there and nobody meets.
+func TestALogDirectoryThatIsNotShared(t *testing.T) {
+	j := run(t, launch{nodes: 4, logs: "/tmp/logs", driver: []string{"true"}})
+	j.wantCode(66)
+	if took := time.Since(j.started); took > 30*time.Second {
+		t.Errorf("it took %s to tell", took)
+	}
+	for _, want := range []string{"n[1-3]", "tmpfs", "--log-dir"} {
+		if !strings.Contains(j.stderr.String(), want) {
+			t.Errorf("the message lacks %q: %s", want, &j.stderr)
+		}
+	}
+}
+
+// One node alone doesn't see the share: the others must learn its name.
+func TestALogDirectoryThatOneNodeDoesNotSee(t *testing.T) {
+	logs := filepath.Join(bed.Share(), t.Name())
+	hide := bed.OnNode(t.Context(), 2, "mount", "-t", "tmpfs", "tmpfs", bed.Share())
+	hide.Dir = "/"
+	if out, err := hide.CombinedOutput(); err != nil {
+		t.Fatalf("cannot hide the share: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := bed.OnNode(context.Background(), 2, "umount", "--lazy", bed.Share()).CombinedOutput(); err != nil {
+			t.Errorf("cannot show the share again: %v: %s", err, out)
+		}
+	})
+	j := run(t, launch{nodes: 4, logs: logs, srun: []string{"--chdir=/"}, flags: []string{"--join-timeout=15s"}, driver: []string{"true"}})
+	j.wantCode(66)
+	if cause := j.result().Cause; cause == nil || len(cause.Lost) != 1 || cause.Lost[0] != 2 {
+		t.Errorf("the cause is %+v, want rank 2 missing", cause)
+	}
+}
+
+func TestALogDirectoryThatCannotBeUsed(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		make func(t *testing.T, path string)
+		says string
+	}{
+		{"another's", func(t *testing.T, path string) {
+			must(t, os.Mkdir(path, 0o755))
+			must(t, os.Chown(path, 65534, 65534))
+		}, "belongs to nobody"},
+		{"group-writable", func(t *testing.T, path string) {
+			must(t, os.Mkdir(path, 0o755))
+			must(t, os.Chmod(path, 0o775))
+		}, "mode is 0775"},
+		{"a link", func(t *testing.T, path string) { must(t, os.Symlink("/tmp", path)) }, "symbolic link"},
+		{"a file", func(t *testing.T, path string) { must(t, os.WriteFile(path, nil, 0o600)) }, "not a directory"},
+		{"without a parent", func(*testing.T, string) {}, "does not exist"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := filepath.Join(bed.Share(), strings.ReplaceAll(t.Name(), "/", "_"))
+			tc.make(t, path)
+			if tc.name == "without a parent" {
+				path += "/below"
+			}
+			j := run(t, launch{nodes: 2, logs: path, driver: []string{"true"}})
+			j.wantCode(66)
+			if !strings.Contains(j.stderr.String(), tc.says) {
+				t.Errorf("the message lacks %q: %s", tc.says, &j.stderr)
+			}
+		})
+	}
+}
+
+// A full or a read-only file system, on the head's node alone.
+func TestALogDirectoryThatTakesNothing(t *testing.T) {
+	for _, tc := range []struct{ name, options, says string }{
+		{"full", "size=4k,nr_inodes=4", "no space left"},
+		{"read-only", "ro", "read-only"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := "/tmp/" + tc.name
+			onNode(t, 0, "mkdir", "-p", path)
+			onNode(t, 0, "mount", "-t", "tmpfs", "-o", "mode=0700,"+tc.options, "tmpfs", path)
+			t.Cleanup(func() { onNode(t, 0, "umount", path) })
+			j := run(t, launch{nodes: 1, logs: path, driver: []string{"true"}})
+			j.wantCode(66)
+			if !strings.Contains(j.stderr.String(), tc.says) {
+				t.Errorf("the message lacks %q: %s", tc.says, &j.stderr)
+			}
+		})
+	}
+}
+
+func onNode(t *testing.T, node int, argv ...string) {
+	t.Helper()
+	if out, err := bed.OnNode(context.Background(), node, argv...).CombinedOutput(); err != nil {
+		t.Errorf("cannot run %v on n%d: %v: %s", argv, node, err, out)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

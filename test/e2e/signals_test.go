@@ -1,0 +1,124 @@
+//go:build testbed
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+)
+
+// slowDriver says what signals it gets, and takes a while to end after TERM, as
+// one that writes a checkpoint does.
+const slowDriver = `#!/bin/sh
+trap 'echo got USR1' USR1
+trap 'echo saving; sleep 2; echo saved; exit 5' TERM
+echo started
+while :; do sleep 0.1; done
+`
+
+func writeDriver(t *testing.T, script string) string {
+	t.Helper()
+	path := filepath.Join(bed.Share(), strings.ReplaceAll(t.Name(), "/", "_")+".sh")
+	must(t, os.WriteFile(path, []byte(script), 0o755))
+	return path
+}
+
+// scancel signals all processes of the step: the driver may save its state
+// while its services live, and the job is 143 whatever the driver then says.
+func TestTermLeavesTheDriverItsGrace(t *testing.T) {
+	driver := writeDriver(t, slowDriver)
+	script := "#!/bin/sh\nexec srun --wait=0 " + program + " --log-dir=" + bed.Share() + "/" + t.Name() + " -- " + driver + "\n"
+	b := submit(t, script, "-N", "4", "--ntasks-per-node=1")
+	result := filepath.Join(bed.Share(), t.Name(), b.id+".0", "result.json")
+	eventually(t, func() string { return lacks(b.out, "started") })
+	asked := time.Now()
+	if out, err := bed.Command(t.Context(), "scancel", b.id).CombinedOutput(); err != nil {
+		t.Fatalf("cannot cancel: %v: %s", err, out)
+	}
+	eventually(t, func() string { return missing(result) })
+	noneLeft(t)
+	if took := time.Since(asked); took > 20*time.Second {
+		t.Errorf("it took %s to end", took)
+	}
+	if seen := lacks(b.out, "saved"); seen != "" {
+		t.Errorf("the driver had no time to save: %s", seen)
+	}
+	var end struct {
+		Code int
+		Word string
+	}
+	readJSON(t, result, &end)
+	if end.Code != 143 || end.Word != string(health.Terminated) {
+		t.Errorf("the result is %+v, want 143", end)
+	}
+}
+
+func lacks(path, want string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	if !strings.Contains(string(data), want) {
+		return "no " + want + " in " + string(data)
+	}
+	return ""
+}
+
+func TestUserSignalsReachTheDriver(t *testing.T) {
+	driver := writeDriver(t, slowDriver)
+	j := start(t, launch{nodes: 2, driver: []string{driver}})
+	eventually(t, func() string { return without(j, "started") })
+	kill(t, daemonOf(t, 0), syscall.SIGUSR1)
+	eventually(t, func() string { return without(j, "got USR1") })
+	// One daemon alone is told to end: that ends the job, too.
+	kill(t, daemonOf(t, 1), syscall.SIGTERM)
+	j.wantCode(143)
+	eventually(t, func() string { return without(j, "saved") })
+}
+
+func without(j *job, want string) string {
+	if out := j.stdout.String(); !strings.Contains(out, want) {
+		return "standard output lacks " + want + ": " + out + "\n" + j.stderr.String()
+	}
+	return ""
+}
+
+func TestStopEndsAJobWithoutADriver(t *testing.T) {
+	j := start(t, launch{nodes: 3, flags: []string{"--worker-cmd=exec sleep 1000"}})
+	j.reached("control/go")
+	if out, err := bed.Command(t.Context(), program, "stop", j.logs).CombinedOutput(); err != nil {
+		t.Fatalf("cannot stop: %v: %s", err, out)
+	}
+	j.wantCode(0)
+}
+
+func TestASandboxInAStepOfItsOwn(t *testing.T) {
+	logs := filepath.Join(bed.Share(), t.Name())
+	script := "#!/bin/sh\n" +
+		"srun --overlap --wait=0 " + program + " --role=sandbox --log-dir=" + logs + " --sandbox-cmd='exec sleep 1005' &\n" +
+		"srun --overlap --wait=0 " + program + " --log-dir=" + logs + " --sandbox-step -- sh -c 'ls $BRINGUPD_RUN_DIR/nodes | grep -c \"[.]sandbox$\"'\n" +
+		"echo main: $?\nwait %1\necho sandbox: $?\n"
+	out := batch(t, script, "-N", "3", "-w", "n[0-2]", "--ntasks-per-node=1")
+	if want := "3\nmain: 0\nsandbox: 0\n"; out != want {
+		t.Errorf("the job wrote %q, want %q", out, want)
+	}
+}
+
+// A sandbox that dies in its own step ends the run of the other step.
+func TestASandboxStepThatDies(t *testing.T) {
+	logs := filepath.Join(bed.Share(), t.Name())
+	script := "#!/bin/sh\n" +
+		"srun --overlap --wait=0 --kill-on-bad-exit=0 " + program + " --role=sandbox --log-dir=" + logs + " --sandbox-cmd='exec sleep 1006' &\n" +
+		"srun --overlap --wait=0 --kill-on-bad-exit=0 " + program + " --log-dir=" + logs + " --sandbox-step -- sleep 1007\n" +
+		"echo main: $?\nwait %1\necho sandbox: $?\n"
+	b := submit(t, script, "-N", "3", "-w", "n[0-2]", "--ntasks-per-node=1")
+	find(t, 0, "sleep", "1007")
+	kill(t, find(t, 2, "sleep", "1006"), syscall.SIGKILL)
+	b.wait("main: 77\nsandbox: 77\n")
+}
