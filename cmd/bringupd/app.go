@@ -1,0 +1,149 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// invocation is one call of the program: what every subcommand needs.
+type invocation struct {
+	files   daemon.Files
+	signals <-chan os.Signal
+	// driver is what stands behind "--". It is cut off before the flags are
+	// parsed: a driver may be called "stop" or have flags of its own.
+	driver []string
+	dashed bool
+	code   int // set by a subcommand that ends with a code and without an error
+}
+
+// run is the whole program; it returns the exit code.
+func run(args []string, signals <-chan os.Signal, files daemon.Files) int {
+	inv := &invocation{files: files, signals: signals}
+	args, inv.driver, inv.dashed = cutDriver(args)
+	app := inv.app()
+	args = named(app, args)
+	if err := app.Run(args); err != nil {
+		fmt.Fprintf(files.Err, "bringupd: %v\n", err)
+		if isUsage(err) {
+			fmt.Fprintln(files.Err, "See:", strings.TrimSuffix("bringupd help "+args[1], " help"))
+		}
+		return codeOf(err)
+	}
+	return inv.code
+}
+
+// cutDriver parts the arguments at the first "--".
+func cutDriver(args []string) (own, driver []string, dashed bool) {
+	at := slices.Index(args, "--")
+	if at < 0 {
+		return args, nil, false
+	}
+	return args[:at], args[at+1:], true
+}
+
+// named puts in the subcommand that is meant where none is named.
+func named(app *cli.App, args []string) []string {
+	meant := "run"
+	if len(args) > 1 {
+		switch args[1] {
+		case "-h", "--help":
+			meant = "help"
+			args = slices.Delete(slices.Clone(args), 1, 2)
+		case "--version":
+			meant = "version"
+			args = slices.Delete(slices.Clone(args), 1, 2)
+		default:
+			if app.Command(args[1]) != nil {
+				return args
+			}
+		}
+	}
+	return slices.Insert(slices.Clone(args), min(1, len(args)), meant)
+}
+
+// codeOf maps an error to its exit code, here and nowhere else.
+func codeOf(err error) int {
+	var launch *roles.LaunchError
+	var directory *signal.DirError
+	var stall *signal.StallError
+	switch {
+	case isUsage(err):
+		return health.OutcomeOf(health.Usage).Code
+	case errors.As(err, &launch):
+		return health.OutcomeOf(health.Launch).Code
+	case errors.As(err, &directory), errors.As(err, &stall):
+		return health.OutcomeOf(health.Share).Code
+	default:
+		return health.OutcomeOf(health.Internal).Code
+	}
+}
+
+// usageError says that the command line or the configuration is wrong.
+type usageError struct{ what string }
+
+func (e *usageError) Error() string { return e.what }
+
+func usage(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+func isUsage(err error) bool {
+	var wrong *usageError
+	return errors.As(err, &wrong)
+}
+
+func (inv *invocation) app() *cli.App {
+	app := &cli.App{
+		Name:           "bringupd",
+		HideHelp:       true,
+		HideVersion:    true,
+		Writer:         inv.files.Out,
+		ErrWriter:      inv.files.Err,
+		ExitErrHandler: func(*cli.Context, error) {},
+	}
+	app.Commands = []*cli.Command{
+		inv.runCommand(), inv.localCommand(), inv.stopCommand(), inv.versionCommand(), inv.helpCommand(),
+	}
+	for _, command := range app.Commands {
+		command.OnUsageError = onUsageError
+		command.HideHelpCommand = true
+		command.CustomHelpTemplate = verbatim(helpText(app, command))
+	}
+	return app
+}
+
+func (inv *invocation) versionCommand() *cli.Command {
+	return &cli.Command{
+		Name: "version", Usage: "print the version",
+		UsageText: "bringupd version",
+		Action: func(c *cli.Context) error {
+			if err := inv.noArguments(c); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(inv.files.Out, "bringupd", version())
+			return err
+		},
+	}
+}
+
+// noArguments is for subcommands that take none.
+func (inv *invocation) noArguments(c *cli.Context) error {
+	switch {
+	case c.Args().Present():
+		return usage("cannot take %q: bringupd %s has no arguments", c.Args().First(), c.Command.Name)
+	case inv.dashed:
+		return usage("cannot take a driver: bringupd %s runs none", c.Command.Name)
+	default:
+		return nil
+	}
+}

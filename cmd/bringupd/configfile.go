@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// driverKey is the one key of the configuration file that is no setting.
+const driverKey = "driver"
+
+// maxConfig bounds the configuration file's size in bytes.
+const maxConfig = 1 << 20
+
+// readConfig offers the settings what the file says, and returns the driver
+// that it names.
+func readConfig(path string, all settings) (driver []string, err error) {
+	data, err := readBounded(path)
+	if err != nil {
+		return nil, usage("cannot read the configuration: %v", err)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var root, more yaml.Node
+	err = decoder.Decode(&root)
+	if errors.Is(err, io.EOF) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, usage("cannot read the configuration %s: %v", path, err)
+	}
+	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, usage("cannot read the configuration %s: give one document, without a second one behind ---", path)
+	}
+	top := root.Content[0]
+	if top.Kind != yaml.MappingNode {
+		return nil, usage("cannot read the configuration %s:%d: give settings by the flags' names, as in \"framework: ray\"", path, top.Line)
+	}
+	return applyConfig(path, top, all)
+}
+
+func readBounded(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, maxConfig+1))
+	if err == nil && len(data) > maxConfig {
+		err = fmt.Errorf("%s is larger than %d bytes", path, maxConfig)
+	}
+	return data, err
+}
+
+func applyConfig(path string, top *yaml.Node, all settings) (driver []string, err error) {
+	seen := make(map[string]int)
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		key, value := top.Content[i], resolved(top.Content[i+1])
+		at := fmt.Sprintf("%s:%d", path, key.Line)
+		if line, twice := seen[key.Value]; twice {
+			return nil, usage("cannot use %s: line %d gives %q, too", at, line, key.Value)
+		}
+		seen[key.Value] = key.Line
+		if key.Value == driverKey {
+			driver, err = scalars(value)
+			if value.Kind != yaml.SequenceNode || err != nil {
+				return nil, usage("cannot use %s: give the driver as a list of its words, as in [python, train.py]", at)
+			}
+			continue
+		}
+		s := all.find(key.Value)
+		if s == nil || !s.isKey() {
+			return nil, unknownKey(at, key.Value, all)
+		}
+		if err := s.read(at, value); err != nil {
+			return nil, err
+		}
+	}
+	return driver, nil
+}
+
+func unknownKey(at, key string, all settings) error {
+	if s := all.find(key); s != nil && !s.hidden {
+		return usage("cannot use %s: %s can't be given in the file, but by --%s", at, key, key)
+	}
+	known := append(all.names((*setting).isKey), driverKey)
+	return usage("cannot use %s: there is no key %q%s", at, key, suggestion("", key, known))
+}
+
+// read offers the setting what the file says of it. A key without a value says
+// nothing.
+func (s *setting) read(at string, value *yaml.Node) error {
+	if value.Tag == "!!null" {
+		return nil
+	}
+	values, err := scalars(value)
+	if err != nil || value.Kind != yaml.ScalarNode && !s.repeats {
+		accepted := "one value"
+		if s.repeats {
+			accepted = "a list of values"
+		}
+		return usage("cannot use %s: %s takes %s", at, s.name, accepted)
+	}
+	s.offer(byFile, at, values...)
+	return nil
+}
+
+// scalars returns a list's values, or the one value.
+func scalars(value *yaml.Node) ([]string, error) {
+	nodes := []*yaml.Node{value}
+	if value.Kind == yaml.SequenceNode {
+		nodes = value.Content
+	}
+	values := make([]string, 0, len(nodes))
+	for _, node := range nodes {
+		node = resolved(node)
+		if node.Kind != yaml.ScalarNode || node.Tag == "!!null" {
+			return nil, errors.New("not a value")
+		}
+		values = append(values, node.Value)
+	}
+	return values, nil
+}
+
+// resolved follows an alias to what it stands for.
+func resolved(node *yaml.Node) *yaml.Node {
+	if node.Kind == yaml.AliasNode {
+		return node.Alias
+	}
+	return node
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/bringupd/bringupd/pkg/health"
+)
+
+const (
+	helpWidth = 80 // columns
+	flagWidth = 28 // of these for the flag itself
+)
+
+const examples = `Examples:
+  On every node of a Slurm allocation:
+    srun --kill-on-bad-exit=1 --wait=0 bringupd --framework=ray -- ./train.py
+  The same on this machine alone:
+    bringupd local --nodes=4 --framework=ray -- ./train.py
+  A sandbox on each node, which the driver waits for:
+    srun bringupd --sandbox-cmd=./serve --sandbox-ready=tcp:6000 -- ./driver.sh
+  What would be done, and where each value comes from:
+    srun bringupd --config=job.yaml --dry-run
+`
+
+func (inv *invocation) helpCommand() *cli.Command {
+	return &cli.Command{
+		Name: "help", Usage: "print this, or what a subcommand takes",
+		UsageText: "bringupd help [SUBCOMMAND]",
+		Action: func(c *cli.Context) error {
+			topic := "run"
+			if c.Args().Present() {
+				topic = c.Args().First()
+			}
+			command := c.App.Command(topic)
+			if command == nil || c.NArg() > 1 {
+				return usage("cannot help with %q: there is no such subcommand%s",
+					strings.Join(c.Args().Slice(), " "), suggestion("", topic, commandNames(c.App)))
+			}
+			_, err := io.WriteString(inv.files.Out, helpText(c.App, command))
+			return err
+		},
+	}
+}
+
+func commandNames(app *cli.App) (names []string) {
+	for _, command := range app.Commands {
+		names = append(names, command.Name)
+	}
+	return names
+}
+
+// verbatim is a text as a template that yields it.
+func verbatim(text string) string { return "{{" + strconv.Quote(text) + "}}" }
+
+// helpText is what --help prints for a subcommand; run's tells of the whole
+// program, for it is what is meant where none is named.
+func helpText(app *cli.App, command *cli.Command) string {
+	var b strings.Builder
+	main := command.Name == "run"
+	if main {
+		b.WriteString("bringupd: bring up a cluster inside a batch allocation, and run a driver on it\n")
+	} else {
+		fmt.Fprintf(&b, "bringupd %s: %s\n", command.Name, command.Usage)
+	}
+	fmt.Fprintf(&b, "\nUsage:\n  %s\n", strings.ReplaceAll(command.UsageText, "\n", "\n  "))
+	if main {
+		b.WriteString("\nSubcommands:\n")
+		for _, c := range app.Commands {
+			entry(&b, c.Name, c.Usage)
+		}
+	}
+	helpFlags(&b, command.Flags)
+	if main {
+		b.WriteString("\n" + exitCodes() + "\n" + examples)
+	}
+	return b.String()
+}
+
+// helpFlags lists flags under their headings.
+func helpFlags(b *strings.Builder, flags []cli.Flag) {
+	heading := ""
+	for _, flag := range flags {
+		s, ours := flag.(*setting)
+		if !ours || s.hidden {
+			continue
+		}
+		if heading == "" {
+			fmt.Fprintf(b, "\n%s", wrapped("A flag can also be given by a variable, as --log-dir by BRINGUPD_LOG_DIR, "+
+				"and by a line of the --config file. A flag outranks a variable, and a variable the file.", ""))
+		}
+		if s.category != heading {
+			heading = s.category
+			fmt.Fprintf(b, "\n%s:\n", heading)
+		}
+		entry(b, s.String(), s.usage+s.defaultText())
+	}
+}
+
+// defaultText tells the default where the usage does not.
+func (s *setting) defaultText() string {
+	value := s.show()
+	if value == nil || s.shape == "" || s.repeats || value == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (default:"+unbroken+"%v)", value)
+}
+
+// entry writes a name, and beside it what it means.
+func entry(b *strings.Builder, name, meaning string) {
+	indent := strings.Repeat(" ", flagWidth)
+	lines := wrapped(meaning, indent)
+	if len(name)+4 > flagWidth {
+		fmt.Fprintf(b, "  %s\n%s", name, lines)
+		return
+	}
+	fmt.Fprintf(b, "  %-*s%s", flagWidth-2, name, strings.TrimPrefix(lines, indent))
+}
+
+// unbroken is a blank at which no line is broken.
+const unbroken = "\u00a0"
+
+// wrapped breaks a text into indented lines.
+func wrapped(text, indent string) string {
+	var b strings.Builder
+	column := helpWidth
+	for word := range strings.SplitSeq(text, " ") {
+		length := len([]rune(word))
+		switch {
+		case b.Len() == 0:
+			b.WriteString(indent)
+			column = len(indent)
+		case column+1+length > helpWidth:
+			b.WriteString("\n" + indent)
+			column = len(indent)
+		default:
+			b.WriteString(" ")
+			column++
+		}
+		b.WriteString(word)
+		column += length
+	}
+	return strings.ReplaceAll(b.String(), unbroken, " ") + "\n"
+}
+
+// exitCodes is the table of exit codes.
+func exitCodes() string {
+	var b strings.Builder
+	b.WriteString(wrapped("Exit codes: the driver's own where it ran and ended (128+n where signal n ended it), otherwise", ""))
+	for _, o := range health.Outcomes() {
+		meaning := wrapped(fmt.Sprintf("%s (requeue: %s)", o.Meaning, o.Requeue), "       ")
+		fmt.Fprintf(&b, "  %3d  %s", o.Code, strings.TrimLeft(meaning, " "))
+	}
+	return b.String()
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// maxLocal bounds the daemons on one machine.
+const maxLocal = 1024
+
+// local is the launcher of one machine.
+type local struct {
+	*invocation
+	opts  *options
+	all   settings
+	nodes int
+	named bool // by us: no other run has the name
+	super *process.Supervisor
+}
+
+func (inv *invocation) localCommand() *cli.Command {
+	l := &local{invocation: inv, opts: newOptions(), nodes: 1}
+	count := onThisRank(number("nodes", &l.nodes, 1, maxLocal, "number of daemons to start on this machine"))
+	count.category = launchFlags
+	l.all = append(settings{count}, l.opts.settings()...)
+	return &cli.Command{
+		Name: "local", Usage: "run a whole job on this machine: all daemons, and the driver",
+		UsageText: "bringupd local --nodes=4 [flags] -- driver [args]",
+		Flags:     l.all.flags(isLocalFlag),
+		Action: func(c *cli.Context) error {
+			if err := noPositional(c); err != nil {
+				return err
+			}
+			return l.launch()
+		},
+	}
+}
+
+// isLocalFlag tells which flags are left to tell where all daemons are ours. A
+// file that is made for Slurm may name the role.
+func isLocalFlag(s *setting) bool {
+	return !s.hidden && s.name != "role" && s.name != "rank" && s.name != "nnodes"
+}
+
+// launch judges the configuration as a daemon would, so that a mistake is told
+// once, and runs the job.
+func (l *local) launch() error {
+	driver, err := l.gather()
+	if err != nil {
+		return err
+	}
+	cfg, role, err := l.configure(l.all, l.opts, driver)
+	if l.opts.dryRun && !isUsage(err) {
+		return l.plan(l.all, cfg, role, err)
+	}
+	if err == nil {
+		err = l.refuseTwin(cfg)
+	}
+	if err != nil {
+		return err
+	}
+	return l.run()
+}
+
+// refuseTwin refuses a name that a run has already. The head would, too; but by
+// then the workers would have met that run, which may be under way.
+func (l *local) refuseTwin(cfg daemon.Config) error {
+	if l.named {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), cfg.Times.Join, errTwinTimeout)
+	defer cancel()
+	if _, _, err := signal.OpenExisting(ctx, filepath.Join(cfg.LogDir, l.opts.jobID), cfg.Identity.Host); err != nil {
+		// There is none, or the daemons will tell what is wrong there.
+		return nil
+	}
+	return &signal.DirError{
+		Path: cfg.LogDir, Host: cfg.Identity.Host,
+		Seen: fmt.Sprintf("a run of the same name, %s, has been there before", l.opts.jobID),
+		Mend: "give another --job-id, or another --log-dir",
+	}
+}
+
+var errTwinTimeout = errors.New("the join timeout is over")
+
+// gather settles what the user tells and what being local does.
+func (l *local) gather() (driver []string, err error) {
+	l.all.find("launched-locally").offer(byCommand, "", "true")
+	l.all.find("role").offer(byCommand, "", "auto")
+	l.all.find("rank").offer(byCommand, "", "0")
+	driver, err = l.all.gather(os.LookupEnv)
+	if err != nil {
+		return nil, err
+	}
+	l.opts.nodes = l.nodes
+	if l.opts.jobID == "" {
+		l.opts.jobID = "local-" + time.Now().Format("20060102-150405-") + rand.Text()[:4]
+		l.all.find("job-id").source = byCommand
+		l.named = true
+	}
+	return driver, nil
+}
+
+// run starts a daemon for each node, and ends with the job's code.
+func (l *local) run() error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("cannot find this program: %v", err)
+	}
+	if l.super, err = process.NewSupervisor(process.Config{}); err != nil {
+		return err
+	}
+	var daemons []*process.Child
+	for rank := range l.nodes {
+		child, err := l.super.Start(context.Background(), l.spec(self, rank))
+		if err != nil {
+			return errors.Join(err, l.end(daemons))
+		}
+		daemons = append(daemons, child)
+	}
+	l.relay(daemons)
+	exits := make([]process.Exit, 0, l.nodes)
+	for _, child := range daemons {
+		exits = append(exits, child.Exit())
+	}
+	l.code = jobCode(exits)
+	return l.end(daemons)
+}
+
+// jobCode is the code of a job by those of its daemons: the head's, unless it
+// was killed and the others came to a verdict.
+func jobCode(exits []process.Exit) int {
+	code := exits[0].Status()
+	if exits[0].Signal == 0 {
+		return code
+	}
+	verdict := 0
+	for _, exit := range exits[1:] {
+		if exit.Signal == 0 {
+			verdict = max(verdict, exit.Code)
+		}
+	}
+	if verdict > 0 {
+		return verdict
+	}
+	return code
+}
+
+// spec is the command of a rank's daemon. Variables and the file reach it by
+// themselves.
+func (l *local) spec(self string, rank int) process.Spec {
+	argv := []string{self, "run", "--launched-locally", "--role=auto", "--job-id=" + l.opts.jobID,
+		"--rank=" + strconv.Itoa(rank), "--nnodes=" + strconv.Itoa(l.nodes)}
+	for _, s := range l.all {
+		if s.source != byFlag || s.name == "nodes" || s.name == "job-id" {
+			continue
+		}
+		for _, value := range s.given {
+			argv = append(argv, "--"+s.name+"="+value)
+		}
+	}
+	if l.dashed {
+		argv = append(append(argv, "--"), l.driver...)
+	}
+	spec := process.Spec{
+		Name: "daemon " + strconv.Itoa(rank), Argv: argv, Env: os.Environ(), Stdout: l.files.Err, Stderr: l.files.Err,
+	}
+	if rank == 0 {
+		spec.Stdin, spec.Stdout = l.files.In, l.files.Out
+	}
+	return spec
+}
+
+// relay gives signals to all daemons, as a launcher does, until they have
+// ended.
+func (l *local) relay(daemons []*process.Child) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for _, child := range daemons {
+			<-child.Done()
+		}
+	}()
+	for {
+		select {
+		case <-ended:
+			return
+		case sig := <-l.signals:
+			for _, child := range daemons {
+				// One that has ended needs none.
+				_ = child.Signal(sig.(syscall.Signal))
+			}
+		}
+	}
+}
+
+// endGrace is more than a daemon takes for its own end.
+const endGrace = 25 * time.Second
+
+var errLeft = errors.New("the daemons took too long to end")
+
+// end sees to it that nothing of the daemons is left.
+func (l *local) end(daemons []*process.Child) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), endGrace, errLeft)
+	defer cancel()
+	var stops sync.WaitGroup
+	for _, child := range daemons {
+		stops.Go(func() { child.Stop(ctx, endGrace, syscall.SIGTERM) })
+	}
+	stops.Wait()
+	return l.super.Close(ctx)
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/bringupd/bringupd/pkg/daemon"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// said is what one call of the program came to.
+type said struct {
+	code     int
+	out, err string
+}
+
+// call runs the program in a directory of its own, in an environment without a
+// launcher but for what env says: NAME=VALUE.
+func call(t *testing.T, env []string, args ...string) said {
+	t.Helper()
+	forget(t)
+	for _, entry := range env {
+		name, value, _ := strings.Cut(entry, "=")
+		t.Setenv(name, value)
+	}
+	dir := t.TempDir()
+	files := daemon.Files{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
+	code := run(append([]string{"bringupd"}, args...), make(chan os.Signal), files)
+	return said{code: code, out: content(t, files.Out.Name()), err: content(t, files.Err.Name())}
+}
+
+// forget empties what the environment of the test may tell: an empty variable
+// counts as none.
+func forget(t *testing.T) {
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		for _, prefix := range []string{"BRINGUPD_", "SLURM", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR"} {
+			if strings.HasPrefix(name, prefix) {
+				t.Setenv(name, "")
+			}
+		}
+	}
+}
+
+func open(t *testing.T, path string) *os.File {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	return file
+}
+
+func content(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// file makes a file and returns its name, which is relative to the test's
+// directory from then on.
+func file(t *testing.T, name, text string) string {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// refused checks that a call ended with a code and one sentence that begins as
+// all errors do and has these parts, and that nothing else happened.
+func refused(t *testing.T, got said, code int, parts ...string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(got.err), "\n")
+	if got.code != code || !strings.HasPrefix(lines[0], "bringupd: cannot ") || got.out != "" {
+		t.Errorf("got code %d, want %d and a sentence\nstdout: %s\nstderr: %s", got.code, code, got.out, got.err)
+	}
+	for _, part := range parts {
+		if !strings.Contains(lines[0], part) {
+			t.Errorf("%q is missing in: %s", part, lines[0])
+		}
+	}
+	switch {
+	case code == 64 && (len(lines) != 2 || !strings.HasPrefix(lines[1], "See: bringupd help")):
+		t.Errorf("want the sentence and a hint, and nothing else: %s", got.err)
+	case code != 64 && len(lines) != 1:
+		t.Errorf("want one sentence: %s", got.err)
+	}
+}

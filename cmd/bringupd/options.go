@@ -1,0 +1,182 @@
+package main
+
+import (
+	"math"
+
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+)
+
+// options are the settings' values, before anything is made of them.
+type options struct {
+	role, framework          string
+	logDir, tempDir, config  string
+	jobID                    string
+	rank, nodes              int // -1, 0: not told
+	local                    bool
+	interfaceName            string
+	gpus, cpus               int // -1, 0: not told
+	dedicatedHead            bool
+	setup                    string
+	headCmd, workerCmd       string
+	headReady, workerReady   *health.Probe // nil: none
+	sandbox                  daemon.SandboxConfig
+	ray                      string
+	rayPort                  int
+	rayHeadArgs, rayWorkArgs []string
+	times                    daemon.Times
+	dryRun, verbose          bool
+	logFormat                string
+}
+
+func newOptions() *options {
+	o := &options{
+		role: "auto", framework: "none", rank: -1, gpus: -1,
+		ray: "ray", rayPort: 6379, times: daemon.DefaultTimes(), logFormat: "console",
+	}
+	o.sandbox.Require, _ = daemon.ParseRequire("all")
+	return o
+}
+
+// The headings that --help shows the flags under, in its order.
+const (
+	launchFlags    = "The launch"
+	placeFlags     = "Places"
+	nodeFlags      = "The node"
+	sandboxFlags   = "The sandbox"
+	frameworkFlags = "The framework"
+	noneFlags      = "With --framework=none"
+	rayFlags       = "With --framework=ray"
+	timeFlags      = "Deadlines, as in 90s or 5m"
+	otherFlags     = "Other"
+)
+
+// settings are all that a daemon can be told.
+func (o *options) settings() settings {
+	var all settings
+	all = append(all, under(launchFlags, o.launch())...)
+	all = append(all, under(placeFlags, o.places())...)
+	all = append(all, under(nodeFlags, o.node())...)
+	all = append(all, under(sandboxFlags, o.sandboxes())...)
+	all = append(all, under(frameworkFlags, o.frameworks())...)
+	all = append(all, only("none", under(noneFlags, o.none()))...)
+	all = append(all, only("ray", under(rayFlags, o.onRay()))...)
+	all = append(all, under(timeFlags, o.deadlines())...)
+	return append(all, under(otherFlags, o.others())...)
+}
+
+func under(category string, all settings) settings {
+	for _, s := range all {
+		s.category = category
+	}
+	return all
+}
+
+func only(framework string, all settings) settings {
+	for _, s := range all {
+		s.framework = framework
+	}
+	return all
+}
+
+// onThisRank keeps a setting to the command line: it differs from rank to rank,
+// where variables are inherited and the file is the same.
+func onThisRank(s *setting) *setting {
+	s.noVariable, s.noFile = true, true
+	return s
+}
+
+func notInFile(s *setting) *setting {
+	s.noFile = true
+	return s
+}
+
+func hidden(s *setting) *setting {
+	s.hidden = true
+	return onThisRank(s)
+}
+
+func (o *options) launch() settings {
+	roles := []string{"auto", "head", "worker", "sandbox"}
+	return settings{
+		choice("role", roles, &o.role, "auto (head on rank 0, worker elsewhere), head, worker, or sandbox (a sandbox in a step of its own)"),
+		onThisRank(number("rank", &o.rank, 0, math.MaxInt32, "this daemon's rank, where no launcher tells")),
+		onThisRank(number("nnodes", &o.nodes, 1, math.MaxInt32, "number of daemons, where no launcher tells")),
+		text("job-id", "NAME", &o.jobID, "names the run where no launcher does: the same on all ranks, another one for every launch"),
+		text("interface", "NAME", &o.interfaceName, "network interface whose address the peers are told (default: that of the route)"),
+		hidden(yes("launched-locally", &o.local, "")),
+	}
+}
+
+func (o *options) places() settings {
+	return settings{
+		text("log-dir", "DIR", &o.logDir, "directory that all nodes share, for the run's records and logs (default: bringupd-logs where the job was submitted)"),
+		text("temp-dir", "DIR", &o.tempDir, "node-local directory for private temporaries (default: TMPDIR, or /tmp)"),
+		notInFile(text("config", "FILE", &o.config, "YAML file of settings, by the flags' names, and of the driver, as a list")),
+	}
+}
+
+func (o *options) node() settings {
+	return settings{
+		number("gpus-per-node", &o.gpus, 0, math.MaxInt16, "GPUs that a node should offer (default: as the launcher tells)"),
+		number("cpus-per-node", &o.cpus, 1, math.MaxInt16, "CPUs that a node should offer (default: as the launcher tells)"),
+		text("setup-cmd", "COMMAND", &o.setup, "shell command that every node runs first; where it fails the node does"),
+	}
+}
+
+func (o *options) sandboxes() settings {
+	return settings{
+		text("sandbox-cmd", "COMMAND", &o.sandbox.Command, "shell command of every node's sandbox"),
+		probe("sandbox-ready", &o.sandbox.Ready, "probe that proves it (default: ready once it runs)"),
+		require("sandbox-require", &o.sandbox.Require, "sandboxes that the gate needs: all, any, head, or a number"),
+		yes("sandbox-step", &o.sandbox.Step, "the sandboxes are a step of their own (--role=sandbox): wait for them"),
+	}
+}
+
+func (o *options) frameworks() settings {
+	return settings{
+		choice("framework", framework.Names, &o.framework, "what to bring up: none (your own commands, or nothing) or ray"),
+		yes("dedicated-head", &o.dedicatedHead, "the head's node runs no worker, and offers no GPUs"),
+	}
+}
+
+func (o *options) none() settings {
+	return settings{
+		text("head-cmd", "COMMAND", &o.headCmd, "shell command of the head's service"),
+		probe("head-ready", &o.headReady, "probe that proves it: tcp:PORT, http://…, grpc://…, exec:COMMAND, file:/PATH"),
+		text("worker-cmd", "COMMAND", &o.workerCmd, "shell command of every node's service"),
+		probe("worker-ready", &o.workerReady, "probe that proves it"),
+	}
+}
+
+func (o *options) onRay() settings {
+	return settings{
+		text("ray", "PROGRAM", &o.ray, "the ray program"),
+		number("ray-port", &o.rayPort, 0, math.MaxUint16, "the head's port; 0: one that is free"),
+		words("ray-head-args", "ARG", &o.rayHeadArgs, "one more argument of the head's ray start (repeat for more)"),
+		words("ray-worker-args", "ARG", &o.rayWorkArgs, "one more argument of the workers' ray start (repeat for more)"),
+	}
+}
+
+func (o *options) deadlines() settings {
+	t := &o.times
+	return settings{
+		wait("join-timeout", &t.Join, "until all nodes have met"),
+		wait("setup-timeout", &t.Setup, "for the setup command"),
+		wait("sandbox-timeout", &t.Sandbox, "until a sandbox is ready"),
+		wait("service-timeout", &t.Service, "until a service of the framework is up"),
+		wait("settle", &t.Settle, "the framework must count the same nodes for as long"),
+		wait("peer-timeout", &t.Peer, "from a peer's death to the end of the job"),
+		wait("driver-grace", &t.DriverGrace, "between the driver's TERM and its KILL"),
+		wait("stop-grace", &t.StopGrace, "the same for services and sandboxes"),
+	}
+}
+
+func (o *options) others() settings {
+	return settings{
+		notInFile(yes("dry-run", &o.dryRun, "print the configuration and the plan, and touch nothing")),
+		yes("verbose", &o.verbose, "say everything on standard error, on all nodes"),
+		choice("log-format", []string{"console", "json"}, &o.logFormat, "of standard error: console or json"),
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// plan prints what a daemon would do: the configuration, as a file that
+// --config reads, and the steps as comments in it. A launch mistake is part of
+// what it tells, and decides the code.
+func (inv *invocation) plan(all settings, cfg daemon.Config, role roles.Role, launch error) error {
+	var b bytes.Buffer
+	b.WriteString("# flag > variable > file > default; secrets are left out\n")
+	encoder := yaml.NewEncoder(&b)
+	if err := encoder.Encode(all.document(cfg.Framework.Name(), cfg.Driver)); err != nil {
+		return fmt.Errorf("cannot print the configuration: %v", err)
+	}
+	if launch == nil {
+		cfg.Driver = redactArgs(cfg.Driver)
+		b.WriteString("\n# The plan:\n")
+		for _, line := range cfg.Plan(role) {
+			fmt.Fprintf(&b, "# - %s\n", redact(oneLine(line)))
+		}
+	}
+	if _, err := inv.files.Out.Write(b.Bytes()); err != nil {
+		return err
+	}
+	return launch
+}
+
+// document is the configuration as YAML, with the origin of each value. What
+// the user has no choice in is left out.
+func (all settings) document(framework string, driver []string) *yaml.Node {
+	top := &yaml.Node{Kind: yaml.MappingNode}
+	add := func(key, origin string, value *yaml.Node) {
+		value.LineComment = origin
+		top.Content = append(top.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
+	}
+	for _, s := range all {
+		if s.isKey() && s.isFor(framework) && s.source != byCommand {
+			add(s.name, s.origin(), node(s.show()))
+		}
+	}
+	add(driverKey, "", node(driver))
+	return top
+}
+
+// node is a value as YAML.
+func node(value any) *yaml.Node {
+	switch value := value.(type) {
+	case string:
+		return wordNode(redact(value))
+	case []string:
+		list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+		for _, word := range redactArgs(value) {
+			list.Content = append(list.Content, wordNode(word))
+		}
+		return list
+	case nil:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: ""}
+	default:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprint(value)}
+	}
+}
+
+// wordNode keeps a text on one line: comments go astray beside several.
+func wordNode(text string) *yaml.Node {
+	word := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
+	if text == "" || strings.Contains(text, "\n") {
+		word.Style = yaml.DoubleQuotedStyle
+	}
+	return word
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestDryRunTouchesNothing(t *testing.T) {
+	for _, args := range [][]string{
+		dry("--", "true"),
+		{"local", "--nodes=3", "--dry-run", "--setup-cmd=touch x", "--", "true"},
+		dry("--framework=ray"),
+	} {
+		t.Run(args[0], func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			got := call(t, nil, args...)
+			printed(t, got)
+			if strings.Count(got.out, "# - ") < 3 || got.err != "" {
+				t.Errorf("the plan is:\n%s%s", got.out, got.err)
+			}
+			untouched(t)
+		})
+	}
+}
+
+func TestDryRunOfWrongLaunch(t *testing.T) {
+	t.Chdir(t.TempDir())
+	got := call(t, nil, "--dry-run", "--setup-cmd=x")
+	if got.code != 65 || !strings.Contains(got.out, "setup-cmd: x") || !strings.HasPrefix(got.err, "bringupd: cannot tell which node this is") {
+		t.Errorf("code %d, stdout %s, stderr %s", got.code, got.out, got.err)
+	}
+	untouched(t)
+}
+
+// What --dry-run prints says the same when it is given as --config.
+func TestDryRunRoundTrip(t *testing.T) {
+	first := call(t, nil, dry("--framework=ray", "--ray-head-args=--a={\"b\": \"c, d\"}", "--ray-head-args=: #",
+		"--setup-cmd=a\nb # c", "--interface=yes", "--sandbox-cmd=null", "--sandbox-ready=exec:true", "--sandbox-require=2",
+		"--gpus-per-node=0", "--peer-timeout=90s", "--", "sh", "-c", "echo 'a'\n", "-1", "")...)
+	values, origins := printed(t, first)
+	if values["setup-cmd"] != "a\nb # c" || origins["setup-cmd"] != "--setup-cmd" || values["interface"] != "yes" || values["peer-timeout"] != "1m30s" {
+		t.Errorf("the configuration is\n%s", first.out)
+	}
+	for _, args := range [][]string{dry(), {"local", "--dry-run", "--", "true"}} {
+		defaults := call(t, nil, args...)
+		printed(t, call(t, nil, append([]string{args[0], "--config=" + file(t, "job.yaml", defaults.out)}, args[1:]...)...))
+	}
+	again, _ := printed(t, call(t, nil, dry("--config="+file(t, "job.yaml", first.out))...))
+	if !reflect.DeepEqual(values, again) {
+		t.Errorf("\n%v\nbecame\n%v", values, again)
+	}
+}
+
+func TestDryRunHidesSecrets(t *testing.T) {
+	got := call(t, nil, "local", "--dry-run", "--setup-cmd=export HF_TOKEN=hidden1 API_KEY='hid den2'; login --password hidden3",
+		"--head-cmd=DB_SECRET=\"hid den4\" ./serve", "--sandbox-cmd=box http://user:hidden5@host/", "--sandbox-ready=exec:probe --token=hidden6",
+		"--", "env", "WANDB_API_KEY=hid den7", "train", "--api-key", "hid den8", "--api-key=hid den9", "--lr=0.1", "sh", "-c", "X_TOKEN=hidden0 y")
+	printed(t, got)
+	if strings.Contains(got.out, "hid") {
+		t.Errorf("a secret is shown:\n%s", got.out)
+	}
+	for _, part := range []string{"HF_TOKEN=", "./serve", "--lr=0.1", "login --password", "train"} {
+		if strings.Count(got.out, part) < 2 {
+			t.Errorf("%q is not shown in configuration and plan:\n%s", part, got.out)
+		}
+	}
+}
+
+func TestRedact(t *testing.T) {
+	for _, tc := range []struct{ name, in, want string }{
+		{"nothing", "python train.py --lr=1", "python train.py --lr=1"},
+		{"variable", "HF_TOKEN=abc run", "HF_TOKEN=… run"},
+		{"lower case", "my_secret=abc", "my_secret=…"},
+		{"flag", "--api-key=abc -v", "--api-key=… -v"},
+		{"flag and value", "--api-key abc -v", "--api-key … -v"},
+		{"one dash", "-password  abc", "-password  …"},
+		{"double quotes", `TOKEN="a b" c`, `TOKEN=… c`},
+		{"escaped quotes", `"TOKEN=\"a b\" c"`, `"TOKEN=… c"`},
+		{"single quotes", `TOKEN='a b' c`, `TOKEN=… c`},
+		{"pieces", `TOKEN=a'b c'"d e" f`, `TOKEN=… f`},
+		{"escaped blank", `TOKEN=a\ b c`, `TOKEN=… c`},
+		{"twice", "A_KEY=1 B_KEY=2", "A_KEY=… B_KEY=…"},
+		{"user of a URL", "http://me:pw@host/x", "http://…@host/x"},
+		{"no user", "http://host/a@b", "http://host/a@b"},
+		{"the safe side", "--tokenizer=gpt2 --keyboard=us", "--tokenizer=… --keyboard=…"},
+		{"no value", "TOKEN= x --key", "TOKEN= x --key"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := redact(tc.in); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Chdir(t.TempDir())
+	main := call(t, nil, "--help")
+	for _, args := range [][]string{{"-h"}, {"help"}, {"help", "run"}, {"run", "--help"}, {"--verbose", "-h"}} {
+		if got := call(t, nil, args...); got != main {
+			t.Errorf("%v says %+v", args, got)
+		}
+	}
+	if main.code != 0 || main.err != "" {
+		t.Errorf("code %d, %s", main.code, main.err)
+	}
+	for _, part := range []string{"Usage:", "Subcommands:", "Exit codes:", "Examples:", "  127  ", "--sandbox-require=", "(default: 10s)"} {
+		if !strings.Contains(main.out, part) {
+			t.Errorf("%q is missing", part)
+		}
+	}
+	if strings.Contains(main.out, "launched-locally") {
+		t.Error("a hidden flag is shown")
+	}
+	local := call(t, nil, "local", "--help")
+	if again := call(t, nil, "help", "local"); local != again || local.code != 0 {
+		t.Errorf("%+v\n%+v", local, again)
+	}
+	if !strings.Contains(local.out, "--nodes=N") || strings.Contains(local.out, "--nnodes") {
+		t.Errorf("local's help is\n%s", local.out)
+	}
+	for _, args := range [][]string{{"version"}, {"--version"}} {
+		if got := call(t, nil, args...); got.code != 0 || !strings.HasPrefix(got.out, "bringupd ") || got.err != "" {
+			t.Errorf("%v says %+v", args, got)
+		}
+	}
+	untouched(t)
+}
+
+func TestHelpFitsTerminal(t *testing.T) {
+	inv := &invocation{}
+	inv.files.Out = os.Stdout
+	app := inv.app()
+	for _, command := range app.Commands {
+		for line := range strings.Lines(helpText(app, command)) {
+			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > helpWidth {
+				t.Errorf("%s: %d columns: %s", command.Name, n, line)
+			}
+		}
+	}
+}

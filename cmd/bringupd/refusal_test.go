@@ -1,0 +1,169 @@
+package main
+
+import (
+	"os"
+	"testing"
+)
+
+var rank0 = []string{"--rank=0", "--nnodes=2", "--job-id=x"}
+
+func TestRefusesCommandLine(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		args []string
+		says []string
+	}{
+		{"unknown flag, near", []string{"--frame-work=ray"}, []string{"cannot use --frame-work: there is no such flag; the nearest is --framework"}},
+		{"unknown flag, far", []string{"--zzz"}, []string{"cannot use --zzz: there is no such flag"}},
+		{"a hidden flag is no suggestion", []string{"--launched-localy"}, []string{"no such flag"}},
+		{"flag without its value", []string{"--log-dir"}, []string{"cannot use --log-dir: it takes a value"}},
+		{"bad syntax", []string{"--=x"}, []string{"cannot understand the command line"}},
+		{"positional", []string{"python", "train.py"}, []string{`cannot take "python": put the driver and its arguments behind --`}},
+		{"mistyped subcommand", []string{"lcoal", "--nodes=2"}, []string{`cannot take "lcoal"`, "the nearest is subcommand local"}},
+		{"positional of local", []string{"local", "--nodes=2", "driver.sh"}, []string{`cannot take "driver.sh"`, "behind --"}},
+		{"flags before the subcommand", []string{"--verbose", "local"}, []string{`cannot take "local" there: a subcommand comes first`}},
+		{"nothing behind the dashes", []string{"local", "--"}, []string{"cannot run an empty driver"}},
+		{"unknown role", append([]string{"--role=haed"}, rank0...), []string{"cannot use --role=haed: give one of auto, head, worker, sandbox; the nearest is head"}},
+		{"unknown framework", []string{"--framework=rya"}, []string{"cannot use --framework=rya: give one of none, ray; the nearest is ray"}},
+		{"unknown log format", []string{"--log-format=xml"}, []string{"cannot use --log-format=xml: give one of console, json"}},
+		{"duration without a unit", []string{"--peer-timeout=10"}, []string{"cannot use --peer-timeout=10: it has no unit: give one, as in 90s"}},
+		{"no duration", []string{"--peer-timeout=soon"}, []string{"cannot use --peer-timeout=soon: give a number and its unit"}},
+		{"empty duration", []string{"--peer-timeout="}, []string{"cannot use --peer-timeout=: give a number and its unit"}},
+		{"short duration", append([]string{"--peer-timeout=10ms"}, rank0...), []string{"cannot use --peer-timeout=10ms: give at least 1s"}},
+		{"negative duration", append([]string{"--stop-grace=-1s"}, rank0...), []string{"cannot use --stop-grace=-1s: give at least"}},
+		{"graces too long", append([]string{"--stop-grace=15s", "--driver-grace=15s"}, rank0...), []string{"--driver-grace=15s", "--stop-grace=15s", "together"}},
+		{"no number", []string{"--gpus-per-node=many"}, []string{"cannot use --gpus-per-node=many: give a whole number of 0 to"}},
+		{"number out of range", []string{"--ray-port=65536"}, []string{"cannot use --ray-port=65536: give a whole number of 0 to 65535"}},
+		{"negative rank", []string{"--rank=-1"}, []string{"cannot use --rank=-1: give a whole number of 0"}},
+		{"no nodes", []string{"local", "--nodes=0"}, []string{"cannot use --nodes=0: give a whole number of 1 to 1024"}},
+		{"switch with a value", []string{"--verbose=loud"}, []string{"cannot use --verbose=loud: give true or false"}},
+		{"unknown probe", []string{"--sandbox-cmd=x", "--sandbox-ready=tpc:80"}, []string{"cannot use --sandbox-ready=tpc:80", "is it tcp?"}},
+		{"probe without a command", append([]string{"--head-ready=tcp:80"}, rank0...), []string{"cannot use --head-ready", "--head-cmd"}},
+		{"probe without workers", append([]string{"--worker-ready=tcp:80"}, rank0...), []string{"cannot use --worker-ready", "--worker-cmd"}},
+		{"probe without a sandbox", append([]string{"--sandbox-ready=tcp:80"}, rank0...), []string{"cannot use --sandbox-ready", "--sandbox-cmd"}},
+		{"gate without a sandbox", append([]string{"--sandbox-require=any"}, rank0...), []string{"cannot use --sandbox-require without a sandbox"}},
+		{"gate of a strange number", []string{"--sandbox-require=0"}, []string{"cannot use --sandbox-require=0", "all, any, head or a number"}},
+		{"gate beyond the nodes", append([]string{"--sandbox-cmd=x", "--sandbox-require=3"}, rank0...), []string{"cannot require 3 sandboxes: the job has 2 nodes"}},
+		{"two sandboxes", append([]string{"--sandbox-cmd=x", "--sandbox-step"}, rank0...), []string{"--sandbox-cmd", "--sandbox-step"}},
+		{"sandbox without a command", append([]string{"--role=sandbox"}, rank0...), []string{"cannot be a sandbox without its command: give --sandbox-cmd"}},
+		{"sandbox with a driver", append(append([]string{"--role=sandbox", "--sandbox-cmd=x"}, rank0...), "--", "true"), []string{"cannot run a driver with --role=sandbox"}},
+		{"another framework's command", append([]string{"--framework=ray", "--head-cmd=x"}, rank0...), []string{"cannot use --head-cmd", "it is for --framework=none"}},
+		{"another framework's port", append([]string{"--ray-port=1"}, rank0...), []string{"cannot use --ray-port", "it is for --framework=ray"}},
+		{"stop without a run", []string{"stop"}, []string{"cannot stop 0 runs: give one run directory"}},
+		{"stop of two runs", []string{"stop", "a", "b"}, []string{"cannot stop 2 runs"}},
+		{"stop with a driver", []string{"stop", "a", "--", "b"}, []string{"cannot stop", "without --"}},
+		{"stop of nothing", []string{"stop", "/nowhere/at/all"}, []string{"cannot find a run directory at /nowhere/at/all"}},
+		{"stop with a flag", []string{"stop", "--now", "a"}, []string{"cannot use --now"}},
+		{"version of something", []string{"version", "x"}, []string{`cannot take "x"`}},
+		{"version with a driver", []string{"version", "--", "x"}, []string{"cannot take a driver"}},
+		{"help with something", []string{"help", "lcoal"}, []string{`cannot help with "lcoal"`, "the nearest is local"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			refused(t, call(t, nil, tc.args...), 64, tc.says...)
+			untouched(t)
+		})
+	}
+}
+
+func TestRefusesVariables(t *testing.T) {
+	for _, tc := range []struct{ name, variable, says string }{
+		{"duration without a unit", "BRINGUPD_PEER_TIMEOUT=10", "cannot use BRINGUPD_PEER_TIMEOUT=10: it has no unit"},
+		{"no number", "BRINGUPD_RAY_PORT=none", "cannot use BRINGUPD_RAY_PORT=none: give a whole number"},
+		{"switch", "BRINGUPD_VERBOSE=loud", "cannot use BRINGUPD_VERBOSE=loud: give true or false"},
+		{"framework", "BRINGUPD_FRAMEWORK=rya", "cannot use BRINGUPD_FRAMEWORK=rya: give one of none, ray; the nearest is ray"},
+		{"probe", "BRINGUPD_HEAD_READY=80", "cannot use BRINGUPD_HEAD_READY=80: cannot read probe"},
+		{"file", "BRINGUPD_CONFIG=/nowhere.yaml", "cannot read the configuration: open /nowhere.yaml: no such file"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			refused(t, call(t, []string{tc.variable}, rank0...), 64, tc.says)
+			untouched(t)
+		})
+	}
+}
+
+func TestRefusesFile(t *testing.T) {
+	for _, tc := range []struct{ name, text, says string }{
+		{"unknown key", "role: auto\nframwork: ray\n", `cannot use job.yaml:2: there is no key "framwork"; the nearest is framework`},
+		{"unknown key, far", "zzz: 1\n", `cannot use job.yaml:1: there is no key "zzz"`},
+		{"the driver mistyped", "drivr: [a]\n", `the nearest is driver`},
+		{"a hidden setting", "launched-locally: true\n", `there is no key "launched-locally"`},
+		{"a file in the file", "config: other.yaml\n", "cannot use job.yaml:1: config can't be given in the file, but by --config"},
+		{"a rank in the file", "rank: 1\n", "cannot use job.yaml:1: rank can't be given in the file"},
+		{"key twice", "settle: 1s\nrole: auto\nsettle: 2s\n", `cannot use job.yaml:3: line 1 gives "settle", too`},
+		{"duration without a unit", "\npeer-timeout: 10\n", "cannot use job.yaml:2 (peer-timeout: 10): it has no unit"},
+		{"no number", "ray-port: high\n", "cannot use job.yaml:1 (ray-port: high): give a whole number"},
+		{"no switch", "verbose: loud\n", "cannot use job.yaml:1 (verbose: loud): give true or false"},
+		{"list for one value", "framework: [ray]\n", "cannot use job.yaml:1: framework takes one value"},
+		{"map for one value", "framework:\n  name: ray\n", "cannot use job.yaml:1: framework takes one value"},
+		{"map for a list", "ray-head-args: {a: b}\n", "cannot use job.yaml:1: ray-head-args takes a list of values"},
+		{"list in a list", "ray-head-args: [[a]]\n", "ray-head-args takes a list of values"},
+		{"driver as a line", "driver: python train.py\n", "cannot use job.yaml:1: give the driver as a list of its words"},
+		{"driver with a hole", "driver: [python, null]\n", "give the driver as a list"},
+		{"no map", "- a\n- b\n", "cannot read the configuration job.yaml:1: give settings by the flags' names"},
+		{"a word", "ray\n", "cannot read the configuration job.yaml:1"},
+		{"not YAML", "a: [\n", "cannot read the configuration job.yaml: yaml: line"},
+		{"two documents", "role: auto\n---\nrole: head\n", "give one document"},
+		{"another framework's setting", "framework: none\nray-port: 1\n", "cannot use --ray-port (given by job.yaml:2) with --framework=none"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := file(t, "job.yaml", tc.text)
+			refused(t, call(t, nil, append([]string{"--config=" + path}, rank0...)...), 64, tc.says)
+		})
+	}
+	t.Run("too large", func(t *testing.T) {
+		path := file(t, "job.yaml", "")
+		if err := os.Truncate(path, maxConfig+1); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, call(t, nil, append([]string{"--config=" + path}, rank0...)...), 64, "job.yaml is larger than")
+	})
+}
+
+func TestRefusesLaunch(t *testing.T) {
+	step := []string{
+		"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_NTASKS=2", "SLURM_NNODES=2", "SLURM_PROCID=1",
+		"SLURM_STEP_NODELIST=n[1-2]", "SLURMD_NODENAME=n2", "SLURM_TASKS_PER_NODE=1(x2)", "SLURM_LOCALID=0",
+	}
+	but := func(more ...string) []string { return append(append([]string{}, step...), more...) }
+	for _, tc := range []struct {
+		name string
+		env  []string
+		args []string
+		says []string
+	}{
+		{"no launcher", nil, nil, []string{"not under srun", "bringupd local"}},
+		{"batch shell", but("SLURM_STEP_ID="), nil, []string{"cannot start in the batch shell of job 7", "srun --nodes=2 --ntasks=2"}},
+		{"tasks and nodes differ", but("SLURM_NTASKS=4"), nil, []string{"cannot run 4 daemons on 2 nodes", "start it with: srun"}},
+		{"two daemons on a node", but("SLURM_LOCALID=1"), nil, []string{"cannot run two daemons on one node"}},
+		{"two tasks a node", but("SLURM_NTASKS=4", "SLURM_TASKS_PER_NODE=2(x2)"), nil, []string{"cannot run 2 daemons on one node"}},
+		{"no rank", but("SLURM_PROCID="), nil, []string{"SLURM_PROCID is not set"}},
+		{"rank beyond the step", but("SLURM_PROCID=2"), nil, []string{"SLURM_PROCID is 2 in a step of 2 tasks"}},
+		{"malformed node list", but("SLURM_STEP_NODELIST=n[1-"), nil, []string{"SLURM_STEP_NODELIST", "n[1-"}},
+		{"inside itself", but("BRINGUPD_RUN=7.0"), nil, []string{"cannot start inside run 7.0 as a part of it"}},
+		{"head on rank 1", step, []string{"--role=head"}, []string{"cannot be head on rank 1 of 2"}},
+		{"worker on rank 0", nil, append([]string{"--role=worker"}, rank0...), []string{"cannot be worker on rank 0 of 2"}},
+		{"rank beyond the nodes", nil, []string{"--rank=2", "--nnodes=2", "--job-id=x"}, []string{"the rank is 2"}},
+		{"rank alone", nil, []string{"--rank=1"}, []string{"--rank is given, and --nnodes is not"}},
+		{"no name", nil, []string{"--rank=1", "--nnodes=2"}, []string{"cannot name the run", "--job-id=NAME"}},
+		{"a name that is a path", nil, []string{"--rank=1", "--nnodes=2", "--job-id=../x"}, []string{`cannot name a run "../x"`}},
+		{"local of a name that is a path", nil, []string{"local", "--job-id=a/b", "--", "true"}, []string{`cannot name a run "a/b"`}},
+		{"local inside itself", []string{"BRINGUPD_RUN=x"}, []string{"local", "--job-id=x", "--", "true"}, []string{"cannot start inside run x"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			refused(t, call(t, tc.env, tc.args...), 65, tc.says...)
+			untouched(t)
+		})
+	}
+}
+
+// untouched checks that nothing was made in the test's directory.
+func untouched(t *testing.T) {
+	t.Helper()
+	entries, err := os.ReadDir(".")
+	if err != nil || len(entries) > 0 {
+		t.Errorf("the directory has %v, %v", entries, err)
+	}
+}

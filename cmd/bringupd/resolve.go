@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// configure makes the one validated configuration of the settings and what the
+// launcher tells. No directory is made and no process is started by it. Where
+// only the launch is wrong, the configuration comes with the error.
+func (inv *invocation) configure(all settings, o *options, fromFile []string) (daemon.Config, roles.Role, error) {
+	cfg := o.build(inv)
+	var err error
+	if cfg.Driver, err = inv.chosenDriver(o, fromFile); err != nil {
+		return cfg, "", err
+	}
+	if err := o.check(all); err != nil {
+		return cfg, "", err
+	}
+	if cfg.LogDir, err = o.logs(); err != nil {
+		return cfg, "", usage("%v", err)
+	}
+	role, err := o.place(&cfg)
+	if err != nil {
+		return cfg, role, err
+	}
+	if err := cfg.Validate(); err != nil {
+		return cfg, role, usage("%v", err)
+	}
+	return cfg, role, nil
+}
+
+// chosenDriver is the command line's, or else the file's. In a step of
+// sandboxes the file's is another step's affair.
+func (inv *invocation) chosenDriver(o *options, fromFile []string) ([]string, error) {
+	switch {
+	case inv.dashed && len(inv.driver) == 0:
+		return nil, usage("cannot run an empty driver: leave the -- away for a job without one")
+	case inv.dashed && o.role == string(roles.Sandbox):
+		return nil, usage("cannot run a driver with --role=sandbox: it runs in the step of the other daemons")
+	case inv.dashed:
+		return inv.driver, nil
+	case o.role == string(roles.Sandbox):
+		return nil, nil
+	default:
+		return fromFile, nil
+	}
+}
+
+// build makes of the settings what needs no judging.
+func (o *options) build(inv *invocation) daemon.Config {
+	cfg := daemon.Config{
+		Program: version(), Setup: o.setup, Sandbox: o.sandbox, Times: o.times, TempDir: o.tempDir,
+		Environ: os.Environ(), Files: inv.files, Signals: inv.signals, Verbose: o.verbose, JSONLog: o.logFormat == "json",
+	}
+	if cfg.TempDir == "" {
+		cfg.TempDir = os.TempDir()
+	}
+	cfg.Framework, cfg.Frame = o.chosenFramework()
+	return cfg
+}
+
+// chosenFramework is the framework, and what was configured for it.
+func (o *options) chosenFramework() (framework.Framework, any) {
+	if o.framework == "ray" {
+		ray := framework.Ray{
+			Program: o.ray, Port: o.rayPort, DedicatedHead: o.dedicatedHead,
+			HeadArgs: o.rayHeadArgs, WorkerArgs: o.rayWorkArgs,
+		}
+		return ray, ray
+	}
+	none := framework.None{
+		HeadCommand: o.headCmd, HeadReady: o.headReady, DedicatedHead: o.dedicatedHead,
+		WorkerCommand: o.workerCmd, WorkerReady: o.workerReady,
+	}
+	return none, []any{o.headCmd, written(o.headReady), o.workerCmd, written(o.workerReady), o.dedicatedHead}
+}
+
+func written(p *health.Probe) string {
+	if p == nil {
+		return ""
+	}
+	return p.String()
+}
+
+// check refuses settings that make no sense together.
+func (o *options) check(all settings) error {
+	switch {
+	case o.role == string(roles.Sandbox) && o.sandbox.Command == "":
+		return usage("cannot be a sandbox without its command: give --sandbox-cmd")
+	case o.sandbox.Ready != nil && o.sandbox.Command == "":
+		return usage("cannot use --sandbox-ready without a sandbox: give --sandbox-cmd")
+	case all.find("sandbox-require").source == byFlag && !o.sandbox.Wanted():
+		return usage("cannot use --sandbox-require without a sandbox: give --sandbox-cmd or --sandbox-step")
+	case o.headReady != nil && o.headCmd == "":
+		return usage("cannot use --head-ready without the head's service: give --head-cmd")
+	case o.workerReady != nil && o.workerCmd == "":
+		return usage("cannot use --worker-ready without the workers' service: give --worker-cmd")
+	}
+	for _, s := range all {
+		if !s.isFor(o.framework) && s.isMeant() {
+			return usage("cannot use --%s (given by %s) with --framework=%s: it is for --framework=%s",
+				s.name, s.origin(), o.framework, s.framework)
+		}
+	}
+	return nil
+}
+
+// isMeant tells whether somebody gave the setting for this job: a variable may
+// be set for all of a site.
+func (s *setting) isMeant() bool { return s.source == byFlag || s.source == byFile }
+
+// logs is the log directory: where the job was submitted, unless told.
+func (o *options) logs() (string, error) {
+	dir := o.logDir
+	if dir == "" {
+		dir = filepath.Join(os.Getenv("SLURM_SUBMIT_DIR"), "bringupd-logs")
+	}
+	return filepath.Abs(dir)
+}
+
+// place finds out who this daemon is in its launch.
+func (o *options) place(cfg *daemon.Config) (roles.Role, error) {
+	role, err := roles.ParseRole(o.role)
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return role, err
+	}
+	id, err := roles.Identify(os.LookupEnv, host, o.want())
+	if err != nil {
+		return role, err
+	}
+	if o.gpus >= 0 {
+		id.GPUs = o.gpus
+	}
+	if o.cpus > 0 {
+		id.CPUs = o.cpus
+	}
+	cfg.Identity, cfg.Address = id, o.address(id)
+	return id.Elect(role)
+}
+
+// want is what the flags say of the launch.
+func (o *options) want() roles.Want {
+	want := roles.Want{Local: o.local, JobID: o.jobID}
+	if o.rank >= 0 {
+		want.Rank = &o.rank
+	}
+	if o.nodes > 0 {
+		want.Size = &o.nodes
+	}
+	return want
+}
+
+// addressTimeout bounds the search for this node's own address.
+const addressTimeout = 10 * time.Second
+
+var errNoAddress = errors.New("the search for this node's address took too long")
+
+// address finds this node's address when it is first asked for.
+func (o *options) address(id roles.Identity) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), addressTimeout, errNoAddress)
+		defer cancel()
+		address, err := roles.LocalAddress(ctx, id, o.interfaceName)
+		if err != nil {
+			return "", err
+		}
+		return address.String(), nil
+	})
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// source tells what gave a setting its value. A higher one outranks a lower.
+type source int
+
+const (
+	byDefault source = iota
+	byFile
+	byVariable
+	byFlag
+	byCommand // the subcommand itself leaves no choice
+)
+
+// setting is one thing that the user can tell: by a flag, mostly by a variable
+// or a line of the configuration file as well.
+type setting struct {
+	name     string
+	category string
+	usage    string
+	shape    string // what stands for the value in --help; empty: a switch
+	// framework that it is for; empty: all
+	framework  string
+	hidden     bool
+	noVariable bool
+	noFile     bool
+	repeats    bool
+
+	// take takes one value; its error says what would be accepted.
+	take func(value string) error
+	// show returns the value as it is now, nil where there is none.
+	show func() any
+
+	source source
+	line   string   // file:line, where the source is the file
+	given  []string // what the source says, not taken yet
+}
+
+var _ cli.Flag = (*setting)(nil)
+
+// Apply makes the flag known to the parser.
+func (s *setting) Apply(set *flag.FlagSet) error {
+	set.Var(collector{s}, s.name, s.usage)
+	return nil
+}
+
+// Names returns the flag's one name.
+func (s *setting) Names() []string { return []string{s.name} }
+
+// IsSet tells whether anything but the default gives the value.
+func (s *setting) IsSet() bool { return s.source != byDefault }
+
+// String returns the flag as --help shows it.
+func (s *setting) String() string {
+	if s.shape == "" {
+		return "--" + s.name
+	}
+	return "--" + s.name + "=" + s.shape
+}
+
+// collector notes what the command line says, for later: all sources are
+// judged in one place, and in the same words.
+type collector struct{ *setting }
+
+func (c collector) Set(value string) error {
+	if c.source != byFlag || !c.repeats {
+		c.given = nil
+	}
+	c.source, c.given = byFlag, append(c.given, value)
+	return nil
+}
+
+func (c collector) String() string { return "" }
+
+// IsBoolFlag lets a switch stand without a value.
+func (c collector) IsBoolFlag() bool { return c.setting != nil && c.shape == "" }
+
+// variable is the name of the environment variable that gives the setting.
+func (s *setting) variable() string {
+	return "BRINGUPD_" + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+}
+
+// offer gives the setting values from a source, unless it has a better one.
+func (s *setting) offer(from source, line string, values ...string) {
+	if from > s.source {
+		s.source, s.line, s.given = from, line, values
+	}
+}
+
+// settle takes what the best source said.
+func (s *setting) settle() error {
+	for _, value := range s.given {
+		if err := s.take(value); err != nil {
+			return usage("cannot use %s: %v", s.where(value), err)
+		}
+	}
+	return nil
+}
+
+// where shows a value as it was given.
+func (s *setting) where(value string) string {
+	switch s.source {
+	case byFile:
+		return fmt.Sprintf("%s (%s: %s)", s.line, s.name, value)
+	case byVariable:
+		return s.variable() + "=" + value
+	default:
+		return "--" + s.name + "=" + value
+	}
+}
+
+// origin names what gave the value.
+func (s *setting) origin() string {
+	switch s.source {
+	case byFile:
+		return s.line
+	case byVariable:
+		return s.variable()
+	case byFlag:
+		return "--" + s.name
+	case byCommand:
+		return "bringupd local"
+	default:
+		return "default"
+	}
+}
+
+// settings are those of one subcommand, in the order of --help.
+type settings []*setting
+
+func (all settings) find(name string) *setting {
+	for _, s := range all {
+		if s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// names lists what a user may mean.
+func (all settings) names(keep func(*setting) bool) (names []string) {
+	for _, s := range all {
+		if keep(s) {
+			names = append(names, s.name)
+		}
+	}
+	return names
+}
+
+func (s *setting) isFor(framework string) bool {
+	return s.framework == "" || s.framework == framework
+}
+
+// isKey tells whether the configuration file may give the setting.
+func (s *setting) isKey() bool { return !s.hidden && !s.noFile }
+
+// gather settles every setting by its best source. It returns the driver that
+// the configuration file names.
+func (all settings) gather(lookup func(string) (string, bool)) (driver []string, err error) {
+	for _, s := range all {
+		value, _ := lookup(s.variable())
+		switch {
+		case value == "" || s.noVariable:
+		case s.repeats:
+			s.offer(byVariable, "", strings.Split(strings.TrimSuffix(value, "\n"), "\n")...)
+		default:
+			s.offer(byVariable, "", value)
+		}
+	}
+	if config := all.find("config"); config != nil && len(config.given) > 0 && config.given[0] != "" {
+		if driver, err = readConfig(config.given[0], all); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range all {
+		if err := s.settle(); err != nil {
+			return nil, err
+		}
+	}
+	return driver, nil
+}
+
+// flags are the settings as the parser of the command line wants them.
+func (all settings) flags(keep func(*setting) bool) (flags []cli.Flag) {
+	for _, s := range all {
+		if keep(s) {
+			flags = append(flags, s)
+		}
+	}
+	return flags
+}

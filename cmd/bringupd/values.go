@@ -1,0 +1,159 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/health"
+)
+
+// The constructors of settings, one for each type of value.
+
+func text(name, shape string, to *string, usage string) *setting {
+	return &setting{
+		name: name, shape: shape, usage: usage,
+		take: func(value string) error { *to = value; return nil },
+		show: func() any { return *to },
+	}
+}
+
+// choice takes one of some words.
+func choice(name string, accepted []string, to *string, usage string) *setting {
+	return &setting{
+		name: name, shape: "WORD", usage: usage,
+		take: func(value string) error {
+			if !slices.Contains(accepted, value) {
+				return fmt.Errorf("give one of %s%s", strings.Join(accepted, ", "), suggestion("", value, accepted))
+			}
+			*to = value
+			return nil
+		},
+		show: func() any { return *to },
+	}
+}
+
+// number takes a whole number. A default that is not accepted stands for none.
+func number(name string, to *int, least, most int, usage string) *setting {
+	return &setting{
+		name: name, shape: "N", usage: usage,
+		take: func(value string) error {
+			n, err := strconv.Atoi(value)
+			if err != nil || n < least || n > most {
+				return fmt.Errorf("give a whole number of %d to %d", least, most)
+			}
+			*to = n
+			return nil
+		},
+		show: func() any {
+			if *to < least {
+				return nil
+			}
+			return *to
+		},
+	}
+}
+
+func yes(name string, to *bool, usage string) *setting {
+	return &setting{
+		name: name, usage: usage,
+		take: func(value string) error {
+			parsed, err := strconv.ParseBool(value)
+			if err != nil {
+				return errors.New("give true or false")
+			}
+			*to = parsed
+			return nil
+		},
+		show: func() any { return *to },
+	}
+}
+
+// words takes a list: a repeated flag, the lines of a variable, or a list in
+// the file.
+func words(name, shape string, to *[]string, usage string) *setting {
+	return &setting{
+		name: name, shape: shape, usage: usage, repeats: true,
+		take: func(value string) error { *to = append(*to, value); return nil },
+		show: func() any { return *to },
+	}
+}
+
+func wait(name string, to *time.Duration, usage string) *setting {
+	return &setting{
+		name: name, shape: "TIME", usage: usage,
+		take: func(value string) error {
+			parsed, err := time.ParseDuration(value)
+			if err != nil {
+				return noTime(value)
+			}
+			*to = parsed
+			return nil
+		},
+		show: func() any { return shortTime(*to) },
+	}
+}
+
+func noTime(value string) error {
+	if _, err := strconv.ParseFloat(value, 64); err == nil {
+		return errors.New("it has no unit: give one, as in 90s, 5m or 250ms")
+	}
+	return errors.New("give a number and its unit, as in 90s, 5m or 250ms")
+}
+
+// shortTime writes 2m0s as 2m.
+func shortTime(d time.Duration) string {
+	said := d.String()
+	if strings.HasSuffix(said, "m0s") {
+		said = strings.TrimSuffix(said, "0s")
+	}
+	if strings.HasSuffix(said, "h0m") {
+		said = strings.TrimSuffix(said, "0m")
+	}
+	return said
+}
+
+// probe takes a probe; the empty string means none.
+func probe(name string, to **health.Probe, usage string) *setting {
+	return &setting{
+		name: name, shape: "PROBE", usage: usage,
+		take: func(value string) error {
+			*to = nil
+			if value == "" {
+				return nil
+			}
+			p, err := health.ParseProbe(value)
+			if err != nil {
+				return err
+			}
+			*to = &p
+			return nil
+		},
+		show: func() any {
+			if *to == nil {
+				return ""
+			}
+			return (*to).String()
+		},
+	}
+}
+
+// require takes how many sandboxes the gate needs.
+func require(name string, to *daemon.Require, usage string) *setting {
+	return &setting{
+		name: name, shape: "WHICH", usage: usage,
+		take: func(value string) error {
+			r, err := daemon.ParseRequire(value)
+			if err != nil {
+				return err
+			}
+			*to = r
+			return nil
+		},
+		show: func() any { return to.String() },
+	}
+}
