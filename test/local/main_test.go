@@ -1,0 +1,89 @@
+// Package local runs the built bringupd on this machine, without a launcher and
+// without any privilege: every script in testdata/script is one story.
+package local
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	// The program under test is built by a command that go test knows nothing
+	// of: the import has it forget its cached result when the program changes.
+	_ "github.com/bringupd/bringupd/pkg/daemon"
+)
+
+const command = "../../cmd/bringupd"
+
+// bin is the directory of the bringupd under test.
+var bin string
+
+func TestMain(m *testing.M) {
+	code, err := runBuilt(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runBuilt(m *testing.M) (code int, err error) {
+	if bin, err = os.MkdirTemp("", "bringupd-local-"); err != nil {
+		return 1, err
+	}
+	defer func() { _ = os.RemoveAll(bin) }()
+	if err := noteSources(); err != nil {
+		return 1, err
+	}
+	build := exec.Command("go", "build", "-race="+fmt.Sprint(race), "-o", filepath.Join(bin, "bringupd"), command)
+	if out, err := build.CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("cannot build bringupd: %v: %s", err, out)
+	}
+	return m.Run(), nil
+}
+
+// noteSources opens what no import reaches, which has go test note that the
+// result hangs on it.
+func noteSources() error {
+	sources, err := filepath.Glob(command + "/*.go")
+	if err != nil || len(sources) == 0 {
+		return fmt.Errorf("cannot find the sources in %s: %v", command, err)
+	}
+	for _, source := range sources {
+		if _, err := os.ReadFile(source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		Setup:               setup,
+		Cmds:                commands(),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+	})
+}
+
+func setup(env *testscript.Env) error {
+	scripts, err := filepath.Glob(filepath.Join(env.WorkDir, "*.sh"))
+	if err != nil {
+		return err
+	}
+	for _, script := range scripts {
+		if err := os.Chmod(script, 0o700); err != nil {
+			return err
+		}
+	}
+	env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
+	// The race detector's own code would pass for one of bringupd's, and by
+	// itself it has every process sleep for a second before its end.
+	env.Setenv("GORACE", "exitcode=199 atexit_sleep_ms=0")
+	env.Values[storyKey{}] = newStory(env)
+	return nil
+}
