@@ -20,7 +20,7 @@ type batchJob struct {
 // submit hands a script to sbatch.
 func submit(t *testing.T, script string, flags ...string) *batchJob {
 	t.Helper()
-	dir := filepath.Join(bed.Share(), "batch-"+strings.ReplaceAll(t.Name(), "/", "_"))
+	dir := place(t)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func TestOneNode(t *testing.T) {
 
 // A second srun in the same allocation, and a requeue, must not see the first.
 func TestASecondStepSeesNothingOfTheFirst(t *testing.T) {
-	logs := filepath.Join(bed.Share(), t.Name())
+	logs := place(t)
 	script := "#!/bin/sh\n" +
 		"srun --wait=0 " + program + " --log-dir=" + logs + " -- sh -c 'exit 3'\n" +
 		"echo first: $?\n" +
@@ -79,7 +79,7 @@ func TestASecondStepSeesNothingOfTheFirst(t *testing.T) {
 }
 
 func TestARequeueSeesNothingOfTheFirst(t *testing.T) {
-	logs := filepath.Join(bed.Share(), t.Name())
+	logs := place(t)
 	script := "#!/bin/sh\n" +
 		"srun --wait=0 " + program + " --log-dir=" + logs + " -- sh -c 'echo run $BRINGUPD_RUN; [ -n \"$SLURM_RESTART_COUNT\" ] || sleep 1000'\n" +
 		"echo ended: $?\n"

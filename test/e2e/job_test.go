@@ -11,8 +11,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -62,11 +64,21 @@ type launch struct {
 	driver []string
 }
 
+// places counts the names that place has given out.
+var places atomic.Int64
+
+// place returns a path on the share that nobody has used yet: the tests may be
+// run more than once on one bed.
+func place(t *testing.T) string {
+	name := strings.ReplaceAll(t.Name(), "/", "_") + "-" + strconv.FormatInt(places.Add(1), 10)
+	return filepath.Join(bed.Share(), name)
+}
+
 // start starts a job; the test waits for it at its end.
 func start(t *testing.T, l launch) *job {
 	t.Helper()
 	if l.logs == "" {
-		l.logs = filepath.Join(bed.Share(), strings.ReplaceAll(t.Name(), "/", "_"))
+		l.logs = place(t)
 	}
 	// The same nodes each time: Slurm avoids those that have just been used.
 	args := append([]string{"-N", itoa(l.nodes), "-w", "n[0-" + itoa(l.nodes-1) + "]", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"}, l.srun...)

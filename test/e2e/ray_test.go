@@ -32,7 +32,7 @@ func rayProgram(t *testing.T) string {
 // submitRay submits the script that users copy, as it stands.
 func submitRay(t *testing.T, path string, driver ...string) (b *batchJob, logs string) {
 	t.Helper()
-	dir := filepath.Join(bed.Share(), t.Name())
+	dir := place(t)
 	must(t, os.MkdirAll(dir, 0o755))
 	logs = filepath.Join(dir, "logs")
 	script := copyFile(t, "../../deploy/slurm/ray.sbatch", dir)
@@ -72,7 +72,7 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 	for _, code := range []string{"0", "42"} {
 		t.Run("exit "+code, func(t *testing.T) {
 			t.Setenv("EXIT_WITH", code)
-			driver := copyFile(t, "../../examples/ray_hosts.py", bed.Share())
+			driver := copyFile(t, "../../examples/ray_hosts.py", bed.Bin())
 			b, logs := submitRay(t, "", "python", driver)
 			result := endOf(t, b, logs)
 			if itoa(result.Code) != code {
@@ -93,7 +93,7 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 func TestRayStartThatFails(t *testing.T) {
 	path := filepath.Join(bed.Bin(), "failing")
 	must(t, os.MkdirAll(path, 0o755))
-	at := filepath.Join(bed.Share(), "failed-at")
+	at := place(t)
 	script := "#!/bin/sh\n[ \"$(hostname)\" != n2 ] || { echo 'no such thing as a free raylet'; date > " + at + "; exit 1; }\n" +
 		"exec " + rayProgram(t) + " \"$@\"\n"
 	must(t, os.WriteFile(filepath.Join(path, "ray"), []byte(script), 0o755))

@@ -41,7 +41,7 @@ func TestALogDirectoryThatIsNotShared(t *testing.T) {
 
 // One node alone doesn't see the share: the others must learn its name.
 func TestALogDirectoryThatOneNodeDoesNotSee(t *testing.T) {
-	logs := filepath.Join(bed.Share(), t.Name())
+	logs := place(t)
 	hide := bed.OnNode(t.Context(), 2, "mount", "-t", "tmpfs", "tmpfs", bed.Share())
 	hide.Dir = "/"
 	if out, err := hide.CombinedOutput(); err != nil {
@@ -78,7 +78,7 @@ func TestALogDirectoryThatCannotBeUsed(t *testing.T) {
 		{"without a parent", func(*testing.T, string) {}, "does not exist"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			path := filepath.Join(bed.Share(), strings.ReplaceAll(t.Name(), "/", "_"))
+			path := place(t)
 			tc.make(t, path)
 			if tc.name == "without a parent" {
 				path += "/below"

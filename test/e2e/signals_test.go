@@ -24,7 +24,7 @@ while :; do sleep 0.1; done
 
 func writeDriver(t *testing.T, script string) string {
 	t.Helper()
-	path := filepath.Join(bed.Share(), strings.ReplaceAll(t.Name(), "/", "_")+".sh")
+	path := place(t) + ".sh"
 	must(t, os.WriteFile(path, []byte(script), 0o755))
 	return path
 }
@@ -32,10 +32,10 @@ func writeDriver(t *testing.T, script string) string {
 // scancel signals all processes of the step: the driver may save its state
 // while its services live, and the job is 143 whatever the driver then says.
 func TestTermLeavesTheDriverItsGrace(t *testing.T) {
-	driver := writeDriver(t, slowDriver)
-	script := "#!/bin/sh\nexec srun --wait=0 " + program + " --log-dir=" + bed.Share() + "/" + t.Name() + " -- " + driver + "\n"
+	driver, logs := writeDriver(t, slowDriver), place(t)
+	script := "#!/bin/sh\nexec srun --wait=0 " + program + " --log-dir=" + logs + " -- " + driver + "\n"
 	b := submit(t, script, "-N", "4", "--ntasks-per-node=1")
-	result := filepath.Join(bed.Share(), t.Name(), b.id+".0", "result.json")
+	result := filepath.Join(logs, b.id+".0", "result.json")
 	eventually(t, func() string { return lacks(b.out, "started") })
 	asked := time.Now()
 	if out, err := bed.Command(t.Context(), "scancel", b.id).CombinedOutput(); err != nil {
@@ -99,7 +99,7 @@ func TestStopEndsAJobWithoutADriver(t *testing.T) {
 }
 
 func TestASandboxInAStepOfItsOwn(t *testing.T) {
-	logs := filepath.Join(bed.Share(), t.Name())
+	logs := place(t)
 	script := "#!/bin/sh\n" +
 		"srun --overlap --wait=0 " + program + " --role=sandbox --log-dir=" + logs + " --sandbox-cmd='exec sleep 1005' &\n" +
 		"srun --overlap --wait=0 " + program + " --log-dir=" + logs + " --sandbox-step -- sh -c 'ls $BRINGUPD_RUN_DIR/nodes | grep -c \"[.]sandbox$\"'\n" +
@@ -112,7 +112,7 @@ func TestASandboxInAStepOfItsOwn(t *testing.T) {
 
 // A sandbox that dies in its own step ends the run of the other step.
 func TestASandboxStepThatDies(t *testing.T) {
-	logs := filepath.Join(bed.Share(), t.Name())
+	logs := place(t)
 	script := "#!/bin/sh\n" +
 		"srun --overlap --wait=0 --kill-on-bad-exit=0 " + program + " --role=sandbox --log-dir=" + logs + " --sandbox-cmd='exec sleep 1006' &\n" +
 		"srun --overlap --wait=0 --kill-on-bad-exit=0 " + program + " --log-dir=" + logs + " --sandbox-step -- sleep 1007\n" +
