@@ -85,7 +85,10 @@ func (n *node) heedSignals(ctx context.Context) {
 			if time.Since(asked) > echoTime {
 				n.hasten(errHurry)
 			}
-			n.end(signalled(sig, n.id.Host, n.id.Rank))
+			n.mu.Lock() // a sandbox's daemon learns its rank late
+			rank := n.id.Rank
+			n.mu.Unlock()
+			n.end(signalled(sig, n.id.Host, rank))
 		case syscall.SIGPIPE:
 		default:
 			n.passOn(sig.(syscall.Signal))
@@ -101,13 +104,47 @@ const echoTime = 2 * time.Second
 func (n *node) passOn(sig syscall.Signal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.starting {
+		n.owed = append(n.owed, sig)
+	}
 	for _, child := range n.children {
 		if child.Name() == driverName && !ended(child) {
-			if err := child.Signal(sig); err != nil {
-				n.log.Warn("cannot pass a signal on", zap.String("signal", signalName(sig)), zap.Error(err))
-			}
+			n.signal(child, sig)
 		}
 	}
+}
+
+func (n *node) signal(child *process.Child, sig syscall.Signal) {
+	if err := child.Signal(sig); err != nil {
+		n.log.Warn("cannot pass a signal on", zap.String("signal", signalName(sig)), zap.Error(err))
+	}
+}
+
+// expect notes that the driver is being started: it runs, and may ask for
+// signals, before its start has returned.
+func (n *node) expect(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.starting = n.starting || name == driverName
+}
+
+// adopt takes a child in, nil where its start failed, and gives the driver what
+// has come for it meanwhile.
+func (n *node) adopt(name string, child *process.Child) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if child != nil {
+		n.children = append(n.children, child)
+	}
+	if name != driverName {
+		return
+	}
+	for _, sig := range n.owed {
+		if child != nil {
+			n.signal(child, sig)
+		}
+	}
+	n.starting, n.owed = false, nil
 }
 
 const driverName = "driver"

@@ -27,6 +27,9 @@ func (h *head) drive(ctx context.Context) error {
 		Name: driverName, Argv: h.cfg.Driver, Stdin: h.cfg.Files.In, Stdout: h.cfg.Files.Out, Stderr: h.cfg.Files.Err,
 		Env: driverEnv(childEnv(h.cfg.Environ, h.id, h.dir), h.hosts(), h.endpoint),
 	})
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if err != nil {
 		return h.driverFailure(err)
 	}
@@ -34,9 +37,16 @@ func (h *head) drive(ctx context.Context) error {
 	select {
 	case <-driver.Done():
 	case <-ctx.Done():
+	}
+	if !ended(driver) {
 		return context.Cause(ctx)
 	}
 	exit := driver.Exit()
+	// A driver that is well has ended the job, whatever came at the same time;
+	// one that is not may have died of it.
+	if exit.Status() != 0 && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	// Slurm signals the whole step: then the driver's end is the daemon's, too.
 	if exit.Status() > 128 && !pause(ctx, skewOf(exit)) {
 		return context.Cause(ctx)
@@ -90,6 +100,7 @@ func (h *head) conclude(end *ending) int {
 			h.awaitDone(end)
 		}
 		_ = h.stopDriver(end)
+		h.aside.Wait()
 		left := h.stopAll(end)
 		h.keepEvidence(end)
 		h.tellDone(left)

@@ -28,6 +28,7 @@ type head struct {
 	gate     time.Duration // from the start to the open gate; 0 before
 	endpoint framework.Endpoint
 	driver   *process.Child // nil before it runs
+	aside    sync.WaitGroup // the head's own sandbox, as long as it starts
 
 	failuresMu sync.Mutex
 	failures   []health.Observed // what has failed so far, guarded by failuresMu
@@ -91,6 +92,9 @@ func (h *head) sequence(ctx context.Context) error {
 	}
 	if err := h.bringUp(ctx); err != nil {
 		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	if err := h.phase("gate", h.openGate); err != nil {
 		return err
@@ -164,8 +168,14 @@ func (h *head) bringUp(ctx context.Context) error {
 	if err := h.prepare(ctx); err != nil {
 		return err
 	}
+	// The gate may do without the head's own sandbox, and is then not to wait
+	// for it.
+	h.aside.Go(func() {
+		if err := h.serveSandbox(h.life); err != nil {
+			h.end(err)
+		}
+	})
 	parts, own := errgroup.WithContext(ctx)
-	parts.Go(func() error { return h.serveSandbox(own) })
 	parts.Go(func() error { return h.lead(own) })
 	parts.Go(func() error { return h.awaitNodes(own) })
 	return parts.Wait()

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,6 +26,9 @@ func TestMain(m *testing.M) {
 	// A daemon's guard is this binary again, and one under the race detector
 	// sleeps for a second before it ends.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	// Most of a job's time is spent waiting, which takes no processor.
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8")
 	goleak.VerifyTestMain(m)
 }
 
@@ -160,9 +165,7 @@ func (j *job) ended() map[int]int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	ended := make(map[int]int)
-	for i, code := range j.codes {
-		ended[i] = code
-	}
+	maps.Copy(ended, j.codes)
 	return ended
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -47,8 +48,12 @@ type node struct {
 
 	tasks errgroup.Group // everything that runs in the background under work
 
+	sandboxTold sync.Once // the sandbox's failure is recorded
+
 	mu       sync.Mutex
 	children []*process.Child  // in the order of their start; guarded by mu
+	starting bool              // the driver is being started: it may run already; guarded by mu
+	owed     []syscall.Signal  // what came for it then; guarded by mu
 	tempDir  string            // made by us, removed at the end; guarded by mu
 	evidence map[string]string // directories worth keeping where this node fails, by name in the logs; guarded by mu
 }
@@ -224,7 +229,7 @@ func (n *node) name(rank int) string {
 // report publishes a failure of this node's as state, so that it is never lost,
 // and returns it as a failure.
 func (n *node) report(err error, state string) *failure {
-	f := asFailure(err)
+	f := &failure{asFailure(err).FailedRecord}
 	f.Header = n.header()
 	if f.Phase == "" {
 		f.Phase = n.trail.phase()
@@ -265,7 +270,8 @@ func (n *node) header() signal.Header {
 
 // close ends what is left and waits for it.
 func (n *node) close() {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errors.New("the daemon is ending"))
+	errEnding := errors.New("the daemon is ending")
+	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancel()
 	if err := n.super.Close(ctx); err != nil {
 		n.log.Warn("cannot end the guard", zap.Error(err))
@@ -277,5 +283,8 @@ func (n *node) close() {
 			n.log.Warn("cannot remove the temporary directory", zap.Error(err))
 		}
 	}
+	// What came before may have used up its time: the last lines have their own.
+	ctx, cancelLast := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
+	defer cancelLast()
 	n.trail.close(ctx)
 }

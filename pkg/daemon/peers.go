@@ -138,10 +138,13 @@ func (h *head) followRequests(ctx context.Context) {
 }
 
 func (h *head) abortedBy(ctx context.Context, rank, look int) {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Silent, errDeadline)
+	defer cancel()
 	var record signal.AbortRecord
 	err := h.dir.Read(ctx, signal.Control, signal.AbortName(rank, h.id.Size), &record)
 	if err != nil {
 		record.Cause = failed(health.Aborted, "%s has aborted the run, and its record can't be read: %v", h.name(rank), err).FailedRecord
+		record.Cause.Rank, record.Cause.Host = rank, h.id.HostOf(rank)
 	}
 	h.observe(record.Cause, look)
 }

@@ -24,6 +24,9 @@ func (n *node) serveSandbox(ctx context.Context) error {
 			service.Port, _ = probe.Port()
 		}
 		err := n.serve(ctx, service, health.SandboxDied, n.cfg.Times.Sandbox, n.sandboxFailed)
+		if err != nil && ctx.Err() != nil {
+			return context.Cause(ctx) // that is no failure of the sandbox
+		}
 		if f, ok := errors.AsType[*failure](err); ok {
 			n.sandboxFailed(f)
 			return nil
@@ -39,8 +42,10 @@ func (n *node) sandboxFailed(f *failure) {
 	if f.Phase == "" {
 		f.Phase = "sandbox"
 	}
-	n.log.Error(f.What + n.lastLines(&f.FailedRecord))
-	_ = n.report(f, signal.SandboxFailed)
+	n.sandboxTold.Do(func() {
+		n.log.Error(f.What + n.lastLines(&f.FailedRecord))
+		_ = n.report(f, signal.SandboxFailed)
+	})
 }
 
 // runSandbox is the daemon of a sandbox in a step of its own: it serves the
@@ -51,7 +56,7 @@ func (n *node) runSandbox() int {
 	if err != nil {
 		return n.leaveAlone(err)
 	}
-	n.background(n.followControl)
+	n.background(n.followControl(signal.SandboxBeat))
 	n.background(n.pulse(signal.Nodes, signal.SandboxBeat))
 	if err := n.serveSandbox(n.life); err != nil {
 		n.end(err)
@@ -59,8 +64,8 @@ func (n *node) runSandbox() int {
 	<-n.life.Done()
 	var end *ending
 	if !errors.As(context.Cause(n.life), &end) {
-		f := asFailure(context.Cause(n.life))
-		_ = n.report(f, signal.SandboxFailed)
+		f := &failure{asFailure(context.Cause(n.life)).FailedRecord}
+		n.sandboxFailed(f)
 		end = endingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, n.id.HostOf))
 	}
 	n.stopAll(end)
@@ -87,7 +92,9 @@ func (n *node) attach() error {
 	if err != nil {
 		return err
 	}
+	n.mu.Lock()
 	n.id.Rank, n.id.Size, n.id.Hosts = rank, job.Size, nil
+	n.mu.Unlock()
 	n.begin(dir.As(rank), "sandbox-daemon")
 	return nil
 }
@@ -155,7 +162,9 @@ func expectedSandboxes(l signal.Listing, step bool) map[int]int64 {
 
 // sandboxesLost takes sandboxes for lost whose daemons have fallen silent.
 func (h *head) sandboxesLost(silent []int, liveness *health.Liveness, l signal.Listing) {
-	if !h.cfg.Sandbox.Require.missed(silent, h.id.Size) {
+	lost := append(l.Ranks(signal.SandboxFailed), silent...)
+	slices.Sort(lost)
+	if !h.cfg.Sandbox.Require.missed(slices.Compact(lost), h.id.Size) {
 		return
 	}
 	quiet := liveness.Quiet(silent[0]).Round(time.Second / 10)

@@ -35,20 +35,26 @@ func (n *node) logName(child string) string {
 func (n *node) start(ctx context.Context, spec process.Spec) (*process.Child, error) {
 	log := n.dir.LogFile(signal.Logs, n.logName(spec.Name))
 	spec.Log = log
+	n.expect(spec.Name)
 	child, err := n.super.Start(ctx, spec)
+	n.adopt(spec.Name, child)
 	if err != nil {
 		return nil, err
 	}
 	n.background(func(ctx context.Context) {
 		select {
 		case <-ctx.Done():
+			return
 		case <-child.Done():
-			n.logged(log.Close())
+		}
+		closed := make(chan error, 1)
+		go func() { closed <- log.Close() }() // it hangs where the share does
+		select {
+		case <-ctx.Done():
+		case err := <-closed:
+			n.logged(err)
 		}
 	})
-	n.mu.Lock()
-	n.children = append(n.children, child)
-	n.mu.Unlock()
 	n.trail.event("start", zap.String("child", spec.Name), zap.Int("pid", child.Pid()))
 	return child, nil
 }
@@ -77,6 +83,9 @@ func (n *node) serve(ctx context.Context, service *framework.Service, kind healt
 		n.log.Warn("a start failed in passing: trying again",
 			zap.String("service", service.Name), zap.Int("attempt", attempt), zap.String("what", f.What))
 		if !pause(ctx, time.Duration(attempt)*time.Second) {
+			if err := context.Cause(ctx); !errors.Is(err, errDeadline) {
+				return err
+			}
 			return f.failure
 		}
 	}
@@ -103,8 +112,8 @@ func (n *node) attempt(ctx context.Context, service *framework.Service, kind hea
 	if err == nil {
 		return child, nil
 	}
-	if n.life.Err() != nil {
-		return nil, &startFailure{failure: asFailure(context.Cause(n.life))} // stopAll ends the child
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errDeadline) {
+		return nil, &startFailure{failure: asFailure(cause)} // stopAll ends the child
 	}
 	died := ended(child)
 	exit := child.Stop(n.hurry, n.cfg.Times.StopGrace, syscall.SIGTERM)
@@ -220,6 +229,9 @@ func (n *node) setup(ctx context.Context) error {
 	defer cancel()
 	const name = "setup"
 	child, err := n.start(ctx, process.Spec{Name: name, Argv: shell(n.cfg.Setup), Env: childEnv(n.cfg.Environ, n.id, n.dir)})
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, errDeadline) {
+		return cause
+	}
 	if err != nil {
 		return failed(health.Setup, "cannot start the setup command of %s: %v", n.name(n.id.Rank), err)
 	}

@@ -116,10 +116,13 @@ func (n *node) phase(name string, part func() error) error {
 	n.trail.passed(name, time.Since(begin), err)
 	if err != nil {
 		// What fails after another part has entered its own phase still
-		// failed in this one.
+		// failed in this one. Other parts may have come back with the very
+		// same failure, where it ended them all: it is not to be changed.
 		var f *failure
 		if errors.As(err, &f) && f.Phase == "" {
-			f.Phase = name
+			stamped := *f
+			stamped.Phase = name
+			return &stamped
 		}
 		return err
 	}

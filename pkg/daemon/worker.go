@@ -24,12 +24,15 @@ const localJoin = 10 * time.Second
 // runWorker is a daemon that is not the head; it returns its exit code.
 func (n *node) runWorker() int {
 	began := time.Now()
-	if err := n.phase("join", func() error { return n.join(began) }); err != nil {
+	err := n.phase("join", func() error { return n.join(began) })
+	if n.dir == nil {
 		return n.leaveAlone(err)
 	}
-	n.background(n.followControl)
+	n.background(n.followControl(signal.BeatState))
 	n.background(n.pulse(signal.Nodes, signal.BeatState))
-	err := n.workerSequence(n.life)
+	if err == nil {
+		err = n.workerSequence(n.life)
+	}
 	return n.leave(n.agree(err))
 }
 
@@ -41,12 +44,12 @@ func (n *node) join(began time.Time) error {
 	}
 	n.begin(dir, "daemon")
 	if job.Size != n.id.Size {
-		return n.report(failed(health.Launch, "cannot take part as %s of %d: the head runs %d nodes; start all ranks by one launch",
-			n.name(n.id.Rank), n.id.Size, job.Size), signal.Failed)
+		return failed(health.Launch, "cannot take part as %s of %d: the head runs %d nodes; start all ranks by one launch",
+			n.name(n.id.Rank), n.id.Size, job.Size)
 	}
 	if job.Digest != n.cfg.digest() {
-		return n.report(failed(health.Usage, "cannot take part as %s: it was configured otherwise than the head; give all ranks the same flags, variables and file",
-			n.name(n.id.Rank)), signal.Failed)
+		return failed(health.Usage, "cannot take part as %s: it was configured otherwise than the head; give all ranks the same flags, variables and file",
+			n.name(n.id.Rank))
 	}
 	address, _ := n.cfg.Address()
 	return n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Joined), &signal.JoinedRecord{
@@ -66,7 +69,7 @@ func (n *node) find() (*signal.Dir, signal.Job, error) {
 	begin := time.Now()
 	dir, job, err := finder.Find(short)
 	_, local := finder.Local()
-	if errors.Is(err, errDeadline) && (!local || n.id.Launcher == roles.Local) {
+	if errors.Is(err, errDeadline) && ctx.Err() == nil && (!local || n.id.Launcher == roles.Local) {
 		dir, job, err = finder.Find(ctx)
 	}
 	if errors.Is(err, errDeadline) {
@@ -78,7 +81,7 @@ func (n *node) find() (*signal.Dir, signal.Job, error) {
 func (n *node) unseen(waited time.Duration, finder *signal.Finder, last error) *failure {
 	kind, local := finder.Local()
 	mend := "see whether the head's task has started and whether this is the same file system as on the head"
-	if local {
+	if local && n.id.Launcher != roles.Local {
 		mend = fmt.Sprintf("it is on %s there, which lives on one machine alone: give a --log-dir that all nodes share", kind)
 	}
 	return failed(health.Share, "cannot meet the head: %s has not seen run %s in %s for %s: %s",
@@ -87,10 +90,11 @@ func (n *node) unseen(waited time.Duration, finder *signal.Finder, last error) *
 
 // lastLook is what a wait's error adds to the deadline's own.
 func lastLook(err error) string {
-	if said := strings.TrimPrefix(err.Error(), errDeadline.Error()); said != "" {
+	said, only := strings.CutPrefix(err.Error(), errDeadline.Error())
+	if only {
 		return said
 	}
-	return ""
+	return " (" + said + ")"
 }
 
 func (n *node) place() signal.Place {
@@ -142,7 +146,11 @@ func (n *node) awaitHead(ctx context.Context) (framework.Endpoint, error) {
 			return err
 		}
 		var record signal.HeadRecord
-		if err := n.dir.Read(ctx, signal.Control, signal.NameHead, &record); err != nil {
+		err = n.dir.Read(ctx, signal.Control, signal.NameHead, &record)
+		if errors.Is(err, errDeadline) {
+			return failed(health.Share, "%v", err)
+		}
+		if err != nil {
 			return err
 		}
 		endpoint = framework.Endpoint{Address: record.Address, Env: record.Env}
@@ -152,24 +160,29 @@ func (n *node) awaitHead(ctx context.Context) (framework.Endpoint, error) {
 }
 
 // followControl ends this node's life when the head, or a peer that lost the
-// head, publishes the end, and when the head's beats stop.
-func (n *node) followControl(ctx context.Context) {
-	liveness := health.NewLiveness(n.tempo)
-	_, _ = n.control.Follow(ctx, func(l signal.Listing) bool {
-		if n.published(ctx, l) {
-			return true
-		}
-		liveness.Look(map[int]int64{0: l.Beats(signal.BeatState)[0]}, l.At)
-		if n.life.Err() == nil && len(liveness.Silent()) > 0 {
-			n.headLost(ctx, liveness.Quiet(0))
-		}
-		return false
-	})
+// head, publishes the end, and when the head's beats stop. own is the state
+// that this daemon's own beats tell.
+func (n *node) followControl(own string) func(ctx context.Context) {
+	return func(ctx context.Context) {
+		liveness := health.NewLiveness(n.tempo)
+		_, _ = n.control.Follow(ctx, func(l signal.Listing) bool {
+			if n.published(ctx, l) {
+				return true
+			}
+			liveness.Look(map[int]int64{0: l.Beats(signal.BeatState)[0]}, l.At)
+			if n.life.Err() == nil && len(liveness.Silent()) > 0 {
+				n.headLost(ctx, own, liveness.Quiet(0))
+			}
+			return false
+		})
+	}
 }
 
 // published tells whether the listing shows an end, and ends this node by it.
 func (n *node) published(ctx context.Context, l signal.Listing) bool {
 	if aborts := l.Aborts(); len(aborts) > 0 {
+		ctx, cancel := context.WithTimeoutCause(ctx, n.tempo.Silent, errDeadline)
+		defer cancel()
 		var record signal.AbortRecord
 		err := n.dir.Read(ctx, signal.Control, signal.AbortName(aborts[0], n.id.Size), &record)
 		if err != nil {
@@ -188,8 +201,8 @@ func (n *node) published(ctx context.Context, l signal.Listing) bool {
 
 // headLost ends this node and tells the others, once a write has proven that
 // it is not this node's own mount that is sick.
-func (n *node) headLost(ctx context.Context, quiet time.Duration) {
-	if err := n.beat(ctx, signal.Nodes, signal.BeatState); err != nil {
+func (n *node) headLost(ctx context.Context, own string, quiet time.Duration) {
+	if err := n.beat(ctx, signal.Nodes, own); err != nil {
 		n.end(asFailure(err))
 		return
 	}
@@ -204,10 +217,13 @@ func (n *node) headLost(ctx context.Context, quiet time.Duration) {
 // this node publishes its own.
 func (n *node) agree(err error) *ending {
 	var end *ending
-	if errors.As(err, &end) || errors.As(context.Cause(n.ended), &end) {
+	if errors.As(err, &end) {
 		return end
 	}
 	f := n.report(err, signal.Failed)
+	if errors.As(context.Cause(n.ended), &end) {
+		return end
+	}
 	n.log.Error(f.What+n.lastLines(&f.FailedRecord), zap.String("kind", f.Kind))
 	if told := n.awaitEnd(f); told != nil {
 		return told

@@ -1,0 +1,207 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+func TestParseRequire(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		well bool
+	}{
+		{"all", true},
+		{"any", true},
+		{"head", true},
+		{"1", true},
+		{"64", true},
+		{"", false},
+		{"0", false},
+		{"-1", false},
+		{"1.5", false},
+		{"ALL", false},
+		{"none", false},
+	} {
+		t.Run(tc.text, func(t *testing.T) {
+			r, err := ParseRequire(tc.text)
+			if (err == nil) != tc.well {
+				t.Fatalf("the error is %v", err)
+			}
+			if tc.well && r.String() != tc.text {
+				t.Errorf("it became %q", r)
+			}
+		})
+	}
+}
+
+func TestRequire(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		require     string
+		ready, lost []int
+		size        int
+		met, missed bool
+	}{
+		{"all, nothing known", "all", nil, nil, 3, false, false},
+		{"all, but one", "all", []int{0, 2}, nil, 3, false, false},
+		{"all", "all", []int{0, 1, 2}, nil, 3, true, false},
+		{"all, and one lost", "all", []int{0, 1}, []int{2}, 3, false, true},
+		{"all of one", "all", []int{0}, nil, 1, true, false},
+		{"all of one lost", "all", nil, []int{0}, 1, false, true},
+		{"any, nothing known", "any", nil, nil, 3, false, false},
+		{"any", "any", []int{2}, nil, 3, true, false},
+		{"any, and all but one lost", "any", nil, []int{0, 1}, 3, false, false},
+		{"any, and all lost", "any", nil, []int{0, 1, 2}, 3, false, true},
+		{"the head's, nothing known", "head", nil, nil, 3, false, false},
+		{"the head's, and all but it", "head", []int{1, 2}, nil, 3, false, false},
+		{"the head's", "head", []int{0}, []int{1, 2}, 3, true, false},
+		{"the head's lost", "head", []int{1, 2}, []int{0}, 3, false, true},
+		{"two, and one there", "2", []int{1}, nil, 3, false, false},
+		{"two", "2", []int{0, 2}, []int{1}, 3, true, false},
+		{"two, and two of three lost", "2", []int{1}, []int{0, 2}, 3, false, true},
+		{"three of three, one lost", "3", []int{0, 1}, []int{2}, 3, false, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := require(t, tc.require)
+			if got := r.met(tc.ready, tc.size); got != tc.met {
+				t.Errorf("met is %v", got)
+			}
+			if got := r.missed(tc.lost, tc.size); got != tc.missed {
+				t.Errorf("missed is %v", got)
+			}
+		})
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*Config)
+		says   string // part of the error; empty: none
+	}{
+		{"the defaults", func(*Config) {}, ""},
+		{"a relative log directory", func(c *Config) { c.LogDir = "logs" }, "absolute"},
+		{"no log directory", func(c *Config) { c.LogDir = "" }, "absolute"},
+		{"two sandboxes", func(c *Config) { c.Sandbox.Command, c.Sandbox.Step = "true", true }, "--sandbox-step"},
+		{"more sandboxes than nodes", func(c *Config) { c.Sandbox.Require = Require{count: 5} }, "4 nodes"},
+		{"as many sandboxes as nodes", func(c *Config) { c.Sandbox.Require = Require{count: 4} }, ""},
+		{"no time to join", func(c *Config) { c.Times.Join = 0 }, "--join-timeout"},
+		{"no time for a setup", func(c *Config) { c.Times.Setup = -time.Second }, "--setup-timeout"},
+		{"too little time for a sandbox", func(c *Config) { c.Times.Sandbox = time.Millisecond }, "--sandbox-timeout"},
+		{"no time for a service", func(c *Config) { c.Times.Service = 0 }, "--service-timeout"},
+		{"a peer timeout under a second", func(c *Config) { c.Times.Peer = 999 * time.Millisecond }, "--peer-timeout"},
+		{"a peer timeout of a second", func(c *Config) { c.Times.Peer = time.Second }, ""},
+		{"no settling", func(c *Config) { c.Times.Settle = 0 }, ""},
+		{"negative settling", func(c *Config) { c.Times.Settle = -1 }, "--settle"},
+		{"no graces", func(c *Config) { c.Times.DriverGrace, c.Times.StopGrace = 0, 0 }, ""},
+		{"a negative grace", func(c *Config) { c.Times.StopGrace = -1 }, "--stop-grace"},
+		{"graces of 20 s", func(c *Config) { c.Times.DriverGrace, c.Times.StopGrace = 15*time.Second, 5*time.Second }, ""},
+		{"graces beyond Slurm's", func(c *Config) { c.Times.DriverGrace, c.Times.StopGrace = 16*time.Second, 5*time.Second }, "Slurm"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := Config{Identity: testIdentity(0, 4), LogDir: "/logs", Times: DefaultTimes()}
+			tc.change(&cfg)
+			err := cfg.Validate()
+			switch {
+			case tc.says == "" && err != nil:
+				t.Error(err)
+			case tc.says != "" && (err == nil || !strings.HasPrefix(err.Error(), "cannot ") || !strings.Contains(err.Error(), tc.says)):
+				t.Errorf("the error is %v, and should speak of %s", err, tc.says)
+			}
+		})
+	}
+}
+
+func TestDigest(t *testing.T) {
+	base := func() Config {
+		return Config{
+			Identity: testIdentity(0, 2), LogDir: "/logs", Driver: []string{"a", "b"}, Framework: framework.None{}, Frame: []any{"x"},
+			Setup: "setup", Sandbox: SandboxConfig{Command: "sandbox", Require: Require{word: "all"}}, Times: DefaultTimes(),
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*Config)
+		same   bool
+	}{
+		{"nothing", func(*Config) {}, true},
+		{"the rank", func(c *Config) { c.Identity = testIdentity(1, 2) }, true},
+		{"the environment", func(c *Config) { c.Environ = []string{"A=B"} }, true},
+		{"the log directory, which may be mounted elsewhere", func(c *Config) { c.LogDir = "/mnt/logs" }, true},
+		{"the node's temporary directory", func(c *Config) { c.TempDir = "/scratch" }, true},
+		{"the driver", func(c *Config) { c.Driver = []string{"a b"} }, false},
+		{"the framework's settings", func(c *Config) { c.Frame = []any{"y"} }, false},
+		{"the setup", func(c *Config) { c.Setup = "" }, false},
+		{"the sandbox", func(c *Config) { c.Sandbox.Command = "" }, false},
+		{"the sandboxes required", func(c *Config) { c.Sandbox.Require = Require{count: 1} }, false},
+		{"a deadline", func(c *Config) { c.Times.Peer++ }, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			one, two := base(), base()
+			tc.change(&two)
+			if same := one.digest() == two.digest(); same != tc.same {
+				t.Errorf("the digests are the same: %v", same)
+			}
+		})
+	}
+}
+
+func TestPlan(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		size   int
+		change func(*testing.T, *Config)
+		steps  []string // in this order, what the lines say
+	}{
+		{
+			"a driver alone", 4, func(_ *testing.T, c *Config) { c.Driver = []string{"python", "train.py"} },
+			[]string{"rank 0 of 4 on n0", "meet 4 nodes in /logs/17.0 ", "gate", "rank 0 runs python train.py"},
+		},
+		{
+			"nothing to run", 1, func(*testing.T, *Config) {},
+			[]string{"rank 0 of 1", "meet 1 nodes", "gate", "stays up until it is stopped"},
+		},
+		{
+			"everything", 2,
+			func(t *testing.T, c *Config) {
+				c.Setup = "modprobe"
+				c.Sandbox = SandboxConfig{Command: "box", Ready: probe(t, "tcp:99"), Require: require(t, "any")}
+				c.Framework = framework.None{HeadCommand: "serve", WorkerCommand: "work"}
+				c.Driver = []string{"go"}
+			},
+			[]string{"rank 0 of 2", "meet", `check: run "modprobe"`, `sandbox: run "box", ready by tcp:99 within 5m0s; the gate needs any`, "head: rank 0 runs /bin/sh -c serve", "workers: rank 1, and likewise the others, runs /bin/sh -c work", "gate", "runs go"},
+		},
+		{
+			"a sandbox without a probe", 2,
+			func(t *testing.T, c *Config) {
+				c.Sandbox = SandboxConfig{Command: "box", Require: require(t, "2")}
+			},
+			[]string{"rank 0", "meet", "ready once it runs; the gate needs 2", "gate", "driver: none"},
+		},
+		{
+			"a sandbox of another step", 2,
+			func(t *testing.T, c *Config) {
+				c.Sandbox = SandboxConfig{Step: true, Require: require(t, "head")}
+			},
+			[]string{"rank 0", "meet", "wait for head of another step", "gate", "driver: none"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := Config{Identity: testIdentity(0, tc.size), LogDir: "/logs", Framework: framework.None{}, Times: DefaultTimes()}
+			tc.change(t, &cfg)
+			lines := cfg.Plan(roles.Head)
+			if len(lines) != len(tc.steps) {
+				t.Fatalf("the plan has %d lines, not %d: %q", len(lines), len(tc.steps), lines)
+			}
+			for i, line := range lines {
+				if !strings.Contains(line, tc.steps[i]) {
+					t.Errorf("line %d is %q, without %q", i, line, tc.steps[i])
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,65 @@
+package daemon
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+func TestWith(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		environ []string
+		set     map[string]string
+		want    []string
+	}{
+		{"nothing to set", []string{"B=1", "A=2"}, nil, []string{"B=1", "A=2"}},
+		{"new ones, in order", []string{"X=0"}, map[string]string{"B": "1", "A": "2"}, []string{"X=0", "A=2", "B=1"}},
+		{"one that is there", []string{"A=0", "X=0"}, map[string]string{"A": "1"}, []string{"X=0", "A=1"}},
+		{"one that is there twice", []string{"A=0", "X=0", "A=2"}, map[string]string{"A": "1"}, []string{"X=0", "A=1"}},
+		{"an empty one is taken out", []string{"A=0", "X=0"}, map[string]string{"A": ""}, []string{"X=0"}},
+		{"a name that begins like it", []string{"AB=0"}, map[string]string{"A": "1"}, []string{"AB=0", "A=1"}},
+		{"an entry that is no variable", []string{"A"}, map[string]string{"A": "1"}, []string{"A=1"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			before := slices.Clone(tc.environ)
+			if diff := cmp.Diff(tc.want, with(tc.environ, tc.set)); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(before, tc.environ); diff != "" {
+				t.Errorf("the caller's was changed: %s", diff)
+			}
+		})
+	}
+}
+
+func TestChildAndDriverEnv(t *testing.T) {
+	dir, err := signal.Create(bounded(t), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 2, Host: "n0"}, signal.Job{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := childEnv([]string{"HOME=/h", "BRINGUPD_NODE_RANK=99"}, testIdentity(1, 2), dir)
+	want := []string{"HOME=/h", "BRINGUPD_NODE_COUNT=2", "BRINGUPD_NODE_HOST=n1", "BRINGUPD_NODE_RANK=1", "BRINGUPD_RUN=17.0", "BRINGUPD_RUN_DIR=" + dir.Path()}
+	if diff := cmp.Diff(want, child); diff != "" {
+		t.Error(diff)
+	}
+	for _, tc := range []struct {
+		name     string
+		hosts    []string
+		endpoint framework.Endpoint
+		want     []string
+	}{
+		{"without a service", []string{"n0"}, framework.Endpoint{}, []string{"X=0", "BRINGUPD_HOSTS=n0"}},
+		{"with one", []string{"n0", "n1"}, framework.Endpoint{Address: "10.0.0.1", Env: map[string]string{"RAY_ADDRESS": "10.0.0.1:6379", "X": "1"}}, []string{"BRINGUPD_HEAD_ADDRESS=10.0.0.1", "BRINGUPD_HOSTS=n0,n1", "RAY_ADDRESS=10.0.0.1:6379", "X=1"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, driverEnv([]string{"X=0"}, tc.hosts, tc.endpoint)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

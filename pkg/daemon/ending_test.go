@@ -1,0 +1,90 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+func TestAsFailure(t *testing.T) {
+	own := failed(health.Setup, "the setup")
+	for _, tc := range []struct {
+		name string
+		err  error
+		kind health.Kind
+		what string
+	}{
+		{"a failure", own, health.Setup, "the setup"},
+		{"one within another error", fmt.Errorf("%w (the look has not come back)", own), health.Setup, "the setup"},
+		{"a directory of no use", &signal.DirError{Path: "/logs", Host: "n1", Seen: "it is full"}, health.Share, "cannot use the directory /logs on n1: it is full"},
+		{"a share that hangs", &signal.StallError{Op: "read", Path: "/logs/x", After: time.Second, Cause: errDeadline}, health.Share, "cannot read /logs/x: the share has not answered for 1s (the deadline passed)"},
+		{"a call that was cut short by a failure", &signal.StallError{Op: "read", Path: "/x", Cause: own}, health.Setup, "the setup"},
+		{"anything else", errors.New("odd"), health.Internal, "odd"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := asFailure(tc.err); got.Kind != string(tc.kind) || got.What != tc.what {
+				t.Errorf("it is %q: %q", got.Kind, got.What)
+			}
+		})
+	}
+}
+
+func TestEnding(t *testing.T) {
+	hostOf := func(rank int) string { return fmt.Sprintf("n%d", rank) }
+	lost := failed(health.PeerLost, "two are lost").FailedRecord
+	lost.Lost = []int{1, 3}
+	for _, tc := range []struct {
+		name   string
+		cause  signal.FailedRecord
+		code   int
+		gentle bool
+		nodes  []string
+	}{
+		{"a setup", failed(health.Setup, "it failed").FailedRecord, 77, false, nil},
+		{"lost peers", lost, 76, false, []string{"n1", "n3"}},
+		{"TERM", signalled(syscall.SIGTERM, "n1", 1).FailedRecord, 143, true, nil},
+		{"INT", signalled(syscall.SIGINT, "n1", 1).FailedRecord, 130, true, nil},
+		{"a kind that nobody knows", signal.FailedRecord{Kind: "odd", What: "odd"}, 70, false, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			end := endingOf(health.Decide([]health.Observed{{FailedRecord: tc.cause}}, hostOf))
+			if end.code != tc.code || end.gentle != tc.gentle || end.orderly || end.why != tc.cause.What || !slices.Equal(end.nodes, tc.nodes) {
+				t.Errorf("it ends with %+v", end)
+			}
+			// What a peer makes of the published end is the same.
+			told := endingFrom(signal.AbortRecord{Code: end.code, Word: end.word, Cause: *end.cause, Nodes: end.nodes})
+			if diff := cmp.Diff(end, told, cmp.AllowUnexported(ending{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestSkew(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		exit process.Exit
+		want time.Duration
+	}{
+		{"a code", process.Exit{Code: 1}, signalSkew},
+		{"well", process.Exit{}, signalSkew},
+		{"KILL is nobody's request", process.Exit{Code: -1, Signal: syscall.SIGKILL}, 0},
+		{"TERM most likely is", process.Exit{Code: -1, Signal: syscall.SIGTERM}, 10 * signalSkew},
+		{"so is the code that says so", process.Exit{Code: 143}, 10 * signalSkew},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := skewOf(tc.exit); got != tc.want {
+				t.Errorf("it is %s, not %s", got, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,101 @@
+package daemon
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// listing is what a look at Nodes shows where these names are there.
+func listing(t *testing.T, names ...string) signal.Listing {
+	t.Helper()
+	dir, err := signal.Create(bounded(t), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 8, Host: "n0"}, signal.Job{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if err := dir.Publish(bounded(t), signal.Nodes, name, &signal.State{}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	watch := dir.Watch(signal.Nodes, signal.DefaultPace)
+	n := &node{}
+	n.work, n.rest = context.WithCancel(context.Background())
+	n.background(watch.Run)
+	defer func() {
+		n.rest()
+		_ = n.tasks.Wait()
+	}()
+	seen, err := watch.Wait(bounded(t), func(signal.Listing) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seen
+}
+
+func TestExpected(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		names []string
+		want  map[int]int64
+	}{
+		{"nobody", nil, map[int]int64{}},
+		{"the head alone", []string{"0000.joined"}, map[int]int64{}},
+		{"who has joined, before a beat", []string{"0000.joined", "0001.joined"}, map[int]int64{1: 0}},
+		{"the newest beat", []string{"0001.joined", "0001.beat.000002", "0001.beat.000003"}, map[int]int64{1: 3}},
+		{"who beats and has not joined", []string{"0001.beat.000002"}, map[int]int64{}},
+		{"who is done", []string{"0001.joined", "0002.joined", "0001.done"}, map[int]int64{2: 0}},
+		{"who has failed", []string{"0001.joined", "0002.joined", "0002.failed"}, map[int]int64{1: 0}},
+		{"whose sandbox has failed", []string{"0001.joined", "0001.sandbox-failed"}, map[int]int64{1: 0}},
+		{"a sandbox's beat is no daemon's", []string{"0001.joined", "0001.sandbox-beat.000009"}, map[int]int64{1: 0}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, expected(listing(t, tc.names...))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestExpectedSandboxes(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		step  bool
+		names []string
+		want  map[int]int64
+	}{
+		{"no step of their own", false, []string{"0001.sandbox"}, map[int]int64{}},
+		{"ready ones", true, []string{"0001.sandbox", "0002.sandbox", "0002.sandbox-beat.000004"}, map[int]int64{1: 0, 2: 4}},
+		{"one that comes up", true, []string{"0001.sandbox-beat.000004"}, map[int]int64{}},
+		{"one that has failed", true, []string{"0001.sandbox", "0001.sandbox-failed"}, map[int]int64{}},
+		{"a daemon's beat is no sandbox's", true, []string{"0001.sandbox", "0001.beat.000004"}, map[int]int64{1: 0}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, expectedSandboxes(listing(t, tc.names...), tc.step)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestWithout(t *testing.T) {
+	for _, tc := range []struct {
+		name              string
+		ranks, lost, want []int
+	}{
+		{"none of none", nil, []int{1}, nil},
+		{"none lost", []int{0, 1}, nil, []int{0, 1}},
+		{"some", []int{0, 1, 5}, []int{1, 2}, []int{0, 5}},
+		{"all", []int{3}, []int{3}, []int{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := without(tc.ranks, tc.lost); !slices.Equal(got, tc.want) {
+				t.Errorf("%v are left, not %v", got, tc.want)
+			}
+		})
+	}
+}

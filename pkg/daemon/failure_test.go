@@ -1,0 +1,261 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// only is a shell line that does what one rank is to do, and otherwise stays.
+func only(rank, what string) string {
+	return `[ "$BRINGUPD_NODE_RANK" = ` + rank + ` ] && { ` + what + `; }; exec sleep 300`
+}
+
+// TestFirstCause has one thing fail on one node: all daemons return the same
+// code, and the result blames who failed.
+func TestFirstCause(t *testing.T) {
+	t.Parallel()
+	const size = 3
+	for _, tc := range []struct {
+		name   string
+		change func(*testing.T, *Config)
+		rank   int
+		kind   health.Kind
+		code   int
+		phase  string
+		line   string // among the last lines in the cause
+		opened bool   // the gate was
+	}{
+		{
+			name: "the setup of a worker", rank: 1, kind: health.Setup, code: 77, phase: "check", line: "no disk",
+			change: func(_ *testing.T, c *Config) { c.Setup = `[ "$BRINGUPD_NODE_RANK" != 1 ] || { echo no disk; exit 3; }` },
+		},
+		{
+			name: "the setup of the head", rank: 0, kind: health.Setup, code: 77, phase: "check", line: "no disk",
+			change: func(_ *testing.T, c *Config) { c.Setup = `[ "$BRINGUPD_NODE_RANK" != 0 ] || { echo no disk; exit 3; }` },
+		},
+		{
+			name: "a setup that takes too long", rank: 2, kind: health.Setup, code: 77, phase: "check", line: "begun",
+			change: func(_ *testing.T, c *Config) {
+				c.Setup, c.Times.Setup = `[ "$BRINGUPD_NODE_RANK" != 2 ] || { echo begun; sleep 300; }`, time.Second
+			},
+		},
+		{
+			name: "a worker that ends with 0", rank: 2, kind: health.ServiceDied, code: 77, phase: "driver", line: "bye", opened: true,
+			change: func(_ *testing.T, c *Config) {
+				c.Framework = framework.None{WorkerCommand: only("2", "sleep 1; echo bye; exit 0")}
+			},
+		},
+		{
+			name: "a worker that dies before it is ready", rank: 1, kind: health.ServiceDied, code: 77, phase: "workers", line: "port taken",
+			change: func(t *testing.T, c *Config) {
+				c.Framework = framework.None{WorkerCommand: only("1", "echo port taken; exit 1"), WorkerReady: probe(t, "file:/nonexistent")}
+			},
+		},
+		{
+			name: "a worker that never is ready", rank: 0, kind: health.ServiceDied, code: 77, phase: "workers",
+			change: func(t *testing.T, c *Config) {
+				c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
+				c.Times.Service = time.Second
+				if c.Identity.Rank == 0 {
+					c.Framework = framework.None{WorkerCommand: "exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
+				}
+			},
+		},
+		{
+			name: "the head's service", rank: 0, kind: health.ServiceDied, code: 77, phase: "driver", line: "bye", opened: true,
+			change: func(_ *testing.T, c *Config) { c.Framework = framework.None{HeadCommand: "sleep 1; echo bye; exit 0"} },
+		},
+		{
+			name: "the head's service before it is ready", rank: 0, kind: health.ServiceDied, code: 77, phase: "head", line: "bye",
+			change: func(t *testing.T, c *Config) {
+				c.Framework = framework.None{HeadCommand: "echo bye; exit 4", HeadReady: probe(t, "file:/nonexistent")}
+			},
+		},
+		{
+			name: "a service killed", rank: 1, kind: health.ServiceDied, code: 77, phase: "driver", opened: true,
+			change: func(_ *testing.T, c *Config) {
+				c.Framework = framework.None{WorkerCommand: only("1", "sleep 1; kill -KILL $$")}
+			},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, size, "exec sleep 300").all(func(c *Config) { tc.change(t, c) })
+			j.start().expect(everyone(tc.code, size)...)
+			cause := j.blames(tc.rank, string(tc.kind), tc.code)
+			if cause.Phase != tc.phase {
+				t.Errorf("the phase of the cause is %q, not %q", cause.Phase, tc.phase)
+			}
+			if tc.line != "" && !slices.Contains(cause.Lines, tc.line) {
+				t.Errorf("the last lines are %q, without %q", cause.Lines, tc.line)
+			}
+			own := record[signal.FailedRecord](j, signal.Nodes, signal.NodeName(tc.rank, size, signal.Failed))
+			if own.What != cause.What || own.Rank != tc.rank {
+				t.Errorf("rank %d has recorded %q of rank %d; the result says %q", tc.rank, own.What, own.Rank, cause.What)
+			}
+			if abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(0, size)); abort.Code != tc.code {
+				t.Errorf("the abort says %d", abort.Code)
+			}
+			if got := j.has(signal.Control, signal.NameGo); got != tc.opened {
+				t.Errorf("the gate was opened: %v", got)
+			}
+			if j.has(signal.Control, signal.NameDrain) {
+				t.Error("an abort is no drain")
+			}
+			for rank := range size {
+				if !j.has(signal.Nodes, signal.NodeName(rank, size, signal.Done)) {
+					t.Errorf("rank %d has not said that it is done", rank)
+				}
+			}
+		})
+	}
+}
+
+func TestTwoFailuresOneVerdict(t *testing.T) {
+	t.Parallel()
+	const size = 4
+	// Both at once, of kinds that have different codes.
+	j := newJob(t, size, "exec sleep 300").all(func(c *Config) {
+		c.Framework = framework.None{WorkerCommand: only("1", "exit 0")}
+	})
+	j.start()
+	j.untilNamed(signal.Nodes, signal.NodeName(2, size, signal.Joined))
+	j.untilNamed(signal.Nodes, signal.NodeName(3, size, signal.Joined))
+	j.signals[2] <- os.Interrupt
+	j.signals[3] <- os.Interrupt
+	codes := j.wait()
+	result := j.result()
+	if !slices.Equal(codes, everyone(result.Code, size)) || (result.Code != 77 && result.Code != 130) {
+		t.Errorf("the daemons returned %v, and the result says %d", codes, result.Code)
+	}
+	if abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(0, size)); abort.Code != result.Code || abort.Cause.What != result.Cause.What {
+		t.Errorf("the abort says %d for %q, the result %d for %q", abort.Code, abort.Cause.What, result.Code, result.Cause.What)
+	}
+}
+
+// TestPartsFailTogether ends a daemon while two of its parts are at work: each
+// of them comes back with the same failure.
+func TestPartsFailTogether(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		rank int
+	}{
+		{"on the head", 0},
+		{"on a worker", 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			marks := t.TempDir()
+			j := newJob(t, 2, "exec sleep 300").all(func(c *Config) {
+				c.Sandbox = SandboxConfig{Command: "touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; exec sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
+				c.Framework = framework.None{WorkerCommand: "touch " + marks + "/worker.$BRINGUPD_NODE_RANK; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
+			}).start()
+			for _, what := range []string{"sandbox.0", "sandbox.1", "worker.0", "worker.1"} {
+				j.untilFile(filepath.Join(marks, what))
+			}
+			j.signals[tc.rank] <- os.Interrupt
+			j.expect(130, 130)
+			j.blames(tc.rank, string(health.Interrupted), 130)
+			for _, name := range j.names(signal.Nodes) {
+				if strings.HasSuffix(name, signal.SandboxFailed) {
+					t.Errorf("no sandbox has failed, yet there is %s", name)
+				}
+			}
+		})
+	}
+}
+
+// TestPartsDoNotWaitForGraces has one part fail while another's child is
+// deaf to TERM: the failure is told before that child's grace is over.
+func TestPartsDoNotWaitForGraces(t *testing.T) {
+	t.Parallel()
+	marks := t.TempDir()
+	j := newJob(t, 2, "exec sleep 300").all(func(c *Config) {
+		c.Times.StopGrace = 15 * time.Second
+		c.Sandbox = SandboxConfig{Command: "trap '' TERM; touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; sleep 300; sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
+		c.Framework = framework.None{WorkerCommand: only("1", "while ! test -e "+marks+"/sandbox.1; do sleep 0.1; done; exit 5"), WorkerReady: probe(t, "file:/nonexistent")}
+	}).start()
+	j.untilFile(filepath.Join(marks, "sandbox.1"))
+	began := time.Now()
+	j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Failed))
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %s to tell of the failure", took)
+	}
+	j.expect(77, 77)
+	j.blames(1, string(health.ServiceDied), 77)
+}
+
+func TestUnlikeConfigurations(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		change func(*Config)
+		kind   health.Kind
+		code   int
+	}{
+		{"another driver", func(c *Config) { c.Driver = shell("exit 9") }, health.Usage, 64},
+		{"another number of nodes", func(c *Config) { c.Identity.Size = 4 }, health.Launch, 65},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, 3, "exit 0")
+			tc.change(&j.configs[1])
+			j.start().expect(everyone(tc.code, 3)...)
+			if cause := j.blames(1, string(tc.kind), tc.code); cause.Phase != "join" {
+				t.Errorf("the phase of the cause is %q", cause.Phase)
+			}
+			// It stays for the end, as everybody does: a task that leaves with
+			// a code has the rest of the step killed.
+			if !j.has(signal.Nodes, signal.NodeName(1, 3, signal.Done)) {
+				t.Error("the one that is unlike has not waited for the end")
+			}
+		})
+	}
+}
+
+// TestLogDirectoryOfNoUse fails before there is a run directory.
+func TestLogDirectoryOfNoUse(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := filepath.Join(t.TempDir(), "open")
+	if err := os.Mkdir(open, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, path string }{
+		{"its parent is missing", filepath.Join(t.TempDir(), "no", "logs")},
+		{"it is a file", file},
+		{"others can write to it", open},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, 2, "exit 0").all(func(c *Config) { c.LogDir = tc.path })
+			j.start().expect(66, 66)
+		})
+	}
+}
+
+func TestSecondRunOfOneName(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 1, "exit 0")
+	j.start().expect(0)
+	before := j.result()
+	j.start().expect(66)
+	if after := j.result(); after.At != before.At {
+		t.Error("the first run's result was written over")
+	}
+}

@@ -1,0 +1,335 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// peer is a peer played by the test: it writes what a daemon would, and falls
+// silent as a daemon does whose node hangs.
+type peer struct {
+	t   *testing.T
+	dir *signal.Dir
+	sub string
+	// silence ends its pulse, and waits for that.
+	silence func()
+}
+
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), ceiling, errCeiling)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func (j *job) placeOf(rank int) signal.Place {
+	id := j.configs[0].Identity
+	return signal.Place{LogDir: j.logDir, Run: id.RunName(), Key: id.Key, Rank: rank, Size: j.size, Host: "n" + strconv.Itoa(rank)}
+}
+
+// playWorker joins as rank and beats.
+func (j *job) playWorker(rank int) *peer {
+	j.t.Helper()
+	dir, job, err := signal.NewFinder(j.placeOf(rank), signal.DefaultPace).Find(bounded(j.t))
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	p := &peer{t: j.t, dir: dir, sub: signal.Nodes}
+	p.publish(signal.NodeName(rank, j.size, signal.Joined), &signal.JoinedRecord{Canary: job.Nonce})
+	p.pulse(signal.BeatState)
+	return p
+}
+
+// playHead makes the run directory and beats.
+func (j *job) playHead() *peer {
+	j.t.Helper()
+	dir, err := signal.Create(bounded(j.t), j.placeOf(0), signal.Job{
+		Digest: j.configs[0].digest(), SandboxStep: j.configs[0].Sandbox.Step,
+	})
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	p := &peer{t: j.t, dir: dir, sub: signal.Control}
+	p.pulse(signal.BeatState)
+	return p
+}
+
+func (p *peer) publish(name string, rec signal.Record) {
+	p.t.Helper()
+	if err := p.dir.Publish(bounded(p.t), p.sub, name, rec, false); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *peer) pulse(state string) {
+	ctx, cancel := context.WithCancel(bounded(p.t))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			if err := p.dir.Beat(ctx, p.sub, state); err != nil && ctx.Err() == nil {
+				p.t.Error(err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}()
+	p.silence = func() {
+		cancel()
+		<-ended
+	}
+	p.t.Cleanup(p.silence)
+}
+
+func TestSilentWorker(t *testing.T) {
+	t.Parallel()
+	const size = 3
+	for _, tc := range []struct {
+		name    string
+		silent  []int
+		started []int // the real workers
+	}{
+		{"one of two", []int{2}, []int{1}},
+		{"all of them", []int{1, 2}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, size, "exec sleep 300").start(tc.silent...)
+			var played []*peer
+			for _, rank := range tc.silent {
+				played = append(played, j.playWorker(rank))
+			}
+			j.untilNamed(signal.Control, signal.NameGo)
+			// Longer than a peer may be silent: beats alone keep it alive.
+			time.Sleep(j.configs[0].Times.Peer)
+			if j.has(signal.Control, signal.AbortName(0, size)) {
+				t.Fatal("the run was aborted though all peers beat")
+			}
+			began := time.Now()
+			for _, p := range played {
+				p.silence()
+			}
+			j.untilNamed(signal.Control, signal.AbortName(0, size))
+			// The peer timeout is 3 s; the rest is for a busy machine.
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("it took %s to tell of the loss", took)
+			}
+			want := everyone(76, size)
+			for _, rank := range tc.silent {
+				want[rank] = -1
+			}
+			j.expect(want...)
+			cause := j.blames(0, string(health.PeerLost), 76)
+			if !slices.Contains(cause.Lost, tc.silent[0]) {
+				t.Errorf("lost are %v, not %v", cause.Lost, tc.silent)
+			}
+			if got, want := j.result().Nodes[0], "n"+strconv.Itoa(tc.silent[0]); got != want {
+				t.Errorf("the node to stay away from is %s, not %s", got, want)
+			}
+		})
+	}
+}
+
+func TestSilentHead(t *testing.T) {
+	t.Parallel()
+	const size = 3
+	j := newJob(t, size, "exit 0")
+	head := j.playHead()
+	j.start(0)
+	for rank := 1; rank < size; rank++ {
+		j.untilNamed(signal.Nodes, signal.NodeName(rank, size, signal.Joined))
+	}
+	time.Sleep(j.configs[0].Times.Peer)
+	if aborted := j.has(signal.Control, signal.AbortName(1, size)) || j.has(signal.Control, signal.AbortName(2, size)); aborted {
+		t.Fatal("the run was aborted though the head beats")
+	}
+	head.silence()
+	j.expect(-1, 76, 76)
+	found := 0
+	for rank := 1; rank < size; rank++ {
+		if name := signal.AbortName(rank, size); j.has(signal.Control, name) {
+			found++
+			abort := record[signal.AbortRecord](j, signal.Control, name)
+			if abort.Code != 76 || abort.Cause.Kind != string(health.PeerLost) || !slices.Equal(abort.Cause.Lost, []int{0}) || !slices.Equal(abort.Nodes, []string{"n0"}) {
+				t.Errorf("%s says %+v", name, abort)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("nobody has published an abort")
+	}
+}
+
+// TestWorkerLosesTheHead has a worker give up a head that is well: the head
+// takes its word, and all end alike.
+func TestWorkerLosesTheHead(t *testing.T) {
+	t.Parallel()
+	const size = 3
+	j := newJob(t, size, "exec sleep 300").start(2)
+	p := j.playWorker(2)
+	j.untilNamed(signal.Control, signal.NameGo)
+	p = &peer{t: t, dir: p.dir, sub: signal.Control}
+	cause := failed(health.PeerLost, "the head is lost").FailedRecord
+	cause.Rank, cause.Lost = 2, []int{0}
+	p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Word: "peer-lost", Cause: cause})
+	j.expect(76, 76, -1)
+	j.blames(2, string(health.PeerLost), 76)
+}
+
+// TestUnreadableAbort has the run end by a record that never can be read: no
+// daemon may wait for it.
+func TestUnreadableAbort(t *testing.T) {
+	t.Parallel()
+	const size = 2
+	for _, tc := range []struct{ name, content string }{
+		{"cut short", `{"v":1,`},
+		{"of another attempt", `{"v":1,"nonce":"another","code":99}` + "\n"},
+		{"of another version", `{"v":999,"nonce":"another"}` + "\n"},
+		{"no record at all", "abort\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			plant := func(j *job, rank int) {
+				path := filepath.Join(j.run(), signal.Control, signal.AbortName(rank, size))
+				if err := os.WriteFile(path, []byte(tc.content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Run("by the head", func(t *testing.T) {
+				t.Parallel()
+				j := newJob(t, size, "exit 0")
+				head := j.playHead()
+				j.start(0)
+				j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
+				plant(j, 0)
+				head.publish(signal.NameOver, &signal.State{})
+				j.expect(-1, 76)
+			})
+			t.Run("by a worker", func(t *testing.T) {
+				t.Parallel()
+				j := newJob(t, size, "exec sleep 300").start(1)
+				j.playWorker(1)
+				j.untilNamed(signal.Control, signal.NameGo)
+				plant(j, 1)
+				j.expect(76, -1)
+			})
+		})
+	}
+}
+
+// TestNobodyCame is a job of which one task never started.
+func TestNobodyCame(t *testing.T) {
+	t.Parallel()
+	const size = 3
+	j := newJob(t, size, "exit 0").all(func(c *Config) { c.Times.Join = time.Second })
+	j.start(2).expect(66, 66, -1)
+	if cause := j.blames(0, string(health.Share), 66); !slices.Equal(cause.Lost, []int{2}) {
+		t.Errorf("missing are %v, not [2]", cause.Lost)
+	}
+}
+
+func TestNoHead(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "exit 0").all(func(c *Config) { c.Times.Join = time.Second })
+	j.start(0).expect(-1, 66)
+}
+
+// TestWorkerLostInDrain has a worker die after the driver's end: the code is
+// the driver's.
+func TestWorkerLostInDrain(t *testing.T) {
+	t.Parallel()
+	const size = 3
+	mark := filepath.Join(t.TempDir(), "end")
+	j := newJob(t, size, "while ! test -e "+mark+"; do sleep 0.05; done; exit 4").start(2)
+	p := j.playWorker(2)
+	j.untilNamed(signal.Control, signal.NameGo)
+	p.silence()
+	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j.expect(4, 0, -1)
+	if result := j.result(); result.Word != health.Driven || result.Code != 4 {
+		t.Errorf("the result is %+v", result)
+	}
+}
+
+// TestDrainEndsServices has services that take time to end: the head leaves
+// when the workers' have.
+func TestDrainEndsServices(t *testing.T) {
+	t.Parallel()
+	marks := t.TempDir()
+	j := newJob(t, 3, "exit 0").all(func(c *Config) {
+		c.Times.StopGrace = 10 * time.Second
+		c.Framework = framework.None{WorkerCommand: "trap 'sleep 0.5; touch " + marks + "/saved.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done", WorkerReady: probe(t, "file:"+marks+"/up.2")}
+	})
+	j.start().expect(everyone(0, 3)...)
+	for _, rank := range []string{"1", "2"} {
+		if _, err := os.Stat(filepath.Join(marks, "saved."+rank)); err != nil {
+			t.Errorf("the worker of rank %s was not let to end: %v", rank, err)
+		}
+	}
+}
+
+// TestNewerHead has a head whose records this daemon can't read.
+func TestNewerHead(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "exit 0")
+	control := filepath.Join(j.run(), signal.Control)
+	if err := os.MkdirAll(control, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(control, signal.NameJob), []byte(`{"v":999,"nonce":"n","key":"facts","size":2}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if code := j.start(0).wait()[1]; code <= 0 || time.Since(began) > j.configs[1].Times.Join/2 {
+		t.Errorf("it ended with %d after %s", code, time.Since(began))
+	}
+}
+
+// TestHeadLeavesLast has a worker that takes its time to end: the head waits
+// for it, as the step is over for the launcher when the head's task is.
+func TestHeadLeavesLast(t *testing.T) {
+	t.Parallel()
+	const size = 2
+	j := newJob(t, size, "exit 4").all(func(c *Config) { c.Times.StopGrace = 15 * time.Second }).start(1)
+	p := j.playWorker(1)
+	j.untilNamed(signal.Control, signal.NameDrain)
+	time.Sleep(time.Second)
+	if ended := j.ended(); len(ended) > 0 {
+		t.Errorf("the head has left: %v", ended)
+	}
+	p.publish(signal.NodeName(1, size, signal.Done), &signal.DoneRecord{})
+	j.expect(4, -1)
+}
+
+// TestWorkerStaysForTheEnd has a head that takes its time to end an aborted
+// run: the first task that leaves with a code ends the step.
+func TestWorkerStaysForTheEnd(t *testing.T) {
+	t.Parallel()
+	const size = 2
+	j := newJob(t, size, "exit 0").all(func(c *Config) { c.Times.DriverGrace = 15 * time.Second })
+	head := j.playHead()
+	j.start(0)
+	j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
+	cause := failed(health.Setup, "it failed").FailedRecord
+	head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 77, Word: "service", Cause: cause})
+	j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Done))
+	time.Sleep(time.Second)
+	if ended := j.ended(); len(ended) > 0 {
+		t.Errorf("the worker has left: %v", ended)
+	}
+	head.publish(signal.NameOver, &signal.State{})
+	j.expect(-1, 77)
+}

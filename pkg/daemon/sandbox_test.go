@@ -1,0 +1,218 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+func TestSandboxRequired(t *testing.T) {
+	t.Parallel()
+	const size = 3
+	for _, tc := range []struct {
+		name, require string
+		dies          string // the rank whose sandbox ends
+		early         bool   // before it is ready
+		code          int
+	}{
+		{"all, and one dies before", "all", "1", true, 77},
+		{"all, and one dies after", "all", "1", false, 77},
+		{"any, and one dies before", "any", "2", true, 0},
+		{"any, and one dies after", "any", "0", false, 0},
+		{"two, and one dies before", "2", "0", true, 0},
+		{"three, and one dies after", "3", "0", false, 77},
+		{"the head's, and a worker's dies", "head", "1", false, 0},
+		{"the head's, and it dies", "head", "0", true, 77},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			marks := t.TempDir()
+			open := filepath.Join(marks, "open")
+			j := newJob(t, size, "touch "+open+"; while ! test -e "+marks+"/died; do sleep 0.05; done; sleep 1; echo driver").all(func(c *Config) {
+				c.Sandbox = SandboxConfig{Command: only(tc.dies, "while ! test -e "+open+"; do sleep 0.05; done; touch "+marks+"/died; echo bye; exit 0"), Require: require(t, tc.require)}
+				if tc.early {
+					c.Sandbox.Command = only(tc.dies, "touch "+marks+"/died; echo bye; exit 0")
+					c.Sandbox.Ready = probe(t, "exec:/bin/sh -c 'test -e "+marks+"/died && sleep 0.3'")
+				}
+			}).start()
+			j.expect(everyone(tc.code, size)...)
+			name := "000" + tc.dies + "." + signal.SandboxFailed
+			failure := record[signal.FailedRecord](j, signal.Nodes, name)
+			if failure.Kind != string(health.SandboxDied) || failure.Phase != "sandbox" || len(failure.Lines) != 1 || failure.Lines[0] != "bye" {
+				t.Errorf("%s says %+v", name, failure)
+			}
+			if tc.code == 0 {
+				if got := j.contents(j.out); got != "driver\n" {
+					t.Errorf("standard output is %q", got)
+				}
+				return
+			}
+			j.blames(failure.Rank, string(health.SandboxDied), tc.code)
+		})
+	}
+}
+
+// TestGateDoesNotWaitForMoreSandboxes has a sandbox that takes for ever where
+// the gate needs but the other one.
+func TestGateDoesNotWaitForMoreSandboxes(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		slow int
+	}{
+		{"the head's is slow", 0},
+		{"a worker's is slow", 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, 2, "echo driver").all(func(c *Config) {
+				c.Sandbox = SandboxConfig{Command: "exec sleep 300", Require: require(t, "any")}
+				c.Times.Sandbox = 40 * time.Second
+				if c.Identity.Rank == tc.slow {
+					c.Sandbox.Ready = probe(t, "file:/nonexistent")
+				}
+			})
+			began := time.Now()
+			j.start().expect(0, 0)
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			if j.has(signal.Nodes, signal.NodeName(tc.slow, 2, signal.SandboxFailed)) {
+				t.Error("a sandbox that was ended with the job is no failure")
+			}
+		})
+	}
+}
+
+func TestSandboxNeverReady(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "exit 0").all(func(c *Config) {
+		c.Sandbox = SandboxConfig{Command: "echo waiting; exec sleep 300", Require: require(t, "any"), Ready: probe(t, "file:/nonexistent")}
+		c.Times.Sandbox = time.Second
+	})
+	j.start().expect(77, 77)
+	if result := j.result(); result.Cause == nil || result.Cause.Kind != string(health.SandboxDied) {
+		t.Errorf("the result is %+v", result)
+	}
+}
+
+// newSteps is a job of size nodes whose sandboxes are a step of their own: the
+// daemons from size on.
+func newSteps(t *testing.T, size int, line, sandbox string) *job {
+	t.Helper()
+	j := newJob(t, size, line).all(func(c *Config) {
+		c.Sandbox = SandboxConfig{Step: true, Require: require(t, "all")}
+	})
+	for rank := range size {
+		j.add(size-1-rank, roles.Sandbox, "")
+		cfg := &j.configs[size+rank]
+		cfg.Sandbox = SandboxConfig{Command: sandbox, Require: require(t, "all")}
+		// Another step, and the nodes in another order.
+		cfg.Identity.Step = "1"
+		cfg.Identity.Rank = rank
+	}
+	return j
+}
+
+func TestSandboxStep(t *testing.T) {
+	t.Parallel()
+	marks := t.TempDir()
+	j := newSteps(t, 2, "ls "+marks, "touch "+marks+"/$BRINGUPD_NODE_RANK.$BRINGUPD_NODE_HOST; exec sleep 300")
+	j.start().expect(0, 0, 0, 0)
+	if got, want := j.contents(j.out), "0.n0\n1.n1\n"; got != want {
+		t.Errorf("the driver saw %q, not %q", got, want)
+	}
+}
+
+func TestSandboxStepDies(t *testing.T) {
+	t.Parallel()
+	marks := t.TempDir()
+	j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", only("1", "while ! test -e "+marks+"/open; do sleep 0.05; done; echo bye; exit 0"))
+	j.start().expect(77, 77, 77, 77)
+	j.blames(1, string(health.SandboxDied), 77)
+}
+
+// TestSandboxStepRecordsOnce has a sandbox's daemon fail twice: the record of
+// the first failure stays.
+func TestSandboxStepRecordsOnce(t *testing.T) {
+	t.Parallel()
+	j := newSteps(t, 2, "exec sleep 300", only("1", "echo bye; exit 3")).all(func(c *Config) { c.Sandbox.Require = require(t, "any") })
+	j.configs[3].Sandbox.Ready = probe(t, "file:/nonexistent")
+	j.configs[2].Sandbox.Ready = probe(t, "file:/nonexistent")
+	j.configs[2].Times.Sandbox = time.Minute
+	j.start()
+	name := signal.NodeName(1, 2, signal.SandboxFailed)
+	j.untilNamed(signal.Nodes, name)
+	before := record[signal.FailedRecord](j, signal.Nodes, name)
+	for i := range j.configs[2:] {
+		j.signals[2+i] <- syscall.SIGTERM
+	}
+	j.wait()
+	if after := record[signal.FailedRecord](j, signal.Nodes, name); !after.At.Equal(before.At) {
+		t.Errorf("the record %q was written over by %q", before.What, after.What)
+	}
+}
+
+// TestSandboxStepWithoutARun has nobody to serve.
+func TestSandboxStepWithoutARun(t *testing.T) {
+	t.Parallel()
+	j := newSteps(t, 1, "exit 0", "exec sleep 300").all(func(c *Config) { c.Times.Join = time.Second })
+	if err := os.Mkdir(j.logDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	j.start(0).expect(-1, 66)
+}
+
+// TestSandboxStepSilent has one sandbox fail and the daemon of the other fall
+// silent: neither alone ends the job.
+func TestSandboxStepSilent(t *testing.T) {
+	t.Parallel()
+	marks := t.TempDir()
+	j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", "exec sleep 300").all(func(c *Config) { c.Sandbox.Require = require(t, "any") })
+	j.configs[2].Sandbox.Command = "while ! test -e " + marks + "/end; do sleep 0.05; done; exit 0"
+	j.start(3) // of the daemons 2 and 3, which serve the ranks 1 and 0
+	dir, _, err := signal.NewFinder(j.placeOf(0), signal.DefaultPace).Find(bounded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{t: t, dir: dir, sub: signal.Nodes}
+	p.publish(signal.NodeName(0, 2, signal.Sandbox), &signal.State{})
+	p.pulse(signal.SandboxBeat)
+	j.untilFile(filepath.Join(marks, "open"))
+	j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Sandbox))
+	if err := os.WriteFile(filepath.Join(marks, "end"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.SandboxFailed))
+	p.silence()
+	j.expect(77, 77, 77, -1)
+	j.blames(0, string(health.SandboxDied), 77)
+}
+
+// TestSandboxStepLosesTheHead has a sandbox's daemon lose the head: it bears
+// the rank of another daemon, whose names it may not write.
+func TestSandboxStepLosesTheHead(t *testing.T) {
+	t.Parallel()
+	j := newSteps(t, 1, "exit 0", "exec sleep 300")
+	head := j.playHead()
+	joined := &signal.JoinedRecord{Canary: head.dir.Nonce()}
+	if err := head.dir.Publish(bounded(t), signal.Nodes, signal.NodeName(0, 1, signal.Joined), joined, false); err != nil {
+		t.Fatal(err)
+	}
+	j.start(0)
+	j.untilNamed(signal.Nodes, signal.NodeName(0, 1, signal.Sandbox))
+	head.silence()
+	j.expect(-1, 76)
+	for _, name := range j.names(signal.Nodes) {
+		if strings.HasPrefix(name, "0000.beat.") {
+			t.Errorf("it wrote %s", name)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// saving is a driver that takes a moment to save its work at TERM.
+func saving(marks string, code string) string {
+	return "trap 'sleep 0.7; touch " + marks + "/saved; exit " + code + "' TERM; touch " + marks + "/running; while :; do sleep 0.05; done"
+}
+
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		to   []int
+		sig  syscall.Signal
+		kind health.Kind
+		code int
+	}{
+		{"TERM to the head", []int{0}, syscall.SIGTERM, health.Terminated, 143},
+		{"INT to the head", []int{0}, syscall.SIGINT, health.Interrupted, 130},
+		{"TERM to a worker", []int{1}, syscall.SIGTERM, health.Terminated, 143},
+		{"INT to a worker", []int{2}, syscall.SIGINT, health.Interrupted, 130},
+		{"TERM to all", []int{0, 1, 2}, syscall.SIGTERM, health.Terminated, 143},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			marks := t.TempDir()
+			j := newJob(t, 3, saving(marks, "0")).all(func(c *Config) {
+				c.Framework = framework.None{WorkerCommand: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; while :; do sleep 0.05; done"}
+			}).start()
+			j.untilFile(filepath.Join(marks, "running"))
+			for _, rank := range tc.to {
+				j.signals[rank] <- tc.sig
+			}
+			j.expect(everyone(tc.code, 3)...)
+			if cause := j.blames(j.result().Cause.Rank, string(tc.kind), tc.code); len(tc.to) == 1 && cause.Rank != tc.to[0] {
+				t.Errorf("the result blames rank %d, not %d", cause.Rank, tc.to[0])
+			}
+			saved, err := os.Stat(filepath.Join(marks, "saved"))
+			if err != nil {
+				t.Fatalf("the driver was not let to save its work: %v", err)
+			}
+			// The services are there for as long as the driver.
+			ended, err := os.Stat(filepath.Join(marks, "ended.1"))
+			if err != nil || ended.ModTime().Before(saved.ModTime()) {
+				t.Errorf("the services ended before the driver had saved its work, or by force: %v", err)
+			}
+		})
+	}
+}
+
+// TestSignalAtAnyTime ends a job that is still coming up.
+func TestSignalAtAnyTime(t *testing.T) {
+	t.Parallel()
+	t.Run("before the nodes have met", func(t *testing.T) {
+		t.Parallel()
+		j := newJob(t, 2, "exit 0").start(1)
+		j.untilNamed(signal.Nodes, signal.NodeName(0, 2, signal.Joined))
+		j.signals[0] <- syscall.SIGTERM
+		j.expect(143, -1)
+	})
+	t.Run("before there is a head", func(t *testing.T) {
+		t.Parallel()
+		j := newJob(t, 2, "exit 0").start(0)
+		j.signals[1] <- syscall.SIGTERM
+		j.expect(-1, 143)
+	})
+	t.Run("in the setup", func(t *testing.T) {
+		t.Parallel()
+		marks := t.TempDir()
+		j := newJob(t, 2, "exit 0").all(func(c *Config) { c.Setup = "touch " + marks + "/$BRINGUPD_NODE_RANK; sleep 300" }).start()
+		j.untilFile(filepath.Join(marks, "0"))
+		j.untilFile(filepath.Join(marks, "1"))
+		j.signals[1] <- syscall.SIGTERM
+		j.expect(143, 143)
+		j.blames(1, string(health.Terminated), 143)
+	})
+}
+
+func TestSecondSignal(t *testing.T) {
+	t.Parallel()
+	marks := t.TempDir()
+	j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *Config) {
+		c.Times.DriverGrace = 20 * time.Second
+		c.Times.StopGrace = 0
+	}).start()
+	j.untilFile(filepath.Join(marks, "running"))
+	began := time.Now()
+	j.signals[0] <- syscall.SIGTERM
+	time.Sleep(echoTime + 100*time.Millisecond)
+	j.signals[0] <- syscall.SIGTERM
+	j.expect(143, 143)
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("it took %s to end, and the driver's grace is 20 s", took)
+	}
+	j.blames(0, string(health.Terminated), 143)
+}
+
+func TestSignalsForTheDriver(t *testing.T) {
+	t.Parallel()
+	marks := t.TempDir()
+	j := newJob(t, 2, "trap 'touch "+marks+"/saved; exit 6' USR1; touch "+marks+"/running; while :; do sleep 0.05; done").start()
+	j.untilFile(filepath.Join(marks, "running"))
+	j.signals[1] <- syscall.SIGUSR1 // where there is no driver
+	j.signals[0] <- syscall.SIGUSR1
+	j.expect(6, 0)
+}
+
+// stop asks for the end as a stranger does.
+func (j *job) stop() {
+	j.t.Helper()
+	dir, _, err := signal.OpenExisting(bounded(j.t), j.logDir, "login")
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	if err := dir.RequestStop(bounded(j.t)); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	t.Run("without a driver", func(t *testing.T) {
+		t.Parallel()
+		j := newJob(t, 2, "").start()
+		j.untilNamed(signal.Control, signal.NameGo)
+		j.stop()
+		j.expect(0, 0)
+		if result := j.result(); result.Code != 0 || result.Word != "stopped" {
+			t.Errorf("the result is %+v", result)
+		}
+	})
+	t.Run("with a driver", func(t *testing.T) {
+		t.Parallel()
+		marks := t.TempDir()
+		j := newJob(t, 2, saving(marks, "5")).start()
+		j.untilFile(filepath.Join(marks, "running"))
+		j.stop()
+		j.expect(5, 0)
+		if _, err := os.Stat(filepath.Join(marks, "saved")); err != nil {
+			t.Errorf("the driver was not let to save its work: %v", err)
+		}
+		if drain := record[signal.DrainRecord](j, signal.Control, signal.NameDrain); drain.Code != 5 {
+			t.Errorf("drain says %d", drain.Code)
+		}
+	})
+	t.Run("a job that is coming up", func(t *testing.T) {
+		t.Parallel()
+		marks := t.TempDir()
+		j := newJob(t, 2, "touch "+marks+"/driver").all(func(c *Config) {
+			c.Framework = framework.None{WorkerCommand: "touch " + marks + "/worker; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
+		}).start()
+		j.untilFile(filepath.Join(marks, "worker"))
+		j.stop()
+		j.expect(0, 0)
+		if _, err := os.Stat(filepath.Join(marks, "driver")); err == nil {
+			t.Error("the driver was started")
+		}
+	})
+}
+
+// TestDriverAndNodeEndTogether has the driver die of what a node dies of.
+func TestDriverAndNodeEndTogether(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "").all(func(c *Config) { c.Driver = shell("exec sleep 300") }).start()
+	j.untilNamed(signal.Control, signal.NameGo)
+	j.signals[1] <- syscall.SIGINT
+	j.expect(130, 130)
+	if got := j.result().Why; !strings.Contains(got, "n1") {
+		t.Errorf("the result does not name the node: %q", got)
+	}
+}
+
+// TestChildDeafToTerm has everything ignore TERM: nothing may outlive the job.
+func TestChildDeafToTerm(t *testing.T) {
+	t.Parallel()
+	marks := t.TempDir()
+	deaf := func(what string) string {
+		return "trap '' TERM INT HUP; touch " + marks + "/" + what + ".$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done"
+	}
+	j := newJob(t, 2, deaf("driver")).all(func(c *Config) {
+		c.Times.DriverGrace, c.Times.StopGrace = 300*time.Millisecond, 300*time.Millisecond
+		c.Framework = framework.None{HeadCommand: deaf("head"), WorkerCommand: deaf("worker")}
+		c.Sandbox = SandboxConfig{Command: deaf("sandbox"), Require: require(t, "all")}
+	}).start()
+	for _, what := range []string{"driver.0", "head.0", "worker.0", "worker.1", "sandbox.0", "sandbox.1"} {
+		j.untilFile(filepath.Join(marks, what))
+	}
+	j.signals[0] <- syscall.SIGTERM
+	j.expect(143, 143)
+}

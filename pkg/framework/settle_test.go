@@ -1,0 +1,106 @@
+package framework
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errOver = errors.New("the time is over")
+
+func TestSettle(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		settle time.Duration
+		within time.Duration
+		// look is what is seen at a time since the start.
+		look  func(since time.Duration) error
+		took  time.Duration // at least, and less than a pace more
+		fails bool
+	}{
+		{"well at once, no settling", 0, time.Minute, func(time.Duration) error { return nil }, 0, false},
+		{"well at once", time.Second, time.Minute, func(time.Duration) error { return nil }, time.Second, false},
+		{"well after a while", time.Second, time.Minute, wellFrom(3 * time.Second), 4 * time.Second, false},
+		{"a relapse begins it anew", 2 * time.Second, time.Minute, func(since time.Duration) error {
+			if since < time.Second || (since >= 2*time.Second && since < 2500*time.Millisecond) {
+				return errors.New("n1 is missing")
+			}
+			return nil
+		}, 4500 * time.Millisecond, false},
+		{"never well", time.Second, 10 * time.Second, wellFrom(time.Hour), 10 * time.Second, true},
+		{"well too late to settle", 3 * time.Second, 10 * time.Second, wellFrom(8 * time.Second), 10 * time.Second, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeoutCause(t.Context(), tc.within, errOver)
+				defer cancel()
+				began := time.Now()
+				err := Settle(ctx, tc.settle, func(context.Context) error { return tc.look(time.Since(began)) })
+				if errors.Is(err, errOver) != tc.fails || (err != nil) != tc.fails {
+					t.Errorf("the error is %v", err)
+				}
+				if took := time.Since(began); took < tc.took || took > tc.took+300*time.Millisecond {
+					t.Errorf("it took %s, not %s", took, tc.took)
+				}
+			})
+		})
+	}
+}
+
+func wellFrom(when time.Duration) func(time.Duration) error {
+	return func(since time.Duration) error {
+		if since < when {
+			return errors.New("n1 is missing")
+		}
+		return nil
+	}
+}
+
+func TestSettleTellsWhoIsMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errOver)
+		defer cancel()
+		err := Settle(ctx, 0, func(context.Context) error { return errors.New("n1 is missing") })
+		if err == nil || !strings.Contains(err.Error(), "n1 is missing") {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+// A look that never comes back by itself is cut short, and the next one made.
+func TestSettleBoundsALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errOver)
+		defer cancel()
+		looks, began := 0, time.Now()
+		err := Settle(ctx, 0, func(ctx context.Context) error {
+			if looks++; looks > 1 {
+				return nil
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		if took := time.Since(began); err != nil || looks != 2 || took > 10*time.Second {
+			t.Errorf("after %d looks and %s: %v", looks, took, err)
+		}
+	})
+}
+
+// Who ends the wait need not wait for a look.
+func TestSettleEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(2*time.Second, func() { cancel(errOver) })
+		began := time.Now()
+		err := Settle(ctx, time.Hour, func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		if took := time.Since(began); !errors.Is(err, errOver) || took != 2*time.Second {
+			t.Errorf("after %s: %v", took, err)
+		}
+	})
+}
