@@ -9,10 +9,10 @@ TAGS      = urfave_cli_no_docs
 
 .PHONY: build release test unit e2e lint bench testbed clean
 
-build: ## build bin/bringupd
-	$(GO) build -tags $(TAGS) -o bin/bringupd ./cmd/bringupd
+build: ## build bin/bringupd, static, to put where all nodes see it
+	CGO_ENABLED=0 $(GO) build -tags $(TAGS) -o bin/bringupd ./cmd/bringupd
 
-release: ## build bin/bringupd static, small, and stamped with its version
+release: ## the same, small, and stamped with its version
 	CGO_ENABLED=0 $(GO) build -tags $(TAGS) -trimpath -ldflags "-s -w -X main.stamped=$(VERSION)" -o bin/bringupd ./cmd/bringupd
 
 test: ## install what the tests need, and run everything

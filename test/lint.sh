@@ -1,0 +1,18 @@
+#!/bin/sh
+# Holds the code to what can be checked: formatting, vet, a short set of
+# linters, known vulnerabilities (where their database can be reached).
+set -eu
+cd "$(dirname "$0")/.."
+tags=testbed,ray
+
+unformatted=$(gofmt -l cmd pkg test)
+[ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted" >&2; exit 1; }
+go vet ./...
+go vet -tags "$tags" ./pkg/framework ./test/...
+go tool -modfile=tools/go.mod golangci-lint run --build-tags "$tags" ./...
+if ! out=$(go tool -modfile=tools/go.mod govulncheck ./... 2>&1); then
+    case $out in
+    *vuln.go.dev*) echo "govulncheck: not run: its database can't be reached" ;;
+    *) echo "$out" >&2; exit 1 ;;
+    esac
+fi

@@ -1,0 +1,24 @@
+#!/bin/sh
+# Runs everything: make test. See test/setup.sh for what it installs.
+set -eu
+cd "$(dirname "$0")/.."
+. test/setup.sh
+
+echo "== lint"
+sh test/lint.sh
+
+echo "== the tests beside the code, and jobs on this machine"
+go test -race -timeout 10m ./cmd/... ./pkg/... ./test/local/...
+
+if have_testbed; then
+    echo "== the testbed itself"
+    go test -tags testbed -timeout 10m -count=1 ./test/testbed/...
+    tags=testbed
+    if have_ray; then
+        echo "== the client of a real Ray"
+        go test -tags ray -timeout 10m -count=1 -run TestRealRay ./pkg/framework
+        tags="testbed,ray"
+    fi
+    echo "== jobs on a real Slurm"
+    go test -tags "$tags" -timeout 20m -count=1 ./test/e2e
+fi

@@ -1,0 +1,34 @@
+# Sourced by the scripts beside it: installs what the tests need and this
+# machine lacks, and says what can't be had. It installs nothing twice.
+
+RAY_VERSION=2.60.0
+RAY_HOME="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test/ray-$RAY_VERSION"
+
+# lack says what is missing; in CI that is a failure, elsewhere the rest runs.
+lack() {
+    echo "bringupd tests: NOT RUN: $1" >&2
+    if [ "${CI:-}" = true ]; then
+        exit 1
+    fi
+    return 1
+}
+
+# have_testbed installs the Debian packages of a Slurm with sshfs.
+have_testbed() {
+    [ "$(id -u)" = 0 ] || { lack "the tests on a real Slurm need root, for namespaces and mounts"; return 1; }
+    [ -e /dev/fuse ] || { lack "the tests on a real Slurm need /dev/fuse"; return 1; }
+    go run ./test/cmd/testbed -install || { lack "the tests on a real Slurm need Debian's slurm-wlm, munge, sshfs and openssh-server"; return 1; }
+}
+
+# have_ray installs a pinned Ray into a virtual environment of its own.
+have_ray() {
+    if [ ! -e "$RAY_HOME/complete" ]; then
+        echo "installing Ray $RAY_VERSION into $RAY_HOME"
+        rm -rf "$RAY_HOME"
+        python3 -m venv "$RAY_HOME" &&
+            "$RAY_HOME/bin/pip" install --quiet --disable-pip-version-check "ray[default]==$RAY_VERSION" &&
+            touch "$RAY_HOME/complete" ||
+            { lack "the tests with a real Ray need python3 with venv, and PyPI"; return 1; }
+    fi
+    export BRINGUPD_TEST_RAY="$RAY_HOME/bin/ray"
+}
