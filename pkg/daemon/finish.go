@@ -23,10 +23,12 @@ func (h *head) drive(ctx context.Context) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	driver, err := h.start(ctx, process.Spec{
+	starting, started := h.lagging(ctx, startLag)
+	driver, err := h.start(starting, process.Spec{
 		Name: driverName, Argv: h.cfg.Driver, Stdin: h.cfg.Files.In, Stdout: h.cfg.Files.Out, Stderr: h.cfg.Files.Err,
 		Env: driverEnv(childEnv(h.cfg.Environ, h.id, h.dir), h.hosts(), h.endpoint),
 	})
+	started()
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -52,6 +54,26 @@ func (h *head) drive(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return &ending{orderly: true, word: health.Driven, code: exit.Status(), why: "the driver has ended: " + exit.String()}
+}
+
+// startLag is how long the start of a driver may go on after the run's end has
+// come: a start that is given up kills the driver, which may run by then and is
+// owed its grace.
+const startLag = time.Second
+
+// lagging returns a context that ends a while after ctx does, and a function to
+// call when it is no longer needed.
+func (n *node) lagging(ctx context.Context, lag time.Duration) (context.Context, func()) {
+	late, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	n.background(func(context.Context) {
+		select {
+		case <-ctx.Done():
+			pause(late, lag)
+			end(context.Cause(ctx))
+		case <-late.Done():
+		}
+	})
+	return late, func() { end(nil) }
 }
 
 // judge returns how the run ends: as the sequence says where it ended well, by
