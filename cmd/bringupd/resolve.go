@@ -149,6 +149,12 @@ func (o *options) place(cfg *daemon.Config) (roles.Role, error) {
 		id.CPUs = o.cpus
 	}
 	cfg.Identity, cfg.Address = id, o.address(id)
+	if role == roles.Sandbox && id.Launcher != roles.Slurm {
+		return role, &roles.LaunchError{
+			Problem: "cannot be a sandbox of its own without Slurm: the run that it is for is found by the job's number",
+			Mend:    "give --sandbox-cmd to the run itself",
+		}
+	}
 	return id.Elect(role)
 }
 

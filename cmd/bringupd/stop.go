@@ -44,6 +44,14 @@ func (inv *invocation) stop(ctx context.Context, path string) error {
 	if err != nil {
 		return wrongRun(err)
 	}
+	ended, err := dir.Ended(ctx)
+	if err != nil {
+		return wrongRun(err)
+	}
+	if ended {
+		_, err = fmt.Fprintf(inv.files.Err, "bringupd: run %s has ended already (%s)\n", dir.Name(), dir.Path())
+		return err
+	}
 	if err := dir.RequestStop(ctx); err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func NewStepFinder(p Place, pace Pace, job string, restart int) *Finder {
 		return ok && (suffix == "" && requeued == "" || suffix == "-"+requeued)
 	}
 	f.accept = func(ctx context.Context, d *Dir, job Job) (bool, error) {
-		over, err := d.ended(ctx)
+		over, err := d.Ended(ctx)
 		return job.SandboxStep && !over, err
 	}
 	return f
@@ -146,8 +146,8 @@ func (f *Finder) refuse(name string) (*Dir, Job, error) {
 	return nil, Job{}, errAbsent
 }
 
-// ended tells whether the run is over: a leftover that is not to be joined.
-func (d *Dir) ended(ctx context.Context) (bool, error) {
+// Ended tells whether the run has ended or is about to: its end is published.
+func (d *Dir) Ended(ctx context.Context) (bool, error) {
 	path := filepath.Join(d.path, Control)
 	names, err := guarded(ctx, "list", path, func() ([]string, error) { return d.fs.list(path, nil) })
 	if passing(err) {
