@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -138,9 +139,13 @@ func TestSignalsAreDefaultInChildren(t *testing.T) {
 	s := newSupervisor(t)
 	c := start(t, s, shell("grep -E 'Sig(Ign|Blk)' /proc/self/status"))
 	finished(t, c)
+	// 32 and 33 are the C library's own: what make starts by posix_spawn has
+	// them ignored, and Go leaves them as they are.
+	const own = 1<<31 | 1<<32
 	for _, line := range c.LastLines() {
-		if !strings.HasSuffix(line, "\t0000000000000000") {
-			t.Errorf("%q, want none", line)
+		_, mask, _ := strings.Cut(line, "\t")
+		if set, err := strconv.ParseUint(mask, 16, 64); err != nil || set&^own != 0 {
+			t.Errorf("%q (%v), want none", line, err)
 		}
 	}
 	if len(c.LastLines()) != 2 {
