@@ -121,12 +121,12 @@ func TestEverything(t *testing.T) {
 	mark := func(what string) string { return "touch " + marks + "/" + what + ".$BRINGUPD_NODE_RANK" }
 	j := newJob(t, size, "ls "+marks+"; echo $BRINGUPD_HEAD_ADDRESS $BRINGUPD_HOSTS").all(func(c *Config) {
 		c.Setup = mark("setup")
-		c.Sandbox = SandboxConfig{Command: mark("sandbox") + "; exec sleep 300", Ready: probe(t, "file:"+marks+"/sandbox.2"), Require: require(t, "all")}
+		c.Sandbox = SandboxConfig{Command: mark("sandbox") + "; exec sleep 300", Ready: counts(t, size, marks+"/sandbox.*"), Require: require(t, "all")}
 		c.Times.Settle = 300 * time.Millisecond
 		c.Framework = framework.None{
 			HeadCommand: mark("head") + "; sleep 0.3; touch " + marks + "/head.ready; exec sleep 300", HeadReady: &ready,
 			WorkerCommand: "test -e " + marks + "/head.ready || exit 9; " + mark("worker") + "; exec sleep 300",
-			WorkerReady:   probe(t, "file:"+marks+"/worker.1"),
+			WorkerReady:   counts(t, size, marks+"/worker.*"),
 		}
 	})
 	j.start().expect(everyone(0, size)...)
@@ -170,6 +170,12 @@ func probe(t *testing.T, text string) *health.Probe {
 		t.Fatal(err)
 	}
 	return &p
+}
+
+// counts is a probe for as many files.
+func counts(t *testing.T, files int, pattern string) *health.Probe {
+	t.Helper()
+	return probe(t, fmt.Sprintf("exec:/bin/sh -c 'ls %s | wc -l | grep -qx %d'", pattern, files))
 }
 
 func require(t *testing.T, text string) Require {

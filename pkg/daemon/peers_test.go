@@ -131,11 +131,14 @@ func TestSilentWorker(t *testing.T) {
 			}
 			j.expect(want...)
 			cause := j.blames(0, string(health.PeerLost), 76)
-			if !slices.Contains(cause.Lost, tc.silent[0]) {
-				t.Errorf("lost are %v, not %v", cause.Lost, tc.silent)
+			// Of several that fall silent, the first ones are enough for the end.
+			if len(cause.Lost) == 0 || slices.ContainsFunc(cause.Lost, func(rank int) bool { return !slices.Contains(tc.silent, rank) }) {
+				t.Errorf("lost are %v, of %v that are silent", cause.Lost, tc.silent)
 			}
-			if got, want := j.result().Nodes[0], "n"+strconv.Itoa(tc.silent[0]); got != want {
-				t.Errorf("the node to stay away from is %s, not %s", got, want)
+			for i, host := range j.result().Nodes {
+				if want := "n" + strconv.Itoa(cause.Lost[i]); host != want {
+					t.Errorf("a node to stay away from is %s, not %s", host, want)
+				}
 			}
 		})
 	}
@@ -271,7 +274,7 @@ func TestDrainEndsServices(t *testing.T) {
 	marks := t.TempDir()
 	j := newJob(t, 3, "exit 0").all(func(c *Config) {
 		c.Times.StopGrace = 10 * time.Second
-		c.Framework = framework.None{WorkerCommand: "trap 'sleep 0.5; touch " + marks + "/saved.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done", WorkerReady: probe(t, "file:"+marks+"/up.2")}
+		c.Framework = framework.None{WorkerCommand: "trap 'sleep 0.5; touch " + marks + "/saved.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done", WorkerReady: counts(t, 3, marks+"/up.*")}
 	})
 	j.start().expect(everyone(0, 3)...)
 	for _, rank := range []string{"1", "2"} {

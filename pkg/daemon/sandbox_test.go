@@ -35,15 +35,19 @@ func TestSandboxRequired(t *testing.T) {
 			t.Parallel()
 			marks := t.TempDir()
 			open := filepath.Join(marks, "open")
-			j := newJob(t, size, "touch "+open+"; while ! test -e "+marks+"/died; do sleep 0.05; done; sleep 1; echo driver").all(func(c *Config) {
-				c.Sandbox = SandboxConfig{Command: only(tc.dies, "while ! test -e "+open+"; do sleep 0.05; done; touch "+marks+"/died; echo bye; exit 0"), Require: require(t, tc.require)}
+			name := "000" + tc.dies + "." + signal.SandboxFailed
+			driver := "touch " + open + "; exec sleep 300"
+			if tc.code == 0 {
+				driver = "touch " + open + "; while ! test -e $BRINGUPD_RUN_DIR/nodes/" + name + "; do sleep 0.05; done; echo driver"
+			}
+			j := newJob(t, size, driver).all(func(c *Config) {
+				c.Sandbox = SandboxConfig{Command: only(tc.dies, "while ! test -e "+open+"; do sleep 0.05; done; echo bye; exit 0"), Require: require(t, tc.require)}
 				if tc.early {
 					c.Sandbox.Command = only(tc.dies, "touch "+marks+"/died; echo bye; exit 0")
 					c.Sandbox.Ready = probe(t, "exec:/bin/sh -c 'test -e "+marks+"/died && sleep 0.3'")
 				}
 			}).start()
 			j.expect(everyone(tc.code, size)...)
-			name := "000" + tc.dies + "." + signal.SandboxFailed
 			failure := record[signal.FailedRecord](j, signal.Nodes, name)
 			if failure.Kind != string(health.SandboxDied) || failure.Phase != "sandbox" || len(failure.Lines) != 1 || failure.Lines[0] != "bye" {
 				t.Errorf("%s says %+v", name, failure)
@@ -125,6 +129,8 @@ func TestSandboxStep(t *testing.T) {
 	t.Parallel()
 	marks := t.TempDir()
 	j := newSteps(t, 2, "ls "+marks, "touch "+marks+"/$BRINGUPD_NODE_RANK.$BRINGUPD_NODE_HOST; exec sleep 300")
+	j.configs[2].Sandbox.Ready = counts(t, 2, marks+"/*")
+	j.configs[3].Sandbox.Ready = counts(t, 2, marks+"/*")
 	j.start().expect(0, 0, 0, 0)
 	if got, want := j.contents(j.out), "0.n0\n1.n1\n"; got != want {
 		t.Errorf("the driver saw %q, not %q", got, want)

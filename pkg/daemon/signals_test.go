@@ -37,7 +37,10 @@ func TestSignals(t *testing.T) {
 			t.Parallel()
 			marks := t.TempDir()
 			j := newJob(t, 3, saving(marks, "0")).all(func(c *Config) {
-				c.Framework = framework.None{WorkerCommand: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; while :; do sleep 0.05; done"}
+				c.Framework = framework.None{
+					WorkerCommand: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done",
+					WorkerReady:   counts(t, 3, marks+"/up.*"),
+				}
 			}).start()
 			j.untilFile(filepath.Join(marks, "running"))
 			for _, rank := range tc.to {
