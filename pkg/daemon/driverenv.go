@@ -25,8 +25,8 @@ func childEnv(base []string, id roles.Identity, dir *signal.Dir) []string {
 // driverEnv is what the driver is told on top of that.
 func driverEnv(base []string, hosts []string, endpoint framework.Endpoint) []string {
 	more := map[string]string{
-		"BRINGUPD_HOSTS":        strings.Join(hosts, ","),
-		"BRINGUPD_HEAD_ADDRESS": endpoint.Address,
+		"BRINGUPD_HOSTS":      strings.Join(hosts, ","),
+		framework.HeadAddress: endpoint.Address,
 	}
 	maps.Copy(more, endpoint.Env)
 	return with(base, more)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -317,11 +318,30 @@ func (h *head) awaitAll(ctx context.Context, state, phase string, within time.Du
 		within, h.hostsOf(last.Missing(state, h.id.Size)), state)
 }
 
-// hosts is every rank's host, the rank's number where nobody tells.
+// hosts is every rank's host: as the launcher tells, or the node itself; the
+// rank's number where neither has.
 func (h *head) hosts() []string {
+	joined := h.nodes.Last().Ranks(signal.Joined)
 	hosts := make([]string, h.id.Size)
 	for rank := range hosts {
 		hosts[rank] = h.id.HostOf(rank)
+		if _, there := slices.BinarySearch(joined, rank); hosts[rank] == "" && there {
+			hosts[rank] = h.hostOfJoined(rank)
+		}
+		if hosts[rank] == "" {
+			hosts[rank] = strconv.Itoa(rank)
+		}
 	}
-	return slices.Clip(hosts)
+	return hosts
+}
+
+// hostOfJoined reads the host of a rank that has joined; empty where it can't.
+func (h *head) hostOfJoined(rank int) string {
+	ctx, cancel := context.WithTimeoutCause(h.work, h.tempo.Look, errDeadline)
+	defer cancel()
+	var joined signal.JoinedRecord
+	if err := h.dir.Read(ctx, signal.Nodes, signal.NodeName(rank, h.id.Size, signal.Joined), &joined); err != nil {
+		h.log.Warn("cannot read which host a rank is on", zap.Int("of", rank), zap.Error(err))
+	}
+	return joined.Host
 }

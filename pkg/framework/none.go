@@ -1,8 +1,14 @@
 package framework
 
 import (
+	"slices"
+
 	"github.com/bringupd/bringupd/pkg/health"
 )
+
+// HeadAddress is the variable that tells the worker's command and the driver
+// where the head is.
+const HeadAddress = "BRINGUPD_HEAD_ADDRESS"
 
 // None runs the user's own commands, or nothing at all.
 type None struct {
@@ -31,11 +37,13 @@ func (n None) Head(node Node) (*Service, Endpoint, error) {
 	return command("head", n.HeadCommand, n.HeadReady, node), endpoint, nil
 }
 
-// Worker returns the worker's command, or nil where the node runs none.
-func (n None) Worker(node Node, _ Endpoint) (*Service, error) {
+// Worker returns the worker's command, or nil where the node runs none. It is
+// told the head's address by HeadAddress.
+func (n None) Worker(node Node, endpoint Endpoint) (*Service, error) {
 	if n.WorkerCommand == "" || (n.DedicatedHead && node.Rank == 0) {
 		return nil, nil
 	}
+	node.Environ = append(slices.Clip(node.Environ), HeadAddress+"="+endpoint.Address)
 	return command("worker", n.WorkerCommand, n.WorkerReady, node), nil
 }
 

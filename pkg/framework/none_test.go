@@ -65,7 +65,11 @@ func check(t *testing.T, name string, service *Service, argv []string, port int,
 	if service == nil {
 		t.Fatalf("there is no %s", name)
 	}
-	if service.Name != name || !slices.Equal(service.Argv, argv) || service.Port != port || !slices.Equal(service.Env, []string{"A=B"}) {
+	env := []string{"A=B"}
+	if name == "worker" {
+		env = append(env, HeadAddress+"=10.0.0.1")
+	}
+	if service.Name != name || !slices.Equal(service.Argv, argv) || service.Port != port || !slices.Equal(service.Env, env) {
 		t.Errorf("the %s is %+v", name, service)
 	}
 	var ports []Port
