@@ -83,7 +83,7 @@ func (h *head) sequence(ctx context.Context) error {
 		if err := h.open(); err != nil {
 			return err
 		}
-		if err := h.checkDriver(); err != nil {
+		if err := h.checkDriver(ctx); err != nil {
 			return err
 		}
 		return h.meet(ctx)
@@ -103,13 +103,26 @@ func (h *head) sequence(ctx context.Context) error {
 	return h.phase("driver", func() error { return h.drive(ctx) })
 }
 
-// checkDriver finds the driver before anybody waits for it.
-func (h *head) checkDriver() error {
+// checkDriver finds the driver before anybody waits for it. The look is made
+// aside, and left behind when ctx ends: the file system may hang.
+func (h *head) checkDriver(ctx context.Context) error {
 	if len(h.cfg.Driver) == 0 {
 		return nil
 	}
-	err := process.Find(h.cfg.Driver[0], h.cfg.Environ)
-	return h.driverFailure(err)
+	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.Times.Join, errDeadline)
+	defer cancel()
+	found := make(chan error, 1)
+	go func() { found <- process.Find(h.cfg.Driver[0], h.cfg.Environ) }()
+	select {
+	case err := <-found:
+		return h.driverFailure(err)
+	case <-ctx.Done():
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {
+		return cause
+	}
+	return failed(health.Deadline, "cannot look at the driver on %s: the file system of %s has not answered for %s; see whether it hangs there",
+		h.name(0), h.cfg.Driver[0], h.cfg.Times.Join)
 }
 
 func (h *head) driverFailure(err error) error {
