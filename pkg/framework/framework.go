@@ -5,9 +5,6 @@ package framework
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/bringupd/bringupd/pkg/process"
 )
@@ -86,12 +83,3 @@ type Counter interface {
 
 // Names are the frameworks that there are.
 var Names = []string{"none", "ray"}
-
-// Known returns an error that tells what would be accepted where name is not
-// the name of a framework.
-func Known(name string) error {
-	if slices.Contains(Names, name) {
-		return nil
-	}
-	return fmt.Errorf("cannot use framework %q: there are %s", name, strings.Join(Names, ", "))
-}

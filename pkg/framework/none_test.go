@@ -83,16 +83,3 @@ func check(t *testing.T, name string, service *Service, argv []string, port int,
 		t.Errorf("the %s has a probe: %v", name, !probed)
 	}
 }
-
-func TestKnown(t *testing.T) {
-	for _, name := range Names {
-		if err := Known(name); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, name := range []string{"", "Ray", "slurm"} {
-		if Known(name) == nil {
-			t.Errorf("%q is known", name)
-		}
-	}
-}

@@ -98,15 +98,16 @@ func resident(b *testing.B, bed *testbed.Bed, whole []string) float64 {
 	if err := job.Start(); err != nil {
 		b.Fatal(err)
 	}
-	time.Sleep(time.Second)
+	// Its driver runs when all have joined: what comes after is beats alone.
+	for deadline := time.Now().Add(time.Minute); !runs(b, bed, 0, "sleep"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatalf("no driver runs on n0 after a minute: %v", jobs(b, bed, 0))
+		}
+	}
 	largest := 0.0
 	for node := range nodes {
-		processes, err := bed.Processes(node)
-		if err != nil {
-			b.Fatal(err)
-		}
-		for _, p := range processes {
-			if !p.Infra && strings.HasSuffix(p.Args[0], "/bringupd") {
+		for _, p := range jobs(b, bed, node) {
+			if strings.HasSuffix(p.Args[0], "/bringupd") {
 				largest = max(largest, peak(b, p.PID))
 			}
 		}
@@ -115,6 +116,21 @@ func resident(b *testing.B, bed *testbed.Bed, whole []string) float64 {
 		b.Fatal(err)
 	}
 	return largest
+}
+
+// jobs returns the processes of jobs on a node.
+func jobs(b *testing.B, bed *testbed.Bed, node int) []testbed.Process {
+	b.Helper()
+	processes, err := bed.Processes(node)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return slices.DeleteFunc(processes, func(p testbed.Process) bool { return p.Infra || len(p.Args) == 0 })
+}
+
+func runs(b *testing.B, bed *testbed.Bed, node int, name string) bool {
+	b.Helper()
+	return slices.ContainsFunc(jobs(b, bed, node), func(p testbed.Process) bool { return p.Args[0] == name })
 }
 
 func peak(b *testing.B, pid int) float64 {
