@@ -27,6 +27,7 @@ type options struct {
 	rayHeadArgs, rayWorkArgs []string
 	times                    daemon.Times
 	dryRun, verbose          bool
+	shareStats               bool
 	logFormat                string
 }
 
@@ -176,6 +177,7 @@ func (o *options) deadlines() settings {
 func (o *options) others() settings {
 	return settings{
 		notInFile(yes("dry-run", &o.dryRun, "print the configuration and the plan, and touch nothing")),
+		yes("share-stats", &o.shareStats, "have the head tell, at the end, what all nodes have asked of the share"),
 		yes("verbose", &o.verbose, "say everything on standard error, on all nodes"),
 		choice("log-format", []string{"console", "json"}, &o.logFormat, "of standard error: console or json"),
 	}

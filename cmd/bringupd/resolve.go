@@ -60,7 +60,7 @@ func (inv *invocation) chosenDriver(o *options, fromFile []string) ([]string, er
 func (o *options) build(inv *invocation) daemon.Config {
 	cfg := daemon.Config{
 		Program: version(), Setup: o.setup, Sandbox: o.sandbox, Times: o.times, TempDir: o.tempDir,
-		Environ: os.Environ(), Files: inv.files, Signals: inv.signals, Verbose: o.verbose, JSONLog: o.logFormat == "json",
+		Environ: os.Environ(), Files: inv.files, Signals: inv.signals, Verbose: o.verbose, ShareStats: o.shareStats, JSONLog: o.logFormat == "json",
 	}
 	if cfg.TempDir == "" {
 		cfg.TempDir = os.TempDir()

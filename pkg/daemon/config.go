@@ -13,14 +13,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // Config is everything a daemon was told, resolved and checked.
 type Config struct {
 	Identity roles.Identity
 	LogDir   string // absolute
-	Driver   []string
-	Program  string // version of this bringupd
+	// Access is how the run directory is reached.
+	Access signal.Access `json:"-"`
+	// Reached, where it is not nil, is told of each state that this node has
+	// published, and by the head of the open gate (signal.NameGo).
+	Reached func(state string) `json:"-"`
+	Driver  []string
+	Program string // version of this bringupd
 
 	Framework framework.Framework
 	// Frame is what was configured for the framework, for the digest.
@@ -37,7 +43,9 @@ type Config struct {
 	Files   Files            `json:"-"`
 	Signals <-chan os.Signal `json:"-"`
 	Verbose bool             `json:"-"`
-	JSONLog bool             `json:"-"`
+	// ShareStats has the head tell at the end what the share was asked.
+	ShareStats bool `json:"-"`
+	JSONLog    bool `json:"-"`
 }
 
 // Files are the daemon's own standard streams: output is the driver's.

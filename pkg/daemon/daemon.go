@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // Signals returns the channel of signals that a daemon heeds. It is to be
@@ -28,8 +29,8 @@ func Signals() <-chan os.Signal {
 }
 
 // Run is the whole of a daemon's life as the role says; it returns its exit
-// code. The configuration must have been validated. What is to be said has been
-// said when it returns.
+// code. The configuration must have been validated. When ctx ends, the daemon
+// leaves as at an orderly end. What is to be said has been said when it returns.
 func Run(ctx context.Context, cfg Config, role roles.Role) int {
 	n, err := newNode(ctx, cfg)
 	if err != nil {
@@ -53,12 +54,22 @@ func newNode(ctx context.Context, cfg Config) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &node{cfg: cfg, id: cfg.Identity, tempo: health.TempoFor(cfg.Times.Peer), super: super, trail: newTrail()}
+	if cfg.Access.Meter == nil {
+		cfg.Access.Meter = new(signal.Meter)
+	}
+	n := &node{cfg: cfg, id: cfg.Identity, super: super, trail: newTrail()}
+	n.tempo = health.WorkerTempo(cfg.Times.Peer, n.id.Size)
+	if n.id.Rank == 0 {
+		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
+	}
 	n.log = newLogger(cfg, cfg.Identity, n.trail.logs)
 	n.work, n.rest = context.WithCancel(context.WithoutCancel(ctx))
 	n.hurry, n.hasten = context.WithCancelCause(n.work)
 	n.ended, n.over = context.WithCancelCause(n.work)
-	n.life, n.end = context.WithCancelCause(ctx)
+	n.life, n.end = context.WithCancelCause(n.work)
+	n.left = context.AfterFunc(ctx, func() {
+		n.finish(&ending{orderly: true, word: "stopped", why: "the daemon was told to leave"})
+	})
 	return n, nil
 }
 

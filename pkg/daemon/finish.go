@@ -97,6 +97,9 @@ func (h *head) judge(err error) *ending {
 // hear takes one more look before the verdict: where one failure shows, the
 // cause of it may have been written a moment later.
 func (h *head) hear() {
+	if h.silence() > sickShare {
+		return
+	}
 	ctx, cancel := context.WithTimeoutCause(h.work, h.tempo.Look/2, errDeadline)
 	defer cancel()
 	before := h.nodes.Last().Looks
@@ -131,9 +134,10 @@ func (h *head) conclude(end *ending) int {
 		}
 	})
 	ends.Wait()
+	h.tellShare()
 	h.lastWords(end)
 	if !end.orderly {
-		h.logged(h.publish(signal.Control, signal.NameOver, &signal.State{}, false))
+		h.logged(h.mark(signal.Control, signal.NameOver))
 	}
 	return end.code
 }
@@ -184,9 +188,14 @@ func (h *head) awaitDone(end *ending) {
 			lost[rank] = true
 		}
 	}
-	within := h.cfg.Times.StopGrace + h.tempo.Look + time.Second
+	if h.silence() > sickShare {
+		return
+	}
+	within := h.cfg.Times.StopGrace + health.WorkerTempo(h.cfg.Times.Peer, h.id.Size).Look + time.Second
 	ctx, cancel := context.WithTimeoutCause(h.hurry, within, errDeadline)
 	defer cancel()
+	ctx, stop := h.whileAnswered(ctx, h.tempo.Silent/2)
+	defer stop()
 	var missing []int
 	_, err := h.nodes.Wait(ctx, func(l signal.Listing) bool {
 		missing = missing[:0]
@@ -211,12 +220,15 @@ func (h *head) writeResult(end *ending) {
 	result := &signal.Result{
 		Run: h.dir.Name(), Size: h.id.Size, Code: end.code, Word: end.word, Why: end.why, Cause: end.cause, Nodes: end.nodes,
 		Hosts: h.hosts(), Took: time.Since(h.began), ToGate: h.gate, Program: h.cfg.Program, Phases: h.trail.times(),
+		Share: h.shareReport(),
 	}
-	ctx, cancel := context.WithTimeoutCause(h.work, h.cfg.Times.Peer, errDeadline)
-	defer cancel()
-	if err := h.dir.PublishOnce(ctx, signal.NameResult, result); err != nil && !errors.Is(err, signal.ErrTaken) {
-		h.logged(err)
-	}
+	h.logged(h.asked("publish", signal.NameResult, func(ctx context.Context) error {
+		err := h.dir.PublishOnce(ctx, signal.NameResult, result)
+		if errors.Is(err, signal.ErrTaken) {
+			return nil
+		}
+		return err
+	}))
 }
 
 // lastWords say how it ended, for whoever reads the job's output.

@@ -26,6 +26,10 @@ type head struct {
 	nodes *signal.Watch // over Nodes
 	began time.Time
 
+	arrivals *arrivals
+	tripsMu  sync.Mutex
+	trips    []signal.RoundTrip // guarded by tripsMu
+
 	gate     time.Duration // from the start to the open gate; 0 before
 	endpoint framework.Endpoint
 	driver   *process.Child // nil before it runs
@@ -57,11 +61,12 @@ func (h *head) open() error {
 	if err != nil {
 		return err
 	}
+	h.arrivals = newArrivals(time.Now())
 	h.begin(dir, "daemon")
 	pace := signal.DefaultPace
 	pace.Steady = min(h.tempo.Look, bringUpLook)
 	h.nodes = dir.Watch(signal.Nodes, pace)
-	h.log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.Share()))
+	h.log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	h.background(h.nodes.Run)
 	h.background(h.followNodes)
 	h.background(h.followRequests)
@@ -141,7 +146,7 @@ func (h *head) driverFailure(err error) error {
 // meet waits until every node has joined: the share is then proven both ways.
 func (h *head) meet(ctx context.Context) error {
 	own := h.publish(signal.Nodes, signal.NodeName(0, h.id.Size, signal.Joined), &signal.JoinedRecord{
-		Canary: h.dir.Nonce(), PID: os.Getpid(), Program: h.cfg.Program, Share: h.dir.Share(),
+		Canary: h.dir.Nonce(), PID: os.Getpid(), Program: h.cfg.Program,
 	}, false)
 	if own != nil {
 		return own
@@ -150,8 +155,9 @@ func (h *head) meet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
 	// On a file system of one machine alone, nobody will come.
-	suspect := h.dir.Local() && h.id.Launcher != roles.Local
+	suspect := h.dir.FileSystem().Local && h.id.Launcher != roles.Local
 	last, err := h.await(ctx, signal.Joined, "join", func(l signal.Listing) bool {
+		h.arrivals.note(l.Ranks(signal.Joined), l.At)
 		if suspect && time.Since(h.began) > localJoin && len(l.Ranks(signal.Joined)) == 1 {
 			cancel()
 			return false
@@ -167,8 +173,8 @@ func (h *head) meet(ctx context.Context) error {
 func (h *head) unmet(last signal.Listing) *failure {
 	missing := last.Missing(signal.Joined, h.id.Size)
 	mend := "see whether their tasks have started, and whether it is the same file system there"
-	if h.dir.Local() && h.id.Launcher != roles.Local {
-		mend = fmt.Sprintf("it is on %s, which lives on one machine alone: give a --log-dir that all nodes share", h.dir.Share())
+	if h.dir.FileSystem().Local && h.id.Launcher != roles.Local {
+		mend = fmt.Sprintf("it is on %s, which lives on one machine alone: give a --log-dir that all nodes share", h.dir.FileSystem().Name)
 	}
 	f := failed(health.Share, "cannot meet %d of %d nodes: %s did not answer through %s within %s: %s",
 		len(missing), h.id.Size, h.hostsOf(missing), h.cfg.LogDir, time.Since(h.began).Round(time.Second/10), mend)
@@ -287,11 +293,13 @@ const bringUpLook = 250 * time.Millisecond
 
 // openGate tells that everything is proven ready.
 func (h *head) openGate() error {
-	if err := h.publish(signal.Control, signal.NameGo, &signal.State{}, false); err != nil {
+	if err := h.mark(signal.Control, signal.NameGo); err != nil {
 		return err
 	}
 	h.gate = time.Since(h.began)
+	h.reached(signal.NameGo)
 	h.nodes.Relax(h.tempo.Look)
+	h.background(h.measureTrips)
 	h.log.Info("the gate is open", zap.Int("nodes", h.id.Size), zap.Duration("took", h.gate.Round(time.Millisecond)))
 	return nil
 }
@@ -350,11 +358,17 @@ func (h *head) hosts() []string {
 
 // hostOfJoined reads the host of a rank that has joined; empty where it can't.
 func (h *head) hostOfJoined(rank int) string {
-	ctx, cancel := context.WithTimeoutCause(h.work, h.tempo.Look, errDeadline)
-	defer cancel()
-	var joined signal.JoinedRecord
-	if err := h.dir.Read(ctx, signal.Nodes, signal.NodeName(rank, h.id.Size, signal.Joined), &joined); err != nil {
+	joined, err := h.readJoined(h.work, rank)
+	if err != nil {
 		h.log.Warn("cannot read which host a rank is on", zap.Int("of", rank), zap.Error(err))
 	}
 	return joined.Host
+}
+
+// readJoined reads the answer of a rank that has joined.
+func (h *head) readJoined(ctx context.Context, rank int) (joined signal.JoinedRecord, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Look, errDeadline)
+	defer cancel()
+	err = h.dir.Read(ctx, signal.Nodes, signal.NodeName(rank, h.id.Size, signal.Joined), &joined)
+	return joined, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -45,6 +46,7 @@ type node struct {
 	// hurry is over when a second signal comes: so is every grace.
 	hurry  context.Context
 	hasten context.CancelCauseFunc
+	left   func() bool // stops heeding the caller's context
 
 	tasks errgroup.Group // everything that runs in the background under work
 
@@ -58,34 +60,112 @@ type node struct {
 	evidence map[string]string // directories worth keeping where this node fails, by name in the logs; guarded by mu
 }
 
-// publish makes a record of this node's appear, within the peer timeout; a
-// share that is known to be sick is given a moment only.
+// publish makes a record of this node's appear.
 func (n *node) publish(sub, name string, rec signal.Record, durable bool) error {
-	within := n.cfg.Times.Peer
-	if f, ok := errors.AsType[*failure](context.Cause(n.life)); ok && f.Kind == string(health.Share) {
-		within = min(within, sickShare)
+	return n.asked("publish", filepath.Join(sub, name), func(ctx context.Context) error {
+		return n.dir.Publish(ctx, sub, name, rec, durable)
+	})
+}
+
+// mark makes a name appear that says all.
+func (n *node) mark(sub, name string) error {
+	return n.asked("publish", filepath.Join(sub, name), func(ctx context.Context) error { return n.dir.Mark(ctx, sub, name) })
+}
+
+// tell publishes that this node has reached a state.
+func (n *node) tell(state string) error {
+	err := n.mark(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state))
+	if err == nil {
+		n.reached(state)
 	}
-	ctx, cancel := context.WithTimeoutCause(n.work, within, errDeadline)
-	defer cancel()
-	if err := n.dir.Publish(ctx, sub, name, rec, durable); err != nil {
+	return err
+}
+
+// reached tells who has started the daemon, where that is asked for.
+func (n *node) reached(state string) {
+	if n.cfg.Reached != nil {
+		n.cfg.Reached(state)
+	}
+}
+
+// asked makes a request of the share and waits for it: no longer than the peer
+// timeout while the run lives, and afterwards for a moment. What is not
+// answered by then goes on, so that it is done when the share answers again.
+func (n *node) asked(op, name string, request func(ctx context.Context) error) error {
+	patience := max(0, sickShare-n.silence())
+	ctx, cancel := context.WithTimeoutCause(n.work, n.cfg.Times.Peer, errDeadline)
+	answer := make(chan error, 1)
+	n.background(func(context.Context) {
+		defer cancel()
+		answer <- request(ctx)
+	})
+	began := time.Now()
+	select {
+	case err := <-answer:
+		return shareError(err)
+	case <-n.life.Done():
+	}
+	moment := time.NewTimer(patience)
+	defer moment.Stop()
+	select {
+	case err := <-answer:
+		return shareError(err)
+	case <-moment.C:
+		return asFailure(&signal.StallError{Op: op, Path: name, After: time.Since(began), Cause: errEnding})
+	}
+}
+
+func shareError(err error) error {
+	if err != nil {
 		return asFailure(err)
 	}
 	return nil
 }
 
-// sickShare bounds a call into a share that has not answered for long.
+var errEnding = errors.New("the daemon is ending, and goes on without")
+
+// sickShare is how long the share may take for an answer that somebody waits
+// for who is in a hurry.
 const sickShare = time.Second
 
-// tell publishes that this node has reached a state.
-func (n *node) tell(state string) error {
-	return n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state), &signal.State{}, false)
+// silence is for how long the share has not answered this daemon.
+func (n *node) silence() time.Duration {
+	silence := n.cfg.Access.Meter.Silence()
+	if n.control != nil {
+		silence = max(silence, n.control.Silence())
+	}
+	return silence
 }
+
+// whileAnswered returns a context that ends when the share has not answered
+// for as long, too.
+func (n *node) whileAnswered(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	n.background(func(context.Context) {
+		tick := time.NewTicker(sickShare / 10)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if n.silence() > most {
+				cancel(errSilent)
+				return
+			}
+		}
+	})
+	return ctx, func() { cancel(nil) }
+}
+
+var errSilent = errors.New("the share does not answer")
 
 // begin starts what runs from the moment there is a run directory.
 func (n *node) begin(dir *signal.Dir, log string) {
 	n.dir = dir
-	pace := signal.DefaultPace
-	pace.Steady = n.tempo.Look
+	pace := signal.PaceFor(n.id.Size)
+	pace.Steady = min(pace.Steady, n.tempo.Look)
 	n.control = dir.Watch(signal.Control, pace)
 	n.trail.open(dir, n.id, log)
 	n.background(n.control.Run)
@@ -136,10 +216,10 @@ func (n *node) beat(ctx context.Context, sub, state string) error {
 	return n.dir.Beat(ctx, sub, state)
 }
 
-// watchShare notices that no look at the share has come back for so long that
-// nothing can be said of the peers any more.
+// watchShare notices that the share has not answered for so long that nothing
+// can be said of the peers any more.
 func (n *node) watchShare(ctx context.Context) {
-	tick := time.NewTicker(n.tempo.Beat)
+	tick := time.NewTicker(n.cfg.Times.Peer / 20)
 	defer tick.Stop()
 	for {
 		select {
@@ -147,12 +227,16 @@ func (n *node) watchShare(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if silence := n.control.Silence(); silence > n.cfg.Times.Peer {
-			n.end(failed(health.Share, "cannot go on: the share has not answered rank %d (%s) for %s: see whether %s hangs on that node",
-				n.id.Rank, n.id.Host, silence.Round(time.Second/10), n.dir.Path()))
+		if silence := n.silence(); silence > n.cfg.Times.Peer {
+			n.end(n.unanswered(silence))
 			return
 		}
 	}
+}
+
+func (n *node) unanswered(silence time.Duration) *failure {
+	return failed(health.Share, "cannot go on: the share has not answered %s for %s: see whether %s hangs on that node",
+		n.name(n.id.Rank), silence.Round(time.Second/10), n.dir.Path())
 }
 
 // prepare runs the node's setup command and tells that the node is checked,
@@ -226,6 +310,12 @@ func (n *node) name(rank int) string {
 	return fmt.Sprintf("rank %d", rank)
 }
 
+// asks is what this daemon has asked of the share so far.
+func (n *node) asks() *signal.Stats {
+	stats := n.cfg.Access.Meter.Stats()
+	return &stats
+}
+
 // report publishes a failure of this node's as state, so that it is never lost,
 // and returns it as a failure.
 func (n *node) report(err error, state string) *failure {
@@ -236,8 +326,15 @@ func (n *node) report(err error, state string) *failure {
 	}
 	n.trail.event("failed", zap.String("kind", f.Kind), zap.String("what", f.What))
 	record := f.FailedRecord
-	if err := n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state), &record, true); err != nil {
-		n.log.Warn("cannot publish the cause", zap.Error(err))
+	publish := func(context.Context) {
+		if err := n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state), &record, true); err != nil {
+			n.log.Warn("cannot publish the cause", zap.Error(err))
+		}
+	}
+	if gentle(health.Kind(f.Kind)) {
+		n.background(publish) // who was told to end does not wait for the share
+	} else {
+		publish(n.work)
 	}
 	return f
 }
@@ -245,7 +342,7 @@ func (n *node) report(err error, state string) *failure {
 // keepEvidence saves what services have written in the private directory, where
 // the run ends by this node or by the head.
 func (n *node) keepEvidence(end *ending) {
-	if end.cause == nil || (end.cause.Rank != n.id.Rank && n.id.Rank != 0) {
+	if end.cause == nil || (end.cause.Rank != n.id.Rank && n.id.Rank != 0) || n.silence() > sickShare {
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(n.hurry, evidenceTime, errDeadline)
@@ -270,11 +367,14 @@ func (n *node) header() signal.Header {
 
 // close ends what is left and waits for it.
 func (n *node) close() {
-	errEnding := errors.New("the daemon is ending")
+	n.left()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancel()
 	if err := n.super.Close(ctx); err != nil {
 		n.log.Warn("cannot end the guard", zap.Error(err))
+	}
+	if n.dir != nil {
+		n.cfg.Access.Meter.Settle(ctx)
 	}
 	n.rest()
 	_ = n.tasks.Wait()

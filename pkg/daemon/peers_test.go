@@ -39,7 +39,7 @@ func (j *job) placeOf(rank int) signal.Place {
 // playWorker joins as rank and beats.
 func (j *job) playWorker(rank int) *peer {
 	j.t.Helper()
-	dir, job, err := signal.NewFinder(j.placeOf(rank), signal.DefaultPace).Find(bounded(j.t))
+	dir, job, err := signal.NewFinder(j.placeOf(rank)).Find(bounded(j.t))
 	if err != nil {
 		j.t.Fatal(err)
 	}

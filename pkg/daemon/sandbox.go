@@ -79,7 +79,7 @@ func (n *node) runSandbox() int {
 func (n *node) attach() error {
 	ctx, cancel := context.WithTimeoutCause(n.life, n.cfg.Times.Join, errDeadline)
 	defer cancel()
-	finder := signal.NewStepFinder(n.place(), signal.DefaultPace, n.id.Job, n.id.Restart)
+	finder := signal.NewStepFinder(n.place(), n.id.Job, n.id.Restart)
 	dir, job, err := finder.Find(ctx)
 	if errors.Is(err, errDeadline) {
 		return failed(health.Share, "cannot find the run that this sandbox is for: %s has seen none of job %s in %s for %s: start the other step with --sandbox-step and the same --log-dir",

@@ -184,7 +184,7 @@ func TestSandboxStepSilent(t *testing.T) {
 	j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", "exec sleep 300").all(func(c *Config) { c.Sandbox.Require = require(t, "any") })
 	j.configs[2].Sandbox.Command = "while ! test -e " + marks + "/end; do sleep 0.05; done; exit 0"
 	j.start(3) // of the daemons 2 and 3, which serve the ranks 1 and 0
-	dir, _, err := signal.NewFinder(j.placeOf(0), signal.DefaultPace).Find(bounded(t))
+	dir, _, err := signal.NewFinder(j.placeOf(0)).Find(bounded(t))
 	if err != nil {
 		t.Fatal(err)
 	}

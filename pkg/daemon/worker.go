@@ -38,10 +38,11 @@ func (n *node) runWorker() int {
 
 // join finds the run directory that the head makes, and echoes its canary.
 func (n *node) join(began time.Time) error {
-	dir, job, err := n.find()
+	dir, job, waited, err := n.find()
 	if err != nil {
 		return err
 	}
+	seen := time.Now()
 	n.begin(dir, "daemon")
 	if job.Size != n.id.Size {
 		return failed(health.Launch, "cannot take part as %s of %d: the head runs %d nodes; start all ranks by one launch",
@@ -52,37 +53,42 @@ func (n *node) join(began time.Time) error {
 			n.name(n.id.Rank))
 	}
 	address, _ := n.cfg.Address()
-	return n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Joined), &signal.JoinedRecord{
+	err = n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Joined), &signal.JoinedRecord{
 		Canary: job.Nonce, Address: address, PID: os.Getpid(), Program: n.cfg.Program,
-		Share: dir.Share(), Seen: time.Since(began),
+		Seen: seen.Sub(began), Answer: time.Since(seen), Waited: waited,
 	}, false)
+	if err == nil {
+		n.reached(signal.Joined)
+	}
+	return err
 }
 
 // find waits for the run directory; where the log directory can't be shared, it
 // waits for a short time only.
-func (n *node) find() (*signal.Dir, signal.Job, error) {
+func (n *node) find() (dir *signal.Dir, job signal.Job, waited bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(n.life, n.cfg.Times.Join, errDeadline)
 	defer cancel()
-	finder := signal.NewFinder(n.place(), signal.DefaultPace)
+	finder := signal.NewFinder(n.place())
 	short, cancelShort := context.WithTimeoutCause(ctx, localJoin, errDeadline)
 	defer cancelShort()
 	begin := time.Now()
-	dir, job, err := finder.Find(short)
-	_, local := finder.Local()
-	if errors.Is(err, errDeadline) && ctx.Err() == nil && (!local || n.id.Launcher == roles.Local) {
+	dir, job, err = finder.Find(short)
+	if errors.Is(err, errDeadline) && ctx.Err() == nil && (n.id.Launcher == roles.Local || !finder.FileSystem(ctx).Local) {
 		dir, job, err = finder.Find(ctx)
 	}
 	if errors.Is(err, errDeadline) {
-		return nil, job, n.unseen(time.Since(begin), finder, err)
+		return nil, job, false, n.unseen(time.Since(begin), finder, err)
 	}
-	return dir, job, err
+	return dir, job, finder.Waited(), err
 }
 
 func (n *node) unseen(waited time.Duration, finder *signal.Finder, last error) *failure {
-	kind, local := finder.Local()
+	ctx, cancel := context.WithTimeoutCause(n.work, sickShare, errDeadline)
+	defer cancel()
+	kind := finder.FileSystem(ctx)
 	mend := "see whether the head's task has started and whether this is the same file system as on the head"
-	if local && n.id.Launcher != roles.Local {
-		mend = fmt.Sprintf("it is on %s there, which lives on one machine alone: give a --log-dir that all nodes share", kind)
+	if kind.Local && n.id.Launcher != roles.Local {
+		mend = fmt.Sprintf("it is on %s there, which lives on one machine alone: give a --log-dir that all nodes share", kind.Name)
 	}
 	return failed(health.Share, "cannot meet the head: %s has not seen run %s in %s for %s: %s",
 		n.name(n.id.Rank), n.id.RunName(), n.cfg.LogDir, waited.Round(time.Second/10), mend+lastLook(last))
@@ -100,7 +106,7 @@ func lastLook(err error) string {
 func (n *node) place() signal.Place {
 	return signal.Place{
 		LogDir: n.cfg.LogDir, Run: n.id.RunName(), Key: n.id.Key,
-		Rank: n.id.Rank, Size: n.id.Size, Host: n.id.Host,
+		Rank: n.id.Rank, Size: n.id.Size, Host: n.id.Host, Access: n.cfg.Access,
 	}
 }
 
@@ -126,6 +132,7 @@ func (n *node) workerSequence(ctx context.Context) error {
 		return err
 	}
 	n.trail.enter("driver")
+	n.control.Relax(n.tempo.Look)
 	<-n.life.Done()
 	return context.Cause(n.life)
 }
@@ -240,12 +247,18 @@ func (n *node) awaitEnd(f *failure) *ending {
 	if kind == health.PeerLost || kind == health.Share {
 		return nil
 	}
+	if n.silence() > sickShare {
+		return nil
+	}
 	patience := n.tempo.Silent
 	if gentle(kind) {
 		patience += n.cfg.Times.DriverGrace
 	}
 	ctx, cancel := context.WithTimeoutCause(n.hurry, patience, errDeadline)
 	defer cancel()
+	ctx, stop := n.whileAnswered(ctx, n.tempo.Silent/2)
+	defer stop()
+	n.control.Quicken()
 	select {
 	case <-n.ended.Done():
 	case <-ctx.Done():
@@ -262,7 +275,7 @@ func (n *node) leave(end *ending) int {
 	n.keepEvidence(end)
 	n.log.Info("this node is done", zap.String("why", end.why), zap.Strings("left", left))
 	n.trail.sync()
-	err := n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Done), &signal.DoneRecord{Left: left}, false)
+	err := n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Done), &signal.DoneRecord{Left: left, Share: n.asks()}, false)
 	if err != nil {
 		n.log.Warn("cannot tell the head that this node is done", zap.Error(err))
 	}
@@ -281,9 +294,14 @@ func (n *node) awaitOver(end *ending) {
 	if end.cause != nil && len(end.cause.Lost) > 0 && end.cause.Lost[0] == 0 {
 		return
 	}
+	if n.silence() > sickShare {
+		return
+	}
 	most := n.cfg.Times.DriverGrace + n.cfg.Times.StopGrace
 	ctx, cancel := context.WithTimeoutCause(n.hurry, most, errDeadline)
 	defer cancel()
+	ctx, stop := n.whileAnswered(ctx, n.tempo.Silent)
+	defer stop()
 	_, _ = n.control.Wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameOver) })
 }
 

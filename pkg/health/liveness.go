@@ -13,11 +13,34 @@ type Tempo struct {
 	Look   time.Duration // longest pause between two looks at the share
 }
 
-// TempoFor divides the peer timeout: five eighths of it without a beat make a
-// peer lost, which forgives four beats that came late; the rest is for looking
-// and for the others to end.
-func TempoFor(peerTimeout time.Duration) Tempo {
-	return Tempo{Beat: peerTimeout / 8, Silent: peerTimeout * 5 / 8, Look: peerTimeout / 10}
+const (
+	// fewNodes is how many nodes may ask of the share what they like.
+	fewNodes = 8
+	// rareLook and rareBeat bound how much less often each of many nodes looks
+	// and beats: a look is three calls and a beat is one, which with a peer
+	// timeout of 10 s makes half a call a second and node.
+	rareLook = 14
+	rareBeat = 3.2
+)
+
+// HeadTempo divides the peer timeout for the head of size nodes: five eighths
+// of it without a beat make a peer lost, which forgives four beats of few nodes
+// that came late, and one of many; the rest is for looking and for the others
+// to end.
+func HeadTempo(peerTimeout time.Duration, size int) Tempo {
+	beat := WorkerTempo(peerTimeout, size).Beat
+	return Tempo{Beat: peerTimeout / 8, Silent: max(peerTimeout*5/8, 2*beat), Look: peerTimeout / 10}
+}
+
+// WorkerTempo is that of the others: where they are many, each asks less of the
+// share, and hears of the end later.
+func WorkerTempo(peerTimeout time.Duration, size int) Tempo {
+	less := min(max(float64(size)/fewNodes, 1), rareLook)
+	return Tempo{
+		Beat:   time.Duration(float64(peerTimeout/8) * min(less, rareBeat)),
+		Silent: peerTimeout * 5 / 8,
+		Look:   time.Duration(float64(peerTimeout/10) * less),
+	}
 }
 
 // Liveness knows which peers have been heard of lately. Its user tells it what

@@ -43,14 +43,14 @@ func BenchmarkList1024(b *testing.B) {
 	nodes := filepath.Join(d.Path(), Nodes)
 	for rank := range size {
 		for _, name := range []string{NodeName(rank, size, Joined), NodeName(rank, size, Up), beatName(rank, size, BeatState, 1000)} {
-			if err := d.fs.write(filepath.Join(nodes, name), nil, false); err != nil {
+			if err := d.via.Share.Write(filepath.Join(nodes, name), nil, false); err != nil {
 				b.Fatal(err)
 			}
 		}
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		names, err := d.fs.list(nodes, nil)
+		names, err := d.via.Share.List(nodes, nil)
 		l := newListing(names, 1, time.Now())
 		if err != nil || len(l.Missing(Up, size)) != 0 || len(l.Beats(BeatState)) != size {
 			b.Fatal(err)
@@ -72,7 +72,7 @@ func BenchmarkWatchToSeen(b *testing.B) {
 	} {
 		b.Run(tc.name, func(b *testing.B) {
 			d := create(b, newPlace(b))
-			d.kind.local = tc.local
+			d.kind.Local = tc.local
 			w := d.Watch(Nodes, DefaultPace)
 			watching(b, w)
 			var took time.Duration
@@ -98,11 +98,11 @@ func toSeen(b *testing.B, d *Dir, w *Watch, name string, waited time.Duration) t
 		b.Fatal("the benchmark has ended")
 	}
 	temporary := filepath.Join(w.path, "."+name)
-	if err := d.fs.write(temporary, []byte("{}\n"), false); err != nil {
+	if err := d.via.Share.Write(temporary, []byte("{}\n"), false); err != nil {
 		b.Fatal(err)
 	}
 	begin := time.Now()
-	if err := renameSeen(d.fs, w.path, temporary, name); err != nil {
+	if err := renameSeen(d.via, w.path, temporary, name); err != nil {
 		b.Fatal(err)
 	}
 	return (<-seen).Sub(begin)

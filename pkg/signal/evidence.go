@@ -23,7 +23,7 @@ const (
 // its subdirectories and links are left out. It gives up when ctx ends.
 func (d *Dir) KeepEvidence(ctx context.Context, from, name string) error {
 	to := filepath.Join(d.path, Logs, name)
-	return do(ctx, "copy to", to, func() error {
+	return do(ctx, d.via.Meter, "copy to", to, func() error {
 		entries, err := os.ReadDir(from)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -31,7 +31,7 @@ func (d *Dir) KeepEvidence(ctx context.Context, from, name string) error {
 		if err != nil {
 			return err
 		}
-		if err := d.fs.change(makeDir, "", to); err != nil {
+		if err := d.via.Share.Change(MakeDir, "", to); err != nil {
 			return err
 		}
 		for _, entry := range entries[:min(len(entries), evidenceFiles)] {
@@ -41,7 +41,7 @@ func (d *Dir) KeepEvidence(ctx context.Context, from, name string) error {
 			if !entry.Type().IsRegular() {
 				continue
 			}
-			if err := copyTail(d.fs, filepath.Join(from, entry.Name()), filepath.Join(to, entry.Name())); err != nil {
+			if err := copyTail(d.via.Share, filepath.Join(from, entry.Name()), filepath.Join(to, entry.Name())); err != nil {
 				return err
 			}
 		}
@@ -49,7 +49,7 @@ func (d *Dir) KeepEvidence(ctx context.Context, from, name string) error {
 	})
 }
 
-func copyTail(share share, from, to string) (err error) {
+func copyTail(share Share, from, to string) (err error) {
 	in, err := os.OpenFile(from, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func copyTail(share share, from, to string) (err error) {
 			return err
 		}
 	}
-	out, err := share.extend(to)
+	out, err := share.Extend(to)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 func TestKeepEvidence(t *testing.T) {
-	d := &Dir{path: t.TempDir(), fs: disk{}}
+	d := &Dir{path: t.TempDir(), via: Access{}.ready()}
 	if err := os.Mkdir(filepath.Join(d.path, Logs), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestKeepEvidence(t *testing.T) {
 }
 
 func TestKeepEvidenceOfNothing(t *testing.T) {
-	d := &Dir{path: t.TempDir(), fs: disk{}}
+	d := &Dir{path: t.TempDir(), via: Access{}.ready()}
 	if err := d.KeepEvidence(t.Context(), filepath.Join(t.TempDir(), "never-made"), "x"); err != nil {
 		t.Errorf("a directory that was never made: %v", err)
 	}

@@ -5,15 +5,15 @@ import (
 	"syscall"
 )
 
-// fileSystem is what statfs says a directory lies on.
-type fileSystem struct {
-	name  string
-	local bool // known to live on one machine alone
+// FileSystem is what statfs says a directory lies on.
+type FileSystem struct {
+	Name  string
+	Local bool // known to live on one machine alone
 }
 
 // fileSystems names the ones worth telling apart, by the magic numbers of
 // linux/magic.h and the file systems' own sources.
-var fileSystems = map[int64]fileSystem{
+var fileSystems = map[int64]FileSystem{
 	0xEF53:     {"ext4", true},
 	0x58465342: {"xfs", true},
 	0x9123683E: {"btrfs", true},
@@ -34,15 +34,26 @@ var fileSystems = map[int64]fileSystem{
 	0x6A656A63: {"virtiofs", false},
 }
 
-func fileSystemOf(fd int) (fileSystem, error) {
+func fileSystemOf(path string) (FileSystem, error) {
 	var stat syscall.Statfs_t
-	if err := syscall.Fstatfs(fd, &stat); err != nil {
-		return fileSystem{}, err
+	if err := syscall.Statfs(path, &stat); err != nil {
+		return FileSystem{}, err
 	}
 	// Type is signed, and 32 bits wide on some machines.
 	magic := stat.Type & 0xFFFFFFFF
 	if known, ok := fileSystems[magic]; ok {
 		return known, nil
 	}
-	return fileSystem{name: fmt.Sprintf("0x%x", magic)}, nil
+	return FileSystem{Name: fmt.Sprintf("0x%x", magic)}, nil
+}
+
+// named returns what is known of the file system of that name, as a record
+// tells it.
+func named(name string) FileSystem {
+	for _, known := range fileSystems {
+		if known.Name == name {
+			return known
+		}
+	}
+	return FileSystem{Name: name}
 }

@@ -20,15 +20,15 @@ type Finder struct {
 	accept func(ctx context.Context, d *Dir, job Job) (bool, error)
 	// refused are names of other runs, which need not be read again.
 	refused map[string]bool
-	kind    fileSystem
-	looked  bool
+	met     bool // the log directory was seen, and is safe
+	looks   int
 	failed  error // of the newest look
 }
 
 // NewFinder returns a finder of the run directory that the head of the same
 // launch makes.
-func NewFinder(p Place, pace Pace) *Finder {
-	f := newFinder(p, pace)
+func NewFinder(p Place) *Finder {
+	f := newFinder(p)
 	f.meant = func(name string) bool { return name == p.Run || strings.HasPrefix(name, p.Run+"+") }
 	f.accept = func(_ context.Context, _ *Dir, job Job) (bool, error) { return job.Key == p.Key, nil }
 	return f
@@ -36,9 +36,9 @@ func NewFinder(p Place, pace Pace) *Finder {
 
 // NewStepFinder returns a finder of a run of another step of the same job that
 // waits for sandboxes and is not over. place's Run, Key and Size don't count.
-func NewStepFinder(p Place, pace Pace, job string, restart int) *Finder {
+func NewStepFinder(p Place, job string, restart int) *Finder {
 	p.Run = ""
-	f := newFinder(p, pace)
+	f := newFinder(p)
 	suffix := ""
 	if restart > 0 {
 		suffix = "-r" + strconv.Itoa(restart)
@@ -56,7 +56,14 @@ func NewStepFinder(p Place, pace Pace, job string, restart int) *Finder {
 	return f
 }
 
-func newFinder(p Place, pace Pace) *Finder {
+// findLook is what a node adds to the pause between the first two looks: the
+// head makes the directory in a dozen calls of its own, however many wait for it.
+const findLook = 50 * time.Microsecond
+
+func newFinder(p Place) *Finder {
+	pace := PaceFor(p.Size)
+	pace.Fast = max(DefaultPace.Fast, time.Duration(p.Size)*findLook)
+	p.Access = p.ready()
 	return &Finder{place: p, pace: pace, begun: time.Now(), refused: make(map[string]bool)}
 }
 
@@ -88,21 +95,32 @@ func (f *Finder) gaveUp(ctx context.Context) error {
 	return fmt.Errorf("%w (the last look at %s: %v)", cause, f.place.LogDir, errno(f.failed))
 }
 
-// Local tells whether the log directory was seen to lie on a file system that
-// lives on one machine alone, and what it is called.
-func (f *Finder) Local() (string, bool) { return f.kind.name, f.looked && f.kind.local }
+// Waited tells whether the run directory was not there at the first look.
+func (f *Finder) Waited() bool { return f.looks > 1 }
+
+// FileSystem returns what the log directory lies on, as this node sees it; its
+// zero value where it can't be told before ctx ends.
+func (f *Finder) FileSystem(ctx context.Context) FileSystem {
+	kind, err := f.place.fileSystem(ctx)
+	if err != nil || !f.met {
+		return FileSystem{}
+	}
+	return kind
+}
 
 func (f *Finder) look(ctx context.Context) (*Dir, Job, error) {
-	seen, err := f.place.look(ctx, f.kind)
+	f.looks++
+	names, err := f.place.look(ctx, f.met)
 	f.failed = err
 	if passing(err) {
+		f.place.Meter.retry()
 		return nil, Job{}, errAbsent
 	}
 	if err != nil {
 		return nil, Job{}, err
 	}
-	f.kind, f.looked = seen.kind, true
-	for _, name := range seen.names {
+	f.met = true
+	for _, name := range names {
 		if f.refused[name] || !f.meant(name) {
 			continue
 		}
@@ -115,7 +133,7 @@ func (f *Finder) look(ctx context.Context) (*Dir, Job, error) {
 }
 
 func (f *Finder) read(ctx context.Context, name string) (*Dir, Job, error) {
-	d := f.place.dir(name, "", f.kind)
+	d := f.place.dir(name, "", FileSystem{})
 	var job Job
 	err := d.inspect(ctx, f.place)
 	switch {
@@ -137,7 +155,7 @@ func (f *Finder) read(ctx context.Context, name string) (*Dir, Job, error) {
 	if !wanted {
 		return f.refuse(name)
 	}
-	d.nonce, d.size = job.Nonce, job.Size
+	d.nonce, d.size, d.kind = job.Nonce, job.Size, named(job.FileSystem)
 	return d, job, nil
 }
 
@@ -149,7 +167,7 @@ func (f *Finder) refuse(name string) (*Dir, Job, error) {
 // Ended tells whether the run has ended or is about to: its end is published.
 func (d *Dir) Ended(ctx context.Context) (bool, error) {
 	path := filepath.Join(d.path, Control)
-	names, err := guarded(ctx, "list", path, func() ([]string, error) { return d.fs.list(path, nil) })
+	names, err := guarded(ctx, d.via.Meter, "list", path, func() ([]string, error) { return d.via.Share.List(path, nil) })
 	if passing(err) {
 		return false, errAbsent
 	}

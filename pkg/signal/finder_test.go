@@ -17,13 +17,14 @@ func TestFinderWaitsForTheHead(t *testing.T) {
 	p.LogDir = filepath.Join(p.LogDir, "deeper") // which the worker makes, as it is first
 	worker := p
 	worker.Rank, worker.Host = 1, "n1"
-	looked := make(chan struct{}, 1)
-	worker.fs = &faulty{onList: func(string) ([]string, error) {
+	looked := make(chan struct{})
+	worker.Share = &faulty{onList: func(string) ([]string, error) {
 		select {
 		case looked <- struct{}{}:
+			return []string{}, nil
 		default:
+			return nil, nil
 		}
-		return nil, nil
 	}}
 	type found struct {
 		dir *Dir
@@ -31,7 +32,7 @@ func TestFinderWaitsForTheHead(t *testing.T) {
 		err error
 	}
 	answers := make(chan found, 1)
-	finder := NewFinder(worker, DefaultPace)
+	finder := NewFinder(worker)
 	go func() {
 		dir, job, err := finder.Find(within(t))
 		answers <- found{dir, job, err}
@@ -42,11 +43,11 @@ func TestFinderWaitsForTheHead(t *testing.T) {
 	if got.err != nil || got.dir.Path() != d.Path() || got.dir.Nonce() != d.Nonce() || got.job.Size != p.Size {
 		t.Errorf("found %+v", got)
 	}
-	if got.dir.NodeName(1, Up) != "0001.up" || got.dir.Share() != d.Share() || got.dir.Local() != d.Local() {
+	if got.dir.NodeName(1, Up) != "0001.up" || got.dir.FileSystem() != d.FileSystem() {
 		t.Errorf("found %+v", got.dir)
 	}
-	if kind, local := finder.Local(); kind != d.Share() || local != d.Local() {
-		t.Errorf("it lies on %s, local: %t", kind, local)
+	if kind := finder.FileSystem(within(t)); kind != d.FileSystem() || !finder.Waited() {
+		t.Errorf("it lies on %v; waited: %t", kind, finder.Waited())
 	}
 }
 
@@ -63,8 +64,8 @@ func TestFinderLooksAgain(t *testing.T) {
 		answers = answers[1:]
 		return next
 	}
-	p.fs = &faulty{onLook: answer, onList: func(path string) ([]string, error) { return nil, answer(path) }}
-	if _, _, err := NewFinder(p, DefaultPace).Find(within(t)); err != nil || len(answers) != 0 {
+	p.Share = &faulty{onLook: answer, onList: func(path string) ([]string, error) { return nil, answer(path) }}
+	if _, _, err := NewFinder(p).Find(within(t)); err != nil || len(answers) != 0 {
 		t.Errorf("got %v with %d answers left", err, len(answers))
 	}
 }
@@ -82,13 +83,13 @@ func TestFinderGivesUp(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := Place{LogDir: "/logs", Run: "123.0"}
-				p.fs = &faulty{
-					onChange: func(change, string, string) error { return os.ErrExist },
+				p.Share = &faulty{
+					onChange: func(Change, string, string) error { return os.ErrExist },
 					onList:   func(string) ([]string, error) { return []string{"122.0"}, tc.fails },
 				}
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, over)
 				defer cancel()
-				_, _, err := NewFinder(p, DefaultPace).Find(ctx)
+				_, _, err := NewFinder(p).Find(ctx)
 				if !errors.Is(err, over) || !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("got %v", err)
 				}
@@ -128,7 +129,7 @@ func TestStepFinder(t *testing.T) {
 		{"a restart", 1, "123.4-r1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d, _, err := NewStepFinder(p, DefaultPace, "123", tc.restart).Find(within(t))
+			d, _, err := NewStepFinder(p, "123", tc.restart).Find(within(t))
 			if err != nil || d.Name() != tc.want {
 				t.Errorf("found %v, %v; want %s", d, err, tc.want)
 			}

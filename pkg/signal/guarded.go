@@ -8,7 +8,7 @@ import (
 // guarded makes calls into the share from a goroutine of their own and gives
 // them up when ctx ends: the goroutine of a call that never returns is the one
 // thing here that nobody waits for, because the kernel won't let go of it.
-func guarded[T any](ctx context.Context, op, path string, call func() (T, error)) (T, error) {
+func guarded[T any](ctx context.Context, m *Meter, op, path string, call func() (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -19,7 +19,9 @@ func guarded[T any](ctx context.Context, op, path string, call func() (T, error)
 	}
 	begin := time.Now()
 	answers := make(chan answer, 1)
+	number := m.begin(op, path)
 	go func() {
+		defer m.end(number)
 		value, err := call()
 		answers <- answer{value, err}
 	}()
@@ -37,8 +39,8 @@ func guarded[T any](ctx context.Context, op, path string, call func() (T, error)
 }
 
 // do is guarded for calls that return nothing.
-func do(ctx context.Context, op, path string, call func() error) error {
-	_, err := guarded(ctx, op, path, func() (struct{}, error) { return struct{}{}, call() })
+func do(ctx context.Context, m *Meter, op, path string, call func() error) error {
+	_, err := guarded(ctx, m, op, path, func() (struct{}, error) { return struct{}{}, call() })
 	return err
 }
 

@@ -27,7 +27,7 @@ func TestGuarded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, over)
 				defer cancel()
-				got, err := guarded(ctx, "list", "/logs", func() (int, error) {
+				got, err := guarded(ctx, new(Meter), "list", "/logs", func() (int, error) {
 					time.Sleep(tc.takes)
 					return 7, tc.fails
 				})
@@ -48,7 +48,7 @@ func TestGuardedHasNoTimeLeft(t *testing.T) {
 	over := errors.New("over")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(over)
-	err := do(ctx, "publish", "/logs", func() error {
+	err := do(ctx, new(Meter), "publish", "/logs", func() error {
 		t.Error("called though the context had ended")
 		return nil
 	})

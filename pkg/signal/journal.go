@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -12,8 +13,10 @@ const (
 	// journalLimit bounds in bytes what a journal keeps while the share does
 	// not take it.
 	journalLimit = 1 << 20
-	// journalPace gathers lines, so that a busy second costs one write.
-	journalPace = time.Second
+	// journalPace gathers lines, so that a busy while costs one write: a line is
+	// at most so late, and a bring-up of a few seconds costs none. Each journal
+	// is up to a quarter slower, or a thousand nodes would write at once.
+	journalPace = 5 * time.Second
 )
 
 // Journal appends lines to a file of the run directory without ever making
@@ -68,7 +71,7 @@ func (j *Journal) Sync() error {
 
 func (j *Journal) run() {
 	defer close(j.ended)
-	tick := time.NewTicker(journalPace)
+	tick := time.NewTicker(journalPace + rand.N(journalPace/4))
 	defer tick.Stop()
 	for {
 		select {

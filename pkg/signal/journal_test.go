@@ -67,7 +67,7 @@ func TestJournalGathers(t *testing.T) {
 		line(t, j, "before\n")
 		j.Open(file)
 		line(t, j, "after\n")
-		time.Sleep(journalPace + 1)
+		time.Sleep(2 * journalPace)
 		synctest.Wait()
 		if text, writes, _ := file.seen(); text != "before\nafter\n" || writes != 1 {
 			t.Errorf("after a pause: %q in %d writes", text, writes)
@@ -188,7 +188,7 @@ func TestLogFile(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	data, err := disk{}.read(d.LogFile(Logs, "child.log").Path())
+	data, err := plain.Read(d.LogFile(Logs, "child.log").Path())
 	if err != nil || string(data) != "one\ntwo\n" {
 		t.Errorf("got %q, %v", data, err)
 	}

@@ -2,7 +2,9 @@ package signal
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -47,4 +49,49 @@ func TestListingShowsNothing(t *testing.T) {
 	if got := l.Missing(Up, 2); !slices.Equal(got, []int{0, 1}) || l.Has("job") || l.Aborts() != nil {
 		t.Errorf("an empty listing shows something: %v", got)
 	}
+}
+
+// nodesNames are the names in Nodes of a job of size nodes, each of which has
+// joined, is up and beats, in the order of no file system.
+func nodesNames(size int) []string {
+	var names []string
+	for rank := range size {
+		names = append(names, NodeName(rank, size, Joined), NodeName(rank, size, Up), beatName(rank, size, BeatState, 1000))
+	}
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	return names
+}
+
+// BenchmarkListing is what becomes of the names that a look has shown: the
+// listing, and the questions that the head asks of Nodes, or a worker of Control.
+func BenchmarkListing(b *testing.B) {
+	for _, size := range []int{1024, 4096} {
+		b.Run("head-"+strconv.Itoa(size), func(b *testing.B) {
+			shown := nodesNames(size)
+			names := make([]string, len(shown))
+			b.ReportAllocs()
+			for b.Loop() {
+				copy(names, shown)
+				l := newListing(names, 1, time.Time{})
+				failed := len(l.Ranks(Failed)) + len(l.Ranks(SandboxFailed))
+				beats, joined := l.Beats(BeatState), l.Ranks(Joined)
+				failed += len(l.Ranks(Done)) + len(l.Ranks(Failed))
+				if failed != 0 || len(beats) != size || len(joined) != size || l.Missing(Up, size) != nil {
+					b.Fatal(failed, len(beats), len(joined))
+				}
+			}
+		})
+	}
+	b.Run("worker", func(b *testing.B) {
+		shown := []string{NameJob, NameHead, beatName(0, 4096, BeatState, 1000), NameGo}
+		names := make([]string, len(shown))
+		b.ReportAllocs()
+		for b.Loop() {
+			copy(names, shown)
+			l := newListing(names, 1, time.Time{})
+			if l.Beats(BeatState)[0] != 1000 || l.Aborts() != nil || l.Has(NameDrain) || !l.Has(NameHead) {
+				b.Fatal(names)
+			}
+		}
+	})
 }

@@ -10,15 +10,15 @@ import (
 // holds the goroutine that writes and not the one that starts a child.
 // It is not safe for concurrent use.
 type LogFile struct {
-	fs   share
-	path string
-	file io.WriteCloser
+	share Share
+	path  string
+	file  io.WriteCloser
 }
 
 // LogFile returns the file name in the subdirectory sub. One rank only may
 // write to it.
 func (d *Dir) LogFile(sub, name string) *LogFile {
-	return &LogFile{fs: d.fs, path: filepath.Join(d.path, sub, name)}
+	return &LogFile{share: d.via.Share, path: filepath.Join(d.path, sub, name)}
 }
 
 // Path returns where the file is.
@@ -27,7 +27,7 @@ func (l *LogFile) Path() string { return l.path }
 // Write appends; a call may hang for as long as the share does.
 func (l *LogFile) Write(data []byte) (int, error) {
 	if l.file == nil {
-		file, err := l.fs.extend(l.path)
+		file, err := l.share.Extend(l.path)
 		if err != nil {
 			return 0, err
 		}

@@ -82,61 +82,67 @@ func names(t testing.TB, path string) []string {
 	return all
 }
 
+// plain is the disk, by a meter that nobody reads.
+var plain = disk{new(Meter)}
+
 // faulty is a disk of which a test may answer calls itself.
 type faulty struct {
-	disk
 	lists    atomic.Int64
 	onList   func(path string) ([]string, error) // nil, nil asks the disk
 	onLook   func(path string) error             // as onList
 	onRead   func(path string) error             // as onList
 	onWrite  func(path string, data []byte) error
-	onChange func(how change, from, to string) error // instead of the disk
+	onChange func(how Change, from, to string) error // instead of the disk
 }
 
-var _ share = (*faulty)(nil)
+var _ Share = (*faulty)(nil)
 
-func (f *faulty) list(path string, check func(*os.File) error) ([]string, error) {
+func (f *faulty) List(path string, vet func(Facts) error) ([]string, error) {
 	f.lists.Add(1)
 	if f.onList != nil {
 		if names, err := f.onList(path); names != nil || err != nil {
 			return names, err
 		}
 	}
-	return f.disk.list(path, check)
+	return plain.List(path, vet)
 }
 
-func (f *faulty) look(path string) (os.FileInfo, error) {
+func (f *faulty) Look(path string) (Facts, error) {
 	if f.onLook != nil {
 		if err := f.onLook(path); err != nil {
-			return nil, err
+			return Facts{}, err
 		}
 	}
-	return f.disk.look(path)
+	return plain.Look(path)
 }
 
-func (f *faulty) read(path string) ([]byte, error) {
+func (f *faulty) Read(path string) ([]byte, error) {
 	if f.onRead != nil {
 		if err := f.onRead(path); err != nil {
 			return nil, err
 		}
 	}
-	return f.disk.read(path)
+	return plain.Read(path)
 }
 
-func (f *faulty) write(path string, data []byte, durable bool) error {
+func (f *faulty) Target(path string) (string, error) { return plain.Target(path) }
+
+func (f *faulty) Kind(path string) (FileSystem, error) { return plain.Kind(path) }
+
+func (f *faulty) Write(path string, data []byte, durable bool) error {
 	if f.onWrite != nil {
 		if err := f.onWrite(path, data); err != nil {
 			return err
 		}
 	}
-	return f.disk.write(path, data, durable)
+	return plain.Write(path, data, durable)
 }
 
-func (f *faulty) extend(path string) (io.WriteCloser, error) { return f.disk.extend(path) }
+func (f *faulty) Extend(path string) (io.WriteCloser, error) { return plain.Extend(path) }
 
-func (f *faulty) change(how change, from, to string) error {
+func (f *faulty) Change(how Change, from, to string) error {
 	if f.onChange != nil {
 		return f.onChange(how, from, to)
 	}
-	return f.disk.change(how, from, to)
+	return plain.Change(how, from, to)
 }

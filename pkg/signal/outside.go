@@ -30,7 +30,8 @@ func OpenExisting(ctx context.Context, path, host string) (*Dir, Job, error) {
 // openExisting opens the run directory that the log directory is or has.
 func (p Place) openExisting(ctx context.Context) (*Dir, Job, error) {
 	var job Job
-	names, kind, err := p.enter(ctx)
+	p.Access = p.ready()
+	names, err := p.enter(ctx)
 	if err == nil && !slices.Contains(names, Control) && slices.Contains(names, latest) {
 		p.LogDir = filepath.Join(p.LogDir, latest)
 		err = errNotDir
@@ -39,13 +40,13 @@ func (p Place) openExisting(ctx context.Context) (*Dir, Job, error) {
 		if p.LogDir, err = p.newest(ctx); err != nil {
 			return nil, job, err
 		}
-		_, kind, err = p.enter(ctx)
+		_, err = p.enter(ctx)
 	}
 	if err != nil {
 		return nil, job, p.explainEnter(err)
 	}
 	logDir, run := filepath.Split(p.LogDir)
-	d := Place{LogDir: logDir, Rank: p.Rank, Host: p.Host, fs: p.fs}.dir(run, "", kind)
+	d := Place{LogDir: logDir, Rank: p.Rank, Host: p.Host, Access: p.Access}.dir(run, "", FileSystem{})
 	err = d.read(ctx, Control, NameJob, &job)
 	if errors.Is(err, errAbsent) {
 		err = fmt.Errorf("cannot find a run in %s: it has no job record: %s", d.path, outsideMend)
@@ -53,7 +54,7 @@ func (p Place) openExisting(ctx context.Context) (*Dir, Job, error) {
 	if err != nil {
 		return nil, job, err
 	}
-	d.nonce, d.size = job.Nonce, job.Size
+	d.nonce, d.size, d.kind = job.Nonce, job.Size, named(job.FileSystem)
 	return d, job, nil
 }
 
@@ -71,14 +72,14 @@ func (p Place) explainEnter(err error) error {
 }
 
 // enter lists what may be a log directory or a run directory.
-func (p Place) enter(ctx context.Context) ([]string, fileSystem, error) {
-	got, err := guarded(ctx, "look into", p.LogDir, func() (shown, error) { return p.list(p.LogDir, fileSystem{}) })
-	return got.names, got.kind, classify(err)
+func (p Place) enter(ctx context.Context) ([]string, error) {
+	names, err := guarded(ctx, p.Meter, "look into", p.LogDir, func() ([]string, error) { return p.list(p.LogDir, false) })
+	return names, classify(err)
 }
 
 // newest returns where the link at LogDir points: a run beside it.
 func (p Place) newest(ctx context.Context) (string, error) {
-	target, err := guarded(ctx, "follow", p.LogDir, func() (string, error) { return p.share().target(p.LogDir) })
+	target, err := guarded(ctx, p.Meter, "follow", p.LogDir, func() (string, error) { return p.Share.Target(p.LogDir) })
 	if _, stalled := errors.AsType[*StallError](err); stalled {
 		return "", err
 	}
@@ -93,16 +94,16 @@ func (p Place) newest(ctx context.Context) (string, error) {
 func (d *Dir) PointLatest(ctx context.Context) error {
 	parent := filepath.Dir(d.path)
 	path, temporary := filepath.Join(parent, latest), filepath.Join(parent, "."+latest+"-"+d.nonce)
-	return do(ctx, "link", path, func() error {
-		if _, err := d.fs.target(path); errors.Is(err, syscall.EINVAL) {
+	return do(ctx, d.via.Meter, "link", path, func() error {
+		if _, err := d.via.Share.Target(path); errors.Is(err, syscall.EINVAL) {
 			return fmt.Errorf("cannot link %s: something that is not a link has that name", path)
 		}
-		err := d.fs.change(symlink, d.run, temporary)
+		err := d.via.Share.Change(Symlink, d.run, temporary)
 		if err == nil {
-			err = d.fs.change(rename, temporary, path)
+			err = d.via.Share.Change(Rename, temporary, path)
 		}
 		if err != nil {
-			_ = d.fs.change(remove, "", temporary)
+			_ = d.via.Share.Change(Remove, "", temporary)
 			return fmt.Errorf("cannot link %s: %v", path, errno(err))
 		}
 		return nil
@@ -119,9 +120,9 @@ func (d *Dir) PublishOnce(ctx context.Context, name string, rec Record) error {
 	}
 	path := filepath.Join(d.path, name)
 	dir, base := filepath.Dir(path), filepath.Base(path)
-	err = do(ctx, "publish", path, func() error {
+	err = do(ctx, d.via.Meter, "publish", path, func() error {
 		// The writers are of several nodes and may have no rank.
-		return writeFirst(d.fs, dir, "."+base+"."+newNonce(), base, data)
+		return writeFirst(d.via, dir, "."+base+"."+newNonce(), base, data)
 	})
 	if errors.Is(err, ErrTaken) {
 		return err

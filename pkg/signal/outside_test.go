@@ -63,7 +63,7 @@ func TestOpenExisting(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Path() != tc.want.Path() || got.Nonce() != tc.want.Nonce() || job.Size != 4 || got.Share() != d.Share() || got.Name() != tc.want.Name() {
+			if got.Path() != tc.want.Path() || got.Nonce() != tc.want.Nonce() || job.Size != 4 || got.FileSystem() != d.FileSystem() || got.Name() != tc.want.Name() {
 				t.Errorf("opened %+v with %+v", got, job)
 			}
 		})

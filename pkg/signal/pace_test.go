@@ -17,9 +17,9 @@ func TestPaceNext(t *testing.T) {
 	}{
 		{"the first look", 0, 0, 2 * time.Millisecond},
 		{"a wait that has hardly begun", 4 * time.Millisecond, 0, 2 * time.Millisecond},
-		{"a quarter of the wait", 100 * time.Millisecond, 0, 25 * time.Millisecond},
+		{"half of the wait", 100 * time.Millisecond, 0, 50 * time.Millisecond},
 		{"a slow share", 0, 100 * time.Millisecond, 200 * time.Millisecond},
-		{"a slow share, a long wait", 2 * time.Second, 10 * time.Millisecond, 500 * time.Millisecond},
+		{"a slow share, a long wait", time.Second, 10 * time.Millisecond, 500 * time.Millisecond},
 		{"a long wait", time.Hour, 0, time.Second},
 		{"a look as long as the steady pause", 0, time.Second, time.Second},
 		{"a look that hung", 0, time.Minute, time.Second},
@@ -41,16 +41,16 @@ func TestPaceNext(t *testing.T) {
 }
 
 // A wait of whatever length costs few looks, and sees a change late by no more
-// than a quarter of it.
+// than half of it.
 func TestPaceCostOfAWait(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		wait  time.Duration
 		looks int
 	}{
-		{"ten milliseconds", 10 * time.Millisecond, 8},
-		{"a second", time.Second, 35},
-		{"a minute", time.Minute, 125},
+		{"ten milliseconds", 10 * time.Millisecond, 4},
+		{"a second", time.Second, 17},
+		{"a minute", time.Minute, 96},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var now time.Duration
@@ -62,10 +62,25 @@ func TestPaceCostOfAWait(t *testing.T) {
 			if looks > tc.looks {
 				t.Errorf("%d looks in %s, want %d at most", looks, tc.wait, tc.looks)
 			}
-			if late := now - tc.wait; late > max(tc.wait/4, DefaultPace.Fast) {
+			if late := now - tc.wait; late > max(tc.wait/2, DefaultPace.Fast) {
 				t.Errorf("a change after %s is seen %s late", tc.wait, late)
 			}
 		})
+	}
+}
+
+func TestPaceFor(t *testing.T) {
+	for _, size := range []int{1, 8, 256, 4096, 100_000} {
+		pace := PaceFor(size)
+		if pace.Fast < DefaultPace.Fast || pace.Steady < DefaultPace.Steady || pace.Steady < pace.Fast {
+			t.Errorf("%d nodes: %v", size, pace)
+		}
+		if first, steady := float64(size)/pace.Fast.Seconds(), float64(size)/pace.Steady.Seconds(); size > 100 && (first > 4001 || steady > 1001) {
+			t.Errorf("%d nodes look %.0f times a second at first, and %.0f later", size, first, steady)
+		}
+	}
+	if PaceFor(8) != DefaultPace {
+		t.Errorf("8 nodes: %v, want the pace of one", PaceFor(8))
 	}
 }
 

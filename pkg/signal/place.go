@@ -19,25 +19,11 @@ type Place struct {
 	Rank   int
 	Size   int
 	Host   string
-
-	fs share // disk where nil
-}
-
-func (p Place) share() share {
-	if p.fs == nil {
-		return disk{}
-	}
-	return p.fs
+	Access
 }
 
 func (p Place) refuse(path, mend, format string, args ...any) error {
 	return &DirError{Path: path, Host: p.Host, Seen: fmt.Sprintf(format, args...), Mend: mend}
-}
-
-// shown is what a look at a directory of ours shows.
-type shown struct {
-	names []string
-	kind  fileSystem
 }
 
 // look makes the log directory if only its last part is missing, and lists it
@@ -46,55 +32,53 @@ type shown struct {
 //
 // The mkdir comes first, by every node: it goes to the server whatever this
 // client believes, where an open or stat of a name that isn't there yet might
-// teach the client that it is missing. A file system that is known already is
-// not asked what it is.
-func (p Place) look(ctx context.Context, known fileSystem) (shown, error) {
-	return guarded(ctx, "look into", p.LogDir, func() (shown, error) {
-		made := p.share().change(makeDir, "", p.LogDir)
-		if errors.Is(made, os.ErrNotExist) {
-			return shown{}, p.explainMkdir(made)
+// teach the client that it is missing. One that was met before is there, and
+// was found safe; what is opened in it is looked at for itself.
+func (p Place) look(ctx context.Context, met bool) ([]string, error) {
+	return guarded(ctx, p.Meter, "look into", p.LogDir, func() ([]string, error) {
+		made := os.ErrExist
+		if !met {
+			made = p.Share.Change(MakeDir, "", p.LogDir)
 		}
-		seen, err := p.list(p.LogDir, known)
+		if errors.Is(made, os.ErrNotExist) {
+			return nil, p.explainMkdir(made)
+		}
+		names, err := p.list(p.LogDir, met)
 		var refused *DirError
 		switch {
 		case err == nil, errors.As(err, &refused):
-			return seen, err
+			return names, err
 		case made != nil && !errors.Is(made, os.ErrExist):
 			// Some servers refuse to make what is there already.
-			return shown{}, p.explainMkdir(made)
+			return nil, p.explainMkdir(made)
 		case passing(err):
-			return shown{}, err
+			return nil, err
 		default:
-			return shown{}, p.explainOpen(err)
+			return nil, p.explainOpen(err)
 		}
 	})
 }
 
 // list lists a directory that is ours alone.
-func (p Place) list(path string, known fileSystem) (seen shown, err error) {
-	seen.kind = known
-	seen.names, err = p.share().list(path, func(dir *os.File) error {
-		info, err := dir.Stat()
-		if err != nil {
-			return err
-		}
-		if err := p.trust(path, info); err != nil || known.name != "" {
-			return err
-		}
-		seen.kind, err = fileSystemOf(int(dir.Fd()))
-		return err
-	})
-	return seen, err
+func (p Place) list(path string, vetted bool) ([]string, error) {
+	if vetted {
+		return p.Share.List(path, nil)
+	}
+	return p.Share.List(path, func(facts Facts) error { return p.trust(path, facts) })
+}
+
+// fileSystem returns what the log directory lies on.
+func (p Place) fileSystem(ctx context.Context) (FileSystem, error) {
+	return guarded(ctx, p.Meter, "look into", p.LogDir, func() (FileSystem, error) { return p.Share.Kind(p.LogDir) })
 }
 
 // trust refuses a directory in which somebody else could plant names.
-func (p Place) trust(path string, info os.FileInfo) error {
-	owner := info.Sys().(*syscall.Stat_t).Uid
-	if int(owner) != os.Geteuid() {
+func (p Place) trust(path string, facts Facts) error {
+	if facts.Owner != os.Geteuid() {
 		return p.refuse(path, "give a --log-dir of your own",
-			"it belongs to %s, and you are %s", userName(int(owner)), userName(os.Geteuid()))
+			"it belongs to %s, and you are %s", userName(facts.Owner), userName(os.Geteuid()))
 	}
-	if mode := info.Mode().Perm(); mode&0o022 != 0 {
+	if mode := facts.Mode.Perm(); mode&0o022 != 0 {
 		return p.refuse(path, "run chmod go-w on it, or give another --log-dir",
 			"its mode is %04o: others could plant files there", mode)
 	}
@@ -119,11 +103,11 @@ func (p Place) explainOpen(err error) error {
 	if !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, syscall.ELOOP) {
 		return p.refuse(p.LogDir, writableMend, "cannot read it: %v", errno(err))
 	}
-	if info, lookErr := p.share().look(p.LogDir); lookErr != nil || info.Mode()&os.ModeSymlink == 0 {
+	if facts, lookErr := p.Share.Look(p.LogDir); lookErr != nil || facts.Mode&os.ModeSymlink == 0 {
 		return p.refuse(p.LogDir, "give a directory with --log-dir", "it is not a directory")
 	}
 	// Not every share can tell where its links point: sshfs does not.
-	target, linkErr := p.share().target(p.LogDir)
+	target, linkErr := p.Share.Target(p.LogDir)
 	switch {
 	case linkErr != nil:
 		return p.refuse(p.LogDir, "give the directory itself with --log-dir", "it is a symbolic link")
@@ -141,7 +125,7 @@ func (p Place) explainPassing(err error) error {
 // explainInTheWay tells what has the name of the run directory.
 func (p Place) explainInTheWay(ctx context.Context, path string) error {
 	what := "it is a file"
-	target, err := guarded(ctx, "follow", path, func() (string, error) { return p.share().target(path) })
+	target, err := guarded(ctx, p.Meter, "follow", path, func() (string, error) { return p.Share.Target(path) })
 	if err == nil {
 		what = "it is a symbolic link to " + target
 	}

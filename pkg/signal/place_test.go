@@ -154,7 +154,7 @@ func TestObstacles(t *testing.T) {
 				return
 			}
 			t.Run("worker", func(t *testing.T) {
-				_, _, err := NewFinder(p, DefaultPace).Find(within(t))
+				_, _, err := NewFinder(p).Find(within(t))
 				mended(t, err, path, worker)
 			})
 		})
@@ -176,11 +176,11 @@ func TestServerThatRefusesToMakeWhatIsThere(t *testing.T) {
 	for _, answer := range []error{syscall.EACCES, syscall.EROFS, syscall.EPERM} {
 		t.Run(answer.Error(), func(t *testing.T) {
 			p := newPlace(t)
-			p.fs = &faulty{onChange: func(how change, from, to string) error {
-				if how == makeDir && to == p.LogDir {
+			p.Share = &faulty{onChange: func(how Change, from, to string) error {
+				if how == MakeDir && to == p.LogDir {
 					return answer
 				}
-				return disk{}.change(how, from, to)
+				return plain.Change(how, from, to)
 			}}
 			create(t, p)
 			p.LogDir += "-missing"
@@ -254,7 +254,7 @@ func testReadOnly(t *testing.T) {
 	})
 	t.Run("beat", func(t *testing.T) { mended(t, d.Beat(within(t), Nodes, BeatState), d.Path(), seen) })
 	t.Run("find", func(t *testing.T) {
-		if _, job, err := NewFinder(p, DefaultPace).Find(within(t)); err != nil || job.Nonce != d.Nonce() {
+		if _, job, err := NewFinder(p).Find(within(t)); err != nil || job.Nonce != d.Nonce() {
 			t.Errorf("got %+v, %v", job, err)
 		}
 	})
@@ -322,19 +322,19 @@ func TestStalledShare(t *testing.T) {
 	defer close(stall)
 	hang := func() error { <-stall; return errors.New("stalled") }
 	fs := &faulty{}
-	p.fs = fs
+	p.Share = fs
 	d := create(t, p)
 	fs.onList = func(string) ([]string, error) { return nil, hang() }
 	fs.onRead = func(string) error { return hang() }
 	fs.onWrite = func(string, []byte) error { return hang() }
-	fs.onChange = func(change, string, string) error { return hang() }
+	fs.onChange = func(Change, string, string) error { return hang() }
 	over := errors.New("over")
 	for _, tc := range []struct {
 		name string
 		call func(ctx context.Context) error
 	}{
 		{"create", func(ctx context.Context) error { _, err := Create(ctx, p, Job{}); return err }},
-		{"find", func(ctx context.Context) error { _, _, err := NewFinder(p, DefaultPace).Find(ctx); return err }},
+		{"find", func(ctx context.Context) error { _, _, err := NewFinder(p).Find(ctx); return err }},
 		{"open", func(ctx context.Context) error { _, _, err := p.openExisting(ctx); return err }},
 		{"publish", func(ctx context.Context) error { return d.Publish(ctx, Nodes, "0000.up", &State{}, true) }},
 		{"publish once", func(ctx context.Context) error { return d.PublishOnce(ctx, NameResult, &Result{}) }},

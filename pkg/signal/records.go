@@ -34,7 +34,8 @@ type Job struct {
 	Addresses []string `json:"addresses"` // where the head can be reached, best first
 	Program   string   `json:"program"`   // version of the head's bringupd
 	PID       int      `json:"pid"`
-	Share     string   `json:"share"` // file system of the log directory, as the head sees it
+	// FileSystem is what the log directory lies on, as the head sees it.
+	FileSystem string `json:"share"`
 	// SandboxStep says that the gate waits for sandboxes of another step.
 	SandboxStep bool `json:"sandbox_step,omitempty"`
 }
@@ -46,9 +47,12 @@ type JoinedRecord struct {
 	Address string `json:"address,omitempty"`
 	PID     int    `json:"pid"`
 	Program string `json:"program"`
-	Share   string `json:"share"`
-	// Seen is how long after the daemon's start the run directory was seen.
-	Seen time.Duration `json:"seen_ns"`
+	// Seen is how long after the daemon's start the run directory was seen, and
+	// Answer how long it took from there to this record.
+	Seen   time.Duration `json:"seen_ns"`
+	Answer time.Duration `json:"answer_ns"`
+	// Waited says that the daemon had looked before, and not seen it.
+	Waited bool `json:"waited"`
 }
 
 // State is a record whose name says all.
@@ -99,6 +103,8 @@ type DrainRecord struct {
 type DoneRecord struct {
 	Header
 	Left []string `json:"left,omitempty"` // what would not die
+	// Share is what the node's daemon had asked of the share until then.
+	Share *Stats `json:"share,omitempty"`
 }
 
 // Result is how it all ended.
@@ -116,6 +122,23 @@ type Result struct {
 	ToGate  time.Duration `json:"to_gate_ns"`       // start of the head to the gate; 0 where it never opened
 	Program string        `json:"program"`          // version of bringupd
 	Phases  []PhaseTime   `json:"phases,omitempty"` // as the head went through them
+	Share   *ShareReport  `json:"share,omitempty"`
+}
+
+// ShareReport is what the head knows of the share. What each of the others has
+// asked of it is in its DoneRecord.
+type ShareReport struct {
+	Head Stats `json:"head"` // what the head had asked until the result was written
+	// RoundTrips are the canary's, by a few ranks: how late records are seen.
+	RoundTrips []RoundTrip `json:"round_trips,omitempty"`
+}
+
+// RoundTrip is the time from the moment when the head had published the job to
+// the one when it saw the rank's answer, less what the rank took to answer: two
+// records' way, and the pauses between looks that they met.
+type RoundTrip struct {
+	Rank int           `json:"rank"`
+	Took time.Duration `json:"took_ns"`
 }
 
 // PhaseTime is how long a phase took on the node that tells.

@@ -22,8 +22,8 @@ type Dir struct {
 	rank  int
 	size  int
 	host  string
-	kind  fileSystem
-	fs    share
+	kind  FileSystem
+	via   Access
 	beats atomic.Int64 // how many beats were published
 }
 
@@ -36,27 +36,23 @@ func (d *Dir) Name() string { return d.run }
 // Nonce returns what the head drew for this attempt alone.
 func (d *Dir) Nonce() string { return d.nonce }
 
-// Share returns the name of the file system that the run directory lies on.
-func (d *Dir) Share() string { return d.kind.name }
-
-// Local tells whether the run directory lies on a file system that is known to
-// live on one machine alone.
-func (d *Dir) Local() bool { return d.kind.local }
+// FileSystem returns what the run directory lies on, as its head saw it.
+func (d *Dir) FileSystem() FileSystem { return d.kind }
 
 // As returns the same run directory as used by another rank.
 func (d *Dir) As(rank int) *Dir {
 	return &Dir{
-		path: d.path, run: d.run, nonce: d.nonce, rank: rank, size: d.size, host: d.host, kind: d.kind, fs: d.fs,
+		path: d.path, run: d.run, nonce: d.nonce, rank: rank, size: d.size, host: d.host, kind: d.kind, via: d.via,
 	}
 }
 
 // NodeName returns the name in Nodes that says that rank is in state.
 func (d *Dir) NodeName(rank int, state string) string { return NodeName(rank, d.size, state) }
 
-func (p Place) dir(run, nonce string, kind fileSystem) *Dir {
+func (p Place) dir(run, nonce string, kind FileSystem) *Dir {
 	return &Dir{
 		path: filepath.Join(p.LogDir, run), run: run, nonce: nonce,
-		rank: p.Rank, size: p.Size, host: p.Host, kind: kind, fs: p.share(),
+		rank: p.Rank, size: p.Size, host: p.Host, kind: kind, via: p.Access,
 	}
 }
 
@@ -66,7 +62,12 @@ func (p Place) dir(run, nonce string, kind fileSystem) *Dir {
 // name of the same beginning is used. Its errors are a *DirError or a
 // *StallError, or tell that the record can't be encoded.
 func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
-	seen, err := p.look(ctx, fileSystem{})
+	p.Access = p.ready()
+	names, err := p.look(ctx, false)
+	var kind FileSystem
+	if err == nil {
+		kind, err = p.fileSystem(ctx)
+	}
 	if passing(err) {
 		err = p.explainPassing(err)
 	}
@@ -74,19 +75,19 @@ func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
 		return nil, err
 	}
 	run, nonce := p.Run, newNonce()
-	if slices.Contains(seen.names, run) {
-		if err := p.refuseOwn(ctx, seen.kind); err != nil {
+	if slices.Contains(names, run) {
+		if err := p.refuseOwn(ctx, kind); err != nil {
 			return nil, err
 		}
 		run += "+" + nonce[:8]
 	}
-	d := p.dir(run, nonce, seen.kind)
-	job.Run, job.Key, job.Size, job.Share = run, p.Key, p.Size, seen.kind.name
+	d := p.dir(run, nonce, kind)
+	job.Run, job.Key, job.Size, job.FileSystem = run, p.Key, p.Size, kind.Name
 	data, err := d.encode(&job)
 	if err != nil {
 		return nil, err
 	}
-	err = do(ctx, "make", d.path, func() error { return d.build(p.LogDir, data) })
+	err = do(ctx, d.via.Meter, "make", d.path, func() error { return d.build(p.LogDir, data) })
 	if err != nil {
 		return nil, p.explainBuild(d.path, err)
 	}
@@ -95,7 +96,7 @@ func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
 
 // refuseOwn refuses a name whose run has the facts of this launch: our peers
 // could not tell the two apart. It refuses, too, what they would stumble over.
-func (p Place) refuseOwn(ctx context.Context, kind fileSystem) error {
+func (p Place) refuseOwn(ctx context.Context, kind FileSystem) error {
 	const mend = "give another --job-id, or another --log-dir"
 	old := p.dir(p.Run, "", kind)
 	var job Job
@@ -124,20 +125,20 @@ func (p Place) refuseOwn(ctx context.Context, kind fileSystem) error {
 // build makes the tree under a name that no reader looks at, then shows it.
 func (d *Dir) build(logDir string, job []byte) error {
 	hidden := filepath.Join(logDir, ".new-"+d.nonce)
-	err := d.fs.change(makeDir, "", hidden)
+	err := d.via.Share.Change(MakeDir, "", hidden)
 	for _, sub := range []string{Control, Nodes, Logs, Events} {
 		if err == nil {
-			err = d.fs.change(makeDir, "", filepath.Join(hidden, sub))
+			err = d.via.Share.Change(MakeDir, "", filepath.Join(hidden, sub))
 		}
 	}
 	if err == nil {
-		err = d.fs.write(filepath.Join(hidden, Control, NameJob), job, false)
+		err = d.via.Share.Write(filepath.Join(hidden, Control, NameJob), job, false)
 	}
 	if err == nil {
-		err = renameSeen(d.fs, logDir, hidden, d.run)
+		err = renameSeen(d.via, logDir, hidden, d.run)
 	}
 	if err != nil {
-		_ = d.fs.change(remove, "", hidden)
+		_ = d.via.Share.Change(Remove, "", hidden)
 	}
 	return err
 }
@@ -166,9 +167,9 @@ func newNonce() string {
 // inspect refuses a run directory that we did not make. It returns errAbsent
 // where this client doesn't know it yet, and errNotDir where it is none.
 func (d *Dir) inspect(ctx context.Context, p Place) error {
-	info, err := guarded(ctx, "inspect", d.path, func() (os.FileInfo, error) { return d.fs.look(d.path) })
-	if err == nil && info.IsDir() {
-		return p.trust(d.path, info)
+	facts, err := guarded(ctx, d.via.Meter, "inspect", d.path, func() (Facts, error) { return d.via.Share.Look(d.path) })
+	if err == nil && facts.Mode.IsDir() {
+		return p.trust(d.path, facts)
 	}
 	if err == nil {
 		return errNotDir
@@ -190,7 +191,7 @@ func (d *Dir) Publish(ctx context.Context, sub, name string, rec Record, durable
 		return err
 	}
 	dir := filepath.Join(d.path, sub)
-	err = do(ctx, "publish", filepath.Join(dir, name), func() error { return writeWhole(d.fs, dir, name, data, durable) })
+	err = do(ctx, d.via.Meter, "publish", filepath.Join(dir, name), func() error { return writeWhole(d.via, dir, name, data, durable) })
 	return d.explainWrite(filepath.Join(dir, name), err)
 }
 
@@ -206,6 +207,15 @@ func (d *Dir) explainWrite(path string, err error) error {
 	return e
 }
 
+// Mark makes name appear in the subdirectory sub: a record whose name says all
+// is an empty file, which is whole from the first. Each name must be marked
+// once only.
+func (d *Dir) Mark(ctx context.Context, sub, name string) error {
+	path := filepath.Join(d.path, sub, name)
+	err := do(ctx, d.via.Meter, "publish", path, func() error { return d.via.Share.Write(path, nil, false) })
+	return d.explainWrite(path, err)
+}
+
 // Read reads the record name in sub, which a listing must have shown, trying
 // again until ctx ends while it is not there for this client yet.
 func (d *Dir) Read(ctx context.Context, sub, name string, rec Record) error {
@@ -215,6 +225,7 @@ func (d *Dir) Read(ctx context.Context, sub, name string, rec Record) error {
 		if !errors.Is(err, errAbsent) {
 			return err
 		}
+		d.via.Meter.retry()
 		if !sleep(ctx, DefaultPace.next(time.Since(begin), 0)) {
 			return fmt.Errorf("cannot read %s: a listing shows it but this node's mount has not given it for %s: %w",
 				filepath.Join(d.path, sub, name), time.Since(begin).Round(time.Millisecond), context.Cause(ctx))
@@ -224,7 +235,7 @@ func (d *Dir) Read(ctx context.Context, sub, name string, rec Record) error {
 
 func (d *Dir) read(ctx context.Context, sub, name string, rec Record) error {
 	path := filepath.Join(d.path, sub, name)
-	data, err := guarded(ctx, "read", path, func() ([]byte, error) { return d.fs.read(path) })
+	data, err := guarded(ctx, d.via.Meter, "read", path, func() ([]byte, error) { return d.via.Share.Read(path) })
 	switch {
 	case passing(err):
 		return errAbsent
@@ -247,14 +258,14 @@ func (d *Dir) Beat(ctx context.Context, sub, state string) error {
 	count := d.beats.Add(1)
 	dir := filepath.Join(d.path, sub)
 	next := beatName(d.rank, d.size, state, count)
-	err := do(ctx, "beat", filepath.Join(dir, next), func() error {
+	err := do(ctx, d.via.Meter, "beat", filepath.Join(dir, next), func() error {
 		if count > 1 {
 			last := filepath.Join(dir, beatName(d.rank, d.size, state, count-1))
-			if err := renameSeen(d.fs, dir, last, next); err == nil {
+			if err := renameSeen(d.via, dir, last, next); err == nil {
 				return nil
 			}
 		}
-		return d.fs.write(filepath.Join(dir, next), nil, false)
+		return d.via.Share.Write(filepath.Join(dir, next), nil, false)
 	})
 	return d.explainWrite(filepath.Join(dir, next), err)
 }

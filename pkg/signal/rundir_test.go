@@ -36,7 +36,7 @@ func TestCreate(t *testing.T) {
 	if err := d.Read(within(t), Control, NameJob, &job); err != nil {
 		t.Fatal(err)
 	}
-	if job.Run != p.Run || job.Key != p.Key || job.Size != p.Size || job.Share != d.Share() || job.Digest != "digest" || job.Nonce != d.Nonce() {
+	if job.Run != p.Run || job.Key != p.Key || job.Size != p.Size || job.FileSystem != d.FileSystem().Name || job.Digest != "digest" || job.Nonce != d.Nonce() {
 		t.Errorf("the job is %+v", job)
 	}
 }
@@ -56,7 +56,7 @@ func TestCreateOnATakenName(t *testing.T) {
 				t.Errorf("made %s", d.Name())
 			}
 			p.Rank = 1
-			found, job, err := NewFinder(p, DefaultPace).Find(within(t))
+			found, job, err := NewFinder(p).Find(within(t))
 			if err != nil || found.Path() != d.Path() || job.Nonce != d.Nonce() || found.Nonce() != d.Nonce() {
 				t.Errorf("found %v, %+v, %v; want %s", found, job, err, d.Path())
 			}
@@ -91,23 +91,23 @@ func TestCreateThatFailsLeavesNothing(t *testing.T) {
 		fs   *faulty
 	}{
 		{"the record can't be written", &faulty{onWrite: func(string, []byte) error { return syscall.EDQUOT }}},
-		{"the tree can't be made", &faulty{onChange: func(how change, from, to string) error {
-			if how == makeDir && filepath.Base(to) == Logs {
+		{"the tree can't be made", &faulty{onChange: func(how Change, from, to string) error {
+			if how == MakeDir && filepath.Base(to) == Logs {
 				return syscall.EDQUOT
 			}
-			return disk{}.change(how, from, to)
+			return plain.Change(how, from, to)
 		}}},
-		{"it can't be shown", &faulty{onChange: func(how change, from, to string) error {
-			if how == rename {
+		{"it can't be shown", &faulty{onChange: func(how Change, from, to string) error {
+			if how == Rename {
 				return syscall.EIO
 			}
-			return disk{}.change(how, from, to)
+			return plain.Change(how, from, to)
 		}}},
 		{"the log directory can't be listed", &faulty{onList: func(string) ([]string, error) { return nil, syscall.EIO }}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlace(t)
-			p.fs = tc.fs
+			p.Share = tc.fs
 			_, err := Create(within(t), p, Job{})
 			mended(t, err, p.LogDir, map[string]string{})
 			if got := names(t, p.LogDir); len(got) != 0 {
@@ -119,10 +119,10 @@ func TestCreateThatFailsLeavesNothing(t *testing.T) {
 
 func TestCreateBelievesTheListing(t *testing.T) {
 	p := newPlace(t)
-	p.fs = &faulty{onChange: func(how change, from, to string) error {
-		err := disk{}.change(how, from, to)
-		if how == rename {
-			err = disk{}.change(how, from, to)
+	p.Share = &faulty{onChange: func(how Change, from, to string) error {
+		err := plain.Change(how, from, to)
+		if how == Rename {
+			err = plain.Change(how, from, to)
 		}
 		return err
 	}}
@@ -134,7 +134,7 @@ func TestCreateBelievesTheListing(t *testing.T) {
 
 func TestRead(t *testing.T) {
 	d := create(t, newPlace(t))
-	theirs := &Dir{path: d.path, nonce: "theirs", fs: disk{}}
+	theirs := &Dir{path: d.path, nonce: "theirs", via: Access{}.ready()}
 	publish(t, theirs, Nodes, "0001.failed", &FailedRecord{What: "of old"})
 	publish(t, d, Nodes, "0002.failed", &FailedRecord{What: "of now"})
 	put(t, filepath.Join(d.path, Nodes, "0003.failed"), `{"v":1,"nonce":`)
@@ -178,7 +178,7 @@ func TestRead(t *testing.T) {
 func TestReadAgain(t *testing.T) {
 	p := newPlace(t)
 	answers := []error{syscall.ENOENT, syscall.ESTALE, syscall.EIO, nil}
-	p.fs = &faulty{onRead: func(string) error {
+	p.Share = &faulty{onRead: func(string) error {
 		answer := answers[0]
 		answers = answers[1:]
 		return answer
@@ -260,7 +260,7 @@ func TestNothingHalfWritten(t *testing.T) {
 }
 
 func readWhole(t *testing.T, d *Dir, read map[string]bool) {
-	all, err := disk{}.list(filepath.Join(d.Path(), Nodes), nil)
+	all, err := plain.List(filepath.Join(d.Path(), Nodes), nil)
 	if err != nil {
 		t.Error(err)
 	}

@@ -3,6 +3,7 @@ package signal
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"syscall"
 
@@ -20,67 +21,118 @@ const (
 	fileMode = 0o600
 )
 
-// share is every call that goes into the share: the seam at which they can be
-// counted, and made to fail. Only the hints of a local file system bypass it.
-type share interface {
-	lookup
-	mutation
+// Share is every call that goes into the shared file system: the seam at which
+// they are counted, and can be made to fail. Only the hints of a local file
+// system bypass it.
+type Share interface {
+	Lookup
+	Mutation
 }
 
-// lookup is what leaves the share as it is.
-type lookup interface {
-	// list opens a directory anew, has check look at it if there is one, and
+// Lookup is what leaves the share as it is.
+type Lookup interface {
+	// List opens a directory anew, has vet look at it if there is one, and
 	// returns its names, without the dot-names, which are temporaries. A
 	// handle kept open may show the past.
-	list(path string, check func(*os.File) error) ([]string, error)
-	// look returns what a name is that a listing has shown. It follows no link.
-	look(path string) (os.FileInfo, error)
-	// read returns a file's content, which must not be larger than maxRecord.
-	read(path string) ([]byte, error)
-	// target returns where a symbolic link points.
-	target(path string) (string, error)
+	List(path string, vet func(Facts) error) ([]string, error)
+	// Look returns what a name is that a listing has shown. It follows no link.
+	Look(path string) (Facts, error)
+	// Read returns a file's content, which must not be larger than 1 MiB.
+	Read(path string) ([]byte, error)
+	// Target returns where a symbolic link points.
+	Target(path string) (string, error)
+	// Kind returns which file system the directory lies on.
+	Kind(path string) (FileSystem, error)
 }
 
-// mutation is what changes the share.
-type mutation interface {
-	// write makes a file of data. A durable one survives a crash of the
+// Mutation is what changes the share.
+type Mutation interface {
+	// Write makes a file of data. A durable one survives a crash of the
 	// server that follows the return.
-	write(path string, data []byte, durable bool) error
-	// extend opens a file to append to it, and makes it where it is missing.
-	extend(path string) (io.WriteCloser, error)
-	// change changes names; from is only meant where two take part.
-	change(how change, from, to string) error
+	Write(path string, data []byte, durable bool) error
+	// Extend opens a file to append to it, and makes it where it is missing.
+	Extend(path string) (io.WriteCloser, error)
+	// Change changes names; from is only meant where two take part.
+	Change(how Change, from, to string) error
 }
 
-// change is what may be done to names.
-type change string
+// Facts are what tells whether a name can be trusted.
+type Facts struct {
+	Mode  fs.FileMode
+	Owner int // user id
+}
 
+// Change is what may be done to names.
+type Change string
+
+// The changes.
 const (
-	makeDir  change = "make"    // the directory to
-	rename   change = "rename"  // from becomes to
-	link     change = "link"    // to becomes another name of from; ErrExist where it is there
-	symlink  change = "symlink" // to points at from
-	remove   change = "remove"  // to and all in it; no error where it is not there
-	settleIn change = "settle"  // the names in the directory to survive a crash of the server
+	MakeDir Change = "make"    // the directory to
+	Rename  Change = "rename"  // from becomes to
+	Link    Change = "link"    // to becomes another name of from; ErrExist where it is there
+	Symlink Change = "symlink" // to points at from
+	Remove  Change = "remove"  // to and all in it; no error where it is not there
+	Settle  Change = "settle"  // the names in the directory to survive a crash of the server
 )
 
-// disk is the share itself.
-type disk struct{}
+// Access is how a daemon reaches the share. Its zero value is the file system
+// itself, with a meter that nobody reads.
+type Access struct {
+	Meter *Meter // counts the calls; nil: one of its own
+	Share Share  // nil: the file system, through the meter
+	// Deaf says not to ask the kernel for hints on a local file system: a
+	// simulation of a share must not be better than one.
+	Deaf bool
+}
 
-var _ share = disk{}
+// ready returns an access without nils.
+func (a Access) ready() Access {
+	if a.Meter == nil {
+		a.Meter = new(Meter)
+	}
+	if a.Share == nil {
+		a.Share = disk{a.Meter}
+	}
+	return a
+}
 
-func (disk) list(path string, check func(*os.File) error) (names []string, err error) {
-	dir, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+// disk is the file system itself.
+type disk struct{ meter *Meter }
+
+var _ Share = disk{}
+
+func (d disk) open(path string, flags int) (file *os.File, err error) {
+	err = d.meter.call(OpOpen, path, func() error {
+		file, err = os.OpenFile(path, flags|syscall.O_NOFOLLOW, fileMode)
+		return err
+	})
+	return file, err
+}
+
+func (d disk) close(file *os.File, path string) error {
+	return d.meter.call(OpClose, path, file.Close)
+}
+
+func (d disk) List(path string, vet func(Facts) error) (names []string, err error) {
+	dir, err := d.open(path, os.O_RDONLY|syscall.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, dir.Close()) }()
-	if check != nil {
-		if err := check(dir); err != nil {
+	defer func() { err = errors.Join(err, d.close(dir, path)) }()
+	if vet != nil {
+		facts, err := d.stat(path, dir.Stat)
+		if err == nil {
+			err = vet(facts)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
-	all, err := dir.Readdirnames(-1)
+	var all []string
+	err = d.meter.call(OpList, path, func() error {
+		all, err = dir.Readdirnames(-1)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -93,57 +145,113 @@ func (disk) list(path string, check func(*os.File) error) (names []string, err e
 	return names, nil
 }
 
-func (disk) look(path string) (os.FileInfo, error) { return os.Lstat(path) }
+func (d disk) Look(path string) (Facts, error) {
+	return d.stat(path, func() (os.FileInfo, error) { return os.Lstat(path) })
+}
 
-func (disk) read(path string) (data []byte, err error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+func (d disk) stat(path string, ask func() (os.FileInfo, error)) (facts Facts, err error) {
+	err = d.meter.call(OpStat, path, func() error {
+		info, err := ask()
+		if err == nil {
+			facts = Facts{Mode: info.Mode(), Owner: int(info.Sys().(*syscall.Stat_t).Uid)}
+		}
+		return err
+	})
+	return facts, err
+}
+
+func (d disk) Read(path string) (data []byte, err error) {
+	file, err := d.open(path, os.O_RDONLY|syscall.O_NONBLOCK)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	data, err = io.ReadAll(io.LimitReader(file, maxRecord+1))
+	defer func() { err = errors.Join(err, d.close(file, path)) }()
+	err = d.meter.call(OpRead, path, func() error {
+		data, err = io.ReadAll(io.LimitReader(file, maxRecord+1))
+		return err
+	})
 	if err == nil && len(data) > maxRecord {
 		err = errors.New("it is larger than any record")
 	}
 	return data, err
 }
 
-func (disk) target(path string) (string, error) { return os.Readlink(path) }
+func (d disk) Target(path string) (target string, err error) {
+	err = d.meter.call(OpReadlink, path, func() error {
+		target, err = os.Readlink(path)
+		return err
+	})
+	return target, err
+}
 
-func (disk) write(path string, data []byte, durable bool) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, fileMode)
+func (d disk) Kind(path string) (kind FileSystem, err error) {
+	err = d.meter.call(OpStatfs, path, func() error {
+		kind, err = fileSystemOf(path)
+		return err
+	})
+	return kind, err
+}
+
+func (d disk) Write(path string, data []byte, durable bool) error {
+	file, err := d.open(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(data)
+	if len(data) > 0 {
+		err = d.meter.call(OpWrite, path, func() error {
+			_, err := file.Write(data)
+			return err
+		})
+	}
 	if err == nil && durable {
-		err = file.Sync()
+		err = d.meter.call(OpSync, path, file.Sync)
 	}
 	// The error of close counts: a network file system may say only there
 	// that the data did not fit.
-	return errors.Join(err, file.Close())
+	return errors.Join(err, d.close(file, path))
 }
 
-func (disk) extend(path string) (io.WriteCloser, error) {
-	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, fileMode)
+func (d disk) Extend(path string) (io.WriteCloser, error) {
+	file, err := d.open(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE)
+	if err != nil {
+		return nil, err
+	}
+	return extended{d, file, path}, nil
 }
 
-func (disk) change(how change, from, to string) error {
+// extended is a file that is appended to.
+type extended struct {
+	disk disk
+	file *os.File
+	path string
+}
+
+func (e extended) Write(data []byte) (n int, err error) {
+	err = e.disk.meter.call(OpWrite, e.path, func() error {
+		n, err = e.file.Write(data)
+		return err
+	})
+	return n, err
+}
+
+func (e extended) Close() error { return e.disk.close(e.file, e.path) }
+
+func (d disk) Change(how Change, from, to string) error {
 	switch how {
-	case makeDir:
-		return os.Mkdir(to, dirMode)
-	case rename:
+	case MakeDir:
+		return d.meter.call(OpMkdir, to, func() error { return os.Mkdir(to, dirMode) })
+	case Rename:
 		// Not os.Rename: it looks at the new name first, which teaches a
 		// client of the share that it is missing.
-		return unix.Rename(from, to)
-	case link:
-		return linkSeen(from, to)
-	case symlink:
-		return os.Symlink(from, to)
-	case remove:
-		return os.RemoveAll(to)
-	case settleIn:
-		return syncDir(to)
+		return d.meter.call(OpRename, to, func() error { return unix.Rename(from, to) })
+	case Link:
+		return d.linkSeen(from, to)
+	case Symlink:
+		return d.meter.call(OpSymlink, to, func() error { return os.Symlink(from, to) })
+	case Remove:
+		return d.meter.call(OpRemove, to, func() error { return os.RemoveAll(to) })
+	case Settle:
+		return d.syncDir(to)
 	default:
 		return errors.New("internal error: no such change: " + string(how))
 	}
@@ -151,14 +259,19 @@ func (disk) change(how change, from, to string) error {
 
 // linkSeen links, and asks whether a name that is there is the one it made: a
 // request that was repeated after a lost reply answers "file exists".
-func linkSeen(from, to string) error {
-	err := os.Link(from, to)
+func (d disk) linkSeen(from, to string) error {
+	err := d.meter.call(OpLink, to, func() error { return os.Link(from, to) })
 	if !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	ours, oursErr := os.Lstat(from)
-	there, thereErr := os.Lstat(to)
-	if oursErr == nil && thereErr == nil && os.SameFile(ours, there) {
+	same := false
+	_ = d.meter.call(OpStat, to, func() error {
+		ours, oursErr := os.Lstat(from)
+		there, thereErr := os.Lstat(to)
+		same = oursErr == nil && thereErr == nil && os.SameFile(ours, there)
+		return nil
+	})
+	if same {
 		return nil
 	}
 	return err
@@ -167,16 +280,16 @@ func linkSeen(from, to string) error {
 // syncDir asks the server to keep the names. File systems that can't sync a
 // directory (some FUSE ones) say so with EINVAL or ENOTSUP: there is no more
 // that we could do then.
-func syncDir(path string) error {
-	dir, err := os.Open(path)
+func (d disk) syncDir(path string) error {
+	dir, err := d.open(path, os.O_RDONLY|syscall.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
-	err = dir.Sync()
+	err = d.meter.call(OpSync, path, dir.Sync)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOSYS) {
 		err = nil
 	}
-	return errors.Join(err, dir.Close())
+	return errors.Join(err, d.close(dir, path))
 }
 
 // passing tells an error of a shared file system that goes away by itself:

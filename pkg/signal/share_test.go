@@ -17,19 +17,19 @@ func TestDiskList(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := disk{}.list(dir, nil)
+	got, err := plain.List(dir, nil)
 	slices.Sort(got)
 	if err != nil || !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	refused := errors.New("refused")
-	if got, err := (disk{}).list(dir, func(*os.File) error { return refused }); got != nil || !errors.Is(err, refused) {
+	if got, err := plain.List(dir, func(Facts) error { return refused }); got != nil || !errors.Is(err, refused) {
 		t.Errorf("a check that refuses: got %v, %v", got, err)
 	}
 	if err := os.Symlink(dir, dir+"-link"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (disk{}).list(dir+"-link", nil); !errors.Is(classify(err), errNotDir) {
+	if _, err := plain.List(dir+"-link", nil); !errors.Is(classify(err), errNotDir) {
 		t.Errorf("a link: got %v", err)
 	}
 }
@@ -56,7 +56,7 @@ func TestDiskRead(t *testing.T) {
 		{"fifo", 0}, // nobody writes to it, and nobody waits
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			data, err := disk{}.read(path(tc.name))
+			data, err := plain.Read(path(tc.name))
 			if (err != nil) != (tc.size < 0) || err == nil && len(data) != tc.size {
 				t.Errorf("got %d bytes, %v", len(data), err)
 			}
@@ -69,10 +69,10 @@ func TestDiskWriteFollowsNoLink(t *testing.T) {
 	if err := os.Symlink("elsewhere", filepath.Join(dir, "name")); err != nil {
 		t.Fatal(err)
 	}
-	if err := (disk{}).write(filepath.Join(dir, "name"), []byte("x"), false); !errors.Is(err, syscall.ELOOP) {
+	if err := plain.Write(filepath.Join(dir, "name"), []byte("x"), false); !errors.Is(err, syscall.ELOOP) {
 		t.Errorf("write: %v", err)
 	}
-	if file, err := (disk{}).extend(filepath.Join(dir, "name")); !errors.Is(err, syscall.ELOOP) {
+	if file, err := plain.Extend(filepath.Join(dir, "name")); !errors.Is(err, syscall.ELOOP) {
 		t.Errorf("extend: %v, %v", file, err)
 	}
 	if got := names(t, dir); !slices.Equal(got, []string{"name"}) {
@@ -82,7 +82,7 @@ func TestDiskWriteFollowsNoLink(t *testing.T) {
 
 func TestDiskWriteMode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "name")
-	if err := (disk{}).write(path, []byte("x"), true); err != nil {
+	if err := plain.Write(path, []byte("x"), true); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(path)
@@ -92,7 +92,7 @@ func TestDiskWriteMode(t *testing.T) {
 }
 
 func TestDiskChangeUnknown(t *testing.T) {
-	if err := (disk{}).change("paint", "", ""); err == nil {
+	if err := plain.Change("paint", "", ""); err == nil {
 		t.Error("no error")
 	}
 }
@@ -111,35 +111,35 @@ func TestWriteWhole(t *testing.T) {
 		{"the share is full half-way", &faulty{onWrite: func(path string, data []byte) error {
 			return errors.Join(os.WriteFile(path, data[:len(data)/2], fileMode), syscall.ENOSPC)
 		}}, false, syscall.ENOSPC, []string{}},
-		{"the rename fails", &faulty{onChange: func(how change, from, to string) error {
-			if how == rename {
+		{"the rename fails", &faulty{onChange: func(how Change, from, to string) error {
+			if how == Rename {
 				return failed
 			}
-			return disk{}.change(how, from, to)
+			return plain.Change(how, from, to)
 		}}, false, failed, []string{}},
-		{"the rename was done and its reply lost", &faulty{onChange: func(how change, from, to string) error {
-			err := disk{}.change(how, from, to)
-			if how == rename {
-				err = disk{}.change(how, from, to)
+		{"the rename was done and its reply lost", &faulty{onChange: func(how Change, from, to string) error {
+			err := plain.Change(how, from, to)
+			if how == Rename {
+				err = plain.Change(how, from, to)
 			}
 			return err
 		}}, true, nil, []string{"name"}},
-		{"the rename was not done and answers so", &faulty{onChange: func(how change, from, to string) error {
-			if how == rename {
+		{"the rename was not done and answers so", &faulty{onChange: func(how Change, from, to string) error {
+			if how == Rename {
 				return syscall.ENOENT
 			}
-			return disk{}.change(how, from, to)
+			return plain.Change(how, from, to)
 		}}, false, syscall.ENOENT, []string{}},
-		{"the names are not settled", &faulty{onChange: func(how change, from, to string) error {
-			if how == settleIn {
+		{"the names are not settled", &faulty{onChange: func(how Change, from, to string) error {
+			if how == Settle {
 				return failed
 			}
-			return disk{}.change(how, from, to)
+			return plain.Change(how, from, to)
 		}}, true, failed, []string{"name"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
-			err := writeWhole(tc.fs, dir, "name", []byte("hello\n"), tc.durable)
+			err := writeWhole(Access{Share: tc.fs}.ready(), dir, "name", []byte("hello\n"), tc.durable)
 			if !errors.Is(err, tc.err) {
 				t.Errorf("got %v, want %v", err, tc.err)
 			}
@@ -158,11 +158,11 @@ func TestWriteWhole(t *testing.T) {
 
 func TestWriteFirst(t *testing.T) {
 	without := func(answer error) *faulty {
-		return &faulty{onChange: func(how change, from, to string) error {
-			if how == link {
+		return &faulty{onChange: func(how Change, from, to string) error {
+			if how == Link {
 				return answer
 			}
-			return disk{}.change(how, from, to)
+			return plain.Change(how, from, to)
 		}}
 	}
 	for _, tc := range []struct {
@@ -173,10 +173,10 @@ func TestWriteFirst(t *testing.T) {
 	}{
 		{"the first", &faulty{}, false, nil},
 		{"the second", &faulty{}, true, ErrTaken},
-		{"the link was made and its reply lost", &faulty{onChange: func(how change, from, to string) error {
-			err := disk{}.change(how, from, to)
-			if how == link {
-				err = disk{}.change(how, from, to)
+		{"the link was made and its reply lost", &faulty{onChange: func(how Change, from, to string) error {
+			err := plain.Change(how, from, to)
+			if how == Link {
+				err = plain.Change(how, from, to)
 			}
 			return err
 		}}, false, nil},
@@ -194,7 +194,7 @@ func TestWriteFirst(t *testing.T) {
 			} else if tc.err != nil {
 				want = []string{}
 			}
-			err := writeFirst(tc.fs, dir, ".temporary", "name", []byte("ours\n"))
+			err := writeFirst(Access{Share: tc.fs}.ready(), dir, ".temporary", "name", []byte("ours\n"))
 			if !errors.Is(err, tc.err) {
 				t.Errorf("got %v, want %v", err, tc.err)
 			}

@@ -20,8 +20,11 @@ type Watch struct {
 	last    Listing       // guarded by mu
 	err     error         // of the newest look, guarded by mu
 	began   time.Time     // when the newest wait began, guarded by mu
-	looking time.Time     // when the look under way began, zero between looks, guarded by mu
-	lookEnd time.Time     // when a look last succeeded, guarded by mu
+	due     time.Time     // when the next look is, guarded by mu
+	rested  time.Time     // before which there is none, whoever asks, guarded by mu
+	looked  time.Time     // when the newest look ended, guarded by mu
+	looking bool          // a look is under way, guarded by mu
+	sick    time.Time     // when the first look began after which none has succeeded, guarded by mu
 	changed chan struct{} // closed and replaced by every look that succeeds, guarded by mu
 }
 
@@ -32,76 +35,96 @@ func (d *Dir) Watch(sub string, pace Pace) *Watch {
 	return &Watch{
 		dir: d, path: d.path + "/" + sub, pace: pace,
 		nudge: make(chan struct{}, 1), changed: make(chan struct{}),
-		began: now, lookEnd: now,
+		began: now, looked: now, due: now.Add(pace.next(0, 0)),
 	}
 }
 
 // Run looks until ctx ends, and returns only then. A look that fails is tried
 // again: the waits tell of it at their deadline.
 func (w *Watch) Run(ctx context.Context) {
-	hints, stop := hint(ctx, w.path, w.dir.kind.local)
+	hints, stop := hint(ctx, w.path, w.dir.kind.Local && !w.dir.via.Deaf)
 	defer stop()
-	for looks := 1; ; looks++ {
+	for looks := 1; w.pause(ctx, hints); looks++ {
 		begin := w.begin()
-		names, err := guarded(ctx, "list", w.path, func() ([]string, error) { return w.dir.fs.list(w.path, nil) })
+		names, err := guarded(ctx, w.dir.via.Meter, "list", w.path, func() ([]string, error) { return w.dir.via.Share.List(w.path, nil) })
 		if ctx.Err() != nil {
 			return
 		}
-		w.note(names, err, looks)
-		if !w.pause(ctx, hints, time.Since(begin)) {
-			return
-		}
+		w.note(names, err, looks, time.Since(begin))
 	}
 }
 
 func (w *Watch) begin() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.looking = time.Now()
-	return w.looking
+	now := time.Now()
+	w.looking = true
+	if w.sick.IsZero() {
+		w.sick = now
+	}
+	return now
 }
 
-func (w *Watch) note(names []string, err error, looks int) {
+// note takes in what a look has shown, and sets the time of the next one. A
+// look that hung for long earns no pause as long.
+func (w *Watch) note(names []string, err error, looks int, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.looking, w.err = time.Time{}, err
+	now := time.Now()
+	w.looking, w.err, w.looked = false, err, now
+	took = min(took, w.pace.Steady)
+	w.rested = now.Add(took)
+	w.due = now.Add(w.pace.next(now.Sub(w.began), took))
 	if err != nil {
+		w.dir.via.Meter.retry()
 		return
 	}
-	w.lookEnd = time.Now()
-	w.last = newListing(names, looks, w.lookEnd)
+	w.sick = time.Time{}
+	w.last = newListing(names, looks, now)
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
 
-// pause waits until the next look is due and tells whether there is one. A
-// nudge shortens it, though not under the time that a look takes: the arrival
-// of a thousand nodes must not make the head list a thousand times. A look that
-// hung for long earns no pause as long.
-func (w *Watch) pause(ctx context.Context, hints <-chan struct{}, look time.Duration) bool {
-	w.mu.Lock()
-	pace := w.pace
-	w.mu.Unlock()
-	look = min(look, pace.Steady)
-	if !sleep(ctx, look) {
-		return false
+// pause waits until the next look is due and tells whether there is one.
+func (w *Watch) pause(ctx context.Context, hints <-chan struct{}) bool {
+	for {
+		w.mu.Lock()
+		left := time.Until(w.due)
+		w.mu.Unlock()
+		if left <= 0 {
+			return ctx.Err() == nil
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-ctx.Done():
+		case <-w.nudge: // due has changed
+		case <-hints:
+			w.advance(time.Now())
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return false
+		}
 	}
-	timer := time.NewTimer(w.nextPause(look) - look)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-w.nudge:
-	case <-hints:
-	case <-timer.C:
-	}
-	return true
 }
 
-func (w *Watch) nextPause(look time.Duration) time.Duration {
+// advance makes the next look come at that time if it was due later, though
+// not before the last one is past for as long as it took: the arrival of a
+// thousand nodes must not make the head list a thousand times.
+func (w *Watch) advance(at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.pace.next(time.Since(w.began), look)
+	if at.Before(w.rested) {
+		at = w.rested
+	}
+	if at.Before(w.due) {
+		w.due = at
+	}
+	select {
+	case w.nudge <- struct{}{}:
+	default:
+	}
 }
 
 // Relax makes steady the longest pause between two looks from now on.
@@ -112,22 +135,23 @@ func (w *Watch) Relax(steady time.Duration) {
 }
 
 // Nudge makes the next look come at once. It never blocks.
-func (w *Watch) Nudge() {
-	select {
-	case w.nudge <- struct{}{}:
-	default:
-	}
-}
+func (w *Watch) Nudge() { w.advance(time.Now()) }
 
 // Wait returns the first listing for which until is true. It looks often at
 // first. When ctx ends before, the error wraps its cause and tells of a look
 // that failed or has not come back.
 func (w *Watch) Wait(ctx context.Context, until func(Listing) bool) (Listing, error) {
+	w.Quicken()
+	return w.Follow(ctx, until)
+}
+
+// Quicken makes the looks come as often as at the start of a wait.
+func (w *Watch) Quicken() {
 	w.mu.Lock()
 	w.began = time.Now()
+	soon := w.looked.Add(w.pace.next(0, 0))
 	w.mu.Unlock()
-	w.Nudge()
-	return w.Follow(ctx, until)
+	w.advance(soon)
 }
 
 // Follow is Wait at the pace that the watch has by now.
@@ -151,9 +175,9 @@ func (w *Watch) gaveUp(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	cause := context.Cause(ctx)
-	switch under := time.Since(w.looking); {
-	case !w.looking.IsZero() && under > w.pace.Steady:
-		return fmt.Errorf("%w (the look at %s has not come back for %s)", cause, w.path, under.Round(time.Millisecond))
+	switch {
+	case w.looking && time.Since(w.sick) > w.pace.Steady:
+		return fmt.Errorf("%w (the share has not answered a look at %s for %s)", cause, w.path, time.Since(w.sick).Round(time.Millisecond))
 	case w.err != nil:
 		return fmt.Errorf("%w (the last look at %s: %v)", cause, w.path, w.err)
 	default:
@@ -161,12 +185,15 @@ func (w *Watch) gaveUp(ctx context.Context) error {
 	}
 }
 
-// Silence returns for how long no look has succeeded: the age of what the
-// watch knows, which is the share's silence and not the peers'.
+// Silence returns for how long looks were asked for and none has succeeded:
+// the share's silence, and not the peers'. 0 while all is well.
 func (w *Watch) Silence() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return time.Since(w.lookEnd)
+	if w.sick.IsZero() {
+		return 0
+	}
+	return time.Since(w.sick)
 }
 
 // Last returns the newest listing; it shows nothing before the first look.

@@ -3,8 +3,8 @@ package signal
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,7 +20,7 @@ func shows(name string) func(Listing) bool {
 
 // memory is a run directory whose listings a test makes up: no real waiting.
 func memory(onList func(path string) ([]string, error)) *Dir {
-	return &Dir{path: "/logs/123.0", fs: &faulty{onList: onList}}
+	return &Dir{path: "/logs/123.0", via: Access{Share: &faulty{onList: onList}}.ready()}
 }
 
 // Many waits are served by the looks of one: each name is waited for by four.
@@ -33,9 +33,9 @@ func TestWatchServesManyWaits(t *testing.T) {
 			const waits = 64
 			p := newPlace(t)
 			fs := &faulty{}
-			p.fs = fs
+			p.Share = fs
 			d := create(t, p)
-			d.kind.local = tc.local
+			d.kind.Local = tc.local
 			w := d.Watch(Nodes, DefaultPace)
 			watching(t, w)
 			before := fs.lists.Load()
@@ -66,7 +66,7 @@ func TestWatchServesManyWaits(t *testing.T) {
 
 func TestWatchAnswersFromTheLastLook(t *testing.T) {
 	d := create(t, newPlace(t))
-	w := d.Watch(Control, Pace{Fast: time.Hour, Steady: time.Hour})
+	w := d.Watch(Control, Pace{Fast: time.Millisecond, Steady: time.Hour})
 	if l := w.Last(); l.Looks != 0 || l.Has(NameJob) {
 		t.Errorf("before the first look: %v", l)
 	}
@@ -81,18 +81,54 @@ func TestWatchAnswersFromTheLastLook(t *testing.T) {
 	}
 }
 
-// A nudge, and a new wait, make the next look come at once.
+// A nudge makes the next look come at once, and a new wait makes it come as
+// soon as after the first one.
 func TestWatchNudge(t *testing.T) {
-	d := create(t, newPlace(t))
-	d.kind.local = false
-	w := d.Watch(Control, Pace{Fast: time.Hour, Steady: time.Hour})
-	watching(t, w)
-	for i, again := range []func(){w.Nudge, func() { _, _ = w.Wait(within(t), shows(NameJob)) }} {
-		publish(t, d, Control, fmt.Sprint("name", i), &State{})
-		again()
-		if _, err := w.Follow(within(t), shows(fmt.Sprint("name", i))); err != nil {
-			t.Error(err)
-		}
+	const fast = 10 * time.Millisecond
+	for _, tc := range []struct {
+		name  string
+		again func(*Watch)
+		after time.Duration
+	}{
+		{"a nudge", (*Watch).Nudge, 0},
+		{"a new wait", func(w *Watch) { _, _ = w.Wait(t.Context(), shows("old")) }, 0},
+		{"quickened", (*Watch).Quicken, 0},
+		{"nothing", func(*Watch) {}, time.Hour / 4},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var times []time.Time
+				looks := func() []time.Time {
+					synctest.Wait()
+					mu.Lock()
+					defer mu.Unlock()
+					return slices.Clone(times)
+				}
+				w := memory(func(string) ([]string, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					times = append(times, time.Now())
+					return []string{"old"}, nil
+				}).Watch(Nodes, Pace{Fast: fast, Steady: time.Hour})
+				began := time.Now()
+				watching(t, w)
+				time.Sleep(2 * time.Hour)
+				if first := looks()[0].Sub(began); first > fast || first < fast*3/4 {
+					t.Errorf("the first look came after %s, want %s", first, fast)
+				}
+				before, now := len(looks()), time.Now()
+				tc.again(w)
+				time.Sleep(2 * time.Hour)
+				after := looks()[before:]
+				if next := after[0].Sub(now); tc.after == 0 && next != 0 || next > time.Hour {
+					t.Errorf("the next look came after %s", next)
+				}
+				if next := after[1].Sub(after[0]); tc.name != "a nudge" && tc.after == 0 && next > fast {
+					t.Errorf("the one after it came after %s, want %s at most", next, fast)
+				}
+			})
+		})
 	}
 }
 
@@ -106,7 +142,7 @@ func TestWatchWaitEnds(t *testing.T) {
 	}{
 		{"what it waits for does not come", func(string) ([]string, error) { return []string{"0001.up"}, nil }, nil},
 		{"the last look failed", func(string) ([]string, error) { return nil, syscall.ESTALE }, []string{syscall.ESTALE.Error(), "/logs/123.0/nodes"}},
-		{"the look hangs", func(string) ([]string, error) { <-hang; return nil, nil }, []string{"has not come back", "/logs/123.0/nodes", "1m0s"}},
+		{"the look hangs", func(string) ([]string, error) { <-hang; return nil, nil }, []string{"the share has not answered", "/logs/123.0/nodes", "59.99"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -152,12 +188,12 @@ func TestWatchStall(t *testing.T) {
 			w.Run(ctx)
 		}()
 		time.Sleep(time.Minute)
-		if silence := w.Silence(); silence != time.Minute || looks.Load() != 1 {
+		if silence := w.Silence(); silence < time.Minute-DefaultPace.Fast || looks.Load() != 1 {
 			t.Errorf("silent for %s after %d looks", silence, looks.Load())
 		}
 		close(hang)
 		time.Sleep(2 * DefaultPace.Steady)
-		if silence := w.Silence(); silence > DefaultPace.Steady || looks.Load() < 2 {
+		if silence := w.Silence(); silence != 0 || looks.Load() < 2 {
 			t.Errorf("a minute's hang earned a long pause: silent for %s after %d looks", silence, looks.Load())
 		}
 		cancel()

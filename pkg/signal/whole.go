@@ -8,18 +8,18 @@ import (
 )
 
 // writeWhole makes name appear in dir with data in it, or not at all.
-func writeWhole(fs share, dir, name string, data []byte, durable bool) error {
+func writeWhole(a Access, dir, name string, data []byte, durable bool) error {
 	temporary := dir + "/." + name + ".tmp"
-	err := fs.write(temporary, data, durable)
+	err := a.Share.Write(temporary, data, durable)
 	if err == nil {
-		err = renameSeen(fs, dir, temporary, name)
+		err = renameSeen(a, dir, temporary, name)
 	}
 	if err != nil {
-		_ = fs.change(remove, "", temporary)
+		_ = a.Share.Change(Remove, "", temporary)
 		return err
 	}
 	if durable {
-		return fs.change(settleIn, "", dir)
+		return a.Share.Change(Settle, "", dir)
 	}
 	return nil
 }
@@ -27,12 +27,13 @@ func writeWhole(fs share, dir, name string, data []byte, durable bool) error {
 // renameSeen renames, and believes a listing more than the answer: a request
 // that was repeated after a lost reply answers "no such file" though the first
 // one worked.
-func renameSeen(fs share, dir, from, name string) error {
-	err := fs.change(rename, from, dir+"/"+name)
+func renameSeen(a Access, dir, from, name string) error {
+	err := a.Share.Change(Rename, from, dir+"/"+name)
 	if err == nil || !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if names, listErr := fs.list(dir, nil); listErr == nil && slices.Contains(names, name) {
+	a.Meter.retry()
+	if names, listErr := a.Share.List(dir, nil); listErr == nil && slices.Contains(names, name) {
 		return nil
 	}
 	return err
@@ -43,15 +44,15 @@ func renameSeen(fs share, dir, from, name string) error {
 //
 // A link is exclusive where a rename is not: it would hide the first. A share
 // without links is asked for a listing, which leaves a moment for two.
-func writeFirst(fs share, dir, temporary, name string, data []byte) error {
+func writeFirst(a Access, dir, temporary, name string, data []byte) error {
 	temporary = dir + "/" + temporary
-	defer func() { _ = fs.change(remove, "", temporary) }()
-	if err := fs.write(temporary, data, true); err != nil {
+	defer func() { _ = a.Share.Change(Remove, "", temporary) }()
+	if err := a.Share.Write(temporary, data, true); err != nil {
 		return err
 	}
-	err := fs.change(link, temporary, dir+"/"+name)
+	err := a.Share.Change(Link, temporary, dir+"/"+name)
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOSYS) {
-		err = renameFirst(fs, dir, temporary, name)
+		err = renameFirst(a, dir, temporary, name)
 	}
 	if errors.Is(err, os.ErrExist) {
 		return ErrTaken
@@ -59,16 +60,16 @@ func writeFirst(fs share, dir, temporary, name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	return fs.change(settleIn, "", dir)
+	return a.Share.Change(Settle, "", dir)
 }
 
-func renameFirst(fs share, dir, temporary, name string) error {
-	names, err := fs.list(dir, nil)
+func renameFirst(a Access, dir, temporary, name string) error {
+	names, err := a.Share.List(dir, nil)
 	if err != nil {
 		return err
 	}
 	if slices.Contains(names, name) {
 		return os.ErrExist
 	}
-	return renameSeen(fs, dir, temporary, name)
+	return renameSeen(a, dir, temporary, name)
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 const (
@@ -219,12 +221,13 @@ func pidIn(ts *testscript.TestScript, where string) int {
 	return pid
 }
 
-// await FILE... waits until each is there and has something in it.
+// await FILE... waits until each is there and, unless it is a record, which
+// appears whole and may be empty, has something in it.
 func cmdAwait(ts *testscript.TestScript, args []string) {
 	for _, name := range args {
 		deadline := time.Now().Add(ceiling)
 		for {
-			if info, err := os.Stat(ts.MkAbs(name)); err == nil && info.Size() > 0 {
+			if info, err := os.Stat(ts.MkAbs(name)); err == nil && (info.Size() > 0 || isRecord(name)) {
 				break
 			}
 			if time.Now().After(deadline) || of(ts).idle() {
@@ -233,6 +236,11 @@ func cmdAwait(ts *testscript.TestScript, args []string) {
 			time.Sleep(step)
 		}
 	}
+}
+
+func isRecord(name string) bool {
+	sub := filepath.Base(filepath.Dir(name))
+	return sub == signal.Control || sub == signal.Nodes
 }
 
 // idle tells whether all that was started has ended.

@@ -1,0 +1,207 @@
+package signal
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Op is a kind of call into the share.
+type Op int
+
+// The kinds of calls, as the kernel knows them. A listing is one call, however
+// many requests the kernel makes of it.
+const (
+	OpOpen Op = iota
+	OpList
+	OpRead
+	OpWrite
+	OpSync
+	OpClose
+	OpRename
+	OpLink
+	OpSymlink
+	OpReadlink
+	OpMkdir
+	OpStat
+	OpStatfs
+	OpRemove // of a whole tree is one
+	ops
+)
+
+var opWords = [ops]string{
+	"open", "list", "read", "write", "sync", "close", "rename", "link", "symlink", "readlink", "mkdir", "stat", "statfs", "remove",
+}
+
+// String returns the word for the kind in records and on the screen.
+func (o Op) String() string { return opWords[o] }
+
+// Ops returns all kinds, in the order in which they are shown.
+func Ops() []Op {
+	all := make([]Op, ops)
+	for i := range all {
+		all[i] = Op(i)
+	}
+	return all
+}
+
+// Meter counts and times the calls of one daemon into the share, and knows
+// what has been asked for and has not been answered. Its zero value is ready;
+// its methods may be called from any goroutine.
+type Meter struct {
+	// Delay, where it is not nil, tells how much longer the next call is to
+	// take: a simulation's distance to the server. It is not to be changed
+	// once there are calls.
+	Delay func() time.Duration
+	// Told, where it is not nil, is told of every call as it begins. It is not
+	// to be changed once there are calls.
+	Told func(Op)
+
+	mu      sync.Mutex
+	counts  [ops]int64        // guarded by mu
+	retries int64             // guarded by mu
+	busy    time.Duration     // guarded by mu
+	slowest SlowCall          // guarded by mu
+	asked   int64             // numbers what is asked for, guarded by mu
+	pending map[int64]request // by number, guarded by mu
+	settled chan struct{}     // closed when nothing is pending; nil where nobody waits, guarded by mu
+}
+
+// request is something asked of the share, which takes one call or several.
+type request struct {
+	op    string
+	path  string
+	began time.Time
+}
+
+// SlowCall is one call and how long it took.
+type SlowCall struct {
+	Op   string        `json:"op"`
+	Path string        `json:"path"`
+	Took time.Duration `json:"took_ns"`
+	// Pending says that it has not come back yet: then it may be several calls.
+	Pending bool `json:"pending,omitempty"`
+}
+
+// Stats is what a daemon has asked of the share.
+type Stats struct {
+	Calls   int64            `json:"calls"`
+	ByKind  map[string]int64 `json:"by_kind"`
+	Retries int64            `json:"retries"` // looks, reads and renames that had to be made again
+	Busy    time.Duration    `json:"busy_ns"` // sum of the times of all calls that came back
+	Slowest SlowCall         `json:"slowest"`
+}
+
+// Stats returns the counts so far; calls that have not come back are in them.
+func (m *Meter) Stats() Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := Stats{ByKind: make(map[string]int64), Retries: m.retries, Busy: m.busy, Slowest: m.slowest}
+	for op, count := range m.counts {
+		if count > 0 {
+			s.ByKind[Op(op).String()] = count
+		}
+		s.Calls += count
+	}
+	if oldest, there := m.oldest(); there {
+		if age := time.Since(oldest.began); age > s.Slowest.Took {
+			s.Slowest = SlowCall{Op: oldest.op, Path: oldest.path, Took: age, Pending: true}
+		}
+	}
+	return s
+}
+
+// Silence returns for how long what was asked for first is under way: for how
+// long, at least, the share has not answered. 0 where nothing is.
+func (m *Meter) Silence() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if oldest, there := m.oldest(); there {
+		return time.Since(oldest.began)
+	}
+	return 0
+}
+
+// oldest needs mu.
+func (m *Meter) oldest() (oldest request, there bool) {
+	for _, r := range m.pending {
+		if !there || r.began.Before(oldest.began) {
+			oldest, there = r, true
+		}
+	}
+	return oldest, there
+}
+
+// Settle waits until all that was asked for is answered, or ctx ends, and
+// tells which.
+func (m *Meter) Settle(ctx context.Context) bool {
+	m.mu.Lock()
+	if len(m.pending) == 0 {
+		m.mu.Unlock()
+		return true
+	}
+	if m.settled == nil {
+		m.settled = make(chan struct{})
+	}
+	settled := m.settled
+	m.mu.Unlock()
+	select {
+	case <-settled:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// begin notes that something is asked for, and returns its number.
+func (m *Meter) begin(op, path string) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pending == nil {
+		m.pending = make(map[int64]request)
+	}
+	m.asked++
+	m.pending[m.asked] = request{op, path, time.Now()}
+	return m.asked
+}
+
+// end notes that it is answered.
+func (m *Meter) end(number int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pending, number)
+	if len(m.pending) == 0 && m.settled != nil {
+		close(m.settled)
+		m.settled = nil
+	}
+}
+
+// call makes one call into the share.
+func (m *Meter) call(op Op, path string, do func() error) error {
+	m.mu.Lock()
+	m.counts[op]++
+	m.mu.Unlock()
+	if m.Told != nil {
+		m.Told(op)
+	}
+	began := time.Now()
+	if m.Delay != nil {
+		time.Sleep(m.Delay())
+	}
+	err := do()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	took := time.Since(began)
+	m.busy += took
+	if took > m.slowest.Took {
+		m.slowest = SlowCall{Op: op.String(), Path: path, Took: took}
+	}
+	return err
+}
+
+// retry counts something that had to be asked for again.
+func (m *Meter) retry() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.retries++
+}

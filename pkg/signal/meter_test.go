@@ -1,0 +1,123 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Each call is counted by the kind that the kernel knows it as.
+func TestMeterCounts(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		do   func(d *Dir) error
+		want map[string]int64
+	}{
+		{"publish", func(d *Dir) error { return d.Publish(t.Context(), Nodes, "0000.failed", &State{}, false) },
+			map[string]int64{"open": 1, "write": 1, "close": 1, "rename": 1}},
+		{"publish for good", func(d *Dir) error { return d.Publish(t.Context(), Nodes, "0000.failed", &State{}, true) },
+			map[string]int64{"open": 2, "write": 1, "close": 2, "rename": 1, "sync": 2}},
+		{"publish once", func(d *Dir) error { return d.PublishOnce(t.Context(), NameResult, &State{}) },
+			map[string]int64{"open": 2, "write": 1, "close": 2, "link": 1, "sync": 2, "remove": 1}},
+		{"mark", func(d *Dir) error { return d.Mark(t.Context(), Nodes, "0000.up") }, map[string]int64{"open": 1, "close": 1}},
+		{"read", func(d *Dir) error { return d.Read(t.Context(), Control, NameJob, &Job{}) },
+			map[string]int64{"open": 1, "read": 1, "close": 1}},
+		{"two beats", func(d *Dir) error {
+			return errors.Join(d.Beat(t.Context(), Nodes, BeatState), d.Beat(t.Context(), Nodes, BeatState))
+		}, map[string]int64{"open": 1, "close": 1, "rename": 1}},
+		{"look", func(d *Dir) error { _, err := d.Ended(t.Context()); return err },
+			map[string]int64{"open": 1, "list": 1, "close": 1}},
+		{"a line of a log", func(d *Dir) error {
+			log := d.LogFile(Logs, "driver.log")
+			_, err := log.Write([]byte("line\n"))
+			return errors.Join(err, log.Close())
+		}, map[string]int64{"open": 1, "write": 1, "close": 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPlace(t)
+			p.Meter = new(Meter)
+			told := make(map[string]int64)
+			p.Meter.Told = func(op Op) { told[op.String()]++ }
+			d := create(t, p)
+			clear(told)
+			before := p.Meter.Stats()
+			if err := tc.do(d); err != nil {
+				t.Fatal(err)
+			}
+			after := p.Meter.Stats()
+			got, sum := make(map[string]int64), int64(0)
+			for kind, count := range after.ByKind {
+				if count > before.ByKind[kind] {
+					got[kind] = count - before.ByKind[kind]
+					sum += got[kind]
+				}
+			}
+			if !maps.Equal(got, tc.want) || !maps.Equal(told, tc.want) || after.Calls-before.Calls != sum {
+				t.Errorf("counted %v, told %v, want %v", got, told, tc.want)
+			}
+		})
+	}
+}
+
+// What a worker asks from its start until it has joined: the first look finds
+// the directory.
+func TestMeterOfAJoin(t *testing.T) {
+	p := newPlace(t)
+	create(t, p)
+	p.Rank, p.Meter = 1, new(Meter)
+	d, _, err := NewFinder(p).Find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Publish(t.Context(), Nodes, NodeName(1, p.Size, Joined), &JoinedRecord{}, false); err != nil {
+		t.Fatal(err)
+	}
+	if stats := p.Meter.Stats(); stats.Calls != 13 {
+		t.Errorf("%d calls, want 13: %v", stats.Calls, stats.ByKind)
+	}
+}
+
+func TestMeterSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(Meter)
+		hang := make(chan struct{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := do(ctx, m, "publish", filepath.Join("nodes", "0001.up"), func() error {
+			return m.call(OpOpen, "open", func() error { <-hang; return nil })
+		})
+		if _, stalled := errors.AsType[*StallError](err); !stalled {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(time.Minute)
+		if m.Silence() != time.Minute+time.Second || m.Settle(ctx) {
+			t.Errorf("silent for %s, settled: %t", m.Silence(), m.Settle(ctx))
+		}
+		slowest := m.Stats().Slowest
+		if !slowest.Pending || slowest.Op != "publish" || slowest.Path != "nodes/0001.up" || slowest.Took != m.Silence() {
+			t.Errorf("the slowest is %+v", slowest)
+		}
+		close(hang)
+		if !m.Settle(t.Context()) || m.Silence() != 0 {
+			t.Errorf("silent for %s after the answer", m.Silence())
+		}
+		if slowest := m.Stats().Slowest; slowest.Pending || slowest.Op != "open" {
+			t.Errorf("the slowest is %+v", slowest)
+		}
+	})
+}
+
+func TestMeterDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Meter{Delay: func() time.Duration { return time.Second }}
+		begin := time.Now()
+		_ = m.call(OpList, "nodes", func() error { return nil })
+		if took := time.Since(begin); took != time.Second || m.Stats().Busy != time.Second {
+			t.Errorf("the call took %s", took)
+		}
+	})
+}
