@@ -22,7 +22,7 @@ func listing(t *testing.T, names ...string) signal.Listing {
 			t.Fatal(err)
 		}
 	}
-	watch := dir.Watch(signal.Nodes, signal.DefaultPace)
+	watch := dir.Watch(signal.Nodes, signal.HeadPace)
 	n := &node{}
 	n.work, n.rest = context.WithCancel(context.Background())
 	n.background(watch.Run)

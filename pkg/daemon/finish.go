@@ -100,7 +100,7 @@ func (h *head) hear() {
 	if h.silence() > sickShare {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(h.work, h.tempo.Look/2, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(h.work, min(h.tempo.Look/2, sickShare/2), errDeadline)
 	defer cancel()
 	before := h.nodes.Last().Looks
 	_, _ = h.nodes.Wait(ctx, func(l signal.Listing) bool { return l.Looks > before+1 })
@@ -156,12 +156,6 @@ func (n *node) publishAbort(end *ending) {
 	n.logged(n.publish(signal.Control, signal.AbortName(n.id.Rank, n.id.Size), &signal.AbortRecord{
 		Code: end.code, Word: end.word, Cause: *end.cause, Nodes: end.nodes,
 	}, true))
-}
-
-func (n *node) logged(err error) {
-	if err != nil {
-		n.log.Warn("cannot write into the run directory", zap.Error(err))
-	}
 }
 
 // stopDriver lets the driver have its grace. A stop that was asked for ends
@@ -222,7 +216,7 @@ func (h *head) writeResult(end *ending) {
 		Hosts: h.hosts(), Took: time.Since(h.began), ToGate: h.gate, Program: h.cfg.Program, Phases: h.trail.times(),
 		Share: h.shareReport(),
 	}
-	h.logged(h.asked("publish", signal.NameResult, func(ctx context.Context) error {
+	h.logged(h.asked("publish", signal.NameResult, h.cfg.Times.Peer, func(ctx context.Context) error {
 		err := h.dir.PublishOnce(ctx, signal.NameResult, result)
 		if errors.Is(err, signal.ErrTaken) {
 			return nil

@@ -51,20 +51,29 @@ func (n *node) runHead() int {
 
 // open makes the run directory, and begins to follow what appears in it.
 func (h *head) open() error {
-	ctx, cancel := context.WithTimeoutCause(h.life, h.cfg.Times.Join, errDeadline)
-	defer cancel()
 	address, _ := h.cfg.Address()
-	dir, err := signal.Create(ctx, h.place(), signal.Job{
+	job := signal.Job{
 		Digest: h.cfg.digest(), Addresses: []string{address}, Program: h.cfg.Program, PID: os.Getpid(),
 		SandboxStep: h.cfg.Sandbox.Step,
+	}
+	made := make(chan *signal.Dir, 1)
+	// Also who is told to end meanwhile waits for it a little: a run directory
+	// without a head would keep the others waiting.
+	err := h.asked("make", h.id.RunName(), h.cfg.Times.Join, func(ctx context.Context) error {
+		dir, err := signal.Create(ctx, h.place(), job)
+		made <- dir
+		return err
 	})
 	if err != nil {
 		return err
 	}
+	dir := <-made
 	h.arrivals = newArrivals(time.Now())
-	h.begin(dir, "daemon")
-	pace := signal.DefaultPace
-	pace.Steady = min(h.tempo.Look, bringUpLook)
+	pace := signal.HeadPace
+	pace.Fast = pace.Steady // nothing is waited for there, but what may come at any time
+	h.begin(dir, "daemon", pace)
+	pace = signal.HeadPace
+	pace.Steady = min(h.tempo.Look, pace.Steady)
 	h.nodes = dir.Watch(signal.Nodes, pace)
 	h.log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	h.background(h.nodes.Run)
@@ -83,20 +92,33 @@ func (h *head) pointLatest(ctx context.Context) {
 
 // sequence goes through the phases. Its error is an orderly *ending where the
 // driver has ended or a stop was asked for, and otherwise what failed.
+//
+// The head's own service is not kept waiting for the slowest node to join: what
+// the others wait for is there when they come.
 func (h *head) sequence(ctx context.Context) error {
-	err := h.phase("join", func() error {
-		if err := h.open(); err != nil {
-			return err
-		}
-		if err := h.checkDriver(ctx); err != nil {
-			return err
-		}
-		return h.meet(ctx)
+	parts, own := errgroup.WithContext(ctx)
+	opened := make(chan struct{})
+	parts.Go(func() error {
+		return h.phase("join", func() error {
+			if err := h.open(); err != nil {
+				return err
+			}
+			if err := h.checkDriver(own); err != nil {
+				return err
+			}
+			close(opened)
+			return h.meet(own)
+		})
 	})
-	if err != nil {
-		return err
-	}
-	if err := h.bringUp(ctx); err != nil {
+	parts.Go(func() error {
+		select {
+		case <-opened:
+			return h.bringUp(own)
+		case <-own.Done():
+			return context.Cause(own)
+		}
+	})
+	if err := parts.Wait(); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -286,10 +308,6 @@ func (h *head) settle(ctx context.Context) error {
 	}
 	return err
 }
-
-// bringUpLook is the longest pause between two looks at the nodes before the
-// gate. One node looks so often, and for a short time.
-const bringUpLook = 250 * time.Millisecond
 
 // openGate tells that everything is proven ready.
 func (h *head) openGate() error {

@@ -62,14 +62,16 @@ type node struct {
 
 // publish makes a record of this node's appear.
 func (n *node) publish(sub, name string, rec signal.Record, durable bool) error {
-	return n.asked("publish", filepath.Join(sub, name), func(ctx context.Context) error {
+	return n.asked("publish", filepath.Join(sub, name), n.cfg.Times.Peer, func(ctx context.Context) error {
 		return n.dir.Publish(ctx, sub, name, rec, durable)
 	})
 }
 
 // mark makes a name appear that says all.
 func (n *node) mark(sub, name string) error {
-	return n.asked("publish", filepath.Join(sub, name), func(ctx context.Context) error { return n.dir.Mark(ctx, sub, name) })
+	return n.asked("publish", filepath.Join(sub, name), n.cfg.Times.Peer, func(ctx context.Context) error {
+		return n.dir.Mark(ctx, sub, name)
+	})
 }
 
 // tell publishes that this node has reached a state.
@@ -88,22 +90,24 @@ func (n *node) reached(state string) {
 	}
 }
 
-// asked makes a request of the share and waits for it: no longer than the peer
-// timeout while the run lives, and afterwards for a moment. What is not
-// answered by then goes on, so that it is done when the share answers again.
-func (n *node) asked(op, name string, request func(ctx context.Context) error) error {
+// asked makes a request of the share and waits for it: no longer than within
+// while the run lives, and afterwards for a moment. What is not answered by
+// then goes on, so that it is done when the share answers again.
+func (n *node) asked(op, name string, within time.Duration, request func(ctx context.Context) error) error {
 	patience := max(0, sickShare-n.silence())
-	ctx, cancel := context.WithTimeoutCause(n.work, n.cfg.Times.Peer, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(n.work, within, errDeadline)
 	answer := make(chan error, 1)
 	n.background(func(context.Context) {
 		defer cancel()
 		answer <- request(ctx)
 	})
-	began := time.Now()
 	select {
 	case err := <-answer:
 		return shareError(err)
 	case <-n.life.Done():
+	}
+	if orderly(context.Cause(n.life)) && patience > 0 {
+		patience = n.cfg.Times.Peer // all nodes end at once, which takes the server its time
 	}
 	moment := time.NewTimer(patience)
 	defer moment.Stop()
@@ -111,7 +115,7 @@ func (n *node) asked(op, name string, request func(ctx context.Context) error) e
 	case err := <-answer:
 		return shareError(err)
 	case <-moment.C:
-		return asFailure(&signal.StallError{Op: op, Path: name, After: time.Since(began), Cause: errEnding})
+		return fmt.Errorf("%w: cannot %s %s: %w", errGoesOn, op, name, context.Cause(n.life))
 	}
 }
 
@@ -122,7 +126,20 @@ func shareError(err error) error {
 	return nil
 }
 
-var errEnding = errors.New("the daemon is ending, and goes on without")
+// errGoesOn says that a request of the share was not waited for to the end.
+var errGoesOn = errors.New("the daemon ends and does not wait for the share")
+
+// logged says that something could not be written. That a share which is known
+// to hang did not take it is news to nobody.
+func (n *node) logged(err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, errGoesOn):
+		n.log.Debug("the share hangs", zap.Error(err))
+	default:
+		n.log.Warn("cannot write into the run directory", zap.Error(err))
+	}
+}
 
 // sickShare is how long the share may take for an answer that somebody waits
 // for who is in a hurry.
@@ -161,11 +178,12 @@ func (n *node) whileAnswered(ctx context.Context, most time.Duration) (context.C
 
 var errSilent = errors.New("the share does not answer")
 
-// begin starts what runs from the moment there is a run directory.
-func (n *node) begin(dir *signal.Dir, log string) {
+// begin starts what runs from the moment there is a run directory. The pace is
+// that of the looks at Control.
+func (n *node) begin(dir *signal.Dir, log string, pace signal.Pace) {
 	n.dir = dir
-	pace := signal.PaceFor(n.id.Size)
 	pace.Steady = min(pace.Steady, n.tempo.Look)
+	pace.Fast = min(pace.Fast, pace.Steady)
 	n.control = dir.Watch(signal.Control, pace)
 	n.trail.open(dir, n.id, log)
 	n.background(n.control.Run)
@@ -186,8 +204,9 @@ func (n *node) background(task func(ctx context.Context)) {
 	})
 }
 
-// pulse beats as state in sub until the work is over. A share that takes no beat would
-// have the peers think that this node is lost: better say what is wrong.
+// pulse beats as state in sub until the work is over. A share that refuses all beats would
+// have the peers think that this node is lost: better say what is wrong. One that does not
+// answer is watchShare's affair.
 func (n *node) pulse(sub, state string) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		tick := time.NewTicker(n.tempo.Beat)
@@ -200,9 +219,10 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 			case <-tick.C:
 			}
 			err := n.beat(ctx, sub, state)
+			_, stalled := errors.AsType[*signal.StallError](err)
 			if err == nil {
 				last = time.Now()
-			} else if ctx.Err() == nil && time.Since(last) > n.tempo.Silent {
+			} else if ctx.Err() == nil && !stalled && time.Since(last) > n.tempo.Silent {
 				n.end(asFailure(err))
 				return
 			}
@@ -327,9 +347,7 @@ func (n *node) report(err error, state string) *failure {
 	n.trail.event("failed", zap.String("kind", f.Kind), zap.String("what", f.What))
 	record := f.FailedRecord
 	publish := func(context.Context) {
-		if err := n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state), &record, true); err != nil {
-			n.log.Warn("cannot publish the cause", zap.Error(err))
-		}
+		n.logged(n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state), &record, true))
 	}
 	if gentle(health.Kind(f.Kind)) {
 		n.background(publish) // who was told to end does not wait for the share
@@ -368,6 +386,7 @@ func (n *node) header() signal.Header {
 // close ends what is left and waits for it.
 func (n *node) close() {
 	n.left()
+	errEnding := errors.New("the daemon is ending")
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancel()
 	if err := n.super.Close(ctx); err != nil {

@@ -95,7 +95,7 @@ func (n *node) attach() error {
 	n.mu.Lock()
 	n.id.Rank, n.id.Size, n.id.Hosts = rank, job.Size, nil
 	n.mu.Unlock()
-	n.begin(dir.As(rank), "sandbox-daemon")
+	n.begin(dir.As(rank), "sandbox-daemon", signal.WorkerPace(n.id.Size))
 	return nil
 }
 
@@ -103,7 +103,7 @@ func (n *node) attach() error {
 // one daemon that reads other nodes' names: the launcher has told it the ranks
 // of another step.
 func (n *node) rankIn(ctx context.Context, dir *signal.Dir) (int, error) {
-	watch := dir.Watch(signal.Nodes, signal.DefaultPace)
+	watch := dir.Watch(signal.Nodes, signal.WorkerPace(n.id.Size))
 	looking, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {

@@ -43,7 +43,7 @@ func (n *node) join(began time.Time) error {
 		return err
 	}
 	seen := time.Now()
-	n.begin(dir, "daemon")
+	n.begin(dir, "daemon", signal.WorkerPace(n.id.Size))
 	if job.Size != n.id.Size {
 		return failed(health.Launch, "cannot take part as %s of %d: the head runs %d nodes; start all ranks by one launch",
 			n.name(n.id.Rank), n.id.Size, job.Size)
@@ -144,6 +144,7 @@ func (n *node) awaitHead(ctx context.Context) (framework.Endpoint, error) {
 		within := n.cfg.Times.Setup + n.cfg.Times.Service
 		ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 		defer cancel()
+		n.control.Nudge() // it may have been there before us
 		_, err := n.control.Wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameHead) })
 		if errors.Is(err, errDeadline) {
 			return failed(health.Deadline, "%s waited %s for the service of the head, %s, which neither came up nor failed",
@@ -275,10 +276,7 @@ func (n *node) leave(end *ending) int {
 	n.keepEvidence(end)
 	n.log.Info("this node is done", zap.String("why", end.why), zap.Strings("left", left))
 	n.trail.sync()
-	err := n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Done), &signal.DoneRecord{Left: left, Share: n.asks()}, false)
-	if err != nil {
-		n.log.Warn("cannot tell the head that this node is done", zap.Error(err))
-	}
+	n.logged(n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Done), &signal.DoneRecord{Left: left, Share: n.asks()}, false))
 	if end.orderly {
 		return 0
 	}
@@ -289,19 +287,23 @@ func (n *node) leave(end *ending) int {
 // awaitOver keeps a failing daemon until the head has written the result and
 // ended the driver: Slurm kills a step at its first task that exits with a
 // code. It waits no longer than the head's graces, and not for a head that is
-// lost.
+// lost. Where the share does not tell, it waits if there is a driver that was
+// asked to end and may be saving its work.
 func (n *node) awaitOver(end *ending) {
 	if end.cause != nil && len(end.cause.Lost) > 0 && end.cause.Lost[0] == 0 {
 		return
 	}
-	if n.silence() > sickShare {
+	if !end.gentle && n.silence() > sickShare {
 		return
 	}
 	most := n.cfg.Times.DriverGrace + n.cfg.Times.StopGrace
 	ctx, cancel := context.WithTimeoutCause(n.hurry, most, errDeadline)
 	defer cancel()
-	ctx, stop := n.whileAnswered(ctx, n.tempo.Silent)
-	defer stop()
+	if !end.gentle {
+		var stop context.CancelFunc
+		ctx, stop = n.whileAnswered(ctx, n.tempo.Silent)
+		defer stop()
+	}
 	_, _ = n.control.Wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameOver) })
 }
 

@@ -51,7 +51,7 @@ func BenchmarkList1024(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		names, err := d.via.Share.List(nodes, nil)
-		l := newListing(names, 1, time.Now())
+		l := newListing(names, size, 1, time.Now())
 		if err != nil || len(l.Missing(Up, size)) != 0 || len(l.Beats(BeatState)) != size {
 			b.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func BenchmarkWatchToSeen(b *testing.B) {
 		b.Run(tc.name, func(b *testing.B) {
 			d := create(b, newPlace(b))
 			d.kind.Local = tc.local
-			w := d.Watch(Nodes, DefaultPace)
+			w := d.Watch(Nodes, HeadPace)
 			watching(b, w)
 			var took time.Duration
 			rounds := 0
@@ -102,7 +102,7 @@ func toSeen(b *testing.B, d *Dir, w *Watch, name string, waited time.Duration) t
 		b.Fatal(err)
 	}
 	begin := time.Now()
-	if err := renameSeen(d.via, w.path, temporary, name); err != nil {
+	if err := renameOwn(d.via, temporary, filepath.Join(w.path, name)); err != nil {
 		b.Fatal(err)
 	}
 	return (<-seen).Sub(begin)

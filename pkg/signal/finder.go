@@ -61,8 +61,8 @@ func NewStepFinder(p Place, job string, restart int) *Finder {
 const findLook = 50 * time.Microsecond
 
 func newFinder(p Place) *Finder {
-	pace := PaceFor(p.Size)
-	pace.Fast = max(DefaultPace.Fast, time.Duration(p.Size)*findLook)
+	pace := WorkerPace(p.Size)
+	pace.Fast = max(fast, time.Duration(p.Size)*findLook)
 	p.Access = p.ready()
 	return &Finder{place: p, pace: pace, begun: time.Now(), refused: make(map[string]bool)}
 }
@@ -81,7 +81,7 @@ func (f *Finder) Find(ctx context.Context) (*Dir, Job, error) {
 		if !errors.Is(err, errAbsent) {
 			return nil, Job{}, err
 		}
-		if !sleep(ctx, f.pace.next(time.Since(f.begun), time.Since(begin))) {
+		if !sleep(ctx, f.pace.next(time.Since(f.begun), time.Since(begin), f.place.Jitter())) {
 			return nil, Job{}, f.gaveUp(ctx)
 		}
 	}
@@ -174,6 +174,6 @@ func (d *Dir) Ended(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	l := newListing(names, 1, time.Now())
+	l := newListing(names, d.size, 1, time.Now())
 	return l.Has(NameDrain) || l.Has(NameOver) || len(l.Aborts()) > 0, nil
 }

@@ -10,13 +10,17 @@ import (
 )
 
 func TestListing(t *testing.T) {
+	const size = 11
 	l := newListing([]string{
-		"0002.up", "0000.joined", "0010.up", "0002.joined", "0001.up", "0001.up", "00001.up", "notes.txt",
-		"0001.beat.000009", "0001.beat.000010", "0002.beat.000003", "0002.sandbox-beat.000007", "0003.beat",
-		"abort.0003", "abort.0001", "abort.x",
-	}, 3, time.Now())
+		"0010.up", "0002.up", "0000.joined", "0002.joined", "0001.up", "0001.up", "notes.txt",
+		"0001.beat.000010", "0001.beat.000009", "0002.beat.000003", "0002.sandbox-beat.000007", "0003.beat",
+		"00004.up", "0011.up", "0011.beat.000001", "abort.0003", "abort.0001", "abort.0001", "abort.x",
+	}, size, 3, time.Now())
 	if got := l.Ranks(Up); !slices.Equal(got, []int{1, 2, 10}) {
 		t.Errorf("ranks up: %v", got)
+	}
+	if got := l.Ranks(BeatState); !slices.Equal(got, []int{1, 2}) {
+		t.Errorf("ranks that beat: %v", got)
 	}
 	if got := l.Ranks(Done); got != nil {
 		t.Errorf("ranks done: %v", got)
@@ -26,6 +30,9 @@ func TestListing(t *testing.T) {
 	}
 	if got := l.Missing(Joined, 3); !slices.Equal(got, []int{1}) {
 		t.Errorf("missing joined: %v", got)
+	}
+	if got := l.Missing(BeatState, 4); !slices.Equal(got, []int{0, 3}) {
+		t.Errorf("missing a beat: %v", got)
 	}
 	if got := l.Beats(BeatState); !maps.Equal(got, map[int]int64{1: 10, 2: 3}) {
 		t.Errorf("beats: %v", got)
@@ -39,8 +46,27 @@ func TestListing(t *testing.T) {
 	if got := l.Aborts(); !slices.Equal(got, []int{1, 3}) {
 		t.Errorf("aborts: %v", got)
 	}
-	if !l.Has("notes.txt") || l.Has("notes") {
+	if !l.Has("notes.txt") || !l.Has("0011.up") || l.Has("notes") {
 		t.Errorf("has: %v", l.names)
+	}
+}
+
+func TestListingWidth(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		size int
+		want []int
+	}{
+		{"four digits", 10_000, []int{3}},
+		{"five digits", 10_001, []int{4}},
+		{"a run of nobody", 0, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newListing([]string{"00004.up", "0003.up", "000005.up"}, tc.size, 1, time.Now())
+			if got := l.Ranks(Up); !slices.Equal(got, tc.want) {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
 	}
 }
 
@@ -51,8 +77,28 @@ func TestListingShowsNothing(t *testing.T) {
 	}
 }
 
-// nodesNames are the names in Nodes of a job of size nodes, each of which has
-// joined, is up and beats, in the order of no file system.
+// Callers append to what they get, sort it and swap in it.
+func TestListingAnswersAreTheCallers(t *testing.T) {
+	names := []string{"0001.up", "0000.up", "0001.beat.000002", "abort.0001"}
+	l := newListing(names, 2, 1, time.Now())
+	for range 2 {
+		for _, answer := range [][]int{l.Ranks(Up), l.Ranks(BeatState), l.Aborts()} {
+			if at := len(answer) - 1; answer[at] != 1 {
+				t.Fatalf("got %v", answer)
+			}
+			clear(append(answer, 7))
+			clear(answer)
+		}
+		beats := l.Beats(BeatState)
+		if beats[1] != 2 {
+			t.Fatalf("got %v", beats)
+		}
+		clear(beats)
+	}
+}
+
+// nodesNames are the names in Nodes of a run of size nodes, each of which has
+// joined, is up and beats, in an order that tells nothing.
 func nodesNames(size int) []string {
 	var names []string
 	for rank := range size {
@@ -72,7 +118,7 @@ func BenchmarkListing(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				copy(names, shown)
-				l := newListing(names, 1, time.Time{})
+				l := newListing(names, size, 1, time.Time{})
 				failed := len(l.Ranks(Failed)) + len(l.Ranks(SandboxFailed))
 				beats, joined := l.Beats(BeatState), l.Ranks(Joined)
 				failed += len(l.Ranks(Done)) + len(l.Ranks(Failed))
@@ -88,7 +134,7 @@ func BenchmarkListing(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			copy(names, shown)
-			l := newListing(names, 1, time.Time{})
+			l := newListing(names, 4096, 1, time.Time{})
 			if l.Beats(BeatState)[0] != 1000 || l.Aborts() != nil || l.Has(NameDrain) || !l.Has(NameHead) {
 				b.Fatal(names)
 			}

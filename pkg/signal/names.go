@@ -2,6 +2,7 @@ package signal
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -93,11 +94,11 @@ func nodeName(name string) (rank int, state string, count int64, ok bool) {
 	if !more {
 		return rank, state, 0, true
 	}
-	beat, err := strconv.ParseUint(tail, 10, 63)
-	if err != nil {
+	count, ok = parseNumber(tail, math.MaxInt64)
+	if !ok {
 		return 0, "", 0, false
 	}
-	return rank, state, int64(beat), true
+	return rank, state, count, true
 }
 
 // abortRank returns which rank published the abort of that name in Control.
@@ -115,6 +116,19 @@ func parseRank(digits string) (int, bool) {
 	if len(digits) < Width(1) {
 		return 0, false
 	}
-	rank, err := strconv.ParseUint(digits, 10, 31)
-	return int(rank), err == nil
+	rank, ok := parseNumber(digits, math.MaxInt32)
+	return int(rank), ok
+}
+
+// parseNumber parses digits, up to a most of any: strconv would make an error
+// of every name that is no node's.
+func parseNumber(digits string, most int64) (n int64, ok bool) {
+	for i := range len(digits) {
+		digit := int64(digits[i] - '0') // a byte below '0' wraps around
+		if digit > 9 || n > (most-digit)/10 {
+			return 0, false
+		}
+		n = 10*n + digit
+	}
+	return n, digits != ""
 }

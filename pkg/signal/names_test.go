@@ -1,10 +1,6 @@
 package signal
 
-import (
-	"fmt"
-	"strings"
-	"testing"
-)
+import "testing"
 
 func TestNames(t *testing.T) {
 	for _, tc := range []struct{ name, got, want string }{
@@ -88,40 +84,4 @@ func TestAbortRank(t *testing.T) {
 			}
 		})
 	}
-}
-
-func FuzzNodeName(f *testing.F) {
-	f.Add("0007.beat.000123")
-	f.Add("0007.up")
-	f.Fuzz(func(t *testing.T, name string) {
-		rank, state, count, ok := nodeName(name)
-		if !ok {
-			if rank != 0 || state != "" || count != 0 {
-				t.Errorf("nodeName(%q) refuses, and yet answers %d, %q, %d", name, rank, state, count)
-			}
-			return
-		}
-		digits, _, _ := strings.Cut(name, ".")
-		again := fmt.Sprintf("%0*d.%s", len(digits), rank, state)
-		if counted(state) {
-			tail := name[strings.LastIndexByte(name, '.')+1:]
-			again += fmt.Sprintf(".%0*d", len(tail), count)
-		}
-		if again != name || rank < 0 || count < 0 {
-			t.Errorf("nodeName(%q) = %d, %q, %d, which is the name %q", name, rank, state, count, again)
-		}
-	})
-}
-
-func FuzzAbortRank(f *testing.F) {
-	f.Add("abort.0007")
-	f.Fuzz(func(t *testing.T, name string) {
-		rank, ok := abortRank(name)
-		if !ok {
-			return
-		}
-		if again := fmt.Sprintf("%s.%0*d", abort, len(name)-len(abort)-1, rank); again != name || rank < 0 {
-			t.Errorf("abortRank(%q) = %d, which is the name %q", name, rank, again)
-		}
-	})
 }

@@ -1,50 +1,48 @@
 package signal
 
-import (
-	"math/rand/v2"
-	"time"
-)
+import "time"
 
 // Pace says how often a directory is looked at.
 type Pace struct {
-	// Fast is the pause before the first look of a wait.
+	// Fast is the shortest pause, with which a wait begins.
 	Fast time.Duration
 	// Steady is the longest pause: how late a change may be seen once
 	// nothing has happened for a while.
 	Steady time.Duration
+	// Part says which part of the time waited so far a pause is, as 2 for the
+	// half: a wait is lengthened by that part at most, and costs a number of
+	// looks that grows with the logarithm of its length.
+	Part int
 }
 
-// DefaultPace is one node's: it sees a change of the first milliseconds within
-// milliseconds, and settles at a look a second. Looking faster at first makes a
-// bring-up slower: the looks of all nodes are in the way of what they look for.
-var DefaultPace = Pace{Fast: 5 * time.Millisecond, Steady: time.Second}
-
 const (
-	// firstLook is what a node adds to the first pause of all: what they wait
-	// for takes at least a few calls of each, and a server that answers for
-	// thousands does tens of thousands of calls a second.
+	fast   = 5 * time.Millisecond
+	steady = time.Second
+	// firstLook is what a node adds to the shortest pause: what many wait for
+	// takes at least a few calls of each, and a server that answers for
+	// thousands does some ten thousand calls a second.
 	firstLook = 250 * time.Microsecond
 	// steadyLook is what a node adds to the longest pause while a job comes up:
 	// a thousand looks a second, all nodes together.
 	steadyLook = time.Millisecond
 )
 
-// PaceFor is the pace of each of size nodes that wait for the same: many nodes
-// must not look as often as few.
-func PaceFor(size int) Pace {
+// HeadPace is that of one for all. Looking faster at first makes a bring-up
+// slower: the looks are in the way of what they look for.
+var HeadPace = Pace{Fast: fast, Steady: steady / 4, Part: 8}
+
+// WorkerPace is that of each of size nodes that wait for the same: many must
+// not look as often as few.
+func WorkerPace(size int) Pace {
 	n := time.Duration(size)
-	return Pace{
-		Fast:   max(DefaultPace.Fast, n*firstLook),
-		Steady: max(DefaultPace.Steady, n*steadyLook),
-	}
+	return Pace{Fast: max(fast, n*firstLook), Steady: max(steady, n*steadyLook), Part: 2}
 }
 
-// next returns the pause until the next look: half of the time waited so far,
-// so that a wait costs a number of looks that grows with the logarithm of its
-// length; never under the time a look takes, so that a slow share is not made
-// slower by us, and never over Steady. At random it is up to a quarter less,
-// or a thousand daemons would look at once.
-func (p Pace) next(waited, look time.Duration) time.Duration {
-	pause := min(max(p.Fast, waited/2, 2*look), p.Steady)
-	return pause - time.Duration(rand.Float64()/4*float64(pause))
+// next returns the pause until the next look after one that took so long: never
+// under twice the time a look takes, so that a slow share is not made slower by
+// us. By jitter, which is at least 0 and less than 1, it is up to a quarter
+// less, or a thousand daemons would look at once.
+func (p Pace) next(waited, look time.Duration, jitter float64) time.Duration {
+	pause := min(max(p.Fast, waited/time.Duration(p.Part), 2*look), p.Steady)
+	return pause - time.Duration(jitter/4*float64(pause))
 }

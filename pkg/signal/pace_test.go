@@ -3,13 +3,14 @@ package signal
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
 func TestPaceNext(t *testing.T) {
-	pace := Pace{Fast: 2 * time.Millisecond, Steady: time.Second}
+	pace := Pace{Fast: 2 * time.Millisecond, Steady: time.Second, Part: 2}
 	for _, tc := range []struct {
 		name         string
 		waited, look time.Duration
@@ -27,7 +28,7 @@ func TestPaceNext(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			seen := make(map[time.Duration]bool)
 			for range 1000 {
-				got := pace.next(tc.waited, tc.look)
+				got := pace.next(tc.waited, tc.look, rand.Float64())
 				if got > tc.most || got < tc.most*3/4-1 {
 					t.Fatalf("next(%s, %s) = %s, want %s or up to a quarter less", tc.waited, tc.look, got, tc.most)
 				}
@@ -41,46 +42,50 @@ func TestPaceNext(t *testing.T) {
 }
 
 // A wait of whatever length costs few looks, and sees a change late by no more
-// than half of it.
+// than its part of it.
 func TestPaceCostOfAWait(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
+		pace  Pace
 		wait  time.Duration
 		looks int
 	}{
-		{"ten milliseconds", 10 * time.Millisecond, 4},
-		{"a second", time.Second, 17},
-		{"a minute", time.Minute, 96},
+		{"a worker of few, ten milliseconds", WorkerPace(8), 10 * time.Millisecond, 4},
+		{"a worker of few, a second", WorkerPace(8), time.Second, 17},
+		{"a worker of few, a minute", WorkerPace(8), time.Minute, 96},
+		{"a worker of many, a second", WorkerPace(4096), time.Second, 2},
+		{"a worker of many, a minute", WorkerPace(4096), time.Minute, 24},
+		{"the head, a second", HeadPace, time.Second, 45},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var now time.Duration
 			looks := 0
 			for now < tc.wait {
-				now += DefaultPace.next(now, 0)
+				now += tc.pace.next(now, 0, rand.Float64())
 				looks++
 			}
 			if looks > tc.looks {
 				t.Errorf("%d looks in %s, want %d at most", looks, tc.wait, tc.looks)
 			}
-			if late := now - tc.wait; late > max(tc.wait/2, DefaultPace.Fast) {
+			if late := now - tc.wait; late > max(tc.wait/time.Duration(tc.pace.Part), tc.pace.Fast) {
 				t.Errorf("a change after %s is seen %s late", tc.wait, late)
 			}
 		})
 	}
 }
 
-func TestPaceFor(t *testing.T) {
+func TestWorkerPace(t *testing.T) {
 	for _, size := range []int{1, 8, 256, 4096, 100_000} {
-		pace := PaceFor(size)
-		if pace.Fast < DefaultPace.Fast || pace.Steady < DefaultPace.Steady || pace.Steady < pace.Fast {
+		pace := WorkerPace(size)
+		if pace.Fast < fast || pace.Steady < steady || pace.Steady < pace.Fast {
 			t.Errorf("%d nodes: %v", size, pace)
 		}
-		if first, steady := float64(size)/pace.Fast.Seconds(), float64(size)/pace.Steady.Seconds(); size > 100 && (first > 4001 || steady > 1001) {
-			t.Errorf("%d nodes look %.0f times a second at first, and %.0f later", size, first, steady)
+		if first, later := float64(size)/pace.Fast.Seconds(), float64(size)/pace.Steady.Seconds(); size > 100 && (first > 4001 || later > 1001) {
+			t.Errorf("%d nodes look %.0f times a second at first, and %.0f later", size, first, later)
 		}
 	}
-	if PaceFor(8) != DefaultPace {
-		t.Errorf("8 nodes: %v, want the pace of one", PaceFor(8))
+	if WorkerPace(8) != WorkerPace(1) {
+		t.Errorf("8 nodes: %v, want the pace of one", WorkerPace(8))
 	}
 }
 

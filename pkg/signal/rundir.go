@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -24,7 +24,9 @@ type Dir struct {
 	host  string
 	kind  FileSystem
 	via   Access
-	beats atomic.Int64 // how many beats were published
+
+	beating sync.Mutex // one beat at a time
+	beats   int64      // the newest that is there, guarded by beating
 }
 
 // Path returns the run directory's absolute path.
@@ -63,14 +65,7 @@ func (p Place) dir(run, nonce string, kind FileSystem) *Dir {
 // *StallError, or tell that the record can't be encoded.
 func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
 	p.Access = p.ready()
-	names, err := p.look(ctx, false)
-	var kind FileSystem
-	if err == nil {
-		kind, err = p.fileSystem(ctx)
-	}
-	if passing(err) {
-		err = p.explainPassing(err)
-	}
+	names, kind, err := p.survey(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +87,21 @@ func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
 		return nil, p.explainBuild(d.path, err)
 	}
 	return d, nil
+}
+
+// survey looks at the log directory and what it lies on.
+func (p Place) survey(ctx context.Context) (names []string, kind FileSystem, err error) {
+	err = p.again(func() error {
+		names, err = p.look(ctx, false)
+		if err == nil {
+			kind, err = p.fileSystem(ctx)
+		}
+		return err
+	})
+	if passing(err) {
+		err = p.explainPassing(err)
+	}
+	return names, kind, err
 }
 
 // refuseOwn refuses a name whose run has the facts of this launch: our peers
@@ -125,22 +135,34 @@ func (p Place) refuseOwn(ctx context.Context, kind FileSystem) error {
 // build makes the tree under a name that no reader looks at, then shows it.
 func (d *Dir) build(logDir string, job []byte) error {
 	hidden := filepath.Join(logDir, ".new-"+d.nonce)
-	err := d.via.Share.Change(MakeDir, "", hidden)
+	err := d.makeOwn(hidden)
 	for _, sub := range []string{Control, Nodes, Logs, Events} {
 		if err == nil {
-			err = d.via.Share.Change(MakeDir, "", filepath.Join(hidden, sub))
+			err = d.makeOwn(filepath.Join(hidden, sub))
 		}
 	}
 	if err == nil {
-		err = d.via.Share.Write(filepath.Join(hidden, Control, NameJob), job, false)
+		err = d.via.again(func() error { return d.via.Share.Write(filepath.Join(hidden, Control, NameJob), job, false) })
 	}
 	if err == nil {
-		err = renameSeen(d.via, logDir, hidden, d.run)
+		err = renameOwn(d.via, hidden, d.path)
 	}
 	if err != nil {
-		_ = d.via.Share.Change(Remove, "", hidden)
+		d.via.tidy(hidden)
 	}
 	return err
+}
+
+// makeOwn makes a directory that nobody else makes: where it is there, the
+// reply to an earlier request was lost.
+func (d *Dir) makeOwn(path string) error {
+	return d.via.again(func() error {
+		err := d.via.Share.Change(MakeDir, "", path)
+		if errors.Is(err, os.ErrExist) {
+			return nil
+		}
+		return err
+	})
 }
 
 func (p Place) explainBuild(path string, err error) error {
@@ -212,7 +234,9 @@ func (d *Dir) explainWrite(path string, err error) error {
 // once only.
 func (d *Dir) Mark(ctx context.Context, sub, name string) error {
 	path := filepath.Join(d.path, sub, name)
-	err := do(ctx, d.via.Meter, "publish", path, func() error { return d.via.Share.Write(path, nil, false) })
+	err := do(ctx, d.via.Meter, "publish", path, func() error {
+		return d.via.again(func() error { return d.via.Share.Write(path, nil, false) })
+	})
 	return d.explainWrite(path, err)
 }
 
@@ -226,7 +250,7 @@ func (d *Dir) Read(ctx context.Context, sub, name string, rec Record) error {
 			return err
 		}
 		d.via.Meter.retry()
-		if !sleep(ctx, DefaultPace.next(time.Since(begin), 0)) {
+		if !sleep(ctx, HeadPace.next(time.Since(begin), 0, d.via.Jitter())) {
 			return fmt.Errorf("cannot read %s: a listing shows it but this node's mount has not given it for %s: %w",
 				filepath.Join(d.path, sub, name), time.Since(begin).Round(time.Millisecond), context.Cause(ctx))
 		}
@@ -253,19 +277,26 @@ func (d *Dir) read(ctx context.Context, sub, name string, rec Record) error {
 
 // Beat publishes the next beat as state in the subdirectory sub: it renames the
 // last one to count up, so that a pulse is one call and leaves one name. A Dir
-// has one pulse: As returns one for another.
+// has one pulse: As returns one for another. Beats that come together wait for
+// each other.
 func (d *Dir) Beat(ctx context.Context, sub, state string) error {
-	count := d.beats.Add(1)
-	dir := filepath.Join(d.path, sub)
-	next := beatName(d.rank, d.size, state, count)
-	err := do(ctx, d.via.Meter, "beat", filepath.Join(dir, next), func() error {
-		if count > 1 {
-			last := filepath.Join(dir, beatName(d.rank, d.size, state, count-1))
-			if err := renameSeen(d.via, dir, last, next); err == nil {
-				return nil
-			}
+	pulse := filepath.Join(d.path, sub, NodeName(d.rank, d.size, state))
+	err := do(ctx, d.via.Meter, "beat", pulse, func() error {
+		d.beating.Lock()
+		defer d.beating.Unlock()
+		next := d.beats + 1
+		path := func(count int64) string { return filepath.Join(d.path, sub, beatName(d.rank, d.size, state, count)) }
+		err := os.ErrNotExist
+		if d.beats > 0 {
+			err = d.via.Share.Change(Rename, path(d.beats), path(next))
 		}
-		return d.via.Share.Write(filepath.Join(dir, next), nil, false)
+		if err != nil { // or it has worked and only the reply was lost: twice is once
+			err = d.via.again(func() error { return d.via.Share.Write(path(next), nil, false) })
+		}
+		if err == nil {
+			d.beats = next
+		}
+		return err
 	})
-	return d.explainWrite(filepath.Join(dir, next), err)
+	return d.explainWrite(pulse, err)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"syscall"
 
@@ -83,6 +84,9 @@ type Access struct {
 	// Deaf says not to ask the kernel for hints on a local file system: a
 	// simulation of a share must not be better than one.
 	Deaf bool
+	// Jitter draws by how much pauses differ, at least 0 and less than 1; nil:
+	// at random.
+	Jitter func() float64
 }
 
 // ready returns an access without nils.
@@ -92,6 +96,9 @@ func (a Access) ready() Access {
 	}
 	if a.Share == nil {
 		a.Share = disk{a.Meter}
+	}
+	if a.Jitter == nil {
+		a.Jitter = rand.Float64
 	}
 	return a
 }

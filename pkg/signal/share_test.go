@@ -130,6 +130,8 @@ func TestWriteWhole(t *testing.T) {
 			}
 			return plain.Change(how, from, to)
 		}}, false, syscall.ENOENT, []string{}},
+		{"every call is answered in vain at first", inVain(syscall.ESTALE), true, nil, []string{"name"}},
+		{"every call fails once, and the rename was done", inVain(syscall.EIO), true, nil, []string{"name"}},
 		{"the names are not settled", &faulty{onChange: func(how Change, from, to string) error {
 			if how == Settle {
 				return failed
@@ -153,6 +155,34 @@ func TestWriteWhole(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// inVain answers every kind of change and the first writing with an error once,
+// though the changes are made where that is EIO.
+func inVain(answer error) *faulty {
+	asked := make(map[string]bool)
+	first := func(what string) bool {
+		before := asked[what]
+		asked[what] = true
+		return !before
+	}
+	return &faulty{
+		onWrite: func(string, []byte) error {
+			if first("write") {
+				return answer
+			}
+			return nil
+		},
+		onChange: func(how Change, from, to string) error {
+			if !first(string(how)) {
+				return plain.Change(how, from, to)
+			}
+			if errors.Is(answer, syscall.EIO) {
+				_ = plain.Change(how, from, to)
+			}
+			return answer
+		},
 	}
 }
 
@@ -180,6 +210,8 @@ func TestWriteFirst(t *testing.T) {
 			}
 			return err
 		}}, false, nil},
+		{"every call is answered in vain at first", inVain(syscall.ESTALE), false, nil},
+		{"every call fails once, and the link was made", inVain(syscall.EIO), false, nil},
 		{"the first without links", without(syscall.EPERM), false, nil},
 		{"the second without links", without(syscall.ENOTSUP), true, ErrTaken},
 		{"a share that fails", without(syscall.EIO), false, syscall.EIO},

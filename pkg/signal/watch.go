@@ -35,7 +35,7 @@ func (d *Dir) Watch(sub string, pace Pace) *Watch {
 	return &Watch{
 		dir: d, path: d.path + "/" + sub, pace: pace,
 		nudge: make(chan struct{}, 1), changed: make(chan struct{}),
-		began: now, looked: now, due: now.Add(pace.next(0, 0)),
+		began: now, looked: now, due: now.Add(pace.next(0, 0, d.via.Jitter())),
 	}
 }
 
@@ -74,13 +74,13 @@ func (w *Watch) note(names []string, err error, looks int, took time.Duration) {
 	w.looking, w.err, w.looked = false, err, now
 	took = min(took, w.pace.Steady)
 	w.rested = now.Add(took)
-	w.due = now.Add(w.pace.next(now.Sub(w.began), took))
+	w.due = now.Add(w.pace.next(now.Sub(w.began), took, w.dir.via.Jitter()))
 	if err != nil {
 		w.dir.via.Meter.retry()
 		return
 	}
 	w.sick = time.Time{}
-	w.last = newListing(names, looks, now)
+	w.last = newListing(names, w.dir.size, looks, now)
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
@@ -149,7 +149,7 @@ func (w *Watch) Wait(ctx context.Context, until func(Listing) bool) (Listing, er
 func (w *Watch) Quicken() {
 	w.mu.Lock()
 	w.began = time.Now()
-	soon := w.looked.Add(w.pace.next(0, 0))
+	soon := w.looked.Add(w.pace.next(0, 0, w.dir.via.Jitter()))
 	w.mu.Unlock()
 	w.advance(soon)
 }

@@ -36,7 +36,7 @@ func TestWatchServesManyWaits(t *testing.T) {
 			p.Share = fs
 			d := create(t, p)
 			d.kind.Local = tc.local
-			w := d.Watch(Nodes, DefaultPace)
+			w := d.Watch(Nodes, HeadPace)
 			watching(t, w)
 			before := fs.lists.Load()
 			var waiting sync.WaitGroup
@@ -66,7 +66,7 @@ func TestWatchServesManyWaits(t *testing.T) {
 
 func TestWatchAnswersFromTheLastLook(t *testing.T) {
 	d := create(t, newPlace(t))
-	w := d.Watch(Control, Pace{Fast: time.Millisecond, Steady: time.Hour})
+	w := d.Watch(Control, Pace{Fast: time.Millisecond, Steady: time.Hour, Part: 2})
 	if l := w.Last(); l.Looks != 0 || l.Has(NameJob) {
 		t.Errorf("before the first look: %v", l)
 	}
@@ -110,7 +110,7 @@ func TestWatchNudge(t *testing.T) {
 					defer mu.Unlock()
 					times = append(times, time.Now())
 					return []string{"old"}, nil
-				}).Watch(Nodes, Pace{Fast: fast, Steady: time.Hour})
+				}).Watch(Nodes, Pace{Fast: fast, Steady: time.Hour, Part: 2})
 				began := time.Now()
 				watching(t, w)
 				time.Sleep(2 * time.Hour)
@@ -147,7 +147,7 @@ func TestWatchWaitEnds(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hang = make(chan struct{})
-				w := memory(tc.list).Watch(Nodes, DefaultPace)
+				w := memory(tc.list).Watch(Nodes, HeadPace)
 				watching(t, w)
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, over)
 				defer cancel()
@@ -180,7 +180,7 @@ func TestWatchStall(t *testing.T) {
 				<-hang
 			}
 			return []string{"0001.up"}, nil
-		}).Watch(Nodes, DefaultPace)
+		}).Watch(Nodes, HeadPace)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -188,11 +188,11 @@ func TestWatchStall(t *testing.T) {
 			w.Run(ctx)
 		}()
 		time.Sleep(time.Minute)
-		if silence := w.Silence(); silence < time.Minute-DefaultPace.Fast || looks.Load() != 1 {
+		if silence := w.Silence(); silence < time.Minute-HeadPace.Fast || looks.Load() != 1 {
 			t.Errorf("silent for %s after %d looks", silence, looks.Load())
 		}
 		close(hang)
-		time.Sleep(2 * DefaultPace.Steady)
+		time.Sleep(2 * HeadPace.Steady)
 		if silence := w.Silence(); silence != 0 || looks.Load() < 2 {
 			t.Errorf("a minute's hang earned a long pause: silent for %s after %d looks", silence, looks.Load())
 		}
@@ -204,7 +204,7 @@ func TestWatchStall(t *testing.T) {
 func TestWatchEndsWhileTheShareHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
-		w := memory(func(string) ([]string, error) { <-hang; return nil, nil }).Watch(Nodes, DefaultPace)
+		w := memory(func(string) ([]string, error) { <-hang; return nil, nil }).Watch(Nodes, HeadPace)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		begin := time.Now()
@@ -225,7 +225,7 @@ func TestWatchRecovers(t *testing.T) {
 				return nil, syscall.EIO
 			}
 			return []string{"0001.up"}, nil
-		}).Watch(Nodes, DefaultPace)
+		}).Watch(Nodes, HeadPace)
 		watching(t, w)
 		l, err := w.Wait(t.Context(), func(l Listing) bool {
 			asked++
@@ -246,7 +246,7 @@ func TestWatchBearsManyNudges(t *testing.T) {
 			looks.Add(1)
 			time.Sleep(look)
 			return []string{"0001.up"}, nil
-		}).Watch(Nodes, DefaultPace)
+		}).Watch(Nodes, HeadPace)
 		t.Cleanup(func() { time.Sleep(look) }) // for the look that is given up
 		watching(t, w)
 		for range 1000 {
@@ -265,7 +265,7 @@ func TestWatchRelax(t *testing.T) {
 		w := memory(func(string) ([]string, error) {
 			looks.Add(1)
 			return []string{"0001.up"}, nil
-		}).Watch(Nodes, Pace{Fast: time.Second, Steady: time.Second})
+		}).Watch(Nodes, Pace{Fast: time.Second, Steady: time.Second, Part: 2})
 		watching(t, w)
 		time.Sleep(time.Hour)
 		if got := looks.Load(); got < 3600 {

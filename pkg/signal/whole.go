@@ -5,38 +5,69 @@ import (
 	"os"
 	"slices"
 	"syscall"
+	"time"
 )
+
+const (
+	// againTries is how often something is asked for whose answer says nothing
+	// for good, and againPause the pause before the second time, which doubles:
+	// a third of a second in all.
+	againTries = 6
+	againPause = 10 * time.Millisecond
+)
+
+// again repeats what may be done twice while the share's answer is one that
+// goes away by itself.
+func (a Access) again(do func() error) error {
+	pause := againPause
+	for try := 1; ; try++ {
+		err := do()
+		if err == nil || !passing(err) || try == againTries {
+			return err
+		}
+		a.Meter.retry()
+		time.Sleep(pause)
+		pause *= 2
+	}
+}
+
+// tidy removes what nobody will look at, if it can.
+func (a Access) tidy(path string) {
+	_ = a.again(func() error { return a.Share.Change(Remove, "", path) })
+}
 
 // writeWhole makes name appear in dir with data in it, or not at all.
 func writeWhole(a Access, dir, name string, data []byte, durable bool) error {
 	temporary := dir + "/." + name + ".tmp"
-	err := a.Share.Write(temporary, data, durable)
+	err := a.again(func() error { return a.Share.Write(temporary, data, durable) })
 	if err == nil {
-		err = renameSeen(a, dir, temporary, name)
+		err = renameOwn(a, temporary, dir+"/"+name)
 	}
 	if err != nil {
-		_ = a.Share.Change(Remove, "", temporary)
+		a.tidy(temporary)
 		return err
 	}
 	if durable {
-		return a.Share.Change(Settle, "", dir)
+		return a.again(func() error { return a.Share.Change(Settle, "", dir) })
 	}
 	return nil
 }
 
-// renameSeen renames, and believes a listing more than the answer: a request
-// that was repeated after a lost reply answers "no such file" though the first
-// one worked.
-func renameSeen(a Access, dir, from, name string) error {
-	err := a.Share.Change(Rename, from, dir+"/"+name)
-	if err == nil || !errors.Is(err, os.ErrNotExist) {
+// renameOwn renames what this daemon alone has made and knows the name of. A
+// request that was repeated after a lost reply answers "no such file" though
+// the first one worked: that from is gone says so.
+func renameOwn(a Access, from, to string) error {
+	return a.again(func() error {
+		err := a.Share.Change(Rename, from, to)
+		if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if _, gone := a.Share.Look(from); errors.Is(gone, os.ErrNotExist) {
+			a.Meter.retry()
+			return nil
+		}
 		return err
-	}
-	a.Meter.retry()
-	if names, listErr := a.Share.List(dir, nil); listErr == nil && slices.Contains(names, name) {
-		return nil
-	}
-	return err
+	})
 }
 
 // writeFirst makes name appear in dir with data in it, or returns ErrTaken
@@ -46,11 +77,11 @@ func renameSeen(a Access, dir, from, name string) error {
 // without links is asked for a listing, which leaves a moment for two.
 func writeFirst(a Access, dir, temporary, name string, data []byte) error {
 	temporary = dir + "/" + temporary
-	defer func() { _ = a.Share.Change(Remove, "", temporary) }()
-	if err := a.Share.Write(temporary, data, true); err != nil {
+	defer a.tidy(temporary)
+	if err := a.again(func() error { return a.Share.Write(temporary, data, true) }); err != nil {
 		return err
 	}
-	err := a.Share.Change(Link, temporary, dir+"/"+name)
+	err := a.again(func() error { return a.Share.Change(Link, temporary, dir+"/"+name) })
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOSYS) {
 		err = renameFirst(a, dir, temporary, name)
 	}
@@ -60,16 +91,20 @@ func writeFirst(a Access, dir, temporary, name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	return a.Share.Change(Settle, "", dir)
+	return a.again(func() error { return a.Share.Change(Settle, "", dir) })
 }
 
 func renameFirst(a Access, dir, temporary, name string) error {
-	names, err := a.Share.List(dir, nil)
+	var names []string
+	err := a.again(func() (err error) {
+		names, err = a.Share.List(dir, nil)
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	if slices.Contains(names, name) {
 		return os.ErrExist
 	}
-	return renameSeen(a, dir, temporary, name)
+	return renameOwn(a, temporary, dir+"/"+name)
 }

@@ -1,0 +1,218 @@
+package daemon
+
+import (
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// mount is one daemon's way to the share, which can be made to hang.
+type mount struct {
+	mu      sync.Mutex
+	blocked chan struct{} // closed when it goes on; nil where it does not hang
+}
+
+func (m *mount) pass(signal.Op) {
+	m.mu.Lock()
+	blocked := m.blocked
+	m.mu.Unlock()
+	if blocked != nil {
+		<-blocked
+	}
+}
+
+func (m *mount) stall() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.blocked == nil {
+		m.blocked = make(chan struct{})
+	}
+}
+
+func (m *mount) release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.blocked != nil {
+		close(m.blocked)
+		m.blocked = nil
+	}
+}
+
+// mounted is a job of three nodes with a service each, whose mounts can hang.
+// The driver is one that saves its work at TERM.
+func mounted(t *testing.T, peer time.Duration) (j *job, mounts []*mount, marks string) {
+	t.Helper()
+	marks = t.TempDir()
+	j = newJob(t, 3, saving(marks, "0")).all(func(c *Config) {
+		c.Times.Peer = peer
+		c.Framework = framework.None{
+			WorkerCommand: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done",
+			WorkerReady:   counts(t, 3, marks+"/up.*"),
+		}
+		m := new(mount)
+		mounts = append(mounts, m)
+		c.Access.Meter = &signal.Meter{Told: m.pass}
+	})
+	t.Cleanup(func() { // before the job's own, which reads what was left
+		for i, m := range mounts {
+			m.release()
+			j.configs[i].Access.Meter.Settle(bounded(t))
+		}
+	})
+	return j, mounts, marks
+}
+
+const stalled = "the share has not answered"
+
+// One mount that hangs: its node ends by itself, the others name it.
+func TestAMountStalls(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		which int
+		codes []int
+	}{
+		{"a worker's", 1, []int{76, 66, 76}},
+		{"the head's", 0, []int{66, 76, 76}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j, mounts, marks := mounted(t, 3*time.Second)
+			j.start()
+			j.untilFile(filepath.Join(marks, "running"))
+			mounts[tc.which].stall()
+			j.expect(tc.codes...)
+			if !strings.Contains(j.said(), stalled+" "+j.name(tc.which)) {
+				t.Errorf("rank %d did not say that its share hangs: %s", tc.which, j.said())
+			}
+			j.untilFile(filepath.Join(marks, "saved"))
+			if tc.which == 0 {
+				cause := record[signal.AbortRecord](j, signal.Control, firstAbort(j)).Cause
+				if len(cause.Lost) != 1 || cause.Lost[0] != 0 {
+					t.Errorf("the workers blame %+v", cause)
+				}
+				return
+			}
+			if cause := j.blames(0, string(health.PeerLost), 76); len(cause.Lost) != 1 || cause.Lost[0] != 1 {
+				t.Errorf("the head takes %v for lost", cause.Lost)
+			}
+		})
+	}
+}
+
+func (j *job) name(rank int) string {
+	n := node{id: j.configs[rank].Identity}
+	return n.name(rank)
+}
+
+func firstAbort(j *job) string {
+	for _, name := range j.names(signal.Control) {
+		if strings.HasPrefix(name, "abort.") {
+			return name
+		}
+	}
+	return "abort.????"
+}
+
+// All mounts hang at once: nobody blames a peer, all children end, and what was
+// to be written is written if the share comes back in time.
+func TestAllMountsStall(t *testing.T) {
+	t.Parallel()
+	for _, returns := range []bool{false, true} {
+		t.Run(map[bool]string{false: "for good", true: "until the end has begun"}[returns], func(t *testing.T) {
+			t.Parallel()
+			j, mounts, marks := mounted(t, 3*time.Second)
+			j.all(func(c *Config) { c.Times.DriverGrace = 5 * time.Second })
+			j.start()
+			j.untilFile(filepath.Join(marks, "running"))
+			for _, m := range mounts {
+				m.stall()
+			}
+			if returns {
+				j.until("a daemon that tells", func() bool { return strings.Contains(j.said(), stalled) })
+				for _, m := range mounts {
+					m.release()
+				}
+			}
+			j.expect(66, 66, 66)
+			if strings.Contains(j.said(), "lost") {
+				t.Errorf("somebody blames a peer: %s", j.said())
+			}
+			for _, mark := range []string{"saved", "ended.0", "ended.1", "ended.2"} {
+				j.untilFile(filepath.Join(marks, mark))
+			}
+			if returns && j.result().Word != string(health.Share) {
+				t.Errorf("the result is %+v", j.result())
+			}
+		})
+	}
+}
+
+// A hang that is over before the peer timeout is no reason to end.
+func TestAMountStallsForAWhile(t *testing.T) {
+	t.Parallel()
+	j, mounts, marks := mounted(t, 6*time.Second)
+	j.start()
+	j.untilFile(filepath.Join(marks, "running"))
+	for _, m := range mounts {
+		m.stall()
+	}
+	time.Sleep(3 * time.Second) // half of the peer timeout
+	for _, m := range mounts {
+		m.release()
+	}
+	time.Sleep(3 * time.Second) // for whoever would take a peer for lost now
+	j.signals[0] <- syscall.SIGTERM
+	j.expect(143, 143, 143)
+	j.blames(0, string(health.Terminated), 143)
+}
+
+// Who is told to end does so though the share hangs: long before the peer
+// timeout, and with the driver's grace.
+func TestSignalWhileMountsStall(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		known bool // the hang lasts for a while when the signal comes
+	}{{"that has just begun", false}, {"that is known", true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			const peer = 20 * time.Second
+			j, mounts, marks := mounted(t, peer)
+			j.start()
+			j.untilFile(filepath.Join(marks, "running"))
+			for _, m := range mounts {
+				m.stall()
+			}
+			if tc.known {
+				j.until("silence", func() bool {
+					for _, cfg := range j.configs {
+						if cfg.Access.Meter.Silence() < 2*sickShare {
+							return false
+						}
+					}
+					return true
+				})
+			}
+			began := time.Now()
+			for _, signals := range j.signals {
+				signals <- syscall.SIGTERM
+			}
+			j.untilFile(filepath.Join(marks, "saved"))
+			saved := time.Since(began)
+			j.expect(143, 143, 143)
+			took := time.Since(began)
+			t.Logf("the driver had saved its work %s after TERM, all daemons had ended after %s", saved, took)
+			if took > peer {
+				t.Errorf("all daemons had ended %s after TERM: they waited for the share", took)
+			}
+		})
+	}
+}
