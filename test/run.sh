@@ -10,6 +10,9 @@ sh test/lint.sh
 echo "== the tests beside the code, and jobs on this machine"
 go test -race -timeout 10m ./cmd/... ./pkg/... ./test/local/...
 
+echo "== inputs that nobody has thought of"
+sh test/fuzz.sh
+
 if have_testbed; then
     echo "== the testbed itself"
     go test -tags testbed -timeout 10m -count=1 ./test/testbed/...

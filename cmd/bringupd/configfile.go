@@ -60,6 +60,9 @@ func applyConfig(path string, top *yaml.Node, all settings) (driver []string, er
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, value := top.Content[i], resolved(top.Content[i+1])
 		at := fmt.Sprintf("%s:%d", path, key.Line)
+		if key.Kind != yaml.ScalarNode {
+			return nil, usage("cannot use %s: a key is the plain name of a setting", at)
+		}
 		if line, twice := seen[key.Value]; twice {
 			return nil, usage("cannot use %s: line %d gives %q, too", at, line, key.Value)
 		}

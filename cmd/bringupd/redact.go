@@ -14,9 +14,10 @@ const (
 )
 
 var (
-	secretFlag   = regexp.MustCompile(`(?i)^--?` + secretName + `$`)
-	secretPair   = regexp.MustCompile(`(?i)^(` + secretName + `=)`)
-	secretInText = regexp.MustCompile(`(?i)(` + secretName + `=|--?` + secretName + `\s+)` + secretValue)
+	secretFlag = regexp.MustCompile(`(?i)^--?` + secretName + `$`)
+	secretPair = regexp.MustCompile(`(?i)^(` + secretName + `=)`)
+	// A switch may be named like a secret, and have the flag of one behind it.
+	secretInText = regexp.MustCompile(`(?i)(` + secretName + `=|(?:--?` + secretName + `\s+)+)` + secretValue)
 	secretInURL  = regexp.MustCompile(`(://)[^/\s@]*(@)`)
 )
 

@@ -86,6 +86,9 @@ func TestRefusesVariables(t *testing.T) {
 func TestRefusesFile(t *testing.T) {
 	for _, tc := range []struct{ name, text, says string }{
 		{"unknown key", "role: auto\nframwork: ray\n", `cannot use job.yaml:2: there is no key "framwork"; the nearest is framework`},
+		{"an alias for a key", "job-id: &framework ray\n*framework : ray\n", "cannot use job.yaml:2: a key is the plain name of a setting"},
+		{"a list for a key", "? [a]\n: b\n", "cannot use job.yaml:1: a key is"},
+		{"a value of two lines", "role: \"a\\nb\"\n", `cannot use job.yaml:1 (role: a\nb): give one of`},
 		{"unknown key, far", "zzz: 1\n", `cannot use job.yaml:1: there is no key "zzz"`},
 		{"the driver mistyped", "drivr: [a]\n", `the nearest is driver`},
 		{"a hidden setting", "launched-locally: true\n", `there is no key "launched-locally"`},

@@ -104,8 +104,9 @@ func (s *setting) settle() error {
 	return nil
 }
 
-// where shows a value as it was given.
+// where shows a value as it was given, on one line.
 func (s *setting) where(value string) string {
+	value = oneLine(value)
 	switch s.source {
 	case byFile:
 		return fmt.Sprintf("%s (%s: %s)", s.line, s.name, value)

@@ -2,6 +2,7 @@ package framework
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -101,9 +102,15 @@ func mergeResources(ours map[string]float64, extra rayFlags) (string, error) {
 	all := make(map[string]float64, len(ours))
 	maps.Copy(all, ours)
 	if given, ok := extra.value(resourcesFlag); ok {
-		if err := json.Unmarshal([]byte(given), &all); err != nil {
+		var theirs map[string]float64
+		err := json.Unmarshal([]byte(given), &theirs)
+		if err == nil && theirs == nil {
+			err = errors.New("null is none")
+		}
+		if err != nil {
 			return "", fmt.Errorf(`cannot read --resources=%s: %v; a JSON object of names and amounts is accepted, as in {"disk": 2}`, given, err)
 		}
+		maps.Copy(all, theirs)
 	}
 	if len(all) == 0 {
 		return "", nil

@@ -160,6 +160,10 @@ func nodesRequest(names []string) []byte {
 	return b
 }
 
+// mostRayNodes bounds the node table: more have no room in a reply at the 600
+// bytes that a node takes, but at the two that an empty one does.
+const mostRayNodes = gcsReplyLimit / 512
+
 // parseNodesReply returns the node table in the order of the names, those of
 // one name in the order of their starts. The GCS keeps the dead for a while.
 func parseNodesReply(b []byte) ([]rayNode, error) {
@@ -174,6 +178,9 @@ func parseNodesReply(b []byte) ([]rayNode, error) {
 				return nil, err
 			}
 		case 2:
+			if len(nodes) == mostRayNodes {
+				return nil, fmt.Errorf("more than %d nodes", mostRayNodes)
+			}
 			node, err := parseNode(field.bytes)
 			if err != nil {
 				return nil, err

@@ -110,21 +110,3 @@ func TestParseNodesReplyThatIsCutOff(t *testing.T) {
 		t.Errorf("%d cuts went unnoticed", silent)
 	}
 }
-
-func FuzzRayReplies(f *testing.F) {
-	for _, name := range []string{"alive", "dead", "twice", "selected", "session", "nokey", "health"} {
-		f.Add(recorded(f, name))
-	}
-	f.Fuzz(func(t *testing.T, reply []byte) {
-		nodes, err := parseNodesReply(reply)
-		if err != nil && nodes != nil {
-			t.Errorf("nodes with the error %v", err)
-		}
-		if len(nodes) > len(reply) {
-			t.Errorf("%d nodes of %d bytes", len(nodes), len(reply))
-		}
-		_, _ = parseKVReply(reply)
-		_ = parseHealth(reply)
-		_ = rayFleet([]rayMember{{Name: "job.0-0", Want: map[string]float64{"CPU": 1}}}, nodes)
-	})
-}

@@ -137,31 +137,3 @@ func checkRoundTrip(t *testing.T, hosts []string) {
 		t.Errorf("%q came back as %q by way of %q", hosts, back, list)
 	}
 }
-
-func FuzzExpandNodeList(f *testing.F) {
-	for _, seed := range []string{
-		"n1", "n[0-3,7],gpu-a[01-12]", "r[1-2]n[0-3]", "n[1-3]-ib", "n[3-1]", "n[", "n[]", "n[1-2", "n]1", "a,b,,c",
-		"n[0-999999999999999999]", "[0-9][0-9][0-9][0-9][0-9]", "n[001-1000]", "n[1-010]", "ö", "n[1,1],n1", "x.y[0-1].z",
-	} {
-		f.Add(seed)
-	}
-	const limit = 4096
-	f.Fuzz(func(t *testing.T, list string) {
-		names, err := ExpandNodeList(list, limit)
-		if err != nil {
-			if names != nil {
-				t.Fatalf("%d names with an error", len(names))
-			}
-			return
-		}
-		if len(names) == 0 || len(names) > limit {
-			t.Fatalf("%q has %d names", list, len(names))
-		}
-		for _, name := range names {
-			if name == "" || len(name) > maxNodeName || strings.ContainsAny(name, "[], ") {
-				t.Fatalf("%q has the name %q", list, name)
-			}
-		}
-		checkRoundTrip(t, names)
-	})
-}

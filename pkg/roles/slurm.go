@@ -115,6 +115,9 @@ func readSlurmStep(env Environment) (slurmStep, error) {
 	if s.tasks, err = wholeNumber(name, value, 1); err != nil {
 		return s, s.brokenError(err)
 	}
+	if s.tasks > maxSize {
+		return s, s.brokenError(fmt.Errorf("%s is %d, and should be 1 to %d", name, s.tasks, maxSize))
+	}
 	name, value = env.first("SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 	if s.nodes, err = wholeNumber(name, value, 1); err != nil {
 		return s, s.brokenError(err)
@@ -155,7 +158,7 @@ func (s slurmStep) expandList() ([]string, error) {
 		return nil, fmt.Errorf("SLURM_STEP_NODELIST is wrong: %v", err)
 	}
 	if len(nodes) != s.nodes {
-		return nil, fmt.Errorf("SLURM_STEP_NODELIST names %d nodes (%s), and the step has %d", len(nodes), s.list, s.nodes)
+		return nil, fmt.Errorf("SLURM_STEP_NODELIST names %d nodes (%s), and the step has %d", len(nodes), clip(s.list), s.nodes)
 	}
 	return nodes, nil
 }
@@ -182,19 +185,22 @@ const maxHetGroups = 128
 // hetHosts returns the nodes of a step that spans all components of its job, one component after the other, or
 // sorted where the step is just one of them; otherwise nil.
 func (s slurmStep) hetHosts(env Environment, sorted []string) []string {
+	if len(sorted) == 0 {
+		return nil
+	}
 	var all []string
+	told := true // all components, with no more nodes than the step has
 	for i := range min(s.het, maxHetGroups) {
 		_, list := env.first(fmt.Sprintf("SLURM_JOB_NODELIST_HET_GROUP_%d", i), fmt.Sprintf("SLURM_JOB_NODELIST_PACK_GROUP_%d", i))
-		group, err := ExpandNodeList(list, 0)
-		if err != nil {
-			return nil
-		}
-		if slices.Equal(group, sorted) {
+		group, err := ExpandNodeList(list, len(sorted))
+		if err == nil && slices.Equal(group, sorted) {
 			return sorted
 		}
-		all = append(all, group...)
+		if told = told && err == nil && len(all)+len(group) <= len(sorted); told {
+			all = append(all, group...)
+		}
 	}
-	if len(all) != len(sorted) {
+	if !told || len(all) != len(sorted) {
 		return nil
 	}
 	return all
@@ -223,7 +229,7 @@ func (s slurmStep) brokenError(err error) error {
 // asked for, and stays the same in a step that was given fewer.
 func slurmGPUs(env Environment) int {
 	// The indices are written as in the bracket of a node list, "0,1" or "0-1".
-	if list := env.get("SLURM_STEP_GPUS"); list != "" {
+	if list := env.get("SLURM_STEP_GPUS"); list != "" && !strings.ContainsAny(list, "[]") {
 		if ids, err := ExpandNodeList("["+list+"]", 0); err == nil {
 			return len(ids)
 		}

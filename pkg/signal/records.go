@@ -168,9 +168,11 @@ func decode(data []byte, nonce string, rec Record) error {
 	if len(data) == 0 || data[len(data)-1] != '\n' {
 		return errAbsent
 	}
+	// The error of a time that is none quotes all of it, and goes into records.
+	const unread = "cannot read a record: %.200v"
 	var h Header
 	if err := json.Unmarshal(data, &h); err != nil {
-		return fmt.Errorf("cannot read a record: %v", err)
+		return fmt.Errorf(unread, err)
 	}
 	switch {
 	case h.Version > Version:
@@ -181,7 +183,7 @@ func decode(data []byte, nonce string, rec Record) error {
 		return errAbsent
 	}
 	if err := json.Unmarshal(data, rec); err != nil {
-		return fmt.Errorf("cannot read a record: %v", err)
+		return fmt.Errorf(unread, err)
 	}
 	return nil
 }

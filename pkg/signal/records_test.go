@@ -2,7 +2,6 @@ package signal
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -108,37 +107,9 @@ func TestEncodeLargest(t *testing.T) {
 	})
 }
 
-func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"v":1,"nonce":"ours","rank":3,"at":"2026-01-02T03:04:05Z","kind":"service","lost":[1]}`+"\n"), "ours")
-	f.Add([]byte(`{"v":2,"nonce":"ours"}`+"\n"), "")
-	f.Fuzz(func(t *testing.T, data []byte, nonce string) {
-		var rec FailedRecord
-		err := decode(data, nonce, &rec)
-		switch {
-		case errors.Is(err, errAbsent):
-			if !reflect.DeepEqual(rec, FailedRecord{}) {
-				t.Errorf("what is absent has left %+v", rec)
-			}
-			// It may become whole, but only by growing or by being another's.
-			if len(data) > 0 && data[len(data)-1] == '\n' && nonce == "" {
-				t.Errorf("%q is whole and anybody's, and yet absent", data)
-			}
-		case err == nil:
-			if data[len(data)-1] != '\n' || rec.Version != Version || rec.Nonce == "" || nonce != "" && rec.Nonce != nonce {
-				t.Errorf("took %q for a record of %q: %+v", data, nonce, rec)
-			}
-			if again, err := json.Marshal(rec); err != nil || !json.Valid(again) {
-				t.Errorf("can't be written again: %v", err)
-			}
-		}
-	})
-}
-
 func TestRecordsHaveHeaders(t *testing.T) {
 	d := &Dir{nonce: "ours", rank: 1, host: "n1"}
-	for _, rec := range []Record{
-		&Job{}, &JoinedRecord{}, &State{}, &HeadRecord{}, &FailedRecord{}, &AbortRecord{}, &DrainRecord{}, &DoneRecord{}, &Result{},
-	} {
+	for _, rec := range allRecords() {
 		t.Run(reflect.TypeOf(rec).Elem().Name(), func(t *testing.T) {
 			data, err := d.encode(rec)
 			if err != nil {

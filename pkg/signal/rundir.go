@@ -270,7 +270,7 @@ func (d *Dir) read(ctx context.Context, sub, name string, rec Record) error {
 		if errors.Is(err, errAbsent) {
 			return err
 		}
-		return fmt.Errorf("%s: %v", path, err)
+		return fmt.Errorf("cannot use %s: %v", path, err)
 	}
 	return nil
 }

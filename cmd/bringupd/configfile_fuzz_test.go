@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// allocated returns how many bytes f allocates, with what runs beside it.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+func FuzzReadConfig(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "job.yaml")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all := newOptions().settings()
+		var driver []string
+		var err error
+		took := allocated(func() { driver, err = readConfig(path, all) })
+		if most := uint64(1<<20 + 2048*len(text)); took > most {
+			t.Errorf("%d bytes make %d, and %d is the most", len(text), took, most)
+		}
+		for _, s := range all {
+			if err == nil {
+				err = s.settle()
+			}
+		}
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "cannot read the configuration") && !strings.HasPrefix(err.Error(), "cannot use "+path+":") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("the error is %v", err)
+			}
+			return
+		}
+		if len(strings.Join(driver, "")) > len(text) && !strings.Contains(string(text), "*") {
+			t.Errorf("%q names the driver %q", text, driver)
+		}
+		for _, s := range all {
+			if _, line, _ := strings.Cut(s.line, path+":"); s.source > byFile || (s.source == byFile) != (strings.Trim(line, "0123456789") == "" && line != "") || s.source == byFile && !s.isKey() {
+				t.Errorf("%s is given by %d, %q", s.name, s.source, s.line)
+			}
+		}
+	})
+}

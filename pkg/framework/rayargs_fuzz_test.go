@@ -1,0 +1,73 @@
+package framework
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// FuzzRayArgv makes command lines with whatever arguments of the user, one a
+// line, and asks for the ports of those that are taken.
+func FuzzRayArgv(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text string, head bool) {
+		start := rayStart{
+			Program: "ray", Head: head, Name: "job.0-0", Address: "192.0.2.1", Port: 6379, ClientPort: 40001, GCS: "192.0.2.1:6379",
+			TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8, Resources: map[string]float64{"worker_units": 8},
+		}
+		if text != "" {
+			start.Extra = strings.Split(text, "\n")
+		}
+		argv, err := start.Argv()
+		if err != nil {
+			if argv != nil || !strings.HasPrefix(err.Error(), "cannot ") {
+				t.Errorf("%q with the error %v", argv, err)
+			}
+			return
+		}
+		flags, err := parseRayFlags(argv[2:])
+		if err != nil {
+			t.Fatalf("%q can't be read again: %v", argv, err)
+		}
+		checkRayFlags(t, start, flags)
+		ports, err := rayPorts(argv)
+		if err != nil && !strings.HasPrefix(err.Error(), "cannot ") {
+			t.Errorf("the ports: %v", err)
+		}
+		numbers := make(map[int]bool)
+		for _, port := range ports {
+			if port.Number < 1 || port.Number > 65535 || numbers[port.Number] {
+				t.Errorf("the ports of %q: %v", argv, ports)
+			}
+			numbers[port.Number] = true
+		}
+		if err := aloneOnHost(argv); err != nil && !strings.HasPrefix(err.Error(), "cannot ") {
+			t.Errorf("alone on a host: %v", err)
+		}
+	})
+}
+
+// checkRayFlags holds a command line to what the daemon must know of it.
+func checkRayFlags(t *testing.T, start rayStart, flags rayFlags) {
+	t.Helper()
+	times := make(map[string]int)
+	for _, flag := range flags {
+		times[flag.name]++
+	}
+	for name := range ownRayFlags {
+		if times[name] > 1 {
+			t.Errorf("%s is there %d times: %q", name, times[name], flags)
+		}
+	}
+	name, _ := flags.value("--node-name")
+	if name != start.Name || !flags.has("--block") || flags.has("--head") != start.Head || flags.has("--address") == start.Head {
+		t.Errorf("what the daemon needs is not there: %q", flags)
+	}
+	text, _ := flags.value(resourcesFlag)
+	var resources map[string]float64
+	if err := json.Unmarshal([]byte(text), &resources); err != nil {
+		t.Errorf("resources %q: %v", text, err)
+	}
+	if _, there := resources["worker_units"]; !there || times[resourcesFlag] != 1 {
+		t.Errorf("resources of our own are missing in %q", flags)
+	}
+}

@@ -1,0 +1,77 @@
+package framework
+
+import (
+	"bytes"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// allocated returns how many bytes f allocates, with what runs beside it.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+func FuzzRayReplies(f *testing.F) {
+	for _, name := range []string{"alive", "dead", "twice", "selected", "session", "nokey", "health"} {
+		f.Add(recorded(f, name))
+	}
+	f.Fuzz(func(t *testing.T, reply []byte) {
+		var nodes []rayNode
+		var err error
+		took := allocated(func() {
+			nodes, err = parseNodesReply(reply)
+			_, _ = parseKVReply(reply)
+			_ = parseHealth(reply)
+		})
+		// A node of two bytes makes one of some hundred, in a slice that grows.
+		if most := uint64(64<<10 + 1024*len(reply)); took > most {
+			t.Errorf("%d bytes make %d, and %d is the most", len(reply), took, most)
+		}
+		if err != nil && nodes != nil {
+			t.Errorf("nodes with the error %v", err)
+		}
+		if !slices.IsSortedFunc(nodes, byNameAndStart) {
+			t.Errorf("nodes in no order: %+v", nodes)
+		}
+		for _, node := range nodes {
+			checkRayNode(t, node)
+		}
+		if err := rayFleet([]rayMember{{Name: "job.0-0", Want: map[string]float64{"CPU": 1}}}, nodes); err != nil && err.Error() == "" {
+			t.Error("an error that says nothing")
+		}
+	})
+}
+
+// checkRayNode holds what is known of a node to what a message can show.
+func checkRayNode(t *testing.T, node rayNode) {
+	t.Helper()
+	for _, text := range []string{node.Name, node.Host, node.Address, node.DeathReason} {
+		// Each byte that is no text becomes three.
+		if !utf8.ValidString(text) || len(text) > 4<<10 {
+			t.Errorf("%d bytes of text: %q", len(text), text)
+		}
+	}
+	if len(node.ID) > 128 || strings.Trim(node.ID, "0123456789abcdef") != "" {
+		t.Errorf("the ID is %q", node.ID)
+	}
+}
+
+func TestRayNodesBounded(t *testing.T) {
+	empty := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), nil)
+	full := bytes.Repeat(empty, mostRayNodes)
+	if nodes, err := parseNodesReply(full); err != nil || len(nodes) != mostRayNodes {
+		t.Errorf("the most nodes are refused: %d, %v", len(nodes), err)
+	}
+	if nodes, err := parseNodesReply(append(full, empty...)); err == nil {
+		t.Errorf("%d nodes are taken", len(nodes))
+	}
+}

@@ -1,0 +1,84 @@
+package health
+
+import (
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// allocated returns how many bytes f allocates, with what runs beside it.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+func FuzzParseProbe(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text string) {
+		var p Probe
+		var err error
+		took := allocated(func() { p, err = ParseProbe(text) })
+		if most := uint64(64<<10 + 128*len(text)); took > most {
+			t.Errorf("%d bytes make %d, and %d is the most", len(text), took, most)
+		}
+		if err != nil {
+			if p.look != nil || p.String() != "" || !strings.HasPrefix(err.Error(), "cannot read probe ") {
+				t.Errorf("%v with the error %v", p, err)
+			}
+			return
+		}
+		if p.look == nil || p.String() != text || p.port < 0 || p.port > 65535 {
+			t.Errorf("%q is taken for %+v", text, p)
+		}
+		kind, _, _ := strings.Cut(text, ":")
+		if asks := slices.Contains([]string{"tcp", "http", "https", "grpc"}, kind); asks != (p.port != 0) {
+			t.Errorf("%q asks port %d", text, p.port)
+		}
+		if strings.ContainsAny(p.host, "/ ?#@") {
+			t.Errorf("%q asks the host %q", text, p.host)
+		}
+	})
+}
+
+// FuzzSplitWords splits whatever line, and what it came to once more.
+func FuzzSplitWords(f *testing.F) {
+	f.Fuzz(func(t *testing.T, line string) {
+		words, err := splitWords(line)
+		if err != nil {
+			if words != nil {
+				t.Errorf("%q with the error %v", words, err)
+			}
+			return
+		}
+		var quoted []string
+		for _, word := range words {
+			quoted = append(quoted, "'"+strings.ReplaceAll(word, "'", `'\''`)+"'")
+		}
+		again, err := splitWords(strings.Join(quoted, "\t "))
+		if err != nil || !slices.Equal(again, words) {
+			t.Errorf("%q is %q, and in quotes %q: %v", line, words, again, err)
+		}
+	})
+}
+
+// FuzzReadListeners reads whatever table of sockets below its heading.
+func FuzzReadListeners(f *testing.F) {
+	f.Fuzz(func(t *testing.T, table string, port uint16) {
+		found, err := readListeners(strings.NewReader("heading\n"+table), int(port))
+		if err != nil {
+			if found != nil {
+				t.Errorf("%v with the error %v", found, err)
+			}
+			return
+		}
+		for _, l := range found {
+			if l.Port != int(port) || l.Address == "" || !strings.Contains(l.String(), strconv.Itoa(int(port))) {
+				t.Errorf("%q shows %+v for port %d", table, l, port)
+			}
+		}
+	})
+}

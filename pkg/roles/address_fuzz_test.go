@@ -1,0 +1,69 @@
+package roles
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// FuzzLocalAddress looks for an address where the environment tells whatever
+// interface and launching host. No resolver is asked for a name.
+func FuzzLocalAddress(f *testing.F) {
+	f.Fuzz(func(t *testing.T, launch, ifname string, size uint8) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		if _, err := netip.ParseAddr(launch); err != nil && launch != "" {
+			cancel(errors.New("a name"))
+		}
+		id := Identity{Launcher: Slurm, Size: int(size) + 1, LaunchAddress: launch}
+		addr, err := LocalAddress(ctx, id, ifname)
+		checkChosen(t, addr, err, size == 0)
+	})
+}
+
+// FuzzChooseAddress chooses among the interfaces of whatever text: a line each,
+// of the name and the addresses; "!" says that it is down and "*" that it is a
+// loopback interface.
+func FuzzChooseAddress(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text, sources, ifname string, loopback bool) {
+		var found []netInterface
+		for line := range strings.Lines(text) {
+			fields := strings.Fields(line)
+			if len(fields) > 0 {
+				name := strings.TrimRight(fields[0], "!*")
+				flags := fields[0][len(name):]
+				found = append(found, netInterface{
+					name: name, up: !strings.Contains(flags, "!"), loopback: strings.Contains(flags, "*"), addrs: parsed(fields[1:]),
+				})
+			}
+		}
+		addr, err := namedAddress(found, ifname, loopback)
+		checkChosen(t, addr, err, loopback)
+		addr, err = routedAddress(found, parsed(strings.Fields(sources)), loopback)
+		checkChosen(t, addr, err, loopback)
+	})
+}
+
+func parsed(texts []string) (all []netip.Addr) {
+	for _, text := range texts {
+		if addr, err := netip.ParseAddr(text); err == nil {
+			all = append(all, addr)
+		}
+	}
+	return all
+}
+
+// checkChosen holds the choice of an address to what peers can reach.
+func checkChosen(t *testing.T, addr netip.Addr, err error, loopback bool) {
+	t.Helper()
+	switch {
+	case err != nil:
+		if addr.IsValid() || !strings.HasPrefix(err.Error(), "cannot ") {
+			t.Errorf("got %v with the error %v", addr, err)
+		}
+	case !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback() && !loopback || addr.Is6() && addr.IsLinkLocalUnicast():
+		t.Errorf("no peer reaches %v", addr)
+	}
+}

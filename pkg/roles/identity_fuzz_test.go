@@ -1,0 +1,82 @@
+package roles
+
+import (
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// FuzzIdentify asks who it is in an environment of whatever lines NAME=VALUE,
+// with and without flags.
+func FuzzIdentify(f *testing.F) {
+	files, err := filepath.Glob(filepath.Join("testdata", "slurm-22.05", "*.env"))
+	if err != nil || len(files) == 0 {
+		f.Fatal(files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text), "n1", "", 0, 0, byte(0))
+	}
+	f.Fuzz(func(t *testing.T, text, hostname, job string, rank, size int, given byte) {
+		vars := make(map[string]string)
+		for line := range strings.Lines(text) {
+			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+			vars[name] = value
+		}
+		want := Want{JobID: job, Local: given&4 != 0}
+		if given&1 != 0 || want.Local {
+			want.Rank = &rank
+		}
+		if given&2 != 0 || want.Local {
+			want.Size = &size
+		}
+		var id Identity
+		var err error
+		took := allocated(func() { id, err = Identify(fromMap(vars), hostname, want) })
+		// The step's list of nodes is expanded up to its limit.
+		if most := uint64(defaultNodeLimit*1024 + 512*len(text)); took > most {
+			t.Errorf("an environment of %d bytes makes %d, and %d is the most", len(text), took, most)
+		}
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "cannot ") || len(err.Error()) > 4000+8*len(text)+8*len(job) {
+				t.Errorf("the error is %v", err)
+			}
+			return
+		}
+		checkIdentity(t, id)
+	})
+}
+
+// checkIdentity holds an identity to what its fields promise.
+func checkIdentity(t *testing.T, id Identity) {
+	t.Helper()
+	if id.Size < 1 || id.Size > maxSize || id.Rank < 0 || id.Rank >= id.Size || id.LocalRank < 0 || id.LocalRank >= id.LocalSize || id.LocalSize > id.Size {
+		t.Errorf("rank %d of %d, %d of %d here", id.Rank, id.Size, id.LocalRank, id.LocalSize)
+	}
+	if id.Hosts != nil && (len(id.Hosts) != id.Size || id.Hosts[id.Rank] != id.Host) {
+		t.Errorf("%d hosts for %d ranks, and rank %d is on %q", len(id.Hosts), id.Size, id.Rank, id.Host)
+	}
+	name := id.RunName()
+	if !jobName.MatchString(name) || name == "latest" || filepath.Base(name) != name || len(name) > 200 {
+		t.Errorf("the run is %q", name)
+	}
+	if _, err := hex.DecodeString(id.Key); err != nil || len(id.Key) != 16 {
+		t.Errorf("the key is %q", id.Key)
+	}
+	if id.GPUs < -1 || id.CPUs < 0 || id.Restart < 0 {
+		t.Errorf("%d GPUs, %d CPUs, restart %d", id.GPUs, id.CPUs, id.Restart)
+	}
+	if role, err := id.Elect(Auto); err != nil || (role == Head) != (id.Rank == 0) {
+		t.Errorf("rank %d is elected %q: %v", id.Rank, role, err)
+	}
+	for _, rank := range []int{-1, 0, id.Rank, id.Size - 1, id.Size} {
+		if host := id.HostOf(rank); rank == id.Rank && host != id.Host || (rank < 0 || rank >= id.Size) && host != "" {
+			t.Errorf("rank %d of %d is on %q", rank, id.Size, host)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package signal
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// FuzzListing lists names with a slash between them, and compares the listing
+// with one that takes every name apart for every question.
+func FuzzListing(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text string, someSize uint16) {
+		size := int(someSize)
+		names := strings.Split(text, "/")
+		backwards := slices.Clone(names)
+		slices.Reverse(backwards)
+		var l Listing
+		took := allocated(func() { l = newListing(names, size, 1, time.Time{}) })
+		if most := uint64(64<<10 + 64*len(text)); took > most {
+			t.Errorf("%d names of %d bytes make %d, and %d is the most", len(names), len(text), took, most)
+		}
+		other := newListing(backwards, size, 1, time.Time{})
+		asked := []string{Up, Failed, BeatState, SandboxBeat, ""}
+		for _, name := range names {
+			if _, state, _, ok := nodeName(name); ok && len(asked) < 16 {
+				asked = append(asked, state)
+			}
+			if !l.Has(name) {
+				t.Errorf("%q is missing", name)
+			}
+		}
+		for _, state := range asked {
+			checkState(t, l, state, size)
+			if !slices.Equal(l.Ranks(state), other.Ranks(state)) || !maps.Equal(l.Beats(state), other.Beats(state)) {
+				t.Errorf("the order of the names makes a difference for %q: %v, %v", state, l.Ranks(state), other.Ranks(state))
+			}
+		}
+		if aborts := l.Aborts(); !rising(aborts) || !slices.Equal(aborts, other.Aborts()) {
+			t.Errorf("aborts: %v, and backwards %v", aborts, other.Aborts())
+		}
+	})
+}
+
+// checkState compares what the listing answers about a state with its names.
+func checkState(t *testing.T, l Listing, state string, size int) {
+	t.Helper()
+	want, beats := make(map[int]bool), make(map[int]int64)
+	for _, name := range l.names {
+		rank, shown, count, ok := nodeName(name)
+		if !ok || shown != state || rank >= size || name[:strings.IndexByte(name, '.')] != strings.TrimSuffix(NodeName(rank, size, ""), ".") {
+			continue
+		}
+		want[rank] = true
+		if counted(state) {
+			beats[rank] = max(beats[rank], count)
+		}
+	}
+	ranks, missing := l.Ranks(state), l.Missing(state, size)
+	if !slices.Equal(ranks, slices.Sorted(maps.Keys(want))) || !rising(ranks) {
+		t.Errorf("ranks in %q: %v, want %v", state, ranks, slices.Sorted(maps.Keys(want)))
+	}
+	if len(ranks)+len(missing) != size || !rising(missing) || slices.ContainsFunc(missing, func(rank int) bool { return want[rank] }) {
+		t.Errorf("missing in %q: %d of %d, with %v there", state, len(missing), size, ranks)
+	}
+	if got := l.Beats(state); !maps.Equal(got, beats) {
+		t.Errorf("beats of %q: %v, want %v", state, got, beats)
+	}
+}
+
+// rising tells whether ranks are in order, each once.
+func rising(ranks []int) bool {
+	for i, rank := range ranks {
+		if rank < 0 || i > 0 && rank <= ranks[i-1] {
+			return false
+		}
+	}
+	return true
+}

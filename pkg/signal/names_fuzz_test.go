@@ -1,0 +1,73 @@
+package signal
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// FuzzNames makes names and takes them apart again.
+func FuzzNames(f *testing.F) {
+	states := []string{Joined, Checked, Sandbox, Up, Failed, SandboxFailed, BeatState, SandboxBeat, Done}
+	f.Fuzz(func(t *testing.T, someRank, someSize uint32, someState uint8, count int64) {
+		size := 1 + int(someSize%(1<<31-1))
+		rank := int(someRank) % size
+		state := states[int(someState)%len(states)]
+		name := NodeName(rank, size, state)
+		if counted(state) {
+			count = max(count, 0)
+			name = beatName(rank, size, state, count)
+		} else {
+			count = 0
+		}
+		if r, s, c, ok := nodeName(name); !ok || r != rank || s != state || c != count {
+			t.Errorf("rank %d of %d in %s, count %d, is %q, which is %d, %q, %d, %t", rank, size, state, count, name, r, s, c, ok)
+		}
+		if r, ok := abortRank(name); ok {
+			t.Errorf("%q is an abort of rank %d, too", name, r)
+		}
+		aborted := AbortName(rank, size)
+		if r, ok := abortRank(aborted); !ok || r != rank {
+			t.Errorf("the abort of rank %d of %d is %q, which is %d, %t", rank, size, aborted, r, ok)
+		}
+		if r, _, _, ok := nodeName(aborted); ok {
+			t.Errorf("%q is a name of rank %d, too", aborted, r)
+		}
+		if rank > 0 && NodeName(rank-1, size, state) >= NodeName(rank, size, state) {
+			t.Errorf("%q does not sort by rank", name)
+		}
+	})
+}
+
+func FuzzNodeName(f *testing.F) {
+	f.Fuzz(func(t *testing.T, name string) {
+		rank, state, count, ok := nodeName(name)
+		if !ok {
+			if rank != 0 || state != "" || count != 0 {
+				t.Errorf("nodeName(%q) refuses, and yet answers %d, %q, %d", name, rank, state, count)
+			}
+			return
+		}
+		digits, _, _ := strings.Cut(name, ".")
+		again := fmt.Sprintf("%0*d.%s", len(digits), rank, state)
+		if counted(state) {
+			tail := name[strings.LastIndexByte(name, '.')+1:]
+			again += fmt.Sprintf(".%0*d", len(tail), count)
+		}
+		if again != name || rank < 0 || count < 0 {
+			t.Errorf("nodeName(%q) = %d, %q, %d, which is the name %q", name, rank, state, count, again)
+		}
+	})
+}
+
+func FuzzAbortRank(f *testing.F) {
+	f.Fuzz(func(t *testing.T, name string) {
+		rank, ok := abortRank(name)
+		if !ok {
+			return
+		}
+		if again := fmt.Sprintf("%s.%0*d", abort, len(name)-len(abort)-1, rank); again != name || rank < 0 {
+			t.Errorf("abortRank(%q) = %d, which is the name %q", name, rank, again)
+		}
+	})
+}
