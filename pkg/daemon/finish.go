@@ -211,18 +211,26 @@ func (h *head) tellDone(left []string) {
 
 // writeResult says for good how it ended.
 func (h *head) writeResult(end *ending) {
-	result := &signal.Result{
-		Run: h.dir.Name(), Size: h.id.Size, Code: end.code, Word: end.word, Why: end.why, Cause: end.cause, Nodes: end.nodes,
-		Hosts: h.hosts(), Took: time.Since(h.began), ToGate: h.gate, Program: h.cfg.Program, Phases: h.trail.times(),
-		Share: h.shareReport(),
+	result := h.result(end)
+	result.Hosts, result.ToGate, result.Share = h.hosts(), h.gate, h.shareReport()
+	if err := h.publishResult(result); !errors.Is(err, signal.ErrTaken) {
+		h.logged(err)
 	}
-	h.logged(h.asked("publish", signal.NameResult, h.cfg.Times.Peer, func(ctx context.Context) error {
-		err := h.dir.PublishOnce(ctx, signal.NameResult, result)
-		if errors.Is(err, signal.ErrTaken) {
-			return nil
-		}
-		return err
-	}))
+}
+
+// result is how it all ended, as this node knows it.
+func (n *node) result(end *ending) *signal.Result {
+	return &signal.Result{
+		Run: n.dir.Name(), Size: n.id.Size, Code: end.code, Word: end.word, Why: end.why, Cause: end.cause, Nodes: end.nodes,
+		Took: time.Since(n.trail.began), Program: n.cfg.Program, Phases: n.trail.times(),
+	}
+}
+
+// publishResult writes the result, or returns ErrTaken where there is one.
+func (n *node) publishResult(result *signal.Result) error {
+	return n.asked("publish", signal.NameResult, n.cfg.Times.Peer, func(ctx context.Context) error {
+		return n.dir.PublishOnce(ctx, signal.NameResult, result)
+	})
 }
 
 // lastWords say how it ended, for whoever reads the job's output.

@@ -120,10 +120,10 @@ func (n *node) asked(op, name string, within time.Duration, request func(ctx con
 }
 
 func shareError(err error) error {
-	if err != nil {
+	if err != nil && !errors.Is(err, signal.ErrTaken) {
 		return asFailure(err)
 	}
-	return nil
+	return err
 }
 
 // errGoesOn says that a request of the share was not waited for to the end.

@@ -68,17 +68,35 @@ func (h *head) readFailure(ctx context.Context, rank int, state string, l signal
 	defer cancel()
 	var record signal.FailedRecord
 	if err := h.dir.Read(ctx, signal.Nodes, name, &record); err != nil {
-		if ctx.Err() != nil && h.work.Err() != nil {
+		if h.work.Err() != nil || hangs(err) {
+			read[name] = false // what it says is known when our own mount answers
 			return
 		}
-		record = failed(health.Internal, "%s failed, and its record can't be read: %v", h.name(rank), err).FailedRecord
-		record.Rank, record.Host = rank, h.id.HostOf(rank)
+		kind := health.Internal
+		if errors.Is(err, errDeadline) {
+			kind = health.Share
+		}
+		record = h.unreadable(rank, kind, "%s failed, and its record can't be read: %v", err)
 	}
 	if state == signal.SandboxFailed && !h.cfg.Sandbox.Require.missed(l.Ranks(signal.SandboxFailed), h.id.Size) {
 		h.log.Warn("a sandbox is lost that the gate can do without", zap.String("what", record.What))
 		return
 	}
 	h.observe(record, l.Looks)
+}
+
+// hangs tells whether an error says nothing but that our own mount hangs.
+func hangs(err error) bool {
+	_, stalled := errors.AsType[*signal.StallError](err)
+	return stalled
+}
+
+// unreadable is the failure that stands for one whose record can't be read,
+// because the share does not give it, or because it is damaged.
+func (h *head) unreadable(rank int, kind health.Kind, format string, err error) signal.FailedRecord {
+	record := failed(kind, format, h.name(rank), err).FailedRecord
+	record.Rank, record.Host = rank, h.id.HostOf(rank)
+	return record
 }
 
 // observe keeps a failure for the verdict, and ends the head's life by it.
@@ -126,8 +144,7 @@ func (h *head) followRequests(ctx context.Context) {
 	_, _ = h.control.Follow(ctx, func(l signal.Listing) bool {
 		for _, rank := range l.Aborts() {
 			if rank != 0 {
-				h.abortedBy(ctx, rank, l.Looks)
-				return true
+				return h.abortedBy(ctx, rank, l.Looks)
 			}
 		}
 		if l.Has(signal.NameStop) && h.life.Err() == nil {
@@ -137,14 +154,19 @@ func (h *head) followRequests(ctx context.Context) {
 	})
 }
 
-func (h *head) abortedBy(ctx context.Context, rank, look int) {
+// abortedBy ends the head's life by the abort of a worker, and tells whether it
+// could be read.
+func (h *head) abortedBy(ctx context.Context, rank, look int) bool {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Silent, errDeadline)
 	defer cancel()
 	var record signal.AbortRecord
 	err := h.dir.Read(ctx, signal.Control, signal.AbortName(rank, h.id.Size), &record)
+	if h.work.Err() != nil || hangs(err) {
+		return false
+	}
 	if err != nil {
-		record.Cause = failed(health.Aborted, "%s has aborted the run, and its record can't be read: %v", h.name(rank), err).FailedRecord
-		record.Cause.Rank, record.Cause.Host = rank, h.id.HostOf(rank)
+		record.Cause = h.unreadable(rank, health.Aborted, "%s has aborted the run, and its record can't be read: %v", err)
 	}
 	h.observe(record.Cause, look)
+	return true
 }

@@ -187,21 +187,28 @@ func (n *node) followControl(own string) func(ctx context.Context) {
 }
 
 // published tells whether the listing shows an end, and ends this node by it.
+//
+// The head's word comes first: a peer whose mount has hung may have published
+// an abort that comes after the orderly end.
 func (n *node) published(ctx context.Context, l signal.Listing) bool {
-	if aborts := l.Aborts(); len(aborts) > 0 {
+	aborts := l.Aborts()
+	if l.Has(signal.NameDrain) && (len(aborts) == 0 || aborts[0] != 0) {
+		n.finish(&ending{orderly: true, word: health.Driven, why: "the driver has ended"})
+		return true
+	}
+	if len(aborts) > 0 {
 		ctx, cancel := context.WithTimeoutCause(ctx, n.tempo.Silent, errDeadline)
 		defer cancel()
 		var record signal.AbortRecord
 		err := n.dir.Read(ctx, signal.Control, signal.AbortName(aborts[0], n.id.Size), &record)
+		if hangs(err) {
+			return false // what it says is known when our own mount answers
+		}
 		if err != nil {
 			record = signal.AbortRecord{Code: health.OutcomeOf(health.Aborted).Code, Word: string(health.Aborted)}
 			record.Cause = asFailure(err).FailedRecord
 		}
 		n.finish(endingFrom(record))
-		return true
-	}
-	if l.Has(signal.NameDrain) {
-		n.finish(&ending{orderly: true, word: health.Driven, why: "the driver has ended"})
 		return true
 	}
 	return false
@@ -237,7 +244,41 @@ func (n *node) agree(err error) *ending {
 		return told
 	}
 	end = endingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, n.id.HostOf))
+	if told := n.claim(end); told != nil {
+		return told
+	}
 	n.publishAbort(end)
+	return end
+}
+
+// claim makes an end of this node's the run's where there is no head to make
+// one: by the result, which is written once. Another node that was first is
+// about to publish its end, which is returned. A node whose own mount hangs
+// claims nothing: its claim would come when the others have gone on.
+func (n *node) claim(end *ending) *ending {
+	if end.cause.Kind == string(health.Share) || n.silence() > sickShare {
+		return nil
+	}
+	err := n.publishResult(n.result(end))
+	if !errors.Is(err, signal.ErrTaken) {
+		n.logged(err)
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(n.hurry, n.tempo.Silent, errDeadline)
+	defer cancel()
+	return n.awaitEnded(ctx)
+}
+
+// awaitEnded waits for a published end; nil where none comes.
+func (n *node) awaitEnded(ctx context.Context) *ending {
+	ctx, stop := n.whileAnswered(ctx, n.tempo.Silent/2)
+	defer stop()
+	n.control.Quicken()
+	select {
+	case <-n.ended.Done():
+	case <-ctx.Done():
+	}
+	end, _ := errors.AsType[*ending](context.Cause(n.ended))
 	return end
 }
 
@@ -257,15 +298,7 @@ func (n *node) awaitEnd(f *failure) *ending {
 	}
 	ctx, cancel := context.WithTimeoutCause(n.hurry, patience, errDeadline)
 	defer cancel()
-	ctx, stop := n.whileAnswered(ctx, n.tempo.Silent/2)
-	defer stop()
-	n.control.Quicken()
-	select {
-	case <-n.ended.Done():
-	case <-ctx.Done():
-	}
-	end, _ := errors.AsType[*ending](context.Cause(n.ended))
-	return end
+	return n.awaitEnded(ctx)
 }
 
 // leave tears this node down for the end, tells, and returns the exit code.

@@ -40,8 +40,11 @@ func (p Place) look(ctx context.Context, met bool) ([]string, error) {
 		if !met {
 			made = p.Share.Change(MakeDir, "", p.LogDir)
 		}
-		if errors.Is(made, os.ErrNotExist) {
+		switch {
+		case errors.Is(made, os.ErrNotExist):
 			return nil, p.explainMkdir(made)
+		case passing(made):
+			return nil, made // to be asked again: nobody may have made it yet
 		}
 		names, err := p.list(p.LogDir, met)
 		var refused *DirError

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -25,8 +24,8 @@ type Dir struct {
 	kind  FileSystem
 	via   Access
 
-	beating sync.Mutex // one beat at a time
-	beats   int64      // the newest that is there, guarded by beating
+	beating chan struct{} // holds a token while a beat is under way
+	beats   int64         // the newest that is there, guarded by beating
 }
 
 // Path returns the run directory's absolute path.
@@ -45,6 +44,7 @@ func (d *Dir) FileSystem() FileSystem { return d.kind }
 func (d *Dir) As(rank int) *Dir {
 	return &Dir{
 		path: d.path, run: d.run, nonce: d.nonce, rank: rank, size: d.size, host: d.host, kind: d.kind, via: d.via,
+		beating: make(chan struct{}, 1),
 	}
 }
 
@@ -55,6 +55,7 @@ func (p Place) dir(run, nonce string, kind FileSystem) *Dir {
 	return &Dir{
 		path: filepath.Join(p.LogDir, run), run: run, nonce: nonce,
 		rank: p.Rank, size: p.Size, host: p.Host, kind: kind, via: p.Access,
+		beating: make(chan struct{}, 1),
 	}
 }
 
@@ -281,9 +282,13 @@ func (d *Dir) read(ctx context.Context, sub, name string, rec Record) error {
 // each other.
 func (d *Dir) Beat(ctx context.Context, sub, state string) error {
 	pulse := filepath.Join(d.path, sub, NodeName(d.rank, d.size, state))
+	select {
+	case d.beating <- struct{}{}:
+	case <-ctx.Done():
+		return &StallError{Op: "beat", Path: pulse, Cause: context.Cause(ctx)}
+	}
 	err := do(ctx, d.via.Meter, "beat", pulse, func() error {
-		d.beating.Lock()
-		defer d.beating.Unlock()
+		defer func() { <-d.beating }()
 		next := d.beats + 1
 		path := func(count int64) string { return filepath.Join(d.path, sub, beatName(d.rank, d.size, state, count)) }
 		err := os.ErrNotExist
