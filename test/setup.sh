@@ -13,11 +13,11 @@ lack() {
     return 1
 }
 
-# have_testbed installs the Debian packages of a Slurm with sshfs.
+# have_testbed installs the Debian packages of a Slurm, sshfs and MooseFS.
 have_testbed() {
     [ "$(id -u)" = 0 ] || { lack "the tests on a real Slurm need root, for namespaces and mounts"; return 1; }
     [ -e /dev/fuse ] || { lack "the tests on a real Slurm need /dev/fuse"; return 1; }
-    go run ./test/cmd/testbed -install || { lack "the tests on a real Slurm need Debian's slurm-wlm, munge, sshfs and openssh-server"; return 1; }
+    go run ./test/cmd/testbed -install || { lack "the tests on a real Slurm need Debian's slurm-wlm, munge, sshfs, openssh-server and MooseFS"; return 1; }
 }
 
 # have_ray installs a pinned Ray into a virtual environment of its own.

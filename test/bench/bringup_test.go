@@ -28,7 +28,7 @@ const (
 // bringupd-ms of `srun bringupd -- true`, over-ms of the differences pair by
 // pair; and rss-MiB, the largest peak of resident memory of any daemon.
 func BenchmarkBringUp(b *testing.B) {
-	for _, share := range []testbed.Share{testbed.Local, testbed.SSHFS, testbed.StaleSSHFS} {
+	for _, share := range testbed.Shares {
 		b.Run(string(share), func(b *testing.B) { bringUp(b, share) })
 	}
 }

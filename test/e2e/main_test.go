@@ -6,6 +6,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,8 +16,11 @@ import (
 	"github.com/bringupd/bringupd/test/testbed"
 )
 
-// bed is the testbed that all tests here run on, one after the other. Its share
-// is the worst: each mount goes on saying for 20 s that a name is missing.
+// share is the kind of share to run on. The default is the worst: each mount
+// goes on saying for 20 s that a name is missing.
+var share = flag.String("share", string(testbed.StaleSSHFS), "kind of share that the testbed's nodes see")
+
+// bed is the testbed that all tests here run on, one after the other.
 var bed *testbed.Bed
 
 // nodes is how many nodes the bed has.
@@ -26,6 +30,7 @@ const nodes = 8
 var program string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
 	code, err := runOnBed(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -39,7 +44,7 @@ func runOnBed(m *testing.M) (code int, err error) {
 	if err := testbed.Install(ctx); err != nil {
 		return 1, err
 	}
-	bed, err = testbed.Start(ctx, testbed.Config{Nodes: nodes, Share: testbed.StaleSSHFS})
+	bed, err = testbed.Start(ctx, testbed.Config{Nodes: nodes, Share: testbed.Share(*share)})
 	if err != nil {
 		return 1, err
 	}

@@ -6,8 +6,8 @@
 // the clients (srun, sbatch, …) run there. Nodes can be cut off, hung, lost and brought back.
 //
 // It needs root, and takes what it lacks from Debian's packages (see Install). Several beds live side by side.
-// Of the host a bed takes one network link and one folder, both gone after Close, and the empty folder /run/sshd
-// that sshd wants.
+// Of the host a bed takes one network link, one folder, and on a MooseFS one mount in that folder, all gone after
+// Close, and the empty folder /run/sshd that sshd wants.
 package testbed
 
 import (
@@ -33,7 +33,13 @@ const (
 	// StaleSSHFS gives each node a FUSE mount that caches attributes, names and missing names for 20 s, as an
 	// NFS client at its worst. Listings are always fresh.
 	StaleSSHFS Share = "sshfs-stale"
+	// MooseFS is a distributed file system with a metadata server and a chunkserver of its own, and gives each node
+	// a FUSE mount with the caches that MooseFS has by itself: attributes and directories for 1 s.
+	MooseFS Share = "moosefs"
 )
+
+// Shares are all kinds of shares there are.
+var Shares = []Share{Local, SSHFS, StaleSSHFS, MooseFS}
 
 // startTimeout bounds Start, but for the packages that it may install.
 const startTimeout = 90 * time.Second
@@ -57,7 +63,7 @@ type Bed struct {
 	nodes []*node
 
 	watchdog *daemon
-	servers  []*daemon // munged, slurmctld and sshd, all of ctl
+	servers  []*daemon // munged, slurmctld and the file servers, all of ctl; on a MooseFS ctl's mount too
 
 	close func() error // tears down, once
 }
@@ -67,7 +73,7 @@ type node struct {
 	*place
 	mu     sync.Mutex // guards the fields below
 	slurmd *daemon
-	mount  *daemon // sshfs; nil on a local share
+	mount  *daemon // sshfs or mfsmount; nil on a local share
 }
 
 // Start builds a bed and returns once every node is idle and a job over all of them has run. Where it cannot,
@@ -78,7 +84,7 @@ func Start(ctx context.Context, cfg Config) (*Bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := Install(ctx); err != nil {
+	if err := install(ctx, cfg.Share.needs()); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout,
@@ -106,13 +112,11 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Nodes < 1 || c.Nodes > maxNodes {
 		return c, fmt.Errorf("cannot start a testbed of %d nodes: give 1 to %d", c.Nodes, maxNodes)
 	}
-	switch c.Share {
-	case Local, SSHFS, StaleSSHFS:
-	case "":
+	if c.Share == "" {
 		c.Share = SSHFS
-	default:
-		return c, fmt.Errorf("cannot start a testbed on a share of kind %q: give %s, %s or %s",
-			c.Share, Local, SSHFS, StaleSSHFS)
+	}
+	if !slices.Contains(Shares, c.Share) {
+		return c, fmt.Errorf("cannot start a testbed on a share of kind %q: give one of %v", c.Share, Shares)
 	}
 	if c.CPUs == 0 {
 		c.CPUs = 8
@@ -192,7 +196,7 @@ func (n *node) daemons() []*daemon {
 }
 
 // Share returns the absolute path of the share, the same on every node, on ctl and on the host. On the host
-// and on ctl it is the backing folder.
+// and on ctl it is the backing folder; on a MooseFS, which has none, it is one mount that caches nothing.
 func (b *Bed) Share() string { return b.slot.path("share") }
 
 // Bin returns a folder for programs: the same path everywhere, seen by every node not through the share.

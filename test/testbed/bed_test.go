@@ -51,15 +51,7 @@ func TestBed(t *testing.T) {
 		}
 		conn.Close()
 	})
-	t.Run("a file made on one node is listed on another", func(t *testing.T) {
-		output(t, b.OnNode(t.Context(), 0, "sh", "-c", "echo hello >seen"))
-		if got := output(t, b.OnNode(t.Context(), 1, "ls")); !strings.Contains(got, "seen") {
-			t.Errorf("n1 lists %q, want the file that n0 made", got)
-		}
-		if got, err := os.ReadFile(filepath.Join(b.Share(), "seen")); string(got) != "hello\n" {
-			t.Errorf("the host reads %q, %v, want what n0 wrote", got, err)
-		}
-	})
+	t.Run("a file made on one node is listed on another", func(t *testing.T) { testSeen(t, b) })
 	t.Run("a name looked for too early stays missing", func(t *testing.T) {
 		early := b.OnNode(t.Context(), 1, "sh", "-c", "test ! -e early && echo looked && read -r _ && test ! -e early")
 		testEarly(t, b, early)
@@ -95,8 +87,21 @@ func TestBed(t *testing.T) {
 	t.Run("hang and resume", func(t *testing.T) { testHang(t, b) })
 	t.Run("lose and heal", func(t *testing.T) { testLose(t, b) })
 	t.Run("requeue", func(t *testing.T) { testRequeue(t, b) })
-	t.Run("a second bed", func(t *testing.T) { testSecondBed(t, b) })
+	t.Run("a second bed", func(t *testing.T) { testSecondBed(t, b, Local) })
 	t.Run("close leaves nothing", func(t *testing.T) { testClose(t, b) })
+}
+
+func testSeen(t *testing.T, b *Bed) {
+	output(t, b.OnNode(t.Context(), 0, "sh", "-c", "echo hello >seen"))
+	if got := output(t, b.OnNode(t.Context(), 1, "ls")); !strings.Contains(got, "seen") {
+		t.Errorf("n1 lists %q, want the file that n0 made", got)
+	}
+	if got, err := os.ReadFile(filepath.Join(b.Share(), "seen")); string(got) != "hello\n" {
+		t.Errorf("the host reads %q, %v, want what n0 wrote", got, err)
+	}
+	if got := output(t, b.Command(t.Context(), "cat", "seen")); got != "hello\n" {
+		t.Errorf("ctl reads %q, want what n0 wrote", got)
+	}
 }
 
 // testEarly proves the trap: early looks for a name, waits for a line, and looks again.
@@ -192,14 +197,14 @@ func testRequeue(t *testing.T, b *Bed) {
 	output(t, b.Command(t.Context(), "scancel", job))
 }
 
-func testSecondBed(t *testing.T, first *Bed) {
-	second := start(t, Config{Nodes: 1, Share: Local})
+func testSecondBed(t *testing.T, first *Bed, share Share) {
+	second := start(t, Config{Nodes: 1, Share: share})
 	if got := output(t, second.Command(t.Context(), "srun", "hostname")); got != "n0\n" {
 		t.Errorf("srun hostname on the second bed printed %q, want n0", got)
 	}
 	output(t, second.OnNode(t.Context(), 0, "touch", "second"))
 	if _, err := os.Stat(filepath.Join(second.Share(), "second")); err != nil {
-		t.Errorf("the host does not see what a node of a local share made: %v", err)
+		t.Errorf("the host does not see what a node of the second bed made: %v", err)
 	}
 	if got := output(t, first.OnNode(t.Context(), 0, "ls")); strings.Contains(got, "second") {
 		t.Errorf("the first bed sees a file of the second: %q", got)

@@ -18,12 +18,20 @@ func (b *Bed) writeConfigs() error {
 		"etc/sshd_config": sshdConfig(b.slot),
 		"etc/ssh_config":  sshConfig(b.slot),
 	}
+	if err := b.slot.write(files); err != nil {
+		return err
+	}
+	return b.makeGPUs()
+}
+
+// write writes files of the slot, given by their names in it.
+func (s *slot) write(files map[string]string) error {
 	for name, content := range files {
-		if err := os.WriteFile(b.slot.path(name), []byte(content), 0o644); err != nil {
+		if err := os.WriteFile(s.path(name), []byte(content), 0o644); err != nil {
 			return fmt.Errorf("cannot write a configuration file of the testbed: %v", err)
 		}
 	}
-	return b.makeGPUs()
+	return nil
 }
 
 // makeGPUs makes the devices that stand for GPUs, each of them a /dev/null: Slurm takes nothing but devices.

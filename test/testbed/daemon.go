@@ -66,6 +66,17 @@ func (d *daemon) alive() error {
 	}
 }
 
+// says waits until the daemon has written the text into its log.
+func (d *daemon) says(ctx context.Context, text string) error {
+	return poll(ctx, func() (bool, error) {
+		if err := d.alive(); err != nil {
+			return false, err
+		}
+		said, err := os.ReadFile(d.log)
+		return bytes.Contains(said, []byte(text)), err
+	})
+}
+
 // wait waits for the daemon's end.
 func (d *daemon) wait(ctx context.Context) error {
 	select {

@@ -21,10 +21,16 @@ import (
 // assertGone fails the test if anything is left of a bed.
 func assertGone(t *testing.T, s *slot) {
 	t.Helper()
+	unlock, err := lockRoot() // so that nobody makes or removes a bed meanwhile
+	must(t, err)
+	defer unlock()
 	left, err := scan(s.tag, nil)
 	must(t, err)
 	if len(left) > 0 {
 		t.Errorf("processes in namespaces of the bed are left: %v", left)
+	}
+	if tag := tagIn(s.dir); tag != "" && tag != s.tag {
+		return // somebody else's bed has its place, and found it free
 	}
 	if _, err := os.Stat(s.dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder %s is left: %v", s.dir, err)
@@ -39,11 +45,21 @@ func assertGone(t *testing.T, s *slot) {
 	}
 }
 
-// ownerVariable makes the test binary a process that owns a bed until it is killed.
+// tagIn returns the tag of the bed in the folder, empty where there is none.
+func tagIn(dir string) string {
+	tag, err := os.ReadFile(filepath.Join(dir, "tag"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(tag))
+}
+
+// ownerVariable makes the test binary a process that owns a bed, on a share of the kind that it names, until it is
+// killed.
 const ownerVariable = "BRINGUPD_TESTBED_OWNER"
 
 func ownABed() int {
-	b, err := Start(context.Background(), Config{Nodes: 1, Share: SSHFS})
+	b, err := Start(context.Background(), Config{Nodes: 1, Share: Share(os.Getenv(ownerVariable))})
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -54,17 +70,23 @@ func ownABed() int {
 
 // TestKilledOwner proves that a bed goes after its owner even where nobody calls Close.
 func TestKilledOwner(t *testing.T) {
+	for _, share := range []Share{SSHFS, MooseFS} {
+		t.Run(string(share), func(t *testing.T) { testKilledOwner(t, share) })
+	}
+}
+
+func testKilledOwner(t *testing.T, share Share) {
 	t.Run("by the watchdog", func(t *testing.T) {
-		owner, s := startOwner(t)
+		owner, s := startOwner(t, share)
 		kill(t, owner)
 		eventually(t, "the watchdog to remove the bed", func() (bool, string) {
-			_, err := os.Stat(s.dir)
-			return errors.Is(err, os.ErrNotExist), fmt.Sprint(err)
+			tag := tagIn(s.dir)
+			return tag != s.tag, tag
 		})
 		assertGone(t, s)
 	})
 	t.Run("by the next sweep where the watchdog was killed too", func(t *testing.T) {
-		owner, s := startOwner(t)
+		owner, s := startOwner(t, share)
 		must(t, signalAll([]Process{{PID: watchdogOf(t, owner.Process.Pid)}}, syscall.SIGKILL))
 		kill(t, owner)
 		must(t, Sweep(t.Context()))
@@ -72,13 +94,13 @@ func TestKilledOwner(t *testing.T) {
 	})
 }
 
-// startOwner starts a process that owns a bed.
-func startOwner(t *testing.T) (*exec.Cmd, *slot) {
+// startOwner starts a process that owns a bed on a share of the given kind.
+func startOwner(t *testing.T, share Share) (*exec.Cmd, *slot) {
 	t.Helper()
 	self, err := os.Executable()
 	must(t, err)
 	owner := exec.Command(self)
-	owner.Env = append(os.Environ(), ownerVariable+"=1")
+	owner.Env = append(os.Environ(), ownerVariable+"="+string(share))
 	out, err := owner.StdoutPipe()
 	must(t, err)
 	must(t, owner.Start())
@@ -118,7 +140,13 @@ func watchdogOf(t *testing.T, owner int) int {
 
 // TestStuckShare proves that faults and Close do not wait for a share that does not answer.
 func TestStuckShare(t *testing.T) {
-	b := start(t, Config{Nodes: 1, Share: SSHFS})
+	for _, share := range []Share{SSHFS, MooseFS} {
+		t.Run(string(share), func(t *testing.T) { testStuckShare(t, share) })
+	}
+}
+
+func testStuckShare(t *testing.T, share Share) {
+	b := start(t, Config{Nodes: 1, Share: share})
 	must(t, b.LinkDown(t.Context(), 0))
 	stuck := b.OnNode(t.Context(), 0, "ls")
 	must(t, stuck.Start())
@@ -135,15 +163,24 @@ func TestStuckShare(t *testing.T) {
 
 // TestStartCancelled proves that a Start that fails leaves nothing, however far it came.
 func TestStartCancelled(t *testing.T) {
-	for _, after := range []time.Duration{0, 40 * time.Millisecond, 150 * time.Millisecond} {
-		t.Run(after.String(), func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), after)
+	for _, tc := range []struct {
+		share Share
+		after time.Duration
+	}{
+		{SSHFS, 0},
+		{SSHFS, 40 * time.Millisecond},
+		{SSHFS, 150 * time.Millisecond},
+		{MooseFS, 1200 * time.Millisecond}, // its servers run
+		{MooseFS, 2300 * time.Millisecond}, // it is mounted on the host
+	} {
+		t.Run(fmt.Sprint(tc.share, " after ", tc.after), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), tc.after)
 			defer cancel()
 			before := tags(t)
-			b, err := Start(ctx, Config{Nodes: 2, Share: SSHFS})
+			b, err := Start(ctx, Config{Nodes: 2, Share: tc.share})
 			if err == nil {
 				must(t, b.Close())
-				t.Logf("the bed was faster than %v", after)
+				t.Logf("the bed was faster than %v", tc.after)
 			}
 			old := func(tag string) bool { return slices.Contains(before, tag) }
 			if left := slices.DeleteFunc(tags(t), old); len(left) > 0 {
@@ -160,8 +197,8 @@ func tags(t *testing.T) []string {
 	must(t, err)
 	var own []string
 	for _, path := range paths {
-		if tag, err := os.ReadFile(path); err == nil && strings.Contains(string(tag), fmt.Sprintf("-%d-", os.Getpid())) {
-			own = append(own, string(tag))
+		if tag := tagIn(filepath.Dir(path)); strings.Contains(tag, fmt.Sprintf("-%d-", os.Getpid())) {
+			own = append(own, tag)
 		}
 	}
 	return own

@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
-// needed are the programs of the bed, and of the tests on it, with the Debian packages that have them.
-var needed = []struct{ program, pkg string }{
+// requirement is a program, with the Debian package that has it.
+type requirement struct{ program, pkg string }
+
+// needed are the programs of every bed, and of the tests on it.
+var needed = []requirement{
 	{"slurmctld", "slurm-wlm"},
 	{"slurmd", "slurm-wlm"},
 	{"srun", "slurm-client"},
@@ -25,10 +29,32 @@ var needed = []struct{ program, pkg string }{
 	{"flock", "util-linux"},
 }
 
-// Install installs the Debian packages of those programs that are missing. It needs root only if there are any.
+// neededByMooseFS are what a bed on a MooseFS needs besides. Debian's packages neither start their daemons nor
+// have systemd start them at boot, and those of a bed use none of the host's MooseFS files.
+var neededByMooseFS = []requirement{
+	{"mfsmaster", "moosefs-master"},
+	{"mfschunkserver", "moosefs-chunkserver"},
+	{"mfsmount", "moosefs-client"},
+	{"mfssetgoal", "moosefs-client"},
+}
+
+// needs returns what a bed on a share of this kind needs.
+func (s Share) needs() []requirement {
+	if s == MooseFS {
+		return slices.Concat(needed, neededByMooseFS)
+	}
+	return needed
+}
+
+// Install installs the Debian packages of those programs that are missing, for beds on shares of all kinds; Start
+// installs only what its own bed lacks. It needs root only if there are any.
 func Install(ctx context.Context) error {
+	return install(ctx, slices.Concat(needed, neededByMooseFS))
+}
+
+func install(ctx context.Context, needs []requirement) error {
 	var packages, missing []string
-	for _, n := range needed {
+	for _, n := range needs {
 		if _, err := exec.LookPath(n.program); err != nil {
 			packages, missing = append(packages, n.pkg), append(missing, n.program)
 		}

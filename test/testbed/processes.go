@@ -51,7 +51,8 @@ func (n *node) isInfra(p Process) bool {
 	return err == nil && (name == "slurmd" || strings.HasPrefix(name, "slurmstepd"))
 }
 
-// isMount tells whether a process is the node's sshfs or its ssh, which is nobody's child: sshfs forks twice for it.
+// isMount tells whether a process is the node's mount, or the ssh of an sshfs, which is nobody's child: sshfs forks
+// twice for it.
 // The caller holds n.mu.
 func (n *node) isMount(p Process) bool {
 	if n.mount == nil {

@@ -9,66 +9,25 @@ import (
 	"strings"
 )
 
-// privilegeDir is where sshd locks its unprivileged half in; its path is compiled in, and it is missing where
-// no sshd has been started since boot.
-const privilegeDir = "/run/sshd"
-
-// startFileServer starts the sshd that the nodes mount the share from.
+// startFileServer starts on ctl what the nodes mount the share from.
 func (b *Bed) startFileServer(ctx context.Context) error {
-	if b.cfg.Share == Local {
+	switch b.cfg.Share {
+	case Local:
 		return nil
+	case MooseFS:
+		return b.startMooseFS(ctx)
+	default:
+		return b.startSSHD(ctx)
 	}
-	if err := b.makeKeys(ctx); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(privilegeDir, 0o755); err != nil {
-		return fmt.Errorf("cannot make sshd's folder: %v", err)
-	}
-	sshd, err := exec.LookPath("sshd") // it insists on being started by its absolute path
-	if err != nil {
-		return fmt.Errorf("cannot find sshd: %v", err)
-	}
-	server, err := b.serve("sshd", sshd, "-D", "-e", "-f", b.slot.path("etc/sshd_config"))
-	if err != nil {
-		return err
-	}
-	// A client that comes too early is refused, and sshfs does not try again.
-	return poll(ctx, func() (bool, error) {
-		if err := server.alive(); err != nil {
-			return false, err
-		}
-		said, err := os.ReadFile(b.slot.path("log/sshd.out"))
-		return strings.Contains(string(said), "Server listening on"), err
-	})
 }
 
-// makeKeys makes the keys of the file server and of its clients.
-func (b *Bed) makeKeys(ctx context.Context) error {
-	for _, name := range []string{"host_key", "client_key"} {
-		keygen := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "",
-			"-f", b.slot.path("etc/"+name))
-		if out, err := keygen.CombinedOutput(); err != nil {
-			return fmt.Errorf("cannot make the testbed's %s: %v: %s", name, err, strings.TrimSpace(string(out)))
-		}
+// mountCommand returns the program that mounts the share on a node. It stays in the foreground, so that its process
+// is known.
+func (b *Bed) mountCommand(n *node) *exec.Cmd {
+	if b.cfg.Share == MooseFS {
+		return b.mfsmount(n.place)
 	}
-	key, err := os.ReadFile(b.slot.path("etc/host_key.pub"))
-	if err != nil {
-		return fmt.Errorf("cannot read the testbed's host key: %v", err)
-	}
-	known := b.slot.ctlAddress() + " " + string(key)
-	if err := os.WriteFile(b.slot.path("etc/known_hosts"), []byte(known), 0o644); err != nil {
-		return fmt.Errorf("cannot write the testbed's known hosts: %v", err)
-	}
-	return nil
-}
-
-// mountOptions returns sshfs's options for a kind of share. dir_cache=no: sshfs would serve listings from a
-// cache, which no network file system does.
-func mountOptions(share Share) string {
-	if share == StaleSSHFS {
-		return "dir_cache=no,negative_timeout=20,entry_timeout=20,attr_timeout=20"
-	}
-	return "dir_cache=no"
+	return b.sshfs(n)
 }
 
 // mountShare mounts the share on node n and returns once it is mounted.
@@ -76,27 +35,31 @@ func (b *Bed) mountShare(ctx context.Context, n *node) (*daemon, error) {
 	if b.cfg.Share == Local {
 		return nil, nil
 	}
-	// In the foreground, so that its process is known.
-	sshfs := n.service(nil, "sshfs", "-f", "-F", b.slot.path("etc/ssh_config"), "-o", mountOptions(b.cfg.Share),
-		"root@"+b.slot.ctlAddress()+":"+b.Share(), b.Share())
-	mount, err := startDaemon(sshfs, b.slot.path("log/sshfs-"+n.name+".log"))
+	mount, err := startDaemon(b.mountCommand(n), b.slot.path("log/mount-"+n.name+".log"))
 	if err != nil {
 		return nil, err
 	}
-	err = poll(ctx, func() (bool, error) {
+	if err := b.waitMounted(ctx, n.place, mount); err != nil {
+		return nil, errors.Join(err, mount.kill(ctx))
+	}
+	return mount, nil
+}
+
+// waitMounted waits until the share is mounted on the place, by the given process, and answers.
+func (b *Bed) waitMounted(ctx context.Context, p *place, mount *daemon) error {
+	err := poll(ctx, func() (bool, error) {
 		if err := mount.alive(); err != nil {
 			return false, err
 		}
-		return n.hasMount(b.Share())
+		return p.hasMount(b.Share())
 	})
 	if err == nil {
-		err = n.run(ctx, "", "stat", b.Share()) // answered once it is connected
+		err = p.run(ctx, "", "stat", b.Share()) // answered once it is connected
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot mount the share on %s: %v: %s", n.name, err, lastLines(mount.log, 5)),
-			mount.kill(ctx))
+		return fmt.Errorf("cannot mount the share on %s: %v: %s", p.name, err, lastLines(mount.log, 5))
 	}
-	return mount, nil
+	return nil
 }
 
 // unmountShare takes the share, that may not answer any more, off the node.

@@ -86,9 +86,12 @@ func (s *slot) fill() error {
 	return nil
 }
 
-// release removes the slot's link and folder, and lets go of its lock. The caller holds the lock of the root.
+// release removes the slot's link, mount and folder, and lets go of its lock. The caller holds the lock of the root.
 func (s *slot) release() error {
-	err := errors.Join(s.deleteLink(), os.RemoveAll(s.dir))
+	err := errors.Join(s.deleteLink(), s.unmount())
+	if err == nil {
+		err = os.RemoveAll(s.dir)
+	}
 	if s.lock != nil {
 		err = errors.Join(err, s.lock.Close())
 	}
@@ -102,6 +105,15 @@ func (s *slot) deleteLink() error {
 		return nil
 	}
 	return fmt.Errorf("cannot delete the link %s: %v: %s", s.link(), err, strings.TrimSpace(string(out)))
+}
+
+// unmount takes the share, which nobody may serve any more, off the host, where it is mounted at all.
+func (s *slot) unmount() error {
+	err := unix.Unmount(s.path("share"), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		return nil // EINVAL: nothing is mounted there
+	}
+	return fmt.Errorf("cannot take the share %s off the host: %v", s.path("share"), err)
 }
 
 func (s *slot) path(name string) string { return filepath.Join(s.dir, name) }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// startServers starts what runs on ctl: munged, slurmctld, and the file server.
+// startServers starts what runs on ctl: munged, slurmctld, and the file servers.
 func (b *Bed) startServers(ctx context.Context) error {
 	if err := b.startMunged(ctx); err != nil {
 		return err

@@ -17,4 +17,5 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do
 	sleep 0.1
 done
 ip link delete "$link" 2>/dev/null
+umount --lazy "$dir/share" 2>/dev/null
 rm -rf --one-file-system "$dir"
