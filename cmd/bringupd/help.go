@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -90,8 +91,7 @@ func helpFlags(b *strings.Builder, flags []cli.Flag) {
 			continue
 		}
 		if heading == "" {
-			fmt.Fprintf(b, "\n%s", wrapped("A flag can also be given by a variable, as --log-dir by BRINGUPD_LOG_DIR, "+
-				"and by a line of the --config file. A flag outranks a variable, and a variable the file.", ""))
+			fmt.Fprintf(b, "\n%s", wrapped(elsewhere(flags), ""))
 		}
 		if s.category != heading {
 			heading = s.category
@@ -156,4 +156,13 @@ func exitCodes() string {
 		fmt.Fprintf(&b, "  %3d  %s", o.Code, strings.TrimLeft(meaning, " "))
 	}
 	return b.String()
+}
+
+// elsewhere tells how else than on the command line flags can be given.
+func elsewhere(flags []cli.Flag) string {
+	if slices.ContainsFunc(flags, func(flag cli.Flag) bool { return flag.Names()[0] == "config" }) {
+		return "A flag can also be given by a variable, as --log-dir by BRINGUPD_LOG_DIR, " +
+			"and by a line of the --config file. A flag outranks a variable, and a variable the file."
+	}
+	return "A flag can also be given by a variable, as --peer-timeout by BRINGUPD_PEER_TIMEOUT, which a flag outranks."
 }

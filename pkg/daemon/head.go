@@ -317,6 +317,7 @@ func (h *head) openGate() error {
 	h.gate = time.Since(h.began)
 	h.reached(signal.NameGo)
 	h.nodes.Relax(h.tempo.Look)
+	h.control.Relax(h.tempo.Look)
 	h.background(h.measureTrips)
 	h.log.Info("the gate is open", zap.Int("nodes", h.id.Size), zap.Duration("took", h.gate.Round(time.Millisecond)))
 	return nil

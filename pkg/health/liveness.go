@@ -15,7 +15,7 @@ type Tempo struct {
 
 const (
 	// fewNodes is how many nodes may ask of the share what they like.
-	fewNodes = 8
+	fewNodes = 5
 	// rareLook and rareBeat bound how much less often each of many nodes looks
 	// and beats: a look is three calls and a beat is one, which with a peer
 	// timeout of 10 s makes half a call a second and node.

@@ -10,7 +10,7 @@ var tempo = HeadTempo(16*time.Second, 1) // beat 2s, silent 10s, look 1.6s
 
 func TestTempo(t *testing.T) {
 	for _, timeout := range []time.Duration{time.Second, 10 * time.Second, time.Hour} {
-		for _, size := range []int{1, 8, 64, 256, 4096} {
+		for _, size := range []int{1, 5, 8, 16, 70, 256, 4096} {
 			head, worker := HeadTempo(timeout, size), WorkerTempo(timeout, size)
 			// A death is seen by the head within the time: by the latest beat
 			// and one look that comes late.
@@ -20,13 +20,13 @@ func TestTempo(t *testing.T) {
 			if head.Silent < 2*worker.Beat || worker.Silent < 5*head.Beat {
 				t.Errorf("%d nodes: one late beat makes a peer lost: %v, %v", size, head, worker)
 			}
-			few := size <= fewNodes
+			few := size <= 8
 			if worst := head.Silent + 2*head.Look + worker.Look; few && worst > timeout {
 				t.Errorf("%d nodes: within %s a death may take %s to end all", size, timeout, worst)
 			}
 			// A look is up to a quarter sooner.
 			calls := 1/worker.Beat.Seconds() + 3/(0.875*worker.Look.Seconds())
-			if most := 0.5 * 10 / timeout.Seconds(); size >= 128 && calls > most {
+			if most := 0.5 * 10 / timeout.Seconds(); size >= 70 && calls > most {
 				t.Errorf("%d nodes: each makes %.2f calls a second, want %.2f", size, calls, most)
 			}
 		}

@@ -56,6 +56,11 @@ type Meter struct {
 	// Told, where it is not nil, is told of every call as it begins. It is not
 	// to be changed once there are calls.
 	Told func(Op)
+	// Slots, where it is not nil, bounds how many calls are under way at once
+	// by all meters that have it: each holds a thread of the process, of which
+	// a simulation would need too many. It is not to be changed once there are
+	// calls.
+	Slots chan struct{}
 
 	mu      sync.Mutex
 	counts  [ops]int64        // guarded by mu
@@ -187,6 +192,10 @@ func (m *Meter) call(op Op, path string, do func() error) error {
 	began := time.Now()
 	if m.Delay != nil {
 		time.Sleep(m.Delay())
+	}
+	if m.Slots != nil {
+		m.Slots <- struct{}{}
+		defer func() { <-m.Slots }()
 	}
 	err := do()
 	m.mu.Lock()

@@ -39,10 +39,9 @@ func WorkerPace(size int) Pace {
 }
 
 // next returns the pause until the next look after one that took so long: never
-// under twice the time a look takes, so that a slow share is not made slower by
-// us. By jitter, which is at least 0 and less than 1, it is up to a quarter
+// under the time a look takes, so that a slow share is not made slower by us. By jitter, which is at least 0 and less than 1, it is up to a quarter
 // less, or a thousand daemons would look at once.
 func (p Pace) next(waited, look time.Duration, jitter float64) time.Duration {
-	pause := min(max(p.Fast, waited/time.Duration(p.Part), 2*look), p.Steady)
+	pause := min(max(p.Fast, waited/time.Duration(p.Part), look), p.Steady)
 	return pause - time.Duration(jitter/4*float64(pause))
 }

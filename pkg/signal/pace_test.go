@@ -19,7 +19,7 @@ func TestPaceNext(t *testing.T) {
 		{"the first look", 0, 0, 2 * time.Millisecond},
 		{"a wait that has hardly begun", 4 * time.Millisecond, 0, 2 * time.Millisecond},
 		{"half of the wait", 100 * time.Millisecond, 0, 50 * time.Millisecond},
-		{"a slow share", 0, 100 * time.Millisecond, 200 * time.Millisecond},
+		{"a slow share", 0, 100 * time.Millisecond, 100 * time.Millisecond},
 		{"a slow share, a long wait", time.Second, 10 * time.Millisecond, 500 * time.Millisecond},
 		{"a long wait", time.Hour, 0, time.Second},
 		{"a look as long as the steady pause", 0, time.Second, time.Second},
