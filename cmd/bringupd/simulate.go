@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/simulate"
+)
+
+// simulation is one call of bringupd simulate.
+type simulation struct {
+	*invocation
+	all   settings
+	cfg   simulate.Config // Nodes aside
+	nodes []int           // of each run, in their order
+	dir   string
+	table bool
+	json  string // file; "-": standard output; empty: none
+	keep  bool
+}
+
+// The headings of its flags.
+const (
+	simulatedFlags = "What is simulated"
+	shareFlags     = "The share"
+	resultFlags    = "The result"
+)
+
+func (inv *invocation) simulateCommand() *cli.Command {
+	times := daemon.DefaultTimes()
+	s := &simulation{invocation: inv, cfg: simulate.Config{Steady: -1, Join: times.Join, Peer: times.Peer}}
+	s.all = s.settings()
+	return &cli.Command{
+		Name: "simulate", Usage: "bring N nodes up in one process, and tell what it takes",
+		UsageText: "bringupd simulate --nodes=1024 --dir=DIR [flags]\n" +
+			"bringupd simulate --nodes=64,256,1024 --dir=DIR [flags]   (a table)",
+		Flags: s.all.flags(func(*setting) bool { return true }),
+		Action: func(c *cli.Context) error {
+			if err := inv.noArguments(c); err != nil {
+				return err
+			}
+			return s.run()
+		},
+	}
+}
+
+func (s *simulation) settings() settings {
+	steady := wait("steady", &s.cfg.Steady, "how long the job stays up after the gate; the second half is measured, 0s is not at all "+
+		"(default: four of the nodes' longest pauses between two looks, which for 70 nodes and more is 56s)")
+	steady.show = func() any { return nil }
+	all := slices.Concat(
+		under(simulatedFlags, settings{
+			s.counts(),
+			wait("start-skew", &s.cfg.Skew, "the daemons start at random within this time; a launcher takes 10ms and more"),
+			steady,
+			wait("join-timeout", &s.cfg.Join, "until all nodes have met"),
+			wait("peer-timeout", &s.cfg.Peer, "from a peer's death to the end of the job: beats and looks follow from it"),
+		}),
+		under(shareFlags, settings{
+			text("dir", "DIR", &s.dir, "directory on the share that the job is to use: all is done in a new directory in it, which is removed at the end"),
+			wait("op-latency", &s.cfg.Latency, "added to every call into the share: what it is farther away from the nodes than from here"),
+			wait("latency-jitter", &s.cfg.Jitter, "added at random, as much on average, and seldom five times as much"),
+			number("server-rate", &s.cfg.Rate, 0, 10_000_000, "calls a second that the server answers, to all nodes together; 0: as many as it can"),
+		}),
+		under(resultFlags, settings{
+			yes("table", &s.table, "one row for each number of nodes, also where there is one only"),
+			text("json", "FILE", &s.json, "write all figures as JSON, too; - is standard output, and then nothing else goes there"),
+			yes("keep", &s.keep, "leave the run directories to be looked at"),
+		}),
+	)
+	for _, one := range all {
+		one.noFile = true
+	}
+	return all
+}
+
+// counts takes numbers of nodes, with commas between.
+func (s *simulation) counts() *setting {
+	return &setting{
+		name: "nodes", shape: "N,…", usage: fmt.Sprintf("number of nodes, or several: of 1 to %d each", simulate.MostNodes),
+		take: func(value string) error {
+			s.nodes = nil
+			for field := range strings.SplitSeq(value, ",") {
+				n, err := strconv.Atoi(strings.TrimSpace(field))
+				if err != nil || n < 1 || n > simulate.MostNodes {
+					return fmt.Errorf("give whole numbers of 1 to %d, with commas between", simulate.MostNodes)
+				}
+				s.nodes = append(s.nodes, n)
+			}
+			return nil
+		},
+		show: func() any { return nil },
+	}
+}
+
+// run judges the command line, runs the simulations and tells of them.
+func (s *simulation) run() error {
+	if err := s.judge(); err != nil {
+		return err
+	}
+	ctx, again, stop := s.heed()
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- s.simulate(ctx) }()
+	select {
+	case err := <-ended:
+		return s.interrupted(ctx, err)
+	case <-again:
+		return s.interrupted(ctx, errAgain)
+	}
+}
+
+// judge settles the flags, and refuses what can't work.
+func (s *simulation) judge() error {
+	if _, err := s.all.gather(os.LookupEnv); err != nil {
+		return err
+	}
+	switch {
+	case len(s.nodes) == 0:
+		return usage("cannot simulate: give the number of nodes, as in --nodes=1024")
+	case s.dir == "":
+		return usage("cannot simulate: give a directory on the share that the job is to use, as in --dir=/scratch/me")
+	}
+	s.cfg.Program = version()
+	for _, n := range s.nodes {
+		cfg := s.cfg
+		cfg.Nodes = n
+		if err := cfg.Validate(); err != nil {
+			return usage("%v", err)
+		}
+		if err := simulate.Fits(n); err != nil {
+			return usage("%v", err)
+		}
+	}
+	if info, err := os.Stat(filepath.Dir(s.json)); err != nil || !info.IsDir() {
+		return usage("cannot write --json=%s: give a file in a directory that is there", s.json)
+	}
+	var err error
+	s.dir, err = filepath.Abs(s.dir)
+	return err
+}
+
+// simulate makes the room, runs all in it, and gives it back.
+func (s *simulation) simulate(ctx context.Context) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	room, err := simulate.OpenRoom(ctx, s.dir, host)
+	if errors.Is(err, simulate.ErrNoDir) {
+		return usage("%v", err)
+	}
+	if err != nil {
+		return err
+	}
+	s.say("simulating in %s%s", room.Path(), map[bool]string{true: ", which is kept"}[s.keep])
+	report := simulate.Report{
+		Version: simulate.ReportVersion, Program: s.cfg.Program, Host: host, Cores: runtime.GOMAXPROCS(0), Dir: s.dir,
+		Latency: s.cfg.Latency, Jitter: s.cfg.Jitter, Rate: s.cfg.Rate, Skew: s.cfg.Skew, Peer: s.cfg.Peer,
+	}
+	err = s.runAll(ctx, room, &report)
+	if !s.keep {
+		err = errors.Join(err, remove(room))
+	}
+	if ctx.Err() != nil || len(report.Runs) == 0 {
+		return err
+	}
+	return errors.Join(s.show(report), err)
+}
+
+// runAll runs one job after the other, until one fails: larger ones would, too.
+func (s *simulation) runAll(ctx context.Context, room *simulate.Room, report *simulate.Report) error {
+	for _, nodes := range s.nodes {
+		cfg := s.cfg
+		cfg.Nodes = nodes
+		cfg.Told = func(what string) { s.say("%d nodes: %s", nodes, what) }
+		run, share, err := simulate.Simulate(ctx, room, cfg)
+		if err != nil {
+			return err
+		}
+		report.Share = share
+		report.Runs = append(report.Runs, run)
+		if run.Failure != nil {
+			s.code = max(run.Failure.Code, 1)
+			return nil
+		}
+	}
+	return nil
+}
+
+// removeTimeout is more than a share takes for the names of the largest run.
+const removeTimeout = 5 * time.Minute
+
+var errRemoveTimeout = errors.New("the time for it is over")
+
+func remove(room *simulate.Room) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), removeTimeout, errRemoveTimeout)
+	defer cancel()
+	return room.Remove(ctx)
+}
+
+// say tells how far it is, beside the result.
+func (s *simulation) say(format string, args ...any) {
+	fmt.Fprintf(s.files.Err, "bringupd: "+format+"\n", args...)
+}
+
+// show writes the report.
+func (s *simulation) show(report simulate.Report) error {
+	var figures []byte
+	if s.json != "" {
+		var err error
+		if figures, err = json.MarshalIndent(report, "", "  "); err != nil {
+			return fmt.Errorf("cannot write the figures as JSON: %v", err)
+		}
+		figures = append(figures, '\n')
+	}
+	if s.json == "-" {
+		_, err := s.files.Out.Write(figures)
+		return err
+	}
+	text := report.Text()
+	if s.table || len(s.nodes) > 1 {
+		text = report.Table()
+	}
+	if _, err := io.WriteString(s.files.Out, text); err != nil || s.json == "" {
+		return err
+	}
+	if err := os.WriteFile(s.json, figures, 0o644); err != nil {
+		return fmt.Errorf("cannot write the figures: %v", err)
+	}
+	return nil
+}
+
+var errAgain = errors.New("cannot wait for the daemons' end: a second signal came; the directory is left to you")
+
+// stopped says which signal ended it.
+type stopped struct{ sig os.Signal }
+
+func (e *stopped) Error() string { return "ended by " + signalName(e.sig) }
+
+func signalName(sig os.Signal) string { return unix.SignalName(sig.(syscall.Signal)) }
+
+// heed returns a context that ends at the first signal to end, a channel that
+// is closed at the second one, and what stops heeding.
+func (s *simulation) heed() (ctx context.Context, again <-chan struct{}, stop func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	second, over := make(chan struct{}), make(chan struct{})
+	var heeding sync.WaitGroup
+	heeding.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case sig := <-s.signals:
+				switch {
+				case sig != syscall.SIGINT && sig != syscall.SIGTERM && sig != syscall.SIGHUP:
+				case ctx.Err() == nil:
+					cancel(&stopped{sig})
+				default:
+					close(second)
+					return
+				}
+			}
+		}
+	})
+	return ctx, second, func() {
+		close(over)
+		heeding.Wait()
+		cancel(nil)
+	}
+}
+
+// interrupted tells of a signal that ended it, and sets its code.
+func (s *simulation) interrupted(ctx context.Context, err error) error {
+	by, told := errors.AsType[*stopped](context.Cause(ctx))
+	if !told {
+		return err
+	}
+	kind := health.Terminated
+	if by.sig == os.Interrupt {
+		kind = health.Interrupted
+	}
+	s.code = health.OutcomeOf(kind).Code
+	if err != nil && !errors.Is(err, by) {
+		s.say("%v", err)
+	}
+	s.say("%v", by)
+	return nil
+}

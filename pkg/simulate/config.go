@@ -1,0 +1,146 @@
+package simulate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/health"
+)
+
+// MostNodes bounds a simulation.
+const MostNodes = 16384
+
+// Config says what is simulated.
+type Config struct {
+	Nodes int // 1 to MostNodes
+
+	// Latency is added to every call into the share, and Jitter at random on
+	// top: as much on average, seldom five times as much.
+	Latency time.Duration
+	Jitter  time.Duration
+	// Rate is how many calls a second the server answers, all nodes together;
+	// the others wait their turn. 0: as many as come.
+	Rate int
+	// Skew is the time over which the daemons' starts are spread, at random.
+	Skew time.Duration
+	// Steady is for how long the job stays up after the gate; negative: for
+	// SteadyFor, 0: not at all.
+	Steady time.Duration
+
+	Join    time.Duration // as --join-timeout
+	Peer    time.Duration // as --peer-timeout
+	Program string        // version of this bringupd
+	// Told, where it is not nil, is told in a few words how far it is.
+	Told func(what string)
+}
+
+// Validate returns an error for the first rule that the configuration breaks.
+func (c Config) Validate() error {
+	if c.Nodes < 1 || c.Nodes > MostNodes {
+		return fmt.Errorf("cannot simulate %d nodes: give a number of 1 to %d", c.Nodes, MostNodes)
+	}
+	if c.Rate < 0 {
+		return fmt.Errorf("cannot use --server-rate=%d: give a number of calls a second, or 0 for no bound", c.Rate)
+	}
+	for _, row := range []struct {
+		flag  string
+		value time.Duration
+		most  time.Duration
+	}{
+		{"op-latency", c.Latency, mostLatency},
+		{"latency-jitter", c.Jitter, mostLatency},
+		{"start-skew", c.Skew, c.Join / 2},
+		{"steady", max(0, c.Steady), time.Hour},
+	} {
+		if row.value < 0 || row.value > row.most {
+			return fmt.Errorf("cannot use --%s=%s: give a time of 0s to %s", row.flag, row.value, row.most)
+		}
+	}
+	times := c.times()
+	return (&daemon.Config{LogDir: "/", Times: times}).Validate()
+}
+
+// mostLatency is more than any share takes on which a job could run.
+const mostLatency = time.Second
+
+func (c Config) times() daemon.Times {
+	times := daemon.DefaultTimes()
+	times.Join, times.Peer = c.Join, c.Peer
+	return times
+}
+
+// SteadyFor is for how long a job of so many nodes must stay up for the figures
+// of its steady state to mean something: four of the workers' longest pauses
+// between two looks. In the first half the looks become as rare, and the second
+// is measured.
+func (c Config) SteadyFor() time.Duration {
+	if c.Steady >= 0 {
+		return c.Steady
+	}
+	return 4 * health.WorkerTempo(c.Peer, c.Nodes).Look
+}
+
+// delay returns what a call is to take longer, for all daemons; nil: nothing.
+func (c Config) delay() func() time.Duration {
+	if c.Latency == 0 && c.Jitter == 0 && c.Rate == 0 {
+		return nil
+	}
+	turns := &queue{rate: c.Rate}
+	return func() time.Duration {
+		return c.Latency + time.Duration(rand.ExpFloat64()*float64(c.Jitter)) + turns.wait(time.Now())
+	}
+}
+
+// queue is a server that answers so many calls a second, in the order in which
+// they come.
+type queue struct {
+	rate int // 0: as many as come
+
+	mu   sync.Mutex
+	free time.Time // when it has answered all that have come, guarded by mu
+}
+
+// wait takes a turn, and returns how long after now the call is answered.
+func (q *queue) wait(now time.Time) time.Duration {
+	if q.rate == 0 {
+		return 0
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.free.Before(now) {
+		q.free = now
+	}
+	q.free = q.free.Add(time.Second / time.Duration(q.rate))
+	return q.free.Sub(now)
+}
+
+const (
+	// filesANode is how many files a daemon holds open at most: its two logs,
+	// a look, and a record that it writes.
+	filesANode = 4
+	// filesBeside are for all the rest of the process.
+	filesBeside = 64
+)
+
+// Fits returns an error where this process may not open as many files as the
+// daemons of so many nodes do.
+func Fits(nodes int) error {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return nil // what can't be told is found out
+	}
+	return fits(nodes, limit.Cur)
+}
+
+func fits(nodes int, files uint64) error {
+	if need := uint64(filesANode*nodes + filesBeside); need > files {
+		return fmt.Errorf("cannot simulate %d nodes in one process: they open up to %d files, and this shell allows %d: "+
+			"give at most %d nodes, or raise what it allows (ulimit -n)",
+			nodes, need, files, max(0, int(files)-filesBeside)/filesANode)
+	}
+	return nil
+}

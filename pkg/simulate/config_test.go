@@ -1,0 +1,134 @@
+package simulate
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+// few is a job that is soon over.
+func few(nodes int) Config {
+	return Config{Nodes: nodes, Join: 30 * time.Second, Peer: 10 * time.Second, Program: "test"}
+}
+
+func TestValidate(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*Config)
+		want   string // part of the error; empty: none
+	}{
+		{"as it is", func(*Config) {}, ""},
+		{"the most", func(c *Config) {
+			c.Nodes, c.Latency, c.Jitter, c.Skew, c.Steady, c.Rate = MostNodes, time.Second, time.Second, 15*time.Second, time.Hour, 1e6
+		}, ""},
+		{"no nodes", func(c *Config) { c.Nodes = 0 }, "cannot simulate 0 nodes: give a number of 1 to 16384"},
+		{"too many nodes", func(c *Config) { c.Nodes = MostNodes + 1 }, "cannot simulate 16385 nodes"},
+		{"a call from the past", func(c *Config) { c.Latency = -1 }, "cannot use --op-latency=-1ns: give a time of 0s to 1s"},
+		{"a call that takes too long", func(c *Config) { c.Jitter = 2 * time.Second }, "cannot use --latency-jitter=2s"},
+		{"starts after the join timeout", func(c *Config) { c.Skew = time.Minute }, "cannot use --start-skew=1m0s: give a time of 0s to 15s"},
+		{"too steady", func(c *Config) { c.Steady = 2 * time.Hour }, "cannot use --steady=2h0m0s"},
+		{"a server that asks", func(c *Config) { c.Rate = -1 }, "cannot use --server-rate=-1"},
+		{"a peer timeout that no job may have", func(c *Config) { c.Peer = time.Millisecond }, "cannot use --peer-timeout=1ms: give at least 1s"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := few(4)
+			tc.change(&cfg)
+			err := cfg.Validate()
+			if (err == nil) != (tc.want == "") || (err != nil && !strings.HasPrefix(err.Error(), tc.want)) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestSteadyFor(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		nodes       int
+		peer, given time.Duration
+		want        time.Duration
+	}{
+		{"few look often", 5, 10 * time.Second, -1, 4 * time.Second},
+		{"many look rarely", 1024, 10 * time.Second, -1, 56 * time.Second},
+		{"half the peer timeout, half the pauses", 1024, 5 * time.Second, -1, 28 * time.Second},
+		{"as given", 1024, 10 * time.Second, 3 * time.Second, 3 * time.Second},
+		{"not at all", 1024, 10 * time.Second, 0, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := Config{Nodes: tc.nodes, Peer: tc.peer, Steady: tc.given}
+			if got := cfg.SteadyFor(); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestFits(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		nodes int
+		files uint64
+		want  string // part of the error; empty: none
+	}{
+		{"enough", 240, 1024, ""},
+		{"one too many", 241, 1024, "this shell allows 1024: give at most 240 nodes"},
+		{"hardly any", 1, 32, "give at most 0 nodes"},
+		{"no limit", MostNodes, math.MaxUint64, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := fits(tc.nodes, tc.files)
+			if (err == nil) != (tc.want == "") || (err != nil && !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestDelay(t *testing.T) {
+	if (Config{}).delay() != nil {
+		t.Error("nothing is to be added, and yet something would")
+	}
+	took := Config{Latency: 3 * time.Millisecond}.delay()
+	if got := took(); got != 3*time.Millisecond {
+		t.Errorf("got %s, want 3ms", got)
+	}
+	random := Config{Latency: time.Second, Jitter: time.Millisecond}.delay()
+	var sum time.Duration
+	const draws = 10_000
+	for range draws {
+		more := random() - time.Second
+		if more < 0 {
+			t.Fatalf("a call would take %s less", -more)
+		}
+		sum += more
+	}
+	// Of ten thousand draws the mean is within a hundredth, seldom two.
+	if mean := sum / draws; mean < 900*time.Microsecond || mean > 1100*time.Microsecond {
+		t.Errorf("calls take %s more on average, want about 1ms", mean)
+	}
+}
+
+func TestQueue(t *testing.T) {
+	now := time.Now()
+	for _, tc := range []struct {
+		name string
+		rate int
+		at   []time.Duration // of each call
+		want []time.Duration // that it waits
+	}{
+		{"no bound", 0, []time.Duration{0, 0}, []time.Duration{0, 0}},
+		{"one after the other", 100, []time.Duration{0, 0, 0}, []time.Duration{10 * time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond}},
+		{"a queue that has ended", 100, []time.Duration{0, time.Second}, []time.Duration{10 * time.Millisecond, 10 * time.Millisecond}},
+		{"one that has not", 100, []time.Duration{0, 4 * time.Millisecond}, []time.Duration{10 * time.Millisecond, 16 * time.Millisecond}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			q := &queue{rate: tc.rate}
+			for i, at := range tc.at {
+				if got := q.wait(now.Add(at)); got != tc.want[i] {
+					t.Errorf("call %d waits %s, want %s", i, got, tc.want[i])
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,147 @@
+package simulate
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// machine measures what the daemons take of this one.
+type machine struct {
+	began   time.Time
+	used    time.Duration // processor time at the start
+	toGate  time.Duration // from start to gate
+	elapsed time.Duration // the same on the clock
+	before  ticks         // of all processes, at the start
+	after   ticks         // and at the gate
+
+	// The largest that a sample has seen; read when sampling has ended.
+	heap, goroutines int64
+}
+
+// samplePace is how often the heap and the goroutines are looked at.
+const samplePace = 20 * time.Millisecond
+
+// watch begins with a clean process, and samples it until the function that it
+// returns is called.
+func (m *machine) watch() (stop func()) {
+	debug.FreeOSMemory()
+	// The largest size that the kernel remembers is that of an earlier run.
+	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
+	ctx, cancel := context.WithCancel(context.Background())
+	var sampling sync.WaitGroup
+	sampling.Go(func() { m.sample(ctx) })
+	return sync.OnceFunc(func() {
+		cancel()
+		sampling.Wait()
+	})
+}
+
+func (m *machine) sample(ctx context.Context) {
+	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	looks := time.NewTicker(samplePace)
+	defer looks.Stop()
+	for {
+		metrics.Read(heap)
+		m.heap = max(m.heap, int64(heap[0].Value.Uint64()))
+		m.goroutines = max(m.goroutines, int64(runtime.NumGoroutine()))
+		select {
+		case <-ctx.Done():
+			return
+		case <-looks.C:
+		}
+	}
+}
+
+// start is called when the daemons start, and gate when the gate is open.
+func (m *machine) start() { m.began, m.used, m.before = time.Now(), processorTime(), allTicks() }
+
+func (m *machine) gate() {
+	m.elapsed, m.toGate, m.after = time.Since(m.began), processorTime()-m.used, allTicks()
+}
+
+func (m *machine) result() Machine {
+	result := Machine{Memory: peakMemory(), Heap: m.heap, Goroutines: m.goroutines, Processor: m.toGate}
+	if m.elapsed > 0 {
+		result.Busy = m.toGate.Seconds() / m.elapsed.Seconds() / float64(runtime.GOMAXPROCS(0))
+		result.Others = othersPart(m.before, m.after, m.toGate)
+	}
+	return result
+}
+
+// ticks is the time of all processors of the machine, in clock ticks.
+type ticks struct{ busy, all int64 }
+
+// tick is the unit of /proc/stat: USER_HZ, which is 100 on all that Linux runs on.
+const tick = time.Second / 100
+
+// othersPart returns which part of the machine others than this process took.
+func othersPart(before, after ticks, own time.Duration) float64 {
+	all := float64(after.all - before.all)
+	if all <= 0 {
+		return 0
+	}
+	return max(0, float64(after.busy-before.busy)-float64(own)/float64(tick)) / all
+}
+
+// allTicks reads what the processors did since the machine was started; zeros
+// where the kernel doesn't tell.
+func allTicks() ticks {
+	data, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return ticks{}
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	return parseTicks(line)
+}
+
+// parseTicks takes the first line of /proc/stat: cpu, user, nice, system, idle,
+// iowait, irq, softirq, steal; what guests take is in user and nice already.
+func parseTicks(line string) (t ticks) {
+	const idle, iowait, steal = 4, 5, 8
+	for i, field := range strings.Fields(line) {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil || i > steal {
+			continue
+		}
+		t.all += n
+		if i != idle && i != iowait {
+			t.busy += n
+		}
+	}
+	return t
+}
+
+// processorTime is what this process has used of all cores.
+func processorTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// peakMemory returns the largest that this process was, in bytes; 0 where the
+// kernel doesn't tell.
+func peakMemory() int64 {
+	file, err := os.Open("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = file.Close() }()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if rest, ok := strings.CutPrefix(lines.Text(), "VmHWM:"); ok {
+			size, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return size << 10
+		}
+	}
+	return 0
+}

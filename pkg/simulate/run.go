@@ -1,0 +1,448 @@
+package simulate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Simulate runs one job in the room, and returns when its daemons have ended. It
+// tells on what file system they met. A job that failed is a Run with a Failure;
+// the error is ctx's cause where ctx ended before the job, or says why nothing
+// could be run.
+func Simulate(ctx context.Context, room *Room, cfg Config) (run Run, share string, err error) {
+	local, err := os.MkdirTemp("", "bringupd-simulate-")
+	if err != nil {
+		return Run{}, "", fmt.Errorf("cannot make a directory for the daemons' private files: %v", err)
+	}
+	defer func() { _ = os.RemoveAll(local) }()
+	said, err := os.Create(filepath.Join(local, "said"))
+	if err != nil {
+		return Run{}, "", fmt.Errorf("cannot keep what the daemons say: %v", err)
+	}
+	defer func() { _ = said.Close() }()
+	debug.SetMaxThreads(mostThreads)
+	j := newJob(room, cfg, local, said)
+	run = j.simulate(ctx)
+	if ctx.Err() != nil {
+		return run, "", context.Cause(ctx)
+	}
+	share = j.explain(&run)
+	return run, share, nil
+}
+
+// mostThreads is more than the daemons have calls under way at once: each holds
+// a thread for as long as the share takes. It is never lowered, because Go ends
+// a process that has more.
+const mostThreads = 10000 + filesANode*MostNodes
+
+// job is one simulated job: its daemons, and what is seen of them.
+type job struct {
+	cfg     Config
+	run     string   // its run directory
+	local   string   // a directory of this machine, for the daemons' private ones
+	said    *os.File // all that they say
+	daemons []daemon.Config
+	signals chan os.Signal // the head's
+	counter *counter
+	machine machine
+
+	begin chan struct{} // closed when all may start
+	ends  chan ended    // one of each daemon
+	codes []int         // of those that have ended
+	ended int           // how many have
+
+	// Each daemon writes its own, and they are read when all have ended.
+	up    []time.Duration
+	atUp  []count
+	notUp atomic.Int64  // how many are not
+	allUp chan struct{} // closed when all are
+
+	// The head writes these before it closes gate.
+	gate   chan struct{}
+	opened time.Duration
+	atGate []count
+}
+
+// ended is one daemon's end.
+type ended struct{ rank, code int }
+
+func newJob(room *Room, cfg Config, local string, said *os.File) *job {
+	j := &job{
+		cfg: cfg, local: local, said: said, daemons: make([]daemon.Config, cfg.Nodes), signals: make(chan os.Signal, 4),
+		counter: newCounter(cfg.Nodes, 2*cfg.Join+cfg.SteadyFor()),
+		begin:   make(chan struct{}), ends: make(chan ended, cfg.Nodes), codes: make([]int, cfg.Nodes),
+		up: make([]time.Duration, cfg.Nodes), atUp: make([]count, cfg.Nodes), allUp: make(chan struct{}), gate: make(chan struct{}),
+	}
+	j.notUp.Store(int64(cfg.Nodes))
+	room.runs++
+	id := roles.Identity{
+		Launcher: roles.Local, Size: cfg.Nodes, Job: "nodes-" + strconv.Itoa(cfg.Nodes), Step: strconv.Itoa(room.runs),
+		Key: filepath.Base(room.path), LocalSize: 1, GPUs: -1,
+	}
+	for rank := range cfg.Nodes {
+		id.Hosts = append(id.Hosts, fmt.Sprintf("n%0*d", signal.Width(cfg.Nodes), rank))
+	}
+	j.run = filepath.Join(room.path, id.RunName())
+	delay, slots := cfg.delay(), make(chan struct{}, maxThreads)
+	for rank := range j.daemons {
+		j.daemons[rank] = j.configure(room, id, rank, &signal.Meter{Delay: delay, Told: j.counter.told(rank), Slots: slots})
+	}
+	j.daemons[0].Signals = j.signals
+	return j
+}
+
+// maxThreads bounds how many calls hang in the kernel at once, each of which
+// holds a thread: Go gives up at 10,000 of them.
+const maxThreads = 2048
+
+// configure is a rank's daemon. A share that lives on this machine alone will
+// do, as for "bringupd local", and is looked at as one that doesn't.
+func (j *job) configure(room *Room, id roles.Identity, rank int, meter *signal.Meter) daemon.Config {
+	id.Rank, id.Host = rank, id.Hosts[rank]
+	return daemon.Config{
+		Identity: id, LogDir: room.path, TempDir: j.local, Program: j.cfg.Program,
+		Access:    signal.Access{Meter: meter, Deaf: true},
+		Reached:   func(state string) { j.reached(rank, state) },
+		Framework: nothing{},
+		Address:   func() (string, error) { return "127.0.0.1", nil },
+		Times:     j.cfg.times(), Files: daemon.Files{Out: j.said, Err: j.said}, JSONLog: true,
+	}
+}
+
+// nothing is a framework whose services are up at once.
+type nothing struct{}
+
+var _ framework.Framework = nothing{}
+
+func (nothing) Name() string { return "simulated" }
+
+func (nothing) Serves() bool { return true }
+
+func (nothing) Head(node framework.Node) (*framework.Service, framework.Endpoint, error) {
+	return nil, framework.Endpoint{Address: node.Address}, nil
+}
+
+func (nothing) Worker(framework.Node, framework.Endpoint) (*framework.Service, error) {
+	return nil, nil
+}
+
+// reached notes when a daemon has come how far, and by how many calls. The
+// daemon itself calls it.
+func (j *job) reached(rank int, state string) {
+	since := time.Since(j.counter.began)
+	switch state {
+	case signal.Up:
+		j.up[rank], j.atUp[rank] = since, j.counter.now(rank)
+		if j.notUp.Add(-1) == 0 {
+			close(j.allUp)
+		}
+	case signal.NameGo:
+		j.opened, j.atGate = since, j.counter.all()
+		j.machine.gate()
+		close(j.gate)
+	}
+}
+
+// errEarly says that a daemon has ended that had not been told to.
+var errEarly = errors.New("a daemon has ended unasked")
+
+// simulate runs the job to its end.
+func (j *job) simulate(ctx context.Context) Run {
+	// The daemons' contexts end by our wish alone: theirs is an orderly end.
+	workers, leave := context.WithCancel(context.WithoutCancel(ctx))
+	defer leave()
+	head, leaveHead := context.WithCancel(workers)
+	defer leaveHead()
+	stop := j.machine.watch()
+	defer stop()
+
+	j.start(head, workers)
+	steady, err := j.live(ctx)
+	wish := j.elapsed()
+	before := j.counter.tally(j.counter.all()...)
+	switch {
+	case err == nil:
+		j.tell("the end")
+		leaveHead()
+	case errors.Is(err, errEarly):
+		j.tell("a daemon has ended unasked: waiting for the others")
+	default:
+		j.tell("interrupted: all daemons leave")
+	}
+	j.gather(ctx, leave)
+	gone := j.elapsed()
+	j.settle()
+	stop()
+	run := j.sum()
+	run.Steady = steady
+	if code := j.code(); code != 0 || err != nil {
+		run.Failure = &Failure{Code: code}
+	} else {
+		run.End = End{
+			Took: gone - wish, Calls: run.Whole.Calls - before.Calls, Peak: j.counter.peak(wish, gone),
+		}
+	}
+	return run
+}
+
+// elapsed is how long ago the daemons started.
+func (j *job) elapsed() time.Duration { return time.Since(j.counter.began) }
+
+// start has all daemons begin, the head under a context of its own: it is the
+// first to be told to leave, and the others hear of it by the run directory.
+func (j *job) start(head, workers context.Context) {
+	for rank, cfg := range j.daemons {
+		role, ctx := roles.Worker, workers
+		if rank == 0 {
+			role, ctx = roles.Head, head
+		}
+		go func() {
+			<-j.begin
+			pause(ctx, time.Duration(rand.Float64()*float64(j.cfg.Skew)))
+			j.ends <- ended{rank, daemon.Run(ctx, cfg, role)}
+		}()
+	}
+	j.machine.start()
+	j.counter.began = time.Now()
+	close(j.begin)
+}
+
+// pause waits for d and tells whether it did, or ctx ended before.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// live waits for the gate and until all nodes have said that they are up, and
+// measures what comes after it. Its error is errEarly, or ctx's cause.
+func (j *job) live(ctx context.Context) (*Steady, error) {
+	j.tell("bringing up")
+	for _, milestone := range []<-chan struct{}{j.gate, j.allUp} {
+		if err := j.await(ctx, milestone, nil); err != nil {
+			return nil, err
+		}
+	}
+	j.tell("the gate was open after " + inWords(j.opened))
+	span := j.cfg.SteadyFor() / 2
+	if span == 0 {
+		return nil, nil
+	}
+	j.tell("staying up for " + inWords(2*span))
+	if err := j.await(ctx, nil, time.After(span)); err != nil {
+		return nil, err
+	}
+	began, before := time.Now(), j.counter.all()
+	if err := j.await(ctx, nil, time.After(span)); err != nil {
+		return nil, err
+	}
+	return steadyOf(time.Since(began), before, j.counter.all()), nil
+}
+
+// await waits for a milestone or a time.
+func (j *job) await(ctx context.Context, milestone <-chan struct{}, over <-chan time.Time) error {
+	select {
+	case <-milestone:
+		return nil
+	case <-over:
+		return nil
+	case e := <-j.ends:
+		j.note(e)
+		return errEarly
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// note takes in that a daemon has ended.
+func (j *job) note(e ended) {
+	j.ended++
+	j.codes[e.rank] = e.code
+}
+
+// steadyOf is what was called in the time between two counts, rank 0's first.
+func steadyOf(took time.Duration, before, after []count) *Steady {
+	rate := func(rank int) float64 { return float64(after[rank].sum()-before[rank].sum()) / took.Seconds() }
+	s := &Steady{For: took, Head: rate(0)}
+	for rank := range after {
+		s.All += rate(rank)
+	}
+	if workers := len(after) - 1; workers > 0 {
+		s.Worker = (s.All - s.Head) / float64(workers)
+	}
+	return s
+}
+
+func (j *job) tell(what string) {
+	if j.cfg.Told != nil {
+		j.cfg.Told(what)
+	}
+}
+
+// gather waits until all daemons have ended. Where ctx ends, or they take
+// longer than they should, leave has them end at once.
+func (j *job) gather(ctx context.Context, leave func()) {
+	asked := ctx.Done()
+	timer := time.NewTimer(j.patience())
+	defer timer.Stop()
+	for j.ended < len(j.daemons) {
+		select {
+		case e := <-j.ends:
+			j.note(e)
+			if e.rank != 0 {
+				continue
+			}
+			timer.Reset(j.patience())
+			continue
+		case <-asked:
+			asked = nil
+		case <-timer.C:
+		}
+		leave()
+		// A second signal some time after the first ends the head's graces.
+		j.hurry()
+		timer.Reset(hurryPause)
+	}
+}
+
+// settle waits for the calls that daemons have left behind under way: what they
+// make would be in the way of who removes the directory. A share that hangs is
+// not waited for.
+func (j *job) settle() {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), settleTimeout, errRoom)
+	defer cancel()
+	for _, cfg := range j.daemons {
+		cfg.Access.Meter.Settle(ctx)
+	}
+}
+
+// settleTimeout is a few times what a call may take that is to be simulated.
+const settleTimeout = 5 * mostLatency
+
+// hurryPause is longer than a further signal is taken for the echo of one.
+const hurryPause = 2500 * time.Millisecond
+
+func (j *job) hurry() {
+	select {
+	case j.signals <- os.Interrupt:
+	default:
+	}
+}
+
+// patience is how long the others take at most once the head has left, and the
+// head once it was told to.
+func (j *job) patience() time.Duration {
+	times := j.cfg.times()
+	return health.WorkerTempo(times.Peer, j.cfg.Nodes).Look + times.Peer + times.DriverGrace + times.StopGrace
+}
+
+// sum is what was seen of the daemons, which have ended.
+func (j *job) sum() Run {
+	c := j.counter
+	run := Run{Nodes: len(j.daemons), Gate: j.opened, Machine: j.machine.result(), Whole: c.tally(c.all()...)}
+	if j.opened > 0 {
+		run.Head, run.ToGate = c.tally(j.atGate[0]), c.tally(j.atGate...)
+		run.WorkerToGate = c.spread(j.atGate[1:]).Calls
+		run.Peak = c.peak(0, j.opened)
+	}
+	var up []time.Duration
+	var workers []count
+	for rank, calls := range j.atUp {
+		if calls == nil {
+			continue
+		}
+		up = append(up, j.up[rank])
+		if rank > 0 {
+			workers = append(workers, calls)
+		}
+	}
+	run.Up, run.Worker = spreadOf(up), c.spread(workers)
+	return run
+}
+
+// code is the job's: the head's, or where it ended well the highest of all.
+func (j *job) code() int {
+	if j.codes[0] != 0 {
+		return j.codes[0]
+	}
+	return slices.Max(j.codes)
+}
+
+// explain tells on what file system the daemons met, and fills in why a run
+// failed, as its own directory tells it.
+func (j *job) explain(run *Run) (share string) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), j.cfg.Peer, errRoom)
+	defer cancel()
+	dir, record, err := signal.OpenExisting(ctx, j.run, "this machine")
+	if err == nil {
+		share = record.FileSystem
+	}
+	if run.Failure == nil {
+		return share
+	}
+	var result signal.Result
+	if err == nil {
+		err = dir.Read(ctx, "", signal.NameResult, &result)
+	}
+	if err == nil && result.Cause != nil {
+		run.Failure.Word, run.Failure.Why = result.Word, result.Cause.What
+		return share
+	}
+	run.Failure.Word = wordOf(run.Failure.Code)
+	run.Failure.Why = "it left no cause"
+	if said, err := os.ReadFile(j.said.Name()); err == nil {
+		if why, told := firstError(said); told {
+			run.Failure.Why = why
+		}
+	}
+	return share
+}
+
+// wordOf is the word of an exit code.
+func wordOf(code int) string {
+	for _, outcome := range health.Outcomes() {
+		if outcome.Code == code {
+			return outcome.Word
+		}
+	}
+	return health.OutcomeOf(health.Internal).Word
+}
+
+// firstError is the first error of what the daemons have said, by lines of
+// JSON, or the last line where none is one.
+func firstError(said []byte) (what string, told bool) {
+	for line := range bytes.Lines(said) {
+		var entry struct{ Level, Msg string }
+		if json.Unmarshal(line, &entry) != nil {
+			what, told = string(bytes.TrimSpace(line)), true
+			continue
+		}
+		what, told = entry.Msg, true
+		if entry.Level == "error" {
+			break
+		}
+	}
+	return what, told
+}

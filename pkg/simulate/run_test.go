@@ -1,0 +1,255 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// simulated runs one job, bounded.
+func simulated(t *testing.T, room *Room, cfg Config) (Run, string) {
+	t.Helper()
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), ceiling, errors.New("the ceiling of the test"))
+	defer cancel()
+	run, share, err := Simulate(ctx, room, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run, share
+}
+
+func TestSimulate(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		nodes  int
+		change func(*Config)
+	}{
+		{"a head alone", 1, func(*Config) {}},
+		{"two", 2, func(*Config) {}},
+		{"some", 9, func(*Config) {}},
+		{"far away", 5, func(c *Config) { c.Latency, c.Jitter = time.Millisecond, time.Millisecond }},
+		{"a slow server", 5, func(c *Config) { c.Rate = 2000 }},
+		{"one after the other", 5, func(c *Config) { c.Skew = 50 * time.Millisecond }},
+		{"a while", 5, func(c *Config) { c.Steady = 2 * time.Second }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			room := newRoom(t)
+			cfg := few(tc.nodes)
+			tc.change(&cfg)
+			run, share := simulated(t, room, cfg)
+			if run.Failure != nil {
+				t.Fatalf("it failed: %+v", run.Failure)
+			}
+			plausible(t, cfg, run)
+			if share == "" {
+				t.Error("it doesn't tell on what file system")
+			}
+			dir := filepath.Join(room.Path(), names(t, room.Path())[1])
+			if nodes := names(t, filepath.Join(dir, signal.Nodes)); !slices.Contains(nodes, signal.NodeName(tc.nodes-1, tc.nodes, signal.Done)) {
+				t.Errorf("the last node has not told that it is done: %v", nodes)
+			}
+		})
+	}
+}
+
+// plausible checks what must hold for every job that went well.
+func plausible(t *testing.T, cfg Config, run Run) {
+	t.Helper()
+	workers := int64(cfg.Nodes - 1)
+	if run.Nodes != cfg.Nodes || run.Gate <= 0 || run.Up.Min <= 0 || run.Up.Max < run.Up.P50 || run.End.Took <= 0 {
+		t.Errorf("times: %+v", run)
+	}
+	if run.ToGate.Calls < run.Head.Calls+workers*run.WorkerToGate.Min || run.ToGate.Calls > run.Head.Calls+workers*run.WorkerToGate.Max {
+		t.Errorf("%d calls of all, %d of the head, and of %d workers %+v", run.ToGate.Calls, run.Head.Calls, workers, run.WorkerToGate)
+	}
+	for name, tally := range map[string]Tally{"head": run.Head, "to the gate": run.ToGate, "whole": run.Whole} {
+		var sum int64
+		for _, n := range tally.ByKind {
+			sum += n
+		}
+		if sum != tally.Calls || sum == 0 {
+			t.Errorf("%s: %d calls, and %d by kind", name, tally.Calls, sum)
+		}
+	}
+	if workers > 0 && (run.Worker.Calls.Min < 10 || run.Worker.ByKind["open"].Min == 0) {
+		t.Errorf("a worker's calls until it was up: %+v", run.Worker)
+	}
+	if run.Whole.Calls < run.ToGate.Calls+run.End.Calls || run.End.Calls < int64(cfg.Nodes) || run.Peak < run.ToGate.Calls/100 {
+		t.Errorf("calls: %+v, peak %d, end %+v", run.Whole, run.Peak, run.End)
+	}
+	if (run.Steady != nil) != (cfg.Steady != 0) {
+		t.Errorf("steady for %s: %+v", cfg.Steady, run.Steady)
+	}
+	if s := run.Steady; s != nil && (s.For < cfg.Steady/2 || s.Worker <= 0 || s.Head <= 0 || s.All < s.Worker+s.Head) {
+		t.Errorf("steady for %s: %+v", cfg.Steady, s)
+	}
+	if m := run.Machine; m.Memory < 1<<20 || m.Heap <= 0 || m.Heap > m.Memory || m.Goroutines < int64(cfg.Nodes) || m.Processor <= 0 || m.Busy <= 0 {
+		t.Errorf("machine: %+v", m)
+	}
+}
+
+// What is added to a call is in the times, and not in the numbers.
+func TestLatencyCounts(t *testing.T) {
+	cfg := few(3)
+	cfg.Latency = 20 * time.Millisecond
+	run, _ := simulated(t, newRoom(t), cfg)
+	// The head alone makes a dozen calls one after the other before a worker
+	// can see anything.
+	if run.Gate < 12*cfg.Latency {
+		t.Errorf("the gate was open after %s, with %s added to each call", run.Gate, cfg.Latency)
+	}
+}
+
+// Several jobs in one room are several jobs.
+func TestSameRoom(t *testing.T) {
+	room := newRoom(t)
+	for range 2 {
+		if run, _ := simulated(t, room, few(2)); run.Failure != nil {
+			t.Fatalf("it failed: %+v", run.Failure)
+		}
+	}
+}
+
+func TestFailures(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		spoil func(t *testing.T, room *Room, cfg *Config)
+		code  int
+		word  string
+		why   string // part of it
+	}{
+		{"the room is a file", func(t *testing.T, room *Room, _ *Config) {
+			if err := errors.Join(os.Remove(room.Path()), os.WriteFile(room.Path(), nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}, 66, "share", "it is not a directory"},
+		{"somebody else can write to it", func(t *testing.T, room *Room, _ *Config) {
+			if err := os.Chmod(room.Path(), 0o777); err != nil {
+				t.Fatal(err)
+			}
+		}, 66, "share", "its mode is 0777"},
+		{"it takes longer than they wait", func(_ *testing.T, _ *Room, cfg *Config) {
+			cfg.Join, cfg.Latency = time.Second, 900*time.Millisecond
+		}, 66, "share", "the share has not answered for 1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			room := newRoom(t)
+			cfg := few(3)
+			cfg.Peer = 2 * time.Second // what is lost is not waited for longer
+			tc.spoil(t, room, &cfg)
+			run, _ := simulated(t, room, cfg)
+			f := run.Failure
+			if f == nil || f.Code != tc.code || f.Word != tc.word || !strings.Contains(f.Why, tc.why) || run.Gate != 0 {
+				t.Errorf("got %+v, want %d, %s, %q; the run: %+v", f, tc.code, tc.word, tc.why, run)
+			}
+		})
+	}
+}
+
+// Wherever it is interrupted, the daemons leave, and the room can be removed.
+func TestInterrupted(t *testing.T) {
+	for _, when := range []string{"bringing up", "the gate was open", "staying up"} {
+		t.Run(when, func(t *testing.T) {
+			room := newRoom(t)
+			cfg := few(4)
+			cfg.Steady, cfg.Latency = time.Minute, 5*time.Millisecond
+			why := errors.New("enough")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			var once sync.Once
+			cfg.Told = func(what string) {
+				if strings.HasPrefix(what, when) {
+					once.Do(func() { cancel(why) })
+				}
+			}
+			began := time.Now()
+			_, _, err := Simulate(ctx, room, cfg)
+			if !errors.Is(err, why) {
+				t.Errorf("got %v, want %v", err, why)
+			}
+			if took := time.Since(began); took > ceiling/2 {
+				t.Errorf("it took %s", took)
+			}
+			if err := room.Remove(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestFirstError(t *testing.T) {
+	const (
+		info  = `{"level":"info","msg":"made the run directory"}` + "\n"
+		warn  = `{"level":"warn","msg":"a sandbox is lost"}` + "\n"
+		cause = `{"level":"error","msg":"cannot meet the head"}` + "\n"
+	)
+	for _, tc := range []struct{ name, said, want string }{
+		{"nothing", "", ""},
+		{"an error between others", info + cause + warn, "cannot meet the head"},
+		{"two errors", cause + `{"level":"error","msg":"another"}` + "\n", "cannot meet the head"},
+		{"no error", info + warn, "a sandbox is lost"},
+		{"what is no JSON", "bringupd: cannot read /proc\n", "bringupd: cannot read /proc"},
+		{"cut short", info + `{"level":"err`, `{"level":"err`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got, told := firstError([]byte(tc.said)); got != tc.want || told != (tc.want != "") {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestSteadyOf(t *testing.T) {
+	before := []count{{1, 1}, {2, 0}, {5, 5}}
+	after := []count{{11, 11}, {5, 3}, {10, 6}}
+	want := Steady{For: 2 * time.Second, Head: 10, Worker: 3, All: 16}
+	if got := *steadyOf(2*time.Second, before, after); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := steadyOf(time.Second, before[:1], after[:1]); got.Worker != 0 || got.All != got.Head {
+		t.Errorf("without workers: %+v", got)
+	}
+}
+
+func TestCounter(t *testing.T) {
+	c := newCounter(3, time.Second)
+	c.began = time.Now()
+	calls := []struct {
+		rank int
+		op   signal.Op
+	}{{0, signal.OpOpen}, {0, signal.OpOpen}, {0, signal.OpClose}, {2, signal.OpStat}}
+	for _, call := range calls {
+		c.told(call.rank)(call.op)
+	}
+	all := c.all()
+	if got := c.tally(all...); got.Calls != 4 || got.ByKind["open"] != 2 || len(got.ByKind) != 3 {
+		t.Errorf("all: %+v", got)
+	}
+	if got := c.tally(all[0]); got.Calls != 3 || got.ByKind["stat"] != 0 {
+		t.Errorf("rank 0: %+v", got)
+	}
+	spread := c.spread(all[1:])
+	if spread.Calls != (Spread[int64]{0, 0, 1, 1}) || len(spread.ByKind) != 1 || spread.ByKind["stat"].Max != 1 {
+		t.Errorf("the others: %+v", spread)
+	}
+	if got := c.peak(0, time.Second); got != 40 {
+		t.Errorf("four calls within a moment are %d a second in the busiest tenth", got)
+	}
+	// What comes later than expected is not lost.
+	c.began = time.Now().Add(-time.Hour)
+	c.told(1)(signal.OpRead)
+	if got := c.bins[len(c.bins)-1].Load(); got != 1 {
+		t.Errorf("a late call: %d", got)
+	}
+}

@@ -1,0 +1,254 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Text is the report for people: each run in full.
+func (r Report) Text() string {
+	var b strings.Builder
+	for i, run := range r.Runs {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		b.WriteString(r.full(run))
+	}
+	b.WriteString("\n" + r.notes())
+	return b.String()
+}
+
+// full is all that a run has shown.
+func (r Report) full(run Run) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s nodes in %s (%s): %s\n\n", grouped(int64(run.Nodes)), r.Dir, r.Share, r.conditions())
+	b.WriteString(failure(run))
+	if run.Gate > 0 {
+		line(&b, "gate open", "%s after the start", inWords(run.Gate))
+	}
+	if run.Up.Max > 0 {
+		line(&b, "nodes up", "p50 %s, p99 %s, last %s (first %s)", inWords(run.Up.P50), inWords(run.Up.P99), inWords(run.Up.Max), inWords(run.Up.Min))
+	}
+	if s := run.Steady; s != nil {
+		line(&b, "steady state", "%s calls a second of a worker, %s of the head, %s of all, over %s",
+			rate(s.Worker), rate(s.Head), rate(s.All), inWords(s.For))
+	}
+	if run.End.Took > 0 {
+		line(&b, "end", "%s from the head's wish until the last daemon had gone", inWords(run.End.Took))
+	}
+	m := run.Machine
+	line(&b, "memory", "%s at most, of it Go's heap %s; %s goroutines; all daemons together", size(m.Memory), size(m.Heap), grouped(m.Goroutines))
+	if run.Gate > 0 {
+		line(&b, "processors", "%s to the gate: %s of %d cores; others used %s", inWords(m.Processor), percent(m.Busy), r.Cores, percent(m.Others))
+	}
+	b.WriteString("\n" + calls(run))
+	if run.Gate > 0 {
+		b.WriteString("\n" + serverLine(run))
+	}
+	return b.String()
+}
+
+func line(b *strings.Builder, name, format string, args ...any) {
+	fmt.Fprintf(b, "  %-14s%s\n", name, fmt.Sprintf(format, args...))
+}
+
+// conditions are what the share and the start were made to be.
+func (r Report) conditions() string {
+	said := []string{"nothing added to a call"}
+	if r.Latency > 0 || r.Jitter > 0 {
+		said[0] = inWords(r.Latency) + " added to a call"
+	}
+	if r.Jitter > 0 {
+		said = append(said, inWords(r.Jitter)+" more at random")
+	}
+	if r.Rate > 0 {
+		said = append(said, fmt.Sprintf("at most %s calls a second", grouped(int64(r.Rate))))
+	}
+	if r.Skew > 0 {
+		said = append(said, "starts over "+inWords(r.Skew))
+	}
+	return strings.Join(append(said, "peer timeout "+inWords(r.Peer)), ", ")
+}
+
+func failure(run Run) string {
+	if run.Failure == nil {
+		return ""
+	}
+	return fmt.Sprintf("  IT FAILED with %d (%s): %s\n\n", run.Failure.Code, run.Failure.Word, run.Failure.Why)
+}
+
+// calls is the table of calls by kind.
+func calls(run Run) string {
+	grid := [][]string{
+		{"", "min", "p50", "p99", "max", "to the gate", "to the gate", "to the end"},
+		cells("all, until up", run.Worker.Calls),
+		cells("all, to the gate", run.WorkerToGate, run.Head.Calls, run.ToGate.Calls, run.Whole.Calls),
+	}
+	for _, op := range signal.Ops() {
+		kind := op.String()
+		if run.Whole.ByKind[kind] > 0 {
+			grid = append(grid, cells(kind, run.Worker.ByKind[kind], run.Head.ByKind[kind], run.ToGate.ByKind[kind], run.Whole.ByKind[kind]))
+		}
+	}
+	if run.Gate == 0 {
+		dash(grid[2][1:5])
+		for _, row := range grid[2:] {
+			dash(row[5:7])
+		}
+	}
+	const heading = "a worker, until up"
+	widths := widthsOf(grid)
+	worker := widths[1] + widths[2] + widths[3] + widths[4] + 3*len(gap)
+	if missing := len(heading) - worker; missing > 0 {
+		widths[1] += missing
+		worker = len(heading)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "  %-*s%s%*s%s%*s%s%*s%s%*s\n", widths[0], "calls", gap, worker, heading,
+		gap, widths[5], "the head", gap, widths[6], "all nodes", gap, widths[7], "all nodes")
+	for _, row := range grid {
+		fmt.Fprintf(&b, "  %-*s", widths[0], row[0])
+		for column := 1; column < len(row); column++ {
+			fmt.Fprintf(&b, "%s%*s", gap, widths[column], row[column])
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// dash is for what was not reached.
+func dash(cells []string) {
+	for i := range cells {
+		cells[i] = "-"
+	}
+}
+
+// gap stands between two columns.
+const gap = "  "
+
+// cells is a row of calls.
+func cells(name string, worker Spread[int64], others ...int64) []string {
+	row := []string{name, grouped(worker.Min), grouped(worker.P50), grouped(worker.P99), grouped(worker.Max)}
+	for _, n := range others {
+		row = append(row, grouped(n))
+	}
+	return row
+}
+
+func widthsOf(grid [][]string) []int {
+	widths := make([]int, len(grid[0]))
+	for _, cells := range grid {
+		for column, cell := range cells {
+			widths[column] = max(widths[column], len(cell))
+		}
+	}
+	return widths
+}
+
+// serverLine is what the metadata server will see.
+func serverLine(run Run) string {
+	said := fmt.Sprintf("The metadata server will see %s calls in %s, at most %s a second",
+		grouped(run.ToGate.Calls), inWords(run.Gate), grouped(run.Peak))
+	if run.Steady != nil {
+		said += fmt.Sprintf("; then %s a second", rate(run.Steady.All))
+	}
+	if run.End.Took > 0 {
+		said += fmt.Sprintf("; at the end %s calls in %s, at most %s a second", grouped(run.End.Calls), inWords(run.End.Took), grouped(run.End.Peak))
+	}
+	return said + ".\n"
+}
+
+// Table is the report for people: one row a run. It is a table in Markdown,
+// too.
+func (r Report) Table() string {
+	grid := [][]string{
+		{"nodes", "added", "gate", "up p50", "up p99", "last up", "worker calls", "most", "head calls", "all calls", "most /s",
+			"steady /s", "head /s", "end", "memory", "goroutines", "cores"},
+	}
+	for _, run := range r.Runs {
+		grid = append(grid, r.row(run))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "In %s (%s): %s\n\n%s\n", r.Dir, r.Share, r.conditions(), markdown(grid))
+	for _, run := range r.Runs {
+		if run.Failure != nil {
+			fmt.Fprintf(&b, "%s nodes:\n%s", grouped(int64(run.Nodes)), failure(run))
+		}
+	}
+	for _, run := range slices.Backward(r.Runs) {
+		if run.Gate > 0 {
+			fmt.Fprintf(&b, "%s nodes: %s\n", grouped(int64(run.Nodes)), serverLine(run))
+			break
+		}
+	}
+	b.WriteString(legend + r.notes())
+	return b.String()
+}
+
+// row is a run in the table; what it did not reach is a dash.
+func (r Report) row(run Run) []string {
+	toGate := []string{
+		inWords(run.Gate), inWords(run.Up.P50), inWords(run.Up.P99), inWords(run.Up.Max), grouped(run.WorkerToGate.P50),
+		grouped(run.WorkerToGate.Max), grouped(run.Head.Calls), grouped(run.ToGate.Calls), grouped(run.Peak),
+	}
+	cores := percent(run.Machine.Busy)
+	if run.Gate == 0 {
+		dash(toGate)
+		toGate[0], cores = "failed", "-"
+	}
+	worker, head, end := "-", "-", "-"
+	if run.Steady != nil {
+		worker, head = rate(run.Steady.Worker), rate(run.Steady.Head)
+	}
+	if run.End.Took > 0 {
+		end = inWords(run.End.Took)
+	}
+	return slices.Concat([]string{grouped(int64(run.Nodes)), inWords(r.Latency)}, toGate,
+		[]string{worker, head, end, size(run.Machine.Memory), grouped(run.Machine.Goroutines), cores})
+}
+
+const legend = "Calls are those to the gate: of a worker (p50, most), of the head, of all. Steady is calls a second of one worker, and of the head.\n" +
+	"Cores is which part of this machine's they took to the gate.\n"
+
+// markdown sets a grid with all cells to the right.
+func markdown(grid [][]string) string {
+	widths := widthsOf(grid)
+	var b strings.Builder
+	for i, cells := range grid {
+		for column, cell := range cells {
+			fmt.Fprintf(&b, "| %*s ", widths[column], cell)
+		}
+		b.WriteString("|\n")
+		if i == 0 {
+			for _, width := range widths {
+				b.WriteString("|" + strings.Repeat("-", width+1) + ":")
+			}
+			b.WriteString("|\n")
+		}
+	}
+	return b.String()
+}
+
+const (
+	// crowded is from when on a machine is to blame for a run's times.
+	crowded = 0.8
+	// shared is from when on others on it are.
+	shared = 0.2
+)
+
+// notes say how to read the figures, and which of them not to believe.
+func (r Report) notes() string {
+	var b strings.Builder
+	if slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Machine.Busy+run.Machine.Others > crowded }) {
+		b.WriteString("This machine's processors were all busy: its nodes waited for them more than for the share. Real nodes have their own.\n")
+	}
+	if slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Machine.Others > shared }) {
+		b.WriteString("Others used this machine at the same time: repeat it when they don't.\n")
+	}
+	fmt.Fprintf(&b, "Times are from the start of all. p50 and p99 are by nearest rank, over the nodes. A second's most calls are ten times those of "+
+		"its busiest %s.\n", inWords(peakWidth))
+	return b.String()
+}

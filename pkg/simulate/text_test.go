@@ -1,0 +1,204 @@
+package simulate
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// sample is a report in which no figure is zero, or like another.
+func sample() Report {
+	spread := func(n int64) Spread[int64] { return Spread[int64]{n, n + 1, n + 2, n + 3} }
+	return Report{
+		Version: ReportVersion, Program: "v1", Host: "login1", Cores: 64, Dir: "/scratch/me", Share: "lustre",
+		Latency: 2 * time.Millisecond, Jitter: 3 * time.Millisecond, Rate: 40000, Skew: 50 * time.Millisecond, Peer: 10 * time.Second,
+		Runs: []Run{{
+			Nodes: 1024, Gate: 1930 * time.Millisecond,
+			Up:     Spread[time.Duration]{510 * time.Millisecond, 720 * time.Millisecond, 830 * time.Millisecond, 940 * time.Millisecond},
+			Worker: Calls{Calls: spread(21), ByKind: map[string]Spread[int64]{"open": spread(6)}}, WorkerToGate: spread(26),
+			Head: Tally{63, map[string]int64{"open": 17}}, ToGate: Tally{28123, map[string]int64{"open": 8101}}, Peak: 48770,
+			Steady: &Steady{For: 28 * time.Second, Worker: 0.49, Head: 14.7, All: 521},
+			End:    End{Took: 13700 * time.Millisecond, Calls: 13423, Peak: 3395},
+			Whole:  Tally{56789, map[string]int64{"open": 16202}},
+			Machine: Machine{
+				Memory: 109 << 20, Heap: 44 << 20, Goroutines: 10646, Processor: 777 * time.Millisecond, Busy: 0.37, Others: 0.11,
+			},
+		}},
+	}
+}
+
+func TestText(t *testing.T) {
+	const want = `1,024 nodes in /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls a second, starts over 50 ms, peer timeout 10.00 s
+
+  gate open     1.93 s after the start
+  nodes up      p50 720 ms, p99 830 ms, last 940 ms (first 510 ms)
+  steady state  0.49 calls a second of a worker, 15 of the head, 521 of all, over 28.00 s
+  end           13.70 s from the head's wish until the last daemon had gone
+  memory        109 MiB at most, of it Go's heap 44 MiB; 10,646 goroutines; all daemons together
+  processors    777 ms to the gate: 37 % of 64 cores; others used 11 %
+
+  calls             a worker, until up     the head    all nodes   all nodes
+                    min  p50  p99  max  to the gate  to the gate  to the end
+  all, until up      21   22   23   24
+  all, to the gate   26   27   28   29           63       28,123      56,789
+  open                6    7    8    9           17        8,101      16,202
+
+The metadata server will see 28,123 calls in 1.93 s, at most 48,770 a second; then 521 a second; at the end 13,423 calls in 13.70 s, at most 3,395 a second.
+
+Times are from the start of all. p50 and p99 are by nearest rank, over the nodes. A second's most calls are ten times those of its busiest 100 ms.
+`
+	if diff := cmp.Diff(want, sample().Text()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTable(t *testing.T) {
+	r := sample()
+	r.Runs = append(r.Runs, Run{Nodes: 4096, Failure: &Failure{Code: 66, Word: "share", Why: "cannot meet 3 of 4096 nodes"}})
+	const want = `In /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls a second, starts over 50 ms, peer timeout 10.00 s
+
+| nodes |  added |   gate | up p50 | up p99 | last up | worker calls | most | head calls | all calls | most /s | steady /s | head /s |     end |  memory | goroutines | cores |
+|------:|-------:|-------:|-------:|-------:|--------:|-------------:|-----:|-----------:|----------:|--------:|----------:|--------:|--------:|--------:|-----------:|------:|
+| 1,024 | 2.0 ms | 1.93 s | 720 ms | 830 ms |  940 ms |           27 |   29 |         63 |    28,123 |  48,770 |      0.49 |      15 | 13.70 s | 109 MiB |     10,646 |  37 % |
+| 4,096 | 2.0 ms | failed |      - |      - |       - |            - |    - |          - |         - |       - |         - |       - |       - |   0 MiB |          0 |     - |
+
+4,096 nodes:
+  IT FAILED with 66 (share): cannot meet 3 of 4096 nodes
+
+1,024 nodes: The metadata server will see 28,123 calls in 1.93 s, at most 48,770 a second; then 521 a second; at the end 13,423 calls in 13.70 s, at most 3,395 a second.
+
+`
+	if diff := cmp.Diff(want+legend+r.notes(), r.Table()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNotes(t *testing.T) {
+	const crowd, guests = "processors were all busy", "Others used this machine"
+	for _, tc := range []struct {
+		name         string
+		busy, others float64
+		crowd, guest bool
+	}{
+		{"quiet", 0.5, 0.1, false, false},
+		{"all ours", 0.95, 0, true, false},
+		{"others too", 0.5, 0.3, false, true},
+		{"all together", 0.5, 0.4, true, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := sample()
+			r.Runs[0].Machine.Busy, r.Runs[0].Machine.Others = tc.busy, tc.others
+			for name, text := range map[string]string{"text": r.Text(), "table": r.Table()} {
+				if strings.Contains(text, crowd) != tc.crowd || strings.Contains(text, guests) != tc.guest {
+					t.Errorf("%s:\n%s", name, text)
+				}
+			}
+		})
+	}
+}
+
+// What JSON carries is all that the text is made of.
+func TestTextAndJSONAgree(t *testing.T) {
+	reports := map[string]Report{"a run that went well": sample()}
+	failed := sample()
+	failed.Runs[0].Failure = &Failure{Code: 76, Word: "peer-lost", Why: "rank 7 (n0007) is lost"}
+	reports["one that failed"] = failed
+	for name, report := range reports {
+		t.Run(name, func(t *testing.T) {
+			var again Report
+			data, err := json.Marshal(report)
+			if err == nil {
+				err = json.Unmarshal(data, &again)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(report.Text()+report.Table(), again.Text()+again.Table()); diff != "" {
+				t.Errorf("what was read from the JSON tells something else:\n%s", diff)
+			}
+		})
+	}
+}
+
+// Every figure of the JSON is in the text, but for those that are told why.
+func TestTextShowsAll(t *testing.T) {
+	untold := map[string]string{
+		".Version": "of the form, and no figure",
+		".Program": "the user has started it",
+		".Host":    "the user is on it",
+	}
+	before := sample()
+	before.Runs[0].Failure = &Failure{Code: 76, Word: "peer-lost", Why: "rank 7 (n0007) is lost"}
+	eachLeaf(reflect.ValueOf(&before).Elem(), "", func(path string, leaf reflect.Value) {
+		was := reflect.New(leaf.Type()).Elem()
+		was.Set(leaf)
+		text := before.Text()
+		change(leaf)
+		same := before.Text() == text
+		leaf.Set(was)
+		if why := untold[path]; same && why == "" {
+			t.Errorf("the text doesn't show %s", path)
+		} else if !same && why != "" {
+			t.Errorf("the text shows %s after all", path)
+		}
+	})
+}
+
+// eachLeaf visits what has no parts: maps aside, whose values can't be set.
+func eachLeaf(v reflect.Value, path string, visit func(path string, leaf reflect.Value)) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			eachLeaf(v.Field(i), path+"."+v.Type().Field(i).Name, visit)
+		}
+	case reflect.Pointer:
+		eachLeaf(v.Elem(), path, visit)
+	case reflect.Slice:
+		for i := range v.Len() {
+			eachLeaf(v.Index(i), fmt.Sprintf("%s[%d]", path, i), visit)
+		}
+	case reflect.Map:
+	default:
+		visit(path, v)
+	}
+}
+
+// change makes a value another one, by far.
+func change(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(v.String() + "!")
+	case reflect.Float64:
+		v.SetFloat(3*v.Float() + 2)
+	default:
+		v.SetInt(3*v.Int() + 1)
+	}
+}
+
+// A run that failed before the gate has no figures of the gate.
+func TestTextOfFailure(t *testing.T) {
+	r := sample()
+	r.Runs[0] = Run{
+		Nodes: 3, Failure: &Failure{Code: 66, Word: "share", Why: "cannot meet 1 of 3 nodes"},
+		Whole: Tally{17, map[string]int64{"open": 17}}, Machine: Machine{Memory: 20 << 20, Heap: 1 << 20, Goroutines: 40},
+	}
+	const want = `  IT FAILED with 66 (share): cannot meet 1 of 3 nodes
+
+  memory        20 MiB at most, of it Go's heap 1 MiB; 40 goroutines; all daemons together
+
+  calls             a worker, until up     the head    all nodes   all nodes
+                    min  p50  p99  max  to the gate  to the gate  to the end
+  all, until up       0    0    0    0
+  all, to the gate    -    -    -    -            -            -          17
+  open                0    0    0    0            -            -          17
+
+Times are`
+	if got := r.Text(); !strings.Contains(got, want) {
+		t.Error(cmp.Diff(want, got))
+	}
+}
