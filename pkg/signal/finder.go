@@ -167,7 +167,13 @@ func (f *Finder) refuse(name string) (*Dir, Job, error) {
 // Ended tells whether the run has ended or is about to: its end is published.
 func (d *Dir) Ended(ctx context.Context) (bool, error) {
 	path := filepath.Join(d.path, Control)
-	names, err := guarded(ctx, d.via.Meter, "list", path, func() ([]string, error) { return d.via.Share.List(path, nil) })
+	names, err := guarded(ctx, d.via.Meter, "list", path, func() (names []string, err error) {
+		err = d.via.again(func() error {
+			names, err = d.via.Share.List(path, nil)
+			return err
+		})
+		return names, err
+	})
 	if passing(err) {
 		return false, errAbsent
 	}

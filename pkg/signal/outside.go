@@ -47,7 +47,7 @@ func (p Place) openExisting(ctx context.Context) (*Dir, Job, error) {
 	}
 	logDir, run := filepath.Split(p.LogDir)
 	d := Place{LogDir: logDir, Rank: p.Rank, Host: p.Host, Access: p.Access}.dir(run, "", FileSystem{})
-	err = d.read(ctx, Control, NameJob, &job)
+	err = p.again(func() error { return d.read(ctx, Control, NameJob, &job) })
 	if errors.Is(err, errAbsent) {
 		err = fmt.Errorf("cannot find a run in %s: it has no job record: %s", d.path, outsideMend)
 	}
@@ -73,13 +73,25 @@ func (p Place) explainEnter(err error) error {
 
 // enter lists what may be a log directory or a run directory.
 func (p Place) enter(ctx context.Context) ([]string, error) {
-	names, err := guarded(ctx, p.Meter, "look into", p.LogDir, func() ([]string, error) { return p.list(p.LogDir, false) })
+	names, err := guarded(ctx, p.Meter, "look into", p.LogDir, func() (names []string, err error) {
+		err = p.again(func() error {
+			names, err = p.list(p.LogDir, false)
+			return err
+		})
+		return names, err
+	})
 	return names, classify(err)
 }
 
 // newest returns where the link at LogDir points: a run beside it.
 func (p Place) newest(ctx context.Context) (string, error) {
-	target, err := guarded(ctx, p.Meter, "follow", p.LogDir, func() (string, error) { return p.Share.Target(p.LogDir) })
+	target, err := guarded(ctx, p.Meter, "follow", p.LogDir, func() (target string, err error) {
+		err = p.again(func() error {
+			target, err = p.Share.Target(p.LogDir)
+			return err
+		})
+		return target, err
+	})
 	if _, stalled := errors.AsType[*StallError](err); stalled {
 		return "", err
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 )
 
@@ -67,6 +68,34 @@ func TestOpenExisting(t *testing.T) {
 				t.Errorf("opened %+v with %+v", got, job)
 			}
 		})
+	}
+}
+
+// Errors of a share that go away by themselves are waited out by who asks from
+// outside, too.
+func TestOpenExistingAsksAgain(t *testing.T) {
+	p := newPlace(t)
+	d := create(t, p)
+	asked := make(map[string]bool)
+	once := func(kind string, answer error) error {
+		if asked[kind] {
+			return nil
+		}
+		asked[kind] = true
+		return answer
+	}
+	p.LogDir = d.Path()
+	p.Share = &faulty{
+		onList: func(string) ([]string, error) { return nil, once("list", syscall.ENOENT) },
+		onRead: func(string) error { return once("read", syscall.EIO) },
+	}
+	got, _, err := p.openExisting(within(t))
+	if err != nil || got.Nonce() != d.Nonce() {
+		t.Fatalf("opened %v, %v", got, err)
+	}
+	clear(asked)
+	if over, err := got.Ended(within(t)); err != nil || over {
+		t.Errorf("it has ended: %t, %v", over, err)
 	}
 }
 

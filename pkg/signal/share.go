@@ -303,7 +303,7 @@ func (d disk) syncDir(path string) error {
 // the name was shown by a listing, yet this client doesn't know it (yet, or
 // any more).
 func passing(err error) bool {
-	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESTALE) || errors.Is(err, syscall.EIO)
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESTALE) || errors.Is(err, syscall.EIO) || errors.Is(err, errAbsent)
 }
 
 // classify tells the errors of a list apart that call for an answer of their own.
