@@ -1,0 +1,472 @@
+package faults
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/test/hostile"
+)
+
+const (
+	size = 4 // nodes of a job
+
+	// peerTimeout is short, so that the matrix is; it leaves a beat 375 ms and
+	// a silence 1.9 s, which a machine full of other jobs does not use up.
+	peerTimeout = 3 * time.Second
+
+	// ceiling bounds every wait: far above what any takes.
+	ceiling = 60 * time.Second
+	step    = 10 * time.Millisecond
+)
+
+// The phases of a job, in order, as the table has them.
+const (
+	join    = "join"
+	check   = "check"
+	sandbox = "sandbox"
+	head    = "head"
+	workers = "workers"
+	driver  = "driver"
+	drain   = "drain"
+)
+
+var phases = []string{join, check, sandbox, head, workers, driver, drain}
+
+// everybody, or in the drain every worker, goes through a phase; the head's
+// service and the driver are the head's alone.
+func ranksIn(phase string) []int {
+	switch phase {
+	case head, driver:
+		return []int{0}
+	case drain:
+		return []int{1, 2, 3} // the head's own services end last
+	default:
+		return []int{0, 1, 2, 3}
+	}
+}
+
+// turns are for the making of jobs: many may wait at the same time, but few are
+// to use the machine, or their daemons would miss each other's beats.
+var turns = make(chan struct{}, 3)
+
+// takeTurn waits for a turn, which ends when end is called, or at the latest
+// with the test.
+func takeTurn(t *testing.T) (end func()) {
+	turns <- struct{}{}
+	end = sync.OnceFunc(func() { <-turns })
+	t.Cleanup(end)
+	return end
+}
+
+// job is one run of four daemons, each on a mount of its own.
+type job struct {
+	t       *testing.T
+	dir     string // of this machine: what is not on the share
+	folder  string // what the mounts show
+	mounts  [size]*hostile.Mount
+	daemons [size]*daemon
+
+	said *os.File // the commands say here what they have reached
+	told sync.WaitGroup
+
+	endTurn func()
+
+	alone  bool  // the daemons are to run no services
+	killed []int // the daemons that were
+	clean  bool  // nothing of the job is left
+
+	mu      sync.Mutex
+	reached map[string]bool // "phase rank", guarded by mu
+	news    chan struct{}   // closed and replaced when reached grows, guarded by mu
+}
+
+// daemon is one of them.
+type daemon struct {
+	rank  int
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+// newJob makes the mounts of a job, with those knobs.
+func newJob(t *testing.T, knobs func(rank int) hostile.Knobs) *job {
+	t.Helper()
+	dir := t.TempDir()
+	j := &job{
+		t: t, dir: dir, folder: filepath.Join(dir, "share"), endTurn: takeTurn(t),
+		reached: make(map[string]bool), news: make(chan struct{}),
+	}
+	for _, name := range []string{j.folder, j.path("tmp")} {
+		j.must(os.Mkdir(name, 0o700))
+	}
+	j.must(unix.Mkfifo(j.path("said"), 0o600))
+	j.must(unix.Mkfifo(j.path("never"), 0o600))
+	for rank := range size {
+		for _, hold := range []string{check, driver, drain, "crash"} {
+			j.must(unix.Mkfifo(j.hold(hold, rank), 0o600))
+		}
+	}
+	// For reading and writing: a FIFO that somebody else has open, too, never
+	// ends.
+	said, err := os.OpenFile(j.path("said"), os.O_RDWR, 0)
+	j.must(err)
+	j.said = said
+	t.Cleanup(j.end)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(j.story())
+		}
+	})
+	j.told.Go(j.listen)
+	for rank := range size {
+		at := j.path("n" + strconv.Itoa(rank))
+		j.must(os.Mkdir(at, 0o700))
+		mount, err := server.Mount(t.Context(), j.folder, at, knobs(rank))
+		j.must(err)
+		j.mounts[rank] = mount
+	}
+	return j
+}
+
+func (j *job) must(err error) {
+	j.t.Helper()
+	if err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+func (j *job) path(name string) string { return filepath.Join(j.dir, name) }
+
+// hold is the file at which a command of a rank waits to be let go.
+func (j *job) hold(phase string, rank int) string {
+	return j.path(phase + "." + strconv.Itoa(rank))
+}
+
+// listen notes what the commands say.
+func (j *job) listen() {
+	lines := bufio.NewScanner(j.said)
+	for lines.Scan() {
+		j.mu.Lock()
+		j.reached[lines.Text()] = true
+		close(j.news)
+		j.news = make(chan struct{})
+		j.mu.Unlock()
+	}
+}
+
+// start starts the daemons. The driver is to end with that code.
+func (j *job) start(code int) {
+	j.t.Helper()
+	for rank := range size {
+		j.daemons[rank] = j.launch(rank, code)
+	}
+}
+
+func (j *job) launch(rank, code int) *daemon {
+	j.t.Helper()
+	cmd := exec.Command(bringupd, j.flags(rank)...)
+	cmd.Dir, cmd.Env = j.dir, j.environ(code)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	stdout, err := os.Create(j.path(fmt.Sprintf("out.%d", rank)))
+	j.must(err)
+	defer stdout.Close()
+	stderr, err := os.Create(j.path(fmt.Sprintf("err.%d", rank)))
+	j.must(err)
+	defer stderr.Close()
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	j.must(cmd.Start())
+	d := &daemon{rank: rank, cmd: cmd, ended: make(chan struct{})}
+	j.told.Go(func() {
+		_ = cmd.Wait()
+		close(d.ended)
+	})
+	return d
+}
+
+func (j *job) flags(rank int) []string {
+	scripts, err := filepath.Abs("testdata")
+	j.must(err)
+	flags := []string{
+		"--rank=" + strconv.Itoa(rank), "--nnodes=" + strconv.Itoa(size), "--job-id=job",
+		"--log-dir=" + j.logDir(rank), "--temp-dir=" + j.path("tmp"), "--log-format=json",
+		"--peer-timeout=" + peerTimeout.String(), "--join-timeout=6s", "--setup-timeout=15s",
+		"--sandbox-timeout=15s", "--service-timeout=15s", "--driver-grace=2s", "--stop-grace=3s",
+	}
+	if !j.alone {
+		flags = append(flags,
+			"--setup-cmd=. "+scripts+"/setup.sh",
+			"--sandbox-cmd=set sandbox; . "+scripts+"/service.sh", "--sandbox-ready=file:"+j.path("ready.sandbox"),
+			"--head-cmd=set head; . "+scripts+"/service.sh", "--head-ready=file:"+j.path("ready.head"),
+			"--worker-cmd=. "+scripts+"/worker.sh", "--worker-ready=file:"+j.path("ready.workers"))
+	}
+	return append(flags, "--", scripts+"/driver.sh")
+}
+
+// environ is that of the daemons, whose driver is to end with that code.
+func (j *job) environ(code int) []string {
+	return []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + j.dir, j.mark(), "CODE=" + strconv.Itoa(code),
+		// The race detector's own code would pass for one of bringupd's, and
+		// by itself it has every process sleep before its end.
+		"GORACE=exitcode=199 atexit_sleep_ms=0",
+	}
+}
+
+// mark is in the environment of all that the job starts.
+func (j *job) mark() string { return "FAULTS=" + j.dir }
+
+func (j *job) logDir(rank int) string { return filepath.Join(j.mounts[rank].At(), "logs") }
+
+// runDir is the run directory, as it is behind the mounts.
+func (j *job) runDir() string { return filepath.Join(j.folder, "logs", "job") }
+
+// free lets everybody go through a phase, now or later.
+func (j *job) free(phase string) {
+	j.t.Helper()
+	switch phase {
+	case sandbox, head, workers:
+		j.must(os.WriteFile(j.path("ready."+phase), nil, 0o600))
+	case check, driver, drain:
+		for rank := range size {
+			j.say(j.hold(phase, rank))
+		}
+	}
+}
+
+// say writes a line into a FIFO, for one to read now or later.
+func (j *job) say(fifo string) {
+	j.t.Helper()
+	file, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	j.must(err)
+	_, err = file.WriteString("\n")
+	j.must(err)
+	// What is in a FIFO is lost when nobody has it open any more.
+	j.t.Cleanup(func() { _ = file.Close() })
+}
+
+// await waits until the commands of a phase say that they have reached it.
+func (j *job) await(phase string) {
+	j.t.Helper()
+	for _, rank := range ranksIn(phase) {
+		j.awaitSaid(phase+" "+strconv.Itoa(rank), ceiling, rank)
+	}
+}
+
+// awaitSaid waits until a command of a rank has said something.
+func (j *job) awaitSaid(line string, within time.Duration, rank int) {
+	j.t.Helper()
+	deadline := time.After(within)
+	for {
+		j.mu.Lock()
+		reached, news := j.reached[line], j.news
+		j.mu.Unlock()
+		if reached {
+			return
+		}
+		select {
+		case <-news:
+		case <-j.daemons[rank].ended:
+			j.t.Fatalf("rank %d has ended before anybody said %q", rank, line)
+		case <-deadline:
+			j.t.Fatalf("after %s nobody has said %q", within, line)
+		}
+	}
+}
+
+// shows waits until all these names are in the run directory, as it is behind
+// the mounts; a name may end with a *.
+func (j *job) shows(names ...string) {
+	j.t.Helper()
+	deadline := time.Now().Add(ceiling)
+	for _, name := range names {
+		for {
+			if found, _ := filepath.Glob(filepath.Join(j.runDir(), name)); len(found) > 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				j.t.Fatalf("after %s there is no %s", ceiling, name)
+			}
+			time.Sleep(step)
+		}
+	}
+}
+
+// end ends whatever is left, and takes the mounts away.
+func (j *job) end() {
+	for _, d := range j.daemons {
+		if d != nil {
+			_ = d.cmd.Process.Kill()
+		}
+	}
+	if !j.clean {
+		for _, p := range j.processes() {
+			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+		}
+	}
+	var closing sync.WaitGroup
+	for _, m := range j.mounts {
+		if m != nil {
+			closing.Go(func() {
+				if err := m.Close(); err != nil {
+					j.t.Error(err)
+				}
+			})
+		}
+	}
+	closing.Wait()
+	_ = j.said.Close()
+	j.told.Wait()
+}
+
+// gone tells whether a daemon has ended.
+func (d *daemon) gone() bool {
+	select {
+	case <-d.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// stuck tells whether all that is left of a daemon are calls on a held mount:
+// the kernel lets go of it when they are answered, and not before.
+func (d *daemon) stuck() bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.cmd.Process.Pid))
+	if err != nil || len(threads) == 0 {
+		return false
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		if state, _, _ := strings.Cut(rest, " "); state != "Z" && state != "D" {
+			return false
+		}
+	}
+	return true
+}
+
+// code is how a daemon has ended, as a shell has it.
+func (d *daemon) code() int {
+	<-d.ended
+	status := d.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return status.ExitStatus()
+}
+
+// allGone waits until all daemons have ended, but for calls that are held, and
+// returns when that was.
+func (j *job) allGone() time.Time {
+	j.t.Helper()
+	deadline := time.After(ceiling)
+	for rank, d := range j.daemons {
+		held := j.mounts[rank].Knobs().Held
+		for !d.gone() && (!held || !d.stuck()) {
+			tick := (<-chan time.Time)(nil)
+			if held {
+				tick = time.After(10 * step) // the look is not cheap
+			}
+			select {
+			case <-d.ended:
+			case <-tick:
+			case <-deadline:
+				j.t.Fatalf("the daemon of rank %d has not ended after %s", rank, ceiling)
+			}
+		}
+	}
+	return time.Now()
+}
+
+type process struct {
+	pid  int
+	line string
+}
+
+// processes are those that live and have the mark in their environment.
+func (j *job) processes() (found []process) {
+	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range paths {
+		environ, err := os.ReadFile(path)
+		if err != nil || !strings.Contains("\x00"+string(environ), "\x00"+j.mark()+"\x00") {
+			continue
+		}
+		dir := filepath.Dir(path)
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		found = append(found, process{pid, strings.ReplaceAll(string(line), "\x00", " ")})
+	}
+	return found
+}
+
+// nothingLeft checks that no process of the job is left.
+func (j *job) nothingLeft() {
+	j.t.Helper()
+	const within = 10 * time.Second
+	for deadline := time.Now().Add(within); ; time.Sleep(10 * step) {
+		left := j.processes()
+		if len(left) == 0 {
+			j.clean = true
+			return
+		}
+		if time.Now().After(deadline) {
+			j.t.Errorf("after %s there are left: %v", within, left)
+			return
+		}
+	}
+}
+
+// story is all that is known of the job, for who has to find out what went
+// wrong.
+func (j *job) story() string {
+	var b strings.Builder
+	for rank, d := range j.daemons {
+		if d == nil {
+			continue
+		}
+		ended := "runs"
+		select {
+		case <-d.ended:
+			ended = fmt.Sprintf("has ended with %d", d.code())
+		default:
+			if d.stuck() {
+				ended = "has ended, but for a call that is held"
+			}
+		}
+		stderr, _ := os.ReadFile(j.path(fmt.Sprintf("err.%d", rank)))
+		fmt.Fprintf(&b, "--- rank %d %s:\n%s", rank, ended, stderr)
+	}
+	b.WriteString("--- the share:\n")
+	err := filepath.WalkDir(j.folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil {
+			fmt.Fprintf(&b, "%s (%d bytes)\n", strings.TrimPrefix(path, j.folder+"/"), info.Size())
+		}
+		return err
+	})
+	if err != nil {
+		fmt.Fprintln(&b, err)
+	}
+	return b.String()
+}

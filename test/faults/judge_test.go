@@ -1,0 +1,133 @@
+package faults
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// mostTime is what a job may take to end after its mounts are broken: the join
+// timeout, the peer timeout and the graces add up to 14 s.
+const mostTime = 20 * time.Second
+
+var (
+	shareCode = health.OutcomeOf(health.Share).Code
+	lostCode  = health.OutcomeOf(health.PeerLost).Code
+)
+
+// common is what is asked of every end.
+func (j *job) common(o outcome) {
+	j.t.Helper()
+	if o.took > mostTime {
+		j.t.Errorf("it took %s", o.took)
+	}
+	internal := health.OutcomeOf(health.Internal).Code
+	for rank := range size {
+		if o.codes[rank] == internal {
+			j.t.Errorf("rank %d has ended by an internal error", rank)
+		}
+		for _, said := range j.saidBy(rank) {
+			if said.Kind == string(health.Internal) {
+				j.t.Errorf("rank %d tells of an internal error: %s", rank, said.Message)
+			}
+		}
+	}
+}
+
+// endedWell checks that a job has ended with its driver's code, as if nothing
+// had been.
+func (j *job) endedWell(o outcome, code int) {
+	j.t.Helper()
+	j.common(o)
+	if want := [size]int{code}; o.codes != want || o.cause.Kind != "" {
+		j.t.Errorf("it ended with %v (%s), want %v", o.codes, o.cause.What, want)
+	}
+	if stdout, err := os.ReadFile(j.path("out.0")); err != nil || string(stdout) != "the driver's own line\n" {
+		j.t.Errorf("its standard output is %q (%v)", stdout, err)
+	}
+}
+
+// endedBy checks that a job has ended by what was broken: with the code for
+// it, by a sentence of who met it, and without blaming anybody else.
+func (j *job) endedBy(o outcome, r row, phase string) {
+	j.t.Helper()
+	j.common(o)
+	for rank, code := range o.codes {
+		if code != shareCode && code != lostCode {
+			j.t.Errorf("rank %d ended with %d, want %d or %d", rank, code, shareCode, lostCode)
+		}
+		if code != o.code() && !r.breaks(rank) {
+			j.t.Errorf("rank %d ended with %d, and its mount was well: want %d", rank, code, o.code())
+		}
+	}
+	if r.stall != "" {
+		j.blamesTheStalled(o, r, phase)
+	}
+	for _, rank := range named(o) {
+		if !r.breaks(rank) {
+			j.t.Errorf("it names rank %d, whose mount was well: %s", rank, o.cause.What)
+		}
+	}
+	if !slices.ContainsFunc(r.where.ranks(), func(rank int) bool { return j.says(rank, r.says) }) {
+		j.t.Errorf("nobody whose mount was broken said %q", r.says)
+	}
+}
+
+// blamesTheStalled checks who is named where a mount does not answer: the one
+// whose it is, by the others; nobody where it is all.
+func (j *job) blamesTheStalled(o outcome, r row, phase string) {
+	j.t.Helper()
+	code, lost := lostCode, r.where.ranks()
+	if phase == join || r.where == atAll {
+		code = shareCode
+	}
+	if r.where == atAll || phase == join && r.where == atHead {
+		lost = nil
+	}
+	if o.code() != code || !slices.Equal(o.cause.Lost, lost) {
+		j.t.Errorf("it ended with %d, and %v are lost: want %d and %v", o.code(), o.cause.Lost, code, lost)
+	}
+	if r.where != atAll {
+		return
+	}
+	for rank := range size {
+		if !j.says(rank, "has not answered") {
+			j.t.Errorf("rank %d does not say that the share has not answered", rank)
+		}
+		if j.says(rank, " lost") {
+			j.t.Errorf("rank %d blames a peer", rank)
+		}
+	}
+}
+
+// named are the ranks that an outcome speaks of.
+func named(o outcome) []int {
+	if len(o.cause.Lost) > 0 {
+		return o.cause.Lost
+	}
+	return []int{o.cause.Rank}
+}
+
+// says tells whether a daemon has written something to its standard error.
+func (j *job) says(rank int, what string) bool {
+	for _, line := range j.saidBy(rank) {
+		if strings.Contains(line.Message, what) || strings.Contains(line.Error, what) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasResult checks that the result tells the same as the codes.
+func (j *job) hasResult(o outcome) {
+	j.t.Helper()
+	var result signal.Result
+	if !j.record(signal.NameResult, &result) || result.Code != o.code() {
+		j.t.Errorf("%s says %d, want %d", filepath.Join(j.runDir(), signal.NameResult), result.Code, o.code())
+	}
+}

@@ -1,0 +1,152 @@
+package faults
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+const (
+	driversCode = 42
+	// dwell is how long a driver runs under what it must not notice: longer
+	// than the silence that makes a peer lost.
+	dwell = peerTimeout
+)
+
+// TestMatrix breaks the mounts of a job in each of its phases.
+func TestMatrix(t *testing.T) {
+	results := newResults("matrix", []string{"what is broken", "where"}, phases)
+	t.Run("cells", func(t *testing.T) {
+		for _, r := range rows() {
+			for _, phase := range phases {
+				t.Run(slug(r.title())+"/"+phase, func(t *testing.T) {
+					t.Parallel()
+					results.note(r.title(), phase, cell(t, r, phase))
+				})
+			}
+		}
+	})
+	results.settle(t, titles(rows()))
+}
+
+func titles(rows []row) (all []string) {
+	for _, r := range rows {
+		all = append(all, r.title())
+	}
+	return all
+}
+
+// cell runs a job that is broken in a phase, and judges how it ends.
+func cell(t *testing.T, r row, phase string) outcome {
+	first := r.before
+	if phase == join {
+		first = r.after
+	}
+	j := newJob(t, first)
+	at := slices.Index(phases, phase)
+	for _, p := range phases[:at] {
+		j.free(p)
+	}
+	begin := time.Now()
+	j.start(driversCode)
+	if phase != join {
+		j.await(phase)
+		j.shows(before(phase)...)
+		begin = time.Now()
+		j.turn(r)
+	}
+	j.endTurn()
+	j.releaseAfter(r)
+	for _, p := range phases[at:] {
+		if p == driver && phase == driver {
+			if r.endsDriver() {
+				continue
+			}
+			time.Sleep(dwell)
+		}
+		j.free(p)
+	}
+	o := j.outcome(begin)
+	o.shared = r.where == atAll
+	if r.survived(phase) {
+		j.endedWell(o, driversCode)
+	} else {
+		j.endedBy(o, r, phase)
+	}
+	if r.harmless {
+		j.hasResult(o)
+	}
+	j.nothingLeft()
+	j.checkRecords()
+	return o
+}
+
+// before are the names that are there before a phase begins: what has been
+// published before the mounts are broken is not to be a matter of luck.
+func before(phase string) (names []string) {
+	node := func(state string) {
+		for rank := range size {
+			names = append(names, filepath.Join(signal.Nodes, signal.NodeName(rank, size, state)))
+		}
+	}
+	control := func(name string) { names = append(names, filepath.Join(signal.Control, name)) }
+	for _, passed := range phases[:slices.Index(phases, phase)] {
+		switch passed {
+		case join:
+			node(signal.Joined)
+		case check:
+			node(signal.Checked)
+		case sandbox:
+			node(signal.Sandbox)
+		case head:
+			control(signal.NameHead)
+		case workers:
+			node(signal.Up)
+			control(signal.NameGo)
+			names = append(names, pulses()...)
+		case driver:
+			control(signal.NameDrain)
+		}
+	}
+	return names
+}
+
+// pulses are the beats of all.
+func pulses() []string {
+	names := []string{filepath.Join(signal.Control, signal.NodeName(0, size, signal.BeatState)+".*")}
+	for rank := 1; rank < size; rank++ {
+		names = append(names, filepath.Join(signal.Nodes, signal.NodeName(rank, size, signal.BeatState)+".*"))
+	}
+	return names
+}
+
+// turn turns the knobs of a row.
+func (j *job) turn(r row) {
+	j.t.Helper()
+	for _, rank := range r.where.ranks() {
+		j.must(j.mounts[rank].Set(r.after(rank)))
+	}
+}
+
+// releaseAfter ends a stall that is not for good.
+func (j *job) releaseAfter(r row) {
+	j.t.Helper()
+	if r.release > 0 {
+		time.Sleep(r.release)
+		j.release()
+	}
+}
+
+// release ends all stalls.
+func (j *job) release() {
+	j.t.Helper()
+	for rank, m := range j.mounts {
+		if err := m.Release(); err != nil {
+			j.t.Fatalf("the mount of rank %s: %v", strconv.Itoa(rank), err)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package faults
+
+import (
+	"context"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+)
+
+// story is an ordinary job, which must go as ever whatever the share does that
+// is harmless.
+type story struct {
+	name  string
+	alone bool // the driver alone, without services
+	code  int  // of the driver
+	// happens, where anything does, does so while the driver runs.
+	happens func(j *job)
+	judge   func(j *job, o outcome)
+}
+
+// victim is the rank to which something happens.
+const victim = 2
+
+var stories = []story{
+	{
+		name: "driver: 0", code: 0, happens: (*job).letGo,
+		judge: func(j *job, o outcome) { j.endedWell(o, 0) },
+	},
+	{
+		name: "driver alone: 42", alone: true, code: 42, happens: (*job).letGo,
+		judge: func(j *job, o outcome) { j.endedWell(o, 42) },
+	},
+	{
+		name: "stop", code: 42,
+		happens: func(j *job) { j.stop() },
+		judge:   func(j *job, o outcome) { j.endedWell(o, 42) },
+	},
+	{
+		name: "a service dies", code: 42,
+		happens: func(j *job) { j.say(j.hold("crash", victim)) },
+		judge: func(j *job, o outcome) {
+			code := health.OutcomeOf(health.ServiceDied).Code
+			if o.codes != [size]int{code, code, code, code} || o.cause.Rank != victim || !slices.Contains(o.cause.Lines, "the service has had enough") {
+				j.t.Errorf("it ended with %v: %+v", o.codes, o.cause)
+			}
+		},
+	},
+	{
+		name: "a worker's daemon is killed", code: 42,
+		happens: func(j *job) { j.kill(victim) },
+		judge:   func(j *job, o outcome) { j.lost(o, victim) },
+	},
+	{
+		name: "the head's daemon is killed", code: 42,
+		happens: func(j *job) { j.kill(0) },
+		judge:   func(j *job, o outcome) { j.lost(o, 0) },
+	},
+}
+
+// TestStories runs ordinary jobs on a share that is hostile from the first to
+// the last.
+func TestStories(t *testing.T) {
+	var columns []string
+	for _, s := range stories {
+		columns = append(columns, s.name)
+	}
+	results := newResults("stories", []string{"what the share does"}, columns)
+	t.Run("cells", func(t *testing.T) {
+		for _, r := range harmless {
+			for _, s := range stories {
+				t.Run(slug(r.name)+"/"+slug(s.name), func(t *testing.T) {
+					t.Parallel()
+					results.note(r.name, s.name, tellStory(t, r, s))
+				})
+			}
+		}
+	})
+	var names []string
+	for _, r := range harmless {
+		names = append(names, r.name)
+	}
+	results.settle(t, names)
+}
+
+func tellStory(t *testing.T, r row, s story) outcome {
+	r.where = atAll
+	j := newJob(t, r.after)
+	for _, p := range phases {
+		if p != driver {
+			j.free(p)
+		}
+	}
+	j.alone = s.alone
+	j.start(s.code)
+	j.releaseAfter(r)
+	j.await(driver)
+	if !s.alone { // or there is nothing to be lost
+		j.shows(pulses()...)
+	}
+	j.endTurn()
+	begin := time.Now()
+	s.happens(j)
+	o := j.outcome(begin)
+	j.common(o)
+	s.judge(j, o)
+	if !slices.Contains(j.killed, 0) {
+		j.hasResult(o)
+	}
+	j.nothingLeft()
+	j.checkRecords()
+	return o
+}
+
+func (j *job) letGo() {
+	j.t.Helper()
+	j.free(driver)
+}
+
+// kill kills a daemon outright.
+func (j *job) kill(rank int) {
+	j.t.Helper()
+	j.must(j.daemons[rank].cmd.Process.Kill())
+	j.killed = append(j.killed, rank)
+}
+
+// lost checks that a job has ended because a rank was lost.
+func (j *job) lost(o outcome, rank int) {
+	j.t.Helper()
+	for at, code := range o.codes {
+		want := lostCode
+		if at == rank {
+			want = 128 + int(syscall.SIGKILL)
+		}
+		if code != want {
+			j.t.Errorf("rank %d ended with %d, want %d", at, code, want)
+		}
+	}
+	if !slices.Equal(o.cause.Lost, []int{rank}) {
+		j.t.Errorf("%v are lost, want rank %d: %s", o.cause.Lost, rank, o.cause.What)
+	}
+}
+
+// stop asks for the orderly end, through the mount of a worker.
+func (j *job) stop() {
+	j.t.Helper()
+	ctx, cancel := context.WithTimeout(j.t.Context(), ceiling)
+	defer cancel()
+	stop := exec.CommandContext(ctx, bringupd, "stop", j.logDir(1))
+	stop.Env = j.environ(0)
+	if out, err := stop.CombinedOutput(); err != nil {
+		j.t.Fatalf("bringupd stop: %v: %s", err, strings.TrimSpace(string(out)))
+	}
+}

@@ -1,0 +1,195 @@
+package hostile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// calls are one of every kind that can be told apart from outside. Each is made
+// on a mount with a file, a directory and a symbolic link in it.
+var calls = []struct {
+	name          string
+	stale, misses bool // whether it can fail with ESTALE and ENOENT
+	changes, room bool
+	call          func(m *Mount) error
+}{
+	{name: "stat", stale: true, misses: true, call: func(m *Mount) error { _, err := os.Lstat(m.path("file")); return err }},
+	{name: "open", stale: true, misses: true, call: func(m *Mount) error { _, err := os.ReadFile(m.path("file")); return err }},
+	{name: "readlink", stale: true, misses: true, call: func(m *Mount) error { _, err := os.Readlink(m.path("link")); return err }},
+	{name: "list", stale: true, misses: true, call: func(m *Mount) error { _, err := os.ReadDir(m.at); return err }},
+	{name: "chmod", stale: true, misses: true, changes: true, call: func(m *Mount) error { return os.Chmod(m.path("file"), 0o640) }},
+	{name: "mkdir", stale: true, changes: true, room: true, call: func(m *Mount) error { return os.Mkdir(m.path("new"), 0o700) }},
+	{name: "unlink", stale: true, misses: true, changes: true, call: func(m *Mount) error { return unix.Unlink(m.path("file")) }},
+	{name: "rmdir", stale: true, misses: true, changes: true, call: func(m *Mount) error { return unix.Rmdir(m.path("dir")) }},
+	{name: "rename", stale: true, misses: true, changes: true, call: func(m *Mount) error { return unix.Rename(m.path("file"), m.path("new")) }},
+	{name: "link", stale: true, misses: true, changes: true, room: true, call: func(m *Mount) error { return unix.Link(m.path("file"), m.path("new")) }},
+	{name: "symlink", stale: true, changes: true, room: true, call: func(m *Mount) error { return unix.Symlink("file", m.path("new")) }},
+	{name: "create", stale: true, changes: true, room: true, call: func(m *Mount) error {
+		return os.WriteFile(m.path("new"), nil, 0o600)
+	}},
+}
+
+// furnished is a mount with something in it.
+func furnished(t *testing.T, knobs Knobs) *Mount {
+	t.Helper()
+	folder := t.TempDir()
+	put(t, filepath.Join(folder, "file"), "words")
+	ok(t, os.Mkdir(filepath.Join(folder, "dir"), 0o700))
+	ok(t, os.Symlink("file", filepath.Join(folder, "link")))
+	return mounted(t, folder, knobs)
+}
+
+func TestErrors(t *testing.T) {
+	for _, tc := range calls {
+		t.Run(tc.name, func(t *testing.T) {
+			m := furnished(t, Knobs{Stale: 1})
+			if tc.stale {
+				fails(t, "stale", tc.call(m), syscall.ESTALE)
+			}
+			set(t, m, Knobs{IO: 1})
+			fails(t, "io", tc.call(m), syscall.EIO)
+			if tc.misses {
+				set(t, m, Knobs{Missing: 1})
+				fails(t, "missing", tc.call(m), syscall.ENOENT)
+			}
+			set(t, m, Knobs{})
+			ok(t, tc.call(m))
+		})
+	}
+}
+
+// What is open has no name that could be missing, and what was taken can't be
+// stale.
+func TestErrorsOfOpenFiles(t *testing.T) {
+	m := furnished(t, Knobs{})
+	file, err := os.OpenFile(m.path("file"), os.O_RDWR, 0)
+	ok(t, err)
+	for _, tc := range []struct {
+		knobs              Knobs
+		write, sync, close error
+	}{
+		{Knobs{Missing: 1}, nil, nil, nil},
+		{Knobs{Stale: 1}, syscall.ESTALE, syscall.ESTALE, nil},
+		{Knobs{IO: 1}, syscall.EIO, syscall.EIO, syscall.EIO},
+	} {
+		set(t, m, tc.knobs)
+		_, err := file.WriteAt([]byte("x"), 0)
+		fails(t, fmt.Sprintf("%+v: write", tc.knobs), err, tc.write)
+		fails(t, fmt.Sprintf("%+v: sync", tc.knobs), file.Sync(), tc.sync)
+		again, err := unix.Dup(int(file.Fd()))
+		ok(t, err)
+		fails(t, fmt.Sprintf("%+v: close", tc.knobs), unix.Close(again), tc.close)
+	}
+	set(t, m, Knobs{})
+	ok(t, file.Close())
+}
+
+// A fraction is one, and the same seed gives the same answers.
+func TestErrorsInPart(t *testing.T) {
+	const tries = 400
+	failed := func(seed uint64) (which []int) {
+		m := furnished(t, Knobs{IO: 0.25, Seed: seed})
+		for i := range tries {
+			if _, err := os.Readlink(m.path("link")); errors.Is(err, syscall.EIO) {
+				which = append(which, i)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return which
+	}
+	one, same, other := failed(1), failed(1), failed(2)
+	// Two calls each, of which 7/16 fail in part: 175, give or take 10.
+	if len(one) < 115 || len(one) > 235 {
+		t.Errorf("%d of %d failed", len(one), tries)
+	}
+	if fmt.Sprint(one) != fmt.Sprint(same) {
+		t.Errorf("the same seed gave\n%v and\n%v", one, same)
+	}
+	if fmt.Sprint(one) == fmt.Sprint(other) {
+		t.Errorf("another seed gave the same: %v", one)
+	}
+}
+
+func TestRenameLies(t *testing.T) {
+	a, b, _ := two(t, Knobs{RenameLies: true})
+	put(t, a.path("old"), "words")
+	fails(t, "a rename that works", unix.Rename(a.path("old"), a.path("new")), syscall.ENOENT)
+	lists(t, b.at, "new")
+	lists(t, a.at, "new")
+	has(t, a.path("new"), "words")
+	fails(t, "one that doesn't", unix.Rename(a.path("old"), a.path("newer")), syscall.ENOENT)
+	lists(t, b.at, "new")
+}
+
+func TestNoLinks(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EPERM, syscall.ENOTSUP} {
+		a, b, _ := two(t, Knobs{NoLinks: errno})
+		put(t, a.path("old"), "words")
+		fails(t, "a link", os.Link(a.path("old"), a.path("new")), errno)
+		lists(t, b.at, "old")
+		ok(t, os.Link(b.path("old"), b.path("new")))
+		has(t, a.path("new"), "words")
+	}
+}
+
+func TestFull(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
+		for _, tc := range calls {
+			t.Run(errno.Error()+"/"+tc.name, func(t *testing.T) {
+				m := furnished(t, Knobs{Full: errno})
+				var want error
+				if tc.room {
+					want = errno
+				}
+				fails(t, tc.name, tc.call(m), want)
+			})
+		}
+		t.Run(errno.Error()+"/write", func(t *testing.T) {
+			m := furnished(t, Knobs{Full: errno})
+			fails(t, "a write", os.WriteFile(m.path("file"), []byte("more"), 0), errno)
+		})
+	}
+}
+
+func TestFullAtClose(t *testing.T) {
+	a, b, _ := two(t, Knobs{Full: syscall.ENOSPC, FullAtClose: true})
+	file, err := os.Create(a.path("file"))
+	ok(t, err)
+	_, err = file.WriteString("words")
+	ok(t, err)
+	fails(t, "the sync", file.Sync(), syscall.ENOSPC)
+	fails(t, "the close", file.Close(), syscall.ENOSPC)
+	has(t, b.path("file"), "")
+	ok(t, os.WriteFile(a.path("empty"), nil, 0o600)) // nothing was lost
+}
+
+func TestReadOnly(t *testing.T) {
+	for _, tc := range calls {
+		t.Run(tc.name, func(t *testing.T) {
+			m := furnished(t, Knobs{ReadOnly: true})
+			var want error
+			if tc.changes {
+				want = syscall.EROFS
+			}
+			fails(t, tc.name, tc.call(m), want)
+		})
+	}
+	t.Run("write", func(t *testing.T) {
+		m := furnished(t, Knobs{})
+		file, err := os.OpenFile(m.path("file"), os.O_WRONLY, 0)
+		ok(t, err)
+		defer file.Close()
+		set(t, m, Knobs{ReadOnly: true})
+		_, err = file.WriteString("more")
+		fails(t, "a write to what is open", err, syscall.EROFS)
+		_, err = os.OpenFile(m.path("file"), os.O_WRONLY, 0)
+		fails(t, "an open to write", err, syscall.EROFS)
+	})
+}

@@ -1,0 +1,118 @@
+package hostile
+
+import (
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// With all knobs at zero, what is done through one mount is seen at once
+// through another, and in the folder.
+func TestFaithful(t *testing.T) {
+	a, b, folder := two(t, Knobs{})
+	_, err := os.Stat(b.path("new"))
+	fails(t, "a name before it is there", err, os.ErrNotExist)
+
+	put(t, a.path("new"), "some words")
+	has(t, b.path("new"), "some words")
+	has(t, folder+"/new", "some words")
+	lists(t, b.at, "new")
+	info, err := os.Stat(b.path("new"))
+	ok(t, err)
+	if info.Mode() != 0o600 || info.Size() != 10 {
+		t.Errorf("it is %s with %d bytes", info.Mode(), info.Size())
+	}
+
+	ok(t, os.Mkdir(a.path("dir"), 0o700))
+	ok(t, os.Rename(b.path("new"), b.path("dir/old")))
+	_, err = os.Stat(a.path("new"))
+	fails(t, "a name that was renamed", err, os.ErrNotExist)
+	has(t, a.path("dir/old"), "some words")
+
+	ok(t, os.Truncate(a.path("dir/old"), 4))
+	has(t, b.path("dir/old"), "some")
+	ok(t, os.Chmod(b.path("dir/old"), 0o640))
+	info, err = os.Stat(a.path("dir/old"))
+	ok(t, err)
+	if info.Mode() != 0o640 {
+		t.Errorf("its mode is %s", info.Mode())
+	}
+
+	ok(t, os.Link(a.path("dir/old"), a.path("link")))
+	has(t, b.path("link"), "some")
+	ok(t, os.Symlink("dir/old", b.path("symlink")))
+	has(t, a.path("symlink"), "some")
+	lists(t, a.at, "dir", "link", "symlink")
+
+	ok(t, os.RemoveAll(a.path("dir")))
+	_, err = os.Stat(b.path("symlink"))
+	fails(t, "a link to what was removed", err, os.ErrNotExist)
+	lists(t, b.at, "link", "symlink")
+}
+
+func TestFaithfulExclusiveMaking(t *testing.T) {
+	a, b, _ := two(t, Knobs{})
+	put(t, a.path("taken"), "")
+	_, err := os.OpenFile(b.path("taken"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	fails(t, "an exclusive creation", err, os.ErrExist)
+	fails(t, "a directory", os.Mkdir(b.path("taken"), 0o700), os.ErrExist)
+	put(t, b.path("other"), "")
+	fails(t, "a link", os.Link(b.path("other"), b.path("taken")), os.ErrExist)
+	err = unix.Renameat2(unix.AT_FDCWD, b.path("other"), unix.AT_FDCWD, b.path("taken"), unix.RENAME_NOREPLACE)
+	fails(t, "an exclusive rename", err, os.ErrExist)
+}
+
+// A file that is open stays the same, whatever others do with its name.
+func TestFaithfulOpenFiles(t *testing.T) {
+	a, b, _ := two(t, Knobs{})
+	put(t, a.path("log"), "one ")
+	log, err := os.OpenFile(a.path("log"), os.O_APPEND|os.O_RDWR, 0)
+	ok(t, err)
+	defer log.Close()
+	ok(t, os.Rename(b.path("log"), b.path("moved")))
+	put(t, b.path("log"), "another")
+	_, err = log.WriteString("two")
+	ok(t, err)
+	ok(t, log.Sync())
+	has(t, b.path("moved"), "one two")
+	has(t, a.path("log"), "another")
+	ok(t, os.Remove(b.path("moved")))
+	_, err = log.Seek(0, io.SeekStart)
+	ok(t, err)
+	if data, err := io.ReadAll(log); err != nil || string(data) != "one two" {
+		t.Errorf("the removed file has %q (%v)", data, err)
+	}
+}
+
+func TestFaithfulLargeFiles(t *testing.T) {
+	a, b, _ := two(t, Knobs{})
+	data := strings.Repeat("0123456789abcde\n", 1<<16)
+	put(t, a.path("large"), data)
+	if got, err := os.ReadFile(b.path("large")); err != nil || string(got) != data {
+		t.Errorf("of %d bytes there are %d, or others (%v)", len(data), len(got), err)
+	}
+}
+
+func TestFaithfulManyNames(t *testing.T) {
+	a, b, _ := two(t, Knobs{})
+	var want []string
+	for i := range 1000 {
+		name := string([]byte{byte('a' + i/100), byte('0' + i/10%10), byte('0' + i%10)})
+		want = append(want, name)
+		put(t, a.path(name), name)
+	}
+	lists(t, b.at, want...)
+}
+
+// The product takes it for a file system that all nodes share.
+func TestFaithfulIsFUSE(t *testing.T) {
+	a, _, _ := two(t, Knobs{})
+	var stat unix.Statfs_t
+	ok(t, unix.Statfs(a.at, &stat))
+	if stat.Type != unix.FUSE_SUPER_MAGIC {
+		t.Errorf("it is of type %#x", stat.Type)
+	}
+}
