@@ -1,0 +1,291 @@
+package schedules
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// peerTimeout is short, so that little happens until a death is noticed: each
+// beat and each look is several steps.
+const peerTimeout = 2 * time.Second
+
+// times are the deadlines of all daemons.
+var times = daemon.Times{
+	Join: 6 * time.Second, Setup: 10 * time.Second, Sandbox: 10 * time.Second, Service: 10 * time.Second,
+	Peer: peerTimeout, Settle: 0, DriverGrace: 2 * time.Second, StopGrace: time.Second,
+}
+
+// services is a framework whose services are up as soon as they are wanted.
+type services struct{}
+
+func (services) Name() string { return "services" }
+func (services) Serves() bool { return true }
+func (services) Head(n framework.Node) (*framework.Service, framework.Endpoint, error) {
+	return nil, framework.Endpoint{Address: n.Address}, nil
+}
+func (services) Worker(framework.Node, framework.Endpoint) (*framework.Service, error) {
+	return nil, nil
+}
+
+// attempt is one launch of all daemons.
+type attempt struct {
+	world   *world
+	plan    attemptPlan
+	number  int
+	size    int
+	daemons []*running
+	changed chan struct{} // buffered by one: somebody has returned or crashed
+
+	// These are guarded by the world's mu.
+	run     string // the run directory, once it is there
+	nonce   string
+	jobFile *file
+	shown   time.Duration // when that was
+	asked   time.Duration // when the end was asked for; 0: it was not
+	opened  time.Duration // when the gate was seen open; 0: it was not
+	ended   time.Duration // when an end was published; 0: none was
+	over    bool          // the head has told that it has done all that it will do
+}
+
+// running is one daemon.
+type running struct {
+	*client
+	signals chan os.Signal
+	leave   context.CancelFunc
+
+	// These are guarded by the world's mu.
+	born      time.Duration // when it started
+	termed    time.Duration // when it was first told to end by a signal; 0: it was not
+	signalled int           // how often it was: a second signal ends every wait
+	returned  time.Duration // 0: it has not
+	code      int
+	left      bool // an end was published when it returned
+	last      bool // the head had told before that it has done all it will do
+}
+
+func newAttempt(w *world, p plan, number int, machines []*machine) *attempt {
+	a := &attempt{world: w, plan: p.Attempts[number], number: number, size: p.Size, changed: make(chan struct{}, 1)}
+	for rank := range p.Size {
+		c := &client{
+			world: w, machine: machines[rank], attempt: a, rank: rank,
+			made: make(map[string]bool), temporaries: make(map[string]bool),
+		}
+		a.daemons = append(a.daemons, &running{client: c, signals: make(chan os.Signal, 16)})
+	}
+	for _, f := range a.plan.Faults {
+		if f.Rank < p.Size {
+			d := a.daemons[f.Rank]
+			d.happens = append(d.happens, happening{f.Step, func() { d.happen(f) }})
+		}
+	}
+	return a
+}
+
+// happen needs the world's mu.
+func (d *running) happen(f fault) {
+	switch f.What {
+	case crash:
+		d.crashed, d.died = true, d.world.now()
+		d.attempt.stir()
+	case term:
+		d.get(syscall.SIGTERM)
+	case interrupt:
+		d.get(syscall.SIGINT)
+	case stall:
+		d.world.note(nil, "stalls for "+f.For.String()+" the mount of", d.name(), nil)
+		d.machine.stalled = max(d.machine.stalled, d.world.now()+f.For)
+		d.machine.sick = d.machine.sick || f.For > harmless
+	}
+}
+
+// get needs the world's mu.
+func (d *running) get(sig syscall.Signal) {
+	if d.termed == 0 {
+		d.termed = d.world.now()
+	}
+	d.signalled++
+	d.world.note(nil, sig.String()+" to", d.name(), nil)
+	select {
+	case d.signals <- sig:
+	default:
+	}
+}
+
+func (a *attempt) stir() {
+	select {
+	case a.changed <- struct{}{}:
+	default:
+	}
+}
+
+// name is how the test speaks of a daemon.
+func (c *client) name() string {
+	if c == nil {
+		return "somebody"
+	}
+	return fmt.Sprintf("rank %d of attempt %d", c.rank, c.attempt.number)
+}
+
+func (a *attempt) job() *file { return a.jobFile }
+
+func (a *attempt) path(sub, name string) string { return path.Join(a.run, sub, name) }
+
+func (a *attempt) joinedPath(rank int) string {
+	if a.run == "" {
+		return ""
+	}
+	return a.path(signal.Nodes, signal.NodeName(rank, a.size, signal.Joined))
+}
+
+// appeared learns of a name that has become visible.
+func (a *attempt) appeared(p string, f *file) {
+	s := spotOf(p)
+	if s.sub == "" && s.name == "" && f.kind.IsDir() {
+		a.run, a.shown = p, a.world.now()
+		if job := a.world.find(a.path(signal.Control, signal.NameJob)); job != nil {
+			var record signal.Job
+			_ = json.Unmarshal(job.data, &record)
+			a.nonce, a.jobFile = record.Nonce, job
+		}
+	}
+	if s.sub == signal.Control && a.ended == 0 && (s.name == signal.NameDrain || strings.HasPrefix(s.name, "abort.")) {
+		a.ended = a.world.now()
+	}
+	if s.sub == signal.Control && s.name == signal.NameGo {
+		a.opened = a.world.now()
+		a.mustBeUp()
+	}
+	if s.sub == signal.Control && s.name == signal.NameOver {
+		a.over = true
+		a.mustHaveResult()
+	}
+}
+
+// identity is who a rank is. Attempts differ as requeues do.
+func (a *attempt) identity(rank int) roles.Identity {
+	id := roles.Identity{
+		Launcher: roles.Slurm, Rank: rank, Size: a.size, Job: "17", Step: "0", Restart: a.number,
+		Key: fmt.Sprintf("facts of launch %d", a.number), LocalSize: 1, GPUs: -1,
+	}
+	for rank := range a.size {
+		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", rank))
+	}
+	id.Host = id.Hosts[rank]
+	return id
+}
+
+func (a *attempt) config(d *running, tempDir string, said *os.File) daemon.Config {
+	// What a pause is shortened by comes from the seed, too.
+	jitter := func() float64 { return float64(d.draw("jitter", "")>>11) / (1 << 53) }
+	return daemon.Config{
+		Identity: a.identity(d.rank), LogDir: logDir, TempDir: tempDir, Program: "test",
+		Access: signal.Access{Share: d.client, Deaf: true, Jitter: jitter}, Framework: services{}, Times: times,
+		Address: func() (string, error) { return "127.0.0.1", nil },
+		Files:   daemon.Files{Err: said}, Signals: d.signals,
+	}
+}
+
+// start starts all daemons, and what ends them if nothing else does.
+func (a *attempt) start(all *sync.WaitGroup, tempDir string, said *os.File) {
+	for rank, d := range a.daemons {
+		ctx, leave := context.WithCancel(context.Background())
+		d.leave = leave
+		role := roles.Worker
+		if rank == 0 {
+			role = roles.Head
+		}
+		cfg := a.config(d, tempDir, said)
+		all.Go(func() {
+			time.Sleep(a.plan.Start + a.plan.Late[rank])
+			a.world.mu.Lock()
+			d.born = a.world.now()
+			a.world.mu.Unlock()
+			code := daemon.Run(ctx, cfg, role)
+			a.world.mu.Lock()
+			defer a.world.mu.Unlock()
+			d.gone = true
+			d.returned, d.code, d.left, d.last = a.world.now(), code, a.ended > 0, a.over
+			a.world.note(d.client, fmt.Sprint("returns ", code), "", nil)
+			a.stir()
+		})
+	}
+	all.Go(a.finish)
+}
+
+// finish asks for the end when it is time.
+func (a *attempt) finish() {
+	time.Sleep(a.plan.Start + a.plan.After)
+	switch a.plan.End {
+	case endStop:
+		a.stop()
+	case endLeave:
+		a.world.mu.Lock()
+		a.asked = a.world.now()
+		a.world.mu.Unlock()
+		a.daemons[0].leave()
+	case endCancel:
+		for _, d := range a.daemons {
+			time.Sleep(time.Duration(d.draw("skew", "") % uint64(20*time.Millisecond)))
+			a.world.mu.Lock()
+			d.get(syscall.SIGTERM)
+			a.world.mu.Unlock()
+		}
+	}
+}
+
+// stop asks for the orderly end as soon as there is something to be stopped.
+func (a *attempt) stop() {
+	tick := time.NewTicker(17*time.Millisecond + time.Nanosecond)
+	defer tick.Stop()
+	for {
+		a.world.mu.Lock()
+		if a.run != "" {
+			a.asked = a.world.now()
+			a.world.put(a.path(signal.Control, signal.NameStop), &file{data: []byte("{}\n")})
+			a.world.note(nil, "asks for a stop", "", nil)
+			a.world.mu.Unlock()
+			return
+		}
+		a.world.mu.Unlock()
+		select {
+		case <-a.world.over:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// settled tells whether every daemon has returned or crashed.
+func (a *attempt) settled() bool {
+	a.world.mu.Lock()
+	defer a.world.mu.Unlock()
+	for _, d := range a.daemons {
+		if d.returned == 0 && !d.crashed {
+			return false
+		}
+	}
+	return true
+}
+
+// await waits for that until the deadline.
+func (a *attempt) await(deadline <-chan time.Time) {
+	for !a.settled() {
+		select {
+		case <-a.changed:
+		case <-deadline:
+			return
+		}
+	}
+}

@@ -1,0 +1,146 @@
+// Package schedules goes through the protocol of the daemons in thousands of
+// interleavings: real daemons, on a share in memory of which every call takes
+// steps at random times, by mounts that lie, with crashes, stalls, signals and
+// restarts in between. After every step, and at the end, the invariants of the
+// run directory are checked. It has tests only.
+//
+//	go test ./pkg/daemon/schedules -schedules=100000           # more than CI does
+//	go test ./pkg/daemon/schedules -run=TestSchedules -seed=7  # one again
+package schedules
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+var (
+	seedFlag  = flag.Uint64("seed", 0, "go through this schedule alone, or through so many from it on; 0: through those of CI")
+	countFlag = flag.Int("schedules", 0, "how many schedules to go through; 0: as many as CI does, or the one of -seed")
+	traceFlag = flag.Bool("trace", false, "show every step, and what the daemons say")
+	saidFlag  = flag.String("said", "", "for the test's own use: go through the schedules in this process, and write there what the daemons say")
+)
+
+func TestMain(m *testing.M) {
+	// A process of ours that has ended is waited for.
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	goleak.VerifyTestMain(m)
+}
+
+// TestSchedules goes through the schedules in processes of their own, one a
+// processor: on one processor the goroutines of a schedule take turns in an
+// order that is nearly always the same, and a panic ends one process only.
+func TestSchedules(t *testing.T) {
+	first, count := asked()
+	switch {
+	case *saidFlag != "":
+		goThrough(t, first, count)
+		return
+	case *traceFlag:
+		trace(t, first)
+		return
+	}
+	shares := min(runtime.NumCPU(), count)
+	var all sync.WaitGroup
+	for i := range shares {
+		from, to := count*i/shares, count*(i+1)/shares
+		all.Go(func() { goThroughAside(t, first+uint64(from), to-from) })
+	}
+	all.Wait()
+}
+
+// asked is what the flags ask for.
+func asked() (first uint64, count int) {
+	first, count = max(*seedFlag, 1), *countFlag
+	switch {
+	case count > 0:
+	case *seedFlag > 0:
+		count = 1
+	default:
+		count = usual
+	}
+	return first, count
+}
+
+// goThroughAside goes through schedules in another process.
+func goThroughAside(t *testing.T, first uint64, count int) {
+	said := filepath.Join(t.TempDir(), "said")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSchedules$", "-test.timeout=30m",
+		"-seed="+strconv.FormatUint(first, 10), "-schedules="+strconv.Itoa(count), "-said="+said)
+	cmd.Env = append(os.Environ(), "GOMAXPROCS="+processors, "GOTRACEBACK=all")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		last, _ := os.ReadFile(said)
+		t.Errorf("schedules %d to %d: %v\n%s\nthe last one: %s", first, first+uint64(count)-1, err, tail(out.String(), 30000), tail(string(last), 10000))
+	}
+}
+
+// tail is the end of a text, and its beginning where it is much longer.
+func tail(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return text[:most/2] + "\n…\n" + text[len(text)-most/2:]
+}
+
+// tooLong is how long a schedule never takes, which takes milliseconds.
+const tooLong = 2 * time.Minute
+
+// fewBad is how many bad schedules are told of before a process gives up.
+const fewBad = 3
+
+func goThrough(t *testing.T, first uint64, count int) {
+	said, err := os.Create(*saidFlag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	stage := stage{t: t, tempDir: t.TempDir(), said: said}
+	bad := 0
+	for seed := first; seed < first+uint64(count) && bad < fewBad; seed++ {
+		// In a bubble that waits for something that is outside of it, time stands still.
+		watchdog := time.AfterFunc(tooLong, func() { panic(fmt.Sprintf("schedule %d hangs", seed)) })
+		v := stage.play(planOf(seed))
+		watchdog.Stop()
+		if v.bad() {
+			bad++
+			t.Errorf("again with: go test ./pkg/daemon/schedules -run=TestSchedules -seed=%d -trace\n%vthe simplest that is bad like it:\n%v", seed, v, stage.shrink(v))
+		}
+	}
+	if left, err := os.ReadDir(stage.tempDir); err != nil || len(left) > 0 {
+		t.Errorf("the daemons have left %v in the temporary directory (%v)", left, err)
+	}
+}
+
+// trace shows a schedule, and the simplest that is bad like it where it is bad.
+func trace(t *testing.T, seed uint64) {
+	runtime.GOMAXPROCS(1)
+	stage := stage{t: t, tempDir: t.TempDir(), said: os.Stderr, tracing: true}
+	v := stage.play(planOf(seed))
+	if v.bad() {
+		stage.said, _ = os.Open(os.DevNull)
+		t.Errorf("%v", v)
+		v = stage.shrink(v)
+	}
+	var b strings.Builder
+	for _, s := range v.trace {
+		fmt.Fprintf(&b, "%12v %-20s %s %s", s.at, s.who.name(), s.what, strings.TrimPrefix(s.path, logDir))
+		if s.err != nil {
+			fmt.Fprintf(&b, ": %v", s.err)
+		}
+		b.WriteByte('\n')
+	}
+	t.Logf("%v%s", v, &b)
+}

@@ -1,0 +1,286 @@
+package schedules
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// slack is for the steps that a detection takes, beside its deadlines.
+const slack = time.Second
+
+// check holds an attempt that is over to what must be true of it then. It
+// needs the world's mu.
+func (a *attempt) check() {
+	for _, d := range a.daemons {
+		if d.returned == 0 && !d.crashed {
+			a.world.broke(9, d.client, "has not ended, %v after the beginning", a.world.now())
+			return
+		}
+	}
+	a.checkLeaving()
+	a.checkCodes()
+	a.checkLeftovers()
+	if a.sick() {
+		return
+	}
+	a.checkPace()
+	switch head := a.daemons[0]; {
+	case a.run == "":
+	case head.crashed:
+		a.checkClaim()
+	default:
+		a.checkResult(head)
+	}
+}
+
+// sick tells whether any node's mount has hung for long.
+func (a *attempt) sick() bool {
+	return slices.ContainsFunc(a.daemons, func(d *running) bool { return d.machine.sick })
+}
+
+// outsider tells whether a daemon has ended before it knew of the run: nobody
+// could tell it a code, and it could tell nobody. One whose name had not
+// appeared when it was told to end is between the two.
+func (d *running) outsider() bool {
+	return !d.met || d.termed > 0 && (d.told == 0 || d.termed < d.told)
+}
+
+// survivors are the daemons that have returned, took part, and could read and
+// write all the time.
+func (a *attempt) survivors() (took []*running) {
+	for _, d := range a.daemons {
+		if !d.crashed && !d.machine.sick && (d.rank == 0 || !d.outsider()) {
+			took = append(took, d)
+		}
+	}
+	return took
+}
+
+// mustBeUp: the gate opens when every node is up, and not before.
+func (a *attempt) mustBeUp() {
+	for rank := range a.size {
+		if a.world.find(a.path(signal.Nodes, signal.NodeName(rank, a.size, signal.Up))) == nil {
+			a.world.broke(1, nil, "sees the gate open, and rank %d is not up", rank)
+		}
+	}
+}
+
+// mustHaveResult: over is the last that the head tells, where its mount lets it.
+func (a *attempt) mustHaveResult() {
+	if !a.daemons[0].machine.sick && a.world.find(a.path("", signal.NameResult)) == nil {
+		a.world.broke(11, nil, "sees that the head is done, and there is no result")
+	}
+}
+
+// mustBeLast: the head leaves after all others that know of the end.
+func (a *attempt) mustBeLast(head *running) {
+	if head.signalled > 1 {
+		return
+	}
+	for _, d := range a.survivors() {
+		done := a.world.find(a.path(signal.Nodes, signal.NodeName(d.rank, a.size, signal.Done)))
+		if d.told > 0 && d.told < a.ended && d.returned > head.returned && (done == nil || done.born > head.returned) {
+			a.world.broke(13, head.client, "has returned at %v, and %s was not done", head.returned, d.name())
+		}
+	}
+}
+
+// checkLeaving is rule 13: no worker leaves before the end is published.
+func (a *attempt) checkLeaving() {
+	head := a.daemons[0]
+	for _, d := range a.survivors() {
+		switch {
+		case d.rank != 0 && !d.left:
+			a.world.broke(13, d.client, "returned %d before any end was published", d.code)
+		case d.rank != 0 && d.code != 0 && !d.last && d.signalled < 2 && !head.crashed && !head.machine.sick:
+			a.world.broke(13, d.client, "returned %d before the head had done all it does", d.code)
+		}
+	}
+	for _, d := range a.daemons[1:] {
+		switch deadline := d.born + times.Join; {
+		case d.crashed || d.machine.sick || d.met || d.termed > 0:
+		case d.returned < deadline:
+			a.world.broke(13, d.client, "returned %d, %v after its start, without the run", d.code, d.returned-d.born)
+		case a.shown > 0 && a.shown < deadline-2*slack && d.machine.mood.Passing == 0:
+			a.world.broke(3, d.client, "did not find the run until %v, which was there at %v", d.returned, a.shown)
+		}
+	}
+}
+
+// checkCodes is rule 12: the job has one code.
+func (a *attempt) checkCodes() {
+	control := a.published()
+	var codes []int
+	for _, d := range a.survivors() {
+		codes = append(codes, d.code)
+	}
+	// A head that nobody heard of for so long may come back and end the run
+	// in its own way, while the others end it in theirs. Where there is none,
+	// somebody whose mount hung may.
+	head := a.daemons[0]
+	back := head.machine.sick || head.crashed && a.sick()
+	if !back && slices.Contains(control, signal.NameDrain) && a.abortedBy(control, func(d *running) bool { return !d.machine.sick }) {
+		a.world.broke(12, nil, "sees two ends: %v", control)
+	}
+	if !back && len(slices.Compact(slices.Clone(codes))) > 1 {
+		a.world.broke(12, nil, "sees the daemons return %v", codes)
+	}
+	for _, d := range a.survivors() {
+		switch {
+		case a.run == "" && d.code != health.OutcomeOf(health.Share).Code && d.termed == 0 && a.plan.End != endLeave:
+			a.world.broke(12, d.client, "returned %d where there was no run", d.code)
+		case d.code == 0 && a.asked == 0:
+			a.world.broke(10, d.client, "returned 0, and nobody had asked for the end")
+		}
+	}
+	for _, name := range aborts(control) {
+		record := read[signal.AbortRecord](a, signal.Control, name)
+		a.checkCause(&record.Cause, record.Code, name)
+	}
+}
+
+// published are the names in the run's control.
+func (a *attempt) published() (names []string) {
+	if dir := a.world.find(a.path(signal.Control, "")); a.run != "" && dir != nil {
+		for name := range dir.live {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// abortedBy tells whether one of those has published an abort.
+func (a *attempt) abortedBy(control []string, one func(*running) bool) bool {
+	return slices.ContainsFunc(a.daemons, func(d *running) bool {
+		return one(d) && slices.Contains(control, signal.AbortName(d.rank, a.size))
+	})
+}
+
+func aborts(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(name, "abort.") })
+}
+
+// read returns a record of the run, its zero value where it is not there.
+func read[T any](a *attempt, sub, name string) (record T) {
+	if f := a.world.find(a.path(sub, name)); f != nil {
+		_ = json.Unmarshal(f.data, &record)
+	}
+	return record
+}
+
+// checkCause is rule 11: the end with a cause names what has happened.
+func (a *attempt) checkCause(cause *signal.FailedRecord, code int, where string) {
+	if want := health.OutcomeOf(health.Kind(cause.Kind)).Code; want != code {
+		a.world.broke(12, nil, "sees %s with code %d, where %q has %d", where, code, cause.Kind, want)
+	}
+	blamed := false
+	switch kind := health.Kind(cause.Kind); kind {
+	case health.PeerLost:
+		blamed = len(cause.Lost) > 0 && a.all(cause.Lost, func(d *running) bool { return d.crashed && d.died < a.ended || d.machine.sick })
+	case health.Share:
+		blamed = len(cause.Lost) > 0 && a.all(cause.Lost, func(d *running) bool { return d.told == 0 || a.ended-d.told < slack }) ||
+			a.daemons[cause.Rank].machine.sick
+	case health.Terminated, health.Interrupted:
+		blamed = a.all([]int{cause.Rank}, func(d *running) bool { return d.termed > 0 })
+	}
+	if !blamed {
+		a.world.broke(11, nil, "sees %s blame rank %d for %q (%s), lost %v; crashed %v, told to end %v, sick %v",
+			where, cause.Rank, cause.Kind, cause.What, cause.Lost, a.ranks(func(d *running) bool { return d.crashed }),
+			a.ranks(func(d *running) bool { return d.termed > 0 }), a.ranks(func(d *running) bool { return d.machine.sick }))
+	}
+}
+
+func (a *attempt) all(ranks []int, is func(*running) bool) bool {
+	return !slices.ContainsFunc(ranks, func(rank int) bool { return !is(a.daemons[rank]) })
+}
+
+func (a *attempt) ranks(are func(*running) bool) (ranks []int) {
+	for _, d := range a.daemons {
+		if are(d) {
+			ranks = append(ranks, d.rank)
+		}
+	}
+	return ranks
+}
+
+// checkResult: what the head leaves behind says how it ended.
+func (a *attempt) checkResult(head *running) {
+	a.mustBeLast(head)
+	control := a.published()
+	result := read[signal.Result](a, "", signal.NameResult)
+	switch orderly := slices.Contains(control, signal.NameDrain); {
+	case result.Nonce != a.nonce || result.Code != head.code:
+		a.world.broke(11, head.client, "returned %d and left the result %+v", head.code, result)
+	case orderly && (head.code != 0 || result.Cause != nil):
+		a.world.broke(12, head.client, "returned %d at an orderly end, with the cause %+v", head.code, result.Cause)
+	case !orderly && !slices.Contains(control, signal.AbortName(0, a.size)):
+		a.world.broke(12, head.client, "returned %d and has published no end: %v", head.code, control)
+	case !orderly && (result.Cause == nil || !slices.Contains(control, signal.NameOver)):
+		a.world.broke(11, head.client, "returned %d and left the result %+v, control %v", head.code, result, control)
+	case !orderly:
+		a.checkCause(result.Cause, result.Code, signal.NameResult)
+	}
+}
+
+// checkClaim: where the head has died without a word, those who took it for
+// lost leave one result.
+func (a *attempt) checkClaim() {
+	control, took := a.published(), a.survivors()
+	if len(took) == 0 || slices.Contains(control, signal.NameDrain) || slices.Contains(control, signal.AbortName(0, a.size)) {
+		return
+	}
+	result := read[signal.Result](a, "", signal.NameResult)
+	if result.Nonce != a.nonce || result.Cause == nil || result.Code != took[0].code && !a.daemons[result.Rank].crashed {
+		a.world.broke(11, took[0].client, "returned %d, the head has crashed, and the result is %+v", took[0].code, result)
+		return
+	}
+	a.checkCause(result.Cause, result.Code, signal.NameResult)
+}
+
+// leaving is how long the end of a daemon may take from the published end on:
+// the graces, and the last words.
+const leaving = 6 * time.Second
+
+// bringUp is how long it may take from the last daemon's start to the open
+// gate, where a second look is a second later.
+const bringUp = 4 * time.Second
+
+// checkPace is rule 9: a death ends the job in time, nobody is long in
+// following, and the gate opens if it can.
+func (a *attempt) checkPace() {
+	var last time.Duration
+	for _, d := range a.daemons {
+		last = max(last, d.born)
+		switch {
+		case d.crashed && a.witnessed(d) && (a.ended == 0 || a.ended > d.died+peerTimeout+slack):
+			a.world.broke(9, d.client, "crashed at %v, and the end was published at %v only", d.died, a.ended)
+		case !d.crashed && d.returned > max(a.ended, d.born+times.Join)+leaving:
+			a.world.broke(9, d.client, "returned at %v, and the end was published at %v", d.returned, a.ended)
+		}
+	}
+	if len(a.plan.Faults) == 0 && a.asked > last+bringUp && (a.opened == 0 || a.opened > last+bringUp) {
+		a.world.broke(9, nil, "sees the gate open at %v, and the last daemon start at %v", a.opened, last)
+	}
+}
+
+// witnessed tells whether somebody was there to notice a death, and free to.
+func (a *attempt) witnessed(dead *running) bool {
+	return dead.told > 0 && slices.ContainsFunc(a.daemons, func(d *running) bool {
+		return (dead.rank == 0) != (d.rank == 0) && !d.crashed && d.termed == 0 && d.told > 0 && d.told < dead.died
+	})
+}
+
+// checkLeftovers: who has returned has taken its temporaries along.
+func (a *attempt) checkLeftovers() {
+	for _, d := range a.daemons {
+		if !d.crashed && !d.machine.sick && len(d.temporaries) > 0 {
+			a.world.broke(2, d.client, "has returned and left %v", d.temporaries)
+		}
+	}
+}

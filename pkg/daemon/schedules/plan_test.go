@@ -1,0 +1,197 @@
+package schedules
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+// plan is what a seed makes of a schedule: who lies, what happens to whom, and
+// when. The times of all steps follow from the seed, too.
+type plan struct {
+	Seed     uint64
+	Size     int
+	Moods    []mood // of each node's mount
+	Leftover string // what another launch has left under the run's name: "", run, torn or file
+	Attempts []attemptPlan
+}
+
+// attemptPlan is one launch of the daemons.
+type attemptPlan struct {
+	Start  time.Duration   // from the beginning of the schedule
+	Late   []time.Duration // how much later each rank starts
+	Faults []fault
+	End    string        // stop, leave, or cancel
+	After  time.Duration // from its start to that
+}
+
+// fault is what happens to one daemon, with one of its own steps.
+type fault struct {
+	Rank int
+	Step int
+	What string
+	For  time.Duration // how long a stall takes
+}
+
+// What happens to a daemon.
+const (
+	crash     = "crash"     // it is gone, and what it was about to do is not done
+	term      = "term"      // it gets TERM
+	interrupt = "interrupt" // it gets INT
+	stall     = "stall"     // its node's mount answers nobody for a while
+)
+
+// harmless is how long a mount may answer nobody without anybody noticing.
+const harmless = 300 * time.Millisecond
+
+// The ways in which an attempt ends that nothing else has ended.
+const (
+	endStop   = "stop"   // somebody outside asks for the orderly end
+	endLeave  = "leave"  // the head is told to leave
+	endCancel = "cancel" // all daemons get TERM, as by scancel
+)
+
+// most is how many nodes there are at most.
+const most = 5
+
+func planOf(seed uint64) plan {
+	r := rand.New(rand.NewPCG(seed, 0))
+	p := plan{Seed: seed, Size: 2 + r.IntN(most-1)}
+	p.Leftover = []string{"", "", "run", "torn", "file"}[r.IntN(5)]
+	base := moodOf(r)
+	for range p.Size {
+		p.Moods = append(p.Moods, base)
+		base = moodOf(r)
+	}
+	p.Attempts = append(p.Attempts, attemptOf(r, p.Size, 0))
+	if r.IntN(4) == 0 {
+		p.Attempts = append(p.Attempts, attemptOf(r, p.Size, time.Second/2+upTo(r, 8*time.Second)))
+	}
+	return p
+}
+
+func moodOf(r *rand.Rand) mood {
+	m := mood{Latency: []time.Duration{50 * time.Microsecond, 200 * time.Microsecond, time.Millisecond, 4 * time.Millisecond}[r.IntN(4)]}
+	if r.IntN(3) == 0 {
+		return m
+	}
+	m.Absent = []time.Duration{0, time.Second, 20 * time.Second}[r.IntN(3)]
+	m.Stale = []time.Duration{0, 20 * time.Millisecond, staleMost}[r.IntN(3)]
+	m.Jumps = r.IntN(3) == 0
+	m.Torn = r.IntN(3) == 0
+	m.Passing = []int{0, 20, 100}[r.IntN(3)]
+	m.Refuse = []int{0, 0, 20}[r.IntN(3)]
+	m.Lost = []int{0, 0, 30}[r.IntN(3)]
+	return m
+}
+
+// staleMost is how old a listing may be: it must not make a peer that lives
+// look dead.
+const staleMost = peerTimeout / 10
+
+func attemptOf(r *rand.Rand, size int, start time.Duration) attemptPlan {
+	a := attemptPlan{Start: start, After: upTo(r, 6*time.Second)}
+	a.End = []string{endStop, endStop, endLeave, endCancel}[r.IntN(4)]
+	longest := []time.Duration{time.Millisecond, 100 * time.Millisecond, 2 * time.Second}[r.IntN(3)]
+	for range size {
+		a.Late = append(a.Late, upTo(r, longest))
+	}
+	for range []int{0, 0, 1, 1, 1, 1, 1, 2, 2, 3}[r.IntN(10)] {
+		a.Faults = append(a.Faults, faultOf(r, size))
+	}
+	return a
+}
+
+// faultOf favours the head, and the steps of the bring-up.
+func faultOf(r *rand.Rand, size int) fault {
+	f := fault{Rank: max(0, r.IntN(size+2)-2), Step: 1 + r.IntN([]int{25, 60, 400}[r.IntN(3)])}
+	f.What = []string{crash, crash, crash, crash, crash, term, term, interrupt, stall, stall}[r.IntN(10)]
+	if f.What == stall {
+		f.For = upTo(r, []time.Duration{harmless, 2 * peerTimeout, 5 * peerTimeout}[r.IntN(3)])
+	}
+	return f
+}
+
+func upTo(r *rand.Rand, longest time.Duration) time.Duration {
+	return 1 + time.Duration(r.Int64N(int64(longest)))
+}
+
+// simpler are plans with one thing less in each, the largest things first.
+func (p plan) simpler() (all []plan) {
+	for i := range p.Attempts {
+		if len(p.Attempts) > 1 {
+			q := p.clone()
+			q.Attempts = append(q.Attempts[:i], q.Attempts[i+1:]...)
+			all = append(all, q)
+		}
+	}
+	if p.Size > 2 {
+		q := p.clone()
+		q.Size--
+		all = append(all, q)
+	}
+	if p.Leftover != "" {
+		q := p.clone()
+		q.Leftover = ""
+		all = append(all, q)
+	}
+	for i, a := range p.Attempts {
+		for j := range a.Faults {
+			q := p.clone()
+			q.Attempts[i].Faults = append(q.Attempts[i].Faults[:j], q.Attempts[i].Faults[j+1:]...)
+			all = append(all, q)
+		}
+	}
+	for i, m := range p.Moods[:p.Size] {
+		for _, less := range m.simpler() {
+			q := p.clone()
+			q.Moods[i] = less
+			all = append(all, q)
+		}
+	}
+	return all
+}
+
+// simpler are moods with one lie less.
+func (m mood) simpler() (all []mood) {
+	for _, change := range []func(*mood){
+		func(m *mood) { *m = mood{Latency: m.Latency} },
+		func(m *mood) { m.Absent = 0 },
+		func(m *mood) { m.Stale = 0 },
+		func(m *mood) { m.Jumps = false },
+		func(m *mood) { m.Torn = false },
+		func(m *mood) { m.Passing = 0 },
+		func(m *mood) { m.Refuse = 0 },
+		func(m *mood) { m.Lost = 0 },
+	} {
+		less := m
+		if change(&less); less != m {
+			all = append(all, less)
+		}
+	}
+	return all
+}
+
+func (p plan) clone() plan {
+	q := p
+	q.Moods = append([]mood(nil), p.Moods...)
+	q.Attempts = append([]attemptPlan(nil), p.Attempts...)
+	for i := range q.Attempts {
+		q.Attempts[i].Faults = append([]fault(nil), p.Attempts[i].Faults...)
+	}
+	return q
+}
+
+func (p plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %d nodes, leftover %q\n", p.Seed, p.Size, p.Leftover)
+	for rank, m := range p.Moods[:p.Size] {
+		fmt.Fprintf(&b, "  mount of node %d: %+v\n", rank, m)
+	}
+	for i, a := range p.Attempts {
+		fmt.Fprintf(&b, "  attempt %d: starts at %v, each rank later by %v; %s after %v; faults %+v\n",
+			i, a.Start, a.Late[:p.Size], a.End, a.After, a.Faults)
+	}
+	return b.String()
+}

@@ -1,0 +1,140 @@
+package schedules
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// The rules must see what breaks them: each row is done to a run of three
+// nodes whose head has made its directory, and which rank 1 has found.
+func TestRules(t *testing.T) {
+	const run = logDir + "/17.0"
+	rows := []struct {
+		name string
+		do   func(head, worker *client)
+		rule int // 0: none is broken
+	}{
+		{"a record is renamed into place", func(_, worker *client) {
+			worker.publish(run+"/nodes/", "0001.joined", worker.record(1))
+		}, 0},
+		{"a name that says all is made empty", func(_, worker *client) {
+			_ = worker.Write(run+"/nodes/0001.up", nil, false)
+		}, 0},
+		{"a beat is renamed", func(_, worker *client) {
+			_ = worker.Write(run+"/nodes/0001.beat.000001", nil, false)
+			_ = worker.Change(signal.Rename, run+"/nodes/0001.beat.000001", run+"/nodes/0001.beat.000002")
+		}, 0},
+		{"the head lists nodes", func(head, _ *client) { _, _ = head.List(run+"/nodes", nil) }, 0},
+		{"what a listing has shown is read", func(head, worker *client) {
+			head.publish(run+"/control/", "head", head.record(0))
+			_, _ = worker.List(run+"/control", nil)
+			_, _ = worker.Read(run + "/control/head")
+		}, 0},
+		{"a record is written under its name", func(_, worker *client) {
+			_ = worker.Write(run+"/nodes/0001.joined", worker.record(1), false)
+		}, 2},
+		{"a record is renamed before it is closed", func(_, worker *client) {
+			go func() { _ = worker.Write(run+"/nodes/.0001.joined.tmp", worker.record(1), false) }()
+			for !worker.sees(run + "/nodes/.0001.joined.tmp") {
+				time.Sleep(time.Microsecond)
+			}
+			_ = worker.Change(signal.Rename, run+"/nodes/.0001.joined.tmp", run+"/nodes/0001.joined")
+		}, 2},
+		{"a name is written twice", func(head, _ *client) {
+			head.publish(run+"/control/", "drain", head.record(0))
+			head.publish(run+"/control/", "drain", head.record(0))
+		}, 2},
+		{"a name is taken away", func(_, worker *client) {
+			_ = worker.Write(run+"/nodes/0001.up", nil, false)
+			_ = worker.Change(signal.Remove, "", run+"/nodes/0001.up")
+		}, 2},
+		{"a name is renamed that is no beat", func(_, worker *client) {
+			_ = worker.Write(run+"/nodes/0001.up", nil, false)
+			_ = worker.Change(signal.Rename, run+"/nodes/0001.up", run+"/nodes/0001.done")
+		}, 2},
+		{"a record is cut short", func(_, worker *client) {
+			worker.publish(run+"/nodes/", "0001.joined", worker.record(1)[:20])
+		}, 2},
+		{"a name is read that no listing has shown", func(_, worker *client) { _, _ = worker.Read(run + "/control/head") }, 3},
+		{"a name is looked at that no listing has shown", func(_, worker *client) { _, _ = worker.Look(run + "/control/go") }, 3},
+		{"a worker writes another's name", func(_, worker *client) { _ = worker.Write(run+"/nodes/0002.up", nil, false) }, 5},
+		{"a worker writes the head's name", func(_, worker *client) { _ = worker.Write(run+"/control/go", nil, false) }, 5},
+		{"a worker makes a run", func(_, worker *client) { _ = worker.Change(signal.MakeDir, "", logDir+"/.new-1") }, 5},
+		{"a record bears another's rank", func(_, worker *client) {
+			worker.publish(run+"/nodes/", "0001.joined", worker.record(2))
+		}, 5},
+		{"a worker lists nodes", func(_, worker *client) { _, _ = worker.List(run+"/nodes", nil) }, 6},
+		{"another attempt's record is read", func(head, _ *client) { _, _ = head.Read(logDir + "/17.0-r7/control/go") }, 7},
+		{"another attempt's name is written", func(head, _ *client) { _ = head.Write(logDir+"/17.0-r7/control/go", nil, false) }, 7},
+		{"a record bears another nonce", func(_, worker *client) {
+			worker.publish(run+"/nodes/", "0001.joined", []byte(`{"v":1,"nonce":"another","rank":1}`+"\n"))
+		}, 7},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(1)
+				p := plan{Size: 3, Moods: make([]mood, 3), Attempts: []attemptPlan{{}}}
+				var machines []*machine
+				for i := range p.Size {
+					machines = append(machines, newMachine(i, mood{Latency: time.Microsecond}))
+				}
+				a := newAttempt(w, p, 0, machines)
+				head, worker := a.daemons[0].client, a.daemons[1].client
+				head.makeRun(run)
+				w.put(logDir+"/17.0-r7", newDir(nil))
+				w.put(logDir+"/17.0-r7/control", newDir(nil))
+				for _, c := range []*client{head, worker} {
+					_ = c.Change(signal.MakeDir, "", logDir)
+					_, _ = c.List(logDir, nil)
+				}
+				row.do(head, worker)
+				time.Sleep(time.Second)
+				broken := slices.ContainsFunc(w.breaches, func(b breach) bool { return b.rule == row.rule })
+				if broken != (row.rule > 0) || row.rule == 0 && len(w.breaches) > 0 {
+					t.Errorf("the breaches are %v, and one of rule %d was to be seen", w.breaches, row.rule)
+				}
+			})
+		})
+	}
+}
+
+// makeRun makes a run directory as the head does.
+func (c *client) makeRun(run string) {
+	hidden := logDir + "/.new-1"
+	_ = c.Change(signal.MakeDir, "", logDir)
+	_ = c.Change(signal.MakeDir, "", hidden)
+	for _, sub := range []string{signal.Control, signal.Nodes, signal.Logs, signal.Events} {
+		_ = c.Change(signal.MakeDir, "", hidden+"/"+sub)
+	}
+	_ = c.Write(hidden+"/control/job", []byte(`{"v":1,"nonce":"drawn","rank":0}`+"\n"), false)
+	_ = c.Change(signal.Rename, hidden, run)
+}
+
+func (c *client) sees(p string) bool {
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	return c.world.find(p) != nil
+}
+
+func (c *client) publish(dir, name string, data []byte) {
+	_ = c.Write(dir+"."+name+".tmp", data, false)
+	_ = c.Change(signal.Rename, dir+"."+name+".tmp", dir+name)
+}
+
+// record is one of this attempt.
+func (c *client) record(rank int) []byte {
+	data, err := json.Marshal(signal.JoinedRecord{
+		Header: signal.Header{Version: signal.Version, Nonce: c.attempt.nonce, Rank: rank}, Canary: c.attempt.nonce,
+	})
+	if err != nil {
+		panic(fmt.Sprint("the test can't encode a record: ", err))
+	}
+	return append(data, '\n')
+}

@@ -1,0 +1,251 @@
+package schedules
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// breach is a rule that was broken, by the number of the invariant that it
+// stands for in the design.
+type breach struct {
+	rule int
+	at   time.Duration
+	step int
+	what string
+}
+
+func (b breach) String() string {
+	return fmt.Sprintf("rule %d, step %d at %v: %s", b.rule, b.step, b.at, b.what)
+}
+
+// broke notes a breach; c is who has made the step.
+func (w *world) broke(rule int, c *client, format string, args ...any) {
+	what := c.name() + " " + fmt.Sprintf(format, args...)
+	w.breaches = append(w.breaches, breach{rule, w.now(), w.steps, what})
+}
+
+// spot is a path, taken apart: logDir/run/sub/name. The files and directories
+// in the run directory itself have no sub.
+type spot struct{ run, sub, name string }
+
+func spotOf(p string) spot {
+	rest := strings.TrimPrefix(strings.TrimPrefix(p, logDir), "/")
+	run, rest, _ := strings.Cut(rest, "/")
+	sub, name, deep := strings.Cut(rest, "/")
+	if !deep {
+		return spot{run, "", sub}
+	}
+	return spot{run, sub, name}
+}
+
+// runOf is the directory of the run that p lies in, nil where it is in none.
+func (w *world) runOf(p string) *file {
+	if s := spotOf(p); s.run != "" && (s.sub != "" || s.name != "") {
+		return w.find(logDir + "/" + s.run)
+	}
+	return nil
+}
+
+// own tells whether p lies in a run that this attempt's head has made.
+func (c *client) own(p string) bool {
+	run := c.world.runOf(p)
+	return run != nil && run.maker != nil && run.maker.attempt == c.attempt
+}
+
+// mustHaveSeen is rule 3: no name is opened or looked at before a listing has
+// shown it. A run directory is made whole, so that its parts are shown with it;
+// the log directory is made by whoever comes first; one's own names are known.
+func (w *world) mustHaveSeen(c *client, what, p string) {
+	m, s := c.machine, spotOf(p)
+	switch {
+	case p == logDir && c.came, m.shown[p], c.made[p]:
+		return
+	case m.shown[logDir+"/"+s.run] && (s.sub == "" && isPart(s.name) || s.sub == signal.Control && s.name == signal.NameJob):
+		return
+	case c.rank == 0 && c.own(p) && (s.sub == "" && isPart(s.name)):
+		return
+	}
+	w.broke(3, c, "wants to %s %s, which no listing has shown it", what, p)
+}
+
+func isPart(name string) bool {
+	switch name {
+	case signal.Control, signal.Nodes, signal.Logs, signal.Events:
+		return true
+	}
+	return false
+}
+
+// mayList is rule 6, that only the head lists what has names of every node, and
+// rule 7 besides.
+func (w *world) mayList(c *client, p string) {
+	s := spotOf(p)
+	if p != logDir && !c.own(p) {
+		w.broke(7, c, "lists %s, which is of another attempt", p)
+	}
+	if c.rank != 0 && p != logDir && (s.sub != "" || s.name != signal.Control) {
+		w.broke(6, c, "lists %s", p)
+	}
+}
+
+// mayRead is rule 7: of another attempt only the job is read, to tell it from
+// one's own.
+func (w *world) mayRead(c *client, p string) {
+	if s := spotOf(p); !c.own(p) && (s.sub != signal.Control || s.name != signal.NameJob) {
+		w.broke(7, c, "reads %s, which is of another attempt", p)
+	}
+}
+
+// mustBeWhole is rule 2 for the reader.
+func (w *world) mustBeWhole(c *client, p string, f *file) {
+	if f.open {
+		w.broke(2, c, "reads %s, of which only %d bytes are there yet", p, len(f.data))
+	}
+}
+
+// mayCreate is rule 2 for a name that is not renamed into place, and rule 5.
+func (w *world) mayCreate(c *client, p string, empty bool) {
+	w.mustOwn(c, "makes", p)
+	old := w.find(p)
+	switch {
+	case !hidden(p) && !empty:
+		w.broke(2, c, "makes %s, which others may read before all of it is there", p)
+	case !hidden(p) && old != nil && (old.maker != c || len(old.data) > 0):
+		w.broke(2, c, "writes over %s", p)
+	case old != nil && old.maker != c:
+		w.broke(5, c, "writes over the temporary %s of another", p)
+	}
+}
+
+func isBeat(p string) bool { return strings.Contains(path.Base(p), "."+signal.BeatState+".") }
+
+// mayExtend: what is appended to is no record.
+func (w *world) mayExtend(c *client, p string) {
+	w.mustOwn(c, "appends to", p)
+	if s := spotOf(p); s.sub != signal.Logs && s.sub != signal.Events {
+		w.broke(2, c, "appends to %s, which is no log", p)
+	}
+	if old := w.find(p); old != nil && old.maker != c {
+		w.broke(5, c, "appends to %s, which another has made", p)
+	}
+}
+
+// mayRename is rule 2: nothing is renamed away but beats, and nothing over
+// another name.
+func (w *world) mayRename(c *client, from, to string, f *file) {
+	counts := isBeat(from) && isBeat(to) && path.Dir(from) == path.Dir(to)
+	if !hidden(from) && !counts {
+		w.broke(2, c, "renames %s away", from)
+	}
+	w.mustOwn(c, "renames", from)
+	w.mustOwn(c, "renames something to", to)
+	if f.maker != c {
+		w.broke(5, c, "renames %s, which another has made", from)
+	}
+	if to != logDir+"/latest" && w.find(to) != nil {
+		w.broke(2, c, "renames %s over %s", from, to)
+	}
+	if path.Dir(to) == logDir && f.kind.IsDir() {
+		w.mustBeTree(c, to, f)
+		return
+	}
+	w.mustBeRecord(c, from, to, f)
+}
+
+// mayLink is rule 2 for what the first of several writers links into place.
+func (w *world) mayLink(c *client, from, to string, f *file) {
+	w.mustOwn(c, "links", to)
+	if f.maker != c {
+		w.broke(5, c, "links %s, which another has made", from)
+	}
+	w.mustBeRecord(c, from, to, f)
+}
+
+// mayRemove: what was visible stays.
+func (w *world) mayRemove(c *client, p string) {
+	if !hidden(p) {
+		w.broke(2, c, "removes %s", p)
+	}
+	w.mustOwn(c, "removes", p)
+}
+
+// mustBeTree: a run directory appears with all that the others look for.
+func (w *world) mustBeTree(c *client, to string, f *file) {
+	for _, part := range []string{signal.Control, signal.Nodes, signal.Logs, signal.Events} {
+		if e := f.live[part]; e == nil || !e.file.kind.IsDir() {
+			w.broke(2, c, "shows the run directory %s without %s", to, part)
+			return
+		}
+	}
+	job := f.live[signal.Control].file.live[signal.NameJob]
+	if job == nil || job.file.open {
+		w.broke(2, c, "shows the run directory %s before its job is whole", to)
+	}
+}
+
+// mustBeRecord: what appears in control and nodes, and as a result, is whole,
+// is its writer's, and is of this attempt.
+func (w *world) mustBeRecord(c *client, from, to string, f *file) {
+	s := spotOf(to)
+	if !hidden(from) || hidden(to) || s.sub != signal.Control && s.sub != signal.Nodes && s.name != signal.NameResult {
+		return
+	}
+	if f.open {
+		w.broke(2, c, "shows %s before it is closed", to)
+	}
+	var record signal.JoinedRecord
+	err := json.Unmarshal(f.data, &record)
+	switch {
+	case err != nil || f.data[len(f.data)-1] != '\n':
+		w.broke(2, c, "shows %s, which is not whole: %q", to, f.data)
+	case record.Rank != c.rank:
+		w.broke(5, c, "writes a record of rank %d to %s", record.Rank, to)
+	case record.Nonce != c.attempt.nonce:
+		w.broke(7, c, "writes a record of another attempt to %s", to)
+	case strings.HasSuffix(to, "."+signal.Joined) && c.rank != 0 && record.Canary != c.attempt.nonce:
+		w.broke(7, c, "echoes the canary of another attempt in %s", to)
+	}
+}
+
+// mustOwn is rule 5, that each name has one writer, and rule 7, that nobody
+// writes into another attempt's run.
+func (w *world) mustOwn(c *client, what, p string) {
+	s := spotOf(p)
+	if s.run != "" && (s.sub != "" || s.name != "") && !c.own(p) {
+		w.broke(7, c, "%s %s, which is of another attempt", what, p)
+	}
+	if !s.writtenBy(c.rank, c.attempt.size) {
+		w.broke(5, c, "%s %s, which is not its own", what, p)
+	}
+}
+
+// writtenBy tells whether a rank may write there.
+func (s spot) writtenBy(rank, size int) bool {
+	head, name := rank == 0, strings.TrimSuffix(strings.TrimPrefix(s.name, "."), ".tmp")
+	bearing := strings.TrimSuffix(signal.NodeName(rank, size, "."), ".") // 0007.
+	switch s.sub {
+	case "":
+		return head || strings.HasPrefix(name, signal.NameResult)
+	case signal.Nodes, signal.Events:
+		return strings.HasPrefix(name, bearing)
+	case signal.Logs:
+		return strings.Contains(name, "-"+bearing) || head && (name == "head.log" || name == "driver.log")
+	case signal.Control:
+		return name == signal.AbortName(rank, size) || head && headWrites(name, bearing)
+	default:
+		return false
+	}
+}
+
+func headWrites(name, bearing string) bool {
+	switch name {
+	case signal.NameJob, signal.NameHead, signal.NameGo, signal.NameDrain, signal.NameOver:
+		return true
+	}
+	return strings.HasPrefix(name, bearing+signal.BeatState+".")
+}

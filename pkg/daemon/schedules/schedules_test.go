@@ -1,0 +1,182 @@
+package schedules
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// longest bounds a schedule, counted from the last thing that is planned.
+const longest = time.Minute
+
+// lingering is how long what nobody waits for may take to end after a daemon's
+// return.
+const lingering = 10 * time.Second
+
+// verdict is what became of a schedule.
+type verdict struct {
+	plan     plan
+	breaches []breach
+	steps    int
+	sum      uint64
+	trace    []step
+	ended    time.Duration
+}
+
+// bad tells whether a rule was broken.
+func (v verdict) bad() bool { return len(v.breaches) > 0 }
+
+// rule is the first that was broken.
+func (v verdict) rule() int { return v.breaches[0].rule }
+
+// stage is where schedules are gone through, one after the other.
+type stage struct {
+	t       *testing.T
+	tempDir string   // node-local, for all nodes
+	said    *os.File // what the daemons say
+	tracing bool
+}
+
+// play goes through a schedule.
+func (s stage) play(p plan) (v verdict) {
+	if s.said != os.Stderr {
+		_ = s.said.Truncate(0)
+		_, _ = s.said.Seek(0, io.SeekStart)
+		fmt.Fprintf(s.said, "seed %d\n", p.Seed)
+	}
+	synctest.Test(s.t, func(*testing.T) {
+		w := newWorld(p.Seed)
+		w.tracing = s.tracing
+		w.furnish(p)
+		machines := make([]*machine, p.Size)
+		for i := range machines {
+			machines[i] = newMachine(i, p.Moods[i])
+		}
+		var all sync.WaitGroup
+		var attempts []*attempt
+		var last time.Duration
+		for i, a := range p.Attempts {
+			attempts = append(attempts, newAttempt(w, p, i, machines))
+			attempts[i].start(&all, s.tempDir, s.said)
+			last = max(last, a.Start+a.After+slices.Max(a.Late))
+		}
+		deadline := time.After(last + longest)
+		for _, a := range attempts {
+			a.await(deadline)
+		}
+		v = w.close(p, attempts)
+		for _, a := range attempts {
+			a.tearDown()
+		}
+		all.Wait()
+		time.Sleep(lingering)
+	})
+	return v
+}
+
+// close ends the share for good and judges what has become of the attempts.
+func (w *world) close(p plan, attempts []*attempt) verdict {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range attempts {
+		a.check()
+	}
+	close(w.over)
+	return verdict{plan: p, breaches: w.breaches, steps: w.steps, sum: w.sum, trace: w.trace, ended: w.now()}
+}
+
+// shrink returns the simplest schedule that it finds to be bad like that one.
+func (s stage) shrink(v verdict) verdict {
+	const enough = 300
+	for played := 0; played < enough; {
+		smaller := false
+		for _, p := range v.plan.simpler() {
+			played++
+			if less := s.play(p); less.bad() && less.rule() == v.rule() {
+				v, smaller = less, true
+				break
+			}
+		}
+		if !smaller {
+			break
+		}
+	}
+	return v
+}
+
+// tearDown ends what has crashed, and what hangs.
+func (a *attempt) tearDown() {
+	for range 2 {
+		for _, d := range a.daemons {
+			select {
+			case d.signals <- syscall.SIGTERM:
+			default:
+			}
+		}
+		time.Sleep(3 * time.Second)
+	}
+	for _, d := range a.daemons {
+		d.leave()
+	}
+}
+
+// furnish makes the share as the daemons find it.
+func (w *world) furnish(p plan) {
+	if p.Leftover == "" {
+		return
+	}
+	w.put(logDir, newDir(nil))
+	run := logDir + "/17.0"
+	if p.Leftover == "file" {
+		w.put(run+".out", &file{data: []byte("what srun has written\n")})
+		return
+	}
+	w.put(run, newDir(nil))
+	for _, sub := range []string{signal.Control, signal.Nodes, signal.Logs, signal.Events} {
+		w.put(run+"/"+sub, newDir(nil))
+	}
+	header := signal.Header{Version: signal.Version, Nonce: "another launch's", Host: "n0"}
+	records := map[string]any{
+		signal.Control + "/" + signal.NameJob:         signal.Job{Header: header, Run: "17.0", Key: "facts of another launch", Size: p.Size},
+		signal.Control + "/" + signal.NameGo:          nil,
+		signal.Control + "/" + signal.NameDrain:       signal.DrainRecord{Header: header, Code: 3},
+		signal.Control + "/" + signal.AbortName(1, 4): signal.AbortRecord{Header: header, Code: 4},
+		signal.Nodes + "/" + "0001." + signal.Joined:  signal.JoinedRecord{Header: header},
+		signal.Nodes + "/" + "0001." + signal.Failed:  signal.FailedRecord{Header: header, Kind: "internal"},
+		signal.Nodes + "/" + "0001." + signal.Done:    signal.DoneRecord{Header: header},
+		signal.Control + "/" + "0000.beat.000007":     nil,
+		signal.NameResult:                             signal.Result{Header: header, Code: 5},
+	}
+	if p.Leftover == "torn" {
+		delete(records, signal.Control+"/"+signal.NameJob)
+	}
+	for name, record := range records {
+		var data []byte
+		if record != nil {
+			data, _ = json.Marshal(record)
+			data = append(data, '\n')
+		}
+		w.put(run+"/"+name, &file{data: data})
+	}
+}
+
+// String tells a failed schedule so that it can be understood.
+func (v verdict) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s", v.plan)
+	for _, broken := range v.breaches[:min(len(v.breaches), 5)] {
+		fmt.Fprintf(&b, "  %s\n", broken)
+	}
+	fmt.Fprintf(&b, "  %d steps in %v, sum %016x\n", v.steps, v.ended, v.sum)
+	return b.String()
+}
