@@ -10,8 +10,16 @@ sh test/lint.sh
 echo "== the tests beside the code, and jobs on this machine"
 go test -race -timeout 10m ./cmd/... ./pkg/... ./test/local/...
 
+echo "== ten thousand schedules of one protocol"
+go test -timeout 10m ./pkg/daemon/schedules
+
 echo "== inputs that nobody has thought of"
 sh test/fuzz.sh
+
+if have_fuse; then
+    echo "== a share that is slow, stale, lying, full or hung"
+    go test -timeout 15m -count=1 ./test/hostile ./test/faults
+fi
 
 if have_testbed; then
     echo "== the testbed itself"

@@ -13,6 +13,12 @@ lack() {
     return 1
 }
 
+# have_fuse tells whether file systems of our own can be mounted.
+have_fuse() {
+    [ "$(id -u)" = 0 ] || { lack "the tests on a hostile share need root, for mounts"; return 1; }
+    [ -e /dev/fuse ] || { lack "the tests on a hostile share need /dev/fuse"; return 1; }
+}
+
 # have_testbed installs the Debian packages of a Slurm, sshfs and MooseFS.
 have_testbed() {
     [ "$(id -u)" = 0 ] || { lack "the tests on a real Slurm need root, for namespaces and mounts"; return 1; }
