@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -37,7 +36,6 @@ func Simulate(ctx context.Context, room *Room, cfg Config) (run Run, share strin
 		return Run{}, "", fmt.Errorf("cannot keep what the daemons say: %v", err)
 	}
 	defer func() { _ = said.Close() }()
-	debug.SetMaxThreads(mostThreads)
 	j := newJob(room, cfg, local, said)
 	run = j.simulate(ctx)
 	if ctx.Err() != nil {
@@ -47,10 +45,10 @@ func Simulate(ctx context.Context, room *Room, cfg Config) (run Run, share strin
 	return run, share, nil
 }
 
-// mostThreads is more than the daemons have calls under way at once: each holds
-// a thread for as long as the share takes. It is never lowered, because Go ends
-// a process that has more.
-const mostThreads = 10000 + filesANode*MostNodes
+// mostAtOnce bounds the calls under way at once, of all daemons together: each
+// holds a thread. It is more than one machine's client sends to a server, and
+// more than a server works on; Go gives up at 10,000 threads.
+const mostAtOnce = 512
 
 // job is one simulated job: its daemons, and what is seen of them.
 type job struct {
@@ -100,17 +98,13 @@ func newJob(room *Room, cfg Config, local string, said *os.File) *job {
 		id.Hosts = append(id.Hosts, fmt.Sprintf("n%0*d", signal.Width(cfg.Nodes), rank))
 	}
 	j.run = filepath.Join(room.path, id.RunName())
-	delay, slots := cfg.delay(), make(chan struct{}, maxThreads)
+	delay, slots := cfg.delay(), make(chan struct{}, mostAtOnce)
 	for rank := range j.daemons {
 		j.daemons[rank] = j.configure(room, id, rank, &signal.Meter{Delay: delay, Told: j.counter.told(rank), Slots: slots})
 	}
 	j.daemons[0].Signals = j.signals
 	return j
 }
-
-// maxThreads bounds how many calls hang in the kernel at once, each of which
-// holds a thread: Go gives up at 10,000 of them.
-const maxThreads = 2048
 
 // configure is a rank's daemon. A share that lives on this machine alone will
 // do, as for "bringupd local", and is looked at as one that doesn't.
