@@ -4,9 +4,15 @@ package main
 
 import (
 	"os"
+	"runtime"
 
 	"github.com/bringupd/bringupd/pkg/daemon"
 )
+
+// The kernel gives a signal of the process to its first thread, and that thread
+// must not be waiting for a share that hangs: it runs nothing but main, which
+// never calls the share itself.
+func init() { runtime.LockOSThread() }
 
 func main() {
 	signals := daemon.Signals()
