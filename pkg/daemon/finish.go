@@ -145,7 +145,15 @@ func (h *head) conclude(end *ending) int {
 // announce publishes the end, so that all nodes begin theirs.
 func (h *head) announce(end *ending) {
 	if end.orderly {
-		h.logged(h.publish(signal.Control, signal.NameDrain, &signal.DrainRecord{Code: end.code, Why: end.why}, false))
+		err := h.publish(signal.Control, signal.NameDrain, &signal.DrainRecord{Code: end.code, Why: end.why}, false)
+		h.logged(err)
+		if err != nil && !errors.Is(err, errGoesOn) && h.gate > 0 {
+			// The name says enough, and on a share that is full it can still
+			// be had: the others are not to take the head for lost.
+			h.logged(h.asked("publish", signal.NameDrain, h.cfg.Times.Peer, func(ctx context.Context) error {
+				return h.dir.Remark(ctx, signal.Control, signal.NameGo, signal.NameDrain)
+			}))
+		}
 		return
 	}
 	h.publishAbort(end)

@@ -241,6 +241,16 @@ func (d *Dir) Mark(ctx context.Context, sub, name string) error {
 	return d.explainWrite(path, err)
 }
 
+// Remark gives a mark of this rank's another name, for a share that is full: a
+// rename needs no room on it.
+func (d *Dir) Remark(ctx context.Context, sub, from, to string) error {
+	dir := filepath.Join(d.path, sub)
+	err := do(ctx, d.via.Meter, "publish", filepath.Join(dir, to), func() error {
+		return renameOwn(d.via, filepath.Join(dir, from), filepath.Join(dir, to))
+	})
+	return d.explainWrite(filepath.Join(dir, to), err)
+}
+
 // Read reads the record name in sub, which a listing must have shown, trying
 // again until ctx ends while it is not there for this client yet.
 func (d *Dir) Read(ctx context.Context, sub, name string, rec Record) error {

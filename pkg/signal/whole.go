@@ -56,15 +56,21 @@ func writeWhole(a Access, dir, name string, data []byte, durable bool) error {
 // renameOwn renames what this daemon alone has made and knows the name of. A
 // request that was repeated after a lost reply answers "no such file" though
 // the first one worked: that from is gone says so.
+//
+// Once is not enough: a share that says "no such file" in passing may say so
+// twice.
 func renameOwn(a Access, from, to string) error {
+	gone := 0
 	return a.again(func() error {
 		err := a.Share.Change(Rename, from, to)
 		if !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		if _, gone := a.Share.Look(from); errors.Is(gone, os.ErrNotExist) {
-			a.Meter.retry()
-			return nil
+		if _, missing := a.Share.Look(from); errors.Is(missing, os.ErrNotExist) {
+			if gone++; gone > 1 {
+				a.Meter.retry()
+				return nil
+			}
 		}
 		return err
 	})
