@@ -56,9 +56,16 @@ func NewStepFinder(p Place, job string, restart int) *Finder {
 	return f
 }
 
-// findLook is what a node adds to the pause between the first two looks: the
-// head makes the directory in a dozen calls of its own, however many wait for it.
-const findLook = 50 * time.Microsecond
+const (
+	// findLook is what a node adds to the pause between the first two looks.
+	findLook = 50 * time.Microsecond
+	// headCalls is how many times as long as a worker's first look the head is
+	// busy until the directory is there: 16 calls and 6. One who looks before
+	// looks in vain.
+	headCalls = 3
+	// slowHead bounds what one look that was slow in the crowd may cost.
+	slowHead = 250 * time.Millisecond
+)
 
 func newFinder(p Place) *Finder {
 	pace := WorkerPace(p.Size)
@@ -81,7 +88,8 @@ func (f *Finder) Find(ctx context.Context) (*Dir, Job, error) {
 		if !errors.Is(err, errAbsent) {
 			return nil, Job{}, err
 		}
-		if !sleep(ctx, f.pace.next(time.Since(f.begun), time.Since(begin), f.place.Jitter())) {
+		head := min(headCalls*time.Since(begin), slowHead)
+		if !sleep(ctx, f.pace.next(time.Since(f.begun), head, f.place.Jitter())) {
 			return nil, Job{}, f.gaveUp(ctx)
 		}
 	}

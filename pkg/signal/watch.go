@@ -128,13 +128,14 @@ func (w *Watch) advance(at time.Time) {
 }
 
 // Relax makes steady the longest pause between two looks from now on. Nothing
-// is expected soon: the next look comes after a few of the shortest pauses.
+// is expected soon: the next look comes after several pauses.
 func (w *Watch) Relax(steady time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pace.Steady = steady
 	w.began = time.Now()
-	w.due = w.began.Add(min(relaxed*w.pace.next(0, 0, w.dir.via.Jitter()), steady))
+	took := max(0, w.rested.Sub(w.looked))
+	w.due = w.began.Add(min(relaxed*w.pace.next(0, took, w.dir.via.Jitter()), steady))
 }
 
 // relaxed is by how much the first pause is longer where nothing is expected.
