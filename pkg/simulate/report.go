@@ -48,9 +48,10 @@ type Run struct {
 
 // Failure is why a run failed.
 type Failure struct {
-	Code int    `json:"code"` // that the job would have ended with
-	Word string `json:"word"` // the same as a word
-	Why  string `json:"why"`  // the first cause
+	Code  int         `json:"code"`  // that the job would have ended with
+	Word  string      `json:"word"`  // the same as a word
+	Why   string      `json:"why"`   // the first cause
+	Codes map[int]int `json:"codes"` // how many daemons ended with which code
 }
 
 // Calls are the calls of each of many nodes into the share.

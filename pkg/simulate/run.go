@@ -187,7 +187,7 @@ func (j *job) simulate(ctx context.Context) Run {
 	run := j.sum()
 	run.Steady = steady
 	if code := j.code(); code != 0 || err != nil {
-		run.Failure = &Failure{Code: code}
+		run.Failure = &Failure{Code: code, Codes: codesOf(j.codes)}
 	} else {
 		run.End = End{
 			Took: gone - wish, Calls: run.Whole.Calls - before.Calls, Peak: j.counter.peak(wish, gone),
@@ -376,6 +376,15 @@ func (j *job) sum() Run {
 	return run
 }
 
+// codesOf counts the daemons by their exit codes.
+func codesOf(codes []int) map[int]int {
+	counts := make(map[int]int)
+	for _, code := range codes {
+		counts[code]++
+	}
+	return counts
+}
+
 // code is the job's: the head's, or where it ended well the highest of all.
 func (j *job) code() int {
 	if j.codes[0] != 0 {
@@ -401,7 +410,7 @@ func (j *job) explain(run *Run) (share string) {
 		err = dir.Read(ctx, "", signal.NameResult, &result)
 	}
 	if err == nil && result.Cause != nil {
-		run.Failure.Word, run.Failure.Why = result.Word, result.Cause.What
+		run.Failure.Code, run.Failure.Word, run.Failure.Why = result.Code, result.Word, result.Cause.What
 		return share
 	}
 	run.Failure.Word = wordOf(run.Failure.Code)

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -74,10 +75,19 @@ func (r Report) conditions() string {
 }
 
 func failure(run Run) string {
-	if run.Failure == nil {
+	f := run.Failure
+	if f == nil {
 		return ""
 	}
-	return fmt.Sprintf("  IT FAILED with %d (%s): %s\n\n", run.Failure.Code, run.Failure.Word, run.Failure.Why)
+	said := fmt.Sprintf("  IT FAILED with %d (%s): %s\n", f.Code, f.Word, f.Why)
+	if len(f.Codes) > 1 {
+		var codes []string
+		for _, code := range slices.Sorted(maps.Keys(f.Codes)) {
+			codes = append(codes, fmt.Sprintf("%s with %d", grouped(int64(f.Codes[code])), code))
+		}
+		said += "  The daemons did not end alike: " + strings.Join(codes, ", ") + "\n"
+	}
+	return said + "\n"
 }
 
 // calls is the table of calls by kind.

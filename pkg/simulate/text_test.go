@@ -59,7 +59,9 @@ Times are from the start of all. p50 and p99 are by nearest rank, over the nodes
 
 func TestTable(t *testing.T) {
 	r := sample()
-	r.Runs = append(r.Runs, Run{Nodes: 4096, Failure: &Failure{Code: 66, Word: "share", Why: "cannot meet 3 of 4096 nodes"}})
+	r.Runs = append(r.Runs, Run{Nodes: 4096, Failure: &Failure{
+		Code: 66, Word: "share", Why: "cannot meet 3 of 4096 nodes", Codes: map[int]int{66: 4095, 76: 1},
+	}})
 	const want = `In /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls a second, starts over 50 ms, peer timeout 10.00 s
 
 | nodes |  added |   gate | up p50 | up p99 | last up | worker calls | most | head calls | all calls | most /s | steady /s | head /s |     end |  memory | goroutines | cores |
@@ -69,6 +71,7 @@ func TestTable(t *testing.T) {
 
 4,096 nodes:
   IT FAILED with 66 (share): cannot meet 3 of 4096 nodes
+  The daemons did not end alike: 4,095 with 66, 1 with 76
 
 1,024 nodes: The metadata server will see 28,123 calls in 1.93 s, at most 48,770 a second; then 521 a second; at the end 13,423 calls in 13.70 s, at most 3,395 a second.
 
@@ -184,7 +187,7 @@ func change(v reflect.Value) {
 func TestTextOfFailure(t *testing.T) {
 	r := sample()
 	r.Runs[0] = Run{
-		Nodes: 3, Failure: &Failure{Code: 66, Word: "share", Why: "cannot meet 1 of 3 nodes"},
+		Nodes: 3, Failure: &Failure{Code: 66, Word: "share", Why: "cannot meet 1 of 3 nodes", Codes: map[int]int{66: 3}},
 		Whole: Tally{17, map[string]int64{"open": 17}}, Machine: Machine{Memory: 20 << 20, Heap: 1 << 20, Goroutines: 40},
 	}
 	const want = `  IT FAILED with 66 (share): cannot meet 1 of 3 nodes

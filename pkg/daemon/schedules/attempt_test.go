@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -55,6 +56,7 @@ type attempt struct {
 	shown   time.Duration // when that was
 	asked   time.Duration // when the end was asked for; 0: it was not
 	opened  time.Duration // when the gate was seen open; 0: it was not
+	judged  time.Duration // when the head had its verdict; 0: it had none
 	ended   time.Duration // when an end was published; 0: none was
 	over    bool          // the head has told that it has done all that it will do
 }
@@ -80,7 +82,7 @@ func newAttempt(w *world, p plan, number int, machines []*machine) *attempt {
 	for rank := range p.Size {
 		c := &client{
 			world: w, machine: machines[rank], attempt: a, rank: rank,
-			made: make(map[string]bool), temporaries: make(map[string]bool),
+			made: make(map[string]bool), knows: make(map[string]time.Duration), temporaries: make(map[string]bool),
 		}
 		a.daemons = append(a.daemons, &running{client: c, signals: make(chan os.Signal, 16)})
 	}
@@ -173,6 +175,17 @@ func (a *attempt) appeared(p string, f *file) {
 	}
 }
 
+// begins learns of what is about to be written.
+func (a *attempt) begins(c *client, p string) {
+	if c.rank == 0 && strings.HasSuffix(p, "/."+signal.AbortName(0, a.size)+".tmp") {
+		a.world.mu.Lock()
+		defer a.world.mu.Unlock()
+		if a.judged == 0 {
+			a.judged = a.world.now()
+		}
+	}
+}
+
 // identity is who a rank is. Attempts differ as requeues do.
 func (a *attempt) identity(rank int) roles.Identity {
 	id := roles.Identity{
@@ -222,6 +235,40 @@ func (a *attempt) start(all *sync.WaitGroup, tempDir string, said *os.File) {
 		})
 	}
 	all.Go(a.finish)
+	if a.plan.Stray {
+		all.Go(a.stray)
+	}
+}
+
+// strange is a rank that this attempt does not have.
+const strange = 42
+
+// stray writes what a daemon of another attempt may have left, or writes late:
+// by the path, which says nothing of the attempt where somebody has removed its
+// directory, and another one has taken the name.
+func (a *attempt) stray() {
+	time.Sleep(a.plan.Start + a.plan.After/2)
+	a.world.mu.Lock()
+	defer a.world.mu.Unlock()
+	if a.run == "" {
+		return
+	}
+	header := signal.Header{Version: signal.Version, Nonce: "another attempt's", Rank: strange, Host: "n42"}
+	cause := signal.FailedRecord{Header: header, Kind: string(health.Internal), What: "that was another attempt"}
+	a.world.put(a.path(signal.Control, signal.AbortName(strange, a.size)), &file{
+		data: encoded(signal.AbortRecord{Header: header, Code: health.OutcomeOf(health.Internal).Code, Cause: cause}),
+	})
+	a.world.put(a.path(signal.Nodes, signal.NodeName(strange, a.size, signal.Failed)), &file{data: encoded(cause)})
+	a.world.note(nil, "leaves records of another attempt in", a.run, nil)
+}
+
+// encoded is a record as it is in its file.
+func encoded(record any) []byte {
+	data, err := json.Marshal(record)
+	if err != nil {
+		panic(fmt.Sprint("the test can't encode a record: ", err))
+	}
+	return append(data, '\n')
 }
 
 // finish asks for the end when it is time.

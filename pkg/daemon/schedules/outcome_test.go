@@ -139,8 +139,9 @@ func (a *attempt) checkCodes() {
 		}
 	}
 	for _, name := range aborts(control) {
-		record := read[signal.AbortRecord](a, signal.Control, name)
-		a.checkCause(&record.Cause, record.Code, name)
+		if record := read[signal.AbortRecord](a, signal.Control, name); record.Nonce == a.nonce {
+			a.checkCause(&record.Cause, record.Code, name)
+		}
 	}
 }
 
@@ -225,6 +226,22 @@ func (a *attempt) checkResult(head *running) {
 		a.world.broke(11, head.client, "returned %d and left the result %+v, control %v", head.code, result, control)
 	case !orderly:
 		a.checkCause(result.Cause, result.Code, signal.NameResult)
+		a.checkVerdict(head, result.Cause)
+	}
+}
+
+// checkVerdict: no consequence is blamed where a cause was known.
+func (a *attempt) checkVerdict(head *running, cause *signal.FailedRecord) {
+	if kind := health.Kind(cause.Kind); kind != health.PeerLost && kind != health.Terminated {
+		return
+	}
+	for rank := range a.size {
+		name := signal.NodeName(rank, a.size, signal.Failed)
+		known := head.knows[a.path(signal.Nodes, name)]
+		other := read[signal.FailedRecord](a, signal.Nodes, name)
+		if health.Kind(other.Kind) == health.Interrupted && known > 0 && known < a.judged {
+			a.world.broke(11, head.client, "blames rank %d for %q, and knew that rank %d was interrupted", cause.Rank, cause.Kind, rank)
+		}
 	}
 }
 

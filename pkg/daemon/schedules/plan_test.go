@@ -24,6 +24,7 @@ type attemptPlan struct {
 	Faults []fault
 	End    string        // stop, leave, or cancel
 	After  time.Duration // from its start to that
+	Stray  bool          // records of another attempt appear in its run
 }
 
 // fault is what happens to one daemon, with one of its own steps.
@@ -90,15 +91,28 @@ func moodOf(r *rand.Rand) mood {
 // look dead.
 const staleMost = peerTimeout / 10
 
+// strays says whether records of another attempt may appear in a run: daemons
+// do not yet take an abort and a failure of another nonce for absent.
+const strays = false
+
 func attemptOf(r *rand.Rand, size int, start time.Duration) attemptPlan {
-	a := attemptPlan{Start: start, After: upTo(r, 6*time.Second)}
+	a := attemptPlan{Start: start, After: upTo(r, []time.Duration{time.Second, 4 * time.Second, 9 * time.Second}[r.IntN(3)])}
+	a.Stray = r.IntN(8) == 0 && strays
 	a.End = []string{endStop, endStop, endLeave, endCancel}[r.IntN(4)]
 	longest := []time.Duration{time.Millisecond, 100 * time.Millisecond, 2 * time.Second}[r.IntN(3)]
 	for range size {
 		a.Late = append(a.Late, upTo(r, longest))
 	}
-	for range []int{0, 0, 1, 1, 1, 1, 1, 2, 2, 3}[r.IntN(10)] {
-		a.Faults = append(a.Faults, faultOf(r, size))
+	switch r.IntN(10) {
+	case 0: // the head dies, and a worker is told to end
+		a.Faults = []fault{{Rank: 0, Step: 1 + r.IntN(60), What: crash}, {Rank: size - 1, Step: 1 + r.IntN(60), What: interrupt}}
+	case 1: // a worker's mount hangs for about as long as its peers have patience, as the end comes
+		a.Faults = []fault{{Rank: size - 1, Step: 1 + r.IntN(80), What: stall, For: peerTimeout/2 + upTo(r, 2*peerTimeout)}}
+		a.After = upTo(r, 2*time.Second)
+	default:
+		for range []int{0, 0, 1, 1, 1, 1, 1, 2, 2, 3}[r.IntN(10)] {
+			a.Faults = append(a.Faults, faultOf(r, size))
+		}
 	}
 	return a
 }
@@ -137,6 +151,11 @@ func (p plan) simpler() (all []plan) {
 		all = append(all, q)
 	}
 	for i, a := range p.Attempts {
+		if a.Stray {
+			q := p.clone()
+			q.Attempts[i].Stray = false
+			all = append(all, q)
+		}
 		for j := range a.Faults {
 			q := p.clone()
 			q.Attempts[i].Faults = append(q.Attempts[i].Faults[:j], q.Attempts[i].Faults[j+1:]...)
@@ -190,8 +209,8 @@ func (p plan) String() string {
 		fmt.Fprintf(&b, "  mount of node %d: %+v\n", rank, m)
 	}
 	for i, a := range p.Attempts {
-		fmt.Fprintf(&b, "  attempt %d: starts at %v, each rank later by %v; %s after %v; faults %+v\n",
-			i, a.Start, a.Late[:p.Size], a.End, a.After, a.Faults)
+		fmt.Fprintf(&b, "  attempt %d: starts at %v, each rank later by %v; %s after %v; stray %v; faults %+v\n",
+			i, a.Start, a.Late[:p.Size], a.End, a.After, a.Stray, a.Faults)
 	}
 	return b.String()
 }

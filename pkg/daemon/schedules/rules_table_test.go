@@ -1,8 +1,6 @@
 package schedules
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -130,11 +128,7 @@ func (c *client) publish(dir, name string, data []byte) {
 
 // record is one of this attempt.
 func (c *client) record(rank int) []byte {
-	data, err := json.Marshal(signal.JoinedRecord{
+	return encoded(signal.JoinedRecord{
 		Header: signal.Header{Version: signal.Version, Nonce: c.attempt.nonce, Rank: rank}, Canary: c.attempt.nonce,
 	})
-	if err != nil {
-		panic(fmt.Sprint("the test can't encode a record: ", err))
-	}
-	return append(data, '\n')
 }

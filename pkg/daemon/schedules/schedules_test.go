@@ -1,7 +1,6 @@
 package schedules
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -163,8 +162,7 @@ func (w *world) furnish(p plan) {
 	for name, record := range records {
 		var data []byte
 		if record != nil {
-			data, _ = json.Marshal(record)
-			data = append(data, '\n')
+			data = encoded(record)
 		}
 		w.put(run+"/"+name, &file{data: data})
 	}

@@ -56,15 +56,16 @@ type client struct {
 
 	// All of these are guarded by the world's mu.
 	steps       int
-	happens     []happening     // what comes with a step of this client's, by its number
-	crashed     bool            // nothing that it asks for has any effect, or an answer
-	gone        bool            // it has returned: its process is no more, and nothing that is under way is done
-	died        time.Duration   // when it crashed
-	met         bool            // it has read the attempt's job
-	told        time.Duration   // when its name appeared as joined; 0: it did not
-	made        map[string]bool // the paths that it has made
-	temporaries map[string]bool // those of them that are there for now
-	came        bool            // it has asked for the log directory to be made
+	happens     []happening              // what comes with a step of this client's, by its number
+	crashed     bool                     // nothing that it asks for has any effect, or an answer
+	gone        bool                     // it has returned: its process is no more, and nothing that is under way is done
+	died        time.Duration            // when it crashed
+	met         bool                     // it has read the attempt's job
+	told        time.Duration            // when its name appeared as joined; 0: it did not
+	made        map[string]bool          // the paths that it has made
+	knows       map[string]time.Duration // the paths that it has read, and when it had last
+	temporaries map[string]bool          // those of them that are there for now
+	came        bool                     // it has asked for the log directory to be made
 }
 
 // happening is what comes with a client's step.
@@ -279,10 +280,14 @@ func (c *client) Read(p string) (data []byte, err error) {
 		c.met = c.met || c.attempt.job() == f
 		return nil
 	})
-	if err == nil {
-		c.reply(p)
+	if err != nil {
+		return nil, err
 	}
-	return data, err
+	c.reply(p)
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	c.knows[p] = c.world.now()
+	return data, nil
 }
 
 // Target implements signal.Lookup.
@@ -310,6 +315,7 @@ func (c *client) Kind(p string) (signal.FileSystem, error) {
 // several steps here: the file is there and empty, then it has a part of its
 // data, then all of it, and then it is closed.
 func (c *client) Write(p string, data []byte, durable bool) error {
+	c.attempt.begins(c, p)
 	var f *file
 	err := c.step("create", p, func() (err error) {
 		if err := c.refused("create", p); err != nil {
