@@ -18,10 +18,21 @@ const (
 	NotFound      Kind = "driver-not-found"
 	Interrupted   Kind = "interrupted"
 
+	// The losses of a peer that something speaks for besides its silence: its
+	// kernel has closed its connection, or does not answer any more, or answers
+	// while the daemon does not; or it is our own node that nobody can reach.
+	DaemonDied Kind = "daemon-died"
+	HostLost   Kind = "host-lost"
+	HostHangs  Kind = "host-hangs"
+	CutOff     Kind = "cut-off"
+
 	Deadline   Kind = "deadline"
 	Terminated Kind = "terminated"
-	PeerLost   Kind = "peer-lost"
-	Aborted    Kind = "aborted"
+	// PeerLost is a loss that only the absence of beat files tells of.
+	PeerLost Kind = "peer-lost"
+	Aborted  Kind = "aborted"
+	// GaveUp ends a job that has been requeued as often as it may be.
+	GaveUp Kind = "gave-up"
 )
 
 // Outcome is one row of the table of exit codes.
@@ -45,9 +56,10 @@ var outcomes = []struct {
 	{[]Kind{Usage}, Outcome{64, "usage", "the command line or the configuration is wrong", "no"}},
 	{[]Kind{Launch}, Outcome{65, "launch", "the launch is wrong (tasks and nodes don't match, not under srun, …)", "no"}},
 	{[]Kind{Share}, Outcome{66, "share", "the log directory is unusable: not shared, not writable, not ours, too slow", "no"}},
+	{[]Kind{GaveUp}, Outcome{69, "gave-up", "the job has failed as often as it may be requeued", "no"}},
 	{[]Kind{Internal}, Outcome{70, "internal", "an internal error", "no"}},
 	{[]Kind{Check}, Outcome{75, "check", "a node failed its check", "yes, elsewhere"}},
-	{[]Kind{PeerLost, Aborted}, Outcome{76, "peer-lost", "a peer was lost", "yes"}},
+	{[]Kind{PeerLost, DaemonDied, HostLost, HostHangs, CutOff, Aborted}, Outcome{76, "peer-lost", "a peer was lost", "yes"}},
 	{[]Kind{SandboxDied, ServiceDied, Setup}, Outcome{77, "service", "a setup command failed, or a sandbox or a service did not become ready, or died", "no"}},
 	{[]Kind{Deadline}, Outcome{124, "deadline", "a deadline passed with nobody to blame", "no"}},
 	{[]Kind{NotExecutable}, Outcome{126, "driver-not-executable", "the driver is not executable", "no"}},

@@ -76,7 +76,7 @@ func badNodes(cause signal.FailedRecord, hostOf func(rank int) string) []string 
 	switch Kind(cause.Kind) {
 	case Check:
 		return []string{cause.Host}
-	case PeerLost:
+	case PeerLost, DaemonDied, HostLost, HostHangs, CutOff:
 		var hosts []string
 		for _, rank := range cause.Lost {
 			hosts = append(hosts, hostOf(rank))
