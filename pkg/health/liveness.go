@@ -88,6 +88,14 @@ func (l *Liveness) Look(beats map[int]int64, now time.Time) {
 	}
 }
 
+// Hear tells of a sign of life that no look has shown, at a time of the user's
+// own clock. A peer that is not known is not made known by it.
+func (l *Liveness) Hear(rank int, at time.Time) {
+	if p, ok := l.peers[rank]; ok && at.After(p.since) {
+		l.peers[rank] = pulse{p.beat, at}
+	}
+}
+
 // Silent returns, in order, the peers whose beat has not changed for the time
 // that makes them lost, as of the newest look.
 func (l *Liveness) Silent() []int {
@@ -105,7 +113,7 @@ func (l *Liveness) Silent() []int {
 // look; 0 for a peer that is not known.
 func (l *Liveness) Quiet(rank int) time.Duration {
 	if p, ok := l.peers[rank]; ok {
-		return l.last.Sub(p.since)
+		return max(0, l.last.Sub(p.since))
 	}
 	return 0
 }

@@ -94,3 +94,33 @@ func TestLiveness(t *testing.T) {
 		})
 	}
 }
+
+func TestHear(t *testing.T) {
+	tempo := Tempo{Beat: 2 * time.Second, Silent: 10 * time.Second, Look: time.Second}
+	for _, tc := range []struct {
+		name   string
+		rank   int
+		heard  time.Duration // after the first look
+		silent []int
+	}{
+		{"lately", 1, 5 * time.Second, nil},
+		{"long ago", 1, time.Second, []int{1}},
+		{"before its beat was seen", 1, -time.Hour, []int{1}},
+		{"after the look", 1, time.Hour, nil},
+		{"of a peer that nobody expects", 7, 5 * time.Second, []int{1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l, began := NewLiveness(tempo), time.Now()
+			for second := range 12 {
+				l.Look(map[int]int64{1: 1}, began.Add(time.Duration(second)*time.Second))
+				l.Hear(tc.rank, began.Add(tc.heard))
+			}
+			if got := l.Silent(); !slices.Equal(got, tc.silent) {
+				t.Errorf("silent: %v, want %v", got, tc.silent)
+			}
+			if l.Quiet(1) < 0 || l.Quiet(7) != 0 {
+				t.Errorf("quiet: %s and %s", l.Quiet(1), l.Quiet(7))
+			}
+		})
+	}
+}
