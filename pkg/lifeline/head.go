@@ -1,0 +1,229 @@
+package lifeline
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+)
+
+// Peers is what the head's side tells of. The calls come from several goroutines and must not block for long; those
+// for one rank come in order, but for a last Heard or Nudged of a connection that another has replaced.
+type Peers interface {
+	Connected(rank int)             // it has proven itself: for the first time, or again
+	Heard(rank int, shareSick bool) // a beat; shareSick: the worker's own share does not answer it
+	Nudged(rank int)
+	Gone(rank int, how Parting)
+}
+
+// Head is the head's side of all lifelines.
+type Head struct {
+	cfg      Config
+	listener net.Listener
+	peers    Peers
+	seats    []seat // by rank
+	nudged   chan struct{}
+	tasks    sync.WaitGroup
+
+	mu        sync.Mutex
+	strangers list.List // of net.Conn, the oldest first: who has not proven itself yet
+	leaving   bool      // goodbye was said
+	stats     Stats
+}
+
+// NewHead returns the head's side, which Run makes serve.
+func NewHead(cfg Config, listener net.Listener, peers Peers) *Head {
+	return &Head{cfg: cfg, listener: listener, peers: peers, seats: make([]seat, cfg.Size), nudged: make(chan struct{}, 1)}
+}
+
+// Run serves until ctx ends, then closes everything and waits for all its goroutines. It closes the listener too.
+func (h *Head) Run(ctx context.Context) {
+	h.tasks.Go(func() { h.accept(ctx) })
+	h.tasks.Go(func() { h.send(ctx) })
+	<-ctx.Done()
+	_ = h.listener.Close()
+	h.mu.Lock()
+	for e := h.strangers.Front(); e != nil; e = e.Next() {
+		_ = e.Value.(net.Conn).Close()
+	}
+	h.mu.Unlock()
+	for rank := range h.seats {
+		if l := h.seats[rank].link.Load(); l != nil {
+			l.finish()
+		}
+	}
+	h.tasks.Wait()
+}
+
+// Nudge makes every worker look now. It never blocks, and nudges merge.
+func (h *Head) Nudge() {
+	select {
+	case h.nudged <- struct{}{}:
+	default:
+	}
+}
+
+// Farewell says goodbye to all workers, and to those who connect later: the head is about to end in order.
+func (h *Head) Farewell() {
+	h.mu.Lock()
+	h.leaving = true
+	h.mu.Unlock()
+	h.sendAll(frameGoodbye, 0, 1)
+}
+
+// Evidence tells what the kernels say of the worker.
+func (h *Head) Evidence(rank int) Evidence {
+	if rank < 1 || rank >= len(h.seats) {
+		return Evidence{}
+	}
+	return h.seats[rank].evidence(h.cfg.Beat)
+}
+
+// send writes the beats and the nudges. Beats are spread over their time, or each would be a storm of its own.
+func (h *Head) send(ctx context.Context) {
+	const spread = 16
+	ticker := time.NewTicker(max(h.cfg.Beat/spread, time.Millisecond))
+	defer ticker.Stop()
+	for turn := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.nudged:
+			h.sendAll(frameNudge, 0, 1)
+		case <-ticker.C:
+			h.sendAll(frameBeat, turn, spread)
+			turn = (turn + 1) % spread
+		}
+	}
+}
+
+// sendAll writes a frame to every step-th worker.
+func (h *Head) sendAll(frame byte, from, step int) {
+	for rank := from; rank < len(h.seats); rank += step {
+		if l := h.seats[rank].live(); l != nil {
+			l.send(frame)
+		}
+	}
+}
+
+// accept lets connections in until ctx ends.
+func (h *Head) accept(ctx context.Context) {
+	for {
+		conn, err := h.listener.Accept()
+		switch {
+		case err == nil:
+			h.tasks.Go(func() { h.receive(ctx, conn) })
+		case ctx.Err() != nil:
+			return
+		default: // no files left, most likely: those that we have go on
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}
+}
+
+// receive finds out who is there, and follows it if it is one of ours.
+func (h *Head) receive(ctx context.Context, conn net.Conn) {
+	rank, l := h.identify(ctx, conn)
+	if l == nil {
+		_ = conn.Close()
+		return
+	}
+	// A goroutine of its own, for this one's stack has grown while it reckoned.
+	h.tasks.Go(func() { h.follow(ctx, rank, l) })
+}
+
+func (h *Head) follow(ctx context.Context, rank int, l *link) {
+	h.seats[rank].follow(ctx, h.cfg, l, func(frame byte) {
+		if frame == frameNudge {
+			h.peers.Nudged(rank)
+		} else {
+			h.peers.Heard(rank, frame == frameSickBeat)
+		}
+	}, func(how Parting) { h.peers.Gone(rank, how) })
+}
+
+// identify returns the worker's rank and its link, which has the seat, or nil where it is not let in.
+func (h *Head) identify(ctx context.Context, conn net.Conn) (int, *link) {
+	stranger := h.meet(ctx, conn)
+	defer h.know(stranger)
+	who, ours, err := examine(conn, h.cfg.Key)
+	if err == nil && (who.rank < 1 || int64(who.rank) >= int64(h.cfg.Size)) {
+		err = errWrongRank
+	}
+	var l *link
+	if err == nil {
+		l = newLink(conn, who.identity)
+		err = h.seat(ctx, l, who, ours)
+	}
+	if err != nil {
+		h.turnAway(err)
+		return 0, nil
+	}
+	return int(who.rank), l
+}
+
+// meet counts a stranger in. Where there are too many the oldest goes: ours take a moment only, and come again.
+func (h *Head) meet(ctx context.Context, conn net.Conn) *list.Element {
+	const more = 64
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.strangers.Len() >= h.cfg.Size+more {
+		oldest := h.strangers.Front()
+		_ = h.strangers.Remove(oldest).(net.Conn).Close()
+		h.stats.Strangers.CrowdedOut++
+	}
+	if ctx.Err() != nil { // Run may have closed the others already
+		_ = conn.Close()
+	}
+	return h.strangers.PushBack(conn)
+}
+
+// know counts a stranger out. It does nothing to one that was crowded out.
+func (h *Head) know(stranger *list.Element) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.strangers.Remove(stranger)
+}
+
+// seat gives the worker its place, unless another daemon has it: one that was heard of lately. The place of one that
+// wasn't is free, and it is told of as gone before.
+func (h *Head) seat(ctx context.Context, l *link, who claim, ours challenge) error {
+	rank := int(who.rank)
+	s := &h.seats[rank]
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	old := s.link.Load()
+	other := old != nil && old.identity != l.identity
+	if other && old.quiet() <= h.cfg.silence() {
+		return errors.Join(errTaken, pronounce(l.conn, h.cfg.Key, who, ours, taken))
+	}
+	if err := pronounce(l.conn, h.cfg.Key, who, ours, welcome); err != nil {
+		return err
+	}
+	s.takeLocked(l)
+	if other {
+		h.peers.Gone(rank, Broken)
+	}
+	h.peers.Connected(rank)
+	h.mu.Lock()
+	leaving := h.leaving
+	if s.known {
+		h.stats.Reconnects++
+	}
+	h.mu.Unlock()
+	s.known = true
+	l.send(frameBeat)
+	if leaving {
+		l.send(frameGoodbye)
+	}
+	if ctx.Err() != nil { // Run may have finished the others already
+		l.finish()
+	}
+	return nil
+}

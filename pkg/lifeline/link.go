@@ -1,0 +1,128 @@
+package lifeline
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A frame is one byte.
+const (
+	frameBeat     byte = 'b'
+	frameSickBeat byte = 's' // a beat of a worker whose own share does not answer it
+	frameNudge    byte = 'n' // look at the directory now
+	frameGoodbye  byte = 'g'
+)
+
+const (
+	// slowWrite bounds a write into a connection that has no kernel's buffer.
+	slowWrite = 10 * time.Millisecond
+	// lingering is how long the end of a connection waits for the other side's.
+	lingering = 100 * time.Millisecond
+)
+
+// link is one connection whose other side has proven itself.
+type link struct {
+	conn     net.Conn
+	raw      syscall.RawConn // nil where it is no socket
+	identity identity
+	begin    time.Time
+	heard    atomic.Int64  // when anything came last, since begin
+	how      Parting       // set by its reader before ended
+	ended    chan struct{} // closed by its reader: nothing will come any more
+	replaced chan struct{} // closed by the seat: another connection has taken its place
+	buffer   [8]byte       // its reader's
+}
+
+func newLink(conn net.Conn, who identity) *link {
+	l := &link{conn: conn, identity: who, begin: time.Now(), ended: make(chan struct{}), replaced: make(chan struct{})}
+	if socket, ok := conn.(syscall.Conn); ok {
+		l.raw, _ = socket.SyscallConn()
+	}
+	return l
+}
+
+// quiet returns for how long nothing has come.
+func (l *link) quiet() time.Duration { return time.Since(l.begin) - time.Duration(l.heard.Load()) }
+
+func (l *link) live() bool {
+	select {
+	case <-l.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// send writes a frame if there is room for it at once. Its errors are nobody's: the reader learns of the end.
+func (l *link) send(frame byte) {
+	if l.raw == nil {
+		_ = l.conn.SetWriteDeadline(time.Now().Add(slowWrite))
+		_, _ = l.conn.Write([]byte{frame})
+		return
+	}
+	_ = l.raw.Write(func(fd uintptr) bool {
+		_ = unix.Send(int(fd), []byte{frame}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		return true // whatever it said, we don't wait
+	})
+}
+
+// read hands over what comes until the end, tells how it ended and closes the connection.
+func (l *link) read(on func(frame byte)) {
+	l.how = l.frames(on)
+	if l.how == Left {
+		l.send(frameGoodbye) // so that the other side knows that it was heard
+	}
+	if l.how == Broken {
+		abort(l.conn)
+	}
+	_ = l.conn.Close()
+	close(l.ended)
+}
+
+func (l *link) frames(on func(frame byte)) Parting {
+	for {
+		n, err := l.conn.Read(l.buffer[:])
+		for _, frame := range l.buffer[:n] {
+			switch frame {
+			case frameBeat, frameSickBeat, frameNudge:
+				l.heard.Store(int64(time.Since(l.begin)))
+				on(frame)
+			case frameGoodbye:
+				return Left
+			default:
+				return Broken
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return Closed
+		}
+		if err != nil {
+			return Broken
+		}
+	}
+}
+
+// abort ends the connection so that the other side sees it broken, and waits for us: an end in order would be taken
+// for our death.
+func abort(conn net.Conn) {
+	if socket, ok := conn.(interface{ SetLinger(int) error }); ok {
+		_ = socket.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+// finish ends the connection in order: the other side reads all that was sent and closes its own end, which our reader
+// waits for a moment. What we had not read would make our kernel reset the connection.
+func (l *link) finish() {
+	if half, ok := l.conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		_ = l.conn.SetReadDeadline(time.Now().Add(lingering))
+		return
+	}
+	_ = l.conn.Close()
+}

@@ -1,0 +1,53 @@
+package lifeline
+
+import (
+	"fmt"
+	"time"
+)
+
+// Config is what both sides of a lifeline agree on.
+type Config struct {
+	Key  string        // the shared secret: the attempt's nonce
+	Size int           // nodes, the head included
+	Beat time.Duration // between two beats, each way
+}
+
+// silence is how long a peer that is well is never silent.
+func (c Config) silence() time.Duration { return 4 * c.Beat }
+
+// patience is how long who has parted like this may take to come back before it is told of.
+func (c Config) patience(how Parting) time.Duration {
+	switch how {
+	case Closed:
+		return 30 * time.Millisecond
+	case Broken:
+		return c.silence()
+	default:
+		return 0
+	}
+}
+
+// Parting tells how a connection ended for good.
+type Parting int
+
+const (
+	Left    Parting = iota // it said goodbye
+	Closed                 // its kernel closed it in order, without a goodbye: the daemon has ended
+	Broken                 // it was reset, or the network failed otherwise
+	Refused                // on a worker: the head's kernel says that nobody listens any more, so the head's daemon has died
+)
+
+func (p Parting) String() string {
+	switch p {
+	case Left:
+		return "left"
+	case Closed:
+		return "closed"
+	case Broken:
+		return "broken"
+	case Refused:
+		return "refused"
+	default:
+		return fmt.Sprintf("parting %d", int(p))
+	}
+}

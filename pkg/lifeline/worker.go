@@ -1,0 +1,276 @@
+package lifeline
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// HeadPeer is what a worker's side tells of. The calls come from several goroutines and must not block for long.
+type HeadPeer interface {
+	Connected() // the head has proven itself: for the first time, or again
+	Heard()     // a beat
+	Nudged()
+	Gone(how Parting)
+	Rejected(reason string) // another daemon of this rank is connected already: this one must end
+}
+
+const (
+	// dialTime is how long one address may take to answer.
+	dialTime = time.Second
+	// The pauses between two tries double from firstPause: to half a beat for who was connected, and for who never was
+	// from firstCalmPause to lastCalmPause.
+	firstPause     = 10 * time.Millisecond
+	firstCalmPause = 100 * time.Millisecond
+	lastCalmPause  = 15 * time.Second
+)
+
+// Worker is a worker's side of its lifeline.
+type Worker struct {
+	cfg       Config
+	rank      int
+	self      identity
+	network   Network
+	addresses []string
+	head      HeadPeer
+	shareSick func() bool
+
+	seat   seat // the head's
+	nudged chan struct{}
+	local  atomic.Pointer[netip.Addr] // of the last connection
+	tasks  sync.WaitGroup
+
+	leaving  atomic.Bool   // we have said goodbye: what comes of it is no news
+	over     chan struct{} // closed once there is nothing left to do: see end
+	overOnce sync.Once
+}
+
+// NewWorker returns the worker's side, which Run connects to one of the head's addresses: host and port. shareSick
+// tells, before each beat, whether this node's share does not answer.
+func NewWorker(
+	cfg Config, rank int, network Network, addresses []string, head HeadPeer, shareSick func() bool,
+) *Worker {
+	w := &Worker{
+		cfg: cfg, rank: rank, network: network, addresses: slices.Clone(addresses), head: head, shareSick: shareSick,
+		nudged: make(chan struct{}, 1), over: make(chan struct{}),
+	}
+	draw(w.self[:])
+	return w
+}
+
+// Run keeps the worker connected until ctx ends, either side says goodbye or the head rejects this daemon. It waits
+// for all its goroutines.
+func (w *Worker) Run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.tasks.Go(func() { w.send(ctx) })
+	w.tasks.Go(func() { w.keep(ctx) })
+	select {
+	case <-ctx.Done():
+	case <-w.over:
+	}
+	cancel()
+	if l := w.seat.link.Load(); l != nil {
+		l.finish()
+	}
+	w.tasks.Wait()
+}
+
+// end makes Run return.
+func (w *Worker) end() { w.overOnce.Do(func() { close(w.over) }) }
+
+// Nudge makes the head look now. It never blocks, and nudges merge. Without a connection it is lost: the head looks
+// when there is one again.
+func (w *Worker) Nudge() {
+	select {
+	case w.nudged <- struct{}{}:
+	default:
+	}
+}
+
+// Farewell says goodbye, so that the head does not take our end for a death, and waits a moment for it to hear that.
+func (w *Worker) Farewell() {
+	w.leaving.Store(true)
+	if l := w.seat.live(); l != nil {
+		l.send(frameGoodbye)
+		heard := time.NewTimer(lingering)
+		defer heard.Stop()
+		select {
+		case <-l.ended:
+		case <-heard.C:
+		}
+	}
+	w.end()
+}
+
+// Evidence tells what the kernels say of the head.
+func (w *Worker) Evidence() Evidence { return w.seat.evidence(w.cfg.Beat) }
+
+// LocalAddress returns this node's address in the connection, or in the last one; it is invalid where there was none.
+func (w *Worker) LocalAddress() netip.Addr {
+	if addr := w.local.Load(); addr != nil {
+		return *addr
+	}
+	return netip.Addr{}
+}
+
+// send writes the beats and the nudges.
+func (w *Worker) send(ctx context.Context) {
+	ticker := time.NewTicker(w.cfg.Beat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.nudged:
+			if l := w.seat.live(); l != nil {
+				l.send(frameNudge)
+			}
+		case <-ticker.C:
+			if l := w.seat.live(); l != nil {
+				l.send(w.beat())
+			}
+		}
+	}
+}
+
+func (w *Worker) beat() byte {
+	if w.shareSick() {
+		return frameSickBeat
+	}
+	return frameBeat
+}
+
+// keep dials whenever there is no connection, or a silent one: what the network lost while it was down is not sent
+// again for seconds, and a new connection is made sooner. The silent one stays, for it may wake up and it can be asked
+// for evidence.
+func (w *Worker) keep(ctx context.Context) {
+	var l *link
+	pause, most := firstCalmPause, lastCalmPause
+	for {
+		if l != nil && l.live() {
+			w.hold(ctx, l)
+		}
+		if parted := l != nil && !l.live() && l.how == Left; parted || w.leaving.Load() || ctx.Err() != nil {
+			return
+		}
+		if fresh := w.dialAll(ctx); fresh != nil {
+			l = fresh
+			pause, most = firstPause, max(w.cfg.Beat/2, firstPause)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause/2 + rand.N(pause)): // or all workers would come at once
+		}
+		pause = min(2*pause, most)
+	}
+}
+
+// hold returns when the connection has ended or is silent, at once where it is.
+func (w *Worker) hold(ctx context.Context, l *link) {
+	for quiet := l.quiet(); quiet < w.cfg.silence(); quiet = l.quiet() {
+		timer := time.NewTimer(w.cfg.silence() - quiet)
+		select {
+		case <-ctx.Done():
+		case <-l.ended:
+		case <-timer.C:
+			continue
+		}
+		timer.Stop()
+		return
+	}
+}
+
+// dialAll tries the head's addresses in turn, beginning with the one that has worked, and returns the
+// connection, which has the seat, or nil.
+func (w *Worker) dialAll(ctx context.Context) *link {
+	for i, address := range w.addresses {
+		conn, err := w.dial(ctx, address)
+		switch {
+		case err == nil:
+			w.addresses[0], w.addresses[i] = w.addresses[i], w.addresses[0]
+			return w.take(ctx, conn)
+		case errors.Is(err, errTaken):
+			w.head.Rejected(err.Error())
+			w.end()
+			return nil
+		case i == 0 && errors.Is(err, syscall.ECONNREFUSED):
+			w.refused()
+		}
+	}
+	return nil
+}
+
+// refused tells that the head's daemon has died, if a connection has ended that was not told of yet.
+func (w *Worker) refused() {
+	if l := w.seat.link.Load(); l != nil && !l.live() {
+		w.seat.lose(l, func() { w.gone(Refused) })
+	}
+}
+
+// dial returns a connection to the head, proven.
+func (w *Worker) dial(ctx context.Context, address string) (net.Conn, error) {
+	short, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	conn, err := w.network.Dial(short, address)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	if err := introduce(conn, w.cfg.Key, w.rank, w.self); err != nil {
+		abort(conn) // the head may have let us in already: it must not take this for our death
+		return nil, err
+	}
+	return conn, nil
+}
+
+// take gives the head's seat to the connection.
+func (w *Worker) take(ctx context.Context, conn net.Conn) *link {
+	l := newLink(conn, w.self)
+	if local, ok := conn.LocalAddr().(*net.TCPAddr); ok {
+		addr := local.AddrPort().Addr().Unmap()
+		w.local.Store(&addr)
+	}
+	w.seat.telling.Lock()
+	w.seat.takeLocked(l)
+	w.head.Connected()
+	w.seat.telling.Unlock()
+	l.send(w.beat())
+	if w.leaving.Load() { // Farewell may have said it on the one before
+		l.send(frameGoodbye)
+	}
+	if ctx.Err() != nil { // Run may have finished the one before
+		l.finish()
+	}
+	w.tasks.Go(func() { w.follow(ctx, l) })
+	return l
+}
+
+func (w *Worker) follow(ctx context.Context, l *link) {
+	w.seat.follow(ctx, w.cfg, l, func(frame byte) {
+		if frame == frameNudge {
+			w.head.Nudged()
+		} else {
+			w.head.Heard()
+		}
+	}, w.gone)
+}
+
+func (w *Worker) gone(how Parting) {
+	if !w.leaving.Load() {
+		w.head.Gone(how)
+	}
+	if how == Left {
+		w.end()
+	}
+}
