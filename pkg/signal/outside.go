@@ -105,7 +105,7 @@ func (p Place) newest(ctx context.Context) (string, error) {
 // people and tools only: no daemon follows it.
 func (d *Dir) PointLatest(ctx context.Context) error {
 	parent := filepath.Dir(d.path)
-	path, temporary := filepath.Join(parent, latest), filepath.Join(parent, "."+latest+"-"+d.nonce)
+	path, temporary := filepath.Join(parent, latest), filepath.Join(parent, "."+latest+"-"+newTag())
 	return do(ctx, d.via.Meter, "link", path, func() error {
 		if _, err := d.via.Share.Target(path); errors.Is(err, syscall.EINVAL) {
 			return fmt.Errorf("cannot link %s: something that is not a link has that name", path)
@@ -134,7 +134,7 @@ func (d *Dir) PublishOnce(ctx context.Context, name string, rec Record) error {
 	dir, base := filepath.Dir(path), filepath.Base(path)
 	err = do(ctx, d.via.Meter, "publish", path, func() error {
 		// The writers are of several nodes and may have no rank.
-		return writeFirst(d.via, dir, "."+base+"."+newNonce(), base, data)
+		return writeFirst(d.via, dir, "."+base+"."+newTag(), base, data)
 	})
 	if errors.Is(err, ErrTaken) {
 		return err

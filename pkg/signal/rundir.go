@@ -75,7 +75,7 @@ func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
 		if err := p.refuseOwn(ctx, kind); err != nil {
 			return nil, err
 		}
-		run += "+" + nonce[:8]
+		run += "+" + newTag()[:8]
 	}
 	d := p.dir(run, nonce, kind)
 	job.Run, job.Key, job.Size, job.FileSystem = run, p.Key, p.Size, kind.Name
@@ -135,7 +135,7 @@ func (p Place) refuseOwn(ctx context.Context, kind FileSystem) error {
 
 // build makes the tree under a name that no reader looks at, then shows it.
 func (d *Dir) build(logDir string, job []byte) error {
-	hidden := filepath.Join(logDir, ".new-"+d.nonce)
+	hidden := filepath.Join(logDir, ".new-"+newTag())
 	err := d.makeOwn(hidden)
 	for _, sub := range []string{Control, Nodes, Logs, Events} {
 		if err == nil {
@@ -181,7 +181,12 @@ func (p Place) explainBuild(path string, err error) error {
 	}
 }
 
-func newNonce() string {
+// newNonce draws what only those know who can read the run directory: it is
+// in no name, for the log directory may be anybody's to list.
+func newNonce() string { return newTag() }
+
+// newTag draws what makes a name unlike all others.
+func newTag() string {
 	var raw [16]byte
 	_, _ = rand.Read(raw[:]) // it never fails: see crypto/rand
 	return hex.EncodeToString(raw[:])

@@ -132,6 +132,43 @@ func TestCreateBelievesTheListing(t *testing.T) {
 	}
 }
 
+// The nonce is a secret, and the log directory may be anybody's to list.
+func TestNoNameTellsTheNonce(t *testing.T) {
+	p := newPlace(t)
+	p.LogDir = filepath.Join(p.LogDir, "deeper")
+	run(t, &p, `{"v":1,"nonce":"theirs","key":"other","size":4}`+"\n") // takes the name, so that another is drawn
+	var seen []string
+	p.Share = &faulty{
+		onWrite: func(path string, _ []byte) error {
+			seen = append(seen, path)
+			return nil
+		},
+		onChange: func(how Change, from, to string) error {
+			seen = append(seen, from, to)
+			return plain.Change(how, from, to)
+		},
+	}
+	d := create(t, p)
+	publish(t, d, Nodes, "0001.failed", &FailedRecord{What: "something"})
+	for _, err := range []error{
+		d.PointLatest(within(t)), d.Beat(within(t), Nodes, "beat"), d.PublishOnce(within(t), "result.json", &State{}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range append(seen, d.Path()) {
+		for at := range len(d.nonce) - 7 {
+			if strings.Contains(name, d.nonce[at:at+8]) {
+				t.Errorf("%s tells of the nonce %s", name, d.nonce)
+			}
+		}
+	}
+	if len(seen) < 10 {
+		t.Errorf("only %q were seen", seen)
+	}
+}
+
 func TestRead(t *testing.T) {
 	d := create(t, newPlace(t))
 	theirs := &Dir{path: d.path, nonce: "theirs", via: Access{}.ready()}
