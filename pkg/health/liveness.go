@@ -55,7 +55,8 @@ type Liveness struct {
 
 type pulse struct {
 	beat  int64
-	since time.Time // when the beat was first seen
+	since time.Time // when the beat was first seen, or a sign of life was heard
+	heard bool      // one was told of after the last look
 }
 
 // NewLiveness returns a liveness that knows no peer.
@@ -67,7 +68,8 @@ func NewLiveness(tempo Tempo) *Liveness {
 // expected to live. A peer that is not in beats is forgotten. Of the time in
 // which nobody looked, only one pause is counted against anybody: we were the
 // slow ones. That much is, so that a share on which every look is slow hides a
-// death for longer, but not for good.
+// death for longer, but not for good. Of a peer that is heard besides nobody
+// needs a look, and nothing is taken off.
 func (l *Liveness) Look(beats map[int]int64, now time.Time) {
 	var blind time.Duration
 	if gap := now.Sub(l.last); !l.last.IsZero() && gap > 2*l.tempo.Look {
@@ -81,19 +83,31 @@ func (l *Liveness) Look(beats map[int]int64, now time.Time) {
 		// A lower one is no sign of life, but a listing older than the last,
 		// or one that missed the name while it changed.
 		if !ok || beat > old.beat {
-			l.peers[rank] = pulse{beat, now}
+			l.peers[rank] = pulse{beat: beat, since: now}
 			continue
 		}
-		l.peers[rank] = pulse{old.beat, old.since.Add(blind)}
+		if old.heard {
+			l.peers[rank] = pulse{beat: old.beat, since: old.since}
+			continue
+		}
+		l.peers[rank] = pulse{beat: old.beat, since: old.since.Add(blind)}
 	}
 }
 
-// Hear tells of a sign of life that no look has shown, at a time of the user's
-// own clock. A peer that is not known is not made known by it.
+// Hear tells, after a look, when a peer that can be heard without looking gave
+// its last sign of life, by the user's own clock. A peer that is not known is
+// not made known by it.
 func (l *Liveness) Hear(rank int, at time.Time) {
-	if p, ok := l.peers[rank]; ok && at.After(p.since) {
-		l.peers[rank] = pulse{p.beat, at}
+	if p, ok := l.peers[rank]; ok {
+		l.peers[rank] = pulse{beat: p.beat, since: latest(p.since, at), heard: true}
 	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // Silent returns, in order, the peers whose beat has not changed for the time

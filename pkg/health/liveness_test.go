@@ -124,3 +124,20 @@ func TestHear(t *testing.T) {
 		})
 	}
 }
+
+// Who is heard is looked at seldom: what lies between two looks counts.
+func TestHeardIsNotExcused(t *testing.T) {
+	tempo := Tempo{Beat: 2 * time.Second, Silent: 10 * time.Second, Look: time.Second}
+	l, now := NewLiveness(tempo), time.Now()
+	last := now.Add(35 * time.Second)
+	l.Look(map[int]int64{1: 1, 2: 1}, now)
+	l.Hear(1, now)
+	l.Look(map[int]int64{1: 1, 2: 1}, now.Add(40*time.Second))
+	l.Hear(1, last)
+	if got := l.Quiet(1); got != 5*time.Second {
+		t.Errorf("who was heard 5 s ago is quiet for %s", got)
+	}
+	if got := l.Quiet(2); got != tempo.Look {
+		t.Errorf("who can't be heard is quiet for %s after a long time without looks", got)
+	}
+}

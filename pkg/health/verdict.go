@@ -86,3 +86,13 @@ func badNodes(cause signal.FailedRecord, hostOf func(rank int) string) []string 
 		return nil
 	}
 }
+
+// Loss tells whether a failure of that kind is the loss of a peer.
+func Loss(kind Kind) bool {
+	switch kind {
+	case DaemonDied, HostLost, HostHangs, CutOff, PeerLost:
+		return true
+	default:
+		return false
+	}
+}

@@ -144,6 +144,12 @@ const relaxed = 4
 // Nudge makes the next look come at once. It never blocks.
 func (w *Watch) Nudge() { w.advance(time.Now()) }
 
+// NudgeWithin makes the next look come at some time before most has passed: of
+// many that are nudged at once, not all look in the same moment.
+func (w *Watch) NudgeWithin(most time.Duration) {
+	w.advance(time.Now().Add(time.Duration(w.dir.via.Jitter() * float64(most))))
+}
+
 // Wait returns the first listing for which until is true. It looks often at
 // first. When ctx ends before, the error wraps its cause and tells of a look
 // that failed or has not come back.
