@@ -26,6 +26,7 @@ type options struct {
 	rayPort                  int
 	rayHeadArgs, rayWorkArgs []string
 	times                    daemon.Times
+	lifeline                 string
 	dryRun, verbose          bool
 	shareStats               bool
 	logFormat                string
@@ -34,7 +35,7 @@ type options struct {
 func newOptions() *options {
 	o := &options{
 		role: "auto", framework: "none", rank: -1, gpus: -1,
-		ray: "ray", rayPort: 6379, times: daemon.DefaultTimes(), logFormat: "console",
+		ray: "ray", rayPort: 6379, times: daemon.DefaultTimes(), logFormat: "console", lifeline: string(daemon.LifelineAuto),
 	}
 	o.sandbox.Require, _ = daemon.ParseRequire("all")
 	return o
@@ -106,6 +107,7 @@ func (o *options) launch() settings {
 		onThisRank(number("nnodes", &o.nodes, 1, math.MaxInt32, "number of daemons, where no launcher tells")),
 		text("job-id", "NAME", &o.jobID, "names the run where no launcher does: the same on all ranks, another one for every launch"),
 		text("interface", "NAME", &o.interfaceName, "network interface whose address the peers are told (default: that of the route)"),
+		choice("lifeline", daemon.LifelineModes, &o.lifeline, "connections of the workers to the head, by which a death is known at once: auto (beat files where none can be made), on (fail there), or off"),
 		hidden(yes("launched-locally", &o.local, "")),
 	}
 }

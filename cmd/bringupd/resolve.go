@@ -59,7 +59,7 @@ func (inv *invocation) chosenDriver(o *options, fromFile []string) ([]string, er
 // build makes of the settings what needs no judging.
 func (o *options) build(inv *invocation) daemon.Config {
 	cfg := daemon.Config{
-		Program: version(), Setup: o.setup, Sandbox: o.sandbox, Times: o.times, TempDir: o.tempDir,
+		Program: version(), Setup: o.setup, Sandbox: o.sandbox, Times: o.times, Lifeline: daemon.LifelineMode(o.lifeline), TempDir: o.tempDir,
 		Environ: os.Environ(), Files: inv.files, Signals: inv.signals, Verbose: o.verbose, ShareStats: o.shareStats, JSONLog: o.logFormat == "json",
 	}
 	if cfg.TempDir == "" {

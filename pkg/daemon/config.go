@@ -12,6 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -37,6 +38,11 @@ type Config struct {
 
 	Setup   string // run by /bin/sh on every node before anything else
 	Sandbox SandboxConfig
+
+	// Lifeline says whether workers connect to the head; Network is how, nil
+	// for TCP.
+	Lifeline LifelineMode
+	Network  lifeline.Network `json:"-"`
 
 	Times   Times
 	Environ []string         `json:"-"`
@@ -196,8 +202,9 @@ func (c *Config) digest() string {
 		Sandbox   string
 		Step      bool
 		Require   string
+		Lifeline  LifelineMode
 		Times     Times
-	}{c.Driver, c.Framework.Name(), c.Frame, c.Setup, c.Sandbox.Command, c.Sandbox.Step, c.Sandbox.Require.String(), c.Times})
+	}{c.Driver, c.Framework.Name(), c.Frame, c.Setup, c.Sandbox.Command, c.Sandbox.Step, c.Sandbox.Require.String(), c.Lifeline, c.Times})
 	if err != nil {
 		return "internal error: " + err.Error()
 	}

@@ -24,6 +24,7 @@ import (
 type head struct {
 	*node
 	nodes *signal.Watch // over Nodes
+	lines *lines        // nil where there are no lifelines
 	began time.Time
 
 	arrivals *arrivals
@@ -42,6 +43,7 @@ type head struct {
 // runHead is the head's daemon; it returns its exit code, which is the job's.
 func (n *node) runHead() int {
 	h := &head{node: n, began: time.Now()}
+	defer h.closeLines()
 	err := h.sequence(h.life)
 	if h.dir == nil {
 		return h.leaveAlone(err)
@@ -52,14 +54,18 @@ func (n *node) runHead() int {
 // open makes the run directory, and begins to follow what appears in it.
 func (h *head) open() error {
 	address, _ := h.cfg.Address()
+	lifelines, err := h.offerLines(address)
+	if err != nil {
+		return err
+	}
 	job := signal.Job{
 		Digest: h.cfg.digest(), Addresses: []string{address}, Program: h.cfg.Program, PID: os.Getpid(),
-		SandboxStep: h.cfg.Sandbox.Step,
+		SandboxStep: h.cfg.Sandbox.Step, Lifeline: lifelines,
 	}
 	made := make(chan *signal.Dir, 1)
 	// Also who is told to end meanwhile waits for it a little: a run directory
 	// without a head would keep the others waiting.
-	err := h.asked("make", h.id.RunName(), h.cfg.Times.Join, func(ctx context.Context) error {
+	err = h.asked("make", h.id.RunName(), h.cfg.Times.Join, func(ctx context.Context) error {
 		dir, err := signal.Create(ctx, h.place(), job)
 		made <- dir
 		return err
@@ -77,6 +83,7 @@ func (h *head) open() error {
 	h.nodes = dir.Watch(signal.Nodes, pace)
 	h.log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	h.background(h.nodes.Run)
+	h.serveLines()
 	h.background(h.followNodes)
 	h.background(h.followRequests)
 	h.background(h.pulse(signal.Control, signal.BeatState))

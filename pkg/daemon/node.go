@@ -48,6 +48,11 @@ type node struct {
 	hasten context.CancelCauseFunc
 	left   func() bool // stops heeding the caller's context
 
+	signs *signs                   // of those that lifelines are held with; nil without any
+	line  *line                    // to the head; nil on the head, and where there is none
+	nudge func()                   // has the other ends of the lifelines look; nil without any
+	calm  func(now time.Time) bool // every lifeline is well; nil without any
+
 	tasks errgroup.Group // everything that runs in the background under work
 
 	sandboxTold sync.Once // the sandbox's failure is recorded
@@ -62,6 +67,7 @@ type node struct {
 
 // publish makes a record of this node's appear.
 func (n *node) publish(sub, name string, rec signal.Record, durable bool) error {
+	defer n.tug()
 	return n.asked("publish", filepath.Join(sub, name), n.cfg.Times.Peer, func(ctx context.Context) error {
 		return n.dir.Publish(ctx, sub, name, rec, durable)
 	})
@@ -69,6 +75,7 @@ func (n *node) publish(sub, name string, rec signal.Record, durable bool) error 
 
 // mark makes a name appear that says all.
 func (n *node) mark(sub, name string) error {
+	defer n.tug()
 	return n.asked("publish", filepath.Join(sub, name), n.cfg.Times.Peer, func(ctx context.Context) error {
 		return n.dir.Mark(ctx, sub, name)
 	})
@@ -206,7 +213,8 @@ func (n *node) background(task func(ctx context.Context)) {
 
 // pulse beats as state in sub until the work is over. A share that refuses all beats would
 // have the peers think that this node is lost: better say what is wrong. One that does not
-// answer is watchShare's affair.
+// answer is watchShare's affair. While all lifelines are well, a beat now and then
+// is enough.
 func (n *node) pulse(sub, state string) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		tick := time.NewTicker(n.tempo.Beat)
@@ -217,6 +225,10 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
+			}
+			now := time.Now()
+			if n.calm != nil && n.calm(now) && now.Sub(last) < restful*n.cfg.Times.Peer {
+				continue
 			}
 			err := n.beat(ctx, sub, state)
 			_, stalled := errors.AsType[*signal.StallError](err)
@@ -255,6 +267,11 @@ func (n *node) watchShare(ctx context.Context) {
 }
 
 func (n *node) unanswered(silence time.Duration) *failure {
+	if n.signs != nil {
+		if unheard, ever := n.signs.silence(time.Now()); ever && unheard > n.tempo.Silent {
+			return n.cutOff(fmt.Sprintf("neither another node nor the share has answered for %s", min(unheard, silence).Round(time.Second/10)))
+		}
+	}
 	return failed(health.Share, "cannot go on: the share has not answered %s for %s: see whether %s hangs on that node",
 		n.name(n.id.Rank), silence.Round(time.Second/10), n.dir.Path())
 }

@@ -3,8 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -27,7 +25,9 @@ func (h *head) followNodes(ctx context.Context) {
 		if h.life.Err() != nil {
 			return false
 		}
-		daemons.Look(expected(l), l.At)
+		alive := expected(l)
+		daemons.Look(alive, l.At)
+		h.listen(daemons, alive, l.At)
 		if silent := daemons.Silent(); len(silent) > 0 {
 			h.peersLost(ctx, silent, daemons, l.Looks)
 		}
@@ -122,13 +122,9 @@ func (h *head) peersLost(ctx context.Context, silent []int, liveness *health.Liv
 			return
 		}
 	}
-	what := fmt.Sprintf("%s is lost: no beat for %s", h.name(silent[0]), liveness.Quiet(silent[0]).Round(time.Second/10))
-	if len(silent) > 1 {
-		what = fmt.Sprintf("%s are lost: no beat for %s", h.hostsOf(silent), liveness.Quiet(silent[0]).Round(time.Second/10))
+	for _, f := range h.losses(silent, liveness.Quiet(silent[0])) {
+		h.lose(f, f.Lost, look)
 	}
-	record := failed(health.PeerLost, "%s (the daemon was killed, or the node or its mount hangs)", what).FailedRecord
-	record.Header, record.Phase, record.Lost = h.header(), h.trail.phase(), silent
-	h.observe(record, look)
 }
 
 // proveShare writes through our own mount.

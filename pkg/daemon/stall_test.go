@@ -99,7 +99,7 @@ func TestAMountStalls(t *testing.T) {
 				}
 				return
 			}
-			if cause := j.blames(0, string(health.PeerLost), 76); len(cause.Lost) != 1 || cause.Lost[0] != 1 {
+			if cause := j.blames(0, string(health.HostHangs), 76); len(cause.Lost) != 1 || cause.Lost[0] != 1 {
 				t.Errorf("the head takes %v for lost", cause.Lost)
 			}
 		})

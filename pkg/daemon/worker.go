@@ -33,7 +33,13 @@ func (n *node) runWorker() int {
 	if err == nil {
 		err = n.workerSequence(n.life)
 	}
-	return n.leave(n.agree(err))
+	if _, ok := errors.AsType[*outsider](context.Cause(n.life)); ok {
+		n.stopAll(&ending{})
+		return n.leaveAlone(context.Cause(n.life))
+	}
+	code := n.leave(n.agree(err))
+	n.farewell()
+	return code
 }
 
 // join finds the run directory that the head makes, and echoes its canary.
@@ -57,10 +63,12 @@ func (n *node) join(began time.Time) error {
 		Canary: job.Nonce, Address: address, PID: os.Getpid(), Program: n.cfg.Program,
 		Seen: seen.Sub(began), Answer: time.Since(seen), Waited: waited,
 	}, false)
-	if err == nil {
-		n.reached(signal.Joined)
+	if err != nil {
+		return err
 	}
-	return err
+	n.reached(signal.Joined)
+	n.tie(job)
+	return nil
 }
 
 // find waits for the run directory; where the log directory can't be shared, it
@@ -113,6 +121,9 @@ func (n *node) place() signal.Place {
 // workerSequence brings this node up and stays until the run ends. Its error
 // is the *ending that was published, or what failed here.
 func (n *node) workerSequence(ctx context.Context) error {
+	if err := n.awaitLine(ctx); err != nil {
+		return err
+	}
 	if err := n.prepare(ctx); err != nil {
 		return err
 	}
@@ -133,6 +144,9 @@ func (n *node) workerSequence(ctx context.Context) error {
 	}
 	n.trail.enter("driver")
 	n.control.Relax(n.tempo.Look)
+	if n.line != nil {
+		n.line.idle.Store(true)
+	}
 	<-n.life.Done()
 	return context.Cause(n.life)
 }
@@ -178,8 +192,13 @@ func (n *node) followControl(own string) func(ctx context.Context) {
 				return true
 			}
 			liveness.Look(map[int]int64{0: l.Beats(signal.BeatState)[0]}, l.At)
+			if n.line != nil {
+				if at, heard := n.line.last(0, l.At); heard {
+					liveness.Hear(0, at)
+				}
+			}
 			if n.life.Err() == nil && len(liveness.Silent()) > 0 {
-				n.headLost(ctx, own, liveness.Quiet(0))
+				n.loseHead(ctx, own, n.lossOfHead(liveness.Quiet(0)))
 			}
 			return false
 		})
@@ -214,16 +233,17 @@ func (n *node) published(ctx context.Context, l signal.Listing) bool {
 	return false
 }
 
-// headLost ends this node and tells the others, once a write has proven that
-// it is not this node's own mount that is sick.
-func (n *node) headLost(ctx context.Context, own string, quiet time.Duration) {
-	if err := n.beat(ctx, signal.Nodes, own); err != nil {
-		n.end(asFailure(err))
-		return
+// loseHead ends this node by the loss of the head and tells the others, once a
+// write has proven that it is not this node's own mount that is sick. That the
+// node is cut off needs no such proof, which could not be had.
+func (n *node) loseHead(ctx context.Context, own string, f *failure) {
+	if f.Kind != string(health.CutOff) {
+		if err := n.beat(ctx, signal.Nodes, own); err != nil {
+			n.end(asFailure(err))
+			return
+		}
+		f.Lost = []int{0}
 	}
-	f := failed(health.PeerLost, "the head, %s, is lost: %s has not seen a beat of it for %s",
-		n.name(0), n.name(n.id.Rank), quiet.Round(time.Second/10))
-	f.Lost = []int{0}
 	n.end(f)
 }
 
@@ -286,7 +306,7 @@ func (n *node) awaitEnded(ctx context.Context) *ending {
 // nil where there is no head to make one, or no share to hear it by.
 func (n *node) awaitEnd(f *failure) *ending {
 	kind := health.Kind(f.Kind)
-	if kind == health.PeerLost || kind == health.Share {
+	if health.Loss(kind) || kind == health.Share {
 		return nil
 	}
 	if n.silence() > sickShare {

@@ -38,6 +38,9 @@ type Job struct {
 	FileSystem string `json:"share"`
 	// SandboxStep says that the gate waits for sandboxes of another step.
 	SandboxStep bool `json:"sandbox_step,omitempty"`
+	// Lifeline is where workers may connect to the head, best first; empty
+	// where they can't.
+	Lifeline []string `json:"lifeline,omitempty"`
 }
 
 // JoinedRecord echoes the canary: who wrote it has read the job and can write.

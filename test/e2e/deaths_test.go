@@ -34,8 +34,8 @@ func TestDeaths(t *testing.T) {
 		rank int    // that the cause is about
 		bad  string // node to stay away from
 	}{
-		{"a worker's daemon", daemon(2), 137, health.PeerLost, 2, "n2"},
-		{"the head's daemon", daemon(0), 137, health.PeerLost, 0, "n0"},
+		{"a worker's daemon", daemon(2), 137, health.DaemonDied, 2, "n2"},
+		{"the head's daemon", daemon(0), 137, health.DaemonDied, 0, "n0"},
 		{"the head's service", child(0, "sleep", "1001"), 77, health.ServiceDied, 0, ""},
 		{"a worker's service", child(3, "sleep", "1002"), 77, health.ServiceDied, 3, ""},
 		{"a sandbox", child(1, "sleep", "1003"), 77, health.SandboxDied, 1, ""},
@@ -69,7 +69,7 @@ func TestDeaths(t *testing.T) {
 				if took := time.Since(killed); took > peerTimeout+2*time.Second {
 					t.Errorf("the job ended %s after the death, want at most %s", took, peerTimeout)
 				}
-				cause, bad, code := causeOf(j, tc.rank == 0 && tc.kind == health.PeerLost)
+				cause, bad, code := causeOf(j, tc.rank == 0 && tc.kind == health.DaemonDied)
 				if want := health.OutcomeOf(tc.kind).Code; code != want {
 					t.Errorf("the verdict's code is %d, want %d", code, want)
 				}

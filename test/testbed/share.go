@@ -30,11 +30,27 @@ func (b *Bed) mountCommand(n *node) *exec.Cmd {
 	return b.sshfs(n)
 }
 
+// mountTries is how often a mount is tried: a node that was off the network
+// may have to find its neighbours again.
+const mountTries = 3
+
 // mountShare mounts the share on node n and returns once it is mounted.
-func (b *Bed) mountShare(ctx context.Context, n *node) (*daemon, error) {
+func (b *Bed) mountShare(ctx context.Context, n *node) (mount *daemon, err error) {
 	if b.cfg.Share == Local {
 		return nil, nil
 	}
+	for range mountTries {
+		if mount, err = b.mountOnce(ctx, n); err == nil {
+			return mount, nil
+		}
+		if undo := b.unmountShare(ctx, n); undo != nil {
+			return nil, errors.Join(err, undo)
+		}
+	}
+	return nil, err
+}
+
+func (b *Bed) mountOnce(ctx context.Context, n *node) (*daemon, error) {
 	mount, err := startDaemon(b.mountCommand(n), b.slot.path("log/mount-"+n.name+".log"))
 	if err != nil {
 		return nil, err

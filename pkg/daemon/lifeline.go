@@ -1,0 +1,275 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// LifelineMode says whether workers hold a connection to the head.
+type LifelineMode string
+
+// The modes of --lifeline; without one, auto is meant.
+const (
+	LifelineAuto LifelineMode = "auto" // where one can be made; beat files replace it elsewhere
+	LifelineOn   LifelineMode = "on"   // a worker that can't make one fails
+	LifelineOff  LifelineMode = "off"  // beat files alone
+)
+
+// LifelineModes are what a user may ask for.
+var LifelineModes = []string{string(LifelineAuto), string(LifelineOn), string(LifelineOff)}
+
+const (
+	// restful is how many peer timeouts lie between two looks of a worker, and
+	// between two beats by files, while a lifeline tells of all that happens.
+	restful = 4
+	// lookCost is what one node's look takes of a share that answers some ten
+	// thousand calls a second: a look is three.
+	lookCost = 300 * time.Microsecond
+	// fewAtOnce is how many nodes may look in the same moment.
+	fewAtOnce = 64
+)
+
+// line is a worker's lifeline.
+type line struct {
+	*signs // of the head, as rank 0
+	worker *lifeline.Worker
+	tried  []string      // where the head is
+	once   sync.Once     // closes up
+	up     chan struct{} // closed at the first connection
+	idle   atomic.Bool   // nothing is expected in Control but the end
+}
+
+// tie begins to hold a lifeline to the head, where it offers one.
+func (n *node) tie(job signal.Job) {
+	if n.cfg.Lifeline == LifelineOff || len(job.Lifeline) == 0 {
+		return
+	}
+	n.signs = newSigns(n.lineBeat())
+	n.line = &line{signs: n.signs, tried: job.Lifeline, up: make(chan struct{})}
+	cfg := lifeline.Config{Key: n.dir.Nonce(), Size: n.id.Size, Beat: n.lineBeat()}
+	sick := func() bool { return n.silence() > sickShare }
+	n.line.worker = lifeline.NewWorker(cfg, n.id.Rank, n.network(), job.Lifeline, &headLine{n}, sick)
+	n.nudge = n.line.worker.Nudge
+	n.calm = func(now time.Time) bool { return n.line.well(1, now) }
+	n.background(n.line.worker.Run)
+	n.background(n.watchLine)
+}
+
+func (n *node) network() lifeline.Network {
+	if n.cfg.Network != nil {
+		return n.cfg.Network
+	}
+	return lifeline.TCP{}
+}
+
+// lineBeat is the pace of beats over a lifeline, however many nodes there are.
+func (n *node) lineBeat() time.Duration { return health.HeadTempo(n.cfg.Times.Peer, 1).Beat }
+
+// headLine takes in what a worker's lifeline tells of the head.
+type headLine struct{ *node }
+
+// Connected notes that the head can be heard. What it said while it could not
+// is in Control.
+func (p *headLine) Connected() {
+	p.line.connect(0)
+	p.control.Nudge()
+	p.trail.event("lifeline", zap.Bool("up", true))
+	p.line.once.Do(func() { close(p.line.up) })
+}
+
+// Heard notes a sign of life.
+func (p *headLine) Heard() { p.line.hear(0, false) }
+
+// Nudged has the node look at Control. Where there are many nodes, not all of
+// them do in the same moment.
+func (p *headLine) Nudged() {
+	if p.id.Size <= fewAtOnce {
+		p.control.Nudge()
+		return
+	}
+	p.control.NudgeWithin(time.Duration(p.id.Size) * lookCost)
+}
+
+// Gone has the node see why: the end may have been published. A head whose
+// kernel has closed the connection, and that is not back, has died.
+func (p *headLine) Gone(how lifeline.Parting) {
+	p.line.part(0, how)
+	p.trail.event("lifeline", zap.Bool("up", false), zap.Stringer("how", how))
+	p.control.Quicken()
+	p.control.Nudge()
+	switch how {
+	case lifeline.Closed, lifeline.Refused:
+		p.background(p.withoutHead(failed(health.DaemonDied,
+			"the daemon of the head, %s, has died: its host has closed the lifeline and nobody listens there any more", p.name(0))))
+	case lifeline.Left:
+		p.background(p.withoutHead(failed(health.HostHangs,
+			"the head, %s, hangs: its daemon has ended and could not write so into the run directory", p.name(0))))
+	}
+}
+
+// Rejected ends a daemon that is the second one of its rank.
+func (p *headLine) Rejected(reason string) {
+	p.end(&outsider{failed(health.Launch, "cannot take part as %s: %s; start each rank once", p.name(p.id.Rank), reason)})
+}
+
+// outsider is the failure of a daemon that is none of the run's: the run is not
+// to hear of it.
+type outsider struct{ *failure }
+
+// Unwrap returns the failure.
+func (o *outsider) Unwrap() error { return o.failure }
+
+// withoutHead takes the head for lost when two looks have not shown the end:
+// the first may have been under way before.
+func (n *node) withoutHead(f *failure) func(ctx context.Context) {
+	return func(ctx context.Context) {
+		ctx, cancel := context.WithTimeoutCause(ctx, n.tempo.Silent, errDeadline)
+		defer cancel()
+		before := n.control.Last().Looks
+		_, err := n.control.Wait(ctx, func(l signal.Listing) bool { return l.Looks > before+1 })
+		if err == nil && n.life.Err() == nil {
+			n.loseHead(ctx, signal.BeatState, f)
+		}
+	}
+}
+
+// watchLine has Control looked at rarely while the lifeline is well and nothing
+// is expected, and often while the head is missed.
+func (n *node) watchLine(ctx context.Context) {
+	tick := time.NewTicker(n.lineBeat() / 2)
+	defer tick.Stop()
+	began, said, pace := time.Now(), false, time.Duration(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		n.line.tick(now)
+		n.watchLink(now)
+		_, ever := n.line.of(0)
+		if !ever && !said && now.Sub(began) > n.cfg.Times.Peer {
+			said = true
+			n.log.Warn("cannot reach the head by a lifeline: beat files replace it, and a death is noticed later",
+				zap.String("host", n.id.Host), zap.Strings("tried", n.line.tried))
+		}
+		if wanted := n.lookPace(now, ever); n.line.idle.Load() && wanted != pace {
+			pace = wanted
+			n.control.Relax(pace)
+		}
+	}
+}
+
+// lookPace is the longest pause between two looks at Control where nothing but
+// the end is expected there.
+func (n *node) lookPace(now time.Time, ever bool) time.Duration {
+	switch {
+	case n.line.well(1, now):
+		return restful * n.cfg.Times.Peer
+	case ever: // and missed by now
+		return health.HeadTempo(n.cfg.Times.Peer, n.id.Size).Look
+	default:
+		return n.tempo.Look
+	}
+}
+
+// awaitLine waits for the lifeline where one must be.
+func (n *node) awaitLine(ctx context.Context) error {
+	if n.cfg.Lifeline != LifelineOn {
+		return nil
+	}
+	const mend = "let the nodes connect to each other's ports, or give --lifeline=auto"
+	if n.line == nil {
+		return failed(health.Launch, "cannot hold a lifeline: the head, %s, offers none; %s", n.name(0), mend)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, n.cfg.Times.Peer, errDeadline)
+	defer cancel()
+	select {
+	case <-n.line.up:
+		return nil
+	case <-ctx.Done():
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {
+		return cause
+	}
+	return failed(health.Launch, "cannot hold a lifeline: %s could not reach the head at %v within %s; %s",
+		n.name(n.id.Rank), n.line.tried, n.cfg.Times.Peer, mend)
+}
+
+// tug has the other end of the lifeline look at what this node has published.
+func (n *node) tug() {
+	if n.nudge != nil {
+		n.nudge()
+	}
+}
+
+// lossOfHead is what the silence of the head is, by what else there is to see.
+func (n *node) lossOfHead(quiet time.Duration) *failure {
+	since := quiet.Round(time.Second / 10)
+	if n.line == nil {
+		return n.headSilent(since)
+	}
+	known, ever := n.line.of(0)
+	if !ever {
+		return n.headSilent(since)
+	}
+	if f := n.linkDown(); f != nil {
+		return f
+	}
+	if known.connected && n.line.worker.Evidence().Answers {
+		return failed(health.HostHangs, "the head, %s, hangs: the kernel of its host answers, and its daemon has not for %s", n.name(0), since)
+	}
+	return failed(health.HostLost, "the host of the head, %s, is lost: %s has had no answer of it for %s", n.name(0), n.name(n.id.Rank), since)
+}
+
+// watchLink ends a node that hears nobody and has no link any more: its looks
+// at the share, which might tell, may hang for the same reason.
+func (n *node) watchLink(now time.Time) {
+	silence, ever := n.signs.silence(now)
+	if !ever || silence < n.tempo.Silent || n.life.Err() != nil {
+		return
+	}
+	if f := n.linkDown(); f != nil {
+		n.end(f)
+	}
+}
+
+// linkDown is the failure of this node that its network interface is down; nil
+// where it is not.
+func (n *node) linkDown() *failure {
+	address, _ := n.cfg.Address()
+	addr, err := netip.ParseAddr(address)
+	if n.line != nil {
+		addr, err = n.line.worker.LocalAddress(), nil
+	}
+	if err != nil {
+		return nil
+	}
+	link, down := lifeline.LinkDown(addr)
+	if !down {
+		return nil
+	}
+	return n.cutOff("its network interface " + link + " is down")
+}
+
+// cutOff is the failure of a node that can't be reached by the others.
+func (n *node) cutOff(why string) *failure {
+	f := failed(health.CutOff, "%s is cut off from the others: %s", n.name(n.id.Rank), why)
+	f.Lost = []int{n.id.Rank}
+	return f
+}
+
+func (n *node) headSilent(since time.Duration) *failure {
+	return failed(health.PeerLost, "the head, %s, is lost: %s has not seen a beat of it for %s", n.name(0), n.name(n.id.Rank), since)
+}

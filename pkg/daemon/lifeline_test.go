@@ -1,0 +1,211 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// network is TCP whose connections the test may cut or refuse.
+type network struct {
+	lifeline.TCP
+	refuses bool
+
+	mu    sync.Mutex
+	conns []net.Conn // guarded by mu
+}
+
+func (n *network) Dial(ctx context.Context, address string) (net.Conn, error) {
+	if n.refuses {
+		return nil, errors.New("a firewall")
+	}
+	conn, err := n.TCP.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.conns = append(n.conns, conn)
+	return conn, nil
+}
+
+// cut resets all connections that there are.
+func (n *network) cut() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, conn := range n.conns {
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		_ = conn.Close()
+	}
+	defer func() { n.conns = nil }()
+	return len(n.conns)
+}
+
+// A daemon that nobody can connect to is heard by its beat files, and the log
+// says so.
+func TestNoLifelineCanBeHeld(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		mode LifelineMode
+		code int
+		says string
+	}{
+		{LifelineAuto, 0, "beat files replace it"},
+		{LifelineOn, 65, "cannot hold a lifeline: rank 1 (n1) could not reach the head"},
+	} {
+		t.Run(string(tc.mode), func(t *testing.T) {
+			t.Parallel()
+			mark := t.TempDir() + "/over"
+			j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *Config) {
+				c.Lifeline, c.Network = tc.mode, &network{refuses: true}
+				c.Times.Peer = time.Second
+			})
+			j.start()
+			j.until("the word of it", func() bool { return strings.Contains(j.said(), tc.says) })
+			touch(t, mark)
+			j.expect(everyone(tc.code, 2)...)
+		})
+	}
+}
+
+// A connection that breaks is made anew, and nobody dies.
+func TestALifelineBreaks(t *testing.T) {
+	t.Parallel()
+	mark := t.TempDir() + "/over"
+	net := new(network)
+	j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *Config) { c.Network = net })
+	j.start()
+	j.untilNamed(signal.Control, signal.NameGo)
+	for broken := 0; broken < 6; {
+		j.until("connections", func() bool {
+			cut := net.cut()
+			broken += cut
+			return cut > 0
+		})
+	}
+	touch(t, mark)
+	j.expect(0, 0, 0)
+}
+
+// Who plays a worker can end its lifeline in every way; each is another loss.
+func TestAWorkersLifelineEnds(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		end  func(*playedLine)
+		kind health.Kind
+	}{
+		{"its kernel closes it", func(p *playedLine) { p.close() }, health.DaemonDied},
+		{"its daemon falls silent", func(p *playedLine) { close(p.hang) }, health.HostHangs},
+		{"its share hangs", func(p *playedLine) { p.sick.Store(true) }, health.HostHangs},
+		{"it leaves, and has not said why", func(p *playedLine) { p.worker.Farewell() }, health.DaemonDied},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, 3, "sleep 100")
+			j.start(1)
+			p := j.playWorker(1)
+			line := j.playLine(p, 1)
+			j.untilNamed(signal.Control, signal.NameGo)
+			p.silence()
+			tc.end(line)
+			j.expect(76, -1, 76)
+			cause := j.blames(0, string(tc.kind), 76)
+			if !slices.Equal(cause.Lost, []int{1}) || !slices.Equal(j.result().Nodes, []string{"n1"}) {
+				t.Errorf("the head takes %v for lost, and %v for bad", cause.Lost, j.result().Nodes)
+			}
+		})
+	}
+}
+
+// playedLine is the lifeline of a worker that the test plays.
+type playedLine struct {
+	sick   atomic.Bool
+	hang   chan struct{} // closed: it gives no beat any more
+	worker *lifeline.Worker
+	close  func()
+}
+
+func (j *job) playLine(p *peer, rank int) *playedLine {
+	j.t.Helper()
+	job := record[signal.Job](j, signal.Control, signal.NameJob)
+	l := &playedLine{hang: make(chan struct{})}
+	cfg := lifeline.Config{Key: p.dir.Nonce(), Size: j.size, Beat: health.HeadTempo(j.configs[0].Times.Peer, 1).Beat}
+	heard := &connected{up: make(chan struct{})}
+	ctx, cancel := context.WithCancel(bounded(j.t))
+	l.worker = lifeline.NewWorker(cfg, rank, lifeline.TCP{}, job.Lifeline, heard, func() bool {
+		select {
+		case <-l.hang:
+			<-ctx.Done()
+		default:
+		}
+		return l.sick.Load()
+	})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		l.worker.Run(ctx)
+	}()
+	l.close = func() { cancel(); <-ended }
+	j.t.Cleanup(l.close)
+	p.publish(signal.NodeName(rank, j.size, signal.Up), &signal.State{})
+	select {
+	case <-heard.up:
+	case <-bounded(j.t).Done():
+		j.t.Fatal("the head does not take the lifeline")
+	}
+	return l
+}
+
+// connected hears that there is a connection.
+type connected struct {
+	once sync.Once
+	up   chan struct{}
+}
+
+func (c *connected) Connected()            { c.once.Do(func() { close(c.up) }) }
+func (c *connected) Heard()                {}
+func (c *connected) Nudged()               {}
+func (c *connected) Gone(lifeline.Parting) {}
+func (c *connected) Rejected(string)       {}
+
+// A second daemon of a rank is sent away, and the job does not hear of it.
+func TestASecondDaemonOfARank(t *testing.T) {
+	t.Parallel()
+	mark := t.TempDir() + "/over"
+	j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done")
+	first := j.configs[1]
+	j.start()
+	j.until("the lifeline of the first", func() bool {
+		events, _ := os.ReadFile(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", 1, 2)))
+		return strings.Contains(string(events), `"up":true`)
+	})
+	second := newJob(t, 2, "")
+	second.logDir = j.logDir
+	first.Signals, first.TempDir, first.Files = second.signals[1], second.tempDir, second.configs[1].Files
+	second.configs[1] = first
+	second.start(0)
+	second.expect(-1, 65)
+	touch(t, mark)
+	j.expect(0, 0)
+}
+
+// touch makes the file that a driver waits for.
+func touch(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

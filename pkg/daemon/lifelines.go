@@ -1,0 +1,243 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// lines are the head's ends of the workers' lifelines.
+type lines struct {
+	*signs
+	head     *lifeline.Head
+	listener net.Listener
+}
+
+// offerLines opens the port that the workers' lifelines come to, and returns
+// where it is; nothing where there are to be none.
+func (h *head) offerLines(address string) ([]string, error) {
+	if h.cfg.Lifeline == LifelineOff || h.id.Size == 1 {
+		return nil, nil
+	}
+	listener, err := h.network().Listen()
+	if err != nil && h.cfg.Lifeline == LifelineOn {
+		return nil, failed(health.Launch, "cannot offer lifelines on %s: %v; give --lifeline=auto", h.name(0), err)
+	}
+	if err != nil {
+		h.log.Warn("cannot offer lifelines: beat files replace them, and a death is noticed later", zap.Error(err))
+		return nil, nil
+	}
+	h.signs = newSigns(h.lineBeat())
+	h.lines = &lines{signs: h.signs, listener: listener}
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	if err != nil {
+		return nil, failed(health.Internal, "cannot tell where lifelines may come to: %v", err)
+	}
+	var where []string
+	for _, host := range []string{address, h.id.Host} {
+		if host != "" {
+			where = append(where, net.JoinHostPort(host, port))
+		}
+	}
+	return where, nil
+}
+
+// serveLines begins to take lifelines in.
+func (h *head) serveLines() {
+	if h.lines == nil {
+		return
+	}
+	cfg := lifeline.Config{Key: h.dir.Nonce(), Size: h.id.Size, Beat: h.lineBeat()}
+	h.lines.head = lifeline.NewHead(cfg, h.lines.listener, &workerLines{h})
+	if !h.cfg.Sandbox.Step { // the daemons of those sandboxes hear the head's beats by files alone
+		h.calm = func(now time.Time) bool { return h.lines.well(h.id.Size-1, now) }
+	}
+	h.nudge = h.lines.head.Nudge
+	h.background(h.lines.head.Run)
+	h.background(func(ctx context.Context) {
+		tick := time.NewTicker(h.lineBeat() / 2)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case now := <-tick.C:
+				h.lines.tick(now)
+				h.watchLink(now)
+			}
+		}
+	})
+}
+
+// workerLines takes in what the lifelines tell of the workers.
+type workerLines struct{ *head }
+
+// Connected notes that a worker can be heard. What it said while it could not is
+// in Nodes.
+func (p *workerLines) Connected(rank int) {
+	if _, again := p.lines.of(rank); again {
+		p.nodes.Nudge()
+	}
+	p.lines.connect(rank)
+}
+
+// Heard notes a sign of life.
+func (p *workerLines) Heard(rank int, shareSick bool) { p.lines.hear(rank, shareSick) }
+
+// Nudged has the head look at what a worker has published.
+func (p *workerLines) Nudged(int) { p.nodes.Nudge() }
+
+// Gone learns that a worker can't be heard any more. One whose kernel has closed
+// the connection, without a farewell before, has died; where the connection
+// broke, the worker's beat files are seen or not.
+func (p *workerLines) Gone(rank int, how lifeline.Parting) {
+	known, _ := p.lines.of(rank)
+	p.lines.part(rank, how)
+	p.nodes.Nudge()
+	switch how {
+	case lifeline.Closed:
+		p.mourn(rank, known.sick)
+	case lifeline.Left:
+		p.background(func(ctx context.Context) { p.miss(ctx, rank, known.sick) })
+	}
+}
+
+// mourn takes a worker for dead, unless it has told that it is done.
+func (h *head) mourn(rank int, sick bool) {
+	last := h.nodes.Last()
+	done := slices.Contains(last.Ranks(signal.Done), rank) || slices.Contains(last.Ranks(signal.Failed), rank)
+	if done || h.life.Err() != nil {
+		return
+	}
+	f := failed(health.DaemonDied, "the daemon of %s has died: its host has closed the lifeline", h.name(rank))
+	if sick {
+		f = failed(health.HostHangs, "%s hangs: its mount of the share has not answered, and its daemon has ended", h.name(rank))
+	}
+	h.lose(f, []int{rank}, last.Looks)
+}
+
+// miss takes a worker for dead that has ended in order and not said so in the
+// run directory, as one does that can't write there.
+func (h *head) miss(ctx context.Context, rank int, sick bool) {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Silent, errDeadline)
+	defer cancel()
+	before := h.nodes.Last().Looks
+	_, err := h.nodes.Follow(ctx, func(l signal.Listing) bool { return l.Looks > before+1 })
+	if err == nil {
+		h.mourn(rank, sick)
+	}
+}
+
+// lose observes the loss of ranks.
+func (h *head) lose(f *failure, ranks []int, look int) {
+	record := f.FailedRecord
+	record.Header, record.Phase, record.Lost = h.header(), h.trail.phase(), ranks
+	h.observe(record, look)
+}
+
+// listen adds to the looks what the lifelines have told.
+func (h *head) listen(daemons *health.Liveness, alive map[int]int64, now time.Time) {
+	if h.lines == nil {
+		return
+	}
+	for rank := range alive {
+		if at, heard := h.lines.last(rank, now); heard {
+			daemons.Hear(rank, at)
+		}
+	}
+}
+
+// lossOf is what the silence of a worker is, by what else there is to see.
+func (h *head) lossOf(rank int) health.Kind {
+	if h.lines == nil {
+		return health.PeerLost
+	}
+	known, ever := h.lines.of(rank)
+	switch {
+	case !ever:
+		return health.PeerLost
+	case known.connected && (known.sick || h.lines.head.Evidence(rank).Answers):
+		return health.HostHangs
+	default:
+		return health.HostLost
+	}
+}
+
+// losses tells what the silent ranks are lost by: one failure for each kind.
+func (h *head) losses(silent []int, quiet time.Duration) []*failure {
+	since := quiet.Round(time.Second / 10)
+	kinds := make(map[health.Kind][]int)
+	for _, rank := range silent {
+		kind := h.lossOf(rank)
+		kinds[kind] = append(kinds[kind], rank)
+	}
+	if f := h.unreached(kinds[health.HostLost], since); f != nil {
+		return []*failure{f}
+	}
+	var all []*failure
+	for _, row := range []struct {
+		kind      health.Kind
+		one, many string
+	}{
+		{health.HostLost, "the host of %s is lost: nothing there has answered for %s", "the hosts of %s are lost: nothing there has answered for %s"},
+		{health.HostHangs, "%s hangs: the kernel of its host answers, and its daemon, or its mount of the share, has not for %s",
+			"%s hang: the kernels of their hosts answer, and their daemons, or their mounts of the share, have not for %s"},
+		{health.PeerLost, "%s is lost: no beat for %s (the daemon was killed, or the node or its mount hangs)",
+			"%s are lost: no beat for %s (the daemons were killed, or the nodes or their mounts hang)"},
+	} {
+		ranks := kinds[row.kind]
+		if len(ranks) == 0 {
+			continue
+		}
+		f := failed(row.kind, row.one, h.name(ranks[0]), since)
+		if len(ranks) > 1 {
+			f = failed(row.kind, row.many, h.hostsOf(ranks), since)
+		}
+		f.Lost = ranks
+		all = append(all, f)
+	}
+	return all
+}
+
+// unreached tells whether it is the head that the others can't reach: its own
+// link is down, or of several others none answers.
+func (h *head) unreached(lost []int, since time.Duration) *failure {
+	if len(lost) == 0 {
+		return nil
+	}
+	if f := h.linkDown(); f != nil {
+		return f
+	}
+	if len(lost) > 1 && len(lost) == len(expected(h.nodes.Last())) {
+		return h.cutOff(fmt.Sprintf("none of the %d others has answered for %s", len(lost), since))
+	}
+	return nil
+}
+
+// farewell lets the other ends of the lifelines know that this daemon ends in
+// order.
+func (n *node) farewell() {
+	if n.line != nil {
+		n.line.worker.Farewell()
+	}
+}
+
+// closeLines ends the lifelines: in order where the head ends in order. A port
+// that was never served is closed, too.
+func (h *head) closeLines() {
+	if h.lines == nil {
+		return
+	}
+	if h.lines.head != nil {
+		h.lines.head.Farewell()
+	}
+	_ = h.lines.listener.Close()
+}

@@ -1,0 +1,179 @@
+//go:build testbed
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// quick is a peer timeout that makes the tests of lost nodes short.
+const quick = 3 * time.Second
+
+// upAndConnected starts a job of four nodes, and returns when its driver runs
+// and the head holds a lifeline of each worker.
+func upAndConnected(t *testing.T, flags ...string) *job {
+	t.Helper()
+	j := start(t, launch{
+		nodes: 4, flags: append([]string{"--worker-cmd=exec sleep 1012"}, flags...), driver: []string{"sleep", "1011"},
+	})
+	find(t, 0, "sleep", "1011")
+	j.connected(3)
+	return j
+}
+
+// connected waits until the head has so many lifelines.
+func (j *job) connected(want int) {
+	j.t.Helper()
+	j.reached("control/job")
+	var record signal.Job
+	readJSON(j.t, filepath.Join(j.runDir(), signal.Control, signal.NameJob), &record)
+	if len(record.Lifeline) == 0 {
+		j.t.Fatalf("the head offers no lifeline: %+v", record)
+	}
+	_, port, _ := strings.Cut(record.Lifeline[0], ":")
+	eventually(j.t, func() string {
+		out, err := bed.OnNode(context.Background(), 0, "ss", "-Htn", "state", "established", "sport = :"+port).CombinedOutput()
+		if got := strings.Count(string(out), "\n"); err != nil || got < want {
+			return "the head has " + itoa(got) + " lifelines: " + string(out) + j.stderr.String()
+		}
+		return ""
+	})
+}
+
+// gone waits until no daemon runs on these nodes.
+func (j *job) gone(nodes ...int) {
+	j.t.Helper()
+	eventually(j.t, func() string {
+		var left []string
+		for _, node := range nodes {
+			all, err := bed.Processes(node)
+			if err != nil {
+				return err.Error()
+			}
+			for _, p := range all {
+				if !p.Infra {
+					left = append(left, bed.Node(node)+": "+p.String())
+				}
+			}
+		}
+		return strings.Join(left, "\n")
+	})
+}
+
+// A node that is lost, hangs, or is off the network, is named by the others,
+// which all end within the peer timeout and a second.
+func TestANodeIsLost(t *testing.T) {
+	others := func(node int) []int {
+		return slices.DeleteFunc([]int{0, 1, 2, 3}, func(n int) bool { return n == node })
+	}
+	for _, tc := range []struct {
+		name   string
+		node   int
+		strike func(context.Context, int) error
+		mend   func(context.Context, int) error
+		kind   health.Kind
+	}{
+		{"hung worker", 1, bed.HangNode, bed.ResumeNode, health.HostHangs},
+		{"hung head", 0, bed.HangNode, bed.ResumeNode, health.HostHangs},
+		{"worker off the network", 2, bed.LinkDown, bed.LinkUp, health.HostLost},
+		{"head off the network", 0, bed.LinkDown, bed.LinkUp, health.HostLost},
+		{"lost worker", 3, bed.LoseNode, bed.HealNode, health.HostLost},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			j := upAndConnected(t, "--peer-timeout="+quick.String())
+			mended := false
+			t.Cleanup(func() {
+				if !mended {
+					must(t, tc.mend(context.Background(), tc.node))
+				}
+			})
+			began := time.Now()
+			must(t, tc.strike(t.Context(), tc.node))
+			j.gone(others(tc.node)...)
+			took := time.Since(began)
+			t.Logf("the others had ended after %s", took)
+			// What a loaded machine adds is not ours: the figures are the benchmark's.
+			if took > quick+4*time.Second {
+				t.Errorf("the others took %s to end, with a peer timeout of %s", took, quick)
+			}
+			cause, bad, code := causeOf(j, tc.node == 0)
+			if code != health.OutcomeOf(health.PeerLost).Code || cause.Kind != string(tc.kind) || !slices.Equal(cause.Lost, []int{tc.node}) {
+				t.Errorf("the verdict is %d, %+v, want %s of rank %d\n%s", code, cause, tc.kind, tc.node, &j.stderr)
+			}
+			if !slices.Equal(bad, []string{bed.Node(tc.node)}) {
+				t.Errorf("the bad nodes are %v, want %s", bad, bed.Node(tc.node))
+			}
+			_ = j.cmd.Process.Signal(os.Interrupt) // srun itself waits for the node
+			_ = j.cmd.Process.Signal(os.Interrupt)
+			must(t, tc.mend(context.Background(), tc.node))
+			mended = true
+		})
+	}
+}
+
+// The node that is cut off names itself, where somebody may still read it.
+func TestTheCutOffNodeNamesItself(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		node int
+	}{{"a worker", 2}, {"the head", 0}} {
+		t.Run(tc.name, func(t *testing.T) {
+			j := upAndConnected(t, "--peer-timeout="+quick.String())
+			must(t, bed.LinkDown(t.Context(), tc.node))
+			eventually(t, func() string {
+				all, err := bed.Processes(tc.node)
+				if err != nil {
+					return err.Error()
+				}
+				for _, p := range all {
+					if !p.Infra && len(p.Args) > 0 && p.Args[0] == program {
+						return p.String()
+					}
+				}
+				return ""
+			})
+			must(t, bed.LinkUp(context.Background(), tc.node))
+			// What it said waits in its slurmstepd until the network is back.
+			want := "rank " + itoa(tc.node) + " (" + bed.Node(tc.node) + ") is cut off"
+			eventually(t, func() string {
+				if said := j.stderr.String(); !strings.Contains(said, want) {
+					return "nobody said " + want + ":\n" + said
+				}
+				return ""
+			})
+		})
+	}
+}
+
+// Two seconds without a network kill nobody.
+func TestAGlitchKillsNobody(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		node int
+	}{{"of a worker", 2}, {"of the head", 0}} {
+		t.Run(tc.name, func(t *testing.T) {
+			over := place(t) // found by a listing: a name that was missed once stays missing for long
+			must(t, os.Mkdir(over, 0o755))
+			j := start(t, launch{nodes: 4, flags: []string{"--worker-cmd=exec sleep 1012"}, driver: []string{
+				"sh", "-c", "echo waiting; until ls " + over + " | grep -q over; do sleep 0.1; done",
+			}})
+			eventually(t, func() string { return without(j, "waiting") })
+			j.connected(3)
+			must(t, bed.LinkDown(t.Context(), tc.node))
+			time.Sleep(2 * time.Second) // the glitch itself
+			must(t, bed.LinkUp(t.Context(), tc.node))
+			j.connected(3)
+			must(t, os.WriteFile(filepath.Join(over, "over"), nil, 0o600))
+			j.wantCode(0)
+		})
+	}
+}
