@@ -99,13 +99,20 @@ func (l *link) frames(on func(frame byte)) Parting {
 				return Broken
 			}
 		}
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) && !l.reset() {
 			return Closed
 		}
 		if err != nil {
 			return Broken
 		}
 	}
+}
+
+// reset tells whether the connection was reset: where one of our writes was told so, the reader sees no more than an
+// end. After an end in order our own half would still be open.
+func (l *link) reset() bool {
+	info := l.info()
+	return info != nil && info.State == unix.BPF_TCP_CLOSE
 }
 
 // abort ends the connection so that the other side sees it broken, and waits for us: an end in order would be taken

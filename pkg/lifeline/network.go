@@ -57,14 +57,25 @@ func (l *link) evidence(beat time.Duration) Evidence {
 	if l.raw == nil {
 		return Evidence{Connected: true, Quiet: l.quiet()}
 	}
-	var info *unix.TCPInfo
-	err := l.raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
-	if err != nil || info == nil {
+	info := l.info()
+	if info == nil {
 		return Evidence{}
 	}
 	quiet := time.Duration(info.Last_ack_recv) * time.Millisecond
 	// Something may be under way to a kernel that is well; what had to be sent again was not answered in time.
 	return Evidence{Connected: true, Answers: info.Retransmits == 0 && quiet <= 2*beat, Quiet: quiet}
+}
+
+// info is what our kernel knows of the connection; nil where it is no socket, or closed.
+func (l *link) info() *unix.TCPInfo {
+	if l.raw == nil {
+		return nil
+	}
+	var info *unix.TCPInfo
+	if err := l.raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); err != nil {
+		return nil
+	}
+	return info
 }
 
 func (s *seat) evidence(beat time.Duration) Evidence {
