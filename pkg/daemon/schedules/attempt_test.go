@@ -204,7 +204,7 @@ func (a *attempt) config(d *running, tempDir string, said *os.File) daemon.Confi
 	jitter := func() float64 { return float64(d.draw("jitter", "")>>11) / (1 << 53) }
 	return daemon.Config{
 		Identity: a.identity(d.rank), LogDir: logDir, TempDir: tempDir, Program: "test",
-		Access: signal.Access{Share: d.client, Deaf: true, Jitter: jitter}, Framework: services{}, Times: times,
+		Access: signal.Access{Share: d.client, Deaf: true, Jitter: jitter}, Framework: services{}, Times: times, Lifeline: daemon.LifelineOff,
 		Address: func() (string, error) { return "127.0.0.1", nil },
 		Files:   daemon.Files{Err: said}, Signals: d.signals,
 	}
