@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -32,7 +33,7 @@ type failure struct{ signal.FailedRecord }
 func (f *failure) Error() string { return f.What }
 
 func failed(kind health.Kind, format string, args ...any) *failure {
-	return &failure{signal.FailedRecord{Kind: string(kind), What: fmt.Sprintf(format, args...)}}
+	return &failure{signal.FailedRecord{Kind: string(kind), What: fmt.Sprintf(format, args...), Seen: time.Now()}}
 }
 
 // about adds what is known of the child that the failure is about.

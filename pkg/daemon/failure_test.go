@@ -101,6 +101,9 @@ func TestFirstCause(t *testing.T) {
 			if own.What != cause.What || own.Rank != tc.rank {
 				t.Errorf("rank %d has recorded %q of rank %d; the result says %q", tc.rank, own.What, own.Rank, cause.What)
 			}
+			if own.Age <= 0 || own.Age != cause.Age || own.Age > time.Minute {
+				t.Errorf("rank %d has recorded that it happened %v before, the result %v", tc.rank, own.Age, cause.Age)
+			}
 			if abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(0, size)); abort.Code != tc.code {
 				t.Errorf("the abort says %d", abort.Code)
 			}

@@ -86,7 +86,7 @@ func (h *head) judge(err error) *ending {
 	h.end(err)
 	if _, told := errors.AsType[*peerFailure](err); !told {
 		f := h.report(err, signal.Failed)
-		h.observe(f.FailedRecord, h.nodes.Last().Looks)
+		h.observe(f.FailedRecord, time.Now())
 	}
 	h.hear()
 	h.failuresMu.Lock()

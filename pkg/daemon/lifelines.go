@@ -121,7 +121,7 @@ func (h *head) mourn(rank int, sick bool) {
 	if sick {
 		f = failed(health.HostHangs, "%s hangs: its mount of the share has not answered, and its daemon has ended", h.name(rank))
 	}
-	h.lose(f, []int{rank}, last.Looks)
+	h.lose(f, []int{rank}, time.Now())
 }
 
 // miss takes a worker for dead that has ended in order and not said so in the
@@ -137,10 +137,10 @@ func (h *head) miss(ctx context.Context, rank int, sick bool) {
 }
 
 // lose observes the loss of ranks.
-func (h *head) lose(f *failure, ranks []int, look int) {
+func (h *head) lose(f *failure, ranks []int, at time.Time) {
 	record := f.FailedRecord
 	record.Header, record.Phase, record.Lost = h.header(), h.trail.phase(), ranks
-	h.observe(record, look)
+	h.observe(record, at)
 }
 
 // listen adds to the looks what the lifelines have told.

@@ -358,6 +358,9 @@ func (n *node) asks() *signal.Stats {
 func (n *node) report(err error, state string) *failure {
 	f := &failure{asFailure(err).FailedRecord}
 	f.Header = n.header()
+	if !f.Seen.IsZero() {
+		f.Age = time.Since(f.Seen)
+	}
 	if f.Phase == "" {
 		f.Phase = n.trail.phase()
 	}

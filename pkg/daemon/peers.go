@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -29,7 +30,7 @@ func (h *head) followNodes(ctx context.Context) {
 		daemons.Look(alive, l.At)
 		h.listen(daemons, alive, l.At)
 		if silent := daemons.Silent(); len(silent) > 0 {
-			h.peersLost(ctx, silent, daemons, l.Looks)
+			h.peersLost(ctx, silent, daemons, l.At)
 		}
 		sandboxes.Look(expectedSandboxes(l, h.cfg.Sandbox.Step), l.At)
 		if silent := sandboxes.Silent(); len(silent) > 0 {
@@ -82,7 +83,7 @@ func (h *head) readFailure(ctx context.Context, rank int, state string, l signal
 		h.log.Warn("a sandbox is lost that the gate can do without", zap.String("what", record.What))
 		return
 	}
-	h.observe(record, l.Looks)
+	h.observe(record, l.At)
 }
 
 // hangs tells whether an error says nothing but that our own mount hangs.
@@ -99,10 +100,11 @@ func (h *head) unreadable(rank int, kind health.Kind, format string, err error) 
 	return record
 }
 
-// observe keeps a failure for the verdict, and ends the head's life by it.
-func (h *head) observe(record signal.FailedRecord, look int) {
+// observe keeps a failure that was seen at a time for the verdict, and ends the
+// head's life by it.
+func (h *head) observe(record signal.FailedRecord, at time.Time) {
 	h.failuresMu.Lock()
-	h.failures = append(h.failures, health.Observed{FailedRecord: record, Look: look})
+	h.failures = append(h.failures, health.Observed{FailedRecord: record, At: at})
 	h.failuresMu.Unlock()
 	h.trail.event("failure", zap.Int("of", record.Rank), zap.String("kind", record.Kind), zap.String("what", record.What))
 	h.end(&peerFailure{record})
@@ -115,15 +117,18 @@ func (p *peerFailure) Error() string { return p.record.What }
 
 // peersLost takes silent peers for lost. Where all are silent at once it is the
 // head's own mount that is suspect, and a write must prove it first.
-func (h *head) peersLost(ctx context.Context, silent []int, liveness *health.Liveness, look int) {
+func (h *head) peersLost(ctx context.Context, silent []int, liveness *health.Liveness, at time.Time) {
 	if len(silent) == len(expected(h.nodes.Last())) {
 		if err := h.proveShare(ctx); err != nil {
 			h.end(asFailure(err))
 			return
 		}
 	}
-	for _, f := range h.losses(silent, liveness.Quiet(silent[0])) {
-		h.lose(f, f.Lost, look)
+	quiet := liveness.Quiet(silent[0])
+	for _, f := range h.losses(silent, quiet) {
+		// It happened when a beat was due that did not come, at the earliest.
+		f.Age = max(0, quiet-h.tempo.Beat)
+		h.lose(f, f.Lost, at)
 	}
 }
 
@@ -140,7 +145,7 @@ func (h *head) followRequests(ctx context.Context) {
 	_, _ = h.control.Follow(ctx, func(l signal.Listing) bool {
 		for _, rank := range l.Aborts() {
 			if rank != 0 {
-				return h.abortedBy(ctx, rank, l.Looks)
+				return h.abortedBy(ctx, rank, l.At)
 			}
 		}
 		if l.Has(signal.NameStop) && h.life.Err() == nil {
@@ -152,7 +157,7 @@ func (h *head) followRequests(ctx context.Context) {
 
 // abortedBy ends the head's life by the abort of a worker, and tells whether it
 // could be read.
-func (h *head) abortedBy(ctx context.Context, rank, look int) bool {
+func (h *head) abortedBy(ctx context.Context, rank int, at time.Time) bool {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Silent, errDeadline)
 	defer cancel()
 	var record signal.AbortRecord
@@ -163,6 +168,6 @@ func (h *head) abortedBy(ctx context.Context, rank, look int) bool {
 	if err != nil {
 		record.Cause = h.unreadable(rank, health.Aborted, "%s has aborted the run, and its record can't be read: %v", err)
 	}
-	h.observe(record.Cause, look)
+	h.observe(record.Cause, at)
 	return true
 }

@@ -170,7 +170,7 @@ func (h *head) sandboxesLost(silent []int, liveness *health.Liveness, l signal.L
 	quiet := liveness.Quiet(silent[0]).Round(time.Second / 10)
 	f := failed(health.SandboxDied, "the sandbox of %s is lost: no beat of its daemon for %s", h.name(silent[0]), quiet)
 	f.Header, f.Phase = h.header(), h.trail.phase()
-	h.observe(f.FailedRecord, l.Looks)
+	h.observe(f.FailedRecord, l.At)
 }
 
 // without returns the ranks that are not in lost; both are in order.

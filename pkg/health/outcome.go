@@ -40,8 +40,19 @@ type Outcome struct {
 	Code    int
 	Word    string // in result.json
 	Meaning string
-	Requeue string // whether the same job is worth another try
+	Requeue Requeue
 }
+
+// Requeue is whether the same job is worth another try.
+type Requeue string
+
+// The words of the table for it.
+const (
+	RequeueNo        Requeue = "no"
+	RequeueYes       Requeue = "yes"
+	RequeueElsewhere Requeue = "yes, elsewhere" // not on the nodes that failed
+	RequeueYourCall  Requeue = "your call"
+)
 
 // Driven is the outcome's word where the driver ran and ended: the code is its
 // own.
@@ -53,19 +64,19 @@ var outcomes = []struct {
 	kinds []Kind
 	Outcome
 }{
-	{[]Kind{Usage}, Outcome{64, "usage", "the command line or the configuration is wrong", "no"}},
-	{[]Kind{Launch}, Outcome{65, "launch", "the launch is wrong (tasks and nodes don't match, not under srun, …)", "no"}},
-	{[]Kind{Share}, Outcome{66, "share", "the log directory is unusable: not shared, not writable, not ours, too slow", "no"}},
-	{[]Kind{GaveUp}, Outcome{69, "gave-up", "the job has failed as often as it may be requeued", "no"}},
-	{[]Kind{Internal}, Outcome{70, "internal", "an internal error", "no"}},
-	{[]Kind{Check}, Outcome{75, "check", "a node failed its check", "yes, elsewhere"}},
-	{[]Kind{PeerLost, DaemonDied, HostLost, HostHangs, CutOff, Aborted}, Outcome{76, "peer-lost", "a peer was lost", "yes"}},
-	{[]Kind{SandboxDied, ServiceDied, Setup}, Outcome{77, "service", "a setup command failed, or a sandbox or a service did not become ready, or died", "no"}},
-	{[]Kind{Deadline}, Outcome{124, "deadline", "a deadline passed with nobody to blame", "no"}},
-	{[]Kind{NotExecutable}, Outcome{126, "driver-not-executable", "the driver is not executable", "no"}},
-	{[]Kind{NotFound}, Outcome{127, "driver-not-found", "the driver was not found", "no"}},
-	{[]Kind{Interrupted}, Outcome{130, "interrupted", "ended by SIGINT", "your call"}},
-	{[]Kind{Terminated}, Outcome{143, "terminated", "ended by SIGTERM", "your call"}},
+	{[]Kind{Usage}, Outcome{64, "usage", "the command line or the configuration is wrong", RequeueNo}},
+	{[]Kind{Launch}, Outcome{65, "launch", "the launch is wrong (tasks and nodes don't match, not under srun, …)", RequeueNo}},
+	{[]Kind{Share}, Outcome{66, "share", "the log directory is unusable: not shared, not writable, not ours, too slow", RequeueNo}},
+	{[]Kind{GaveUp}, Outcome{69, "gave-up", "the job has failed as often as it may be requeued", RequeueNo}},
+	{[]Kind{Internal}, Outcome{70, "internal", "an internal error", RequeueNo}},
+	{[]Kind{Check}, Outcome{75, "check", "a node failed its check", RequeueElsewhere}},
+	{[]Kind{PeerLost, DaemonDied, HostLost, HostHangs, CutOff, Aborted}, Outcome{76, "peer-lost", "a peer was lost", RequeueYes}},
+	{[]Kind{SandboxDied, ServiceDied, Setup}, Outcome{77, "service", "a setup command failed, or a sandbox or a service did not become ready, or died", RequeueNo}},
+	{[]Kind{Deadline}, Outcome{124, "deadline", "a deadline passed with nobody to blame", RequeueNo}},
+	{[]Kind{NotExecutable}, Outcome{126, "driver-not-executable", "the driver is not executable", RequeueNo}},
+	{[]Kind{NotFound}, Outcome{127, "driver-not-found", "the driver was not found", RequeueNo}},
+	{[]Kind{Interrupted}, Outcome{130, "interrupted", "ended by SIGINT", RequeueYourCall}},
+	{[]Kind{Terminated}, Outcome{143, "terminated", "ended by SIGTERM", RequeueYourCall}},
 }
 
 // OutcomeOf returns the outcome of a failure of that kind. A kind that is not

@@ -3,6 +3,7 @@ package health
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -10,53 +11,80 @@ import (
 // Observed is a failure as one daemon came to know of it.
 type Observed struct {
 	signal.FailedRecord
-	// Look is the number of the look at the share that showed it. It orders
-	// what one observer saw; no clock of another node is asked.
-	Look int
+	// At is when this daemon came to know of it, on its own monotonic clock.
+	// No clock of another node is asked: how long before its record was
+	// written the thing had happened (Age) was timed where it happened.
+	At time.Time
 }
+
+// Happened is when the failure happened, on the observer's clock, as far as it
+// can be known: what the share took to show the record is not in it.
+func (o Observed) Happened() time.Time { return o.At.Add(-o.Age) }
 
 // Verdict is why the job ended.
 type Verdict struct {
 	Outcome
 	Cause        signal.FailedRecord
-	Consequences []signal.FailedRecord
+	Consequences []signal.FailedRecord // the nearest to the cause first
 	// BadNodes are the hosts that a requeued job should stay away from.
 	BadNodes []string
 }
 
-// Decide returns the verdict on failures. A cause outranks a consequence
-// whenever it was seen; among equals the one that was seen earlier does, then
-// the lower rank. The order of the slice does not matter.
+// Decide returns the verdict on failures, as one observer knows them. A cause
+// outranks a consequence whenever it was seen (see remoteness); among equals
+// the one that happened earlier does, then the lower rank. A loss that another
+// record explains is a consequence of it. The order of the slice does not
+// matter.
 func Decide(failures []Observed, hostOf func(rank int) string) Verdict {
-	ordered := slices.Clone(failures)
-	slices.SortFunc(ordered, byBlame)
+	ordered := byBlame(failures)
 	if len(ordered) == 0 {
 		unknown := signal.FailedRecord{Kind: string(Internal), What: "the job failed and no record says why"}
-		ordered = append(ordered, Observed{FailedRecord: unknown})
+		ordered = append(ordered, blamed{Observed: Observed{FailedRecord: unknown}})
 	}
 	first := ordered[0]
-	verdict := Verdict{Outcome: OutcomeOf(Kind(first.Kind)), Cause: first.FailedRecord}
+	verdict := Verdict{Outcome: OutcomeOf(Kind(first.Kind)), Cause: first.FailedRecord, BadNodes: badNodes(ordered, hostOf)}
 	for _, failure := range ordered[1:] {
 		verdict.Consequences = append(verdict.Consequences, failure.FailedRecord)
 	}
-	verdict.BadNodes = badNodes(first.FailedRecord, hostOf)
 	return verdict
 }
 
-func byBlame(a, b Observed) int {
-	return cmp.Or(
-		cmp.Compare(remoteness(Kind(a.Kind)), remoteness(Kind(b.Kind))),
-		cmp.Compare(a.Look, b.Look),
-		cmp.Compare(a.Rank, b.Rank),
-		cmp.Compare(a.Kind, b.Kind),
-		cmp.Compare(a.What, b.What),
-	)
+// blamed is a failure with its distance from a cause.
+type blamed struct {
+	Observed
+	remoteness int
 }
 
-// remoteness grows with the distance from a cause: a deadline passes because of
-// something, an abort follows from anything. A peer that is lost and a daemon
-// told to end by SIGTERM are equals: a launcher ends the rest of a job of which
-// one task has died, and a job that is cancelled loses its peers as it goes.
+// byBlame returns the failures in the order of their blame, the first cause
+// first.
+func byBlame(failures []Observed) []blamed {
+	ordered, all := make([]blamed, len(failures)), hear(failures)
+	for i, failure := range failures {
+		ordered[i] = blamed{failure, remoteness(Kind(failure.Kind))}
+		if all.explains(failure) {
+			ordered[i].remoteness = outermost
+		}
+	}
+	slices.SortFunc(ordered, func(a, b blamed) int {
+		return cmp.Or(
+			cmp.Compare(a.remoteness, b.remoteness),
+			a.Happened().Compare(b.Happened()),
+			cmp.Compare(a.Rank, b.Rank),
+			cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.What, b.What),
+			slices.Compare(a.Lost, b.Lost),
+		)
+	})
+	return ordered
+}
+
+// remoteness grows with the distance from a cause. What has failed by itself
+// is one, and so is a loss that something speaks for: what died elsewhere
+// before it was not its doing, and what died after it was. A deadline passes
+// because of something, and an abort follows from anything. A peer that is
+// only silent and a daemon told to end by SIGTERM are equals: a launcher ends
+// the rest of a job of which one task has died, and a job that is cancelled
+// loses its peers as it goes.
 func remoteness(kind Kind) int {
 	switch kind {
 	case Deadline:
@@ -70,24 +98,11 @@ func remoteness(kind Kind) int {
 	}
 }
 
-// badNodes names the nodes that a failure speaks against. A service that died
-// speaks of its command, not of the node.
-func badNodes(cause signal.FailedRecord, hostOf func(rank int) string) []string {
-	switch Kind(cause.Kind) {
-	case Check:
-		return []string{cause.Host}
-	case PeerLost, DaemonDied, HostLost, HostHangs, CutOff:
-		var hosts []string
-		for _, rank := range cause.Lost {
-			hosts = append(hosts, hostOf(rank))
-		}
-		return hosts
-	default:
-		return nil
-	}
-}
+// outermost is the remoteness of a loss that is explained.
+const outermost = 4
 
-// Loss tells whether a failure of that kind is the loss of a peer.
+// Loss tells whether a failure of this kind is the loss of a peer, and not
+// something that has failed where the record was written.
 func Loss(kind Kind) bool {
 	switch kind {
 	case DaemonDied, HostLost, HostHangs, CutOff, PeerLost:
@@ -95,4 +110,75 @@ func Loss(kind Kind) bool {
 	default:
 		return false
 	}
+}
+
+// testimony is what the records say of the ranks, all of them together.
+type testimony struct {
+	spoke map[int]bool // has said itself why it goes: a daemon that is killed says nothing
+	sick  map[int]bool // is cut off by its own word, or missed by the head
+}
+
+func hear(all []Observed) testimony {
+	t := testimony{spoke: make(map[int]bool), sick: make(map[int]bool)}
+	for _, o := range all {
+		kind := Kind(o.Kind)
+		switch {
+		case kind == CutOff:
+			t.spoke[o.Rank], t.sick[o.Rank] = true, true
+		case !Loss(kind):
+			t.spoke[o.Rank] = true
+		case o.Rank == 0:
+			for _, rank := range o.Lost {
+				t.sick[rank] = rank != 0 || t.sick[rank]
+			}
+		}
+	}
+	return t
+}
+
+// explains tells whether a failure is the consequence of another, whenever that
+// one came: it is a loss, and who misses the others is the sick one, or each of
+// those that are missed has said why it goes. Who says of itself that it is cut
+// off is believed.
+func (t testimony) explains(o Observed) bool {
+	if !Loss(Kind(o.Kind)) || Kind(o.Kind) == CutOff {
+		return false
+	}
+	silent := func(rank int) bool { return !t.spoke[rank] }
+	return t.sick[o.Rank] || len(o.Lost) > 0 && !slices.ContainsFunc(o.Lost, silent)
+}
+
+// badNodes names the nodes that the failures speak against, where the first
+// cause speaks against one: all that failed in the same way, or by themselves.
+// A service that died speaks of its command, not of the node.
+func badNodes(ordered []blamed, hostOf func(rank int) string) []string {
+	var hosts []string
+	for i, failure := range ordered {
+		against := accused(failure.FailedRecord, hostOf)
+		if i == 0 && len(against) == 0 {
+			return nil
+		}
+		if failure.remoteness > ordered[0].remoteness {
+			break
+		}
+		for _, host := range against {
+			if !slices.Contains(hosts, host) {
+				hosts = append(hosts, host)
+			}
+		}
+	}
+	return hosts
+}
+
+// accused are the hosts that one failure speaks against.
+func accused(failure signal.FailedRecord, hostOf func(rank int) string) (hosts []string) {
+	switch kind := Kind(failure.Kind); {
+	case kind == Check, kind == CutOff:
+		return []string{failure.Host}
+	case Loss(kind):
+		for _, rank := range failure.Lost {
+			hosts = append(hosts, hostOf(rank))
+		}
+	}
+	return hosts
 }

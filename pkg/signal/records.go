@@ -83,6 +83,12 @@ type FailedRecord struct {
 	Lines  []string `json:"lines,omitempty"`  // the last lines of it
 	// Lost are the ranks that this rank misses, where it misses any.
 	Lost []int `json:"lost,omitempty"`
+	// Age is how long before the record was written the thing happened, on the
+	// writer's own monotonic clock: no reader's clock is compared with it.
+	Age time.Duration `json:"age_ns,omitempty"`
+	// Seen is when it happened, where that is still to become an age; zero in
+	// a record that was read.
+	Seen time.Time `json:"-"`
 }
 
 // AbortRecord is the end with a cause: the verdict, and with it the job's code.
