@@ -171,8 +171,8 @@ func (o *options) deadlines() settings {
 		wait("service-timeout", &t.Service, "until a service of the framework is up"),
 		wait("settle", &t.Settle, "the framework must count the same nodes for as long"),
 		wait("peer-timeout", &t.Peer, "from a peer's death to the end of the job"),
-		wait("driver-grace", &t.DriverGrace, "between the driver's TERM and its KILL"),
-		wait("stop-grace", &t.StopGrace, "the same for services and sandboxes"),
+		wait("driver-grace", &t.DriverGrace, "between the driver's TERM and its KILL, up to 1h; cut to fit where Slurm's own KILL is near"),
+		wait("stop-grace", &t.StopGrace, "the same for services and sandboxes, after the driver; up to 10s"),
 	}
 }
 

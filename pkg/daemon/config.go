@@ -76,12 +76,12 @@ type Times struct {
 	Service     time.Duration // a head's or worker's service, from its start until it is up
 	Peer        time.Duration // from a peer's death until the job ends
 	Settle      time.Duration // the framework must count the same nodes for as long
-	DriverGrace time.Duration // from TERM to KILL
-	StopGrace   time.Duration // the same for services and sandbox
+	DriverGrace time.Duration // from TERM to KILL, where no other end is near
+	StopGrace   time.Duration // the same for services and sandbox, after the driver
 }
 
 // DefaultTimes are the deadlines that --help shows. The graces add up to less
-// than Slurm's KillWait of 30 s.
+// than endTime.
 func DefaultTimes() Times {
 	return Times{
 		Join:        2 * time.Minute,
@@ -184,12 +184,33 @@ func (t Times) validate() error {
 			return fmt.Errorf("cannot use --%s=%s: give at least %s", row.flag, row.d, row.min)
 		}
 	}
-	const most = 20 * time.Second
-	if sum := t.DriverGrace + t.StopGrace; sum > most {
-		return fmt.Errorf("cannot use --driver-grace=%s and --stop-grace=%s: together they may be %s, because Slurm kills the job 30 s after TERM",
-			t.DriverGrace, t.StopGrace, most)
+	for _, row := range []struct {
+		flag    string
+		d, most time.Duration
+		why     string
+	}{
+		{"driver-grace", t.DriverGrace, mostDriverGrace, "a job that is told to end should"},
+		{"stop-grace", t.StopGrace, mostStopGrace, "Slurm kills the job 30 s after TERM, and the driver has its grace first"},
+	} {
+		if row.d > row.most {
+			return fmt.Errorf("cannot use --%s=%s: give at most %s, because %s", row.flag, row.d, row.most, row.why)
+		}
 	}
 	return nil
+}
+
+const (
+	mostDriverGrace = time.Hour
+	mostStopGrace   = endTime / 2
+)
+
+// driverGrace is how long the driver has after TERM. Where the run has failed
+// it is no longer than where Slurm ends the job.
+func (t Times) driverGrace(end *ending) time.Duration {
+	if end.gentle {
+		return t.DriverGrace
+	}
+	return min(t.DriverGrace, endTime-t.StopGrace)
 }
 
 // digest is the same on all nodes that were configured alike.

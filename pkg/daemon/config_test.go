@@ -99,8 +99,9 @@ func TestValidate(t *testing.T) {
 		{"negative settling", func(c *Config) { c.Times.Settle = -1 }, "--settle"},
 		{"no graces", func(c *Config) { c.Times.DriverGrace, c.Times.StopGrace = 0, 0 }, ""},
 		{"a negative grace", func(c *Config) { c.Times.StopGrace = -1 }, "--stop-grace"},
-		{"graces of 20 s", func(c *Config) { c.Times.DriverGrace, c.Times.StopGrace = 15*time.Second, 5*time.Second }, ""},
-		{"graces beyond Slurm's", func(c *Config) { c.Times.DriverGrace, c.Times.StopGrace = 16*time.Second, 5*time.Second }, "Slurm"},
+		{"the longest graces", func(c *Config) { c.Times.DriverGrace, c.Times.StopGrace = time.Hour, 10*time.Second }, ""},
+		{"a driver that would not end", func(c *Config) { c.Times.DriverGrace = time.Hour + 1 }, "--driver-grace"},
+		{"services beyond Slurm's patience", func(c *Config) { c.Times.StopGrace = 10*time.Second + 1 }, "Slurm"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := Config{Identity: testIdentity(0, 4), LogDir: "/logs", Times: DefaultTimes()}

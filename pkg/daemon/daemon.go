@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	ossignal "os/signal"
 	"syscall"
@@ -64,7 +65,7 @@ func newNode(ctx context.Context, cfg Config) (*node, error) {
 	}
 	n.log = newLogger(cfg, cfg.Identity, n.trail.logs)
 	n.work, n.rest = context.WithCancel(context.WithoutCancel(ctx))
-	n.hurry, n.hasten = context.WithCancelCause(n.work)
+	n.graces()
 	n.ended, n.over = context.WithCancelCause(n.work)
 	n.life, n.end = context.WithCancelCause(n.work)
 	n.left = context.AfterFunc(ctx, func() {
@@ -73,43 +74,54 @@ func newNode(ctx context.Context, cfg Config) (*node, error) {
 	return n, nil
 }
 
-// errHurry is the cause of the context that graces hang from, when a second
-// signal has come.
-var errHurry = errors.New("a second signal came")
+// errHurry is the cause of the contexts that graces hang from, when signals have
+// ended them.
+var errHurry = errors.New("signals have ended the graces")
 
-// heedSignals ends the run at TERM or INT, hurries it at the second one, and
-// passes on to the driver what is meant for it.
+// graces makes the contexts that end graces.
+func (n *node) graces() {
+	n.hurry, n.hasten = context.WithCancelCause(n.work)
+	n.parting, n.insist = context.WithCancelCause(n.hurry)
+	n.led, n.orphan = context.WithCancelCause(n.hurry)
+}
+
+// heedSignals ends the run at TERM or INT, ends the graces when the notices say
+// so, and passes on to the driver what is meant for it.
 func (n *node) heedSignals(ctx context.Context) {
-	var asked time.Time
+	var heard notices
+	driver := time.AfterFunc(math.MaxInt64, func() { n.insist(errHurry) })
+	defer driver.Stop()
+	all := time.AfterFunc(math.MaxInt64, func() { n.hasten(errHurry) })
+	defer all.Stop()
 	for {
-		var sig os.Signal
+		var sig syscall.Signal
 		select {
 		case <-ctx.Done():
 			return
-		case sig = <-n.cfg.Signals:
+		case got := <-n.cfg.Signals:
+			sig = got.(syscall.Signal)
+		}
+		before := heard
+		heard = heard.with(sig, time.Now())
+		if before.final.IsZero() && !heard.final.IsZero() {
+			n.log.Info("TERM came with CONT, so KILL is near: the graces are cut", zap.Duration("to", endTime))
+		}
+		if driverBy, allBy := heard.limits(n.cfg.Times.StopGrace); !allBy.IsZero() {
+			driver.Reset(time.Until(driverBy))
+			all.Reset(time.Until(allBy))
 		}
 		switch sig {
 		case syscall.SIGTERM, syscall.SIGINT:
-			if asked.IsZero() {
-				asked = time.Now()
-			}
-			if time.Since(asked) > echoTime {
-				n.hasten(errHurry)
-			}
 			n.mu.Lock() // a sandbox's daemon learns its rank late
 			rank := n.id.Rank
 			n.mu.Unlock()
 			n.end(signalled(sig, n.id.Host, rank))
 		case syscall.SIGPIPE:
 		default:
-			n.passOn(sig.(syscall.Signal))
+			n.passOn(sig)
 		}
 	}
 }
-
-// echoTime is how long a further TERM is an echo of the first and no second
-// thought: at a time limit Slurm signals the step, and then the job.
-const echoTime = 2 * time.Second
 
 // passOn gives a signal to the driver, where it runs here.
 func (n *node) passOn(sig syscall.Signal) {

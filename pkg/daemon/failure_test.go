@@ -183,14 +183,14 @@ func TestPartsDoNotWaitForGraces(t *testing.T) {
 	t.Parallel()
 	marks := t.TempDir()
 	j := newJob(t, 2, "exec sleep 300").all(func(c *Config) {
-		c.Times.StopGrace = 15 * time.Second
+		c.Times.StopGrace = 10 * time.Second
 		c.Sandbox = SandboxConfig{Command: "trap '' TERM; touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; sleep 300; sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
 		c.Framework = framework.None{WorkerCommand: only("1", "while ! test -e "+marks+"/sandbox.1; do sleep 0.1; done; exit 5"), WorkerReady: probe(t, "file:/nonexistent")}
 	}).start()
 	j.untilFile(filepath.Join(marks, "sandbox.1"))
 	began := time.Now()
 	j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Failed))
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > 8*time.Second {
 		t.Errorf("it took %s to tell of the failure", took)
 	}
 	j.expect(77, 77)

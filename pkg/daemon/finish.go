@@ -172,7 +172,11 @@ func (h *head) stopDriver(end *ending) *ending {
 	if h.driver == nil {
 		return end
 	}
-	exit := h.driver.Stop(h.hurry, h.cfg.Times.DriverGrace, syscall.SIGTERM)
+	grace := h.cfg.Times.driverGrace(end)
+	if end.gentle && !ended(h.driver) {
+		h.log.Info("the driver is told to end", zap.Duration("grace", grace))
+	}
+	exit := h.driver.Stop(h.parting, grace, syscall.SIGTERM)
 	if end.orderly && end.gentle {
 		stopped := *end
 		stopped.code = exit.Status()

@@ -137,7 +137,7 @@ func (n *node) withoutHead(f *failure) func(ctx context.Context) {
 		defer cancel()
 		before := n.control.Last().Looks
 		_, err := n.control.Wait(ctx, func(l signal.Listing) bool { return l.Looks > before+1 })
-		if err == nil && n.life.Err() == nil {
+		if err == nil && n.ended.Err() == nil {
 			n.loseHead(ctx, signal.BeatState, f)
 		}
 	}

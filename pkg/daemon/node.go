@@ -43,9 +43,16 @@ type node struct {
 	over  context.CancelCauseFunc
 	work  context.Context
 	rest  context.CancelFunc
-	// hurry is over when a second signal comes: so is every grace.
-	hurry  context.Context
-	hasten context.CancelCauseFunc
+	// hurry is over when the signals leave no more time: so is every grace.
+	// parting is over then, and before, when the driver's grace must be.
+	hurry   context.Context
+	hasten  context.CancelCauseFunc
+	parting context.Context
+	insist  context.CancelCauseFunc
+	// led is over with hurry, and when the head is lost after this node has
+	// begun to end: nobody else's end is to be waited for then.
+	led    context.Context
+	orphan context.CancelCauseFunc
 	left   func() bool // stops heeding the caller's context
 
 	signs *signs                   // of those that lifelines are held with; nil without any

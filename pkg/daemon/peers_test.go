@@ -306,7 +306,7 @@ func TestNewerHead(t *testing.T) {
 func TestHeadLeavesLast(t *testing.T) {
 	t.Parallel()
 	const size = 2
-	j := newJob(t, size, "exit 4").all(func(c *Config) { c.Times.StopGrace = 15 * time.Second }).start(1)
+	j := newJob(t, size, "exit 4").all(func(c *Config) { c.Times.StopGrace = 10 * time.Second }).start(1)
 	p := j.playWorker(1)
 	j.untilNamed(signal.Control, signal.NameDrain)
 	time.Sleep(time.Second)

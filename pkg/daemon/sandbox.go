@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -67,6 +68,9 @@ func (n *node) runSandbox() int {
 		f := &failure{asFailure(context.Cause(n.life)).FailedRecord}
 		n.sandboxFailed(f)
 		end = endingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, n.id.HostOf))
+		if end.gentle {
+			end = cmp.Or(n.awaitEnd(f), end)
+		}
 	}
 	n.stopAll(end)
 	if end.orderly {

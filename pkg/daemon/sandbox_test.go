@@ -166,6 +166,27 @@ func TestSandboxStepRecordsOnce(t *testing.T) {
 	}
 }
 
+// TestSandboxStepOutlivesTheDriver has all steps told to end: the sandboxes are
+// there until the driver has saved its work.
+func TestSandboxStepOutlivesTheDriver(t *testing.T) {
+	t.Parallel()
+	marks := t.TempDir()
+	j := newSteps(t, 2, saving(marks, "0"), "trap 'touch "+marks+"/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; while :; do sleep 0.05; done").start()
+	j.untilFile(filepath.Join(marks, "running"))
+	for _, signals := range j.signals {
+		signals <- syscall.SIGTERM
+	}
+	j.expect(everyone(143, 4)...)
+	saved, err := os.Stat(filepath.Join(marks, "saved"))
+	if err != nil {
+		t.Fatalf("the driver was not let to save its work: %v", err)
+	}
+	ended, err := os.Stat(filepath.Join(marks, "ended.1"))
+	if err != nil || ended.ModTime().Before(saved.ModTime()) {
+		t.Errorf("a sandbox ended before the driver had saved its work, or by force: %v", err)
+	}
+}
+
 // TestSandboxStepWithoutARun has nobody to serve.
 func TestSandboxStepWithoutARun(t *testing.T) {
 	t.Parallel()

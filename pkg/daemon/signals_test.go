@@ -3,6 +3,7 @@ package daemon
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -108,6 +109,86 @@ func TestSecondSignal(t *testing.T) {
 		t.Errorf("it took %s to end, and the driver's grace is 20 s", took)
 	}
 	j.blames(0, string(health.Terminated), 143)
+}
+
+// TestServicesOutliveTheDriver has Slurm signal all processes of the services,
+// too, as it may: they end before their daemons know why, and nobody blames
+// them. Those that bear it are there until the driver has saved its work.
+func TestServicesOutliveTheDriver(t *testing.T) {
+	t.Parallel()
+	marks := t.TempDir()
+	mortal := "echo $$ >" + marks + "/mortal.$BRINGUPD_NODE_RANK; exec sleep 300"
+	j := newJob(t, 3, saving(marks, "0")).all(func(c *Config) {
+		c.Times.DriverGrace = time.Hour
+		c.Framework = framework.None{HeadCommand: "exec sleep 300", WorkerCommand: mortal, WorkerReady: counts(t, 3, marks+"/mortal.*")}
+		c.Sandbox = SandboxConfig{
+			Command: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; while :; do sleep 0.05; done",
+			Require: require(t, "all"),
+		}
+	}).start()
+	j.untilFile(filepath.Join(marks, "running"))
+	for rank := range 3 {
+		if err := syscall.Kill(j.pidIn(filepath.Join(marks, "mortal."+strconv.Itoa(rank))), syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, signals := range j.signals {
+		signals <- syscall.SIGTERM
+	}
+	j.expect(everyone(143, 3)...)
+	j.blames(j.result().Cause.Rank, string(health.Terminated), 143)
+	saved, err := os.Stat(filepath.Join(marks, "saved"))
+	if err != nil {
+		t.Fatalf("the driver was not let to save its work: %v", err)
+	}
+	ended, err := os.Stat(filepath.Join(marks, "ended.2"))
+	if err != nil || ended.ModTime().Before(saved.ModTime()) {
+		t.Errorf("the sandboxes ended before the driver had saved its work, or by force: %v", err)
+	}
+}
+
+// pidIn is the process that a child has written to a file.
+func (j *job) pidIn(path string) int {
+	j.t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return pid
+}
+
+// TestWorkerWithoutAHeadHasNoGrace has the head die in the driver's grace, for
+// whose end a worker waits.
+func TestWorkerWithoutAHeadHasNoGrace(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "exit 0").all(func(c *Config) { c.Times.DriverGrace = time.Hour })
+	head := j.playHead()
+	j.start(0)
+	j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Joined))
+	j.signals[1] <- syscall.SIGTERM
+	j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Failed))
+	head.silence()
+	j.expect(-1, 143)
+}
+
+// TestSignalsThatBelongTogether has TERM with a CONT cut a grace that would
+// outlast Slurm's patience.
+func TestSignalsThatBelongTogether(t *testing.T) {
+	t.Parallel()
+	marks := t.TempDir()
+	j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *Config) {
+		c.Times.DriverGrace, c.Times.StopGrace = time.Hour, mostStopGrace
+	}).start()
+	j.untilFile(filepath.Join(marks, "running"))
+	for _, signals := range j.signals {
+		signals <- syscall.SIGCONT
+		signals <- syscall.SIGTERM
+	}
+	j.expect(143, 143)
 }
 
 func TestSignalsForTheDriver(t *testing.T) {

@@ -197,7 +197,7 @@ func (n *node) followControl(own string) func(ctx context.Context) {
 					liveness.Hear(0, at)
 				}
 			}
-			if n.life.Err() == nil && len(liveness.Silent()) > 0 {
+			if len(liveness.Silent()) > 0 {
 				n.loseHead(ctx, own, n.lossOfHead(liveness.Quiet(0)))
 			}
 			return false
@@ -235,7 +235,8 @@ func (n *node) published(ctx context.Context, l signal.Listing) bool {
 
 // loseHead ends this node by the loss of the head and tells the others, once a
 // write has proven that it is not this node's own mount that is sick. That the
-// node is cut off needs no such proof, which could not be had.
+// node is cut off needs no such proof, which could not be had. A node that ends
+// already waits for the head no longer.
 func (n *node) loseHead(ctx context.Context, own string, f *failure) {
 	if f.Kind != string(health.CutOff) {
 		if err := n.beat(ctx, signal.Nodes, own); err != nil {
@@ -243,6 +244,9 @@ func (n *node) loseHead(ctx context.Context, own string, f *failure) {
 			return
 		}
 		f.Lost = []int{0}
+	}
+	if n.life.Err() != nil {
+		n.orphan(f)
 	}
 	n.end(f)
 }
@@ -286,14 +290,19 @@ func (n *node) claim(end *ending) *ending {
 	}
 	ctx, cancel := context.WithTimeoutCause(n.hurry, n.tempo.Silent, errDeadline)
 	defer cancel()
-	return n.awaitEnded(ctx)
+	return n.awaitEnded(ctx, n.tempo.Silent/2)
 }
 
-// awaitEnded waits for a published end; nil where none comes.
-func (n *node) awaitEnded(ctx context.Context) *ending {
-	ctx, stop := n.whileAnswered(ctx, n.tempo.Silent/2)
+// awaitEnded waits for a published end, while the share answers within most;
+// nil where none comes.
+func (n *node) awaitEnded(ctx context.Context, most time.Duration) *ending {
+	ctx, stop := n.whileAnswered(ctx, most)
 	defer stop()
 	n.control.Quicken()
+	// Where the end has not come by then, it may be as far as the driver's grace
+	// is long.
+	relax := time.AfterFunc(endTime, func() { n.control.Relax(n.tempo.Look) })
+	defer relax.Stop()
 	select {
 	case <-n.ended.Done():
 	case <-ctx.Done():
@@ -312,13 +321,16 @@ func (n *node) awaitEnd(f *failure) *ending {
 	if n.silence() > sickShare {
 		return nil
 	}
-	patience := n.tempo.Silent
+	patience, most := n.tempo.Silent, n.tempo.Silent/2
 	if gentle(kind) {
+		// What runs here serves the driver as long as that saves its work, also
+		// while the share is silent for no longer than a peer may be.
 		patience += n.cfg.Times.DriverGrace
+		most = max(most, min(n.cfg.Times.DriverGrace, n.tempo.Silent))
 	}
-	ctx, cancel := context.WithTimeoutCause(n.hurry, patience, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(n.led, patience, errDeadline)
 	defer cancel()
-	return n.awaitEnded(ctx)
+	return n.awaitEnded(ctx, most)
 }
 
 // leave tears this node down for the end, tells, and returns the exit code.
@@ -349,8 +361,11 @@ func (n *node) awaitOver(end *ending) {
 	if !end.gentle && n.silence() > sickShare {
 		return
 	}
-	most := n.cfg.Times.DriverGrace + n.cfg.Times.StopGrace
-	ctx, cancel := context.WithTimeoutCause(n.hurry, most, errDeadline)
+	most := n.cfg.Times.driverGrace(end) + n.cfg.Times.StopGrace
+	if aborts := n.control.Last().Aborts(); len(aborts) > 0 && aborts[0] == 0 {
+		most = endTime // a head that was told to end says so when its driver has ended
+	}
+	ctx, cancel := context.WithTimeoutCause(n.led, most, errDeadline)
 	defer cancel()
 	if !end.gentle {
 		var stop context.CancelFunc

@@ -1,0 +1,136 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// notice is a signal at a time since the first.
+type notice struct {
+	sig syscall.Signal
+	at  time.Duration
+}
+
+func TestNotices(t *testing.T) {
+	const (
+		term, intr, cont = syscall.SIGTERM, syscall.SIGINT, syscall.SIGCONT
+		ms, s            = time.Millisecond, time.Second
+		never            = time.Duration(-1)
+	)
+	for _, tc := range []struct {
+		name        string
+		seen        []notice
+		end         syscall.Signal
+		driver, all time.Duration
+	}{
+		{"nothing that matters", []notice{{syscall.SIGUSR1, 0}, {cont, s}}, 0, never, never},
+		{"TERM alone is early", []notice{{term, 0}}, term, never, never},
+		{"INT alone", []notice{{intr, 0}}, intr, never, never},
+		{"scancel", []notice{{cont, 0}, {term, 10 * ms}}, term, 15*s + 10*ms, 20*s + 10*ms},
+		{"scancel, told in another order", []notice{{term, 0}, {cont, 10 * ms}}, term, 15 * s, 20 * s},
+		{"a time limit, which has echoes", []notice{{cont, 0}, {term, 0}, {cont, s}, {term, s}}, term, 15 * s, 20 * s},
+		{"a CONT of long ago", []notice{{cont, 0}, {term, 3 * s}}, term, never, never},
+		{"a CONT much later", []notice{{term, 0}, {cont, 3 * s}}, term, never, never},
+		{"the time limit after an early TERM", []notice{{term, 0}, {cont, 120 * s}, {term, 120 * s}}, term, 135 * s, 140 * s},
+		{"the same, told in another order", []notice{{term, 0}, {term, 120 * s}, {cont, 120*s + 10*ms}}, term, 135 * s, 140 * s},
+		{"and its echo", []notice{{term, 0}, {cont, 120 * s}, {term, 120 * s}, {cont, 121 * s}, {term, 121 * s}}, term, 135 * s, 140 * s},
+		{"and a second thought", []notice{{term, 0}, {cont, 120 * s}, {term, 120 * s}, {term, 123 * s}}, term, 123*s + doubt, 123*s + doubt},
+		{"the time limit after INT", []notice{{intr, 0}, {cont, 60 * s}, {term, 60 * s}}, intr, 75 * s, 80 * s},
+		{"scancel for the second time", []notice{{cont, 0}, {term, 0}, {cont, 5 * s}, {term, 5 * s}}, term, 5*s + doubt, 5*s + doubt},
+		{"an echo of an early TERM", []notice{{term, 0}, {term, s}}, term, never, never},
+		{"a second TERM hurries", []notice{{term, 0}, {term, 3 * s}}, term, 3*s + doubt, 3*s + doubt},
+		{"a second INT hurries", []notice{{intr, 0}, {intr, 3 * s}}, intr, 3*s + doubt, 3*s + doubt},
+		{"INT hurries after TERM", []notice{{term, 0}, {intr, 3 * s}}, term, 3*s + doubt, 3*s + doubt},
+		{"a third changes nothing", []notice{{term, 0}, {term, 3 * s}, {term, 9 * s}}, term, 3*s + doubt, 3*s + doubt},
+		{"a time limit does not undo hurry", []notice{{term, 0}, {term, 3 * s}, {cont, 9 * s}, {term, 9 * s}}, term, 3*s + doubt, 3*s + doubt},
+		{"a hurry in the services' time", []notice{{cont, 0}, {term, 0}, {term, 18 * s}}, term, 15 * s, 18*s + doubt},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var n notices
+			start := time.Now()
+			for _, seen := range tc.seen {
+				n = n.with(seen.sig, start.Add(seen.at))
+			}
+			since := func(at time.Time) time.Duration {
+				if at.IsZero() {
+					return never
+				}
+				return at.Sub(start)
+			}
+			driver, all := n.limits(5 * s)
+			if n.end != tc.end || since(driver) != tc.driver || since(all) != tc.all {
+				t.Errorf("it ends by %v, the driver after %s, all after %s; want %v, %s, %s",
+					n.end, since(driver), since(all), tc.end, tc.driver, tc.all)
+			}
+		})
+	}
+}
+
+// TestHeedSignals has the graces end when the notices say so.
+func TestHeedSignals(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		seen        []notice
+		driver, all time.Duration
+	}{
+		{"early", []notice{{syscall.SIGTERM, 0}}, time.Hour, time.Hour},
+		{"final", []notice{{syscall.SIGCONT, 0}, {syscall.SIGTERM, 0}}, 15 * time.Second, 20 * time.Second},
+		{"early, then final", []notice{{syscall.SIGTERM, 0}, {syscall.SIGCONT, time.Minute}, {syscall.SIGTERM, time.Minute}}, 75 * time.Second, 80 * time.Second},
+		{"final, then hurried", []notice{{syscall.SIGCONT, 0}, {syscall.SIGTERM, 0}, {syscall.SIGINT, 6 * time.Second}}, 6*time.Second + doubt, 6*time.Second + doubt},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				signals := make(chan os.Signal)
+				n := &node{cfg: Config{Times: DefaultTimes(), Signals: signals}, log: zap.NewNop()}
+				n.work, n.rest = context.WithCancel(t.Context())
+				n.graces()
+				n.life, n.end = context.WithCancelCause(n.work)
+				n.background(n.heedSignals)
+				start := time.Now()
+				for _, seen := range tc.seen {
+					time.Sleep(time.Until(start.Add(seen.at)))
+					signals <- seen.sig
+				}
+				ends := func(ctx context.Context) time.Duration {
+					pause(ctx, time.Until(start.Add(time.Hour)))
+					return time.Since(start)
+				}
+				driver := ends(n.parting)
+				if all := ends(n.hurry); driver != tc.driver || all != tc.all {
+					t.Errorf("the driver's grace ended after %s, all after %s; want %s and %s", driver, all, tc.driver, tc.all)
+				}
+				if n.life.Err() == nil {
+					t.Error("the run was not ended")
+				}
+				n.rest()
+				_ = n.tasks.Wait()
+			})
+		})
+	}
+}
+
+func TestDriverGrace(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		grace, want time.Duration
+		end         ending
+	}{
+		{"told to end", time.Hour, time.Hour, ending{gentle: true}},
+		{"stopped", time.Hour, time.Hour, ending{gentle: true, orderly: true}},
+		{"failed", time.Hour, 15 * time.Second, ending{}},
+		{"failed, with a short grace", time.Second, time.Second, ending{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			times := Times{DriverGrace: tc.grace, StopGrace: 5 * time.Second}
+			if got := times.driverGrace(&tc.end); got != tc.want {
+				t.Errorf("the driver has %s, not %s", got, tc.want)
+			}
+		})
+	}
+}
