@@ -49,6 +49,15 @@ func submitFile(t *testing.T, dir string, flags ...string) *batchJob {
 	return &batchJob{t: t, id: id, out: out}
 }
 
+func copyFile(t *testing.T, from, dir string) string {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	must(t, err)
+	to := filepath.Join(dir, filepath.Base(from))
+	must(t, os.WriteFile(to, data, 0o755))
+	return to
+}
+
 // wait waits until the output ends with the given words, and returns it.
 func (b *batchJob) wait(last string) string {
 	b.t.Helper()

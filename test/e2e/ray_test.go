@@ -41,15 +41,6 @@ func submitRay(t *testing.T, path string, driver ...string) (b *batchJob, logs s
 	return submitFile(t, dir, append([]string{"--nodelist=n[0-3]", script}, driver...)...), logs
 }
 
-func copyFile(t *testing.T, from, dir string) string {
-	t.Helper()
-	data, err := os.ReadFile(from)
-	must(t, err)
-	to := filepath.Join(dir, filepath.Base(from))
-	must(t, os.WriteFile(to, data, 0o755))
-	return to
-}
-
 // endOf waits for the result of a job's first step.
 func endOf(t *testing.T, b *batchJob, logs string) signal.Result {
 	t.Helper()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // slowDriver says what signals it gets, and takes a while to end after TERM, as
@@ -54,6 +55,126 @@ func TestTermLeavesTheDriverItsGrace(t *testing.T) {
 		Word string
 	}
 	readJSON(t, result, &end)
+	if end.Code != 143 || end.Word != string(health.Terminated) {
+		t.Errorf("the result is %+v, want 143", end)
+	}
+}
+
+// saver is a driver that takes 12 s to save its state: longer than a driver has
+// where Slurm kills soon and the services' grace is 10 s.
+const saver = `#!/bin/sh
+trap 'trap "" TERM; echo saving; sleep 12; echo saved; exit 5' TERM
+echo started
+while :; do sleep 0.1; done
+`
+
+// submitGeneric submits generic.sbatch, which users copy, as it stands.
+func submitGeneric(t *testing.T, driver string) (b *batchJob, logs string) {
+	t.Helper()
+	return submitCopied(t, "generic.sbatch", driver)
+}
+
+// submitCopied submits a script that users copy.
+func submitCopied(t *testing.T, name, driver string) (b *batchJob, logs string) {
+	t.Helper()
+	dir := place(t)
+	must(t, os.MkdirAll(dir, 0o755))
+	logs = filepath.Join(dir, "logs")
+	script := copyFile(t, "../../deploy/slurm/"+name, dir)
+	t.Setenv("LOG_DIR", logs)
+	t.Setenv("WORKER_CMD", "exec sleep 1009")
+	t.Setenv("SANDBOX_CMD", "exec sleep 1009")
+	t.Setenv("BRINGUPD_STOP_GRACE", "10s")
+	t.Setenv("PATH", bed.Bin()+":"+os.Getenv("PATH"))
+	b = submitFile(t, dir, "--nodelist=n[0-3]", script, driver)
+	eventually(t, func() string { return lacks(b.out, "started") })
+	return b, logs
+}
+
+func scancel(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := bed.Command(t.Context(), "scancel", args...).CombinedOutput(); err != nil {
+		t.Fatalf("cannot cancel: %v: %s", err, out)
+	}
+}
+
+// Slurm tells the script alone, as by --signal=B:TERM@120: the driver has its
+// own grace, its services live, and its code is the job's.
+func TestAScriptThatIsTold(t *testing.T) {
+	for _, script := range []string{"generic.sbatch", "generic-sandbox.sbatch"} {
+		t.Run(script, func(t *testing.T) {
+			b, logs := submitCopied(t, script, writeDriver(t, saver))
+			scancel(t, "--signal=TERM", "--batch", b.id)
+			eventually(t, func() string { return lacks(b.out, "saving") })
+			for node := range 4 {
+				find(t, node, "sleep", "1009")
+			}
+			eventually(t, func() string { return lacks(b.out, "saved") })
+			eventually(t, func() string {
+				out, err := bed.Command(t.Context(), "scontrol", "show", "job", b.id).CombinedOutput()
+				if err != nil || !strings.Contains(string(out), " ExitCode=5:0") {
+					return "the job has not ended with 5: " + string(out)
+				}
+				return ""
+			})
+			if end := resultOf(t, b, logs); end.Code != 5 || end.Word != "stopped" {
+				t.Errorf("the result is %+v, want 5", end)
+			}
+		})
+	}
+}
+
+// resultOf waits for the result of a job, whichever of its steps wrote it.
+func resultOf(t *testing.T, b *batchJob, logs string) signal.Result {
+	t.Helper()
+	var results []string
+	eventually(t, func() string {
+		results, _ = filepath.Glob(filepath.Join(logs, b.id+".*", signal.NameResult))
+		if len(results) != 1 {
+			return "results: " + strings.Join(results, " ")
+		}
+		return ""
+	})
+	var result signal.Result
+	readJSON(t, results[0], &result)
+	return result
+}
+
+// Slurm tells all processes of the steps, as by --signal=TERM@120: services die
+// of it, which is nobody's fault, and no KILL follows.
+func TestAStepThatIsTold(t *testing.T) {
+	b, logs := submitGeneric(t, writeDriver(t, saver))
+	scancel(t, "--signal=TERM", b.id)
+	eventually(t, func() string { return lacks(b.out, "saved") })
+	if end := resultOf(t, b, logs); end.Code != 143 || end.Word != string(health.Terminated) {
+		t.Errorf("the result is %+v, want 143", end)
+	}
+}
+
+// Whoever tells a job twice has no time for the driver's grace.
+func TestAStepThatIsToldTwice(t *testing.T) {
+	t.Setenv("DRIVER_GRACE", "1h")
+	b, logs := submitGeneric(t, writeDriver(t, "#!/bin/sh\ntrap 'echo heard' TERM\necho started\nwhile :; do sleep 0.1; done\n"))
+	scancel(t, "--signal=TERM", b.id)
+	eventually(t, func() string { return lacks(b.out, "heard") })
+	time.Sleep(3 * time.Second) // longer than what follows is an echo
+	scancel(t, "--signal=TERM", b.id)
+	if end := resultOf(t, b, logs); end.Code != 143 || end.Word != string(health.Terminated) {
+		t.Errorf("the result is %+v, want 143", end)
+	}
+}
+
+// A grace of an hour is cut where Slurm kills 30 s after TERM: the end is our
+// own, with a result.
+func TestScancelCutsALongGrace(t *testing.T) {
+	t.Setenv("DRIVER_GRACE", "1h")
+	b, logs := submitGeneric(t, writeDriver(t, "#!/bin/sh\ntrap '' TERM\necho started\nwhile :; do sleep 0.1; done\n"))
+	asked := time.Now()
+	scancel(t, b.id)
+	end := resultOf(t, b, logs)
+	eventually(t, func() string { return missing(filepath.Join(logs, b.id+".0", signal.Control, signal.NameOver)) })
+	noneLeft(t)
+	t.Logf("it took %s", time.Since(asked))
 	if end.Code != 143 || end.Word != string(health.Terminated) {
 		t.Errorf("the result is %+v, want 143", end)
 	}
