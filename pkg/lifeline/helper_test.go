@@ -2,7 +2,6 @@ package lifeline
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -12,18 +11,18 @@ import (
 	"testing"
 )
 
-// helperVariable makes the test binary one of the helpers: a head, or a worker of the head at the address.
+// helperVariable makes the test binary one of the helpers: a head, a worker of the head at the address,
+// or many.
 const helperVariable = "LIFELINE_TEST_HELPER"
 
 // help runs a helper until it is killed or its standard input ends. It says at which port it listens.
 func help(what string) int {
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		_, _ = bufio.NewReader(os.Stdin).ReadString(0)
-		cancel()
-	}()
+	ctx := untilInputEnds()
+	if strings.HasPrefix(what, "workers ") {
+		return helpMany(ctx, what)
+	}
 	if what != "head" {
-		NewWorker(testConfig(), 1, TCP{}, []string{what}, workerNews{newNews()}, well).Run(ctx)
+		NewWorker(slowConfig(), 1, TCP{}, []string{what}, workerNews{newNews()}, well).Run(ctx)
 		return 0
 	}
 	listener, err := TCP{}.Listen()
@@ -32,7 +31,7 @@ func help(what string) int {
 		return 1
 	}
 	fmt.Println(listener.Addr().(*net.TCPAddr).Port)
-	NewHead(testConfig(), listener, headNews{newNews()}).Run(ctx)
+	NewHead(slowConfig(), listener, headNews{newNews()}).Run(ctx)
 	return 0
 }
 

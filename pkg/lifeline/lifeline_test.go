@@ -1,14 +1,15 @@
 package lifeline
 
 import (
+	"strings"
 	"syscall"
 	"testing"
 )
 
 func TestBeatsAndNudges(t *testing.T) {
 	h, w := meet(t)
-	h.news.wait(t, "1 heard", 5)
-	w.news.wait(t, "heard", 5)
+	h.news.wait(t, "1 heard", 3)
+	w.news.wait(t, "heard", 3)
 	h.Nudge()
 	w.news.wait(t, "nudged", 1)
 	w.Nudge()
@@ -37,71 +38,80 @@ func TestFarewell(t *testing.T) {
 		expect(t, "worker", w.news.news, "connected", "left")
 	})
 	t.Run("of the head, to one who comes later", func(t *testing.T) {
-		h := startHead(t, testConfig())
+		h := startHead(t, slowConfig())
 		h.Farewell()
-		w := startWorker(t, testConfig(), 1, TCP{}, h.address)
+		w := startWorker(t, slowConfig(), 1, TCP{}, h.address)
 		<-w.done
 		h.news.wait(t, "1 left", 1)
 		expect(t, "worker", w.news.news, "connected", "left")
 	})
 }
 
-// A daemon that is killed, whatever it was doing.
+// A daemon that is killed, whatever it was doing: its kernel resets the connection where something had come that was
+// not read yet.
 func TestKilled(t *testing.T) {
 	t.Run("the worker", func(t *testing.T) {
-		h := startHead(t, testConfig())
+		h := startHead(t, slowConfig())
 		w := startHelper(t, h.address)
 		h.news.wait(t, "1 heard", 2)
 		w.kill()
-		h.news.wait(t, "1 closed", 1)
+		how := h.news.waitAny(t, "1 closed", "1 broken")
+		expect(t, "head", h.news.news, "1 connected", how)
 	})
 	t.Run("the head", func(t *testing.T) {
 		h := startHelper(t, "head")
-		w := startWorker(t, testConfig(), 1, TCP{}, h.address)
+		w := startWorker(t, slowConfig(), 1, TCP{}, h.address)
 		w.news.wait(t, "heard", 2)
 		h.kill()
-		w.news.wait(t, "refused", 1)
+		how := w.news.waitAny(t, "refused", "closed") // closed, where this machine is too busy to look in time
 		w.stop()
-		expect(t, "worker", w.news.news, "connected", "refused")
+		expect(t, "worker", w.news.news, "connected", how)
 	})
 }
 
-// A daemon that is stopped is silent, and its kernel answers.
+// A daemon that is stopped is silent, and its kernel answers. One that goes on was never gone.
 func TestStopped(t *testing.T) {
 	t.Run("the worker", func(t *testing.T) {
-		h := startHead(t, testConfig())
+		t.Parallel()
+		h := startHead(t, slowConfig())
 		w := startHelper(t, h.address)
 		h.news.wait(t, "1 heard", 2)
 		_ = w.cmd.Process.Signal(syscall.SIGSTOP)
-		silent(t, h.seats[1].link.Load())
-		if e := h.Evidence(1); !e.Connected || !e.Answers {
-			t.Errorf("the evidence is %+v", e)
-		}
+		silent(t, h.seats[1].link.Load(), h.Evidence, 1)
 		_ = w.cmd.Process.Signal(syscall.SIGCONT)
-		heard := h.news.count("1 heard")
-		h.news.wait(t, "1 heard", heard+2)
+		h.news.wait(t, "1 heard", h.news.count("1 heard")+2)
+		expect(t, "head", onlyLost(h.news.news))
 	})
 	t.Run("the head", func(t *testing.T) {
+		t.Parallel()
 		h := startHelper(t, "head")
-		w := startWorker(t, testConfig(), 1, TCP{}, h.address)
+		w := startWorker(t, slowConfig(), 1, TCP{}, h.address)
 		w.news.wait(t, "heard", 2)
 		_ = h.cmd.Process.Signal(syscall.SIGSTOP)
-		silent(t, w.seat.link.Load())
-		if e := w.Evidence(); !e.Connected || !e.Answers {
-			t.Errorf("the evidence is %+v", e)
-		}
+		silent(t, w.seat.link.Load(), func(int) Evidence { return w.Evidence() }, 0)
 		_ = h.cmd.Process.Signal(syscall.SIGCONT)
-		heard := w.news.count("heard")
-		w.news.wait(t, "heard", heard+2)
+		w.news.wait(t, "heard", w.news.count("heard")+2)
 		w.stop()
-		if w.news.count("closed")+w.news.count("broken")+w.news.count("refused") > 0 {
-			t.Errorf("the worker was told %q", w.news.all())
-		}
+		expect(t, "worker", onlyLost(w.news.news))
 	})
 }
 
-// silent waits until nothing has come for long.
-func silent(t *testing.T, l *link) {
+// silent waits until nothing has come for long, and the evidence says that the peer's kernel is well.
+func silent(t *testing.T, l *link, evidence func(int) Evidence, rank int) {
 	t.Helper()
-	until(t, "the peer is silent", func() bool { return l.quiet() > 8*testBeat })
+	until(t, "the peer is silent and its kernel is well", func() bool {
+		e := evidence(rank)
+		return l.quiet() > 5*slowConfig().Beat && e.Connected && e.Answers && e.Quiet < l.quiet()
+	})
+}
+
+// onlyLost returns the news without what is no loss.
+func onlyLost(n *news) *news {
+	lost := newNews()
+	for _, one := range n.all() {
+		if !strings.HasSuffix(one, "connected") {
+			lost.add("%s", one)
+		}
+	}
+	return lost
 }

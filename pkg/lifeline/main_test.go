@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +19,15 @@ import (
 const ceiling = 60 * time.Second
 
 const testBeat = 50 * time.Millisecond
+
+func testConfig() Config { return Config{Key: "0123456789abcdef", Size: 4, Beat: testBeat} }
+
+// slowConfig is for real sockets: it leaves those who are late on a busy machine two seconds.
+func slowConfig() Config {
+	cfg := testConfig()
+	cfg.Beat = 500 * time.Millisecond
+	return cfg
+}
 
 func TestMain(m *testing.M) {
 	if helper := os.Getenv(helperVariable); helper != "" {
@@ -47,7 +57,7 @@ func (n *news) add(format string, args ...any) {
 func (n *news) all() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(n.told), func(s string) bool { return s == "heard" || s == "1 heard" })
+	return slices.DeleteFunc(slices.Clone(n.told), func(s string) bool { return strings.HasSuffix(s, "heard") })
 }
 
 func (n *news) count(what string) int {
@@ -104,6 +114,20 @@ func (n workerNews) Nudged()                { n.add("nudged") }
 func (n workerNews) Gone(how Parting)       { n.add("%s", how) }
 func (n workerNews) Rejected(reason string) { n.add("rejected") }
 
+// waitAny returns the first of what that was told.
+func (n *news) waitAny(t testing.TB, what ...string) string {
+	t.Helper()
+	var found string
+	until(t, strings.Join(what, " or ")+" is told", func() bool {
+		at := slices.IndexFunc(what, func(one string) bool { return n.count(one) > 0 })
+		if at >= 0 {
+			found = what[at]
+		}
+		return at >= 0
+	})
+	return found
+}
+
 // until returns when holds is true.
 func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
@@ -113,8 +137,6 @@ func until(t testing.TB, what string, holds func() bool) {
 		}
 	}
 }
-
-func testConfig() Config { return Config{Key: "0123456789abcdef", Size: 4, Beat: testBeat} }
 
 // aHead is a head that runs until it is stopped.
 type aHead struct {
@@ -182,8 +204,8 @@ func startWorker(t testing.TB, cfg Config, rank int, network Network, addresses 
 // meet returns a head and a worker that are connected.
 func meet(t testing.TB) (*aHead, *aWorker) {
 	t.Helper()
-	h := startHead(t, testConfig())
-	w := startWorker(t, testConfig(), 1, TCP{}, h.address)
+	h := startHead(t, slowConfig())
+	w := startWorker(t, slowConfig(), 1, TCP{}, h.address)
 	h.news.wait(t, "1 connected", 1)
 	w.news.wait(t, "connected", 1)
 	return h, w

@@ -48,8 +48,11 @@ type Evidence struct {
 // A witness is a connection without a kernel that can give the evidence itself.
 type witness interface{ Evidence() Evidence }
 
+// A kernel may hold back its acknowledgement, in the hope of data to send with it, for as long as this.
+const delayedAck = 300 * time.Millisecond
+
 // evidence asks our kernel for what it knows of the peer's. We send something each beat, and so a kernel that is well
-// was heard of within two.
+// was heard of within two. One thing may have been lost in passing, and be sent again.
 func (l *link) evidence(beat time.Duration) Evidence {
 	if w, ok := l.conn.(witness); ok {
 		return w.Evidence()
@@ -62,8 +65,7 @@ func (l *link) evidence(beat time.Duration) Evidence {
 		return Evidence{}
 	}
 	quiet := time.Duration(info.Last_ack_recv) * time.Millisecond
-	// Something may be under way to a kernel that is well; what had to be sent again was not answered in time.
-	return Evidence{Connected: true, Answers: info.Retransmits == 0 && quiet <= 2*beat, Quiet: quiet}
+	return Evidence{Connected: true, Answers: info.Retransmits <= 1 && quiet <= 2*beat+delayedAck, Quiet: quiet}
 }
 
 // info is what our kernel knows of the connection; nil where it is no socket, or closed.
