@@ -4,6 +4,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestBeatsAndNudges(t *testing.T) {
@@ -36,6 +38,33 @@ func TestFarewell(t *testing.T) {
 		h.stop()
 		<-w.done
 		expect(t, "worker", w.news.news, "connected", "left")
+	})
+	t.Run("of the head, which stays for a while", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			network := &memory{}
+			listener, _ := network.Listen()
+			h := runHead(t, testConfig(), listener)
+			n := slowNews{workerNews{newNews()}}
+			stop := run(t, NewWorker(testConfig(), 1, network, []string{"head"}, n, well).Run)
+			n.wait(t, "connected", 1)
+			h.Farewell()
+			time.Sleep(time.Minute)
+			expect(t, "head", h.news.news, "1 connected", "1 left")
+			expect(t, "worker", n.news, "connected", "left")
+			stop()
+			h.stop()
+		})
+	})
+	t.Run("of the worker, to a head that does not answer", func(t *testing.T) {
+		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+			network.last().lose()
+			begin := time.Now()
+			w.Farewell()
+			<-w.done
+			if took := time.Since(begin); took != lingering {
+				t.Errorf("it took %v", took)
+			}
+		})
 	})
 	t.Run("of the head, to one who comes later", func(t *testing.T) {
 		h := startHead(t, slowConfig())
@@ -114,4 +143,12 @@ func onlyLost(n *news) *news {
 		}
 	}
 	return lost
+}
+
+// slowNews takes its time over a loss, in which nothing else may happen.
+type slowNews struct{ workerNews }
+
+func (n slowNews) Gone(how Parting) {
+	time.Sleep(time.Second)
+	n.workerNews.Gone(how)
 }

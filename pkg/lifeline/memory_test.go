@@ -30,8 +30,14 @@ func (m *memory) Listen() (net.Listener, error) {
 	return m.listen, nil
 }
 
-func (m *memory) Dial(ctx context.Context, _ string) (net.Conn, error) {
+// nobody is an address at which a dial is always refused.
+const nobody = "nobody"
+
+func (m *memory) Dial(ctx context.Context, address string) (net.Conn, error) {
 	m.dials.Add(1)
+	if address == nobody {
+		return nil, syscall.ECONNREFUSED
+	}
 	if m.dark.Load() {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -104,6 +110,30 @@ func newMemoryPair() (*memoryConn, *memoryConn) {
 	far := &memoryConn{come: make(chan byte, 1<<16), gone: make(chan struct{}), other: near}
 	near.other = far
 	return near, far
+}
+
+// deaf is a network whose connections fail once the head's challenge has come.
+type deaf struct{ *memory }
+
+func (d deaf) Dial(ctx context.Context, address string) (net.Conn, error) {
+	conn, err := d.memory.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	return &deafConn{memoryConn: conn.(*memoryConn), left: len(preface) + challengeSize}, nil
+}
+
+type deafConn struct {
+	*memoryConn
+	left int
+}
+
+func (c *deafConn) Read(p []byte) (int, error) {
+	if c.left--; c.left < 0 {
+		<-c.come // the head has said more
+		return 0, syscall.ETIMEDOUT
+	}
+	return c.memoryConn.Read(p)
 }
 
 func (c *memoryConn) SetLinger(int) error {

@@ -16,7 +16,7 @@ func inMemory(t *testing.T, test func(t *testing.T, network *memory, h *aHead, w
 		network := &memory{}
 		listener, _ := network.Listen()
 		h := runHead(t, testConfig(), listener)
-		w := startWorker(t, testConfig(), 1, network, "head")
+		w := startWorker(t, testConfig(), 1, network, nobody, "head")
 		w.news.wait(t, "connected", 1)
 		time.Sleep(testBeat / 2)
 		test(t, network, h, w)
@@ -96,7 +96,7 @@ func TestEnds(t *testing.T) {
 			network.dark.Store(true)
 			network.last().lose()
 			time.Sleep(10 * time.Second)
-			if dials := network.dials.Load(); dials < 5 || dials > 20 {
+			if dials := network.dials.Load(); dials < 10 || dials > 40 {
 				t.Errorf("it has dialled %d times", dials)
 			}
 			if !h.Evidence(1).Connected || !w.Evidence().Connected || h.Evidence(1).Quiet < 9*time.Second {
@@ -106,6 +106,43 @@ func TestEnds(t *testing.T) {
 			w.news.wait(t, "connected", 2)
 			expect(t, "head", h.news.news, "1 connected", "1 connected")
 			expect(t, "worker", w.news.news, "connected", "connected")
+		})
+	})
+}
+
+// An end that is no death must not look like one to the other side: that would be told after 30 ms.
+func TestEndsThatAreNoDeath(t *testing.T) {
+	t.Run("the head does not understand a frame", func(t *testing.T) {
+		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+			network.apart.Store(true)
+			_, _ = network.last().Write([]byte{'x'})
+			w.news.waitAny(t, "closed", "broken", "refused")
+			expect(t, "worker", w.news.news, "connected", "broken")
+		})
+	})
+	t.Run("a new connection takes the place", func(t *testing.T) {
+		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+			conn, _ := network.Dial(t.Context(), "head")
+			network.apart.Store(true)
+			if err := introduce(conn, w.cfg.Key, 1, w.self); err != nil {
+				t.Fatal(err)
+			}
+			w.news.waitAny(t, "closed", "broken", "refused")
+			expect(t, "worker", w.news.news, "connected", "broken")
+		})
+	})
+	t.Run("the worker has no more time for the handshake", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			network := &memory{}
+			listener, _ := network.Listen()
+			h := runHead(t, testConfig(), listener)
+			w := startWorker(t, testConfig(), 1, deaf{network}, "head")
+			h.news.wait(t, "1 connected", 1)
+			network.apart.Store(true)
+			h.news.waitAny(t, "1 closed", "1 broken")
+			expect(t, "head", onlyLost(h.news.news), "1 broken")
+			w.stop()
+			h.stop()
 		})
 	})
 }
@@ -193,8 +230,7 @@ func TestNeverConnected(t *testing.T) {
 	}
 }
 
-// The addresses that can't be the head's are passed over, and the one that is comes first the next time: another's
-// refusal says nothing.
+// The addresses that can't be the head's are passed over.
 func TestAddresses(t *testing.T) {
 	stranger, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
