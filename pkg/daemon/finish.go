@@ -224,7 +224,7 @@ func (h *head) tellDone(left []string) {
 // writeResult says for good how it ended.
 func (h *head) writeResult(end *ending) {
 	result := h.result(end)
-	result.Hosts, result.ToGate, result.Share = h.hosts(), h.gate, h.shareReport()
+	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.hosts(), h.gate, h.shareReport(), h.lineReport()
 	if err := h.publishResult(result); !errors.Is(err, signal.ErrTaken) {
 		h.logged(err)
 	}

@@ -70,7 +70,7 @@ func TestNoLifelineCanBeHeld(t *testing.T) {
 			mark := t.TempDir() + "/over"
 			j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *Config) {
 				c.Lifeline, c.Network = tc.mode, &network{refuses: true}
-				c.Times.Peer = time.Second
+				c.Times.Peer = 2 * time.Second
 			})
 			j.start()
 			j.until("the word of it", func() bool { return strings.Contains(j.said(), tc.says) })
@@ -207,5 +207,52 @@ func touch(t *testing.T, path string) {
 	t.Helper()
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Strangers at the lifelines' port are turned away and counted, and the job is
+// none the worse for them.
+func TestStrangersAtTheLifelinesPort(t *testing.T) {
+	t.Parallel()
+	mark := t.TempDir() + "/over"
+	j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done")
+	j.start()
+	j.untilNamed(signal.Control, signal.NameGo)
+	port := record[signal.Job](j, signal.Control, signal.NameJob).Lifeline[0]
+	const each = 20
+	answers := make([]byte, 64)
+	for i := range 3 * each {
+		conn, err := net.Dial("tcp", port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch i % 3 {
+		case 0: // says nothing
+			t.Cleanup(func() { _ = conn.Close() })
+		case 1:
+			_, _ = conn.Write([]byte(strings.Repeat("GET / HTTP/1.1\r\n", 4096)))
+			_ = conn.SetReadDeadline(time.Now().Add(ceiling))
+			for err == nil {
+				_, err = conn.Read(answers)
+			}
+			_ = conn.Close()
+		default:
+			_ = conn.Close()
+		}
+	}
+	j.until("the last of them turned away", func() bool {
+		conn, err := net.Dial("tcp", port)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = conn.Close() }()
+		_, err = conn.Read(answers)
+		return err == nil
+	})
+	touch(t, mark)
+	j.expect(0, 0, 0)
+	report := j.result().Lifelines
+	if report == nil || report.Strangers["garbage"]+report.Strangers["late"]+report.Strangers["wrong_key"] < 2*each {
+		t.Errorf("of %d strangers, the result tells %+v", 3*each, report)
 	}
 }

@@ -241,3 +241,17 @@ func (h *head) closeLines() {
 	}
 	_ = h.lines.listener.Close()
 }
+
+// lineReport tells what was seen of the lifelines, and of strangers at their
+// port.
+func (h *head) lineReport() *signal.LifelineReport {
+	if h.lines == nil || h.lines.head == nil {
+		return nil
+	}
+	stats := h.lines.head.Stats()
+	strangers := stats.Strangers.Reasons()
+	if len(strangers) > 0 {
+		h.log.Warn("strangers came to the port of the lifelines and were turned away", zap.Any("why", strangers))
+	}
+	return &signal.LifelineReport{Reconnects: stats.Reconnects, Strangers: strangers}
+}

@@ -2,6 +2,7 @@ package lifeline
 
 import (
 	"errors"
+	"maps"
 	"net"
 )
 
@@ -20,6 +21,16 @@ type Strangers struct {
 	WrongRank    int `json:"wrong_rank"`    // they know the key, but no worker has their rank
 	CrowdedOut   int `json:"crowded_out"`   // there were too many at once
 	SecondDaemon int `json:"second_daemon"` // another daemon of their rank is connected
+}
+
+// Reasons returns those counts that are not zero, by their names.
+func (s Strangers) Reasons() map[string]int {
+	reasons := map[string]int{
+		"late": s.Late, "wrong_key": s.WrongKey, "garbage": s.Garbage,
+		"wrong_rank": s.WrongRank, "crowded_out": s.CrowdedOut, "second_daemon": s.SecondDaemon,
+	}
+	maps.DeleteFunc(reasons, func(_ string, count int) bool { return count == 0 })
+	return reasons
 }
 
 var errWrongRank = errors.New("no worker of this attempt has its rank")

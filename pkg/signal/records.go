@@ -132,6 +132,16 @@ type Result struct {
 	Program string        `json:"program"`          // version of bringupd
 	Phases  []PhaseTime   `json:"phases,omitempty"` // as the head went through them
 	Share   *ShareReport  `json:"share,omitempty"`
+	// Lifelines is nil where there were none.
+	Lifelines *LifelineReport `json:"lifelines,omitempty"`
+}
+
+// LifelineReport is what the head has seen of its lifelines.
+type LifelineReport struct {
+	Reconnects int `json:"reconnects"` // of ranks that had been connected before
+	// Strangers are connections that were not let in, by what was wrong with
+	// them.
+	Strangers map[string]int `json:"strangers,omitempty"`
 }
 
 // ShareReport is what the head knows of the share. What each of the others has
