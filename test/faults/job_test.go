@@ -201,7 +201,8 @@ func (j *job) flags(rank int) []string {
 	flags := []string{
 		"--rank=" + strconv.Itoa(rank), "--nnodes=" + strconv.Itoa(size), "--job-id=job",
 		"--log-dir=" + j.logDir(rank), "--temp-dir=" + j.path("tmp"), "--log-format=json",
-		"--peer-timeout=" + peerTimeout.String(), "--join-timeout=6s", "--setup-timeout=15s",
+		// Beat files alone: what the share does to them is what the matrix is about.
+		"--lifeline=off", "--peer-timeout=" + peerTimeout.String(), "--join-timeout=6s", "--setup-timeout=15s",
 		"--sandbox-timeout=15s", "--service-timeout=15s", "--driver-grace=2s", "--stop-grace=3s",
 	}
 	if !j.alone {
