@@ -170,11 +170,6 @@ func (c *memoryConn) Read(p []byte) (int, error) {
 		defer timer.Stop()
 		late = timer.C
 	}
-	select {
-	case p[0] = <-c.come:
-		return 1, nil
-	default:
-	}
 	for end := c.other.gone; ; {
 		select {
 		case p[0] = <-c.come:
@@ -184,6 +179,11 @@ func (c *memoryConn) Read(p []byte) (int, error) {
 		case <-late:
 			return 0, os.ErrDeadlineExceeded
 		case <-end:
+			select {
+			case p[0] = <-c.come: // what came before it
+				return 1, nil
+			default:
+			}
 			if c.other.reset.Load() && !c.lost.Load() {
 				return 0, syscall.ECONNRESET
 			}

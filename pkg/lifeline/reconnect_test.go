@@ -74,6 +74,7 @@ func TestEnds(t *testing.T) {
 			w.news.wait(t, "broken", 1)
 			network.dark.Store(false)
 			w.news.wait(t, "connected", 2)
+			h.news.wait(t, "1 connected", 2)
 			expect(t, "head", h.news.news, "1 connected", "1 broken", "1 connected")
 			if h.Stats() != (Stats{Connected: 1, Reconnects: 1}) {
 				t.Errorf("seen %+v", h.Stats())
@@ -104,6 +105,7 @@ func TestEnds(t *testing.T) {
 			}
 			network.dark.Store(false)
 			w.news.wait(t, "connected", 2)
+			h.news.wait(t, "1 connected", 2)
 			expect(t, "head", h.news.news, "1 connected", "1 connected")
 			expect(t, "worker", w.news.news, "connected", "connected")
 		})
@@ -191,6 +193,7 @@ func TestSecondDaemon(t *testing.T) {
 			h.news.wait(t, "1 closed", 1)
 			second := startWorker(t, testConfig(), 1, network, "head")
 			second.news.wait(t, "connected", 1)
+			h.news.wait(t, "1 connected", 2)
 			expect(t, "head", h.news.news, "1 connected", "1 closed", "1 connected")
 		})
 	})
@@ -203,6 +206,7 @@ func TestSecondDaemon(t *testing.T) {
 			network.dark.Store(false)
 			second := startWorker(t, testConfig(), 1, network, "head")
 			second.news.wait(t, "connected", 1)
+			h.news.wait(t, "1 connected", 2)
 			expect(t, "head", h.news.news, "1 connected", "1 broken", "1 connected")
 		})
 	})
