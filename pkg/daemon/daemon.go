@@ -139,7 +139,7 @@ func (n *node) passOn(sig syscall.Signal) {
 
 func (n *node) signal(child *process.Child, sig syscall.Signal) {
 	if err := child.Signal(sig); err != nil {
-		n.log.Warn("cannot pass a signal on", zap.String("signal", signalName(sig)), zap.Error(err))
+		n.log.Warn("cannot pass a signal on", zap.String("signal", process.SignalName(sig)), zap.Error(err))
 	}
 }
 

@@ -42,7 +42,7 @@ func (f *failure) about(child *process.Child, log string) *failure {
 	f.Child, f.Log, f.Lines = child.Name(), log, child.LastLines()
 	f.Code = exit.Code
 	if exit.Signal != 0 {
-		f.Signal, f.Code = signalName(exit.Signal), 0
+		f.Signal, f.Code = process.SignalName(exit.Signal), 0
 	}
 	return f
 }
@@ -99,7 +99,7 @@ func signalled(sig os.Signal, host string, rank int) *failure {
 	if sig == os.Interrupt {
 		kind = health.Interrupted
 	}
-	f := failed(kind, "rank %d (%s) was told to end by %s", rank, host, signalName(sig.(syscall.Signal)))
-	f.Signal = signalName(sig.(syscall.Signal))
+	f := failed(kind, "rank %d (%s) was told to end by %s", rank, host, process.SignalName(sig.(syscall.Signal)))
+	f.Signal = process.SignalName(sig.(syscall.Signal))
 	return f
 }

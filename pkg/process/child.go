@@ -49,6 +49,7 @@ type Child struct {
 	owner *Supervisor
 	mark  string
 	out   *output
+	kills []int // of the daemon's memory cgroup, before the child ran
 	pid   int
 	start uint64
 	ended chan struct{} // closed by run when the child has been reaped
@@ -98,6 +99,7 @@ func (c *Child) launch(ctx context.Context, childEnds [2]int) error {
 	if c.spec.Stdin == nil {
 		defer stdin.Close()
 	}
+	c.kills = c.owner.memory.kills()
 	c.owner.guard.await(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -180,6 +182,9 @@ func (c *Child) reap() {
 	c.exit = takeExit(c.pid)
 	c.reaped = true
 	c.exit.Asked = wasAsked(c.exit, c.stopping, c.sent)
+	if c.exit.Status() != 0 && !c.exit.Asked {
+		c.exit.OOM = c.owner.memory.since(c.kills, c.exit.Killed())
+	}
 	c.owner.guard.add(root{sid: c.pid, start: c.start, gone: c.gone})
 }
 
@@ -210,10 +215,10 @@ func (c *Child) Signal(sig syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.hasEnded() {
-		return fmt.Errorf("cannot send %s to %s: %w", signalName(sig), c.spec.Name, os.ErrProcessDone)
+		return fmt.Errorf("cannot send %s to %s: %w", SignalName(sig), c.spec.Name, os.ErrProcessDone)
 	}
 	if err := c.signalGroup(sig); err != nil {
-		return fmt.Errorf("cannot send %s to %s (pid %d): %v", signalName(sig), c.spec.Name, c.pid, err)
+		return fmt.Errorf("cannot send %s to %s (pid %d): %v", SignalName(sig), c.spec.Name, c.pid, err)
 	}
 	return nil
 }

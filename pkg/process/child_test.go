@@ -24,9 +24,9 @@ func TestExits(t *testing.T) {
 		{"a code", "exit 3", 3, "exit code 3"},
 		{"the highest code", "exit 255", 255, "exit code 255"},
 		{"TERM by itself", "kill -TERM $$", 143, "killed by SIGTERM"},
-		{"KILL by somebody", "kill -KILL $$", 137, "killed by SIGKILL (perhaps out of memory)"},
-		{"a real-time signal", "kill -40 $$", 168, "killed by signal 40"},
-		{"as a shell says it", "sh -c 'kill -KILL $$'; exit $?", 137, "exit code 137"},
+		{"KILL by somebody", "kill -KILL $$", 137, "killed by SIGKILL (perhaps out of memory: see dmesg)"},
+		{"a real-time signal", "kill -40 $$", 168, "killed by SIGRTMIN+6"},
+		{"as a shell says it", "sh -c 'kill -KILL $$'; exit $?", 137, "exit code 137, as of a process killed by SIGKILL (perhaps out of memory: see dmesg)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := start(t, s, shell(tc.script))
@@ -53,6 +53,15 @@ func TestExitString(t *testing.T) {
 		{"not ended", Exit{Code: -1}, "not ended"},
 		{"core", Exit{Code: -1, Signal: unix.SIGSEGV, CoreDumped: true}, "killed by SIGSEGV (core dumped)"},
 		{"KILL that was asked for", Exit{Code: -1, Signal: unix.SIGKILL, Asked: true}, "killed by SIGKILL"},
+		{"a code of KILL that was asked for", Exit{Code: 137, Asked: true}, "exit code 137, as of a process killed by SIGKILL"},
+		{
+			"KILL by the kernel", Exit{Code: -1, Signal: unix.SIGKILL, OOM: OOM{Kills: 1, Limit: 64 << 30, Cgroup: "/sys/fs/cgroup/job_17"}},
+			"killed by SIGKILL: the kernel has ended 1 process of this cgroup because memory ran out (limit 64 GiB; /sys/fs/cgroup/job_17)",
+		},
+		{
+			"a code, after a loss", Exit{Code: 1, OOM: OOM{Kills: 2, Cgroup: "/sys/fs/cgroup/job_17"}},
+			"exit code 1: the kernel has ended 2 processes of this cgroup because memory ran out (no limit; /sys/fs/cgroup/job_17)",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := tc.exit.String(); got != tc.text {

@@ -18,6 +18,8 @@ type Exit struct {
 	// Asked is whether we wanted the end: Stop was called while the child ran, or it was sent the signal that ended it
 	// or one that asks for an end.
 	Asked bool
+	// OOM tells of processes that the kernel ended for want of memory while the child ran.
+	OOM OOM
 	// Err is what went wrong around the end: processes that can't be ended, output that could not be passed on or
 	// logged. It does not change what Status returns.
 	Err error
@@ -31,27 +33,39 @@ func (e Exit) Status() int {
 	return e.Code
 }
 
-// String says how the child ended, in the words of an error message: "exit code 3", "killed by SIGKILL".
+// String says how the child ended, in the words of an error message: "exit code 3", "killed by SIGKILL (perhaps out of
+// memory: see dmesg)". What the kernel's own count says takes the guess's place.
 func (e Exit) String() string {
+	how, guess := e.manner()
 	switch {
-	case e.Signal == 0 && e.Code < 0:
-		return "not ended"
-	case e.Signal == 0:
-		return fmt.Sprintf("exit code %d", e.Code)
-	case e.CoreDumped:
-		return fmt.Sprintf("killed by %s (core dumped)", signalName(e.Signal))
-	case e.Signal == unix.SIGKILL && !e.Asked:
-		return "killed by SIGKILL (perhaps out of memory)"
+	case e.OOM.Kills > 0:
+		return how + ": " + e.OOM.String()
+	case guess:
+		return how + " (perhaps out of memory: see dmesg)"
 	}
-	return "killed by " + signalName(e.Signal)
+	return how
 }
 
-func signalName(sig syscall.Signal) string {
-	if name := unix.SignalName(sig); name != "" {
-		return name
+// manner says how the child ended, and whether memory that ran out would explain it.
+func (e Exit) manner() (how string, perhaps bool) {
+	switch {
+	case e.Signal == 0 && e.Code < 0:
+		return "not ended", false
+	case e.Signal == 0 && e.Code == shellKilled:
+		return fmt.Sprintf("exit code %d, as of a process killed by SIGKILL", e.Code), !e.Asked
+	case e.Signal == 0:
+		return fmt.Sprintf("exit code %d", e.Code), false
+	case e.CoreDumped:
+		return fmt.Sprintf("killed by %s (core dumped)", SignalName(e.Signal)), false
 	}
-	return fmt.Sprintf("signal %d", int(sig)) // a real-time signal
+	return "killed by " + SignalName(e.Signal), e.Signal == unix.SIGKILL && !e.Asked
 }
+
+// shellKilled is the code of a shell whose command was killed.
+const shellKilled = 128 + int(unix.SIGKILL)
+
+// Killed tells whether KILL has ended the child, or a process that it passes on the end of.
+func (e Exit) Killed() bool { return e.Signal == unix.SIGKILL || e.Code == shellKilled }
 
 // awaitExit waits for the end of our child pid. It stays a zombie, and its number its own, until takeExit: who holds
 // the lock under which signals are sent can call that.

@@ -30,6 +30,8 @@ func TestMain(m *testing.M) {
 		goleak.VerifyTestMain(m)
 	case "daemon":
 		os.Exit(standIn())
+	case "exit":
+		os.Exit(tellExit())
 	case "blob":
 		os.Exit(writeBlobs())
 	case "lines":

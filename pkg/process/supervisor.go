@@ -40,6 +40,7 @@ type Supervisor struct {
 	forks  *forkers
 	guard  *guardLink
 	limits bounds
+	memory memoryGroup // of the daemon, and so of its children; without levels where none can be read
 	find   func(argv0, dir string, env []string) (program, error)
 
 	started chan struct{} // holds a token after a child's start
@@ -72,6 +73,7 @@ func NewSupervisor(cfg Config) (*Supervisor, error) {
 		end:      end,
 		children: make(map[*Child]struct{}),
 	}
+	s.memory, _ = findMemoryGroup("/")
 	s.guard = newGuardLink(cfg, s.forks, guardOrder{mark: s.mark, daemon: self.pid, since: self.start})
 	s.loops.Go(func() { s.census(ctx) })
 	return s, nil

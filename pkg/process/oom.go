@@ -1,0 +1,195 @@
+package process
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// OOM is what the kernel's count of a memory cgroup says about the time in which a child ran. Its zero value says
+// nothing: no process was ended, or there is no count that can be read.
+type OOM struct {
+	// Kills is how many processes of the cgroup the kernel has ended because memory ran out.
+	Kills int
+	// Limit is the least limit that holds for the cgroup, in bytes; 0 where there is none, and it was the machine's memory
+	// that ran out.
+	Limit int64
+	// Cgroup is the directory of the cgroup.
+	Cgroup string
+}
+
+// String says it in the words of an error message; empty where nothing is to be said.
+func (o OOM) String() string {
+	if o.Kills == 0 {
+		return ""
+	}
+	processes, limit := "processes", "no limit"
+	if o.Kills == 1 {
+		processes = "process"
+	}
+	if o.Limit > 0 {
+		limit = "limit " + bytesText(o.Limit)
+	}
+	return fmt.Sprintf("the kernel has ended %d %s of this cgroup because memory ran out (%s; %s)", o.Kills, processes, limit, o.Cgroup)
+}
+
+// bytesText is a size in the largest unit of which there is a whole one: 64 GiB, 1.5 GiB.
+func bytesText(size int64) string {
+	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	value, unit := float64(size), 0
+	for value >= 1024 && unit < len(units)-1 {
+		value, unit = value/1024, unit+1
+	}
+	return strconv.FormatFloat(math.Round(value*10)/10, 'f', -1, 64) + " " + units[unit]
+}
+
+// memoryGroup is the memory cgroup that a process is in, and those above it.
+type memoryGroup struct {
+	levels []string // the directories, innermost first
+	events string   // the file of the count
+	limit  string   // the file of the limit
+}
+
+// findMemoryGroup returns the memory cgroup of this process, of version 1 or 2, in the file system below root; false
+// where there is none, or none that shows from here.
+func findMemoryGroup(root string) (memoryGroup, bool) {
+	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
+	if err != nil {
+		return memoryGroup{}, false
+	}
+	mounts, err := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
+	if err != nil {
+		return memoryGroup{}, false
+	}
+	for _, version := range []struct {
+		group         string // how the line of /proc/self/cgroup has it
+		kind          string // of file system
+		events, limit string
+	}{
+		{"memory", "cgroup", "memory.oom_control", "memory.limit_in_bytes"},
+		{"", "cgroup2", "memory.events", "memory.max"},
+	} {
+		path, in := groupPath(string(groups), version.group)
+		if !in {
+			continue
+		}
+		mount, at, mounted := groupMount(string(mounts), version.kind, version.group)
+		below, shown := strings.CutPrefix(path, strings.TrimSuffix(mount, "/"))
+		if !mounted || !shown || strings.HasPrefix(path, "/..") {
+			continue
+		}
+		group := memoryGroup{events: version.events, limit: version.limit}
+		for dir := filepath.Join(at, below); ; dir = filepath.Dir(dir) {
+			group.levels = append(group.levels, filepath.Join(root, dir))
+			if dir == at || len(dir) <= len(at) {
+				return group, true
+			}
+		}
+	}
+	return memoryGroup{}, false
+}
+
+// groupPath returns the path of a cgroup by /proc/self/cgroup. Version 2 has the empty list of controllers.
+func groupPath(text, controller string) (path string, in bool) {
+	for line := range strings.Lines(text) {
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(fields) == 3 && hasWord(fields[1], controller) {
+			return fields[2], true
+		}
+	}
+	return "", false
+}
+
+// groupMount returns where /proc/self/mountinfo has the hierarchy of a controller, and which part of it is there.
+func groupMount(text, kind, controller string) (part, at string, mounted bool) {
+	for line := range strings.Lines(text) {
+		before, after, whole := strings.Cut(line, " - ")
+		mount, source := strings.Fields(before), strings.Fields(after)
+		if !whole || len(mount) < 5 || len(source) < 3 || source[0] != kind {
+			continue
+		}
+		if controller == "" || hasWord(source[2], controller) {
+			return mount[3], mount[4], true
+		}
+	}
+	return "", "", false
+}
+
+// hasWord tells whether a list with commas has a word.
+func hasWord(list, word string) bool {
+	for item := range strings.SplitSeq(list, ",") {
+		if item == word {
+			return true
+		}
+	}
+	return false
+}
+
+// kills returns the count of each level; -1 where it can't be read.
+func (g memoryGroup) kills() []int {
+	counts := make([]int, len(g.levels))
+	for i, dir := range g.levels {
+		counts[i] = -1
+		data, err := os.ReadFile(filepath.Join(dir, g.events))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(data)) {
+			if fields := strings.Fields(line); len(fields) == 2 && fields[0] == "oom_kill" {
+				counts[i] = number(fields[1], -1)
+			}
+		}
+	}
+	return counts
+}
+
+func number(text string, otherwise int) int {
+	if n, err := strconv.Atoi(text); err == nil && n >= 0 {
+		return n
+	}
+	return otherwise
+}
+
+// least returns the least limit from a level outwards; 0 where there is none.
+func (g memoryGroup) least(level int) int64 {
+	var least int64
+	for i := level; i < len(g.levels); i++ {
+		if limit := g.limitAt(i); limit > 0 && (least == 0 || limit < least) {
+			least = limit
+		}
+	}
+	return least
+}
+
+// limitAt returns the limit of one level; 0 where it has none, which version 1 writes as the largest number of pages.
+func (g memoryGroup) limitAt(level int) int64 {
+	data, err := os.ReadFile(filepath.Join(g.levels[level], g.limit))
+	if err != nil {
+		return 0
+	}
+	limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil || limit > math.MaxInt64/2 {
+		return 0
+	}
+	return limit
+}
+
+// since tells what the counts say that were read before. A level further out counts what other steps and jobs lose, too:
+// none is asked beyond the last that has a limit, and none but our own where the child was not killed.
+func (g memoryGroup) since(before []int, killed bool) OOM {
+	if len(before) == 0 || len(before) != len(g.levels) {
+		return OOM{}
+	}
+	for i, count := range g.kills() {
+		if i > 0 && (!killed || g.least(i) == 0) {
+			break
+		}
+		if before[i] >= 0 && count > before[i] {
+			return OOM{Kills: count - before[i], Limit: g.least(i), Cgroup: g.levels[i]}
+		}
+	}
+	return OOM{}
+}
