@@ -63,7 +63,7 @@ func newNode(ctx context.Context, cfg Config) (*node, error) {
 	if n.id.Rank == 0 {
 		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
 	}
-	n.log = newLogger(cfg, cfg.Identity, n.trail.logs)
+	n.log, n.loud = newLogger(cfg, cfg.Identity, n.trail.logs)
 	n.work, n.rest = context.WithCancel(context.WithoutCancel(ctx))
 	n.graces()
 	n.ended, n.over = context.WithCancelCause(n.work)

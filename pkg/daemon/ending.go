@@ -23,6 +23,11 @@ type ending struct {
 	why    string
 	cause  *signal.FailedRecord // nil where orderly
 	nodes  []string             // to stay away from
+
+	consequences []signal.FailedRecord // what failed besides
+	phase        string                // of the sequence when it failed; empty where this node doesn't know
+	opened       time.Duration         // how long the gate had been open then
+	result       *signal.Result        // where this node has written it instead of the head
 }
 
 func (e *ending) Error() string { return e.why }
@@ -40,7 +45,10 @@ func failed(kind health.Kind, format string, args ...any) *failure {
 func (f *failure) about(child *process.Child, log string) *failure {
 	exit := child.Exit()
 	f.Child, f.Log, f.Lines = child.Name(), log, child.LastLines()
-	f.Code = exit.Code
+	f.Code, f.Exit = exit.Code, exit.String()
+	if exit.OOM.Kills > 0 {
+		f.OOM = &signal.OOM{Kills: exit.OOM.Kills, Limit: exit.OOM.Limit, Cgroup: exit.OOM.Cgroup}
+	}
 	if exit.Signal != 0 {
 		f.Signal, f.Code = process.SignalName(exit.Signal), 0
 	}
@@ -77,7 +85,7 @@ func asFailure(err error) *failure {
 func endingOf(v health.Verdict) *ending {
 	cause := v.Cause
 	return &ending{
-		code: v.Code, word: v.Word, why: cause.What, cause: &cause, nodes: v.BadNodes,
+		code: v.Code, word: v.Word, why: cause.What, cause: &cause, nodes: v.BadNodes, consequences: v.Consequences,
 		gentle: gentle(health.Kind(cause.Kind)),
 	}
 }

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -83,6 +82,7 @@ func (h *head) judge(err error) *ending {
 	if errors.As(err, &end) && end.orderly {
 		return end
 	}
+	phase, opened := h.trail.phase(), h.opened()
 	h.end(err)
 	if _, told := errors.AsType[*peerFailure](err); !told {
 		f := h.report(err, signal.Failed)
@@ -91,7 +91,17 @@ func (h *head) judge(err error) *ending {
 	h.hear()
 	h.failuresMu.Lock()
 	defer h.failuresMu.Unlock()
-	return endingOf(health.Decide(h.failures, h.id.HostOf))
+	end = endingOf(health.Decide(h.failures, h.id.HostOf))
+	end.phase, end.opened = phase, opened
+	return end
+}
+
+// opened is how long the gate has been open; 0 before.
+func (h *head) opened() time.Duration {
+	if h.gate == 0 {
+		return 0
+	}
+	return time.Since(h.began) - h.gate
 }
 
 // hear takes one more look before the verdict: where one failure shows, the
@@ -117,7 +127,9 @@ func (h *head) conclude(end *ending) int {
 	h.announce(end)
 	h.trail.sync()
 	var ends sync.WaitGroup
-	ends.Go(func() { h.writeResult(end) })
+	var result *signal.Result
+	var left []string
+	ends.Go(func() { result = h.writeResult(end) })
 	ends.Go(func() {
 		if end.orderly {
 			// The workers first: the head's service going would look to
@@ -126,7 +138,7 @@ func (h *head) conclude(end *ending) int {
 		}
 		_ = h.stopDriver(end)
 		h.aside.Wait()
-		left := h.stopAll(end)
+		left = h.stopAll(end)
 		h.keepEvidence(end)
 		h.tellDone(left)
 		if !end.orderly {
@@ -135,7 +147,7 @@ func (h *head) conclude(end *ending) int {
 	})
 	ends.Wait()
 	h.tellShare()
-	h.lastWords(end)
+	h.lastWords(end, result, left)
 	if !end.orderly {
 		h.logged(h.mark(signal.Control, signal.NameOver))
 	}
@@ -221,19 +233,22 @@ func (h *head) tellDone(left []string) {
 	h.logged(h.publish(signal.Nodes, signal.NodeName(0, h.id.Size, signal.Done), &signal.DoneRecord{Left: left}, false))
 }
 
-// writeResult says for good how it ended.
-func (h *head) writeResult(end *ending) {
+// writeResult says for good how it ended, and returns what it has said.
+func (h *head) writeResult(end *ending) *signal.Result {
 	result := h.result(end)
 	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.hosts(), h.gate, h.shareReport(), h.lineReport()
+	result.Advice = h.account(end, result).advise()
 	if err := h.publishResult(result); !errors.Is(err, signal.ErrTaken) {
 		h.logged(err)
 	}
+	return result
 }
 
 // result is how it all ended, as this node knows it.
 func (n *node) result(end *ending) *signal.Result {
 	return &signal.Result{
 		Run: n.dir.Name(), Size: n.id.Size, Code: end.code, Word: end.word, Why: end.why, Cause: end.cause, Nodes: end.nodes,
+		AtPhase: end.phase, AfterGate: end.opened, Consequences: bearable(end.consequences),
 		Took: time.Since(n.trail.began), Program: n.cfg.Program, Phases: n.trail.times(),
 	}
 }
@@ -243,26 +258,4 @@ func (n *node) publishResult(result *signal.Result) error {
 	return n.asked("publish", signal.NameResult, n.cfg.Times.Peer, func(ctx context.Context) error {
 		return n.dir.PublishOnce(ctx, signal.NameResult, result)
 	})
-}
-
-// lastWords say how it ended, for whoever reads the job's output.
-func (h *head) lastWords(end *ending) {
-	if end.cause == nil {
-		h.log.Info(end.why, zap.Int("code", end.code), zap.Duration("took", time.Since(h.began).Round(time.Millisecond)))
-		return
-	}
-	fields := []zap.Field{zap.Int("code", end.code), zap.String("kind", end.cause.Kind), zap.String("phase", end.cause.Phase)}
-	if len(end.nodes) > 0 {
-		fields = append(fields, zap.Strings("bad nodes", end.nodes))
-	}
-	h.log.Error("the job ends: "+end.why+h.lastLines(end.cause), fields...)
-}
-
-// lastLines are the last lines of the log that speaks of the cause, set off for
-// people.
-func (n *node) lastLines(cause *signal.FailedRecord) string {
-	if len(cause.Lines) == 0 {
-		return ""
-	}
-	return "\n  the last lines of " + n.logPath(cause.Log) + ":\n  | " + strings.Join(cause.Lines, "\n  | ") + "\n "
 }

@@ -10,9 +10,9 @@ import (
 )
 
 // newLogger writes for people to standard error and everything to the node's
-// own log. The workers say on standard error only what went wrong: sixty-four
+// own log; the level is that of standard error. The workers say on standard error only what went wrong: sixty-four
 // nodes that tell how well they are hide the one that isn't.
-func newLogger(cfg Config, id roles.Identity, journal zapcore.WriteSyncer) *zap.Logger {
+func newLogger(cfg Config, id roles.Identity, journal zapcore.WriteSyncer) (*zap.Logger, zap.AtomicLevel) {
 	level := zapcore.InfoLevel
 	if id.Rank != 0 || id.Size == 1 {
 		level = zapcore.WarnLevel
@@ -20,9 +20,10 @@ func newLogger(cfg Config, id roles.Identity, journal zapcore.WriteSyncer) *zap.
 	if cfg.Verbose {
 		level = zapcore.DebugLevel
 	}
-	people := zapcore.NewCore(peopleEncoder(cfg.JSONLog), zapcore.Lock(cfg.Files.Err), level)
+	loud := zap.NewAtomicLevelAt(level)
+	people := zapcore.NewCore(peopleEncoder(cfg.JSONLog), zapcore.Lock(cfg.Files.Err), loud)
 	whole := zapcore.NewCore(zapcore.NewJSONEncoder(encoding()), journal, zapcore.DebugLevel)
-	return zap.New(zapcore.NewTee(people, whole)).Named(fmt.Sprintf("bringupd[%d %s]", id.Rank, id.Host))
+	return zap.New(zapcore.NewTee(people, whole)).Named(fmt.Sprintf("bringupd[%d %s]", id.Rank, id.Host)), loud
 }
 
 func peopleEncoder(asJSON bool) zapcore.Encoder {

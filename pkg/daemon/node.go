@@ -27,6 +27,7 @@ type node struct {
 	id    roles.Identity
 	tempo health.Tempo
 	log   *zap.Logger
+	loud  zap.AtomicLevel // of what log tells people
 	trail *trail
 	super *process.Supervisor
 

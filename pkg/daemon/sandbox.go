@@ -44,7 +44,7 @@ func (n *node) sandboxFailed(f *failure) {
 		f.Phase = "sandbox"
 	}
 	n.sandboxTold.Do(func() {
-		n.log.Error(f.What + n.lastLines(&f.FailedRecord))
+		n.log.Error(n.withLines(&f.FailedRecord))
 		_ = n.report(f, signal.SandboxFailed)
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -200,9 +199,17 @@ func (n *node) watch(child *process.Child, kind health.Kind, explain func() []st
 			return
 		}
 		n.trail.event("exit", zap.String("child", child.Name()), zap.String("exit", exit.String()))
-		f := failed(kind, "the %s of %s died: %s", child.Name(), n.name(n.id.Rank), exit)
+		f := failed(kind, "the %s of %s %s", child.Name(), n.name(n.id.Rank), deathOf(exit))
 		onDeath(f.about(child, n.logName(child.Name())).explained(explain))
 	})
+}
+
+// deathOf says how something has ended that should live as long as the job.
+func deathOf(exit process.Exit) string {
+	if exit.Status() == 0 {
+		return "ended with 0, though it should live as long as the job"
+	}
+	return "died: " + exit.String()
 }
 
 // signalSkew is how much later than a child the daemon may get the same signal:
@@ -278,9 +285,6 @@ func (n *node) stopAll(end *ending) (left []string) {
 	}
 	return left
 }
-
-// logPath is where people find a child's log.
-func (n *node) logPath(name string) string { return filepath.Join(n.dir.Path(), signal.Logs, name) }
 
 // pause waits and tells whether ctx lived through it.
 func pause(ctx context.Context, d time.Duration) bool {

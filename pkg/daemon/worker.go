@@ -263,11 +263,12 @@ func (n *node) agree(err error) *ending {
 	if errors.As(context.Cause(n.ended), &end) {
 		return end
 	}
-	n.log.Error(f.What+n.lastLines(&f.FailedRecord), zap.String("kind", f.Kind))
+	n.log.Info(f.What, zap.String("kind", f.Kind)) // people are told at the end
 	if told := n.awaitEnd(f); told != nil {
 		return told
 	}
 	end = endingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, n.id.HostOf))
+	end.phase = f.Phase
 	if told := n.claim(end); told != nil {
 		return told
 	}
@@ -283,9 +284,12 @@ func (n *node) claim(end *ending) *ending {
 	if end.cause.Kind == string(health.Share) || n.silence() > sickShare {
 		return nil
 	}
-	err := n.publishResult(n.result(end))
+	result := n.result(end)
+	result.Advice = n.account(end, result).advise()
+	err := n.publishResult(result)
 	if !errors.Is(err, signal.ErrTaken) {
 		n.logged(err)
+		end.result = result
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(n.hurry, n.tempo.Silent, errDeadline)
@@ -340,6 +344,7 @@ func (n *node) leave(end *ending) int {
 	left := n.stopAll(end)
 	n.keepEvidence(end)
 	n.log.Info("this node is done", zap.String("why", end.why), zap.Strings("left", left))
+	n.ownWords(end, left)
 	n.trail.sync()
 	n.logged(n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Done), &signal.DoneRecord{Left: left, Share: n.asks()}, false))
 	if end.orderly {
@@ -382,8 +387,10 @@ func (n *node) leaveAlone(err error) int {
 		return end.code
 	}
 	f := asFailure(err)
-	n.log.Error(f.What, zap.String("kind", f.Kind))
-	return health.OutcomeOf(health.Kind(f.Kind)).Code
+	f.Rank, f.Host, f.Phase = n.id.Rank, n.id.Host, n.trail.phase()
+	outcome := health.OutcomeOf(health.Kind(f.Kind))
+	n.aloneWords(&ending{code: outcome.Code, word: outcome.Word, why: f.What, cause: &f.FailedRecord})
+	return outcome.Code
 }
 
 // hostsOf is a list of ranks as people read it.

@@ -105,3 +105,11 @@ func Outcomes() []Outcome {
 	}
 	return all
 }
+
+// Kinds returns every kind that is in the table.
+func Kinds() (kinds []Kind) {
+	for _, row := range outcomes {
+		kinds = append(kinds, row.kinds...)
+	}
+	return kinds
+}

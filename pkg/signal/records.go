@@ -79,6 +79,8 @@ type FailedRecord struct {
 	Child  string   `json:"child,omitempty"`  // the child that died
 	Code   int      `json:"code,omitempty"`   // its exit code
 	Signal string   `json:"signal,omitempty"` // or the signal that ended it
+	Exit   string   `json:"exit,omitempty"`   // the same in words; empty where it has not ended
+	OOM    *OOM     `json:"oom,omitempty"`    // where the kernel ended processes meanwhile
 	Log    string   `json:"log,omitempty"`    // where its output is, in Logs
 	Lines  []string `json:"lines,omitempty"`  // the last lines of it
 	// Lost are the ranks that this rank misses, where it misses any.
@@ -89,6 +91,14 @@ type FailedRecord struct {
 	// Seen is when it happened, where that is still to become an age; zero in
 	// a record that was read.
 	Seen time.Time `json:"-"`
+}
+
+// OOM is what the kernel's count says of processes that it ended because memory
+// ran out.
+type OOM struct {
+	Kills  int    `json:"kills"`
+	Limit  int64  `json:"limit_bytes,omitempty"` // the least that holds there; 0 where there is none
+	Cgroup string `json:"cgroup"`
 }
 
 // AbortRecord is the end with a cause: the verdict, and with it the job's code.
@@ -119,19 +129,27 @@ type DoneRecord struct {
 // Result is how it all ended.
 type Result struct {
 	Header
-	Run     string        `json:"run"`
-	Size    int           `json:"size"`
-	Code    int           `json:"code"`
-	Word    string        `json:"word"`
-	Why     string        `json:"why"`
-	Cause   *FailedRecord `json:"cause,omitempty"`
-	Nodes   []string      `json:"bad_nodes,omitempty"`
-	Hosts   []string      `json:"hosts,omitempty"`
-	Took    time.Duration `json:"took_ns"`          // start of the head to here
-	ToGate  time.Duration `json:"to_gate_ns"`       // start of the head to the gate; 0 where it never opened
-	Program string        `json:"program"`          // version of bringupd
-	Phases  []PhaseTime   `json:"phases,omitempty"` // as the head went through them
-	Share   *ShareReport  `json:"share,omitempty"`
+	Run   string        `json:"run"`
+	Size  int           `json:"size"`
+	Code  int           `json:"code"`
+	Word  string        `json:"word"`
+	Why   string        `json:"why"`
+	Cause *FailedRecord `json:"cause,omitempty"`
+	// AtPhase is the phase that the sequence was in when it failed, and
+	// AfterGate how long the gate had been open then, by the head's clock.
+	AtPhase   string        `json:"at_phase,omitempty"`
+	AfterGate time.Duration `json:"after_gate_ns,omitempty"`
+	// Consequences are the other failures, without their last lines, and not
+	// more of them than a record bears.
+	Consequences []FailedRecord `json:"consequences,omitempty"`
+	Advice       []string       `json:"advice,omitempty"` // what to do next, for people
+	Nodes        []string       `json:"bad_nodes,omitempty"`
+	Hosts        []string       `json:"hosts,omitempty"`
+	Took         time.Duration  `json:"took_ns"`          // start of the head to here
+	ToGate       time.Duration  `json:"to_gate_ns"`       // start of the head to the gate; 0 where it never opened
+	Program      string         `json:"program"`          // version of bringupd
+	Phases       []PhaseTime    `json:"phases,omitempty"` // as the head went through them
+	Share        *ShareReport   `json:"share,omitempty"`
 	// Lifelines is nil where there were none.
 	Lifelines *LifelineReport `json:"lifelines,omitempty"`
 }

@@ -1,0 +1,252 @@
+package daemon
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// advise returns what to do next, the likeliest first. Commands are only named
+// that there are where the job ran.
+func (a *account) advise() []string {
+	if a.Cause == nil {
+		return a.adviseDriver()
+	}
+	cause := a.Cause
+	switch health.Kind(cause.Kind) {
+	case health.DaemonDied:
+		return join(a.killer(a.blamed()), a.ownLogs(), a.without())
+	case health.HostLost:
+		return join(a.askAdmins(), a.without())
+	case health.HostHangs:
+		return join(
+			[]string{a.on(a.blamed()) + "look for swapping or a mount that hangs: free -m; dmesg -T | tail -50; ps -eo state,pid,wchan:30,args | grep ^D"},
+			a.without())
+	case health.CutOff:
+		return join([]string{a.on(a.blamed()) + "look at its network: ip -s link; dmesg -T | grep -i link"}, a.askAdmins(), a.without())
+	case health.PeerLost:
+		return join(a.killer(a.blamed()), a.ownLogs(), a.askAdmins(), a.without())
+	case health.ServiceDied, health.SandboxDied, health.Setup:
+		return a.adviseChild()
+	case health.Check:
+		return join(a.askAdmins(), a.without())
+	case health.Share:
+		return a.adviseShare()
+	case health.Deadline:
+		return join(a.longer(cause.Phase), a.daemonLog(cause.Rank))
+	case health.Terminated:
+		return a.adviseTerminated()
+	case health.Interrupted:
+		return nil
+	case health.NotFound:
+		if strings.Contains(a.Driver, "/") {
+			return []string{fmt.Sprintf("see whether %s is there on %s: its file system may not be mounted on the nodes", a.Driver, a.name(0))}
+		}
+		return []string{fmt.Sprintf("give the driver's path: %s is looked for in the job's PATH on %s, not in that of your login", a.Driver, a.name(0))}
+	case health.NotExecutable:
+		return []string{fmt.Sprintf("chmod +x %s, and see that its first line names an interpreter that %s has", a.Driver, a.name(0))}
+	case health.Usage, health.Launch:
+		return []string{"bringupd --dry-run with the same flags shows what is in force, and touches nothing"}
+	case health.GaveUp:
+		return []string{"look at the runs before this one, of which each has a result.json: ls -d " + filepath.Join(a.LogDir, a.Job+"*")}
+	default:
+		return join(a.daemonLog(cause.Rank), []string{"where the message doesn't explain it, this is a mistake of bringupd's: keep the run directory and report it"})
+	}
+}
+
+// join joins lists of steps.
+func join(lists ...[]string) (all []string) {
+	for _, list := range lists {
+		all = append(all, list...)
+	}
+	return all
+}
+
+// adviseDriver is for a driver that has ended by itself.
+func (a *account) adviseDriver() []string {
+	if a.Code == 0 || a.Word != string(health.Driven) || a.Path == "" {
+		return nil
+	}
+	steps := []string{"read " + a.log(driverName+".log")}
+	if a.Code == memoryCode {
+		steps = append(steps, a.killer([]int{0})...)
+		steps = append(steps, a.moreMemory()...)
+	}
+	return steps
+}
+
+// memoryCode is the code of what KILL has ended.
+const memoryCode = 137
+
+// adviseChild is for a setup command, a service or a sandbox.
+func (a *account) adviseChild() []string {
+	c := a.Cause
+	var steps []string
+	if len(c.Lines) >= keptLines {
+		steps = append(steps, "read the whole of "+a.log(c.Log))
+	}
+	if strings.HasPrefix(c.Child, "ray ") {
+		steps = append(steps, "read Ray's own logs, which are kept in "+a.log(strings.TrimSuffix(c.Log, ".log")+".d"))
+	}
+	switch {
+	case c.OOM != nil && a.slurm():
+		steps = append(steps, "sbatch --mem=… for more memory, --mem=0 for all that a node has")
+	case c.OOM != nil:
+		steps = append(steps, "give it more memory, or have it use less")
+	case c.Signal == "SIGKILL" || c.Code == memoryCode:
+		steps = append(join(steps, a.killer([]int{c.Rank})), a.moreMemory()...)
+	case c.Code == 127 || c.Code == 126:
+		steps = append(steps, fmt.Sprintf("see whether %s has the command that code %d speaks of: PATH is the job's there, not that of your login", a.name(c.Rank), c.Code))
+	case c.Exit != "" && c.Code == 0 && c.Signal == "" && health.Kind(c.Kind) != health.Setup:
+		steps = append(steps, "have the command stay in the foreground as long as the job lives: no \"&\" at its end, no option that makes a daemon of it")
+	case c.Exit == "" && c.Child != "":
+		steps = append(steps, a.longer(phaseOf(c))...)
+	case c.Child == "":
+		steps = append(steps, a.daemonLog(c.Rank)...)
+	}
+	if a.slurm() && health.Kind(c.Kind) == health.Setup && c.Exit != "" {
+		steps = append(steps, fmt.Sprintf("if it is this node alone: sbatch --exclude=%s …", a.host(c.Rank)))
+	}
+	return steps
+}
+
+// keptLines is how many last lines of a child there can be; where there are
+// less, they are all.
+const keptLines = 20
+
+// phaseOf is the phase whose deadline a child has missed.
+func phaseOf(c *signal.FailedRecord) string {
+	switch health.Kind(c.Kind) {
+	case health.Setup:
+		return "check"
+	case health.SandboxDied:
+		return "sandbox"
+	default:
+		return "workers"
+	}
+}
+
+// adviseShare is for a directory of no use. The message has told what would
+// mend it, where that is known.
+func (a *account) adviseShare() []string {
+	var steps []string
+	if a.slurm() && a.Cause.Phase == "join" {
+		steps = append(steps, "see what each node has there, by a line of the script before bringupd's: srun --label stat -f -c %T "+a.LogDir)
+	}
+	if a.Path != "" && a.Cause.Phase != "join" {
+		steps = append(steps, fmt.Sprintf("%sdf -h %s; df -i %s: it shows a file system that is full, and hangs with one that does", a.on(a.blamed()), a.LogDir, a.LogDir))
+	}
+	return append(steps, "or give another place with --log-dir")
+}
+
+// adviseTerminated is for TERM, of which this daemon can't know who sent it.
+func (a *account) adviseTerminated() []string {
+	if !a.slurm() {
+		return nil
+	}
+	return []string{
+		"see whether it was the time limit, preemption or scancel: sacct -j " + a.Job + " --format=JobID,State,Elapsed,Timelimit",
+		fmt.Sprintf("if it was the time limit: sbatch --time=… for more; --driver-grace (now %s) is what the driver has to save its work", a.Times.DriverGrace),
+	}
+}
+
+// longer names the flag of the deadline that a phase has missed.
+func (a *account) longer(phase string) []string {
+	for _, row := range []struct {
+		phase, flag string
+		now         time.Duration
+	}{
+		{"join", "join-timeout", a.Times.Join},
+		{"check", "setup-timeout", a.Times.Setup},
+		{"sandbox", "sandbox-timeout", a.Times.Sandbox},
+		{"head", "service-timeout", a.Times.Service},
+		{"workers", "service-timeout", a.Times.Service},
+	} {
+		if row.phase == phase {
+			return []string{fmt.Sprintf("if it only needs more time: --%s=%s (now %s)", row.flag, shortTime(2*row.now), shortTime(row.now))}
+		}
+	}
+	return nil
+}
+
+// shortTime is a time as one would write it: 5m, not 5m0s.
+func shortTime(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// blamed are the ranks that the cause is about.
+func (a *account) blamed() []int {
+	if len(a.Cause.Lost) > 0 {
+		return a.Cause.Lost
+	}
+	return []int{a.Cause.Rank}
+}
+
+// killer tells how to find who has killed something on these nodes.
+func (a *account) killer(ranks []int) []string {
+	return []string{a.on(ranks) + "see whether the kernel killed it for want of memory: dmesg -T | grep -i -e 'out of memory' -e 'killed process'"}
+}
+
+// moreMemory tells how to get more, where nobody knows that it was memory.
+func (a *account) moreMemory() []string {
+	if a.slurm() {
+		return []string{"if it was memory, which sacct -j " + a.Job + " --format=JobID,State,MaxRSS,ReqMem tells: sbatch --mem=… for more, --mem=0 for all that a node has"}
+	}
+	return []string{"if it was memory: give it more, or have it use less"}
+}
+
+// ownLogs name what daemons that are gone have said last.
+func (a *account) ownLogs() []string {
+	if lost := a.Cause.Lost; len(lost) > 0 {
+		return a.daemonLog(lost[0])
+	}
+	return nil
+}
+
+// daemonLog names what a daemon has said.
+func (a *account) daemonLog(rank int) []string {
+	if a.Path == "" {
+		return nil
+	}
+	return []string{"read the log of " + a.name(rank) + "'s daemon: " + a.log(signal.LogName("daemon", rank, a.Size))}
+}
+
+// askAdmins is for nodes that only those can look into who own them.
+func (a *account) askAdmins() []string {
+	if !a.slurm() {
+		return nil
+	}
+	hosts := a.who(a.blamed())
+	return []string{fmt.Sprintf("see what Slurm knows of %s, and ask the admins what became of it: scontrol show node %s", hosts, hosts)}
+}
+
+// without tells how to try again with other nodes, where those are to blame.
+func (a *account) without() []string {
+	if !a.slurm() || len(a.Nodes) == 0 {
+		return nil
+	}
+	nodes := roles.CompactNodeList(a.Nodes)
+	return []string{"try again without " + nodes + ": sbatch --exclude=" + nodes + " …"}
+}
+
+// on begins a step that is to be done on other nodes.
+func (a *account) on(ranks []int) string {
+	if a.Launcher == roles.Local {
+		return ""
+	}
+	return "on " + a.who(ranks) + ": "
+}
+
+func (a *account) slurm() bool { return a.Launcher == roles.Slurm }

@@ -1,0 +1,382 @@
+package daemon
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+var update = flag.Bool("update", false, "write what the last words are into testdata")
+
+// plight is one way in which a job ends.
+type plight struct {
+	name     string
+	end      ending
+	launcher roles.Launcher // Slurm where empty
+	before   bool           // the gate never opened
+	left     []string
+}
+
+// at is a moment by the wall clock of whoever tells.
+var at = time.Date(2026, 11, 21, 3, 12, 44, 0, time.UTC)
+
+// cause is a failure of rank, as its record has it.
+func cause(rank int, kind health.Kind, phase, what string, change ...func(*signal.FailedRecord)) signal.FailedRecord {
+	record := failed(kind, "%s", what).FailedRecord
+	record.Header = signal.Header{Version: 1, Nonce: "nonce", Rank: rank, Host: fmt.Sprintf("n%d", rank), At: at}
+	record.Phase = phase
+	for _, do := range change {
+		do(&record)
+	}
+	return record
+}
+
+func lost(ranks ...int) func(*signal.FailedRecord) {
+	return func(f *signal.FailedRecord) { f.Lost = ranks }
+}
+
+// died is a child's end; code is its exit code where no signal ended it.
+func died(child, log, exit, sig string, code int, lines ...string) func(*signal.FailedRecord) {
+	return func(f *signal.FailedRecord) {
+		f.Child, f.Log, f.Exit, f.Signal, f.Code, f.Lines = child, log, exit, sig, code, lines
+	}
+}
+
+func consequences(kind health.Kind, phase string, ranks ...int) (records []signal.FailedRecord) {
+	for _, rank := range ranks {
+		record := cause(rank, kind, phase, "it failed, too")
+		switch kind {
+		case health.ServiceDied, health.SandboxDied:
+			record.Exit = "exit code 1"
+		case health.PeerLost, health.HostLost:
+			record.Rank, record.Host, record.Lost = 0, "n0", []int{rank}
+		}
+		records = append(records, record)
+	}
+	return records
+}
+
+// endedBy is the end that a cause makes, with what failed besides.
+func endedBy(first signal.FailedRecord, more ...signal.FailedRecord) ending {
+	failures := []health.Observed{{FailedRecord: first}}
+	end := endingOf(health.Decide(failures, func(rank int) string { return fmt.Sprintf("n%d", rank) }))
+	end.consequences = more
+	return *end
+}
+
+var plights = []plight{
+	{name: "orderly", end: ending{orderly: true, word: health.Driven, why: "the driver has ended: exit code 0"}},
+	{name: "stopped", end: ending{orderly: true, gentle: true, word: "stopped", code: 143, why: "a stop was asked for"}},
+	{name: "driver-failed", end: ending{orderly: true, word: health.Driven, code: 3, why: "the driver has ended: exit code 3"}},
+	{
+		name: "driver-killed",
+		end:  ending{orderly: true, word: health.Driven, code: 137, why: "the driver has ended: killed by SIGKILL (perhaps out of memory: see dmesg)"},
+		left: []string{"worker: cannot end pid 4242"},
+	},
+	{
+		name: "daemon-died",
+		end:  endedBy(cause(0, health.DaemonDied, "driver", "the daemon of rank 17 (n17) has died: its host has closed the lifeline", lost(17)), consequences(health.ServiceDied, "driver", 2, 3, 4, 5)...),
+	},
+	{
+		name: "host-lost",
+		end: endedBy(cause(0, health.HostLost, "driver", "the host of rank 17 (n17) is lost: nothing there has answered for 9.2s", lost(17)),
+			slices.Concat(consequences(health.PeerLost, "driver", 30, 31), consequences(health.ServiceDied, "driver", 18))...),
+	},
+	{name: "hosts-lost", end: endedBy(cause(0, health.HostLost, "driver", "the hosts of n[16-19] are lost: nothing there has answered for 9.2s", lost(16, 17, 18, 19)))},
+	{name: "host-hangs", end: endedBy(cause(0, health.HostHangs, "driver", "rank 17 (n17) hangs: the kernel of its host answers, and its daemon, or its mount of the share, has not for 9.2s", lost(17)))},
+	{name: "cut-off", end: endedBy(cause(3, health.CutOff, "driver", "rank 3 (n3) is cut off from the others: its network interface eth0 is down", lost(3)))},
+	{name: "peer-lost", end: endedBy(cause(0, health.PeerLost, "driver", "rank 17 (n17) is lost: no beat for 6.7s (the daemon was killed, or the node or its mount hangs)", lost(17)))},
+	{name: "head-lost", end: endedBy(cause(3, health.PeerLost, "driver", "the head, rank 0 (n0), is lost: rank 3 (n3) has not seen a beat of it for 6.7s", lost(0)))},
+	{
+		name: "service-killed",
+		end: endedBy(cause(2, health.ServiceDied, "driver", "the worker of rank 2 (n2) died: killed by SIGKILL (perhaps out of memory: see dmesg)",
+			died("worker", "worker-0002.log", "killed by SIGKILL (perhaps out of memory: see dmesg)", "SIGKILL", 0,
+				"loading shard 3 of 8", "\x1b[32mstep 41\x1b[0m: 10%\rstep 41: 90%\r\n", "a\ttab and a bell\a, \xff")),
+			consequences(health.SandboxDied, "driver", 1, 2)...),
+	},
+	{
+		name: "service-out-of-memory",
+		end: endedBy(cause(2, health.ServiceDied, "driver", "the worker of rank 2 (n2) died: killed by SIGKILL: the kernel has ended 1 process of this cgroup because memory ran out (limit 64 GiB; /sys/fs/cgroup/system.slice/slurmstepd.scope/job_17/step_0/user/task_0)",
+			died("worker", "worker-0002.log", "killed by SIGKILL", "SIGKILL", 0, "loading shard 3 of 8"),
+			func(f *signal.FailedRecord) { f.OOM = &signal.OOM{Kills: 1, Limit: 64 << 30, Cgroup: "/sys/fs/cgroup"} })),
+	},
+	{
+		name: "service-ended-with-0",
+		end: endedBy(cause(2, health.ServiceDied, "driver", "the worker of rank 2 (n2) ended with 0, though it should live as long as the job",
+			died("worker", "worker-0002.log", "exit code 0", "", 0))),
+	},
+	{
+		name: "service-of-ray",
+		end: endedBy(cause(5, health.ServiceDied, "driver", "the ray worker of rank 5 (n5) died: exit code 1 (raylet.out: Check failed)",
+			died("ray worker", "ray-worker-0005.log", "exit code 1", "", 1, slices.Repeat([]string{"a line of Ray"}, 20)...))),
+	},
+	{
+		name: "service-not-ready", before: true,
+		end: endedBy(cause(2, health.ServiceDied, "workers", "the worker of rank 2 (n2) was not ready within 5m0s: connection refused by 127.0.0.1:7000",
+			died("worker", "worker-0002.log", "", "", 0, "waiting for a licence")),
+			func() []signal.FailedRecord {
+				more := consequences(health.ServiceDied, "workers", 3)
+				more[0].Exit = ""
+				return more
+			}()...),
+	},
+	{
+		name: "service-not-found", before: true,
+		end: endedBy(cause(2, health.ServiceDied, "workers", "the worker of rank 2 (n2) died before it was ready: exit code 127",
+			died("worker", "worker-0002.log", "exit code 127", "", 127, "/bin/sh: 1: redis-server: not found"))),
+	},
+	{
+		name: "service-port-taken", before: true,
+		end: endedBy(cause(0, health.ServiceDied, "head", "cannot start the ray head of rank 0 (n0): port 6379 (gcs) is taken: held by pid 4242 (redis-server) of user bob")),
+	},
+	{
+		name: "sandbox",
+		end: endedBy(cause(3, health.SandboxDied, "sandbox", "the sandbox of rank 3 (n3) died: killed by SIGRTMIN+6",
+			died("sandbox", "sandbox-0003.log", "killed by SIGRTMIN+6", "SIGRTMIN+6", 0, "ready"))),
+	},
+	{
+		name: "setup", before: true,
+		end: endedBy(cause(3, health.Setup, "check", "the setup command of rank 3 (n3) failed: exit code 1",
+			died("setup", "setup-0003.log", "exit code 1", "", 1, "no space left on /local"))),
+	},
+	{name: "check", before: true, end: endedBy(cause(3, health.Check, "check", "rank 3 (n3) failed its check: GPU 5 has fallen off the bus (Xid 79)"))},
+	{
+		name: "share-not-met", before: true,
+		end: endedBy(cause(0, health.Share, "join", "cannot meet 3 of 64 nodes: n[1-3] did not answer through /shared/logs within 2m0s: see whether their tasks have started, and whether it is the same file system there", lost(1, 2, 3))),
+	},
+	{name: "share-hangs", end: endedBy(cause(3, health.Share, "driver", "cannot go on: the share has not answered rank 3 (n3) for 10.1s: see whether /shared/logs/17.0 hangs on that node"))},
+	{
+		name: "deadline", before: true,
+		end: endedBy(cause(0, health.Deadline, "workers", "the head waited 5m0s for n[3-4] to be up, and they neither were nor failed"),
+			consequences(health.Setup, "check", 7)...),
+	},
+	{name: "terminated", end: endedBy(signalledBy("SIGTERM"), consequences(health.PeerLost, "driver", 5)...)},
+	{name: "interrupted", end: endedBy(signalledBy("SIGINT"))},
+	{name: "aborted", end: endedBy(cause(5, health.Aborted, "driver", "rank 5 (n5) has aborted the run, and its record can't be read: it is damaged"))},
+	{name: "gave-up", end: endedBy(cause(0, health.GaveUp, "driver", "the job has been requeued 3 times, and rank 17 (n17) is lost again"))},
+	{name: "driver-not-found", before: true, end: endedBy(cause(0, health.NotFound, "join", "cannot start the driver on rank 0 (n0): train.py: not found in PATH"))},
+	{name: "driver-not-executable", before: true, end: endedBy(cause(0, health.NotExecutable, "join", "cannot start the driver on rank 0 (n0): train.py: permission denied"))},
+	{name: "usage", before: true, end: endedBy(cause(3, health.Usage, "join", "cannot take part as rank 3 (n3): it was configured otherwise than the head; give all ranks the same flags, variables and file"))},
+	{name: "launch", before: true, end: endedBy(cause(3, health.Launch, "join", "cannot take part as rank 3 (n3) of 8: the head runs 64 nodes; start all ranks by one launch"))},
+	{name: "internal", end: endedBy(cause(3, health.Internal, "driver", "cannot encode a record of rank 3: odd"))},
+	{
+		name: "local", launcher: roles.Local,
+		end: endedBy(cause(0, health.PeerLost, "driver", "ranks 1,3 are lost: no beat for 6.7s", lost(1, 3)), consequences(health.ServiceDied, "driver", 0, 2, 4)...),
+	},
+}
+
+func signalledBy(name string) signal.FailedRecord {
+	kind := health.Terminated
+	if name == "SIGINT" {
+		kind = health.Interrupted
+	}
+	return cause(0, kind, "driver", "rank 0 (n0) was told to end by "+name, func(f *signal.FailedRecord) { f.Signal = name })
+}
+
+// tells is the account that a rank gives of a plight.
+func (p plight) tells(rank int) *account {
+	const size = 64
+	end := p.end
+	result := &signal.Result{
+		Code: end.code, Word: end.word, Why: end.why, Cause: end.cause, Nodes: end.nodes,
+		AtPhase: "driver", AfterGate: 192 * time.Second, ToGate: 12_440 * time.Millisecond, Took: 205 * time.Second,
+	}
+	if p.before {
+		result.AtPhase, result.AfterGate, result.ToGate, result.Took = end.cause.Phase, 0, 0, 8340*time.Millisecond
+	}
+	a := &account{
+		Result: result, Path: "/shared/logs/17.0", Rank: rank, Host: fmt.Sprintf("n%d", rank), Size: size,
+		Consequences: end.consequences, Left: p.left,
+		Launcher: roles.Slurm, Job: "17", LogDir: "/shared/logs", Driver: "train.py", Times: DefaultTimes(),
+	}
+	if p.launcher != "" {
+		a.Launcher = p.launcher
+	}
+	for rank := range size {
+		a.Names = append(a.Names, fmt.Sprintf("n%d", rank))
+	}
+	a.Advice = a.advise()
+	return a
+}
+
+// words are the last words of the head, of the node that it is about, and of one
+// that has nothing to do with it.
+func (p plight) words() string {
+	var b strings.Builder
+	block := func(who string, lines []string) {
+		fmt.Fprintf(&b, "== %s\n", who)
+		for _, line := range lines {
+			b.WriteString(line + "\n")
+		}
+	}
+	block("the head", p.tells(0).headWords())
+	if p.end.cause != nil {
+		if blamed := p.tells(0).blamed()[0]; blamed != 0 {
+			block("the node that it is about", p.tells(blamed).nodeWords())
+		}
+	}
+	block("another node", p.tells(40).nodeWords())
+	return b.String()
+}
+
+func TestLastWords(t *testing.T) {
+	for _, p := range plights {
+		t.Run(p.name, func(t *testing.T) {
+			path := filepath.Join("testdata", "lastwords", p.name+".txt")
+			got := p.words()
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("the last words are others (-update takes them over):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestLastWordsOfEveryKind has the files and the kinds agree: what is added to
+// one has its words.
+func TestLastWordsOfEveryKind(t *testing.T) {
+	told := make(map[string]bool)
+	names := make(map[string]bool)
+	for _, p := range plights {
+		names[p.name+".txt"] = true
+		if p.end.cause != nil {
+			told[p.end.cause.Kind] = true
+		}
+	}
+	for _, kind := range health.Kinds() {
+		if !told[string(kind)] {
+			t.Errorf("nobody tells of %s", kind)
+		}
+	}
+	files, err := os.ReadDir(filepath.Join("testdata", "lastwords"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if !names[file.Name()] {
+			t.Errorf("no test writes %s", file.Name())
+		}
+	}
+}
+
+// TestLastWordsAreLines has every line stand alone, whatever children print.
+func TestLastWordsAreLines(t *testing.T) {
+	for _, p := range plights {
+		for _, rank := range []int{0, 2, 40} {
+			a := p.tells(rank)
+			for _, line := range slices.Concat(a.headWords(), a.nodeWords(), a.aloneWords()) {
+				if strings.TrimSpace(line) == "" || plain(line) != line {
+					t.Errorf("%s: rank %d says %q", p.name, rank, line)
+				}
+			}
+			if words := a.nodeWords(); len(words) > 3 {
+				t.Errorf("%s: a node says %q", p.name, words)
+			}
+		}
+	}
+}
+
+func TestAloneWords(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		what string
+		kind health.Kind
+		want []string
+	}{
+		{
+			"no directory", "cannot use the directory /logs on n3: its parent / does not exist", health.Share,
+			[]string{
+				"bringupd: rank 3 (n3) ends with code 66: cannot use the directory /logs on n3: its parent / does not exist",
+				"  next: see what each node has there, by a line of the script before bringupd's: srun --label stat -f -c %T /shared/logs",
+				"  next: or give another place with --log-dir",
+			},
+		},
+		{"a signal", "rank 3 (n3) was told to end by SIGINT", health.Interrupted, []string{"bringupd: rank 3 (n3) ends with code 130: rank 3 (n3) was told to end by SIGINT"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := plight{end: endedBy(cause(3, tc.kind, "join", tc.what)), before: true}.tells(3)
+			a.Path = ""
+			a.Advice = a.advise()
+			if diff := cmp.Diff(tc.want, a.aloneWords()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestPlain(t *testing.T) {
+	for _, tc := range []struct{ name, line, want string }{
+		{"nothing to do", "step 41, größer", "step 41, größer"},
+		{"a colour", "\x1b[1;32mok\x1b[0m", "ok"},
+		{"a title", "\x1b]0;title\x07text", "text"},
+		{"a progress bar", "10%\r50%\r90%", "90%"},
+		{"the newline of another system", "text\r\n", "text"},
+		{"a bell and a tab", "a\a\tb", "a b"},
+		{"no text", "\xff\xfe", "?"},
+		{"two lines", "a\nb", "a b"},
+		{"an escape that is cut off", "a\x1b[3", "a[3"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := plain(tc.line); got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestRankList(t *testing.T) {
+	for want, ranks := range map[string][]int{
+		"rank 3": {3}, "ranks 1,3": {1, 3}, "ranks 1-3,7": {1, 2, 3, 7}, "ranks 0-1": {0, 1},
+	} {
+		if got := rankList(ranks); got != want {
+			t.Errorf("%v is %q, want %q", ranks, got, want)
+		}
+	}
+}
+
+func TestShortTime(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		10 * time.Minute: "10m", 90 * time.Second: "1m30s", 4 * time.Second: "4s", 2 * time.Hour: "2h", 150 * time.Minute: "2h30m",
+	} {
+		if got := shortTime(d); got != want {
+			t.Errorf("%s is %q, want %q", d, got, want)
+		}
+	}
+}
+
+// TestBearable has a result of very many consequences stay a record.
+func TestBearable(t *testing.T) {
+	many := consequences(health.ServiceDied, "driver", slices.Repeat([]int{7}, 4096)...)
+	for i := range many {
+		many[i].Lines = []string{"a line"}
+	}
+	kept := bearable(many)
+	if len(kept) != mostConsequences || kept[0].Lines != nil || kept[0].Rank != 7 {
+		t.Errorf("%d are kept, the first as %+v", len(kept), kept[0])
+	}
+	if many[0].Lines == nil {
+		t.Error("the others have lost their lines")
+	}
+	if bearable(nil) != nil {
+		t.Error("of nothing there is something")
+	}
+}

@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"io"
+	"strings"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// account is what the last words of this node are made of.
+func (n *node) account(end *ending, result *signal.Result) *account {
+	a := &account{
+		Result: result, Rank: n.id.Rank, Host: n.id.Host, Size: n.id.Size, Names: n.id.Hosts,
+		Consequences: end.consequences, Launcher: n.id.Launcher, Job: n.id.Job, LogDir: n.cfg.LogDir, Times: n.cfg.Times,
+	}
+	if n.dir != nil {
+		a.Path = n.dir.Path()
+	}
+	if len(result.Hosts) > 0 {
+		a.Names = result.Hosts
+	}
+	if len(n.cfg.Driver) > 0 {
+		a.Driver = n.cfg.Driver[0]
+	}
+	return a
+}
+
+// lastWords say how the job has ended, for whoever reads its output.
+func (h *head) lastWords(end *ending, result *signal.Result, left []string) {
+	a := h.account(end, result)
+	a.Left = left
+	h.speak(end, a.headWords())
+}
+
+// ownWords say why this node ends. Who had to write the result because the head
+// is gone says what the head would.
+func (n *node) ownWords(end *ending, left []string) {
+	result := end.result
+	if result == nil {
+		result = n.result(end)
+	}
+	a := n.account(end, result)
+	a.Left = left
+	if end.result != nil {
+		n.speak(end, a.headWords())
+		return
+	}
+	a.Advice = a.advise()
+	n.speak(end, a.nodeWords())
+}
+
+// aloneWords say why a daemon ends that has no run directory.
+func (n *node) aloneWords(end *ending) {
+	a := n.account(end, &signal.Result{Code: end.code, Word: end.word, Why: end.why, Cause: end.cause})
+	a.Advice = a.advise()
+	n.speak(end, a.aloneWords())
+}
+
+// speak gives the last words to standard error, in one piece, and to the node's
+// own log. What comes after them goes to that log alone.
+func (n *node) speak(end *ending, words []string) {
+	defer n.loud.SetLevel(zapcore.FatalLevel)
+	if len(words) == 0 {
+		return
+	}
+	level, fields := zapcore.InfoLevel, []zap.Field{zap.Int("code", end.code), zap.Strings("last_words", words)}
+	if end.cause != nil {
+		level = zapcore.ErrorLevel
+		fields = append(fields, zap.String("kind", end.cause.Kind), zap.String("phase", end.cause.Phase))
+	}
+	if !n.cfg.JSONLog {
+		n.loud.SetLevel(zapcore.FatalLevel)
+		_, _ = io.WriteString(n.cfg.Files.Err, strings.Join(words, "\n")+"\n")
+	}
+	n.log.Log(level, end.why, fields...)
+}
+
+// withLines is what failed with the last lines of the log that speaks of it.
+func (n *node) withLines(cause *signal.FailedRecord) string {
+	a := &account{Result: &signal.Result{Cause: cause}, Path: n.dir.Path()}
+	return strings.Join(append([]string{cause.What}, a.quote()...), "\n")
+}
+
+// mostConsequences is how many of them a result bears: there can be one a node.
+const mostConsequences = 100
+
+// bearable are consequences as a result has them.
+func bearable(all []signal.FailedRecord) []signal.FailedRecord {
+	var kept []signal.FailedRecord
+	for _, failure := range all[:min(len(all), mostConsequences)] {
+		failure.Lines = nil // the peer's own record has them
+		kept = append(kept, failure)
+	}
+	return kept
+}

@@ -1,0 +1,185 @@
+package daemon
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// memory keeps what is written to a node's own log.
+type memory struct{ strings.Builder }
+
+func (*memory) Sync() error { return nil }
+
+func TestSpeakIsTheLast(t *testing.T) {
+	first := cause(2, health.ServiceDied, "driver", "it died")
+	end := endedBy(first)
+	words := []string{"bringupd: it died", "  next: mend it"}
+	for _, asJSON := range []bool{false, true} {
+		stderr, journal := tempFile(t), new(memory)
+		n := &node{cfg: Config{JSONLog: asJSON, Files: Files{Err: stderr}}, id: testIdentity(0, 3)}
+		n.log, n.loud = newLogger(n.cfg, n.id, journal)
+		n.log.Info("before")
+		n.speak(&end, words)
+		n.log.Error("after")
+		data, err := os.ReadFile(stderr.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := string(data)
+		if strings.Contains(said, "after") || !strings.Contains(said, "before") {
+			t.Errorf("standard error has %q", said)
+		}
+		if !asJSON && !strings.HasSuffix(said, "bringupd: it died\n  next: mend it\n") {
+			t.Errorf("the last words are no plain lines: %q", said)
+		}
+		if asJSON && !slices.Equal(lastRecord(t, said).LastWords, words) {
+			t.Errorf("no record has the last words: %q", said)
+		}
+		for _, word := range []string{"before", "next: mend it", "after"} {
+			if !strings.Contains(journal.String(), word) {
+				t.Errorf("the node's own log lacks %q: %s", word, journal)
+			}
+		}
+	}
+}
+
+// spoken is a line of standard error where that is JSON.
+type spoken struct {
+	Level     string
+	Daemon    string
+	Msg       string
+	Code      int
+	Kind      string
+	LastWords []string `json:"last_words"`
+}
+
+func records(t *testing.T, said string) (all []spoken) {
+	t.Helper()
+	for line := range strings.Lines(said) {
+		var record spoken
+		if err := json.Unmarshal([]byte(line), &record); err != nil {
+			t.Fatalf("a line is no JSON: %q: %v", line, err)
+		}
+		all = append(all, record)
+	}
+	return all
+}
+
+func lastRecord(t *testing.T, said string) spoken {
+	t.Helper()
+	all := records(t, said)
+	return all[len(all)-1]
+}
+
+// TestJobsLastWords ends real jobs: whatever else is said, each daemon ends with
+// its last words, and the result has the same.
+func TestJobsLastWords(t *testing.T) {
+	t.Parallel()
+	const size = 3
+	j := newJob(t, size, "exec sleep 300").all(func(c *Config) {
+		c.JSONLog = true
+		c.Times.Peer = 20 * time.Second // nobody is to give the head up for being slow
+		c.Framework = framework.None{WorkerCommand: only("2", "sleep 1; echo step 42; kill -KILL $$")}
+	})
+	j.start().expect(everyone(77, size)...)
+	last := make(map[string]spoken)
+	for _, record := range records(t, j.said()) {
+		last[record.Daemon] = record
+	}
+	const what = "the worker of rank 2 (n2) died: killed by SIGKILL (perhaps out of memory: see dmesg)"
+	for daemon, begins := range map[string]string{
+		"bringupd[0 n0]": "bringupd: the job failed with code 77, ",
+		"bringupd[1 n1]": "bringupd: rank 1 (n1) ends with the job, code 77: " + what,
+		"bringupd[2 n2]": "bringupd: rank 2 (n2) has ended the job, code 77: " + what,
+	} {
+		got := last[daemon]
+		if len(got.LastWords) == 0 || !strings.HasPrefix(got.LastWords[0], begins) {
+			t.Errorf("%s says %q at last, want %q", daemon, got.LastWords, begins)
+		}
+		if got.Level != "error" || got.Code != 77 || got.Kind != string(health.ServiceDied) || got.Msg != what {
+			t.Errorf("%s has %+v", daemon, got)
+		}
+	}
+	head := last["bringupd[0 n0]"].LastWords
+	for _, line := range []string{
+		"  | step 42", "  took down: the driver", "  requeue: no",
+		"  all of it: " + filepath.Join(j.run(), signal.NameResult),
+	} {
+		if !slices.Contains(head, line) {
+			t.Errorf("the head's last words lack %q: %q", line, head)
+		}
+	}
+	result := j.result()
+	if result.AtPhase != "driver" || result.AfterGate <= 0 || len(result.Advice) == 0 {
+		t.Errorf("the result is %+v", result)
+	}
+	for _, step := range result.Advice {
+		if !slices.Contains(head, "  next: "+step) {
+			t.Errorf("the result advises %q, and the last words don't", step)
+		}
+	}
+	if result.Cause.Exit != "killed by SIGKILL (perhaps out of memory: see dmesg)" || result.Cause.Signal != "SIGKILL" {
+		t.Errorf("the cause is %+v", result.Cause)
+	}
+}
+
+// TestWhoSpeaksForTheHead has a worker that wrote the result say all that the
+// head would, and the others a line.
+func TestWhoSpeaksForTheHead(t *testing.T) {
+	first := cause(2, health.PeerLost, "driver", "the head, rank 0 (n0), is lost", lost(0))
+	for _, wrote := range []bool{true, false} {
+		stderr := tempFile(t)
+		n := &node{cfg: Config{Files: Files{Err: stderr}}, id: testIdentity(2, 3), trail: newTrail(), dir: new(signal.Dir)}
+		n.log, n.loud = newLogger(n.cfg, n.id, new(memory))
+		end := endedBy(first)
+		if wrote {
+			end.result = n.result(&end)
+		}
+		n.ownWords(&end, nil)
+		data, err := os.ReadFile(stderr.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "bringupd: rank 2 (n2) ends with the job, code 76: the head, rank 0 (n0), is lost\n"
+		if wrote {
+			want = "bringupd: the job failed with code 76: the head, rank 0 (n0), is lost\n"
+		}
+		if !strings.HasPrefix(string(data), want) || wrote != strings.Contains(string(data), "  where: n0, rank 0 of 3") {
+			t.Errorf("it says %q, want %q", data, want)
+		}
+	}
+}
+
+// TestConsequencesGoIntoTheResult follows what a verdict has besides the cause.
+func TestConsequencesGoIntoTheResult(t *testing.T) {
+	first := cause(2, health.HostLost, "driver", "it is lost", lost(2))
+	then := cause(1, health.Deadline, "driver", "it waited", func(f *signal.FailedRecord) { f.Lines = []string{"a line"} })
+	end := endingOf(health.Decide([]health.Observed{{FailedRecord: then}, {FailedRecord: first}}, func(int) string { return "" }))
+	n := &node{cfg: Config{}, id: testIdentity(0, 3), trail: newTrail(), dir: new(signal.Dir)}
+	result := n.result(end)
+	if result.Cause.What != first.What || len(result.Consequences) != 1 || result.Consequences[0].What != then.What || result.Consequences[0].Lines != nil {
+		t.Errorf("the result is %+v", result)
+	}
+}
+
+// TestLastWordsWithoutARun has nobody but the workers: each says for itself why
+// it ends.
+func TestLastWordsWithoutARun(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 3, "exec sleep 300").all(func(c *Config) { c.Times.Join = time.Second })
+	j.start(0).expect(-1, 66, 66)
+	for _, rank := range []string{"rank 1 (n1)", "rank 2 (n2)"} {
+		if want := "bringupd: " + rank + " ends with code 66: cannot meet the head"; !strings.Contains(j.said(), want) {
+			t.Errorf("nobody says %q: %s", want, j.said())
+		}
+	}
+}
