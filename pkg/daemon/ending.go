@@ -46,13 +46,19 @@ func (f *failure) about(child *process.Child, log string) *failure {
 	exit := child.Exit()
 	f.Child, f.Log, f.Lines = child.Name(), log, child.LastLines()
 	f.Code, f.Exit = exit.Code, exit.String()
-	if exit.OOM.Kills > 0 {
-		f.OOM = &signal.OOM{Kills: exit.OOM.Kills, Limit: exit.OOM.Limit, Cgroup: exit.OOM.Cgroup}
-	}
+	f.OOM = oomOf(exit)
 	if exit.Signal != 0 {
 		f.Signal, f.Code = process.SignalName(exit.Signal), 0
 	}
 	return f
+}
+
+// oomOf is what a record has of the kernel's count; nil where that says nothing.
+func oomOf(exit process.Exit) *signal.OOM {
+	if exit.OOM.Kills == 0 {
+		return nil
+	}
+	return &signal.OOM{Kills: exit.OOM.Kills, Limit: exit.OOM.Limit, Cgroup: exit.OOM.Cgroup}
 }
 
 // explained adds what the service's own files say.

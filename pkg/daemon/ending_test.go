@@ -69,6 +69,16 @@ func TestEnding(t *testing.T) {
 	}
 }
 
+func TestOOMOf(t *testing.T) {
+	if got := oomOf(process.Exit{Code: 137}); got != nil {
+		t.Errorf("of no count there is %+v", got)
+	}
+	want := signal.OOM{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}
+	if got := oomOf(process.Exit{Code: 137, OOM: process.OOM{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}}); got == nil || *got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
 func TestSkew(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -3,8 +3,10 @@
 package e2e
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -72,6 +74,9 @@ func TestDeaths(t *testing.T) {
 				cause, bad, code := causeOf(j, tc.rank == 0 && tc.kind == health.DaemonDied)
 				if want := health.OutcomeOf(tc.kind).Code; code != want {
 					t.Errorf("the verdict's code is %d, want %d", code, want)
+				}
+				if want := fmt.Sprintf("bringupd: the job failed with code %d", code); !strings.Contains(j.stderr.String(), want) {
+					t.Errorf("standard error lacks %q:\n%s", want, &j.stderr)
 				}
 				if cause.Kind != string(tc.kind) || !about(cause, tc.rank) {
 					t.Errorf("the first cause is %+v, want %s of rank %d\n%s", cause, tc.kind, tc.rank, &j.stderr)
