@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -37,6 +38,9 @@ type link struct {
 	ended    chan struct{} // closed by its reader: nothing will come any more
 	replaced chan struct{} // closed by the seat: another connection has taken its place
 	buffer   [8]byte       // its reader's
+
+	sending sync.Mutex
+	reset   bool // a write was told that the connection is broken, guarded by sending
 }
 
 func newLink(conn net.Conn, who identity) *link {
@@ -59,15 +63,19 @@ func (l *link) live() bool {
 	}
 }
 
-// send writes a frame if there is room for it at once. Its errors are nobody's: the reader learns of the end.
+// send writes a frame if there is room for it at once. The reader learns of the end; but the kernel tells once only that
+// a connection was reset, and who reads after a write was told so sees an end in order.
 func (l *link) send(frame byte) {
 	if l.raw == nil {
 		_ = l.conn.SetWriteDeadline(time.Now().Add(slowWrite))
 		_, _ = l.conn.Write([]byte{frame})
 		return
 	}
+	l.sending.Lock()
+	defer l.sending.Unlock()
 	_ = l.raw.Write(func(fd uintptr) bool {
-		_ = unix.Send(int(fd), []byte{frame}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		err := unix.Send(int(fd), []byte{frame}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		l.reset = l.reset || errors.Is(err, unix.ECONNRESET)
 		return true // whatever it said, we don't wait
 	})
 }
@@ -99,7 +107,7 @@ func (l *link) frames(on func(frame byte)) Parting {
 				return Broken
 			}
 		}
-		if errors.Is(err, io.EOF) && !l.reset() {
+		if errors.Is(err, io.EOF) && !l.wasReset() {
 			return Closed
 		}
 		if err != nil {
@@ -108,11 +116,10 @@ func (l *link) frames(on func(frame byte)) Parting {
 	}
 }
 
-// reset tells whether the connection was reset: where one of our writes was told so, the reader sees no more than an
-// end. After an end in order our own half would still be open.
-func (l *link) reset() bool {
-	info := l.info()
-	return info != nil && info.State == unix.BPF_TCP_CLOSE
+func (l *link) wasReset() bool {
+	l.sending.Lock()
+	defer l.sending.Unlock()
+	return l.reset
 }
 
 // abort ends the connection so that the other side sees it broken, and waits for us: an end in order would be taken

@@ -60,24 +60,13 @@ func (l *link) evidence(beat time.Duration) Evidence {
 	if l.raw == nil {
 		return Evidence{Connected: true, Quiet: l.quiet()}
 	}
-	info := l.info()
-	if info == nil {
+	var info *unix.TCPInfo
+	err := l.raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	if err != nil || info == nil {
 		return Evidence{}
 	}
 	quiet := time.Duration(info.Last_ack_recv) * time.Millisecond
 	return Evidence{Connected: true, Answers: info.Retransmits <= 1 && quiet <= 2*beat+delayedAck, Quiet: quiet}
-}
-
-// info is what our kernel knows of the connection; nil where it is no socket, or closed.
-func (l *link) info() *unix.TCPInfo {
-	if l.raw == nil {
-		return nil
-	}
-	var info *unix.TCPInfo
-	if err := l.raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); err != nil {
-		return nil
-	}
-	return info
 }
 
 func (s *seat) evidence(beat time.Duration) Evidence {
