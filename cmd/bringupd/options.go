@@ -27,6 +27,8 @@ type options struct {
 	rayHeadArgs, rayWorkArgs []string
 	times                    daemon.Times
 	lifeline                 string
+	onFailure                string
+	mostRequeues             int
 	dryRun, verbose          bool
 	shareStats               bool
 	logFormat                string
@@ -36,6 +38,7 @@ func newOptions() *options {
 	o := &options{
 		role: "auto", framework: "none", rank: -1, gpus: -1,
 		ray: "ray", rayPort: 6379, times: daemon.DefaultTimes(), logFormat: "console", lifeline: string(daemon.LifelineAuto),
+		onFailure: "exit", mostRequeues: 3,
 	}
 	o.sandbox.Require, _ = daemon.ParseRequire("all")
 	return o
@@ -51,6 +54,7 @@ const (
 	noneFlags      = "With --framework=none"
 	rayFlags       = "With --framework=ray"
 	timeFlags      = "Deadlines, as in 90s or 5m"
+	failureFlags   = "After a failure"
 	otherFlags     = "Other"
 )
 
@@ -65,6 +69,7 @@ func (o *options) settings() settings {
 	all = append(all, only("none", under(noneFlags, o.none()))...)
 	all = append(all, only("ray", under(rayFlags, o.onRay()))...)
 	all = append(all, under(timeFlags, o.deadlines())...)
+	all = append(all, under(failureFlags, o.failures())...)
 	return append(all, under(otherFlags, o.others())...)
 }
 
@@ -175,6 +180,16 @@ func (o *options) deadlines() settings {
 		wait("stop-grace", &t.StopGrace, "the same for services and sandboxes, after the driver; up to 10s"),
 	}
 }
+
+func (o *options) failures() settings {
+	return settings{
+		choice("on-failure", []string{"exit", onFailureRequeue}, &o.onFailure,
+			"exit, or requeue: have Slurm start the job anew, off the bad nodes, where the table of exit codes says yes"),
+		number("max-requeues", &o.mostRequeues, 0, math.MaxInt16, "a job that has been started anew as often exits with 69 instead"),
+	}
+}
+
+const onFailureRequeue = "requeue"
 
 func (o *options) others() settings {
 	return settings{

@@ -62,6 +62,7 @@ func (o *options) build(inv *invocation) daemon.Config {
 		Program: version(), Setup: o.setup, Sandbox: o.sandbox, Times: o.times, Lifeline: daemon.LifelineMode(o.lifeline), TempDir: o.tempDir,
 		Environ: os.Environ(), Files: inv.files, Signals: inv.signals, Verbose: o.verbose, ShareStats: o.shareStats, JSONLog: o.logFormat == "json",
 	}
+	cfg.Requeue = daemon.RequeueConfig{OnFailure: o.onFailure == onFailureRequeue, Most: o.mostRequeues}
 	if cfg.TempDir == "" {
 		cfg.TempDir = os.TempDir()
 	}
@@ -101,6 +102,8 @@ func (o *options) check(all settings) error {
 		return usage("cannot use --sandbox-ready without a sandbox: give --sandbox-cmd")
 	case all.find("sandbox-require").source == byFlag && !o.sandbox.Wanted():
 		return usage("cannot use --sandbox-require without a sandbox: give --sandbox-cmd or --sandbox-step")
+	case all.find("max-requeues").source == byFlag && o.onFailure != onFailureRequeue:
+		return usage("cannot use --max-requeues with --on-failure=%s: it is for --on-failure=requeue", o.onFailure)
 	case o.headReady != nil && o.headCmd == "":
 		return usage("cannot use --head-ready without the head's service: give --head-cmd")
 	case o.workerReady != nil && o.workerCmd == "":
@@ -149,6 +152,7 @@ func (o *options) place(cfg *daemon.Config) (roles.Role, error) {
 		id.CPUs = o.cpus
 	}
 	cfg.Identity, cfg.Address = id, o.address(id)
+	cfg.Requeue.By = requeuerOf(id)
 	if role == roles.Sandbox && id.Launcher != roles.Slurm {
 		return role, &roles.LaunchError{
 			Problem: "cannot be a sandbox of its own without Slurm: the run that it is for is found by the job's number",

@@ -45,6 +45,7 @@ type Config struct {
 	Network  lifeline.Network `json:"-"`
 
 	Times   Times
+	Requeue RequeueConfig
 	Environ []string         `json:"-"`
 	Files   Files            `json:"-"`
 	Signals <-chan os.Signal `json:"-"`
@@ -225,7 +226,8 @@ func (c *Config) digest() string {
 		Require   string
 		Lifeline  LifelineMode
 		Times     Times
-	}{c.Driver, c.Framework.Name(), c.Frame, c.Setup, c.Sandbox.Command, c.Sandbox.Step, c.Sandbox.Require.String(), c.Lifeline, c.Times})
+		Requeue   RequeueConfig
+	}{c.Driver, c.Framework.Name(), c.Frame, c.Setup, c.Sandbox.Command, c.Sandbox.Step, c.Sandbox.Require.String(), c.Lifeline, c.Times, c.Requeue})
 	if err != nil {
 		return "internal error: " + err.Error()
 	}

@@ -112,6 +112,7 @@ func (n *node) heedSignals(ctx context.Context) {
 		}
 		switch sig {
 		case syscall.SIGTERM, syscall.SIGINT:
+			n.told.Store(true)
 			n.mu.Lock() // a sandbox's daemon learns its rank late
 			rank := n.id.Rank
 			n.mu.Unlock()

@@ -28,6 +28,12 @@ type ending struct {
 	phase        string                // of the sequence when it failed; empty where this node doesn't know
 	opened       time.Duration         // how long the gate had been open then
 	result       *signal.Result        // where this node has written it instead of the head
+
+	// requeue is what was decided on a new start; nil where nobody asks for
+	// any, and of an end that another node has made.
+	requeue *signal.Requeue
+	claimed bool // by a worker: this node has written the result
+	taken   bool // another node has written it, for a head that it took for lost
 }
 
 func (e *ending) Error() string { return e.why }

@@ -91,7 +91,7 @@ func (h *head) judge(err error) *ending {
 	h.hear()
 	h.failuresMu.Lock()
 	defer h.failuresMu.Unlock()
-	end = endingOf(health.Decide(h.failures, h.id.HostOf))
+	end = h.reconsider(endingOf(health.Decide(h.failures, h.id.HostOf)))
 	end.phase, end.opened = phase, opened
 	return end
 }
@@ -149,6 +149,7 @@ func (h *head) conclude(end *ending) int {
 	h.tellShare()
 	h.lastWords(end, result, left)
 	if !end.orderly {
+		h.afterwards(end)
 		h.logged(h.mark(signal.Control, signal.NameOver))
 	}
 	return end.code
@@ -238,7 +239,8 @@ func (h *head) writeResult(end *ending) *signal.Result {
 	result := h.result(end)
 	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.hosts(), h.gate, h.shareReport(), h.lineReport()
 	result.Advice = h.account(end, result).advise()
-	if err := h.publishResult(result); !errors.Is(err, signal.ErrTaken) {
+	err := h.publishResult(result)
+	if end.taken = errors.Is(err, signal.ErrTaken); !end.taken {
 		h.logged(err)
 	}
 	return result
@@ -249,7 +251,7 @@ func (n *node) result(end *ending) *signal.Result {
 	return &signal.Result{
 		Run: n.dir.Name(), Size: n.id.Size, Code: end.code, Word: end.word, Why: end.why, Cause: end.cause, Nodes: end.nodes,
 		AtPhase: end.phase, AfterGate: end.opened, Consequences: bearable(end.consequences),
-		Took: time.Since(n.trail.began), Program: n.cfg.Program, Phases: n.trail.times(),
+		Took: time.Since(n.trail.began), Program: n.cfg.Program, Phases: n.trail.times(), Requeue: end.requeue,
 	}
 }
 

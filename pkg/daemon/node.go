@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -63,7 +64,8 @@ type node struct {
 
 	tasks errgroup.Group // everything that runs in the background under work
 
-	sandboxTold sync.Once // the sandbox's failure is recorded
+	sandboxTold sync.Once   // the sandbox's failure is recorded
+	told        atomic.Bool // somebody has told this daemon to end
 
 	mu       sync.Mutex
 	children []*process.Child  // in the order of their start; guarded by mu

@@ -267,7 +267,7 @@ func (n *node) agree(err error) *ending {
 	if told := n.awaitEnd(f); told != nil {
 		return told
 	}
-	end = endingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, n.id.HostOf))
+	end = n.reconsider(endingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, n.id.HostOf)))
 	end.phase = f.Phase
 	if told := n.claim(end); told != nil {
 		return told
@@ -290,6 +290,7 @@ func (n *node) claim(end *ending) *ending {
 	if !errors.Is(err, signal.ErrTaken) {
 		n.logged(err)
 		end.result = result
+		end.claimed = err == nil
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(n.hurry, n.tempo.Silent, errDeadline)
@@ -350,6 +351,9 @@ func (n *node) leave(end *ending) int {
 	if end.orderly {
 		return 0
 	}
+	if end.claimed {
+		n.afterwards(end)
+	}
 	n.awaitOver(end)
 	return end.code
 }
@@ -370,7 +374,7 @@ func (n *node) awaitOver(end *ending) {
 	if aborts := n.control.Last().Aborts(); len(aborts) > 0 && aborts[0] == 0 {
 		most = endTime // a head that was told to end says so when its driver has ended
 	}
-	ctx, cancel := context.WithTimeoutCause(n.led, most, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(n.led, most+n.cfg.Requeue.longest(), errDeadline)
 	defer cancel()
 	if !end.gentle {
 		var stop context.CancelFunc

@@ -177,7 +177,9 @@ func accused(failure signal.FailedRecord, hostOf func(rank int) string) (hosts [
 		return []string{failure.Host}
 	case Loss(kind):
 		for _, rank := range failure.Lost {
-			hosts = append(hosts, hostOf(rank))
+			if host := hostOf(rank); host != "" { // a launcher may not tell
+				hosts = append(hosts, host)
+			}
 		}
 	}
 	return hosts

@@ -152,6 +152,15 @@ type Result struct {
 	Share        *ShareReport   `json:"share,omitempty"`
 	// Lifelines is nil where there were none.
 	Lifelines *LifelineReport `json:"lifelines,omitempty"`
+	// Requeue is what was decided, where a failed job was to be tried again.
+	Requeue *Requeue `json:"requeue,omitempty"`
+}
+
+// Requeue is whether the job is to be started anew. It was decided before the
+// launcher was asked: what that said is in the log.
+type Requeue struct {
+	Wanted bool   `json:"wanted"`
+	Why    string `json:"why"`
 }
 
 // LifelineReport is what the head has seen of its lifelines.

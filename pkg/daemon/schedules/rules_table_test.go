@@ -34,6 +34,16 @@ func TestRules(t *testing.T) {
 			_, _ = worker.List(run+"/control", nil)
 			_, _ = worker.Read(run + "/control/head")
 		}, 0},
+		{"a worker notes its run's bad nodes", func(_, worker *client) {
+			_ = worker.Change(signal.MakeDir, "", logDir+"/bad-nodes")
+			_ = worker.Write(logDir+"/bad-nodes/.17.0.tag", []byte("n0\n"), true)
+			_ = worker.Change(signal.Link, logDir+"/bad-nodes/.17.0.tag", logDir+"/bad-nodes/17.0")
+			_ = worker.Change(signal.Remove, "", logDir+"/bad-nodes/.17.0.tag")
+		}, 0},
+		{"a worker notes another run's bad nodes", func(_, worker *client) {
+			_ = worker.Change(signal.MakeDir, "", logDir+"/bad-nodes")
+			_ = worker.Write(logDir+"/bad-nodes/.17.0-r1.tag", []byte("n0\n"), true)
+		}, 5},
 		{"a record is written under its name", func(_, worker *client) {
 			_ = worker.Write(run+"/nodes/0001.joined", worker.record(1), false)
 		}, 2},

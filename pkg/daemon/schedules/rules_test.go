@@ -85,6 +85,9 @@ func isPart(name string) bool {
 // rule 7 besides.
 func (w *world) mayList(c *client, p string) {
 	s := spotOf(p)
+	if p == logDir+"/"+signal.BadNodes {
+		return
+	}
 	if p != logDir && !c.own(p) {
 		w.broke(7, c, "lists %s, which is of another attempt", p)
 	}
@@ -216,11 +219,25 @@ func (w *world) mustBeRecord(c *client, from, to string, f *file) {
 // writes into another attempt's run.
 func (w *world) mustOwn(c *client, what, p string) {
 	s := spotOf(p)
+	if s.run == signal.BadNodes {
+		w.mustNameRun(c, what, p)
+		return
+	}
 	if s.run != "" && (s.sub != "" || s.name != "") && !c.own(p) {
 		w.broke(7, c, "%s %s, which is of another attempt", what, p)
 	}
 	if !s.writtenBy(c.rank, c.attempt.size) {
 		w.broke(5, c, "%s %s, which is not its own", what, p)
+	}
+}
+
+// mustNameRun is rule 5 for the list of bad nodes: like the result, it is
+// written by whoever is first, and bears the run's name.
+func (w *world) mustNameRun(c *client, what, p string) {
+	s, run := spotOf(p), path.Base(c.attempt.run)
+	name := strings.TrimPrefix(s.name, ".")
+	if s.sub != "" || name != "" && name != run && !strings.HasPrefix(name, run+".") {
+		w.broke(5, c, "%s %s, which is not its run's", what, p)
 	}
 }
 

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// playScontrol puts a program of that name first in PATH: it notes how it is
+// called, and then does what the shell lines say. It returns what was noted.
+func playScontrol(t *testing.T, lines string) (called func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	notes := filepath.Join(dir, "called")
+	script := "#!/bin/sh\necho \"$@\" >> " + notes + "\n" + lines + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "scontrol"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return func() string {
+		data, _ := os.ReadFile(notes)
+		return string(data)
+	}
+}
+
+func bounded(t *testing.T, within time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestScontrolRequeues(t *testing.T) {
+	called := playScontrol(t, "")
+	if err := (scontrol{"17"}).Requeue(bounded(t, time.Minute)); err != nil {
+		t.Error(err)
+	}
+	if got := called(); got != "requeue 17\n" {
+		t.Errorf("it was called with %q", got)
+	}
+}
+
+func TestScontrolExcludes(t *testing.T) {
+	for _, tc := range []struct{ name, shown, want string }{
+		{"none before", "JobId=17 ReqNodeList=n9 ExcNodeList=(null) NodeList=n1", "n3,n12"},
+		{"some before", "JobId=17 ReqNodeList=(null) ExcNodeList=n[1-2,12],m7 NodeList=(null)", "m7,n[1-3,12]"},
+		{"nothing shown", "", "n3,n12"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			called := playScontrol(t, `[ "$1" != show ] || echo '`+tc.shown+`'`)
+			if err := (scontrol{"17"}).Exclude(bounded(t, time.Minute), []string{"n12", "n3"}); err != nil {
+				t.Error(err)
+			}
+			want, _ := roles.ExpandNodeList(tc.want, 0)
+			if got := called(); got != "show job --oneliner 17\nupdate JobId=17 ExcNodeList="+roles.CompactNodeList(want)+"\n" {
+				t.Errorf("it was called with %q", got)
+			}
+		})
+	}
+}
+
+// What scontrol says is the error, on one line.
+func TestScontrolRefuses(t *testing.T) {
+	playScontrol(t, "echo Only batch jobs are accepted or processed for job $2; echo and more >&2; exit 1")
+	err := scontrol{"17"}.Requeue(bounded(t, time.Minute))
+	want := "cannot run scontrol requeue 17: exit status 1: Only batch jobs are accepted or processed for job 17 and more"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	err = scontrol{"17"}.Exclude(bounded(t, time.Minute), []string{"n1"})
+	if err == nil || !strings.HasPrefix(err.Error(), "cannot run scontrol show job --oneliner 17: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Slurm signals all processes of a job that it ends: scontrol is run once more.
+func TestScontrolIsRunAgain(t *testing.T) {
+	again := filepath.Join(t.TempDir(), "again")
+	called := playScontrol(t, "[ -e "+again+" ] || { touch "+again+"; kill -TERM $$; }")
+	if err := (scontrol{"17"}).Requeue(bounded(t, time.Minute)); err != nil {
+		t.Error(err)
+	}
+	if got := called(); got != "requeue 17\nrequeue 17\n" {
+		t.Errorf("it was called with %q", got)
+	}
+	called = playScontrol(t, "kill -TERM $$")
+	if err := (scontrol{"17"}).Requeue(bounded(t, time.Minute)); err == nil || strings.Count(called(), "\n") != scontrolTries {
+		t.Errorf("got %v after the calls %q", err, called())
+	}
+}
+
+func TestScontrolHangs(t *testing.T) {
+	playScontrol(t, "exec sleep 300")
+	err := scontrol{"17"}.Requeue(bounded(t, time.Second/2))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestScontrolIsMissing(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	err := scontrol{"17"}.Requeue(bounded(t, time.Minute))
+	if err == nil || !strings.HasPrefix(err.Error(), "cannot run scontrol requeue 17: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A scontrol in the working directory is not meant.
+func TestScontrolIsElsewhere(t *testing.T) {
+	called := playScontrol(t, "")
+	dir, _, _ := strings.Cut(os.Getenv("PATH"), ":")
+	t.Chdir(dir)
+	t.Setenv("PATH", ".")
+	if err := (scontrol{"17"}).Requeue(bounded(t, time.Minute)); err == nil || called() != "" {
+		t.Errorf("got %v after the calls %q", err, called())
+	}
+}
+
+func TestRequeuerOf(t *testing.T) {
+	if by := requeuerOf(roles.Identity{Launcher: roles.Slurm, Job: "17"}); by != (scontrol{"17"}) {
+		t.Errorf("under Slurm it is %v", by)
+	}
+	if by := requeuerOf(roles.Identity{Launcher: roles.Local, Job: "17"}); by != nil {
+		t.Errorf("without Slurm it is %v", by)
+	}
+}

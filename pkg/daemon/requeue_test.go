@@ -1,0 +1,195 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// launcher is a Requeuer that notes what it is asked.
+type launcher struct {
+	mu       sync.Mutex
+	requeued int      // guarded by mu
+	excluded []string // guarded by mu
+	refuses  error
+	asked    func() // at each request for a new start
+}
+
+var _ Requeuer = (*launcher)(nil)
+
+func (l *launcher) Requeue(context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asked != nil {
+		l.asked()
+	}
+	l.requeued++
+	return l.refuses
+}
+
+func (l *launcher) Exclude(_ context.Context, hosts []string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.excluded = append(l.excluded, hosts...)
+	return l.refuses
+}
+
+// requeued has all daemons of a job of Slurm's ask the launcher for a new start.
+func (j *job) requeued(by *launcher) *job {
+	return j.all(func(c *Config) {
+		c.Identity.Launcher = roles.Slurm
+		c.Requeue = RequeueConfig{OnFailure: true, Most: 3, By: by}
+	})
+}
+
+// badNodes are what the run has written down to stay away from.
+func (j *job) badNodes() string {
+	data, _ := os.ReadFile(filepath.Join(j.logDir, signal.BadNodes, j.configs[0].Identity.RunName()))
+	return string(data)
+}
+
+// failsCheck has one node fail its check: it has no place for temporaries.
+func failsCheck(c *Config) {
+	c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
+	if c.Identity.Rank == 1 {
+		c.TempDir = "/nonexistent"
+	}
+}
+
+func TestRequeue(t *testing.T) {
+	t.Parallel()
+	const size = 3
+	for _, tc := range []struct {
+		name     string
+		change   func(*Config)
+		refuses  error
+		code     int
+		word     string
+		kind     health.Kind
+		requeued int
+		excluded []string
+		bad      string
+		why      string // in the result; empty: nothing was to be decided
+		says     string
+	}{
+		{
+			name: "a node that failed its check", change: failsCheck, code: 75, word: "check", kind: health.Check,
+			requeued: 1, excluded: []string{"n1"}, bad: "n1\n", why: "for the 1st time of at most 3", says: "started anew for the 1st time",
+		},
+		{
+			name: "as often as it may be", change: func(c *Config) { failsCheck(c); c.Identity.Restart = 3 },
+			code: 69, word: "gave-up", kind: health.Check, bad: "n1\n", why: "3 times of at most 3", says: "not started anew",
+		},
+		{
+			name: "the user asks for none", change: func(c *Config) { failsCheck(c); c.Requeue.OnFailure = false },
+			code: 75, word: "check", kind: health.Check, bad: "n1\n",
+		},
+		{
+			name: "what would come again", change: func(c *Config) {
+				c.Framework = framework.None{WorkerCommand: only("1", "exit 3")}
+			}, code: 77, word: "service", kind: health.ServiceDied, why: "nothing that another try would mend", says: "not started anew",
+		},
+		{
+			name: "no launcher that could", change: func(c *Config) { failsCheck(c); c.Requeue.By = nil },
+			code: 75, word: "check", kind: health.Check, bad: "n1\n", why: "no job of Slurm's", says: "not started anew",
+		},
+		{
+			name: "a launcher that refuses", change: failsCheck, refuses: errors.New("cannot run scontrol: Only batch jobs"),
+			code: 75, word: "check", kind: health.Check, requeued: 1, bad: "n1\n", why: "for the 1st time", says: "Only batch jobs",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			by := &launcher{refuses: tc.refuses}
+			j := newJob(t, size, "sleep 300").requeued(by).all(tc.change)
+			by.asked = func() { // the last thing: the launcher ends what is left
+				if j.has(signal.Control, signal.NameOver) || !j.has("", signal.NameResult) || j.badNodes() != tc.bad {
+					t.Errorf("too soon or too late: control %v, bad nodes %q", j.names(signal.Control), j.badNodes())
+				}
+				for rank := range size {
+					if !j.has(signal.Nodes, signal.NodeName(rank, size, signal.Done)) {
+						t.Errorf("rank %d is not done", rank)
+					}
+				}
+			}
+			j.start().expect(everyone(tc.code, size)...)
+			j.blames(1, string(tc.kind), tc.code)
+			if by.requeued != tc.requeued || !slices.Equal(by.excluded, tc.excluded) {
+				t.Errorf("the launcher was asked %d times, and to exclude %v", by.requeued, by.excluded)
+			}
+			if got := j.badNodes(); got != tc.bad {
+				t.Errorf("the list of bad nodes has %q", got)
+			}
+			result := j.result()
+			if result.Word != tc.word {
+				t.Errorf("the result's word is %q", result.Word)
+			}
+			decided := result.Requeue
+			if (decided != nil) != (tc.why != "") || decided != nil && (decided.Wanted != (tc.requeued > 0) || !strings.Contains(decided.Why, tc.why)) {
+				t.Errorf("the result says %+v", decided)
+			}
+			if tc.says != "" && !strings.Contains(j.said(), tc.says) {
+				t.Errorf("nothing says %q", tc.says)
+			}
+		})
+	}
+}
+
+// Where the head is lost, the one worker that has written the result asks.
+func TestRequeueWithoutHead(t *testing.T) {
+	t.Parallel()
+	by := &launcher{}
+	j := newJob(t, 3, "").requeued(by)
+	head := j.playHead()
+	j.start(0)
+	for rank := 1; rank < 3; rank++ {
+		j.untilNamed(signal.Nodes, signal.NodeName(rank, 3, signal.Joined))
+	}
+	head.silence()
+	j.expect(-1, 76, 76)
+	if by.requeued != 1 || !slices.Equal(by.excluded, []string{"n0"}) || j.badNodes() != "n0\n" {
+		t.Errorf("the launcher was asked %d times, and to exclude %v; the bad nodes are %q", by.requeued, by.excluded, j.badNodes())
+	}
+}
+
+// Who has told the job to end decides whether it comes again.
+func TestRequeueNotWhereTold(t *testing.T) {
+	t.Parallel()
+	by := &launcher{}
+	ready := filepath.Join(t.TempDir(), "ready")
+	j := newJob(t, 2, "touch "+ready+"; exec sleep 300").requeued(by).start()
+	j.untilFile(ready)
+	j.signals[0] <- syscall.SIGTERM
+	j.expect(143, 143)
+	if decided := j.result().Requeue; by.requeued != 0 || decided == nil || decided.Wanted {
+		t.Errorf("the launcher was asked %d times; the result says %+v", by.requeued, decided)
+	}
+}
+
+// A job that is cancelled while it ends by a failure does not come again.
+func TestRequeueNotWhereToldMeanwhile(t *testing.T) {
+	t.Parallel()
+	by := &launcher{}
+	ready := filepath.Join(t.TempDir(), "ready")
+	j := newJob(t, 2, "trap '' TERM; touch "+ready+"; exec sleep 300").requeued(by).start(1)
+	worker := j.playWorker(1)
+	j.untilFile(ready)
+	worker.silence()
+	j.untilNamed(signal.Control, signal.AbortName(0, 2))
+	j.signals[0] <- syscall.SIGTERM
+	j.expect(76, -1)
+	if by.requeued != 0 || j.badNodes() != "n1\n" || !strings.Contains(j.said(), "told to end meanwhile") {
+		t.Errorf("the launcher was asked %d times; the bad nodes are %q", by.requeued, j.badNodes())
+	}
+}

@@ -1,0 +1,67 @@
+package signal
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestNoteBadNodes(t *testing.T) {
+	p := newPlace(t)
+	again := p
+	again.Run += "-r1"
+	for _, d := range []*Dir{create(t, p), create(t, again)} {
+		for _, hosts := range [][]string{{"n3", "n1"}, {"n7"}} { // the second is of no consequence
+			path, err := d.NoteBadNodes(within(t), hosts)
+			if err != nil || path != filepath.Join(p.LogDir, "bad-nodes", d.Name()) {
+				t.Errorf("it is at %s: %v", path, err)
+			}
+			if data, err := os.ReadFile(path); err != nil || string(data) != "n3\nn1\n" {
+				t.Errorf("with %v it has %q: %v", hosts, data, err)
+			}
+		}
+	}
+	for path, mode := range map[string]os.FileMode{"": 0o700 | os.ModeDir, "123.0": 0o600, "123.0-r1": 0o600} {
+		facts, err := os.Lstat(filepath.Join(p.LogDir, BadNodes, path))
+		if err != nil || facts.Mode() != mode {
+			t.Errorf("%q: %v, %v", path, facts, err)
+		}
+	}
+	if all := names(t, filepath.Join(p.LogDir, BadNodes)); len(all) != 2 {
+		t.Errorf("there is %v", all)
+	}
+}
+
+func TestNoteBadNodesRefused(t *testing.T) {
+	p := newPlace(t)
+	d := create(t, p)
+	if err := os.WriteFile(filepath.Join(p.LogDir, BadNodes), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := d.NoteBadNodes(within(t), []string{"n3"})
+	if err == nil || !strings.HasPrefix(err.Error(), "cannot use the directory ") || !strings.Contains(err.Error(), "/bad-nodes/123.0") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A share that answers wrongly in passing is asked again.
+func TestNoteBadNodesAsksAgain(t *testing.T) {
+	d := create(t, newPlace(t))
+	refused := make(map[Change]bool)
+	d.via.Share = &faulty{onChange: func(how Change, from, to string) error {
+		if !refused[how] {
+			refused[how] = true
+			return syscall.ESTALE
+		}
+		return plain.Change(how, from, to)
+	}}
+	path, err := d.NoteBadNodes(within(t), []string{"n4"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, _ := os.ReadFile(path); string(data) != "n4\n" || !refused[MakeDir] || !refused[Link] {
+		t.Errorf("it has %q", data)
+	}
+}

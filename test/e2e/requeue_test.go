@@ -1,0 +1,130 @@
+//go:build testbed
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// requeued submits a batch job of three nodes that asks to be started anew
+// after a failure, and whose output ends with the code of its srun.
+func requeued(t *testing.T, logs, flags, driver string) *batchJob {
+	t.Helper()
+	script := "#!/bin/sh\n" +
+		"srun --kill-on-bad-exit=0 --wait=0 " + program + " --log-dir=" + logs + " --on-failure=requeue " + flags + " -- sh -c '" + driver + "'\n" +
+		"echo ended: $?\n"
+	return submit(t, script, "-N", "3", "--ntasks-per-node=1", "--requeue", "--open-mode=append", "--exclude=n7")
+}
+
+// resultOfRun waits for the result of one attempt of a batch job.
+func resultOfRun(t *testing.T, logs, run string) (result signal.Result) {
+	t.Helper()
+	path := filepath.Join(logs, run, signal.NameResult)
+	eventually(t, func() string { return missing(path) })
+	readJSON(t, path, &result)
+	return result
+}
+
+// shown is one field of what Slurm shows of a job.
+func (b *batchJob) shown(name string) string {
+	b.t.Helper()
+	out, err := bed.Command(context.Background(), "scontrol", "show", "job", "--oneliner", b.id).Output()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for field := range strings.FieldsSeq(string(out)) {
+		if value, ok := strings.CutPrefix(field, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// nodeOf is the number of the bed's node of that name.
+func nodeOf(t *testing.T, host string) int {
+	t.Helper()
+	for node := range bed.Nodes() {
+		if bed.Node(node) == host {
+			return node
+		}
+	}
+	t.Fatalf("there is no node %s", host)
+	return -1
+}
+
+// A job whose node was lost comes again without it, and ends well.
+func TestALostNodeHasTheJobStartedAnewElsewhere(t *testing.T) {
+	logs := place(t)
+	b := requeued(t, logs, "--peer-timeout=3s", `[ -n "$SLURM_RESTART_COUNT" ] || sleep 1000`)
+	first := filepath.Join(logs, b.id+".0")
+	eventually(t, func() string { return missing(filepath.Join(first, signal.Control, signal.NameGo)) })
+	var joined signal.JoinedRecord
+	readJSON(t, filepath.Join(first, signal.Nodes, signal.NodeName(2, 3, signal.Joined)), &joined)
+	kill(t, daemonOf(t, nodeOf(t, joined.Host)), syscall.SIGKILL)
+
+	result := resultOfRun(t, logs, b.id+".0")
+	if result.Code != 76 || result.Requeue == nil || !result.Requeue.Wanted || !slices.Equal(result.Nodes, []string{joined.Host}) {
+		t.Errorf("the first attempt's result is %+v, with %+v", result, result.Requeue)
+	}
+	b.wait("ended: 0\n")
+	again := resultOfRun(t, logs, b.id+".0-r1")
+	if again.Code != 0 || slices.Contains(again.Hosts, joined.Host) {
+		t.Errorf("the second attempt ended with %d on %v, and %s was lost", again.Code, again.Hosts, joined.Host)
+	}
+	if got, want := b.shown("ExcNodeList"), joined.Host+",n7"; got != want && got != "n["+joined.Host[1:]+",7]" && got != "n[6-7]" {
+		t.Errorf("the job excludes %s, not %s", got, want)
+	}
+	bad, err := os.ReadFile(filepath.Join(logs, signal.BadNodes, b.id+".0"))
+	if err != nil || string(bad) != joined.Host+"\n" {
+		t.Errorf("the list of bad nodes has %q: %v", bad, err)
+	}
+}
+
+// A job that fails each time gives up in the end, with a code of its own.
+func TestAJobGivesUp(t *testing.T) {
+	logs := place(t)
+	// A node that has no place for temporaries fails its check.
+	b := requeued(t, logs, "--max-requeues=1 --temp-dir=/nonexistent --worker-cmd=true", "true")
+	b.wait("ended: 69\n")
+	for run, code := range map[string]int{b.id + ".0": 75, b.id + ".0-r1": 69} {
+		result := resultOfRun(t, logs, run)
+		if result.Code != code || result.Cause == nil || result.Cause.Kind != "check" || len(result.Nodes) == 0 {
+			t.Errorf("run %s ended with %d by %+v", run, result.Code, result.Cause)
+		}
+	}
+	if got := b.shown("Restarts"); got != "1" {
+		t.Errorf("Slurm has started it anew %s times", got)
+	}
+}
+
+// What would only come again is not tried again.
+func TestAServiceThatDiesIsNotStartedAnew(t *testing.T) {
+	logs := place(t)
+	b := requeued(t, logs, "--worker-cmd='exit 3'", "sleep 1000")
+	b.wait("ended: 77\n")
+	result := resultOfRun(t, logs, b.id+".0")
+	if result.Requeue == nil || result.Requeue.Wanted {
+		t.Errorf("the result says %+v", result.Requeue)
+	}
+	if got := b.shown("Restarts"); got != "0" {
+		t.Errorf("Slurm has started it anew %s times", got)
+	}
+}
+
+// An allocation without a batch script can't be started anew: Slurm says so,
+// and the job ends as it would.
+func TestAnAllocationIsNotStartedAnew(t *testing.T) {
+	j := run(t, launch{nodes: 2, flags: []string{"--on-failure=requeue", "--temp-dir=/nonexistent", "--worker-cmd=true"}, driver: []string{"true"}})
+	j.wantCode(75)
+	if got := j.stderr.String(); !strings.Contains(got, "Only batch jobs") {
+		t.Errorf("nothing says why: %s", got)
+	}
+}
