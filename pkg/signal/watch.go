@@ -76,6 +76,9 @@ func (w *Watch) note(names []string, err error, looks int, took time.Duration) {
 	w.rested = now.Add(took)
 	w.due = now.Add(w.pace.next(now.Sub(w.began), took, w.dir.via.Jitter()))
 	if err != nil {
+		// However rare the looks are by now: what passes is not to be taken for
+		// a share that does not answer.
+		w.due = now.Add(w.pace.next(now.Sub(w.sick), took, w.dir.via.Jitter()))
 		w.dir.via.Meter.retry()
 		return
 	}
@@ -141,13 +144,18 @@ func (w *Watch) Relax(steady time.Duration) {
 // relaxed is by how much the first pause is longer where nothing is expected.
 const relaxed = 4
 
-// Nudge makes the next look come at once. It never blocks.
-func (w *Watch) Nudge() { w.advance(time.Now()) }
+// Nudge makes the next look come at once, and the ones after it soon: a listing
+// may be older than what we are nudged for. It never blocks.
+func (w *Watch) Nudge() { w.NudgeWithin(0) }
 
 // NudgeWithin makes the next look come at some time before most has passed: of
 // many that are nudged at once, not all look in the same moment.
 func (w *Watch) NudgeWithin(most time.Duration) {
-	w.advance(time.Now().Add(time.Duration(w.dir.via.Jitter() * float64(most))))
+	at := time.Now().Add(time.Duration(w.dir.via.Jitter() * float64(most)))
+	w.mu.Lock()
+	w.began = at
+	w.mu.Unlock()
+	w.advance(at)
 }
 
 // Wait returns the first listing for which until is true. It looks often at

@@ -253,10 +253,56 @@ func TestWatchBearsManyNudges(t *testing.T) {
 			w.Nudge()
 			time.Sleep(time.Millisecond)
 		}
-		if most := int64(time.Second/(2*look)) + 1; looks.Load() > most {
+		// Of the pause, which is as long as a look, up to a quarter is left out at random.
+		if most := int64(time.Second/(look+look*3/4)) + 1; looks.Load() > most {
 			t.Errorf("%d looks of %s in a second, want %d at most", looks.Load(), look, most)
 		}
 	})
+}
+
+// However rare the looks have become, one that shows nothing new is not the last
+// for long: after a nudge the listing may be an old one, and a look that fails
+// says little of the share.
+func TestWatchLooksAgainSoon(t *testing.T) {
+	const rare, soon = time.Minute, time.Second
+	for _, tc := range []struct {
+		name  string
+		first func() ([]string, error) // what the first look shows that comes after a long time
+		nudge bool
+	}{
+		{"an old listing after a nudge", func() ([]string, error) { return []string{NameJob}, nil }, true},
+		{"a look that fails", func() ([]string, error) { return nil, syscall.ESTALE }, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var old atomic.Bool
+				var spoiled time.Time
+				w := memory(func(string) ([]string, error) {
+					switch {
+					case old.Swap(false):
+						spoiled = time.Now()
+						return tc.first()
+					case !spoiled.IsZero():
+						return []string{NameDrain}, nil
+					}
+					return []string{NameJob}, nil
+				}).Watch(Control, WorkerPace(4))
+				watching(t, w)
+				w.Relax(rare)
+				time.Sleep(10 * rare)
+				old.Store(true)
+				if tc.nudge {
+					w.Nudge()
+				}
+				if _, err := w.Follow(t.Context(), shows(NameDrain)); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(spoiled); took > soon {
+					t.Errorf("the next look came %s later", took)
+				}
+			})
+		})
+	}
 }
 
 func TestWatchRelax(t *testing.T) {
