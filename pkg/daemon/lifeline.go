@@ -56,7 +56,7 @@ func (n *node) tie(job signal.Job) {
 	}
 	n.signs = newSigns(n.lineBeat())
 	n.line = &line{signs: n.signs, tried: job.Lifeline, up: make(chan struct{})}
-	cfg := lifeline.Config{Key: n.dir.Nonce(), Size: n.id.Size, Beat: n.lineBeat()}
+	cfg := lifeline.Config{Key: n.dir.Nonce(), Size: n.id.Size, Beat: n.lineBeat(), Jitter: n.cfg.Access.Jitter}
 	sick := func() bool { return n.silence() > sickShare }
 	n.line.worker = lifeline.NewWorker(cfg, n.id.Rank, n.network(), job.Lifeline, &headLine{n}, sick)
 	n.nudge = n.line.worker.Nudge
@@ -137,7 +137,11 @@ func (n *node) withoutHead(f *failure) func(ctx context.Context) {
 		defer cancel()
 		before := n.control.Last().Looks
 		_, err := n.control.Wait(ctx, func(l signal.Listing) bool { return l.Looks > before+1 })
-		if err == nil && n.ended.Err() == nil {
+		switch {
+		case err != nil:
+		case n.ended.Err() != nil:
+			n.orphan(f)
+		default:
 			n.loseHead(ctx, signal.BeatState, f)
 		}
 	}

@@ -182,24 +182,29 @@ func (n *node) awaitHead(ctx context.Context) (framework.Endpoint, error) {
 }
 
 // followControl ends this node's life when the head, or a peer that lost the
-// head, publishes the end, and when the head's beats stop. own is the state
-// that this daemon's own beats tell.
+// head, publishes the end, and when the head's beats stop. A head that dies
+// after it has published the end is waited for no longer. own is the state that
+// this daemon's own beats tell.
 func (n *node) followControl(own string) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		liveness := health.NewLiveness(n.tempo)
+		ends := false
 		_, _ = n.control.Follow(ctx, func(l signal.Listing) bool {
-			if n.published(ctx, l) {
-				return true
-			}
+			ends = ends || n.published(ctx, l)
 			liveness.Look(map[int]int64{0: l.Beats(signal.BeatState)[0]}, l.At)
 			if n.line != nil {
 				if at, heard := n.line.last(0, l.At); heard {
 					liveness.Hear(0, at)
 				}
 			}
-			if len(liveness.Silent()) > 0 {
-				n.loseHead(ctx, own, n.lossOfHead(liveness.Quiet(0)))
+			if len(liveness.Silent()) == 0 {
+				return false
 			}
+			if ends {
+				n.orphan(n.lossOfHead(liveness.Quiet(0)))
+				return true
+			}
+			n.loseHead(ctx, own, n.lossOfHead(liveness.Quiet(0)))
 			return false
 		})
 	}

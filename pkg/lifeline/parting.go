@@ -10,6 +10,9 @@ type Config struct {
 	Key  string        // the shared secret: the attempt's nonce
 	Size int           // nodes, the head included
 	Beat time.Duration // between two beats, each way
+	// Jitter draws by how much a worker's pauses differ, at least 0 and less
+	// than 1; nil: at random.
+	Jitter func() float64
 }
 
 // silence is how long a peer that is well is never silent.

@@ -62,6 +62,9 @@ func NewWorker(
 		nudged: make(chan struct{}, 1), over: make(chan struct{}),
 	}
 	draw(w.self[:])
+	if cfg.Jitter == nil {
+		w.cfg.Jitter = rand.Float64
+	}
 	return w
 }
 
@@ -169,7 +172,7 @@ func (w *Worker) keep(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pause/2 + rand.N(pause)): // or all workers would come at once
+		case <-time.After(pause/2 + time.Duration(w.cfg.Jitter()*float64(pause))): // or all workers would come at once
 		}
 		pause = min(2*pause, most)
 	}
