@@ -1,0 +1,237 @@
+//go:build testbed
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/testbed"
+)
+
+var (
+	deathsFlag   = flag.Int("deaths", 3, "how many deaths BenchmarkDeath measures of each kind")
+	deathsOnFlag = flag.String("deaths-on", "local,sshfs,sshfs-stale", "kinds of shares that it measures them on")
+	deathsOfFlag = flag.String("deaths-of", "worker,head,worker-service,head-service", "who dies")
+	lifelineFlag = flag.String("deaths-lifeline", "auto", "what the jobs are given as --lifeline; empty: nothing")
+)
+
+// BenchmarkDeath kills one process of a job of eight nodes without warning
+// again and again, and reports how long it took until the last daemon had
+// exited, in milliseconds: p50-ms, p99-ms (by nearest rank) and worst-ms. The
+// daemons are watched from outside; Slurm is told not to end anything.
+func BenchmarkDeath(b *testing.B) {
+	grid := []string{
+		fmt.Sprintf("--lifeline=%s, %d nodes, %d deaths each, ms from the kill to the last daemon's exit:\n", *lifelineFlag, nodes, *deathsFlag),
+		"| share | who dies | p50 | p99 | worst |",
+		"|---|---|---|---|---|",
+	}
+	for share := range strings.SplitSeq(*deathsOnFlag, ",") {
+		b.Run(share, func(b *testing.B) { grid = append(grid, deathsOn(b, testbed.Share(share))...) })
+	}
+	fmt.Println(strings.Join(grid, "\n")) // what a benchmark logs that has others under it is not shown
+}
+
+// deathsOn measures all kinds of deaths on a bed of their own, and returns the
+// rows of the table.
+func deathsOn(b *testing.B, share testbed.Share) (rows []string) {
+	bed, err := testbed.Start(context.Background(), testbed.Config{Nodes: nodes, Share: share})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		if err := bed.Close(); err != nil {
+			b.Error(err)
+		}
+	}()
+	hospital := hospital{bed: bed, program: filepath.Join(bed.Bin(), "bringupd")}
+	build(b, hospital.program)
+	for who := range strings.SplitSeq(*deathsOfFlag, ",") {
+		b.Run(who, func(b *testing.B) {
+			took := hospital.deaths(b, who)
+			p50, p99, worst := nearest(took, 50), nearest(took, 99), nearest(took, 100)
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(p50, "p50-ms")
+			b.ReportMetric(p99, "p99-ms")
+			b.ReportMetric(worst, "worst-ms")
+			rows = append(rows, fmt.Sprintf("| %s | %s | %.0f | %.0f | %.0f |", share, who, p50, p99, worst))
+		})
+	}
+	return rows
+}
+
+// nearest is a quantile by nearest rank.
+func nearest(values []float64, percent int) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[(len(sorted)*percent+99)/100-1]
+}
+
+// hospital is where deaths are timed.
+type hospital struct {
+	bed     *testbed.Bed
+	program string
+	jobs    int // so far
+}
+
+// deaths has so many jobs die of somebody's death, and returns how long each took.
+func (h *hospital) deaths(b *testing.B, who string) (took []float64) {
+	for b.Loop() {
+		for i := range *deathsFlag {
+			took = append(took, h.death(b, who, 1+i%(nodes-1)))
+		}
+	}
+	return took
+}
+
+// patience is far more than any death takes, by beat files too.
+const patience = 90 * time.Second
+
+// victim is who dies: the daemon or the service of the head, or of a worker.
+func (h *hospital) victim(b *testing.B, who string, worker int, daemons []int) int {
+	b.Helper()
+	switch who {
+	case "worker":
+		return daemons[worker]
+	case "head":
+		return daemons[0]
+	case "worker-service":
+		return h.find(b, worker, "sleep", "1002")
+	case "head-service":
+		return h.find(b, 0, "sleep", "1001")
+	}
+	b.Fatalf("nobody is called %q: give worker, head, worker-service or head-service", who)
+	return 0
+}
+
+// death starts a job, kills one process of it and returns how many milliseconds
+// later its last daemon has exited.
+func (h *hospital) death(b *testing.B, who string, worker int) float64 {
+	b.Helper()
+	h.jobs++
+	logs := filepath.Join(h.bed.Share(), "deaths-"+strconv.Itoa(h.jobs))
+	args := []string{
+		"-N", strconv.Itoa(nodes), "-w", "n[0-" + strconv.Itoa(nodes-1) + "]", "--ntasks-per-node=1",
+		"--kill-on-bad-exit=0", "--wait=0", h.program, "--log-dir=" + logs,
+		"--head-cmd=exec sleep 1001", "--worker-cmd=exec sleep 1002", "--worker-ready=",
+	}
+	if *lifelineFlag != "" {
+		args = append(args, "--lifeline="+*lifelineFlag)
+	}
+	var said bytes.Buffer
+	srun := h.bed.Command(context.Background(), "srun", append(args, "--", "sleep", "1003")...)
+	srun.Stdout, srun.Stderr = &said, &said
+	if err := srun.Start(); err != nil {
+		b.Fatal(err)
+	}
+	defer h.bury(b, srun, &said)
+
+	h.find(b, 0, "sleep", "1003") // its driver runs
+	daemons := h.daemons(b, logs)
+	pid := h.victim(b, who, worker, daemons)
+	var ends []int // pidfds
+	for _, daemon := range daemons {
+		fd, err := unix.PidfdOpen(daemon, 0)
+		if err != nil {
+			b.Fatalf("a daemon has ended too early: %v\n%s", err, &said)
+		}
+		defer func() { _ = unix.Close(fd) }()
+		ends = append(ends, fd)
+	}
+	// At whatever time of beats and looks.
+	time.Sleep(time.Duration(rand.Int64N(int64(time.Second))))
+	began := time.Now()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		b.Fatal(err)
+	}
+	if left := awaitEnds(ends, began.Add(patience)); left > 0 {
+		b.Fatalf("%s after the death of the %s, %d daemons still run\n%s", patience, who, left, &said)
+	}
+	return float64(time.Since(began).Microseconds()) / 1000
+}
+
+// bury waits for srun, which has nothing left to wait for.
+func (h *hospital) bury(b *testing.B, srun *exec.Cmd, said *bytes.Buffer) {
+	b.Helper()
+	if b.Failed() {
+		_ = srun.Process.Signal(syscall.SIGTERM)
+	}
+	late := time.AfterFunc(patience, func() { _ = srun.Process.Kill() })
+	defer late.Stop()
+	if err := srun.Wait(); err == nil && !b.Failed() {
+		b.Errorf("a job of which a part was killed has ended with 0\n%s", said)
+	}
+}
+
+// daemons reads from the run directory which processes the daemons are, by rank.
+func (h *hospital) daemons(b *testing.B, logs string) (pids []int) {
+	b.Helper()
+	for rank := range nodes {
+		matches, err := filepath.Glob(filepath.Join(logs, "[0-9]*", signal.Nodes, signal.NodeName(rank, nodes, signal.Joined)))
+		if err != nil || len(matches) != 1 {
+			b.Fatalf("cannot find the answer of rank %d in %s: %v, %v", rank, logs, matches, err)
+		}
+		data, err := os.ReadFile(matches[0])
+		var joined signal.JoinedRecord
+		if err == nil {
+			err = json.Unmarshal(data, &joined)
+		}
+		if err != nil || joined.PID == 0 {
+			b.Fatalf("cannot read %s: %v, %q", matches[0], err, data)
+		}
+		pids = append(pids, joined.PID)
+	}
+	return pids
+}
+
+// find waits for a process of a job on a node, by its command line.
+func (h *hospital) find(b *testing.B, node int, words ...string) int {
+	b.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		all := jobs(b, h.bed, node)
+		at := slices.IndexFunc(all, func(p testbed.Process) bool { return slices.Equal(p.Args, words) })
+		if at >= 0 {
+			return all[at].PID
+		}
+		if time.Now().After(deadline) {
+			b.Fatalf("no %v runs on n%d after %s: %v", words, node, patience, all)
+		}
+	}
+}
+
+// awaitEnds waits until the processes behind the pidfds have ended, and returns
+// how many have not at the deadline.
+func awaitEnds(pidfds []int, deadline time.Time) (left int) {
+	live := slices.Clone(pidfds)
+	for len(live) > 0 && time.Now().Before(deadline) {
+		var polled []unix.PollFd
+		for _, fd := range live {
+			polled = append(polled, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+		}
+		if _, err := unix.Poll(polled, int(time.Until(deadline).Milliseconds())+1); err != nil {
+			continue // a signal of the runtime's
+		}
+		live = live[:0]
+		for _, p := range polled {
+			if p.Revents == 0 {
+				live = append(live, int(p.Fd))
+			}
+		}
+	}
+	return len(live)
+}
