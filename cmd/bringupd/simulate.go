@@ -45,7 +45,7 @@ const (
 
 func (inv *invocation) simulateCommand() *cli.Command {
 	times := daemon.DefaultTimes()
-	s := &simulation{invocation: inv, cfg: simulate.Config{Steady: -1, Join: times.Join, Peer: times.Peer}}
+	s := &simulation{invocation: inv, cfg: simulate.Config{Steady: -1, Lifeline: daemon.LifelineAuto, Join: times.Join, Peer: times.Peer}}
 	s.all = s.settings()
 	return &cli.Command{
 		Name: "simulate", Usage: "bring N nodes up in one process, and tell what it takes",
@@ -70,6 +70,10 @@ func (s *simulation) settings() settings {
 			s.counts(),
 			wait("start-skew", &s.cfg.Skew, "the daemons start at random within this time; a launcher takes 10ms and more"),
 			steady,
+			choice("death", []string{simulate.DeathOfWorker, simulate.DeathOfHead}, &s.cfg.Death,
+				"whose daemon dies then, as by kill -9: it is told how long the others take to return"),
+			choice("lifeline", []string{string(daemon.LifelineAuto), string(daemon.LifelineOff)}, (*string)(&s.cfg.Lifeline),
+				"whether workers hold a connection to the head: auto or off; in memory where this shell allows too few files"),
 			wait("join-timeout", &s.cfg.Join, "until all nodes have met"),
 			wait("peer-timeout", &s.cfg.Peer, "from a peer's death to the end of the job: beats and looks follow from it"),
 		}),
@@ -174,6 +178,7 @@ func (s *simulation) simulate(ctx context.Context) error {
 	report := simulate.Report{
 		Version: simulate.ReportVersion, Program: s.cfg.Program, Host: host, Cores: runtime.GOMAXPROCS(0), Dir: s.dir,
 		Latency: s.cfg.Latency, Jitter: s.cfg.Jitter, Rate: s.cfg.Rate, Skew: s.cfg.Skew, Peer: s.cfg.Peer,
+		Dies: s.cfg.Death,
 	}
 	err = s.runAll(ctx, room, &report)
 	if !s.keep {

@@ -25,6 +25,8 @@ func TestSimulateRefuses(t *testing.T) {
 		{"a time without a unit", []string{"--nodes=4", "--dir=.", "--op-latency=1"}, 64, []string{"cannot use --op-latency=1: it has no unit"}},
 		{"a time that is over", []string{"--nodes=4", "--dir=.", "--op-latency=-1ms"}, 64, []string{"cannot use --op-latency=-1ms: give a time of 0s to 1s"}},
 		{"a peer timeout that no job may have", []string{"--nodes=4", "--dir=.", "--peer-timeout=1ms"}, 64, []string{"cannot use --peer-timeout=1ms: give at least 1s"}},
+		{"a death of nobody's", []string{"--nodes=4", "--dir=.", "--death=heads"}, 64, []string{"cannot use --death=heads: give one of worker, head"}},
+		{"a death that nobody notices", []string{"--nodes=1", "--dir=.", "--death=head"}, 64, []string{"cannot simulate a death with one node"}},
 		{"a directory that is not there", []string{"--nodes=4", "--dir=nowhere"}, 64, []string{"cannot use --dir=", "nowhere: no such file or directory: give a directory that is there"}},
 		{"a device", []string{"--nodes=4", "--dir=/dev/null"}, 64, []string{"cannot use --dir=/dev/null: it is not a directory"}},
 		{"a directory that nobody can write to", []string{"--nodes=4", "--dir=/proc"}, 66, []string{"cannot use the directory /proc on ", "give a --dir that you can write to"}},

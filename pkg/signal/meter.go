@@ -61,6 +61,11 @@ type Meter struct {
 	// a simulation would need too many. It is not to be changed once there are
 	// calls.
 	Slots chan struct{}
+	// Barred, where it is not nil, is asked before each call, which is neither
+	// made nor counted where it returns an error, and hangs for as long as it
+	// does: so a simulation has a daemon vanish. It is not to be changed once
+	// there are calls.
+	Barred func() error
 
 	mu      sync.Mutex
 	counts  [ops]int64        // guarded by mu
@@ -183,6 +188,11 @@ func (m *Meter) end(number int64) {
 
 // call makes one call into the share.
 func (m *Meter) call(op Op, path string, do func() error) error {
+	if m.Barred != nil {
+		if err := m.Barred(); err != nil {
+			return err
+		}
+	}
 	m.mu.Lock()
 	m.counts[op]++
 	m.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,4 +121,22 @@ func TestMeterDelay(t *testing.T) {
 			t.Errorf("the call took %s", took)
 		}
 	})
+}
+
+// Who is barred makes no call, and none is counted.
+func TestMeterBars(t *testing.T) {
+	p := newPlace(t)
+	p.Meter = new(Meter)
+	barred := errors.New("barred")
+	var why error
+	p.Meter.Barred = func() error { return why }
+	d := create(t, p)
+	before := p.Meter.Stats().Calls
+	why = barred
+	if err := d.Mark(t.Context(), Nodes, "0000.up"); err == nil || !strings.Contains(err.Error(), barred.Error()) {
+		t.Errorf("got %v", err)
+	}
+	if after := p.Meter.Stats().Calls; after != before {
+		t.Errorf("%d calls were counted, want none", after-before)
+	}
 }

@@ -30,6 +30,11 @@ type Config struct {
 	// Steady is for how long the job stays up after the gate; negative: for
 	// SteadyFor, 0: not at all.
 	Steady time.Duration
+	// Death says whose daemon dies then, as by kill -9: DeathOfWorker or
+	// DeathOfHead; empty: nobody's, and the job ends in order.
+	Death string
+	// Lifeline says whether workers hold a connection to the head; empty: auto.
+	Lifeline daemon.LifelineMode
 
 	Join    time.Duration // as --join-timeout
 	Peer    time.Duration // as --peer-timeout
@@ -42,6 +47,9 @@ type Config struct {
 func (c Config) Validate() error {
 	if c.Nodes < 1 || c.Nodes > MostNodes {
 		return fmt.Errorf("cannot simulate %d nodes: give a number of 1 to %d", c.Nodes, MostNodes)
+	}
+	if err := c.judgeDeath(); err != nil {
+		return err
 	}
 	if c.Rate < 0 {
 		return fmt.Errorf("cannot use --server-rate=%d: give a number of calls a second, or 0 for no bound", c.Rate)

@@ -29,6 +29,9 @@ func TestValidate(t *testing.T) {
 		{"starts after the join timeout", func(c *Config) { c.Skew = time.Minute }, "cannot use --start-skew=1m0s: give a time of 0s to 15s"},
 		{"too steady", func(c *Config) { c.Steady = 2 * time.Hour }, "cannot use --steady=2h0m0s"},
 		{"a server that asks", func(c *Config) { c.Rate = -1 }, "cannot use --server-rate=-1"},
+		{"a worker's death", func(c *Config) { c.Death = DeathOfWorker }, ""},
+		{"a death of nobody's", func(c *Config) { c.Death = "all" }, `cannot simulate the death of "all": give worker or head`},
+		{"a death that nobody notices", func(c *Config) { c.Nodes, c.Death = 1, DeathOfHead }, "cannot simulate a death with one node: nobody is left"},
 		{"a peer timeout that no job may have", func(c *Config) { c.Peer = time.Millisecond }, "cannot use --peer-timeout=1ms: give at least 1s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

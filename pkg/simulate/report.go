@@ -20,14 +20,16 @@ type Report struct {
 	Rate    int           `json:"server_rate"` // calls a second; 0: no bound
 	Skew    time.Duration `json:"start_skew_ns"`
 	Peer    time.Duration `json:"peer_timeout_ns"`
+	Dies    string        `json:"dies,omitempty"` // whose daemon, as --death
 
 	Runs []Run `json:"runs"` // by the numbers of nodes, as given
 }
 
 // Run is one simulated job. What a run that failed did not reach is zero.
 type Run struct {
-	Nodes   int      `json:"nodes"`
-	Failure *Failure `json:"failure,omitempty"` // nil: it went well
+	Nodes     int      `json:"nodes"`
+	Lifelines string   `json:"lifelines"`         // what they were held over
+	Failure   *Failure `json:"failure,omitempty"` // nil: it went well
 
 	// Gate is when the head opened the gate, and Up when each node had said
 	// that it was up, both from the start of all.
@@ -42,6 +44,7 @@ type Run struct {
 	Peak         int64         `json:"peak_rate"`   // of all nodes to the gate: calls a second in the busiest tenth of one
 	Steady       *Steady       `json:"steady"`      // nil: not measured
 	End          End           `json:"end"`         // from the wish to leave
+	Death        *Death        `json:"death"`       // nil: nobody died
 	Whole        Tally         `json:"whole_calls"` // of all nodes, from the start to the end
 	Machine      Machine       `json:"machine"`
 }
@@ -79,6 +82,20 @@ type End struct {
 	Took  time.Duration `json:"took_ns"` // from the head's wish until the last daemon had gone
 	Calls int64         `json:"calls"`   // of all nodes
 	Peak  int64         `json:"peak_rate"`
+}
+
+// Death is the end of a job that one daemon's death has brought, as by kill -9.
+type Death struct {
+	Rank  int                   `json:"rank"`    // that died
+	Took  Spread[time.Duration] `json:"took_ns"` // from its death to the return of each other daemon
+	Kind  string                `json:"kind"`    // of the first cause, as the others have found it
+	Why   string                `json:"why"`     // the same as a sentence
+	Calls int64                 `json:"calls"`   // of all nodes, from the death on
+	Peak  int64                 `json:"peak_rate"`
+	// Processor is the time of all cores that it took, and Busy which part of
+	// them that was: near 1, it is this machine that was waited for.
+	Processor time.Duration `json:"processor_ns"`
+	Busy      float64       `json:"busy"`
 }
 
 // Machine is what all daemons together took of this one.

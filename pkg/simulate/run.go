@@ -57,14 +57,17 @@ type job struct {
 	local   string   // a directory of this machine, for the daemons' private ones
 	said    *os.File // all that they say
 	daemons []daemon.Config
-	signals chan os.Signal // the head's
+	signals []chan os.Signal // the head's, and the victim's
+	victim  *victim          // nil: nobody dies
+	over    string           // what the lifelines are held over
 	counter *counter
 	machine machine
 
-	begin chan struct{} // closed when all may start
-	ends  chan ended    // one of each daemon
-	codes []int         // of those that have ended
-	ended int           // how many have
+	begin   chan struct{}   // closed when all may start
+	ends    chan ended      // one of each daemon
+	codes   []int           // of those that have ended
+	ended   int             // how many have
+	endedAt []time.Duration // when, from the start of all
 
 	// Each daemon writes its own, and they are read when all have ended.
 	up    []time.Duration
@@ -79,13 +82,16 @@ type job struct {
 }
 
 // ended is one daemon's end.
-type ended struct{ rank, code int }
+type ended struct {
+	rank, code int
+	at         time.Duration // from the start of all
+}
 
 func newJob(room *Room, cfg Config, local string, said *os.File) *job {
 	j := &job{
-		cfg: cfg, local: local, said: said, daemons: make([]daemon.Config, cfg.Nodes), signals: make(chan os.Signal, 4),
+		cfg: cfg, local: local, said: said, daemons: make([]daemon.Config, cfg.Nodes),
 		counter: newCounter(cfg.Nodes, 2*cfg.Join+cfg.SteadyFor()),
-		begin:   make(chan struct{}), ends: make(chan ended, cfg.Nodes), codes: make([]int, cfg.Nodes),
+		begin:   make(chan struct{}), ends: make(chan ended, cfg.Nodes), codes: make([]int, cfg.Nodes), endedAt: make([]time.Duration, cfg.Nodes),
 		up: make([]time.Duration, cfg.Nodes), atUp: make([]count, cfg.Nodes), allUp: make(chan struct{}), gate: make(chan struct{}),
 	}
 	j.notUp.Store(int64(cfg.Nodes))
@@ -102,8 +108,23 @@ func newJob(room *Room, cfg Config, local string, said *os.File) *job {
 	for rank := range j.daemons {
 		j.daemons[rank] = j.configure(room, id, rank, &signal.Meter{Delay: delay, Told: j.counter.told(rank), Slots: slots})
 	}
-	j.daemons[0].Signals = j.signals
+	j.listen(0)
+	if j.victim = newVictim(cfg); j.victim != nil {
+		j.daemons[j.victim.rank].Access.Meter.Barred = j.victim.barred
+		if j.victim.rank != 0 {
+			j.listen(j.victim.rank)
+		}
+	}
+	j.over = cfg.over()
+	j.connect(j.over)
 	return j
+}
+
+// listen gives a daemon signals that it can be hurried by.
+func (j *job) listen(rank int) {
+	signals := make(chan os.Signal, 4)
+	j.daemons[rank].Signals = signals
+	j.signals = append(j.signals, signals)
 }
 
 // configure is a rank's daemon. A share that lives on this machine alone will
@@ -114,9 +135,9 @@ func (j *job) configure(room *Room, id roles.Identity, rank int, meter *signal.M
 		Identity: id, LogDir: room.path, TempDir: j.local, Program: j.cfg.Program,
 		Access:    signal.Access{Meter: meter, Deaf: true},
 		Reached:   func(state string) { j.reached(rank, state) },
-		Framework: nothing{},
-		Address:   func() (string, error) { return "127.0.0.1", nil },
-		Times:     j.cfg.times(), Files: daemon.Files{Out: j.said, Err: j.said}, JSONLog: true,
+		Framework: nothing{}, Lifeline: j.cfg.Lifeline,
+		Address: func() (string, error) { return "127.0.0.1", nil },
+		Times:   j.cfg.times(), Files: daemon.Files{Out: j.said, Err: j.said}, JSONLog: true,
 	}
 }
 
@@ -171,7 +192,10 @@ func (j *job) simulate(ctx context.Context) Run {
 	steady, err := j.live(ctx)
 	wish := j.elapsed()
 	before := j.counter.tally(j.counter.all()...)
+	var death *Death
 	switch {
+	case err == nil && j.victim != nil:
+		death = j.outlive(ctx, leave)
 	case err == nil:
 		j.tell("the end")
 		leaveHead()
@@ -180,15 +204,18 @@ func (j *job) simulate(ctx context.Context) Run {
 	default:
 		j.tell("interrupted: all daemons leave")
 	}
-	j.gather(ctx, leave)
+	j.gather(ctx, leave, func() bool { return j.ended == len(j.daemons) })
 	gone := j.elapsed()
 	j.settle()
 	stop()
 	run := j.sum()
-	run.Steady = steady
-	if code := j.code(); code != 0 || err != nil {
+	run.Steady, run.Death = steady, death
+	switch code := j.code(); {
+	case death != nil:
+		run.Failure = j.judged(death)
+	case code != 0 || err != nil:
 		run.Failure = &Failure{Code: code, Codes: codesOf(j.codes)}
-	} else {
+	default:
 		run.End = End{
 			Took: gone - wish, Calls: run.Whole.Calls - before.Calls, Peak: j.counter.peak(wish, gone),
 		}
@@ -210,7 +237,8 @@ func (j *job) start(head, workers context.Context) {
 		go func() {
 			<-j.begin
 			pause(ctx, time.Duration(rand.Float64()*float64(j.cfg.Skew)))
-			j.ends <- ended{rank, daemon.Run(ctx, cfg, role)}
+			code := daemon.Run(ctx, cfg, role)
+			j.ends <- ended{rank, code, j.elapsed()}
 		}()
 	}
 	j.machine.start()
@@ -273,7 +301,7 @@ func (j *job) await(ctx context.Context, milestone <-chan struct{}, over <-chan 
 // note takes in that a daemon has ended.
 func (j *job) note(e ended) {
 	j.ended++
-	j.codes[e.rank] = e.code
+	j.codes[e.rank], j.endedAt[e.rank] = e.code, e.at
 }
 
 // steadyOf is what was called in the time between two counts, rank 0's first.
@@ -295,13 +323,16 @@ func (j *job) tell(what string) {
 	}
 }
 
-// gather waits until all daemons have ended. Where ctx ends, or they take
+// gather waits until enough daemons have ended. Where ctx ends, or they take
 // longer than they should, leave has them end at once.
-func (j *job) gather(ctx context.Context, leave func()) {
+func (j *job) gather(ctx context.Context, leave func(), enough func() bool) {
 	asked := ctx.Done()
 	timer := time.NewTimer(j.patience())
 	defer timer.Stop()
-	for j.ended < len(j.daemons) {
+	if j.victim != nil && j.victim.isBuried() {
+		timer.Reset(hurryPause) // all others have gone
+	}
+	for !enough() {
 		select {
 		case e := <-j.ends:
 			j.note(e)
@@ -339,9 +370,11 @@ const settleTimeout = 5 * mostLatency
 const hurryPause = 2500 * time.Millisecond
 
 func (j *job) hurry() {
-	select {
-	case j.signals <- os.Interrupt:
-	default:
+	for _, signals := range j.signals {
+		select {
+		case signals <- os.Interrupt:
+		default:
+		}
 	}
 }
 
@@ -355,7 +388,7 @@ func (j *job) patience() time.Duration {
 // sum is what was seen of the daemons, which have ended.
 func (j *job) sum() Run {
 	c := j.counter
-	run := Run{Nodes: len(j.daemons), Gate: j.opened, Machine: j.machine.result(), Whole: c.tally(c.all()...)}
+	run := Run{Nodes: len(j.daemons), Lifelines: j.over, Gate: j.opened, Machine: j.machine.result(), Whole: c.tally(c.all()...)}
 	if j.opened > 0 {
 		run.Head, run.ToGate = c.tally(j.atGate[0]), c.tally(j.atGate...)
 		run.WorkerToGate = c.spread(j.atGate[1:]).Calls
@@ -402,12 +435,15 @@ func (j *job) explain(run *Run) (share string) {
 	if err == nil {
 		share = record.FileSystem
 	}
+	var result signal.Result
+	if err == nil && (run.Failure != nil || run.Death != nil) {
+		err = dir.Read(ctx, "", signal.NameResult, &result)
+	}
+	if run.Death != nil && result.Cause != nil {
+		run.Death.Kind, run.Death.Why = result.Cause.Kind, result.Cause.What
+	}
 	if run.Failure == nil {
 		return share
-	}
-	var result signal.Result
-	if err == nil {
-		err = dir.Read(ctx, "", signal.NameResult, &result)
 	}
 	if err == nil && result.Cause != nil {
 		run.Failure.Code, run.Failure.Word, run.Failure.Why = result.Code, result.Word, result.Cause.What

@@ -3,14 +3,18 @@ package simulate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -108,6 +112,117 @@ func TestLatencyCounts(t *testing.T) {
 	// can see anything.
 	if run.Gate < 12*cfg.Latency {
 		t.Errorf("the gate was open after %s, with %s added to each call", run.Gate, cfg.Latency)
+	}
+}
+
+// A death ends the job, and all but the dead tell the same.
+func TestDeath(t *testing.T) {
+	for _, tc := range []struct {
+		who      string
+		lifeline daemon.LifelineMode
+		memory   bool
+		kind     health.Kind
+	}{
+		{DeathOfWorker, daemon.LifelineOff, false, health.PeerLost},
+		{DeathOfHead, daemon.LifelineOff, false, health.PeerLost},
+		{DeathOfWorker, daemon.LifelineOn, false, health.DaemonDied},
+		{DeathOfHead, daemon.LifelineOn, false, health.DaemonDied},
+		{DeathOfWorker, daemon.LifelineOn, true, health.DaemonDied},
+		{DeathOfHead, daemon.LifelineOn, true, health.DaemonDied},
+	} {
+		t.Run(fmt.Sprintf("%s, lifeline %s, memory %t", tc.who, tc.lifeline, tc.memory), func(t *testing.T) {
+			room := newRoom(t)
+			cfg := few(4)
+			cfg.Peer, cfg.Death, cfg.Lifeline = 2*time.Second, tc.who, tc.lifeline
+			// While the gate opens there is something for the victim to read, and
+			// its kernel breaks the connection instead of closing it.
+			cfg.Steady = 500 * time.Millisecond
+			if tc.memory {
+				scarce(t, uint64(filesANode*cfg.Nodes+filesBeside))
+			}
+			run, _ := simulated(t, room, cfg)
+			who, d := tc.who, run.Death
+			if run.Failure != nil || d == nil {
+				t.Fatalf("it failed: %+v, %+v", run.Failure, d)
+			}
+			victim := map[string]int{DeathOfWorker: 2, DeathOfHead: 0}[who]
+			if d.Rank != victim || d.Took.Min <= 0 || d.Took.Max < d.Took.P50 || d.Kind != string(tc.kind) || d.Why == "" || d.Calls == 0 || d.Processor <= 0 {
+				t.Errorf("the death: %+v", d)
+			}
+			if run.End.Took != 0 {
+				t.Errorf("it ended in order, too: %+v", run.End)
+			}
+			dir := filepath.Join(room.Path(), names(t, room.Path())[1])
+			nodes := names(t, filepath.Join(dir, signal.Nodes))
+			for rank := range cfg.Nodes {
+				if done := slices.Contains(nodes, signal.NodeName(rank, cfg.Nodes, signal.Done)); done == (rank == victim) {
+					t.Errorf("rank %d has told that it is done: %t; all names: %v", rank, done, nodes)
+				}
+			}
+		})
+	}
+}
+
+// scarce has this process open few files for the time of a test.
+func scarce(t *testing.T, files uint64) {
+	t.Helper()
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	fewer := syscall.Rlimit{Cur: files, Max: limit.Max}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &fewer); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOver(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		nodes int
+		files uint64
+		want  string
+	}{
+		{"enough for all", 1024, 6*1024 + 64, OverTCP},
+		{"one too few", 1024, 6*1024 + 63, OverMemory},
+		{"hardly any", 4096, 20, OverMemory},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := overWith(tc.nodes, tc.files); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+	if got := (Config{Nodes: 2, Lifeline: daemon.LifelineOff}).over(); got != OverNone {
+		t.Errorf("without lifelines: %s", got)
+	}
+	if got := (Config{Nodes: 1}).over(); got != OverNone {
+		t.Errorf("alone: %s", got)
+	}
+}
+
+// Who does not end as a death calls for is told of.
+func TestJudged(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		codes []int
+		want  int // 0: no failure
+	}{
+		{"all alike", []int{76, 66, 76, 76}, 0},
+		{"an orderly end", []int{0, 76, 0, 0}, -1},
+		{"one of them otherwise", []int{76, 0, 76, 66}, 66},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := (&job{codes: tc.codes}).judged(&Death{Rank: 1})
+			if (got == nil) != (tc.want == 0) || tc.want > 0 && (got.Code != tc.want || got.Codes[76] != 2) {
+				t.Errorf("got %+v", got)
+			}
+		})
 	}
 }
 

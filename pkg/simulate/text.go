@@ -40,6 +40,13 @@ func (r Report) full(run Run) string {
 	if run.End.Took > 0 {
 		line(&b, "end", "%s from the head's wish until the last daemon had gone", inWords(run.End.Took))
 	}
+	if d := run.Death; d != nil {
+		line(&b, "death", "of rank %d; the others returned after p50 %s, p99 %s, last %s (first %s), with %s calls, at most %s a second",
+			d.Rank, inWords(d.Took.P50), inWords(d.Took.P99), inWords(d.Took.Max), inWords(d.Took.Min), grouped(d.Calls), grouped(d.Peak))
+		line(&b, "", "%s of processors: %s of %d cores", inWords(d.Processor), percent(d.Busy), r.Cores)
+		line(&b, "first cause", "%s: %s", d.Kind, d.Why)
+	}
+	line(&b, "lifelines", "%s", run.Lifelines)
 	m := run.Machine
 	line(&b, "memory", "%s at most, of it Go's heap %s; %s goroutines; all daemons together", size(m.Memory), size(m.Heap), grouped(m.Goroutines))
 	if run.Gate > 0 {
@@ -70,6 +77,9 @@ func (r Report) conditions() string {
 	}
 	if r.Skew > 0 {
 		said = append(said, "starts over "+inWords(r.Skew))
+	}
+	if r.Dies != "" {
+		said = append(said, "the death of a "+r.Dies)
 	}
 	return strings.Join(append(said, "peer timeout "+inWords(r.Peer)), ", ")
 }
@@ -176,10 +186,17 @@ func serverLine(run Run) string {
 func (r Report) Table() string {
 	grid := [][]string{
 		{"nodes", "added", "gate", "up p50", "up p99", "last up", "worker calls", "most", "head calls", "all calls", "most /s",
-			"steady /s", "head /s", "end", "memory", "goroutines", "cores"},
+			"steady /s", "head /s", "end", "lifelines", "memory", "goroutines", "cores"},
+	}
+	if r.Dies != "" {
+		grid[0] = append(grid[0], "death p50", "death p99", "last", "death cores")
 	}
 	for _, run := range r.Runs {
-		grid = append(grid, r.row(run))
+		row := r.row(run)
+		if r.Dies != "" {
+			row = append(row, deathRow(run.Death)...)
+		}
+		grid = append(grid, row)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "In %s (%s): %s\n\n%s\n", r.Dir, r.Share, r.conditions(), markdown(grid))
@@ -217,7 +234,15 @@ func (r Report) row(run Run) []string {
 		end = inWords(run.End.Took)
 	}
 	return slices.Concat([]string{grouped(int64(run.Nodes)), inWords(r.Latency)}, toGate,
-		[]string{worker, head, end, size(run.Machine.Memory), grouped(run.Machine.Goroutines), cores})
+		[]string{worker, head, end, run.Lifelines, size(run.Machine.Memory), grouped(run.Machine.Goroutines), cores})
+}
+
+// deathRow is a death in the table.
+func deathRow(d *Death) []string {
+	if d == nil {
+		return []string{"-", "-", "-", "-"}
+	}
+	return []string{inWords(d.Took.P50), inWords(d.Took.P99), inWords(d.Took.Max), percent(d.Busy)}
 }
 
 const legend = "Calls are those to the gate: of a worker (p50, most), of the head, of all. Steady is calls a second of one worker, and of the head.\n" +
@@ -257,6 +282,9 @@ func (r Report) notes() string {
 	}
 	if slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Machine.Others > shared }) {
 		b.WriteString("Others used this machine at the same time: repeat it when they don't.\n")
+	}
+	if slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Lifelines == OverMemory }) {
+		b.WriteString("Lifelines were kept in memory: this shell allows too few files for so many connections (ulimit -n).\n")
 	}
 	fmt.Fprintf(&b, "Times are from the start of all. p50 and p99 are by nearest rank, over the nodes. A second's most calls are ten times those of "+
 		"its busiest %s.\n", inWords(peakWidth))

@@ -17,14 +17,19 @@ func sample() Report {
 	return Report{
 		Version: ReportVersion, Program: "v1", Host: "login1", Cores: 64, Dir: "/scratch/me", Share: "lustre",
 		Latency: 2 * time.Millisecond, Jitter: 3 * time.Millisecond, Rate: 40000, Skew: 50 * time.Millisecond, Peer: 10 * time.Second,
+		Dies: DeathOfWorker,
 		Runs: []Run{{
-			Nodes: 1024, Gate: 1930 * time.Millisecond,
+			Nodes: 1024, Lifelines: OverTCP, Gate: 1930 * time.Millisecond,
 			Up:     Spread[time.Duration]{510 * time.Millisecond, 720 * time.Millisecond, 830 * time.Millisecond, 940 * time.Millisecond},
 			Worker: Calls{Calls: spread(21), ByKind: map[string]Spread[int64]{"open": spread(6)}}, WorkerToGate: spread(26),
 			Head: Tally{63, map[string]int64{"open": 17}}, ToGate: Tally{28123, map[string]int64{"open": 8101}}, Peak: 48770,
 			Steady: &Steady{For: 28 * time.Second, Worker: 0.49, Head: 14.7, All: 521},
 			End:    End{Took: 13700 * time.Millisecond, Calls: 13423, Peak: 3395},
-			Whole:  Tally{56789, map[string]int64{"open": 16202}},
+			Death: &Death{
+				Rank: 512, Took: Spread[time.Duration]{21 * time.Millisecond, 32 * time.Millisecond, 43 * time.Millisecond, 54 * time.Millisecond},
+				Kind: "daemon-died", Why: "rank 512 (n0512) was killed", Calls: 23456, Peak: 98760, Processor: 111 * time.Millisecond, Busy: 0.22,
+			},
+			Whole: Tally{56789, map[string]int64{"open": 16202}},
 			Machine: Machine{
 				Memory: 109 << 20, Heap: 44 << 20, Goroutines: 10646, Processor: 777 * time.Millisecond, Busy: 0.37, Others: 0.11,
 			},
@@ -33,12 +38,16 @@ func sample() Report {
 }
 
 func TestText(t *testing.T) {
-	const want = `1,024 nodes in /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls a second, starts over 50 ms, peer timeout 10.00 s
+	const want = `1,024 nodes in /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls a second, starts over 50 ms, the death of a worker, peer timeout 10.00 s
 
   gate open     1.93 s after the start
   nodes up      p50 720 ms, p99 830 ms, last 940 ms (first 510 ms)
   steady state  0.49 calls a second of a worker, 15 of the head, 521 of all, over 28.00 s
   end           13.70 s from the head's wish until the last daemon had gone
+  death         of rank 512; the others returned after p50 32 ms, p99 43 ms, last 54 ms (first 21 ms), with 23,456 calls, at most 98,760 a second
+                111 ms of processors: 22 % of 64 cores
+  first cause   daemon-died: rank 512 (n0512) was killed
+  lifelines     loopback TCP
   memory        109 MiB at most, of it Go's heap 44 MiB; 10,646 goroutines; all daemons together
   processors    777 ms to the gate: 37 % of 64 cores; others used 11 %
 
@@ -59,15 +68,15 @@ Times are from the start of all. p50 and p99 are by nearest rank, over the nodes
 
 func TestTable(t *testing.T) {
 	r := sample()
-	r.Runs = append(r.Runs, Run{Nodes: 4096, Failure: &Failure{
+	r.Runs = append(r.Runs, Run{Nodes: 4096, Lifelines: OverNone, Failure: &Failure{
 		Code: 66, Word: "share", Why: "cannot meet 3 of 4096 nodes", Codes: map[int]int{66: 4095, 76: 1},
 	}})
-	const want = `In /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls a second, starts over 50 ms, peer timeout 10.00 s
+	const want = `In /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls a second, starts over 50 ms, the death of a worker, peer timeout 10.00 s
 
-| nodes |  added |   gate | up p50 | up p99 | last up | worker calls | most | head calls | all calls | most /s | steady /s | head /s |     end |  memory | goroutines | cores |
-|------:|-------:|-------:|-------:|-------:|--------:|-------------:|-----:|-----------:|----------:|--------:|----------:|--------:|--------:|--------:|-----------:|------:|
-| 1,024 | 2.0 ms | 1.93 s | 720 ms | 830 ms |  940 ms |           27 |   29 |         63 |    28,123 |  48,770 |      0.49 |      15 | 13.70 s | 109 MiB |     10,646 |  37 % |
-| 4,096 | 2.0 ms | failed |      - |      - |       - |            - |    - |          - |         - |       - |         - |       - |       - |   0 MiB |          0 |     - |
+| nodes |  added |   gate | up p50 | up p99 | last up | worker calls | most | head calls | all calls | most /s | steady /s | head /s |     end |    lifelines |  memory | goroutines | cores | death p50 | death p99 |  last | death cores |
+|------:|-------:|-------:|-------:|-------:|--------:|-------------:|-----:|-----------:|----------:|--------:|----------:|--------:|--------:|-------------:|--------:|-----------:|------:|----------:|----------:|------:|------------:|
+| 1,024 | 2.0 ms | 1.93 s | 720 ms | 830 ms |  940 ms |           27 |   29 |         63 |    28,123 |  48,770 |      0.49 |      15 | 13.70 s | loopback TCP | 109 MiB |     10,646 |  37 % |     32 ms |     43 ms | 54 ms |        22 % |
+| 4,096 | 2.0 ms | failed |      - |      - |       - |            - |    - |          - |         - |       - |         - |       - |       - |         none |   0 MiB |          0 |     - |         - |         - |     - |           - |
 
 4,096 nodes:
   IT FAILED with 66 (share): cannot meet 3 of 4096 nodes
@@ -187,11 +196,12 @@ func change(v reflect.Value) {
 func TestTextOfFailure(t *testing.T) {
 	r := sample()
 	r.Runs[0] = Run{
-		Nodes: 3, Failure: &Failure{Code: 66, Word: "share", Why: "cannot meet 1 of 3 nodes", Codes: map[int]int{66: 3}},
+		Nodes: 3, Lifelines: OverMemory, Failure: &Failure{Code: 66, Word: "share", Why: "cannot meet 1 of 3 nodes", Codes: map[int]int{66: 3}},
 		Whole: Tally{17, map[string]int64{"open": 17}}, Machine: Machine{Memory: 20 << 20, Heap: 1 << 20, Goroutines: 40},
 	}
 	const want = `  IT FAILED with 66 (share): cannot meet 1 of 3 nodes
 
+  lifelines     memory
   memory        20 MiB at most, of it Go's heap 1 MiB; 40 goroutines; all daemons together
 
   calls             a worker, until up     the head    all nodes   all nodes
@@ -200,6 +210,7 @@ func TestTextOfFailure(t *testing.T) {
   all, to the gate    -    -    -    -            -            -          17
   open                0    0    0    0            -            -          17
 
+Lifelines were kept in memory: this shell allows too few files for so many connections (ulimit -n).
 Times are`
 	if got := r.Text(); !strings.Contains(got, want) {
 		t.Error(cmp.Diff(want, got))
