@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline/memory"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -64,6 +65,7 @@ type attempt struct {
 // running is one daemon.
 type running struct {
 	*client
+	host    *memory.Host
 	signals chan os.Signal
 	leave   context.CancelFunc
 
@@ -87,11 +89,12 @@ func newAttempt(w *world, p plan, number int, machines []*machine) *attempt {
 		a.daemons = append(a.daemons, &running{client: c, signals: make(chan os.Signal, 16)})
 	}
 	for _, f := range a.plan.Faults {
-		if f.Rank < p.Size {
+		if f.Rank < p.Size && f.Step > 0 {
 			d := a.daemons[f.Rank]
 			d.happens = append(d.happens, happening{f.Step, func() { d.happen(f) }})
 		}
 	}
+	w.connect(a)
 	return a
 }
 
@@ -100,7 +103,12 @@ func (d *running) happen(f fault) {
 	switch f.What {
 	case crash:
 		d.crashed, d.died = true, d.world.now()
+		time.AfterFunc(1, d.host.Vanish) // its kernel closes its connections
 		d.attempt.stir()
+	case cut:
+		d.cutConnections()
+	case parted:
+		d.part(f.For)
 	case term:
 		d.get(syscall.SIGTERM)
 	case interrupt:
@@ -109,6 +117,17 @@ func (d *running) happen(f fault) {
 		d.world.note(nil, "stalls for "+f.For.String()+" the mount of", d.name(), nil)
 		d.machine.stalled = max(d.machine.stalled, d.world.now()+f.For)
 		d.machine.sick = d.machine.sick || f.For > harmless
+	}
+}
+
+// happenAt has a fault happen at a time of its own, where the daemon runs then.
+func (d *running) happenAt(at time.Duration, f fault) {
+	d.world.pause(at)
+	d.world.mu.Lock()
+	defer d.world.mu.Unlock()
+	if d.born > 0 && d.returned == 0 && !d.crashed && !d.world.down() {
+		d.world.note(nil, f.What+" strikes", d.name(), nil)
+		d.happen(f)
 	}
 }
 
@@ -202,10 +221,15 @@ func (a *attempt) identity(rank int) roles.Identity {
 func (a *attempt) config(d *running, tempDir string, said *os.File) daemon.Config {
 	// What a pause is shortened by comes from the seed, too.
 	jitter := func() float64 { return float64(d.draw("jitter", "")>>11) / (1 << 53) }
+	mode := daemon.LifelineAuto
+	if a.world.weather.Off {
+		mode = daemon.LifelineOff
+	}
 	return daemon.Config{
+		Lifeline: mode, Network: d.host,
 		Identity: a.identity(d.rank), LogDir: logDir, TempDir: tempDir, Program: "test",
-		Access: signal.Access{Share: d.client, Deaf: true, Jitter: jitter}, Framework: services{}, Times: times, Lifeline: daemon.LifelineOff,
-		Address: func() (string, error) { return "127.0.0.1", nil },
+		Access: signal.Access{Share: d.client, Deaf: true, Jitter: jitter}, Framework: services{}, Times: times,
+		Address: func() (string, error) { return fmt.Sprintf("n%d", d.rank), nil },
 		Files:   daemon.Files{Err: said}, Signals: d.signals,
 	}
 }
@@ -235,6 +259,11 @@ func (a *attempt) start(all *sync.WaitGroup, tempDir string, said *os.File) {
 		})
 	}
 	all.Go(a.finish)
+	for _, f := range a.plan.Faults {
+		if f.Rank < a.size && f.Step == 0 {
+			all.Go(func() { a.daemons[f.Rank].happenAt(a.plan.Start+f.At, f) })
+		}
+	}
 	if a.plan.Stray {
 		all.Go(a.stray)
 	}

@@ -124,6 +124,9 @@ func (a *attempt) checkCodes() {
 	// somebody whose mount hung may.
 	head := a.daemons[0]
 	back := head.machine.sick || head.crashed && a.sick()
+	// The end that a head has published in its last moments may be missing in
+	// listings for a while, and a lifeline tells of its death before.
+	back = back || head.crashed && !a.world.weather.Off && a.ended > 0 && head.died > a.ended && head.died < a.ended+staleMost
 	if !back && slices.Contains(control, signal.NameDrain) && a.abortedBy(control, func(d *running) bool { return !d.machine.sick }) {
 		a.world.broke(12, nil, "sees two ends: %v", control)
 	}
@@ -182,8 +185,10 @@ func (a *attempt) checkCause(cause *signal.FailedRecord, code int, where string)
 	}
 	blamed := false
 	switch kind := health.Kind(cause.Kind); kind {
-	case health.PeerLost:
-		blamed = len(cause.Lost) > 0 && a.all(cause.Lost, func(d *running) bool { return d.crashed && d.died < a.ended || d.machine.sick })
+	case health.PeerLost, health.DaemonDied, health.HostLost, health.HostHangs, health.CutOff:
+		blamed = len(cause.Lost) > 0 && a.all(cause.Lost, func(d *running) bool {
+			return d.crashed && (d.died < a.ended || d.rank == 0 && d.died < a.ended+staleMost) || d.machine.sick
+		})
 	case health.Share:
 		blamed = len(cause.Lost) > 0 && a.all(cause.Lost, func(d *running) bool { return d.told == 0 || a.ended-d.told < slack }) ||
 			a.daemons[cause.Rank].machine.sick
@@ -275,6 +280,8 @@ func (a *attempt) checkPace() {
 	for _, d := range a.daemons {
 		last = max(last, d.born)
 		switch {
+		case d.crashed && a.heard(d) && (a.ended == 0 || a.ended > d.died+prompt):
+			a.world.broke(9, d.client, "crashed at %v, which a lifeline told, and the end was published at %v only", d.died, a.ended)
 		case d.crashed && a.witnessed(d) && (a.ended == 0 || a.ended > d.died+peerTimeout+slack):
 			a.world.broke(9, d.client, "crashed at %v, and the end was published at %v only", d.died, a.ended)
 		case !d.crashed && d.returned > max(a.ended, d.born+times.Join)+leaving:
@@ -292,6 +299,26 @@ func (a *attempt) witnessed(dead *running) bool {
 		return (dead.rank == 0) != (d.rank == 0) && !d.crashed && d.termed == 0 && d.told > 0 && d.told < dead.died
 	})
 }
+
+// heard tells whether a death must have been heard by a lifeline: by somebody who
+// held one then, with nothing that was wrong with the network.
+func (a *attempt) heard(dead *running) bool {
+	if a.world.weather.Off || !a.witnessed(dead) || dead.died < dead.told+connecting || a.ended > 0 && a.ended < dead.died {
+		return false
+	}
+	return !slices.ContainsFunc(a.daemons, func(d *running) bool {
+		// One that dies next may have been about to publish the end.
+		return d.machine.disturbed || d != dead && d.crashed && d.died >= dead.died
+	})
+}
+
+// prompt is how long it may take from a death that a lifeline tells of to the
+// published end: a few dozen calls of the slowest share.
+const prompt = time.Second
+
+// connecting is how long it may take until a lifeline is held after a node has
+// joined.
+const connecting = 500 * time.Millisecond
 
 // checkLeftovers: who has returned has taken its temporaries along.
 func (a *attempt) checkLeftovers() {

@@ -13,6 +13,7 @@ type plan struct {
 	Seed     uint64
 	Size     int
 	Moods    []mood // of each node's mount
+	Weather  weather
 	Leftover string // what another launch has left under the run's name: "", run, torn or file
 	Attempts []attemptPlan
 }
@@ -30,7 +31,8 @@ type attemptPlan struct {
 // fault is what happens to one daemon, with one of its own steps.
 type fault struct {
 	Rank int
-	Step int
+	Step int           // 0: at a time of its own
+	At   time.Duration // from the start of the attempt
 	What string
 	For  time.Duration // how long a stall takes
 }
@@ -41,6 +43,8 @@ const (
 	term      = "term"      // it gets TERM
 	interrupt = "interrupt" // it gets INT
 	stall     = "stall"     // its node's mount answers nobody for a while
+	cut       = "cut"       // its lifelines break, and can be made again
+	parted    = "part"      // its node is cut off the network for a while, but not off the share
 )
 
 // harmless is how long a mount may answer nobody without anybody noticing.
@@ -69,7 +73,41 @@ func planOf(seed uint64) plan {
 	if r.IntN(4) == 0 {
 		p.Attempts = append(p.Attempts, attemptOf(r, p.Size, time.Second/2+upTo(r, 8*time.Second)))
 	}
+	p.disturb(rand.New(rand.NewPCG(seed, 1)))
 	return p
+}
+
+// disturb adds what happens on the network.
+func (p *plan) disturb(r *rand.Rand) {
+	p.Weather = weather{
+		Off:     r.IntN(5) == 0,
+		Latency: []time.Duration{20 * time.Microsecond, 200 * time.Microsecond, 2 * time.Millisecond}[r.IntN(3)],
+	}
+	for i := range p.Attempts {
+		// With lifelines a daemon makes few steps once the gate is open.
+		if r.IntN(4) == 0 {
+			at := time.Second/2 + upTo(r, 4*time.Second)
+			p.Attempts[i].After = at + upTo(r, 4*time.Second)
+			p.Attempts[i].Faults = append(p.Attempts[i].Faults, fault{
+				Rank: max(0, r.IntN(p.Size+2)-2), At: at, What: []string{crash, crash, crash, term, interrupt}[r.IntN(5)],
+			})
+		}
+		if p.Weather.Off || r.IntN(3) > 0 {
+			continue
+		}
+		for range 1 + r.IntN(3) {
+			f := fault{Rank: r.IntN(p.Size), What: []string{cut, parted}[r.IntN(2)]}
+			if r.IntN(2) == 0 {
+				f.Step = 1 + r.IntN(60)
+			} else {
+				f.At = upTo(r, 6*time.Second)
+			}
+			if f.What == parted {
+				f.For = upTo(r, []time.Duration{harmless, 2 * peerTimeout, 5 * peerTimeout}[r.IntN(3)])
+			}
+			p.Attempts[i].Faults = append(p.Attempts[i].Faults, f)
+		}
+	}
 }
 
 func moodOf(r *rand.Rand) mood {
@@ -150,6 +188,11 @@ func (p plan) simpler() (all []plan) {
 		q.Leftover = ""
 		all = append(all, q)
 	}
+	if !p.Weather.Off {
+		q := p.clone()
+		q.Weather.Off = true
+		all = append(all, q)
+	}
 	for i, a := range p.Attempts {
 		if a.Stray {
 			q := p.clone()
@@ -204,7 +247,7 @@ func (p plan) clone() plan {
 
 func (p plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, leftover %q\n", p.Seed, p.Size, p.Leftover)
+	fmt.Fprintf(&b, "seed %d: %d nodes, leftover %q, network %+v\n", p.Seed, p.Size, p.Leftover, p.Weather)
 	for rank, m := range p.Moods[:p.Size] {
 		fmt.Fprintf(&b, "  mount of node %d: %+v\n", rank, m)
 	}

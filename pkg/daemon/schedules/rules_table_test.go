@@ -87,7 +87,7 @@ func TestRules(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(1)
+				w := newWorld(plan{Seed: 1})
 				p := plan{Size: 3, Moods: make([]mood, 3), Attempts: []attemptPlan{{}}}
 				var machines []*machine
 				for i := range p.Size {

@@ -54,7 +54,7 @@ func (s stage) play(p plan) (v verdict) {
 		fmt.Fprintf(s.said, "seed %d\n", p.Seed)
 	}
 	synctest.Test(s.t, func(*testing.T) {
-		w := newWorld(p.Seed)
+		w := newWorld(p)
 		w.tracing = s.tracing
 		w.furnish(p)
 		machines := make([]*machine, p.Size)
@@ -66,8 +66,10 @@ func (s stage) play(p plan) (v verdict) {
 		var last time.Duration
 		for i, a := range p.Attempts {
 			attempts = append(attempts, newAttempt(w, p, i, machines))
-			attempts[i].start(&all, s.tempDir, s.said)
 			last = max(last, a.Start+a.After+slices.Max(a.Late))
+		}
+		for _, a := range attempts {
+			a.start(&all, s.tempDir, s.said)
 		}
 		deadline := time.After(last + longest)
 		for _, a := range attempts {

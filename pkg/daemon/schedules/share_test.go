@@ -22,10 +22,12 @@ type machine struct {
 	absent map[string]time.Duration // the paths that were asked for in vain, and until when that is the answer
 	// changed and viewed tell of each directory when a name in it was last
 	// changed from here, and what time's state the newest listing has shown.
-	changed map[*file]time.Duration
-	viewed  map[*file]time.Duration
-	stalled time.Duration // until when its mount answers nobody
-	sick    bool          // that was for longer than others don't notice
+	changed   map[*file]time.Duration
+	viewed    map[*file]time.Duration
+	stalled   time.Duration // until when its mount answers nobody
+	sick      bool          // that was for longer than others don't notice
+	parted    parting       // the last one
+	disturbed bool          // something has become of its network
 }
 
 func newMachine(number int, m mood) *machine {

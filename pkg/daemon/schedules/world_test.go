@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/lifeline/memory"
 )
 
 const (
@@ -21,6 +23,10 @@ type world struct {
 	seed  uint64
 	began time.Time
 	over  chan struct{} // closed when the schedule is torn down
+
+	weather weather
+	net     *memory.Net
+	hosts   map[*memory.Host]*running // complete before anybody starts
 
 	mu       sync.Mutex
 	root     *file    // the directory at mountPoint
@@ -61,8 +67,11 @@ type entry struct {
 	died time.Duration // 0: it is there
 }
 
-func newWorld(seed uint64) *world {
-	w := &world{seed: seed, began: time.Now(), over: make(chan struct{})}
+func newWorld(p plan) *world {
+	w := &world{
+		seed: p.Seed, began: time.Now(), over: make(chan struct{}), weather: p.Weather, hosts: make(map[*memory.Host]*running),
+	}
+	w.net = w.newNet(p.Weather.Latency)
 	w.root = newDir(nil)
 	return w
 }
@@ -153,8 +162,8 @@ func (w *world) drop(p string) {
 	}
 }
 
-// memory is how long a listing may be told of what was there.
-const memory = 5 * time.Second
+// remembered is how long a listing may be told of what was there.
+const remembered = 5 * time.Second
 
 // shows tells whether the entry was there at that time.
 func (e *entry) shows(at time.Duration) bool {
@@ -168,7 +177,7 @@ func (f *file) forget(now time.Duration) {
 	}
 	kept := f.past[:0]
 	for _, e := range f.past {
-		if e.died == 0 || e.died > now-memory {
+		if e.died == 0 || e.died > now-remembered {
 			kept = append(kept, e)
 		}
 	}
