@@ -145,3 +145,15 @@ func (l Listing) Beats(state string) map[int]int64 {
 
 // Aborts returns, in order, the ranks whose abort a listing of Control shows.
 func (l Listing) Aborts() []int { return slices.Clone(l.aborts) }
+
+// Team returns the newest generation whose team a listing of Control shows; -1
+// where it shows none.
+func (l Listing) Team() int {
+	newest := -1
+	for _, name := range l.names {
+		if generation, ok := numbered(name, team); ok {
+			newest = max(newest, generation)
+		}
+	}
+	return newest
+}

@@ -51,6 +51,25 @@ func TestListing(t *testing.T) {
 	}
 }
 
+func TestListingTeam(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		names []string
+		want  int
+	}{
+		{"none", []string{"job", "go", "abort.0003", "0000.beat.000003"}, -1},
+		{"the first", []string{"job", "team.0000"}, 0},
+		{"the newest, in whatever order", []string{"team.0002", "team.0010", "team.0001"}, 10},
+		{"what is none", []string{"team", "team.", "team.x", "team.1", "team.0001.0002", "steam.0001"}, -1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := newListing(tc.names, 4, 1, time.Now()).Team(); got != tc.want {
+				t.Errorf("the newest team is %d, not %d", got, tc.want)
+			}
+		})
+	}
+}
+
 func TestListingWidth(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -43,6 +43,7 @@ const (
 	SandboxBeat = "sandbox-beat"
 	Done        = "done"  // ended
 	abort       = "abort" // in Control: the end with a cause, by rank
+	team        = "team"  // in Control: who is in it, by generation
 )
 
 // Width returns the number of digits that ranks of a job of size nodes are
@@ -56,9 +57,23 @@ func NodeName(rank, size int, state string) string {
 	return fmt.Sprintf("%0*d.%s", Width(size), rank, state)
 }
 
+// UpSince returns the state of a node whose service is up in the place that it
+// has had since a generation of the team.
+func UpSince(generation int) string {
+	if generation == 0 {
+		return Up
+	}
+	return fmt.Sprintf("%s-%d", Up, generation)
+}
+
 // AbortName returns the name in Control of the abort that rank publishes.
 func AbortName(rank, size int) string {
 	return fmt.Sprintf("%s.%0*d", abort, Width(size), rank)
+}
+
+// TeamName returns the name in Control of a generation's team.
+func TeamName(generation int) string {
+	return fmt.Sprintf("%s.%0*d", team, Width(1), generation)
 }
 
 // LogName returns the name in Logs of what `what` says on rank.
@@ -102,9 +117,12 @@ func nodeName(name string) (rank int, state string, count int64, ok bool) {
 }
 
 // abortRank returns which rank published the abort of that name in Control.
-func abortRank(name string) (int, bool) {
-	kind, digits, _ := strings.Cut(name, ".")
-	if kind != abort {
+func abortRank(name string) (int, bool) { return numbered(name, abort) }
+
+// numbered takes the number out of a name in Control of that kind.
+func numbered(name, kind string) (int, bool) {
+	what, digits, _ := strings.Cut(name, ".")
+	if what != kind {
 		return 0, false
 	}
 	return parseRank(digits)

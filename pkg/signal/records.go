@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -68,6 +69,37 @@ type HeadRecord struct {
 	Header
 	Address string            `json:"address,omitempty"`
 	Env     map[string]string `json:"env,omitempty"` // for workers and the driver
+}
+
+// TeamRecord says which of the nodes the driver gets, where there are more than
+// it needs. The newest generation counts.
+type TeamRecord struct {
+	Header
+	Generation int           `json:"generation"`
+	Members    []Member      `json:"members"` // by their place in the team
+	Dropped    []DroppedRank `json:"dropped,omitempty"`
+}
+
+// Member is a node's place in the team.
+type Member struct {
+	Rank int `json:"rank"` // in the launch
+	// Since is the generation from which on the member's place and the team's
+	// size are what they are: what runs there from before was told others.
+	Since int `json:"since,omitempty"`
+}
+
+// Place returns the place of a rank of the launch in the team; -1 where it has
+// none.
+func (t *TeamRecord) Place(rank int) int {
+	return slices.IndexFunc(t.Members, func(m Member) bool { return m.Rank == rank })
+}
+
+// DroppedRank is a node that the team does without, because something is wrong
+// with it.
+type DroppedRank struct {
+	Rank int    `json:"rank"`
+	Host string `json:"host,omitempty"`
+	Why  string `json:"why"`
 }
 
 // FailedRecord is a cause, as the node saw it that saw it first.
@@ -145,11 +177,15 @@ type Result struct {
 	Advice       []string       `json:"advice,omitempty"` // what to do next, for people
 	Nodes        []string       `json:"bad_nodes,omitempty"`
 	Hosts        []string       `json:"hosts,omitempty"`
-	Took         time.Duration  `json:"took_ns"`          // start of the head to here
-	ToGate       time.Duration  `json:"to_gate_ns"`       // start of the head to the gate; 0 where it never opened
-	Program      string         `json:"program"`          // version of bringupd
-	Phases       []PhaseTime    `json:"phases,omitempty"` // as the head went through them
-	Share        *ShareReport   `json:"share,omitempty"`
+	// Team are the ranks that the driver got, by their place, where there were
+	// spares; Dropped those with which something was wrong.
+	Team    []int         `json:"team,omitempty"`
+	Dropped []DroppedRank `json:"dropped,omitempty"`
+	Took    time.Duration `json:"took_ns"`          // start of the head to here
+	ToGate  time.Duration `json:"to_gate_ns"`       // start of the head to the gate; 0 where it never opened
+	Program string        `json:"program"`          // version of bringupd
+	Phases  []PhaseTime   `json:"phases,omitempty"` // as the head went through them
+	Share   *ShareReport  `json:"share,omitempty"`
 	// Lifelines is nil where there were none.
 	Lifelines *LifelineReport `json:"lifelines,omitempty"`
 	// Requeue is what was decided, where a failed job was to be tried again.

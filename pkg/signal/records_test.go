@@ -54,6 +54,15 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+func TestPlace(t *testing.T) {
+	team := TeamRecord{Members: []Member{{Rank: 0}, {Rank: 5}, {Rank: 2}}}
+	for rank, want := range []int{0, -1, 2, -1, -1, 1} {
+		if got := team.Place(rank); got != want {
+			t.Errorf("rank %d has place %d, not %d", rank, got, want)
+		}
+	}
+}
+
 func TestEncode(t *testing.T) {
 	d := &Dir{nonce: "ours", rank: 3, host: "n3"}
 	rec := &FailedRecord{Header: Header{Version: 9, Nonce: "forged", Rank: 9}, Kind: "service", What: "it died\nhere", Lost: []int{1}}
