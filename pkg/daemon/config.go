@@ -28,6 +28,8 @@ type Config struct {
 	Reached func(state string) `json:"-"`
 	Driver  []string
 	Program string // version of this bringupd
+	// Team is how many of the nodes the driver gets; the zero Bounds: all.
+	Team Bounds
 
 	Framework framework.Framework
 	// Frame is what was configured for the framework, for the digest.
@@ -160,8 +162,8 @@ func (c *Config) Validate() error {
 	if c.Sandbox.Command != "" && c.Sandbox.Step {
 		return fmt.Errorf("cannot both run a sandbox (--sandbox-cmd) and wait for one of another step (--sandbox-step): give one")
 	}
-	if c.Sandbox.Require.exceeds(c.Identity.Size) {
-		return fmt.Errorf("cannot require %s sandboxes: the job has %d nodes", c.Sandbox.Require, c.Identity.Size)
+	if size := c.Team.of(c.Identity.Size).Min; c.Sandbox.Require.exceeds(size) {
+		return fmt.Errorf("cannot require %s sandboxes: the job has %d nodes", c.Sandbox.Require, size)
 	}
 	return c.Times.validate()
 }
@@ -227,7 +229,11 @@ func (c *Config) digest() string {
 		Lifeline  LifelineMode
 		Times     Times
 		Requeue   RequeueConfig
-	}{c.Driver, c.Framework.Name(), c.Frame, c.Setup, c.Sandbox.Command, c.Sandbox.Step, c.Sandbox.Require.String(), c.Lifeline, c.Times, c.Requeue})
+		Team      Bounds
+	}{
+		c.Driver, c.Framework.Name(), c.Frame, c.Setup, c.Sandbox.Command, c.Sandbox.Step, c.Sandbox.Require.String(),
+		c.Lifeline, c.Times, c.Requeue, c.Team.of(c.Identity.Size),
+	})
 	if err != nil {
 		return "internal error: " + err.Error()
 	}

@@ -163,6 +163,10 @@ func TestPlan(t *testing.T) {
 			[]string{"rank 0 of 4 on n0", "meet 4 nodes in /logs/17.0 ", "gate", "rank 0 runs python train.py"},
 		},
 		{
+			"with spares", 6, func(_ *testing.T, c *Config) { c.Driver, c.Team = []string{"go"}, Bounds{4, 5} },
+			[]string{"rank 0 of 6 on n0", "meet 6 nodes", "team: 4:5 of them are the driver's", "gate", "runs go"},
+		},
+		{
 			"nothing to run", 1, func(*testing.T, *Config) {},
 			[]string{"rank 0 of 1", "meet 1 nodes", "gate", "stays up until it is stopped"},
 		},

@@ -68,6 +68,7 @@ func newNode(ctx context.Context, cfg Config) (*node, error) {
 	n.graces()
 	n.ended, n.over = context.WithCancelCause(n.work)
 	n.life, n.end = context.WithCancelCause(n.work)
+	n.seat.Store(n.launchSeat())
 	n.left = context.AfterFunc(ctx, func() {
 		n.finish(&ending{orderly: true, word: "stopped", why: "the daemon was told to leave"})
 	})

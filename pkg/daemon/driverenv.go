@@ -8,18 +8,24 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// childEnv is what every child of ours is told on top of what we were.
-func childEnv(base []string, id roles.Identity, dir *signal.Dir) []string {
-	return with(base, map[string]string{
-		roles.RunVariable:     dir.Name(),
-		"BRINGUPD_RUN_DIR":    dir.Path(),
-		"BRINGUPD_NODE_RANK":  strconv.Itoa(id.Rank),
-		"BRINGUPD_NODE_COUNT": strconv.Itoa(id.Size),
-		"BRINGUPD_NODE_HOST":  id.Host,
-	})
+// childEnv is what a child of ours is told on top of what we were. The place is
+// nil where there are spares and the child is none that has a place in the team.
+func (n *node) childEnv(base []string, place *seat) []string {
+	more := map[string]string{
+		roles.RunVariable:    n.dir.Name(),
+		"BRINGUPD_RUN_DIR":   n.dir.Path(),
+		"BRINGUPD_NODE_HOST": n.id.Host,
+		// Those of another daemon that runs around ours are none of a child's.
+		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "",
+		"BRINGUPD_LAUNCH_RANK":  strconv.Itoa(n.id.Rank),
+		"BRINGUPD_LAUNCH_COUNT": strconv.Itoa(n.id.Size),
+	}
+	if place != nil {
+		more["BRINGUPD_NODE_RANK"], more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(place.rank), strconv.Itoa(place.size)
+	}
+	return with(base, more)
 }
 
 // driverEnv is what the driver is told on top of that.

@@ -25,7 +25,7 @@ func (h *head) drive(ctx context.Context) error {
 	starting, started := h.lagging(ctx, startLag)
 	driver, err := h.start(starting, process.Spec{
 		Name: driverName, Argv: h.cfg.Driver, Stdin: h.cfg.Files.In, Stdout: h.cfg.Files.Out, Stderr: h.cfg.Files.Err,
-		Env: driverEnv(childEnv(h.cfg.Environ, h.id, h.dir), h.hosts(), h.endpoint),
+		Env: driverEnv(h.childEnv(h.cfg.Environ, &seat{size: h.roster.count()}), h.teamHosts(), h.endpoint),
 	})
 	started()
 	if err != nil && ctx.Err() != nil {
@@ -86,7 +86,7 @@ func (h *head) judge(err error) *ending {
 	h.end(err)
 	if _, told := errors.AsType[*peerFailure](err); !told {
 		f := h.report(err, signal.Failed)
-		h.observe(f.FailedRecord, time.Now())
+		h.condemn(health.Observed{FailedRecord: f.FailedRecord, At: time.Now()})
 	}
 	h.hear()
 	h.failuresMu.Lock()
@@ -147,6 +147,7 @@ func (h *head) conclude(end *ending) int {
 	})
 	ends.Wait()
 	h.tellShare()
+	h.tellDropped()
 	h.lastWords(end, result, left)
 	if !end.orderly {
 		h.afterwards(end)
@@ -223,6 +224,7 @@ func (h *head) awaitDone(end *ending) {
 				missing = append(missing, rank)
 			}
 		}
+		missing = without(missing, h.roster.absent(l))
 		return len(missing) == 0
 	})
 	if err != nil {
@@ -237,6 +239,7 @@ func (h *head) tellDone(left []string) {
 // writeResult says for good how it ended, and returns what it has said.
 func (h *head) writeResult(end *ending) *signal.Result {
 	result := h.result(end)
+	h.listTeam(result)
 	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.hosts(), h.gate, h.shareReport(), h.lineReport()
 	result.Advice = h.account(end, result).advise()
 	err := h.publishResult(result)

@@ -27,6 +27,7 @@ type head struct {
 	lines *lines        // nil where there are no lifelines
 	began time.Time
 
+	roster   *roster
 	arrivals *arrivals
 	tripsMu  sync.Mutex
 	trips    []signal.RoundTrip // guarded by tripsMu
@@ -42,7 +43,7 @@ type head struct {
 
 // runHead is the head's daemon; it returns its exit code, which is the job's.
 func (n *node) runHead() int {
-	h := &head{node: n, began: time.Now()}
+	h := &head{node: n, began: time.Now(), roster: newRoster(n.cfg)}
 	defer h.closeLines()
 	err := h.sequence(h.life)
 	if h.dir == nil {
@@ -181,26 +182,36 @@ func (h *head) meet(ctx context.Context) error {
 		return own
 	}
 	within := h.cfg.Times.Join
+	if h.roster.spares { // who is late is dropped, and the check is in the way of the team
+		within += h.cfg.Times.Setup + 2*h.tempo.Silent
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
 	// On a file system of one machine alone, nobody will come.
 	suspect := h.dir.FileSystem().Local && h.id.Launcher != roles.Local
-	last, err := h.await(ctx, signal.Joined, "join", func(l signal.Listing) bool {
+	awaited := signal.Joined
+	if h.roster.spares {
+		awaited = h.fit()
+	}
+	last, err := h.await(ctx, awaited, "join", func(l signal.Listing) bool {
 		h.arrivals.note(l.Ranks(signal.Joined), l.At)
 		if suspect && time.Since(h.began) > localJoin && len(l.Ranks(signal.Joined)) == 1 {
 			cancel()
 			return false
 		}
+		if h.roster.spares {
+			members, _ := h.roster.team()
+			return members != nil
+		}
 		return len(l.Missing(signal.Joined, h.id.Size)) == 0
 	})
 	if errors.Is(err, errDeadline) || errors.Is(err, context.Canceled) {
-		return h.unmet(last)
+		return h.unmet(last.Missing(signal.Joined, h.id.Size))
 	}
 	return err
 }
 
-func (h *head) unmet(last signal.Listing) *failure {
-	missing := last.Missing(signal.Joined, h.id.Size)
+func (h *head) unmet(missing []int) *failure {
 	mend := "see whether their tasks have started, and whether it is the same file system there"
 	if h.dir.FileSystem().Local && h.id.Launcher != roles.Local {
 		mend = fmt.Sprintf("it is on %s, which lives on one machine alone: give a --log-dir that all nodes share", h.dir.FileSystem().Name)
@@ -225,7 +236,28 @@ func (h *head) bringUp(ctx context.Context) error {
 		}
 	})
 	parts, own := errgroup.WithContext(ctx)
-	parts.Go(func() error { return h.lead(own) })
+	led := make(chan struct{})
+	parts.Go(func() error {
+		err := h.lead(own)
+		if err == nil {
+			close(led)
+		}
+		return err
+	})
+	parts.Go(func() error { return h.assemble(own, led) })
+	return parts.Wait()
+}
+
+// raise waits until the team is up and its sandboxes are ready. life is what
+// the head's own worker hangs from: it may outlive the team.
+func (h *head) raise(ctx, life context.Context, led <-chan struct{}) error {
+	parts, own := errgroup.WithContext(ctx)
+	parts.Go(func() error {
+		if !waitFor(own, led) {
+			return context.Cause(own)
+		}
+		return h.workers(own, life)
+	})
 	parts.Go(func() error { return h.awaitNodes(own) })
 	return parts.Wait()
 }
@@ -235,8 +267,8 @@ func (h *head) lead(ctx context.Context) error {
 	if !h.cfg.Framework.Serves() {
 		return nil
 	}
-	err := h.phase("head", func() error {
-		self, err := h.describe()
+	return h.phase("head", func() error {
+		self, err := h.describe(h.launchSeat())
 		if err != nil {
 			return err
 		}
@@ -246,17 +278,24 @@ func (h *head) lead(ctx context.Context) error {
 		}
 		h.endpoint = endpoint
 		if service != nil {
+			service.Env = h.childEnv(service.Env, h.launchSeat())
 			if err := h.serve(ctx, service, health.ServiceDied, h.cfg.Times.Service, func(f *failure) { h.end(f) }); err != nil {
 				return err
 			}
 		}
 		return h.publish(signal.Control, signal.NameHead, &signal.HeadRecord{Address: h.endpoint.Address, Env: h.endpoint.Env}, false)
 	})
-	if err != nil {
-		return err
+}
+
+// workers brings up the head's own worker and waits for those of the others.
+func (h *head) workers(ctx, life context.Context) error {
+	if !h.cfg.Framework.Serves() || ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return h.phase("workers", func() error {
-		if err := h.serveWorker(ctx, h.endpoint); err != nil {
+		if h.roster.spares {
+			h.takeOwnSeat(life)
+		} else if err := h.serveWorker(ctx, h.endpoint, h.seat.Load()); err != nil {
 			return err
 		}
 		if err := h.awaitAll(ctx, signal.Up, "workers", h.cfg.Times.Setup+2*h.cfg.Times.Service); err != nil {
@@ -280,13 +319,13 @@ func (h *head) awaitNodes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
 	last, err := h.await(ctx, signal.Sandbox, "sandbox", func(l signal.Listing) bool {
-		return h.cfg.Sandbox.Require.met(without(l.Ranks(signal.Sandbox), l.Ranks(signal.SandboxFailed)), h.id.Size)
+		return h.cfg.Sandbox.Require.met(h.roster.among(without(l.Ranks(signal.Sandbox), l.Ranks(signal.SandboxFailed))), h.roster.count())
 	})
 	if !errors.Is(err, errDeadline) {
 		return err
 	}
 	return failed(health.Deadline, "the gate needs the sandbox of %s, and after %s %s had none ready",
-		h.cfg.Sandbox.Require, within, h.hostsOf(last.Missing(signal.Sandbox, h.id.Size)))
+		h.cfg.Sandbox.Require, within, h.hostsOf(h.roster.missing(last, signal.Sandbox)))
 }
 
 // settle waits until the framework itself counts every node, and has for the
@@ -296,14 +335,14 @@ func (h *head) settle(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	members := make([]framework.Member, h.id.Size)
-	for rank := range members {
-		members[rank] = framework.Member{Rank: rank, Host: h.id.HostOf(rank)}
+	members := make([]framework.Member, 0, h.roster.count())
+	for _, rank := range h.roster.ranks() {
+		members = append(members, framework.Member{Rank: rank, Host: h.id.HostOf(rank)})
 	}
 	within := h.cfg.Times.Service
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
-	self, err := h.describe()
+	self, err := h.describe(h.launchSeat())
 	if err != nil {
 		return err
 	}
@@ -311,7 +350,7 @@ func (h *head) settle(ctx context.Context) error {
 		return counter.Fleet(ctx, self, h.endpoint, members)
 	})
 	if errors.Is(err, errDeadline) {
-		return failed(health.ServiceDied, "%s does not count all %d nodes after %s: %v", h.cfg.Framework.Name(), h.id.Size, within, err)
+		return failed(health.ServiceDied, "%s does not count all %d nodes after %s: %v", h.cfg.Framework.Name(), len(members), within, err)
 	}
 	return err
 }
@@ -326,7 +365,7 @@ func (h *head) openGate() error {
 	h.nodes.Relax(h.tempo.Look)
 	h.control.Relax(h.tempo.Look)
 	h.background(h.measureTrips)
-	h.log.Info("the gate is open", zap.Int("nodes", h.id.Size), zap.Duration("took", h.gate.Round(time.Millisecond)))
+	h.log.Info("the gate is open", zap.Int("nodes", h.roster.count()), zap.Duration("took", h.gate.Round(time.Millisecond)))
 	return nil
 }
 
@@ -341,7 +380,7 @@ func (h *head) await(ctx context.Context, state, phase string, until func(signal
 		if time.Since(told) > progressPace {
 			told = time.Now()
 			h.log.Info("still waiting", zap.String("phase", phase), zap.Duration("for", time.Since(began).Round(time.Second)),
-				zap.String("missing", h.hostsOf(l.Missing(state, h.id.Size))))
+				zap.String("missing", h.hostsOf(h.roster.missing(l, state))))
 		}
 		return false
 	})
@@ -356,13 +395,13 @@ func (h *head) awaitAll(ctx context.Context, state, phase string, within time.Du
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
 	last, err := h.await(ctx, state, phase, func(l signal.Listing) bool {
-		return len(l.Missing(state, h.id.Size)) == 0
+		return len(h.roster.missing(l, state)) == 0
 	})
 	if !errors.Is(err, errDeadline) {
 		return err
 	}
 	return failed(health.Deadline, "the head waited %s for %s to be %s, and they neither were nor failed",
-		within, h.hostsOf(last.Missing(state, h.id.Size)), state)
+		within, h.hostsOf(h.roster.missing(last, state)), state)
 }
 
 // hosts is every rank's host: as the launcher tells, or the node itself; the

@@ -216,7 +216,7 @@ func (h *head) unreached(lost []int, since time.Duration) *failure {
 	if f := h.linkDown(); f != nil {
 		return f
 	}
-	if len(lost) > 1 && len(lost) == len(expected(h.nodes.Last())) {
+	if len(lost) > 1 && h.areAll(lost) {
 		return h.cutOff(fmt.Sprintf("none of the %d others has answered for %s", len(lost), since))
 	}
 	return nil

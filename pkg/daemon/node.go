@@ -67,6 +67,13 @@ type node struct {
 	sandboxTold sync.Once   // the sandbox's failure is recorded
 	told        atomic.Bool // somebody has told this daemon to end
 
+	// seat is this node's place in the team; nil where it has none. Where there
+	// are no spares it is that of the launch.
+	seat   atomic.Pointer[seat]
+	tenure *tenure     // what runs in it; owned by who follows the team
+	aside  atomic.Bool // the job goes on without this node, which was in the team or has failed
+	opened atomic.Bool // a spare or a member has seen the open gate
+
 	mu       sync.Mutex
 	children []*process.Child  // in the order of their start; guarded by mu
 	starting bool              // the driver is being started: it may run already; guarded by mu
@@ -229,7 +236,7 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		tick := time.NewTicker(n.tempo.Beat)
 		defer tick.Stop()
-		last := time.Now()
+		last, rests := time.Now(), 0
 		for {
 			select {
 			case <-ctx.Done():
@@ -238,6 +245,10 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 			}
 			now := time.Now()
 			if n.calm != nil && n.calm(now) && now.Sub(last) < restful*n.cfg.Times.Peer {
+				continue
+			}
+			if rests++; n.standsBy() && rests%standbyPart != 0 {
+				last = now
 				continue
 			}
 			err := n.beat(ctx, sub, state)
@@ -301,8 +312,8 @@ func (n *node) prepare(ctx context.Context) error {
 }
 
 // serveWorker starts the node's worker, proves it and tells.
-func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint) error {
-	self, err := n.describe()
+func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, place *seat) error {
+	self, err := n.describe(place)
 	if err != nil {
 		return err
 	}
@@ -311,26 +322,35 @@ func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint) err
 		return failed(health.ServiceDied, "%v", err)
 	}
 	if service != nil {
-		err = n.serve(ctx, service, health.ServiceDied, n.cfg.Times.Service, func(f *failure) { n.end(f) })
+		service.Env = n.childEnv(service.Env, place)
+		n.occupy(service.Name)
+		err = n.serve(ctx, service, health.ServiceDied, n.cfg.Times.Service, func(f *failure) {
+			if n.seat.Load() == place { // otherwise it was ended to make way
+				n.end(f)
+			}
+		})
 	}
 	if err != nil {
 		return err
 	}
-	return n.tell(signal.Up)
+	return n.tell(signal.UpSince(place.since))
 }
 
 // describe is this node as frameworks see it.
-func (n *node) describe() (framework.Node, error) {
+func (n *node) describe(place *seat) (framework.Node, error) {
 	address, err := n.cfg.Address()
 	if err != nil {
 		return framework.Node{}, failed(health.Launch, "%v; give --interface", err)
+	}
+	if place == nil {
+		place = new(seat) // a head that does not know its team yet
 	}
 	temp, err := n.temp()
 	if err != nil {
 		return framework.Node{}, failed(health.Check, "cannot make a private directory on %s: %v", n.name(n.id.Rank), err)
 	}
 	return framework.Node{
-		Attempt: n.dir.Name(), Rank: n.id.Rank, Size: n.id.Size, Host: n.id.Host, Address: address,
+		Attempt: n.dir.Name(), Rank: place.rank, Size: place.size, LaunchRank: n.id.Rank, Host: n.id.Host, Address: address,
 		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, Shared: n.id.LocalSize > 1,
 		Environ: n.cfg.Environ,
 	}, nil

@@ -15,6 +15,7 @@ import (
 // has fallen silent, and ends the head's life by the first failure.
 func (h *head) followNodes(ctx context.Context) {
 	daemons, sandboxes := health.NewLiveness(h.tempo), health.NewLiveness(h.tempo)
+	standbys := health.NewLiveness(standbyTempo(h.tempo))
 	read := make(map[string]bool)
 	_, _ = h.nodes.Follow(ctx, func(l signal.Listing) bool {
 		for _, rank := range l.Ranks(signal.Failed) {
@@ -26,12 +27,19 @@ func (h *head) followNodes(ctx context.Context) {
 		if h.life.Err() != nil {
 			return false
 		}
-		alive := expected(l)
+		alive := h.roster.living(expected(l), false)
 		daemons.Look(alive, l.At)
 		h.listen(daemons, alive, l.At)
 		if silent := daemons.Silent(); len(silent) > 0 {
 			h.peersLost(ctx, silent, daemons, l.At)
 		}
+		resting := h.roster.living(expected(l), true)
+		standbys.Look(resting, l.At)
+		h.listen(standbys, resting, l.At)
+		if silent := standbys.Silent(); len(silent) > 0 {
+			h.peersLost(ctx, silent, standbys, l.At)
+		}
+		h.muster(l)
 		sandboxes.Look(expectedSandboxes(l, h.cfg.Sandbox.Step), l.At)
 		if silent := sandboxes.Silent(); len(silent) > 0 {
 			h.sandboxesLost(silent, sandboxes, l)
@@ -79,7 +87,7 @@ func (h *head) readFailure(ctx context.Context, rank int, state string, l signal
 		}
 		record = h.unreadable(rank, kind, "%s failed, and its record can't be read: %v", err)
 	}
-	if state == signal.SandboxFailed && !h.cfg.Sandbox.Require.missed(l.Ranks(signal.SandboxFailed), h.id.Size) {
+	if state == signal.SandboxFailed && !h.cfg.Sandbox.Require.missed(h.roster.among(l.Ranks(signal.SandboxFailed)), h.roster.count()) {
 		h.log.Warn("a sandbox is lost that the gate can do without", zap.String("what", record.What))
 		return
 	}
@@ -100,11 +108,22 @@ func (h *head) unreadable(rank int, kind health.Kind, format string, err error) 
 	return record
 }
 
-// observe keeps a failure that was seen at a time for the verdict, and ends the
-// head's life by it.
+// observe takes in a failure that was seen at a time, and ends the head's life
+// by it where the job can't go on without the node.
 func (h *head) observe(record signal.FailedRecord, at time.Time) {
+	if seen := (health.Observed{FailedRecord: record, At: at}); !h.excused(seen) {
+		h.failuresMu.Lock()
+		h.failures = append(h.failures, h.roster.owed()...)
+		h.failuresMu.Unlock()
+		h.condemn(seen)
+	}
+}
+
+// condemn keeps a failure for the verdict, and ends the head's life by it.
+func (h *head) condemn(seen health.Observed) {
+	record := seen.FailedRecord
 	h.failuresMu.Lock()
-	h.failures = append(h.failures, health.Observed{FailedRecord: record, At: at})
+	h.failures = append(h.failures, seen)
 	h.failuresMu.Unlock()
 	h.trail.event("failure", zap.Int("of", record.Rank), zap.String("kind", record.Kind), zap.String("what", record.What))
 	h.end(&peerFailure{record})
@@ -118,7 +137,7 @@ func (p *peerFailure) Error() string { return p.record.What }
 // peersLost takes silent peers for lost. Where all are silent at once it is the
 // head's own mount that is suspect, and a write must prove it first.
 func (h *head) peersLost(ctx context.Context, silent []int, liveness *health.Liveness, at time.Time) {
-	if len(silent) == len(expected(h.nodes.Last())) {
+	if h.areAll(silent) {
 		if err := h.proveShare(ctx); err != nil {
 			h.end(asFailure(err))
 			return
@@ -130,6 +149,17 @@ func (h *head) peersLost(ctx context.Context, silent []int, liveness *health.Liv
 		f.Age = max(0, quiet-h.tempo.Beat)
 		h.lose(f, f.Lost, at)
 	}
+}
+
+// areAll tells whether no other peer is left that the job needs.
+func (h *head) areAll(silent []int) bool {
+	alive := h.roster.living(expected(h.nodes.Last()), false)
+	for _, rank := range silent {
+		if _, needed := alive[rank]; !needed {
+			return false
+		}
+	}
+	return len(silent) == len(alive)
 }
 
 // proveShare writes through our own mount.
@@ -168,6 +198,6 @@ func (h *head) abortedBy(ctx context.Context, rank int, at time.Time) bool {
 	if err != nil {
 		record.Cause = h.unreadable(rank, health.Aborted, "%s has aborted the run, and its record can't be read: %v", err)
 	}
-	h.observe(record.Cause, at)
+	h.condemn(health.Observed{FailedRecord: record.Cause, At: at})
 	return true
 }

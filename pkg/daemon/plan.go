@@ -17,6 +17,10 @@ func (c Config) Plan(role roles.Role) []string {
 		fmt.Sprintf("rank %d of %d on %s, launched by %s, is %s", id.Rank, id.Size, id.Host, id.Launcher, role),
 		fmt.Sprintf("join: meet %d nodes in %s within %s", id.Size, filepath.Join(c.LogDir, id.RunName()), c.Times.Join),
 	}
+	if c.spares() {
+		lines = append(lines, fmt.Sprintf("team: %s of them are the driver's, as soon as they have met and are checked; the others stand by",
+			c.Team.of(id.Size)))
+	}
 	if c.Setup != "" {
 		lines = append(lines, fmt.Sprintf("check: run %q within %s", c.Setup, c.Times.Setup))
 	}
@@ -53,7 +57,7 @@ func (c Config) planServices() (lines []string) {
 	head, endpoint, err := c.Framework.Head(self)
 	lines = append(lines, planService("head: rank 0", head, err)...)
 	if c.Identity.Size > 1 {
-		self.Rank, self.Host = 1, c.Identity.HostOf(1)
+		self.Rank, self.LaunchRank, self.Host = 1, 1, c.Identity.HostOf(1)
 		worker, err := c.Framework.Worker(self, endpoint)
 		lines = append(lines, planService("workers: rank 1, and likewise the others,", worker, err)...)
 	}

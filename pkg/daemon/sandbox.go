@@ -19,7 +19,7 @@ func (n *node) serveSandbox(ctx context.Context) error {
 		return nil
 	}
 	return n.phase("sandbox", func() error {
-		service := &framework.Service{Name: "sandbox", Argv: shell(n.cfg.Sandbox.Command), Env: n.cfg.Environ}
+		service := &framework.Service{Name: "sandbox", Argv: shell(n.cfg.Sandbox.Command), Env: n.childEnv(n.cfg.Environ, n.launchSeat())}
 		if probe := n.cfg.Sandbox.Ready; probe != nil {
 			service.Ready = probe.Try
 			service.Port, _ = probe.Port()
@@ -40,6 +40,9 @@ func (n *node) serveSandbox(ctx context.Context) error {
 }
 
 func (n *node) sandboxFailed(f *failure) {
+	if n.aside.Load() {
+		return // it was ended with the rest of what ran here
+	}
 	if f.Phase == "" {
 		f.Phase = "sandbox"
 	}
@@ -99,6 +102,7 @@ func (n *node) attach() error {
 	n.mu.Lock()
 	n.id.Rank, n.id.Size, n.id.Hosts = rank, job.Size, nil
 	n.mu.Unlock()
+	n.seat.Store(n.launchSeat())
 	n.begin(dir.As(rank), "sandbox-daemon", signal.WorkerPace(n.id.Size))
 	return nil
 }
@@ -168,12 +172,15 @@ func expectedSandboxes(l signal.Listing, step bool) map[int]int64 {
 func (h *head) sandboxesLost(silent []int, liveness *health.Liveness, l signal.Listing) {
 	lost := append(l.Ranks(signal.SandboxFailed), silent...)
 	slices.Sort(lost)
-	if !h.cfg.Sandbox.Require.missed(slices.Compact(lost), h.id.Size) {
+	if !h.cfg.Sandbox.Require.missed(h.roster.among(slices.Compact(lost)), h.roster.count()) {
 		return
 	}
 	quiet := liveness.Quiet(silent[0]).Round(time.Second / 10)
 	f := failed(health.SandboxDied, "the sandbox of %s is lost: no beat of its daemon for %s", h.name(silent[0]), quiet)
 	f.Header, f.Phase = h.header(), h.trail.phase()
+	if h.roster.spares {
+		f.Lost = silent // it may be one that can be dropped
+	}
 	h.observe(f.FailedRecord, l.At)
 }
 

@@ -103,7 +103,7 @@ type startFailure struct {
 func (n *node) attempt(ctx context.Context, service *framework.Service, kind health.Kind, free bool, within time.Duration) (*process.Child, *startFailure) {
 	log := n.logName(service.Name)
 	n.evident(service)
-	child, err := n.start(ctx, process.Spec{Name: service.Name, Argv: service.Argv, Env: n.serviceEnv(service)})
+	child, err := n.start(ctx, process.Spec{Name: service.Name, Argv: service.Argv, Env: service.Env})
 	if err != nil {
 		return nil, &startFailure{failure: failed(kind, "cannot start the %s of %s: %v", service.Name, n.name(n.id.Rank), err)}
 	}
@@ -140,10 +140,6 @@ func (n *node) evident(service *framework.Service) {
 		n.evidence = make(map[string]string)
 	}
 	n.evidence[strings.TrimSuffix(n.logName(service.Name), ".log")+".d"] = service.Evidence
-}
-
-func (n *node) serviceEnv(service *framework.Service) []string {
-	return childEnv(service.Env, n.id, n.dir)
 }
 
 func ended(child *process.Child) bool {
@@ -235,7 +231,7 @@ func (n *node) setup(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.cfg.Times.Setup, errDeadline)
 	defer cancel()
 	const name = "setup"
-	child, err := n.start(ctx, process.Spec{Name: name, Argv: shell(n.cfg.Setup), Env: childEnv(n.cfg.Environ, n.id, n.dir)})
+	child, err := n.start(ctx, process.Spec{Name: name, Argv: shell(n.cfg.Setup), Env: n.childEnv(n.cfg.Environ, n.launchSeat())})
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, errDeadline) {
 		return cause
 	}
@@ -269,8 +265,13 @@ func (n *node) stopAll(end *ending) (left []string) {
 	if !end.orderly && !end.gentle {
 		grace = min(grace, abortGrace)
 	}
+	return n.stopEach(grace, func(*process.Child) bool { return true })
+}
+
+// stopEach ends those children side by side, and returns what would not die.
+func (n *node) stopEach(grace time.Duration, which func(*process.Child) bool) (left []string) {
 	n.mu.Lock()
-	children := slices.Clone(n.children)
+	children := slices.DeleteFunc(slices.Clone(n.children), func(child *process.Child) bool { return !which(child) })
 	n.mu.Unlock()
 	problems := make([]error, len(children))
 	var stops sync.WaitGroup

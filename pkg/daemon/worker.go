@@ -127,6 +127,9 @@ func (n *node) workerSequence(ctx context.Context) error {
 	if err := n.prepare(ctx); err != nil {
 		return err
 	}
+	if n.cfg.spares() {
+		return n.standBy(ctx)
+	}
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return n.serveSandbox(ctx) })
 	parts.Go(func() error {
@@ -137,18 +140,23 @@ func (n *node) workerSequence(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return n.phase("workers", func() error { return n.serveWorker(ctx, endpoint) })
+		return n.phase("workers", func() error { return n.serveWorker(ctx, endpoint, n.seat.Load()) })
 	})
 	if err := parts.Wait(); err != nil {
 		return err
 	}
 	n.trail.enter("driver")
+	n.relax()
+	<-n.life.Done()
+	return context.Cause(n.life)
+}
+
+// relax has Control looked at rarely: nothing is expected there but the end.
+func (n *node) relax() {
 	n.control.Relax(n.tempo.Look)
 	if n.line != nil {
 		n.line.idle.Store(true)
 	}
-	<-n.life.Done()
-	return context.Cause(n.life)
 }
 
 // awaitHead waits until the head's service is up.
@@ -269,6 +277,9 @@ func (n *node) agree(err error) *ending {
 		return end
 	}
 	n.log.Info(f.What, zap.String("kind", f.Kind)) // people are told at the end
+	if n.dispensable(f) {
+		return n.standAside(f)
+	}
 	if told := n.awaitEnd(f); told != nil {
 		return told
 	}
@@ -399,6 +410,10 @@ func (n *node) leaveAlone(err error) int {
 	f.Rank, f.Host, f.Phase = n.id.Rank, n.id.Host, n.trail.phase()
 	outcome := health.OutcomeOf(health.Kind(f.Kind))
 	n.aloneWords(&ending{code: outcome.Code, word: outcome.Word, why: f.What, cause: &f.FailedRecord})
+	if n.cfg.spares() && n.id.Rank > 0 && f.Kind == string(health.Share) {
+		n.log.Warn("the job may go on without this node, which leaves with 0 for it")
+		return 0
+	}
 	return outcome.Code
 }
 

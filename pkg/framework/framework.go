@@ -12,15 +12,21 @@ import (
 // Node is what a framework may know of the node that it describes a service for.
 type Node struct {
 	Attempt string // the run directory's name: unique, and safe in a name
-	Rank    int
-	Size    int
-	Host    string
-	Address string // where peers reach this node
-	TempDir string // private to this attempt and node, on a node-local disk
-	CPUs    int    // what the node should offer; 0: let the framework see
-	GPUs    int    // likewise; -1: let the framework see
-	Shared  bool   // other daemons of this job run on the same host
-	Environ []string
+	// Rank and Size are those of the team: the nodes that the driver gets. The
+	// head is always rank 0; where there are spares its own service is
+	// described before the team is known, and Size is 0.
+	Rank int
+	Size int
+	// LaunchRank is the rank in the launch, which never changes: the node's
+	// name in the attempt. It is the same as Rank where there are no spares.
+	LaunchRank int
+	Host       string
+	Address    string // where peers reach this node
+	TempDir    string // private to this attempt and node, on a node-local disk
+	CPUs       int    // what the node should offer; 0: let the framework see
+	GPUs       int    // likewise; -1: let the framework see
+	Shared     bool   // other daemons of this job run on the same host
+	Environ    []string
 }
 
 // Port is a port that a service will listen on.
@@ -58,7 +64,7 @@ type Endpoint struct {
 	Env     map[string]string
 }
 
-// Member is a rank that the framework should count.
+// Member is a node that the framework should count, by its rank in the launch.
 type Member struct {
 	Rank int
 	Host string
@@ -80,6 +86,10 @@ type Counter interface {
 	// itself counts every member; otherwise the error names who is missing.
 	Fleet(ctx context.Context, head Node, endpoint Endpoint, members []Member) error
 }
+
+// Unranked is a framework whose workers are told neither their rank nor the
+// number of nodes: where another node takes a place, they may go on.
+type Unranked interface{ Unranked() }
 
 // Names are the frameworks that there are.
 var Names = []string{"none", "ray"}

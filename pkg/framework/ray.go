@@ -27,6 +27,7 @@ type Ray struct {
 var (
 	_ Framework = Ray{}
 	_ Counter   = Ray{}
+	_ Unranked  = Ray{}
 )
 
 // Name returns "ray".
@@ -34,6 +35,9 @@ func (Ray) Name() string { return "ray" }
 
 // Serves returns true: every node runs Ray.
 func (Ray) Serves() bool { return true }
+
+// Unranked says that Ray gives its nodes no ranks.
+func (Ray) Unranked() {}
 
 // Head returns the head's ray start, and where workers and the driver find it.
 func (r Ray) Head(node Node) (*Service, Endpoint, error) {
@@ -93,7 +97,7 @@ func (r Ray) Fleet(ctx context.Context, head Node, endpoint Endpoint, members []
 // start is what head and workers have in common.
 func (r Ray) start(node Node) rayStart {
 	start := rayStart{
-		Program: r.Program, Name: rayName(node.Attempt, node.Rank), Address: node.Address,
+		Program: r.Program, Name: rayName(node.Attempt, node.LaunchRank), Address: node.Address,
 		TempDir: node.TempDir, CPUs: node.CPUs, GPUs: node.GPUs,
 		Resources: r.resources(node),
 	}
@@ -148,7 +152,7 @@ func (r Ray) service(name string, node Node, start rayStart, endpoint Endpoint, 
 	env := rayDaemonEnv(node.Environ, more)
 	token := rayToken(env, os.ReadFile)
 	dial := func(address string) (rayServer, error) { return dialGCS(address, token) }
-	member := rayMember{Rank: node.Rank, Host: node.Host, Name: start.Name, Want: wants(argv)}
+	member := rayMember{Rank: node.LaunchRank, Host: node.Host, Name: start.Name, Want: wants(argv)}
 	return &Service{
 		Name: name, Argv: argv, Env: env, Ports: ports, Attempts: rayStarts,
 		Ready: func(ctx context.Context) error {

@@ -43,7 +43,7 @@ func (r realRay) node(rank int) Node {
 	}
 	r.t.Cleanup(func() { _ = os.RemoveAll(temp) })
 	return Node{
-		Attempt: "job.0", Rank: rank, Size: 2, Host: fmt.Sprintf("n%d", rank), Address: "127.0.0.1",
+		Attempt: "job.0", Rank: rank, LaunchRank: rank, Size: 2, Host: fmt.Sprintf("n%d", rank), Address: "127.0.0.1",
 		TempDir: temp, CPUs: 1, GPUs: 0, Shared: true,
 		Environ: append(os.Environ(), "SLURM_JOB_ID=17", "SLURM_PROCID=0", "PMI_FD=9"),
 	}

@@ -18,7 +18,7 @@ import (
 
 func rayTestNode(t *testing.T, rank int) Node {
 	return Node{
-		Attempt: "job.0", Rank: rank, Size: 3, Host: "n" + strconv.Itoa(rank), Address: "127.0.0.1",
+		Attempt: "job.0", Rank: rank, LaunchRank: rank, Size: 3, Host: "n" + strconv.Itoa(rank), Address: "127.0.0.1",
 		TempDir: "/tmp/bu-" + strconv.Itoa(rank), CPUs: 4, GPUs: 8, Environ: []string{"SLURM_JOB_ID=17", "HOME=" + t.TempDir()},
 	}
 }

@@ -1,0 +1,288 @@
+package daemon
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// roster is who is in the team, as the head has it. Without spares it is all
+// nodes from the start, and never changes.
+type roster struct {
+	size   int
+	bounds Bounds
+	spares bool // the job can do without some of its nodes
+	ranked bool // what runs on the members is told its place
+
+	mu      sync.Mutex
+	record  signal.TeamRecord          // the newest; guarded by mu
+	changed chan struct{}              // closed and replaced by each new team; guarded by mu
+	gone    map[int]signal.DroppedRank // guarded by mu
+	excused []health.Observed          // what has failed and ended nothing so far; guarded by mu
+	open    bool                       // the team stays as it is; guarded by mu
+	ready   int                        // how many were at the last look; guarded by mu
+	since   time.Time                  // when that number last grew; guarded by mu
+	full    time.Time                  // when they were first as many as the driver may get; guarded by mu
+}
+
+func newRoster(cfg Config) *roster {
+	size := cfg.Identity.Size
+	_, unranked := cfg.Framework.(framework.Unranked)
+	r := &roster{
+		size: size, bounds: cfg.Team.of(size), spares: cfg.spares(), ranked: !unranked,
+		changed: make(chan struct{}), gone: make(map[int]signal.DroppedRank),
+	}
+	r.record.Generation = -1
+	if !r.spares {
+		for rank := range size {
+			r.record.Members = append(r.record.Members, signal.Member{Rank: rank})
+		}
+	}
+	return r
+}
+
+// team returns the present team, nil before there is one, and what is closed
+// when there is another.
+func (r *roster) team() ([]signal.Member, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.record.Members, r.changed
+}
+
+// ranks are the team's in the launch, by their place.
+func (r *roster) ranks() []int {
+	members, _ := r.team()
+	ranks := make([]int, 0, len(members))
+	for _, member := range members {
+		ranks = append(ranks, member.Rank)
+	}
+	return ranks
+}
+
+// count is how many nodes the driver gets: all before there is a team.
+func (r *roster) count() int {
+	if members, _ := r.team(); members != nil {
+		return len(members)
+	}
+	return r.size
+}
+
+// among are those of the ranks that are in the team: all before there is one.
+func (r *roster) among(ranks []int) []int {
+	if !r.spares {
+		return ranks
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(ranks, func(rank int) bool {
+		return r.record.Members != nil && r.record.Place(rank) < 0
+	})
+}
+
+// missing are the team's ranks, in order, that the listing does not show in
+// state: all that it does not show, before there is a team.
+func (r *roster) missing(l signal.Listing, state string) []int {
+	members, _ := r.team()
+	if !r.spares || members == nil {
+		return l.Missing(state, r.size)
+	}
+	shown := make(map[string][]int)
+	var missing []int
+	for _, member := range members {
+		own := state
+		if state == signal.Up {
+			own = signal.UpSince(member.Since)
+		}
+		if _, known := shown[own]; !known {
+			shown[own] = l.Ranks(own)
+		}
+		if _, there := slices.BinarySearch(shown[own], member.Rank); !there {
+			missing = append(missing, member.Rank)
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}
+
+// living are the peers whose beats the head should see, the members or those
+// that stand by: before the gate all are waited for alike.
+func (r *roster) living(expected map[int]int64, standby bool) map[int]int64 {
+	if !r.spares {
+		if standby {
+			return nil
+		}
+		return expected
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	living := maps.Clone(expected)
+	maps.DeleteFunc(living, func(rank int, _ int64) bool {
+		_, gone := r.gone[rank]
+		return gone || standby != (r.open && r.record.Place(rank) < 0)
+	})
+	return living
+}
+
+// next returns the record of the team that there should be after this look; nil
+// where it is the one there is.
+func (r *roster) next(ready []int, now time.Time, patience time.Duration) *signal.TeamRecord {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.spares || r.open {
+		return nil
+	}
+	if len(ready) > r.ready {
+		r.ready, r.since = len(ready), now
+	}
+	if len(ready) >= r.bounds.Max && r.full.IsZero() {
+		r.full = now
+	}
+	m := muster{
+		size: r.size, bounds: r.bounds, ready: ready, gone: r.gone,
+		patient: !r.since.IsZero() && now.Sub(r.since) >= patience,
+		settled: !r.full.IsZero() && now.Sub(r.full) >= settleTeam,
+	}
+	for _, member := range r.record.Members {
+		m.team = append(m.team, member.Rank)
+	}
+	team, possible := m.choose()
+	if !possible || team == nil || slices.Equal(team, m.team) {
+		return nil
+	}
+	generation := r.record.Generation + 1
+	return &signal.TeamRecord{
+		Generation: generation, Members: seated(r.record.Members, team, generation, r.ranked), Dropped: r.droppedLocked(),
+	}
+}
+
+// settleTeam is how long the head sees whether lower ranks are about to come.
+const settleTeam = 250 * time.Millisecond
+
+// take makes a record that has been published the present one.
+func (r *roster) take(record *signal.TeamRecord) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.record = *record
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// freeze keeps the team as it is from now on, if it is the one of changed and
+// all of it can still be had.
+func (r *roster) freeze(changed <-chan struct{}) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, member := range r.record.Members {
+		if _, gone := r.gone[member.Rank]; gone {
+			return false
+		}
+	}
+	r.open = r.open || changed == r.changed
+	return r.open
+}
+
+// excuse takes in what was seen to fail, and tells whether the job goes on: it
+// does where the driver needs none of the nodes that it speaks of. It is news
+// where one of them was not known to be gone. The head is always needed.
+func (r *roster) excuse(seen health.Observed, hostOf func(int) string) (goesOn, news bool) {
+	blamed := seen.Lost
+	if len(blamed) == 0 {
+		blamed = []int{seen.Rank}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.spares || slices.Contains(blamed, 0) || !r.open && mistaken(health.Kind(seen.Kind)) {
+		return false, false
+	}
+	if r.open && slices.ContainsFunc(blamed, func(rank int) bool { return r.record.Place(rank) >= 0 }) {
+		return false, false
+	}
+	for _, rank := range blamed {
+		if _, gone := r.gone[rank]; !gone {
+			news = true
+			r.gone[rank] = signal.DroppedRank{Rank: rank, Host: hostOf(rank), Why: seen.What}
+		}
+	}
+	if !r.open && r.size-len(r.gone) < r.bounds.Min {
+		return false, false
+	}
+	if news {
+		r.excused = append(r.excused, seen)
+	}
+	return true, news
+}
+
+// mistaken tells whether a failure is not the node's: another node would not
+// help, or somebody wants the whole job to end.
+func mistaken(kind health.Kind) bool {
+	switch kind {
+	case health.Usage, health.Launch, health.Terminated, health.Interrupted, health.Aborted:
+		return true
+	default:
+		return false
+	}
+}
+
+// owed are the failures that were excused, for a verdict before the gate: each
+// of them is why there are too few nodes.
+func (r *roster) owed() []health.Observed {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open {
+		return nil
+	}
+	return slices.Clone(r.excused)
+}
+
+// dropped are the nodes with which something was wrong, in order.
+func (r *roster) dropped() []signal.DroppedRank {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.droppedLocked()
+}
+
+func (r *roster) droppedLocked() []signal.DroppedRank {
+	dropped := make([]signal.DroppedRank, 0, len(r.gone))
+	for _, rank := range slices.Sorted(maps.Keys(r.gone)) {
+		dropped = append(dropped, r.gone[rank])
+	}
+	return dropped
+}
+
+// unknown are those of the ranks that are not known to be gone.
+func (r *roster) unknown(ranks []int) []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(ranks, func(rank int) bool {
+		_, gone := r.gone[rank]
+		return gone || r.open
+	})
+}
+
+// absent are the nodes, in order, whose end nobody needs to wait for: they had not
+// joined until the gate, or their daemons are lost. One that is dropped for a failure lives and ends
+// with the job.
+func (r *roster) absent(l signal.Listing) []int {
+	if !r.spares {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var absent []int
+	if r.open { // before, they may be about to
+		absent = l.Missing(signal.Joined, r.size)
+	}
+	told := append(l.Ranks(signal.Failed), l.Ranks(signal.SandboxFailed)...)
+	for rank := range r.gone {
+		if !slices.Contains(told, rank) {
+			absent = append(absent, rank)
+		}
+	}
+	slices.Sort(absent)
+	return absent
+}

@@ -1,0 +1,286 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// spared is a job of size nodes of which the driver gets as the bounds say.
+func spared(t *testing.T, size int, bounds Bounds, line string) *job {
+	t.Helper()
+	return newJob(t, size, line).all(func(c *Config) { c.Team = bounds })
+}
+
+// onLaunch is a shell line that does what one node is to do, by its rank in the
+// launch, and then what all are.
+func onLaunch(rank int, what, then string) string {
+	return fmt.Sprintf(`[ "$BRINGUPD_LAUNCH_RANK" = %d ] && { %s; }; %s`, rank, what, then)
+}
+
+const tellsTeam = `echo "$BRINGUPD_NODE_RANK of $BRINGUPD_NODE_COUNT: $BRINGUPD_HOSTS"`
+
+// chose checks whom the driver got, and whom it did without.
+func (j *job) chose(team []int, dropped ...int) signal.Result {
+	j.t.Helper()
+	result := j.result()
+	if !slices.Equal(result.Team, team) {
+		j.t.Errorf("the team is %v, not %v", result.Team, team)
+	}
+	var ranks []int
+	for _, d := range result.Dropped {
+		ranks = append(ranks, d.Rank)
+		if d.Why == "" {
+			j.t.Errorf("rank %d is dropped for no reason", d.Rank)
+		}
+	}
+	if !slices.Equal(ranks, dropped) {
+		j.t.Errorf("dropped are %v, not %v: %+v", ranks, dropped, result.Dropped)
+	}
+	return result
+}
+
+// starts counts the files that marked services have made, by name.
+func starts(t *testing.T, marks string) string {
+	t.Helper()
+	entries, err := os.ReadDir(marks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+// marking is a service that leaves a file for each start: its node, its place
+// and its team's size.
+func marking(marks string) string {
+	return "touch " + marks + "/$BRINGUPD_LAUNCH_RANK-as-$BRINGUPD_NODE_RANK-of-$BRINGUPD_NODE_COUNT; exec sleep 300"
+}
+
+func TestSparesStandBy(t *testing.T) {
+	t.Parallel()
+	marks := t.TempDir()
+	j := spared(t, 3, Bounds{1, 1}, tellsTeam).all(func(c *Config) {
+		c.Framework = framework.None{WorkerCommand: marking(marks)}
+		c.Sandbox = SandboxConfig{Command: "touch " + marks + "/sandbox-$BRINGUPD_LAUNCH_RANK; exec sleep 300", Require: require(t, "all")}
+	})
+	j.start().expect(0, 0, 0)
+	if got := j.contents(j.out); got != "0 of 1: n0\n" {
+		t.Errorf("the driver says %q", got)
+	}
+	if got := starts(t, marks); got != "0-as-0-of-1 sandbox-0" {
+		t.Errorf("started were %s", got)
+	}
+	if result := j.chose([]int{0}); len(result.Hosts) != 3 || result.Size != 3 {
+		t.Errorf("the result is %+v", result)
+	}
+	for rank := range 3 {
+		if !j.has(signal.Nodes, signal.NodeName(rank, 3, signal.Done)) {
+			t.Errorf("rank %d has not said that it is done", rank)
+		}
+	}
+}
+
+// TestNodesDropped has one node fail before the gate: the driver runs on the
+// others, and no daemon tells a code of its own.
+func TestNodesDropped(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		size    int
+		bounds  Bounds
+		absent  []int
+		change  func(t *testing.T, c *Config, marks string)
+		codes   []int
+		team    []int
+		dropped []int
+		hosts   string
+		started string
+		why     string
+	}{
+		{
+			name: "one that does not come", size: 3, bounds: Bounds{2, 2}, absent: []int{1}, codes: []int{0, -1, 0},
+			change: func(*testing.T, *Config, string) {},
+			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "did not join",
+		},
+		{
+			name: "one that does not come, of as many as may", size: 3, bounds: Bounds{2, 3}, absent: []int{1}, codes: []int{0, -1, 0},
+			change: func(_ *testing.T, c *Config, _ string) { c.Times.Join = 8 * time.Second },
+			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "did not join",
+		},
+		{
+			name: "one whose setup fails", size: 3, bounds: Bounds{2, 3}, codes: []int{0, 0, 0},
+			change: func(_ *testing.T, c *Config, _ string) { c.Setup = onLaunch(1, "echo no disk; exit 3", "true") },
+			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "the setup command of rank 1 (n1) failed",
+		},
+		{
+			name: "one whose service does not start", size: 4, bounds: Bounds{3, 3}, codes: []int{0, 0, 0, 0},
+			change: func(t *testing.T, c *Config, marks string) {
+				// The spare comes last, so that the team is known.
+				c.Setup = onLaunch(3, "until test -e "+marks+"/1-as-1-of-3; do sleep 0.05; done", "true")
+				c.Framework = framework.None{
+					WorkerCommand: onLaunch(1, "touch "+marks+"/1-as-1-of-3; exit 5", marking(marks)),
+					WorkerReady:   probe(t, fmt.Sprintf("exec:/bin/sh -c 'test -e %s/%d-as-*-of-3 -a %d -ne 1'", marks, c.Identity.Rank, c.Identity.Rank)),
+				}
+			},
+			team: []int{0, 3, 2}, dropped: []int{1}, hosts: "n0,n3,n2", why: "died before it was ready",
+			started: "0-as-0-of-3 1-as-1-of-3 2-as-2-of-3 3-as-1-of-3",
+		},
+		{
+			name: "one whose sandbox does not start", size: 3, bounds: Bounds{2, 2}, codes: []int{0, 0, 0},
+			change: func(t *testing.T, c *Config, marks string) {
+				c.Setup = onLaunch(2, "until test -e "+marks+"/1-as-1-of-2; do sleep 0.05; done", "true")
+				c.Sandbox = SandboxConfig{
+					Command: onLaunch(1, "exit 6", "exec sleep 300"), Require: require(t, "all"),
+					Ready: probe(t, fmt.Sprintf("exec:/bin/sh -c 'test %d -ne 1'", c.Identity.Rank)),
+				}
+			},
+			team: []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", why: "the sandbox of rank 1 (n1)",
+			started: "0-as-0-of-2 1-as-1-of-2 2-as-1-of-2",
+		},
+		{
+			name: "one without a spare, where fewer will do", size: 3, bounds: Bounds{2, 3}, codes: []int{0, 0, 0},
+			change: func(t *testing.T, c *Config, marks string) {
+				c.Framework = framework.None{
+					WorkerCommand: onLaunch(1, "exit 5", marking(marks)),
+					WorkerReady:   probe(t, fmt.Sprintf("exec:/bin/sh -c 'test %d -ne 1'", c.Identity.Rank)),
+				}
+			},
+			// All that still run are told anew how many they are.
+			team: []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", why: "died before it was ready",
+			started: "0-as-0-of-2 0-as-0-of-3 2-as-1-of-2 2-as-2-of-3",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			marks := t.TempDir()
+			// The driver takes longer than a node that failed would wait for an end.
+			j := spared(t, tc.size, tc.bounds, "sleep 3; "+tellsTeam).all(func(c *Config) {
+				c.Framework = framework.None{WorkerCommand: marking(marks), WorkerReady: probe(t, fmt.Sprintf("exec:/bin/sh -c 'ls %s/%d-as-*'", marks, c.Identity.Rank))}
+				tc.change(t, c, marks)
+			})
+			j.start(tc.absent...).expect(tc.codes...)
+			if got, want := j.contents(j.out), fmt.Sprintf("0 of %d: %s\n", len(tc.team), tc.hosts); got != want {
+				t.Errorf("the driver says %q, not %q", got, want)
+			}
+			if got := starts(t, marks); got != tc.started {
+				t.Errorf("started were %s, not %s", got, tc.started)
+			}
+			result := j.chose(tc.team, tc.dropped...)
+			if why := result.Dropped[0].Why; !strings.Contains(why, tc.why) || result.Dropped[0].Host != "n1" {
+				t.Errorf("dropped is %+v, without %q", result.Dropped[0], tc.why)
+			}
+			if result.Code != 0 || result.Cause != nil {
+				t.Errorf("the result is %+v", result)
+			}
+		})
+	}
+}
+
+// TestTooFewLeft ends the job, with the cause that was the first.
+func TestTooFewLeft(t *testing.T) {
+	t.Parallel()
+	j := spared(t, 4, Bounds{3, 3}, "exit 0").all(func(c *Config) {
+		c.Times.Join = 5 * time.Second
+		c.Setup = onLaunch(2, "echo no disk; exit 3", "true")
+	})
+	j.start(3).expect(77, 77, 77, -1)
+	j.blames(2, string(health.Setup), 77)
+	if j.has(signal.Control, signal.NameGo) {
+		t.Error("the gate was opened")
+	}
+}
+
+// TestHeadIsNeeded: whatever spares there are.
+func TestHeadIsNeeded(t *testing.T) {
+	t.Parallel()
+	j := spared(t, 3, Bounds{1, 3}, "exit 0").all(func(c *Config) { c.Setup = onLaunch(0, "exit 3", "true") })
+	j.start().expect(77, 77, 77)
+	j.blames(0, string(health.Setup), 77)
+}
+
+// TestUnlikeConfigurationOfSpare is a mistake that no other node makes good.
+func TestUnlikeConfigurationOfSpare(t *testing.T) {
+	t.Parallel()
+	j := spared(t, 3, Bounds{2, 2}, "exit 0")
+	j.configs[1].Driver = shell("exit 9")
+	j.all(func(c *Config) { c.Setup = onLaunch(0, "sleep 1", "true") })
+	j.start().expect(64, 64, 64)
+	j.blames(1, string(health.Usage), 64)
+}
+
+// waits is a driver that goes on until a file is there.
+func waits(file string) string {
+	return "until test -e " + file + "; do sleep 0.05; done; " + tellsTeam
+}
+
+// TestDeathOfSpare ends nothing; that of a member ends the job.
+func TestDeathOfSpare(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "enough")
+	j := spared(t, 3, Bounds{2, 2}, waits(file)).all(func(c *Config) {
+		c.Setup = onLaunch(2, "sleep 1", "true") // it is the spare
+		c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
+	}).start()
+	j.untilNamed(signal.Control, signal.NameGo)
+	j.untilNamed(signal.Nodes, signal.NodeName(2, 3, signal.Checked))
+	j.signals[2] <- os.Interrupt
+	j.until("the end of the spare", func() bool { _, ended := j.ended()[2]; return ended })
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j.expect(0, 0, 0)
+	j.chose([]int{0, 1}, 2)
+}
+
+func TestDeathOfMemberAfterGate(t *testing.T) {
+	t.Parallel()
+	j := spared(t, 3, Bounds{2, 2}, "exec sleep 300").all(func(c *Config) {
+		c.Setup = onLaunch(2, "sleep 1", "true")
+		c.Framework = framework.None{WorkerCommand: onLaunch(1, "sleep 1; exit 5", "exec sleep 300")}
+	})
+	j.start().expect(77, 77, 77)
+	j.blames(1, string(health.ServiceDied), 77)
+	j.chose([]int{0, 1})
+}
+
+// TestSilentSpare has a spare's mount hang for good, under way: the job goes on,
+// and names it.
+func TestSilentSpare(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "enough")
+	spare := new(mount)
+	j := spared(t, 3, Bounds{2, 2}, waits(file)).all(func(c *Config) {
+		c.Times.Peer, c.Times.Join = time.Second, 10*time.Second
+		c.Setup = onLaunch(2, "sleep 1", "true")
+		if c.Identity.Rank == 2 {
+			c.Access.Meter = &signal.Meter{Told: spare.pass}
+		}
+	})
+	t.Cleanup(func() {
+		spare.release()
+		j.configs[2].Access.Meter.Settle(bounded(t))
+	})
+	j.start()
+	j.untilNamed(signal.Control, signal.NameGo)
+	j.untilNamed(signal.Nodes, signal.NodeName(2, 3, signal.Checked))
+	spare.stall()
+	j.until("the end of the spare", func() bool { _, ended := j.ended()[2]; return ended })
+	j.until("that the head has noticed", func() bool { return strings.Contains(j.said(), "a node is dropped, and the job goes on") })
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j.expect(0, 0, 0)
+	j.chose([]int{0, 1}, 2)
+}
