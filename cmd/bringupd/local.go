@@ -53,7 +53,7 @@ func (inv *invocation) localCommand() *cli.Command {
 // isLocalFlag tells which flags are left to tell where all daemons are ours. A
 // file that is made for Slurm may name the role.
 func isLocalFlag(s *setting) bool {
-	return !s.hidden && s.name != "role" && s.name != "rank" && s.name != "nnodes"
+	return !s.hidden && s.name != "role" && s.name != "rank"
 }
 
 // launch judges the configuration as a daemon would, so that a mistake is told
@@ -106,7 +106,7 @@ func (l *local) gather() (driver []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l.opts.nodes = l.nodes
+	l.opts.localSize = l.nodes
 	if l.opts.jobID == "" {
 		l.opts.jobID = "local-" + time.Now().Format("20060102-150405-") + rand.Text()[:4]
 		l.all.find("job-id").source = byCommand
@@ -164,7 +164,7 @@ func jobCode(exits []process.Exit) int {
 // themselves.
 func (l *local) spec(self string, rank int) process.Spec {
 	argv := []string{self, "run", "--launched-locally", "--role=auto", "--job-id=" + l.opts.jobID,
-		"--rank=" + strconv.Itoa(rank), "--nnodes=" + strconv.Itoa(l.nodes)}
+		"--rank=" + strconv.Itoa(rank), "--launched-of=" + strconv.Itoa(l.nodes)}
 	for _, s := range l.all {
 		if s.source != byFlag || s.name == "nodes" || s.name == "job-id" {
 			continue

@@ -13,7 +13,9 @@ type options struct {
 	role, framework          string
 	logDir, tempDir, config  string
 	jobID                    string
-	rank, nodes              int // -1, 0: not told
+	rank                     int // -1: not told
+	team                     daemon.Bounds
+	localSize                int // told by "bringupd local"; 0: not by it
 	local                    bool
 	interfaceName            string
 	gpus, cpus               int // -1, 0: not told
@@ -109,11 +111,13 @@ func (o *options) launch() settings {
 	return settings{
 		choice("role", roles, &o.role, "auto (head on rank 0, worker elsewhere), head, worker, or sandbox (a sandbox in a step of its own)"),
 		onThisRank(number("rank", &o.rank, 0, math.MaxInt32, "this daemon's rank, where no launcher tells")),
-		onThisRank(number("nnodes", &o.nodes, 1, math.MaxInt32, "number of daemons, where no launcher tells")),
+		onThisRank(bounds("nnodes", &o.team, "nodes that the driver needs, and may get; others are spares (default: all; "+
+			"where no launcher tells, the number of daemons)")),
 		text("job-id", "NAME", &o.jobID, "names the run where no launcher does: the same on all ranks, another one for every launch"),
 		text("interface", "NAME", &o.interfaceName, "network interface whose address the peers are told (default: that of the route)"),
 		choice("lifeline", daemon.LifelineModes, &o.lifeline, "connections of the workers to the head, by which a death is known at once: auto (beat files where none can be made), on (fail there), or off"),
 		hidden(yes("launched-locally", &o.local, "")),
+		hidden(number("launched-of", &o.localSize, 1, maxLocal, "")),
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -153,6 +154,9 @@ func (o *options) place(cfg *daemon.Config) (roles.Role, error) {
 	}
 	cfg.Identity, cfg.Address = id, o.address(id)
 	cfg.Requeue.By = requeuerOf(id)
+	if cfg.Team, err = o.teamOf(id); err != nil {
+		return role, err
+	}
 	if role == roles.Sandbox && id.Launcher != roles.Slurm {
 		return role, &roles.LaunchError{
 			Problem: "cannot be a sandbox of its own without Slurm: the run that it is for is found by the job's number",
@@ -168,10 +172,26 @@ func (o *options) want() roles.Want {
 	if o.rank >= 0 {
 		want.Rank = &o.rank
 	}
-	if o.nodes > 0 {
-		want.Size = &o.nodes
+	switch {
+	case o.localSize > 0:
+		want.Size = &o.localSize
+	case o.team.Max > 0:
+		want.Size = &o.team.Max
 	}
 	return want
+}
+
+// teamOf is the team that the driver wants of a launch: no larger than that.
+func (o *options) teamOf(id roles.Identity) (daemon.Bounds, error) {
+	team := o.team
+	if team.Min > id.Size {
+		return team, &roles.LaunchError{
+			Problem: fmt.Sprintf("cannot gather %d nodes (--nnodes): the launch has %d daemons, one a node", team.Min, id.Size),
+			Mend:    fmt.Sprintf("start at least %d of them (srun --nodes=%d --ntasks-per-node=1), and more to have spares, or want fewer", team.Min, team.Min),
+		}
+	}
+	team.Max = min(team.Max, id.Size)
+	return team, nil
 }
 
 // addressTimeout bounds the search for this node's own address.

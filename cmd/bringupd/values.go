@@ -157,3 +157,24 @@ func require(name string, to *daemon.Require, usage string) *setting {
 		show: func() any { return to.String() },
 	}
 }
+
+// bounds takes a number of nodes, or the least and the most of them.
+func bounds(name string, to *daemon.Bounds, usage string) *setting {
+	return &setting{
+		name: name, shape: "MIN[:MAX]", usage: usage,
+		take: func(value string) error {
+			parsed, err := daemon.ParseBounds(value)
+			if err != nil {
+				return err
+			}
+			*to = parsed
+			return nil
+		},
+		show: func() any {
+			if to.Min == 0 {
+				return nil
+			}
+			return to.String()
+		},
+	}
+}

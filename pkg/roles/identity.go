@@ -47,7 +47,7 @@ func (env Environment) first(names ...string) (name, value string) {
 type Want struct {
 	Local bool   // this is a rank that "bringupd local" started: the environment of a launcher does not count
 	Rank  *int   // --rank: given together with Size; they outrank the environment
-	Size  *int   // --nnodes
+	Size  *int   // the most of --nnodes: counts where no launcher tells a size, or with Rank
 	JobID string // --job-id: names the run where the launcher doesn't; unused under Slurm
 }
 
@@ -81,7 +81,7 @@ type Identity struct {
 }
 
 // Identify finds out from its launcher who this daemon is. It believes, in this order: want, a Slurm job step,
-// RANK and WORLD_SIZE. The host name given stands in where the launcher tells none. A launch that cannot work
+// RANK and WORLD_SIZE. A size alone is no launch: where a launcher tells one, it outranks the one that is wanted. The host name given stands in where the launcher tells none. A launch that cannot work
 // is a *LaunchError.
 func Identify(env Environment, hostname string, want Want) (Identity, error) {
 	id, err := identify(env, hostname, want)
@@ -97,14 +97,15 @@ func Identify(env Environment, hostname string, want Want) (Identity, error) {
 func identify(env Environment, hostname string, want Want) (Identity, error) {
 	_, batch := env.first("SLURM_JOB_ID", "SLURM_JOBID")
 	_, rank := env.first("RANK", "WORLD_SIZE")
+	ranks := env.get("RANK") != "" && env.get("WORLD_SIZE") != ""
 	switch {
 	case want.Local:
 		return identifyLocal(hostname, want)
-	case want.Rank != nil || want.Size != nil:
+	case want.Rank != nil, want.Size != nil && !inSlurmStep(env) && !ranks:
 		return identifyFlags(env, hostname, want)
 	case inSlurmStep(env):
 		return identifySlurm(env, hostname)
-	case env.get("RANK") != "" && env.get("WORLD_SIZE") != "":
+	case ranks:
 		return identifyRanks(env, hostname, want)
 	case batch != "" || env.get("SLURM_STEP_ID") != "":
 		return Identity{}, noStepError(env)

@@ -265,6 +265,8 @@ func TestIdentifyRanks(t *testing.T) {
 			id: Identity{Launcher: Ranks, Rank: 0, Size: 2, Host: "h", Job: "a", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
 		{name: "flags outrank a step", env: recorded(t, "step-rank1"), want: Want{Rank: new(0), Size: new(2), JobID: "a"}, run: "a",
 			id: Identity{Launcher: Ranks, Rank: 0, Size: 2, Host: "h", Job: "a", LocalSize: 1, GPUs: -1}},
+		{name: "a size alone outranks no launcher", env: plain, want: Want{Size: new(2), JobID: "a"}, run: "a",
+			id: Identity{Launcher: Ranks, Rank: 1, Size: 4, Host: "h", Job: "a", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
 		{name: "in a batch shell", env: change(recorded(t, "batch-shell"), "RANK=0", "WORLD_SIZE=1"), want: Want{JobID: "a"}, run: "a",
 			id: Identity{Launcher: Ranks, Rank: 0, Size: 1, Host: "h", Job: "a", LocalSize: 1, GPUs: -1}},
 		{name: "local", env: recorded(t, "batch-shell"), want: Want{Local: true, Rank: new(1), Size: new(3), JobID: "local-1"}, run: "local-1",
