@@ -1,0 +1,64 @@
+//go:build testbed
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// One node of four fails its check, and the driver needs three. Slurm would kill
+// the step at the first task that exits with a code, and a few seconds after the
+// first that exits at all, as sites with a WaitTime have it: the node that is
+// dropped outlives a driver that takes longer.
+func TestNodeDropped(t *testing.T) {
+	j := run(t, launch{
+		nodes: 4,
+		srun:  []string{"--kill-on-bad-exit=1", "--wait=4"},
+		flags: []string{"--nnodes=3", "--worker-cmd=exec sleep 1002",
+			`--setup-cmd=[ "$BRINGUPD_LAUNCH_RANK" != 1 ] || { echo no disk; exit 3; }`},
+		driver: []string{"/bin/sh", "-c", "sleep 10; echo $BRINGUPD_NODE_RANK of $BRINGUPD_NODE_COUNT: $BRINGUPD_HOSTS"},
+	})
+	j.wantCode(0)
+	if got := j.stdout.String(); got != "0 of 3: n0,n2,n3\n" {
+		t.Errorf("the driver says %q\n%s", got, &j.stderr)
+	}
+	result := j.result()
+	if !slices.Equal(result.Team, []int{0, 2, 3}) || len(result.Dropped) != 1 || result.Dropped[0].Host != "n1" ||
+		!strings.Contains(result.Dropped[0].Why, "the setup command of rank 1 (n1) failed") {
+		t.Errorf("the result is %+v", result)
+	}
+}
+
+// A daemon is killed while the services come up, and a spare takes its place.
+// Slurm is told not to care; its code is that of the worst task all the same,
+// and the job's own is in the result.
+func TestDaemonKilledBeforeGate(t *testing.T) {
+	started := filepath.Join(place(t), "started")
+	j := start(t, launch{
+		nodes: 4,
+		flags: []string{"--nnodes=3", "--peer-timeout=" + peerTimeout.String(),
+			"--setup-cmd=mkdir -p " + filepath.Dir(started) + `; [ "$BRINGUPD_LAUNCH_RANK" != 3 ] || sleep 5`,
+			"--worker-cmd=exec sleep 1002", "--worker-ready=exec:test -e " + started},
+		driver: []string{"/bin/sh", "-c", "sleep 6; echo $BRINGUPD_HOSTS"},
+	})
+	find(t, 1, "sleep", "1002")
+	kill(t, daemonOf(t, 1), syscall.SIGKILL)
+	find(t, 3, "sleep", "1002") // in its place
+	j.reached(filepath.Join(signal.Control, signal.TeamName(1)))
+	must(t, os.WriteFile(started, nil, 0o600))
+	j.wantCode(137)
+	if got := j.stdout.String(); got != "n0,n3,n2\n" {
+		t.Errorf("the driver says %q\n%s", got, &j.stderr)
+	}
+	result := j.result()
+	if result.Code != 0 || !slices.Equal(result.Team, []int{0, 3, 2}) || len(result.Dropped) != 1 || result.Dropped[0].Host != "n1" {
+		t.Errorf("the result is %+v", result)
+	}
+}
