@@ -1,6 +1,7 @@
 package schedules
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -47,6 +48,7 @@ type attempt struct {
 	plan    attemptPlan
 	number  int
 	size    int
+	needed  int
 	daemons []*running
 	changed chan struct{} // buffered by one: somebody has returned or crashed
 
@@ -80,7 +82,7 @@ type running struct {
 }
 
 func newAttempt(w *world, p plan, number int, machines []*machine) *attempt {
-	a := &attempt{world: w, plan: p.Attempts[number], number: number, size: p.Size, changed: make(chan struct{}, 1)}
+	a := &attempt{world: w, plan: p.Attempts[number], number: number, size: p.Size, needed: cmp.Or(p.Needed, p.Size), changed: make(chan struct{}, 1)}
 	for rank := range p.Size {
 		c := &client{
 			world: w, machine: machines[rank], attempt: a, rank: rank,
@@ -229,6 +231,7 @@ func (a *attempt) config(d *running, tempDir string, said *os.File) daemon.Confi
 		Lifeline: mode, Network: d.host,
 		Identity: a.identity(d.rank), LogDir: logDir, TempDir: tempDir, Program: "test",
 		Access: signal.Access{Share: d.client, Deaf: true, Jitter: jitter}, Framework: services{}, Times: times,
+		Team: daemon.Bounds{Min: a.needed, Max: a.size},
 		Address: func() (string, error) { return fmt.Sprintf("n%d", d.rank), nil },
 		Files:   daemon.Files{Err: said}, Signals: d.signals,
 	}

@@ -61,13 +61,47 @@ func (a *attempt) survivors() (took []*running) {
 	return took
 }
 
-// mustBeUp: the gate opens when every node is up, and not before.
+// mustBeUp: the gate opens when every node of the team is up in its place, and
+// not before.
 func (a *attempt) mustBeUp() {
-	for rank := range a.size {
-		if a.world.find(a.path(signal.Nodes, signal.NodeName(rank, a.size, signal.Up))) == nil {
-			a.world.broke(1, nil, "sees the gate open, and rank %d is not up", rank)
+	team := a.team()
+	if len(team) < a.needed || team[0].Rank != 0 { // at least the head is needed
+		a.world.broke(1, nil, "sees the gate open for %v, and %d are needed", team, a.needed)
+	}
+	for _, member := range team {
+		if a.world.find(a.path(signal.Nodes, signal.NodeName(member.Rank, a.size, signal.UpSince(member.Since)))) == nil {
+			a.world.broke(1, nil, "sees the gate open, and rank %d is not up", member.Rank)
 		}
 	}
+}
+
+func (a *attempt) spares() bool { return a.needed < a.size }
+
+// team is the newest that was published, all nodes where none is to be.
+func (a *attempt) team() (members []signal.Member) {
+	if !a.spares() {
+		for rank := range a.size {
+			members = append(members, signal.Member{Rank: rank})
+		}
+		return members
+	}
+	for generation := 0; a.world.find(a.path(signal.Control, signal.TeamName(generation))) != nil; generation++ {
+		members = read[signal.TeamRecord](a, signal.Control, signal.TeamName(generation)).Members
+	}
+	return members
+}
+
+// needs tells whether a daemon's end is the job's: the head's always is.
+func (a *attempt) needs(d *running) bool {
+	return !a.spares() || d.rank == 0 || a.opened > 0 && slices.ContainsFunc(a.team(), func(m signal.Member) bool { return m.Rank == d.rank })
+}
+
+// stoodAside tells whether a daemon may have left with 0 because it could not
+// hear of the end: the job had gone on without it, and then the head was gone, or
+// it was told to end by itself.
+func (a *attempt) stoodAside(d *running) bool {
+	head := a.daemons[0]
+	return a.spares() && d.rank != 0 && d.code == 0 && (head.crashed || head.machine.sick || d.termed > 0)
 }
 
 // mustHaveResult: over is the last that the head tells, where its mount lets it.
@@ -95,6 +129,7 @@ func (a *attempt) checkLeaving() {
 	head := a.daemons[0]
 	for _, d := range a.survivors() {
 		switch {
+		case a.stoodAside(d):
 		case d.rank != 0 && !d.left:
 			a.world.broke(13, d.client, "returned %d before any end was published", d.code)
 		case d.rank != 0 && d.code != 0 && !d.last && d.signalled < 2 && !head.crashed && !head.machine.sick:
@@ -117,7 +152,9 @@ func (a *attempt) checkCodes() {
 	control := a.published()
 	var codes []int
 	for _, d := range a.survivors() {
-		codes = append(codes, d.code)
+		if !a.stoodAside(d) {
+			codes = append(codes, d.code)
+		}
 	}
 	// A head that nobody heard of for so long may come back and end the run
 	// in its own way, while the others end it in theirs. Where there is none,
@@ -137,7 +174,7 @@ func (a *attempt) checkCodes() {
 		switch {
 		case a.run == "" && d.code != health.OutcomeOf(health.Share).Code && d.termed == 0 && a.plan.End != endLeave:
 			a.world.broke(12, d.client, "returned %d where there was no run", d.code)
-		case d.code == 0 && a.asked == 0:
+		case d.code == 0 && a.asked == 0 && !a.stoodAside(d):
 			a.world.broke(10, d.client, "returned 0, and nobody had asked for the end")
 		}
 	}
@@ -253,7 +290,7 @@ func (a *attempt) checkVerdict(head *running, cause *signal.FailedRecord) {
 // checkClaim: where the head has died without a word, those who took it for
 // lost leave one result.
 func (a *attempt) checkClaim() {
-	control, took := a.published(), a.survivors()
+	control, took := a.published(), slices.DeleteFunc(a.survivors(), a.stoodAside)
 	if len(took) == 0 || slices.Contains(control, signal.NameDrain) || slices.Contains(control, signal.AbortName(0, a.size)) {
 		return
 	}
@@ -280,9 +317,9 @@ func (a *attempt) checkPace() {
 	for _, d := range a.daemons {
 		last = max(last, d.born)
 		switch {
-		case d.crashed && a.heard(d) && (a.ended == 0 || a.ended > d.died+prompt):
+		case d.crashed && a.needs(d) && a.heard(d) && (a.ended == 0 || a.ended > d.died+prompt):
 			a.world.broke(9, d.client, "crashed at %v, which a lifeline told, and the end was published at %v only", d.died, a.ended)
-		case d.crashed && a.witnessed(d) && (a.ended == 0 || a.ended > d.died+peerTimeout+slack):
+		case d.crashed && a.needs(d) && a.witnessed(d) && (a.ended == 0 || a.ended > d.died+peerTimeout+slack):
 			a.world.broke(9, d.client, "crashed at %v, and the end was published at %v only", d.died, a.ended)
 		case !d.crashed && d.returned > max(a.ended, d.born+times.Join)+leaving:
 			a.world.broke(9, d.client, "returned at %v, and the end was published at %v", d.returned, a.ended)
@@ -296,7 +333,7 @@ func (a *attempt) checkPace() {
 // witnessed tells whether somebody was there to notice a death, and free to.
 func (a *attempt) witnessed(dead *running) bool {
 	return dead.told > 0 && slices.ContainsFunc(a.daemons, func(d *running) bool {
-		return (dead.rank == 0) != (d.rank == 0) && !d.crashed && d.termed == 0 && d.told > 0 && d.told < dead.died
+		return a.needs(d) && (dead.rank == 0) != (d.rank == 0) && !d.crashed && d.termed == 0 && d.told > 0 && d.told < dead.died
 	})
 }
 

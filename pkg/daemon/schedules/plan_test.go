@@ -12,6 +12,7 @@ import (
 type plan struct {
 	Seed     uint64
 	Size     int
+	Needed   int    // by the driver; the others are spares
 	Moods    []mood // of each node's mount
 	Weather  weather
 	Leftover string // what another launch has left under the run's name: "", run, torn or file
@@ -74,6 +75,9 @@ func planOf(seed uint64) plan {
 		p.Attempts = append(p.Attempts, attemptOf(r, p.Size, time.Second/2+upTo(r, 8*time.Second)))
 	}
 	p.disturb(rand.New(rand.NewPCG(seed, 1)))
+	if p.Needed = p.Size; r.IntN(4) == 0 {
+		p.Needed = 1 + r.IntN(p.Size)
+	}
 	return p
 }
 
@@ -181,6 +185,12 @@ func (p plan) simpler() (all []plan) {
 	if p.Size > 2 {
 		q := p.clone()
 		q.Size--
+		q.Needed = min(q.Needed, q.Size)
+		all = append(all, q)
+	}
+	if p.Needed < p.Size {
+		q := p.clone()
+		q.Needed = q.Size
 		all = append(all, q)
 	}
 	if p.Leftover != "" {
@@ -247,7 +257,7 @@ func (p plan) clone() plan {
 
 func (p plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, leftover %q, network %+v\n", p.Seed, p.Size, p.Leftover, p.Weather)
+	fmt.Fprintf(&b, "seed %d: %d nodes, %d of them needed, leftover %q, network %+v\n", p.Seed, p.Size, p.Needed, p.Leftover, p.Weather)
 	for rank, m := range p.Moods[:p.Size] {
 		fmt.Fprintf(&b, "  mount of node %d: %+v\n", rank, m)
 	}

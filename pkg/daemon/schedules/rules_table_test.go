@@ -73,6 +73,7 @@ func TestRules(t *testing.T) {
 		{"a name is looked at that no listing has shown", func(_, worker *client) { _, _ = worker.Look(run + "/control/go") }, 3},
 		{"a worker writes another's name", func(_, worker *client) { _ = worker.Write(run+"/nodes/0002.up", nil, false) }, 5},
 		{"a worker writes the head's name", func(_, worker *client) { _ = worker.Write(run+"/control/go", nil, false) }, 5},
+		{"a worker writes a team", func(_, worker *client) { worker.publish(run+"/control/", "team.0000", worker.record(1)) }, 5},
 		{"a worker makes a run", func(_, worker *client) { _ = worker.Change(signal.MakeDir, "", logDir+"/.new-1") }, 5},
 		{"a record bears another's rank", func(_, worker *client) {
 			worker.publish(run+"/nodes/", "0001.joined", worker.record(2))

@@ -264,5 +264,5 @@ func headWrites(name, bearing string) bool {
 	case signal.NameJob, signal.NameHead, signal.NameGo, signal.NameDrain, signal.NameOver:
 		return true
 	}
-	return strings.HasPrefix(name, bearing+signal.BeatState+".")
+	return strings.HasPrefix(name, bearing+signal.BeatState+".") || strings.HasPrefix(name, "team.")
 }
