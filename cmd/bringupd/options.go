@@ -96,6 +96,12 @@ func onThisRank(s *setting) *setting {
 	return s
 }
 
+// notByVariable keeps a setting from the jobs that a driver starts in its turn.
+func notByVariable(s *setting) *setting {
+	s.noVariable = true
+	return s
+}
+
 func notInFile(s *setting) *setting {
 	s.noFile = true
 	return s
@@ -111,7 +117,7 @@ func (o *options) launch() settings {
 	return settings{
 		choice("role", roles, &o.role, "auto (head on rank 0, worker elsewhere), head, worker, or sandbox (a sandbox in a step of its own)"),
 		onThisRank(number("rank", &o.rank, 0, math.MaxInt32, "this daemon's rank, where no launcher tells")),
-		onThisRank(bounds("nnodes", &o.team, "nodes that the driver needs, and may get; others are spares (default: all; "+
+		notByVariable(bounds("nnodes", &o.team, "nodes that the driver needs, and may get; others are spares (default: all; "+
 			"where no launcher tells, the number of daemons)")),
 		text("job-id", "NAME", &o.jobID, "names the run where no launcher does: the same on all ranks, another one for every launch"),
 		text("interface", "NAME", &o.interfaceName, "network interface whose address the peers are told (default: that of the route)"),

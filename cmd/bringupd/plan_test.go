@@ -34,6 +34,23 @@ func TestDryRunOfWrongLaunch(t *testing.T) {
 	untouched(t)
 }
 
+func TestDryRunOfSpares(t *testing.T) {
+	for _, tc := range []struct{ line, says string }{
+		{"nnodes: 2", "# - team: 2 of them are the driver's"},
+		{"nnodes: 2:3", "# - team: 2:3 of them are the driver's"},
+		{"nnodes: 2:64", "# - team: 2:4 of them are the driver's"},
+		{`nnodes: "3"`, "# - team: 3 of them are the driver's"},
+	} {
+		t.Run(tc.line, func(t *testing.T) {
+			got := call(t, nil, "local", "--nodes=4", "--dry-run", "--config="+file(t, "job.yaml", tc.line+"\n"), "--", "true")
+			printed(t, got)
+			if !strings.Contains(got.out, tc.says) {
+				t.Errorf("the plan is\n%s", got.out)
+			}
+		})
+	}
+}
+
 // What --dry-run prints says the same when it is given as --config.
 func TestDryRunRoundTrip(t *testing.T) {
 	first := call(t, nil, dry("--framework=ray", "--ray-head-args=--a={\"b\": \"c, d\"}", "--ray-head-args=: #",

@@ -105,6 +105,34 @@ func TestRayStartThatFails(t *testing.T) {
 	}
 }
 
+// The same with a spare: the job goes on, and Ray counts the three that are left.
+func TestRayStartThatFailsWithSpare(t *testing.T) {
+	path := filepath.Join(bed.Bin(), "failing-n1")
+	must(t, os.MkdirAll(path, 0o755))
+	script := "#!/bin/sh\n[ \"$(hostname)\" != n1 ] || { sleep 5; echo 'no such thing as a free raylet'; exit 1; }\n" +
+		"exec " + rayProgram(t) + " \"$@\"\n"
+	ray := filepath.Join(path, "ray")
+	must(t, os.WriteFile(ray, []byte(script), 0o755))
+	t.Setenv("PATH", filepath.Dir(rayProgram(t))+":"+os.Getenv("PATH"))
+	t.Setenv("EXIT_WITH", "0")
+	j := start(t, launch{
+		nodes: 4,
+		flags: []string{"--nnodes=2:3", "--framework=ray", "--ray=" + ray,
+			// The spare comes when the team is there, and up but for one.
+			`--setup-cmd=[ "$BRINGUPD_LAUNCH_RANK" != 3 ] || sleep 3`},
+		driver: []string{"python", copyFile(t, "../../examples/ray_hosts.py", bed.Bin())},
+	})
+	within(t, rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.NameResult)) })
+	j.wantCode(0)
+	if hosts := strings.Fields(j.stdout.String()); !slices.Equal(hosts, []string{"n0", "n2", "n3"}) {
+		t.Errorf("the driver printed %v\n%s", hosts, &j.stderr)
+	}
+	result := j.result()
+	if !slices.Equal(result.Team, []int{0, 3, 2}) || len(result.Dropped) != 1 || result.Dropped[0].Host != "n1" {
+		t.Errorf("the result is %+v", result)
+	}
+}
+
 // A raylet dies under the driver; Ray itself would take its time to notice.
 func TestARayletThatDies(t *testing.T) {
 	b, logs := submitRay(t, "", "sleep", "1008")
