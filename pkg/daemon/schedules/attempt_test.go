@@ -231,7 +231,7 @@ func (a *attempt) config(d *running, tempDir string, said *os.File) daemon.Confi
 		Lifeline: mode, Network: d.host,
 		Identity: a.identity(d.rank), LogDir: logDir, TempDir: tempDir, Program: "test",
 		Access: signal.Access{Share: d.client, Deaf: true, Jitter: jitter}, Framework: services{}, Times: times,
-		Team: daemon.Bounds{Min: a.needed, Max: a.size},
+		Team:    daemon.Bounds{Min: a.needed, Max: a.size},
 		Address: func() (string, error) { return fmt.Sprintf("n%d", d.rank), nil },
 		Files:   daemon.Files{Err: said}, Signals: d.signals,
 	}
