@@ -36,10 +36,13 @@ const (
 	// MooseFS is a distributed file system with a metadata server and a chunkserver of its own, and gives each node
 	// a FUSE mount with the caches that MooseFS has by itself: attributes and directories for 1 s.
 	MooseFS Share = "moosefs"
+	// Hostile gives each node a FUSE mount of ours of the host's folder, whose faults TurnShare sets. It does not go
+	// over the bed's network.
+	Hostile Share = "hostile"
 )
 
 // Shares are all kinds of shares there are.
-var Shares = []Share{Local, SSHFS, StaleSSHFS, MooseFS}
+var Shares = []Share{Local, SSHFS, StaleSSHFS, MooseFS, Hostile}
 
 // startTimeout bounds Start, but for the packages that it may install.
 const startTimeout = 90 * time.Second
@@ -73,7 +76,8 @@ type node struct {
 	*place
 	mu     sync.Mutex // guards the fields below
 	slurmd *daemon
-	mount  *daemon // sshfs or mfsmount; nil on a local share
+	mount  *daemon // sshfs, mfsmount or hostile; nil on a local share
+	panel  *panel  // of a hostile mount; nil on other shares
 }
 
 // Start builds a bed and returns once every node is idle and a job over all of them has run. Where it cannot,

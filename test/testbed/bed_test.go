@@ -85,6 +85,8 @@ func TestBed(t *testing.T) {
 	})
 	t.Run("link down and up", func(t *testing.T) { testLink(t, b) })
 	t.Run("hang and resume", func(t *testing.T) { testHang(t, b) })
+	t.Run("TCP filtered and no longer", func(t *testing.T) { testFilter(t, b) })
+	t.Run("slow and no longer", func(t *testing.T) { testSlow(t, b) })
 	t.Run("lose and heal", func(t *testing.T) { testLose(t, b) })
 	t.Run("requeue", func(t *testing.T) { testRequeue(t, b) })
 	t.Run("a second bed", func(t *testing.T) { testSecondBed(t, b, Local) })

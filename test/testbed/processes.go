@@ -41,6 +41,26 @@ func (b *Bed) Processes(i int) ([]Process, error) {
 	return own, err
 }
 
+// AllProcesses returns what Processes does for each node, by one look.
+func (b *Bed) AllProcesses() ([][]Process, error) {
+	members, err := b.members()
+	if err != nil {
+		return nil, err
+	}
+	all := make([][]Process, len(b.nodes))
+	for i, n := range b.nodes {
+		n.mu.Lock()
+		for _, p := range members {
+			if p.place == n.name {
+				p.Infra = n.isInfra(p)
+				all[i] = append(all[i], p)
+			}
+		}
+		n.mu.Unlock()
+	}
+	return all, nil
+}
+
 // isInfra tells whether a process of the node is the bed's own. The caller holds n.mu.
 func (n *node) isInfra(p Process) bool {
 	if p.PID == n.holder.pid() || n.isMount(p) || n.slurmd != nil && p.PID == n.slurmd.pid() {

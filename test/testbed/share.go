@@ -16,6 +16,8 @@ func (b *Bed) startFileServer(ctx context.Context) error {
 		return nil
 	case MooseFS:
 		return b.startMooseFS(ctx)
+	case Hostile:
+		return b.buildHostile(ctx)
 	default:
 		return b.startSSHD(ctx)
 	}
@@ -36,8 +38,11 @@ const mountTries = 3
 
 // mountShare mounts the share on node n and returns once it is mounted.
 func (b *Bed) mountShare(ctx context.Context, n *node) (mount *daemon, err error) {
-	if b.cfg.Share == Local {
+	switch b.cfg.Share {
+	case Local:
 		return nil, nil
+	case Hostile:
+		return b.mountHostile(ctx, n)
 	}
 	for range mountTries {
 		if mount, err = b.mountOnce(ctx, n); err == nil {

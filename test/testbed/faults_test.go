@@ -1,0 +1,86 @@
+//go:build testbed
+
+package testbed
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/test/hostile"
+)
+
+func testFilter(t *testing.T, b *Bed) {
+	reaches := func() bool {
+		conn, err := net.DialTimeout("tcp", net.JoinHostPort(b.Address(1), "6818"), 500*time.Millisecond)
+		if err != nil {
+			return false
+		}
+		conn.Close()
+		return true
+	}
+	must(t, b.FilterTCP(t.Context(), 1, 6818))
+	if reaches() {
+		t.Errorf("n1's slurmd can be reached though its port is filtered")
+	}
+	output(t, b.OnNode(t.Context(), 1, "ls")) // the share goes by another port
+	must(t, b.FilterTCP(t.Context(), 1))
+	if reaches() {
+		t.Errorf("n1's slurmd can be reached though all TCP is filtered")
+	}
+	must(t, b.UnfilterTCP(t.Context(), 1))
+	must(t, b.UnfilterTCP(t.Context(), 1))
+	eventually(t, "n1 to be reached again", func() (bool, string) { return reaches(), "" })
+}
+
+func testSlow(t *testing.T, b *Bed) {
+	job := startJob(t, b, 1)
+	stops := func(p Process) bool { return p.State == "T" }
+	heal := b.SlowNode(t.Context(), 1, 0.2)
+	eventually(t, "the job's processes to be stopped", func() (bool, string) {
+		processes := job.processes(t)
+		return slices.ContainsFunc(processes, stops), fmt.Sprint(processes)
+	})
+	must(t, heal())
+	if processes := job.processes(t); slices.ContainsFunc(processes, stops) {
+		t.Errorf("processes of the job are still stopped: %v", processes)
+	}
+	job.cancel(t)
+}
+
+// TestHostileShare proves that each node's mount of a hostile share has faults of its own.
+func TestHostileShare(t *testing.T) {
+	b := start(t, Config{Nodes: 2, Share: Hostile})
+	testSeen(t, b)
+	touch := func(node int) error { return b.OnNode(t.Context(), node, "touch", fmt.Sprint("by-", node)).Run() }
+
+	must(t, b.TurnShare(t.Context(), 1, hostile.Knobs{Full: syscall.ENOSPC}))
+	must(t, touch(0))
+	if touch(1) == nil {
+		t.Errorf("n1 can make a file on a share that is full for it")
+	}
+	must(t, b.HealShare(t.Context(), 1))
+	must(t, touch(1))
+
+	must(t, b.TurnShare(t.Context(), 1, hostile.Knobs{Unread: true}))
+	stuck := b.OnNode(t.Context(), 1, "ls")
+	must(t, stuck.Start())
+	output(t, b.OnNode(t.Context(), 0, "ls"))
+	eventually(t, "ls to be on the node", func() (bool, string) {
+		processes, err := b.AllProcesses()
+		must(t, err)
+		return slices.ContainsFunc(processes[1], func(p Process) bool { return !p.Infra }), fmt.Sprint(processes)
+	})
+	must(t, b.HealShare(t.Context(), 1))
+	must(t, stuck.Wait())
+
+	must(t, b.LoseNode(t.Context(), 1))
+	if b.HealShare(t.Context(), 1) == nil {
+		t.Errorf("the share of a lost node can be turned")
+	}
+	must(t, b.HealNode(t.Context(), 1))
+	output(t, b.OnNode(t.Context(), 1, "ls", "seen"))
+}
