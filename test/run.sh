@@ -32,6 +32,8 @@ if have_testbed; then
     fi
     echo "== jobs on a real Slurm"
     go test -tags "$tags" -timeout 20m -count=1 ./test/e2e
+    echo "== chaos"
+    go test -tags testbed -timeout 10m -count=1 ./test/chaos
     echo "== jobs on another share: MooseFS"
     go test -tags testbed -timeout 10m -count=1 -run 'Driver|OneNode|SeesNothing|Term|Stop|Sandbox' ./test/e2e -share=moosefs
 fi

@@ -1,0 +1,324 @@
+//go:build testbed
+
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/test/testbed"
+)
+
+// reachTime bounds the way to a phase: far above what any takes.
+const reachTime = time.Minute
+
+// lane is some nodes of the bed, on which one job runs after the other.
+type lane struct {
+	*arena
+	first, size int // its nodes
+	jobs        int // started so far
+}
+
+// job is one srun of bringupd that goes through a schedule.
+type job struct {
+	*lane
+	s      schedule
+	e      expectation
+	logs   string // its log directory
+	cmd    *exec.Cmd
+	stdout bytes.Buffer  // to be read when it has ended
+	stderr bytes.Buffer  // the same
+	ended  chan struct{} // closed when srun has
+	err    error         // to be read when it has ended
+
+	mu      sync.Mutex
+	present []bool      // whether each rank had processes at the last look, guarded by mu
+	ever    []bool      // whether it ever had, guarded by mu
+	last    []time.Time // when it had some last, guarded by mu
+
+	stuck    []bool    // whether each rank had to be ended; nil: none had to
+	struck   time.Time // when the last fault struck; zero: none has
+	undone   time.Time // when all was undone
+	events   []string  // what was done to it
+	undoings []func() error
+}
+
+// run goes through one schedule and judges what came of it.
+func (l *lane) run(t *testing.T, s schedule, results *table) {
+	l.jobs++
+	j := &job{lane: l, s: s, e: expect(s), ended: make(chan struct{})}
+	j.logs = filepath.Join(l.bed.Share(), fmt.Sprintf("%d-seed-%d", l.first, s.Seed)+"-"+strconv.Itoa(l.jobs))
+	j.present, j.ever, j.last = make([]bool, l.size), make([]bool, l.size), make([]time.Time, l.size)
+	before := make([]traces, l.size)
+	for rank := range l.size {
+		before[rank] = l.traces(t, rank)
+	}
+	stop := j.observe()
+	j.start(t)
+	strikes := j.strikeAll(t.Context())
+	j.awaitOthers()
+	undoing := j.undo()
+	srun, codes := j.end(t.Context())
+	stop()
+	o := j.see(srun, codes, before, t)
+	wrong := judge(j.e, o)
+	if err := errors.Join(strikes, undoing); err != nil {
+		wrong = append(wrong, err.Error())
+	}
+	results.note(s, j.e, o, len(wrong) > 0)
+	t.Logf("%s: %s", summary(s), o.outcome(j.e.Victims))
+	if len(wrong) > 0 {
+		t.Errorf("%s\n\n%s", strings.Join(wrong, "\n"), j.story(o))
+		return
+	}
+	must(t, os.RemoveAll(j.logs))
+}
+
+// summary is a schedule in one line.
+func summary(s schedule) string {
+	var b strings.Builder
+	for i, f := range s.Faults {
+		if i == 0 {
+			fmt.Fprintf(&b, "%s + %s: ", f.Phase, f.After)
+		} else {
+			fmt.Fprintf(&b, "; %s later: ", f.After)
+		}
+		fmt.Fprintf(&b, "%s (rank %d)", f.What, f.Rank)
+		if f.For > 0 {
+			fmt.Fprintf(&b, " for %s", f.For)
+		}
+	}
+	if s.Lifeline {
+		b.WriteString(", with the lifeline")
+	}
+	return b.String()
+}
+
+const (
+	headService   = "1001"
+	workerService = "1002"
+	sandbox       = "1003"
+)
+
+// driver is the driver's script.
+func (j *job) driver() string {
+	return fmt.Sprintf("sleep %.3f; exit %d", j.s.Driver.Seconds(), driverCode)
+}
+
+func (j *job) start(t *testing.T) {
+	t.Helper()
+	args := []string{
+		"--job-name=" + j.name(), "-N", strconv.Itoa(j.size), "-w", fmt.Sprintf("n[%d-%d]", j.first, j.first+j.size-1), "--ntasks-per-node=1",
+		"--kill-on-bad-exit=0", "--wait=0", "--chdir=/", j.program, "--log-dir=" + j.logs, "--log-format=json",
+		"--head-cmd=exec sleep " + headService, "--sandbox-cmd=exec sleep " + sandbox,
+		// Their end takes a while, or there were no drain to speak of.
+		"--worker-cmd=trap 'sleep 0.3; exit 0' TERM; sleep " + workerService + " & wait", "--worker-ready=exec:sleep 0.2",
+		"--peer-timeout=" + peerTimeout.String(), "--join-timeout=" + joinTimeout.String(),
+		"--driver-grace=" + driverGrace.String(), "--stop-grace=" + stopGrace.String(), "--settle=0s",
+	}
+	if !j.s.Lifeline {
+		args = append(args, "--lifeline=off")
+	}
+	j.cmd = j.bed.Command(context.WithoutCancel(t.Context()), "srun", append(args, "--", "sh", "-c", j.driver())...)
+	j.cmd.Dir = "/"
+	j.cmd.Stdout, j.cmd.Stderr = &j.stdout, &j.stderr
+	must(t, j.cmd.Start())
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		j.err = j.cmd.Wait()
+		close(j.ended)
+	})
+	t.Cleanup(waiting.Wait)
+	j.tell("srun is started")
+}
+
+func (j *job) tell(format string, args ...any) {
+	j.events = append(j.events, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+}
+
+func (j *job) over() bool {
+	select {
+	case <-j.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// observe keeps what is seen of the nodes' processes, until stop is called.
+func (j *job) observe() (stop func()) {
+	var observing sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	observing.Go(func() {
+		for ctx.Err() == nil {
+			j.note(j.looks.after(time.Now()))
+		}
+	})
+	return func() {
+		cancel()
+		observing.Wait()
+	}
+}
+
+func (j *job) note(now look) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for rank := range j.size {
+		if now.err != nil {
+			return
+		}
+		j.present[rank] = len(now.nodes[j.first+rank]) > 0
+		if j.present[rank] {
+			j.ever[rank], j.last[rank] = true, now.began
+		}
+	}
+}
+
+// watch waits for two looks, and then until enough is true of what they have
+// shown, and tells whether it is.
+func (j *job) watch(within time.Duration, enough func() bool) bool {
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); {
+		j.looks.after(j.looks.after(time.Now()).began)
+		j.mu.Lock()
+		ok := enough()
+		j.mu.Unlock()
+		if ok {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitOthers waits until all have ended that the faults don't strike.
+func (j *job) awaitOthers() {
+	ended := j.watch(j.e.Within+slack/2, func() bool {
+		for rank := range j.size {
+			if !slices.Contains(j.e.Victims, rank) && (j.present[rank] || !j.ever[rank]) && !j.over() {
+				return false
+			}
+		}
+		return true
+	})
+	j.tell("all others have ended: %v", ended)
+}
+
+// undo takes all faults back that still last.
+func (j *job) undo() (err error) {
+	for _, undo := range slices.Backward(j.undoings) {
+		err = errors.Join(err, undo())
+	}
+	j.undone = time.Now()
+	j.tell("all is undone")
+	return err
+}
+
+// end waits for the end of all daemons and of srun, and enforces it where it
+// does not come. It returns srun's code, and those of its tasks.
+func (j *job) end(ctx context.Context) (srun int, codes []int) {
+	gone := func() bool { return !slices.Contains(j.present, true) }
+	clean := j.watch(j.e.Within+slack/2, gone)
+	patience := slack
+	if j.e.Cut {
+		patience = slack / 4
+	}
+	if clean && j.watch(patience, j.over) {
+		return j.exitCodes()
+	}
+	j.mu.Lock()
+	j.stuck = slices.Clone(j.present)
+	j.mu.Unlock()
+	j.tell("it does not end: srun has %v, of the ranks there are left %v", j.over(), j.stuck)
+	j.cancel(ctx)
+	return -1, taskCodes(j.stderr.String(), j.size)
+}
+
+// cancel ends srun, and what is left of the job.
+func (j *job) cancel(ctx context.Context) {
+	if out, err := j.bed.Command(ctx, "scancel", "--name="+j.name()).CombinedOutput(); err != nil {
+		j.tell("cannot cancel the job: %v: %s", err, out)
+	}
+	for !j.watch(slack, func() bool { return !slices.Contains(j.present, true) && j.over() }) && ctx.Err() == nil {
+		for rank := range j.size {
+			_ = j.killAll(rank)
+		}
+		_ = j.cmd.Process.Signal(syscall.SIGKILL) // nsenter has become srun
+	}
+}
+
+// name is the job's, for Slurm.
+func (j *job) name() string { return filepath.Base(j.logs) }
+
+// killAll kills what the job has on a node.
+func (j *job) killAll(rank int) error {
+	all, err := j.bed.Processes(j.first + rank)
+	for _, p := range all {
+		if !p.Infra {
+			err = errors.Join(err, kill(p))
+		}
+	}
+	return err
+}
+
+func kill(p testbed.Process) error {
+	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("cannot kill %v: %v", p, err)
+	}
+	return nil
+}
+
+// exitCodes are srun's, and by what srun says those of its tasks.
+func (j *job) exitCodes() (int, []int) {
+	var exit *exec.ExitError
+	switch {
+	case j.err == nil:
+		return 0, taskCodes(j.stderr.String(), j.size)
+	case errors.As(j.err, &exit):
+		return exit.ExitCode(), taskCodes(j.stderr.String(), j.size)
+	}
+	return -1, nil
+}
+
+// see gathers all that is known of the job.
+func (j *job) see(srun int, codes []int, before []traces, t *testing.T) seen {
+	t.Helper()
+	o := seen{Struck: !j.struck.IsZero(), Srun: srun, Codes: codes}
+	for rank, last := range j.last {
+		from := j.struck
+		if slices.Contains(j.e.Victims, rank) {
+			from = j.undone
+		}
+		ended := max(0, last.Sub(from))
+		if j.stuck != nil && j.stuck[rank] {
+			ended = -1
+		}
+		o.Ended = append(o.Ended, ended)
+		o.Left = append(o.Left, j.left(t, rank, before[rank])...)
+	}
+	run := readRun(j.logs, j.size)
+	o.Torn = run.torn
+	o.Told = run.told
+	if len(o.Told) == 0 {
+		o.Told = lastWords(j.stderr.String(), codes)
+	}
+	return o
+}
+
+// story is all that who has to find out what went wrong may want.
+func (j *job) story(o seen) string {
+	return fmt.Sprintf("seed %d: %s\n%s\nagain: go test -tags testbed ./test/chaos -v -run TestChaos -seed=%d -share=%s -nodes=%d -lifeline=%s\n"+
+		"expected: %s\nseen: %s\nwhat was done:\n%s\n\nstdout: %s\nstderr: %s\n%s",
+		j.s.Seed, summary(j.s), j.s, j.s.Seed, *shareFlag, j.size, *lifelineFlag,
+		j.e, o, strings.Join(j.events, "\n"), &j.stdout, &j.stderr, runStory(j.logs))
+}

@@ -1,0 +1,202 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// seen is all that is known of a job after its end.
+type seen struct {
+	Struck bool // the faults: or else the job ended before
+	// Codes are how each rank's daemon has ended, and Srun is the code of srun;
+	// nil and -1 where srun had to be ended.
+	Codes []int
+	Srun  int
+	// Ended is when the last process of each rank was gone, from the last
+	// fault, and of a victim from the undoing; negative where it never was.
+	Ended []time.Duration
+	Told  []told   // who has told of the end
+	Torn  []string // records that are not whole, or another attempt's
+	Left  []string // what is left on the nodes
+}
+
+// told is the end as one daemon tells of it.
+type told struct {
+	By    int
+	Where string // the record, or its standard error
+	Code  int
+	Cause *signal.FailedRecord // nil: the driver has ended it
+}
+
+func (t told) String() string {
+	if t.Cause == nil {
+		return fmt.Sprintf("%s of rank %d: %d", t.Where, t.By, t.Code)
+	}
+	return fmt.Sprintf("%s of rank %d: %d, %s of rank %d, lost %v: %s", t.Where, t.By, t.Code, t.Cause.Kind,
+		t.Cause.Rank, t.Cause.Lost, t.Cause.What)
+}
+
+// judge says what is wrong with how a job has ended.
+func judge(e expectation, o seen) (wrong []string) {
+	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	if !o.Struck {
+		complain("the job ended before the faults")
+	}
+	for rank, after := range o.Ended {
+		switch {
+		case after < 0:
+			complain("rank %d has not ended", rank)
+		case after > e.Within:
+			complain("rank %d ended after %s, want at most %s", rank, after.Round(time.Millisecond), e.Within)
+		}
+	}
+	if o.Srun < 0 {
+		if !e.Cut {
+			complain("srun did not end by itself")
+		}
+	} else if most := slices.Max(o.Codes); o.Srun != most {
+		complain("srun ended with %d, its tasks with %v", o.Srun, o.Codes)
+	}
+	for _, torn := range o.Torn {
+		complain("torn: %s", torn)
+	}
+	for _, left := range o.Left {
+		excused := func(rank int) bool { return strings.HasPrefix(left, fmt.Sprintf("rank %d: file /tmp/bu-", rank)) }
+		if !slices.ContainsFunc(e.Leaves, excused) {
+			complain("left: %s", left)
+		}
+	}
+	for _, t := range o.Told {
+		if t.Cause != nil && t.Cause.Kind == string(health.Internal) {
+			complain("an internal error: %s", t)
+		}
+	}
+	fits := slices.ContainsFunc(e.Any, func(v verdict) bool { return v.explains(e, o) })
+	if !fits && e.Each {
+		fits = e.eachExplains(o)
+	}
+	if !fits {
+		complain("no verdict that is expected fits")
+	}
+	return wrong
+}
+
+// eachExplains tells whether all have ended by one of the verdicts, each by its
+// own, and one has told of it.
+func (e expectation) eachExplains(o seen) bool {
+	for _, t := range o.Told {
+		if !slices.ContainsFunc(e.Any, func(v verdict) bool { return t.Code == v.Code && v.fits(t.Cause) }) {
+			return false
+		}
+	}
+	for rank, code := range o.Codes {
+		if !slices.ContainsFunc(e.Any, func(v verdict) bool { return code == v.codeOf(rank) }) {
+			return false
+		}
+	}
+	return len(o.Told) > 0
+}
+
+// explains tells whether the job has ended by this verdict: all who tell of the
+// end tell the same, and all have ended with its code. Victims may do as they
+// can.
+func (v verdict) explains(e expectation, o seen) bool {
+	victim := func(rank int) bool { return slices.Contains(e.Victims, rank) }
+	heard := false
+	for _, t := range o.Told {
+		fits := t.Code == v.Code && v.fits(t.Cause)
+		if victim(t.By) {
+			heard = heard || e.Two && fits
+			continue
+		}
+		heard = true
+		if !fits {
+			return false
+		}
+	}
+	for rank, code := range o.Codes {
+		if !victim(rank) && code != v.codeOf(rank) {
+			return false
+		}
+	}
+	// Of an orderly end only the head tells.
+	return heard || len(v.Kinds) == 0 && (victim(0) || e.Mute)
+}
+
+// codeOf is what a rank ends with. In an abort it is everybody's.
+func (v verdict) codeOf(rank int) int {
+	if len(v.Kinds) == 0 && rank != 0 {
+		return 0
+	}
+	return v.Code
+}
+
+// fits tells whether the verdict may have this cause.
+func (v verdict) fits(cause *signal.FailedRecord) bool {
+	if cause == nil || len(v.Kinds) == 0 {
+		return cause == nil && len(v.Kinds) == 0
+	}
+	if !slices.Contains(v.Kinds, health.Kind(cause.Kind)) {
+		return false
+	}
+	if v.Ranks == nil {
+		return true
+	}
+	named := cause.Lost
+	if len(named) == 0 {
+		named = []int{cause.Rank}
+	}
+	return !slices.ContainsFunc(named, func(rank int) bool { return !slices.Contains(v.Ranks, rank) })
+}
+
+// outcome is what the table says of it, in a few words: what was told by those
+// that are no victims.
+func (o seen) outcome(victims []int) string {
+	told := slices.DeleteFunc(slices.Clone(o.Told), func(t told) bool { return slices.Contains(victims, t.By) })
+	switch {
+	case len(told) == 0 && len(o.Codes) > 0:
+		return fmt.Sprintf("%d, untold", o.Codes[0])
+	case len(told) == 0:
+		return "untold"
+	case told[0].Cause == nil:
+		return fmt.Sprintf("%d", told[0].Code)
+	default:
+		return fmt.Sprintf("%d %s", told[0].Code, told[0].Cause.Kind)
+	}
+}
+
+// took is how long the last of those ran on that are no victims.
+func (o seen) took(victims []int) (most time.Duration) {
+	for rank, after := range o.Ended {
+		if !slices.Contains(victims, rank) {
+			most = max(most, after)
+		}
+	}
+	return most
+}
+
+func (e expectation) String() string {
+	var any []string
+	for _, v := range e.Any {
+		if len(v.Kinds) == 0 {
+			any = append(any, fmt.Sprintf("%d by the driver", v.Code))
+			continue
+		}
+		any = append(any, fmt.Sprintf("%d with %v of ranks %v", v.Code, v.Kinds, v.Ranks))
+	}
+	return fmt.Sprintf("%s; within %s; victims %v", strings.Join(any, ", or "), e.Within, e.Victims)
+}
+
+func (o seen) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "srun ended with %d, its tasks with %v; the nodes were empty after %v\n", o.Srun, o.Codes, o.Ended)
+	for _, t := range o.Told {
+		fmt.Fprintln(&b, t)
+	}
+	return b.String()
+}

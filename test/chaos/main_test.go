@@ -1,0 +1,131 @@
+//go:build testbed
+
+// Package chaos runs jobs of the built bringupd on a real Slurm, and strikes
+// each with faults that a seed has drawn: what, whom, in which phase, and when.
+// After each it is checked who was blamed, with what code all have ended, how
+// soon, and that nothing is left. It has tests only.
+//
+//	go test -tags testbed ./test/chaos -v -seed=7          # one schedule again
+//	go test -tags testbed ./test/chaos -v -runs=300 -timeout=1h
+//	go test -tags testbed ./test/chaos -v -runs=300 -timeout=1h -update
+package chaos
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/bringupd/bringupd/test/testbed"
+)
+
+var (
+	seedFlag     = flag.Uint64("seed", 0, "go through this schedule alone, or through so many from it on; 0: through those of CI")
+	runsFlag     = flag.Int("runs", 0, "how many schedules to go through; 0: as many as CI does, or the one of -seed")
+	nodesFlag    = flag.Int("nodes", 4, "how many nodes a job has")
+	lanesFlag    = flag.Int("lanes", 3, "how many jobs run at the same time, each on nodes of its own")
+	shareFlag    = flag.String("share", string(testbed.Hostile), "kind of share that the testbed's nodes see; faults of the share itself need hostile")
+	lifelineFlag = flag.String("lifeline", "", "on or off for all schedules; empty: as the seed says")
+	updateFlag   = flag.Bool("update", false, "write the table in docs/reliability.md anew")
+)
+
+// arena is a bed on which several jobs run side by side.
+type arena struct {
+	bed     *testbed.Bed
+	world   world
+	program string // the bringupd under test, as every node sees it
+	looks   *looks
+}
+
+func TestChaos(t *testing.T) {
+	first, count := *seedFlag, *runsFlag
+	switch {
+	case first == 0 && count == 0:
+		first, count = 1, ciRuns
+	case first == 0:
+		first = 1
+	case count == 0:
+		count = 1
+	}
+	if *nodesFlag < 2 || *lanesFlag < 1 || count < 1 || !slices.Contains([]string{"", "on", "off"}, *lifelineFlag) {
+		t.Fatalf("cannot go through %d schedules in %d lanes of %d nodes, -lifeline=%s: give 2 nodes or more, and on, off or nothing",
+			count, *lanesFlag, *nodesFlag, *lifelineFlag)
+	}
+	a := newArena(t, min(*lanesFlag, count))
+	seeds := make(chan uint64, count)
+	for i := range count {
+		seeds <- first + uint64(i)
+	}
+	close(seeds)
+	results := newTable()
+	var lanes sync.WaitGroup
+	for i := range min(*lanesFlag, count) {
+		l := &lane{arena: a, first: i * *nodesFlag, size: *nodesFlag}
+		lanes.Go(func() {
+			for seed := range seeds {
+				t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { l.run(t, planOf(seed, a.world), results) })
+			}
+		})
+	}
+	lanes.Wait()
+	t.Logf("what came of the faults:\n%s", results)
+	if *updateFlag {
+		results.write(t)
+	}
+}
+
+// newArena starts the bed and builds what runs on it.
+func newArena(t *testing.T, lanes int) *arena {
+	t.Helper()
+	bed, err := testbed.Start(t.Context(), testbed.Config{
+		Nodes: lanes * *nodesFlag, Share: testbed.Share(*shareFlag), Log: t.Output(),
+		// Not asked while a fault is there: Slurm would give a node that does
+		// not answer no job for minutes.
+		SlurmConf: []string{"SlurmdTimeout=3600", "TCPTimeout=5"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &arena{bed: bed, program: filepath.Join(bed.Bin(), "bringupd")}
+	t.Cleanup(func() { must(t, bed.Close()) })
+	must(t, a.build(t.Context(), t.TempDir()))
+	for node := range bed.Nodes() {
+		must(t, a.setClock(t.Context(), node, 0))
+	}
+	a.checkClock(t)
+	a.world = world{nodes: *nodesFlag, lifeline: *lifelineFlag}
+	switch testbed.Share(*shareFlag) {
+	case testbed.Hostile:
+		a.world.knobs = true
+	case testbed.Local:
+	default:
+		a.world.wired = true
+	}
+	a.looks = watch(bed)
+	t.Cleanup(a.looks.end)
+	return a
+}
+
+// build builds the bringupd under test, with a clock that can be set.
+func (a *arena) build(ctx context.Context, dir string) error {
+	overlay, err := clockOverlay(ctx, dir)
+	if err != nil {
+		return err
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-overlay="+overlay, "-o", a.program, "github.com/bringupd/bringupd/cmd/bringupd")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build bringupd: %v: %s", err, out)
+	}
+	return nil
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,322 @@
+package chaos
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// what is a kind of fault. Its text is the row's title in docs/reliability.md.
+type what string
+
+// The faults. Those that don't say for how long last until all other nodes have
+// ended, and are then undone.
+const (
+	killDaemon   what = "kill -9 of a daemon"
+	killService  what = "kill -9 of a service"
+	killSandbox  what = "kill -9 of a sandbox"
+	killDriver   what = "kill -9 of the driver"
+	hang         what = "SIGSTOP of all processes of a node"
+	pause        what = "SIGSTOP of all processes of a node, for less than 1 s"
+	slow         what = "a node gets a part of its time only, for some seconds"
+	lose         what = "a node is lost: its link is down, then all is killed"
+	unplug       what = "a node's link is down, and its share does not answer"
+	glitch       what = "the same for less than half the peer timeout"
+	filterAll    what = "a node's packet filter drops all TCP, for some seconds"
+	filterLine   what = "a node's packet filter drops the lifeline's port"
+	stall        what = "the share of a node does not answer"
+	stallAll     what = "the share of all nodes does not answer"
+	stallShort   what = "the share of all nodes does not answer for less than 1 s"
+	full         what = "the share of a node is full"
+	fullAll      what = "the share of all nodes is full"
+	clockForward what = "the clock of a node leaps an hour ahead"
+	clockBack    what = "the clock of a node leaps an hour back"
+)
+
+// phase is where in the sequence a fault comes; it may strike a little later.
+type phase string
+
+const (
+	beforeJoin phase = "before the join" // srun has been started
+	inJoin     phase = "join"            // the job is published
+	inServices phase = "services"        // the head's service is up
+	atGate     phase = "gate"            // all services are up
+	inDriver   phase = "driver"          // it runs
+	inDrain    phase = "drain"           // the end is published
+)
+
+var phases = []phase{beforeJoin, inJoin, inServices, atGate, inDriver, inDrain}
+
+// fault is one thing that goes wrong. It is plain data, as all of a schedule.
+type fault struct {
+	What  what          `json:"what"`
+	Rank  int           `json:"rank"`
+	Phase phase         `json:"phase"`           // of the first fault; a second one follows it
+	After time.Duration `json:"after_ns"`        // the phase has begun, or the first fault has struck
+	For   time.Duration `json:"for_ns,omitzero"` // 0: until all other nodes have ended
+}
+
+// schedule is what a seed makes of one job.
+type schedule struct {
+	Seed     uint64  `json:"seed"`
+	Nodes    int     `json:"nodes"`
+	Lifeline bool    `json:"lifeline"`
+	Faults   []fault `json:"faults"` // one, or two at once
+	// Driver is how long the driver runs if nothing ends it.
+	Driver time.Duration `json:"driver_ns"`
+}
+
+func (s schedule) String() string {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// trait is where a fault makes sense, and what it does.
+type trait struct {
+	what   what
+	phases []phase
+	// harmless ones must not be noticed; they last between least and most.
+	harmless    bool
+	least, most time.Duration
+	// onShare ones turn the knobs of a share of the kind "hostile".
+	onShare bool
+	// aside ones are meant for a share that does not go over the network that
+	// they cut.
+	aside bool
+	// paired ones may come two at once.
+	paired bool
+	// lined ones are nothing without a lifeline.
+	lined bool
+}
+
+var (
+	anyPhase   = phases
+	withChild  = []phase{inServices, atGate, inDriver, inDrain}
+	joined     = []phase{inJoin, inServices, atGate, inDriver, inDrain}
+	driverOnly = []phase{inDriver}
+)
+
+const second = time.Second
+
+// traits are in the order in which seeds go round them.
+var traits = []trait{
+	{what: killDaemon, phases: anyPhase, paired: true},
+	{what: stall, phases: anyPhase, onShare: true},
+	{what: pause, phases: anyPhase, harmless: true, least: second / 5, most: second},
+	{what: killService, phases: withChild, paired: true},
+	{what: unplug, phases: anyPhase, paired: true},
+	{what: glitch, phases: anyPhase, harmless: true, least: second, most: peerTimeout * 9 / 20},
+	{what: hang, phases: anyPhase, paired: true},
+	{what: full, phases: anyPhase, onShare: true},
+	{what: clockForward, phases: anyPhase, harmless: true},
+	{what: killSandbox, phases: withChild, paired: true},
+	{what: stallAll, phases: anyPhase, onShare: true},
+	{what: filterAll, phases: joined, harmless: true, aside: true, least: 2 * second, most: 6 * second},
+	{what: lose, phases: anyPhase, paired: true},
+	{what: fullAll, phases: anyPhase, onShare: true},
+	{what: slow, phases: anyPhase, harmless: true, least: second, most: 4 * second},
+	{what: killDriver, phases: driverOnly},
+	{what: stallShort, phases: anyPhase, harmless: true, onShare: true, least: second / 5, most: second},
+	{what: clockBack, phases: anyPhase, harmless: true},
+	{what: filterLine, phases: joined, harmless: true, lined: true, least: 2 * second, most: 6 * second},
+}
+
+func traitOf(w what) trait {
+	for _, t := range traits {
+		if t.what == w {
+			return t
+		}
+	}
+	panic("no such fault: " + string(w))
+}
+
+// world is what schedules are drawn for.
+type world struct {
+	nodes    int
+	knobs    bool   // the share has knobs
+	wired    bool   // it goes over the nodes' network
+	lifeline string // "on" or "off" for all, or else as the seed says
+}
+
+// ciRuns is how many schedules CI goes through: each fault comes at least once.
+const ciRuns = 20
+
+// longDriver outlasts every fault that ends the job.
+const longDriver = 90 * second
+
+// planOf draws the schedule of a seed. The first fault is no matter of chance,
+// so that a few dozen seeds in a row have them all.
+func planOf(seed uint64, w world) schedule {
+	r := rand.New(rand.NewPCG(seed, 0))
+	s := schedule{Seed: seed, Nodes: w.nodes}
+	var deck []trait
+	for _, t := range traits {
+		if w.has(t) {
+			deck = append(deck, t)
+		}
+	}
+	first := deck[seed%uint64(len(deck))]
+	coin := r.IntN(2) == 0 // also where it decides nothing: the rest is to be the same
+	s.Lifeline = w.lifeline == "on" || w.lifeline != "off" && (first.lined || coin)
+	s.Faults = []fault{draw(r, first, w.nodes)}
+	if w.wired && first.what == glitch {
+		s.Faults[0].For /= 2 // TCP waits as long again until it asks again
+	}
+	if first.paired && r.IntN(3) == 0 {
+		s.Faults = append(s.Faults, partner(r, deck, s.Faults[0], w.nodes))
+	}
+	s.Driver = driverTime(s)
+	return s
+}
+
+// has tells whether the fault can be had there. A share that neither has knobs
+// nor goes over the network can't be cut off.
+func (w world) has(t trait) bool {
+	switch {
+	case t.what == unplug, t.what == glitch:
+		return w.knobs || w.wired
+	case t.lined && w.lifeline == "off":
+		return false
+	case t.aside:
+		return !w.wired
+	default:
+		return w.knobs || !t.onShare
+	}
+}
+
+// lasting is how long a phase lasts, or so: a fault is to strike in it.
+var lasting = map[phase]time.Duration{
+	beforeJoin: second / 10, inJoin: second / 10, inServices: second / 4, atGate: second / 20, inDriver: second, inDrain: second / 2,
+}
+
+func draw(r *rand.Rand, t trait, nodes int) fault {
+	f := fault{What: t.what, Rank: r.IntN(nodes), Phase: t.phases[r.IntN(len(t.phases))]}
+	if r.IntN(4) == 0 {
+		f.Rank = 0 // there is but one head
+	}
+	f.After = upTo(r, lasting[f.Phase])
+	if t.what == killDriver {
+		f.Rank = 0
+	}
+	if t.most > 0 {
+		f.For = t.least + upTo(r, t.most-t.least)
+	}
+	return f
+}
+
+// partner is what comes along with the first fault, on another node: another of
+// those that end a job, or one that is harmless and must not be blamed.
+func partner(r *rand.Rand, deck []trait, first fault, nodes int) fault {
+	var fitting []trait
+	for _, t := range deck {
+		leaps := t.what == clockForward || t.what == clockBack
+		if (t.paired || leaps) && slices.Contains(t.phases, first.Phase) {
+			fitting = append(fitting, t)
+		}
+	}
+	f := draw(r, fitting[r.IntN(len(fitting))], nodes)
+	f.Phase = first.Phase
+	f.Rank = (first.Rank + 1 + r.IntN(nodes-1)) % nodes
+	return f
+}
+
+func upTo(r *rand.Rand, most time.Duration) time.Duration {
+	return time.Duration(r.Int64N(int64(most)+1)) / time.Millisecond * time.Millisecond
+}
+
+// driverTime is short where the job is to end by its driver, or may.
+func driverTime(s schedule) time.Duration {
+	first := s.Faults[0]
+	switch {
+	case first.Phase == inDrain:
+		return second / 5
+	case traitOf(first.What).harmless:
+		return max(first.For, second) + second
+	case first.What == full, first.What == fullAll:
+		return 4 * second
+	default:
+		return longDriver
+	}
+}
+
+var sometimes = world{nodes: 4, knobs: true}
+
+func TestPlanIsTheSeeds(t *testing.T) {
+	seen := make(map[string]bool)
+	for seed := range uint64(300) {
+		s := planOf(seed, sometimes)
+		if again := planOf(seed, sometimes); s.String() != again.String() {
+			t.Fatalf("seed %d makes %s, then %s", seed, s, again)
+		}
+		var back schedule
+		if err := json.Unmarshal([]byte(s.String()), &back); err != nil || back.String() != s.String() {
+			t.Fatalf("seed %d makes %s, which reads as %s (%v)", seed, s, back, err)
+		}
+		seen[s.String()] = true
+	}
+	if len(seen) < 300 {
+		t.Errorf("300 seeds make %d schedules", len(seen))
+	}
+}
+
+func TestPlanDrawsAll(t *testing.T) {
+	faults, at := make(map[what]int), make(map[phase]int)
+	pairs, lined := 0, 0
+	for seed := range uint64(600) {
+		s := planOf(seed, sometimes)
+		faults[s.Faults[0].What]++
+		at[s.Faults[0].Phase]++
+		if s.Lifeline {
+			lined++
+		}
+		for _, f := range s.Faults {
+			if trait := traitOf(f.What); !slices.Contains(trait.phases, s.Faults[0].Phase) || f.For < trait.least || f.For > trait.most {
+				t.Errorf("seed %d: %+v does not fit", seed, f)
+			}
+			if f.Rank < 0 || f.Rank >= s.Nodes {
+				t.Errorf("seed %d: there is no rank %d", seed, f.Rank)
+			}
+		}
+		if len(s.Faults) == 2 {
+			pairs++
+			if s.Faults[0].Rank == s.Faults[1].Rank {
+				t.Errorf("seed %d: both faults strike rank %d", seed, s.Faults[0].Rank)
+			}
+		}
+	}
+	inCI := make(map[what]bool)
+	for seed := range uint64(ciRuns) {
+		inCI[planOf(1+seed, sometimes).Faults[0].What] = true
+	}
+	for _, trait := range traits {
+		if faults[trait.what] < 15 || !inCI[trait.what] {
+			t.Errorf("%q is drawn %d times of 600, in CI: %v", trait.what, faults[trait.what], inCI[trait.what])
+		}
+	}
+	for _, p := range phases {
+		if at[p] < 50 {
+			t.Errorf("%q is drawn %d times of 600", p, at[p])
+		}
+	}
+	if pairs < 30 || lined < 250 || lined > 400 {
+		t.Errorf("of 600 schedules %d are pairs and %d have a lifeline", pairs, lined)
+	}
+}
+
+func TestPlanWithoutKnobs(t *testing.T) {
+	for _, wired := range []bool{false, true} {
+		bare := world{nodes: 4, wired: wired, lifeline: "off"}
+		for seed := range uint64(100) {
+			for _, f := range planOf(seed, bare).Faults {
+				if trait := traitOf(f.What); trait.onShare || trait.lined || trait.aside == wired && trait.aside || f.What == unplug && !wired {
+					t.Errorf("wired %v: seed %d draws %q", wired, seed, f.What)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package chaos
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// recorded is what a run directory says.
+type recorded struct {
+	told []told
+	torn []string
+}
+
+// readRun reads the one run directory in a log directory, past all mounts.
+func readRun(logs string, size int) (r recorded) {
+	dirs, _ := filepath.Glob(filepath.Join(logs, "[0-9]*"))
+	if len(dirs) == 0 {
+		return recorded{}
+	}
+	if len(dirs) > 1 {
+		r.torn = append(r.torn, fmt.Sprintf("there are several run directories: %v", dirs))
+	}
+	dir := dirs[0]
+	var job signal.Job
+	if !r.read(filepath.Join(dir, signal.Control, signal.NameJob), &job) && len(r.torn) == 0 {
+		return r // nobody has joined
+	}
+	for _, sub := range []string{signal.Control, signal.Nodes} {
+		names, _ := os.ReadDir(filepath.Join(dir, sub))
+		for _, name := range names {
+			r.check(filepath.Join(dir, sub, name.Name()), job.Nonce)
+		}
+	}
+	var result signal.Result
+	if r.read(filepath.Join(dir, signal.NameResult), &result) {
+		r.told = append(r.told, told{result.Rank, signal.NameResult, result.Code, result.Cause})
+	}
+	for rank := range size {
+		var abort signal.AbortRecord
+		if r.read(filepath.Join(dir, signal.Control, signal.AbortName(rank, size)), &abort) {
+			r.told = append(r.told, told{rank, "the abort", abort.Code, &abort.Cause})
+		}
+	}
+	return r
+}
+
+// read reads a record, and tells whether there is one.
+func (r *recorded) read(path string, into any) bool {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	if err == nil {
+		err = json.Unmarshal(data, into)
+	}
+	if err != nil {
+		r.torn = append(r.torn, fmt.Sprintf("%s: %q: %v", path, data, err))
+	}
+	return err == nil
+}
+
+// check checks that a record is whole, and of this attempt. Some say all by
+// their name: those of the drain and the join only on a share that is full.
+func (r *recorded) check(path, nonce string) {
+	name := filepath.Base(path)
+	if strings.HasPrefix(name, ".") || strings.Contains(name, signal.BeatState) {
+		return // a temporary of who died, or a pulse
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() == 0 && saysAll(name) {
+		return
+	}
+	var record signal.State
+	if r.read(path, &record) && record.Nonce != nonce {
+		r.torn = append(r.torn, fmt.Sprintf("%s is of the attempt %q, want %q", path, record.Nonce, nonce))
+	}
+}
+
+func saysAll(name string) bool {
+	if _, state, isNode := strings.Cut(name, "."); isNode {
+		return state == signal.Checked || state == signal.Sandbox || state == signal.Up
+	}
+	return name == signal.NameGo || name == signal.NameDrain || name == signal.NameOver || name == signal.NameStop
+}
+
+// runStory is what a run directory has for who must find out what went wrong.
+func runStory(logs string) string {
+	var b strings.Builder
+	err := filepath.WalkDir(logs, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		fmt.Fprintf(&b, "--- %s (%d bytes)\n", strings.TrimPrefix(path, logs+"/"), len(data))
+		if strings.Contains(path, "/control/") || strings.Contains(path, "/events/") || strings.Contains(path, ".failed") || strings.Contains(path, "/daemon-") {
+			b.Write(data)
+		}
+		return err
+	})
+	if err != nil {
+		fmt.Fprintln(&b, err)
+	}
+	return b.String()
+}
+
+// lifelinePorts are the ports that a job's record tells the lifeline's to be.
+func lifelinePorts(record []byte) ([]int, error) {
+	var job signal.Job
+	if err := json.Unmarshal(record, &job); err != nil {
+		return nil, err
+	}
+	var ports []int
+	for _, address := range job.Lifeline {
+		_, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		number, err := strconv.Atoi(port)
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, number)
+	}
+	if len(ports) == 0 {
+		return nil, fmt.Errorf("the job tells of no lifeline: %s", record)
+	}
+	slices.Sort(ports)
+	return slices.Compact(ports), nil
+}
+
+// taskPattern is how srun tells of tasks that have not ended with 0.
+var taskPattern = regexp.MustCompile(`srun: error: \S+: tasks? ([0-9,-]+): (?:Exited with exit code (\d+)|(\w[\w ]*))`)
+
+// taskSignals are the words for signals in it.
+var taskSignals = map[string]int{"Killed": killed, "Terminated": 143, "Aborted": 134, "Segmentation fault": 139}
+
+// taskCodes are the codes of all tasks, by what srun has said.
+func taskCodes(stderr string, size int) []int {
+	codes := make([]int, size)
+	for _, found := range taskPattern.FindAllStringSubmatch(stderr, -1) {
+		code, err := strconv.Atoi(found[2])
+		if err != nil {
+			code = taskSignals[strings.TrimSuffix(strings.TrimSpace(found[3]), " (core dumped)")]
+		}
+		for span := range strings.SplitSeq(found[1], ",") {
+			from, to, isRange := strings.Cut(span, "-")
+			if !isRange {
+				to = from
+			}
+			first, _ := strconv.Atoi(from)
+			last, _ := strconv.Atoi(to)
+			for rank := first; rank <= last && rank < size; rank++ {
+				codes[rank] = code
+			}
+		}
+	}
+	return codes
+}
+
+var daemonPattern = regexp.MustCompile(`bringupd\[(\d+) `)
+
+// lastWords are what the daemons have said of the end on standard error, where
+// there is no record of it.
+func lastWords(stderr string, codes []int) (all []told) {
+	for text := range strings.Lines(stderr) {
+		var line struct {
+			Daemon string `json:"daemon"`
+			Msg    string `json:"msg"`
+			Kind   string `json:"kind"`
+		}
+		if json.Unmarshal([]byte(text), &line) != nil || line.Kind == "" {
+			continue
+		}
+		rank := -1
+		if found := daemonPattern.FindStringSubmatch(line.Daemon); found != nil {
+			rank, _ = strconv.Atoi(found[1])
+		}
+		if rank < 0 || rank >= len(codes) {
+			continue
+		}
+		cause := &signal.FailedRecord{Kind: line.Kind, What: line.Msg}
+		cause.Rank = rank
+		if lost := regexp.MustCompile(`rank (\d+)[^:]*? is lost`).FindStringSubmatch(line.Msg); lost != nil {
+			of, _ := strconv.Atoi(lost[1])
+			cause.Lost = []int{of}
+		}
+		all = append(all, told{rank, "standard error", codes[rank], cause})
+	}
+	return all
+}
+
+func TestTaskCodes(t *testing.T) {
+	const stderr = `srun: error: n2: task 2: Killed
+srun: error: n[0-1,3]: tasks 0-1,3: Exited with exit code 76
+`
+	if got, want := taskCodes(stderr, 5), []int{76, 76, killed, 76, 0}; !slices.Equal(got, want) {
+		t.Errorf("the codes are %v, want %v", got, want)
+	}
+}
+
+func TestReadRun(t *testing.T) {
+	logs := t.TempDir()
+	write := func(name, content string) {
+		path := filepath.Join(logs, "7.0", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("control/job", `{"v":1,"nonce":"a"}`)
+	write("control/go", "")
+	write("control/abort.0001", `{"v":1,"nonce":"a","rank":1,"code":76,"cause":{"kind":"peer-lost","lost":[0]}}`)
+	write("nodes/0001.joined", `{"v":1,"nonce":"b"}`)
+	write("nodes/0002.joined", `{"v":1,"no`)
+	write("nodes/0003.joined", "")
+	write("nodes/.0003.up.tmp", "half")
+	r := readRun(logs, 4)
+	if len(r.torn) != 3 {
+		t.Errorf("torn are %q, want 0001.joined, 0002.joined and 0003.joined", r.torn)
+	}
+	if len(r.told) != 1 || r.told[0].By != 1 || r.told[0].Code != 76 || !slices.Equal(r.told[0].Cause.Lost, []int{0}) {
+		t.Errorf("told was %v", r.told)
+	}
+}
+
+func TestLastWords(t *testing.T) {
+	const stderr = `srun: error: something
+{"level":"error","daemon":"bringupd[2 n6]","msg":"the head, rank 0 (n4), is lost: rank 2 …","kind":"peer-lost"}
+{"level":"info","daemon":"bringupd[1 n5]","msg":"well"}
+`
+	got := lastWords(stderr, []int{0, 0, 76, 0})
+	if len(got) != 1 || got[0].By != 2 || got[0].Code != 76 || !slices.Equal(got[0].Cause.Lost, []int{0}) {
+		t.Errorf("told was %v", got)
+	}
+}

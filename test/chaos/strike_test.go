@@ -1,0 +1,292 @@
+//go:build testbed
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/hostile"
+	"github.com/bringupd/bringupd/test/testbed"
+)
+
+var errNothing = errors.New("there is nothing to strike any more")
+
+// strikeAll waits for the phase and has the faults strike, one after the other.
+func (j *job) strikeAll(ctx context.Context) error {
+	for i, f := range j.s.Faults {
+		if i == 0 && (!j.reach(f) || !j.beats(f)) {
+			j.tell("it never came to %s", f.Phase)
+			return nil
+		}
+		j.pause(f.After)
+		j.tell("strikes rank %d: %s", f.Rank, f.What)
+		err := j.strike(ctx, f)
+		nothing := errors.Is(err, errNothing)
+		switch {
+		case nothing && i == 0 && f.Phase != inDrain:
+			j.tell("%v", err)
+			return nil
+		case nothing: // it had ended
+		case err != nil:
+			return fmt.Errorf("cannot strike: %v", err)
+		}
+		j.struck = time.Now()
+	}
+	return nil
+}
+
+func (j *job) pause(d time.Duration) {
+	if d > 0 {
+		select {
+		case <-time.After(d):
+		case <-j.ended:
+		}
+	}
+}
+
+// reach waits for the phase in which the first fault strikes.
+func (j *job) reach(f fault) bool {
+	if !j.await(func() bool { return j.find(f.Rank, j.program) != 0 }) {
+		return false
+	}
+	return j.await(func() bool { return j.reached(f.Phase) })
+}
+
+// beats waits until all have beaten where the share is to be full under the
+// driver: a beat is a rename, which needs no room, but the first one is not.
+func (j *job) beats(f fault) bool {
+	if f.Phase != inDriver || f.What != full && f.What != fullAll || j.s.Lifeline {
+		return true
+	}
+	return j.await(func() bool {
+		for rank := range j.size {
+			sub := signal.Nodes
+			if rank == 0 {
+				sub = signal.Control
+			}
+			if !j.has(sub, signal.NodeName(rank, j.size, signal.BeatState)+".*") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// has tells whether there is a name like that in the run directory, as the host
+// sees it.
+func (j *job) has(sub, name string) bool {
+	found, _ := filepath.Glob(filepath.Join(j.logs, "*", sub, name))
+	return slices.ContainsFunc(found, func(path string) bool { return !strings.HasPrefix(filepath.Base(path), ".") })
+}
+
+// await looks often: some phases are short.
+func (j *job) await(holds func() bool) bool {
+	deadline := time.After(reachTime)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			return false
+		case <-j.ended:
+			return holds() // of a drain the records stay
+		}
+	}
+	return true
+}
+
+func (j *job) reached(p phase) bool {
+	switch p {
+	case beforeJoin:
+		return true
+	case inJoin:
+		return j.has(signal.Control, signal.NameJob)
+	case inServices:
+		return j.has(signal.Control, signal.NameHead) && j.all(signal.Joined)
+	case atGate:
+		return j.all(signal.Up)
+	case inDriver:
+		return j.find(0, "sh", "-c", j.driver()) != 0
+	default:
+		return j.has(signal.Control, signal.NameDrain)
+	}
+}
+
+// all tells whether all nodes have published that state.
+func (j *job) all(state string) bool {
+	for rank := range j.size {
+		if !j.has(signal.Nodes, signal.NodeName(rank, j.size, state)) {
+			return false
+		}
+	}
+	return true
+}
+
+// find returns the process of the job on a rank's node whose command line
+// begins with these words, the oldest of several; 0 where there is none.
+func (j *job) find(rank int, words ...string) (pid int) {
+	all, err := j.bed.Processes(j.first + rank)
+	if err != nil {
+		return 0
+	}
+	for _, p := range all {
+		if !p.Infra && len(p.Args) >= len(words) && slices.Equal(p.Args[:len(words)], words) && (pid == 0 || p.PID < pid) {
+			pid = p.PID
+		}
+	}
+	return pid
+}
+
+// strike does what the fault says. What is to be undone later it keeps.
+func (j *job) strike(ctx context.Context, f fault) error {
+	node := j.first + f.Rank
+	bed := j.bed
+	later := func(undo func(context.Context, int) error, nodes ...int) {
+		for _, node := range nodes {
+			j.undoings = append(j.undoings, func() error { return undo(ctx, node) })
+		}
+	}
+	var all []int
+	for rank := range j.size {
+		all = append(all, j.first+rank)
+	}
+	switch f.What {
+	case killDaemon:
+		return j.kill(f.Rank, j.program)
+	case killService:
+		return j.kill(f.Rank, "sleep", workerService)
+	case killSandbox:
+		return j.kill(f.Rank, "sleep", sandbox)
+	case killDriver:
+		return j.kill(f.Rank, "sh", "-c", j.driver())
+	case hang:
+		later(bed.ResumeNode, node)
+		return bed.HangNode(ctx, node)
+	case pause:
+		return j.meanwhile(f.For, bed.HangNode(ctx, node), func() error { return bed.ResumeNode(ctx, node) })
+	case slow:
+		heal := bed.SlowNode(ctx, node, 0.3)
+		return j.meanwhile(f.For, nil, heal)
+	case lose:
+		later(bed.LinkUp, node)
+		return j.lose(ctx, f.Rank)
+	case unplug:
+		later(bed.LinkUp, node)
+		return errors.Join(bed.LinkDown(ctx, node), j.turn(ctx, hostile.Knobs{Unread: true}, node))
+	case glitch:
+		return j.glitch(ctx, node, f.For)
+	case filterAll, filterLine:
+		ports, err := j.ports(f.What)
+		if err != nil {
+			return err
+		}
+		return j.meanwhile(f.For, bed.FilterTCP(ctx, node, ports...), func() error { return bed.UnfilterTCP(ctx, node) })
+	case stall:
+		return j.turn(ctx, hostile.Knobs{Unread: true}, node)
+	case stallAll:
+		return j.turn(ctx, hostile.Knobs{Unread: true}, all...)
+	case stallShort:
+		undo := func() error { return j.heal(ctx, all...) }
+		return j.meanwhile(f.For, j.turn(ctx, hostile.Knobs{Unread: true}, all...), undo)
+	case full:
+		return j.turn(ctx, hostile.Knobs{Full: syscall.ENOSPC}, node)
+	case fullAll:
+		return j.turn(ctx, hostile.Knobs{Full: syscall.ENOSPC}, all...)
+	case clockForward, clockBack:
+		off := time.Hour
+		if f.What == clockBack {
+			off = -off
+		}
+		later(func(ctx context.Context, node int) error { return j.setClock(ctx, node, 0) }, node)
+		return j.setClock(ctx, node, off)
+	}
+	return fmt.Errorf("nobody knows how: %s", f.What)
+}
+
+func (j *job) kill(rank int, words ...string) error {
+	pid := 0
+	find := func() bool {
+		pid = j.find(rank, words...)
+		return pid != 0
+	}
+	// A service may have to be started yet, but not where the job is ending.
+	if !j.await(func() bool { return find() || j.reached(inDrain) }) || pid == 0 {
+		return errNothing
+	}
+	return kill(testbed.Process{PID: pid})
+}
+
+// meanwhile lets a fault last, and undoes it.
+func (j *job) meanwhile(d time.Duration, struck error, undo func() error) error {
+	j.pause(d)
+	j.tell("undone")
+	return errors.Join(struck, undo())
+}
+
+// lose has a node go as by a power cut, but for Slurm's own: to have the whole
+// node back takes a minute.
+func (j *job) lose(ctx context.Context, rank int) error {
+	err := j.bed.LinkDown(ctx, j.first+rank)
+	for err == nil && len(j.looks.after(time.Now()).nodes[j.first+rank]) > 0 {
+		err = j.killAll(rank)
+	}
+	return err
+}
+
+// glitch cuts the node off, its share for a shorter while: a silence of five
+// eighths of the peer timeout is a death, and it begins with the last beat.
+func (j *job) glitch(ctx context.Context, node int, d time.Duration) error {
+	sharesToo := min(d, 900*time.Millisecond)
+	err := errors.Join(j.bed.LinkDown(ctx, node), j.turn(ctx, hostile.Knobs{Unread: true}, node))
+	err = j.meanwhile(sharesToo, err, func() error { return j.heal(ctx, node) })
+	return j.meanwhile(d-sharesToo, err, func() error { return j.bed.LinkUp(ctx, node) })
+}
+
+// turn turns the knobs of nodes' shares, until all is undone. A share without
+// knobs goes with the link.
+func (j *job) turn(ctx context.Context, knobs hostile.Knobs, nodes ...int) (err error) {
+	if !j.world.knobs {
+		return nil
+	}
+	j.undoings = append(j.undoings, func() error { return j.heal(ctx, nodes...) })
+	for _, node := range nodes {
+		err = errors.Join(err, j.bed.TurnShare(ctx, node, knobs))
+	}
+	return err
+}
+
+func (j *job) heal(ctx context.Context, nodes ...int) (err error) {
+	if !j.world.knobs {
+		return nil
+	}
+	for _, node := range nodes {
+		err = errors.Join(err, j.bed.HealShare(ctx, node))
+	}
+	return err
+}
+
+// ports are those to be filtered: none for all.
+func (j *job) ports(w what) ([]int, error) {
+	if w == filterAll {
+		return nil, nil
+	}
+	found, err := filepath.Glob(filepath.Join(j.logs, "*", signal.Control, signal.NameJob))
+	if err != nil || len(found) == 0 {
+		return nil, errNothing
+	}
+	data, err := os.ReadFile(found[0])
+	if err != nil {
+		return nil, err
+	}
+	return lifelinePorts(data)
+}
