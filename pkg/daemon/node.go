@@ -366,6 +366,9 @@ func (n *node) temp() (string, error) {
 	}
 	var err error
 	n.tempDir, err = os.MkdirTemp(n.cfg.TempDir, "bu-")
+	if err == nil {
+		n.super.Own(n.tempDir)
+	}
 	return n.tempDir, err
 }
 

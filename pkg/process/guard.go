@@ -73,7 +73,7 @@ func guard(order guardOrder) int {
 	defer cancel()
 	s := newSweep(state.claim(order))
 	left, err := s.until(ctx, unix.SIGKILL)
-	report(order, s, s.remains(left, err))
+	report(order, s, errors.Join(s.remains(left, err), state.tidy()))
 	return 1
 }
 
@@ -122,15 +122,34 @@ func report(order guardOrder, s *sweep, err error) {
 // guardState is what the guard was told.
 type guardState struct {
 	roots map[int]root
+	dirs  []string
 }
 
-func addLine(r root) string    { return fmt.Sprintf("+ %d %d %d\n", r.sid, r.start, r.gone) }
-func removeLine(r root) string { return fmt.Sprintf("- %d\n", r.sid) }
+// tidy removes the directories that the daemon would have removed.
+func (g *guardState) tidy() error {
+	var errs []error
+	for _, dir := range g.dirs {
+		if err := os.RemoveAll(dir); err != nil {
+			errs = append(errs, fmt.Errorf("cannot remove the daemon's temporary directory: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func addLine(r root) string     { return fmt.Sprintf("+ %d %d %d\n", r.sid, r.start, r.gone) }
+func removeLine(r root) string  { return fmt.Sprintf("- %d\n", r.sid) }
+func ownLine(dir string) string { return fmt.Sprintf("own %q\n", dir) }
 
 // apply takes one line. It returns true for the goodbye. What it can't read is nothing.
-func (g guardState) apply(line string) (bye bool) {
+func (g *guardState) apply(line string) (bye bool) {
 	if line+"\n" == byeLine {
 		return true
+	}
+	if quoted, found := strings.CutPrefix(line, "own "); found {
+		if dir, err := strconv.Unquote(quoted); err == nil {
+			g.dirs = append(g.dirs, dir)
+		}
+		return false
 	}
 	var r root
 	if n, _ := fmt.Sscanf(line, "+ %d %d %d", &r.sid, &r.start, &r.gone); n == 3 {
@@ -143,7 +162,7 @@ func (g guardState) apply(line string) (bye bool) {
 
 // claim is all that the daemon's children are known by. A child that was forked in the daemon's last moment may have
 // the mark only.
-func (g guardState) claim(order guardOrder) claim {
+func (g *guardState) claim(order guardOrder) claim {
 	c := claim{mark: order.mark, since: order.since, self: os.Getpid()}
 	for _, r := range g.roots {
 		c.roots = append(c.roots, r)

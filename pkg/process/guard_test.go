@@ -2,10 +2,13 @@ package process
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -138,6 +141,35 @@ func TestWaysForADaemonToEnd(t *testing.T) {
 			noneLeft(t, arg)
 			until(t, "end of the guard", func() (bool, any) { left := guards(t, d.mark); return len(left) == 0, left })
 		})
+	}
+}
+
+// What a daemon that is killed has made for itself goes, and what a link in it
+// leads to stays.
+func TestTheDaemonsDirectoryGoes(t *testing.T) {
+	own, other := filepath.Join(t.TempDir(), "own dir"), filepath.Join(t.TempDir(), "other")
+	for _, dir := range []string{own, other} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(other, filepath.Join(own, "link")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(ownVariable, own)
+	arg := nap()
+	killNaps(t, arg)
+	d := newDaemon(t, "exec sleep "+arg)
+	if err := d.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "end of the guard", func() (bool, any) { left := guards(t, d.mark); return len(left) == 0, left })
+	noneLeft(t, arg)
+	if _, err := os.Lstat(own); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory is still there: %v", err)
+	}
+	if _, err := os.Lstat(other); err != nil {
+		t.Errorf("what a link in it leads to has gone: %v", err)
 	}
 }
 
@@ -339,15 +371,19 @@ func TestGuardState(t *testing.T) {
 		lines []string
 		want  map[int]root
 		bye   bool
+		dirs  []string
 	}{
-		{"a child", []string{"+ 12 100 0"}, map[int]root{12: {sid: 12, start: 100}}, false},
-		{"a child that ended", []string{"+ 12 100 0", "+ 12 100 200"}, map[int]root{12: {sid: 12, start: 100, gone: 200}}, false},
-		{"a child whose family ended", []string{"+ 12 100 0", "+ 12 100 200", "- 12"}, map[int]root{}, false},
-		{"the same number again", []string{"+ 12 100 0", "- 12", "+ 12 300 0"}, map[int]root{12: {sid: 12, start: 300}}, false},
-		{"one of several", []string{"+ 12 100 0", "+ 13 101 0", "- 12"}, map[int]root{13: {sid: 13, start: 101}}, false},
-		{"the end of an unknown", []string{"- 13"}, map[int]root{}, false},
-		{"nonsense", []string{"", "+", "+ 1", "+ x y z", "-", "- x", "byebye"}, map[int]root{}, false},
-		{"goodbye", []string{"bye"}, map[int]root{}, true},
+		{"a child", []string{"+ 12 100 0"}, map[int]root{12: {sid: 12, start: 100}}, false, nil},
+		{"a child that ended", []string{"+ 12 100 0", "+ 12 100 200"}, map[int]root{12: {sid: 12, start: 100, gone: 200}}, false, nil},
+		{"a child whose family ended", []string{"+ 12 100 0", "+ 12 100 200", "- 12"}, map[int]root{}, false, nil},
+		{"the same number again", []string{"+ 12 100 0", "- 12", "+ 12 300 0"}, map[int]root{12: {sid: 12, start: 300}}, false, nil},
+		{"one of several", []string{"+ 12 100 0", "+ 13 101 0", "- 12"}, map[int]root{13: {sid: 13, start: 101}}, false, nil},
+		{"the end of an unknown", []string{"- 13"}, map[int]root{}, false, nil},
+		{"nonsense", []string{"", "+", "+ 1", "+ x y z", "-", "- x", "byebye"}, map[int]root{}, false, nil},
+		{"goodbye", []string{"bye"}, map[int]root{}, true, nil},
+		{"directories", []string{strings.TrimSpace(ownLine("/tmp/a b\n")), strings.TrimSpace(ownLine("/tmp/c"))}, map[int]root{}, false,
+			[]string{"/tmp/a b\n", "/tmp/c"}},
+		{"nonsense of directories", []string{"own", "own /tmp/d", `own "/tmp/e`}, map[int]root{}, false, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			state := guardState{roots: make(map[int]root)}
@@ -357,6 +393,9 @@ func TestGuardState(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, state.roots, cmp.AllowUnexported(root{})); diff != "" || bye != tc.bye {
 				t.Errorf("bye %v, want %v; roots (-want +got):\n%s", bye, tc.bye, diff)
+			}
+			if !slices.Equal(state.dirs, tc.dirs) {
+				t.Errorf("directories %q, want %q", state.dirs, tc.dirs)
 			}
 		})
 	}

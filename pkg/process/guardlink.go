@@ -34,6 +34,7 @@ type guardLink struct {
 	running bool         // the goroutine was started
 	closed  bool         // close was called
 	roots   map[int]root // what a guard must know, by session
+	dirs    []string     // and remove
 	pid     int          // of a guard that was not reaped; 0: none
 	pipe    int          // our end, which does not block; -1: none
 }
@@ -70,6 +71,14 @@ func (g *guardLink) add(r root) {
 	defer g.mu.Unlock()
 	g.roots[r.sid] = r
 	g.tell(addLine(r))
+}
+
+// own tells of a directory that is to go with the daemon.
+func (g *guardLink) own(dir string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.dirs = append(g.dirs, dir)
+	g.tell(ownLine(dir))
 }
 
 // remove tells that nobody is left in a session.
@@ -155,6 +164,9 @@ func (g *guardLink) open() (theirs int, err error) {
 	g.pipe = ends[1]
 	for _, r := range g.roots {
 		g.tell(addLine(r))
+	}
+	for _, dir := range g.dirs {
+		g.tell(ownLine(dir))
 	}
 	return ends[0], nil
 }

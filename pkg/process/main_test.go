@@ -42,6 +42,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
+// ownVariable has the stand-in daemon own its value, a directory.
+const ownVariable = "PROCESS_TEST_OWN"
+
 // holdVariable makes the stand-in daemon leave its end of the guard's pipe to a stranger, who sleeps for its value.
 const holdVariable = "PROCESS_TEST_HOLD"
 
@@ -64,6 +67,9 @@ func standIn() int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
+	}
+	if dir := os.Getenv(ownVariable); dir != "" {
+		s.Own(dir)
 	}
 	c, err := s.Start(context.Background(), Spec{Name: "child", Argv: []string{"/bin/sh", "-c", os.Args[1]}, Env: childEnv()})
 	if err != nil {

@@ -79,6 +79,10 @@ func NewSupervisor(cfg Config) (*Supervisor, error) {
 	return s, nil
 }
 
+// Own has the guard remove a directory, which the daemon has made for its children, where the daemon dies unasked. There
+// is a guard from the first child on.
+func (s *Supervisor) Own(dir string) { s.guard.own(dir) }
+
 // Start starts a child. The error wraps ErrNotFound or ErrNotExecutable where the program is at fault. ctx bounds the
 // start alone, which may hang with the file system that the program is on; the child does not end with ctx.
 func (s *Supervisor) Start(ctx context.Context, spec Spec) (*Child, error) {
