@@ -166,6 +166,8 @@ func (h *head) lossOf(rank int) health.Kind {
 		return health.PeerLost
 	case known.connected && (known.sick || h.lines.head.Evidence(rank).Answers):
 		return health.HostHangs
+	case !known.connected && known.parting == lifeline.Broken:
+		return health.DaemonDied // its kernel was there to say so
 	default:
 		return health.HostLost
 	}
@@ -187,6 +189,8 @@ func (h *head) losses(silent []int, quiet time.Duration) []*failure {
 		kind      health.Kind
 		one, many string
 	}{
+		{health.DaemonDied, "the daemon of %s has died: its host has reset the lifeline, and it has not come back for %s",
+			"the daemons of %s have died: their hosts have reset the lifelines, and they have not come back for %s"},
 		{health.HostLost, "the host of %s is lost: nothing there has answered for %s", "the hosts of %s are lost: nothing there has answered for %s"},
 		{health.HostHangs, "%s hangs: the kernel of its host answers, and its daemon, or its mount of the share, has not for %s",
 			"%s hang: the kernels of their hosts answer, and their daemons, or their mounts of the share, have not for %s"},

@@ -82,7 +82,7 @@ func expect(s schedule) expectation {
 		if _, lost := losses[f.What]; lost {
 			e.Victims = append(e.Victims, f.Rank)
 		}
-		if f.What == killDaemon || f.What == lose {
+		if f.What == lose {
 			e.Leaves = append(e.Leaves, f.Rank)
 		}
 		e.Each = e.Each || f.What == fullAll || f.What == stallAll
