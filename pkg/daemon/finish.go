@@ -89,6 +89,7 @@ func (h *head) judge(err error) *ending {
 		h.condemn(health.Observed{FailedRecord: f.FailedRecord, At: time.Now()})
 	}
 	h.hear()
+	h.hearOverdue(err)
 	h.failuresMu.Lock()
 	defer h.failuresMu.Unlock()
 	end = h.reconsider(endingOf(health.Decide(h.failures, h.id.HostOf)))
@@ -114,6 +115,24 @@ func (h *head) hear() {
 	defer cancel()
 	before := h.nodes.Last().Looks
 	_, _ = h.nodes.Wait(ctx, func(l signal.Listing) bool { return l.Looks > before+1 })
+}
+
+// hearOverdue waits, where a service or a sandbox has died, until every peer is
+// heard again or lost: what it has died of may be the loss of one that nobody is
+// sure of yet.
+func (h *head) hearOverdue(err error) {
+	kind := health.Kind(asFailure(err).Kind)
+	if told, ok := errors.AsType[*peerFailure](err); ok {
+		kind = health.Kind(told.record.Kind)
+	}
+	if h.lines == nil || h.silence() > sickShare || kind != health.ServiceDied && kind != health.SandboxDied {
+		return
+	}
+	h.hearing.Store(true)
+	defer h.hearing.Store(false)
+	ctx, cancel := context.WithTimeoutCause(h.work, h.tempo.Silent, errDeadline)
+	defer cancel()
+	_, _ = h.nodes.Wait(ctx, func(l signal.Listing) bool { return !h.overdue(l, time.Now()) })
 }
 
 // conclude publishes the end, ends what runs here, waits for the others, and

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -37,6 +38,7 @@ type head struct {
 	driver   *process.Child // nil before it runs
 	aside    sync.WaitGroup // the head's own sandbox, as long as it starts
 
+	hearing    atomic.Bool // the verdict waits for who may be lost, too
 	failuresMu sync.Mutex
 	failures   []health.Observed // what has failed so far, guarded by failuresMu
 }

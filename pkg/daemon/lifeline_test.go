@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -21,14 +22,14 @@ import (
 // network is TCP whose connections the test may cut or refuse.
 type network struct {
 	lifeline.TCP
-	refuses bool
+	refuses atomic.Bool
 
 	mu    sync.Mutex
 	conns []net.Conn // guarded by mu
 }
 
 func (n *network) Dial(ctx context.Context, address string) (net.Conn, error) {
-	if n.refuses {
+	if n.refuses.Load() {
 		return nil, errors.New("a firewall")
 	}
 	conn, err := n.TCP.Dial(ctx, address)
@@ -68,8 +69,10 @@ func TestNoLifelineCanBeHeld(t *testing.T) {
 		t.Run(string(tc.mode), func(t *testing.T) {
 			t.Parallel()
 			mark := t.TempDir() + "/over"
+			firewall := new(network)
+			firewall.refuses.Store(true)
 			j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *Config) {
-				c.Lifeline, c.Network = tc.mode, &network{refuses: true}
+				c.Lifeline, c.Network = tc.mode, firewall
 				c.Times.Peer = 2 * time.Second
 			})
 			j.start()
@@ -108,6 +111,7 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 		kind health.Kind
 	}{
 		{"its kernel closes it", func(p *playedLine) { p.close() }, health.DaemonDied},
+		{"its kernel resets it", func(p *playedLine) { p.net.refuses.Store(true); p.net.cut() }, health.DaemonDied},
 		{"its daemon falls silent", func(p *playedLine) { close(p.hang) }, health.HostHangs},
 		{"its share hangs", func(p *playedLine) { p.sick.Store(true) }, health.HostHangs},
 		{"it leaves, and has not said why", func(p *playedLine) { p.worker.Farewell() }, health.DaemonDied},
@@ -132,6 +136,7 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 
 // playedLine is the lifeline of a worker that the test plays.
 type playedLine struct {
+	net    network
 	sick   atomic.Bool
 	hang   chan struct{} // closed: it gives no beat any more
 	worker *lifeline.Worker
@@ -145,7 +150,7 @@ func (j *job) playLine(p *peer, rank int) *playedLine {
 	cfg := lifeline.Config{Key: p.dir.Nonce(), Size: j.size, Beat: health.HeadTempo(j.configs[0].Times.Peer, 1).Beat}
 	heard := &connected{up: make(chan struct{})}
 	ctx, cancel := context.WithCancel(bounded(j.t))
-	l.worker = lifeline.NewWorker(cfg, rank, lifeline.TCP{}, job.Lifeline, heard, func() bool {
+	l.worker = lifeline.NewWorker(cfg, rank, &l.net, job.Lifeline, heard, func() bool {
 		select {
 		case <-l.hang:
 			<-ctx.Done()
@@ -254,5 +259,47 @@ func TestStrangersAtTheLifelinesPort(t *testing.T) {
 	report := j.result().Lifelines
 	if report == nil || report.Strangers["garbage"]+report.Strangers["late"]+report.Strangers["wrong_key"] < 2*each {
 		t.Errorf("of %d strangers, the result tells %+v", 3*each, report)
+	}
+}
+
+// A service that dies while a peer is missed has died of that, most likely: the
+// verdict waits until it is known.
+func TestAServiceDiesOfALoss(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		kills bool // or the silence comes to an end
+		kind  health.Kind
+	}{
+		{"that is one", true, health.HostHangs},
+		{"that was none", false, health.ServiceDied},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			mark := t.TempDir() + "/dies"
+			j := newJob(t, 3, "sleep 100").all(func(c *Config) {
+				c.Times.Peer = 6 * time.Second
+				c.Framework = framework.None{WorkerCommand: "until [ -e " + mark + ".$BRINGUPD_NODE_RANK ]; do sleep 0.05; done"}
+			})
+			j.start(1)
+			p := j.playWorker(1)
+			line := j.playLine(p, 1)
+			j.untilNamed(signal.Control, signal.NameGo)
+			p.silence()
+			line.sick.Store(true) // it speaks, and its sign is none
+			beats := health.HeadTempo(6*time.Second, 1)
+			pause(bounded(t), beats.Beat*(overdue+1)) // until it is missed, and not yet lost
+			touch(t, mark+".2")
+			if !tc.kills {
+				line.sick.Store(false)
+			}
+			codes := j.wait()
+			if want := health.OutcomeOf(tc.kind).Code; codes[0] != want {
+				t.Errorf("the head returned %d, want %d", codes[0], want)
+			}
+			if cause := j.result().Cause; cause == nil || cause.Kind != string(tc.kind) {
+				t.Errorf("the cause is %+v, want %s", cause, tc.kind)
+			}
+		})
 	}
 }

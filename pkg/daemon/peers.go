@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -16,7 +17,7 @@ import (
 func (h *head) followNodes(ctx context.Context) {
 	daemons, sandboxes := health.NewLiveness(h.tempo), health.NewLiveness(h.tempo)
 	standbys := health.NewLiveness(standbyTempo(h.tempo))
-	read := make(map[string]bool)
+	read, lost := make(map[string]bool), make(map[int]bool)
 	_, _ = h.nodes.Follow(ctx, func(l signal.Listing) bool {
 		for _, rank := range l.Ranks(signal.Failed) {
 			h.readFailure(ctx, rank, signal.Failed, l, read)
@@ -24,14 +25,18 @@ func (h *head) followNodes(ctx context.Context) {
 		for _, rank := range l.Ranks(signal.SandboxFailed) {
 			h.readFailure(ctx, rank, signal.SandboxFailed, l, read)
 		}
-		if h.life.Err() != nil {
+		over := h.life.Err() != nil
+		if over && !h.hearing.Load() {
 			return false
 		}
 		alive := h.roster.living(expected(l), false)
 		daemons.Look(alive, l.At)
 		h.listen(daemons, alive, l.At)
-		if silent := daemons.Silent(); len(silent) > 0 {
+		if silent := unknown(daemons.Silent(), lost); len(silent) > 0 {
 			h.peersLost(ctx, silent, daemons, l.At)
+		}
+		if over {
+			return false
 		}
 		resting := h.roster.living(expected(l), true)
 		standbys.Look(resting, l.At)
@@ -46,6 +51,34 @@ func (h *head) followNodes(ctx context.Context) {
 		}
 		return false
 	})
+}
+
+// unknown returns the ranks that were not lost before, and notes that they are.
+func unknown(silent []int, lost map[int]bool) []int {
+	silent = slices.DeleteFunc(silent, func(rank int) bool { return lost[rank] })
+	for _, rank := range silent {
+		lost[rank] = true
+	}
+	return silent
+}
+
+// overdue tells whether a peer has not been heard for so long that it may be
+// lost, and is not lost yet.
+func (h *head) overdue(l signal.Listing, now time.Time) bool {
+	missed := make(map[int]bool)
+	h.failuresMu.Lock()
+	for _, failure := range h.failures {
+		for _, rank := range failure.Lost {
+			missed[rank] = true
+		}
+	}
+	h.failuresMu.Unlock()
+	for rank := range h.roster.living(expected(l), false) {
+		if at, connected := h.lines.last(rank, now); connected && !missed[rank] && now.Sub(at) > overdue*h.lineBeat() {
+			return true
+		}
+	}
+	return false
 }
 
 // expected are the peers that should live, with their newest beats: those that
