@@ -147,8 +147,9 @@ func (h *head) conclude(end *ending) int {
 	h.trail.sync()
 	var ends sync.WaitGroup
 	var result *signal.Result
+	var taken bool // kept aside until nobody else reads the end
 	var left []string
-	ends.Go(func() { result = h.writeResult(end) })
+	ends.Go(func() { result, taken = h.writeResult(end) })
 	ends.Go(func() {
 		if end.orderly {
 			// The workers first: the head's service going would look to
@@ -165,6 +166,7 @@ func (h *head) conclude(end *ending) int {
 		}
 	})
 	ends.Wait()
+	end.taken = taken
 	h.tellShare()
 	h.tellDropped()
 	h.lastWords(end, result, left)
@@ -255,17 +257,18 @@ func (h *head) tellDone(left []string) {
 	h.logged(h.publish(signal.Nodes, signal.NodeName(0, h.id.Size, signal.Done), &signal.DoneRecord{Left: left}, false))
 }
 
-// writeResult says for good how it ended, and returns what it has said.
-func (h *head) writeResult(end *ending) *signal.Result {
-	result := h.result(end)
+// writeResult says for good how it ended, and returns what it has said, and
+// whether another node had written a result before.
+func (h *head) writeResult(end *ending) (result *signal.Result, taken bool) {
+	result = h.result(end)
 	h.listTeam(result)
 	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.hosts(), h.gate, h.shareReport(), h.lineReport()
 	result.Advice = h.account(end, result).advise()
 	err := h.publishResult(result)
-	if end.taken = errors.Is(err, signal.ErrTaken); !end.taken {
+	if taken = errors.Is(err, signal.ErrTaken); !taken {
 		h.logged(err)
 	}
-	return result
+	return result, taken
 }
 
 // result is how it all ended, as this node knows it.
