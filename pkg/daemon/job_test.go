@@ -146,8 +146,14 @@ func TestEverything(t *testing.T) {
 func TestServiceTellsOthers(t *testing.T) {
 	t.Parallel()
 	// The services' output goes to their logs, never to the driver's output.
+	// The driver ends only when all have spoken.
+	marks := t.TempDir()
 	j := newJob(t, 2, "echo driver").all(func(c *Config) {
-		c.Framework = framework.None{HeadCommand: "echo head; exec sleep 300", WorkerCommand: "echo worker; exec sleep 300"}
+		c.Framework = framework.None{
+			HeadCommand: "echo head; touch " + marks + "/head; exec sleep 300", HeadReady: probe(t, "file:"+marks+"/head"),
+			WorkerCommand: "echo worker; touch " + marks + "/worker.$BRINGUPD_NODE_RANK; exec sleep 300",
+			WorkerReady:   counts(t, 2, marks+"/worker.*"),
+		}
 	})
 	j.start().expect(0, 0)
 	if got := j.contents(j.out); got != "driver\n" {
