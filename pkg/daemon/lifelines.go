@@ -152,6 +152,11 @@ func (h *head) listen(daemons *health.Liveness, alive map[int]int64, now time.Ti
 		if at, heard := h.lines.last(rank, now); heard {
 			daemons.Hear(rank, at)
 		}
+		// What has hung for all of us when we could not look, either, is the
+		// share: our own mount may be back a moment before the others'.
+		if known, _ := h.lines.of(rank); known.sick {
+			daemons.Excuse(rank)
+		}
 	}
 }
 

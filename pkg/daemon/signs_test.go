@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 )
 
@@ -50,6 +51,50 @@ func TestSigns(t *testing.T) {
 				}
 				if s.well(2, time.Now()) {
 					t.Error("two are well where one was ever heard of")
+				}
+			})
+		})
+	}
+}
+
+// The head's own mount is back a moment before those of the others, of which one
+// has left by then.
+func TestTheHeadCouldNotLook(t *testing.T) {
+	const peer = 10 * time.Second
+	tempo := health.HeadTempo(peer, 3)
+	for _, tc := range []struct {
+		name  string
+		blind bool
+		sick  bool
+		lost  int
+	}{
+		{"all hung", true, true, 0},
+		{"the others hung", false, true, 2},
+		{"the others said nothing", true, false, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &head{lines: &lines{signs: newSigns(tempo.Beat)}}
+				daemons, alive := health.NewLiveness(tempo), map[int]int64{1: 1, 2: 1}
+				h.lines.connect(1)
+				h.lines.connect(2)
+				for began := time.Now(); time.Since(began) < peer; time.Sleep(tempo.Look) {
+					h.lines.tick(time.Now())
+					hangs := time.Since(began) > tempo.Look
+					if hangs && tc.sick {
+						h.lines.hear(1, true)
+						h.lines.hear(2, true)
+					}
+					if !hangs || !tc.blind {
+						daemons.Look(alive, time.Now())
+						h.listen(daemons, alive, time.Now())
+					}
+				}
+				h.lines.part(2, lifeline.Left)
+				daemons.Look(alive, time.Now())
+				h.listen(daemons, alive, time.Now())
+				if got := daemons.Silent(); len(got) != tc.lost {
+					t.Errorf("the head takes %v for lost, want %d", got, tc.lost)
 				}
 			})
 		})

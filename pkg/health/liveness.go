@@ -55,8 +55,9 @@ type Liveness struct {
 
 type pulse struct {
 	beat  int64
-	since time.Time // when the beat was first seen, or a sign of life was heard
-	heard bool      // one was told of after the last look
+	since time.Time     // when the beat was first seen, or a sign of life was heard
+	heard bool          // one was told of after the last look
+	owed  time.Duration // of the last pause without looks, what was counted against it
 }
 
 // NewLiveness returns a liveness that knows no peer.
@@ -87,7 +88,7 @@ func (l *Liveness) Look(beats map[int]int64, now time.Time) {
 			continue
 		}
 		if old.heard {
-			l.peers[rank] = pulse{beat: old.beat, since: old.since}
+			l.peers[rank] = pulse{beat: old.beat, since: old.since, owed: blind}
 			continue
 		}
 		l.peers[rank] = pulse{beat: old.beat, since: old.since.Add(blind)}
@@ -99,8 +100,26 @@ func (l *Liveness) Look(beats map[int]int64, now time.Time) {
 // not made known by it.
 func (l *Liveness) Hear(rank int, at time.Time) {
 	if p, ok := l.peers[rank]; ok {
-		l.peers[rank] = pulse{beat: p.beat, since: latest(p.since, at), heard: true}
+		p.since, p.heard = latest(p.since, at), true
+		l.peers[rank] = p
 	}
+}
+
+// Excuse tells, after a look, that a peer which can be heard besides has said
+// that the share does not answer it. Where we could not look either, that is no
+// failing of the peer's: the time is taken off as for one that can't be heard.
+func (l *Liveness) Excuse(rank int) {
+	if p, ok := l.peers[rank]; ok && p.owed > 0 {
+		p.since, p.owed = earliest(p.since.Add(p.owed), l.last), 0
+		l.peers[rank] = p
+	}
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 func latest(a, b time.Time) time.Time {

@@ -141,3 +141,49 @@ func TestHeardIsNotExcused(t *testing.T) {
 		t.Errorf("who can't be heard is quiet for %s after a long time without looks", got)
 	}
 }
+
+// A share that hangs for all is back for one before the others: of the time in
+// which we could not look we hold nothing against who says that it can't, once.
+func TestSickWhileWeAreBlind(t *testing.T) {
+	tempo := Tempo{Beat: 2 * time.Second, Silent: 10 * time.Second, Look: time.Second}
+	for _, tc := range []struct {
+		name   string
+		gap    time.Duration // before the last look but one
+		after  time.Duration // before the last
+		excuse bool
+		quiet  time.Duration
+		silent []int
+	}{
+		{"we were blind, and it says why", 15 * time.Second, time.Second, true, 2 * time.Second, nil},
+		{"we were blind, and it says nothing", 15 * time.Second, time.Second, false, 16 * time.Second, []int{1}},
+		{"we were blind, and it stays sick", 15 * time.Second, 10 * time.Second, true, 11 * time.Second, []int{1}},
+		{"we could look", tempo.Look, time.Second, true, time.Second + tempo.Look, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l, now := NewLiveness(tempo), time.Now()
+			heard := now.Add(time.Second)
+			look := func(gap time.Duration, excuse bool) {
+				now = now.Add(gap)
+				l.Look(map[int]int64{1: 1}, now)
+				l.Hear(1, heard)
+				if excuse {
+					l.Excuse(1)
+					l.Excuse(1)
+					l.Excuse(7)
+				}
+			}
+			look(0, false)
+			look(time.Second, false)
+			look(tc.gap, tc.excuse)
+			for range tc.after / tempo.Look {
+				look(tempo.Look, tc.excuse)
+			}
+			if got := l.Quiet(1); got != tc.quiet {
+				t.Errorf("it is quiet for %s, want %s", got, tc.quiet)
+			}
+			if got := l.Silent(); !slices.Equal(got, tc.silent) {
+				t.Errorf("silent: %v, want %v", got, tc.silent)
+			}
+		})
+	}
+}
