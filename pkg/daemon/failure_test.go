@@ -88,7 +88,7 @@ func TestFirstCause(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			j := newJob(t, size, "exec sleep 300").all(func(c *Config) { tc.change(t, c) })
+			j := newJob(t, size, "exec sleep 300").patient().all(func(c *Config) { tc.change(t, c) })
 			j.start().expect(everyone(tc.code, size)...)
 			cause := j.blames(tc.rank, string(tc.kind), tc.code)
 			if cause.Phase != tc.phase {

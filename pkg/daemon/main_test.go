@@ -120,6 +120,12 @@ func (j *job) all(change func(*Config)) *job {
 	return j
 }
 
+// patient has nobody given up for being slow on a busy machine, where losses are
+// not what the test is about.
+func (j *job) patient() *job {
+	return j.all(func(c *Config) { c.Times.Peer = 20 * time.Second })
+}
+
 // start starts the daemons, those of except aside.
 func (j *job) start(except ...int) *job {
 	j.t.Helper()

@@ -37,7 +37,7 @@ func TestSignals(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			marks := t.TempDir()
-			j := newJob(t, 3, saving(marks, "0")).all(func(c *Config) {
+			j := newJob(t, 3, saving(marks, "0")).patient().all(func(c *Config) {
 				c.Framework = framework.None{
 					WorkerCommand: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done",
 					WorkerReady:   counts(t, 3, marks+"/up.*"),
@@ -222,7 +222,7 @@ func TestStop(t *testing.T) {
 	t.Parallel()
 	t.Run("without a driver", func(t *testing.T) {
 		t.Parallel()
-		j := newJob(t, 2, "").start()
+		j := newJob(t, 2, "").patient().start()
 		j.untilNamed(signal.Control, signal.NameGo)
 		j.stop()
 		j.expect(0, 0)
@@ -233,7 +233,7 @@ func TestStop(t *testing.T) {
 	t.Run("with a driver", func(t *testing.T) {
 		t.Parallel()
 		marks := t.TempDir()
-		j := newJob(t, 2, saving(marks, "5")).start()
+		j := newJob(t, 2, saving(marks, "5")).patient().start()
 		j.untilFile(filepath.Join(marks, "running"))
 		j.stop()
 		j.expect(5, 0)
@@ -247,7 +247,7 @@ func TestStop(t *testing.T) {
 	t.Run("a job that is coming up", func(t *testing.T) {
 		t.Parallel()
 		marks := t.TempDir()
-		j := newJob(t, 2, "touch "+marks+"/driver").all(func(c *Config) {
+		j := newJob(t, 2, "touch "+marks+"/driver").patient().all(func(c *Config) {
 			c.Framework = framework.None{WorkerCommand: "touch " + marks + "/worker; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
 		}).start()
 		j.untilFile(filepath.Join(marks, "worker"))

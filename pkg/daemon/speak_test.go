@@ -85,9 +85,8 @@ func lastRecord(t *testing.T, said string) spoken {
 func TestJobsLastWords(t *testing.T) {
 	t.Parallel()
 	const size = 3
-	j := newJob(t, size, "exec sleep 300").all(func(c *Config) {
+	j := newJob(t, size, "exec sleep 300").patient().all(func(c *Config) {
 		c.JSONLog = true
-		c.Times.Peer = 20 * time.Second // nobody is to give the head up for being slow
 		c.Framework = framework.None{WorkerCommand: only("2", "sleep 1; echo step 42; kill -KILL $$")}
 	})
 	j.start().expect(everyone(77, size)...)
