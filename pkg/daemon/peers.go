@@ -146,7 +146,7 @@ func (h *head) unreadable(rank int, kind health.Kind, format string, err error) 
 func (h *head) observe(record signal.FailedRecord, at time.Time) {
 	if seen := (health.Observed{FailedRecord: record, At: at}); !h.excused(seen) {
 		h.failuresMu.Lock()
-		h.failures = append(h.failures, h.roster.owed()...)
+		h.failures = append(h.failures, h.roster.takeExcused()...)
 		h.failuresMu.Unlock()
 		h.condemn(seen)
 	}

@@ -228,15 +228,18 @@ func mistaken(kind health.Kind) bool {
 	}
 }
 
-// owed are the failures that were excused, for a verdict before the gate: each
-// of them is why there are too few nodes.
-func (r *roster) owed() []health.Observed {
+// takeExcused hands over the failures that were excused, for a verdict before
+// the gate: each of them is why there are too few nodes. Each is handed over
+// once, however many failures come after it.
+func (r *roster) takeExcused() []health.Observed {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open {
 		return nil
 	}
-	return slices.Clone(r.excused)
+	excused := r.excused
+	r.excused = nil
+	return excused
 }
 
 // dropped are the nodes with which something was wrong, in order.
