@@ -49,12 +49,19 @@ type line struct {
 	idle   atomic.Bool   // nothing is expected in Control but the end
 }
 
-// tie begins to hold a lifeline to the head, where it offers one.
+// expectLine makes ready what a lifeline tells into, where the head offers one.
+// It comes before begin, whose tasks read it.
+func (n *node) expectLine(job signal.Job) {
+	if n.cfg.Lifeline != LifelineOff && len(job.Lifeline) > 0 {
+		n.signs = newSigns(n.lineBeat())
+	}
+}
+
+// tie begins to hold the lifeline that is expected.
 func (n *node) tie(job signal.Job) {
-	if n.cfg.Lifeline == LifelineOff || len(job.Lifeline) == 0 {
+	if n.signs == nil {
 		return
 	}
-	n.signs = newSigns(n.lineBeat())
 	n.line = &line{signs: n.signs, tried: job.Lifeline, up: make(chan struct{})}
 	cfg := lifeline.Config{Key: n.dir.Nonce(), Size: n.id.Size, Beat: n.lineBeat(), Jitter: n.cfg.Access.Jitter}
 	sick := func() bool { return n.silence() > sickShare }

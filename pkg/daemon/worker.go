@@ -49,6 +49,7 @@ func (n *node) join(began time.Time) error {
 		return err
 	}
 	seen := time.Now()
+	n.expectLine(job)
 	n.begin(dir, "daemon", signal.WorkerPace(n.id.Size))
 	if job.Size != n.id.Size {
 		return failed(health.Launch, "cannot take part as %s of %d: the head runs %d nodes; start all ranks by one launch",
