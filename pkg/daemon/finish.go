@@ -157,7 +157,7 @@ func (h *head) conclude(end *ending) int {
 			h.awaitDone(end)
 		}
 		_ = h.stopDriver(end)
-		h.aside.Wait()
+		h.slowSandbox.Wait()
 		left = h.stopAll(end)
 		h.keepEvidence(end)
 		h.tellDone(left)

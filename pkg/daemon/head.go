@@ -33,10 +33,10 @@ type head struct {
 	tripsMu  sync.Mutex
 	trips    []signal.RoundTrip // guarded by tripsMu
 
-	gate     time.Duration // from the start to the open gate; 0 before
-	endpoint framework.Endpoint
-	driver   *process.Child // nil before it runs
-	aside    sync.WaitGroup // the head's own sandbox, as long as it starts
+	gate        time.Duration // from the start to the open gate; 0 before
+	endpoint    framework.Endpoint
+	driver      *process.Child // nil before it runs
+	slowSandbox sync.WaitGroup // the head's own sandbox, as long as it starts
 
 	hearing    atomic.Bool // the verdict waits for who may be lost, too
 	failuresMu sync.Mutex
@@ -232,7 +232,7 @@ func (h *head) bringUp(ctx context.Context) error {
 	}
 	// The gate may do without the head's own sandbox, and is then not to wait
 	// for it.
-	h.aside.Go(func() {
+	h.slowSandbox.Go(func() {
 		if err := h.serveSandbox(h.life); err != nil {
 			h.end(err)
 		}

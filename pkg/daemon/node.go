@@ -69,10 +69,10 @@ type node struct {
 
 	// seat is this node's place in the team; nil where it has none. Where there
 	// are no spares it is that of the launch.
-	seat   atomic.Pointer[seat]
-	tenure *tenure     // what runs in it; owned by who follows the team
-	aside  atomic.Bool // the job goes on without this node, which was in the team or has failed
-	opened atomic.Bool // a spare or a member has seen the open gate
+	seat    atomic.Pointer[seat]
+	tenure  *tenure     // what runs in it; owned by who follows the team
+	aside   atomic.Bool // the job goes on without this node, which was in the team or has failed
+	sawGate atomic.Bool // a spare or a member has seen the open gate
 
 	mu       sync.Mutex
 	children []*process.Child  // in the order of their start; guarded by mu

@@ -100,14 +100,14 @@ func (n *node) standBy(ctx context.Context) error {
 	n.control.Quicken()
 	for seen := -1; ; {
 		last, err := n.control.Follow(ctx, func(l signal.Listing) bool {
-			return l.Team() > seen || l.Has(signal.NameGo) && !n.opened.Load() && seen >= 0
+			return l.Team() > seen || l.Has(signal.NameGo) && !n.sawGate.Load() && seen >= 0
 		})
 		if err != nil {
 			return context.Cause(n.life)
 		}
 		generation := last.Team()
 		if generation <= seen { // the gate: no more teams are to be expected
-			n.opened.Store(true)
+			n.sawGate.Store(true)
 			n.relax()
 			if n.seat.Load() != nil {
 				n.trail.enter("driver")
@@ -180,7 +180,7 @@ func (n *node) retire() {
 }
 
 // standsBy tells whether this node has no part in a job that is under way.
-func (n *node) standsBy() bool { return n.opened.Load() && n.seat.Load() == nil }
+func (n *node) standsBy() bool { return n.sawGate.Load() && n.seat.Load() == nil }
 
 // standbyPart is how many beats of a node are one of a node that stands by.
 const standbyPart = 8
@@ -201,7 +201,7 @@ func (n *node) dispensable(f *failure) bool {
 	if n.seat.Load() == nil && n.control.Last().Team() >= 0 {
 		return true // whatever it is
 	}
-	if n.opened.Load() || n.control.Last().Has(signal.NameGo) {
+	if n.sawGate.Load() || n.control.Last().Has(signal.NameGo) {
 		return false
 	}
 	return !slices.Contains(f.Lost, 0) && !mistaken(health.Kind(f.Kind))
