@@ -109,12 +109,13 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 		name string
 		end  func(*playedLine)
 		kind health.Kind
+		what string
 	}{
-		{"its kernel closes it", func(p *playedLine) { p.close() }, health.DaemonDied},
-		{"its kernel resets it", func(p *playedLine) { p.net.refuses.Store(true); p.net.cut() }, health.DaemonDied},
-		{"its daemon falls silent", func(p *playedLine) { close(p.hang) }, health.HostHangs},
-		{"its share hangs", func(p *playedLine) { p.sick.Store(true) }, health.HostHangs},
-		{"it leaves, and has not said why", func(p *playedLine) { p.worker.Farewell() }, health.DaemonDied},
+		{"its kernel closes it", func(p *playedLine) { p.close() }, health.DaemonDied, "has died"},
+		{"its kernel resets it", func(p *playedLine) { p.net.refuses.Store(true); p.net.cut() }, health.DaemonDied, ""},
+		{"its daemon falls silent", func(p *playedLine) { close(p.hang) }, health.HostHangs, "hangs"},
+		{"its share hangs", func(p *playedLine) { p.sick.Store(true) }, health.HostHangs, "hangs"},
+		{"it leaves, and has not said why", func(p *playedLine) { p.worker.Farewell() }, health.DaemonDied, "could not write so"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -127,6 +128,9 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 			tc.end(line)
 			j.expect(76, -1, 76)
 			cause := j.blames(0, string(tc.kind), 76)
+			if !strings.Contains(cause.What, tc.what) {
+				t.Errorf("the head says %q", cause.What)
+			}
 			if !slices.Equal(cause.Lost, []int{1}) || !slices.Equal(j.result().Nodes, []string{"n1"}) {
 				t.Errorf("the head takes %v for lost, and %v for bad", cause.Lost, j.result().Nodes)
 			}

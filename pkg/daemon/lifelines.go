@@ -104,20 +104,21 @@ func (p *workerLines) Gone(rank int, how lifeline.Parting) {
 	p.nodes.Nudge()
 	switch how {
 	case lifeline.Closed:
-		p.mourn(rank, known.sick)
+		p.mourn(rank, known.sick, "has died: its host has closed the lifeline")
 	case lifeline.Left:
 		p.background(func(ctx context.Context) { p.miss(ctx, rank, known.sick) })
 	}
 }
 
-// mourn takes a worker for dead, unless it has told that it is done.
-func (h *head) mourn(rank int, sick bool) {
+// mourn takes a worker for dead, unless it has told that it is done. how says
+// what became of the daemon.
+func (h *head) mourn(rank int, sick bool, how string) {
 	last := h.nodes.Last()
 	done := slices.Contains(last.Ranks(signal.Done), rank) || slices.Contains(last.Ranks(signal.Failed), rank)
 	if done || h.life.Err() != nil {
 		return
 	}
-	f := failed(health.DaemonDied, "the daemon of %s has died: its host has closed the lifeline", h.name(rank))
+	f := failed(health.DaemonDied, "the daemon of %s %s", h.name(rank), how)
 	if sick {
 		f = failed(health.HostHangs, "%s hangs: its mount of the share has not answered, and its daemon has ended", h.name(rank))
 	}
@@ -132,7 +133,7 @@ func (h *head) miss(ctx context.Context, rank int, sick bool) {
 	before := h.nodes.Last().Looks
 	_, err := h.nodes.Follow(ctx, func(l signal.Listing) bool { return l.Looks > before+1 })
 	if err == nil {
-		h.mourn(rank, sick)
+		h.mourn(rank, sick, "has ended and could not write so into the run directory: its standard error tells why")
 	}
 }
 
