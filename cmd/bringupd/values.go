@@ -94,7 +94,7 @@ func wait(name string, to *time.Duration, usage string) *setting {
 			*to = parsed
 			return nil
 		},
-		show: func() any { return shortTime(*to) },
+		show: func() any { return daemon.ShortTime(*to) },
 	}
 }
 
@@ -103,18 +103,6 @@ func noTime(value string) error {
 		return errors.New("it has no unit: give one, as in 90s, 5m or 250ms")
 	}
 	return errors.New("give a number and its unit, as in 90s, 5m or 250ms")
-}
-
-// shortTime writes 2m0s as 2m.
-func shortTime(d time.Duration) string {
-	said := d.String()
-	if strings.HasSuffix(said, "m0s") {
-		said = strings.TrimSuffix(said, "0s")
-	}
-	if strings.HasSuffix(said, "h0m") {
-		said = strings.TrimSuffix(said, "0m")
-	}
-	return said
 }
 
 // probe takes a probe; the empty string means none.

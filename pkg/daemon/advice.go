@@ -168,14 +168,14 @@ func (a *account) longer(phase string) []string {
 		{"workers", "service-timeout", a.Times.Service},
 	} {
 		if row.phase == phase {
-			return []string{fmt.Sprintf("if it only needs more time: --%s=%s (now %s)", row.flag, shortTime(2*row.now), shortTime(row.now))}
+			return []string{fmt.Sprintf("if it only needs more time: --%s=%s (now %s)", row.flag, ShortTime(2*row.now), ShortTime(row.now))}
 		}
 	}
 	return nil
 }
 
-// shortTime is a time as one would write it: 5m, not 5m0s.
-func shortTime(d time.Duration) string {
+// ShortTime is a time as one would write it for a flag: 5m, not 5m0s.
+func ShortTime(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")

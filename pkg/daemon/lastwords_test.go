@@ -357,7 +357,7 @@ func TestShortTime(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		10 * time.Minute: "10m", 90 * time.Second: "1m30s", 4 * time.Second: "4s", 2 * time.Hour: "2h", 150 * time.Minute: "2h30m",
 	} {
-		if got := shortTime(d); got != want {
+		if got := ShortTime(d); got != want {
 			t.Errorf("%s is %q, want %q", d, got, want)
 		}
 	}
