@@ -81,8 +81,8 @@ type Identity struct {
 }
 
 // Identify finds out from its launcher who this daemon is. It believes, in this order: want, a Slurm job step,
-// RANK and WORLD_SIZE. A size alone is no launch: where a launcher tells one, it outranks the one that is wanted. The host name given stands in where the launcher tells none. A launch that cannot work
-// is a *LaunchError.
+// RANK and WORLD_SIZE. A size alone is no launch: where a launcher tells one, it outranks the one that is wanted. The
+// host name given stands in where the launcher tells none. A launch that cannot work is a *LaunchError.
 func Identify(env Environment, hostname string, want Want) (Identity, error) {
 	id, err := identify(env, hostname, want)
 	if err != nil {
