@@ -131,6 +131,10 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 			if !strings.Contains(cause.What, tc.what) {
 				t.Errorf("the head says %q", cause.What)
 			}
+			// Or what has died of it before it was told of would seem to be the cause.
+			if cause.Age <= 0 || tc.what == "has died" && cause.Age < lifeline.ComeBackTime {
+				t.Errorf("it is told to have happened %s before it was told of", cause.Age)
+			}
 			if !slices.Equal(cause.Lost, []int{1}) || !slices.Equal(j.result().Nodes, []string{"n1"}) {
 				t.Errorf("the head takes %v for lost, and %v for bad", cause.Lost, j.result().Nodes)
 			}

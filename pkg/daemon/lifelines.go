@@ -104,15 +104,17 @@ func (p *workerLines) Gone(rank int, how lifeline.Parting) {
 	p.nodes.Nudge()
 	switch how {
 	case lifeline.Closed:
-		p.mourn(rank, known.sick, "has died: its host has closed the lifeline")
+		p.mourn(rank, known.sick, "has died: its host has closed the lifeline", time.Now().Add(-lifeline.ComeBackTime))
 	case lifeline.Left:
-		p.background(func(ctx context.Context) { p.miss(ctx, rank, known.sick) })
+		left := time.Now()
+		p.background(func(ctx context.Context) { p.miss(ctx, rank, known.sick, left) })
 	}
 }
 
 // mourn takes a worker for dead, unless it has told that it is done. how says
-// what became of the daemon.
-func (h *head) mourn(rank int, sick bool, how string) {
+// what became of the daemon, and since when it is gone: what has died of it in
+// the meantime is no cause.
+func (h *head) mourn(rank int, sick bool, how string, since time.Time) {
 	last := h.nodes.Last()
 	done := slices.Contains(last.Ranks(signal.Done), rank) || slices.Contains(last.Ranks(signal.Failed), rank)
 	if done || h.life.Err() != nil {
@@ -122,18 +124,20 @@ func (h *head) mourn(rank int, sick bool, how string) {
 	if sick {
 		f = failed(health.HostHangs, "%s hangs: its mount of the share has not answered, and its daemon has ended", h.name(rank))
 	}
-	h.lose(f, []int{rank}, time.Now())
+	now := time.Now()
+	f.Age = now.Sub(since)
+	h.lose(f, []int{rank}, now)
 }
 
 // miss takes a worker for dead that has ended in order and not said so in the
 // run directory, as one does that can't write there.
-func (h *head) miss(ctx context.Context, rank int, sick bool) {
+func (h *head) miss(ctx context.Context, rank int, sick bool, since time.Time) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Silent, errDeadline)
 	defer cancel()
 	before := h.nodes.Last().Looks
 	_, err := h.nodes.Follow(ctx, func(l signal.Listing) bool { return l.Looks > before+1 })
 	if err == nil {
-		h.mourn(rank, sick, "has ended and could not write so into the run directory: its standard error tells why")
+		h.mourn(rank, sick, "has ended and could not write so into the run directory: its standard error tells why", since)
 	}
 }
 

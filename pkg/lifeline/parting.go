@@ -18,11 +18,14 @@ type Config struct {
 // silence is how long a peer that is well is never silent.
 func (c Config) silence() time.Duration { return 4 * c.Beat }
 
+// ComeBackTime is how long after its end a connection is told of that was Closed: somebody may have come back on another.
+const ComeBackTime = 30 * time.Millisecond
+
 // patience is how long who has parted like this may take to come back before it is told of.
 func (c Config) patience(how Parting) time.Duration {
 	switch how {
 	case Closed:
-		return 30 * time.Millisecond
+		return ComeBackTime
 	case Broken:
 		return c.silence()
 	default:
