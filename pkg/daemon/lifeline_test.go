@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,7 +30,7 @@ type network struct {
 
 func (n *network) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if n.refuses.Load() {
-		return nil, errors.New("a firewall")
+		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	}
 	conn, err := n.TCP.Dial(ctx, address)
 	if err != nil {
@@ -40,6 +40,13 @@ func (n *network) Dial(ctx context.Context, address string) (net.Conn, error) {
 	defer n.mu.Unlock()
 	n.conns = append(n.conns, conn)
 	return conn, nil
+}
+
+// count is how many connections there are, or were, since the last cut.
+func (n *network) count() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.conns)
 }
 
 // cut resets all connections that there are.
@@ -102,6 +109,32 @@ func TestALifelineBreaks(t *testing.T) {
 	j.expect(0, 0, 0)
 }
 
+// A firewall that begins to reject resets what there is and refuses what comes,
+// as the host of a head that has died does: the beat files tell that nobody has.
+func TestAFirewallBeginsToReject(t *testing.T) {
+	t.Parallel()
+	mark := t.TempDir() + "/over"
+	net := new(network)
+	j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *Config) { c.Network = net })
+	j.start()
+	j.until("two connections", func() bool { return net.count() == 2 })
+	j.untilNamed(signal.Control, signal.NameGo)
+	net.refuses.Store(true)
+	net.cut()
+	// A peer timeout is eight beats.
+	for _, beat := range []struct{ sub, name string }{
+		{signal.Control, "0000.beat.000012"}, {signal.Nodes, "0001.beat.000012"}, {signal.Nodes, "0002.beat.000012"},
+	} {
+		j.until(beat.name, func() bool {
+			return slices.ContainsFunc(j.names(beat.sub), func(name string) bool {
+				return len(name) == len(beat.name) && name[:10] == beat.name[:10] && name >= beat.name
+			})
+		})
+	}
+	touch(t, mark)
+	j.expect(0, 0, 0)
+}
+
 // Who plays a worker can end its lifeline in every way; each is another loss.
 func TestAWorkersLifelineEnds(t *testing.T) {
 	t.Parallel()
@@ -115,7 +148,7 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 		{"its kernel resets it", func(p *playedLine) { p.net.refuses.Store(true); p.net.cut() }, health.DaemonDied, ""},
 		{"its daemon falls silent", func(p *playedLine) { close(p.hang) }, health.HostHangs, "hangs"},
 		{"its share hangs", func(p *playedLine) { p.sick.Store(true) }, health.HostHangs, "hangs"},
-		{"it leaves, and has not said why", func(p *playedLine) { p.worker.Farewell() }, health.DaemonDied, "could not write so"},
+		{"it leaves, and has not said why", func(p *playedLine) { p.worker.Farewell() }, health.HostHangs, "could not write so"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

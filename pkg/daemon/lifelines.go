@@ -104,7 +104,8 @@ func (p *workerLines) Gone(rank int, how lifeline.Parting) {
 	p.nodes.Nudge()
 	switch how {
 	case lifeline.Closed:
-		p.mourn(rank, known.sick, "has died: its host has closed the lifeline", time.Now().Add(-lifeline.ComeBackTime))
+		f := failed(health.DaemonDied, "the daemon of %s has died: its host has closed the lifeline", p.name(rank))
+		p.mourn(f, rank, known.sick, time.Now().Add(-lifeline.ComeBackTime))
 	case lifeline.Left:
 		left := time.Now()
 		p.background(func(ctx context.Context) { p.miss(ctx, rank, known.sick, left) })
@@ -114,13 +115,12 @@ func (p *workerLines) Gone(rank int, how lifeline.Parting) {
 // mourn takes a worker for dead, unless it has told that it is done. how says
 // what became of the daemon, and since when it is gone: what has died of it in
 // the meantime is no cause.
-func (h *head) mourn(rank int, sick bool, how string, since time.Time) {
+func (h *head) mourn(f *failure, rank int, sick bool, since time.Time) {
 	last := h.nodes.Last()
 	done := slices.Contains(last.Ranks(signal.Done), rank) || slices.Contains(last.Ranks(signal.Failed), rank)
 	if done || h.life.Err() != nil {
 		return
 	}
-	f := failed(health.DaemonDied, "the daemon of %s %s", h.name(rank), how)
 	if sick {
 		f = failed(health.HostHangs, "%s hangs: its mount of the share has not answered, and its daemon has ended", h.name(rank))
 	}
@@ -137,7 +137,8 @@ func (h *head) miss(ctx context.Context, rank int, sick bool, since time.Time) {
 	before := h.nodes.Last().Looks
 	_, err := h.nodes.Follow(ctx, func(l signal.Listing) bool { return l.Looks > before+1 })
 	if err == nil {
-		h.mourn(rank, sick, "has ended and could not write so into the run directory: its standard error tells why", since)
+		f := failed(health.HostHangs, "the daemon of %s has ended and could not write so into the run directory: its standard error tells why", h.name(rank))
+		h.mourn(f, rank, sick, since)
 	}
 }
 

@@ -213,9 +213,10 @@ func (w *Worker) dialAll(ctx context.Context) *link {
 	return nil
 }
 
-// refused tells that the head's daemon has died, if a connection has ended that was not told of yet.
+// refused tells that the head's daemon has died, if a connection has ended that was not told of yet. It must have ended
+// in order: a firewall that begins to reject resets what there is, and refuses what comes.
 func (w *Worker) refused() {
-	if l := w.seat.link.Load(); l != nil && !l.live() {
+	if l := w.seat.link.Load(); l != nil && !l.live() && l.how == Closed {
 		w.seat.lose(l, func() { w.gone(Refused) })
 	}
 }
