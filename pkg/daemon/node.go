@@ -237,6 +237,7 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 		tick := time.NewTicker(n.tempo.Beat)
 		defer tick.Stop()
 		last, rests := time.Now(), 0
+		refused := refusals(0)
 		for {
 			select {
 			case <-ctx.Done():
@@ -244,7 +245,7 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 			case <-tick.C:
 			}
 			now := time.Now()
-			if n.calm != nil && n.calm(now) && now.Sub(last) < restful*n.cfg.Times.Peer {
+			if n.calm != nil && n.calm(now) && refused == 0 && now.Sub(last) < restful*n.cfg.Times.Peer {
 				continue
 			}
 			if rests++; n.standsBy() && rests%standbyPart != 0 {
@@ -253,15 +254,30 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 			}
 			err := n.beat(ctx, sub, state)
 			_, stalled := errors.AsType[*signal.StallError](err)
-			if err == nil {
-				last = time.Now()
-			} else if ctx.Err() == nil && !stalled && time.Since(last) > n.tempo.Silent {
-				n.end(asFailure(err))
-				return
+			switch {
+			case err == nil:
+				last, refused = time.Now(), 0
+			case ctx.Err() == nil && !stalled:
+				refused++
+				if refused == refusedTwice {
+					n.logged(err) // who is told that the node is lost may read why
+				}
+				if refused.last(n.tempo.Beat) > n.tempo.Silent {
+					n.end(asFailure(err))
+					return
+				}
 			}
 		}
 	}
 }
+
+// refusals is how many beats in a row the share has refused.
+type refusals int
+
+const refusedTwice refusals = 2
+
+// last is for how long there has been no beat, where one comes after the other.
+func (r refusals) last(beat time.Duration) time.Duration { return time.Duration(r) * beat }
 
 func (n *node) beat(ctx context.Context, sub, state string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.tempo.Silent, errors.New("the peers would miss the beat"))
