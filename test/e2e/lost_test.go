@@ -112,8 +112,11 @@ func TestANodeIsLost(t *testing.T) {
 			if !slices.Equal(bad, []string{bed.Node(tc.node)}) {
 				t.Errorf("the bad nodes are %v, want %s", bad, bed.Node(tc.node))
 			}
-			_ = j.cmd.Process.Signal(os.Interrupt) // srun itself waits for the node
-			_ = j.cmd.Process.Signal(os.Interrupt)
+			// srun itself waits for the node, and Slurm has it only when the job is over.
+			id, _, _ := strings.Cut(filepath.Base(j.runDir()), ".")
+			if out, err := bed.Command(t.Context(), "scancel", id).CombinedOutput(); err != nil {
+				t.Fatalf("cannot cancel job %s: %v: %s", id, err, out)
+			}
 			must(t, tc.mend(context.Background(), tc.node))
 			mended = true
 		})
