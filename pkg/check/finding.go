@@ -1,0 +1,64 @@
+package check
+
+import (
+	"fmt"
+	"time"
+)
+
+// Verdict is what one check says.
+type Verdict string
+
+// The verdicts, from the best to the worst.
+const (
+	Pass    Verdict = "PASS"
+	Skip    Verdict = "SKIP"    // not applicable here, or not supported
+	Warn    Verdict = "WARN"    // told of, and the job goes on
+	Unknown Verdict = "UNKNOWN" // the check itself did not work
+	Wait    Verdict = "WAIT"    // not yet: looked at again until the deadline, a Fail then
+	Fail    Verdict = "FAIL"    // no driver starts on this node
+)
+
+// Class is who can mend what a finding tells of.
+type Class string
+
+// The classes.
+const (
+	Node Class = "node" // who runs the cluster: another node may do
+	User Class = "user" // who runs the job: another node will not do
+)
+
+// Device is the GPU, network card or disk that a finding is about.
+type Device struct {
+	Index int    `json:"index"`          // among its kind on the node; -1 where it has none
+	Name  string `json:"name,omitempty"` // of a network card or a disk
+	UUID  string `json:"uuid,omitempty"`
+	Bus   string `json:"bus,omitempty"` // PCI address: 0000:3b:00.0
+}
+
+// String names the device as people do: "GPU 3 (0000:3b:00.0)", "mlx5_0".
+func (d Device) String() string {
+	switch {
+	case d.Name != "":
+		return d.Name
+	case d.Bus != "":
+		return fmt.Sprintf("GPU %d (%s)", d.Index, d.Bus)
+	default:
+		return fmt.Sprintf("GPU %d", d.Index)
+	}
+}
+
+// Finding is what one check says of one thing.
+type Finding struct {
+	ID       string  `json:"id"` // gpu.remap: never another meaning
+	Device   *Device `json:"device,omitempty"`
+	Verdict  Verdict `json:"verdict"`
+	Observed string  `json:"observed"`           // what was seen
+	Expected string  `json:"expected,omitempty"` // what would pass
+	Source   string  `json:"source,omitempty"`   // the call or the path that told
+	Hint     string  `json:"hint,omitempty"`     // what to do about it; empty where nothing is wrong
+	Class    Class   `json:"class,omitempty"`    // empty where nothing is wrong
+	// Patience is for how long a Wait is worth it; 0: until the deadline.
+	Patience time.Duration `json:"patience_ns,omitempty"`
+	// Strict says that strict makes a Fail of this Warn.
+	Strict bool `json:"strict,omitempty"`
+}

@@ -1,0 +1,25 @@
+package check
+
+import "time"
+
+// ReportVersion is the version of the form that a Report has as JSON.
+const ReportVersion = 1
+
+// Report is what all checks of a node have said.
+type Report struct {
+	Version  int           `json:"version"`
+	Host     string        `json:"host"`
+	Rank     int           `json:"rank"` // -1 where there is no run
+	At       time.Time     `json:"at"`
+	Took     time.Duration `json:"took_ns"`
+	Verdict  Verdict       `json:"verdict"`
+	Findings []Finding     `json:"findings"`
+	// Traits are what the nodes of a job are compared by.
+	Traits []Trait `json:"traits,omitempty"`
+}
+
+// Trait is something that is the same on all nodes of a job, or should be.
+type Trait struct {
+	ID    string `json:"id"` // x.driver: also the check's that compares it
+	Value string `json:"value"`
+}

@@ -1,0 +1,205 @@
+package gpu
+
+import "context"
+
+// FactsVersion is the version of the form that Facts have as JSON.
+const FactsVersion = 1
+
+// Return is what a call into NVML has returned, without NVML_ERROR_ before it:
+// "NOT_SUPPORTED". A call of a function that the library lacks is
+// "FUNCTION_NOT_FOUND" and was never made.
+type Return string
+
+// The returns that mean more than that there is no answer. The names are those
+// of nvmlReturn_t in nvml.h.
+const (
+	Success            Return = "SUCCESS"
+	Uninitialized      Return = "UNINITIALIZED"
+	InvalidArgument    Return = "INVALID_ARGUMENT"
+	NotSupported       Return = "NOT_SUPPORTED"
+	NoPermission       Return = "NO_PERMISSION"
+	DriverNotLoaded    Return = "DRIVER_NOT_LOADED"
+	LibraryNotFound    Return = "LIBRARY_NOT_FOUND"
+	FunctionNotFound   Return = "FUNCTION_NOT_FOUND"
+	GPUIsLost          Return = "GPU_IS_LOST"
+	ResetRequired      Return = "RESET_REQUIRED"
+	OperatingSystem    Return = "OPERATING_SYSTEM"
+	LibRMVersion       Return = "LIB_RM_VERSION_MISMATCH"
+	UnknownError       Return = "UNKNOWN"
+	NoCgo              Return = "NO_CGO"              // ours: this bringupd was built without cgo
+	DriverUnresponsive Return = "DRIVER_UNRESPONSIVE" // ours: no answer came in time
+	ProbeDied          Return = "PROBE_DIED"          // ours: the process that asked has died
+)
+
+// Reading is what one question was answered: a value, or why there is none. So
+// "zero" and "could not be read" never look alike. The zero Reading was not
+// asked.
+type Reading[T any] struct {
+	Value *T     `json:"value,omitempty"`
+	Why   Return `json:"why,omitempty"` // where there is no value
+}
+
+// Read returns a Reading of that value.
+func Read[T any](value T) Reading[T] { return Reading[T]{Value: &value} }
+
+// Unread returns a Reading of none.
+func Unread[T any](why Return) Reading[T] { return Reading[T]{Why: why} }
+
+// Get returns the value, and whether there is one.
+func (r Reading[T]) Get() (value T, ok bool) {
+	if r.Value == nil {
+		return value, false
+	}
+	return *r.Value, true
+}
+
+// Asked tells whether there is a value or a reason for none.
+func (r Reading[T]) Asked() bool { return r.Value != nil || r.Why != "" }
+
+// Prober looks at the GPUs of this node.
+type Prober interface {
+	// Probe takes one look. What NVML does not answer is in the facts; the
+	// error says why there are none at all.
+	Probe(ctx context.Context) (Facts, error)
+}
+
+// Facts are what one look at the GPUs of a node has seen.
+type Facts struct {
+	Version int    `json:"version"`
+	Init    Return `json:"init"`             // nvmlInit's answer; where it isn't SUCCESS there is nothing below
+	Detail  string `json:"detail,omitempty"` // where Init is one of ours: what was seen
+
+	Library string          `json:"library,omitempty"` // the file that was asked for
+	Driver  Reading[string] `json:"driver"`            // 570.86.15
+	CUDA    Reading[string] `json:"cuda"`              // the newest that the driver runs: 12.8
+	NVML    Reading[string] `json:"nvml"`
+
+	Count Reading[int] `json:"count"`
+	GPUs  []GPU        `json:"gpus,omitempty"`  // by index, also those that can't be had
+	Pairs []Pair       `json:"pairs,omitempty"` // each once, of GPUs that can be had
+}
+
+// GPU is one GPU.
+type GPU struct {
+	Index int `json:"index"`
+	// Handle is SUCCESS, or why this GPU can't be asked anything: then there is
+	// nothing below but what could be had of it otherwise.
+	Handle Return `json:"handle"`
+
+	UUID    Reading[string] `json:"uuid"`
+	Bus     Reading[string] `json:"bus"` // PCI address as sysfs has it: 0000:3b:00.0
+	Name    Reading[string] `json:"name"`
+	Serial  Reading[string] `json:"serial"`
+	VBIOS   Reading[string] `json:"vbios"`
+	GSP     Reading[string] `json:"gsp"` // version of the GPU's own firmware
+	Memory  Reading[Memory] `json:"memory"`
+	Numa    Reading[int]    `json:"numa"` // NUMA node, as NVML knows it
+	Minor   Reading[int]    `json:"minor"`
+	Persist Reading[bool]   `json:"persistence"`
+	Compute Reading[int]    `json:"compute_mode"` // nvmlComputeMode_t: 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process
+
+	Recovery Reading[int]      `json:"recovery"` // field 230: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 recover IMEX
+	Remapped Reading[Remapped] `json:"remapped"`
+	Retired  Reading[Retired]  `json:"retired"` // before Ampere
+	ECC      Reading[Switch]   `json:"ecc"`
+	DRAM     Reading[Errors]   `json:"dram_errors"` // volatile: since the last reset
+	SRAM     Reading[SRAM]     `json:"sram_errors"`
+
+	Fabric  Reading[Fabric]    `json:"fabric"`
+	Links   []Link             `json:"links,omitempty"` // NVLinks, those that the GPU has
+	PCIe    Reading[PCIe]      `json:"pcie"`
+	Replays Reading[int]       `json:"pcie_replays"`
+	Clocks  Reading[[]uint64]  `json:"clock_reasons"` // bit masks, of several looks
+	Load    Reading[int]       `json:"load_percent"`
+	MIG     Reading[Switch]    `json:"mig"`
+	MIGs    []MIG              `json:"migs,omitempty"`
+	Procs   Reading[[]Process] `json:"processes"`
+}
+
+// Memory is a GPU's memory, in bytes.
+type Memory struct {
+	Total    uint64 `json:"total"`
+	Used     uint64 `json:"used"`
+	Reserved uint64 `json:"reserved"`
+}
+
+// Switch is a mode that takes effect at the next reset.
+type Switch struct {
+	Current bool `json:"current"`
+	Pending bool `json:"pending"`
+}
+
+// Remapped are rows of memory that were replaced by spare ones.
+type Remapped struct {
+	Corrected   int  `json:"corrected"`
+	Uncorrected int  `json:"uncorrected"`
+	Pending     bool `json:"pending"` // until the next reset
+	Failed      bool `json:"failed"`
+}
+
+// Retired are pages of memory that are no longer used.
+type Retired struct {
+	SingleBit int  `json:"single_bit"`
+	DoubleBit int  `json:"double_bit"`
+	Pending   bool `json:"pending"`
+}
+
+// Errors count errors of memory.
+type Errors struct {
+	Corrected   uint64 `json:"corrected"`
+	Uncorrected uint64 `json:"uncorrected"`
+}
+
+// SRAM are errors of the caches and register files.
+type SRAM struct {
+	Errors
+	ThresholdExceeded bool `json:"threshold_exceeded"`
+}
+
+// Fabric is how far a GPU has got in joining the NVLink fabric.
+type Fabric struct {
+	State   int    `json:"state"`   // 0 not supported, 1 not started, 2 in progress, 3 completed
+	Status  Return `json:"status"`  // where completed: of the registration
+	Cluster string `json:"cluster"` // UUID of the NVLink domain; empty or zeros: none
+	Clique  uint32 `json:"clique"`
+	// Summary and Mask are absent where the driver is too old for them.
+	Summary *int    `json:"summary,omitempty"` // 0 not supported, 1 healthy, 2 unhealthy, 3 limited capacity
+	Mask    *uint32 `json:"mask,omitempty"`    // nvmlGpuFabricHealthMask: pairs of bits
+}
+
+// Link is one NVLink.
+type Link struct {
+	Index  int           `json:"index"`
+	Active Reading[bool] `json:"active"`
+}
+
+// Pair is whether two GPUs reach each other over NVLink.
+type Pair struct {
+	A      int          `json:"a"`
+	B      int          `json:"b"`
+	Status Reading[int] `json:"status"` // nvmlGpuP2PStatus_t: 0 OK, 5 not supported, …
+}
+
+// PCIe is a GPU's link to the machine.
+type PCIe struct {
+	Width    int `json:"width"` // lanes
+	MaxWidth int `json:"max_width"`
+	Gen      int `json:"gen"`
+	MaxGen   int `json:"max_gen"`
+}
+
+// MIG is one instance of a GPU that is cut into several.
+type MIG struct {
+	UUID string `json:"uuid"`
+	Name string `json:"name"`
+}
+
+// Process is one that computes on a GPU. The number is the host's, whatever
+// container we are in.
+type Process struct {
+	PID  int    `json:"pid"`
+	Used uint64 `json:"used"` // bytes
+	// Name is empty where /proc knows no such process: it may be in another
+	// container, or gone.
+	Name string `json:"name,omitempty"`
+}
