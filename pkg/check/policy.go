@@ -97,6 +97,8 @@ func (p Policy) verdict(f Finding) Verdict {
 	wrong := f.Verdict == Warn || f.Verdict == Unknown || f.Verdict == Fail
 	effect, ruled := p.effect(f.ID)
 	switch {
+	case f.Verdict == Wait && ruled && effect == EffectWarn:
+		return Warn // nobody waits for what stops nobody
 	case !wrong:
 		return f.Verdict
 	case ruled && effect == EffectFail:
