@@ -21,7 +21,7 @@ type Listing struct {
 // stateShown is what a listing of Nodes shows of one state.
 type stateShown struct {
 	state string
-	// ranks are in order, each once, but for a state that is counted: then
+	// ranks are in order, each once, but for a state that may be numbered: then
 	// they are as they came, and counts has the number of each.
 	ranks  []int
 	counts []int64
@@ -62,7 +62,7 @@ func (l *Listing) add(rank int, state string, count int64) {
 	}
 	shown := &l.states[at]
 	shown.ranks = append(shown.ranks, rank)
-	if counted(state) {
+	if numberable(state) {
 		shown.counts = append(shown.counts, count)
 	}
 }
@@ -141,6 +141,37 @@ func (l Listing) Beats(state string) map[int]int64 {
 		beats[rank] = max(beats[rank], count)
 	}
 	return beats
+}
+
+// Kinds returns the ranks that a listing of Nodes shows as checked by what kind
+// of node they are (see CheckedName), each kind's in order.
+func (l Listing) Kinds() map[int64][]int {
+	shown := l.shown(Checked)
+	kinds := make(map[int64][]int)
+	for i, kind := range shown.counts {
+		kinds[kind] = append(kinds[kind], shown.ranks[i])
+	}
+	for kind, ranks := range kinds {
+		kinds[kind] = new(rankSorter).sort(ranks, l.size)
+	}
+	return kinds
+}
+
+// Events returns, for each rank, the numbers of the events that a listing of
+// Nodes shows, in order.
+func (l Listing) Events() map[int][]int {
+	shown := l.shown(Event)
+	events := make(map[int][]int)
+	for i, n := range shown.counts {
+		rank := shown.ranks[i]
+		if !slices.Contains(events[rank], int(n)) {
+			events[rank] = append(events[rank], int(n))
+		}
+	}
+	for _, numbers := range events {
+		slices.Sort(numbers)
+	}
+	return events
 }
 
 // Aborts returns, in order, the ranks whose abort a listing of Control shows.

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestListing(t *testing.T) {
@@ -48,6 +50,25 @@ func TestListing(t *testing.T) {
 	}
 	if !l.Has("notes.txt") || !l.Has("0011.up") || l.Has("notes") {
 		t.Errorf("has: %v", l.names)
+	}
+}
+
+func TestListingKinds(t *testing.T) {
+	l := newListing([]string{
+		"0003.checked.77", "0001.checked.77", "0002.checked.5", "0000.checked", "0001.checked.77", "0009.checked.77",
+		"0002.event.000002", "0002.event.000001", "0002.event.000002", "0001.event.000001", "0001.up",
+	}, 5, 1, time.Now())
+	if diff := cmp.Diff([]int{0, 1, 2, 3}, l.Ranks(Checked)); diff != "" {
+		t.Errorf("who is checked (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]int{4}, l.Missing(Checked, 5)); diff != "" {
+		t.Errorf("who is not (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[int64][]int{0: {0}, 5: {2}, 77: {1, 3}}, l.Kinds()); diff != "" {
+		t.Errorf("the kinds (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[int][]int{1: {1}, 2: {1, 2}}, l.Events()); diff != "" {
+		t.Errorf("the events (-want +got):\n%s", diff)
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 // The states of a node, which are the second part of a name in Nodes.
 const (
 	Joined  = "joined"  // the daemon has read the job and can write
-	Checked = "checked" // the node's own checks have passed
+	Checked = "checked" // the node's own checks have passed; see CheckedName
 	Sandbox = "sandbox" // the node's sandbox is ready
 	Up      = "up"      // the node's service is up
 	Failed  = "failed"  // a cause
@@ -42,6 +42,7 @@ const (
 	BeatState   = "beat"
 	SandboxBeat = "sandbox-beat"
 	Done        = "done"  // ended
+	Event       = "event" // something befell the node that ended nothing; the third part counts
 	abort       = "abort" // in Control: the end with a cause, by rank
 	team        = "team"  // in Control: who is in it, by generation
 )
@@ -65,6 +66,19 @@ func UpSince(generation int) string {
 	}
 	return fmt.Sprintf("%s-%d", Up, generation)
 }
+
+// CheckedName returns the name in Nodes that says that rank is fit, and by a
+// number what kind of node it is: nodes of one kind bear the same. 0 says nothing
+// of that.
+func CheckedName(rank, size int, kind int64) string {
+	if kind == 0 {
+		return NodeName(rank, size, Checked)
+	}
+	return beatName(rank, size, Checked, kind)
+}
+
+// EventName returns the name in Nodes of the nth thing that befell rank.
+func EventName(rank, size, n int) string { return beatName(rank, size, Event, int64(n)) }
 
 // AbortName returns the name in Control of the abort that rank publishes.
 func AbortName(rank, size int) string {
@@ -95,15 +109,20 @@ func beatName(rank, size int, state string, count int64) string {
 	return fmt.Sprintf("%s.%06d", NodeName(rank, size, state), count)
 }
 
-func counted(state string) bool { return state == BeatState || state == SandboxBeat }
+// counted tells whether a name of that state must end with a number, and
+// numberable whether it may.
+func counted(state string) bool {
+	return state == BeatState || state == SandboxBeat || state == Event
+}
+func numberable(state string) bool { return counted(state) || state == Checked }
 
-// nodeName takes a name in Nodes apart; count is only meant for a beat.
+// nodeName takes a name in Nodes apart; count is 0 where the state has none.
 // Anything else in the directory is not a node's name.
 func nodeName(name string) (rank int, state string, count int64, ok bool) {
 	digits, rest, _ := strings.Cut(name, ".")
 	state, tail, more := strings.Cut(rest, ".")
 	rank, ok = parseRank(digits)
-	if !ok || state == "" || more != counted(state) {
+	if !ok || state == "" || counted(state) && !more || more && !numberable(state) {
 		return 0, "", 0, false
 	}
 	if !more {

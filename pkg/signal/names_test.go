@@ -17,6 +17,9 @@ func TestNames(t *testing.T) {
 		{"a daemon's events", EventsName("daemon", 7, 8), "0007.jsonl"},
 		{"another daemon's events", EventsName("sandbox-daemon", 7, 8), "0007.sandbox-daemon.jsonl"},
 		{"a beat", beatName(7, 8, BeatState, 123), "0007.beat.000123"},
+		{"a node that is fit", CheckedName(7, 8, 0), "0007.checked"},
+		{"a node of some kind", CheckedName(7, 8, 123456789012), "0007.checked.123456789012"},
+		{"an event", EventName(7, 8, 3), "0007.event.000003"},
 		{"a beat of many days", beatName(7, 8, BeatState, 12345678), "0007.beat.12345678"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -41,6 +44,11 @@ func TestNodeName(t *testing.T) {
 		{"a state of a later version", "0007.settled", 7, "settled", 0, true},
 		{"a beat", "0007.beat.000123", 7, BeatState, 123, true},
 		{"a sandbox's beat", "0007.sandbox-beat.000001", 7, SandboxBeat, 1, true},
+		{"a node that is fit", "0007.checked", 7, Checked, 0, true},
+		{"a node of some kind", "0007.checked.123456789012", 7, Checked, 123456789012, true},
+		{"a kind that is none", "0007.checked.x", 0, "", 0, false},
+		{"an event", "0007.event.000003", 7, Event, 3, true},
+		{"an event without a number", "0007.event", 0, "", 0, false},
 		{"a beat without a count", "0007.beat", 0, "", 0, false},
 		{"a count of what is not counted", "0007.up.000001", 0, "", 0, false},
 		{"a count that is none", "0007.beat.x", 0, "", 0, false},

@@ -64,6 +64,21 @@ type State struct {
 	Header
 }
 
+// CheckedRecord is what the checks of a node have said.
+type CheckedRecord struct {
+	Header
+	Report json.RawMessage `json:"report,omitempty"` // pkg/check's; nothing where there were none
+}
+
+// EventRecord is something that befell a node and ended nothing, for who looks
+// for the cause of what came after.
+type EventRecord struct {
+	Header
+	What   string          `json:"what"`             // the sentence for people
+	Detail json.RawMessage `json:"detail,omitempty"` // pkg/gpu's event
+	Times  int             `json:"times,omitempty"`  // where it came more than once
+}
+
 // HeadRecord tells where the head's service is.
 type HeadRecord struct {
 	Header
@@ -117,6 +132,8 @@ type FailedRecord struct {
 	Lines  []string `json:"lines,omitempty"`  // the last lines of it
 	// Lost are the ranks that this rank misses, where it misses any.
 	Lost []int `json:"lost,omitempty"`
+	// Report is what the checks of the node have said, where one of them failed.
+	Report json.RawMessage `json:"report,omitempty"`
 	// Age is how long before the record was written the thing happened, on the
 	// writer's own monotonic clock: no reader's clock is compared with it.
 	Age time.Duration `json:"age_ns,omitempty"`
@@ -175,8 +192,10 @@ type Result struct {
 	// more of them than a record bears.
 	Consequences []FailedRecord `json:"consequences,omitempty"`
 	Advice       []string       `json:"advice,omitempty"` // what to do next, for people
-	Nodes        []string       `json:"bad_nodes,omitempty"`
-	Hosts        []string       `json:"hosts,omitempty"`
+	// Events befell nodes while the driver ran, and ended nothing.
+	Events []EventRecord `json:"events,omitempty"`
+	Nodes  []string      `json:"bad_nodes,omitempty"`
+	Hosts  []string      `json:"hosts,omitempty"`
 	// Team are the ranks that the driver got, by their place, where there were
 	// spares; Dropped those with which something was wrong.
 	Team    []int         `json:"team,omitempty"`
