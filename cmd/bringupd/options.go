@@ -3,6 +3,7 @@ package main
 import (
 	"math"
 
+	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -21,6 +22,7 @@ type options struct {
 	gpus, cpus               int // -1, 0: not told
 	dedicatedHead            bool
 	setup                    string
+	checks                   check.Config
 	headCmd, workerCmd       string
 	headReady, workerReady   *health.Probe // nil: none
 	sandbox                  daemon.SandboxConfig
@@ -40,7 +42,7 @@ func newOptions() *options {
 	o := &options{
 		role: "auto", framework: "none", rank: -1, gpus: -1,
 		ray: "ray", rayPort: 6379, times: daemon.DefaultTimes(), logFormat: "console", lifeline: string(daemon.LifelineAuto),
-		onFailure: "exit", mostRequeues: 3,
+		onFailure: "exit", mostRequeues: 3, checks: check.DefaultConfig(),
 	}
 	o.sandbox.Require, _ = daemon.ParseRequire("all")
 	return o
@@ -51,6 +53,7 @@ const (
 	launchFlags    = "The launch"
 	placeFlags     = "Places"
 	nodeFlags      = "The node"
+	checkFlags     = "The checks"
 	sandboxFlags   = "The sandbox"
 	frameworkFlags = "The framework"
 	noneFlags      = "With --framework=none"
@@ -66,6 +69,7 @@ func (o *options) settings() settings {
 	all = append(all, under(launchFlags, o.launch())...)
 	all = append(all, under(placeFlags, o.places())...)
 	all = append(all, under(nodeFlags, o.node())...)
+	all = append(all, under(checkFlags, checkSettings(&o.checks))...)
 	all = append(all, under(sandboxFlags, o.sandboxes())...)
 	all = append(all, under(frameworkFlags, o.frameworks())...)
 	all = append(all, only("none", under(noneFlags, o.none()))...)

@@ -110,6 +110,12 @@ func (o *options) check(all settings) error {
 	case o.workerReady != nil && o.workerCmd == "":
 		return usage("cannot use --worker-ready without the workers' service: give --worker-cmd")
 	}
+	if err := judgeChecks(all, o.checks, o.gpus); err != nil {
+		return err
+	}
+	if _, err := o.checkConfig(); err != nil {
+		return usage("%v", err)
+	}
 	for _, s := range all {
 		if !s.isFor(o.framework) && s.isMeant() {
 			return usage("cannot use --%s (given by %s) with --framework=%s: it is for --framework=%s",

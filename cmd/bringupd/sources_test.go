@@ -36,7 +36,8 @@ func dry(args ...string) []string {
 }
 
 func TestPrecedence(t *testing.T) {
-	const text = "setup-cmd: file\npeer-timeout: 3s\nframework: ray\nray-head-args: [file]\nverbose: true\nsandbox-cmd: x\nsandbox-ready: tcp:3\n"
+	const text = "setup-cmd: file\npeer-timeout: 3s\nframework: ray\nray-head-args: [file]\nverbose: true\nsandbox-cmd: x\nsandbox-ready: tcp:3\n" +
+		"check: [gpu.busy=warn, net.*=off]\nactive-check: dcgmi diag -r 1\ngpu-check: off\n"
 	for _, tc := range []struct {
 		name   string
 		key    string
@@ -77,6 +78,18 @@ func TestPrecedence(t *testing.T) {
 			name: "list by flag over variable", key: "ray-head-args", env: []string{"BRINGUPD_RAY_HEAD_ARGS=--a"},
 			flags: []string{"--framework=ray", "--ray-head-args=--b"}, want: []any{"--b"}, origin: "--ray-head-args",
 		},
+		{name: "no rules by default", key: "check", want: []any{}, origin: "default"},
+		{name: "rules by file", key: "check", file: true, want: []any{"gpu.busy=warn", "net.*=off"}, origin: "job.yaml:8"},
+		{name: "one rule by file", key: "active-check", file: true, want: []any{"dcgmi diag -r 1"}, origin: "job.yaml:9"},
+		{
+			name: "rules by flags over file", key: "check", file: true, flags: []string{"--check=gpu.*=warn", "--check", "gpu.remap=fail"},
+			want: []any{"gpu.*=warn", "gpu.remap=fail"}, origin: "--check",
+		},
+		{
+			name: "rules by a variable's lines over file", key: "check", file: true, env: []string{"BRINGUPD_CHECK=gpu.*=warn\ngpu.remap=fail\n"},
+			want: []any{"gpu.*=warn", "gpu.remap=fail"}, origin: "BRINGUPD_CHECK",
+		},
+		{name: "a word that YAML takes for false", key: "gpu-check", file: true, want: "off", origin: "job.yaml:10"},
 		{name: "another framework's variable is let be", key: "framework", env: []string{"BRINGUPD_RAY=/opt/ray"}, want: "none", origin: "default"},
 		{name: "what a parent's daemon tells is no flag", key: "framework", env: []string{"BRINGUPD_RANK=7", "BRINGUPD_NNODES=8", "BRINGUPD_SIZE=8"}, want: "none", origin: "default"},
 	} {

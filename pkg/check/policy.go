@@ -1,10 +1,12 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Mode is how much the GPUs of a node matter.
@@ -45,17 +47,26 @@ type Policy struct {
 }
 
 // ParseRule accepts ID=fail, ID=warn or ID=off; ID may be a pattern: net.*=off.
+// Its error says what would be accepted.
 func ParseRule(s string) (Rule, error) {
-	const give = "give ID=fail, ID=warn or ID=off, with an id as \"bringupd check\" shows it, or a pattern of ids as in net.*"
 	pattern, effect, found := strings.Cut(s, "=")
-	if _, err := path.Match(pattern, ""); !found || pattern == "" || err != nil {
-		return Rule{}, fmt.Errorf("cannot read the rule %q: %s", s, give)
-	}
 	rule := Rule{Pattern: pattern, Effect: Effect(effect)}
-	if !slices.Contains([]Effect{EffectFail, EffectWarn, EffectOff}, rule.Effect) {
-		return Rule{}, fmt.Errorf("cannot read the rule %q: %s", s, give)
+	_, malformed := path.Match(pattern, "")
+	switch {
+	case !found || pattern == "" || strings.ContainsFunc(pattern, unlikeID):
+		return Rule{}, errors.New("give ID=fail, ID=warn or ID=off, with an id that \"bringupd check --verbose\" shows, or a pattern of ids as in net.*=off")
+	case malformed != nil:
+		return Rule{}, fmt.Errorf("give a pattern as the shell has them for files, as in net.* or gpu.[bp]*: %q is none", pattern)
+	case !slices.Contains([]Effect{EffectFail, EffectWarn, EffectOff}, rule.Effect):
+		return Rule{}, fmt.Errorf("give %s=fail, %s=warn or %s=off", pattern, pattern, pattern)
 	}
 	return rule, nil
+}
+
+// unlikeID tells what no id has in it, nor a pattern of ids: several rules in
+// one word are a mistake.
+func unlikeID(r rune) bool {
+	return r == ',' || r == ';' || unicode.IsSpace(r) || !unicode.IsPrint(r)
 }
 
 // String returns what ParseRule accepts.

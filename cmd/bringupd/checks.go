@@ -1,0 +1,119 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/check"
+)
+
+// checkSettings are what a daemon, and "bringupd check", can be told of the
+// checks of its node.
+func checkSettings(to *check.Config) settings {
+	return settings{
+		choice("gpu-check", check.Modes, (*string)(&to.Policy.Mode),
+			"how much the GPUs matter: off (none is looked at), auto (where there are or should be some), require (there must be some, "+
+				"and all known to be well), or strict (what would only be told of fails, too: for acceptance)"),
+		rules("check", &to.Policy.Rules, "what it means where the check ID finds something wrong: fail, warn, or off (not looked at); "+
+			"ID may be a pattern, as in net.*=off, and the last one that fits counts (repeat for more)"),
+		commands("active-check", &to.Active, "shell command of your own that tests the node when all else is well: its exit code is 0 (well), "+
+			"1 (a warning), 2 (fails) or 3 (can't tell) (repeat for more)"),
+		wait("active-check-timeout", &to.ActiveTimeout, "for each of these commands; what hangs is killed, and fails"),
+		wait("check-timeout", &to.Timeout, "for what is not ready yet but may become so, as a fabric manager"),
+		text("xid-policy", "FILE", &to.XidPolicy, "YAML file that changes what the driver's Xid errors mean"),
+		text("nvml", "FILE", &to.NVML, "NVIDIA's management library (default: libnvidia-ml.so.1, where the linker finds it)"),
+	}
+}
+
+// rules takes what findings mean.
+func rules(name string, to *[]check.Rule, usage string) *setting {
+	return &setting{
+		name: name, shape: "ID=WORD", usage: usage, repeats: true,
+		take: func(value string) error {
+			rule, err := check.ParseRule(value)
+			if err != nil {
+				return err
+			}
+			*to = append(*to, rule)
+			return nil
+		},
+		show: func() any {
+			var words []string
+			for _, rule := range *to {
+				words = append(words, rule.String())
+			}
+			return words
+		},
+	}
+}
+
+// commands takes shell commands, of which none may be empty.
+func commands(name string, to *[]string, usage string) *setting {
+	s := words(name, "COMMAND", to, usage)
+	take := s.take
+	s.take = func(value string) error {
+		if strings.TrimSpace(value) == "" {
+			return errors.New("give a shell command")
+		}
+		return take(value)
+	}
+	return s
+}
+
+// The least and the most time that checks may be given.
+const (
+	leastActive = time.Second
+	mostCheck   = 24 * time.Hour
+)
+
+// judgeChecks refuses what can't be meant of the checks. gpus is -1 where
+// nobody tells how many there should be.
+func judgeChecks(all settings, cfg check.Config, gpus int) error {
+	for _, one := range []struct {
+		name        string
+		time, least time.Duration
+	}{{"active-check-timeout", cfg.ActiveTimeout, leastActive}, {"check-timeout", cfg.Timeout, 0}} {
+		switch {
+		case one.time < one.least:
+			return usage("cannot use --%s=%v: give at least %v", one.name, one.time, one.least)
+		case one.time > mostCheck:
+			return usage("cannot use --%s=%v: give at most %v", one.name, one.time, mostCheck)
+		}
+	}
+	switch mode := cfg.Policy.Mode; {
+	case gpus == 0 && (mode == check.ModeRequire || mode == check.ModeStrict):
+		return usage("cannot use --gpu-check=%s with --gpus-per-node=0: it is for nodes with GPUs", mode)
+	case mode == check.ModeOff && all.find("nvml").source == byFlag:
+		return usage("cannot use --nvml with --gpu-check=off: no GPU is looked at")
+	case mode == check.ModeOff && all.find("xid-policy").source == byFlag:
+		return usage("cannot use --xid-policy with --gpu-check=off: no GPU is looked at")
+	case len(cfg.Active) == 0 && all.find("active-check-timeout").source == byFlag:
+		return usage("cannot use --active-check-timeout without a command: give --active-check")
+	}
+	return nil
+}
+
+// checkConfig is what was told about the checks, with its paths as they are
+// from anywhere.
+func (o *options) checkConfig() (check.Config, error) { return placed(o.checks) }
+
+func placed(cfg check.Config) (check.Config, error) {
+	var err error
+	if cfg.XidPolicy != "" {
+		if cfg.XidPolicy, err = filepath.Abs(cfg.XidPolicy); err != nil {
+			return cfg, err
+		}
+		if info, err := os.Stat(cfg.XidPolicy); err != nil || !info.Mode().IsRegular() {
+			return cfg, fmt.Errorf("cannot use --xid-policy=%s: give a file that is there", cfg.XidPolicy)
+		}
+	}
+	// A name without a slash is one that the linker looks for.
+	if strings.Contains(cfg.NVML, "/") {
+		cfg.NVML, err = filepath.Abs(cfg.NVML)
+	}
+	return cfg, err
+}
