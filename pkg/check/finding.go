@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -40,6 +41,10 @@ func (d Device) String() string {
 	switch {
 	case d.Name != "":
 		return d.Name
+	case d.Index < 0 && d.Bus != "":
+		return "GPU " + d.Bus
+	case d.Index < 0:
+		return cmp.Or(d.UUID, "GPU ?")
 	case d.Bus != "":
 		return fmt.Sprintf("GPU %d (%s)", d.Index, d.Bus)
 	default:
@@ -61,4 +66,8 @@ type Finding struct {
 	Patience time.Duration `json:"patience_ns,omitempty"`
 	// Strict says that strict makes a Fail of this Warn.
 	Strict bool `json:"strict,omitempty"`
+	// By is the setting that has made this verdict of another one: gpu.busy=warn.
+	By string `json:"by,omitempty"`
+	// Lines are the last ones that a command has said.
+	Lines []string `json:"lines,omitempty"`
 }

@@ -74,67 +74,81 @@ func (r Rule) String() string { return r.Pattern + "=" + string(r.Effect) }
 
 // Off tells whether nobody wants to know of the check of that id.
 func (p Policy) Off(id string) bool {
-	effect, ok := p.effect(id)
-	if ok {
-		return effect == EffectOff
+	if rule, ok := p.rule(id); ok {
+		return rule.Effect == EffectOff
 	}
-	return p.Mode == ModeOff && strings.HasPrefix(id, "gpu.")
+	return p.Mode == ModeOff && aboutGPUs(id)
 }
 
-func (p Policy) effect(id string) (Effect, bool) {
+func (p Policy) rule(id string) (Rule, bool) {
 	for _, rule := range slices.Backward(p.Rules) {
 		if match, _ := path.Match(rule.Pattern, id); match {
-			return rule.Effect, true
+			return rule, true
 		}
 	}
-	return "", false
+	return Rule{}, false
 }
 
+func aboutGPUs(id string) bool { return strings.HasPrefix(id, "gpu.") }
+
 // Judge returns the findings with the verdicts that they have by the policy,
-// without those that are off.
+// without those that are off. A Wait stays one, for whoever waits: what has
+// become of it in the end is judged again.
 func (p Policy) Judge(findings []Finding) []Finding {
 	var judged []Finding
 	for _, f := range findings {
 		if p.Off(f.ID) {
 			continue
 		}
-		f.Verdict = p.verdict(f)
+		if verdict, by := p.verdict(f); verdict != f.Verdict {
+			f.Verdict, f.By = verdict, by
+		}
 		judged = append(judged, f)
 	}
 	return judged
 }
 
-func (p Policy) verdict(f Finding) Verdict {
-	wrong := f.Verdict == Warn || f.Verdict == Unknown || f.Verdict == Fail
-	effect, ruled := p.effect(f.ID)
+// verdict returns what a finding means, and the setting that says so.
+func (p Policy) verdict(f Finding) (verdict Verdict, by string) {
+	rule, ruled := p.rule(f.ID)
+	if f.Verdict == Wait && ruled && rule.Effect == EffectWarn {
+		return Warn, rule.String() // nobody waits for what stops nobody
+	}
+	if f.Verdict != Warn && f.Verdict != Unknown && f.Verdict != Fail {
+		return f.Verdict, ""
+	}
+	demanding := p.Mode == ModeRequire || p.Mode == ModeStrict
 	switch {
-	case f.Verdict == Wait && ruled && effect == EffectWarn:
-		return Warn // nobody waits for what stops nobody
-	case !wrong:
-		return f.Verdict
-	case ruled && effect == EffectFail:
-		return Fail
-	case ruled && effect == EffectWarn:
-		return Warn
-	case f.Verdict == Unknown && strings.HasPrefix(f.ID, "gpu.") && (p.Mode == ModeRequire || p.Mode == ModeStrict):
-		return Fail
-	case f.Strict && p.Mode == ModeStrict:
-		return Fail
+	case ruled && rule.Effect == EffectFail:
+		return Fail, rule.String()
+	case ruled && rule.Effect == EffectWarn:
+		return Warn, rule.String()
+	case f.Verdict == Unknown && aboutGPUs(f.ID) && demanding, f.Strict && p.Mode == ModeStrict:
+		return Fail, "gpu-check=" + string(p.Mode)
 	default:
-		return f.Verdict
+		return f.Verdict, ""
 	}
 }
 
 // worst has the verdicts in the order of how bad they are.
 var worst = []Verdict{Pass, Skip, Warn, Unknown, Wait, Fail}
 
+// rank is how bad a verdict is. One that we don't know, as of another version,
+// is as bad as none that can be told.
+func (v Verdict) rank() int {
+	if i := slices.Index(worst, v); i >= 0 {
+		return i
+	}
+	return Unknown.rank()
+}
+
 // Worst returns the verdict of them all: Pass where there are none, or where
 // the others were skipped.
 func Worst(findings []Finding) Verdict {
 	all := Pass
 	for _, f := range findings {
-		if f.Verdict != Skip && slices.Index(worst, f.Verdict) > slices.Index(worst, all) {
-			all = f.Verdict
+		if rank := f.Verdict.rank(); rank > Skip.rank() && rank > all.rank() {
+			all = worst[rank]
 		}
 	}
 	return all

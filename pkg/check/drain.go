@@ -1,0 +1,39 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+)
+
+// mostReason bounds what Slurm is told, in characters: sinfo -R has a line for it.
+const mostReason = 160
+
+// DrainLine is the command by which who runs the cluster takes the node out of
+// service, to be copied into a shell. It is empty where nothing failed that
+// another node would mend, or where no shell should be given the node's name.
+func DrainLine(r Report) string {
+	var failed []Finding
+	for _, f := range r.Findings {
+		if f.Verdict == Fail && f.Class == Node {
+			failed = append(failed, f)
+		}
+	}
+	if len(failed) == 0 || r.Host == "" || strings.HasPrefix(r.Host, "-") || strings.ContainsFunc(r.Host, unlikeHost) {
+		return ""
+	}
+	more := ""
+	if n := len(failed) - 1; n > 0 {
+		more = fmt.Sprintf(" (and %d more)", n)
+	}
+	reason := cut("bringupd "+failed[0].Line(), mostReason-len(more)) + more
+	return fmt.Sprintf(`scontrol update nodename=%s state=drain reason="%s"`, r.Host, unquoted.Replace(reason))
+}
+
+// unquoted has nothing in it that means anything to a shell between double
+// quotes, also to one that somebody types into.
+var unquoted = strings.NewReplacer(`"`, "'", "`", "'", `\`, "/", "$", "", "!", ".")
+
+// unlikeHost tells what is in no name of a host.
+func unlikeHost(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
+}
