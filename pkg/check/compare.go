@@ -1,0 +1,283 @@
+package check
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// What the nodes of a job are compared by. The ids are those of the checks that
+// compare them, too.
+const (
+	GPUModel = "x.gpu_model"
+	GPUCount = "x.gpu_count"
+	CUDA     = "x.cuda"     // the newest that the driver runs: 12.8
+	Driver   = "x.driver"   // 570.86.15
+	VBIOS    = "x.vbios"    // of all its GPUs
+	GSP      = "x.gsp"      // version of the GPUs' own firmware
+	Fabric   = "x.fabric"   // NVLink domain and clique; empty: none
+	Kernel   = "x.kernel"   // of the operating system
+	Bringupd = "x.bringupd" // this program's version
+)
+
+// Group is some nodes that have told the same.
+type Group struct {
+	Traits []Trait
+	Ranks  []int
+}
+
+// Difference is a Finding about nodes of a job that differ.
+type Difference struct {
+	Finding
+	// Odd are the ranks of the nodes that the others differ from, sorted: none
+	// where nobody can tell which they are.
+	Odd []int `json:"odd,omitempty"`
+}
+
+// Fingerprint returns a positive number that is the same for the same traits in
+// any order, and another for others; 0 for none. It fits into 48 bits.
+func Fingerprint(traits []Trait) int64 {
+	if len(traits) == 0 {
+		return 0
+	}
+	sorted := slices.Clone(traits)
+	slices.SortFunc(sorted, func(a, b Trait) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Value, b.Value)) })
+	digest := sha256.New()
+	for _, t := range slices.Compact(sorted) {
+		fmt.Fprintf(digest, "%q=%q\n", t.ID, t.Value) // never fails, by its contract
+	}
+	return max(1, int64(binary.BigEndian.Uint64(digest.Sum(nil))>>16))
+}
+
+// kind is how a trait is compared, and what it means where it differs.
+type kind struct {
+	id      string
+	what    string
+	verdict Verdict
+	class   Class
+	hint    string
+	// of is what of the value counts; nil: all of it.
+	of func(value string) string
+}
+
+// kinds are compared in their order. A node that does not tell one is left out
+// of its comparison: why it can't is told by that node's own checks.
+var kinds = []kind{
+	{GPUModel, "GPU model", Fail, User, "ask for one model, as by --gres=gpu:MODEL:N or --constraint", nil},
+	{GPUCount, "number of GPUs", Fail, Node, "look at the nodes with fewer; --gpus-per-node has each of them checked for its number", nil},
+	{CUDA, "CUDA's major version", Fail, Node, "have the same driver on all nodes", major},
+	{CUDA, "CUDA version", Warn, Node, "have the same driver on all nodes", nil},
+	{Driver, "driver", Warn, Node, "have the same driver on all nodes", nil},
+	{VBIOS, "VBIOS", Warn, Node, "have the same VBIOS on all GPUs", nil},
+	{GSP, "GSP firmware", Warn, Node, "have the same driver on all nodes", nil},
+	{Kernel, "kernel", Warn, Node, "have the same kernel on all nodes", nil},
+	{Bringupd, "version of bringupd", Warn, User, "start one file that all nodes see", nil},
+}
+
+func major(version string) string {
+	major, _, _ := strings.Cut(version, ".")
+	return major
+}
+
+// Compare tells what differs among the nodes of a job, at most once an id. hosts
+// names the nodes of some ranks in a few words: "n[3,5-7]".
+func Compare(groups []Group, hosts func(ranks []int) string) []Difference {
+	var found []Difference
+	for _, k := range kinds {
+		told := slices.ContainsFunc(found, func(d Difference) bool { return d.ID == k.id })
+		if values := valuesOf(groups, k); !told && len(values) > 1 {
+			found = append(found, k.difference(values, hosts))
+		}
+	}
+	if d, ok := compareFabric(groups, hosts); ok {
+		found = append(found, d)
+	}
+	return found
+}
+
+// value is one that some nodes have.
+type value struct {
+	text  string
+	ranks []int // sorted
+}
+
+// valuesOf returns a trait's values, what most nodes have first.
+func valuesOf(groups []Group, k kind) []value {
+	byText := make(map[string][]int)
+	for _, g := range groups {
+		text, ok := g.trait(k.id)
+		if !ok {
+			continue
+		}
+		if k.of != nil {
+			text = k.of(text)
+		}
+		byText[text] = append(byText[text], g.Ranks...)
+	}
+	return byCount(byText)
+}
+
+// byCount returns the values, what most nodes have first.
+func byCount(byText map[string][]int) []value {
+	var values []value
+	for _, text := range slices.Sorted(maps.Keys(byText)) {
+		if ranks := byText[text]; len(ranks) > 0 {
+			slices.Sort(ranks)
+			values = append(values, value{text, slices.Compact(ranks)})
+		}
+	}
+	slices.SortStableFunc(values, func(a, b value) int {
+		return cmp.Or(cmp.Compare(len(b.ranks), len(a.ranks)), cmp.Compare(a.ranks[0], b.ranks[0]))
+	})
+	return values
+}
+
+// trait returns the node's value of that id.
+func (g Group) trait(id string) (string, bool) {
+	for _, t := range g.Traits {
+		if t.ID == id {
+			return t.Value, true
+		}
+	}
+	return "", false
+}
+
+// difference names the odd ones out: those that have not what most have. Where
+// as many have one as another nobody is odd, and all are told.
+func (k kind) difference(values []value, hosts func([]int) string) Difference {
+	d := Difference{Finding: Finding{ID: k.id, Verdict: k.verdict, Class: k.class, Hint: k.hint}}
+	odd := values
+	if usual := values[0]; len(usual.ranks) > len(values[1].ranks) {
+		odd = values[1:]
+		d.Odd = ranksOf(odd)
+		d.Expected = fmt.Sprintf("%s, as on %s", shown(usual.text), plural(len(usual.ranks), "other node"))
+	} else {
+		d.Expected = "the same on all nodes"
+	}
+	var said []string
+	for _, v := range odd[:min(len(odd), mostValues)] {
+		said = append(said, shown(v.text)+" on "+nodes(v.ranks, hosts))
+	}
+	if more := len(odd) - mostValues; more > 0 {
+		said = append(said, fmt.Sprintf("and %d more", more))
+	}
+	d.Observed = k.what + ": " + strings.Join(said, "; ")
+	return d
+}
+
+func ranksOf(values []value) []int {
+	var ranks []int
+	for _, v := range values {
+		ranks = append(ranks, v.ranks...)
+	}
+	slices.Sort(ranks)
+	return slices.Compact(ranks)
+}
+
+const (
+	mostValues = 4  // that are told
+	mostNodes  = 16 // that are told of one value
+	mostValue  = 60 // characters of one
+)
+
+func shown(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return cut(printable(text), mostValue)
+}
+
+// nodes names some nodes: "n7 (rank 7)", "n[3,5-7] (ranks 3,5-7)".
+func nodes(ranks []int, hosts func([]int) string) string {
+	told := ranks[:min(len(ranks), mostNodes)]
+	word := "rank"
+	if len(told) > 1 {
+		word = "ranks"
+	}
+	said := fmt.Sprintf("%s (%s %s)", hosts(told), word, compact(told))
+	if more := len(ranks) - len(told); more > 0 {
+		said += fmt.Sprintf(" and %d more", more)
+	}
+	return said
+}
+
+// compact writes sorted numbers with what follows each other as a range.
+func compact(ranks []int) string {
+	var parts []string
+	for start := 0; start < len(ranks); {
+		end := start
+		for end+1 < len(ranks) && ranks[end+1] == ranks[end]+1 {
+			end++
+		}
+		part := strconv.Itoa(ranks[start])
+		if end > start {
+			part += "-" + strconv.Itoa(ranks[end])
+		}
+		parts = append(parts, part)
+		start = end + 1
+	}
+	return strings.Join(parts, ",")
+}
+
+// compareFabric compares NVLink domains. A job may well be in several; a node
+// that is alone in one while others share theirs is not in the one that was
+// meant, nor is one without any.
+func compareFabric(groups []Group, hosts func([]int) string) (Difference, bool) {
+	domains, without, size := domainsOf(groups)
+	var odd []int
+	var said []string
+	if len(domains) > 0 && len(without) > 0 {
+		odd = append(odd, without...)
+		said = append(said, "none on "+nodes(without, hosts))
+	}
+	if len(domains) > 1 && len(domains[0].ranks) > 1 {
+		var alone []int
+		for _, domain := range domains {
+			if len(domain.ranks) == 1 {
+				alone = append(alone, domain.ranks...)
+			}
+		}
+		if slices.Sort(alone); len(alone) > 0 {
+			odd = append(odd, alone...)
+			said = append(said, "one of its own on "+nodes(alone, hosts))
+		}
+	}
+	if len(odd) == 0 {
+		return Difference{}, false
+	}
+	slices.Sort(odd)
+	return Difference{
+		Finding: Finding{
+			ID: Fabric, Verdict: Warn, Class: Node, Observed: "NVLink domain: " + strings.Join(said, "; "),
+			Expected: fmt.Sprintf("one shared with others, as on %s", plural(size-len(odd), "other node")),
+			Hint:     "see whether IMEX and the fabric manager run there, and whether the nodes are of one rack",
+		},
+		Odd: odd,
+	}, true
+}
+
+// domainsOf returns the NVLink domains, the largest first, the nodes with GPUs
+// that are in none, and how many nodes have GPUs.
+func domainsOf(groups []Group) (domains []value, without []int, size int) {
+	byText := make(map[string][]int)
+	for _, g := range groups {
+		text, _ := g.trait(Fabric)
+		if _, gpus := g.trait(GPUModel); gpus || text != "" {
+			byText[text] = append(byText[text], g.Ranks...)
+		}
+	}
+	for _, v := range byCount(byText) {
+		size += len(v.ranks)
+		if v.text == "" {
+			without = v.ranks
+			continue
+		}
+		domains = append(domains, v)
+	}
+	return domains, without, size
+}

@@ -1,0 +1,172 @@
+package check
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// bySeparateNames names nodes as roles.CompactNodeList might.
+func bySeparateNames(ranks []int) string {
+	var names []string
+	for _, rank := range ranks {
+		names = append(names, fmt.Sprint("n", rank))
+	}
+	return strings.Join(names, "+")
+}
+
+// group is some nodes with these traits: "x.cuda=12.8".
+func group(ranks []int, traits ...string) Group {
+	g := Group{Ranks: ranks}
+	for _, t := range traits {
+		id, text, _ := strings.Cut(t, "=")
+		g.Traits = append(g.Traits, Trait{id, text})
+	}
+	return g
+}
+
+func upTo(from, to int) (ranks []int) {
+	for rank := from; rank <= to; rank++ {
+		ranks = append(ranks, rank)
+	}
+	return ranks
+}
+
+func TestCompare(t *testing.T) {
+	h100, a100 := "x.gpu_model=H100", "x.gpu_model=A100"
+	for _, tc := range []struct {
+		name   string
+		groups []Group
+		want   []string // "VERDICT id odd ranks: observed; expected …"
+	}{
+		{"no nodes", nil, nil},
+		{"nothing told", []Group{{Ranks: upTo(0, 3)}}, nil},
+		{"one node", []Group{group([]int{0}, h100)}, nil},
+		{"all the same", []Group{group(upTo(0, 3), h100, "x.cuda=12.8")}, nil},
+		{"the same in two groups", []Group{group([]int{0}, h100, "x.fabric=a"), group([]int{1}, h100, "x.fabric=b")}, nil},
+		{"one of four", []Group{group([]int{0, 1, 3}, h100), group([]int{2}, a100)},
+			[]string{"FAIL x.gpu_model [2]: GPU model: A100 on n2 (rank 2); expected H100, as on 3 other nodes"}},
+		{"the head is the odd one", []Group{group([]int{0}, a100), group([]int{1, 2}, h100)},
+			[]string{"FAIL x.gpu_model [0]: GPU model: A100 on n0 (rank 0); expected H100, as on 2 other nodes"}},
+		{"half and half", []Group{group([]int{2, 0}, h100), group([]int{1, 3}, a100)},
+			[]string{"FAIL x.gpu_model []: GPU model: H100 on n0+n2 (ranks 0,2); A100 on n1+n3 (ranks 1,3); expected the same on all nodes"}},
+		{"two of two", []Group{group([]int{0}, a100), group([]int{1}, h100)},
+			[]string{"FAIL x.gpu_model []: GPU model: A100 on n0 (rank 0); H100 on n1 (rank 1); expected the same on all nodes"}},
+		{"most, and two others", []Group{group([]int{4}, "x.driver=1"), group(upTo(0, 2), "x.driver=2"), group([]int{3, 5}, "x.driver=3")},
+			[]string{"WARN x.driver [3 4 5]: driver: 3 on n3+n5 (ranks 3,5); 1 on n4 (rank 4); expected 2, as on 3 other nodes"}},
+		{"fewer GPUs", []Group{group([]int{0, 1}, "x.gpu_count=8"), group([]int{2}, "x.gpu_count=7")},
+			[]string{"FAIL x.gpu_count [2]: number of GPUs: 7 on n2 (rank 2); expected 8, as on 2 other nodes"}},
+		{"CUDA's major version", []Group{group([]int{0, 1}, "x.cuda=12.8"), group([]int{2}, "x.cuda=12.2"), group([]int{3}, "x.cuda=13.0")},
+			[]string{"FAIL x.cuda [3]: CUDA's major version: 13 on n3 (rank 3); expected 12, as on 3 other nodes"}},
+		{"CUDA's minor version", []Group{group([]int{0, 1}, "x.cuda=12.8"), group([]int{2}, "x.cuda=12.2")},
+			[]string{"WARN x.cuda [2]: CUDA version: 12.2 on n2 (rank 2); expected 12.8, as on 2 other nodes"}},
+		{"what only warns", []Group{
+			group([]int{0, 1}, "x.vbios=1", "x.gsp=1", "x.kernel=1", "x.bringupd=1"), group([]int{2}, "x.vbios=2", "x.gsp=2", "x.kernel=2", "x.bringupd=2"),
+		}, []string{
+			"WARN x.vbios [2]: VBIOS: 2 on n2 (rank 2); expected 1, as on 2 other nodes", "WARN x.gsp [2]: GSP firmware: 2 on n2 (rank 2); expected 1, as on 2 other nodes",
+			"WARN x.kernel [2]: kernel: 2 on n2 (rank 2); expected 1, as on 2 other nodes",
+			"WARN x.bringupd [2]: version of bringupd: 2 on n2 (rank 2); expected 1, as on 2 other nodes",
+		}},
+		{"a node that can't tell", []Group{group([]int{0, 1}, h100, "x.kernel=6"), group([]int{2}, "x.kernel=6")}, nil},
+		{"a trait of another version", []Group{group([]int{0}, "x.later=1"), group([]int{1}, "x.later=2")}, nil},
+		{"one domain", []Group{group(upTo(0, 3), h100, "x.fabric=a")}, nil},
+		{"no domain", []Group{group(upTo(0, 3), h100)}, nil},
+		{"two domains", []Group{group([]int{0, 1}, h100, "x.fabric=a"), group([]int{2, 3}, h100, "x.fabric=b")}, nil},
+		{"a domain for each", []Group{group([]int{0}, h100, "x.fabric=a"), group([]int{1}, h100, "x.fabric=b"), group([]int{2}, h100, "x.fabric=c")}, nil},
+		{"one that is alone", []Group{group([]int{0, 1}, h100, "x.fabric=a"), group([]int{2}, h100, "x.fabric=b")},
+			[]string{"WARN x.fabric [2]: NVLink domain: one of its own on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
+		{"one without", []Group{group([]int{0, 1}, h100, "x.fabric=a"), group([]int{2}, h100, "x.fabric=")},
+			[]string{"WARN x.fabric [2]: NVLink domain: none on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
+		{"one without the trait", []Group{group([]int{0, 1}, h100, "x.fabric=a"), group([]int{2}, h100)},
+			[]string{"WARN x.fabric [2]: NVLink domain: none on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
+		{"one without GPUs", []Group{group([]int{0, 1}, h100, "x.fabric=a"), group([]int{2}, "x.kernel=6")}, nil},
+		{"one alone, one without", []Group{group([]int{1, 3}, h100, "x.fabric=a"), group([]int{2}, h100, "x.fabric=b"), group([]int{0}, h100)},
+			[]string{"WARN x.fabric [0 2]: NVLink domain: none on n0 (rank 0); one of its own on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var got []string
+			for _, d := range Compare(tc.groups, bySeparateNames) {
+				got = append(got, fmt.Sprintf("%s %s %v: %s; expected %s", d.Verdict, d.ID, d.Odd, d.Observed, d.Expected))
+				if d.Hint == "" || d.Class == "" {
+					t.Errorf("%s has no hint, or no class", d.ID)
+				}
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tc.want, "\n"))
+			}
+		})
+	}
+}
+
+// However many nodes differ, and in whatever, what is said stays short.
+func TestCompareStaysShort(t *testing.T) {
+	var groups []Group
+	for rank := range 4096 {
+		groups = append(groups, group([]int{rank}, fmt.Sprintf("x.kernel=%d\x1b%s", rank%64, strings.Repeat("x", 1000)), "x.driver="+fmt.Sprint(rank%2)))
+	}
+	for _, d := range Compare(groups, bySeparateNames) {
+		if n := len([]rune(d.Observed)); n > 1000 || strings.ContainsRune(d.Observed, '\x1b') {
+			t.Errorf("%s says %d characters: %s", d.ID, n, d.Observed)
+		}
+	}
+	for _, part := range []string{"n14+n16+n18+n20+n22+n24+n26+n28+n30 (ranks 0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30) and 2032 more; 1 on n1+"} {
+		if got := Compare(groups, bySeparateNames)[0].Observed; !strings.Contains(got, part) {
+			t.Errorf("%q is missing in %q", part, got)
+		}
+	}
+}
+
+// The order of groups, of ranks and of traits says nothing.
+func TestCompareKnowsNoOrder(t *testing.T) {
+	groups := []Group{
+		group([]int{5, 0, 1}, "x.gpu_model=H100", "x.cuda=12.8", "x.fabric=a"),
+		group([]int{4, 2}, "x.gpu_model=A100", "x.cuda=12.8", "x.fabric=a"),
+		group([]int{3}, "x.gpu_model=A100", "x.cuda=11.4", "x.fabric=b"),
+	}
+	want := fmt.Sprint(Compare(groups, bySeparateNames))
+	for range 20 {
+		rand.Shuffle(len(groups), func(i, j int) { groups[i], groups[j] = groups[j], groups[i] })
+		for _, g := range groups {
+			rand.Shuffle(len(g.Ranks), func(i, j int) { g.Ranks[i], g.Ranks[j] = g.Ranks[j], g.Ranks[i] })
+			rand.Shuffle(len(g.Traits), func(i, j int) { g.Traits[i], g.Traits[j] = g.Traits[j], g.Traits[i] })
+		}
+		if got := fmt.Sprint(Compare(groups, bySeparateNames)); got != want {
+			t.Fatalf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+func TestCompact(t *testing.T) {
+	for want, ranks := range map[string][]int{"": nil, "7": {7}, "0-1": {0, 1}, "3,5-7,9": {3, 5, 6, 7, 9}, "0,2,4": {0, 2, 4}} {
+		if got := compact(ranks); got != want {
+			t.Errorf("%v is %q, want %q", ranks, got, want)
+		}
+	}
+}
+
+func TestFingerprint(t *testing.T) {
+	a, b := Trait{"x.cuda", "12.8"}, Trait{"x.driver", "570"}
+	one := Fingerprint([]Trait{a, b})
+	for name, same := range map[string][]Trait{"another order": {b, a}, "twice": {a, b, a}} {
+		if got := Fingerprint(same); got != one {
+			t.Errorf("%s: %d, not %d", name, got, one)
+		}
+	}
+	for name, other := range map[string][]Trait{
+		"fewer": {a}, "another value": {a, {"x.driver", "571"}}, "another id": {a, {"x.drive", "r570"}},
+		"one that looks like two": {{"x.cuda", "12.8\"\n\"x.driver\"=\"570"}}, "an empty one": {{}},
+	} {
+		if got := Fingerprint(other); got == one || got <= 0 || got >= 1<<48 {
+			t.Errorf("%s: %d, as %d", name, got, one)
+		}
+	}
+	if got := Fingerprint(nil); got != 0 {
+		t.Errorf("no traits: %d", got)
+	}
+	// Daemons of different versions meet in one job.
+	if once := int64(179334930743967); one != once {
+		t.Errorf("it was %d once, and is %d", once, one)
+	}
+}
