@@ -113,6 +113,7 @@ func (inv *invocation) app() *cli.App {
 	}
 	app.Commands = []*cli.Command{
 		inv.runCommand(), inv.localCommand(), inv.stopCommand(), inv.simulateCommand(), inv.versionCommand(), inv.helpCommand(),
+		inv.gpuProbeCommand(),
 	}
 	for _, command := range app.Commands {
 		command.OnUsageError = onUsageError

@@ -49,7 +49,7 @@ func (inv *invocation) helpCommand() *cli.Command {
 }
 
 func commandNames(app *cli.App) (names []string) {
-	for _, command := range app.Commands {
+	for _, command := range app.VisibleCommands() {
 		names = append(names, command.Name)
 	}
 	return names
@@ -71,7 +71,7 @@ func helpText(app *cli.App, command *cli.Command) string {
 	fmt.Fprintf(&b, "\nUsage:\n  %s\n", strings.ReplaceAll(command.UsageText, "\n", "\n  "))
 	if main {
 		b.WriteString("\nSubcommands:\n")
-		for _, c := range app.Commands {
+		for _, c := range app.VisibleCommands() {
 			entry(&b, c.Name, c.Usage)
 		}
 	}

@@ -26,6 +26,8 @@ const (
 	OperatingSystem    Return = "OPERATING_SYSTEM"
 	LibRMVersion       Return = "LIB_RM_VERSION_MISMATCH"
 	UnknownError       Return = "UNKNOWN"
+	versionMismatch    Return = "ARGUMENT_VERSION_MISMATCH" // the library is older than the structure
+	deprecated         Return = "DEPRECATED"
 	NoCgo              Return = "NO_CGO"              // ours: this bringupd was built without cgo
 	DriverUnresponsive Return = "DRIVER_UNRESPONSIVE" // ours: no answer came in time
 	ProbeDied          Return = "PROBE_DIED"          // ours: the process that asked has died
@@ -67,7 +69,7 @@ type Prober interface {
 type Facts struct {
 	Version int    `json:"version"`
 	Init    Return `json:"init"`             // nvmlInit's answer; where it isn't SUCCESS there is nothing below
-	Detail  string `json:"detail,omitempty"` // where Init is one of ours: what was seen
+	Detail  string `json:"detail,omitempty"` // where Init is one of ours, or the library can't be loaded: what was seen
 
 	Library string          `json:"library,omitempty"` // the file that was asked for
 	Driver  Reading[string] `json:"driver"`            // 570.86.15
@@ -93,7 +95,7 @@ type GPU struct {
 	VBIOS   Reading[string] `json:"vbios"`
 	GSP     Reading[string] `json:"gsp"` // version of the GPU's own firmware
 	Memory  Reading[Memory] `json:"memory"`
-	Numa    Reading[int]    `json:"numa"` // NUMA node, as NVML knows it
+	Numa    Reading[int]    `json:"numa"` // where the GPU's memory is a NUMA node (Grace): that, not the CPUs' node
 	Minor   Reading[int]    `json:"minor"`
 	Persist Reading[bool]   `json:"persistence"`
 	Compute Reading[int]    `json:"compute_mode"` // nvmlComputeMode_t: 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process
@@ -154,6 +156,7 @@ type Errors struct {
 type SRAM struct {
 	Errors
 	ThresholdExceeded bool `json:"threshold_exceeded"`
+	Unknown           bool `json:"threshold_unknown,omitempty"` // the driver is too old to tell (before r550)
 }
 
 // Fabric is how far a GPU has got in joining the NVLink fabric.
@@ -199,7 +202,9 @@ type MIG struct {
 type Process struct {
 	PID  int    `json:"pid"`
 	Used uint64 `json:"used"` // bytes
+	// Unknown is where the driver does not tell how many.
+	Unknown bool `json:"used_unknown,omitempty"`
 	// Name is empty where /proc knows no such process: it may be in another
-	// container, or gone.
+	// container, or gone. In a container none has a name.
 	Name string `json:"name,omitempty"`
 }

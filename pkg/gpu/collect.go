@@ -1,0 +1,227 @@
+package gpu
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// clockLooks are how often the reasons for slower clocks are looked at, and
+	// clockPause the time between: one look may fall into a change of state.
+	clockLooks = 3
+	clockPause = 100 * time.Millisecond
+)
+
+// collector asks NVML all that Facts hold, once.
+type collector struct {
+	lib   library
+	root  string // of /proc and /sys
+	asked *questions
+	pause func(time.Duration) // between looks at the clocks
+}
+
+// collect fills Facts. The GPUs are asked side by side, as one may take its
+// time; each call that the library lacks, or that fails, costs its own reading
+// and no other.
+func (c *collector) collect() Facts {
+	facts := Facts{Version: FactsVersion}
+	c.asked.begin(system0, "nvmlInit_v2")
+	facts.Init = c.lib.Init()
+	c.asked.end(system0)
+	if facts.Init != Success {
+		return facts
+	}
+	s := asker{lib: c.lib, asked: c.asked, slot: system0}
+	facts.Driver = ask(s, c.lib.DriverVersion, "nvmlSystemGetDriverVersion")
+	facts.NVML = ask(s, c.lib.NVMLVersion, "nvmlSystemGetNVMLVersion")
+	facts.CUDA = convert(ask(s, c.lib.CUDAVersion, "nvmlSystemGetCudaDriverVersion"), cudaText)
+	facts.Count = ask(s, c.lib.DeviceCount, s.newest("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"))
+	count, _ := facts.Count.Get()
+	facts.GPUs, facts.Pairs = c.gpus(count)
+	nameLost(facts.GPUs, Buses(c.root))
+	nameProcesses(facts.GPUs, c.root)
+	_ = ask(s, func() (struct{}, Return) { return struct{}{}, c.lib.Shutdown() }, "nvmlShutdown")
+	return facts
+}
+
+// system0 is the slot of questions that are of no GPU.
+const system0 = -1
+
+// gpus asks each GPU, those that can't be had too, and each two of them.
+func (c *collector) gpus(count int) (gpus []GPU, pairs []Pair) {
+	gpus = make([]GPU, count)
+	all := make([]*inspector, count)
+	for i := range gpus {
+		all[i] = &inspector{asker: asker{lib: c.lib, asked: c.asked, slot: i}, gpu: &gpus[i]}
+		gpus[i].Index = i
+	}
+	side(all, func(one *inspector) { one.open(); one.lookAtClocks() })
+	began := time.Now()
+	side(all, (*inspector).inspect)
+	for look := 1; look < clockLooks; look++ {
+		c.pause(time.Duration(look)*clockPause - time.Since(began))
+		side(all, (*inspector).lookAtClocks)
+	}
+	for a, one := range all {
+		for b := a + 1; b < len(all); b++ {
+			if one.device != nil && all[b].device != nil {
+				pairs = append(pairs, Pair{A: a, B: b, Status: one.linkTo(all[b])})
+			}
+		}
+	}
+	return gpus, pairs
+}
+
+// side does one thing for all GPUs at the same time.
+func side(all []*inspector, do func(*inspector)) {
+	var wg sync.WaitGroup
+	for _, one := range all {
+		wg.Go(func() { do(one) })
+	}
+	wg.Wait()
+}
+
+// asker asks questions for one GPU, or for the machine.
+type asker struct {
+	lib   library
+	asked *questions
+	slot  int
+}
+
+// newest returns the first of several versions of a function that the library
+// has.
+func (a asker) newest(functions ...string) string {
+	for _, function := range functions {
+		if a.lib.Has(function) {
+			return function
+		}
+	}
+	return functions[0]
+}
+
+// ask makes a call that takes those functions of the library, if it has them.
+func ask[T any](a asker, call func() (T, Return), functions ...string) Reading[T] {
+	for _, function := range functions {
+		if !a.lib.Has(function) {
+			return Unread[T](FunctionNotFound)
+		}
+	}
+	a.asked.begin(a.slot, functions[0])
+	defer a.asked.end(a.slot)
+	value, ret := call()
+	if ret != Success {
+		return Unread[T](ret)
+	}
+	return Read(value)
+}
+
+// convert changes the value of a reading, if there is one.
+func convert[T, U any](r Reading[T], change func(T) U) Reading[U] {
+	if value, ok := r.Get(); ok {
+		return Read(change(value))
+	}
+	return Unread[U](r.Why)
+}
+
+// or returns the first reading, or the second where the first failed because
+// the driver is too old for the question.
+func or[T any](first Reading[T], second func() Reading[T]) Reading[T] {
+	switch first.Why {
+	case FunctionNotFound, versionMismatch, deprecated, NotSupported:
+		if other := second(); other.Value != nil || first.Why == FunctionNotFound {
+			return other
+		}
+	}
+	return first
+}
+
+// cudaText is 12.8 for 12080.
+func cudaText(version int) string { return fmt.Sprintf("%d.%d", version/1000, version%1000/10) }
+
+// busText turns NVML's PCI address into that of sysfs: 00000000:3B:00.0 is
+// 0000:3b:00.0. A domain of more than four digits keeps those that count.
+func busText(bus string) string {
+	bus = strings.ToLower(bus)
+	domain, rest, found := strings.Cut(bus, ":")
+	if !found {
+		return bus
+	}
+	for len(domain) > 4 && domain[0] == '0' {
+		domain = domain[1:]
+	}
+	return domain + ":" + rest
+}
+
+// clusterText is how the UUID of an NVLink domain is written.
+func clusterText(id [16]byte) string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+}
+
+// nameLost gives the GPUs that can't be asked their addresses, where there are
+// as many on the bus that no other GPU has: both orders are that of the bus.
+func nameLost(gpus []GPU, buses []string) {
+	known := make(map[string]bool)
+	var lost []*GPU
+	for i := range gpus {
+		if bus, ok := gpus[i].Bus.Get(); ok {
+			known[bus] = true
+		} else {
+			lost = append(lost, &gpus[i])
+		}
+	}
+	var free []string
+	for _, bus := range buses {
+		if !known[bus] {
+			free = append(free, bus)
+		}
+	}
+	if len(free) != len(lost) {
+		return
+	}
+	for i, gpu := range lost {
+		gpu.Bus = Read(free[i])
+	}
+}
+
+// questions are those that were asked and not answered yet, by slot. It says
+// where a driver hangs.
+type questions struct {
+	mu   sync.Mutex
+	open map[int]string
+}
+
+func newQuestions() *questions { return &questions{open: make(map[int]string)} }
+
+func (q *questions) begin(slot int, function string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.open[slot] = function
+}
+
+func (q *questions) end(slot int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.open, slot)
+}
+
+// String names them, the machine's first.
+func (q *questions) String() string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var texts []string
+	for slot := system0; slot < maxSlot; slot++ {
+		switch function, found := q.open[slot]; {
+		case !found:
+		case slot == system0:
+			texts = append(texts, function)
+		default:
+			texts = append(texts, fmt.Sprintf("%s of GPU %d", function, slot))
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// maxSlot is more than any machine has GPUs.
+const maxSlot = 256
