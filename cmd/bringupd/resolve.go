@@ -153,7 +153,7 @@ func (o *options) place(cfg *daemon.Config) (roles.Role, error) {
 		return role, err
 	}
 	if o.gpus >= 0 {
-		id.GPUs = o.gpus
+		id.GPUs, id.GPUsFrom = o.gpus, "--gpus-per-node"
 	}
 	if o.cpus > 0 {
 		id.CPUs = o.cpus

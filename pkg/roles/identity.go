@@ -78,6 +78,8 @@ type Identity struct {
 	LocalSize int // daemons on this machine: 1 but for Local
 	GPUs      int // granted to this node, -1 where not told
 	CPUs      int // granted to this node, 0 where not told
+
+	GPUsFrom string // the variable, or the flag, that tells GPUs; empty where not told
 }
 
 // Identify finds out from its launcher who this daemon is. It believes, in this order: want, a Slurm job step,

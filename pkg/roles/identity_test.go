@@ -299,7 +299,7 @@ func equalIdentity(a, b Identity) bool {
 	return hosts && a.Launcher == b.Launcher && a.Rank == b.Rank && a.Size == b.Size && a.Host == b.Host &&
 		a.Job == b.Job && a.Step == b.Step && a.Restart == b.Restart && a.Key == b.Key &&
 		a.LaunchAddress == b.LaunchAddress && a.LocalRank == b.LocalRank && a.LocalSize == b.LocalSize &&
-		a.GPUs == b.GPUs && a.CPUs == b.CPUs
+		a.GPUs == b.GPUs && a.GPUsFrom == b.GPUsFrom && a.CPUs == b.CPUs
 }
 
 func TestSlurmWinsOverRank(t *testing.T) {
@@ -340,13 +340,14 @@ func TestSlurmResources(t *testing.T) {
 		name       string
 		vars       map[string]string
 		gpus, cpus int
+		from       string
 	}{
 		{name: "nothing told", gpus: -1},
-		{name: "count", vars: map[string]string{"SLURM_GPUS_ON_NODE": "8"}, gpus: 8},
-		{name: "none", vars: map[string]string{"SLURM_GPUS_ON_NODE": "0"}, gpus: 0},
-		{name: "list of the step", vars: map[string]string{"SLURM_STEP_GPUS": "0,3", "SLURM_GPUS_ON_NODE": "8"}, gpus: 2},
-		{name: "range of the step", vars: map[string]string{"SLURM_STEP_GPUS": "0-3"}, gpus: 4},
-		{name: "list unreadable", vars: map[string]string{"SLURM_STEP_GPUS": "gpu:a", "SLURM_GPUS_ON_NODE": "4"}, gpus: 4},
+		{name: "count", vars: map[string]string{"SLURM_GPUS_ON_NODE": "8"}, gpus: 8, from: "SLURM_GPUS_ON_NODE"},
+		{name: "none", vars: map[string]string{"SLURM_GPUS_ON_NODE": "0"}, gpus: 0, from: "SLURM_GPUS_ON_NODE"},
+		{name: "list of the step", vars: map[string]string{"SLURM_STEP_GPUS": "0,3", "SLURM_GPUS_ON_NODE": "8"}, gpus: 2, from: "SLURM_STEP_GPUS"},
+		{name: "range of the step", vars: map[string]string{"SLURM_STEP_GPUS": "0-3"}, gpus: 4, from: "SLURM_STEP_GPUS"},
+		{name: "list unreadable", vars: map[string]string{"SLURM_STEP_GPUS": "gpu:a", "SLURM_GPUS_ON_NODE": "4"}, gpus: 4, from: "SLURM_GPUS_ON_NODE"},
 		{name: "count unreadable", vars: map[string]string{"SLURM_GPUS_ON_NODE": "gpu:2"}, gpus: -1},
 		{name: "what sbatch was asked for", vars: map[string]string{"SLURM_GPUS_PER_NODE": "8"}, gpus: -1},
 		{name: "cpus on node", vars: map[string]string{"SLURM_CPUS_ON_NODE": "96"}, gpus: -1, cpus: 96},
@@ -356,8 +357,8 @@ func TestSlurmResources(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			env := fromMap(tc.vars)
-			if got := slurmGPUs(env); got != tc.gpus {
-				t.Errorf("got %d GPUs, want %d", got, tc.gpus)
+			if got, from := slurmGPUs(env); got != tc.gpus || from != tc.from {
+				t.Errorf("got %d GPUs by %q, want %d by %q", got, from, tc.gpus, tc.from)
 			}
 			if got := slurmCPUs(env); got != tc.cpus {
 				t.Errorf("got %d CPUs, want %d", got, tc.cpus)

@@ -91,8 +91,9 @@ func identifySlurm(env Environment, hostname string) (Identity, error) {
 		Host: hostname,
 		Job:  s.job, Step: s.step, Restart: restart,
 		Key:       s.key(env, restart),
-		LocalSize: 1, GPUs: slurmGPUs(env), CPUs: slurmCPUs(env),
+		LocalSize: 1, CPUs: slurmCPUs(env),
 	}
+	id.GPUs, id.GPUsFrom = slurmGPUs(env)
 	if name := env.get("SLURMD_NODENAME"); name != "" {
 		id.Host = name
 		id.Hosts = s.hostsByRank(env, nodes, rank, name)
@@ -225,19 +226,19 @@ func (s slurmStep) brokenError(err error) error {
 	}
 }
 
-// slurmGPUs returns the GPUs of this task's node. SLURM_GPUS_PER_NODE is not asked: it is what sbatch was
-// asked for, and stays the same in a step that was given fewer.
-func slurmGPUs(env Environment) int {
+// slurmGPUs returns the number of GPUs of this task's node, and the variable that tells it. SLURM_GPUS_PER_NODE
+// is not asked: it is what sbatch was asked for, and stays the same in a step that was given fewer.
+func slurmGPUs(env Environment) (n int, from string) {
 	// The indices are written as in the bracket of a node list, "0,1" or "0-1".
 	if list := env.get("SLURM_STEP_GPUS"); list != "" && !strings.ContainsAny(list, "[]") {
 		if ids, err := ExpandNodeList("["+list+"]", 0); err == nil {
-			return len(ids)
+			return len(ids), "SLURM_STEP_GPUS"
 		}
 	}
 	if n, err := wholeNumber("SLURM_GPUS_ON_NODE", env.get("SLURM_GPUS_ON_NODE"), 0); err == nil {
-		return n
+		return n, "SLURM_GPUS_ON_NODE"
 	}
-	return -1
+	return -1, ""
 }
 
 // slurmCPUs returns the CPUs of this task. Both variables may say too much: SLURM_CPUS_PER_TASK is inherited
