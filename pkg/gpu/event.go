@@ -1,0 +1,125 @@
+package gpu
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/check"
+)
+
+// Kind is what sort of thing befell a GPU.
+type Kind string
+
+// The kinds.
+const (
+	KindXid       Kind = "xid"       // the driver has named an error
+	KindRecovery  Kind = "recovery"  // the GPU asks for an action (field 230)
+	KindLost      Kind = "lost"      // the GPU can't be asked any more
+	KindUnwatched Kind = "unwatched" // the driver does not tell of this GPU's events
+	KindSilent    Kind = "silent"    // the watch has said nothing for long: the driver may hang
+)
+
+// Event is what befell a GPU while the driver ran.
+type Event struct {
+	At       time.Time `json:"at"`
+	Kind     Kind      `json:"kind"`
+	Xid      int       `json:"xid,omitempty"` // 999 where the driver can't name it
+	GPU      int       `json:"gpu"`           // index; -1 where it is not known
+	UUID     string    `json:"uuid,omitempty"`
+	Bus      string    `json:"bus,omitempty"`      // as sysfs has it: 0000:3b:00.0
+	Severity string    `json:"severity,omitempty"` // SeverityFatal, SeverityNonfatal; NVML does not tell
+	Recovery int       `json:"recovery,omitempty"` // field 230, where it was read and is not 0
+	Detail   string    `json:"detail,omitempty"`
+	Count    int       `json:"count,omitempty"` // where it was repeated: how often, since it was told before
+}
+
+// Device names the GPU.
+func (e Event) Device() check.Device {
+	return check.Device{Index: e.GPU, UUID: e.UUID, Bus: e.Bus}
+}
+
+// Judged is an event, and what it is for the job.
+type Judged struct {
+	Event
+	XidVerdict
+}
+
+// Judge says what an event is for the job.
+func (t XidTable) Judge(e Event) Judged {
+	return Judged{Event: e, XidVerdict: t.judge(e)}
+}
+
+func (t XidTable) judge(e Event) XidVerdict {
+	switch e.Kind {
+	case KindXid:
+		verdict := t.Verdict(e.Xid, e.Severity)
+		if verdict.Effect != EffectAsk {
+			return verdict
+		}
+		verdict.Effect = EffectWarn
+		if e.Recovery != 0 {
+			asked := askedFor(e.Recovery)
+			verdict.Effect, verdict.Action = asked.Effect, asked.Action
+		}
+		return verdict
+	case KindRecovery:
+		return askedFor(e.Recovery)
+	case KindLost:
+		if e.Detail == string(ResetRequired) {
+			return XidVerdict{EffectFatal, "drain the node, and reset the GPU", "the GPU does no more until it is reset"}
+		}
+		return XidVerdict{EffectFatal, "drain the node, and reboot it; if it comes back, have the GPU's seat and power looked at", "the GPU is lost"}
+	case KindUnwatched:
+		return XidVerdict{EffectWarn, "nothing; what befalls this GPU is seen by the driver only", "the events of this GPU can't be watched"}
+	case KindSilent:
+		return XidVerdict{EffectWarn, "see whether nvidia-smi answers on the node: if not, only a reboot helps", "the watch of the GPUs says nothing any more: the driver may hang"}
+	default:
+		return XidVerdict{EffectWarn, "nothing", fmt.Sprintf("an event of a kind that this bringupd does not know: %s", e.Kind)}
+	}
+}
+
+// askedFor says what it is for the job that a GPU asks for an action. One that
+// we can't name is one all the same: DCGM drops the 5 that it does not know.
+func askedFor(recovery int) XidVerdict {
+	switch recovery {
+	case 0:
+		return XidVerdict{EffectIgnore, "nothing", "the GPU asks for nothing"}
+	case 1:
+		return XidVerdict{EffectFatal, "drain the node, and reset the GPU", "the GPU asks to be reset"}
+	case 2:
+		return XidVerdict{EffectFatal, "drain the node, and reboot it", "the GPU asks for a reboot of the node"}
+	case 3:
+		return XidVerdict{EffectFatal, "end what uses the GPU over NVLink", "the GPU asks that all traffic from other GPUs ends"}
+	case 4:
+		return XidVerdict{EffectFatal, "end what uses the GPU over NVLink, drain the node, and reset the GPU", "the GPU asks to be drained and reset"}
+	case 5:
+		return XidVerdict{EffectFatal, "recover the IMEX domain: see nvidia-imex-ctl", "the GPU asks for a recovery of its IMEX domain"}
+	default:
+		return XidVerdict{EffectFatal, "drain the node, and see nvidia-smi -q: GPU Recovery Action", fmt.Sprintf("the GPU asks for the recovery action %d", recovery)}
+	}
+}
+
+// String is one line for people: what befell which GPU, and what to do.
+func (j Judged) String() string {
+	var b strings.Builder
+	if j.GPU < 0 {
+		b.WriteString("an unknown GPU")
+	} else {
+		b.WriteString(j.Device().String())
+	}
+	if j.Kind == KindXid {
+		fmt.Fprintf(&b, ": Xid %d", j.Xid)
+	}
+	fmt.Fprintf(&b, ": %s", j.Meaning)
+	if j.Detail != "" {
+		fmt.Fprintf(&b, " (%s)", j.Detail)
+	}
+	if j.Count > 1 {
+		fmt.Fprintf(&b, ", %d times more", j.Count)
+	}
+	if j.Action != "" && j.Action != "nothing" {
+		fmt.Fprintf(&b, "; %s", j.Action)
+	}
+	return b.String()
+}
