@@ -1,0 +1,145 @@
+package gpu
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The directories of sysfs that are read.
+const (
+	pciDevices  = "sys/bus/pci/devices"
+	rdmaDevices = "sys/class/infiniband"
+	interfaces  = "sys/class/net"
+)
+
+// slot is a PCI device's place in the tree of buses.
+type slot struct {
+	bus  string   // its own address; empty: it is no PCI device
+	root string   // the host bridge: pci0000:50
+	way  []string // the addresses from there, its own the last
+	numa int      // -1: none
+}
+
+// card is a network card in its slot.
+type card struct {
+	name string
+	slot slot
+}
+
+// nearest are the cards at the least distance; none where nobody knows the slot.
+func nearest(from slot, cards []card) []NIC {
+	nics := make([]NIC, 0, len(cards))
+	if from.bus == "" {
+		return nics
+	}
+	best := BetweenNUMAs
+	for _, c := range cards {
+		d := distance(from, c.slot)
+		nics = append(nics, NIC{Name: c.name, Bus: c.slot.bus, Distance: d})
+		if slices.Index(distances, d) < slices.Index(distances, best) {
+			best = d
+		}
+	}
+	return slices.DeleteFunc(nics, func(n NIC) bool { return n.Distance != best })
+}
+
+// distance tells how far two devices are apart.
+func distance(a, b slot) Distance {
+	switch {
+	case a.root != b.root && a.numa == b.numa:
+		return SameNUMA
+	case a.root != b.root:
+		return BetweenNUMAs
+	}
+	common := 0
+	for common < min(len(a.way), len(b.way)) && a.way[common] == b.way[common] {
+		common++
+	}
+	switch {
+	case common == 0:
+		return HostBridge
+	// Below what they share there are only a port of the same switch, and they.
+	case max(len(a.way), len(b.way))-common <= 2:
+		return OneSwitch
+	}
+	return Switches
+}
+
+// sysfs reads the kernel's view of devices.
+type sysfs struct{ fs.FS }
+
+// cards are the network cards: the RDMA devices, as NCCL sees them, or, on a node
+// without any, the network interfaces that PCI devices have.
+func (s sysfs) cards() []card {
+	cards := s.cardsOf(rdmaDevices)
+	if len(cards) == 0 {
+		cards = s.cardsOf(interfaces)
+	}
+	return cards
+}
+
+func (s sysfs) cardsOf(class string) []card {
+	entries, _ := fs.ReadDir(s.FS, class)
+	var cards []card
+	for _, entry := range entries {
+		if at := s.slot(path.Join(class, entry.Name())); at.bus != "" {
+			cards = append(cards, card{name: entry.Name(), slot: at})
+		}
+	}
+	slices.SortFunc(cards, func(a, b card) int {
+		return cmp.Or(cmp.Compare(a.slot.bus, b.slot.bus), cmp.Compare(a.name, b.name))
+	})
+	return cards
+}
+
+var (
+	hostBridge = regexp.MustCompile(`^pci[0-9a-f]{4,}:[0-9a-f]{2}$`)
+	pciAddress = regexp.MustCompile(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
+)
+
+// slot reads where a device of sysfs sits: its link leads through the buses above
+// it. A network interface's goes on below its PCI device.
+func (s sysfs) slot(name string) slot {
+	at := slot{numa: -1}
+	link, _ := fs.ReadLink(s.FS, name)
+	for part := range strings.SplitSeq(link, "/") {
+		switch {
+		case hostBridge.MatchString(part):
+			at.root, at.way = part, nil
+		case at.root != "" && pciAddress.MatchString(part):
+			at.way = append(at.way, part)
+		}
+	}
+	if len(at.way) == 0 {
+		return at
+	}
+	at.bus = at.way[len(at.way)-1]
+	if numa, err := strconv.Atoi(s.text(path.Join(pciDevices, at.bus, "numa_node"))); err == nil {
+		at.numa = numa
+	}
+	return at
+}
+
+// cpus are the CPUs near a device: its own list or, where the firmware gives it
+// none, that of its NUMA node.
+func (s sysfs) cpus(at slot) string {
+	if at.bus == "" {
+		return ""
+	}
+	list := s.text(path.Join(pciDevices, at.bus, "local_cpulist"))
+	if list == "" && at.numa >= 0 {
+		list = s.text(fmt.Sprintf("sys/devices/system/node/node%d/cpulist", at.numa))
+	}
+	return list
+}
+
+func (s sysfs) text(name string) string {
+	text, _ := fs.ReadFile(s.FS, name)
+	return strings.TrimSpace(string(text))
+}

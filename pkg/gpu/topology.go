@@ -1,0 +1,163 @@
+package gpu
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// TopologyVersion is the version of the form that a Topology has as JSON. New
+// fields may come under the same number; one that goes, or means something else,
+// has a new number.
+const TopologyVersion = 1
+
+// Topology is where the GPUs of a node sit: what frameworks need to place
+// processes near them.
+type Topology struct {
+	Version int `json:"version"`
+	// GPUs are all that NVML shows, in its order, which is that of the PCI bus and
+	// of nvidia-smi: CUDA_VISIBLE_DEVICES hides none here. Nil (null) is that
+	// nobody could look, which is not the same as none.
+	GPUs []Locality `json:"gpus"`
+	// Domain is the NVLink domain of the node: that of its GPUs, where all are in
+	// the same; null otherwise.
+	Domain *Domain `json:"nvlink_domain"`
+}
+
+// Locality is where one GPU sits. One that can't be had has its place in the
+// list all the same, so that the places are the indices.
+type Locality struct {
+	Index int    `json:"index"`
+	UUID  string `json:"uuid"`
+	Bus   string `json:"bus"`  // PCI address: 0000:3b:00.0
+	NUMA  int    `json:"numa"` // the node whose CPUs are near; -1: none, or not known
+	CPUs  string `json:"cpus"` // those that are near, as the kernel lists them: 0-47,96-143
+	// NICs are the nearest network cards: all at the same distance, by PCI address.
+	NICs   []NIC   `json:"nics"`
+	Domain *Domain `json:"nvlink_domain"`
+}
+
+// NIC is a network card as near as any other to a GPU. Whether it has a link is
+// not looked at here.
+type NIC struct {
+	Name     string   `json:"name"` // mlx5_0; eth0 on a node without RDMA devices
+	Bus      string   `json:"bus"`
+	Distance Distance `json:"distance"`
+}
+
+// Distance is the way between two PCI devices, in the words of nvidia-smi topo.
+type Distance string
+
+// The distances, from near to far.
+const (
+	OneSwitch    Distance = "PIX"  // at most one PCIe switch
+	Switches     Distance = "PXB"  // several, and no host bridge
+	HostBridge   Distance = "PHB"  // a host bridge: through the CPU
+	SameNUMA     Distance = "NODE" // several host bridges of one NUMA node
+	BetweenNUMAs Distance = "SYS"  // from one NUMA node to another
+)
+
+var distances = []Distance{OneSwitch, Switches, HostBridge, SameNUMA, BetweenNUMAs}
+
+// Domain is a set of GPUs, on one node or several, that reach each other over
+// NVLink.
+type Domain struct {
+	Cluster string `json:"cluster"` // UUID of the fabric
+	Clique  uint32 `json:"clique"`  // the part of it
+}
+
+// String returns "<cluster>.<clique>", as in NVIDIA's node label
+// nvidia.com/gpu.clique.
+func (d Domain) String() string { return fmt.Sprintf("%s.%d", d.Cluster, d.Clique) }
+
+// Topologize finds out where the GPUs of some facts sit, by the sysfs below root:
+// "/" but for tests. What can't be read is left open; there are no errors.
+//
+// The NUMA node is the kernel's, not that of the facts: NVML's is the one that
+// a GPU's own memory makes up, where it does.
+func Topologize(root string, f Facts) Topology {
+	t := Topology{Version: TopologyVersion}
+	if f.Init != Success {
+		return t
+	}
+	sys := sysfs{os.DirFS(root)}
+	cards := sys.cards()
+	t.GPUs = make([]Locality, 0, len(f.GPUs))
+	for _, g := range f.GPUs {
+		at := Locality{Index: g.Index, NUMA: -1, NICs: []NIC{}, Domain: domainOf(g)}
+		at.UUID, _ = g.UUID.Get()
+		if at.Bus, _ = g.Bus.Get(); at.Bus != "" {
+			here := sys.slot(path.Join(pciDevices, at.Bus))
+			at.NUMA, at.CPUs, at.NICs = here.numa, sys.cpus(here), nearest(here, cards)
+		}
+		t.GPUs = append(t.GPUs, at)
+	}
+	t.Domain = commonDomain(t.GPUs)
+	return t
+}
+
+// domainOf is the NVLink domain of a GPU that has joined one; nil otherwise. The
+// fabric of a single node (an HGX board) has no UUID, but zeros.
+func domainOf(g GPU) *Domain {
+	const completed = 3
+	fabric, _ := g.Fabric.Get()
+	if fabric.State != completed || fabric.Status != Success || strings.Trim(fabric.Cluster, "0-") == "" {
+		return nil
+	}
+	return &Domain{Cluster: fabric.Cluster, Clique: fabric.Clique}
+}
+
+// commonDomain is the domain of all; nil where there is no such.
+func commonDomain(gpus []Locality) *Domain {
+	if len(gpus) == 0 || gpus[0].Domain == nil {
+		return nil
+	}
+	for _, g := range gpus[1:] {
+		if g.Domain == nil || *g.Domain != *gpus[0].Domain {
+			return nil
+		}
+	}
+	return gpus[0].Domain
+}
+
+// TopologyFile is the variable that names the file with a Topology as JSON.
+const TopologyFile = "BRINGUPD_TOPOLOGY"
+
+// Env is the topology as variables, those that would be empty too, so that nobody
+// takes another's for ours. GPUs are told apart by commas, or by semicolons where
+// the value of one has commas itself; the place in the list is the index.
+func (t Topology) Env() map[string]string {
+	env := map[string]string{"BRINGUPD_GPU_COUNT": "", "BRINGUPD_NVLINK_DOMAIN": ""}
+	if t.GPUs != nil {
+		env["BRINGUPD_GPU_COUNT"] = strconv.Itoa(len(t.GPUs))
+	}
+	if t.Domain != nil {
+		env["BRINGUPD_NVLINK_DOMAIN"] = t.Domain.String()
+	}
+	for name, list := range map[string]struct {
+		between string
+		of      func(Locality) string
+	}{
+		"BRINGUPD_GPU_UUIDS": {",", func(g Locality) string { return g.UUID }},
+		"BRINGUPD_GPU_NUMA":  {",", func(g Locality) string { return strconv.Itoa(g.NUMA) }},
+		"BRINGUPD_GPU_CPUS":  {";", func(g Locality) string { return g.CPUs }},
+		"BRINGUPD_GPU_NICS":  {";", Locality.nicNames},
+	} {
+		values := make([]string, len(t.GPUs))
+		for i, g := range t.GPUs {
+			values[i] = list.of(g)
+		}
+		env[name] = strings.Join(values, list.between)
+	}
+	return env
+}
+
+func (l Locality) nicNames() string {
+	names := make([]string, len(l.NICs))
+	for i, nic := range l.NICs {
+		names[i] = nic.Name
+	}
+	return strings.Join(names, ",")
+}
