@@ -25,8 +25,11 @@ type Node struct {
 	TempDir    string // private to this attempt and node, on a node-local disk
 	CPUs       int    // what the node should offer; 0: let the framework see
 	GPUs       int    // likewise; -1: let the framework see
-	Shared     bool   // other daemons of this job run on the same host
-	Environ    []string
+	// NVLinkDomain is the UUID of the NVLink fabric that the node's GPUs share with
+	// other nodes'; empty: none.
+	NVLinkDomain string
+	Shared       bool // other daemons of this job run on the same host
+	Environ      []string
 }
 
 // Port is a port that a service will listen on.

@@ -2,6 +2,7 @@ package framework
 
 import (
 	"context"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -113,18 +114,21 @@ func (r Ray) start(node Node) rayStart {
 func (r Ray) dedicated(node Node) bool { return r.DedicatedHead && node.Rank == 0 }
 
 // resources are those by which programs that were written for NeMo RL's ray.sub
-// know the cluster and its nodes.
+// know the cluster and its nodes. A head that does no work has none that would
+// have work placed on it.
 func (r Ray) resources(node Node) map[string]float64 {
 	resources := map[string]float64{}
 	if environValue(node.Environ, "SLURM_JOB_ID") != "" {
 		resources["slurm_managed_ray_cluster"] = 1
 	}
-	switch {
-	case r.dedicated(node):
+	if r.dedicated(node) {
 		resources["ray_head"] = 1
-	case node.GPUs > 0:
+		return resources
+	}
+	if node.GPUs > 0 {
 		resources["worker_units"] = float64(node.GPUs)
 	}
+	maps.Copy(resources, rayTopology(node))
 	return resources
 }
 

@@ -45,7 +45,9 @@ func (r realRay) node(rank int) Node {
 	return Node{
 		Attempt: "job.0", Rank: rank, LaunchRank: rank, Size: 2, Host: fmt.Sprintf("n%d", rank), Address: "127.0.0.1",
 		TempDir: temp, CPUs: 1, GPUs: 0, Shared: true,
-		Environ: append(os.Environ(), "SLURM_JOB_ID=17", "SLURM_PROCID=0", "PMI_FD=9"),
+		NVLinkDomain: []string{"a-0", "b-1"}[min(rank, 1)],
+		Environ: append(os.Environ(), "SLURM_JOB_ID=17", "SLURM_PROCID=0", "PMI_FD=9",
+			"SLURM_TOPOLOGY_ADDR=block99000000.n1", "SLURM_TOPOLOGY_ADDR_PATTERN=block.node"),
 	}
 }
 
@@ -107,8 +109,9 @@ func (c *realChild) stop(within time.Duration) time.Duration {
 	return time.Since(begin)
 }
 
-// driver fails unless the cluster that it is told of has three nodes, and tasks
-// are spared what the driver itself is told by the launcher.
+// driver fails unless the cluster that it is told of has three nodes, tasks are
+// spared what the driver itself is told by the launcher, nodes can be sorted by
+// the largest numbers that there may be, and work can be kept in a domain.
 const driver = `
 import os, ray
 ray.init(log_to_driver=False)
@@ -117,6 +120,13 @@ tasks = [ray.remote(num_cpus=1)(launcher).remote() for _ in range(3)]
 assert len(ray.nodes()) == 3, ray.nodes()
 assert ray.get(tasks) == [[], [], []], ray.get(tasks)
 assert len(launcher()) >= 3, launcher()
+ranks = sorted(n["Resources"]["topo_rank"] for n in ray.nodes())
+assert ranks == [99000000000001, 99000000000002, 99000000000003], ranks
+pg = ray.util.placement_group([{"CPU": 1, "nvlink_domain_b-1": 0.001}] * 2)
+ray.get(pg.ready(), timeout=30)
+inside = {n["NodeID"] for n in ray.nodes() if "nvlink_domain_b-1" in n["Resources"]}
+there = set(ray.util.placement_group_table(pg)["bundles_to_node_id"].values())
+assert len(there) == 2 and there == inside, (there, inside)
 `
 
 // drive runs the driver with the python beside the ray command.

@@ -33,13 +33,18 @@ func TestRayServices(t *testing.T) {
 	}{
 		{
 			"plain", Ray{Port: 6379},
-			[]string{"--port=6379", "--num-cpus=4", "--num-gpus=8", `--resources={"slurm_managed_ray_cluster":1,"worker_units":8}`},
-			[]string{"--address=127.0.0.1:6379", "--num-gpus=8", "--node-name=job.0-1", `--resources={"slurm_managed_ray_cluster":1,"worker_units":8}`},
+			[]string{"--port=6379", "--num-cpus=4", "--num-gpus=8", `--resources={"slurm_managed_ray_cluster":1,"topo_rank":1,"worker_units":8}`},
+			[]string{"--address=127.0.0.1:6379", "--num-gpus=8", "--node-name=job.0-1", `--resources={"slurm_managed_ray_cluster":1,"topo_rank":2,"worker_units":8}`},
 		},
 		{
 			"a head without work", Ray{Port: 6379, DedicatedHead: true, HeadArgs: []string{"--num-cpus=0"}},
 			[]string{"--num-cpus=0", "--num-gpus=0", `--resources={"ray_head":1,"slurm_managed_ray_cluster":1}`},
 			[]string{"--num-cpus=4", "--num-gpus=8"},
+		},
+		{
+			"the user's resources", Ray{Port: 6379, WorkerArgs: []string{`--resources={"topo_rank": 9, "worker_units": 0}`}},
+			[]string{`--resources={"slurm_managed_ray_cluster":1,"topo_rank":1,"worker_units":8}`},
+			[]string{`--resources={"slurm_managed_ray_cluster":1,"topo_rank":9,"worker_units":0}`},
 		},
 		{
 			"the user's ray and ports", Ray{Program: "/opt/ray", Port: 1200, WorkerArgs: []string{"--node-manager-port=1301"}},

@@ -1,0 +1,83 @@
+package framework
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTopoRank(t *testing.T) {
+	for _, tc := range []struct {
+		name             string
+		address, pattern string
+		rank             int
+		want             float64
+	}{
+		{"without Slurm", "", "", 0, 1},
+		{"Slurm without a topology", "n7", "node", 6, 7},
+		{"a tree", "spine2.leaf3.n7", "switch.switch.node", 6, 7},
+		{"a block", "block03.node-0117", "block.node", 6, 3_000_007},
+		{"a block whose digits are octal in a shell", "b08.n1", "block.node", 0, 8_000_001},
+		{"several numbers in a name", "rack-2-b1.n1", "block.node", 0, 21_000_001},
+		{"no number in the name", "blue.n7", "block.node", 6, 7},
+		{"a number too large for Ray", "rack-2026-01170.n7", "block.node", 6, 7},
+		{"a number too large for anything", "b999999999999999999999.n7", "block.node", 6, 7},
+		{"an address that is none", "n7", "block.node", 6, 7},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := topoRank(tc.address, tc.pattern, tc.rank); got != tc.want {
+				t.Errorf("it is %f, not %f", got, tc.want)
+			}
+		})
+	}
+}
+
+// No two nodes may have the same number, and none of them 0: Ray would lose it.
+// A block's nodes are not torn apart by the order of the ranks.
+func TestTopoRankIsItsOwn(t *testing.T) {
+	owner := map[float64]int{}
+	for rank := range 5000 {
+		block := []string{"blue", "b2", "c2", "b99000000", "b99000001"}[rank%5]
+		number := topoRank(block+".n1", "block.node", rank)
+		if other, taken := owner[number]; taken || number < 1 {
+			t.Fatalf("rank %d has %f, and so has rank %d", rank, number, other)
+		}
+		owner[number] = rank
+		if number > 1e14 {
+			t.Fatalf("rank %d has %f, too much for Ray", rank, number)
+		}
+	}
+	if low, high := topoRank("b1.n9", "block.node", 4999), topoRank("b2.n1", "block.node", 0); low >= high {
+		t.Errorf("the last of block 1 has %f, the first of block 2 %f", low, high)
+	}
+}
+
+func TestRayResources(t *testing.T) {
+	const rack = "6e2a1c6f-59b4-4c7e-9b3c-0f3b8a1d2e10"
+	node := rayTestNode(t, 2)
+	node.Environ = append(node.Environ, "SLURM_TOPOLOGY_ADDR=b4.n2", "SLURM_TOPOLOGY_ADDR_PATTERN=block.node")
+	for _, tc := range []struct {
+		name   string
+		ray    Ray
+		change func(n *Node)
+		want   map[string]float64
+	}{
+		{"in a rack", Ray{}, func(n *Node) { n.NVLinkDomain = rack }, map[string]float64{
+			"slurm_managed_ray_cluster": 1, "worker_units": 8, "topo_rank": 4_000_003, "nvlink_domain_" + rack: 1}},
+		{"without NVLink to others", Ray{}, func(*Node) {}, map[string]float64{
+			"slurm_managed_ray_cluster": 1, "worker_units": 8, "topo_rank": 4_000_003}},
+		{"without GPUs or Slurm", Ray{}, func(n *Node) { n.GPUs, n.Environ = 0, nil }, map[string]float64{"topo_rank": 3}},
+		{"a spare that has moved up", Ray{}, func(n *Node) { n.Rank, n.Environ = 0, nil }, map[string]float64{
+			"worker_units": 8, "topo_rank": 3}},
+		{"a head without work", Ray{DedicatedHead: true}, func(n *Node) { n.Rank, n.NVLinkDomain = 0, rack }, map[string]float64{
+			"slurm_managed_ray_cluster": 1, "ray_head": 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			node := node
+			tc.change(&node)
+			if diff := cmp.Diff(tc.want, tc.ray.resources(node)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
