@@ -3,6 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 . test/setup.sh
+have_cc || exit 1
 
 go test -run '^$' -bench . ./pkg/...
 for latency in 0ms 1ms 5ms; do

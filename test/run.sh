@@ -3,6 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 . test/setup.sh
+have_cc || exit 1
 
 echo "== lint"
 sh test/lint.sh

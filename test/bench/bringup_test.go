@@ -71,7 +71,7 @@ func bringUp(b *testing.B, share testbed.Share) {
 
 func build(b *testing.B, program string) {
 	b.Helper()
-	cmd := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-o", program, "github.com/bringupd/bringupd/cmd/bringupd")
+	cmd := exec.Command("go", "build", "-tags", "urfave_cli_no_docs,netgo,osusergo", "-o", program, "github.com/bringupd/bringupd/cmd/bringupd")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		b.Fatalf("cannot build bringupd: %v: %s", err, out)
 	}

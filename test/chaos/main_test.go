@@ -116,7 +116,7 @@ func (a *arena) build(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-overlay="+overlay, "-o", a.program, "github.com/bringupd/bringupd/cmd/bringupd")
+	build := exec.CommandContext(ctx, "go", "build", "-tags", "netgo,osusergo", "-overlay="+overlay, "-o", a.program, "github.com/bringupd/bringupd/cmd/bringupd")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build bringupd: %v: %s", err, out)
 	}

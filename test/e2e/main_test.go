@@ -54,7 +54,7 @@ func runOnBed(m *testing.M) (code int, err error) {
 		}
 	}()
 	program = filepath.Join(bed.Bin(), "bringupd")
-	build := exec.Command("go", "build", "-o", program, "github.com/bringupd/bringupd/cmd/bringupd")
+	build := exec.Command("go", "build", "-tags", "netgo,osusergo", "-o", program, "github.com/bringupd/bringupd/cmd/bringupd")
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("cannot build bringupd: %v: %s", err, out)
 	}

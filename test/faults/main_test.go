@@ -68,7 +68,7 @@ func runBuilt(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	bringupd = filepath.Join(bin, "bringupd")
-	build := exec.Command("go", "build", "-race="+strconv.FormatBool(race), "-o", bringupd, command)
+	build := exec.Command("go", "build", "-tags", "netgo,osusergo", "-race="+strconv.FormatBool(race), "-o", bringupd, command)
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("cannot build bringupd: %v: %s", err, out)
 	}

@@ -38,7 +38,7 @@ func runBuilt(m *testing.M) (code int, err error) {
 	if err := noteSources(); err != nil {
 		return 1, err
 	}
-	build := exec.Command("go", "build", "-race="+fmt.Sprint(race), "-o", filepath.Join(bin, "bringupd"), command)
+	build := exec.Command("go", "build", "-tags", "netgo,osusergo", "-race="+fmt.Sprint(race), "-o", filepath.Join(bin, "bringupd"), command)
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("cannot build bringupd: %v: %s", err, out)
 	}
