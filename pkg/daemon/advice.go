@@ -1,11 +1,15 @@
 package daemon
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -33,8 +37,10 @@ func (a *account) advise() []string {
 		return join(a.killer(a.blamed()), a.ownLogs(), a.askAdmins(), a.without())
 	case health.ServiceDied, health.SandboxDied, health.Setup:
 		return a.adviseChild()
-	case health.Check:
-		return join(a.askAdmins(), a.without())
+	case health.Check, health.CheckUser:
+		return join(a.hints(), a.without())
+	case health.GPUFailed:
+		return join(a.gpuAction(), a.askAdmins(), a.without())
 	case health.Share:
 		return a.adviseShare()
 	case health.Deadline:
@@ -57,6 +63,38 @@ func (a *account) advise() []string {
 	default:
 		return join(a.daemonLog(cause.Rank), []string{"where the message doesn't explain it, this is a mistake of bringupd's: keep the run directory and report it"})
 	}
+}
+
+// mostHints is how many of the checks that did not pass are advised upon.
+const mostHints = 4
+
+// hints are what the checks that did not pass advise, and the command that keeps
+// others off the node: for who may give it.
+func (a *account) hints() []string {
+	var report check.Report
+	if len(a.Cause.Report) == 0 || json.Unmarshal(a.Cause.Report, &report) != nil {
+		return a.askAdmins()
+	}
+	var steps []string
+	for _, f := range findings(report.Findings, check.Fail) {
+		step := plain(f.ID + ": " + f.Hint)
+		if f.Hint != "" && !slices.Contains(steps, step) && len(steps) < mostHints {
+			steps = append(steps, step)
+		}
+	}
+	if line := check.DrainLine(report); a.slurm() && line != "" {
+		steps = append(steps, "have an admin drain it: "+plain(line))
+	}
+	return steps
+}
+
+// gpuAction is what to do about a GPU that has failed.
+func (a *account) gpuAction() []string {
+	var event gpu.Judged
+	if len(a.Cause.Report) == 0 || json.Unmarshal(a.Cause.Report, &event) != nil || event.Action == "" {
+		return nil
+	}
+	return []string{a.on([]int{a.Cause.Rank}) + plain(event.Action)}
 }
 
 // join joins lists of steps.

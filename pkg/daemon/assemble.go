@@ -33,7 +33,7 @@ func (h *head) muster(l signal.Listing) {
 
 // fit is the state of a node that can be in the team.
 func (h *head) fit() string {
-	if h.cfg.Setup != "" {
+	if h.cfg.checked() {
 		return signal.Checked
 	}
 	return signal.Joined
@@ -52,8 +52,8 @@ func (h *head) late(l signal.Listing) {
 			h.lateBy(h.unmet(missing), l.At)
 		}
 	}
-	within := h.cfg.Times.Join + h.cfg.Times.Setup + h.tempo.Silent
-	if h.cfg.Setup == "" || time.Since(h.began) < within {
+	within := h.cfg.Times.Join + h.cfg.checkTime() + h.tempo.Silent
+	if !h.cfg.checked() || time.Since(h.began) < within {
 		return
 	}
 	if missing := h.roster.unknown(l.Missing(signal.Checked, h.id.Size)); len(missing) > 0 {

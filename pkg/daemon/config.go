@@ -38,8 +38,13 @@ type Config struct {
 	Address func() (string, error) `json:"-"`
 	TempDir string                 // node-local; each attempt gets a directory in it
 
-	Setup   string // run by /bin/sh on every node before anything else
-	Sandbox SandboxConfig
+	Setup string // run by /bin/sh on every node before anything else
+	// Checks are this node's, nil for none; CheckPolicy is what was told of
+	// them, for the digest. GPUs are what is watched; nil for nothing.
+	Checks      Checks `json:"-"`
+	CheckPolicy any
+	GPUs        GPUs `json:"-"`
+	Sandbox     SandboxConfig
 
 	// Lifeline says whether workers connect to the head; Network is how, nil
 	// for TCP.
@@ -230,9 +235,10 @@ func (c *Config) digest() string {
 		Times     Times
 		Requeue   RequeueConfig
 		Team      Bounds
+		Checks    any
 	}{
 		c.Driver, c.Framework.Name(), c.Frame, c.Setup, c.Sandbox.Command, c.Sandbox.Step, c.Sandbox.Require.String(),
-		c.Lifeline, c.Times, c.Requeue, c.Team.of(c.Identity.Size),
+		c.Lifeline, c.Times, c.Requeue, c.Team.of(c.Identity.Size), c.CheckPolicy,
 	})
 	if err != nil {
 		return "internal error: " + err.Error()

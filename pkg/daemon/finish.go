@@ -52,6 +52,9 @@ func (h *head) drive(ctx context.Context) error {
 	if exit.Status() > 128 && !pause(ctx, skewOf(exit)) {
 		return context.Cause(ctx)
 	}
+	if exit.Status() != 0 && !h.hearEvents(ctx) {
+		return context.Cause(ctx)
+	}
 	return &ending{orderly: true, word: health.Driven, code: exit.Status(), why: "the driver has ended: " + exit.String()}
 }
 
@@ -262,6 +265,7 @@ func (h *head) tellDone(left []string) {
 func (h *head) writeResult(end *ending) (result *signal.Result, taken bool) {
 	result = h.result(end)
 	h.listTeam(result)
+	result.Events = h.chronicle.told()
 	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.hosts(), h.gate, h.shareReport(), h.lineReport()
 	result.Advice = h.account(end, result).advise()
 	err := h.publishResult(result)

@@ -26,6 +26,10 @@ type head struct {
 	*node
 	nodes *signal.Watch // over Nodes
 	lines *lines        // nil where there are no lifelines
+
+	chronicle chronicle
+	gpus      atomic.Bool // a node of the job has some
+
 	began time.Time
 
 	roster   *roster
@@ -47,6 +51,7 @@ type head struct {
 func (n *node) runHead() int {
 	h := &head{node: n, began: time.Now(), roster: newRoster(n.cfg)}
 	defer h.closeLines()
+	h.lookEarly()
 	err := h.sequence(h.life)
 	if h.dir == nil {
 		return h.leaveAlone(err)
@@ -185,7 +190,7 @@ func (h *head) meet(ctx context.Context) error {
 	}
 	within := h.cfg.Times.Join
 	if h.roster.spares { // who is late is dropped, and the check is in the way of the team
-		within += h.cfg.Times.Setup + 2*h.tempo.Silent
+		within += h.cfg.checkTime() + 2*h.tempo.Silent
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
@@ -300,7 +305,7 @@ func (h *head) workers(ctx, life context.Context) error {
 		} else if err := h.serveWorker(ctx, h.endpoint, h.seat.Load()); err != nil {
 			return err
 		}
-		if err := h.awaitAll(ctx, signal.Up, "workers", h.cfg.Times.Setup+2*h.cfg.Times.Service); err != nil {
+		if err := h.awaitAll(ctx, signal.Up, "workers", h.cfg.checkTime()+2*h.cfg.Times.Service+h.tempo.Silent); err != nil {
 			return err
 		}
 		return h.settle(ctx)
@@ -309,15 +314,18 @@ func (h *head) workers(ctx, life context.Context) error {
 
 // awaitNodes waits for what the other nodes tell of their checks and sandboxes.
 func (h *head) awaitNodes(ctx context.Context) error {
-	if h.cfg.Setup != "" {
-		if err := h.awaitAll(ctx, signal.Checked, "check", h.cfg.Times.Setup+h.tempo.Silent); err != nil {
+	if h.cfg.checked() {
+		if err := h.awaitAll(ctx, signal.Checked, "check", h.cfg.checkTime()+h.tempo.Silent); err != nil {
+			return err
+		}
+		if err := h.compare(ctx, h.nodes.Last()); err != nil {
 			return err
 		}
 	}
 	if !h.cfg.Sandbox.Wanted() {
 		return nil
 	}
-	within := h.cfg.Times.Setup + h.cfg.Times.Sandbox
+	within := h.cfg.checkTime() + h.cfg.Times.Sandbox + h.tempo.Silent
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
 	last, err := h.await(ctx, signal.Sandbox, "sandbox", func(l signal.Listing) bool {

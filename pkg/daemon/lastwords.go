@@ -48,6 +48,7 @@ func (a *account) headWords() []string {
 		lines = append(lines, "  took down: "+took)
 	}
 	lines = append(lines, a.besides()...)
+	lines = append(lines, a.befell()...)
 	lines = append(lines, a.left()...)
 	for _, step := range a.Advice {
 		lines = append(lines, "  next: "+step)
@@ -70,6 +71,9 @@ func (a *account) orderlyWords() []string {
 		line += ", " + span(a.ToGate) + " of it to the gate"
 	}
 	lines := []string{line + ")"}
+	if a.Code != 0 {
+		lines = append(lines, a.befell()...)
+	}
 	lines = append(lines, a.left()...)
 	for _, step := range a.Advice {
 		lines = append(lines, "  next: "+step)
@@ -199,7 +203,7 @@ func (a *account) besides() (lines []string) {
 	for _, failure := range a.Consequences {
 		switch kind := health.Kind(failure.Kind); {
 		case kind == health.Aborted, dragged(failure):
-		case len(failure.Lost) > 0:
+		case len(failure.Lost) > 0 && health.Loss(kind):
 			lost = append(lost, failure.Lost...)
 		default:
 			if others[failure.Kind] == nil {
@@ -216,6 +220,20 @@ func (a *account) besides() (lines []string) {
 	slices.Sort(kinds)
 	for _, kind := range kinds {
 		lines = append(lines, fmt.Sprintf("  failed besides: %s (%s)", a.who(others[kind]), kind))
+	}
+	return lines
+}
+
+// mostBefell is how many events are told; the result has more.
+const mostBefell = 5
+
+// befell tells what had befallen nodes, of which the driver may have died.
+func (a *account) befell() (lines []string) {
+	for _, event := range a.Events[:min(len(a.Events), mostBefell)] {
+		lines = append(lines, "  before that: "+event.At.Format(time.TimeOnly)+" "+cut(plain(event.What), shortLine))
+	}
+	if more := len(a.Events) - len(lines); more > 0 {
+		lines = append(lines, fmt.Sprintf("  before that: %d more such events, see events in %s", more, signal.NameResult))
 	}
 	return lines
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -26,6 +28,13 @@ type plight struct {
 	launcher roles.Launcher // Slurm where empty
 	before   bool           // the gate never opened
 	left     []string
+	events   []signal.EventRecord
+}
+
+func reported(findings ...check.Finding) func(*signal.FailedRecord) {
+	return func(f *signal.FailedRecord) {
+		f.Report, _ = json.Marshal(check.Report{Host: f.Host, Verdict: check.Fail, Findings: findings})
+	}
 }
 
 // at is a moment by the wall clock of whoever tells.
@@ -150,7 +159,39 @@ var plights = []plight{
 		end: endedBy(cause(3, health.Setup, "check", "the setup command of rank 3 (n3) failed: exit code 1",
 			died("setup", "setup-0003.log", "exit code 1", "", 1, "no space left on /local"))),
 	},
-	{name: "check", before: true, end: endedBy(cause(3, health.Check, "check", "rank 3 (n3) failed its check: GPU 5 has fallen off the bus (Xid 79)"))},
+	{
+		name: "check", before: true,
+		end: endedBy(cause(3, health.Check, "check", "rank 3 (n3) is not fit for the job: gpu.count: GPU 5 (0000:9b:00.0): GPU_IS_LOST (expected: 8 GPUs)", reported(
+			check.Finding{ID: "gpu.count", Device: &check.Device{Index: 5, Bus: "0000:9b:00.0"}, Verdict: check.Fail, Observed: "GPU_IS_LOST", Hint: "power-cycle the node", Class: check.Node},
+			check.Finding{ID: "host.shm", Verdict: check.Warn, Hint: "enlarge it"},
+		))),
+	},
+	{
+		name: "check-user", before: true,
+		end: endedBy(cause(3, health.CheckUser, "check", "rank 3 (n3) is not fit for the job: gpu.nvml: no NVIDIA library (expected: 8 GPUs)", reported(
+			check.Finding{ID: "gpu.nvml", Verdict: check.Fail, Hint: "ask for nodes with GPUs, or give --gpu-check=off", Class: check.User},
+		))),
+	},
+	{
+		name: "check-differ", before: true,
+		end: endedBy(cause(0, health.Check, "check", "the nodes of the job differ: x.gpu_count: 7 on n3 (expected: 8, as on 63 other nodes)", lost(3), reported(
+			check.Finding{ID: "x.gpu_count", Verdict: check.Fail, Hint: "look at the nodes with fewer", Class: check.User},
+		))),
+	},
+	{
+		name: "gpu",
+		end: endedBy(cause(3, health.GPUFailed, "driver", "Xid 79 on GPU 5 (0000:9b:00.0) of rank 3 (n3): it has fallen off the bus", func(f *signal.FailedRecord) {
+			f.Report = json.RawMessage(`{"action":"reboot the node; where it comes back, have the GPU replaced"}`)
+		})),
+	},
+	{
+		name: "driver-failed-after-events",
+		end:  ending{orderly: true, word: health.Driven, code: 3, why: "the driver has ended: exit code 3"},
+		events: []signal.EventRecord{
+			{Header: signal.Header{Rank: 3, At: at}, What: "Xid 31 on GPU 5 (0000:9b:00.0) of rank 3 (n3): an access to memory that is not there"},
+			{Header: signal.Header{Rank: 7, At: at}, What: "Xid 13 on GPU 0 of rank 7 (n7): \x1b[31mred"},
+		},
+	},
 	{
 		name: "share-not-met", before: true,
 		end: endedBy(cause(0, health.Share, "join", "cannot meet 3 of 64 nodes: n[1-3] did not answer through /shared/logs within 2m0s: see whether their tasks have started, and whether it is the same file system there", lost(1, 2, 3))),
@@ -190,7 +231,7 @@ func (p plight) tells(rank int) *account {
 	end := p.end
 	result := &signal.Result{
 		Code: end.code, Word: end.word, Why: end.why, Cause: end.cause, Nodes: end.nodes,
-		AtPhase: "driver", AfterGate: 192 * time.Second, ToGate: 12_440 * time.Millisecond, Took: 205 * time.Second,
+		Events: p.events, AtPhase: "driver", AfterGate: 192 * time.Second, ToGate: 12_440 * time.Millisecond, Took: 205 * time.Second,
 	}
 	if p.before {
 		result.AtPhase, result.AfterGate, result.ToGate, result.Took = end.cause.Phase, 0, 0, 8340*time.Millisecond

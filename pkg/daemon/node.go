@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -64,6 +65,9 @@ type node struct {
 
 	tasks errgroup.Group // everything that runs in the background under work
 
+	checks  chan check.Report // what the checks say, once; nil before they begin
+	fitness check.Report      // the same, where this node is fit; owned by the sequence
+
 	sandboxTold sync.Once   // the sandbox's failure is recorded
 	told        atomic.Bool // somebody has told this daemon to end
 
@@ -75,6 +79,7 @@ type node struct {
 	sawGate atomic.Bool // a spare or a member has seen the open gate
 
 	mu       sync.Mutex
+	events   int               // how many have befallen this node; guarded by mu
 	children []*process.Child  // in the order of their start; guarded by mu
 	starting bool              // the driver is being started: it may run already; guarded by mu
 	owed     []syscall.Signal  // what came for it then; guarded by mu
@@ -311,20 +316,6 @@ func (n *node) unanswered(silence time.Duration) *failure {
 	}
 	return failed(health.Share, "cannot go on: the share has not answered %s for %s: see whether %s hangs on that node",
 		n.name(n.id.Rank), silence.Round(time.Second/10), n.dir.Path())
-}
-
-// prepare runs the node's setup command and tells that the node is checked,
-// where there is anything to check.
-func (n *node) prepare(ctx context.Context) error {
-	if n.cfg.Setup == "" {
-		return nil
-	}
-	return n.phase("check", func() error {
-		if err := n.setup(ctx); err != nil {
-			return err
-		}
-		return n.tell(signal.Checked)
-	})
 }
 
 // serveWorker starts the node's worker, proves it and tells.

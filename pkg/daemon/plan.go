@@ -24,6 +24,9 @@ func (c Config) Plan(role roles.Role) []string {
 	if c.Setup != "" {
 		lines = append(lines, fmt.Sprintf("check: run %q within %s", c.Setup, c.Times.Setup))
 	}
+	if c.Checks != nil {
+		lines = append(lines, fmt.Sprintf("check: see within %s whether the node is fit", c.Checks.Longest()))
+	}
 	lines = append(lines, c.planSandbox()...)
 	lines = append(lines, c.planServices()...)
 	lines = append(lines, "gate: open when all of this is proven")

@@ -16,13 +16,13 @@ import (
 // trail is what a daemon leaves behind for people: events, one JSON object a
 // line, and its log. Both wait in memory until there is a run directory.
 type trail struct {
-	began   time.Time
-	events  *signal.Journal
-	logs    *signal.Journal
-	encoder zapcore.Encoder
+	began  time.Time
+	events *signal.Journal
+	logs   *signal.Journal
 
 	mu      sync.Mutex
-	current string // the phase entered last, guarded by mu
+	encoder zapcore.Encoder // guarded by mu
+	current string          // the phase entered last, guarded by mu
 	phases  []signal.PhaseTime
 }
 
@@ -39,8 +39,10 @@ func newTrail() *trail {
 // open gives the trail its files, which are named after the kind of daemon: a
 // sandbox's own daemon has the rank of the node's other one.
 func (t *trail) open(dir *signal.Dir, id roles.Identity, kind string) {
+	t.mu.Lock() // the node is looked at already, and its checks may be waiting
 	t.encoder.AddInt("rank", id.Rank)
 	t.encoder.AddString("host", id.Host)
+	t.mu.Unlock()
 	t.events.Open(dir.LogFile(signal.Events, signal.EventsName(kind, id.Rank, id.Size)))
 	t.logs.Open(dir.LogFile(signal.Logs, signal.LogName(kind, id.Rank, id.Size)))
 }

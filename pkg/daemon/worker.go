@@ -24,6 +24,7 @@ const localJoin = 10 * time.Second
 // runWorker is a daemon that is not the head; it returns its exit code.
 func (n *node) runWorker() int {
 	began := time.Now()
+	n.lookEarly()
 	err := n.phase("join", func() error { return n.join(began) })
 	if n.dir == nil {
 		return n.leaveAlone(err)
@@ -164,7 +165,7 @@ func (n *node) relax() {
 func (n *node) awaitHead(ctx context.Context) (framework.Endpoint, error) {
 	var endpoint framework.Endpoint
 	err := n.phase("head", func() error {
-		within := n.cfg.Times.Setup + n.cfg.Times.Service
+		within := n.cfg.checkTime() + n.cfg.Times.Service + n.tempo.Silent
 		ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 		defer cancel()
 		n.control.Nudge() // it may have been there before us

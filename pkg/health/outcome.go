@@ -6,11 +6,16 @@ type Kind string
 // The kinds of failure. The first group are causes; the second are
 // consequences, which never outrank a cause.
 const (
-	Usage         Kind = "usage"
-	Launch        Kind = "launch"
-	Share         Kind = "share"
-	Internal      Kind = "internal"
-	Check         Kind = "check"
+	Usage    Kind = "usage"
+	Launch   Kind = "launch"
+	Share    Kind = "share"
+	Internal Kind = "internal"
+	Check    Kind = "check"
+	// CheckUser is a check that another node would not pass either: it is the
+	// job that asks for something else.
+	CheckUser Kind = "check-user"
+	// GPUFailed is a GPU that has failed under the driver.
+	GPUFailed     Kind = "gpu"
 	Setup         Kind = "setup"
 	SandboxDied   Kind = "sandbox"
 	ServiceDied   Kind = "service"
@@ -65,11 +70,11 @@ var outcomes = []struct {
 	Outcome
 }{
 	{[]Kind{Usage}, Outcome{64, "usage", "the command line or the configuration is wrong", RequeueNo}},
-	{[]Kind{Launch}, Outcome{65, "launch", "the launch is wrong (tasks and nodes don't match, not under srun, …)", RequeueNo}},
+	{[]Kind{Launch, CheckUser}, Outcome{65, "launch", "the launch is wrong (tasks and nodes don't match, not under srun, no node has what is asked for, …)", RequeueNo}},
 	{[]Kind{Share}, Outcome{66, "share", "the log directory is unusable: not shared, not writable, not ours, too slow", RequeueNo}},
 	{[]Kind{GaveUp}, Outcome{69, "gave-up", "the job has failed as often as it may be requeued", RequeueNo}},
 	{[]Kind{Internal}, Outcome{70, "internal", "an internal error", RequeueNo}},
-	{[]Kind{Check}, Outcome{75, "check", "a node failed its check", RequeueElsewhere}},
+	{[]Kind{Check, GPUFailed}, Outcome{75, "check", "a node failed its check, or one of its GPUs failed", RequeueElsewhere}},
 	{[]Kind{PeerLost, DaemonDied, HostLost, HostHangs, CutOff, Aborted}, Outcome{76, "peer-lost", "a peer was lost", RequeueYes}},
 	{[]Kind{SandboxDied, ServiceDied, Setup}, Outcome{77, "service", "a setup command failed, or a sandbox or a service did not become ready, or died", RequeueNo}},
 	{[]Kind{Deadline}, Outcome{124, "deadline", "a deadline passed with nobody to blame", RequeueNo}},

@@ -173,13 +173,21 @@ func badNodes(ordered []blamed, hostOf func(rank int) string) []string {
 // accused are the hosts that one failure speaks against.
 func accused(failure signal.FailedRecord, hostOf func(rank int) string) (hosts []string) {
 	switch kind := Kind(failure.Kind); {
-	case kind == Check, kind == CutOff:
+	case kind == Check && len(failure.Lost) > 0: // the head's word, of those that differ
+		return hostsOf(failure.Lost, hostOf)
+	case kind == Check, kind == GPUFailed, kind == CutOff:
 		return []string{failure.Host}
 	case Loss(kind):
-		for _, rank := range failure.Lost {
-			if host := hostOf(rank); host != "" { // a launcher may not tell
-				hosts = append(hosts, host)
-			}
+		return hostsOf(failure.Lost, hostOf)
+	default:
+		return nil
+	}
+}
+
+func hostsOf(ranks []int, hostOf func(rank int) string) (hosts []string) {
+	for _, rank := range ranks {
+		if host := hostOf(rank); host != "" { // a launcher may not tell
+			hosts = append(hosts, host)
 		}
 	}
 	return hosts

@@ -93,6 +93,9 @@ func TestDecide(t *testing.T) {
 		}, 76, []string{"n2"}},
 		{"one of two that are lost has told why", []Observed{missing(HostLost, 0, 30, 3, 4), observed(ServiceDied, 4, 40)}, 76, []string{"n3", "n4"}},
 		{"a rack was lost", []Observed{missing(HostLost, 0, 30, 3), missing(HostHangs, 0, 31, 4, 3), observed(ServiceDied, 5, 32)}, 76, []string{"n3", "n4"}},
+		{"a GPU that has failed speaks against its node, and before what died of it", []Observed{observed(GPUFailed, 5, 1), observed(ServiceDied, 2, 3)}, 75, []string{"n5"}},
+		{"nodes that differ are told of by the head", []Observed{missing(Check, 0, 1, 3, 4)}, 75, []string{"n3", "n4"}},
+		{"what another node would not pass speaks against none", []Observed{observed(CheckUser, 5, 1)}, 65, nil},
 		{"a node failed its check and another was lost", []Observed{observed(Check, 5, 1), missing(HostLost, 0, 30, 3)}, 75, []string{"n5", "n3"}},
 		{"a node is cut off and says so", []Observed{observed(CutOff, 3, 50), missing(HostLost, 3, 20, 0), missing(HostLost, 0, 30, 3)}, 76, []string{"n3"}},
 		{"the head is cut off, and everybody misses it", []Observed{

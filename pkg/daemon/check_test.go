@@ -1,0 +1,363 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// looks are checks that say what the test wants.
+type looks struct {
+	policy check.Policy
+	found  []check.Finding
+	traits []check.Trait
+	// waits has the checks say that they wait until it is closed; nil: they don't.
+	waits chan struct{}
+}
+
+func (l *looks) Await(ctx context.Context, progress func(check.Report)) check.Report {
+	if l.waits != nil {
+		f := check.Finding{ID: "gpu.fabric", Verdict: check.Wait, Observed: "in progress"}
+		progress(check.Report{Verdict: check.Wait, Findings: []check.Finding{f}})
+		select {
+		case <-l.waits:
+		case <-ctx.Done():
+			return check.Report{Verdict: check.Wait, Findings: []check.Finding{f}}
+		}
+	}
+	findings := l.Judge(l.found)
+	return check.Report{Version: check.ReportVersion, Verdict: check.Worst(findings), Findings: findings, Traits: l.traits}
+}
+
+func (l *looks) Judge(findings []check.Finding) []check.Finding { return l.policy.Judge(findings) }
+func (*looks) Longest() time.Duration                           { return 30 * time.Second }
+
+// looked gives every node checks that find nothing wrong.
+func (j *job) looked(change func(rank int, l *looks)) *job {
+	return j.all(func(c *Config) {
+		l := &looks{
+			found:  []check.Finding{{ID: "gpu.count", Verdict: check.Pass, Observed: "8 of 8"}},
+			traits: []check.Trait{{ID: check.GPUCount, Value: "8"}, {ID: check.GPUModel, Value: "H100"}, {ID: check.Driver, Value: "570"}},
+		}
+		if change != nil {
+			change(c.Identity.Rank, l)
+		}
+		c.Checks = l
+	})
+}
+
+var lostGPU = check.Finding{
+	ID: "gpu.count", Device: &check.Device{Index: 3, Bus: "0000:5d:00.0"}, Verdict: check.Fail,
+	Observed: "GPU_IS_LOST", Expected: "8 GPUs", Hint: "power-cycle the node", Class: check.Node,
+}
+
+func TestChecksPass(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 3, "exit 0").looked(nil).start()
+	j.expect(0, 0, 0)
+	names := j.names(signal.Nodes)
+	kinds := make(map[string]bool)
+	for rank := range 3 {
+		prefix := signal.NodeName(rank, 3, signal.Checked) + "."
+		for _, name := range names {
+			if number, is := strings.CutPrefix(name, prefix); is {
+				kinds[number] = true
+				rec := record[signal.CheckedRecord](j, signal.Nodes, name)
+				var report check.Report
+				if err := json.Unmarshal(rec.Report, &report); err != nil || report.Verdict != check.Pass || report.Rank != rank || len(report.Findings) != 1 {
+					t.Errorf("%s has %s: %v", name, rec.Report, err)
+				}
+			}
+		}
+	}
+	if len(kinds) != 1 {
+		t.Errorf("nodes that are alike are of the kinds %v: %v", kinds, names)
+	}
+}
+
+func TestUnfitNode(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		rank  int
+		class check.Class
+		kind  health.Kind
+		code  int
+	}{
+		{"a worker", 2, check.Node, health.Check, 75},
+		{"the head", 0, check.Node, health.Check, 75},
+		{"what another node would not mend", 1, check.User, health.CheckUser, 65},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, 3, "exit 0").patient().looked(func(rank int, l *looks) {
+				if rank == tc.rank {
+					bad := lostGPU
+					bad.Class = tc.class
+					l.found = append(l.found, bad, check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "small"})
+				}
+			}).all(func(c *Config) {
+				c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
+			}).start()
+			j.expect(everyone(tc.code, 3)...)
+			cause := j.blames(tc.rank, string(tc.kind), tc.code)
+			for _, want := range []string{"gpu.count", "GPU 3 (0000:5d:00.0)", "GPU_IS_LOST", "8 GPUs"} {
+				if !strings.Contains(cause.What, want) {
+					t.Errorf("the cause lacks %q: %s", want, cause.What)
+				}
+			}
+			if cause.Phase != "check" || len(cause.Report) == 0 {
+				t.Errorf("the cause is of phase %s, with the report %s", cause.Phase, cause.Report)
+			}
+			if said := j.said(); !strings.Contains(said, "next: gpu.count: power-cycle the node") {
+				t.Errorf("nobody says what to do:\n%s", said)
+			}
+			if j.has(signal.Control, signal.NameGo) {
+				t.Error("the gate was opened")
+			}
+		})
+	}
+}
+
+func TestSpareForUnfitNode(t *testing.T) {
+	t.Parallel()
+	j := spared(t, 4, Bounds{3, 4}, tellsTeam).looked(func(rank int, l *looks) {
+		if rank == 2 {
+			l.found = append(l.found, lostGPU)
+		}
+	})
+	j.start().expect(0, 0, 0, 0)
+	j.chose([]int{0, 1, 3}, 2)
+}
+
+// TestGateWaits has one node not ready yet: the gate waits for it.
+func TestGateWaits(t *testing.T) {
+	t.Parallel()
+	ready := make(chan struct{})
+	j := newJob(t, 2, "exit 0").looked(func(rank int, l *looks) {
+		if rank == 1 {
+			l.waits = ready
+		}
+	}).all(func(c *Config) { c.Verbose = true }).start()
+	j.until("that the node waits", func() bool { return strings.Contains(j.said(), "waiting for what is not ready yet") })
+	if j.has(signal.Control, signal.NameGo) {
+		t.Error("the gate was opened")
+	}
+	close(ready)
+	j.expect(0, 0)
+}
+
+// TestEndWhileWaiting has a stop find all nodes waiting.
+func TestEndWhileWaiting(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "exit 0").looked(func(_ int, l *looks) { l.waits = make(chan struct{}) }).start()
+	j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Joined))
+	j.signals[0] <- os.Interrupt
+	j.expect(130, 130)
+}
+
+func TestNodesDiffer(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		policy check.Policy
+		trait  check.Trait
+		code   int
+		says   string
+	}{
+		{"fewer GPUs", check.Policy{}, check.Trait{ID: check.GPUCount, Value: "7"}, 75, "the nodes of the job differ: x.gpu_count"},
+		{"another driver", check.Policy{}, check.Trait{ID: check.Driver, Value: "580"}, 0, "the nodes differ: x.driver"},
+		{
+			"what is only to be told of", check.Policy{Rules: []check.Rule{{Pattern: "x.*", Effect: check.EffectWarn}}},
+			check.Trait{ID: check.GPUCount, Value: "7"}, 0, "the nodes differ: x.gpu_count",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, 4, "exit 0").patient().looked(func(rank int, l *looks) {
+				l.policy = tc.policy
+				for i, trait := range l.traits {
+					if rank == 2 && trait.ID == tc.trait.ID {
+						l.traits[i] = tc.trait
+					}
+				}
+			}).start()
+			j.expect(everyone(tc.code, 4)...)
+			if said := j.said(); !strings.Contains(said, tc.says) {
+				t.Errorf("nobody says %q:\n%s", tc.says, said)
+			}
+			if tc.code != 0 {
+				cause := j.blames(0, string(health.Check), tc.code)
+				if result := j.result(); fmt.Sprint(cause.Lost, result.Nodes) != "[2] [n2]" {
+					t.Errorf("%v and the nodes %v are blamed, want 2 and n2", cause.Lost, result.Nodes)
+				}
+			}
+		})
+	}
+}
+
+// TestSpareForOddNode has the job do without the node that differs.
+func TestSpareForOddNode(t *testing.T) {
+	t.Parallel()
+	j := spared(t, 4, Bounds{3, 4}, tellsTeam).looked(func(rank int, l *looks) {
+		if rank == 1 {
+			l.traits[0].Value = "7"
+		}
+	})
+	j.start().expect(0, 0, 0, 0)
+	j.chose([]int{0, 3, 2}, 1) // the last one has moved up
+}
+
+// TestWarningsAreToldOnce has the head tell what many nodes' checks have found.
+func TestWarningsAreToldOnce(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 4, "exit 0").looked(func(rank int, l *looks) {
+		if rank > 0 {
+			l.found = append(l.found, check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "64 MiB", Hint: "enlarge it"})
+		}
+	}).start()
+	j.expect(0, 0, 0, 0)
+	if said := j.said(); strings.Count(said, "a check warns: host.shm: 64 MiB") != 1 || !strings.Contains(said, "ranks 1,2,3") {
+		t.Errorf("the warning is not told once, of ranks 1, 2 and 3:\n%s", said)
+	}
+}
+
+// card is the GPUs of a node, and what befalls them.
+type card struct {
+	events  chan gpu.Judged
+	started atomic.Bool
+	fails   error
+}
+
+func (c *card) Watch(ctx context.Context, ready func(int), event func(gpu.Judged)) error {
+	if c.fails != nil {
+		return c.fails
+	}
+	c.started.Store(true)
+	ready(8)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e := <-c.events:
+			event(e)
+		}
+	}
+}
+
+// carded gives every node GPUs that pass all checks.
+func (j *job) carded() []*card {
+	var cards []*card
+	j.looked(nil).all(func(c *Config) {
+		cards = append(cards, &card{events: make(chan gpu.Judged)})
+		c.GPUs = cards[len(cards)-1]
+	})
+	return cards
+}
+
+func xid(number int, effect gpu.Effect) gpu.Judged {
+	return gpu.Judged{
+		Event:      gpu.Event{At: time.Now(), Kind: gpu.KindXid, Xid: number, GPU: 3, Bus: "0000:5d:00.0"},
+		XidVerdict: gpu.XidVerdict{Effect: effect, Meaning: "the meaning", Action: "the action"},
+	}
+}
+
+func TestFatalXid(t *testing.T) {
+	t.Parallel()
+	for _, rank := range []int{0, 2} {
+		t.Run(fmt.Sprintf("on rank %d", rank), func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, 3, "exec sleep 300").patient()
+			cards := j.carded()
+			j.start().untilNamed(signal.Control, signal.NameGo)
+			for i, card := range cards {
+				if !card.started.Load() {
+					t.Errorf("the gate is open, and nobody watches the GPUs of rank %d", i)
+				}
+			}
+			cards[rank].events <- xid(79, gpu.EffectFatal)
+			j.expect(75, 75, 75)
+			cause := j.blames(rank, string(health.GPUFailed), 75)
+			for _, want := range []string{"Xid 79", "GPU 3", "the meaning", fmt.Sprintf("rank %d", rank)} {
+				if !strings.Contains(cause.What, want) {
+					t.Errorf("the cause lacks %q: %s", want, cause.What)
+				}
+			}
+			if nodes := j.result().Nodes; fmt.Sprint(nodes) != fmt.Sprintf("[n%d]", rank) {
+				t.Errorf("the bad nodes are %v", nodes)
+			}
+			if said := j.said(); !strings.Contains(said, "the action") {
+				t.Errorf("nobody says what to do:\n%s", said)
+			}
+		})
+	}
+}
+
+// TestXidOfApplication ends nothing, and is told when the driver has failed.
+func TestXidOfApplication(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "enough")
+	j := newJob(t, 2, "until test -e "+file+"; do sleep 0.05; done; exit 9")
+	cards := j.carded()
+	j.start().untilNamed(signal.Control, signal.NameGo)
+	cards[1].events <- xid(31, gpu.EffectApp)
+	cards[0].events <- xid(13, gpu.EffectApp)
+	cards[0].events <- xid(106, gpu.EffectIgnore)
+	j.untilNamed(signal.Nodes, signal.EventName(1, 2, 1))
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j.expect(9, 0)
+	result := j.result()
+	if len(result.Events) != 2 || !strings.Contains(result.Events[0].What, "Xid 13") || !strings.Contains(result.Events[1].What, "Xid 31") {
+		t.Errorf("the result has the events %+v", result.Events)
+	}
+	if said := j.said(); !strings.Contains(said, "before that: ") || strings.Contains(said, "106") {
+		t.Errorf("the last words don't tell of the events, or of those that mean nothing:\n%s", said)
+	}
+}
+
+// TestManyEvents does not have a GPU that repeats itself fill the run directory.
+func TestManyEvents(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "exec sleep 300")
+	cards := j.carded()
+	j.start().untilNamed(signal.Control, signal.NameGo)
+	for i := range 3 * mostEvents {
+		cards[1].events <- xid(i, gpu.EffectApp)
+	}
+	j.untilNamed(signal.Nodes, signal.EventName(1, 2, mostEvents))
+	j.signals[0] <- os.Interrupt
+	j.expect(130, 130)
+	told := 0
+	for _, name := range j.names(signal.Nodes) {
+		if strings.Contains(name, ".event.") {
+			told++
+		}
+	}
+	if told != mostEvents {
+		t.Errorf("%d events are told, want %d", told, mostEvents)
+	}
+}
+
+func TestWatchThatFails(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "exit 0")
+	j.carded()[1].fails = fmt.Errorf("cannot watch: no such symbol")
+	j.start().expect(0, 0)
+	if said := j.said(); !strings.Contains(said, "no such symbol") {
+		t.Errorf("nobody says that the watch failed:\n%s", said)
+	}
+}

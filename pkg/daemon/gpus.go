@@ -1,0 +1,165 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// GPUs are those of this node.
+type GPUs interface {
+	// Watch tells what befalls them until ctx ends. It calls ready once, when
+	// nothing will be missed any more, with the number of GPUs that it watches;
+	// where that is none, it returns. Its error says why nothing is watched any
+	// more.
+	Watch(ctx context.Context, ready func(gpus int), event func(gpu.Judged)) error
+}
+
+// watchReady is how long the driver may have to wait for the watch.
+const watchReady = 10 * time.Second
+
+// watchGPUs begins to watch this node's GPUs, and returns when nothing will be
+// missed any more. A watch that does not work is told of, and stops nobody.
+func (n *node) watchGPUs(ctx context.Context) error {
+	if n.cfg.GPUs == nil {
+		return nil
+	}
+	ready := make(chan int, 1)
+	n.background(func(context.Context) {
+		err := n.cfg.GPUs.Watch(n.life, func(gpus int) { ready <- gpus }, n.befallen)
+		select {
+		case ready <- 0:
+		default:
+		}
+		if err != nil && n.life.Err() == nil {
+			n.trail.event("gpu-watch", zap.Error(err))
+			n.log.Warn("cannot watch the GPUs any more: what befalls them is only known by what it does to the driver", zap.Error(err))
+		}
+	})
+	late := time.NewTimer(watchReady)
+	defer late.Stop()
+	select {
+	case gpus := <-ready:
+		n.trail.event("gpu-watch", zap.Int("gpus", gpus))
+	case <-late.C:
+		n.log.Warn("the watch of the GPUs does not begin", zap.Duration("waited", watchReady))
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// befallen takes in what has befallen a GPU.
+func (n *node) befallen(event gpu.Judged) {
+	if n.life.Err() != nil {
+		return
+	}
+	n.trail.event("gpu", zap.Any("event", event))
+	what := fmt.Sprintf("%s: %s", n.name(n.id.Rank), event)
+	if event.Effect == gpu.EffectFatal {
+		f := failed(health.GPUFailed, "%s", what)
+		f.Report, _ = json.Marshal(event)
+		n.end(f)
+		return
+	}
+	if event.Effect == gpu.EffectIgnore {
+		return
+	}
+	n.log.Info("a GPU reports", zap.String("what", what))
+	n.noteEvent(what, event)
+}
+
+// mostEvents is how many events a node tells of: what comes after them is in its own
+// timeline alone.
+const mostEvents = 16
+
+// noteEvent tells the head of something that ends nothing.
+func (n *node) noteEvent(what string, detail any) {
+	data, err := json.Marshal(detail)
+	if err != nil {
+		n.log.Warn("cannot encode an event", zap.Error(err))
+		return
+	}
+	n.mu.Lock()
+	n.events++
+	number := n.events
+	n.mu.Unlock()
+	if number > mostEvents {
+		return
+	}
+	n.background(func(context.Context) { // whoever has seen it is to see the next one
+		n.logged(n.publish(signal.Nodes, signal.EventName(n.id.Rank, n.id.Size, number), &signal.EventRecord{What: what, Detail: data}, false))
+	})
+}
+
+// chronicle is what the head knows of what has befallen the nodes.
+type chronicle struct {
+	mu     sync.Mutex
+	read   map[string]bool
+	events []signal.EventRecord // guarded by mu
+}
+
+// mostKept is how many events a result bears.
+const mostKept = 100
+
+// readEvents reads what a look at Nodes shows for the first time.
+func (h *head) readEvents(ctx context.Context, l signal.Listing) {
+	c := &h.chronicle
+	for rank, numbers := range l.Events() {
+		for _, number := range numbers {
+			name := signal.EventName(rank, h.id.Size, number)
+			if c.read[name] || len(c.read) >= mostKept {
+				continue
+			}
+			ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Silent, errDeadline)
+			var record signal.EventRecord
+			err := h.dir.Read(ctx, signal.Nodes, name, &record)
+			cancel()
+			if h.work.Err() != nil || hangs(err) {
+				return // the next look shows it again
+			}
+			if c.read == nil {
+				c.read = make(map[string]bool)
+			}
+			c.read[name] = true
+			if err != nil {
+				h.log.Warn("cannot read what befell a node", zap.Int("of", rank), zap.Error(err))
+				continue
+			}
+			h.trail.event("befallen", zap.Int("of", rank), zap.String("what", record.What))
+			c.mu.Lock()
+			c.events = append(c.events, record)
+			c.mu.Unlock()
+		}
+	}
+}
+
+// told are the events so far, by rank and in the order in which each has told
+// of its own.
+func (c *chronicle) told() []signal.EventRecord {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	events := slices.Clone(c.events)
+	slices.SortStableFunc(events, func(a, b signal.EventRecord) int { return cmp.Compare(a.Rank, b.Rank) })
+	return events
+}
+
+// hearEvents takes one more look where the driver has failed on GPUs: what it has
+// died of may have been told a moment later. It tells whether the run goes on.
+func (h *head) hearEvents(ctx context.Context) bool {
+	if h.gpus.Load() {
+		h.nodes.Nudge()
+		h.hear()
+	}
+	return ctx.Err() == nil
+}
