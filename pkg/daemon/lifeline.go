@@ -109,17 +109,27 @@ func (p *headLine) Nudged() {
 
 // Gone has the node see why: the end may have been published. A head whose
 // kernel has closed the connection, and that is not back, has died.
+//
+// One that never held the connection has not proven to be the head, and what is
+// in between may end a connection and refuse the next: its beats must have
+// stopped, too.
 func (p *headLine) Gone(how lifeline.Parting) {
-	p.line.part(0, how)
+	_, ever := p.line.of(0)
+	if ever {
+		p.line.part(0, how)
+	}
 	p.trail.event("lifeline", zap.Bool("up", false), zap.Stringer("how", how))
 	p.control.Quicken()
 	p.control.Nudge()
-	switch how {
-	case lifeline.Closed, lifeline.Refused:
-		p.background(p.withoutHead(failed(health.DaemonDied,
+	switch {
+	case !ever:
+		p.background(p.withoutHead(p.tempo.Silent/2, failed(health.DaemonDied,
+			"the daemon of the head, %s, has died: its host took a call and has ended it, and nobody listens there any more", p.name(0))))
+	case how == lifeline.Closed || how == lifeline.Refused:
+		p.background(p.withoutHead(0, failed(health.DaemonDied,
 			"the daemon of the head, %s, has died: its host has closed the lifeline and nobody listens there any more", p.name(0))))
-	case lifeline.Left:
-		p.background(p.withoutHead(failed(health.HostHangs,
+	case how == lifeline.Left:
+		p.background(p.withoutHead(0, failed(health.HostHangs,
 			"the head, %s, hangs: its daemon has ended and could not write so into the run directory", p.name(0))))
 	}
 }
@@ -136,14 +146,21 @@ type outsider struct{ *failure }
 // Unwrap returns the failure.
 func (o *outsider) Unwrap() error { return o.failure }
 
-// withoutHead takes the head for lost when two looks have not shown the end:
-// the first may have been under way before.
-func (n *node) withoutHead(f *failure) func(ctx context.Context) {
+// withoutHead takes the head for lost when two looks have not shown the end (the
+// first may have been under way before), nor a beat that came after the last one
+// for as long as quiet.
+func (n *node) withoutHead(quiet time.Duration, f *failure) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		ctx, cancel := context.WithTimeoutCause(ctx, n.tempo.Silent, errDeadline)
 		defer cancel()
-		before := n.control.Last().Looks
-		_, err := n.control.Wait(ctx, func(l signal.Listing) bool { return l.Looks > before+1 })
+		before := n.control.Last()
+		beat, since := before.Beats(signal.BeatState)[0], time.Now()
+		_, err := n.control.Wait(ctx, func(l signal.Listing) bool {
+			if newest := l.Beats(signal.BeatState)[0]; newest > beat {
+				beat, since = newest, l.At
+			}
+			return l.Looks > before.Looks+1 && l.At.Sub(since) >= quiet
+		})
 		switch {
 		case err != nil:
 		case n.ended.Err() != nil:
@@ -226,13 +243,17 @@ func (n *node) tug() {
 }
 
 // lossOfHead is what the silence of the head is, by what else there is to see.
-func (n *node) lossOfHead(quiet time.Duration) *failure {
+func (n *node) lossOfHead(ctx context.Context, quiet time.Duration) *failure {
 	since := quiet.Round(time.Second / 10)
 	if n.line == nil {
 		return n.headSilent(since)
 	}
 	known, ever := n.line.of(0)
-	if !ever {
+	switch {
+	case !ever && n.line.worker.Deserted(ctx):
+		return failed(health.DaemonDied, "the daemon of the head, %s, has died: %s has not seen a beat of it for %s, and its host says that nobody listens at the port it offered",
+			n.name(0), n.name(n.id.Rank), since)
+	case !ever:
 		return n.headSilent(since)
 	}
 	if f := n.linkDown(); f != nil {

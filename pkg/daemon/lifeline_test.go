@@ -135,6 +135,109 @@ func TestAFirewallBeginsToReject(t *testing.T) {
 	j.expect(0, 0, 0)
 }
 
+// A head that dies before a worker holds its lifeline: what its host does with
+// calls tells so, where its beats have stopped. A head that beats is alive,
+// whatever becomes of calls.
+func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		takes   bool // one call, and ends it
+		refuses bool // the later ones; or they are not answered
+		lives   bool // for a while, beside a firewall
+		dies    bool
+		kind    health.Kind
+		says    string
+	}{
+		{"a call was taken", true, true, false, true, health.DaemonDied, "its host took a call"},
+		{"none was", false, true, false, true, health.DaemonDied, "nobody listens at the port it offered"},
+		{"its host is lost", true, false, false, true, health.PeerLost, "has not seen a beat of it"},
+		{"a firewall begins to reject", true, true, true, false, "", ""},
+		{"a firewall rejects", false, true, true, false, "", ""},
+		{"it dies after that", true, true, true, true, health.DaemonDied, "nobody listens at the port it offered"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			net := &early{takes: tc.takes, refuses: make(chan struct{}), refused: make(chan struct{})}
+			j := newJob(t, 2, "").all(func(c *Config) {
+				c.Network = net
+				c.Times.Peer = 10 * time.Second
+			})
+			head := j.playHead("the head's port")
+			j.start(0)
+			j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Joined))
+			if !tc.lives {
+				head.silence()
+			}
+			if tc.refuses {
+				close(net.refuses)
+			}
+			if tc.lives {
+				net.await(t)
+				pause(bounded(t), j.configs[0].Times.Peer/2)
+			}
+			if !tc.dies {
+				head.publish(signal.NameDrain, &signal.DrainRecord{})
+				j.expect(-1, 0)
+				return
+			}
+			head.silence()
+			j.expect(-1, 76)
+			abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(1, 2))
+			if abort.Cause.Kind != string(tc.kind) || !strings.Contains(abort.Cause.What, tc.says) || !slices.Equal(abort.Cause.Lost, []int{0}) {
+				t.Errorf("it says %+v", abort)
+			}
+		})
+	}
+}
+
+// early is a network on which a worker never gets a connection.
+type early struct {
+	takes   bool
+	refuses chan struct{} // closed when calls are refused
+
+	mu      sync.Mutex
+	calls   int           // guarded by mu
+	refused chan struct{} // closed when one was
+}
+
+// await returns when a call was refused.
+func (e *early) await(t *testing.T) {
+	t.Helper()
+	select {
+	case <-e.refused:
+	case <-bounded(t).Done():
+		t.Fatal("the worker does not call the head")
+	}
+}
+
+func (*early) Listen() (net.Listener, error) { return nil, syscall.ENOTSUP }
+
+func (e *early) Dial(ctx context.Context, _ string) (net.Conn, error) {
+	e.mu.Lock()
+	e.calls++
+	first := e.calls == 1
+	e.mu.Unlock()
+	if first && e.takes {
+		ours, theirs := net.Pipe()
+		_ = theirs.Close()
+		return ours, nil
+	}
+	select {
+	case <-e.refuses:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	select {
+	case <-e.refused:
+	default:
+		close(e.refused)
+	}
+	return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+}
+
 // Who plays a worker can end its lifeline in every way; each is another loss.
 func TestAWorkersLifelineEnds(t *testing.T) {
 	t.Parallel()

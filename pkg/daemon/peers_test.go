@@ -49,11 +49,11 @@ func (j *job) playWorker(rank int) *peer {
 	return p
 }
 
-// playHead makes the run directory and beats.
-func (j *job) playHead() *peer {
+// playHead makes the run directory and beats. It offers lifelines there.
+func (j *job) playHead(lifeline ...string) *peer {
 	j.t.Helper()
 	dir, err := signal.Create(bounded(j.t), j.placeOf(0), signal.Job{
-		Digest: j.configs[0].digest(), SandboxStep: j.configs[0].Sandbox.Step,
+		Digest: j.configs[0].digest(), SandboxStep: j.configs[0].Sandbox.Step, Lifeline: lifeline,
 	})
 	if err != nil {
 		j.t.Fatal(err)

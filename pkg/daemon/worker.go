@@ -211,10 +211,10 @@ func (n *node) followControl(own string) func(ctx context.Context) {
 				return false
 			}
 			if ends {
-				n.orphan(n.lossOfHead(liveness.Quiet(0)))
+				n.orphan(n.lossOfHead(ctx, liveness.Quiet(0)))
 				return true
 			}
-			n.loseHead(ctx, own, n.lossOfHead(liveness.Quiet(0)))
+			n.loseHead(ctx, own, n.lossOfHead(ctx, liveness.Quiet(0)))
 			return false
 		})
 	}

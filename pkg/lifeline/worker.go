@@ -18,6 +18,8 @@ type HeadPeer interface {
 	Connected() // the head has proven itself: for the first time, or again
 	Heard()     // a beat
 	Nudged()
+	// Gone: the connection has ended for good. One that never was is told of as Refused where the head's kernel had
+	// taken a call, and nobody listens there any more; who did has not proven to be the head.
 	Gone(how Parting)
 	Rejected(reason string) // another daemon of this rank is connected already: this one must end
 }
@@ -38,7 +40,9 @@ type Worker struct {
 	rank      int
 	self      identity
 	network   Network
-	addresses []string
+	offered   []string // the head's addresses
+	addresses []string // the same, the one that has worked first; keep's
+	early     early    // keep's
 	head      HeadPeer
 	shareSick func() bool
 
@@ -58,7 +62,8 @@ func NewWorker(
 	cfg Config, rank int, network Network, addresses []string, head HeadPeer, shareSick func() bool,
 ) *Worker {
 	w := &Worker{
-		cfg: cfg, rank: rank, network: network, addresses: slices.Clone(addresses), head: head, shareSick: shareSick,
+		cfg: cfg, rank: rank, network: network, head: head,
+		offered: slices.Clone(addresses), addresses: slices.Clone(addresses), shareSick: shareSick,
 		nudged: make(chan struct{}, 1), over: make(chan struct{}),
 	}
 	draw(w.self[:])
@@ -164,10 +169,14 @@ func (w *Worker) keep(ctx context.Context) {
 		if parted := l != nil && !l.live() && l.how == Left; parted || w.leaving.Load() || ctx.Err() != nil {
 			return
 		}
-		if fresh := w.dialAll(ctx); fresh != nil {
+		fresh := w.dialAll(ctx)
+		switch {
+		case fresh != nil:
 			l = fresh
 			pause, most = firstPause, max(w.cfg.Beat/2, firstPause)
 			continue
+		case w.early.fresh():
+			pause = firstPause
 		}
 		select {
 		case <-ctx.Done():
@@ -201,12 +210,16 @@ func (w *Worker) dialAll(ctx context.Context) *link {
 		switch {
 		case err == nil:
 			w.addresses[0], w.addresses[i] = w.addresses[i], w.addresses[0]
+			w.early.over()
 			return w.take(ctx, conn)
 		case errors.Is(err, errTaken):
 			w.head.Rejected(err.Error())
 			w.end()
 			return nil
-		case i == 0 && errors.Is(err, syscall.ECONNREFUSED):
+		case !errors.Is(err, syscall.ECONNREFUSED):
+		case w.early.bereft(address):
+			w.gone(Refused)
+		case i == 0:
 			w.refused()
 		}
 	}
@@ -233,6 +246,7 @@ func (w *Worker) dial(ctx context.Context, address string) (net.Conn, error) {
 	defer stop()
 	if err := introduce(conn, w.cfg.Key, w.rank, w.self); err != nil {
 		abort(conn) // the head may have let us in already: it must not take this for our death
+		w.early.turnedAway(address, err)
 		return nil, err
 	}
 	return conn, nil
