@@ -1,0 +1,179 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// answerLimit is for how long a look waits for the kernel: a dead disk or the
+// firmware of a dead network card blocks who asks, for minutes or for good.
+const answerLimit = 2 * time.Second
+
+// patienceForAnswers is for how long no answer may be a moment's: the fsync of
+// one byte waits for all that others write to the same disk.
+const patienceForAnswers = 30 * time.Second
+
+// Host looks at what every node has: memory, disks, limits, network cards. The
+// zero Host looks at this machine.
+type Host struct {
+	Root        string // where /proc and /sys are; empty: /
+	TempDir     string // where services keep their files; empty: the system's
+	ObjectStore int64  // bytes that the service keeps in /dev/shm; 0: none, or not known
+	// GPUs says that the node has some: they talk over its network cards, all
+	// of which then matter.
+	GPUs bool
+	// Past is what earlier looks have seen; nil: this is the only one.
+	Past *Past
+
+	kernel kernel // nil: the machine's
+}
+
+// Past is what the looks at a host leave for the later ones. Its zero value is
+// that of the first; its methods may be called from any goroutine.
+type Past struct {
+	mu      sync.Mutex
+	pending map[string]*question // what the kernel has not answered yet, by check, guarded by mu
+	errors  map[string]int       // counts of errors as first seen, by port and counter, guarded by mu
+}
+
+// question is something that the kernel was asked.
+type question struct {
+	asked    time.Time
+	answered chan struct{} // closed by the goroutine that asks, once findings is there
+	findings []Finding
+}
+
+// kernel is what a look asks of the machine otherwise than by reading files.
+type kernel interface {
+	// Space returns the room of the file system that has the path.
+	Space(path string) (Space, error)
+	// Prove writes a byte to a file of its own in a directory, through to the
+	// disk, and leaves nothing.
+	Prove(dir string) error
+	// Limit returns a limit of this process.
+	Limit(resource int) (Limit, error)
+}
+
+// probe is one check: it asks, and judges what was answered.
+type probe struct {
+	id     string
+	source string
+	look   func() []Finding
+}
+
+// Look looks at the host once, at all that is to be seen of it side by side.
+// What does not answer within 2 s is told of: it takes no longer, and less where
+// ctx ends before. Each check has one finding where all is well.
+func (h Host) Look(ctx context.Context) []Finding {
+	if h.kernel == nil {
+		h.kernel = machine{}
+	}
+	if h.Past == nil {
+		h.Past = new(Past)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	probes := h.probes()
+	questions := make([]*question, len(probes))
+	for i, p := range probes {
+		questions[i] = h.Past.ask(p)
+	}
+	var findings []Finding
+	for i, p := range probes {
+		findings = append(findings, h.Past.answer(ctx, p, questions[i])...)
+	}
+	return findings
+}
+
+func (h Host) probes() []probe {
+	return []probe{
+		{idIB, h.path(ibClass), h.lookIB},
+		{idIBErrors, h.path(ibClass), h.lookIBErrors},
+		{idShm, h.path(shmDir), h.lookShm},
+		{idDisk, h.tempDir(), h.lookDisk},
+		{idLimits, limitsSource, h.lookLimits},
+	}
+}
+
+// path returns where an absolute path of the machine is.
+func (h Host) path(absolute string) string { return filepath.Join("/", h.Root, absolute) }
+
+// ask begins a probe, unless it is still under way since an earlier look: what
+// hangs must not take one more goroutine, and its thread, with each look.
+func (p *Past) ask(one probe) *question {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if q, asked := p.pending[one.id]; asked {
+		return q
+	}
+	if p.pending == nil {
+		p.pending = make(map[string]*question)
+	}
+	q := &question{asked: time.Now(), answered: make(chan struct{})}
+	p.pending[one.id] = q
+	go func() {
+		defer close(q.answered)
+		q.findings = one.look()
+	}()
+	return q
+}
+
+// answer waits for the probe's findings until ctx ends. Its goroutine is left
+// behind then, for the kernel won't let go of it.
+func (p *Past) answer(ctx context.Context, one probe, q *question) []Finding {
+	select {
+	case <-q.answered:
+	case <-ctx.Done():
+		select {
+		case <-q.answered: // as ctx ended
+		default:
+			return []Finding{silent(one, time.Since(q.asked))}
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pending[one.id] == q {
+		delete(p.pending, one.id)
+	}
+	return q.findings
+}
+
+// silent is the finding of a probe that the kernel does not answer.
+func silent(one probe, after time.Duration) Finding {
+	return Finding{
+		ID: one.id, Verdict: Wait, Class: Node, Source: one.source, Patience: patienceForAnswers,
+		Observed: fmt.Sprintf("the kernel has not answered for %s", after.Round(time.Second/10)),
+		Expected: fmt.Sprintf("an answer within %s", answerLimit),
+		Hint:     "drain the node and look at the kernel's log (dmesg): the disk, the mount or the device hangs",
+	}
+}
+
+// well is the finding of a check that all is well with.
+func well(id, source, observed string) Finding {
+	return Finding{ID: id, Verdict: Pass, Source: source, Observed: observed}
+}
+
+// unread is the finding of a check that could not look.
+func unread(id, source string, err error) Finding {
+	return Finding{
+		ID: id, Verdict: Unknown, Class: Node, Source: source,
+		Observed: fmt.Sprintf("it could not be read: %v", err),
+		Hint:     "see whether the path is there and readable for the job's user, in the container too",
+	}
+}
+
+// sizeText is a size as people say it: 64 GiB, 1.5 GiB.
+func sizeText(bytes uint64) string {
+	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	value, unit := float64(bytes), 0
+	for value >= 1024 && unit < len(units)-1 {
+		value, unit = value/1024, unit+1
+	}
+	if value < 10 && unit > 0 {
+		return fmt.Sprintf("%.1f %s", value, units[unit])
+	}
+	return fmt.Sprintf("%.0f %s", value, units[unit])
+}

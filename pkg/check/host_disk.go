@@ -1,0 +1,114 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+const idDisk = "host.disk"
+
+const (
+	// leastFree and fewFiles are what a service needs to begin at all.
+	leastFree = 500 << 20
+	fewFiles  = 1000
+	// lowFree is the part of a disk that should be free. It is only told of,
+	// but where strict: a tenth of a large disk is a lot, and a user's own
+	// machine may well have less.
+	lowFree = 0.10
+)
+
+// disk is what is known of a directory for temporary files.
+type disk struct {
+	dir      string
+	space    Space
+	spaceErr error
+	proveErr error // of writing a byte
+}
+
+func (h Host) tempDir() string {
+	if h.TempDir == "" {
+		return os.TempDir()
+	}
+	return h.TempDir
+}
+
+func (h Host) lookDisk() []Finding {
+	d := disk{dir: h.tempDir()}
+	d.space, d.spaceErr = h.kernel.Space(d.dir)
+	d.proveErr = h.kernel.Prove(d.dir)
+	return []Finding{judgeDisk(d)}
+}
+
+func judgeDisk(d disk) Finding {
+	const room = "remove what earlier jobs left there, or drain the node"
+	observed, verdict := roomOf(d.space)
+	f := Finding{
+		ID: idDisk, Verdict: Fail, Class: Node, Source: d.dir, Observed: observed,
+		Expected: fmt.Sprintf("%s and %.0f %% free, and a byte can be written", sizeText(leastFree), 100*lowFree),
+	}
+	switch {
+	case d.proveErr != nil:
+		f.Observed = fmt.Sprintf("a byte could not be written: %v", reason(d.proveErr))
+		f.Class, f.Hint = mendWrite(d.proveErr)
+	case d.spaceErr != nil:
+		return unread(idDisk, d.dir, d.spaceErr)
+	case verdict == Fail:
+		f.Hint = room
+	case verdict == Warn:
+		f.Verdict, f.Strict, f.Hint = Warn, true, room
+	default:
+		return well(idDisk, d.dir, observed)
+	}
+	return f
+}
+
+// roomOf says how much room there is, and whether it is enough.
+func roomOf(s Space) (observed string, verdict Verdict) {
+	verdict = Pass
+	observed = fmt.Sprintf("%s of %s free (%.0f %%)", sizeText(s.Free), sizeText(s.Size), 100*part(s.Free, s.Size))
+	switch {
+	case s.Files > 0 && s.FreeFiles < fewFiles:
+		return fmt.Sprintf("%d of %d inodes free", s.FreeFiles, s.Files), Fail
+	case s.Free < leastFree:
+		verdict = Fail
+	case part(s.Free, s.Size) < lowFree:
+		verdict = Warn
+	}
+	return observed, verdict
+}
+
+// part is how much of whole some is; of nothing, all.
+func part(some, whole uint64) float64 {
+	if whole == 0 {
+		return 1
+	}
+	return float64(some) / float64(whole)
+}
+
+// mendWrite tells who can mend that a byte could not be written, and how.
+func mendWrite(err error) (Class, string) {
+	switch {
+	case errors.Is(err, syscall.EROFS):
+		return Node, "drain the node: its kernel makes a file system read-only when the disk gives errors (dmesg)"
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
+		return User, "give a directory that is on every node: TMPDIR"
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		return User, "give a directory that you can write to: TMPDIR"
+	case errors.Is(err, syscall.EDQUOT):
+		return User, "free some of your quota there"
+	case errors.Is(err, syscall.ENOSPC):
+		return Node, "remove what earlier jobs left there, or drain the node"
+	default:
+		return Node, "drain the node and look at the kernel's log (dmesg)"
+	}
+}
+
+// reason strips an error of the path, which the finding has.
+func reason(err error) error {
+	if number, ok := errors.AsType[syscall.Errno](err); ok {
+		return number
+	}
+	return err
+}

@@ -1,0 +1,220 @@
+package check
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+func TestDisk(t *testing.T) {
+	roomy := Space{Size: 1000 * gib, Free: 500 * gib, Files: 1e6, FreeFiles: 9e5}
+	change := func(how func(*Space)) Space { s := roomy; how(&s); return s }
+	for _, tc := range []struct {
+		name  string
+		disk  disk
+		want  Verdict
+		class Class
+	}{
+		{"room", disk{space: roomy}, Pass, ""},
+		{"a tenth", disk{space: change(func(s *Space) { s.Free = 100 * gib })}, Pass, ""},
+		{"less than a tenth", disk{space: change(func(s *Space) { s.Free = 99 * gib })}, Warn, Node},
+		{"500 MiB", disk{space: Space{Size: 4 * gib, Free: 500 << 20}}, Pass, ""},
+		{"less than 500 MiB", disk{space: Space{Size: gib, Free: 499 << 20}}, Fail, Node},
+		{"no inodes", disk{space: change(func(s *Space) { s.FreeFiles = 3 })}, Fail, Node},
+		{"a file system that does not count inodes", disk{space: change(func(s *Space) { s.Files, s.FreeFiles = 0, 0 })}, Pass, ""},
+		{"read-only", disk{space: roomy, proveErr: &os.PathError{Op: "open", Path: "/tmp/x", Err: syscall.EROFS}}, Fail, Node},
+		{"a disk with errors", disk{space: roomy, proveErr: syscall.EIO}, Fail, Node},
+		{"full", disk{space: roomy, proveErr: syscall.ENOSPC}, Fail, Node},
+		{"over quota", disk{space: roomy, proveErr: syscall.EDQUOT}, Fail, User},
+		{"not there", disk{spaceErr: syscall.ENOENT, proveErr: syscall.ENOENT}, Fail, User},
+		{"not ours", disk{space: roomy, proveErr: syscall.EACCES}, Fail, User},
+		{"can't be asked", disk{spaceErr: syscall.EIO}, Unknown, Node},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.disk.dir = "/tmp"
+			f := judgeDisk(tc.disk)
+			complete(t, f)
+			if f.Verdict != tc.want || f.Class != tc.class || f.Strict != (tc.want == Warn) {
+				t.Errorf("got %+v", f)
+			}
+		})
+	}
+}
+
+func TestProve(t *testing.T) {
+	dir := t.TempDir()
+	if err := (machine{}).Prove(dir); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+	if err := (machine{}).Prove(dir + "/missing"); err == nil {
+		t.Error("no error where there is no directory")
+	}
+}
+
+func TestShm(t *testing.T) {
+	for _, tc := range []struct {
+		name                      string
+		size, free, memory, store uint64 // GiB
+		err                       error
+		want                      Verdict
+		class                     Class
+	}{
+		{"half of the memory", 512, 512, 1024, 0, nil, Pass, ""},
+		{"30 %", 300, 300, 1000, 0, nil, Pass, ""},
+		{"less than 30 %", 299, 299, 1000, 0, nil, Warn, Node},
+		{"what Docker gives, and the store fits", 64, 64, 1000, 10, nil, Warn, Node},
+		{"too small for the store", 64, 64, 1000, 100, nil, Fail, User},
+		{"small, and no memory is known", 1, 1, 0, 0, nil, Pass, ""},
+		{"half full", 512, 256, 1024, 0, nil, Pass, ""},
+		{"full of what dead jobs left", 512, 100, 1024, 0, nil, Warn, Node},
+		{"no room for the store", 512, 200, 1024, 300, nil, Fail, Node},
+		{"room for the store", 512, 300, 1024, 300, nil, Pass, ""},
+		{"not there", 0, 0, 1024, 0, syscall.ENOENT, Warn, Node},
+		{"not there for the store", 0, 0, 1024, 1, syscall.ENOENT, Fail, Node},
+		{"can't be asked", 0, 0, 1024, 0, syscall.EACCES, Unknown, Node},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := judgeShm(shm{
+				path: shmDir, space: Space{Size: tc.size * gib, Free: tc.free * gib}, err: tc.err,
+				memory: tc.memory * gib, store: tc.store * gib,
+			})
+			complete(t, f)
+			if f.Verdict != tc.want || f.Class != tc.class {
+				t.Errorf("got %+v", f)
+			}
+		})
+	}
+}
+
+func TestMemory(t *testing.T) {
+	const machine = "MemTotal:       1048576 kB\nMemFree:        1024 kB\n" // 1 GiB
+	for _, tc := range []struct {
+		name  string
+		files map[string]string
+		want  uint64
+	}{
+		{"nothing can be read", nil, 0},
+		{"no cgroup", map[string]string{"proc/meminfo": machine}, gib},
+		{"version 2", map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/slurm/job_1/step_0\n",
+			"sys/fs/cgroup/slurm/job_1/step_0/memory.max": "max\n", "sys/fs/cgroup/slurm/job_1/memory.max": "4096\n",
+			"sys/fs/cgroup/slurm/memory.max": "8192\n"}, 4096},
+		{"version 2 in a container", map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/\n",
+			"sys/fs/cgroup/memory.max": "4096\n"}, 4096},
+		{"version 1", map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "5:devices:/x\n4:cpuset,memory:/slurm/job_1\n",
+			"sys/fs/cgroup/memory/slurm/job_1/memory.limit_in_bytes": "4096\n"}, 4096},
+		{"version 1 without a limit", map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "4:memory:/slurm\n",
+			"sys/fs/cgroup/memory/slurm/memory.limit_in_bytes": "9223372036854771712\n"}, gib},
+		{"both versions", map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "4:memory:/a\n0::/a\n",
+			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "8192\n", "sys/fs/cgroup/unified/a/memory.max": "max\n"}, 8192},
+		{"more than the machine has", map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/a\n",
+			"sys/fs/cgroup/a/memory.max": "99999999999\n"}, gib},
+		{"nonsense", map[string]string{"proc/meminfo": "MemTotal: much\n", "proc/self/cgroup": "::\nfoo\n\n"}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := memoryOf(tree(t, tc.files)); got != tc.want {
+				t.Errorf("got %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestLimits(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		node node
+		rdma bool
+		want []string
+	}{
+		{"all is well", node{}, true, []string{"PASS 1048576 open files, any amount of locked memory"}},
+		{"few files", node{files: 4096}, true, []string{"WARN at most 4096 open files"}},
+		{"just enough files", node{files: 65535}, false, []string{"PASS 65535 open files, any amount of locked memory"}},
+		{"any number of files", node{files: unix.RLIM_INFINITY}, false, []string{"PASS any number of open files, any amount of locked memory"}},
+		{"memory can't be locked", node{locked: 8 << 20}, true, []string{"WARN 8.0 MiB of locked memory"}},
+		{"memory need not be locked", node{locked: 8 << 20}, false, []string{"PASS 1048576 open files, 8.0 MiB of locked memory"}},
+		{"both", node{files: 1024, locked: 64 << 10}, true, []string{"WARN at most 1024 open files", "WARN 64 KiB of locked memory"}},
+		{"can't be asked", node{err: syscall.EPERM}, true,
+			[]string{"UNKNOWN it could not be read: operation not permitted", "UNKNOWN it could not be read: operation not permitted"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := Host{Root: tree(t, nil), kernel: tc.node}
+			if tc.rdma {
+				grow(t, h.Root, cards(card{}))
+			}
+			var got []string
+			for _, f := range h.lookLimits() {
+				complete(t, f)
+				got = append(got, fmt.Sprintf("%s %s", f.Verdict, f.Observed))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("want (-), got (+):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestJudgeShare(t *testing.T) {
+	room := &Space{Size: 1000 * gib, Free: 10 * gib}
+	offset := func(d time.Duration) *time.Duration { return &d }
+	for _, tc := range []struct {
+		name  string
+		share Share
+		want  []string // ! where strict fails
+	}{
+		{"nothing is known", Share{}, nil},
+		{"all is well", Share{Space: room, Offset: offset(300 * time.Millisecond)},
+			[]string{"PASS 10 GiB of 1000 GiB free (1 %)", "PASS within 2s of the share's clock"}},
+		{"nearly full", Share{Space: &Space{Size: 1000 * gib, Free: 100 << 20}}, []string{"WARN! 100 MiB of 1000 GiB free (0 %)"}},
+		{"no inodes", Share{Space: &Space{Size: gib, Free: gib, Files: 1e6}}, []string{"WARN! 0 of 1000000 inodes free"}},
+		{"the space is not told", Share{SpaceErr: syscall.EIO}, []string{"UNKNOWN it could not be read: input/output error"}},
+		{"just right", Share{Offset: offset(-2 * time.Second)}, []string{"PASS within 2s of the share's clock"}},
+		{"behind", Share{Offset: offset(2100 * time.Millisecond)}, []string{"WARN 2.1s behind the share's clock"}},
+		{"ahead", Share{Offset: offset(-29 * time.Second)}, []string{"WARN 29s ahead of the share's clock"}},
+		{"an hour behind", Share{Offset: offset(time.Hour)}, []string{"WARN! 1h0m0s behind the share's clock"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.share.Path = "/scratch/me"
+			var got []string
+			for _, f := range JudgeShare(tc.share) {
+				complete(t, f)
+				strict := ""
+				if f.Strict {
+					strict = "!"
+				}
+				got = append(got, fmt.Sprintf("%s%s %s", f.Verdict, strict, f.Observed))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("want (-), got (+):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestHostTraits(t *testing.T) {
+	const x86 = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Intel(R) Xeon(R) Platinum 8480C\n\n"
+	for _, tc := range []struct {
+		name  string
+		files map[string]string
+		want  []Trait
+	}{
+		{"nothing can be read", nil, nil},
+		{"a server", map[string]string{"proc/sys/kernel/osrelease": "6.8.0-45-generic\n", "sys/devices/system/cpu/online": "0-223\n", "proc/cpuinfo": x86},
+			[]Trait{{"x.kernel", "6.8.0-45-generic"}, {"x.cpu", "224 Intel(R) Xeon(R) Platinum 8480C"}}},
+		{"ARM", map[string]string{"sys/devices/system/cpu/online": "0-3,8,10-11\n", "proc/cpuinfo": "processor\t: 0\nBogoMIPS\t: 2000.00\n"},
+			[]Trait{{"x.cpu", "7"}}},
+		{"nonsense", map[string]string{"sys/devices/system/cpu/online": "3-0\n"}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, HostTraits(tree(t, tc.files))); diff != "" {
+				t.Errorf("want (-), got (+):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,77 @@
+package check
+
+import (
+	"fmt"
+	"time"
+)
+
+const (
+	idShare = "host.share"
+	idClock = "host.clock"
+)
+
+const (
+	// wrongClock is from when on people are misled who read the times of two
+	// nodes side by side, and worseClock from when on it fails where strict.
+	// Nothing else does: no part of a run compares the clocks of two nodes, so
+	// no driver need wait for one to be set.
+	wrongClock = 2 * time.Second
+	worseClock = 30 * time.Second
+)
+
+// Share is what is known of the log directory's share. Only pkg/signal looks at
+// it: these facts come from there.
+type Share struct {
+	Path     string
+	Space    *Space         // nil: not asked, or not told
+	SpaceErr error          // why it was not told
+	Offset   *time.Duration // by how much the server's clock is ahead; nil: not known
+}
+
+// JudgeShare judges the room on the share and this node's clock, as far as they
+// are known.
+func JudgeShare(s Share) []Finding {
+	var findings []Finding
+	switch {
+	case s.SpaceErr != nil:
+		findings = append(findings, unread(idShare, s.Path, s.SpaceErr))
+	case s.Space != nil:
+		findings = append(findings, judgeRoom(s.Path, *s.Space))
+	}
+	if s.Offset != nil {
+		findings = append(findings, judgeClock(s.Path, *s.Offset))
+	}
+	return findings
+}
+
+// judgeRoom only tells of a share that is nearly full: that is for a driver to
+// mind, whose results go elsewhere maybe, and what the daemons write is little.
+// Of a share nobody needs a tenth.
+func judgeRoom(path string, s Space) Finding {
+	observed, verdict := roomOf(s)
+	if verdict != Fail {
+		return well(idShare, path, observed)
+	}
+	return Finding{
+		ID: idShare, Verdict: Warn, Strict: true, Class: User, Source: path, Observed: observed,
+		Expected: fmt.Sprintf("%s and %d inodes free", sizeText(leastFree), fewFiles),
+		Hint:     "free space there, or give another --log-dir",
+	}
+}
+
+func judgeClock(path string, offset time.Duration) Finding {
+	apart := offset.Abs()
+	if apart <= wrongClock {
+		return well(idClock, path, fmt.Sprintf("within %s of the share's clock", wrongClock))
+	}
+	way := "behind"
+	if offset < 0 {
+		way = "ahead of"
+	}
+	return Finding{
+		ID: idClock, Verdict: Warn, Strict: apart > worseClock, Class: Node, Source: path,
+		Observed: fmt.Sprintf("%s %s the share's clock", apart.Round(time.Second/10), way),
+		Expected: fmt.Sprintf("within %s of it", wrongClock),
+		Hint:     "see whether chronyd or ntpd runs on the node; times in its logs are off by as much",
+	}
+}

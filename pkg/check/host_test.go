@@ -1,0 +1,140 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var hostIDs = []string{idIB, idIBErrors, idShm, idDisk, idLimits}
+
+// Where all is well, each check has one finding.
+func TestLook(t *testing.T) {
+	files := cards(card{}, card{})
+	files["sys/class/infiniband/mlx5_0/ports/1/counters/link_downed"] = "0\n"
+	files["proc/meminfo"] = "MemTotal:       131072000 kB\n"
+	h := Host{Root: tree(t, files), TempDir: t.TempDir(), GPUs: true, kernel: node{}}
+	var ids []string
+	for _, f := range h.Look(t.Context()) {
+		complete(t, f)
+		ids = append(ids, f.ID)
+		if f.Verdict != Pass {
+			t.Errorf("%s: %s: %s", f.ID, f.Verdict, f.Observed)
+		}
+	}
+	if !slices.Equal(ids, hostIDs) {
+		t.Errorf("got %v, want %v", ids, hostIDs)
+	}
+}
+
+// The machine of the test itself: nothing is known of how it is, but each check
+// says something whole, and leaves nothing.
+func TestLookHere(t *testing.T) {
+	dir := t.TempDir()
+	seen := make(map[string]bool)
+	for _, f := range (Host{TempDir: dir}).Look(t.Context()) {
+		t.Logf("%s %s: %s (%s)", f.ID, f.Verdict, f.Observed, f.Source)
+		complete(t, f)
+		seen[f.ID] = true
+	}
+	for _, id := range hostIDs {
+		if !seen[id] {
+			t.Errorf("nothing is said of %s", id)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// A disk that hangs is told of after 2 s, then by each look for as long as it
+// hangs, without one more goroutine; and what it answers at last counts.
+func TestLookAtWhatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, hang := 0, make(chan error)
+		h := Host{Root: tree(t, nil), TempDir: "/tmp", Past: new(Past), kernel: node{prove: func(string) error {
+			asked++
+			return <-hang
+		}}}
+		about := func(findings []Finding) Finding {
+			return findings[slices.IndexFunc(findings, func(f Finding) bool { return f.ID == idDisk })]
+		}
+		begin := time.Now()
+		for _, after := range []string{"2s", "4s", "6s"} {
+			findings := h.Look(t.Context())
+			f := about(findings)
+			complete(t, f)
+			if f.Verdict != Wait || f.Patience == 0 || !strings.Contains(f.Observed, after) {
+				t.Errorf("after %s: %+v", after, f)
+			}
+			if others := len(findings); others < len(hostIDs) {
+				t.Errorf("%d findings, want those of the others too", others)
+			}
+		}
+		if took := time.Since(begin); took != 3*answerLimit || asked != 1 {
+			t.Errorf("took %s, and asked %d times", took, asked)
+		}
+		hang <- syscall.EROFS
+		if f := about(h.Look(t.Context())); f.Verdict != Fail || !strings.Contains(f.Observed, "read-only") {
+			t.Errorf("after the answer: %+v", f)
+		}
+		close(hang)
+		if f := about(h.Look(t.Context())); f.Verdict != Pass {
+			t.Errorf("when all is well again: %+v", f)
+		}
+	})
+}
+
+func TestLookEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan error)
+		h := Host{Root: tree(t, nil), TempDir: "/tmp", kernel: node{prove: func(string) error { return <-hang }}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		h.Look(ctx)
+		if took := time.Since(begin); took != time.Second {
+			t.Errorf("took %s", took)
+		}
+		close(hang)
+	})
+}
+
+func TestLookBroken(t *testing.T) {
+	h := Host{Root: tree(t, nil), TempDir: "/tmp", kernel: node{err: errors.New("broken"), prove: func(string) error { return nil }}}
+	for _, f := range h.Look(t.Context()) {
+		complete(t, f)
+		if f.Verdict != Unknown && f.ID != idIB && f.ID != idIBErrors {
+			t.Errorf("%s: %s", f.ID, f.Verdict)
+		}
+	}
+}
+
+func TestSizeText(t *testing.T) {
+	for size, want := range map[uint64]string{0: "0 bytes", 1023: "1023 bytes", 64 << 20: "64 MiB", 3 << 29: "1.5 GiB", 2 << 40: "2.0 TiB"} {
+		if got := sizeText(size); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func BenchmarkLook(b *testing.B) {
+	h := Host{TempDir: b.TempDir()}
+	for b.Loop() {
+		h.Look(b.Context())
+	}
+}
+
+// Eight cards, as a node with eight GPUs has.
+func BenchmarkLookEightCards(b *testing.B) {
+	h := Host{Root: tree(b, cards(eight(card{})...)), TempDir: b.TempDir(), GPUs: true}
+	for b.Loop() {
+		h.Look(b.Context())
+	}
+}

@@ -1,0 +1,69 @@
+package check
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// cpuinfoStart is how much of /proc/cpuinfo has the first processor in it. More
+// is not read: the kernel asks each processor for its frequency.
+const cpuinfoStart = 4096
+
+// HostTraits returns what the hosts of a job are compared by: x.kernel, x.cpu.
+// root is where /proc and /sys are; empty: /.
+func HostTraits(root string) []Trait {
+	root = filepath.Join("/", root)
+	var traits []Trait
+	if text, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/osrelease")); err == nil {
+		traits = append(traits, Trait{ID: "x.kernel", Value: strings.TrimSpace(string(text))})
+	}
+	if text, err := os.ReadFile(filepath.Join(root, "sys/devices/system/cpu/online")); err == nil {
+		if n := countCPUs(strings.TrimSpace(string(text))); n > 0 {
+			traits = append(traits, Trait{ID: "x.cpu", Value: strings.TrimSpace(fmt.Sprintf("%d %s", n, modelOf(root)))})
+		}
+	}
+	return traits
+}
+
+// countCPUs counts a list as the kernel writes it: 0-3,8. 0 where it is none.
+func countCPUs(list string) int {
+	count := 0
+	for item := range strings.SplitSeq(list, ",") {
+		first, last, isRange := strings.Cut(item, "-")
+		if !isRange {
+			last = first
+		}
+		from, fromErr := strconv.Atoi(first)
+		to, toErr := strconv.Atoi(last)
+		if fromErr != nil || toErr != nil || to < from {
+			return 0
+		}
+		count += to - from + 1
+	}
+	return count
+}
+
+// modelOf returns the name of the first processor's model; empty where the
+// kernel has none, as on ARM.
+func modelOf(root string) string {
+	file, err := os.Open(filepath.Join(root, "proc/cpuinfo"))
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = file.Close() }()
+	start := make([]byte, cpuinfoStart)
+	n, err := io.ReadFull(file, start)
+	if err != nil && n == 0 {
+		return ""
+	}
+	for line := range strings.Lines(string(start[:n])) {
+		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,98 @@
+package check
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const gib = 1 << 30
+
+// node is a machine as a test would have it. Its zero value has plenty of
+// everything.
+type node struct {
+	space  map[string]Space // by path
+	files  uint64           // the hard limit; 0: many
+	locked uint64           // the limit; 0: none
+	err    error            // of every call
+	prove  func(dir string) error
+}
+
+var _ kernel = node{}
+
+func (n node) Space(path string) (Space, error) {
+	if space, ok := n.space[path]; ok {
+		return space, n.err
+	}
+	return Space{Size: 100 * gib, Free: 90 * gib, Files: 1e6, FreeFiles: 9e5}, n.err
+}
+
+func (n node) Prove(dir string) error {
+	if n.prove != nil {
+		return n.prove(dir)
+	}
+	return n.err
+}
+
+func (n node) Limit(resource int) (Limit, error) {
+	switch {
+	case resource == unix.RLIMIT_NOFILE && n.files > 0:
+		return Limit{Soft: 1024, Hard: n.files}, n.err
+	case resource == unix.RLIMIT_NOFILE:
+		return Limit{Soft: 1024, Hard: 1 << 20}, n.err
+	case n.locked > 0:
+		return Limit{Soft: n.locked, Hard: n.locked}, n.err
+	default:
+		return Limit{Soft: unix.RLIM_INFINITY, Hard: unix.RLIM_INFINITY}, n.err
+	}
+}
+
+// tree makes files and, where the content begins with "-> ", links below a
+// directory of the test's own, and returns that.
+func tree(t testing.TB, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	grow(t, root, files)
+	return root
+}
+
+// grow makes files and links in a tree, or makes them anew.
+func grow(t testing.TB, root string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		path := filepath.Join(root, name)
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if target, isLink := cutArrow(content); isLink {
+			err = errors.Join(err, os.Symlink(target, path))
+		} else {
+			err = errors.Join(err, os.WriteFile(path, []byte(content), 0o644))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func cutArrow(content string) (target string, isLink bool) {
+	if len(content) > 3 && content[:3] == "-> " {
+		return content[3:], true
+	}
+	return "", false
+}
+
+// complete complains of a finding that lacks what people need.
+func complete(t *testing.T, f Finding) {
+	t.Helper()
+	if f.ID == "" || f.Observed == "" || f.Source == "" {
+		t.Errorf("%+v lacks an id, what was observed, or a source", f)
+	}
+	if wrong := f.Verdict != Pass && f.Verdict != Skip; wrong != (f.Hint != "") || wrong != (f.Class != "") {
+		t.Errorf("%+v should have a hint and a class where something is wrong, and only there", f)
+	}
+}

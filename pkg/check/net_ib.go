@@ -1,0 +1,295 @@
+package check
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	idIB    = "net.ib"
+	ibClass = "/sys/class/infiniband"
+)
+
+// trainingPatience is for how long a link that is being trained is worth it: it
+// takes seconds, and a cable that is not there takes for ever.
+const trainingPatience = time.Minute
+
+// managementPart is the part of the fastest port's rate up to which an Ethernet
+// port is for management: nothing is computed over it.
+const managementPart = 0.25
+
+// port is what the kernel tells of one port of an RDMA device.
+type port struct {
+	device   string // mlx5_0
+	number   int
+	alone    bool   // its device has no other
+	board    string // what kind of card it is on
+	function string // of that card: "1" in 0000:3b:00.1
+	layer    string // InfiniBand, Ethernet
+	state    int
+	said     string  // the state, in the kernel's words
+	phys     int     // the physical state
+	physSaid string  // in the kernel's words
+	rate     float64 // Gb/s
+	err      error   // what could not be read
+	path     string
+}
+
+// The states, as the InfiniBand specification numbers them.
+const (
+	stateDown        = 1
+	stateInit        = 2
+	stateArmed       = 3
+	stateActive      = 4
+	stateActiveDefer = 5
+)
+
+// The physical states.
+const (
+	physPolling  = 2
+	physTraining = 4
+	physLinkUp   = 5
+	physRecovery = 6
+)
+
+// String names the port as administrators do: mlx5_3, mlx4_0 port 2.
+func (p port) String() string {
+	if p.alone {
+		return p.device
+	}
+	return fmt.Sprintf("%s port %d", p.device, p.number)
+}
+
+// like tells whether two ports do the same work on a node: the same port of the
+// same function of the same card. The rate can't tell, for a port that is down
+// has none. Many cards have a second port that nobody has put a cable in.
+func (p port) like(other port) bool {
+	return p.board == other.board && p.layer == other.layer && p.number == other.number && p.function == other.function
+}
+
+func (p port) active() bool { return p.err == nil && p.state == stateActive && p.phys == physLinkUp }
+
+func (h Host) lookIB() []Finding {
+	ports, err := h.ports()
+	if err != nil {
+		return []Finding{unread(idIB, h.path(ibClass), err)}
+	}
+	return judgePorts(ports, h.GPUs, h.path(ibClass))
+}
+
+// devices returns the names of the RDMA devices, without those that are virtual
+// functions of another: they are for virtual machines.
+func (h Host) devices() []string {
+	entries, _ := os.ReadDir(h.path(ibClass))
+	var names []string
+	for _, entry := range entries {
+		if _, err := os.Lstat(filepath.Join(h.path(ibClass), entry.Name(), "device/physfn")); err != nil {
+			names = append(names, entry.Name())
+		}
+	}
+	return names
+}
+
+// ports reads all ports. That there are none is no error.
+func (h Host) ports() ([]port, error) {
+	var ports []port
+	for _, device := range h.devices() {
+		dir := filepath.Join(h.path(ibClass), device)
+		entries, err := os.ReadDir(filepath.Join(dir, "ports"))
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range entries {
+			if number, err := strconv.Atoi(entry.Name()); err == nil {
+				p := readPort(filepath.Join(dir, "ports", entry.Name()))
+				p.device, p.number, p.alone = device, number, len(entries) == 1
+				p.board, p.function = readCard(dir)
+				ports = append(ports, p)
+			}
+		}
+	}
+	return ports, nil
+}
+
+// readCard returns what kind of card a device is on, and which function of it
+// the device is.
+func readCard(dir string) (board, function string) {
+	for _, name := range []string{"board_id", "hca_type"} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil && board == "" {
+			board = strings.TrimSpace(string(text))
+		}
+	}
+	if target, err := os.Readlink(filepath.Join(dir, "device")); err == nil {
+		_, function, _ = strings.Cut(filepath.Base(target), ".")
+	}
+	return board, function
+}
+
+func readPort(path string) port {
+	p := port{path: path}
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(path, name))
+		if err != nil && p.err == nil {
+			p.err = err
+		}
+		return strings.TrimSpace(string(text))
+	}
+	p.layer = read("link_layer")
+	p.state, p.said = parseState(read("state"))
+	p.phys, p.physSaid = parseState(read("phys_state"))
+	p.rate = parseRate(read("rate"))
+	if p.err == nil && (p.state == 0 || p.phys == 0) {
+		p.err = fmt.Errorf("cannot understand the state %q and the physical state %q", p.said, p.physSaid)
+	}
+	return p
+}
+
+// parseState reads "4: ACTIVE".
+func parseState(text string) (number int, said string) {
+	before, after, found := strings.Cut(text, ":")
+	number, err := strconv.Atoi(before)
+	if err != nil || !found {
+		return 0, text
+	}
+	return number, strings.TrimSpace(after)
+}
+
+// parseRate reads "400 Gb/sec (4X NDR)"; 0 where it is none.
+func parseRate(text string) float64 {
+	before, _, found := strings.Cut(text, " Gb/sec")
+	rate, err := strconv.ParseFloat(before, 64)
+	if err != nil || !found {
+		return 0
+	}
+	return rate
+}
+
+// judgePorts judges all ports of a node by each other. What is wrong has a
+// finding a port.
+func judgePorts(ports []port, gpus bool, source string) []Finding {
+	ports = withoutManagement(ports)
+	if len(ports) == 0 {
+		return []Finding{{ID: idIB, Verdict: Skip, Source: source, Observed: "there are no RDMA network cards"}}
+	}
+	var wrong []Finding
+	for _, p := range ports {
+		if f := judgePort(p, ports, gpus); f.Verdict != Pass {
+			wrong = append(wrong, f)
+		}
+	}
+	if len(wrong) > 0 {
+		return wrong
+	}
+	return []Finding{well(idIB, source, portsText(ports))}
+}
+
+// withoutManagement drops the Ethernet ports that are much slower than the
+// fastest port.
+func withoutManagement(ports []port) []port {
+	var fastest float64
+	for _, p := range ports {
+		if p.active() {
+			fastest = max(fastest, p.rate)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(ports), func(p port) bool {
+		return p.active() && p.layer == "Ethernet" && p.rate <= managementPart*fastest
+	})
+}
+
+// judgePort judges one port by those that are like it, and by whether it need
+// do any work.
+func judgePort(p port, ports []port, gpus bool) Finding {
+	f := Finding{
+		ID: idIB, Device: &Device{Index: -1, Name: p.String()}, Class: Node, Source: p.path,
+		Observed: fmt.Sprintf("%s, %s", p.said, p.physSaid), Expected: "ACTIVE, LinkUp",
+	}
+	peers := activeLike(p, ports)
+	needed := len(peers) > 0 || gpus && p.layer == "InfiniBand" && !slices.ContainsFunc(ports, port.active)
+	switch {
+	case p.err != nil:
+		u := unread(idIB, p.path, p.err)
+		u.Device = f.Device
+		return u
+	case p.active():
+		return judgeRate(f, p, peers)
+	case p.phys == physLinkUp && (p.state == stateInit || p.state == stateArmed || p.state == stateActiveDefer):
+		f.Verdict = Wait
+		f.Hint = "see whether the subnet manager runs and can reach this port: sminfo, ibdiagnet"
+	case !needed:
+		f.Verdict = Warn
+		f.Hint = "no other port like it is up: see whether it should have a cable; --check " + idIB + "=off where not"
+	case p.phys == physPolling || p.phys == physTraining || p.phys == physRecovery:
+		f.Verdict, f.Patience = Wait, trainingPatience
+		f.Hint = "the other side does not answer: see to cable, transceiver and switch port"
+	default:
+		f.Verdict = Fail
+		f.Hint = "drain the node: see to the card, its cable and the switch port; ibportstate and mlxlink tell more"
+	}
+	if len(peers) > 0 {
+		f.Expected += " as " + peers[0].String()
+	}
+	return f
+}
+
+// activeLike returns the active ports that are like one, the fastest first.
+func activeLike(p port, ports []port) []port {
+	peers := slices.DeleteFunc(slices.Clone(ports), func(other port) bool { return !other.active() || !other.like(p) })
+	slices.SortStableFunc(peers, func(a, b port) int {
+		switch {
+		case a.rate > b.rate:
+			return -1
+		case a.rate < b.rate:
+			return 1
+		default:
+			return 0
+		}
+	})
+	return peers
+}
+
+// judgeRate compares the rate of an active port with those of its like.
+func judgeRate(f Finding, p port, peers []port) Finding {
+	if p.rate >= peers[0].rate {
+		f.Verdict = Pass
+		return f
+	}
+	f.Verdict = Fail
+	f.Observed = rateText(p.rate)
+	f.Expected = fmt.Sprintf("%s as %s", rateText(peers[0].rate), peers[0])
+	f.Hint = "drain the node: a worn cable or transceiver makes a link come up slower, and the slowest link sets the pace of all nodes"
+	return f
+}
+
+func rateText(rate float64) string { return strconv.FormatFloat(rate, 'f', -1, 64) + " Gb/s" }
+
+// portsText says what is up: 8 ports of 400 Gb/s and 2 of 200 Gb/s active.
+func portsText(ports []port) string {
+	counts := make(map[float64]int)
+	var rates []float64
+	for _, p := range ports {
+		if counts[p.rate] == 0 {
+			rates = append(rates, p.rate)
+		}
+		counts[p.rate]++
+	}
+	slices.Sort(rates)
+	slices.Reverse(rates)
+	var parts []string
+	for i, rate := range rates {
+		word := ""
+		switch {
+		case i == 0 && counts[rate] == 1:
+			word = " port"
+		case i == 0:
+			word = " ports"
+		}
+		parts = append(parts, fmt.Sprintf("%d%s of %s", counts[rate], word, rateText(rate)))
+	}
+	return strings.Join(parts, " and ") + " active"
+}
