@@ -20,6 +20,8 @@ const (
 	Driver   = "x.driver"   // 570.86.15
 	VBIOS    = "x.vbios"    // of all its GPUs
 	GSP      = "x.gsp"      // version of the GPUs' own firmware
+	Memory   = "x.memory"   // of a GPU
+	CPU      = "x.cpu"      // number and model
 	Fabric   = "x.fabric"   // NVLink domain and clique; empty: none
 	Kernel   = "x.kernel"   // of the operating system
 	Bringupd = "x.bringupd" // this program's version
@@ -75,6 +77,8 @@ var kinds = []kind{
 	{Driver, "driver", Warn, Node, "have the same driver on all nodes", nil},
 	{VBIOS, "VBIOS", Warn, Node, "have the same VBIOS on all GPUs", nil},
 	{GSP, "GSP firmware", Warn, Node, "have the same driver on all nodes", nil},
+	{Memory, "GPU memory", Warn, User, "ask for one model, as by --gres=gpu:MODEL:N or --constraint", nil},
+	{CPU, "processors", Warn, User, "ask for one kind of nodes, as by --constraint", nil},
 	{Kernel, "kernel", Warn, Node, "have the same kernel on all nodes", nil},
 	{Bringupd, "version of bringupd", Warn, User, "start one file that all nodes see", nil},
 }

@@ -17,8 +17,8 @@ func bySeparateNames(ranks []int) string {
 	return strings.Join(names, "+")
 }
 
-// group is some nodes with these traits: "x.cuda=12.8".
-func group(ranks []int, traits ...string) Group {
+// told is some nodes with these traits: "x.cuda=12.8".
+func told(ranks []int, traits ...string) Group {
 	g := Group{Ranks: ranks}
 	for _, t := range traits {
 		id, text, _ := strings.Cut(t, "=")
@@ -43,46 +43,50 @@ func TestCompare(t *testing.T) {
 	}{
 		{"no nodes", nil, nil},
 		{"nothing told", []Group{{Ranks: upTo(0, 3)}}, nil},
-		{"one node", []Group{group([]int{0}, h100)}, nil},
-		{"all the same", []Group{group(upTo(0, 3), h100, "x.cuda=12.8")}, nil},
-		{"the same in two groups", []Group{group([]int{0}, h100, "x.fabric=a"), group([]int{1}, h100, "x.fabric=b")}, nil},
-		{"one of four", []Group{group([]int{0, 1, 3}, h100), group([]int{2}, a100)},
+		{"one node", []Group{told([]int{0}, h100)}, nil},
+		{"all the same", []Group{told(upTo(0, 3), h100, "x.cuda=12.8")}, nil},
+		{"the same in two groups", []Group{told([]int{0}, h100, "x.fabric=a"), told([]int{1}, h100, "x.fabric=b")}, nil},
+		{"one of four", []Group{told([]int{0, 1, 3}, h100), told([]int{2}, a100)},
 			[]string{"FAIL x.gpu_model [2]: GPU model: A100 on n2 (rank 2); expected H100, as on 3 other nodes"}},
-		{"the head is the odd one", []Group{group([]int{0}, a100), group([]int{1, 2}, h100)},
+		{"the head is the odd one", []Group{told([]int{0}, a100), told([]int{1, 2}, h100)},
 			[]string{"FAIL x.gpu_model [0]: GPU model: A100 on n0 (rank 0); expected H100, as on 2 other nodes"}},
-		{"half and half", []Group{group([]int{2, 0}, h100), group([]int{1, 3}, a100)},
+		{"half and half", []Group{told([]int{2, 0}, h100), told([]int{1, 3}, a100)},
 			[]string{"FAIL x.gpu_model []: GPU model: H100 on n0+n2 (ranks 0,2); A100 on n1+n3 (ranks 1,3); expected the same on all nodes"}},
-		{"two of two", []Group{group([]int{0}, a100), group([]int{1}, h100)},
+		{"two of two", []Group{told([]int{0}, a100), told([]int{1}, h100)},
 			[]string{"FAIL x.gpu_model []: GPU model: A100 on n0 (rank 0); H100 on n1 (rank 1); expected the same on all nodes"}},
-		{"most, and two others", []Group{group([]int{4}, "x.driver=1"), group(upTo(0, 2), "x.driver=2"), group([]int{3, 5}, "x.driver=3")},
+		{"most, and two others", []Group{told([]int{4}, "x.driver=1"), told(upTo(0, 2), "x.driver=2"), told([]int{3, 5}, "x.driver=3")},
 			[]string{"WARN x.driver [3 4 5]: driver: 3 on n3+n5 (ranks 3,5); 1 on n4 (rank 4); expected 2, as on 3 other nodes"}},
-		{"fewer GPUs", []Group{group([]int{0, 1}, "x.gpu_count=8"), group([]int{2}, "x.gpu_count=7")},
+		{"fewer GPUs", []Group{told([]int{0, 1}, "x.gpu_count=8"), told([]int{2}, "x.gpu_count=7")},
 			[]string{"FAIL x.gpu_count [2]: number of GPUs: 7 on n2 (rank 2); expected 8, as on 2 other nodes"}},
-		{"CUDA's major version", []Group{group([]int{0, 1}, "x.cuda=12.8"), group([]int{2}, "x.cuda=12.2"), group([]int{3}, "x.cuda=13.0")},
+		{"CUDA's major version", []Group{told([]int{0, 1}, "x.cuda=12.8"), told([]int{2}, "x.cuda=12.2"), told([]int{3}, "x.cuda=13.0")},
 			[]string{"FAIL x.cuda [3]: CUDA's major version: 13 on n3 (rank 3); expected 12, as on 3 other nodes"}},
-		{"CUDA's minor version", []Group{group([]int{0, 1}, "x.cuda=12.8"), group([]int{2}, "x.cuda=12.2")},
+		{"CUDA's minor version", []Group{told([]int{0, 1}, "x.cuda=12.8"), told([]int{2}, "x.cuda=12.2")},
 			[]string{"WARN x.cuda [2]: CUDA version: 12.2 on n2 (rank 2); expected 12.8, as on 2 other nodes"}},
 		{"what only warns", []Group{
-			group([]int{0, 1}, "x.vbios=1", "x.gsp=1", "x.kernel=1", "x.bringupd=1"), group([]int{2}, "x.vbios=2", "x.gsp=2", "x.kernel=2", "x.bringupd=2"),
+			told([]int{0, 1}, "x.vbios=1", "x.gsp=1", "x.kernel=1", "x.bringupd=1"), told([]int{2}, "x.vbios=2", "x.gsp=2", "x.kernel=2", "x.bringupd=2"),
 		}, []string{
 			"WARN x.vbios [2]: VBIOS: 2 on n2 (rank 2); expected 1, as on 2 other nodes", "WARN x.gsp [2]: GSP firmware: 2 on n2 (rank 2); expected 1, as on 2 other nodes",
 			"WARN x.kernel [2]: kernel: 2 on n2 (rank 2); expected 1, as on 2 other nodes",
 			"WARN x.bringupd [2]: version of bringupd: 2 on n2 (rank 2); expected 1, as on 2 other nodes",
 		}},
-		{"a node that can't tell", []Group{group([]int{0, 1}, h100, "x.kernel=6"), group([]int{2}, "x.kernel=6")}, nil},
-		{"a trait of another version", []Group{group([]int{0}, "x.later=1"), group([]int{1}, "x.later=2")}, nil},
-		{"one domain", []Group{group(upTo(0, 3), h100, "x.fabric=a")}, nil},
-		{"no domain", []Group{group(upTo(0, 3), h100)}, nil},
-		{"two domains", []Group{group([]int{0, 1}, h100, "x.fabric=a"), group([]int{2, 3}, h100, "x.fabric=b")}, nil},
-		{"a domain for each", []Group{group([]int{0}, h100, "x.fabric=a"), group([]int{1}, h100, "x.fabric=b"), group([]int{2}, h100, "x.fabric=c")}, nil},
-		{"one that is alone", []Group{group([]int{0, 1}, h100, "x.fabric=a"), group([]int{2}, h100, "x.fabric=b")},
+		{"a node that can't tell", []Group{told([]int{0, 1}, h100, "x.kernel=6"), told([]int{2}, "x.kernel=6")}, nil},
+		{"a trait of another version", []Group{told([]int{0}, "x.later=1"), told([]int{1}, "x.later=2")}, nil},
+		{"memory and processors", []Group{told([]int{0, 1}, "x.memory=80 GiB", "x.cpu=64 EPYC"), told([]int{2}, "x.memory=40 GiB", "x.cpu=32 EPYC")}, []string{
+			"WARN x.memory [2]: GPU memory: 40 GiB on n2 (rank 2); expected 80 GiB, as on 2 other nodes",
+			"WARN x.cpu [2]: processors: 32 EPYC on n2 (rank 2); expected 64 EPYC, as on 2 other nodes",
+		}},
+		{"one domain", []Group{told(upTo(0, 3), h100, "x.fabric=a")}, nil},
+		{"no domain", []Group{told(upTo(0, 3), h100)}, nil},
+		{"two domains", []Group{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2, 3}, h100, "x.fabric=b")}, nil},
+		{"a domain for each", []Group{told([]int{0}, h100, "x.fabric=a"), told([]int{1}, h100, "x.fabric=b"), told([]int{2}, h100, "x.fabric=c")}, nil},
+		{"one that is alone", []Group{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, h100, "x.fabric=b")},
 			[]string{"WARN x.fabric [2]: NVLink domain: one of its own on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
-		{"one without", []Group{group([]int{0, 1}, h100, "x.fabric=a"), group([]int{2}, h100, "x.fabric=")},
+		{"one without", []Group{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, h100, "x.fabric=")},
 			[]string{"WARN x.fabric [2]: NVLink domain: none on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
-		{"one without the trait", []Group{group([]int{0, 1}, h100, "x.fabric=a"), group([]int{2}, h100)},
+		{"one without the trait", []Group{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, h100)},
 			[]string{"WARN x.fabric [2]: NVLink domain: none on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
-		{"one without GPUs", []Group{group([]int{0, 1}, h100, "x.fabric=a"), group([]int{2}, "x.kernel=6")}, nil},
-		{"one alone, one without", []Group{group([]int{1, 3}, h100, "x.fabric=a"), group([]int{2}, h100, "x.fabric=b"), group([]int{0}, h100)},
+		{"one without GPUs", []Group{told([]int{0, 1}, h100, "x.fabric=a"), told([]int{2}, "x.kernel=6")}, nil},
+		{"one alone, one without", []Group{told([]int{1, 3}, h100, "x.fabric=a"), told([]int{2}, h100, "x.fabric=b"), told([]int{0}, h100)},
 			[]string{"WARN x.fabric [0 2]: NVLink domain: none on n0 (rank 0); one of its own on n2 (rank 2); expected one shared with others, as on 2 other nodes"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -104,7 +108,7 @@ func TestCompare(t *testing.T) {
 func TestCompareStaysShort(t *testing.T) {
 	var groups []Group
 	for rank := range 4096 {
-		groups = append(groups, group([]int{rank}, fmt.Sprintf("x.kernel=%d\x1b%s", rank%64, strings.Repeat("x", 1000)), "x.driver="+fmt.Sprint(rank%2)))
+		groups = append(groups, told([]int{rank}, fmt.Sprintf("x.kernel=%d\x1b%s", rank%64, strings.Repeat("x", 1000)), "x.driver="+fmt.Sprint(rank%2)))
 	}
 	for _, d := range Compare(groups, bySeparateNames) {
 		if n := len([]rune(d.Observed)); n > 1000 || strings.ContainsRune(d.Observed, '\x1b') {
@@ -121,9 +125,9 @@ func TestCompareStaysShort(t *testing.T) {
 // The order of groups, of ranks and of traits says nothing.
 func TestCompareKnowsNoOrder(t *testing.T) {
 	groups := []Group{
-		group([]int{5, 0, 1}, "x.gpu_model=H100", "x.cuda=12.8", "x.fabric=a"),
-		group([]int{4, 2}, "x.gpu_model=A100", "x.cuda=12.8", "x.fabric=a"),
-		group([]int{3}, "x.gpu_model=A100", "x.cuda=11.4", "x.fabric=b"),
+		told([]int{5, 0, 1}, "x.gpu_model=H100", "x.cuda=12.8", "x.fabric=a"),
+		told([]int{4, 2}, "x.gpu_model=A100", "x.cuda=12.8", "x.fabric=a"),
+		told([]int{3}, "x.gpu_model=A100", "x.cuda=11.4", "x.fabric=b"),
 	}
 	want := fmt.Sprint(Compare(groups, bySeparateNames))
 	for range 20 {

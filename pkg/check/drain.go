@@ -35,5 +35,6 @@ var unquoted = strings.NewReplacer(`"`, "'", "`", "'", `\`, "/", "$", "", "!", "
 
 // unlikeHost tells what is in no name of a host.
 func unlikeHost(r rune) bool {
-	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
+	const accepted = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	return !strings.ContainsRune(accepted, r)
 }

@@ -48,7 +48,7 @@ func sick() Report {
 	return Report{Host: "n7", Took: 412 * time.Millisecond, Verdict: Worst(findings), Findings: findings}
 }
 
-func well() Report {
+func healthy() Report {
 	return Report{Host: "n7", Took: 12 * time.Millisecond, Verdict: Pass, Findings: []Finding{
 		{ID: "gpu.count", Verdict: Pass, Observed: "8 GPUs"}, {ID: "node.shm", Verdict: Pass, Observed: "64 GiB"},
 		{ID: "gpu.retired", Verdict: Skip, Observed: "for GPUs before Ampere"},
@@ -71,8 +71,8 @@ func TestText(t *testing.T) {
 		{"sick", sick(), Style{}},
 		{"sick-verbose", sick(), Style{Verbose: true}},
 		{"sick-colour", sick(), Style{Verbose: true, Colour: true}},
-		{"well", well(), Style{}},
-		{"well-verbose", well(), Style{Verbose: true}},
+		{"well", healthy(), Style{}},
+		{"well-verbose", healthy(), Style{Verbose: true}},
 		{"nothing", Report{Verdict: Pass}, Style{}},
 		{"hostile", hostile(), Style{Verbose: true}},
 	} {

@@ -1,0 +1,191 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// ceiling is for waits that end much sooner, on whatever machine.
+const ceiling = 60 * time.Second
+
+// activeOf is these commands with a Supervisor of the test's own.
+func activeOf(t *testing.T, commands ...string) Active {
+	t.Helper()
+	super, err := process.NewSupervisor(process.Config{Notice: func(err error) { t.Errorf("notice: %v", err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), ceiling)
+		defer cancel()
+		if err := super.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return Active{Starter: super, Commands: commands, Timeout: ceiling, Env: os.Environ(), Dir: t.TempDir()}
+}
+
+func TestActiveExits(t *testing.T) {
+	for _, tc := range []struct {
+		name, command string
+		verdict       Verdict
+		observed      string
+		class         Class
+		lines         string // joined
+	}{
+		{"well", "echo 400 GB/s", Pass, "400 GB/s", "", ""},
+		{"well, and silent", "true", Pass, "exit code 0", "", ""},
+		{"the first line that says something", "echo; echo a; echo b", Pass, "a", "", ""},
+		{"what standard error says is no summary", "echo noise >&2; echo a", Pass, "a", "", ""},
+		{"a warning", "echo slow; echo more >&2; exit 1", Warn, "slow", Node, "slow|more"},
+		{"a failure", "echo 12 GB/s; exit 2", Fail, "12 GB/s", Node, "12 GB/s"},
+		{"a silent failure", "exit 2", Fail, "exit code 2", Node, ""},
+		{"it can't tell", "echo no GPU; exit 3", Unknown, "no GPU", Node, "no GPU"},
+		{"another code", "echo err; exit 226", Fail, "exit code 226: err", Node, "err"},
+		{"killed by a signal", "kill -SEGV $$", Fail, "killed by SIGSEGV", Node, ""},
+		{"not there", "/nowhere/at/all", Unknown, "exit code 127: the shell can't execute it", User, "/bin/sh: 1: /nowhere/at/all: not found"},
+		{"not executable", "/etc/passwd", Unknown, "exit code 126: the shell can't execute it", User, "/bin/sh: 1: /etc/passwd: Permission denied"},
+		{"control characters", `printf 'a\033[2Jb\n'`, Pass, "a\ufffd[2Jb", "", ""},
+		{"the last lines", "seq 1 99; exit 2", Fail, "1", Node, "90|91|92|93|94|95|96|97|98|99"},
+		{"the caller's environment and directory", `[ "$GIVEN" = yes ] && touch x && echo "$GIVEN"`, Pass, "yes", "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := activeOf(t, tc.command)
+			a.Env = append(a.Env, "GIVEN=yes")
+			got := a.Run(t.Context(), true)
+			if len(got) != 1 {
+				t.Fatalf("got %+v", got)
+			}
+			f := got[0]
+			if f.Verdict != tc.verdict || f.Observed != tc.observed || f.Class != tc.class || strings.Join(f.Lines, "|") != tc.lines {
+				t.Errorf("got %+v", f)
+			}
+		})
+	}
+}
+
+// What a command leaves running is ended with it, wherever it hides.
+func TestActiveHangIsKilled(t *testing.T) {
+	for name, command := range map[string]string{
+		"in its group":           "sleep 1000 & echo $! >pid; wait",
+		"in a session of itself": "setsid sh -c 'echo $$ >pid; exec sleep 1000'",
+		"deaf to TERM":           "trap '' TERM; echo $$ >pid; while :; do sleep 1; done",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := activeOf(t, command)
+			a.Timeout = 2 * time.Second
+			got := a.Run(t.Context(), true)
+			if len(got) != 1 || got[0].Verdict != Fail || !strings.Contains(got[0].Observed, "had not ended after ") || got[0].Hint == "" {
+				t.Errorf("got %+v", got)
+			}
+			gone(t, a.Dir)
+		})
+	}
+}
+
+func TestActiveLeavesNothing(t *testing.T) {
+	a := activeOf(t, "sleep 1000 >/dev/null 2>&1 & echo $! >pid; echo well")
+	if got := a.Run(t.Context(), true); len(got) != 1 || got[0].Verdict != Pass || got[0].Observed != "well" {
+		t.Errorf("got %+v", got)
+	}
+	gone(t, a.Dir)
+}
+
+// gone checks that the process whose number is in the directory has ended.
+func gone(t *testing.T, dir string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Where nobody reaps what has lost its parent, a zombie is left.
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err == nil && !strings.Contains(string(stat), ") Z ") {
+		t.Errorf("process %d is still there: %s", pid, stat)
+	}
+}
+
+func TestActiveIsInterrupted(t *testing.T) {
+	a := activeOf(t, "echo $$ >pid; touch ready; exec sleep 1000")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	got := make(chan []Finding)
+	go func() { got <- a.Run(ctx, true) }()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(filepath.Join(a.Dir, "ready")); err == nil {
+			break
+		}
+		if time.Since(began) > ceiling {
+			t.Fatal("the command never ran")
+		}
+	}
+	cancel(errors.New("the job is over"))
+	if f := <-got; len(f) != 1 || f[0].Verdict != Unknown || f[0].Observed != "ended before it was done: the job is over" {
+		t.Errorf("got %+v", f)
+	}
+	gone(t, a.Dir)
+}
+
+func TestActiveNotRun(t *testing.T) {
+	a := activeOf(t, "touch one", "touch two")
+	a.Policy = Policy{Rules: []Rule{{"active.touch-2", EffectOff}}}
+	got := a.Run(t.Context(), false)
+	if len(got) != 1 || got[0].ID != "active.touch" || got[0].Verdict != Skip || !strings.HasPrefix(got[0].Observed, "not run: ") {
+		t.Errorf("got %+v", got)
+	}
+	if names, _ := filepath.Glob(filepath.Join(a.Dir, "*")); len(names) > 0 {
+		t.Errorf("there is %v", names)
+	}
+	got = a.Run(t.Context(), true)
+	if names, _ := filepath.Glob(filepath.Join(a.Dir, "*")); len(got) != 1 || got[0].Verdict != Pass || len(names) != 1 || filepath.Base(names[0]) != "one" {
+		t.Errorf("got %+v, and there is %v", got, names)
+	}
+}
+
+// brokenStarter starts nothing.
+type brokenStarter struct{}
+
+func (brokenStarter) Start(context.Context, process.Spec) (*process.Child, error) {
+	return nil, errors.New("cannot start x: no more processes")
+}
+
+func TestActiveCannotStart(t *testing.T) {
+	got := Active{Starter: brokenStarter{}, Commands: []string{"x", "y"}, Timeout: ceiling}.Run(t.Context(), true)
+	if len(got) != 2 || got[0].Verdict != Unknown || got[0].Observed != "cannot start x: no more processes" || got[1].ID != "active.y" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestActiveIDs(t *testing.T) {
+	got := activeIDs([]string{
+		"/opt/site/nccl-test.sh --min=400", "dcgmi diag -r 1", "dcgmi diag -r 2", "NCCL_DEBUG=info exec /opt/x/all_reduce_perf -b 8", "env A=b python3 x.py",
+		"'/opt/my tools/x'", "./a=b", "(cd /; ls)", "$TOOL", "true;", "", "exec", "/", "..", "ümlaut", "dcgmi-2", strings.Repeat("x", 100),
+	})
+	want := []string{
+		"active.nccl-test.sh", "active.dcgmi", "active.dcgmi-2", "active.all_reduce_perf", "active.python3",
+		"active.my", "active.ab", "active.cd", "active.TOOL", "active.true", "active.command", "active.command-2", "active.command-3", "active.command-4",
+		"active.mlaut", "active.dcgmi-2-2", "active." + strings.Repeat("x", 40),
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	for _, id := range got {
+		if _, err := ParseRule(id + "=off"); err != nil {
+			t.Errorf("no rule can be given for %s: %v", id, err)
+		}
+	}
+}
