@@ -22,6 +22,7 @@ func (n *node) childEnv(base []string, place *seat) []string {
 		"BRINGUPD_LAUNCH_RANK":  strconv.Itoa(n.id.Rank),
 		"BRINGUPD_LAUNCH_COUNT": strconv.Itoa(n.id.Size),
 	}
+	maps.Copy(more, n.topologyEnv())
 	if place != nil {
 		more["BRINGUPD_NODE_RANK"], more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(place.rank), strconv.Itoa(place.size)
 	}

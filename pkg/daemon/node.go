@@ -78,6 +78,8 @@ type node struct {
 	aside   atomic.Bool // the job goes on without this node, which was in the team or has failed
 	sawGate atomic.Bool // a spare or a member has seen the open gate
 
+	topology atomic.Pointer[learned] // nil until it is known where the GPUs sit
+
 	mu       sync.Mutex
 	events   int               // how many have befallen this node; guarded by mu
 	children []*process.Child  // in the order of their start; guarded by mu
@@ -359,7 +361,7 @@ func (n *node) describe(place *seat) (framework.Node, error) {
 	return framework.Node{
 		Attempt: n.dir.Name(), Rank: place.rank, Size: place.size, LaunchRank: n.id.Rank, Host: n.id.Host, Address: address,
 		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, Shared: n.id.LocalSize > 1,
-		Environ: n.cfg.Environ,
+		NVLinkDomain: n.nvlinkDomain(), Environ: n.cfg.Environ,
 	}, nil
 }
 

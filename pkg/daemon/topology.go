@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/gpu"
+)
+
+// learned is what this node knows of where its GPUs sit.
+type learned struct {
+	topology gpu.Topology
+	file     string // with the topology; empty: there is none
+}
+
+// learn takes note of where this node's GPUs sit, for what is started from now
+// on. What it learns later replaces what was known; it is called by one
+// goroutine at a time.
+func (n *node) learn(t gpu.Topology) {
+	file, err := n.keepTopology(t)
+	if err != nil {
+		n.log.Warn("cannot keep the topology for the node's programs", zap.Error(err))
+	}
+	n.topology.Store(&learned{topology: t, file: file})
+}
+
+// keepTopology writes the file for programs into the private directory. A
+// program never sees half of it.
+func (n *node) keepTopology(t gpu.Topology) (file string, err error) {
+	dir, err := n.temp()
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(t)
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(dir, "topology.json")
+	unfinished := filepath.Join(dir, ".topology.json")
+	if err := os.WriteFile(unfinished, append(text, '\n'), 0o600); err != nil {
+		return "", err
+	}
+	if err := os.Rename(unfinished, file); err != nil {
+		return "", err
+	}
+	return file, nil
+}
+
+// topologyEnv is what children are told of it. As long as nothing is known the
+// variables are empty: another daemon's around ours may be of other GPUs.
+func (n *node) topologyEnv() map[string]string {
+	known := n.topology.Load()
+	if known == nil {
+		known = new(learned)
+	}
+	env := known.topology.Env()
+	env[gpu.TopologyFile] = known.file
+	return env
+}
+
+// nvlinkDomain is the UUID of the NVLink fabric that this node's GPUs share with
+// other nodes'; empty: none that is known.
+func (n *node) nvlinkDomain() string {
+	if known := n.topology.Load(); known != nil && known.topology.Domain != nil {
+		return known.topology.Domain.Cluster
+	}
+	return ""
+}
