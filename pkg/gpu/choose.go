@@ -1,0 +1,153 @@
+package gpu
+
+import (
+	"slices"
+	"strings"
+)
+
+// choice is which of a node's GPUs are the job's.
+type choice struct {
+	gpus  []GPU // by index, also those that do not answer
+	units int   // what the job can use of those that answer: GPUs, or instances of them
+	seen  int   // the same of all that this process may use
+	lost  int   // GPUs chosen that do not answer
+
+	missing []Selector // these name none of them
+	// unsure is set where the indices may mean other GPUs than NVML's of that
+	// index: then all are looked at.
+	unsure bool
+	// nameless is set where a GPU's UUID could not be read, so that a missing
+	// one may be there after all.
+	nameless bool
+}
+
+// choose picks the GPUs of the job. CUDA's indices count what this process may
+// use, so a GPU that it has no permission for has none. They are in NVML's order,
+// which is the PCI bus's, only where CUDA is told so; on GPUs of one model CUDA's
+// own order ("fastest first") comes to the same.
+func choose(f Facts, want Expect) choice {
+	var allowed []GPU
+	for _, g := range f.GPUs {
+		if g.Handle != NoPermission {
+			allowed = append(allowed, g)
+		}
+	}
+	c := choice{gpus: allowed}
+	for _, g := range allowed {
+		c.seen += units(g)
+		if _, ok := g.UUID.Get(); !ok {
+			c.nameless = true
+		}
+	}
+	if want.Visible == nil {
+		c.units = c.seen
+	} else {
+		c.pick(allowed, want)
+	}
+	for _, g := range c.gpus {
+		if _, lost := g.lost(); lost {
+			c.lost++
+		}
+	}
+	return c
+}
+
+func (c *choice) pick(allowed []GPU, want Expect) {
+	chosen := make([]bool, len(allowed))
+	byIndex := false
+	for _, s := range want.Visible {
+		at := find(allowed, s)
+		if at < 0 {
+			c.missing = append(c.missing, s)
+			continue
+		}
+		byIndex = byIndex || s.UUID == ""
+		chosen[at] = true
+		if _, lost := allowed[at].lost(); !lost {
+			c.units++
+		}
+	}
+	c.unsure = byIndex && !want.PCIOrder && slices.Contains(chosen, false) && len(models(allowed)) > 1
+	c.gpus = nil
+	for i, g := range allowed {
+		_, named := g.UUID.Get()
+		_, lost := g.lost()
+		// A GPU that is lost and has no name may be the one that is missing.
+		if chosen[i] || c.unsure || lost && !named && len(c.missing) > 0 {
+			c.gpus = append(c.gpus, g)
+		}
+	}
+}
+
+// find returns where the GPU is that s names, -1 where none is.
+func find(gpus []GPU, s Selector) int {
+	if s.UUID == "" {
+		if s.Index < 0 || s.Index >= len(gpus) {
+			return -1
+		}
+		return s.Index
+	}
+	return slices.IndexFunc(gpus, func(g GPU) bool {
+		uuid, _ := g.UUID.Get()
+		// MIG-GPU-<uuid>/<instance>/<instance> is how drivers before 470 name
+		// an instance.
+		old, _, isOld := strings.Cut(s.UUID, "/")
+		return begins(uuid, s.UUID) || isOld && uuid != "" && strings.EqualFold("MIG-"+uuid, old) ||
+			slices.ContainsFunc(g.MIGs, func(m MIG) bool { return begins(m.UUID, s.UUID) })
+	})
+}
+
+func begins(uuid, prefix string) bool {
+	return len(uuid) >= len(prefix) && strings.EqualFold(uuid[:len(prefix)], prefix)
+}
+
+// units is what a job can use of a GPU: itself, or its instances.
+func units(g GPU) int {
+	if _, lost := g.lost(); lost {
+		return 0
+	}
+	if mig, _ := g.MIG.Get(); mig.Current {
+		return len(g.MIGs)
+	}
+	return 1
+}
+
+// models returns the names of the GPUs, each once and in order.
+func models(gpus []GPU) []string {
+	return distinct(gpus, func(g GPU) (string, bool) { return g.Name.Get() })
+}
+
+// distinct returns the values that GPUs have, each once and in order.
+func distinct(gpus []GPU, value func(GPU) (string, bool)) []string {
+	var values []string
+	for _, g := range gpus {
+		if v, ok := value(g); ok && v != "" {
+			values = append(values, v)
+		}
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
+}
+
+// lost tells whether the GPU can't be worked with, and what it answered. One that
+// is lost after its handle was had says so in the answers that follow.
+func (g GPU) lost() (Return, bool) {
+	if g.Handle != Success {
+		return g.Handle, true
+	}
+	for _, why := range []Return{
+		g.UUID.Why, g.Bus.Why, g.Name.Why, g.Serial.Why, g.VBIOS.Why, g.GSP.Why, g.Memory.Why, g.Numa.Why, g.Minor.Why, g.Persist.Why,
+		g.Compute.Why, g.Recovery.Why, g.Remapped.Why, g.Retired.Why, g.ECC.Why, g.DRAM.Why, g.SRAM.Why, g.Fabric.Why,
+		g.PCIe.Why, g.Replays.Why, g.Clocks.Why, g.Load.Why, g.MIG.Why, g.Procs.Why,
+	} {
+		if why == GPUIsLost || why == ResetRequired {
+			return why, true
+		}
+	}
+	for _, link := range g.Links {
+		if why := link.Active.Why; why == GPUIsLost || why == ResetRequired {
+			return why, true
+		}
+	}
+	return "", false
+}

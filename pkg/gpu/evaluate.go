@@ -1,0 +1,210 @@
+package gpu
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/check"
+)
+
+// Evaluate returns what the facts mean for a job that expects that. Where all is
+// well a check has one finding for the node, and otherwise one for each GPU and
+// each thing that is wrong. What could not be asked is a Skip, and what did not
+// work when asked is Unknown: neither is ever a Pass.
+func Evaluate(f Facts, want Expect) []check.Finding {
+	if f.Init != Success {
+		return []check.Finding{noNVML(f, want)}
+	}
+	findings := []check.Finding{{ID: "gpu.nvml", Verdict: check.Pass, Observed: versions(f), Source: sourceInit}}
+	if want.forgone() {
+		return append(findings, check.Finding{
+			ID: "gpu.count", Verdict: check.Skip, Source: sourceCount,
+			Observed: fmt.Sprintf("the job has none of the node's %d (%s)", len(f.GPUs), want.from()),
+		})
+	}
+	s := scene{facts: f, want: want, choice: choose(f, want)}
+	findings = append(findings, s.count()...)
+	for _, group := range [][]rule{healthRules, memoryRules, linkRules, modeRules, useRules} {
+		for _, r := range group {
+			findings = append(findings, s.apply(r)...)
+		}
+	}
+	return append(findings, environment(want.Environ))
+}
+
+// scene is what a check may look at.
+type scene struct {
+	facts Facts
+	want  Expect
+	choice
+}
+
+// rule is a check of one GPU after the other.
+type rule struct {
+	id     string
+	source string // what was asked
+	expect string // what passes
+	judge  func(scene, GPU) opinion
+}
+
+// opinion is what a rule thinks of one GPU: all is well where it is empty.
+type opinion struct {
+	// wrong are findings without what all of the rule's have: id, device, and
+	// source and expected where they say nothing else.
+	wrong []check.Finding
+	// unread are the parts of the question that have no answer.
+	unread []unread
+}
+
+// unread is something that could not be read.
+type unread struct {
+	what string // SRAM errors
+	why  Return // empty: nobody asked
+}
+
+// cannot adds to the opinion what could not be read, once.
+func (o *opinion) cannot(what string, why Return) {
+	if u := (unread{what, why}); !slices.Contains(o.unread, u) {
+		o.unread = append(o.unread, u)
+	}
+}
+
+// say adds to the opinion what is wrong.
+func (o *opinion) say(f check.Finding) { o.wrong = append(o.wrong, f) }
+
+// get returns what was read, and adds to the opinion why nothing was.
+func get[T any](o *opinion, what string, r Reading[T]) (T, bool) {
+	value, ok := r.Get()
+	if !ok {
+		o.cannot(what, r.Why)
+	}
+	return value, ok
+}
+
+// unasked tells whether a question can't be put, or was not: nothing is known
+// then, and nothing has gone wrong.
+func unasked(why Return) bool {
+	return why == "" || why == NotSupported || why == FunctionNotFound
+}
+
+// apply looks at all GPUs by the rule.
+func (s scene) apply(r rule) []check.Finding {
+	var findings []check.Finding
+	well := 0
+	var gaps tally
+	for _, g := range s.gpus {
+		if why, lost := g.lost(); lost {
+			gaps.add("does not answer ("+said(why)+")", g.Index)
+			continue
+		}
+		o := r.judge(s, g)
+		for _, f := range o.wrong {
+			findings = append(findings, r.fill(f, g))
+		}
+		for _, u := range o.unread {
+			if unasked(u.why) {
+				gaps.add(u.what+": "+said(u.why), g.Index)
+				continue
+			}
+			findings = append(findings, r.fill(u.finding(), g))
+		}
+		if len(o.wrong) == 0 && len(o.unread) == 0 {
+			well++
+		}
+	}
+	return append(findings, s.rest(r, well, gaps)...)
+}
+
+// rest is the one finding about the GPUs with which nothing is wrong: a Skip
+// where a part of the answers is missing.
+func (s scene) rest(r rule, well int, gaps tally) []check.Finding {
+	f := check.Finding{ID: r.id, Source: r.source, Expected: r.expect}
+	switch {
+	case len(s.gpus) == 0:
+		f.Verdict, f.Observed = check.Skip, "no GPU to look at"
+	case len(gaps) > 0:
+		f.Verdict, f.Observed = check.Skip, gaps.of(len(s.gpus))
+		if well > 0 {
+			f.Observed += fmt.Sprintf("; well: %d of %d", well, len(s.gpus))
+		}
+	case well == len(s.gpus):
+		f.Verdict, f.Observed = check.Pass, fmt.Sprintf("%d of %d", well, len(s.gpus))
+	default:
+		return nil
+	}
+	return []check.Finding{f}
+}
+
+// fill completes a finding of the rule about a GPU.
+func (r rule) fill(f check.Finding, g GPU) check.Finding {
+	f.ID, f.Device = r.id, deviceOf(g)
+	if f.Source == "" {
+		f.Source = r.source
+	}
+	if f.Expected == "" {
+		f.Expected = r.expect
+	}
+	return f
+}
+
+// deviceOf is the GPU as findings name it.
+func deviceOf(g GPU) *check.Device {
+	bus, _ := g.Bus.Get()
+	uuid, _ := g.UUID.Get()
+	return &check.Device{Index: g.Index, UUID: uuid, Bus: bus}
+}
+
+// said is a Return for people.
+func said(why Return) string {
+	if why == "" {
+		return "not asked"
+	}
+	return string(why)
+}
+
+// finding is that of an error where an answer should be.
+func (u unread) finding() check.Finding {
+	f := check.Finding{
+		Verdict: check.Unknown, Class: check.Node, Observed: fmt.Sprintf("%s could not be read: %s", u.what, said(u.why)),
+		Hint: "run nvidia-smi -q on the node: the driver answers this question with an error",
+	}
+	if u.why == NoPermission {
+		f.Hint = "run \"bringupd check\" as a user who may ask this, or let the container see the whole GPU"
+	}
+	return f
+}
+
+// tally is what was said, in the order of the first time, and of which GPUs.
+type tally []gap
+
+type gap struct {
+	what string
+	gpus []int
+}
+
+func (t *tally) add(what string, gpu int) {
+	for i := range *t {
+		if g := &(*t)[i]; g.what == what {
+			g.gpus = append(g.gpus, gpu)
+			return
+		}
+	}
+	*t = append(*t, gap{what, []int{gpu}})
+}
+
+// of joins what was said. The GPUs are named where it was not said of all.
+func (t tally) of(all int) string {
+	var parts []string
+	for _, g := range t {
+		switch {
+		case len(g.gpus) == all:
+			parts = append(parts, g.what)
+		case len(g.gpus) == 1:
+			parts = append(parts, "GPU "+numbers(g.gpus)+": "+g.what)
+		default:
+			parts = append(parts, "GPUs "+numbers(g.gpus)+": "+g.what)
+		}
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,173 @@
+package gpu
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/check"
+)
+
+// judgeNVLink compares a GPU with its siblings, those of the same model on the
+// node: how many links there should be depends on bridges and switches that NVML
+// knows nothing of. Azure fails on any link that is inactive, on machines where
+// it knows that all are in use. NVML reports the links of a GPU with MIG as down
+// (DCGM says so), so they say nothing.
+func judgeNVLink(s scene, g GPU) (o opinion) {
+	if mig, _ := g.MIG.Get(); mig.Current {
+		o.cannot("NVLinks under MIG", NotSupported)
+		return o
+	}
+	if len(g.Links) == 0 {
+		o.cannot("NVLinks", NotSupported)
+		return o
+	}
+	active, down, known := activeLinks(g)
+	for _, link := range g.Links {
+		get(&o, "NVLinks", link.Active)
+	}
+	most := 0
+	for _, sibling := range s.siblings(g) {
+		n, _, _ := activeLinks(sibling)
+		most = max(most, n)
+	}
+	switch fewer := active < most; {
+	case known && fewer, len(down) > 0 && (fewer || switched(g)):
+		o.say(s.linkFault(g, check.Finding{
+			Observed: fmt.Sprintf("%d of %d links are active (down: %s)", active, len(g.Links), numbers(down)),
+			Expected: fmt.Sprintf("%d active links", max(most, active+len(down))),
+			Hint:     "drain the node and reset its GPUs or reboot; have bridge, baseboard or switch looked at if a link stays down: NCCL would go over PCIe without a word",
+		}))
+	case known && active == 0:
+		o.cannot("NVLinks in use", NotSupported) // cards without a bridge
+	default:
+		s.judgePairs(&o, g)
+	}
+	return o
+}
+
+// linkFault is a Fail, or a Wait while the fabric is still being set up: before
+// that switches let nobody through.
+func (s scene) linkFault(g GPU, f check.Finding) check.Finding {
+	f.Verdict, f.Class = check.Fail, check.Node
+	for _, other := range append(s.siblings(g), g) {
+		if fabric, ok := other.Fabric.Get(); ok && (fabric.State == fabricNotYet || fabric.State == fabricJoining) {
+			f.Verdict = check.Wait
+		}
+	}
+	return f
+}
+
+// judgePairs finds a GPU that reaches fewer of its siblings than they reach of
+// each other. Cards that bridges join in pairs, and GPUs that are joined in a
+// mesh, all reach the same few. Links can be active where P2P is not supported
+// (gpud has met that), and NCCL goes over PCIe then.
+func (s scene) judgePairs(o *opinion, g GPU) {
+	siblings := s.siblings(g)
+	if len(siblings) == 0 {
+		return
+	}
+	own, broken := 0, []string{}
+	for _, sibling := range siblings {
+		status, ok := get(o, "P2P", s.p2p(g.Index, sibling.Index))
+		switch {
+		case ok && status == p2pOK:
+			own++
+		case ok:
+			broken = append(broken, fmt.Sprintf("GPU %d (%s)", sibling.Index, p2pWord(status)))
+		}
+	}
+	most := 0
+	for _, sibling := range siblings {
+		most = max(most, s.reaches(sibling))
+	}
+	if len(broken) > 0 && (own < most || own == 0) {
+		o.say(s.linkFault(g, check.Finding{
+			Observed: fmt.Sprintf("reaches %d of %d siblings over NVLink, and not %s", own, len(siblings), strings.Join(broken, ", ")),
+			Expected: fmt.Sprintf("%d", max(most, 1)),
+			Hint:     "drain the node, restart nvidia-fabricmanager or reboot, and compare nvidia-smi topo -p2p n: NCCL would go over PCIe without a word",
+		}))
+	}
+}
+
+// reaches is how many siblings a GPU reaches over NVLink.
+func (s scene) reaches(g GPU) int {
+	n := 0
+	for _, sibling := range s.siblings(g) {
+		if status, ok := s.p2p(g.Index, sibling.Index).Get(); ok && status == p2pOK {
+			n++
+		}
+	}
+	return n
+}
+
+// siblings are the other GPUs of the model on the node that answer, have NVLinks
+// and are whole.
+func (s scene) siblings(g GPU) []GPU {
+	name, _ := g.Name.Get()
+	var siblings []GPU
+	for _, other := range s.facts.GPUs {
+		_, lost := other.lost()
+		mig, _ := other.MIG.Get()
+		if otherName, _ := other.Name.Get(); other.Index != g.Index && !lost && !mig.Current && len(other.Links) > 0 && otherName == name {
+			siblings = append(siblings, other)
+		}
+	}
+	return siblings
+}
+
+// switched tells whether a GPU is of a kind whose links are all in use: on a
+// board with switches, or soldered to its siblings.
+func switched(g GPU) bool {
+	name, _ := g.Name.Get()
+	fabric, _ := g.Fabric.Get()
+	return fabric.State != fabricNone || strings.Contains(name, "SXM")
+}
+
+// activeLinks counts the links that are active, and names those that are down;
+// known is false where one could not be read.
+func activeLinks(g GPU) (active int, down []int, known bool) {
+	known = true
+	for _, link := range g.Links {
+		switch up, ok := link.Active.Get(); {
+		case !ok:
+			known = false
+		case up:
+			active++
+		default:
+			down = append(down, link.Index)
+		}
+	}
+	return active, down, known
+}
+
+// p2p is what NVML said of two GPUs.
+func (s scene) p2p(a, b int) Reading[int] {
+	for _, p := range s.facts.Pairs {
+		if p.A == a && p.B == b || p.A == b && p.B == a {
+			return p.Status
+		}
+	}
+	return Reading[int]{}
+}
+
+// p2pOK is nvmlGpuP2PStatus_t's.
+const p2pOK = 0
+
+// p2pWords are its other values.
+var p2pWords = map[int]string{
+	1: "chipset not supported", 2: "GPU not supported", 3: "topology not supported", 4: "disabled by a registry key", 5: "not supported", 6: "unknown",
+}
+
+func p2pWord(status int) string {
+	if word, ok := p2pWords[status]; ok {
+		return word
+	}
+	return fmt.Sprintf("status %d", status)
+}
+
+func numbers(list []int) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ", "), "[]")
+}

@@ -1,0 +1,133 @@
+package gpu
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/check"
+)
+
+const sourceInit = "nvmlInit_v2"
+
+// Where GPUs are wanted, and where nobody has said that they are.
+type initAnswer struct {
+	wanted, idle check.Verdict
+	observed     string
+	hint         string
+}
+
+// initAnswers are what it means that NVML does not begin. A node without GPUs
+// often has the library without the driver, and a job without GPUs may be kept
+// from a driver that is there: where nobody wants a GPU neither is a fault.
+var initAnswers = map[Return]initAnswer{
+	LibraryNotFound: {check.Fail, check.Skip, "there is no libnvidia-ml.so.1", ""}, // the hint depends: see noLibrary
+	DriverNotLoaded: {check.Wait, check.Skip, "NVIDIA's driver is not loaded",
+		"load the driver (modprobe nvidia) and look into dmesg for why it isn't, or give --gpu-check=off if the job needs no GPU"},
+	LibRMVersion: {check.Fail, check.Fail, "the library is of another version than the driver that is loaded",
+		"reboot the node after a driver update, or mend the container: its libnvidia-ml.so.1 must be the host's, as the NVIDIA container runtime mounts it"},
+	OperatingSystem: {check.Fail, check.Warn, "the operating system or a cgroup keeps this process from /dev/nvidiactl",
+		"let the container or the job step use the /dev/nvidia* devices: ask Slurm for GPUs, or run the container with --gpus or --nv"},
+	NoPermission: {check.Fail, check.Warn, "this user may not talk to the driver",
+		"give this user access to /dev/nvidiactl and /dev/nvidia* (NVreg_DeviceFileMode, the group of the device files)"},
+	NoCgo: {check.Unknown, check.Skip, "this bringupd was built without cgo, so it can't ask for GPUs",
+		"use a bringupd that was built with CGO_ENABLED=1, or give --gpu-check=off"},
+	DriverUnresponsive: {check.Fail, check.Fail, "the driver does not answer",
+		"drain and reboot the node: who asks a wedged driver can't even be killed, so the job step may not end before that either"},
+	ProbeDied: {check.Unknown, check.Unknown, "the process that asked NVML has died",
+		"run \"bringupd check\" and nvidia-smi on the node: if they die too, the driver or its library is broken"},
+	UnknownError: {check.Fail, check.Unknown, "NVML does not begin: UNKNOWN, an internal error of the driver",
+		"look into dmesg for NVRM lines and reboot the node"},
+}
+
+// noNVML is the finding where there is nothing to look at.
+func noNVML(f Facts, want Expect) check.Finding {
+	a, known := initAnswers[f.Init]
+	if !known {
+		a = initAnswer{check.Unknown, check.Unknown, "NVML does not begin: " + said(f.Init), "look into dmesg for NVRM lines, and run nvidia-smi on the node"}
+	}
+	finding := check.Finding{
+		ID: "gpu.nvml", Verdict: a.idle, Observed: a.observed, Expected: "SUCCESS", Source: sourceInit, Hint: a.hint, Class: check.Node,
+	}
+	switch {
+	case want.forgone() && f.Init == DriverUnresponsive:
+		finding.Verdict = check.Warn // the job does not need it, and somebody must know
+	case want.forgone():
+		finding.Verdict = check.Skip
+	case want.Needed():
+		finding.Verdict = a.wanted
+	}
+	switch f.Init {
+	case LibraryNotFound:
+		noLibrary(&finding, f, want)
+	case DriverNotLoaded:
+		raise(&finding, want)
+	case DriverUnresponsive:
+		finding.ID, finding.Expected = "gpu.driver_unresponsive", "an answer"
+	case NoCgo:
+		raise(&finding, want)
+		finding.Source = "bringupd"
+	}
+	if f.Detail != "" {
+		finding.Observed += ": " + clip(f.Detail)
+	}
+	return calm(finding)
+}
+
+// raise makes a Warn of a Skip where there are signs of a GPU nevertheless.
+func raise(f *check.Finding, want Expect) {
+	if len(want.Signs) == 0 || want.forgone() {
+		return
+	}
+	if f.Verdict == check.Skip {
+		f.Verdict = check.Warn
+	}
+	f.Observed += ", and there are GPUs: " + clip(strings.Join(want.Signs, ", "))
+}
+
+// noLibrary says why there is no library, as far as that can be guessed.
+func noLibrary(f *check.Finding, facts Facts, want Expect) {
+	f.Class = check.User
+	if facts.Library != "" {
+		f.Observed = "there is no " + facts.Library
+	}
+	raise(f, want)
+	switch {
+	case slices.ContainsFunc(want.Signs, driverSign):
+		f.Hint = "the driver is there and its library isn't, as in a container without it: set NVIDIA_DRIVER_CAPABILITIES=compute,utility, or run the container with --nv"
+	case len(want.Signs) > 0:
+		f.Class = check.Node
+		f.Hint = "install and load NVIDIA's driver on this node, or give --gpu-check=off if the job needs no GPU"
+	default:
+		f.Hint = "in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility or run it with --nv; on a node without NVIDIA's driver, " +
+			"choose nodes that have GPUs, or take back --gpus-per-node, or give --gpu-check=off"
+	}
+	if want.Count > 0 {
+		f.Observed += fmt.Sprintf(", and %d GPUs are expected (%s)", want.Count, want.from())
+	}
+}
+
+// driverSign tells whether a sign is of a driver that is loaded.
+func driverSign(sign string) bool {
+	return strings.Contains(sign, "/dev/nvidia") || strings.Contains(sign, "/proc/driver/nvidia")
+}
+
+// calm takes hint and class from a finding that is nobody's concern.
+func calm(f check.Finding) check.Finding {
+	if f.Verdict == check.Skip || f.Verdict == check.Pass {
+		f.Hint, f.Class = "", ""
+	}
+	return f
+}
+
+// versions is what begins where NVML does.
+func versions(f Facts) string {
+	driver, ok := f.Driver.Get()
+	if !ok {
+		driver = "of an unknown version"
+	}
+	if cuda, ok := f.CUDA.Get(); ok {
+		return fmt.Sprintf("driver %s, CUDA %s", driver, cuda)
+	}
+	return "driver " + driver
+}

@@ -1,0 +1,111 @@
+package gpu
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/check"
+)
+
+func TestParseVisible(t *testing.T) {
+	uuid := func(s string) Selector { return Selector{Index: -1, UUID: s} }
+	for _, tc := range []struct {
+		value string
+		want  []Selector
+		err   string // a part of it
+	}{
+		{value: "", want: []Selector{}},
+		{value: " ", want: []Selector{}},
+		{value: "-1", want: []Selector{}},
+		{value: "NoDevFiles", want: []Selector{}},
+		{value: "0", want: []Selector{{Index: 0}}},
+		{value: "3, 1,0", want: []Selector{{Index: 3}, {Index: 1}, {Index: 0}}},
+		{value: "0,-1,2", want: []Selector{{Index: 0}}},
+		{value: gpu2, want: []Selector{uuid(gpu2)}},
+		{value: "GPU-5d1e,1", want: []Selector{uuid("GPU-5d1e"), {Index: 1}}},
+		{value: "MIG-GPU-5d1e/7/0", want: []Selector{uuid("MIG-GPU-5d1e/7/0")}},
+		{value: "0-3", err: "CUDA knows no ranges"},
+		{value: "-2", err: "CUDA knows no ranges"},
+		{value: "99999999999999999999", err: "is no index"},
+		{value: "0,,1", err: "empty entry"},
+		{value: "0,", err: "empty entry"},
+		{value: "1,1", err: "has 1 twice"},
+		{value: "GPU-", err: "should go on with a UUID"},
+		{value: "all", err: `"all" should be an index`},
+		{value: strings.Repeat("x", 9999), err: "should be an index"},
+	} {
+		got, err := ParseVisible(tc.value)
+		switch {
+		case tc.err != "":
+			if err == nil || !strings.Contains(err.Error(), tc.err) || len(err.Error()) > 400 || !strings.HasPrefix(err.Error(), "cannot read CUDA_VISIBLE_DEVICES=") {
+				t.Errorf("%.20q: error %v", tc.value, err)
+			}
+		case err != nil || got == nil || !slices.Equal(got, tc.want):
+			t.Errorf("%q: %v, %v", tc.value, got, err)
+		}
+	}
+}
+
+func TestParseExpected(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		granted int
+		from    string
+		environ []string
+		count   int
+		by      string
+		visible int // -1: all
+		order   bool
+	}{
+		{"nothing told", -1, "", nil, -1, "", -1, false},
+		{"granted", 8, "SLURM_STEP_GPUS", []string{"CUDA_DEVICE_ORDER=PCI_BUS_ID"}, 8, "SLURM_STEP_GPUS", -1, true},
+		{"listed", -1, "", []string{"CUDA_VISIBLE_DEVICES=1,2"}, 2, "CUDA_VISIBLE_DEVICES", 2, false},
+		{"both", 8, "--gpus-per-node", []string{"CUDA_VISIBLE_DEVICES=1,2"}, 8, "--gpus-per-node", 2, false},
+		{"none listed", -1, "", []string{"CUDA_VISIBLE_DEVICES="}, 0, "CUDA_VISIBLE_DEVICES", 0, false},
+		{"none granted", 0, "SLURM_GPUS_ON_NODE", []string{"CUDA_VISIBLE_DEVICES=NoDevFiles"}, 0, "SLURM_GPUS_ON_NODE", 0, false},
+		{"the last counts", -1, "", []string{"CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=1,2"}, 2, "CUDA_VISIBLE_DEVICES", 2, false},
+	} {
+		e, err := ParseExpected(tc.granted, tc.from, tc.environ)
+		visible := len(e.Visible)
+		if e.Visible == nil {
+			visible = -1
+		}
+		if err != nil || e.Count != tc.count || e.CountFrom != tc.by || visible != tc.visible || e.PCIOrder != tc.order {
+			t.Errorf("%s: %+v, %v", tc.name, e, err)
+		}
+	}
+	if _, err := ParseExpected(8, "", []string{"CUDA_VISIBLE_DEVICES=0-3"}); err == nil {
+		t.Error("a range is taken")
+	}
+}
+
+// TestTraits looks that equal nodes have equal traits, whatever the order of
+// their GPUs and whatever is not theirs alone.
+func TestTraits(t *testing.T) {
+	for name, want := range map[string][]check.Trait{
+		"h100": {{ID: "x.gpu_model", Value: "NVIDIA H100 80GB HBM3"}, {ID: "x.gpu_count", Value: "8"}, {ID: "x.driver", Value: "570.86.15"}, {ID: "x.cuda", Value: "12.8"},
+			{ID: "x.vbios", Value: "96.00.A5.00.01"}, {ID: "x.gsp", Value: "570.86.15"}, {ID: "x.memory", Value: "80 GiB"}},
+		"gb200": {{ID: "x.gpu_model", Value: "NVIDIA GB200"}, {ID: "x.gpu_count", Value: "4"}, {ID: "x.driver", Value: "580.65.06"}, {ID: "x.cuda", Value: "13.0"},
+			{ID: "x.vbios", Value: "97.00.82.00.18"}, {ID: "x.gsp", Value: "580.65.06"}, {ID: "x.memory", Value: "185 GiB"},
+			{ID: "x.fabric", Value: "c3f9b7a2-4d1e-4a6b-9f70-21e8d05b6c34/32766"}},
+		"mixed": {{ID: "x.gpu_model", Value: "NVIDIA A100 80GB PCIe, NVIDIA L40S"}, {ID: "x.gpu_count", Value: "3"}, {ID: "x.driver", Value: "570.86.15"}, {ID: "x.cuda", Value: "12.8"},
+			{ID: "x.vbios", Value: "92.00.9E.00.01, 95.02.66.00.02"}, {ID: "x.gsp", Value: "570.86.15"}, {ID: "x.memory", Value: "45 GiB, 80 GiB"}},
+		"no-library": nil,
+	} {
+		f := load(t, name)
+		if diff := cmp.Diff(want, Traits(f)); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+		slices.Reverse(f.GPUs)
+		if diff := cmp.Diff(want, Traits(f)); diff != "" {
+			t.Errorf("%s backwards:\n%s", name, diff)
+		}
+	}
+	lost := Traits(load(t, "h100-lost"))
+	if !slices.Contains(lost, check.Trait{ID: "x.gpu_count", Value: "7"}) {
+		t.Errorf("a lost GPU counts: %v", lost)
+	}
+}

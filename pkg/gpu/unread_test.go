@@ -1,0 +1,164 @@
+package gpu
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/check"
+)
+
+// asks has the readings of a GPU that a check needs, by the names of the fields.
+var asks = map[string][]string{
+	"gpu.recovery": {"Recovery"}, "gpu.remap": {"Remapped"}, "gpu.ecc_unc": {"DRAM", "SRAM"}, "gpu.ecc_corr": {"ECC", "DRAM", "SRAM"},
+	"gpu.retired": {"Retired"}, "gpu.fabric": {"Fabric"}, "gpu.pcie": {"PCIe"}, "gpu.clocks": {"Clocks"}, "gpu.persistence": {"Persist"},
+	"gpu.mig": {"MIG"}, "gpu.compute_mode": {"Compute"}, "gpu.busy": {"Procs", "Memory"},
+}
+
+// TestUnread takes one answer away after the other, and looks that the checks
+// that need it do not pass.
+func TestUnread(t *testing.T) {
+	for _, file := range []string{"h100", "v100"} {
+		usual := Evaluate(load(t, file), Expect{Count: 8})
+		for id, fields := range asks {
+			if !slices.ContainsFunc(usual, func(f check.Finding) bool { return f.ID == id && f.Verdict == check.Pass }) {
+				continue // skipped on this model
+			}
+			for _, field := range fields {
+				for _, why := range []Return{"", NotSupported, FunctionNotFound, "TIMEOUT", UnknownError, NoPermission, GPUIsLost} {
+					for _, all := range []bool{false, true} {
+						f := load(t, file)
+						for i := range f.GPUs {
+							if all || i == 5 {
+								take(&f.GPUs[i], field, why)
+							}
+						}
+						wantUnread(t, id, field, why, Evaluate(f, Expect{Count: 8}))
+					}
+				}
+			}
+		}
+	}
+}
+
+// take takes the answer in that field away.
+func take(g *GPU, field string, why Return) {
+	reading := reflect.ValueOf(g).Elem().FieldByName(field)
+	reading.SetZero()
+	reading.FieldByName("Why").SetString(string(why))
+}
+
+func wantUnread(t *testing.T, id, field string, why Return, findings []check.Finding) {
+	t.Helper()
+	want := check.Skip
+	if !unasked(why) && why != GPUIsLost {
+		want = check.Unknown
+	}
+	found := false
+	for _, f := range findings {
+		if f.ID != id {
+			continue
+		}
+		found = found || f.Verdict == want
+		if f.Verdict != want && f.Verdict != check.Skip {
+			t.Errorf("%s is %s where %s is %q: %s", id, f.Verdict, field, why, f.Observed)
+		}
+	}
+	if !found {
+		t.Errorf("%s is not %s where %s is %q", id, want, field, why)
+	}
+}
+
+// TestUnreadLinks is the same for NVLinks and what they lead to.
+func TestUnreadLinks(t *testing.T) {
+	for _, why := range []Return{"", NotSupported, FunctionNotFound, "TIMEOUT", UnknownError} {
+		f := load(t, "h100")
+		f.GPUs[5].Links[17].Active = Unread[bool](why)
+		wantUnread(t, "gpu.nvlink", "a link", why, Evaluate(f, Expect{Count: 8}))
+		f = load(t, "h100")
+		f.Pairs[3].Status = Unread[int](why)
+		wantUnread(t, "gpu.nvlink", "a pair", why, Evaluate(f, Expect{Count: 8}))
+	}
+}
+
+// FuzzEvaluate: whatever was seen, the findings say all that they should, the
+// same each time, and a check passes only where all that it needs was read.
+func FuzzEvaluate(f *testing.F) {
+	for _, name := range fixtures(f) {
+		text, err := json.Marshal(load(f, name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text, 8, "0,1,2,3,4,5,6,7", true)
+		f.Add(text, -1, "GPU-5d1e0a02,MIG-8a1b0000", false)
+	}
+	f.Add([]byte(`{"init":"SUCCESS","count":{"value":1},"gpus":[{"index":-1,"handle":"SUCCESS","links":[{}],"fabric":{"value":{"state":3,"status":"SUCCESS","mask":4294967295}}},{}],"pairs":[{}]}`), 0, "-1", false)
+	f.Fuzz(func(t *testing.T, text []byte, count int, list string, strict bool) {
+		var facts Facts
+		if json.Unmarshal(text, &facts) != nil || len(facts.GPUs) > 32 || len(facts.Pairs) > 1024 {
+			return
+		}
+		want, err := ParseExpected(count, "--gpus-per-node", []string{"CUDA_VISIBLE_DEVICES=" + list})
+		if err != nil {
+			want = Expect{Count: count}
+		}
+		want.Mode = check.ModeAuto
+		if strict {
+			want.Mode = check.ModeStrict
+		}
+		findings := Evaluate(facts, want)
+		complete(t, findings)
+		if again := Evaluate(facts, want); !reflect.DeepEqual(findings, again) {
+			t.Errorf("two answers:\n%+v\n%+v", findings, again)
+		}
+		for _, trait := range Traits(facts) {
+			if trait.ID == "" || trait.Value == "" {
+				t.Errorf("an empty trait: %+v", trait)
+			}
+		}
+		chosen := choose(facts, want).gpus
+		for _, finding := range findings {
+			if finding.Verdict == check.Pass && finding.ID != "gpu.nvml" && finding.ID != "gpu.env" {
+				wantRead(t, finding.ID, chosen)
+			}
+		}
+	})
+}
+
+// wantRead looks that all was read that a check needs.
+func wantRead(t *testing.T, id string, gpus []GPU) {
+	t.Helper()
+	for _, g := range gpus {
+		if g.Handle != Success {
+			t.Errorf("%s passes, and GPU %d does not answer", id, g.Index)
+		}
+		for _, field := range asks[id] {
+			if reflect.ValueOf(g).FieldByName(field).FieldByName("Value").IsNil() {
+				t.Errorf("%s passes, and %s of GPU %d was not read", id, field, g.Index)
+			}
+		}
+		if id == "gpu.nvlink" && slices.ContainsFunc(g.Links, func(l Link) bool { return l.Active.Value == nil }) {
+			t.Errorf("%s passes, and a link of GPU %d was not read", id, g.Index)
+		}
+	}
+}
+
+// TestLost: a GPU that is lost while it is asked says so in any answer.
+func TestLost(t *testing.T) {
+	for field := range reflect.TypeFor[GPU]().Fields() {
+		if field.Type.Kind() != reflect.Struct {
+			continue
+		}
+		f := load(t, "h100")
+		take(&f.GPUs[5], field.Name, GPUIsLost)
+		if got := summary(Evaluate(f, Expect{Count: 8})); got != "gpu.count 5 FAIL" {
+			t.Errorf("%s: %q", field.Name, got)
+		}
+	}
+	f := load(t, "h100")
+	f.GPUs[5].Links[0].Active = Unread[bool](ResetRequired)
+	if got := summary(Evaluate(f, Expect{Count: 8})); got != "gpu.count 5 FAIL" {
+		t.Errorf("a link: %q", got)
+	}
+}
