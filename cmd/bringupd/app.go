@@ -113,7 +113,7 @@ func (inv *invocation) app() *cli.App {
 	}
 	app.Commands = []*cli.Command{
 		inv.runCommand(), inv.localCommand(), inv.stopCommand(), inv.simulateCommand(), inv.versionCommand(), inv.helpCommand(),
-		inv.gpuProbeCommand(),
+		inv.gpuProbeCommand(), inv.gpuWatchCommand(),
 	}
 	for _, command := range app.Commands {
 		command.OnUsageError = onUsageError

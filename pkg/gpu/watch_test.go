@@ -1,0 +1,327 @@
+package gpu
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// watchCeiling is for what takes far less, on whatever machine.
+const watchCeiling = time.Minute
+
+const (
+	watchHelper = "GPU_TEST_WATCH" // makes TestWatchChild one of the children
+	watchPID    = "GPU_TEST_WATCH_PID"
+)
+
+// TestWatchChild is no test: it is the child, where the variable is set.
+func TestWatchChild(*testing.T) {
+	play, named := os.LookupEnv(watchHelper)
+	if !named {
+		return
+	}
+	if file := os.Getenv(watchPID); file != "" {
+		_ = os.WriteFile(file, []byte(strconv.Itoa(os.Getpid())), 0o600)
+	}
+	os.Exit(watchChildren[play]())
+}
+
+const (
+	sayReady = `{"v":1,"watching":8}`
+	sayXid79 = `{"v":1,"event":{"at":"2026-11-22T01:02:03Z","kind":"xid","xid":79,"gpu":3,"uuid":"GPU-3"}}`
+	sayXid31 = `{"v":1,"event":{"at":"2026-11-22T01:02:03Z","kind":"xid","xid":31,"gpu":3,"uuid":"GPU-3"}}`
+)
+
+// watchChildren are what the child may be.
+var watchChildren = map[string]func() int{
+	"tells": func() int {
+		fmt.Println("libnvidia-ml: welcome")
+		fmt.Println(sayReady)
+		fmt.Println(sayXid31)
+		fmt.Fprintln(os.Stderr, "a word beside")
+		fmt.Println(`{"v":1,"beat":true}`)
+		fmt.Println(sayXid79)
+		return untilUnheard()
+	},
+	"hangs":   forever,
+	"mumbles": func() int { fmt.Println("loading"); return forever() },
+	"dies": func() int {
+		fmt.Fprintln(os.Stderr, "bringupd: symbol lookup error: undefined symbol: nvmlEventSetCreate")
+		return 127
+	},
+	"dies later": func() int {
+		fmt.Println(sayReady)
+		fmt.Println(sayXid79)
+		fmt.Fprintln(os.Stderr, "the end")
+		return 3
+	},
+	"is killed": func() int {
+		fmt.Println(sayReady)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		return forever()
+	},
+	"gives up": func() int {
+		fmt.Println(sayReady)
+		fmt.Println(`{"v":1,"ended":"the driver tells of no events any more"}`)
+		return 1
+	},
+	"half a line": func() int { fmt.Print(sayReady[:10]); return 0 },
+	"garbage": func() int {
+		out := bufio.NewWriter(os.Stdout)
+		for {
+			if _, err := fmt.Fprintln(out, "\x1b[2J gar", strings.Repeat("b", 100)); err != nil {
+				return 1
+			}
+		}
+	},
+	"one endless line": func() int {
+		for {
+			if _, err := os.Stdout.WriteString(strings.Repeat("x", 1<<16)); err != nil {
+				return 1
+			}
+		}
+	},
+	"floods": func() int {
+		fmt.Println(sayReady)
+		out := bufio.NewWriter(os.Stdout)
+		for range 100_000 {
+			fmt.Fprintln(out, sayXid31)
+		}
+		fmt.Fprintln(out, sayXid79)
+		out.Flush()
+		return untilUnheard()
+	},
+	"floods for ever": func() int {
+		fmt.Println(sayReady)
+		for {
+			if _, err := fmt.Println(sayXid31); err != nil {
+				return 1
+			}
+		}
+	},
+	"is silent": func() int { fmt.Println(sayReady); return untilUnheard() },
+	"is deaf": func() int {
+		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+		fmt.Println(sayReady)
+		return forever()
+	},
+	"of tomorrow": func() int { fmt.Println(`{"v":2,"watching":8}`); return forever() },
+}
+
+func forever() int {
+	for {
+		time.Sleep(time.Hour) // not select: that would be a deadlock
+	}
+}
+
+func untilUnheard() int {
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+// watchOf is a Watch whose child is one of those above. The file gets its number.
+func watchOf(t *testing.T, play string) (w Watch, file string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "pid")
+	return Watch{
+		Program: self, Args: []string{"-test.run=^TestWatchChild$"},
+		Env:   append(os.Environ(), watchHelper+"="+play, watchPID+"="+file),
+		Start: watchCeiling,
+	}, file
+}
+
+// gone fails where the child is still there.
+func checkGone(t *testing.T, file string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, 0); err == nil {
+		t.Errorf("the child %d is still there", pid)
+	}
+}
+
+// ran is what a Watch told until its end, or until one of the events was enough.
+type ran struct {
+	ready  int
+	events []Event
+	err    error
+}
+
+// run runs a Watch. It ends it once enough says so, which is asked after each
+// thing that is told.
+func run(t *testing.T, w Watch, enough func(*ran) bool) (r ran) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), watchCeiling)
+	defer cancel()
+	r.ready = -1
+	after := func() {
+		if enough(&r) {
+			cancel()
+		}
+	}
+	r.err = w.Run(ctx, func(n int) { r.ready = n; after() }, func(e Event) { r.events = append(r.events, e); after() })
+	if ctx.Err() == context.DeadlineExceeded {
+		t.Error("nothing ended it")
+	}
+	return r
+}
+
+func never(*ran) bool { return false }
+
+func TestWatchTells(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	w, file := watchOf(t, "tells")
+	r := run(t, w, func(r *ran) bool {
+		if len(r.events) > 0 && r.ready != 8 {
+			t.Error("an event comes before it is ready")
+		}
+		return len(r.events) == 2
+	})
+	if r.err != nil || r.ready != 8 || len(r.events) != 2 || r.events[0].Xid != 31 || r.events[1].Xid != 79 || r.events[1].UUID != "GPU-3" {
+		t.Errorf("%+v", r)
+	}
+	checkGone(t, file)
+}
+
+func TestWatchFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		start  time.Duration
+		ready  int
+		events int
+		says   []string
+	}{
+		"hangs":            {300 * time.Millisecond, -1, 0, []string{"no word", "300ms", "driver may hang"}},
+		"mumbles":          {2 * time.Second, -1, 0, []string{"no word", "driver may hang"}},
+		"dies":             {0, -1, 0, []string{"exit code 127", "undefined symbol: nvmlEventSetCreate"}},
+		"dies later":       {0, 8, 1, []string{"exit code 3", "the end"}},
+		"is killed":        {0, 8, 0, []string{"SIGKILL"}},
+		"gives up":         {0, 8, 0, []string{"no events any more"}},
+		"half a line":      {0, -1, 0, []string{"exit code 0", sayReady[:10]}},
+		"garbage":          {0, -1, 0, []string{"no event", "gar bbb"}},
+		"one endless line": {2 * time.Second, -1, 0, []string{"no word"}},
+		"of tomorrow":      {2 * time.Second, -1, 0, []string{"no word"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, file := watchOf(t, name)
+			w.Start = cmp.Or(c.start, w.Start)
+			r := run(t, w, never)
+			if r.err == nil || r.ready != c.ready || len(r.events) != c.events {
+				t.Fatalf("%+v", r)
+			}
+			for _, word := range append(c.says, "cannot watch the GPUs: ") {
+				if !strings.Contains(r.err.Error(), word) {
+					t.Errorf("%q does not say %q", r.err, word)
+				}
+			}
+			if strings.Contains(r.err.Error(), "\x1b") {
+				t.Errorf("%q is for terminals", r.err)
+			}
+			if name != "hangs" { // it may not have got so far
+				checkGone(t, file)
+			}
+		})
+	}
+}
+
+// A hundred thousand of one event are one, and do not hide the other.
+func TestWatchBearsAFlood(t *testing.T) {
+	w, file := watchOf(t, "floods")
+	r := run(t, w, func(r *ran) bool { return len(r.events) > 0 && r.events[len(r.events)-1].Xid == 79 })
+	if r.err != nil || len(r.events) < 2 || len(r.events) > 10 {
+		t.Errorf("%+v", r)
+	}
+	checkGone(t, file)
+}
+
+func TestWatchEnds(t *testing.T) {
+	for _, play := range []string{"floods for ever", "is deaf", "is silent"} {
+		t.Run(play, func(t *testing.T) {
+			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			w, file := watchOf(t, play)
+			if r := run(t, w, func(r *ran) bool { return r.ready == 8 }); r.err != nil {
+				t.Errorf("%+v", r)
+			}
+			checkGone(t, file)
+		})
+	}
+}
+
+func TestWatchTellsOfSilence(t *testing.T) {
+	w, file := watchOf(t, "is silent")
+	w.Silence = 50 * time.Millisecond
+	r := run(t, w, func(r *ran) bool { return len(r.events) == 1 })
+	if r.err != nil || len(r.events) != 1 || r.events[0].Kind != KindSilent || r.events[0].GPU != -1 || r.events[0].At.IsZero() {
+		t.Errorf("%+v", r)
+	}
+	checkGone(t, file)
+}
+
+func TestWatchIsOverBeforeItBegins(t *testing.T) {
+	w, _ := watchOf(t, "tells")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	told := func(Event) { t.Error("told") }
+	if err := w.Run(ctx, func(int) { t.Error("ready") }, told); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWatchCannotStart(t *testing.T) {
+	for name, w := range map[string]Watch{
+		"no such file": {Program: filepath.Join(t.TempDir(), "nothing")},
+		"a directory":  {Program: t.TempDir()},
+	} {
+		r := run(t, w, never)
+		if r.err == nil || !strings.Contains(r.err.Error(), "cannot watch the GPUs: ") {
+			t.Errorf("%s: %v", name, r.err)
+		}
+	}
+}
+
+// What would start itself without end must not.
+func TestWatchStartsNoOther(t *testing.T) {
+	t.Setenv(probeVariable, "1")
+	w, _ := watchOf(t, "tells")
+	if r := run(t, w, never); r.err == nil || !strings.Contains(r.err.Error(), WatchCommand) {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestWatchArguments(t *testing.T) {
+	for name, c := range map[string]struct {
+		watch Watch
+		want  string
+	}{
+		"plain":     {Watch{}, "gpu-watch"},
+		"a library": {Watch{Library: "/opt/libnvidia-ml.so.1"}, "gpu-watch --nvml=/opt/libnvidia-ml.so.1"},
+		"others":    {Watch{Library: "/opt/x", Args: []string{"one"}}, "one"},
+	} {
+		process := c.watch.process()
+		if got := strings.Join(process.argv()[1:], " "); got != c.want || process.program() != ownBinary {
+			t.Errorf("%s: %s %q", name, process.program(), got)
+		}
+	}
+}
