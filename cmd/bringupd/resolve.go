@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -37,7 +38,30 @@ func (inv *invocation) configure(all settings, o *options, fromFile []string) (d
 	if err := cfg.Validate(); err != nil {
 		return cfg, role, usage("%v", err)
 	}
-	return cfg, role, nil
+	if role != roles.Sandbox {
+		err = o.addChecks(&cfg)
+	}
+	return cfg, role, err
+}
+
+// addChecks has the node looked at, and its GPUs watched.
+func (o *options) addChecks(cfg *daemon.Config) error {
+	told, err := o.checkConfig()
+	if err != nil {
+		return usage("%v", err)
+	}
+	checks, err := readiness.New(readiness.Config{
+		Config: told, Host: cfg.Identity.Host, Rank: cfg.Identity.Rank, Granted: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsFrom,
+		Environ: cfg.Environ, TempDir: cfg.TempDir, Program: cfg.Program,
+	})
+	if err != nil {
+		return usage("%v", err)
+	}
+	cfg.Checks, cfg.CheckPolicy = checks, told
+	if gpus := checks.GPUs(); gpus != nil {
+		cfg.GPUs = gpus
+	}
+	return nil
 }
 
 // chosenDriver is the command line's, or else the file's. In a step of

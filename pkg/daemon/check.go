@@ -88,6 +88,9 @@ func (n *node) prepare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if n.cfg.GPUs != nil {
+			n.learn(n.cfg.GPUs.Topology())
+		}
 		if err := n.watchGPUs(ctx); err != nil {
 			return err
 		}

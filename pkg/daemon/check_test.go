@@ -241,6 +241,8 @@ type card struct {
 	fails   error
 }
 
+func (c *card) Topology() gpu.Topology { return gpu.Topology{} }
+
 func (c *card) Watch(ctx context.Context, ready func(int), event func(gpu.Judged)) error {
 	if c.fails != nil {
 		return c.fails

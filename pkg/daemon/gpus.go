@@ -23,6 +23,8 @@ type GPUs interface {
 	// where that is none, it returns. Its error says why nothing is watched any
 	// more.
 	Watch(ctx context.Context, ready func(gpus int), event func(gpu.Judged)) error
+	// Topology is where they sit, as the checks have seen them.
+	Topology() gpu.Topology
 }
 
 // watchReady is how long the driver may have to wait for the watch.

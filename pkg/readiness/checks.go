@@ -1,0 +1,132 @@
+package readiness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// Config is what the checks of a node are made of.
+type Config struct {
+	check.Config
+	Host string
+	Rank int // -1 where there is no run
+	// Granted is how many GPUs the job has on this node, -1 where nobody tells;
+	// GrantedBy is the flag or the variable that does.
+	Granted   int
+	GrantedBy string
+	Environ   []string // that the driver is to have
+	TempDir   string
+	Program   string // version of this bringupd
+	Root      string // where /dev, /proc and /sys are; empty: /
+}
+
+// Checks are all checks of a node, by the policy in force.
+type Checks struct {
+	node   Node
+	gpus   *GPUs // nil where none is to be looked at
+	budget time.Duration
+}
+
+// New returns the checks of this node. The errors are of what the user has told:
+// a table of Xids that can't be read, CUDA_VISIBLE_DEVICES.
+func New(cfg Config) (*Checks, error) {
+	c := &Checks{
+		node: Node{
+			Host: cfg.Host, Rank: cfg.Rank, Policy: cfg.Policy, Within: cfg.Timeout,
+			Always: []check.Trait{{ID: check.Bringupd, Value: cfg.Program}},
+		},
+		budget: cfg.Timeout + passive,
+	}
+	expect, err := gpu.ParseExpected(cfg.Granted, cfg.GrantedBy, cfg.Environ)
+	if err != nil && cfg.Policy.Mode != check.ModeOff {
+		return nil, err
+	}
+	if cfg.Policy.Mode != check.ModeOff {
+		table, err := xids(cfg.XidPolicy)
+		if err != nil {
+			return nil, err
+		}
+		expect.Mode = cfg.Policy.Mode
+		c.gpus = &GPUs{
+			Prober: gpu.Child{Library: cfg.NVML}, Expect: expect, Named: cfg.NVML != "", Root: cfg.Root,
+			Watcher: gpu.Watch{Library: cfg.NVML}, Table: table,
+		}
+		c.node.Parts = append(c.node.Parts, c.gpus)
+	}
+	c.node.Parts = append(c.node.Parts, Host{check.Host{
+		Root: cfg.Root, TempDir: cfg.TempDir, GPUs: expect.Count > 0, Past: new(check.Past),
+	}})
+	if len(cfg.Active) > 0 {
+		c.budget += time.Duration(len(cfg.Active)) * (cfg.ActiveTimeout + activeEnd)
+		c.node.Active = active(cfg.Config, cfg.Environ)
+	}
+	return c, nil
+}
+
+const (
+	// passive is how long the looks may take that wait for nothing.
+	passive = 10 * time.Second
+	// activeEnd is how long it may take to end an active check that hangs.
+	activeEnd = 5 * time.Second
+)
+
+// xids is the table that is built in, and what a site has changed of it.
+func xids(path string) (gpu.XidTable, error) {
+	table := gpu.Xids()
+	if path == "" {
+		return table, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return table, fmt.Errorf("cannot read the table of Xids: %w", err)
+	}
+	table, err = table.Overlay(data)
+	if err != nil {
+		return table, fmt.Errorf("cannot use the table of Xids %s: %w", path, err)
+	}
+	return table, nil
+}
+
+var errChecked = errors.New("the active checks are over")
+
+// active runs a site's own commands, with a guard of their own.
+func active(cfg check.Config, environ []string) func(ctx context.Context, fit bool) []check.Finding {
+	return func(ctx context.Context, fit bool) []check.Finding {
+		super, err := process.NewSupervisor(process.Config{})
+		if err != nil {
+			return []check.Finding{{ID: "active", Verdict: check.Unknown, Observed: err.Error()}}
+		}
+		defer func() {
+			ending, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), activeEnd, errChecked)
+			defer cancel()
+			_ = super.Close(ending) // its commands have ended, or have been told of
+		}()
+		commands := check.Active{
+			Starter: super, Commands: cfg.Active, Timeout: cfg.ActiveTimeout, Env: environ, Policy: cfg.Policy,
+		}
+		return commands.Run(ctx, fit)
+	}
+}
+
+// Await looks at the node until there is nothing to wait for any more: see Node.
+func (c *Checks) Await(ctx context.Context, progress func(check.Report)) check.Report {
+	return c.node.Await(ctx, progress)
+}
+
+// Judge returns what findings mean by the policy in force.
+func (c *Checks) Judge(findings []check.Finding) []check.Finding {
+	return c.node.Policy.Judge(findings)
+}
+
+// Longest is how long Await may take.
+func (c *Checks) Longest() time.Duration { return c.budget }
+
+// GPUs are those of the node; nil where none is to be looked at.
+func (c *Checks) GPUs() *GPUs { return c.gpus }

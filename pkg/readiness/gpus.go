@@ -1,0 +1,72 @@
+package readiness
+
+import (
+	"context"
+	"sync"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+)
+
+// Watcher tells of what befalls GPUs until ctx ends. It calls ready once, when
+// nothing will be missed any more, with how many it watches.
+type Watcher interface {
+	Run(ctx context.Context, ready func(gpus int), event func(gpu.Event)) error
+}
+
+// GPUs are those of the node: a Part, and what is watched while the driver runs.
+type GPUs struct {
+	Prober gpu.Prober
+	Expect gpu.Expect
+	// Named says that the library's place was told: then it is asked whatever
+	// the node looks like.
+	Named bool
+	// Root is where /dev, /proc and /sys are.
+	Root string
+	// Watcher and Table are for Watch; without a Watcher nothing is watched.
+	Watcher Watcher
+	Table   gpu.XidTable
+
+	mu    sync.Mutex
+	facts gpu.Facts // of the last look; guarded by mu
+}
+
+// Look asks the GPUs, where there is any sign of one or any should be: a
+// process is started for it.
+func (g *GPUs) Look(ctx context.Context) []check.Finding {
+	expect := g.Expect
+	expect.Signs = gpu.Present(g.Root)
+	facts := gpu.Facts{Version: gpu.FactsVersion, Init: gpu.LibraryNotFound}
+	if g.Named || len(expect.Signs) > 0 || expect.Needed() {
+		asked, err := g.Prober.Probe(ctx)
+		if err != nil { // ctx is over, and nobody minds what is found
+			return []check.Finding{{ID: "gpu.nvml", Verdict: check.Unknown, Observed: err.Error()}}
+		}
+		facts = asked
+	}
+	g.mu.Lock()
+	g.facts = facts
+	g.mu.Unlock()
+	return gpu.Evaluate(facts, expect)
+}
+
+func (g *GPUs) seen() gpu.Facts {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.facts
+}
+
+// Traits are those of the GPUs as they were last seen.
+func (g *GPUs) Traits() []check.Trait { return gpu.Traits(g.seen()) }
+
+// Topology is where the GPUs sit in the machine, as they were last seen.
+func (g *GPUs) Topology() gpu.Topology { return gpu.Topologize(g.Root, g.seen()) }
+
+// Watch tells what befalls the GPUs until ctx ends. It returns at once where the last look has seen none.
+func (g *GPUs) Watch(ctx context.Context, ready func(gpus int), event func(gpu.Judged)) error {
+	if g.Watcher == nil || len(g.seen().GPUs) == 0 {
+		ready(0)
+		return nil
+	}
+	return g.Watcher.Run(ctx, ready, func(e gpu.Event) { event(g.Table.Judge(e)) })
+}
