@@ -60,6 +60,11 @@ func TestDeaths(t *testing.T) {
 				if when.reached != "" {
 					j.reached(when.reached)
 				}
+				// Nor does anybody know more of a worker without a lifeline. Of a
+				// head they do: its host refuses their calls.
+				if tc.kind == health.DaemonDied && tc.rank != 0 {
+					j.connected(3)
+				}
 				pid := tc.pid(t)
 				if when.reached == "control/go" {
 					find(t, 0, "sleep", "1004")
