@@ -49,6 +49,11 @@ type line struct {
 	idle   atomic.Bool   // nothing is expected in Control but the end
 }
 
+// calm tells whether the head is heard by the lifeline, which has not just ended.
+func (l *line) calm(now time.Time) bool {
+	return l.well(1, now) && l.worker.Evidence().Connected
+}
+
 // expectLine makes ready what a lifeline tells into, where the head offers one.
 // It comes before begin, whose tasks read it.
 func (n *node) expectLine(job signal.Job) {
@@ -67,7 +72,7 @@ func (n *node) tie(job signal.Job) {
 	sick := func() bool { return n.silence() > sickShare }
 	n.line.worker = lifeline.NewWorker(cfg, n.id.Rank, n.network(), job.Lifeline, &headLine{n}, sick)
 	n.nudge = n.line.worker.Nudge
-	n.calm = func(now time.Time) bool { return n.line.well(1, now) }
+	n.calm = n.line.calm
 	n.background(n.line.worker.Run)
 	n.background(n.watchLine)
 }

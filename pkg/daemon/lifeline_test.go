@@ -115,15 +115,18 @@ func TestAFirewallBeginsToReject(t *testing.T) {
 	t.Parallel()
 	mark := t.TempDir() + "/over"
 	net := new(network)
-	j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *Config) { c.Network = net })
+	j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *Config) {
+		c.Network = net
+		c.Times.Peer = 8 * time.Second // a busy machine may keep a head from the beats of less
+	})
 	j.start()
 	j.until("two connections", func() bool { return net.count() == 2 })
 	j.untilNamed(signal.Control, signal.NameGo)
 	net.refuses.Store(true)
 	net.cut()
-	// A peer timeout is eight beats.
+	// A peer timeout is eight beats, and five that are missed are the end.
 	for _, beat := range []struct{ sub, name string }{
-		{signal.Control, "0000.beat.000012"}, {signal.Nodes, "0001.beat.000012"}, {signal.Nodes, "0002.beat.000012"},
+		{signal.Control, "0000.beat.000010"}, {signal.Nodes, "0001.beat.000010"}, {signal.Nodes, "0002.beat.000010"},
 	} {
 		j.until(beat.name, func() bool {
 			return slices.ContainsFunc(j.names(beat.sub), func(name string) bool {
@@ -447,3 +450,50 @@ func TestAServiceDiesOfALoss(t *testing.T) {
 		})
 	}
 }
+
+// Beats by files are rare while the lifelines are well, and not any more when
+// one has ended, which is told of later.
+func TestCalm(t *testing.T) {
+	t.Parallel()
+	cfg := lifeline.Config{Key: "the attempt's nonce", Size: 2, Beat: ceiling} // nobody is told of an end before that
+	listener, err := lifeline.TCP{}.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	wire, told := new(network), &connected{up: make(chan struct{})}
+	head := &lines{signs: newSigns(cfg.Beat), head: lifeline.NewHead(cfg, listener, nobody{})}
+	worker := &line{signs: newSigns(cfg.Beat)}
+	worker.worker = lifeline.NewWorker(cfg, 1, wire, []string{"127.0.0.1:" + port}, told, func() bool { return false })
+	ctx, end := context.WithCancel(bounded(t))
+	var both sync.WaitGroup
+	both.Go(func() { head.head.Run(ctx) })
+	both.Go(func() { worker.worker.Run(ctx) })
+	defer both.Wait()
+	defer end()
+	head.connect(1)
+	worker.connect(0)
+	for _, want := range []bool{true, false} {
+		if !want {
+			wire.refuses.Store(true)
+			wire.cut()
+		}
+		for {
+			atHead, atWorker := head.calm(1, time.Now()), worker.calm(time.Now())
+			if atHead == want && atWorker == want {
+				break
+			}
+			if !pause(ctx, time.Millisecond) {
+				t.Fatalf("calm is %v at the head and %v at the worker, not %v", atHead, atWorker, want)
+			}
+		}
+	}
+}
+
+// nobody heeds what a head's lifelines tell.
+type nobody struct{}
+
+func (nobody) Connected(int)              {}
+func (nobody) Heard(int, bool)            {}
+func (nobody) Nudged(int)                 {}
+func (nobody) Gone(int, lifeline.Parting) {}

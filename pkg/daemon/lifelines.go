@@ -58,7 +58,7 @@ func (h *head) serveLines() {
 	cfg := lifeline.Config{Key: h.dir.Nonce(), Size: h.id.Size, Beat: h.lineBeat()}
 	h.lines.head = lifeline.NewHead(cfg, h.lines.listener, &workerLines{h})
 	if !h.cfg.Sandbox.Step { // the daemons of those sandboxes hear the head's beats by files alone
-		h.calm = func(now time.Time) bool { return h.lines.well(h.id.Size-1, now) }
+		h.calm = func(now time.Time) bool { return h.lines.calm(h.id.Size-1, now) }
 	}
 	h.nudge = h.lines.head.Nudge
 	h.background(h.lines.head.Run)
@@ -75,6 +75,13 @@ func (h *head) serveLines() {
 			}
 		}
 	})
+}
+
+// calm tells whether so many workers are heard by their lifelines. One that has
+// just ended is told of when it isn't back in time: our beats by files must not
+// wait for that.
+func (l *lines) calm(workers int, now time.Time) bool {
+	return l.well(workers, now) && l.head.Stats().Connected >= workers
 }
 
 // workerLines takes in what the lifelines tell of the workers.
