@@ -19,12 +19,17 @@ func TestMeterCounts(t *testing.T) {
 		want map[string]int64
 	}{
 		{"publish", func(d *Dir) error { return d.Publish(t.Context(), Nodes, "0000.failed", &State{}, false) },
-			map[string]int64{"open": 1, "write": 1, "close": 1, "rename": 1}},
+			map[string]int64{"open": 1, "write": 1, "close": 1, "rename": 1, "stat": 1}},
+		{"publish again", func(d *Dir) error {
+			d.clock.first()
+			return d.Publish(t.Context(), Nodes, "0000.failed", &State{}, false)
+		}, map[string]int64{"open": 1, "write": 1, "close": 1, "rename": 1}},
 		{"publish for good", func(d *Dir) error { return d.Publish(t.Context(), Nodes, "0000.failed", &State{}, true) },
-			map[string]int64{"open": 2, "write": 1, "close": 2, "rename": 1, "sync": 2}},
+			map[string]int64{"open": 2, "write": 1, "close": 2, "rename": 1, "sync": 2, "stat": 1}},
 		{"publish once", func(d *Dir) error { return d.PublishOnce(t.Context(), NameResult, &State{}) },
 			map[string]int64{"open": 2, "write": 1, "close": 2, "link": 1, "sync": 2, "remove": 1}},
 		{"mark", func(d *Dir) error { return d.Mark(t.Context(), Nodes, "0000.up") }, map[string]int64{"open": 1, "close": 1}},
+		{"space", func(d *Dir) error { _, err := d.Space(t.Context()); return err }, map[string]int64{"statfs": 1}},
 		{"read", func(d *Dir) error { return d.Read(t.Context(), Control, NameJob, &Job{}) },
 			map[string]int64{"open": 1, "read": 1, "close": 1}},
 		{"two beats", func(d *Dir) error {
@@ -65,7 +70,7 @@ func TestMeterCounts(t *testing.T) {
 }
 
 // What a worker asks from its start until it has joined: the first look finds
-// the directory.
+// the directory, and the first record tells the server's clock.
 func TestMeterOfAJoin(t *testing.T) {
 	p := newPlace(t)
 	create(t, p)
@@ -77,8 +82,8 @@ func TestMeterOfAJoin(t *testing.T) {
 	if err := d.Publish(t.Context(), Nodes, NodeName(1, p.Size, Joined), &JoinedRecord{}, false); err != nil {
 		t.Fatal(err)
 	}
-	if stats := p.Meter.Stats(); stats.Calls != 13 {
-		t.Errorf("%d calls, want 13: %v", stats.Calls, stats.ByKind)
+	if stats := p.Meter.Stats(); stats.Calls != 14 {
+		t.Errorf("%d calls, want 14: %v", stats.Calls, stats.ByKind)
 	}
 }
 

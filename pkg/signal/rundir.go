@@ -23,6 +23,7 @@ type Dir struct {
 	host  string
 	kind  FileSystem
 	via   Access
+	clock *clock // the same for all ranks of this process
 
 	beating chan struct{} // holds a token while a beat is under way
 	beats   int64         // the newest that is there, guarded by beating
@@ -43,7 +44,7 @@ func (d *Dir) FileSystem() FileSystem { return d.kind }
 // As returns the same run directory as used by another rank.
 func (d *Dir) As(rank int) *Dir {
 	return &Dir{
-		path: d.path, run: d.run, nonce: d.nonce, rank: rank, size: d.size, host: d.host, kind: d.kind, via: d.via,
+		path: d.path, run: d.run, nonce: d.nonce, rank: rank, size: d.size, host: d.host, kind: d.kind, via: d.via, clock: d.clock,
 		beating: make(chan struct{}, 1),
 	}
 }
@@ -54,7 +55,7 @@ func (d *Dir) NodeName(rank int, state string) string { return NodeName(rank, d.
 func (p Place) dir(run, nonce string, kind FileSystem) *Dir {
 	return &Dir{
 		path: filepath.Join(p.LogDir, run), run: run, nonce: nonce,
-		rank: p.Rank, size: p.Size, host: p.Host, kind: kind, via: p.Access,
+		rank: p.Rank, size: p.Size, host: p.Host, kind: kind, via: p.Access, clock: new(clock),
 		beating: make(chan struct{}, 1),
 	}
 }
@@ -212,14 +213,20 @@ func (d *Dir) inspect(ctx context.Context, p Place) error {
 
 // Publish makes the record appear as name in the subdirectory sub, whole or not
 // at all. Durable records outlive a crash of the server: causes and results.
-// Each name must be published once only.
+// Each name must be published once only. The first of this node tells Offset.
 func (d *Dir) Publish(ctx context.Context, sub, name string, rec Record, durable bool) error {
 	data, err := d.encode(rec)
 	if err != nil {
 		return err
 	}
 	dir := filepath.Join(d.path, sub)
-	err = do(ctx, d.via.Meter, "publish", filepath.Join(dir, name), func() error { return writeWhole(d.via, dir, name, data, durable) })
+	written := d.stamped
+	if !d.clock.first() {
+		written = nil
+	}
+	err = do(ctx, d.via.Meter, "publish", filepath.Join(dir, name), func() error {
+		return writeWhole(d.via, dir, name, data, durable, written)
+	})
 	return d.explainWrite(filepath.Join(dir, name), err)
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,6 +45,8 @@ type Lookup interface {
 	Target(path string) (string, error)
 	// Kind returns which file system the directory lies on.
 	Kind(path string) (FileSystem, error)
+	// Space returns what room the directory's file system has.
+	Space(path string) (Space, error)
 }
 
 // Mutation is what changes the share.
@@ -57,10 +60,11 @@ type Mutation interface {
 	Change(how Change, from, to string) error
 }
 
-// Facts are what tells whether a name can be trusted.
+// Facts are what tells whether a name can be trusted, and the server's clock.
 type Facts struct {
-	Mode  fs.FileMode
-	Owner int // user id
+	Mode    fs.FileMode
+	Owner   int       // user id
+	Written time.Time // when, by the share's clock; zero where it does not tell
 }
 
 // Change is what may be done to names.
@@ -160,7 +164,7 @@ func (d disk) stat(path string, ask func() (os.FileInfo, error)) (facts Facts, e
 	err = d.meter.call(OpStat, path, func() error {
 		info, err := ask()
 		if err == nil {
-			facts = Facts{Mode: info.Mode(), Owner: int(info.Sys().(*syscall.Stat_t).Uid)}
+			facts = Facts{Mode: info.Mode(), Owner: int(info.Sys().(*syscall.Stat_t).Uid), Written: info.ModTime()}
 		}
 		return err
 	})
@@ -197,6 +201,14 @@ func (d disk) Kind(path string) (kind FileSystem, err error) {
 		return err
 	})
 	return kind, err
+}
+
+func (d disk) Space(path string) (space Space, err error) {
+	err = d.meter.call(OpStatfs, path, func() error {
+		space, err = spaceOf(path)
+		return err
+	})
+	return space, err
 }
 
 func (d disk) Write(path string, data []byte, durable bool) error {

@@ -141,7 +141,7 @@ func TestWriteWhole(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
-			err := writeWhole(Access{Share: tc.fs}.ready(), dir, "name", []byte("hello\n"), tc.durable)
+			err := writeWhole(Access{Share: tc.fs}.ready(), dir, "name", []byte("hello\n"), tc.durable, nil)
 			if !errors.Is(err, tc.err) {
 				t.Errorf("got %v, want %v", err, tc.err)
 			}

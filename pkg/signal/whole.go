@@ -36,11 +36,20 @@ func (a Access) tidy(path string) {
 	_ = a.again(func() error { return a.Share.Change(Remove, "", path) })
 }
 
-// writeWhole makes name appear in dir with data in it, or not at all.
-func writeWhole(a Access, dir, name string, data []byte, durable bool) error {
+// writeWhole makes name appear in dir with data in it, or not at all. written, if
+// there is one, is told of the temporary that has all data, and when its writing
+// began.
+func writeWhole(a Access, dir, name string, data []byte, durable bool, written func(path string, began time.Time)) error {
 	temporary := dir + "/." + name + ".tmp"
-	err := a.again(func() error { return a.Share.Write(temporary, data, durable) })
+	var began time.Time
+	err := a.again(func() error {
+		began = time.Now()
+		return a.Share.Write(temporary, data, durable)
+	})
 	if err == nil {
+		if written != nil {
+			written(temporary, began)
+		}
 		err = renameOwn(a, temporary, dir+"/"+name)
 	}
 	if err != nil {

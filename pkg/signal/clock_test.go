@@ -1,0 +1,83 @@
+package signal
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestOffsetOf(t *testing.T) {
+	began := time.Date(2026, 11, 22, 1, 0, 0, 0, time.UTC)
+	ended := began.Add(3 * time.Second)
+	for _, tc := range []struct {
+		name    string
+		written time.Time
+		want    time.Duration
+	}{
+		{"as it began", began, 0},
+		{"on the way", began.Add(time.Second), 0},
+		{"as it ended", ended, 0},
+		{"the server is ahead", ended.Add(time.Minute), time.Minute},
+		{"the server is behind", began.Add(-time.Hour), -time.Hour},
+		{"a file system of whole seconds", began.Add(-300 * time.Millisecond), -300 * time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := offsetOf(tc.written, began, ended); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// The server's clock is learned from the first record alone.
+func TestOffset(t *testing.T) {
+	p := newPlace(t)
+	ahead := time.Hour
+	p.Share = &faulty{onWrite: func(path string, data []byte) error {
+		now := time.Now().Add(ahead)
+		return errors.Join(os.WriteFile(path, data, fileMode), os.Chtimes(path, now, now), errWritten)
+	}}
+	d := create(t, p)
+	if offset, known := d.Offset(); known {
+		t.Errorf("%s is known before anything was published", offset)
+	}
+	publish(t, d, Nodes, NodeName(0, p.Size, Joined), &JoinedRecord{})
+	ahead = 2 * time.Hour
+	publish(t, d, Nodes, NodeName(0, p.Size, Up), &State{})
+	for _, own := range []*Dir{d, d.As(1)} {
+		offset, known := own.Offset()
+		if !known || offset > time.Hour || offset < time.Hour-ceiling {
+			t.Errorf("got %s (known: %t), want one hour", offset, known)
+		}
+	}
+}
+
+// A share that does not tell has its record all the same, and is not asked again.
+func TestOffsetUnknown(t *testing.T) {
+	p := newPlace(t)
+	looks := 0
+	p.Share = &faulty{onLook: func(string) error { looks++; return errors.New("not told") }}
+	d := create(t, p)
+	before := looks
+	publish(t, d, Nodes, NodeName(0, p.Size, Joined), &JoinedRecord{})
+	publish(t, d, Nodes, NodeName(0, p.Size, Up), &State{})
+	if offset, known := d.Offset(); known {
+		t.Errorf("got %s", offset)
+	}
+	if looks != before+1 {
+		t.Errorf("asked %d times, want once", looks-before)
+	}
+	if got := names(t, filepath.Join(d.Path(), Nodes)); len(got) != 2 {
+		t.Errorf("left %v", got)
+	}
+}
+
+func TestSpace(t *testing.T) {
+	d := create(t, newPlace(t))
+	space, err := d.Space(within(t))
+	if err != nil || space.Size == 0 || space.Free > space.Size {
+		t.Errorf("got %+v, %v", space, err)
+	}
+}
