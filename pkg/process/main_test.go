@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 		os.Exit(tellExit())
 	case "blob":
 		os.Exit(writeBlobs())
+	case "files":
+		os.Exit(tellFiles())
 	case "lines":
 		os.Exit(writeLines())
 	default:

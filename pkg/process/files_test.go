@@ -1,0 +1,55 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// raiseVariable has the helper raise the limit before it starts its child.
+const raiseVariable = "PROCESS_TEST_RAISE"
+
+// tellFiles prints the limit of open files that a child of this process has.
+func tellFiles() int {
+	if os.Getenv(raiseVariable) != "" {
+		if err := RaiseFiles(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	cmd := exec.Command("/bin/sh", "-c", "ulimit -Sn; ulimit -Hn")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return 1
+	}
+	return 0
+}
+
+func TestRaiseFiles(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		limits string // that the daemon is started with: soft, hard
+		raise  string
+		want   string
+	}{
+		{"as Go does it", "-Sn 64 -Hn 512", "", "64\n512\n"},
+		{"raised", "-Sn 64 -Hn 512", "yes", "512\n512\n"},
+		{"nothing to raise", "-Sn 512 -Hn 512", "yes", "512\n512\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			soft, hard, _ := strings.Cut(tc.limits, " -Hn ")
+			script := fmt.Sprintf("ulimit %s && ulimit -Hn %s && exec %q", soft, hard, os.Args[0])
+			ctx, cancel := context.WithTimeout(t.Context(), ceiling)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script)
+			cmd.Env = append(os.Environ(), helperVariable+"=files", raiseVariable+"="+tc.raise)
+			out, err := cmd.CombinedOutput()
+			if string(out) != tc.want || err != nil {
+				t.Errorf("got %q, %v, want %q", out, err, tc.want)
+			}
+		})
+	}
+}
