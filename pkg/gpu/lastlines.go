@@ -2,14 +2,20 @@ package gpu
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"unicode"
 )
 
 const (
-	keptBytes = 2 << 10 // of what a child says
+	keptBytes = 64 << 10 // of what a child says: more than the stacks and registers of a crash
 	keptLines = 3
+	keptLine  = 300 // bytes
 )
+
+// crashes are how lines begin with which a Go program dies. What follows is of
+// less use.
+var crashes = []string{"panic: ", "fatal error: ", "SIG", "runtime: "}
 
 // lastLines keeps the end of what is written to it.
 type lastLines struct{ kept []byte }
@@ -22,7 +28,8 @@ func (l *lastLines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns the last lines as one, without what a terminal would obey.
+// String returns the last lines as one, or those that begin with a crash,
+// without what a terminal would obey.
 func (l *lastLines) String() string {
 	var lines []string
 	for line := range bytes.Lines(l.kept) {
@@ -33,8 +40,14 @@ func (l *lastLines) String() string {
 			return ' '
 		}, strings.ToValidUTF8(string(line), "?"))
 		if text = strings.TrimSpace(text); text != "" {
-			lines = append(lines, text)
+			lines = append(lines, strings.ToValidUTF8(text[:min(len(text), keptLine)], ""))
 		}
+	}
+	isCrash := func(line string) bool {
+		return slices.ContainsFunc(crashes, func(begin string) bool { return strings.HasPrefix(line, begin) })
+	}
+	if at := slices.IndexFunc(lines, isCrash); at >= 0 {
+		lines = lines[at:min(at+keptLines, len(lines))]
 	}
 	return strings.Join(lines[max(0, len(lines)-keptLines):], "; ")
 }

@@ -1,0 +1,347 @@
+package gpu
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	helpers["answer"] = func() int { return printFacts(Facts{Version: FactsVersion, Init: DriverNotLoaded}) }
+	helpers["older"] = func() int { return printFacts(Facts{Version: FactsVersion + 1, Init: Success}) }
+	helpers["nothing"] = func() int { return 0 }
+	helpers["garbage"] = func() int { fmt.Println("NVRM: \x1b[31mthis is no JSON"); return 0 }
+	helpers["half"] = func() int { fmt.Print(`{"version":1,"init":"SUCC`); return 0 }
+	helpers["null"] = func() int { fmt.Print(`null`); return 0 }
+	helpers["much"] = printMuch
+	helpers["loader"] = func() int {
+		fmt.Fprintln(os.Stderr, "bringupd: symbol lookup error: bringupd: undefined symbol: nvmlFoo")
+		return 127
+	}
+	helpers["chatter"] = func() int {
+		for n := range 200_000 {
+			fmt.Fprintf(os.Stderr, "line %d of what nobody asked for\n", n)
+		}
+		return printFacts(Facts{Version: FactsVersion, Init: DriverNotLoaded})
+	}
+	helpers["panic"] = func() int { panic("as a bug would") }
+	helpers["segv"] = func() int { return kill9(unix.SIGSEGV) }
+	helpers["killed"] = func() int { return kill9(unix.SIGKILL) }
+	helpers["hang"] = hang
+	helpers["answer, then hang"] = func() int {
+		printFacts(Facts{Version: FactsVersion, Init: DriverNotLoaded})
+		return hang()
+	}
+	helpers["closed, then hang"] = func() int {
+		os.Stdout.Close()
+		os.Stderr.Close()
+		return hang()
+	}
+	helpers["descriptors"] = tellDescriptors
+	helpers["parent"] = beParent
+}
+
+func printFacts(facts Facts) int {
+	_ = json.NewEncoder(os.Stdout).Encode(facts)
+	return 0
+}
+
+// printMuch prints 100 MiB of valid JSON, unless it is stopped.
+func printMuch() int {
+	fmt.Print(`{"version":1,"init":"SUCCESS","detail":"`)
+	text := bytes.Repeat([]byte("x"), 1<<20)
+	for range 100 {
+		if _, err := os.Stdout.Write(text); err != nil {
+			return 1
+		}
+	}
+	fmt.Print(`"}`)
+	return 0
+}
+
+func kill9(sig syscall.Signal) int {
+	signal.Reset()
+	_ = unix.Kill(os.Getpid(), sig)
+	select {}
+}
+
+// hang is deaf to what can be ignored, and tells what it waits for.
+func hang() int {
+	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
+	fmt.Fprintln(os.Stderr, "waiting for nvmlDeviceGetRemappedRows of GPU 3")
+	for {
+		time.Sleep(time.Hour)
+	}
+}
+
+func helperChild(name string) Child {
+	return Child{Args: []string{}, Env: helperEnv(name), Deadline: ceiling}
+}
+
+func TestWhatBecomesOfAChild(t *testing.T) {
+	for _, test := range []struct {
+		helper string
+		init   Return
+		detail []string
+	}{
+		{"answer", DriverNotLoaded, nil},
+		{"chatter", DriverNotLoaded, nil},
+		{"older", ProbeDied, []string{"version 2", "version 1"}},
+		{"nothing", ProbeDied, []string{"no answer", "0 bytes"}},
+		{"garbage", ProbeDied, []string{"no answer"}},
+		{"half", ProbeDied, []string{"no answer", "unexpected end of JSON"}},
+		{"null", ProbeDied, []string{"version 0"}},
+		{"much", ProbeDied, []string{"more than 4 MiB"}},
+		{"loader", ProbeDied, []string{"exit code 127", "undefined symbol: nvmlFoo"}},
+		{"panic", ProbeDied, []string{"exit code 2", "panic: as a bug would"}},
+		{"segv", ProbeDied, []string{"exit code 2", "SIGSEGV"}},
+		{"killed", ProbeDied, []string{"signal SIGKILL"}},
+	} {
+		t.Run(test.helper, func(t *testing.T) {
+			facts, err := helperChild(test.helper).Probe(t.Context())
+			if err != nil || facts.Init != test.init || facts.Version != FactsVersion {
+				t.Fatalf("got %+v, %v; want %s", facts, err, test.init)
+			}
+			for _, part := range test.detail {
+				if !strings.Contains(facts.Detail, part) {
+					t.Errorf("the detail %q lacks %q", facts.Detail, part)
+				}
+			}
+			if (facts.Detail != "") != (test.detail != nil) || strings.ContainsAny(facts.Detail, "\n\x1b") || len(facts.Detail) > 4<<10 {
+				t.Errorf("detail %q", facts.Detail)
+			}
+			noneLeft(t)
+		})
+	}
+}
+
+func TestChildThatHangs(t *testing.T) {
+	for _, helper := range []string{"hang", "answer, then hang", "closed, then hang"} {
+		t.Run(helper, func(t *testing.T) {
+			child := helperChild(helper)
+			child.Deadline = 700 * time.Millisecond // it must get as far as to say something
+			facts, err := child.Probe(t.Context())
+			if err != nil || facts.Init != DriverUnresponsive || !strings.Contains(facts.Detail, "700ms") {
+				t.Fatalf("got %+v, %v", facts, err)
+			}
+			if len(facts.GPUs) != 0 {
+				t.Error("there are GPUs")
+			}
+			noneLeft(t)
+		})
+	}
+	t.Run("says where", func(t *testing.T) {
+		child := helperChild("hang")
+		child.Deadline = 3 * time.Second
+		facts, _ := child.Probe(t.Context())
+		if !strings.Contains(facts.Detail, "waiting for nvmlDeviceGetRemappedRows of GPU 3") {
+			t.Errorf("the detail is %q", facts.Detail)
+		}
+	})
+}
+
+// noneLeft expects no child, dead or alive, and none that was left.
+func noneLeft(t *testing.T) {
+	t.Helper()
+	reapLeft()
+	left.Lock()
+	defer left.Unlock()
+	if len(left.pids) != 0 {
+		t.Errorf("left: %v", left.pids)
+	}
+	if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); !errors.Is(err, unix.ECHILD) {
+		t.Errorf("there is a child: %d, %v", pid, err)
+	}
+}
+
+func TestChildEndsWithContext(t *testing.T) {
+	gone := errors.New("the daemon is told to end")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(100*time.Millisecond, func() { cancel(gone) })
+	facts, err := helperChild("hang").Probe(ctx)
+	if !errors.Is(err, gone) || facts.Init != "" {
+		t.Errorf("got %+v, %v", facts, err)
+	}
+	noneLeft(t)
+	if _, err := helperChild("hang").Probe(ctx); !errors.Is(err, gone) {
+		t.Errorf("the second: %v", err)
+	}
+	noneLeft(t)
+}
+
+func TestChildThatCannotStart(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{"/nonexistent/bringupd", empty, t.TempDir()} {
+		facts, err := Child{Program: program}.Probe(t.Context())
+		if err != nil || facts.Init != ProbeDied || !strings.Contains(facts.Detail, program) {
+			t.Errorf("%s: got %+v, %v", program, facts, err)
+		}
+	}
+	noneLeft(t)
+}
+
+func TestProbeStartsNoProbe(t *testing.T) {
+	t.Setenv(probeVariable, "1")
+	facts, err := helperChild("answer").Probe(t.Context())
+	if err != nil || facts.Init != ProbeDied {
+		t.Errorf("got %+v, %v", facts, err)
+	}
+}
+
+func TestChildCommandLine(t *testing.T) {
+	child := Child{Program: "/opt/bringupd", Library: "/run/nvidia/driver/libnvidia-ml.so.1", Env: []string{"LD_BIND_NOW=1", "A=b"}}
+	want := []string{"/opt/bringupd", "gpu-probe", "--nvml=/run/nvidia/driver/libnvidia-ml.so.1"}
+	if got := child.argv(); !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+	if got := child.environ(); slices.Contains(got, "LD_BIND_NOW=1") || !slices.Contains(got, "A=b") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// tellDescriptors prints as its detail which files it has beside its streams
+// once it has closed what it inherited.
+func tellDescriptors() int {
+	closeInherited()
+	entries, _ := os.ReadDir(descriptors)
+	var found []string
+	for _, entry := range entries {
+		target, _ := os.Readlink(descriptors + "/" + entry.Name())
+		if strings.Contains(target, "inherited") {
+			found = append(found, target)
+		}
+	}
+	return printFacts(Facts{Version: FactsVersion, Init: Success, Detail: strings.Join(found, " ") + ".", Library: os.Getenv("GPU_TEST_OPEN")})
+}
+
+func TestChildHoldsNoFileOfOurs(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "inherited"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD, 20) // without close-on-exec, as from a launcher
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	facts, err := helperChild("descriptors").Probe(t.Context())
+	if err != nil || facts.Detail != "." {
+		t.Errorf("got %+v, %v", facts, err)
+	}
+}
+
+func TestNoDescriptorLeaks(t *testing.T) {
+	count := func() int {
+		entries, err := os.ReadDir(descriptors)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	if _, err := helperChild("answer").Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := count()
+	for range 5 {
+		for _, helper := range []string{"answer", "much", "loader"} {
+			if _, err := helperChild(helper).Probe(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, _ = Child{Program: "/nonexistent"}.Probe(t.Context())
+	}
+	if after := count(); after > before {
+		t.Errorf("%d files are open, and %d were", after, before)
+	}
+}
+
+// beParent probes with a child that hangs, and is killed meanwhile.
+func beParent() int {
+	os.Unsetenv(probeVariable)
+	_, _ = helperChild("hang").Probe(context.Background())
+	return 0
+}
+
+func TestChildDiesWithItsParent(t *testing.T) {
+	parent, err := os.StartProcess(ownBinary, []string{"parent"}, &os.ProcAttr{Env: helperEnv("parent"), Files: make([]*os.File, 3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := 0
+	until(t, "child of the parent", func() bool {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent.Pid, parent.Pid))
+		for _, other := range tasks(parent.Pid) {
+			more, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", parent.Pid, other))
+			text = append(text, more...)
+		}
+		fields := strings.Fields(string(text))
+		if len(fields) > 0 {
+			child, _ = strconv.Atoi(fields[0])
+		}
+		return child != 0
+	})
+	if err := parent.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = parent.Wait()
+	until(t, "end of the child", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
+}
+
+func tasks(pid int) (ids []string) {
+	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, entry := range entries {
+		ids = append(ids, entry.Name())
+	}
+	return ids
+}
+
+func until(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(ceiling); !condition(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s within %v", what, ceiling)
+		}
+	}
+}
+
+func TestLastLines(t *testing.T) {
+	for _, test := range []struct{ name, text, want string }{
+		{"none", "", ""},
+		{"one without an end", "abc", "abc"},
+		{"the last three", "a\nb\n\nc\nd\n", "b; c; d"},
+		{"nothing that a terminal obeys", "\x1b[31mred\x07\n", "[31mred"},
+		{"no text", "\xff\xfe\n", "?"},
+		{"a crash", "a\nb\nSIGSEGV: segmentation violation\nPC=0x1\n[signal]\n\nr1 0\nr2 0\n", "SIGSEGV: segmentation violation; PC=0x1; [signal]"},
+		{"long", strings.Repeat("x", 3*keptBytes) + "\nend\n", strings.Repeat("x", keptLine) + "; end"},
+	} {
+		var l lastLines
+		for piece := range slices.Chunk([]byte(test.text), 100) {
+			_, _ = l.Write(piece)
+		}
+		var whole lastLines
+		_, _ = whole.Write([]byte(test.text))
+		if got := l.String(); got != test.want || whole.String() != got {
+			t.Errorf("%s: got %q and %q, want %q", test.name, got, whole.String(), test.want)
+		}
+	}
+}

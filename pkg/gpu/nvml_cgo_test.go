@@ -1,0 +1,337 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+	"github.com/google/go-cmp/cmp"
+)
+
+// The functions that the mock can't have: see nvmlDevice.Fabric.
+var unmocked = []string{"nvmlDeviceGetGpuFabricInfoV"}
+
+// dgx is go-nvml's mock of a machine, with answers for all that we ask.
+func dgx() *dgxa100.Server {
+	server := dgxa100.New()
+	server.LookupSymbolFunc = func(symbol string) error {
+		if slices.Contains(unmocked, symbol) {
+			return errors.New("no such symbol")
+		}
+		return nil
+	}
+	for i, one := range server.Devices {
+		complete(one.(*dgxa100.Device), i)
+	}
+	return server
+}
+
+// complete sets what the mock leaves out.
+func complete(d *dgxa100.Device, index int) {
+	const ok = nvml.SUCCESS
+	d.GetPciInfoFunc = func() (p nvml.PciInfo, ret nvml.Return) {
+		for i, c := range fmt.Sprintf("00000000:%02X:00.0", 0x3b+index) {
+			p.BusId[i] = int8(c)
+		}
+		return p, ok
+	}
+	d.GetSerialFunc = func() (string, nvml.Return) { return fmt.Sprint("165", index), ok }
+	d.GetVbiosVersionFunc = func() (string, nvml.Return) { return "92.00.45.00.03", ok }
+	d.GetGspFirmwareVersionFunc = func() (string, nvml.Return) { return "550.54.15", ok }
+	d.GetNumaNodeIdFunc = func() (int, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }
+	d.GetPersistenceModeFunc = func() (nvml.EnableState, nvml.Return) { return nvml.FEATURE_ENABLED, ok }
+	d.GetComputeModeFunc = func() (nvml.ComputeMode, nvml.Return) { return nvml.COMPUTEMODE_EXCLUSIVE_PROCESS, ok }
+	d.GetEccModeFunc = func() (nvml.EnableState, nvml.EnableState, nvml.Return) {
+		return nvml.FEATURE_ENABLED, nvml.FEATURE_DISABLED, ok
+	}
+	d.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{Gpu: 17, Memory: 3}, ok }
+	d.GetMemoryInfo_v2Func = func() (nvml.Memory_v2, nvml.Return) {
+		return nvml.Memory_v2{Total: 100, Reserved: 3, Used: 2, Free: 95}, ok
+	}
+	d.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
+		return []nvml.ProcessInfo{{Pid: 12, UsedGpuMemory: 34}, {Pid: 13, UsedGpuMemory: 1<<64 - 1}}, ok
+	}
+	d.GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
+		values[0].ValueType = uint32(nvml.VALUE_TYPE_UNSIGNED_INT)
+		binary.NativeEndian.PutUint32(values[0].Value[:], values[0].FieldId-nvml.FI_DEV_GET_GPU_RECOVERY_ACTION+2)
+		return ok
+	}
+	d.GetRemappedRowsFunc = func() (int, int, bool, bool, nvml.Return) { return 1, 2, true, false, ok }
+	d.GetRetiredPagesFunc = func(cause nvml.PageRetirementCause) ([]uint64, nvml.Return) {
+		return make([]uint64, 3+int(cause)), ok
+	}
+	d.GetRetiredPagesPendingStatusFunc = func() (nvml.EnableState, nvml.Return) { return nvml.FEATURE_ENABLED, ok }
+	d.GetMemoryErrorCounterFunc = func(kind nvml.MemoryErrorType, counter nvml.EccCounterType, where nvml.MemoryLocation) (uint64, nvml.Return) {
+		return uint64(100*int(counter) + 10*int(where) + int(kind)), ok
+	}
+	d.GetTotalEccErrorsFunc = func(kind nvml.MemoryErrorType, counter nvml.EccCounterType) (uint64, nvml.Return) {
+		return uint64(1000 + int(kind)), ok
+	}
+	d.GetSramEccErrorStatusFunc = func() (nvml.EccSramErrorStatus, nvml.Return) {
+		return nvml.EccSramErrorStatus{VolatileUncParity: 1, VolatileUncSecDed: 2, VolatileCor: 4, AggregateCor: 8, BThresholdExceeded: 1}, ok
+	}
+	d.GetGpuFabricInfoFunc = func() (nvml.GpuFabricInfo, nvml.Return) {
+		return nvml.GpuFabricInfo{State: nvml.GPU_FABRIC_STATE_COMPLETED, Status: uint32(nvml.ERROR_NOT_READY), CliqueId: 7, ClusterUuid: [16]uint8{1}}, ok
+	}
+	d.GetNvLinkStateFunc = func(link int) (nvml.EnableState, nvml.Return) {
+		if link >= 12 {
+			return 0, nvml.ERROR_INVALID_ARGUMENT
+		}
+		return map[bool]nvml.EnableState{false: nvml.FEATURE_DISABLED, true: nvml.FEATURE_ENABLED}[link != 5], ok
+	}
+	d.GetP2PStatusFunc = func(other nvml.Device, index nvml.GpuP2PCapsIndex) (nvml.GpuP2PStatus, nvml.Return) {
+		if index != nvml.P2P_CAPS_INDEX_NVLINK || other == nvml.Device(d) {
+			return 0, nvml.ERROR_INVALID_ARGUMENT
+		}
+		return nvml.P2P_STATUS_NOT_SUPPORTED, ok
+	}
+	d.GetCurrPcieLinkWidthFunc = func() (int, nvml.Return) { return 8, ok }
+	d.GetMaxPcieLinkWidthFunc = func() (int, nvml.Return) { return 16, ok }
+	d.GetCurrPcieLinkGenerationFunc = func() (int, nvml.Return) { return 1, ok }
+	d.GetMaxPcieLinkGenerationFunc = func() (int, nvml.Return) { return 4, ok }
+	d.GetPcieReplayCounterFunc = func() (int, nvml.Return) { return 6, ok }
+	d.GetCurrentClocksEventReasonsFunc = func() (uint64, nvml.Return) { return 0x40, ok }
+	d.GetCurrentClocksThrottleReasonsFunc = func() (uint64, nvml.Return) { return 0x80, ok }
+}
+
+func collectFrom(server nvml.Interface) Facts {
+	c := collector{lib: nvmlLibrary{server}, root: "/nonexistent", asked: newQuestions(), pause: func(time.Duration) {}}
+	return c.collect()
+}
+
+func TestCollectFromMock(t *testing.T) {
+	server := dgx()
+	f := collectFrom(server)
+	if diff := cmp.Diff(Facts{
+		Version: FactsVersion, Init: Success, Driver: Read("550.54.15"), CUDA: Read("12.4"), NVML: Read("12.550.54.15"), Count: Read(8),
+		GPUs: f.GPUs, Pairs: f.Pairs,
+	}, f); diff != "" {
+		t.Error(diff)
+	}
+	var all []Link
+	for i := range 12 {
+		all = append(all, Link{i, Read(i != 5)})
+	}
+	want := GPU{
+		Index: 4, Handle: Success, UUID: Read(server.Devices[4].(*dgxa100.Device).UUID), Bus: Read("0000:3f:00.0"),
+		Name: Read("Mock NVIDIA A100-SXM4-40GB"), Serial: Read("1654"), VBIOS: Read("92.00.45.00.03"), GSP: Read("550.54.15"),
+		Memory: Read(Memory{Total: 100, Used: 2, Reserved: 3}), Numa: Unread[int](NotSupported), Minor: Read(4), Persist: Read(true),
+		Compute: Read(3), Recovery: Read(2), Remapped: Read(Remapped{Corrected: 1, Uncorrected: 2, Pending: true}),
+		Retired: Read(Retired{SingleBit: 3, DoubleBit: 4, Pending: true}), ECC: Read(Switch{Current: true}),
+		DRAM:   Read(Errors{Corrected: 20, Uncorrected: 21}),
+		SRAM:   Read(SRAM{Errors: Errors{Corrected: 4, Uncorrected: 3}, ThresholdExceeded: true}),
+		Fabric: Read(Fabric{State: 3, Status: "NOT_READY", Cluster: "01000000-0000-0000-0000-000000000000", Clique: 7}),
+		Links:  all, PCIe: Read(PCIe{Width: 8, MaxWidth: 16, Gen: 1, MaxGen: 4}), Replays: Read(6), Clocks: Read([]uint64{0x40, 0x40, 0x40}),
+		Load: Read(17), MIG: Read(Switch{}), Procs: Read([]Process{{PID: 12, Used: 34}, {PID: 13, Unknown: true}}),
+	}
+	if diff := cmp.Diff(want, f.GPUs[4]); diff != "" {
+		t.Error(diff)
+	}
+	if len(f.GPUs) != 8 || len(f.Pairs) != 28 || f.Pairs[27] != (Pair{6, 7, f.Pairs[27].Status}) {
+		t.Errorf("%d GPUs, pairs %+v", len(f.GPUs), f.Pairs)
+	}
+	if status, ok := f.Pairs[0].Status.Get(); !ok || status != 5 {
+		t.Errorf("the first pair is %+v", f.Pairs[0])
+	}
+	if len(server.ShutdownCalls()) != 1 {
+		t.Errorf("%d shutdowns", len(server.ShutdownCalls()))
+	}
+}
+
+// codes are those that a driver in trouble gives, and our names for them.
+var codes = map[nvml.Return]Return{
+	3: NotSupported, 9: DriverNotLoaded, 12: LibraryNotFound, 15: GPUIsLost, 16: ResetRequired, 17: OperatingSystem,
+	18: LibRMVersion, 27: "NOT_READY", 999: UnknownError, 12345: "CODE_12345",
+}
+
+func TestInitThatFails(t *testing.T) {
+	for code, want := range codes {
+		server := dgx()
+		server.InitFunc = func() nvml.Return { return code }
+		server.LookupSymbolFunc = nil // panics, as all else would end the process
+		server.ShutdownFunc = nil
+		if diff := cmp.Diff(Facts{Version: FactsVersion, Init: want}, collectFrom(server)); diff != "" {
+			t.Errorf("%d: %s", code, diff)
+		}
+	}
+}
+
+func TestHandleThatFails(t *testing.T) {
+	for code, want := range codes {
+		server := dgx()
+		handle := server.DeviceGetHandleByIndexFunc
+		server.DeviceGetHandleByIndexFunc = func(index int) (nvml.Device, nvml.Return) {
+			if index == 3 {
+				return nil, code
+			}
+			return handle(index)
+		}
+		f := collectFrom(server)
+		if diff := cmp.Diff(GPU{Index: 3, Handle: want}, f.GPUs[3]); diff != "" {
+			t.Errorf("%d: %s", code, diff)
+		}
+		if len(f.GPUs) != 8 || f.GPUs[7].Handle != Success || len(f.Pairs) != 21 {
+			t.Errorf("%d: %d GPUs, the last %+v, %d pairs", code, len(f.GPUs), f.GPUs[7], len(f.Pairs))
+		}
+	}
+}
+
+func TestCountThatFails(t *testing.T) {
+	for code, want := range codes {
+		server := dgx()
+		server.DeviceGetCountFunc = func() (int, nvml.Return) { return 8, code }
+		f := collectFrom(server)
+		if f.Count.Why != want || f.Count.Value != nil || len(f.GPUs) != 0 || f.Init != Success {
+			t.Errorf("%d: got %+v", code, f)
+		}
+	}
+}
+
+// Each reading fails by itself, with its own reason and without a value.
+func TestReadingThatFails(t *testing.T) {
+	for code, want := range codes {
+		fail := map[string]func(*dgxa100.Device){
+			"uuid":     func(d *dgxa100.Device) { d.GetUUIDFunc = func() (string, nvml.Return) { return "x", code } },
+			"memory":   failMemory(code),
+			"recovery": func(d *dgxa100.Device) { d.GetFieldValuesFunc = func([]nvml.FieldValue) nvml.Return { return code } },
+			"field": func(d *dgxa100.Device) {
+				d.GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
+					values[0].NvmlReturn = uint32(code)
+					return nvml.SUCCESS
+				}
+			},
+			"remapped": func(d *dgxa100.Device) {
+				d.GetRemappedRowsFunc = func() (int, int, bool, bool, nvml.Return) { return 1, 1, true, true, code }
+			},
+			"retired": func(d *dgxa100.Device) {
+				d.GetRetiredPagesPendingStatusFunc = func() (nvml.EnableState, nvml.Return) { return 1, code }
+			},
+			"dram": failCounters(code),
+			"fabric": func(d *dgxa100.Device) {
+				d.GetGpuFabricInfoFunc = func() (f nvml.GpuFabricInfo, ret nvml.Return) { return f, code }
+			},
+			"pcie": func(d *dgxa100.Device) { d.GetMaxPcieLinkGenerationFunc = func() (int, nvml.Return) { return 4, code } },
+			"mig":  func(d *dgxa100.Device) { d.GetMigModeFunc = func() (int, int, nvml.Return) { return 1, 1, code } },
+			"processes": func(d *dgxa100.Device) {
+				d.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return nil, code }
+			},
+		}
+		reading := func(name string, g GPU) (Return, bool) {
+			switch name {
+			case "uuid":
+				return g.UUID.Why, g.UUID.Value == nil
+			case "memory":
+				return g.Memory.Why, g.Memory.Value == nil
+			case "recovery", "field":
+				return g.Recovery.Why, g.Recovery.Value == nil
+			case "remapped":
+				return g.Remapped.Why, g.Remapped.Value == nil
+			case "retired":
+				return g.Retired.Why, g.Retired.Value == nil
+			case "dram":
+				return g.DRAM.Why, g.DRAM.Value == nil
+			case "fabric":
+				return g.Fabric.Why, g.Fabric.Value == nil
+			case "pcie":
+				return g.PCIe.Why, g.PCIe.Value == nil
+			case "mig":
+				return g.MIG.Why, g.MIG.Value == nil
+			default:
+				return g.Procs.Why, g.Procs.Value == nil
+			}
+		}
+		for _, broken := range slices.Sorted(maps.Keys(fail)) {
+			server := dgx()
+			fail[broken](server.Devices[2].(*dgxa100.Device))
+			g := collectFrom(server).GPUs[2]
+			for name := range fail {
+				expected := Return("")
+				if name == broken || broken == "field" && name == "recovery" || broken == "recovery" && name == "field" {
+					expected = want
+				}
+				if why, none := reading(name, g); why != expected || none != (expected != "") {
+					t.Errorf("%s returns %d: %s has the reason %q, no value: %v", broken, code, name, why, none)
+				}
+			}
+		}
+	}
+}
+
+func failMemory(code nvml.Return) func(*dgxa100.Device) {
+	return func(d *dgxa100.Device) {
+		d.GetMemoryInfo_v2Func = func() (nvml.Memory_v2, nvml.Return) { return nvml.Memory_v2{Total: 1}, code }
+		d.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 1}, code }
+	}
+}
+
+func failCounters(code nvml.Return) func(*dgxa100.Device) {
+	return func(d *dgxa100.Device) {
+		d.GetMemoryErrorCounterFunc = func(nvml.MemoryErrorType, nvml.EccCounterType, nvml.MemoryLocation) (uint64, nvml.Return) {
+			return 1, code
+		}
+		d.GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) { return 1, code }
+	}
+}
+
+// No function is called that was not looked up: a mock without any symbol but
+// those that every driver has panics otherwise.
+func TestLibraryWithoutFunctions(t *testing.T) {
+	server := dgx()
+	server.LookupSymbolFunc = func(symbol string) error {
+		if slices.Contains([]string{"nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlShutdown"}, symbol) {
+			return nil
+		}
+		return errors.New("no such symbol")
+	}
+	for i, one := range server.Devices {
+		*one.(*dgxa100.Device) = dgxa100.Device{Index: i}
+	}
+	server.SystemGetDriverVersionFunc, server.SystemGetCudaDriverVersionFunc, server.SystemGetNVMLVersionFunc = nil, nil, nil
+	f := collectFrom(server)
+	g := f.GPUs[0]
+	if g.Handle != Success || g.UUID.Why != FunctionNotFound || g.Procs.Why != FunctionNotFound || g.Clocks.Why != FunctionNotFound ||
+		g.Fabric.Why != FunctionNotFound || g.Memory.Why != FunctionNotFound || len(g.Links) != 0 || f.Driver.Why != FunctionNotFound {
+		t.Errorf("got %+v", f)
+	}
+}
+
+func TestSlicedGPU(t *testing.T) {
+	server := dgx()
+	d := server.Devices[0].(*dgxa100.Device)
+	d.MigMode = nvml.DEVICE_MIG_ENABLE
+	d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 7, nvml.SUCCESS }
+	d.GetMigDeviceHandleByIndexFunc = func(index int) (nvml.Device, nvml.Return) {
+		if index == 1 || index > 2 {
+			return nil, nvml.ERROR_NOT_FOUND
+		}
+		part := dgxa100.NewDevice(index)
+		part.UUID, part.Name = fmt.Sprint("MIG-", index), "1g.5gb"
+		return part, nvml.SUCCESS
+	}
+	g := collectFrom(server).GPUs[0]
+	want := []MIG{{"MIG-0", "1g.5gb"}, {"MIG-2", "1g.5gb"}}
+	if diff := cmp.Diff(want, g.MIGs); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(Read(Switch{Current: true, Pending: true}), g.MIG); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Without a driver NVML is not there, and asking must harm nobody: go-nvml's
+// Shutdown would end this process.
+func TestRealLibrary(t *testing.T) {
+	facts := probe("/nonexistent/libnvidia-ml.so.1", newQuestions())
+	if facts.Init != LibraryNotFound || facts.Library != "/nonexistent/libnvidia-ml.so.1" ||
+		facts.Detail != "/nonexistent/libnvidia-ml.so.1: cannot open shared object file: No such file or directory" {
+		t.Errorf("got %+v", facts)
+	}
+}
