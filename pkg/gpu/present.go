@@ -68,7 +68,7 @@ func driverVersion(root string) string {
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
 	// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan …"
-	for _, word := range strings.Fields(line) {
+	for word := range strings.FieldsSeq(line) {
 		if strings.Trim(word, "0123456789.") == "" && strings.Contains(word, ".") {
 			return word
 		}

@@ -11,7 +11,9 @@ import (
 // ProbeMain is the life of the child: it asks NVML and writes Facts to out. It
 // returns the exit code, which is 0 whatever NVML said.
 func ProbeMain(library string, out io.Writer) int {
-	closeInherited()
+	if os.Getenv(probeVariable) != "" {
+		closeInherited() // by hand it is not left behind
+	}
 	asked := newQuestions()
 	stop := tellWaits(asked, os.Stderr, time.Second)
 	facts := probe(library, asked)
