@@ -112,6 +112,8 @@ func (n *node) checkedReport(ctx context.Context) (report check.Report, err erro
 		return report, cause
 	}
 	report.Rank, report.Host = n.id.Rank, n.id.Host
+	report.Findings = append(report.Findings, n.cfg.Checks.Judge(n.shareFindings(ctx))...)
+	report.Verdict = check.Worst(report.Findings)
 	n.trail.event("checked", zap.String("verdict", string(report.Verdict)), zap.Int64("took_ns", report.Took.Nanoseconds()))
 	if report.Verdict == check.Fail {
 		return report, n.unfit(report)
@@ -120,6 +122,25 @@ func (n *node) checkedReport(ctx context.Context) (report check.Report, err erro
 		n.log.Info("the checks have found something", zap.String("findings", warned)) // the head tells people
 	}
 	return report, nil
+}
+
+// shareFindings are about the log directory's share, which has told of its clock
+// when this node has joined. What room it has the head asks for all.
+func (n *node) shareFindings(ctx context.Context) []check.Finding {
+	share := check.Share{Path: n.dir.Path()}
+	if offset, known := n.dir.Offset(); known {
+		share.Offset = &offset
+	}
+	if n.id.Rank == 0 {
+		ctx, cancel := context.WithTimeoutCause(ctx, sickShare, errDeadline)
+		defer cancel()
+		space, err := n.dir.Space(ctx)
+		share.SpaceErr = err
+		if err == nil {
+			share.Space = &check.Space{Size: space.Size, Free: space.Free, Files: space.Files, FreeFiles: space.FreeFiles}
+		}
+	}
+	return check.JudgeShare(share)
 }
 
 // tellFit publishes what the checks say, under a name that says what kind of
