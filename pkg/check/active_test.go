@@ -47,7 +47,7 @@ func TestActiveExits(t *testing.T) {
 		{"well, and silent", "true", Pass, "exit code 0", "", ""},
 		{"the first line that says something", "echo; echo a; echo b", Pass, "a", "", ""},
 		{"what standard error says is no summary", "echo noise >&2; echo a", Pass, "a", "", ""},
-		{"a warning", "echo slow; echo more >&2; exit 1", Warn, "slow", Node, "slow|more"},
+		{"a warning", "echo slow; echo more; exit 1", Warn, "slow", Node, "slow|more"},
 		{"a failure", "echo 12 GB/s; exit 2", Fail, "12 GB/s", Node, "12 GB/s"},
 		{"a silent failure", "exit 2", Fail, "exit code 2", Node, ""},
 		{"it can't tell", "echo no GPU; exit 3", Unknown, "no GPU", Node, "no GPU"},

@@ -19,8 +19,8 @@ import (
 // The functions that the mock can't have: see nvmlDevice.Fabric.
 var unmocked = []string{"nvmlDeviceGetGpuFabricInfoV"}
 
-// dgx is go-nvml's mock of a machine, with answers for all that we ask.
-func dgx() *dgxa100.Server {
+// mockDGX is go-nvml's mock of a machine, with answers for all that we ask.
+func mockDGX() *dgxa100.Server {
 	server := dgxa100.New()
 	server.LookupSymbolFunc = func(symbol string) error {
 		if slices.Contains(unmocked, symbol) {
@@ -29,13 +29,13 @@ func dgx() *dgxa100.Server {
 		return nil
 	}
 	for i, one := range server.Devices {
-		complete(one.(*dgxa100.Device), i)
+		wholly(one.(*dgxa100.Device), i)
 	}
 	return server
 }
 
-// complete sets what the mock leaves out.
-func complete(d *dgxa100.Device, index int) {
+// wholly sets what the mock leaves out.
+func wholly(d *dgxa100.Device, index int) {
 	const ok = nvml.SUCCESS
 	d.GetPciInfoFunc = func() (p nvml.PciInfo, ret nvml.Return) {
 		for i, c := range fmt.Sprintf("00000000:%02X:00.0", 0x3b+index) {
@@ -108,7 +108,7 @@ func collectFrom(server nvml.Interface) Facts {
 }
 
 func TestCollectFromMock(t *testing.T) {
-	server := dgx()
+	server := mockDGX()
 	f := collectFrom(server)
 	if diff := cmp.Diff(Facts{
 		Version: FactsVersion, Init: Success, Driver: Read("550.54.15"), CUDA: Read("12.4"), NVML: Read("12.550.54.15"), Count: Read(8),
@@ -154,7 +154,7 @@ var codes = map[nvml.Return]Return{
 
 func TestInitThatFails(t *testing.T) {
 	for code, want := range codes {
-		server := dgx()
+		server := mockDGX()
 		server.InitFunc = func() nvml.Return { return code }
 		server.LookupSymbolFunc = nil // panics, as all else would end the process
 		server.ShutdownFunc = nil
@@ -166,7 +166,7 @@ func TestInitThatFails(t *testing.T) {
 
 func TestHandleThatFails(t *testing.T) {
 	for code, want := range codes {
-		server := dgx()
+		server := mockDGX()
 		handle := server.DeviceGetHandleByIndexFunc
 		server.DeviceGetHandleByIndexFunc = func(index int) (nvml.Device, nvml.Return) {
 			if index == 3 {
@@ -186,7 +186,7 @@ func TestHandleThatFails(t *testing.T) {
 
 func TestCountThatFails(t *testing.T) {
 	for code, want := range codes {
-		server := dgx()
+		server := mockDGX()
 		server.DeviceGetCountFunc = func() (int, nvml.Return) { return 8, code }
 		f := collectFrom(server)
 		if f.Count.Why != want || f.Count.Value != nil || len(f.GPUs) != 0 || f.Init != Success {
@@ -249,7 +249,7 @@ func TestReadingThatFails(t *testing.T) {
 			}
 		}
 		for _, broken := range slices.Sorted(maps.Keys(fail)) {
-			server := dgx()
+			server := mockDGX()
 			fail[broken](server.Devices[2].(*dgxa100.Device))
 			g := collectFrom(server).GPUs[2]
 			for name := range fail {
@@ -284,7 +284,7 @@ func failCounters(code nvml.Return) func(*dgxa100.Device) {
 // No function is called that was not looked up: a mock without any symbol but
 // those that every driver has panics otherwise.
 func TestLibraryWithoutFunctions(t *testing.T) {
-	server := dgx()
+	server := mockDGX()
 	server.LookupSymbolFunc = func(symbol string) error {
 		if slices.Contains([]string{"nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlShutdown"}, symbol) {
 			return nil
@@ -304,7 +304,7 @@ func TestLibraryWithoutFunctions(t *testing.T) {
 }
 
 func TestSlicedGPU(t *testing.T) {
-	server := dgx()
+	server := mockDGX()
 	d := server.Devices[0].(*dgxa100.Device)
 	d.MigMode = nvml.DEVICE_MIG_ENABLE
 	d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 7, nvml.SUCCESS }
