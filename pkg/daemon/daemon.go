@@ -64,6 +64,9 @@ func newNode(ctx context.Context, cfg Config) (*node, error) {
 		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
 	}
 	n.log, n.loud = newLogger(cfg, cfg.Identity, n.trail.logs)
+	if err := process.RaiseFiles(); err != nil {
+		n.log.Warn("children start with the limit of open files as it was", zap.Error(err))
+	}
 	n.work, n.rest = context.WithCancel(context.WithoutCancel(ctx))
 	n.graces()
 	n.ended, n.over = context.WithCancelCause(n.work)
