@@ -2,6 +2,8 @@ package main
 
 import (
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -24,6 +26,8 @@ func (inv *invocation) gpuProbeCommand() *cli.Command {
 			if _, err := all.gather(os.LookupEnv); err != nil {
 				return err
 			}
+			// Nobody would heed them: who has run it by hand must be able to end it.
+			signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			inv.code = gpu.ProbeMain(library, inv.files.Out)
 			return nil
 		},

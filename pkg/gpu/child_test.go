@@ -154,15 +154,16 @@ func TestChildThatHangs(t *testing.T) {
 	})
 }
 
-// noneLeft expects no child, dead or alive, and none that was left.
+// noneLeft expects that no child stays, dead or alive: where a machine is so slow
+// that one was left, the next look takes its exit.
 func noneLeft(t *testing.T) {
 	t.Helper()
-	reapLeft()
-	left.Lock()
-	defer left.Unlock()
-	if len(left.pids) != 0 {
-		t.Errorf("left: %v", left.pids)
-	}
+	until(t, "end of what was left", func() bool {
+		reapLeft()
+		left.Lock()
+		defer left.Unlock()
+		return len(left.pids) == 0
+	})
 	if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); !errors.Is(err, unix.ECHILD) {
 		t.Errorf("there is a child: %d, %v", pid, err)
 	}

@@ -409,7 +409,7 @@ func TestWhatADriverHangsIn(t *testing.T) {
 		asked.begin(1, "nvmlDeviceGetName")
 		asked.begin(system0, "nvmlInit_v2")
 		asked.end(1)
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(3500 * time.Millisecond)
 		asked.end(3)
 		asked.end(system0)
 		time.Sleep(5 * time.Second)

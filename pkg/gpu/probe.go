@@ -44,19 +44,21 @@ func probe(path string, asked *questions) Facts {
 	return facts
 }
 
-// tellWaits says which questions have not been answered, each time it is asked
-// so long: who ends this process for its silence finds the last word there.
+// tellWaits says which questions have not been answered for that long, once
+// for each change: who ends this process for its silence finds it in its last
+// words.
 func tellWaits(asked *questions, to io.Writer, after time.Duration) (stop func()) {
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		tick := time.NewTicker(after)
 		defer tick.Stop()
-		for {
+		for last := ""; ; {
 			select {
 			case <-tick.C:
-				if text := asked.String(); text != "" {
+				if text := asked.String(); text != "" && text != last {
 					fmt.Fprintf(to, "waiting for %s\n", text)
+					last = text
 				}
 			case <-over:
 				return
