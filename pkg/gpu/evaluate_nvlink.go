@@ -32,7 +32,7 @@ func judgeNVLink(s scene, g GPU) (o opinion) {
 	}
 	switch fewer := active < most; {
 	case known && fewer, len(down) > 0 && (fewer || switched(g)):
-		o.say(s.linkFault(g, check.Finding{
+		o.say(s.linkFault(g, switched(g), check.Finding{
 			Observed: fmt.Sprintf("%d of %d links are active (down: %s)", active, len(g.Links), numbers(down)),
 			Expected: fmt.Sprintf("%d active links", max(most, active+len(down))),
 			Hint:     "drain the node and reset its GPUs or reboot; have bridge, baseboard or switch looked at if a link stays down: NCCL would go over PCIe without a word",
@@ -45,10 +45,18 @@ func judgeNVLink(s scene, g GPU) (o opinion) {
 	return o
 }
 
-// linkFault is a Fail, or a Wait while the fabric is still being set up: before
-// that switches let nobody through.
-func (s scene) linkFault(g GPU, f check.Finding) check.Finding {
-	f.Verdict, f.Class = check.Fail, check.Node
+// linkFault is a Fail where it is sure that something is broken. Where it may be
+// how the machine was built, or the sibling at the other end is another job's, it
+// is only told of: the job will be slow, and no node like this one is better. It
+// is a Wait while the fabric is still being set up: before that switches let
+// nobody through.
+func (s scene) linkFault(g GPU, sure bool, f check.Finding) check.Finding {
+	f.Class = check.Node
+	if !sure {
+		f.Verdict, f.Strict = check.Warn, true
+		return f
+	}
+	f.Verdict = check.Fail
 	for _, other := range append(s.siblings(g), g) {
 		if fabric, ok := other.Fabric.Get(); ok && (fabric.State == fabricNotYet || fabric.State == fabricJoining) {
 			f.Verdict = check.Wait
@@ -59,7 +67,7 @@ func (s scene) linkFault(g GPU, f check.Finding) check.Finding {
 
 // judgePairs finds a GPU that reaches fewer of its siblings than they reach of
 // each other. Cards that bridges join in pairs, and GPUs that are joined in a
-// mesh, all reach the same few. Links can be active where P2P is not supported
+// mesh, all reach the same few, where all of them are the job's. Links can be active where P2P is not supported
 // (gpud has met that), and NCCL goes over PCIe then.
 func (s scene) judgePairs(o *opinion, g GPU) {
 	siblings := s.siblings(g)
@@ -81,7 +89,7 @@ func (s scene) judgePairs(o *opinion, g GPU) {
 		most = max(most, s.reaches(sibling))
 	}
 	if len(broken) > 0 && (own < most || own == 0) {
-		o.say(s.linkFault(g, check.Finding{
+		o.say(s.linkFault(g, switched(g) && !meshed(g), check.Finding{
 			Observed: fmt.Sprintf("reaches %d of %d siblings over NVLink, and not %s", own, len(siblings), strings.Join(broken, ", ")),
 			Expected: fmt.Sprintf("%d", max(most, 1)),
 			Hint:     "drain the node, restart nvidia-fabricmanager or reboot, and compare nvidia-smi topo -p2p n: NCCL would go over PCIe without a word",
@@ -121,6 +129,13 @@ func switched(g GPU) bool {
 	name, _ := g.Name.Get()
 	fabric, _ := g.Fabric.Get()
 	return fabric.State != fabricNone || strings.Contains(name, "SXM")
+}
+
+// meshed tells whether a GPU is of a kind that may reach only some of those on its
+// board: before there were switches.
+func meshed(g GPU) bool {
+	name, _ := g.Name.Get()
+	return strings.Contains(name, "V100") || strings.Contains(name, "P100")
 }
 
 // activeLinks counts the links that are active, and names those that are down;

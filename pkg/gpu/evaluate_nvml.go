@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
@@ -82,7 +81,7 @@ func raise(f *check.Finding, want Expect) {
 	if f.Verdict == check.Skip {
 		f.Verdict = check.Warn
 	}
-	f.Observed += ", and there are GPUs: " + clip(strings.Join(want.Signs, ", "))
+	f.Observed += ", and there are signs of GPUs: " + clip(strings.Join(want.Signs, ", "))
 }
 
 // noLibrary says why there is no library, as far as that can be guessed.
@@ -93,7 +92,7 @@ func noLibrary(f *check.Finding, facts Facts, want Expect) {
 	}
 	raise(f, want)
 	switch {
-	case slices.ContainsFunc(want.Signs, driverSign):
+	case len(want.Signs) > 0 && !WithoutDriver(want.Signs):
 		f.Hint = "the driver is there and its library isn't, as in a container without it: set NVIDIA_DRIVER_CAPABILITIES=compute,utility, or run the container with --nv"
 	case len(want.Signs) > 0:
 		f.Class = check.Node
@@ -105,11 +104,6 @@ func noLibrary(f *check.Finding, facts Facts, want Expect) {
 	if want.Count > 0 {
 		f.Observed += fmt.Sprintf(", and %d GPUs are expected (%s)", want.Count, want.from())
 	}
-}
-
-// driverSign tells whether a sign is of a driver that is loaded.
-func driverSign(sign string) bool {
-	return strings.Contains(sign, "/dev/nvidia") || strings.Contains(sign, "/proc/driver/nvidia")
 }
 
 // calm takes hint and class from a finding that is nobody's concern.

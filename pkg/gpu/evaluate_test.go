@@ -144,18 +144,20 @@ func reports(t *testing.T) []report {
 
 		{name: "no-library", says: "gpu.nvml FAIL"},
 		{name: "no-library-auto", facts: "no-library", want: idle},
-		{name: "no-library-none", facts: "no-library", want: allOf(none, signs("/dev/nvidia0"))},
+		{name: "no-library-none", facts: "no-library", want: allOf(none, signs("device file /dev/nvidia0"))},
 		{name: "no-library-require", facts: "no-library", want: allOf(idle, mode(check.ModeRequire)), says: "gpu.nvml FAIL"},
 		{name: "no-library-none-require", facts: "no-library", want: allOf(none, mode(check.ModeRequire)), says: "gpu.nvml FAIL"},
-		{name: "no-library-bus", facts: "no-library", want: allOf(idle, signs("a card of NVIDIA at 0000:3b:00.0")), says: "gpu.nvml WARN"},
-		{name: "no-library-bus-expected", facts: "no-library", want: signs("a card of NVIDIA at 0000:3b:00.0"), says: "gpu.nvml FAIL"},
-		{name: "no-library-container", facts: "no-library", want: signs("/dev/nvidia0", "/dev/nvidia1"), says: "gpu.nvml FAIL"},
+		{name: "no-library-bus", facts: "no-library", want: allOf(idle, signs("PCI device 0000:3b:00.0")), says: "gpu.nvml WARN"},
+		{name: "no-library-bus-expected", facts: "no-library", want: signs("PCI device 0000:3b:00.0"), says: "gpu.nvml FAIL"},
+		{name: "no-library-container", facts: "no-library", want: signs("device file /dev/nvidia0", "device file /dev/nvidiactl", "PCI device 0000:3b:00.0"), says: "gpu.nvml FAIL"},
 		{name: "no-driver", says: "gpu.nvml WAIT"},
 		{name: "no-driver-auto", facts: "no-driver", want: idle},
-		{name: "no-driver-bus", facts: "no-driver", want: allOf(idle, signs("a card of NVIDIA at 0000:3b:00.0")), says: "gpu.nvml WARN"},
+		{name: "no-driver-bus", facts: "no-driver", want: allOf(idle, signs("PCI device 0000:3b:00.0")), says: "gpu.nvml WARN"},
 		{name: "unresponsive", says: "gpu.driver_unresponsive FAIL"},
 		{name: "unresponsive-none", facts: "unresponsive", want: none, says: "gpu.driver_unresponsive WARN"},
 		{name: "mismatch", facts: "h100", change: initOf(LibRMVersion), says: "gpu.nvml FAIL"},
+		{name: "mismatch-auto", facts: "h100", change: initOf(LibRMVersion), want: idle, says: "gpu.nvml FAIL"},
+		{name: "mismatch-none", facts: "h100", change: initOf(LibRMVersion), want: none},
 		{name: "cgroup", facts: "h100", change: initOf(OperatingSystem), says: "gpu.nvml FAIL"},
 		{name: "cgroup-auto", facts: "h100", change: initOf(OperatingSystem), want: idle, says: "gpu.nvml WARN"},
 		{name: "init-unknown", facts: "h100", change: initOf(UnknownError), says: "gpu.nvml FAIL"},
@@ -185,6 +187,7 @@ func reports(t *testing.T) []report {
 		{name: "listed-elsewhere", facts: "h100", want: visible(t, "GPU-ffffffff"), says: "gpu.count FAIL"},
 		{name: "listed-fewer", facts: "h100", want: allOf(visible(t, "0,1"), expect(4)), says: "gpu.count FAIL"},
 		{name: "listed-mig", facts: "a100-mig", want: visible(t, "MIG-8a1b0000,MIG-8a1b0003-33aa-5c31-8e0b-0d1f2c3b4a03")},
+		{name: "listed-mig-old", facts: "a100-mig", want: visible(t, "MIG-"+strings.Replace(gpu2, "5d1e0a02", "5d1e0a00", 1)[:len(gpu2)-1]+"0/7/0")},
 		{name: "listed-mixed", facts: "mixed", want: visible(t, "0,1"), says: "gpu.count WARN"},
 		{name: "listed-mixed-ordered", facts: "mixed", want: allOf(visible(t, "0,1"), func(e *Expect) { e.PCIOrder = true })},
 
@@ -221,15 +224,22 @@ func reports(t *testing.T) []report {
 		{name: "links-down", facts: "h100", change: each(down(0)), says: "gpu.nvlink 0 FAIL, gpu.nvlink 1 FAIL, gpu.nvlink 2 FAIL, gpu.nvlink 3 FAIL, gpu.nvlink 4 FAIL, gpu.nvlink 5 FAIL, gpu.nvlink 6 FAIL, gpu.nvlink 7 FAIL"},
 		{name: "link-gone", facts: "h100", change: one(3, func(g *GPU) { g.Links = g.Links[:17] }), says: "gpu.nvlink 3 FAIL"},
 		{name: "bridge-gone", facts: "a100-bridges", change: each(func(g *GPU) { down(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)(g) }), want: expect(4)},
-		{name: "bridge-loose", facts: "a100-bridges", change: one(0, down(0, 1, 2, 3)), want: expect(4), says: "gpu.nvlink 0 FAIL"},
+		{name: "bridge-loose", facts: "a100-bridges", change: one(0, down(0, 1, 2, 3)), want: expect(4), says: "gpu.nvlink 0 WARN"},
 		{name: "p2p-one", facts: "h100", change: pair(5, 3), says: "gpu.nvlink 3 FAIL"},
 		{name: "p2p-pair", facts: "h100", change: pair(5, 2, 5), says: "gpu.nvlink 2 FAIL, gpu.nvlink 5 FAIL"},
-		{name: "p2p-mesh", facts: "v100", change: pair(5, 0, 3), says: "gpu.nvlink 0 FAIL, gpu.nvlink 3 FAIL"},
+		{name: "p2p-mesh", facts: "v100", change: pair(5, 0, 3), says: "gpu.nvlink 0 WARN, gpu.nvlink 3 WARN"},
 		{name: "p2p-bridges", facts: "a100-bridges", change: func(f *Facts) {
 			for i := range f.Pairs {
 				f.Pairs[i].Status = Read(5)
 			}
-		}, want: expect(4), says: "gpu.nvlink 0 FAIL, gpu.nvlink 1 FAIL, gpu.nvlink 2 FAIL, gpu.nvlink 3 FAIL"},
+		}, want: expect(4), says: "gpu.nvlink 0 WARN, gpu.nvlink 1 WARN, gpu.nvlink 2 WARN, gpu.nvlink 3 WARN"},
+
+		{name: "p2p-none", facts: "h100", change: func(f *Facts) {
+			for i := range f.Pairs {
+				f.Pairs[i].Status = Read(5)
+			}
+		}, says: "gpu.nvlink 0 FAIL, gpu.nvlink 1 FAIL, gpu.nvlink 2 FAIL, gpu.nvlink 3 FAIL, gpu.nvlink 4 FAIL, gpu.nvlink 5 FAIL, gpu.nvlink 6 FAIL, gpu.nvlink 7 FAIL"},
+		{name: "link-down-v100", facts: "v100", change: one(0, down(5)), says: "gpu.nvlink 0 FAIL"},
 
 		{name: "hot", facts: "h100", change: slow(0x48, 0x40, 0x41), says: "gpu.clocks 6 WARN"},
 		{name: "hot-at-times", facts: "h100", change: slow(0x48, 0x01, 0x48)},

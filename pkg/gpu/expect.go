@@ -23,8 +23,7 @@ type Expect struct {
 	WholeGPUs bool // the job can do nothing with a part of a GPU
 	Mode      check.Mode
 	Environ   []string // that the driver is to have; nil: not known
-	// Signs are what on this node looks like a GPU without asking a driver:
-	// device files, cards on the PCI bus.
+	// Signs are those that Present finds on this node.
 	Signs []string
 }
 

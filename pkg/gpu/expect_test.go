@@ -104,6 +104,13 @@ func TestTraits(t *testing.T) {
 			t.Errorf("%s backwards:\n%s", name, diff)
 		}
 	}
+	joining := load(t, "gb200")
+	for i := range joining.GPUs {
+		fabric(func(f *Fabric) { f.State = fabricJoining })(&joining.GPUs[i])
+	}
+	if traits := Traits(joining); slices.ContainsFunc(traits, func(t check.Trait) bool { return t.ID == "x.fabric" }) {
+		t.Errorf("a fabric before it is joined: %v", traits)
+	}
 	lost := Traits(load(t, "h100-lost"))
 	if !slices.Contains(lost, check.Trait{ID: "x.gpu_count", Value: "7"}) {
 		t.Errorf("a lost GPU counts: %v", lost)
