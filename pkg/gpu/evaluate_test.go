@@ -305,7 +305,7 @@ func TestReports(t *testing.T) {
 			if got := summary(findings); got != r.says {
 				t.Errorf("got  %s\nwant %s", got, r.says)
 			}
-			complete(t, findings)
+			wantComplete(t, findings)
 			golden(t, r.name, slices.DeleteFunc(findings, func(f check.Finding) bool {
 				return slices.ContainsFunc(usual, func(u check.Finding) bool { return cmp.Equal(u, f) })
 			}))
@@ -330,8 +330,8 @@ func summary(findings []check.Finding) string {
 
 var verdicts = []check.Verdict{check.Pass, check.Skip, check.Warn, check.Unknown, check.Wait, check.Fail}
 
-// complete tells whether findings say all that they should.
-func complete(t *testing.T, findings []check.Finding) {
+// wantComplete tells whether findings say all that they should.
+func wantComplete(t *testing.T, findings []check.Finding) {
 	t.Helper()
 	passed := make(map[string]int)
 	for _, f := range findings {

@@ -77,7 +77,7 @@ func inFabric(f Facts, cluster string, clique uint32) Facts {
 
 // dgx is like a DGX H100: eight GPUs, each behind a switch with a network card;
 // one more card for storage a socket, and a plain Ethernet port.
-func dgx(tb testing.TB) (machine, Facts) {
+func dgxMachine(tb testing.TB) (machine, Facts) {
 	m := newMachine(tb)
 	var buses []string
 	for i := range 8 {
@@ -101,7 +101,7 @@ func dgx(tb testing.TB) (machine, Facts) {
 }
 
 func TestTopologizeDGX(t *testing.T) {
-	m, facts := dgx(t)
+	m, facts := dgxMachine(t)
 	zeros := "00000000-0000-0000-0000-000000000000"
 	got := Topologize(m.root, inFabric(facts, zeros, 0))
 	want := Topology{Version: 1}
@@ -162,7 +162,7 @@ func TestTopologizePlainMachines(t *testing.T) {
 		}
 	})
 	t.Run("a GPU that sysfs has not, and one that is lost", func(t *testing.T) {
-		m, _ := dgx(t)
+		m, _ := dgxMachine(t)
 		facts := factsOf("0000:99:00.0")
 		facts.GPUs = append(facts.GPUs, GPU{Index: 1, Handle: GPUIsLost})
 		want := []Locality{{UUID: "GPU-0", Bus: "0000:99:00.0", NUMA: -1, NICs: []NIC{}}, {Index: 1, NUMA: -1, NICs: []NIC{}}}
@@ -270,7 +270,7 @@ func TestTopologyJSON(t *testing.T) {
 }
 
 func BenchmarkTopologize(b *testing.B) {
-	m, facts := dgx(b)
+	m, facts := dgxMachine(b)
 	for b.Loop() {
 		Topologize(m.root, facts)
 	}
