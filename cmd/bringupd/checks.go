@@ -20,8 +20,8 @@ func checkSettings(to *check.Config) settings {
 				"and all known to be well), or strict (what would only be told of fails, too: for acceptance)"),
 		rules("check", &to.Policy.Rules, "what it means where the check ID finds something wrong: fail, warn, or off (not looked at); "+
 			"ID may be a pattern, as in net.*=off, and the last one that fits counts (repeat for more)"),
-		commands("active-check", &to.Active, "shell command of your own that tests the node when all else is well: its exit code is 0 (well), "+
-			"1 (a warning), 3 (can't tell) or any other, 2 by custom (fails) (repeat for more)"),
+		commands("active-check", &to.Active, "shell command of your own that tests the node when all else is well; its exit code says how it is: "+
+			"0 well, 1 a warning, 3 not known, 2 or any other a failure (repeat for more)"),
 		wait("active-check-timeout", &to.ActiveTimeout, "for each of these commands; what hangs is killed, and fails"),
 		wait("check-timeout", &to.Timeout, "for what is not ready yet but may become so, as a fabric manager"),
 		text("xid-policy", "FILE", &to.XidPolicy, "YAML file that changes what the driver's Xid errors mean"),

@@ -24,6 +24,8 @@ const examples = `Examples:
     bringupd local --nodes=4 --framework=ray -- ./train.py
   A sandbox on each node, which the driver waits for:
     srun bringupd --sandbox-cmd=./serve --sandbox-ready=tcp:6000 -- ./driver.sh
+  Whether this node would do:
+    bringupd check --gpu-check=require --gpus-per-node=8
   What would be done, and where each value comes from:
     srun bringupd --config=job.yaml --dry-run
 `
@@ -66,9 +68,12 @@ func helpText(app *cli.App, command *cli.Command) string {
 	if main {
 		b.WriteString("bringupd: bring up a cluster inside a batch allocation, and run a driver on it\n")
 	} else {
-		fmt.Fprintf(&b, "bringupd %s: %s\n", command.Name, command.Usage)
+		b.WriteString(wrapped(fmt.Sprintf("bringupd %s: %s", command.Name, command.Usage), ""))
 	}
 	fmt.Fprintf(&b, "\nUsage:\n  %s\n", strings.ReplaceAll(command.UsageText, "\n", "\n  "))
+	if command.Description != "" {
+		b.WriteString("\n" + wrapped(command.Description, ""))
+	}
 	if main {
 		b.WriteString("\nSubcommands:\n")
 		for _, c := range app.VisibleCommands() {

@@ -12,15 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/daemon"
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/simulate"
 )
 
@@ -221,11 +217,6 @@ func remove(room *simulate.Room) error {
 	return room.Remove(ctx)
 }
 
-// say tells how far it is, beside the result.
-func (s *simulation) say(format string, args ...any) {
-	fmt.Fprintf(s.files.Err, "bringupd: "+format+"\n", args...)
-}
-
 // show writes the report.
 func (s *simulation) show(report simulate.Report) error {
 	var figures []byte
@@ -255,54 +246,13 @@ func (s *simulation) show(report simulate.Report) error {
 
 var errAgain = errors.New("cannot wait for the daemons' end: a second signal came; the directory is left to you")
 
-// stopped says which signal ended it.
-type stopped struct{ sig os.Signal }
-
-func (e *stopped) Error() string { return "ended by " + signalName(e.sig) }
-
-func signalName(sig os.Signal) string { return unix.SignalName(sig.(syscall.Signal)) }
-
-// heed returns a context that ends at the first signal to end, a channel that
-// is closed at the second one, and what stops heeding.
-func (s *simulation) heed() (ctx context.Context, again <-chan struct{}, stop func()) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	second, over := make(chan struct{}), make(chan struct{})
-	var heeding sync.WaitGroup
-	heeding.Go(func() {
-		for {
-			select {
-			case <-over:
-				return
-			case sig := <-s.signals:
-				switch {
-				case sig != syscall.SIGINT && sig != syscall.SIGTERM && sig != syscall.SIGHUP:
-				case ctx.Err() == nil:
-					cancel(&stopped{sig})
-				default:
-					close(second)
-					return
-				}
-			}
-		}
-	})
-	return ctx, second, func() {
-		close(over)
-		heeding.Wait()
-		cancel(nil)
-	}
-}
-
 // interrupted tells of a signal that ended it, and sets its code.
 func (s *simulation) interrupted(ctx context.Context, err error) error {
 	by, told := errors.AsType[*stopped](context.Cause(ctx))
 	if !told {
 		return err
 	}
-	kind := health.Terminated
-	if by.sig == os.Interrupt {
-		kind = health.Interrupted
-	}
-	s.code = health.OutcomeOf(kind).Code
+	s.code = by.code()
 	if err != nil && !errors.Is(err, by) {
 		s.say("%v", err)
 	}

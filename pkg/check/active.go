@@ -125,6 +125,9 @@ func (a Active) run(ctx context.Context, id, command string) Finding {
 		f.Verdict, f.Observed = Fail, fmt.Sprintf("had not ended after %s, and was killed", time.Since(began).Round(time.Second/10))
 		f.Hint = "see what it waits for, or give it more by --active-check-timeout"
 	}
+	if len(f.Lines) == 1 && plain(f.Lines[0]) == f.Observed {
+		f.Lines = nil // said already
+	}
 	if exit.Err != nil {
 		f.Observed += "; " + plain(exit.Err.Error())
 	}

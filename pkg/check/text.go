@@ -44,7 +44,7 @@ func (r Report) Summary() string { return plain(string(r.Verdict)) + " " + r.sum
 func (r Report) summary() string {
 	said := r.quietCount()
 	if counts := r.counts(); counts[Pass]+counts[Skip] < len(r.Findings) {
-		said = fmt.Sprintf("%s of %s failed", numberOrNone(counts[Fail]), plural(len(r.Findings)-counts[Skip], "check"))
+		said = fmt.Sprintf("%s of %d checks failed", numberOrNone(counts[Fail]), len(r.Findings)-counts[Skip])
 		for _, more := range []struct {
 			verdict Verdict
 			words   string

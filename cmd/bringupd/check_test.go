@@ -1,0 +1,202 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/readiness"
+)
+
+// nothingElse has none of the checks that depend on the machine of the test.
+var nothingElse = []string{"check", "--gpu-check=off", "--check=host.*=off", "--check=net.*=off"}
+
+func checkArgs(args ...string) []string { return append(append([]string{}, nothingElse...), args...) }
+
+func TestCheckTells(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		args   []string
+		code   int
+		first  string   // line of the report, up to the time
+		says   []string // elsewhere in it
+		silent []string
+	}{
+		{"all is well", nil, 0, "PASS n7: 0 passed (", nil, []string{"scontrol"}},
+		{"an active check passes", []string{"--active-check=echo fine"}, 0, "PASS n7: 1 passed (", nil, []string{"active.echo"}},
+		{"verbose", []string{"--active-check=echo fine", "--verbose"}, 0, "PASS n7: 1 passed (", []string{"  PASS     active.echo  fine\n"}, nil},
+		{"it warns", []string{"--active-check=exit 1"}, 1, "WARN n7: none of 1 checks failed, 1 warning (", []string{"WARN     active.exit"}, []string{"scontrol"}},
+		{"it fails", []string{"--active-check=echo 12 GB/s; exit 2", "--active-check=true"}, 2, "FAIL n7: 1 of 2 checks failed (",
+			[]string{"FAIL     active.echo  12 GB/s\n", "  1 passed\n", `  scontrol update nodename=n7 state=drain reason="bringupd active.echo: 12 GB/s"` + "\n"}, []string{"\x1b"}},
+		{"it can't tell", []string{"--active-check=exit 3"}, 3, "UNKNOWN n7: none of 1 checks failed, 1 not known (", nil, []string{"scontrol"}},
+		{"a failure is only told of", []string{"--active-check=exit 2", "--check=active.*=warn"}, 1, "WARN n7: ", []string{"by: active.*=warn"}, []string{"scontrol"}},
+		{"it is off", []string{"--active-check=touch ran", "--check=active.touch=off"}, 0, "PASS n7: 0 passed (", nil, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			got := call(t, []string{"SLURMD_NODENAME=n7"}, checkArgs(tc.args...)...)
+			if got.code != tc.code || !strings.HasPrefix(got.out, tc.first) {
+				t.Errorf("code %d, want %d\n%s%s", got.code, tc.code, got.out, got.err)
+			}
+			for _, part := range tc.says {
+				if !strings.Contains(got.out, part) {
+					t.Errorf("%q is missing in\n%s", part, got.out)
+				}
+			}
+			for _, part := range tc.silent {
+				if strings.Contains(got.out, part) {
+					t.Errorf("%q is in\n%s", part, got.out)
+				}
+			}
+			untouched(t)
+		})
+	}
+}
+
+func TestCheckAsJSON(t *testing.T) {
+	got := call(t, []string{"SLURMD_NODENAME=n7"}, checkArgs("--json", "--active-check=echo slow; exit 1")...)
+	var report check.Report
+	decoder := json.NewDecoder(strings.NewReader(got.out))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&report); err != nil {
+		t.Fatalf("%v in:\n%s", err, got.out)
+	}
+	if got.code != 1 || report.Version != check.ReportVersion || report.Host != "n7" || report.Rank != -1 || report.Verdict != check.Warn ||
+		len(report.Findings) != 1 || report.Findings[0].ID != "active.echo" || report.Findings[0].Observed != "slow" {
+		t.Errorf("code %d, %+v", got.code, report)
+	}
+	if got = call(t, nil, checkArgs("--json")...); got.code != 0 || !strings.Contains(got.out, `"findings": []`) || got.err != "" {
+		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+// A file that is made for jobs will do.
+func TestCheckReadsTheFileOfAJob(t *testing.T) {
+	config := file(t, "job.yaml", "framework: ray\nray-port: 0\nlog-dir: x\nactive-check: [exit 2, exit 1]\ncheck: [active.exit=warn]\ndriver: [a]\n")
+	got := call(t, nil, checkArgs("--config="+config)...)
+	if got.code != 2 || !strings.Contains(got.out, "active.exit-2") { // flags outrank the list of the file
+		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
+	}
+	got = call(t, nil, "check", "--gpu-check=off", "--config="+file(t, "job.yaml", "active-check: [exit 2, exit 1]\ncheck: ['host.*=off', 'net.*=off', 'active.exit=warn']\n"))
+	if got.code != 1 || !strings.Contains(got.out, "2 warnings") {
+		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+func TestCheckRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		args []string
+		says string
+	}{
+		{"an argument", []string{"n7"}, `cannot take "n7": bringupd check has no arguments`},
+		{"a driver", []string{"--", "x"}, "cannot take a driver: bringupd check runs none"},
+		{"a flag of a job", []string{"--setup-cmd=x"}, "cannot use --setup-cmd: there is no such flag"},
+		{"a mistyped flag", []string{"--gpu-chek=off"}, "cannot use --gpu-chek: there is no such flag; the nearest is --gpu-check"},
+		{"a rule that is none", []string{"--check=x"}, "cannot use --check=x: give ID=fail"},
+		{"what can't be meant", []string{"--gpu-check=strict", "--gpus-per-node=0"}, "cannot use --gpu-check=strict with --gpus-per-node=0"},
+		{"a policy that is not there", []string{"--xid-policy=nowhere.yaml"}, "nowhere.yaml: give a file that is there"},
+		{"a file with a mistake", []string{"--config=nowhere.yaml"}, "cannot read the configuration"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			refused(t, call(t, nil, append([]string{"check"}, tc.args...)...), 64, tc.says)
+			untouched(t)
+		})
+	}
+}
+
+func TestCheckIsInterrupted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		signal os.Signal
+		code   int
+		says   string
+	}{
+		"by Ctrl-C": {syscall.SIGINT, 130, "bringupd: ended by SIGINT\n"},
+		"by TERM":   {syscall.SIGTERM, 143, "bringupd: ended by SIGTERM\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			forget(t)
+			dir := t.TempDir()
+			files := daemon.Files{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
+			signals, code := make(chan os.Signal), make(chan int)
+			go func() {
+				code <- run(append([]string{"bringupd"}, checkArgs("--active-check=touch ran; exec sleep 1000")...), signals, files)
+			}()
+			for began := time.Now(); ; time.Sleep(time.Millisecond) {
+				if _, err := os.Stat("ran"); err == nil {
+					break
+				}
+				if time.Since(began) > time.Minute {
+					t.Fatal("the check never ran")
+				}
+			}
+			signals <- tc.signal
+			got, said := <-code, content(t, files.Err.Name())
+			if got != tc.code || !strings.HasSuffix(said, tc.says) || content(t, files.Out.Name()) != "" {
+				t.Errorf("code %d: %s", got, said)
+			}
+		})
+	}
+}
+
+func TestCheckProgress(t *testing.T) {
+	dir := t.TempDir()
+	c := &checking{invocation: &invocation{files: daemon.Files{Err: open(t, filepath.Join(dir, "err"))}}}
+	wait := func(ids ...string) (report check.Report) {
+		for _, id := range ids {
+			report.Findings = append(report.Findings, check.Finding{ID: id, Verdict: check.Wait, Observed: "in progress"})
+		}
+		report.Findings = append(report.Findings, check.Finding{ID: "x", Verdict: check.Warn})
+		return report
+	}
+	progress := c.progress(90 * time.Second)
+	for _, report := range []check.Report{wait("a"), wait("a"), wait("a", "b", "c", "d", "e"), wait("a")} {
+		progress(report)
+	}
+	const begin = "bringupd: waiting, for up to 1m30s (--check-timeout), for "
+	const want = begin + "a: in progress\n" + begin + "a: in progress; b: in progress; c: in progress; and 2 more\n" + begin + "a: in progress\n"
+	if got := content(t, c.files.Err.Name()); got != want {
+		t.Errorf("it said\n%s", got)
+	}
+}
+
+func TestCheckPlace(t *testing.T) {
+	step := []string{
+		"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_NTASKS=2", "SLURM_NNODES=2", "SLURM_PROCID=1", "SLURM_STEP_NODELIST=n[1-2]",
+		"SLURMD_NODENAME=n2", "SLURM_TASKS_PER_NODE=1(x2)", "SLURM_LOCALID=0", "SLURM_GPUS_ON_NODE=4",
+	}
+	for _, tc := range []struct {
+		name string
+		env  []string
+		gpus int
+		want readiness.Config
+	}{
+		{"in a prolog", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7"}, -1, readiness.Config{Host: "n2", Rank: -1, Granted: -1}},
+		{"in a batch shell", []string{"SLURMD_NODENAME=n2", "SLURM_JOB_ID=7", "SLURM_GPUS_ON_NODE=8"}, -1, readiness.Config{Host: "n2", Rank: -1, Granted: 8, GrantedBy: "SLURM_GPUS_ON_NODE"}},
+		{"in a step", step, -1, readiness.Config{Host: "n2", Rank: 1, Granted: 4, GrantedBy: "SLURM_GPUS_ON_NODE"}},
+		{"told by a flag", step, 3, readiness.Config{Host: "n2", Rank: 1, Granted: 3, GrantedBy: "--gpus-per-node"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			forget(t)
+			for _, entry := range tc.env {
+				name, value, _ := strings.Cut(entry, "=")
+				t.Setenv(name, value)
+			}
+			c := &checking{opts: newOptions()}
+			c.opts.gpus, c.opts.tempDir = tc.gpus, "/x"
+			tc.want.TempDir = "/x"
+			if got, err := c.place(); err != nil || !reflect.DeepEqual(got, tc.want) {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+}
