@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,7 +106,7 @@ func (c *checking) run() error {
 	ctx, again, stop := c.heed()
 	defer stop()
 	if len(cfg.Active) > 0 {
-		c.say("looking at the node, then running the active checks (%d), for up to %s each", len(cfg.Active), daemon.ShortTime(cfg.ActiveTimeout))
+		c.say("looking at the node; where it is well, the active checks (%d) follow, for up to %s each", len(cfg.Active), daemon.ShortTime(cfg.ActiveTimeout))
 	}
 	done := make(chan check.Report, 1)
 	go func() { done <- checks.Await(ctx, c.progress(cfg.Timeout)) }()
@@ -163,6 +164,11 @@ func (c *checking) place() (at readiness.Config, err error) {
 	at = readiness.Config{Rank: -1, Granted: c.opts.gpus, GrantedBy: "--gpus-per-node", TempDir: c.opts.tempDir}
 	if at.TempDir == "" {
 		at.TempDir = os.TempDir()
+	}
+	if c.opts.logDir != "" {
+		if at.LogDir, err = filepath.Abs(c.opts.logDir); err != nil {
+			return at, err
+		}
 	}
 	host, err := os.Hostname()
 	if err != nil {

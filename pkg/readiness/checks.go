@@ -23,6 +23,7 @@ type Config struct {
 	GrantedBy string
 	Environ   []string // that the driver is to have
 	TempDir   string
+	LogDir    string // to be looked at without a job; empty: a daemon knows its own
 	Program   string // version of this bringupd
 	Root      string // where /dev, /proc and /sys are; empty: /
 }
@@ -63,6 +64,9 @@ func New(cfg Config) (*Checks, error) {
 	c.node.Parts = append(c.node.Parts, Host{check.Host{
 		Root: cfg.Root, TempDir: cfg.TempDir, GPUs: expect.Count > 0, Past: new(check.Past),
 	}})
+	if cfg.LogDir != "" {
+		c.node.Parts = append(c.node.Parts, Share{Dir: cfg.LogDir})
+	}
 	if len(cfg.Active) > 0 {
 		c.budget += time.Duration(len(cfg.Active)) * (cfg.ActiveTimeout + activeEnd)
 		c.node.Active = active(cfg.Config, cfg.Environ)
