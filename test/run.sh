@@ -9,7 +9,7 @@ echo "== lint"
 sh test/lint.sh
 
 echo "== the tests beside the code, and jobs on this machine"
-go test -race -timeout 10m ./cmd/... ./pkg/... ./test/local/...
+go test -race -timeout 10m ./cmd/... ./pkg/... ./test/local/... ./test/nvml/...
 
 echo "== ten thousand schedules of one protocol"
 go test -timeout 10m ./pkg/daemon/schedules

@@ -1,0 +1,496 @@
+/*
+ * A libnvidia-ml.so.1 without a driver. What it answers is in a text file for
+ * the host, $FAKE_NVML_DIR/HOST.conf, which is read at every call; where it has
+ * nothing to say, and where there is none, this is a healthy node of eight
+ * H100. A line of the file is a word and its value; the last such line counts:
+ *
+ *     gpus 8                        how many there are
+ *     init 9                        what nvmlInit returns, and return what
+ *     return nvmlDeviceGetName 15   another function does
+ *     hang nvmlDeviceGetCount       never answers
+ *     gpu 3 remap_failed 1          of one GPU; the words are below
+ *     gpu * fabric_state 2          of each
+ *     gpu 3 handle 15               what asking for its handle returns
+ *     gpu 3 return nvmlDeviceGetName 15
+ *     event 3 xid 79                told once to who waits for events by then
+ *
+ * The names of functions are without _v2 and the like.
+ */
+#define _GNU_SOURCE
+#define NVML_NO_UNVERSIONED_FUNC_DEFS 1
+#include <nvml.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GPUS 16
+#define INSTANCES 7
+#define LINE 256
+#define WHOLE (-1) /* the node, where a GPU could be meant */
+
+/* What nvml.h leaves open. */
+struct nvmlDevice_st {
+    int gpu, instance;
+};
+struct nvmlEventSet_st {
+    unsigned int seen; /* lines that were told, or were there before */
+    unsigned long long types[GPUS];
+};
+
+/* The first of each GPU is the GPU itself. */
+static struct nvmlDevice_st devices[GPUS][1 + INSTANCES];
+
+/* The file of this host; NULL where there is none. */
+static FILE *answers(void) {
+    const char *dir = getenv("FAKE_NVML_DIR");
+    char host[64] = "", path[4096];
+    if (!dir || gethostname(host, sizeof host - 1))
+        return NULL;
+    host[strcspn(host, ".")] = 0;
+    snprintf(path, sizeof path, "%s/%s.conf", dir, host);
+    return fopen(path, "re");
+}
+
+/* What follows the words that the line begins with; NULL where it doesn't. */
+static char *after(char *line, const char *words) {
+    size_t n = strlen(words);
+    if (strncmp(line, words, n) || !strchr(" \n", line[n]))
+        return NULL;
+    line += n + strspn(line + n, " ");
+    line[strcspn(line, "\n")] = 0;
+    return line;
+}
+
+/* The part of a line that is about this GPU, or about the node. */
+static char *about(char *line, int gpu) {
+    char *end, *rest;
+    if (gpu == WHOLE)
+        return line;
+    if (!(rest = after(line, "gpu")))
+        return NULL;
+    if (*rest == '*')
+        end = rest + 1;
+    else if (strtol(rest, &end, 10) != gpu || end == rest)
+        return NULL;
+    return end + strspn(end, " ");
+}
+
+static int told(int gpu, const char *words, char value[LINE]) {
+    char line[LINE], *rest;
+    int found = 0;
+    FILE *file = answers();
+    while (file && fgets(line, sizeof line, file)) {
+        if ((rest = about(line, gpu)) && (rest = after(strcat(rest, "\n"), words))) {
+            strcpy(value, rest);
+            found = 1;
+        }
+    }
+    if (file)
+        fclose(file);
+    return found;
+}
+
+static unsigned long long number(int gpu, const char *word, unsigned long long otherwise) {
+    char value[LINE];
+    return told(gpu, word, value) ? strtoull(value, NULL, 0) : otherwise;
+}
+
+static nvmlReturn_t text(int gpu, const char *word, const char *otherwise, char *to, unsigned int length) {
+    char value[LINE];
+    if (!told(gpu, word, value))
+        snprintf(value, sizeof value, "%s", otherwise);
+    if (strlen(value) >= length)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    strcpy(to, value);
+    return NVML_SUCCESS;
+}
+
+/* What the function is told to return before it does anything, if it does. */
+static nvmlReturn_t enter(const char *function, int gpu) {
+    char words[LINE], value[LINE];
+    int name = (int)strlen(function);
+    if (name > 3 && !strncmp(function + name - 3, "_v", 2))
+        name -= 3;
+    snprintf(words, sizeof words, "hang %.*s", name, function);
+    while (told(WHOLE, words, value) || (gpu != WHOLE && told(gpu, words, value)))
+        sleep(3600);
+    snprintf(words, sizeof words, "return %.*s", name, function);
+    return number(WHOLE, words, 0) ?: gpu == WHOLE ? 0 : number(gpu, words, 0);
+}
+
+#define ENTER(gpu)                                                                                                     \
+    do {                                                                                                               \
+        nvmlReturn_t entered = enter(__func__, gpu);                                                                   \
+        if (entered)                                                                                                   \
+            return entered;                                                                                            \
+    } while (0)
+
+/* A question about a GPU that one word answers. */
+#define ONE(function, type, word, otherwise)                                                                           \
+    nvmlReturn_t function(nvmlDevice_t device, type *value) {                                                          \
+        ENTER(device.handle->gpu);                                                                                            \
+        *value = (type)number(device.handle->gpu, word, otherwise);                                                           \
+        return NVML_SUCCESS;                                                                                           \
+    }
+
+#define TEXT(function, word, otherwise)                                                                                \
+    nvmlReturn_t function(nvmlDevice_t device, char *value, unsigned int length) {                                     \
+        ENTER(device.handle->gpu);                                                                                            \
+        return text(device.handle->gpu, word, otherwise, value, length);                                                      \
+    }
+
+/* The library, and the node. */
+
+nvmlReturn_t nvmlInit_v2(void) {
+    ENTER(WHOLE);
+    return number(WHOLE, "init", 0);
+}
+
+nvmlReturn_t nvmlShutdown(void) {
+    ENTER(WHOLE);
+    return NVML_SUCCESS;
+}
+
+const char *nvmlErrorString(nvmlReturn_t result) { return result ? "an error of the fake" : "Success"; }
+
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
+    ENTER(WHOLE);
+    return text(WHOLE, "driver", "570.86.15", version, length);
+}
+
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length) {
+    ENTER(WHOLE);
+    return text(WHOLE, "nvml", "12.570.86.15", version, length);
+}
+
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
+    ENTER(WHOLE);
+    *version = (int)number(WHOLE, "cuda", 12080);
+    return NVML_SUCCESS;
+}
+
+static unsigned int gpus(void) { return (unsigned int)number(WHOLE, "gpus", 8); }
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
+    ENTER(WHOLE);
+    *count = gpus();
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
+    ENTER(WHOLE);
+    if (index >= gpus() || index >= GPUS)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    device->handle = devices[index];
+    device->handle->gpu = (int)index;
+    return number((int)index, "handle", 0);
+}
+
+/* What a GPU is. */
+
+TEXT(nvmlDeviceGetName, "name", "NVIDIA H100 80GB HBM3")
+TEXT(nvmlDeviceGetSerial, "serial", "1650000000001")
+TEXT(nvmlDeviceGetVbiosVersion, "vbios", "96.00.89.00.01")
+ONE(nvmlDeviceGetMinorNumber, unsigned int, "minor", (unsigned)device.handle->gpu)
+ONE(nvmlDeviceGetNumaNodeId, unsigned int, "numa", (unsigned)device.handle->gpu / 4)
+
+nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *version) {
+    ENTER(device.handle->gpu);
+    return text(device.handle->gpu, "gsp", "570.86.15", version, NVML_GSP_FIRMWARE_VERSION_BUF_SIZE);
+}
+
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length) {
+    char otherwise[64];
+    ENTER(device.handle->gpu);
+    snprintf(otherwise, sizeof otherwise, "%s-%08x-0000-0000-0000-%012x", device.handle->instance ? "MIG" : "GPU",
+             0xfa4e0000u + (unsigned)device.handle->gpu, (unsigned)device.handle->instance);
+    return text(device.handle->gpu, device.handle->instance ? "mig_uuid" : "uuid", otherwise, uuid, length);
+}
+
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
+    static const unsigned int buses[] = {0x1b, 0x43, 0x52, 0x61, 0x9d, 0xc3, 0xd1, 0xdf};
+    ENTER(device.handle->gpu);
+    memset(pci, 0, sizeof *pci);
+    pci->bus = (unsigned)number(device.handle->gpu, "bus", buses[device.handle->gpu % 8]);
+    pci->domain = (unsigned)device.handle->gpu / 8;
+    pci->pciDeviceId = 0x233010de;
+    snprintf(pci->busId, sizeof pci->busId, "%08X:%02X:00.0", pci->domain, pci->bus & 0xff);
+    return NVML_SUCCESS;
+}
+
+/* How it is set. */
+
+ONE(nvmlDeviceGetPersistenceMode, nvmlEnableState_t, "persistence", 1)
+ONE(nvmlDeviceGetComputeMode, nvmlComputeMode_t, "compute_mode", 0)
+
+nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending) {
+    ENTER(device.handle->gpu);
+    *current = (nvmlEnableState_t)number(device.handle->gpu, "ecc", 1);
+    *pending = (nvmlEnableState_t)number(device.handle->gpu, "ecc_pending", *current);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) {
+    ENTER(device.handle->gpu);
+    *current = (unsigned)number(device.handle->gpu, "mig", 0);
+    *pending = (unsigned)number(device.handle->gpu, "mig_pending", *current);
+    return NVML_SUCCESS;
+}
+
+ONE(nvmlDeviceGetMaxMigDeviceCount, unsigned int, "mig_most", INSTANCES)
+
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *instance) {
+    ENTER(device.handle->gpu);
+    if (index >= number(device.handle->gpu, "mig_instances", 0) || index >= INSTANCES)
+        return NVML_ERROR_NOT_FOUND;
+    instance->handle = &devices[device.handle->gpu][1 + index];
+    instance->handle->gpu = device.handle->gpu;
+    instance->handle->instance = 1 + (int)index;
+    return NVML_SUCCESS;
+}
+
+/* What it does. */
+
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
+    ENTER(device.handle->gpu);
+    rates->gpu = (unsigned)number(device.handle->gpu, "load", 0);
+    rates->memory = 0;
+    return NVML_SUCCESS;
+}
+
+ONE(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, "clocks", 1)
+ONE(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, "clocks", 1)
+
+static unsigned long long memory(nvmlDevice_t device, unsigned long long *used) {
+    *used = number(device.handle->gpu, "memory_used", 4 << 20);
+    return number(device.handle->gpu, "memory_total", 85520809984ULL);
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *info) {
+    ENTER(device.handle->gpu);
+    info->total = memory(device, &info->used);
+    info->free = info->total - info->used;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *info) {
+    ENTER(device.handle->gpu);
+    if (info->version != nvmlMemory_v2)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    info->total = memory(device, &info->used);
+    info->reserved = number(device.handle->gpu, "memory_reserved", 550 << 20);
+    info->free = info->total - info->used - info->reserved;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos) {
+    unsigned int room = *count;
+    ENTER(device.handle->gpu);
+    *count = !!number(device.handle->gpu, "pid", 0);
+    if (*count > room)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    if (*count) {
+        memset(infos, 0, sizeof *infos);
+        infos->pid = (unsigned)number(device.handle->gpu, "pid", 0);
+        infos->usedGpuMemory = number(device.handle->gpu, "memory_used", 4 << 20);
+        infos->gpuInstanceId = infos->computeInstanceId = ~0u;
+    }
+    return NVML_SUCCESS;
+}
+
+/* What has become of it. */
+
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
+    ENTER(device.handle->gpu);
+    for (int i = 0; i < count; i++) {
+        values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+        if (values[i].fieldId != NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)
+            continue;
+        values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+        values[i].value.uiVal = (unsigned)number(device.handle->gpu, "recovery", 0);
+        values[i].nvmlReturn = (nvmlReturn_t)number(device.handle->gpu, "recovery_return", 0);
+    }
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrected, unsigned int *uncorrected,
+                                       unsigned int *pending, unsigned int *failed) {
+    ENTER(device.handle->gpu);
+    *corrected = (unsigned)number(device.handle->gpu, "remap_corrected", 0);
+    *uncorrected = (unsigned)number(device.handle->gpu, "remap_uncorrected", 0);
+    *pending = (unsigned)number(device.handle->gpu, "remap_pending", 0);
+    *failed = (unsigned)number(device.handle->gpu, "remap_failed", 0);
+    return NVML_SUCCESS;
+}
+
+/* Since Ampere rows are remapped, and no pages retired. */
+nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *count,
+                                       unsigned long long *addresses) {
+    unsigned int room = *count;
+    const char *word = cause == NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR ? "retired_double" : "retired_single";
+    ENTER(device.handle->gpu);
+    if ((*count = (unsigned)number(device.handle->gpu, word, ~0u)) == ~0u)
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (*count > room)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned int i = 0; i < *count; i++)
+        addresses[i] = 4096ULL * i;
+    return NVML_SUCCESS;
+}
+
+ONE(nvmlDeviceGetRetiredPagesPendingStatus, nvmlEnableState_t, "retired_pending", 0)
+
+static unsigned long long errors(nvmlDevice_t device, nvmlMemoryErrorType_t type, const char *words[2]) {
+    return number(device.handle->gpu, words[type == NVML_MEMORY_ERROR_TYPE_UNCORRECTED], 0);
+}
+
+static const char *in_dram[] = {"dram_corrected", "dram_uncorrected"};
+static const char *in_sram[] = {"sram_corrected", "sram_uncorrected"};
+
+nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErrorType_t type, nvmlEccCounterType_t span,
+                                             nvmlMemoryLocation_t location, unsigned long long *count) {
+    ENTER(device.handle->gpu);
+    if (span != NVML_VOLATILE_ECC)
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (location != NVML_MEMORY_LOCATION_DRAM && location != NVML_MEMORY_LOCATION_SRAM)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *count = errors(device, type, location == NVML_MEMORY_LOCATION_DRAM ? in_dram : in_sram);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t type, nvmlEccCounterType_t span,
+                                         unsigned long long *count) {
+    ENTER(device.handle->gpu);
+    if (span != NVML_VOLATILE_ECC)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *count = errors(device, type, in_dram) + errors(device, type, in_sram);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlEccSramErrorStatus_t *status) {
+    ENTER(device.handle->gpu);
+    if (status->version != nvmlEccSramErrorStatus_v1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    memset(status, 0, sizeof *status);
+    status->version = nvmlEccSramErrorStatus_v1;
+    status->volatileCor = number(device.handle->gpu, "sram_corrected", 0);
+    status->volatileUncParity = number(device.handle->gpu, "sram_uncorrected", 0);
+    status->bThresholdExceeded = (unsigned)number(device.handle->gpu, "sram_threshold", 0);
+    return NVML_SUCCESS;
+}
+
+/* What it is connected to. */
+
+nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t *info) {
+    int gpu = device.handle->gpu;
+    ENTER(gpu);
+    if (info->version != nvmlGpuFabricInfo_v2 && info->version != nvmlGpuFabricInfo_v3)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    memset(info->clusterUuid, (int)number(gpu, "fabric_cluster", 0), sizeof info->clusterUuid);
+    info->status = (nvmlReturn_t)number(gpu, "fabric_status", 0);
+    info->cliqueId = (unsigned)number(gpu, "fabric_clique", 0);
+    info->state = (nvmlGpuFabricState_t)number(gpu, "fabric_state", NVML_GPU_FABRIC_STATE_COMPLETED);
+    info->healthMask = (unsigned)number(gpu, "fabric_mask", 0x1aa); /* nothing is wrong */
+    if (info->version == nvmlGpuFabricInfo_v3)
+        info->healthSummary = (unsigned char)number(gpu, "fabric_summary", NVML_GPU_FABRIC_HEALTH_SUMMARY_HEALTHY);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *info) {
+    nvmlGpuFabricInfoV_t newer = {.version = nvmlGpuFabricInfo_v3};
+    ENTER(device.handle->gpu);
+    nvmlDeviceGetGpuFabricInfoV(device, &newer);
+    memcpy(info->clusterUuid, newer.clusterUuid, sizeof info->clusterUuid);
+    info->status = newer.status;
+    info->cliqueId = newer.cliqueId;
+    info->state = newer.state;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, nvmlEnableState_t *active) {
+    ENTER(device.handle->gpu);
+    if (link >= number(device.handle->gpu, "links", 18))
+        return NVML_ERROR_NOT_SUPPORTED;
+    *active = link == number(device.handle->gpu, "link_down", ~0u) ? NVML_FEATURE_DISABLED : NVML_FEATURE_ENABLED;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, nvmlGpuP2PCapsIndex_t what,
+                                    nvmlGpuP2PStatus_t *status) {
+    ENTER(a.handle->gpu);
+    (void)what;
+    *status = (nvmlGpuP2PStatus_t)(number(a.handle->gpu, "p2p", 0) ?: number(b.handle->gpu, "p2p", 0));
+    return NVML_SUCCESS;
+}
+
+ONE(nvmlDeviceGetCurrPcieLinkWidth, unsigned int, "width", 16)
+ONE(nvmlDeviceGetMaxPcieLinkWidth, unsigned int, "max_width", 16)
+ONE(nvmlDeviceGetCurrPcieLinkGeneration, unsigned int, "gen", 5)
+ONE(nvmlDeviceGetMaxPcieLinkGeneration, unsigned int, "max_gen", 5)
+ONE(nvmlDeviceGetPcieReplayCounter, unsigned int, "replays", 0)
+
+/* What befalls it. */
+
+ONE(nvmlDeviceGetSupportedEventTypes, unsigned long long, "events",
+    nvmlEventTypeXidCriticalError | nvmlEventTypeGpuRecoveryAction)
+
+/* The event of that number in the file; 0 where there are fewer. */
+static int event(unsigned int wanted, nvmlEventData_t *data) {
+    char line[LINE], kind[LINE], *rest;
+    unsigned int seen = 0, gpu;
+    int found = 0;
+    FILE *file = answers();
+    while (file && !found && fgets(line, sizeof line, file)) {
+        if (!(rest = after(line, "event")) || seen++ != wanted)
+            continue;
+        memset(data, 0, sizeof *data);
+        data->gpuInstanceId = data->computeInstanceId = ~0u;
+        if (sscanf(rest, "%u %255s %llu", &gpu, kind, &data->eventData) < 2 || gpu >= GPUS)
+            abort(); /* a test that is wrong */
+        data->device.handle = devices[gpu];
+        data->eventType = strcmp(kind, "xid") ? nvmlEventTypeGpuRecoveryAction : nvmlEventTypeXidCriticalError;
+        found = 1;
+    }
+    if (file)
+        fclose(file);
+    return found;
+}
+
+nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set) {
+    nvmlEventData_t before;
+    ENTER(WHOLE);
+    if (!(set->handle = calloc(1, sizeof *set->handle)))
+        return NVML_ERROR_MEMORY;
+    while (event(set->handle->seen, &before))
+        set->handle->seen++;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set) {
+    ENTER(device.handle->gpu);
+    set.handle->types[device.handle->gpu] |= types;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout) {
+    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    ENTER(WHOLE);
+    for (unsigned int waited = 0;; waited += 10) {
+        while (event(set.handle->seen, data)) {
+            set.handle->seen++;
+            if (set.handle->types[data->device.handle->gpu] & data->eventType)
+                return NVML_SUCCESS;
+        }
+        if (waited >= timeout)
+            return NVML_ERROR_TIMEOUT;
+        nanosleep(&pause, NULL);
+    }
+}
+
+nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set) {
+    ENTER(WHOLE);
+    free(set.handle);
+    return NVML_SUCCESS;
+}
