@@ -1,0 +1,80 @@
+package nvml_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/test/nvml"
+)
+
+// watch runs the child that waits for events, has the library say the lines when
+// it does, and returns the first event.
+func watch(t *testing.T, fake nvml.Fake, lines ...string) gpu.Event {
+	t.Helper()
+	seen := errors.New("the event has been seen")
+	limit, stop := context.WithTimeoutCause(t.Context(), patience, errors.New("there has been no event"))
+	defer stop()
+	ctx, cancel := context.WithCancelCause(limit)
+	defer cancel(nil)
+	var first gpu.Event
+	err := gpu.Watch{
+		Program: program, Library: fake.Library, Start: patience, Env: append(os.Environ(), fake.Env()),
+	}.Run(ctx, func(gpus int) {
+		if gpus != 8 {
+			t.Errorf("%d GPUs are watched, want 8", gpus)
+		}
+		if err := fake.Add(host(t), lines...); err != nil {
+			t.Error(err)
+		}
+	}, func(e gpu.Event) {
+		if ctx.Err() == nil {
+			first = e
+			cancel(seen)
+		}
+	})
+	if err != nil || !errors.Is(context.Cause(ctx), seen) {
+		t.Fatalf("the watch has ended with %v, %v", err, context.Cause(ctx))
+	}
+	return first
+}
+
+// What befalls a GPU while it is watched is told, and nothing that was before.
+func TestWatch(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		lines []string
+		want  gpu.Event
+	}{
+		{"an Xid", []string{"event 3 xid 79"}, gpu.Event{Kind: gpu.KindXid, Xid: 79, GPU: 3, Bus: "0000:61:00.0"}},
+		{"a GPU that asks for a reboot", []string{"gpu 1 recovery 2", "event 1 recovery"},
+			gpu.Event{Kind: gpu.KindRecovery, Recovery: 2, GPU: 1, Bus: "0000:43:00.0"}},
+		{"a GPU that no longer answers", []string{"gpu 7 handle 15"},
+			gpu.Event{Kind: gpu.KindLost, GPU: 7, Bus: "0000:df:00.0", Detail: string(gpu.GPUIsLost)}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			got := watch(t, saying(t, "event 0 xid 13"), tc.lines...)
+			if got.UUID == "" || got.At.IsZero() {
+				t.Errorf("the event does not say which GPU it was, or when: %+v", got)
+			}
+			got.UUID, got.At = "", time.Time{}
+			if got != tc.want {
+				t.Errorf("the event is %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+// Without a library nothing is watched, and that is said.
+func TestNothingToWatch(t *testing.T) {
+	none := nvml.Fake{Library: whole.Library + ".none"}
+	err := gpu.Watch{Program: program, Library: none.Library, Start: patience}.Run(t.Context(),
+		func(n int) { t.Errorf("%d GPUs are watched", n) }, func(e gpu.Event) { t.Errorf("there is %+v", e) })
+	if err == nil {
+		t.Error("the watch has ended without a word")
+	}
+}
