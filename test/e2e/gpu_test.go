@@ -1,0 +1,231 @@
+//go:build testbed
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/nvml"
+)
+
+// library is the NVML of all nodes. They see the folder of the programs as the
+// host does: no share is between them and what a test has NVML say.
+var library = sync.OnceValues(func() (nvml.Fake, error) {
+	dir := filepath.Join(bed.Bin(), "nvml")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nvml.Fake{}, err
+	}
+	return nvml.Build(dir)
+})
+
+// onGPUs returns a launch on four nodes of eight GPUs each, with which nothing
+// is wrong but for what NVML is then told to say.
+func onGPUs(t *testing.T, driver ...string) (launch, nvml.Fake) {
+	t.Helper()
+	built, err := library()
+	must(t, err)
+	dir, err := os.MkdirTemp(filepath.Dir(built.Library), "answers-*")
+	must(t, err)
+	name, value, _ := strings.Cut(built.In(dir).Env(), "=")
+	t.Setenv(name, value) // srun passes it on
+	return launch{
+		nodes:  4,
+		flags:  []string{"--gpu-check=require", "--gpus-per-node=8", "--nvml=" + built.Library},
+		driver: driver,
+	}, built.In(dir)
+}
+
+// blames fails the test unless the first cause is of that kind, that node's, and
+// says all of that.
+func (j *job) blames(kind health.Kind, rank int, says ...string) signal.Result {
+	j.t.Helper()
+	j.wantCode(health.OutcomeOf(kind).Code)
+	result := j.result()
+	if result.Cause == nil || result.Cause.Kind != string(kind) || !about(*result.Cause, rank) {
+		j.t.Fatalf("the first cause is %+v, want %s of rank %d\n%s", result.Cause, kind, rank, &j.stderr)
+	}
+	for _, want := range says {
+		if !strings.Contains(result.Why, want) {
+			j.t.Errorf("the reason lacks %q: %s", want, result.Why)
+		}
+	}
+	if health.OutcomeOf(kind).Code == 75 && !slices.Equal(result.Nodes, []string{bed.Node(rank)}) {
+		j.t.Errorf("the bad nodes are %v, want %s", result.Nodes, bed.Node(rank))
+	}
+	if len(result.Advice) == 0 {
+		j.t.Errorf("nothing is advised: %+v", result)
+	}
+	return result
+}
+
+// soon is what an end of a sick node may take. It is far from what a wait of the
+// checks would, and from what it takes on a quiet machine.
+const soon = 5 * time.Second
+
+func TestLostGPU(t *testing.T) {
+	l, fake := onGPUs(t, "echo", "started")
+	must(t, fake.Answer("n2", "gpu 3 handle 15"))
+	j := run(t, l)
+	result := j.blames(health.Check, 2, "n2", "gpu.count", "GPU 3", "GPU_IS_LOST")
+	if !slices.ContainsFunc(result.Advice, func(step string) bool { return strings.HasPrefix(step, "gpu.count: ") }) {
+		t.Errorf("the hint is not among the advice: %q", result.Advice)
+	}
+	if result.Took > soon {
+		t.Errorf("the job has ended after %s, want at most %s\n%s", result.Took, soon, &j.stderr)
+	}
+	if got := j.stdout.String(); got != "" {
+		t.Errorf("the driver has run: %q", got)
+	}
+}
+
+// The driver can do with three.
+func TestLostGPUOfFour(t *testing.T) {
+	l, fake := onGPUs(t, "sh", "-c", "echo $BRINGUPD_HOSTS")
+	l.flags = append(l.flags, "--nnodes=3:4")
+	must(t, fake.Answer("n1", "gpu 3 handle 15"))
+	j := run(t, l)
+	j.wantCode(0)
+	if got := j.stdout.String(); got != "n0,n2,n3\n" {
+		t.Errorf("the driver says %q\n%s", got, &j.stderr)
+	}
+	result := j.result()
+	if !slices.Equal(result.Team, []int{0, 2, 3}) || len(result.Dropped) != 1 || result.Dropped[0].Host != "n1" ||
+		!strings.Contains(result.Dropped[0].Why, "GPU 3") {
+		t.Errorf("the result is %+v", result)
+	}
+}
+
+// The gate waits for what a fabric manager has yet to do, and opens then.
+func TestFabricInProgress(t *testing.T) {
+	l, fake := onGPUs(t, "echo", "started")
+	must(t, fake.Answer("n3", "gpu * fabric_state 2"))
+	j := start(t, l)
+	j.traced(3, "check-waits", "gpu.fabric")
+	if _, err := os.Lstat(filepath.Join(j.runDir(), signal.Control, signal.NameGo)); err == nil {
+		t.Error("the gate is open while a node waits for its fabric")
+	}
+	must(t, fake.Answer("n3"))
+	j.wantCode(0)
+	if got := j.stdout.String(); got != "started\n" {
+		t.Errorf("the driver says %q\n%s", got, &j.stderr)
+	}
+}
+
+// What is waited for is waited for until the checks may take no longer.
+func TestFabricNeverReady(t *testing.T) {
+	l, fake := onGPUs(t, "echo", "started")
+	l.flags = append(l.flags, "--check-timeout=2s")
+	must(t, fake.Answer("n3", "gpu * fabric_state 2"))
+	j := run(t, l)
+	j.blames(health.Check, 3, "n3", "gpu.fabric", "GPU 0")
+	if got := j.stdout.String(); got != "" {
+		t.Errorf("the driver has run: %q", got)
+	}
+}
+
+// A driver that no longer answers takes the node, and not its daemon.
+func TestDriverHangs(t *testing.T) {
+	l, fake := onGPUs(t, "echo", "started")
+	l.flags = append(l.flags, "--check-timeout=2s")
+	must(t, fake.Answer("n1", "hang nvmlDeviceGetCount"))
+	j := run(t, l)
+	j.blames(health.Check, 1, "n1", "gpu.driver_unresponsive", "nvmlDeviceGetCount")
+	if got := j.stdout.String(); got != "" {
+		t.Errorf("the driver has run: %q", got)
+	}
+}
+
+// traced waits for an event in a node's timeline that has all these words.
+func (j *job) traced(rank int, words ...string) {
+	j.t.Helper()
+	dir := filepath.Join(j.runDir(), signal.Events)
+	eventually(j.t, func() string {
+		text, err := os.ReadFile(filepath.Join(dir, signal.EventsName("daemon", rank, 4)))
+		for line := range strings.Lines(string(text)) {
+			if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("no event with %q in %s (%v)\n%s", words, text, err, &j.stderr)
+	})
+}
+
+// A GPU falls off the bus under the driver.
+func TestXidEndsTheJob(t *testing.T) {
+	l, fake := onGPUs(t, "sleep", "1004")
+	j := start(t, l)
+	find(t, 0, "sleep", "1004")
+	fallen := time.Now()
+	must(t, fake.Add("n2", "event 3 xid 79"))
+	result := j.blames(health.GPUFailed, 2, "n2", "GPU 3", "Xid 79", "fallen off")
+	t.Logf("the job has ended %s after the event, and %s after its start", time.Since(fallen), result.Took)
+	if took := time.Since(fallen); took > soon {
+		t.Errorf("the job has ended %s after the event, want at most %s\n%s", took, soon, &j.stderr)
+	}
+}
+
+// What the driver itself may have done to a GPU is left to the driver, and told
+// where that fails.
+func TestXidOfTheDriver(t *testing.T) {
+	failing := filepath.Join(bed.Bin(), "failing-"+filepath.Base(place(t)))
+	l, fake := onGPUs(t, "sh", "-c", "echo started; until [ -e "+failing+" ]; do sleep 0.1; done; exit 3")
+	j := start(t, l)
+	eventually(t, func() string {
+		if j.stdout.String() == "" {
+			return "the driver has not started\n" + j.stderr.String()
+		}
+		return ""
+	})
+	must(t, fake.Add("n2", "event 5 xid 31"))
+	j.reached(filepath.Join(signal.Nodes, signal.EventName(2, 4, 1)))
+	must(t, os.WriteFile(failing, nil, 0o644))
+	j.wantCode(3)
+	events := j.result().Events
+	if len(events) != 1 || events[0].Rank != 2 || !strings.Contains(events[0].What, "Xid 31") || !strings.Contains(events[0].What, "GPU 5") {
+		t.Errorf("the events are %+v", events)
+	}
+	if !strings.Contains(j.stderr.String(), "Xid 31") {
+		t.Errorf("the last words lack the Xid: %s", &j.stderr)
+	}
+}
+
+// The loader finds no library on one of the nodes.
+func TestNoNVMLOnANode(t *testing.T) {
+	l, _ := onGPUs(t, "echo", "started")
+	built, err := library()
+	must(t, err)
+	link := "/tmp/libnvidia-ml-" + filepath.Base(place(t)) // each node has a /tmp of its own
+	for node := range 4 {
+		if node != 1 {
+			onNode(t, node, "ln", "-s", built.Library, link)
+			t.Cleanup(func() { onNode(t, node, "rm", link) })
+		}
+	}
+	l.flags[len(l.flags)-1] = "--nvml=" + link
+	j := run(t, l)
+	// Another node of the site may have none either: that is for the user.
+	j.blames(health.CheckUser, 1, "n1", "gpu.nvml", link)
+	if got := j.stdout.String(); got != "" {
+		t.Errorf("the driver has run: %q", got)
+	}
+}
+
+// A node that is well by itself, and not like the others.
+func TestMixedModels(t *testing.T) {
+	l, fake := onGPUs(t, "echo", "started")
+	must(t, fake.Answer("n3", "gpu * name NVIDIA A100-SXM4-80GB"))
+	j := run(t, l)
+	j.blames(health.Check, 3, "n3", "x.gpu_model", "A100")
+	if got := j.stdout.String(); got != "" {
+		t.Errorf("the driver has run: %q", got)
+	}
+}
