@@ -98,6 +98,9 @@ func noLibrary(f *check.Finding, facts Facts, want Expect) {
 		f.Class = check.Node
 		f.Hint = "install and load NVIDIA's driver on this node, or give --gpu-check=off if the job needs no GPU"
 	default:
+		if want.Count > 0 { // this very node was to have some: another one may
+			f.Class = check.Node
+		}
 		f.Hint = "in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility or run it with --nv; on a node without NVIDIA's driver, " +
 			"choose nodes that have GPUs, or take back --gpus-per-node, or give --gpu-check=off"
 	}
