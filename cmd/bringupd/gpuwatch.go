@@ -15,7 +15,7 @@ func (inv *invocation) gpuWatchCommand() *cli.Command {
 	var library string
 	all := settings{text("nvml", "FILE", &library, "the library to ask, where the loader does not find it")}
 	return &cli.Command{
-		Name: gpu.WatchCommand, Usage: "print what befalls this node's GPUs as JSON lines, until standard input ends",
+		Name: gpu.WatchCommand, Usage: "print what befalls this node's GPUs, as JSON lines",
 		UsageText: "bringupd gpu-watch [--nvml=FILE]",
 		Hidden:    true,
 		Flags:     all.flags(func(*setting) bool { return true }),

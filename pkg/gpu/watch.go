@@ -22,7 +22,7 @@ const (
 	// each look at the GPUs.
 	WatchSilence = 6 * pollPause
 
-	watchEnd    = time.Second // from the end of the child's standard input to KILL: it waits for events as long as eventWait
+	watchEnd    = 2 * time.Second // from the end of the child's standard input to KILL: it takes up to watchGrace
 	mostOneLine = 16 << 10
 	mostGarbage = 10_000 // lines in a row
 )

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 )
 
@@ -12,7 +13,7 @@ const (
 	// WatchCommand is the subcommand that watches the GPUs of this node.
 	WatchCommand = "gpu-watch"
 
-	watchGrace = 2 * time.Second // from the end of standard input to ours, where the driver hangs
+	watchGrace = time.Second // from the end of standard input to ours, where the driver hangs
 )
 
 var errUnheard = errors.New("nobody listens any more: standard input has ended")
@@ -21,7 +22,9 @@ var errUnheard = errors.New("nobody listens any more: standard input has ended")
 // each event to out. It ends when in does, which the parent holds open: the
 // parent's end is ours, however it came. It returns the exit code.
 func WatchMain(ctx context.Context, library string, in io.Reader, out io.Writer) int {
-	closeInherited()
+	if os.Getenv(probeVariable) != "" {
+		closeInherited() // a Watch waits, and they are ours
+	}
 	lib := openEvents(library)
 	if lib == nil {
 		return sayEnd(out, fmt.Errorf("%s: this bringupd was built without cgo", NoCgo))
@@ -48,8 +51,8 @@ func watchMain(ctx context.Context, lib eventLibrary, path string, in io.Reader,
 	grace := time.NewTimer(watchGrace)
 	defer grace.Stop()
 	select {
-	case <-ended:
-		return 0
+	case err := <-ended:
+		return sayEnd(out, err)
 	case <-grace.C:
 		return 1
 	}

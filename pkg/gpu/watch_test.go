@@ -128,6 +128,7 @@ func forever() int {
 
 func untilUnheard() int {
 	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = os.WriteFile(os.Getenv(watchPID)+".bye", nil, 0o600)
 	return 0
 }
 
@@ -146,7 +147,7 @@ func watchOf(t *testing.T, play string) (w Watch, file string) {
 	}, file
 }
 
-// gone fails where the child is still there.
+// checkGone fails where the child is still there.
 func checkGone(t *testing.T, file string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -203,6 +204,9 @@ func TestWatchTells(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	checkGone(t, file)
+	if _, err := os.Stat(file + ".bye"); err != nil {
+		t.Errorf("the child was not let end by itself: %v", err)
+	}
 }
 
 func TestWatchFails(t *testing.T) {
