@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -50,6 +51,7 @@ func (j *job) requeued(by *launcher) *job {
 	return j.all(func(c *Config) {
 		c.Identity.Launcher = roles.Slurm
 		c.Requeue = RequeueConfig{OnFailure: true, Most: 3, By: by}
+		c.Times.StopGrace = 10 * time.Second // for a busy machine: nobody is deaf to TERM
 	})
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -69,6 +70,20 @@ func mounted(t *testing.T, peer time.Duration) (j *job, mounts []*mount, marks s
 	return j, mounts, marks
 }
 
+// allRunning waits until the driver runs, and every worker's last call into the
+// share is over that the gate has to do with: one that hangs in it says so in
+// other words.
+func (j *job) allRunning(marks string) {
+	j.t.Helper()
+	j.untilFile(filepath.Join(marks, "running"))
+	for rank := 1; rank < j.size; rank++ {
+		j.until("a worker that has nothing left to do", func() bool {
+			events, _ := os.ReadFile(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", rank, j.size)))
+			return strings.Contains(string(events), `"phase":"driver"`)
+		})
+	}
+}
+
 const stalled = "the share has not answered"
 
 // One mount that hangs: its node ends by itself, the others name it.
@@ -86,7 +101,7 @@ func TestAMountStalls(t *testing.T) {
 			t.Parallel()
 			j, mounts, marks := mounted(t, 3*time.Second)
 			j.start()
-			j.untilFile(filepath.Join(marks, "running"))
+			j.allRunning(marks)
 			mounts[tc.which].stall()
 			j.expect(tc.codes...)
 			if !strings.Contains(j.said(), stalled+" "+j.name(tc.which)) {
@@ -121,7 +136,7 @@ func TestAllMountsStall(t *testing.T) {
 			j, mounts, marks := mounted(t, 3*time.Second)
 			j.all(func(c *Config) { c.Times.DriverGrace = 5 * time.Second })
 			j.start()
-			j.untilFile(filepath.Join(marks, "running"))
+			j.allRunning(marks)
 			for _, m := range mounts {
 				m.stall()
 			}
@@ -150,7 +165,7 @@ func TestAMountStallsForAWhile(t *testing.T) {
 	t.Parallel()
 	j, mounts, marks := mounted(t, 6*time.Second)
 	j.start()
-	j.untilFile(filepath.Join(marks, "running"))
+	j.allRunning(marks)
 	for _, m := range mounts {
 		m.stall()
 	}
@@ -177,7 +192,7 @@ func TestSignalWhileMountsStall(t *testing.T) {
 			const peer = 30 * time.Second
 			j, mounts, marks := mounted(t, peer)
 			j.start()
-			j.untilFile(filepath.Join(marks, "running"))
+			j.allRunning(marks)
 			hung := time.Now()
 			for _, m := range mounts {
 				m.stall()
