@@ -60,6 +60,7 @@ func New(cfg Config) (*Checks, error) {
 			Watcher: gpu.Watch{Library: cfg.NVML}, Table: table,
 		}
 		c.node.Parts = append(c.node.Parts, c.gpus)
+		c.budget += gpu.ProbeDeadline // the last look may find that the driver hangs
 	}
 	c.node.Parts = append(c.node.Parts, Host{check.Host{
 		Root: cfg.Root, TempDir: cfg.TempDir, GPUs: expect.Count > 0, Past: new(check.Past),

@@ -58,7 +58,7 @@ func (j *job) blames(kind health.Kind, rank int, says ...string) signal.Result {
 			j.t.Errorf("the reason lacks %q: %s", want, result.Why)
 		}
 	}
-	if health.OutcomeOf(kind).Code == 75 && !slices.Equal(result.Nodes, []string{bed.Node(rank)}) {
+	if !slices.Equal(result.Nodes, []string{bed.Node(rank)}) {
 		j.t.Errorf("the bad nodes are %v, want %s", result.Nodes, bed.Node(rank))
 	}
 	if len(result.Advice) == 0 {
@@ -212,8 +212,7 @@ func TestNoNVMLOnANode(t *testing.T) {
 	}
 	l.flags[len(l.flags)-1] = "--nvml=" + link
 	j := run(t, l)
-	// Another node of the site may have none either: that is for the user.
-	j.blames(health.CheckUser, 1, "n1", "gpu.nvml", link)
+	j.blames(health.Check, 1, "n1", "gpu.nvml", link)
 	if got := j.stdout.String(); got != "" {
 		t.Errorf("the driver has run: %q", got)
 	}
