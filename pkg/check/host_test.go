@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -57,9 +58,10 @@ func TestLookHere(t *testing.T) {
 // hangs, without one more goroutine; and what it answers at last counts.
 func TestLookAtWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked, hang := 0, make(chan error)
+		var asked atomic.Int32
+		hang := make(chan error)
 		h := Host{Root: tree(t, nil), TempDir: "/tmp", Past: new(Past), kernel: node{prove: func(string) error {
-			asked++
+			asked.Add(1)
 			return <-hang
 		}}}
 		about := func(findings []Finding) Finding {
@@ -77,8 +79,8 @@ func TestLookAtWhatHangs(t *testing.T) {
 				t.Errorf("%d findings, want those of the others too", others)
 			}
 		}
-		if took := time.Since(begin); took != 3*answerLimit || asked != 1 {
-			t.Errorf("took %s, and asked %d times", took, asked)
+		if took := time.Since(begin); took != 3*answerLimit || asked.Load() != 1 {
+			t.Errorf("took %s, and asked %d times", took, asked.Load())
 		}
 		hang <- syscall.EROFS
 		if f := about(h.Look(t.Context())); f.Verdict != Fail || !strings.Contains(f.Observed, "read-only") {
