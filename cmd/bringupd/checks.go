@@ -24,7 +24,7 @@ func checkSettings(to *check.Config) settings {
 			"0 well, 1 a warning, 3 not known, 2 or any other a failure (repeat for more)"),
 		wait("active-check-timeout", &to.ActiveTimeout, "for each of these commands; what hangs is killed, and fails"),
 		wait("check-timeout", &to.Timeout, "for what is not ready yet but may become so, as a fabric manager"),
-		text("xid-policy", "FILE", &to.XidPolicy, "YAML file that changes what the driver's Xid errors mean"),
+		text("xid-policy", "FILE", &to.XidPolicy, "table that changes what NVIDIA's Xid errors mean for the job, of the form of pkg/gpu/xid.tsv"),
 		text("nvml", "FILE", &to.NVML, "NVIDIA's management library (default: libnvidia-ml.so.1, where the linker finds it)"),
 	}
 }
