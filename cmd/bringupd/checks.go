@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/readiness"
 )
 
 // checkSettings are what a daemon, and "bringupd check", can be told of the
@@ -82,6 +83,12 @@ func judgeChecks(all settings, cfg check.Config, gpus int) error {
 			return usage("cannot use --%s=%v: give at least %v", one.name, one.time, one.least)
 		case one.time > mostCheck:
 			return usage("cannot use --%s=%v: give at most %v", one.name, one.time, mostCheck)
+		}
+	}
+	for _, rule := range cfg.Policy.Rules {
+		if !readiness.Means(rule, cfg.Active) {
+			return usage("cannot use --check=%s: no check has such an id; there are %s",
+				rule, strings.Join(readiness.IDs(cfg.Active), ", "))
 		}
 	}
 	switch mode := cfg.Policy.Mode; {

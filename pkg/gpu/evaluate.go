@@ -208,3 +208,14 @@ func (t tally) of(all int) string {
 	}
 	return strings.Join(parts, "; ")
 }
+
+// IDs are those of all checks that Evaluate makes.
+func IDs() []string {
+	ids := []string{"gpu.nvml", "gpu.driver_unresponsive", "gpu.count", "gpu.env"}
+	for _, group := range [][]rule{healthRules, memoryRules, linkRules, modeRules, useRules} {
+		for _, r := range group {
+			ids = append(ids, r.id)
+		}
+	}
+	return ids
+}

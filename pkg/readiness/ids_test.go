@@ -1,0 +1,56 @@
+package readiness
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/check"
+)
+
+func TestMeans(t *testing.T) {
+	for _, tc := range []struct {
+		pattern string
+		want    bool
+	}{
+		{"gpu.remap", true},
+		{"gpu.*", true},
+		{"host.shm", true},
+		{"x.gpu_count", true},
+		{"active.nccl-test", true},
+		{"active.*", true},
+		{"gpu.remaps", false},
+		{"active.other", false},
+		{"gpu", false},
+	} {
+		if got := Means(check.Rule{Pattern: tc.pattern}, []string{"/opt/nccl-test --least=3"}); got != tc.want {
+			t.Errorf("%s means something: %t, want %t", tc.pattern, got, tc.want)
+		}
+	}
+}
+
+// TestDocumented holds docs/checks.md to the checks that there are.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/checks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented []string
+	for _, match := range regexp.MustCompile("`((?:gpu|net|host|x)\\.[a-z_]+)`").FindAllStringSubmatch(string(text), -1) {
+		documented = append(documented, match[1])
+	}
+	slices.Sort(documented)
+	documented = slices.Compact(documented)
+	ids := IDs(nil)
+	for _, id := range ids {
+		if !slices.Contains(documented, id) {
+			t.Errorf("docs/checks.md does not tell of %s", id)
+		}
+	}
+	for _, id := range documented {
+		if !slices.Contains(ids, id) {
+			t.Errorf("docs/checks.md tells of %s, which there is not", id)
+		}
+	}
+}
