@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -200,7 +201,7 @@ func (a *account) longer(phase string) []string {
 		now         time.Duration
 	}{
 		{"join", "join-timeout", a.Times.Join},
-		{"check", "setup-timeout", a.Times.Setup},
+		{"check", cmp.Or(a.CheckFlag, "setup-timeout"), cmp.Or(a.CheckTime, a.Times.Setup)},
 		{"sandbox", "sandbox-timeout", a.Times.Sandbox},
 		{"head", "service-timeout", a.Times.Service},
 		{"workers", "service-timeout", a.Times.Service},

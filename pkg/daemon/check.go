@@ -209,16 +209,35 @@ func findings(all []check.Finding, verdicts ...check.Verdict) (some []check.Find
 	return some
 }
 
-// inSentence is how many findings a sentence bears.
-const inSentence = 3
+// inSentence is how many things that were found a sentence bears, and
+// devicesNamed how many devices each.
+const (
+	inSentence   = 3
+	devicesNamed = 2
+)
 
-// sentence tells what was found, the first few of it.
+// sentence tells what was found, the first few of it. What is the same of several
+// devices is one thing.
 func sentence(found []check.Finding) string {
 	var parts []string
-	for _, f := range found[:min(len(found), inSentence)] {
+	for len(found) > 0 && len(parts) < inSentence {
+		f := found[0]
+		same := func(other check.Finding) bool {
+			return other.ID == f.ID && other.Observed == f.Observed && other.Expected == f.Expected && (f.Device == nil) == (other.Device == nil)
+		}
+		var devices []string
+		for _, other := range found {
+			if same(other) && f.Device != nil {
+				devices = append(devices, other.Device.String())
+			}
+		}
+		found = slices.DeleteFunc(slices.Clone(found), same)
+		if more := len(devices) - devicesNamed; more > 0 {
+			devices = append(devices[:devicesNamed], fmt.Sprintf("and %d more", more))
+		}
 		part := f.ID + ": "
-		if f.Device != nil {
-			part += f.Device.String() + ": "
+		if len(devices) > 0 {
+			part += strings.Join(devices, ", ") + ": "
 		}
 		part += f.Observed
 		if f.Expected != "" {
@@ -226,8 +245,8 @@ func sentence(found []check.Finding) string {
 		}
 		parts = append(parts, part)
 	}
-	if more := len(found) - len(parts); more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d more", more))
+	if len(found) > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", len(found)))
 	}
 	return plain(strings.Join(parts, "; "))
 }

@@ -33,6 +33,10 @@ type account struct {
 	LogDir   string
 	Driver   string // its first word; empty where there is none
 	Times    Times
+	// CheckFlag and CheckTime are what bounds the check phase, where it isn't
+	// the setup command's time.
+	CheckFlag string
+	CheckTime time.Duration
 }
 
 // headWords are the last words of the job: for who comes at night, and has seen

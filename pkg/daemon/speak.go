@@ -16,6 +16,9 @@ func (n *node) account(end *ending, result *signal.Result) *account {
 		Result: result, Rank: n.id.Rank, Host: n.id.Host, Size: n.id.Size, Names: n.id.Hosts,
 		Consequences: end.consequences, Launcher: n.id.Launcher, Job: n.id.Job, LogDir: n.cfg.LogDir, Times: n.cfg.Times,
 	}
+	if n.cfg.Setup == "" && n.cfg.Checks != nil {
+		a.CheckFlag, a.CheckTime = "check-timeout", n.cfg.Checks.Longest()
+	}
 	if n.dir != nil {
 		a.Path = n.dir.Path()
 	}

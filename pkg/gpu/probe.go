@@ -33,7 +33,7 @@ func ProbeMain(library string, out io.Writer) int {
 func probe(path string, asked *questions) Facts {
 	lib := openLibrary(path)
 	if lib == nil {
-		return Facts{Version: FactsVersion, Init: NoCgo, Library: path, Detail: "this bringupd was built without cgo"}
+		return Facts{Version: FactsVersion, Init: NoCgo, Library: path}
 	}
 	c := collector{lib: lib, root: "/", asked: asked, pause: time.Sleep}
 	facts := c.collect()
