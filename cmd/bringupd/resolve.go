@@ -50,8 +50,13 @@ func (o *options) addChecks(cfg *daemon.Config) error {
 	if err != nil {
 		return usage("%v", err)
 	}
+	store := int64(0)
+	if ray, is := cfg.Framework.(framework.Ray); is {
+		store = ray.ObjectStore()
+	}
 	checks, err := readiness.New(readiness.Config{
-		Config: told, Host: cfg.Identity.Host, Rank: cfg.Identity.Rank, Granted: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsFrom,
+		ObjectStore: store,
+		Config:      told, Host: cfg.Identity.Host, Rank: cfg.Identity.Rank, Granted: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsFrom,
 		Environ: cfg.Environ, TempDir: cfg.TempDir, Program: cfg.Program,
 	})
 	if err != nil {

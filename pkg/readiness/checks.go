@@ -23,9 +23,11 @@ type Config struct {
 	GrantedBy string
 	Environ   []string // that the driver is to have
 	TempDir   string
-	LogDir    string // to be looked at without a job; empty: a daemon knows its own
-	Program   string // version of this bringupd
-	Root      string // where /dev, /proc and /sys are; empty: /
+	// ObjectStore is how many bytes a service is to keep in /dev/shm; 0: not told.
+	ObjectStore int64
+	LogDir      string // to be looked at without a job; empty: a daemon knows its own
+	Program     string // version of this bringupd
+	Root        string // where /dev, /proc and /sys are; empty: /
 }
 
 // Checks are all checks of a node, by the policy in force.
@@ -63,7 +65,7 @@ func New(cfg Config) (*Checks, error) {
 		c.budget += gpu.ProbeDeadline // the last look may find that the driver hangs
 	}
 	c.node.Parts = append(c.node.Parts, Host{check.Host{
-		Root: cfg.Root, TempDir: cfg.TempDir, GPUs: expect.Count > 0, Past: new(check.Past),
+		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore, GPUs: expect.Count > 0, Past: new(check.Past),
 	}})
 	if cfg.LogDir != "" {
 		c.node.Parts = append(c.node.Parts, Share{Dir: cfg.LogDir})
