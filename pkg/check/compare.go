@@ -203,15 +203,18 @@ func nodes(ranks []int, hosts func([]int) string) string {
 	if len(told) > 1 {
 		word = "ranks"
 	}
-	said := fmt.Sprintf("%s (%s %s)", hosts(told), word, compact(told))
+	said := hosts(told)
+	if !strings.HasPrefix(said, "rank") { // where nodes have no names but their ranks
+		said += fmt.Sprintf(" (%s %s)", word, Ranges(told))
+	}
 	if more := len(ranks) - len(told); more > 0 {
 		said += fmt.Sprintf(" and %d more", more)
 	}
 	return said
 }
 
-// compact writes sorted numbers with what follows each other as a range.
-func compact(ranks []int) string {
+// Ranges writes sorted numbers with what follows each other as a range: 1-3,7.
+func Ranges(ranks []int) string {
 	var parts []string
 	for start := 0; start < len(ranks); {
 		end := start

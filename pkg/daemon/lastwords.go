@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -311,23 +312,10 @@ func (a *account) who(ranks []int) string {
 
 // rankList is a list of ranks, in order: rank 3; ranks 1-3,7.
 func rankList(ranks []int) string {
-	var parts []string
-	for start := 0; start < len(ranks); {
-		end := start
-		for end+1 < len(ranks) && ranks[end+1] == ranks[end]+1 {
-			end++
-		}
-		part := strconv.Itoa(ranks[start])
-		if end > start {
-			part += "-" + strconv.Itoa(ranks[end])
-		}
-		parts = append(parts, part)
-		start = end + 1
-	}
 	if len(ranks) == 1 {
-		return "rank " + parts[0]
+		return "rank " + check.Ranges(ranks)
 	}
-	return "ranks " + strings.Join(parts, ",")
+	return "ranks " + check.Ranges(ranks)
 }
 
 // log is the path of a log.
