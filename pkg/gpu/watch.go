@@ -199,7 +199,7 @@ func (w Watch) begin(ctx context.Context) (*watchChild, error) {
 		case started <- begun{child, err}:
 		case <-given:
 			if err == nil {
-				child.end(ctx)
+				child.discard(ctx)
 			}
 		}
 	}()
@@ -272,6 +272,13 @@ func (c *watchChild) end(ctx context.Context) (status syscall.WaitStatus, ended 
 	}
 	kill(ctx, c.pid)
 	return status, false
+}
+
+// discard ends a child that nobody waits for: it has watched nothing yet.
+func (c *watchChild) discard(ctx context.Context) {
+	c.in.Close()
+	c.out.Close()
+	kill(ctx, c.pid)
 }
 
 // lineReader cuts what it reads into lines. Those that are too long for a line
