@@ -105,6 +105,9 @@ func (a Active) run(ctx context.Context, id, command string) Finding {
 	child, err := a.Starter.Start(limited, process.Spec{
 		Name: id, Argv: []string{"/bin/sh", "-c", command}, Env: a.Env, Dir: a.Dir, Stdout: said, KeepLines: activeTail,
 	})
+	if err != nil && ctx.Err() != nil { // also where it ran by then: the starter ends it
+		return Finding{ID: id, Verdict: Unknown, Observed: unfinished(ctx), Source: "--active-check", Class: Node}
+	}
 	if err != nil {
 		return Finding{ID: id, Verdict: Unknown, Observed: plain(err.Error()), Hint: "see that the node has /bin/sh and lets processes start"}
 	}
@@ -120,7 +123,7 @@ func (a Active) run(ctx context.Context, id, command string) Finding {
 	case inTime:
 		f.judgeExit(exit, said.line())
 	case ctx.Err() != nil:
-		f.Verdict, f.Observed = Unknown, fmt.Sprintf("ended before it was done: %v", context.Cause(ctx))
+		f.Verdict, f.Observed = Unknown, unfinished(ctx)
 	default:
 		f.Verdict, f.Observed = Fail, fmt.Sprintf("had not ended after %s, and was killed", time.Since(began).Round(time.Second/10))
 		f.Hint = "see what it waits for, or give it more by --active-check-timeout"
@@ -132,6 +135,10 @@ func (a Active) run(ctx context.Context, id, command string) Finding {
 		f.Observed += "; " + plain(exit.Err.Error())
 	}
 	return f
+}
+
+func unfinished(ctx context.Context) string {
+	return fmt.Sprintf("ended before it was done: %v", context.Cause(ctx))
 }
 
 // end ends what is left of a command: also of one that is done, which may have

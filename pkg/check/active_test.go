@@ -102,7 +102,8 @@ func TestActiveLeavesNothing(t *testing.T) {
 	gone(t, a.Dir)
 }
 
-// gone checks that the process whose number is in the directory has ended.
+// gone waits for the end of the process whose number is in the directory: one
+// whose start was given up is ended a moment later.
 func gone(t *testing.T, dir string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, "pid"))
@@ -113,10 +114,15 @@ func gone(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Where nobody reaps what has lost its parent, a zombie is left.
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err == nil && !strings.Contains(string(stat), ") Z ") {
-		t.Errorf("process %d is still there: %s", pid, stat)
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		// Where nobody reaps what has lost its parent, a zombie is left.
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		if time.Since(began) > ceiling {
+			t.Fatalf("process %d is still there: %s", pid, stat)
+		}
 	}
 }
 
