@@ -52,6 +52,29 @@ func choose(f Facts, want Expect) choice {
 	return c
 }
 
+// usable returns those of the job's GPUs that answer.
+func usable(f Facts, want Expect) []GPU {
+	return slices.DeleteFunc(slices.Clone(choose(f, want).gpus), func(g GPU) bool {
+		_, lost := g.lost()
+		return lost
+	})
+}
+
+// Concerns tells whether an event is of a GPU that the job uses, by what was seen
+// before it began: not one that is another job's, nor one that was lost already
+// and is done without. What can't be told whose it is concerns the job.
+func Concerns(f Facts, want Expect, e Event) bool {
+	if want.forgone() {
+		return false
+	}
+	return e.GPU < 0 && e.UUID == "" || slices.ContainsFunc(usable(f, want), func(g GPU) bool {
+		if uuid, named := g.UUID.Get(); named && e.UUID != "" {
+			return uuid == e.UUID
+		}
+		return g.Index == e.GPU
+	})
+}
+
 func (c *choice) pick(allowed []GPU, want Expect) {
 	chosen := make([]bool, len(allowed))
 	byIndex := false

@@ -96,11 +96,11 @@ func TestTraits(t *testing.T) {
 		"no-library": nil,
 	} {
 		f := load(t, name)
-		if diff := cmp.Diff(want, Traits(f)); diff != "" {
+		if diff := cmp.Diff(want, Traits(f, Expect{Count: -1})); diff != "" {
 			t.Errorf("%s:\n%s", name, diff)
 		}
 		slices.Reverse(f.GPUs)
-		if diff := cmp.Diff(want, Traits(f)); diff != "" {
+		if diff := cmp.Diff(want, Traits(f, Expect{Count: -1})); diff != "" {
 			t.Errorf("%s backwards:\n%s", name, diff)
 		}
 	}
@@ -108,11 +108,62 @@ func TestTraits(t *testing.T) {
 	for i := range joining.GPUs {
 		fabric(func(f *Fabric) { f.State = fabricJoining })(&joining.GPUs[i])
 	}
-	if traits := Traits(joining); slices.ContainsFunc(traits, func(t check.Trait) bool { return t.ID == "x.fabric" }) {
+	if traits := Traits(joining, Expect{Count: -1}); slices.ContainsFunc(traits, func(t check.Trait) bool { return t.ID == "x.fabric" }) {
 		t.Errorf("a fabric before it is joined: %v", traits)
 	}
-	lost := Traits(load(t, "h100-lost"))
+	lost := Traits(load(t, "h100-lost"), Expect{Count: -1})
 	if !slices.Contains(lost, check.Trait{ID: "x.gpu_count", Value: "7"}) {
 		t.Errorf("a lost GPU counts: %v", lost)
+	}
+}
+
+// TestTraitsOfTheJob: nodes are compared by what the job has of them.
+func TestTraitsOfTheJob(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		want        Expect
+		model, size string
+	}{
+		{"all", Expect{Count: -1}, "NVIDIA A100 80GB PCIe, NVIDIA L40S", "3"},
+		{"none", Expect{Count: 0}, "", ""},
+		{"two are visible", Expect{Count: -1, Visible: []Selector{{Index: 0}, {Index: 1}}, PCIOrder: true}, "", "2"},
+		{"fewer than there are", Expect{Count: 2}, "NVIDIA A100 80GB PCIe, NVIDIA L40S", "2"},
+		{"more than there are", Expect{Count: 8}, "NVIDIA A100 80GB PCIe, NVIDIA L40S", "3"},
+	} {
+		got := make(map[string]string)
+		for _, trait := range Traits(load(t, "mixed"), tc.want) {
+			got[trait.ID] = trait.Value
+		}
+		if got["x.gpu_count"] != tc.size || tc.model != "" && got["x.gpu_model"] != tc.model {
+			t.Errorf("%s: %v", tc.name, got)
+		}
+	}
+}
+
+// TestConcerns: what befalls the GPUs of others ends no job, nor what was so
+// before it began.
+func TestConcerns(t *testing.T) {
+	f := load(t, "h100-lost")
+	lost := slices.IndexFunc(f.GPUs, func(g GPU) bool { return g.Handle != Success })
+	uuid, _ := f.GPUs[1].UUID.Get()
+	ours := Expect{Count: -1, Visible: []Selector{{Index: 0}, {Index: 1}}}
+	for _, tc := range []struct {
+		name  string
+		want  Expect
+		event Event
+		is    bool
+	}{
+		{"all are the job's", Expect{Count: -1}, Event{GPU: 7}, true},
+		{"lost before", Expect{Count: -1}, Event{GPU: lost}, false},
+		{"ours", ours, Event{GPU: 1}, true},
+		{"ours by its UUID", ours, Event{GPU: -1, UUID: uuid}, true},
+		{"another's", ours, Event{GPU: 7}, false},
+		{"another's with a UUID", ours, Event{GPU: 7, UUID: "GPU-other"}, false},
+		{"nobody knows whose", ours, Event{GPU: -1}, true},
+		{"the job has none", Expect{Count: 0}, Event{GPU: 0}, false},
+	} {
+		if got := Concerns(f, tc.want, tc.event); got != tc.is {
+			t.Errorf("%s: %t, want %t", tc.name, got, tc.is)
+		}
 	}
 }

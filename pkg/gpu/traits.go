@@ -9,9 +9,10 @@ import (
 )
 
 // Traits are what the nodes of a job are compared by: the same on nodes that are
-// equal, in whatever order their GPUs come. What could not be read is left out.
-func Traits(f Facts) []check.Trait {
-	if f.Init != Success {
+// equal for it, in whatever order their GPUs come. What could not be read is left
+// out, and so are the GPUs that are not the job's.
+func Traits(f Facts, want Expect) []check.Trait {
+	if f.Init != Success || want.forgone() {
 		return nil
 	}
 	var traits []check.Trait
@@ -20,14 +21,9 @@ func Traits(f Facts) []check.Trait {
 			traits = append(traits, check.Trait{ID: id, Value: value})
 		}
 	}
-	var well []GPU
-	for _, g := range f.GPUs {
-		if _, lost := g.lost(); !lost {
-			well = append(well, g)
-		}
-	}
+	well := usable(f, want)
 	add("x.gpu_model", models(well)...)
-	add("x.gpu_count", strconv.Itoa(len(well)))
+	add("x.gpu_count", strconv.Itoa(countFor(well, want)))
 	driver, _ := f.Driver.Get()
 	add("x.driver", driver)
 	cuda, _ := f.CUDA.Get()
@@ -41,6 +37,15 @@ func Traits(f Facts) []check.Trait {
 	})...)
 	add("x.fabric", distinct(well, fabricTrait)...)
 	return traits
+}
+
+// countFor is how many of the GPUs the job means to use. Where it is told how
+// many, nodes may well have more, and not all as many more.
+func countFor(well []GPU, want Expect) int {
+	if want.Count > 0 {
+		return min(len(well), want.Count)
+	}
+	return len(well)
 }
 
 // fabricTrait names the NVLink domain and clique of a GPU that is in one.

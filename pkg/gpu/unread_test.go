@@ -112,7 +112,7 @@ func FuzzEvaluate(f *testing.F) {
 		if again := Evaluate(facts, want); !reflect.DeepEqual(findings, again) {
 			t.Errorf("two answers:\n%+v\n%+v", findings, again)
 		}
-		for _, trait := range Traits(facts) {
+		for _, trait := range Traits(facts, want) {
 			if trait.ID == "" || trait.Value == "" {
 				t.Errorf("an empty trait: %+v", trait)
 			}

@@ -57,16 +57,25 @@ func (g *GPUs) seen() gpu.Facts {
 }
 
 // Traits are those of the GPUs as they were last seen.
-func (g *GPUs) Traits() []check.Trait { return gpu.Traits(g.seen()) }
+func (g *GPUs) Traits() []check.Trait { return gpu.Traits(g.seen(), g.Expect) }
 
 // Topology is where the GPUs sit in the machine, as they were last seen.
 func (g *GPUs) Topology() gpu.Topology { return gpu.Topologize(g.Root, g.seen()) }
 
-// Watch tells what befalls the GPUs until ctx ends. It returns at once where the last look has seen none.
+// Watch tells what befalls the GPUs until ctx ends. It returns at once where the
+// last look has seen none. What befalls those that are not the job's is to be
+// ignored: it ends another's.
 func (g *GPUs) Watch(ctx context.Context, ready func(gpus int), event func(gpu.Judged)) error {
 	if g.Watcher == nil || len(g.seen().GPUs) == 0 {
 		ready(0)
 		return nil
 	}
-	return g.Watcher.Run(ctx, ready, func(e gpu.Event) { event(g.Table.Judge(e)) })
+	facts := g.seen()
+	return g.Watcher.Run(ctx, ready, func(e gpu.Event) {
+		judged := g.Table.Judge(e)
+		if !gpu.Concerns(facts, g.Expect, e) {
+			judged.Effect = gpu.EffectIgnore
+		}
+		event(judged)
+	})
 }

@@ -1,0 +1,56 @@
+package readiness
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/gpu"
+)
+
+// befalls is a Watcher that tells of the same thing on one GPU after the other.
+type befalls struct{ gpus []int }
+
+func (b befalls) Run(_ context.Context, ready func(int), event func(gpu.Event)) error {
+	ready(len(b.gpus))
+	for _, i := range b.gpus {
+		event(gpu.Event{Kind: gpu.KindLost, GPU: i})
+	}
+	return nil
+}
+
+// answers is a Prober of a node with two GPUs that are well.
+type answers struct{}
+
+func (answers) Probe(context.Context) (gpu.Facts, error) {
+	return gpu.Facts{
+		Version: gpu.FactsVersion, Init: gpu.Success,
+		GPUs: []gpu.GPU{{Index: 0, Handle: gpu.Success}, {Index: 1, Handle: gpu.Success}},
+	}, nil
+}
+
+// On a node that several jobs share, the end of a GPU ends the job that has it.
+func TestWatchOfOthers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		want    gpu.Expect
+		effects []gpu.Effect
+	}{
+		"both are ours": {gpu.Expect{Count: -1}, []gpu.Effect{gpu.EffectFatal, gpu.EffectFatal}},
+		"one is":        {gpu.Expect{Count: 1, Visible: []gpu.Selector{{Index: 1}}}, []gpu.Effect{gpu.EffectIgnore, gpu.EffectFatal}},
+		"none is":       {gpu.Expect{Count: 0}, []gpu.Effect{gpu.EffectIgnore, gpu.EffectIgnore}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &GPUs{Prober: answers{}, Expect: tc.want, Named: true, Root: t.TempDir(), Watcher: befalls{[]int{0, 1}}, Table: gpu.Xids()}
+			g.Look(t.Context())
+			var got []gpu.Effect
+			err := g.Watch(t.Context(), func(int) {}, func(e gpu.Judged) { got = append(got, e.Effect) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.effects, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
