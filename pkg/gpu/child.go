@@ -35,6 +35,7 @@ const (
 	mostFacts = 4 << 20                // bytes; 16 GPUs of 7 instances with 1000 processes have far less
 	reapWait  = 200 * time.Millisecond // from KILL to the end of who can be killed
 	forkWait  = 5 * time.Second        // more than a fork takes, the deadline aside
+	lookEnd   = time.Second            // more than look takes when its context has ended, a fork that hangs aside
 )
 
 var errTooMuch = fmt.Errorf("more than %d MiB", mostFacts>>20)
@@ -85,6 +86,14 @@ func (c Child) Probe(ctx context.Context) (Facts, error) {
 			return Facts{}, context.Cause(ctx)
 		}
 		return facts, nil
+	case <-ctx.Done():
+		ending := time.NewTimer(lookEnd)
+		defer ending.Stop()
+		select {
+		case <-looked:
+		case <-ending.C:
+		}
+		return Facts{}, context.Cause(ctx)
 	case <-forked.C:
 		return died("it could not be started within %v: the file system of %s may hang", c.Deadline+forkWait, c.program()), nil
 	}

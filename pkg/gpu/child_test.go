@@ -347,3 +347,26 @@ func TestLastLines(t *testing.T) {
 		}
 	}
 }
+
+// A fork that hangs, as its program's file system does, does not keep the daemon
+// from its end. What look takes first stands for the fork.
+func TestProbeEndsWithoutItsFork(t *testing.T) {
+	left.Lock()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	over := errors.New("the job is over")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Child{Program: "/nonexistent/bringupd"}.Probe(ctx)
+		ended <- err
+	}()
+	cancel(over)
+	select {
+	case err := <-ended:
+		if !errors.Is(err, over) {
+			t.Errorf("got %v, want %v", err, over)
+		}
+	case <-time.After(ProbeDeadline / 2):
+		t.Error("the probe waits for its fork, and its context has ended")
+	}
+	left.Unlock()
+}
