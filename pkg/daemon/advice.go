@@ -38,7 +38,7 @@ func (a *account) advise() []string {
 		return join(a.killer(a.blamed()), a.ownLogs(), a.askAdmins(), a.without())
 	case health.ServiceDied, health.SandboxDied, health.Setup:
 		return a.adviseChild()
-	case health.Check, health.CheckUser:
+	case health.Check, health.CheckUser, health.NodesDiffer:
 		return join(a.hints(), a.without())
 	case health.GPUFailed:
 		return join(a.gpuAction(), a.askAdmins(), a.without())

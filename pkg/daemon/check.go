@@ -316,7 +316,7 @@ func (h *head) differ(fails []check.Finding, odd map[string][]int) error {
 	if len(fails) == 0 {
 		return nil
 	}
-	f := failed(health.Check, "the nodes of the job differ: %s", sentence(fails))
+	f := failed(health.NodesDiffer, "the nodes of the job differ: %s", sentence(fails))
 	for _, finding := range fails {
 		f.Lost = append(f.Lost, odd[finding.ID]...)
 	}

@@ -199,12 +199,31 @@ func TestNodesDiffer(t *testing.T) {
 				t.Errorf("nobody says %q:\n%s", tc.says, said)
 			}
 			if tc.code != 0 {
-				cause := j.blames(0, string(health.Check), tc.code)
+				cause := j.blames(0, string(health.NodesDiffer), tc.code)
 				if result := j.result(); fmt.Sprint(cause.Lost, result.Nodes) != "[2] [n2]" {
 					t.Errorf("%v and the nodes %v are blamed, want 2 and n2", cause.Lost, result.Nodes)
 				}
 			}
 		})
+	}
+}
+
+// TestNobodyIsOdd has as many nodes of one kind as of another: the head tells of
+// it, and its node is no worse than the other.
+func TestNobodyIsOdd(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "exit 0").patient().looked(func(rank int, l *looks) {
+		if rank == 1 {
+			l.traits[0].Value = "7"
+		}
+	}).start()
+	j.expect(75, 75)
+	j.blames(0, string(health.NodesDiffer), 75)
+	if nodes := j.result().Nodes; len(nodes) > 0 {
+		t.Errorf("the bad nodes are %v", nodes)
+	}
+	if said := j.said(); !strings.Contains(said, "where: all 2 nodes, in phase check") {
+		t.Errorf("the last words say that it is about one node:\n%s", said)
 	}
 }
 

@@ -143,6 +143,9 @@ func (a *account) where() string {
 	if !slices.Contains(ranks, a.Cause.Rank) {
 		seen = ", as seen from " + a.name(a.Cause.Rank)
 	}
+	if len(a.Cause.Lost) == 0 && a.Cause.Kind == string(health.NodesDiffer) {
+		return fmt.Sprintf("all %d nodes, in phase %s", a.Size, a.Cause.Phase)
+	}
 	where := fmt.Sprintf("%s, %d of %d nodes", a.who(ranks), len(ranks), a.Size)
 	if len(ranks) == 1 {
 		where = fmt.Sprintf("rank %d of %d", ranks[0], a.Size)

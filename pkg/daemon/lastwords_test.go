@@ -174,7 +174,7 @@ var plights = []plight{
 	},
 	{
 		name: "check-differ", before: true,
-		end: endedBy(cause(0, health.Check, "check", "the nodes of the job differ: x.gpu_count: 7 on n3 (expected: 8, as on 63 other nodes)", lost(3), reported(
+		end: endedBy(cause(0, health.NodesDiffer, "check", "the nodes of the job differ: x.gpu_count: 7 on n3 (expected: 8, as on 63 other nodes)", lost(3), reported(
 			check.Finding{ID: "x.gpu_count", Verdict: check.Fail, Hint: "look at the nodes with fewer", Class: check.User},
 		))),
 	},

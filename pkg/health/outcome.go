@@ -14,6 +14,9 @@ const (
 	// CheckUser is a check that another node would not pass either: it is the
 	// job that asks for something else.
 	CheckUser Kind = "check-user"
+	// NodesDiffer is the head's word of nodes that are well, each by itself: it
+	// misses those that differ from most, none where nobody can tell which.
+	NodesDiffer Kind = "nodes-differ"
 	// GPUFailed is a GPU that has failed under the driver.
 	GPUFailed     Kind = "gpu"
 	Setup         Kind = "setup"
@@ -74,7 +77,7 @@ var outcomes = []struct {
 	{[]Kind{Share}, Outcome{66, "share", "the log directory is unusable: not shared, not writable, not ours, too slow", RequeueNo}},
 	{[]Kind{GaveUp}, Outcome{69, "gave-up", "the job has failed as often as it may be requeued", RequeueNo}},
 	{[]Kind{Internal}, Outcome{70, "internal", "an internal error", RequeueNo}},
-	{[]Kind{Check, GPUFailed}, Outcome{75, "check", "a node failed its check, or one of its GPUs failed", RequeueElsewhere}},
+	{[]Kind{Check, NodesDiffer, GPUFailed}, Outcome{75, "check", "a node failed its check, or one of its GPUs failed", RequeueElsewhere}},
 	{[]Kind{PeerLost, DaemonDied, HostLost, HostHangs, CutOff, Aborted}, Outcome{76, "peer-lost", "a peer was lost", RequeueYes}},
 	{[]Kind{SandboxDied, ServiceDied, Setup}, Outcome{77, "service", "a setup command failed, or a sandbox or a service did not become ready, or died", RequeueNo}},
 	{[]Kind{Deadline}, Outcome{124, "deadline", "a deadline passed with nobody to blame", RequeueNo}},

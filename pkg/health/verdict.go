@@ -173,11 +173,9 @@ func badNodes(ordered []blamed, hostOf func(rank int) string) []string {
 // accused are the hosts that one failure speaks against.
 func accused(failure signal.FailedRecord, hostOf func(rank int) string) (hosts []string) {
 	switch kind := Kind(failure.Kind); {
-	case kind == Check && len(failure.Lost) > 0: // the head's word, of those that differ
-		return hostsOf(failure.Lost, hostOf)
 	case kind == Check, kind == GPUFailed, kind == CutOff:
 		return []string{failure.Host}
-	case Loss(kind):
+	case Loss(kind), kind == NodesDiffer:
 		return hostsOf(failure.Lost, hostOf)
 	default:
 		return nil

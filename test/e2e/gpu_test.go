@@ -223,7 +223,7 @@ func TestMixedModels(t *testing.T) {
 	l, fake := onGPUs(t, "echo", "started")
 	must(t, fake.Answer("n3", "gpu * name NVIDIA A100-SXM4-80GB"))
 	j := run(t, l)
-	j.blames(health.Check, 3, "n3", "x.gpu_model", "A100")
+	j.blames(health.NodesDiffer, 3, "n3", "x.gpu_model", "A100")
 	if got := j.stdout.String(); got != "" {
 		t.Errorf("the driver has run: %q", got)
 	}
