@@ -403,6 +403,16 @@ func TestManyEvents(t *testing.T) {
 	}
 }
 
+// TestEventsOf holds the share to what it can bear when the driver goes wrong on
+// all GPUs at once.
+func TestEventsOf(t *testing.T) {
+	for size, want := range map[int]int{1: 16, 64: 16, 65: 15, 256: 4, 512: 2, 4096: 2} {
+		if got := eventsOf(size); got != want {
+			t.Errorf("of %d nodes each tells of %d, want %d", size, got, want)
+		}
+	}
+}
+
 func TestWatchThatFails(t *testing.T) {
 	t.Parallel()
 	j := newJob(t, 2, "exit 0")

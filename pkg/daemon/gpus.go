@@ -81,9 +81,18 @@ func (n *node) befallen(event gpu.Judged) {
 	n.noteEvent(what, event)
 }
 
-// mostEvents is how many events a node tells of: what comes after them is in its own
-// timeline alone.
-const mostEvents = 16
+// A node tells of mostEvents, or of fewer where all nodes together would tell of
+// more than jobEvents: a driver that goes wrong does so on all GPUs at once, and
+// the head reads mostKept. What comes after them is in the node's own timeline
+// alone.
+const (
+	mostEvents   = 16
+	fewestEvents = 2
+	jobEvents    = 1024
+)
+
+// eventsOf is how many events each of size nodes tells of.
+func eventsOf(size int) int { return max(fewestEvents, min(mostEvents, jobEvents/size)) }
 
 // noteEvent tells the head of something that ends nothing.
 func (n *node) noteEvent(what string, detail any) {
@@ -96,7 +105,7 @@ func (n *node) noteEvent(what string, detail any) {
 	n.events++
 	number := n.events
 	n.mu.Unlock()
-	if number > mostEvents {
+	if number > eventsOf(n.id.Size) {
 		return
 	}
 	n.background(func(context.Context) { // whoever has seen it is to see the next one
