@@ -403,6 +403,34 @@ func TestManyEvents(t *testing.T) {
 	}
 }
 
+// TestUnreadableEvents: the head's mount does not give it what befell a node, and
+// the failure of that node is not kept waiting by it.
+func TestUnreadableEvents(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "exec sleep 300")
+	j.all(func(c *Config) { c.Times.Peer = 10 * time.Minute }) // for so long a record is asked for
+	cards := j.carded()
+	asked := new(signal.Meter)
+	j.configs[0].Access.Meter = asked
+	j.start().untilNamed(signal.Control, signal.NameGo)
+	pasts, err := json.Marshal(signal.EventRecord{Header: signal.Header{Version: signal.Version, Nonce: "another attempt's"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range mostEvents {
+		path := filepath.Join(j.run(), signal.Nodes, signal.EventName(1, 2, n+1))
+		if err := os.WriteFile(path, pasts, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := asked.Stats().Retries
+	cards[0].events <- xid(13, gpu.EffectApp) // has the head look
+	j.until("that the head asks again for what it does not get", func() bool { return asked.Stats().Retries > before })
+	cards[1].events <- xid(79, gpu.EffectFatal)
+	j.expect(75, 75)
+	j.blames(1, string(health.GPUFailed), 75)
+}
+
 // TestEventsOf holds the share to what it can bear when the driver goes wrong on
 // all GPUs at once.
 func TestEventsOf(t *testing.T) {

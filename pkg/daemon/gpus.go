@@ -116,12 +116,21 @@ func (n *node) noteEvent(what string, detail any) {
 // chronicle is what the head knows of what has befallen the nodes.
 type chronicle struct {
 	mu     sync.Mutex
-	read   map[string]bool
+	read   map[string]bool      // followEvents' own
 	events []signal.EventRecord // guarded by mu
 }
 
 // mostKept is how many events a result bears.
 const mostKept = 100
+
+// followEvents reads what befalls the nodes, on its own: a hundred events on a slow
+// share must not keep the head from the failure that comes with them.
+func (h *head) followEvents(ctx context.Context) {
+	_, _ = h.nodes.Follow(ctx, func(l signal.Listing) bool {
+		h.readEvents(ctx, l)
+		return false
+	})
+}
 
 // readEvents reads what a look at Nodes shows for the first time.
 func (h *head) readEvents(ctx context.Context, l signal.Listing) {

@@ -93,6 +93,7 @@ func (h *head) open() error {
 	h.background(h.nodes.Run)
 	h.serveLines()
 	h.background(h.followNodes)
+	h.background(h.followEvents)
 	h.background(h.followRequests)
 	h.background(h.pulse(signal.Control, signal.BeatState))
 	h.background(h.pointLatest)

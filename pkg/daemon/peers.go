@@ -25,7 +25,6 @@ func (h *head) followNodes(ctx context.Context) {
 		for _, rank := range l.Ranks(signal.SandboxFailed) {
 			h.readFailure(ctx, rank, signal.SandboxFailed, l, read)
 		}
-		h.readEvents(ctx, l)
 		over := h.life.Err() != nil
 		if over && !h.hearing.Load() {
 			return false
