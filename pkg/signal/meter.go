@@ -68,13 +68,13 @@ type Meter struct {
 	Barred func() error
 
 	mu      sync.Mutex
-	counts  [ops]int64        // guarded by mu
-	retries int64             // guarded by mu
-	busy    time.Duration     // guarded by mu
-	slowest SlowCall          // guarded by mu
-	asked   int64             // numbers what is asked for, guarded by mu
-	pending map[int64]request // by number, guarded by mu
-	settled chan struct{}     // closed when nothing is pending; nil where nobody waits, guarded by mu
+	counts  [ops]int64         // guarded by mu
+	retries int64              // guarded by mu
+	busy    [ops]time.Duration // guarded by mu
+	slowest SlowCall           // guarded by mu
+	asked   int64              // numbers what is asked for, guarded by mu
+	pending map[int64]request  // by number, guarded by mu
+	settled chan struct{}      // closed when nothing is pending; nil where nobody waits, guarded by mu
 }
 
 // request is something asked of the share, which takes one call or several.
@@ -106,12 +106,13 @@ type Stats struct {
 func (m *Meter) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := Stats{ByKind: make(map[string]int64), Retries: m.retries, Busy: m.busy, Slowest: m.slowest}
+	s := Stats{ByKind: make(map[string]int64), Retries: m.retries, Slowest: m.slowest}
 	for op, count := range m.counts {
 		if count > 0 {
 			s.ByKind[Op(op).String()] = count
 		}
 		s.Calls += count
+		s.Busy += m.busy[op]
 	}
 	if oldest, there := m.oldest(); there {
 		if age := time.Since(oldest.began); age > s.Slowest.Took {
@@ -119,6 +120,25 @@ func (m *Meter) Stats() Stats {
 		}
 	}
 	return s
+}
+
+// Spent is what the calls of one kind have come to.
+type Spent struct {
+	Op    Op
+	Calls int64
+	Busy  time.Duration // of those that came back
+}
+
+// Spent returns the counts so far, of each kind that there was any call of.
+func (m *Meter) Spent() (spent []Spent) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for op, count := range m.counts {
+		if count > 0 {
+			spent = append(spent, Spent{Op: Op(op), Calls: count, Busy: m.busy[op]})
+		}
+	}
+	return spent
 }
 
 // Silence returns for how long what was asked for first is under way: for how
@@ -211,7 +231,7 @@ func (m *Meter) call(op Op, path string, do func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	took := time.Since(began)
-	m.busy += took
+	m.busy[op] += took
 	if took > m.slowest.Took {
 		m.slowest = SlowCall{Op: op.String(), Path: path, Took: took}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -144,4 +145,21 @@ func TestMeterBars(t *testing.T) {
 	if after := p.Meter.Stats().Calls; after != before {
 		t.Errorf("%d calls were counted, want none", after-before)
 	}
+}
+
+// What each kind of call has come to adds up to what all have.
+func TestMeterSpentAddsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Meter{Delay: func() time.Duration { return time.Second }}
+		for _, op := range []Op{OpRead, OpRead, OpWrite} {
+			_ = m.call(op, "a", func() error { return nil })
+		}
+		want := []Spent{{OpRead, 2, 2 * time.Second}, {OpWrite, 1, time.Second}}
+		if got := m.Spent(); !slices.Equal(got, want) {
+			t.Errorf("got %v, not %v", got, want)
+		}
+		if busy := m.Stats().Busy; busy != 3*time.Second {
+			t.Errorf("all calls have taken %v", busy)
+		}
+	})
 }
