@@ -1,0 +1,110 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// filePace is how often a file is written anew where nothing asks for it: as
+// often as most who read it look.
+const filePace = 15 * time.Second
+
+// File keeps a file of one daemon's metrics, for as long as the daemon lives.
+type File struct {
+	path   string
+	source Source
+	say    func(error)
+	wrong  bool // the last time it could not be written; the writing goroutine's
+
+	nudge chan struct{} // buffered by one: "write now"
+	stop  chan struct{} // closed by Close, which is called once
+	ended chan struct{} // closed when the writing goroutine has ended
+}
+
+// Keep writes what the source tells into a directory, under a name that is
+// the daemon's alone, now and then and at each Nudge. What goes wrong is told
+// say, from another goroutine, and not again before it has gone well. Close
+// must be called.
+func Keep(dir string, source Source, say func(error)) *File {
+	s := source.Snapshot()
+	f := &File{
+		path:   filepath.Join(dir, fmt.Sprintf("bringupd-%s-%d.prom", s.Run, s.Rank)),
+		source: source, say: say,
+		nudge: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
+	}
+	go f.run()
+	return f
+}
+
+// Path is where the file is while the daemon lives.
+func (f *File) Path() string { return f.path }
+
+// Nudge asks for the file to be written soon. It does not wait.
+func (f *File) Nudge() {
+	select {
+	case f.nudge <- struct{}{}:
+	default:
+	}
+}
+
+func (f *File) run() {
+	defer close(f.ended)
+	tick := time.NewTicker(filePace)
+	defer tick.Stop()
+	for {
+		err := replace(f.path, f.source.Snapshot().Text())
+		if err != nil && !f.wrong {
+			f.say(err)
+		}
+		f.wrong = err != nil
+		select {
+		case <-f.stop:
+			if err := os.Remove(f.path); err != nil && !os.IsNotExist(err) {
+				f.say(fmt.Errorf("cannot remove the metrics: %v", err))
+			}
+			return
+		case <-tick.C:
+		case <-f.nudge:
+		}
+	}
+}
+
+// Close removes the file, and waits for that until ctx ends: a file system may
+// hang.
+func (f *File) Close(ctx context.Context) error {
+	close(f.stop)
+	select {
+	case <-f.ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("cannot remove %s: its file system does not answer: %v", f.path, context.Cause(ctx))
+	}
+}
+
+// replace writes a file that who reads it sees whole, and may read.
+func replace(path string, text []byte) error {
+	// Who collects the files looks for names that end in .prom. The name can't
+	// be guessed: others may write there, too.
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return fmt.Errorf("cannot write the metrics: %v", err)
+	}
+	_, err = file.Write(text)
+	if err == nil {
+		err = file.Chmod(0o644)
+	}
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name())
+		return fmt.Errorf("cannot write the metrics: %v", err)
+	}
+	return nil
+}

@@ -1,0 +1,267 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ceiling = 30 * time.Second
+
+// told is a source that tells the same until it is changed.
+type told struct{ now atomic.Pointer[Snapshot] }
+
+func (s *told) Snapshot() Snapshot { return *s.now.Load() }
+
+func tells(s Snapshot) *told {
+	source := new(told)
+	source.now.Store(&s)
+	return source
+}
+
+func TestText(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		has  Snapshot
+		want string
+	}{
+		{"a worker at its start", Snapshot{Run: "17.0", Rank: 3, Role: "worker", Version: "v1"}, `# HELP bringupd_info What this daemon is; always 1.
+# TYPE bringupd_info gauge
+bringupd_info{run="17.0",rank="3",version="v1",role="worker"} 1
+# HELP bringupd_up 1 while this node is up: on the head, while the gate is open.
+# TYPE bringupd_up gauge
+bringupd_up{run="17.0",rank="3"} 0
+`},
+		{"a head with all of it", Snapshot{
+			Run: "17.0-r1", Role: "head", Version: "a\"b\\c\nd\xff", Up: true,
+			Phases: []Phase{{"join", 1500 * time.Millisecond}, {"gate", 20 * time.Microsecond}},
+			Nodes:  []Nodes{{"joined", 4}, {"up", 0}},
+			Checks: []Check{{"gpu.ecc", "FAIL", 2}},
+			Share:  []Calls{{"open", 12345678, 2 * time.Hour}},
+		}, `# HELP bringupd_info What this daemon is; always 1.
+# TYPE bringupd_info gauge
+bringupd_info{run="17.0-r1",rank="0",version="a\"b\\c\nd` + "\uFFFD" + `",role="head"} 1
+# HELP bringupd_up 1 while this node is up: on the head, while the gate is open.
+# TYPE bringupd_up gauge
+bringupd_up{run="17.0-r1",rank="0"} 1
+# HELP bringupd_phase_seconds How long a phase of this node took, or takes so far.
+# TYPE bringupd_phase_seconds gauge
+bringupd_phase_seconds{run="17.0-r1",rank="0",phase="join"} 1.5
+bringupd_phase_seconds{run="17.0-r1",rank="0",phase="gate"} 2e-05
+# HELP bringupd_nodes Nodes of the job that have reached a state, as the head sees them.
+# TYPE bringupd_nodes gauge
+bringupd_nodes{run="17.0-r1",rank="0",state="joined"} 4
+bringupd_nodes{run="17.0-r1",rank="0",state="up"} 0
+# HELP bringupd_check Findings of a check of this node, by what they say.
+# TYPE bringupd_check gauge
+bringupd_check{run="17.0-r1",rank="0",id="gpu.ecc",verdict="FAIL"} 2
+# HELP bringupd_share_operations_total Calls of this daemon into the log directory's share.
+# TYPE bringupd_share_operations_total counter
+bringupd_share_operations_total{run="17.0-r1",rank="0",op="open"} 1.2345678e+07
+# HELP bringupd_share_operations_seconds_total How long those took that have come back.
+# TYPE bringupd_share_operations_seconds_total counter
+bringupd_share_operations_seconds_total{run="17.0-r1",rank="0",op="open"} 7200
+`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, string(tc.has.Text())); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, reached func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(ceiling); !reached(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("cannot see %s after %s", what, ceiling)
+		}
+	}
+}
+
+// shows tells whether the file has exactly this snapshot.
+func shows(path string, s Snapshot) func() bool {
+	return func() bool {
+		data, err := os.ReadFile(path)
+		return err == nil && string(data) == string(s.Text())
+	}
+}
+
+// A file is there from the start, follows what its daemon tells, may be read by
+// others, and is gone with the daemon.
+func TestFileLivesWithItsDaemon(t *testing.T) {
+	dir := t.TempDir()
+	source := tells(Snapshot{Run: "17.0", Rank: 3})
+	f := Keep(dir, source, func(err error) { t.Error(err) })
+	path := filepath.Join(dir, "bringupd-17.0-3.prom")
+	until(t, path, shows(path, source.Snapshot()))
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o644 || f.Path() != path {
+		t.Errorf("%s: %v, %v", f.Path(), info, err)
+	}
+	up := Snapshot{Run: "17.0", Rank: 3, Up: true}
+	source.now.Store(&up)
+	f.Nudge()
+	until(t, "the change", shows(path, up))
+	if err := f.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("this is left: %v", left)
+	}
+}
+
+// Who reads a file while it is written sees it whole.
+func TestFileIsSeenWhole(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.prom")
+	texts := [2]string{strings.Repeat("a\n", 1<<15), strings.Repeat("b\n", 1<<16)}
+	if err := replace(path, []byte(texts[0])); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		var err error
+		for i := range 50 {
+			err = errors.Join(err, replace(path, []byte(texts[i%2])))
+		}
+		written <- err
+	}()
+	for {
+		data, err := os.ReadFile(path)
+		if err != nil || string(data) != texts[0] && string(data) != texts[1] {
+			t.Fatalf("saw %d bytes: %v", len(data), err)
+		}
+		select {
+		case err := <-written:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+		}
+	}
+}
+
+// A directory that can't be written is told of once, and used when it can.
+func TestFileThatCannotBeWritten(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "late")
+	source := tells(Snapshot{Run: "17.0"})
+	said := make(chan error, 10)
+	f := Keep(dir, source, func(err error) { said <- err })
+	first := <-said
+	if !strings.HasPrefix(first.Error(), "cannot write the metrics: ") || !strings.Contains(first.Error(), dir) {
+		t.Error(first)
+	}
+	f.Nudge()
+	until(t, "the nudge taken", func() bool { return len(f.nudge) == 0 })
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f.Nudge()
+	until(t, "the file", shows(f.Path(), source.Snapshot()))
+	if err := f.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if len(said) > 0 {
+		t.Errorf("it is told again: %v", <-said)
+	}
+}
+
+// hanging is a source that does not answer: as slow as a file system can be.
+type hanging struct {
+	calls atomic.Int64
+	end   chan struct{}
+}
+
+func (s *hanging) Snapshot() Snapshot {
+	if s.calls.Add(1) > 1 {
+		<-s.end
+	}
+	return Snapshot{Run: "17.0"}
+}
+
+func TestFileThatHangsIsLeftBehind(t *testing.T) {
+	source := &hanging{end: make(chan struct{})}
+	f := Keep(t.TempDir(), source, func(error) {})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("no more time"))
+	if err := f.Close(ctx); err == nil || !strings.Contains(err.Error(), "no more time") {
+		t.Errorf("got %v", err)
+	}
+	close(source.end)
+	<-f.ended
+}
+
+func TestLoopback(t *testing.T) {
+	for address, good := range map[string]bool{
+		"127.0.0.1:0": true, "127.8.8.8:9464": true, "[::1]:0": true,
+		"": false, "127.0.0.1": false, ":9464": false, "0.0.0.0:0": false, "[::]:0": false, "10.0.0.1:80": false,
+		"localhost:0": false, "127.0.0.1:99999": false, "127.0.0.1:x": false, "[fe80::1%lo]:0": false,
+	} {
+		if err := Loopback(address); (err == nil) != good {
+			t.Errorf("%q: %v", address, err)
+		}
+		if good {
+			continue
+		}
+		if e, err := Listen(address, tells(Snapshot{})); err == nil {
+			t.Errorf("it listens at %q", address)
+			e.Close()
+		}
+	}
+}
+
+func TestEndpoint(t *testing.T) {
+	source := tells(Snapshot{Run: "17.0", Rank: 3, Role: "head"})
+	e, err := Listen("127.0.0.1:0", source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: new(http.Transport), Timeout: ceiling}
+	root := strings.TrimSuffix(e.URL(), "/metrics")
+	for _, tc := range []struct {
+		method, path string
+		code         int
+	}{{"GET", "/metrics", 200}, {"HEAD", "/metrics", 200}, {"POST", "/metrics", 405}, {"GET", "/", 404}, {"GET", "/metrics/x", 404}, {"GET", "/debug/pprof/", 404}} {
+		request, err := http.NewRequestWithContext(t.Context(), tc.method, root+tc.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode != tc.code || err != nil {
+			t.Errorf("%s %s: %d, not %d: %v", tc.method, tc.path, response.StatusCode, tc.code, err)
+		}
+		if tc.method == "GET" && tc.code == 200 && string(body) != string(source.Snapshot().Text()) {
+			t.Errorf("got %s", body)
+		}
+	}
+	if _, err := Listen(e.listener.Addr().String(), source); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a second one: %v", err)
+	}
+	client.CloseIdleConnections()
+	e.Close()
+	if conn, err := net.Dial("tcp", e.listener.Addr().String()); err == nil {
+		_ = conn.Close()
+		t.Error("it listens still")
+	}
+}
