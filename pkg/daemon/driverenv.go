@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/systemd"
 )
 
 // childEnv is what a child of ours is told on top of what we were. The place is
@@ -19,9 +20,12 @@ func (n *node) childEnv(base []string, place *seat) []string {
 		"BRINGUPD_NODE_HOST": n.id.Host,
 		// Those of another daemon that runs around ours are none of a child's.
 		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "",
+		systemd.Variable:        "", // it is this daemon that the manager waits for
 		"BRINGUPD_LAUNCH_RANK":  strconv.Itoa(n.id.Rank),
 		"BRINGUPD_LAUNCH_COUNT": strconv.Itoa(n.id.Size),
 	}
+	trace := n.trace()
+	more[traceParent], more[traceState] = trace.String(), trace.state
 	maps.Copy(more, n.topologyEnv())
 	if place != nil {
 		more["BRINGUPD_NODE_RANK"], more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(place.rank), strconv.Itoa(place.size)

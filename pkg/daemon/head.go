@@ -89,6 +89,7 @@ func (h *head) open() error {
 	pace = signal.HeadPace
 	pace.Steady = min(h.tempo.Look, pace.Steady)
 	h.nodes = dir.Watch(signal.Nodes, pace)
+	h.tellTrace()
 	h.log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	h.background(h.nodes.Run)
 	h.serveLines()
