@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/systemd"
 )
 
 // invocation is one call of the program: what every subcommand needs.
@@ -23,12 +24,15 @@ type invocation struct {
 	// parsed: a driver may be called "stop" or have flags of its own.
 	driver []string
 	dashed bool
-	code   int // set by a subcommand that ends with a code and without an error
+	// notifySocket is where the service manager that has started this process
+	// wants to be told of it; empty: none does.
+	notifySocket string
+	code         int // set by a subcommand that ends with a code and without an error
 }
 
 // run is the whole program; it returns the exit code.
 func run(args []string, signals <-chan os.Signal, files daemon.Files) int {
-	inv := &invocation{files: files, signals: signals}
+	inv := &invocation{files: files, signals: signals, notifySocket: takeNotifySocket()}
 	args, inv.driver, inv.dashed = cutDriver(args)
 	app := inv.app()
 	args = named(app, args)
@@ -40,6 +44,14 @@ func run(args []string, signals <-chan os.Signal, files daemon.Files) int {
 		return codeOf(err)
 	}
 	return inv.code
+}
+
+// takeNotifySocket returns where a service manager wants to be told, and keeps it
+// from all that is started here: a child would speak for the service.
+func takeNotifySocket() string {
+	socket := os.Getenv(systemd.Variable)
+	_ = os.Unsetenv(systemd.Variable) // it fails only for names that can't be
+	return socket
 }
 
 // cutDriver parts the arguments at the first "--".

@@ -17,6 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/systemd"
 )
 
 // maxLocal bounds the daemons on one machine.
@@ -181,6 +182,9 @@ func (l *local) spec(self string, rank int) process.Spec {
 	}
 	if rank == 0 {
 		spec.Stdin, spec.Stdout = l.files.In, l.files.Out
+		if l.notifySocket != "" { // the head speaks for all
+			spec.Env = append(spec.Env, systemd.Variable+"="+l.notifySocket)
+		}
 	}
 	return spec
 }

@@ -36,6 +36,7 @@ type options struct {
 	dryRun, verbose          bool
 	shareStats               bool
 	logFormat                string
+	metricsDir, metricsAt    string
 }
 
 func newOptions() *options {
@@ -60,6 +61,7 @@ const (
 	rayFlags       = "With --framework=ray"
 	timeFlags      = "Deadlines, as in 90s or 5m"
 	failureFlags   = "After a failure"
+	metricFlags    = "Metrics, for Prometheus"
 	otherFlags     = "Other"
 )
 
@@ -76,6 +78,7 @@ func (o *options) settings() settings {
 	all = append(all, only("ray", under(rayFlags, o.onRay()))...)
 	all = append(all, under(timeFlags, o.deadlines())...)
 	all = append(all, under(failureFlags, o.failures())...)
+	all = append(all, under(metricFlags, o.metrics())...)
 	return append(all, under(otherFlags, o.others())...)
 }
 
@@ -204,6 +207,13 @@ func (o *options) failures() settings {
 }
 
 const onFailureRequeue = "requeue"
+
+func (o *options) metrics() settings {
+	return settings{
+		text("metrics-dir", "DIR", &o.metricsDir, "node-local directory for a file of each daemon, which node-exporter's collector of text files reads; gone when the daemon is"),
+		loopback("metrics-listen", &o.metricsAt, "loopback address at which every daemon serves /metrics; with port 0 the log tells which it is"),
+	}
+}
 
 func (o *options) others() settings {
 	return settings{

@@ -22,6 +22,9 @@ import (
 func (inv *invocation) configure(all settings, o *options, fromFile []string) (daemon.Config, roles.Role, error) {
 	cfg := o.build(inv)
 	var err error
+	if cfg.Shown, err = o.shown(inv); err != nil {
+		return cfg, "", usage("%v", err)
+	}
 	if cfg.Driver, err = inv.chosenDriver(o, fromFile); err != nil {
 		return cfg, "", err
 	}
@@ -42,6 +45,17 @@ func (inv *invocation) configure(all settings, o *options, fromFile []string) (d
 		err = o.addChecks(&cfg)
 	}
 	return cfg, role, err
+}
+
+// shown is where a daemon shows how it is.
+func (o *options) shown(inv *invocation) (daemon.ShownConfig, error) {
+	shown := daemon.ShownConfig{MetricsListen: o.metricsAt, NotifySocket: inv.notifySocket}
+	if o.metricsDir == "" {
+		return shown, nil
+	}
+	var err error
+	shown.MetricsDir, err = filepath.Abs(o.metricsDir)
+	return shown, err
 }
 
 // addChecks has the node looked at, and its GPUs watched.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/metrics"
 )
 
 // The constructors of settings, one for each type of value.
@@ -103,6 +104,19 @@ func noTime(value string) error {
 		return errors.New("it has no unit: give one, as in 90s, 5m or 250ms")
 	}
 	return errors.New("give a number and its unit, as in 90s, 5m or 250ms")
+}
+
+// loopback takes an address that this machine alone can reach.
+func loopback(name string, to *string, usage string) *setting {
+	s := text(name, "ADDRESS:PORT", to, usage)
+	take := s.take
+	s.take = func(value string) error {
+		if err := metrics.Loopback(value); err != nil && value != "" {
+			return err
+		}
+		return take(value)
+	}
+	return s
 }
 
 // probe takes a probe; the empty string means none.

@@ -62,6 +62,7 @@ func (n *node) lookAtNode() {
 	n.background(func(context.Context) {
 		var told string
 		n.checks <- n.cfg.Checks.Await(n.life, func(report check.Report) {
+			n.showChecks(report)
 			if waits := summary(report.Findings, check.Wait); waits != told {
 				told = waits
 				n.log.Info("waiting for what is not ready yet", zap.String("checks", waits), zap.Duration("for", report.Took.Round(time.Second/10)))
@@ -114,6 +115,7 @@ func (n *node) checkedReport(ctx context.Context) (report check.Report, err erro
 	report.Rank, report.Host = n.id.Rank, n.id.Host
 	report.Findings = append(report.Findings, n.cfg.Checks.Judge(n.shareFindings(ctx))...)
 	report.Verdict = check.Worst(report.Findings)
+	n.showChecks(report)
 	n.trail.event("checked", zap.String("verdict", string(report.Verdict)), zap.Int64("took_ns", report.Took.Nanoseconds()))
 	if report.Verdict == check.Fail {
 		return report, n.unfit(report)

@@ -58,8 +58,9 @@ type Config struct {
 	Signals <-chan os.Signal `json:"-"`
 	Verbose bool             `json:"-"`
 	// ShareStats has the head tell at the end what the share was asked.
-	ShareStats bool `json:"-"`
-	JSONLog    bool `json:"-"`
+	ShareStats bool        `json:"-"`
+	JSONLog    bool        `json:"-"`
+	Shown      ShownConfig `json:"-"`
 }
 
 // Files are the daemon's own standard streams: output is the driver's.

@@ -39,6 +39,7 @@ func Run(ctx context.Context, cfg Config, role roles.Role) int {
 		return health.OutcomeOf(health.Internal).Code
 	}
 	defer n.close()
+	n.show(role)
 	n.background(n.heedSignals)
 	switch role {
 	case roles.Head:

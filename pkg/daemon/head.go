@@ -89,6 +89,7 @@ func (h *head) open() error {
 	pace = signal.HeadPace
 	pace.Steady = min(h.tempo.Look, pace.Steady)
 	h.nodes = dir.Watch(signal.Nodes, pace)
+	h.shown.nodes.Store(h.nodes)
 	h.tellTrace()
 	h.log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	h.background(h.nodes.Run)
@@ -374,6 +375,7 @@ func (h *head) openGate() error {
 	}
 	h.gate = time.Since(h.began)
 	h.reached(signal.NameGo)
+	h.isUp("the gate is open")
 	h.nodes.Relax(h.tempo.Look)
 	h.control.Relax(h.tempo.Look)
 	h.background(h.measureTrips)

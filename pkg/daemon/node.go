@@ -63,6 +63,8 @@ type node struct {
 	nudge func()                   // has the other ends of the lifelines look; nil without any
 	calm  func(now time.Time) bool // every lifeline is well; nil without any
 
+	shown shown // outside of the run directory
+
 	tasks errgroup.Group // everything that runs in the background under work
 
 	checks  chan check.Report // what the checks say, once; nil before they begin
@@ -223,6 +225,7 @@ func (n *node) begin(dir *signal.Dir, log string, pace signal.Pace) {
 
 // finish ends this node by a published end.
 func (n *node) finish(end *ending) {
+	n.isEnding(end.why)
 	n.over(end)
 	n.end(end)
 }
@@ -448,6 +451,7 @@ func (n *node) header() signal.Header {
 // close ends what is left and waits for it.
 func (n *node) close() {
 	n.left()
+	n.isEnding("the daemon has done its part")
 	errEnding := errors.New("the daemon is ending")
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancel()
@@ -467,5 +471,8 @@ func (n *node) close() {
 	// What came before may have used up its time: the last lines have their own.
 	ctx, cancelLast := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancelLast()
+	var last sync.WaitGroup
+	last.Go(func() { n.hide(ctx) })
 	n.trail.close(ctx)
+	last.Wait()
 }

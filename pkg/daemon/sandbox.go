@@ -64,6 +64,8 @@ func (n *node) runSandbox() int {
 	n.background(n.pulse(signal.Nodes, signal.SandboxBeat))
 	if err := n.serveSandbox(n.life); err != nil {
 		n.end(err)
+	} else {
+		n.isUp("the sandbox is ready")
 	}
 	<-n.life.Done()
 	var end *ending

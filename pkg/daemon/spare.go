@@ -111,6 +111,9 @@ func (n *node) standBy(ctx context.Context) error {
 			n.relax()
 			if n.seat.Load() != nil {
 				n.trail.enter("driver")
+				n.isUp("up")
+			} else {
+				n.isUp("stands by")
 			}
 			continue
 		}

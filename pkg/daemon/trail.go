@@ -24,6 +24,9 @@ type trail struct {
 	encoder zapcore.Encoder // guarded by mu
 	current string          // the phase entered last, guarded by mu
 	phases  []signal.PhaseTime
+	stays   []stay // in phases, guarded by mu
+
+	changed func(entered string) // told of each change of phase; nil: nobody
 }
 
 func newTrail() *trail {
@@ -65,8 +68,16 @@ func (t *trail) event(name string, fields ...zap.Field) {
 func (t *trail) enter(phase string) {
 	t.mu.Lock()
 	t.current = phase
+	t.enterStay(phase, time.Now())
 	t.mu.Unlock()
 	t.event("enter")
+	t.tell(phase)
+}
+
+func (t *trail) tell(entered string) {
+	if t.changed != nil {
+		t.changed(entered)
+	}
 }
 
 // phase returns the phase entered last.
@@ -80,7 +91,9 @@ func (t *trail) phase() string {
 func (t *trail) passed(phase string, took time.Duration, err error) {
 	t.mu.Lock()
 	t.phases = append(t.phases, signal.PhaseTime{Phase: phase, Took: took})
+	t.leaveStay(phase, took)
 	t.mu.Unlock()
+	t.tell("")
 	t.event("leave", zap.String("left", phase), zap.Int64("took_ns", took.Nanoseconds()), zap.Bool("ok", err == nil || orderly(err)))
 }
 

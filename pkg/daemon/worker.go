@@ -148,6 +148,7 @@ func (n *node) workerSequence(ctx context.Context) error {
 		return err
 	}
 	n.trail.enter("driver")
+	n.isUp("up")
 	n.relax()
 	<-n.life.Done()
 	return context.Cause(n.life)

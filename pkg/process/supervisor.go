@@ -79,7 +79,7 @@ func NewSupervisor(cfg Config) (*Supervisor, error) {
 	return s, nil
 }
 
-// Own has the guard remove a directory, which the daemon has made for its children, where the daemon dies unasked. There
+// Own has the guard remove a directory or file, which the daemon has made, where the daemon dies unasked. There
 // is a guard from the first child on.
 func (s *Supervisor) Own(dir string) { s.guard.own(dir) }
 

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/systemd"
+)
+
+func TestMetricsAreForThisMachine(t *testing.T) {
+	for _, address := range []string{"0.0.0.0:9464", ":9464", "n1:9464", "9464", "localhost:9464"} {
+		refused(t, call(t, nil, "--dry-run", "--rank=0", "--nnodes=1", "--metrics-listen="+address), 64,
+			"cannot use --metrics-listen="+address, "loopback address", "127.0.0.1:0")
+	}
+	if got := call(t, nil, "--dry-run", "--rank=0", "--nnodes=1", "--job-id=a", "--metrics-listen=[::1]:0"); got.code != 0 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// What a service manager wants to be told is told by the daemon, and by none of
+// its children.
+func TestNotifySocketIsTaken(t *testing.T) {
+	t.Setenv(systemd.Variable, "/run/notify")
+	l := &local{invocation: &invocation{notifySocket: takeNotifySocket()}, opts: newOptions(), nodes: 2}
+	if value, set := os.LookupEnv(systemd.Variable); set {
+		t.Errorf("children would have %q", value)
+	}
+	o := newOptions()
+	o.metricsDir = "metrics"
+	shown, err := o.shown(l.invocation)
+	if want := (daemon.ShownConfig{NotifySocket: "/run/notify", MetricsDir: shown.MetricsDir}); err != nil || shown != want || !filepath.IsAbs(shown.MetricsDir) {
+		t.Errorf("got %+v, %v", shown, err)
+	}
+	for rank, has := range []bool{true, false} {
+		spec := l.spec("bringupd", rank)
+		found := false
+		for _, entry := range spec.Env {
+			found = found || entry == systemd.Variable+"=/run/notify"
+		}
+		if found != has {
+			t.Errorf("rank %d has the socket: %v", rank, found)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/metrics"
+	"github.com/bringupd/bringupd/pkg/systemd"
+)
+
+// waitsFor is a line of shell that ends when a file is there.
+func waitsFor(path string) string { return "while ! [ -e " + path + " ]; do sleep 0.02; done" }
+
+// Each daemon has a file as long as it lives, which tells of an open gate; the
+// head's endpoint tells the same.
+func TestMetricsOfAJob(t *testing.T) {
+	t.Parallel()
+	dir, marks := t.TempDir(), t.TempDir()
+	j := newJob(t, 3, waitsFor(marks+"/go")).patient().all(func(c *Config) {
+		c.Shown = ShownConfig{MetricsDir: dir, MetricsListen: "127.0.0.1:0"}
+		c.Setup = "true"
+	}).start()
+	file := func(rank int) string { return filepath.Join(dir, fmt.Sprintf("bringupd-17.0-%d.prom", rank)) }
+	has := func(text string, lines ...string) bool {
+		for _, line := range lines {
+			if !strings.Contains(text, "\n"+line) {
+				return false
+			}
+		}
+		return true
+	}
+	for rank := range 3 {
+		common := fmt.Sprintf(`run="17.0",rank="%d"`, rank)
+		lines := []string{"bringupd_up{" + common + "} 1", "bringupd_phase_seconds{" + common + `,phase="join"} `, `bringupd_share_operations_total{` + common + `,op="open"} `,
+			`bringupd_share_operations_seconds_total{` + common + `,op="open"} `}
+		role := "worker"
+		if rank == 0 {
+			role = "head"
+			lines = append(lines, "bringupd_nodes{"+common+`,state="joined"} 3`, "bringupd_nodes{"+common+`,state="checked"} 3`, "bringupd_nodes{"+common+`,state="failed"} 0`)
+		}
+		lines = append(lines, "bringupd_info{"+common+`,version="test",role="`+role+`"} 1`)
+		j.until(file(rank), func() bool {
+			text, err := os.ReadFile(file(rank))
+			return err == nil && has(string(text), lines...) && (rank == 0 || !strings.Contains(string(text), "bringupd_nodes"))
+		})
+	}
+	url := regexp.MustCompile(`http://127\.0\.0\.1:[0-9]+/metrics`).FindString(j.said())
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: ceiling}
+	response, err := client.Get(url)
+	if err != nil {
+		t.Fatalf("the log names %q: %v", url, err)
+	}
+	text, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	if err != nil || !has(string(text), `bringupd_up{run="17.0",rank="0"} 1`) {
+		t.Errorf("the endpoint says %s: %v", text, err)
+	}
+	touch(t, marks+"/go")
+	j.expect(0, 0, 0)
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("this is left: %v", left)
+	}
+}
+
+// A daemon that can't show itself does its work.
+func TestMetricsThatCannotBeShown(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	marks := t.TempDir()
+	j := newJob(t, 1, waitsFor(marks+"/go")).all(func(c *Config) {
+		c.Shown = ShownConfig{MetricsDir: "/nonexistent", MetricsListen: taken.Addr().String(), NotifySocket: "/nonexistent/notify"}
+	}).start()
+	parts := []string{"cannot write the metrics: ", "cannot serve metrics: ", "cannot notify NOTIFY_SOCKET="}
+	for _, part := range parts {
+		j.until(part, func() bool { return strings.Contains(j.said(), part) })
+	}
+	touch(t, marks+"/go")
+	j.expect(0)
+	for _, part := range parts {
+		if strings.Count(j.said(), part) != 1 {
+			t.Errorf("%q is not said once", part)
+		}
+	}
+}
+
+// managed is a service manager's socket that gathers what comes.
+func managed(t *testing.T) (socket string, heard func() []string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	var messages []string
+	return socket, func() []string {
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond)) // what was sent is there
+		for data := make([]byte, 4096); ; {
+			n, err := conn.Read(data)
+			if err != nil {
+				return messages
+			}
+			messages = append(messages, string(data[:n]))
+		}
+	}
+}
+
+// The manager hears of the gate, or of a node that is up, once, and of the end;
+// children hear nothing of the manager.
+func TestNotify(t *testing.T) {
+	t.Parallel()
+	head, ofHead := managed(t)
+	worker, ofWorker := managed(t)
+	marks := t.TempDir()
+	j := newJob(t, 2, "env; "+waitsFor(marks+"/go")).patient()
+	for i, socket := range []string{head, worker} {
+		j.configs[i].Shown.NotifySocket = socket
+		j.configs[i].Environ = append(slices.Clone(j.configs[i].Environ), systemd.Variable+"="+socket)
+	}
+	j.start()
+	for _, heard := range []func() []string{ofHead, ofWorker} {
+		j.until("a ready node", func() bool { return strings.Contains(strings.Join(heard(), "\n"), systemd.Ready) })
+	}
+	touch(t, marks+"/go")
+	j.expect(0, 0)
+	for rank, messages := range [][]string{ofHead(), ofWorker()} {
+		ready := fmt.Sprintf("READY=1\nSTATUS=run 17.0, rank %d: %s", rank, []string{"the gate is open", "up"}[rank])
+		stopping := fmt.Sprintf("STOPPING=1\nSTATUS=run 17.0, rank %d: ends: the driver has ended", rank)
+		isReady, isStopping := slices.Index(messages, ready), slices.IndexFunc(messages, func(m string) bool { return strings.HasPrefix(m, stopping) })
+		if messages[0] != fmt.Sprintf("STATUS=run 17.0, rank %d: join", rank) || isReady < 1 || isStopping < isReady {
+			t.Errorf("rank %d has told %q", rank, messages)
+		}
+		if text := strings.Join(messages, "\n"); strings.Count(text, "READY=1") != 1 || strings.Count(text, "STOPPING=1") != 1 {
+			t.Errorf("rank %d has told twice: %q", rank, messages)
+		}
+	}
+	if strings.Contains(j.contents(j.out), systemd.Variable) {
+		t.Error("the driver is told of the manager's socket")
+	}
+}
+
+// A job that fails before its gate is never ready.
+func TestNotifyOfAFailure(t *testing.T) {
+	t.Parallel()
+	socket, heard := managed(t)
+	j := newJob(t, 1, "true").all(func(c *Config) { c.Setup, c.Shown.NotifySocket = "exit 3", socket })
+	if code := j.start().wait()[0]; code == 0 {
+		t.Error("it went well")
+	}
+	text := strings.Join(heard(), "\n")
+	if strings.Contains(text, "READY=1") || strings.Count(text, "STOPPING=1") != 1 || !strings.Contains(text, "the setup command") {
+		t.Errorf("it has told %q", text)
+	}
+}
+
+func TestCountFindings(t *testing.T) {
+	got := countFindings([]check.Finding{
+		{ID: "gpu.ecc", Verdict: check.Fail}, {ID: "disk", Verdict: check.Pass}, {ID: "gpu.ecc", Verdict: check.Pass}, {ID: "gpu.ecc", Verdict: check.Fail},
+	})
+	want := []metrics.Check{{ID: "disk", Verdict: "PASS", Count: 1}, {ID: "gpu.ecc", Verdict: "FAIL", Count: 2}, {ID: "gpu.ecc", Verdict: "PASS", Count: 1}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What no part of the sequence leaves ends with what comes next, and a phase
+// that comes again counts on.
+func TestPhasesLast(t *testing.T) {
+	trail := newTrail()
+	begin := time.Now()
+	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
+	trail.enterStay("join", at(0))
+	trail.leaveStay("join", 2*time.Second)
+	trail.enterStay("stand-by", at(2))
+	trail.enterStay("workers", at(3))
+	trail.leaveStay("workers", 4*time.Second)
+	trail.enterStay("workers", at(10))
+	trail.leaveStay("workers", 5*time.Second)
+	trail.enterStay("driver", at(20))
+	trail.enterStay("drain", at(50))
+	want := []metrics.Phase{{Name: "join", Took: 2 * time.Second}, {Name: "stand-by", Took: 18 * time.Second}, {Name: "workers", Took: 9 * time.Second},
+		{Name: "driver", Took: 30 * time.Second}, {Name: "drain", Took: 50 * time.Second}}
+	if diff := cmp.Diff(want, trail.lasted(at(100))); diff != "" {
+		t.Error(diff)
+	}
+}
