@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/daemon"
@@ -222,10 +221,4 @@ func (c *checking) show(report check.Report) error {
 	}
 	_, err := io.WriteString(c.files.Out, text)
 	return err
-}
-
-// showsColour tells whether who reads it sees colours, and wants them.
-func showsColour(file *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-	return err == nil && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
