@@ -25,7 +25,8 @@ type setting struct {
 	name     string
 	category string
 	usage    string
-	shape    string // what stands for the value in --help; empty: a switch
+	shape    string   // what stands for the value in --help; empty: a switch
+	accepted []string // where only some words are, or come to mind
 	// framework that it is for; empty: all
 	framework  string
 	hidden     bool

@@ -26,7 +26,7 @@ func text(name, shape string, to *string, usage string) *setting {
 // choice takes one of some words.
 func choice(name string, accepted []string, to *string, usage string) *setting {
 	return &setting{
-		name: name, shape: "WORD", usage: usage,
+		name: name, shape: "WORD", usage: usage, accepted: accepted,
 		take: func(value string) error {
 			if !slices.Contains(accepted, value) {
 				return fmt.Errorf("give one of %s%s", strings.Join(accepted, ", "), suggestion("", value, accepted))
@@ -147,7 +147,7 @@ func probe(name string, to **health.Probe, usage string) *setting {
 // require takes how many sandboxes the gate needs.
 func require(name string, to *daemon.Require, usage string) *setting {
 	return &setting{
-		name: name, shape: "WHICH", usage: usage,
+		name: name, shape: "WHICH", usage: usage, accepted: []string{"all", "any", "head"},
 		take: func(value string) error {
 			r, err := daemon.ParseRequire(value)
 			if err != nil {

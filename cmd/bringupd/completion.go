@@ -1,0 +1,110 @@
+package main
+
+import (
+	"embed"
+	"io"
+	"strings"
+	"text/template"
+
+	"github.com/urfave/cli/v2"
+)
+
+// completionFiles have what is the same whatever there is to complete.
+//
+//go:embed completion
+var completionFiles embed.FS
+
+var shells = []string{"bash", "fish", "zsh"}
+
+func (inv *invocation) completionCommand() *cli.Command {
+	return &cli.Command{
+		Name: "completion", Usage: "print what a shell completes this program's command lines by",
+		UsageText: "source <(bringupd completion bash)   (in ~/.bashrc)\n" +
+			"bringupd completion zsh > \"${fpath[1]}/_bringupd\"\n" +
+			"bringupd completion fish > ~/.config/fish/completions/bringupd.fish",
+		Action: func(c *cli.Context) error {
+			if inv.dashed || c.NArg() != 1 {
+				return usage("cannot print a completion: give one of %s", strings.Join(shells, ", "))
+			}
+			text, err := completion(c.App, c.Args().First())
+			if err == nil {
+				_, err = io.WriteString(inv.files.Out, text)
+			}
+			return err
+		},
+	}
+}
+
+// completable is a subcommand, as a shell wants to know of it.
+type completable struct {
+	Name, Usage string
+	Flags       []completableFlag
+	// Words are what may stand there besides flags; nil: a path.
+	Words []string
+}
+
+type completableFlag struct {
+	Name, Usage string
+	Shape       string // of its value; empty: a switch
+	Words       []string
+	Repeats     bool
+}
+
+// Dir and File tell what a value names, where it does.
+func (f completableFlag) Dir() bool  { return f.Shape == "DIR" }
+func (f completableFlag) File() bool { return f.Shape == "FILE" || f.Shape == "PROGRAM" }
+
+// completables are all subcommands that --help shows.
+func completables(app *cli.App) (all []completable) {
+	words := map[string][]string{"completion": shells, "help": commandNames(app)}
+	for _, command := range app.VisibleCommands() {
+		one := completable{Name: command.Name, Usage: command.Usage, Words: words[command.Name]}
+		for _, flag := range command.Flags {
+			if s, ours := flag.(*setting); ours && !s.hidden {
+				one.Flags = append(one.Flags, completableFlag{
+					Name: s.name, Usage: strings.ReplaceAll(s.usage, unbroken, " "), Shape: s.shape, Words: s.accepted, Repeats: s.repeats,
+				})
+			}
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// completion is the script of a shell.
+func completion(app *cli.App, shell string) (string, error) {
+	known := false
+	for _, name := range shells {
+		known = known || name == shell
+	}
+	if !known {
+		return "", usage("cannot complete in %q: give one of %s%s", shell, strings.Join(shells, ", "), suggestion("", shell, shells))
+	}
+	script, err := template.New(shell).Funcs(template.FuncMap{
+		"join": func(words []string) string { return strings.Join(words, " ") }, "quote": quoted, "bracket": bracketed, "brief": brief,
+	}).ParseFS(completionFiles, "completion/"+shell)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	err = script.ExecuteTemplate(&b, shell, completables(app))
+	return b.String(), err
+}
+
+// brief is the first part of a usage, which has room beside a flag.
+func brief(text string) string {
+	for _, end := range []string{"; ", " (", ": "} {
+		if first, _, _ := strings.Cut(text, end); strings.Contains(first, " ") {
+			text = first
+		}
+	}
+	return text
+}
+
+// quoted is a text between a shell's single quotes.
+func quoted(text string) string { return strings.ReplaceAll(text, "'", `'\''`) }
+
+// bracketed is a text between the brackets of a zsh specification.
+func bracketed(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `[`, `\[`, `]`, `\]`, `:`, `\:`).Replace(text)
+}

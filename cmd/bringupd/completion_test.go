@@ -1,0 +1,154 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// script is what a shell completes by.
+func script(t *testing.T, shell string) string {
+	t.Helper()
+	got := call(t, nil, "completion", shell)
+	if got.code != 0 || got.err != "" || got.out == "" {
+		t.Fatalf("got %+v", got)
+	}
+	return got.out
+}
+
+// askBash returns what a real bash offers for a line, whose words are parted as
+// it parts them: the cursor is at the end of the last one.
+func askBash(t *testing.T, script string, words ...string) []string {
+	t.Helper()
+	program := script + "\nCOMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _bringupd; printf '%s\\n' \"${COMPREPLY[@]}\""
+	command := exec.CommandContext(t.Context(), "bash", append([]string{"--norc", "-c", program, "bash"}, words...)...)
+	var said strings.Builder
+	command.Stderr = &said
+	out, err := command.Output()
+	if err != nil || said.Len() > 0 {
+		t.Fatalf("%q: %v, %s", words, err, said.String())
+	}
+	return strings.Fields(string(out))
+}
+
+func TestBashCompletes(t *testing.T) {
+	bash := script(t, "bash")
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"logs/17.0", "jobs"} {
+		if err := os.MkdirAll(name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"job.yaml", "train.py"} {
+		if err := os.WriteFile(name, nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		line string // words with blanks between; the last one, which may be empty, is completed
+		want string
+	}{
+		{"bringupd sim", "simulate"},
+		{"bringupd --ro", "--role="},
+		{"bringupd run --ro", "--role="},
+		{"bringupd local --ro", ""},
+		{"bringupd check --js", "--json"},
+		{"bringupd --js", ""},
+		{"bringupd --launched", ""},
+		{"bringupd gpu-", ""},
+		{"bringupd --role = ", "auto head worker sandbox"},
+		{"bringupd --role =", "auto head worker sandbox"},
+		{"bringupd --role = w", "worker"},
+		{"bringupd --role=w", "--role=worker"},
+		{"bringupd --role w", "worker"},
+		{"bringupd --role = w --log-format = j", "json"},
+		{"bringupd --verbose --log-f", "--log-format="},
+		{"bringupd --gpu-check = re", "require"},
+		{"bringupd --sandbox-require = ", "all any head"},
+		{"bringupd --log-dir = l", "logs"},
+		{"bringupd --log-dir = t", ""},
+		{"bringupd --log-dir=l", "--log-dir=logs"},
+		{"bringupd --config = jo", "job.yaml jobs"},
+		{"bringupd --job-id = l", ""},
+		{"bringupd --job-id l", ""},
+		{"bringupd --verbose t", ""},
+		{"bringupd stop logs/1", "logs/17.0"},
+		{"bringupd help che", "check"},
+		{"bringupd completion ", "bash fish zsh"},
+		{"bringupd completion z", "zsh"},
+		{"bringupd --framework = ray -- ./tr", "./train.py"},
+		{"bringupd -- ./train.py --role = w", ""},
+		{"bringupd -- ./train.py jo", "job.yaml jobs"},
+		{"bringupd -- basenam", "basename"},
+	} {
+		got := askBash(t, bash, strings.Split(tc.line, " ")...)
+		slices.Sort(got)
+		want := strings.Fields(tc.want)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, not %q", tc.line, got, want)
+		}
+	}
+	if got := askBash(t, bash, "bringupd", ""); !slices.Contains(got, "local") || !slices.Contains(got, "completion") || slices.Contains(got, "gpu-probe") {
+		t.Errorf("the subcommands are %q", got)
+	}
+}
+
+// Each shell that there is takes its script, and each script has every flag
+// and subcommand.
+func TestCompletionScripts(t *testing.T) {
+	app := (&invocation{}).app()
+	for _, shell := range shells {
+		text := script(t, shell)
+		if path, err := exec.LookPath(shell); err == nil {
+			file := filepath.Join(t.TempDir(), "script")
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.CommandContext(t.Context(), path, "-n", file).CombinedOutput(); err != nil || len(out) > 0 {
+				t.Errorf("%s does not take it: %v, %s", shell, err, out)
+			}
+		}
+		for _, command := range completables(app) {
+			for _, name := range append([]string{command.Name}, flagsOf(command, shell)...) {
+				if !strings.Contains(text, name) {
+					t.Errorf("%s: %s has no %s", shell, command.Name, name)
+				}
+			}
+		}
+		for _, hidden := range []string{"launched-locally", "gpu-probe", "<no value>"} {
+			if strings.Contains(text, hidden) {
+				t.Errorf("%s has %s", shell, hidden)
+			}
+		}
+	}
+}
+
+func flagsOf(command completable, shell string) (names []string) {
+	for _, flag := range command.Flags {
+		switch {
+		case shell == "fish":
+			names = append(names, " -l "+flag.Name+" ")
+		case flag.Shape != "":
+			names = append(names, "--"+flag.Name+"=")
+		default:
+			names = append(names, "--"+flag.Name)
+		}
+	}
+	return names
+}
+
+func TestCompletionOfWhat(t *testing.T) {
+	refused(t, call(t, nil, "completion"), 64, "cannot print a completion", "bash, fish, zsh")
+	refused(t, call(t, nil, "completion", "zhs"), 64, `cannot complete in "zhs"`, "the nearest is zsh")
+	refused(t, call(t, nil, "completion", "bash", "--", "x"), 64, "cannot print a completion")
+}
+
+func TestTextsInScripts(t *testing.T) {
+	if got, want := quoted(bracketed(`node's [a]: b\`)), `node'\''s \[a\]\: b\\`; got != want {
+		t.Errorf("got %s, not %s", got, want)
+	}
+}
