@@ -10,7 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-var update = flag.Bool("update", false, "write the README's tables anew")
+var update = flag.Bool("update", false, "write anew what is written from the program")
 
 // The README's tables of flags and of exit codes are those of the program.
 func TestREADME(t *testing.T) {

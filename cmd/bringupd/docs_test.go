@@ -1,0 +1,168 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/bringupd/bringupd/pkg/health"
+)
+
+// The manual page and docs/cli.md are what the program itself says.
+func TestDocs(t *testing.T) {
+	app := (&invocation{}).app()
+	for path, text := range map[string]string{"../../docs/cli.md": markdown(app), "../../docs/bringupd.1": manual(app)} {
+		if *update {
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if old, err := os.ReadFile(path); err != nil || string(old) != text {
+			t.Errorf("%s is not what the program says: run go test ./cmd/bringupd -run Docs -update (%v)", path, err)
+		}
+	}
+}
+
+const about = "bringupd brings a cluster up inside a batch allocation, one daemon a node, started by a single srun, and runs a " +
+	"driver on it when every node is proven ready. Where no subcommand is named, run is meant."
+
+// described are a subcommand's flags that --help shows.
+func described(command *cli.Command) (all settings) {
+	for _, flag := range command.Flags {
+		if s, ours := flag.(*setting); ours && !s.hidden {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// sameAsRun tells whether run has the flag, too, and says the same of it.
+func sameAsRun(s *setting) bool {
+	of := newOptions().settings().find(s.name)
+	return of != nil && !of.hidden && of.usage == s.usage
+}
+
+func meaning(s *setting) string {
+	return strings.ReplaceAll(s.usage+s.defaultText(), unbroken, " ")
+}
+
+// markdown is docs/cli.md.
+func markdown(app *cli.App) string {
+	cell := strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`).Replace
+	var b strings.Builder
+	b.WriteString("<!-- Written by go test ./cmd/bringupd -run Docs -update: change the program, not this file. -->\n\n# The command line\n\n" + about + "\n")
+	for _, command := range app.VisibleCommands() {
+		fmt.Fprintf(&b, "\n## bringupd %s\n\n%s.\n\n    %s\n", command.Name, capital(command.Usage), strings.ReplaceAll(command.UsageText, "\n", "\n    "))
+		if command.Description != "" {
+			b.WriteString("\n" + command.Description + "\n")
+		}
+		flags := described(command)
+		if len(flags) > 0 {
+			b.WriteString("\n" + elsewhere(command.Flags) + "\n")
+		}
+		heading, shared := "", false
+		for _, s := range flags {
+			if command.Name != "run" && sameAsRun(s) {
+				shared = true
+				continue
+			}
+			if s.category != heading {
+				heading = s.category
+				fmt.Fprintf(&b, "\n| %s | |\n|---|---|\n", heading)
+			}
+			fmt.Fprintf(&b, "| `%s` | %s |\n", s.String(), cell(meaning(s)))
+		}
+		if shared {
+			b.WriteString("\n" + sharedFlags(flags, func(name string) string { return "`--" + name + "`" }) + "\n")
+		}
+	}
+	b.WriteString("\n## Exit codes\n\n| code | word | meaning | requeue? |\n|---|---|---|---|\n")
+	b.WriteString("| the driver's own | `" + health.Driven + "` | the driver ran and ended; 128+n where signal n ended it | your call |\n")
+	for _, o := range health.Outcomes() {
+		fmt.Fprintf(&b, "| %d | `%s` | %s | %s |\n", o.Code, o.Word, cell(o.Meaning), o.Requeue)
+	}
+	return b.String()
+}
+
+// sharedFlags names the flags of a subcommand that are run's as well.
+func sharedFlags(flags settings, show func(name string) string) string {
+	var names []string
+	for _, s := range flags {
+		if sameAsRun(s) {
+			names = append(names, show(s.name))
+		}
+	}
+	return "As with bringupd run: " + strings.Join(names, ", ") + "."
+}
+
+func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
+// manual is the manual page, in the macros of man(7).
+func manual(app *cli.App) string {
+	var b strings.Builder
+	b.WriteString(`.\" Written by go test ./cmd/bringupd -run Docs -update: change the program, not this file.` + "\n")
+	b.WriteString(".TH BRINGUPD 1 \"\" bringupd \"User Commands\"\n.SH NAME\nbringupd \\- bring up a cluster inside a batch allocation, and run a driver on it\n")
+	b.WriteString(".SH SYNOPSIS\n.nf\n")
+	for _, command := range app.VisibleCommands() {
+		b.WriteString(roff(command.UsageText) + "\n")
+	}
+	b.WriteString(".fi\n.SH DESCRIPTION\n" + roff(about) + "\n.SH SUBCOMMANDS\n")
+	for _, command := range app.VisibleCommands() {
+		fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(command.Name), roff(capital(command.Usage)+"."))
+		if command.Description != "" {
+			b.WriteString(".IP\n" + roff(command.Description) + "\n")
+		}
+	}
+	for _, command := range app.VisibleCommands() {
+		flags := described(command)
+		if len(flags) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, ".SH \"OPTIONS OF %s\"\n%s\n", strings.ToUpper(command.Name), roff(elsewhere(command.Flags)))
+		heading, shared := "", false
+		for _, s := range flags {
+			if command.Name != "run" && sameAsRun(s) {
+				shared = true
+				continue
+			}
+			if s.category != heading {
+				heading = s.category
+				fmt.Fprintf(&b, ".SS \"%s\"\n", roff(heading))
+			}
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(s.String()), roff(meaning(s)))
+		}
+		if shared {
+			b.WriteString(".PP\n" + roff(sharedFlags(flags, func(name string) string { return "--" + name })) + "\n")
+		}
+	}
+	b.WriteString(".SH \"EXIT STATUS\"\n" + roff("The driver's own where it ran and ended (128+n where signal n ended it), otherwise:") + "\n")
+	for _, o := range health.Outcomes() {
+		fmt.Fprintf(&b, ".TP\n.B %d\n%s\n", o.Code, roff(fmt.Sprintf("%s (requeue: %s)", o.Meaning, o.Requeue)))
+	}
+	_, text, _ := strings.Cut(examples, "\n")
+	b.WriteString(".SH EXAMPLES\n.nf\n" + roff(strings.TrimSuffix(text, "\n")) + "\n.fi\n.SH \"SEE ALSO\"\n.BR srun (1),\n.BR sbatch (1)\n")
+	return b.String()
+}
+
+// roff is a text that is shown as it is: a dash is one that can be copied, and
+// no line begins with a request.
+func roff(text string) string {
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "~", `\(ti`, "^", `\(ha`, `"`, `\(dq`, unbroken, `\ `, "…", `\&...`).Replace(text)
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, ".") {
+			lines[i] = `\&` + line
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestRoff(t *testing.T) {
+	if got, want := roff(".x --a='b\\'\n"+`"~"`), `\&.x \-\-a=\(aqb\e\(aq`+"\n"+`\(dq\(ti\(dq`; got != want {
+		t.Errorf("got %s, not %s", got, want)
+	}
+}
