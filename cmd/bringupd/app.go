@@ -27,7 +27,8 @@ type invocation struct {
 	// notifySocket is where the service manager that has started this process
 	// wants to be told of it; empty: none does.
 	notifySocket string
-	code         int // set by a subcommand that ends with a code and without an error
+	jsonLog      bool // standard error is for programs
+	code         int  // set by a subcommand that ends with a code and without an error
 }
 
 // run is the whole program; it returns the exit code.
@@ -37,8 +38,8 @@ func run(args []string, signals <-chan os.Signal, files daemon.Files) int {
 	app := inv.app()
 	args = named(app, args)
 	if err := app.Run(args); err != nil {
-		fmt.Fprintf(files.Err, "bringupd: %v\n", err)
-		if isUsage(err) {
+		daemon.Refuse(files.Err, inv.jsonLog, err, codeOf(err))
+		if isUsage(err) && !inv.jsonLog {
 			fmt.Fprintln(files.Err, "See:", strings.TrimSuffix("bringupd help "+args[1], " help"))
 		}
 		return codeOf(err)

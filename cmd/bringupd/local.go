@@ -64,6 +64,7 @@ func (l *local) launch() error {
 	if err != nil {
 		return err
 	}
+	l.jsonLog = l.opts.logFormat == jsonFormat
 	cfg, role, err := l.configure(l.all, l.opts, driver)
 	if l.opts.dryRun && !isUsage(err) {
 		return l.plan(l.all, cfg, role, err)

@@ -208,6 +208,8 @@ func (o *options) failures() settings {
 
 const onFailureRequeue = "requeue"
 
+const jsonFormat = "json"
+
 func (o *options) metrics() settings {
 	return settings{
 		text("metrics-dir", "DIR", &o.metricsDir, "node-local directory for a file of each daemon, which node-exporter's collector of text files reads; gone when the daemon is"),
@@ -220,6 +222,6 @@ func (o *options) others() settings {
 		notInFile(yes("dry-run", &o.dryRun, "print the configuration and the plan, and touch nothing")),
 		yes("share-stats", &o.shareStats, "have the head tell, at the end, what all nodes have asked of the share"),
 		yes("verbose", &o.verbose, "say everything on standard error, on all nodes"),
-		choice("log-format", []string{"console", "json"}, &o.logFormat, "of standard error: console or json"),
+		choice("log-format", []string{"console", jsonFormat}, &o.logFormat, "of standard error: console or json"),
 	}
 }

@@ -104,7 +104,7 @@ func (inv *invocation) chosenDriver(o *options, fromFile []string) ([]string, er
 func (o *options) build(inv *invocation) daemon.Config {
 	cfg := daemon.Config{
 		Program: version(), Setup: o.setup, Sandbox: o.sandbox, Times: o.times, Lifeline: daemon.LifelineMode(o.lifeline), TempDir: o.tempDir,
-		Environ: os.Environ(), Files: inv.files, Signals: inv.signals, Verbose: o.verbose, ShareStats: o.shareStats, JSONLog: o.logFormat == "json",
+		Environ: os.Environ(), Files: inv.files, Signals: inv.signals, Verbose: o.verbose, ShareStats: o.shareStats, JSONLog: o.logFormat == jsonFormat,
 	}
 	cfg.Requeue = daemon.RequeueConfig{OnFailure: o.onFailure == onFailureRequeue, Most: o.mostRequeues}
 	if cfg.TempDir == "" {

@@ -31,6 +31,7 @@ func (inv *invocation) runDaemon(all settings, o *options) error {
 	if err != nil {
 		return err
 	}
+	inv.jsonLog = o.logFormat == jsonFormat
 	cfg, role, err := inv.configure(all, o, driver)
 	if o.dryRun && !isUsage(err) {
 		return inv.plan(all, cfg, role, err)

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/daemon"
@@ -42,5 +44,30 @@ func TestNotifySocketIsTaken(t *testing.T) {
 		if found != has {
 			t.Errorf("rank %d has the socket: %v", rank, found)
 		}
+	}
+}
+
+// Where standard error is for programs, a refusal is, too.
+func TestRefusalAsJSON(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		args []string
+		code int
+	}{
+		{"no launcher", []string{"--log-format=json", "--role=worker"}, 65},
+		{"what makes no sense together", []string{"--log-format=json", "--head-ready=tcp:1"}, 64},
+		{"the same of a local job", []string{"local", "--log-format=json", "--head-ready=tcp:1"}, 64},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := call(t, nil, tc.args...)
+			var line struct {
+				Level, Daemon, Msg string
+				Code               int
+			}
+			if err := json.Unmarshal([]byte(got.err), &line); err != nil || line.Level != "error" || line.Daemon != "bringupd" ||
+				!strings.HasPrefix(line.Msg, "cannot ") || line.Code != tc.code || got.code != tc.code {
+				t.Errorf("got %+v: %v", got, err)
+			}
+		})
 	}
 }

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"os"
 	ossignal "os/signal"
@@ -35,8 +34,9 @@ func Signals() <-chan os.Signal {
 func Run(ctx context.Context, cfg Config, role roles.Role) int {
 	n, err := newNode(ctx, cfg)
 	if err != nil {
-		fmt.Fprintf(cfg.Files.Err, "bringupd: %v\n", err)
-		return health.OutcomeOf(health.Internal).Code
+		code := health.OutcomeOf(health.Internal).Code
+		Refuse(cfg.Files.Err, cfg.JSONLog, err, code)
+		return code
 	}
 	defer n.close()
 	n.show(role)

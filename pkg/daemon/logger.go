@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"io"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -34,6 +35,16 @@ func peopleEncoder(asJSON bool) zapcore.Encoder {
 	config.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 	config.ConsoleSeparator = " "
 	return zapcore.NewConsoleEncoder(config)
+}
+
+// Refuse says why there is no daemon, in the form of what a daemon says.
+func Refuse(to io.Writer, asJSON bool, err error, code int) {
+	if !asJSON {
+		fmt.Fprintf(to, "bringupd: %v\n", err)
+		return
+	}
+	core := zapcore.NewCore(peopleEncoder(true), zapcore.AddSync(to), zapcore.ErrorLevel)
+	zap.New(core).Named("bringupd").Error(err.Error(), zap.Int("code", code))
 }
 
 func encoding() zapcore.EncoderConfig {
