@@ -1,0 +1,142 @@
+package timeline
+
+import (
+	"slices"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Run is what a run directory shows.
+type Run struct {
+	Path    string         // the run directory, absolute
+	Name    string         // its last part: <job>.<step>[-r<restart>]
+	ReadAt  time.Time      // on the clock of who reads
+	Depth   Depth          // how much of it was read
+	Job     *signal.Job    // nil where it can't be read
+	Result  *signal.Result // nil while there is none
+	Control Control
+	Nodes   []Node  // by rank; as many as the job has, with or without a trace of them
+	Events  []Event // of all nodes by corrected time; none where the depth is Quick
+	// Problems are sentences about what could not be read, for people.
+	Problems []string
+}
+
+// Size returns the number of nodes.
+func (r *Run) Size() int { return len(r.Nodes) }
+
+// Ended tells whether the job is over: nothing more is to be expected of it but
+// what its daemons still tidy up.
+func (r *Run) Ended() bool {
+	return r.Result != nil || r.Control.Over.There || len(r.Control.Aborts) > 0
+}
+
+// In returns the ranks that have reached a state, in order.
+func (r *Run) In(state string) []int {
+	var ranks []int
+	for i := range r.Nodes {
+		if r.Nodes[i].In(state) {
+			ranks = append(ranks, r.Nodes[i].Rank)
+		}
+	}
+	return ranks
+}
+
+// Depth is how much of a run directory is read.
+type Depth int
+
+// The depths.
+const (
+	// Quick reads what a few listings and the few records of the head and of
+	// failures tell: its cost hardly grows with the number of nodes.
+	Quick Depth = iota
+	// Full reads all records and events, within bounds.
+	Full
+)
+
+// Mark is something that is there from some moment on.
+type Mark struct {
+	There bool
+	// At is when: by the record or, where its name says all, by the file
+	// system's clock; zero where neither tells.
+	At time.Time
+}
+
+// Control is what the head, and who speaks to all, has published.
+type Control struct {
+	Job, Head, Go, Drain, Over, Stop Mark
+
+	Service *signal.HeadRecord   // what Head says, where it can be read
+	Ending  *signal.DrainRecord  // what Drain says
+	Aborts  []signal.AbortRecord // by rank: the head's comes first
+	Team    *signal.TeamRecord   // the newest; nil where there are no spares
+	Teams   []Mark               // by generation
+	Beat    int64                // the head's newest; 0 where there is none
+}
+
+// Node is what is known of one rank.
+type Node struct {
+	Rank int
+	// Host is empty where nothing that was read names it.
+	Host string
+	// States are the words of its names in Nodes, in the order in which a node
+	// comes through them, without beats and events.
+	States []NodeState
+	Beat   int64 // the newest; 0 where there is none
+	Kind   int64 // what kind of node its checks have found: equal nodes have the same; 0 is not known
+	Joined *signal.JoinedRecord
+	Done   *signal.DoneRecord
+	// Failures are what the node itself has recorded.
+	Failures []signal.FailedRecord
+	// Befell are things that ended nothing.
+	Befell []signal.EventRecord
+	Check  *check.Report
+	// Seen is the newest sign of it, on the head's clock; zero where the depth
+	// doesn't tell.
+	Seen   time.Time
+	Phases []Span // as the node's daemon went through them, by when they began
+	Clock  Clock
+}
+
+// In tells whether the node has reached a state.
+func (n *Node) In(state string) bool {
+	return slices.ContainsFunc(n.States, func(s NodeState) bool { return s.Word == state })
+}
+
+// NodeState is a state that a node has reached.
+type NodeState struct {
+	Word string    // signal.Joined and so on
+	At   time.Time // on the head's clock; zero where the depth doesn't tell
+	// Generation is the team's since which the service is up in its place.
+	Generation int
+}
+
+// Span is a phase of one node.
+type Span struct {
+	Phase string
+	// Daemon is the kind of daemon that tells: "daemon" or "sandbox-daemon".
+	Daemon   string
+	From, To time.Time // on the head's clock
+	Open     bool      // it has not ended, as far as was written: To is the newest sign of the node
+	OK       bool      // it ended well
+}
+
+// Took returns for how long the phase went on, as far as was written.
+func (s Span) Took() time.Duration { return s.To.Sub(s.From) }
+
+// Clock is how far a node's wall clock is ahead of the head's.
+type Clock struct {
+	Known bool
+	// Offset is the middle of all offsets that are possible, and Residual half
+	// of their width: the true one is not farther away.
+	Offset, Residual time.Duration
+}
+
+// Correct returns what the head's clock showed when the node's showed at.
+func (c Clock) Correct(at time.Time) time.Time {
+	if at.IsZero() {
+		return at
+	}
+	return at.Add(-c.Offset)
+}
