@@ -13,8 +13,8 @@ import (
 // outsider is the rank in the records of somebody who has none.
 const outsider = -1
 
-// latest is the link in the log directory to the newest run.
-const latest = "latest"
+// Latest is the link in the log directory to the newest run.
+const Latest = "latest"
 
 // OpenExisting opens a run directory from outside the job: path is it, or a log
 // directory or the link in it, of which the newest run is meant. Its errors
@@ -32,11 +32,11 @@ func (p Place) openExisting(ctx context.Context) (*Dir, Job, error) {
 	var job Job
 	p.Access = p.ready()
 	names, err := p.enter(ctx)
-	if err == nil && !slices.Contains(names, Control) && slices.Contains(names, latest) {
-		p.LogDir = filepath.Join(p.LogDir, latest)
+	if err == nil && !slices.Contains(names, Control) && slices.Contains(names, Latest) {
+		p.LogDir = filepath.Join(p.LogDir, Latest)
 		err = errNotDir
 	}
-	if errors.Is(err, errNotDir) && filepath.Base(p.LogDir) == latest {
+	if errors.Is(err, errNotDir) && filepath.Base(p.LogDir) == Latest {
 		if p.LogDir, err = p.newest(ctx); err != nil {
 			return nil, job, err
 		}
@@ -105,7 +105,7 @@ func (p Place) newest(ctx context.Context) (string, error) {
 // people and tools only: no daemon follows it.
 func (d *Dir) PointLatest(ctx context.Context) error {
 	parent := filepath.Dir(d.path)
-	path, temporary := filepath.Join(parent, latest), filepath.Join(parent, "."+latest+"-"+newTag())
+	path, temporary := filepath.Join(parent, Latest), filepath.Join(parent, "."+Latest+"-"+newTag())
 	return do(ctx, d.via.Meter, "link", path, func() error {
 		if _, err := d.via.Share.Target(path); errors.Is(err, syscall.EINVAL) {
 			return fmt.Errorf("cannot link %s: something that is not a link has that name", path)

@@ -30,7 +30,7 @@ func TestOpenExisting(t *testing.T) {
 	}
 	lead := func(path, target string) string {
 		logs := mkdir(t, path, dirMode)
-		point(t, filepath.Join(logs, latest), target)
+		point(t, filepath.Join(logs, Latest), target)
 		return logs
 	}
 	for _, tc := range []struct {
@@ -41,9 +41,9 @@ func TestOpenExisting(t *testing.T) {
 		{"a run directory", old.Path(), old},
 		{"a run directory, relative", relative, d},
 		{"a log directory: the newest", p.LogDir, d},
-		{"the link to the newest", filepath.Join(p.LogDir, latest), d},
+		{"the link to the newest", filepath.Join(p.LogDir, Latest), d},
 		{"nothing", filepath.Join(base, "nothing"), nil},
-		{"a link to nothing", filepath.Join(base, "nothing", latest), nil},
+		{"a link to nothing", filepath.Join(base, "nothing", Latest), nil},
 		{"a file", put(t, filepath.Join(base, "file"), ""), nil},
 		{"a log directory without a run", mkdir(t, filepath.Join(base, "empty"), dirMode), nil},
 		{"a link to the log directory", filepath.Join(base, "linked-logs"), nil},
@@ -175,17 +175,17 @@ func TestPointLatest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if target, err := os.Readlink(filepath.Join(p.LogDir, latest)); err != nil || target != d.Name() {
+	if target, err := os.Readlink(filepath.Join(p.LogDir, Latest)); err != nil || target != d.Name() {
 		t.Errorf("it points at %q, %v", target, err)
 	}
 	t.Run("what is not a link stays", func(t *testing.T) {
 		p := newPlace(t)
 		d := create(t, p)
-		put(t, filepath.Join(p.LogDir, latest), "somebody's own")
+		put(t, filepath.Join(p.LogDir, Latest), "somebody's own")
 		if err := d.PointLatest(within(t)); err == nil {
 			t.Error("no error")
 		}
-		if got := names(t, p.LogDir); !slices.Equal(got, []string{p.Run, latest}) {
+		if got := names(t, p.LogDir); !slices.Equal(got, []string{p.Run, Latest}) {
 			t.Errorf("there is %v", got)
 		}
 	})

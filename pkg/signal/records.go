@@ -25,6 +25,9 @@ func (h *Header) header() *Header { return h }
 // Record is anything with a Header that can be published.
 type Record interface{ header() *Header }
 
+// HeaderOf returns what opens a record; its version is 0 where it was not read.
+func HeaderOf(rec Record) Header { return *rec.header() }
+
 // Job is the attempt: what everybody must know to take part in it.
 type Job struct {
 	Header
@@ -35,6 +38,9 @@ type Job struct {
 	Addresses []string `json:"addresses"` // where the head can be reached, best first
 	Program   string   `json:"program"`   // version of the head's bringupd
 	PID       int      `json:"pid"`
+	// Hosts are those of all ranks in their order, as a node list; empty where
+	// the launcher does not tell.
+	Hosts string `json:"hosts,omitempty"`
 	// FileSystem is what the log directory lies on, as the head sees it.
 	FileSystem string `json:"share"`
 	// SandboxStep says that the gate waits for sandboxes of another step.

@@ -1,0 +1,148 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// reading opens a folder of a fresh directory that has these files.
+func reading(t *testing.T, files map[string]string) (*Reader, *Folder, string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	reader, err := OpenReader(t.Context(), dir)
+	must(t, err)
+	folder, err := reader.Folder(t.Context(), "")
+	must(t, err)
+	t.Cleanup(func() { _ = folder.Close() })
+	return reader, folder, dir
+}
+
+func TestReaderRefusesWhatIsNoFileOfTheOwner(t *testing.T) {
+	reader, folder, dir := reading(t, map[string]string{"fine": "text"})
+	must(t, os.Symlink(filepath.Join(dir, "fine"), filepath.Join(dir, "link")))
+	must(t, os.Mkdir(filepath.Join(dir, "dir"), 0o700))
+	must(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	for name, want := range map[string]string{
+		"link": "symbolic link", "dir": "not a file", "pipe": "not a file", "../fine": "not a name", "none": "no such file",
+	} {
+		if _, err := folder.Read(t.Context(), name, 100); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is read: %v", name, err)
+		}
+	}
+	if got, err := folder.Read(t.Context(), "fine", 100); err != nil || string(got.Data) != "text" || got.End != nil {
+		t.Errorf("a file has %+v: %v", got, err)
+	}
+	reader.owner++
+	if _, err := folder.Read(t.Context(), "fine", 100); err == nil || !strings.Contains(err.Error(), "belongs to") {
+		t.Errorf("a stranger's file is read: %v", err)
+	}
+	if _, err := reader.Folder(t.Context(), "dir"); err == nil || !strings.Contains(err.Error(), "belongs to") {
+		t.Errorf("a stranger's directory is read: %v", err)
+	}
+}
+
+func TestReaderFollowsNoLinkToADirectory(t *testing.T) {
+	reader, _, dir := reading(t, nil)
+	must(t, os.Symlink(t.TempDir(), filepath.Join(dir, Nodes)))
+	if _, err := reader.Folder(t.Context(), Nodes); err == nil {
+		t.Error("a link to a directory is followed")
+	}
+	if _, err := OpenReader(t.Context(), filepath.Join(dir, Nodes)); !errors.Is(err, errNotDir) {
+		t.Errorf("a link is read: %v", err)
+	}
+}
+
+func TestReaderReadsBothEndsOfALargeFile(t *testing.T) {
+	_, folder, _ := reading(t, map[string]string{"large": "begin" + strings.Repeat(".", 100) + "ended"})
+	got, err := folder.Read(t.Context(), "large", 10)
+	if err != nil || string(got.Data) != "begin" || string(got.End) != "ended" || got.Size != 110 {
+		t.Errorf("a large file has %+v: %v", got, err)
+	}
+}
+
+func TestReaderRecords(t *testing.T) {
+	const whole = `{"v":1,"nonce":"a","rank":3,"host":"n3","at":"2026-01-02T03:04:05Z"}`
+	_, folder, _ := reading(t, map[string]string{
+		"whole": whole + "\n", "cut": whole[:20], "unended": whole, "mark": "", "new": `{"v":9,"nonce":"a"}` + "\n", "text": "hello\n",
+	})
+	for _, test := range []struct {
+		name, nonce string
+		is          error
+		says        string
+	}{
+		{"whole", "a", nil, ""},
+		{"whole", "", nil, ""},
+		{"whole", "b", ErrOther, "another attempt"},
+		{"cut", "a", ErrCutOff, "cut off"},
+		{"unended", "a", ErrCutOff, "cut off"},
+		{"mark", "a", nil, ""},
+		{"new", "a", nil, "version 9"},
+		{"text", "a", nil, "cannot"},
+	} {
+		var rec State
+		at, err := folder.Record(t.Context(), test.name, test.nonce, &rec)
+		if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if test.is != nil && !errors.Is(err, test.is) {
+			t.Errorf("%s: %v, want %v", test.name, err, test.is)
+		}
+		if at.IsZero() {
+			t.Errorf("%s was never written", test.name)
+		}
+		if read := HeaderOf(&rec).Version == 1; read != (test.name == "whole" && test.is == nil) {
+			t.Errorf("%s is read as %+v", test.name, rec)
+		}
+	}
+}
+
+func TestReaderLeavesOutTemporaries(t *testing.T) {
+	_, folder, _ := reading(t, map[string]string{".new": "", "there": ""})
+	if !slices.Equal(folder.Names, []string{"there"}) {
+		t.Errorf("the names are %v", folder.Names)
+	}
+}
+
+func TestReaderSortsDirectoriesByAge(t *testing.T) {
+	_, _, dir := reading(t, map[string]string{"file": ""})
+	for i, name := range []string{"b", "a", "c"} {
+		must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+		at := time.Unix(int64(1_700_000_000+i), 0)
+		must(t, os.Chtimes(filepath.Join(dir, name), at, at))
+	}
+	reader, err := OpenReader(t.Context(), dir)
+	must(t, err)
+	folder, err := reader.Folder(t.Context(), "")
+	must(t, err)
+	defer folder.Close()
+	if got, err := folder.Directories(t.Context()); err != nil || !slices.Equal(got, []string{"c", "a", "b"}) {
+		t.Errorf("by age they are %v: %v", got, err)
+	}
+}
+
+// A share that does not answer holds nobody longer than the context.
+func TestReaderGivesUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := OpenReader(ctx, t.TempDir())
+	if _, stalled := errors.AsType[*StallError](err); !stalled {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
