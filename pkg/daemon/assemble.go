@@ -74,7 +74,7 @@ func (h *head) excused(seen health.Observed) bool {
 	if !goesOn || !news {
 		return goesOn
 	}
-	h.trail.event("dropped", zap.Int("of", seen.Rank), zap.String("kind", seen.Kind), zap.String("what", seen.What))
+	h.trail.event(signal.EventDropped, zap.Int("of", seen.Rank), zap.String("kind", seen.Kind), zap.String("what", seen.What))
 	h.log.Warn("a node is dropped, and the job goes on: "+seen.What, zap.String("kind", seen.Kind))
 	h.nodes.Nudge()
 	return true

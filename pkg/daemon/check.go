@@ -66,7 +66,7 @@ func (n *node) lookAtNode() {
 			if waits := summary(report.Findings, check.Wait); waits != told {
 				told = waits
 				n.log.Info("waiting for what is not ready yet", zap.String("checks", waits), zap.Duration("for", report.Took.Round(time.Second/10)))
-				n.trail.event("check-waits", zap.String("checks", waits))
+				n.trail.event(signal.EventWaits, zap.String("checks", waits))
 			}
 		})
 	})
@@ -116,7 +116,7 @@ func (n *node) checkedReport(ctx context.Context) (report check.Report, err erro
 	report.Findings = append(report.Findings, n.cfg.Checks.Judge(n.shareFindings(ctx))...)
 	report.Verdict = check.Worst(report.Findings)
 	n.showChecks(report)
-	n.trail.event("checked", zap.String("verdict", string(report.Verdict)), zap.Int64("took_ns", report.Took.Nanoseconds()))
+	n.noteChecks(report)
 	if report.Verdict == check.Fail {
 		return report, n.unfit(report)
 	}
@@ -124,6 +124,21 @@ func (n *node) checkedReport(ctx context.Context) (report check.Report, err erro
 		n.log.Info("the checks have found something", zap.String("findings", warned)) // the head tells people
 	}
 	return report, nil
+}
+
+// noteChecks leaves a trace of each check that has something to tell. Those that
+// pass are counted: what they saw is in the record.
+func (n *node) noteChecks(report check.Report) {
+	passed := 0
+	for _, f := range report.Findings {
+		if f.Verdict == check.Pass || f.Verdict == check.Skip {
+			passed++
+			continue
+		}
+		n.trail.event(signal.EventCheck, zap.String("check", f.ID), zap.String("verdict", string(f.Verdict)), zap.String("what", f.Observed))
+	}
+	n.trail.event(signal.EventChecked, zap.String("verdict", string(report.Verdict)), zap.Int("passed", passed),
+		zap.Int64("took_ns", report.Took.Nanoseconds()))
 }
 
 // shareFindings are about the log directory's share, which has told of its clock
@@ -301,7 +316,7 @@ func (h *head) compare(ctx context.Context, l signal.Listing) error {
 	}
 	found = h.cfg.Checks.Judge(found)
 	for _, f := range findings(found, check.Warn, check.Unknown) {
-		h.trail.event("nodes-differ", zap.String("check", f.ID), zap.String("what", f.Observed))
+		h.trail.event(signal.EventDiffers, zap.String("check", f.ID), zap.String("what", f.Observed))
 		h.log.Warn("the nodes differ: "+sentence([]check.Finding{f}), zap.String("next", f.Hint))
 	}
 	return h.differ(findings(found, check.Fail), odd)

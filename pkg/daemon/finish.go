@@ -177,6 +177,7 @@ func (h *head) conclude(end *ending) int {
 		h.afterwards(end)
 		h.logged(h.mark(signal.Control, signal.NameOver))
 	}
+	h.trail.event(signal.EventEnd, zap.Int("code", end.code))
 	return end.code
 }
 

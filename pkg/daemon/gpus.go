@@ -44,7 +44,7 @@ func (n *node) watchGPUs(ctx context.Context) error {
 		default:
 		}
 		if err != nil && n.life.Err() == nil {
-			n.trail.event("gpu-watch", zap.Error(err))
+			n.trail.event(signal.EventWatch, zap.Error(err))
 			n.log.Warn("cannot watch the GPUs any more: what befalls them is only known by what it does to the driver", zap.Error(err))
 		}
 	})
@@ -52,7 +52,7 @@ func (n *node) watchGPUs(ctx context.Context) error {
 	defer late.Stop()
 	select {
 	case gpus := <-ready:
-		n.trail.event("gpu-watch", zap.Int("gpus", gpus))
+		n.trail.event(signal.EventWatch, zap.Int("gpus", gpus))
 	case <-late.C:
 		n.log.Warn("the watch of the GPUs does not begin", zap.Duration("waited", watchReady))
 	case <-ctx.Done():
@@ -66,7 +66,7 @@ func (n *node) befallen(event gpu.Judged) {
 	if n.life.Err() != nil {
 		return
 	}
-	n.trail.event("gpu", zap.Any("event", event))
+	n.trail.event(signal.EventGPU, zap.Any("gpu", event))
 	what := fmt.Sprintf("%s: %s", n.name(n.id.Rank), event)
 	if event.Effect == gpu.EffectFatal {
 		f := failed(health.GPUFailed, "%s", what)
@@ -156,7 +156,7 @@ func (h *head) readEvents(ctx context.Context, l signal.Listing) {
 				h.log.Warn("cannot read what befell a node", zap.Int("of", rank), zap.Error(err))
 				continue
 			}
-			h.trail.event("befallen", zap.Int("of", rank), zap.String("what", record.What))
+			h.trail.event(signal.EventBefell, zap.Int("of", rank), zap.String("what", record.What))
 			c.mu.Lock()
 			c.events = append(c.events, record)
 			c.mu.Unlock()

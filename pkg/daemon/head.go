@@ -68,9 +68,9 @@ func (h *head) open() error {
 	}
 	job := signal.Job{
 		Digest: h.cfg.digest(), Addresses: []string{address}, Program: h.cfg.Program, PID: os.Getpid(),
-		SandboxStep: h.cfg.Sandbox.Step, Lifeline: lifelines,
+		SandboxStep: h.cfg.Sandbox.Step, Lifeline: lifelines, Hosts: hostList(h.id.Hosts),
 	}
-	made := make(chan *signal.Dir, 1)
+	made, began := make(chan *signal.Dir, 1), time.Now()
 	// Also who is told to end meanwhile waits for it a little: a run directory
 	// without a head would keep the others waiting.
 	err = h.asked("make", h.id.RunName(), h.cfg.Times.Join, func(ctx context.Context) error {
@@ -82,6 +82,7 @@ func (h *head) open() error {
 		return err
 	}
 	dir := <-made
+	h.trail.published(signal.NameJob, began)
 	h.arrivals = newArrivals(time.Now())
 	pace := signal.HeadPace
 	pace.Fast = pace.Steady // nothing is waited for there, but what may come at any time

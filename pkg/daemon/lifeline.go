@@ -95,7 +95,7 @@ type headLine struct{ *node }
 func (p *headLine) Connected() {
 	p.line.connect(0)
 	p.control.Nudge()
-	p.trail.event("lifeline", zap.Bool("up", true))
+	p.trail.event(signal.EventLine, zap.Bool("up", true))
 	p.line.once.Do(func() { close(p.line.up) })
 }
 
@@ -123,7 +123,7 @@ func (p *headLine) Gone(how lifeline.Parting) {
 	if ever {
 		p.line.part(0, how)
 	}
-	p.trail.event("lifeline", zap.Bool("up", false), zap.Stringer("how", how))
+	p.trail.event(signal.EventLine, zap.Bool("up", false), zap.Stringer("how", how))
 	p.control.Quicken()
 	p.control.Nudge()
 	switch {

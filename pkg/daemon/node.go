@@ -94,16 +94,20 @@ type node struct {
 // publish makes a record of this node's appear.
 func (n *node) publish(sub, name string, rec signal.Record, durable bool) error {
 	defer n.tug()
-	return n.asked("publish", filepath.Join(sub, name), n.cfg.Times.Peer, func(ctx context.Context) error {
-		return n.dir.Publish(ctx, sub, name, rec, durable)
+	return n.traced(name, func() error {
+		return n.asked("publish", filepath.Join(sub, name), n.cfg.Times.Peer, func(ctx context.Context) error {
+			return n.dir.Publish(ctx, sub, name, rec, durable)
+		})
 	})
 }
 
 // mark makes a name appear that says all.
 func (n *node) mark(sub, name string) error {
 	defer n.tug()
-	return n.asked("publish", filepath.Join(sub, name), n.cfg.Times.Peer, func(ctx context.Context) error {
-		return n.dir.Mark(ctx, sub, name)
+	return n.traced(name, func() error {
+		return n.asked("publish", filepath.Join(sub, name), n.cfg.Times.Peer, func(ctx context.Context) error {
+			return n.dir.Mark(ctx, sub, name)
+		})
 	})
 }
 
@@ -409,7 +413,7 @@ func (n *node) report(err error, state string) *failure {
 	if f.Phase == "" {
 		f.Phase = n.trail.phase()
 	}
-	n.trail.event("failed", zap.String("kind", f.Kind), zap.String("what", f.What))
+	n.trail.event(signal.EventFailed, zap.String("kind", f.Kind), zap.String("what", f.What))
 	record := f.FailedRecord
 	publish := func(context.Context) {
 		n.logged(n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state), &record, true))

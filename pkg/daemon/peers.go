@@ -18,7 +18,9 @@ func (h *head) followNodes(ctx context.Context) {
 	daemons, sandboxes := health.NewLiveness(h.tempo), health.NewLiveness(h.tempo)
 	standbys := health.NewLiveness(standbyTempo(h.tempo))
 	read, lost := make(map[string]bool), make(map[int]bool)
+	note := h.trail.musters()
 	_, _ = h.nodes.Follow(ctx, func(l signal.Listing) bool {
+		note(l)
 		for _, rank := range l.Ranks(signal.Failed) {
 			h.readFailure(ctx, rank, signal.Failed, l, read)
 		}
@@ -158,7 +160,7 @@ func (h *head) condemn(seen health.Observed) {
 	h.failuresMu.Lock()
 	h.failures = append(h.failures, seen)
 	h.failuresMu.Unlock()
-	h.trail.event("failure", zap.Int("of", record.Rank), zap.String("kind", record.Kind), zap.String("what", record.What))
+	h.trail.event(signal.EventFailure, zap.Int("of", record.Rank), zap.String("kind", record.Kind), zap.String("what", record.What))
 	h.end(&peerFailure{record})
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -78,10 +80,12 @@ func (n *node) runSandbox() int {
 		}
 	}
 	n.stopAll(end)
+	code := end.code
 	if end.orderly {
-		return 0
+		code = 0
 	}
-	return end.code
+	n.trail.event(signal.EventEnd, zap.Int("code", code))
+	return code
 }
 
 // attach finds the run that waits for this sandbox, and this node's rank in it.

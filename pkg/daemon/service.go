@@ -46,6 +46,7 @@ func (n *node) start(ctx context.Context, spec process.Spec) (*process.Child, er
 			return
 		case <-child.Done():
 		}
+		n.trail.exited(child)
 		closed := make(chan error, 1)
 		go func() { closed <- log.Close() }() // it hangs where the share does
 		select {
@@ -54,7 +55,7 @@ func (n *node) start(ctx context.Context, spec process.Spec) (*process.Child, er
 			n.logged(err)
 		}
 	})
-	n.trail.event("start", zap.String("child", spec.Name), zap.Int("pid", child.Pid()))
+	n.trail.event(signal.EventStart, zap.String("child", spec.Name), zap.Int("pid", child.Pid()))
 	return child, nil
 }
 
@@ -156,7 +157,7 @@ func (n *node) prove(ctx context.Context, service *framework.Service, child *pro
 	if service.Ready == nil {
 		return nil
 	}
-	return health.WaitReady(ctx, service.Ready, health.Wait{
+	return health.WaitReady(ctx, n.trail.probed(service.Name, service.Ready), health.Wait{
 		Died: child.Done(), Owns: child.Owns, Port: service.Port, WasFree: free,
 	})
 }
@@ -194,7 +195,6 @@ func (n *node) watch(child *process.Child, kind health.Kind, explain func() []st
 		if !pause(n.life, skewOf(exit)) {
 			return
 		}
-		n.trail.event("exit", zap.String("child", child.Name()), zap.String("exit", exit.String()))
 		f := failed(kind, "the %s of %s %s", child.Name(), n.name(n.id.Rank), deathOf(exit))
 		onDeath(f.about(child, n.logName(child.Name())).explained(explain))
 	})
@@ -276,7 +276,12 @@ func (n *node) stopEach(grace time.Duration, which func(*process.Child) bool) (l
 	problems := make([]error, len(children))
 	var stops sync.WaitGroup
 	for i, child := range children {
-		stops.Go(func() { problems[i] = child.Stop(n.hurry, grace, syscall.SIGTERM).Err })
+		stops.Go(func() {
+			problems[i] = child.Stop(n.hurry, grace, syscall.SIGTERM).Err
+			if ended(child) {
+				n.trail.exited(child)
+			}
+		})
 	}
 	stops.Wait()
 	for i, problem := range problems {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // The variables by which processes hand a trace on, as OpenTelemetry has them.
@@ -87,5 +89,5 @@ func (h *head) tellTrace() {
 	if trace.parent != "" {
 		fields = append(fields, zap.String("parent_span", trace.parent))
 	}
-	h.trail.event("trace", fields...)
+	h.trail.event(signal.EventTrace, fields...)
 }

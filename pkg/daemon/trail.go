@@ -27,16 +27,20 @@ type trail struct {
 	stays   []stay // in phases, guarded by mu
 
 	changed func(entered string) // told of each change of phase; nil: nobody
+	exits   map[string]bool      // of which children it has been told, guarded by mu
 }
 
 func newTrail() *trail {
-	return &trail{
+	t := &trail{
 		began: time.Now(), events: signal.NewJournal(), logs: signal.NewJournal(), current: "start",
+		exits: make(map[string]bool),
 		encoder: zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 			TimeKey: "at", MessageKey: "event", EncodeTime: zapcore.RFC3339NanoTimeEncoder,
 			EncodeDuration: zapcore.NanosDurationEncoder,
 		}),
 	}
+	t.encoder.AddInt("v", signal.EventVersion)
+	return t
 }
 
 // open gives the trail its files, which are named after the kind of daemon: a
@@ -52,11 +56,11 @@ func (t *trail) open(dir *signal.Dir, id roles.Identity, kind string) {
 
 // event writes one event; its time is this node's, its offset counts from the
 // daemon's start on the monotonic clock.
-func (t *trail) event(name string, fields ...zap.Field) {
+func (t *trail) event(name signal.EventWord, fields ...zap.Field) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fields = append(fields, zap.Int64("since_start_ns", time.Since(t.began).Nanoseconds()), zap.String("phase", t.current))
-	line, err := t.encoder.EncodeEntry(zapcore.Entry{Time: time.Now(), Message: name}, fields)
+	line, err := t.encoder.EncodeEntry(zapcore.Entry{Time: time.Now(), Message: string(name)}, fields)
 	if err != nil {
 		return
 	}
@@ -70,7 +74,7 @@ func (t *trail) enter(phase string) {
 	t.current = phase
 	t.enterStay(phase, time.Now())
 	t.mu.Unlock()
-	t.event("enter")
+	t.event(signal.EventEnter)
 	t.tell(phase)
 }
 
@@ -94,7 +98,7 @@ func (t *trail) passed(phase string, took time.Duration, err error) {
 	t.leaveStay(phase, took)
 	t.mu.Unlock()
 	t.tell("")
-	t.event("leave", zap.String("left", phase), zap.Int64("took_ns", took.Nanoseconds()), zap.Bool("ok", err == nil || orderly(err)))
+	t.event(signal.EventLeave, zap.String("left", phase), zap.Int64("took_ns", took.Nanoseconds()), zap.Bool("ok", err == nil || orderly(err)))
 }
 
 // orderly tells whether what ended a phase is the end that was hoped for.

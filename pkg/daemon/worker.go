@@ -50,6 +50,7 @@ func (n *node) join(began time.Time) error {
 		return err
 	}
 	seen := time.Now()
+	n.trail.event(signal.EventSaw, zap.String("record", signal.NameJob))
 	n.expectLine(job)
 	n.begin(dir, "daemon", signal.WorkerPace(n.id.Size))
 	if job.Size != n.id.Size {
@@ -199,8 +200,9 @@ func (n *node) awaitHead(ctx context.Context) (framework.Endpoint, error) {
 func (n *node) followControl(own string) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		liveness := health.NewLiveness(n.tempo)
-		ends := false
+		ends, note := false, n.trail.sightings()
 		_, _ = n.control.Follow(ctx, func(l signal.Listing) bool {
+			note(l, n.id.Size)
 			ends = ends || n.published(ctx, l)
 			liveness.Look(map[int]int64{0: l.Beats(signal.BeatState)[0]}, l.At)
 			if n.line != nil {
@@ -365,16 +367,21 @@ func (n *node) leave(end *ending) int {
 	n.keepEvidence(end)
 	n.log.Info("this node is done", zap.String("why", end.why), zap.Strings("left", left))
 	n.ownWords(end, left)
+	code := end.code
+	if end.orderly {
+		code = 0
+	}
+	n.trail.event(signal.EventEnd, zap.Int("code", code))
 	n.trail.sync()
 	n.logged(n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Done), &signal.DoneRecord{Left: left, Share: n.asks()}, false))
 	if end.orderly {
-		return 0
+		return code
 	}
 	if end.claimed {
 		n.afterwards(end)
 	}
 	n.awaitOver(end)
-	return end.code
+	return code
 }
 
 // awaitOver keeps a failing daemon until the head has written the result and

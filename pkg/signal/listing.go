@@ -112,6 +112,19 @@ func (l Listing) Ranks(state string) []int {
 	return ranks
 }
 
+// States returns the states in which a listing of Nodes shows ranks, without
+// beats and events.
+func (l Listing) States() []string {
+	var states []string
+	for _, s := range l.states {
+		if !counted(s.state) {
+			states = append(states, s.state)
+		}
+	}
+	slices.Sort(states)
+	return states
+}
+
 // Missing returns, in order, the ranks below size that a listing of Nodes does
 // not show in state.
 func (l Listing) Missing(state string, size int) []int {
