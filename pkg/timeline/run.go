@@ -97,6 +97,8 @@ type Node struct {
 	Seen   time.Time
 	Phases []Span // as the node's daemon went through them, by when they began
 	Clock  Clock
+
+	wrote []stamp // until all is put on one clock
 }
 
 // In tells whether the node has reached a state.
@@ -124,19 +126,3 @@ type Span struct {
 
 // Took returns for how long the phase went on, as far as was written.
 func (s Span) Took() time.Duration { return s.To.Sub(s.From) }
-
-// Clock is how far a node's wall clock is ahead of the head's.
-type Clock struct {
-	Known bool
-	// Offset is the middle of all offsets that are possible, and Residual half
-	// of their width: the true one is not farther away.
-	Offset, Residual time.Duration
-}
-
-// Correct returns what the head's clock showed when the node's showed at.
-func (c Clock) Correct(at time.Time) time.Time {
-	if at.IsZero() {
-		return at
-	}
-	return at.Add(-c.Offset)
-}

@@ -1,0 +1,66 @@
+package timeline
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// recorded returns a copy of a run directory that test/cmd/runs has recorded,
+// and a moment shortly after the last that it knows of. No time of the copy is
+// the file system's: git keeps none.
+func recorded(t testing.TB, name string) (dir string, now time.Time) {
+	t.Helper()
+	from, dir := filepath.Join("testdata", "runs", name), filepath.Join(t.TempDir(), name)
+	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	run, err := Read(t.Context(), dir, Options{Depth: Full})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range run.Nodes {
+		if node.Seen.After(now) {
+			now = node.Seen
+		}
+	}
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Name() == ".keep" {
+			return os.Remove(path)
+		}
+		if err == nil {
+			err = os.Chtimes(path, now, now)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir, now.Add(3 * time.Second)
+}
+
+// recordings are the names of all of them.
+func recordings(t testing.TB) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join("testdata", "runs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// read reads a recorded run.
+func read(t testing.TB, name string, depth Depth) *Run {
+	t.Helper()
+	dir, now := recorded(t, name)
+	run, err := Read(t.Context(), dir, Options{Depth: depth, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
