@@ -90,7 +90,7 @@ func TestEventsAreTimedByTheMonotonicClock(t *testing.T) {
 		fmt.Fprintf(&text, `{"at":%q,"event":"probe","since_start_ns":%d}`+"\n", at.Format(time.RFC3339Nano), int64(i+1)*int64(time.Second))
 	}
 	for i, e := range decodeTrail("0001.jsonl", signal.Content{Data: text.Bytes()}, 100).events {
-		if want := noon.Add(time.Duration(i) * time.Second); !e.At.Equal(want) {
+		if want := noon.Add(time.Duration(i) * time.Second); !e.At.Equal(want) || !e.Wrote.Equal(want) {
 			t.Errorf("event %d was at %s, want %s", i, e.At, want)
 		}
 	}
