@@ -118,6 +118,7 @@ func identify(env Environment, hostname string, want Want) (Identity, error) {
 			Problem: "cannot tell which node this is: not under srun (SLURM_STEP_ID is not set), and RANK and WORLD_SIZE are not set either",
 			Mend: "start it with: " + srunLine(0, "") + ", or on this machine alone with: bringupd local --nodes=N …" +
 				" (in a container, let the SLURM_ variables through)",
+			Alone: true,
 		}
 	}
 }

@@ -7,6 +7,9 @@ import "fmt"
 type LaunchError struct {
 	Problem string // what is wrong, beginning with "cannot"
 	Mend    string // what to type instead
+	// Alone says that nothing has launched this process as one of several: it is
+	// in a shell.
+	Alone bool
 }
 
 // Error returns the problem and its mend as one line.

@@ -48,6 +48,7 @@ func noStepError(env Environment) error {
 	return &LaunchError{
 		Problem: fmt.Sprintf("cannot start in %s of job %s: no srun has started this process, and bringupd runs once on every node", place, job),
 		Mend:    "start it with: " + srunLine(count, "") + ", or on this node alone with: bringupd local --nodes=N …",
+		Alone:   true,
 	}
 }
 

@@ -1,0 +1,143 @@
+package signal
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// noLinks is a share without hard links, on which a rename is lost.
+type noLinks struct{ Share }
+
+func (s noLinks) Change(how Change, from, to string) error {
+	switch how {
+	case Link:
+		return syscall.EPERM
+	case Rename:
+		if strings.HasPrefix(filepath.Base(to), ".try-") {
+			return syscall.EXDEV
+		}
+	}
+	return s.Share.Change(how, from, to)
+}
+
+// overwriting is a share whose links take names that are taken.
+type overwriting struct{ Share }
+
+func (s overwriting) Change(how Change, from, to string) error {
+	if err := s.Share.Change(how, from, to); how != Link || !os.IsExist(err) {
+		return err
+	}
+	return nil
+}
+
+func TestTryWhereLinksOverwrite(t *testing.T) {
+	p := newPlace(t)
+	p.Share = overwriting{disk{new(Meter)}}
+	got, err := create(t, p).Try(within(t))
+	if err != nil || !strings.Contains(got.Link, "a name that is taken") {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestTry(t *testing.T) {
+	d := create(t, newPlace(t))
+	got, err := d.Try(within(t))
+	if err != nil || got != (Trial{}) {
+		t.Errorf("a local file system: %+v, %v", got, err)
+	}
+	p := newPlace(t)
+	p.Share = noLinks{disk{new(Meter)}}
+	d = create(t, p)
+	got, err = d.Try(within(t))
+	if err != nil || got.Link != "operation not permitted" || got.Rename != "invalid cross-device link" {
+		t.Errorf("one without links: %+v, %v", got, err)
+	}
+	left, err := os.ReadDir(filepath.Join(d.Path(), Logs))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	if err := os.RemoveAll(filepath.Join(d.Path(), Logs)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = d.Try(within(t)); err == nil {
+		t.Error("no error where nothing can be written")
+	}
+}
+
+func TestHear(t *testing.T) {
+	d := create(t, newPlace(t))
+	heard, stop := d.Hear(within(t), Control)
+	defer stop()
+	if err := d.Mark(within(t), Control, NameGo); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-heard:
+	case <-within(t).Done():
+		t.Error("the kernel has told nothing")
+	}
+}
+
+func TestRemoveRun(t *testing.T) {
+	d := create(t, newPlace(t))
+	if err := d.Remove(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(d.Path()); !os.IsNotExist(err) {
+		t.Errorf("it is still there: %v", err)
+	}
+}
+
+func TestEndlessRuns(t *testing.T) {
+	p := newPlace(t)
+	old := time.Now().Add(-48 * time.Hour)
+	age := func(path string) {
+		t.Helper()
+		err := filepath.WalkDir(path, func(name string, _ os.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			return os.Chtimes(name, old, old)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	make := func(run string) *Dir {
+		p.Run = run
+		return create(t, p)
+	}
+	make("1.0") // is under way
+	age(make("2.0").Path())
+	ended := make("3.0")
+	if err := os.WriteFile(filepath.Join(ended.Path(), NameResult), []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	age(ended.Path())
+	quiet := make("4.0") // is under way, and only its log shows it
+	age(quiet.Path())
+	log := filepath.Join(quiet.Path(), Logs, "head.log")
+	if err := os.WriteFile(log, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(filepath.Dir(log), old, old); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(p.LogDir, "other")
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	age(other)
+	got, err := EndlessRuns(within(t), p, 24*time.Hour)
+	if err != nil || len(got) != 1 || filepath.Base(got[0].Path) != "2.0" || got[0].Quiet < 47*time.Hour {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	p.LogDir = filepath.Join(p.LogDir, "none")
+	if got, err = EndlessRuns(within(t), p, 0); err != nil || got != nil {
+		t.Errorf("where there is no log directory: %+v, %v", got, err)
+	}
+}
