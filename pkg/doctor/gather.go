@@ -1,0 +1,221 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// gather looks at this node with all there is, side by side. dir and job are nil
+// where nobody meets.
+func (d *doctor) gather(ctx context.Context, dir *signal.Dir, job *signal.Job) Facts {
+	f := Facts{Rank: d.Identity.Rank, Host: d.Identity.Host, Hostname: d.Hostname, Locals: locals(), Ephemeral: ephemeral(d.Root)}
+	address, err := d.Address()
+	if f.Address = address; err != nil {
+		f.NoAddress = err.Error()
+	}
+	var looks sync.WaitGroup
+	looks.Go(func() {
+		report := d.Checks.Await(ctx, nil)
+		f.Report = &report
+	})
+	looks.Go(func() { f.OwnName = d.resolve(ctx, d.Hostname) })
+	looks.Go(func() { f.Ports, f.NoPorts = d.ports(address) })
+	looks.Go(func() { f.Tool = d.tool(ctx) })
+	looks.Go(func() { f.Left = d.left(ctx) })
+	if job != nil && d.Identity.Size > 1 {
+		looks.Go(func() { f.HeadName, f.Calls = d.wayToHead(ctx, job) })
+	}
+	if dir != nil {
+		looks.Go(func() { d.tryShare(ctx, dir, &f.Share) })
+	}
+	looks.Wait()
+	return f
+}
+
+// left looks for what earlier runs have left. /proc may hang where a process
+// hangs: the look is left behind then.
+func (d *doctor) left(ctx context.Context) Left {
+	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errLook)
+	defer cancel()
+	seen := make(chan Left, 1)
+	go func() { seen <- leftovers(d.Root, d.TempDir) }()
+	var l Left
+	select {
+	case l = <-seen:
+	case <-ctx.Done():
+	}
+	if d.Identity.Rank == 0 {
+		var err error
+		place := signal.Place{LogDir: d.LogDir, Host: d.Identity.Host, Access: d.Access}
+		if l.Runs, err = signal.EndlessRuns(ctx, place, oldRun); err != nil {
+			l.RunsErr = err.Error()
+		}
+	}
+	return l
+}
+
+const (
+	lookTime = 10 * time.Second
+	// oldRun is for how long a run without a result is quiet until it is told of.
+	oldRun = 24 * time.Hour
+)
+
+var errLook = fmt.Errorf("there was no answer within %s", lookTime)
+
+// tryShare tries what the share can do; the head asks for the room there, too.
+func (d *doctor) tryShare(ctx context.Context, dir *signal.Dir, s *Share) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errLook)
+	defer cancel()
+	trial, err := dir.Try(ctx)
+	if s.Trial = &trial; err != nil {
+		s.Trial, s.TrialErr = nil, err.Error()
+	}
+	if d.Identity.Rank != 0 {
+		return
+	}
+	space, err := dir.Space(ctx)
+	if err != nil {
+		s.SpaceErr = err.Error()
+		return
+	}
+	told := check.Space(space)
+	s.Space = &told
+}
+
+// wayToHead resolves the head's name and calls it, wherever it says it is.
+func (d *doctor) wayToHead(ctx context.Context, job *signal.Job) (*Name, []Call) {
+	name := d.resolve(ctx, job.Host)
+	calls := make([]Call, len(job.Lifeline))
+	var calling sync.WaitGroup
+	for i, to := range job.Lifeline {
+		calling.Go(func() { calls[i] = d.call(ctx, to, job.Nonce, hostOf(to) == job.Host) })
+	}
+	calling.Wait()
+	return &name, calls
+}
+
+// ports are those that this node's service is to have, and who has them.
+func (d *doctor) ports(address string) ([]Port, string) {
+	first, err := d.service(address)
+	if err != nil {
+		return nil, err.Error()
+	}
+	// What is fixed is the same each time; the rest was found free just now.
+	second, err := d.service(address)
+	if err != nil {
+		return nil, err.Error()
+	}
+	var ports []Port
+	for i, wanted := range first {
+		port := Port{Name: wanted.Name, Number: wanted.Number, Fixed: i < len(second) && second[i] == wanted}
+		if holders, err := health.Listeners(wanted.Number); err == nil && len(holders) > 0 {
+			port.Holder = holders[0].String()
+		}
+		if port.Fixed || port.Holder != "" {
+			ports = append(ports, port)
+		}
+	}
+	return ports, ""
+}
+
+// service returns the ports of what this node would run.
+func (d *doctor) service(address string) ([]framework.Port, error) {
+	id := d.Identity
+	node := framework.Node{
+		Attempt: id.RunName(), Rank: id.Rank, Size: id.Size, LaunchRank: id.Rank, Host: id.Host, Address: address,
+		TempDir: filepath.Join(d.TempDir, "bu-0123456789"), CPUs: id.CPUs, GPUs: id.GPUs, Shared: id.LocalSize > 1, Environ: d.Environ,
+	}
+	var ports []framework.Port
+	if id.Rank == 0 {
+		service, endpoint, err := d.Framework.Head(node)
+		if err != nil {
+			return nil, err
+		}
+		if service != nil {
+			ports = append(ports, service.Ports...)
+		}
+		node.Environ = d.Environ
+		service, err = d.Framework.Worker(node, endpoint)
+		if err != nil {
+			return nil, err
+		}
+		if service != nil {
+			ports = append(ports, service.Ports...)
+		}
+		return ports, nil
+	}
+	service, err := d.Framework.Worker(node, framework.Endpoint{Address: "head:1"})
+	if service != nil {
+		ports = service.Ports
+	}
+	return ports, err
+}
+
+// toolTime is for how long the framework's program may take to tell its
+// version: Python reads thousands of files for it, from the share perhaps.
+const toolTime = time.Minute
+
+var errTool = fmt.Errorf("it has not told its version within %s", toolTime)
+
+// tool asks the framework's program for its version.
+func (d *doctor) tool(ctx context.Context) *Tool {
+	asked, ok := d.Framework.(framework.Versioned)
+	if !ok {
+		return nil
+	}
+	argv := asked.VersionCommand()
+	t := &Tool{Name: argv[0]}
+	ctx, cancel := context.WithTimeoutCause(ctx, toolTime, errTool)
+	defer cancel()
+	lines, err := d.runTool(ctx, argv)
+	switch {
+	case errors.Is(err, process.ErrNotFound), errors.Is(err, process.ErrNotExecutable):
+		t.Missing, t.Err = true, err.Error()
+	case err != nil:
+		t.Err, t.Lines = err.Error(), lines
+	default:
+		if t.Version = asked.Version(lines); t.Version == "" {
+			t.Err, t.Lines = "it tells no version", lines
+		}
+	}
+	return t
+}
+
+// runTool runs a program to its end, and returns its last lines.
+func (d *doctor) runTool(ctx context.Context, argv []string) (lines []string, err error) {
+	super, err := process.NewSupervisor(process.Config{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		ending, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), lookTime, errLook)
+		defer cancel()
+		_ = super.Close(ending) // it has ended, or was told of
+	}()
+	child, err := super.Start(ctx, process.Spec{Name: argv[0], Argv: argv, Env: d.Environ, KeepLines: 5})
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-child.Done():
+	case <-ctx.Done():
+		child.Stop(context.WithoutCancel(ctx), time.Second, syscall.SIGTERM)
+		return child.LastLines(), context.Cause(ctx)
+	}
+	if exit := child.Exit(); exit.Status() != 0 {
+		return child.LastLines(), errors.New(strings.TrimSpace(exit.String()))
+	}
+	return child.LastLines(), nil
+}

@@ -1,0 +1,194 @@
+package doctor
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// guardVariable marks the children of daemons: see pkg/process.
+const guardVariable = "BRINGUPD_GUARD"
+
+// proc is one of this user's, as one look at /proc has seen it.
+type proc struct {
+	pid, parent int
+	name        string // of its program
+	args        []string
+	environ     map[string]string
+	maps        string // the files that it has mapped or open
+}
+
+// leftovers looks for what earlier runs of this user have left on the node. Root
+// is where /proc and /dev/shm are.
+func leftovers(root, tempDir string) Left {
+	all := processes(filepath.Join("/", root, "proc"))
+	var l Left
+	l.Processes = strays(all, os.Getpid())
+	for _, file := range owned(filepath.Join("/", root, "dev/shm")) {
+		if !usedBy(all, file.Path) {
+			l.Shm = append(l.Shm, file)
+		}
+	}
+	entries, _ := os.ReadDir(tempDir)
+	for _, entry := range entries {
+		path := filepath.Join(tempDir, entry.Name())
+		if strings.HasPrefix(entry.Name(), "bu-") && entry.IsDir() && isOurs(entry) && !usedBy(all, path) {
+			l.Temp = append(l.Temp, path)
+		}
+	}
+	return l
+}
+
+// strays returns the processes that a daemon has started and none minds any
+// more. One of a job is left alone while a daemon of the same job runs here: a
+// service that has put itself into the background is no child of it.
+func strays(all []proc, self int) []Process {
+	const job = "SLURM_JOB_ID"
+	byPID := make(map[int]proc, len(all))
+	minded := make(map[string]bool)
+	for _, p := range all {
+		byPID[p.pid] = p
+	}
+	for _, p := range all {
+		if p.isDaemon() && !descends(byPID, p, self) {
+			minded[p.environ[job]] = true
+		}
+	}
+	var found []Process
+	for _, p := range all {
+		mark, run := p.environ[guardVariable], p.environ[roles.RunVariable]
+		if mark == "" && run == "" || strings.HasPrefix(p.args[0], daemonName) || minded[p.environ[job]] || isMinded(byPID, p, self) {
+			continue
+		}
+		found = append(found, Process{PID: p.pid, Command: p.name, Run: run})
+	}
+	return found
+}
+
+const daemonName = "bringupd"
+
+// isDaemon tells whether it is bringupd at work in a job, and not one that only
+// looks.
+func (p proc) isDaemon() bool {
+	looking := []string{"doctor", "check", "status", "report", "logs", "exec", "attach", "simulate", "help", "version"}
+	return strings.HasPrefix(p.name, daemonName) && (len(p.args) < 2 || !slices.Contains(looking, p.args[1]))
+}
+
+// isMinded tells whether a process is under a bringupd, or in our own line.
+func isMinded(byPID map[int]proc, p proc, self int) bool {
+	above := func(q proc) bool { return strings.HasPrefix(q.name, daemonName) }
+	return inLine(byPID, p, above) || descends(byPID, p, self) ||
+		descends(byPID, byPID[self], p.pid) // a shell that we were started from
+}
+
+// descends tells whether a process is the other one, or under it.
+func descends(byPID map[int]proc, p proc, other int) bool {
+	return inLine(byPID, p, func(q proc) bool { return q.pid == other })
+}
+
+// inLine tells whether the process, or one that it is under, is so.
+func inLine(byPID map[int]proc, p proc, is func(proc) bool) bool {
+	for range len(byPID) + 1 {
+		if is(p) {
+			return true
+		}
+		parent, known := byPID[p.parent]
+		if !known {
+			return false
+		}
+		p = parent
+	}
+	return false
+}
+
+// usedBy tells whether a process has the path open, or was told of it.
+func usedBy(all []proc, path string) bool {
+	return slices.ContainsFunc(all, func(p proc) bool {
+		if strings.Contains(p.maps, path) || strings.Contains(strings.Join(p.args, "\n"), path) {
+			return true
+		}
+		for _, value := range p.environ {
+			if strings.Contains(value, path) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// owned returns the files in a directory that are this user's.
+func owned(dir string) (files []File) {
+	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return fs.SkipDir // another user's
+		}
+		if entry.Type().IsRegular() && isOurs(entry) {
+			if info, err := entry.Info(); err == nil {
+				files = append(files, File{Path: path, Size: info.Size()})
+			}
+		}
+		return nil
+	})
+	return files
+}
+
+func isOurs(entry fs.DirEntry) bool {
+	info, err := entry.Info()
+	if err != nil {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
+}
+
+// processes returns those of this user; what can't be read of one is left out.
+func processes(dir string) (all []proc) {
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || !isOurs(entry) {
+			continue
+		}
+		if p, ok := readProcess(filepath.Join(dir, entry.Name()), pid); ok {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func readProcess(dir string, pid int) (proc, bool) {
+	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	open, shut := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	if err != nil || open < 0 || shut < open {
+		return proc{}, false
+	}
+	p := proc{pid: pid, name: string(stat[open+1 : shut]), environ: make(map[string]string)}
+	if fields := strings.Fields(string(stat[shut+1:])); len(fields) > 1 {
+		p.parent, _ = strconv.Atoi(fields[1])
+	}
+	cmdline, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+	p.args = strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
+	environ, _ := os.ReadFile(filepath.Join(dir, "environ"))
+	for entry := range strings.SplitSeq(string(environ), "\x00") {
+		if name, value, ok := strings.Cut(entry, "="); ok {
+			p.environ[name] = value
+		}
+	}
+	maps, _ := os.ReadFile(filepath.Join(dir, "maps"))
+	p.maps = string(maps)
+	if fds, err := os.ReadDir(filepath.Join(dir, "fd")); err == nil {
+		for _, fd := range fds {
+			if link, err := os.Readlink(filepath.Join(dir, "fd", fd.Name())); err == nil {
+				p.maps += "\n" + link
+			}
+		}
+	}
+	return p, true
+}

@@ -1,0 +1,95 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// machine is a root with processes of our own in its /proc.
+func machine(t *testing.T, processes ...proc) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, p := range processes {
+		dir := filepath.Join(root, "proc", fmt.Sprint(p.pid))
+		var environ strings.Builder
+		for name, value := range p.environ {
+			environ.WriteString(name + "=" + value + "\x00")
+		}
+		for name, text := range map[string]string{
+			"stat": fmt.Sprintf("%d (%s) S %d 1 1 0", p.pid, p.name, p.parent), "cmdline": strings.Join(p.args, "\x00") + "\x00",
+			"environ": environ.String(), "maps": p.maps,
+		} {
+			write(t, filepath.Join(dir, name), text)
+		}
+	}
+	return root
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStrays(t *testing.T) {
+	ours := func(job string) map[string]string {
+		return map[string]string{"SLURM_JOB_ID": job, guardVariable: "x", "BRINGUPD_RUN": job + ".0"}
+	}
+	daemon := func(pid int, job string, args ...string) proc {
+		return proc{pid: pid, parent: 1, name: "bringupd", args: append([]string{"bringupd"}, args...), environ: map[string]string{"SLURM_JOB_ID": job}}
+	}
+	self := daemon(100, "8", "doctor")
+	for _, tc := range []struct {
+		name string
+		all  []proc
+		want []Process
+	}{
+		{"one whose daemon is gone", []proc{{pid: 7, parent: 1, name: "raylet", environ: ours("6")}}, []Process{{7, "raylet", "6.0"}}},
+		{"one whose daemon is there", []proc{daemon(6, "6"), {pid: 7, parent: 6, name: "raylet", environ: ours("6")}}, nil},
+		{"one in the background of a job whose daemon is there", []proc{daemon(6, "6", "--framework=ray"), {pid: 7, parent: 1, name: "raylet", environ: ours("6")}}, nil},
+		{"one of another job than the daemon's", []proc{daemon(6, "5"), {pid: 7, parent: 1, name: "raylet", environ: ours("6")}}, []Process{{7, "raylet", "6.0"}}},
+		{"one of a job where another only looks", []proc{daemon(6, "6", "doctor"), {pid: 7, parent: 1, name: "raylet", environ: ours("6")}}, []Process{{7, "raylet", "6.0"}}},
+		{"a child of ours", []proc{{pid: 7, parent: 100, name: "ray", environ: ours("8")}}, nil},
+		{"somebody else's", []proc{{pid: 7, parent: 1, name: "bash", environ: map[string]string{"SLURM_JOB_ID": "6"}}}, nil},
+		{"a guard", []proc{{pid: 7, parent: 1, name: "exe", args: []string{"family-guard"}}}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			root := machine(t, append(tc.all, self)...)
+			if diff := cmp.Diff(tc.want, strays(processes(filepath.Join(root, "proc")), 100)); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLeftovers(t *testing.T) {
+	temp := t.TempDir()
+	for _, name := range []string{"bu-old", "bu-used", "other"} {
+		if err := os.Mkdir(filepath.Join(temp, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(temp, "bu-file"), "")
+	root := machine(t, proc{pid: 7, parent: 1, name: "raylet", args: []string{"raylet", "--temp-dir=" + temp + "/bu-used"}})
+	write(t, filepath.Join(root, "dev/shm/old"), "1234")
+	write(t, filepath.Join(root, "dev/shm/used"), "1234")
+	write(t, filepath.Join(root, "proc/7/maps"), "7f00-7f01 rw-s "+filepath.Join(root, "dev/shm/used")+"\n")
+	want := Left{Shm: []File{{filepath.Join(root, "dev/shm/old"), 4}}, Temp: []string{filepath.Join(temp, "bu-old")}}
+	if diff := cmp.Diff(want, leftovers(root, temp)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	for _, path := range []string{want.Shm[0].Path, want.Temp[0]} {
+		if _, err := os.Lstat(path); err != nil {
+			t.Errorf("what was only to be named is gone: %v", err)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// host names a rank.
+func (c Case) host(rank int) string {
+	for _, f := range c.Facts {
+		if f.Rank == rank {
+			return cmp.Or(f.Host, f.Hostname)
+		}
+	}
+	if rank < len(c.Hosts) {
+		return c.Hosts[rank]
+	}
+	return nameless(rank)
+}
+
+// hosts names some ranks: "n[0,2-5]", with the ranks where several nodes have
+// one name, or by their ranks alone where nobody tells the names.
+func (c Case) hosts(ranks []int) string {
+	names := c.names(ranks)
+	told := "ranks "
+	if len(ranks) == 1 {
+		told = "rank "
+	}
+	told += strings.Trim(roles.CompactNodeList(texts(ranks)), "[]")
+	switch {
+	case slices.ContainsFunc(ranks, func(rank int) bool { return c.host(rank) == nameless(rank) }):
+		return told
+	case c.ambiguous():
+		return fmt.Sprintf("%s (%s)", roles.CompactNodeList(names), told)
+	default:
+		return roles.CompactNodeList(names)
+	}
+}
+
+func texts(numbers []int) (all []string) {
+	for _, n := range numbers {
+		all = append(all, strconv.Itoa(n))
+	}
+	return all
+}
+
+// nameless is a rank whose host nobody tells.
+func nameless(rank int) string { return fmt.Sprintf("rank %d", rank) }
+
+// ambiguous tells whether several nodes have one name.
+func (c Case) ambiguous() bool {
+	seen := make(map[string]bool)
+	for _, f := range c.Facts {
+		host := c.host(f.Rank)
+		if seen[host] {
+			return true
+		}
+		seen[host] = true
+	}
+	return false
+}
+
+func (c Case) names(ranks []int) (names []string) {
+	for _, rank := range ranks {
+		names = append(names, c.host(rank))
+	}
+	return names
+}
+
+// about is a finding of some ranks.
+func (c Case) about(f check.Finding, ranks []int) Finding {
+	return Finding{Finding: f, Nodes: c.names(ranks)}
+}
+
+// said is a finding of one rank.
+type said struct {
+	check.Finding
+	rank  int
+	inner bool
+}
+
+// mostSaid is how many different things one line tells.
+const mostSaid = 3
+
+// merge makes one line of what several nodes say of the same: a line for each
+// check and each verdict but PASS and SKIP, which are left out where another
+// node says worse.
+func (c Case) merge(all []said) []Finding {
+	var lines []Finding
+	for _, group := range groupBy(all, func(s said) string { return s.ID }) {
+		byVerdict := groupBy(group, func(s said) string { return string(s.Verdict) })
+		wrong := slices.ContainsFunc(group, func(s said) bool { return !quiet(s.Verdict) })
+		passed := slices.ContainsFunc(group, func(s said) bool { return s.Verdict == check.Pass })
+		for _, same := range byVerdict {
+			if v := same[0].Verdict; quiet(v) && wrong || v == check.Skip && passed {
+				continue
+			}
+			lines = append(lines, c.line(same))
+		}
+	}
+	return lines
+}
+
+func quiet(v check.Verdict) bool { return v == check.Pass || v == check.Skip }
+
+// groupBy keeps the order in which the keys come first.
+func groupBy(all []said, key func(said) string) (groups [][]said) {
+	at := make(map[string]int)
+	for _, s := range all {
+		i, known := at[key(s)]
+		if !known {
+			i = len(groups)
+			at[key(s)] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], s)
+	}
+	return groups
+}
+
+// line is what nodes say that have come to the same verdict on the same.
+func (c Case) line(same []said) Finding {
+	f := same[0].Finding
+	f.Device = nil
+	texts := groupBy(same, said.text)
+	slices.SortStableFunc(texts, func(a, b []said) int { return len(b) - len(a) })
+	var parts []string
+	for _, group := range texts[:min(len(texts), mostSaid)] {
+		who := ranksOf(group)
+		switch text := group[0].text(); {
+		case quiet(f.Verdict):
+			parts = append(parts, text+c.on(who, len(texts) == 1))
+		case len(c.Facts) > 1 && len(who) < len(c.Facts):
+			// Who it is comes first: the rest may be too long for the line.
+			parts = append(parts, c.hosts(who)+": "+cut(text, mostText/len(texts)))
+		default:
+			parts = append(parts, cut(text, mostText)+c.on(who, true))
+		}
+	}
+	if more := len(texts) - mostSaid; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	f.Observed = strings.Join(parts, "; ")
+	if hints := groupBy(same, func(s said) string { return s.Hint }); len(hints) > 1 {
+		f.Hint = c.hints(hints)
+	}
+	line := Finding{Finding: f, inner: same[0].inner}
+	if !quiet(f.Verdict) {
+		line.Nodes = c.names(ranksOf(same))
+	}
+	return line
+}
+
+// mostText is how many characters of what nodes say are in a line.
+const mostText = 220
+
+func cut(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
+}
+
+// hints are what to do on which node, where it is not the same on all.
+func (c Case) hints(groups [][]said) string {
+	var parts []string
+	for _, group := range groups[:min(len(groups), mostSaid)] {
+		parts = append(parts, "on "+c.hosts(ranksOf(group))+": "+group[0].Hint)
+	}
+	if len(groups) > mostSaid {
+		parts = append(parts, "and so on")
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (s said) text() string {
+	if s.Device == nil {
+		return s.Observed
+	}
+	return s.Device.String() + ": " + s.Observed
+}
+
+// on says which nodes said so, where there are several.
+func (c Case) on(ranks []int, alone bool) string {
+	switch {
+	case len(c.Facts) < 2:
+		return ""
+	case alone && len(ranks) == len(c.Facts):
+		return fmt.Sprintf(" (all %d nodes)", len(ranks))
+	default:
+		return " on " + c.hosts(ranks)
+	}
+}
+
+func ranksOf(all []said) []int {
+	var ranks []int
+	for _, s := range all {
+		ranks = append(ranks, s.rank)
+	}
+	slices.Sort(ranks)
+	return slices.Compact(ranks)
+}

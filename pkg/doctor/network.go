@@ -1,0 +1,165 @@
+package doctor
+
+import (
+	"bufio"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Resolver asks what a host's name means.
+type Resolver interface {
+	LookupHost(ctx context.Context, host string) ([]string, error)
+}
+
+const (
+	// callTime is for how long a node tries to reach the head, or to resolve a
+	// name: a firewall that drops what comes answers never.
+	callTime = 5 * time.Second
+	// greetTime bounds what one connection may take at the head.
+	greetTime = 2 * time.Second
+)
+
+var errCall = fmt.Errorf("no answer within %s", callTime)
+
+// greeting is what only the head of this attempt says to who connects, with its
+// own time behind it.
+func greeting(nonce string) string {
+	mac := hmac.New(sha256.New, []byte(nonce))
+	mac.Write([]byte("bringupd doctor"))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// greet tells everybody who connects who we are and what time it is, until the
+// listener is closed.
+func greet(listener net.Listener, nonce string, now func() time.Time) {
+	var greetings sync.WaitGroup
+	defer greetings.Wait()
+	for {
+		conn, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // of one connection
+		}
+		greetings.Go(func() {
+			_ = conn.SetDeadline(time.Now().Add(greetTime))
+			_, _ = fmt.Fprintf(conn, "%s %d\n", greeting(nonce), now().UnixNano())
+			_ = conn.Close()
+		})
+	}
+}
+
+// call connects to where the head should be.
+func (d *doctor) call(ctx context.Context, to, nonce string, byName bool) Call {
+	c := Call{To: to, ByName: byName}
+	ctx, cancel := context.WithTimeoutCause(ctx, callTime, errCall)
+	defer cancel()
+	began, asked := time.Now(), d.Now()
+	said, err := d.answer(ctx, to)
+	c.Took = time.Since(began)
+	who, when, _ := strings.Cut(strings.TrimSpace(said), " ")
+	told, notTold := strconv.ParseInt(when, 10, 64)
+	switch {
+	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errCall):
+		c.Err = errCall.Error()
+	case err != nil:
+		c.Err = reason(err)
+	case who != greeting(nonce) || notTold != nil:
+		c.Err = "somebody else answers there"
+	default:
+		ahead := aheadOf(time.Unix(0, told), asked, d.Now())
+		c.Ahead = &ahead
+	}
+	return c
+}
+
+func (d *doctor) answer(ctx context.Context, to string) (string, error) {
+	conn, err := d.Network.Dial(ctx, to)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	deadline, _ := ctx.Deadline()
+	_ = conn.SetDeadline(deadline)
+	return bufio.NewReaderSize(conn, 256).ReadString('\n')
+}
+
+// aheadOf is by how much our clock is ahead of one that said told at some moment
+// between asked and heard: as little as can be.
+func aheadOf(told, asked, heard time.Time) time.Duration {
+	asked, heard = asked.Round(0), heard.Round(0) // without the monotonic clock
+	switch {
+	case told.Before(asked):
+		return asked.Sub(told)
+	case told.After(heard):
+		return heard.Sub(told)
+	default:
+		return 0
+	}
+}
+
+// resolve asks what a name means on this node.
+func (d *doctor) resolve(ctx context.Context, host string) Name {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTime, errCall)
+	defer cancel()
+	found, err := d.Resolver.LookupHost(ctx, host)
+	name := Name{Host: host, Addresses: found}
+	if err != nil {
+		name.Err = reason(err)
+	}
+	slices.Sort(name.Addresses)
+	return name
+}
+
+// reason is an error without what the sentence around it has.
+func reason(err error) string {
+	if number, ok := errors.AsType[syscall.Errno](err); ok {
+		return number.Error()
+	}
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
+		return lookup.Err
+	}
+	return err.Error()
+}
+
+// locals are the addresses of this node.
+func locals() (found []string) {
+	all, _ := net.InterfaceAddrs()
+	for _, addr := range all {
+		if network, ok := addr.(*net.IPNet); ok {
+			found = append(found, network.IP.String())
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// ephemeral returns the range that the kernel gives ports from; 0 where it does
+// not tell.
+func ephemeral(root string) [2]int {
+	text, err := os.ReadFile(filepath.Join("/", root, "proc/sys/net/ipv4/ip_local_port_range"))
+	fields := strings.Fields(string(text))
+	if err != nil || len(fields) != 2 {
+		return [2]int{}
+	}
+	low, lowErr := strconv.Atoi(fields[0])
+	high, highErr := strconv.Atoi(fields[1])
+	if lowErr != nil || highErr != nil {
+		return [2]int{}
+	}
+	return [2]int{low, high}
+}

@@ -1,0 +1,312 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// ceiling is for what ends much sooner, on whatever machine.
+const ceiling = 2 * time.Minute
+
+// checks are a node's own, which find one thing.
+type checks struct{ found check.Finding }
+
+func (c checks) Await(context.Context, func(check.Report)) check.Report {
+	return check.Report{Findings: []check.Finding{c.found}, Traits: []check.Trait{{ID: check.Kernel, Value: "6.1"}}}
+}
+
+func (checks) Longest() time.Duration { return time.Second }
+
+// names is a resolver of a few names.
+type names map[string][]string
+
+func (n names) LookupHost(_ context.Context, host string) ([]string, error) {
+	if found, ok := n[host]; ok {
+		return found, nil
+	}
+	return nil, &net.DNSError{Err: "no such host", Name: host}
+}
+
+// dialer is a network in which names mean what a node's own resolver says.
+type dialer struct{ names }
+
+func (dialer) Listen() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
+
+func (d dialer) Dial(ctx context.Context, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if found, ok := d.names[host]; ok {
+		host = found[0]
+	}
+	var dial net.Dialer
+	return dial.DialContext(ctx, "tcp", net.JoinHostPort(host, port))
+}
+
+// launch is three nodes in one process, with a share, names and programs of
+// their own.
+func launch(t *testing.T) []Config {
+	t.Helper()
+	logs := filepath.Join(t.TempDir(), "logs")
+	bin := filepath.Join(t.TempDir(), "bin")
+	write(t, filepath.Join(bin, "ray"), "#!/bin/sh\necho 'ray, version 2.9.0'\n")
+	if err := os.Chmod(filepath.Join(bin, "ray"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	hosts := []string{"n0", "n1", "n2"}
+	temp, err := os.MkdirTemp("/tmp", "d-") // Ray wants a short name
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(temp) })
+	known := names{"n0": {"127.0.0.1"}, "n1": {"127.0.0.1"}, "n2": {"127.0.0.1"}}
+	var nodes []Config
+	for rank, host := range hosts {
+		nodes = append(nodes, Config{
+			Identity: roles.Identity{Launcher: roles.Local, Rank: rank, Size: len(hosts), Host: host, Hosts: hosts, Job: "7", Step: "0", Key: "key"},
+			Hostname: host, LogDir: logs, TempDir: temp, Address: func() (string, error) { return "127.0.0.1", nil },
+			Framework: framework.Ray{}, Checks: checks{check.Finding{ID: "host.shm", Verdict: check.Pass, Observed: "64 GiB"}},
+			Environ: []string{"PATH=" + bin + ":/bin:/usr/bin"}, Program: "test", Join: ceiling,
+			Resolver: known, Network: dialer{known}, Root: machine(t),
+		})
+	}
+	return nodes
+}
+
+// examine runs all nodes and returns the report, and how each of them ended.
+func examine(t *testing.T, nodes []Config) (report Report, codes []int, errs []error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), ceiling, errors.New("the ceiling of the test"))
+	defer cancel()
+	codes, errs = make([]int, len(nodes)), make([]error, len(nodes))
+	var running sync.WaitGroup
+	for i, cfg := range nodes {
+		running.Go(func() {
+			codes[i], errs[i] = Run(ctx, cfg, func(r Report) error {
+				if cfg.Identity.Rank != 0 || report.Version != 0 {
+					t.Errorf("rank %d shows a report", cfg.Identity.Rank)
+				}
+				report = r
+				return nil
+			})
+		})
+	}
+	running.Wait()
+	return report, codes, errs
+}
+
+// tells fails the test unless the report has that line, about those nodes.
+func tells(t *testing.T, r Report, id string, verdict check.Verdict, says string, nodes ...string) {
+	t.Helper()
+	for _, f := range r.Findings {
+		if f.ID == id && f.Verdict == verdict && strings.Contains(f.Observed, says) && slices.Equal(f.Nodes, nodes) {
+			return
+		}
+	}
+	t.Errorf("no %s %s of %v with %q in\n%s", verdict, id, nodes, says, r.Text(check.Style{Verbose: true}))
+}
+
+func TestExaminesAllNodes(t *testing.T) {
+	nodes := launch(t)
+	report, codes, errs := examine(t, nodes)
+	if err := errors.Join(errs...); err != nil || !slices.Equal(codes, []int{0, 0, 0}) {
+		t.Fatalf("codes %v, %v\n%s", codes, err, report.Text(check.Style{Verbose: true}))
+	}
+	tells(t, report, "share.seen", check.Pass, "all 3 nodes see and write")
+	tells(t, report, "share.delay", check.Pass, "answered within")
+	tells(t, report, "share.inotify", check.Pass, "inotify tells of what other nodes write")
+	tells(t, report, "clock", check.Pass, "3 nodes within")
+	tells(t, report, "framework", check.Pass, "ray 2.9.0 (all 3 nodes)")
+	tells(t, report, "head.address", check.Pass, "127.0.0.1")
+	tells(t, report, "head.name", check.Pass, "n0")
+	tells(t, report, "ports", check.Skip, "no service is to have a fixed port")
+	entries, err := os.ReadDir(nodes[0].LogDir)
+	if err != nil || len(entries) > 0 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func TestFindsPlantedFaults(t *testing.T) {
+	holder, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Close() }()
+	port := holder.Addr().(*net.TCPAddr).Port
+	nodes := launch(t)
+	for i := range nodes {
+		nodes[i].Framework = framework.Ray{Port: port}
+	}
+	nodes[1].Environ = []string{"PATH=/nowhere"}
+	nodes[1].Now = func() time.Time { return time.Now().Add(-time.Hour) }
+	elsewhere := names{"n0": {"127.0.0.2"}, "n2": {"127.0.0.1"}}
+	nodes[2].Resolver, nodes[2].Network = elsewhere, dialer{elsewhere}
+	nodes[2].Checks = checks{check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "1.0 MiB"}}
+	report, codes, errs := examine(t, nodes)
+	if err := errors.Join(errs...); err != nil || !slices.Equal(codes, []int{2, 2, 2}) {
+		t.Fatalf("codes %v, %v\n%s", codes, err, report.Text(check.Style{Verbose: true}))
+	}
+	tells(t, report, "ports", check.Fail, fmt.Sprintf("Ray's GCS can't have %d: port %d of ", port, port), "n0")
+	tells(t, report, "framework", check.Fail, "not found in PATH", "n1")
+	tells(t, report, "clock", check.Fail, "n1 is 1h0m0s behind", "n1")
+	tells(t, report, "head.name", check.Fail, "leads to 127.0.0.2, where the head is not", "n2")
+	tells(t, report, "head.address", check.Pass, "127.0.0.1")
+	tells(t, report, "host.shm", check.Warn, "1.0 MiB", "n2")
+}
+
+// A node whose log directory is not the others' is named by the head, and says
+// so itself.
+func TestShareOfItsOwn(t *testing.T) {
+	nodes := launch(t)
+	for i := range nodes {
+		nodes[i].Join = 2 * time.Second
+	}
+	nodes[2].LogDir = filepath.Join(t.TempDir(), "logs")
+	report, codes, errs := examine(t, nodes)
+	if !slices.Equal(codes, []int{66, 66, 0}) || errs[0] != nil || errs[1] != nil {
+		t.Fatalf("codes %v, %v\n%s", codes, errs, report.Text(check.Style{Verbose: true}))
+	}
+	tells(t, report, "share.seen", check.Fail, "1 of 3 nodes were not seen", "n2")
+	tells(t, report, "framework", check.Pass, "ray 2.9.0 (all 2 nodes)")
+	if directory, ok := errors.AsType[*signal.DirError](errs[2]); !ok || directory.Host != "n2" {
+		t.Errorf("the node says %v", errs[2])
+	}
+}
+
+// What one node tells damaged is no reason to tell nothing of the others.
+func TestDamagedFacts(t *testing.T) {
+	d := &doctor{Config: launch(t)[0], began: time.Now()}
+	d.Now = time.Now
+	m, err := d.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.close()
+	record := factsRecord{Facts: Facts{Host: "n0", Rank: 7}}
+	if err := m.dir.Publish(t.Context(), signal.Nodes, m.dir.NodeName(0, factState), &record, false); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(m.dir.Path(), signal.Nodes, m.dir.NodeName(1, factState)), "garbled\n")
+	all, unread := m.read(t.Context(), []int{0, 1})
+	if len(all) != 1 || all[0].Host != "n0" || all[0].Rank != 0 || !slices.Equal(unread, []int{1}) {
+		t.Errorf("read %+v, and not %v", all, unread)
+	}
+}
+
+// A log directory that nobody can use is one line of the report.
+func TestUnusableLogDirectory(t *testing.T) {
+	nodes := launch(t)[:1]
+	nodes[0].Identity.Size, nodes[0].LogDir = 1, filepath.Join(t.TempDir(), "missing", "logs")
+	report, codes, errs := examine(t, nodes)
+	if codes[0] != 66 || errs[0] != nil {
+		t.Fatalf("code %d, %v", codes[0], errs[0])
+	}
+	tells(t, report, "share.seen", check.Fail, "does not exist")
+	tells(t, report, "framework", check.Pass, "ray 2.9.0")
+}
+
+// Whoever is told to end leaves nothing, and lets nobody wait.
+func TestInterrupted(t *testing.T) {
+	nodes := launch(t)[:2] // the third one never comes
+	told := errors.New("told to end")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	worker := make(chan int, 1)
+	go func() {
+		code, _ := Run(context.Background(), nodes[1], nil)
+		worker <- code
+	}()
+	head := make(chan error, 1)
+	go func() {
+		_, err := Run(ctx, nodes[0], func(Report) error { return errors.New("there is no report") })
+		head <- err
+	}()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		joined, _ := filepath.Glob(filepath.Join(nodes[0].LogDir, "*-doctor", signal.Nodes, "0001."+signal.Joined))
+		if len(joined) > 0 {
+			break
+		}
+		if time.Since(began) > ceiling {
+			t.Fatal("the worker has not joined")
+		}
+	}
+	cancel(told)
+	if err := <-head; !errors.Is(err, told) {
+		t.Errorf("the head says %v", err)
+	}
+	if code := <-worker; code != 66 {
+		t.Errorf("the worker ends with %d", code)
+	}
+	if entries, err := os.ReadDir(nodes[0].LogDir); err != nil || len(entries) > 0 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+// A tool that hangs is given up, and one that fails is told of by its words.
+func TestTool(t *testing.T) {
+	d := &doctor{Config: launch(t)[0]}
+	bin := filepath.Join(t.TempDir(), "bin")
+	d.Environ = []string{"PATH=" + bin + ":/bin:/usr/bin"}
+	for _, tc := range []struct {
+		name, script, says string
+		lines              []string
+	}{
+		{"it fails", "echo broken >&2; exit 3", "3", []string{"broken"}},
+		{"it tells nothing", "echo hello", "it tells no version", []string{"hello"}},
+		{"it hangs", "exec sleep 1000", "hanging", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			write(t, filepath.Join(bin, "ray"), "#!/bin/sh\n"+tc.script+"\n")
+			if err := os.Chmod(filepath.Join(bin, "ray"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			ctx := context.Background()
+			if tc.name == "it hangs" {
+				limited, cancel := context.WithTimeoutCause(ctx, time.Second, errors.New("hanging"))
+				defer cancel()
+				ctx = limited
+			}
+			got := d.tool(ctx)
+			if !strings.Contains(got.Err, tc.says) || got.Missing || !slices.Equal(got.Lines, tc.lines) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+// Somebody else at the head's port is not the head.
+func TestCallOfAStranger(t *testing.T) {
+	stranger, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stranger.Close() }()
+	var answering sync.WaitGroup
+	defer answering.Wait()
+	answering.Go(func() {
+		if conn, err := stranger.Accept(); err == nil {
+			_, _ = fmt.Fprintf(conn, "%s %d\n", greeting("another"), time.Now().UnixNano())
+			_ = conn.Close()
+		}
+	})
+	d := &doctor{Config: Config{Network: dialer{}, Now: time.Now}}
+	got := d.call(t.Context(), stranger.Addr().String(), "nonce", false)
+	if got.Err != "somebody else answers there" || got.Ahead != nil {
+		t.Errorf("got %+v", got)
+	}
+}
