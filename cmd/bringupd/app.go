@@ -125,7 +125,7 @@ func (inv *invocation) app() *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
 	app.Commands = []*cli.Command{
-		inv.runCommand(), inv.localCommand(), inv.stopCommand(), inv.checkCommand(), inv.simulateCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand(),
+		inv.runCommand(), inv.localCommand(), inv.stopCommand(), inv.checkCommand(), inv.doctorCommand(), inv.simulateCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand(),
 		inv.gpuProbeCommand(), inv.gpuWatchCommand(),
 	}
 	for _, command := range app.Commands {

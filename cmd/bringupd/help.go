@@ -26,6 +26,8 @@ const examples = `Examples:
     srun bringupd --sandbox-cmd=./serve --sandbox-ready=tcp:6000 -- ./driver.sh
   Whether this node would do:
     bringupd check --gpu-check=require --gpus-per-node=8
+  Whether a whole allocation would do, before the big job:
+    srun --ntasks-per-node=1 bringupd doctor --framework=ray
   What would be done, and where each value comes from:
     srun bringupd --config=job.yaml --dry-run
 `

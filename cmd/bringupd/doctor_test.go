@@ -1,0 +1,154 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/doctor"
+)
+
+// doctorArgs have nothing looked at that depends on the machine of the test.
+func doctorArgs(args ...string) []string {
+	quiet := []string{"doctor", "--gpu-check=off"}
+	for _, id := range []string{"host.*", "net.*", "node.*", "left.*", "ports.given", "share.*"} {
+		quiet = append(quiet, "--check="+id+"=off")
+	}
+	return append(quiet, args...)
+}
+
+func TestDoctorAlone(t *testing.T) {
+	t.Chdir(t.TempDir())
+	got := call(t, nil, doctorArgs("--framework=ray", "--ray=/nowhere/ray")...)
+	if got.code != 2 || got.err != "" || !strings.Contains(got.out, "  FAIL     framework  ") || !strings.Contains(got.out, "SKIP     launch") {
+		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
+	}
+	if got = call(t, []string{"SLURM_JOB_ID=7", "SLURM_NNODES=3", "SLURM_JOB_NUM_NODES=3", "SLURM_NTASKS=9"}, doctorArgs("--log-dir=logs")...); got.code != 0 ||
+		!strings.Contains(got.out, "srun --nodes=3 --ntasks=3 --ntasks-per-node=1 bringupd doctor …") {
+		t.Errorf("in a batch shell: code %d: %s%s", got.code, got.out, got.err)
+	}
+	untouched(t)
+}
+
+// Tasks that are not one a node are told of once, and end all with the code of
+// a wrong launch.
+func TestDoctorOfAWrongLaunch(t *testing.T) {
+	step := func(rank string) []string {
+		return []string{
+			"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_NTASKS=4", "SLURM_NNODES=2", "SLURM_STEP_TASKS_PER_NODE=2(x2)", "SLURM_PROCID=" + rank,
+		}
+	}
+	t.Chdir(t.TempDir())
+	got := call(t, step("0"), doctorArgs("--log-dir=logs")...)
+	if got.code != 65 || got.err != "" || !strings.Contains(got.out, "FAIL     launch  cannot run 2 daemons on one node") ||
+		!strings.Contains(got.out, "hint: start it with: srun --nodes=2 --ntasks=2 --ntasks-per-node=1 bringupd doctor …") {
+		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
+	}
+	if got = call(t, step("1"), doctorArgs("--log-dir=logs")...); got.code != 65 || got.out+got.err != "" {
+		t.Errorf("another task: code %d: %s%s", got.code, got.out, got.err)
+	}
+	if got = call(t, []string{"RANK=0", "WORLD_SIZE=2"}, doctorArgs()...); got.code != 65 || !strings.Contains(got.out, "--job-id") {
+		t.Errorf("without a name: code %d: %s%s", got.code, got.out, got.err)
+	}
+	untouched(t)
+}
+
+func TestDoctorAsJSON(t *testing.T) {
+	t.Chdir(t.TempDir())
+	got := call(t, []string{"RANK=0", "WORLD_SIZE=1"}, doctorArgs("--json", "--job-id=x", "--gpus-per-node=0")...)
+	var report doctor.Report
+	decoder := json.NewDecoder(strings.NewReader(got.out))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&report); err != nil {
+		t.Fatalf("%v in:\n%s%s", err, got.out, got.err)
+	}
+	if got.code != 0 || report.Version != doctor.ReportVersion || report.Verdict != check.Pass || len(report.Facts) != 1 || report.Facts[0].Share.Trial == nil {
+		t.Errorf("code %d: %s", got.code, got.out)
+	}
+	if !slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool {
+		return f.ID == "launch" && f.Observed == "ranks, one daemon on one node"
+	}) {
+		t.Errorf("%+v", report.Findings)
+	}
+}
+
+func TestDoctorOfRanks(t *testing.T) {
+	t.Chdir(t.TempDir())
+	forget(t)
+	const size = 3
+	codes, files := make([]int, size), make([]daemon.Files, size)
+	var ranks sync.WaitGroup
+	for rank, text := range []string{"0", "1", "2"} {
+		dir := t.TempDir()
+		files[rank] = daemon.Files{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
+		args := append([]string{"bringupd"}, doctorArgs("--rank="+text, "--nnodes=3", "--job-id=x", "--log-dir=logs")...)
+		ranks.Go(func() { codes[rank] = run(args, make(chan os.Signal), files[rank]) })
+	}
+	ranks.Wait()
+	if out := content(t, files[0].Out.Name()); codes[0] != 0 || !strings.Contains(out, "ranks, one daemon on each of 3 nodes") || !strings.Contains(out, "head.address  the head is reached at ") {
+		t.Errorf("code %d: %s%s", codes[0], out, content(t, files[0].Err.Name()))
+	}
+	for rank := 1; rank < size; rank++ {
+		if said := content(t, files[rank].Out.Name()) + content(t, files[rank].Err.Name()); codes[rank] != 0 || said != "" {
+			t.Errorf("rank %d: code %d: %s", rank, codes[rank], said)
+		}
+	}
+	if left, err := os.ReadDir("logs"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestDoctorRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		args []string
+		says string
+	}{
+		{"an argument", []string{"n7"}, `cannot take "n7": bringupd doctor has no arguments`},
+		{"a driver", []string{"--", "x"}, "cannot take a driver: bringupd doctor runs none"},
+		{"a flag of a job", []string{"--setup-cmd=x"}, "cannot use --setup-cmd: there is no such flag"},
+		{"no time at all", []string{"--join-timeout=0s"}, "cannot use --join-timeout=0s: give 1s to "},
+		{"another framework's flag", []string{"--ray-port=1"}, "cannot use --ray-port"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			refused(t, call(t, nil, append([]string{"doctor"}, tc.args...)...), 64, tc.says)
+			untouched(t)
+		})
+	}
+}
+
+func TestDoctorIsInterrupted(t *testing.T) {
+	t.Chdir(t.TempDir())
+	forget(t)
+	dir := t.TempDir()
+	files := daemon.Files{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
+	signals, code := make(chan os.Signal), make(chan int)
+	go func() {
+		code <- run(append([]string{"bringupd"}, doctorArgs("--active-check=touch ran; exec sleep 1000")...), signals, files)
+	}()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat("ran"); err == nil {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatal("the check never ran")
+		}
+	}
+	signals <- syscall.SIGTERM
+	if got, said := <-code, content(t, files.Err.Name()); got != 143 || !strings.HasSuffix(said, "bringupd: ended by SIGTERM\n") || content(t, files.Out.Name()) != "" {
+		t.Errorf("code %d: %s", got, said)
+	}
+	if err := os.Remove("ran"); err != nil {
+		t.Fatal(err)
+	}
+	untouched(t)
+}
