@@ -1,0 +1,121 @@
+//go:build testbed
+
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/doctor"
+)
+
+// slurmdPort is one that slurmd has on each node.
+const slurmdPort = "6818"
+
+// examine runs the doctor on four nodes, each with a ray of its own in /tmp but
+// for those without, and returns its report.
+func examine(t *testing.T, without []int, l launch) (*job, doctor.Report) {
+	t.Helper()
+	bin := "/tmp/ray-" + filepath.Base(place(t)) // each node has a /tmp of its own
+	for node := range l.nodes {
+		if !slices.Contains(without, node) {
+			onNode(t, node, "sh", "-c", "mkdir "+bin+" && printf '#!/bin/sh\necho ray, version 2.9.0\n' > "+bin+"/ray && chmod +x "+bin+"/ray")
+			t.Cleanup(func() { onNode(t, node, "rm", "-r", bin) })
+		}
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH")) // srun passes it on
+	l.flags = append([]string{"--framework=ray", "--gpu-check=off", "--check=host.disk=off", "--check=host.limits=off", "--check=left.*=off"}, l.flags...)
+	l.flags = append(l.flags, "--json")
+	j := startDoctor(t, l)
+	j.wait()
+	var report doctor.Report
+	if err := json.Unmarshal([]byte(j.stdout.String()), &report); err != nil {
+		t.Fatalf("cannot read the report: %v\n%s\n%s", err, &j.stdout, &j.stderr)
+	}
+	t.Logf("%s", report.Text(check.Style{Verbose: true}))
+	return j, report
+}
+
+// startDoctor starts what start would, as a doctor.
+func startDoctor(t *testing.T, l launch) *job {
+	t.Helper()
+	if l.logs == "" {
+		l.logs = place(t)
+	}
+	args := []string{"-N", itoa(l.nodes), "-w", "n[0-" + itoa(l.nodes-1) + "]", "--kill-on-bad-exit=0", "--wait=0"}
+	if len(l.srun) == 0 {
+		l.srun = []string{"--ntasks-per-node=1"}
+	}
+	args = append(append(args, l.srun...), program, "doctor", "--log-dir="+l.logs)
+	return startCommand(t, l.logs, bed.Command(t.Context(), "srun", append(args, l.flags...)...))
+}
+
+// finds fails the test unless the report has that line, about those nodes.
+func finds(t *testing.T, r doctor.Report, id string, verdict check.Verdict, says string, nodes ...string) {
+	t.Helper()
+	if !slices.ContainsFunc(r.Findings, func(f doctor.Finding) bool {
+		return f.ID == id && f.Verdict == verdict && strings.Contains(f.Observed, says) && slices.Equal(f.Nodes, nodes)
+	}) {
+		t.Errorf("no %s %s of %v with %q", verdict, id, nodes, says)
+	}
+}
+
+func TestDoctorFindsNothing(t *testing.T) {
+	j, report := examine(t, nil, launch{nodes: 4, flags: []string{"--ray-port=6379", "--check=host.shm=off"}})
+	j.wantCode(0)
+	finds(t, report, "share.seen", check.Pass, "all 4 nodes see and write")
+	finds(t, report, "share.inotify", check.Pass, "inotify")
+	finds(t, report, "framework", check.Pass, "ray 2.9.0 (all 4 nodes)")
+	finds(t, report, "head.name", check.Pass, "n0")
+	if left, err := os.ReadDir(j.logs); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// What is planted on the nodes is found, all of it in one table. No node here
+// has a clock of its own: that is pkg/doctor's test.
+func TestDoctorFindsPlantedFaults(t *testing.T) {
+	onNode(t, 2, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/dev/shm")
+	t.Cleanup(func() { onNode(t, 2, "umount", "/dev/shm") })
+	onNode(t, 3, "hostname", "elsewhere")
+	t.Cleanup(func() { onNode(t, 3, "hostname", "n3") })
+	onNode(t, 1, "sh", "-c", "sed 's/^[0-9.]*\\(.*n0\\)/"+bed.Address(2)+"\\1/' /etc/hosts > /tmp/hosts && mount --bind /tmp/hosts /etc/hosts")
+	t.Cleanup(func() { onNode(t, 1, "umount", "/etc/hosts") })
+	j, report := examine(t, []int{1}, launch{nodes: 4, flags: []string{"--ray-port=" + slurmdPort}})
+	j.wantCode(2)
+	finds(t, report, "ports", check.Fail, "Ray's GCS can't have "+slurmdPort, "n0")
+	finds(t, report, "framework", check.Fail, "not found in PATH", "n1")
+	finds(t, report, "head.name", check.Fail, "leads to "+bed.Address(2)+", where the head is not", "n1")
+	finds(t, report, "host.shm", check.Warn, "1.0 MiB", "n2")
+	finds(t, report, "node.name", check.Warn, "the kernel calls it elsewhere, and Slurm n3", "n3")
+	finds(t, report, "share.seen", check.Pass, "all 4 nodes")
+}
+
+func TestDoctorFindsAShareOfItsOwn(t *testing.T) {
+	logs := place(t)
+	must(t, os.Mkdir(logs, 0o700))
+	eventually(t, func() string { // the mount of the node may show it late
+		if out, err := bed.OnNode(t.Context(), 2, "mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", logs).CombinedOutput(); err != nil {
+			return string(out)
+		}
+		return ""
+	})
+	t.Cleanup(func() { onNode(t, 2, "umount", logs) })
+	j, report := examine(t, nil, launch{nodes: 4, logs: logs, flags: []string{"--join-timeout=10s"}})
+	j.wantCode(66)
+	finds(t, report, "share.seen", check.Fail, "1 of 4 nodes were not seen in "+logs, "n2")
+	if !strings.Contains(j.stderr.String(), "on n2: the head's run ") {
+		t.Errorf("n2 says nothing of it: %s", &j.stderr)
+	}
+}
+
+func TestDoctorOfTasksThatAreNotNodes(t *testing.T) {
+	j, report := examine(t, nil, launch{nodes: 2, srun: []string{"--ntasks-per-node=2", "--overcommit"}})
+	j.wantCode(65)
+	finds(t, report, "launch", check.Fail, "cannot run 2 daemons on one node")
+}
