@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/check"
@@ -64,8 +65,12 @@ func (n *node) lookAtNode() {
 		n.checks <- n.cfg.Checks.Await(n.life, func(report check.Report) {
 			n.showChecks(report)
 			if waits := summary(report.Findings, check.Wait); waits != told {
+				level := zapcore.DebugLevel // a number in it changes each time
+				if told == "" {
+					level = zapcore.InfoLevel
+				}
 				told = waits
-				n.log.Info("waiting for what is not ready yet", zap.String("checks", waits), zap.Duration("for", report.Took.Round(time.Second/10)))
+				n.log.Log(level, "waiting for what is not ready yet", zap.String("checks", waits), zap.Duration("for", report.Took.Round(time.Second/10)))
 				n.trail.event(signal.EventWaits, zap.String("checks", waits))
 			}
 		})

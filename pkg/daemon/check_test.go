@@ -248,7 +248,7 @@ func TestWarningsAreToldOnce(t *testing.T) {
 		}
 	}).start()
 	j.expect(0, 0, 0, 0)
-	if said := j.said(); strings.Count(said, "a check warns: host.shm: 64 MiB") != 1 || !strings.Contains(said, "ranks 1,2,3") {
+	if said := j.said(); strings.Count(said, "a check warns: host.shm: 64 MiB") != 1 || !strings.Contains(said, "ranks 1-3") {
 		t.Errorf("the warning is not told once, of ranks 1, 2 and 3:\n%s", said)
 	}
 }

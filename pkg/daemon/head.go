@@ -29,6 +29,8 @@ type head struct {
 
 	chronicle chronicle
 	gpus      atomic.Bool // a node of the job has some
+	serving   atomic.Bool // the head's service is up
+	counting  atomic.Bool // the framework is asked for its nodes
 
 	began time.Time
 
@@ -68,7 +70,7 @@ func (h *head) open() error {
 	}
 	job := signal.Job{
 		Digest: h.cfg.digest(), Addresses: []string{address}, Program: h.cfg.Program, PID: os.Getpid(),
-		SandboxStep: h.cfg.Sandbox.Step, Lifeline: lifelines, Hosts: hostList(h.id.Hosts),
+		SandboxStep: h.cfg.Sandbox.Step, Lifeline: lifelines, Hosts: hostList(h.id.Hosts), Plan: h.cfg.plan(),
 	}
 	made, began := make(chan *signal.Dir, 1), time.Now()
 	// Also who is told to end meanwhile waits for it a little: a run directory
@@ -126,6 +128,7 @@ func (h *head) sequence(ctx context.Context) error {
 				return err
 			}
 			close(opened)
+			h.background(func(context.Context) { h.tellProgress(own) })
 			return h.meet(own)
 		})
 	})
@@ -200,11 +203,7 @@ func (h *head) meet(ctx context.Context) error {
 	defer cancel()
 	// On a file system of one machine alone, nobody will come.
 	suspect := h.dir.FileSystem().Local && h.id.Launcher != roles.Local
-	awaited := signal.Joined
-	if h.roster.spares {
-		awaited = h.fit()
-	}
-	last, err := h.await(ctx, awaited, "join", func(l signal.Listing) bool {
+	last, err := h.nodes.Wait(ctx, func(l signal.Listing) bool {
 		h.arrivals.note(l.Ranks(signal.Joined), l.At)
 		if suspect && time.Since(h.began) > localJoin && len(l.Ranks(signal.Joined)) == 1 {
 			cancel()
@@ -294,6 +293,7 @@ func (h *head) lead(ctx context.Context) error {
 				return err
 			}
 		}
+		h.serving.Store(true)
 		return h.publish(signal.Control, signal.NameHead, &signal.HeadRecord{Address: h.endpoint.Address, Env: h.endpoint.Env}, false)
 	})
 }
@@ -309,7 +309,7 @@ func (h *head) workers(ctx, life context.Context) error {
 		} else if err := h.serveWorker(ctx, h.endpoint, h.seat.Load()); err != nil {
 			return err
 		}
-		if err := h.awaitAll(ctx, signal.Up, "workers", h.cfg.checkTime()+2*h.cfg.Times.Service+h.tempo.Silent); err != nil {
+		if err := h.awaitAll(ctx, signal.Up, h.cfg.checkTime()+2*h.cfg.Times.Service+h.tempo.Silent); err != nil {
 			return err
 		}
 		return h.settle(ctx)
@@ -319,7 +319,7 @@ func (h *head) workers(ctx, life context.Context) error {
 // awaitNodes waits for what the other nodes tell of their checks and sandboxes.
 func (h *head) awaitNodes(ctx context.Context) error {
 	if h.cfg.checked() {
-		if err := h.awaitAll(ctx, signal.Checked, "check", h.cfg.checkTime()+h.tempo.Silent); err != nil {
+		if err := h.awaitAll(ctx, signal.Checked, h.cfg.checkTime()+h.tempo.Silent); err != nil {
 			return err
 		}
 		if err := h.compare(ctx, h.nodes.Last()); err != nil {
@@ -332,9 +332,7 @@ func (h *head) awaitNodes(ctx context.Context) error {
 	within := h.cfg.checkTime() + h.cfg.Times.Sandbox + h.tempo.Silent
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
-	last, err := h.await(ctx, signal.Sandbox, "sandbox", func(l signal.Listing) bool {
-		return h.cfg.Sandbox.Require.met(h.roster.among(without(l.Ranks(signal.Sandbox), l.Ranks(signal.SandboxFailed))), h.roster.count())
-	})
+	last, err := h.nodes.Wait(ctx, h.sandboxesMet)
 	if !errors.Is(err, errDeadline) {
 		return err
 	}
@@ -360,6 +358,8 @@ func (h *head) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	h.counting.Store(true)
+	defer h.counting.Store(false)
 	err = framework.Settle(ctx, h.cfg.Times.Settle, func(ctx context.Context) error {
 		return counter.Fleet(ctx, self, h.endpoint, members)
 	})
@@ -384,32 +384,12 @@ func (h *head) openGate() error {
 	return nil
 }
 
-// await waits for what a listing of Nodes must show, and tells from time to
-// time who is missing.
-func (h *head) await(ctx context.Context, state, phase string, until func(signal.Listing) bool) (signal.Listing, error) {
-	told, began := time.Now(), time.Now()
-	return h.nodes.Wait(ctx, func(l signal.Listing) bool {
-		if until(l) {
-			return true
-		}
-		if time.Since(told) > progressPace {
-			told = time.Now()
-			h.log.Info("still waiting", zap.String("phase", phase), zap.Duration("for", time.Since(began).Round(time.Second)),
-				zap.String("missing", h.hostsOf(h.roster.missing(l, state))))
-		}
-		return false
-	})
-}
-
-// progressPace is how often a long wait says that it goes on.
-const progressPace = 15 * time.Second
-
 // awaitAll waits until every node is in state. Each node has a deadline of its
 // own and reports what failed: this one is for a node that does neither.
-func (h *head) awaitAll(ctx context.Context, state, phase string, within time.Duration) error {
+func (h *head) awaitAll(ctx context.Context, state string, within time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
-	last, err := h.await(ctx, state, phase, func(l signal.Listing) bool {
+	last, err := h.nodes.Wait(ctx, func(l signal.Listing) bool {
 		return len(h.roster.missing(l, state)) == 0
 	})
 	if !errors.Is(err, errDeadline) {

@@ -436,7 +436,7 @@ func (n *node) hostsOf(ranks []int) string {
 		}
 	}
 	if len(hosts) < len(ranks) || n.id.Launcher == roles.Local {
-		return "ranks " + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ranks)), ","), "[]")
+		return rankList(ranks)
 	}
 	return roles.CompactNodeList(hosts)
 }

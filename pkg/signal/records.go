@@ -48,6 +48,26 @@ type Job struct {
 	// Lifeline is where workers may connect to the head, best first; empty
 	// where they can't.
 	Lifeline []string `json:"lifeline,omitempty"`
+	// Plan is for who looks from outside; nil where an older head made it.
+	Plan *Plan `json:"plan,omitempty"`
+}
+
+// Plan is what is going to be done, for people: no daemon reads it.
+type Plan struct {
+	Framework string `json:"framework"`
+	// Steps are those of join, check, sandbox, head, workers and driver that
+	// there are in this job, in the order of the sequence.
+	Steps []string `json:"steps"`
+	// Deadlines are how long a step may take: join from the head's start, and
+	// of check, sandbox, head and workers each node's own, from where it begins.
+	Deadlines map[string]time.Duration `json:"deadlines_ns"`
+	// Need is how many nodes the driver needs; less than there are where some
+	// of them are spares.
+	Need int `json:"need"`
+	// Sandboxes says how many the gate needs: all, any, head or a number.
+	Sandboxes string `json:"sandboxes,omitempty"`
+	// Driver is the first word of the driver, without where it is.
+	Driver string `json:"driver,omitempty"`
 }
 
 // JoinedRecord echoes the canary: who wrote it has read the job and can write.

@@ -1,0 +1,183 @@
+package daemon
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+func TestLacks(t *testing.T) {
+	all := map[string][]int{signal.Joined: {0, 1, 2, 3}, signal.Checked: {0, 1, 2, 3}, signal.Sandbox: {0, 1, 2, 3}, signal.Up: {0, 1, 2, 3}}
+	with := func(state string, ranks ...int) map[string][]int {
+		there := map[string][]int{state: ranks}
+		for other, ranks := range all {
+			if other != state {
+				there[other] = ranks
+			}
+		}
+		return there
+	}
+	full := awaited{size: 4, checks: true, sandboxes: true, services: true, led: true}
+	for _, tc := range []struct {
+		name  string
+		a     awaited
+		there map[string][]int
+		want  string
+	}{
+		{"nobody has come", awaited{size: 4}, nil, "not joined [0 1 2 3]"},
+		{"nothing is missing", full, all, ""},
+		{"of a node the first thing alone", full, map[string][]int{signal.Joined: {0, 1}, signal.Checked: {0}, signal.Sandbox: {0}, signal.Up: {0}},
+			"not joined [2 3]; checks not passed [1]"},
+		{"a sandbox and a service at once", full, map[string][]int{signal.Joined: all["up"], signal.Checked: all["up"], signal.Sandbox: {0, 1}, signal.Up: {0, 2}},
+			"sandbox not ready [2 3]; service not up [1 3]"},
+		{"sandboxes enough", awaited{size: 4, services: true, led: true}, with(signal.Sandbox), ""},
+		{"no service is up before the head's", awaited{size: 4, services: true}, with(signal.Up), "the head's service is not up []"},
+		{"the head's own checks come first", awaited{size: 4, checks: true, services: true}, with(signal.Checked, 1, 2, 3), "checks not passed [0]"},
+		{"nobody is to have a service", awaited{size: 4}, with(signal.Up), ""},
+		{"the framework counts", awaited{size: 4, services: true, led: true, counting: "ray"}, all, "ray does not count all 4 nodes yet []"},
+		{"a service is missed before the framework counts", awaited{size: 4, services: true, led: true, counting: "ray"}, with(signal.Up, 0, 1, 3), "service not up [2]"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.a.missing = func(state string) (missing []int) {
+				for rank := range tc.a.size {
+					if !slices.Contains(tc.there[state], rank) {
+						missing = append(missing, rank)
+					}
+				}
+				return missing
+			}
+			var got []string
+			for _, l := range tc.a.lacks() {
+				got = append(got, fmt.Sprint(l.what, " ", l.ranks))
+			}
+			if strings.Join(got, "; ") != tc.want {
+				t.Errorf("it lacks %q, not %q", strings.Join(got, "; "), tc.want)
+			}
+		})
+	}
+}
+
+func TestProgressLine(t *testing.T) {
+	who := func(ranks []int) string { return "n" + strings.Trim(fmt.Sprint(ranks), "[]") }
+	for _, tc := range []struct {
+		name  string
+		lacks []lack
+		why   string
+		want  string
+	}{
+		{"nodes", []lack{{notJoined, []int{17}}, {notUp, []int{3, 4}}}, "",
+			"still waiting, 1m30s now, for 3 of 64 nodes: not joined: n17; service not up: n3 4"},
+		{"a node that lacks two things is one", []lack{{noSandbox, []int{3}}, {notUp, []int{3}}}, "",
+			"still waiting, 1m30s now, for 1 of 64 nodes: sandbox not ready: n3; service not up: n3"},
+		{"what checks wait for", []lack{{notChecked, []int{5}}}, "n5 waits for gpu.fabric: in progress",
+			"still waiting, 1m30s now, for 1 of 64 nodes: checks not passed: n5 (n5 waits for gpu.fabric: in progress)"},
+		{"no node's", []lack{{what: "the head's service is not up"}}, "", "still waiting, 1m30s now: the head's service is not up"},
+		{"nothing moves the cursor", []lack{{notChecked, []int{5}}}, "\x1b[2Jgone\r\nnew\x00",
+			"still waiting, 1m30s now, for 1 of 64 nodes:  new)"},
+	} {
+		if got := progressLine(tc.lacks, 64, 90*time.Second, who, tc.why); tc.name != "nothing moves the cursor" && got != tc.want {
+			t.Errorf("%s: the line is %q, not %q", tc.name, got, tc.want)
+		} else if strings.ContainsAny(got, "\x1b\r\n\x00") {
+			t.Errorf("%s: the line is %q", tc.name, got)
+		}
+	}
+	long := progressLine([]lack{{notChecked, []int{5}}}, 64, time.Minute, who, strings.Repeat("x", 10<<20))
+	if utf8.RuneCountInString(long) > 2*shortLine {
+		t.Errorf("a line is %d characters long", utf8.RuneCountInString(long))
+	}
+}
+
+func TestVigil(t *testing.T) {
+	start := time.Unix(1000, 0)
+	var v vigil
+	var told []string
+	for s := range 3601 { // an hour of joining, which nobody ends
+		if waited, due := v.due(notJoined, start.Add(time.Duration(s)*time.Second)); due {
+			told = append(told, ShortTime(waited))
+		}
+	}
+	want := "15s 30s 1m 5m 10m 15m 20m 25m 30m 35m 40m 45m 50m 55m 1h"
+	if got := strings.Join(told, " "); got != want {
+		t.Errorf("it told after %s, not after %s", got, want)
+	}
+	now := start.Add(2 * time.Hour)
+	if _, due := v.due(notUp, now); due {
+		t.Error("another stage is told of at once")
+	}
+	if waited, due := v.due(notUp, now.Add(16*time.Second)); !due || waited != 16*time.Second {
+		t.Errorf("another stage is told of: %v, after %s", due, waited)
+	}
+	if _, due := v.due(notUp, now.Add(20*time.Minute)); !due {
+		t.Error("a head that did not run tells nothing")
+	}
+	if _, due := v.due(notUp, now.Add(20*time.Minute+time.Second)); due {
+		t.Error("a head that did not run makes up for it")
+	}
+	if _, due := v.due("", now.Add(time.Hour)); due {
+		t.Error("it tells that it waits for nothing")
+	}
+}
+
+func TestLastWaits(t *testing.T) {
+	for events, want := range map[string]string{
+		"":                         "",
+		`{"event":"enter"}` + "\n": "",
+		`{"event":"check-waits","checks":"a"}` + "\n" + `{"event":"check-waits","checks":"b"}` + "\n": "b",
+		`{"event":"check-waits","checks":"a"}` + "\n" + `{"event":"checked","verdict":"PASS"}` + "\n": "",
+		`{"event":"check-waits","checks":"a"}` + "\n" + `{"event":"check-wai`:                         "a",
+		"\xff\x00 nonsense\n[1,2]\n\"x\"\n":                                                           "",
+	} {
+		if got := lastWaits([]byte(events)); got != want {
+			t.Errorf("of %q, the checks wait for %q, not %q", events, got, want)
+		}
+	}
+}
+
+// TestProgress has the head tell who is missing, and why where that is known.
+// Nobody but the head says so, and never on standard output.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	waits := make(chan struct{})
+	j := newJob(t, 4, "echo driven").patient().looked(func(rank int, l *looks) {
+		if rank == 2 {
+			l.waits = waits
+		}
+	})
+	j.all(func(c *Config) { c.Times.Join = ceiling })
+	j.start(3)
+	const want = "s now, for 2 of 4 nodes: not joined: rank 3; checks not passed: rank 2 (rank 2 waits for gpu.fabric: in progress)"
+	j.until("the line of a long wait", func() bool { return strings.Contains(j.said(), "still waiting") })
+	said := j.said()
+	close(waits)
+	j.start(0, 1, 2)
+	j.expect(0, 0, 0, 0)
+	if !strings.Contains(said, want) {
+		t.Errorf("it is not said that %q:\n%s", want, said)
+	}
+	if said := j.said(); strings.Count(said, "still waiting") > 2 {
+		t.Errorf("it is told too often:\n%s", said)
+	}
+	if out := j.contents(j.out); out != "driven\n" {
+		t.Errorf("standard output has %q", out)
+	}
+}
+
+func TestJobTellsThePlan(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "exit 0").patient().looked(nil)
+	j.start().expect(0, 0)
+	plan := record[signal.Job](j, signal.Control, signal.NameJob).Plan
+	want := &signal.Plan{
+		Framework: "none", Steps: []string{"join", "check", "driver"}, Need: 2, Driver: "sh",
+		Deadlines: map[string]time.Duration{"join": 30 * time.Second, "check": 30 * time.Second},
+	}
+	if !reflect.DeepEqual(plan, want) {
+		t.Errorf("the job tells the plan %+v, not %+v", plan, want)
+	}
+}
