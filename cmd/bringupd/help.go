@@ -28,6 +28,8 @@ const examples = `Examples:
     bringupd check --gpu-check=require --gpus-per-node=8
   Whether a whole allocation would do, before the big job:
     srun --ntasks-per-node=1 bringupd doctor --framework=ray
+  How a run is, from wherever its log directory is seen:
+    bringupd status -w
   What would be done, and where each value comes from:
     srun bringupd --config=job.yaml --dry-run
 `
@@ -170,6 +172,9 @@ func elsewhere(flags []cli.Flag) string {
 	if slices.ContainsFunc(flags, func(flag cli.Flag) bool { return flag.Names()[0] == "config" }) {
 		return "A flag can also be given by a variable, as --log-dir by BRINGUPD_LOG_DIR, " +
 			"and by a line of the --config file. A flag outranks a variable, and a variable the file."
+	}
+	if slices.ContainsFunc(flags, func(flag cli.Flag) bool { return flag.Names()[0] == "log-dir" }) {
+		return "--log-dir can also be given by BRINGUPD_LOG_DIR, which the flag outranks."
 	}
 	return "A flag can also be given by a variable, as --peer-timeout by BRINGUPD_PEER_TIMEOUT, which a flag outranks."
 }

@@ -23,6 +23,7 @@ const (
 // or a line of the configuration file as well.
 type setting struct {
 	name     string
+	letter   string // the flag's short form; mostly there is none
 	category string
 	usage    string
 	shape    string   // what stands for the value in --help; empty: a switch
@@ -48,22 +49,33 @@ var _ cli.Flag = (*setting)(nil)
 
 // Apply makes the flag known to the parser.
 func (s *setting) Apply(set *flag.FlagSet) error {
-	set.Var(collector{s}, s.name, s.usage)
+	for _, name := range s.Names() {
+		set.Var(collector{s}, name, s.usage)
+	}
 	return nil
 }
 
-// Names returns the flag's one name.
-func (s *setting) Names() []string { return []string{s.name} }
+// Names returns the flag's name, and the short form where there is one.
+func (s *setting) Names() []string {
+	if s.letter != "" {
+		return []string{s.name, s.letter}
+	}
+	return []string{s.name}
+}
 
 // IsSet tells whether anything but the default gives the value.
 func (s *setting) IsSet() bool { return s.source != byDefault }
 
 // String returns the flag as --help shows it.
 func (s *setting) String() string {
-	if s.shape == "" {
+	switch {
+	case s.letter != "":
+		return "-" + s.letter + ", --" + s.name
+	case s.shape == "":
 		return "--" + s.name
+	default:
+		return "--" + s.name + "=" + s.shape
 	}
-	return "--" + s.name + "=" + s.shape
 }
 
 // collector notes what the command line says, for later: all sources are
@@ -78,7 +90,14 @@ func (c collector) Set(value string) error {
 	return nil
 }
 
-func (c collector) String() string { return "" }
+// String returns what was said last: the parser copies it from the flag's short
+// form to its name.
+func (c collector) String() string {
+	if c.setting == nil || c.letter == "" || len(c.given) == 0 {
+		return ""
+	}
+	return c.given[len(c.given)-1]
+}
 
 // IsBoolFlag lets a switch stand without a value.
 func (c collector) IsBoolFlag() bool { return c.setting != nil && c.shape == "" }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -56,4 +57,33 @@ func suggestion(prefix, word string, known []string) string {
 		return ""
 	}
 	return "; the nearest is " + prefix + best
+}
+
+// flagsFirst puts the flags of a subcommand before its arguments, where people
+// write them behind, too: the parser ends at the first argument.
+func flagsFirst(command *cli.Command, args []string) []string {
+	var flags, others []string
+	for at := 0; at < len(args); at++ {
+		if arg := args[at]; len(arg) < 2 || arg[0] != '-' {
+			others = append(others, arg)
+			continue
+		}
+		flags = append(flags, args[at])
+		if takesNext(command, args[at]) && at+1 < len(args) {
+			at++
+			flags = append(flags, args[at])
+		}
+	}
+	return append(flags, others...)
+}
+
+// takesNext tells whether the value of a flag is the next argument.
+func takesNext(command *cli.Command, arg string) bool {
+	name := strings.TrimLeft(arg, "-")
+	for _, flag := range command.Flags {
+		if s, ours := flag.(*setting); ours && s.shape != "" && slices.Contains(s.Names(), name) {
+			return true
+		}
+	}
+	return false
 }

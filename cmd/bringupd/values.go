@@ -180,3 +180,9 @@ func bounds(name string, to *daemon.Bounds, usage string) *setting {
 		},
 	}
 }
+
+// short gives a switch a letter, too.
+func short(letter string, s *setting) *setting {
+	s.letter = letter
+	return s
+}

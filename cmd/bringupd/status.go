@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/timeline"
+)
+
+// statusing is one call of bringupd status.
+type statusing struct {
+	*invocation
+	own     settings
+	logDir  string
+	watch   bool
+	json    bool
+	verbose bool
+
+	path   string        // of the run directory
+	seen   string        // what the last look has shown that a live run changes
+	at     time.Time     // when that last changed, by our own clock
+	before time.Duration // what the last look took
+}
+
+func (inv *invocation) statusCommand() *cli.Command {
+	s := &statusing{invocation: inv}
+	s.own = under(resultFlags, settings{
+		text("log-dir", "DIR", &s.logDir, "log directory whose newest run is meant, where no other is named (default: bringupd-logs where the job was submitted)"),
+		short("w", notByVariable(yes("watch", &s.watch, "look again and again until the run is over: drawn anew on a terminal, and the changes elsewhere"))),
+		notByVariable(yes("json", &s.json, "print it as JSON, for programs; with --watch, a line for each change")),
+		short("v", notByVariable(yes("verbose", &s.verbose, "show all nodes"))),
+	})
+	return &cli.Command{
+		Name: "status", Usage: "tell how a run is: what it waits for, who is late, how it ended",
+		UsageText: "bringupd status [flags]                     (the newest run)\nbringupd status [flags] RUN-DIRECTORY | LOG-DIRECTORY",
+		Description: "Reads the run directory alone, from wherever it is seen, and changes nothing there. " +
+			"Ends with 0 where the run is up or has ended with 0, 1 where it has failed, 2 where it is on its way or gives no sign of life, " +
+			"3 where there is no such run, and 64 where the command line is wrong.",
+		Flags: s.own.flags(func(*setting) bool { return true }),
+		Action: func(c *cli.Context) error {
+			switch {
+			case inv.dashed:
+				return usage("cannot take a driver: bringupd status runs none")
+			case c.NArg() > 1:
+				return usage("cannot tell of %d runs at once: give one run directory, or a log directory whose newest run is meant", c.NArg())
+			}
+			return s.run(c.Args().First())
+		},
+	}
+}
+
+func (s *statusing) run(arg string) error {
+	if _, err := s.own.gather(os.LookupEnv); err != nil {
+		return err
+	}
+	ctx, _, stop := s.heed()
+	defer stop()
+	err := s.tell(ctx, arg)
+	if by, told := errors.AsType[*stopped](context.Cause(ctx)); told {
+		s.code = by.code()
+		return nil
+	}
+	_, stalled := errors.AsType[*signal.StallError](err)
+	if err != nil && !isUsage(err) && !stalled {
+		s.say("%v", err)
+		s.code = timeline.StatusNoRun
+		return nil
+	}
+	return err
+}
+
+// tell shows how the run is, once or until it is over.
+func (s *statusing) tell(ctx context.Context, arg string) error {
+	logDir, err := (&options{logDir: s.logDir}).logs()
+	if err != nil {
+		return err
+	}
+	if s.path, err = inTime(ctx, func(ctx context.Context) (string, error) { return timeline.Resolve(ctx, arg, logDir) }); err != nil {
+		return err
+	}
+	status, err := inTime(ctx, s.look)
+	if err != nil {
+		return err
+	}
+	show := s.shower()
+	for {
+		s.code = status.Code
+		if err := show(status); err != nil || !s.watch || status.Over() {
+			return err
+		}
+		if !sleepFor(ctx, max(lookPace, 10*s.before)) {
+			return context.Cause(ctx)
+		}
+		next, err := inTime(ctx, s.look)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil { // a share that fails in passing
+			next = status
+			next.Problems = []string{err.Error()}
+		}
+		status = next
+	}
+}
+
+// lookPace is how often a run is looked at: as often as people can read, and not
+// more than a tenth of the time.
+const lookPace = time.Second
+
+// inTime bounds what is asked of the share.
+func inTime[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, stopTimeout, errStopTimeout)
+	defer cancel()
+	return ask(ctx)
+}
+
+// manyNodes is from how many on the head's timeline alone is read.
+const manyNodes = 256
+
+// look reads the run.
+func (s *statusing) look(ctx context.Context) (status timeline.Status, err error) {
+	began := time.Now()
+	run, err := timeline.Read(ctx, s.path, timeline.Options{Depth: timeline.Quick})
+	if err == nil && run.Size() <= manyNodes {
+		run, err = timeline.Read(ctx, s.path, timeline.Options{Depth: timeline.Full})
+	}
+	if err != nil {
+		return status, err
+	}
+	look := timeline.Look{Now: time.Now(), Verbose: s.verbose}
+	if look.LastSign, err = signal.LastChange(ctx, s.path); err != nil {
+		run.Problems = append(run.Problems, err.Error())
+	}
+	s.before = time.Since(began)
+	look.Unchanged = s.unchanged(run, look)
+	return timeline.Summarize(run, look), nil
+}
+
+// unchanged is for how long all looks have shown the same.
+func (s *statusing) unchanged(run *timeline.Run, look timeline.Look) time.Duration {
+	signs := []int64{look.LastSign.UnixNano(), run.Control.Beat, int64(len(run.Events))}
+	for i := range run.Nodes {
+		signs = append(signs, run.Nodes[i].Beat, int64(len(run.Nodes[i].States)))
+	}
+	if seen := fmt.Sprint(signs); seen != s.seen {
+		s.seen, s.at = seen, time.Now()
+	}
+	return time.Since(s.at)
+}
+
+// shower returns what shows a status, and knows what it has shown.
+func (s *statusing) shower() func(timeline.Status) error {
+	out := s.files.Out
+	style := timeline.Style{Colour: showsColour(out)}
+	last := make(map[string]bool)
+	drawn := 0
+	switch width, height := terminalSize(out); {
+	case s.json:
+		return s.jsonShower()
+	case !s.watch:
+		return func(status timeline.Status) error {
+			_, err := io.WriteString(out, status.Text(style))
+			return err
+		}
+	case height > 0:
+		return func(status timeline.Status) error {
+			style.Width, height = terminalSize(out)
+			if status.Over() {
+				style.Width = 0
+			}
+			lines := strings.Split(strings.TrimSuffix(status.Text(style), "\n"), "\n")
+			if !status.Over() {
+				lines = lines[:min(len(lines), max(1, height-1))]
+			}
+			_, err := io.WriteString(out, redrawn(lines, drawn))
+			drawn = len(lines)
+			return err
+		}
+	default:
+		style.Width = width
+		return func(status timeline.Status) error {
+			var changed strings.Builder
+			for _, line := range status.Changes(style, last) {
+				changed.WriteString(status.At.Format(time.TimeOnly) + " " + line + "\n")
+			}
+			_, err := io.WriteString(out, changed.String())
+			return err
+		}
+	}
+}
+
+// redrawn is lines to be written over those that were drawn before.
+func redrawn(lines []string, drawn int) string {
+	var b strings.Builder
+	if drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA\r", drawn)
+	}
+	for _, line := range lines {
+		b.WriteString(line + "\x1b[K\n")
+	}
+	b.WriteString("\x1b[J")
+	return b.String()
+}
+
+// jsonShower writes JSON: one object, or a line for each that is another.
+func (s *statusing) jsonShower() func(timeline.Status) error {
+	var last []byte
+	return func(status timeline.Status) error {
+		if !s.watch {
+			data, err := json.MarshalIndent(status, "", "  ")
+			if err == nil {
+				_, err = s.files.Out.Write(append(data, '\n'))
+			}
+			return err
+		}
+		still, err := json.Marshal(status.Still())
+		if err != nil || bytes.Equal(still, last) {
+			return err
+		}
+		last = still
+		data, err := json.Marshal(status)
+		if err == nil {
+			_, err = s.files.Out.Write(append(data, '\n'))
+		}
+		return err
+	}
+}
+
+// terminalSize is that of the terminal that file is; zeroes where it is none.
+func terminalSize(file *os.File) (width, height int) {
+	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, 0
+	}
+	return int(size.Col), cmp.Or(int(size.Row), 24)
+}
+
+// sleepFor waits and tells whether ctx lived through it.
+func sleepFor(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/timeline"
+)
+
+// runDir makes the run directory of a job of size nodes in a new log directory,
+// as after a few seconds: all have joined but rank late, if there is one; all are
+// checked, and a service is to come up.
+func runDir(t testing.TB, size, late int) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "logs", "4711.0")
+	for _, sub := range []string{signal.Control, signal.Nodes, signal.Logs, signal.Events} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now().Add(-5 * time.Second)
+	header := func(rank int) signal.Header {
+		return signal.Header{Version: signal.Version, Nonce: "n0", Rank: rank, Host: fmt.Sprintf("node%04d", rank), At: began}
+	}
+	put(t, dir, signal.Control, signal.NameJob, &signal.Job{
+		Header: header(0), Run: "4711.0", Size: size, Hosts: fmt.Sprintf("node[0000-%04d]", size-1),
+		Plan: &signal.Plan{Framework: "none", Steps: []string{"join", "check", "head", "workers", "driver"}, Need: size,
+			Deadlines: map[string]time.Duration{"join": 2 * time.Minute}},
+	})
+	put(t, dir, signal.Control, signal.NameHead, &signal.HeadRecord{Header: header(0)})
+	touch(t, dir, signal.Control, "0000.beat.000003")
+	events := []string{eventLine(began, "enter", `"phase":"join"`)}
+	for rank := range size {
+		if rank == late {
+			continue
+		}
+		put(t, dir, signal.Nodes, signal.NodeName(rank, size, signal.Joined), &signal.JoinedRecord{Header: header(rank)})
+		put(t, dir, signal.Nodes, signal.CheckedName(rank, size, 4), &signal.CheckedRecord{Header: header(rank)})
+		touch(t, dir, signal.Nodes, signal.NodeName(rank, size, signal.Up))
+		touch(t, dir, signal.Nodes, signal.NodeName(rank, size, "beat.000012"))
+		if rank > 0 {
+			writeFile(t, filepath.Join(dir, signal.Events, signal.EventsName("daemon", rank, size)), eventLine(began, "enter", `"phase":"join"`))
+		}
+		for i, state := range []string{signal.Joined, signal.Checked, signal.Up} {
+			at := began.Add(time.Duration(i+1)*time.Second + time.Duration(rank)*time.Microsecond)
+			events = append(events, eventLine(at, "reached", fmt.Sprintf(`"state":%q,"ranks":"%d"`, state, rank)))
+		}
+	}
+	writeFile(t, filepath.Join(dir, signal.Events, signal.EventsName("daemon", 0, size)), strings.Join(events, ""))
+	return dir
+}
+
+func eventLine(at time.Time, name, fields string) string {
+	return fmt.Sprintf(`{"v":1,"at":%q,"event":%q,%s}`+"\n", at.Format(time.RFC3339Nano), name, fields)
+}
+
+func put(t testing.TB, dir, sub, name string, rec signal.Record) {
+	t.Helper()
+	data, err := json.Marshal(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(dir, sub, name), string(data)+"\n")
+}
+
+func touch(t testing.TB, dir, sub, name string) { writeFile(t, filepath.Join(dir, sub, name), "") }
+
+func writeFile(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ends writes the result.
+func ends(t testing.TB, dir string, code int) {
+	t.Helper()
+	result := &signal.Result{Header: signal.Header{Version: signal.Version, Nonce: "n0"}, Run: "4711.0", Size: 2, Code: code, Word: "driver", Why: "the driver has ended", Took: time.Second}
+	put(t, dir, "", ".result", result)
+	if err := os.Rename(filepath.Join(dir, ".result"), filepath.Join(dir, signal.NameResult)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStatusCommand(t *testing.T) {
+	late := runDir(t, 4, 2)
+	up := runDir(t, 4, -1)
+	touch(t, up, signal.Control, signal.NameGo)
+	silent := runDir(t, 4, -1)
+	touch(t, silent, signal.Control, signal.NameGo)
+	for _, sub := range []string{signal.Control, signal.Nodes} {
+		if err := os.Chtimes(filepath.Join(silent, sub), time.Now(), time.Now().Add(-time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	well, failed := runDir(t, 2, -1), runDir(t, 2, -1)
+	ends(t, well, 0)
+	ends(t, failed, 3)
+	for _, tc := range []struct {
+		name string
+		env  []string
+		args []string
+		code int
+		want string
+	}{
+		{"on its way", nil, []string{late}, 2, "BRINGING UP  4711.0  join: 3/4 ready after 00:05: waiting for node0002 (join)\n"},
+		{"up", nil, []string{up}, 0, "UP  4711.0  4/4 ready"},
+		{"no sign of life", nil, []string{silent}, 2, "the daemons may be gone"},
+		{"ended well", nil, []string{well}, 0, "FINISHED  4711.0  code 0"},
+		{"failed", nil, []string{failed}, 1, "FAILED  4711.0  code 3"},
+		{"a log directory", nil, []string{filepath.Dir(up)}, 0, "UP  4711.0"},
+		{"the newest run by a flag", nil, []string{"--log-dir=" + filepath.Dir(up)}, 0, "UP  4711.0"},
+		{"the newest run by a variable", []string{"BRINGUPD_LOG_DIR=" + filepath.Dir(up)}, nil, 0, "UP  4711.0"},
+		{"a run by its name", nil, []string{"4711.0", "--log-dir", filepath.Dir(up)}, 0, "UP  4711.0"},
+		{"all nodes, by the letter, behind the run", nil, []string{up, "-v"}, 0, "✓ rank 3  node0003  ready  ok\n"},
+		{"watch what is over", nil, []string{failed, "-w"}, 1, "FAILED"},
+		{"JSON", nil, []string{failed, "--json"}, 1, `"state": "failed"`},
+		{"JSON of what is watched", nil, []string{failed, "--json", "--watch"}, 1, `"state":"failed"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := call(t, tc.env, append([]string{"status"}, tc.args...)...)
+			if got.code != tc.code || !strings.Contains(got.out, tc.want) || got.err != "" {
+				t.Errorf("code %d, want %d with %q\nstdout: %s\nstderr: %s", got.code, tc.code, tc.want, got.out, got.err)
+			}
+		})
+	}
+	refused(t, call(t, nil, "status", filepath.Join(late, "nothing")), 3, "cannot find a run")
+	refused(t, call(t, nil, "status", t.TempDir()), 3, "cannot find a run")
+	refused(t, call(t, nil, "status", "--wach", late), 64, "--watch")
+	refused(t, call(t, nil, "status", late, up), 64, "2 runs")
+	refused(t, call(t, nil, "status", "--", "ls"), 64, "driver")
+}
+
+// TestStatusWatch watches a run until it is over. What does not change is told
+// once.
+func TestStatusWatch(t *testing.T) {
+	forget(t)
+	dir := runDir(t, 2, 1)
+	out, err := os.CreateTemp(t.TempDir(), "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = out.Close() }()
+	code := make(chan int, 1)
+	go func() {
+		code <- run([]string{"bringupd", "status", "-w", dir}, make(chan os.Signal), daemon.Files{In: os.Stdin, Out: out, Err: os.Stderr})
+	}()
+	shows := func(what string) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !strings.Contains(content(t, out.Name()), what); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%q is not shown:\n%s", what, content(t, out.Name()))
+			}
+		}
+	}
+	shows("1/2 ready")
+	touch(t, dir, signal.Control, "0000.beat.000004") // is no news
+	put(t, dir, signal.Nodes, "0001.joined", &signal.JoinedRecord{Header: signal.Header{Version: 1, Nonce: "n0", Rank: 1, Host: "node0001", At: time.Now()}})
+	shows("rank 1  node0001  check")
+	ends(t, dir, 7)
+	shows("code 7")
+	if got := <-code; got != 1 {
+		t.Errorf("it ended with %d", got)
+	}
+	if n := strings.Count(content(t, out.Name()), "1/2 ready"); n > 3 {
+		t.Errorf("the same is told %d times:\n%s", n, content(t, out.Name()))
+	}
+}
+
+// TestStatusEndsBySignal has somebody give up watching.
+func TestStatusEndsBySignal(t *testing.T) {
+	forget(t)
+	out, err := os.CreateTemp(t.TempDir(), "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = out.Close() }()
+	signals := make(chan os.Signal, 1)
+	signals <- syscall.SIGINT
+	if got := run([]string{"bringupd", "status", "-w", runDir(t, 2, 1)}, signals, daemon.Files{In: os.Stdin, Out: out, Err: out}); got != 130 {
+		t.Errorf("it ended with %d:\n%s", got, content(t, out.Name()))
+	}
+}
+
+func TestRedrawn(t *testing.T) {
+	if got := redrawn([]string{"a", "b"}, 0); got != "a\x1b[K\nb\x1b[K\n\x1b[J" {
+		t.Errorf("at first it is drawn as %q", got)
+	}
+	if got := redrawn([]string{"a"}, 2); got != "\x1b[2A\ra\x1b[K\n\x1b[J" {
+		t.Errorf("then it is drawn as %q", got)
+	}
+}
+
+func TestFlagsFirst(t *testing.T) {
+	command := (&invocation{}).statusCommand()
+	for args, want := range map[string]string{
+		"dir -w":             "-w dir",
+		"dir --log-dir x -v": "--log-dir x -v dir",
+		"dir --log-dir=x y":  "--log-dir=x dir y",
+		"--json dir --wat":   "--json --wat dir",
+		"-":                  "-",
+		"dir --log-dir":      "--log-dir dir",
+		"a b --unknown c":    "--unknown a b c",
+	} {
+		if got := strings.Join(flagsFirst(command, strings.Fields(args)), " "); got != want {
+			t.Errorf("%q becomes %q, not %q", args, got, want)
+		}
+	}
+}
+
+// BenchmarkStatus is one look at a run of 4096 nodes, of which one is late.
+func BenchmarkStatus(b *testing.B) {
+	s := &statusing{path: runDir(b, 4096, 17)}
+	for b.Loop() {
+		status, err := s.look(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.WriteString(io.Discard, status.Text(timeline.Style{})); err != nil || status.Ready != 4095 {
+			b.Fatalf("%d are ready: %v", status.Ready, err)
+		}
+	}
+}

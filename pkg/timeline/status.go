@@ -1,0 +1,330 @@
+package timeline
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// StatusVersion is the version of a Status as JSON. It grows where a field goes
+// or changes what it means; new fields may come without.
+const StatusVersion = 1
+
+// State is how a run is on the whole.
+type State string
+
+// The states of a run.
+const (
+	BringingUp State = "bringing-up"
+	IsUp       State = "up"     // the gate is open
+	Ending     State = "ending" // the end is published, and not all have told of theirs
+	Finished   State = "finished"
+	HasFailed  State = "failed"
+)
+
+// Exit codes of who asks how a run is.
+const (
+	StatusGood       = 0 // it is up, or has ended with 0
+	StatusFailed     = 1
+	StatusInProgress = 2 // or nobody can tell: it gives no sign of life
+	StatusNoRun      = 3
+)
+
+// Status is how a run is at one moment: what --json prints. Its texts are one
+// line each, short, and have nothing in them that moves a cursor.
+type Status struct {
+	Version int       `json:"v"`
+	Run     string    `json:"run"`
+	Path    string    `json:"path"`
+	At      time.Time `json:"at"` // when it was looked at
+	State   State     `json:"state"`
+	Code    int       `json:"exit_code"` // that status ends with, not the job's
+	// Phase is the one of the sequence that the run is in, or ended in.
+	Phase   string        `json:"phase"`
+	Nodes   int           `json:"nodes"`
+	Need    int           `json:"need"`  // nodes that the driver needs: less where there are spares
+	Ready   int           `json:"ready"` // nodes that have all that the gate asks of them
+	Elapsed time.Duration `json:"elapsed_ns"`
+	ToGate  time.Duration `json:"to_gate_ns,omitempty"` // from the head's start; 0 where it has not opened
+	Driver  string        `json:"driver,omitempty"`
+	Waits   []Wait        `json:"waits_for,omitempty"`
+	Steps   []StepCount   `json:"steps"` // where the nodes are, in the order of the sequence
+	// Abnormal are the nodes to look at, the worst first; at most 20, and More
+	// others.
+	Abnormal []NodeStatus `json:"abnormal,omitempty"`
+	More     int          `json:"abnormal_more,omitempty"`
+	All      []NodeStatus `json:"all,omitempty"` // every node, where that was asked for
+	// Next is what can happen next, and Deadline when, where that is known.
+	Next     string     `json:"next"`
+	Deadline *time.Time `json:"deadline,omitempty"`
+	End      *End       `json:"end,omitempty"` // nil while it goes on
+	// LastSign is when something last changed in the run directory, by the
+	// share's clock, and Unchanged how long nothing has while we looked.
+	LastSign  *time.Time    `json:"last_sign,omitempty"`
+	Unchanged time.Duration `json:"unchanged_ns,omitempty"`
+	// Silent says that a live run would have given a sign by now.
+	Silent   bool     `json:"silent,omitempty"`
+	Problems []string `json:"problems,omitempty"` // what could not be read
+}
+
+// Wait is something that the gate waits for.
+type Wait struct {
+	Step  string `json:"step"`
+	What  string `json:"what"`
+	Ranks []int  `json:"ranks,omitempty"` // none where it is no node's
+	Nodes string `json:"nodes,omitempty"` // the same for people
+}
+
+// StepCount is how many nodes are at a step.
+type StepCount struct {
+	Step  string `json:"step"`
+	Nodes int    `json:"nodes"`
+}
+
+// NodeStatus is one node's.
+type NodeStatus struct {
+	Rank int    `json:"rank"`
+	Host string `json:"host,omitempty"`
+	Step string `json:"step"`
+	// Mark says how it is: waits, failed, lost, slow, dropped, left (something of ours
+	// would not die there), befallen or ok.
+	Mark string `json:"mark"`
+	// For is how long it has been waited for or, of who is slow, how long it
+	// took; 0 where that is not known.
+	For  time.Duration `json:"for_ns,omitempty"`
+	What string        `json:"what,omitempty"`
+}
+
+// The marks of nodes.
+const (
+	markFailed   = "failed"
+	markLost     = "lost"
+	markWaits    = "waits"
+	markDropped  = "dropped"
+	markLeft     = "left"
+	markBefallen = "befallen"
+	markSlow     = "slow"
+	markOK       = "ok"
+)
+
+// End is how a run has ended, or is about to.
+type End struct {
+	Code   int           `json:"code"` // the job's
+	Word   string        `json:"word"`
+	Why    string        `json:"why"`
+	Took   time.Duration `json:"took_ns,omitempty"`
+	Rank   *int          `json:"rank,omitempty"` // who has seen the first cause
+	Host   string        `json:"host,omitempty"`
+	Lost   []int         `json:"lost,omitempty"` // the ranks that are missed, where it is that
+	LostOn string        `json:"lost_nodes,omitempty"`
+	Phase  string        `json:"phase,omitempty"`
+	Cause  string        `json:"cause,omitempty"` // the first cause's sentence
+	Log    string        `json:"log,omitempty"`   // the log that speaks of it
+	Lines  []string      `json:"lines,omitempty"` // the last ones of it
+	Advice []string      `json:"advice,omitempty"`
+	Others int           `json:"consequences,omitempty"`
+	BadOn  string        `json:"bad_nodes,omitempty"`
+}
+
+// Look is what who looks knows besides the run.
+type Look struct {
+	Now     time.Time // by the clock of who looks
+	Verbose bool      // all nodes are wanted
+	// LastSign is when something last changed in the run directory, by the
+	// share's clock; zero where that is not known.
+	LastSign time.Time
+	// Unchanged is for how long nothing has changed, by the clock of who looks
+	// again and again.
+	Unchanged time.Duration
+}
+
+// Summarize tells how a run is. It believes nothing that it is given: any run
+// has a status.
+func Summarize(run *Run, look Look) Status {
+	v := newView(run, look.Now)
+	s := Status{
+		Version: StatusVersion, Run: tame(run.Name), Path: tame(run.Path), At: look.Now, Nodes: run.Size(), Need: v.need,
+		State: v.state(), Elapsed: v.elapsed(), ToGate: v.toGate(), Problems: tameAll(run.Problems), Unchanged: look.Unchanged,
+	}
+	if v.plan != nil {
+		s.Driver = tame(v.plan.Driver)
+	}
+	s.End = v.end()
+	s.Steps, s.Ready = v.count(s.Over())
+	s.Abnormal, s.More = v.abnormal(s.State)
+	if look.Verbose {
+		s.All = v.all(s.State)
+	}
+	if s.State == BringingUp {
+		s.Waits = v.waits()
+	}
+	s.Phase = tame(v.phase(s))
+	s.Next, s.Deadline = v.next(s)
+	s.Code = statusCode(s.State)
+	s.alive(look)
+	return s
+}
+
+func statusCode(state State) int {
+	switch state {
+	case IsUp, Finished:
+		return StatusGood
+	case HasFailed:
+		return StatusFailed
+	default:
+		return StatusInProgress
+	}
+}
+
+// silentFor is how long a run's directory may stay as it is: with all lifelines
+// well and the default --peer-timeout, a beat comes every 40 s.
+const silentFor = 3 * time.Minute
+
+// alive notes whether the run has given no sign for too long.
+func (s *Status) alive(look Look) {
+	if !look.LastSign.IsZero() {
+		s.LastSign = &look.LastSign
+	}
+	if s.State == Finished || s.State == HasFailed {
+		return
+	}
+	// One that is up no more than it seems is no success to build upon.
+	s.Silent = look.Unchanged >= silentFor || s.LastSign != nil && look.Now.Sub(*s.LastSign) >= silentFor
+	if s.Silent {
+		s.Code = StatusInProgress
+	}
+}
+
+// Over tells whether there is nothing more to wait for.
+func (s Status) Over() bool { return s.State == Finished || s.State == HasFailed }
+
+// state is how the run is on the whole. The result is the last word.
+func (v *view) state() State {
+	c := v.run.Control
+	switch {
+	case v.run.Result != nil && v.run.Result.Code == 0:
+		return Finished
+	case v.run.Result != nil, c.Over.There:
+		return HasFailed
+	case len(c.Aborts) > 0, c.Drain.There:
+		return Ending
+	case c.Go.There:
+		return IsUp
+	default:
+		return BringingUp
+	}
+}
+
+func (v *view) elapsed() time.Duration {
+	if v.run.Result != nil && v.run.Result.Took > 0 {
+		return v.run.Result.Took
+	}
+	if v.start.IsZero() {
+		return 0
+	}
+	return max(0, v.now.Sub(v.start))
+}
+
+func (v *view) toGate() time.Duration {
+	if v.run.Result != nil {
+		return v.run.Result.ToGate
+	}
+	if at := v.run.Control.Go.At; !at.IsZero() && !v.start.IsZero() {
+		return max(0, at.Sub(v.start))
+	}
+	return 0
+}
+
+// end is how the run ends, as far as that is published.
+func (v *view) end() *End {
+	c := v.run.Control
+	switch {
+	case v.run.Result != nil:
+		r := v.run.Result
+		end := &End{
+			Code: r.Code, Word: tame(r.Word), Why: tame(r.Why), Took: r.Took, Advice: tameAll(r.Advice),
+			Others: len(r.Consequences), BadOn: tame(compactHosts(r.Nodes)),
+		}
+		end.blame(v, r.Cause)
+		return end
+	case len(c.Aborts) > 0:
+		first := c.Aborts[0]
+		end := &End{Code: first.Code, Word: tame(first.Word), Why: tame(first.Cause.What), BadOn: tame(compactHosts(first.Nodes))}
+		end.blame(v, &first.Cause)
+		return end
+	case c.Ending != nil:
+		return &End{Code: c.Ending.Code, Why: tame(c.Ending.Why)}
+	default:
+		return nil
+	}
+}
+
+// blame tells of the first cause, where there is one.
+func (e *End) blame(v *view, cause *signal.FailedRecord) {
+	if cause == nil {
+		return
+	}
+	e.Rank, e.Host, e.Phase, e.Cause, e.Log = &cause.Rank, tame(cause.Host), tame(cause.Phase), tame(cause.What), tame(cause.Log)
+	if len(cause.Lost) > 0 {
+		e.Lost, e.LostOn = cause.Lost, v.who(cause.Lost)
+	}
+	e.Lines = tameAll(cause.Lines[max(0, len(cause.Lines)-mostQuoted):])
+}
+
+// mostQuoted is how many last lines of a log are shown.
+const mostQuoted = 10
+
+// phase is the one that the run is in.
+func (v *view) phase(s Status) string {
+	switch {
+	case v.run.Result != nil && v.run.Result.AtPhase != "":
+		return v.run.Result.AtPhase
+	case s.End != nil && s.End.Phase != "":
+		return s.End.Phase
+	case v.run.Control.Drain.There, s.Over():
+		return "drain"
+	case v.run.Control.Go.There:
+		return "driver"
+	case len(s.Waits) > 0:
+		return s.Waits[0].Step
+	default:
+		return "gate"
+	}
+}
+
+// mostAbnormal is how many nodes are shown one by one.
+const mostAbnormal = 20
+
+// abnormal are the nodes to look at, the worst first.
+func (v *view) abnormal(state State) (shown []NodeStatus, more int) {
+	var odd []NodeStatus
+	for i := range v.nodes {
+		if n := v.status(i, state); n.Mark != markOK {
+			odd = append(odd, n)
+		}
+	}
+	slices.SortStableFunc(odd, worseFirst)
+	return odd[:min(len(odd), mostAbnormal)], max(0, len(odd)-mostAbnormal)
+}
+
+// worst is the order of marks: what is wrong for good comes before what may
+// become well, and that before what is past.
+var worst = []string{markFailed, markLost, markLeft, markWaits, markBefallen, markDropped, markSlow, markOK}
+
+func worseFirst(a, b NodeStatus) int {
+	return cmp.Or(
+		cmp.Compare(slices.Index(worst, a.Mark), slices.Index(worst, b.Mark)),
+		cmp.Compare(b.For/time.Second, a.For/time.Second), // as it is shown
+		cmp.Compare(a.Rank, b.Rank))
+}
+
+// all is every node by rank.
+func (v *view) all(state State) []NodeStatus {
+	all := make([]NodeStatus, 0, len(v.nodes))
+	for i := range v.nodes {
+		all = append(all, v.status(i, state))
+	}
+	return all
+}
