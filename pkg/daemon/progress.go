@@ -85,9 +85,9 @@ func stage(lacks []lack) string {
 	return lacks[0].what
 }
 
-// progressLine tells in one line what is waited for; who names ranks, why says
-// what a node tells of its checks.
-func progressLine(lacks []lack, size int, waited time.Duration, who func([]int) string, why string) string {
+// progressLine tells in one line what is waited for; who names ranks, why has
+// what nodes themselves tell of what they lack.
+func progressLine(lacks []lack, size int, waited time.Duration, who func([]int) string, why map[string]string) string {
 	late := make(map[int]bool)
 	var parts []string
 	for _, l := range lacks {
@@ -95,8 +95,8 @@ func progressLine(lacks []lack, size int, waited time.Duration, who func([]int) 
 		if len(l.ranks) > 0 {
 			part += ": " + who(l.ranks)
 		}
-		if l.what == notChecked && why != "" {
-			part += " (" + why + ")"
+		if why[l.what] != "" {
+			part += " (" + why[l.what] + ")"
 		}
 		parts = append(parts, cut(plain(part), shortLine))
 		for _, rank := range l.ranks {
@@ -159,7 +159,7 @@ func (h *head) tellProgress(ctx context.Context) {
 		a := h.awaits(h.nodes.Last())
 		lacks := a.lacks()
 		if waited, due := v.due(stage(lacks), time.Now()); due {
-			h.log.Info(progressLine(lacks, a.size, waited, h.hostsOf, h.checkWaits(ctx, lacks)))
+			h.log.Info(progressLine(lacks, a.size, waited, h.hostsOf, h.reasons(ctx, lacks)))
 		}
 	}
 }
@@ -182,53 +182,68 @@ func (h *head) sandboxesMet(l signal.Listing) bool {
 	return h.cfg.Sandbox.Require.met(h.roster.among(without(l.Ranks(signal.Sandbox), l.Ranks(signal.SandboxFailed))), h.roster.count())
 }
 
-// mostReasons is of how many nodes it is told what their checks wait for.
+// mostReasons is of how many nodes it is told why they are late, of each thing
+// that nodes lack.
 const mostReasons = 2
 
-// checkWaits is what nodes tell in their events that their checks wait for: the
-// first few that do.
-func (h *head) checkWaits(ctx context.Context, lacks []lack) string {
-	at := slices.IndexFunc(lacks, func(l lack) bool { return l.what == notChecked })
-	if at < 0 || h.silence() > sickShare {
-		return ""
-	}
-	ranks := lacks[at].ranks
-	var parts []string
-	for _, rank := range ranks[:min(len(ranks), mostReasons)] {
-		if waits := h.waitsOf(ctx, rank); waits != "" {
-			parts = append(parts, fmt.Sprintf("%s waits for %s", h.hostsOf([]int{rank}), waits))
+// reasons are what nodes tell in their events that they wait for, by what they
+// lack: the first few that do.
+func (h *head) reasons(ctx context.Context, lacks []lack) map[string]string {
+	why := make(map[string]string)
+	for _, l := range lacks {
+		if l.what == notJoined || h.silence() > sickShare {
+			continue
 		}
+		var parts []string
+		for _, rank := range l.ranks[:min(len(l.ranks), mostReasons)] {
+			if reason := h.reasonOf(ctx, rank, l.what); reason != "" {
+				parts = append(parts, h.hostsOf([]int{rank})+": "+cut(plain(reason), shortReason))
+			}
+		}
+		why[l.what] = strings.Join(parts, "; ")
 	}
-	return strings.Join(parts, "; ")
+	return why
 }
 
-// waitsOf is what a node's checks wait for; empty where nothing is known.
-func (h *head) waitsOf(ctx context.Context, rank int) string {
+// shortReason bounds in characters what one node tells.
+const shortReason = 100
+
+// reasonOf is what a node waits for; empty where nothing is known.
+func (h *head) reasonOf(ctx context.Context, rank int, what string) string {
 	ctx, cancel := context.WithTimeoutCause(ctx, sickShare, errDeadline)
 	defer cancel()
-	data, err := h.dir.ReadEvents(ctx, signal.EventsName("daemon", rank, h.id.Size))
+	kind := "daemon"
+	if what == noSandbox && h.cfg.Sandbox.Step {
+		kind = "sandbox-daemon"
+	}
+	data, err := h.dir.ReadEvents(ctx, signal.EventsName(kind, rank, h.id.Size))
 	if err != nil {
 		return "" // the line is no worse without
 	}
-	return lastWaits(data)
+	return lastReason(data, what)
 }
 
-// lastWaits is what the last word on them in a node's events says that its
-// checks wait for.
-func lastWaits(events []byte) (waits string) {
+// lastReason is the last that a node's events say of why it lacks something.
+func lastReason(events []byte, what string) (reason string) {
 	for line := range strings.Lines(string(events)) {
-		var event struct{ Event, Checks string }
+		var event struct {
+			Event               signal.EventWord
+			Checks, Child, Seen string
+		}
 		if json.Unmarshal([]byte(line), &event) != nil {
 			continue // the last line may be on its way
 		}
-		switch event.Event {
-		case "check-waits":
-			waits = event.Checks
-		case "checked":
-			waits = ""
+		ofSandbox := event.Child == signal.Sandbox
+		switch {
+		case what == notChecked && event.Event == signal.EventWaits:
+			reason = "waits for " + event.Checks
+		case what == notChecked && event.Event == signal.EventChecked:
+			reason = ""
+		case what != notChecked && event.Event == signal.EventProbe && ofSandbox == (what == noSandbox):
+			reason = event.Seen // empty where it has answered
 		}
 	}
-	return waits
+	return reason
 }
 
 // plan is what is going to be done, for who looks at the run from outside.

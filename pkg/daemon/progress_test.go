@@ -75,19 +75,19 @@ func TestProgressLine(t *testing.T) {
 			"still waiting, 1m30s now, for 3 of 64 nodes: not joined: n17; service not up: n3 4"},
 		{"a node that lacks two things is one", []lack{{noSandbox, []int{3}}, {notUp, []int{3}}}, "",
 			"still waiting, 1m30s now, for 1 of 64 nodes: sandbox not ready: n3; service not up: n3"},
-		{"what checks wait for", []lack{{notChecked, []int{5}}}, "n5 waits for gpu.fabric: in progress",
-			"still waiting, 1m30s now, for 1 of 64 nodes: checks not passed: n5 (n5 waits for gpu.fabric: in progress)"},
+		{"what checks wait for", []lack{{notChecked, []int{5}}}, "n5: waits for gpu.fabric: in progress",
+			"still waiting, 1m30s now, for 1 of 64 nodes: checks not passed: n5 (n5: waits for gpu.fabric: in progress)"},
 		{"no node's", []lack{{what: "the head's service is not up"}}, "", "still waiting, 1m30s now: the head's service is not up"},
 		{"nothing moves the cursor", []lack{{notChecked, []int{5}}}, "\x1b[2Jgone\r\nnew\x00",
 			"still waiting, 1m30s now, for 1 of 64 nodes:  new)"},
 	} {
-		if got := progressLine(tc.lacks, 64, 90*time.Second, who, tc.why); tc.name != "nothing moves the cursor" && got != tc.want {
+		if got := progressLine(tc.lacks, 64, 90*time.Second, who, map[string]string{notChecked: tc.why}); tc.name != "nothing moves the cursor" && got != tc.want {
 			t.Errorf("%s: the line is %q, not %q", tc.name, got, tc.want)
 		} else if strings.ContainsAny(got, "\x1b\r\n\x00") {
 			t.Errorf("%s: the line is %q", tc.name, got)
 		}
 	}
-	long := progressLine([]lack{{notChecked, []int{5}}}, 64, time.Minute, who, strings.Repeat("x", 10<<20))
+	long := progressLine([]lack{{notChecked, []int{5}}}, 64, time.Minute, who, map[string]string{notChecked: strings.Repeat("x", 10<<20)})
 	if utf8.RuneCountInString(long) > 2*shortLine {
 		t.Errorf("a line is %d characters long", utf8.RuneCountInString(long))
 	}
@@ -124,17 +124,23 @@ func TestVigil(t *testing.T) {
 	}
 }
 
-func TestLastWaits(t *testing.T) {
-	for events, want := range map[string]string{
-		"":                         "",
-		`{"event":"enter"}` + "\n": "",
-		`{"event":"check-waits","checks":"a"}` + "\n" + `{"event":"check-waits","checks":"b"}` + "\n": "b",
-		`{"event":"check-waits","checks":"a"}` + "\n" + `{"event":"checked","verdict":"PASS"}` + "\n": "",
-		`{"event":"check-waits","checks":"a"}` + "\n" + `{"event":"check-wai`:                         "a",
-		"\xff\x00 nonsense\n[1,2]\n\"x\"\n":                                                           "",
+func TestLastReason(t *testing.T) {
+	const waits, probe = `{"event":"check-waits","checks":"a"}` + "\n", `{"event":"probe","child":"worker","ok":false,"seen":"refused"}` + "\n"
+	for _, tc := range []struct{ what, events, want string }{
+		{notChecked, "", ""},
+		{notChecked, `{"event":"enter"}` + "\n", ""},
+		{notChecked, waits + `{"event":"check-waits","checks":"b"}` + "\n", "waits for b"},
+		{notChecked, waits + `{"event":"checked","verdict":"PASS"}` + "\n", ""},
+		{notChecked, waits + `{"event":"check-wai`, "waits for a"},
+		{notChecked, "\xff\x00 nonsense\n[1,2]\n\"x\"\n", ""},
+		{notChecked, probe, ""},
+		{notUp, waits + probe, "refused"},
+		{notUp, probe + `{"event":"probe","child":"worker","ok":true}` + "\n", ""},
+		{noSandbox, probe, ""},
+		{noSandbox, `{"event":"probe","child":"sandbox","seen":"404"}` + "\n" + probe, "404"},
 	} {
-		if got := lastWaits([]byte(events)); got != want {
-			t.Errorf("of %q, the checks wait for %q, not %q", events, got, want)
+		if got := lastReason([]byte(tc.events), tc.what); got != tc.want {
+			t.Errorf("%s, by %q: the reason is %q, not %q", tc.what, tc.events, got, tc.want)
 		}
 	}
 }
@@ -151,7 +157,7 @@ func TestProgress(t *testing.T) {
 	})
 	j.all(func(c *Config) { c.Times.Join = ceiling })
 	j.start(3)
-	const want = "s now, for 2 of 4 nodes: not joined: rank 3; checks not passed: rank 2 (rank 2 waits for gpu.fabric: in progress)"
+	const want = "s now, for 2 of 4 nodes: not joined: rank 3; checks not passed: rank 2 (rank 2: waits for gpu.fabric: in progress)"
 	j.until("the line of a long wait", func() bool { return strings.Contains(j.said(), "still waiting") })
 	said := j.said()
 	close(waits)
