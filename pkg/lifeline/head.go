@@ -26,10 +26,12 @@ type Head struct {
 	seats    []seat // by rank
 	nudged   chan struct{}
 	tasks    sync.WaitGroup
+	callers  Callers // may be nil
 
 	mu        sync.Mutex
-	strangers list.List // of net.Conn, the oldest first: who has not proven itself yet
-	leaving   bool      // goodbye was said
+	guests    map[*link]struct{} // who has proven itself, and is none of ours; guarded by mu
+	strangers list.List          // of net.Conn, the oldest first: who has not proven itself yet
+	leaving   bool               // goodbye was said
 	stats     Stats
 }
 
@@ -54,6 +56,7 @@ func (h *Head) Run(ctx context.Context) {
 			l.finish()
 		}
 	}
+	h.dismiss()
 	h.tasks.Wait()
 }
 
@@ -62,6 +65,16 @@ func (h *Head) Nudge() {
 	select {
 	case h.nudged <- struct{}{}:
 	default:
+	}
+}
+
+// NudgeRank makes one worker look now. It never blocks.
+func (h *Head) NudgeRank(rank int) {
+	if rank < 1 || rank >= len(h.seats) {
+		return
+	}
+	if l := h.seats[rank].live(); l != nil {
+		l.send(frameNudge)
 	}
 }
 
@@ -135,6 +148,10 @@ func (h *Head) receive(ctx context.Context, conn net.Conn) {
 		return
 	}
 	// A goroutine of its own, for this one's stack has grown while it reckoned.
+	if rank == guestRank {
+		h.tasks.Go(func() { h.host(ctx, l) })
+		return
+	}
 	h.tasks.Go(func() { h.follow(ctx, rank, l) })
 }
 
@@ -153,6 +170,11 @@ func (h *Head) identify(ctx context.Context, conn net.Conn) (int, *link) {
 	stranger := h.meet(ctx, conn)
 	defer h.know(stranger)
 	who, ours, err := examine(conn, h.cfg.Key)
+	if err == nil && who.rank == guestRank && h.callers != nil {
+		if err = pronounce(conn, h.cfg.Key, who, ours, welcome); err == nil {
+			return guestRank, newLink(conn, who.identity)
+		}
+	}
 	if err == nil && (who.rank < 1 || int64(who.rank) >= int64(h.cfg.Size)) {
 		err = errWrongRank
 	}

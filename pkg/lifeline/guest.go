@@ -1,0 +1,107 @@
+package lifeline
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// A guest has no rank: it is somebody outside the job who wants the head to look
+// at once, and to know when it goes.
+const guestRank = 0
+
+// GuestID is what a guest calls itself.
+type GuestID = [identitySize]byte
+
+// Callers is what the head's side tells of guests. The calls come from several
+// goroutines and must not block for long; those for one guest come in order.
+type Callers interface {
+	Called(id GuestID, look bool) // a sign of it; look: it wants the head to look now
+	Hung(id GuestID, how Parting)
+}
+
+// Receive has guests let in, and told of. It comes before Run.
+func (h *Head) Receive(callers Callers) { h.callers, h.guests = callers, make(map[*link]struct{}) }
+
+// host listens to a guest until it goes.
+func (h *Head) host(ctx context.Context, l *link) {
+	h.mu.Lock()
+	h.guests[l] = struct{}{}
+	h.mu.Unlock()
+	if ctx.Err() != nil { // Run may have dismissed the others already
+		l.finish()
+	}
+	h.callers.Called(l.identity, false)
+	l.read(func(frame byte) { h.callers.Called(l.identity, frame == frameNudge) })
+	h.mu.Lock()
+	delete(h.guests, l)
+	h.mu.Unlock()
+	if ctx.Err() == nil { // or it was we who have ended it
+		h.callers.Hung(l.identity, l.how)
+	}
+}
+
+// dismiss ends the connections of all guests.
+func (h *Head) dismiss() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for l := range h.guests {
+		l.finish()
+	}
+}
+
+// Guest is a guest's side of its connection.
+type Guest struct{ link *link }
+
+// Visit connects to the head at one of its addresses, tried in turn, as a guest.
+func Visit(ctx context.Context, key string, self GuestID, network Network, addresses []string) (*Guest, error) {
+	var last error
+	for _, address := range addresses {
+		conn, err := visit(ctx, key, self, network, address)
+		if err == nil {
+			g := &Guest{newLink(conn, self)}
+			go g.link.read(func(byte) {})
+			return g, nil
+		}
+		last = err
+	}
+	return nil, last
+}
+
+func visit(ctx context.Context, key string, self GuestID, network Network, address string) (net.Conn, error) {
+	short, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	conn, err := network.Dial(short, address)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	if err := introduce(conn, key, guestRank, self); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// Nudge makes the head look now.
+func (g *Guest) Nudge() { g.link.send(frameNudge) }
+
+// Beat tells that the guest is still there.
+func (g *Guest) Beat() { g.link.send(frameBeat) }
+
+// Ended is closed when nothing can be told any more.
+func (g *Guest) Ended() <-chan struct{} { return g.link.ended }
+
+// Leave says goodbye, and waits a moment for the head to hear it.
+func (g *Guest) Leave() {
+	g.link.send(frameGoodbye)
+	heard := time.NewTimer(lingering)
+	defer heard.Stop()
+	select {
+	case <-g.link.ended:
+	case <-heard.C:
+	}
+	g.link.finish()
+	<-g.link.ended
+}

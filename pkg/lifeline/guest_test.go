@@ -1,0 +1,98 @@
+package lifeline
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// visitors notes what the head's side tells of guests.
+type visitors chan string
+
+func (v visitors) Called(id GuestID, look bool) { v <- fmt.Sprintf("%x called %v", id[:1], look) }
+
+func (v visitors) Hung(id GuestID, how Parting) { v <- fmt.Sprintf("%x hung: %v", id[:1], how) }
+
+func (v visitors) expect(t *testing.T, want ...string) {
+	t.Helper()
+	for _, one := range want {
+		select {
+		case got := <-v:
+			if got != one {
+				t.Errorf("%q was told, not %q", got, one)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%q was never told", one)
+		}
+	}
+}
+
+func TestGuest(t *testing.T) {
+	t.Parallel()
+	ctx, end := context.WithCancel(context.Background())
+	listener, err := TCP{}.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := NewHead(slowConfig(), listener, headNews{newNews()})
+	told := make(visitors, 16)
+	head.Receive(told)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		head.Run(ctx)
+	}()
+	where := []string{"127.0.0.1:1", listener.Addr().String()}
+	visit := func(first byte) *Guest {
+		t.Helper()
+		g, err := Visit(ctx, slowConfig().Key, GuestID{first}, TCP{}, where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	polite := visit(1)
+	polite.Nudge()
+	told.expect(t, "01 called false", "01 called true")
+	polite.Beat()
+	told.expect(t, "01 called false")
+	polite.Leave()
+	told.expect(t, "01 hung: left")
+	dead := visit(2)
+	told.expect(t, "02 called false")
+	_ = dead.link.conn.Close() // as its kernel does
+	told.expect(t, "02 hung: closed")
+	<-dead.Ended()
+	if _, err := Visit(ctx, "another key", GuestID{3}, TCP{}, where[1:]); err == nil {
+		t.Error("who does not know the key was let in")
+	}
+	last := visit(4)
+	told.expect(t, "04 called false")
+	end()
+	<-over
+	<-last.Ended()
+	last.Leave()
+}
+
+// A head that receives no guests turns them away, as it does all that have no
+// worker's rank.
+func TestGuestTurnedAway(t *testing.T) {
+	t.Parallel()
+	ctx, end := context.WithCancel(context.Background())
+	listener, err := TCP{}.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := NewHead(slowConfig(), listener, headNews{newNews()})
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		head.Run(ctx)
+	}()
+	if _, err := Visit(ctx, slowConfig().Key, GuestID{1}, TCP{}, []string{listener.Addr().String()}); err == nil {
+		t.Error("it was let in")
+	}
+	end()
+	<-over
+}
