@@ -41,6 +41,9 @@ type Job struct {
 	// Hosts are those of all ranks in their order, as a node list; empty where
 	// the launcher does not tell.
 	Hosts string `json:"hosts,omitempty"`
+	// Launcher is what started the daemons, and LaunchID the job's name there.
+	Launcher string `json:"launcher,omitempty"`
+	LaunchID string `json:"launch_id,omitempty"`
 	// FileSystem is what the log directory lies on, as the head sees it.
 	FileSystem string `json:"share"`
 	// SandboxStep says that the gate waits for sandboxes of another step.

@@ -49,6 +49,14 @@ func (d *Dir) As(rank int) *Dir {
 	}
 }
 
+// Deaf returns the same run directory for somebody whose watches ask the kernel
+// for no hints: of many who watch one directory, each name would wake all.
+func (d *Dir) Deaf() *Dir {
+	deaf := d.As(d.rank)
+	deaf.via.Deaf = true
+	return deaf
+}
+
 // NodeName returns the name in Nodes that says that rank is in state.
 func (d *Dir) NodeName(rank int, state string) string { return NodeName(rank, d.size, state) }
 
