@@ -170,6 +170,7 @@ func (h *head) conclude(end *ending) int {
 	})
 	ends.Wait()
 	end.taken = taken
+	h.tidyOrders()
 	h.tellShare()
 	h.tellDropped()
 	h.lastWords(end, result, left)

@@ -35,6 +35,7 @@ type head struct {
 	began time.Time
 
 	roster   *roster
+	requests *requests
 	arrivals *arrivals
 	tripsMu  sync.Mutex
 	trips    []signal.RoundTrip // guarded by tripsMu
@@ -51,7 +52,7 @@ type head struct {
 
 // runHead is the head's daemon; it returns its exit code, which is the job's.
 func (n *node) runHead() int {
-	h := &head{node: n, began: time.Now(), roster: newRoster(n.cfg)}
+	h := &head{node: n, began: time.Now(), roster: newRoster(n.cfg), requests: newRequests()}
 	defer h.closeLines()
 	h.lookEarly()
 	err := h.sequence(h.life)
@@ -71,6 +72,7 @@ func (h *head) open() error {
 	job := signal.Job{
 		Digest: h.cfg.digest(), Addresses: []string{address}, Program: h.cfg.Program, PID: os.Getpid(),
 		SandboxStep: h.cfg.Sandbox.Step, Lifeline: lifelines, Hosts: hostList(h.id.Hosts), Plan: h.cfg.plan(),
+		Launcher: string(h.id.Launcher), LaunchID: h.id.Job,
 	}
 	made, began := make(chan *signal.Dir, 1), time.Now()
 	// Also who is told to end meanwhile waits for it a little: a run directory
@@ -100,6 +102,8 @@ func (h *head) open() error {
 	h.background(h.followNodes)
 	h.background(h.followEvents)
 	h.background(h.followRequests)
+	h.background(h.followCalls)
+	h.background(h.followExec)
 	h.background(h.pulse(signal.Control, signal.BeatState))
 	h.background(h.pointLatest)
 	return nil
@@ -375,6 +379,7 @@ func (h *head) openGate() error {
 		return err
 	}
 	h.gate = time.Since(h.began)
+	h.surroundings.Store(&surroundings{endpoint: h.endpoint, hosts: h.teamHosts()})
 	h.reached(signal.NameGo)
 	h.isUp("the gate is open")
 	h.nodes.Relax(h.tempo.Look)

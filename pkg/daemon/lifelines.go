@@ -57,6 +57,7 @@ func (h *head) serveLines() {
 	}
 	cfg := lifeline.Config{Key: h.dir.Nonce(), Size: h.id.Size, Beat: h.lineBeat()}
 	h.lines.head = lifeline.NewHead(cfg, h.lines.listener, &workerLines{h})
+	h.lines.head.Receive(h.requests)
 	if !h.cfg.Sandbox.Step { // the daemons of those sandboxes hear the head's beats by files alone
 		h.calm = func(now time.Time) bool { return h.lines.calm(h.id.Size-1, now) }
 	}

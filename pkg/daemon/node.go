@@ -80,6 +80,9 @@ type node struct {
 	aside   atomic.Bool // the job goes on without this node, which was in the team or has failed
 	sawGate atomic.Bool // a spare or a member has seen the open gate
 
+	errands      errands                      // what somebody outside has this node run
+	surroundings atomic.Pointer[surroundings] // nil until the service is up
+
 	topology atomic.Pointer[learned] // nil until it is known where the GPUs sit
 
 	mu       sync.Mutex

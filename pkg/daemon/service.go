@@ -265,7 +265,11 @@ func (n *node) stopAll(end *ending) (left []string) {
 	if !end.orderly && !end.gentle {
 		grace = min(grace, abortGrace)
 	}
-	return n.stopEach(grace, func(*process.Child) bool { return true })
+	left = n.stopEach(grace, func(*process.Child) bool { return true })
+	if n.silence() < sickShare {
+		n.errands.settle(sickShare)
+	}
+	return left
 }
 
 // stopEach ends those children side by side, and returns what would not die.

@@ -30,6 +30,7 @@ func (n *node) runWorker() int {
 		return n.leaveAlone(err)
 	}
 	n.background(n.followControl(signal.BeatState))
+	n.background(n.followOrders)
 	n.background(n.pulse(signal.Nodes, signal.BeatState))
 	if err == nil {
 		err = n.workerSequence(n.life)
@@ -188,6 +189,7 @@ func (n *node) awaitHead(ctx context.Context) (framework.Endpoint, error) {
 			return err
 		}
 		endpoint = framework.Endpoint{Address: record.Address, Env: record.Env}
+		n.surroundings.Store(&surroundings{endpoint: endpoint})
 		return nil
 	})
 	return endpoint, err

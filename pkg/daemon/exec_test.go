@@ -1,0 +1,377 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/request"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// outside opens the job's run directory as somebody does who is none of it.
+func (j *job) outside() (*signal.Dir, signal.Job) {
+	j.t.Helper()
+	j.untilNamed(signal.Control, signal.NameGo)
+	dir, about, err := signal.OpenExisting(context.Background(), j.run(), "outside")
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return dir, about
+}
+
+// answer is what a request has come to.
+type answer struct {
+	request.Outcome
+	err       error
+	out, errs string
+}
+
+func (a answer) codes() (codes []int) {
+	for _, node := range a.Nodes {
+		codes = append(codes, node.Exit.Code)
+	}
+	return codes
+}
+
+// exec has nodes run a line, until ctx ends.
+func (j *job) exec(ctx context.Context, nodes, line string) answer {
+	j.t.Helper()
+	dir, about := j.outside()
+	var out, errs bytes.Buffer
+	order := request.Order{Argv: shell(line), Nodes: strings.Split(nodes, ",")}
+	ctx, cancel := context.WithTimeoutCause(ctx, ceiling, errCeiling)
+	defer cancel()
+	outcome, err := request.New(dir, about, order, lifeline.TCP{}, request.UsualTimes, &out, &errs).Do(ctx, nil)
+	return answer{outcome, err, out.String(), errs.String()}
+}
+
+// dismiss ends the job in good order.
+func (j *job) dismiss() {
+	j.t.Helper()
+	dir, _ := j.outside()
+	if err := dir.RequestStop(context.Background()); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+func TestExec(t *testing.T) {
+	t.Parallel()
+	const size = 4
+	for _, mode := range []LifelineMode{LifelineAuto, LifelineOff} {
+		j := newJob(t, size, "").patient().all(func(c *Config) { c.Lifeline = mode }).start()
+		for _, tc := range []struct {
+			name, nodes, line string
+			codes             []int
+			out, errs         string // lines in any order
+		}{
+			{"one node", "2", "printf 'no end'; echo other >&2", []int{0}, "no end", "other\n"},
+			{"the head", "head", "echo $BRINGUPD_LAUNCH_RANK $BRINGUPD_HOSTS", []int{0}, "0 n0,n1,n2,n3\n", ""},
+			{"a host, twice", "n3,3", "echo $BRINGUPD_NODE_HOST $BRINGUPD_RUN; exit 3", []int{3}, "n3 17.0\n", ""},
+			{"all", "all", "echo it is $BRINGUPD_NODE_RANK; printf end; exit $BRINGUPD_NODE_RANK", []int{0, 1, 2, 3},
+				"n0: end\nn0: it is 0\nn1: end\nn1: it is 1\nn2: end\nn2: it is 2\nn3: end\nn3: it is 3\n", ""},
+			{"a signal", "1,head", "kill -KILL $$", []int{137, 137}, "", ""},
+			{"nothing is left behind", "1", "sleep 300 & echo", []int{0}, "\n", ""},
+		} {
+			got := j.exec(context.Background(), tc.nodes, tc.line)
+			lines := strings.SplitAfter(got.out, "\n")
+			slices.Sort(lines)
+			if got.err != nil || !slices.Equal(got.codes(), tc.codes) || strings.Join(lines, "") != tc.out || got.errs != tc.errs {
+				t.Errorf("%s, lifeline %s: %v, codes %v, out %q, errors %q", tc.name, mode, got.err, got.codes(), got.out, got.errs)
+			}
+		}
+		for _, nodes := range []string{"4", "-1", "n4", "", "all,9"} {
+			if got := j.exec(context.Background(), nodes, "echo"); !errors.Is(got.err, request.ErrRefused) || got.out != "" {
+				t.Errorf("nodes %q: %v, out %q", nodes, got.err, got.out)
+			}
+		}
+		j.until("an empty exec and no orders", func() bool {
+			return len(j.names(signal.Exec)) == 0 && !slices.ContainsFunc(j.names(signal.Control), func(name string) bool {
+				return strings.HasPrefix(name, "exec.") || strings.HasPrefix(name, "call.")
+			})
+		})
+		j.dismiss()
+		j.expect(everyone(0, size)...)
+	}
+}
+
+// TestExecHundred has a hundred callers at once, of whom none is to be lost.
+func TestExecHundred(t *testing.T) {
+	t.Parallel()
+	const size, callers = 3, 100
+	j := newJob(t, size, "").patient().start()
+	answers := make([]answer, callers)
+	j.untilNamed(signal.Control, signal.NameGo)
+	var all sync.WaitGroup
+	for i := range answers {
+		all.Go(func() { answers[i] = j.exec(context.Background(), "all", fmt.Sprintf("echo %d; exit %d", i, i)) })
+	}
+	all.Wait()
+	for i, got := range answers {
+		lines := strings.Split(got.out, "\n")
+		slices.Sort(lines)
+		want := []string{"", fmt.Sprintf("n0: %d", i), fmt.Sprintf("n1: %d", i), fmt.Sprintf("n2: %d", i)}
+		if got.err != nil || !slices.Equal(lines, want) || !slices.Equal(got.codes(), everyone(i, size)) {
+			t.Errorf("caller %d: %v, codes %v, out %q", i, got.err, got.codes(), got.out)
+		}
+	}
+	j.dismiss()
+	j.expect(everyone(0, size)...)
+}
+
+// TestExecOutput has more output than goes into a few records.
+func TestExecOutput(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "").patient().start()
+	const lines = 200_000
+	got := j.exec(context.Background(), "1", fmt.Sprintf("seq %d", lines))
+	var want strings.Builder
+	for i := range lines {
+		fmt.Fprintln(&want, i+1)
+	}
+	if got.err != nil || got.out != want.String() {
+		t.Errorf("%v: %d bytes have come, of %d", got.err, len(got.out), want.Len())
+	}
+	j.dismiss()
+	j.expect(0, 0)
+}
+
+// TestExecStream has output that comes before the command's end.
+func TestExecStream(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "").patient().start()
+	dir, about := j.outside()
+	mark := filepath.Join(t.TempDir(), "seen")
+	order := request.Order{Argv: shell("echo first; until test -e " + mark + "; do sleep 0.02; done; echo second"), Nodes: []string{"1"}}
+	out := &waker{line: "first\n", wake: func() { _ = os.WriteFile(mark, nil, 0o600) }}
+	outcome, err := request.New(dir, about, order, lifeline.TCP{}, request.UsualTimes, out, out).Do(context.Background(), nil)
+	if err != nil || len(outcome.Nodes) != 1 || !outcome.Nodes[0].Answered || out.String() != "first\nsecond\n" {
+		t.Errorf("%v, %+v, out %q", err, outcome, out.String())
+	}
+	j.dismiss()
+	j.expect(0, 0)
+}
+
+// waker does something when a line has come.
+type waker struct {
+	bytes.Buffer
+	line string
+	wake func()
+}
+
+func (w *waker) Write(data []byte) (int, error) {
+	n, err := w.Buffer.Write(data)
+	if strings.HasPrefix(w.String(), w.line) {
+		w.wake()
+	}
+	return n, err
+}
+
+// ask publishes a request as nobody does who is waiting for the answer.
+func ask(t *testing.T, dir *signal.Dir, line string, nodes ...string) signal.ExecID {
+	t.Helper()
+	id := signal.NewExecID()
+	if err := dir.MakeExec(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	err := dir.Publish(context.Background(), signal.Exec, id.RequestName(), &signal.ExecRequest{Argv: shell(line), Nodes: nodes}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func call(t *testing.T, dir *signal.Dir, id signal.ExecID) {
+	t.Helper()
+	if err := dir.Mark(context.Background(), signal.Control, id.CallName()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestExecForeign(t *testing.T) {
+	t.Parallel()
+	ran := filepath.Join(t.TempDir(), "ran")
+	j := newJob(t, 2, "").patient().start()
+	dir, _ := j.outside()
+	rows := map[string]func(path string) error{
+		"others may write to it": func(path string) error { return os.Chmod(path, 0o622) },
+		"a link to one": func(path string) error {
+			elsewhere := filepath.Join(t.TempDir(), "request")
+			return errors.Join(os.Rename(path, elsewhere), os.Symlink(elsewhere, path))
+		},
+		"a directory": func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) },
+		"no record":   func(path string) error { return os.WriteFile(path, []byte("{}\n"), 0o600) },
+		"of another attempt": func(path string) error {
+			data, err := os.ReadFile(path)
+			data = bytes.Replace(data, []byte(dir.Nonce()), []byte(strings.Repeat("0", len(dir.Nonce()))), 1)
+			return errors.Join(err, os.WriteFile(path, data, 0o600))
+		},
+	}
+	if os.Geteuid() == 0 {
+		rows["another user's"] = func(path string) error { return os.Chown(path, 65534, 65534) }
+	}
+	for name, spoil := range rows {
+		id := ask(t, dir, "touch "+ran, "all")
+		if err := spoil(filepath.Join(j.run(), signal.Exec, id.RequestName())); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		call(t, dir, id)
+		j.untilNamed(signal.Exec, id.TakenName())
+		if taken := record[signal.ExecTaken](j, signal.Exec, id.TakenName()); taken.Refused == "" || len(taken.Nodes) > 0 {
+			t.Errorf("%s: it was taken: %+v", name, taken)
+		}
+	}
+	good := filepath.Join(t.TempDir(), "good")
+	call(t, dir, ask(t, dir, "touch "+good, "1"))
+	j.untilFile(good)
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("what was refused has run")
+	}
+	j.dismiss()
+	j.expect(0, 0)
+}
+
+// TestExecUnsafeDirectory has a directory in which others could plant names.
+func TestExecUnsafeDirectory(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 1, "").patient().start()
+	dir, _ := j.outside()
+	id := ask(t, dir, "true", "all")
+	if err := os.Chmod(filepath.Join(j.run(), signal.Exec), 0o722); err != nil {
+		t.Fatal(err)
+	}
+	call(t, dir, id)
+	j.until("a word of it", func() bool { return strings.Contains(j.said(), "others could plant files there") })
+	if err := os.Chmod(filepath.Join(j.run(), signal.Exec), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	j.untilNamed(signal.Exec, id.EndName(0, 1))
+	j.dismiss()
+	j.expect(0)
+}
+
+// TestExecCallerGone has a command whose caller gives no sign of life.
+func TestExecCallerGone(t *testing.T) {
+	t.Parallel()
+	place := t.TempDir()
+	j := newJob(t, 2, "").patient().start()
+	dir, about := j.outside()
+	began := "trap 'touch " + place + "/ended.$BRINGUPD_NODE_RANK; exit' TERM; touch " + place + "/began.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done"
+	j.gone(dir, place, ask(t, dir, began, "all"))
+	// One that has held a connection, and is seen to go by its end.
+	id := ask(t, dir, began, "all")
+	raw, _ := id.Bytes()
+	guest, err := lifeline.Visit(context.Background(), dir.Nonce(), raw, lifeline.TCP{}, about.Lifeline)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest.Nudge()
+	j.untilFile(place + "/began.0")
+	j.untilFile(place + "/began.1")
+	guest.Leave()
+	j.untilFile(place + "/ended.0")
+	j.untilFile(place + "/ended.1")
+	j.dismiss()
+	j.expect(0, 0)
+}
+
+// gone waits until a command has begun, and was ended.
+func (j *job) gone(dir *signal.Dir, place string, id signal.ExecID) {
+	j.t.Helper()
+	call(j.t, dir, id)
+	for _, what := range []string{"began", "ended"} {
+		for _, rank := range []string{"0", "1"} {
+			path := filepath.Join(place, what+"."+rank)
+			j.untilFile(path)
+			defer os.Remove(path)
+		}
+	}
+}
+
+// TestExecCanceled has somebody who has seen enough.
+func TestExecCanceled(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 3, "").patient().start()
+	began := filepath.Join(t.TempDir(), "began")
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	go func() {
+		j.untilFile(began + ".2")
+		cancel(enough)
+	}()
+	got := j.exec(ctx, "all", "touch "+began+".$BRINGUPD_NODE_RANK; exec sleep 300")
+	if !errors.Is(got.err, enough) || !slices.Equal(got.codes(), everyone(143, 3)) {
+		t.Errorf("%v, codes %v", got.err, got.codes())
+	}
+	j.dismiss()
+	j.expect(0, 0, 0)
+}
+
+// TestExecRunEnds has the run end while a command runs: the nodes tell so.
+func TestExecRunEnds(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "").patient().start()
+	began := filepath.Join(t.TempDir(), "began")
+	go func() {
+		j.untilFile(began + ".1")
+		j.dismiss()
+	}()
+	got := j.exec(context.Background(), "all", "touch "+began+".$BRINGUPD_NODE_RANK; exec sleep 300")
+	if got.err != nil || !slices.Equal(got.codes(), everyone(143, 2)) {
+		t.Errorf("%v, codes %v", got.err, got.codes())
+	}
+	j.expect(0, 0)
+}
+
+// TestExecNoAnswer has nodes that hang, and a head that does not look.
+func TestExecNoAnswer(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "").patient().start()
+	dir, about := j.outside()
+	j.dismiss()
+	j.expect(0, 0)
+	times := request.Times{Taken: 300 * time.Millisecond, Over: 30 * time.Second, Stop: time.Second, Beat: time.Second}
+	r := request.New(dir, about, request.Order{Argv: shell("true"), Nodes: []string{"all"}}, lifeline.TCP{}, times, os.Stderr, os.Stderr)
+	if outcome, err := r.Do(context.Background(), nil); !errors.Is(err, request.ErrNoAnswer) || len(outcome.Nodes) > 0 {
+		t.Errorf("%v, %+v", err, outcome)
+	}
+	if left := j.names(signal.Exec); len(left) > 0 {
+		t.Errorf("this is left: %v", left)
+	}
+}
+
+// TestExecHangs has a node that takes part in the run and never answers.
+func TestExecHangs(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "").patient().start()
+	dir, about := j.outside()
+	began := filepath.Join(t.TempDir(), "began")
+	times := request.UsualTimes
+	times.Stop = 200 * time.Millisecond
+	// The command heeds no TERM: who waits for it is sent away, and the node's
+	// grace for it ends it.
+	order := request.Order{Argv: shell("trap '' TERM; touch " + began + "; while :; do sleep 0.1; done"), Nodes: []string{"all"}}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	go func() {
+		j.untilFile(began)
+		cancel(request.ErrLate)
+	}()
+	outcome, err := request.New(dir, about, order, lifeline.TCP{}, times, os.Stderr, os.Stderr).Do(ctx, nil)
+	if !errors.Is(err, request.ErrLate) || len(outcome.Nodes) != 2 {
+		t.Errorf("%v, %+v", err, outcome)
+	}
+	j.until("the end of the command", func() bool {
+		return !slices.ContainsFunc(j.processes(), func(line string) bool { return strings.Contains(line, began) })
+	})
+	j.dismiss()
+	j.expect(0, 0)
+}
