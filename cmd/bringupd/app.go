@@ -128,7 +128,7 @@ func (inv *invocation) app() *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
 	app.Commands = []*cli.Command{
-		inv.runCommand(), inv.localCommand(), inv.statusCommand(), inv.stopCommand(), inv.checkCommand(),
+		inv.runCommand(), inv.localCommand(), inv.statusCommand(), inv.stopCommand(), inv.execCommand(), inv.logsCommand(), inv.attachCommand(), inv.checkCommand(),
 		inv.doctorCommand(), inv.simulateCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand(),
 		inv.gpuProbeCommand(), inv.gpuWatchCommand(),
 	}

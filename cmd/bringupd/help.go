@@ -24,6 +24,8 @@ const examples = `Examples:
     bringupd local --nodes=4 --framework=ray -- ./train.py
   A sandbox on each node, which the driver waits for:
     srun bringupd --sandbox-cmd=./serve --sandbox-ready=tcp:6000 -- ./driver.sh
+  Something on all nodes of the newest run there, without another srun:
+    bringupd exec --all bringupd-logs -- nvidia-smi
   Whether this node would do:
     bringupd check --gpu-check=require --gpus-per-node=8
   Whether a whole allocation would do, before the big job:
@@ -99,7 +101,7 @@ func helpFlags(b *strings.Builder, flags []cli.Flag) {
 		if !ours || s.hidden {
 			continue
 		}
-		if heading == "" {
+		if heading == "" && slices.ContainsFunc(flags, hasVariable) {
 			fmt.Fprintf(b, "\n%s", wrapped(elsewhere(flags), ""))
 		}
 		if s.category != heading {
@@ -165,6 +167,11 @@ func exitCodes() string {
 		fmt.Fprintf(&b, "  %3d  %s", o.Code, strings.TrimLeft(meaning, " "))
 	}
 	return b.String()
+}
+
+func hasVariable(flag cli.Flag) bool {
+	s, ours := flag.(*setting)
+	return ours && !s.hidden && !s.noVariable
 }
 
 // elsewhere tells how else than on the command line flags can be given.

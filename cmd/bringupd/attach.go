@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// attaching is one call of bringupd attach.
+type attaching struct {
+	*invocation
+	own settings
+	run bool
+}
+
+func (inv *invocation) attachCommand() *cli.Command {
+	a := &attaching{invocation: inv}
+	a.own = under(otherFlags, settings{notByVariable(yes("run", &a.run, "run the command, and do not only print it"))})
+	return &cli.Command{
+		Name: "attach", Usage: "tell how to get a shell on a node of a run that lives, under Slurm",
+		UsageText:   "bringupd attach [--run] [NODE] [RUN-DIRECTORY | LOG-DIRECTORY]",
+		Description: "A node is a rank, or a host; without one, the head is meant. What is printed is a command line for a shell.",
+		Flags:       a.own.flags(func(*setting) bool { return true }),
+		Action:      a.action,
+	}
+}
+
+func (a *attaching) action(c *cli.Context) error {
+	if a.dashed {
+		return usage("cannot take a command: bringupd exec runs one, and attach opens a shell")
+	}
+	if _, err := a.own.gather(os.LookupEnv); err != nil {
+		return err
+	}
+	who, path, err := whoAndWhere(c.Args().Slice())
+	if err != nil {
+		return err
+	}
+	if who == "" || who == "head" {
+		who = "0"
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), stopTimeout, errStopTimeout)
+	defer cancel()
+	dir, job, err := a.openLive(ctx, path)
+	if err != nil {
+		return err
+	}
+	if job.Launcher != string(roles.Slurm) {
+		return usage("cannot attach to run %s: it was not started by Slurm (but by %q); a command can be run there: bringupd exec --node=%s -- ...", dir.Name(), job.Launcher, who)
+	}
+	_, host, err := nodeOf(ctx, dir, job.Size, who)
+	if err != nil {
+		return err
+	}
+	if host == "" {
+		return usage("cannot attach to rank %s: it has not joined yet", who)
+	}
+	argv := []string{"srun", "--overlap", "--jobid=" + job.LaunchID, "--nodelist=" + host, "--nodes=1", "--ntasks=1", "--pty", "bash"}
+	if !a.run {
+		_, err := fmt.Fprintln(a.files.Out, strings.Join(argv, " "))
+		return err
+	}
+	program, err := exec.LookPath(argv[0])
+	if err != nil {
+		return usage("cannot run %s: it is not found in PATH; give the line that attach prints on a machine that has it", argv[0])
+	}
+	return fmt.Errorf("cannot run %s: %v", program, syscall.Exec(program, argv, os.Environ()))
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/request"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+const whereFlags = "Where"
+
+// longestCommand bounds what a request may hold, in bytes.
+const longestCommand = 128 << 10
+
+// execing is one call of bringupd exec.
+type execing struct {
+	*invocation
+	own   settings
+	nodes []string
+	all   bool
+	head  bool
+	env   []string
+}
+
+func (inv *invocation) execCommand() *cli.Command {
+	e := &execing{invocation: inv}
+	e.own = under(whereFlags, settings{
+		words("node", "NODE", &e.nodes, "a rank, or a host; may be repeated"),
+		yes("all", &e.all, "all nodes"),
+		yes("head", &e.head, "the head, which is meant where none is named"),
+		words("env", "NAME[=VALUE]", &e.env, "variable for the command, on top of the node's environment; without a value, the one that it has here; may be repeated"),
+	})
+	for _, s := range e.own {
+		notByVariable(s)
+	}
+	return &cli.Command{
+		Name: "exec", Usage: "run a command on nodes of a run that lives",
+		UsageText: "bringupd exec [flags] [RUN-DIRECTORY | LOG-DIRECTORY] -- command [args]",
+		Description: "The command has the environment that the node's other children have, no standard input, and ends when this program does. " +
+			"What it says comes out here, each line with the node's name before it where there are several. " +
+			"Ends with the command's code, the highest of several; 76 where a node is lost or the run ends meanwhile; 125 where it can't be started.",
+		Flags:  e.own.flags(func(*setting) bool { return true }),
+		Action: e.action,
+	}
+}
+
+func (e *execing) action(c *cli.Context) error {
+	if _, err := e.own.gather(os.LookupEnv); err != nil {
+		return err
+	}
+	order, err := e.orderOf()
+	if err != nil {
+		return err
+	}
+	path, err := whichRun(c.Args().Slice())
+	if err != nil {
+		return err
+	}
+	ctx, again, stop := e.heed()
+	defer stop()
+	opening, cancel := context.WithTimeoutCause(ctx, stopTimeout, errStopTimeout)
+	defer cancel()
+	dir, job, err := e.openLive(opening, path)
+	if err != nil {
+		return err
+	}
+	r := request.New(dir, job, order, lifeline.TCP{}, request.UsualTimes, e.files.Out, e.files.Err)
+	outcome, err := r.Do(ctx, again)
+	return e.conclude(outcome, err)
+}
+
+// orderOf makes an order of the command line.
+func (e *execing) orderOf() (request.Order, error) {
+	order := request.Order{Argv: e.driver, Nodes: e.nodes}
+	if len(e.driver) == 0 {
+		return order, usage("cannot run nothing: give a command behind --, as in: bringupd exec --all -- hostname")
+	}
+	if e.all {
+		order.Nodes = append(order.Nodes, signal.ExecAll)
+	}
+	if e.head || len(order.Nodes) == 0 {
+		order.Nodes = append(order.Nodes, signal.ExecHead)
+	}
+	length := 0
+	for _, entry := range e.env {
+		name, _, given := strings.Cut(entry, "=")
+		if name == "" {
+			return order, usage("cannot use --env=%s: give NAME or NAME=VALUE", oneLine(redact(entry)))
+		}
+		if value, set := os.LookupEnv(name); !given && set {
+			entry = name + "=" + value
+		} else if !given {
+			return order, usage("cannot use --env=%s: there is no such variable here", oneLine(name))
+		}
+		order.Env = append(order.Env, entry)
+		length += len(entry)
+	}
+	for _, arg := range e.driver {
+		length += len(arg)
+	}
+	if length > longestCommand {
+		return order, usage("cannot pass on a command of %d bytes: at most %d; put it into a script", length, longestCommand)
+	}
+	return order, nil
+}
+
+// openLive opens a run directory whose run has not ended.
+func (inv *invocation) openLive(ctx context.Context, path string) (*signal.Dir, signal.Job, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, signal.Job{}, err
+	}
+	dir, job, err := signal.OpenExisting(ctx, path, host)
+	if err != nil {
+		return nil, job, wrongRun(err)
+	}
+	ended, err := dir.Ended(ctx)
+	if err != nil {
+		return nil, job, wrongRun(err)
+	}
+	if ended {
+		return nil, job, usage("cannot use run %s: it has ended (%s)", dir.Name(), dir.Path())
+	}
+	return dir, job, nil
+}
+
+// conclude tells what went wrong where, and settles the exit code.
+func (e *execing) conclude(outcome request.Outcome, err error) error {
+	lost := health.OutcomeOf(health.PeerLost).Code
+	for _, node := range outcome.Nodes {
+		code := node.Exit.Code
+		switch {
+		case !node.Answered:
+			code = lost
+			if err != nil && !errors.Is(err, unix.EPIPE) {
+				e.say("%s: no answer: %v", node.Host, err)
+			}
+		case node.Exit.Failed != "":
+			e.say("%s: %s", node.Host, node.Exit.Failed)
+		case code != 0:
+			e.say("%s: %s", node.Host, node.Exit.Exit)
+		}
+		if node.Exit.Dropped > 0 {
+			e.say("%s: %d bytes of the output are left out: let the command write so much into a file", node.Host, node.Exit.Dropped)
+		}
+		e.code = max(e.code, code)
+	}
+	var sig *stopped
+	switch {
+	case errors.As(err, &sig):
+		e.code = sig.code()
+		return nil
+	case errors.Is(err, unix.EPIPE): // who reads has seen enough
+		e.code = 128 + int(unix.SIGPIPE)
+		return nil
+	case errors.Is(err, request.ErrRefused):
+		return usage("%v", err)
+	case errors.Is(err, request.ErrNoAnswer), errors.Is(err, request.ErrRunOver):
+		e.code = max(e.code, lost)
+		if len(outcome.Nodes) == 0 {
+			e.say("cannot run it: %v; see whether the run lives, or has exec at all: its bringupd may be older", err)
+		}
+		return nil
+	}
+	return err
+}

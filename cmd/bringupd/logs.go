@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+const (
+	// followPace is the pause between two looks at logs that grow.
+	followPace = 250 * time.Millisecond
+	// lastLogs is for how long what is written at the end of a run is waited for.
+	lastLogs = 10 * time.Second
+)
+
+// reading is one call of bringupd logs.
+type reading struct {
+	*invocation
+	own    settings
+	follow bool
+	raw    bool
+
+	dir   *signal.Dir
+	size  int
+	out   io.Writer
+	files map[string]*logView
+	shown string // the file whose lines came last
+}
+
+func (inv *invocation) logsCommand() *cli.Command {
+	r := &reading{invocation: inv, files: make(map[string]*logView)}
+	follow := yes("follow", &r.follow, "go on until the run is over")
+	follow.letter = "f"
+	r.own = under(otherFlags, settings{follow,
+		yes("raw", &r.raw, "show what a log has as it is, on a terminal, too")})
+	for _, s := range r.own {
+		notByVariable(s)
+	}
+	return &cli.Command{
+		Name: "logs", Usage: "show what the driver, the head's service or a node has said",
+		UsageText: "bringupd logs [flags] [driver | head | NODE] [RUN-DIRECTORY | LOG-DIRECTORY]",
+		Description: "A node is a rank, or a host. Without one the driver's log is shown, or the head's where there is no driver. " +
+			"On a terminal control characters are shown and not obeyed; elsewhere the logs come as they are.",
+		Flags:  r.own.flags(func(*setting) bool { return true }),
+		Action: r.action,
+	}
+}
+
+func (r *reading) action(c *cli.Context) error {
+	if r.dashed {
+		return usage("cannot take a driver: bringupd logs runs none")
+	}
+	if _, err := r.own.gather(os.LookupEnv); err != nil {
+		return err
+	}
+	what, path, err := whoAndWhere(c.Args().Slice())
+	if err != nil {
+		return err
+	}
+	ctx, _, stop := r.heed()
+	defer stop()
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	opening, cancel := context.WithTimeoutCause(ctx, stopTimeout, errStopTimeout)
+	defer cancel()
+	dir, job, err := signal.OpenExisting(opening, path, host)
+	if err != nil {
+		return wrongRun(err)
+	}
+	r.dir, r.size, r.out = dir, job.Size, r.invocation.files.Out
+	if isTerminal(r.invocation.files.Out) && !r.raw {
+		r.out = &inert{to: r.out}
+	}
+	wanted, err := r.wanted(opening, what)
+	if err != nil {
+		return err
+	}
+	err = r.show(ctx, wanted)
+	if sig, ok := errors.AsType[*stopped](context.Cause(ctx)); ok {
+		r.code = sig.code()
+		return nil
+	}
+	if errors.Is(err, unix.EPIPE) {
+		return nil // who reads has seen enough
+	}
+	return err
+}
+
+// whoAndWhere parts the arguments of a subcommand that takes a node and a run.
+func whoAndWhere(args []string) (who, path string, err error) {
+	if len(args) > 0 && !isDirectory(args[0]) {
+		who, args = args[0], args[1:]
+	}
+	path, err = whichRun(args)
+	return who, path, err
+}
+
+// isDirectory tells whether an argument is meant as one, and not as a node.
+func isDirectory(arg string) bool {
+	if strings.Contains(arg, "/") {
+		return true
+	}
+	if _, err := strconv.Atoi(arg); err == nil || arg == "driver" || arg == "head" {
+		return false
+	}
+	info, err := os.Stat(arg)
+	return err == nil && info.IsDir()
+}
+
+func isTerminal(file *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// rankedLog is the name of a log that each node has one of.
+var rankedLog = regexp.MustCompile(`^[\w.-]+-(\d{4,})\.log$`)
+
+// wanted returns which logs are meant.
+func (r *reading) wanted(ctx context.Context, what string) (func(name string) bool, error) {
+	ofHead := func(name string) bool {
+		rank := rankedLog.FindStringSubmatch(name)
+		return name != "driver.log" && (rank == nil || rank[1] == strings.Repeat("0", signal.Width(r.size)))
+	}
+	switch what {
+	case "":
+		names, err := r.dir.Names(ctx, signal.Logs)
+		if err != nil || !slices.Contains(names, "driver.log") {
+			return ofHead, err
+		}
+		return func(name string) bool { return name == "driver.log" }, nil
+	case "driver":
+		return func(name string) bool { return name == "driver.log" }, nil
+	case "head":
+		return ofHead, nil
+	}
+	rank, _, err := nodeOf(ctx, r.dir, r.size, what)
+	if err != nil {
+		return nil, err
+	}
+	tail := fmt.Sprintf("-%0*d.log", signal.Width(r.size), rank)
+	return func(name string) bool { return strings.HasSuffix(name, tail) || rank == 0 && ofHead(name) }, nil
+}
+
+// nodeOf returns the rank and the host of a node that is named by either. A host
+// with several daemons has no one rank.
+func nodeOf(ctx context.Context, dir *signal.Dir, size int, name string) (int, string, error) {
+	hosts, err := dir.Hosts(ctx)
+	if err != nil {
+		return 0, "", err
+	}
+	if rank, err := strconv.Atoi(name); err == nil {
+		if rank < 0 || rank >= size {
+			return 0, "", usage("cannot find rank %d: the run has 0 to %d", rank, size-1)
+		}
+		return rank, hosts[rank], nil
+	}
+	var on []int
+	for rank, host := range hosts {
+		if host == name {
+			on = append(on, rank)
+		}
+	}
+	slices.Sort(on)
+	switch len(on) {
+	case 0:
+		return 0, "", usage("cannot find %q: it is no host of the run, and no directory; give a rank of 0 to %d, or a host", name, size-1)
+	case 1:
+		return on[0], name, nil
+	default:
+		return 0, "", usage("cannot tell which daemon on %s is meant: give a rank, one of %v", name, on)
+	}
+}
+
+// show shows what there is, and what comes until the run is over where that is
+// asked for.
+func (r *reading) show(ctx context.Context, wanted func(string) bool) error {
+	var last time.Time // until which what is written last may come
+	for {
+		over, err := r.over(ctx)
+		if err != nil {
+			return err
+		}
+		if err := r.look(ctx, wanted); err != nil {
+			return err
+		}
+		if over && last.IsZero() {
+			last = time.Now().Add(lastLogs)
+		}
+		if !r.follow || over && (r.finished(ctx) || time.Now().After(last)) {
+			return r.finish(ctx, wanted)
+		}
+		timer := time.NewTimer(followPace)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		case <-timer.C:
+		}
+	}
+}
+
+func (r *reading) over(ctx context.Context) (bool, error) {
+	if !r.follow {
+		return true, nil
+	}
+	return r.dir.Ended(ctx)
+}
+
+// finished tells whether the head has said for good how it ended.
+func (r *reading) finished(ctx context.Context) bool {
+	names, err := r.dir.Names(ctx, "")
+	return err == nil && slices.Contains(names, signal.NameResult)
+}
+
+// finish shows what came with the end, and lines that have none.
+func (r *reading) finish(ctx context.Context, wanted func(string) bool) error {
+	if err := r.look(ctx, wanted); err != nil {
+		return err
+	}
+	for name, view := range r.files {
+		if err := r.write(name, view.rest()); err != nil {
+			return err
+		}
+	}
+	if len(r.files) == 0 {
+		r.say("there is no such log in %s", filepath.Join(r.dir.Path(), signal.Logs))
+		r.code = 1
+	}
+	return nil
+}
+
+// look shows what has been added to the logs since the last look.
+func (r *reading) look(ctx context.Context, wanted func(string) bool) error {
+	names, err := r.dir.Names(ctx, signal.Logs)
+	if err != nil {
+		return err
+	}
+	buffer := make([]byte, 64<<10)
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".log") || !wanted(name) {
+			continue
+		}
+		view := r.files[name]
+		if view == nil {
+			view = &logView{daemon: isDaemonLog(name)}
+			r.files[name] = view
+		}
+		for {
+			n, err := r.dir.ReadLog(ctx, name, view.offset, buffer)
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			if n == 0 {
+				break
+			}
+			view.offset += int64(n)
+			if err := r.write(name, view.take(buffer[:n])); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// write writes what came of one log, with a heading where another one came
+// before it.
+func (r *reading) write(name string, text []byte) error {
+	if len(text) == 0 {
+		return nil
+	}
+	if r.shown != "" && r.shown != name {
+		if _, err := fmt.Fprintf(r.out, "\n==> %s <==\n", name); err != nil {
+			return err
+		}
+	} else if r.shown == "" && len(r.files) > 1 {
+		if _, err := fmt.Fprintf(r.out, "==> %s <==\n", name); err != nil {
+			return err
+		}
+	}
+	r.shown = name
+	_, err := r.out.Write(text)
+	return err
+}
