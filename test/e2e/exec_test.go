@@ -1,0 +1,168 @@
+//go:build testbed
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// outside runs bringupd on the login node.
+func outside(t *testing.T, args ...string) (code int, stdout, stderr string, took time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), ceiling)
+	defer cancel()
+	return timed(t, bed.Command(ctx, program, args...))
+}
+
+// timed runs a command to its end.
+func timed(t *testing.T, cmd *exec.Cmd) (code int, stdout, stderr string, took time.Duration) {
+	t.Helper()
+	var out, errs buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	began := time.Now()
+	err := cmd.Run()
+	took = time.Since(began)
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode(), out.String(), errs.String(), took
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return 0, out.String(), errs.String(), took
+}
+
+// hostnames are what exec --all -- hostname says.
+func hostnames() string {
+	var lines []string
+	for node := range nodes {
+		lines = append(lines, fmt.Sprintf("n%d: n%d", node, node))
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func sortedLines(text string) string {
+	lines := strings.SplitAfter(text, "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+// TestExec has all nodes of a job without a driver run commands, from outside.
+func TestExec(t *testing.T) {
+	for _, mode := range []string{"on", "off"} {
+		t.Run("lifeline "+mode, func(t *testing.T) {
+			j := start(t, launch{nodes: nodes, flags: []string{"--lifeline=" + mode}})
+			j.reached("control/go")
+			for range 5 {
+				code, out, errs, took := outside(t, "exec", "--all", j.logs, "--", "hostname")
+				t.Logf("%d nodes have answered after %s", nodes, took.Round(time.Millisecond))
+				if code != 0 || sortedLines(out) != hostnames() {
+					t.Fatalf("exec ended with %d: %s%s", code, out, errs)
+				}
+			}
+			// The same from a node, whose mount goes on saying what was so.
+			ctx, cancel := context.WithTimeout(context.Background(), ceiling)
+			code, out, errs, took := timed(t, bed.OnNode(ctx, 6, program, "exec", "--all", j.logs, "--", "hostname"))
+			cancel()
+			t.Logf("from a node: after %s", took.Round(time.Millisecond))
+			if code != 0 || sortedLines(out) != hostnames() {
+				t.Errorf("exec on a node ended with %d: %s%s", code, out, errs)
+			}
+			if code, out, errs, _ := outside(t, "exec", "--node=n3", "--node=5", j.logs, "--", "sh", "-c", "exit $BRINGUPD_NODE_RANK"); code != 5 || out != "" {
+				t.Errorf("exec ended with %d: %s%s", code, out, errs)
+			}
+			foreign(t, j)
+			killed(t, j)
+			code, out, errs, _ = outside(t, "attach", "n3", j.logs)
+			if want := " --nodelist=n3 "; code != 0 || !strings.HasPrefix(out, "srun --overlap --jobid=") || !strings.Contains(out, want) {
+				t.Errorf("attach ended with %d: %s%s", code, out, errs)
+			}
+			if code, _, errs, _ := outside(t, "stop", j.logs); code != 0 {
+				t.Errorf("stop ended with %d: %s", code, errs)
+			}
+			j.wantCode(0)
+		})
+	}
+}
+
+// foreign has another user's request lie among ours: it is refused, and told so.
+func foreign(t *testing.T, j *job) {
+	t.Helper()
+	const id = "0123456789abcdef"
+	dir := filepath.Join(j.runDir(), "exec")
+	ran := place(t)
+	request := filepath.Join(dir, id+".request")
+	err := errors.Join(
+		os.WriteFile(request, fmt.Appendf(nil, `{"v":1,"argv":["touch",%q],"nodes":["all"]}`+"\n", ran), 0o600),
+		os.Chown(request, 65534, 65534),
+		os.WriteFile(filepath.Join(j.runDir(), "control", "call."+id), nil, 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		data, err := os.ReadFile(filepath.Join(dir, id+".taken"))
+		if err != nil || !strings.Contains(string(data), `"refused":"cannot use `) || !strings.Contains(string(data), "it belongs to") {
+			return fmt.Sprintf("%v, %s", err, data)
+		}
+		return ""
+	})
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("another user's command has run")
+	}
+}
+
+// killed has a caller vanish: what it has asked for ends.
+func killed(t *testing.T, j *job) {
+	t.Helper()
+	cmd := bed.Command(context.Background(), program, "exec", "--all", j.logs, "--", "sleep", "4321")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for node := range nodes {
+		find(t, node, "sleep", "4321")
+	}
+	began := time.Now()
+	_ = cmd.Process.Signal(syscall.SIGKILL)
+	_ = cmd.Wait()
+	eventually(t, func() string {
+		if left := processes(); strings.Contains(left, "4321") {
+			return left
+		}
+		return ""
+	})
+	t.Logf("what a killed caller had asked for was gone after %s", time.Since(began).Round(time.Millisecond))
+}
+
+// TestExecHundredCallers has a hundred callers at once.
+func TestExecHundredCallers(t *testing.T) {
+	j := start(t, launch{nodes: nodes})
+	j.reached("control/go")
+	began := time.Now()
+	var callers sync.WaitGroup
+	for i := range 100 {
+		callers.Go(func() {
+			node := fmt.Sprintf("n%d", i%nodes)
+			code, out, errs, _ := outside(t, "exec", "--node="+node, j.logs, "--", "echo", itoa(i))
+			if code != 0 || out != itoa(i)+"\n" {
+				t.Errorf("caller %d ended with %d: %s%s", i, code, out, errs)
+			}
+		})
+	}
+	callers.Wait()
+	t.Logf("a hundred callers were served in %s", time.Since(began).Round(time.Millisecond))
+	if code, _, errs, _ := outside(t, "stop", j.logs); code != 0 {
+		t.Errorf("stop ended with %d: %s", code, errs)
+	}
+	j.wantCode(0)
+}
