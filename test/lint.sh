@@ -3,12 +3,12 @@
 # linters, known vulnerabilities (where their database can be reached).
 set -eu
 cd "$(dirname "$0")/.."
-tags=testbed,ray
+tags=testbed,ray,browser
 
 unformatted=$(gofmt -l cmd pkg test)
 [ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted" >&2; exit 1; }
 go vet ./...
-go vet -tags "$tags" ./pkg/framework ./test/...
+go vet -tags "$tags" ./pkg/framework ./pkg/timeline/... ./test/...
 go tool -modfile=tools/go.mod golangci-lint run --build-tags "$tags" ./...
 if ! out=$(go tool -modfile=tools/go.mod govulncheck ./... 2>&1); then
     case $out in

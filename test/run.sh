@@ -17,6 +17,11 @@ go test -timeout 10m ./pkg/daemon/schedules
 echo "== inputs that nobody has thought of"
 sh test/fuzz.sh
 
+if have_browser; then
+    echo "== the report's page in a real browser"
+    go test -tags browser -timeout 10m -count=1 -run Browser ./pkg/timeline/report
+fi
+
 if have_fuse; then
     echo "== a share that is slow, stale, lying, full or hung"
     go test -timeout 15m -count=1 ./test/hostile ./test/faults

@@ -37,6 +37,14 @@ have_testbed() {
     go run ./test/cmd/testbed -install || { lack "the tests on a real Slurm need Debian's slurm-wlm, munge, sshfs, openssh-server and MooseFS"; return 1; }
 }
 
+# have_browser installs a Chromium that has no window: some 100 MB with what it
+# needs.
+have_browser() {
+    command -v chromium-headless-shell >/dev/null && return
+    [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends chromium-headless-shell >/dev/null ||
+        { lack "the tests of the report's page need a browser: Debian's chromium-headless-shell"; return 1; }
+}
+
 # have_ray installs a pinned Ray into a virtual environment of its own.
 have_ray() {
     if [ ! -e "$RAY_HOME/complete" ]; then

@@ -1,0 +1,249 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+const (
+	mostChain = 12
+	// A run whose daemons have given no sign for so long is not running.
+	silence = 2 * time.Minute
+)
+
+// banner is the verdict, as far as there is one.
+func (l looking) banner(v *View) Banner {
+	switch {
+	case l.run.Result != nil:
+		return l.ended(v, *l.run.Result)
+	case len(l.run.Control.Aborts) > 0:
+		return l.aborted(v, l.run.Control.Aborts[0])
+	case l.run.Control.Ending != nil:
+		d := l.run.Control.Ending
+		b := Banner{Tone: Mind, Word: "Unfinished", Title: words(d.Why) + ": the run was being ended, and has left no result"}
+		b.setCode(d.Code, "")
+		return l.unfinished(b, v)
+	case hidden(l.run):
+		return l.unfinished(Banner{Tone: Mind, Word: "Unfinished", Title: "the run has ended, but its result can't be read: the directory is cut off"}, v)
+	case !l.alive:
+		return l.unfinished(Banner{Tone: Mind, Word: "Unfinished", Title: "the run has left no result, and its daemons give no sign"}, v)
+	default:
+		return l.unfinished(Banner{Tone: Idle, Word: "Running", Title: l.goesOn(v)}, v)
+	}
+}
+
+func (b *Banner) setCode(code int, word string) {
+	b.Code, b.Outcome = &code, clean(word, 40)
+	b.Meaning = meaning(code, word)
+}
+
+// meaning is the table's sentence on a code.
+func meaning(code int, word string) string {
+	if word == health.Driven || word == "" && code < 64 {
+		return "the driver's own code"
+	}
+	for _, o := range health.Outcomes() {
+		if o.Code == code && (word == "" || word == o.Word) {
+			return fmt.Sprintf("%s; another try: %s", o.Meaning, o.Requeue)
+		}
+	}
+	return ""
+}
+
+func (l looking) ended(v *View, r signal.Result) Banner {
+	b := Banner{Tone: Bad, Word: "Failed", Title: words(r.Why), Advice: allWords(r.Advice), Bad: allWords(r.Nodes)}
+	b.setCode(r.Code, r.Word)
+	switch {
+	case r.Code == 0:
+		b.Tone, b.Word = Good, "Ended well"
+	case r.Cause == nil && r.Word == health.Driven:
+		b.Word = "The driver failed"
+	}
+	b.chain(l, r.Cause, r.Consequences)
+	for _, e := range r.Events {
+		b.Events = append(b.Events, nameOf(e.Rank, clean(e.Host, 80))+": "+befell(e))
+	}
+	for _, d := range r.Dropped {
+		b.Notes = append(b.Notes, fmt.Sprintf("done without %s: %s", nameOf(d.Rank, clean(d.Host, 80)), words(d.Why)))
+	}
+	if r.Requeue != nil {
+		b.Notes = append(b.Notes, map[bool]string{true: "to be tried again: ", false: "not tried again: "}[r.Requeue.Wanted]+words(r.Requeue.Why))
+	}
+	if r.Code != 0 && len(b.Chain) == 0 {
+		b.driverLines(v)
+	}
+	return b
+}
+
+// driverLines shows the driver's last words where nothing else failed.
+func (b *Banner) driverLines(v *View) {
+	for _, log := range v.Logs {
+		if log.Name == "driver.log" {
+			b.Chain = []Link{{
+				First: true, Rank: 0, Host: hostOf(v.Nodes, 0), Kind: health.Driven, Phase: "driver", What: b.Title,
+				At: v.End, Log: log.Name, Lines: log.Lines[max(0, len(log.Lines)-20):],
+			}}
+		}
+	}
+}
+
+func hostOf(nodes []Node, rank int) string {
+	at := slices.IndexFunc(nodes, func(n Node) bool { return n.Rank == rank })
+	if at < 0 {
+		return ""
+	}
+	return nodes[at].Host
+}
+
+// chain is the first cause, and what came of it in the order of the verdict.
+func (b *Banner) chain(l looking, cause *signal.FailedRecord, consequences []signal.FailedRecord) {
+	if cause == nil {
+		return
+	}
+	first := l.link(*cause)
+	first.First = true
+	b.Chain = append(b.Chain, first)
+	for i, c := range consequences {
+		if i == mostChain {
+			b.More = len(consequences) - mostChain
+			break
+		}
+		b.Chain = append(b.Chain, l.link(c))
+	}
+}
+
+// aborted is a run whose head has said why it ends, and no more.
+func (l looking) aborted(v *View, a signal.AbortRecord) Banner {
+	b := Banner{Tone: Bad, Word: "Failed", Title: words(a.Cause.What), Bad: allWords(a.Nodes)}
+	b.setCode(a.Code, a.Word)
+	b.chain(l, &a.Cause, l.others(a.Cause))
+	b.Advice = l.advise(v)
+	return b
+}
+
+// others are the failures that nodes have recorded, but for the cause.
+func (l looking) others(cause signal.FailedRecord) (rest []signal.FailedRecord) {
+	for i := range l.run.Nodes {
+		for _, f := range l.run.Nodes[i].Failures {
+			if f.Rank != cause.Rank || f.What != cause.What {
+				rest = append(rest, f)
+			}
+		}
+	}
+	return rest
+}
+
+// unfinished says what is known of a run that has no end.
+func (l looking) unfinished(b Banner, v *View) Banner {
+	if b.Tone != Idle {
+		if !v.Begin.IsZero() {
+			b.Notes = append(b.Notes, fmt.Sprintf("the last sign of any node came %s before this page was made; it was: %s", brief(l.quiet), l.goesOn(v)))
+		}
+		b.Notes = append(b.Notes, "the page shows what is there: the daemons may have been killed, or the directory cut off or copied while they ran")
+		b.Advice = l.advise(v)
+	}
+	failures := l.others(signal.FailedRecord{Header: signal.Header{Rank: -1}})
+	slices.SortStableFunc(failures, func(a, c signal.FailedRecord) int { return a.At.Compare(c.At) })
+	if len(failures) > 0 {
+		b.Tone, b.Title = Bad, words(failures[0].What)
+		b.chain(l, &failures[0], failures[1:])
+	}
+	return b
+}
+
+// goesOn says what a run without an end is at.
+func (l looking) goesOn(v *View) string {
+	goal, n := l.goal(), 0
+	if v.Gate > 0 {
+		return fmt.Sprintf("the gate was opened after %s; the driver runs on %s", brief(v.Gate), plural(v.Size, "node"))
+	}
+	if goal < 0 {
+		return fmt.Sprintf("none of %s has joined", plural(v.Size, "node"))
+	}
+	var missing []string
+	for i := range l.run.Nodes {
+		if reached, _ := l.reached(&l.run.Nodes[i]); reached == goal {
+			n++
+		} else {
+			missing = append(missing, cmp.Or(l.host(i), fmt.Sprintf("rank %d", i)))
+		}
+	}
+	said := fmt.Sprintf("%d of %s %s", n, plural(v.Size, "node"), goals[goal])
+	const most = 8
+	if more := len(missing) - most; more > 0 {
+		missing = append(missing[:most], fmt.Sprintf("%d more", more))
+	}
+	if len(missing) > 0 {
+		said += "; missing: " + strings.Join(missing, ", ")
+	}
+	return said
+}
+
+// advise says what to do where no result does.
+func (l looking) advise(v *View) (advice []string) {
+	if len(v.Logs) > 0 {
+		advice = append(advice, "read the ends of the logs below, the head's first")
+	}
+	return append(advice, "ask the launcher how the job ended (sacct -j JOB), for nobody here was left to write it down")
+}
+
+// facts are the figures in front.
+func (l looking) facts(v *View) (facts []Fact) {
+	ready := 0
+	for _, n := range v.Nodes {
+		if n.Ready > 0 {
+			ready++
+		}
+	}
+	f := Fact{Name: "nodes ready", Value: fmt.Sprintf("%s / %s", grouped(int64(ready)), grouped(int64(v.Size))), Tone: Good}
+	if ready < v.Size {
+		f.Tone = Mind
+	}
+	if goal := l.goal(); goal >= 0 {
+		f.Note = "“" + goals[goal] + "” is what they came to"
+		if v.Gate == 0 {
+			f = Fact{Name: "nodes " + goals[goal], Value: f.Value, Note: "no node came further", Tone: Mind}
+		}
+	}
+	facts = append(facts, f)
+	gate := Fact{Name: "start to gate", Value: "not opened"}
+	if v.Gate > 0 {
+		gate.Value = brief(v.Gate)
+		if worst, ok := longest(v.Critical); ok {
+			gate.Note = fmt.Sprintf("longest wait: %s of %s", worst.Phase, cmp.Or(worst.Host, fmt.Sprint("rank ", worst.Rank)))
+		}
+	}
+	facts = append(facts, gate)
+	all := Fact{Name: "in all", Value: brief(max(v.End, v.Last))}
+	switch {
+	case l.alive:
+		all.Name = "so far"
+	case v.End == 0:
+		all = Fact{Name: "until the last sign", Value: brief(v.Last), Note: "no end was written"}
+	}
+	facts = append(facts, all)
+	slow := 0
+	for _, n := range v.Nodes {
+		if len(n.Slow) > 0 {
+			slow++
+		}
+	}
+	return append(facts, Fact{Name: "stragglers", Value: grouped(int64(slow)), Note: "above twice the median"},
+		Fact{Name: "began", Value: v.Begin.Format("15:04:05"), Note: v.Begin.Format("2006-01-02 MST")})
+}
+
+// longest is the longest step before the gate.
+func longest(steps []Step) (worst Step, ok bool) {
+	for _, s := range steps {
+		if s.Phase != "driver" && s.Took() > worst.Took() {
+			worst, ok = s, true
+		}
+	}
+	return worst, ok
+}

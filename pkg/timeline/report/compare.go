@@ -1,0 +1,163 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Comparison sets a run beside another one.
+type Comparison struct {
+	Run    string        `json:"run"` // the other one
+	Path   string        `json:"path"`
+	Size   int           `json:"nodes"`
+	Phases []PhaseChange `json:"phases"`
+	Nodes  []NodeChange  `json:"node_phases,omitempty"` // the largest changes, worst first
+	Notes  []string      `json:"notes,omitempty"`
+}
+
+// PhaseChange is a phase in both runs; the other run's times come first.
+type PhaseChange struct {
+	Phase    string        `json:"phase"`
+	Was, Is  time.Duration `json:"-"` // medians
+	WasMax   time.Duration `json:"-"`
+	IsMax    time.Duration `json:"-"`
+	WasNodes int           `json:"was_nodes"`
+	IsNodes  int           `json:"is_nodes"`
+	WasNS    [2]int64      `json:"was_p50_max_ns"`
+	IsNS     [2]int64      `json:"is_p50_max_ns"`
+	Tone     Tone          `json:"tone"`
+	Says     string        `json:"says"`
+}
+
+// NodeChange is a phase of a node that is in both runs.
+type NodeChange struct {
+	Rank  int           `json:"rank"`
+	Host  string        `json:"host"`
+	Phase string        `json:"phase"`
+	Was   time.Duration `json:"was_ns"`
+	Is    time.Duration `json:"is_ns"`
+}
+
+// By is how much slower it got.
+func (c NodeChange) By() time.Duration { return c.Is - c.Was }
+
+// What changes by less, or by less than a fifth, has not changed.
+const (
+	changeFloor = 50 * time.Millisecond
+	mostChanges = 12
+)
+
+// changed tells whether a time is another one, and not the same with noise.
+func changed(was, is time.Duration) bool {
+	by := (is - was).Abs()
+	return by >= changeFloor && by*5 >= was
+}
+
+// Compare sets v beside another run, which came before.
+func (v *View) Compare(other *View) {
+	c := &Comparison{Run: other.Run, Path: other.Path, Size: other.Size}
+	change := func(phase string, was, is, wasMax, isMax time.Duration, wasNodes, isNodes int) {
+		p := PhaseChange{
+			Phase: phase, Was: was, Is: is, WasMax: wasMax, IsMax: isMax, WasNodes: wasNodes, IsNodes: isNodes,
+			WasNS: [2]int64{int64(was), int64(wasMax)}, IsNS: [2]int64{int64(is), int64(isMax)},
+		}
+		p.Tone, p.Says = judge(p)
+		c.Phases = append(c.Phases, p)
+	}
+	names := make(map[string]bool)
+	for _, s := range append(slices.Clone(v.Phases), other.Phases...) {
+		if names[s.Phase] {
+			continue
+		}
+		names[s.Phase] = true
+		is, was := v.phase(s.Phase), other.phase(s.Phase)
+		change(s.Phase, was.P50, is.P50, was.Max, is.Max, was.Nodes, is.Nodes)
+	}
+	slices.SortStableFunc(c.Phases, func(a, b PhaseChange) int { return cmp.Compare(phaseRank(a.Phase), phaseRank(b.Phase)) })
+	change("start to gate", other.Gate, v.Gate, other.Gate, v.Gate, min(1, int(other.Gate)), min(1, int(v.Gate)))
+	c.Nodes = v.nodeChanges(other)
+	if v.Size != other.Size {
+		c.Notes = append(c.Notes, fmt.Sprintf("%s here, %d there", plural(v.Size, "node"), other.Size))
+	}
+	v.Compared = c
+}
+
+func (v *View) phase(name string) PhaseStat {
+	at := slices.IndexFunc(v.Phases, func(s PhaseStat) bool { return s.Phase == name })
+	if at < 0 {
+		return PhaseStat{}
+	}
+	return v.Phases[at]
+}
+
+// judge says in words how a phase has changed: by its slowest node, whom all
+// wait for, where the median has not.
+func judge(p PhaseChange) (Tone, string) {
+	what, was, is := "", p.Was, p.Is
+	switch {
+	case p.WasNodes == 0 && p.IsNodes == 0:
+		return Idle, "never"
+	case p.WasNodes == 0:
+		return Idle, "only here"
+	case p.IsNodes == 0:
+		return Idle, "only there"
+	case changed(p.Was, p.Is):
+	case changed(p.WasMax, p.IsMax):
+		what, was, is = " on the slowest node", p.WasMax, p.IsMax
+	default:
+		return Good, "the same"
+	}
+	by := is - was
+	times := ""
+	if was > 0 && is > was {
+		times = fmt.Sprintf(", %.1f times", float64(is)/float64(was))
+	}
+	if by > 0 {
+		return Mind, brief(by) + " slower" + times + what
+	}
+	return Good, brief(-by) + " faster" + what
+}
+
+// nodeChanges are the phases of nodes that got slower. Nodes are the same by
+// their hosts where these tell nodes apart, and by their ranks otherwise.
+func (v *View) nodeChanges(other *View) (changes []NodeChange) {
+	byHost := distinct(v.Nodes) && distinct(other.Nodes)
+	key := func(n *Node) string {
+		if byHost {
+			return n.Host
+		}
+		return fmt.Sprint(n.Rank)
+	}
+	was := make(map[string]*Node)
+	for i := range other.Nodes {
+		was[key(&other.Nodes[i])] = &other.Nodes[i]
+	}
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		then := was[key(n)]
+		if then == nil {
+			continue
+		}
+		for _, lane := range n.Lanes {
+			at := slices.IndexFunc(then.Lanes, func(l Lane) bool { return l.Phase == lane.Phase && l.Sandbox == lane.Sandbox })
+			if at >= 0 && straggles(lane.Phase) && lane.Took() > then.Lanes[at].Took() && changed(then.Lanes[at].Took(), lane.Took()) {
+				changes = append(changes, NodeChange{n.Rank, n.Host, lane.Phase, then.Lanes[at].Took(), lane.Took()})
+			}
+		}
+	}
+	slices.SortStableFunc(changes, func(a, b NodeChange) int { return cmp.Compare(b.By(), a.By()) })
+	return changes[:min(len(changes), mostChanges)]
+}
+
+func distinct(nodes []Node) bool {
+	hosts := make(map[string]bool)
+	for _, n := range nodes {
+		if n.Host == "" || hosts[n.Host] {
+			return false
+		}
+		hosts[n.Host] = true
+	}
+	return true
+}

@@ -1,0 +1,269 @@
+//go:build browser
+
+package report
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+)
+
+// browserWait is how long a browser may take for anything on a busy machine.
+const browserWait = 90 * time.Second
+
+// browser is a headless Chromium that is spoken to through two pipes, in its
+// DevTools protocol: no port, no driver.
+type browser struct {
+	t       *testing.T
+	to      *os.File
+	session string
+
+	mu      sync.Mutex
+	last    int
+	answers map[int]chan answer
+	events  []answer // guarded by mu
+	gone    chan struct{}
+}
+
+type answer struct {
+	ID     int             `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Result json.RawMessage `json:"result"`
+	Error  *struct {
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// startBrowser starts the browser that test/setup.sh installs.
+func startBrowser(t *testing.T) *browser {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*browserWait)
+	theirs, to := pipe(t)
+	from, out := pipe(t)
+	program := os.Getenv("BRINGUPD_TEST_BROWSER")
+	if program == "" {
+		program = "chromium-headless-shell"
+	}
+	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+		"--user-data-dir="+t.TempDir(), "--remote-debugging-pipe", "about:blank")
+	cmd.ExtraFiles = []*os.File{theirs, out} // 3 and 4
+	cmd.WaitDelay = 10 * time.Second
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("cannot start the browser: %v", err)
+	}
+	_, _ = theirs.Close(), out.Close()
+	b := &browser{t: t, to: to, answers: make(map[int]chan answer), gone: make(chan struct{})}
+	go b.listen(from)
+	t.Cleanup(func() {
+		b.session = ""
+		b.call("Browser.close", nil, nil)
+		<-b.gone
+		_ = cmd.Wait()
+		cancel()
+		_, _ = to.Close(), from.Close()
+	})
+	b.open()
+	return b
+}
+
+func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, w
+}
+
+// listen hands answers to who waits for them, until the browser is gone.
+func (b *browser) listen(from *os.File) {
+	defer close(b.gone)
+	messages := bufio.NewReader(from)
+	for {
+		message, err := messages.ReadBytes(0)
+		if err != nil {
+			return
+		}
+		var a answer
+		if json.Unmarshal(message[:len(message)-1], &a) != nil {
+			continue
+		}
+		b.mu.Lock()
+		if waits := b.answers[a.ID]; waits != nil {
+			delete(b.answers, a.ID)
+			waits <- a
+		} else if a.Method != "" {
+			b.events = append(b.events, a)
+		}
+		b.mu.Unlock()
+	}
+}
+
+// call asks the browser for something, and takes its answer apart.
+func (b *browser) call(method string, params, result any) {
+	b.t.Helper()
+	if err := b.ask(method, params, result); err != nil {
+		b.t.Fatalf("the browser did not do %s: %v", method, err)
+	}
+}
+
+func (b *browser) ask(method string, params, result any) error {
+	waits := make(chan answer, 1)
+	b.mu.Lock()
+	b.last++
+	id := b.last
+	b.answers[id] = waits
+	b.mu.Unlock()
+	if params == nil {
+		params = struct{}{}
+	}
+	message, err := json.Marshal(map[string]any{"id": id, "method": method, "params": params, "sessionId": b.session})
+	if b.session == "" {
+		message, err = json.Marshal(map[string]any{"id": id, "method": method, "params": params})
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := b.to.Write(append(message, 0)); err != nil {
+		return err
+	}
+	select {
+	case a := <-waits:
+		if a.Error != nil {
+			return errors.New(a.Error.Message)
+		}
+		if result == nil {
+			return nil
+		}
+		return json.Unmarshal(a.Result, result)
+	case <-b.gone:
+		return errors.New("it is gone")
+	case <-time.After(browserWait):
+		return fmt.Errorf("no answer for %s", browserWait)
+	}
+}
+
+// open makes a page to work with, and has it tell of all that it does.
+func (b *browser) open() {
+	b.t.Helper()
+	var target struct{ TargetID string }
+	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	var attached struct{ SessionID string }
+	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	b.session = attached.SessionID
+	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
+		b.call(domain+".enable", nil, nil)
+	}
+}
+
+// load opens a file at a width, and waits until it is shown.
+func (b *browser) load(path string, width, height int, dark bool) {
+	b.t.Helper()
+	b.size(width, height)
+	scheme := "light"
+	if dark {
+		scheme = "dark"
+	}
+	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	b.mu.Lock()
+	b.events = nil
+	b.mu.Unlock()
+	b.call("Page.navigate", map[string]any{"url": "file://" + path}, nil)
+	b.until("the page is shown", `location.protocol === 'file:' && document.readyState === 'complete' && performance.getEntriesByName('first-contentful-paint').length > 0`)
+}
+
+func (b *browser) size(width, height int) {
+	b.t.Helper()
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
+}
+
+// eval returns what an expression is in the page.
+func eval[T any](b *browser, expression string) (value T) {
+	b.t.Helper()
+	var result struct {
+		Result           struct{ Value T }
+		ExceptionDetails *struct {
+			Exception struct{ Description string }
+		}
+	}
+	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &result)
+	if result.ExceptionDetails != nil {
+		b.t.Fatalf("cannot evaluate %s: %s", expression, result.ExceptionDetails.Exception.Description)
+	}
+	return result.Result.Value
+}
+
+// until waits for a condition in the page.
+func (b *browser) until(what, condition string) {
+	b.t.Helper()
+	deadline := time.Now().Add(browserWait)
+	for !eval[bool](b, condition) {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("waited %s until %s", browserWait, what)
+		}
+		eval[any](b, `new Promise((go) => setTimeout(go, 20))`)
+	}
+}
+
+// click moves the mouse there and clicks, as a hand would.
+func (b *browser) click(selector string) {
+	b.t.Helper()
+	at := eval[[]float64](b, fmt.Sprintf(`(() => { const e = document.querySelector(%q); e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()`, selector))
+	for _, kind := range []string{"mousePressed", "mouseReleased"} {
+		b.call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at[0], "y": at[1], "button": "left", "clickCount": 1}, nil)
+	}
+}
+
+func (b *browser) press(keys ...string) {
+	b.t.Helper()
+	for _, key := range keys {
+		event := map[string]any{"type": "keyDown", "key": key, "code": key}
+		if key == "Enter" {
+			event["text"] = "\r"
+		}
+		b.call("Input.dispatchKeyEvent", event, nil)
+		event["type"] = "keyUp"
+		b.call("Input.dispatchKeyEvent", event, nil)
+	}
+}
+
+// complaints are the console's errors and warnings, and what the page asked of
+// a network.
+func (b *browser) complaints() (all []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.events {
+		switch e.Method {
+		case "Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded":
+			all = append(all, e.Method+" "+string(e.Params))
+		case "Network.requestWillBeSent":
+			var sent struct{ Request struct{ URL string } }
+			if json.Unmarshal(e.Params, &sent) == nil && len(sent.Request.URL) > 5 && sent.Request.URL[:5] != "file:" {
+				all = append(all, "asked for "+sent.Request.URL)
+			}
+		}
+	}
+	return all
+}
+
+// shoot takes a picture, where BRINGUPD_TEST_SHOTS says where to put it.
+func (b *browser) shoot(name string, whole bool) {
+	b.t.Helper()
+	dir := os.Getenv("BRINGUPD_TEST_SHOTS")
+	if dir == "" {
+		return
+	}
+	var shot struct{ Data []byte }
+	b.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": whole}, &shot)
+	if err := os.WriteFile(dir+"/"+name+".png", shot.Data, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}

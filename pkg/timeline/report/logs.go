@@ -1,0 +1,147 @@
+package report
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/timeline"
+)
+
+// Bounds on what of the logs is shown.
+const (
+	logTail   = 64 << 10 // bytes read from the end of a file
+	logLines  = 60       // of an important one
+	nodeLines = 20       // of any other node's
+	// AllRows is up to how many nodes each has a row, and its logs are shown.
+	AllRows = 128
+	logMost = 400 // files
+)
+
+// logName is a log's: what it is of, and the rank, where it has one.
+var logName = regexp.MustCompile(`^([a-z][a-z-]*?)(?:-([0-9]+))?\.log$`)
+
+// ReadLogs reads the ends of the logs of a run that are worth showing: the
+// driver's, the head's, those of nodes that failed, and of every node where
+// there are few.
+func ReadLogs(ctx context.Context, run *timeline.Run) []Log {
+	reader, err := signal.OpenReader(ctx, run.Path)
+	if err != nil {
+		return nil
+	}
+	folder, err := reader.Folder(ctx, signal.Logs)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = folder.Close() }()
+	var logs []Log
+	for _, log := range worth(run, folder.Names) {
+		content, err := folder.Read(ctx, log.name, 2*logTail)
+		logs = append(logs, shown(log, content, err))
+	}
+	return logs
+}
+
+type wanted struct {
+	name        string
+	rank, lines int
+	first       int // the least comes first
+}
+
+// worth chooses among the names those that are worth it.
+func worth(run *timeline.Run, names []string) (logs []wanted) {
+	blamed := make(map[int]bool)
+	l := looking{run: run}
+	for i := range run.Nodes {
+		blamed[i] = len(run.Nodes[i].Failures) > 0 || l.lost(i)
+	}
+	if cause := l.cause(); cause != nil {
+		blamed[cause.Rank] = true
+	}
+	for _, name := range names {
+		parts := logName.FindStringSubmatch(name)
+		if parts == nil {
+			continue
+		}
+		rank, err := strconv.Atoi(parts[2])
+		if parts[2] == "" || err != nil {
+			rank = -1
+			if parts[1] == "driver" || parts[1] == "head" {
+				rank = 0
+			}
+		}
+		w := wanted{name: name, rank: rank, lines: nodeLines, first: 3}
+		switch {
+		case parts[2] == "":
+			w.lines, w.first = logLines, 0
+		case blamed[rank]:
+			w.lines, w.first = logLines, 1
+		case rank == 0:
+			w.lines, w.first = logLines, 2
+		case run.Size() > AllRows:
+			continue
+		}
+		logs = append(logs, w)
+	}
+	slices.SortFunc(logs, func(a, b wanted) int {
+		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name))
+	})
+	return logs[:min(len(logs), logMost)]
+}
+
+// shown is the end of a log that may hold anything.
+func shown(what wanted, content signal.Content, err error) Log {
+	log := Log{Name: what.name, Rank: what.rank, Size: content.Size, Lines: []string{}}
+	if err != nil {
+		log.Error = words(err.Error())
+		return log
+	}
+	data := content.Data
+	if len(content.End) > 0 {
+		log.Cut, data = true, content.End
+		// A line that has lost its beginning is none, unless it is all there is.
+		if _, rest, more := bytes.Cut(data, []byte("\n")); more && len(rest) > 0 {
+			data = rest
+		}
+	}
+	text := strings.TrimRight(string(data), "\n")
+	if text == "" {
+		return log
+	}
+	lines := strings.Split(text, "\n")
+	if more := len(lines) - what.lines; more > 0 {
+		lines, log.Cut = lines[more:], true
+	}
+	for _, line := range lines {
+		log.Lines = append(log.Lines, clean(said(line), mostLine))
+	}
+	return log
+}
+
+// said makes a line of a daemon's own log, which is JSON, one for people.
+func said(line string) string {
+	var entry map[string]any
+	if !strings.HasPrefix(line, `{"level":`) || json.Unmarshal([]byte(line), &entry) != nil {
+		return line
+	}
+	at, _ := entry["at"].(string)
+	if _, clock, ok := strings.Cut(at, "T"); ok {
+		at = clock[:min(len(clock), len("15:04:05.000"))]
+	}
+	parts := []string{fmt.Sprintf("%s %v %v", at, entry["level"], entry["msg"])}
+	for _, key := range sortedKeys(entry) {
+		switch key {
+		case "level", "at", "daemon", "msg":
+		default:
+			parts = append(parts, fmt.Sprintf("%s=%v", key, entry[key]))
+		}
+	}
+	return strings.Join(parts, "  ")
+}

@@ -1,0 +1,59 @@
+package report
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Of a long log the end is shown; what is no file is told of, and not waited for.
+func TestReadLogsShowsTheEnds(t *testing.T) {
+	run := sample(200, true)
+	run.Path = t.TempDir()
+	dir := filepath.Join(run.Path, signal.Logs)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"driver.log": strings.Repeat("a line that is long enough for some of them to fill it\n", 5000) + "the last one\n", "worker-0199.log": "killed\n", "worker-0007.log": "well\n",
+		"daemon-0000.log": `{"level":"info","at":"2026-11-21T02:10:51.402999Z","daemon":"x","msg":"phase join is over","took":"1s"}` + "\n", "notes.txt": "not a log",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "head.log"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	logs := ReadLogs(context.Background(), run)
+	var got []string
+	for _, log := range logs {
+		got = append(got, log.Name)
+	}
+	if want := []string{"driver.log", "head.log", "worker-0199.log", "daemon-0000.log"}; !slices.Equal(got, want) {
+		t.Fatalf("the logs are %v, want %v", got, want)
+	}
+	if lines := logs[0].Lines; len(lines) != logLines || lines[len(lines)-1] != "the last one" || !logs[0].Cut || strings.Contains(logs[0].Error, "cannot") {
+		t.Errorf("of the driver's log %d lines are shown, the last of them %q", len(lines), lines[len(lines)-1])
+	}
+	if logs[1].Error == "" {
+		t.Error("it is not told that head.log is no file")
+	}
+	if want := "02:10:51.402 info phase join is over  took=1s"; logs[3].Lines[0] != want {
+		t.Errorf("a daemon says %q, want %q", logs[3].Lines[0], want)
+	}
+}
+
+func TestFencesHold(t *testing.T) {
+	var b strings.Builder
+	fenced(&b, []string{"```", "````x", "<script>"}, "")
+	if got := b.String(); !strings.HasPrefix(got, "\n`````text\n") || !strings.HasSuffix(got, "\n`````\n") {
+		t.Errorf("lines can end their fence: %s", got)
+	}
+}

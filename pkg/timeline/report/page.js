@@ -1,0 +1,135 @@
+'use strict';
+(() => {
+  const data = JSON.parse(document.getElementById('data').textContent);
+  const nodes = new Map((data.nodes || []).map((n) => [n.r, n]));
+  const drawer = document.getElementById('drawer');
+  const root = document.documentElement;
+
+  // el makes an element. Text stays text, whatever it says.
+  function el(tag, attributes, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) made.setAttribute(name, value);
+    made.append(...children.filter((c) => c !== null && c !== undefined && c !== ''));
+    return made;
+  }
+
+  document.getElementById('theme').addEventListener('click', () => {
+    const dark = root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+    root.dataset.theme = dark ? 'light' : 'dark';
+  });
+
+  const nameOf = (n) => (n.h ? n.h : 'rank ' + n.r);
+
+  function lanes(n) {
+    const rows = (n.l || []).map(([phase, cls, left, width, from, took, ms]) => {
+      const bar = el('i', { class: cls });
+      bar.style.left = left + '%';
+      bar.style.width = width + '%';
+      const median = data.p50[phase];
+      const times = median > 0 && (n.slow || []).includes(phase) ? (ms / median).toFixed(1) + '× the median' : '';
+      return el('tr', {}, el('td', {}, phase), el('td', { class: 'wide' }, el('div', { class: 'lane' }, bar)),
+        el('td', { class: 'n' }, from), el('td', { class: 'n' }, took),
+        el('td', { class: times ? 'mind' : / failed/.test(cls) ? 'bad' : 'mute' }, / failed/.test(cls) ? 'failed' : / open/.test(cls) ? 'no end' : / cut/.test(cls) ? 'cut short' : times));
+    });
+    if (!rows.length) return el('p', { class: 'mute' }, 'It has left no timeline.');
+    const head = el('tr', {}, ...['phase', '', 'from', 'took', ''].map((h, i) => el('th', i === 2 || i === 3 ? { class: 'n' } : {}, h)));
+    return el('div', { class: 'scroll' }, el('table', { class: 'lanes' }, el('thead', {}, head), el('tbody', {}, ...rows)));
+  }
+
+  function list(heading, lines) {
+    if (!lines || !lines.length) return null;
+    return el('div', {}, el('h3', {}, heading), el('ul', {}, ...lines.map((line) => el('li', {}, line))));
+  }
+
+  function words(n) {
+    const parts = [];
+    for (const f of n.f || []) {
+      parts.push(el('p', {}, el('b', { class: 'bad' }, '✕ ' + f.kind), ' ' + f.what));
+      if (f.lines && f.lines.length) parts.push(el('pre', {}, f.lines.join('\n')));
+    }
+    const said = (n.g || []).map((name) => [name, [...document.querySelectorAll('[data-log]')].find((p) => p.dataset.log === name)]).filter(([, pre]) => pre);
+    said.forEach(([name, pre], i) => {
+      const log = el('details', { class: 'log' }, el('summary', {}, el('span', { class: 'mono' }, 'logs/' + name)), el('pre', {}, pre.textContent || '(empty)'));
+      log.open = i === 0;
+      parts.push(log);
+    });
+    if (!said.length) parts.push(el('p', { class: 'mute' }, 'Its logs are not in this page: logs/ of the run directory has them.'));
+    return parts;
+  }
+
+  let shown = null;
+  let from = null; // what had the focus
+
+  function marks(rank) {
+    for (const item of document.querySelectorAll('.row[data-rank], .map [data-rank]')) {
+      const is = rank !== null && item.dataset.rank === String(rank);
+      if (is || item.getAttribute('aria-expanded') === 'true') item.setAttribute('aria-expanded', is);
+    }
+    for (const arrow of document.querySelectorAll('.arrows g')) arrow.classList.toggle('on', rank !== null && arrow.dataset.to === String(rank));
+  }
+
+  function show(rank) {
+    const n = nodes.get(rank);
+    if (!n) return;
+    shown = rank;
+    const close = el('button', { type: 'button', 'aria-label': 'close' }, '✕ close');
+    close.addEventListener('click', hide);
+    const bar = el('div', { class: 'bar' }, el('h2', {}, nameOf(n)), n.h ? el('span', { class: 'mute' }, 'rank ' + n.r) : '',
+      el('b', { class: n.t }, n.s), n.at ? el('span', { class: 'mute' }, 'ready after ' + n.at) : '',
+      n.slow ? el('span', { class: 'mind' }, '▲ slow: ' + n.slow.join(', ')) : '', el('span', { class: 'push' }), close);
+    const facts = el('dl', { class: 'config' }, ...(n.a || []).flatMap(([name, value]) => [el('dt', {}, name), el('dd', {}, value)]));
+    drawer.replaceChildren(el('div', { class: 'inner' }, bar, el('div', { class: 'cols' },
+      el('div', {}, lanes(n), list('Checks that did not pass', n.c), list('What befell it', n.b), el('h3', {}, 'The node'), facts),
+      el('div', {}, ...words(n)))));
+    drawer.hidden = false;
+    drawer.scrollTop = 0;
+    document.body.classList.add('drawn');
+    marks(rank);
+  }
+
+  function hide() {
+    shown = null;
+    drawer.hidden = true;
+    document.body.classList.remove('drawn');
+    marks(null);
+    if (from && from.isConnected) from.focus();
+  }
+
+  function toggle(item) {
+    from = item;
+    const rank = Number(item.dataset.rank);
+    if (shown === rank) hide(); else { show(rank); item.scrollIntoView({ block: 'nearest' }); }
+  }
+
+  document.addEventListener('click', (event) => {
+    const item = event.target.closest('[data-rank]');
+    if (item) toggle(item);
+  });
+
+  // move takes the focus to another item of its group; what is shown follows.
+  function move(item, items, to) {
+    const next = items[Math.max(0, Math.min(items.length - 1, to))];
+    if (next === item) return;
+    item.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+    if (shown !== null) { from = next; show(Number(next.dataset.rank)); next.scrollIntoView({ block: 'nearest' }); }
+  }
+
+  document.addEventListener('keydown', (event) => {
+    if (event.key === 'Escape' && shown !== null) { hide(); return; }
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const item = event.target.closest('.row[data-rank], .map [data-rank]');
+    if (!item) return;
+    const inMap = item.parentElement.id === 'map';
+    const items = [...item.parentElement.querySelectorAll('[data-rank]')];
+    const at = items.indexOf(item);
+    const line = inMap ? Math.max(1, items.filter((i) => i.offsetTop === items[0].offsetTop).length) : 1;
+    const steps = { ArrowDown: line, ArrowUp: -line, Home: -at, End: items.length - 1 - at };
+    if (inMap) Object.assign(steps, { ArrowRight: 1, ArrowLeft: -1 });
+    if (event.key in steps) move(item, items, at + steps[event.key]);
+    else if (!inMap && (event.key === 'Enter' || event.key === ' ')) toggle(item);
+    else return;
+    event.preventDefault();
+  });
+})();

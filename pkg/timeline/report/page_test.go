@@ -1,0 +1,60 @@
+package report
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// look is the view of a sample.
+func look(size int, fails bool) *View {
+	run := sample(size, fails)
+	return Look(run, sampleLogs(run), time.Time{})
+}
+
+func pageOf(t *testing.T, v *View) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := v.Write(&b, HTML); err != nil {
+		t.Fatal(err)
+	}
+	if at := os.Getenv("BRINGUPD_TEST_PAGES"); at != "" {
+		name := strings.NewReplacer("/", "-", " ", "-").Replace(t.Name()) + ".html"
+		if err := os.WriteFile(filepath.Join(at, name), b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+func TestPageOfManyNodesIsSmall(t *testing.T) {
+	page := pageOf(t, look(1024, true))
+	if len(page) >= 2_000_000 {
+		t.Errorf("the page of 1024 nodes has %d bytes", len(page))
+	}
+	t.Logf("%d bytes", len(page))
+}
+
+// A run whose driver says nothing for hours still goes on: its beats move.
+func TestRunsWhileItsBeatsMove(t *testing.T) {
+	run, logs := recorded(t, "running")
+	run.ReadAt = run.ReadAt.Add(3 * time.Hour)
+	for _, one := range []struct {
+		name    string
+		touched time.Time
+		word    string
+	}{
+		{"a beat a minute ago", run.ReadAt.Add(-time.Minute), "Running"},
+		{"the last beat an hour ago", run.ReadAt.Add(-time.Hour), "Unfinished"},
+		{"nobody can tell", time.Time{}, "Unfinished"},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			if v := Look(run, logs, one.touched); v.Banner.Word != one.word {
+				t.Errorf("it is %s, want %s", v.Banner.Word, one.word)
+			}
+		})
+	}
+}

@@ -1,0 +1,140 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// slower than twice the median and by so much at least is a straggler: a few
+// milliseconds are the scheduler's.
+const slowFloor = 100 * time.Millisecond
+
+// phases are the figures of all phases, in their order.
+func phases(nodes []Node) []PhaseStat {
+	type one struct {
+		took time.Duration
+		node *Node
+	}
+	all := make(map[string][]one)
+	stats := make(map[string]*PhaseStat)
+	for i := range nodes {
+		for _, lane := range nodes[i].Lanes {
+			s := stats[lane.Phase]
+			if s == nil {
+				s = &PhaseStat{Phase: lane.Phase}
+				stats[lane.Phase] = s
+			}
+			if lane.Open {
+				s.Open++
+			}
+			if lane.Failed {
+				s.Failed++
+			}
+			all[lane.Phase] = append(all[lane.Phase], one{lane.Took(), &nodes[i]})
+		}
+	}
+	out := make([]PhaseStat, 0, len(stats))
+	for phase, s := range stats {
+		took := all[phase]
+		slices.SortFunc(took, func(a, b one) int { return cmp.Or(cmp.Compare(a.took, b.took), cmp.Compare(b.node.Rank, a.node.Rank)) })
+		last := took[len(took)-1]
+		s.Nodes, s.Min, s.Max, s.Rank, s.Host = len(took), took[0].took, last.took, last.node.Rank, last.node.Host
+		s.P50, s.P90 = took[(len(took)-1)/2].took, took[(len(took)*9+9)/10-1].took
+		out = append(out, *s)
+	}
+	slices.SortFunc(out, func(a, b PhaseStat) int {
+		return cmp.Or(cmp.Compare(phaseRank(a.Phase), phaseRank(b.Phase)), cmp.Compare(a.Phase, b.Phase))
+	})
+	return out
+}
+
+// straggles tells whether a phase can be slow by a node's own doing.
+func straggles(phase string) bool {
+	return slices.Contains([]string{"join", "check", "sandbox", "workers"}, phase)
+}
+
+// markSlow names the phases of each node that took more than twice the median.
+func markSlow(nodes []Node, stats []PhaseStat) {
+	for _, s := range stats {
+		if s.Nodes < 3 || !straggles(s.Phase) {
+			continue
+		}
+		for i := range nodes {
+			if nodes[i].Rank == 0 && s.Phase != "check" && s.Phase != "sandbox" {
+				continue // the head waits there for all the others
+			}
+			for _, lane := range nodes[i].Lanes {
+				if lane.Phase == s.Phase && lane.Took() > 2*s.P50 && lane.Took() > s.P50+slowFloor {
+					nodes[i].Slow = append(nodes[i].Slow, s.Phase)
+				}
+			}
+		}
+	}
+}
+
+// critical is the critical path: from the beginning to the gate, and on to the
+// end, whom all the others waited for.
+func (l looking) critical() (steps []Step) {
+	var from time.Duration
+	add := func(phase string, rank int, to time.Duration) {
+		if to > from {
+			steps = append(steps, Step{phase, rank, l.host(rank), from, to})
+			from = to
+		}
+	}
+	phase, rank, to := l.latest([]string{signal.Joined}, []string{"join"})
+	add(phase, rank, to)
+	phase, rank, to = l.latest([]string{signal.Checked, signal.Sandbox}, []string{"check", "sandbox"})
+	if head := l.at(l.run.Control.Head.At); head > to {
+		phase, rank, to = "head", 0, head
+	}
+	add(phase, rank, to)
+	phase, rank, to = l.latest([]string{signal.Up}, []string{"workers"})
+	add(phase, rank, to)
+	if l.gate > 0 {
+		add("gate", 0, l.gate)
+		if _, _, to = l.phaseOf(0, "driver"); to > 0 {
+			add("driver", 0, to)
+		}
+	}
+	return steps
+}
+
+// latest is the last node to come to one of the states.
+func (l looking) latest(states, phases []string) (phase string, rank int, at time.Duration) {
+	for i := range l.run.Nodes {
+		for _, state := range l.run.Nodes[i].States {
+			which := slices.Index(states, state.Word)
+			// What a node comes to after the gate holds up nobody.
+			if l.gate > 0 && l.at(state.At) > l.gate {
+				continue
+			}
+			if t := l.at(state.At); which >= 0 && t > at {
+				phase, rank, at = phases[which], l.run.Nodes[i].Rank, t
+			}
+		}
+	}
+	return phase, rank, at
+}
+
+// phaseOf finds a phase of a rank.
+func (l looking) phaseOf(rank int, phase string) (there bool, from, to time.Duration) {
+	if rank >= len(l.run.Nodes) {
+		return false, 0, 0
+	}
+	for _, span := range l.run.Nodes[rank].Phases {
+		if span.Phase == phase {
+			return true, l.at(span.From), l.at(span.To)
+		}
+	}
+	return false, 0, 0
+}
+
+func markCritical(nodes []Node, steps []Step) {
+	for i := range nodes {
+		nodes[i].Critical = slices.ContainsFunc(steps, func(s Step) bool { return s.Rank == nodes[i].Rank && straggles(s.Phase) })
+	}
+}

@@ -1,0 +1,78 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// traceEvent is one of the trace-event format, which Perfetto and
+// chrome://tracing show. Times are microseconds.
+type traceEvent struct {
+	Name     string         `json:"name"`
+	Category string         `json:"cat,omitempty"`
+	Phase    string         `json:"ph"`
+	At       float64        `json:"ts"`
+	Took     *float64       `json:"dur,omitempty"`
+	Process  int            `json:"pid"`
+	Thread   int            `json:"tid"`
+	ID       int            `json:"id,omitempty"`
+	Scope    string         `json:"s,omitempty"`
+	Binding  string         `json:"bp,omitempty"`
+	Args     map[string]any `json:"args,omitempty"`
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// asTrace writes a process a node, and a thread a lane of phases that overlap.
+func (v *View) asTrace(w io.Writer) error {
+	events := []traceEvent{}
+	for _, n := range v.Nodes {
+		pid := n.Rank + 1 // 0 would be nobody's
+		events = append(events,
+			traceEvent{Name: "process_name", Phase: "M", Process: pid, Args: map[string]any{"name": nameOf(n.Rank, n.Host)}},
+			traceEvent{Name: "process_sort_index", Phase: "M", Process: pid, Args: map[string]any{"sort_index": n.Rank}})
+		track, _ := stack(n.Lanes)
+		for i, lane := range n.Lanes {
+			took := micros(lane.Took())
+			events = append(events, traceEvent{
+				Name: lane.Phase, Category: "phase", Phase: "X", At: micros(lane.From), Took: &took, Process: pid, Thread: track[i],
+				Args: map[string]any{"open": lane.Open, "failed": lane.Failed},
+			})
+		}
+		for _, f := range n.Failures {
+			events = append(events, traceEvent{
+				Name: "failed: " + f.Kind, Category: "failure", Phase: "i", At: micros(f.At), Process: pid, Scope: "p",
+				Args: map[string]any{"what": f.What},
+			})
+		}
+	}
+	for i, a := range v.Seen {
+		name := "control/" + a.Record
+		events = append(events,
+			traceEvent{Name: name, Category: "record", Phase: "s", At: micros(a.Wrote), Process: 1, ID: i + 1},
+			traceEvent{Name: name, Category: "record", Phase: "f", Binding: "e", At: micros(a.Saw), Process: a.Rank + 1, ID: i + 1})
+	}
+	return json.NewEncoder(w).Encode(map[string]any{
+		"traceEvents": events, "displayTimeUnit": "ms",
+		"otherData": map[string]any{"run": v.Run, "begin": v.Begin.Format(time.RFC3339Nano), "verdict": fmt.Sprintf("%s: %s", v.Banner.Word, v.Banner.Title)},
+	})
+}
+
+// stack puts lanes that overlap on tracks of their own, as few as will do.
+func stack(lanes []Lane) (track []int, tracks int) {
+	track = make([]int, len(lanes))
+	var until []time.Duration
+	for i, lane := range lanes {
+		at := 0
+		for at < len(until) && until[at] > lane.From {
+			at++
+		}
+		if at == len(until) {
+			until = append(until, 0)
+		}
+		until[at], track[i] = max(lane.To, lane.From), at
+	}
+	return track, len(until)
+}
