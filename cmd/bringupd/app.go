@@ -37,7 +37,7 @@ func run(args []string, signals <-chan os.Signal, files daemon.Files) int {
 	args, inv.driver, inv.dashed = cutDriver(args)
 	app := inv.app()
 	args = named(app, args)
-	if args[1] == "status" {
+	if args[1] == "status" || args[1] == "report" {
 		args = slices.Concat(args[:2], flagsFirst(app.Command(args[1]), args[2:]))
 	}
 	if err := app.Run(args); err != nil {
@@ -128,7 +128,8 @@ func (inv *invocation) app() *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
 	app.Commands = []*cli.Command{
-		inv.runCommand(), inv.localCommand(), inv.statusCommand(), inv.stopCommand(), inv.execCommand(), inv.logsCommand(), inv.attachCommand(), inv.checkCommand(),
+		inv.runCommand(), inv.localCommand(), inv.statusCommand(), inv.reportCommand(), inv.logsCommand(),
+		inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.checkCommand(),
 		inv.doctorCommand(), inv.simulateCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand(),
 		inv.gpuProbeCommand(), inv.gpuWatchCommand(),
 	}

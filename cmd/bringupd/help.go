@@ -32,6 +32,8 @@ const examples = `Examples:
     srun --ntasks-per-node=1 bringupd doctor --framework=ray
   How a run is, from wherever its log directory is seen:
     bringupd status -w
+  What happened, as a page that explains a failed job:
+    bringupd report bringupd-logs -o report.html
   What would be done, and where each value comes from:
     srun bringupd --config=job.yaml --dry-run
 `

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const recordedRuns = "../../pkg/timeline/testdata/runs"
+
+// recordedRun is a recorded run directory, and a log directory with it.
+func recordedRun(t *testing.T, name string) (dir, logs string) {
+	t.Helper()
+	logs = t.TempDir()
+	dir = filepath.Join(logs, name)
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(recordedRuns, name))); err != nil {
+		t.Fatal(err)
+	}
+	return dir, logs
+}
+
+func TestReportRefuses(t *testing.T) {
+	dir, _ := recordedRun(t, "good")
+	for _, tc := range []struct {
+		name string
+		args []string
+		says []string
+	}{
+		{"two runs", []string{dir, dir}, []string{"cannot report 2 runs", "--compare"}},
+		{"a format that is none", []string{dir, "--format=pdf"}, []string{"cannot use --format=pdf: give one of html, json, text, md, chrome-trace"}},
+		{"nothing there", []string{"nowhere"}, []string{"cannot find a run at ", "nowhere"}},
+		{"no run there", []string{t.TempDir()}, []string{"cannot find a run in "}},
+		{"a page into nowhere", []string{dir, "-o", "no/where.html"}, []string{"cannot write the report: ", "no/where.html", "-o"}},
+		{"another run that is none", []string{dir, "--compare=nowhere"}, []string{"cannot find a run at ", "nowhere"}},
+		{"a driver", []string{dir, "--", "x"}, []string{"cannot take a driver"}},
+		{"a mistyped flag", []string{dir, "--formt=md"}, []string{"cannot use --formt: there is no such flag; the nearest is --format"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			refused(t, call(t, nil, append([]string{"report"}, tc.args...)...), 64, tc.says...)
+			untouched(t)
+		})
+	}
+}
+
+func TestReportWritesAPage(t *testing.T) {
+	dir, logs := recordedRun(t, "service-77")
+	for _, tc := range []struct {
+		name, file string
+		args       []string
+	}{
+		{"by default", "report.html", []string{dir}},
+		{"with -o behind it", "page.html", []string{dir, "-o", "page.html"}},
+		{"with --output before it", "page.html", []string{"--output=page.html", dir}},
+		{"of the newest run", "page.html", []string{logs, "-o", "page.html"}},
+		{"of a run in the log directory", "page.html", []string{"service-77", "--log-dir", logs, "-o=page.html"}},
+		{"of the newest run in the log directory", "report.html", []string{"--log-dir", logs}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			got := call(t, nil, append([]string{"report"}, tc.args...)...)
+			if got.code != 0 || got.out != "" || !strings.HasPrefix(got.err, "bringupd: Failed: ") || !strings.Contains(got.err, tc.file) {
+				t.Errorf("got %d, %q, %q", got.code, got.out, got.err)
+			}
+			page, err := os.ReadFile(tc.file)
+			if err != nil || !strings.Contains(string(page), "cannot bind: address already in use") {
+				t.Errorf("the page does not explain it: %v", err)
+			}
+		})
+	}
+}
+
+func TestReportInOtherFormats(t *testing.T) {
+	dir, _ := recordedRun(t, "peer-76")
+	before, _ := recordedRun(t, "good")
+	for _, tc := range []struct {
+		name, begins, has string
+		args              []string
+	}{
+		{"text", "Failed: ", "Critical path", []string{"--format=text"}},
+		{"markdown", "## Failed: ", "### Phases", []string{"--format=md"}},
+		{"JSON", "{\n", `"critical_path"`, []string{"--format=json"}},
+		{"a trace", "{", `"traceEvents"`, []string{"--format=chrome-trace"}},
+		{"a page", "<!doctype html>", `id="timeline"`, []string{"-o", "-"}},
+		{"beside another one", "Failed: ", "Beside run good", []string{"--format=text", "--compare", before}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			got := call(t, nil, append([]string{"report", dir}, tc.args...)...)
+			if got.code != 0 || got.err != "" || !strings.HasPrefix(got.out, tc.begins) || !strings.Contains(got.out, tc.has) {
+				t.Errorf("got %d, %.300q, %q", got.code, got.out, got.err)
+			}
+			if tc.begins[0] == '{' && !json.Valid([]byte(got.out)) {
+				t.Error("it is no JSON")
+			}
+			untouched(t)
+		})
+	}
+}
