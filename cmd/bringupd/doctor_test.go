@@ -3,10 +3,11 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -84,21 +85,26 @@ func TestDoctorOfRanks(t *testing.T) {
 	t.Chdir(t.TempDir())
 	forget(t)
 	const size = 3
-	codes, files := make([]int, size), make([]daemon.Files, size)
-	var ranks sync.WaitGroup
-	for rank, text := range []string{"0", "1", "2"} {
-		dir := t.TempDir()
-		files[rank] = daemon.Files{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
-		args := append([]string{"bringupd"}, doctorArgs("--rank="+text, "--nnodes=3", "--job-id=x", "--log-dir=logs")...)
-		ranks.Go(func() { codes[rank] = run(args, make(chan os.Signal), files[rank]) })
+	var outs, errs [size]strings.Builder
+	var ranks [size]*exec.Cmd
+	for rank := range size {
+		ranks[rank] = program(t, doctorArgs("--rank="+strconv.Itoa(rank), "--nnodes=3", "--job-id=x", "--log-dir=logs")...)
+		ranks[rank].Stdout, ranks[rank].Stderr = &outs[rank], &errs[rank]
+		if err := ranks[rank].Start(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	ranks.Wait()
-	if out := content(t, files[0].Out.Name()); codes[0] != 0 || !strings.Contains(out, "ranks, one daemon on each of 3 nodes") || !strings.Contains(out, "head.address  the head is reached at ") {
-		t.Errorf("code %d: %s%s", codes[0], out, content(t, files[0].Err.Name()))
+	for rank := range size {
+		if err := ranks[rank].Wait(); err != nil {
+			t.Errorf("rank %d: %v: %s%s", rank, err, &outs[rank], &errs[rank])
+		}
+	}
+	if out := outs[0].String(); !strings.Contains(out, "ranks, one daemon on each of 3 nodes") || !strings.Contains(out, "head.address  the head is reached at ") {
+		t.Errorf("the head says: %s%s", out, &errs[0])
 	}
 	for rank := 1; rank < size; rank++ {
-		if said := content(t, files[rank].Out.Name()) + content(t, files[rank].Err.Name()); codes[rank] != 0 || said != "" {
-			t.Errorf("rank %d: code %d: %s", rank, codes[rank], said)
+		if said := outs[rank].String() + errs[rank].String(); said != "" {
+			t.Errorf("rank %d says: %s", rank, said)
 		}
 	}
 	if left, err := os.ReadDir("logs"); err != nil || len(left) > 0 {

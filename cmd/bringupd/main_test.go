@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,7 +12,29 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// mainVariable has the test's binary be the program: cli has a flag that is
+// global, so that one process can't run two of them side by side.
+const mainVariable = "BRINGUPD_TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(mainVariable) != "" {
+		_ = os.Unsetenv(mainVariable)
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// program is a call of the program as a process of its own.
+func program(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(self, args...)
+	command.Env = append(os.Environ(), mainVariable+"=1", "GORACE=atexit_sleep_ms=0")
+	return command
+}
 
 // said is what one call of the program came to.
 type said struct {

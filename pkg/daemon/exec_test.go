@@ -305,7 +305,9 @@ func TestExecCanceled(t *testing.T) {
 	enough := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	go func() {
-		j.untilFile(began + ".2")
+		for _, rank := range []string{".0", ".1", ".2"} {
+			j.untilFile(began + rank)
+		}
 		cancel(enough)
 	}()
 	got := j.exec(ctx, "all", "touch "+began+".$BRINGUPD_NODE_RANK; exec sleep 300")
@@ -322,6 +324,7 @@ func TestExecRunEnds(t *testing.T) {
 	j := newJob(t, 2, "").patient().start()
 	began := filepath.Join(t.TempDir(), "began")
 	go func() {
+		j.untilFile(began + ".0")
 		j.untilFile(began + ".1")
 		j.dismiss()
 	}()
