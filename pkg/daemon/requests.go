@@ -378,7 +378,7 @@ func (h *head) read(ctx context.Context, id signal.ExecID) *asked {
 		q.missing[rank] = true
 		answer.Nodes = append(answer.Nodes, signal.ExecNode{Rank: rank, Host: h.callName(rank)})
 	}
-	h.trail.event("request", zap.String("request", string(id)), zap.Int("nodes", len(q.ranks)), zap.Bool("ok", err == nil))
+	h.trail.event(signal.EventRequest, zap.String("request", string(id)), zap.Int("nodes", len(q.ranks)), zap.Bool("ok", err == nil))
 	h.background(func(ctx context.Context) {
 		h.logged(h.dir.Publish(ctx, signal.Exec, id.TakenName(), &answer, false))
 	})

@@ -29,6 +29,9 @@ const (
 	EventFailed  EventWord = "failed"       // something has failed here
 	EventFailure EventWord = "failure"      // the head knows of a failure, wherever
 	EventDropped EventWord = "dropped"      // the head goes on without a node
+	EventRequest EventWord = "request"      // the head has taken in what somebody outside asks for
+	EventExec    EventWord = "exec"         // a command for somebody outside begins
+	EventExecEnd EventWord = "exec-exit"    // it has ended
 	EventTrace   EventWord = "trace"        // the head has a trace context for all that the run starts
 	EventEnd     EventWord = "end"          // the daemon has nothing left to do
 )
@@ -37,7 +40,8 @@ const (
 func EventWords() []EventWord {
 	return []EventWord{
 		EventEnter, EventLeave, EventTold, EventSaw, EventReached, EventStart, EventProbe, EventExit, EventWaits, EventCheck,
-		EventChecked, EventDiffers, EventWatch, EventGPU, EventBefell, EventLine, EventFailed, EventFailure, EventDropped, EventTrace, EventEnd,
+		EventChecked, EventDiffers, EventWatch, EventGPU, EventBefell, EventLine, EventFailed, EventFailure, EventDropped,
+		EventRequest, EventExec, EventExecEnd, EventTrace, EventEnd,
 	}
 }
 
