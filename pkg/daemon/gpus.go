@@ -108,8 +108,12 @@ func (n *node) noteEvent(what string, detail any) {
 	if number > eventsOf(n.id.Size) {
 		return
 	}
+	record := signal.EventRecord{Header: n.header(), What: what, Detail: data}
+	if n.witness != nil {
+		n.witness(record)
+	}
 	n.background(func(context.Context) { // whoever has seen it is to see the next one
-		n.logged(n.publish(signal.Nodes, signal.EventName(n.id.Rank, n.id.Size, number), &signal.EventRecord{What: what, Detail: data}, false))
+		n.logged(n.publish(signal.Nodes, signal.EventName(n.id.Rank, n.id.Size, number), &record, false))
 	})
 }
 
@@ -118,7 +122,23 @@ type chronicle struct {
 	mu     sync.Mutex
 	read   map[string]bool      // followEvents' own
 	events []signal.EventRecord // guarded by mu
+	looks  int                  // the last one of which all was read; guarded by mu
 }
+
+func (c *chronicle) keep(record signal.EventRecord) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events = append(c.events, record)
+}
+
+func (c *chronicle) caughtUp(look int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.looks >= look
+}
+
+// eventPause lies between two looks at what was read.
+const eventPause = 5 * time.Millisecond
 
 // mostKept is how many events a result bears.
 const mostKept = 100
@@ -136,6 +156,9 @@ func (h *head) followEvents(ctx context.Context) {
 func (h *head) readEvents(ctx context.Context, l signal.Listing) {
 	c := &h.chronicle
 	for rank, numbers := range l.Events() {
+		if rank == 0 {
+			continue // our own: see witness
+		}
 		for _, number := range numbers {
 			name := signal.EventName(rank, h.id.Size, number)
 			if c.read[name] || len(c.read) >= mostKept {
@@ -157,11 +180,12 @@ func (h *head) readEvents(ctx context.Context, l signal.Listing) {
 				continue
 			}
 			h.trail.event(signal.EventBefell, zap.Int("of", rank), zap.String("what", record.What))
-			c.mu.Lock()
-			c.events = append(c.events, record)
-			c.mu.Unlock()
+			c.keep(record)
 		}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looks = l.Looks
 }
 
 // told are the events so far, by rank and in the order in which each has told
@@ -180,6 +204,16 @@ func (h *head) hearEvents(ctx context.Context) bool {
 	if h.gpus.Load() {
 		h.nodes.Nudge()
 		h.hear()
+		h.catchUp(h.nodes.Last().Looks)
 	}
 	return ctx.Err() == nil
+}
+
+// catchUp waits a moment until all is read that a look has shown.
+func (h *head) catchUp(look int) {
+	for end := time.Now().Add(sickShare); !h.chronicle.caughtUp(look) && time.Now().Before(end); {
+		if !pause(h.work, eventPause) {
+			return
+		}
+	}
 }

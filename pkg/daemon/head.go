@@ -53,6 +53,7 @@ type head struct {
 // runHead is the head's daemon; it returns its exit code, which is the job's.
 func (n *node) runHead() int {
 	h := &head{node: n, began: time.Now(), roster: newRoster(n.cfg), requests: newRequests()}
+	h.witness = h.chronicle.keep
 	defer h.closeLines()
 	h.lookEarly()
 	err := h.sequence(h.life)

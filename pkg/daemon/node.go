@@ -85,6 +85,9 @@ type node struct {
 
 	topology atomic.Pointer[learned] // nil until it is known where the GPUs sit
 
+	// witness is told of what befalls this node; nil where it is not the head.
+	witness func(signal.EventRecord)
+
 	mu       sync.Mutex
 	events   int               // how many have befallen this node; guarded by mu
 	children []*process.Child  // in the order of their start; guarded by mu
