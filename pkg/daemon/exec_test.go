@@ -104,10 +104,10 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// TestExecHundred has a hundred callers at once, of whom none is to be lost.
-func TestExecHundred(t *testing.T) {
-	t.Parallel()
-	const size, callers = 3, 100
+// TestExecMany has many callers at once, of whom none is to be lost. A hundred are
+// on the testbed: it is alone there.
+func TestExecMany(t *testing.T) {
+	const size, callers = 2, 40
 	j := newJob(t, size, "").patient().start()
 	answers := make([]answer, callers)
 	j.untilNamed(signal.Control, signal.NameGo)
@@ -119,7 +119,7 @@ func TestExecHundred(t *testing.T) {
 	for i, got := range answers {
 		lines := strings.Split(got.out, "\n")
 		slices.Sort(lines)
-		want := []string{"", fmt.Sprintf("n0: %d", i), fmt.Sprintf("n1: %d", i), fmt.Sprintf("n2: %d", i)}
+		want := []string{"", fmt.Sprintf("n0: %d", i), fmt.Sprintf("n1: %d", i)}
 		if got.err != nil || !slices.Equal(lines, want) || !slices.Equal(got.codes(), everyone(i, size)) {
 			t.Errorf("caller %d: %v, codes %v, out %q", i, got.err, got.codes(), got.out)
 		}

@@ -158,15 +158,13 @@ func TestProgress(t *testing.T) {
 	j.all(func(c *Config) { c.Times.Join = ceiling })
 	j.start(3)
 	const want = "s now, for 2 of 4 nodes: not joined: rank 3; checks not passed: rank 2 (rank 2: waits for gpu.fabric: in progress)"
-	j.until("the line of a long wait", func() bool { return strings.Contains(j.said(), "still waiting") })
-	said := j.said()
+	// What a node waits for is in its timeline, which is written now and then: on a
+	// busy machine the second line has it.
+	j.until("the line of a long wait", func() bool { return strings.Contains(j.said(), want) })
 	close(waits)
 	j.start(0, 1, 2)
 	j.expect(0, 0, 0, 0)
-	if !strings.Contains(said, want) {
-		t.Errorf("it is not said that %q:\n%s", want, said)
-	}
-	if said := j.said(); strings.Count(said, "still waiting") > 2 {
+	if said := j.said(); strings.Count(said, "still waiting") > 3 {
 		t.Errorf("it is told too often:\n%s", said)
 	}
 	if out := j.contents(j.out); out != "driven\n" {
