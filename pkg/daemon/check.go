@@ -177,7 +177,13 @@ func (n *node) tellFit(report check.Report) error {
 		return failed(health.Internal, "cannot encode what the checks of %s say: %v", n.name(n.id.Rank), err)
 	}
 	name := signal.CheckedName(n.id.Rank, n.id.Size, kindOf(report))
-	if err := n.publish(signal.Nodes, name, &signal.CheckedRecord{Report: data}, false); err != nil {
+	err = n.publish(signal.Nodes, name, &signal.CheckedRecord{Report: data}, false)
+	if err != nil && !errors.Is(err, errGoesOn) && n.life.Err() == nil {
+		// The name says what matters, and a share that is full may still take it.
+		n.log.Warn("cannot tell what the checks say, only that they have passed", zap.Error(err))
+		err = n.mark(signal.Nodes, name)
+	}
+	if err != nil {
 		return err
 	}
 	n.reached(signal.Checked)
@@ -381,7 +387,13 @@ func (h *head) groups(ctx context.Context, l signal.Listing) ([]group, error) {
 		if groups[i].report.Version == 0 {
 			reads.Go(func() (err error) {
 				groups[i].report, err = h.readChecked(ctx, l, groups[i].ranks[0])
-				return err
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				if err != nil { // those nodes are fit by their own word, and not compared
+					h.log.Warn("cannot compare nodes with the others", zap.String("nodes", h.hostsOf(groups[i].ranks)), zap.Error(err))
+				}
+				return nil
 			})
 		}
 	}

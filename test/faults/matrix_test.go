@@ -99,7 +99,7 @@ func before(phase string) (names []string) {
 		case join:
 			node(signal.Joined)
 		case check:
-			node(signal.Checked)
+			node(signal.Checked + "*") // with the kind of node that it is
 		case sandbox:
 			node(signal.Sandbox)
 		case head:
