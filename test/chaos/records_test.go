@@ -89,7 +89,7 @@ func (r *recorded) check(path, nonce string) {
 
 func saysAll(name string) bool {
 	if _, state, isNode := strings.Cut(name, "."); isNode {
-		return state == signal.Checked || state == signal.Sandbox || state == signal.Up
+		return strings.HasPrefix(state, signal.Checked) || state == signal.Sandbox || state == signal.Up
 	}
 	return name == signal.NameGo || name == signal.NameDrain || name == signal.NameOver || name == signal.NameStop
 }

@@ -195,7 +195,8 @@ func saysAll(name string) bool {
 	_, state, isNode := strings.Cut(name, ".")
 	switch {
 	case isNode:
-		return state == signal.Checked || state == signal.Sandbox || state == signal.Up
+		// That of a checked node has more to say, too, but on a share that is full.
+		return strings.HasPrefix(state, signal.Checked) || state == signal.Sandbox || state == signal.Up
 	default:
 		// That of the drain has more to say, but on a share that is full.
 		return name == signal.NameGo || name == signal.NameDrain || name == signal.NameOver || name == signal.NameStop
