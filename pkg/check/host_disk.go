@@ -93,9 +93,10 @@ func mendWrite(err error) (Class, string) {
 	case errors.Is(err, syscall.EROFS):
 		return Node, "drain the node: its kernel makes a file system read-only when the disk gives errors (dmesg)"
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
-		return User, "give a directory that is on every node: TMPDIR"
+		// Where other nodes have it, its disk is not mounted here.
+		return Node, "see whether the node-local disk is mounted there, or give a directory that is on every node: --temp-dir"
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		return User, "give a directory that you can write to: TMPDIR"
+		return User, "give a directory that you can write to: --temp-dir, or TMPDIR"
 	case errors.Is(err, syscall.EDQUOT):
 		return User, "free some of your quota there"
 	case errors.Is(err, syscall.ENOSPC):

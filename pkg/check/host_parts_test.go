@@ -31,7 +31,7 @@ func TestDisk(t *testing.T) {
 		{"a disk with errors", disk{space: roomy, proveErr: syscall.EIO}, Fail, Node},
 		{"full", disk{space: roomy, proveErr: syscall.ENOSPC}, Fail, Node},
 		{"over quota", disk{space: roomy, proveErr: syscall.EDQUOT}, Fail, User},
-		{"not there", disk{spaceErr: syscall.ENOENT, proveErr: syscall.ENOENT}, Fail, User},
+		{"not there", disk{spaceErr: syscall.ENOENT, proveErr: syscall.ENOENT}, Fail, Node},
 		{"not ours", disk{space: roomy, proveErr: syscall.EACCES}, Fail, User},
 		{"can't be asked", disk{spaceErr: syscall.EIO}, Unknown, Node},
 	} {
