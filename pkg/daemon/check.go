@@ -95,7 +95,11 @@ func (n *node) prepare(ctx context.Context) error {
 			return err
 		}
 		if n.cfg.GPUs != nil {
-			n.learn(n.cfg.GPUs.Topology())
+			// Where nobody could look there is nothing to keep a directory for, which
+			// no guard removes yet.
+			if topology := n.cfg.GPUs.Topology(); topology.GPUs != nil {
+				n.learn(topology)
+			}
 		}
 		if err := n.watchGPUs(ctx); err != nil {
 			return err

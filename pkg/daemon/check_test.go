@@ -380,6 +380,15 @@ func TestXidOfApplication(t *testing.T) {
 	}
 }
 
+// TestNothingIsKeptOfNoGPUs has no node make a directory for what it doesn't know.
+func TestNothingIsKeptOfNoGPUs(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, 2, "")
+	j.all(func(c *Config) { c.Driver = shell("! ls -d " + j.tempDir + "/bu-*") })
+	j.carded()
+	j.start().expect(0, 0)
+}
+
 // TestManyEvents does not have a GPU that repeats itself fill the run directory.
 func TestManyEvents(t *testing.T) {
 	t.Parallel()
