@@ -14,6 +14,7 @@ type Watch struct {
 	dir   *Dir
 	path  string
 	nudge chan struct{} // buffered by one: "look now"
+	brisk Pace          // with which it began, whatever is made of it since
 
 	mu      sync.Mutex
 	pace    Pace          // guarded by mu
@@ -25,6 +26,7 @@ type Watch struct {
 	looked  time.Time     // when the newest look ended, guarded by mu
 	looking bool          // a look is under way, guarded by mu
 	sick    time.Time     // when the first look began after which none has succeeded, guarded by mu
+	failing time.Time     // when the first look failed after which none has succeeded, guarded by mu
 	changed chan struct{} // closed and replaced by every look that succeeds, guarded by mu
 }
 
@@ -33,7 +35,7 @@ type Watch struct {
 func (d *Dir) Watch(sub string, pace Pace) *Watch {
 	now := time.Now()
 	return &Watch{
-		dir: d, path: d.path + "/" + sub, pace: pace,
+		dir: d, path: d.path + "/" + sub, pace: pace, brisk: pace,
 		nudge: make(chan struct{}, 1), changed: make(chan struct{}),
 		began: now, looked: now, due: now.Add(pace.next(0, 0, d.via.Jitter())),
 	}
@@ -66,23 +68,28 @@ func (w *Watch) begin() time.Time {
 }
 
 // note takes in what a look has shown, and sets the time of the next one. A
-// look that hung for long earns no pause as long.
+// look that hung for long earns no pause as long: it says little of how long
+// others take. However rare the looks are by now, one that failed is made again
+// soon, and the less so the longer they have failed, which is not for as long as
+// the first one hung: what passes is not to be taken for a share that does not
+// answer.
 func (w *Watch) note(names []string, err error, looks int, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
 	w.looking, w.err, w.looked = false, err, now
-	took = min(took, w.pace.Steady)
+	took = min(took, w.pace.Steady, w.brisk.Steady)
 	w.rested = now.Add(took)
-	w.due = now.Add(w.pace.next(now.Sub(w.began), took, w.dir.via.Jitter()))
 	if err != nil {
-		// However rare the looks are by now: what passes is not to be taken for
-		// a share that does not answer.
-		w.due = now.Add(w.pace.next(now.Sub(w.sick), took, w.dir.via.Jitter()))
+		if w.failing.IsZero() {
+			w.failing = now
+		}
+		w.due = now.Add(w.brisk.next(now.Sub(w.failing), 0, w.dir.via.Jitter()))
 		w.dir.via.Meter.retry()
 		return
 	}
-	w.sick = time.Time{}
+	w.due = now.Add(w.pace.next(now.Sub(w.began), took, w.dir.via.Jitter()))
+	w.sick, w.failing = time.Time{}, time.Time{}
 	w.last = newListing(names, w.dir.size, looks, now)
 	close(w.changed)
 	w.changed = make(chan struct{})

@@ -272,6 +272,10 @@ func TestWatchLooksAgainSoon(t *testing.T) {
 	}{
 		{"an old listing after a nudge", func() ([]string, error) { return []string{NameJob}, nil }, true},
 		{"a look that fails", func() ([]string, error) { return nil, syscall.ESTALE }, false},
+		{"a look that hangs and fails", func() ([]string, error) {
+			time.Sleep(5 * time.Second)
+			return nil, syscall.EIO
+		}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -280,7 +284,7 @@ func TestWatchLooksAgainSoon(t *testing.T) {
 				w := memory(func(string) ([]string, error) {
 					switch {
 					case old.Swap(false):
-						spoiled = time.Now()
+						defer func() { spoiled = time.Now() }()
 						return tc.first()
 					case !spoiled.IsZero():
 						return []string{NameDrain}, nil
@@ -299,6 +303,53 @@ func TestWatchLooksAgainSoon(t *testing.T) {
 				}
 				if took := time.Since(spoiled); took > soon {
 					t.Errorf("the next look came %s later", took)
+				}
+			})
+		})
+	}
+}
+
+// A share that refuses looks for a while, each after a hang, is silent for as long
+// as that and hardly longer, and is asked no more often than while a job comes up.
+func TestWatchFindsTheShareAgain(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		hang  time.Duration // of each look
+		looks int64         // that fail
+		most  time.Duration // of the silence
+	}{
+		{"refused at once", 0, 300, 300 * time.Second},
+		{"evicted", 4500 * time.Millisecond, 1, 4510 * time.Millisecond},
+		{"hanging again and again", 4500 * time.Millisecond, 10, 10 * 5500 * time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var looks, bad atomic.Int64
+				w := memory(func(string) ([]string, error) {
+					looks.Add(1)
+					if bad.Add(-1) >= 0 {
+						time.Sleep(tc.hang)
+						return nil, syscall.EIO
+					}
+					return []string{NameJob}, nil
+				}).Watch(Control, WorkerPace(4))
+				watching(t, w)
+				w.Relax(40 * time.Second)
+				time.Sleep(time.Hour)
+				bad.Store(tc.looks)
+				looks.Store(0)
+				w.Nudge()
+				time.Sleep(time.Millisecond)
+				var silence time.Duration
+				for w.Silence() > 0 {
+					silence = max(silence, w.Silence())
+					time.Sleep(time.Millisecond)
+				}
+				if silence > tc.most || looks.Load() != tc.looks+1 {
+					t.Errorf("silent for %s in %d looks, want %s in %d at most", silence, looks.Load(), tc.most, tc.looks+1)
+				}
+				if least := time.Duration(tc.looks-20) * 3 * time.Second / 4; silence < least {
+					t.Errorf("%d looks failed within %s: that is too often", tc.looks, silence)
 				}
 			})
 		})

@@ -84,9 +84,10 @@ type job struct {
 
 	endTurn func()
 
-	alone  bool  // the daemons are to run no services
-	killed []int // the daemons that were
-	clean  bool  // nothing of the job is left
+	alone  bool     // the daemons are to run no services
+	extra  []string // flags of the daemons that override the usual ones
+	killed []int    // the daemons that were
+	clean  bool     // nothing of the job is left
 
 	mu      sync.Mutex
 	reached map[string]bool // "phase rank", guarded by mu
@@ -212,6 +213,7 @@ func (j *job) flags(rank int) []string {
 			"--head-cmd=set head; . "+scripts+"/service.sh", "--head-ready=file:"+j.path("ready.head"),
 			"--worker-cmd=. "+scripts+"/worker.sh", "--worker-ready=file:"+j.path("ready.workers"))
 	}
+	flags = append(flags, j.extra...)
 	return append(flags, "--", scripts+"/driver.sh")
 }
 
