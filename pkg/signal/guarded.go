@@ -9,14 +9,21 @@ import (
 // them up when ctx ends: the goroutine of a call that never returns is the one
 // thing here that nobody waits for, because the kernel won't let go of it.
 func guarded[T any](ctx context.Context, m *Meter, op, path string, call func() (T, error)) (T, error) {
+	if ctx.Err() != nil {
+		var none T
+		return none, &StallError{Op: op, Path: path, Cause: context.Cause(ctx)}
+	}
+	return begun(ctx, m, op, path, call)
+}
+
+// begun is guarded for calls that are made in any case, also where ctx ends
+// first.
+func begun[T any](ctx context.Context, m *Meter, op, path string, call func() (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
 	}
 	var none T
-	if ctx.Err() != nil {
-		return none, &StallError{Op: op, Path: path, Cause: context.Cause(ctx)}
-	}
 	begin := time.Now()
 	answers := make(chan answer, 1)
 	number := m.begin(op, path)

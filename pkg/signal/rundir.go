@@ -312,12 +312,11 @@ func (d *Dir) read(ctx context.Context, sub, name string, rec Record) error {
 // each other.
 func (d *Dir) Beat(ctx context.Context, sub, state string) error {
 	pulse := filepath.Join(d.path, sub, NodeName(d.rank, d.size, state))
-	select {
-	case d.beating <- struct{}{}:
-	case <-ctx.Done():
+	if !d.turn(ctx) {
 		return &StallError{Op: "beat", Path: pulse, Cause: context.Cause(ctx)}
 	}
-	err := do(ctx, d.via.Meter, "beat", pulse, func() error {
+	// Whoever has the token makes the call, which gives it back.
+	_, err := begun(ctx, d.via.Meter, "beat", pulse, func() (struct{}, error) {
 		defer func() { <-d.beating }()
 		next := d.beats + 1
 		path := func(count int64) string { return filepath.Join(d.path, sub, beatName(d.rank, d.size, state, count)) }
@@ -332,7 +331,20 @@ func (d *Dir) Beat(ctx context.Context, sub, state string) error {
 		if err == nil {
 			d.beats = next
 		}
-		return err
+		return struct{}{}, err
 	})
 	return d.explainWrite(pulse, err)
+}
+
+// turn waits for the token to beat with, and tells whether it came in time.
+func (d *Dir) turn(ctx context.Context) bool {
+	if ctx.Err() != nil { // of two channels that are ready, select takes either
+		return false
+	}
+	select {
+	case d.beating <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

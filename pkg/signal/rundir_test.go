@@ -256,6 +256,49 @@ func TestBeat(t *testing.T) {
 	}
 }
 
+// A beat whose time is over as it begins takes nothing from the next one.
+func TestBeatAfterItsTime(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		alive int // how often its time is not over yet when that is asked
+	}{{"over before", 0}, {"over as it begins", 1}} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPlace(t)
+			p.Meter = new(Meter)
+			d := create(t, p)
+			for range 64 { // which of two channels that are ready is taken is a matter of luck
+				over, cancel := context.WithCancel(within(t))
+				cancel()
+				err := d.Beat(&ending{over, tc.alive}, Nodes, BeatState)
+				if _, stalled := errors.AsType[*StallError](err); !stalled && (err != nil || tc.alive == 0) {
+					t.Fatalf("got %v", err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), ceiling/6)
+			defer cancel()
+			if err := d.Beat(ctx, Nodes, BeatState); err != nil || !p.Meter.Settle(ctx) {
+				t.Fatal(err)
+			}
+			if got := names(t, filepath.Join(d.Path(), Nodes)); len(got) != 1 {
+				t.Errorf("there is %v, want one beat", got)
+			}
+		})
+	}
+}
+
+// ending is a context that is over, and has not been for the first questions.
+type ending struct {
+	context.Context
+	alive int
+}
+
+func (e *ending) Err() error {
+	if e.alive--; e.alive >= 0 {
+		return nil
+	}
+	return e.Context.Err()
+}
+
 // TestNothingHalfWritten publishes, lists and reads by many at once: what a
 // listing shows can be read, whole, at once.
 func TestNothingHalfWritten(t *testing.T) {
