@@ -252,7 +252,8 @@ func (d *Dir) explainWrite(path string, err error) error {
 
 // Mark makes name appear in the subdirectory sub: a record whose name says all
 // is an empty file, which is whole from the first. Each name must be marked
-// once only.
+// once only. One that is there after all, by a Publish whose answer was lost,
+// keeps what it says.
 func (d *Dir) Mark(ctx context.Context, sub, name string) error {
 	path := filepath.Join(d.path, sub, name)
 	err := do(ctx, d.via.Meter, "publish", path, func() error {
@@ -262,11 +263,16 @@ func (d *Dir) Mark(ctx context.Context, sub, name string) error {
 }
 
 // Remark gives a mark of this rank's another name, for a share that is full: a
-// rename needs no room on it.
+// rename needs no room on it. It does nothing where a listing shows that name, by
+// a Publish whose answer was lost.
 func (d *Dir) Remark(ctx context.Context, sub, from, to string) error {
 	dir := filepath.Join(d.path, sub)
 	err := do(ctx, d.via.Meter, "publish", filepath.Join(dir, to), func() error {
-		return renameOwn(d.via, filepath.Join(dir, from), filepath.Join(dir, to))
+		err := renameFirst(d.via, dir, filepath.Join(dir, from), to)
+		if errors.Is(err, os.ErrExist) {
+			return nil
+		}
+		return err
 	})
 	return d.explainWrite(filepath.Join(dir, to), err)
 }

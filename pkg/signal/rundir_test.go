@@ -227,6 +227,53 @@ func TestReadAgain(t *testing.T) {
 	}
 }
 
+// A record whose answer was lost is there: the name alone, which is what can still
+// be told where a record can't, does not take its place.
+func TestLostAnswer(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		alone func(ctx context.Context, d *Dir) error
+	}{
+		{"marked", func(ctx context.Context, d *Dir) error { return d.Mark(ctx, Control, NameDrain) }},
+		{"by a mark's new name", func(ctx context.Context, d *Dir) error { return d.Remark(ctx, Control, NameGo, NameDrain) }},
+	} {
+		for _, lost := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, lost: %v", tc.name, lost), func(t *testing.T) {
+				p := newPlace(t)
+				answers := false
+				p.Share = &faulty{onChange: func(how Change, from, to string) error {
+					switch {
+					case answers || filepath.Base(to) != NameDrain:
+						return plain.Change(how, from, to)
+					case lost:
+						_ = plain.Change(how, from, to)
+					}
+					return syscall.EIO
+				}}
+				d := create(t, p)
+				if err := d.Mark(within(t), Control, NameGo); err != nil {
+					t.Fatal(err)
+				}
+				if err := d.Publish(within(t), Control, NameDrain, &DrainRecord{Code: 3}, false); err == nil {
+					t.Fatal("nothing was lost")
+				}
+				answers = true
+				if err := tc.alone(within(t), d); err != nil {
+					t.Fatal(err)
+				}
+				data, err := os.ReadFile(filepath.Join(d.Path(), Control, NameDrain))
+				if err != nil || (len(data) > 0) != lost {
+					t.Errorf("there is %q, %v", data, err)
+				}
+				var drain DrainRecord
+				if err := d.read(within(t), Control, NameDrain, &drain); lost && (err != nil || drain.Code != 3) {
+					t.Errorf("got %+v, %v", drain, err)
+				}
+			})
+		}
+	}
+}
+
 func TestBeat(t *testing.T) {
 	d := create(t, newPlace(t))
 	nodes := filepath.Join(d.Path(), Nodes)

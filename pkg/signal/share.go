@@ -52,7 +52,8 @@ type Lookup interface {
 // Mutation is what changes the share.
 type Mutation interface {
 	// Write makes a file of data. A durable one survives a crash of the
-	// server that follows the return.
+	// server that follows the return. Without data, a file that is there stays
+	// as it is.
 	Write(path string, data []byte, durable bool) error
 	// Extend opens a file to append to it, and makes it where it is missing.
 	Extend(path string) (io.WriteCloser, error)
@@ -212,7 +213,11 @@ func (d disk) Space(path string) (space Space, err error) {
 }
 
 func (d disk) Write(path string, data []byte, durable bool) error {
-	file, err := d.open(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	flags := os.O_WRONLY | os.O_CREATE
+	if len(data) > 0 {
+		flags |= os.O_TRUNC
+	}
+	file, err := d.open(path, flags)
 	if err != nil {
 		return err
 	}
