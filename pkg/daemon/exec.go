@@ -74,13 +74,10 @@ func (e *errands) settle(within time.Duration) {
 
 // followOrders does what the head has the workers do.
 func (n *node) followOrders(ctx context.Context) {
-	taken := make(map[int]bool)
+	taken := make(lately[int])
 	_, _ = n.control.Follow(ctx, func(l signal.Listing) bool {
-		for _, number := range l.Orders() {
-			if !taken[number] {
-				taken[number] = true
-				n.background(func(ctx context.Context) { n.obey(ctx, number) })
-			}
+		for _, number := range taken.fresh(l.Orders(), l.At) {
+			n.background(func(ctx context.Context) { n.obey(ctx, number) })
 		}
 		return false
 	})

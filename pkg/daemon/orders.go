@@ -146,7 +146,7 @@ func (h *head) nudgeRanks(ranks map[int]bool) {
 // is not to stay.
 func (h *head) discardOrders() {
 	for number, ids := range h.requests.batch {
-		if slices.ContainsFunc(ids, func(id signal.ExecID) bool { return len(h.requests.known[id].missing) > 0 }) {
+		if slices.ContainsFunc(ids, h.requests.runs) {
 			continue
 		}
 		delete(h.requests.batch, number)

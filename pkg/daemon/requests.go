@@ -27,7 +27,8 @@ type requests struct {
 
 	// All of these are owned by followExec.
 	known  map[signal.ExecID]*asked
-	there  bool // there is a directory of them
+	past   lately[signal.ExecID] // those of which nothing is left, or about to be
+	there  bool                  // there is a directory of them
 	looked time.Time
 	orders int // published so far
 	batch  map[int][]signal.ExecID
@@ -43,14 +44,35 @@ type asked struct {
 	heard    time.Time     // the newest sign over the connection
 	quiet    time.Duration // looked for a sign, and saw none
 	canceled bool
-	swept    bool // nothing of it is left, or about to be
 }
 
 func newRequests() *requests {
 	return &requests{
 		bell: make(chan struct{}, 1), awaited: make(map[signal.ExecID]time.Time), heard: make(map[signal.ExecID]time.Time),
-		hung: make(map[signal.ExecID]bool), known: make(map[signal.ExecID]*asked), batch: make(map[int][]signal.ExecID),
+		hung: make(map[signal.ExecID]bool), known: make(map[signal.ExecID]*asked), past: make(lately[signal.ExecID]),
+		batch: make(map[int][]signal.ExecID),
 	}
+}
+
+// lately is what is done with, and when a listing has shown it last: the next may
+// be an old one, which shows it again.
+type lately[T comparable] map[T]time.Time
+
+// oldestListing is for how long, by far, a client of a share may go on showing
+// names that are gone.
+const oldestListing = 10 * time.Minute
+
+// fresh returns what is new of the things that a listing shows, which are not the
+// next time, and forgets what no listing can show any more.
+func (l lately[T]) fresh(things []T, at time.Time) (fresh []T) {
+	for _, thing := range things {
+		if _, before := l[thing]; !before {
+			fresh = append(fresh, thing)
+		}
+		l[thing] = at
+	}
+	maps.DeleteFunc(l, func(_ T, shown time.Time) bool { return at.Sub(shown) > oldestListing })
+	return fresh
 }
 
 const (
@@ -120,11 +142,8 @@ func (r *requests) pause() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	longest := time.Duration(-1)
-	for _, q := range r.known {
-		if !q.swept {
-			longest = requestLook
-			break
-		}
+	if len(r.known) > 0 {
+		longest = requestLook
 	}
 	for id, since := range r.awaited {
 		waited := time.Since(since)
@@ -177,11 +196,19 @@ func (r *requests) waited(id signal.ExecID) time.Duration {
 	return time.Since(since)
 }
 
-// settle waits no longer for requests that are known.
+// settle waits no longer for requests that are known, and drops what was heard of
+// those that are over.
 func (r *requests) settle() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.awaited, func(id signal.ExecID, _ time.Time) bool { return r.known[id] != nil })
+	for id := range r.known {
+		delete(r.awaited, id)
+	}
+	for id := range r.past {
+		delete(r.awaited, id)
+		delete(r.heard, id)
+		delete(r.hung, id)
+	}
 }
 
 // sign returns when a caller was last heard over its connection, and whether it
@@ -192,23 +219,24 @@ func (r *requests) sign(id signal.ExecID) (heard time.Time, gone bool) {
 	return r.heard[id], r.hung[id]
 }
 
+// runs tells whether some node is still to say how a request has ended there.
+func (r *requests) runs(id signal.ExecID) bool {
+	q := r.known[id]
+	return q != nil && len(q.missing) > 0
+}
+
+// forget has nothing more to do with a request.
 func (r *requests) forget(id signal.ExecID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.heard, id)
-	delete(r.hung, id)
-	delete(r.awaited, id)
+	delete(r.known, id)
+	r.past[id] = time.Now()
+	r.settle()
 }
 
 // followCalls has the head look into Exec when Control tells of a request.
 func (h *head) followCalls(ctx context.Context) {
-	taken := make(map[signal.ExecID]bool)
+	taken := make(lately[signal.ExecID])
 	_, _ = h.control.Follow(ctx, func(l signal.Listing) bool {
-		for _, id := range l.Calls() {
-			if taken[id] {
-				continue
-			}
-			taken[id] = true
+		for _, id := range taken.fresh(l.Calls(), l.At) {
 			h.requests.announce(id)
 			h.background(func(ctx context.Context) {
 				h.logged(h.dir.Discard(ctx, signal.Control, id.CallName()))
@@ -253,20 +281,23 @@ func (h *head) lookExec(ctx context.Context) (map[signal.ExecID]*signal.ExecShow
 
 // heed does what follows from a look.
 func (h *head) heed(ctx context.Context, shown map[signal.ExecID]*signal.ExecShown) {
-	r := h.requests
-	var fresh, canceled []signal.ExecID
+	r, now := h.requests, time.Now()
+	var fresh, over, canceled []signal.ExecID
 	for id, s := range shown {
-		if r.known[id] == nil && s.Request {
+		if _, past := r.past[id]; past {
+			over = append(over, id)
+		} else if r.known[id] == nil && s.Request {
 			fresh = append(fresh, id)
 		}
 	}
+	r.past.fresh(over, now)
 	slices.Sort(fresh)
 	h.accept(ctx, fresh)
-	now := time.Now()
+	now = time.Now()
 	since := min(now.Sub(r.looked), silentLook)
 	r.looked = now
 	for id, q := range r.known {
-		if !q.swept && h.judgeRequest(id, q, shown[id], since) {
+		if h.judgeRequest(id, q, shown[id], since) {
 			canceled = append(canceled, id)
 		}
 	}
@@ -293,9 +324,7 @@ func (h *head) judgeRequest(id signal.ExecID, q *asked, s *signal.ExecShown, sin
 	gone = gone || q.quiet > callerSilence
 	switch {
 	case len(q.missing) == 0 && gone:
-		q.swept = true
 		h.requests.forget(id)
-		q.record = signal.ExecRequest{}
 		h.background(func(ctx context.Context) {
 			h.logged(h.dir.Discard(ctx, signal.Exec, s.Names...))
 		})

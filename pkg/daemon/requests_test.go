@@ -1,0 +1,105 @@
+package daemon
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// A job may run for months and be asked for something every minute: what is over
+// is forgotten when no listing can show it any more, and not before.
+func TestRequestsAreForgotten(t *testing.T) {
+	dir, err := signal.Create(bounded(t), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 1, Host: "n0"}, signal.Job{})
+	if err == nil {
+		err = dir.MakeExec(bounded(t))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Config{Identity: testIdentity(0, 1), Framework: framework.None{}, Times: DefaultTimes()}
+		h := &head{
+			node: &node{cfg: cfg, id: cfg.Identity, dir: dir, log: zap.NewNop(), trail: newTrail()}, roster: newRoster(cfg), requests: newRequests(),
+			nodes: dir.Watch(signal.Nodes, signal.HeadPace),
+		}
+		h.work, h.rest = context.WithCancel(t.Context())
+		h.life = h.work
+		defer func() {
+			h.rest()
+			_ = h.tasks.Wait()
+		}()
+		r := h.requests
+		look := func(ids ...signal.ExecID) {
+			shown := make(map[signal.ExecID]*signal.ExecShown)
+			for _, id := range ids {
+				shown[id] = &signal.ExecShown{Request: true, Names: []string{id.RequestName()}}
+			}
+			h.heed(t.Context(), shown)
+			synctest.Wait()
+		}
+		size := func() int {
+			return len(r.known) + len(r.past) + len(r.batch) + len(r.awaited) + len(r.heard) + len(r.hung)
+		}
+		const many = 100
+		old := signal.NewExecID()
+		r.past[old] = time.Now()
+		for range many {
+			id := signal.NewExecID()
+			raw, _ := id.Bytes()
+			r.Called(lifeline.GuestID(raw), true)
+			// It names no node, and so it is refused.
+			if err := dir.Publish(t.Context(), signal.Exec, id.RequestName(), &signal.ExecRequest{}, false); err != nil {
+				t.Fatal(err)
+			}
+			look(id)
+			if r.known[id] == nil {
+				t.Fatal("a request was not taken in")
+			}
+			r.Hung(lifeline.GuestID(raw), lifeline.Closed)
+			look(id)
+			r.Called(lifeline.GuestID(raw), true) // late
+			look()
+			if look(id, old); len(r.known) > 0 || r.pause() >= 0 {
+				t.Fatalf("an old listing has it taken in once more: %v", r.known)
+			}
+			old = id
+			time.Sleep(oldestListing / 10)
+		}
+		if got := size(); got > 20 {
+			t.Errorf("%d of %d requests are remembered", got, many)
+		}
+		time.Sleep(2 * oldestListing)
+		if look(); size() > 0 {
+			t.Errorf("long afterwards there are %v, %v, %v, %v", r.known, r.past, r.heard, r.hung)
+		}
+	})
+}
+
+func TestLately(t *testing.T) {
+	l, at := make(lately[int]), time.Now()
+	for _, tc := range []struct {
+		after  time.Duration
+		things []int
+		fresh  []int
+		left   int
+	}{
+		{0, []int{1, 2}, []int{1, 2}, 2},
+		{time.Second, []int{2, 3}, []int{3}, 3},
+		{oldestListing, []int{1}, nil, 3}, // it is shown, however late
+		{time.Second, nil, nil, 1},
+		{oldestListing, nil, nil, 0},
+	} {
+		at = at.Add(tc.after)
+		if fresh := l.fresh(tc.things, at); !slices.Equal(fresh, tc.fresh) || len(l) != tc.left {
+			t.Errorf("of %v, %v are new, not %v; %d are remembered, not %d", tc.things, fresh, tc.fresh, len(l), tc.left)
+		}
+	}
+}
