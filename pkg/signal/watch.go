@@ -131,14 +131,20 @@ func (w *Watch) advance(at time.Time) {
 	if at.Before(w.due) {
 		w.due = at
 	}
+	w.wake()
+}
+
+// wake has the pause under way heed what is due by now. It needs mu.
+func (w *Watch) wake() {
 	select {
 	case w.nudge <- struct{}{}:
 	default:
 	}
 }
 
-// Relax makes steady the longest pause between two looks from now on. Nothing
-// is expected soon: the next look comes after several pauses.
+// Relax makes steady the longest pause between two looks from now on, the one
+// under way too. Nothing is expected soon: the next look comes after several
+// pauses.
 func (w *Watch) Relax(steady time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,6 +152,7 @@ func (w *Watch) Relax(steady time.Duration) {
 	w.began = time.Now()
 	took := max(0, w.rested.Sub(w.looked))
 	w.due = w.began.Add(min(relaxed*w.pace.next(0, took, w.dir.via.Jitter()), steady))
+	w.wake()
 }
 
 // relaxed is by how much the first pause is longer where nothing is expected.

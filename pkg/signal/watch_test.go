@@ -378,6 +378,29 @@ func TestWatchRelax(t *testing.T) {
 	})
 }
 
+// A shorter pace counts from now on: the pause that has begun by the longer one
+// is ended by it.
+func TestWatchRelaxWakesThePause(t *testing.T) {
+	const shorter = time.Second
+	synctest.Test(t, func(t *testing.T) {
+		var looked atomic.Pointer[time.Time]
+		w := memory(func(string) ([]string, error) {
+			now := time.Now()
+			looked.Store(&now)
+			return nil, nil
+		}).Watch(Control, Pace{Fast: time.Hour, Steady: time.Hour, Part: 2})
+		watching(t, w)
+		time.Sleep(90 * time.Minute)
+		asked := time.Now()
+		w.Relax(shorter)
+		time.Sleep(shorter)
+		synctest.Wait()
+		if last := looked.Load(); last == nil || last.Before(asked) {
+			t.Errorf("%s after a pace of it was asked for, the last look was at %v", shorter, last)
+		}
+	})
+}
+
 func TestHint(t *testing.T) {
 	d := create(t, newPlace(t))
 	nodes := filepath.Join(d.Path(), Nodes)
