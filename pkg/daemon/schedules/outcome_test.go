@@ -96,6 +96,10 @@ func (a *attempt) needs(d *running) bool {
 	return !a.spares() || d.rank == 0 || a.opened > 0 && slices.ContainsFunc(a.team(), func(m signal.Member) bool { return m.Rank == d.rank })
 }
 
+// doesWithout tells whether a daemon's end is nobody's: the gate was opened for
+// a team that it is not in.
+func (a *attempt) doesWithout(d *running) bool { return a.opened > 0 && !a.needs(d) }
+
 // stoodAside tells whether a daemon may have left with 0 because it could not
 // hear of the end: the job had gone on without it, and then the head was gone, or
 // it was told to end by itself.
@@ -281,7 +285,7 @@ func (a *attempt) checkVerdict(head *running, cause *signal.FailedRecord) {
 		name := signal.NodeName(rank, a.size, signal.Failed)
 		known := head.knows[a.path(signal.Nodes, name)]
 		other := read[signal.FailedRecord](a, signal.Nodes, name)
-		if health.Kind(other.Kind) == health.Interrupted && known > 0 && known < a.judged {
+		if health.Kind(other.Kind) == health.Interrupted && known > 0 && known < a.judged && !a.doesWithout(a.daemons[rank]) {
 			a.world.broke(11, head.client, "blames rank %d for %q, and knew that rank %d was interrupted", cause.Rank, cause.Kind, rank)
 		}
 	}
@@ -319,7 +323,7 @@ func (a *attempt) checkPace() {
 		switch {
 		case d.crashed && a.needs(d) && a.heard(d) && (a.ended == 0 || a.ended > d.died+prompt):
 			a.world.broke(9, d.client, "crashed at %v, which a lifeline told, and the end was published at %v only", d.died, a.ended)
-		case d.crashed && a.needs(d) && a.witnessed(d) && (a.ended == 0 || a.ended > d.died+peerTimeout+slack):
+		case d.crashed && a.needs(d) && a.witnessed(d, 0) && (a.ended == 0 || a.ended > d.died+peerTimeout+slack):
 			a.world.broke(9, d.client, "crashed at %v, and the end was published at %v only", d.died, a.ended)
 		case !d.crashed && d.returned > max(a.ended, d.born+times.Join)+leaving:
 			a.world.broke(9, d.client, "returned at %v, and the end was published at %v", d.returned, a.ended)
@@ -330,17 +334,18 @@ func (a *attempt) checkPace() {
 	}
 }
 
-// witnessed tells whether somebody was there to notice a death, and free to.
-func (a *attempt) witnessed(dead *running) bool {
+// witnessed tells whether somebody was there to notice a death, and free to, who
+// had joined for that long when it came.
+func (a *attempt) witnessed(dead *running, joined time.Duration) bool {
 	return dead.told > 0 && slices.ContainsFunc(a.daemons, func(d *running) bool {
-		return a.needs(d) && (dead.rank == 0) != (d.rank == 0) && !d.crashed && d.termed == 0 && d.told > 0 && d.told < dead.died
+		return a.needs(d) && (dead.rank == 0) != (d.rank == 0) && !d.crashed && d.termed == 0 && d.told > 0 && d.told+joined < dead.died
 	})
 }
 
 // heard tells whether a death must have been heard by a lifeline: by somebody who
 // held one then, with nothing that was wrong with the network.
 func (a *attempt) heard(dead *running) bool {
-	if a.world.weather.Off || !a.witnessed(dead) || dead.died < dead.told+connecting || a.ended > 0 && a.ended < dead.died {
+	if a.world.weather.Off || !a.witnessed(dead, connecting) || dead.died < dead.told+connecting || a.ended > 0 && a.ended < dead.died {
 		return false
 	}
 	return !slices.ContainsFunc(a.daemons, func(d *running) bool {

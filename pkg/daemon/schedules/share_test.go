@@ -66,7 +66,7 @@ type client struct {
 	told        time.Duration            // when its name appeared as joined; 0: it did not
 	made        map[string]bool          // the paths that it has made
 	knows       map[string]time.Duration // the paths that it has read, and when it had last
-	temporaries map[string]bool          // those of them that are there for now, and whether nothing came after it was closed
+	temporaries map[string]bool          // those of them that are there for now
 	came        bool                     // it has asked for the log directory to be made
 }
 
@@ -253,13 +253,8 @@ func facts(f *file) signal.Facts {
 	return signal.Facts{Mode: f.kind | mode, Owner: os.Geteuid()}
 }
 
-// Look implements signal.Lookup. A temporary that this client has just closed
-// is asked for its server's time, which came with the answer to the close: no
-// step is made.
+// Look implements signal.Lookup.
 func (c *client) Look(p string) (seen signal.Facts, err error) {
-	if c.closed(p) {
-		return signal.Facts{Mode: 0o600, Owner: os.Geteuid()}, nil
-	}
 	err = c.step("look", p, func() error {
 		f, err := c.open("look at", p)
 		if err == nil {
@@ -268,13 +263,6 @@ func (c *client) Look(p string) (seen signal.Facts, err error) {
 		return err
 	})
 	return seen, err
-}
-
-// closed tells whether a path is a temporary that was closed just now.
-func (c *client) closed(p string) bool {
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
-	return c.temporaries[p]
 }
 
 // Read implements signal.Lookup.
@@ -358,9 +346,6 @@ func (c *client) Write(p string, data []byte, durable bool) error {
 	return c.step("close", p, func() error {
 		err := c.refused("close", p)
 		f.open = err != nil && len(data) > 0
-		if _, there := c.temporaries[p]; there {
-			c.temporaries[p] = err == nil
-		}
 		return err
 	})
 }
@@ -398,7 +383,7 @@ func (c *client) create(p string) (*file, error) {
 	c.change(dir, p)
 	c.made[p] = true
 	if path.Base(p)[0] == '.' {
-		c.temporaries[p] = false
+		c.temporaries[p] = true
 	}
 	return f, nil
 }
@@ -455,9 +440,6 @@ func (a appender) Close() error { return a.client.step("close", a.path, func() e
 // Change implements signal.Mutation.
 func (c *client) Change(how signal.Change, from, to string) error {
 	err := c.step(string(how), to, func() error {
-		if _, there := c.temporaries[from]; there {
-			c.temporaries[from] = false
-		}
 		c.came = c.came || how == signal.MakeDir && to == logDir
 		if err := c.refused(string(how), to); err != nil {
 			return err
