@@ -6,12 +6,14 @@
 //
 //	go test ./pkg/daemon/schedules -schedules=100000           # more than CI does
 //	go test ./pkg/daemon/schedules -run=TestSchedules -seed=7  # one again
+//	go test ./pkg/daemon/schedules -run=TestSchedules -seed=1 -schedules=200000 -shift=1
 package schedules
 
 import (
 	"bytes"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +28,8 @@ import (
 )
 
 var (
-	seedFlag  = flag.Uint64("seed", 0, "go through this schedule alone, or through so many from it on; 0: through those of CI")
+	seedFlag  = flag.Uint64("seed", 0, "go through this schedule alone, or through so many from it on; 0: from one on that is drawn")
+	shiftFlag = flag.Uint64("shift", 0, "draw the times of the steps as for the seed that is so much higher: other interleavings of the same plans")
 	countFlag = flag.Int("schedules", 0, "how many schedules to go through; 0: as many as CI does, or the one of -seed")
 	traceFlag = flag.Bool("trace", false, "show every step, and what the daemons say")
 	saidFlag  = flag.String("said", "", "for the test's own use: go through the schedules in this process, and write there what the daemons say")
@@ -51,6 +54,9 @@ func TestSchedules(t *testing.T) {
 		trace(t, first)
 		return
 	}
+	if *seedFlag == 0 {
+		fmt.Printf("these schedules again: go test ./pkg/daemon/schedules -run=TestSchedules -seed=%d -schedules=%d -shift=%d\n", first, count, *shiftFlag)
+	}
 	shares := min(runtime.NumCPU(), count)
 	var all sync.WaitGroup
 	for i := range shares {
@@ -60,9 +66,13 @@ func TestSchedules(t *testing.T) {
 	all.Wait()
 }
 
-// asked is what the flags ask for.
+// asked is what the flags ask for. The seeds are drawn anew each time where they
+// don't say: what CI has not met in the past it may meet in the next run.
 func asked() (first uint64, count int) {
-	first, count = max(*seedFlag, 1), *countFlag
+	first, count = *seedFlag, *countFlag
+	if first == 0 {
+		first = 1 + rand.Uint64N(1<<40)
+	}
 	switch {
 	case count > 0:
 	case *seedFlag > 0:
@@ -77,7 +87,7 @@ func asked() (first uint64, count int) {
 func goThroughAside(t *testing.T, first uint64, count int) {
 	said := filepath.Join(t.TempDir(), "said")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSchedules$", "-test.timeout=30m",
-		"-seed="+strconv.FormatUint(first, 10), "-schedules="+strconv.Itoa(count), "-said="+said)
+		"-seed="+strconv.FormatUint(first, 10), "-schedules="+strconv.Itoa(count), "-shift="+strconv.FormatUint(*shiftFlag, 10), "-said="+said)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS="+processors, "GOTRACEBACK=all")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -112,11 +122,11 @@ func goThrough(t *testing.T, first uint64, count int) {
 	for seed := first; seed < first+uint64(count) && bad < fewBad; seed++ {
 		// In a bubble that waits for something that is outside of it, time stands still.
 		watchdog := time.AfterFunc(tooLong, func() { panic(fmt.Sprintf("schedule %d hangs", seed)) })
-		v := stage.play(planOf(seed))
+		v := stage.play(planOf(seed, *shiftFlag))
 		watchdog.Stop()
 		if v.bad() {
 			bad++
-			t.Errorf("again with: go test ./pkg/daemon/schedules -run=TestSchedules -seed=%d -trace\n%vthe simplest that is bad like it:\n%v", seed, v, stage.shrink(v))
+			t.Errorf("again with: go test ./pkg/daemon/schedules -run=TestSchedules -seed=%d -shift=%d -trace\n%vthe simplest that is bad like it:\n%v", seed, *shiftFlag, v, stage.shrink(v))
 		}
 	}
 	if left, err := os.ReadDir(stage.tempDir); err != nil || len(left) > 0 {
@@ -128,7 +138,7 @@ func goThrough(t *testing.T, first uint64, count int) {
 func trace(t *testing.T, seed uint64) {
 	runtime.GOMAXPROCS(1)
 	stage := stage{t: t, tempDir: t.TempDir(), said: os.Stderr, tracing: true}
-	v := stage.play(planOf(seed))
+	v := stage.play(planOf(seed, *shiftFlag))
 	if v.bad() {
 		stage.said, _ = os.Open(os.DevNull)
 		t.Errorf("%v", v)

@@ -11,6 +11,7 @@ import (
 // when. The times of all steps follow from the seed, too.
 type plan struct {
 	Seed     uint64
+	Shift    uint64 // the steps are drawn as those of the seed that is so much higher
 	Size     int
 	Needed   int    // by the driver; the others are spares
 	Moods    []mood // of each node's mount
@@ -61,9 +62,9 @@ const (
 // most is how many nodes there are at most.
 const most = 5
 
-func planOf(seed uint64) plan {
+func planOf(seed, shift uint64) plan {
 	r := rand.New(rand.NewPCG(seed, 0))
-	p := plan{Seed: seed, Size: 2 + r.IntN(most-1)}
+	p := plan{Seed: seed, Shift: shift, Size: 2 + r.IntN(most-1)}
 	p.Leftover = []string{"", "", "run", "torn", "file"}[r.IntN(5)]
 	base := moodOf(r)
 	for range p.Size {
@@ -75,10 +76,19 @@ func planOf(seed uint64) plan {
 		p.Attempts = append(p.Attempts, attemptOf(r, p.Size, time.Second/2+upTo(r, 8*time.Second)))
 	}
 	p.disturb(rand.New(rand.NewPCG(seed, 1)))
+	p.belate(rand.New(rand.NewPCG(seed, 2)))
 	if p.Needed = p.Size; r.IntN(4) == 0 {
 		p.Needed = 1 + r.IntN(p.Size)
 	}
 	return p
+}
+
+// belate has some of the mounts show what was, and not yet what is.
+func (p *plan) belate(r *rand.Rand) {
+	for i := range p.Moods {
+		p.Moods[i].Late = []time.Duration{0, 0, lateMost / 10, lateMost}[r.IntN(4)]
+		p.Moods[i].Back = []int{0, 0, 20, 100}[r.IntN(4)]
+	}
 }
 
 // disturb adds what happens on the network.
@@ -132,6 +142,12 @@ func moodOf(r *rand.Rand) mood {
 // staleMost is how old a listing may be: it must not make a peer that lives
 // look dead.
 const staleMost = peerTimeout / 10
+
+// backMost is how old a listing may be between two that are not.
+const backMost = peerTimeout / 2
+
+// lateMost is how late a record may come after its name.
+const lateMost = peerTimeout / 4
 
 // strays says whether records of another attempt may appear in a run: daemons
 // do not yet take an abort and a failure of another nonce for absent.
@@ -233,6 +249,8 @@ func (m mood) simpler() (all []mood) {
 		func(m *mood) { m.Stale = 0 },
 		func(m *mood) { m.Jumps = false },
 		func(m *mood) { m.Torn = false },
+		func(m *mood) { m.Back = 0 },
+		func(m *mood) { m.Late = 0 },
 		func(m *mood) { m.Passing = 0 },
 		func(m *mood) { m.Refuse = 0 },
 		func(m *mood) { m.Lost = 0 },
@@ -257,7 +275,7 @@ func (p plan) clone() plan {
 
 func (p plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, %d of them needed, leftover %q, network %+v\n", p.Seed, p.Size, p.Needed, p.Leftover, p.Weather)
+	fmt.Fprintf(&b, "seed %d, shifted by %d: %d nodes, %d of them needed, leftover %q, network %+v\n", p.Seed, p.Shift, p.Size, p.Needed, p.Leftover, p.Weather)
 	for rank, m := range p.Moods[:p.Size] {
 		fmt.Fprintf(&b, "  mount of node %d: %+v\n", rank, m)
 	}

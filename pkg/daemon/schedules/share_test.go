@@ -24,6 +24,7 @@ type machine struct {
 	// changed from here, and what time's state the newest listing has shown.
 	changed   map[*file]time.Duration
 	viewed    map[*file]time.Duration
+	back      map[part]bool // the newest listing went back
 	stalled   time.Duration // until when its mount answers nobody
 	sick      bool          // that was for longer than others don't notice
 	parted    parting       // the last one
@@ -33,8 +34,14 @@ type machine struct {
 func newMachine(number int, m mood) *machine {
 	return &machine{
 		number: number, mood: m, shown: make(map[string]bool), absent: make(map[string]time.Duration),
-		changed: make(map[*file]time.Duration), viewed: make(map[*file]time.Duration),
+		changed: make(map[*file]time.Duration), viewed: make(map[*file]time.Duration), back: make(map[part]bool),
 	}
+}
+
+// part is one of those that a listing of a directory comes in.
+type part struct {
+	dir    *file
+	number uint64
 }
 
 // mood is how a machine's mount lies.
@@ -43,6 +50,8 @@ type mood struct {
 	Absent  time.Duration // for how long a name that was missed is missing
 	Stale   time.Duration // how old a listing may be
 	Jumps   bool          // a listing may be older than the one before
+	Back    int           // of a thousand listings, so many are as old as backMost, and the next is not
+	Late    time.Duration // for how long a record of which the name is shown may be missing, or cut short
 	Torn    bool          // a listing takes two steps, between which names change
 	Passing int           // of a thousand looks and reads, so many fail in passing
 	Refuse  int           // of a thousand writes and changes, so many fail in passing
@@ -182,6 +191,9 @@ func (c *client) open(what, p string) (*file, error) {
 	}
 	m, now := c.machine, c.world.now()
 	f := c.world.find(p)
+	if what == "read" && f != nil && c.late(p, f) && c.draw("whether it is there", p)%2 == 0 {
+		return nil, syscall.ENOENT
+	}
 	if f == nil || m.absent[p] > now {
 		m.absent[p] = max(m.absent[p], now+m.mood.Absent)
 		return nil, syscall.ENOENT
@@ -211,9 +223,9 @@ func (c *client) List(p string, vet func(signal.Facts) error) ([]string, error) 
 	if c.machine.mood.Torn {
 		parts = 2
 	}
-	for part := range parts {
+	for number := range parts {
 		err := c.step("list", p, func() error {
-			names = append(names, c.view(dir, p, part, parts)...)
+			names = append(names, c.view(dir, p, number, parts)...)
 			return nil
 		})
 		if err != nil {
@@ -225,19 +237,24 @@ func (c *client) List(p string, vet func(signal.Facts) error) ([]string, error) 
 
 // view returns the names of a part of a directory, as they were at a time that
 // this machine's mount makes of now.
-func (c *client) view(dir *file, p string, part, parts uint64) (names []string) {
+func (c *client) view(dir *file, p string, number, parts uint64) (names []string) {
 	m, now := c.machine, c.world.now()
 	at := now
 	if m.mood.Stale > 0 && c.chance(500, "an old listing", p) {
 		at -= time.Duration(c.draw("how old", p) % uint64(m.mood.Stale))
 	}
+	here := part{dir, number}
+	m.back[here] = !m.back[here] && c.chance(m.mood.Back, "going back", p)
+	if m.back[here] {
+		at = now - time.Duration(c.draw("how far back", p)%uint64(backMost))
+	}
 	at = max(at, m.changed[dir])
-	if !m.mood.Jumps {
+	if !m.mood.Jumps && !m.back[here] {
 		at = max(at, m.viewed[dir])
 	}
-	m.viewed[dir] = at
+	m.viewed[dir] = max(at, m.viewed[dir])
 	for _, e := range dir.past {
-		if e.name[0] != '.' && e.shows(at) && hash(plainName(e.name), 0)%parts == part {
+		if e.name[0] != '.' && e.shows(at) && hash(plainName(e.name), 0)%parts == number {
 			names = append(names, e.name)
 			m.shown[p+"/"+e.name] = true
 		}
@@ -276,8 +293,13 @@ func (c *client) Read(p string) (data []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
+	whole := true
 	err = c.step("read", p, func() error {
 		c.world.mustBeWhole(c, p, f)
+		if whole = !c.late(p, f); !whole {
+			data = append(data, f.data[:c.draw("how much is there", p)%uint64(len(f.data))]...)
+			return nil
+		}
 		data = append(data, f.data...)
 		c.met = c.met || c.attempt.job() == f
 		return nil
@@ -286,10 +308,23 @@ func (c *client) Read(p string) (data []byte, err error) {
 		return nil, err
 	}
 	c.reply(p)
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
-	c.knows[p] = c.world.now()
+	if whole {
+		c.world.mu.Lock()
+		defer c.world.mu.Unlock()
+		c.knows[p] = c.world.now()
+	}
 	return data, nil
+}
+
+// late tells whether a record of another machine's is not all there yet for this
+// one, which knows its name: half of those of the last while are.
+func (c *client) late(p string, f *file) bool {
+	most := uint64(c.machine.mood.Late)
+	if most == 0 || len(f.data) == 0 || f.maker != nil && f.maker.machine == c.machine {
+		return false
+	}
+	h := mix(c.world.seed ^ hash(plainName(p), uint64(c.machine.number)) ^ uint64(f.born))
+	return h>>63 == 0 && c.world.now() < f.born+time.Duration(h%most)
 }
 
 // Target implements signal.Lookup.

@@ -69,7 +69,7 @@ type entry struct {
 
 func newWorld(p plan) *world {
 	w := &world{
-		seed: p.Seed, began: time.Now(), over: make(chan struct{}), weather: p.Weather, hosts: make(map[*memory.Host]*running),
+		seed: p.Seed + p.Shift, began: time.Now(), over: make(chan struct{}), weather: p.Weather, hosts: make(map[*memory.Host]*running),
 	}
 	w.net = w.newNet(p.Weather.Latency)
 	w.root = newDir(nil)
