@@ -72,6 +72,7 @@ type node struct {
 
 	sandboxTold sync.Once   // the sandbox's failure is recorded
 	told        atomic.Bool // somebody has told this daemon to end
+	forsaken    atomic.Bool // there is no head to make an end, as far as this node knows
 
 	// seat is this node's place in the team; nil where it has none. Where there
 	// are no spares it is that of the launch.

@@ -190,6 +190,45 @@ func TestWorkerLosesTheHead(t *testing.T) {
 	j.blames(2, string(health.PeerLost), 76)
 }
 
+// TestAWorkersAbort has a peer abort the run for a hang of its own share: while
+// the head is heard its word counts, which may be another one.
+func TestAWorkersAbort(t *testing.T) {
+	t.Parallel()
+	const size = 3
+	for _, tc := range []struct {
+		name string
+		does func(head *peer) // what the head does when the abort was seen
+		code int
+	}{
+		{"and the head's own", func(head *peer) {
+			cause := failed(health.HostHangs, "it hangs").FailedRecord
+			head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 76, Word: string(health.HostHangs), Cause: cause})
+			head.publish(signal.NameOver, &signal.State{})
+		}, 76},
+		{"and the orderly end", func(head *peer) { head.publish(signal.NameDrain, &signal.DrainRecord{}) }, 0},
+		{"and no word of the head", func(head *peer) { head.silence() }, 66},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, size, "exit 0").patient()
+			meter := new(signal.Meter)
+			j.configs[1].Access.Meter = meter
+			head := j.playHead()
+			j.start(0, 2)
+			j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
+			p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
+			cause := failed(health.Share, "its share hangs").FailedRecord
+			cause.Rank = 2
+			p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 66, Word: string(health.Share), Cause: cause})
+			seen := meter.Stats().ByKind[signal.OpList.String()]
+			// The first may have been under way.
+			j.until("two more looks", func() bool { return meter.Stats().ByKind[signal.OpList.String()] >= seen+2 })
+			tc.does(head)
+			j.expect(-1, tc.code, -1)
+		})
+	}
+}
+
 // TestUnreadableAbort has the run end by a record that never can be read: no
 // daemon may wait for it.
 func TestUnreadableAbort(t *testing.T) {

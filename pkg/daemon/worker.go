@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -205,14 +206,15 @@ func (n *node) followControl(own string) func(ctx context.Context) {
 		ends, note := false, n.trail.sightings()
 		_, _ = n.control.Follow(ctx, func(l signal.Listing) bool {
 			note(l, n.id.Size)
-			ends = ends || n.published(ctx, l)
 			liveness.Look(map[int]int64{0: l.Beats(signal.BeatState)[0]}, l.At)
 			if n.line != nil {
 				if at, heard := n.line.last(0, l.At); heard {
 					liveness.Hear(0, at)
 				}
 			}
-			if len(liveness.Silent()) == 0 {
+			lost := len(liveness.Silent()) > 0
+			ends = ends || n.published(ctx, l, !lost && !n.bereft())
+			if !lost {
 				return false
 			}
 			if ends {
@@ -225,17 +227,30 @@ func (n *node) followControl(own string) func(ctx context.Context) {
 	}
 }
 
+// bereft tells whether no word of the head's is to be waited for, before its
+// silence says so.
+func (n *node) bereft() bool {
+	if n.forsaken.Load() || n.line == nil {
+		return n.forsaken.Load()
+	}
+	known, ever := n.line.of(0)
+	return ever && !known.connected && known.parting != lifeline.Broken
+}
+
 // published tells whether the listing shows an end, and ends this node by it.
 //
 // The head's word comes first: a peer whose mount has hung may have published
-// an abort that comes after the orderly end.
-func (n *node) published(ctx context.Context, l signal.Listing) bool {
+// an abort that comes after the orderly end, or that the head, which knows
+// better, is about to end the run in another way. While the head is heard, a
+// peer's word is its affair.
+func (n *node) published(ctx context.Context, l signal.Listing, heard bool) bool {
 	aborts := l.Aborts()
-	if l.Has(signal.NameDrain) && (len(aborts) == 0 || aborts[0] != 0) {
+	byHead := len(aborts) > 0 && aborts[0] == 0
+	if l.Has(signal.NameDrain) && !byHead {
 		n.finish(&ending{orderly: true, word: health.Driven, why: "the driver has ended"})
 		return true
 	}
-	if len(aborts) > 0 {
+	if len(aborts) > 0 && (byHead || !heard) {
 		ctx, cancel := context.WithTimeoutCause(ctx, n.tempo.Silent, errDeadline)
 		defer cancel()
 		var record signal.AbortRecord
@@ -304,6 +319,7 @@ func (n *node) agree(err error) *ending {
 // about to publish its end, which is returned. A node whose own mount hangs
 // claims nothing: its claim would come when the others have gone on.
 func (n *node) claim(end *ending) *ending {
+	n.forsaken.Store(true)
 	if end.cause.Kind == string(health.Share) || n.silence() > sickShare {
 		return nil
 	}
