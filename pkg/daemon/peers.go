@@ -21,6 +21,7 @@ func (h *head) followNodes(ctx context.Context) {
 	note := h.trail.musters()
 	_, _ = h.nodes.Follow(ctx, func(l signal.Listing) bool {
 		note(l)
+		h.roster.meet(l)
 		for _, rank := range l.Ranks(signal.Failed) {
 			h.readFailure(ctx, rank, signal.Failed, l, read)
 		}

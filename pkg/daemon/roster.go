@@ -23,6 +23,7 @@ type roster struct {
 	record  signal.TeamRecord          // the newest; guarded by mu
 	changed chan struct{}              // closed and replaced by each new team; guarded by mu
 	gone    map[int]signal.DroppedRank // guarded by mu
+	joined  map[int]bool               // at any look so far, where there are spares: a listing may be an old one; guarded by mu
 	excused []health.Observed          // what has failed and ended nothing so far; guarded by mu
 	open    bool                       // the team stays as it is; guarded by mu
 	ready   int                        // how many were at the last look; guarded by mu
@@ -35,7 +36,7 @@ func newRoster(cfg Config) *roster {
 	_, unranked := cfg.Framework.(framework.Unranked)
 	r := &roster{
 		size: size, bounds: cfg.Team.of(size), spares: cfg.spares(), ranked: !unranked,
-		changed: make(chan struct{}), gone: make(map[int]signal.DroppedRank),
+		changed: make(chan struct{}), gone: make(map[int]signal.DroppedRank), joined: make(map[int]bool),
 	}
 	r.record.Generation = -1
 	if !r.spares {
@@ -267,6 +268,18 @@ func (r *roster) unknown(ranks []int) []int {
 	})
 }
 
+// meet notes who has joined.
+func (r *roster) meet(l signal.Listing) {
+	if !r.spares {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, rank := range l.Ranks(signal.Joined) {
+		r.joined[rank] = true
+	}
+}
+
 // absent are the nodes, in order, whose end nobody needs to wait for: they had not
 // joined until the gate, or their daemons are lost. One that is dropped for a failure lives and ends
 // with the job.
@@ -274,11 +287,14 @@ func (r *roster) absent(l signal.Listing) []int {
 	if !r.spares {
 		return nil
 	}
+	r.meet(l)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var absent []int
-	if r.open { // before, they may be about to
-		absent = l.Missing(signal.Joined, r.size)
+	for rank := range r.size {
+		if r.open && !r.joined[rank] { // before, they may be about to
+			absent = append(absent, rank)
+		}
 	}
 	told := append(l.Ranks(signal.Failed), l.Ranks(signal.SandboxFailed)...)
 	for rank := range r.gone {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 
@@ -31,5 +32,26 @@ func TestExcusedFailuresAreToldOnce(t *testing.T) {
 	}
 	if len(told) != cfg.Identity.Size-cfg.Team.Min {
 		t.Errorf("told of %v", told)
+	}
+}
+
+// A listing may be older than the one before: who was seen to have joined is
+// waited for at the end though it is not in the newest one.
+func TestAbsent(t *testing.T) {
+	const size = 4
+	joined := func(ranks ...int) signal.Listing {
+		var shown signal.Folder
+		for _, rank := range ranks {
+			shown.Names = append(shown.Names, signal.NodeName(rank, size, signal.Joined))
+		}
+		return shown.Listing(size)
+	}
+	cfg := Config{Team: Bounds{Min: 2, Max: 2}}
+	cfg.Identity.Size = size
+	r := newRoster(cfg)
+	r.meet(joined(0, 1, 2))
+	r.open = true
+	if absent := r.absent(joined(0, 1)); !slices.Equal(absent, []int{3}) {
+		t.Errorf("absent are %v, where ranks 0 to 2 have joined", absent)
 	}
 }

@@ -77,6 +77,7 @@ var known = []struct {
 	{"the test took an interrupted spare for a cause, of which the job made nothing", 26867, 0},
 	{"the same, with more spares", 34983, 0},
 	{"the same, by a strike at a time of its own", 60286, 1},
+	{"the head did not wait for a spare that an old listing did not show", 303653, 0},
 }
 
 func TestKnown(t *testing.T) {

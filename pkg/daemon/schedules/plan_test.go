@@ -87,7 +87,7 @@ func planOf(seed, shift uint64) plan {
 func (p *plan) belate(r *rand.Rand) {
 	for i := range p.Moods {
 		p.Moods[i].Late = []time.Duration{0, 0, lateMost / 10, lateMost}[r.IntN(4)]
-		p.Moods[i].Back = []int{0, 0, 20, 100}[r.IntN(4)]
+		p.Moods[i].Back = []int{0, 0, 20, 300}[r.IntN(4)]
 	}
 }
 
@@ -144,10 +144,10 @@ func moodOf(r *rand.Rand) mood {
 const staleMost = peerTimeout / 10
 
 // backMost is how old a listing may be between two that are not.
-const backMost = peerTimeout / 2
+const backMost = peerTimeout
 
 // lateMost is how late a record may come after its name.
-const lateMost = peerTimeout / 4
+const lateMost = peerTimeout / 2
 
 // strays says whether records of another attempt may appear in a run: daemons
 // do not yet take an abort and a failure of another nonce for absent.
