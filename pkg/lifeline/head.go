@@ -68,6 +68,9 @@ func (h *Head) Nudge() {
 	}
 }
 
+// Beat sends every worker a beat now, so that its kernel has something to acknowledge: see Evidence.
+func (h *Head) Beat() { h.sendAll(frameBeat, 0, 1) }
+
 // NudgeRank makes one worker look now. It never blocks.
 func (h *Head) NudgeRank(rank int) {
 	if rank < 1 || rank >= len(h.seats) {

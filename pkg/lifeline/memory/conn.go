@@ -262,10 +262,11 @@ func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
 // Evidence tells what a kernel would say of the other end.
 func (c *conn) Evidence() lifeline.Evidence {
-	e := lifeline.Evidence{Connected: true, Answers: true}
+	e := lifeline.Evidence{Connected: true, Answers: true, Settled: true}
 	if c.net.Cut != nil {
 		e.Quiet = c.net.Cut(c.host, c.peer)
 		e.Answers = e.Quiet == 0
+		e.Settled = e.Answers
 	}
 	return e
 }
