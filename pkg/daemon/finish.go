@@ -52,7 +52,7 @@ func (h *head) drive(ctx context.Context) error {
 	if exit.Status() > 128 && !pause(ctx, skewOf(exit)) {
 		return context.Cause(ctx)
 	}
-	if exit.Status() != 0 && !h.hearEvents(ctx) {
+	if exit.Status() != 0 && (!h.hearLosses(ctx) || !h.hearEvents(ctx)) {
 		return context.Cause(ctx)
 	}
 	return &ending{orderly: true, word: health.Driven, code: exit.Status(), why: "the driver has ended: " + exit.String()}
@@ -81,6 +81,7 @@ func (n *node) lagging(ctx context.Context, lag time.Duration) (context.Context,
 // judge returns how the run ends: as the sequence says where it ended well, by
 // the verdict on all that failed otherwise.
 func (h *head) judge(err error) *ending {
+	defer h.judged.Store(true)
 	var end *ending
 	if errors.As(err, &end) && end.orderly {
 		return end
@@ -92,7 +93,7 @@ func (h *head) judge(err error) *ending {
 		h.condemn(health.Observed{FailedRecord: f.FailedRecord, At: time.Now()})
 	}
 	h.hear()
-	h.hearOverdue(err)
+	h.clearDoubts(h.work, h.doubtTime(err), false)
 	h.failuresMu.Lock()
 	defer h.failuresMu.Unlock()
 	end = h.reconsider(endingOf(health.Decide(h.failures, h.id.HostOf)))
@@ -120,22 +121,33 @@ func (h *head) hear() {
 	_, _ = h.nodes.Wait(ctx, func(l signal.Listing) bool { return l.Looks > before+1 })
 }
 
-// hearOverdue waits, where a service or a sandbox has died, until every peer is
-// heard again or lost: what it has died of may be the loss of one that nobody is
-// sure of yet.
-func (h *head) hearOverdue(err error) {
+// doubtTime is for how long the verdict may wait for who may be lost, too: what a
+// service or a sandbox has died of may be a loss, and who was lost at the same time
+// as another is known a beat later at most.
+func (h *head) doubtTime(err error) time.Duration {
 	kind := health.Kind(asFailure(err).Kind)
 	if told, ok := errors.AsType[*peerFailure](err); ok {
 		kind = health.Kind(told.record.Kind)
 	}
-	if h.lines == nil || h.silence() > sickShare || kind != health.ServiceDied && kind != health.SandboxDied {
-		return
+	switch {
+	case kind == health.ServiceDied || kind == health.SandboxDied:
+		return h.tempo.Silent
+	case health.Loss(kind):
+		return h.lineBeat()
+	default:
+		return 0
 	}
-	h.hearing.Store(true)
-	defer h.hearing.Store(false)
-	ctx, cancel := context.WithTimeoutCause(h.work, h.tempo.Silent, errDeadline)
-	defer cancel()
-	_, _ = h.nodes.Wait(ctx, func(l signal.Listing) bool { return !h.overdue(l, time.Now()) })
+}
+
+// hearLosses waits, where the driver has failed, until every peer has answered or
+// is lost: it may have failed of the loss, and have seen it before us. It tells
+// whether the run goes on.
+func (h *head) hearLosses(ctx context.Context) bool {
+	if h.lines != nil {
+		h.lines.head.Beat()
+		h.clearDoubts(ctx, h.tempo.Silent, true)
+	}
+	return ctx.Err() == nil
 }
 
 // conclude publishes the end, ends what runs here, waits for the others, and
@@ -225,8 +237,8 @@ func (h *head) stopDriver(end *ending) *ending {
 	return end
 }
 
-// awaitDone waits until all nodes have said that nothing of ours runs there,
-// for no longer than their graces last.
+// awaitDone waits until all nodes whose daemons live have said that nothing of ours
+// runs there, for no longer than their graces last.
 func (h *head) awaitDone(end *ending) {
 	lost := make(map[int]bool)
 	if end.cause != nil {
@@ -246,7 +258,7 @@ func (h *head) awaitDone(end *ending) {
 	_, err := h.nodes.Wait(ctx, func(l signal.Listing) bool {
 		missing = missing[:0]
 		for _, rank := range l.Missing(signal.Done, h.id.Size) {
-			if rank != 0 && !lost[rank] {
+			if rank != 0 && !lost[rank] && !h.lines.died(rank) {
 				missing = append(missing, rank)
 			}
 		}

@@ -45,7 +45,7 @@ type head struct {
 	driver      *process.Child // nil before it runs
 	slowSandbox sync.WaitGroup // the head's own sandbox, as long as it starts
 
-	hearing    atomic.Bool // the verdict waits for who may be lost, too
+	judged     atomic.Bool // how the run ends is decided: what fails now is not asked for
 	failuresMu sync.Mutex
 	failures   []health.Observed // what has failed so far, guarded by failuresMu
 }

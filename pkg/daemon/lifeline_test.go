@@ -281,6 +281,75 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 	}
 }
 
+// Of daemons that die at once each is told of and stayed away from, and the end
+// does not wait for any of them.
+func TestSeveralWorkersDieAtOnce(t *testing.T) {
+	t.Parallel()
+	const size = 5
+	dead := []int{1, 2, 3}
+	j := newJob(t, size, "exec sleep 300")
+	j.start(dead...)
+	var lines []*playedLine
+	for _, rank := range dead {
+		lines = append(lines, j.playLine(j.playWorker(rank), rank))
+	}
+	j.untilNamed(signal.Control, signal.NameGo)
+	var closing sync.WaitGroup
+	for _, line := range lines {
+		closing.Go(line.close)
+	}
+	closing.Wait()
+	j.expect(76, -1, -1, -1, 76)
+	result := j.result()
+	lost := slices.Clone(result.Cause.Lost)
+	for _, failure := range result.Consequences {
+		lost = append(lost, failure.Lost...)
+	}
+	slices.Sort(lost)
+	nodes := slices.Sorted(slices.Values(result.Nodes))
+	if !slices.Equal(lost, dead) || !slices.Equal(nodes, []string{"n1", "n2", "n3"}) {
+		t.Errorf("lost are %v, and bad nodes are %v; %v died", lost, nodes, dead)
+	}
+	if said := j.said(); strings.Contains(said, "not all nodes have told that they are done") {
+		t.Errorf("the end has waited for the dead:\n%s", said)
+	}
+}
+
+// A driver that fails of the loss of a node may see it before the head does: the
+// loss is the cause.
+func TestDriverFailsOfALoss(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		lose func(*playedLine)
+		kind health.Kind
+	}{
+		{"as its kernel closes the lifeline", func(p *playedLine) { p.close() }, health.DaemonDied},
+		{"as its beats are overdue", func(p *playedLine) {
+			close(p.hang)
+			time.Sleep(time.Second) // beats are due every 0.4 s, and it is lost after 1.9 s
+		}, health.HostHangs},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			mark := filepath.Join(t.TempDir(), "fail")
+			j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.005; done; exit 1")
+			j.start(1)
+			p := j.playWorker(1)
+			line := j.playLine(p, 1)
+			j.untilNamed(signal.Control, signal.NameGo)
+			p.silence()
+			tc.lose(line)
+			touch(t, mark)
+			j.expect(76, -1, 76)
+			j.blames(0, string(tc.kind), 76)
+			if nodes := j.result().Nodes; !slices.Equal(nodes, []string{"n1"}) {
+				t.Errorf("the nodes to stay away from are %v", nodes)
+			}
+		})
+	}
+}
+
 // playedLine is the lifeline of a worker that the test plays.
 type playedLine struct {
 	net    network

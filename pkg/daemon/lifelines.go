@@ -85,6 +85,15 @@ func (l *lines) calm(workers int, now time.Time) bool {
 	return l.well(workers, now) && l.head.Stats().Connected >= workers
 }
 
+// died tells whether the kernel of a worker's host has closed its lifeline.
+func (l *lines) died(rank int) bool {
+	if l == nil {
+		return false
+	}
+	known, ever := l.of(rank)
+	return ever && !known.connected && known.parting == lifeline.Closed
+}
+
 // workerLines takes in what the lifelines tell of the workers.
 type workerLines struct{ *head }
 
@@ -126,7 +135,7 @@ func (p *workerLines) Gone(rank int, how lifeline.Parting) {
 func (h *head) mourn(f *failure, rank int, sick bool, since time.Time) {
 	last := h.nodes.Last()
 	done := slices.Contains(last.Ranks(signal.Done), rank) || slices.Contains(last.Ranks(signal.Failed), rank)
-	if done || h.life.Err() != nil {
+	if done || h.judged.Load() {
 		return
 	}
 	if sick {

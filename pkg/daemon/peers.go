@@ -28,8 +28,7 @@ func (h *head) followNodes(ctx context.Context) {
 		for _, rank := range l.Ranks(signal.SandboxFailed) {
 			h.readFailure(ctx, rank, signal.SandboxFailed, l, read)
 		}
-		over := h.life.Err() != nil
-		if over && !h.hearing.Load() {
+		if h.judged.Load() {
 			return false
 		}
 		alive := h.roster.living(expected(l), false)
@@ -38,7 +37,7 @@ func (h *head) followNodes(ctx context.Context) {
 		if silent := unknown(daemons.Silent(), lost); len(silent) > 0 {
 			h.peersLost(ctx, silent, daemons, l.At)
 		}
-		if over {
+		if h.life.Err() != nil {
 			return false
 		}
 		resting := h.roster.living(expected(l), true)
@@ -65,23 +64,51 @@ func unknown(silent []int, lost map[int]bool) []int {
 	return silent
 }
 
-// overdue tells whether a peer has not been heard for so long that it may be
-// lost, and is not lost yet.
-func (h *head) overdue(l signal.Listing, now time.Time) bool {
+// doubted tells whether a peer may be lost and nobody knows yet: its lifeline has
+// ended and nobody is back on another, a beat of it is overdue, or, where all were
+// asked, its kernel has not acknowledged that. Only the files can tell of one whose
+// lifeline broke for good.
+func (h *head) doubted(l signal.Listing, now time.Time, asked bool) bool {
+	missed := h.missed()
+	for rank := range h.roster.living(expected(l), false) {
+		at, connected := h.lines.last(rank, now)
+		if !connected || missed[rank] {
+			continue
+		}
+		kernel := h.lines.head.Evidence(rank)
+		if !kernel.Connected || asked && !kernel.Settled || now.Sub(at) > overdue*h.lineBeat() {
+			return true
+		}
+	}
+	return false
+}
+
+// missed are the ranks whose loss is known.
+func (h *head) missed() map[int]bool {
 	missed := make(map[int]bool)
 	h.failuresMu.Lock()
+	defer h.failuresMu.Unlock()
 	for _, failure := range h.failures {
 		for _, rank := range failure.Lost {
 			missed[rank] = true
 		}
 	}
-	h.failuresMu.Unlock()
-	for rank := range h.roster.living(expected(l), false) {
-		if at, connected := h.lines.last(rank, now); connected && !missed[rank] && now.Sub(at) > overdue*h.lineBeat() {
-			return true
+	return missed
+}
+
+// clearDoubts waits until every peer is heard again or lost, for no longer than
+// within and while ctx lives: what has failed may have failed of a loss of which
+// nobody is sure yet, and of several that are lost at once all are to be known.
+func (h *head) clearDoubts(ctx context.Context, within time.Duration, asked bool) {
+	if h.lines == nil || h.silence() > sickShare {
+		return
+	}
+	h.nodes.Quicken()
+	for end := time.Now().Add(within); time.Now().Before(end) && h.doubted(h.nodes.Last(), time.Now(), asked); {
+		if !pause(ctx, eventPause) {
+			return
 		}
 	}
-	return false
 }
 
 // expected are the peers that should live, with their newest beats: those that
