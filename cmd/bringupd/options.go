@@ -193,6 +193,7 @@ func (o *options) deadlines() settings {
 		wait("service-timeout", &t.Service, "until a service of the framework is up"),
 		wait("settle", &t.Settle, "the framework must count the same nodes for as long"),
 		wait("peer-timeout", &t.Peer, "from a peer's death to the end of the job"),
+		wait("share-timeout", &t.Share, "for how long a job that runs outwaits a share that does not answer, while every lifeline is well"),
 		wait("driver-grace", &t.DriverGrace, "between the driver's TERM and its KILL, up to 1h; cut to fit where Slurm's own KILL is near"),
 		wait("stop-grace", &t.StopGrace, "the same for services and sandboxes, after the driver; up to 10s"),
 	}

@@ -84,6 +84,7 @@ type Times struct {
 	Sandbox     time.Duration
 	Service     time.Duration // a head's or worker's service, from its start until it is up
 	Peer        time.Duration // from a peer's death until the job ends
+	Share       time.Duration // of a share that does not answer, once the job runs and while every lifeline is well; 0: no longer than Peer
 	Settle      time.Duration // the framework must count the same nodes for as long
 	DriverGrace time.Duration // from TERM to KILL, where no other end is near
 	StopGrace   time.Duration // the same for services and sandbox, after the driver
@@ -98,6 +99,7 @@ func DefaultTimes() Times {
 		Sandbox:     5 * time.Minute,
 		Service:     5 * time.Minute,
 		Peer:        10 * time.Second,
+		Share:       10 * time.Minute,
 		Settle:      time.Second,
 		DriverGrace: 10 * time.Second,
 		StopGrace:   5 * time.Second,
@@ -174,6 +176,9 @@ func (c *Config) Validate() error {
 	return c.Times.validate()
 }
 
+// outwaits tells whether a share that hangs is waited for longer than for a peer.
+func (t Times) outwaits() bool { return t.Share > t.Peer }
+
 func (t Times) validate() error {
 	for _, row := range []struct {
 		flag string
@@ -185,6 +190,7 @@ func (t Times) validate() error {
 		{"sandbox-timeout", t.Sandbox, time.Second},
 		{"service-timeout", t.Service, time.Second},
 		{"peer-timeout", t.Peer, time.Second},
+		{"share-timeout", t.Share, 0},
 		{"settle", t.Settle, 0},
 		{"driver-grace", t.DriverGrace, 0},
 		{"stop-grace", t.StopGrace, 0},

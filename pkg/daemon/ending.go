@@ -111,6 +111,21 @@ func endingFrom(abort signal.AbortRecord) *ending {
 	}
 }
 
+// endingByCode is the end of a worker that knows no more of it.
+func endingByCode(code int) *ending {
+	if code == 0 {
+		return endingByDrain()
+	}
+	abort := signal.AbortRecord{Code: code, Word: string(health.Aborted)}
+	abort.Cause = failed(health.Aborted, "the head has ended the job with code %d, and the share does not tell why", code).FailedRecord
+	return endingFrom(abort)
+}
+
+// endingByDrain is a worker's orderly end.
+func endingByDrain() *ending {
+	return &ending{orderly: true, word: health.Driven, why: "the driver has ended"}
+}
+
 func gentle(kind health.Kind) bool { return kind == health.Terminated || kind == health.Interrupted }
 
 // signalled is the failure that a signal to this daemon is.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -199,6 +200,7 @@ func (h *head) announce(end *ending) {
 	if end.orderly {
 		err := h.publish(signal.Control, signal.NameDrain, &signal.DrainRecord{Code: end.code, Why: end.why}, false)
 		h.logged(err)
+		h.tellUnwritten(end, err)
 		if err != nil && !errors.Is(err, errGoesOn) && h.gate > 0 {
 			// The name says enough, and on a share that is full it can still
 			// be had: the others are not to take the head for lost.
@@ -208,14 +210,24 @@ func (h *head) announce(end *ending) {
 		}
 		return
 	}
-	h.publishAbort(end)
+	h.tellUnwritten(end, h.publishAbort(end))
+}
+
+// tellUnwritten tells the workers of an end that could not be written, for now or
+// at all.
+func (h *head) tellUnwritten(end *ending, err error) {
+	if err != nil && h.lines != nil {
+		h.tellOver(end)
+	}
 }
 
 // publishAbort publishes a node's end with a cause.
-func (n *node) publishAbort(end *ending) {
-	n.logged(n.publish(signal.Control, signal.AbortName(n.id.Rank, n.id.Size), &signal.AbortRecord{
+func (n *node) publishAbort(end *ending) error {
+	err := n.publish(signal.Control, signal.AbortName(n.id.Rank, n.id.Size), &signal.AbortRecord{
 		Code: end.code, Word: end.word, Cause: *end.cause, Nodes: end.nodes,
-	}, true))
+	}, true)
+	n.logged(err)
+	return err
 }
 
 // stopDriver lets the driver have its grace. A stop that was asked for ends
@@ -246,28 +258,32 @@ func (h *head) awaitDone(end *ending) {
 			lost[rank] = true
 		}
 	}
-	if h.silence() > sickShare {
-		return
-	}
 	within := h.cfg.Times.StopGrace + health.WorkerTempo(h.cfg.Times.Peer, h.id.Size).Look + time.Second
 	ctx, cancel := context.WithTimeoutCause(h.hurry, within, errDeadline)
 	defer cancel()
-	ctx, stop := h.whileAnswered(ctx, h.tempo.Silent/2)
-	defer stop()
-	var missing []int
-	_, err := h.nodes.Wait(ctx, func(l signal.Listing) bool {
-		missing = missing[:0]
-		for _, rank := range l.Missing(signal.Done, h.id.Size) {
-			if rank != 0 && !lost[rank] && !h.lines.died(rank) {
-				missing = append(missing, rank)
-			}
+	h.nodes.Quicken()
+	blind := h.silence() > sickShare
+	for {
+		blind = blind || h.silence() > h.tempo.Silent/2
+		missing := h.unended(lost, blind)
+		if len(missing) == 0 {
+			return
 		}
-		missing = without(missing, h.roster.absent(l))
-		return len(missing) == 0
-	})
-	if err != nil {
-		h.log.Warn("not all nodes have told that they are done", zap.String("missing", h.hostsOf(missing)), zap.Duration("waited", within))
+		if !pause(ctx, eventPause) {
+			h.log.Warn("not all nodes have told that they are done", zap.String("missing", h.hostsOf(missing)), zap.Duration("waited", within))
+			return
+		}
 	}
+}
+
+// unended are the nodes, but for those that are lost, of which nothing tells that
+// they have ended what runs there.
+func (h *head) unended(lost map[int]bool, blind bool) []int {
+	last := h.nodes.Last()
+	missing := slices.DeleteFunc(last.Missing(signal.Done, h.id.Size), func(rank int) bool {
+		return rank == 0 || lost[rank] || h.lines.ended(rank, blind)
+	})
+	return without(missing, h.roster.absent(last))
 }
 
 func (h *head) tellDone(left []string) {

@@ -383,6 +383,9 @@ func (h *head) openGate() error {
 	h.surroundings.Store(&surroundings{endpoint: h.endpoint, hosts: h.teamHosts()})
 	h.reached(signal.NameGo)
 	h.isUp("the gate is open")
+	if h.lines != nil {
+		h.lines.run(h.cfg.Times.outwaits())
+	}
 	h.nodes.Relax(h.tempo.Look)
 	h.control.Relax(h.tempo.Look)
 	h.background(h.measureTrips)

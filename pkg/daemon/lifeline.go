@@ -43,10 +43,10 @@ const (
 type line struct {
 	*signs // of the head, as rank 0
 	worker *lifeline.Worker
+	over   atomic.Int32  // the code by which the run ends and 1, where the head has said so
 	tried  []string      // where the head is
 	once   sync.Once     // closes up
 	up     chan struct{} // closed at the first connection
-	idle   atomic.Bool   // nothing is expected in Control but the end
 }
 
 // calm tells whether the head is heard by the lifeline, which has not just ended.
@@ -73,6 +73,10 @@ func (n *node) tie(job signal.Job) {
 	n.line.worker = lifeline.NewWorker(cfg, n.id.Rank, n.network(), job.Lifeline, &headLine{n}, sick)
 	n.nudge = n.line.worker.Nudge
 	n.calm = n.line.calm
+	n.hears = func(now time.Time) bool {
+		quiet, ever := n.line.quiet(0, now)
+		return ever && quiet < n.tempo.Silent
+	}
 	n.background(n.line.worker.Run)
 	n.background(n.watchLine)
 }
@@ -99,12 +103,13 @@ func (p *headLine) Connected() {
 	p.line.once.Do(func() { close(p.line.up) })
 }
 
-// Heard notes a sign of life.
-func (p *headLine) Heard() { p.line.hear(0, false) }
-
-// Nudged has the node look at Control. Where there are many nodes, not all of
-// them do in the same moment.
-func (p *headLine) Nudged() {
+// Heard notes a sign of life, and has the node look at Control where it is nudged.
+// Where there are many nodes, not all of them do in the same moment.
+func (p *headLine) Heard(nudge bool) {
+	p.line.hear(0, false)
+	if !nudge {
+		return
+	}
 	if p.id.Size <= fewAtOnce {
 		p.control.Nudge()
 		return
@@ -139,6 +144,15 @@ func (p *headLine) Gone(how lifeline.Parting) {
 	}
 }
 
+// Over learns by which code the run ends. Where that is a failure, who can look sees
+// more of it, or that the head could not say why: see withoutHead.
+func (p *headLine) Over(code int) {
+	p.line.over.Store(int32(code) + 1)
+	if code == 0 || p.silence() > p.tempo.Silent/2 {
+		p.finish(endingByCode(code))
+	}
+}
+
 // Rejected ends a daemon that is the second one of its rank.
 func (p *headLine) Rejected(reason string) {
 	p.end(&outsider{failed(health.Launch, "cannot take part as %s: %s; start each rank once", p.name(p.id.Rank), reason)})
@@ -153,23 +167,32 @@ func (o *outsider) Unwrap() error { return o.failure }
 
 // withoutHead takes the head for lost when two looks have not shown the end (the
 // first may have been under way before), nor a beat that came after the last one
-// for as long as quiet.
+// for as long as quiet. Where that is 0 the head's host has spoken, and is believed
+// where the share does not answer.
 func (n *node) withoutHead(quiet time.Duration, f *failure) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		ctx, cancel := context.WithTimeoutCause(ctx, n.tempo.Silent, errDeadline)
 		defer cancel()
+		looking, stop := n.whileAnswered(ctx, n.tempo.Silent/2)
+		defer stop()
 		before := n.control.Last()
 		beat, since := before.Beats(signal.BeatState)[0], time.Now()
-		_, err := n.control.Wait(ctx, func(l signal.Listing) bool {
+		_, err := n.control.Wait(looking, func(l signal.Listing) bool {
 			if newest := l.Beats(signal.BeatState)[0]; newest > beat {
 				beat, since = newest, l.At
 			}
 			return l.Looks > before.Looks+1 && l.At.Sub(since) >= quiet
 		})
+		blind := quiet == 0 && errors.Is(context.Cause(looking), errSilent)
 		switch {
-		case err != nil:
+		case err != nil && !blind:
 		case n.ended.Err() != nil:
 			n.orphan(f)
+		case blind && n.line.over.Load() > 0:
+			n.finish(endingByCode(int(n.line.over.Load()) - 1))
+		case blind:
+			f.Lost = []int{0}
+			n.end(f)
 		default:
 			n.loseHead(ctx, signal.BeatState, f)
 		}
@@ -197,7 +220,7 @@ func (n *node) watchLine(ctx context.Context) {
 			n.log.Warn("cannot reach the head by a lifeline: beat files replace it, and a death is noticed later",
 				zap.String("host", n.id.Host), zap.Strings("tried", n.line.tried))
 		}
-		if wanted := n.lookPace(now, ever); n.line.idle.Load() && wanted != pace {
+		if wanted := n.lookPace(now, ever); n.line.runs() && wanted != pace {
 			pace = wanted
 			n.control.Relax(pace)
 		}

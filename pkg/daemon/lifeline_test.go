@@ -397,8 +397,8 @@ type connected struct {
 }
 
 func (c *connected) Connected()            { c.once.Do(func() { close(c.up) }) }
-func (c *connected) Heard()                {}
-func (c *connected) Nudged()               {}
+func (c *connected) Heard(bool)            {}
+func (c *connected) Over(int)              {}
 func (c *connected) Gone(lifeline.Parting) {}
 func (c *connected) Rejected(string)       {}
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -61,11 +62,13 @@ func (h *head) serveLines() {
 	if !h.cfg.Sandbox.Step { // the daemons of those sandboxes hear the head's beats by files alone
 		h.calm = func(now time.Time) bool { return h.lines.calm(h.id.Size-1, now) }
 	}
+	h.hears = h.hearsAll
 	h.nudge = h.lines.head.Nudge
 	h.background(h.lines.head.Run)
 	h.background(func(ctx context.Context) {
 		tick := time.NewTicker(h.lineBeat() / 2)
 		defer tick.Stop()
+		var told outages
 		for {
 			select {
 			case <-ctx.Done():
@@ -73,6 +76,8 @@ func (h *head) serveLines() {
 			case now := <-tick.C:
 				h.lines.tick(now)
 				h.watchLink(now)
+				h.listenAlone(now)
+				told.tell(h, now)
 			}
 		}
 	})
@@ -85,13 +90,18 @@ func (l *lines) calm(workers int, now time.Time) bool {
 	return l.well(workers, now) && l.head.Stats().Connected >= workers
 }
 
-// died tells whether the kernel of a worker's host has closed its lifeline.
-func (l *lines) died(rank int) bool {
+// ended tells whether a worker's daemon has: the kernel of its host has closed its
+// lifeline. A goodbye comes last, too, but who can look sees more by that; where
+// nobody can, one who never had a lifeline is not waited for, either.
+func (l *lines) ended(rank int, blind bool) bool {
 	if l == nil {
-		return false
+		return blind
 	}
 	known, ever := l.of(rank)
-	return ever && !known.connected && known.parting == lifeline.Closed
+	if !ever {
+		return blind
+	}
+	return !known.connected && (known.parting == lifeline.Closed || blind)
 }
 
 // workerLines takes in what the lifelines tell of the workers.
@@ -147,13 +157,15 @@ func (h *head) mourn(f *failure, rank int, sick bool, since time.Time) {
 }
 
 // miss takes a worker for dead that has ended in order and not said so in the
-// run directory, as one does that can't write there.
+// run directory, as one does that can't write there: or where we can't look.
 func (h *head) miss(ctx context.Context, rank int, sick bool, since time.Time) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Silent, errDeadline)
 	defer cancel()
+	looking, stop := h.whileAnswered(ctx, h.tempo.Silent/2)
+	defer stop()
 	before := h.nodes.Last().Looks
-	_, err := h.nodes.Follow(ctx, func(l signal.Listing) bool { return l.Looks > before+1 })
-	if err == nil {
+	_, err := h.nodes.Follow(looking, func(l signal.Listing) bool { return l.Looks > before+1 })
+	if err == nil || errors.Is(context.Cause(looking), errSilent) {
 		f := failed(health.HostHangs, "the daemon of %s has ended and could not write so into the run directory: its standard error tells why", h.name(rank))
 		h.mourn(f, rank, sick, since)
 	}
@@ -262,6 +274,15 @@ func (n *node) farewell() {
 	}
 }
 
+// tellOver tells the workers by which code the run ends.
+func (h *head) tellOver(end *ending) {
+	code := end.code
+	if end.orderly {
+		code = 0
+	}
+	h.lines.head.Over(code)
+}
+
 // closeLines ends the lifelines: in order where the head ends in order. A port
 // that was never served is closed, too.
 func (h *head) closeLines() {
@@ -269,6 +290,9 @@ func (h *head) closeLines() {
 		return
 	}
 	if h.lines.head != nil {
+		if end, ok := errors.AsType[*ending](context.Cause(h.ended)); ok {
+			h.tellOver(end)
+		}
 		h.lines.head.Farewell()
 	}
 	_ = h.lines.listener.Close()

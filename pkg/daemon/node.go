@@ -62,6 +62,7 @@ type node struct {
 	line  *line                    // to the head; nil on the head, and where there is none
 	nudge func()                   // has the other ends of the lifelines look; nil without any
 	calm  func(now time.Time) bool // every lifeline is well; nil without any
+	hears func(now time.Time) bool // everybody who matters is heard by one; nil without any
 
 	shown shown // outside of the run directory
 
@@ -283,7 +284,11 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 				if refused == refusedTwice {
 					n.logged(err) // who is told that the node is lost may read why
 				}
-				if refused.last(n.tempo.Beat) > n.tempo.Silent {
+				most := n.tempo.Silent
+				if n.outwaits(now) {
+					most = n.cfg.Times.Share
+				}
+				if refused.last(n.tempo.Beat) > most {
 					n.end(asFailure(err))
 					return
 				}
@@ -304,34 +309,6 @@ func (n *node) beat(ctx context.Context, sub, state string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.tempo.Silent, errors.New("the peers would miss the beat"))
 	defer cancel()
 	return n.dir.Beat(ctx, sub, state)
-}
-
-// watchShare notices that the share has not answered for so long that nothing
-// can be said of the peers any more.
-func (n *node) watchShare(ctx context.Context) {
-	tick := time.NewTicker(n.cfg.Times.Peer / 20)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if silence := n.silence(); silence > n.cfg.Times.Peer {
-			n.end(n.unanswered(silence))
-			return
-		}
-	}
-}
-
-func (n *node) unanswered(silence time.Duration) *failure {
-	if n.signs != nil {
-		if unheard, ever := n.signs.silence(time.Now()); ever && unheard > n.tempo.Silent {
-			return n.cutOff(fmt.Sprintf("neither another node nor the share has answered for %s", min(unheard, silence).Round(time.Second/10)))
-		}
-	}
-	return failed(health.Share, "cannot go on: the share has not answered %s for %s: see whether %s hangs on that node",
-		n.name(n.id.Rank), silence.Round(time.Second/10), n.dir.Path())
 }
 
 // serveWorker starts the node's worker, proves it and tells.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -16,8 +17,10 @@ const overdue = 2
 type signs struct {
 	beat time.Duration // what lies between two signs of a peer that is well
 
-	mu    sync.Mutex
-	peers map[int]sign // guarded by mu
+	mu      sync.Mutex
+	peers   map[int]sign // guarded by mu
+	running bool         // the job does; guarded by mu
+	bears   bool         // nobody needs the share now: a peer whose share hangs is as good as any; guarded by mu
 	// A daemon that was stopped, or had no processor, finds at its return that
 	// it has heard nobody for long: what is there to be heard comes first.
 	ticked time.Time // when this daemon last ran, as far as it knows; guarded by mu
@@ -27,7 +30,7 @@ type signs struct {
 // sign is what was heard of one peer.
 type sign struct {
 	connected bool
-	heard     time.Time // well
+	heard     time.Time // well, or of use all the same
 	spoke     time.Time // well or sick
 	sick      bool      // its own share does not answer it
 	parting   lifeline.Parting
@@ -45,14 +48,28 @@ func (s *signs) connect(rank int) {
 	s.peers[rank] = sign{connected: true, heard: now, spoke: now}
 }
 
-// hear notes a sign of life. A peer whose share hangs is of no use to the
-// others: its sign does not count as one.
+// run notes that the job runs, and whether a share that hangs is outwaited.
+func (s *signs) run(outwaits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running, s.bears = true, outwaits
+}
+
+// runs tells whether the job runs.
+func (s *signs) runs() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running
+}
+
+// hear notes a sign of life. Of a peer whose share hangs it does not count as one
+// where that is of no use to the others.
 func (s *signs) hear(rank int, sick bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.peers[rank]
 	p.sick, p.spoke = sick, time.Now()
-	if !sick {
+	if !sick || s.bears {
 		p.heard = p.spoke
 	}
 	s.peers[rank] = p
@@ -103,6 +120,34 @@ func (s *signs) well(peers int, now time.Time) bool {
 		}
 	}
 	return true
+}
+
+// quiet is for how long the peer has not been heard, well or sick, whether it is
+// connected or not; false where it never was.
+func (s *signs) quiet(rank int, now time.Time) (time.Duration, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ever := s.peers[rank]
+	if now.Sub(s.ticked) > overdue*s.beat {
+		return 0, ever // we are the ones who were away
+	}
+	if s.woke.After(p.spoke) {
+		return now.Sub(s.woke), ever
+	}
+	return now.Sub(p.spoke), ever
+}
+
+// sick are the peers, in order, that say that the share does not answer them.
+func (s *signs) sick() (ranks []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for rank, p := range s.peers {
+		if p.connected && p.sick {
+			ranks = append(ranks, rank)
+		}
+	}
+	slices.Sort(ranks)
+	return ranks
 }
 
 // silence is for how long nobody has been heard, well or sick; false where

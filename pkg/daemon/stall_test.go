@@ -18,6 +18,27 @@ import (
 type mount struct {
 	mu      sync.Mutex
 	blocked chan struct{} // closed when it goes on; nil where it does not hang
+	refuses bool
+}
+
+// stop has it hang, or refuse every call.
+func (m *mount) stop(refuses bool) {
+	if !refuses {
+		m.stall()
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refuses = true
+}
+
+func (m *mount) barred() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refuses {
+		return syscall.EACCES
+	}
+	return nil
 }
 
 func (m *mount) pass(signal.Op) {
@@ -44,6 +65,7 @@ func (m *mount) release() {
 		close(m.blocked)
 		m.blocked = nil
 	}
+	m.refuses = false
 }
 
 // mounted is a job of three nodes with a service each, whose mounts can hang.
@@ -59,7 +81,7 @@ func mounted(t *testing.T, peer time.Duration) (j *job, mounts []*mount, marks s
 		}
 		m := new(mount)
 		mounts = append(mounts, m)
-		c.Access.Meter = &signal.Meter{Told: m.pass}
+		c.Access.Meter = &signal.Meter{Told: m.pass, Barred: m.barred}
 	})
 	t.Cleanup(func() { // before the job's own, which reads what was left
 		for i, m := range mounts {
@@ -116,6 +138,120 @@ func TestAMountStalls(t *testing.T) {
 			}
 			if cause := j.blames(0, string(health.HostHangs), 76); len(cause.Lost) != 1 || cause.Lost[0] != 1 {
 				t.Errorf("the head takes %v for lost", cause.Lost)
+			}
+		})
+	}
+}
+
+// Once the job runs, a share that is gone costs records alone, while the lifelines
+// are well: for a while or until the end, of one node or of all.
+func TestAMissingShareIsOutwaited(t *testing.T) {
+	t.Parallel()
+	const peer = 2 * time.Second
+	for _, tc := range []struct {
+		name    string
+		which   []int
+		refuses bool // the calls fail at once, as with an expired ticket
+		returns bool
+	}{
+		{"the head's, for a while", []int{0}, false, true},
+		{"the head's, until the driver has ended", []int{0}, false, false},
+		{"a worker's, for a while", []int{1}, false, true},
+		{"a worker's, until the driver has ended", []int{1}, false, false},
+		{"all, for a while", []int{0, 1, 2}, false, true},
+		{"all, until the driver has ended", []int{0, 1, 2}, false, false},
+		{"all refuse, for a while", []int{0, 1, 2}, true, true},
+		{"the head's refuses, until the driver has ended", []int{0}, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j, mounts, marks := mounted(t, peer)
+			over := filepath.Join(marks, "over")
+			j.all(func(c *Config) {
+				c.Times.Share = ceiling
+				c.Driver = shell("touch " + marks + "/running; until [ -e " + over + " ]; do echo works; sleep 0.05; done")
+			})
+			j.start()
+			j.allRunning(marks)
+			for _, rank := range tc.which {
+				mounts[rank].stop(tc.refuses)
+			}
+			time.Sleep(3 * peer)
+			if ended := j.ended(); len(ended) > 0 {
+				t.Fatalf("these daemons have ended for want of a share: %v", ended)
+			}
+			if said := j.said(); !strings.Contains(said, "the share does not answer") {
+				t.Errorf("nobody is told of it:\n%s", said)
+			}
+			if tc.returns {
+				for _, rank := range tc.which {
+					mounts[rank].release()
+				}
+				j.until("the word that it is back", func() bool { return strings.Contains(j.said(), "the share answers all nodes again") })
+			}
+			touch(t, over)
+			j.expect(0, 0, 0)
+			if tc.returns && j.result().Word != health.Driven {
+				t.Errorf("the result is %+v", j.result())
+			}
+		})
+	}
+}
+
+// A share that stays away is not outwaited for ever, nor is one that hides whether
+// a peer lives: then all end by one code, and the one that is lost is named.
+func TestAMissingShareIsNotOutwaited(t *testing.T) {
+	t.Parallel()
+	const peer = 2 * time.Second
+	for _, tc := range []struct {
+		name  string
+		share time.Duration
+		lose  func(*playedLine)
+		codes []int
+		says  string
+	}{
+		{"when its time is over", 3 * peer, func(*playedLine) {}, []int{66, -1, 66, 66}, stalled},
+		{"when a worker's daemon dies", ceiling, func(p *playedLine) { p.close() }, []int{76, -1, 76, 76}, "the daemon of rank 1 (n1) has died"},
+		{"when a worker leaves", ceiling, func(p *playedLine) { p.worker.Farewell() }, []int{76, -1, 76, 76}, "the daemon of rank 1 (n1) has ended and could not write so"},
+		{"when a worker falls silent", ceiling, func(p *playedLine) { close(p.hang) }, []int{76, -1, 76, 76}, "rank 1 (n1) hangs"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var mounts []*mount
+			j := newJob(t, 4, "exec sleep 300").all(func(c *Config) {
+				c.Times.Peer, c.Times.Share = peer, tc.share
+				m := new(mount)
+				mounts = append(mounts, m)
+				c.Access.Meter = &signal.Meter{Told: m.pass}
+			})
+			t.Cleanup(func() {
+				for i, m := range mounts {
+					m.release()
+					j.configs[i].Access.Meter.Settle(bounded(t))
+				}
+			})
+			j.start(1)
+			p := j.playWorker(1)
+			line := j.playLine(p, 1)
+			j.untilNamed(signal.Control, signal.NameGo)
+			j.until("workers that have nothing left to do", func() bool {
+				for _, rank := range []int{2, 3} {
+					events, _ := os.ReadFile(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", rank, j.size)))
+					if !strings.Contains(string(events), `"phase":"driver"`) {
+						return false
+					}
+				}
+				return true
+			})
+			for _, m := range mounts {
+				m.stall()
+			}
+			j.until("the word of it", func() bool { return strings.Contains(j.said(), "the share does not answer") })
+			p.silence()
+			tc.lose(line)
+			j.expect(tc.codes...)
+			if said := j.said(); !strings.Contains(said, tc.says) {
+				t.Errorf("nobody says that %s:\n%s", tc.says, said)
 			}
 		})
 	}

@@ -161,7 +161,7 @@ func (n *node) workerSequence(ctx context.Context) error {
 func (n *node) relax() {
 	n.control.Relax(n.tempo.Look)
 	if n.line != nil {
-		n.line.idle.Store(true)
+		n.line.run(n.cfg.Times.outwaits())
 	}
 }
 
@@ -247,7 +247,7 @@ func (n *node) published(ctx context.Context, l signal.Listing, heard bool) bool
 	aborts := l.Aborts()
 	byHead := len(aborts) > 0 && aborts[0] == 0
 	if l.Has(signal.NameDrain) && !byHead {
-		n.finish(&ending{orderly: true, word: health.Driven, why: "the driver has ended"})
+		n.finish(endingByDrain())
 		return true
 	}
 	if len(aborts) > 0 && (byHead || !heard) {
@@ -310,7 +310,7 @@ func (n *node) agree(err error) *ending {
 	if told := n.claim(end); told != nil {
 		return told
 	}
-	n.publishAbort(end)
+	_ = n.publishAbort(end) // which it has logged
 	return end
 }
 

@@ -120,11 +120,11 @@ type benchHeadPeer struct {
 }
 
 func (p *benchHeadPeer) Connected()      {}
-func (p *benchHeadPeer) Heard()          {}
 func (p *benchHeadPeer) Gone(Parting)    {}
 func (p *benchHeadPeer) Rejected(string) {}
-func (p *benchHeadPeer) Nudged() {
-	if p.nudged.Add(1)%p.size == 0 {
+func (p *benchHeadPeer) Over(int)        {}
+func (p *benchHeadPeer) Heard(nudge bool) {
+	if nudge && p.nudged.Add(1)%p.size == 0 {
 		p.first.Nudge()
 	}
 }

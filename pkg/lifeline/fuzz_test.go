@@ -87,7 +87,7 @@ func FuzzFrames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, said []byte) {
 		l := newLink(&script{said: bytes.NewReader(said)}, identity{})
 		told := 0
-		how := l.frames(func(byte) { told++ })
+		how := l.frames(func(_, _ byte) { told++ })
 		good := bytes.IndexFunc(said, func(r rune) bool { return r != 'b' && r != 's' && r != 'n' })
 		want := Closed
 		switch {

@@ -32,7 +32,7 @@ func (h *Head) host(ctx context.Context, l *link) {
 		l.finish()
 	}
 	h.callers.Called(l.identity, false)
-	l.read(func(frame byte) { h.callers.Called(l.identity, frame == frameNudge) })
+	l.read(func(frame, _ byte) { h.callers.Called(l.identity, frame == frameNudge) })
 	h.mu.Lock()
 	delete(h.guests, l)
 	h.mu.Unlock()
@@ -60,7 +60,7 @@ func Visit(ctx context.Context, key string, self GuestID, network Network, addre
 		conn, err := visit(ctx, key, self, network, address)
 		if err == nil {
 			g := &Guest{newLink(conn, self)}
-			go g.link.read(func(byte) {})
+			go g.link.read(func(_, _ byte) {})
 			return g, nil
 		}
 		last = err

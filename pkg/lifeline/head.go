@@ -31,6 +31,7 @@ type Head struct {
 	mu        sync.Mutex
 	guests    map[*link]struct{} // who has proven itself, and is none of ours; guarded by mu
 	strangers list.List          // of net.Conn, the oldest first: who has not proven itself yet
+	over      []byte             // the frame that says so; nil before
 	leaving   bool               // goodbye was said
 	stats     Stats
 }
@@ -69,7 +70,7 @@ func (h *Head) Nudge() {
 }
 
 // Beat sends every worker a beat now, so that its kernel has something to acknowledge: see Evidence.
-func (h *Head) Beat() { h.sendAll(frameBeat, 0, 1) }
+func (h *Head) Beat() { h.sendAll([]byte{frameBeat}, 0, 1) }
 
 // NudgeRank makes one worker look now. It never blocks.
 func (h *Head) NudgeRank(rank int) {
@@ -81,12 +82,22 @@ func (h *Head) NudgeRank(rank int) {
 	}
 }
 
+// Over tells all workers, and those who connect later, by which code they are to end the run, 0 to 255: for those who
+// can't look.
+func (h *Head) Over(code int) {
+	over := []byte{frameOver, byte(code)}
+	h.mu.Lock()
+	h.over = over
+	h.mu.Unlock()
+	h.sendAll(over, 0, 1)
+}
+
 // Farewell says goodbye to all workers, and to those who connect later: the head is about to end in order.
 func (h *Head) Farewell() {
 	h.mu.Lock()
 	h.leaving = true
 	h.mu.Unlock()
-	h.sendAll(frameGoodbye, 0, 1)
+	h.sendAll([]byte{frameGoodbye}, 0, 1)
 }
 
 // Evidence tells what the kernels say of the worker.
@@ -107,19 +118,19 @@ func (h *Head) send(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-h.nudged:
-			h.sendAll(frameNudge, 0, 1)
+			h.sendAll([]byte{frameNudge}, 0, 1)
 		case <-ticker.C:
-			h.sendAll(frameBeat, turn, spread)
+			h.sendAll([]byte{frameBeat}, turn, spread)
 			turn = (turn + 1) % spread
 		}
 	}
 }
 
 // sendAll writes a frame to every step-th worker.
-func (h *Head) sendAll(frame byte, from, step int) {
+func (h *Head) sendAll(frame []byte, from, step int) {
 	for rank := from; rank < len(h.seats); rank += step {
 		if l := h.seats[rank].live(); l != nil {
-			l.send(frame)
+			l.send(frame...)
 		}
 	}
 }
@@ -159,7 +170,7 @@ func (h *Head) receive(ctx context.Context, conn net.Conn) {
 }
 
 func (h *Head) follow(ctx context.Context, rank int, l *link) {
-	h.seats[rank].follow(ctx, h.cfg, l, func(frame byte) {
+	h.seats[rank].follow(ctx, h.cfg, l, func(frame, _ byte) {
 		if frame == frameNudge {
 			h.peers.Nudged(rank)
 		} else {
@@ -237,13 +248,16 @@ func (h *Head) seat(ctx context.Context, l *link, who claim, ours challenge) err
 	}
 	h.peers.Connected(rank)
 	h.mu.Lock()
-	leaving := h.leaving
+	over, leaving := h.over, h.leaving
 	if s.known {
 		h.stats.Reconnects++
 	}
 	h.mu.Unlock()
 	s.known = true
 	l.send(frameBeat)
+	if over != nil {
+		l.send(over...)
+	}
 	if leaving {
 		l.send(frameGoodbye)
 	}

@@ -76,6 +76,21 @@ func TestFarewell(t *testing.T) {
 	})
 }
 
+// Who is connected hears by which code the run ends, and so does who comes later.
+func TestOver(t *testing.T) {
+	h, w := meet(t)
+	h.Over(frameGoodbyeAsCode)
+	w.news.wait(t, "over by 103", 1)
+	w.stop()
+	h.news.wait(t, "1 closed", 1)
+	late := startWorker(t, slowConfig(), 1, TCP{}, h.address)
+	late.news.wait(t, "over by 103", 1)
+	expect(t, "worker", late.news.news, "connected", "over by 103")
+}
+
+// A code may look like any frame.
+const frameGoodbyeAsCode = int(frameGoodbye)
+
 // A daemon that is killed, whatever it was doing: its kernel resets the connection where something had come that was
 // not read yet.
 func TestKilled(t *testing.T) {

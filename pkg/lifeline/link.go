@@ -12,11 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A frame is one byte.
+// A frame is one byte; after frameOver comes another, the code.
 const (
 	frameBeat     byte = 'b'
 	frameSickBeat byte = 's' // a beat of a worker whose own share does not answer it
 	frameNudge    byte = 'n' // look at the directory now
+	frameOver     byte = 'o' // of the head: the run is over
 	frameGoodbye  byte = 'g'
 )
 
@@ -65,23 +66,23 @@ func (l *link) live() bool {
 
 // send writes a frame if there is room for it at once. The reader learns of the end; but the kernel tells once only that
 // a connection was reset, and who reads after a write was told so sees an end in order.
-func (l *link) send(frame byte) {
+func (l *link) send(frame ...byte) {
 	if l.raw == nil {
 		_ = l.conn.SetWriteDeadline(time.Now().Add(slowWrite))
-		_, _ = l.conn.Write([]byte{frame})
+		_, _ = l.conn.Write(frame)
 		return
 	}
 	l.sending.Lock()
 	defer l.sending.Unlock()
 	_ = l.raw.Write(func(fd uintptr) bool {
-		err := unix.Send(int(fd), []byte{frame}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		err := unix.Send(int(fd), frame, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 		l.reset = l.reset || errors.Is(err, unix.ECONNRESET)
 		return true // whatever it said, we don't wait
 	})
 }
 
-// read hands over what comes until the end, tells how it ended and closes the connection.
-func (l *link) read(on func(frame byte)) {
+// read hands over what comes until the end, tells how it ended and closes the connection. code is that of frameOver.
+func (l *link) read(on func(frame, code byte)) {
 	l.how = l.frames(on)
 	if l.how == Left {
 		l.send(frameGoodbye) // so that the other side knows that it was heard
@@ -93,15 +94,21 @@ func (l *link) read(on func(frame byte)) {
 	close(l.ended)
 }
 
-func (l *link) frames(on func(frame byte)) Parting {
+func (l *link) frames(on func(frame, code byte)) Parting {
+	over := false
 	for {
 		n, err := l.conn.Read(l.buffer[:])
 		for _, frame := range l.buffer[:n] {
-			switch frame {
-			case frameBeat, frameSickBeat, frameNudge:
+			switch {
+			case over:
+				on(frameOver, frame)
+				over = false
+			case frame == frameOver:
+				over = true
+			case frame == frameBeat, frame == frameSickBeat, frame == frameNudge:
 				l.heard.Store(int64(time.Since(l.begin)))
-				on(frame)
-			case frameGoodbye:
+				on(frame, 0)
+			case frame == frameGoodbye:
 				return Left
 			default:
 				return Broken

@@ -108,9 +108,15 @@ func (n headNews) Gone(rank int, how Parting) { n.add("%d %s", rank, how) }
 // workerNews is what a worker's side is told of.
 type workerNews struct{ *news }
 
-func (n workerNews) Connected()             { n.add("connected") }
-func (n workerNews) Heard()                 { n.add("heard") }
-func (n workerNews) Nudged()                { n.add("nudged") }
+func (n workerNews) Connected() { n.add("connected") }
+func (n workerNews) Heard(nudge bool) {
+	if nudge {
+		n.add("nudged")
+	} else {
+		n.add("heard")
+	}
+}
+func (n workerNews) Over(code int)          { n.add("over by %d", code) }
 func (n workerNews) Gone(how Parting)       { n.add("%s", how) }
 func (n workerNews) Rejected(reason string) { n.add("rejected") }
 

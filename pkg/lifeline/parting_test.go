@@ -59,7 +59,7 @@ func TestHowItEnds(t *testing.T) {
 					until(t, "the answer is here", func() bool { return tcpState(l) == closed })
 				}
 			}
-			l.read(func(byte) { t.Error("something has come") })
+			l.read(func(_, _ byte) { t.Error("something has come") })
 			if l.how != tc.want {
 				t.Errorf("it is %s, not %s", l.how, tc.want)
 			}

@@ -40,7 +40,7 @@ func (s *seat) lose(l *link, tell func()) {
 }
 
 // follow hands over what comes on l until its end, and tells how it parted if it isn't back in time. l has the place.
-func (s *seat) follow(ctx context.Context, cfg Config, l *link, on func(frame byte), gone func(Parting)) {
+func (s *seat) follow(ctx context.Context, cfg Config, l *link, on func(frame, code byte), gone func(Parting)) {
 	l.read(on)
 	patience := time.NewTimer(cfg.patience(l.how))
 	defer patience.Stop()

@@ -15,9 +15,9 @@ import (
 
 // HeadPeer is what a worker's side tells of. The calls come from several goroutines and must not block for long.
 type HeadPeer interface {
-	Connected() // the head has proven itself: for the first time, or again
-	Heard()     // a beat
-	Nudged()
+	Connected()       // the head has proven itself: for the first time, or again
+	Heard(nudge bool) // a beat, or a nudge: this node is to look
+	Over(code int)    // the run ends by this code, also for who can't look
 	// Gone: the connection has ended for good. One that never was is told of as Refused where the head's kernel had
 	// taken a call, and nobody listens there any more; who did has not proven to be the head.
 	Gone(how Parting)
@@ -275,11 +275,11 @@ func (w *Worker) take(ctx context.Context, conn net.Conn) *link {
 }
 
 func (w *Worker) follow(ctx context.Context, l *link) {
-	w.seat.follow(ctx, w.cfg, l, func(frame byte) {
-		if frame == frameNudge {
-			w.head.Nudged()
+	w.seat.follow(ctx, w.cfg, l, func(frame, code byte) {
+		if frame == frameOver {
+			w.head.Over(int(code))
 		} else {
-			w.head.Heard()
+			w.head.Heard(frame == frameNudge)
 		}
 	}, w.gone)
 }

@@ -26,6 +26,7 @@ const (
 	EventGPU     EventWord = "gpu"          // something has befallen a GPU
 	EventBefell  EventWord = "befallen"     // the head has heard of that
 	EventLine    EventWord = "lifeline"     // it is up, or down
+	EventShare   EventWord = "share"        // it does not answer and is outwaited, or it answers again
 	EventFailed  EventWord = "failed"       // something has failed here
 	EventFailure EventWord = "failure"      // the head knows of a failure, wherever
 	EventDropped EventWord = "dropped"      // the head goes on without a node
@@ -40,7 +41,7 @@ const (
 func EventWords() []EventWord {
 	return []EventWord{
 		EventEnter, EventLeave, EventTold, EventSaw, EventReached, EventStart, EventProbe, EventExit, EventWaits, EventCheck,
-		EventChecked, EventDiffers, EventWatch, EventGPU, EventBefell, EventLine, EventFailed, EventFailure, EventDropped,
+		EventChecked, EventDiffers, EventWatch, EventGPU, EventBefell, EventLine, EventShare, EventFailed, EventFailure, EventDropped,
 		EventRequest, EventExec, EventExecEnd, EventTrace, EventEnd,
 	}
 }
