@@ -321,18 +321,35 @@ func TestExecCanceled(t *testing.T) {
 // TestExecRunEnds has the run end while a command runs: the nodes tell so.
 func TestExecRunEnds(t *testing.T) {
 	t.Parallel()
-	j := newJob(t, 2, "").patient().start()
-	began := filepath.Join(t.TempDir(), "began")
-	go func() {
-		j.untilFile(began + ".0")
-		j.untilFile(began + ".1")
-		j.dismiss()
-	}()
-	got := j.exec(context.Background(), "all", "touch "+began+".$BRINGUPD_NODE_RANK; exec sleep 300")
-	if got.err != nil || !slices.Equal(got.codes(), everyone(143, 2)) {
-		t.Errorf("%v, codes %v", got.err, got.codes())
+	for _, tc := range []struct {
+		name, line string
+		code       int
+		gone       bool // the command has ended before the run
+	}{
+		{"before the command", "exec sleep 300", 143, false},
+		{"while another keeps the command's output open", "sleep 300 & exit 3", 3, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, 2, "").patient().start()
+			began := filepath.Join(t.TempDir(), "began")
+			await := j.untilFile
+			if tc.gone {
+				await = j.untilGone
+			}
+			go func() {
+				await(began + ".0")
+				await(began + ".1")
+				j.dismiss()
+			}()
+			path := began + ".$BRINGUPD_NODE_RANK"
+			got := j.exec(context.Background(), "all", "echo $$ >"+path+".new; mv "+path+".new "+path+"; "+tc.line)
+			if got.err != nil || !slices.Equal(got.codes(), everyone(tc.code, 2)) {
+				t.Errorf("%v, codes %v", got.err, got.codes())
+			}
+			j.expect(0, 0)
+		})
 	}
-	j.expect(0, 0)
 }
 
 // TestExecNoAnswer has nodes that hang, and a head that does not look.

@@ -37,7 +37,7 @@ func (h *head) drive(ctx context.Context) error {
 	}
 	h.driver = driver
 	select {
-	case <-driver.Done():
+	case <-driver.Ended():
 	case <-ctx.Done():
 	}
 	if !ended(driver) {
@@ -239,6 +239,14 @@ func (h *head) stopDriver(end *ending) *ending {
 	grace := h.cfg.Times.driverGrace(end)
 	if end.gentle && !ended(h.driver) {
 		h.log.Info("the driver is told to end", zap.Duration("grace", grace))
+	}
+	if ended(h.driver) {
+		// Whoever passes its output on, as a tee does, is not ended in the middle
+		// of that.
+		select {
+		case <-h.driver.Done():
+		case <-h.parting.Done():
+		}
 	}
 	exit := h.driver.Stop(h.parting, grace, syscall.SIGTERM)
 	if end.orderly && end.gentle {

@@ -81,6 +81,54 @@ func TestDriverCodes(t *testing.T) {
 	}
 }
 
+// TestDriverLeavesSomebody has a driver whose output is kept open by another: how
+// it has ended is known before that ends, and what comes of it is passed on.
+func TestDriverLeavesSomebody(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, leaves string
+		code         int
+		out          string
+		service      bool // dies when the driver has
+		daemon       bool // does
+	}{
+		{name: "and a service dies", leaves: "sleep 300", service: true},
+		{name: "and a daemon dies", leaves: "sleep 300", daemon: true},
+		{name: "who passes its output on", leaves: "sleep 0.5; echo late", out: "late\n"},
+		{name: "who passes the output of a failure on", leaves: "sleep 0.5; echo late", out: "late\n", code: 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			pid := filepath.Join(t.TempDir(), "driver")
+			j := newJob(t, 2, fmt.Sprintf("(%s) & echo $$ >%[2]s.new; mv %[2]s.new %[2]s; exit %d", tc.leaves, pid, tc.code))
+			if tc.service {
+				j.all(func(c *Config) {
+					c.Framework = framework.None{WorkerCommand: only("1", "until [ -e "+pid+" ] && ! [ -e /proc/$(cat "+pid+") ]; do sleep 0.01; done; exit 5")}
+				})
+			}
+			if !tc.daemon {
+				j.start().expect(tc.code, 0)
+			} else {
+				j.start(1)
+				p := j.playWorker(1)
+				line := j.playLine(p, 1)
+				j.untilGone(pid)
+				p.silence()
+				line.close()
+				j.untilNamed(signal.Control, signal.NameDrain)
+				p.publish(signal.NodeName(1, 2, signal.Done), &signal.DoneRecord{})
+				j.expect(0, -1)
+			}
+			if result := j.result(); result.Code != tc.code || result.Word != health.Driven || result.Cause != nil {
+				t.Errorf("the result is %+v", result)
+			}
+			if got := j.contents(j.out); got != tc.out {
+				t.Errorf("standard output is %q, not %q", got, tc.out)
+			}
+		})
+	}
+}
+
 func TestDriverThatCannotStart(t *testing.T) {
 	t.Parallel()
 	plain := filepath.Join(t.TempDir(), "plain")

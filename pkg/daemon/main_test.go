@@ -224,6 +224,18 @@ func (j *job) untilFile(path string) {
 	j.until(path, func() bool { _, err := os.Stat(path); return err == nil })
 }
 
+// untilGone waits until a child has told its process in a file, and was reaped.
+func (j *job) untilGone(path string) {
+	j.t.Helper()
+	j.untilFile(path)
+	pid, err := os.ReadFile(path)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	process := "/proc/" + strings.TrimSpace(string(pid))
+	j.until("the end of "+process, func() bool { _, err := os.Stat(process); return os.IsNotExist(err) })
+}
+
 // record reads a record.
 func record[T any](j *job, sub, name string) (rec T) {
 	j.t.Helper()

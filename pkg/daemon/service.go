@@ -44,9 +44,14 @@ func (n *node) start(ctx context.Context, spec process.Spec) (*process.Child, er
 		select {
 		case <-ctx.Done():
 			return
-		case <-child.Done():
+		case <-child.Ended():
 		}
 		n.trail.exited(child)
+		select {
+		case <-ctx.Done():
+			return
+		case <-child.Done():
+		}
 		closed := make(chan error, 1)
 		go func() { closed <- log.Close() }() // it hangs where the share does
 		select {
@@ -116,6 +121,9 @@ func (n *node) attempt(ctx context.Context, service *framework.Service, kind hea
 		return nil, &startFailure{failure: asFailure(cause)} // stopAll ends the child
 	}
 	died := ended(child)
+	if died {
+		n.hearOut(child)
+	}
 	exit := child.Stop(n.hurry, n.cfg.Times.StopGrace, syscall.SIGTERM)
 	if died {
 		f := failed(kind, "the %s of %s died before it was ready: %s", service.Name, n.name(n.id.Rank), exit)
@@ -145,10 +153,22 @@ func (n *node) evident(service *framework.Service) {
 
 func ended(child *process.Child) bool {
 	select {
-	case <-child.Done():
+	case <-child.Ended():
 		return true
 	default:
 		return false
+	}
+}
+
+// hearOut gives whoever passes on what a child has printed, as a tee does, a
+// moment to do so.
+func (n *node) hearOut(child *process.Child) {
+	moment := time.NewTimer(signalSkew)
+	defer moment.Stop()
+	select {
+	case <-child.Done():
+	case <-moment.C:
+	case <-n.hurry.Done():
 	}
 }
 
@@ -158,7 +178,7 @@ func (n *node) prove(ctx context.Context, service *framework.Service, child *pro
 		return nil
 	}
 	return health.WaitReady(ctx, n.trail.probed(service.Name, service.Ready), health.Wait{
-		Died: child.Done(), Owns: child.Owns, Port: service.Port, WasFree: free,
+		Died: child.Ended(), Owns: child.Owns, Port: service.Port, WasFree: free,
 	})
 }
 
@@ -189,7 +209,7 @@ func (n *node) watch(child *process.Child, kind health.Kind, explain func() []st
 		select {
 		case <-ctx.Done():
 			return
-		case <-child.Done():
+		case <-child.Ended():
 		}
 		exit := child.Exit()
 		if !pause(n.life, skewOf(exit)) {
@@ -239,7 +259,7 @@ func (n *node) setup(ctx context.Context) error {
 		return failed(health.Setup, "cannot start the setup command of %s: %v", n.name(n.id.Rank), err)
 	}
 	select {
-	case <-child.Done():
+	case <-child.Ended():
 	case <-ctx.Done():
 		child.Stop(n.hurry, n.cfg.Times.StopGrace, syscall.SIGTERM)
 		if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {
@@ -249,6 +269,7 @@ func (n *node) setup(ctx context.Context) error {
 			about(child, n.logName(name))
 	}
 	if exit := child.Exit(); exit.Status() != 0 {
+		n.hearOut(child)
 		return failed(health.Setup, "the setup command of %s failed: %s", n.name(n.id.Rank), exit).
 			about(child, n.logName(name))
 	}

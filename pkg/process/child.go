@@ -147,6 +147,7 @@ func (c *Child) run() {
 	defer c.owner.wg.Done()
 	c.reap()
 	close(c.ended)
+	c.out.settle()
 	c.finish()
 	close(c.done)
 	// Whoever of its family lives on may print, and finds nobody who listens, but no closed pipe that kills it.
@@ -194,11 +195,14 @@ func (c *Child) Name() string { return c.spec.Name }
 // Pid returns the child's process id, which is its group's and session's id too.
 func (c *Child) Pid() int { return c.pid }
 
+// Ended is closed when the child has ended, whoever else keeps its output open: Exit is final then, but for Exit.Err.
+func (c *Child) Ended() <-chan struct{} { return c.ended }
+
 // Done is closed when the child has ended and its output was passed on and logged, or the bounds for that were over: a
 // second for a pipe that somebody else keeps open, ten without any being taken, a second for the log.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Exit returns how the child ended. It is complete once Done is closed.
+// Exit returns how the child ended. It is known once Ended is closed, and complete once Done is.
 func (c *Child) Exit() Exit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,8 +210,16 @@ func (c *Child) Exit() Exit {
 }
 
 // LastLines returns the last lines of both streams in the order they came, the newest last: at most Spec.KeepLines, each
-// without its newline and cut at 1 KiB. A line that is not finished yet is one of them.
-func (c *Child) LastLines() []string { return c.out.lines() }
+// without its newline and cut at 1 KiB. A line that is not finished yet is one of them. What the child printed before
+// its end is among them once Ended is closed: it is waited for, a second at most where its output is not taken.
+func (c *Child) LastLines() []string {
+	select {
+	case <-c.ended:
+		closesWithin(c.out.settled.open, c.owner.limits.drain)
+	default:
+	}
+	return c.out.lines()
+}
 
 // Signal sends sig to the child's process group, and SIGCONT after it where sig asks for an end. The error wraps
 // os.ErrProcessDone where the child has ended.

@@ -70,9 +70,10 @@
 // Only the last may hold the child up, as that is its own standard output. A log that does not take its lines costs
 // lines, which are counted, and never time.
 //
-// Once the child has ended, what is in its pipes is passed on. Others of the family may keep them open: they are
-// listened to for one second more, or for as long as a Stop waits for them. Afterwards, until Stop, they print to nobody;
-// their pipe is not closed under them, as that would kill them in the middle of what they do.
+// A child has ended when it was reaped, whatever becomes of its output: Child.Ended tells. What is in its pipes then is
+// passed on, and is among the last lines. Others of the family may keep them open: they are listened to for one second
+// more, or for as long as a Stop waits for them. Afterwards, until Stop, they print to nobody; their pipe is not closed
+// under them, as that would kill them in the middle of what they do.
 //
 // # Exit codes of what can't be started
 //

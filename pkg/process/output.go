@@ -22,11 +22,13 @@ type output struct {
 	streams   [2]*stream
 	log       *logQueue    // may be nil
 	passed    atomic.Int64 // pieces that were passed on
+	settled   latch        // both readers have what the child printed before its end
 	delivered latch        // both readers have delivered what there was
 	closed    latch        // both readers have ended
 
-	mu   sync.Mutex
-	tail *tail
+	mu       sync.Mutex
+	tail     *tail
+	finishes bool // finish was called; it and the readers' deadlines change together
 }
 
 // latch opens when it was released as often as it has locks.
@@ -49,6 +51,7 @@ func (l *latch) release() {
 // newOutput makes the pipes for a child; the ends of the child are the caller's, to close after the fork.
 func newOutput(spec Spec) (out *output, childEnds [2]int, err error) {
 	out = &output{tail: newTail(spec.KeepLines)}
+	out.settled.init(2)
 	out.delivered.init(2)
 	out.closed.init(2)
 	if spec.Log != nil {
@@ -97,12 +100,30 @@ func (o *output) lines() []string {
 	return lines[max(0, len(lines)-len(o.tail.slots)):]
 }
 
-// finish ends the readers' work, when they have passed on what is in the pipes now, and that of the log, each within
-// its bound.
-func (o *output) finish(limits bounds) error {
+// settle has the readers take what is in the pipes now, and tell.
+func (o *output) settle() { o.hurry(false) }
+
+// hurry ends the readers' wait for more, and where it is the last time their work.
+func (o *output) hurry(last bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.finishes = last
 	for _, s := range o.streams {
 		_ = s.from.SetReadDeadline(time.Now()) // fails where the reader has closed it already
 	}
+}
+
+// hurried takes back the deadline of one reader, and reports whether its work is over.
+func (o *output) hurried(s *stream) (last bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.finishes, s.from.SetReadDeadline(time.Time{})
+}
+
+// finish ends the readers' work, when they have passed on what is in the pipes now, and that of the log, each within
+// its bound.
+func (o *output) finish(limits bounds) error {
+	o.hurry(true)
 	var errs []error
 	if o.awaitReaders(limits.pass) {
 		errs = append(errs, o.streams[0].err, o.streams[1].err)
@@ -147,6 +168,7 @@ type stream struct {
 	pass    io.Writer // may be nil
 	partial []byte    // the line that has not ended; under out.mu
 	err     error     // why passing on ended; others read it once all is delivered
+	settled sync.Once // for out.settled
 }
 
 func newStream(out *output, pass io.Writer) (s *stream, childEnd int, err error) {
@@ -176,44 +198,54 @@ func (s *stream) run() {
 	}
 }
 
-// deliver reads to the end of the pipe, or to the deadline and then what is in it. It returns whether the pipe is to be
-// kept open.
-func (s *stream) deliver() bool {
+// deliver reads to the end of the pipe, or to the last deadline and then what is in it. It returns whether the pipe is to
+// be kept open.
+func (s *stream) deliver() (listen bool) {
+	defer s.settled.Do(s.out.settled.release)
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := s.from.Read(buf)
 		if n > 0 && !s.take(buf[:n]) {
 			return false
 		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return s.rest(buf)
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			last, listen := s.rest(buf)
+			if last || !listen {
+				return listen
+			}
+			s.settled.Do(s.out.settled.release)
+		case err != nil:
 			return false
 		}
 	}
 }
 
-// rest delivers what is in the pipe now. Whoever keeps the pipe open may go on writing, hence the limit.
-func (s *stream) rest(buf []byte) (keep bool) {
+// rest delivers what is in the pipe now. Whoever keeps the pipe open may go on writing, hence the limit. It returns
+// whether that was the last of our work, and whether the pipe is to be kept open.
+func (s *stream) rest(buf []byte) (last, listen bool) {
+	last, err := s.out.hurried(s)
+	if err != nil {
+		return last, false
+	}
 	raw, err := s.from.SyscallConn()
-	if err != nil || s.from.SetReadDeadline(time.Time{}) != nil {
-		return false
+	if err != nil {
+		return last, false
 	}
 	for total := 0; total < restLimit; {
 		n := 0
 		if raw.Read(func(fd uintptr) bool { n, err = unix.Read(int(fd), buf); return true }) != nil {
-			return false
+			return last, false
 		}
 		if err != nil || n <= 0 {
-			return err != nil // nothing more for now, or the end
+			return last, err != nil // nothing more for now, or the end
 		}
 		if !s.take(buf[:n]) {
-			return false
+			return last, false
 		}
 		total += n
 	}
-	return true
+	return last, true
 }
 
 // take handles one piece of output. It returns false where the child's output has nowhere to go any more: then the pipe

@@ -330,6 +330,76 @@ func TestGrandchildHoldsThePipe(t *testing.T) {
 	}
 }
 
+// A child has ended when it has, whoever keeps its output open; and what comes of that later is passed on nonetheless.
+func TestGrandchildHoldsBackNoEnd(t *testing.T) {
+	s := newSupervisor(t)
+	s.limits.drain = 2 * ceiling
+	arg := nap()
+	killNaps(t, arg)
+	later := t.TempDir() + "/later"
+	stdout := &buffer{}
+	spec := shell(fmt.Sprintf("(until [ -e %s ]; do sleep 0.01; done; echo later; exec sleep %s) & echo last words; exit 3", later, arg))
+	spec.Stdout = stdout
+	c := start(t, s, spec)
+	if !closesWithin(c.Ended(), ceiling) {
+		t.Fatalf("it has not ended after %v", ceiling)
+	}
+	if exit, lines := c.Exit(), c.LastLines(); exit.Code != 3 || exit.Asked || !slices.Equal(lines, []string{"last words"}) {
+		t.Errorf("%#v, last lines %q; want code 3 and its last words", exit, lines)
+	}
+	if closesWithin(c.Done(), 0) {
+		t.Error("it is done, though its output is open")
+	}
+	if err := os.WriteFile(later, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "what came later", func() (bool, any) { return stdout.text() == "last words\nlater\n", stdout.text() })
+	if exit := c.Stop(t.Context(), 0, unix.SIGKILL); exit.Code != 3 || exit.Asked || exit.Err != nil {
+		t.Errorf("%#v, want code 3, not asked", exit)
+	}
+}
+
+// What a child printed before its end is among its last lines, also where its output was being taken slowly; one that
+// nobody takes holds up nobody.
+func TestLastLinesAfterTheEnd(t *testing.T) {
+	for _, taken := range []bool{true, false} {
+		t.Run(fmt.Sprintf("taken %v", taken), func(t *testing.T) {
+			s := newSupervisor(t)
+			if !taken {
+				s.limits.drain = 10 * time.Millisecond
+			}
+			stdout := &buffer{hold: make(chan struct{})}
+			release := sync.OnceFunc(func() { close(stdout.hold) })
+			t.Cleanup(release)
+			stdin, word, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stdin.Close()
+			defer word.Close()
+			arg := nap()
+			killNaps(t, arg)
+			spec := shell(fmt.Sprintf("sleep %s & echo first; read word; echo last words; exit 3", arg))
+			spec.Stdin, spec.Stdout = stdin, stdout
+			c := start(t, s, spec)
+			until(t, "first line, that is not taken", func() (bool, any) { return len(c.LastLines()) == 1, c.LastLines() })
+			fmt.Fprintln(word)
+			if !closesWithin(c.Ended(), ceiling) {
+				t.Fatalf("it has not ended after %v", ceiling)
+			}
+			if taken {
+				release()
+			}
+			lines := c.LastLines()
+			if has := slices.Contains(lines, "last words"); has != taken {
+				t.Errorf("%q, want the last words: %v", lines, taken)
+			}
+			release()
+			c.Stop(t.Context(), 0, unix.SIGKILL)
+		})
+	}
+}
+
 // What a child leaves behind does not die of a closed pipe, when nobody listens any more.
 func TestGrandchildMayPrintAfterDone(t *testing.T) {
 	s := newSupervisor(t)
