@@ -36,6 +36,10 @@ func TestMain(m *testing.M) {
 		os.Exit(writeBlobs())
 	case "files":
 		os.Exit(tellFiles())
+	case "hide":
+		os.Exit(hidePlace())
+	case "hidden":
+		os.Exit(hiddenLife())
 	case "lines":
 		os.Exit(writeLines())
 	default:

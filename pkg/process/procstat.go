@@ -105,8 +105,9 @@ func absent(err error) error {
 	return err
 }
 
-// readAllStats looks at every process. An error tells of one that it could not look at: the others are returned, but who
-// would take "nobody" for an answer must not.
+// readAllStats looks at every process that we may look at: where /proc is mounted with hidepid, that is no stranger. An
+// error tells of one that it could not look at: the others are returned, but who would take "nobody" for an answer must
+// not.
 func readAllStats() ([]procStat, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -123,7 +124,7 @@ func readAllStats() ([]procStat, error) {
 		stat, err := readStat(pid)
 		if err == nil {
 			all = append(all, stat)
-		} else if !errors.Is(err, os.ErrNotExist) {
+		} else if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
 			listErr = fmt.Errorf("process %d: %v", pid, err)
 		}
 	}
