@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -23,12 +24,19 @@ const (
 
 // Journal appends lines to a file of the run directory without ever making
 // its callers wait for the share: lines are gathered and written by a goroutine
-// of its own, and dropped, with a count, where the share takes none.
+// of its own. What the share does not take is kept, and offered again with what
+// comes next; what is more than a journal keeps is dropped, with a count.
 type Journal struct {
+	// Dropped is the line that tells how many are missing before it; nil for
+	// {"dropped":3}. It is not to be changed once the journal is open.
+	Dropped func(lines int) string
+
 	mu      sync.Mutex
 	pending []byte // guarded by mu
+	rest    []byte // what the file was given last and has not taken; guarded by mu
 	dropped int    // lines, guarded by mu
 	file    io.WriteCloser
+	taken   chan struct{} // closed when nothing is left to write; nil where nobody waits, guarded by mu
 
 	flush chan struct{} // buffered by one: "write now"
 	ended chan struct{} // closed when the writing goroutine has ended
@@ -88,20 +96,65 @@ func (j *Journal) run() {
 	}
 }
 
+// drain writes until nothing is left, or the file refuses.
 func (j *Journal) drain() {
+	for j.next() {
+		n, err := j.file.Write(j.rest)
+		j.mu.Lock()
+		j.rest = j.rest[n:]
+		j.mu.Unlock()
+		if err != nil {
+			return // told of by the records that can't be published either
+		}
+	}
+}
+
+// next sees to it that there is something in rest, which no other goroutine
+// changes, and tells whether there is.
+func (j *Journal) next() bool {
 	j.mu.Lock()
-	pending, dropped := j.pending, j.dropped
-	j.pending, j.dropped = nil, 0
+	defer j.mu.Unlock()
+	if len(j.rest) > 0 {
+		return true
+	}
+	j.rest, j.pending = j.pending, nil
+	if j.dropped > 0 {
+		told := fmt.Sprintf("{\"dropped\":%d}", j.dropped)
+		if j.Dropped != nil {
+			told = j.Dropped(j.dropped)
+		}
+		j.rest, j.dropped = append(append(j.rest, told...), '\n'), 0
+	}
+	if len(j.rest) == 0 && j.taken != nil {
+		close(j.taken)
+		j.taken = nil
+	}
+	return len(j.rest) > 0
+}
+
+// Flush has everything written now, and waits for it until ctx ends. It needs a
+// journal that is open and not closed.
+func (j *Journal) Flush(ctx context.Context) error {
+	j.mu.Lock()
+	if j.taken == nil {
+		j.taken = make(chan struct{})
+	}
+	taken := j.taken
 	j.mu.Unlock()
-	if dropped > 0 {
-		pending = fmt.Appendf(pending, "{\"dropped\":%d}\n", dropped)
+	_ = j.Sync()
+	select {
+	case <-taken:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("cannot write all of a journal: %w", context.Cause(ctx))
 	}
-	if len(pending) == 0 {
-		return
-	}
-	// What can't be written is lost: a journal is for people, and a failing
-	// share is told of by the records that can't be published.
-	_, _ = j.file.Write(pending)
+}
+
+// Left returns how many lines have not been written.
+func (j *Journal) Left() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return bytes.Count(j.rest, []byte{'\n'}) + bytes.Count(j.pending, []byte{'\n'}) + j.dropped
 }
 
 // Close writes what is pending and waits for it until ctx ends; a share that

@@ -19,6 +19,7 @@ type sink struct {
 	closed int          // guarded by mu
 	hang   chan struct{}
 	fails  error
+	room   int // what is taken all the same; guarded by mu
 }
 
 func (s *sink) Write(data []byte) (int, error) {
@@ -29,7 +30,9 @@ func (s *sink) Write(data []byte) (int, error) {
 	defer s.mu.Unlock()
 	s.writes++
 	if s.fails != nil {
-		return 0, s.fails
+		n, _ := s.data.Write(data[:min(s.room, len(data))])
+		s.room = 0
+		return n, s.fails
 	}
 	return s.data.Write(data)
 }
@@ -156,20 +159,70 @@ func TestJournalDropsWhatIsTooLong(t *testing.T) {
 	})
 }
 
-func TestJournalGoesOnAfterAnError(t *testing.T) {
+// What a share refuses is kept, as far as a journal keeps anything, and stands
+// where it belongs once it is taken.
+func TestJournalKeepsWhatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, file := NewJournal(), &sink{fails: errors.New("full")}
 		j.Open(file)
-		line(t, j, "lost\n")
+		line(t, j, "refused\n")
+		time.Sleep(2 * journalPace)
+		kilobyte := strings.Repeat("x", 1023) + "\n"
+		for range journalLimit/1024 + 5 {
+			line(t, j, kilobyte)
+		}
+		if left := j.Left(); left != 1+journalLimit/1024+5 {
+			t.Errorf("%d lines are left", left)
+		}
+		file.mu.Lock()
+		file.fails = nil
+		file.mu.Unlock()
+		if err := j.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		line(t, j, "after\n")
+		closeJournal(t, j)
+		text, _, closed := file.seen()
+		if want := "refused\n" + strings.Repeat(kilobyte, journalLimit/1024) + "{\"dropped\":5}\nafter\n"; text != want || closed != 1 || j.Left() != 0 {
+			t.Errorf("got %d bytes that end in %q, closed %d times, %d lines left; want %d bytes", len(text), text[max(0, len(text)-40):], closed, j.Left(), len(want))
+		}
+	})
+}
+
+// Half a line that was taken is gone on with.
+func TestJournalGoesOnInTheMiddleOfALine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, file := NewJournal(), &sink{fails: errors.New("full"), room: 3}
+		j.Open(file)
+		line(t, j, "a line\n")
 		time.Sleep(2 * journalPace)
 		file.mu.Lock()
 		file.fails = nil
 		file.mu.Unlock()
-		line(t, j, "kept\n")
+		line(t, j, "another\n")
 		closeJournal(t, j)
-		if text, _, closed := file.seen(); text != "kept\n" || closed != 1 {
-			t.Errorf("got %q, closed %d times", text, closed)
+		if text, _, _ := file.seen(); text != "a line\nanother\n" {
+			t.Errorf("got %q", text)
 		}
+	})
+}
+
+func TestJournalFlushIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, file := NewJournal(), &sink{hang: make(chan struct{})}
+		j.Open(file)
+		if err := j.Flush(t.Context()); err != nil {
+			t.Errorf("nothing was to be written: %v", err)
+		}
+		line(t, j, "first\n")
+		over := errors.New("over")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, over)
+		defer cancel()
+		if err := j.Flush(ctx); !errors.Is(err, over) || j.Left() != 1 {
+			t.Errorf("Flush of a journal that hangs: %v, with %d lines left", err, j.Left())
+		}
+		close(file.hang)
+		closeJournal(t, j)
 	})
 }
 

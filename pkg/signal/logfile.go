@@ -14,8 +14,8 @@ import (
 // Who writes may be left behind in a call that hangs: a Close from elsewhere
 // waits for its end, and no later Write opens the file again.
 type LogFile struct {
-	share Share
-	path  string
+	via  Access
+	path string
 
 	mu     sync.Mutex
 	file   io.WriteCloser // nil before the first write; guarded by mu
@@ -25,27 +25,44 @@ type LogFile struct {
 // LogFile returns the file name in the subdirectory sub. One rank only may
 // write to it.
 func (d *Dir) LogFile(sub, name string) *LogFile {
-	return &LogFile{share: d.via.Share, path: filepath.Join(d.path, sub, name)}
+	return &LogFile{via: d.via, path: filepath.Join(d.path, sub, name)}
 }
 
 // Path returns where the file is.
 func (l *LogFile) Path() string { return l.path }
 
-// Write appends; a call may hang for as long as the share does.
-func (l *LogFile) Write(data []byte) (int, error) {
+// Write appends; a call may hang for as long as the share does. A handle that
+// the share has forgotten is not asked again: the file is opened anew for what
+// was not taken, now where the error goes away by itself, or by the next Write.
+func (l *LogFile) Write(data []byte) (written int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return 0, fmt.Errorf("cannot write to %s: %w", l.path, os.ErrClosed)
 	}
+	err = l.via.again(func() error {
+		n, err := l.extend(data[written:])
+		written += n
+		return err
+	})
+	return written, err
+}
+
+// extend needs mu.
+func (l *LogFile) extend(data []byte) (int, error) {
 	if l.file == nil {
-		file, err := l.share.Extend(l.path)
+		file, err := l.via.Share.Extend(l.path)
 		if err != nil {
 			return 0, err
 		}
 		l.file = file
 	}
-	return l.file.Write(data)
+	n, err := l.file.Write(data)
+	if err != nil {
+		_ = l.file.Close() // the write's error says more
+		l.file = nil
+	}
+	return n, err
 }
 
 // Close closes the file if it was opened. Its error says that data was lost.

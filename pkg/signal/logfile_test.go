@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"syscall"
 	"testing"
 )
 
@@ -34,7 +35,7 @@ func (f *openFile) Close() error {
 // opened, and the log closed meanwhile: nothing stays open.
 func TestLogFileClosesAfterAWriteThatHung(t *testing.T) {
 	share := &slowOpening{asked: make(chan struct{}), let: make(chan struct{})}
-	file := &LogFile{share: share, path: "/logs/driver.log"}
+	file := &LogFile{via: Access{Share: share}.ready(), path: "/logs/driver.log"}
 	wrote, closed := make(chan error, 1), make(chan error, 1)
 	go func() {
 		_, err := file.Write([]byte("a line\n"))
@@ -54,5 +55,49 @@ func TestLogFileClosesAfterAWriteThatHung(t *testing.T) {
 	}
 	if _, err := file.Write([]byte("another\n")); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("a write after the end: %v", err)
+	}
+}
+
+// stale is a share that has forgotten the first handle of a file.
+type stale struct {
+	Share
+	opened []*staleFile
+}
+
+type staleFile struct {
+	openFile
+	gone bool
+	data string
+}
+
+func (s *stale) Extend(string) (io.WriteCloser, error) {
+	file := &staleFile{gone: len(s.opened) == 0}
+	s.opened = append(s.opened, file)
+	return file, nil
+}
+
+func (f *staleFile) Write(data []byte) (int, error) {
+	if f.gone {
+		return 0, syscall.ESTALE
+	}
+	f.data += string(data)
+	return len(data), nil
+}
+
+// TestLogFileIsOpenedAnew has a share forget the handle, as it does for good: a
+// line is not lost by it, nor the handle kept.
+func TestLogFileIsOpenedAnew(t *testing.T) {
+	share := new(stale)
+	file := &LogFile{via: Access{Share: share}.ready(), path: "/logs/daemon-0000.log"}
+	for _, line := range []string{"one\n", "two\n"} {
+		if n, err := file.Write([]byte(line)); n != len(line) || err != nil {
+			t.Errorf("%q: %d, %v", line, n, err)
+		}
+	}
+	if err := file.Close(); err != nil {
+		t.Error(err)
+	}
+	if len(share.opened) != 2 || share.opened[1].data != "one\ntwo\n" || share.opened[0].closed != 1 || share.opened[1].closed != 1 {
+		t.Errorf("it was opened %d times: %+v", len(share.opened), share.opened)
 	}
 }

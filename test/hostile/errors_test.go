@@ -193,3 +193,25 @@ func TestReadOnly(t *testing.T) {
 		fails(t, "an open to write", err, syscall.EROFS)
 	})
 }
+
+// TestForgets has a server forget a file that is open, but not its name.
+func TestForgets(t *testing.T) {
+	m := mounted(t, t.TempDir(), Knobs{})
+	open := func() *os.File {
+		file, err := os.OpenFile(m.path("log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		ok(t, err)
+		t.Cleanup(func() { _ = file.Close() })
+		return file
+	}
+	before := open()
+	_, err := before.WriteString("one\n")
+	ok(t, err)
+	set(t, m, Knobs{Forgets: 1})
+	_, err = before.WriteString("lost\n")
+	fails(t, "a write to what is forgotten", err, syscall.ESTALE)
+	_, err = open().WriteString("two\n")
+	ok(t, err)
+	_, err = before.WriteString("lost\n")
+	fails(t, "another write to what is forgotten", err, syscall.ESTALE)
+	has(t, m.path("log"), "one\ntwo\n")
+}

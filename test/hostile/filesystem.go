@@ -249,7 +249,7 @@ func (f *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, o
 		}
 		return status
 	}
-	out.Fh = f.handles.add(&handle{fd: fd})
+	out.Fh = f.handles.add(&handle{fd: fd, since: knobs.Forgets})
 	return fuse.OK
 }
 
@@ -268,7 +268,7 @@ func (f *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut)
 	if err != nil {
 		return fuse.Status(errnoOf(err))
 	}
-	out.Fh = f.handles.add(&handle{fd: fd})
+	out.Fh = f.handles.add(&handle{fd: fd, since: knobs.Forgets})
 	return fuse.OK
 }
 
@@ -278,6 +278,9 @@ func (f *fileSystem) file(op operation, number uint64) (*handle, Knobs, syscall.
 	h := f.handles.of(number)
 	if errno == 0 && h == nil {
 		errno = syscall.EBADF
+	}
+	if errno == 0 && fallible[op].stale && h.since < knobs.Forgets {
+		errno = syscall.ESTALE
 	}
 	return h, knobs, errno
 }
@@ -345,7 +348,7 @@ func (f *fileSystem) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenO
 		}
 		return fuse.Status(number)
 	}
-	out.Fh = f.handles.add(&handle{fd: -1, names: names})
+	out.Fh = f.handles.add(&handle{fd: -1, names: names, since: knobs.Forgets})
 	return fuse.OK
 }
 

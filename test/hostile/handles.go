@@ -13,6 +13,7 @@ import (
 type handle struct {
 	fd    int             // of a file
 	names []fuse.DirEntry // of a directory: its listing as it was opened
+	since int             // what Knobs.Forgets was then
 
 	mu   sync.Mutex
 	lost bool // something written to it was not kept; guarded by mu

@@ -33,6 +33,10 @@ type Knobs struct {
 	// Seed makes another sequence of latencies and errors.
 	Seed uint64 `json:"seed,omitzero"`
 
+	// Forgets has every file that was opened while it was less answer ESTALE, for
+	// good: what opens it anew gets on.
+	Forgets int `json:"forgets,omitzero"`
+
 	// RenameLies has every rename answered with ENOENT, though it worked.
 	RenameLies bool `json:"rename_lies,omitzero"`
 	// NoLinks is what hard links are answered with, EPERM or ENOTSUP, where
