@@ -81,6 +81,16 @@ func writeFile(t testing.TB, path, text string) {
 	}
 }
 
+// quiet has nothing changed in the run directory for a while.
+func quiet(t testing.TB, dir string, since time.Duration) {
+	t.Helper()
+	for _, sub := range []string{signal.Control, signal.Nodes} {
+		if err := os.Chtimes(filepath.Join(dir, sub), time.Now(), time.Now().Add(-since)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // ends writes the result.
 func ends(t testing.TB, dir string, code int) {
 	t.Helper()
@@ -97,11 +107,14 @@ func TestStatusCommand(t *testing.T) {
 	touch(t, up, signal.Control, signal.NameGo)
 	silent := runDir(t, 4, -1)
 	touch(t, silent, signal.Control, signal.NameGo)
-	for _, sub := range []string{signal.Control, signal.Nodes} {
-		if err := os.Chtimes(filepath.Join(silent, sub), time.Now(), time.Now().Add(-time.Hour)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	quiet(t, silent, time.Hour)
+	resting := runDir(t, 4, -1)
+	touch(t, resting, signal.Control, signal.NameGo)
+	put(t, resting, signal.Control, signal.NameJob, &signal.Job{
+		Header: signal.Header{Version: signal.Version, Nonce: "n0", At: time.Now()}, Run: "4711.0", Size: 4,
+		Plan: &signal.Plan{Framework: "none", Steps: []string{"join", "driver"}, Need: 4, Rest: 4 * time.Minute},
+	})
+	quiet(t, resting, 4*time.Minute)
 	well, failed := runDir(t, 2, -1), runDir(t, 2, -1)
 	ends(t, well, 0)
 	ends(t, failed, 3)
@@ -115,6 +128,7 @@ func TestStatusCommand(t *testing.T) {
 		{"on its way", nil, []string{late}, 2, "BRINGING UP  4711.0  join: 3/4 ready after 00:05: waiting for node0002 (join)\n"},
 		{"up", nil, []string{up}, 0, "UP  4711.0  4/4 ready"},
 		{"no sign of life", nil, []string{silent}, 2, "the daemons may be gone"},
+		{"up, and at rest", nil, []string{resting}, 0, "UP  4711.0  4/4 ready"},
 		{"ended well", nil, []string{well}, 0, "FINISHED  4711.0  code 0"},
 		{"failed", nil, []string{failed}, 1, "FAILED  4711.0  code 3"},
 		{"a log directory", nil, []string{filepath.Dir(up)}, 0, "UP  4711.0"},

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -251,6 +252,7 @@ func (c *Config) plan() *signal.Plan {
 	p := &signal.Plan{
 		Framework: c.Framework.Name(), Steps: []string{"join"}, Need: c.Team.of(c.Identity.Size).Min,
 		Deadlines: map[string]time.Duration{"join": c.Times.Join},
+		Rest:      restful*c.Times.Peer + health.HeadTempo(c.Times.Peer, c.Identity.Size).Beat,
 	}
 	add := func(step string, within time.Duration) {
 		p.Steps = append(p.Steps, step)

@@ -1,14 +1,22 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -172,6 +180,47 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// TestHeadAtRest looks once a second, for three of its rests, at the beats of a head
+// all of whose lifelines are well.
+func TestHeadAtRest(t *testing.T) {
+	t.Parallel()
+	for _, peer := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
+		t.Run(peer.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := Config{Identity: testIdentity(0, 8), Framework: framework.None{}, Times: DefaultTimes()}
+				cfg.Times.Peer = peer
+				rest := cfg.plan().Rest
+				dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "1.0", Key: "k", Size: 8, Host: "n0"}, signal.Job{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, stop := context.WithTimeout(t.Context(), 3*rest)
+				defer stop()
+				n := &node{cfg: cfg, id: cfg.Identity, tempo: health.HeadTempo(peer, 8), dir: dir, calm: func(time.Time) bool { return true }, log: zap.NewNop()}
+				var pulse sync.WaitGroup
+				pulse.Go(func() { n.pulse(signal.Control, signal.BeatState)(ctx) })
+				seen, at, beats := "", time.Now(), 0
+				for ; ctx.Err() == nil; time.Sleep(time.Second) {
+					names, err := filepath.Glob(filepath.Join(dir.Path(), signal.Control, "0000.beat.*"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if now := fmt.Sprint(names); len(names) > 0 && now != seen {
+						seen, at, beats = now, time.Now(), beats+1
+					}
+					if quiet := time.Since(at); quiet > rest+time.Second {
+						t.Fatalf("after %d beats there is none for %v, and the job says %v", beats, quiet, rest)
+					}
+				}
+				pulse.Wait()
+				if beats < 2 || beats > 4 {
+					t.Errorf("there were %d beats in three rests of %v", beats, rest)
+				}
+			})
+		})
+	}
+}
+
 func TestJobTellsThePlan(t *testing.T) {
 	t.Parallel()
 	j := newJob(t, 2, "exit 0").patient().looked(nil)
@@ -180,6 +229,7 @@ func TestJobTellsThePlan(t *testing.T) {
 	want := &signal.Plan{
 		Framework: "none", Steps: []string{"join", "check", "driver"}, Need: 2, Driver: "sh",
 		Deadlines: map[string]time.Duration{"join": 30 * time.Second, "check": 30 * time.Second},
+		Rest:      restful*j.configs[0].Times.Peer + j.configs[0].Times.Peer/8,
 	}
 	if !reflect.DeepEqual(plan, want) {
 		t.Errorf("the job tells the plan %+v, not %+v", plan, want)

@@ -71,6 +71,9 @@ type Plan struct {
 	Sandboxes string `json:"sandboxes,omitempty"`
 	// Driver is the first word of the driver, without where it is.
 	Driver string `json:"driver,omitempty"`
+	// Rest is the longest pause between two beats of a head that is well; 0 where
+	// an older head does not tell.
+	Rest time.Duration `json:"rest_ns,omitempty"`
 }
 
 // JoinedRecord echoes the canary: who wrote it has read the job and can write.

@@ -32,6 +32,22 @@ func (r *Run) Ended() bool {
 	return r.Result != nil || r.Control.Over.There || len(r.Control.Aborts) > 0
 }
 
+// leastSilence is for how long nobody takes a run for dead: the clocks of the share
+// and of who looks may differ, and older heads don't tell how long theirs rest.
+const leastSilence = 3 * time.Minute
+
+// SilentAfter is for how long a run may give no sign of life before its daemons may
+// be gone: one beat of a head at rest may be missed.
+func (r *Run) SilentAfter() time.Duration {
+	if r.Job == nil || r.Job.Plan == nil || r.Job.Plan.Rest > longestRest {
+		return leastSilence
+	}
+	return max(leastSilence, 2*r.Job.Plan.Rest)
+}
+
+// longestRest is what is believed of a head's: a damaged record may say anything.
+const longestRest = 7 * 24 * time.Hour
+
 // In returns the ranks that have reached a state, in order.
 func (r *Run) In(state string) []int {
 	var ranks []int

@@ -64,9 +64,11 @@ type Status struct {
 	// share's clock, and Unchanged how long nothing has while we looked.
 	LastSign  *time.Time    `json:"last_sign,omitempty"`
 	Unchanged time.Duration `json:"unchanged_ns,omitempty"`
-	// Silent says that a live run would have given a sign by now.
-	Silent   bool     `json:"silent,omitempty"`
-	Problems []string `json:"problems,omitempty"` // what could not be read
+	// Silent says that a live run would have given a sign by now: there was none
+	// for SilentAfter.
+	Silent      bool          `json:"silent,omitempty"`
+	SilentAfter time.Duration `json:"silent_after_ns"`
+	Problems    []string      `json:"problems,omitempty"` // what could not be read
 }
 
 // Wait is something that the gate waits for.
@@ -147,6 +149,7 @@ func Summarize(run *Run, look Look) Status {
 	s := Status{
 		Version: StatusVersion, Run: tame(run.Name), Path: tame(run.Path), At: look.Now, Nodes: run.Size(), Need: v.need,
 		State: v.state(), Elapsed: v.elapsed(), ToGate: v.toGate(), Problems: tameAll(run.Problems), Unchanged: look.Unchanged,
+		SilentAfter: run.SilentAfter(),
 	}
 	if v.plan != nil {
 		s.Driver = tame(v.plan.Driver)
@@ -178,10 +181,6 @@ func statusCode(state State) int {
 	}
 }
 
-// silentFor is how long a run's directory may stay as it is: with all lifelines
-// well and the default --peer-timeout, a beat comes every 40 s.
-const silentFor = 3 * time.Minute
-
 // alive notes whether the run has given no sign for too long.
 func (s *Status) alive(look Look) {
 	if !look.LastSign.IsZero() {
@@ -191,7 +190,7 @@ func (s *Status) alive(look Look) {
 		return
 	}
 	// One that is up no more than it seems is no success to build upon.
-	s.Silent = look.Unchanged >= silentFor || s.LastSign != nil && look.Now.Sub(*s.LastSign) >= silentFor
+	s.Silent = look.Unchanged >= s.SilentAfter || s.LastSign != nil && look.Now.Sub(*s.LastSign) >= s.SilentAfter
 	if s.Silent {
 		s.Code = StatusInProgress
 	}

@@ -104,6 +104,12 @@ func open(run *Run) *Run {
 	return run
 }
 
+func resting(rest time.Duration) *Run {
+	run := up(2)
+	run.Job.Plan.Rest = rest
+	return run
+}
+
 func TestStatus(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -172,6 +178,10 @@ func TestStatus(t *testing.T) {
 			return run
 		}, 0, 0, nil, []string{"slow"}},
 		{"no sign of life", func() *Run { return open(up(2)) }, 2, 3 * time.Minute, []string{"UP  ", "nothing has changed for 3m0s: the daemons may be gone\n"}, nil},
+		{"the head rests for longer", func() *Run { return open(resting(4 * time.Minute)) }, 0, 8*time.Minute - 1, nil, []string{"gone"}},
+		{"it has rested for too long", func() *Run { return open(resting(4 * time.Minute)) }, 2, 8 * time.Minute, []string{"nothing has changed for 8m0s: the daemons may be gone\n"}, nil},
+		{"the head rests for less", func() *Run { return open(resting(time.Second)) }, 0, 2 * time.Minute, nil, []string{"gone"}},
+		{"the record is damaged", func() *Run { return open(resting(1<<63 - 1)) }, 2, 3 * time.Minute, []string{"gone"}, nil},
 		{"a short silence is none", func() *Run { return open(up(2)) }, 0, time.Minute, nil, []string{"gone"}},
 		{"it ends", func() *Run {
 			run := open(up(2))

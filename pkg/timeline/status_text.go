@@ -169,7 +169,7 @@ func cut(text string, most int) string {
 // silence tells that there was no sign of life for long.
 func (s Status) silence() string {
 	const gone = "the daemons may be gone"
-	if s.Unchanged >= silentFor || s.LastSign == nil {
+	if s.Unchanged >= s.SilentAfter || s.LastSign == nil {
 		return fmt.Sprintf("nothing has changed for %s: %s", span(s.Unchanged.Truncate(time.Second)), gone)
 	}
 	return fmt.Sprintf("last sign of life at %s, %s ago by this machine's clock: %s (-w looks whether anything changes)",

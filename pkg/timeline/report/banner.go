@@ -5,17 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-const (
-	mostChain = 12
-	// A run whose daemons have given no sign for so long is not running.
-	silence = 2 * time.Minute
-)
+const mostChain = 12
 
 // banner is the verdict, as far as there is one.
 func (l looking) banner(v *View) Banner {

@@ -57,7 +57,7 @@ func Look(run *timeline.Run, logs []Log, touched time.Time) *View {
 	l.gate = l.opened()
 	v.Gate, v.End, v.Last = l.gate, l.end(), l.last()
 	l.quiet = l.at(run.ReadAt) - max(v.Last, l.at(touched))
-	if l.alive = !run.Ended() && !run.Control.Drain.There && !hidden(run) && l.quiet <= silence; l.alive {
+	if l.alive = !run.Ended() && !run.Control.Drain.There && !hidden(run) && l.quiet < run.SilentAfter(); l.alive {
 		v.Last = l.at(run.ReadAt)
 	}
 	v.Nodes = l.nodes(logs)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // look is the view of a sample.
@@ -44,14 +46,18 @@ func TestRunsWhileItsBeatsMove(t *testing.T) {
 	run.ReadAt = run.ReadAt.Add(3 * time.Hour)
 	for _, one := range []struct {
 		name    string
+		rest    time.Duration
 		touched time.Time
 		word    string
 	}{
-		{"a beat a minute ago", run.ReadAt.Add(-time.Minute), "Running"},
-		{"the last beat an hour ago", run.ReadAt.Add(-time.Hour), "Unfinished"},
-		{"nobody can tell", time.Time{}, "Unfinished"},
+		{"a beat a minute ago", 0, run.ReadAt.Add(-time.Minute), "Running"},
+		{"the last beat an hour ago", 0, run.ReadAt.Add(-time.Hour), "Unfinished"},
+		{"the last beat five minutes ago", 0, run.ReadAt.Add(-5 * time.Minute), "Unfinished"},
+		{"five minutes ago, of one that rests for four", 4 * time.Minute, run.ReadAt.Add(-5 * time.Minute), "Running"},
+		{"nobody can tell", 0, time.Time{}, "Unfinished"},
 	} {
 		t.Run(one.name, func(t *testing.T) {
+			run.Job.Plan = &signal.Plan{Rest: one.rest}
 			if v := Look(run, logs, one.touched); v.Banner.Word != one.word {
 				t.Errorf("it is %s, want %s", v.Banner.Word, one.word)
 			}
