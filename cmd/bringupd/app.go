@@ -37,7 +37,7 @@ func run(args []string, signals <-chan os.Signal, files daemon.Files) int {
 	args, inv.driver, inv.dashed = cutDriver(args)
 	app := inv.app()
 	args = named(app, args)
-	if args[1] == "status" || args[1] == "report" {
+	if slices.Contains(ofRuns, args[1]) {
 		args = slices.Concat(args[:2], flagsFirst(app.Command(args[1]), args[2:]))
 	}
 	if err := app.Run(args); err != nil {
@@ -49,6 +49,9 @@ func run(args []string, signals <-chan os.Signal, files daemon.Files) int {
 	}
 	return inv.code
 }
+
+// ofRuns are the subcommands that have a run for an argument.
+var ofRuns = []string{"status", "report", "logs", "exec", "attach", "stop"}
 
 // takeNotifySocket returns where a service manager wants to be told, and keeps it
 // from all that is started here: a child would speak for the service.

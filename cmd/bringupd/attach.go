@@ -16,17 +16,18 @@ import (
 // attaching is one call of bringupd attach.
 type attaching struct {
 	*invocation
-	own settings
-	run bool
+	own   settings
+	which whichRun
+	run   bool
 }
 
 func (inv *invocation) attachCommand() *cli.Command {
 	a := &attaching{invocation: inv}
-	a.own = under(otherFlags, settings{notByVariable(yes("run", &a.run, "run the command, and do not only print it"))})
+	a.own = under(otherFlags, settings{notByVariable(yes("run", &a.run, "run the command, and do not only print it")), a.which.setting()})
 	return &cli.Command{
 		Name: "attach", Usage: "tell how to get a shell on a node of a run that lives, under Slurm",
-		UsageText:   "bringupd attach [--run] [NODE] [RUN-DIRECTORY | LOG-DIRECTORY]",
-		Description: "A node is a rank, or a host; without one, the head is meant. What is printed is a command line for a shell.",
+		UsageText:   "bringupd attach [flags] [NODE] [RUN | LOG-DIRECTORY]",
+		Description: "A node is a rank, or a host where no node has that rank; without one, the head is meant. " + aRun + " What is printed is a command line for a shell.",
 		Flags:       a.own.flags(func(*setting) bool { return true }),
 		Action:      a.action,
 	}
@@ -39,16 +40,16 @@ func (a *attaching) action(c *cli.Context) error {
 	if _, err := a.own.gather(os.LookupEnv); err != nil {
 		return err
 	}
-	who, path, err := whoAndWhere(c.Args().Slice())
+	ctx, cancel := context.WithTimeoutCause(context.Background(), stopTimeout, errStopTimeout)
+	defer cancel()
+	who, path, err := a.which.whoAndWhich(ctx, c.Args().Slice())
 	if err != nil {
-		return err
+		return wrongRun(err)
 	}
 	if who == "" || who == "head" {
 		who = "0"
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), stopTimeout, errStopTimeout)
-	defer cancel()
-	dir, job, err := a.openLive(ctx, path)
+	dir, job, err := openLive(ctx, path)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ const longestCommand = 128 << 10
 type execing struct {
 	*invocation
 	own   settings
+	which whichRun
 	nodes []string
 	all   bool
 	head  bool
@@ -41,10 +42,11 @@ func (inv *invocation) execCommand() *cli.Command {
 	for _, s := range e.own {
 		notByVariable(s)
 	}
+	e.own = append(e.own, under(whereFlags, settings{e.which.setting()})...)
 	return &cli.Command{
 		Name: "exec", Usage: "run a command on nodes of a run that lives",
-		UsageText: "bringupd exec [flags] [RUN-DIRECTORY | LOG-DIRECTORY] -- command [args]",
-		Description: "The command has the environment that the node's other children have, no standard input, and ends when this program does. " +
+		UsageText: "bringupd exec [flags] [RUN | LOG-DIRECTORY] -- command [args]",
+		Description: aRun + " The command has the environment that the node's other children have, no standard input, and ends when this program does. " +
 			"What it says comes out here, each line with the node's name before it where there are several. " +
 			"Ends with the command's code, the highest of several; 76 where a node is lost or the run ends meanwhile; 125 where it can't be started.",
 		Flags:  e.own.flags(func(*setting) bool { return true }),
@@ -60,15 +62,15 @@ func (e *execing) action(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	path, err := whichRun(c.Args().Slice())
-	if err != nil {
-		return err
-	}
 	ctx, again, stop := e.heed()
 	defer stop()
 	opening, cancel := context.WithTimeoutCause(ctx, stopTimeout, errStopTimeout)
 	defer cancel()
-	dir, job, err := e.openLive(opening, path)
+	path, err := e.which.find(opening, c.Args().Slice())
+	if err != nil {
+		return wrongRun(err)
+	}
+	dir, job, err := openLive(opening, path)
 	if err != nil {
 		return err
 	}
@@ -113,23 +115,12 @@ func (e *execing) orderOf() (request.Order, error) {
 }
 
 // openLive opens a run directory whose run has not ended.
-func (inv *invocation) openLive(ctx context.Context, path string) (*signal.Dir, signal.Job, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, signal.Job{}, err
+func openLive(ctx context.Context, path string) (*signal.Dir, signal.Job, error) {
+	dir, job, ended, err := openRun(ctx, path)
+	if err == nil && ended {
+		err = usage("cannot use run %s: it has ended (%s)", dir.Name(), dir.Path())
 	}
-	dir, job, err := signal.OpenExisting(ctx, path, host)
-	if err != nil {
-		return nil, job, wrongRun(err)
-	}
-	ended, err := dir.Ended(ctx)
-	if err != nil {
-		return nil, job, wrongRun(err)
-	}
-	if ended {
-		return nil, job, usage("cannot use run %s: it has ended (%s)", dir.Name(), dir.Path())
-	}
-	return dir, job, nil
+	return dir, job, err
 }
 
 // conclude tells what went wrong where, and settles the exit code.

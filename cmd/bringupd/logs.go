@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -30,6 +30,7 @@ const (
 type reading struct {
 	*invocation
 	own    settings
+	which  whichRun
 	follow bool
 	raw    bool
 
@@ -42,17 +43,15 @@ type reading struct {
 
 func (inv *invocation) logsCommand() *cli.Command {
 	r := &reading{invocation: inv, files: make(map[string]*logView)}
-	follow := yes("follow", &r.follow, "go on until the run is over")
-	follow.letter = "f"
-	r.own = under(otherFlags, settings{follow,
-		yes("raw", &r.raw, "show what a log has as it is, on a terminal, too")})
-	for _, s := range r.own {
-		notByVariable(s)
-	}
+	r.own = under(otherFlags, settings{
+		short("f", notByVariable(yes("follow", &r.follow, "go on until the run is over"))),
+		notByVariable(yes("raw", &r.raw, "show what a log has as it is, on a terminal, too")),
+		r.which.setting(),
+	})
 	return &cli.Command{
 		Name: "logs", Usage: "show what the driver, the head's service or a node has said",
-		UsageText: "bringupd logs [flags] [driver | head | NODE] [RUN-DIRECTORY | LOG-DIRECTORY]",
-		Description: "A node is a rank, or a host. Without one the driver's log is shown, or the head's where there is no driver. " +
+		UsageText: "bringupd logs [flags] [driver | head | NODE] [RUN | LOG-DIRECTORY]",
+		Description: "A node is a rank, or a host where no node has that rank. " + aRun + " Without a node the driver's log is shown, or the head's where there is no driver. " +
 			"On a terminal control characters are shown and not obeyed; elsewhere the logs come as they are.",
 		Flags:  r.own.flags(func(*setting) bool { return true }),
 		Action: r.action,
@@ -66,21 +65,17 @@ func (r *reading) action(c *cli.Context) error {
 	if _, err := r.own.gather(os.LookupEnv); err != nil {
 		return err
 	}
-	what, path, err := whoAndWhere(c.Args().Slice())
-	if err != nil {
-		return err
-	}
 	ctx, _, stop := r.heed()
 	defer stop()
-	host, err := os.Hostname()
-	if err != nil {
-		return err
-	}
 	opening, cancel := context.WithTimeoutCause(ctx, stopTimeout, errStopTimeout)
 	defer cancel()
-	dir, job, err := signal.OpenExisting(opening, path, host)
+	what, path, err := r.which.whoAndWhich(opening, c.Args().Slice())
 	if err != nil {
 		return wrongRun(err)
+	}
+	dir, job, _, err := openRun(opening, path)
+	if err != nil {
+		return err
 	}
 	r.dir, r.size, r.out = dir, job.Size, r.invocation.files.Out
 	if isTerminal(r.invocation.files.Out) && !r.raw {
@@ -99,27 +94,6 @@ func (r *reading) action(c *cli.Context) error {
 		return nil // who reads has seen enough
 	}
 	return err
-}
-
-// whoAndWhere parts the arguments of a subcommand that takes a node and a run.
-func whoAndWhere(args []string) (who, path string, err error) {
-	if len(args) > 0 && !isDirectory(args[0]) {
-		who, args = args[0], args[1:]
-	}
-	path, err = whichRun(args)
-	return who, path, err
-}
-
-// isDirectory tells whether an argument is meant as one, and not as a node.
-func isDirectory(arg string) bool {
-	if strings.Contains(arg, "/") {
-		return true
-	}
-	if _, err := strconv.Atoi(arg); err == nil || arg == "driver" || arg == "head" {
-		return false
-	}
-	info, err := os.Stat(arg)
-	return err == nil && info.IsDir()
 }
 
 func isTerminal(file *os.File) bool {
@@ -156,34 +130,18 @@ func (r *reading) wanted(ctx context.Context, what string) (func(name string) bo
 	return func(name string) bool { return strings.HasSuffix(name, tail) || rank == 0 && ofHead(name) }, nil
 }
 
-// nodeOf returns the rank and the host of a node that is named by either. A host
-// with several daemons has no one rank.
+// nodeOf returns the rank and the host of a node that is named by either; the host
+// is empty where it has not joined.
 func nodeOf(ctx context.Context, dir *signal.Dir, size int, name string) (int, string, error) {
 	hosts, err := dir.Hosts(ctx)
 	if err != nil {
 		return 0, "", err
 	}
-	if rank, err := strconv.Atoi(name); err == nil {
-		if rank < 0 || rank >= size {
-			return 0, "", usage("cannot find rank %d: the run has 0 to %d", rank, size-1)
-		}
-		return rank, hosts[rank], nil
+	rank, err := roles.RankNamed(name, size, func(rank int) string { return hosts[rank] })
+	if err != nil {
+		return 0, "", usage("cannot use run %s: %v", dir.Name(), err)
 	}
-	var on []int
-	for rank, host := range hosts {
-		if host == name {
-			on = append(on, rank)
-		}
-	}
-	slices.Sort(on)
-	switch len(on) {
-	case 0:
-		return 0, "", usage("cannot find %q: it is no host of the run, and no directory; give a rank of 0 to %d, or a host", name, size-1)
-	case 1:
-		return on[0], name, nil
-	default:
-		return 0, "", usage("cannot tell which daemon on %s is meant: give a rank, one of %v", name, on)
-	}
+	return rank, hosts[rank], nil
 }
 
 // show shows what there is, and what comes until the run is over where that is

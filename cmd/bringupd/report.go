@@ -21,7 +21,7 @@ import (
 type reporting struct {
 	*invocation
 	all     settings
-	logDir  string
+	which   whichRun
 	output  string
 	format  string
 	compare string
@@ -37,8 +37,8 @@ func (inv *invocation) reportCommand() *cli.Command {
 	r.all = r.settings()
 	return &cli.Command{
 		Name: "report", Usage: "tell what happened in a run, as one page: who did what when, and the first cause of a failure",
-		UsageText: "bringupd report [RUN-DIRECTORY] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (its newest run)\nbringupd report --format=text [RUN-DIRECTORY]",
-		Description: "Reads the run directory alone, during the job or a year later, on any machine that sees it. " +
+		UsageText: "bringupd report [RUN] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (its newest run)\nbringupd report --format=text [RUN]",
+		Description: aRun + " Reads the run directory alone, during the job or a year later, on any machine that sees it. " +
 			"The page is one file that needs no network. Ends with 0 where there is a report, however the job has ended, and with 64 where there is no run.",
 		Flags: r.all.flags(func(*setting) bool { return true }),
 		Action: func(c *cli.Context) error {
@@ -48,7 +48,7 @@ func (inv *invocation) reportCommand() *cli.Command {
 			case c.NArg() > 1:
 				return usage("cannot report %d runs: give one run directory; --compare=DIR sets another one beside it", c.NArg())
 			}
-			return r.run(c.Args().First())
+			return r.run(c.Args().Slice())
 		},
 	}
 }
@@ -58,7 +58,7 @@ func (r *reporting) settings() settings {
 		text("output", "FILE", &r.output, "where to write it, -o for short; - is standard output, where all but pages go anyway"),
 		choice("format", report.Formats(), &r.format, "html (a page), json, text, md or chrome-trace (for Perfetto)"),
 		text("compare", "DIR", &r.compare, "another run, from before, to set beside it: what got slower, by how much, on which nodes"),
-		text("log-dir", "DIR", &r.logDir, "where to look for a run that is not given by its directory (default: bringupd-logs where the job was submitted)"),
+		r.which.setting(),
 	})
 	short := text("o", "FILE", &r.output, "")
 	short.hidden, short.show = true, func() any { return nil }
@@ -73,7 +73,7 @@ func (r *reporting) settings() settings {
 }
 
 // run reads, looks and writes.
-func (r *reporting) run(dir string) error {
+func (r *reporting) run(args []string) error {
 	if _, err := r.all.gather(os.LookupEnv); err != nil {
 		return err
 	}
@@ -83,12 +83,12 @@ func (r *reporting) run(dir string) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), readTimeout, errReadTimeout)
 	defer cancel()
-	view, err := r.look(ctx, dir)
+	view, err := r.look(ctx, args)
 	if err != nil {
 		return err
 	}
 	if r.compare != "" {
-		other, err := r.look(ctx, r.compare)
+		other, err := r.look(ctx, []string{r.compare})
 		if err != nil {
 			return err
 		}
@@ -98,12 +98,8 @@ func (r *reporting) run(dir string) error {
 }
 
 // look finds a run and reads it.
-func (r *reporting) look(ctx context.Context, dir string) (*report.View, error) {
-	logs, err := (&options{logDir: r.logDir}).logs()
-	if err != nil {
-		return nil, err
-	}
-	path, err := timeline.Resolve(ctx, dir, logs)
+func (r *reporting) look(ctx context.Context, args []string) (*report.View, error) {
+	path, err := r.which.find(ctx, args)
 	if err != nil {
 		return nil, wrongRun(err)
 	}

@@ -23,7 +23,7 @@ import (
 type statusing struct {
 	*invocation
 	own     settings
-	logDir  string
+	which   whichRun
 	watch   bool
 	json    bool
 	verbose bool
@@ -37,37 +37,34 @@ type statusing struct {
 func (inv *invocation) statusCommand() *cli.Command {
 	s := &statusing{invocation: inv}
 	s.own = under(resultFlags, settings{
-		text("log-dir", "DIR", &s.logDir, "log directory whose newest run is meant, where no other is named (default: bringupd-logs where the job was submitted)"),
+		s.which.setting(),
 		short("w", notByVariable(yes("watch", &s.watch, "look again and again until the run is over: drawn anew on a terminal, and the changes elsewhere"))),
 		notByVariable(yes("json", &s.json, "print it as JSON, for programs; with --watch, a line for each change")),
 		short("v", notByVariable(yes("verbose", &s.verbose, "show all nodes"))),
 	})
 	return &cli.Command{
 		Name: "status", Usage: "tell how a run is: what it waits for, who is late, how it ended",
-		UsageText: "bringupd status [flags]                     (the newest run)\nbringupd status [flags] RUN-DIRECTORY | LOG-DIRECTORY",
-		Description: "Reads the run directory alone, from wherever it is seen, and changes nothing there. " +
+		UsageText: "bringupd status [flags]                     (the newest run)\nbringupd status [flags] RUN | LOG-DIRECTORY",
+		Description: aRun + " Reads the run directory alone, from wherever it is seen, and changes nothing there. " +
 			"Ends with 0 where the run is up or has ended with 0, 1 where it has failed, 2 where it is on its way or gives no sign of life, " +
 			"3 where there is no such run, and 64 where the command line is wrong.",
 		Flags: s.own.flags(func(*setting) bool { return true }),
 		Action: func(c *cli.Context) error {
-			switch {
-			case inv.dashed:
+			if inv.dashed {
 				return usage("cannot take a driver: bringupd status runs none")
-			case c.NArg() > 1:
-				return usage("cannot tell of %d runs at once: give one run directory, or a log directory whose newest run is meant", c.NArg())
 			}
-			return s.run(c.Args().First())
+			return s.run(c.Args().Slice())
 		},
 	}
 }
 
-func (s *statusing) run(arg string) error {
+func (s *statusing) run(args []string) error {
 	if _, err := s.own.gather(os.LookupEnv); err != nil {
 		return err
 	}
 	ctx, _, stop := s.heed()
 	defer stop()
-	err := s.tell(ctx, arg)
+	err := s.tell(ctx, args)
 	if by, told := errors.AsType[*stopped](context.Cause(ctx)); told {
 		s.code = by.code()
 		return nil
@@ -82,12 +79,8 @@ func (s *statusing) run(arg string) error {
 }
 
 // tell shows how the run is, once or until it is over.
-func (s *statusing) tell(ctx context.Context, arg string) error {
-	logDir, err := (&options{logDir: s.logDir}).logs()
-	if err != nil {
-		return err
-	}
-	if s.path, err = inTime(ctx, func(ctx context.Context) (string, error) { return timeline.Resolve(ctx, arg, logDir) }); err != nil {
+func (s *statusing) tell(ctx context.Context, args []string) (err error) {
+	if s.path, err = inTime(ctx, func(ctx context.Context) (string, error) { return s.which.find(ctx, args) }); err != nil {
 		return err
 	}
 	status, err := inTime(ctx, s.look)

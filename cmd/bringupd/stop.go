@@ -18,35 +18,38 @@ const stopTimeout = 30 * time.Second
 var errStopTimeout = errors.New("the time for it is over")
 
 func (inv *invocation) stopCommand() *cli.Command {
+	var which whichRun
+	own := settings{which.setting()}
 	return &cli.Command{
 		Name: "stop", Usage: "end a run in good order, from wherever its log directory is seen",
-		UsageText: "bringupd stop RUN-DIRECTORY\nbringupd stop LOG-DIRECTORY   (its newest run)",
+		UsageText:   "bringupd stop RUN\nbringupd stop LOG-DIRECTORY   (its newest run)\nbringupd stop   (within a run: that one)",
+		Description: aRun + " None is guessed: outside of a run, one is to be named, or a log directory.",
+		Flags:       own.flags(func(*setting) bool { return true }),
 		Action: func(c *cli.Context) error {
-			switch {
-			case inv.dashed:
+			if inv.dashed {
 				return usage("cannot stop by a driver: give the run directory, without --")
-			case c.NArg() != 1:
-				return usage("cannot stop %d runs: give one run directory, or a log directory whose newest run is meant", c.NArg())
+			}
+			if _, err := own.gather(os.LookupEnv); err != nil {
+				return err
+			}
+			if c.NArg() == 0 && which.given.source != byFlag && os.Getenv("BRINGUPD_RUN_DIR") == "" {
+				return usage("cannot tell which run to stop: give its directory, or a log directory whose newest run is meant")
 			}
 			ctx, cancel := context.WithTimeoutCause(context.Background(), stopTimeout, errStopTimeout)
 			defer cancel()
-			return inv.stop(ctx, c.Args().First())
+			path, err := which.find(ctx, c.Args().Slice())
+			if err != nil {
+				return wrongRun(err)
+			}
+			return inv.stop(ctx, path)
 		},
 	}
 }
 
 func (inv *invocation) stop(ctx context.Context, path string) error {
-	host, err := os.Hostname()
+	dir, job, ended, err := openRun(ctx, path)
 	if err != nil {
 		return err
-	}
-	dir, job, err := signal.OpenExisting(ctx, path, host)
-	if err != nil {
-		return wrongRun(err)
-	}
-	ended, err := dir.Ended(ctx)
-	if err != nil {
-		return wrongRun(err)
 	}
 	if ended {
 		_, err = fmt.Fprintf(inv.files.Err, "bringupd: run %s has ended already (%s)\n", dir.Name(), dir.Path())

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -37,7 +37,7 @@ func (h *head) choose(words []string) ([]int, error) {
 			ranks = append(ranks, without(slices.Clone(joined), absent)...)
 			continue
 		}
-		rank, err := h.rankOf(word)
+		rank, err := roles.RankNamed(word, h.id.Size, h.id.HostOf)
 		if err != nil {
 			return nil, err
 		}
@@ -52,28 +52,6 @@ func (h *head) choose(words []string) ([]int, error) {
 		return nil, errors.New("no node is named")
 	}
 	return ranks, nil
-}
-
-// rankOf returns the rank that a word means: a host, or the rank itself. A host
-// with several daemons has no one rank.
-func (h *head) rankOf(word string) (int, error) {
-	var on []int
-	for rank := range h.id.Size {
-		if h.id.HostOf(rank) == word {
-			on = append(on, rank)
-		}
-	}
-	switch {
-	case len(on) == 1:
-		return on[0], nil
-	case len(on) > 1:
-		return 0, fmt.Errorf("%s has %d daemons: give the rank, one of %v", word, len(on), on)
-	}
-	rank, err := strconv.Atoi(word)
-	if err != nil || rank < 0 || rank >= h.id.Size {
-		return 0, fmt.Errorf("there is no node %q: give a rank of 0 to %d, or a host", word, h.id.Size-1)
-	}
-	return rank, nil
 }
 
 // order has the nodes begin what is fresh and end what is canceled: the others

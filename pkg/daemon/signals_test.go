@@ -201,15 +201,15 @@ func TestSignalsForTheDriver(t *testing.T) {
 	j.expect(6, 0)
 }
 
-// stop asks for the end as a stranger does, who knows the log directory alone:
-// the link to the run is made beside all else, and perhaps after it.
+// stop asks for the end as a stranger does, once the link tells of the run: it is
+// made beside all else, and perhaps after it.
 func (j *job) stop() {
 	j.t.Helper()
 	j.until("the link to the run", func() bool {
 		_, err := os.Lstat(filepath.Join(j.logDir, "latest"))
 		return err == nil
 	})
-	dir, _, err := signal.OpenExisting(bounded(j.t), j.logDir, "login")
+	dir, _, err := signal.OpenExisting(bounded(j.t), j.run(), "login")
 	if err != nil {
 		j.t.Fatal(err)
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 )
 
@@ -16,9 +14,8 @@ const outsider = -1
 // Latest is the link in the log directory to the newest run.
 const Latest = "latest"
 
-// OpenExisting opens a run directory from outside the job: path is it, or a log
-// directory or the link in it, of which the newest run is meant. Its errors
-// tell what was found at path and what would be accepted.
+// OpenExisting opens the run directory at path from outside the job. Its errors
+// tell what was found there and what would be accepted.
 func OpenExisting(ctx context.Context, path, host string) (*Dir, Job, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -27,27 +24,16 @@ func OpenExisting(ctx context.Context, path, host string) (*Dir, Job, error) {
 	return Place{LogDir: absolute, Rank: outsider, Host: host}.openExisting(ctx)
 }
 
-// openExisting opens the run directory that the log directory is or has.
+// openExisting opens the run directory that the log directory is.
 func (p Place) openExisting(ctx context.Context) (*Dir, Job, error) {
 	var job Job
 	p.Access = p.ready()
-	names, err := p.enter(ctx)
-	if err == nil && !slices.Contains(names, Control) && slices.Contains(names, Latest) {
-		p.LogDir = filepath.Join(p.LogDir, Latest)
-		err = errNotDir
-	}
-	if errors.Is(err, errNotDir) && filepath.Base(p.LogDir) == Latest {
-		if p.LogDir, err = p.newest(ctx); err != nil {
-			return nil, job, err
-		}
-		_, err = p.enter(ctx)
-	}
-	if err != nil {
+	if err := p.enter(ctx); err != nil {
 		return nil, job, p.explainEnter(err)
 	}
 	logDir, run := filepath.Split(p.LogDir)
 	d := Place{LogDir: logDir, Rank: p.Rank, Host: p.Host, Access: p.Access}.dir(run, "", FileSystem{})
-	err = p.again(func() error { return d.read(ctx, Control, NameJob, &job) })
+	err := p.again(func() error { return d.read(ctx, Control, NameJob, &job) })
 	if errors.Is(err, errAbsent) {
 		err = fmt.Errorf("cannot find a run in %s: it has no job record: %s", d.path, outsideMend)
 	}
@@ -71,34 +57,16 @@ func (p Place) explainEnter(err error) error {
 	}
 }
 
-// enter lists what may be a log directory or a run directory.
-func (p Place) enter(ctx context.Context) ([]string, error) {
-	names, err := guarded(ctx, p.Meter, "look into", p.LogDir, func() (names []string, err error) {
+// enter lists what may be a run directory.
+func (p Place) enter(ctx context.Context) error {
+	_, err := guarded(ctx, p.Meter, "look into", p.LogDir, func() (names []string, err error) {
 		err = p.again(func() error {
 			names, err = p.list(p.LogDir, false)
 			return err
 		})
 		return names, err
 	})
-	return names, classify(err)
-}
-
-// newest returns where the link at LogDir points: a run beside it.
-func (p Place) newest(ctx context.Context) (string, error) {
-	target, err := guarded(ctx, p.Meter, "follow", p.LogDir, func() (target string, err error) {
-		err = p.again(func() error {
-			target, err = p.Share.Target(p.LogDir)
-			return err
-		})
-		return target, err
-	})
-	if _, stalled := errors.AsType[*StallError](err); stalled {
-		return "", err
-	}
-	if err != nil || target != filepath.Base(target) || strings.HasPrefix(target, ".") {
-		return "", fmt.Errorf("cannot find the newest run by %s: it does not point at a run beside it", p.LogDir)
-	}
-	return filepath.Join(filepath.Dir(p.LogDir), target), nil
+	return classify(err)
 }
 
 // PointLatest makes the log directory's link point at this run. It is for

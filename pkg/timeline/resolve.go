@@ -19,31 +19,30 @@ func base(dir string) string { return filepath.Base(dir) }
 
 // Resolve returns the run directory that a user means by arg: one, a log
 // directory or the link in it, of which the newest run is meant, or the name of
-// a run in logDir; nothing means the newest run in logDir.
+// a run in logDir; nothing means the newest run in logDir. A name means what is in
+// the working directory, unless there is no run of that name there.
 func Resolve(ctx context.Context, arg, logDir string) (string, error) {
-	path, err := filepath.Abs(cmp.Or(arg, logDir))
-	if err != nil {
-		return "", fmt.Errorf("cannot use %s: %v", arg, err)
-	}
-	if filepath.Base(path) == signal.Latest {
-		return Newest(ctx, filepath.Dir(path))
-	}
-	found, err := runOrNewest(ctx, path)
-	if arg != "" && arg == filepath.Base(arg) && errors.Is(err, os.ErrNotExist) && logDir != "" {
-		if dir, err := filepath.Abs(filepath.Join(logDir, arg)); err == nil {
-			if inLogs, err := runOrNewest(ctx, dir); err == nil {
-				return inLogs, nil
-			}
+	found, err := runOrNewest(ctx, cmp.Or(arg, logDir))
+	if err != nil && arg != "" && arg == filepath.Base(arg) {
+		if inLogs, err := runOrNewest(ctx, filepath.Join(logDir, arg)); err == nil {
+			return inLogs, nil
 		}
-	}
-	if errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("cannot find a run at %s: there is nothing of that name: %s", path, mend)
 	}
 	return found, err
 }
 
 func runOrNewest(ctx context.Context, path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("cannot use %s: %v", path, err)
+	}
+	if filepath.Base(path) == signal.Latest {
+		return Newest(ctx, filepath.Dir(path))
+	}
 	names, err := namesIn(ctx, path)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("cannot find a run at %s: there is nothing of that name: %s", path, mend)
+	}
 	if err != nil {
 		return "", err
 	}

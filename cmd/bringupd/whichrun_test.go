@@ -1,0 +1,109 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// endedRun makes the run directory of an ended run, by the name of job, in
+// bringupd-logs of a new directory. Its driver's log has the directory's path.
+func endedRun(t *testing.T, job string) string {
+	t.Helper()
+	made := runDir(t, 2, -1)
+	dir := filepath.Join(filepath.Dir(filepath.Dir(made)), "bringupd-logs", job)
+	if err := os.Mkdir(filepath.Dir(dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(made, dir); err != nil {
+		t.Fatal(err)
+	}
+	touch(t, dir, signal.Control, signal.NameDrain)
+	writeFile(t, filepath.Join(dir, signal.Logs, "driver.log"), "driven in "+dir+"\n")
+	ends(t, dir, 0)
+	return dir
+}
+
+// TestWhichRun has all subcommands that are about a run find the same one. Each
+// says where it is: those that want a live run when they refuse it.
+func TestWhichRun(t *testing.T) {
+	one, other := endedRun(t, "4711.0"), endedRun(t, "4712.0")
+	logs := filepath.Dir(one)
+	for _, way := range []struct {
+		name string
+		env  []string
+		args []string
+	}{
+		{"its directory", nil, []string{one}},
+		{"its directory, within another", []string{"BRINGUPD_RUN_DIR=" + other}, []string{one}},
+		{"its log directory, within another", []string{"BRINGUPD_RUN_DIR=" + other}, []string{logs}},
+		{"within it", []string{"BRINGUPD_RUN_DIR=" + one}, nil},
+		{"within it, where a variable leads elsewhere", []string{"BRINGUPD_RUN_DIR=" + one, "BRINGUPD_LOG_DIR=" + filepath.Dir(other)}, nil},
+		{"a name beside that which it is in", []string{"BRINGUPD_RUN_DIR=" + filepath.Join(logs, "4710.0")}, []string{"4711.0"}},
+		{"a name, by a variable", []string{"BRINGUPD_LOG_DIR=" + logs}, []string{"4711.0"}},
+		{"a name, by a flag behind it", []string{"BRINGUPD_RUN_DIR=" + other}, []string{"4711.0", "--log-dir", logs}},
+		{"a name where the job was submitted", []string{"SLURM_SUBMIT_DIR=" + filepath.Dir(logs)}, []string{"4711.0"}},
+		{"the newest of a flag's log directory", []string{"BRINGUPD_RUN_DIR=" + other}, []string{"--log-dir=" + logs}},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			touch(t, ".", "", "4711.0") // as Slurm's own output may be named
+			for _, by := range [][]string{{"status", "--json"}, {"report", "--format=json"}, {"logs"}, {"exec"}, {"attach"}, {"stop"}} {
+				args := append(append([]string{}, by...), way.args...)
+				if by[0] == "exec" {
+					args = append(args, "--", "true")
+				}
+				if got := call(t, way.env, args...); !strings.Contains(got.out+got.err, one) || strings.Contains(got.out+got.err, other) {
+					t.Errorf("%v means something else: code %d\nstdout: %.300s\nstderr: %s", args, got.code, got.out, got.err)
+				}
+			}
+		})
+	}
+	newest := []string{"SLURM_SUBMIT_DIR=" + filepath.Dir(logs)}
+	if got := call(t, newest, "logs"); got.out != "driven in "+one+"\n" {
+		t.Errorf("the newest where the job was submitted: %+v", got)
+	}
+	refused(t, call(t, newest, "stop"), 64, "cannot tell which run to stop")
+}
+
+// TestNodeOrRun has one argument that may mean a node, or a run.
+func TestNodeOrRun(t *testing.T) {
+	dir := endedRun(t, "4711.0")
+	for rank, host := range []string{"n0", "0"} {
+		put(t, dir, signal.Nodes, signal.NodeName(rank, 2, signal.Joined), &signal.JoinedRecord{Header: signal.Header{Version: 1, Nonce: "n0", Rank: rank, Host: host}})
+		writeFile(t, filepath.Join(dir, signal.Logs, signal.LogName("worker", rank, 2)), "worker "+host+"\n")
+	}
+	logs := "BRINGUPD_LOG_DIR=" + filepath.Dir(dir)
+	for _, tc := range []struct {
+		args string
+		want string
+	}{
+		{"4711.0", "driven in " + dir},
+		{"driver 4711.0", "driven in " + dir},
+		{"n0", "worker n0"},
+		{"n0 4711.0", "worker n0"},
+		{"n0 " + dir, "worker n0"},
+		{"0", "worker n0"}, // and not the host of that name
+		{"1", "worker 0"},
+		{"1 --raw 4711.0", "worker 0"},
+		{"1 4711.0 --raw", "worker 0"},
+		{"driver --raw", "driven in " + dir},
+	} {
+		t.Run(tc.args, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			if err := os.Mkdir("n0", 0o700); err != nil { // no run
+				t.Fatal(err)
+			}
+			if got := call(t, []string{logs}, append([]string{"logs"}, strings.Fields(tc.args)...)...); got.code != 0 || !strings.Contains(got.out, tc.want) {
+				t.Errorf("code %d, want %q\nstdout: %s\nstderr: %s", got.code, tc.want, got.out, got.err)
+			}
+		})
+	}
+	refused(t, call(t, []string{logs}, "logs", "n7"), 64, `no node "n7"`, "a rank of 0 to 1")
+	refused(t, call(t, []string{logs}, "logs", "a/b"), 64, "cannot find a run")
+	refused(t, call(t, nil, "logs", "n7"), 64, "cannot find a run", "n7")
+	refused(t, call(t, []string{logs}, "attach", "1", dir, "more"), 64, "3 arguments")
+}

@@ -1,0 +1,31 @@
+package roles
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// RankNamed returns the rank that a word means among size daemons: the rank itself
+// or, where there is none of that number, the host on which there is one daemon
+// alone. hostOf returns a rank's host, empty where that is not known. The error
+// tells what would be accepted.
+func RankNamed(word string, size int, hostOf func(rank int) string) (int, error) {
+	number, err := strconv.Atoi(word)
+	if err == nil && 0 <= number && number < size {
+		return number, nil
+	}
+	var on []int
+	for rank := range size {
+		if word != "" && hostOf(rank) == word {
+			on = append(on, rank)
+		}
+	}
+	switch len(on) {
+	case 0:
+		return 0, fmt.Errorf("there is no node %q: give a rank of 0 to %d, or a host", word, size-1)
+	case 1:
+		return on[0], nil
+	default:
+		return 0, fmt.Errorf("%s has %d daemons: give the rank, one of %v", word, len(on), on)
+	}
+}
