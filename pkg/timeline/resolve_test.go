@@ -39,7 +39,15 @@ func TestResolve(t *testing.T) {
 	linked := logs(t, "1.0", "2.0", "3.0")
 	link(t, "2.0", filepath.Join(linked, signal.Latest))
 	astray := logs(t, "1.0", "2.0")
-	link(t, "../elsewhere", filepath.Join(astray, signal.Latest))
+	elsewhere, err := filepath.Rel(astray, filepath.Join(dir, "1.0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	link(t, elsewhere, filepath.Join(astray, signal.Latest))
+	through := logs(t, "1.0", "2.0")
+	link(t, "1.0/../"+elsewhere, filepath.Join(through, signal.Latest))
+	hidden := logs(t, ".9.0", "1.0", "2.0")
+	link(t, ".9.0", filepath.Join(hidden, signal.Latest))
 	dangling := logs(t, "1.0", "2.0")
 	link(t, "9.0", filepath.Join(dangling, signal.Latest))
 	if err := os.Mkdir(filepath.Join(dir, "bad-nodes"), 0o700); err != nil { // the newest, and no run
@@ -51,7 +59,9 @@ func TestResolve(t *testing.T) {
 		{"a log directory", dir, "/nowhere", dir + "/3.0"},
 		{"a log directory with a link", linked, "/nowhere", linked + "/2.0"},
 		{"the link itself", linked + "/latest", "/nowhere", linked + "/2.0"},
-		{"a link that leads astray", astray, "/nowhere", astray + "/2.0"},
+		{"a link that leads astray, to a run", astray, "/nowhere", astray + "/2.0"},
+		{"a link that leads there through a run", through, "/nowhere", through + "/2.0"},
+		{"a link to a run that is not whole yet", hidden, "/nowhere", hidden + "/2.0"},
 		{"a link to nothing", dangling + "/latest", "/nowhere", dangling + "/2.0"},
 		{"the name of a run", "2.0", dir, dir + "/2.0"},
 	} {

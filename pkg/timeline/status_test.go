@@ -200,6 +200,11 @@ func TestStatus(t *testing.T) {
 			"FAILED  4711.0  code 77 (service); took 40s, 5s of it to the gate\n  first cause: the sandbox died\n  seen by: n1, rank 1 of 2\n",
 			"  its log: /logs/4711.0/logs/sandbox-0001.log\n  | Killed\n  do: read it\n", "✗ rank 1  n1  driver  failed           the sandbox died\n",
 		}, []string{"gone", "next:"}},
+		{"it is over, and nobody could write the result", func() *Run {
+			run := open(up(2))
+			run.Control.Drain, run.Control.Over = Mark{There: true}, Mark{There: true}
+			return run
+		}, 1, time.Hour, []string{"FAILED  4711.0"}, []string{"gone", "next:"}},
 		{"it has ended well", func() *Run {
 			run := open(up(2))
 			run.Result = &signal.Result{Code: 0, Word: "driver", Why: "the driver has ended: exit code 0", Took: time.Minute}
