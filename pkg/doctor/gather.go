@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -50,7 +51,7 @@ func (d *doctor) left(ctx context.Context) Left {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errLook)
 	defer cancel()
 	seen := make(chan Left, 1)
-	go func() { seen <- leftovers(d.Root, d.TempDir) }()
+	go func() { seen <- leftovers(d.Root, d.TempDir, os.Geteuid()) }()
 	var l Left
 	select {
 	case l = <-seen:

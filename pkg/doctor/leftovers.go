@@ -25,13 +25,13 @@ type proc struct {
 	maps        string // the files that it has mapped or open
 }
 
-// leftovers looks for what earlier runs of this user have left on the node. Root
+// leftovers looks for what earlier runs of the user have left on the node. Root
 // is where /proc and /dev/shm are.
-func leftovers(root, tempDir string) Left {
-	all := processes(filepath.Join("/", root, "proc"))
+func leftovers(root, tempDir string, user int) Left {
+	all := processes(filepath.Join("/", root, "proc"), user)
 	var l Left
 	l.Processes = strays(all, os.Getpid())
-	for _, file := range owned(filepath.Join("/", root, "dev/shm")) {
+	for _, file := range owned(filepath.Join("/", root, "dev/shm"), user) {
 		if !usedBy(all, file.Path) {
 			l.Shm = append(l.Shm, file)
 		}
@@ -39,7 +39,7 @@ func leftovers(root, tempDir string) Left {
 	entries, _ := os.ReadDir(tempDir)
 	for _, entry := range entries {
 		path := filepath.Join(tempDir, entry.Name())
-		if strings.HasPrefix(entry.Name(), "bu-") && entry.IsDir() && isOurs(entry) && !usedBy(all, path) {
+		if strings.HasPrefix(entry.Name(), "bu-") && entry.IsDir() && isOf(entry, user) && !usedBy(all, path) {
 			l.Temp = append(l.Temp, path)
 		}
 	}
@@ -124,12 +124,12 @@ func usedBy(all []proc, path string) bool {
 }
 
 // owned returns the files in a directory that are this user's.
-func owned(dir string) (files []File) {
+func owned(dir string, user int) (files []File) {
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return fs.SkipDir // another user's
 		}
-		if entry.Type().IsRegular() && isOurs(entry) {
+		if entry.Type().IsRegular() && isOf(entry, user) {
 			if info, err := entry.Info(); err == nil {
 				files = append(files, File{Path: path, Size: info.Size()})
 			}
@@ -139,21 +139,21 @@ func owned(dir string) (files []File) {
 	return files
 }
 
-func isOurs(entry fs.DirEntry) bool {
+func isOf(entry fs.DirEntry, user int) bool {
 	info, err := entry.Info()
 	if err != nil {
 		return false
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(stat.Uid) == os.Geteuid()
+	return ok && int(stat.Uid) == user
 }
 
-// processes returns those of this user; what can't be read of one is left out.
-func processes(dir string) (all []proc) {
+// processes returns those of the user; what can't be read of one is left out.
+func processes(dir string, user int) (all []proc) {
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || !isOurs(entry) {
+		if err != nil || !isOf(entry, user) {
 			continue
 		}
 		if p, ok := readProcess(filepath.Join(dir, entry.Name()), pid); ok {

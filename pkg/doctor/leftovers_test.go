@@ -64,7 +64,7 @@ func TestStrays(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root := machine(t, append(tc.all, self)...)
-			if diff := cmp.Diff(tc.want, strays(processes(filepath.Join(root, "proc")), 100)); diff != "" {
+			if diff := cmp.Diff(tc.want, strays(processes(filepath.Join(root, "proc"), os.Geteuid()), 100)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
@@ -84,8 +84,11 @@ func TestLeftovers(t *testing.T) {
 	write(t, filepath.Join(root, "dev/shm/used"), "1234")
 	write(t, filepath.Join(root, "proc/7/maps"), "7f00-7f01 rw-s "+filepath.Join(root, "dev/shm/used")+"\n")
 	want := Left{Shm: []File{{filepath.Join(root, "dev/shm/old"), 4}}, Temp: []string{filepath.Join(temp, "bu-old")}}
-	if diff := cmp.Diff(want, leftovers(root, temp)); diff != "" {
+	if diff := cmp.Diff(want, leftovers(root, temp, os.Geteuid())); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(Left{}, leftovers(root, temp, os.Geteuid()+1)); diff != "" {
+		t.Errorf("of another user (-want +got)\n%s", diff)
 	}
 	for _, path := range []string{want.Shm[0].Path, want.Temp[0]} {
 		if _, err := os.Lstat(path); err != nil {
