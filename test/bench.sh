@@ -7,10 +7,10 @@ have_cc || exit 1
 
 go test -run '^$' -bench . ./pkg/...
 for latency in 0ms 1ms 5ms; do
-    go run ./cmd/bringupd simulate --nodes=4,16,64,256,1024,4096 --op-latency=$latency --steady=0s --dir="${SIMULATE_DIR:-/dev/shm}"
+    go run ./cmd/bringupd simulate --nodes=4,16,64,256,1024,4096 --op-latency=$latency --dir="${SIMULATE_DIR:-/dev/shm}"
 done
 for who in worker head; do
-    go run ./cmd/bringupd simulate --nodes=4,16,64,256,1024,4096 --steady=2s --death=$who --dir="${SIMULATE_DIR:-/dev/shm}"
+    go run ./cmd/bringupd simulate --nodes=4,16,64,256,1024,4096 --death=$who --dir="${SIMULATE_DIR:-/dev/shm}"
 done
 if have_testbed; then
     go test -tags testbed -run '^$' -bench . -benchtime 1x -timeout 20m ./test/bench

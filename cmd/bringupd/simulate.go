@@ -41,7 +41,7 @@ const (
 
 func (inv *invocation) simulateCommand() *cli.Command {
 	times := daemon.DefaultTimes()
-	s := &simulation{invocation: inv, cfg: simulate.Config{Steady: -1, Lifeline: daemon.LifelineAuto, Join: times.Join, Peer: times.Peer}}
+	s := &simulation{invocation: inv, cfg: simulate.Config{Lifeline: daemon.LifelineAuto, Join: times.Join, Peer: times.Peer}}
 	s.all = s.settings()
 	return &cli.Command{
 		Name: "simulate", Usage: "bring N nodes up in one process, and tell what it takes",
@@ -58,14 +58,11 @@ func (inv *invocation) simulateCommand() *cli.Command {
 }
 
 func (s *simulation) settings() settings {
-	steady := wait("steady", &s.cfg.Steady, "how long the job stays up after the gate; the second half is measured, 0s is not at all "+
-		"(default: four of the nodes' longest pauses between two looks, which for 70 nodes and more is 56s)")
-	steady.show = func() any { return nil }
 	all := slices.Concat(
 		under(simulatedFlags, settings{
 			s.counts(),
 			wait("start-skew", &s.cfg.Skew, "the daemons start at random within this time; a launcher takes 10ms and more"),
-			steady,
+			wait("steady", &s.cfg.Steady, fmt.Sprintf("how long the job stays up after the gate, and its second half is measured: of 70 nodes and more that means something from 56s on, of few from 4s; with --death %s unless told", beforeDeath)),
 			choice("death", []string{simulate.DeathOfWorker, simulate.DeathOfHead}, &s.cfg.Death,
 				"whose daemon dies then, as by kill -9: it is told how long the others take to return"),
 			choice("lifeline", []string{string(daemon.LifelineAuto), string(daemon.LifelineOff)}, (*string)(&s.cfg.Lifeline),
@@ -90,6 +87,10 @@ func (s *simulation) settings() settings {
 	}
 	return all
 }
+
+// beforeDeath is for how long the job stays up before somebody's death, where
+// nobody says otherwise: all lifelines are there by then.
+const beforeDeath = 2 * time.Second
 
 // counts takes numbers of nodes, with commas between.
 func (s *simulation) counts() *setting {
@@ -131,6 +132,9 @@ func (s *simulation) run() error {
 func (s *simulation) judge() error {
 	if _, err := s.all.gather(os.LookupEnv); err != nil {
 		return err
+	}
+	if s.cfg.Death != "" && !s.all.find("steady").IsSet() {
+		s.cfg.Steady = beforeDeath
 	}
 	switch {
 	case len(s.nodes) == 0:

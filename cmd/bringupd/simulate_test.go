@@ -70,7 +70,7 @@ func TestSimulateTells(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			dir := t.TempDir()
-			got := call(t, nil, append([]string{"simulate", "--steady=0s", "--dir=" + dir}, tc.args...)...)
+			got := call(t, nil, append([]string{"simulate", "--dir=" + dir}, tc.args...)...)
 			if got.code != 0 {
 				t.Fatalf("it ended with %d:\n%s", got.code, got.err)
 			}
@@ -87,7 +87,7 @@ func TestSimulateTells(t *testing.T) {
 				t.Errorf("got %+v", report)
 			}
 			for i, run := range report.Runs {
-				if run.Nodes != tc.nodes[i] || run.Failure != nil || run.Gate <= 0 {
+				if run.Nodes != tc.nodes[i] || run.Failure != nil || run.Gate <= 0 || run.Steady != nil {
 					t.Errorf("run %d is %+v", i, run)
 				}
 			}
@@ -100,8 +100,8 @@ func TestSimulateTells(t *testing.T) {
 
 func TestSimulateByVariables(t *testing.T) {
 	t.Chdir(t.TempDir())
-	got := call(t, []string{"BRINGUPD_NODES=2", "BRINGUPD_STEADY=0s"}, "simulate", "--dir=.", "--json=-")
-	if got.code != 0 || len(figures(t, got.out).Runs) != 1 {
+	got := call(t, []string{"BRINGUPD_NODES=2", "BRINGUPD_STEADY=10ms"}, "simulate", "--dir=.", "--json=-")
+	if got.code != 0 || len(figures(t, got.out).Runs) != 1 || figures(t, got.out).Runs[0].Steady == nil {
 		t.Errorf("it ended with %d:\n%s%s", got.code, got.out, got.err)
 	}
 	untouched(t)
@@ -109,7 +109,7 @@ func TestSimulateByVariables(t *testing.T) {
 
 func TestSimulateKeeps(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if got := call(t, nil, "simulate", "--dir=.", "--nodes=2", "--steady=0s", "--keep"); got.code != 0 {
+	if got := call(t, nil, "simulate", "--dir=.", "--nodes=2", "--keep"); got.code != 0 {
 		t.Fatalf("it ended with %d:\n%s", got.code, got.err)
 	}
 	results, err := filepath.Glob("bringupd-simulate-*/nodes-2.1/result.json")

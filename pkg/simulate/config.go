@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/daemon"
-	"github.com/bringupd/bringupd/pkg/health"
 )
 
 // MostNodes bounds a simulation.
@@ -27,8 +26,9 @@ type Config struct {
 	Rate int
 	// Skew is the time over which the daemons' starts are spread, at random.
 	Skew time.Duration
-	// Steady is for how long the job stays up after the gate; negative: for
-	// SteadyFor, 0: not at all.
+	// Steady is for how long the job stays up after the gate; 0: not at all. In the
+	// first half the nodes' looks become as rare as they will be, and the second is
+	// measured.
 	Steady time.Duration
 	// Death says whose daemon dies then, as by kill -9: DeathOfWorker or
 	// DeathOfHead; empty: nobody's, and the job ends in order.
@@ -62,7 +62,7 @@ func (c Config) Validate() error {
 		{"op-latency", c.Latency, mostLatency},
 		{"latency-jitter", c.Jitter, mostLatency},
 		{"start-skew", c.Skew, c.Join / 2},
-		{"steady", max(0, c.Steady), time.Hour},
+		{"steady", c.Steady, time.Hour},
 	} {
 		if row.value < 0 || row.value > row.most {
 			return fmt.Errorf("cannot use --%s=%s: give a time of 0s to %s", row.flag, row.value, row.most)
@@ -79,17 +79,6 @@ func (c Config) times() daemon.Times {
 	times := daemon.DefaultTimes()
 	times.Join, times.Peer = c.Join, c.Peer
 	return times
-}
-
-// SteadyFor is for how long a job of so many nodes must stay up for the figures
-// of its steady state to mean something: four of the workers' longest pauses
-// between two looks. In the first half the looks become as rare, and the second
-// is measured.
-func (c Config) SteadyFor() time.Duration {
-	if c.Steady >= 0 {
-		return c.Steady
-	}
-	return 4 * health.WorkerTempo(c.Peer, c.Nodes).Look
 }
 
 // delay returns what a call is to take longer, for all daemons; nil: nothing.

@@ -27,6 +27,7 @@ func TestValidate(t *testing.T) {
 		{"a call from the past", func(c *Config) { c.Latency = -1 }, "cannot use --op-latency=-1ns: give a time of 0s to 1s"},
 		{"a call that takes too long", func(c *Config) { c.Jitter = 2 * time.Second }, "cannot use --latency-jitter=2s"},
 		{"starts after the join timeout", func(c *Config) { c.Skew = time.Minute }, "cannot use --start-skew=1m0s: give a time of 0s to 15s"},
+		{"steady for less than nothing", func(c *Config) { c.Steady = -time.Second }, "cannot use --steady=-1s"},
 		{"too steady", func(c *Config) { c.Steady = 2 * time.Hour }, "cannot use --steady=2h0m0s"},
 		{"a server that asks", func(c *Config) { c.Rate = -1 }, "cannot use --server-rate=-1"},
 		{"a worker's death", func(c *Config) { c.Death = DeathOfWorker }, ""},
@@ -40,28 +41,6 @@ func TestValidate(t *testing.T) {
 			err := cfg.Validate()
 			if (err == nil) != (tc.want == "") || (err != nil && !strings.HasPrefix(err.Error(), tc.want)) {
 				t.Errorf("got %v, want %q", err, tc.want)
-			}
-		})
-	}
-}
-
-func TestSteadyFor(t *testing.T) {
-	for _, tc := range []struct {
-		name        string
-		nodes       int
-		peer, given time.Duration
-		want        time.Duration
-	}{
-		{"few look often", 5, 10 * time.Second, -1, 4 * time.Second},
-		{"many look rarely", 1024, 10 * time.Second, -1, 56 * time.Second},
-		{"half the peer timeout, half the pauses", 1024, 5 * time.Second, -1, 28 * time.Second},
-		{"as given", 1024, 10 * time.Second, 3 * time.Second, 3 * time.Second},
-		{"not at all", 1024, 10 * time.Second, 0, 0},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			cfg := Config{Nodes: tc.nodes, Peer: tc.peer, Steady: tc.given}
-			if got := cfg.SteadyFor(); got != tc.want {
-				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
 	}

@@ -91,7 +91,7 @@ type ended struct {
 func newJob(room *Room, cfg Config, local string, said *os.File) *job {
 	j := &job{
 		cfg: cfg, local: local, said: said, daemons: make([]daemon.Config, cfg.Nodes),
-		counter: newCounter(cfg.Nodes, 2*cfg.Join+cfg.SteadyFor()),
+		counter: newCounter(cfg.Nodes, 2*cfg.Join+cfg.Steady),
 		begin:   make(chan struct{}), ends: make(chan ended, cfg.Nodes), codes: make([]int, cfg.Nodes), endedAt: make([]time.Duration, cfg.Nodes),
 		up: make([]time.Duration, cfg.Nodes), atUp: make([]count, cfg.Nodes), allUp: make(chan struct{}), gate: make(chan struct{}),
 	}
@@ -288,7 +288,7 @@ func (j *job) live(ctx context.Context) (*Steady, error) {
 		}
 	}
 	j.tell("the gate was open after " + inWords(j.opened))
-	span := j.cfg.SteadyFor() / 2
+	span := j.cfg.Steady / 2
 	if span == 0 {
 		return nil, nil
 	}
