@@ -1,0 +1,85 @@
+package request
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// ceiling bounds every wait: far above what any takes.
+const ceiling = 20 * time.Second
+
+// TestNodeIsLost has one of two nodes be lost while the run, which has spares, goes
+// on: before the other one has answered, and after.
+func TestNodeIsLost(t *testing.T) {
+	t.Parallel()
+	for name, lostFirst := range map[string]bool{"before the other answers": true, "after the other has answered": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), ceiling)
+			defer cancel()
+			head, err := signal.Create(ctx, signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 3, Host: "n0"}, signal.Job{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir, job, err := signal.OpenExisting(ctx, head.Path(), "login")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out, errs bytes.Buffer
+			times := Times{Taken: ceiling, Over: ceiling, Stop: time.Second, Beat: time.Second}
+			r := New(dir, job, Order{Argv: []string{"hostname"}, Nodes: []string{"1", "2"}}, lifeline.TCP{}, times, &out, &errs)
+			publish := func(name string, record signal.Record) {
+				t.Helper()
+				if err := head.Publish(ctx, signal.Exec, name, record, false); err != nil {
+					t.Error(err)
+				}
+			}
+			type ended struct {
+				Outcome
+				err error
+			}
+			answer := make(chan ended, 1)
+			go func() {
+				outcome, err := r.Do(ctx, nil)
+				answer <- ended{outcome, err}
+			}()
+			for {
+				if names, err := head.Names(ctx, signal.Control); err == nil && slices.Contains(names, r.ID().CallName()) {
+					break
+				} else if ctx.Err() != nil {
+					t.Fatalf("there is no request: %v, %v", names, err)
+				}
+				time.Sleep(time.Millisecond)
+			}
+			publish(r.ID().TakenName(), &signal.ExecTaken{Nodes: []signal.ExecNode{{Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}})
+			steps := []func(){
+				func() { publish(r.ID().LostName(), &signal.ExecLost{Ranks: []int{2}}) },
+				func() {
+					pieces := []signal.ExecPiece{{Stream: 1, Data: []byte("n1\n")}}
+					publish(r.ID().EndName(1, 3), &signal.ExecOutput{Pieces: pieces, End: &signal.ExecExit{Code: 3, Exit: "exit code 3"}})
+				},
+			}
+			if !lostFirst {
+				slices.Reverse(steps)
+			}
+			for _, step := range steps {
+				step()
+				time.Sleep(10 * time.Millisecond) // so that mostly a look comes between them
+			}
+			got := <-answer
+			want := []Node{
+				{ExecNode: signal.ExecNode{Rank: 1, Host: "n1"}, Answered: true, Exit: signal.ExecExit{Code: 3, Exit: "exit code 3"}},
+				{ExecNode: signal.ExecNode{Rank: 2, Host: "n2"}, Answered: true, Exit: signal.ExecExit{Code: 76, Exit: "lost", Failed: "the node is lost"}},
+			}
+			if got.err != nil || !slices.Equal(got.Nodes, want) || out.String() != "n1: n1\n" || errs.Len() > 0 {
+				t.Errorf("it came to %+v, out %q, errors %q", got, out.String(), errs.String())
+			}
+		})
+	}
+}
