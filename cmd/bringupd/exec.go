@@ -48,7 +48,8 @@ func (inv *invocation) execCommand() *cli.Command {
 		UsageText: "bringupd exec [flags] [RUN | LOG-DIRECTORY] -- command [args]",
 		Description: aRun + " The command has the environment that the node's other children have, no standard input, and ends when this program does. " +
 			"What it says comes out here, each line with the node's name before it where there are several. " +
-			"Ends with the command's code, the highest of several; 76 where a node is lost or the run ends meanwhile; 125 where it can't be started.",
+			"Ends with the command's code, the highest of several; 76 where a node is lost or does not answer before the run has ended; 125 where it can't be started. " +
+			"A run that ends has its commands end by TERM, which makes 143.",
 		Flags:  e.own.flags(func(*setting) bool { return true }),
 		Action: e.action,
 	}
