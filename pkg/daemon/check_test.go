@@ -375,7 +375,7 @@ func TestXidOfApplication(t *testing.T) {
 	if len(result.Events) != 2 || !strings.Contains(result.Events[0].What, "Xid 13") || !strings.Contains(result.Events[1].What, "Xid 31") {
 		t.Errorf("the result has the events %+v", result.Events)
 	}
-	if said := j.said(); !strings.Contains(said, "before that: ") || strings.Contains(said, "106") {
+	if said := j.said(); !strings.Contains(said, "before that: ") || strings.Contains(said, "Xid 106") {
 		t.Errorf("the last words don't tell of the events, or of those that mean nothing:\n%s", said)
 	}
 }
