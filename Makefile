@@ -12,7 +12,7 @@ SMALL     = -trimpath -ldflags "-s -w -X main.stamped=$(VERSION)"
 # Without it 29 warnings about what NVIDIA's own header calls deprecated.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 
-.PHONY: build release static test unit lint bench testbed clean
+.PHONY: build release static test unit lint bench deaths testbed clean
 
 build: ## build bin/bringupd, to put where all nodes see it
 	CGO_ENABLED=1 $(GO) build -tags $(TAGS) -o bin/bringupd ./cmd/bringupd
@@ -34,6 +34,10 @@ lint: ## what CI holds the code to
 
 bench: ## the benchmarks; whole bring-ups are paired with srun true
 	sh test/bench.sh
+
+deaths: ## of them the deaths alone, so many of each kind on one share: make deaths DEATHS=100 ON=sshfs-stale
+	$(GO) test -tags testbed -run '^$$' -bench Death -benchtime 1x -timeout 120m ./test/bench \
+		-deaths=$(or $(DEATHS),100) -deaths-on=$(or $(ON),sshfs-stale)
 
 testbed: ## leave a Slurm of four nodes up to play with, until Ctrl-C
 	$(GO) run ./test/cmd/testbed -nodes 4 -share sshfs-stale

@@ -24,6 +24,9 @@ const (
 	pairs = 21
 )
 
+// floor is the cheapest job there is.
+var floor = []string{"-N", strconv.Itoa(nodes), "--ntasks-per-node=1", "true"}
+
 // BenchmarkBringUp reports medians in milliseconds: floor-ms of `srun true`,
 // bringupd-ms of `srun bringupd -- true`, over-ms of the differences pair by
 // pair; and rss-MiB, the largest peak of resident memory of any daemon.
@@ -49,7 +52,6 @@ func bringUp(b *testing.B, share testbed.Share) {
 	}()
 	program := filepath.Join(bed.Bin(), "bringupd")
 	build(b, program)
-	floor := []string{"-N", strconv.Itoa(nodes), "--ntasks-per-node=1", "true"}
 	whole := []string{"-N", strconv.Itoa(nodes), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0",
 		program, "--log-dir=" + filepath.Join(bed.Share(), "logs"), "--"}
 	var floors, wholes, overs []float64

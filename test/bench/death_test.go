@@ -30,17 +30,20 @@ var (
 	deathsOnFlag = flag.String("deaths-on", "local,sshfs,sshfs-stale", "kinds of shares that it measures them on")
 	deathsOfFlag = flag.String("deaths-of", "worker,head,worker-service,head-service", "who dies")
 	lifelineFlag = flag.String("deaths-lifeline", "auto", "what the jobs are given as --lifeline; empty: nothing")
+	keepFlag     = flag.String("deaths-keep", "", "folder that gets the run directory of each death that took longer than -deaths-slow, to see why")
+	slowFlag     = flag.Duration("deaths-slow", time.Second, "how long a death may take whose run directory is not kept")
 )
 
 // BenchmarkDeath kills one process of a job of eight nodes without warning
 // again and again, and reports how long it took until the last daemon had
-// exited, in milliseconds: p50-ms, p99-ms (by nearest rank) and worst-ms. The
-// daemons are watched from outside; Slurm is told not to end anything.
+// exited, in milliseconds: p50-ms, p99-ms (by nearest rank) and worst-ms; and
+// floor-ms, the median of one srun true before each. The daemons are watched
+// from outside; Slurm is told not to end anything.
 func BenchmarkDeath(b *testing.B) {
 	grid := []string{
 		fmt.Sprintf("--lifeline=%s, %d nodes, %d deaths each, ms from the kill to the last daemon's exit:\n", *lifelineFlag, nodes, *deathsFlag),
-		"| share | who dies | p50 | p99 | worst |",
-		"|---|---|---|---|---|",
+		"| share | who dies | srun true | p50 | p99 | worst |",
+		"|---|---|---|---|---|---|",
 	}
 	for share := range strings.SplitSeq(*deathsOnFlag, ",") {
 		b.Run(share, func(b *testing.B) { grid = append(grid, deathsOn(b, testbed.Share(share))...) })
@@ -64,13 +67,14 @@ func deathsOn(b *testing.B, share testbed.Share) (rows []string) {
 	build(b, hospital.program)
 	for who := range strings.SplitSeq(*deathsOfFlag, ",") {
 		b.Run(who, func(b *testing.B) {
-			took := hospital.deaths(b, who)
+			took, floors := hospital.deaths(b, who)
 			p50, p99, worst := nearest(took, 50), nearest(took, 99), nearest(took, 100)
 			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(median(floors), "floor-ms")
 			b.ReportMetric(p50, "p50-ms")
 			b.ReportMetric(p99, "p99-ms")
 			b.ReportMetric(worst, "worst-ms")
-			rows = append(rows, fmt.Sprintf("| %s | %s | %.0f | %.0f | %.0f |", share, who, p50, p99, worst))
+			rows = append(rows, fmt.Sprintf("| %s | %s | %.0f | %.0f | %.0f | %.0f |", share, who, median(floors), p50, p99, worst))
 		})
 	}
 	return rows
@@ -89,14 +93,16 @@ type hospital struct {
 	jobs    int // so far
 }
 
-// deaths has so many jobs die of somebody's death, and returns how long each took.
-func (h *hospital) deaths(b *testing.B, who string) (took []float64) {
+// deaths has so many jobs die of somebody's death, and returns how long each
+// took, and how long srun true did before it.
+func (h *hospital) deaths(b *testing.B, who string) (took, floors []float64) {
 	for b.Loop() {
 		for i := range *deathsFlag {
+			floors = append(floors, timed(b, h.bed, floor))
 			took = append(took, h.death(b, who, 1+i%(nodes-1)))
 		}
 	}
-	return took
+	return took, floors
 }
 
 // patience is far more than any death takes, by beat files too.
@@ -162,7 +168,22 @@ func (h *hospital) death(b *testing.B, who string, worker int) float64 {
 	if left := awaitEnds(ends, began.Add(patience)); left > 0 {
 		b.Fatalf("%s after the death of the %s, %d daemons still run\n%s", patience, who, left, &said)
 	}
-	return float64(time.Since(began).Microseconds()) / 1000
+	took := time.Since(began)
+	h.keep(b, logs, who, took)
+	return float64(took.Microseconds()) / 1000
+}
+
+// keep copies the run directory of a death that took long to where it outlives
+// the bed.
+func (h *hospital) keep(b *testing.B, logs, who string, took time.Duration) {
+	b.Helper()
+	if *keepFlag == "" || took < *slowFlag {
+		return
+	}
+	to := filepath.Join(*keepFlag, fmt.Sprintf("%s-%s-%dms", filepath.Base(logs), who, took.Milliseconds()))
+	if err := os.CopyFS(to, os.DirFS(logs)); err != nil {
+		b.Errorf("cannot keep the run directory of a death that took %s: %v", took, err)
+	}
 }
 
 // bury waits for srun, which has nothing left to wait for.
