@@ -8,6 +8,8 @@
 //	go test -tags testbed ./test/chaos -v -seed=7          # one schedule again
 //	go test -tags testbed ./test/chaos -v -runs=300 -timeout=1h
 //	go test -tags testbed ./test/chaos -v -runs=300 -timeout=1h -update
+//	go test -tags testbed ./test/chaos -v -seed=101 -runs=100 -results=/tmp/chaos.jsonl
+//	go test -tags testbed ./test/chaos -run TestChaos -results=/tmp/chaos.jsonl -update
 package chaos
 
 import (
@@ -30,6 +32,7 @@ var (
 	lanesFlag    = flag.Int("lanes", 3, "how many jobs run at the same time, each on nodes of its own")
 	shareFlag    = flag.String("share", string(testbed.Hostile), "kind of share that the testbed's nodes see; faults of the share itself need hostile")
 	lifelineFlag = flag.String("lifeline", "", "on or off for all schedules; empty: as the seed says")
+	resultsFlag  = flag.String("results", "", "file that each result is added to, and that -update makes the table of, too: alone, of it only")
 	updateFlag   = flag.Bool("update", false, "write the table in docs/reliability.md anew")
 )
 
@@ -42,7 +45,13 @@ type arena struct {
 }
 
 func TestChaos(t *testing.T) {
+	results, err := newTable(*resultsFlag)
+	must(t, err)
 	first, count := *seedFlag, *runsFlag
+	if *updateFlag && *resultsFlag != "" && first == 0 && count == 0 {
+		results.write(t)
+		return
+	}
 	switch {
 	case first == 0 && count == 0:
 		first, count = 1, ciRuns
@@ -61,7 +70,6 @@ func TestChaos(t *testing.T) {
 		seeds <- first + uint64(i)
 	}
 	close(seeds)
-	results := newTable()
 	var lanes sync.WaitGroup
 	for i := range min(*lanesFlag, count) {
 		l := &lane{arena: a, first: i * *nodesFlag, size: *nodesFlag}

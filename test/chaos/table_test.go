@@ -1,8 +1,13 @@
 package chaos
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,20 +21,50 @@ const (
 	tableEnd   = "<!-- end of chaos -->\n"
 )
 
-// table is what came of the faults, by fault and by how deaths are noticed.
+// table is what came of the faults.
 type table struct {
+	file string // each result is added to it as a line; empty: to none
+
 	mu   sync.Mutex
-	rows map[string]map[bool]*cell // by title and lifeline, guarded by mu
+	runs map[uint64]result // by seed, guarded by mu
 }
 
-// cell is what came of one fault.
+// result is what came of one schedule.
+type result struct {
+	Seed     uint64        `json:"seed"`
+	Row      string        `json:"row"`
+	Lifeline bool          `json:"lifeline,omitzero"`
+	Outcome  string        `json:"outcome,omitzero"` // empty where it was wrong
+	Took     time.Duration `json:"took_ns,omitzero"` // until the last had ended of those whom it did not strike
+}
+
+// cell is what came of one fault, by how deaths are noticed.
 type cell struct {
-	runs, wrong int
-	outcomes    map[string]int
-	most        time.Duration // that one of those ran on whom it did not strike
+	outcomes map[string]int
+	wrong    int
+	most     time.Duration
 }
 
-func newTable() *table { return &table{rows: make(map[string]map[bool]*cell)} }
+// newTable returns a table with the results that are in a file already; of a
+// schedule that was run again the last one counts.
+func newTable(file string) (*table, error) {
+	t := &table{file: file, runs: make(map[uint64]result)}
+	data, err := os.ReadFile(file)
+	if file == "" || errors.Is(err, fs.ErrNotExist) {
+		return t, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for line := range bytes.Lines(data) {
+		var r result
+		if err := json.Unmarshal(line, &r); err != nil {
+			return nil, fmt.Errorf("cannot read a result in %s: %q: %v", file, line, err)
+		}
+		t.runs[r.Seed] = r
+	}
+	return t, nil
+}
 
 // title is the row that a schedule belongs to.
 func title(s schedule) string {
@@ -48,28 +83,68 @@ func title(s schedule) string {
 }
 
 // note adds a run.
-func (t *table) note(s schedule, e expectation, o seen, wrong bool) {
+func (t *table) note(s schedule, e expectation, o seen, wrong bool) error {
+	r := result{Seed: s.Seed, Row: title(s), Lifeline: s.Lifeline}
+	if !wrong {
+		r.Outcome = o.outcome(e.Victims)
+	}
+	// How long the driver takes says nothing.
+	if !wrong && len(o.Told) > 0 && o.Told[0].Cause != nil {
+		r.Took = o.took(e.Victims)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	row := title(s)
-	if t.rows[row] == nil {
-		t.rows[row] = make(map[bool]*cell)
+	t.runs[s.Seed] = r
+	if t.file == "" {
+		return nil
 	}
-	c := t.rows[row][s.Lifeline]
-	if c == nil {
-		c = &cell{outcomes: make(map[string]int)}
-		t.rows[row][s.Lifeline] = c
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
 	}
-	c.runs++
-	if wrong {
-		c.wrong++
-		return
+	file, err := os.OpenFile(t.file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
 	}
-	c.outcomes[o.outcome(e.Victims)]++
-	// How long the driver takes says nothing.
-	if len(o.Told) > 0 && o.Told[0].Cause != nil {
-		c.most = max(c.most, o.took(e.Victims))
+	_, err = file.Write(append(line, '\n'))
+	return errors.Join(err, file.Close())
+}
+
+// wrong are the seeds whose jobs have not ended as they must.
+func (t *table) wrong() (seeds []uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for seed, r := range t.runs {
+		if r.Outcome == "" {
+			seeds = append(seeds, seed)
+		}
 	}
+	slices.Sort(seeds)
+	return seeds
+}
+
+// cells are the results by row and lifeline.
+func (t *table) cells() map[string]map[bool]*cell {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rows := make(map[string]map[bool]*cell)
+	for _, r := range t.runs {
+		if rows[r.Row] == nil {
+			rows[r.Row] = make(map[bool]*cell)
+		}
+		c := rows[r.Row][r.Lifeline]
+		if c == nil {
+			c = &cell{outcomes: make(map[string]int)}
+			rows[r.Row][r.Lifeline] = c
+		}
+		c.most = max(c.most, r.Took)
+		if r.Outcome == "" {
+			c.wrong++
+			continue
+		}
+		c.outcomes[r.Outcome]++
+	}
+	return rows
 }
 
 func (c *cell) String() string {
@@ -93,8 +168,7 @@ func (c *cell) String() string {
 
 // String is the table, in the order of the faults.
 func (t *table) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	rows := t.cells()
 	var b strings.Builder
 	b.WriteString("| what is done | to whom | files alone | with the lifeline |\n|---|---|---|---|\n")
 	titles := []string{}
@@ -104,7 +178,7 @@ func (t *table) String() string {
 		}
 	}
 	for _, row := range append(titles, "two at once | two nodes") {
-		if cells := t.rows[row]; cells != nil {
+		if cells := rows[row]; cells != nil {
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", row, cells[false], cells[true])
 		}
 	}
@@ -114,8 +188,8 @@ func (t *table) String() string {
 // write writes the table into the document.
 func (t *table) write(to *testing.T) {
 	to.Helper()
-	if to.Failed() {
-		to.Errorf("%s stays as it is: schedules have failed", document)
+	if wrong := t.wrong(); len(wrong) > 0 {
+		to.Errorf("%s stays as it is: the schedules of the seeds %v have failed", document, wrong)
 		return
 	}
 	data, err := os.ReadFile(document)
@@ -134,15 +208,27 @@ func (t *table) write(to *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	results := newTable()
+	file := filepath.Join(t.TempDir(), "results")
+	results, err := newTable(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	note := func(s schedule, e expectation, o seen, wrong bool) {
+		t.Helper()
+		if err := results.note(s, e, o, wrong); err != nil {
+			t.Fatal(err)
+		}
+	}
 	e, o := lostTwo()
-	s := schedule{Faults: []fault{{What: killDaemon, Rank: 2, Phase: inDriver}}}
-	results.note(s, e, o, false)
-	results.note(s, e, o, true)
-	s.Lifeline = true
-	results.note(s, e, o, false)
+	s := schedule{Seed: 1, Faults: []fault{{What: killDaemon, Rank: 2, Phase: inDriver}}}
+	note(s, e, o, false)
+	s.Seed = 2
+	note(s, e, o, true)
+	s.Seed, s.Lifeline = 3, true
+	note(s, e, o, true)
+	note(s, e, o, false)
 	e, o = driven()
-	results.note(schedule{Faults: []fault{{What: stallShort}}}, e, o, false)
+	note(schedule{Seed: 4, Faults: []fault{{What: stallShort}}}, e, o, false)
 	const want = `| what is done | to whom | files alone | with the lifeline |
 |---|---|---|---|
 | kill -9 of a daemon | a worker | 76 daemon-died × 1, **wrong × 1** (at most 1.0 s) | 76 daemon-died × 1 (at most 1.0 s) |
@@ -150,5 +236,9 @@ func TestTable(t *testing.T) {
 `
 	if got := results.String(); got != want {
 		t.Errorf("the table is\n%swant\n%s", got, want)
+	}
+	again, err := newTable(file)
+	if err != nil || again.String() != want || !slices.Equal(again.wrong(), []uint64{2}) {
+		t.Errorf("read again (%v) the table is\n%swith wrong ones of the seeds %v, want\n%sand 2", err, again, again.wrong(), want)
 	}
 }
