@@ -165,24 +165,35 @@ func (h *hospital) death(b *testing.B, who string, worker int) float64 {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		b.Fatal(err)
 	}
-	if left := awaitEnds(ends, began.Add(patience)); left > 0 {
-		b.Fatalf("%s after the death of the %s, %d daemons still run\n%s", patience, who, left, &said)
+	ended := awaitEnds(ends, began.Add(patience))
+	if slices.ContainsFunc(ended, time.Time.IsZero) {
+		b.Fatalf("%s after the death of the %s, daemons still run: by rank they have ended at %v\n%s", patience, who, ended, &said)
 	}
-	took := time.Since(began)
-	h.keep(b, logs, who, took)
-	return float64(took.Microseconds()) / 1000
+	last := slices.MaxFunc(ended, time.Time.Compare)
+	h.keep(b, logs, fmt.Sprintf("%s-%dms", who, last.Sub(began).Milliseconds()), began, ended)
+	return float64(last.Sub(began).Microseconds()) / 1000
 }
 
 // keep copies the run directory of a death that took long to where it outlives
-// the bed.
-func (h *hospital) keep(b *testing.B, logs, who string, took time.Duration) {
+// the bed, and writes beside it when the death was, and each daemon's end.
+func (h *hospital) keep(b *testing.B, logs, name string, began time.Time, ended []time.Time) {
 	b.Helper()
-	if *keepFlag == "" || took < *slowFlag {
+	last := slices.MaxFunc(ended, time.Time.Compare)
+	if *keepFlag == "" || last.Sub(began) < *slowFlag {
 		return
 	}
-	to := filepath.Join(*keepFlag, fmt.Sprintf("%s-%s-%dms", filepath.Base(logs), who, took.Milliseconds()))
-	if err := os.CopyFS(to, os.DirFS(logs)); err != nil {
-		b.Errorf("cannot keep the run directory of a death that took %s: %v", took, err)
+	to := filepath.Join(*keepFlag, filepath.Base(logs)+"-"+name)
+	var times strings.Builder
+	fmt.Fprintf(&times, "killed %s\n", began.UTC().Format(time.RFC3339Nano))
+	for rank, end := range ended {
+		fmt.Fprintf(&times, "rank %d ended %s, after %s\n", rank, end.UTC().Format(time.RFC3339Nano), end.Sub(began))
+	}
+	err := os.CopyFS(to, os.DirFS(logs))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(to, "ends"), []byte(times.String()), 0o644)
+	}
+	if err != nil {
+		b.Errorf("cannot keep the run directory of a death: %v", err)
 	}
 }
 
@@ -236,23 +247,25 @@ func (h *hospital) find(b *testing.B, node int, words ...string) int {
 }
 
 // awaitEnds waits until the processes behind the pidfds have ended, and returns
-// how many have not at the deadline.
-func awaitEnds(pidfds []int, deadline time.Time) (left int) {
-	live := slices.Clone(pidfds)
-	for len(live) > 0 && time.Now().Before(deadline) {
-		var polled []unix.PollFd
-		for _, fd := range live {
-			polled = append(polled, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+// when each was seen to have; zero for one that has not at the deadline.
+func awaitEnds(pidfds []int, deadline time.Time) []time.Time {
+	ended := make([]time.Time, len(pidfds))
+	for slices.ContainsFunc(ended, time.Time.IsZero) && time.Now().Before(deadline) {
+		polled := make([]unix.PollFd, len(pidfds))
+		for i, fd := range pidfds {
+			polled[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+			if !ended[i].IsZero() {
+				polled[i].Fd = -1 // it is passed over
+			}
 		}
 		if _, err := unix.Poll(polled, int(time.Until(deadline).Milliseconds())+1); err != nil {
 			continue // a signal of the runtime's
 		}
-		live = live[:0]
-		for _, p := range polled {
-			if p.Revents == 0 {
-				live = append(live, int(p.Fd))
+		for i, p := range polled {
+			if p.Revents != 0 {
+				ended[i] = time.Now()
 			}
 		}
 	}
-	return len(live)
+	return ended
 }
