@@ -48,8 +48,12 @@ var chaosOffset = func() *int64 {
 	clockShift = clockRead + "\tif chaosOffset != nil {\n\t\tsec += *chaosOffset\n\t}\n"
 )
 
-// clockOverlay writes what go build -overlay needs, and returns its path.
-func clockOverlay(ctx context.Context, dir string) (string, error) {
+// overlay writes what go build -overlay needs, and returns its path.
+func overlay(ctx context.Context, dir string) (string, error) {
+	replaced, err := calmFiles(dir)
+	if err != nil {
+		return "", err
+	}
 	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return "", fmt.Errorf("cannot find Go's sources: %v", err)
@@ -64,10 +68,9 @@ func clockOverlay(ctx context.Context, dir string) (string, error) {
 		return "", fmt.Errorf("cannot set the clock: %s is not as expected", original)
 	}
 	patched := strings.Replace(string(source), now+clockRead, now+clockShift, 1)
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {
-		original: filepath.Join(dir, "time.go"),
-		filepath.Join(filepath.Dir(original), "chaos_clock.go"): filepath.Join(dir, "chaos_clock.go"),
-	}})
+	replaced[original] = filepath.Join(dir, "time.go")
+	replaced[filepath.Join(filepath.Dir(original), "chaos_clock.go")] = filepath.Join(dir, "chaos_clock.go")
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": replaced})
 	if err != nil {
 		return "", err
 	}

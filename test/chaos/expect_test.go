@@ -16,6 +16,10 @@ const (
 	driverGrace = 2 * time.Second
 	stopGrace   = time.Second
 	slack       = 10 * time.Second
+	// haste is the same where nothing uses its grace up, and less than what is
+	// left of a worker's pause between two looks in a calm job: the end is to
+	// be seen by what else there is to see.
+	haste = 5 * time.Second
 )
 
 // driverCode is what a driver ends with that nothing disturbs.
@@ -34,7 +38,9 @@ type verdict struct {
 // expectation is what a schedule must come to.
 type expectation struct {
 	Any    []verdict     // one of these
-	Within time.Duration // from the last fault to the end of every daemon; for victims from its undoing
+	Within time.Duration // from the last fault to the end of every daemon that is no victim
+	Freed  time.Duration // from its undoing to the end of the victims' daemons
+	Apart  time.Duration // between the ends of the first daemon and the last one; 0: does not matter
 	// Victims are the ranks that the faults strike themselves: their daemons
 	// may end with other codes, and their records may say other things.
 	Victims []int
@@ -89,6 +95,10 @@ func expect(s schedule) expectation {
 		e.Mute = e.Mute || f.What == fullAll
 		e.Cut = e.Cut || f.What == lose || f.What == unplug
 	}
+	e.Freed = e.Within
+	if p == inDriver && !slices.ContainsFunc(s.Faults, func(f fault) bool { return !traitOf(f.What).prompt }) {
+		e.Within = peerTimeout + haste
+	}
 	for i, v := range e.Any {
 		if len(v.Ranks) > 0 && slices.Contains(e.Victims, v.Ranks[0]) {
 			e.Any[i].Ranks = e.Victims // two that are lost at once may be missed at once
@@ -96,6 +106,9 @@ func expect(s schedule) expectation {
 		if sameVerdict(v, own) {
 			e.Within = max(e.Within, s.Driver+s.Faults[0].For+slack)
 		}
+	}
+	if len(e.Any) == 1 && sameVerdict(e.Any[0], own) && len(e.Victims) == 0 && !e.Mute {
+		e.Apart = haste
 	}
 	return e
 }
@@ -209,7 +222,7 @@ func TestExpectAll(t *testing.T) {
 	for seed := range uint64(2000) {
 		s := planOf(seed, sometimes)
 		e := expect(s)
-		if len(e.Any) == 0 || e.Within < slack || e.Within > time.Minute {
+		if len(e.Any) == 0 || e.Within < haste || e.Freed < slack || e.Within > time.Minute {
 			t.Fatalf("of %s is expected %+v", s, e)
 		}
 	}

@@ -103,6 +103,9 @@ func summary(s schedule) string {
 	if s.Lifeline {
 		b.WriteString(", with the lifeline")
 	}
+	if s.Calm {
+		b.WriteString(", calm")
+	}
 	return b.String()
 }
 
@@ -133,6 +136,9 @@ func (j *job) start(t *testing.T) {
 	}
 	j.cmd = j.bed.Command(context.WithoutCancel(t.Context()), "srun", append(args, "--", "sh", "-c", j.driver())...)
 	j.cmd.Dir = "/"
+	if j.s.Calm {
+		j.cmd.Env = append(j.cmd.Env, calmVariable+"=1")
+	}
 	j.cmd.Stdout, j.cmd.Stderr = &j.stdout, &j.stderr
 	must(t, j.cmd.Start())
 	var waiting sync.WaitGroup

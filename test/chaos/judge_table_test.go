@@ -15,6 +15,7 @@ func lostTwo() (expectation, seen) {
 	e := expectation{
 		Any:     []verdict{{76, []health.Kind{health.DaemonDied}, []int{2}}},
 		Within:  10 * time.Second,
+		Freed:   20 * time.Second,
 		Victims: []int{2},
 	}
 	cause := &signal.FailedRecord{Kind: string(health.DaemonDied), Lost: []int{2}}
@@ -28,7 +29,7 @@ func lostTwo() (expectation, seen) {
 
 // driven is a job that its driver has ended.
 func driven() (expectation, seen) {
-	e := expectation{Any: []verdict{own}, Within: 10 * time.Second}
+	e := expectation{Any: []verdict{own}, Within: 10 * time.Second, Apart: 5 * time.Second}
 	o := seen{
 		Struck: true, Codes: []int{42, 0, 0, 0}, Srun: 42, Ended: make([]time.Duration, 4),
 		Told: []told{{By: 0, Where: "result.json", Code: 42}},
@@ -54,6 +55,8 @@ func TestJudge(t *testing.T) {
 		{"late", lostTwo, func(_ *expectation, o *seen) { o.Ended[3] = time.Minute }, []string{"rank 3 ended after 1m0s"}},
 		{"never ended", lostTwo, func(_ *expectation, o *seen) { o.Ended[1] = -1 }, []string{"rank 1 has not ended"}},
 		{"a victim that is late", lostTwo, func(_ *expectation, o *seen) { o.Ended[2] = time.Minute }, []string{"rank 2 ended"}},
+		{"a victim that takes longer than the others", lostTwo, func(_ *expectation, o *seen) { o.Ended[2] = 15 * time.Second }, nil},
+		{"driven, and one leaves late", driven, func(_ *expectation, o *seen) { o.Ended[1] = 6 * time.Second }, []string{"the first has ended 6s before"}},
 		{"srun ended by us", lostTwo, func(_ *expectation, o *seen) { o.Srun, o.Codes = -1, nil }, []string{"srun did not end"}},
 		{"srun with a code of its own", lostTwo, func(_ *expectation, o *seen) { o.Srun = 143 }, []string{"srun ended with 143"}},
 		{"srun of a node that was cut off, ended by us", lostTwo, func(e *expectation, o *seen) { e.Cut, o.Srun = true, -1 }, nil},

@@ -48,12 +48,19 @@ func judge(e expectation, o seen) (wrong []string) {
 		complain("the job ended before the faults")
 	}
 	for rank, after := range o.Ended {
+		most := e.Within
+		if slices.Contains(e.Victims, rank) {
+			most = e.Freed
+		}
 		switch {
 		case after < 0:
 			complain("rank %d has not ended", rank)
-		case after > e.Within:
-			complain("rank %d ended after %s, want at most %s", rank, after.Round(time.Millisecond), e.Within)
+		case after > most:
+			complain("rank %d ended after %s, want at most %s", rank, after.Round(time.Millisecond), most)
 		}
+	}
+	if apart := slices.Max(o.Ended) - slices.Min(o.Ended); e.Apart > 0 && apart > e.Apart {
+		complain("the first has ended %s before the last, want at most %s", apart.Round(time.Millisecond), e.Apart)
 	}
 	if o.Srun < 0 {
 		if !e.Cut {
@@ -189,7 +196,7 @@ func (e expectation) String() string {
 		}
 		any = append(any, fmt.Sprintf("%d with %v of ranks %v", v.Code, v.Kinds, v.Ranks))
 	}
-	return fmt.Sprintf("%s; within %s; victims %v", strings.Join(any, ", or "), e.Within, e.Victims)
+	return fmt.Sprintf("%s; within %s; victims %v, within %s; %s apart", strings.Join(any, ", or "), e.Within, e.Victims, e.Freed, e.Apart)
 }
 
 func (o seen) String() string {

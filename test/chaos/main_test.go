@@ -118,13 +118,14 @@ func newArena(t *testing.T, lanes int) *arena {
 	return a
 }
 
-// build builds the bringupd under test, with a clock that can be set.
+// build builds the bringupd under test, with a clock that can be set, and a
+// calm that can be had at once.
 func (a *arena) build(ctx context.Context, dir string) error {
-	overlay, err := clockOverlay(ctx, dir)
+	replaced, err := overlay(ctx, dir)
 	if err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-tags", "netgo,osusergo", "-overlay="+overlay, "-o", a.program, "github.com/bringupd/bringupd/cmd/bringupd")
+	build := exec.CommandContext(ctx, "go", "build", "-tags", "netgo,osusergo", "-overlay="+replaced, "-o", a.program, "github.com/bringupd/bringupd/cmd/bringupd")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build bringupd: %v: %s", err, out)
 	}
