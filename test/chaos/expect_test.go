@@ -44,6 +44,8 @@ type expectation struct {
 	// Victims are the ranks that the faults strike themselves: their daemons
 	// may end with other codes, and their records may say other things.
 	Victims []int
+	// All are the ranks that the head must tell of, be it as consequences.
+	All []int
 	// Each says that all meet the same, each for itself: who tells first, and
 	// of what, is a matter of luck, and each ends with the code for what it met.
 	Each bool
@@ -66,6 +68,8 @@ var own = verdict{Code: driverCode}
 // by files alone, and with the lifeline.
 var losses = map[what]struct{ files, lifeline []health.Kind }{
 	killDaemon: {[]health.Kind{health.PeerLost}, []health.Kind{health.DaemonDied}},
+	killTwo:    {[]health.Kind{health.PeerLost}, []health.Kind{health.DaemonDied}},
+	killThree:  {[]health.Kind{health.PeerLost}, []health.Kind{health.DaemonDied}},
 	hang:       {[]health.Kind{health.PeerLost}, []health.Kind{health.HostHangs}},
 	lose:       {[]health.Kind{health.PeerLost}, []health.Kind{health.HostLost}},
 	unplug:     {[]health.Kind{health.PeerLost}, []health.Kind{health.HostLost, health.CutOff}},
@@ -84,9 +88,9 @@ func expect(s schedule) expectation {
 		if traitOf(f.What).harmless && len(s.Faults) > 1 {
 			continue
 		}
-		e.Any = append(e.Any, verdictsOf(f, p, s.Lifeline)...)
+		e.Any = append(e.Any, verdictsOf(f, s)...)
 		if _, lost := losses[f.What]; lost {
-			e.Victims = append(e.Victims, f.Rank)
+			e.Victims = append(e.Victims, f.struck(s.Nodes)...)
 		}
 		if f.What == lose {
 			e.Leaves = append(e.Leaves, f.Rank)
@@ -94,6 +98,9 @@ func expect(s schedule) expectation {
 		e.Each = e.Each || f.What == fullAll || f.What == stallAll
 		e.Mute = e.Mute || f.What == fullAll
 		e.Cut = e.Cut || f.What == lose || f.What == unplug
+	}
+	if traitOf(s.Faults[0].What).more > 0 && s.Lifeline && (p == atGate || p == inDriver) && !slices.Contains(e.Victims, 0) {
+		e.All = e.Victims
 	}
 	e.Freed = e.Within
 	if p == inDriver && !slices.ContainsFunc(s.Faults, func(f fault) bool { return !traitOf(f.What).prompt }) {
@@ -113,8 +120,9 @@ func expect(s schedule) expectation {
 	return e
 }
 
-// verdictsOf are the ends that one fault may have in a phase.
-func verdictsOf(f fault, p phase, lifeline bool) []verdict {
+// verdictsOf are the ends that one fault of a schedule may have.
+func verdictsOf(f fault, s schedule) []verdict {
+	p := s.Faults[0].Phase
 	switch {
 	case traitOf(f.What).harmless:
 		return []verdict{own}
@@ -135,30 +143,32 @@ func verdictsOf(f fault, p phase, lifeline bool) []verdict {
 		return []verdict{own, {code(health.Share), []health.Kind{health.Share}, nil}}
 	}
 	if _, loss := losses[f.What]; loss {
-		return ofLoss(f, p, lifeline)
+		return ofLoss(f, s)
 	}
 	return []verdict{own}
 }
 
 // ofLoss are the ends of a job one of whose nodes is lost to the others.
-func ofLoss(f fault, p phase, lifeline bool) []verdict {
+func ofLoss(f fault, s schedule) []verdict {
+	p, ranks := s.Faults[0].Phase, f.struck(s.Nodes)
+	head := slices.Contains(ranks, 0)
 	kinds := losses[f.What].files
-	if lifeline {
+	if s.Lifeline {
 		kinds = losses[f.What].lifeline
 	}
 	if p == beforeJoin || p == inJoin || p == inServices {
 		kinds = append([]health.Kind{health.PeerLost}, kinds...) // no lifeline yet
 	}
-	lost := verdict{code(health.PeerLost), kinds, []int{f.Rank}}
-	missed := verdict{code(health.Share), []health.Kind{health.Share}, []int{f.Rank}}
+	lost := verdict{code(health.PeerLost), kinds, ranks}
+	missed := verdict{code(health.Share), []health.Kind{health.Share}, ranks}
 	switch {
-	case p == inDrain && f.Rank != 0, p == inDrain && f.What == full:
+	case p == inDrain && !head, p == inDrain && f.What == full:
 		return []verdict{own}
 	case p == inDrain: // it may not have been the end yet for all
 		return []verdict{own, lost, missed}
 	case f.What == full:
 		return whereFull(p, lost, missed)
-	case p == beforeJoin && f.Rank == 0:
+	case p == beforeJoin && head:
 		// There may be no job to join: each says so for itself.
 		return []verdict{lost, {missed.Code, missed.Kinds, nil}}
 	case p == beforeJoin, p == inJoin, f.What == stall:
@@ -200,6 +210,8 @@ func TestExpect(t *testing.T) {
 		{"a share that is full under the driver", schedule{Faults: []fault{{What: full, Rank: 3, Phase: inDriver}}}, []verdict{own}, []int{3}},
 		{"two at once", schedule{Faults: []fault{{What: hang, Rank: 1, Phase: inDriver}, {What: lose, Rank: 3}}},
 			[]verdict{{76, lost, []int{1, 3}}, {76, lost, []int{1, 3}}}, []int{1, 3}},
+		{"several at once", schedule{Nodes: 4, Lifeline: true, Faults: []fault{{What: killThree, Rank: 2, Phase: inDriver}}},
+			[]verdict{{76, []health.Kind{health.DaemonDied}, []int{2, 3, 0}}}, []int{2, 3, 0}},
 		{"one with a harmless one", schedule{Faults: []fault{{What: hang, Rank: 1, Phase: inDriver}, {What: clockBack, Rank: 3}}},
 			[]verdict{{76, lost, []int{1}}}, []int{1}},
 		{"a harmless one", schedule{Faults: []fault{{What: glitch, Rank: 1, Phase: inDriver}}}, []verdict{own}, nil},

@@ -103,6 +103,15 @@ func TestJudge(t *testing.T) {
 			o.Codes = []int{42, 0, 137, 0}
 			o.Told[0] = told{Code: 42}
 		}, []string{"no verdict"}},
+		{"two that are to be told of", lostTwo, func(e *expectation, o *seen) {
+			e.All, o.Told[0].Lost, o.Told[0].Bad = []int{1, 2}, []int{2, 1}, []string{"n1", "n2"}
+		}, nil},
+		{"two, of which one is not told of", lostTwo, func(e *expectation, o *seen) {
+			e.All, o.Told[0].Lost, o.Told[0].Bad = []int{1, 2}, []int{2}, []string{"n1", "n2"}
+		}, []string{"does not tell of the ranks [1]"}},
+		{"two, of which one is not avoided", lostTwo, func(e *expectation, o *seen) {
+			e.All, o.Told[0].Lost, o.Told[0].Bad = []int{1, 2}, []int{2, 1}, []string{"n2"}
+		}, []string{"too few bad nodes"}},
 		{"one of two", lostTwo, func(e *expectation, _ *seen) {
 			e.Any = append([]verdict{{77, []health.Kind{health.ServiceDied}, []int{1}}}, e.Any...)
 		}, nil},

@@ -31,6 +31,8 @@ type told struct {
 	Where string // the record, or its standard error
 	Code  int
 	Cause *signal.FailedRecord // nil: the driver has ended it
+	Lost  []int                // those that the cause and its consequences say are lost
+	Bad   []string             // the hosts that another job should stay away from
 }
 
 func (t told) String() string {
@@ -83,6 +85,11 @@ func judge(e expectation, o seen) (wrong []string) {
 			complain("an internal error: %s", t)
 		}
 	}
+	for _, t := range o.Told {
+		if missed := without(e.All, t.Lost); t.Where == signal.NameResult && (len(missed) > 0 || len(t.Bad) < len(e.All)) {
+			complain("the result does not tell of the ranks %v, or has too few bad nodes: %v", missed, t.Bad)
+		}
+	}
 	fits := slices.ContainsFunc(e.Any, func(v verdict) bool { return v.explains(e, o) })
 	if !fits && e.Each {
 		fits = e.eachExplains(o)
@@ -91,6 +98,10 @@ func judge(e expectation, o seen) (wrong []string) {
 		complain("no verdict that is expected fits")
 	}
 	return wrong
+}
+
+func without(ranks, others []int) []int {
+	return slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool { return slices.Contains(others, rank) })
 }
 
 // eachExplains tells whether all have ended by one of the verdicts, each by its

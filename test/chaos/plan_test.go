@@ -15,6 +15,8 @@ type what string
 // ended, and are then undone.
 const (
 	killDaemon   what = "kill -9 of a daemon"
+	killTwo      what = "kill -9 of two daemons at once"
+	killThree    what = "kill -9 of three daemons at once"
 	killService  what = "kill -9 of a service"
 	killSandbox  what = "kill -9 of a sandbox"
 	killDriver   what = "kill -9 of the driver"
@@ -58,6 +60,15 @@ type fault struct {
 	For   time.Duration `json:"for_ns,omitzero"` // 0: until all other nodes have ended
 }
 
+// struck are the ranks that a fault strikes, of a job of so many nodes.
+func (f fault) struck(nodes int) []int {
+	ranks := []int{f.Rank}
+	for more := 1; more <= traitOf(f.What).more; more++ {
+		ranks = append(ranks, (f.Rank+more)%nodes)
+	}
+	return ranks
+}
+
 // schedule is what a seed makes of one job.
 type schedule struct {
 	Seed     uint64  `json:"seed"`
@@ -92,6 +103,8 @@ type trait struct {
 	aside bool
 	// paired ones may come two at once.
 	paired bool
+	// more is how many other nodes are struck, too: the next ones.
+	more int
 	// lined ones are nothing without a lifeline.
 	lined bool
 	// prompt ones are seen at once, or in the silence of a peer, where the
@@ -127,6 +140,8 @@ var traits = []trait{
 	{what: fullAll, phases: anyPhase, onShare: true},
 	{what: slow, phases: anyPhase, harmless: true, least: second, most: 4 * second},
 	{what: killDriver, phases: driverOnly, prompt: true},
+	{what: killTwo, phases: anyPhase, more: 1, prompt: true},
+	{what: killThree, phases: anyPhase, more: 2, prompt: true},
 	{what: stallShort, phases: anyPhase, harmless: true, onShare: true, least: second / 5, most: second},
 	{what: clockBack, phases: anyPhase, harmless: true},
 	{what: filterLine, phases: joined, harmless: true, lined: true, least: 2 * second, most: 6 * second},
@@ -150,7 +165,7 @@ type world struct {
 }
 
 // ciRuns is how many schedules CI goes through: each fault comes at least once.
-const ciRuns = 20
+const ciRuns = 21
 
 // longDriver outlasts every fault that ends the job.
 const longDriver = 90 * second
@@ -187,7 +202,7 @@ func (w world) has(t trait) bool {
 	switch {
 	case t.what == unplug, t.what == glitch:
 		return w.knobs || w.wired
-	case t.lined && w.lifeline == "off":
+	case t.lined && w.lifeline == "off", t.more+1 >= w.nodes:
 		return false
 	case t.aside:
 		return !w.wired

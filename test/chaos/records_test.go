@@ -45,12 +45,19 @@ func readRun(logs string, size int) (r recorded) {
 	}
 	var result signal.Result
 	if r.read(filepath.Join(dir, signal.NameResult), &result) {
-		r.told = append(r.told, told{result.Rank, signal.NameResult, result.Code, result.Cause})
+		var lost []int
+		if result.Cause != nil {
+			lost = slices.Clone(result.Cause.Lost)
+		}
+		for _, failure := range result.Consequences {
+			lost = append(lost, failure.Lost...)
+		}
+		r.told = append(r.told, told{By: result.Rank, Where: signal.NameResult, Code: result.Code, Cause: result.Cause, Lost: lost, Bad: result.Nodes})
 	}
 	for rank := range size {
 		var abort signal.AbortRecord
 		if r.read(filepath.Join(dir, signal.Control, signal.AbortName(rank, size)), &abort) {
-			r.told = append(r.told, told{rank, "the abort", abort.Code, &abort.Cause})
+			r.told = append(r.told, told{By: rank, Where: "the abort", Code: abort.Code, Cause: &abort.Cause})
 		}
 	}
 	return r
@@ -195,7 +202,7 @@ func lastWords(stderr string, codes []int) (all []told) {
 			of, _ := strconv.Atoi(lost[1])
 			cause.Lost = []int{of}
 		}
-		all = append(all, told{rank, "standard error", codes[rank], cause})
+		all = append(all, told{By: rank, Where: "standard error", Code: codes[rank], Cause: cause})
 	}
 	return all
 }

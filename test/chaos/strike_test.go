@@ -161,8 +161,8 @@ func (j *job) strike(ctx context.Context, f fault) error {
 		all = append(all, j.first+rank)
 	}
 	switch f.What {
-	case killDaemon:
-		return j.kill(f.Rank, j.program)
+	case killDaemon, killTwo, killThree:
+		return j.killDaemons(f.struck(j.size))
 	case killService:
 		return j.kill(f.Rank, "sleep", workerService)
 	case killSandbox:
@@ -224,6 +224,25 @@ func (j *job) kill(rank int, words ...string) error {
 		return errNothing
 	}
 	return kill(testbed.Process{PID: pid})
+}
+
+// killDaemons kills the daemons of all these ranks in the same moment.
+func (j *job) killDaemons(ranks []int) error {
+	pids := make([]int, len(ranks))
+	there := func() bool {
+		for i, rank := range ranks {
+			pids[i] = j.find(rank, j.program)
+		}
+		return !slices.Contains(pids, 0)
+	}
+	if !j.await(there) {
+		return errNothing
+	}
+	var err error
+	for _, pid := range pids {
+		err = errors.Join(err, kill(testbed.Process{PID: pid}))
+	}
+	return err
 }
 
 // meanwhile lets a fault last, and undoes it.

@@ -75,6 +75,10 @@ func title(s schedule) string {
 	switch {
 	case strings.Contains(string(f.What), "all nodes"):
 		return string(f.What) + " | all"
+	case traitOf(f.What).more > 0 && slices.Contains(f.struck(s.Nodes), 0):
+		return string(f.What) + " | the head, too"
+	case traitOf(f.What).more > 0:
+		return string(f.What) + " | workers"
 	case f.Rank == 0:
 		return string(f.What) + " | the head"
 	default:
@@ -173,7 +177,7 @@ func (t *table) String() string {
 	b.WriteString("| what is done | to whom | files alone | with the lifeline |\n|---|---|---|---|\n")
 	titles := []string{}
 	for _, trait := range traits {
-		for _, whom := range []string{" | all", " | the head", " | a worker"} {
+		for _, whom := range []string{" | all", " | the head", " | the head, too", " | a worker", " | workers"} {
 			titles = append(titles, string(trait.what)+whom)
 		}
 	}
