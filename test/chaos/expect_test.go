@@ -22,8 +22,12 @@ const (
 	haste = 5 * time.Second
 )
 
-// driverCode is what a driver ends with that nothing disturbs.
-const driverCode = 42
+// driverCode is what a driver ends with that nothing disturbs, and failedCode
+// one whose work fails.
+const (
+	driverCode = 42
+	failedCode = 1
+)
 
 // killed is the code of what was ended by KILL.
 const killed = 137
@@ -79,7 +83,7 @@ var losses = map[what]struct{ files, lifeline []health.Kind }{
 
 // expect says what a schedule must come to.
 func expect(s schedule) expectation {
-	e := expectation{Within: peerTimeout + driverGrace + stopGrace + slack, Two: len(s.Faults) > 1}
+	e := expectation{Within: peerTimeout + driverGrace + stopGrace + slack, Two: len(s.Faults) > 1 && named(s) != failDriver}
 	p := s.Faults[0].Phase
 	if p == beforeJoin || p == inJoin {
 		e.Within += joinTimeout
@@ -126,6 +130,10 @@ func verdictsOf(f fault, s schedule) []verdict {
 	switch {
 	case traitOf(f.What).harmless:
 		return []verdict{own}
+	case f.What == failDriver && s.Lifeline:
+		return nil // it is a consequence
+	case f.What == failDriver: // by files alone nobody can know so soon
+		return []verdict{{Code: failedCode}}
 	case f.What == killDriver:
 		return []verdict{{Code: killed}}
 	case f.What == killService && p != inDrain:
@@ -210,6 +218,10 @@ func TestExpect(t *testing.T) {
 		{"a share that is full under the driver", schedule{Faults: []fault{{What: full, Rank: 3, Phase: inDriver}}}, []verdict{own}, []int{3}},
 		{"two at once", schedule{Faults: []fault{{What: hang, Rank: 1, Phase: inDriver}, {What: lose, Rank: 3}}},
 			[]verdict{{76, lost, []int{1, 3}}, {76, lost, []int{1, 3}}}, []int{1, 3}},
+		{"a driver that fails of a loss", schedule{Lifeline: true, Faults: []fault{{What: lose, Rank: 3, Phase: inDriver}, {What: failDriver}}},
+			[]verdict{{76, []health.Kind{health.HostLost}, []int{3}}}, []int{3}},
+		{"a driver that fails of a loss, by files", schedule{Faults: []fault{{What: lose, Rank: 3, Phase: inDriver}, {What: failDriver}}},
+			[]verdict{{76, lost, []int{3}}, {Code: 1}}, []int{3}},
 		{"several at once", schedule{Nodes: 4, Lifeline: true, Faults: []fault{{What: killThree, Rank: 2, Phase: inDriver}}},
 			[]verdict{{76, []health.Kind{health.DaemonDied}, []int{2, 3, 0}}}, []int{2, 3, 0}},
 		{"one with a harmless one", schedule{Faults: []fault{{What: hang, Rank: 1, Phase: inDriver}, {What: clockBack, Rank: 3}}},

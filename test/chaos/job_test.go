@@ -115,10 +115,13 @@ const (
 	sandbox       = "1003"
 )
 
-// driver is the driver's script.
+// driver is the driver's script: it fails where its work does.
 func (j *job) driver() string {
-	return fmt.Sprintf("sleep %.3f; exit %d", j.s.Driver.Seconds(), driverCode)
+	return fmt.Sprintf("sleep %s || exit %d; exit %d", j.work(), failedCode, driverCode)
 }
+
+// work is how many seconds the driver's work takes.
+func (j *job) work() string { return fmt.Sprintf("%.3f", j.s.Driver.Seconds()) }
 
 func (j *job) start(t *testing.T) {
 	t.Helper()

@@ -20,6 +20,7 @@ const (
 	killService  what = "kill -9 of a service"
 	killSandbox  what = "kill -9 of a sandbox"
 	killDriver   what = "kill -9 of the driver"
+	failDriver   what = "a node is lost, and the driver fails of it"
 	hang         what = "SIGSTOP of all processes of a node"
 	pause        what = "SIGSTOP of all processes of a node, for less than 1 s"
 	slow         what = "a node gets a part of its time only, for some seconds"
@@ -142,6 +143,7 @@ var traits = []trait{
 	{what: killDriver, phases: driverOnly, prompt: true},
 	{what: killTwo, phases: anyPhase, more: 1, prompt: true},
 	{what: killThree, phases: anyPhase, more: 2, prompt: true},
+	{what: failDriver, phases: driverOnly, prompt: true},
 	{what: stallShort, phases: anyPhase, harmless: true, onShare: true, least: second / 5, most: second},
 	{what: clockBack, phases: anyPhase, harmless: true},
 	{what: filterLine, phases: joined, harmless: true, lined: true, least: 2 * second, most: 6 * second},
@@ -156,6 +158,14 @@ func traitOf(w what) trait {
 	panic("no such fault: " + string(w))
 }
 
+// named is the fault that a schedule is there for.
+func named(s schedule) what {
+	if last := s.Faults[len(s.Faults)-1].What; last == failDriver {
+		return last
+	}
+	return s.Faults[0].What
+}
+
 // world is what schedules are drawn for.
 type world struct {
 	nodes    int
@@ -165,7 +175,7 @@ type world struct {
 }
 
 // ciRuns is how many schedules CI goes through: each fault comes at least once.
-const ciRuns = 21
+const ciRuns = 22
 
 // longDriver outlasts every fault that ends the job.
 const longDriver = 90 * second
@@ -185,6 +195,9 @@ func planOf(seed uint64, w world) schedule {
 	coin := r.IntN(2) == 0 // also where it decides nothing: the rest is to be the same
 	s.Lifeline = w.lifeline == "on" || w.lifeline != "off" && (first.lined || coin)
 	s.Faults = []fault{draw(r, first, w.nodes)}
+	if first.what == failDriver {
+		s.Faults = failing(r, s.Faults[0], w)
+	}
 	if w.wired && first.what == glitch {
 		s.Faults[0].For /= 2 // TCP waits as long again until it asks again
 	}
@@ -247,6 +260,20 @@ func partner(r *rand.Rand, deck []trait, first fault, nodes int) fault {
 	return f
 }
 
+// failing are the loss of a worker's node and the driver that fails of it soon,
+// or before anybody else has noticed.
+func failing(r *rand.Rand, f fault, w world) []fault {
+	of := []what{killDaemon, lose}
+	if w.has(traitOf(unplug)) {
+		of = append(of, unplug)
+	}
+	loss := draw(r, traitOf(of[r.IntN(len(of))]), w.nodes)
+	loss.Phase, loss.After = f.Phase, f.After
+	loss.Rank = 1 + r.IntN(w.nodes-1) // with the head the driver goes, too
+	f.Rank, f.After = 0, upTo(r, second/2)
+	return []fault{loss, f}
+}
+
 func upTo(r *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(r.Int64N(int64(most)+1)) / time.Millisecond * time.Millisecond
 }
@@ -291,7 +318,8 @@ func TestPlanDrawsAll(t *testing.T) {
 	pairs, lined, calm := 0, 0, 0
 	for seed := range uint64(600) {
 		s := planOf(seed, sometimes)
-		faults[s.Faults[0].What]++
+		named := named(s)
+		faults[named]++
 		at[s.Faults[0].Phase]++
 		if s.Lifeline {
 			lined++
@@ -307,7 +335,7 @@ func TestPlanDrawsAll(t *testing.T) {
 				t.Errorf("seed %d: there is no rank %d", seed, f.Rank)
 			}
 		}
-		if len(s.Faults) == 2 {
+		if len(s.Faults) == 2 && named != failDriver {
 			pairs++
 			if s.Faults[0].Rank == s.Faults[1].Rank {
 				t.Errorf("seed %d: both faults strike rank %d", seed, s.Faults[0].Rank)
@@ -316,7 +344,7 @@ func TestPlanDrawsAll(t *testing.T) {
 	}
 	inCI := make(map[what]bool)
 	for seed := range uint64(ciRuns) {
-		inCI[planOf(1+seed, sometimes).Faults[0].What] = true
+		inCI[named(planOf(1+seed, sometimes))] = true
 	}
 	for _, trait := range traits {
 		if faults[trait.what] < 15 || !inCI[trait.what] {

@@ -68,6 +68,9 @@ func newTable(file string) (*table, error) {
 
 // title is the row that a schedule belongs to.
 func title(s schedule) string {
+	if named(s) == failDriver {
+		return string(failDriver) + " | a worker"
+	}
 	if len(s.Faults) > 1 {
 		return "two at once | two nodes"
 	}
