@@ -89,7 +89,7 @@ func expect(s schedule) expectation {
 		e.Within += joinTimeout
 	}
 	for _, f := range s.Faults {
-		if traitOf(f.What).harmless && len(s.Faults) > 1 {
+		if traitOf(f.What).harmless && slices.ContainsFunc(s.Faults, func(f fault) bool { return !traitOf(f.What).harmless }) {
 			continue
 		}
 		e.Any = append(e.Any, verdictsOf(f, s)...)
@@ -107,7 +107,7 @@ func expect(s schedule) expectation {
 		e.All = e.Victims
 	}
 	e.Freed = e.Within
-	if p == inDriver && !slices.ContainsFunc(s.Faults, func(f fault) bool { return !traitOf(f.What).prompt }) {
+	if p == inDriver && !slices.ContainsFunc(s.Faults, func(f fault) bool { return !traitOf(f.What).prompt && !traitOf(f.What).harmless }) {
 		e.Within = peerTimeout + haste
 	}
 	for i, v := range e.Any {
@@ -161,7 +161,10 @@ func ofLoss(f fault, s schedule) []verdict {
 	p, ranks := s.Faults[0].Phase, f.struck(s.Nodes)
 	head := slices.Contains(ranks, 0)
 	kinds := losses[f.What].files
-	if s.Lifeline {
+	switch {
+	case s.Faults[0].What == cutLines: // nobody's kernel answers there
+		kinds = []health.Kind{health.PeerLost, health.HostLost}
+	case s.Lifeline:
 		kinds = losses[f.What].lifeline
 	}
 	if p == beforeJoin || p == inJoin || p == inServices {
@@ -222,6 +225,9 @@ func TestExpect(t *testing.T) {
 			[]verdict{{76, []health.Kind{health.HostLost}, []int{3}}}, []int{3}},
 		{"a driver that fails of a loss, by files", schedule{Faults: []fault{{What: lose, Rank: 3, Phase: inDriver}, {What: failDriver}}},
 			[]verdict{{76, lost, []int{3}}, {Code: 1}}, []int{3}},
+		{"a daemon whose lifeline is cut", schedule{Lifeline: true, Faults: []fault{{What: cutLines, Rank: 3, Phase: inDriver}, {What: killDaemon}}},
+			[]verdict{{76, []health.Kind{health.PeerLost, health.HostLost}, []int{0}}}, []int{0}},
+		{"lifelines that are cut", schedule{Lifeline: true, Faults: []fault{{What: cutLines, Rank: 3, Phase: inDriver}}}, []verdict{own}, nil},
 		{"several at once", schedule{Nodes: 4, Lifeline: true, Faults: []fault{{What: killThree, Rank: 2, Phase: inDriver}}},
 			[]verdict{{76, []health.Kind{health.DaemonDied}, []int{2, 3, 0}}}, []int{2, 3, 0}},
 		{"one with a harmless one", schedule{Faults: []fault{{What: hang, Rank: 1, Phase: inDriver}, {What: clockBack, Rank: 3}}},

@@ -29,6 +29,7 @@ const (
 	glitch       what = "the same for less than half the peer timeout"
 	filterAll    what = "a node's packet filter drops all TCP, for some seconds"
 	filterLine   what = "a node's packet filter drops the lifeline's port"
+	cutLines     what = "the packets of all lifelines are dropped, to the end"
 	stall        what = "the share of a node does not answer"
 	stallAll     what = "the share of all nodes does not answer"
 	stallShort   what = "the share of all nodes does not answer for less than 1 s"
@@ -143,6 +144,7 @@ var traits = []trait{
 	{what: killDriver, phases: driverOnly, prompt: true},
 	{what: killTwo, phases: anyPhase, more: 1, prompt: true},
 	{what: killThree, phases: anyPhase, more: 2, prompt: true},
+	{what: cutLines, phases: driverOnly, harmless: true, lined: true, paired: true},
 	{what: failDriver, phases: driverOnly, prompt: true},
 	{what: stallShort, phases: anyPhase, harmless: true, onShare: true, least: second / 5, most: second},
 	{what: clockBack, phases: anyPhase, harmless: true},
@@ -175,7 +177,7 @@ type world struct {
 }
 
 // ciRuns is how many schedules CI goes through: each fault comes at least once.
-const ciRuns = 22
+const ciRuns = 23
 
 // longDriver outlasts every fault that ends the job.
 const longDriver = 90 * second
@@ -250,7 +252,7 @@ func partner(r *rand.Rand, deck []trait, first fault, nodes int) fault {
 	var fitting []trait
 	for _, t := range deck {
 		leaps := t.what == clockForward || t.what == clockBack
-		if (t.paired || leaps) && slices.Contains(t.phases, first.Phase) {
+		if (t.paired && !t.lined || leaps) && slices.Contains(t.phases, first.Phase) {
 			fitting = append(fitting, t)
 		}
 	}
@@ -284,6 +286,8 @@ func driverTime(s schedule) time.Duration {
 	switch {
 	case first.Phase == inDrain:
 		return second / 5
+	case slices.ContainsFunc(s.Faults[1:], func(f fault) bool { return !traitOf(f.What).harmless }):
+		return longDriver
 	case traitOf(first.What).harmless:
 		return max(first.For, second) + second
 	case first.What == full, first.What == fullAll:

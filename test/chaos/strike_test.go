@@ -193,6 +193,13 @@ func (j *job) strike(ctx context.Context, f fault) error {
 			return err
 		}
 		return j.meanwhile(f.For, bed.FilterTCP(ctx, node, ports...), func() error { return bed.UnfilterTCP(ctx, node) })
+	case cutLines:
+		ports, err := j.ports(f.What)
+		if err != nil {
+			return err
+		}
+		later(bed.UnfilterTCP, j.first)
+		return bed.FilterTCP(ctx, j.first, ports...)
 	case stall:
 		return j.turn(ctx, hostile.Knobs{Unread: true}, node)
 	case stallAll:

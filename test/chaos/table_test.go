@@ -71,12 +71,15 @@ func title(s schedule) string {
 	if named(s) == failDriver {
 		return string(failDriver) + " | a worker"
 	}
+	if s.Faults[0].What == cutLines && len(s.Faults) > 1 {
+		return string(cutLines) + ", and another fault | all"
+	}
 	if len(s.Faults) > 1 {
 		return "two at once | two nodes"
 	}
 	f := s.Faults[0]
 	switch {
-	case strings.Contains(string(f.What), "all nodes"):
+	case strings.Contains(string(f.What), "all nodes"), f.What == cutLines:
 		return string(f.What) + " | all"
 	case traitOf(f.What).more > 0 && slices.Contains(f.struck(s.Nodes), 0):
 		return string(f.What) + " | the head, too"
@@ -184,7 +187,7 @@ func (t *table) String() string {
 			titles = append(titles, string(trait.what)+whom)
 		}
 	}
-	for _, row := range append(titles, "two at once | two nodes") {
+	for _, row := range append(titles, string(cutLines)+", and another fault | all", "two at once | two nodes") {
 		if cells := rows[row]; cells != nil {
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", row, cells[false], cells[true])
 		}
