@@ -16,6 +16,9 @@ import (
 const (
 	firstPause = 4 * time.Millisecond
 	longPause  = 100 * time.Millisecond
+	// longRest bounds what a long look adds to a pause: it was long because the machine, or somebody's memory, kept it
+	// waiting, which costs nobody a core.
+	longRest = 2 * longPause
 	// environWait bounds the look into one process's environment: the kernel takes a lock of that process for it, and
 	// while a file system hangs that lock may be held for as long.
 	environWait = 250 * time.Millisecond
@@ -51,14 +54,23 @@ func (s *sweep) until(ctx context.Context, sig syscall.Signal) ([]procStat, erro
 		} else if empty++; empty == 2 {
 			return nil, nil
 		}
-		// On a node with thousands of processes a look costs tens of milliseconds: leave most of a core to others.
-		if !wait(ctx, max(pause, 4*time.Since(began))) {
+		if !wait(ctx, rest(pause, time.Since(began), empty)) {
 			return s.pass(sig) // whoever got the signal in the last look has had time to end
 		}
 		if empty == 0 {
 			pause = min(2*pause, longPause)
 		}
 	}
+}
+
+// rest is the time between a look that took so long, the last of so many that found nobody, and the next. On a node with
+// thousands of processes a look costs tens of milliseconds: most of a core is left to others, but before the very last
+// look, for which the whole job may be waiting.
+func rest(pause, took time.Duration, empty int) time.Duration {
+	if empty > 0 {
+		return pause
+	}
+	return max(pause, min(4*took, longRest))
 }
 
 // pass looks once and signals whom it finds. Environments are looked at only for those who are not known without, after
