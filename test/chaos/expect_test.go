@@ -130,10 +130,8 @@ func verdictsOf(f fault, s schedule) []verdict {
 	switch {
 	case traitOf(f.What).harmless:
 		return []verdict{own}
-	case f.What == failDriver && s.Lifeline:
+	case f.What == failDriver:
 		return nil // it is a consequence
-	case f.What == failDriver: // by files alone nobody can know so soon
-		return []verdict{{Code: failedCode}}
 	case f.What == killDriver:
 		return []verdict{{Code: killed}}
 	case f.What == killService && p != inDrain:
@@ -223,8 +221,6 @@ func TestExpect(t *testing.T) {
 			[]verdict{{76, lost, []int{1, 3}}, {76, lost, []int{1, 3}}}, []int{1, 3}},
 		{"a driver that fails of a loss", schedule{Lifeline: true, Faults: []fault{{What: lose, Rank: 3, Phase: inDriver}, {What: failDriver}}},
 			[]verdict{{76, []health.Kind{health.HostLost}, []int{3}}}, []int{3}},
-		{"a driver that fails of a loss, by files", schedule{Faults: []fault{{What: lose, Rank: 3, Phase: inDriver}, {What: failDriver}}},
-			[]verdict{{76, lost, []int{3}}, {Code: 1}}, []int{3}},
 		{"a daemon whose lifeline is cut", schedule{Lifeline: true, Faults: []fault{{What: cutLines, Rank: 3, Phase: inDriver}, {What: killDaemon}}},
 			[]verdict{{76, []health.Kind{health.PeerLost, health.HostLost}, []int{0}}}, []int{0}},
 		{"lifelines that are cut", schedule{Lifeline: true, Faults: []fault{{What: cutLines, Rank: 3, Phase: inDriver}}}, []verdict{own}, nil},

@@ -145,7 +145,7 @@ var traits = []trait{
 	{what: killTwo, phases: anyPhase, more: 1, prompt: true},
 	{what: killThree, phases: anyPhase, more: 2, prompt: true},
 	{what: cutLines, phases: driverOnly, harmless: true, lined: true, paired: true},
-	{what: failDriver, phases: driverOnly, prompt: true},
+	{what: failDriver, phases: driverOnly, prompt: true, lined: true}, // by files alone nobody can know so soon
 	{what: stallShort, phases: anyPhase, harmless: true, onShare: true, least: second / 5, most: second},
 	{what: clockBack, phases: anyPhase, harmless: true},
 	{what: filterLine, phases: joined, harmless: true, lined: true, least: 2 * second, most: 6 * second},
@@ -197,8 +197,11 @@ func planOf(seed uint64, w world) schedule {
 	coin := r.IntN(2) == 0 // also where it decides nothing: the rest is to be the same
 	s.Lifeline = w.lifeline == "on" || w.lifeline != "off" && (first.lined || coin)
 	s.Faults = []fault{draw(r, first, w.nodes)}
-	if first.what == failDriver {
+	switch {
+	case first.what == failDriver:
 		s.Faults = failing(r, s.Faults[0], w)
+	case first.more > 0 && r.IntN(2) == 0: // a head that lives tells more
+		s.Faults[0].Rank = 1 + r.IntN(w.nodes-1-first.more)
 	}
 	if w.wired && first.what == glitch {
 		s.Faults[0].For /= 2 // TCP waits as long again until it asks again
