@@ -123,19 +123,36 @@ func (j *job) driver() string {
 // work is how many seconds the driver's work takes.
 func (j *job) work() string { return fmt.Sprintf("%.3f", j.s.Driver.Seconds()) }
 
+// unreadScript becomes a program whose standard error is a full pipe that nobody
+// reads.
+const unreadScript = `set -e
+f=/tmp/chaos-unread.$$
+mkfifo $f
+exec 2<>$f
+dd if=/dev/zero of=$f oflag=nonblock bs=65536 count=1 2>/dev/null
+rm $f
+exec "$0" "$@"`
+
 func (j *job) start(t *testing.T) {
 	t.Helper()
 	args := []string{
 		"--job-name=" + j.name(), "-N", strconv.Itoa(j.size), "-w", fmt.Sprintf("n[%d-%d]", j.first, j.first+j.size-1), "--ntasks-per-node=1",
-		"--kill-on-bad-exit=0", "--wait=0", "--chdir=/", j.program, "--log-dir=" + j.logs, "--log-format=json",
-		"--head-cmd=exec sleep " + headService, "--sandbox-cmd=exec sleep " + sandbox,
-		// Their end takes a while, or there were no drain to speak of.
-		"--worker-cmd=trap 'sleep 0.3; exit 0' TERM; sleep " + workerService + " & wait", "--worker-ready=exec:sleep 0.2",
-		"--peer-timeout=" + peerTimeout.String(), "--join-timeout=" + joinTimeout.String(),
-		"--driver-grace=" + driverGrace.String(), "--stop-grace=" + stopGrace.String(), "--settle=0s",
+		"--kill-on-bad-exit=0", "--wait=0", "--chdir=/",
 	}
+	if j.s.unread() {
+		args = append(args, "sh", "-c", unreadScript)
+	}
+	args = append(args, j.program, "--log-dir="+j.logs, "--log-format=json",
+		"--head-cmd=exec sleep "+headService, "--sandbox-cmd=exec sleep "+sandbox,
+		// Their end takes a while, or there were no drain to speak of.
+		"--worker-cmd=trap 'sleep 0.3; exit 0' TERM; sleep "+workerService+" & wait", "--worker-ready=exec:sleep 0.2",
+		"--peer-timeout="+peerTimeout.String(), "--join-timeout="+joinTimeout.String(),
+		"--driver-grace="+driverGrace.String(), "--stop-grace="+stopGrace.String(), "--settle=0s")
 	if !j.s.Lifeline {
 		args = append(args, "--lifeline=off")
+	}
+	if j.s.unread() {
+		args = append(args, "--verbose") // all begin to talk at once
 	}
 	j.cmd = j.bed.Command(context.WithoutCancel(t.Context()), "srun", append(args, "--", "sh", "-c", j.driver())...)
 	j.cmd.Dir = "/"

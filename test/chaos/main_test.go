@@ -78,6 +78,9 @@ func TestChaos(t *testing.T) {
 		}
 	}
 	close(seeds)
+	if len(seeds) == 0 {
+		t.Fatalf("no fault has %q in its name", *ofFlag)
+	}
 	var lanes sync.WaitGroup
 	for i := range min(*lanesFlag, count) {
 		l := &lane{arena: a, first: i * *nodesFlag, size: *nodesFlag}

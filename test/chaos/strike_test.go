@@ -169,6 +169,8 @@ func (j *job) strike(ctx context.Context, f fault) error {
 		return j.kill(f.Rank, "sleep", sandbox)
 	case killDriver:
 		return j.kill(f.Rank, "sh", "-c", j.driver())
+	case unheard:
+		return nil // since the start
 	case failDriver:
 		return j.kill(0, "sleep", j.work())
 	case hang:

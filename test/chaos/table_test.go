@@ -66,20 +66,21 @@ func newTable(file string) (*table, error) {
 	return t, nil
 }
 
+// beside ends the title of what is harmless, where something else strikes, too.
+const beside = ", and another fault | all"
+
 // title is the row that a schedule belongs to.
 func title(s schedule) string {
 	if named(s) == failDriver {
 		return string(failDriver) + " | a worker"
 	}
-	if s.Faults[0].What == cutLines && len(s.Faults) > 1 {
-		return string(cutLines) + ", and another fault | all"
-	}
-	if len(s.Faults) > 1 {
-		return "two at once | two nodes"
-	}
 	f := s.Faults[0]
 	switch {
-	case strings.Contains(string(f.What), "all nodes"), f.What == cutLines:
+	case len(s.Faults) > 1 && traitOf(f.What).harmless:
+		return string(f.What) + beside
+	case len(s.Faults) > 1:
+		return "two at once | two nodes"
+	case strings.Contains(string(f.What), "all nodes"), f.What == cutLines, f.What == unheard:
 		return string(f.What) + " | all"
 	case traitOf(f.What).more > 0 && slices.Contains(f.struck(s.Nodes), 0):
 		return string(f.What) + " | the head, too"
@@ -183,11 +184,11 @@ func (t *table) String() string {
 	b.WriteString("| what is done | to whom | files alone | with the lifeline |\n|---|---|---|---|\n")
 	titles := []string{}
 	for _, trait := range traits {
-		for _, whom := range []string{" | all", " | the head", " | the head, too", " | a worker", " | workers"} {
+		for _, whom := range []string{" | all", beside, " | the head", " | the head, too", " | a worker", " | workers"} {
 			titles = append(titles, string(trait.what)+whom)
 		}
 	}
-	for _, row := range append(titles, string(cutLines)+", and another fault | all", "two at once | two nodes") {
+	for _, row := range append(titles, "two at once | two nodes") {
 		if cells := rows[row]; cells != nil {
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", row, cells[false], cells[true])
 		}
