@@ -96,7 +96,7 @@ func expect(s schedule) expectation {
 		if _, lost := losses[f.What]; lost {
 			e.Victims = append(e.Victims, f.struck(s.Nodes)...)
 		}
-		if f.What == lose {
+		if f.What == lose || f.What == hangDisk {
 			e.Leaves = append(e.Leaves, f.Rank)
 		}
 		e.Each = e.Each || f.What == fullAll || f.What == stallAll

@@ -151,6 +151,9 @@ func (j *job) start(t *testing.T) {
 	if !j.s.Lifeline {
 		args = append(args, "--lifeline=off")
 	}
+	if named(j.s) == hangDisk {
+		args = append(args, "--temp-dir="+diskAt)
+	}
 	if j.s.unread() {
 		args = append(args, "--verbose") // all begin to talk at once
 	}

@@ -42,6 +42,9 @@ var (
 // mostSeeds is among how many seeds those are that are gone through.
 const mostSeeds = 100_000
 
+// diskAt is where nodes have a disk of their own that can hang.
+const diskAt = "/tmp/chaos-disk"
+
 // arena is a bed on which several jobs run side by side.
 type arena struct {
 	bed     *testbed.Bed
@@ -120,6 +123,9 @@ func newArena(t *testing.T, lanes int) *arena {
 	switch testbed.Share(*shareFlag) {
 	case testbed.Hostile:
 		a.world.knobs = true
+		for node := range bed.Nodes() {
+			must(t, bed.MountDisk(t.Context(), node, diskAt+"-behind", diskAt))
+		}
 	case testbed.Local:
 	default:
 		a.world.wired = true

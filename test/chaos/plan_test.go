@@ -33,6 +33,8 @@ const (
 	stall        what = "the share of a node does not answer"
 	stallAll     what = "the share of all nodes does not answer"
 	stallShort   what = "the share of all nodes does not answer for less than 1 s"
+	stallLong    what = "the share of all nodes does not answer for two to three peer timeouts"
+	hangDisk     what = "the disk with TMPDIR of a node does not answer"
 	full         what = "the share of a node is full"
 	fullAll      what = "the share of all nodes is full"
 	unheard      what = "nobody reads standard error, which is full"
@@ -102,7 +104,7 @@ type trait struct {
 	// harmless ones must not be noticed; they last between least and most.
 	harmless    bool
 	least, most time.Duration
-	// onShare ones turn the knobs of a share of the kind "hostile".
+	// onShare ones turn the knobs of a mount of the kind "hostile".
 	onShare bool
 	// aside ones are meant for a share that does not go over the network that
 	// they cut.
@@ -148,6 +150,8 @@ var traits = []trait{
 	{what: killDriver, phases: driverOnly, prompt: true},
 	{what: killTwo, phases: anyPhase, more: 1, prompt: true},
 	{what: killThree, phases: anyPhase, more: 2, prompt: true},
+	{what: hangDisk, phases: []phase{inDriver, inDrain}, harmless: true, onShare: true},
+	{what: stallLong, phases: driverOnly, harmless: true, onShare: true, lined: true, least: 2 * peerTimeout, most: 3 * peerTimeout},
 	{what: unheard, phases: withChild, harmless: true, paired: true},
 	{what: cutLines, phases: driverOnly, harmless: true, lined: true, paired: true},
 	{what: failDriver, phases: driverOnly, prompt: true, lined: true}, // by files alone nobody can know so soon
@@ -182,7 +186,7 @@ type world struct {
 }
 
 // ciRuns is how many schedules CI goes through: each fault comes at least once.
-const ciRuns = 24
+const ciRuns = 26
 
 // longDriver outlasts every fault that ends the job.
 const longDriver = 90 * second

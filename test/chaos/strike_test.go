@@ -206,7 +206,10 @@ func (j *job) strike(ctx context.Context, f fault) error {
 		return j.turn(ctx, hostile.Knobs{Unread: true}, node)
 	case stallAll:
 		return j.turn(ctx, hostile.Knobs{Unread: true}, all...)
-	case stallShort:
+	case hangDisk:
+		later(func(ctx context.Context, node int) error { return bed.TurnDisk(ctx, node, hostile.Knobs{}) }, node)
+		return bed.TurnDisk(ctx, node, hostile.Knobs{Unread: true})
+	case stallShort, stallLong:
 		undo := func() error { return j.heal(ctx, all...) }
 		return j.meanwhile(f.For, j.turn(ctx, hostile.Knobs{Unread: true}, all...), undo)
 	case full:

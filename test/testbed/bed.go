@@ -78,6 +78,9 @@ type node struct {
 	slurmd *daemon
 	mount  *daemon // sshfs, mfsmount or hostile; nil on a local share
 	panel  *panel  // of a hostile mount; nil on other shares
+	disk   *daemon // that serves a disk of its own; nil without MountDisk
+	// diskPanel is that disk's.
+	diskPanel *panel
 }
 
 // Start builds a bed and returns once every node is idle and a job over all of them has run. Where it cannot,
@@ -196,7 +199,7 @@ func (b *Bed) daemons() []*daemon {
 func (n *node) daemons() []*daemon {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.DeleteFunc([]*daemon{n.slurmd, n.mount}, func(d *daemon) bool { return d == nil })
+	return slices.DeleteFunc([]*daemon{n.slurmd, n.mount, n.disk}, func(d *daemon) bool { return d == nil })
 }
 
 // Share returns the absolute path of the share, the same on every node, on ctl and on the host. On the host

@@ -49,7 +49,7 @@ func (b *Bed) lose(ctx context.Context, n *node) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.slurmd, n.mount, n.panel = nil, nil, nil
+	n.slurmd, n.mount, n.panel, n.disk, n.diskPanel = nil, nil, nil, nil, nil
 	return err
 }
 

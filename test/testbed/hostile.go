@@ -36,31 +36,70 @@ func (b *Bed) buildHostile(ctx context.Context) error {
 // mountHostile shows the host's folder to node n at the same path, through a file system whose faults are ours. The
 // server opens the folder before the mount hides it.
 func (b *Bed) mountHostile(ctx context.Context, n *node) (*daemon, error) {
-	knobs, err := json.Marshal(gentle)
+	mount, p, err := b.serveHostile(ctx, n, b.Share(), b.Share(), "mount-"+n.name)
 	if err != nil {
 		return nil, err
-	}
-	cmd := n.service(nil, b.slot.path("bin/hostile"), "-from", b.Share(), "-at", b.Share(), "-knobs", string(knobs))
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, fmt.Errorf("cannot make the pipe of a mount: %v", err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot make the pipe of a mount: %v", err), in.Close())
-	}
-	mount, err := startDaemon(cmd, b.slot.path("log/mount-"+n.name+".log"))
-	if err != nil {
-		return nil, errors.Join(err, in.Close())
-	}
-	p := &panel{in: in, said: out.(*os.File), out: bufio.NewReader(out)}
-	if err := p.heard(ctx); err != nil {
-		return nil, errors.Join(err, mount.kill(ctx))
 	}
 	n.mu.Lock()
 	n.panel = p
 	n.mu.Unlock()
 	return mount, nil
+}
+
+// serveHostile has a server on node n show the folder from at the folder at, and waits until it does.
+func (b *Bed) serveHostile(ctx context.Context, n *node, from, at, log string) (*daemon, *panel, error) {
+	knobs, err := json.Marshal(gentle)
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd := n.service(nil, b.slot.path("bin/hostile"), "-from", from, "-at", at, "-knobs", string(knobs))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot make the pipe of a mount: %v", err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("cannot make the pipe of a mount: %v", err), in.Close())
+	}
+	mount, err := startDaemon(cmd, b.slot.path("log/"+log+".log"))
+	if err != nil {
+		return nil, nil, errors.Join(err, in.Close())
+	}
+	p := &panel{in: in, said: out.(*os.File), out: bufio.NewReader(out)}
+	if err := p.heard(ctx); err != nil {
+		return nil, nil, errors.Join(err, mount.kill(ctx))
+	}
+	return mount, p, nil
+}
+
+// MountDisk gives node i, on a bed of the kind Hostile, a disk of its own at the folder at, whose faults TurnDisk sets:
+// a hostile mount of the folder from, which is made where there is none.
+func (b *Bed) MountDisk(ctx context.Context, i int, from, at string) error {
+	n := b.nodes[i]
+	if err := n.run(ctx, "", "mkdir", "-p", from, at); err != nil {
+		return err
+	}
+	disk, p, err := b.serveHostile(ctx, n, from, at, "disk-"+n.name)
+	if err != nil {
+		return fmt.Errorf("cannot give %s a disk: %v", n.name, err)
+	}
+	n.mu.Lock()
+	n.disk, n.diskPanel = disk, p
+	n.mu.Unlock()
+	return nil
+}
+
+// TurnDisk sets what is wrong with the disk that MountDisk has given to node i: from now on, until the next call.
+func (b *Bed) TurnDisk(ctx context.Context, i int, knobs hostile.Knobs) error {
+	n := b.nodes[i]
+	n.mu.Lock()
+	p := n.diskPanel
+	n.mu.Unlock()
+	if p == nil {
+		return fmt.Errorf("cannot turn the disk of %s: it is lost, or it has none", n.name)
+	}
+	b.logf("%s: disk %+v", n.name, knobs)
+	return p.turn(ctx, n, knobs)
 }
 
 // TurnShare sets what is wrong with the share of node i from now on, on a bed of the kind Hostile; HealShare undoes
@@ -73,22 +112,27 @@ func (b *Bed) TurnShare(ctx context.Context, i int, knobs hostile.Knobs) error {
 	if p == nil {
 		return fmt.Errorf("cannot turn the share of %s: it is lost, or its share is not of the kind %s", n.name, Hostile)
 	}
+	b.logf("%s: share %+v", n.name, knobs)
+	return p.turn(ctx, n, knobs)
+}
+
+// HealShare undoes TurnShare.
+func (b *Bed) HealShare(ctx context.Context, i int) error { return b.TurnShare(ctx, i, gentle) }
+
+// turn turns the knobs, and returns when they are in force.
+func (p *panel) turn(ctx context.Context, n *node, knobs hostile.Knobs) error {
 	knobs.NoFlush = true
 	said, err := json.Marshal(knobs)
 	if err != nil {
 		return err
 	}
-	b.logf("%s: share %s", n.name, said)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, err := p.in.Write(append(said, '\n')); err != nil {
-		return fmt.Errorf("cannot turn the share of %s: %v", n.name, err)
+		return fmt.Errorf("cannot turn the knobs of a mount of %s: %v", n.name, err)
 	}
 	return p.heard(ctx)
 }
-
-// HealShare undoes TurnShare.
-func (b *Bed) HealShare(ctx context.Context, i int) error { return b.TurnShare(ctx, i, gentle) }
 
 // heard reads one answer of the server's. The caller holds p.mu, or is alone.
 func (p *panel) heard(ctx context.Context) error {

@@ -71,10 +71,13 @@ func (n *node) isInfra(p Process) bool {
 	return err == nil && (name == "slurmd" || strings.HasPrefix(name, "slurmstepd"))
 }
 
-// isMount tells whether a process is the node's mount, or the ssh of an sshfs, which is nobody's child: sshfs forks
+// isMount tells whether a process is the node's mount or its disk, or the ssh of an sshfs, which is nobody's child: sshfs forks
 // twice for it.
 // The caller holds n.mu.
 func (n *node) isMount(p Process) bool {
+	if n.disk != nil && p.PID == n.disk.pid() {
+		return true
+	}
 	if n.mount == nil {
 		return false
 	}
