@@ -274,6 +274,9 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 			if cause.Age <= 0 || tc.what == "has died" && cause.Age < lifeline.ComeBackTime {
 				t.Errorf("it is told to have happened %s before it was told of", cause.Age)
 			}
+			if said := j.said(); strings.Contains(said, "not all nodes have told that they are done") {
+				t.Errorf("the end has waited for who is lost:\n%s", said)
+			}
 			if !slices.Equal(cause.Lost, []int{1}) || !slices.Equal(j.result().Nodes, []string{"n1"}) {
 				t.Errorf("the head takes %v for lost, and %v for bad", cause.Lost, j.result().Nodes)
 			}

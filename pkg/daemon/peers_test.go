@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -141,6 +144,33 @@ func TestSilentWorker(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// All peers are silent and the head's own beats are refused: it can't tell who of
+// them lives, and blames its share.
+func TestAllAreSilentAndNothingCanBeWritten(t *testing.T) {
+	t.Parallel()
+	const size = 3
+	var refuses atomic.Bool
+	j := newJob(t, size, "exec sleep 300").all(func(c *Config) { c.Times.Peer = 4 * time.Second })
+	j.configs[0].Access.Meter = &signal.Meter{Barred: func(_ signal.Op, path string) error {
+		if refuses.Load() && strings.Contains(filepath.Base(path), signal.BeatState) {
+			return syscall.EROFS
+		}
+		return nil
+	}}
+	j.start(1, 2)
+	peers := []*peer{j.playWorker(1), j.playWorker(2)}
+	j.untilNamed(signal.Control, signal.NameGo)
+	for _, p := range peers {
+		p.silence()
+	}
+	time.Sleep(time.Second) // or the head's own beats would be overdue before theirs
+	refuses.Store(true)
+	j.expect(66, -1, -1)
+	if said := j.said(); strings.Contains(said, "lost") {
+		t.Errorf("a peer is blamed:\n%s", said)
 	}
 }
 

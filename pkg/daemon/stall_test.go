@@ -32,7 +32,7 @@ func (m *mount) stop(refuses bool) {
 	m.refuses = true
 }
 
-func (m *mount) barred() error {
+func (m *mount) barred(signal.Op, string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.refuses {

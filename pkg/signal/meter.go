@@ -65,7 +65,7 @@ type Meter struct {
 	// made nor counted where it returns an error, and hangs for as long as it
 	// does: so a simulation has a daemon vanish. It is not to be changed once
 	// there are calls.
-	Barred func() error
+	Barred func(op Op, path string) error
 
 	mu      sync.Mutex
 	counts  [ops]int64         // guarded by mu
@@ -209,7 +209,7 @@ func (m *Meter) end(number int64) {
 // call makes one call into the share.
 func (m *Meter) call(op Op, path string, do func() error) error {
 	if m.Barred != nil {
-		if err := m.Barred(); err != nil {
+		if err := m.Barred(op, path); err != nil {
 			return err
 		}
 	}

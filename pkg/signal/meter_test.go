@@ -135,7 +135,7 @@ func TestMeterBars(t *testing.T) {
 	p.Meter = new(Meter)
 	barred := errors.New("barred")
 	var why error
-	p.Meter.Barred = func() error { return why }
+	p.Meter.Barred = func(Op, string) error { return why }
 	d := create(t, p)
 	before := p.Meter.Stats().Calls
 	why = barred

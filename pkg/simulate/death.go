@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // Whose daemon dies.
@@ -65,7 +66,7 @@ var errDead = errors.New("the daemon is dead")
 
 // barred is its meter's Barred: who is dead gets no answer, and is told so when
 // nobody looks any more.
-func (v *victim) barred() error {
+func (v *victim) barred(signal.Op, string) error {
 	select {
 	case <-v.died:
 		<-v.buried
