@@ -54,10 +54,19 @@ func TestExpected(t *testing.T) {
 		{"a sandbox's beat is no daemon's", []string{"0001.joined", "0001.sandbox-beat.000009"}, map[int]int64{1: 0}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, expected(listing(t, tc.names...))); diff != "" {
+			if diff := cmp.Diff(tc.want, newRoster(Config{}).expected(listing(t, tc.names...))); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// A dead peer that an old listing does not show is not born anew by the next.
+func TestExpectedInAnOldListing(t *testing.T) {
+	r := newRoster(Config{})
+	_ = r.expected(listing(t, "0001.joined", "0001.beat.000007"))
+	if diff := cmp.Diff(map[int]int64{1: 0}, r.expected(listing(t))); diff != "" {
+		t.Error(diff)
 	}
 }
 

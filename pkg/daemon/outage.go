@@ -66,7 +66,7 @@ func (n *node) unanswered(silence time.Duration) *failure {
 // hearsAll tells whether every peer that should live was heard by its lifeline
 // within the time that makes it lost, and a beat more: see listenAlone.
 func (h *head) hearsAll(now time.Time) bool {
-	for rank := range h.roster.living(expected(h.nodes.Last()), false) {
+	for rank := range h.roster.living(h.roster.expected(h.nodes.Last()), false) {
 		if quiet, ever := h.lines.quiet(rank, now); !ever || quiet >= h.tempo.Silent+h.lineBeat() {
 			return false
 		}
@@ -84,7 +84,7 @@ func (h *head) listenAlone(now time.Time) {
 	var silent []int
 	longest := time.Duration(0)
 	missed := h.missed()
-	for rank := range h.roster.living(expected(h.nodes.Last()), false) {
+	for rank := range h.roster.living(h.roster.expected(h.nodes.Last()), false) {
 		if quiet, ever := h.lines.quiet(rank, now); ever && quiet >= h.tempo.Silent && !missed[rank] {
 			silent, longest = append(silent, rank), max(longest, quiet)
 		}

@@ -21,7 +21,6 @@ func (h *head) followNodes(ctx context.Context) {
 	note := h.trail.musters()
 	_, _ = h.nodes.Follow(ctx, func(l signal.Listing) bool {
 		note(l)
-		h.roster.meet(l)
 		for _, rank := range l.Ranks(signal.Failed) {
 			h.readFailure(ctx, rank, signal.Failed, l, read)
 		}
@@ -31,7 +30,7 @@ func (h *head) followNodes(ctx context.Context) {
 		if h.judged.Load() {
 			return false
 		}
-		alive := h.roster.living(expected(l), false)
+		alive := h.roster.living(h.roster.expected(l), false)
 		daemons.Look(alive, l.At)
 		h.listen(daemons, alive, l.At)
 		if silent := unknown(daemons.Silent(), lost); len(silent) > 0 {
@@ -40,7 +39,7 @@ func (h *head) followNodes(ctx context.Context) {
 		if h.life.Err() != nil {
 			return false
 		}
-		resting := h.roster.living(expected(l), true)
+		resting := h.roster.living(h.roster.expected(l), true)
 		standbys.Look(resting, l.At)
 		h.listen(standbys, resting, l.At)
 		if silent := standbys.Silent(); len(silent) > 0 {
@@ -70,7 +69,7 @@ func unknown(silent []int, lost map[int]bool) []int {
 // lifeline broke for good.
 func (h *head) doubted(l signal.Listing, now time.Time, asked bool) bool {
 	missed := h.missed()
-	for rank := range h.roster.living(expected(l), false) {
+	for rank := range h.roster.living(h.roster.expected(l), false) {
 		at, connected := h.lines.last(rank, now)
 		if !connected || missed[rank] {
 			continue
@@ -109,23 +108,6 @@ func (h *head) clearDoubts(ctx context.Context, within time.Duration, asked bool
 			return
 		}
 	}
-}
-
-// expected are the peers that should live, with their newest beats: those that
-// have joined and are neither done nor failed. The head is not its own peer.
-func expected(l signal.Listing) map[int]int64 {
-	beats := l.Beats(signal.BeatState)
-	alive := make(map[int]int64)
-	for _, rank := range l.Ranks(signal.Joined) {
-		alive[rank] = beats[rank]
-	}
-	delete(alive, 0)
-	for _, state := range []string{signal.Done, signal.Failed} {
-		for _, rank := range l.Ranks(state) {
-			delete(alive, rank)
-		}
-	}
-	return alive
 }
 
 // readFailure reads each peer's failure once. The head's own are not read: it
@@ -216,7 +198,7 @@ func (h *head) peersLost(ctx context.Context, silent []int, liveness *health.Liv
 
 // areAll tells whether no other peer is left that the job needs.
 func (h *head) areAll(silent []int) bool {
-	alive := h.roster.living(expected(h.nodes.Last()), false)
+	alive := h.roster.living(h.roster.expected(h.nodes.Last()), false)
 	for _, rank := range silent {
 		if _, needed := alive[rank]; !needed {
 			return false

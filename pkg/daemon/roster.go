@@ -23,7 +23,7 @@ type roster struct {
 	record  signal.TeamRecord          // the newest; guarded by mu
 	changed chan struct{}              // closed and replaced by each new team; guarded by mu
 	gone    map[int]signal.DroppedRank // guarded by mu
-	joined  map[int]bool               // at any look so far, where there are spares: a listing may be an old one; guarded by mu
+	joined  map[int]bool               // at any look so far: a listing may be an old one; guarded by mu
 	excused []health.Observed          // what has failed and ended nothing so far; guarded by mu
 	open    bool                       // the team stays as it is; guarded by mu
 	ready   int                        // how many were at the last look; guarded by mu
@@ -268,16 +268,31 @@ func (r *roster) unknown(ranks []int) []int {
 	})
 }
 
-// meet notes who has joined.
+// meet notes who has joined. It needs mu.
 func (r *roster) meet(l signal.Listing) {
-	if !r.spares {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	for _, rank := range l.Ranks(signal.Joined) {
 		r.joined[rank] = true
 	}
+}
+
+// expected are the peers that should live, with their newest beats: those that
+// have joined and are neither done nor failed. The head is not its own peer.
+func (r *roster) expected(l signal.Listing) map[int]int64 {
+	beats := l.Beats(signal.BeatState)
+	alive := make(map[int]int64)
+	r.mu.Lock()
+	r.meet(l)
+	for rank := range r.joined {
+		alive[rank] = beats[rank]
+	}
+	r.mu.Unlock()
+	delete(alive, 0)
+	for _, state := range []string{signal.Done, signal.Failed} {
+		for _, rank := range l.Ranks(state) {
+			delete(alive, rank)
+		}
+	}
+	return alive
 }
 
 // absent are the nodes, in order, whose end nobody needs to wait for: they had not
@@ -287,9 +302,9 @@ func (r *roster) absent(l signal.Listing) []int {
 	if !r.spares {
 		return nil
 	}
-	r.meet(l)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.meet(l)
 	var absent []int
 	for rank := range r.size {
 		if r.open && !r.joined[rank] { // before, they may be about to

@@ -49,7 +49,7 @@ func TestAbsent(t *testing.T) {
 	cfg := Config{Team: Bounds{Min: 2, Max: 2}}
 	cfg.Identity.Size = size
 	r := newRoster(cfg)
-	r.meet(joined(0, 1, 2))
+	_ = r.expected(joined(0, 1, 2))
 	r.open = true
 	if absent := r.absent(joined(0, 1)); !slices.Equal(absent, []int{3}) {
 		t.Errorf("absent are %v, where ranks 0 to 2 have joined", absent)

@@ -224,11 +224,14 @@ func (a *attempt) checkCause(cause *signal.FailedRecord, code int, where string)
 	if want := health.OutcomeOf(health.Kind(cause.Kind)).Code; want != code {
 		a.world.broke(12, nil, "sees %s with code %d, where %q has %d", where, code, cause.Kind, want)
 	}
-	blamed := false
+	blamed, ended := false, a.ended
+	if cause.Rank == 0 && a.daemons[0].machine.sick {
+		ended = max(ended, a.judged) // of an end that others have made it did not know
+	}
 	switch kind := health.Kind(cause.Kind); kind {
 	case health.PeerLost, health.DaemonDied, health.HostLost, health.HostHangs, health.CutOff:
 		blamed = len(cause.Lost) > 0 && a.all(cause.Lost, func(d *running) bool {
-			return d.crashed && (d.died < a.ended || d.rank == 0 && d.died < a.ended+staleMost) || d.machine.sick
+			return d.crashed && (d.died < ended || d.rank == 0 && d.died < a.ended+staleMost) || d.machine.sick
 		})
 	case health.Share:
 		blamed = len(cause.Lost) > 0 && a.all(cause.Lost, func(d *running) bool { return d.told == 0 || a.ended-d.told < slack }) ||

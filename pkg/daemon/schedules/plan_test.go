@@ -147,7 +147,7 @@ const staleMost = peerTimeout / 10
 const backMost = peerTimeout
 
 // lateMost is how late a record may come after its name.
-const lateMost = peerTimeout / 2
+const lateMost = peerTimeout / 4
 
 // strays says whether records of another attempt may appear in a run: daemons
 // do not yet take an abort and a failure of another nonce for absent.
