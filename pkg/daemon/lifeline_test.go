@@ -528,11 +528,7 @@ func TestAServiceDiesOfALoss(t *testing.T) {
 func TestCalm(t *testing.T) {
 	t.Parallel()
 	cfg := lifeline.Config{Key: "the attempt's nonce", Size: 2, Beat: ceiling} // nobody is told of an end before that
-	listener, err := lifeline.TCP{}.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	listener, port := listen(t)
 	wire, told := new(network), &connected{up: make(chan struct{})}
 	head := &lines{signs: newSigns(cfg.Beat), head: lifeline.NewHead(cfg, listener, nobody{})}
 	worker := &line{signs: newSigns(cfg.Beat)}

@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -257,6 +260,47 @@ func TestAWorkersAbort(t *testing.T) {
 			j.expect(-1, tc.code, -1)
 		})
 	}
+}
+
+// TestTwoLoseTheHead has a peer abort the run for the loss of the head, and this
+// node's lifeline broken: its beats, which may be old ones, are not waited for.
+func TestTwoLoseTheHead(t *testing.T) {
+	t.Parallel()
+	const size = 3
+	wire := new(network)
+	j := newJob(t, size, "exit 0").all(func(c *Config) {
+		c.Network = wire
+		c.Times.Peer = 6 * time.Second
+	})
+	listener, port := listen(t)
+	head := j.playHead("127.0.0.1:" + port)
+	cfg := lifeline.Config{Key: head.dir.Nonce(), Size: size, Beat: health.HeadTempo(j.configs[1].Times.Peer, 1).Beat}
+	lines := lifeline.NewHead(cfg, listener, nobody{})
+	ctx, end := context.WithCancel(bounded(t))
+	var running sync.WaitGroup
+	running.Go(func() { lines.Run(ctx) })
+	defer running.Wait()
+	defer end()
+	j.start(0, 2)
+	j.until("a lifeline", func() bool { return lines.Stats().Connected == 1 })
+	wire.refuses.Store(true)
+	wire.cut()
+	cause := failed(health.DaemonDied, "the daemon of the head has died").FailedRecord
+	cause.Rank, cause.Lost = 2, []int{0}
+	p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
+	p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Word: string(health.DaemonDied), Cause: cause})
+	j.expect(-1, 76, -1)
+}
+
+// listen takes a port for the lifelines of a head that the test plays.
+func listen(t *testing.T) (listener net.Listener, port string) {
+	t.Helper()
+	listener, err := lifeline.TCP{}.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ = net.SplitHostPort(listener.Addr().String())
+	return listener, port
 }
 
 // TestUnreadableAbort has the run end by a record that never can be read: no

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -230,11 +231,17 @@ func (n *node) followControl(own string) func(ctx context.Context) {
 // bereft tells whether no word of the head's is to be waited for, before its
 // silence says so.
 func (n *node) bereft() bool {
-	if n.forsaken.Load() || n.line == nil {
-		return n.forsaken.Load()
+	how, parted := n.parted()
+	return n.forsaken.Load() || parted && how != lifeline.Broken
+}
+
+// parted tells whether this node had a lifeline that has ended, and how.
+func (n *node) parted() (how lifeline.Parting, parted bool) {
+	if n.line == nil {
+		return 0, false
 	}
 	known, ever := n.line.of(0)
-	return ever && !known.connected && known.parting != lifeline.Broken
+	return known.parting, ever && !known.connected
 }
 
 // published tells whether the listing shows an end, and ends this node by it.
@@ -242,7 +249,8 @@ func (n *node) bereft() bool {
 // The head's word comes first: a peer whose mount has hung may have published
 // an abort that comes after the orderly end, or that the head, which knows
 // better, is about to end the run in another way. While the head is heard, a
-// peer's word is its affair.
+// peer's word is its affair. But where the lifeline has broken and a peer says
+// that the head is lost, two know of it.
 func (n *node) published(ctx context.Context, l signal.Listing, heard bool) bool {
 	aborts := l.Aborts()
 	byHead := len(aborts) > 0 && aborts[0] == 0
@@ -250,7 +258,9 @@ func (n *node) published(ctx context.Context, l signal.Listing, heard bool) bool
 		n.finish(endingByDrain())
 		return true
 	}
-	if len(aborts) > 0 && (byHead || !heard) {
+	_, parted := n.parted()
+	heard = heard && !byHead
+	if len(aborts) > 0 && (!heard || parted) {
 		ctx, cancel := context.WithTimeoutCause(ctx, n.tempo.Silent, errDeadline)
 		defer cancel()
 		var record signal.AbortRecord
@@ -261,6 +271,9 @@ func (n *node) published(ctx context.Context, l signal.Listing, heard bool) bool
 		if err != nil {
 			record = signal.AbortRecord{Code: health.OutcomeOf(health.Aborted).Code, Word: string(health.Aborted)}
 			record.Cause = asFailure(err).FailedRecord
+		}
+		if heard && !slices.Contains(record.Cause.Lost, 0) {
+			return false
 		}
 		n.finish(endingFrom(record))
 		return true
