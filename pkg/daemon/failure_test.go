@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -260,5 +261,41 @@ func TestSecondRunOfOneName(t *testing.T) {
 	j.start().expect(66)
 	if after := j.result(); after.At != before.At {
 		t.Error("the first run's result was written over")
+	}
+}
+
+// A second daemon of a rank takes no part: what the first one has told stays, and
+// the job goes on.
+func TestSecondOfARank(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []LifelineMode{LifelineOff, LifelineAuto} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			const second = 2
+			mark := t.TempDir() + "/over"
+			j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done").patient()
+			j.add(1, roles.Worker, "")
+			j.configs[second] = j.configs[1]
+			j.configs[second].Signals = j.signals[second]
+			j.all(func(c *Config) { c.Lifeline = mode })
+			j.start(second)
+			j.untilNamed(signal.Control, signal.NameGo)
+			joined := filepath.Join(j.run(), signal.Nodes, signal.NodeName(1, 2, signal.Joined))
+			before, err := os.Stat(joined)
+			if err != nil {
+				t.Fatal(err)
+			}
+			j.start(0, 1)
+			j.until("the second one's end", func() bool { _, over := j.ended()[second]; return over })
+			if after, err := os.Stat(joined); err != nil || !os.SameFile(before, after) {
+				t.Errorf("the record of the first is another one (%v)", err)
+			}
+			const says = "cannot take part as rank 1 (n1): another daemon of this rank has joined already; start each rank once"
+			if !strings.Contains(j.said(), says) {
+				t.Errorf("nobody says %q: %s", says, j.said())
+			}
+			touch(t, mark)
+			j.expect(0, 0, 65)
+		})
 	}
 }

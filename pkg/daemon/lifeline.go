@@ -155,7 +155,14 @@ func (p *headLine) Over(code int) {
 
 // Rejected ends a daemon that is the second one of its rank.
 func (p *headLine) Rejected(reason string) {
-	p.end(&outsider{failed(health.Launch, "cannot take part as %s: %s; start each rank once", p.name(p.id.Rank), reason)})
+	p.end(p.second(reason))
+}
+
+// second is why a daemon ends that is not the first one of its rank.
+func (n *node) second(why string) *outsider {
+	f := failed(health.Launch, "cannot take part as %s: %s; start each rank once", n.name(n.id.Rank), why)
+	f.Phase = n.trail.phase()
+	return &outsider{f}
 }
 
 // outsider is the failure of a daemon that is none of the run's: the run is not

@@ -109,6 +109,16 @@ func (n *node) publish(sub, name string, rec signal.Record, durable bool) error 
 	})
 }
 
+// claimed makes a record appear that another daemon may have published before.
+func (n *node) claimed(sub, name string, rec signal.Record) error {
+	defer n.tug()
+	return n.traced(name, func() error {
+		return n.asked("publish", filepath.Join(sub, name), n.cfg.Times.Peer, func(ctx context.Context) error {
+			return n.dir.Claim(ctx, sub, name, rec)
+		})
+	})
+}
+
 // mark makes a name appear that says all.
 func (n *node) mark(sub, name string) error {
 	defer n.tug()

@@ -28,7 +28,7 @@ func (n *node) runWorker() int {
 	began := time.Now()
 	n.lookEarly()
 	err := n.phase("join", func() error { return n.join(began) })
-	if n.dir == nil {
+	if _, second := errors.AsType[*outsider](err); second || n.dir == nil {
 		return n.leaveAlone(err)
 	}
 	n.background(n.followControl(signal.BeatState))
@@ -65,10 +65,13 @@ func (n *node) join(began time.Time) error {
 			n.name(n.id.Rank))
 	}
 	address, _ := n.cfg.Address()
-	err = n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Joined), &signal.JoinedRecord{
+	err = n.claimed(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Joined), &signal.JoinedRecord{
 		Canary: job.Nonce, Address: address, PID: os.Getpid(), Program: n.cfg.Program,
 		Seen: seen.Sub(began), Answer: time.Since(seen), Waited: waited,
-	}, false)
+	})
+	if errors.Is(err, signal.ErrTaken) {
+		return n.second("another daemon of this rank has joined already")
+	}
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,14 @@ func (d *Dir) Offset() (offset time.Duration, known bool) {
 	return d.clock.offset, d.clock.known
 }
 
+// stamp is stamped for the first record of this node, and nil for the others.
+func (d *Dir) stamp() func(path string, began time.Time) {
+	if !d.clock.first() {
+		return nil
+	}
+	return d.stamped
+}
+
 // stamped learns the offset from a file that was written since began. That the
 // share does not tell is no error: the record is there.
 func (d *Dir) stamped(path string, began time.Time) {

@@ -227,14 +227,28 @@ func (d *Dir) Publish(ctx context.Context, sub, name string, rec Record, durable
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(d.path, sub)
-	written := d.stamped
-	if !d.clock.first() {
-		written = nil
-	}
+	dir, written := filepath.Join(d.path, sub), d.stamp()
 	err = do(ctx, d.via.Meter, "publish", filepath.Join(dir, name), func() error {
 		return writeWhole(d.via, dir, name, data, durable, written)
 	})
+	return d.explainWrite(filepath.Join(dir, name), err)
+}
+
+// Claim is Publish of a record that is not durable and of which it is not sure
+// that nobody else publishes it: the first one wins, where the share has links,
+// and the others get ErrTaken.
+func (d *Dir) Claim(ctx context.Context, sub, name string, rec Record) error {
+	data, err := d.encode(rec)
+	if err != nil {
+		return err
+	}
+	dir, written := filepath.Join(d.path, sub), d.stamp()
+	err = do(ctx, d.via.Meter, "publish", filepath.Join(dir, name), func() error {
+		return claim(d.via, dir, "."+name+"-"+newTag(), name, data, written)
+	})
+	if errors.Is(err, ErrTaken) {
+		return err
+	}
 	return d.explainWrite(filepath.Join(dir, name), err)
 }
 

@@ -240,3 +240,63 @@ func TestWriteFirst(t *testing.T) {
 		})
 	}
 }
+
+func TestClaim(t *testing.T) {
+	without := func(answer error) *faulty {
+		return &faulty{onChange: func(how Change, from, to string) error {
+			if how == Link {
+				return answer
+			}
+			return plain.Change(how, from, to)
+		}}
+	}
+	for _, tc := range []struct {
+		name   string
+		fs     *faulty
+		there  bool // by another
+		err    error
+		theirs bool
+	}{
+		{"the first", &faulty{}, false, nil, false},
+		{"the second", &faulty{}, true, ErrTaken, true},
+		{"the link was made and its reply lost", &faulty{onChange: func(how Change, from, to string) error {
+			err := plain.Change(how, from, to)
+			if how == Link {
+				err = plain.Change(how, from, to)
+			}
+			return err
+		}}, false, nil, false},
+		{"every call is answered in vain at first", inVain(syscall.ESTALE), false, nil, false},
+		{"every call fails once, and the link was made", inVain(syscall.EIO), false, nil, false},
+		{"the first without links", without(syscall.EPERM), false, nil, false},
+		{"the second without links, where nobody lists", without(syscall.ENOTSUP), true, nil, false},
+		{"links fail for good", without(syscall.EIO), false, nil, false},
+		{"a full share", &faulty{onWrite: func(string, []byte) error { return syscall.ENOSPC }}, false, syscall.ENOSPC, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPlace(t)
+			d := create(t, p)
+			theirs := &FailedRecord{What: "theirs"}
+			if tc.there {
+				publish(t, d, Nodes, "0001.joined", theirs)
+			}
+			tc.fs.lists.Store(0)
+			d.via.Share = tc.fs
+			if err := d.Claim(within(t), Nodes, "0001.joined", &FailedRecord{What: "ours"}); !errors.Is(err, tc.err) && !strings.Contains(err.Error(), tc.err.Error()) {
+				t.Errorf("got %v, want %v", err, tc.err)
+			}
+			want := []string{"0001.joined"}
+			if tc.err != nil && !tc.there {
+				want = []string{}
+			}
+			if got := names(t, filepath.Join(d.Path(), Nodes)); !slices.Equal(got, want) || tc.fs.lists.Load() > 0 {
+				t.Errorf("left %v after %d listings, want %v after none", got, tc.fs.lists.Load(), want)
+			}
+			var rec FailedRecord
+			err := d.read(within(t), Nodes, "0001.joined", &rec)
+			if len(want) > 0 && (err != nil || (rec.What == "theirs") != tc.theirs) {
+				t.Errorf("it is %q (%v)", rec.What, err)
+			}
+		})
+	}
+}

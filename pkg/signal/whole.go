@@ -109,6 +109,35 @@ func writeFirst(a Access, dir, temporary, name string, data []byte) error {
 	return a.again(func() error { return a.Share.Change(Settle, "", dir) })
 }
 
+// claim makes name appear in dir with data in it, or returns ErrTaken where it is
+// there. It is writeFirst for what need not outlive the server, in a directory
+// that is too large to be listed by all: on a share without links the last one
+// wins. written is as for writeWhole.
+func claim(a Access, dir, temporary, name string, data []byte, written func(path string, began time.Time)) error {
+	temporary = dir + "/" + temporary
+	defer a.tidy(temporary)
+	var began time.Time
+	err := a.again(func() error {
+		began = time.Now()
+		return a.Share.Write(temporary, data, false)
+	})
+	if err != nil {
+		return err
+	}
+	if written != nil {
+		written(temporary, began)
+	}
+	err = a.again(func() error { return a.Share.Change(Link, temporary, dir+"/"+name) })
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrExist):
+		return ErrTaken
+	default:
+		return renameOwn(a, temporary, dir+"/"+name)
+	}
+}
+
 func renameFirst(a Access, dir, temporary, name string) error {
 	var names []string
 	err := a.again(func() (err error) {
