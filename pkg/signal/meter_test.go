@@ -70,6 +70,37 @@ func TestMeterCounts(t *testing.T) {
 	}
 }
 
+// What is to outlive a crash of the server is synced before its name appears, and
+// the name afterwards; and nothing is named before it is closed.
+func TestMeterOrder(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		do   func(d *Dir) error
+		want []Op
+	}{
+		{"publish", func(d *Dir) error { return d.Publish(t.Context(), Nodes, "0000.failed", &State{}, false) },
+			[]Op{OpOpen, OpWrite, OpClose, OpRename}},
+		{"publish for good", func(d *Dir) error { return d.Publish(t.Context(), Nodes, "0000.failed", &State{}, true) },
+			[]Op{OpOpen, OpWrite, OpSync, OpClose, OpRename, OpOpen, OpSync, OpClose}},
+		{"publish once", func(d *Dir) error { return d.PublishOnce(t.Context(), NameResult, &State{}) },
+			[]Op{OpOpen, OpWrite, OpSync, OpClose, OpLink, OpOpen, OpSync, OpClose, OpRemove}},
+		{"claim", func(d *Dir) error { return d.Claim(t.Context(), Nodes, "0000.joined", &State{}) },
+			[]Op{OpOpen, OpWrite, OpClose, OpLink, OpRemove}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPlace(t)
+			var told []Op
+			p.Meter = &Meter{Told: func(op Op) { told = append(told, op) }}
+			d := create(t, p)
+			d.clock.first()
+			told = nil
+			if err := tc.do(d); err != nil || !slices.Equal(told, tc.want) {
+				t.Errorf("got %v, not %v (%v)", told, tc.want, err)
+			}
+		})
+	}
+}
+
 // What a worker asks from its start until it has joined: the first look finds
 // the directory, and the first record tells the server's clock.
 func TestMeterOfAJoin(t *testing.T) {
@@ -114,6 +145,24 @@ func TestMeterSilence(t *testing.T) {
 		}
 		if slowest := m.Stats().Slowest; slowest.Pending || slowest.Op != "open" {
 			t.Errorf("the slowest is %+v", slowest)
+		}
+	})
+}
+
+// Of several things that are asked for, the silence is that of the first.
+func TestMeterSilenceOfTheOldest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(Meter)
+		const many = 8
+		for range many {
+			m.begin("list", "nodes")
+			time.Sleep(time.Second)
+		}
+		for number := range int64(many) {
+			if want := time.Duration(many-number) * time.Second; m.Silence() != want || m.Stats().Slowest.Took != want {
+				t.Errorf("silent for %s, and the slowest takes %s, want %s", m.Silence(), m.Stats().Slowest.Took, want)
+			}
+			m.end(number + 1)
 		}
 	})
 }

@@ -303,6 +303,58 @@ func TestBeat(t *testing.T) {
 	}
 }
 
+// A rename whose answer passes is asked for once more, so that no old name stays;
+// where that is in vain, too, the beat comes under a name of its own.
+func TestBeatTriesTwice(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		answers []error // of the renames
+		made    bool    // though answered so
+		want    []string
+	}{
+		{"at once", nil, false, []string{"0000.beat.000002"}},
+		{"the second time", []error{syscall.ESTALE}, false, []string{"0000.beat.000002"}},
+		{"never", []error{syscall.ESTALE, syscall.EIO}, false, []string{"0000.beat.000001", "0000.beat.000002"}},
+		{"for good", []error{syscall.EACCES}, false, []string{"0000.beat.000001", "0000.beat.000002"}},
+		{"the answer is lost", []error{syscall.EIO}, true, []string{"0000.beat.000002"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPlace(t)
+			var answers []error
+			asked := 0
+			p.Share = &faulty{onChange: func(how Change, from, to string) error {
+				if how != Rename || filepath.Base(filepath.Dir(to)) != Nodes {
+					return plain.Change(how, from, to)
+				}
+				asked++
+				if len(answers) == 0 {
+					return plain.Change(how, from, to)
+				}
+				if tc.made {
+					_ = plain.Change(how, from, to)
+				}
+				answer := answers[0]
+				answers = answers[1:]
+				return answer
+			}}
+			d := create(t, p)
+			for range 2 {
+				if err := d.Beat(within(t), Nodes, BeatState); err != nil {
+					t.Fatal(err)
+				}
+				answers = tc.answers
+			}
+			if got := names(t, filepath.Join(d.Path(), Nodes)); !slices.Equal(got, tc.want) || asked > 2 {
+				t.Errorf("there is %v after %d renames, want %v after two at most", got, asked, tc.want)
+			}
+			// What has worked is gone on with.
+			if err := d.Beat(within(t), Nodes, BeatState); err != nil || !slices.Contains(names(t, filepath.Join(d.Path(), Nodes)), "0000.beat.000003") {
+				t.Errorf("the third one: %v, %v", names(t, filepath.Join(d.Path(), Nodes)), err)
+			}
+		})
+	}
+}
+
 // A beat whose time is over as it begins takes nothing from the next one.
 func TestBeatAfterItsTime(t *testing.T) {
 	for _, tc := range []struct {

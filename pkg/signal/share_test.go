@@ -91,6 +91,51 @@ func TestDiskWriteMode(t *testing.T) {
 	}
 }
 
+// A network file system may say only at the close that it did not take what was
+// written.
+func TestDiskClose(t *testing.T) {
+	failed := errors.New("failed")
+	for _, tc := range []struct {
+		name string
+		do   func(d disk, path string) error
+	}{
+		{"write", func(d disk, path string) error { return d.Write(path, []byte("x"), false) }},
+		{"write for good", func(d disk, path string) error { return d.Write(path, []byte("x"), true) }},
+		{"mark", func(d disk, path string) error { return d.Write(path, nil, false) }},
+		{"read", func(d disk, path string) error { _, err := d.Read(path); return err }},
+		{"list", func(d disk, path string) error { _, err := d.List(filepath.Dir(path), nil); return err }},
+		{"settle", func(d disk, path string) error { return d.Change(Settle, "", filepath.Dir(path)) }},
+		{"extend", func(d disk, path string) error {
+			file, err := d.Extend(path)
+			if err == nil {
+				_, err = file.Write([]byte("x"))
+			}
+			return errors.Join(err, file.Close())
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "name")
+			if err := plain.Write(path, []byte("x"), false); err != nil {
+				t.Fatal(err)
+			}
+			calls, last := 0, -1
+			d := disk{&Meter{Barred: func() error {
+				if calls++; calls == last {
+					return failed
+				}
+				return nil
+			}}}
+			if err := tc.do(d, path); err != nil {
+				t.Fatal(err)
+			}
+			calls, last = 0, calls
+			if err := tc.do(d, path); !errors.Is(err, failed) || calls != last || d.meter.Stats().ByKind["close"] != 1 {
+				t.Errorf("got %v after %d calls of %d", err, calls, last)
+			}
+		})
+	}
+}
+
 func TestDiskChangeUnknown(t *testing.T) {
 	if err := plain.Change("paint", "", ""); err == nil {
 		t.Error("no error")
