@@ -41,11 +41,12 @@ func run(args []string, signals <-chan os.Signal, files daemon.Files) int {
 		args = slices.Concat(args[:2], flagsFirst(app.Command(args[1]), args[2:]))
 	}
 	if err := app.Run(args); err != nil {
-		daemon.Refuse(files.Err, inv.jsonLog, err, codeOf(err))
+		code := codeOf(err)
 		if isUsage(err) && !inv.jsonLog {
-			fmt.Fprintln(files.Err, "See:", strings.TrimSuffix("bringupd help "+args[1], " help"))
+			err = fmt.Errorf("%w\nSee: %s", err, strings.TrimSuffix("bringupd help "+args[1], " help"))
 		}
-		return codeOf(err)
+		daemon.Refuse(files.Err, inv.jsonLog, err, code)
+		return code
 	}
 	return inv.code
 }

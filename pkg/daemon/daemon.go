@@ -59,12 +59,12 @@ func newNode(ctx context.Context, cfg Config) (*node, error) {
 	if cfg.Access.Meter == nil {
 		cfg.Access.Meter = new(signal.Meter)
 	}
-	n := &node{cfg: cfg, id: cfg.Identity, super: super, trail: newTrail()}
+	n := &node{cfg: cfg, id: cfg.Identity, super: super, trail: newTrail(), voice: newVoice(cfg.Files.Err, cfg.JSONLog)}
 	n.tempo = health.WorkerTempo(cfg.Times.Peer, n.id.Size)
 	if n.id.Rank == 0 {
 		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
 	}
-	n.log, n.loud = newLogger(cfg, cfg.Identity, n.trail.logs)
+	n.log, n.loud = newLogger(cfg, cfg.Identity, n.voice, n.trail.logs)
 	if err := process.RaiseFiles(); err != nil {
 		n.log.Warn("children start with the limit of open files as it was", zap.Error(err))
 	}

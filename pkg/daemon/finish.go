@@ -189,6 +189,7 @@ func (h *head) conclude(end *ending) int {
 	h.lastWords(end, result, left)
 	if !end.orderly {
 		h.afterwards(end)
+		h.voice.wait() // Slurm kills the step when the first of the others has exited
 		h.logged(h.mark(signal.Control, signal.NameOver))
 	}
 	h.trail.event(signal.EventEnd, zap.Int("code", end.code))
@@ -230,8 +231,9 @@ func (n *node) publishAbort(end *ending) error {
 	return err
 }
 
-// stopDriver lets the driver have its grace. A stop that was asked for ends
-// with the driver's own code.
+// stopDriver lets the driver have its grace; who reads its output is waited for
+// when all know of the end. A stop that was asked for ends with the driver's own
+// code.
 func (h *head) stopDriver(end *ending) *ending {
 	if h.driver == nil {
 		return end
@@ -240,18 +242,18 @@ func (h *head) stopDriver(end *ending) *ending {
 	if end.gentle && !ended(h.driver) {
 		h.log.Info("the driver is told to end", zap.Duration("grace", grace))
 	}
-	if ended(h.driver) {
+	if !end.gentle && ended(h.driver) {
 		// Whoever passes its output on, as a tee does, is not ended in the middle
-		// of that.
+		// of that. All know of the end by now.
 		select {
 		case <-h.driver.Done():
 		case <-h.parting.Done():
 		}
 	}
-	exit := h.driver.Stop(h.parting, grace, syscall.SIGTERM)
+	_ = h.driver.End(h.parting, grace, syscall.SIGTERM) // stopAll tells what is left of it
 	if end.orderly && end.gentle {
 		stopped := *end
-		stopped.code = exit.Status()
+		stopped.code = h.driver.Exit().Status()
 		return &stopped
 	}
 	return end

@@ -13,7 +13,7 @@ import (
 // newLogger writes for people to standard error and everything to the node's
 // own log; the level is that of standard error. The workers say on standard error only what went wrong: sixty-four
 // nodes that tell how well they are hide the one that isn't.
-func newLogger(cfg Config, id roles.Identity, journal zapcore.WriteSyncer) (*zap.Logger, zap.AtomicLevel) {
+func newLogger(cfg Config, id roles.Identity, stderr, journal zapcore.WriteSyncer) (*zap.Logger, zap.AtomicLevel) {
 	level := zapcore.InfoLevel
 	if id.Rank != 0 || id.Size == 1 {
 		level = zapcore.WarnLevel
@@ -22,7 +22,7 @@ func newLogger(cfg Config, id roles.Identity, journal zapcore.WriteSyncer) (*zap
 		level = zapcore.DebugLevel
 	}
 	loud := zap.NewAtomicLevelAt(level)
-	people := zapcore.NewCore(peopleEncoder(cfg.JSONLog), zapcore.Lock(cfg.Files.Err), loud)
+	people := zapcore.NewCore(peopleEncoder(cfg.JSONLog), stderr, loud)
 	whole := zapcore.NewCore(zapcore.NewJSONEncoder(encoding()), journal, zapcore.DebugLevel)
 	return zap.New(zapcore.NewTee(people, whole)).Named(fmt.Sprintf("bringupd[%d %s]", id.Rank, id.Host)), loud
 }
@@ -37,13 +37,16 @@ func peopleEncoder(asJSON bool) zapcore.Encoder {
 	return zapcore.NewConsoleEncoder(config)
 }
 
-// Refuse says why there is no daemon, in the form of what a daemon says.
+// Refuse says why there is no daemon, in the form of what a daemon says. It
+// waits for a reader no longer than a daemon does at its end.
 func Refuse(to io.Writer, asJSON bool, err error, code int) {
+	v := newVoice(to, asJSON)
+	defer v.close()
 	if !asJSON {
-		fmt.Fprintf(to, "bringupd: %v\n", err)
+		fmt.Fprintf(v, "bringupd: %v\n", err)
 		return
 	}
-	core := zapcore.NewCore(peopleEncoder(true), zapcore.AddSync(to), zapcore.ErrorLevel)
+	core := zapcore.NewCore(peopleEncoder(true), v, zapcore.ErrorLevel)
 	zap.New(core).Named("bringupd").Error(err.Error(), zap.Int("code", code))
 }
 

@@ -23,6 +23,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(childVariable); text != "" {
+		os.Exit(childDaemon(text))
+	}
 	// A daemon's guard is this binary again, and one under the race detector
 	// sleeps for a second before it ends.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))

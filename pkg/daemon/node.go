@@ -30,6 +30,7 @@ type node struct {
 	tempo health.Tempo
 	log   *zap.Logger
 	loud  zap.AtomicLevel // of what log tells people
+	voice *voice
 	trail *trail
 	super *process.Supervisor
 
@@ -465,6 +466,10 @@ func (n *node) close() {
 		if err := os.RemoveAll(n.tempDir); err != nil {
 			n.log.Warn("cannot remove the temporary directory", zap.Error(err))
 		}
+	}
+	n.loud.SetLevel(zap.FatalLevel)
+	if unread := n.voice.close(); unread > 0 {
+		n.log.Warn("nobody has read standard error to its end", zap.Int("lines missing there", unread))
 	}
 	// What came before may have used up its time: the last lines have their own.
 	ctx, cancelLast := context.WithTimeoutCause(context.Background(), time.Second, errEnding)

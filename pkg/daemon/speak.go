@@ -76,7 +76,7 @@ func (n *node) speak(end *ending, words []string) {
 	}
 	if !n.cfg.JSONLog {
 		n.loud.SetLevel(zapcore.FatalLevel)
-		_, _ = io.WriteString(n.cfg.Files.Err, strings.Join(words, "\n")+"\n")
+		_, _ = io.WriteString(n.voice, strings.Join(words, "\n")+"\n")
 	}
 	n.log.Log(level, end.why, fields...)
 }

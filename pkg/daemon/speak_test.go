@@ -26,10 +26,12 @@ func TestSpeakIsTheLast(t *testing.T) {
 	for _, asJSON := range []bool{false, true} {
 		stderr, journal := tempFile(t), new(memory)
 		n := &node{cfg: Config{JSONLog: asJSON, Files: Files{Err: stderr}}, id: testIdentity(0, 3)}
-		n.log, n.loud = newLogger(n.cfg, n.id, journal)
+		n.voice = newVoice(stderr, asJSON)
+		n.log, n.loud = newLogger(n.cfg, n.id, n.voice, journal)
 		n.log.Info("before")
 		n.speak(&end, words)
 		n.log.Error("after")
+		n.voice.close()
 		data, err := os.ReadFile(stderr.Name())
 		if err != nil {
 			t.Fatal(err)
@@ -138,12 +140,14 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 	for _, wrote := range []bool{true, false} {
 		stderr := tempFile(t)
 		n := &node{cfg: Config{Files: Files{Err: stderr}}, id: testIdentity(2, 3), trail: newTrail(), dir: new(signal.Dir)}
-		n.log, n.loud = newLogger(n.cfg, n.id, new(memory))
+		n.voice = newVoice(stderr, false)
+		n.log, n.loud = newLogger(n.cfg, n.id, n.voice, new(memory))
 		end := endedBy(first)
 		if wrote {
 			end.result = n.result(&end)
 		}
 		n.ownWords(&end, nil)
+		n.voice.close()
 		data, err := os.ReadFile(stderr.Name())
 		if err != nil {
 			t.Fatal(err)

@@ -255,7 +255,7 @@ func (s *stream) take(b []byte) bool {
 	if s.pass == nil || s.err != nil {
 		return true
 	}
-	s.err = writeAll(s.pass, b)
+	s.err = PassOn(s.pass, b)
 	s.out.passed.Add(1)
 	return !errors.Is(s.err, unix.EPIPE)
 }
@@ -304,9 +304,9 @@ func (o *output) line(line []byte, mark string) {
 	}
 }
 
-// writeAll writes b, waiting where to is a file that another process made non-blocking: a terminal's standard input,
+// PassOn writes b, waiting where to is a file that another process made non-blocking: a terminal's standard input,
 // which children have, shares that setting with our output.
-func writeAll(to io.Writer, b []byte) error {
+func PassOn(to io.Writer, b []byte) error {
 	for {
 		n, err := to.Write(b)
 		file, isFile := to.(*os.File)

@@ -18,17 +18,27 @@ import (
 // It may be called at any time, also after the child's own end, for what that left behind, and several times: a later
 // call does not repeat a signal, and can be the more impatient.
 func (c *Child) Stop(ctx context.Context, grace time.Duration, first syscall.Signal) Exit {
-	if !c.isSwept() {
-		if err := c.endFamily(ctx, grace, first); err != nil {
-			return c.exitWith(fmt.Errorf("cannot end all of %s: %w", c.spec.Name, err))
-		}
-		c.sweptOnce.Do(func() { close(c.swept) })
-		c.owner.forget(c)
+	if err := c.End(ctx, grace, first); err != nil {
+		return c.exitWith(err)
 	}
 	if closesBy(ctx, c.done) || closesWithin(c.done, c.owner.limits.drain+c.owner.limits.log) {
 		return c.Exit()
 	}
 	return c.exitWith(errors.New("cannot pass on its last output in time"))
+}
+
+// End ends the child and its family as Stop does, and does not wait for the output, which somebody may not be reading.
+// Where it returns nil the child's exit is known.
+func (c *Child) End(ctx context.Context, grace time.Duration, first syscall.Signal) error {
+	if c.isSwept() {
+		return nil
+	}
+	if err := c.endFamily(ctx, grace, first); err != nil {
+		return fmt.Errorf("cannot end all of %s: %w", c.spec.Name, err)
+	}
+	c.sweptOnce.Do(func() { close(c.swept) })
+	c.owner.forget(c)
+	return nil
 }
 
 func (c *Child) exitWith(err error) Exit {

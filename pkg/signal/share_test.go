@@ -119,7 +119,7 @@ func TestDiskClose(t *testing.T) {
 				t.Fatal(err)
 			}
 			calls, last := 0, -1
-			d := disk{&Meter{Barred: func() error {
+			d := disk{&Meter{Barred: func(Op, string) error {
 				if calls++; calls == last {
 					return failed
 				}

@@ -1,0 +1,132 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// childVariable has this binary be one daemon of a test's job, as told there.
+const childVariable = "BRINGUPD_TEST_DAEMON"
+
+// childOrder is what such a daemon is told.
+type childOrder struct {
+	Rank, Size      int
+	Role            roles.Role
+	LogDir, TempDir string
+	Driver          []string
+	Worker          string // the worker's service
+	Times           Times
+}
+
+// childDaemon is the life of such a daemon; it returns its exit code.
+func childDaemon(text string) int {
+	signals := Signals()
+	var t childOrder
+	if err := json.Unmarshal([]byte(text), &t); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	_ = os.Unsetenv(childVariable)
+	return Run(context.Background(), Config{
+		Identity: testIdentity(t.Rank, t.Size), LogDir: t.LogDir, TempDir: t.TempDir, Program: "test",
+		Driver: t.Driver, Framework: framework.None{WorkerCommand: t.Worker}, Times: t.Times,
+		Address: func() (string, error) { return "127.0.0.1", nil },
+		Environ: os.Environ(), Files: Files{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, Signals: signals,
+	}, t.Role)
+}
+
+// child is a daemon of a job that is a process of its own.
+type child struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+// launch starts the daemon of a rank as a process of its own, which says what it
+// has to say to stderr.
+func (j *job) launch(rank int, stderr *os.File) *child {
+	j.t.Helper()
+	cfg := j.configs[rank]
+	text, err := json.Marshal(childOrder{
+		Rank: rank, Size: j.size, Role: j.roles[rank], LogDir: cfg.LogDir, TempDir: cfg.TempDir,
+		Driver: cfg.Driver, Worker: cfg.Framework.(framework.None).WorkerCommand, Times: cfg.Times,
+	})
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	c := &child{t: j.t, cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
+	c.cmd.Env = append(os.Environ(), childVariable+"="+string(text))
+	c.cmd.Stdout, c.cmd.Stderr = j.out, stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := c.cmd.Start(); err != nil {
+		j.t.Fatal(err)
+	}
+	j.running.Go(func() {
+		defer close(c.ended)
+		_ = c.cmd.Wait()
+		code := c.cmd.ProcessState.ExitCode()
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.codes[rank] = code
+	})
+	j.t.Cleanup(func() { // before the job's own, which waits for its daemons
+		_ = c.cmd.Process.Kill()
+		<-c.ended
+	})
+	return c
+}
+
+func (c *child) signal(sig syscall.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(sig); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// wait waits for its end.
+func (c *child) wait() {
+	c.t.Helper()
+	select {
+	case <-c.ended:
+	case <-time.After(ceiling):
+		c.t.Fatalf("the daemon has not ended after %s", ceiling)
+	}
+}
+
+// unread is a pipe that is full, and that nobody reads.
+func unread(t *testing.T) (from, to *os.File) {
+	t.Helper()
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	full := bytes.Repeat([]byte("#"), 1<<20)
+	for _, size := range []int{4096, 1} {
+		for {
+			if _, err := unix.Write(ends[1], full[:size]); err != nil {
+				break
+			}
+		}
+	}
+	// It blocks, as the one that a launcher gives.
+	for _, end := range ends {
+		if err := unix.SetNonblock(end, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from, to = os.NewFile(uintptr(ends[0]), "unread, to read"), os.NewFile(uintptr(ends[1]), "unread")
+	t.Cleanup(func() { _, _ = from.Close(), to.Close() })
+	return from, to
+}

@@ -1,0 +1,88 @@
+package local
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestNobodyReads tells a job to end whose standard error nobody reads: first
+// the driver saves its work, and then all of the job ends.
+func TestNobodyReads(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	to := unread(t)
+	job := exec.Command(filepath.Join(bin, "bringupd"), "local", "--nodes=2", "--log-dir="+filepath.Join(dir, "logs"), "--temp-dir="+dir, "--verbose", "--",
+		"/bin/sh", "-c", "trap 'touch saved; exit 0' TERM; touch running; while :; do sleep 0.05; done")
+	job.Dir, job.Stderr = dir, to
+	job.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := job.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- job.Wait() }()
+	t.Cleanup(func() { _ = job.Process.Kill() })
+	untilFile(t, filepath.Join(dir, "running"))
+	began := time.Now()
+	if err := job.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	untilFile(t, filepath.Join(dir, "saved"))
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatalf("the job has not ended after %s", time.Since(began))
+	}
+	if code := job.ProcessState.ExitCode(); code != 143 {
+		t.Errorf("it ended with %d", code)
+	}
+	if results, _ := filepath.Glob(filepath.Join(dir, "logs", "local-*", "result.json")); len(results) != 1 {
+		t.Errorf("the results are %v", results)
+	}
+	// 10 s for who takes the driver's output, twice: of the daemon's, and of local's.
+	if took := time.Since(began); took > 40*time.Second {
+		t.Errorf("it took %s to end", took)
+	}
+}
+
+func untilFile(t *testing.T, path string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("there is no %s", path)
+		}
+	}
+}
+
+// unread is the end to write to of a pipe that is full, and that nobody reads.
+func unread(t *testing.T) *os.File {
+	t.Helper()
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	full := bytes.Repeat([]byte("#"), 1<<20)
+	for _, size := range []int{4096, 1} {
+		for {
+			if _, err := unix.Write(ends[1], full[:size]); err != nil {
+				break
+			}
+		}
+	}
+	// It blocks, as the one that a launcher gives.
+	if err := unix.SetNonblock(ends[1], false); err != nil {
+		t.Fatal(err)
+	}
+	to := os.NewFile(uintptr(ends[1]), "unread")
+	t.Cleanup(func() { _, _ = unix.Close(ends[0]), to.Close() })
+	return to
+}
