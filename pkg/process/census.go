@@ -46,7 +46,7 @@ func (s *Supervisor) count() time.Duration {
 		return time.Since(began) // the next may see all; until then what is known stays so
 	}
 	for _, c := range children {
-		look := newSweep(c.claim())
+		look := newSweep(c.claim(), s.looks)
 		known, sessions := look.claim.family(all)
 		if look.readMarks(all, known) {
 			_, sessions = look.claim.family(all)

@@ -274,8 +274,7 @@ func (c *Child) line(pid int) []procStat {
 		if err != nil || stat.start < c.start || len(line) > 0 && stat.start > line[len(line)-1].start {
 			break
 		}
-		environ, _ := readEnviron(pid)
-		stat.marks = marksIn(environ)
+		stat.marks = marksIn(c.owner.looks.environ(stat))
 		line = append(line, stat)
 		pid = stat.ppid
 	}

@@ -58,7 +58,7 @@
 //   - Where /proc is mounted with hidepid, it shows no other users' processes, nor ours that may not be traced (what a
 //     set-uid program becomes, ssh-agent): they count as strangers, and get no signal but that for the child's group.
 //   - A process whose environment can't be read (another user's, or its memory is locked while a file system hangs) is
-//     known by the other signs only.
+//     known by the other signs only. Of looks that hang there are 64 at most; then nobody else's is read either.
 //   - A program on a file system that hangs is looked at before the fork, by a thread that may hang: Start ends with its
 //     context. If the file system dies between that look and the exec, the fork holds up the whole daemon, as any
 //     vfork in a Go program does.

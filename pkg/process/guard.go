@@ -71,7 +71,7 @@ func guard(order guardOrder) int {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), guardPatience)
 	defer cancel()
-	s := newSweep(state.claim(order))
+	s := newSweep(state.claim(order), newLooks())
 	left, err := s.until(ctx, unix.SIGKILL)
 	report(order, s, errors.Join(s.remains(left, err), state.tidy()))
 	return 1

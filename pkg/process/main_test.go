@@ -36,6 +36,10 @@ func TestMain(m *testing.M) {
 		os.Exit(writeBlobs())
 	case "files":
 		os.Exit(tellFiles())
+	case "locked":
+		os.Exit(lockMemory())
+	case "mount":
+		os.Exit(serveMount())
 	case "hide":
 		os.Exit(hidePlace())
 	case "hidden":

@@ -55,7 +55,7 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 	c.noteFamily()
 	c.ask(first)
 	if patience.Err() == nil && closesBy(patience, c.ended) {
-		polite := newSweep(c.claim())
+		polite := newSweep(c.claim(), c.owner.looks)
 		if first != unix.SIGKILL {
 			polite.asks = c.request(first).reaches
 		}
@@ -68,7 +68,7 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 	end, cancelEnd := context.WithTimeout(context.Background(), c.owner.limits.kill)
 	defer cancelEnd()
 	// The sweep goes on while the child is still there: what it has forked does not wait for its end.
-	s := newSweep(c.claim())
+	s := newSweep(c.claim(), c.owner.looks)
 	left, err := s.until(end, unix.SIGKILL)
 	if err := s.remains(left, err); err != nil {
 		return err

@@ -39,6 +39,7 @@ type Supervisor struct {
 	mark   string // what the marks of its children begin with, the dot at the end included
 	forks  *forkers
 	guard  *guardLink
+	looks  *looks
 	limits bounds
 	memory memoryGroup // of the daemon, and so of its children; without levels where none can be read
 	find   func(argv0, dir string, env []string) (program, error)
@@ -67,6 +68,7 @@ func NewSupervisor(cfg Config) (*Supervisor, error) {
 	s := &Supervisor{
 		mark:     hex.EncodeToString(word[:]) + ".",
 		forks:    newForkers(),
+		looks:    newLooks(),
 		limits:   bounds{drain: time.Second, pass: 10 * time.Second, log: time.Second, kill: 3 * time.Second},
 		find:     findProgram,
 		started:  make(chan struct{}, 1),

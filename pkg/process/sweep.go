@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,22 +23,24 @@ const (
 	// environWait bounds the look into one process's environment: the kernel takes a lock of that process for it, and
 	// while a file system hangs that lock may be held for as long.
 	environWait = 250 * time.Millisecond
+	// mostHung is how many such looks may hang at the same time: each holds a thread.
+	mostHung = 64
 )
 
 // sweep sends a signal to a family until none of it is left. It is for one goroutine.
 type sweep struct {
 	claim claim
+	looks *looks
 	told  map[int]uint64        // who has had the present signal: pid to start time
 	asks  func(p procStat) bool // who is to get it; nil: all
-	blind map[int]uint64        // whose environment did not answer
 	deny  map[int]error         // who could not be signalled
 }
 
-func newSweep(c claim) *sweep {
+func newSweep(c claim, l *looks) *sweep {
 	return &sweep{
 		claim: c,
+		looks: l,
 		told:  make(map[int]uint64),
-		blind: make(map[int]uint64),
 		deny:  make(map[int]error),
 	}
 }
@@ -99,39 +102,75 @@ func (s *sweep) readMarks(all, known []procStat) bool {
 	}
 	found := false
 	for i, p := range all {
-		if have[p.pid] || p.dead || !s.claim.eligible(p) || s.blind[p.pid] == p.start {
+		if have[p.pid] || p.dead || !s.claim.eligible(p) {
 			continue
 		}
-		environ, answered := readEnviron(p.pid)
-		if !answered {
-			s.blind[p.pid] = p.start
-			continue
-		}
-		all[i].marks = marksIn(environ)
+		all[i].marks = marksIn(s.looks.environ(p))
 		found = found || s.claim.marked(all[i])
 	}
 	return found
 }
 
-// readEnviron returns a process's environment: nothing where it has none or we may not look, answered false where the
-// kernel did not answer in time. The goroutine that asks ends when the kernel answers.
-func readEnviron(pid int) (environ []byte, answered bool) {
+// looks are the looks into environments of one daemon. Its methods may be called from any goroutine.
+type looks struct {
+	most int // that may hang
+
+	mu   sync.Mutex
+	hung map[processID]chan []byte // those that do: to what their goroutine answers
+}
+
+// processID tells a process from all others, also from those that had its number.
+type processID struct {
+	pid   int
+	start uint64
+}
+
+func newLooks() *looks { return &looks{most: mostHung, hung: make(map[processID]chan []byte)} }
+
+// environ returns a process's environment: nothing where it has none, we may not look, or the kernel does not answer in
+// time. The goroutine that asks ends when the kernel answers; until then that process is not asked again.
+func (l *looks) environ(p procStat) []byte {
+	id := processID{p.pid, p.start}
+	if !l.may(id) {
+		return nil
+	}
 	reply := make(chan []byte, 1)
 	go func() {
-		text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
 		if err != nil {
 			text = nil
 		}
 		reply <- text
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.hung[id] == reply {
+			delete(l.hung, id)
+		}
 	}()
 	timer := time.NewTimer(environWait)
 	defer timer.Stop()
 	select {
-	case environ = <-reply:
-		return environ, true
+	case environ := <-reply:
+		return environ
 	case <-timer.C:
-		return nil, false
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case environ := <-reply:
+		return environ
+	default:
+		l.hung[id] = reply
+		return nil
+	}
+}
+
+// may reports whether a process is to be asked.
+func (l *looks) may(id processID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, hangs := l.hung[id]
+	return !hangs && len(l.hung) < l.most
 }
 
 func (s *sweep) signal(whom []procStat, sig syscall.Signal) {

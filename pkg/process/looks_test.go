@@ -1,0 +1,169 @@
+package process
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/pprof"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/test/hostile"
+)
+
+// serveMount mounts its first argument at its second, as a file system that can be made to hang.
+func serveMount() int {
+	if err := hostile.Serve(os.Args[1], os.Args[2], hostile.Knobs{}, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// lockMemory is a process that, once it is told, waits for its first argument, a file that does not answer, in the two
+// ways that together keep everybody from its memory: one thread reads what is mapped, another wants to map more.
+func lockMemory() int {
+	file, err := os.Open(os.Args[1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	mapped, err := unix.Mmap(int(file.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cannot map the file:", err)
+		return 1
+	}
+	file.Close()
+	memory, err := os.Open("/proc/self/mem")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Println("ready")
+	_, _ = io.ReadFull(os.Stdin, make([]byte, 1))
+	go func() { _, _ = memory.ReadAt(make([]byte, 1), int64(uintptr(unsafe.Pointer(&mapped[0])))) }()
+	go func() {
+		for {
+			if more, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err == nil {
+				_ = unix.Munmap(more)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+// company is a helper that runs beside the test until its end.
+type company struct {
+	pid int
+	in  io.Writer
+	out *bufio.Reader
+}
+
+func accompany(t *testing.T, name string, args ...string) company {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = childEnv(helperVariable + "=" + name)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = cmd.Wait()
+	})
+	c := company{cmd.Process.Pid, stdin, bufio.NewReader(stdout)}
+	c.answer(t)
+	return c
+}
+
+// answer waits for a line.
+func (c company) answer(t *testing.T) {
+	t.Helper()
+	if _, err := c.out.ReadString('\n'); err != nil {
+		t.Fatalf("a helper does not answer: %v", err)
+	}
+}
+
+func (c company) tell(t *testing.T, line string) {
+	t.Helper()
+	fmt.Fprintln(c.in, line)
+	c.answer(t)
+}
+
+// looking is how many goroutines look into an environment: each that hangs holds a thread.
+func looking() int {
+	var stacks bytes.Buffer
+	_ = pprof.Lookup("goroutine").WriteTo(&stacks, 2)
+	return strings.Count(stacks.String(), "os.ReadFile(")
+}
+
+// An environment that does not answer costs one thread as long as that lasts, however often families are looked at, and
+// all that don't answer together no more than the bound.
+func TestLooksThatHang(t *testing.T) {
+	if err := hostile.Available(); err != nil {
+		t.Skip(err)
+	}
+	folder, at := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "file"), make([]byte, 1<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	mount := accompany(t, "mount", folder, at)
+	s := newSupervisor(t)
+	s.looks.most = 2
+	s.end() // only we look
+	s.loops.Wait()
+	arg := nap()
+	killNaps(t, arg)
+	c := start(t, s, shell("exec sleep "+arg)) // began before the others: they may belong to it
+	var locked []company
+	for range 3 {
+		locked = append(locked, accompany(t, "locked", filepath.Join(at, "file")))
+	}
+	t.Cleanup(func() { fmt.Fprintln(mount.in, "{}") }) // or they would not end
+	mount.tell(t, `{"unread": true}`)
+	for i, want := range []int{1, 2, 2} {
+		fmt.Fprintln(locked[i].in)
+		began := time.Now()
+		until(t, "look that hangs", func() (bool, any) {
+			s.count()
+			return looking() == want && (i < 2 || time.Since(began) > time.Second), looking()
+		})
+		for range 3 {
+			s.count()
+			c.Owns(locked[i].pid)
+		}
+		if got := looking(); got != want {
+			t.Errorf("%d goroutines look at %d processes that do not answer, want %d", got, i+1, want)
+		}
+	}
+	mount.tell(t, "{}")
+	until(t, "end of the looks", func() (bool, any) { return looking() == 0, looking() })
+	marked := exec.Command("sleep", arg)
+	marked.Env = withMark(nil, c.mark)
+	if err := marked.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := newSweep(c.claim(), s.looks).pass(unix.SIGKILL); err != nil || len(left) != 2 {
+		t.Errorf("%v (%v), want the child and who bears its mark", left, err)
+	}
+	_ = marked.Process.Kill()
+	_ = marked.Wait()
+}
