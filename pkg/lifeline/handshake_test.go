@@ -192,11 +192,13 @@ func TestFalseHead(t *testing.T) {
 			defer listener.Close()
 			_, port, _ := net.SplitHostPort(listener.Addr().String())
 			w := startWorker(t, slowConfig(), 1, TCP{}, net.JoinHostPort("127.0.0.1", port))
-			for range 3 { // it comes again
+			for tries := range 3 { // it comes again
+				_ = listener.(*net.TCPListener).SetDeadline(time.Now().Add(ceiling))
 				conn, err := listener.Accept()
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("after %d tries the worker does not come again, and was told %v: %v", tries, w.news.all(), err)
 				}
+				_ = conn.SetDeadline(time.Now().Add(ceiling))
 				_, _ = conn.Write(append([]byte(preface), make([]byte, challengeSize)...))
 				said := make([]byte, len(preface)+claimSize+proofSize)
 				if _, err := io.ReadFull(conn, said); err != nil {
