@@ -73,6 +73,7 @@ func TestLiveness(t *testing.T) {
 		{"we did not look for long, and then it stays silent", slices.Concat(
 			steady(5, beats{1: 1}), []seen{{time.Hour, beats{1: 1}}}, steady(5, beats{1: 1})), []int{1}, 9*time.Second + tempo.Look},
 		{"a look that came a little late", slices.Concat(steady(5, beats{1: 1}), []seen{{2 * tempo.Look, beats{1: 1}}}), nil, 4*time.Second + 2*tempo.Look},
+		{"a look that came later than that", slices.Concat(steady(5, beats{1: 1}), []seen{{5 * tempo.Look / 2, beats{1: 1}}}), nil, 4*time.Second + tempo.Look},
 		{"every look is slow: few are no proof", slices.Repeat([]seen{{10 * time.Second, beats{1: 1}}}, 7), nil, 6 * tempo.Look},
 		{"every look is slow: many are", slices.Repeat([]seen{{10 * time.Second, beats{1: 1}}}, 8), []int{1}, 7 * tempo.Look},
 	} {
