@@ -313,6 +313,17 @@ func TestSlurmWinsOverRank(t *testing.T) {
 	}
 }
 
+// TestOwnPlace: a list that has another node in this rank's place tells of no rank.
+func TestOwnPlace(t *testing.T) {
+	id, err := Identify(fromMap(change(recorded(t, "step-rank1"), "SLURMD_NODENAME=n3")), "", Want{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id.Rank != 1 || id.Host != "n3" || id.Hosts != nil || id.HostOf(1) != "n3" || id.HostOf(2) != "" {
+		t.Errorf("got %+v", id)
+	}
+}
+
 func TestHostFallback(t *testing.T) {
 	env := change(recorded(t, "step-rank1"), "SLURMD_NODENAME")
 	id, err := Identify(fromMap(env), "node-b", Want{})
