@@ -30,6 +30,12 @@ func TestRayPorts(t *testing.T) {
 		{"two the same", []string{"--node-manager-port=1301", "--object-manager-port=1301"}, nil},
 		{"what Ray keeps for itself on a worker too", []string{"--node-manager-port=8265"}, nil},
 		{"in the range of the worker processes", []string{"--node-manager-port=2500", "--min-worker-port=2000", "--max-worker-port=2999"}, nil},
+		{"the first of the worker processes'", []string{"--node-manager-port=2000", "--min-worker-port=2000", "--max-worker-port=2999"}, nil},
+		{"the last of the worker processes'", []string{"--node-manager-port=2999", "--min-worker-port=2000", "--max-worker-port=2999"}, nil},
+		{
+			"beside the range of the worker processes", []string{"--object-manager-port=1999", "--node-manager-port=3000", "--min-worker-port=2000", "--max-worker-port=2999"},
+			[]Port{{"Ray's object manager", 1999}, {"Ray's node manager", 3000}},
+		},
 		{"no number", []string{"--node-manager-port=x"}, nil},
 		{"no port", []string{"--node-manager-port=65536"}, nil},
 		{"a range that is none", []string{"--min-worker-port=x"}, nil},
