@@ -313,6 +313,28 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// The limits of retired pages are the vendor's: as many are too many.
+func TestRetiredPages(t *testing.T) {
+	for _, tc := range []struct {
+		single, double int
+		says           string
+	}{
+		{14, 0, ""},
+		{10, 5, "WARN"},
+		{60, 2, "WARN"},
+		{60, 3, "FAIL"},
+		{0, 64, "FAIL"},
+	} {
+		var says string
+		for _, f := range judgeRetired(scene{}, GPU{Retired: Read(Retired{SingleBit: tc.single, DoubleBit: tc.double})}).wrong {
+			says += fmt.Sprint(f.Verdict)
+		}
+		if says != tc.says {
+			t.Errorf("%d and %d pages: %q, want %q", tc.single, tc.double, says, tc.says)
+		}
+	}
+}
+
 // summary names the findings that tell of something.
 func summary(findings []check.Finding) string {
 	var parts []string
