@@ -157,11 +157,14 @@ func (b *browser) prints(path string, size int) {
 }
 
 // TestShoot takes pictures of pages that are files already, for who works on
-// the page: BRINGUPD_TEST_SHOOT=a.html,b.html.
+// the page: BRINGUPD_TEST_SHOOT=a.html,b.html BRINGUPD_TEST_SHOTS=folder.
 func TestShoot(t *testing.T) {
 	files := os.Getenv("BRINGUPD_TEST_SHOOT")
 	if files == "" {
-		return
+		t.Skip("no pages to take pictures of: BRINGUPD_TEST_SHOOT names none")
+	}
+	if os.Getenv("BRINGUPD_TEST_SHOTS") == "" {
+		t.Fatal("no folder for the pictures: name it by BRINGUPD_TEST_SHOTS")
 	}
 	b := startBrowser(t)
 	for file := range strings.SplitSeq(files, ",") {
