@@ -150,6 +150,44 @@ func TestOOMCounts(t *testing.T) {
 	}
 }
 
+// Memory that ran out explains an end that nobody asked for, and no other.
+func TestOOMOfAChild(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		script string
+		stop   bool
+		kills  int
+	}{
+		{"killed", "kill -KILL $$", false, 1},
+		{"failed", "exit 1", false, 1},
+		{"well", "exit 0", false, 0},
+		{"asked to end", "exec sleep " + nap(), true, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			files := map[string]string{
+				"proc/self/cgroup": groupsV2, "proc/self/mountinfo": mountsV2,
+				taskV2 + "memory.events": fmt.Sprintf(eventsV2, 4), taskV2 + "memory.max": "1073741824\n",
+			}
+			root := tree(t, files)
+			s := newSupervisor(t)
+			s.memory, _ = findMemoryGroup(root)
+			events := filepath.Join(root, taskV2, "memory.events")
+			c := start(t, s, shell("until grep -qx 'oom_kill 5' "+events+"; do sleep 0.01; done; "+tc.script))
+			grow(t, root, map[string]string{taskV2 + "memory.events": fmt.Sprintf(eventsV2, 5)})
+			if tc.stop {
+				until(t, "count that was seen", func() (bool, any) {
+					p, err := readStat(c.Pid())
+					return p.name == "sleep", []any{p, err}
+				})
+				c.Stop(t.Context(), 0, unix.SIGKILL)
+			}
+			if exit := finished(t, c); exit.OOM.Kills != tc.kills || exit.Asked != tc.stop {
+				t.Errorf("%#v, want %d kills, asked %v", exit, tc.kills, tc.stop)
+			}
+		})
+	}
+}
+
 func TestBytesText(t *testing.T) {
 	for size, want := range map[int64]string{0: "0 bytes", 1023: "1023 bytes", 1 << 10: "1 KiB", 1536 << 20: "1.5 GiB", 64 << 30: "64 GiB", 1 << 62: "4 EiB"} {
 		if got := bytesText(size); got != want {

@@ -106,6 +106,18 @@ func TestOutputPassesAtOnce(t *testing.T) {
 	c.Stop(t.Context(), 0, unix.SIGKILL)
 }
 
+// A line that is not finished yet takes the place of the oldest one.
+func TestUnfinishedLineCounts(t *testing.T) {
+	s := newSupervisor(t)
+	spec := shell("printf '1\\n2\\n3'; exec sleep " + nap())
+	spec.KeepLines = 2
+	c := start(t, s, spec)
+	until(t, "the last two lines", func() (bool, any) {
+		return slices.Equal(c.LastLines(), []string{"2", "3"}), c.LastLines()
+	})
+	c.Stop(t.Context(), 0, unix.SIGKILL)
+}
+
 // A child whose output nobody reads any more ends as it would without us: by SIGPIPE.
 func TestOutputThatNobodyReads(t *testing.T) {
 	s := newSupervisor(t)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -165,6 +167,31 @@ func TestStopLeavesTheNextJob(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 	sleepers(t, next, 1)
+}
+
+// Who has the number of one that is gone gets no signal that was meant for that.
+func TestSignalExactly(t *testing.T) {
+	stranger := exec.Command("sleep", nap())
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := readStat(stranger.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := p
+	gone.start--
+	if err := errors.Join(signalExactly(gone, unix.SIGKILL), signalExactly(p, unix.SIGTERM)); err != nil {
+		t.Error(err)
+	}
+	_ = stranger.Wait()
+	status := stranger.ProcessState.Sys().(syscall.WaitStatus)
+	if status.Signal() != unix.SIGTERM {
+		t.Errorf("it ended by %v, want the signal for itself", status.Signal())
+	}
+	if err := signalExactly(p, unix.SIGKILL); err != nil {
+		t.Errorf("one that is gone: %v", err)
+	}
 }
 
 func TestCloseEndsWhatIsLeft(t *testing.T) {
