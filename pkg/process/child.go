@@ -45,16 +45,17 @@ type Spec struct {
 
 // Child is one child that was started, and all that came of it. Its methods may be called from any goroutine.
 type Child struct {
-	spec  Spec
-	owner *Supervisor
-	mark  string
-	out   *output
-	kills []int // of the daemon's memory cgroup, before the child ran
-	pid   int
-	start uint64
-	ended chan struct{} // closed by run when the child has been reaped
-	done  chan struct{} // closed by run when its output is finished too
-	swept chan struct{} // closed by Stop when nothing of its family is left
+	spec   Spec
+	owner  *Supervisor
+	mark   string
+	out    *output
+	kills  []int // of the daemon's memory cgroup, before the child ran
+	pid    int
+	start  uint64
+	veiled bool          // /proc did not show it: start is when it can have started first
+	ended  chan struct{} // closed by run when the child has been reaped
+	done   chan struct{} // closed by run when its output is finished too
+	swept  chan struct{} // closed by Stop when nothing of its family is left
 
 	sweptOnce sync.Once
 
@@ -104,6 +105,7 @@ func (c *Child) launch(ctx context.Context, childEnds [2]int) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	c.start = bootTicks()
 	c.pid, err = syscall.ForkExec(prog.path, c.spec.Argv, &syscall.ProcAttr{
 		Dir:   c.spec.Dir,
 		Env:   env,
@@ -129,13 +131,17 @@ func (c *Child) openStdin() (*os.File, error) {
 
 // begin takes charge of the child that was just forked.
 func (c *Child) begin() error {
-	stat, err := readStat(c.pid) // there even if it has ended: nobody has reaped it
-	if err != nil {
+	stat, err := readStat(c.pid)
+	// It is there even if it has ended, as nobody has reaped it: but hidepid hides what a set-uid program becomes.
+	c.veiled = errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission)
+	if err != nil && !c.veiled {
 		_ = unix.Kill(-c.pid, unix.SIGKILL)
 		_, _ = unix.Wait4(c.pid, nil, 0, nil)
 		return fmt.Errorf("cannot look at it: %v", err)
 	}
-	c.start = stat.start
+	if !c.veiled {
+		c.start = stat.start
+	}
 	c.owner.adopt(c)
 	c.out.start()
 	go c.run()
@@ -285,7 +291,13 @@ func (c *Child) line(pid int) []procStat {
 func (c *Child) claim() claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	roots := slices.AppendSeq([]root{{sid: c.pid, start: c.start, gone: c.gone}}, maps.Values(c.known))
+	own := root{sid: c.pid, start: c.start, gone: c.gone}
+	if c.veiled && !c.reaped {
+		if stat, err := readStat(c.pid); err == nil { // it has given up its privileges
+			own.start = stat.start
+		}
+	}
+	roots := slices.AppendSeq([]root{own}, maps.Values(c.known))
 	return claim{mark: c.mark, since: c.start, roots: roots, self: os.Getpid()}
 }
 

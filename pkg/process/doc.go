@@ -56,7 +56,8 @@
 //   - A process in uninterruptible sleep can't be killed by anybody: it is named in Exit.Err three seconds after KILL.
 //     A guard whose daemon has died goes on trying for a minute.
 //   - Where /proc is mounted with hidepid, it shows no other users' processes, nor ours that may not be traced (what a
-//     set-uid program becomes, ssh-agent): they count as strangers, and get no signal but that for the child's group.
+//     set-uid program becomes, ssh-agent): but for the child itself they count as strangers, and
+//     get no signal but that for the child's group.
 //   - A process whose environment can't be read (another user's, or its memory is locked while a file system hangs) is
 //     known by the other signs only. Of looks that hang there are 64 at most; then nobody else's is read either.
 //   - A program on a file system that hangs is looked at before the fork, by a thread that may hang: Start ends with its

@@ -3,6 +3,7 @@ package process
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,6 +30,10 @@ func hidePlace() int {
 		fmt.Fprintln(os.Stderr, "cannot mount /proc:", err)
 		return 1
 	}
+	if err := setUID(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	inner := exec.Command("/proc/self/exe", os.Args[2:]...)
 	inner.Env = childEnv(helperVariable + "=hidden")
 	inner.Stdout, inner.Stderr = os.Stdout, os.Stderr
@@ -47,7 +52,29 @@ func hidePlace() int {
 	return 0
 }
 
-// hiddenLife is a daemon, without privileges, whose child leaves strays behind.
+// privileged is a set-uid setpriv, which runs another program as whom it is told.
+const privileged = "/mnt/setpriv"
+
+// setUID makes it, on a mount of its own.
+func setUID() error {
+	if err := unix.Mount("tmpfs", filepath.Dir(privileged), "tmpfs", 0, ""); err != nil {
+		return fmt.Errorf("cannot mount a tmpfs: %v", err)
+	}
+	plain, err := exec.LookPath(filepath.Base(privileged))
+	if err != nil {
+		return err
+	}
+	program, err := os.ReadFile(plain)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(privileged, program, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(privileged, 0o755|os.ModeSetuid)
+}
+
+// hiddenLife is a daemon, without privileges, whose children leave strays behind.
 func hiddenLife() int {
 	_, err := os.ReadFile("/proc/1/stat")
 	if word := os.Args[1]; word == "seen" && !os.IsPermission(err) || word == "unseen" && !os.IsNotExist(err) {
@@ -59,29 +86,43 @@ func hiddenLife() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	c, err := s.Start(context.Background(), shell("setsid sleep 300 & sleep 301 & exit 0"))
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	<-c.Ended()
-	for deadline := time.Now().Add(ceiling); len(c.claim().roots) < 2; s.count() {
-		if time.Now().After(deadline) {
-			fmt.Fprintln(os.Stderr, "no census notes the session of a stray")
-			return 1
-		}
-	}
-	if exit := c.Stop(context.Background(), 3*time.Second, unix.SIGTERM); exit.Err != nil || exit.Code != 0 {
-		fmt.Fprintf(os.Stderr, "%#v, want code 0\n", exit)
-		return 1
-	}
+	s.end() // only we count
+	s.loops.Wait()
+	// The second is hidden itself, until it has given up its privileges; what knows its stray is that then.
+	drops := Spec{Name: "set-uid", Env: childEnv(), Argv: []string{privileged, "sh", "-p", "-c",
+		fmt.Sprintf("sleep 0.2; exec env -i setpriv --reuid=%d sh -c 'setsid sleep 302 & exec sleep 303'", nobody)}}
+	err = errors.Join(endsAll(s, shell("setsid sleep 300 & sleep 301 & exit 0"), 0), endsAll(s, drops, 128+int(unix.SIGTERM)))
 	ctx, cancel := context.WithTimeout(context.Background(), ceiling)
 	defer cancel()
-	if err := s.Close(ctx); err != nil {
+	if err := errors.Join(err, s.Close(ctx)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0
+}
+
+// endsAll starts a child, waits until a census has found its stray, and ends both.
+func endsAll(s *Supervisor, spec Spec, status int) error {
+	c, err := s.Start(context.Background(), spec)
+	if err != nil {
+		return err
+	}
+	if c.veiled {
+		c.start -= 5 // the fork took its time
+	}
+	if status == 0 {
+		<-c.Ended()
+	}
+	deadline := time.Now().Add(ceiling)
+	for len(c.claim().roots) < 2 && time.Now().Before(deadline) {
+		s.count()
+	}
+	found := len(c.claim().roots)
+	exit := c.Stop(context.Background(), 3*time.Second, unix.SIGTERM)
+	if exit.Err != nil || exit.Status() != status || found != 2 {
+		return fmt.Errorf("%s: %#v, %d sessions; want status %d, 2 sessions", spec.Name, exit, found, status)
+	}
+	return nil
 }
 
 // Where /proc hides strangers, they are none of ours, and ours are found nonetheless.
