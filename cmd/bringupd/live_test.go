@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// TestAttachRun has attach become the command that it prints: a shell by srun, which
+// is played by a script.
+func TestAttachRun(t *testing.T) {
+	dir := runDir(t, 2, -1)
+	put(t, dir, signal.Control, signal.NameJob, &signal.Job{
+		Header: signal.Header{Version: signal.Version, Nonce: "n0", At: time.Now()}, Run: "4711.0", Size: 2, Launcher: "slurm", LaunchID: "4711",
+	})
+	const want = "srun --overlap --jobid=4711 --nodelist=node0001 --nodes=1 --ntasks=1 --pty bash\n"
+	if got := call(t, nil, "attach", "1", dir); got.code != 0 || got.out != want {
+		t.Errorf("it prints %+v, want %s", got, want)
+	}
+	path := t.TempDir()
+	writeFile(t, filepath.Join(path, "srun"), "#!/bin/sh\necho srun \"$@\"\nexit 7\n")
+	if err := os.Chmod(filepath.Join(path, "srun"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	attach := program(t, "attach", "node0001", dir, "--run")
+	attach.Env = append(attach.Env, "PATH="+path+":"+os.Getenv("PATH"))
+	out, err := attach.Output()
+	if string(out) != want || attach.ProcessState.ExitCode() != 7 {
+		t.Errorf("it has run %s, and ended with %v, not with the command's 7", out, err)
+	}
+	t.Setenv("PATH", t.TempDir())
+	refused(t, call(t, nil, "attach", "--run", "1", dir), 64, "cannot run srun", "PATH")
+}
+
+// terminal returns both ends of a new terminal: what is written to it can be read
+// from its master.
+func terminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = master.Close() })
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, slave
+}
+
+// TestLogsRaw has a log with what moves a cursor shown on a terminal: as text, and as
+// it is where that is asked for.
+func TestLogsRaw(t *testing.T) {
+	dir := endedRun(t, "4711.0")
+	writeFile(t, filepath.Join(dir, signal.Logs, "driver.log"), "\x1b[2Jgone\a\n")
+	for _, tc := range []struct {
+		flags []string
+		raw   bool
+	}{{nil, false}, {[]string{"--raw"}, true}} {
+		t.Run(fmt.Sprint(tc.flags), func(t *testing.T) {
+			forget(t)
+			master, slave := terminal(t)
+			args := append([]string{"bringupd", "logs", "driver", dir}, tc.flags...)
+			code := run(args, make(chan os.Signal), daemon.Files{In: os.Stdin, Out: slave, Err: os.Stderr})
+			if err := slave.Close(); err != nil {
+				t.Fatal(err)
+			}
+			shown, _ := io.ReadAll(master) // which ends with an error, as the other end is closed
+			if code != 0 || !strings.Contains(string(shown), "gone") || strings.Contains(string(shown), "\x1b[2J") != tc.raw || strings.Contains(string(shown), "\a") != tc.raw {
+				t.Errorf("with %v it ended with %d, and shows %q", tc.flags, code, shown)
+			}
+		})
+	}
+}
