@@ -2,6 +2,7 @@
 # tools in tools/go.mod, Ray in test/setup.sh.
 
 GO       ?= go
+BIN      ?= bin
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 TOOL      = $(GO) tool -modfile=tools/go.mod
 # The manual's generator in urfave/cli takes more of a start than all the rest.
@@ -15,13 +16,13 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 .PHONY: build release static test unit lint bench deaths testbed clean
 
 build: ## build bin/bringupd, to put where all nodes see it
-	CGO_ENABLED=1 $(GO) build -tags $(TAGS) -o bin/bringupd ./cmd/bringupd
+	CGO_ENABLED=1 $(GO) build -tags $(TAGS) -o $(BIN)/bringupd ./cmd/bringupd
 
 release: ## the same, small, and stamped with its version
-	CGO_ENABLED=1 $(GO) build -tags $(TAGS) $(SMALL) -o bin/bringupd ./cmd/bringupd
+	CGO_ENABLED=1 $(GO) build -tags $(TAGS) $(SMALL) -o $(BIN)/bringupd ./cmd/bringupd
 
 static: ## the same for nodes with another C library; it sees no GPUs
-	CGO_ENABLED=0 $(GO) build -tags $(TAGS) $(SMALL) -o bin/bringupd ./cmd/bringupd
+	CGO_ENABLED=0 $(GO) build -tags $(TAGS) $(SMALL) -o $(BIN)/bringupd ./cmd/bringupd
 
 test: ## install what the tests need, and run everything
 	sh test/run.sh
@@ -43,4 +44,4 @@ testbed: ## leave a Slurm of four nodes up to play with, until Ctrl-C
 	$(GO) run ./test/cmd/testbed -nodes 4 -share sshfs-stale
 
 clean:
-	rm -rf bin
+	rm -rf $(BIN)

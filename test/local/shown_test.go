@@ -1,0 +1,115 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// compiled bounds what may have to compile the program, and all that it is made of.
+const compiled = 6 * time.Minute
+
+// begun is a command of a test, in the repository's root, and with this
+// environment besides. It is ended when it has taken too long.
+func begun(t *testing.T, env []string, argv ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), compiled)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir, cmd.WaitDelay = filepath.Join("..", ".."), time.Second
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	return cmd
+}
+
+// TestFirstCommand runs the first command that the README has people try, as it
+// stands there.
+func TestFirstCommand(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Try it\n")
+	_, line, _ := strings.Cut(section, "\n    ")
+	line, _, _ = strings.Cut(line, "\n")
+	if !strings.HasPrefix(line, "go run ./cmd/bringupd local ") {
+		t.Fatalf("the first command is %q", line)
+	}
+	var errs bytes.Buffer
+	cmd := begun(t, []string{"BRINGUPD_LOG_DIR=" + t.TempDir()}, "sh", "-c", line)
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	for _, want := range []string{"hello from the driver on ", ", rank 0 of 4\n", " 3.joined\n", " 3.sandbox\n"} {
+		if err != nil || !strings.Contains(strings.ReplaceAll(string(out), " 000", " "), want) {
+			t.Fatalf("%s: %v, and no %q in\n%s%s", line, err, want, out, &errs)
+		}
+	}
+}
+
+// TestStatic builds the program for nodes with another C library.
+func TestStatic(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if out, err := begun(t, nil, "make", "static", "BIN="+dir).CombinedOutput(); err != nil {
+		t.Fatalf("make static: %v\n%s", err, out)
+	}
+	program := filepath.Join(dir, "bringupd")
+	file, err := elf.Open(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	if libraries, err := file.ImportedLibraries(); len(libraries) > 0 || slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		t.Errorf("it needs a loader, and %v: %v", libraries, err)
+	}
+	out, err := begun(t, nil, program, "local", "--nodes=2", "--log-dir="+filepath.Join(dir, "logs"), "--", "echo", "driven").Output()
+	if err != nil || string(out) != "driven\n" {
+		t.Errorf("a job: %v\n%s", err, out)
+	}
+}
+
+// TestServiceManager has a local job tell a service manager of itself, and keep
+// what it runs from doing so.
+func TestServiceManager(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := filepath.Join(dir, "notify")
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: at, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = manager.Close() }()
+	job := begun(t, []string{"NOTIFY_SOCKET=" + at}, filepath.Join(bin, "bringupd"), "local", "--nodes=2", "--log-dir="+filepath.Join(dir, "logs"),
+		"--worker-cmd=test -z \"$NOTIFY_SOCKET\" && exec sleep 600", "--", "sh", "-c", "echo \"driven${NOTIFY_SOCKET}\"")
+	var errs bytes.Buffer
+	job.Stderr = &errs
+	out, err := job.Output()
+	if err != nil || string(out) != "driven\n" {
+		t.Fatalf("the job: %v\n%s%s", err, out, &errs)
+	}
+	var told []string // all of it has been sent
+	buffer := make([]byte, 4096)
+	for {
+		if err := manager.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := manager.Read(buffer)
+		if err != nil {
+			break
+		}
+		told = append(told, strings.Split(strings.TrimSpace(string(buffer[:n])), "\n")...)
+	}
+	ready, stopping := slices.Index(told, "READY=1"), slices.Index(told, "STOPPING=1")
+	if ready < 0 || stopping < ready || !slices.ContainsFunc(told, func(line string) bool { return strings.HasPrefix(line, "STATUS=") }) {
+		t.Errorf("the service manager was told %q", told)
+	}
+}
