@@ -18,6 +18,7 @@ var needed = []requirement{
 	{"slurmctld", "slurm-wlm"},
 	{"slurmd", "slurm-wlm"},
 	{"srun", "slurm-client"},
+	{"jq", "jq"},
 	{"munged", "munge"},
 	{"sshfs", "sshfs"},
 	{"sshd", "openssh-server"},

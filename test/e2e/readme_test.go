@@ -1,0 +1,75 @@
+//go:build testbed
+
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// snippet is the README's example that begins with this line, as it stands.
+func snippet(t *testing.T, first string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	must(t, err)
+	_, rest, found := strings.Cut(string(text), "\n    "+first+"\n")
+	if !found {
+		t.Fatalf("the README has no example that begins with %q", first)
+	}
+	lines := []string{first}
+	for line := range strings.SplitSeq(rest, "\n") {
+		line, inside := strings.CutPrefix(line, "    ")
+		if !inside {
+			break
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// A job whose driver was ended by TERM has itself started anew by its script, as the
+// README shows it.
+func TestAScriptThatRequeuesItself(t *testing.T) {
+	logs := place(t)
+	driver := `if [ -n "$SLURM_RESTART_COUNT" ]; then echo again; else echo started; exec sleep 1000; fi`
+	b := submit(t, "#!/bin/sh\nsrun --wait=0 "+program+" --log-dir="+logs+" -- sh -c '"+driver+"'\n"+snippet(t, "code=$?"),
+		"-N", "2", "--ntasks-per-node=1", "--requeue", "--open-mode=append")
+	eventually(t, func() string { return lacks(b.out, "started") })
+	scancel(t, "--signal=TERM", b.id+".0")
+	b.wait("again\n")
+	if first, again := resultOfRun(t, logs, b.id+".0"), resultOfRun(t, logs, b.id+".0-r1"); first.Code != 143 || again.Code != 0 {
+		t.Errorf("the first attempt ended with %d, and the second with %d", first.Code, again.Code)
+	}
+}
+
+// The README's wrapper submits a job anew, off the node that failed, and ends with the
+// code of one that ends otherwise.
+func TestAWrapperThatSubmitsAnew(t *testing.T) {
+	dir := place(t)
+	must(t, os.MkdirAll(dir, 0o755))
+	wrapper, script := filepath.Join(dir, "wrapper.sh"), filepath.Join(dir, "job.sh")
+	must(t, os.WriteFile(wrapper, []byte("#!/bin/bash\ncd "+dir+"\n"+snippet(t, "logs=$PWD/bringupd-logs; bad=")), 0o755))
+	// The first node to be looked at fails, and no other one.
+	must(t, os.WriteFile(script, []byte("#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=1\n"+
+		"srun --kill-on-bad-exit=0 --wait=0 "+program+" --log-dir=$LOG_DIR --active-check='! mkdir "+dir+"/failed || exit 2' -- \"$@\"\n"), 0o755))
+	cmd := bed.Command(t.Context(), wrapper, script, "sh", "-c", "exit 7")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	_ = cmd.Run() // its code is judged
+	runs, err := filepath.Glob(filepath.Join(dir, "bringupd-logs", "*.0"))
+	must(t, err)
+	if code := cmd.ProcessState.ExitCode(); code != 7 || len(runs) != 2 {
+		t.Fatalf("the wrapper ended with %d, after %v: %s", code, runs, &out)
+	}
+	var failed, again signal.Result
+	readJSON(t, filepath.Join(runs[0], signal.NameResult), &failed)
+	readJSON(t, filepath.Join(runs[1], signal.NameResult), &again)
+	if failed.Code != 75 || len(failed.Nodes) != 1 || again.Code != 7 || strings.Contains(strings.Join(again.Hosts, " ")+" ", failed.Nodes[0]+" ") {
+		t.Errorf("the first job ended with %d and blames %v, the second with %d on %v", failed.Code, failed.Nodes, again.Code, again.Hosts)
+	}
+}
