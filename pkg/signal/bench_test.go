@@ -33,6 +33,26 @@ func BenchmarkBeat(b *testing.B) {
 	}
 }
 
+// BenchmarkFind is a worker's way into a run whose head has made it, in a log directory
+// that has so many older ones.
+func BenchmarkFind(b *testing.B) {
+	for _, runs := range []int{0, 1000, 10000} {
+		b.Run(strconv.Itoa(runs), func(b *testing.B) {
+			p := newPlace(b)
+			create(b, p)
+			for run := range runs {
+				mkdir(b, filepath.Join(p.LogDir, strconv.Itoa(4_000_000+run)+".0"), dirMode)
+			}
+			p.Rank = 1
+			for b.Loop() {
+				if _, _, err := NewFinder(p).Find(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkList1024 is one look of the head of 1024 nodes, each of which has
 // joined, is up and beats, and what it asks of the listing.
 func BenchmarkList1024(b *testing.B) {

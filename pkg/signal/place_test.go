@@ -23,7 +23,7 @@ type obstacle struct {
 	head bool
 }
 
-func mkdir(t *testing.T, path string, mode os.FileMode) string {
+func mkdir(t testing.TB, path string, mode os.FileMode) string {
 	t.Helper()
 	if err := errors.Join(os.Mkdir(path, dirMode), os.Chmod(path, mode)); err != nil {
 		t.Fatal(err)
