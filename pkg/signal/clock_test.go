@@ -54,6 +54,26 @@ func TestOffset(t *testing.T) {
 	}
 }
 
+// So it is where the first record is claimed, also by a server that is behind.
+func TestOffsetOfAClaim(t *testing.T) {
+	p := newPlace(t)
+	behind := 2 * time.Hour
+	p.Share = &faulty{onWrite: func(path string, data []byte) error {
+		then := time.Now().Add(-behind)
+		return errors.Join(os.WriteFile(path, data, fileMode), os.Chtimes(path, then, then), errWritten)
+	}}
+	d := create(t, p)
+	for rank := range 2 {
+		if err := d.Claim(within(t), Nodes, NodeName(rank, p.Size, Joined), &JoinedRecord{}); err != nil {
+			t.Fatal(err)
+		}
+		if offset, known := d.Offset(); !known || offset > ceiling-2*time.Hour || offset < -2*time.Hour-ceiling {
+			t.Errorf("got %s (known: %t), want two hours less", offset, known)
+		}
+		behind = 0
+	}
+}
+
 // A share that does not tell has its record all the same, and is not asked again.
 func TestOffsetUnknown(t *testing.T) {
 	p := newPlace(t)

@@ -1,8 +1,11 @@
 package signal
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -43,5 +46,99 @@ func TestExecNames(t *testing.T) {
 	}
 	if got := control.Aborts(); !slices.Equal(got, []int{1}) {
 		t.Errorf("the aborts are %v", got)
+	}
+}
+
+// foreign is a share on which some names belong to somebody else.
+type foreign struct {
+	Share
+	theirs string // what their paths end with
+}
+
+func (s foreign) Look(path string) (Facts, error) {
+	facts, err := s.Share.Look(path)
+	if strings.HasSuffix(path, s.theirs) {
+		facts.Owner++
+	}
+	return facts, err
+}
+
+// What somebody asks for is believed where it is a whole record of this attempt
+// in a file of the user's own that nobody else can write to.
+func TestReadOwn(t *testing.T) {
+	p := newPlace(t)
+	p.Share = foreign{plain, "theirs"}
+	d := create(t, p)
+	if there, err := d.HasExec(within(t)); there || err != nil {
+		t.Errorf("before anybody asks there is %t, %v", there, err)
+	}
+	for range 2 { // the second one's is there
+		if err := d.MakeExec(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if there, err := d.HasExec(within(t)); !there || err != nil {
+		t.Errorf("there is %t, %v", there, err)
+	}
+	exec := filepath.Join(d.Path(), Exec)
+	for _, name := range []string{"ours", "theirs", "open"} {
+		publish(t, d, Exec, name, &ExecRequest{Argv: []string{name}})
+	}
+	for _, err := range []error{os.Chmod(filepath.Join(exec, "open"), 0o620), os.Mkdir(filepath.Join(exec, "directory"), dirMode), os.Symlink("ours", filepath.Join(exec, "link"))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, filepath.Join(exec, "short"), `{"v":1,`)
+	for _, tc := range []struct {
+		name, says string
+		absent     bool
+	}{
+		{"ours", "", false},
+		{"theirs", "it belongs to", false},
+		{"open", "its mode is 0620", false},
+		{"directory", "it is no file", false},
+		{"link", "it is no file", false},
+		{"short", "no such record", true},
+		{"missing", "cannot look at", true},
+	} {
+		var rec ExecRequest
+		err := d.ReadOwn(within(t), tc.name, &rec)
+		if (err == nil) != (tc.says == "") || err != nil && (!strings.Contains(err.Error(), tc.says) || Absent(err) != tc.absent) {
+			t.Errorf("%s: %v, absent: %t", tc.name, err, Absent(err))
+		}
+		if err == nil && !slices.Equal(rec.Argv, []string{tc.name}) {
+			t.Errorf("%s has %v", tc.name, rec.Argv)
+		}
+	}
+	if err := os.Chmod(exec, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if shown, err := d.LookExec(within(t)); err == nil {
+		t.Errorf("a directory that is anybody's to write to shows %v", shown)
+	}
+}
+
+// Who asks beats by one name, from the first on, and takes it away at the end.
+func TestBeatExec(t *testing.T) {
+	d := create(t, newPlace(t))
+	if err := d.MakeExec(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	id := NewExecID()
+	for n := range int64(3) {
+		if err := d.BeatExec(within(t), id, n+1); err != nil {
+			t.Fatal(err)
+		}
+		shown, err := d.LookExec(within(t))
+		if err != nil || shown[id] == nil || shown[id].Beat != n+1 || len(shown[id].Names) != 1 {
+			t.Fatalf("beat %d: %v, %v", n+1, shown[id], err)
+		}
+	}
+	if err := d.Discard(within(t), Exec, id.BeatName(3), id.BeatName(9)); err != nil {
+		t.Error(err)
+	}
+	if left := names(t, filepath.Join(d.Path(), Exec)); len(left) > 0 {
+		t.Errorf("left %v", left)
 	}
 }

@@ -64,6 +64,35 @@ func TestDiskRead(t *testing.T) {
 	}
 }
 
+// What the disk tells of itself is the kernel's word.
+func TestDiskTells(t *testing.T) {
+	dir := t.TempDir()
+	kind, err := plain.Kind(dir)
+	if want, wantErr := fileSystemOf(dir); err != nil || wantErr != nil || kind != want || kind.Name == "" {
+		t.Errorf("it is %+v (%v), not %+v", kind, err, want)
+	}
+	if space, err := plain.Space(dir); err != nil || space.Size == 0 || space.Free > space.Size {
+		t.Errorf("it has %+v, %v", space, err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := plain.Change(Symlink, "elsewhere", link); err != nil {
+		t.Fatal(err)
+	}
+	if target, err := plain.Target(link); err != nil || target != "elsewhere" {
+		t.Errorf("the link points at %q, %v", target, err)
+	}
+	for _, err := range []error{
+		func() error { _, err := plain.Kind(dir + "/missing"); return err }(),
+		func() error { _, err := plain.Space(dir + "/missing"); return err }(),
+		func() error { _, err := plain.Target(dir + "/missing"); return err }(),
+		func() error { _, err := plain.Look(dir + "/missing"); return err }(),
+	} {
+		if !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
 func TestDiskWriteFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink("elsewhere", filepath.Join(dir, "name")); err != nil {

@@ -1,6 +1,8 @@
 package signal
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -132,6 +134,8 @@ func TestEndlessRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	age(other)
+	age(make("5.0").Path()) // somebody else's
+	p.Share = foreign{plain, "5.0"}
 	got, err := EndlessRuns(within(t), p, 24*time.Hour)
 	if err != nil || len(got) != 1 || filepath.Base(got[0].Path) != "2.0" || got[0].Quiet < 47*time.Hour {
 		t.Errorf("got %+v, %v", got, err)
@@ -139,5 +143,40 @@ func TestEndlessRuns(t *testing.T) {
 	p.LogDir = filepath.Join(p.LogDir, "none")
 	if got, err = EndlessRuns(within(t), p, 0); err != nil || got != nil {
 		t.Errorf("where there is no log directory: %+v, %v", got, err)
+	}
+}
+
+// A run that does not answer ends the search, with what was found before.
+func TestEndlessRunsStall(t *testing.T) {
+	p := newPlace(t)
+	old := time.Now().Add(-48 * time.Hour)
+	for _, run := range []string{"1.0", "2.0"} {
+		p.Run = run
+		if err := os.Chtimes(create(t, p).Path(), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hang := make(chan struct{})
+	defer close(hang)
+	p.Share = &faulty{
+		onList: func(path string) ([]string, error) {
+			if path == p.LogDir {
+				return []string{"1.0", "2.0"}, nil
+			}
+			return nil, nil
+		},
+		onLook: func(path string) error {
+			if filepath.Base(path) == "2.0" {
+				<-hang
+				return syscall.EIO
+			}
+			return nil
+		},
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := EndlessRuns(ctx, p, 24*time.Hour)
+	if _, stalled := errors.AsType[*StallError](err); !stalled {
+		t.Errorf("got %v", err)
 	}
 }
