@@ -13,9 +13,11 @@ import (
 const (
 	peerTimeout = 3 * time.Second
 	joinTimeout = 8 * time.Second
-	driverGrace = 2 * time.Second
-	stopGrace   = time.Second
-	slack       = 10 * time.Second
+	// shareTimeout is more than a share is gone that must be outwaited.
+	shareTimeout = 4 * peerTimeout
+	driverGrace  = 2 * time.Second
+	stopGrace    = time.Second
+	slack        = 10 * time.Second
 	// haste is the same where nothing uses its grace up, and less than what is
 	// left of a worker's pause between two looks in a calm job: the end is to
 	// be seen by what else there is to see.
@@ -110,6 +112,9 @@ func expect(s schedule) expectation {
 	if p == inDriver && !slices.ContainsFunc(s.Faults, func(f fault) bool { return !traitOf(f.What).prompt && !traitOf(f.What).harmless }) {
 		e.Within = peerTimeout + haste
 	}
+	if what := s.Faults[0].What; s.Lifeline && (p == atGate || p == inDriver) && (what == stall || what == stallAll) {
+		e.Within, e.Freed = e.Within+shareTimeout, e.Freed+shareTimeout // it is outwaited for as long
+	}
 	for i, v := range e.Any {
 		if len(v.Ranks) > 0 && slices.Contains(e.Victims, v.Ranks[0]) {
 			e.Any[i].Ranks = e.Victims // two that are lost at once may be missed at once
@@ -180,7 +185,7 @@ func ofLoss(f fault, s schedule) []verdict {
 	case p == beforeJoin && head:
 		// There may be no job to join: each says so for itself.
 		return []verdict{lost, {missed.Code, missed.Kinds, nil}}
-	case p == beforeJoin, p == inJoin, f.What == stall:
+	case p == beforeJoin, p == inJoin, f.What == stall: // also once it is outwaited no longer
 		return []verdict{lost, missed}
 	default:
 		return []verdict{lost}

@@ -146,7 +146,7 @@ func (j *job) start(t *testing.T) {
 		"--head-cmd=exec sleep "+headService, "--sandbox-cmd=exec sleep "+sandbox,
 		// Their end takes a while, or there were no drain to speak of.
 		"--worker-cmd=trap 'sleep 0.3; exit 0' TERM; sleep "+workerService+" & wait", "--worker-ready=exec:sleep 0.2",
-		"--peer-timeout="+peerTimeout.String(), "--join-timeout="+joinTimeout.String(),
+		"--peer-timeout="+peerTimeout.String(), "--share-timeout="+shareTimeout.String(), "--join-timeout="+joinTimeout.String(),
 		"--driver-grace="+driverGrace.String(), "--stop-grace="+stopGrace.String(), "--settle=0s")
 	if !j.s.Lifeline {
 		args = append(args, "--lifeline=off")
