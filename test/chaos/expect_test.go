@@ -85,13 +85,13 @@ var losses = map[what]struct{ files, lifeline []health.Kind }{
 
 // expect says what a schedule must come to.
 func expect(s schedule) expectation {
-	e := expectation{Within: peerTimeout + driverGrace + stopGrace + slack, Two: len(s.Faults) > 1 && named(s) != failDriver}
+	e := expectation{Within: peerTimeout + driverGrace + stopGrace + slack, Two: len(s.harmful()) > 1 && named(s) != failDriver}
 	p := s.Faults[0].Phase
 	if p == beforeJoin || p == inJoin {
 		e.Within += joinTimeout
 	}
 	for _, f := range s.Faults {
-		if traitOf(f.What).harmless && slices.ContainsFunc(s.Faults, func(f fault) bool { return !traitOf(f.What).harmless }) {
+		if traitOf(f.What).harmless && len(s.harmful()) > 0 {
 			continue
 		}
 		e.Any = append(e.Any, verdictsOf(f, s)...)
@@ -109,7 +109,7 @@ func expect(s schedule) expectation {
 		e.All = e.Victims
 	}
 	e.Freed = e.Within
-	if p == inDriver && !slices.ContainsFunc(s.Faults, func(f fault) bool { return !traitOf(f.What).prompt && !traitOf(f.What).harmless }) {
+	if p == inDriver && !slices.ContainsFunc(s.harmful(), func(f fault) bool { return !traitOf(f.What).prompt }) {
 		e.Within = peerTimeout + haste
 	}
 	if what := s.Faults[0].What; s.Lifeline && (p == atGate || p == inDriver) && (what == stall || what == stallAll) {

@@ -68,6 +68,16 @@ type fault struct {
 // unread tells whether nobody reads what the job's daemons say.
 func (s schedule) unread() bool { return s.Faults[0].What == unheard }
 
+// harmful are the faults that must end the job.
+func (s schedule) harmful() (faults []fault) {
+	for _, f := range s.Faults {
+		if !traitOf(f.What).harmless {
+			faults = append(faults, f)
+		}
+	}
+	return faults
+}
+
 // struck are the ranks that a fault strikes, of a job of so many nodes.
 func (f fault) struck(nodes int) []int {
 	ranks := []int{f.Rank}
@@ -298,7 +308,7 @@ func driverTime(s schedule) time.Duration {
 	switch {
 	case first.Phase == inDrain:
 		return second / 5
-	case slices.ContainsFunc(s.Faults[1:], func(f fault) bool { return !traitOf(f.What).harmless }):
+	case traitOf(first.What).harmless && len(s.harmful()) > 0:
 		return longDriver
 	case traitOf(first.What).harmless:
 		return max(first.For, second) + second
