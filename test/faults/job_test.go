@@ -77,6 +77,7 @@ type job struct {
 	dir     string // of this machine: what is not on the share
 	folder  string // what the mounts show
 	mounts  [size]*hostile.Mount
+	disk    *hostile.Mount // of this machine, with TMPDIR; nil where it is one like any
 	daemons [size]*daemon
 
 	said *os.File // the commands say here what they have reached
@@ -85,6 +86,7 @@ type job struct {
 	endTurn func()
 
 	alone  bool     // the daemons are to run no services
+	unread bool     // nobody reads their standard error, which is full
 	extra  []string // flags of the daemons that override the usual ones
 	killed []int    // the daemons that were
 	clean  bool     // nothing of the job is left
@@ -187,6 +189,11 @@ func (j *job) launch(rank, code int) *daemon {
 	j.must(err)
 	defer stderr.Close()
 	cmd.Stdout, cmd.Stderr = stdout, stderr
+	if j.unread {
+		full := j.fullPipe(rank)
+		defer full.Close()
+		cmd.Stderr = full
+	}
 	j.must(cmd.Start())
 	d := &daemon{rank: rank, cmd: cmd, ended: make(chan struct{})}
 	j.told.Go(func() {
@@ -196,15 +203,54 @@ func (j *job) launch(rank, code int) *daemon {
 	return d
 }
 
+// fullPipe returns a pipe that nobody reads, and that is full: both ends in one,
+// so that it is no broken one for who is left with it.
+func (j *job) fullPipe(rank int) *os.File {
+	j.t.Helper()
+	name := j.path(fmt.Sprintf("unread.%d", rank))
+	j.must(unix.Mkfifo(name, 0o600))
+	pipe, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	j.must(err)
+	filler, err := unix.Open(name, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	j.must(err)
+	for err == nil {
+		_, err = unix.Write(filler, make([]byte, 4096))
+	}
+	if !errors.Is(err, unix.EAGAIN) {
+		j.t.Fatalf("cannot fill a pipe: %v", err)
+	}
+	j.must(unix.Close(filler))
+	return os.NewFile(uintptr(pipe), name)
+}
+
+// beside makes what a row has wrong beside the share, before the start, and
+// returns what has the disk with TMPDIR hang.
+func (j *job) beside(r row) (hang func()) {
+	j.t.Helper()
+	j.unread = r.unread
+	if !r.disk {
+		return func() {}
+	}
+	at := j.path("disk")
+	j.must(os.Mkdir(at, 0o700))
+	var err error
+	j.disk, err = server.Mount(j.t.Context(), j.path("tmp"), at, hostile.Knobs{NoFlush: true})
+	j.must(err)
+	return func() { j.must(j.disk.Stall(hostile.Unread)) }
+}
+
 func (j *job) flags(rank int) []string {
 	scripts, err := filepath.Abs("testdata")
 	j.must(err)
 	flags := []string{
 		"--rank=" + strconv.Itoa(rank), "--nnodes=" + strconv.Itoa(size), "--job-id=job",
-		"--log-dir=" + j.logDir(rank), "--temp-dir=" + j.path("tmp"), "--log-format=json",
+		"--log-dir=" + j.logDir(rank), "--temp-dir=" + j.tempDir(), "--log-format=json",
 		// Beat files alone: what the share does to them is what the matrix is about.
 		"--lifeline=off", "--peer-timeout=" + peerTimeout.String(), "--join-timeout=6s", "--setup-timeout=15s",
 		"--sandbox-timeout=15s", "--service-timeout=15s", "--driver-grace=2s", "--stop-grace=3s",
+	}
+	if j.unread {
+		flags = append(flags, "--verbose") // they begin to talk at once
 	}
 	if !j.alone {
 		flags = append(flags,
@@ -215,6 +261,13 @@ func (j *job) flags(rank int) []string {
 	}
 	flags = append(flags, j.extra...)
 	return append(flags, "--", scripts+"/driver.sh")
+}
+
+func (j *job) tempDir() string {
+	if j.disk != nil {
+		return j.disk.At()
+	}
+	return j.path("tmp")
 }
 
 // environ is that of the daemons, whose driver is to end with that code.
@@ -319,7 +372,7 @@ func (j *job) end() {
 		}
 	}
 	var closing sync.WaitGroup
-	for _, m := range j.mounts {
+	for _, m := range append(j.mounts[:], j.disk) {
 		if m != nil {
 			closing.Go(func() {
 				if err := m.Close(); err != nil {

@@ -40,6 +40,10 @@ type row struct {
 	// them, in words that have says in them.
 	harmless bool
 	says     string
+	// unread is that nobody reads the daemons' standard error, and disk that
+	// TMPDIR does not answer, as soon as the driver runs: they are nothing that
+	// a mount of the share does.
+	unread, disk bool
 }
 
 const (
@@ -70,6 +74,12 @@ var harmless = []row{
 		Latency: hostile.Latency{Max: 20 * ms}, Negative: ever, Listing: 500 * ms, Attributes: ever,
 		Stale: 0.02, IO: 0.02, NoLinks: syscall.EPERM,
 	}},
+}
+
+// beside are rows of what is wrong beside the share, which a job must survive,
+// too.
+var beside = []row{
+	{name: "nobody reads standard error", unread: true},
 }
 
 // harmful are those that it can't, where they break one mount or all.

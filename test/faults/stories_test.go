@@ -16,11 +16,12 @@ import (
 // is harmless.
 type story struct {
 	name  string
-	alone bool // the driver alone, without services
-	code  int  // of the driver
+	alone bool     // the driver alone, without services
+	extra []string // flags of the daemons
+	code  int      // of the driver
 	// happens, where anything does, does so while the driver runs.
 	happens func(j *job)
-	judge   func(j *job, o outcome)
+	judge   func(j *job, o *outcome)
 }
 
 // victim is the rank to which something happens.
@@ -29,21 +30,21 @@ const victim = 2
 var stories = []story{
 	{
 		name: "driver: 0", code: 0, happens: (*job).letGo,
-		judge: func(j *job, o outcome) { j.endedWell(o, 0) },
+		judge: wellWith(0),
 	},
 	{
 		name: "driver alone: 42", alone: true, code: 42, happens: (*job).letGo,
-		judge: func(j *job, o outcome) { j.endedWell(o, 42) },
+		judge: wellWith(42),
 	},
 	{
 		name: "stop", code: 42,
 		happens: func(j *job) { j.stop() },
-		judge:   func(j *job, o outcome) { j.endedWell(o, 42) },
+		judge:   wellWith(42),
 	},
 	{
 		name: "a service dies", code: 42,
 		happens: func(j *job) { j.say(j.hold("crash", victim)) },
-		judge: func(j *job, o outcome) {
+		judge: func(j *job, o *outcome) {
 			code := health.OutcomeOf(health.ServiceDied).Code
 			if o.codes != [size]int{code, code, code, code} || o.cause.Rank != victim || !slices.Contains(o.cause.Lines, "the service has had enough") {
 				j.t.Errorf("it ended with %v: %+v", o.codes, o.cause)
@@ -53,12 +54,12 @@ var stories = []story{
 	{
 		name: "a worker's daemon is killed", code: 42,
 		happens: func(j *job) { j.kill(victim) },
-		judge:   func(j *job, o outcome) { j.lost(o, victim) },
+		judge:   func(j *job, o *outcome) { j.lost(*o, victim) },
 	},
 	{
 		name: "the head's daemon is killed", code: 42,
 		happens: func(j *job) { j.kill(0) },
-		judge:   func(j *job, o outcome) { j.lost(o, 0) },
+		judge:   func(j *job, o *outcome) { j.lost(*o, 0) },
 	},
 }
 
@@ -70,8 +71,9 @@ func TestStories(t *testing.T) {
 		columns = append(columns, s.name)
 	}
 	results := newResults("stories", []string{"what the share does"}, columns)
+	rows := slices.Concat(harmless, beside)
 	t.Run("cells", func(t *testing.T) {
-		for _, r := range harmless {
+		for _, r := range rows {
 			for _, s := range stories {
 				t.Run(slug(r.name)+"/"+slug(s.name), func(t *testing.T) {
 					t.Parallel()
@@ -81,7 +83,7 @@ func TestStories(t *testing.T) {
 		}
 	})
 	var names []string
-	for _, r := range harmless {
+	for _, r := range rows {
 		names = append(names, r.name)
 	}
 	results.settle(t, names)
@@ -95,7 +97,8 @@ func tellStory(t *testing.T, r row, s story) outcome {
 			j.free(p)
 		}
 	}
-	j.alone = s.alone
+	j.alone, j.extra = s.alone, s.extra
+	hang := j.beside(r)
 	j.start(s.code)
 	j.releaseAfter(r)
 	j.await(driver)
@@ -103,11 +106,12 @@ func tellStory(t *testing.T, r row, s story) outcome {
 		j.shows(pulses()...)
 	}
 	j.endTurn()
+	hang()
 	begin := time.Now()
 	s.happens(j)
 	o := j.outcome(begin)
 	j.common(o)
-	s.judge(j, o)
+	s.judge(j, &o)
 	if !slices.Contains(j.killed, 0) {
 		j.hasResult(o)
 	}
@@ -154,5 +158,13 @@ func (j *job) stop() {
 	stop.Env = j.environ(0)
 	if out, err := stop.CombinedOutput(); err != nil {
 		j.t.Fatalf("bringupd stop: %v: %s", err, strings.TrimSpace(string(out)))
+	}
+}
+
+// wellWith checks that a job has ended by its driver.
+func wellWith(code int) func(j *job, o *outcome) {
+	return func(j *job, o *outcome) {
+		j.t.Helper()
+		j.endedWell(*o, code)
 	}
 }

@@ -34,6 +34,10 @@ func TestTerm(t *testing.T) {
 			broken = append(broken, r)
 		}
 	}
+	for _, r := range beside {
+		r.where = atAll
+		broken = append(broken, r)
+	}
 	t.Run("cells", func(t *testing.T) {
 		for _, r := range broken {
 			for _, phase := range times {
@@ -53,6 +57,10 @@ func termed(t *testing.T, r row, phase string) outcome {
 		first = r.after
 	}
 	j := newJob(t, first)
+	hang := j.beside(r)
+	if phase == join {
+		hang()
+	}
 	for _, p := range phases {
 		if p != driver {
 			j.free(p)
@@ -63,6 +71,7 @@ func termed(t *testing.T, r row, phase string) outcome {
 		j.await(driver)
 		j.shows(before(driver)...)
 		j.turn(r)
+		hang()
 	} else {
 		// Long enough for all to be at work, and short enough for none to
 		// have given up.
