@@ -1,0 +1,102 @@
+package faults
+
+import (
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/hostile"
+)
+
+// outage is for how long a share is gone under a job whose lifelines are well:
+// more than twice what makes a peer lost, and would make any peer of a share
+// that is all there is.
+const outage = 5 * peerTimeout / 2
+
+// lined are stories of jobs with lifelines, on a share that is well at first.
+var lined = []story{
+	{name: "two workers' daemons are killed at once", code: 42, happens: killing(1, 2), judge: losing(1, 2)},
+	{name: "three workers' daemons are killed at once", code: 42, happens: killing(1, 2, 3), judge: losing(1, 2, 3)},
+	{
+		name: "a worker's daemon is killed, and the driver fails of it", code: 1,
+		happens: func(j *job) { killing(victim)(j); j.letGo() }, judge: losing(victim),
+	},
+	{name: "the share of rank 2 does not answer for 7.5 s", code: 42, happens: outliving(atWorker), judge: wellWith(42)},
+	{name: "the share of the head does not answer for 7.5 s", code: 42, happens: outliving(atHead), judge: wellWith(42)},
+	{name: "no share answers for 7.5 s", code: 42, happens: outliving(atAll), judge: wellWith(42)},
+}
+
+// TestLines runs jobs whose lifelines tell what files can't.
+func TestLines(t *testing.T) {
+	const column = "with lifelines"
+	results := newResults("lines", []string{"what happens under the driver"}, []string{column})
+	var names []string
+	t.Run("cells", func(t *testing.T) {
+		for _, s := range lined {
+			names = append(names, s.name)
+			s.extra = []string{"--lifeline=on"}
+			t.Run(slug(s.name), func(t *testing.T) {
+				t.Parallel()
+				results.note(s.name, column, tellStory(t, row{name: "nothing", knobs: hostile.Knobs{NoFlush: true}}, s))
+			})
+		}
+	})
+	results.settle(t, names)
+}
+
+// killing has so many daemons killed at once.
+func killing(ranks ...int) func(j *job) {
+	return func(j *job) {
+		j.t.Helper()
+		for _, rank := range ranks {
+			j.kill(rank)
+		}
+	}
+}
+
+// losing checks that a job has ended because ranks were lost, and that the result
+// tells of all of them, be it as consequences.
+func losing(ranks ...int) func(j *job, o *outcome) {
+	return func(j *job, o *outcome) {
+		j.t.Helper()
+		for rank, code := range o.codes {
+			want := lostCode
+			if slices.Contains(ranks, rank) {
+				want = 128 + int(syscall.SIGKILL)
+			}
+			if code != want {
+				j.t.Errorf("rank %d ended with %d, want %d", rank, code, want)
+			}
+		}
+		var result signal.Result
+		if !j.record(signal.NameResult, &result) {
+			return
+		}
+		all := slices.Clone(o.cause.Lost)
+		for _, failure := range result.Consequences {
+			all = append(all, failure.Lost...)
+		}
+		slices.Sort(all)
+		all = slices.Compact(all)
+		if !slices.Equal(all, ranks) || o.cause.Kind != string(health.DaemonDied) {
+			j.t.Errorf("by %s are lost %v, with the consequences, want %v: %+v", o.cause.Kind, all, ranks, result)
+		}
+		o.cause.Lost = all // which of them came first is a matter of luck
+	}
+}
+
+// outliving has the mounts not answer for a while, and ends the driver after it.
+func outliving(w where) func(j *job) {
+	return func(j *job) {
+		j.t.Helper()
+		for _, rank := range w.ranks() {
+			j.must(j.mounts[rank].Stall(hostile.Unread))
+		}
+		time.Sleep(outage)
+		j.release()
+		j.letGo()
+	}
+}
