@@ -139,7 +139,14 @@ func TestDigest(t *testing.T) {
 		{"the setup", func(c *Config) { c.Setup = "" }, false},
 		{"the sandbox", func(c *Config) { c.Sandbox.Command = "" }, false},
 		{"the sandboxes required", func(c *Config) { c.Sandbox.Require = Require{count: 1} }, false},
+		{"a sandbox of its own step", func(c *Config) { c.Sandbox.Step = true }, false},
+		{"the lifelines", func(c *Config) { c.Lifeline = LifelineOff }, false},
 		{"a deadline", func(c *Config) { c.Times.Peer++ }, false},
+		{"what follows a failure", func(c *Config) { c.Requeue.OnFailure = true }, false},
+		{"how often it may", func(c *Config) { c.Requeue.Most = 1 }, false},
+		{"the team", func(c *Config) { c.Team = Bounds{1, 2} }, false},
+		{"a team of all, told", func(c *Config) { c.Team = Bounds{2, 2} }, true},
+		{"what is checked", func(c *Config) { c.CheckPolicy = "strict" }, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			one, two := base(), base()
