@@ -69,6 +69,7 @@ func (n *node) start(ctx context.Context, spec process.Spec) (*process.Child, er
 func (n *node) serve(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration, onDeath func(*failure)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
+	service = n.unhung(service)
 	free, err := n.portsFree(service, kind)
 	if err != nil {
 		return err
@@ -94,6 +95,38 @@ func (n *node) serve(ctx context.Context, service *framework.Service, kind healt
 			return f.failure
 		}
 	}
+}
+
+// unhung returns a service whose own files may lie on a disk that hangs: who asks
+// for what they say does not.
+func (n *node) unhung(service *framework.Service) *framework.Service {
+	unhung := *service
+	if look := service.Ready; look != nil {
+		unhung.Ready = func(ctx context.Context) error {
+			_, err := answered(ctx, func() (struct{}, error) { return struct{}{}, look(ctx) })
+			return err
+		}
+	}
+	hurry := func() (context.Context, context.CancelFunc) {
+		return context.WithTimeoutCause(n.work, sickShare, errDeadline)
+	}
+	if explain := service.Explain; explain != nil {
+		unhung.Explain = func() []string {
+			ctx, cancel := hurry()
+			defer cancel()
+			signs, _ := answered(ctx, func() ([]string, error) { return explain(), nil })
+			return signs
+		}
+	}
+	if transient := service.Transient; transient != nil {
+		unhung.Transient = func(exit process.Exit, lines []string) bool {
+			ctx, cancel := hurry()
+			defer cancel()
+			passing, _ := answered(ctx, func() (bool, error) { return transient(exit, lines), nil })
+			return passing
+		}
+	}
+	return &unhung
 }
 
 // errDeadline is the cause of a service's context when its time is over.

@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -16,11 +18,17 @@ type learned struct {
 	file     string // with the topology; empty: there is none
 }
 
+// topologyTime is how long programs' file of it may take: a node is better off
+// without it than with a gate that does not open.
+const topologyTime = 10 * time.Second
+
 // learn takes note of where this node's GPUs sit, for what is started from now
 // on. What it learns later replaces what was known; it is called by one
 // goroutine at a time.
 func (n *node) learn(t gpu.Topology) {
-	file, err := n.keepTopology(t)
+	ctx, cancel := context.WithTimeoutCause(n.life, topologyTime, errDeadline)
+	defer cancel()
+	file, err := answered(ctx, func() (string, error) { return n.keepTopology(t) })
 	if err != nil {
 		n.log.Warn("cannot keep the topology for the node's programs", zap.Error(err))
 	}

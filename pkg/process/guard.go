@@ -73,7 +73,15 @@ func guard(order guardOrder) int {
 	defer cancel()
 	s := newSweep(state.claim(order), newLooks())
 	left, err := s.until(ctx, unix.SIGKILL)
-	report(order, s, errors.Join(s.remains(left, err), state.tidy()))
+	tidied := make(chan error, 1)
+	go func() { tidied <- state.tidy() }()
+	select {
+	case tidyErr := <-tidied:
+		err = errors.Join(s.remains(left, err), tidyErr)
+	case <-ctx.Done(): // their disk hangs
+		err = errors.Join(s.remains(left, err), errors.New("cannot remove the daemon's temporary directories in time"))
+	}
+	report(order, s, err)
 	return 1
 }
 

@@ -1,0 +1,94 @@
+package faults
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/test/hostile"
+)
+
+// TestTempDirHangs has the disk of the daemons' private directories answer
+// nothing any more.
+func TestTempDirHangs(t *testing.T) {
+	t.Parallel()
+	terminated := health.OutcomeOf(health.Terminated).Code
+	for _, tc := range []struct {
+		name    string
+		phase   string // in which it begins to hang
+		happens func(j *job)
+		codes   [size]int
+	}{
+		{"and the driver ends", driver, func(j *job) { j.free(driver) }, [size]int{driversCode}},
+		{"and all are told to end", driver, (*job).tellToEnd, [size]int{terminated, terminated, terminated, terminated}},
+		{"before the workers have theirs", head, func(j *job) {
+			j.free(head)
+			j.shows("control/head")
+			time.Sleep(time.Second) // or the signal would come before they ask for it
+			j.tellToEnd()
+		}, [size]int{terminated, terminated, terminated, terminated}},
+	} {
+		t.Run(slug(tc.name), func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, func(int) hostile.Knobs { return hostile.Knobs{} })
+			disk := j.mountTemp()
+			for _, p := range phases {
+				if p != tc.phase {
+					j.free(p)
+				}
+			}
+			j.start(driversCode)
+			j.await(tc.phase)
+			j.must(disk.Stall(hostile.Unread))
+			j.endTurn()
+			begin := time.Now()
+			tc.happens(j)
+			j.allGone()
+			if took := time.Since(begin); took > tempTime {
+				t.Errorf("it took %s to end, want %s at most", took, tempTime)
+			}
+			var codes [size]int
+			for rank, d := range j.daemons {
+				codes[rank] = d.code()
+			}
+			if codes != tc.codes {
+				t.Errorf("it ended with %v, want %v", codes, tc.codes)
+			}
+			said, err := os.ReadFile(j.path("err.0"))
+			j.must(err)
+			logged := j.text("logs/daemon-0000.log")
+			if want := "left the temporary directory"; !strings.Contains(string(said)+logged, want) {
+				t.Errorf("nobody says %q: %s", want, said)
+			}
+			j.nothingLeft()
+		})
+	}
+}
+
+// tempTime is what a job may take to end whose TMPDIR hangs: the removal is given
+// 10 s; the rest are graces, and a busy machine.
+const tempTime = 25 * time.Second
+
+func (j *job) tellToEnd() {
+	j.t.Helper()
+	for _, d := range j.daemons {
+		j.must(d.cmd.Process.Signal(syscall.SIGTERM))
+	}
+}
+
+// mountTemp puts a mount of its own where the daemons' private directories are.
+func (j *job) mountTemp() *hostile.Mount {
+	j.t.Helper()
+	j.must(os.Mkdir(j.path("disk"), 0o700))
+	disk, err := server.Mount(j.t.Context(), j.path("disk"), j.path("tmp"), hostile.Knobs{})
+	j.must(err)
+	j.t.Cleanup(func() {
+		if err := disk.Close(); err != nil {
+			j.t.Error(err)
+		}
+	})
+	return disk
+}
