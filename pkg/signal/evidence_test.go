@@ -2,8 +2,11 @@ package signal
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -45,5 +48,45 @@ func TestKeepEvidenceOfNothing(t *testing.T) {
 	d := &Dir{path: t.TempDir(), via: Access{}.ready()}
 	if err := d.KeepEvidence(t.Context(), filepath.Join(t.TempDir(), "never-made"), "x"); err != nil {
 		t.Errorf("a directory that was never made: %v", err)
+	}
+}
+
+// inextensible is a share to which nothing can be appended.
+type inextensible struct{ Share }
+
+func (inextensible) Extend(string) (io.WriteCloser, error) { return nil, syscall.EDQUOT }
+
+func TestKeepEvidenceThatFails(t *testing.T) {
+	from := t.TempDir()
+	if err := os.WriteFile(filepath.Join(from, "a.log"), []byte("something"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name   string
+		before func(logs string) error
+	}{
+		{"there is no place for it", func(string) error { return nil }},
+		{"it is kept already", func(logs string) error { return os.MkdirAll(filepath.Join(logs, "x"), 0o700) }},
+	} {
+		d := &Dir{path: t.TempDir(), via: Access{}.ready()}
+		if err := tc.before(filepath.Join(d.path, Logs)); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.KeepEvidence(t.Context(), from, "x"); err == nil {
+			t.Errorf("%s: no error", tc.name)
+		}
+	}
+	d := &Dir{path: t.TempDir(), via: Access{Share: inextensible{plain}}.ready()}
+	if err := os.Mkdir(filepath.Join(d.path, Logs), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.KeepEvidence(t.Context(), from, "x"); !errors.Is(err, syscall.EDQUOT) {
+		t.Errorf("on a full share: %v", err)
+	}
+	if err := copyTail(plain, filepath.Join(from, "missing"), filepath.Join(from, "b.log")); err == nil {
+		t.Error("a file that has gone: no error")
+	}
+	if err := copyTail(plain, filepath.Join(from, "a.log"), filepath.Join(from, "missing", "b.log")); err == nil {
+		t.Error("a copy that can't be made: no error")
 	}
 }

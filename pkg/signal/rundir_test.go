@@ -169,6 +169,43 @@ func TestNoNameTellsTheNonce(t *testing.T) {
 	}
 }
 
+// Of a run directory that can't be inspected it is known why.
+func TestInspect(t *testing.T) {
+	d := create(t, newPlace(t))
+	put(t, d.path+"-file", "")
+	for _, tc := range []struct {
+		name, path string
+		look       error
+		want       error
+	}{
+		{"ours", d.path, nil, nil},
+		{"missing", d.path + "-missing", nil, errAbsent},
+		{"stale", d.path, syscall.ESTALE, errAbsent},
+		{"a file", d.path + "-file", nil, errNotDir},
+		{"below a file", d.path + "-file/123.0", nil, errNotDir},
+		{"refused", d.path, syscall.EACCES, new(DirError)},
+		{"hanging", d.path, errCeiling, new(StallError)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			hang := make(chan struct{})
+			defer close(hang)
+			ctx, cancel := context.WithCancel(within(t))
+			defer cancel()
+			other := &Dir{path: tc.path, via: Access{Share: &faulty{onLook: func(string) error {
+				if tc.look == errCeiling {
+					cancel()
+					<-hang
+				}
+				return tc.look
+			}}}.ready()}
+			err := other.inspect(ctx, Place{})
+			if fmt.Sprintf("%T", err) != fmt.Sprintf("%T", tc.want) || (tc.want == errAbsent || tc.want == errNotDir) && err != tc.want {
+				t.Errorf("got %v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
 func TestRead(t *testing.T) {
 	d := create(t, newPlace(t))
 	theirs := &Dir{path: d.path, nonce: "theirs", via: Access{}.ready(), clock: new(clock)}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestDiskList(t *testing.T) {
@@ -168,6 +170,40 @@ func TestDiskClose(t *testing.T) {
 func TestDiskChangeUnknown(t *testing.T) {
 	if err := plain.Change("paint", "", ""); err == nil {
 		t.Error("no error")
+	}
+}
+
+// What passes is asked for again, after pauses that grow; nothing else is.
+func TestAgain(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		err   error
+		fails int
+		tries int
+		took  time.Duration
+	}{
+		{"well", nil, 0, 1, 0},
+		{"refused", syscall.EACCES, 9, 1, 0},
+		{"passing", syscall.ESTALE, 2, 3, 30 * time.Millisecond},
+		{"not passing after all", syscall.EIO, 9, 6, 310 * time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, began, tries := Access{}.ready(), time.Now(), 0
+				err := a.again(func() error {
+					if tries++; tries <= tc.fails {
+						return tc.err
+					}
+					return nil
+				})
+				if failed := tc.fails >= tc.tries; (err != nil) != failed || tries != tc.tries || time.Since(began) != tc.took {
+					t.Errorf("%v after %d tries in %s, want %d in %s", err, tries, time.Since(began), tc.tries, tc.took)
+				}
+				if got := a.Meter.Stats().Retries; got != int64(tc.tries-1) {
+					t.Errorf("%d were counted as made again", got)
+				}
+			})
+		})
 	}
 }
 

@@ -136,6 +136,12 @@ func TestEndlessRuns(t *testing.T) {
 	age(other)
 	age(make("5.0").Path()) // somebody else's
 	p.Share = foreign{plain, "5.0"}
+	beats := make("6.0") // is under way, and only its beats show it
+	age(beats.Path())
+	now := time.Now()
+	if err := os.Chtimes(filepath.Join(beats.Path(), Nodes), now, now); err != nil {
+		t.Fatal(err)
+	}
 	got, err := EndlessRuns(within(t), p, 24*time.Hour)
 	if err != nil || len(got) != 1 || filepath.Base(got[0].Path) != "2.0" || got[0].Quiet < 47*time.Hour {
 		t.Errorf("got %+v, %v", got, err)
