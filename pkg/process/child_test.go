@@ -102,6 +102,13 @@ func TestWasAsked(t *testing.T) {
 	}
 }
 
+// Who is reaped by another part of the program has an end that nobody knows.
+func TestTakeExitOfAStranger(t *testing.T) {
+	if exit := takeExit(os.Getppid()); exit.Code != -1 || exit.Err == nil {
+		t.Errorf("%#v, want an error", exit)
+	}
+}
+
 func TestSignalReachesTheGroup(t *testing.T) {
 	s := newSupervisor(t)
 	c := start(t, s, shell(`trap 'echo parent; exit 7' USR1; sh -c 'trap "echo child; exit" USR1; echo ready; while :; do sleep 0.01; done' & while :; do wait; done`))

@@ -94,6 +94,16 @@ func accompany(t *testing.T, name string, args ...string) company {
 	return c
 }
 
+// mountOf mounts a folder with one executable file of that content, and returns who serves the mount, and its path.
+func mountOf(t *testing.T, content []byte) (server company, at string) {
+	t.Helper()
+	folder, at := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "file"), content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return accompany(t, "mount", folder, at), at
+}
+
 // answer waits for a line.
 func (c company) answer(t *testing.T) {
 	t.Helper()
@@ -121,12 +131,8 @@ func TestLooksThatHang(t *testing.T) {
 	if err := hostile.Available(); err != nil {
 		t.Skip(err)
 	}
-	folder, at := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "file"), make([]byte, 1<<20), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	mount := accompany(t, "mount", folder, at)
 	s := newSupervisor(t)
+	mount, at := mountOf(t, make([]byte, 1<<20))
 	s.looks.most = 2
 	s.end() // only we look
 	s.loops.Wait()

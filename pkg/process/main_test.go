@@ -40,6 +40,8 @@ func TestMain(m *testing.M) {
 		os.Exit(lockMemory())
 	case "mount":
 		os.Exit(serveMount())
+	case "giveup":
+		os.Exit(giveUp())
 	case "hide":
 		os.Exit(hidePlace())
 	case "hidden":

@@ -3,12 +3,19 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/test/hostile"
 )
 
 func write(t *testing.T, path, text string, mode os.FileMode) {
@@ -142,4 +149,49 @@ func TestStartThatIsGivenUp(t *testing.T) {
 		}
 		noneLeft(t, arg)
 	}
+}
+
+// giveUp is a daemon that, once it is told, gives up the start of its first argument, and goes on.
+func giveUp() int {
+	s, err := NewSupervisor(Config{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	c, err := s.Start(context.Background(), shell("exit 0")) // so that no start waits for the guard
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	<-c.Done()
+	fmt.Println("ready")
+	_, _ = io.ReadFull(os.Stdin, make([]byte, 1))
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := s.Start(ctx, Spec{Name: "script", Argv: os.Args[1:], Env: childEnv()}); err == nil {
+		return 1
+	}
+	runtime.GC() // which stops all threads of Go for a moment
+	fmt.Println("lives")
+	return 0
+}
+
+// An interpreter on a file system that hangs is waited for before the fork, which would hold up the whole daemon.
+func TestInterpreterThatHangs(t *testing.T) {
+	if err := hostile.Available(); err != nil {
+		t.Skip(err)
+	}
+	binary, err := os.ReadFile("/bin/true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mount, at := mountOf(t, binary)
+	script := filepath.Join(t.TempDir(), "script")
+	write(t, script, "#!"+at+"/file\n", 0o755)
+	daemon := accompany(t, "giveup", script)
+	t.Cleanup(func() { fmt.Fprintln(mount.in, "{}") })
+	mount.tell(t, `{"unread": true}`)
+	held := time.AfterFunc(ceiling/4, func() { _ = unix.Kill(daemon.pid, unix.SIGKILL) })
+	defer held.Stop()
+	daemon.tell(t, "")
 }
