@@ -32,13 +32,18 @@ func rayProgram(t *testing.T) string {
 // submitRay submits the script that users copy, as it stands.
 func submitRay(t *testing.T, path string, driver ...string) (b *batchJob, logs string) {
 	t.Helper()
+	return submitRayBy(t, "ray.sbatch", []string{"--nodelist=n[0-3]"}, path, driver...)
+}
+
+func submitRayBy(t *testing.T, name string, flags []string, path string, driver ...string) (b *batchJob, logs string) {
+	t.Helper()
 	dir := place(t)
 	must(t, os.MkdirAll(dir, 0o755))
 	logs = filepath.Join(dir, "logs")
-	script := copyFile(t, "../../deploy/slurm/ray.sbatch", dir)
+	script := copyFile(t, "../../deploy/slurm/"+name, dir)
 	t.Setenv("LOG_DIR", logs)
 	t.Setenv("PATH", strings.Join([]string{bed.Bin(), path, filepath.Dir(rayProgram(t)), os.Getenv("PATH")}, ":"))
-	return submitFile(t, dir, append([]string{"--nodelist=n[0-3]", script}, driver...)...), logs
+	return submitFile(t, dir, slices.Concat(flags, []string{script}, driver)...), logs
 }
 
 // endOf waits for the result of a job's first step.
@@ -77,6 +82,29 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 				t.Errorf("the driver printed %v, want %v", hosts, want)
 			}
 		})
+	}
+}
+
+// Ray on two nodes, and a sandbox in a step of its own: the driver, which is started
+// when both are ready, finds the nodes of the one and the port of the other.
+func TestRayWithASandboxOfItsOwn(t *testing.T) {
+	t.Setenv("SANDBOX_CMD", "exec python3 -m http.server 6000")
+	t.Setenv("SANDBOX_READY", "tcp:6000")
+	driver := copyFile(t, "../../examples/ray_hosts.py", bed.Bin())
+	b, logs := submitRayBy(t, "ray-sandbox.sbatch", []string{"--nodes=2", "--nodelist=n[0-1]"}, "",
+		"bash", "-c", "exec 3<>/dev/tcp/localhost/6000 && exec python "+driver)
+	within(t, rayEnd, func() string {
+		if results, _ := filepath.Glob(filepath.Join(logs, b.id+".*", signal.NameResult)); len(results) == 0 {
+			return "there is no result"
+		}
+		return ""
+	})
+	result := resultOf(t, b, logs)
+	out, err := os.ReadFile(b.out)
+	must(t, err)
+	if hosts := strings.Fields(string(out)); result.Code != 0 || !slices.Equal(hosts, []string{"n0", "n1"}) {
+		errors, _ := os.ReadFile(filepath.Join(filepath.Dir(b.out), "err"))
+		t.Errorf("the job ended with %d: %s; the driver printed %v\n%s", result.Code, result.Why, hosts, errors)
 	}
 }
 
