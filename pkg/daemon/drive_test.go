@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// endsWithDriver is a context whose end comes with the driver's: who waits for both
+// hears of the driver's first.
+type endsWithDriver struct{ context.Context }
+
+var errElsewhere = errors.New("the run ends for a reason of its own")
+
+func (endsWithDriver) Err() error { return errElsewhere }
+
+// TestDriverEndsAsTheRunDoes has a driver end as the run does: one that is well
+// has ended the job, one that is not may have died of it.
+func TestDriverEndsAsTheRunDoes(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, driver string
+		orderly      bool
+	}{
+		{"well", "exit 0", true},
+		{"with a code", "exit 3", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			h := aHead(t, tc.driver)
+			err := h.drive(endsWithDriver{context.Background()})
+			if tc.orderly != orderly(err) || !tc.orderly && !errors.Is(err, errElsewhere) {
+				t.Errorf("the run ends by %v", err)
+			}
+		})
+	}
+}
+
+// aHead is a head that has made its run directory, and does nothing by itself.
+func aHead(t *testing.T, driver string) *head {
+	t.Helper()
+	n, err := newNode(t.Context(), newJob(t, 1, driver).configs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &head{node: n, began: time.Now(), roster: newRoster(n.cfg), requests: newRequests()}
+	t.Cleanup(func() {
+		n.end(&ending{orderly: true})
+		h.stopAll(&ending{})
+		h.closeLines()
+		n.close()
+	})
+	if err := h.open(); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// TestSignalBeforeTheDriverIsAdopted has a signal come when the driver runs and
+// its start has not returned yet.
+func TestSignalBeforeTheDriverIsAdopted(t *testing.T) {
+	t.Parallel()
+	h, marks := aHead(t, "unused"), t.TempDir()
+	ready, heard := filepath.Join(marks, "ready"), filepath.Join(marks, "heard")
+	h.expect(driverName)
+	driver, err := h.super.Start(t.Context(), process.Spec{
+		Name: driverName, Argv: shell("trap 'touch " + heard + "; exit 0' USR1; touch " + ready + "; while :; do sleep 0.05; done"), Env: os.Environ(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { driver.Stop(bounded(t), 0, syscall.SIGKILL) })
+	untilThere(t, ready)
+	h.passOn(syscall.SIGUSR1)
+	if _, err := os.Stat(heard); err == nil || ended(driver) {
+		t.Fatal("the driver was told before it was adopted")
+	}
+	h.adopt(driverName, driver)
+	untilThere(t, heard)
+}
+
+func untilThere(t *testing.T, path string) {
+	t.Helper()
+	for deadline := time.Now().Add(ceiling); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("there is no %s after %s", path, ceiling)
+		}
+	}
+}
