@@ -53,10 +53,13 @@ type Config struct {
 
 	Times   Times
 	Requeue RequeueConfig
-	Environ []string         `json:"-"`
-	Files   Files            `json:"-"`
-	Signals <-chan os.Signal `json:"-"`
-	Verbose bool             `json:"-"`
+	Environ []string `json:"-"`
+	Files   Files    `json:"-"`
+	// LargeLog is from how many bytes on people are told that a child's log is
+	// large; 0: 1 GiB.
+	LargeLog int64            `json:"-"`
+	Signals  <-chan os.Signal `json:"-"`
+	Verbose  bool             `json:"-"`
 	// ShareStats has the head tell at the end what the share was asked.
 	ShareStats bool        `json:"-"`
 	JSONLog    bool        `json:"-"`

@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -33,7 +35,10 @@ func (n *node) logName(child string) string {
 // start starts a child that logs into the run directory. It is stopped by stop.
 func (n *node) start(ctx context.Context, spec process.Spec) (*process.Child, error) {
 	log := n.dir.LogFile(signal.Logs, n.logName(spec.Name))
-	spec.Log = log
+	spec.Log = &sizedLog{to: log, left: cmp.Or(n.cfg.LargeLog, largeLog), large: func(size int64) {
+		n.log.Warn("a log has become large, and all that is printed goes on to be kept there",
+			zap.String("log", log.Path()), zap.Int64("bytes", size))
+	}}
 	n.expect(spec.Name)
 	child, err := n.super.Start(ctx, spec)
 	n.adopt(spec.Name, child)
@@ -62,6 +67,30 @@ func (n *node) start(ctx context.Context, spec process.Spec) (*process.Child, er
 	})
 	n.trail.event(signal.EventStart, zap.String("child", spec.Name), zap.Int("pid", child.Pid()))
 	return child, nil
+}
+
+// largeLog is from how many bytes on people are told of a child's log. It has no
+// bound: what a driver prints is the user's, and an end that is cut off explains
+// nothing.
+const largeLog = 1 << 30
+
+// sizedLog is a child's log that tells once when it has become large.
+type sizedLog struct {
+	to    io.Writer
+	size  int64
+	left  int64 // until it is large
+	large func(size int64)
+}
+
+func (l *sizedLog) Write(data []byte) (int, error) {
+	n, err := l.to.Write(data)
+	l.size += int64(n)
+	before := l.left
+	l.left -= int64(n)
+	if before > 0 && l.left <= 0 {
+		l.large(l.size)
+	}
+	return n, err
 }
 
 // serve starts a service, proves it within the deadline, and has its death
