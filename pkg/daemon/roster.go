@@ -24,6 +24,7 @@ type roster struct {
 	changed chan struct{}              // closed and replaced by each new team; guarded by mu
 	gone    map[int]signal.DroppedRank // guarded by mu
 	joined  map[int]bool               // at any look so far: a listing may be an old one; guarded by mu
+	spoke   map[int]bool               // have told themselves why they go; guarded by mu
 	excused []health.Observed          // what has failed and ended nothing so far; guarded by mu
 	open    bool                       // the team stays as it is; guarded by mu
 	ready   int                        // how many were at the last look; guarded by mu
@@ -36,7 +37,7 @@ func newRoster(cfg Config) *roster {
 	_, unranked := cfg.Framework.(framework.Unranked)
 	r := &roster{
 		size: size, bounds: cfg.Team.of(size), spares: cfg.spares(), ranked: !unranked,
-		changed: make(chan struct{}), gone: make(map[int]signal.DroppedRank), joined: make(map[int]bool),
+		changed: make(chan struct{}), gone: make(map[int]signal.DroppedRank), joined: make(map[int]bool), spoke: make(map[int]bool),
 	}
 	r.record.Generation = -1
 	if !r.spares {
@@ -197,6 +198,9 @@ func (r *roster) excuse(seen health.Observed, hostOf func(int) string) (goesOn, 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(seen.Lost) == 0 {
+		r.spoke[seen.Rank] = true
+	}
 	if !r.spares || slices.Contains(blamed, 0) || !r.open && mistaken(health.Kind(seen.Kind)) {
 		return false, false
 	}
@@ -313,7 +317,7 @@ func (r *roster) absent(l signal.Listing) []int {
 	}
 	told := append(l.Ranks(signal.Failed), l.Ranks(signal.SandboxFailed)...)
 	for rank := range r.gone {
-		if !slices.Contains(told, rank) {
+		if !r.spoke[rank] && !slices.Contains(told, rank) {
 			absent = append(absent, rank)
 		}
 	}

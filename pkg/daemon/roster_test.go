@@ -36,7 +36,7 @@ func TestExcusedFailuresAreToldOnce(t *testing.T) {
 }
 
 // A listing may be older than the one before: who was seen to have joined is
-// waited for at the end though it is not in the newest one.
+// waited for at the end though it is not in the newest one, nor is its failure.
 func TestAbsent(t *testing.T) {
 	const size = 4
 	joined := func(ranks ...int) signal.Listing {
@@ -51,7 +51,11 @@ func TestAbsent(t *testing.T) {
 	r := newRoster(cfg)
 	_ = r.expected(joined(0, 1, 2))
 	r.open = true
+	ill := signal.FailedRecord{Header: signal.Header{Rank: 2}, Kind: string(health.Setup), What: "it is ill"}
+	if goesOn, _ := r.excuse(health.Observed{FailedRecord: ill}, strconv.Itoa); !goesOn {
+		t.Error("the job can't do without a spare")
+	}
 	if absent := r.absent(joined(0, 1)); !slices.Equal(absent, []int{3}) {
-		t.Errorf("absent are %v, where ranks 0 to 2 have joined", absent)
+		t.Errorf("absent are %v, where ranks 0 to 2 have joined, and rank 2 has told that it is ill", absent)
 	}
 }
