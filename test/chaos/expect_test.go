@@ -22,6 +22,8 @@ const (
 	// left of a worker's pause between two looks in a calm job: the end is to
 	// be seen by what else there is to see.
 	haste = 5 * time.Second
+	// diskTime is what a daemon gives a disk that hangs to remove its own.
+	diskTime = 10 * time.Second
 )
 
 // driverCode is what a driver ends with that nothing disturbs, and failedCode
@@ -125,6 +127,9 @@ func expect(s schedule) expectation {
 	}
 	if len(e.Any) == 1 && sameVerdict(e.Any[0], own) && len(e.Victims) == 0 && !e.Mute {
 		e.Apart = haste
+	}
+	if s.Faults[0].What == hangDisk {
+		e.Within, e.Apart = e.Within+diskTime, haste+diskTime
 	}
 	return e
 }
