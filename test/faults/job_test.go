@@ -77,7 +77,6 @@ type job struct {
 	dir     string // of this machine: what is not on the share
 	folder  string // what the mounts show
 	mounts  [size]*hostile.Mount
-	disk    *hostile.Mount // of this machine, with TMPDIR; nil where it is one like any
 	daemons [size]*daemon
 
 	said *os.File // the commands say here what they have reached
@@ -223,28 +222,12 @@ func (j *job) fullPipe(rank int) *os.File {
 	return os.NewFile(uintptr(pipe), name)
 }
 
-// beside makes what a row has wrong beside the share, before the start, and
-// returns what has the disk with TMPDIR hang.
-func (j *job) beside(r row) (hang func()) {
-	j.t.Helper()
-	j.unread = r.unread
-	if !r.disk {
-		return func() {}
-	}
-	at := j.path("disk")
-	j.must(os.Mkdir(at, 0o700))
-	var err error
-	j.disk, err = server.Mount(j.t.Context(), j.path("tmp"), at, hostile.Knobs{NoFlush: true})
-	j.must(err)
-	return func() { j.must(j.disk.Stall(hostile.Unread)) }
-}
-
 func (j *job) flags(rank int) []string {
 	scripts, err := filepath.Abs("testdata")
 	j.must(err)
 	flags := []string{
 		"--rank=" + strconv.Itoa(rank), "--nnodes=" + strconv.Itoa(size), "--job-id=job",
-		"--log-dir=" + j.logDir(rank), "--temp-dir=" + j.tempDir(), "--log-format=json",
+		"--log-dir=" + j.logDir(rank), "--temp-dir=" + j.path("tmp"), "--log-format=json",
 		// Beat files alone: what the share does to them is what the matrix is about.
 		"--lifeline=off", "--peer-timeout=" + peerTimeout.String(), "--join-timeout=6s", "--setup-timeout=15s",
 		"--sandbox-timeout=15s", "--service-timeout=15s", "--driver-grace=2s", "--stop-grace=3s",
@@ -261,13 +244,6 @@ func (j *job) flags(rank int) []string {
 	}
 	flags = append(flags, j.extra...)
 	return append(flags, "--", scripts+"/driver.sh")
-}
-
-func (j *job) tempDir() string {
-	if j.disk != nil {
-		return j.disk.At()
-	}
-	return j.path("tmp")
 }
 
 // environ is that of the daemons, whose driver is to end with that code.
@@ -372,7 +348,7 @@ func (j *job) end() {
 		}
 	}
 	var closing sync.WaitGroup
-	for _, m := range append(j.mounts[:], j.disk) {
+	for _, m := range j.mounts {
 		if m != nil {
 			closing.Go(func() {
 				if err := m.Close(); err != nil {

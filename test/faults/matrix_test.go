@@ -149,7 +149,4 @@ func (j *job) release() {
 			j.t.Fatalf("the mount of rank %s: %v", strconv.Itoa(rank), err)
 		}
 	}
-	if j.disk != nil {
-		j.must(j.disk.Release())
-	}
 }

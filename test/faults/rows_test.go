@@ -40,10 +40,8 @@ type row struct {
 	// them, in words that have says in them.
 	harmless bool
 	says     string
-	// unread is that nobody reads the daemons' standard error, and disk that
-	// TMPDIR does not answer, as soon as the driver runs: they are nothing that
-	// a mount of the share does.
-	unread, disk bool
+	// unread is that nobody reads the daemons' standard error.
+	unread bool
 }
 
 const (

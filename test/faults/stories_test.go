@@ -97,8 +97,7 @@ func tellStory(t *testing.T, r row, s story) outcome {
 			j.free(p)
 		}
 	}
-	j.alone, j.extra = s.alone, s.extra
-	hang := j.beside(r)
+	j.alone, j.extra, j.unread = s.alone, s.extra, r.unread
 	j.start(s.code)
 	j.releaseAfter(r)
 	j.await(driver)
@@ -106,7 +105,6 @@ func tellStory(t *testing.T, r row, s story) outcome {
 		j.shows(pulses()...)
 	}
 	j.endTurn()
-	hang()
 	begin := time.Now()
 	s.happens(j)
 	o := j.outcome(begin)

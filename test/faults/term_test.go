@@ -57,10 +57,7 @@ func termed(t *testing.T, r row, phase string) outcome {
 		first = r.after
 	}
 	j := newJob(t, first)
-	hang := j.beside(r)
-	if phase == join {
-		hang()
-	}
+	j.unread = r.unread
 	for _, p := range phases {
 		if p != driver {
 			j.free(p)
@@ -71,7 +68,6 @@ func termed(t *testing.T, r row, phase string) outcome {
 		j.await(driver)
 		j.shows(before(driver)...)
 		j.turn(r)
-		hang()
 	} else {
 		// Long enough for all to be at work, and short enough for none to
 		// have given up.
