@@ -112,6 +112,13 @@ func TestJudge(t *testing.T) {
 		{"two, of which one is not avoided", lostTwo, func(e *expectation, o *seen) {
 			e.All, o.Told[0].Lost, o.Told[0].Bad = []int{1, 2}, []int{2, 1}, []string{"n2"}
 		}, []string{"too few bad nodes"}},
+		{"one was told the code alone", lostTwo, func(_ *expectation, o *seen) {
+			o.Told = append(o.Told, told{By: 3, Code: 76, Cause: cause(health.Aborted, 3)})
+		}, nil},
+		{"all were told the code alone", lostTwo, func(_ *expectation, o *seen) { o.Told[0].Cause = cause(health.Aborted, 0) }, []string{"no verdict"}},
+		{"one was told another code", lostTwo, func(_ *expectation, o *seen) {
+			o.Told = append(o.Told, told{By: 3, Code: 66, Cause: cause(health.Aborted, 3)})
+		}, []string{"no verdict"}},
 		{"one of two", lostTwo, func(e *expectation, _ *seen) {
 			e.Any = append([]verdict{{77, []health.Kind{health.ServiceDied}, []int{1}}}, e.Any...)
 		}, nil},

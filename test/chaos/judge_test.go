@@ -35,6 +35,10 @@ type told struct {
 	Bad   []string             // the hosts that another job should stay away from
 }
 
+// byCode tells whether that daemon knew no more than the code, by its lifeline:
+// its share did not answer.
+func (t told) byCode() bool { return t.Cause != nil && t.Cause.Kind == string(health.Aborted) }
+
 func (t told) String() string {
 	if t.Cause == nil {
 		return fmt.Sprintf("%s of rank %d: %d", t.Where, t.By, t.Code)
@@ -110,7 +114,7 @@ func without(ranks, others []int) []int {
 // own, and one has told of it.
 func (e expectation) eachExplains(o seen) bool {
 	for _, t := range o.Told {
-		if !slices.ContainsFunc(e.Any, func(v verdict) bool { return t.Code == v.Code && v.fits(t.Cause) }) {
+		if !slices.ContainsFunc(e.Any, func(v verdict) bool { return t.Code == v.Code && (t.byCode() || v.fits(t.Cause)) }) {
 			return false
 		}
 	}
@@ -119,7 +123,7 @@ func (e expectation) eachExplains(o seen) bool {
 			return false
 		}
 	}
-	return len(o.Told) > 0
+	return slices.ContainsFunc(o.Told, func(t told) bool { return !t.byCode() })
 }
 
 // explains tells whether the job has ended by this verdict: all who tell of the
@@ -130,6 +134,9 @@ func (v verdict) explains(e expectation, o seen) bool {
 	heard := false
 	for _, t := range o.Told {
 		fits := t.Code == v.Code && v.fits(t.Cause)
+		if t.Code == v.Code && t.byCode() {
+			continue
+		}
 		if victim(t.By) {
 			heard = heard || e.Two && fits
 			continue
@@ -177,16 +184,19 @@ func (v verdict) fits(cause *signal.FailedRecord) bool {
 // outcome is what the table says of it, in a few words: what was told by those
 // that are no victims.
 func (o seen) outcome(victims []int) string {
-	told := slices.DeleteFunc(slices.Clone(o.Told), func(t told) bool { return slices.Contains(victims, t.By) })
+	heard := slices.DeleteFunc(slices.Clone(o.Told), func(t told) bool { return slices.Contains(victims, t.By) })
+	if knows := slices.IndexFunc(heard, func(t told) bool { return !t.byCode() }); knows > 0 {
+		heard = heard[knows:]
+	}
 	switch {
-	case len(told) == 0 && len(o.Codes) > 0:
+	case len(heard) == 0 && len(o.Codes) > 0:
 		return fmt.Sprintf("%d, untold", o.Codes[0])
-	case len(told) == 0:
+	case len(heard) == 0:
 		return "untold"
-	case told[0].Cause == nil:
-		return fmt.Sprintf("%d", told[0].Code)
+	case heard[0].Cause == nil:
+		return fmt.Sprintf("%d", heard[0].Code)
 	default:
-		return fmt.Sprintf("%d %s", told[0].Code, told[0].Cause.Kind)
+		return fmt.Sprintf("%d %s", heard[0].Code, heard[0].Cause.Kind)
 	}
 }
 
