@@ -128,6 +128,16 @@ func TestOOMCounts(t *testing.T) {
 			name: "a cgroup that does not show in the container", nowhere: true,
 			before: map[string]string{"proc/self/cgroup": "0::/../other\n", "proc/self/mountinfo": mountsV2},
 		},
+		{
+			name: "a part of the hierarchy that is another's", nowhere: true,
+			before: map[string]string{
+				"proc/self/cgroup": "0::/job_17/step\n", "proc/self/mountinfo": "35 24 0:30 /box/7 /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n",
+			},
+		},
+		{
+			name: "cgroups that are not mounted", nowhere: true,
+			before: map[string]string{"proc/self/cgroup": "0::/job_17/step\n", "proc/self/mountinfo": ""},
+		},
 		{name: "no cgroups", nowhere: true, before: map[string]string{"proc/self/cgroup": "", "proc/self/mountinfo": ""}},
 		{name: "no /proc", nowhere: true},
 	} {
