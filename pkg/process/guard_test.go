@@ -400,3 +400,15 @@ func TestGuardState(t *testing.T) {
 		})
 	}
 }
+
+// The guard learns when a child has ended: its number may be another session's later.
+func TestGuardLearnsOfAnEnd(t *testing.T) {
+	s := newSupervisor(t)
+	c := start(t, s, shell("exit 0"))
+	finished(t, c)
+	s.guard.mu.Lock()
+	defer s.guard.mu.Unlock()
+	if r, known := s.guard.roots[c.Pid()]; !known || r.gone == 0 {
+		t.Errorf("it knows %+v (%v), want when it was gone", r, known)
+	}
+}
