@@ -54,7 +54,7 @@ func TestRequestsAreForgotten(t *testing.T) {
 		for range many {
 			id := signal.NewExecID()
 			raw, _ := id.Bytes()
-			r.Called(lifeline.GuestID(raw), true)
+			r.Called(raw, true)
 			// It names no node, and so it is refused.
 			if err := dir.Publish(t.Context(), signal.Exec, id.RequestName(), &signal.ExecRequest{}, false); err != nil {
 				t.Fatal(err)
@@ -63,9 +63,9 @@ func TestRequestsAreForgotten(t *testing.T) {
 			if r.known[id] == nil {
 				t.Fatal("a request was not taken in")
 			}
-			r.Hung(lifeline.GuestID(raw), lifeline.Closed)
+			r.Hung(raw, lifeline.Closed)
 			look(id)
-			r.Called(lifeline.GuestID(raw), true) // late
+			r.Called(raw, true) // late
 			look()
 			if look(id, old); len(r.known) > 0 || r.pause() >= 0 {
 				t.Fatalf("an old listing has it taken in once more: %v", r.known)

@@ -68,7 +68,7 @@ func TestShareStats(t *testing.T) {
 	}
 	for rank := 1; rank < 3; rank++ {
 		done := record[signal.DoneRecord](j, signal.Nodes, signal.NodeName(rank, 3, signal.Done))
-		if done.Share == nil || done.Share.ByKind["rename"] == 0 {
+		if done.Share == nil || done.Share.ByKind["link"] == 0 {
 			t.Errorf("rank %d tells of the share: %+v", rank, done.Share)
 		}
 	}

@@ -43,7 +43,7 @@ func newVoice(to io.Writer, asJSON bool) *voice {
 // blocks and never fails.
 func (v *voice) Write(lines []byte) (int, error) {
 	n, err := v.Journal.Write(lines)
-	_ = v.Journal.Sync()
+	_ = v.Sync()
 	return n, err
 }
 
