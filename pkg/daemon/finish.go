@@ -85,6 +85,7 @@ func (h *head) judge(err error) *ending {
 	defer h.judged.Store(true)
 	var end *ending
 	if errors.As(err, &end) && end.orderly {
+		h.recorded.Store(true)
 		return end
 	}
 	phase, opened := h.trail.phase(), h.opened()
@@ -165,7 +166,13 @@ func (h *head) conclude(end *ending) int {
 	var result *signal.Result
 	var taken bool // kept aside until nobody else reads the end
 	var left []string
-	ends.Go(func() { result, taken = h.writeResult(end) })
+	torn := make(chan struct{}) // closed when nothing runs here any more
+	ends.Go(func() {
+		h.takeLateLosses(end, torn)
+		if result, taken = h.writeResult(end); !taken {
+			h.noteBadNodes(end)
+		}
+	})
 	ends.Go(func() {
 		if end.orderly {
 			// The workers first: the head's service going would look to
@@ -175,6 +182,7 @@ func (h *head) conclude(end *ending) int {
 		_ = h.stopDriver(end)
 		h.slowSandbox.Wait()
 		left = h.stopAll(end)
+		close(torn)
 		h.keepEvidence(end)
 		h.tellDone(left)
 		if !end.orderly {
@@ -194,6 +202,36 @@ func (h *head) conclude(end *ending) int {
 	}
 	h.trail.event(signal.EventEnd, zap.Int("code", end.code))
 	return end.code
+}
+
+// lateLosses is how much later than the verdict the result may be, for who was lost
+// with the one that the verdict is about: on a busy machine the kernels of several
+// that die at once take their time, one after the other.
+const lateLosses = 500 * time.Millisecond
+
+// takeLateLosses adds to the end who was lost besides until all is torn down here,
+// which nobody waits for: the verdict stays.
+func (h *head) takeLateLosses(end *ending, torn <-chan struct{}) {
+	defer h.recorded.Store(true)
+	if end.orderly || !health.Loss(health.Kind(end.cause.Kind)) {
+		return
+	}
+	late := time.NewTimer(lateLosses)
+	defer late.Stop()
+	select {
+	case <-torn:
+	case <-late.C:
+	}
+	h.failuresMu.Lock()
+	defer h.failuresMu.Unlock()
+	all := health.Decide(h.failures, h.id.HostOf)
+	besides := append([]signal.FailedRecord{all.Cause}, all.Consequences...)
+	cause := slices.IndexFunc(besides, func(f signal.FailedRecord) bool {
+		return f.Kind == end.cause.Kind && f.Rank == end.cause.Rank && f.What == end.cause.What
+	})
+	if cause >= 0 {
+		end.consequences, end.nodes = slices.Delete(besides, cause, cause+1), all.BadNodes
+	}
 }
 
 // announce publishes the end, so that all nodes begin theirs.

@@ -46,6 +46,7 @@ type head struct {
 	slowSandbox sync.WaitGroup // the head's own sandbox, as long as it starts
 
 	judged     atomic.Bool // how the run ends is decided: what fails now is not asked for
+	recorded   atomic.Bool // who is lost now is in no result any more
 	failuresMu sync.Mutex
 	failures   []health.Observed // what has failed so far, guarded by failuresMu
 }

@@ -318,6 +318,27 @@ func TestSeveralWorkersDieAtOnce(t *testing.T) {
 	}
 }
 
+// Who is lost when the verdict is drawn already is in the result all the same.
+func TestAWorkerDiesAfterAnother(t *testing.T) {
+	t.Parallel()
+	const size = 4
+	j := newJob(t, size, "trap 'sleep 0.3; exit 0' TERM; while :; do sleep 0.02; done")
+	j.start(1, 2)
+	first, second := j.playLine(j.playWorker(1), 1), j.playLine(j.playWorker(2), 2)
+	j.untilNamed(signal.Control, signal.NameGo)
+	first.close()
+	j.untilNamed(signal.Control, signal.AbortName(0, size))
+	second.close()
+	j.expect(76, -1, -1, 76)
+	result := j.result()
+	if !slices.Equal(result.Cause.Lost, []int{1}) || !slices.Equal(result.Nodes, []string{"n1", "n2"}) {
+		t.Errorf("lost are %v, and bad nodes are %v; rank 1 died, then rank 2", result.Cause.Lost, result.Nodes)
+	}
+	if len(result.Consequences) != 1 || !slices.Equal(result.Consequences[0].Lost, []int{2}) {
+		t.Errorf("the consequences are %+v", result.Consequences)
+	}
+}
+
 // A driver that fails of the loss of a node may see it before the head does: the
 // loss is the cause.
 func TestDriverFailsOfALoss(t *testing.T) {

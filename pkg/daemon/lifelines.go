@@ -145,7 +145,7 @@ func (p *workerLines) Gone(rank int, how lifeline.Parting) {
 func (h *head) mourn(f *failure, rank int, sick bool, since time.Time) {
 	last := h.nodes.Last()
 	done := slices.Contains(last.Ranks(signal.Done), rank) || slices.Contains(last.Ranks(signal.Failed), rank)
-	if done || h.judged.Load() {
+	if done || h.recorded.Load() {
 		return
 	}
 	if sick {

@@ -59,14 +59,13 @@ func (n *node) reconsider(end *ending) *ending {
 }
 
 // afterwards does what is due when the run has ended, by the one daemon that
-// has written its result: it notes the nodes to stay away from, and has the job
-// started anew where that was decided. The launcher ends what is left of the
+// has written its result: it has the job started anew where that was decided. The
+// launcher ends what is left of the
 // job when it is asked, so that nothing is left to do by then.
 func (n *node) afterwards(end *ending) {
 	if end.taken {
 		return
 	}
-	n.noteBadNodes(end)
 	again := end.requeue
 	if again == nil {
 		return
@@ -111,7 +110,7 @@ func (n *node) noteBadNodes(end *ending) {
 	n.logged(n.asked("write", signal.BadNodes, n.cfg.Times.Peer, func(ctx context.Context) error {
 		path, err := n.dir.NoteBadNodes(ctx, end.nodes)
 		if err == nil {
-			n.log.Info("noted the nodes to stay away from", zap.String("in", path), zap.Strings("bad nodes", end.nodes))
+			n.log.Debug("noted the nodes to stay away from", zap.String("in", path), zap.Strings("bad nodes", end.nodes))
 		}
 		return err
 	}))

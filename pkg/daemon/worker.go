@@ -412,6 +412,7 @@ func (n *node) leave(end *ending) int {
 		return code
 	}
 	if end.claimed {
+		n.noteBadNodes(end)
 		n.afterwards(end)
 	}
 	n.awaitOver(end)
