@@ -157,7 +157,8 @@ func (h *head) mourn(f *failure, rank int, sick bool, since time.Time) {
 }
 
 // miss takes a worker for dead that has ended in order and not said so in the
-// run directory, as one does that can't write there: or where we can't look.
+// run directory, as one does that can't write there: or where we can't look, and
+// the job goes on without.
 func (h *head) miss(ctx context.Context, rank int, sick bool, since time.Time) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Silent, errDeadline)
 	defer cancel()
@@ -165,7 +166,7 @@ func (h *head) miss(ctx context.Context, rank int, sick bool, since time.Time) {
 	defer stop()
 	before := h.nodes.Last().Looks
 	_, err := h.nodes.Follow(looking, func(l signal.Listing) bool { return l.Looks > before+1 })
-	if err == nil || errors.Is(context.Cause(looking), errSilent) {
+	if err == nil || h.outwaits(time.Now()) && errors.Is(context.Cause(looking), errSilent) {
 		f := failed(health.HostHangs, "the daemon of %s has ended and could not write so into the run directory: its standard error tells why", h.name(rank))
 		h.mourn(f, rank, sick, since)
 	}
