@@ -84,19 +84,27 @@ func FuzzIntroduce(f *testing.F) {
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("bbsnbg"))
 	f.Add([]byte("bbx"))
+	f.Add([]byte("bogbg"))
+	f.Add([]byte("o"))
 	f.Fuzz(func(t *testing.T, said []byte) {
 		l := newLink(&script{said: bytes.NewReader(said)}, identity{})
 		told := 0
 		how := l.frames(func(_, _ byte) { told++ })
-		good := bytes.IndexFunc(said, func(r rune) bool { return r != 'b' && r != 's' && r != 'n' })
-		want := Closed
-		switch {
-		case good < 0:
-			good = len(said)
-		case said[good] == frameGoodbye:
-			want = Left
-		default:
-			want = Broken
+		good, want := 0, Closed
+	frames:
+		for rest := said; len(rest) > 0; {
+			switch rest[0] {
+			case frameBeat, frameSickBeat, frameNudge:
+				good, rest = good+1, rest[1:]
+			case frameOver:
+				good, rest = good+min(1, len(rest)-1), rest[min(2, len(rest)):]
+			case frameGoodbye:
+				want = Left
+				break frames
+			default:
+				want = Broken
+				break frames
+			}
 		}
 		if told != good || how != want {
 			t.Errorf("%q: %d frames, then %v; want %d, then %v", said, told, how, good, want)

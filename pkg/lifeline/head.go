@@ -70,7 +70,7 @@ func (h *Head) Nudge() {
 }
 
 // Beat sends every worker a beat now, so that its kernel has something to acknowledge: see Evidence.
-func (h *Head) Beat() { h.sendAll([]byte{frameBeat}, 0, 1) }
+func (h *Head) Beat() { h.sendAll(frameBeat) }
 
 // NudgeRank makes one worker look now. It never blocks.
 func (h *Head) NudgeRank(rank int) {
@@ -89,7 +89,7 @@ func (h *Head) Over(code int) {
 	h.mu.Lock()
 	h.over = over
 	h.mu.Unlock()
-	h.sendAll(over, 0, 1)
+	h.sendAll(over...)
 }
 
 // Farewell says goodbye to all workers, and to those who connect later: the head is about to end in order.
@@ -97,7 +97,7 @@ func (h *Head) Farewell() {
 	h.mu.Lock()
 	h.leaving = true
 	h.mu.Unlock()
-	h.sendAll([]byte{frameGoodbye}, 0, 1)
+	h.sendAll(frameGoodbye)
 }
 
 // Evidence tells what the kernels say of the worker.
@@ -108,27 +108,30 @@ func (h *Head) Evidence(rank int) Evidence {
 	return h.seats[rank].evidence(h.cfg.Beat)
 }
 
-// send writes the beats and the nudges. Beats are spread over their time, or each would be a storm of its own.
+// send writes the nudges, and beats to those who are overdue, so that their kernels have something to acknowledge. All
+// others get ours in answer to their own: see follow.
 func (h *Head) send(ctx context.Context) {
-	const spread = 16
-	ticker := time.NewTicker(max(h.cfg.Beat/spread, time.Millisecond))
+	ticker := time.NewTicker(h.cfg.Beat)
 	defer ticker.Stop()
-	for turn := 0; ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-h.nudged:
-			h.sendAll([]byte{frameNudge}, 0, 1)
+			h.sendAll(frameNudge)
 		case <-ticker.C:
-			h.sendAll([]byte{frameBeat}, turn, spread)
-			turn = (turn + 1) % spread
+			for rank := range h.seats {
+				if l := h.seats[rank].live(); l != nil && l.quiet() > h.cfg.Beat*3/2 {
+					l.send(frameBeat)
+				}
+			}
 		}
 	}
 }
 
-// sendAll writes a frame to every step-th worker.
-func (h *Head) sendAll(frame []byte, from, step int) {
-	for rank := from; rank < len(h.seats); rank += step {
+// sendAll writes a frame to every worker.
+func (h *Head) sendAll(frame ...byte) {
+	for rank := range h.seats {
 		if l := h.seats[rank].live(); l != nil {
 			l.send(frame...)
 		}
@@ -169,13 +172,17 @@ func (h *Head) receive(ctx context.Context, conn net.Conn) {
 	h.tasks.Go(func() { h.follow(ctx, rank, l) })
 }
 
+// follow answers each beat with ours. What comes while a daemon is being killed is not read any more, and has its kernel
+// reset the connection, which may be anybody's doing, instead of closing it in order, which tells of a death at once; who
+// is being killed asks for nothing.
 func (h *Head) follow(ctx context.Context, rank int, l *link) {
 	h.seats[rank].follow(ctx, h.cfg, l, func(frame, _ byte) {
 		if frame == frameNudge {
 			h.peers.Nudged(rank)
-		} else {
-			h.peers.Heard(rank, frame == frameSickBeat)
+			return
 		}
+		l.send(frameBeat)
+		h.peers.Heard(rank, frame == frameSickBeat)
 	}, func(how Parting) { h.peers.Gone(rank, how) })
 }
 

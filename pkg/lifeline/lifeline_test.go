@@ -102,6 +102,33 @@ func TestKilled(t *testing.T) {
 		how := h.news.waitAny(t, "1 closed", "1 broken")
 		expect(t, "head", h.news.news, "1 connected", how)
 	})
+	// A kernel takes its time to kill a process, in which this one reads nothing: the head is to send it nothing.
+	t.Run("the worker, which was not read from for a beat", func(t *testing.T) {
+		h := startHead(t, slowConfig())
+		w := startHelper(t, h.address)
+		h.news.wait(t, "1 heard", 2)
+		l := h.seats[1].link.Load()
+		beat := slowConfig().Beat
+		until(t, "the worker is killed a beat after its last", func() bool {
+			if quiet := l.quiet(); quiet < beat/5 || quiet > beat/2 { // it reads our answer
+				return false
+			}
+			_ = w.cmd.Process.Signal(syscall.SIGSTOP)
+			for l.quiet() < beat*11/10 {
+				time.Sleep(time.Millisecond)
+			}
+			if l.quiet() < beat*14/10 {
+				return true
+			}
+			_ = w.cmd.Process.Signal(syscall.SIGCONT) // this machine is busy
+			return false
+		})
+		w.kill()
+		how := h.news.waitAny(t, "1 closed", "1 broken")
+		if how != "1 closed" {
+			t.Errorf("its kernel had something to reset the connection for: %s", how)
+		}
+	})
 	t.Run("the head", func(t *testing.T) {
 		h := startHelper(t, "head")
 		w := startWorker(t, slowConfig(), 1, TCP{}, h.address)
