@@ -30,7 +30,8 @@ type Reader struct {
 func OpenReader(ctx context.Context, path string) (*Reader, error) {
 	r := &Reader{path: path, meter: new(Meter)}
 	_, err := guarded(ctx, r.meter, "look into", path, func() (struct{}, error) {
-		info, err := os.Lstat(path)
+		var info os.FileInfo
+		err := r.again(func() (err error) { info, err = os.Lstat(path); return err })
 		if err == nil && !info.IsDir() {
 			err = errNotDir
 		}
@@ -60,32 +61,43 @@ type Folder struct {
 // Folder lists a subdirectory; the empty one is the directory itself.
 func (r *Reader) Folder(ctx context.Context, sub string) (*Folder, error) {
 	path := filepath.Join(r.path, sub)
-	f, err := guarded(ctx, r.meter, "list", path, func() (*Folder, error) {
-		dir, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
-		if err != nil {
-			return nil, err
-		}
-		err = r.own(dir)
-		var all []string
-		if err == nil {
-			all, err = dir.Readdirnames(-1)
-		}
-		if err != nil && len(all) == 0 {
-			return nil, errors.Join(err, dir.Close())
-		}
-		f := &Folder{Names: all[:0], of: r, path: path, dir: dir}
-		for _, name := range all {
-			if name[0] != '.' {
-				f.Names = append(f.Names, name)
-			}
-		}
-		return f, nil
+	f, err := guarded(ctx, r.meter, "list", path, func() (f *Folder, err error) {
+		err = r.again(func() error {
+			f, err = r.list(path)
+			return err
+		})
+		return f, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot list %s: %w", path, errno(err))
 	}
 	return f, nil
 }
+
+func (r *Reader) list(path string) (*Folder, error) {
+	dir, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	err = r.own(dir)
+	var all []string
+	if err == nil {
+		all, err = dir.Readdirnames(-1)
+	}
+	if err != nil && len(all) == 0 {
+		return nil, errors.Join(err, dir.Close())
+	}
+	f := &Folder{Names: all[:0], of: r, path: path, dir: dir}
+	for _, name := range all {
+		if name[0] != '.' {
+			f.Names = append(f.Names, name)
+		}
+	}
+	return f, nil
+}
+
+// again repeats what a share refuses in passing, for a third of a second.
+func (r *Reader) again(do func() error) error { return Access{Meter: r.meter}.again(do) }
 
 // Close lets go of the directory.
 func (f *Folder) Close() error { return f.dir.Close() }

@@ -146,3 +146,20 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// What a share does not know for a moment is asked for again.
+func TestReaderAsksAgain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "late")
+	made := make(chan error, 1)
+	appears := time.AfterFunc(2*againPause, func() { made <- os.MkdirAll(filepath.Join(dir, "nodes"), 0o700) })
+	defer appears.Stop()
+	reader, err := OpenReader(t.Context(), dir)
+	must(t, err)
+	must(t, <-made)
+	folder, err := reader.Folder(t.Context(), "")
+	must(t, err)
+	defer func() { _ = folder.Close() }()
+	if !slices.Equal(folder.Names, []string{"nodes"}) || reader.meter.Stats().Retries == 0 {
+		t.Errorf("it shows %v, after %d tries more", folder.Names, reader.meter.Stats().Retries)
+	}
+}
