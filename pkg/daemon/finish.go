@@ -82,7 +82,6 @@ func (n *node) lagging(ctx context.Context, lag time.Duration) (context.Context,
 // judge returns how the run ends: as the sequence says where it ended well, by
 // the verdict on all that failed otherwise.
 func (h *head) judge(err error) *ending {
-	defer h.judged.Store(true)
 	var end *ending
 	if errors.As(err, &end) && end.orderly {
 		h.recorded.Store(true)
@@ -160,6 +159,7 @@ func (h *head) conclude(end *ending) int {
 	if end.gentle {
 		end = h.stopDriver(end)
 	}
+	h.concluded = end
 	h.announce(end)
 	h.trail.sync()
 	var ends sync.WaitGroup

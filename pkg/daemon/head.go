@@ -43,9 +43,10 @@ type head struct {
 	gate        time.Duration // from the start to the open gate; 0 before
 	endpoint    framework.Endpoint
 	driver      *process.Child // nil before it runs
+	concluded   *ending        // how the run ends; nil before that is told
 	slowSandbox sync.WaitGroup // the head's own sandbox, as long as it starts
 
-	judged     atomic.Bool // how the run ends is decided: what fails now is not asked for
+	hearing    atomic.Bool // the verdict waits for who may be lost, too
 	recorded   atomic.Bool // who is lost now is in no result any more
 	failuresMu sync.Mutex
 	failures   []health.Observed // what has failed so far, guarded by failuresMu

@@ -175,7 +175,7 @@ func (o *outsider) Unwrap() error { return o.failure }
 // withoutHead takes the head for lost when two looks have not shown the end (the
 // first may have been under way before), nor a beat that came after the last one
 // for as long as quiet. Where that is 0 the head's host has spoken, and is believed
-// where the share does not answer.
+// where the share does not answer and is outwaited.
 func (n *node) withoutHead(quiet time.Duration, f *failure) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		ctx, cancel := context.WithTimeoutCause(ctx, n.tempo.Silent, errDeadline)
@@ -190,7 +190,7 @@ func (n *node) withoutHead(quiet time.Duration, f *failure) func(ctx context.Con
 			}
 			return l.Looks > before.Looks+1 && l.At.Sub(since) >= quiet
 		})
-		blind := quiet == 0 && errors.Is(context.Cause(looking), errSilent)
+		blind := quiet == 0 && n.line.runs() && n.cfg.Times.outwaits() && errors.Is(context.Cause(looking), errSilent)
 		switch {
 		case err != nil && !blind:
 		case n.ended.Err() != nil:

@@ -291,8 +291,8 @@ func (h *head) closeLines() {
 		return
 	}
 	if h.lines.head != nil {
-		if end, ok := errors.AsType[*ending](context.Cause(h.ended)); ok {
-			h.tellOver(end)
+		if h.concluded != nil {
+			h.tellOver(h.concluded)
 		}
 		h.lines.head.Farewell()
 	}

@@ -27,7 +27,8 @@ func (h *head) followNodes(ctx context.Context) {
 		for _, rank := range l.Ranks(signal.SandboxFailed) {
 			h.readFailure(ctx, rank, signal.SandboxFailed, l, read)
 		}
-		if h.judged.Load() {
+		over := h.life.Err() != nil
+		if over && !h.hearing.Load() { // it may be our own share that has failed
 			return false
 		}
 		alive := h.roster.living(h.roster.expected(l), false)
@@ -36,7 +37,7 @@ func (h *head) followNodes(ctx context.Context) {
 		if silent := unknown(daemons.Silent(), lost); len(silent) > 0 {
 			h.peersLost(ctx, silent, daemons, l.At)
 		}
-		if h.life.Err() != nil {
+		if over {
 			return false
 		}
 		resting := h.roster.living(h.roster.expected(l), true)
@@ -99,9 +100,11 @@ func (h *head) missed() map[int]bool {
 // within and while ctx lives: what has failed may have failed of a loss of which
 // nobody is sure yet, and of several that are lost at once all are to be known.
 func (h *head) clearDoubts(ctx context.Context, within time.Duration, asked bool) {
-	if h.lines == nil || h.silence() > sickShare {
+	if h.lines == nil || h.silence() > sickShare || within == 0 {
 		return
 	}
+	h.hearing.Store(true)
+	defer h.hearing.Store(false)
 	h.nodes.Quicken()
 	for end := time.Now().Add(within); time.Now().Before(end) && h.doubted(h.nodes.Last(), time.Now(), asked); {
 		if !pause(ctx, eventPause) {

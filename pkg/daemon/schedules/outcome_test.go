@@ -233,7 +233,9 @@ func (a *attempt) checkCause(cause *signal.FailedRecord, code int, where string)
 	switch kind := health.Kind(cause.Kind); kind {
 	case health.PeerLost, health.DaemonDied, health.HostLost, health.HostHangs, health.CutOff:
 		blamed = len(cause.Lost) > 0 && a.all(cause.Lost, func(d *running) bool {
-			return d.crashed && (d.died < ended || d.rank == 0 && d.died < a.ended+staleMost) || d.machine.sick
+			return d.crashed && (d.died < ended || d.rank == 0 && d.died < a.ended+staleMost) || d.machine.sick ||
+				// The head's share and a peer's network: which of two it was nobody can tell.
+				cause.Rank == 0 && a.daemons[0].machine.sick && d.machine.disturbed
 		})
 	case health.Share:
 		blamed = len(cause.Lost) > 0 && a.all(cause.Lost, func(d *running) bool { return d.told == 0 || a.ended-d.told < slack }) ||
