@@ -163,6 +163,28 @@ func TestSlowStrangers(t *testing.T) {
 	}
 }
 
+// Both sides' challenges are new each time: what was said once serves nobody again.
+func TestChallenges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key, seen := testConfig().Key, map[challenge]string{}
+		for _, when := range []string{"at first", "again"} {
+			near, far := net.Pipe()
+			introduced := make(chan error)
+			go func() { introduced <- introduce(near, key, 1, identity{}) }()
+			c, ours, err := examine(far, key)
+			if err := errors.Join(err, pronounce(far, key, c, ours, welcome), <-introduced); err != nil {
+				t.Fatalf("cannot shake hands %s: %v", when, err)
+			}
+			for whose, drawn := range map[string]challenge{"the head's": ours, "the worker's": c.challenge} {
+				if before, ok := seen[drawn]; ok {
+					t.Errorf("%s challenge %s was %s", whose, when, before)
+				}
+				seen[drawn] = whose + " " + when
+			}
+		}
+	})
+}
+
 // A head that does not know the key is not believed, whatever it says.
 func TestFalseHead(t *testing.T) {
 	for _, tc := range []struct {

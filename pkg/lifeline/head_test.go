@@ -1,8 +1,10 @@
 package lifeline
 
 import (
+	"context"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -44,5 +46,42 @@ func TestEvidenceOfWhatWasAcknowledged(t *testing.T) {
 		_ = theirs.SetReadDeadline(time.Now().Add(time.Millisecond))
 		_, _ = theirs.Read(unread)
 		return h.Evidence(1).Settled
+	})
+}
+
+// Who comes while the head ends is let go at once, or the end would wait for as long as a stranger may take.
+func TestStrangerAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener, _ := (&memory{}).Listen()
+		h := NewHead(testConfig(), listener, headNews{newNews()})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		near, far := net.Pipe()
+		defer near.Close()
+		begin := time.Now()
+		h.receive(ctx, far)
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// Who had a place that another connection has taken is not waited for.
+func TestReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s seat
+		links := make([]*link, 2)
+		for i := range links {
+			near, far := net.Pipe()
+			defer near.Close()
+			defer far.Close()
+			links[i] = newLink(near, identity{})
+			s.takeLocked(links[i])
+		}
+		begin := time.Now()
+		s.follow(t.Context(), testConfig(), links[0], nil, func(how Parting) { t.Errorf("told of as %s", how) })
+		if took := time.Since(begin); took != 0 || s.live() != links[1] {
+			t.Errorf("it took %v, and the place is the new one's: %t", took, s.live() == links[1])
+		}
 	})
 }

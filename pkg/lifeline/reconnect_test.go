@@ -55,6 +55,16 @@ func TestEnds(t *testing.T) {
 			expect(t, "worker", w.news.news, "connected", "closed")
 		})
 	})
+	t.Run("closed in order, out of reach, and refused where it never was", func(t *testing.T) {
+		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+			network.apart.Store(true)
+			h.stop()
+			if took := took(t, w.news.news, "closed"); took != 30*time.Millisecond {
+				t.Errorf("it took %v", took)
+			}
+			expect(t, "worker", w.news.news, "connected", "closed")
+		})
+	})
 	t.Run("the worker ends", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, _ *memory, h *aHead, w *aWorker) {
 			w.stop()
