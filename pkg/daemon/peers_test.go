@@ -262,6 +262,24 @@ func TestAWorkersAbort(t *testing.T) {
 	}
 }
 
+// TestAHeadThatIsLostIsNotWaitedFor has a peer be told to end, and the head fall
+// silent: its driver's grace, however long it is, is nothing to stay for.
+func TestAHeadThatIsLostIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	const size = 3
+	j := newJob(t, size, "exit 0").all(func(c *Config) {
+		c.Times.Peer, c.Times.DriverGrace = 1500*time.Millisecond, 2*ceiling
+	})
+	head := j.playHead()
+	head.silence()
+	p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
+	cause := failed(health.Terminated, "it was told to end").FailedRecord
+	cause.Rank = 2
+	p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 143, Word: string(health.Terminated), Cause: cause})
+	j.start(0, 2)
+	j.expect(-1, 143, -1)
+}
+
 // TestTwoLoseTheHead has a peer abort the run for the loss of the head, and this
 // node's lifeline broken: its beats, which may be old ones, are not waited for.
 func TestTwoLoseTheHead(t *testing.T) {
