@@ -1,13 +1,18 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -283,4 +288,48 @@ func TestSilentSpare(t *testing.T) {
 	}
 	j.expect(0, 0, 0)
 	j.chose([]int{0, 1}, 2)
+}
+
+// TestSpareWithoutALifeline is heard by its beat files alone, and may be silent
+// for longer than a member: then it is dropped, and the job goes on.
+func TestSpareWithoutALifeline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 3
+		place := signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: size, Host: "n0", Access: signal.Access{Deaf: true}}
+		dir, err := signal.Create(t.Context(), place, signal.Job{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := Config{Identity: testIdentity(0, size), Framework: framework.None{}, Times: DefaultTimes(), Team: Bounds{2, 2}}
+		h := &head{
+			node:  &node{cfg: cfg, id: cfg.Identity, dir: dir, log: zap.NewNop(), trail: newTrail(), tempo: health.HeadTempo(cfg.Times.Peer, size)},
+			nodes: dir.Watch(signal.Nodes, signal.HeadPace), roster: newRoster(cfg),
+		}
+		h.life, h.end = context.WithCancelCause(t.Context())
+		h.roster.take(&signal.TeamRecord{Members: []signal.Member{{Rank: 0}, {Rank: 1}}})
+		h.roster.open = true
+		for rank := 1; rank < size; rank++ {
+			if err := dir.As(rank).Publish(t.Context(), signal.Nodes, signal.NodeName(rank, size, signal.Joined), &signal.JoinedRecord{}, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var following sync.WaitGroup
+		defer following.Wait()
+		defer cancel()
+		following.Go(func() { h.nodes.Run(ctx) })
+		following.Go(func() { h.followNodes(ctx) })
+		member := dir.As(1)
+		for began := time.Now(); time.Since(began) < 2*standbyTempo(h.tempo).Silent; time.Sleep(h.tempo.Beat) {
+			if err := member.Beat(t.Context(), signal.Nodes, signal.BeatState); err != nil {
+				t.Fatal(err)
+			}
+			if dropped := h.roster.dropped(); len(dropped) > 0 && time.Since(began) < standbyTempo(h.tempo).Silent {
+				t.Fatalf("after %s these are dropped: %+v", time.Since(began), dropped)
+			}
+		}
+		if dropped := h.roster.dropped(); len(dropped) != 1 || dropped[0].Rank != 2 || h.life.Err() != nil {
+			t.Errorf("dropped are %+v; the job: %v", dropped, context.Cause(h.life))
+		}
+	})
 }
