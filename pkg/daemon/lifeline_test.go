@@ -579,6 +579,41 @@ func TestCalm(t *testing.T) {
 	}
 }
 
+// No word of the head's is waited for where its host has closed the lifeline, or
+// it has said goodbye: one that broke may be back.
+func TestBereft(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name     string
+		story    func(*signs) // nil: there is no lifeline
+		forsaken bool
+		want     bool
+	}{
+		{"no lifeline", nil, false, false},
+		{"no lifeline, and nobody makes an end", nil, true, true},
+		{"never connected", func(*signs) {}, false, false},
+		{"connected", func(s *signs) { s.connect(0) }, false, false},
+		{"connected, and nobody makes an end", func(s *signs) { s.connect(0) }, true, true},
+		{"broken", func(s *signs) { s.connect(0); s.part(0, lifeline.Broken) }, false, false},
+		{"closed", func(s *signs) { s.connect(0); s.part(0, lifeline.Closed) }, false, true},
+		{"refused", func(s *signs) { s.connect(0); s.part(0, lifeline.Refused) }, false, true},
+		{"left", func(s *signs) { s.connect(0); s.part(0, lifeline.Left) }, false, true},
+		{"closed, and back", func(s *signs) { s.connect(0); s.part(0, lifeline.Closed); s.connect(0) }, false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := new(node)
+			n.forsaken.Store(tc.forsaken)
+			if tc.story != nil {
+				n.line = &line{signs: newSigns(time.Second)}
+				tc.story(n.line.signs)
+			}
+			if got := n.bereft(); got != tc.want {
+				t.Errorf("it is %t, want %t", got, tc.want)
+			}
+		})
+	}
+}
+
 // nobody heeds what a head's lifelines tell.
 type nobody struct{}
 
