@@ -3,6 +3,9 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +55,12 @@ func TestEventsTellOfAJob(t *testing.T) {
 		}
 		if e.Name == signal.EventExit && (e.Rank != 0 || e.Exit != "exit code 3") {
 			t.Errorf("rank %d says that %s ended with %s", e.Rank, e.Child, e.Exit)
+		}
+	}
+	for rank, host := range j.configs[0].Identity.Hosts {
+		raw, err := os.ReadFile(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", rank, 3)))
+		if end := fmt.Sprintf(`"event":"end","v":1,"rank":%d,"host":%q`, rank, host); err != nil || !strings.Contains(string(raw), end) {
+			t.Errorf("the events of rank %d lack %s: %s, %v", rank, end, raw, err)
 		}
 	}
 	for _, node := range run.Nodes[1:] {
