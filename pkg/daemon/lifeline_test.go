@@ -11,7 +11,11 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -88,6 +92,21 @@ func TestNoLifelineCanBeHeld(t *testing.T) {
 			j.expect(everyone(tc.code, 2)...)
 		})
 	}
+}
+
+// It says so once, however long that lasts.
+func TestNoLifelineIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, said := observer.New(zap.WarnLevel)
+		n := &node{cfg: Config{Times: DefaultTimes()}, log: zap.New(core), signs: newSigns(time.Second)}
+		n.line = &line{signs: n.signs}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*n.cfg.Times.Peer)
+		defer cancel()
+		n.watchLine(ctx)
+		if said.Len() != 1 {
+			t.Errorf("it is said %d times", said.Len())
+		}
+	})
 }
 
 // A connection that breaks is made anew, and nobody dies.
