@@ -194,11 +194,19 @@ func TestSignalsThatBelongTogether(t *testing.T) {
 func TestSignalsForTheDriver(t *testing.T) {
 	t.Parallel()
 	marks := t.TempDir()
-	j := newJob(t, 2, "trap 'touch "+marks+"/saved; exit 6' USR1; touch "+marks+"/running; while :; do sleep 0.05; done").start()
+	j := newJob(t, 2, "trap 'touch "+marks+"/saved; exit 6' USR1; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *Config) {
+		c.Framework = framework.None{
+			WorkerCommand: "trap 'touch " + marks + "/passed' USR1; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.01; done",
+			WorkerReady:   counts(t, 2, marks+"/up.*"),
+		}
+	}).start()
 	j.untilFile(filepath.Join(marks, "running"))
 	j.signals[1] <- syscall.SIGUSR1 // where there is no driver
 	j.signals[0] <- syscall.SIGUSR1
 	j.expect(6, 0)
+	if _, err := os.Stat(filepath.Join(marks, "passed")); err == nil {
+		t.Error("a service was signalled, too")
+	}
 }
 
 // stop asks for the end as a stranger does, once the link tells of the run: it is
