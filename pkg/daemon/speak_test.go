@@ -92,6 +92,9 @@ func TestJobsLastWords(t *testing.T) {
 		c.Framework = framework.None{WorkerCommand: only("2", "sleep 1; echo step 42; kill -KILL $$")}
 	})
 	j.start().expect(everyone(77, size)...)
+	if !j.has(signal.Control, signal.NameOver) {
+		t.Error("the others are not told that the head is done")
+	}
 	last := make(map[string]spoken)
 	for _, record := range records(t, j.said()) {
 		last[record.Daemon] = record
