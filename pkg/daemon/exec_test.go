@@ -304,6 +304,28 @@ func TestExecCallerGone(t *testing.T) {
 	j.expect(0, 0)
 }
 
+// A job may be asked for commands for months: those that have ended are none of
+// the node's children any more.
+func TestExecIsForgotten(t *testing.T) {
+	t.Parallel()
+	h := aHead(t, "unused")
+	exit := h.carryOut(t.Context(), t.Context(), signal.ExecOrder{ID: signal.NewExecID(), Argv: shell("exit 3")}, newExecOutput())
+	if exit.Code != 3 {
+		t.Fatalf("it has ended with %+v", exit)
+	}
+	for deadline := time.Now().Add(ceiling); ; time.Sleep(time.Millisecond) {
+		h.mu.Lock()
+		left := len(h.children)
+		h.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d children are left", left)
+		}
+	}
+}
+
 // TestExecCanceled has somebody who has seen enough.
 func TestExecCanceled(t *testing.T) {
 	t.Parallel()
