@@ -3,12 +3,15 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -94,6 +97,43 @@ func TestSkew(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := skewOf(tc.exit); got != tc.want {
 				t.Errorf("it is %s, not %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// What services have left in the private directory is kept where the run ends by
+// this node, and on the head whoever it ends by.
+func TestEvidenceIsKept(t *testing.T) {
+	blamed := cause(1, health.ServiceDied, "driver", "it died")
+	for _, tc := range []struct {
+		name string
+		rank int
+		end  ending
+		kept bool
+	}{
+		{"of the node that it is about", 1, endedBy(blamed), true},
+		{"of another", 2, endedBy(blamed), false},
+		{"of the head", 0, endedBy(blamed), true},
+		{"of an orderly end", 0, ending{orderly: true}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir, err := signal.Create(bounded(t), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 3, Host: "n0"}, signal.Job{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			from := t.TempDir()
+			if err := os.WriteFile(filepath.Join(from, "raylet.out"), []byte("Check failed\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			n := &node{
+				cfg: Config{Access: signal.Access{Meter: new(signal.Meter)}}, id: testIdentity(tc.rank, 3), dir: dir, log: zap.NewNop(),
+				hurry: t.Context(), evidence: map[string]string{"worker.d": from},
+			}
+			n.keepEvidence(&tc.end)
+			kept, _ := filepath.Glob(filepath.Join(dir.Path(), signal.Logs, "worker.d", "raylet.out"))
+			if tc.kept != (len(kept) == 1) {
+				t.Errorf("there is %v", kept)
 			}
 		})
 	}
