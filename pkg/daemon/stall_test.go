@@ -147,7 +147,7 @@ func TestAMountStalls(t *testing.T) {
 // are well: for a while or until the end, of one node or of all.
 func TestAMissingShareIsOutwaited(t *testing.T) {
 	t.Parallel()
-	const peer = 2 * time.Second
+	const peer = 4 * time.Second
 	for _, tc := range []struct {
 		name    string
 		which   []int
@@ -176,7 +176,7 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 			for _, rank := range tc.which {
 				mounts[rank].stop(tc.refuses)
 			}
-			time.Sleep(3 * peer)
+			time.Sleep(2 * peer)
 			if ended := j.ended(); len(ended) > 0 {
 				t.Fatalf("these daemons have ended for want of a share: %v", ended)
 			}
