@@ -94,7 +94,7 @@ func (h *head) judge(err error) *ending {
 		h.condemn(health.Observed{FailedRecord: f.FailedRecord, At: time.Now()})
 	}
 	h.hear()
-	h.clearDoubts(h.work, h.doubtTime(err), false)
+	h.clearDoubts(h.work, h.doubtTime(err), time.Time{})
 	h.failuresMu.Lock()
 	defer h.failuresMu.Unlock()
 	end = h.reconsider(endingOf(health.Decide(h.failures, h.id.HostOf)))
@@ -145,8 +145,9 @@ func (h *head) doubtTime(err error) time.Duration {
 // whether the run goes on.
 func (h *head) hearLosses(ctx context.Context) bool {
 	if h.lines != nil {
-		h.lines.head.Beat()
-		h.clearDoubts(ctx, h.tempo.Silent, true)
+		asked := time.Now()
+		h.lines.head.Ask()
+		h.clearDoubts(ctx, h.tempo.Silent+2*h.tempo.Look, asked) // who was heard just now is lost then
 	}
 	return ctx.Err() == nil
 }

@@ -65,18 +65,18 @@ func unknown(silent []int, lost map[int]bool) []int {
 }
 
 // doubted tells whether a peer may be lost and nobody knows yet: its lifeline has
-// ended and nobody is back on another, a beat of it is overdue, or, where all were
-// asked, its kernel has not acknowledged that. Only the files can tell of one whose
-// lifeline broke for good.
-func (h *head) doubted(l signal.Listing, now time.Time, asked bool) bool {
+// ended and nobody is back on another, a beat of it is overdue, or it was asked and
+// has not answered since. One whose lifeline broke for good long ago is left to its
+// files.
+func (h *head) doubted(l signal.Listing, now, asked time.Time) bool {
 	missed := h.missed()
 	for rank := range h.roster.living(h.roster.expected(l), false) {
 		at, connected := h.lines.last(rank, now)
-		if !connected || missed[rank] {
+		quiet, ever := h.lines.quiet(rank, now)
+		if !ever || missed[rank] || !connected && quiet > h.tempo.Silent+h.tempo.Look {
 			continue
 		}
-		kernel := h.lines.head.Evidence(rank)
-		if !kernel.Connected || asked && !kernel.Settled || now.Sub(at) > overdue*h.lineBeat() {
+		if !connected || !h.lines.head.Evidence(rank).Connected || at.Before(asked) || now.Sub(at) > overdue*h.lineBeat() {
 			return true
 		}
 	}
@@ -99,7 +99,8 @@ func (h *head) missed() map[int]bool {
 // clearDoubts waits until every peer is heard again or lost, for no longer than
 // within and while ctx lives: what has failed may have failed of a loss of which
 // nobody is sure yet, and of several that are lost at once all are to be known.
-func (h *head) clearDoubts(ctx context.Context, within time.Duration, asked bool) {
+// asked is when all were asked for a beat; zero where they were not.
+func (h *head) clearDoubts(ctx context.Context, within time.Duration, asked time.Time) {
 	if h.lines == nil || h.silence() > sickShare || within == 0 {
 		return
 	}

@@ -94,7 +94,7 @@ func FuzzFrames(f *testing.F) {
 	frames:
 		for rest := said; len(rest) > 0; {
 			switch rest[0] {
-			case frameBeat, frameSickBeat, frameNudge:
+			case frameBeat, frameSickBeat, frameNudge, frameAsk:
 				good, rest = good+1, rest[1:]
 			case frameOver:
 				good, rest = good+min(1, len(rest)-1), rest[min(2, len(rest)):]

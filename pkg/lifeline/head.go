@@ -69,8 +69,9 @@ func (h *Head) Nudge() {
 	}
 }
 
-// Beat sends every worker a beat now, so that its kernel has something to acknowledge: see Evidence.
-func (h *Head) Beat() { h.sendAll(frameBeat) }
+// Ask has every worker give a beat now: the kernel of one that is being killed still acknowledges, its daemon does not
+// answer.
+func (h *Head) Ask() { h.sendAll(frameAsk) }
 
 // NudgeRank makes one worker look now. It never blocks.
 func (h *Head) NudgeRank(rank int) {

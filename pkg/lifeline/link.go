@@ -17,6 +17,7 @@ const (
 	frameBeat     byte = 'b'
 	frameSickBeat byte = 's' // a beat of a worker whose own share does not answer it
 	frameNudge    byte = 'n' // look at the directory now
+	frameAsk      byte = 'a' // of the head: give a beat now
 	frameOver     byte = 'o' // of the head: the run is over
 	frameGoodbye  byte = 'g'
 )
@@ -105,7 +106,7 @@ func (l *link) frames(on func(frame, code byte)) Parting {
 				over = false
 			case frame == frameOver:
 				over = true
-			case frame == frameBeat, frame == frameSickBeat, frame == frameNudge:
+			case frame == frameBeat, frame == frameSickBeat, frame == frameNudge, frame == frameAsk:
 				l.heard.Store(int64(time.Since(l.begin)))
 				on(frame, 0)
 			case frame == frameGoodbye:

@@ -42,7 +42,6 @@ func (TCP) Dial(ctx context.Context, address string) (net.Conn, error) {
 type Evidence struct {
 	Connected bool
 	Answers   bool          // its kernel has acknowledged what we have sent, and lately
-	Settled   bool          // its kernel has acknowledged all that we have sent
 	Quiet     time.Duration // since its kernel was last heard of
 }
 
@@ -58,8 +57,8 @@ func (l *link) evidence(beat time.Duration) Evidence {
 	if w, ok := l.conn.(witness); ok {
 		return w.Evidence()
 	}
-	if l.raw == nil { // what was written was read
-		return Evidence{Connected: true, Settled: true, Quiet: l.quiet()}
+	if l.raw == nil {
+		return Evidence{Connected: true, Quiet: l.quiet()}
 	}
 	var info *unix.TCPInfo
 	err := l.raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
@@ -67,10 +66,7 @@ func (l *link) evidence(beat time.Duration) Evidence {
 		return Evidence{}
 	}
 	quiet := time.Duration(info.Last_ack_recv) * time.Millisecond
-	return Evidence{
-		Connected: true, Answers: info.Retransmits <= 1 && quiet <= 2*beat+delayedAck,
-		Settled: info.Unacked == 0 && info.Notsent_bytes == 0, Quiet: quiet,
-	}
+	return Evidence{Connected: true, Answers: info.Retransmits <= 1 && quiet <= 2*beat+delayedAck, Quiet: quiet}
 }
 
 func (s *seat) evidence(beat time.Duration) Evidence {

@@ -48,6 +48,7 @@ type Worker struct {
 
 	seat   seat // the head's
 	nudged chan struct{}
+	asked  chan struct{}              // the head wants a beat now
 	local  atomic.Pointer[netip.Addr] // of the last connection
 	tasks  sync.WaitGroup
 
@@ -64,7 +65,7 @@ func NewWorker(
 	w := &Worker{
 		cfg: cfg, rank: rank, network: network, head: head,
 		offered: slices.Clone(addresses), addresses: slices.Clone(addresses), shareSick: shareSick,
-		nudged: make(chan struct{}, 1), over: make(chan struct{}),
+		nudged: make(chan struct{}, 1), asked: make(chan struct{}, 1), over: make(chan struct{}),
 	}
 	draw(w.self[:])
 	if cfg.Jitter == nil {
@@ -142,10 +143,16 @@ func (w *Worker) send(ctx context.Context) {
 				l.send(frameNudge)
 			}
 		case <-ticker.C:
-			if l := w.seat.live(); l != nil {
-				l.send(w.beat())
-			}
+			w.giveBeat()
+		case <-w.asked:
+			w.giveBeat()
 		}
+	}
+}
+
+func (w *Worker) giveBeat() {
+	if l := w.seat.live(); l != nil {
+		l.send(w.beat())
 	}
 }
 
@@ -276,9 +283,16 @@ func (w *Worker) take(ctx context.Context, conn net.Conn) *link {
 
 func (w *Worker) follow(ctx context.Context, l *link) {
 	w.seat.follow(ctx, w.cfg, l, func(frame, code byte) {
-		if frame == frameOver {
+		switch frame {
+		case frameOver:
 			w.head.Over(int(code))
-		} else {
+		case frameAsk:
+			select {
+			case w.asked <- struct{}{}:
+			default:
+			}
+			w.head.Heard(false)
+		default:
 			w.head.Heard(frame == frameNudge)
 		}
 	}, w.gone)

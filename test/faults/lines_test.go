@@ -22,12 +22,7 @@ var lined = []story{
 	{name: "three workers' daemons are killed at once", code: 42, happens: killing(1, 2, 3), judge: losing(1, 2, 3)},
 	{
 		name: "a worker's daemon is killed, and the driver fails of it", code: 1,
-		happens: func(j *job) {
-			killing(victim)(j)
-			<-j.daemons[victim].ended // until its kernel has, nobody can tell
-			j.letGo()
-		},
-		judge: losing(victim),
+		happens: func(j *job) { killing(victim)(j); j.letGo() }, judge: losing(victim),
 	},
 	{name: "the share of rank 2 does not answer for 7.5 s", code: 42, happens: outliving(atWorker), judge: wellWith(42)},
 	{name: "the share of the head does not answer for 7.5 s", code: 42, happens: outliving(atHead), judge: wellWith(42)},
