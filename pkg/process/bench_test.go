@@ -64,3 +64,12 @@ func BenchmarkFirstChild(b *testing.B) {
 		b.StartTimer()
 	}
 }
+
+func BenchmarkLook(b *testing.B) {
+	l := newLooks(bootTicks())
+	for b.Loop() {
+		if _, err := l.all(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

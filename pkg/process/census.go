@@ -41,7 +41,7 @@ func (s *Supervisor) count() time.Duration {
 	if len(children) == 0 {
 		return 0
 	}
-	all, err := readAllStats()
+	all, err := s.looks.all()
 	if err != nil {
 		return time.Since(began) // the next may see all; until then what is known stays so
 	}
@@ -60,7 +60,7 @@ func (s *Supervisor) count() time.Duration {
 // a signal that may part members from those they are known by.
 func (c *Child) noteFamily() {
 	at := bootTicks()
-	if all, err := readAllStats(); err == nil {
+	if all, err := c.owner.looks.all(); err == nil {
 		_, sessions := c.claim().family(all)
 		c.note(sessions, at)
 	}

@@ -71,7 +71,7 @@ func guard(order guardOrder) int {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), guardPatience)
 	defer cancel()
-	s := newSweep(state.claim(order), newLooks())
+	s := newSweep(state.claim(order), newLooks(order.since))
 	left, err := s.until(ctx, unix.SIGKILL)
 	tidied := make(chan error, 1)
 	go func() { tidied <- state.tidy() }()

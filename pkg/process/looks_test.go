@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -172,4 +173,38 @@ func TestLooksThatHang(t *testing.T) {
 	}
 	_ = marked.Process.Kill()
 	_ = marked.Wait()
+}
+
+// Whoever has the number of one that is known to be too old is looked at.
+func TestElders(t *testing.T) {
+	cmd := exec.Command("sleep", nap())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	pid := cmd.Process.Pid
+	sees := func(l *looks, when string, want bool) {
+		t.Helper()
+		all, err := l.all()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.ContainsFunc(all, func(p procStat) bool { return p.pid == pid }); got != want {
+			t.Fatalf("%s: seen: %v, want %v", when, got, want)
+		}
+	}
+	sees(newLooks(bootTicks()-1000), "started after the daemon", true)
+	l := newLooks(bootTicks() + 1000)
+	sees(l, "started before it", false)
+	known := l.elders[pid]
+	l.since = 0
+	sees(l, "known to be too old", false)
+	for what, at := range map[string]entry{
+		"another inode":             {known.inode + 1, known.made},
+		"an inode of another time":  {known.inode, unix.Timespec{Sec: known.made.Sec - 1, Nsec: known.made.Nsec}},
+		"what could not be told of": {},
+	} {
+		l.elders[pid] = at
+		sees(l, what, true)
+	}
 }

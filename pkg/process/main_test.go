@@ -235,7 +235,7 @@ func nap() string {
 // naps returns the processes that live and have arg in their command line as a whole argument or in a script.
 func naps(t testing.TB, arg string) []procStat {
 	t.Helper()
-	all, err := readAllStats()
+	all, err := newLooks(0).all()
 	if err != nil {
 		t.Fatal(err)
 	}

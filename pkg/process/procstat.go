@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,15 +47,19 @@ func parseStat(text []byte) (procStat, error) {
 	if open < 1 || shut < open {
 		return procStat{}, fmt.Errorf("cannot read %q as /proc/PID/stat: no name in brackets", text)
 	}
-	fields := strings.Fields(string(text[shut+1:]))
-	if len(fields) < 20 {
-		return procStat{}, fmt.Errorf("cannot read %q as /proc/PID/stat: %d fields after the name, at least 20 expected",
-			text, len(fields))
+	var fields [20][]byte
+	rest := bytes.TrimLeft(text[shut+1:], " ")
+	for i := range fields {
+		fields[i], rest, _ = bytes.Cut(rest, []byte{' '})
+		if len(fields[i]) == 0 {
+			return procStat{}, fmt.Errorf("cannot read %q as /proc/PID/stat: %d fields after the name, at least %d expected",
+				text, i, len(fields))
+		}
 	}
-	var numbers [20]int64
+	var numbers [len(fields)]int64
 	for _, i := range []int{1, 2, 3, 6, 17, 19} {
 		// Signed: the group and the session of a process that is just being reaped are -1.
-		n, err := strconv.ParseInt(fields[i], 10, 64)
+		n, err := strconv.ParseInt(string(fields[i]), 10, 64)
 		if err != nil {
 			return procStat{}, fmt.Errorf("cannot read field %d of /proc/PID/stat: %v", i+3, err)
 		}
@@ -103,33 +106,4 @@ func absent(err error) error {
 		return os.ErrNotExist
 	}
 	return err
-}
-
-// readAllStats looks at every process that we may look at: where /proc is mounted with hidepid, that is no stranger. An
-// error tells of one that it could not look at: the others are returned, but who would take "nobody" for an answer must
-// not.
-func readAllStats() ([]procStat, error) {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil, fmt.Errorf("cannot list the processes: %v", err)
-	}
-	defer dir.Close()
-	names, listErr := dir.Readdirnames(-1)
-	all := make([]procStat, 0, len(names))
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		stat, err := readStat(pid)
-		if err == nil {
-			all = append(all, stat)
-		} else if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
-			listErr = fmt.Errorf("process %d: %v", pid, err)
-		}
-	}
-	if listErr != nil {
-		return all, fmt.Errorf("cannot look at all processes: %v", listErr)
-	}
-	return all, nil
 }

@@ -68,7 +68,7 @@ func NewSupervisor(cfg Config) (*Supervisor, error) {
 	s := &Supervisor{
 		mark:     hex.EncodeToString(word[:]) + ".",
 		forks:    newForkers(),
-		looks:    newLooks(),
+		looks:    newLooks(self.start),
 		limits:   bounds{drain: time.Second, pass: 10 * time.Second, log: time.Second, kill: 3 * time.Second},
 		find:     findProgram,
 		started:  make(chan struct{}, 1),

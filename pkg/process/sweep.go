@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -20,11 +18,6 @@ const (
 	// longRest bounds what a long look adds to a pause: it was long because the machine, or somebody's memory, kept it
 	// waiting, which costs nobody a core.
 	longRest = 2 * longPause
-	// environWait bounds the look into one process's environment: the kernel takes a lock of that process for it, and
-	// while a file system hangs that lock may be held for as long.
-	environWait = 250 * time.Millisecond
-	// mostHung is how many such looks may hang at the same time: each holds a thread.
-	mostHung = 64
 )
 
 // sweep sends a signal to a family until none of it is left. It is for one goroutine.
@@ -79,7 +72,7 @@ func rest(pause, took time.Duration, empty int) time.Duration {
 // pass looks once and signals whom it finds. Environments are looked at only for those who are not known without, after
 // the others had their signal, as that look may take long.
 func (s *sweep) pass(sig syscall.Signal) ([]procStat, error) {
-	all, err := readAllStats()
+	all, err := s.looks.all()
 	known, sessions := s.claim.family(all)
 	s.signal(known, sig)
 	if s.readMarks(all, known) {
@@ -109,68 +102,6 @@ func (s *sweep) readMarks(all, known []procStat) bool {
 		found = found || s.claim.marked(all[i])
 	}
 	return found
-}
-
-// looks are the looks into environments of one daemon. Its methods may be called from any goroutine.
-type looks struct {
-	most int // that may hang
-
-	mu   sync.Mutex
-	hung map[processID]chan []byte // those that do: to what their goroutine answers
-}
-
-// processID tells a process from all others, also from those that had its number.
-type processID struct {
-	pid   int
-	start uint64
-}
-
-func newLooks() *looks { return &looks{most: mostHung, hung: make(map[processID]chan []byte)} }
-
-// environ returns a process's environment: nothing where it has none, we may not look, or the kernel does not answer in
-// time. The goroutine that asks ends when the kernel answers; until then that process is not asked again.
-func (l *looks) environ(p procStat) []byte {
-	id := processID{p.pid, p.start}
-	if !l.may(id) {
-		return nil
-	}
-	reply := make(chan []byte, 1)
-	go func() {
-		text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
-		if err != nil {
-			text = nil
-		}
-		reply <- text
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.hung[id] == reply {
-			delete(l.hung, id)
-		}
-	}()
-	timer := time.NewTimer(environWait)
-	defer timer.Stop()
-	select {
-	case environ := <-reply:
-		return environ
-	case <-timer.C:
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case environ := <-reply:
-		return environ
-	default:
-		l.hung[id] = reply
-		return nil
-	}
-}
-
-// may reports whether a process is to be asked.
-func (l *looks) may(id processID) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, hangs := l.hung[id]
-	return !hangs && len(l.hung) < l.most
 }
 
 func (s *sweep) signal(whom []procStat, sig syscall.Signal) {

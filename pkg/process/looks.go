@@ -1,0 +1,142 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// environWait bounds the look into one process's environment: the kernel takes a lock of that process for it, and
+	// while a file system hangs that lock may be held for as long.
+	environWait = 250 * time.Millisecond
+	// mostHung is how many such looks may hang at the same time: each holds a thread.
+	mostHung = 64
+)
+
+// looks are the looks at processes of one daemon. Its methods may be called from any goroutine.
+type looks struct {
+	since uint64 // when the daemon started, in boot ticks
+	most  int    // into environments, that may hang
+
+	looking sync.Mutex
+	elders  map[int]entry // by pid, who can't be of a family; guarded by looking
+
+	mu   sync.Mutex
+	hung map[processID]chan []byte // the looks that do: to what their goroutine answers; guarded by mu
+}
+
+// entry tells a process's name in /proc from one that another process had before: while the process lives, the name keeps
+// its inode, or gets a new one where the kernel wanted the memory (pid_revalidate in Linux's fs/proc/base.c).
+type entry struct {
+	inode uint64
+	made  unix.Timespec
+}
+
+// processID tells a process from all others, also from those that had its number.
+type processID struct {
+	pid   int
+	start uint64
+}
+
+// newLooks returns the looks of a daemon that started at since.
+func newLooks(since uint64) *looks {
+	return &looks{since: since, most: mostHung, elders: make(map[int]entry), hung: make(map[processID]chan []byte)}
+}
+
+// all looks at every process that can belong to a family of the daemon's: not at the kernel's threads, nor at who is
+// older than the daemon. Those, most of a node's, are told by one call each, once they are known. Where /proc is mounted
+// with hidepid, strangers are not seen. An error tells of one that it could not look at: the others are returned, but who
+// would take "nobody" for an answer must not.
+func (l *looks) all() ([]procStat, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the processes: %v", err)
+	}
+	defer dir.Close()
+	names, listErr := dir.Readdirnames(-1)
+	l.looking.Lock()
+	defer l.looking.Unlock()
+	before := l.elders
+	l.elders = make(map[int]entry, len(before))
+	var all []procStat
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		var stat unix.Stat_t
+		if unix.Fstatat(int(dir.Fd()), name, &stat, 0) != nil {
+			stat = unix.Stat_t{} // the look below tells
+		}
+		at := entry{inode: stat.Ino, made: stat.Ctim}
+		if was, known := before[pid]; known && was == at && at.inode != 0 {
+			l.elders[pid] = at
+			continue
+		}
+		p, err := readStat(pid)
+		switch {
+		case err == nil && (p.kernel || p.start < l.since):
+			l.elders[pid] = at
+		case err == nil:
+			all = append(all, p)
+		case !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission):
+			listErr = fmt.Errorf("process %d: %v", pid, err)
+		}
+	}
+	if listErr != nil {
+		return all, fmt.Errorf("cannot look at all processes: %v", listErr)
+	}
+	return all, nil
+}
+
+// environ returns a process's environment: nothing where it has none, we may not look, or the kernel does not answer in
+// time. The goroutine that asks ends when the kernel answers; until then that process is not asked again.
+func (l *looks) environ(p procStat) []byte {
+	id := processID{p.pid, p.start}
+	if !l.may(id) {
+		return nil
+	}
+	reply := make(chan []byte, 1)
+	go func() {
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
+		if err != nil {
+			text = nil
+		}
+		reply <- text
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.hung[id] == reply {
+			delete(l.hung, id)
+		}
+	}()
+	timer := time.NewTimer(environWait)
+	defer timer.Stop()
+	select {
+	case environ := <-reply:
+		return environ
+	case <-timer.C:
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case environ := <-reply:
+		return environ
+	default:
+		l.hung[id] = reply
+		return nil
+	}
+}
+
+// may reports whether a process is to be asked.
+func (l *looks) may(id processID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, hangs := l.hung[id]
+	return !hangs && len(l.hung) < l.most
+}
