@@ -149,14 +149,16 @@ func (w *Watch) Relax(steady time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pace.Steady = steady
-	w.began = time.Now()
+	now := time.Now()
+	w.began = now.Add(-relaxed * w.pace.Fast)
 	took := max(0, w.rested.Sub(w.looked))
-	w.due = w.began.Add(min(relaxed*w.pace.next(0, took, w.dir.via.Jitter()), steady))
+	w.due = now.Add(w.pace.next(now.Sub(w.began), took, w.dir.via.Jitter()))
 	w.wake()
 }
 
-// relaxed is by how much the first pause is longer where nothing is expected.
-const relaxed = 4
+// relaxed is for how many of the shortest pauses something would have been waited
+// for in vain, where nothing is expected.
+const relaxed = 40
 
 // Nudge makes the next look come at once, and the ones after it soon: a listing
 // may be older than what we are nudged for. It never blocks.
