@@ -310,8 +310,10 @@ func (h *head) awaitDone(end *ending) {
 	within := h.cfg.Times.StopGrace + health.WorkerTempo(h.cfg.Times.Peer, h.id.Size).Look + time.Second
 	ctx, cancel := context.WithTimeoutCause(h.hurry, within, errDeadline)
 	defer cancel()
-	h.nodes.Quicken()
 	blind := h.silence() > sickShare
+	if slices.ContainsFunc(h.unended(lost, blind), func(rank int) bool { return !h.lines.ties(rank) }) {
+		h.nodes.Quicken() // the others have us look
+	}
 	for {
 		blind = blind || h.silence() > h.tempo.Silent/2
 		missing := h.unended(lost, blind)

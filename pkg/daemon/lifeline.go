@@ -128,6 +128,10 @@ func (p *headLine) Gone(how lifeline.Parting) {
 	if ever {
 		p.line.part(0, how)
 	}
+	if how == lifeline.Left && p.ended.Err() != nil {
+		p.orphan(errFarewell) // as this node is about to
+		return
+	}
 	p.trail.event(signal.EventLine, zap.Bool("up", false), zap.Stringer("how", how))
 	p.control.Quicken()
 	p.control.Nudge()
@@ -143,6 +147,9 @@ func (p *headLine) Gone(how lifeline.Parting) {
 			"the head, %s, hangs: its daemon has ended and could not write so into the run directory", p.name(0))))
 	}
 }
+
+// errFarewell is why nothing more is to be heard of a head.
+var errFarewell = errors.New("the head has ended in order")
 
 // Over learns by which code the run ends. Where that is a failure, who can look sees
 // more of it, or that the head could not say why: see withoutHead.
@@ -270,9 +277,12 @@ func (n *node) awaitLine(ctx context.Context) error {
 		n.name(n.id.Rank), n.line.tried, n.cfg.Times.Peer, mend)
 }
 
-// tug has the other end of the lifeline look at what this node has published.
-func (n *node) tug() {
-	if n.nudge != nil {
+// tug has the other end of the lifeline look at what this node has published, if
+// it looks there. A worker that waits for the end alone hears of that by the
+// farewell.
+func (n *node) tug(sub, name string) {
+	unseen := n.id.Rank == 0 && (sub != signal.Control || name == signal.NameOver)
+	if n.nudge != nil && !unseen {
 		n.nudge()
 	}
 }

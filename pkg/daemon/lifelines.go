@@ -90,6 +90,15 @@ func (l *lines) calm(workers int, now time.Time) bool {
 	return l.well(workers, now) && l.head.Stats().Connected >= workers
 }
 
+// ties tells whether a worker is connected.
+func (l *lines) ties(rank int) bool {
+	if l == nil {
+		return false
+	}
+	known, _ := l.of(rank)
+	return known.connected
+}
+
 // ended tells whether a worker's daemon has: the kernel of its host has closed its
 // lifeline. A goodbye comes last, too, but who can look sees more by that; where
 // nobody can, one who never had a lifeline is not waited for, either.

@@ -102,7 +102,7 @@ type node struct {
 
 // publish makes a record of this node's appear.
 func (n *node) publish(sub, name string, rec signal.Record, durable bool) error {
-	defer n.tug()
+	defer n.tug(sub, name)
 	return n.traced(name, func() error {
 		return n.asked("publish", filepath.Join(sub, name), n.cfg.Times.Peer, func(ctx context.Context) error {
 			return n.dir.Publish(ctx, sub, name, rec, durable)
@@ -112,7 +112,7 @@ func (n *node) publish(sub, name string, rec signal.Record, durable bool) error 
 
 // claimed makes a record appear that another daemon may have published before.
 func (n *node) claimed(sub, name string, rec signal.Record) error {
-	defer n.tug()
+	defer n.tug(sub, name)
 	return n.traced(name, func() error {
 		return n.asked("publish", filepath.Join(sub, name), n.cfg.Times.Peer, func(ctx context.Context) error {
 			return n.dir.Claim(ctx, sub, name, rec)
@@ -122,7 +122,7 @@ func (n *node) claimed(sub, name string, rec signal.Record) error {
 
 // mark makes a name appear that says all.
 func (n *node) mark(sub, name string) error {
-	defer n.tug()
+	defer n.tug(sub, name)
 	return n.traced(name, func() error {
 		return n.asked("publish", filepath.Join(sub, name), n.cfg.Times.Peer, func(ctx context.Context) error {
 			return n.dir.Mark(ctx, sub, name)

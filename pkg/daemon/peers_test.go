@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"os"
@@ -290,15 +291,7 @@ func TestTwoLoseTheHead(t *testing.T) {
 		c.Network = wire
 		c.Times.Peer = 6 * time.Second
 	})
-	listener, port := listen(t)
-	head := j.playHead("127.0.0.1:" + port)
-	cfg := lifeline.Config{Key: head.dir.Nonce(), Size: size, Beat: health.HeadTempo(j.configs[1].Times.Peer, 1).Beat}
-	lines := lifeline.NewHead(cfg, listener, nobody{})
-	ctx, end := context.WithCancel(bounded(t))
-	var running sync.WaitGroup
-	running.Go(func() { lines.Run(ctx) })
-	defer running.Wait()
-	defer end()
+	head, lines := j.playLines()
 	j.start(0, 2)
 	j.until("a lifeline", func() bool { return lines.Stats().Connected == 1 })
 	wire.refuses.Store(true)
@@ -308,6 +301,92 @@ func TestTwoLoseTheHead(t *testing.T) {
 	p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
 	p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Word: string(health.DaemonDied), Cause: cause})
 	j.expect(-1, 76, -1)
+}
+
+// TestTheFarewellIsNotLookedFor has a worker be done long before the head: it looks
+// for the end of that rarely, and leaves when the lifeline tells of it.
+func TestTheFarewellIsNotLookedFor(t *testing.T) {
+	t.Parallel()
+	const size, rarely = 3, 50 * time.Millisecond
+	done := signal.NodeName(1, size, signal.Done)
+	var mu sync.Mutex
+	var looks []time.Time // since it is done
+	j := newJob(t, size, "exit 0").patient()
+	j.configs[1].Access.Deaf = true
+	j.configs[1].Access.Meter = &signal.Meter{Barred: func(op signal.Op, path string) error {
+		if op == signal.OpList && filepath.Base(path) == signal.Control && j.has(signal.Nodes, done) {
+			mu.Lock()
+			defer mu.Unlock()
+			looks = append(looks, time.Now())
+		}
+		return nil
+	}}
+	head, lines := j.playLines()
+	j.start(0, 2)
+	j.until("a lifeline", func() bool { return lines.Stats().Connected == 1 })
+	j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
+	cause := failed(health.DaemonDied, "the daemon of rank 2 has died").FailedRecord
+	head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 76, Word: string(health.DaemonDied), Cause: cause})
+	j.untilNamed(signal.Nodes, done)
+	j.until("three looks of a worker that is done", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(looks) >= 3
+	})
+	mu.Lock()
+	for i, at := range looks[1:] {
+		if at.Sub(looks[i]) < rarely {
+			t.Errorf("a worker that is done has looked %s after the look before", at.Sub(looks[i]))
+		}
+	}
+	mu.Unlock()
+	lines.Farewell()
+	j.expect(-1, 76, -1)
+	events, err := os.ReadFile(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", 1, size)))
+	if err != nil || bytes.Contains(events, []byte(`"up":false`)) {
+		t.Errorf("%v, and a farewell that came after the end is told of: one more write of each node\n%s", err, events)
+	}
+}
+
+// A tug costs every worker a look: none is for what workers do not look for.
+func TestTug(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		rank      int
+		sub, name string
+		tugs      bool
+	}{
+		{0, signal.Control, signal.NameGo, true},
+		{0, signal.Control, signal.NameOver, false},
+		{0, signal.Nodes, signal.NodeName(0, 2, signal.Done), false},
+		{1, signal.Nodes, signal.NodeName(1, 2, signal.Done), true},
+		{1, signal.Control, signal.AbortName(1, 2), true},
+	} {
+		tugs := false
+		n := &node{id: testIdentity(tc.rank, 2), nudge: func() { tugs = true }}
+		n.tug(tc.sub, tc.name)
+		if tugs != tc.tugs {
+			t.Errorf("rank %d publishes %s/%s: the other side is nudged: %t, want %t", tc.rank, tc.sub, tc.name, tugs, tc.tugs)
+		}
+	}
+	new(node).tug(signal.Control, signal.NameGo) // without a lifeline
+}
+
+// playLines is playHead, with lifelines.
+func (j *job) playLines() (*peer, *lifeline.Head) {
+	j.t.Helper()
+	listener, port := listen(j.t)
+	head := j.playHead("127.0.0.1:" + port)
+	cfg := lifeline.Config{Key: head.dir.Nonce(), Size: len(j.configs), Beat: health.HeadTempo(j.configs[1].Times.Peer, 1).Beat}
+	lines := lifeline.NewHead(cfg, listener, nobody{})
+	ctx, end := context.WithCancel(bounded(j.t))
+	var running sync.WaitGroup
+	running.Go(func() { lines.Run(ctx) })
+	j.t.Cleanup(func() {
+		end()
+		running.Wait()
+	})
+	return head, lines
 }
 
 // listen takes a port for the lifelines of a head that the test plays.

@@ -397,6 +397,9 @@ func (n *node) awaitEnd(f *failure) *ending {
 func (n *node) leave(end *ending) int {
 	n.trail.enter("drain")
 	n.finish(end)
+	if n.tied() {
+		n.control.Relax(n.tempo.Look)
+	}
 	left := n.stopAll(end)
 	n.keepEvidence(end)
 	n.log.Info("this node is done", zap.String("why", end.why), zap.Strings("left", left))
@@ -442,8 +445,16 @@ func (n *node) awaitOver(end *ending) {
 		ctx, stop = n.whileAnswered(ctx, n.tempo.Silent)
 		defer stop()
 	}
-	_, _ = n.control.Wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameOver) })
+	wait := n.control.Wait
+	if n.tied() {
+		wait = n.control.Follow
+	}
+	_, _ = wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameOver) })
 }
+
+// tied tells whether the head's farewell will be heard, so that nobody need look
+// for what comes before it.
+func (n *node) tied() bool { return n.line != nil && n.line.calm(time.Now()) }
 
 // leaveAlone ends a worker that could not even join: nobody else can tell it a
 // code.
