@@ -298,6 +298,9 @@ func (h *head) stopDriver(end *ending) *ending {
 	return end
 }
 
+// untold is the warning of a node that is waited for in vain.
+const untold = "not all nodes have told that they are done"
+
 // awaitDone waits until all nodes whose daemons live have said that nothing of ours
 // runs there, for no longer than their graces last.
 func (h *head) awaitDone(end *ending) {
@@ -321,7 +324,7 @@ func (h *head) awaitDone(end *ending) {
 			return
 		}
 		if !pause(ctx, eventPause) {
-			h.log.Warn("not all nodes have told that they are done", zap.String("missing", h.hostsOf(missing)), zap.Duration("waited", within))
+			h.log.Warn(untold, zap.String("missing", h.hostsOf(missing)), zap.Duration("waited", within))
 			return
 		}
 	}

@@ -293,7 +293,7 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 			if cause.Age <= 0 || tc.what == "has died" && cause.Age < lifeline.ComeBackTime {
 				t.Errorf("it is told to have happened %s before it was told of", cause.Age)
 			}
-			if said := j.said(); strings.Contains(said, "not all nodes have told that they are done") {
+			if said := j.said(); strings.Contains(said, untold) {
 				t.Errorf("the end has waited for who is lost:\n%s", said)
 			}
 			if !slices.Equal(cause.Lost, []int{1}) || !slices.Equal(j.result().Nodes, []string{"n1"}) {
@@ -332,7 +332,7 @@ func TestSeveralWorkersDieAtOnce(t *testing.T) {
 	if !slices.Equal(lost, dead) || !slices.Equal(nodes, []string{"n1", "n2", "n3"}) {
 		t.Errorf("lost are %v, and bad nodes are %v; %v died", lost, nodes, dead)
 	}
-	if said := j.said(); strings.Contains(said, "not all nodes have told that they are done") {
+	if said := j.said(); strings.Contains(said, untold) {
 		t.Errorf("the end has waited for the dead:\n%s", said)
 	}
 }
