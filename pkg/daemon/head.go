@@ -167,14 +167,11 @@ func (h *head) checkDriver(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.Times.Join, errDeadline)
 	defer cancel()
-	found := make(chan error, 1)
-	go func() { found <- process.Find(h.cfg.Driver[0], h.cfg.Environ) }()
-	select {
-	case err := <-found:
+	_, err := answered(ctx, func() (struct{}, error) { return struct{}{}, process.Find(h.cfg.Driver[0], h.cfg.Environ) })
+	switch cause := context.Cause(ctx); {
+	case cause == nil || !errors.Is(err, cause):
 		return h.driverFailure(err)
-	case <-ctx.Done():
-	}
-	if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {
+	case !errors.Is(cause, errDeadline):
 		return cause
 	}
 	return failed(health.Deadline, "cannot look at the driver on %s: the file system of %s has not answered for %s; see whether it hangs there",
