@@ -194,6 +194,11 @@ func TestElders(t *testing.T) {
 		}
 	}
 	sees(newLooks(bootTicks()-1000), "started after the daemon", true)
+	stat, err := readStat(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sees(newLooks(stat.start), "started within the tick of the daemon's start", true)
 	l := newLooks(bootTicks() + 1000)
 	sees(l, "started before it", false)
 	known := l.elders[pid]
