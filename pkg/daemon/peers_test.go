@@ -372,6 +372,32 @@ func TestTug(t *testing.T) {
 	new(node).tug(signal.Control, signal.NameGo) // without a lifeline
 }
 
+// TestTheHeadWaitsForWhoIsNotDone has a worker fail that takes its time to end what
+// runs there: Slurm may kill its step when the first daemon exits with a code.
+func TestTheHeadWaitsForWhoIsNotDone(t *testing.T) {
+	t.Parallel()
+	const size = 2
+	j := newJob(t, size, "exec sleep 300").all(func(c *Config) { c.Times.StopGrace = mostStopGrace })
+	meter := new(signal.Meter)
+	j.configs[0].Access.Meter = meter
+	j.start(1)
+	p := j.playWorker(1)
+	j.untilNamed(signal.Control, signal.NameGo)
+	cause := failed(health.ServiceDied, "the service has died").FailedRecord
+	cause.Rank = 1
+	p.publish(signal.NodeName(1, size, signal.Failed), &cause)
+	j.untilNamed(signal.Nodes, signal.NodeName(0, size, signal.Done))
+	looks := func() int64 { return meter.Stats().ByKind[signal.OpList.String()] }
+	before := looks()
+	j.until("some more looks of the head", func() bool { return looks() > before+10 || len(j.ended()) > 0 })
+	if ended := j.ended(); len(ended) > 0 || j.has(signal.Control, signal.NameOver) {
+		t.Errorf("the head has not waited for rank 1: %v has ended, and %v are there", ended, j.names(signal.Control))
+	}
+	p.publish(signal.NodeName(1, size, signal.Done), &signal.DoneRecord{})
+	j.untilNamed(signal.Control, signal.NameOver)
+	j.expect(77, -1)
+}
+
 // playLines is playHead, with lifelines.
 func (j *job) playLines() (*peer, *lifeline.Head) {
 	j.t.Helper()
