@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/process"
@@ -95,4 +96,35 @@ func untilThere(t *testing.T, path string) {
 			t.Fatalf("there is no %s after %s", path, ceiling)
 		}
 	}
+}
+
+// TestLagging has the end come before a start, and while it is under way.
+func TestLagging(t *testing.T) {
+	t.Parallel()
+	end := errors.New("the end")
+	synctest.Test(t, func(t *testing.T) {
+		n := new(node)
+		n.work, n.rest = context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancelCause(n.work)
+		late, done := n.lagging(ctx, startLag)
+		short, over := n.lagging(ctx, startLag)
+		over()
+		cancel(end)
+		time.Sleep(startLag - 1)
+		synctest.Wait()
+		if late.Err() != nil || short.Err() == nil {
+			t.Errorf("just before the lag is over: %v and, for who has started, %v", context.Cause(late), context.Cause(short))
+		}
+		time.Sleep(2)
+		synctest.Wait()
+		if !errors.Is(context.Cause(late), end) {
+			t.Errorf("after the lag it has ended by %v, want %v", context.Cause(late), end)
+		}
+		done()
+		if never, _ := n.lagging(ctx, startLag); never.Err() == nil {
+			t.Error("what begins after the end has come goes on")
+		}
+		n.rest()
+		_ = n.tasks.Wait()
+	})
 }

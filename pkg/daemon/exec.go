@@ -130,10 +130,12 @@ func (n *node) carryOut(ctx, wanted context.Context, order signal.ExecOrder, out
 	}
 	// A start may hang with the file system of the program, for as long as the
 	// caller wants to wait for it.
-	child, err := n.super.Start(wanted, process.Spec{
+	starting, started := n.lagging(wanted, startLag)
+	child, err := n.super.Start(starting, process.Spec{
 		Name: "the command", Argv: order.Argv, Env: append(n.execEnv(), order.Env...),
 		Stdout: out.stream(1), Stderr: out.stream(2), KeepLines: -1,
 	})
+	started()
 	if err != nil {
 		return signal.ExecExit{Code: startCode(err), Exit: "not started", Failed: err.Error()}
 	}

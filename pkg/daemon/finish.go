@@ -59,14 +59,19 @@ func (h *head) drive(ctx context.Context) error {
 	return &ending{orderly: true, word: health.Driven, code: exit.Status(), why: "the driver has ended: " + exit.String()}
 }
 
-// startLag is how long the start of a driver may go on after the run's end has
-// come: a start that is given up kills the driver, which may run by then and is
-// owed its grace.
+// startLag is how long the start of a driver, or of a command, may go on after its
+// end has come: a start that is given up kills what it starts, which may run by
+// then and is owed its grace.
 const startLag = time.Second
 
 // lagging returns a context that ends a while after ctx does, and a function to
-// call when it is no longer needed.
+// call when it is no longer needed. One that has ended already lags no more.
 func (n *node) lagging(ctx context.Context, lag time.Duration) (context.Context, func()) {
+	select {
+	case <-ctx.Done():
+		return ctx, func() {}
+	default:
+	}
 	late, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	n.background(func(context.Context) {
 		select {
