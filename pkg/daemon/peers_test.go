@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -571,4 +572,58 @@ func TestWorkerStaysForTheEnd(t *testing.T) {
 	}
 	head.publish(signal.NameOver, &signal.State{})
 	j.expect(-1, 77)
+}
+
+// A worker that was told to end serves the driver while that saves its work, also
+// where the share is silent for as long as a peer may be; one that has failed has
+// nothing to stay for.
+func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
+	t.Parallel()
+	times := DefaultTimes()
+	silent := health.WorkerTempo(times.Peer, 2).Silent
+	for _, tc := range []struct {
+		name  string
+		kind  health.Kind
+		grace time.Duration
+		want  time.Duration
+	}{
+		{"it was told to end", health.Terminated, time.Minute, silent},
+		{"and the driver has a short grace", health.Terminated, silent * 3 / 4, silent * 3 / 4},
+		{"and no grace", health.Terminated, 0, silent / 2},
+		{"it has failed", health.ServiceDied, time.Minute, silent / 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hang := make(chan struct{})
+				var hangs bool
+				access := signal.Access{Deaf: true, Meter: &signal.Meter{Told: func(signal.Op) {
+					if hangs {
+						<-hang
+					}
+				}}}
+				dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Rank: 1, Size: 2, Host: "n1", Access: access}, signal.Job{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				n := &node{cfg: Config{Times: times, Access: access}, id: testIdentity(1, 2), tempo: health.WorkerTempo(times.Peer, 2)}
+				n.cfg.Times.DriverGrace = tc.grace
+				n.control = dir.Watch(signal.Control, signal.WorkerPace(2))
+				n.work, n.rest = context.WithCancel(t.Context())
+				n.graces()
+				n.ended, n.over = context.WithCancelCause(n.work)
+				hangs = true
+				n.background(n.control.Run)
+				began := time.Now()
+				if end := n.awaitEnd(failed(tc.kind, "it ends")); end != nil {
+					t.Errorf("it ends by %v", end)
+				}
+				if took := time.Since(began); took < tc.want || took > tc.want+sickShare {
+					t.Errorf("it has waited %s, want %s", took, tc.want)
+				}
+				close(hang)
+				n.rest()
+				_ = n.tasks.Wait()
+			})
+		})
+	}
 }

@@ -2,6 +2,10 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -14,28 +18,79 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// A job may run for months and be asked for something every minute: what is over
-// is forgotten when no listing can show it any more, and not before.
-func TestRequestsAreForgotten(t *testing.T) {
-	dir, err := signal.Create(bounded(t), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 1, Host: "n0"}, signal.Job{})
+// askedHead is a head of so many nodes, the first of which the driver needs, that
+// can be asked for commands. The function that it returns waits for what it has
+// begun.
+func askedHead(t *testing.T, size, needed int) (h *head, wait func()) {
+	t.Helper()
+	dir, err := signal.Create(bounded(t), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: size, Host: "n0"}, signal.Job{})
 	if err == nil {
 		err = dir.MakeExec(bounded(t))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	synctest.Test(t, func(t *testing.T) {
-		cfg := Config{Identity: testIdentity(0, 1), Framework: framework.None{}, Times: DefaultTimes()}
-		h := &head{
-			node: &node{cfg: cfg, id: cfg.Identity, dir: dir, log: zap.NewNop(), trail: newTrail()}, roster: newRoster(cfg), requests: newRequests(),
-			nodes: dir.Watch(signal.Nodes, signal.HeadPace),
-		}
-		h.work, h.rest = context.WithCancel(t.Context())
-		h.life = h.work
-		defer func() {
-			h.rest()
+	cfg := Config{Identity: testIdentity(0, size), Framework: framework.None{}, Times: DefaultTimes(), Team: Bounds{needed, needed}}
+	h = &head{
+		node: &node{cfg: cfg, id: cfg.Identity, dir: dir, log: zap.NewNop(), trail: newTrail()}, roster: newRoster(cfg), requests: newRequests(),
+		nodes: dir.Watch(signal.Nodes, signal.HeadPace),
+	}
+	h.work, h.rest = context.WithCancel(t.Context())
+	h.life = h.work
+	return h, func() {
+		h.rest()
+		_ = h.tasks.Wait()
+	}
+}
+
+// Who waits for a command is told which nodes will not answer any more, once it
+// waits for no other: the job goes on without them.
+func TestTellLost(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		needed  int
+		missing []int
+		want    []int
+	}{
+		{"all that is waited for are lost", 1, []int{1, 2}, []int{1, 2}},
+		{"one may answer", 1, []int{0, 1}, nil},
+		{"nobody is waited for", 1, nil, nil},
+		{"a job that can't do without any ends", 3, []int{1, 2}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			h, wait := askedHead(t, 3, tc.needed)
+			h.roster.open = true
+			h.roster.joined[0] = true
+			id, q := signal.NewExecID(), &asked{missing: make(map[int]bool)}
+			for _, rank := range tc.missing {
+				q.missing[rank] = true
+			}
+			h.tellLost(id, q)
 			_ = h.tasks.Wait()
-		}()
+			var lost signal.ExecLost
+			data, err := os.ReadFile(filepath.Join(h.dir.Path(), signal.Exec, id.LostName()))
+			if err == nil {
+				err = json.Unmarshal(data, &lost)
+			}
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Error(err)
+			}
+			if !slices.Equal(lost.Ranks, tc.want) {
+				t.Errorf("%v are told to be lost, want %v", lost.Ranks, tc.want)
+			}
+			wait()
+		})
+	}
+}
+
+// A job may run for months and be asked for something every minute: what is over
+// is forgotten when no listing can show it any more, and not before.
+func TestRequestsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, wait := askedHead(t, 1, 1)
+		defer wait()
 		r := h.requests
 		look := func(ids ...signal.ExecID) {
 			shown := make(map[signal.ExecID]*signal.ExecShown)
@@ -56,7 +111,7 @@ func TestRequestsAreForgotten(t *testing.T) {
 			raw, _ := id.Bytes()
 			r.Called(raw, true)
 			// It names no node, and so it is refused.
-			if err := dir.Publish(t.Context(), signal.Exec, id.RequestName(), &signal.ExecRequest{}, false); err != nil {
+			if err := h.dir.Publish(t.Context(), signal.Exec, id.RequestName(), &signal.ExecRequest{}, false); err != nil {
 				t.Fatal(err)
 			}
 			look(id)
