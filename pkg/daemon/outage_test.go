@@ -1,0 +1,97 @@
+package daemon
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// An outage that outlasts the peer timeout is told of once, and its end once.
+func TestOutagesAreToldOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		core, said := observer.New(zap.WarnLevel)
+		cfg := Config{Identity: testIdentity(0, 2), Times: DefaultTimes(), Access: signal.Access{Meter: new(signal.Meter)}}
+		h := &head{node: &node{cfg: cfg, id: cfg.Identity, log: zap.New(core)}}
+		h.life, h.end = context.WithCancelCause(t.Context())
+		h.lines = &lines{signs: newSigns(time.Second)}
+		h.lines.connect(1)
+		var told outages
+		for _, step := range []struct {
+			name string
+			does func()
+			wait time.Duration
+			want string // what is said at the end of the wait; empty: nothing
+		}{
+			{"well", func() {}, time.Minute, ""},
+			{"sick before the job runs", func() { h.lines.hear(1, true) }, 2 * cfg.Times.Peer, ""},
+			{"well again", func() { h.lines.hear(1, false) }, time.Second, ""},
+			{"sick", func() { h.lines.run(true); h.lines.hear(1, true) }, 0, ""},
+			{"for half of the peer timeout", func() {}, cfg.Times.Peer / 2, ""},
+			{"for longer than it", func() {}, cfg.Times.Peer/2 + 1, "the share does not answer rank 1: the job goes on"},
+			{"and longer", func() {}, cfg.Times.Peer, ""},
+			{"the share is back", func() { h.lines.hear(1, false) }, time.Second, "the share answers all nodes again"},
+			{"and stays", func() {}, time.Second, ""},
+			{"sick once more", func() { h.lines.hear(1, true) }, 0, ""},
+			{"for long, as the job ends", func() { h.end(&ending{orderly: true}) }, 2 * cfg.Times.Peer, ""},
+		} {
+			step.does()
+			time.Sleep(step.wait)
+			told.tell(h, time.Now())
+			var got []string
+			for _, entry := range said.TakeAll() {
+				got = append(got, entry.Message)
+			}
+			if all := strings.Join(got, "; "); len(got) > 1 || (step.want == "") != (all == "") || !strings.Contains(all, step.want) {
+				t.Errorf("%s: %q is said, want %q", step.name, all, step.want)
+			}
+		}
+	})
+}
+
+// A node that neither the share nor another node has answered is cut off, for as
+// long as both were silent.
+func TestUnanswered(t *testing.T) {
+	t.Parallel()
+	tempo := health.WorkerTempo(10*time.Second, 2)
+	for _, tc := range []struct {
+		name    string
+		unheard time.Duration // 0: there is no lifeline
+		kind    health.Kind
+		says    string
+	}{
+		{"without a lifeline", 0, health.Share, "the share has not answered rank 1 (n1) for 20s"},
+		{"heard a moment ago", time.Second, health.Share, "the share has not answered rank 1 (n1) for 20s"},
+		{"unheard for less long", 15 * time.Second, health.CutOff, "neither another node nor the share has answered for 15s"},
+		{"unheard for longer", 30 * time.Second, health.CutOff, "neither another node nor the share has answered for 20s"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 2, Host: "n0"}, signal.Job{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				n := &node{id: testIdentity(1, 2), dir: dir, tempo: tempo}
+				if tc.unheard > 0 {
+					n.signs = newSigns(time.Second)
+					n.signs.connect(0)
+					for range tc.unheard / time.Second { // this daemon itself has run all the time
+						time.Sleep(time.Second)
+						n.signs.tick(time.Now())
+					}
+				}
+				if f := n.unanswered(20 * time.Second); f.Kind != string(tc.kind) || !strings.Contains(f.What, tc.says) {
+					t.Errorf("it is %s: %s", f.Kind, f.What)
+				}
+			})
+		})
+	}
+}
