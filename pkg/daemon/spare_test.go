@@ -147,7 +147,7 @@ func TestNodesDropped(t *testing.T) {
 			change: func(t *testing.T, c *Config, marks string) {
 				c.Setup = onLaunch(2, "until test -e "+marks+"/1-as-1-of-2; do sleep 0.05; done", "true")
 				c.Sandbox = SandboxConfig{
-					Command: onLaunch(1, "exit 6", "exec sleep 300"), Require: require(t, "all"),
+					Command: onLaunch(1, waitsFor(marks+"/1-as-1-of-2")+"; exit 6", "exec sleep 300"), Require: require(t, "all"),
 					Ready: probe(t, fmt.Sprintf("exec:/bin/sh -c 'test %d -ne 1'", c.Identity.Rank)),
 				}
 			},
@@ -158,7 +158,7 @@ func TestNodesDropped(t *testing.T) {
 			name: "one without a spare, where fewer will do", size: 3, bounds: Bounds{2, 3}, codes: []int{0, 0, 0},
 			change: func(t *testing.T, c *Config, marks string) {
 				c.Framework = framework.None{
-					WorkerCommand: onLaunch(1, "exit 5", marking(marks)),
+					WorkerCommand: onLaunch(1, waitsFor(marks+"/0-as-0-of-3")+"; "+waitsFor(marks+"/2-as-2-of-3")+"; exit 5", marking(marks)),
 					WorkerReady:   probe(t, fmt.Sprintf("exec:/bin/sh -c 'test %d -ne 1'", c.Identity.Rank)),
 				}
 			},
