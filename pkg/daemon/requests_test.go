@@ -158,3 +158,39 @@ func TestLately(t *testing.T) {
 		}
 	}
 }
+
+// What was announced is looked for soon, and the less often the longer it does not
+// come; what is carried out, now and then.
+func TestPauseBetweenLooksForRequests(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		known bool
+		since []time.Duration // was announced
+		want  time.Duration
+	}{
+		{"nothing", false, nil, -1},
+		{"one that runs", true, nil, requestLook},
+		{"one that was announced just now", false, []time.Duration{0}, 5 * time.Millisecond},
+		{"a while ago", false, []time.Duration{100 * time.Millisecond}, 50 * time.Millisecond},
+		{"long ago", false, []time.Duration{10 * time.Second}, requestLook},
+		{"too long ago", false, []time.Duration{announcedTime + 1}, -1},
+		{"two", false, []time.Duration{100 * time.Millisecond, 10 * time.Second}, 50 * time.Millisecond},
+		{"one that runs, and one that was announced", true, []time.Duration{100 * time.Millisecond}, 50 * time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRequests()
+				if tc.known {
+					r.known[signal.NewExecID()] = new(asked)
+				}
+				for _, since := range tc.since {
+					r.awaited[signal.NewExecID()] = time.Now().Add(-since)
+				}
+				if got := r.pause(); got != tc.want {
+					t.Errorf("the next look comes after %s, want %s", got, tc.want)
+				}
+			})
+		})
+	}
+}
