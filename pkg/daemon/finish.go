@@ -318,6 +318,9 @@ func (h *head) awaitDone(end *ending) {
 	within := h.cfg.Times.StopGrace + health.WorkerTempo(h.cfg.Times.Peer, h.id.Size).Look + time.Second
 	ctx, cancel := context.WithTimeoutCause(h.hurry, within, errDeadline)
 	defer cancel()
+	if h.roster.spares {
+		h.hear() // who has joined since the last look stands by, and sees the end
+	}
 	blind := h.silence() > sickShare
 	if slices.ContainsFunc(h.unended(lost, blind), func(rank int) bool { return !h.lines.ties(rank) }) {
 		h.nodes.Quicken() // the others have us look
