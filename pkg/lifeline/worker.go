@@ -249,10 +249,11 @@ func (w *Worker) dial(ctx context.Context, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	// The head may have let us in already: it must not take this for our death.
+	stop := context.AfterFunc(ctx, func() { abort(conn) })
 	defer stop()
 	if err := introduce(conn, w.cfg.Key, w.rank, w.self); err != nil {
-		abort(conn) // the head may have let us in already: it must not take this for our death
+		abort(conn)
 		w.early.turnedAway(address, err)
 		return nil, err
 	}
