@@ -350,7 +350,30 @@ func (n *node) claim(end *ending) *ending {
 	}
 	ctx, cancel := context.WithTimeoutCause(n.hurry, n.tempo.Silent, errDeadline)
 	defer cancel()
-	return n.awaitEnded(ctx, n.tempo.Silent/2)
+	if told := n.awaitEnded(ctx, n.tempo.Silent/2); told != nil {
+		return told
+	}
+	told := n.endByResult()
+	if told != nil {
+		_ = n.publishAbort(told) // which it has logged
+	}
+	return told
+}
+
+// endByResult is the end that a node has claimed which died before it could publish
+// it; nil where that can't be read.
+func (n *node) endByResult() *ending {
+	ctx, cancel := context.WithTimeoutCause(n.hurry, sickShare, errDeadline)
+	defer cancel()
+	var result signal.Result
+	names, err := n.dir.Names(ctx, "")
+	if err != nil || !slices.Contains(names, signal.NameResult) {
+		return nil
+	}
+	if err := n.dir.Read(ctx, "", signal.NameResult, &result); err != nil || result.Cause == nil {
+		return nil
+	}
+	return endingFrom(signal.AbortRecord{Code: result.Code, Word: result.Word, Cause: *result.Cause, Nodes: result.Nodes})
 }
 
 // awaitEnded waits for a published end, while the share answers within most;

@@ -82,6 +82,7 @@ var known = []struct {
 	{"a dead worker that an old listing did not show was born anew", 3884, 1},
 	{"the head did not wait for a spare that joined at the end", 197299, 0},
 	{"a worker whose daemon ended while it connected was taken for dead", 30070, 0},
+	{"a worker that had claimed the end died before it told of it, and the others did not agree on one", 87759, 1},
 	{"the test took a head whose share hung for one that knew of the others' end", 5469, 1},
 }
 

@@ -81,17 +81,18 @@ func isPart(name string) bool {
 	return false
 }
 
-// mayList is rule 6, that only the head lists what has names of every node, and
-// rule 7 besides.
+// mayList is rule 6, that only the head lists what has names of every node, which a
+// run directory itself has not, and rule 7 besides.
 func (w *world) mayList(c *client, p string) {
 	s := spotOf(p)
 	if p == logDir+"/"+signal.BadNodes {
 		return
 	}
-	if p != logDir && !c.own(p) {
+	run := s.run != "" && s.sub == "" && s.name == ""
+	if p != logDir && !c.own(p) && !(run && c.own(p+"/"+signal.Control)) {
 		w.broke(7, c, "lists %s, which is of another attempt", p)
 	}
-	if c.rank != 0 && p != logDir && (s.sub != "" || s.name != signal.Control) {
+	if c.rank != 0 && p != logDir && !run && (s.sub != "" || s.name != signal.Control) {
 		w.broke(6, c, "lists %s", p)
 	}
 }
