@@ -561,35 +561,39 @@ func TestAServiceDiesOfALoss(t *testing.T) {
 }
 
 // Beats by files are rare while the lifelines are well, and not any more when
-// one has ended, which is told of later.
+// one has ended, which is told of later: until then a verdict waits.
 func TestCalm(t *testing.T) {
 	t.Parallel()
 	cfg := lifeline.Config{Key: "the attempt's nonce", Size: 2, Beat: ceiling} // nobody is told of an end before that
 	listener, port := listen(t)
 	wire, told := new(network), &connected{up: make(chan struct{})}
-	head := &lines{signs: newSigns(cfg.Beat), head: lifeline.NewHead(cfg, listener, nobody{})}
+	ends := &lines{signs: newSigns(cfg.Beat), head: lifeline.NewHead(cfg, listener, nobody{})}
 	worker := &line{signs: newSigns(cfg.Beat)}
 	worker.worker = lifeline.NewWorker(cfg, 1, wire, []string{"127.0.0.1:" + port}, told, func() bool { return false })
 	ctx, end := context.WithCancel(bounded(t))
 	var both sync.WaitGroup
-	both.Go(func() { head.head.Run(ctx) })
+	both.Go(func() { ends.head.Run(ctx) })
 	both.Go(func() { worker.worker.Run(ctx) })
 	defer both.Wait()
 	defer end()
-	head.connect(1)
+	ends.connect(1)
 	worker.connect(0)
+	config := Config{Identity: testIdentity(0, 2), Framework: framework.None{}, Times: Times{Peer: 8 * ceiling}}
+	judge := &head{node: &node{cfg: config, id: config.Identity, tempo: health.HeadTempo(config.Times.Peer, 2)}, lines: ends, roster: newRoster(config)}
+	judge.roster.joined[1] = true
 	for _, want := range []bool{true, false} {
 		if !want {
 			wire.refuses.Store(true)
 			wire.cut()
 		}
 		for {
-			atHead, atWorker := head.calm(1, time.Now()), worker.calm(time.Now())
-			if atHead == want && atWorker == want {
+			atHead, atWorker := ends.calm(1, time.Now()), worker.calm(time.Now())
+			doubted := judge.doubted(signal.Listing{}, time.Now(), time.Time{})
+			if atHead == want && atWorker == want && doubted != want {
 				break
 			}
 			if !pause(ctx, time.Millisecond) {
-				t.Fatalf("calm is %v at the head and %v at the worker, not %v", atHead, atWorker, want)
+				t.Fatalf("calm is %v at the head and %v at the worker, not %v; the worker is doubted: %v", atHead, atWorker, want, doubted)
 			}
 		}
 	}
