@@ -231,6 +231,18 @@ func (t Times) driverGrace(end *ending) time.Duration {
 	return min(t.DriverGrace, endTime-t.StopGrace)
 }
 
+// abortGrace is what services get between TERM and KILL where the run has
+// failed: what they would save in more time is lost already.
+const abortGrace = 2 * time.Second
+
+// stopGrace is how long all but the driver have after TERM.
+func (t Times) stopGrace(end *ending) time.Duration {
+	if end.orderly || end.gentle {
+		return t.StopGrace
+	}
+	return min(t.StopGrace, abortGrace)
+}
+
 // digest is the same on all nodes that were configured alike.
 func (c *Config) digest() string {
 	data, err := json.Marshal(struct {

@@ -115,21 +115,25 @@ func TestHeedSignals(t *testing.T) {
 	}
 }
 
-func TestDriverGrace(t *testing.T) {
+func TestGraces(t *testing.T) {
 	for _, tc := range []struct {
-		name        string
-		grace, want time.Duration
-		end         ending
+		name                 string
+		grace, driver, other time.Duration
+		end                  ending
 	}{
-		{"told to end", time.Hour, time.Hour, ending{gentle: true}},
-		{"stopped", time.Hour, time.Hour, ending{gentle: true, orderly: true}},
-		{"failed", time.Hour, 15 * time.Second, ending{}},
-		{"failed, with a short grace", time.Second, time.Second, ending{}},
+		{"told to end", time.Hour, time.Hour, 5 * time.Second, ending{gentle: true}},
+		{"stopped", time.Hour, time.Hour, 5 * time.Second, ending{gentle: true, orderly: true}},
+		{"the driver has ended", time.Hour, 15 * time.Second, 5 * time.Second, ending{orderly: true}},
+		{"failed", time.Hour, 15 * time.Second, abortGrace, ending{}},
+		{"failed, with a short grace", time.Second, time.Second, abortGrace, ending{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			times := Times{DriverGrace: tc.grace, StopGrace: 5 * time.Second}
-			if got := times.driverGrace(&tc.end); got != tc.want {
-				t.Errorf("the driver has %s, not %s", got, tc.want)
+			if got := times.driverGrace(&tc.end); got != tc.driver {
+				t.Errorf("the driver has %s, not %s", got, tc.driver)
+			}
+			if got := times.stopGrace(&tc.end); got != tc.other {
+				t.Errorf("all others have %s, not %s", got, tc.other)
 			}
 		})
 	}

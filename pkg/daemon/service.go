@@ -338,17 +338,9 @@ func (n *node) setup(ctx context.Context) error {
 	return nil
 }
 
-// abortGrace is what services get between TERM and KILL where the run has
-// failed: what they would save in more time is lost already.
-const abortGrace = 2 * time.Second
-
 // stopAll ends all children side by side, and returns what would not die.
 func (n *node) stopAll(end *ending) (left []string) {
-	grace := n.cfg.Times.StopGrace
-	if !end.orderly && !end.gentle {
-		grace = min(grace, abortGrace)
-	}
-	left = n.stopEach(grace, func(*process.Child) bool { return true })
+	left = n.stopEach(n.cfg.Times.stopGrace(end), func(*process.Child) bool { return true })
 	if n.silence() < sickShare {
 		n.errands.settle(sickShare)
 	}
