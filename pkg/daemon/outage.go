@@ -81,15 +81,19 @@ func (h *head) listenAlone(now time.Time) {
 	if h.silence() <= h.cfg.Times.Peer || !h.lines.runs() || h.life.Err() != nil {
 		return
 	}
-	var silent []int
+	var silent, unheard []int // the latter to within a beat, or for want of a lifeline
 	longest := time.Duration(0)
 	missed := h.missed()
 	for rank := range h.roster.living(h.roster.expected(h.nodes.Last()), false) {
-		if quiet, ever := h.lines.quiet(rank, now); ever && quiet >= h.tempo.Silent && !missed[rank] {
+		quiet, ever := h.lines.quiet(rank, now)
+		if !ever || quiet >= h.tempo.Silent-h.lineBeat() {
+			unheard = append(unheard, rank)
+		}
+		if ever && quiet >= h.tempo.Silent && !missed[rank] {
 			silent, longest = append(silent, rank), max(longest, quiet)
 		}
 	}
-	if len(silent) == 0 || h.areAll(silent) {
+	if len(silent) == 0 || h.areAll(unheard) {
 		return
 	}
 	slices.Sort(silent)

@@ -83,6 +83,7 @@ var known = []struct {
 	{"the head did not wait for a spare that joined at the end", 197299, 0},
 	{"a worker whose daemon ended while it connected was taken for dead", 30070, 0},
 	{"a worker that had claimed the end died before it told of it, and the others did not agree on one", 87759, 1},
+	{"a head that was cut off took the one node for lost that had a lifeline", 225360, 1},
 	{"the test took a head whose share hung for one that knew of the others' end", 5469, 1},
 }
 
