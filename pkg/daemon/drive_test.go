@@ -106,8 +106,8 @@ func TestLagging(t *testing.T) {
 		n := new(node)
 		n.work, n.rest = context.WithCancel(t.Context())
 		ctx, cancel := context.WithCancelCause(n.work)
-		late, done := n.lagging(ctx, startLag)
-		short, over := n.lagging(ctx, startLag)
+		late, done := n.lagging(ctx)
+		short, over := n.lagging(ctx)
 		over()
 		cancel(end)
 		time.Sleep(startLag - 1)
@@ -115,13 +115,13 @@ func TestLagging(t *testing.T) {
 		if late.Err() != nil || short.Err() == nil {
 			t.Errorf("just before the lag is over: %v and, for who has started, %v", context.Cause(late), context.Cause(short))
 		}
-		time.Sleep(2)
+		time.Sleep(2 * time.Nanosecond)
 		synctest.Wait()
 		if !errors.Is(context.Cause(late), end) {
 			t.Errorf("after the lag it has ended by %v, want %v", context.Cause(late), end)
 		}
 		done()
-		if never, _ := n.lagging(ctx, startLag); never.Err() == nil {
+		if never, _ := n.lagging(ctx); never.Err() == nil {
 			t.Error("what begins after the end has come goes on")
 		}
 		n.rest()

@@ -130,7 +130,7 @@ func (n *node) carryOut(ctx, wanted context.Context, order signal.ExecOrder, out
 	}
 	// A start may hang with the file system of the program, for as long as the
 	// caller wants to wait for it.
-	starting, started := n.lagging(wanted, startLag)
+	starting, started := n.lagging(wanted)
 	child, err := n.super.Start(starting, process.Spec{
 		Name: "the command", Argv: order.Argv, Env: append(n.execEnv(), order.Env...),
 		Stdout: out.stream(1), Stderr: out.stream(2), KeepLines: -1,

@@ -23,7 +23,7 @@ func (h *head) drive(ctx context.Context) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	starting, started := h.lagging(ctx, startLag)
+	starting, started := h.lagging(ctx)
 	driver, err := h.start(starting, process.Spec{
 		Name: driverName, Argv: h.cfg.Driver, Stdin: h.cfg.Files.In, Stdout: h.cfg.Files.Out, Stderr: h.cfg.Files.Err,
 		Env: driverEnv(h.childEnv(h.cfg.Environ, &seat{size: h.roster.count()}), h.teamHosts(), h.endpoint),
@@ -64,9 +64,9 @@ func (h *head) drive(ctx context.Context) error {
 // then and is owed its grace.
 const startLag = time.Second
 
-// lagging returns a context that ends a while after ctx does, and a function to
-// call when it is no longer needed. One that has ended already lags no more.
-func (n *node) lagging(ctx context.Context, lag time.Duration) (context.Context, func()) {
+// lagging returns a context for a start, which ends by startLag after ctx does, and
+// a function to call when it is over. One that has ended already lags no more.
+func (n *node) lagging(ctx context.Context) (context.Context, func()) {
 	select {
 	case <-ctx.Done():
 		return ctx, func() {}
@@ -76,7 +76,7 @@ func (n *node) lagging(ctx context.Context, lag time.Duration) (context.Context,
 	n.background(func(context.Context) {
 		select {
 		case <-ctx.Done():
-			pause(late, lag)
+			pause(late, startLag)
 			end(context.Cause(ctx))
 		case <-late.Done():
 		}

@@ -89,7 +89,7 @@ func (w *world) mayList(c *client, p string) {
 		return
 	}
 	run := s.run != "" && s.sub == "" && s.name == ""
-	if p != logDir && !c.own(p) && !(run && c.own(p+"/"+signal.Control)) {
+	if p != logDir && !c.own(p) && (!run || !c.own(p+"/"+signal.Control)) {
 		w.broke(7, c, "lists %s, which is of another attempt", p)
 	}
 	if c.rank != 0 && p != logDir && !run && (s.sub != "" || s.name != signal.Control) {
