@@ -183,10 +183,12 @@ type peerFailure struct{ record signal.FailedRecord }
 
 func (p *peerFailure) Error() string { return p.record.What }
 
-// peersLost takes silent peers for lost. Where all are silent at once it is the
-// head's own mount that is suspect, and a write must prove it first.
+// peersLost takes silent peers for lost. Where all are silent, or one of which the
+// files alone tell, it may be the head's own mount, or the share, that takes no
+// beats any more: a write must prove it first.
 func (h *head) peersLost(ctx context.Context, silent []int, liveness *health.Liveness, at time.Time) {
-	if h.areAll(silent) {
+	byFiles := func(rank int) bool { return h.lossOf(rank) == health.PeerLost }
+	if h.areAll(silent) || slices.ContainsFunc(silent, byFiles) {
 		if err := h.proveShare(ctx); err != nil {
 			h.end(asFailure(err))
 			return
