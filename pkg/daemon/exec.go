@@ -20,10 +20,12 @@ type errands struct {
 	mu      sync.Mutex
 	ended   bool                                 // there are to be no more; guarded by mu
 	running map[signal.ExecID]context.CancelFunc // guarded by mu
+	early   lately[signal.ExecID]                // canceled while they were not running; guarded by mu
 	pending sync.WaitGroup                       // those whose end is not told yet
 }
 
-// begin takes in a command that is to run, unless it was before.
+// begin takes in a command that is to run, unless it was before. One that was
+// canceled already, by orders that were read sooner, is canceled at once.
 func (e *errands) begin(id signal.ExecID, cancel context.CancelFunc) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -35,6 +37,9 @@ func (e *errands) begin(id signal.ExecID, cancel context.CancelFunc) bool {
 	}
 	e.running[id] = cancel
 	e.pending.Add(1)
+	if _, canceled := e.early[id]; canceled {
+		cancel()
+	}
 	return true
 }
 
@@ -52,7 +57,12 @@ func (e *errands) cancel(id signal.ExecID) {
 	defer e.mu.Unlock()
 	if cancel, there := e.running[id]; there {
 		cancel()
+		return
 	}
+	if e.early == nil {
+		e.early = make(lately[signal.ExecID])
+	}
+	e.early.fresh([]signal.ExecID{id}, time.Now())
 }
 
 // settle waits a moment until the end of each command is told: they were ended

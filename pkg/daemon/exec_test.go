@@ -326,6 +326,35 @@ func TestExecIsForgotten(t *testing.T) {
 	}
 }
 
+// TestErrandsCanceled has orders be read in another order than they were given.
+func TestErrandsCanceled(t *testing.T) {
+	t.Parallel()
+	one, other := signal.NewExecID(), signal.NewExecID()
+	for _, tc := range []struct {
+		name     string
+		story    func(e *errands, begin func())
+		canceled bool
+	}{
+		{"not at all", func(_ *errands, begin func()) { begin() }, false},
+		{"after its begin", func(e *errands, begin func()) { begin(); e.cancel(one) }, true},
+		{"before its begin", func(e *errands, begin func()) { e.cancel(one); begin() }, true},
+		{"another", func(e *errands, begin func()) { e.cancel(other); begin(); e.cancel(other) }, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e, canceled := new(errands), false
+			tc.story(e, func() {
+				if !e.begin(one, func() { canceled = true }) {
+					t.Error("it was not taken in")
+				}
+			})
+			if canceled != tc.canceled {
+				t.Errorf("it is canceled: %t, want %t", canceled, tc.canceled)
+			}
+			e.over(one)
+		})
+	}
+}
+
 // TestExecCanceled has somebody who has seen enough.
 func TestExecCanceled(t *testing.T) {
 	t.Parallel()
