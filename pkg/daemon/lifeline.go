@@ -143,8 +143,7 @@ func (p *headLine) Gone(how lifeline.Parting) {
 		p.background(p.withoutHead(0, failed(health.DaemonDied,
 			"the daemon of the head, %s, has died: its host has closed the lifeline and nobody listens there any more", p.name(0))))
 	case how == lifeline.Left:
-		p.background(p.withoutHead(0, failed(health.HostHangs,
-			"the head, %s, hangs: its daemon has ended and could not write so into the run directory", p.name(0))))
+		p.background(p.withoutHead(0, p.headLeft()))
 	}
 }
 
@@ -304,6 +303,9 @@ func (n *node) lossOfHead(ctx context.Context, quiet time.Duration) *failure {
 	if f := n.linkDown(); f != nil {
 		return f
 	}
+	if !known.connected && known.parting == lifeline.Left {
+		return n.headLeft()
+	}
 	if known.connected && n.line.worker.Evidence().Answers {
 		return failed(health.HostHangs, "the head, %s, hangs: the kernel of its host answers, and its daemon has not for %s", n.name(0), since)
 	}
@@ -345,6 +347,11 @@ func (n *node) cutOff(why string) *failure {
 	f := failed(health.CutOff, "%s is cut off from the others: %s", n.name(n.id.Rank), why)
 	f.Lost = []int{n.id.Rank}
 	return f
+}
+
+// headLeft is the failure of a head that has said goodbye, and no end is to be seen.
+func (n *node) headLeft() *failure {
+	return failed(health.HostHangs, "the head, %s, hangs: its daemon has ended and could not write so into the run directory", n.name(0))
 }
 
 func (n *node) headSilent(since time.Duration) *failure {

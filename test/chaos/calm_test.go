@@ -18,7 +18,7 @@ const (
 	calmVariable = "CHAOS_CALM"
 	calmPackage  = "../../pkg/signal"
 
-	calmConstant = "const relaxed = 4\n"
+	calmConstant = "const relaxed = 40\n"
 	calmSource   = `package signal
 
 import (
@@ -28,9 +28,9 @@ import (
 
 var relaxed = func() time.Duration {
 	if os.Getenv("` + calmVariable + `") != "" {
-		return 1 << 12
+		return 1 << 16
 	}
-	return 4
+	return 40
 }()
 `
 )
