@@ -49,9 +49,11 @@ type line struct {
 	up     chan struct{} // closed at the first connection
 }
 
-// calm tells whether the head is heard by the lifeline, which has not just ended.
+// calm tells whether the head is heard by the lifeline, which has not just ended,
+// and its kernel has what we say: after an outage the one way may be back seconds
+// before the other.
 func (l *line) calm(now time.Time) bool {
-	return l.well(1, now) && l.worker.Evidence().Connected
+	return l.well(1, now) && l.worker.Evidence().Answers
 }
 
 // expectLine makes ready what a lifeline tells into, where the head offers one.

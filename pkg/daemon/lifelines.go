@@ -83,11 +83,19 @@ func (h *head) serveLines() {
 	})
 }
 
-// calm tells whether so many workers are heard by their lifelines. One that has
-// just ended is told of when it isn't back in time: our beats by files must not
-// wait for that.
+// calm tells whether so many workers are heard by their lifelines, and their
+// kernels have what we say. One that has just ended is told of when it isn't back
+// in time: our beats by files must not wait for that.
 func (l *lines) calm(workers int, now time.Time) bool {
-	return l.well(workers, now) && l.head.Stats().Connected >= workers
+	if !l.well(workers, now) {
+		return false
+	}
+	for rank := range workers {
+		if !l.head.Evidence(rank + 1).Answers {
+			return false
+		}
+	}
+	return true
 }
 
 // ties tells whether a worker is connected.
