@@ -53,7 +53,8 @@ func (a *attaching) action(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if job.Launcher != string(roles.Slurm) {
+	attach := roles.Launcher(job.Launcher).Words(job.LaunchID).Attach
+	if attach == nil {
 		return usage("cannot attach to run %s: it was not started by Slurm (but by %q); a command can be run there: bringupd exec --node=%s -- ...", dir.Name(), job.Launcher, who)
 	}
 	_, host, err := nodeOf(ctx, dir, job.Size, who)
@@ -63,7 +64,7 @@ func (a *attaching) action(c *cli.Context) error {
 	if host == "" {
 		return usage("cannot attach to rank %s: it has not joined yet", who)
 	}
-	argv := []string{"srun", "--overlap", "--jobid=" + job.LaunchID, "--nodelist=" + host, "--nodes=1", "--ntasks=1", "--pty", "bash"}
+	argv := attach(host)
 	if !a.run {
 		_, err := fmt.Fprintln(a.files.Out, strings.Join(argv, " "))
 		return err

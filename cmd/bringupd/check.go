@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -173,9 +172,9 @@ func (c *checking) place() (at readiness.Config, err error) {
 	if err != nil {
 		return at, err
 	}
-	// Slurm knows a node by its name in its own configuration, which is the
+	// A launcher knows a node by its name in its own configuration, which is the
 	// short one where nobody says otherwise.
-	if at.Host = os.Getenv("SLURMD_NODENAME"); at.Host == "" {
+	if at.Host = roles.NodeName(os.LookupEnv); at.Host == "" {
 		at.Host, _, _ = strings.Cut(host, ".")
 	}
 	id, launch := roles.Identify(os.LookupEnv, host, roles.Want{})
@@ -187,19 +186,9 @@ func (c *checking) place() (at readiness.Config, err error) {
 	case launch == nil:
 		at.Granted, at.GrantedBy = id.GPUs, id.GPUsFrom
 	default:
-		at.Granted, at.GrantedBy = batchGPUs()
+		at.Granted, at.GrantedBy = roles.BatchGPUs(os.LookupEnv)
 	}
 	return at, nil
-}
-
-// batchGPUs is what Slurm gave a batch shell on its node; by hand there is none.
-func batchGPUs() (n int, from string) {
-	const variable = "SLURM_GPUS_ON_NODE"
-	n, err := strconv.Atoi(os.Getenv(variable))
-	if err != nil || n < 0 {
-		return -1, ""
-	}
-	return n, variable
 }
 
 // show writes the report for programs or for people.
@@ -216,7 +205,7 @@ func (c *checking) show(report check.Report) error {
 		return err
 	}
 	text := report.Text(check.Style{Verbose: c.verbose, Colour: showsColour(c.files.Out)})
-	if drain := check.DrainLine(report); drain != "" {
+	if drain := check.DrainLine(report, roles.Slurm.Words("").Drain); drain != "" {
 		text += "To take the node out of service (nobody has):\n  " + drain + "\n"
 	}
 	_, err := io.WriteString(c.files.Out, text)

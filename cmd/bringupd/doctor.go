@@ -177,7 +177,7 @@ func (e *examination) place(cfg *doctor.Config) error {
 		return err
 	case launch.Alone:
 		cfg.Alone = launch
-	case !isFirst():
+	case !roles.IsFirst(os.LookupEnv):
 		e.code = health.OutcomeOf(health.Launch).Code
 		return nil
 	default:
@@ -201,17 +201,6 @@ func (e *examination) place(cfg *doctor.Config) error {
 	}
 	cfg.Identity = id
 	return nil
-}
-
-// isFirst tells whether this is the task that speaks for all of a launch that
-// is wrong.
-func isFirst() bool {
-	for _, name := range []string{"SLURM_PROCID", "RANK"} {
-		if rank := os.Getenv(name); rank != "" {
-			return rank == "0"
-		}
-	}
-	return true
 }
 
 // show writes the report for programs or for people.

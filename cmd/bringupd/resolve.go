@@ -176,7 +176,7 @@ func (s *setting) isMeant() bool { return s.source == byFlag || s.source == byFi
 func (o *options) logs() (string, error) {
 	dir := o.logDir
 	if dir == "" {
-		dir = filepath.Join(os.Getenv("SLURM_SUBMIT_DIR"), "bringupd-logs")
+		dir = filepath.Join(roles.SubmitDir(os.LookupEnv), "bringupd-logs")
 	}
 	return filepath.Abs(dir)
 }
@@ -202,11 +202,11 @@ func (o *options) place(cfg *daemon.Config) (roles.Role, error) {
 		id.CPUs = o.cpus
 	}
 	cfg.Identity, cfg.Address = id, o.address(id)
-	cfg.Requeue.By = requeuerOf(id)
+	cfg.Requeue.By = id.Requeuer(runProgram)
 	if cfg.Team, err = o.teamOf(id); err != nil {
 		return role, err
 	}
-	if role == roles.Sandbox && id.Launcher != roles.Slurm {
+	if role == roles.Sandbox && !id.Launcher.Traits().Steps {
 		return role, &roles.LaunchError{
 			Problem: "cannot be a sandbox of its own without Slurm: the run that it is for is found by the job's number",
 			Mend:    "give --sandbox-cmd to the run itself",
@@ -236,7 +236,7 @@ func (o *options) teamOf(id roles.Identity) (daemon.Bounds, error) {
 	if team.Min > id.Size {
 		return team, &roles.LaunchError{
 			Problem: fmt.Sprintf("cannot gather %d nodes (--nnodes): the launch has %d daemons, one a node", team.Min, id.Size),
-			Mend:    fmt.Sprintf("start at least %d of them (srun --nodes=%d --ntasks-per-node=1), and more to have spares, or want fewer", team.Min, team.Min),
+			Mend:    fmt.Sprintf("start at least %d of them (%s), and more to have spares, or want fewer", team.Min, id.Launcher.Words(id.Job).Nodes(team.Min)),
 		}
 	}
 	team.Max = min(team.Max, id.Size)

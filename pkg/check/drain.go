@@ -5,13 +5,14 @@ import (
 	"strings"
 )
 
-// mostReason bounds what Slurm is told, in characters: sinfo -R has a line for it.
+// mostReason bounds what a launcher is told, in characters: it has a line for it.
 const mostReason = 160
 
 // DrainLine is the command by which who runs the cluster takes the node out of
-// service, to be copied into a shell. It is empty where nothing failed that
-// another node would mend, or where no shell should be given the node's name.
-func DrainLine(r Report) string {
+// service, as drain has it, to be copied into a shell. It is empty where nothing
+// failed that another node would mend, or where no shell should be given the
+// node's name.
+func DrainLine(r Report, drain func(host, reason string) string) string {
 	var failed []Finding
 	for _, f := range r.Findings {
 		if f.Verdict == Fail && f.Class == Node {
@@ -26,7 +27,7 @@ func DrainLine(r Report) string {
 		more = fmt.Sprintf(" (and %d more)", n)
 	}
 	reason := cut("bringupd "+failed[0].Line(), mostReason-len(more)) + more
-	return fmt.Sprintf(`scontrol update nodename=%s state=drain reason="%s"`, r.Host, unquoted.Replace(reason))
+	return drain(r.Host, unquoted.Replace(reason))
 }
 
 // unquoted has nothing in it that means anything to a shell between double

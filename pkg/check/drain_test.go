@@ -4,7 +4,11 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/roles"
 )
+
+var drain = roles.Slurm.Words("").Drain
 
 func TestDrainLine(t *testing.T) {
 	of := func(host string, findings ...Finding) Report { return Report{Host: host, Findings: findings} }
@@ -28,12 +32,12 @@ func TestDrainLine(t *testing.T) {
 			`scontrol update nodename=n7 state=drain reason="bringupd a: '; reboot; (reboot) 'reboot' / .. 'x' reboot"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := DrainLine(tc.report); got != tc.want {
+			if got := DrainLine(tc.report, drain); got != tc.want {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}
 		})
 	}
-	long := DrainLine(of("n7", Finding{ID: "a", Verdict: Fail, Class: Node, Observed: strings.Repeat("x", 1000)}, bad))
+	long := DrainLine(of("n7", Finding{ID: "a", Verdict: Fail, Class: Node, Observed: strings.Repeat("x", 1000)}, bad), drain)
 	if reason := strings.SplitN(long, `"`, 3)[1]; len([]rune(reason)) > mostReason || !strings.HasSuffix(reason, "… (and 1 more)") {
 		t.Errorf("%d characters: %s", len(reason), reason)
 	}
@@ -45,7 +49,7 @@ func TestDrainLineInShell(t *testing.T) {
 	for r := rune(1); r < 128; r++ {
 		all.WriteRune(r)
 	}
-	line := DrainLine(Report{Host: "n7", Findings: []Finding{{ID: "a", Verdict: Fail, Class: Node, Observed: all.String()}}})
+	line := DrainLine(Report{Host: "n7", Findings: []Finding{{ID: "a", Verdict: Fail, Class: Node, Observed: all.String()}}}, drain)
 	out, err := exec.Command("sh", "-c", "scontrol() { echo $# \"$4\"; }; "+line).CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "4 reason=bringupd a: ") || strings.Count(string(out), "\n") != 1 {
 		t.Errorf("%s became %s, %v", line, out, err)

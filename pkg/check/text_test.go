@@ -101,7 +101,7 @@ func TestColourSaysNothingMore(t *testing.T) {
 func TestHostileTextIsPlain(t *testing.T) {
 	r := hostile()
 	r.Host = "n7"
-	for _, text := range []string{hostile().Text(Style{Verbose: true}), hostile().Summary() + "\n", r.Findings[0].Line() + "\n", DrainLine(r) + "\n"} {
+	for _, text := range []string{hostile().Text(Style{Verbose: true}), hostile().Summary() + "\n", r.Findings[0].Line() + "\n", DrainLine(r, drain) + "\n"} {
 		for line := range strings.Lines(text) {
 			line = strings.TrimSuffix(line, "\n")
 			if i := strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) && r != unicode.ReplacementChar }); i >= 0 {

@@ -83,8 +83,10 @@ func (a *account) hints() []string {
 			steps = append(steps, step)
 		}
 	}
-	if line := check.DrainLine(report); a.slurm() && line != "" {
-		steps = append(steps, "have an admin drain it: "+plain(line))
+	if drain := a.words().Drain; drain != nil {
+		if line := check.DrainLine(report, drain); line != "" {
+			steps = append(steps, "have an admin drain it: "+plain(line))
+		}
 	}
 	return steps
 }
@@ -133,8 +135,8 @@ func (a *account) adviseChild() []string {
 		steps = append(steps, "read Ray's own logs, which are kept in "+a.log(strings.TrimSuffix(c.Log, ".log")+".d"))
 	}
 	switch {
-	case c.OOM != nil && a.slurm():
-		steps = append(steps, "sbatch --mem=… for more memory, --mem=0 for all that a node has")
+	case c.OOM != nil && a.words().Memory != "":
+		steps = append(steps, fmt.Sprintf("%s for more memory, %s for all that a node has", a.words().Memory, a.words().AllMemory))
 	case c.OOM != nil:
 		steps = append(steps, "give it more memory, or have it use less")
 	case c.Signal == "SIGKILL" || c.Code == memoryCode:
@@ -148,8 +150,8 @@ func (a *account) adviseChild() []string {
 	case c.Child == "":
 		steps = append(steps, a.daemonLog(c.Rank)...)
 	}
-	if a.slurm() && health.Kind(c.Kind) == health.Setup && c.Exit != "" {
-		steps = append(steps, fmt.Sprintf("if it is this node alone: sbatch --exclude=%s …", a.host(c.Rank)))
+	if exclude := a.words().Exclude; exclude != nil && health.Kind(c.Kind) == health.Setup && c.Exit != "" {
+		steps = append(steps, "if it is this node alone: "+exclude(a.host(c.Rank)))
 	}
 	return steps
 }
@@ -174,8 +176,8 @@ func phaseOf(c *signal.FailedRecord) string {
 // mend it, where that is known.
 func (a *account) adviseShare() []string {
 	var steps []string
-	if a.slurm() && a.Cause.Phase == "join" {
-		steps = append(steps, "see what each node has there, by a line of the script before bringupd's: srun --label stat -f -c %T "+a.LogDir)
+	if each := a.words().OnEach; each != "" && a.Cause.Phase == "join" {
+		steps = append(steps, "see what each node has there, by a line of the script before bringupd's: "+each+" stat -f -c %T "+a.LogDir)
 	}
 	if a.Path != "" && a.Cause.Phase != "join" {
 		steps = append(steps, fmt.Sprintf("%sdf -h %s; df -i %s: it shows a file system that is full, and hangs with one that does", a.on(a.blamed()), a.LogDir, a.LogDir))
@@ -185,12 +187,13 @@ func (a *account) adviseShare() []string {
 
 // adviseTerminated is for TERM, of which this daemon can't know who sent it.
 func (a *account) adviseTerminated() []string {
-	if !a.slurm() {
+	w := a.words()
+	if w.WhyEnded == "" {
 		return nil
 	}
 	return []string{
-		"see whether it was the time limit, preemption or scancel: sacct -j " + a.Job + " --format=JobID,State,Elapsed,Timelimit",
-		fmt.Sprintf("if it was the time limit: sbatch --time=… for more; --driver-grace (now %s) is what the driver has to save its work", a.Times.DriverGrace),
+		"see whether it was " + w.WhyEnded,
+		fmt.Sprintf("if it was the time limit: %s for more; --driver-grace (now %s) is what the driver has to save its work", w.Time, a.Times.DriverGrace),
 	}
 }
 
@@ -240,8 +243,8 @@ func (a *account) killer(ranks []int) []string {
 
 // moreMemory tells how to get more, where nobody knows that it was memory.
 func (a *account) moreMemory() []string {
-	if a.slurm() {
-		return []string{"if it was memory, which sacct -j " + a.Job + " --format=JobID,State,MaxRSS,ReqMem tells: sbatch --mem=… for more, --mem=0 for all that a node has"}
+	if w := a.words(); w.MemoryUsed != "" {
+		return []string{fmt.Sprintf("if it was memory, which %s tells: %s for more, %s for all that a node has", w.MemoryUsed, w.Memory, w.AllMemory)}
 	}
 	return []string{"if it was memory: give it more, or have it use less"}
 }
@@ -264,20 +267,22 @@ func (a *account) daemonLog(rank int) []string {
 
 // askAdmins is for nodes that only those can look into who own them.
 func (a *account) askAdmins() []string {
-	if !a.slurm() {
+	w := a.words()
+	if w.ShowNode == nil {
 		return nil
 	}
 	hosts := a.who(a.blamed())
-	return []string{fmt.Sprintf("see what Slurm knows of %s, and ask the admins what became of it: scontrol show node %s", hosts, hosts)}
+	return []string{fmt.Sprintf("see what %s knows of %s, and ask the admins what became of it: %s", w.Title, hosts, w.ShowNode(hosts))}
 }
 
 // without tells how to try again with other nodes, where those are to blame.
 func (a *account) without() []string {
-	if !a.slurm() || len(a.Nodes) == 0 {
+	exclude := a.words().Exclude
+	if exclude == nil || len(a.Nodes) == 0 {
 		return nil
 	}
 	nodes := roles.CompactNodeList(a.Nodes)
-	return []string{"try again without " + nodes + ": sbatch --exclude=" + nodes + " …"}
+	return []string{"try again without " + nodes + ": " + exclude(nodes)}
 }
 
 // on begins a step that is to be done on other nodes.
@@ -288,4 +293,5 @@ func (a *account) on(ranks []int) string {
 	return "on " + a.who(ranks) + ": "
 }
 
-func (a *account) slurm() bool { return a.Launcher == roles.Slurm }
+// words are the launcher's own.
+func (a *account) words() roles.Words { return a.Launcher.Words(a.Job) }

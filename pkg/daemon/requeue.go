@@ -12,21 +12,12 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Requeuer has the launcher start the same job anew when it has ended.
-type Requeuer interface {
-	// Requeue asks for the new start. The launcher may begin to end what runs
-	// of the job before it returns.
-	Requeue(ctx context.Context) error
-	// Exclude keeps the new start off hosts. It comes after Requeue.
-	Exclude(ctx context.Context, hosts []string) error
-}
-
 // RequeueConfig says whether a job that has failed is tried again.
 type RequeueConfig struct {
 	OnFailure bool // where the failure deserves it
 	Most      int  // how often the job may be started anew
 	// By is who can do it; nil where the launcher can't.
-	By Requeuer `json:"-"`
+	By roles.Requeuer `json:"-"`
 }
 
 // requeueTime bounds each request to the Requeuer.
@@ -50,7 +41,7 @@ func (n *node) reconsider(end *ending) *ending {
 		Wanted: true, Most: n.cfg.Requeue.Most, Restarts: n.id.Restart, Told: n.told.Load(),
 	}
 	if n.cfg.Requeue.By == nil {
-		policy.Unable = "it is no job of Slurm's, which alone can start one anew"
+		policy.Unable = roles.NoRequeuer
 	}
 	again := health.DecideRequeue(health.OutcomeOf(health.Kind(end.cause.Kind)), policy)
 	end.code, end.word = again.Outcome.Code, again.Outcome.Word

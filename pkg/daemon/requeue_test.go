@@ -18,7 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// launcher is a Requeuer that notes what it is asked.
+// launcher is a roles.Requeuer that notes what it is asked.
 type launcher struct {
 	mu       sync.Mutex
 	requeued int      // guarded by mu
@@ -27,7 +27,7 @@ type launcher struct {
 	asked    func() // at each request for a new start
 }
 
-var _ Requeuer = (*launcher)(nil)
+var _ roles.Requeuer = (*launcher)(nil)
 
 func (l *launcher) Requeue(context.Context) error {
 	l.mu.Lock()

@@ -9,12 +9,11 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // judgeNames finds nodes that share a name, or an address.
 func judgeNames(c Case) []Finding {
-	if !c.several() || c.Launcher != roles.Slurm {
+	if !c.several() || !c.Launcher.Traits().NamesNodes {
 		return nil // plain ranks may well be on one machine
 	}
 	var lines []Finding

@@ -51,8 +51,8 @@ func judgeOwnName(c Case, f Facts) []check.Finding {
 		return one(check.Finding{ID: ID, Verdict: check.Fail, Class: check.User, Observed: f.NoAddress, Hint: "name the interface that peers reach the node by: --interface"})
 	}
 	switch {
-	case c.Launcher == roles.Slurm && f.Host != "" && short(f.Host) != short(f.Hostname):
-		wrong.Observed = fmt.Sprintf("the kernel calls it %s, and Slurm %s", f.Hostname, f.Host)
+	case c.Launcher.Traits().NamesNodes && f.Host != "" && short(f.Host) != short(f.Hostname):
+		wrong.Observed = fmt.Sprintf("the kernel calls it %s, and %s %s", f.Hostname, c.Launcher.Words("").Title, f.Host)
 		wrong.Expected = "one name: frameworks tell their peers the kernel's"
 	case f.OwnName.Err != "":
 		wrong.Observed = fmt.Sprintf("its own name, %s, can't be resolved: %s", f.OwnName.Host, f.OwnName.Err)
@@ -263,7 +263,7 @@ func judgeRuns(c Case, l Left) check.Finding {
 		runs = append(runs, fmt.Sprintf("%s (quiet for %s)", run.Path, strings.TrimSuffix(run.Quiet.Round(time.Hour).String(), "0m0s")))
 		paths = append(paths, run.Path)
 	}
-	return left(ID, "runs without an end", runs, "once squeue shows no such job: "+removal(paths), "no run without an end in "+c.LogDir)
+	return left(ID, "runs without an end", runs, roles.NoSuchJob+": "+removal(paths), "no run without an end in "+c.LogDir)
 }
 
 // within is the least step of 10 ms, 100 ms, 1 s and so on that is not exceeded:

@@ -50,7 +50,6 @@ func leftovers(root, tempDir string, user int) Left {
 // more. One of a job is left alone while a daemon of the same job runs here: a
 // service that has put itself into the background is no child of it.
 func strays(all []proc, self int) []Process {
-	const job = "SLURM_JOB_ID"
 	byPID := make(map[int]proc, len(all))
 	minded := make(map[string]bool)
 	for _, p := range all {
@@ -58,18 +57,28 @@ func strays(all []proc, self int) []Process {
 	}
 	for _, p := range all {
 		if p.isDaemon() && !descends(byPID, p, self) {
-			minded[p.environ[job]] = true
+			minded[p.job()] = true
 		}
 	}
 	var found []Process
 	for _, p := range all {
 		mark, run := p.environ[guardVariable], p.environ[roles.RunVariable]
-		if mark == "" && run == "" || strings.HasPrefix(p.args[0], daemonName) || minded[p.environ[job]] || isMinded(byPID, p, self) {
+		if mark == "" && run == "" || strings.HasPrefix(p.args[0], daemonName) || minded[p.job()] || isMinded(byPID, p, self) {
 			continue
 		}
 		found = append(found, Process{PID: p.pid, Command: p.name, Run: run})
 	}
 	return found
+}
+
+// job is the id of the job that the process is of; empty where it is of none.
+func (p proc) job() string {
+	for _, name := range roles.JobVariables() {
+		if id := p.environ[name]; id != "" {
+			return id
+		}
+	}
+	return ""
 }
 
 const daemonName = "bringupd"

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // rayStarts bounds the starts of a head's or a worker's Ray.
@@ -118,7 +119,7 @@ func (r Ray) dedicated(node Node) bool { return r.DedicatedHead && node.Rank == 
 // have work placed on it.
 func (r Ray) resources(node Node) map[string]float64 {
 	resources := map[string]float64{}
-	if environValue(node.Environ, "SLURM_JOB_ID") != "" {
+	if roles.Managed(roles.EnvironmentOf(node.Environ)) {
 		resources["slurm_managed_ray_cluster"] = 1
 	}
 	if r.dedicated(node) {

@@ -5,16 +5,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-)
 
-// launcherPrefixes begin the names of what a launcher tells the tasks of a
-// step. Ray's workers inherit the daemons' environment, and an MPI library in
-// one of them would take it for its own: it would look for a PMI server that
-// serves another process, or have Slurm start its children.
-var launcherPrefixes = []string{
-	"SLURM_", "SLURMD_", "FLUX_", "PALS_", "ALPS_", "JSM_", "PMI_", "PMI2_", "PMIX", "OMPI_", "ORTE_", "PRTE_", "HYDRA_",
-	"HYDI_", "MPIEXEC_", "I_MPI_HYDRA_", "I_MPI_PMI_", "MPI_LOCAL", "MV2_COMM_", "MVP_COMM_",
-}
+	"github.com/bringupd/bringupd/pkg/roles"
+)
 
 // staleVariables point at another cluster, or name this process in one.
 var staleVariables = []string{"RAY_ADDRESS", "RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_NODE_ID"}
@@ -27,14 +20,14 @@ var raySettings = map[string]string{
 }
 
 // rayDaemonEnv returns the environment of Ray's daemons: what the node has,
-// without what its launcher tells MPI and without another cluster's address,
-// and with more.
+// without what its launcher tells MPI, for Ray's workers inherit it, and without
+// another cluster's address, and with more.
 func rayDaemonEnv(environ []string, more map[string]string) []string {
 	set := maps.Clone(raySettings)
 	var out []string
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if hasAnyPrefix(name, launcherPrefixes) || slices.Contains(staleVariables, name) {
+		if roles.Private(name) || slices.Contains(staleVariables, name) {
 			continue
 		}
 		if _, replaced := more[name]; replaced {
@@ -48,10 +41,6 @@ func rayDaemonEnv(environ []string, more map[string]string) []string {
 		out = append(out, name+"="+set[name])
 	}
 	return out
-}
-
-func hasAnyPrefix(s string, prefixes []string) bool {
-	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(s, prefix) })
 }
 
 // rayDriverEnv returns what the driver is told of the cluster, and no more: it

@@ -3,6 +3,8 @@ package framework
 import (
 	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // rayTopology are the resources that tell programs where a node is:
@@ -19,8 +21,7 @@ import (
 // counts; a number must be there, and no other node's. Ray keeps none that is 0.
 func rayTopology(node Node) map[string]float64 {
 	resources := map[string]float64{
-		"topo_rank": topoRank(environValue(node.Environ, "SLURM_TOPOLOGY_ADDR"),
-			environValue(node.Environ, "SLURM_TOPOLOGY_ADDR_PATTERN"), node.LaunchRank),
+		"topo_rank": topoRank(roles.Block(roles.EnvironmentOf(node.Environ)), node.LaunchRank),
 	}
 	if node.NVLinkDomain != "" {
 		resources["nvlink_domain_"+node.NVLinkDomain] = 1
@@ -33,13 +34,9 @@ func rayTopology(node Node) map[string]float64 {
 // which may be those of another; a rank is nobody else's, follows Slurm's own
 // order of nodes, and no other node need be asked. So blocks whose names have the
 // same digits, or none, are still told apart by domain and put in order by rank.
-func topoRank(address, pattern string, rank int) float64 {
+func topoRank(block string, rank int) float64 {
 	const blockSize = 1e6 // more nodes than there are in any launch
-	number := float64(rank + 1)
-	if block, _, ok := strings.Cut(address, "."); ok && pattern == "block.node" {
-		number += blockSize * blockNumber(block)
-	}
-	return number
+	return blockSize*blockNumber(block) + float64(rank+1)
 }
 
 // blockNumber is the number that the digits in a name make up; 0 where there are

@@ -3,8 +3,16 @@ package framework
 import (
 	"testing"
 
+	"github.com/bringupd/bringupd/pkg/roles"
+
 	"github.com/google/go-cmp/cmp"
 )
+
+// rankAt is the number of a node with that rank and that place in Slurm's topology.
+func rankAt(address, pattern string, rank int) float64 {
+	env := roles.EnvironmentOf([]string{"SLURM_TOPOLOGY_ADDR=" + address, "SLURM_TOPOLOGY_ADDR_PATTERN=" + pattern})
+	return topoRank(roles.Block(env), rank)
+}
 
 func TestTopoRank(t *testing.T) {
 	for _, tc := range []struct {
@@ -25,7 +33,7 @@ func TestTopoRank(t *testing.T) {
 		{"an address that is none", "n7", "block.node", 6, 7},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := topoRank(tc.address, tc.pattern, tc.rank); got != tc.want {
+			if got := rankAt(tc.address, tc.pattern, tc.rank); got != tc.want {
 				t.Errorf("it is %f, not %f", got, tc.want)
 			}
 		})
@@ -38,7 +46,7 @@ func TestTopoRankIsItsOwn(t *testing.T) {
 	owner := map[float64]int{}
 	for rank := range 5000 {
 		block := []string{"blue", "b2", "c2", "b99000000", "b99000001"}[rank%5]
-		number := topoRank(block+".n1", "block.node", rank)
+		number := rankAt(block+".n1", "block.node", rank)
 		if other, taken := owner[number]; taken || number < 1 {
 			t.Fatalf("rank %d has %f, and so has rank %d", rank, number, other)
 		}
@@ -47,7 +55,7 @@ func TestTopoRankIsItsOwn(t *testing.T) {
 			t.Fatalf("rank %d has %f, too much for Ray", rank, number)
 		}
 	}
-	if low, high := topoRank("b1.n9", "block.node", 4999), topoRank("b2.n1", "block.node", 0); low >= high {
+	if low, high := rankAt("b1.n9", "block.node", 4999), rankAt("b2.n1", "block.node", 0); low >= high {
 		t.Errorf("the last of block 1 has %f, the first of block 2 %f", low, high)
 	}
 }

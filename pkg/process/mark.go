@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // markVariable is the variable of a child's environment that says whose it is: a list, as a daemon may be another
 // daemon's child, and both must find what belongs to them.
 const markVariable = "BRINGUPD_GUARD"
-
-// jobVariables tell one job from another on the same node.
-var jobVariables = []string{"SLURM_JOB_ID", "PBS_JOBID", "FLUX_JOB_ID", "LSB_JOBID"}
 
 // withMark returns the environment a child gets: env with the mark added, each name once (the last one given counts, as
 // getenv would find the first).
@@ -37,7 +36,7 @@ func withMark(env []string, mark string) []string {
 
 // jobOf returns what binds a mark to the job that env names: "@SLURM_JOB_ID=17", or nothing.
 func jobOf(env []string) string {
-	for _, name := range jobVariables {
+	for _, name := range roles.JobVariables() {
 		value, found := lookupEnv(env, name)
 		if found && value != "" && !strings.ContainsAny(value, ",@") {
 			return "@" + name + "=" + value

@@ -15,18 +15,20 @@ import (
 // daemon that finds its own run name there has been started inside itself.
 const RunVariable = "BRINGUPD_RUN"
 
-// Launcher is what started the daemons of one run.
-type Launcher string
-
-// The launchers that Identify knows.
-const (
-	Slurm Launcher = "slurm" // one task a node of one job step
-	Ranks Launcher = "ranks" // RANK and WORLD_SIZE, or the flags of the same meaning
-	Local Launcher = "local" // all ranks on this machine, started by "bringupd local"
-)
-
 // Environment looks a variable up, as os.LookupEnv does. A variable that is empty counts as one not set.
 type Environment func(name string) (value string, set bool)
+
+// EnvironmentOf looks variables up in a list of NAME=VALUE, of which the first counts, as for getenv.
+func EnvironmentOf(environ []string) Environment {
+	return func(name string) (string, bool) {
+		for _, entry := range environ {
+			if value, found := strings.CutPrefix(entry, name+"="); found {
+				return value, true
+			}
+		}
+		return "", false
+	}
+}
 
 func (env Environment) get(name string) string {
 	value, _ := env(name)
@@ -86,7 +88,7 @@ type Identity struct {
 // RANK and WORLD_SIZE. A size alone is no launch: where a launcher tells one, it outranks the one that is wanted. The
 // host name given stands in where the launcher tells none. A launch that cannot work is a *LaunchError.
 func Identify(env Environment, hostname string, want Want) (Identity, error) {
-	id, err := identify(env, hostname, want)
+	id, err := likeliest(env, want).identify(env, hostname, want)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -94,33 +96,6 @@ func Identify(env Environment, hostname string, want Want) (Identity, error) {
 		return Identity{}, nestedError(id)
 	}
 	return id, nil
-}
-
-func identify(env Environment, hostname string, want Want) (Identity, error) {
-	_, batch := env.first("SLURM_JOB_ID", "SLURM_JOBID")
-	_, rank := env.first("RANK", "WORLD_SIZE")
-	ranks := env.get("RANK") != "" && env.get("WORLD_SIZE") != ""
-	switch {
-	case want.Local:
-		return identifyLocal(hostname, want)
-	case want.Rank != nil, want.Size != nil && !inSlurmStep(env) && !ranks:
-		return identifyFlags(env, hostname, want)
-	case inSlurmStep(env):
-		return identifySlurm(env, hostname)
-	case ranks:
-		return identifyRanks(env, hostname, want)
-	case batch != "" || env.get("SLURM_STEP_ID") != "":
-		return Identity{}, noStepError(env)
-	case rank != "":
-		return identifyRanks(env, hostname, want)
-	default:
-		return Identity{}, &LaunchError{
-			Problem: "cannot tell which node this is: not under srun (SLURM_STEP_ID is not set), and RANK and WORLD_SIZE are not set either",
-			Mend: "start it with: " + srunLine(0, "") + ", or on this machine alone with: bringupd local --nodes=N …" +
-				" (in a container, let the SLURM_ variables through)",
-			Alone: true,
-		}
-	}
 }
 
 // RunName returns the name of this run's directory, "<job>.<step>", with "-r<restart>" after a requeue. It is
@@ -145,21 +120,6 @@ func (id Identity) HostOf(rank int) string {
 		return id.Hosts[rank]
 	default:
 		return ""
-	}
-}
-
-// nestedError: the outer daemon waits for its driver, and the driver's daemon would join the outer one's run
-// as a second process of the same rank.
-func nestedError(id Identity) error {
-	mend := "give the inner one another --job-id"
-	if id.Launcher == Slurm {
-		mend = "give the inner one a step of its own: " + srunLine(0, " --overlap") +
-			", or keep it to this node with: bringupd local --nodes=N …"
-	}
-	return &LaunchError{
-		Problem: fmt.Sprintf("cannot start inside run %s as a part of it (%s=%s, rank %d on %s): this process is a child of that run's daemon",
-			id.RunName(), RunVariable, id.RunName(), id.Rank, id.Host),
-		Mend: mend,
 	}
 }
 

@@ -2,12 +2,44 @@ package roles
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 )
 
-// identifyRanks reads RANK and WORLD_SIZE.
-func identifyRanks(env Environment, hostname string, want Want) (Identity, error) {
+// Ranks is any launcher that sets RANK and WORLD_SIZE, or a user who gives the flags of the same meaning.
+const Ranks Launcher = "ranks"
+
+type ranks struct{}
+
+func (ranks) name() Launcher { return Ranks }
+
+func (ranks) claim(env Environment, want Want) claim {
+	rank, size := env.get("RANK"), env.get("WORLD_SIZE")
+	switch {
+	case want.Rank != nil:
+		return told
+	case rank != "" && size != "":
+		return started
+	case want.Size != nil:
+		return sized
+	case rank != "" || size != "":
+		return hinted
+	default:
+		return unclaimed
+	}
+}
+
+func (ranks) traits() Traits { return Traits{Rank: "RANK"} }
+
+// otherName is what to do about a daemon inside its own run where the user names the runs.
+const otherName = "give the inner one another --job-id"
+
+func (ranks) words(string) Words { return Words{Nested: otherName, Nodes: srunNodes} }
+
+// identify takes the flags, or reads RANK and WORLD_SIZE.
+func (r ranks) identify(env Environment, hostname string, want Want) (Identity, error) {
+	if claim := r.claim(env, want); claim == told || claim == sized {
+		return identifyFlags(env, hostname, want)
+	}
 	rank, err := wholeNumber("RANK", env.get("RANK"), 0)
 	if err != nil {
 		return Identity{}, rankError(err)
@@ -39,20 +71,6 @@ func identifyFlags(env Environment, hostname string, want Want) (Identity, error
 		}
 	}
 	return plainIdentity(Ranks, hostname, *want.Rank, *want.Size, want.JobID, env.get("MASTER_ADDR"))
-}
-
-// identifyLocal takes what "bringupd local" says: all ranks are on this host.
-func identifyLocal(hostname string, want Want) (Identity, error) {
-	if want.Rank == nil || want.Size == nil {
-		return Identity{}, fmt.Errorf("internal error: a local daemon without rank or size")
-	}
-	id, err := plainIdentity(Local, hostname, *want.Rank, *want.Size, want.JobID, "")
-	if err != nil {
-		return Identity{}, err
-	}
-	id.Hosts = slices.Repeat([]string{hostname}, id.Size)
-	id.LocalRank, id.LocalSize = id.Rank, id.Size
-	return id, nil
 }
 
 // maxSize is far above any run there has been; it keeps a slip from asking for a huge list of hosts.

@@ -1,12 +1,124 @@
 package roles
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
+
+// Slurm is the launcher that starts one task a node of one job step.
+const Slurm Launcher = "slurm"
+
+type slurm struct{}
+
+func (slurm) name() Launcher { return Slurm }
+
+func (slurm) claim(env Environment, _ Want) claim {
+	_, job := env.first("SLURM_JOB_ID", "SLURM_JOBID")
+	switch {
+	case inSlurmStep(env):
+		return started
+	case job != "" || env.get("SLURM_STEP_ID") != "":
+		return hinted
+	default:
+		return unclaimed
+	}
+}
+
+func (slurm) traits() Traits {
+	return Traits{
+		NamesNodes: true, Steps: true, Private: []string{"SLURM_", "SLURMD_"},
+		Job: "SLURM_JOB_ID", Rank: "SLURM_PROCID", Host: "SLURMD_NODENAME", GPUs: "SLURM_GPUS_ON_NODE", SubmitDir: "SLURM_SUBMIT_DIR",
+	}
+}
+
+func (slurm) words(job string) Words {
+	return Words{
+		Title: "Slurm", Nodes: srunNodes,
+		Nested: "give the inner one a step of its own: " + srunLine(0, " --overlap") +
+			", or keep it to this node with: bringupd local --nodes=N …",
+		Exclude:    func(nodes string) string { return "sbatch --exclude=" + nodes + " …" },
+		Memory:     "sbatch --mem=…",
+		AllMemory:  "--mem=0",
+		Time:       "sbatch --time=…",
+		WhyEnded:   "the time limit, preemption or scancel: sacct -j " + job + " --format=JobID,State,Elapsed,Timelimit",
+		MemoryUsed: "sacct -j " + job + " --format=JobID,State,MaxRSS,ReqMem",
+		ShowNode:   func(nodes string) string { return "scontrol show node " + nodes },
+		OnEach:     "srun --label",
+		Drain: func(host, reason string) string {
+			return fmt.Sprintf(`scontrol update nodename=%s state=drain reason="%s"`, host, reason)
+		},
+		Attach: func(host string) []string {
+			return []string{"srun", "--overlap", "--jobid=" + job, "--nodelist=" + host, "--nodes=1", "--ntasks=1", "--pty", "bash"}
+		},
+	}
+}
+
+// srunLine is the command that starts one task a node. The counts are spelled out where they are known: with
+// --ntasks=12 inherited from sbatch, srun drops a lone --ntasks-per-node=1 with no more than a warning.
+func srunLine(nodes int, more string) string {
+	if nodes < 1 {
+		return "srun" + more + " --ntasks-per-node=1 bringupd …"
+	}
+	return fmt.Sprintf("srun%s --nodes=%d --ntasks=%d --ntasks-per-node=1 bringupd …", more, nodes, nodes)
+}
+
+// srunNodes are the flags by which srun starts one task on each of n nodes.
+func srunNodes(n int) string { return fmt.Sprintf("srun --nodes=%d --ntasks-per-node=1", n) }
+
+// NoSuchJob is how to see that the job of a run without an end is over.
+const NoSuchJob = "once squeue shows no such job"
+
+// Managed tells whether an environment is that of a job of Slurm's, with or without a step.
+func Managed(env Environment) bool { return env.get("SLURM_JOB_ID") != "" }
+
+// Block returns the name of the block of nodes that this node is in; empty where Slurm knows no blocks.
+func Block(env Environment) string {
+	block, _, found := strings.Cut(env.get("SLURM_TOPOLOGY_ADDR"), ".")
+	if !found || env.get("SLURM_TOPOLOGY_ADDR_PATTERN") != "block.node" {
+		return ""
+	}
+	return block
+}
+
+// slurmJob is one job, as Slurm's own client changes it.
+type slurmJob struct {
+	id  string
+	run Program
+}
+
+var _ Requeuer = slurmJob{}
+
+// requeuer leaves it to Slurm to say that an allocation without a batch script can't be started anew.
+func (slurm) requeuer(job string, run Program) Requeuer { return slurmJob{job, run} }
+
+// Requeue has Slurm end the job and put it back into the queue.
+func (j slurmJob) Requeue(ctx context.Context) error {
+	_, err := j.run(ctx, "scontrol", "requeue", j.id)
+	return err
+}
+
+// Exclude adds hosts to those that the job excludes already. Slurm takes it from jobs that wait in the queue alone.
+func (j slurmJob) Exclude(ctx context.Context, hosts []string) error {
+	shown, err := j.run(ctx, "scontrol", "show", "job", "--oneliner", j.id)
+	if err != nil {
+		return err
+	}
+	var excluded []string
+	for field := range strings.FieldsSeq(shown) {
+		if list, ok := strings.CutPrefix(field, "ExcNodeList="); ok && list != "(null)" {
+			if excluded, err = ExpandNodeList(list, 0); err != nil {
+				return fmt.Errorf("cannot tell which nodes job %s excludes: %v", j.id, err)
+			}
+			break
+		}
+	}
+	_, err = j.run(ctx, "scontrol", "update", "JobId="+j.id, "ExcNodeList="+CompactNodeList(append(excluded, hosts...)))
+	return err
+}
 
 // Slurm numbers its own steps from the top. These are no launch of ours: their one process is a shell, or a
 // process that came in by ssh.
@@ -28,10 +140,18 @@ func inSlurmStep(env Environment) bool {
 	return step != "" && !pseudo && env.get("SLURM_JOB_ID") != ""
 }
 
-// noStepError is for a process of a job that no srun has started.
+// noStepError is for a process that no srun has started, in a job or in none.
 func noStepError(env Environment) error {
 	_, job := env.first("SLURM_JOB_ID", "SLURM_JOBID")
-	if job == "" {
+	switch {
+	case job == "" && env.get("SLURM_STEP_ID") == "":
+		return &LaunchError{
+			Problem: "cannot tell which node this is: not under srun (SLURM_STEP_ID is not set), and RANK and WORLD_SIZE are not set either",
+			Mend: "start it with: " + srunLine(0, "") + ", or on this machine alone with: bringupd local --nodes=N …" +
+				" (in a container, let the SLURM_ variables through)",
+			Alone: true,
+		}
+	case job == "":
 		return &LaunchError{
 			Problem: "cannot tell which node this is: SLURM_STEP_ID is set and SLURM_JOB_ID is not, so a part of srun's environment has been lost",
 			Mend:    "let all SLURM_ variables through (in a container, and in srun --export), and start it with: " + srunLine(0, ""),
@@ -61,8 +181,11 @@ type slurmStep struct {
 	het          int    // components of a heterogeneous job, 0 for an ordinary one
 }
 
-// identifySlurm reads a task's environment, and refuses a step that isn't one task a node.
-func identifySlurm(env Environment, hostname string) (Identity, error) {
+// identify reads a task's environment, and refuses a step that isn't one task a node.
+func (slurm) identify(env Environment, hostname string, _ Want) (Identity, error) {
+	if !inSlurmStep(env) {
+		return Identity{}, noStepError(env)
+	}
 	s, err := readSlurmStep(env)
 	if err != nil {
 		return Identity{}, err

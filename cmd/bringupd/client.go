@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// clientTries is how often a launcher's client is run: a launcher signals all
+// processes of a job that it ends, its client with them.
+const clientTries = 3
+
+// runProgram runs a launcher's client, from an absolute directory of PATH, and
+// returns what it printed: see roles.Program.
+func runProgram(ctx context.Context, name string, args ...string) (string, error) {
+	var out, errs bytes.Buffer
+	path, err := exec.LookPath(name)
+	for try := 1; err == nil; try++ {
+		out.Reset()
+		errs.Reset()
+		cmd := exec.CommandContext(ctx, path, args...)
+		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &errs, time.Second
+		err = cmd.Run()
+		switch {
+		case err == nil:
+			return out.String(), nil
+		case ctx.Err() != nil:
+			err = context.Cause(ctx)
+		case wasSignalled(err) && try < clientTries:
+			err = nil
+		}
+	}
+	return "", fmt.Errorf("cannot run %s %s: %w%s", name, strings.Join(args, " "), err, asSaid(out.String()+errs.String()))
+}
+
+func wasSignalled(err error) bool {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled()
+}
+
+// asSaid is what a program has printed, on one line and not too much of it, as the
+// end of an error.
+func asSaid(text string) string {
+	const most = 500
+	words := strings.Join(strings.Fields(text), " ")
+	switch {
+	case words == "":
+		return ""
+	case len(words) > most:
+		words = words[:most] + "…"
+	}
+	return ": " + words
+}

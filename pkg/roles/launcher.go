@@ -1,0 +1,217 @@
+package roles
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Launcher is what started the daemons of one run, as records name it.
+type Launcher string
+
+// launcher is all that is particular to one launcher. Each has a file of its own, and its place in launchers.
+type launcher interface {
+	name() Launcher
+	// claim tells how sure it is that it has started this process as a daemon.
+	claim(env Environment, want Want) claim
+	// identify finds out who this daemon is. A launch that cannot work is a *LaunchError, also one by nobody.
+	identify(env Environment, hostname string, want Want) (Identity, error)
+	traits() Traits
+	// words are those for a job of this id.
+	words(job string) Words
+}
+
+// launchers are all that Identify knows. Of those with the same claim the first counts, and where none has any, it
+// says what is missing.
+var launchers = []launcher{slurm{}, local{}, ranks{}}
+
+// claim is how sure a launcher is that it has started a process as a daemon.
+type claim int
+
+const (
+	unclaimed claim = iota
+	hinted          // a part of what it tells a daemon is there
+	sized           // the number of daemons is on the command line, and counts where no launcher tells one
+	started         // all that it tells a daemon is there
+	told            // the command line says so
+)
+
+// Traits are what is so of a launcher, whatever it has started. The names of variables are empty where it has none.
+type Traits struct {
+	// NamesNodes says that it starts one daemon a node, and has a name of its own for each node.
+	NamesNodes bool
+	// Steps says that a job may have several launches, which find each other by the job's id.
+	Steps bool
+	// Private are the beginnings of the variables that it tells a daemon and that are not for its services.
+	Private []string
+
+	Job       string // variable with the job's id
+	Rank      string // variable with the daemon's rank
+	Host      string // variable with its own name of the node
+	GPUs      string // variable with the number of GPUs on the node
+	SubmitDir string // variable with the directory where the job was submitted
+}
+
+// Words are what people are told to type, in the words of a launcher. What it has none for is empty or nil.
+type Words struct {
+	Title   string                    // its name, for people
+	Nodes   func(n int) string        // to start daemons on n nodes
+	Nested  string                    // what to do about a daemon that was started inside the run it is of
+	Exclude func(nodes string) string // to start the job on other nodes
+	// Memory and AllMemory ask for more memory on a node and for all of it; Time asks for more time.
+	Memory, AllMemory, Time string
+	WhyEnded                string                           // what may have ended a job, and how to see which it was
+	MemoryUsed              string                           // to see how much memory the job has used
+	ShowNode                func(nodes string) string        // to see what it knows of nodes
+	OnEach                  string                           // to run a command on each node
+	Drain                   func(host, reason string) string // to take a node out of service
+	Attach                  func(host string) []string       // to get a shell on a node of the job
+}
+
+// of returns the launcher of that name; an unknown one has neither traits nor words.
+func (l Launcher) of() launcher {
+	at := slices.IndexFunc(launchers, func(known launcher) bool { return known.name() == l })
+	if at < 0 {
+		return nil
+	}
+	return launchers[at]
+}
+
+// Traits are what is so of the launcher; the zero Traits where it isn't known.
+func (l Launcher) Traits() Traits {
+	if known := l.of(); known != nil {
+		return known.traits()
+	}
+	return Traits{}
+}
+
+// Words are the launcher's for a job of this id; the zero Words where it isn't known.
+func (l Launcher) Words(job string) Words {
+	if known := l.of(); known != nil {
+		return known.words(job)
+	}
+	return Words{}
+}
+
+// Program runs a launcher's own program to its end and returns what it has printed. The error says which program it
+// was, and what it has said.
+type Program func(ctx context.Context, name string, args ...string) (printed string, err error)
+
+// Requeuer has a launcher start one job anew when it has ended.
+type Requeuer interface {
+	// Requeue asks for the new start. The launcher may begin to end what runs of the job before it returns.
+	Requeue(ctx context.Context) error
+	// Exclude keeps the new start off hosts. It comes after Requeue.
+	Exclude(ctx context.Context, hosts []string) error
+}
+
+// NoRequeuer is why a job has no Requeuer.
+const NoRequeuer = "it is no job of Slurm's, which alone can start one anew"
+
+// Requeuer returns who can have the job started anew, by the launcher's own programs; nil where nobody can.
+func (id Identity) Requeuer(run Program) Requeuer {
+	by, ok := id.Launcher.of().(interface {
+		requeuer(job string, run Program) Requeuer
+	})
+	if !ok || id.Job == "" {
+		return nil
+	}
+	return by.requeuer(id.Job, run)
+}
+
+// foreignJobs are variables with the job's id, of launchers that Identify doesn't know.
+var foreignJobs = []string{"PBS_JOBID", "FLUX_JOB_ID", "LSB_JOBID"}
+
+// foreignPrivate begin the names of what other launchers, and those of MPI's processes, tell whom they start.
+var foreignPrivate = []string{
+	"FLUX_", "PALS_", "ALPS_", "JSM_", "PMI_", "PMI2_", "PMIX", "OMPI_", "ORTE_", "PRTE_", "HYDRA_",
+	"HYDI_", "MPIEXEC_", "I_MPI_HYDRA_", "I_MPI_PMI_", "MPI_LOCAL", "MV2_COMM_", "MVP_COMM_",
+}
+
+// JobVariables are the variables that tell one job from another on the same node.
+func JobVariables() []string {
+	return append(variables(func(t Traits) string { return t.Job }), foreignJobs...)
+}
+
+// Private tells whether a variable is what a launcher tells a daemon, or an MPI process, about itself. Who inherits
+// it from a daemon would take it for its own: an MPI library would look for a PMI server that serves another process,
+// or have the launcher start its children.
+func Private(variable string) bool {
+	begins := func(prefix string) bool { return strings.HasPrefix(variable, prefix) }
+	return slices.ContainsFunc(foreignPrivate, begins) ||
+		slices.ContainsFunc(launchers, func(l launcher) bool { return slices.ContainsFunc(l.traits().Private, begins) })
+}
+
+// SubmitDir is the directory where the job was submitted; empty where no launcher tells.
+func SubmitDir(env Environment) string {
+	_, dir := env.firstOf(func(t Traits) string { return t.SubmitDir })
+	return dir
+}
+
+// NodeName is a launcher's name of this node, also outside of a launch, as in a prolog; empty where none tells.
+func NodeName(env Environment) string {
+	_, name := env.firstOf(func(t Traits) string { return t.Host })
+	return name
+}
+
+// BatchGPUs returns how many GPUs a job was given on this node, also outside of a launch, as in a batch shell, and the
+// variable that tells it; -1 where none does.
+func BatchGPUs(env Environment) (n int, from string) {
+	from, value := env.firstOf(func(t Traits) string { return t.GPUs })
+	if n, err := wholeNumber(from, value, 0); err == nil {
+		return n, from
+	}
+	return -1, ""
+}
+
+// IsFirst tells whether this is the task that speaks for all of a launch, however wrong that is: its rank is 0, or it
+// has none.
+func IsFirst(env Environment) bool {
+	_, rank := env.firstOf(func(t Traits) string { return t.Rank })
+	return rank == "" || rank == "0"
+}
+
+// variables returns the variables of all launchers that have one for this.
+func variables(of func(Traits) string) []string {
+	var names []string
+	for _, l := range launchers {
+		if name := of(l.traits()); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// firstOf returns the first variable that a launcher has for this and that is set.
+func (env Environment) firstOf(of func(Traits) string) (name, value string) {
+	return env.first(variables(of)...)
+}
+
+// likeliest is the launcher with the best claim to have started this process.
+func likeliest(env Environment, want Want) launcher {
+	return slices.MaxFunc(launchers, func(a, b launcher) int { return cmp.Compare(a.claim(env, want), b.claim(env, want)) })
+}
+
+// LaunchError is a launch that cannot work, however often it is tried: the caller ends with the code for a
+// wrong launch and shows the error as it is.
+type LaunchError struct {
+	Problem string // what is wrong, beginning with "cannot"
+	Mend    string // what to type instead
+	// Alone says that nothing has launched this process as one of several: it is in a shell.
+	Alone bool
+}
+
+// Error returns the problem and its mend as one line.
+func (e *LaunchError) Error() string { return e.Problem + "; " + e.Mend }
+
+// nestedError: the outer daemon waits for its driver, and the driver's daemon would join the outer one's run
+// as a second process of the same rank.
+func nestedError(id Identity) error {
+	return &LaunchError{
+		Problem: fmt.Sprintf("cannot start inside run %s as a part of it (%s=%s, rank %d on %s): this process is a child of that run's daemon",
+			id.RunName(), RunVariable, id.RunName(), id.Rank, id.Host),
+		Mend: id.Launcher.Words(id.Job).Nested,
+	}
+}

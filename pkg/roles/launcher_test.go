@@ -1,0 +1,53 @@
+package roles
+
+import (
+	"slices"
+	"testing"
+)
+
+// A batch shell, a prolog or a login node has a part of a launcher's variables, or none.
+func TestOutsideOfALaunch(t *testing.T) {
+	type answers struct {
+		dir, node string
+		gpus      int
+		from      string
+		first     bool
+		block     string
+	}
+	for _, tc := range []struct {
+		name    string
+		environ []string
+		want    answers
+	}{
+		{"nothing", nil, answers{gpus: -1, first: true}},
+		{"a batch shell", []string{"SLURM_SUBMIT_DIR=/home/me", "SLURMD_NODENAME=n7", "SLURM_GPUS_ON_NODE=8", "SLURM_PROCID=0"},
+			answers{"/home/me", "n7", 8, "SLURM_GPUS_ON_NODE", true, ""}},
+		{"a task", []string{"SLURM_PROCID=1", "RANK=0", "SLURM_TOPOLOGY_ADDR=b2.n1", "SLURM_TOPOLOGY_ADDR_PATTERN=block.node"}, answers{gpus: -1, block: "b2"}},
+		{"a plain rank", []string{"RANK=3"}, answers{gpus: -1}},
+		{"a number that is none", []string{"SLURM_GPUS_ON_NODE=gpu", "SLURM_TOPOLOGY_ADDR=s1.n1", "SLURM_TOPOLOGY_ADDR_PATTERN=switch.node"}, answers{gpus: -1, first: true}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			env := EnvironmentOf(tc.environ)
+			got := answers{dir: SubmitDir(env), node: NodeName(env), first: IsFirst(env), block: Block(env)}
+			if got.gpus, got.from = BatchGPUs(env); got != tc.want {
+				t.Errorf("got %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestPrivate(t *testing.T) {
+	for _, name := range []string{"SLURM_JOB_ID", "SLURMD_NODENAME", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "FLUX_URI"} {
+		if !Private(name) {
+			t.Errorf("%s reaches the services", name)
+		}
+	}
+	for _, name := range []string{"PATH", "MY_SLURM_JOB", "RANK", "MPI_HOME"} {
+		if Private(name) {
+			t.Errorf("%s does not reach the services", name)
+		}
+	}
+	if got := JobVariables(); !slices.Equal(got, []string{"SLURM_JOB_ID", "PBS_JOBID", "FLUX_JOB_ID", "LSB_JOBID"}) {
+		t.Errorf("a job is known by %v", got)
+	}
+}
