@@ -33,7 +33,7 @@ if have_testbed; then
     tags=testbed
     if have_ray; then
         echo "== the client of a real Ray"
-        go test -tags ray -timeout 10m -count=1 -run TestRealRay ./pkg/framework
+        go test -tags ray -timeout 10m -count=1 -run TestRealRay ./pkg/framework/ray
         tags="testbed,ray"
     fi
     echo "== jobs on a real Slurm"

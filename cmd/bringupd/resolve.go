@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/framework/ray"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -65,8 +66,8 @@ func (o *options) addChecks(cfg *daemon.Config) error {
 		return usage("%v", err)
 	}
 	store := int64(0)
-	if ray, is := cfg.Framework.(framework.Ray); is {
-		store = ray.ObjectStore()
+	if cluster, is := cfg.Framework.(ray.Cluster); is {
+		store = cluster.ObjectStore()
 	}
 	checks, err := readiness.New(readiness.Config{
 		ObjectStore: store,
@@ -117,11 +118,11 @@ func (o *options) build(inv *invocation) daemon.Config {
 // chosenFramework is the framework, and what was configured for it.
 func (o *options) chosenFramework() (framework.Framework, any) {
 	if o.framework == "ray" {
-		ray := framework.Ray{
+		cluster := ray.Cluster{
 			Program: o.ray, Port: o.rayPort, DedicatedHead: o.dedicatedHead,
 			HeadArgs: o.rayHeadArgs, WorkerArgs: o.rayWorkArgs,
 		}
-		return ray, ray
+		return cluster, cluster
 	}
 	none := framework.None{
 		HeadCommand: o.headCmd, HeadReady: o.headReady, DedicatedHead: o.dedicatedHead,

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/framework/ray"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -80,7 +80,7 @@ func launch(t *testing.T) []Config {
 		nodes = append(nodes, Config{
 			Identity: roles.Identity{Launcher: roles.Local, Rank: rank, Size: len(hosts), Host: host, Hosts: hosts, Job: "7", Step: "0", Key: "key"},
 			Hostname: host, LogDir: logs, TempDir: temp, Address: func() (string, error) { return "127.0.0.1", nil },
-			Framework: framework.Ray{}, Checks: checks{check.Finding{ID: "host.shm", Verdict: check.Pass, Observed: "64 GiB"}},
+			Framework: ray.Cluster{}, Checks: checks{check.Finding{ID: "host.shm", Verdict: check.Pass, Observed: "64 GiB"}},
 			Environ: []string{"PATH=" + bin + ":/bin:/usr/bin"}, Program: "test", Join: ceiling,
 			Resolver: known, Network: dialer{known}, Root: machine(t),
 		})
@@ -150,7 +150,7 @@ func TestFindsPlantedFaults(t *testing.T) {
 	port := holder.Addr().(*net.TCPAddr).Port
 	nodes := launch(t)
 	for i := range nodes {
-		nodes[i].Framework = framework.Ray{Port: port}
+		nodes[i].Framework = ray.Cluster{Port: port}
 	}
 	nodes[1].Environ = []string{"PATH=/nowhere"}
 	nodes[1].Now = func() time.Time { return time.Now().Add(-time.Hour) }

@@ -94,5 +94,14 @@ type Counter interface {
 // number of nodes: where another node takes a place, they may go on.
 type Unranked interface{ Unranked() }
 
+// Versioned is a framework whose program tells its version.
+type Versioned interface {
+	// VersionCommand is the command that tells it.
+	VersionCommand() []string
+	// Version finds it among the lines that the command has said; empty where
+	// there is none.
+	Version(lines []string) string
+}
+
 // Names are the frameworks that there are.
 var Names = []string{"none", "ray"}

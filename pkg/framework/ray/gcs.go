@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"cmp"
@@ -89,9 +89,9 @@ func (c *gcsClient) SessionName(ctx context.Context) (string, error) {
 
 // Nodes returns the node table, or its entries of these names: one request for
 // N nodes, or one small one a node.
-func (c *gcsClient) Nodes(ctx context.Context, names ...string) ([]rayNode, error) {
+func (c *gcsClient) Nodes(ctx context.Context, names ...string) ([]entry, error) {
 	reply, err := c.call(ctx, nodeInfoMethod, nodesRequest(names))
-	var nodes []rayNode
+	var nodes []entry
 	if err == nil {
 		nodes, err = parseNodesReply(reply)
 	}
@@ -144,6 +144,6 @@ func (rawCodec) Unmarshal(data []byte, v any) error {
 // Name is the content subtype that a gRPC server expects.
 func (rawCodec) Name() string { return "proto" }
 
-func byNameAndStart(a, b rayNode) int {
+func byNameAndStart(a, b entry) int {
 	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.StartedMS, b.StartedMS), cmp.Compare(a.ID, b.ID))
 }

@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ func FuzzRayReplies(f *testing.F) {
 		f.Add(recorded(f, name))
 	}
 	f.Fuzz(func(t *testing.T, reply []byte) {
-		var nodes []rayNode
+		var nodes []entry
 		var err error
 		took := allocated(func() {
 			nodes, err = parseNodesReply(reply)
@@ -43,16 +43,16 @@ func FuzzRayReplies(f *testing.F) {
 			t.Errorf("nodes in no order: %+v", nodes)
 		}
 		for _, node := range nodes {
-			checkRayNode(t, node)
+			checkEntry(t, node)
 		}
-		if err := rayFleet([]rayMember{{Name: "job.0-0", Want: map[string]float64{"CPU": 1}}}, nodes); err != nil && err.Error() == "" {
+		if err := compareFleet([]member{{Name: "job.0-0", Want: map[string]float64{"CPU": 1}}}, nodes); err != nil && err.Error() == "" {
 			t.Error("an error that says nothing")
 		}
 	})
 }
 
-// checkRayNode holds what is known of a node to what a message can show.
-func checkRayNode(t *testing.T, node rayNode) {
+// checkEntry holds what is known of a node to what a message can show.
+func checkEntry(t *testing.T, node entry) {
 	t.Helper()
 	for _, text := range []string{node.Name, node.Host, node.Address, node.DeathReason} {
 		// Each byte that is no text becomes three.
@@ -67,8 +67,8 @@ func checkRayNode(t *testing.T, node rayNode) {
 
 func TestRayNodesBounded(t *testing.T) {
 	empty := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), nil)
-	full := bytes.Repeat(empty, mostRayNodes)
-	if nodes, err := parseNodesReply(full); err != nil || len(nodes) != mostRayNodes {
+	full := bytes.Repeat(empty, mostNodes)
+	if nodes, err := parseNodesReply(full); err != nil || len(nodes) != mostNodes {
 		t.Errorf("the most nodes are refused: %d, %v", len(nodes), err)
 	}
 	if nodes, err := parseNodesReply(append(full, empty...)); err == nil {

@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"net"
@@ -6,26 +6,28 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/framework"
 )
 
 func TestRayPorts(t *testing.T) {
 	tests := []struct {
 		name string
 		args []string
-		want []Port // nil: refused
+		want []framework.Port // nil: refused
 	}{
 		{
 			"a head with the kernel's choice", []string{"--head", "--port=6379", "--ray-client-server-port=40001", "--min-worker-port=0", "--max-worker-port=0"},
-			[]Port{{"Ray's GCS", 6379}, {"the Ray Client server", 40001}},
+			[]framework.Port{{Name: "Ray's GCS", Number: 6379}, {Name: "the Ray Client server", Number: 40001}},
 		},
 		{
 			"a head that opens the defaults", []string{"--head", "--port=6379", "--include-dashboard=true"},
-			[]Port{{"Ray's GCS", 6379}, {"the Ray Client server", 10001}, {"Ray's dashboard", 8265}},
+			[]framework.Port{{Name: "Ray's GCS", Number: 6379}, {Name: "the Ray Client server", Number: 10001}, {Name: "Ray's dashboard", Number: 8265}},
 		},
-		{"a worker", []string{"--address=h:6379"}, []Port{}},
+		{"a worker", []string{"--address=h:6379"}, []framework.Port{}},
 		{
 			"a worker with fixed ports", []string{"--node-manager-port=1301", "--metrics-export-port", "1309", "--min-worker-port=2000", "--max-worker-port=2999"},
-			[]Port{{"Ray's node manager", 1301}, {"Ray's metrics", 1309}},
+			[]framework.Port{{Name: "Ray's node manager", Number: 1301}, {Name: "Ray's metrics", Number: 1309}},
 		},
 		{"two the same", []string{"--node-manager-port=1301", "--object-manager-port=1301"}, nil},
 		{"what Ray keeps for itself on a worker too", []string{"--node-manager-port=8265"}, nil},
@@ -34,7 +36,7 @@ func TestRayPorts(t *testing.T) {
 		{"the last of the worker processes'", []string{"--node-manager-port=2999", "--min-worker-port=2000", "--max-worker-port=2999"}, nil},
 		{
 			"beside the range of the worker processes", []string{"--object-manager-port=1999", "--node-manager-port=3000", "--min-worker-port=2000", "--max-worker-port=2999"},
-			[]Port{{"Ray's object manager", 1999}, {"Ray's node manager", 3000}},
+			[]framework.Port{{Name: "Ray's object manager", Number: 1999}, {Name: "Ray's node manager", Number: 3000}},
 		},
 		{"no number", []string{"--node-manager-port=x"}, nil},
 		{"no port", []string{"--node-manager-port=65536"}, nil},
@@ -42,7 +44,7 @@ func TestRayPorts(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := rayPorts(append([]string{"ray", "start"}, tc.args...))
+			got, err := fixedPorts(append([]string{"ray", "start"}, tc.args...))
 			if (err != nil) != (tc.want == nil) {
 				t.Fatalf("got %v, %v", got, err)
 			}

@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 // line, and asks for the ports of those that are taken.
 func FuzzRayArgv(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, head bool) {
-		start := rayStart{
+		start := startCommand{
 			Program: "ray", Head: head, Name: "job.0-0", Address: "192.0.2.1", Port: 6379, ClientPort: 40001, GCS: "192.0.2.1:6379",
 			TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8, Resources: map[string]float64{"worker_units": 8},
 		}
@@ -24,12 +24,12 @@ func FuzzRayArgv(f *testing.F) {
 			}
 			return
 		}
-		flags, err := parseRayFlags(argv[2:])
+		flags, err := parseFlags(argv[2:])
 		if err != nil {
 			t.Fatalf("%q can't be read again: %v", argv, err)
 		}
-		checkRayFlags(t, start, flags)
-		ports, err := rayPorts(argv)
+		checkFlags(t, start, flags)
+		ports, err := fixedPorts(argv)
 		if err != nil && !strings.HasPrefix(err.Error(), "cannot ") {
 			t.Errorf("the ports: %v", err)
 		}
@@ -46,14 +46,14 @@ func FuzzRayArgv(f *testing.F) {
 	})
 }
 
-// checkRayFlags holds a command line to what the daemon must know of it.
-func checkRayFlags(t *testing.T, start rayStart, flags rayFlags) {
+// checkFlags holds a command line to what the daemon must know of it.
+func checkFlags(t *testing.T, start startCommand, flags startFlags) {
 	t.Helper()
 	times := make(map[string]int)
 	for _, flag := range flags {
 		times[flag.name]++
 	}
-	for name := range ownRayFlags {
+	for name := range ownFlags {
 		if times[name] > 1 {
 			t.Errorf("%s is there %d times: %q", name, times[name], flags)
 		}

@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"os"
@@ -20,8 +20,8 @@ func recorded(t testing.TB, name string) []byte {
 }
 
 func TestParseNodesReply(t *testing.T) {
-	node := func(name string, alive bool, reason string) rayNode {
-		return rayNode{
+	node := func(name string, alive bool, reason string) entry {
+		return entry{
 			Name: name, Host: "vm", Address: "192.0.2.2", Alive: alive, IsHead: name == "job.0-0", DeathReason: reason,
 			Resources: map[string]float64{"CPU": 1, "node:192.0.2.2": 1, "object_store_memory": 8e7, "slurm_managed_ray_cluster": 1},
 		}
@@ -30,12 +30,12 @@ func TestParseNodesReply(t *testing.T) {
 	const lost = "ended unexpectedly: health check failed due to missing too many heartbeats"
 	tests := []struct {
 		name string
-		want []rayNode
+		want []entry
 	}{
-		{"alive", []rayNode{node("job.0-0", true, ""), node("job.0-1", true, ""), node("job.0-2", true, "")}},
-		{"selected", []rayNode{node("job.0-1", true, "")}},
-		{"twice", []rayNode{node("job.0-0", true, ""), node("job.0-1", true, ""), node("job.0-2", true, ""), node("job.0-2", true, "")}},
-		{"dead", []rayNode{node("job.0-0", true, ""), node("job.0-1", false, asked), node("job.0-2", false, lost), node("job.0-2", true, "")}},
+		{"alive", []entry{node("job.0-0", true, ""), node("job.0-1", true, ""), node("job.0-2", true, "")}},
+		{"selected", []entry{node("job.0-1", true, "")}},
+		{"twice", []entry{node("job.0-0", true, ""), node("job.0-1", true, ""), node("job.0-2", true, ""), node("job.0-2", true, "")}},
+		{"dead", []entry{node("job.0-0", true, ""), node("job.0-1", false, asked), node("job.0-2", false, lost), node("job.0-2", true, "")}},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestParseNodesReply(t *testing.T) {
 				delete(n.Resources, "memory")
 				delete(n.Resources, "node:__internal_head__")
 			}
-			different := cmpopts.IgnoreFields(rayNode{}, "ID", "Port", "StartedMS")
+			different := cmpopts.IgnoreFields(entry{}, "ID", "Port", "StartedMS")
 			if diff := cmp.Diff(tc.want, got, different); diff != "" {
 				t.Error(diff)
 			}

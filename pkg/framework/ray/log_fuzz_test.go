@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"strings"
@@ -23,7 +23,7 @@ func FuzzRaySigns(f *testing.F) {
 			}
 		}
 		lines := strings.Split(text, "\n")
-		if rayTransient(process.Exit{Code: code}, lines) && (code == 126 || code == 127 || rayTransient(process.Exit{Code: 127}, lines)) {
+		if transient(process.Exit{Code: code}, lines) && (code == 126 || code == 127 || transient(process.Exit{Code: 127}, lines)) {
 			t.Errorf("a ray that is not there is tried again after %q", lines)
 		}
 	})

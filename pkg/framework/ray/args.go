@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"encoding/json"
@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// rayStart is what one "ray start" is told.
-type rayStart struct {
+// startCommand is what one "ray start" is told.
+type startCommand struct {
 	Program    string // of Ray
 	Head       bool
 	Name       string // of the node in Ray's node table
@@ -33,10 +33,10 @@ const resourcesFlag = "--resources"
 // given otherwise, except for what the daemon has to know itself: that is
 // refused. All ports but the head's are the kernel's choice unless the user
 // fixes them, so that neither two jobs nor two raylets on one host meet.
-func (s rayStart) Argv() ([]string, error) {
-	extra, err := parseRayFlags(s.Extra)
+func (s startCommand) Argv() ([]string, error) {
+	extra, err := parseFlags(s.Extra)
 	if err == nil {
-		err = refuseRayFlags(extra, s.Head)
+		err = refuseFlags(extra, s.Head)
 	}
 	if err == nil {
 		err = fitsSockets(s.TempDir)
@@ -64,12 +64,12 @@ func (s rayStart) Argv() ([]string, error) {
 
 // flags are the flags that would be given without the user's; resources are
 // the user's too.
-func (s rayStart) flags(extra rayFlags) (rayFlags, error) {
-	flags := rayFlags{{name: "--block"}, {name: "--disable-usage-stats"},
+func (s startCommand) flags(extra startFlags) (startFlags, error) {
+	flags := startFlags{{name: "--block"}, {name: "--disable-usage-stats"},
 		valued("--log-style", "record"), valued("--log-color", "false"),
 		valued("--node-ip-address", s.Address), valued("--node-name", s.Name), valued("--temp-dir", s.TempDir)}
 	if s.Head {
-		flags = append(flags, rayFlag{name: "--head"}, valued("--port", strconv.Itoa(s.Port)),
+		flags = append(flags, startFlag{name: "--head"}, valued("--port", strconv.Itoa(s.Port)),
 			valued("--ray-client-server-port", strconv.Itoa(s.ClientPort)),
 			// Ray's default costs a second of every start.
 			valued("--include-dashboard", "false"))
@@ -98,7 +98,7 @@ func (s rayStart) flags(extra rayFlags) (rayFlags, error) {
 
 // mergeResources returns the resources as JSON, the user's over ours; empty
 // where there are none.
-func mergeResources(ours map[string]float64, extra rayFlags) (string, error) {
+func mergeResources(ours map[string]float64, extra startFlags) (string, error) {
 	all := make(map[string]float64, len(ours))
 	maps.Copy(all, ours)
 	if given, ok := extra.value(resourcesFlag); ok {
@@ -119,33 +119,33 @@ func mergeResources(ours map[string]float64, extra rayFlags) (string, error) {
 	return string(text), err
 }
 
-// rayFlag is one flag of a command line.
-type rayFlag struct {
+// startFlag is one flag of a command line.
+type startFlag struct {
 	name     string // with its dashes
 	value    string
 	hasValue bool
 }
 
-func valued(name, value string) rayFlag { return rayFlag{name: name, value: value, hasValue: true} }
+func valued(name, value string) startFlag { return startFlag{name: name, value: value, hasValue: true} }
 
 // String returns the flag as one argument.
-func (f rayFlag) String() string {
+func (f startFlag) String() string {
 	if !f.hasValue {
 		return f.name
 	}
 	return f.name + "=" + f.value
 }
 
-type rayFlags []rayFlag
+type startFlags []startFlag
 
-func (f rayFlags) has(name string) bool {
+func (f startFlags) has(name string) bool {
 	_, found := f.value(name)
 	return found
 }
 
 // value returns the value of the last flag of a name, as Ray itself would
 // take it.
-func (f rayFlags) value(name string) (value string, found bool) {
+func (f startFlags) value(name string) (value string, found bool) {
 	for _, flag := range slices.Backward(f) {
 		if flag.name == name {
 			return flag.value, true
@@ -154,33 +154,33 @@ func (f rayFlags) value(name string) (value string, found bool) {
 	return "", false
 }
 
-// raySwitches are the flags of "ray start" that take no value; all others do.
-var raySwitches = []string{
+// switches are the flags of "ray start" that take no value; all others do.
+var switches = []string{
 	"--head", "--block", "--no-redirect-output", "--enable-object-reconstruction", "--no-monitor",
 	"--ray-debugger-external", "--disable-usage-stats", "--enable-resource-isolation", "--verbose", "-v", "-vv", "-vvv", "--help",
 }
 
-// parseRayFlags reads "--flag=value", "--flag value" and "--switch".
-func parseRayFlags(args []string) (rayFlags, error) {
-	var flags rayFlags
+// parseFlags reads "--flag=value", "--flag value" and "--switch".
+func parseFlags(args []string) (startFlags, error) {
+	var flags startFlags
 	for i := 0; i < len(args); i++ {
 		name, value, hasValue := strings.Cut(args[i], "=")
 		if !strings.HasPrefix(name, "-") || strings.Trim(name, "-") == "" {
 			return nil, fmt.Errorf("cannot pass %q to ray start: it takes flags only, as in --object-store-memory=1000000000", args[i])
 		}
-		if !hasValue && !slices.Contains(raySwitches, name) {
+		if !hasValue && !slices.Contains(switches, name) {
 			if i++; i == len(args) {
 				return nil, fmt.Errorf("cannot pass %s to ray start: it has no value; give %s=VALUE", name, name)
 			}
 			value, hasValue = args[i], true
 		}
-		flags = append(flags, rayFlag{name: name, value: value, hasValue: hasValue})
+		flags = append(flags, startFlag{name: name, value: value, hasValue: hasValue})
 	}
 	return flags, nil
 }
 
-// ownRayFlags are the daemon's own, with what to give instead.
-var ownRayFlags = map[string]string{
+// ownFlags are the daemon's own, with what to give instead.
+var ownFlags = map[string]string{
 	"--head":            "the first rank is the head",
 	"--block":           "it is always given",
 	"--help":            "run ray start --help yourself",
@@ -191,15 +191,15 @@ var ownRayFlags = map[string]string{
 	"--temp-dir":        "give --temp-dir to bringupd",
 }
 
-// headRayFlags are refused by Ray itself in a worker's start.
-var headRayFlags = []string{"--include-dashboard", "--redis-shard-ports", "--system-config"}
+// headFlags are refused by Ray itself in a worker's start.
+var headFlags = []string{"--include-dashboard", "--redis-shard-ports", "--system-config"}
 
-func refuseRayFlags(extra rayFlags, head bool) error {
+func refuseFlags(extra startFlags, head bool) error {
 	for _, flag := range extra {
-		if instead, own := ownRayFlags[flag.name]; own {
+		if instead, own := ownFlags[flag.name]; own {
 			return fmt.Errorf("cannot pass %s to ray start: %s", flag.name, instead)
 		}
-		if !head && slices.Contains(headRayFlags, flag.name) {
+		if !head && slices.Contains(headFlags, flag.name) {
 			return fmt.Errorf("cannot pass %s to a worker's ray start: Ray takes it for the head only", flag.name)
 		}
 	}

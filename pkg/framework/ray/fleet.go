@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"cmp"
@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// rayMember is a node that should be in Ray's node table.
-type rayMember struct {
+// member is a node that should be in Ray's node table.
+type member struct {
 	Rank int
 	Host string
 	Name string             // in the node table
 	Want map[string]float64 // the least of each resource
 }
 
-// rayName is the name of a rank in Ray's node table.
-func rayName(attempt string, rank int) string { return fmt.Sprintf("%s-%d", attempt, rank) }
+// nodeName is the name of a rank in Ray's node table.
+func nodeName(attempt string, rank int) string { return fmt.Sprintf("%s-%d", attempt, rank) }
 
-// rayFleet returns nil when the node table has every member alive, once, with
+// compareFleet returns nil when the node table has every member alive, once, with
 // what it should have, and nobody else; otherwise the error names who is
 // missing and why, in the order of the ranks, strangers last.
-func rayFleet(members []rayMember, nodes []rayNode) error {
-	byName := make(map[string][]rayNode, len(nodes))
+func compareFleet(members []member, nodes []entry) error {
+	byName := make(map[string][]entry, len(nodes))
 	for _, node := range nodes {
 		byName[node.Name] = append(byName[node.Name], node)
 	}
@@ -54,7 +54,7 @@ func rayFleet(members []rayMember, nodes []rayNode) error {
 
 // memberGap tells what is wrong with the entries of a member's name; empty
 // where nothing is.
-func memberGap(member rayMember, entries []rayNode) string {
+func memberGap(member member, entries []entry) string {
 	alive := living(entries)
 	switch {
 	case len(entries) == 0:
@@ -78,8 +78,8 @@ func memberGap(member rayMember, entries []rayNode) string {
 	return ""
 }
 
-func living(nodes []rayNode) []rayNode {
-	var alive []rayNode
+func living(nodes []entry) []entry {
+	var alive []entry
 	for _, node := range nodes {
 		if node.Alive {
 			alive = append(alive, node)

@@ -1,15 +1,17 @@
-package framework
+package ray
 
 import (
 	"fmt"
 	"net"
 	"slices"
 	"strconv"
+
+	"github.com/bringupd/bringupd/pkg/framework"
 )
 
-// rayPortFlags are the flags of "ray start" that fix a port, in Ray's order,
+// portFlags are the flags of "ray start" that fix a port, in Ray's order,
 // and what listens there.
-var rayPortFlags = []struct{ flag, what string }{
+var portFlags = []struct{ flag, what string }{
 	{"--port", "Ray's GCS"},
 	{"--ray-client-server-port", "the Ray Client server"},
 	{"--dashboard-port", "Ray's dashboard"},
@@ -21,15 +23,15 @@ var rayPortFlags = []struct{ flag, what string }{
 	{"--metrics-export-port", "Ray's metrics"},
 }
 
-// rayReserved are the ports that Ray takes for given on every node, a worker
+// reservedPorts are the ports that Ray takes for given on every node, a worker
 // too, which never opens them: they clash with flags all the same.
-var rayReserved = map[string]int{"--ray-client-server-port": 10001, "--dashboard-port": 8265}
+var reservedPorts = map[string]int{"--ray-client-server-port": 10001, "--dashboard-port": 8265}
 
-// rayPorts returns the fixed ports that a start with this command line will
+// fixedPorts returns the fixed ports that a start with this command line will
 // listen on. It fails where two of them are the same, or one is in the range of
 // the worker processes: Ray would, after a second, with a traceback.
-func rayPorts(argv []string) ([]Port, error) {
-	flags, err := parseRayFlags(argv[2:])
+func fixedPorts(argv []string) ([]framework.Port, error) {
+	flags, err := parseFlags(argv[2:])
 	if err != nil {
 		return nil, err
 	}
@@ -38,14 +40,14 @@ func rayPorts(argv []string) ([]Port, error) {
 		return nil, err
 	}
 	holder := map[int]string{}
-	var ports []Port
-	for _, known := range rayPortFlags {
+	var ports []framework.Port
+	for _, known := range portFlags {
 		number, given, err := portFlag(flags, known.flag)
 		if err != nil {
 			return nil, err
 		}
 		if !given {
-			number = rayReserved[known.flag]
+			number = reservedPorts[known.flag]
 		}
 		if number == 0 {
 			continue
@@ -58,14 +60,14 @@ func rayPorts(argv []string) ([]Port, error) {
 		}
 		holder[number] = known.flag
 		if listens(flags, known.flag) {
-			ports = append(ports, Port{Name: known.what, Number: number})
+			ports = append(ports, framework.Port{Name: known.what, Number: number})
 		}
 	}
 	return ports, nil
 }
 
 // listens tells whether the start will listen on the port of a flag.
-func listens(flags rayFlags, flag string) bool {
+func listens(flags startFlags, flag string) bool {
 	switch flag {
 	case "--dashboard-port":
 		wanted, _ := flags.value("--include-dashboard")
@@ -79,7 +81,7 @@ func listens(flags rayFlags, flag string) bool {
 
 // workerPorts returns the range that worker processes take their ports from;
 // 0, 0 where the kernel gives them.
-func workerPorts(flags rayFlags) (low, high int, err error) {
+func workerPorts(flags startFlags) (low, high int, err error) {
 	low, _, err = portFlag(flags, "--min-worker-port")
 	if err == nil {
 		high, _, err = portFlag(flags, "--max-worker-port")
@@ -91,7 +93,7 @@ func workerPorts(flags rayFlags) (low, high int, err error) {
 }
 
 // portFlag returns the port that a flag fixes; 0 is the kernel's choice.
-func portFlag(flags rayFlags, name string) (number int, given bool, err error) {
+func portFlag(flags startFlags, name string) (number int, given bool, err error) {
 	value, given := flags.value(name)
 	if !given {
 		return 0, false, nil
@@ -106,12 +108,12 @@ func portFlag(flags rayFlags, name string) (number int, given bool, err error) {
 // aloneOnHost returns an error where a fixed port would be asked for by every
 // raylet of the host.
 func aloneOnHost(argv []string) error {
-	flags, err := parseRayFlags(argv[2:])
+	flags, err := parseFlags(argv[2:])
 	if err != nil {
 		return err
 	}
 	perNode := []string{"--min-worker-port", "--max-worker-port"}
-	for _, known := range rayPortFlags {
+	for _, known := range portFlags {
 		if known.flag != "--port" && known.flag != "--ray-client-server-port" && known.flag != "--dashboard-port" {
 			perNode = append(perNode, known.flag)
 		}

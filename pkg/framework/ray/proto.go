@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"encoding/hex"
@@ -21,8 +21,8 @@ const (
 	nodeInfoMethod    = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
 )
 
-// rayNode is an entry of Ray's node table.
-type rayNode struct {
+// entry is an entry of Ray's node table.
+type entry struct {
 	ID          string // hexadecimal; a raylet that starts again has another one
 	Name        string // what --node-name said
 	Host        string
@@ -160,14 +160,14 @@ func nodesRequest(names []string) []byte {
 	return b
 }
 
-// mostRayNodes bounds the node table: more have no room in a reply at the 600
+// mostNodes bounds the node table: more have no room in a reply at the 600
 // bytes that a node takes, but at the two that an empty one does.
-const mostRayNodes = gcsReplyLimit / 512
+const mostNodes = gcsReplyLimit / 512
 
 // parseNodesReply returns the node table in the order of the names, those of
 // one name in the order of their starts. The GCS keeps the dead for a while.
-func parseNodesReply(b []byte) ([]rayNode, error) {
-	var nodes []rayNode
+func parseNodesReply(b []byte) ([]entry, error) {
+	var nodes []entry
 	for field, err := range protoFields(b) {
 		if err != nil {
 			return nil, err
@@ -178,8 +178,8 @@ func parseNodesReply(b []byte) ([]rayNode, error) {
 				return nil, err
 			}
 		case 2:
-			if len(nodes) == mostRayNodes {
-				return nil, fmt.Errorf("more than %d nodes", mostRayNodes)
+			if len(nodes) == mostNodes {
+				return nil, fmt.Errorf("more than %d nodes", mostNodes)
 			}
 			node, err := parseNode(field.bytes)
 			if err != nil {
@@ -192,11 +192,11 @@ func parseNodesReply(b []byte) ([]rayNode, error) {
 	return nodes, nil
 }
 
-func parseNode(b []byte) (rayNode, error) {
-	node := rayNode{Alive: true, Resources: map[string]float64{}}
+func parseNode(b []byte) (entry, error) {
+	node := entry{Alive: true, Resources: map[string]float64{}}
 	for field, err := range protoFields(b) {
 		if err != nil {
-			return rayNode{}, err
+			return entry{}, err
 		}
 		switch field.id {
 		case 1:
@@ -221,7 +221,7 @@ func parseNode(b []byte) (rayNode, error) {
 			node.DeathReason, err = parseDeath(field.bytes)
 		}
 		if err != nil {
-			return rayNode{}, err
+			return entry{}, err
 		}
 	}
 	return node, nil

@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"strings"
@@ -6,15 +6,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// rayRule knows a failure of "ray start" by words of Ray's own.
-type rayRule struct {
+// rule knows a failure of "ray start" by words of Ray's own.
+type rule struct {
 	words     string // in one line
 	transient bool
 }
 
-// rayRules are tried in order on all lines: what will not mend itself comes
+// rules are tried in order on all lines: what will not mend itself comes
 // first, as a start that was refused may have waited for something before.
-var rayRules = []rayRule{
+var rules = []rule{
 	{"Version mismatch: ", false},
 	{"No such option", false},
 	{"Invalid value for ", false},
@@ -57,15 +57,15 @@ var rayRules = []rayRule{
 	{"Failed to get cluster ID from GCS server", true},
 }
 
-// rayTransient tells from how "ray start" ended, from its last lines and from
+// transient tells from how "ray start" ended, from its last lines and from
 // what Ray's logs say, whether the same start may succeed a moment later. What
 // is not known is not tried again: it would fail as often as it is tried, and
 // its last lines tell why.
-func rayTransient(exit process.Exit, lines []string) bool {
+func transient(exit process.Exit, lines []string) bool {
 	if exit.Signal != 0 || exit.Code == 126 || exit.Code == 127 {
 		return false
 	}
-	for _, rule := range rayRules {
+	for _, rule := range rules {
 		for _, line := range lines {
 			if strings.Contains(line, rule.words) {
 				return rule.transient

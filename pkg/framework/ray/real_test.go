@@ -1,6 +1,6 @@
 //go:build ray
 
-package framework
+package ray
 
 import (
 	"bytes"
@@ -17,13 +17,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // realRay starts services of a Ray that is installed, as the daemon would.
 type realRay struct {
 	t   *testing.T
-	ray Ray
+	ray Cluster
 }
 
 func newRealRay(t *testing.T) realRay {
@@ -32,17 +33,17 @@ func newRealRay(t *testing.T) realRay {
 		t.Fatal("set BRINGUPD_TEST_RAY to the ray command to test with")
 	}
 	small := []string{"--object-store-memory=80000000"}
-	return realRay{t: t, ray: Ray{Program: program, HeadArgs: small, WorkerArgs: small}}
+	return realRay{t: t, ray: Cluster{Program: program, HeadArgs: small, WorkerArgs: small}}
 }
 
-func (r realRay) node(rank int) Node {
+func (r realRay) node(rank int) framework.Node {
 	// Not t.TempDir(): Ray's sockets must have short names.
 	temp, err := os.MkdirTemp("", "bu-")
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = os.RemoveAll(temp) })
-	return Node{
+	return framework.Node{
 		Attempt: "job.0", Rank: rank, LaunchRank: rank, Size: 2, Host: fmt.Sprintf("n%d", rank), Address: "127.0.0.1",
 		TempDir: temp, CPUs: 1, GPUs: 0, Shared: true,
 		NVLinkDomain: []string{"a-0", "b-1"}[min(rank, 1)],
@@ -59,7 +60,7 @@ type realChild struct {
 	ended  chan struct{} // closed when it has
 }
 
-func (r realRay) start(service *Service) *realChild {
+func (r realRay) start(service *framework.Service) *realChild {
 	r.t.Helper()
 	c := &realChild{t: r.t, cmd: exec.Command(service.Argv[0], service.Argv[1:]...), output: &lockedBuffer{}, ended: make(chan struct{})}
 	c.cmd.Env = service.Env
@@ -130,7 +131,7 @@ assert len(there) == 2 and there == inside, (there, inside)
 `
 
 // drive runs the driver with the python beside the ray command.
-func (r realRay) drive(self Node, endpoint Endpoint) {
+func (r realRay) drive(self framework.Node, endpoint framework.Endpoint) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	defer cancel()
@@ -163,7 +164,7 @@ func (b *lockedBuffer) String() string {
 
 // With BRINGUPD_TEST_RAY_RECORD=VERSION the answers of the GCS become the
 // testdata of the tests that need no Ray.
-func record(t *testing.T, endpoint Endpoint, name, method string, request []byte) {
+func record(t *testing.T, endpoint framework.Endpoint, name, method string, request []byte) {
 	version := os.Getenv("BRINGUPD_TEST_RAY_RECORD")
 	if version == "" {
 		return
@@ -192,7 +193,7 @@ func TestRealRayComesUpAndGoesDown(t *testing.T) {
 	head := r.start(service)
 	t.Logf("the head was ready after %s", head.until(time.Minute, service.Ready))
 
-	members := []Member{{Rank: 0, Host: "n0"}, {Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}
+	members := []framework.Member{{Rank: 0, Host: "n0"}, {Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}
 	var workers []*realChild
 	for rank := 1; rank <= 2; rank++ {
 		service, err := r.ray.Worker(r.node(rank), endpoint)
@@ -265,9 +266,9 @@ func TestRealRayTellsOfATakenPort(t *testing.T) {
 	}
 	lines := strings.Split(head.output.String(), "\n")
 	if !service.Transient(exitOf(head.cmd), lines) {
-		t.Errorf("the failure is not taken for one in passing:\n%s\n%s", head.output, strings.Join(raySigns(node.TempDir), "\n"))
+		t.Errorf("the failure is not taken for one in passing:\n%s\n%s", head.output, strings.Join(logSigns(node.TempDir), "\n"))
 	}
-	t.Log(strings.Join(raySigns(node.TempDir), "\n"))
+	t.Log(strings.Join(logSigns(node.TempDir), "\n"))
 }
 
 func exitOf(cmd *exec.Cmd) process.Exit {

@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"testing"
@@ -6,6 +6,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/framework"
 )
 
 // rankAt is the number of a node with that rank and that place in Slurm's topology.
@@ -62,22 +64,22 @@ func TestTopoRankIsItsOwn(t *testing.T) {
 
 func TestRayResources(t *testing.T) {
 	const rack = "6e2a1c6f-59b4-4c7e-9b3c-0f3b8a1d2e10"
-	node := rayTestNode(t, 2)
+	node := testNode(t, 2)
 	node.Environ = append(node.Environ, "SLURM_TOPOLOGY_ADDR=b4.n2", "SLURM_TOPOLOGY_ADDR_PATTERN=block.node")
 	for _, tc := range []struct {
 		name   string
-		ray    Ray
-		change func(n *Node)
+		ray    Cluster
+		change func(n *framework.Node)
 		want   map[string]float64
 	}{
-		{"in a rack", Ray{}, func(n *Node) { n.NVLinkDomain = rack }, map[string]float64{
+		{"in a rack", Cluster{}, func(n *framework.Node) { n.NVLinkDomain = rack }, map[string]float64{
 			"slurm_managed_ray_cluster": 1, "worker_units": 8, "topo_rank": 4_000_003, "nvlink_domain_" + rack: 1}},
-		{"without NVLink to others", Ray{}, func(*Node) {}, map[string]float64{
+		{"without NVLink to others", Cluster{}, func(*framework.Node) {}, map[string]float64{
 			"slurm_managed_ray_cluster": 1, "worker_units": 8, "topo_rank": 4_000_003}},
-		{"without GPUs or Slurm", Ray{}, func(n *Node) { n.GPUs, n.Environ = 0, nil }, map[string]float64{"topo_rank": 3}},
-		{"a spare that has moved up", Ray{}, func(n *Node) { n.Rank, n.Environ = 0, nil }, map[string]float64{
+		{"without GPUs or Slurm", Cluster{}, func(n *framework.Node) { n.GPUs, n.Environ = 0, nil }, map[string]float64{"topo_rank": 3}},
+		{"a spare that has moved up", Cluster{}, func(n *framework.Node) { n.Rank, n.Environ = 0, nil }, map[string]float64{
 			"worker_units": 8, "topo_rank": 3}},
-		{"a head without work", Ray{DedicatedHead: true}, func(n *Node) { n.Rank, n.NVLinkDomain = 0, rack }, map[string]float64{
+		{"a head without work", Cluster{DedicatedHead: true}, func(n *framework.Node) { n.Rank, n.NVLinkDomain = 0, rack }, map[string]float64{
 			"slurm_managed_ray_cluster": 1, "ray_head": 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

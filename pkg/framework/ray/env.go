@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"maps"
@@ -12,18 +12,18 @@ import (
 // staleVariables point at another cluster, or name this process in one.
 var staleVariables = []string{"RAY_ADDRESS", "RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_NODE_ID"}
 
-// raySettings are given to Ray's daemons unless the user sets them.
-var raySettings = map[string]string{
+// daemonSettings are given to Ray's daemons unless the user sets them.
+var daemonSettings = map[string]string{
 	// On SIGTERM Ray waits up to 30 s for the node's tasks, which is as long as
 	// Slurm gives the whole job. When services are ended, the driver is gone.
 	"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
 }
 
-// rayDaemonEnv returns the environment of Ray's daemons: what the node has,
+// daemonEnv returns the environment of Ray's daemons: what the node has,
 // without what its launcher tells MPI, for Ray's workers inherit it, and without
 // another cluster's address, and with more.
-func rayDaemonEnv(environ []string, more map[string]string) []string {
-	set := maps.Clone(raySettings)
+func daemonEnv(environ []string, more map[string]string) []string {
+	set := maps.Clone(daemonSettings)
 	var out []string
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
@@ -43,18 +43,18 @@ func rayDaemonEnv(environ []string, more map[string]string) []string {
 	return out
 }
 
-// rayDriverEnv returns what the driver is told of the cluster, and no more: it
+// driverEnv returns what the driver is told of the cluster, and no more: it
 // keeps all that the launcher says. Without RAY_ADDRESS, ray.init would start a
 // cluster of its own where it finds none.
-func rayDriverEnv(address string) map[string]string {
+func driverEnv(address string) map[string]string {
 	return map[string]string{"RAY_ADDRESS": address}
 }
 
-// rayToken returns the token of Ray's own authentication, as Ray would find it
+// authToken returns the token of Ray's own authentication, as Ray would find it
 // with this environment, and empty where there is none or it is switched off.
 // A head turns authentication on where it finds a token, but a worker does so
 // only when it is told: the caller tells them all.
-func rayToken(environ []string, readFile func(string) ([]byte, error)) string {
+func authToken(environ []string, readFile func(string) ([]byte, error)) string {
 	mode := environValue(environ, "RAY_AUTH_MODE")
 	if mode != "" && !strings.EqualFold(mode, "token") {
 		return ""

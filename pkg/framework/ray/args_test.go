@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"strings"
@@ -8,11 +8,11 @@ import (
 )
 
 func TestRayArgv(t *testing.T) {
-	head := rayStart{
+	head := startCommand{
 		Program: "/opt/ray", Head: true, Name: "job.0-0", Address: "192.0.2.1", Port: 6379, ClientPort: 40001,
 		TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8, Resources: map[string]float64{"worker_units": 8},
 	}
-	worker := rayStart{Program: "ray", Name: "job.0-1", Address: "192.0.2.2", GCS: "192.0.2.1:6379", TempDir: "/tmp/bu-2", GPUs: -1}
+	worker := startCommand{Program: "ray", Name: "job.0-1", Address: "192.0.2.2", GCS: "192.0.2.1:6379", TempDir: "/tmp/bu-2", GPUs: -1}
 	common := []string{"--block", "--disable-usage-stats", "--log-style=record", "--log-color=false"}
 	headIs := []string{"--node-ip-address=192.0.2.1", "--node-name=job.0-0", "--temp-dir=/tmp/bu-1", "--head", "--port=6379", "--ray-client-server-port=40001"}
 	workerIs := []string{"--node-ip-address=192.0.2.2", "--node-name=job.0-1", "--temp-dir=/tmp/bu-2", "--address=192.0.2.1:6379"}
@@ -26,7 +26,7 @@ func TestRayArgv(t *testing.T) {
 	kernelPicks := []string{"--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"}
 	tests := []struct {
 		name  string
-		start rayStart
+		start startCommand
 		extra []string
 		want  []string
 	}{
@@ -81,7 +81,7 @@ func TestRayArgvRefuses(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			argv, err := rayStart{Program: "ray", Head: tc.head, TempDir: tc.temp, Extra: tc.args}.Argv()
+			argv, err := startCommand{Program: "ray", Head: tc.head, TempDir: tc.temp, Extra: tc.args}.Argv()
 			if err == nil {
 				t.Errorf("it is accepted: %q", argv)
 			}

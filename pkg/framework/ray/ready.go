@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"context"
@@ -12,24 +12,24 @@ import (
 	"strings"
 )
 
-// rayDial connects to a GCS or a raylet; the caller closes it.
-type rayDial func(address string) (rayServer, error)
+// dialer connects to a GCS or a raylet; the caller closes it.
+type dialer func(address string) (server, error)
 
-// rayServer is what is asked of a GCS; a raylet answers Health only.
-type rayServer interface {
+// server is what is asked of a GCS; a raylet answers Health only.
+type server interface {
 	Health(ctx context.Context) error
 	SessionName(ctx context.Context) (string, error)
-	Nodes(ctx context.Context, names ...string) ([]rayNode, error)
+	Nodes(ctx context.Context, names ...string) ([]entry, error)
 	Close() error
 }
 
-var _ rayServer = (*gcsClient)(nil)
+var _ server = (*gcsClient)(nil)
 
-// rayHeadReady takes one look and returns nil when the GCS at address answers
+// headReady takes one look and returns nil when the GCS at address answers
 // for the session that is in tempDir, and so is this attempt's, and its own node
 // is alive. Workers that start before that wait two seconds longer.
-func rayHeadReady(ctx context.Context, dial rayDial, address, tempDir string, member rayMember) error {
-	ours, err := raySession(tempDir)
+func headReady(ctx context.Context, dial dialer, address, tempDir string, member member) error {
+	ours, err := latestSession(tempDir)
 	if err != nil {
 		return err
 	}
@@ -48,13 +48,13 @@ func rayHeadReady(ctx context.Context, dial rayDial, address, tempDir string, me
 	if theirs != ours {
 		return fmt.Errorf("cannot take Ray's GCS at %s for this attempt's: its session is %s, and %s was started", address, theirs, ours)
 	}
-	return rayNodeReady(ctx, dial, gcs, member)
+	return nodeReady(ctx, dial, gcs, member)
 }
 
-// rayWorkerReady takes one look and returns nil when the worker's own node is
+// workerReady takes one look and returns nil when the worker's own node is
 // alive in the node table of the GCS at address. The GCS is asked only once the
 // raylet has opened its socket: a thousand workers look at the same time.
-func rayWorkerReady(ctx context.Context, dial rayDial, address, tempDir string, member rayMember) error {
+func workerReady(ctx context.Context, dial dialer, address, tempDir string, member member) error {
 	sockets, _ := filepath.Glob(filepath.Join(tempDir, "session_latest", "sockets", "raylet*")) // the pattern is a constant
 	if len(sockets) == 0 {
 		return errors.New("ray start has not started the raylet yet")
@@ -64,25 +64,25 @@ func rayWorkerReady(ctx context.Context, dial rayDial, address, tempDir string, 
 		return err
 	}
 	defer func() { _ = gcs.Close() }()
-	return rayNodeReady(ctx, dial, gcs, member)
+	return nodeReady(ctx, dial, gcs, member)
 }
 
-// rayNodeReady returns nil when the member is alive in the node table and its
+// nodeReady returns nil when the member is alive in the node table and its
 // raylet answers: the GCS takes a raylet that was killed for alive for another
 // quarter of a minute, and an earlier start has the same name.
-func rayNodeReady(ctx context.Context, dial rayDial, gcs rayServer, member rayMember) error {
+func nodeReady(ctx context.Context, dial dialer, gcs server, member member) error {
 	nodes, err := gcs.Nodes(ctx, member.Name)
 	if err != nil {
 		return err
 	}
 	// A GCS that can't select has sent all.
-	nodes = slices.DeleteFunc(nodes, func(n rayNode) bool { return n.Name != member.Name })
+	nodes = slices.DeleteFunc(nodes, func(n entry) bool { return n.Name != member.Name })
 	alive := living(nodes)
 	if len(alive) == 0 {
 		return errors.New("the node " + memberGap(member, nodes))
 	}
 	newest := slices.MaxFunc(alive, byNameAndStart)
-	if gap := memberGap(member, []rayNode{newest}); gap != "" {
+	if gap := memberGap(member, []entry{newest}); gap != "" {
 		return errors.New("the node " + gap)
 	}
 	raylet, err := dial(net.JoinHostPort(newest.Address, strconv.Itoa(newest.Port)))
@@ -93,8 +93,8 @@ func rayNodeReady(ctx context.Context, dial rayDial, gcs rayServer, member rayMe
 	return raylet.Health(ctx)
 }
 
-// raySession returns the name of the session that was started last in tempDir.
-func raySession(tempDir string) (string, error) {
+// latestSession returns the name of the session that was started last in tempDir.
+func latestSession(tempDir string) (string, error) {
 	target, err := os.Readlink(filepath.Join(tempDir, "session_latest"))
 	if errors.Is(err, os.ErrNotExist) {
 		return "", errors.New("ray start has not made its session yet")
@@ -107,7 +107,7 @@ func raySession(tempDir string) (string, error) {
 
 // explained adds what Ray's own logs say to an error.
 func explained(err error, tempDir string) error {
-	signs := raySigns(tempDir)
+	signs := logSigns(tempDir)
 	if err == nil || len(signs) == 0 {
 		return err
 	}

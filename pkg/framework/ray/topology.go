@@ -1,13 +1,14 @@
-package framework
+package ray
 
 import (
 	"strconv"
 	"strings"
 
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// rayTopology are the resources that tell programs where a node is:
+// topology are the resources that tell programs where a node is:
 //
 //   - nvlink_domain_<UUID of the fabric>: 1, on all nodes that reach each other over
 //     NVLink. A placement group asks for a little of it in every bundle, and so
@@ -19,7 +20,7 @@ import (
 // nodes by domain, sorts a domain's nodes by topo_rank and the domains by their
 // least, and takes nodes for as many whole segments as it needs. Only the order
 // counts; a number must be there, and no other node's. Ray keeps none that is 0.
-func rayTopology(node Node) map[string]float64 {
+func topology(node framework.Node) map[string]float64 {
 	resources := map[string]float64{
 		"topo_rank": topoRank(roles.Block(roles.EnvironmentOf(node.Environ)), node.LaunchRank),
 	}

@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"context"
@@ -13,41 +13,42 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-func rayTestNode(t *testing.T, rank int) Node {
-	return Node{
+func testNode(t *testing.T, rank int) framework.Node {
+	return framework.Node{
 		Attempt: "job.0", Rank: rank, LaunchRank: rank, Size: 3, Host: "n" + strconv.Itoa(rank), Address: "127.0.0.1",
 		TempDir: "/tmp/bu-" + strconv.Itoa(rank), CPUs: 4, GPUs: 8, Environ: []string{"SLURM_JOB_ID=17", "HOME=" + t.TempDir()},
 	}
 }
 
 func TestRayServices(t *testing.T) {
-	node := rayTestNode(t, 0)
+	node := testNode(t, 0)
 	tests := []struct {
 		name   string
-		ray    Ray
+		ray    Cluster
 		head   []string // among the head's arguments
 		worker []string
 	}{
 		{
-			"plain", Ray{Port: 6379},
+			"plain", Cluster{Port: 6379},
 			[]string{"--port=6379", "--num-cpus=4", "--num-gpus=8", `--resources={"slurm_managed_ray_cluster":1,"topo_rank":1,"worker_units":8}`},
 			[]string{"--address=127.0.0.1:6379", "--num-gpus=8", "--node-name=job.0-1", `--resources={"slurm_managed_ray_cluster":1,"topo_rank":2,"worker_units":8}`},
 		},
 		{
-			"a head without work", Ray{Port: 6379, DedicatedHead: true, HeadArgs: []string{"--num-cpus=0"}},
+			"a head without work", Cluster{Port: 6379, DedicatedHead: true, HeadArgs: []string{"--num-cpus=0"}},
 			[]string{"--num-cpus=0", "--num-gpus=0", `--resources={"ray_head":1,"slurm_managed_ray_cluster":1}`},
 			[]string{"--num-cpus=4", "--num-gpus=8"},
 		},
 		{
-			"the user's resources", Ray{Port: 6379, WorkerArgs: []string{`--resources={"topo_rank": 9, "worker_units": 0}`}},
+			"the user's resources", Cluster{Port: 6379, WorkerArgs: []string{`--resources={"topo_rank": 9, "worker_units": 0}`}},
 			[]string{`--resources={"slurm_managed_ray_cluster":1,"topo_rank":1,"worker_units":8}`},
 			[]string{`--resources={"slurm_managed_ray_cluster":1,"topo_rank":9,"worker_units":0}`},
 		},
 		{
-			"the user's ray and ports", Ray{Program: "/opt/ray", Port: 1200, WorkerArgs: []string{"--node-manager-port=1301"}},
+			"the user's ray and ports", Cluster{Program: "/opt/ray", Port: 1200, WorkerArgs: []string{"--node-manager-port=1301"}},
 			[]string{"/opt/ray", "start", "--port=1200"},
 			[]string{"/opt/ray", "start", "--node-manager-port=1301"},
 		},
@@ -58,7 +59,7 @@ func TestRayServices(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			worker, err := tc.ray.Worker(rayTestNode(t, 1), endpoint)
+			worker, err := tc.ray.Worker(testNode(t, 1), endpoint)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +85,7 @@ func TestRayServices(t *testing.T) {
 }
 
 func TestRayPicksAPort(t *testing.T) {
-	service, endpoint, err := Ray{}.Head(rayTestNode(t, 0))
+	service, endpoint, err := Cluster{}.Head(testNode(t, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func TestRayPicksAPort(t *testing.T) {
 }
 
 func TestRayHasNoWorkerOnTheHead(t *testing.T) {
-	if service, err := (Ray{}).Worker(rayTestNode(t, 0), Endpoint{Address: "127.0.0.1:1"}); service != nil || err != nil {
+	if service, err := (Cluster{}).Worker(testNode(t, 0), framework.Endpoint{Address: "127.0.0.1:1"}); service != nil || err != nil {
 		t.Errorf("got %v, %v", service, err)
 	}
 }
@@ -102,13 +103,13 @@ func TestRayHasNoWorkerOnTheHead(t *testing.T) {
 // A head turns Ray's authentication on where it finds a token, a worker only
 // when it is told; without that it would be denied for a quarter of an hour.
 func TestRayTellsAllOfAuthentication(t *testing.T) {
-	node := rayTestNode(t, 0)
+	node := testNode(t, 0)
 	node.Environ = append(node.Environ, "RAY_AUTH_TOKEN=0123")
-	head, endpoint, err := Ray{}.Head(node)
+	head, endpoint, err := Cluster{}.Head(node)
 	if err != nil {
 		t.Fatal(err)
 	}
-	worker, err := Ray{}.Worker(rayTestNode(t, 1), endpoint)
+	worker, err := Cluster{}.Worker(testNode(t, 1), endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,16 +120,16 @@ func TestRayTellsAllOfAuthentication(t *testing.T) {
 }
 
 func TestRayRefuses(t *testing.T) {
-	shared := rayTestNode(t, 0)
+	shared := testNode(t, 0)
 	shared.Shared = true
 	tests := []struct {
 		name string
-		ray  Ray
-		node Node
+		ray  Cluster
+		node framework.Node
 	}{
-		{"our own flag", Ray{HeadArgs: []string{"--head"}}, rayTestNode(t, 0)},
-		{"two ports the same", Ray{Port: 1200, HeadArgs: []string{"--node-manager-port=1200"}}, rayTestNode(t, 0)},
-		{"a fixed port on a shared host", Ray{HeadArgs: []string{"--node-manager-port=1302"}}, shared},
+		{"our own flag", Cluster{HeadArgs: []string{"--head"}}, testNode(t, 0)},
+		{"two ports the same", Cluster{Port: 1200, HeadArgs: []string{"--node-manager-port=1200"}}, testNode(t, 0)},
+		{"a fixed port on a shared host", Cluster{HeadArgs: []string{"--node-manager-port=1302"}}, shared},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -139,7 +140,7 @@ func TestRayRefuses(t *testing.T) {
 			if tc.ray.Port != 0 {
 				return
 			}
-			if service, err := tc.ray.Worker(tc.node, Endpoint{Address: "127.0.0.1:1"}); err == nil {
+			if service, err := tc.ray.Worker(tc.node, framework.Endpoint{Address: "127.0.0.1:1"}); err == nil {
 				t.Errorf("got %v", service)
 			}
 		})
@@ -147,23 +148,23 @@ func TestRayRefuses(t *testing.T) {
 }
 
 func TestRayFleetAsksTheGCS(t *testing.T) {
-	node := rayTestNode(t, 0)
-	members := []Member{{0, "n0"}, {1, "n1"}, {2, "n2"}}
+	node := testNode(t, 0)
+	members := []framework.Member{{Rank: 0, Host: "n0"}, {Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}
 	tests := []struct {
 		table   string
-		members []Member
+		members []framework.Member
 		full    bool
 	}{
 		{"alive", members, true},
 		{"alive", members[:2], false},
-		{"alive", append(members[:3:3], Member{3, "n3"}), false},
+		{"alive", append(members[:3:3], framework.Member{Rank: 3, Host: "n3"}), false},
 		{"twice", members, false},
 		{"dead", members, false},
 	}
 	for _, tc := range tests {
 		t.Run(tc.table+" "+strconv.Itoa(len(tc.members)), func(t *testing.T) {
-			endpoint := Endpoint{Address: recordedGCS(t, tc.table).serve(t)}
-			if err := (Ray{}).Fleet(t.Context(), node, endpoint, tc.members); (err == nil) != tc.full {
+			endpoint := framework.Endpoint{Address: recordedGCS(t, tc.table).serve(t)}
+			if err := (Cluster{}).Fleet(t.Context(), node, endpoint, tc.members); (err == nil) != tc.full {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -177,14 +178,14 @@ func TestRayServiceLooksAndClassifies(t *testing.T) {
 	host, port, _ := net.SplitHostPort(raylet)
 	fake := recordedGCS(t, "alive")
 	fake.replies[nodeInfoMethod] = oneNode(t, "job.0-1", host, port, map[string]float64{"CPU": 4, "GPU": 7})
-	endpoint := Endpoint{Address: fake.serve(t)}
+	endpoint := framework.Endpoint{Address: fake.serve(t)}
 	tests := []struct {
 		gpus  int
 		ready bool
 	}{{7, true}, {8, false}, {-1, true}}
 	for _, tc := range tests {
 		t.Run(strconv.Itoa(tc.gpus), func(t *testing.T) {
-			node := rayTestNode(t, 1)
+			node := testNode(t, 1)
 			node.GPUs = tc.gpus
 			node.TempDir = shortDir(t)
 			sockets := filepath.Join(node.TempDir, "session_latest", "sockets")
@@ -194,7 +195,7 @@ func TestRayServiceLooksAndClassifies(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(sockets, "raylet"), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			service, err := Ray{}.Worker(node, endpoint)
+			service, err := Cluster{}.Worker(node, endpoint)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -256,12 +257,12 @@ func oneNode(t *testing.T, name, host, port string, resources map[string]float64
 
 // A look ends with its context, whoever is asked.
 func TestRayLooksAreBounded(t *testing.T) {
-	node := rayTestNode(t, 0)
+	node := testNode(t, 0)
 	node.TempDir = withLogs(t, "session_1")
 	address := fakeGCS{silent: true}.serve(t)
 	look := func(ctx context.Context) error {
-		dial := func(address string) (rayServer, error) { return dialGCS(address, "") }
-		return rayHeadReady(ctx, dial, address, node.TempDir, rayMember{})
+		dial := func(address string) (server, error) { return dialGCS(address, "") }
+		return headReady(ctx, dial, address, node.TempDir, member{})
 	}
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -269,10 +270,54 @@ func TestRayLooksAreBounded(t *testing.T) {
 	if err := look(ctx); err == nil {
 		t.Error("it is ready")
 	}
-	if err := (Ray{}).Fleet(ctx, node, Endpoint{Address: address}, nil); err == nil {
+	if err := (Cluster{}).Fleet(ctx, node, framework.Endpoint{Address: address}, nil); err == nil {
 		t.Error("it is complete")
 	}
 	if took := time.Since(begin); took > gcsCallTimeout {
 		t.Errorf("it took %s (%s)", took, filepath.Base(node.TempDir))
+	}
+}
+
+func TestRayVersion(t *testing.T) {
+	if got := (Cluster{}).VersionCommand(); !slices.Equal(got, []string{"ray", "--version"}) {
+		t.Errorf("the command is %q", got)
+	}
+	if got := (Cluster{Program: "/opt/ray"}).VersionCommand()[0]; got != "/opt/ray" {
+		t.Errorf("the program is %q", got)
+	}
+	for _, tc := range []struct {
+		name  string
+		lines []string
+		want  string
+	}{
+		{"as it is", []string{"ray, version 2.9.0"}, "2.9.0"},
+		{"behind a warning", []string{"UserWarning: pkg_resources", "ray, version 3.0.0.dev0"}, "3.0.0.dev0"},
+		{"something else", []string{"usage: ray"}, ""},
+		{"nothing", nil, ""},
+	} {
+		if got := (Cluster{}).Version(tc.lines); got != tc.want {
+			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestObjectStore(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		ray  Cluster
+		want int64
+	}{
+		{"left to Ray", Cluster{}, 0},
+		{"the workers'", Cluster{WorkerArgs: []string{"--object-store-memory=1000"}}, 1000},
+		{"in two words", Cluster{HeadArgs: []string{"--object-store-memory", "2000"}}, 2000},
+		{"the larger", Cluster{HeadArgs: []string{"--object-store-memory=1"}, WorkerArgs: []string{"--object-store-memory=3000"}}, 3000},
+		{"no number", Cluster{WorkerArgs: []string{"--object-store-memory=much"}}, 0},
+		{"no flags", Cluster{WorkerArgs: []string{"much"}}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := tc.ray.ObjectStore(); got != tc.want {
+				t.Errorf("got %d, want %d", got, tc.want)
+			}
+		})
 	}
 }

@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"bytes"
@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// rayLogs are the logs of a session in which a failed start is explained: ray
+// logPatterns are the logs of a session in which a failed start is explained: ray
 // start itself says only that it waited in vain.
-var rayLogs = []string{"gcs_server*.err", "raylet*.err", "dashboard_agent*.err", "dashboard_agent*.log", "runtime_env_agent*.err", "runtime_env_agent*.log", "ray_client_server*.err"}
+var logPatterns = []string{"gcs_server*.err", "raylet*.err", "dashboard_agent*.err", "dashboard_agent*.log", "runtime_env_agent*.err", "runtime_env_agent*.log", "ray_client_server*.err"}
 
-// raySigns returns the last lines of the logs below a node's temporary
+// logSigns returns the last lines of the logs below a node's temporary
 // directory that tell of a failure, at most a handful, each with its log's name.
 // They may be of an earlier start in the same directory.
-func raySigns(tempDir string) []string {
+func logSigns(tempDir string) []string {
 	const most, shown = 8, 300
 	var signs []string
-	for _, pattern := range rayLogs {
+	for _, pattern := range logPatterns {
 		logs, _ := filepath.Glob(filepath.Join(tempDir, "session_latest", "logs", pattern)) // the pattern is a constant
 		for _, log := range logs {
 			for _, line := range signsIn(lastPart(log)) {

@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"errors"
@@ -33,7 +33,7 @@ func TestRayDaemonEnv(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			got := rayDaemonEnv(append(slices.Clip(environ), tc.add...), tc.more)
+			got := daemonEnv(append(slices.Clip(environ), tc.add...), tc.more)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -66,12 +66,12 @@ func TestRayToken(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := rayToken(tc.environ, read); got != tc.want {
+			if got := authToken(tc.environ, read); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
 	}
-	if got := rayToken([]string{"HOME=/h"}, func(string) ([]byte, error) { return nil, errors.New("no") }); got != "" {
+	if got := authToken([]string{"HOME=/h"}, func(string) ([]byte, error) { return nil, errors.New("no") }); got != "" {
 		t.Errorf("a file that can't be read gives %q", got)
 	}
 }

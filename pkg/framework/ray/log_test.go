@@ -1,4 +1,4 @@
-package framework
+package ray
 
 import (
 	"os"
@@ -47,7 +47,7 @@ func TestRaySigns(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			temp := withLogs(t, "session_1", tc.logs...)
-			got := raySigns(temp)
+			got := logSigns(temp)
 			if len(got) != len(tc.want) {
 				t.Fatalf("got %q", got)
 			}
@@ -56,7 +56,7 @@ func TestRaySigns(t *testing.T) {
 					t.Errorf("got %q", got[i])
 				}
 			}
-			if len(tc.want) > 0 && !rayTransient(process.Exit{Code: 1}, got) {
+			if len(tc.want) > 0 && !transient(process.Exit{Code: 1}, got) {
 				t.Errorf("not taken for a failure in passing: %q", got)
 			}
 		})
@@ -64,7 +64,7 @@ func TestRaySigns(t *testing.T) {
 }
 
 func TestRaySignsWithoutASession(t *testing.T) {
-	if got := raySigns(t.TempDir()); got != nil {
+	if got := logSigns(t.TempDir()); got != nil {
 		t.Errorf("got %q", got)
 	}
 }

@@ -1,0 +1,224 @@
+package ray
+
+import (
+	"context"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// mostStarts bounds the starts of a head's or a worker's Ray.
+const mostStarts = 3
+
+// Cluster runs a Ray cluster: its head on rank 0, which is a node of the cluster
+// like the others, and a worker on every other rank.
+type Cluster struct {
+	Program       string   // the ray command; empty: ray
+	Port          int      // of the head's GCS; 0: one that is free
+	DedicatedHead bool     // the head's node offers no GPUs
+	HeadArgs      []string // more arguments for the head's ray start
+	WorkerArgs    []string // the same for the workers'
+}
+
+var (
+	_ framework.Framework = Cluster{}
+	_ framework.Counter   = Cluster{}
+	_ framework.Unranked  = Cluster{}
+	_ framework.Versioned = Cluster{}
+)
+
+// Name returns "ray".
+func (Cluster) Name() string { return "ray" }
+
+// Serves returns true: every node runs Ray.
+func (Cluster) Serves() bool { return true }
+
+// Unranked says that Ray gives its nodes no ranks.
+func (Cluster) Unranked() {}
+
+// Head returns the head's ray start, and where workers and the driver find it.
+func (r Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoint, error) {
+	free, err := freePorts(2)
+	if err != nil {
+		return nil, framework.Endpoint{}, err
+	}
+	start := r.start(node)
+	start.Head, start.Port, start.ClientPort = true, r.Port, free[0]
+	if start.Port == 0 {
+		start.Port = free[1]
+	}
+	start.Extra = r.HeadArgs
+	address := net.JoinHostPort(node.Address, strconv.Itoa(start.Port))
+	endpoint := framework.Endpoint{Address: address, Env: driverEnv(address)}
+	if authToken(node.Environ, os.ReadFile) != "" {
+		endpoint.Env["RAY_AUTH_MODE"] = "token"
+	}
+	service, err := r.service("ray head", node, start, endpoint, headReady)
+	if err != nil {
+		return nil, framework.Endpoint{}, err
+	}
+	service.Port = start.Port
+	return service, endpoint, nil
+}
+
+// Worker returns a worker's ray start; nil on rank 0, whose node the head's is.
+func (r Cluster) Worker(node framework.Node, endpoint framework.Endpoint) (*framework.Service, error) {
+	if node.Rank == 0 {
+		return nil, nil
+	}
+	start := r.start(node)
+	start.GCS, start.Extra = endpoint.Address, r.WorkerArgs
+	return r.service("ray worker", node, start, endpoint, workerReady)
+}
+
+// Fleet returns nil when Ray's node table has every member alive, and nobody
+// else.
+func (r Cluster) Fleet(ctx context.Context, head framework.Node, endpoint framework.Endpoint, members []framework.Member) error {
+	gcs, err := dialGCS(endpoint.Address, authToken(head.Environ, os.ReadFile))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = gcs.Close() }()
+	nodes, err := gcs.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	wanted := make([]member, len(members))
+	for i, m := range members {
+		// What a node should offer, the node itself has looked at.
+		wanted[i] = member{Rank: m.Rank, Host: m.Host, Name: nodeName(head.Attempt, m.Rank)}
+	}
+	return compareFleet(wanted, nodes)
+}
+
+// start is what head and workers have in common.
+func (r Cluster) start(node framework.Node) startCommand {
+	start := startCommand{
+		Program: r.Program, Name: nodeName(node.Attempt, node.LaunchRank), Address: node.Address,
+		TempDir: node.TempDir, CPUs: node.CPUs, GPUs: node.GPUs,
+		Resources: r.resources(node),
+	}
+	if start.Program == "" {
+		start.Program = "ray"
+	}
+	if r.dedicated(node) {
+		start.GPUs = 0
+	}
+	return start
+}
+
+func (r Cluster) dedicated(node framework.Node) bool { return r.DedicatedHead && node.Rank == 0 }
+
+// resources are those by which programs that were written for NeMo RL's ray.sub
+// know the cluster and its nodes. A head that does no work has none that would
+// have work placed on it.
+func (r Cluster) resources(node framework.Node) map[string]float64 {
+	resources := map[string]float64{}
+	if roles.Managed(roles.EnvironmentOf(node.Environ)) {
+		resources["slurm_managed_ray_cluster"] = 1
+	}
+	if r.dedicated(node) {
+		resources["ray_head"] = 1
+		return resources
+	}
+	if node.GPUs > 0 {
+		resources["worker_units"] = float64(node.GPUs)
+	}
+	maps.Copy(resources, topology(node))
+	return resources
+}
+
+// look is headReady or workerReady.
+type look func(ctx context.Context, dial dialer, address, tempDir string, member member) error
+
+func (r Cluster) service(name string, node framework.Node, start startCommand, endpoint framework.Endpoint, look look) (*framework.Service, error) {
+	argv, err := start.Argv()
+	if err != nil {
+		return nil, err
+	}
+	ports, err := fixedPorts(argv)
+	if err != nil {
+		return nil, err
+	}
+	if node.Shared {
+		if err := aloneOnHost(argv); err != nil {
+			return nil, err
+		}
+	}
+	more := map[string]string{}
+	if mode := endpoint.Env["RAY_AUTH_MODE"]; mode != "" {
+		more["RAY_AUTH_MODE"] = mode
+	}
+	env := daemonEnv(node.Environ, more)
+	token := authToken(env, os.ReadFile)
+	dial := func(address string) (server, error) { return dialGCS(address, token) }
+	self := member{Rank: node.LaunchRank, Host: node.Host, Name: start.Name, Want: wants(argv)}
+	return &framework.Service{
+		Name: name, Argv: argv, Env: env, Ports: ports, Attempts: mostStarts,
+		Ready: func(ctx context.Context) error {
+			return explained(look(ctx, dial, endpoint.Address, node.TempDir, self), node.TempDir)
+		},
+		Evidence: filepath.Join(node.TempDir, "session_latest", "logs"),
+		Explain:  func() []string { return logSigns(node.TempDir) },
+		Transient: func(exit process.Exit, lines []string) bool {
+			return transient(exit, append(slices.Clip(lines), logSigns(node.TempDir)...))
+		},
+	}, nil
+}
+
+// wants are the CPUs and GPUs that a command line tells Ray to offer.
+func wants(argv []string) map[string]float64 {
+	want := map[string]float64{}
+	flags, err := parseFlags(argv[2:])
+	if err != nil {
+		return want // Argv has read them already
+	}
+	for flag, resource := range map[string]string{"--num-cpus": "CPU", "--num-gpus": "GPU"} {
+		if value, given := flags.value(flag); given {
+			if amount, err := strconv.ParseFloat(value, 64); err == nil {
+				want[resource] = amount
+			}
+		}
+	}
+	return want
+}
+
+// VersionCommand returns ray --version.
+func (r Cluster) VersionCommand() []string {
+	return []string{r.start(framework.Node{}).Program, "--version"}
+}
+
+// Version understands "ray, version 2.9.0", among whatever warnings.
+func (Cluster) Version(lines []string) string {
+	for _, line := range lines {
+		if version, ok := strings.CutPrefix(strings.TrimSpace(line), "ray, version "); ok {
+			return version
+		}
+	}
+	return ""
+}
+
+// ObjectStore is how many bytes the arguments of ray start have each node keep
+// in /dev/shm, the larger of head's and workers'; 0 where they leave it to Ray,
+// which takes less where there is less.
+func (r Cluster) ObjectStore() (most int64) {
+	for _, args := range [][]string{r.HeadArgs, r.WorkerArgs} {
+		flags, err := parseFlags(args)
+		if err != nil {
+			continue // Argv tells
+		}
+		value, _ := flags.value("--object-store-memory")
+		if bytes, err := strconv.ParseInt(value, 10, 64); err == nil {
+			most = max(most, bytes)
+		}
+	}
+	return most
+}
