@@ -123,6 +123,26 @@ func (j *job) all(change func(*Config)) *job {
 	return j
 }
 
+// way is a daemon's way to the share: before each of its calls ask is asked, and
+// none is made or counted where that returns an error.
+type way struct {
+	meter *signal.Meter
+	ask   func(op signal.Op, path string) error
+}
+
+func (w way) Call(op signal.Op, path string, do func() error) error {
+	if err := w.ask(op, path); err != nil {
+		return err
+	}
+	return w.meter.Call(op, path, do)
+}
+
+// asking is the file system by that way.
+func asking(ask func(op signal.Op, path string) error) signal.Access {
+	meter := new(signal.Meter)
+	return signal.Access{Meter: meter, Share: signal.Disk(way{meter, ask})}
+}
+
 // patient has nobody given up for being slow on a busy machine, where losses are
 // not what the test is about.
 func (j *job) patient() *job {

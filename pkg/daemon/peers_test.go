@@ -159,12 +159,12 @@ func TestPeersAreSilentAndNothingCanBeWritten(t *testing.T) {
 	const size = 3
 	var refuses atomic.Bool
 	j := newJob(t, size, "exec sleep 300").all(func(c *Config) { c.Times.Peer = 4 * time.Second })
-	j.configs[0].Access.Meter = &signal.Meter{Barred: func(_ signal.Op, path string) error {
+	j.configs[0].Access = asking(func(_ signal.Op, path string) error {
 		if refuses.Load() && strings.Contains(filepath.Base(path), signal.BeatState) {
 			return syscall.EROFS
 		}
 		return nil
-	}}
+	})
 	j.start(1, 2)
 	first, second := j.playWorker(1), j.playWorker(2)
 	j.untilNamed(signal.Control, signal.NameGo)
@@ -312,15 +312,15 @@ func TestTheFarewellIsNotLookedFor(t *testing.T) {
 	var mu sync.Mutex
 	var looks []time.Time // since it is done
 	j := newJob(t, size, "exit 0").patient()
-	j.configs[1].Access.Deaf = true
-	j.configs[1].Access.Meter = &signal.Meter{Barred: func(op signal.Op, path string) error {
+	j.configs[1].Access = asking(func(op signal.Op, path string) error {
 		if op == signal.OpList && filepath.Base(path) == signal.Control && j.has(signal.Nodes, done) {
 			mu.Lock()
 			defer mu.Unlock()
 			looks = append(looks, time.Now())
 		}
 		return nil
-	}}
+	})
+	j.configs[1].Access.Deaf = true
 	head, lines := j.playLines()
 	j.start(0, 2)
 	j.until("a lifeline", func() bool { return lines.Stats().Connected == 1 })
@@ -595,11 +595,13 @@ func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hang := make(chan struct{})
 				var hangs bool
-				access := signal.Access{Deaf: true, Meter: &signal.Meter{Told: func(signal.Op) {
+				access := asking(func(signal.Op, string) error {
 					if hangs {
 						<-hang
 					}
-				}}}
+					return nil
+				})
+				access.Deaf = true
 				dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Rank: 1, Size: 2, Host: "n1", Access: access}, signal.Job{})
 				if err != nil {
 					t.Fatal(err)

@@ -270,7 +270,7 @@ func TestSilentSpare(t *testing.T) {
 		c.Times.Peer, c.Times.Join = time.Second, 10*time.Second
 		c.Setup = onLaunch(2, "sleep 1", "true")
 		if c.Identity.Rank == 2 {
-			c.Access.Meter = &signal.Meter{Told: spare.pass}
+			c.Access = asking(spare.pass)
 		}
 	})
 	t.Cleanup(func() {

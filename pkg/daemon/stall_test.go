@@ -32,22 +32,18 @@ func (m *mount) stop(refuses bool) {
 	m.refuses = true
 }
 
-func (m *mount) barred(signal.Op, string) error {
+// pass is asked before each call.
+func (m *mount) pass(signal.Op, string) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.refuses {
+	blocked, refuses := m.blocked, m.refuses
+	m.mu.Unlock()
+	if refuses {
 		return syscall.EACCES
 	}
-	return nil
-}
-
-func (m *mount) pass(signal.Op) {
-	m.mu.Lock()
-	blocked := m.blocked
-	m.mu.Unlock()
 	if blocked != nil {
 		<-blocked
 	}
+	return nil
 }
 
 func (m *mount) stall() {
@@ -81,7 +77,7 @@ func mounted(t *testing.T, peer time.Duration) (j *job, mounts []*mount, marks s
 		}
 		m := new(mount)
 		mounts = append(mounts, m)
-		c.Access.Meter = &signal.Meter{Told: m.pass, Barred: m.barred}
+		c.Access = asking(m.pass)
 	})
 	t.Cleanup(func() { // before the job's own, which reads what was left
 		for i, m := range mounts {
@@ -221,7 +217,7 @@ func TestAMissingShareIsNotOutwaited(t *testing.T) {
 				c.Times.Peer, c.Times.Share = peer, tc.share
 				m := new(mount)
 				mounts = append(mounts, m)
-				c.Access.Meter = &signal.Meter{Told: m.pass}
+				c.Access = asking(m.pass)
 			})
 			t.Cleanup(func() {
 				for i, m := range mounts {

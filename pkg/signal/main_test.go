@@ -85,6 +85,16 @@ func names(t testing.TB, path string) []string {
 // plain is the disk, by a meter that nobody reads.
 var plain = disk{new(Meter)}
 
+// before is asked before each call, which is not made where it returns an error.
+type before func(op Op, path string) error
+
+func (b before) Call(op Op, path string, do func() error) error {
+	if err := b(op, path); err != nil {
+		return err
+	}
+	return do()
+}
+
 // errWritten is the answer of an onWrite that has written the file itself.
 var errWritten = errors.New("written")
 

@@ -49,24 +49,6 @@ func Ops() []Op {
 // what has been asked for and has not been answered. Its zero value is ready;
 // its methods may be called from any goroutine.
 type Meter struct {
-	// Delay, where it is not nil, tells how much longer the next call is to
-	// take: a simulation's distance to the server. It is not to be changed
-	// once there are calls.
-	Delay func() time.Duration
-	// Told, where it is not nil, is told of every call as it begins. It is not
-	// to be changed once there are calls.
-	Told func(Op)
-	// Slots, where it is not nil, bounds how many calls are under way at once
-	// by all meters that have it: each holds a thread of the process, of which
-	// a simulation would need too many. It is not to be changed once there are
-	// calls.
-	Slots chan struct{}
-	// Barred, where it is not nil, is asked before each call, which is neither
-	// made nor counted where it returns an error, and hangs for as long as it
-	// does: so a simulation has a daemon vanish. It is not to be changed once
-	// there are calls.
-	Barred func(op Op, path string) error
-
 	mu      sync.Mutex
 	counts  [ops]int64         // guarded by mu
 	retries int64              // guarded by mu
@@ -206,27 +188,12 @@ func (m *Meter) end(number int64) {
 	}
 }
 
-// call makes one call into the share.
-func (m *Meter) call(op Op, path string, do func() error) error {
-	if m.Barred != nil {
-		if err := m.Barred(op, path); err != nil {
-			return err
-		}
-	}
+// Call makes one call into the share, and counts and times it.
+func (m *Meter) Call(op Op, path string, do func() error) error {
 	m.mu.Lock()
 	m.counts[op]++
 	m.mu.Unlock()
-	if m.Told != nil {
-		m.Told(op)
-	}
 	began := time.Now()
-	if m.Delay != nil {
-		time.Sleep(m.Delay())
-	}
-	if m.Slots != nil {
-		m.Slots <- struct{}{}
-		defer func() { <-m.Slots }()
-	}
 	err := do()
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,10 +46,7 @@ func TestMeterCounts(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlace(t)
 			p.Meter = new(Meter)
-			told := make(map[string]int64)
-			p.Meter.Told = func(op Op) { told[op.String()]++ }
 			d := create(t, p)
-			clear(told)
 			before := p.Meter.Stats()
 			if err := tc.do(d); err != nil {
 				t.Fatal(err)
@@ -63,8 +59,8 @@ func TestMeterCounts(t *testing.T) {
 					sum += got[kind]
 				}
 			}
-			if !maps.Equal(got, tc.want) || !maps.Equal(told, tc.want) || after.Calls-before.Calls != sum {
-				t.Errorf("counted %v, told %v, want %v", got, told, tc.want)
+			if !maps.Equal(got, tc.want) || after.Calls-before.Calls != sum {
+				t.Errorf("counted %v, want %v", got, tc.want)
 			}
 		})
 	}
@@ -90,7 +86,7 @@ func TestMeterOrder(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlace(t)
 			var told []Op
-			p.Meter = &Meter{Told: func(op Op) { told = append(told, op) }}
+			p.Share = Disk(before(func(op Op, _ string) error { told = append(told, op); return nil }))
 			d := create(t, p)
 			d.clock.first()
 			told = nil
@@ -126,7 +122,7 @@ func TestMeterSilence(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := do(ctx, m, "publish", filepath.Join("nodes", "0001.up"), func() error {
-			return m.call(OpOpen, "open", func() error { <-hang; return nil })
+			return m.Call(OpOpen, "open", func() error { <-hang; return nil })
 		})
 		if _, stalled := errors.AsType[*StallError](err); !stalled {
 			t.Errorf("got %v", err)
@@ -167,41 +163,12 @@ func TestMeterSilenceOfTheOldest(t *testing.T) {
 	})
 }
 
-func TestMeterDelay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := &Meter{Delay: func() time.Duration { return time.Second }}
-		begin := time.Now()
-		_ = m.call(OpList, "nodes", func() error { return nil })
-		if took := time.Since(begin); took != time.Second || m.Stats().Busy != time.Second {
-			t.Errorf("the call took %s", took)
-		}
-	})
-}
-
-// Who is barred makes no call, and none is counted.
-func TestMeterBars(t *testing.T) {
-	p := newPlace(t)
-	p.Meter = new(Meter)
-	barred := errors.New("barred")
-	var why error
-	p.Meter.Barred = func(Op, string) error { return why }
-	d := create(t, p)
-	before := p.Meter.Stats().Calls
-	why = barred
-	if err := d.Mark(t.Context(), Nodes, "0000.up"); err == nil || !strings.Contains(err.Error(), barred.Error()) {
-		t.Errorf("got %v", err)
-	}
-	if after := p.Meter.Stats().Calls; after != before {
-		t.Errorf("%d calls were counted, want none", after-before)
-	}
-}
-
 // What each kind of call has come to adds up to what all have.
 func TestMeterSpentAddsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &Meter{Delay: func() time.Duration { return time.Second }}
+		m := new(Meter)
 		for _, op := range []Op{OpRead, OpRead, OpWrite} {
-			_ = m.call(op, "a", func() error { return nil })
+			_ = m.Call(op, "a", func() error { time.Sleep(time.Second); return nil })
 		}
 		want := []Spent{{OpRead, 2, 2 * time.Second}, {OpWrite, 1, time.Second}}
 		if got := m.Spent(); !slices.Equal(got, want) {

@@ -108,13 +108,23 @@ func (a Access) ready() Access {
 	return a
 }
 
+// Caller makes calls into a file system, one at a time: a Meter, or what a
+// simulation or a test puts in front of one. It returns the call's error, or its
+// own where it does not make the call.
+type Caller interface {
+	Call(op Op, path string, do func() error) error
+}
+
 // disk is the file system itself.
-type disk struct{ meter *Meter }
+type disk struct{ calls Caller }
 
 var _ Share = disk{}
 
+// Disk returns the file system, into which all calls go by way of calls.
+func Disk(calls Caller) Share { return disk{calls} }
+
 func (d disk) open(path string, flags int) (file *os.File, err error) {
-	err = d.meter.call(OpOpen, path, func() error {
+	err = d.calls.Call(OpOpen, path, func() error {
 		file, err = os.OpenFile(path, flags|syscall.O_NOFOLLOW, fileMode)
 		return err
 	})
@@ -122,7 +132,7 @@ func (d disk) open(path string, flags int) (file *os.File, err error) {
 }
 
 func (d disk) close(file *os.File, path string) error {
-	return d.meter.call(OpClose, path, file.Close)
+	return d.calls.Call(OpClose, path, file.Close)
 }
 
 func (d disk) List(path string, vet func(Facts) error) (names []string, err error) {
@@ -141,7 +151,7 @@ func (d disk) List(path string, vet func(Facts) error) (names []string, err erro
 		}
 	}
 	var all []string
-	err = d.meter.call(OpList, path, func() error {
+	err = d.calls.Call(OpList, path, func() error {
 		all, err = dir.Readdirnames(-1)
 		return err
 	})
@@ -162,7 +172,7 @@ func (d disk) Look(path string) (Facts, error) {
 }
 
 func (d disk) stat(path string, ask func() (os.FileInfo, error)) (facts Facts, err error) {
-	err = d.meter.call(OpStat, path, func() error {
+	err = d.calls.Call(OpStat, path, func() error {
 		info, err := ask()
 		if err == nil {
 			facts = Facts{Mode: info.Mode(), Owner: int(info.Sys().(*syscall.Stat_t).Uid), Written: info.ModTime()}
@@ -178,7 +188,7 @@ func (d disk) Read(path string) (data []byte, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.close(file, path)) }()
-	err = d.meter.call(OpRead, path, func() error {
+	err = d.calls.Call(OpRead, path, func() error {
 		data, err = io.ReadAll(io.LimitReader(file, maxRecord+1))
 		return err
 	})
@@ -189,7 +199,7 @@ func (d disk) Read(path string) (data []byte, err error) {
 }
 
 func (d disk) Target(path string) (target string, err error) {
-	err = d.meter.call(OpReadlink, path, func() error {
+	err = d.calls.Call(OpReadlink, path, func() error {
 		target, err = os.Readlink(path)
 		return err
 	})
@@ -197,7 +207,7 @@ func (d disk) Target(path string) (target string, err error) {
 }
 
 func (d disk) Kind(path string) (kind FileSystem, err error) {
-	err = d.meter.call(OpStatfs, path, func() error {
+	err = d.calls.Call(OpStatfs, path, func() error {
 		kind, err = fileSystemOf(path)
 		return err
 	})
@@ -205,7 +215,7 @@ func (d disk) Kind(path string) (kind FileSystem, err error) {
 }
 
 func (d disk) Space(path string) (space Space, err error) {
-	err = d.meter.call(OpStatfs, path, func() error {
+	err = d.calls.Call(OpStatfs, path, func() error {
 		space, err = spaceOf(path)
 		return err
 	})
@@ -222,13 +232,13 @@ func (d disk) Write(path string, data []byte, durable bool) error {
 		return err
 	}
 	if len(data) > 0 {
-		err = d.meter.call(OpWrite, path, func() error {
+		err = d.calls.Call(OpWrite, path, func() error {
 			_, err := file.Write(data)
 			return err
 		})
 	}
 	if err == nil && durable {
-		err = d.meter.call(OpSync, path, file.Sync)
+		err = d.calls.Call(OpSync, path, file.Sync)
 	}
 	// The error of close counts: a network file system may say only there
 	// that the data did not fit.
@@ -251,7 +261,7 @@ type extended struct {
 }
 
 func (e extended) Write(data []byte) (n int, err error) {
-	err = e.disk.meter.call(OpWrite, e.path, func() error {
+	err = e.disk.calls.Call(OpWrite, e.path, func() error {
 		n, err = e.file.Write(data)
 		return err
 	})
@@ -263,17 +273,17 @@ func (e extended) Close() error { return e.disk.close(e.file, e.path) }
 func (d disk) Change(how Change, from, to string) error {
 	switch how {
 	case MakeDir:
-		return d.meter.call(OpMkdir, to, func() error { return os.Mkdir(to, dirMode) })
+		return d.calls.Call(OpMkdir, to, func() error { return os.Mkdir(to, dirMode) })
 	case Rename:
 		// Not os.Rename: it looks at the new name first, which teaches a
 		// client of the share that it is missing.
-		return d.meter.call(OpRename, to, func() error { return unix.Rename(from, to) })
+		return d.calls.Call(OpRename, to, func() error { return unix.Rename(from, to) })
 	case Link:
 		return d.linkSeen(from, to)
 	case Symlink:
-		return d.meter.call(OpSymlink, to, func() error { return os.Symlink(from, to) })
+		return d.calls.Call(OpSymlink, to, func() error { return os.Symlink(from, to) })
 	case Remove:
-		return d.meter.call(OpRemove, to, func() error { return os.RemoveAll(to) })
+		return d.calls.Call(OpRemove, to, func() error { return os.RemoveAll(to) })
 	case Settle:
 		return d.syncDir(to)
 	default:
@@ -284,12 +294,12 @@ func (d disk) Change(how Change, from, to string) error {
 // linkSeen links, and asks whether a name that is there is the one it made: a
 // request that was repeated after a lost reply answers "file exists".
 func (d disk) linkSeen(from, to string) error {
-	err := d.meter.call(OpLink, to, func() error { return os.Link(from, to) })
+	err := d.calls.Call(OpLink, to, func() error { return os.Link(from, to) })
 	if !errors.Is(err, os.ErrExist) {
 		return err
 	}
 	same := false
-	_ = d.meter.call(OpStat, to, func() error {
+	_ = d.calls.Call(OpStat, to, func() error {
 		ours, oursErr := os.Lstat(from)
 		there, thereErr := os.Lstat(to)
 		same = oursErr == nil && thereErr == nil && os.SameFile(ours, there)
@@ -309,7 +319,7 @@ func (d disk) syncDir(path string) error {
 	if err != nil {
 		return err
 	}
-	err = d.meter.call(OpSync, path, dir.Sync)
+	err = d.calls.Call(OpSync, path, dir.Sync)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOSYS) {
 		err = nil
 	}

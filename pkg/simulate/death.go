@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // Whose daemon dies.
@@ -62,24 +61,15 @@ func newVictim(cfg Config) *victim {
 	return v
 }
 
-var errDead = errors.New("the daemon is dead")
-
-// barred is its meter's Barred: who is dead gets no answer, and is told so when
-// nobody looks any more.
-func (v *victim) barred(signal.Op, string) error {
-	select {
-	case <-v.died:
-		<-v.buried
-		return errDead
-	default:
-		return nil
-	}
-}
+// isDead tells whether it has died.
+func (v *victim) isDead() bool { return isClosed(v.died) }
 
 // isBuried tells whether the others have returned.
-func (v *victim) isBuried() bool {
+func (v *victim) isBuried() bool { return isClosed(v.buried) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-v.buried:
+	case <-c:
 		return true
 	default:
 		return false

@@ -90,7 +90,7 @@ type ended struct {
 
 func newJob(room *Room, cfg Config, local string, said *os.File) *job {
 	j := &job{
-		cfg: cfg, local: local, said: said, daemons: make([]daemon.Config, cfg.Nodes),
+		cfg: cfg, local: local, said: said, daemons: make([]daemon.Config, cfg.Nodes), victim: newVictim(cfg),
 		counter: newCounter(cfg.Nodes, 2*cfg.Join+cfg.Steady),
 		begin:   make(chan struct{}), ends: make(chan ended, cfg.Nodes), codes: make([]int, cfg.Nodes), endedAt: make([]time.Duration, cfg.Nodes),
 		up: make([]time.Duration, cfg.Nodes), atUp: make([]count, cfg.Nodes), allUp: make(chan struct{}), gate: make(chan struct{}),
@@ -107,14 +107,15 @@ func newJob(room *Room, cfg Config, local string, said *os.File) *job {
 	j.run = filepath.Join(room.path, id.RunName())
 	delay, slots := cfg.delay(), make(chan struct{}, mostAtOnce)
 	for rank := range j.daemons {
-		j.daemons[rank] = j.configure(room, id, rank, &signal.Meter{Delay: delay, Told: j.counter.told(rank), Slots: slots})
+		way := &way{meter: new(signal.Meter), told: j.counter.told(rank), delay: delay, slots: slots}
+		if j.victim != nil && j.victim.rank == rank {
+			way.victim = j.victim
+		}
+		j.daemons[rank] = j.configure(room, id, rank, way)
 	}
 	j.listen(0)
-	if j.victim = newVictim(cfg); j.victim != nil {
-		j.daemons[j.victim.rank].Access.Meter.Barred = j.victim.barred
-		if j.victim.rank != 0 {
-			j.listen(j.victim.rank)
-		}
+	if j.victim != nil && j.victim.rank != 0 {
+		j.listen(j.victim.rank)
 	}
 	j.over = cfg.over()
 	j.connect(j.over)
@@ -130,11 +131,11 @@ func (j *job) listen(rank int) {
 
 // configure is a rank's daemon. A share that lives on this machine alone will
 // do, as for "bringupd local", and is looked at as one that doesn't.
-func (j *job) configure(room *Room, id roles.Identity, rank int, meter *signal.Meter) daemon.Config {
+func (j *job) configure(room *Room, id roles.Identity, rank int, way *way) daemon.Config {
 	id.Rank, id.Host = rank, id.Hosts[rank]
 	return daemon.Config{
 		Identity: id, LogDir: room.path, TempDir: j.local, Program: j.cfg.Program,
-		Access:    signal.Access{Meter: meter, Deaf: true},
+		Access:    signal.Access{Meter: way.meter, Share: signal.Disk(way), Deaf: true},
 		Reached:   func(state string) { j.reached(rank, state) },
 		Framework: nothing{}, Checks: healthy{rank}, Lifeline: j.cfg.Lifeline,
 		Address: func() (string, error) { return "127.0.0.1", nil },
