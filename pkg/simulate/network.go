@@ -8,7 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/lifeline/memory"
+	"github.com/bringupd/bringupd/pkg/simulate/memory"
 )
 
 // What lifelines are held over.
