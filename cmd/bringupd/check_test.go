@@ -150,7 +150,7 @@ func TestCheckIsInterrupted(t *testing.T) {
 
 func TestCheckProgress(t *testing.T) {
 	dir := t.TempDir()
-	c := &checking{invocation: &invocation{files: daemon.Files{Err: open(t, filepath.Join(dir, "err"))}}}
+	c := checking{&looking{invocation: &invocation{files: daemon.Files{Err: open(t, filepath.Join(dir, "err"))}}}}
 	wait := func(ids ...string) (report check.Report) {
 		for _, id := range ids {
 			report.Findings = append(report.Findings, check.Finding{ID: id, Verdict: check.Wait, Observed: "in progress"})
@@ -191,10 +191,10 @@ func TestCheckPlace(t *testing.T) {
 				name, value, _ := strings.Cut(entry, "=")
 				t.Setenv(name, value)
 			}
-			c := &checking{opts: newOptions()}
-			c.opts.gpus, c.opts.tempDir = tc.gpus, "/x"
+			opts := newOptions()
+			opts.gpus, opts.tempDir = tc.gpus, "/x"
 			tc.want.TempDir = "/x"
-			if got, err := c.place(); err != nil || !reflect.DeepEqual(got, tc.want) {
+			if got, err := opts.where(); err != nil || !reflect.DeepEqual(got, tc.want) {
 				t.Errorf("got %+v, %v", got, err)
 			}
 		})

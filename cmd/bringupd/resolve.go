@@ -192,15 +192,9 @@ func (o *options) place(cfg *daemon.Config) (roles.Role, error) {
 	if err != nil {
 		return role, err
 	}
-	id, err := roles.Identify(os.LookupEnv, host, o.want())
+	id, err := o.identify(host)
 	if err != nil {
 		return role, err
-	}
-	if o.gpus >= 0 {
-		id.GPUs, id.GPUsFrom = o.gpus, "--gpus-per-node"
-	}
-	if o.cpus > 0 {
-		id.CPUs = o.cpus
 	}
 	cfg.Identity, cfg.Address = id, o.address(id)
 	cfg.Requeue.By = id.Requeuer(runProgram)
@@ -214,6 +208,21 @@ func (o *options) place(cfg *daemon.Config) (roles.Role, error) {
 		}
 	}
 	return id.Elect(role)
+}
+
+// identify finds out who this daemon is, of its launcher and the flags.
+func (o *options) identify(host string) (roles.Identity, error) {
+	id, err := roles.Identify(os.LookupEnv, host, o.want())
+	if err != nil {
+		return id, err
+	}
+	if o.gpus >= 0 {
+		id.GPUs, id.GPUsFrom = o.gpus, "--gpus-per-node"
+	}
+	if o.cpus > 0 {
+		id.CPUs = o.cpus
+	}
+	return id, nil
 }
 
 // want is what the flags say of the launch.

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/bringupd/bringupd/pkg/readiness"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// looking is one call of a subcommand that looks at nodes for a job to come, and
+// ends as monitoring wants it: check or doctor.
+type looking struct {
+	*invocation
+	all     settings
+	opts    *options
+	json    bool
+	verbose bool
+}
+
+// byHandTimeout is for how long somebody in front of a terminal, or a prolog,
+// waits for what is not ready yet.
+const byHandTimeout = 10 * time.Second
+
+// look has all settings of a daemon, as a file for jobs may be given, and two of
+// its own: what a job is to say is no affair of this one.
+func (inv *invocation) look(jsonUsage, verboseUsage string) *looking {
+	l := &looking{invocation: inv, opts: newOptions()}
+	l.opts.checks.Timeout = byHandTimeout
+	l.all = slices.DeleteFunc(l.opts.settings(), func(s *setting) bool { return s.name == "verbose" })
+	own := settings{yes("json", &l.json, jsonUsage), yes("verbose", &l.verbose, verboseUsage)}
+	for _, s := range under(resultFlags, own) {
+		l.all = append(l.all, notByVariable(s))
+	}
+	return l
+}
+
+// command completes a command that runs so, with flags of these categories and names.
+func (l *looking) command(command cli.Command, categories, names []string, run func() error) *cli.Command {
+	command.Flags = l.all.flags(func(s *setting) bool {
+		return slices.Contains(categories, s.category) || slices.Contains(names, s.name)
+	})
+	command.Action = func(ctx *cli.Context) error {
+		if err := l.noArguments(ctx); err != nil {
+			return err
+		}
+		if _, err := l.all.gather(os.LookupEnv); err != nil {
+			return err
+		}
+		return run()
+	}
+	return &command
+}
+
+// heeded has something done until it is over or a signal ends it, and tells
+// whether it is over; otherwise the code is the signal's. At a second signal it is
+// left behind.
+func (l *looking) heeded(do func(ctx context.Context)) bool {
+	ctx, again, stop := l.heed()
+	defer stop()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		do(ctx)
+	}()
+	select {
+	case <-over:
+	case <-again:
+	}
+	by, told := errors.AsType[*stopped](context.Cause(ctx))
+	if told {
+		l.say("%v", by)
+		l.code = by.code()
+	}
+	return !told
+}
+
+// tell writes the report for programs or for people.
+func (l *looking) tell(report any, text string) error {
+	if !l.json {
+		_, err := io.WriteString(l.files.Out, text)
+		return err
+	}
+	data, err := json.MarshalIndent(report, "", "  ")
+	if err != nil {
+		return fmt.Errorf("cannot write the report as JSON: %v", err)
+	}
+	_, err = l.files.Out.Write(append(data, '\n'))
+	return err
+}
+
+// where finds out where we are: by hand, in a prolog, or in a step of a job.
+func (o *options) where() (at readiness.Config, err error) {
+	at = readiness.Config{Rank: -1, TempDir: o.tempDir}
+	if at.TempDir == "" {
+		at.TempDir = os.TempDir()
+	}
+	if o.logDir != "" {
+		if at.LogDir, err = filepath.Abs(o.logDir); err != nil {
+			return at, err
+		}
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return at, err
+	}
+	// A launcher knows a node by its name in its own configuration, which is the
+	// short one where nobody says otherwise.
+	if at.Host = roles.NodeName(os.LookupEnv); at.Host == "" {
+		at.Host, _, _ = strings.Cut(host, ".")
+	}
+	at.Granted, at.GrantedBy = roles.BatchGPUs(os.LookupEnv)
+	if id, err := roles.Identify(os.LookupEnv, host, roles.Want{}); err == nil {
+		at.Host, at.Rank, at.Granted, at.GrantedBy = id.Host, id.Rank, id.GPUs, id.GPUsFrom
+	}
+	if o.gpus >= 0 {
+		at.Granted, at.GrantedBy = o.gpus, "--gpus-per-node"
+	}
+	return at, nil
+}
