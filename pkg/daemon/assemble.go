@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // muster makes the team that a look at Nodes asks for, and publishes it.
@@ -74,7 +75,7 @@ func (h *head) excused(seen health.Observed) bool {
 	if !goesOn || !news {
 		return goesOn
 	}
-	h.trail.event(signal.EventDropped, zap.Int("of", seen.Rank), zap.String("kind", seen.Kind), zap.String("what", seen.What))
+	h.trail.Event(trail.Dropped, trail.Fields{Of: &seen.Rank, Kind: seen.Kind, What: seen.What})
 	h.log.Warn("a node is dropped, and the job goes on: "+seen.What, zap.String("kind", seen.Kind))
 	h.nodes.Nudge()
 	return true

@@ -18,6 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // Checks are the checks of this node.
@@ -71,7 +72,7 @@ func (n *node) lookAtNode() {
 				}
 				told = waits
 				n.log.Log(level, "waiting for what is not ready yet", zap.String("checks", waits), zap.Duration("for", report.Took.Round(time.Second/10)))
-				n.trail.event(signal.EventWaits, zap.String("checks", waits))
+				n.trail.Event(trail.Waits, trail.Fields{Checks: waits})
 			}
 		})
 	})
@@ -144,10 +145,9 @@ func (n *node) noteChecks(report check.Report) {
 			passed++
 			continue
 		}
-		n.trail.event(signal.EventCheck, zap.String("check", f.ID), zap.String("verdict", string(f.Verdict)), zap.String("what", f.Observed))
+		n.trail.Event(trail.Check, trail.Fields{Check: f.ID, Verdict: string(f.Verdict), What: f.Observed})
 	}
-	n.trail.event(signal.EventChecked, zap.String("verdict", string(report.Verdict)), zap.Int("passed", passed),
-		zap.Int64("took_ns", report.Took.Nanoseconds()))
+	n.trail.Event(trail.Checked, trail.Fields{Verdict: string(report.Verdict), Passed: &passed, TookNS: report.Took.Nanoseconds()})
 }
 
 // shareFindings are about the log directory's share, which has told of its clock
@@ -331,7 +331,7 @@ func (h *head) compare(ctx context.Context, l signal.Listing) error {
 	}
 	found = h.cfg.Checks.Judge(found)
 	for _, f := range findings(found, check.Warn, check.Unknown) {
-		h.trail.event(signal.EventDiffers, zap.String("check", f.ID), zap.String("what", f.Observed))
+		h.trail.Event(trail.Differs, trail.Fields{Check: f.ID, What: f.Observed})
 		h.log.Warn("the nodes differ: "+sentence([]check.Finding{f}), zap.String("next", f.Hint))
 	}
 	return h.differ(findings(found, check.Fail), odd)

@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // Signals returns the channel of signals that a daemon heeds. It is to be
@@ -59,12 +60,12 @@ func newNode(ctx context.Context, cfg Config) (*node, error) {
 	if cfg.Access.Meter == nil {
 		cfg.Access.Meter = new(signal.Meter)
 	}
-	n := &node{cfg: cfg, id: cfg.Identity, super: super, trail: newTrail(), voice: newVoice(cfg.Files.Err, cfg.JSONLog)}
+	n := &node{cfg: cfg, id: cfg.Identity, super: super, trail: trail.New(), voice: newVoice(cfg.Files.Err, cfg.JSONLog)}
 	n.tempo = health.WorkerTempo(cfg.Times.Peer, n.id.Size)
 	if n.id.Rank == 0 {
 		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
 	}
-	n.log, n.loud = newLogger(cfg, cfg.Identity, n.voice, n.trail.logs)
+	n.log, n.loud = newLogger(cfg, cfg.Identity, n.voice, n.trail.Log)
 	if err := process.RaiseFiles(); err != nil {
 		n.log.Warn("children start with the limit of open files as it was", zap.Error(err))
 	}

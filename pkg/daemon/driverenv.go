@@ -9,6 +9,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/systemd"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // childEnv is what a child of ours is told on top of what we were. The place is
@@ -25,7 +26,7 @@ func (n *node) childEnv(base []string, place *seat) []string {
 		"BRINGUPD_LAUNCH_COUNT": strconv.Itoa(n.id.Size),
 	}
 	trace := n.trace()
-	more[traceParent], more[traceState] = trace.String(), trace.state
+	more[trail.ParentVariable], more[trail.StateVariable] = trace.String(), trace.State
 	maps.Copy(more, n.topologyEnv())
 	if place != nil {
 		more["BRINGUPD_NODE_RANK"], more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(place.rank), strconv.Itoa(place.size)

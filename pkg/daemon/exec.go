@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // errands are the commands that somebody outside has this node run.
@@ -126,7 +127,7 @@ func (n *node) run(order signal.ExecOrder) {
 		out := newExecOutput()
 		exit := n.carryOut(ctx, wanted, order, out)
 		out.close()
-		n.trail.event(signal.EventExecEnd, zap.String("request", string(order.ID)), zap.String("exit", exit.Exit))
+		n.trail.Event(trail.ExecEnd, trail.Fields{Request: string(order.ID), Exit: exit.Exit})
 		n.sayEnd(ctx, order.ID, out, exit)
 		n.errands.over(order.ID)
 	})
@@ -134,7 +135,7 @@ func (n *node) run(order signal.ExecOrder) {
 
 // carryOut runs a command to its end, and returns how it ended.
 func (n *node) carryOut(ctx, wanted context.Context, order signal.ExecOrder, out *execOutput) signal.ExecExit {
-	n.trail.event(signal.EventExec, zap.String("request", string(order.ID)))
+	n.trail.Event(trail.Exec, trail.Fields{Request: string(order.ID)})
 	if n.life.Err() != nil {
 		return signal.ExecExit{Code: execFailed, Exit: "not started", Failed: "the run is ending"}
 	}

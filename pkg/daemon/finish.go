@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // drive runs the driver to its end, or, where there is none, waits for a stop.
@@ -92,7 +93,7 @@ func (h *head) judge(err error) *ending {
 		h.recorded.Store(true)
 		return end
 	}
-	phase, opened := h.trail.phase(), h.opened()
+	phase, opened := h.trail.Phase(), h.opened()
 	h.end(err)
 	if _, told := errors.AsType[*peerFailure](err); !told {
 		f := h.report(err, signal.Failed)
@@ -160,14 +161,14 @@ func (h *head) hearLosses(ctx context.Context) bool {
 // conclude publishes the end, ends what runs here, waits for the others, and
 // returns the job's code.
 func (h *head) conclude(end *ending) int {
-	h.trail.enter("drain")
+	h.trail.Enter("drain")
 	h.finish(end)
 	if end.gentle {
 		end = h.stopDriver(end)
 	}
 	h.concluded = end
 	h.announce(end)
-	h.trail.sync()
+	h.trail.Sync()
 	var ends sync.WaitGroup
 	var result *signal.Result
 	var taken bool // kept aside until nobody else reads the end
@@ -206,7 +207,7 @@ func (h *head) conclude(end *ending) int {
 		h.voice.wait() // Slurm kills the step when the first of the others has exited
 		h.logged(h.mark(signal.Control, signal.NameOver))
 	}
-	h.trail.event(signal.EventEnd, zap.Int("code", end.code))
+	h.trail.Event(trail.End, trail.Fields{Code: &end.code})
 	return end.code
 }
 
@@ -372,7 +373,7 @@ func (n *node) result(end *ending) *signal.Result {
 	return &signal.Result{
 		Run: n.dir.Name(), Size: n.id.Size, Code: end.code, Word: end.word, Why: end.why, Cause: end.cause, Nodes: end.nodes,
 		AtPhase: end.phase, AfterGate: end.opened, Consequences: bearable(end.consequences),
-		Took: time.Since(n.trail.began), Program: n.cfg.Program, Phases: n.trail.times(), Requeue: end.requeue,
+		Took: n.trail.Age(), Program: n.cfg.Program, Phases: n.trail.Passed(), Requeue: end.requeue,
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // GPUs are those of this node.
@@ -44,7 +45,7 @@ func (n *node) watchGPUs(ctx context.Context) error {
 		default:
 		}
 		if err != nil && n.life.Err() == nil {
-			n.trail.event(signal.EventWatch, zap.Error(err))
+			n.trail.Event(trail.Watch, trail.Fields{Error: err.Error()})
 			n.log.Warn("cannot watch the GPUs any more: what befalls them is only known by what it does to the driver", zap.Error(err))
 		}
 	})
@@ -52,7 +53,7 @@ func (n *node) watchGPUs(ctx context.Context) error {
 	defer late.Stop()
 	select {
 	case gpus := <-ready:
-		n.trail.event(signal.EventWatch, zap.Int("gpus", gpus))
+		n.trail.Event(trail.Watch, trail.Fields{GPUs: &gpus})
 	case <-late.C:
 		n.log.Warn("the watch of the GPUs does not begin", zap.Duration("waited", watchReady))
 	case <-ctx.Done():
@@ -66,7 +67,7 @@ func (n *node) befallen(event gpu.Judged) {
 	if n.life.Err() != nil {
 		return
 	}
-	n.trail.event(signal.EventGPU, zap.Any("gpu", event))
+	n.trail.Event(trail.GPU, trail.Fields{GPU: event.String()})
 	what := fmt.Sprintf("%s: %s", n.name(n.id.Rank), event)
 	if event.Effect == gpu.EffectFatal {
 		f := failed(health.GPUFailed, "%s", what)
@@ -179,7 +180,7 @@ func (h *head) readEvents(ctx context.Context, l signal.Listing) {
 				h.log.Warn("cannot read what befell a node", zap.Int("of", rank), zap.Error(err))
 				continue
 			}
-			h.trail.event(signal.EventBefell, zap.Int("of", rank), zap.String("what", record.What))
+			h.trail.Event(trail.Befell, trail.Fields{Of: &rank, What: record.What})
 			c.keep(record)
 		}
 	}

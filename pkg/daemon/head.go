@@ -74,7 +74,7 @@ func (h *head) open() error {
 	}
 	job := signal.Job{
 		Digest: h.cfg.digest(), Addresses: []string{address}, Program: h.cfg.Program, PID: os.Getpid(),
-		SandboxStep: h.cfg.Sandbox.Step, Lifeline: lifelines, Hosts: hostList(h.id.Hosts), Plan: h.cfg.plan(),
+		SandboxStep: h.cfg.Sandbox.Step, Lifeline: lifelines, Hosts: roles.HostList(h.id.Hosts), Plan: h.cfg.plan(),
 		Launcher: string(h.id.Launcher), LaunchID: h.id.Job,
 	}
 	made, began := make(chan *signal.Dir, 1), time.Now()
@@ -89,7 +89,7 @@ func (h *head) open() error {
 		return err
 	}
 	dir := <-made
-	h.trail.published(signal.NameJob, began)
+	h.trail.Published(signal.NameJob, began)
 	h.arrivals = newArrivals(time.Now())
 	pace := signal.HeadPace
 	pace.Fast = pace.Steady // nothing is waited for there, but what may come at any time

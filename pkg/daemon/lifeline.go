@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // LifelineMode says whether workers hold a connection to the head.
@@ -101,7 +102,7 @@ type headLine struct{ *node }
 func (p *headLine) Connected() {
 	p.line.connect(0)
 	p.control.Nudge()
-	p.trail.event(signal.EventLine, zap.Bool("up", true))
+	p.trail.Event(trail.Line, trail.Fields{Up: new(true)})
 	p.line.once.Do(func() { close(p.line.up) })
 }
 
@@ -134,7 +135,7 @@ func (p *headLine) Gone(how lifeline.Parting) {
 		p.orphan(errFarewell) // as this node is about to
 		return
 	}
-	p.trail.event(signal.EventLine, zap.Bool("up", false), zap.Stringer("how", how))
+	p.trail.Event(trail.Line, trail.Fields{Up: new(false), How: how.String()})
 	p.control.Quicken()
 	p.control.Nudge()
 	switch {
@@ -169,7 +170,7 @@ func (p *headLine) Rejected(reason string) {
 // second is why a daemon ends that is not the first one of its rank.
 func (n *node) second(why string) *outsider {
 	f := failed(health.Launch, "cannot take part as %s: %s; start each rank once", n.name(n.id.Rank), why)
-	f.Phase = n.trail.phase()
+	f.Phase = n.trail.Phase()
 	return &outsider{f}
 }
 

@@ -192,7 +192,7 @@ func (h *head) miss(ctx context.Context, rank int, sick bool, since time.Time) {
 // lose observes the loss of ranks.
 func (h *head) lose(f *failure, ranks []int, at time.Time) {
 	record := f.FailedRecord
-	record.Header, record.Phase, record.Lost = h.header(), h.trail.phase(), ranks
+	record.Header, record.Phase, record.Lost = h.header(), h.trail.Phase(), ranks
 	h.observe(record, at)
 }
 

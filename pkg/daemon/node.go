@@ -20,6 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // node is what every daemon is, the head's too.
@@ -30,7 +31,7 @@ type node struct {
 	log   *zap.Logger
 	loud  zap.AtomicLevel // of what log tells people
 	voice *voice
-	trail *trail
+	trail *trail.Trail
 	super *process.Supervisor
 
 	dir     *signal.Dir   // nil until the run directory is made or found
@@ -240,7 +241,7 @@ func (n *node) begin(dir *signal.Dir, log string, pace signal.Pace) {
 	pace.Steady = min(pace.Steady, n.tempo.Look)
 	pace.Fast = min(pace.Fast, pace.Steady)
 	n.control = dir.Watch(signal.Control, pace)
-	n.trail.open(dir, n.id, log)
+	n.trail.Open(dir, n.id, log)
 	n.background(n.control.Run)
 	n.background(n.watchShare)
 }
@@ -392,9 +393,9 @@ func (n *node) report(err error, state string) *failure {
 		f.Age = time.Since(f.Seen)
 	}
 	if f.Phase == "" {
-		f.Phase = n.trail.phase()
+		f.Phase = n.trail.Phase()
 	}
-	n.trail.event(signal.EventFailed, zap.String("kind", f.Kind), zap.String("what", f.What))
+	n.trail.Event(trail.Failed, trail.Fields{Kind: f.Kind, What: f.What})
 	record := f.FailedRecord
 	publish := func(context.Context) {
 		n.logged(n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state), &record, true))
@@ -458,6 +459,6 @@ func (n *node) close() {
 	defer cancelLast()
 	var last sync.WaitGroup
 	last.Go(func() { n.hide(ctx) })
-	n.trail.close(ctx)
+	n.trail.Close(ctx)
 	last.Wait()
 }

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // watchShare notices that the share has not answered for so long that nothing
@@ -34,12 +34,12 @@ func (n *node) watchShare(ctx context.Context) {
 			return
 		case silence > n.cfg.Times.Peer:
 			if outwaited == 0 {
-				n.trail.event(signal.EventShare, zap.Bool("answers", false))
+				n.trail.Event(trail.Share, trail.Fields{Answers: new(false)})
 				n.log.Info("the share does not answer: the job goes on, as every lifeline is well")
 			}
 			outwaited = silence
 		case outwaited > 0:
-			n.trail.event(signal.EventShare, zap.Bool("answers", true))
+			n.trail.Event(trail.Share, trail.Fields{Answers: new(true)})
 			n.log.Info("the share answers again", zap.Duration("after", outwaited.Round(time.Second/10)))
 			outwaited = 0
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // followNodes learns, from every look at Nodes, what the peers report and who
@@ -18,7 +19,7 @@ func (h *head) followNodes(ctx context.Context) {
 	daemons, sandboxes := health.NewLiveness(h.tempo), health.NewLiveness(h.tempo)
 	standbys := health.NewLiveness(standbyTempo(h.tempo))
 	read, lost := make(map[string]bool), make(map[int]bool)
-	note := h.trail.musters()
+	note := h.trail.Musters()
 	_, _ = h.nodes.Follow(ctx, func(l signal.Listing) bool {
 		note(l)
 		for _, rank := range l.Ranks(signal.Failed) {
@@ -174,7 +175,7 @@ func (h *head) condemn(seen health.Observed) {
 	h.failuresMu.Lock()
 	h.failures = append(h.failures, seen)
 	h.failuresMu.Unlock()
-	h.trail.event(signal.EventFailure, zap.Int("of", record.Rank), zap.String("kind", record.Kind), zap.String("what", record.What))
+	h.trail.Event(trail.Failure, trail.Fields{Of: &record.Rank, Kind: record.Kind, What: record.What})
 	h.end(&peerFailure{record})
 }
 

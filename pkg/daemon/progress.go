@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // awaited is what the gate waits for, as the head sees it at one moment.
@@ -228,7 +229,7 @@ func (h *head) reasonOf(ctx context.Context, rank int, what string) string {
 func lastReason(events []byte, what string) (reason string) {
 	for line := range strings.Lines(string(events)) {
 		var event struct {
-			Event               signal.EventWord
+			Event               trail.Word
 			Checks, Child, Seen string
 		}
 		if json.Unmarshal([]byte(line), &event) != nil {
@@ -236,11 +237,11 @@ func lastReason(events []byte, what string) (reason string) {
 		}
 		ofSandbox := event.Child == signal.Sandbox
 		switch {
-		case what == notChecked && event.Event == signal.EventWaits:
+		case what == notChecked && event.Event == trail.Waits:
 			reason = "waits for " + event.Checks
-		case what == notChecked && event.Event == signal.EventChecked:
+		case what == notChecked && event.Event == trail.Checked:
 			reason = ""
-		case what != notChecked && event.Event == signal.EventProbe && ofSandbox == (what == noSandbox):
+		case what != notChecked && event.Event == trail.Probe && ofSandbox == (what == noSandbox):
 			reason = event.Seen // empty where it has answered
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // requests are what somebody outside has asked the run for. The head looks into
@@ -407,7 +408,7 @@ func (h *head) read(ctx context.Context, id signal.ExecID) *asked {
 		q.missing[rank] = true
 		answer.Nodes = append(answer.Nodes, signal.ExecNode{Rank: rank, Host: h.callName(rank)})
 	}
-	h.trail.event(signal.EventRequest, zap.String("request", string(id)), zap.Int("nodes", len(q.ranks)), zap.Bool("ok", err == nil))
+	h.trail.Event(trail.Request, trail.Fields{Request: string(id), Nodes: new(len(q.ranks)), OK: new(err == nil)})
 	h.background(func(ctx context.Context) {
 		h.logged(h.dir.Publish(ctx, signal.Exec, id.TakenName(), &answer, false))
 	})

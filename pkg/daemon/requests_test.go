@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // askedHead is a head of so many nodes, the first of which the driver needs, that
@@ -32,7 +33,7 @@ func askedHead(t *testing.T, size, needed int) (h *head, wait func()) {
 	}
 	cfg := Config{Identity: testIdentity(0, size), Framework: framework.None{}, Times: DefaultTimes(), Team: Bounds{needed, needed}}
 	h = &head{
-		node: &node{cfg: cfg, id: cfg.Identity, dir: dir, log: zap.NewNop(), trail: newTrail()}, roster: newRoster(cfg), requests: newRequests(),
+		node: &node{cfg: cfg, id: cfg.Identity, dir: dir, log: zap.NewNop(), trail: trail.New()}, roster: newRoster(cfg), requests: newRequests(),
 		nodes: dir.Watch(signal.Nodes, signal.HeadPace),
 	}
 	h.work, h.rest = context.WithCancel(t.Context())

@@ -7,11 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // serveSandbox starts the node's sandbox, proves it and tells. A sandbox that
@@ -84,7 +83,7 @@ func (n *node) runSandbox() int {
 	if end.orderly {
 		code = 0
 	}
-	n.trail.event(signal.EventEnd, zap.Int("code", code))
+	n.trail.Event(trail.End, trail.Fields{Code: &code})
 	return code
 }
 
@@ -183,7 +182,7 @@ func (h *head) sandboxesLost(silent []int, liveness *health.Liveness, l signal.L
 	}
 	quiet := liveness.Quiet(silent[0]).Round(time.Second / 10)
 	f := failed(health.SandboxDied, "the sandbox of %s is lost: no beat of its daemon for %s", h.name(silent[0]), quiet)
-	f.Header, f.Phase = h.header(), h.trail.phase()
+	f.Header, f.Phase = h.header(), h.trail.Phase()
 	if h.roster.spares {
 		f.Lost = silent // it may be one that can be dropped
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 func shell(line string) []string { return []string{"/bin/sh", "-c", line} }
@@ -51,7 +52,7 @@ func (n *node) start(ctx context.Context, spec process.Spec) (*process.Child, er
 			return
 		case <-child.Ended():
 		}
-		n.trail.exited(child)
+		n.trail.Exited(child.Name(), child.Pid(), child.Exit().String())
 		select {
 		case <-ctx.Done():
 			return
@@ -65,7 +66,7 @@ func (n *node) start(ctx context.Context, spec process.Spec) (*process.Child, er
 			n.logged(err)
 		}
 	})
-	n.trail.event(signal.EventStart, zap.String("child", spec.Name), zap.Int("pid", child.Pid()))
+	n.trail.Event(trail.Start, trail.Fields{Child: spec.Name, PID: child.Pid()})
 	return child, nil
 }
 
@@ -239,7 +240,7 @@ func (n *node) prove(ctx context.Context, service *framework.Service, child *pro
 	if service.Ready == nil {
 		return nil
 	}
-	return health.WaitReady(ctx, n.trail.probed(service.Name, service.Ready), health.Wait{
+	return health.WaitReady(ctx, n.trail.Probed(service.Name, service.Ready), health.Wait{
 		Died: child.Ended(), Owns: child.Owns, Port: service.Port, WasFree: free,
 	})
 }
@@ -358,7 +359,7 @@ func (n *node) stopEach(grace time.Duration, which func(*process.Child) bool) (l
 		stops.Go(func() {
 			problems[i] = child.Stop(n.hurry, grace, syscall.SIGTERM).Err
 			if ended(child) {
-				n.trail.exited(child)
+				n.trail.Exited(child.Name(), child.Pid(), child.Exit().String())
 			}
 		})
 	}

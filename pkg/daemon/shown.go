@@ -45,7 +45,7 @@ var _ metrics.Source = (*node)(nil)
 // the daemon runs.
 func (n *node) show(role roles.Role) {
 	n.shown.role = role
-	n.trail.changed = n.phaseChanged
+	n.trail.Changed = n.phaseChanged
 	if dir := n.cfg.Shown.MetricsDir; dir != "" {
 		n.shown.file = metrics.Keep(dir, n, func(err error) { n.log.Warn(err.Error()) })
 		n.super.Own(n.shown.file.Path())
@@ -129,7 +129,10 @@ func (n *node) notify(lines ...string) {
 func (n *node) Snapshot() metrics.Snapshot {
 	s := metrics.Snapshot{
 		Run: n.cfg.Identity.RunName(), Rank: n.cfg.Identity.Rank, Role: string(n.shown.role), Version: n.cfg.Program,
-		Up: n.shown.up.Load(), Phases: n.trail.lasted(time.Now()),
+		Up: n.shown.up.Load(),
+	}
+	for _, phase := range n.trail.Lasted(time.Now()) {
+		s.Phases = append(s.Phases, metrics.Phase{Name: phase.Phase, Took: phase.Took})
 	}
 	if nodes := n.shown.nodes.Load(); nodes != nil {
 		s.Nodes = countNodes(nodes.Last(), n.cfg.Identity.Size)
@@ -167,55 +170,4 @@ func countFindings(findings []check.Finding) []metrics.Check {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Verdict, b.Verdict))
 	})
 	return all
-}
-
-// stay is a time that a daemon is in a phase for.
-type stay struct {
-	phase string
-	from  time.Time
-	took  time.Duration
-	over  bool
-}
-
-// lone are the phases that no part of the sequence leaves: each ends those that
-// come before it.
-var lone = []string{"stand-by", "driver", "drain"}
-
-// enterStay needs the trail's mu.
-func (t *trail) enterStay(phase string, now time.Time) {
-	next := slices.Index(lone, phase)
-	for i, s := range t.stays {
-		if before := slices.Index(lone, s.phase); !s.over && before >= 0 && before <= next {
-			t.stays[i].took, t.stays[i].over = now.Sub(s.from), true
-		}
-	}
-	t.stays = append(t.stays, stay{phase: phase, from: now})
-}
-
-// leaveStay needs the trail's mu.
-func (t *trail) leaveStay(phase string, took time.Duration) {
-	for i, s := range t.stays {
-		if s.phase == phase && !s.over {
-			t.stays[i].took, t.stays[i].over = took, true
-		}
-	}
-}
-
-// lasted tells how long each phase took or takes so far, in the order in which
-// they were entered first. A phase may come again, where the team changes.
-func (t *trail) lasted(now time.Time) (phases []metrics.Phase) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, s := range t.stays {
-		if !s.over {
-			s.took = now.Sub(s.from)
-		}
-		at := slices.IndexFunc(phases, func(p metrics.Phase) bool { return p.Name == s.phase })
-		if at < 0 {
-			phases = append(phases, metrics.Phase{Name: s.phase, Took: s.took})
-			continue
-		}
-		phases[at].Took += s.took
-	}
-	return phases
 }

@@ -178,25 +178,3 @@ func TestCountFindings(t *testing.T) {
 		t.Error(diff)
 	}
 }
-
-// What no part of the sequence leaves ends with what comes next, and a phase
-// that comes again counts on.
-func TestPhasesLast(t *testing.T) {
-	trail := newTrail()
-	begin := time.Now()
-	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
-	trail.enterStay("join", at(0))
-	trail.leaveStay("join", 2*time.Second)
-	trail.enterStay("stand-by", at(2))
-	trail.enterStay("workers", at(3))
-	trail.leaveStay("workers", 4*time.Second)
-	trail.enterStay("workers", at(10))
-	trail.leaveStay("workers", 5*time.Second)
-	trail.enterStay("driver", at(20))
-	trail.enterStay("drain", at(50))
-	want := []metrics.Phase{{Name: "join", Took: 2 * time.Second}, {Name: "stand-by", Took: 18 * time.Second}, {Name: "workers", Took: 9 * time.Second},
-		{Name: "driver", Took: 30 * time.Second}, {Name: "drain", Took: 50 * time.Second}}
-	if diff := cmp.Diff(want, trail.lasted(at(100))); diff != "" {
-		t.Error(diff)
-	}
-}

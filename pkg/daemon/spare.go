@@ -96,7 +96,7 @@ func (h *head) takeOwnSeat(ctx context.Context) {
 // starts nothing and stays until the end. Its error is the *ending that was
 // published, or what failed here.
 func (n *node) standBy(ctx context.Context) error {
-	n.trail.enter("stand-by")
+	n.trail.Enter("stand-by")
 	n.control.Quicken()
 	for seen := -1; ; {
 		last, err := n.control.Follow(ctx, func(l signal.Listing) bool {
@@ -110,7 +110,7 @@ func (n *node) standBy(ctx context.Context) error {
 			n.sawGate.Store(true)
 			n.relax()
 			if n.seat.Load() != nil {
-				n.trail.enter("driver")
+				n.trail.Enter("driver")
 				n.isUp("up")
 			} else {
 				n.isUp("stands by")

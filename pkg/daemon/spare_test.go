@@ -17,6 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // spared is a job of size nodes of which the driver gets as the bounds say.
@@ -302,7 +303,7 @@ func TestSpareWithoutALifeline(t *testing.T) {
 		}
 		cfg := Config{Identity: testIdentity(0, size), Framework: framework.None{}, Times: DefaultTimes(), Team: Bounds{2, 2}}
 		h := &head{
-			node:  &node{cfg: cfg, id: cfg.Identity, dir: dir, log: zap.NewNop(), trail: newTrail(), tempo: health.HeadTempo(cfg.Times.Peer, size)},
+			node:  &node{cfg: cfg, id: cfg.Identity, dir: dir, log: zap.NewNop(), trail: trail.New(), tempo: health.HeadTempo(cfg.Times.Peer, size)},
 			nodes: dir.Watch(signal.Nodes, signal.HeadPace), roster: newRoster(cfg),
 		}
 		h.life, h.end = context.WithCancelCause(t.Context())

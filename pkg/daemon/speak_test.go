@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // memory keeps what is written to a node's own log.
@@ -142,7 +143,7 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 	first := cause(2, health.PeerLost, "driver", "the head, rank 0 (n0), is lost", lost(0))
 	for _, wrote := range []bool{true, false} {
 		stderr := tempFile(t)
-		n := &node{cfg: Config{Files: Files{Err: stderr}}, id: testIdentity(2, 3), trail: newTrail(), dir: new(signal.Dir)}
+		n := &node{cfg: Config{Files: Files{Err: stderr}}, id: testIdentity(2, 3), trail: trail.New(), dir: new(signal.Dir)}
 		n.voice = newVoice(stderr, false)
 		n.log, n.loud = newLogger(n.cfg, n.id, n.voice, new(memory))
 		end := endedBy(first)
@@ -170,7 +171,7 @@ func TestConsequencesGoIntoTheResult(t *testing.T) {
 	first := cause(2, health.HostLost, "driver", "it is lost", lost(2))
 	then := cause(1, health.Deadline, "driver", "it waited", func(f *signal.FailedRecord) { f.Lines = []string{"a line"} })
 	end := endingOf(health.Decide([]health.Observed{{FailedRecord: then}, {FailedRecord: first}}, func(int) string { return "" }))
-	n := &node{cfg: Config{}, id: testIdentity(0, 3), trail: newTrail(), dir: new(signal.Dir)}
+	n := &node{cfg: Config{}, id: testIdentity(0, 3), trail: trail.New(), dir: new(signal.Dir)}
 	result := n.result(end)
 	if result.Cause.What != first.What || len(result.Consequences) != 1 || result.Consequences[0].What != then.What || result.Consequences[0].Lines != nil {
 		t.Errorf("the result is %+v", result)

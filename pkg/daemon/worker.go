@@ -17,6 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // localJoin bounds the wait for the others where the log directory lies on a
@@ -53,7 +54,7 @@ func (n *node) join(began time.Time) error {
 		return err
 	}
 	seen := time.Now()
-	n.trail.event(signal.EventSaw, zap.String("record", signal.NameJob))
+	n.trail.Event(trail.Saw, trail.Fields{Record: signal.NameJob})
 	n.expectLine(job)
 	n.begin(dir, "daemon", signal.WorkerPace(n.id.Size))
 	if job.Size != n.id.Size {
@@ -154,7 +155,7 @@ func (n *node) workerSequence(ctx context.Context) error {
 	if err := parts.Wait(); err != nil {
 		return err
 	}
-	n.trail.enter("driver")
+	n.trail.Enter("driver")
 	n.isUp("up")
 	n.relax()
 	<-n.life.Done()
@@ -207,7 +208,7 @@ func (n *node) awaitHead(ctx context.Context) (framework.Endpoint, error) {
 func (n *node) followControl(own string) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		liveness := health.NewLiveness(n.tempo)
-		ends, note := false, n.trail.sightings()
+		ends, note := false, n.trail.Sightings()
 		_, _ = n.control.Follow(ctx, func(l signal.Listing) bool {
 			note(l, n.id.Size)
 			liveness.Look(map[int]int64{0: l.Beats(signal.BeatState)[0]}, l.At)
@@ -418,7 +419,7 @@ func (n *node) awaitEnd(f *failure) *ending {
 
 // leave tears this node down for the end, tells, and returns the exit code.
 func (n *node) leave(end *ending) int {
-	n.trail.enter("drain")
+	n.trail.Enter("drain")
 	n.finish(end)
 	if n.tied() {
 		n.control.Relax(n.tempo.Look)
@@ -431,8 +432,8 @@ func (n *node) leave(end *ending) int {
 	if end.orderly {
 		code = 0
 	}
-	n.trail.event(signal.EventEnd, zap.Int("code", code))
-	n.trail.sync()
+	n.trail.Event(trail.End, trail.Fields{Code: &code})
+	n.trail.Sync()
 	n.logged(n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Done), &signal.DoneRecord{Left: left, Share: n.asks()}, false))
 	if end.orderly {
 		return code
@@ -486,7 +487,7 @@ func (n *node) leaveAlone(err error) int {
 		return end.code
 	}
 	f := asFailure(err)
-	f.Rank, f.Host, f.Phase = n.id.Rank, n.id.Host, n.trail.phase()
+	f.Rank, f.Host, f.Phase = n.id.Rank, n.id.Host, n.trail.Phase()
 	outcome := health.OutcomeOf(health.Kind(f.Kind))
 	n.aloneWords(&ending{code: outcome.Code, word: outcome.Word, why: f.What, cause: &f.FailedRecord})
 	if n.cfg.spares() && n.id.Rank > 0 && f.Kind == string(health.Share) {

@@ -41,6 +41,22 @@ func CompactNodeList(hosts []string) string {
 	return strings.Join(parts, ",")
 }
 
+// longestList bounds in bytes the names of all hosts in one record, which every node reads.
+const longestList = 128 << 10
+
+// HostList is the hosts of all ranks in their order, as short as ExpandNodeList can read it; empty where one of them
+// is not known, or it would be longer than 128 KiB.
+func HostList(hosts []string) string {
+	list := CompactNodeList(hosts)
+	if back, err := ExpandNodeList(list, len(hosts)); err != nil || !slices.Equal(back, hosts) {
+		list = strings.Join(hosts, ",")
+	}
+	if len(list) > longestList || slices.Contains(hosts, "") {
+		return ""
+	}
+	return list
+}
+
 func splitName(host string) numberedName {
 	label, _, _ := strings.Cut(host, ".")
 	end := len(label)

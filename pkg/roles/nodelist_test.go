@@ -137,3 +137,24 @@ func checkRoundTrip(t *testing.T, hosts []string) {
 		t.Errorf("%q came back as %q by way of %q", hosts, back, list)
 	}
 }
+
+func TestHostList(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		hosts []string
+		want  string
+	}{
+		{"not told", nil, ""},
+		{"in order", []string{"n1", "n2", "n3"}, "n[1-3]"},
+		{"in another order", []string{"n3", "n1", "n2"}, "n3,n1,n2"},
+		{"one host twice", []string{"n1", "n1"}, "n1,n1"},
+		{"one is not known", []string{"n1", ""}, ""},
+		{"too long", slices.Repeat([]string{strings.Repeat("b", 200), strings.Repeat("a", 200)}, 400), ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := HostList(test.hosts); got != test.want {
+				t.Errorf("it is %.100q, want %q", got, test.want)
+			}
+		})
+	}
+}

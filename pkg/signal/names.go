@@ -169,3 +169,37 @@ func parseNumber(digits string, most int64) (n int64, ok bool) {
 	}
 	return n, digits != ""
 }
+
+// ParseNodeName takes a name in Nodes of a job of size nodes apart: the rank,
+// its state, and the number where the state has one. Anything else in the
+// directory is not a node's name. Of a job of unknown size, 0, any width will do.
+func ParseNodeName(name string, size int) (rank int, state string, count int64, ok bool) {
+	rank, state, count, ok = nodeName(name)
+	if ok && size > 0 && (rank >= size || strings.IndexByte(name, '.') != Width(size)) {
+		ok = false
+	}
+	return rank, state, count, ok
+}
+
+// ParseEventsName takes the name of a timeline apart: the rank, and the kind of
+// daemon that writes it.
+func ParseEventsName(name string) (rank int, kind string, ok bool) {
+	stem, isTimeline := strings.CutSuffix(name, ".jsonl")
+	digits, kind, named := strings.Cut(stem, ".")
+	if !named {
+		kind = "daemon"
+	}
+	rank, ok = parseRank(digits)
+	return rank, kind, ok && isTimeline && kind != ""
+}
+
+// ParseUp tells whether the state is that a service is up, and since which
+// generation of the team in its place.
+func ParseUp(state string) (generation int, ok bool) {
+	if state == Up {
+		return 0, true
+	}
+	digits, is := strings.CutPrefix(state, Up+"-")
+	n, ok := parseNumber(digits, 1<<31-1)
+	return int(n), ok && is
+}

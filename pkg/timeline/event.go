@@ -2,62 +2,30 @@ package timeline
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // Event is one line of a node's timeline.
 type Event struct {
 	// At is when, on the head's clock as far as the node's clock is known.
 	At     time.Time
-	Wrote  time.Time        // the same as the node's own clock had it
-	Since  time.Duration    // the same by the monotonic clock from the daemon's start
-	Name   signal.EventWord // signal.EventEnter and so on; a newer daemon may have others
+	Wrote  time.Time     // the same as the node's own clock had it
+	Since  time.Duration // the same by the monotonic clock from the daemon's start
+	Name   trail.Word    // trail.Enter and so on; a newer daemon may have others
 	Rank   int
 	Host   string
 	Phase  string // that the node was in
 	Daemon string // the kind that wrote it: "daemon" or "sandbox-daemon"
-	Fields
+	trail.Fields
 }
 
-// Fields are what some events have; docs/run-directory.md says which.
-type Fields struct {
-	Left    string          `json:"left,omitempty"`    // the phase that has ended
-	TookNS  int64           `json:"took_ns,omitempty"` // how long it took
-	OK      bool            `json:"ok,omitempty"`      // it went well
-	Record  string          `json:"record,omitempty"`  // the name that was published or seen
-	State   string          `json:"state,omitempty"`   // that ranks have reached
-	Ranks   string          `json:"ranks,omitempty"`   // which: 1-3,7
-	Child   string          `json:"child,omitempty"`
-	PID     int             `json:"pid,omitempty"`
-	Exit    string          `json:"exit,omitempty"`    // how it ended, in words
-	Seen    string          `json:"seen,omitempty"`    // what a probe saw
-	Kind    string          `json:"kind,omitempty"`    // of a failure: health names them
-	What    string          `json:"what,omitempty"`    // the sentence
-	Of      *int            `json:"of,omitempty"`      // the rank that it is about, where that is another
-	Check   string          `json:"check,omitempty"`   // its ID
-	Checks  string          `json:"checks,omitempty"`  // what they wait for
-	Verdict string          `json:"verdict,omitempty"` // check names them
-	Passed  int             `json:"passed,omitempty"`  // how many checks have
-	Up      *bool           `json:"up,omitempty"`      // of the lifeline
-	How     string          `json:"how,omitempty"`     // it ended
-	GPUs    int             `json:"gpus,omitempty"`
-	Code    int             `json:"code,omitempty"` // the daemon's exit code
-	Error   string          `json:"error,omitempty"`
-	GPU     json.RawMessage `json:"gpu,omitempty"`     // pkg/gpu's event
-	Dropped int             `json:"dropped,omitempty"` // lines that the share did not take
-}
-
-// Took returns how long it took.
-func (f Fields) Took() time.Duration { return time.Duration(f.TookNS) }
-
-// EventLost stands where lines are missing that the share did not take: Dropped
-// of them.
-const EventLost signal.EventWord = "lost"
+// Took returns how long what the event tells of took.
+func (e Event) Took() time.Duration { return time.Duration(e.TookNS) }
 
 const (
 	// longestLine bounds a line of a timeline.
@@ -72,46 +40,29 @@ const firstYear, lastYear = 1990, 2100
 
 func believable(at time.Time) bool { return at.Year() >= firstYear && at.Year() <= lastYear }
 
-// line is how an event is written.
-type line struct {
-	Version int    `json:"v"`
-	At      string `json:"at"`
-	Event   string `json:"event"`
-	Host    string `json:"host"`
-	Phase   string `json:"phase"`
-	Since   int64  `json:"since_start_ns"`
-	Fields
-}
-
-// decodeLine reads one line. Fields that are not what they should be are left
-// out; ok says that the line is an event at all.
+// decodeLine reads one line; ok says that it is an event that can be believed.
 func decodeLine(data []byte) (e Event, version int, ok bool) {
-	var l line
-	// An error may be of one field alone: what was read of the others is kept.
-	if err := json.Unmarshal(data, &l); err != nil && l.Event == "" {
-		return e, 0, false
-	}
-	e = Event{Name: signal.EventWord(l.Event), Host: l.Host, Phase: l.Phase, Fields: l.Fields}
-	if since := time.Duration(l.Since); since > 0 && since < longestRun {
+	l, ok := trail.Decode(data)
+	e = Event{Name: l.Word, Host: l.Host, Phase: l.Phase, Fields: l.Fields}
+	if since := time.Duration(l.SinceNS); since > 0 && since < longestRun {
 		e.Since = since
 	}
 	if e.TookNS < 0 || e.Took() > longestRun {
 		e.TookNS = 0
 	}
-	if e.Name == "" && e.Dropped > 0 {
-		e.Name = EventLost
-		return e, l.Version, true
+	if !ok || e.Name == trail.Lost {
+		return e, l.Version, ok
 	}
 	at, err := time.Parse(time.RFC3339Nano, l.At)
-	if err != nil || !believable(at) || e.Name == "" {
+	if err != nil || !believable(at) {
 		return e, l.Version, false
 	}
 	e.At, e.Wrote = at, at
 	return e, l.Version, true
 }
 
-// trail is what one file of a timeline has.
-type trail struct {
+// told is what one file of a timeline has.
+type told struct {
 	rank     int
 	daemon   string
 	events   []Event
@@ -120,8 +71,8 @@ type trail struct {
 
 // decodeTrail reads a file of which the middle may have been left out. It takes
 // no more than most lines of each part.
-func decodeTrail(name string, content signal.Content, most int) trail {
-	var t trail
+func decodeTrail(name string, content signal.Content, most int) told {
+	var t told
 	t.rank, t.daemon, _ = signal.ParseEventsName(name)
 	damaged, newer, more := 0, 0, false
 	part := func(data []byte) {
@@ -163,8 +114,8 @@ func decodeTrail(name string, content signal.Content, most int) trail {
 	if more {
 		t.problems = append(t.problems, fmt.Sprintf("events/%s is large: a part of it is left out", name))
 	}
-	if newer > signal.EventVersion {
-		t.problems = append(t.problems, fmt.Sprintf("events/%s is of version %d, and this bringupd knows %d: what is new in it is not shown", name, newer, signal.EventVersion))
+	if newer > trail.Version {
+		t.problems = append(t.problems, fmt.Sprintf("events/%s is of version %d, and this bringupd knows %d: what is new in it is not shown", name, newer, trail.Version))
 	}
 	t.steady()
 	return t
@@ -173,7 +124,7 @@ func decodeTrail(name string, content signal.Content, most int) trail {
 // steady times all events by the daemon's monotonic clock, from one start: its
 // wall clock may have been set meanwhile. One start is as good as any other, and
 // the one in the middle is believed.
-func (t *trail) steady() {
+func (t *told) steady() {
 	var starts []time.Time
 	for _, e := range t.events {
 		if !e.At.IsZero() && e.Since > 0 {
@@ -189,7 +140,7 @@ func (t *trail) steady() {
 	for i := range t.events {
 		e := &t.events[i]
 		switch {
-		case e.Name == EventLost:
+		case e.Name == trail.Lost:
 			e.At, e.Wrote = last, last
 		case e.Since > 0:
 			e.At = start.Add(e.Since)

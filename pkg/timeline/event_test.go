@@ -13,19 +13,20 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 func TestDecodeLine(t *testing.T) {
 	for _, test := range []struct {
 		name, line string
-		want       signal.EventWord
+		want       trail.Word
 		ok         bool
 	}{
-		{"an event", `{"at":"2026-11-21T12:00:00Z","event":"enter","v":1,"phase":"join","since_start_ns":5}`, signal.EventEnter, true},
-		{"one of an older daemon", `{"at":"2026-11-21T12:00:00Z","event":"enter"}`, signal.EventEnter, true},
+		{"an event", `{"at":"2026-11-21T12:00:00Z","event":"enter","v":1,"phase":"join","since_start_ns":5}`, trail.Enter, true},
+		{"one of an older daemon", `{"at":"2026-11-21T12:00:00Z","event":"enter"}`, trail.Enter, true},
 		{"a word that we don't know", `{"at":"2026-11-21T12:00:00Z","event":"sings","v":7}`, "sings", true},
-		{"a field that is not what it should be", `{"at":"2026-11-21T12:00:00Z","event":"exit","pid":"many","of":{},"ok":3}`, signal.EventExit, true},
-		{"lines that are missing", `{"dropped":3}`, EventLost, true},
+		{"a field that is not what it should be", `{"at":"2026-11-21T12:00:00Z","event":"exit","pid":"many","of":{},"ok":3}`, trail.Exit, true},
+		{"lines that are missing", `{"dropped":3}`, trail.Lost, true},
 		{"no time", `{"event":"enter"}`, "", false},
 		{"a time that can't be", `{"at":"9026-11-21T12:00:00Z","event":"enter"}`, "", false},
 		{"no name", `{"at":"2026-11-21T12:00:00Z"}`, "", false},
@@ -131,9 +132,9 @@ func TestFieldsAreDocumented(t *testing.T) {
 			}
 		}
 	}
-	for _, word := range []signal.EventWord{
-		signal.EventEnter, signal.EventLeave, signal.EventTold, signal.EventSaw, signal.EventReached, signal.EventStart, signal.EventProbe, signal.EventExit,
-		signal.EventCheck, signal.EventChecked, signal.EventGPU, signal.EventBefell, signal.EventLine, signal.EventFailed, signal.EventFailure, signal.EventDropped, signal.EventEnd,
+	for _, word := range []trail.Word{
+		trail.Enter, trail.Leave, trail.Told, trail.Saw, trail.Reached, trail.Start, trail.Probe, trail.Exit,
+		trail.Check, trail.Checked, trail.GPU, trail.Befell, trail.Line, trail.Failed, trail.Failure, trail.Dropped, trail.End,
 	} {
 		if !seen[string(word)] {
 			t.Errorf("no recorded run has an event %q", word)
@@ -148,10 +149,10 @@ func FuzzDecodeTrail(f *testing.F) {
 	f.Fuzz(func(t *testing.T, begin, end []byte) {
 		got := decodeTrail("0001.jsonl", signal.Content{Data: begin, End: end}, 50)
 		for _, e := range got.events {
-			if _, err := json.Marshal(e); err != nil && len(e.GPU) == 0 {
+			if _, err := json.Marshal(e); err != nil {
 				t.Errorf("an event can't be written again: %v", err)
 			}
-			if e.Name != EventLost && !believable(e.Wrote) && !believable(e.Wrote.Add(longestRun)) && !believable(e.Wrote.Add(-longestRun)) {
+			if e.Name != trail.Lost && !believable(e.Wrote) && !believable(e.Wrote.Add(longestRun)) && !believable(e.Wrote.Add(-longestRun)) {
 				t.Errorf("an event was at %s", e.Wrote)
 			}
 		}

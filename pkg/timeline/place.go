@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // stamp is when a node has said that it is in a state, by its own clock.
@@ -49,7 +50,7 @@ func (r *reading) readEvents(events *signal.Folder) {
 		r.trails = append(r.trails, t)
 		r.mu.Unlock()
 	})
-	slices.SortFunc(r.trails, func(a, b trail) int {
+	slices.SortFunc(r.trails, func(a, b told) int {
 		return strings.Compare(signal.EventsName(a.daemon, a.rank, mostNodes), signal.EventsName(b.daemon, b.rank, mostNodes))
 	})
 	for _, t := range r.trails {
@@ -111,7 +112,7 @@ func (r *reading) told() []map[string]time.Time {
 	for _, t := range r.trails {
 		for _, e := range t.events {
 			r.sees(t.rank, e.Host)
-			if e.Name == signal.EventTold && state(e.Record) != "" {
+			if e.Name == trail.Told && state(e.Record) != "" {
 				tell(t.rank, plain(state(e.Record)), e.began())
 			}
 		}
@@ -129,7 +130,7 @@ func (r *reading) exchanges(published map[string]time.Time) [][]exchange {
 	}
 	for _, t := range r.trails {
 		for _, e := range t.events {
-			if wrote, known := published[e.Record]; known && t.rank > 0 && e.Name == signal.EventSaw {
+			if wrote, known := published[e.Record]; known && t.rank > 0 && e.Name == trail.Saw {
 				exchanges[t.rank] = append(exchanges[t.rank], exchange{wrote: wrote, saw: e.Wrote})
 			}
 		}
@@ -170,11 +171,11 @@ func (r *reading) heads() (published map[string]time.Time, reached map[string]ma
 		}
 		for _, e := range t.events {
 			switch e.Name {
-			case signal.EventTold:
+			case trail.Told:
 				if _, isNode, _, of := signal.ParseNodeName(e.Record, 0); !of || isNode == "" {
 					published[e.Record] = e.began()
 				}
-			case signal.EventReached:
+			case trail.Reached:
 				word := plain(e.State)
 				if reached[word] == nil {
 					reached[word] = make(map[int]time.Time)

@@ -63,7 +63,7 @@ type reading struct {
 	*Run
 
 	control signal.Listing
-	trails  []trail
+	trails  []told
 	mu      sync.Mutex // Problems, while many files are read at once
 	more    int        // problems that are not told
 }

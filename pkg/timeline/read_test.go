@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // Each recording, its exit code, and what it is about.
@@ -103,12 +104,12 @@ func causal(t *testing.T, run *Run) {
 	t.Helper()
 	began := make(map[string]time.Time)
 	for _, e := range run.Events {
-		if e.Rank == 0 && e.Name == signal.EventTold {
+		if e.Rank == 0 && e.Name == trail.Told {
 			began[e.Record] = e.At.Add(-e.Took())
 		}
 	}
 	for _, e := range run.Events {
-		if wrote, known := began[e.Record]; known && e.Name == signal.EventSaw && e.At.Before(wrote) {
+		if wrote, known := began[e.Record]; known && e.Name == trail.Saw && e.At.Before(wrote) {
 			t.Errorf("rank %d sees %s %s before it was written", e.Rank, e.Record, wrote.Sub(e.At))
 		}
 	}

@@ -3,7 +3,7 @@ package timeline
 import (
 	"slices"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // lastPhase is what a daemon does when all else is over.
@@ -22,18 +22,18 @@ func spansOf(events []Event, orderly bool) []Span {
 			newest = e
 		}
 		switch e.Name {
-		case signal.EventEnter:
+		case trail.Enter:
 			if e.Phase == lastPhase {
 				closeAll(spans, e, orderly)
 			}
 			spans = append(spans, Span{Phase: e.Phase, Daemon: e.Daemon, From: e.At, To: e.At, Open: true})
-		case signal.EventLeave:
+		case trail.Leave:
 			if at := openSpan(spans, e.Left); at >= 0 {
-				spans[at].close(e, e.OK)
+				spans[at].close(e, e.Well())
 			} else if e.Left != "" { // where its begin was left out or lost
-				spans = append(spans, Span{Phase: e.Left, Daemon: e.Daemon, From: e.At.Add(-e.Took()), To: e.At, OK: e.OK})
+				spans = append(spans, Span{Phase: e.Left, Daemon: e.Daemon, From: e.At.Add(-e.Took()), To: e.At, OK: e.Well()})
 			}
-		case signal.EventEnd:
+		case trail.End:
 			closeAll(spans, e, orderly)
 			ended = true
 		}

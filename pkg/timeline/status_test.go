@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 var updateStatus = flag.Bool("update-status", false, "write the golden files of status anew")
@@ -129,7 +130,7 @@ func TestStatus(t *testing.T) {
 			run := up(4)
 			only(run, 1, signal.Joined)
 			only(run, 2, signal.Joined, signal.Checked, signal.Sandbox)
-			run.Events = []Event{{Name: signal.EventWaits, Rank: 1, Fields: Fields{Checks: "gpu.fabric: GPU 3: in progress"}}}
+			run.Events = []Event{{Name: trail.Waits, Rank: 1, Fields: trail.Fields{Checks: "gpu.fabric: GPU 3: in progress"}}}
 			return run
 		}, 2, 0, []string{
 			"check: 2/4 ready after 00:42: waiting for n1 (check), n2 (workers)\n",
@@ -267,7 +268,7 @@ func TestStatusIsInert(t *testing.T) {
 		run.Nodes[2].Failures = []signal.FailedRecord{failure}
 		only(run, 3, signal.Joined)
 		run.Nodes[0].Befell = []signal.EventRecord{{What: evil}}
-		run.Events = []Event{{Name: signal.EventWaits, Rank: 3, Fields: Fields{Checks: evil}}}
+		run.Events = []Event{{Name: trail.Waits, Rank: 3, Fields: trail.Fields{Checks: evil}}}
 		if ended {
 			run.Nodes[0].Done = &signal.DoneRecord{Left: []string{evil}}
 			run.Result = &signal.Result{Code: 77, Word: evil, Why: evil, Cause: &failure, Advice: []string{evil}, Nodes: []string{evil},

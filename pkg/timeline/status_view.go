@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // view is a run with what all parts of its status need.
@@ -115,9 +116,9 @@ func (v *view) said() map[int]words {
 	for _, event := range v.run.Events {
 		w := said[event.Rank]
 		switch event.Name {
-		case signal.EventWaits:
+		case trail.Waits:
 			w.checks = event.Checks
-		case signal.EventProbe:
+		case trail.Probe:
 			w.probe = event.Seen
 		default:
 			continue

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // arrows are the head's records on their way to the nodes: what a node did
@@ -13,13 +13,13 @@ import (
 func (l looking) arrows() (arrows []Arrow) {
 	wrote := make(map[string]time.Time)
 	for _, e := range l.run.Events {
-		if _, had := wrote[e.Record]; e.Name == signal.EventTold && e.Rank == 0 && !had {
+		if _, had := wrote[e.Record]; e.Name == trail.Told && e.Rank == 0 && !had {
 			wrote[e.Record] = e.At
 		}
 	}
 	for _, e := range l.run.Events {
 		at, known := wrote[e.Record]
-		if e.Name == signal.EventSaw && e.Rank != 0 && known {
+		if e.Name == trail.Saw && e.Rank != 0 && known {
 			arrows = append(arrows, Arrow{clean(e.Record, 40), e.Rank, l.at(at), max(l.at(e.At), l.at(at))})
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // evil is what no reader may obey.
@@ -129,7 +130,7 @@ func TestPageOfHardlyAnything(t *testing.T) {
 		{"ranks that do not exist", timeline.Run{ReadAt: at, Result: &signal.Result{
 			Code: 76, Cause: &signal.FailedRecord{Header: signal.Header{Rank: 99}, Lost: []int{-3, 1 << 30}}, Consequences: []signal.FailedRecord{{Header: signal.Header{Rank: -5}}},
 			Dropped: []signal.DroppedRank{{Rank: 77}},
-		}, Events: []timeline.Event{{Rank: 500, Name: signal.EventSaw}}}},
+		}, Events: []timeline.Event{{Rank: 500, Name: trail.Saw}}}},
 		{"an abort alone", timeline.Run{ReadAt: at, Control: timeline.Control{Aborts: []signal.AbortRecord{{Code: 75}}}}},
 		{"times before there was time", timeline.Run{ReadAt: at, Nodes: []timeline.Node{{Phases: []timeline.Span{{Phase: "join", From: at, To: at.Add(-time.Hour)}, {To: at}}}}}},
 	} {

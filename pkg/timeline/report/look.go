@@ -9,6 +9,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // order is how phases follow each other.
@@ -114,7 +115,7 @@ func (l looking) opened() time.Duration {
 	}
 	opened := l.at(l.run.Control.Go.At)
 	for _, e := range l.run.Events {
-		if e.Record == signal.NameGo && (e.Name == signal.EventSaw || e.Name == signal.EventTold) && l.at(e.At) < opened {
+		if e.Record == signal.NameGo && (e.Name == trail.Saw || e.Name == trail.Told) && l.at(e.At) < opened {
 			opened = l.at(e.At)
 		}
 	}

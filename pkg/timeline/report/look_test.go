@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 func TestStragglersAreFarAboveTheMedian(t *testing.T) {
@@ -87,7 +87,7 @@ func TestTheFailedComeFirst(t *testing.T) {
 // An arrow never points back in time: what was seen had been written.
 func TestArrowsPointForward(t *testing.T) {
 	run := sample(4, false)
-	run.Events = append(run.Events, event(signal.EventTold, 0, "drain", time.Hour), event(signal.EventSaw, 2, "drain", time.Hour-time.Second), event(signal.EventSaw, 1, "never-written", time.Hour))
+	run.Events = append(run.Events, event(trail.Told, 0, "drain", time.Hour), event(trail.Saw, 2, "drain", time.Hour-time.Second), event(trail.Saw, 1, "never-written", time.Hour))
 	v := Look(run, nil, time.Time{})
 	if len(v.Seen) != 3*3+1 {
 		t.Errorf("there are %d arrows", len(v.Seen))

@@ -9,6 +9,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 var dawn = time.Date(2026, 11, 21, 2, 10, 50, 0, time.UTC)
@@ -86,19 +87,19 @@ func sample(size int, fails bool) *timeline.Run {
 		n.States = append(n.States, timeline.NodeState{Word: signal.Done, At: dawn.Add(end + 2*time.Second)})
 		n.Seen = dawn.Add(end + 2*time.Second)
 		if rank > 0 {
-			run.Events = append(run.Events, event(signal.EventSaw, rank, "job", n.Phases[0].To.Sub(dawn)-50*time.Millisecond),
-				event(signal.EventSaw, rank, "head", 3200*time.Millisecond+time.Duration(rank%5)*40*time.Millisecond), event(signal.EventSaw, rank, "go", gate+time.Duration(rank%7)*30*time.Millisecond))
+			run.Events = append(run.Events, event(trail.Saw, rank, "job", n.Phases[0].To.Sub(dawn)-50*time.Millisecond),
+				event(trail.Saw, rank, "head", 3200*time.Millisecond+time.Duration(rank%5)*40*time.Millisecond), event(trail.Saw, rank, "go", gate+time.Duration(rank%7)*30*time.Millisecond))
 		}
 	}
-	run.Events = append(run.Events, event(signal.EventTold, 0, "job", 200*time.Millisecond), event(signal.EventTold, 0, "head", 3200*time.Millisecond), event(signal.EventTold, 0, "go", gate))
+	run.Events = append(run.Events, event(trail.Told, 0, "job", 200*time.Millisecond), event(trail.Told, 0, "head", 3200*time.Millisecond), event(trail.Told, 0, "go", gate))
 	run.Control = timeline.Control{Job: mark(200 * time.Millisecond), Head: mark(3200 * time.Millisecond), Go: mark(gate),
 		Service: &signal.HeadRecord{Address: "10.0.0.1:6379", Env: map[string]string{"RAY_ADDRESS": "10.0.0.1:6379", "RAY_PASSWORD": "hush"}}}
 	run.Result = sampleResult(run, end, gate, fails)
 	return run
 }
 
-func event(name signal.EventWord, rank int, record string, at time.Duration) timeline.Event {
-	return timeline.Event{Name: name, Rank: rank, At: dawn.Add(at), Fields: timeline.Fields{Record: record}}
+func event(name trail.Word, rank int, record string, at time.Duration) timeline.Event {
+	return timeline.Event{Name: name, Rank: rank, At: dawn.Add(at), Fields: trail.Fields{Record: record}}
 }
 
 func sampleCheck(rank, slow int, host string) *check.Report {

@@ -1,18 +1,17 @@
 package daemon
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // told are the events of a rank, each as its word and what it is about.
@@ -50,10 +49,10 @@ func TestEventsTellOfAJob(t *testing.T) {
 		}
 	}
 	for _, e := range run.Events {
-		if e.Name == signal.EventEnd && e.Code != []int{3, 0, 0}[e.Rank] {
+		if e.Name == trail.End && *e.Code != []int{3, 0, 0}[e.Rank] {
 			t.Errorf("rank %d says that it ends with %d", e.Rank, e.Code)
 		}
-		if e.Name == signal.EventExit && (e.Rank != 0 || e.Exit != "exit code 3") {
+		if e.Name == trail.Exit && (e.Rank != 0 || e.Exit != "exit code 3") {
 			t.Errorf("rank %d says that %s ended with %s", e.Rank, e.Child, e.Exit)
 		}
 	}
@@ -73,58 +72,29 @@ func TestEventsTellOfAJob(t *testing.T) {
 	}
 }
 
-func TestHostList(t *testing.T) {
-	for _, test := range []struct {
-		name  string
-		hosts []string
-		want  string
-	}{
-		{"not told", nil, ""},
-		{"in order", []string{"n1", "n2", "n3"}, "n[1-3]"},
-		{"in another order", []string{"n3", "n1", "n2"}, "n3,n1,n2"},
-		{"one host twice", []string{"n1", "n1"}, "n1,n1"},
-		{"one is not known", []string{"n1", ""}, ""},
-		{"too long", slices.Repeat([]string{strings.Repeat("b", 200), strings.Repeat("a", 200)}, 400), ""},
+// The driver goes on with the trace that the job is in, and the events tell.
+func TestTraceOfAJob(t *testing.T) {
+	t.Parallel()
+	const outer = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for _, tc := range []struct{ name, parent, want string }{
+		{"of its own", "", `^TRACEPARENT=(00-[0-9a-f]{32}-[0-9a-f]{16}-01)\n$`},
+		{"of who has started it", "00-" + outer + "-00f067aa0ba902b7-01", `^TRACEPARENT=(00-` + outer + `-[0-9a-f]{16}-01)\nTRACESTATE=a=1\n$`},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := hostList(test.hosts); got != test.want {
-				t.Errorf("it is %.100q, want %q", got, test.want)
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, 1, "env | grep ^TRACE | sort").all(func(c *Config) {
+				c.Environ = with(c.Environ, map[string]string{trail.ParentVariable: tc.parent, trail.StateVariable: "a=1"})
+			})
+			j.start().expect(0)
+			said := regexp.MustCompile(tc.want).FindStringSubmatch(j.contents(j.out))
+			if said == nil {
+				t.Fatalf("the driver has %q", j.contents(j.out))
+			}
+			events, err := os.ReadFile(filepath.Join(j.run(), signal.Events, "0000.jsonl"))
+			if err != nil || !strings.Contains(string(events), `"event":"trace"`) || !strings.Contains(string(events), `"traceparent":"`+said[1]+`"`) ||
+				strings.Contains(string(events), `"parent_span":"00f067aa0ba902b7"`) != (tc.parent != "") {
+				t.Errorf("the events are %s: %v", events, err)
 			}
 		})
 	}
 }
-
-// A probe that never says the same twice fills no timeline, and what it says is
-// cut short.
-func TestProbesAreToldOfWhenTheyChange(t *testing.T) {
-	trail := newTrail()
-	lines := &kept{}
-	trail.events.Open(lines)
-	says := []error{errors.New("refused"), errors.New("refused"), errors.New(strings.Repeat("x", 9000)), nil}
-	for i := range 100 {
-		says = slices.Insert(says, 3, errors.New(strings.Repeat("y", i+1)))
-	}
-	look := trail.probed("head", func(context.Context) error {
-		said := says[0]
-		says = says[1:]
-		return said
-	})
-	for len(says) > 0 {
-		_ = look(t.Context())
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	trail.close(ctx)
-	got := strings.Split(strings.TrimSpace(lines.String()), "\n")
-	if len(got) != mostProbes+1 || strings.Count(lines.String(), "refused") != 1 || !strings.Contains(got[mostProbes], `"ok":true`) {
-		t.Errorf("%d lines: %s", len(got), lines)
-	}
-	if strings.Contains(lines.String(), strings.Repeat("x", longestSeen+1)) {
-		t.Error("all that a probe saw is there, however long")
-	}
-}
-
-// kept is a file in memory.
-type kept struct{ strings.Builder }
-
-func (*kept) Close() error { return nil }

@@ -1,0 +1,129 @@
+package trail
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// A probe that never says the same twice fills no timeline, and what it says is
+// cut short.
+func TestProbesAreToldOfWhenTheyChange(t *testing.T) {
+	trail := New()
+	lines := &kept{}
+	trail.events.Open(lines)
+	says := []error{errors.New("refused"), errors.New("refused"), errors.New(strings.Repeat("x", 9000)), nil}
+	for i := range 100 {
+		says = slices.Insert(says, 3, errors.New(strings.Repeat("y", i+1)))
+	}
+	look := trail.Probed("head", func(context.Context) error {
+		said := says[0]
+		says = says[1:]
+		return said
+	})
+	for len(says) > 0 {
+		_ = look(t.Context())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	trail.Close(ctx)
+	got := strings.Split(strings.TrimSpace(lines.String()), "\n")
+	if len(got) != mostProbes+1 || strings.Count(lines.String(), "refused") != 1 || !strings.Contains(got[mostProbes], `"ok":true`) {
+		t.Errorf("%d lines: %s", len(got), lines)
+	}
+	if strings.Contains(lines.String(), strings.Repeat("x", longestSeen+1)) {
+		t.Error("all that a probe saw is there, however long")
+	}
+}
+
+// kept is a file in memory.
+type kept struct{ strings.Builder }
+
+func (*kept) Close() error { return nil }
+
+// What no part of the sequence leaves ends with what comes next, and a phase
+// that comes again counts on.
+func TestPhasesLast(t *testing.T) {
+	var s stays
+	begin := time.Now()
+	at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
+	s.enter("join", at(0))
+	s.leave("join", 2*time.Second)
+	s.enter("stand-by", at(2))
+	s.enter("workers", at(3))
+	s.leave("workers", 4*time.Second)
+	s.enter("workers", at(10))
+	s.leave("workers", 5*time.Second)
+	s.enter("driver", at(20))
+	s.enter("drain", at(50))
+	want := []signal.PhaseTime{{Phase: "join", Took: 2 * time.Second}, {Phase: "stand-by", Took: 18 * time.Second}, {Phase: "workers", Took: 9 * time.Second},
+		{Phase: "driver", Took: 30 * time.Second}, {Phase: "drain", Took: 50 * time.Second}}
+	if diff := cmp.Diff(want, s.lasted(at(100))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What is on disk stays as it is, down to the order of its fields.
+func TestEventsOnDisk(t *testing.T) {
+	rank := 3
+	for _, tc := range []struct {
+		event Event
+		want  string
+	}{
+		{Event{At: "T", Word: Enter, Version: 1, SinceNS: 5, Phase: "join"}, `{"at":"T","event":"enter","v":1,"since_start_ns":5,"phase":"join"}`},
+		{Event{At: "T", Word: Leave, Version: 1, Rank: &rank, Host: "n3", Fields: Fields{Left: "join", TookNS: 7, OK: new(false)}, SinceNS: 5, Phase: "check"},
+			`{"at":"T","event":"leave","v":1,"rank":3,"host":"n3","left":"join","took_ns":7,"ok":false,"since_start_ns":5,"phase":"check"}`},
+		{Event{Word: Probe, Fields: Fields{Child: "a&b", OK: new(false), Seen: "<x>"}}, `{"event":"probe","child":"a&b","ok":false,"seen":"<x>"}`},
+		{Event{Word: Exit, Fields: Fields{Child: "driver", PID: 9, Exit: "exit code 3"}}, `{"event":"exit","child":"driver","pid":9,"exit":"exit code 3"}`},
+		{Event{Word: Checked, Fields: Fields{Verdict: "PASS", Passed: new(0), TookNS: 7}}, `{"event":"checked","verdict":"PASS","passed":0,"took_ns":7}`},
+		{Event{Word: Failure, Fields: Fields{Of: new(0), Kind: "peer-lost", What: "gone"}}, `{"event":"failure","of":0,"kind":"peer-lost","what":"gone"}`},
+		{Event{Word: Request, Fields: Fields{Request: "ab", Nodes: new(0), OK: new(false)}}, `{"event":"request","request":"ab","nodes":0,"ok":false}`},
+		{Event{Word: Line, Fields: Fields{Up: new(false), How: "left"}}, `{"event":"lifeline","up":false,"how":"left"}`},
+		{Event{Word: End, Fields: Fields{Code: new(0)}}, `{"event":"end","code":0}`},
+	} {
+		line, err := tc.event.encode()
+		if got := strings.TrimSuffix(string(line), "\n"); err != nil || got != tc.want {
+			t.Errorf("it is %s, not %s: %v", got, tc.want, err)
+		}
+		back, ok := Decode(line)
+		if again, err := back.encode(); !ok || err != nil || string(again) != string(line) {
+			t.Errorf("it comes back as %s: %v", again, err)
+		}
+	}
+}
+
+// The documentation has a row for each event, and none for another.
+func TestEventsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/run-directory.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, events, found := strings.Cut(string(text), "| event | tells that | fields |")
+	if !found {
+		t.Fatal("docs/run-directory.md has no table of events")
+	}
+	table, _, _ := strings.Cut(events, "\n\n")
+	source, err := os.ReadFile("event.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented, words []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(table, -1) {
+		documented = append(documented, row[1])
+	}
+	for _, word := range regexp.MustCompile(`(?m)^\t\w+ +Word = "([a-z-]+)"`).FindAllSubmatch(source, -1) {
+		words = append(words, string(word[1]))
+	}
+	if len(words) < 20 || !slices.Equal(documented, words) {
+		t.Errorf("docs/run-directory.md tells of the events\n%v, and the code of\n%v", documented, words)
+	}
+}
