@@ -2,15 +2,13 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -43,7 +41,7 @@ func (c checking) run() error {
 		return err
 	}
 	if len(cfg.Active) > 0 {
-		c.say("looking at the node; where it is well, the active checks (%d) follow, for up to %s each", len(cfg.Active), daemon.ShortTime(cfg.ActiveTimeout))
+		c.say("looking at the node; where it is well, the active checks (%d) follow, for up to %s each", len(cfg.Active), prose.FlagTime(cfg.ActiveTimeout))
 	}
 	var report check.Report
 	if !c.heeded(func(ctx context.Context) { report = checks.Await(ctx, c.progress(cfg.Timeout)) }) {
@@ -77,13 +75,9 @@ func (c checking) progress(within time.Duration) func(check.Report) {
 				waits = append(waits, f.Line())
 			}
 		}
-		const most = 3
-		if more := len(waits) - most; more > 0 {
-			waits = append(waits[:most], fmt.Sprintf("and %d more", more))
-		}
-		if what := strings.Join(waits, "; "); what != told {
+		if what := prose.List(waits, 3, "; "); what != told {
 			told = what
-			c.say("waiting, for up to %s (--check-timeout), for %s", daemon.ShortTime(within), what)
+			c.say("waiting, for up to %s (--check-timeout), for %s", prose.FlagTime(within), what)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"text/template"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // completionFiles have what is the same whatever there is to complete.
@@ -81,7 +83,7 @@ func completion(app *cli.App, shell string) (string, error) {
 		return "", usage("cannot complete in %q: give one of %s%s", shell, strings.Join(shells, ", "), suggestion("", shell, shells))
 	}
 	script, err := template.New(shell).Funcs(template.FuncMap{
-		"join": func(words []string) string { return strings.Join(words, " ") }, "quote": quoted, "bracket": bracketed, "brief": brief,
+		"join": func(words []string) string { return strings.Join(words, " ") }, "quote": prose.QuoteShell, "bracket": bracketed, "brief": brief,
 	}).ParseFS(completionFiles, "completion/"+shell)
 	if err != nil {
 		return "", err
@@ -100,9 +102,6 @@ func brief(text string) string {
 	}
 	return text
 }
-
-// quoted is a text between a shell's single quotes.
-func quoted(text string) string { return strings.ReplaceAll(text, "'", `'\''`) }
 
 // bracketed is a text between the brackets of a zsh specification.
 func bracketed(text string) string {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // script is what a shell completes by.
@@ -148,7 +150,7 @@ func TestCompletionOfWhat(t *testing.T) {
 }
 
 func TestTextsInScripts(t *testing.T) {
-	if got, want := quoted(bracketed(`node's [a]: b\`)), `node'\''s \[a\]\: b\\`; got != want {
+	if got, want := prose.QuoteShell(bracketed(`node's [a]: b\`)), `node'\''s \[a\]\: b\\`; got != want {
 		t.Errorf("got %s, not %s", got, want)
 	}
 }

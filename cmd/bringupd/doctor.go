@@ -11,9 +11,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/doctor"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -66,7 +66,7 @@ func (e examination) configure() (doctor.Config, error) {
 		return cfg, err
 	}
 	if cfg.Join < time.Second || cfg.Join > mostCheck {
-		return cfg, usage("cannot use --join-timeout=%v: give 1s to %v", cfg.Join, daemon.ShortTime(mostCheck))
+		return cfg, usage("cannot use --join-timeout=%v: give 1s to %v", cfg.Join, prose.FlagTime(mostCheck))
 	}
 	var err error
 	if cfg.LogDir, err = o.logs(); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -162,12 +163,8 @@ func (r *reading) show(ctx context.Context, wanted func(string) bool) error {
 		if !r.follow || over && (r.finished(ctx) || time.Now().After(last)) {
 			return r.finish(ctx, wanted)
 		}
-		timer := time.NewTimer(followPace)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !pause.For(ctx, followPace) {
 			return context.Cause(ctx)
-		case <-timer.C:
 		}
 	}
 }

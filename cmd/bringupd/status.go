@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
 )
@@ -93,7 +94,7 @@ func (s *statusing) tell(ctx context.Context, args []string) (err error) {
 		if err := show(status); err != nil || !s.watch || status.Over() {
 			return err
 		}
-		if !sleepFor(ctx, max(lookPace, 10*s.before)) {
+		if !pause.For(ctx, max(lookPace, 10*s.before)) {
 			return context.Cause(ctx)
 		}
 		next, err := inTime(ctx, s.look)
@@ -238,16 +239,4 @@ func terminalSize(file *os.File) (width, height int) {
 		return 0, 0
 	}
 	return int(size.Col), cmp.Or(int(size.Row), 24)
-}
-
-// sleepFor waits and tells whether ctx lived through it.
-func sleepFor(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

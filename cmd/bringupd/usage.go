@@ -5,7 +5,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
-	"github.com/xrash/smetrics"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // onUsageError turns what the flag parser says into our own sentence.
@@ -47,12 +48,7 @@ func noPositional(c *cli.Context) error {
 // suggestion names the known word that is nearest to one that isn't, if any is
 // near.
 func suggestion(prefix, word string, known []string) string {
-	best, least := "", min(len(word), max(3, len(word)/3))
-	for _, name := range known {
-		if edits := smetrics.WagnerFischer(word, name, 1, 1, 1); edits < least {
-			best, least = name, edits
-		}
-	}
+	best := prose.Nearest(word, known, min(len(word), max(3, len(word)/3)))
 	if best == "" {
 		return ""
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/metrics"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // The constructors of settings, one for each type of value.
@@ -95,7 +96,7 @@ func wait(name string, to *time.Duration, usage string) *setting {
 			*to = parsed
 			return nil
 		},
-		show: func() any { return daemon.ShortTime(*to) },
+		show: func() any { return prose.FlagTime(*to) },
 	}
 }
 

@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // What the nodes of a job are compared by. The ids are those of the checks that
@@ -159,18 +160,15 @@ func (k kind) difference(values []value, hosts func([]int) string) Difference {
 	if usual := values[0]; len(usual.ranks) > len(values[1].ranks) {
 		odd = values[1:]
 		d.Odd = ranksOf(odd)
-		d.Expected = fmt.Sprintf("%s, as on %s", shown(usual.text), plural(len(usual.ranks), "other node"))
+		d.Expected = fmt.Sprintf("%s, as on %s", shown(usual.text), counted(len(usual.ranks), "other node"))
 	} else {
 		d.Expected = "the same on all nodes"
 	}
 	var said []string
-	for _, v := range odd[:min(len(odd), mostValues)] {
+	for _, v := range odd {
 		said = append(said, shown(v.text)+" on "+nodes(v.ranks, hosts))
 	}
-	if more := len(odd) - mostValues; more > 0 {
-		said = append(said, fmt.Sprintf("and %d more", more))
-	}
-	d.Observed = k.what + ": " + strings.Join(said, "; ")
+	d.Observed = k.what + ": " + prose.List(said, mostValues, "; ")
 	return d
 }
 
@@ -193,42 +191,20 @@ func shown(text string) string {
 	if text == "" {
 		return "none"
 	}
-	return cut(printable(text), mostValue)
+	return prose.Line(text, mostValue)
 }
 
 // nodes names some nodes: "n7 (rank 7)", "n[3,5-7] (ranks 3,5-7)".
 func nodes(ranks []int, hosts func([]int) string) string {
 	told := ranks[:min(len(ranks), mostNodes)]
-	word := "rank"
-	if len(told) > 1 {
-		word = "ranks"
-	}
 	said := hosts(told)
 	if !strings.HasPrefix(said, "rank") { // where nodes have no names but their ranks
-		said += fmt.Sprintf(" (%s %s)", word, Ranges(told))
+		said += fmt.Sprintf(" (%s)", prose.Ranks(told))
 	}
 	if more := len(ranks) - len(told); more > 0 {
 		said += fmt.Sprintf(" and %d more", more)
 	}
 	return said
-}
-
-// Ranges writes sorted numbers with what follows each other as a range: 1-3,7.
-func Ranges(ranks []int) string {
-	var parts []string
-	for start := 0; start < len(ranks); {
-		end := start
-		for end+1 < len(ranks) && ranks[end+1] == ranks[end]+1 {
-			end++
-		}
-		part := strconv.Itoa(ranks[start])
-		if end > start {
-			part += "-" + strconv.Itoa(ranks[end])
-		}
-		parts = append(parts, part)
-		start = end + 1
-	}
-	return strings.Join(parts, ",")
 }
 
 // compareFabric compares NVLink domains. A job may well be in several; a node
@@ -261,7 +237,7 @@ func compareFabric(groups []Group, hosts func([]int) string) (Difference, bool) 
 	return Difference{
 		Finding: Finding{
 			ID: Fabric, Verdict: Warn, Class: Node, Observed: "NVLink domain: " + strings.Join(said, "; "),
-			Expected: fmt.Sprintf("one shared with others, as on %s", plural(size-len(odd), "other node")),
+			Expected: fmt.Sprintf("one shared with others, as on %s", counted(size-len(odd), "other node")),
 			Hint:     "see whether IMEX and the fabric manager run there, and whether the nodes are of one rack",
 		},
 		Odd: odd,

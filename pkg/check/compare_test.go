@@ -142,14 +142,6 @@ func TestCompareKnowsNoOrder(t *testing.T) {
 	}
 }
 
-func TestCompact(t *testing.T) {
-	for want, ranks := range map[string][]int{"": nil, "7": {7}, "0-1": {0, 1}, "3,5-7,9": {3, 5, 6, 7, 9}, "0,2,4": {0, 2, 4}} {
-		if got := Ranges(ranks); got != want {
-			t.Errorf("%v is %q, want %q", ranks, got, want)
-		}
-	}
-}
-
 func TestFingerprint(t *testing.T) {
 	a, b := Trait{"x.cuda", "12.8"}, Trait{"x.driver", "570"}
 	one := Fingerprint([]Trait{a, b})

@@ -3,6 +3,8 @@ package check
 import (
 	"fmt"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // mostReason bounds what a launcher is told, in characters: it has a line for it.
@@ -26,7 +28,7 @@ func DrainLine(r Report, drain func(host, reason string) string) string {
 	if n := len(failed) - 1; n > 0 {
 		more = fmt.Sprintf(" (and %d more)", n)
 	}
-	reason := cut("bringupd "+failed[0].Line(), mostReason-len(more)) + more
+	reason := prose.Cut("bringupd "+failed[0].Line(), mostReason-len(more)) + more
 	return drain(r.Host, unquoted.Replace(reason))
 }
 

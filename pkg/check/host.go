@@ -164,16 +164,3 @@ func unread(id, source string, err error) Finding {
 		Hint:     "see whether the path is there and readable for the job's user, in the container too",
 	}
 }
-
-// sizeText is a size as people say it: 64 GiB, 1.5 GiB.
-func sizeText(bytes uint64) string {
-	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
-	value, unit := float64(bytes), 0
-	for value >= 1024 && unit < len(units)-1 {
-		value, unit = value/1024, unit+1
-	}
-	if value < 10 && unit > 0 {
-		return fmt.Sprintf("%.1f %s", value, units[unit])
-	}
-	return fmt.Sprintf("%.0f %s", value, units[unit])
-}

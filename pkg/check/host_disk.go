@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const idDisk = "host.disk"
@@ -46,7 +48,7 @@ func judgeDisk(d disk) Finding {
 	observed, verdict := roomOf(d.space)
 	f := Finding{
 		ID: idDisk, Verdict: Fail, Class: Node, Source: d.dir, Observed: observed,
-		Expected: fmt.Sprintf("%s and %.0f %% free, and a byte can be written", sizeText(leastFree), 100*lowFree),
+		Expected: fmt.Sprintf("%s and %.0f %% free, and a byte can be written", prose.Size(leastFree), 100*lowFree),
 	}
 	switch {
 	case d.proveErr != nil:
@@ -67,7 +69,7 @@ func judgeDisk(d disk) Finding {
 // roomOf says how much room there is, and whether it is enough.
 func roomOf(s Space) (observed string, verdict Verdict) {
 	verdict = Pass
-	observed = fmt.Sprintf("%s of %s free (%.0f %%)", sizeText(s.Free), sizeText(s.Size), 100*part(s.Free, s.Size))
+	observed = fmt.Sprintf("%s of %s free (%.0f %%)", prose.Size(s.Free), prose.Size(s.Size), 100*part(s.Free, s.Size))
 	switch {
 	case s.Files > 0 && s.FreeFiles < fewFiles:
 		return fmt.Sprintf("%d of %d inodes free", s.FreeFiles, s.Files), Fail

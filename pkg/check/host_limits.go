@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const (
@@ -74,5 +76,5 @@ func lockedText(n uint64) string {
 	if n == unix.RLIM_INFINITY {
 		return "any amount"
 	}
-	return sizeText(n)
+	return prose.Size(n)
 }

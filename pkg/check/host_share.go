@@ -3,6 +3,8 @@ package check
 import (
 	"fmt"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const (
@@ -54,7 +56,7 @@ func judgeRoom(path string, s Space) Finding {
 	}
 	return Finding{
 		ID: idShare, Verdict: Warn, Strict: true, Class: User, Source: path, Observed: observed,
-		Expected: fmt.Sprintf("%s and %d inodes free", sizeText(leastFree), fewFiles),
+		Expected: fmt.Sprintf("%s and %d inodes free", prose.Size(leastFree), fewFiles),
 		Hint:     "free space there, or give another --log-dir",
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const (
@@ -44,19 +46,19 @@ func judgeShm(s shm) Finding {
 	if s.err != nil {
 		return judgeNoShm(f, s)
 	}
-	f.Observed = fmt.Sprintf("%s, %s free, of %s of memory", sizeText(s.space.Size), sizeText(s.space.Free), sizeText(s.memory))
+	f.Observed = fmt.Sprintf("%s, %s free, of %s of memory", prose.Size(s.space.Size), prose.Size(s.space.Free), prose.Size(s.memory))
 	if s.memory == 0 {
-		f.Observed = fmt.Sprintf("%s, %s free", sizeText(s.space.Size), sizeText(s.space.Free))
+		f.Observed = fmt.Sprintf("%s, %s free", prose.Size(s.space.Size), prose.Size(s.space.Free))
 	}
 	used := s.space.Size - min(s.space.Free, s.space.Size)
 	switch {
 	case s.space.Size < s.store:
 		f.Verdict, f.Class = Fail, User
-		f.Expected = sizeText(s.store) + " for the object store"
+		f.Expected = prose.Size(s.store) + " for the object store"
 		f.Hint = "give a smaller object store, or " + enlarge
 	case s.space.Free < s.store:
 		f.Verdict = Fail
-		f.Expected = sizeText(s.store) + " free for the object store"
+		f.Expected = prose.Size(s.store) + " free for the object store"
 		f.Hint = leaving
 	case part(used, s.space.Size) > usedShm && s.space.Size > 0:
 		f.Expected = fmt.Sprintf("less than %.0f %% used before the job", 100*usedShm)

@@ -118,14 +118,6 @@ func TestLookBroken(t *testing.T) {
 	}
 }
 
-func TestSizeText(t *testing.T) {
-	for size, want := range map[uint64]string{0: "0 bytes", 1023: "1023 bytes", 64 << 20: "64 MiB", 3 << 29: "1.5 GiB", 2 << 40: "2.0 TiB"} {
-		if got := sizeText(size); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-}
-
 func BenchmarkLook(b *testing.B) {
 	h := Host{TempDir: b.TempDir()}
 	for b.Loop() {

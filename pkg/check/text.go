@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // Style is how a report is shown to people.
@@ -48,7 +50,7 @@ func (r Report) summary() string {
 		for _, more := range []struct {
 			verdict Verdict
 			words   string
-		}{{Warn, plural(counts[Warn], "warning")}, {Wait, fmt.Sprint(counts[Wait], " not ready yet")}, {Unknown, fmt.Sprint(counts[Unknown], " not known")}} {
+		}{{Warn, counted(counts[Warn], "warning")}, {Wait, fmt.Sprint(counts[Wait], " not ready yet")}, {Unknown, fmt.Sprint(counts[Unknown], " not known")}} {
 			if counts[more.verdict] > 0 {
 				said += ", " + more.words
 			}
@@ -75,12 +77,7 @@ func (r Report) quietCount() string {
 	return said
 }
 
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+func counted(n int, what string) string { return fmt.Sprint(n, " ", prose.Noun(n, what)) }
 
 func numberOrNone(n int) string {
 	if n == 0 {

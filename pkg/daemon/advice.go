@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -210,22 +211,10 @@ func (a *account) longer(phase string) []string {
 		{"workers", "service-timeout", a.Times.Service},
 	} {
 		if row.phase == phase {
-			return []string{fmt.Sprintf("if it only needs more time: --%s=%s (now %s)", row.flag, ShortTime(2*row.now), ShortTime(row.now))}
+			return []string{fmt.Sprintf("if it only needs more time: --%s=%s (now %s)", row.flag, prose.FlagTime(2*row.now), prose.FlagTime(row.now))}
 		}
 	}
 	return nil
-}
-
-// ShortTime is a time as one would write it for a flag: 5m, not 5m0s.
-func ShortTime(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }
 
 // blamed are the ranks that the cause is about.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -264,12 +265,9 @@ func sentence(found []check.Finding) string {
 			}
 		}
 		found = slices.DeleteFunc(slices.Clone(found), same)
-		if more := len(devices) - devicesNamed; more > 0 {
-			devices = append(devices[:devicesNamed], fmt.Sprintf("and %d more", more))
-		}
 		part := f.ID + ": "
 		if len(devices) > 0 {
-			part += strings.Join(devices, ", ") + ": "
+			part += prose.List(devices, devicesNamed, ", ") + ": "
 		}
 		part += f.Observed
 		if f.Expected != "" {

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -222,7 +223,7 @@ func (n *node) sayParts(ctx context.Context, id signal.ExecID, out *execOutput) 
 			return
 		case <-out.some:
 		}
-		if !pause(ctx, min(max(soonestPart, time.Since(began)/8), latestPart)) {
+		if !pause.For(ctx, min(max(soonestPart, time.Since(began)/8), latestPart)) {
 			return
 		}
 		for pieces := out.take(); len(pieces) > 0; pieces = out.take() {

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -51,7 +52,7 @@ func (h *head) drive(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	// Slurm signals the whole step: then the driver's end is the daemon's, too.
-	if exit.Status() > 128 && !pause(ctx, skewOf(exit)) {
+	if exit.Status() > 128 && !pause.For(ctx, skewOf(exit)) {
 		return context.Cause(ctx)
 	}
 	if exit.Status() != 0 && (!h.hearLosses(ctx) || !h.hearEvents(ctx)) {
@@ -77,7 +78,7 @@ func (n *node) lagging(ctx context.Context) (context.Context, func()) {
 	n.background(func(context.Context) {
 		select {
 		case <-ctx.Done():
-			pause(late, startLag)
+			pause.For(late, startLag)
 			end(context.Cause(ctx))
 		case <-late.Done():
 		}
@@ -332,7 +333,7 @@ func (h *head) awaitDone(end *ending) {
 		if len(missing) == 0 {
 			return
 		}
-		if !pause(ctx, eventPause) {
+		if !pause.For(ctx, eventPause) {
 			h.log.Warn(untold, zap.String("missing", h.hostsOf(missing)), zap.Duration("waited", within))
 			return
 		}

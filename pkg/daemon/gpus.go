@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -213,7 +214,7 @@ func (h *head) hearEvents(ctx context.Context) bool {
 // catchUp waits a moment until all is read that a look has shown.
 func (h *head) catchUp(look int) {
 	for end := time.Now().Add(sickShare); !h.chronicle.caughtUp(look) && time.Now().Before(end); {
-		if !pause(h.work, eventPause) {
+		if !pause.For(h.work, eventPause) {
 			return
 		}
 	}

@@ -4,15 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
-	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -94,7 +92,7 @@ func (a *account) nodeWords() []string {
 	}
 	if !a.mine() {
 		line := fmt.Sprintf("bringupd: %s ends with the job, code %d: %s", a.name(a.Rank), a.Code, plain(a.Why))
-		return append([]string{cut(line, shortLine)}, a.left()...)
+		return append([]string{prose.Cut(line, shortLine)}, a.left()...)
 	}
 	line := fmt.Sprintf("bringupd: %s has ended the job, code %d: %s", a.name(a.Rank), a.Code, plain(a.Why))
 	lines := append([]string{line}, a.left()...)
@@ -178,7 +176,7 @@ func (a *account) quote() []string {
 	}
 	lines := []string{"  its last lines, of " + a.log(a.Cause.Log) + ":"}
 	for _, line := range a.Cause.Lines {
-		lines = append(lines, "  | "+cut(plain(line), longLine))
+		lines = append(lines, "  | "+prose.Cut(plain(line), longLine))
 	}
 	return lines
 }
@@ -238,7 +236,7 @@ const mostBefell = 5
 // befell tells what had befallen nodes, of which the driver may have died.
 func (a *account) befell() (lines []string) {
 	for _, event := range a.Events[:min(len(a.Events), mostBefell)] {
-		lines = append(lines, "  before that: "+event.At.Format(time.TimeOnly)+" "+cut(plain(event.What), shortLine))
+		lines = append(lines, "  before that: "+event.At.Format(time.TimeOnly)+" "+prose.Cut(plain(event.What), shortLine))
 	}
 	if more := len(a.Events) - len(lines); more > 0 {
 		lines = append(lines, fmt.Sprintf("  before that: %d more such events, see events in %s", more, signal.NameResult))
@@ -310,61 +308,24 @@ func (a *account) who(ranks []int) string {
 	if a.Launcher != roles.Local && !slices.Contains(hosts, "") {
 		return roles.CompactNodeList(hosts)
 	}
-	return rankList(ranks)
-}
-
-// rankList is a list of ranks, in order: rank 3; ranks 1-3,7.
-func rankList(ranks []int) string {
-	if len(ranks) == 1 {
-		return "rank " + check.Ranges(ranks)
-	}
-	return "ranks " + check.Ranges(ranks)
+	return prose.Ranks(ranks)
 }
 
 // log is the path of a log.
 func (a *account) log(name string) string { return filepath.Join(a.Path, signal.Logs, name) }
 
 const (
-	longLine  = 400 // of what is quoted
-	shortLine = 240 // of what each of many nodes says
+	longLine  = 401 // of what is quoted, with the mark where more was cut off
+	shortLine = 241 // of what each of many nodes says
 )
-
-// cut shortens a line that is too long for people.
-func cut(line string, most int) string {
-	runes := []rune(line)
-	if len(runes) <= most {
-		return line
-	}
-	return string(runes[:most]) + "…"
-}
-
-// escapes are the sequences by which programs colour terminals.
-var escapes = regexp.MustCompile(`\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?)`)
 
 // plain is a line without what would move the reader's cursor: of a progress
 // bar, the last state.
 func plain(line string) string {
-	line = escapes.ReplaceAllString(strings.TrimRight(line, "\r\n"), "")
-	line = line[strings.LastIndexByte(line, '\r')+1:]
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t' || r == '\n':
-			return ' '
-		case unicode.IsControl(r):
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(line, "?"))
+	line = strings.TrimRight(line, "\r\n")
+	line = strings.ReplaceAll(line[strings.LastIndexByte(line, '\r')+1:], "\n", " ")
+	return prose.Plain(strings.ToValidUTF8(line, "?"))
 }
 
-// span is a time for people: more digits than they can use hide the rest.
-func span(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Minute:
-		return d.Round(time.Second / 10).String()
-	default:
-		return d.Round(time.Second).String()
-	}
-}
+// span is a time for people.
+func span(d time.Duration) string { return prose.Span(d, time.Minute) }

@@ -384,26 +384,6 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-func TestRankList(t *testing.T) {
-	for want, ranks := range map[string][]int{
-		"rank 3": {3}, "ranks 1,3": {1, 3}, "ranks 1-3,7": {1, 2, 3, 7}, "ranks 0-1": {0, 1},
-	} {
-		if got := rankList(ranks); got != want {
-			t.Errorf("%v is %q, want %q", ranks, got, want)
-		}
-	}
-}
-
-func TestShortTime(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		10 * time.Minute: "10m", 90 * time.Second: "1m30s", 4 * time.Second: "4s", 2 * time.Hour: "2h", 150 * time.Minute: "2h30m",
-	} {
-		if got := ShortTime(d); got != want {
-			t.Errorf("%s is %q, want %q", d, got, want)
-		}
-	}
-}
-
 // TestBearable has a result of very many consequences stay a record.
 func TestBearable(t *testing.T) {
 	many := consequences(health.ServiceDied, "driver", slices.Repeat([]int{7}, 4096)...)

@@ -20,6 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -196,7 +197,7 @@ func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
 			}
 			if tc.lives {
 				net.await(t)
-				pause(bounded(t), j.configs[0].Times.Peer/2)
+				pause.For(bounded(t), j.configs[0].Times.Peer/2)
 			}
 			if !tc.dies {
 				head.publish(signal.NameDrain, &signal.DrainRecord{})
@@ -544,7 +545,7 @@ func TestAServiceDiesOfALoss(t *testing.T) {
 			p.silence()
 			line.sick.Store(true) // it speaks, and its sign is none
 			beats := health.HeadTempo(6*time.Second, 1)
-			pause(bounded(t), beats.Beat*(overdue+1)) // until it is missed, and not yet lost
+			pause.For(bounded(t), beats.Beat*(overdue+1)) // until it is missed, and not yet lost
 			touch(t, mark+".2")
 			if !tc.kills {
 				line.sick.Store(false)
@@ -592,7 +593,7 @@ func TestCalm(t *testing.T) {
 			if atHead == want && atWorker == want && doubted != want {
 				break
 			}
-			if !pause(ctx, time.Millisecond) {
+			if !pause.For(ctx, time.Millisecond) {
 				t.Fatalf("calm is %v at the head and %v at the worker, not %v; the worker is doubted: %v", atHead, atWorker, want, doubted)
 			}
 		}

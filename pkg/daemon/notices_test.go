@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // notice is a signal at a time since the first.
@@ -98,7 +100,7 @@ func TestHeedSignals(t *testing.T) {
 					signals <- seen.sig
 				}
 				ends := func(ctx context.Context) time.Duration {
-					pause(ctx, time.Until(start.Add(time.Hour)))
+					pause.For(ctx, time.Until(start.Add(time.Hour)))
 					return time.Since(start)
 				}
 				driver := ends(n.parting)

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -109,7 +110,7 @@ func (h *head) clearDoubts(ctx context.Context, within time.Duration, asked time
 	defer h.hearing.Store(false)
 	h.nodes.Quicken()
 	for end := time.Now().Add(within); time.Now().Before(end) && h.doubted(h.nodes.Last(), time.Now(), asked); {
-		if !pause(ctx, eventPause) {
+		if !pause.For(ctx, eventPause) {
 			return
 		}
 	}

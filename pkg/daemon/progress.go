@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -100,12 +101,12 @@ func progressLine(lacks []lack, size int, waited time.Duration, who func([]int) 
 		if why[l.what] != "" {
 			part += " (" + why[l.what] + ")"
 		}
-		parts = append(parts, cut(plain(part), shortLine))
+		parts = append(parts, prose.Cut(plain(part), shortLine))
 		for _, rank := range l.ranks {
 			late[rank] = true
 		}
 	}
-	line := "still waiting, " + ShortTime(waited.Round(time.Second)) + " now"
+	line := "still waiting, " + prose.FlagTime(waited.Round(time.Second)) + " now"
 	if len(late) > 0 {
 		line += fmt.Sprintf(", for %d of %d nodes", len(late), size)
 	}
@@ -199,7 +200,7 @@ func (h *head) reasons(ctx context.Context, lacks []lack) map[string]string {
 		var parts []string
 		for _, rank := range l.ranks[:min(len(l.ranks), mostReasons)] {
 			if reason := h.reasonOf(ctx, rank, l.what); reason != "" {
-				parts = append(parts, h.hostsOf([]int{rank})+": "+cut(plain(reason), shortReason))
+				parts = append(parts, h.hostsOf([]int{rank})+": "+prose.Cut(plain(reason), shortReason))
 			}
 		}
 		why[l.what] = strings.Join(parts, "; ")
@@ -208,7 +209,7 @@ func (h *head) reasons(ctx context.Context, lacks []lack) map[string]string {
 }
 
 // shortReason bounds in characters what one node tells.
-const shortReason = 100
+const shortReason = 101
 
 // reasonOf is what a node waits for; empty where nothing is known.
 func (h *head) reasonOf(ctx context.Context, rank int, what string) string {

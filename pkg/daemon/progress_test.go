@@ -17,6 +17,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -107,7 +108,7 @@ func TestVigil(t *testing.T) {
 	var told []string
 	for s := range 3601 { // an hour of joining, which nobody ends
 		if waited, due := v.due(notJoined, start.Add(time.Duration(s)*time.Second)); due {
-			told = append(told, ShortTime(waited))
+			told = append(told, prose.FlagTime(waited))
 		}
 	}
 	want := "15s 30s 1m 5m 10m 15m 20m 25m 30m 35m 40m 45m 50m 55m 1h"

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -118,7 +119,7 @@ func (n *node) serve(ctx context.Context, service *framework.Service, kind healt
 		}
 		n.log.Warn("a start failed in passing: trying again",
 			zap.String("service", service.Name), zap.Int("attempt", attempt), zap.String("what", f.What))
-		if !pause(ctx, time.Duration(attempt)*time.Second) {
+		if !pause.For(ctx, time.Duration(attempt)*time.Second) {
 			if err := context.Cause(ctx); !errors.Is(err, errDeadline) {
 				return err
 			}
@@ -275,7 +276,7 @@ func (n *node) watch(child *process.Child, kind health.Kind, explain func() []st
 		case <-child.Ended():
 		}
 		exit := child.Exit()
-		if !pause(n.life, skewOf(exit)) {
+		if !pause.For(n.life, skewOf(exit)) {
 			return
 		}
 		f := failed(kind, "the %s of %s %s", child.Name(), n.name(n.id.Rank), deathOf(exit))
@@ -370,16 +371,4 @@ func (n *node) stopEach(grace time.Duration, which func(*process.Child) bool) (l
 		}
 	}
 	return left
-}
-
-// pause waits and tells whether ctx lived through it.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return ctx.Err() == nil
-	}
 }

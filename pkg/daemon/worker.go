@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -506,7 +507,7 @@ func (n *node) hostsOf(ranks []int) string {
 		}
 	}
 	if len(hosts) < len(ranks) || n.id.Launcher == roles.Local {
-		return rankList(ranks)
+		return prose.Ranks(ranks)
 	}
 	return roles.CompactNodeList(hosts)
 }

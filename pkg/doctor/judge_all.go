@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // judgeNames finds nodes that share a name, or an address.
@@ -80,9 +81,7 @@ func judgeClocks(c Case) []Finding {
 			way = "behind"
 		}
 		byVerdict[verdict] = append(byVerdict[verdict], rank)
-		if len(parts[verdict]) < mostSaid {
-			parts[verdict] = append(parts[verdict], fmt.Sprintf("%s is %s %s", c.host(rank), off.Abs().Round(time.Second/10), way))
-		}
+		parts[verdict] = append(parts[verdict], fmt.Sprintf("%s is %s %s", c.host(rank), off.Abs().Round(time.Second/10), way))
 	}
 	var lines []Finding
 	for _, verdict := range []check.Verdict{check.Fail, check.Warn} {
@@ -90,13 +89,9 @@ func judgeClocks(c Case) []Finding {
 		if len(ranks) == 0 {
 			continue
 		}
-		more := ""
-		if n := len(ranks) - len(parts[verdict]); n > 0 {
-			more = fmt.Sprintf("; and %d more", n)
-		}
 		lines = append(lines, c.about(check.Finding{
 			ID: "clock", Verdict: verdict, Class: check.Node,
-			Observed: "of the other nodes' clocks " + strings.Join(parts[verdict], "; ") + more,
+			Observed: "of the other nodes' clocks " + prose.List(parts[verdict], mostSaid, "; "),
 			Expected: fmt.Sprintf("within %s of them", wrongClock),
 			Hint:     "see whether chronyd or ntpd runs there: chronyc tracking",
 		}, ranks))

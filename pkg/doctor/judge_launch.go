@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -123,7 +124,7 @@ func judgeTrips(c Case) []Finding {
 	}
 	f := check.Finding{
 		ID: "share.delay", Verdict: check.Pass,
-		Observed: fmt.Sprintf("a record of the head was answered within %s, last by %s", rounded(c.Trips[slowest]), c.host(slowest)),
+		Observed: fmt.Sprintf("a record of the head was answered within %s, last by %s", prose.Span(c.Trips[slowest], time.Minute), c.host(slowest)),
 	}
 	if len(late) == 0 {
 		return []Finding{{Finding: f}}
@@ -132,18 +133,6 @@ func judgeTrips(c Case) []Finding {
 	f.Observed += "; too late by " + c.hosts(late)
 	f.Hint = "see the mount's options for how long a directory is cached (acdirmax, actimeo), and the load of its server"
 	return []Finding{c.about(f, late)}
-}
-
-// rounded is a duration as people say it.
-func rounded(d time.Duration) time.Duration {
-	switch {
-	case d < 10*time.Millisecond:
-		return d.Round(time.Millisecond / 10)
-	case d < time.Second:
-		return d.Round(time.Millisecond)
-	default:
-		return d.Round(time.Second / 10)
-	}
 }
 
 // several tells whether other nodes are asked.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -274,7 +275,7 @@ func within(d time.Duration) string {
 		step *= 10
 	}
 	if step > time.Second {
-		return rounded(d).String()
+		return prose.Span(d, time.Minute)
 	}
 	return step.String()
 }
@@ -372,16 +373,7 @@ func left(id, what string, things []string, mend, none string) check.Finding {
 func removal(paths []string) string {
 	words := []string{"rm -r --"}
 	for _, path := range paths[:min(len(paths), mostLeft)] {
-		words = append(words, quoted(filepath.Clean(path)))
+		words = append(words, prose.ShellWord(filepath.Clean(path)))
 	}
 	return strings.Join(words, " ")
-}
-
-// quoted is a word as a shell reads it.
-func quoted(word string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:@"
-	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !strings.ContainsRune(plain, r) }) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -248,11 +248,3 @@ func TestMergeNamesEach(t *testing.T) {
 		t.Errorf("nobody knows which one is meant:\n%s", text)
 	}
 }
-
-func TestQuoted(t *testing.T) {
-	for word, want := range map[string]string{"/tmp/bu-1": "/tmp/bu-1", "/a b/'c'": `'/a b/'\''c'\'''`, "/$(rm)": "'/$(rm)'"} {
-		if got := quoted(word); got != want {
-			t.Errorf("%q is %s, want %s", word, got, want)
-		}
-	}
-}

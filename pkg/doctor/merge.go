@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -28,11 +29,7 @@ func (c Case) host(rank int) string {
 // one name, or by their ranks alone where nobody tells the names.
 func (c Case) hosts(ranks []int) string {
 	names := c.names(ranks)
-	told := "ranks "
-	if len(ranks) == 1 {
-		told = "rank "
-	}
-	told += strings.Trim(roles.CompactNodeList(texts(ranks)), "[]")
+	told := prose.Noun(len(ranks), "rank") + " " + strings.Trim(roles.CompactNodeList(texts(ranks)), "[]")
 	switch {
 	case slices.ContainsFunc(ranks, func(rank int) bool { return c.host(rank) == nameless(rank) }):
 		return told
@@ -138,9 +135,9 @@ func (c Case) line(same []said) Finding {
 			parts = append(parts, text+c.on(who, len(texts) == 1))
 		case len(c.Facts) > 1 && len(who) < len(c.Facts):
 			// Who it is comes first: the rest may be too long for the line.
-			parts = append(parts, c.hosts(who)+": "+cut(text, mostText/len(texts)))
+			parts = append(parts, c.hosts(who)+": "+prose.Cut(text, mostText/len(texts)))
 		default:
-			parts = append(parts, cut(text, mostText)+c.on(who, true))
+			parts = append(parts, prose.Cut(text, mostText)+c.on(who, true))
 		}
 	}
 	if more := len(texts) - mostSaid; more > 0 {
@@ -159,13 +156,6 @@ func (c Case) line(same []said) Finding {
 
 // mostText is how many characters of what nodes say are in a line.
 const mostText = 220
-
-func cut(text string, most int) string {
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + "…"
-	}
-	return text
-}
 
 // hints are what to do on which node, where it is not the same on all.
 func (c Case) hints(groups [][]said) string {

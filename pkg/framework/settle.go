@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // Settle looks until look has returned nil at every look of the settle time,
@@ -28,11 +30,7 @@ func Settle(ctx context.Context, settle time.Duration, look func(ctx context.Con
 		if err == nil && time.Since(since) >= settle {
 			return nil
 		}
-		timer := time.NewTimer(pace)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !pause.For(ctx, pace) {
 			return fmt.Errorf("%w (last seen: %v)", context.Cause(ctx), last)
 		}
 	}

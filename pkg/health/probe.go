@@ -12,12 +12,16 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const (
 	tryTimeout  = 2 * time.Second  // bounds one look at a socket or a file
 	execTimeout = 15 * time.Second // bounds one run of a command, which may have an interpreter to start
 )
+
+var probeSchemes = []string{"tcp", "http", "https", "grpc", "exec", "file"}
 
 const probeForms = "tcp:PORT, tcp://HOST:PORT, http://HOST:PORT/PATH, https://…, grpc://HOST:PORT/SERVICE, exec:COMMAND ARGUMENT… and file:/PATH are accepted"
 
@@ -57,7 +61,7 @@ func ParseProbe(s string) (Probe, error) {
 		p, err = parseFile(rest)
 	default:
 		hint := ""
-		if near := nearestScheme(scheme); near != "" {
+		if near := prose.Nearest(strings.ToLower(scheme), probeSchemes, 3); near != "" {
 			hint = fmt.Sprintf(" (is it %s?)", near)
 		}
 		return Probe{}, fmt.Errorf("cannot read probe %q: %q is no kind of probe%s; %s", s, scheme, hint, probeForms)
@@ -225,36 +229,4 @@ func parsePort(s string) (int, error) {
 		return 0, fmt.Errorf("%q is no port; 1 to 65535 is", s)
 	}
 	return int(port), nil
-}
-
-// nearestScheme returns the kind of probe that s is most likely a slip of, or the empty string.
-func nearestScheme(s string) string {
-	best, distance := "", 3
-	for _, scheme := range []string{"tcp", "http", "https", "grpc", "exec", "file"} {
-		if d := editDistance(strings.ToLower(s), scheme); d < distance && d < len(scheme) {
-			best, distance = scheme, d
-		}
-	}
-	return best
-}
-
-// editDistance counts the single bytes to insert, remove or replace to make b of a.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

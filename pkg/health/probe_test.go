@@ -203,19 +203,3 @@ func TestSplitWords(t *testing.T) {
 		})
 	}
 }
-
-func TestEditDistance(t *testing.T) {
-	for _, tc := range []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0}, {"", "tcp", 3}, {"tcp", "", 3}, {"tcp", "tcp", 0}, {"tpc", "tcp", 2}, {"htp", "http", 1},
-		{"kitten", "sitting", 3}, {"https", "http", 1},
-	} {
-		t.Run(tc.a+"/"+tc.b, func(t *testing.T) {
-			if got := editDistance(tc.a, tc.b); got != tc.want {
-				t.Errorf("got %d, want %d", got, tc.want)
-			}
-		})
-	}
-}

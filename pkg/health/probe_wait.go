@@ -7,6 +7,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const (
@@ -50,7 +53,7 @@ func WaitReady(ctx context.Context, look func(context.Context) error, w Wait) er
 	defer stop(nil)
 
 	var last error
-	pause := firstPause
+	gap := firstPause
 	for tries := 0; ; tries++ {
 		if ctx.Err() != nil {
 			return waitError(context.Cause(ctx), tries, time.Since(start), last)
@@ -69,22 +72,10 @@ func WaitReady(ctx context.Context, look func(context.Context) error, w Wait) er
 		if last == nil || ctx.Err() == nil {
 			last = seen
 		}
-		if !rest(ctx, max(pause, min(took, dearPause))) {
+		if !pause.For(ctx, max(gap, min(took, dearPause))) {
 			continue
 		}
-		pause = min(pause*3/2, lastPause)
-	}
-}
-
-// rest waits for a pause, and tells whether ctx let it.
-func rest(ctx context.Context, pause time.Duration) bool {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
+		gap = min(gap*3/2, lastPause)
 	}
 }
 
@@ -93,11 +84,7 @@ func waitError(cause error, tries int, took time.Duration, last error) error {
 	if last != nil {
 		seen = "last seen: " + last.Error()
 	}
-	looks := "looks"
-	if tries == 1 {
-		looks = "look"
-	}
-	return fmt.Errorf("cannot see it ready after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries, looks, cause, seen)
+	return fmt.Errorf("cannot see it ready after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries, prose.Noun(tries, "look"), cause, seen)
 }
 
 // judge decides on a look that found the service ready: whether that is final, and if so with what error.

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // Peers is what the head's side tells of. The calls come from several goroutines and must not block for long; those
@@ -149,10 +151,8 @@ func (h *Head) accept(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		default: // no files left, most likely: those that we have go on
-			select {
-			case <-ctx.Done():
+			if !pause.For(ctx, 50*time.Millisecond) {
 				return
-			case <-time.After(50 * time.Millisecond):
 			}
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // HeadPeer is what a worker's side tells of. The calls come from several goroutines and must not block for long.
@@ -168,7 +170,7 @@ func (w *Worker) beat() byte {
 // for evidence.
 func (w *Worker) keep(ctx context.Context) {
 	var l *link
-	pause, most := firstCalmPause, lastCalmPause
+	wait, most := firstCalmPause, lastCalmPause
 	for {
 		if l != nil && l.live() {
 			w.hold(ctx, l)
@@ -180,17 +182,15 @@ func (w *Worker) keep(ctx context.Context) {
 		switch {
 		case fresh != nil:
 			l = fresh
-			pause, most = firstPause, max(w.cfg.Beat/2, firstPause)
+			wait, most = firstPause, max(w.cfg.Beat/2, firstPause)
 			continue
 		case w.early.fresh():
-			pause = firstPause
+			wait = firstPause
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, wait/2+time.Duration(w.cfg.Jitter()*float64(wait))) { // or all workers would come at once
 			return
-		case <-time.After(pause/2 + time.Duration(w.cfg.Jitter()*float64(pause))): // or all workers would come at once
 		}
-		pause = min(2*pause, most)
+		wait = min(2*wait, most)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // defaultKeepLines is Spec.KeepLines where it is 0.
@@ -164,7 +166,7 @@ func (c *Child) run() {
 // a Stop is at work on those.
 func (c *Child) finish() {
 	limits := c.owner.limits
-	for !closesWithin(c.out.delivered.open, limits.drain) {
+	for !pause.Until(c.out.delivered.open, limits.drain) {
 		calm := c.calmAfter()
 		if calm == nil {
 			break
@@ -221,7 +223,7 @@ func (c *Child) Exit() Exit {
 func (c *Child) LastLines() []string {
 	select {
 	case <-c.ended:
-		closesWithin(c.out.settled.open, c.owner.limits.drain)
+		pause.Until(c.out.settled.open, c.owner.limits.drain)
 	default:
 	}
 	return c.out.lines()

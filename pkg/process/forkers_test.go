@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // The kernel sends the parent-death signal when the thread that forked ends: here all end that the runtime may end.
@@ -74,7 +76,7 @@ func TestForkersSideBySide(t *testing.T) {
 	hang, done := make(chan struct{}), make(chan struct{})
 	f.do(func() { <-hang })
 	f.do(func() { close(done) })
-	if !closesWithin(done, time.Minute) {
+	if !pause.Until(done, time.Minute) {
 		t.Error("the second job waits for the first")
 	}
 	close(hang)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 const (
@@ -124,7 +126,7 @@ func report(order guardOrder, s *sweep, err error) {
 		defer close(done)
 		fmt.Fprint(os.Stderr, text)
 	}()
-	closesWithin(done, time.Second)
+	pause.Until(done, time.Second)
 }
 
 // guardState is what the guard was told.

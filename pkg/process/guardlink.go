@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // guardPause is waited before the next guard where one ended within that time of its start.
@@ -115,7 +117,7 @@ func (g *guardLink) run() {
 		if g.cfg.Notice != nil {
 			g.cfg.Notice(fmt.Errorf("the guard that ends our children if we die was lost: %v; starting another", err))
 		}
-		if time.Since(began) < guardPause && !wait(g.ctx, guardPause) {
+		if time.Since(began) < guardPause && !pause.For(g.ctx, guardPause) {
 			return
 		}
 	}
@@ -248,7 +250,7 @@ func (g *guardLink) close(ctx context.Context, clean bool) error {
 		_ = unix.Kill(g.pid, unix.SIGKILL)
 	}
 	g.mu.Unlock()
-	if !closesWithin(g.done, guardPause) {
+	if !pause.Until(g.done, guardPause) {
 		return fmt.Errorf("cannot end the guard: it is there %v after SIGKILL", guardPause)
 	}
 	return nil

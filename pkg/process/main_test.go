@@ -16,6 +16,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // ceiling is for waits that end much sooner, on whatever machine.
@@ -205,7 +207,7 @@ func start(t testing.TB, s *Supervisor, spec Spec) *Child {
 // finished waits for the child's own end.
 func finished(t testing.TB, c *Child) Exit {
 	t.Helper()
-	if !closesWithin(c.Done(), ceiling) {
+	if !pause.Until(c.Done(), ceiling) {
 		t.Fatalf("%s (pid %d) is not done after %v; last lines: %q", c.Name(), c.Pid(), ceiling, c.LastLines())
 	}
 	return c.Exit()

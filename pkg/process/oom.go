@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // OOM is what the kernel's count of a memory cgroup says about the time in which a child ran. Its zero value says
@@ -31,19 +33,9 @@ func (o OOM) String() string {
 		processes = "process"
 	}
 	if o.Limit > 0 {
-		limit = "limit " + bytesText(o.Limit)
+		limit = "limit " + prose.SetSize(uint64(o.Limit))
 	}
 	return fmt.Sprintf("the kernel has ended %d %s of this cgroup because memory ran out (%s; %s)", o.Kills, processes, limit, o.Cgroup)
-}
-
-// bytesText is a size in the largest unit of which there is a whole one: 64 GiB, 1.5 GiB.
-func bytesText(size int64) string {
-	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
-	value, unit := float64(size), 0
-	for value >= 1024 && unit < len(units)-1 {
-		value, unit = value/1024, unit+1
-	}
-	return strconv.FormatFloat(math.Round(value*10)/10, 'f', -1, 64) + " " + units[unit]
 }
 
 // memoryGroup is the memory cgroup that a process is in, and those above it.

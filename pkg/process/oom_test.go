@@ -198,14 +198,6 @@ func TestOOMOfAChild(t *testing.T) {
 	}
 }
 
-func TestBytesText(t *testing.T) {
-	for size, want := range map[int64]string{0: "0 bytes", 1023: "1023 bytes", 1 << 10: "1 KiB", 1536 << 20: "1.5 GiB", 64 << 30: "64 GiB", 1 << 62: "4 EiB"} {
-		if got := bytesText(size); got != want {
-			t.Errorf("%d is %q, want %q", size, got, want)
-		}
-	}
-}
-
 func TestSignalName(t *testing.T) {
 	for sig, want := range map[unix.Signal]string{
 		1: "SIGHUP", 9: "SIGKILL", 15: "SIGTERM", 31: "SIGSYS", 33: "signal 33", 34: "SIGRTMIN", 40: "SIGRTMIN+6", 64: "SIGRTMIN+30", 65: "signal 65",

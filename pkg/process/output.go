@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // restLimit is how much is still read from a pipe after the time for it is over: all that can be in it.
@@ -132,7 +134,7 @@ func (o *output) finish(limits bounds) error {
 	}
 	if o.log != nil {
 		o.log.close()
-		errs = append(errs, o.log.outcome(closesWithin(o.log.done, limits.log)))
+		errs = append(errs, o.log.outcome(pause.Until(o.log.done, limits.log)))
 	}
 	return errors.Join(errs...)
 }
@@ -141,7 +143,7 @@ func (o *output) finish(limits bounds) error {
 func (o *output) awaitReaders(stall time.Duration) bool {
 	for {
 		before := o.passed.Load()
-		if closesWithin(o.delivered.open, stall) {
+		if pause.Until(o.delivered.open, stall) {
 			return true
 		}
 		if o.passed.Load() == before {
@@ -158,7 +160,7 @@ func (o *output) release(swept <-chan struct{}) {
 	case <-swept:
 	}
 	o.drop()
-	closesWithin(o.closed.open, time.Second) // longer only where a write to the taker hangs
+	pause.Until(o.closed.open, time.Second) // longer only where a write to the taker hangs
 }
 
 // stream reads one of a child's two pipes.
@@ -322,13 +324,6 @@ func PassOn(to io.Writer, b []byte) error {
 			return fmt.Errorf("cannot wait for its output to be taken: %v", err)
 		}
 	}
-}
-
-// closesWithin waits for done to be closed, for d at most.
-func closesWithin(done <-chan struct{}, d time.Duration) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	return closesBy(ctx, done)
 }
 
 // closesBy waits for done to be closed, until ctx ends at most.

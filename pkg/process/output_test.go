@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // buffer is a Log, and a pass-through, that keeps what it gets. With hold it does not take anything until that is closed.
@@ -312,7 +314,7 @@ func TestLogThatFails(t *testing.T) {
 			until(t, "first write", func() (bool, any) { return len(log.text()) > 0, log.text() })
 			q.put([]byte("line 2"), "")
 			q.close()
-			if !closesWithin(q.done, ceiling) {
+			if !pause.Until(q.done, ceiling) {
 				t.Fatal("the writer goes on")
 			}
 			if text := log.text(); text != tc.want && (tc.fails == 1 || !strings.HasPrefix(text, tc.want)) || q.outcome(true) == nil {
@@ -353,13 +355,13 @@ func TestGrandchildHoldsBackNoEnd(t *testing.T) {
 	spec := shell(fmt.Sprintf("(until [ -e %s ]; do sleep 0.01; done; echo later; exec sleep %s) & echo last words; exit 3", later, arg))
 	spec.Stdout = stdout
 	c := start(t, s, spec)
-	if !closesWithin(c.Ended(), ceiling) {
+	if !pause.Until(c.Ended(), ceiling) {
 		t.Fatalf("it has not ended after %v", ceiling)
 	}
 	if exit, lines := c.Exit(), c.LastLines(); exit.Code != 3 || exit.Asked || !slices.Equal(lines, []string{"last words"}) {
 		t.Errorf("%#v, last lines %q; want code 3 and its last words", exit, lines)
 	}
-	if closesWithin(c.Done(), 0) {
+	if pause.Until(c.Done(), 0) {
 		t.Error("it is done, though its output is open")
 	}
 	if err := os.WriteFile(later, nil, 0o644); err != nil {
@@ -396,7 +398,7 @@ func TestLastLinesAfterTheEnd(t *testing.T) {
 			c := start(t, s, spec)
 			until(t, "first line, that is not taken", func() (bool, any) { return len(c.LastLines()) == 1, c.LastLines() })
 			fmt.Fprintln(word)
-			if !closesWithin(c.Ended(), ceiling) {
+			if !pause.Until(c.Ended(), ceiling) {
 				t.Fatalf("it has not ended after %v", ceiling)
 			}
 			if taken {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // Stop ends the child and its family, and returns how the child ended. The child's group gets first; once the child has
@@ -21,7 +23,7 @@ func (c *Child) Stop(ctx context.Context, grace time.Duration, first syscall.Sig
 	if err := c.End(ctx, grace, first); err != nil {
 		return c.exitWith(err)
 	}
-	if closesBy(ctx, c.done) || closesWithin(c.done, c.owner.limits.drain+c.owner.limits.log) {
+	if closesBy(ctx, c.done) || pause.Until(c.done, c.owner.limits.drain+c.owner.limits.log) {
 		return c.Exit()
 	}
 	return c.exitWith(errors.New("cannot pass on its last output in time"))

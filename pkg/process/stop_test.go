@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 func TestStopEndsAll(t *testing.T) {
@@ -30,7 +32,7 @@ func TestStopEndsAll(t *testing.T) {
 				if left := naps(t, arg); len(left) > 0 {
 					t.Errorf("left: %v", left)
 				}
-				if !closesWithin(c.Done(), ceiling) {
+				if !pause.Until(c.Done(), ceiling) {
 					t.Error("not done")
 				}
 			})

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 const (
@@ -41,7 +43,7 @@ func newSweep(c claim, l *looks) *sweep {
 // until signals the family again and again, to two looks in a row that find nobody or the end of ctx. KILL is sent in
 // each look, another signal once to each process. It returns who is left, and an error only where it could not look.
 func (s *sweep) until(ctx context.Context, sig syscall.Signal) ([]procStat, error) {
-	pause, empty := firstPause, 0
+	gap, empty := firstPause, 0
 	for {
 		began := time.Now()
 		left, err := s.pass(sig)
@@ -50,11 +52,11 @@ func (s *sweep) until(ctx context.Context, sig syscall.Signal) ([]procStat, erro
 		} else if empty++; empty == 2 {
 			return nil, nil
 		}
-		if !wait(ctx, rest(pause, time.Since(began), empty)) {
+		if !pause.For(ctx, rest(gap, time.Since(began), empty)) {
 			return s.pass(sig) // whoever got the signal in the last look has had time to end
 		}
 		if empty == 0 {
-			pause = min(2*pause, longPause)
+			gap = min(2*gap, longPause)
 		}
 	}
 }
@@ -171,16 +173,4 @@ func (s *sweep) remains(left []procStat, lookErr error) error {
 		errs = append(errs, fmt.Errorf("cannot end %v: it is there in spite of SIGKILL", p))
 	}
 	return errors.Join(errs...)
-}
-
-// wait waits for d. It returns false where ctx ended first.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // Part is a number of checks that look together.
@@ -48,7 +49,7 @@ func (n Node) Await(ctx context.Context, progress func(check.Report)) check.Repo
 	began := time.Now()
 	seen := make([][]check.Finding, len(n.Parts))
 	n.look(ctx, seen, func([]check.Finding) bool { return true })
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		waited := time.Since(began)
 		report := n.report(began, n.Policy.Judge(overdue(slices.Concat(seen...), waited, n.Within)))
 		if report.Verdict != check.Wait || ctx.Err() != nil {
@@ -57,10 +58,8 @@ func (n Node) Await(ctx context.Context, progress func(check.Report)) check.Repo
 		if progress != nil {
 			progress(report)
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, min(wait, max(0, n.Within-waited))) {
 			return report
-		case <-time.After(min(pause, max(0, n.Within-waited))):
 		}
 		n.look(ctx, seen, waits)
 	}

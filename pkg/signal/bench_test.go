@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 func BenchmarkPublish(b *testing.B) {
@@ -114,7 +116,7 @@ func toSeen(b *testing.B, d *Dir, w *Watch, name string, waited time.Duration) t
 		}
 		seen <- time.Now()
 	}()
-	if !sleep(b.Context(), waited) {
+	if !pause.For(b.Context(), waited) {
 		b.Fatal("the benchmark has ended")
 	}
 	temporary := filepath.Join(w.path, "."+name)

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // Finder looks for a run directory that a head has made or will make.
@@ -89,7 +91,7 @@ func (f *Finder) Find(ctx context.Context) (*Dir, Job, error) {
 			return nil, Job{}, err
 		}
 		head := min(headCalls*time.Since(begin), slowHead)
-		if !sleep(ctx, f.pace.next(time.Since(f.begun), head, f.place.Jitter())) {
+		if !pause.For(ctx, f.pace.next(time.Since(f.begun), head, f.place.Jitter())) {
 			return nil, Job{}, f.gaveUp(ctx)
 		}
 	}

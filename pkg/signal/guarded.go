@@ -50,15 +50,3 @@ func do(ctx context.Context, m *Meter, op, path string, call func() error) error
 	_, err := guarded(ctx, m, op, path, func() (struct{}, error) { return struct{}{}, call() })
 	return err
 }
-
-// sleep waits for d and tells whether it did, or ctx ended before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}

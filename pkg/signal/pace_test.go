@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 func TestPaceNext(t *testing.T) {
@@ -92,13 +94,13 @@ func TestWorkerPace(t *testing.T) {
 func TestSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		if !sleep(t.Context(), time.Hour) || time.Since(begin) != time.Hour {
+		if !pause.For(t.Context(), time.Hour) || time.Since(begin) != time.Hour {
 			t.Errorf("slept %s", time.Since(begin))
 		}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("over"))
 		defer cancel()
 		begin = time.Now()
-		if sleep(ctx, time.Hour) || time.Since(begin) != time.Minute {
+		if pause.For(ctx, time.Hour) || time.Since(begin) != time.Minute {
 			t.Errorf("slept %s though the context ended after a minute", time.Since(begin))
 		}
 	})

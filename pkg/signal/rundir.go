@@ -11,6 +11,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // Dir is one attempt's run directory, as one rank uses it.
@@ -301,7 +303,7 @@ func (d *Dir) Read(ctx context.Context, sub, name string, rec Record) error {
 			return err
 		}
 		d.via.Meter.retry()
-		if !sleep(ctx, HeadPace.next(time.Since(begin), 0, d.via.Jitter())) {
+		if !pause.For(ctx, HeadPace.next(time.Since(begin), 0, d.via.Jitter())) {
 			return fmt.Errorf("cannot read %s: a listing shows it but this node's mount has not given it for %s: %w",
 				filepath.Join(d.path, sub, name), time.Since(begin).Round(time.Millisecond), context.Cause(ctx))
 		}

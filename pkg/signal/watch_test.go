@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 func shows(name string) func(Listing) bool {
@@ -417,7 +419,7 @@ func TestHint(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			hints, stop := hint(within(t), tc.path, tc.local)
 			put(t, filepath.Join(nodes, ".0001."+tc.name), "a temporary")
-			if sleep(within(t), 20*time.Millisecond) && len(hints) > 0 {
+			if pause.For(within(t), 20*time.Millisecond) && len(hints) > 0 {
 				t.Error("a hint of a temporary")
 			}
 			publish(t, d, Nodes, "0001."+tc.name, &State{})

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -85,7 +86,7 @@ func (r *Room) Remove(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, errLate) || !pause(ctx, latePause) {
+		if !errors.Is(err, errLate) || !pause.For(ctx, latePause) {
 			return fmt.Errorf("cannot remove %s: %w; it is left to you", r.path, err)
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -257,7 +259,7 @@ func (j *job) start(head, workers context.Context) {
 		}
 		go func() {
 			<-j.begin
-			pause(ctx, time.Duration(rand.Float64()*float64(j.cfg.Skew)))
+			pause.For(ctx, time.Duration(rand.Float64()*float64(j.cfg.Skew)))
 			code := daemon.Run(ctx, cfg, role)
 			j.ends <- ended{rank, code, j.elapsed()}
 		}()
@@ -265,18 +267,6 @@ func (j *job) start(head, workers context.Context) {
 	j.machine.start()
 	j.counter.began = time.Now()
 	close(j.begin)
-}
-
-// pause waits for d and tells whether it did, or ctx ended before.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 // live waits for the gate and until all nodes have said that they are up, and
@@ -288,12 +278,12 @@ func (j *job) live(ctx context.Context) (*Steady, error) {
 			return nil, err
 		}
 	}
-	j.tell("the gate was open after " + inWords(j.opened))
+	j.tell("the gate was open after " + prose.Measured(j.opened))
 	span := j.cfg.Steady / 2
 	if span == 0 {
 		return nil, nil
 	}
-	j.tell("staying up for " + inWords(2*span))
+	j.tell("staying up for " + prose.Measured(2*span))
 	if err := j.await(ctx, nil, time.After(span)); err != nil {
 		return nil, err
 	}

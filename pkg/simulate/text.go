@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -25,32 +26,32 @@ func (r Report) Text() string {
 // full is all that a run has shown.
 func (r Report) full(run Run) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s nodes in %s (%s): %s\n\n", grouped(int64(run.Nodes)), r.Dir, r.Share, r.conditions())
+	fmt.Fprintf(&b, "%s nodes in %s (%s): %s\n\n", prose.Grouped(run.Nodes), r.Dir, r.Share, r.conditions())
 	b.WriteString(failure(run))
 	if run.Gate > 0 {
-		line(&b, "gate open", "%s after the start", inWords(run.Gate))
+		line(&b, "gate open", "%s after the start", prose.Measured(run.Gate))
 	}
 	if run.Up.Max > 0 {
-		line(&b, "nodes up", "p50 %s, p99 %s, last %s (first %s)", inWords(run.Up.P50), inWords(run.Up.P99), inWords(run.Up.Max), inWords(run.Up.Min))
+		line(&b, "nodes up", "p50 %s, p99 %s, last %s (first %s)", prose.Measured(run.Up.P50), prose.Measured(run.Up.P99), prose.Measured(run.Up.Max), prose.Measured(run.Up.Min))
 	}
 	if s := run.Steady; s != nil {
 		line(&b, "steady state", "%s calls a second of a worker, %s of the head, %s of all, over %s",
-			rate(s.Worker), rate(s.Head), rate(s.All), inWords(s.For))
+			rate(s.Worker), rate(s.Head), rate(s.All), prose.Measured(s.For))
 	}
 	if run.End.Took > 0 {
-		line(&b, "end", "%s from the head's wish until the last daemon had gone", inWords(run.End.Took))
+		line(&b, "end", "%s from the head's wish until the last daemon had gone", prose.Measured(run.End.Took))
 	}
 	if d := run.Death; d != nil {
 		line(&b, "death", "of rank %d; the others returned after p50 %s, p99 %s, last %s (first %s), with %s calls, at most %s a second",
-			d.Rank, inWords(d.Took.P50), inWords(d.Took.P99), inWords(d.Took.Max), inWords(d.Took.Min), grouped(d.Calls), grouped(d.Peak))
-		line(&b, "", "%s of processors: %s of %d cores", inWords(d.Processor), percent(d.Busy), r.Cores)
+			d.Rank, prose.Measured(d.Took.P50), prose.Measured(d.Took.P99), prose.Measured(d.Took.Max), prose.Measured(d.Took.Min), prose.Grouped(d.Calls), prose.Grouped(d.Peak))
+		line(&b, "", "%s of processors: %s of %d cores", prose.Measured(d.Processor), percent(d.Busy), r.Cores)
 		line(&b, "first cause", "%s: %s", d.Kind, d.Why)
 	}
 	line(&b, "lifelines", "%s", run.Lifelines)
 	m := run.Machine
-	line(&b, "memory", "%s at most, of it Go's heap %s; %s goroutines; all daemons together", size(m.Memory), size(m.Heap), grouped(m.Goroutines))
+	line(&b, "memory", "%s at most, of it Go's heap %s; %s goroutines; all daemons together", size(m.Memory), size(m.Heap), prose.Grouped(m.Goroutines))
 	if run.Gate > 0 {
-		line(&b, "processors", "%s to the gate: %s of %d cores; others used %s", inWords(m.Processor), percent(m.Busy), r.Cores, percent(m.Others))
+		line(&b, "processors", "%s to the gate: %s of %d cores; others used %s", prose.Measured(m.Processor), percent(m.Busy), r.Cores, percent(m.Others))
 	}
 	b.WriteString("\n" + calls(run))
 	if run.Gate > 0 {
@@ -67,21 +68,21 @@ func line(b *strings.Builder, name, format string, args ...any) {
 func (r Report) conditions() string {
 	said := []string{"nothing added to a call"}
 	if r.Latency > 0 || r.Jitter > 0 {
-		said[0] = inWords(r.Latency) + " added to a call"
+		said[0] = prose.Measured(r.Latency) + " added to a call"
 	}
 	if r.Jitter > 0 {
-		said = append(said, inWords(r.Jitter)+" more at random")
+		said = append(said, prose.Measured(r.Jitter)+" more at random")
 	}
 	if r.Rate > 0 {
-		said = append(said, fmt.Sprintf("at most %s calls a second", grouped(int64(r.Rate))))
+		said = append(said, fmt.Sprintf("at most %s calls a second", prose.Grouped(r.Rate)))
 	}
 	if r.Skew > 0 {
-		said = append(said, "starts over "+inWords(r.Skew))
+		said = append(said, "starts over "+prose.Measured(r.Skew))
 	}
 	if r.Dies != "" {
 		said = append(said, "the death of a "+r.Dies)
 	}
-	return strings.Join(append(said, "peer timeout "+inWords(r.Peer)), ", ")
+	return strings.Join(append(said, "peer timeout "+prose.Measured(r.Peer)), ", ")
 }
 
 func failure(run Run) string {
@@ -93,7 +94,7 @@ func failure(run Run) string {
 	if len(f.Codes) > 1 {
 		var codes []string
 		for _, code := range slices.Sorted(maps.Keys(f.Codes)) {
-			codes = append(codes, fmt.Sprintf("%s with %d", grouped(int64(f.Codes[code])), code))
+			codes = append(codes, fmt.Sprintf("%s with %d", prose.Grouped(f.Codes[code]), code))
 		}
 		said += "  The daemons did not end alike: " + strings.Join(codes, ", ") + "\n"
 	}
@@ -151,9 +152,9 @@ const gap = "  "
 
 // cells is a row of calls.
 func cells(name string, worker Spread[int64], others ...int64) []string {
-	row := []string{name, grouped(worker.Min), grouped(worker.P50), grouped(worker.P99), grouped(worker.Max)}
+	row := []string{name, prose.Grouped(worker.Min), prose.Grouped(worker.P50), prose.Grouped(worker.P99), prose.Grouped(worker.Max)}
 	for _, n := range others {
-		row = append(row, grouped(n))
+		row = append(row, prose.Grouped(n))
 	}
 	return row
 }
@@ -171,12 +172,12 @@ func widthsOf(grid [][]string) []int {
 // serverLine is what the metadata server will see.
 func serverLine(run Run) string {
 	said := fmt.Sprintf("The metadata server will see %s calls in %s, at most %s a second",
-		grouped(run.ToGate.Calls), inWords(run.Gate), grouped(run.Peak))
+		prose.Grouped(run.ToGate.Calls), prose.Measured(run.Gate), prose.Grouped(run.Peak))
 	if run.Steady != nil {
 		said += fmt.Sprintf("; then %s a second", rate(run.Steady.All))
 	}
 	if run.End.Took > 0 {
-		said += fmt.Sprintf("; at the end %s calls in %s, at most %s a second", grouped(run.End.Calls), inWords(run.End.Took), grouped(run.End.Peak))
+		said += fmt.Sprintf("; at the end %s calls in %s, at most %s a second", prose.Grouped(run.End.Calls), prose.Measured(run.End.Took), prose.Grouped(run.End.Peak))
 	}
 	return said + ".\n"
 }
@@ -202,12 +203,12 @@ func (r Report) Table() string {
 	fmt.Fprintf(&b, "In %s (%s): %s\n\n%s\n", r.Dir, r.Share, r.conditions(), markdown(grid))
 	for _, run := range r.Runs {
 		if run.Failure != nil {
-			fmt.Fprintf(&b, "%s nodes:\n%s", grouped(int64(run.Nodes)), failure(run))
+			fmt.Fprintf(&b, "%s nodes:\n%s", prose.Grouped(run.Nodes), failure(run))
 		}
 	}
 	for _, run := range slices.Backward(r.Runs) {
 		if run.Gate > 0 {
-			fmt.Fprintf(&b, "%s nodes: %s\n", grouped(int64(run.Nodes)), serverLine(run))
+			fmt.Fprintf(&b, "%s nodes: %s\n", prose.Grouped(run.Nodes), serverLine(run))
 			break
 		}
 	}
@@ -218,8 +219,8 @@ func (r Report) Table() string {
 // row is a run in the table; what it did not reach is a dash.
 func (r Report) row(run Run) []string {
 	toGate := []string{
-		inWords(run.Gate), inWords(run.Up.P50), inWords(run.Up.P99), inWords(run.Up.Max), grouped(run.WorkerToGate.P50),
-		grouped(run.WorkerToGate.Max), grouped(run.Head.Calls), grouped(run.ToGate.Calls), grouped(run.Peak),
+		prose.Measured(run.Gate), prose.Measured(run.Up.P50), prose.Measured(run.Up.P99), prose.Measured(run.Up.Max), prose.Grouped(run.WorkerToGate.P50),
+		prose.Grouped(run.WorkerToGate.Max), prose.Grouped(run.Head.Calls), prose.Grouped(run.ToGate.Calls), prose.Grouped(run.Peak),
 	}
 	cores := percent(run.Machine.Busy)
 	if run.Gate == 0 {
@@ -231,10 +232,10 @@ func (r Report) row(run Run) []string {
 		worker, head = rate(run.Steady.Worker), rate(run.Steady.Head)
 	}
 	if run.End.Took > 0 {
-		end = inWords(run.End.Took)
+		end = prose.Measured(run.End.Took)
 	}
-	return slices.Concat([]string{grouped(int64(run.Nodes)), inWords(r.Latency)}, toGate,
-		[]string{worker, head, end, run.Lifelines, size(run.Machine.Memory), grouped(run.Machine.Goroutines), cores})
+	return slices.Concat([]string{prose.Grouped(run.Nodes), prose.Measured(r.Latency)}, toGate,
+		[]string{worker, head, end, run.Lifelines, size(run.Machine.Memory), prose.Grouped(run.Machine.Goroutines), cores})
 }
 
 // deathRow is a death in the table.
@@ -242,7 +243,7 @@ func deathRow(d *Death) []string {
 	if d == nil {
 		return []string{"-", "-", "-", "-"}
 	}
-	return []string{inWords(d.Took.P50), inWords(d.Took.P99), inWords(d.Took.Max), percent(d.Busy)}
+	return []string{prose.Measured(d.Took.P50), prose.Measured(d.Took.P99), prose.Measured(d.Took.Max), percent(d.Busy)}
 }
 
 const legend = "Calls are those to the gate: of a worker (p50, most), of the head, of all. Steady is calls a second of one worker, and of the head.\n" +
@@ -287,6 +288,6 @@ func (r Report) notes() string {
 		b.WriteString("Lifelines were kept in memory: this shell allows too few files for so many connections (ulimit -n).\n")
 	}
 	fmt.Fprintf(&b, "Times are from the start of all. p50 and p99 are by nearest rank, over the nodes. A second's most calls are ten times those of "+
-		"its busiest %s.\n", inWords(peakWidth))
+		"its busiest %s.\n", prose.Measured(peakWidth))
 	return b.String()
 }

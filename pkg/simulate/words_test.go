@@ -2,24 +2,10 @@ package simulate
 
 import (
 	"testing"
-	"time"
 )
 
 func TestWords(t *testing.T) {
 	for _, tc := range []struct{ got, want string }{
-		{inWords(0), "0.0 ms"},
-		{inWords(1250 * time.Microsecond), "1.2 ms"},
-		{inWords(10 * time.Millisecond), "10 ms"},
-		{inWords(999 * time.Millisecond), "999 ms"},
-		{inWords(1234 * time.Millisecond), "1.23 s"},
-		{inWords(99 * time.Second), "99.00 s"},
-		{inWords(100600 * time.Millisecond), "101 s"},
-		{grouped(0), "0"},
-		{grouped(999), "999"},
-		{grouped(1000), "1,000"},
-		{grouped(-1000), "-1,000"},
-		{grouped(-100), "-100"},
-		{grouped(1234567), "1,234,567"},
 		{rate(0.246), "0.25"},
 		{rate(9.994), "9.99"},
 		{rate(10), "10"},

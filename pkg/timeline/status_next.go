@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -30,7 +30,7 @@ func (v *view) waits() (waits []Wait) {
 		}
 	}
 	if len(waits) == 0 && v.counted() {
-		waits = append(waits, Wait{Step: stepWorkers, What: cut(tame(v.plan.Framework), mostNodesShown) + " has not counted all nodes yet"})
+		waits = append(waits, Wait{Step: stepWorkers, What: prose.Cut(tame(v.plan.Framework), mostNodesShown) + " has not counted all nodes yet"})
 	}
 	return waits
 }
@@ -89,7 +89,7 @@ func (v *view) nextDeadline(waits []Wait) (what string, deadline *time.Time) {
 
 // mended is what has to become true of a step's ranks.
 func (v *view) mended(step string, ranks []int) string {
-	switch who := cut(v.who(ranks), mostNodesShown); step {
+	switch who := prose.Cut(v.who(ranks), mostNodesShown); step {
 	case stepJoin:
 		return who + " has joined"
 	case stepCheck:
@@ -152,7 +152,7 @@ func (v *view) who(ranks []int) string {
 		if host == "" || seen[host] || v.local() {
 			ranks = slices.Clone(ranks)
 			slices.Sort(ranks)
-			return rankList(ranks)
+			return prose.Ranks(ranks)
 		}
 		seen[host] = true
 		hosts = append(hosts, host)
@@ -163,14 +163,6 @@ func (v *view) who(ranks []int) string {
 // local tells whether the nodes are of one machine, which has one name.
 func (v *view) local() bool {
 	return len(v.nodes) > 1 && v.nodes[0].Host != "" && v.nodes[0].Host == v.nodes[1].Host
-}
-
-// rankList is a list of ranks, in order: rank 3; ranks 1-3,7.
-func rankList(ranks []int) string {
-	if len(ranks) == 1 {
-		return "rank " + check.Ranges(ranks)
-	}
-	return "ranks " + check.Ranges(ranks)
 }
 
 func compactHosts(hosts []string) string { return roles.CompactNodeList(hosts) }

@@ -373,23 +373,3 @@ func TestStatusJSONIsDocumented(t *testing.T) {
 		}
 	}
 }
-
-func TestTame(t *testing.T) {
-	for text, want := range map[string]string{
-		"":              "",
-		" plain \n":     "plain",
-		"a\tb\r\nc":     "a b  c",
-		"\x1b[31mred":   "�[31mred",
-		"größer":        "größer",
-		"\u202eforged":  "�forged",
-		"a\u2028b":      "a b",
-		"bad \xff utf8": "bad � utf8",
-	} {
-		if got := tame(text); got != want {
-			t.Errorf("%q is tamed to %q, not to %q", text, got, want)
-		}
-	}
-	if got := tame(strings.Repeat("ä", 1000)); utf8.RuneCountInString(got) != mostShown || !strings.HasSuffix(got, "…") {
-		t.Errorf("a long text is tamed to %d characters", utf8.RuneCountInString(got))
-	}
-}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // Style is how a status is shown to people.
@@ -141,7 +143,7 @@ func (s Status) waitsFor() string {
 	var nodes, others []string
 	for _, wait := range s.Waits {
 		if len(wait.Ranks) > 0 {
-			nodes = append(nodes, fmt.Sprintf("%s (%s)", cut(wait.Nodes, mostNodesShown), wait.Step))
+			nodes = append(nodes, fmt.Sprintf("%s (%s)", prose.Cut(wait.Nodes, mostNodesShown), wait.Step))
 		} else {
 			others = append(others, wait.What)
 		}
@@ -158,13 +160,6 @@ func (s Status) waitsFor() string {
 
 // mostNodesShown bounds in characters a list of nodes.
 const mostNodesShown = 60
-
-func cut(text string, most int) string {
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + "…"
-	}
-	return text
-}
 
 // silence tells that there was no sign of life for long.
 func (s Status) silence() string {
@@ -192,7 +187,7 @@ func (s Style) end(of Status) []string {
 			where += ", in phase " + e.Phase
 		}
 		if e.LostOn != "" {
-			lines = append(lines, s.fit("  lost: "+cut(e.LostOn, mostNodesShown)))
+			lines = append(lines, s.fit("  lost: "+prose.Cut(e.LostOn, mostNodesShown)))
 		}
 		lines = append(lines, s.fit("  seen by: "+where))
 	}
@@ -235,7 +230,7 @@ const mostHost = 40
 func (s Style) table(nodes []NodeStatus) []string {
 	var hosts, steps, ranks int
 	for _, n := range nodes {
-		ranks, hosts = max(ranks, len(fmt.Sprint(n.Rank))), max(hosts, utf8.RuneCountInString(cut(n.Host, mostHost)))
+		ranks, hosts = max(ranks, len(fmt.Sprint(n.Rank))), max(hosts, utf8.RuneCountInString(prose.Cut(n.Host, mostHost)))
 		steps = max(steps, len(n.Step))
 	}
 	var lines []string
@@ -244,7 +239,7 @@ func (s Style) table(nodes []NodeStatus) []string {
 		if n.For > 0 {
 			how += " " + clock(n.For)
 		}
-		plain := fmt.Sprintf("  %s rank %-*d  %-*s  %-*s  %-15s  %s", signs[n.Mark], ranks, n.Rank, hosts, cut(n.Host, mostHost), steps, n.Step, how, n.What)
+		plain := fmt.Sprintf("  %s rank %-*d  %-*s  %-*s  %-15s  %s", signs[n.Mark], ranks, n.Rank, hosts, prose.Cut(n.Host, mostHost), steps, n.Step, how, n.What)
 		plain = strings.TrimRight(s.fit(plain), " ")
 		lines = append(lines, s.mark(plain, n.Mark))
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -179,7 +179,7 @@ func (t *Trail) Musters() func(l signal.Listing) {
 				return before
 			})
 			known[state] = ranks
-			t.Event(Reached, Fields{State: state, Ranks: check.Ranges(fresh)})
+			t.Event(Reached, Fields{State: state, Ranks: prose.Ranges(fresh)})
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // member is a node that should be in Ray's node table.
@@ -44,12 +46,7 @@ func compareFleet(members []member, nodes []entry) error {
 		return nil
 	}
 	const most = 8
-	more := ""
-	if len(gaps) > most {
-		more = fmt.Sprintf("; and %d more", len(gaps)-most)
-		gaps = gaps[:most]
-	}
-	return errors.New(strings.Join(gaps, "; ") + more)
+	return errors.New(prose.List(gaps, most, "; "))
 }
 
 // memberGap tells what is wrong with the entries of a member's name; empty

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // Net is the network between hosts. What is sent arrives in its order, and as a
@@ -181,12 +182,8 @@ func (h *Host) drop(c *conn) {
 // pass waits for as long as a parcel travels.
 func (n *Net) pass(ctx context.Context, from, to *Host, what Parcel) error {
 	if n.Travel != nil {
-		timer := time.NewTimer(n.Travel(from, to, what))
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, n.Travel(from, to, what)) {
 			return context.Cause(ctx)
-		case <-timer.C:
 		}
 	}
 	n.arrived(from, to, what)

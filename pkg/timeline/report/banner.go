@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -138,7 +139,7 @@ func (l looking) others(cause signal.FailedRecord) (rest []signal.FailedRecord) 
 func (l looking) unfinished(b Banner, v *View) Banner {
 	if b.Tone != Idle {
 		if !v.Begin.IsZero() {
-			b.Notes = append(b.Notes, fmt.Sprintf("the last sign of any node came %s before this page was made; it was: %s", brief(l.quiet), l.goesOn(v)))
+			b.Notes = append(b.Notes, fmt.Sprintf("the last sign of any node came %s before this page was made; it was: %s", prose.Brief(l.quiet), l.goesOn(v)))
 		}
 		b.Notes = append(b.Notes, "the page shows what is there: the daemons may have been killed, or the directory cut off or copied while they ran")
 		b.Advice = l.advise(v)
@@ -156,7 +157,7 @@ func (l looking) unfinished(b Banner, v *View) Banner {
 func (l looking) goesOn(v *View) string {
 	goal, n := l.goal(), 0
 	if v.Gate > 0 {
-		return fmt.Sprintf("the gate was opened after %s; the driver runs on %s", brief(v.Gate), plural(v.Size, "node"))
+		return fmt.Sprintf("the gate was opened after %s; the driver runs on %s", prose.Brief(v.Gate), plural(v.Size, "node"))
 	}
 	if goal < 0 {
 		return fmt.Sprintf("none of %s has joined", plural(v.Size, "node"))
@@ -196,7 +197,7 @@ func (l looking) facts(v *View) (facts []Fact) {
 			ready++
 		}
 	}
-	f := Fact{Name: "nodes ready", Value: fmt.Sprintf("%s / %s", grouped(int64(ready)), grouped(int64(v.Size))), Tone: Good}
+	f := Fact{Name: "nodes ready", Value: fmt.Sprintf("%s / %s", prose.Grouped(ready), prose.Grouped(v.Size)), Tone: Good}
 	if ready < v.Size {
 		f.Tone = Mind
 	}
@@ -209,18 +210,18 @@ func (l looking) facts(v *View) (facts []Fact) {
 	facts = append(facts, f)
 	gate := Fact{Name: "start to gate", Value: "not opened"}
 	if v.Gate > 0 {
-		gate.Value = brief(v.Gate)
+		gate.Value = prose.Brief(v.Gate)
 		if worst, ok := longest(v.Critical); ok {
 			gate.Note = fmt.Sprintf("longest wait: %s of %s", worst.Phase, cmp.Or(worst.Host, fmt.Sprint("rank ", worst.Rank)))
 		}
 	}
 	facts = append(facts, gate)
-	all := Fact{Name: "in all", Value: brief(max(v.End, v.Last))}
+	all := Fact{Name: "in all", Value: prose.Brief(max(v.End, v.Last))}
 	switch {
 	case l.alive:
 		all.Name = "so far"
 	case v.End == 0:
-		all = Fact{Name: "until the last sign", Value: brief(v.Last), Note: "no end was written"}
+		all = Fact{Name: "until the last sign", Value: prose.Brief(v.Last), Note: "no end was written"}
 	}
 	facts = append(facts, all)
 	slow := 0
@@ -229,7 +230,7 @@ func (l looking) facts(v *View) (facts []Fact) {
 			slow++
 		}
 	}
-	return append(facts, Fact{Name: "stragglers", Value: grouped(int64(slow)), Note: "above twice the median"},
+	return append(facts, Fact{Name: "stragglers", Value: prose.Grouped(slow), Note: "above twice the median"},
 		Fact{Name: "began", Value: v.Begin.Format("15:04:05"), Note: v.Begin.Format("2006-01-02 MST")})
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // Comparison sets a run beside another one.
@@ -115,9 +117,9 @@ func judge(p PhaseChange) (Tone, string) {
 		times = fmt.Sprintf(", %.1f times", float64(is)/float64(was))
 	}
 	if by > 0 {
-		return Mind, brief(by) + " slower" + times + what
+		return Mind, prose.Brief(by) + " slower" + times + what
 	}
-	return Good, brief(-by) + " faster" + what
+	return Good, prose.Brief(-by) + " faster" + what
 }
 
 // nodeChanges are the phases of nodes that got slower. Nodes are the same by

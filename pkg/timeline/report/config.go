@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -85,5 +87,5 @@ func (l looking) clocks() string {
 	}
 	at := func(i int) string { return nameOf(i, l.host(i)) }
 	return fmt.Sprintf("those of %d of %d workers are corrected, by at most %s (%s); what is left is within ± %s (%s)",
-		known, l.run.Size()-1, brief(l.run.Nodes[far].Clock.Offset.Abs()), at(far), brief(l.run.Nodes[worst].Clock.Residual), at(worst))
+		known, l.run.Size()-1, prose.Brief(l.run.Nodes[far].Clock.Offset.Abs()), at(far), prose.Brief(l.run.Nodes[worst].Clock.Residual), at(worst))
 }

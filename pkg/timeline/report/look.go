@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -353,7 +354,7 @@ func nodeFacts(node *timeline.Node) (facts []Fact) {
 		add("version", j.Program)
 	}
 	if node.Clock.Known && node.Rank != 0 {
-		add("clock", fmt.Sprintf("%s ahead of the head's, ± %s; corrected here", brief(node.Clock.Offset), brief(node.Clock.Residual)))
+		add("clock", fmt.Sprintf("%s ahead of the head's, ± %s; corrected here", prose.Brief(node.Clock.Offset), prose.Brief(node.Clock.Residual)))
 	}
 	if d := node.Done; d != nil && len(d.Left) > 0 {
 		add("left running", strings.Join(d.Left, ", "))

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 //go:embed page.html
@@ -24,15 +26,15 @@ var pageCSS string
 var pageJS string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"brief": brief, "name": nameOf, "grouped": func(n any) string { return groupedAny(n) }, "join": strings.Join,
+	"brief": prose.Brief, "name": nameOf, "grouped": func(n any) string { return groupedAny(n) }, "join": strings.Join,
 }).Parse(pageHTML))
 
 func groupedAny(n any) string {
 	switch n := n.(type) {
 	case int:
-		return grouped(int64(n))
+		return prose.Grouped(n)
 	case int64:
-		return grouped(n)
+		return prose.Grouped(n)
 	default:
 		return fmt.Sprint(n)
 	}
@@ -145,7 +147,7 @@ func (v *View) asPage(w io.Writer) error {
 func (s scale) step(step Step) bar {
 	b := bar{
 		Class: class(step.Phase), Style: s.span(step.From, step.To),
-		Title: fmt.Sprintf("%s: all waited for %s, %s", step.Phase, nameOf(step.Rank, step.Host), brief(step.Took())),
+		Title: fmt.Sprintf("%s: all waited for %s, %s", step.Phase, nameOf(step.Rank, step.Host), prose.Brief(step.Took())),
 	}
 	if s.at(step.To)-s.at(step.From) > 6 {
 		b.Text = step.Phase + " · " + cmp.Or(step.Host, fmt.Sprint("rank ", step.Rank))
@@ -196,7 +198,7 @@ func laneClass(lane Lane) string {
 }
 
 func title(lane Lane) string {
-	said := fmt.Sprintf("%s: %s, from %s", lane.Phase, brief(lane.Took()), brief(lane.From))
+	said := fmt.Sprintf("%s: %s, from %s", lane.Phase, prose.Brief(lane.Took()), prose.Brief(lane.From))
 	if lane.Sandbox {
 		said += ", of the sandbox's daemon"
 	}
@@ -320,14 +322,14 @@ func (v *View) data(s scale) data {
 			Checks: n.Checks, Logs: n.Logs,
 		}
 		if n.Ready > 0 {
-			b.Ready = brief(n.Ready)
+			b.Ready = prose.Brief(n.Ready)
 		}
 		for _, f := range n.Facts {
 			b.Facts = append(b.Facts, []string{f.Name, f.Value})
 		}
 		for _, lane := range n.Lanes {
 			left, right := s.at(lane.From), s.at(lane.To)
-			b.Lanes = append(b.Lanes, []any{lane.Phase, laneClass(lane), hundredths(left), hundredths(right - left), brief(lane.From), brief(lane.Took()), millis(lane.Took())})
+			b.Lanes = append(b.Lanes, []any{lane.Phase, laneClass(lane), hundredths(left), hundredths(right - left), prose.Brief(lane.From), prose.Brief(lane.Took()), millis(lane.Took())})
 		}
 		d.Nodes = append(d.Nodes, b)
 	}

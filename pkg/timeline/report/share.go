@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -56,10 +57,10 @@ func (l looking) shareNotes(report signal.ShareReport, workers []signal.Stats, o
 		}
 	}
 	if slowest.Took > 0 {
-		notes = append(notes, words(fmt.Sprintf("The slowest call: %s of %s took %s on %s", slowest.Op, slowest.Path, brief(slowest.Took), nameOf(by, l.host(by)))))
+		notes = append(notes, words(fmt.Sprintf("The slowest call: %s of %s took %s on %s", slowest.Op, slowest.Path, prose.Brief(slowest.Took), nameOf(by, l.host(by)))))
 	}
 	for _, trip := range report.RoundTrips {
-		notes = append(notes, fmt.Sprintf("A record and its answer were seen after %s, by way of %s", brief(trip.Took), nameOf(trip.Rank, l.host(trip.Rank))))
+		notes = append(notes, fmt.Sprintf("A record and its answer were seen after %s, by way of %s", prose.Brief(trip.Took), nameOf(trip.Rank, l.host(trip.Rank))))
 	}
 	if r := l.run.Result; r != nil && r.Lifelines != nil {
 		parts := []string{"Lifelines: " + plural(r.Lifelines.Reconnects, "reconnection")}

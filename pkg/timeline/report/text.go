@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // Format is how a report is written.
@@ -96,7 +98,7 @@ func (l Link) sentence() string {
 			said += ", seen by " + l.By
 		}
 		if l.At > 0 {
-			said += ", after " + brief(l.At)
+			said += ", after " + prose.Brief(l.At)
 		}
 		said += "]"
 	}
@@ -172,7 +174,7 @@ func (l Log) note() string {
 	case l.Error != "":
 		return " (" + l.Error + ")"
 	case l.Cut:
-		return fmt.Sprintf(" (the end of %s bytes)", grouped(l.Size))
+		return fmt.Sprintf(" (the end of %s bytes)", prose.Grouped(l.Size))
 	case l.Size == 0:
 		return " (empty)"
 	default:
@@ -183,7 +185,7 @@ func (l Log) note() string {
 func (v *View) phaseRows() [][]string {
 	rows := [][]string{{"phase", "nodes", "median", "p90", "slowest", "on", ""}}
 	for _, s := range v.Phases {
-		rows = append(rows, []string{s.Phase, grouped(int64(s.Nodes)), brief(s.P50), brief(s.P90), brief(s.Max), nameOf(s.Rank, s.Host), s.Note()})
+		rows = append(rows, []string{s.Phase, prose.Grouped(s.Nodes), prose.Brief(s.P50), prose.Brief(s.P90), prose.Brief(s.Max), nameOf(s.Rank, s.Host), s.Note()})
 	}
 	return rows
 }
@@ -203,7 +205,7 @@ func (s PhaseStat) Note() string {
 func (v *View) criticalRows() [][]string {
 	rows := [][]string{{"phase", "waited for", "from", "took"}}
 	for _, s := range v.Critical {
-		rows = append(rows, []string{s.Phase, nameOf(s.Rank, s.Host), brief(s.From), brief(s.Took())})
+		rows = append(rows, []string{s.Phase, nameOf(s.Rank, s.Host), prose.Brief(s.From), prose.Brief(s.Took())})
 	}
 	return rows
 }
@@ -213,7 +215,7 @@ func (v *View) nodeRows(most int) [][]string {
 	for _, n := range v.Nodes[:min(len(v.Nodes), most)] {
 		ready, slow, why := "never", "", ""
 		if n.Ready > 0 {
-			ready = brief(n.Ready)
+			ready = prose.Brief(n.Ready)
 		}
 		if len(n.Slow) > 0 {
 			slow = "slow: " + strings.Join(n.Slow, ", ")
@@ -245,7 +247,7 @@ func (v *View) checkRows() [][]string {
 func (v *View) shareRows() [][]string {
 	rows := [][]string{{"call", "head", "worker p50", "worker most", "all"}}
 	for _, r := range v.Share.Rows {
-		rows = append(rows, []string{r.Call, grouped(r.Head), grouped(r.WorkerP50), grouped(r.WorkerMost), grouped(r.All)})
+		rows = append(rows, []string{r.Call, prose.Grouped(r.Head), prose.Grouped(r.WorkerP50), prose.Grouped(r.WorkerMost), prose.Grouped(r.All)})
 	}
 	return rows
 }
@@ -261,7 +263,7 @@ func factRows(facts []Fact) [][]string {
 func (v *View) compareRows() [][]string {
 	rows := [][]string{{"phase", "median there", "here", "slowest there", "here", ""}}
 	for _, p := range v.Compared.Phases {
-		rows = append(rows, []string{p.Phase, brief(p.Was), brief(p.Is), brief(p.WasMax), brief(p.IsMax), p.Says})
+		rows = append(rows, []string{p.Phase, prose.Brief(p.Was), prose.Brief(p.Is), prose.Brief(p.WasMax), prose.Brief(p.IsMax), p.Says})
 	}
 	return rows
 }
@@ -269,7 +271,7 @@ func (v *View) compareRows() [][]string {
 func (v *View) changeRows() [][]string {
 	rows := [][]string{{"node", "phase", "there", "here", "slower by"}}
 	for _, c := range v.Compared.Nodes {
-		rows = append(rows, []string{nameOf(c.Rank, c.Host), c.Phase, brief(c.Was), brief(c.Is), brief(c.By())})
+		rows = append(rows, []string{nameOf(c.Rank, c.Host), c.Phase, prose.Brief(c.Was), prose.Brief(c.Is), prose.Brief(c.By())})
 	}
 	return rows
 }

@@ -1,0 +1,62 @@
+package prose
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/xrash/smetrics"
+)
+
+// List joins the first parts, and tells how many it leaves out: "a; b; and 3 more".
+func List(parts []string, most int, separator string) string {
+	if more := len(parts) - most; more > 0 {
+		parts = append(slices.Clone(parts[:most]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, separator)
+}
+
+// Ranges writes sorted numbers with what follows each other as a range: 1-3,7.
+func Ranges(numbers []int) string {
+	var parts []string
+	for start := 0; start < len(numbers); {
+		end := start
+		for end+1 < len(numbers) && numbers[end+1] == numbers[end]+1 {
+			end++
+		}
+		part := strconv.Itoa(numbers[start])
+		if end > start {
+			part += "-" + strconv.Itoa(numbers[end])
+		}
+		parts = append(parts, part)
+		start = end + 1
+	}
+	return strings.Join(parts, ",")
+}
+
+// Ranks names sorted ranks: "rank 3", "ranks 1-3,7".
+func Ranks(ranks []int) string { return Noun(len(ranks), "rank") + " " + Ranges(ranks) }
+
+// Nearest returns the known word that a word is most likely a slip of; empty where none is fewer than limit edits of
+// a single byte away.
+func Nearest(word string, known []string, limit int) (nearest string) {
+	for _, name := range known {
+		if edits := smetrics.WagnerFischer(word, name, 1, 1, 1); edits < limit {
+			nearest, limit = name, edits
+		}
+	}
+	return nearest
+}
+
+// ShellWord is a word as a shell reads it.
+func ShellWord(word string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:@"
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !strings.ContainsRune(plain, r) }) {
+		return word
+	}
+	return "'" + QuoteShell(word) + "'"
+}
+
+// QuoteShell is what stands between single quotes for a shell to read text.
+func QuoteShell(text string) string { return strings.ReplaceAll(text, "'", `'\''`) }
