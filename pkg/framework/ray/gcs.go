@@ -1,7 +1,7 @@
 package ray
 
 import (
-	"cmp"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +11,12 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
 )
 
 const (
@@ -46,7 +50,7 @@ func dialGCS(address, token string) (*gcsClient, error) {
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: gcsCallTimeout,
 		}),
-		grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{}), grpc.MaxCallRecvMsgSize(gcsReplyLimit)),
+		grpc.WithDefaultCallOptions(grpc.ForceCodec(gcsCodec{}), grpc.MaxCallRecvMsgSize(gcsReplyLimit)),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use %s as the address of Ray's GCS: %v", address, err)
@@ -60,7 +64,7 @@ func (c *gcsClient) Close() error { return c.conn.Close() }
 // Health returns nil when the server at the address answers its health check
 // with SERVING. It proves that a Ray server answers, not that it is ours.
 func (c *gcsClient) Health(ctx context.Context) error {
-	reply, err := c.call(ctx, healthCheckMethod, nil)
+	reply, err := c.call(ctx, grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{})
 	if err == nil {
 		err = parseHealth(reply)
 	}
@@ -73,7 +77,7 @@ func (c *gcsClient) Health(ctx context.Context) error {
 // SessionName returns the name of the session that the GCS belongs to. It fails
 // for the first moments of a GCS, until ray start has told it.
 func (c *gcsClient) SessionName(ctx context.Context) (string, error) {
-	reply, err := c.call(ctx, kvGetMethod, kvGetRequest("session", "session_name"))
+	reply, err := c.call(ctx, kvGetMethod, &gcs.InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("session_name")})
 	var value []byte
 	if err == nil {
 		value, err = parseKVReply(reply)
@@ -101,14 +105,14 @@ func (c *gcsClient) Nodes(ctx context.Context, names ...string) ([]entry, error)
 	return nodes, nil
 }
 
-func (c *gcsClient) call(ctx context.Context, method string, request []byte) ([]byte, error) {
+func (c *gcsClient) call(ctx context.Context, method string, request proto.Message) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, gcsCallTimeout)
 	defer cancel()
 	if c.token != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.token)
 	}
 	var reply []byte
-	err := c.conn.Invoke(ctx, method, &request, &reply)
+	err := c.conn.Invoke(ctx, method, request, &reply)
 	if status.Code(err) == codes.Unauthenticated {
 		return nil, fmt.Errorf("%w: %s; set RAY_AUTH_TOKEN to the cluster's token, or RAY_AUTH_MODE=disabled on all nodes", errGCSDenied, status.Convert(err).Message())
 	}
@@ -119,31 +123,18 @@ func (c *gcsClient) call(ctx context.Context, method string, request []byte) ([]
 	return reply, nil
 }
 
-// rawCodec passes messages on as the bytes that they are.
-type rawCodec struct{}
+// gcsCodec sends messages, and hands an answer over as the bytes that it is: what
+// they may be is known to who asked.
+type gcsCodec struct{}
 
-// Marshal returns the bytes that v points at.
-func (rawCodec) Marshal(v any) ([]byte, error) {
-	b, ok := v.(*[]byte)
-	if !ok {
-		return nil, fmt.Errorf("internal error: a message of type %T", v)
-	}
-	return *b, nil
-}
+// Marshal returns the bytes of a message.
+func (gcsCodec) Marshal(v any) ([]byte, error) { return proto.Marshal(v.(proto.Message)) }
 
 // Unmarshal keeps a copy of data: the transport uses its buffer again.
-func (rawCodec) Unmarshal(data []byte, v any) error {
-	b, ok := v.(*[]byte)
-	if !ok {
-		return fmt.Errorf("internal error: a message of type %T", v)
-	}
-	*b = append([]byte{}, data...)
+func (gcsCodec) Unmarshal(data []byte, v any) error {
+	*v.(*[]byte) = bytes.Clone(data)
 	return nil
 }
 
 // Name is the content subtype that a gRPC server expects.
-func (rawCodec) Name() string { return "proto" }
-
-func byNameAndStart(a, b entry) int {
-	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.StartedMS, b.StartedMS), cmp.Compare(a.ID, b.ID))
-}
+func (gcsCodec) Name() string { return "proto" }

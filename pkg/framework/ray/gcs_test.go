@@ -1,6 +1,7 @@
 package ray
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
@@ -21,6 +23,16 @@ type fakeGCS struct {
 	token   string // asked for where it is set
 	silent  bool   // takes calls and never answers
 }
+
+// rawCodec passes messages on as the bytes that they are.
+type rawCodec struct{}
+
+func (rawCodec) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
+func (rawCodec) Unmarshal(data []byte, v any) error {
+	*v.(*[]byte) = bytes.Clone(data)
+	return nil
+}
+func (rawCodec) Name() string { return "proto" }
 
 // serve starts it and returns its address.
 func (f fakeGCS) serve(t *testing.T) string {
@@ -64,9 +76,9 @@ func (f fakeGCS) handle(_ any, stream grpc.ServerStream) error {
 
 func recordedGCS(t *testing.T, table string) fakeGCS {
 	return fakeGCS{replies: map[string][]byte{
-		healthCheckMethod: recorded(t, "health"),
-		kvGetMethod:       recorded(t, "session"),
-		nodeInfoMethod:    recorded(t, table),
+		grpc_health_v1.Health_Check_FullMethodName: recorded(t, "health"),
+		kvGetMethod:    recorded(t, "session"),
+		nodeInfoMethod: recorded(t, table),
 	}}
 }
 
@@ -126,7 +138,7 @@ func TestGCSClientFails(t *testing.T) {
 	refused := recordedGCS(t, "alive")
 	refused.replies[kvGetMethod] = recorded(t, "nokey")
 	refused.replies[nodeInfoMethod] = []byte("no such message")
-	refused.replies[healthCheckMethod] = []byte{8, 2}
+	refused.replies[grpc_health_v1.Health_Check_FullMethodName] = []byte{8, 2}
 	tests := []struct {
 		name, address string
 	}{

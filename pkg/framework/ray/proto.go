@@ -1,27 +1,28 @@
 package ray
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"iter"
-	"math"
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
 )
 
-// The few messages of Ray's GCS that are asked for, read and written by hand:
-// of some sixty fields a dozen are needed, and their numbers are fixed for as
-// long as Ray wants its own versions to understand each other.
+//go:generate go run -C ../../../tools ./genproto ../pkg/framework/ray/gcs/gcs.proto
+
 const (
-	healthCheckMethod = "/grpc.health.v1.Health/Check"
-	kvGetMethod       = "/ray.rpc.InternalKVGcsService/InternalKVGet"
-	nodeInfoMethod    = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
+	kvGetMethod    = "/ray.rpc.InternalKVGcsService/InternalKVGet"
+	nodeInfoMethod = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
 )
 
-// entry is an entry of Ray's node table.
+// entry is a node in Ray's node table.
 type entry struct {
 	ID          string // hexadecimal; a raylet that starts again has another one
 	Name        string // what --node-name said
@@ -30,134 +31,49 @@ type entry struct {
 	Port        int // the raylet's own
 	Alive       bool
 	Resources   map[string]float64
-	IsHead      bool
 	DeathReason string // empty for the living
 	StartedMS   uint64 // by the node's own clock
 }
 
-// protoField is one field of a message: number holds what the four numeric
-// wire types carry, bytes what is length-delimited.
-type protoField struct {
-	id     protowire.Number
-	typ    protowire.Type
-	number uint64
-	bytes  []byte
+func byNameAndStart(a, b entry) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.StartedMS, b.StartedMS), cmp.Compare(a.ID, b.ID))
 }
 
 // errProto is what ends a message that is cut off or is none at all.
 var errProto = errors.New("not a protocol buffer")
 
-// protoFields yields the fields of a message in order, groups left out; the
-// last pair holds the error where the message is broken.
-func protoFields(b []byte) iter.Seq2[protoField, error] {
-	return func(yield func(protoField, error) bool) {
-		for len(b) > 0 {
-			field, n := nextField(b)
-			if n < 0 {
-				yield(protoField{}, errProto)
-				return
-			}
-			b = b[n:]
-			if !yield(field, nil) {
-				return
-			}
-		}
+// parse reads a message, and passes over what is not asked for.
+func parse(b []byte, into proto.Message) error {
+	if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, into) != nil {
+		return errProto
 	}
-}
-
-// nextField returns the first field and its length, which is negative where
-// there is none.
-func nextField(b []byte) (protoField, int) {
-	id, typ, tag := protowire.ConsumeTag(b)
-	if tag < 0 {
-		return protoField{}, tag
-	}
-	field, n := protoField{id: id, typ: typ}, 0
-	switch typ {
-	case protowire.VarintType:
-		field.number, n = protowire.ConsumeVarint(b[tag:])
-	case protowire.Fixed64Type:
-		field.number, n = protowire.ConsumeFixed64(b[tag:])
-	case protowire.Fixed32Type:
-		var short uint32
-		short, n = protowire.ConsumeFixed32(b[tag:])
-		field.number = uint64(short)
-	case protowire.BytesType:
-		field.bytes, n = protowire.ConsumeBytes(b[tag:])
-	default:
-		n = protowire.ConsumeFieldValue(id, typ, b[tag:])
-	}
-	if n < 0 {
-		return protoField{}, n
-	}
-	return field, tag + n
-}
-
-// text returns a string field, cut to what a message may show.
-func (f protoField) text() string {
-	const longest = 1 << 10
-	return strings.ToValidUTF8(string(f.bytes[:min(len(f.bytes), longest)]), "�")
-}
-
-// kvGetRequest asks for a key of a namespace.
-func kvGetRequest(namespace, key string) []byte {
-	b := protowire.AppendTag(nil, 1, protowire.BytesType)
-	b = protowire.AppendString(b, key)
-	b = protowire.AppendTag(b, 2, protowire.BytesType)
-	return protowire.AppendString(b, namespace)
+	return nil
 }
 
 // parseKVReply returns the value, or an error where the GCS has none.
 func parseKVReply(b []byte) ([]byte, error) {
-	var value []byte
-	for field, err := range protoFields(b) {
-		if err != nil {
-			return nil, err
-		}
-		switch field.id {
-		case 1:
-			if err := parseStatus(field.bytes); err != nil {
-				return nil, err
-			}
-		case 2:
-			value = field.bytes
-		}
+	var reply gcs.InternalKVGetReply
+	if err := parse(b, &reply); err != nil {
+		return nil, err
 	}
-	return value, nil
+	return reply.Value, refusal(reply.Status)
 }
 
-// parseStatus returns nil where the status is the one of success.
-func parseStatus(b []byte) error {
-	var code uint64
-	var message string
-	for field, err := range protoFields(b) {
-		if err != nil {
-			return err
-		}
-		switch field.id {
-		case 1:
-			code = field.number
-		case 2:
-			message = field.text()
-		}
-	}
-	if code == 0 {
+// refusal returns nil where the status is the one of success.
+func refusal(status *gcs.GcsStatus) error {
+	if status.GetCode() == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s (code %d)", message, code)
+	return fmt.Errorf("%s (code %d)", shown(status.Message), status.Code)
 }
 
-// nodesRequest asks for all nodes, or for those of these names. A Ray that
-// doesn't know the selectors yet answers with all.
-func nodesRequest(names []string) []byte {
-	var b []byte
+// nodesRequest asks for all nodes, or for those of these names.
+func nodesRequest(names []string) *gcs.GetAllNodeInfoRequest {
+	request := &gcs.GetAllNodeInfoRequest{}
 	for _, name := range names {
-		selector := protowire.AppendTag(nil, 2, protowire.BytesType)
-		selector = protowire.AppendString(selector, name)
-		b = protowire.AppendTag(b, 2, protowire.BytesType)
-		b = protowire.AppendBytes(b, selector)
+		request.NodeSelectors = append(request.NodeSelectors, &gcs.GetAllNodeInfoRequest_NodeSelector{NodeName: name})
 	}
-	return b
+	return request
 }
 
 // mostNodes bounds the node table: more have no room in a reply at the 600
@@ -167,122 +83,78 @@ const mostNodes = gcsReplyLimit / 512
 // parseNodesReply returns the node table in the order of the names, those of
 // one name in the order of their starts. The GCS keeps the dead for a while.
 func parseNodesReply(b []byte) ([]entry, error) {
+	if nodesIn(b) > mostNodes {
+		return nil, fmt.Errorf("more than %d nodes", mostNodes)
+	}
+	var reply gcs.GetAllNodeInfoReply
+	if err := parse(b, &reply); err != nil {
+		return nil, err
+	}
+	if err := refusal(reply.Status); err != nil {
+		return nil, err
+	}
 	var nodes []entry
-	for field, err := range protoFields(b) {
-		if err != nil {
-			return nil, err
-		}
-		switch field.id {
-		case 1:
-			if err := parseStatus(field.bytes); err != nil {
-				return nil, err
-			}
-		case 2:
-			if len(nodes) == mostNodes {
-				return nil, fmt.Errorf("more than %d nodes", mostNodes)
-			}
-			node, err := parseNode(field.bytes)
-			if err != nil {
-				return nil, err
-			}
-			nodes = append(nodes, node)
-		}
+	for _, node := range reply.NodeInfoList {
+		nodes = append(nodes, entryOf(node))
 	}
 	slices.SortStableFunc(nodes, byNameAndStart)
 	return nodes, nil
 }
 
-func parseNode(b []byte) (entry, error) {
-	node := entry{Alive: true, Resources: map[string]float64{}}
-	for field, err := range protoFields(b) {
-		if err != nil {
-			return entry{}, err
+// nodesIn counts the nodes of a reply before any is made. Where the reply is
+// broken, parse will tell.
+func nodesIn(b []byte) (count int) {
+	for len(b) > 0 {
+		field, _, n := protowire.ConsumeField(b)
+		if n < 0 {
+			break
 		}
-		switch field.id {
-		case 1:
-			node.ID = hex.EncodeToString(field.bytes[:min(len(field.bytes), 64)])
-		case 2:
-			node.Address = field.text()
-		case 5:
-			node.Port = int(int32(field.number))
-		case 7:
-			node.Alive = field.number == 0
-		case 8:
-			node.Host = field.text()
-		case 11:
-			err = parseResource(field.bytes, node.Resources)
-		case 12:
-			node.Name = field.text()
-		case 23:
-			node.StartedMS = field.number
-		case 25:
-			node.IsHead = field.number != 0
-		case 29:
-			node.DeathReason, err = parseDeath(field.bytes)
+		if field == 2 {
+			count++
 		}
-		if err != nil {
-			return entry{}, err
-		}
+		b = b[n:]
 	}
-	return node, nil
+	return count
 }
 
-// parseResource adds an entry of a map of amounts.
-func parseResource(b []byte, to map[string]float64) error {
-	var name string
-	var amount float64
-	for field, err := range protoFields(b) {
-		switch {
-		case err != nil:
-			return err
-		case field.id == 1:
-			name = field.text()
-		case field.id == 2 && field.typ == protowire.Fixed64Type:
-			amount = math.Float64frombits(field.number)
-		}
+func entryOf(node *gcs.GcsNodeInfo) entry {
+	return entry{
+		ID: hex.EncodeToString(node.NodeId[:min(len(node.NodeId), 64)]), Name: shown(node.NodeName), Host: shown(node.NodeManagerHostname),
+		Address: shown(node.NodeManagerAddress), Port: int(node.NodeManagerPort), Alive: node.State == gcs.GcsNodeInfo_ALIVE,
+		Resources: node.ResourcesTotal, DeathReason: deathReason(node.DeathInfo), StartedMS: node.StartTimeMs,
 	}
-	to[name] = amount
-	return nil
+}
+
+// shown cuts a text to what a message may show.
+func shown(text string) string {
+	const longest = 1 << 10
+	return strings.ToValidUTF8(text[:min(len(text), longest)], "�")
 }
 
 // deathReasons are Ray's words for why a node died.
-var deathReasons = map[uint64]string{
+var deathReasons = map[int32]string{
 	1: "ended as asked",
 	2: "ended unexpectedly",
 	3: "preempted by the autoscaler",
 	4: "idle, ended by the autoscaler",
 }
 
-func parseDeath(b []byte) (string, error) {
-	var kind, message string
-	for field, err := range protoFields(b) {
-		if err != nil {
-			return "", err
-		}
-		switch field.id {
-		case 1:
-			kind = deathReasons[field.number]
-		case 2:
-			message = field.text()
-		}
+func deathReason(death *gcs.NodeDeathInfo) string {
+	kind, message := deathReasons[death.GetReason()], shown(death.GetReasonMessage())
+	if kind == "" || message == "" {
+		return kind + message
 	}
-	said := slices.DeleteFunc([]string{kind, message}, func(s string) bool { return s == "" })
-	return strings.Join(said, ": "), nil
+	return kind + ": " + message
 }
 
 // parseHealth returns nil where the answer of a health check is SERVING.
 func parseHealth(b []byte) error {
-	var state uint64
-	for field, err := range protoFields(b) {
-		if err != nil {
-			return err
-		}
-		if field.id == 1 {
-			state = field.number
-		}
+	var reply grpc_health_v1.HealthCheckResponse
+	if err := parse(b, &reply); err != nil {
+		return err
 	}
-	if state == 1 {
-		return nil
+	if reply.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+		return fmt.Errorf("it answers with state %d, and 1 (SERVING) is wanted", reply.Status)
 	}
-	return fmt.Errorf("it answers with state %d, and 1 (SERVING) is wanted", state)
+	return nil
 }

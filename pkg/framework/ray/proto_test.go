@@ -22,7 +22,7 @@ func recorded(t testing.TB, name string) []byte {
 func TestParseNodesReply(t *testing.T) {
 	node := func(name string, alive bool, reason string) entry {
 		return entry{
-			Name: name, Host: "vm", Address: "192.0.2.2", Alive: alive, IsHead: name == "job.0-0", DeathReason: reason,
+			Name: name, Host: "vm", Address: "192.0.2.2", Alive: alive, DeathReason: reason,
 			Resources: map[string]float64{"CPU": 1, "node:192.0.2.2": 1, "object_store_memory": 8e7, "slurm_managed_ray_cluster": 1},
 		}
 	}

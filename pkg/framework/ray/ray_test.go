@@ -2,7 +2,6 @@ package ray
 
 import (
 	"context"
-	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,9 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -174,7 +175,7 @@ func TestRayFleetAsksTheGCS(t *testing.T) {
 // What the command line tells Ray to offer, the node table must show, and a
 // failure that only Ray's logs explain is understood.
 func TestRayServiceLooksAndClassifies(t *testing.T) {
-	raylet := fakeGCS{replies: map[string][]byte{healthCheckMethod: recorded(t, "health")}}.serve(t)
+	raylet := fakeGCS{replies: map[string][]byte{grpc_health_v1.Health_Check_FullMethodName: recorded(t, "health")}}.serve(t)
 	host, port, _ := net.SplitHostPort(raylet)
 	fake := recordedGCS(t, "alive")
 	fake.replies[nodeInfoMethod] = oneNode(t, "job.0-1", host, port, map[string]float64{"CPU": 4, "GPU": 7})
@@ -238,21 +239,17 @@ func shortDir(t *testing.T) string {
 // oneNode is a node table's answer with one node alive.
 func oneNode(t *testing.T, name, host, port string, resources map[string]float64) []byte {
 	t.Helper()
-	number, err := strconv.ParseUint(port, 10, 16)
+	number, err := strconv.ParseInt(port, 10, 32)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := func(b []byte, id protowire.Number, s string) []byte {
-		return protowire.AppendString(protowire.AppendTag(b, id, protowire.BytesType), s)
+	reply, err := proto.Marshal(&gcs.GetAllNodeInfoReply{NodeInfoList: []*gcs.GcsNodeInfo{
+		{NodeManagerAddress: host, NodeManagerPort: int32(number), NodeName: name, ResourcesTotal: resources},
+	}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	node := text(text(nil, 2, host), 12, name)
-	node = protowire.AppendVarint(protowire.AppendTag(node, 5, protowire.VarintType), number)
-	for resource, amount := range resources {
-		entry := protowire.AppendTag(text(nil, 1, resource), 2, protowire.Fixed64Type)
-		entry = protowire.AppendFixed64(entry, math.Float64bits(amount))
-		node = protowire.AppendBytes(protowire.AppendTag(node, 11, protowire.BytesType), entry)
-	}
-	return protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), node)
+	return reply
 }
 
 // A look ends with its context, whoever is asked.

@@ -17,7 +17,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -164,7 +168,7 @@ func (b *lockedBuffer) String() string {
 
 // With BRINGUPD_TEST_RAY_RECORD=VERSION the answers of the GCS become the
 // testdata of the tests that need no Ray.
-func record(t *testing.T, endpoint framework.Endpoint, name, method string, request []byte) {
+func record(t *testing.T, endpoint framework.Endpoint, name, method string, request proto.Message) {
 	version := os.Getenv("BRINGUPD_TEST_RAY_RECORD")
 	if version == "" {
 		return
@@ -207,11 +211,11 @@ func TestRealRayComesUpAndGoesDown(t *testing.T) {
 	fleet := func(ctx context.Context) error { return r.ray.Fleet(ctx, self, endpoint, members) }
 	head.until(time.Minute, fleet)
 	r.drive(self, endpoint)
-	record(t, endpoint, "alive", nodeInfoMethod, nil)
+	record(t, endpoint, "alive", nodeInfoMethod, nodesRequest(nil))
 	record(t, endpoint, "selected", nodeInfoMethod, nodesRequest([]string{"job.0-1"}))
-	record(t, endpoint, "session", kvGetMethod, kvGetRequest("session", "session_name"))
-	record(t, endpoint, "nokey", kvGetMethod, kvGetRequest("session", "nothing"))
-	record(t, endpoint, "health", healthCheckMethod, nil)
+	record(t, endpoint, "session", kvGetMethod, &gcs.InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("session_name")})
+	record(t, endpoint, "nokey", kvGetMethod, &gcs.InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("nothing")})
+	record(t, endpoint, "health", grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{})
 
 	// A worker that is killed and starts again is there twice for a while.
 	workers[1].signal(syscall.SIGKILL)
@@ -227,7 +231,7 @@ func TestRealRayComesUpAndGoesDown(t *testing.T) {
 	} else {
 		t.Log("then the fleet is:", err)
 	}
-	record(t, endpoint, "twice", nodeInfoMethod, nil)
+	record(t, endpoint, "twice", nodeInfoMethod, nodesRequest(nil))
 	t.Logf("the earlier start was found dead after %s", head.until(2*time.Minute, fleet))
 
 	// An orderly end is known at once.
@@ -238,7 +242,7 @@ func TestRealRayComesUpAndGoesDown(t *testing.T) {
 		}
 		return nil
 	}))
-	record(t, endpoint, "dead", nodeInfoMethod, nil)
+	record(t, endpoint, "dead", nodeInfoMethod, nodesRequest(nil))
 	t.Logf("another ended after %s", workers[1].stop(20*time.Second))
 	t.Logf("the head ended after %s", head.stop(20*time.Second))
 }
