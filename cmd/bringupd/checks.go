@@ -86,9 +86,8 @@ func judgeChecks(all settings, cfg check.Config, gpus int) error {
 		}
 	}
 	for _, rule := range cfg.Policy.Rules {
-		if !readiness.Means(rule, cfg.Active) {
-			return usage("cannot use --check=%s: no check has such an id; there are %s",
-				rule, strings.Join(readiness.IDs(cfg.Active), ", "))
+		if ids := readiness.IDs(cfg.Active); !rule.Means(ids...) {
+			return usage("cannot use --check=%s: no check has such an id; there are %s", rule, strings.Join(ids, ", "))
 		}
 	}
 	switch mode := cfg.Policy.Mode; {

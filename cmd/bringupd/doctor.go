@@ -93,7 +93,7 @@ func (e examination) check() error {
 	policy := &e.opts.checks.Policy
 	all := policy.Rules
 	defer func() { policy.Rules = all }()
-	policy.Rules = slices.DeleteFunc(slices.Clone(all), doctor.Means)
+	policy.Rules = slices.DeleteFunc(slices.Clone(all), func(rule check.Rule) bool { return rule.Means(doctor.IDs()...) })
 	return e.opts.check(e.all)
 }
 

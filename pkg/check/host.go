@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // answerLimit is for how long a look waits for the kernel: a dead disk or the
@@ -49,7 +51,7 @@ type question struct {
 // kernel is what a look asks of the machine otherwise than by reading files.
 type kernel interface {
 	// Space returns the room of the file system that has the path.
-	Space(path string) (Space, error)
+	Space(path string) (signal.Space, error)
 	// Prove writes a byte to a file of its own in a directory, through to the
 	// disk, and leaves nothing.
 	Prove(dir string) error

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 const idDisk = "host.disk"
@@ -24,7 +25,7 @@ const (
 // disk is what is known of a directory for temporary files.
 type disk struct {
 	dir      string
-	space    Space
+	space    signal.Space
 	spaceErr error
 	proveErr error // of writing a byte
 }
@@ -67,7 +68,7 @@ func judgeDisk(d disk) Finding {
 }
 
 // roomOf says how much room there is, and whether it is enough.
-func roomOf(s Space) (observed string, verdict Verdict) {
+func roomOf(s signal.Space) (observed string, verdict Verdict) {
 	verdict = Pass
 	observed = fmt.Sprintf("%s of %s free (%.0f %%)", prose.Size(s.Free), prose.Size(s.Size), 100*part(s.Free, s.Size))
 	switch {

@@ -6,15 +6,9 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-)
 
-// Space is the room on a file system, in bytes and in files.
-type Space struct {
-	Size      uint64
-	Free      uint64 // for those who are not root
-	Files     uint64 // how many it can hold; 0 where there is no such number
-	FreeFiles uint64
-}
+	"github.com/bringupd/bringupd/pkg/signal"
+)
 
 // Limit is a limit of a process.
 type Limit struct {
@@ -26,14 +20,7 @@ type machine struct{}
 
 var _ kernel = machine{}
 
-func (machine) Space(path string) (Space, error) {
-	var stat unix.Statfs_t
-	if err := unix.Statfs(path, &stat); err != nil {
-		return Space{}, err
-	}
-	unit := uint64(stat.Bsize)
-	return Space{Size: stat.Blocks * unit, Free: stat.Bavail * unit, Files: stat.Files, FreeFiles: stat.Ffree}, nil
-}
+func (machine) Space(path string) (signal.Space, error) { return signal.SpaceOf(path) }
 
 // Prove removes the file before it writes, so that nothing stays behind where
 // the write never returns.

@@ -9,11 +9,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 func TestDisk(t *testing.T) {
-	roomy := Space{Size: 1000 * gib, Free: 500 * gib, Files: 1e6, FreeFiles: 9e5}
-	change := func(how func(*Space)) Space { s := roomy; how(&s); return s }
+	roomy := signal.Space{Size: 1000 * gib, Free: 500 * gib, Files: 1e6, FreeFiles: 9e5}
+	change := func(how func(*signal.Space)) signal.Space { s := roomy; how(&s); return s }
 	for _, tc := range []struct {
 		name  string
 		disk  disk
@@ -21,12 +23,12 @@ func TestDisk(t *testing.T) {
 		class Class
 	}{
 		{"room", disk{space: roomy}, Pass, ""},
-		{"a tenth", disk{space: change(func(s *Space) { s.Free = 100 * gib })}, Pass, ""},
-		{"less than a tenth", disk{space: change(func(s *Space) { s.Free = 99 * gib })}, Warn, Node},
-		{"500 MiB", disk{space: Space{Size: 4 * gib, Free: 500 << 20}}, Pass, ""},
-		{"less than 500 MiB", disk{space: Space{Size: gib, Free: 499 << 20}}, Fail, Node},
-		{"no inodes", disk{space: change(func(s *Space) { s.FreeFiles = 3 })}, Fail, Node},
-		{"a file system that does not count inodes", disk{space: change(func(s *Space) { s.Files, s.FreeFiles = 0, 0 })}, Pass, ""},
+		{"a tenth", disk{space: change(func(s *signal.Space) { s.Free = 100 * gib })}, Pass, ""},
+		{"less than a tenth", disk{space: change(func(s *signal.Space) { s.Free = 99 * gib })}, Warn, Node},
+		{"500 MiB", disk{space: signal.Space{Size: 4 * gib, Free: 500 << 20}}, Pass, ""},
+		{"less than 500 MiB", disk{space: signal.Space{Size: gib, Free: 499 << 20}}, Fail, Node},
+		{"no inodes", disk{space: change(func(s *signal.Space) { s.FreeFiles = 3 })}, Fail, Node},
+		{"a file system that does not count inodes", disk{space: change(func(s *signal.Space) { s.Files, s.FreeFiles = 0, 0 })}, Pass, ""},
 		{"read-only", disk{space: roomy, proveErr: &os.PathError{Op: "open", Path: "/tmp/x", Err: syscall.EROFS}}, Fail, Node},
 		{"a disk with errors", disk{space: roomy, proveErr: syscall.EIO}, Fail, Node},
 		{"full", disk{space: roomy, proveErr: syscall.ENOSPC}, Fail, Node},
@@ -83,7 +85,7 @@ func TestShm(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := judgeShm(shm{
-				path: shmDir, space: Space{Size: tc.size * gib, Free: tc.free * gib}, err: tc.err,
+				path: shmDir, space: signal.Space{Size: tc.size * gib, Free: tc.free * gib}, err: tc.err,
 				memory: tc.memory * gib, store: tc.store * gib,
 			})
 			complete(t, f)
@@ -161,7 +163,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestJudgeShare(t *testing.T) {
-	room := &Space{Size: 1000 * gib, Free: 10 * gib}
+	room := &signal.Space{Size: 1000 * gib, Free: 10 * gib}
 	offset := func(d time.Duration) *time.Duration { return &d }
 	for _, tc := range []struct {
 		name  string
@@ -171,8 +173,8 @@ func TestJudgeShare(t *testing.T) {
 		{"nothing is known", Share{}, nil},
 		{"all is well", Share{Space: room, Offset: offset(300 * time.Millisecond)},
 			[]string{"PASS 10 GiB of 1000 GiB free (1 %)", "PASS within 2s of the share's clock"}},
-		{"nearly full", Share{Space: &Space{Size: 1000 * gib, Free: 100 << 20}}, []string{"WARN! 100 MiB of 1000 GiB free (0 %)"}},
-		{"no inodes", Share{Space: &Space{Size: gib, Free: gib, Files: 1e6}}, []string{"WARN! 0 of 1000000 inodes free"}},
+		{"nearly full", Share{Space: &signal.Space{Size: 1000 * gib, Free: 100 << 20}}, []string{"WARN! 100 MiB of 1000 GiB free (0 %)"}},
+		{"no inodes", Share{Space: &signal.Space{Size: gib, Free: gib, Files: 1e6}}, []string{"WARN! 0 of 1000000 inodes free"}},
 		{"the space is not told", Share{SpaceErr: syscall.EIO}, []string{"UNKNOWN it could not be read: input/output error"}},
 		{"just right", Share{Offset: offset(-2 * time.Second)}, []string{"PASS within 2s of the share's clock"}},
 		{"behind", Share{Offset: offset(2100 * time.Millisecond)}, []string{"WARN 2.1s behind the share's clock"}},
@@ -212,7 +214,7 @@ func TestHostTraits(t *testing.T) {
 		{"nonsense", map[string]string{"sys/devices/system/cpu/online": "3-0\n"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, HostTraits(tree(t, tc.files))); diff != "" {
+			if diff := cmp.Diff(tc.want, Host{Root: tree(t, tc.files)}.Traits()); diff != "" {
 				t.Errorf("want (-), got (+):\n%s", diff)
 			}
 		})

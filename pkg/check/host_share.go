@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 // it: these facts come from there.
 type Share struct {
 	Path     string
-	Space    *Space         // nil: not asked, or not told
+	Space    *signal.Space  // nil: not asked, or not told
 	SpaceErr error          // why it was not told
 	Offset   *time.Duration // by how much the server's clock is ahead; nil: not known
 }
@@ -49,7 +50,7 @@ func JudgeShare(s Share) []Finding {
 // judgeRoom only tells of a share that is nearly full: that is for a driver to
 // mind, whose results go elsewhere maybe, and what the daemons write is little.
 // Of a share nobody needs a tenth.
-func judgeRoom(path string, s Space) Finding {
+func judgeRoom(path string, s signal.Space) Finding {
 	observed, verdict := roomOf(s)
 	if verdict != Fail {
 		return well(idShare, path, observed)

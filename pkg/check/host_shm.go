@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 // shm is what is known of /dev/shm.
 type shm struct {
 	path   string
-	space  Space
+	space  signal.Space
 	err    error
 	memory uint64 // that this process may use; 0: not known
 	store  uint64 // that a service is to keep there; 0: none

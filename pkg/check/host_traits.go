@@ -13,10 +13,9 @@ import (
 // is not read: the kernel asks each processor for its frequency.
 const cpuinfoStart = 4096
 
-// HostTraits returns what the hosts of a job are compared by: x.kernel, x.cpu.
-// root is where /proc and /sys are; empty: /.
-func HostTraits(root string) []Trait {
-	root = filepath.Join("/", root)
+// Traits are what the hosts of a job are compared by: x.kernel, x.cpu.
+func (h Host) Traits() []Trait {
+	root := h.path("")
 	var traits []Trait
 	if text, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/osrelease")); err == nil {
 		traits = append(traits, Trait{ID: "x.kernel", Value: strings.TrimSpace(string(text))})

@@ -1,9 +1,9 @@
 package check
 
-// IDs are those of all checks of the host, of the share, and of nodes side by
-// side.
-func IDs() []string {
-	ids := []string{idShare, idClock, Fabric}
+// IDs are those of all checks of the host, of the share, of nodes side by side,
+// and of a site's own commands, in the order of these.
+func IDs(active []string) []string {
+	ids := append(activeIDs(active), idShare, idClock, Fabric)
 	for _, p := range (Host{}).probes() {
 		ids = append(ids, p.id)
 	}
@@ -12,6 +12,3 @@ func IDs() []string {
 	}
 	return ids
 }
-
-// ActiveIDs are those of active checks, in their order.
-func ActiveIDs(commands []string) []string { return activeIDs(commands) }

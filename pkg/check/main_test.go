@@ -8,6 +8,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -17,20 +19,20 @@ const gib = 1 << 30
 // node is a machine as a test would have it. Its zero value has plenty of
 // everything.
 type node struct {
-	space  map[string]Space // by path
-	files  uint64           // the hard limit; 0: many
-	locked uint64           // the limit; 0: none
-	err    error            // of every call
+	space  map[string]signal.Space // by path
+	files  uint64                  // the hard limit; 0: many
+	locked uint64                  // the limit; 0: none
+	err    error                   // of every call
 	prove  func(dir string) error
 }
 
 var _ kernel = node{}
 
-func (n node) Space(path string) (Space, error) {
+func (n node) Space(path string) (signal.Space, error) {
 	if space, ok := n.space[path]; ok {
 		return space, n.err
 	}
-	return Space{Size: 100 * gib, Free: 90 * gib, Files: 1e6, FreeFiles: 9e5}, n.err
+	return signal.Space{Size: 100 * gib, Free: 90 * gib, Files: 1e6, FreeFiles: 9e5}, n.err
 }
 
 func (n node) Prove(dir string) error {

@@ -72,6 +72,14 @@ func unlikeID(r rune) bool {
 // String returns what ParseRule accepts.
 func (r Rule) String() string { return r.Pattern + "=" + string(r.Effect) }
 
+// Means tells whether the rule is for any of these ids.
+func (r Rule) Means(ids ...string) bool {
+	return slices.ContainsFunc(ids, func(id string) bool {
+		match, _ := path.Match(r.Pattern, id)
+		return match
+	})
+}
+
 // Off tells whether nobody wants to know of the check of that id.
 func (p Policy) Off(id string) bool {
 	if rule, ok := p.rule(id); ok {
@@ -82,7 +90,7 @@ func (p Policy) Off(id string) bool {
 
 func (p Policy) rule(id string) (Rule, bool) {
 	for _, rule := range slices.Backward(p.Rules) {
-		if match, _ := path.Match(rule.Pattern, id); match {
+		if rule.Means(id) {
 			return rule, true
 		}
 	}

@@ -164,7 +164,7 @@ func (n *node) shareFindings(ctx context.Context) []check.Finding {
 		space, err := n.dir.Space(ctx)
 		share.SpaceErr = err
 		if err == nil {
-			share.Space = &check.Space{Size: space.Size, Free: space.Free, Files: space.Files, FreeFiles: space.FreeFiles}
+			share.Space = &space
 		}
 	}
 	return check.JudgeShare(share)

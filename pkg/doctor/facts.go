@@ -62,7 +62,7 @@ type Share struct {
 	TrialErr   string         `json:"trial_error,omitempty"`
 	Offset     *time.Duration `json:"offset_ns,omitempty"` // by how much its clock is ahead of the node's, at least
 	Heard      *bool          `json:"heard,omitempty"`     // the kernel has told of what the head wrote; nil: not tried
-	Space      *check.Space   `json:"space,omitempty"`     // asked by the head alone
+	Space      *signal.Space  `json:"space,omitempty"`     // asked by the head alone
 	SpaceErr   string         `json:"space_error,omitempty"`
 }
 

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -91,8 +90,7 @@ func (d *doctor) tryShare(ctx context.Context, dir *signal.Dir, s *Share) {
 		s.SpaceErr = err.Error()
 		return
 	}
-	told := check.Space(space)
-	s.Space = &told
+	s.Space = &space
 }
 
 // wayToHead resolves the head's name and calls it, wherever it says it is.

@@ -30,22 +30,12 @@ type Config struct {
 	Root        string // where /dev, /proc and /sys are; empty: /
 }
 
-// Checks are all checks of a node, by the policy in force.
-type Checks struct {
-	node   Node
-	gpus   *GPUs // nil where none is to be looked at
-	budget time.Duration
-}
-
 // New returns the checks of this node. The errors are of what the user has told:
 // a table of Xids that can't be read, CUDA_VISIBLE_DEVICES.
 func New(cfg Config) (*Checks, error) {
 	c := &Checks{
-		node: Node{
-			Host: cfg.Host, Rank: cfg.Rank, Policy: cfg.Policy, Within: cfg.Timeout,
-			Always: []check.Trait{{ID: check.Bringupd, Value: cfg.Program}},
-		},
-		budget: cfg.Timeout + passive,
+		host: cfg.Host, rank: cfg.Rank, policy: cfg.Policy, within: cfg.Timeout, budget: cfg.Timeout + passive,
+		always: []check.Trait{{ID: check.Bringupd, Value: cfg.Program}},
 	}
 	expect, err := gpu.ParseExpected(cfg.Granted, cfg.GrantedBy, cfg.Environ)
 	if err != nil && cfg.Policy.Mode != check.ModeOff {
@@ -61,18 +51,18 @@ func New(cfg Config) (*Checks, error) {
 			Prober: gpu.Child{Library: cfg.NVML}, Expect: expect, Named: cfg.NVML != "", Root: cfg.Root,
 			Watcher: gpu.Watch{Library: cfg.NVML}, Table: table,
 		}
-		c.node.Parts = append(c.node.Parts, c.gpus)
+		c.parts = append(c.parts, c.gpus)
 		c.budget += gpu.ProbeDeadline // the last look may find that the driver hangs
 	}
-	c.node.Parts = append(c.node.Parts, Host{check.Host{
+	c.parts = append(c.parts, check.Host{
 		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore, GPUs: expect.Count > 0, Past: new(check.Past),
-	}})
+	})
 	if cfg.LogDir != "" {
-		c.node.Parts = append(c.node.Parts, Share{Dir: cfg.LogDir})
+		c.parts = append(c.parts, share{dir: cfg.LogDir})
 	}
 	if len(cfg.Active) > 0 {
 		c.budget += time.Duration(len(cfg.Active)) * (cfg.ActiveTimeout + activeEnd)
-		c.node.Active = active(cfg.Config, cfg.Environ)
+		c.active = active(cfg.Config, cfg.Environ)
 	}
 	return c, nil
 }
@@ -121,19 +111,3 @@ func active(cfg check.Config, environ []string) func(ctx context.Context, fit bo
 		return commands.Run(ctx, fit)
 	}
 }
-
-// Await looks at the node until there is nothing to wait for any more: see Node.
-func (c *Checks) Await(ctx context.Context, progress func(check.Report)) check.Report {
-	return c.node.Await(ctx, progress)
-}
-
-// Judge returns what findings mean by the policy in force.
-func (c *Checks) Judge(findings []check.Finding) []check.Finding {
-	return c.node.Policy.Judge(findings)
-}
-
-// Longest is how long Await may take.
-func (c *Checks) Longest() time.Duration { return c.budget }
-
-// GPUs are those of the node; nil where none is to be looked at.
-func (c *Checks) GPUs() *GPUs { return c.gpus }

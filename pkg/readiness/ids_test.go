@@ -24,7 +24,7 @@ func TestMeans(t *testing.T) {
 		{"active.other", false},
 		{"gpu", false},
 	} {
-		if got := Means(check.Rule{Pattern: tc.pattern}, []string{"/opt/nccl-test --least=3"}); got != tc.want {
+		if got := (check.Rule{Pattern: tc.pattern}).Means(IDs([]string{"/opt/nccl-test --least=3"})...); got != tc.want {
 			t.Errorf("%s means something: %t, want %t", tc.pattern, got, tc.want)
 		}
 	}

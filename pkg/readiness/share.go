@@ -9,17 +9,16 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Share is the directory that all nodes of a job share, as one node sees it
-// without a job: a Part. A daemon learns the same of its run directory.
-type Share struct {
-	Dir string
-	// Answer is how long the share may take to answer; 0: shareAnswer.
-	Answer time.Duration
+// share is the directory that all nodes of a job share, as one node sees it
+// without a job: a part. A daemon learns the same of its run directory.
+type share struct {
+	dir string
+	// answer is how long the share may take to answer; 0: shareAnswer.
+	answer time.Duration
 
 	ask func(dir string) check.Share // nil: askShare
 }
@@ -31,27 +30,27 @@ var errSilent = errors.New("it does not answer")
 
 // Look asks for the room there, and makes a file that tells the share's time,
 // which it removes. A share may hang: then the asking is left behind.
-func (s Share) Look(ctx context.Context) []check.Finding {
-	if s.Answer == 0 {
-		s.Answer = shareAnswer
+func (s share) Look(ctx context.Context) []check.Finding {
+	if s.answer == 0 {
+		s.answer = shareAnswer
 	}
 	if s.ask == nil {
 		s.ask = askShare
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.Answer, fmt.Errorf("%w within %v", errSilent, s.Answer))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.answer, fmt.Errorf("%w within %v", errSilent, s.answer))
 	defer cancel()
 	asked := make(chan check.Share, 1)
-	go func() { asked <- s.ask(s.Dir) }()
+	go func() { asked <- s.ask(s.dir) }()
 	select {
-	case share := <-asked:
-		return check.JudgeShare(share)
+	case told := <-asked:
+		return check.JudgeShare(told)
 	case <-ctx.Done():
-		return check.JudgeShare(check.Share{Path: s.Dir, SpaceErr: context.Cause(ctx)})
+		return check.JudgeShare(check.Share{Path: s.dir, SpaceErr: context.Cause(ctx)})
 	}
 }
 
 // Traits are none: whether all nodes see the same is proven by a run.
-func (Share) Traits() []check.Trait { return nil }
+func (share) Traits() []check.Trait { return nil }
 
 // askShare looks at the directory, or at what there is of its path: a run makes
 // the rest.
@@ -64,15 +63,12 @@ func askShare(dir string) check.Share {
 		}
 		dir = parent
 	}
-	share := check.Share{Path: dir}
-	var stat unix.Statfs_t
-	if share.SpaceErr = unix.Statfs(dir, &stat); share.SpaceErr != nil {
-		return share
+	space, err := signal.SpaceOf(dir)
+	if err != nil {
+		return check.Share{Path: dir, SpaceErr: err}
 	}
-	unit := uint64(stat.Bsize)
-	share.Space = &check.Space{Size: stat.Blocks * unit, Free: stat.Bavail * unit, Files: stat.Files, FreeFiles: stat.Ffree}
-	share.Offset, share.SpaceErr = askClock(dir)
-	return share
+	offset, err := askClock(dir)
+	return check.Share{Path: dir, Space: &space, SpaceErr: err, Offset: offset}
 }
 
 // askClock returns by how much the share's clock is ahead of ours: a new file

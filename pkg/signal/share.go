@@ -216,7 +216,7 @@ func (d disk) Kind(path string) (kind FileSystem, err error) {
 
 func (d disk) Space(path string) (space Space, err error) {
 	err = d.calls.Call(OpStatfs, path, func() error {
-		space, err = spaceOf(path)
+		space, err = SpaceOf(path)
 		return err
 	})
 	return space, err

@@ -20,7 +20,8 @@ func (d *Dir) Space(ctx context.Context) (Space, error) {
 	return guarded(ctx, d.via.Meter, "ask for the space of", d.path, func() (Space, error) { return d.via.Share.Space(d.path) })
 }
 
-func spaceOf(path string) (Space, error) {
+// SpaceOf returns what room the file system of a path has.
+func SpaceOf(path string) (Space, error) {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(path, &stat); err != nil {
 		return Space{}, err

@@ -79,9 +79,9 @@ func TestAwait(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				node := Node{Parts: []Part{tc.part}, Policy: tc.policy, Within: 10 * time.Second}
+				node := &Checks{parts: []part{tc.part}, policy: tc.policy, within: 10 * time.Second}
 				if tc.other != nil {
-					node.Parts = append(node.Parts, tc.other)
+					node.parts = append(node.parts, tc.other)
 				}
 				report := node.Await(t.Context(), nil)
 				if diff := cmp.Diff(tc.want, verdicts(report)); diff != "" {
@@ -104,7 +104,7 @@ func TestPatience(t *testing.T) {
 		busy := finding("gpu.busy", check.Wait)
 		busy.Patience = 3 * time.Second
 		began := time.Now()
-		report := Node{Parts: []Part{&script{shows: [][]check.Finding{{busy}}}}, Within: time.Minute}.Await(t.Context(), nil)
+		report := (&Checks{parts: []part{&script{shows: [][]check.Finding{{busy}}}}, within: time.Minute}).Await(t.Context(), nil)
 		if report.Verdict != check.Fail {
 			t.Errorf("the verdict is %s, want FAIL", report.Verdict)
 		}
@@ -118,9 +118,9 @@ func TestAwaitIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		told := 0
-		node := Node{
-			Parts: []Part{&script{shows: [][]check.Finding{{finding("gpu.fabric", check.Wait)}}}}, Within: time.Hour,
-			Active: func(context.Context, bool) []check.Finding { t.Error("an active check was run"); return nil },
+		node := &Checks{
+			parts: []part{&script{shows: [][]check.Finding{{finding("gpu.fabric", check.Wait)}}}}, within: time.Hour,
+			active: func(context.Context, bool) []check.Finding { t.Error("an active check was run"); return nil },
 		}
 		report := node.Await(ctx, func(check.Report) {
 			if told++; told == 3 {
@@ -145,9 +145,9 @@ func TestActive(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var told *bool
-			node := Node{
-				Parts: []Part{&script{shows: [][]check.Finding{{finding("gpu.clocks", tc.passive)}}}},
-				Active: func(_ context.Context, fit bool) []check.Finding {
+			node := &Checks{
+				parts: []part{&script{shows: [][]check.Finding{{finding("gpu.clocks", tc.passive)}}}},
+				active: func(_ context.Context, fit bool) []check.Finding {
 					told = &fit
 					return []check.Finding{finding("active.nccl", check.Fail)}
 				},
@@ -161,7 +161,7 @@ func TestActive(t *testing.T) {
 }
 
 func TestTraitsAreInOrder(t *testing.T) {
-	node := Node{Parts: []Part{&script{shows: [][]check.Finding{{}}}}, Always: []check.Trait{{ID: "x.kernel", Value: "6.1"}, {ID: "x.bringupd", Value: "v1"}}}
+	node := &Checks{parts: []part{&script{shows: [][]check.Finding{{}}}}, always: []check.Trait{{ID: "x.kernel", Value: "6.1"}, {ID: "x.bringupd", Value: "v1"}}}
 	want := []check.Trait{{ID: "x.bringupd", Value: "v1"}, {ID: "x.driver", Value: "570"}, {ID: "x.kernel", Value: "6.1"}}
 	if diff := cmp.Diff(want, node.Await(t.Context(), nil).Traits); diff != "" {
 		t.Errorf("the traits (-want +got):\n%s", diff)

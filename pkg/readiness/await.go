@@ -11,8 +11,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// Part is a number of checks that look together.
-type Part interface {
+// part is a number of checks that look together.
+type part interface {
 	// Look takes one look. It heeds ctx, and a check that does not work is a
 	// finding.
 	Look(ctx context.Context) []check.Finding
@@ -20,20 +20,31 @@ type Part interface {
 	Traits() []check.Trait
 }
 
-// Node is what is to be looked at, and what it means.
-type Node struct {
-	Host   string
-	Rank   int // -1 where there is no run
-	Parts  []Part
-	Policy check.Policy
-	// Active are the checks that put the node to work; nil: none. They are run
+// Checks are all checks of a node, and what they mean by the policy in force.
+type Checks struct {
+	host   string
+	rank   int // -1 where there is no run
+	parts  []part
+	policy check.Policy
+	// active are the checks that put the node to work; nil: none. They are run
 	// once, where nothing has failed before, and told whether that is so.
-	Active func(ctx context.Context, fit bool) []check.Finding
-	// Within is how long may be waited for what is not ready yet.
-	Within time.Duration
-	// Always are the traits that need no look.
-	Always []check.Trait
+	active func(ctx context.Context, fit bool) []check.Finding
+	// within is how long may be waited for what is not ready yet.
+	within time.Duration
+	// always are the traits that need no look.
+	always []check.Trait
+	budget time.Duration
+	gpus   *GPUs // nil where none is to be looked at
 }
+
+// Judge returns what findings mean by the policy in force.
+func (c *Checks) Judge(findings []check.Finding) []check.Finding { return c.policy.Judge(findings) }
+
+// Longest is how long Await may take.
+func (c *Checks) Longest() time.Duration { return c.budget }
+
+// GPUs are those of the node; nil where none is to be looked at.
+func (c *Checks) GPUs() *GPUs { return c.gpus }
 
 // The pauses between two looks at what is waited for double, up to the last.
 const (
@@ -45,30 +56,30 @@ const (
 // returns what the last looks have shown. Each time that something is waited
 // for, progress is told what there is; it may be nil. Where ctx ends, what was
 // waited for is still a Wait.
-func (n Node) Await(ctx context.Context, progress func(check.Report)) check.Report {
+func (c *Checks) Await(ctx context.Context, progress func(check.Report)) check.Report {
 	began := time.Now()
-	seen := make([][]check.Finding, len(n.Parts))
-	n.look(ctx, seen, func([]check.Finding) bool { return true })
+	seen := make([][]check.Finding, len(c.parts))
+	c.look(ctx, seen, func([]check.Finding) bool { return true })
 	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		waited := time.Since(began)
-		report := n.report(began, n.Policy.Judge(overdue(slices.Concat(seen...), waited, n.Within)))
+		report := c.report(began, c.policy.Judge(overdue(slices.Concat(seen...), waited, c.within)))
 		if report.Verdict != check.Wait || ctx.Err() != nil {
-			return n.active(ctx, began, report)
+			return c.putToWork(ctx, began, report)
 		}
 		if progress != nil {
 			progress(report)
 		}
-		if !pause.For(ctx, min(wait, max(0, n.Within-waited))) {
+		if !pause.For(ctx, min(wait, max(0, c.within-waited))) {
 			return report
 		}
-		n.look(ctx, seen, waits)
+		c.look(ctx, seen, waits)
 	}
 }
 
 // look has those parts look whose findings are chosen, side by side.
-func (n Node) look(ctx context.Context, seen [][]check.Finding, chosen func([]check.Finding) bool) {
-	looks := make([]chan []check.Finding, len(n.Parts))
-	for i, part := range n.Parts {
+func (c *Checks) look(ctx context.Context, seen [][]check.Finding, chosen func([]check.Finding) bool) {
+	looks := make([]chan []check.Finding, len(c.parts))
+	for i, part := range c.parts {
 		if !chosen(seen[i]) {
 			continue
 		}
@@ -101,21 +112,21 @@ func overdue(findings []check.Finding, waited, within time.Duration) []check.Fin
 	return findings
 }
 
-// active adds what the active checks say. They are for a node that is well so far.
-func (n Node) active(ctx context.Context, began time.Time, report check.Report) check.Report {
-	if n.Active == nil || ctx.Err() != nil {
+// putToWork adds what the active checks say. They are for a node that is well so far.
+func (c *Checks) putToWork(ctx context.Context, began time.Time, report check.Report) check.Report {
+	if c.active == nil || ctx.Err() != nil {
 		return report
 	}
 	fit := report.Verdict != check.Fail
-	return n.report(began, append(report.Findings, n.Policy.Judge(n.Active(ctx, fit))...))
+	return c.report(began, append(report.Findings, c.policy.Judge(c.active(ctx, fit))...))
 }
 
-func (n Node) report(began time.Time, findings []check.Finding) check.Report {
+func (c *Checks) report(began time.Time, findings []check.Finding) check.Report {
 	report := check.Report{
-		Version: check.ReportVersion, Host: n.Host, Rank: n.Rank, At: time.Now(), Took: time.Since(began),
-		Verdict: check.Worst(findings), Findings: findings, Traits: slices.Clone(n.Always),
+		Version: check.ReportVersion, Host: c.host, Rank: c.rank, At: time.Now(), Took: time.Since(began),
+		Verdict: check.Worst(findings), Findings: findings, Traits: slices.Clone(c.always),
 	}
-	for _, part := range n.Parts {
+	for _, part := range c.parts {
 		report.Traits = append(report.Traits, part.Traits()...)
 	}
 	slices.SortFunc(report.Traits, func(a, b check.Trait) int { return strings.Compare(a.ID, b.ID) })
