@@ -12,7 +12,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/framework/ray"
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -104,38 +103,29 @@ func (inv *invocation) chosenDriver(o *options, fromFile []string) ([]string, er
 // build makes of the settings what needs no judging.
 func (o *options) build(inv *invocation) daemon.Config {
 	cfg := daemon.Config{
-		Program: version(), Setup: o.setup, Sandbox: o.sandbox, Times: o.times, Lifeline: daemon.LifelineMode(o.lifeline), TempDir: o.tempDir,
-		Environ: os.Environ(), Files: inv.files, Signals: inv.signals, Verbose: o.verbose, ShareStats: o.shareStats, JSONLog: o.logFormat == jsonFormat,
+		Program: version(), Framework: o.chosenFramework(), Setup: o.setup, Sandbox: o.sandbox,
+		Lifeline: daemon.LifelineMode(o.lifeline), Times: o.times,
+		Requeue: daemon.RequeueConfig{OnFailure: o.onFailure == onFailureRequeue, Most: o.mostRequeues},
+		Means:   daemon.Means{TempDir: o.tempDir, Environ: os.Environ(), Signals: inv.signals},
+		Output:  daemon.Output{Files: inv.files, Verbose: o.verbose, ShareStats: o.shareStats, JSONLog: o.logFormat == jsonFormat},
 	}
-	cfg.Requeue = daemon.RequeueConfig{OnFailure: o.onFailure == onFailureRequeue, Most: o.mostRequeues}
 	if cfg.TempDir == "" {
 		cfg.TempDir = os.TempDir()
 	}
-	cfg.Framework, cfg.Frame = o.chosenFramework()
 	return cfg
 }
 
-// chosenFramework is the framework, and what was configured for it.
-func (o *options) chosenFramework() (framework.Framework, any) {
+func (o *options) chosenFramework() framework.Framework {
 	if o.framework == "ray" {
-		cluster := ray.Cluster{
+		return ray.Cluster{
 			Program: o.ray, Port: o.rayPort, DedicatedHead: o.dedicatedHead,
 			HeadArgs: o.rayHeadArgs, WorkerArgs: o.rayWorkArgs,
 		}
-		return cluster, cluster
 	}
-	none := framework.None{
+	return framework.None{
 		HeadCommand: o.headCmd, HeadReady: o.headReady, DedicatedHead: o.dedicatedHead,
 		WorkerCommand: o.workerCmd, WorkerReady: o.workerReady,
 	}
-	return none, []any{o.headCmd, written(o.headReady), o.workerCmd, written(o.workerReady), o.dedicatedHead}
-}
-
-func written(p *health.Probe) string {
-	if p == nil {
-		return ""
-	}
-	return p.String()
 }
 
 // check refuses settings that make no sense together.

@@ -40,10 +40,13 @@ func childDaemon(text string) int {
 	}
 	_ = os.Unsetenv(childVariable)
 	return Run(context.Background(), Config{
-		Identity: testIdentity(t.Rank, t.Size), LogDir: t.LogDir, TempDir: t.TempDir, Program: "test",
+		Identity: testIdentity(t.Rank, t.Size), LogDir: t.LogDir, Program: "test",
 		Driver: t.Driver, Framework: framework.None{WorkerCommand: t.Worker}, Times: t.Times,
-		Address: func() (string, error) { return "127.0.0.1", nil },
-		Environ: os.Environ(), Files: Files{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, Signals: signals,
+		Means: Means{
+			TempDir: t.TempDir, Environ: os.Environ(), Signals: signals,
+			Address: func() (string, error) { return "127.0.0.1", nil },
+		},
+		Output: Output{Files: Files{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}},
 	}, t.Role)
 }
 

@@ -1,9 +1,6 @@
 package daemon
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,53 +14,57 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Config is everything a daemon was told, resolved and checked.
+// Config is everything a daemon was told, resolved and checked. All nodes must
+// be told the same, as their digest tells; fields that are marked digest:"-" may
+// differ from node to node.
 type Config struct {
-	Identity roles.Identity
-	LogDir   string // absolute
+	Identity roles.Identity `digest:"-"`
+	LogDir   string         `digest:"-"` // absolute; it may be mounted elsewhere on another node
+	Program  string         `digest:"-"` // version of this bringupd
+	Driver   []string
+	// Team is how many of the nodes the driver gets; the zero Bounds: all.
+	Team      Bounds
+	Framework framework.Framework
+	Setup     string // run by /bin/sh on every node before anything else
+	// CheckPolicy is what was told of the checks, which are made by Checks.
+	CheckPolicy any
+	Sandbox     SandboxConfig
+	Lifeline    LifelineMode // whether workers connect to the head
+	Times       Times
+	Requeue     RequeueConfig
+	Means       `digest:"-"`
+	Output      `digest:"-"`
+}
+
+// Means are what a daemon works with on its node.
+type Means struct {
+	// Address returns where peers reach this node; it is asked when needed.
+	Address func() (string, error)
+	TempDir string // node-local; each attempt gets a directory in it
+	Environ []string
+	Checks  Checks // nil for none
+	GPUs    GPUs   // that are watched; nil for nothing
+	Signals <-chan os.Signal
 	// Access is how the run directory is reached.
-	Access signal.Access `json:"-"`
+	Access signal.Access
+	// Network is how workers connect to the head; nil for TCP.
+	Network lifeline.Network
 	// Reached, where it is not nil, is told of each state that this node has
 	// published, and by the head of the open gate (signal.NameGo).
-	Reached func(state string) `json:"-"`
-	Driver  []string
-	Program string // version of this bringupd
-	// Team is how many of the nodes the driver gets; the zero Bounds: all.
-	Team Bounds
+	Reached func(state string)
+}
 
-	Framework framework.Framework
-	// Frame is what was configured for the framework, for the digest.
-	Frame any
-	// Address returns where peers reach this node; it is asked when needed.
-	Address func() (string, error) `json:"-"`
-	TempDir string                 // node-local; each attempt gets a directory in it
-
-	Setup string // run by /bin/sh on every node before anything else
-	// Checks are this node's, nil for none; CheckPolicy is what was told of
-	// them, for the digest. GPUs are what is watched; nil for nothing.
-	Checks      Checks `json:"-"`
-	CheckPolicy any
-	GPUs        GPUs `json:"-"`
-	Sandbox     SandboxConfig
-
-	// Lifeline says whether workers connect to the head; Network is how, nil
-	// for TCP.
-	Lifeline LifelineMode
-	Network  lifeline.Network `json:"-"`
-
-	Times   Times
-	Requeue RequeueConfig
-	Environ []string `json:"-"`
-	Files   Files    `json:"-"`
+// Output is where a daemon tells what.
+type Output struct {
+	Files   Files
+	Verbose bool
+	JSONLog bool
 	// LargeLog is from how many bytes on people are told that a child's log is
 	// large; 0: 1 GiB.
-	LargeLog int64            `json:"-"`
-	Signals  <-chan os.Signal `json:"-"`
-	Verbose  bool             `json:"-"`
+	LargeLog int64
 	// ShareStats has the head tell at the end what the share was asked.
-	ShareStats bool        `json:"-"`
-	JSONLog    bool        `json:"-"`
-	Shown      ShownConfig `json:"-"`
+	ShareStats bool
+	Shown      ShownConfig
 }
 
 // Files are the daemon's own standard streams: output is the driver's.
@@ -241,30 +242,4 @@ func (t Times) stopGrace(end *ending) time.Duration {
 		return t.StopGrace
 	}
 	return min(t.StopGrace, abortGrace)
-}
-
-// digest is the same on all nodes that were configured alike.
-func (c *Config) digest() string {
-	data, err := json.Marshal(struct {
-		Driver    []string
-		Framework string
-		Frame     any
-		Setup     string
-		Sandbox   string
-		Step      bool
-		Require   string
-		Lifeline  LifelineMode
-		Times     Times
-		Requeue   RequeueConfig
-		Team      Bounds
-		Checks    any
-	}{
-		c.Driver, c.Framework.Name(), c.Frame, c.Setup, c.Sandbox.Command, c.Sandbox.Step, c.Sandbox.Require.String(),
-		c.Lifeline, c.Times, c.Requeue, c.Team.of(c.Identity.Size), c.CheckPolicy,
-	})
-	if err != nil {
-		return "internal error: " + err.Error()
-	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:8])
 }

@@ -117,47 +117,6 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestDigest(t *testing.T) {
-	base := func() Config {
-		return Config{
-			Identity: testIdentity(0, 2), LogDir: "/logs", Driver: []string{"a", "b"}, Framework: framework.None{}, Frame: []any{"x"},
-			Setup: "setup", Sandbox: SandboxConfig{Command: "sandbox", Require: Require{word: "all"}}, Times: DefaultTimes(),
-		}
-	}
-	for _, tc := range []struct {
-		name   string
-		change func(*Config)
-		same   bool
-	}{
-		{"nothing", func(*Config) {}, true},
-		{"the rank", func(c *Config) { c.Identity = testIdentity(1, 2) }, true},
-		{"the environment", func(c *Config) { c.Environ = []string{"A=B"} }, true},
-		{"the log directory, which may be mounted elsewhere", func(c *Config) { c.LogDir = "/mnt/logs" }, true},
-		{"the node's temporary directory", func(c *Config) { c.TempDir = "/scratch" }, true},
-		{"the driver", func(c *Config) { c.Driver = []string{"a b"} }, false},
-		{"the framework's settings", func(c *Config) { c.Frame = []any{"y"} }, false},
-		{"the setup", func(c *Config) { c.Setup = "" }, false},
-		{"the sandbox", func(c *Config) { c.Sandbox.Command = "" }, false},
-		{"the sandboxes required", func(c *Config) { c.Sandbox.Require = Require{count: 1} }, false},
-		{"a sandbox of its own step", func(c *Config) { c.Sandbox.Step = true }, false},
-		{"the lifelines", func(c *Config) { c.Lifeline = LifelineOff }, false},
-		{"a deadline", func(c *Config) { c.Times.Peer++ }, false},
-		{"what follows a failure", func(c *Config) { c.Requeue.OnFailure = true }, false},
-		{"how often it may", func(c *Config) { c.Requeue.Most = 1 }, false},
-		{"the team", func(c *Config) { c.Team = Bounds{1, 2} }, false},
-		{"a team of all, told", func(c *Config) { c.Team = Bounds{2, 2} }, true},
-		{"what is checked", func(c *Config) { c.CheckPolicy = "strict" }, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			one, two := base(), base()
-			tc.change(&two)
-			if same := one.digest() == two.digest(); same != tc.same {
-				t.Errorf("the digests are the same: %v", same)
-			}
-		})
-	}
-}
-
 func TestPlan(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

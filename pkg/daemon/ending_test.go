@@ -127,7 +127,7 @@ func TestEvidenceIsKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := &node{
-				cfg: Config{Access: signal.Access{Meter: new(signal.Meter)}}, id: testIdentity(tc.rank, 3), dir: dir, log: zap.NewNop(),
+				cfg: Config{Means: Means{Access: signal.Access{Meter: new(signal.Meter)}}}, id: testIdentity(tc.rank, 3), dir: dir, log: zap.NewNop(),
 				hurry: t.Context(), evidence: map[string]string{"worker.d": from},
 			}
 			n.keepEvidence(&tc.end)

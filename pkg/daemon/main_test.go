@@ -78,13 +78,16 @@ func (j *job) add(rank int, role roles.Role, line string) {
 	signals := make(chan os.Signal, 4)
 	cfg := Config{
 		Identity: testIdentity(rank, j.size),
-		LogDir:   j.logDir, TempDir: j.tempDir, Program: "test", Framework: framework.None{},
-		Address: func() (string, error) { return "127.0.0.1", nil },
+		LogDir:   j.logDir, Program: "test", Framework: framework.None{},
 		Times: Times{
 			Join: 30 * time.Second, Setup: 30 * time.Second, Sandbox: 30 * time.Second, Service: 30 * time.Second,
 			Peer: 3 * time.Second, DriverGrace: 2 * time.Second, StopGrace: time.Second,
 		},
-		Environ: os.Environ(), Files: Files{Out: j.out, Err: j.errs}, Signals: signals,
+		Means: Means{
+			TempDir: j.tempDir, Environ: os.Environ(), Signals: signals,
+			Address: func() (string, error) { return "127.0.0.1", nil },
+		},
+		Output: Output{Files: Files{Out: j.out, Err: j.errs}},
 	}
 	if line != "" {
 		cfg.Driver = shell(line)

@@ -89,7 +89,7 @@ func TestHeedSignals(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				signals := make(chan os.Signal)
-				n := &node{cfg: Config{Times: DefaultTimes(), Signals: signals}, log: zap.NewNop()}
+				n := &node{cfg: Config{Times: DefaultTimes(), Means: Means{Signals: signals}}, log: zap.NewNop()}
 				n.work, n.rest = context.WithCancel(t.Context())
 				n.graces()
 				n.life, n.end = context.WithCancelCause(n.work)

@@ -19,7 +19,7 @@ func TestOutagesAreToldOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
-		cfg := Config{Identity: testIdentity(0, 2), Times: DefaultTimes(), Access: signal.Access{Meter: new(signal.Meter)}}
+		cfg := Config{Identity: testIdentity(0, 2), Times: DefaultTimes(), Means: Means{Access: signal.Access{Meter: new(signal.Meter)}}}
 		h := &head{node: &node{cfg: cfg, id: cfg.Identity, log: zap.New(core)}}
 		h.life, h.end = context.WithCancelCause(t.Context())
 		h.lines = &lines{signs: newSigns(time.Second)}

@@ -606,7 +606,7 @@ func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				n := &node{cfg: Config{Times: times, Access: access}, id: testIdentity(1, 2), tempo: health.WorkerTempo(times.Peer, 2)}
+				n := &node{cfg: Config{Times: times, Means: Means{Access: access}}, id: testIdentity(1, 2), tempo: health.WorkerTempo(times.Peer, 2)}
 				n.cfg.Times.DriverGrace = tc.grace
 				n.control = dir.Watch(signal.Control, signal.WorkerPace(2))
 				n.work, n.rest = context.WithCancel(t.Context())

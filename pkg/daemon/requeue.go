@@ -17,7 +17,7 @@ type RequeueConfig struct {
 	OnFailure bool // where the failure deserves it
 	Most      int  // how often the job may be started anew
 	// By is who can do it; nil where the launcher can't.
-	By roles.Requeuer `json:"-"`
+	By roles.Requeuer `digest:"-"`
 }
 
 // requeueTime bounds each request to the Requeuer.

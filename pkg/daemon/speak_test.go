@@ -26,7 +26,7 @@ func TestSpeakIsTheLast(t *testing.T) {
 	words := []string{"bringupd: it died", "  next: mend it"}
 	for _, asJSON := range []bool{false, true} {
 		stderr, journal := tempFile(t), new(memory)
-		n := &node{cfg: Config{JSONLog: asJSON, Files: Files{Err: stderr}}, id: testIdentity(0, 3)}
+		n := &node{cfg: Config{Output: Output{JSONLog: asJSON, Files: Files{Err: stderr}}}, id: testIdentity(0, 3)}
 		n.voice = newVoice(stderr, asJSON)
 		n.log, n.loud = newLogger(n.cfg, n.id, n.voice, journal)
 		n.log.Info("before")
@@ -143,7 +143,7 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 	first := cause(2, health.PeerLost, "driver", "the head, rank 0 (n0), is lost", lost(0))
 	for _, wrote := range []bool{true, false} {
 		stderr := tempFile(t)
-		n := &node{cfg: Config{Files: Files{Err: stderr}}, id: testIdentity(2, 3), trail: trail.New(), dir: new(signal.Dir)}
+		n := &node{cfg: Config{Output: Output{Files: Files{Err: stderr}}}, id: testIdentity(2, 3), trail: trail.New(), dir: new(signal.Dir)}
 		n.voice = newVoice(stderr, false)
 		n.log, n.loud = newLogger(n.cfg, n.id, n.voice, new(memory))
 		end := endedBy(first)

@@ -31,7 +31,7 @@ func topologyNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	address := func() (string, error) { return "192.0.2.1", nil }
-	return &node{id: testIdentity(1, 2), dir: dir, log: zap.NewNop(), life: t.Context(), tempDir: t.TempDir(), cfg: Config{Identity: testIdentity(1, 2), Address: address}}
+	return &node{id: testIdentity(1, 2), dir: dir, log: zap.NewNop(), life: t.Context(), tempDir: t.TempDir(), cfg: Config{Identity: testIdentity(1, 2), Means: Means{Address: address}}}
 }
 
 // toldChildren are the variables of the topology that a child of the node has.

@@ -63,8 +63,11 @@ func (n *node) join(began time.Time) error {
 			n.name(n.id.Rank), n.id.Size, job.Size)
 	}
 	if job.Digest != n.cfg.digest() {
-		return failed(health.Usage, "cannot take part as %s: it was configured otherwise than the head; give all ranks the same flags, variables and file",
-			n.name(n.id.Rank))
+		mend := "give all ranks the same flags, variables and file"
+		if job.Program != n.cfg.Program {
+			mend += fmt.Sprintf(", and one bringupd: this is %s, and the head's is %s", n.cfg.Program, job.Program)
+		}
+		return failed(health.Usage, "cannot take part as %s: it was configured otherwise than the head; %s", n.name(n.id.Rank), mend)
 	}
 	address, _ := n.cfg.Address()
 	err = n.claimed(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Joined), &signal.JoinedRecord{

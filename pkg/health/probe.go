@@ -29,9 +29,9 @@ const probeForms = "tcp:PORT, tcp://HOST:PORT, http://HOST:PORT/PATH, https://â€
 // used from several goroutines.
 type Probe struct {
 	text string
-	host string // empty where no host is asked
-	port int    // 0 where no port is asked
-	look func(ctx context.Context) error
+	host string                          // empty where no host is asked
+	port int                             // 0 where no port is asked
+	look func(ctx context.Context) error `digest:"-"` // follows from text
 }
 
 // ParseProbe reads a probe:

@@ -136,12 +136,15 @@ func (j *job) listen(rank int) {
 func (j *job) configure(room *Room, id roles.Identity, rank int, way *way) daemon.Config {
 	id.Rank, id.Host = rank, id.Hosts[rank]
 	return daemon.Config{
-		Identity: id, LogDir: room.path, TempDir: j.local, Program: j.cfg.Program,
-		Access:    signal.Access{Meter: way.meter, Share: signal.Disk(way), Deaf: true},
-		Reached:   func(state string) { j.reached(rank, state) },
-		Framework: nothing{}, Checks: healthy{rank}, Lifeline: j.cfg.Lifeline,
-		Address: func() (string, error) { return "127.0.0.1", nil },
-		Times:   j.cfg.times(), Files: daemon.Files{Out: j.said, Err: j.said}, JSONLog: true,
+		Identity: id, LogDir: room.path, Program: j.cfg.Program,
+		Framework: nothing{}, Lifeline: j.cfg.Lifeline, Times: j.cfg.times(),
+		Means: daemon.Means{
+			TempDir: j.local, Checks: healthy{rank},
+			Address: func() (string, error) { return "127.0.0.1", nil },
+			Access:  signal.Access{Meter: way.meter, Share: signal.Disk(way), Deaf: true},
+			Reached: func(state string) { j.reached(rank, state) },
+		},
+		Output: daemon.Output{Files: daemon.Files{Out: j.said, Err: j.said}, JSONLog: true},
 	}
 }
 

@@ -228,12 +228,14 @@ func (a *attempt) config(d *running, tempDir string, said *os.File) daemon.Confi
 		mode = daemon.LifelineOff
 	}
 	return daemon.Config{
-		Lifeline: mode, Network: d.host,
-		Identity: a.identity(d.rank), LogDir: logDir, TempDir: tempDir, Program: "test",
-		Access: signal.Access{Share: d.client, Deaf: true, Jitter: jitter}, Framework: services{}, Times: times,
-		Team:    daemon.Bounds{Min: a.needed, Max: a.size},
-		Address: func() (string, error) { return fmt.Sprintf("n%d", d.rank), nil },
-		Files:   daemon.Files{Err: said}, Signals: d.signals,
+		Identity: a.identity(d.rank), LogDir: logDir, Program: "test",
+		Team: daemon.Bounds{Min: a.needed, Max: a.size}, Framework: services{}, Lifeline: mode, Times: times,
+		Means: daemon.Means{
+			TempDir: tempDir, Network: d.host, Signals: d.signals,
+			Address: func() (string, error) { return fmt.Sprintf("n%d", d.rank), nil },
+			Access:  signal.Access{Share: d.client, Deaf: true, Jitter: jitter},
+		},
+		Output: daemon.Output{Files: daemon.Files{Err: said}},
 	}
 }
 

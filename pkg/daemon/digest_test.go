@@ -1,0 +1,179 @@
+package daemon
+
+import (
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/framework/ray"
+	"github.com/bringupd/bringupd/pkg/health"
+)
+
+func TestDigest(t *testing.T) {
+	base := func() Config {
+		return Config{
+			Identity: testIdentity(0, 2), LogDir: "/logs", Driver: []string{"a", "b"}, Framework: framework.None{HeadCommand: "x"},
+			Setup: "setup", Sandbox: SandboxConfig{Command: "sandbox", Require: Require{word: "all"}}, Times: DefaultTimes(),
+			CheckPolicy: check.DefaultConfig(),
+		}
+	}
+	probe := func(text string) *health.Probe {
+		p, err := health.ParseProbe(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &p
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*Config)
+		same   bool
+	}{
+		{"nothing", func(*Config) {}, true},
+		{"the rank", func(c *Config) { c.Identity = testIdentity(1, 2) }, true},
+		{"the environment", func(c *Config) { c.Environ = []string{"A=B"} }, true},
+		{"the log directory, which may be mounted elsewhere", func(c *Config) { c.LogDir = "/mnt/logs" }, true},
+		{"the node's temporary directory", func(c *Config) { c.TempDir = "/scratch" }, true},
+		{"what is said", func(c *Config) { c.Verbose = true }, true},
+		{"the version", func(c *Config) { c.Program = "v2" }, true},
+		{"who can start it anew", func(c *Config) { c.Requeue.By = &launcher{} }, true},
+		{"the driver", func(c *Config) { c.Driver = []string{"a b"} }, false},
+		{"the framework's settings", func(c *Config) { c.Framework = framework.None{WorkerCommand: "x"} }, false},
+		{"the framework's probes", func(c *Config) { c.Framework = framework.None{HeadCommand: "x", HeadReady: probe("tcp:1")} }, false},
+		{"the framework", func(c *Config) { c.Framework = ray.Cluster{Program: "x"} }, false},
+		{"the setup", func(c *Config) { c.Setup = "" }, false},
+		{"the sandbox", func(c *Config) { c.Sandbox.Command = "" }, false},
+		{"when the sandbox is ready", func(c *Config) { c.Sandbox.Ready = probe("tcp:1") }, false},
+		{"the sandboxes required", func(c *Config) { c.Sandbox.Require = Require{count: 1} }, false},
+		{"a sandbox of its own step", func(c *Config) { c.Sandbox.Step = true }, false},
+		{"the lifelines", func(c *Config) { c.Lifeline = LifelineOff }, false},
+		{"a deadline", func(c *Config) { c.Times.Peer++ }, false},
+		{"what follows a failure", func(c *Config) { c.Requeue.OnFailure = true }, false},
+		{"how often it may", func(c *Config) { c.Requeue.Most = 1 }, false},
+		{"the team", func(c *Config) { c.Team = Bounds{1, 2} }, false},
+		{"a team of all, told", func(c *Config) { c.Team = Bounds{2, 2} }, true},
+		{"what is checked", func(c *Config) { c.CheckPolicy = check.Config{NVML: "x"} }, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			one, two := base(), base()
+			tc.change(&two)
+			if same := one.digest() == two.digest(); same != tc.same {
+				t.Errorf("the digests are the same: %v", same)
+			}
+		})
+	}
+}
+
+// What the flags may be parsed into can be compared.
+func TestDigestOfAll(t *testing.T) {
+	for _, one := range []framework.Framework{framework.None{HeadReady: new(health.Probe)}, ray.Cluster{HeadArgs: []string{"x"}}} {
+		c := Config{Framework: one, CheckPolicy: check.DefaultConfig(), Sandbox: SandboxConfig{Ready: new(health.Probe)}, Times: DefaultTimes()}
+		if len(c.digest()) != 16 {
+			t.Errorf("the digest is %q", c.digest())
+		}
+	}
+}
+
+// TestDigestHasEveryField changes each field of the configuration that is not
+// marked, one after the other: the digest must change with it. Marked are those
+// which may differ from node to node, and no others.
+func TestDigestHasEveryField(t *testing.T) {
+	may := []string{"Identity", "LogDir", "Program", "Requeue.By", "Means", "Output"}
+	// What another value is of a field that is no plain one.
+	others := map[string]any{
+		"Driver": []string{"x"}, "Framework": framework.None{HeadCommand: "x"}, "CheckPolicy": "x", "Sandbox.Ready": new(health.Probe),
+	}
+	other := func(name string, kind reflect.Kind) any {
+		if told, is := others[name]; is {
+			delete(others, name)
+			return told
+		}
+		return map[reflect.Kind]any{reflect.String: "x", reflect.Bool: true, reflect.Int: 7, reflect.Int64: int64(7)}[kind]
+	}
+	c := Config{Identity: testIdentity(0, 9), Framework: framework.None{}, Team: Bounds{2, 4}}
+	before := c.digest()
+	var marked []string
+	var visit func(v reflect.Value, path string)
+	visit = func(v reflect.Value, path string) {
+		for field, value := range v.Fields() {
+			name := strings.TrimPrefix(path+"."+field.Name, ".")
+			switch {
+			case field.Tag.Get("digest") == "-":
+				marked = append(marked, name)
+				continue
+			case value.Kind() == reflect.Struct:
+				visit(value, name)
+				continue
+			}
+			value = reflect.NewAt(value.Type(), value.Addr().UnsafePointer()).Elem() // to be set also where it is not exported
+			changed := other(name, value.Kind())
+			if changed == nil {
+				t.Fatalf("say what another %s is", name)
+			}
+			old := reflect.New(value.Type()).Elem()
+			old.Set(value)
+			value.Set(reflect.ValueOf(changed).Convert(value.Type()))
+			if c.digest() == before {
+				t.Errorf("%s is not in the digest", name)
+			}
+			value.Set(old)
+		}
+	}
+	visit(reflect.ValueOf(&c).Elem(), "")
+	if diff := cmp.Diff(may, marked); diff != "" {
+		t.Errorf("fields that may differ (-want +got):\n%s", diff)
+	}
+	if len(others) > 0 {
+		t.Errorf("there are no such fields: %v", slices.Sorted(maps.Keys(others)))
+	}
+}
+
+// Two values are written alike where they are alike, and what can't be compared
+// is refused.
+func TestSpelled(t *testing.T) {
+	type inner struct{ a, b string }
+	type outer struct {
+		Text  string
+		own   int
+		Some  []string
+		Any   any
+		To    *inner
+		Apart func() `digest:"-"`
+	}
+	spell := func(v any) string { return spelled(reflect.ValueOf(v)) }
+	different := []any{
+		outer{}, outer{Text: "x"}, outer{own: 1}, outer{Some: []string{"x"}}, outer{Some: []string{"x", ""}}, outer{Some: []string{"", "x"}},
+		outer{Any: "x"}, outer{Any: 1}, outer{Any: int64(1)}, outer{To: new(inner)}, outer{To: &inner{a: "x"}}, outer{To: &inner{b: "x"}},
+		outer{Any: inner{a: `x";b:"`}}, outer{Any: inner{a: "x"}},
+		outer{Any: []inner{{}, {a: "x"}}}, outer{Any: []inner{{a: "x"}, {}}}, outer{Any: [2]bool{true}}, outer{Any: [2]bool{1: true}},
+	}
+	seen := make(map[string]any)
+	for _, one := range different {
+		if other, twice := seen[spell(one)]; twice {
+			t.Errorf("%+v and %+v are both %s", one, other, spell(one))
+		}
+		seen[spell(one)] = one
+	}
+	if spell(outer{To: &inner{a: "x"}, Apart: func() {}}) != spell(outer{To: &inner{a: "x"}}) {
+		t.Error("what is the same, or marked, is written otherwise")
+	}
+	for _, one := range []any{
+		struct{ F func() }{}, struct{ C <-chan os.Signal }{}, struct{ M map[string]int }{}, []any{1, func() {}},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("a %T is accepted", one)
+				}
+			}()
+			spell(one)
+		}()
+	}
+}
