@@ -132,8 +132,8 @@ func (a *account) adviseChild() []string {
 	if len(c.Lines) >= keptLines {
 		steps = append(steps, "read the whole of "+a.log(c.Log))
 	}
-	if strings.HasPrefix(c.Child, "ray ") {
-		steps = append(steps, "read Ray's own logs, which are kept in "+a.log(strings.TrimSuffix(c.Log, ".log")+".d"))
+	if a.Service.Logs != "" && health.Kind(c.Kind) == health.ServiceDied && c.Child != "" {
+		steps = append(steps, "read "+a.Service.Logs+", which are kept in "+a.log(strings.TrimSuffix(c.Log, ".log")+".d"))
 	}
 	switch {
 	case c.OOM != nil && a.words().Memory != "":
@@ -200,21 +200,23 @@ func (a *account) adviseTerminated() []string {
 
 // longer names the flag of the deadline that a phase has missed.
 func (a *account) longer(phase string) []string {
-	for _, row := range []struct {
-		phase, flag string
-		now         time.Duration
-	}{
-		{"join", "join-timeout", a.Times.Join},
-		{"check", cmp.Or(a.CheckFlag, "setup-timeout"), cmp.Or(a.CheckTime, a.Times.Setup)},
-		{"sandbox", "sandbox-timeout", a.Times.Sandbox},
-		{"head", "service-timeout", a.Times.Service},
-		{"workers", "service-timeout", a.Times.Service},
-	} {
-		if row.phase == phase {
-			return []string{fmt.Sprintf("if it only needs more time: --%s=%s (now %s)", row.flag, prose.FlagTime(2*row.now), prose.FlagTime(row.now))}
-		}
+	missed, known := map[string]deadline{
+		"join":    {"join-timeout", a.Times.Join},
+		"check":   cmp.Or(a.Check, deadline{"setup-timeout", a.Times.Setup}),
+		"sandbox": {"sandbox-timeout", a.Times.Sandbox},
+		"head":    {"service-timeout", a.Times.Service},
+		"workers": {"service-timeout", a.Times.Service},
+	}[phase]
+	if !known {
+		return nil
 	}
-	return nil
+	return []string{fmt.Sprintf("if it only needs more time: --%s=%s (now %s)", missed.flag, prose.FlagTime(2*missed.now), prose.FlagTime(missed.now))}
+}
+
+// deadline is what a phase may take now, and the flag that gives it more.
+type deadline struct {
+	flag string
+	now  time.Duration
 }
 
 // blamed are the ranks that the cause is about.

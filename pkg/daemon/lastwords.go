@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -32,10 +33,9 @@ type account struct {
 	LogDir   string
 	Driver   string // its first word; empty where there is none
 	Times    Times
-	// CheckFlag and CheckTime are what bounds the check phase, where it isn't
-	// the setup command's time.
-	CheckFlag string
-	CheckTime time.Duration
+	Service  framework.Words
+	// Check is what bounds the check phase, where it isn't the setup command's time.
+	Check deadline
 }
 
 // headWords are the last words of the job: for who comes at night, and has seen

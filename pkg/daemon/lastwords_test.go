@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -26,7 +27,8 @@ type plight struct {
 	name     string
 	end      ending
 	launcher roles.Launcher // Slurm where empty
-	before   bool           // the gate never opened
+	service  framework.Words
+	before   bool // the gate never opened
 	left     []string
 	events   []signal.EventRecord
 }
@@ -126,7 +128,7 @@ var plights = []plight{
 			died("worker", "worker-0002.log", "exit code 0", "", 0))),
 	},
 	{
-		name: "service-of-ray",
+		name: "service-of-ray", service: framework.Words{Logs: "Ray's own logs"},
 		end: endedBy(cause(5, health.ServiceDied, "driver", "the ray worker of rank 5 (n5) died: exit code 1 (raylet.out: Check failed)",
 			died("ray worker", "ray-worker-0005.log", "exit code 1", "", 1, slices.Repeat([]string{"a line of Ray"}, 20)...))),
 	},
@@ -239,7 +241,7 @@ func (p plight) tells(rank int) *account {
 	a := &account{
 		Result: result, Path: "/shared/logs/17.0", Rank: rank, Host: fmt.Sprintf("n%d", rank), Size: size,
 		Consequences: end.consequences, Left: p.left,
-		Launcher: roles.Slurm, Job: "17", LogDir: "/shared/logs", Driver: "train.py", Times: DefaultTimes(),
+		Launcher: roles.Slurm, Job: "17", LogDir: "/shared/logs", Driver: "train.py", Times: DefaultTimes(), Service: p.service,
 	}
 	if p.launcher != "" {
 		a.Launcher = p.launcher

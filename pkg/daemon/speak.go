@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -14,10 +15,10 @@ import (
 func (n *node) account(end *ending, result *signal.Result) *account {
 	a := &account{
 		Result: result, Rank: n.id.Rank, Host: n.id.Host, Size: n.id.Size, Names: n.id.Hosts,
-		Consequences: end.consequences, Launcher: n.id.Launcher, Job: n.id.Job, LogDir: n.cfg.LogDir, Times: n.cfg.Times,
+		Consequences: end.consequences, Launcher: n.id.Launcher, Job: n.id.Job, LogDir: n.cfg.LogDir, Times: n.cfg.Times, Service: framework.WordsOf(n.cfg.Framework),
 	}
 	if n.cfg.Setup == "" && n.cfg.Checks != nil {
-		a.CheckFlag, a.CheckTime = "check-timeout", n.cfg.Checks.Longest()
+		a.Check = deadline{"check-timeout", n.cfg.Checks.Longest()}
 	}
 	if n.dir != nil {
 		a.Path = n.dir.Path()

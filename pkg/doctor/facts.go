@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -114,7 +115,7 @@ type Case struct {
 	Silent    []int         // who came, and told nothing
 	Facts     []Facts       // by rank, those that came
 	Trips     map[int]time.Duration
-	Framework string
+	Framework framework.Words
 	Checked   bool // GPUs were looked at
 	Policy    check.Policy
 	Took      time.Duration

@@ -153,7 +153,7 @@ const fewPorts = 5000
 
 // judgePorts judges the ports that services are to have, and those the kernel gives.
 func judgePorts(c Case, f Facts) []check.Finding {
-	found := []check.Finding{fixedPorts(f)}
+	found := []check.Finding{fixedPorts(c, f)}
 	low, high := f.Ephemeral[0], f.Ephemeral[1]
 	if low == 0 {
 		return found
@@ -178,7 +178,7 @@ func judgePorts(c Case, f Facts) []check.Finding {
 	return append(found, check.Finding{ID: ID, Verdict: check.Pass, Source: where, Observed: observed})
 }
 
-func fixedPorts(f Facts) check.Finding {
+func fixedPorts(c Case, f Facts) check.Finding {
 	const ID = "ports"
 	if f.NoPorts != "" {
 		return check.Finding{ID: ID, Verdict: check.Fail, Class: check.User, Observed: f.NoPorts, Hint: "mend the flags that give the framework its ports"}
@@ -194,9 +194,12 @@ func fixedPorts(f Facts) check.Finding {
 	}
 	switch {
 	case len(taken) > 0:
+		hint := "end what holds it, or give another port"
+		if free := c.Framework.FreePort; free != "" {
+			hint += "; " + free
+		}
 		return check.Finding{
-			ID: ID, Verdict: check.Fail, Class: check.User, Observed: strings.Join(taken, "; "), Expected: "a port that is free",
-			Hint: "end what holds it, or give another port; with --framework=ray --ray-port=0 takes one that is free",
+			ID: ID, Verdict: check.Fail, Class: check.User, Observed: strings.Join(taken, "; "), Expected: "a port that is free", Hint: hint,
 		}
 	case len(free) > 0:
 		return check.Finding{ID: ID, Verdict: check.Pass, Observed: "free: " + strings.Join(free, ", ")}
@@ -308,7 +311,7 @@ func judgeTrial(s Share) []check.Finding {
 }
 
 // judgeTool judges the framework's program on the node.
-func judgeTool(_ Case, f Facts) []check.Finding {
+func judgeTool(c Case, f Facts) []check.Finding {
 	t := f.Tool
 	if t == nil {
 		return nil
@@ -318,7 +321,7 @@ func judgeTool(_ Case, f Facts) []check.Finding {
 	case t.Missing:
 		return one(check.Finding{
 			ID: ID, Verdict: check.Fail, Class: check.User, Observed: t.Err, Expected: t.Name + " on every node",
-			Hint: "activate its environment before srun, install it where all nodes see it, or give its whole path (--ray)",
+			Hint: "activate its environment before srun, install it where all nodes see it, or give its whole path (" + c.Framework.Program + ")",
 		})
 	case t.Err != "":
 		return one(check.Finding{

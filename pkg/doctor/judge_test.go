@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/framework/ray"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -17,7 +18,7 @@ import (
 func well() Case {
 	c := Case{
 		Launcher: roles.Slurm, Size: 4, Hosts: []string{"n0", "n1", "n2", "n3"}, LogDir: "/share/logs", Waited: time.Second,
-		Trips: map[int]time.Duration{}, Framework: "ray", Checked: true,
+		Trips: map[int]time.Duration{}, Framework: ray.Cluster{}.Words(), Checked: true,
 	}
 	for rank, host := range c.Hosts {
 		no, none := false, time.Duration(0)

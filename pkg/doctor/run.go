@@ -125,7 +125,7 @@ func (d *doctor) factTime() time.Duration { return d.Checks.Longest() + toolTime
 func (d *doctor) runHead(ctx context.Context, show func(Report) error) (int, error) {
 	c := Case{
 		Launcher: d.Identity.Launcher, Size: d.Identity.Size, Hosts: d.Identity.Hosts, Alone: d.Alone, Mistake: d.Mistake,
-		LogDir: d.LogDir, Framework: d.Framework.Name(), Policy: d.Policy, Checked: d.Policy.Mode != check.ModeOff,
+		LogDir: d.LogDir, Framework: framework.WordsOf(d.Framework), Policy: d.Policy, Checked: d.Policy.Mode != check.ModeOff,
 	}
 	fresh := d.Identity.Size == 1 && !isThere(d.LogDir)
 	m, err := d.open(ctx)

@@ -103,5 +103,24 @@ type Versioned interface {
 	Version(lines []string) string
 }
 
+// Words are what people are told of a framework, in its own words. What it has
+// none for is empty.
+type Words struct {
+	Program  string // the flag that names its program
+	FreePort string // how it takes a port that is free, to follow "give another port; "
+	Logs     string // whose own logs a service of it leaves as Evidence
+}
+
+// Spoken is a framework with words of its own.
+type Spoken interface{ Words() Words }
+
+// WordsOf returns a framework's words; the zero Words where it has none.
+func WordsOf(f Framework) Words {
+	if spoken, ok := f.(Spoken); ok {
+		return spoken.Words()
+	}
+	return Words{}
+}
+
 // Names are the frameworks that there are.
 var Names = []string{"none", "ray"}

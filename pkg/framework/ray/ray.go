@@ -32,8 +32,16 @@ var (
 	_ framework.Framework = Cluster{}
 	_ framework.Counter   = Cluster{}
 	_ framework.Unranked  = Cluster{}
+	_ framework.Spoken    = Cluster{}
 	_ framework.Versioned = Cluster{}
 )
+
+// Words are about Ray's program, ports and logs.
+func (Cluster) Words() framework.Words {
+	return framework.Words{
+		Program: "--ray", FreePort: "with --framework=ray --ray-port=0 takes one that is free", Logs: "Ray's own logs",
+	}
+}
 
 // Name returns "ray".
 func (Cluster) Name() string { return "ray" }
