@@ -135,7 +135,7 @@ func (inv *invocation) app() *cli.App {
 		inv.runCommand(), inv.localCommand(), inv.statusCommand(), inv.reportCommand(), inv.logsCommand(),
 		inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.checkCommand(),
 		inv.doctorCommand(), inv.simulateCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand(),
-		inv.gpuProbeCommand(), inv.gpuWatchCommand(),
+		inv.gpuChildCommand(),
 	}
 	for _, command := range app.Commands {
 		command.OnUsageError = onUsageError

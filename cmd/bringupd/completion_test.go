@@ -94,7 +94,7 @@ func TestBashCompletes(t *testing.T) {
 			t.Errorf("%q: got %q, not %q", tc.line, got, want)
 		}
 	}
-	if got := askBash(t, bash, "bringupd", ""); !slices.Contains(got, "local") || !slices.Contains(got, "completion") || slices.Contains(got, "gpu-probe") {
+	if got := askBash(t, bash, "bringupd", ""); !slices.Contains(got, "local") || !slices.Contains(got, "completion") || slices.Contains(got, "gpu-child") {
 		t.Errorf("the subcommands are %q", got)
 	}
 }
@@ -121,7 +121,7 @@ func TestCompletionScripts(t *testing.T) {
 				}
 			}
 		}
-		for _, hidden := range []string{"launched-locally", "gpu-probe", "<no value>"} {
+		for _, hidden := range []string{"launched-locally", "gpu-child", "<no value>"} {
 			if strings.Contains(text, hidden) {
 				t.Errorf("%s has %s", shell, hidden)
 			}

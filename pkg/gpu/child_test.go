@@ -3,7 +3,6 @@ package gpu
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +24,7 @@ func init() {
 	helpers["older"] = func() int { return printFacts(Facts{Version: FactsVersion + 1, Init: Success}) }
 	helpers["nothing"] = func() int { return 0 }
 	helpers["garbage"] = func() int { fmt.Println("NVRM: \x1b[31mthis is no JSON"); return 0 }
-	helpers["half"] = func() int { fmt.Print(`{"version":1,"init":"SUCC`); return 0 }
+	helpers["half"] = func() int { fmt.Print(`{"v":1,"facts":{"version":1,"init":"SUCC`); return 0 }
 	helpers["null"] = func() int { fmt.Print(`null`); return 0 }
 	helpers["much"] = printMuch
 	helpers["loader"] = func() int {
@@ -53,23 +52,32 @@ func init() {
 	}
 	helpers["descriptors"] = tellDescriptors
 	helpers["parent"] = beParent
+	helpers["hanging driver"] = func() int { return serve(hangingDriver{}, os.Stdin, os.Stdout) }
 }
 
 func printFacts(facts Facts) int {
-	_ = json.NewEncoder(os.Stdout).Encode(facts)
+	_, _ = os.Stdout.Write(line{Facts: &facts}.encode())
 	return 0
+}
+
+// hangingDriver never answers.
+type hangingDriver struct{ driver }
+
+func (hangingDriver) look() Facts {
+	hang()
+	return Facts{}
 }
 
 // printMuch prints 100 MiB of valid JSON, unless it is stopped.
 func printMuch() int {
-	fmt.Print(`{"version":1,"init":"SUCCESS","detail":"`)
+	fmt.Print(`{"v":1,"facts":{"version":1,"init":"SUCCESS","detail":"`)
 	text := bytes.Repeat([]byte("x"), 1<<20)
 	for range 100 {
 		if _, err := os.Stdout.Write(text); err != nil {
 			return 1
 		}
 	}
-	fmt.Print(`"}`)
+	fmt.Print(`"}}`)
 	return 0
 }
 
@@ -101,10 +109,10 @@ func TestWhatBecomesOfAChild(t *testing.T) {
 		{"answer", DriverNotLoaded, nil},
 		{"chatter", DriverNotLoaded, nil},
 		{"older", ProbeDied, []string{"version 2", "version 1"}},
-		{"nothing", ProbeDied, []string{"no answer", "0 bytes"}},
-		{"garbage", ProbeDied, []string{"no answer"}},
-		{"half", ProbeDied, []string{"no answer", "unexpected end of JSON"}},
-		{"null", ProbeDied, []string{"version 0"}},
+		{"nothing", ProbeDied, []string{"no answer"}},
+		{"garbage", ProbeDied, []string{"no answer", "this is no JSON"}},
+		{"half", ProbeDied, []string{"no answer", `"init":"SUCC`}},
+		{"null", ProbeDied, []string{"no answer", "null"}},
 		{"much", ProbeDied, []string{"more than 4 MiB"}},
 		{"loader", ProbeDied, []string{"exit code 127", "undefined symbol: nvmlFoo"}},
 		{"panic", ProbeDied, []string{"exit code 2", "panic: as a bug would"}},
@@ -155,18 +163,12 @@ func TestChildThatHangs(t *testing.T) {
 }
 
 // noneLeft expects that no child stays, dead or alive: where a machine is so slow
-// that one was left, the next look takes its exit.
+// that one was left, its exit is taken in a moment.
 func noneLeft(t *testing.T) {
 	t.Helper()
 	until(t, "end of what was left", func() bool {
-		reapLeft()
-		left.Lock()
-		defer left.Unlock()
-		return len(left.pids) == 0
+		return errors.Is(unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil), unix.ECHILD)
 	})
-	if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); !errors.Is(err, unix.ECHILD) {
-		t.Errorf("there is a child: %d, %v", pid, err)
-	}
 }
 
 func TestChildEndsWithContext(t *testing.T) {
@@ -199,7 +201,7 @@ func TestChildThatCannotStart(t *testing.T) {
 }
 
 func TestProbeStartsNoProbe(t *testing.T) {
-	t.Setenv(probeVariable, "1")
+	t.Setenv(childVariable, "1")
 	facts, err := helperChild("answer").Probe(t.Context())
 	if err != nil || facts.Init != ProbeDied {
 		t.Errorf("got %+v, %v", facts, err)
@@ -208,19 +210,27 @@ func TestProbeStartsNoProbe(t *testing.T) {
 
 func TestChildCommandLine(t *testing.T) {
 	child := Child{Program: "/opt/bringupd", Library: "/run/nvidia/driver/libnvidia-ml.so.1", Env: []string{"LD_BIND_NOW=1", "A=b"}}
-	want := []string{"/opt/bringupd", "gpu-probe", "--nvml=/run/nvidia/driver/libnvidia-ml.so.1"}
-	if got := child.argv(); !slices.Equal(got, want) {
-		t.Errorf("got %q", got)
-	}
 	if got := child.environ(); slices.Contains(got, "LD_BIND_NOW=1") || !slices.Contains(got, "A=b") {
 		t.Errorf("got %q", got)
+	}
+	for name, test := range map[string]struct {
+		child         Child
+		program, args string
+	}{
+		"another": {child, "/opt/bringupd", "gpu-child --nvml=/run/nvidia/driver/libnvidia-ml.so.1"},
+		"plain":   {Child{}, ownBinary, "gpu-child"},
+		"others":  {Child{Library: "/opt/x", Args: []string{"one"}}, ownBinary, "one"},
+	} {
+		if got := strings.Join(test.child.argv()[1:], " "); got != test.args || test.child.program() != test.program {
+			t.Errorf("%s: %s %q", name, test.child.program(), got)
+		}
 	}
 }
 
 // tellDescriptors prints as its detail which files it has beside its streams
 // once it has asked.
 func tellDescriptors() int {
-	ProbeMain("/nonexistent", io.Discard)
+	ChildMain("/nonexistent", strings.NewReader(""), io.Discard)
 	entries, _ := os.ReadDir(descriptors)
 	var found []string
 	for _, entry := range entries {
@@ -276,8 +286,8 @@ func TestNoDescriptorLeaks(t *testing.T) {
 
 // beParent probes with a child that hangs, and is killed meanwhile.
 func beParent() int {
-	os.Unsetenv(probeVariable)
-	_, _ = helperChild("hang").Probe(context.Background())
+	os.Unsetenv(childVariable)
+	_, _ = helperChild("hanging driver").Probe(context.Background())
 	return 0
 }
 
@@ -329,37 +339,35 @@ func until(t *testing.T, what string, condition func() bool) {
 func TestLastLines(t *testing.T) {
 	for _, test := range []struct{ name, text, want string }{
 		{"none", "", ""},
-		{"one without an end", "abc", "abc"},
+		{"one", "abc", "abc"},
 		{"the last three", "a\nb\n\nc\nd\n", "b; c; d"},
 		{"nothing that a terminal obeys", "\x1b[31mred\x07\n", "[31mred"},
 		{"no text", "\xff\xfe\n", "?"},
 		{"a crash", "a\nb\nSIGSEGV: segmentation violation\nPC=0x1\n[signal]\n\nr1 0\nr2 0\n", "SIGSEGV: segmentation violation; PC=0x1; [signal]"},
-		{"long", strings.Repeat("x", 3*keptBytes) + "\nend\n", strings.Repeat("x", keptLine) + "; end"},
+		{"long", strings.Repeat("x", 100_000) + "\nend\n", strings.Repeat("x", keptLine) + "; end"},
 	} {
 		var l lastLines
-		for piece := range slices.Chunk([]byte(test.text), 100) {
-			_, _ = l.Write(piece)
+		for line := range strings.SplitSeq(test.text, "\n") {
+			l.add([]byte(line))
 		}
-		var whole lastLines
-		_, _ = whole.Write([]byte(test.text))
-		if got := l.String(); got != test.want || whole.String() != got {
-			t.Errorf("%s: got %q and %q, want %q", test.name, got, whole.String(), test.want)
+		if got := l.after(""); got != test.want {
+			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
 		}
 	}
 }
 
 // A fork that hangs, as its program's file system does, does not keep the daemon
-// from its end. What look takes first stands for the fork.
+// from its end. The lock that all forks take stands for the file system.
 func TestProbeEndsWithoutItsFork(t *testing.T) {
-	left.Lock()
+	syscall.ForkLock.Lock()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	over := errors.New("the job is over")
 	ended := make(chan error, 1)
 	go func() {
-		_, err := Child{Program: "/nonexistent/bringupd"}.Probe(ctx)
+		_, err := Child{Program: ownBinary, Env: helperEnv("hang")}.Probe(ctx)
 		ended <- err
 	}()
-	cancel(over)
+	time.AfterFunc(20*time.Millisecond, func() { cancel(over) })
 	select {
 	case err := <-ended:
 		if !errors.Is(err, over) {
@@ -368,5 +376,6 @@ func TestProbeEndsWithoutItsFork(t *testing.T) {
 	case <-time.After(ProbeDeadline / 2):
 		t.Error("the probe waits for its fork, and its context has ended")
 	}
-	left.Unlock()
+	syscall.ForkLock.Unlock()
+	noneLeft(t)
 }

@@ -1,7 +1,5 @@
 package gpu
 
-import "context"
-
 // FactsVersion is the version of the form that Facts have as JSON.
 const FactsVersion = 1
 
@@ -57,13 +55,6 @@ func (r Reading[T]) Get() (value T, ok bool) {
 
 // Asked tells whether there is a value or a reason for none.
 func (r Reading[T]) Asked() bool { return r.Value != nil || r.Why != "" }
-
-// Prober looks at the GPUs of this node.
-type Prober interface {
-	// Probe takes one look. What NVML does not answer is in the facts; the
-	// error says why there are none at all.
-	Probe(ctx context.Context) (Facts, error)
-}
 
 // Facts are what one look at the GPUs of a node has seen.
 type Facts struct {

@@ -3,7 +3,14 @@
 package gpu
 
 import (
+	"cmp"
+	"context"
+	"encoding/binary"
 	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -12,22 +19,51 @@ import (
 // libraryName is what the loader looks for where no file is named.
 const libraryName = "libnvidia-ml.so.1"
 
-// openLibrary returns NVML as that file has it, or as the loader finds it. The
-// file is not opened before Init.
-func openLibrary(path string) library {
-	if path == "" {
-		return nvmlLibrary{nvml.New()}
+// nvmlDriver is NVML as a file has it; path is empty where the loader finds the
+// file. It is not opened before Init.
+//
+// All but Init may be called after a successful Init only, and only where the
+// library has the function: the loader ends the process otherwise.
+type nvmlDriver struct {
+	lib  nvml.Interface
+	path string
+}
+
+var _ driver = nvmlDriver{}
+
+func openDriver(path string) driver {
+	returnNames() // before a library is loaded
+	return nvmlDriver{nvml.New(nvml.WithLibraryPath(path)), path}
+}
+
+func (d nvmlDriver) look() Facts {
+	asked := newQuestions()
+	stop := tellWaits(asked, os.Stderr, time.Second)
+	defer stop()
+	facts := (&collector{lib: d.lib, root: "/", asked: asked, pause: time.Sleep}).collect()
+	facts.Library = d.path
+	if facts.Init == LibraryNotFound {
+		facts.Detail = d.whyNotLoaded()
 	}
-	return nvmlLibrary{nvml.New(nvml.WithLibraryPath(path))}
+	return facts
+}
+
+func (d nvmlDriver) watch(ctx context.Context, tell func(line) error) error {
+	switch ret := named(d.lib.Init()); ret {
+	case Success:
+	case LibraryNotFound:
+		return fmt.Errorf("NVML can't be used: %s: %s", ret, d.whyNotLoaded())
+	default:
+		return fmt.Errorf("NVML can't be used: %s", ret)
+	}
+	defer d.lib.Shutdown()
+	return watch(ctx, d.lib, tell)
 }
 
 // whyNotLoaded asks the loader once more, as go-nvml does not pass on what it
 // said.
-func whyNotLoaded(path string) string {
-	if path == "" {
-		path = libraryName
-	}
-	lib := dl.New(path, dl.RTLD_LAZY|dl.RTLD_GLOBAL)
+func (d nvmlDriver) whyNotLoaded() string {
+	lib := dl.New(cmp.Or(d.path, libraryName), dl.RTLD_LAZY|dl.RTLD_GLOBAL)
 	if err := lib.Open(); err != nil {
 		return err.Error()
 	}
@@ -35,75 +71,76 @@ func whyNotLoaded(path string) string {
 	return ""
 }
 
-// nvmlLibrary is a library over go-nvml.
-type nvmlLibrary struct{ api nvml.Interface }
-
-var _ library = nvmlLibrary{}
-
-func (l nvmlLibrary) Init() Return     { return named(l.api.Init()) }
-func (l nvmlLibrary) Shutdown() Return { return named(l.api.Shutdown()) }
-func (l nvmlLibrary) Has(function string) bool {
-	return l.api.Extensions().LookupSymbol(function) == nil
+// has tells whether the library has a function.
+func has(lib nvml.Interface, function string) bool {
+	return lib.Extensions().LookupSymbol(function) == nil
 }
 
-func (l nvmlLibrary) Device(index int) (device, Return) {
-	handle, ret := l.api.DeviceGetHandleByIndex(index)
-	if ret != nvml.SUCCESS {
-		return nil, named(ret)
+// returnNames are nvmlReturn_t without their prefix: go-nvml's own, and those that
+// it lacks. They are taken once and early, as go-nvml asks the library for them
+// once one is loaded, and that answers in sentences.
+var returnNames = sync.OnceValue(func() map[nvml.Return]Return {
+	names := map[nvml.Return]Return{
+		nvml.ERROR_NOT_READY:                "NOT_READY",
+		nvml.ERROR_GPU_NOT_FOUND:            "GPU_NOT_FOUND",
+		nvml.ERROR_INVALID_STATE:            "INVALID_STATE",
+		nvml.ERROR_RESET_TYPE_NOT_SUPPORTED: "RESET_TYPE_NOT_SUPPORTED",
+		nvml.ERROR_UNKNOWN:                  UnknownError,
 	}
-	return nvmlDevice{handle}, Success
-}
-
-func (l nvmlLibrary) DriverVersion() (string, Return) { return answer(l.api.SystemGetDriverVersion()) }
-func (l nvmlLibrary) CUDAVersion() (int, Return)      { return answer(l.api.SystemGetCudaDriverVersion()) }
-func (l nvmlLibrary) NVMLVersion() (string, Return)   { return answer(l.api.SystemGetNVMLVersion()) }
-func (l nvmlLibrary) DeviceCount() (int, Return)      { return answer(l.api.DeviceGetCount()) }
-
-// answer names what a call returned.
-func answer[T any](value T, ret nvml.Return) (T, Return) { return value, named(ret) }
-
-// returns are nvmlReturn_t without their prefix. go-nvml has names too, but asks
-// the library for them where one is loaded, and that answers in sentences.
-var returns = map[nvml.Return]Return{
-	nvml.SUCCESS:                         Success,
-	nvml.ERROR_UNINITIALIZED:             Uninitialized,
-	nvml.ERROR_INVALID_ARGUMENT:          InvalidArgument,
-	nvml.ERROR_NOT_SUPPORTED:             NotSupported,
-	nvml.ERROR_NO_PERMISSION:             NoPermission,
-	nvml.ERROR_ALREADY_INITIALIZED:       "ALREADY_INITIALIZED",
-	nvml.ERROR_NOT_FOUND:                 "NOT_FOUND",
-	nvml.ERROR_INSUFFICIENT_SIZE:         "INSUFFICIENT_SIZE",
-	nvml.ERROR_INSUFFICIENT_POWER:        "INSUFFICIENT_POWER",
-	nvml.ERROR_DRIVER_NOT_LOADED:         DriverNotLoaded,
-	nvml.ERROR_TIMEOUT:                   "TIMEOUT",
-	nvml.ERROR_IRQ_ISSUE:                 "IRQ_ISSUE",
-	nvml.ERROR_LIBRARY_NOT_FOUND:         LibraryNotFound,
-	nvml.ERROR_FUNCTION_NOT_FOUND:        FunctionNotFound,
-	nvml.ERROR_CORRUPTED_INFOROM:         "CORRUPTED_INFOROM",
-	nvml.ERROR_GPU_IS_LOST:               GPUIsLost,
-	nvml.ERROR_RESET_REQUIRED:            ResetRequired,
-	nvml.ERROR_OPERATING_SYSTEM:          OperatingSystem,
-	nvml.ERROR_LIB_RM_VERSION_MISMATCH:   LibRMVersion,
-	nvml.ERROR_IN_USE:                    "IN_USE",
-	nvml.ERROR_MEMORY:                    "MEMORY",
-	nvml.ERROR_NO_DATA:                   "NO_DATA",
-	nvml.ERROR_VGPU_ECC_NOT_SUPPORTED:    "VGPU_ECC_NOT_SUPPORTED",
-	nvml.ERROR_INSUFFICIENT_RESOURCES:    "INSUFFICIENT_RESOURCES",
-	nvml.ERROR_FREQ_NOT_SUPPORTED:        "FREQ_NOT_SUPPORTED",
-	nvml.ERROR_ARGUMENT_VERSION_MISMATCH: versionMismatch,
-	nvml.ERROR_DEPRECATED:                deprecated,
-	nvml.ERROR_NOT_READY:                 "NOT_READY",
-	nvml.ERROR_GPU_NOT_FOUND:             "GPU_NOT_FOUND",
-	nvml.ERROR_INVALID_STATE:             "INVALID_STATE",
-	nvml.ERROR_RESET_TYPE_NOT_SUPPORTED:  "RESET_TYPE_NOT_SUPPORTED",
-	nvml.ERROR_UNKNOWN:                   UnknownError,
-}
+	for code := nvml.SUCCESS; code < nvml.ERROR_NOT_READY; code++ {
+		names[code] = Return(strings.TrimPrefix(code.Error(), "ERROR_"))
+	}
+	return names
+})
 
 // named returns our name for what a call returned; of one that is newer than
-// this list, its number.
+// this program, its number.
 func named(ret nvml.Return) Return {
-	if name, found := returns[ret]; found {
+	if name, found := returnNames()[ret]; found {
 		return name
 	}
 	return Return(fmt.Sprintf("CODE_%d", int32(ret)))
+}
+
+// oneField asks for a field that holds a whole number. That the call was well says
+// nothing of the field.
+func oneField(d nvml.Device, id uint32) (int, nvml.Return) {
+	fields := []nvml.FieldValue{{FieldId: id}}
+	if ret := d.GetFieldValues(fields); ret != nvml.SUCCESS {
+		return 0, ret
+	}
+	field := fields[0]
+	if ret := nvml.Return(field.NvmlReturn); ret != nvml.SUCCESS {
+		return 0, ret
+	}
+	all := binary.NativeEndian.Uint64(field.Value[:])
+	switch low := binary.NativeEndian.Uint32(field.Value[:4]); nvml.ValueType(field.ValueType) {
+	case nvml.VALUE_TYPE_UNSIGNED_INT:
+		return int(low), nvml.SUCCESS
+	case nvml.VALUE_TYPE_UNSIGNED_LONG, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG, nvml.VALUE_TYPE_SIGNED_LONG_LONG:
+		return int(all), nvml.SUCCESS
+	case nvml.VALUE_TYPE_SIGNED_INT:
+		return int(int32(low)), nvml.SUCCESS
+	case nvml.VALUE_TYPE_UNSIGNED_SHORT:
+		return int(binary.NativeEndian.Uint16(field.Value[:2])), nvml.SUCCESS
+	default:
+		return 0, nvml.ERROR_UNKNOWN
+	}
+}
+
+// busText turns a PCI address of NVML's into that of sysfs: 00000000:3B:00.0 is
+// 0000:3b:00.0. A domain of more than four digits keeps those that count.
+func busText(info nvml.PciInfo) string {
+	var text strings.Builder
+	for _, c := range info.BusId {
+		if c == 0 {
+			break
+		}
+		text.WriteByte(byte(c))
+	}
+	bus := strings.ToLower(text.String())
+	for len(bus) > len("0000:3b:00.0") && bus[0] == '0' {
+		bus = bus[1:]
+	}
+	return bus
 }

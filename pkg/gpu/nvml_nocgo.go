@@ -2,8 +2,20 @@
 
 package gpu
 
-// openLibrary returns nil: NVML can't be asked without cgo.
-func openLibrary(string) library { return nil }
+import (
+	"context"
+	"fmt"
+)
 
-// whyNotLoaded has nothing to add.
-func whyNotLoaded(string) string { return "" }
+// noDriver is the path of a library that can't be asked: that takes cgo.
+type noDriver string
+
+func openDriver(path string) driver { return noDriver(path) }
+
+func (d noDriver) look() Facts {
+	return Facts{Version: FactsVersion, Init: NoCgo, Library: string(d)}
+}
+
+func (noDriver) watch(context.Context, func(line) error) error {
+	return fmt.Errorf("%s: this bringupd was built without cgo", NoCgo)
+}

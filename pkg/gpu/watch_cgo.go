@@ -3,26 +3,28 @@
 package gpu
 
 import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// nvmlEvents is NVML, as the watch sees it.
-type nvmlEvents struct {
-	nvml.Interface
-	gpus []eventGPU
-}
+const (
+	eventWait   = 500 * time.Millisecond // so the end is seen soon
+	eagerTime   = 5 * time.Second        // after an event GPUs are looked at more often: the action is settled later
+	failPause   = 100 * time.Millisecond // after a wait that failed; doubled each time
+	failMost    = 10 * time.Second
+	failedWaits = 12 // in a row: then no event is to be hoped for. It takes 43 s
+)
 
-// openEvents returns the library of that path; empty: the loader finds it.
-func openEvents(path string) eventLibrary {
-	if path == "" {
-		return &nvmlEvents{Interface: nvml.New()}
-	}
-	return &nvmlEvents{Interface: nvml.New(nvml.WithLibraryPath(path))}
-}
-
-var _ eventLibrary = (*nvmlEvents)(nil)
+// Two of nvmlEventType*. The second came with drivers that have field 230.
+const (
+	xidEvents      uint64 = nvml.EventTypeXidCriticalError
+	recoveryEvents uint64 = nvml.EventTypeGpuRecoveryAction
+)
 
 // eventFunctions are all that the watch calls, each by one of its names.
 var eventFunctions = [][]string{
@@ -39,122 +41,254 @@ var eventFunctions = [][]string{
 	{"nvmlEventSetFree"},
 }
 
-func (l *nvmlEvents) Missing() (missing []string) {
+// missing names the functions that the watch calls and the library lacks: a call
+// of one of them would end the process.
+func missing(lib nvml.Interface) (missing []string) {
 	for _, names := range eventFunctions {
-		has := false
-		for _, name := range names {
-			has = has || l.Extensions().LookupSymbol(name) == nil
-		}
-		if !has {
+		if !slices.ContainsFunc(names, func(name string) bool { return has(lib, name) }) {
 			missing = append(missing, names[0])
 		}
 	}
 	return missing
 }
 
-func (l *nvmlEvents) Init() Return     { return named(l.Interface.Init()) }
-func (l *nvmlEvents) Shutdown() Return { return named(l.Interface.Shutdown()) }
-
-func (l *nvmlEvents) EventGPUs() ([]eventGPU, Return) {
-	count, ret := l.DeviceGetCount()
-	if ret != nvml.SUCCESS {
-		return nil, named(ret)
-	}
-	l.gpus = nil
-	for i := range count {
-		g := &nvmlEventGPU{library: l.Interface, index: i}
-		g.handle, g.ret = l.DeviceGetHandleByIndex(i)
-		l.gpus = append(l.gpus, g)
-	}
-	return l.gpus, Success
-}
-
-func (l *nvmlEvents) EventSet() (eventSet, Return) {
-	set, ret := l.EventSetCreate()
-	if ret != nvml.SUCCESS {
-		return nil, named(ret)
-	}
-	return &nvmlEventSet{set: set, gpus: l.gpus}, Success
-}
-
-// nvmlEventGPU is one GPU. Where it has no handle, all questions are answered
-// with why.
-type nvmlEventGPU struct {
-	library nvml.Interface
-	index   int
-	handle  nvml.Device
-	ret     nvml.Return
-}
-
-func (g *nvmlEventGPU) Reach() Return {
-	_, ret := g.library.DeviceGetHandleByIndex(g.index)
-	return named(ret)
-}
-
-func (g *nvmlEventGPU) UUID() (string, Return) {
-	if g.ret != nvml.SUCCESS {
-		return "", named(g.ret)
-	}
-	return answer(g.handle.GetUUID())
-}
-
-func (g *nvmlEventGPU) Bus() (string, Return) {
-	if g.ret != nvml.SUCCESS {
-		return "", named(g.ret)
-	}
-	return nvmlDevice{g.handle}.Bus()
-}
-
-func (g *nvmlEventGPU) Supported() (uint64, Return) {
-	if g.ret != nvml.SUCCESS {
-		return 0, named(g.ret)
-	}
-	return answer(g.handle.GetSupportedEventTypes())
-}
-
-func (g *nvmlEventGPU) Recovery() (int, Return) {
-	if g.ret != nvml.SUCCESS {
-		return 0, named(g.ret)
-	}
-	return oneField(nvmlDevice{g.handle}, recoveryField)
-}
-
-type nvmlEventSet struct {
+// watcher tells of what befalls the GPUs, one line each.
+type watcher struct {
+	lib  nvml.Interface
 	set  nvml.EventSet
-	gpus []eventGPU
+	gpus []*watchedGPU
+	tell func(line) error
+
+	polled time.Time // when all were looked at
+	eager  time.Time // until when they are looked at in each round
 }
 
-func (s *nvmlEventSet) Register(gpu int, events uint64) Return {
-	g := s.gpus[gpu].(*nvmlEventGPU)
-	if g.ret != nvml.SUCCESS {
-		return named(g.ret)
+type watchedGPU struct {
+	index     int
+	handle    nvml.Device
+	ret       nvml.Return // where there is no handle: why
+	uuid, bus string
+	recovery  int // the action that was asked for when we last looked
+	lost      bool
+}
+
+// watch registers for the events of all GPUs, says so, and tells of them until
+// the context ends. The error says why it can't go on.
+func watch(ctx context.Context, lib nvml.Interface, tell func(line) error) error {
+	if missing := missing(lib); len(missing) > 0 {
+		return fmt.Errorf("the library lacks %s: its driver is too old", strings.Join(missing, ", "))
 	}
-	return named(g.handle.RegisterEvents(events, s.set))
-}
-
-func (s *nvmlEventSet) Wait(limit time.Duration) (driverEvent, Return) {
-	data, ret := s.set.Wait(uint32(limit.Milliseconds()))
+	count, ret := lib.DeviceGetCount()
 	if ret != nvml.SUCCESS {
-		return driverEvent{}, named(ret)
+		return fmt.Errorf("the GPUs can't be counted: %s", named(ret))
 	}
-	event := driverEvent{gpu: s.find(data.Device), kind: data.EventType, data: data.EventData}
-	if event.gpu < 0 && data.Device != nil {
-		if uuid, ret := data.Device.GetUUID(); ret == nvml.SUCCESS {
-			event.uuid = uuid
+	set, ret := lib.EventSetCreate()
+	if ret != nvml.SUCCESS {
+		return fmt.Errorf("there is no set of events: %s", named(ret))
+	}
+	defer set.Free()
+	w := &watcher{lib: lib, set: set, tell: tell}
+	var unwatched []Event
+	for i := range count {
+		g := know(lib, i)
+		w.gpus = append(w.gpus, g)
+		if ret := w.register(g); ret != nvml.SUCCESS {
+			event := g.event(KindUnwatched)
+			event.Detail = string(named(ret))
+			unwatched = append(unwatched, event)
 		}
 	}
-	return event, Success
-}
-
-// find tells whose handle this is, without asking a GPU that may be lost: NVML
-// gives one handle for each.
-func (s *nvmlEventSet) find(handle nvml.Device) int {
-	for i, gpu := range s.gpus {
-		if g := gpu.(*nvmlEventGPU); g.ret == nvml.SUCCESS && g.handle == handle {
-			return i
+	watching := count - len(unwatched)
+	if err := tell(line{Watching: &watching}); err != nil {
+		return err
+	}
+	for _, event := range unwatched {
+		if err := w.report(event); err != nil {
+			return err
 		}
 	}
-	return -1
+	return w.run(ctx)
 }
 
-func (s *nvmlEventSet) Free() Return { return named(s.set.Free()) }
+// know asks a GPU who it is. A lost one may not know.
+func know(lib nvml.Interface, index int) *watchedGPU {
+	g := &watchedGPU{index: index}
+	if g.handle, g.ret = lib.DeviceGetHandleByIndex(index); g.ret != nvml.SUCCESS {
+		return g
+	}
+	if uuid, ret := g.handle.GetUUID(); ret == nvml.SUCCESS {
+		g.uuid = uuid
+	}
+	if info, ret := g.handle.GetPciInfo(); ret == nvml.SUCCESS {
+		g.bus = busText(info)
+	}
+	// What it asks for already is the checks' affair, before the driver starts.
+	if action, ret := g.asksFor(); ret == nvml.SUCCESS {
+		g.recovery = action
+	}
+	return g
+}
+
+// asksFor is the recovery action that the GPU asks for.
+func (g *watchedGPU) asksFor() (action int, ret nvml.Return) {
+	if g.ret != nvml.SUCCESS {
+		return 0, g.ret
+	}
+	return oneField(g.handle, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)
+}
+
+// register asks the driver for the events of a GPU.
+func (w *watcher) register(g *watchedGPU) nvml.Return {
+	if g.ret != nvml.SUCCESS {
+		return g.ret
+	}
+	events := xidEvents
+	if supported, ret := g.handle.GetSupportedEventTypes(); ret == nvml.SUCCESS {
+		if events = supported & (xidEvents | recoveryEvents); events&xidEvents == 0 {
+			return nvml.ERROR_NOT_SUPPORTED
+		}
+	}
+	ret := g.handle.RegisterEvents(events, w.set)
+	if ret != nvml.SUCCESS && events != xidEvents {
+		ret = g.handle.RegisterEvents(xidEvents, w.set)
+	}
+	return ret
+}
+
+func (g *watchedGPU) event(kind Kind) Event {
+	return Event{Kind: kind, GPU: g.index, UUID: g.uuid, Bus: g.bus}
+}
+
+func (w *watcher) report(e Event) error {
+	e.At = time.Now()
+	return w.tell(line{Event: &e})
+}
+
+// run waits for events and looks at the GPUs, in turn.
+func (w *watcher) run(ctx context.Context) error {
+	w.polled = time.Now()
+	failed := 0
+	for ctx.Err() == nil {
+		event, ret := w.set.Wait(uint32(eventWait.Milliseconds()))
+		switch ret {
+		case nvml.SUCCESS:
+			failed = 0
+			if err := w.take(event); err != nil {
+				return err
+			}
+		case nvml.ERROR_TIMEOUT:
+			failed = 0
+		default:
+			// Whoever is lost, the look at the GPUs tells.
+			w.eager = time.Now().Add(eagerTime)
+			if failed++; failed >= failedWaits {
+				return fmt.Errorf("the driver tells of no events any more: %d waits in a row have returned %s", failed, named(ret))
+			}
+			pause(ctx, min(failPause<<(failed-1), failMost))
+		}
+		if err := w.look(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pause waits for that long, or for the end of the context.
+func pause(ctx context.Context, limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// take tells of an event of the driver at once, before the GPU is asked
+// anything: a driver in trouble may hang, and then this is its last word.
+func (w *watcher) take(d nvml.EventData) error {
+	w.eager = time.Now().Add(eagerTime)
+	if d.EventType&xidEvents == 0 {
+		return nil // a recovery event says only that we are to look
+	}
+	e := w.whose(d.Device)
+	e.Xid = int(min(d.EventData, mostXid))
+	return w.report(e)
+}
+
+// whose is an event of the GPU that a handle is of. It is known without asking a
+// GPU that may be lost: NVML gives one handle for each.
+func (w *watcher) whose(handle nvml.Device) Event {
+	for _, g := range w.gpus {
+		if g.ret == nvml.SUCCESS && g.handle == handle {
+			return g.event(KindXid)
+		}
+	}
+	unknown := Event{Kind: KindXid, GPU: -1}
+	if handle == nil {
+		return unknown
+	}
+	if uuid, ret := handle.GetUUID(); ret == nvml.SUCCESS {
+		unknown.UUID = uuid
+	}
+	for _, g := range w.gpus {
+		if g.uuid != "" && g.uuid == unknown.UUID {
+			return g.event(KindXid)
+		}
+	}
+	return unknown
+}
+
+// look asks all GPUs whether they are there and what they ask for, now and
+// then, and more often after an event: NVML tells of an Xid, and not of what the
+// GPU needs after it.
+func (w *watcher) look() error {
+	now := time.Now()
+	wait := pollPause
+	if now.Before(w.eager) {
+		wait = eventWait
+	}
+	if now.Sub(w.polled) < wait {
+		return nil
+	}
+	w.polled = now
+	for _, g := range w.gpus {
+		event, is := g.look(w.lib)
+		if !is {
+			continue
+		}
+		if err := w.report(event); err != nil {
+			return err
+		}
+	}
+	return w.tell(line{Beat: true})
+}
+
+// look asks one GPU. It tells of a change, once.
+func (g *watchedGPU) look(lib nvml.Interface) (event Event, is bool) {
+	if g.lost {
+		return Event{}, false
+	}
+	action := 0
+	_, ret := lib.DeviceGetHandleByIndex(g.index) // fails for one that is lost
+	if !gone(ret) {
+		action, ret = g.asksFor()
+	}
+	switch {
+	case gone(ret):
+		g.lost = true
+		event = g.event(KindLost)
+		event.Detail = string(named(ret))
+		return event, true
+	case ret != nvml.SUCCESS || action == g.recovery:
+		return Event{}, false // older drivers have no such field
+	}
+	g.recovery = action
+	event = g.event(KindRecovery)
+	event.Recovery = action
+	return event, action != 0
+}
+
+// gone tells of an answer that the GPU will give for ever, until somebody acts.
+func gone(ret nvml.Return) bool {
+	return ret == nvml.ERROR_GPU_IS_LOST || ret == nvml.ERROR_RESET_REQUIRED
+}

@@ -18,25 +18,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// watchCeiling is for what takes far less, on whatever machine.
-const watchCeiling = time.Minute
-
-const (
-	watchHelper = "GPU_TEST_WATCH" // makes TestWatchChild one of the children
-	watchPID    = "GPU_TEST_WATCH_PID"
-)
-
-// TestWatchChild is no test: it is the child, where the variable is set.
-func TestWatchChild(*testing.T) {
-	play, named := os.LookupEnv(watchHelper)
-	if !named {
-		return
-	}
-	if file := os.Getenv(watchPID); file != "" {
-		_ = os.WriteFile(file, []byte(strconv.Itoa(os.Getpid())), 0o600)
-	}
-	os.Exit(watchChildren[play]())
-}
+// watchPID names the file that gets the number of a child.
+const watchPID = "GPU_TEST_WATCH_PID"
 
 const (
 	sayReady = `{"v":1,"watching":8}`
@@ -120,6 +103,15 @@ var watchChildren = map[string]func() int{
 	"of tomorrow": func() int { fmt.Println(`{"v":2,"watching":8}`); return forever() },
 }
 
+func init() {
+	for play, child := range watchChildren {
+		helpers["a watch that "+play] = func() int {
+			_ = os.WriteFile(os.Getenv(watchPID), []byte(strconv.Itoa(os.Getpid())), 0o600)
+			return child()
+		}
+	}
+}
+
 func forever() int {
 	for {
 		time.Sleep(time.Hour) // not select: that would be a deadlock
@@ -132,19 +124,11 @@ func untilUnheard() int {
 	return 0
 }
 
-// watchOf is a Watch whose child is one of those above. The file gets its number.
-func watchOf(t *testing.T, play string) (w Watch, file string) {
+// watchOf is a Child that is one of those above. The file gets its number.
+func watchOf(t *testing.T, play string) (w Child, file string) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	file = filepath.Join(t.TempDir(), "pid")
-	return Watch{
-		Program: self, Args: []string{"-test.run=^TestWatchChild$"},
-		Env:   append(os.Environ(), watchHelper+"="+play, watchPID+"="+file),
-		Start: watchCeiling,
-	}, file
+	return Child{Args: []string{}, Env: helperEnv("a watch that "+play, watchPID+"="+file), Start: ceiling}, file
 }
 
 // checkGone fails where the child is still there.
@@ -163,18 +147,18 @@ func checkGone(t *testing.T, file string) {
 	}
 }
 
-// ran is what a Watch told until its end, or until one of the events was enough.
+// ran is what a watch told until its end, or until one of the events was enough.
 type ran struct {
 	ready  int
 	events []Event
 	err    error
 }
 
-// run runs a Watch. It ends it once enough says so, which is asked after each
+// run runs a watch. It ends it once enough says so, which is asked after each
 // thing that is told.
-func run(t *testing.T, w Watch, enough func(*ran) bool) (r ran) {
+func run(t *testing.T, w Child, enough func(*ran) bool) (r ran) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), watchCeiling)
+	ctx, cancel := context.WithTimeout(t.Context(), ceiling)
 	defer cancel()
 	r.ready = -1
 	after := func() {
@@ -182,7 +166,7 @@ func run(t *testing.T, w Watch, enough func(*ran) bool) (r ran) {
 			cancel()
 		}
 	}
-	r.err = w.Run(ctx, func(n int) { r.ready = n; after() }, func(e Event) { r.events = append(r.events, e); after() })
+	r.err = w.Watch(ctx, func(n int) { r.ready = n; after() }, func(e Event) { r.events = append(r.events, e); after() })
 	if ctx.Err() == context.DeadlineExceeded {
 		t.Error("nothing ended it")
 	}
@@ -224,8 +208,8 @@ func TestWatchFails(t *testing.T) {
 		"gives up":         {0, 8, 0, []string{"no events any more"}},
 		"half a line":      {0, -1, 0, []string{"exit code 0", sayReady[:10]}},
 		"garbage":          {0, -1, 0, []string{"no event", "gar bbb"}},
-		"one endless line": {2 * time.Second, -1, 0, []string{"no word"}},
-		"of tomorrow":      {2 * time.Second, -1, 0, []string{"no word"}},
+		"one endless line": {0, -1, 0, []string{"more than 4 MiB"}},
+		"of tomorrow":      {2 * time.Second, -1, 0, []string{"no word", "version 2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -288,13 +272,13 @@ func TestWatchIsOverBeforeItBegins(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	told := func(Event) { t.Error("told") }
-	if err := w.Run(ctx, func(int) { t.Error("ready") }, told); err != nil {
+	if err := w.Watch(ctx, func(int) { t.Error("ready") }, told); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestWatchCannotStart(t *testing.T) {
-	for name, w := range map[string]Watch{
+	for name, w := range map[string]Child{
 		"no such file": {Program: filepath.Join(t.TempDir(), "nothing")},
 		"a directory":  {Program: t.TempDir()},
 	} {
@@ -307,25 +291,9 @@ func TestWatchCannotStart(t *testing.T) {
 
 // What would start itself without end must not.
 func TestWatchStartsNoOther(t *testing.T) {
-	t.Setenv(probeVariable, "1")
+	t.Setenv(childVariable, "1")
 	w, _ := watchOf(t, "tells")
-	if r := run(t, w, never); r.err == nil || !strings.Contains(r.err.Error(), WatchCommand) {
+	if r := run(t, w, never); r.err == nil || !strings.Contains(r.err.Error(), ChildCommand) {
 		t.Errorf("%+v", r)
-	}
-}
-
-func TestWatchArguments(t *testing.T) {
-	for name, c := range map[string]struct {
-		watch Watch
-		want  string
-	}{
-		"plain":     {Watch{}, "gpu-watch"},
-		"a library": {Watch{Library: "/opt/libnvidia-ml.so.1"}, "gpu-watch --nvml=/opt/libnvidia-ml.so.1"},
-		"others":    {Watch{Library: "/opt/x", Args: []string{"one"}}, "one"},
-	} {
-		process := c.watch.process()
-		if got := strings.Join(process.argv()[1:], " "); got != c.want || process.program() != ownBinary {
-			t.Errorf("%s: %s %q", name, process.program(), got)
-		}
 	}
 }

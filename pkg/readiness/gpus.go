@@ -8,24 +8,29 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// Watcher tells of what befalls GPUs until ctx ends. It calls ready once, when
-// nothing will be missed any more, with how many it watches.
-type Watcher interface {
-	Run(ctx context.Context, ready func(gpus int), event func(gpu.Event)) error
+// Driver is what is asked for the GPUs of a node.
+type Driver interface {
+	// Probe takes one look. What is not answered is in the facts; the error says
+	// why there are none at all.
+	Probe(ctx context.Context) (gpu.Facts, error)
+	// Watch tells of what befalls GPUs until ctx ends. It calls ready once, when
+	// nothing will be missed any more, with how many it watches.
+	Watch(ctx context.Context, ready func(gpus int), event func(gpu.Event)) error
 }
+
+var _ Driver = gpu.Child{}
 
 // GPUs are those of the node: a Part, and what is watched while the driver runs.
 type GPUs struct {
-	Prober gpu.Prober
+	Driver Driver
 	Expect gpu.Expect
 	// Named says that the library's place was told: then it is asked whatever
 	// the node looks like.
 	Named bool
 	// Root is where /dev, /proc and /sys are.
 	Root string
-	// Watcher and Table are for Watch; without a Watcher nothing is watched.
-	Watcher Watcher
-	Table   gpu.XidTable
+	// Table says what is thought of what befalls them.
+	Table gpu.XidTable
 
 	mu    sync.Mutex
 	facts gpu.Facts // of the last look; guarded by mu
@@ -38,7 +43,7 @@ func (g *GPUs) Look(ctx context.Context) []check.Finding {
 	expect.Signs = gpu.Present(g.Root)
 	facts := gpu.Facts{Version: gpu.FactsVersion, Init: gpu.LibraryNotFound}
 	if g.Named || len(expect.Signs) > 0 || expect.Needed() {
-		asked, err := g.Prober.Probe(ctx)
+		asked, err := g.Driver.Probe(ctx)
 		if err != nil { // ctx is over, and nobody minds what is found
 			return []check.Finding{{ID: "gpu.nvml", Verdict: check.Unknown, Observed: err.Error()}}
 		}
@@ -66,12 +71,12 @@ func (g *GPUs) Topology() gpu.Topology { return gpu.Topologize(g.Root, g.seen())
 // last look has seen none. What befalls those that are not the job's is to be
 // ignored: it ends another's.
 func (g *GPUs) Watch(ctx context.Context, ready func(gpus int), event func(gpu.Judged)) error {
-	if g.Watcher == nil || len(g.seen().GPUs) == 0 {
+	facts := g.seen()
+	if len(facts.GPUs) == 0 {
 		ready(0)
 		return nil
 	}
-	facts := g.seen()
-	return g.Watcher.Run(ctx, ready, func(e gpu.Event) {
+	return g.Driver.Watch(ctx, ready, func(e gpu.Event) {
 		judged := g.Table.Judge(e)
 		if !gpu.Concerns(facts, g.Expect, e) {
 			judged.Effect = gpu.EffectIgnore

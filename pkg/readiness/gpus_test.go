@@ -9,25 +9,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// befalls is a Watcher that tells of the same thing on one GPU after the other.
-type befalls struct{ gpus []int }
+// twoGPUs is a Driver of a node with two that are well, until both are lost.
+type twoGPUs struct{}
 
-func (b befalls) Run(_ context.Context, ready func(int), event func(gpu.Event)) error {
-	ready(len(b.gpus))
-	for _, i := range b.gpus {
-		event(gpu.Event{Kind: gpu.KindLost, GPU: i})
-	}
-	return nil
-}
-
-// answers is a Prober of a node with two GPUs that are well.
-type answers struct{}
-
-func (answers) Probe(context.Context) (gpu.Facts, error) {
+func (twoGPUs) Probe(context.Context) (gpu.Facts, error) {
 	return gpu.Facts{
 		Version: gpu.FactsVersion, Init: gpu.Success,
 		GPUs: []gpu.GPU{{Index: 0, Handle: gpu.Success}, {Index: 1, Handle: gpu.Success}},
 	}, nil
+}
+
+func (twoGPUs) Watch(_ context.Context, ready func(int), event func(gpu.Event)) error {
+	ready(2)
+	for i := range 2 {
+		event(gpu.Event{Kind: gpu.KindLost, GPU: i})
+	}
+	return nil
 }
 
 // On a node that several jobs share, the end of a GPU ends the job that has it.
@@ -41,7 +38,7 @@ func TestWatchOfOthers(t *testing.T) {
 		"none is":       {gpu.Expect{Count: 0}, []gpu.Effect{gpu.EffectIgnore, gpu.EffectIgnore}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := &GPUs{Prober: answers{}, Expect: tc.want, Named: true, Root: t.TempDir(), Watcher: befalls{[]int{0, 1}}, Table: gpu.Xids()}
+			g := &GPUs{Driver: twoGPUs{}, Expect: tc.want, Named: true, Root: t.TempDir(), Table: gpu.Xids()}
 			g.Look(t.Context())
 			var got []gpu.Effect
 			err := g.Watch(t.Context(), func(int) {}, func(e gpu.Judged) { got = append(got, e.Effect) })

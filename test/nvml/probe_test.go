@@ -146,6 +146,10 @@ func TestTold(t *testing.T) {
 		{"the fabric is not ready", "gpu * fabric_state 2", func(f gpu.Facts) bool {
 			return !slices.ContainsFunc(f.GPUs, func(g gpu.GPU) bool { fabric, _ := g.Fabric.Get(); return fabric.State != 2 })
 		}},
+		{"a fabric before its third form", "gpu * fabric_form 2", func(f gpu.Facts) bool {
+			fabric, ok := f.GPUs[0].Fabric.Get()
+			return ok && fabric.State == 3 && fabric.Mask != nil && fabric.Summary == nil
+		}},
 		{"a link down", "gpu 5 link_down 17", func(f gpu.Facts) bool {
 			active, ok := f.GPUs[5].Links[17].Active.Get()
 			return ok && !active && len(f.GPUs[5].Links) == 18

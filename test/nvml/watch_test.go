@@ -21,9 +21,9 @@ func watch(t *testing.T, fake nvml.Fake, lines ...string) gpu.Event {
 	ctx, cancel := context.WithCancelCause(limit)
 	defer cancel(nil)
 	var first gpu.Event
-	err := gpu.Watch{
+	err := gpu.Child{
 		Program: program, Library: fake.Library, Start: patience, Env: append(os.Environ(), fake.Env()),
-	}.Run(ctx, func(gpus int) {
+	}.Watch(ctx, func(gpus int) {
 		if gpus != 8 {
 			t.Errorf("%d GPUs are watched, want 8", gpus)
 		}
@@ -72,7 +72,7 @@ func TestWatch(t *testing.T) {
 // Without a library nothing is watched, and that is said.
 func TestNothingToWatch(t *testing.T) {
 	none := nvml.Fake{Library: whole.Library + ".none"}
-	err := gpu.Watch{Program: program, Library: none.Library, Start: patience}.Run(t.Context(),
+	err := gpu.Child{Program: program, Library: none.Library, Start: patience}.Watch(t.Context(),
 		func(n int) { t.Errorf("%d GPUs are watched", n) }, func(e gpu.Event) { t.Errorf("there is %+v", e) })
 	if err == nil {
 		t.Error("the watch has ended without a word")

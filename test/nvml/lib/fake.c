@@ -386,7 +386,7 @@ nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlEccSramErr
 nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t *info) {
     int gpu = device.handle->gpu;
     ENTER(gpu);
-    if (info->version != nvmlGpuFabricInfo_v2 && info->version != nvmlGpuFabricInfo_v3)
+    if (info->version != nvmlGpuFabricInfo_v2 && (info->version != nvmlGpuFabricInfo_v3 || number(gpu, "fabric_form", 3) < 3))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     memset(info->clusterUuid, (int)number(gpu, "fabric_cluster", 0), sizeof info->clusterUuid);
     info->status = (nvmlReturn_t)number(gpu, "fabric_status", 0);
@@ -399,7 +399,7 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV
 }
 
 nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *info) {
-    nvmlGpuFabricInfoV_t newer = {.version = nvmlGpuFabricInfo_v3};
+    nvmlGpuFabricInfoV_t newer = {.version = nvmlGpuFabricInfo_v2};
     ENTER(device.handle->gpu);
     nvmlDeviceGetGpuFabricInfoV(device, &newer);
     memcpy(info->clusterUuid, newer.clusterUuid, sizeof info->clusterUuid);

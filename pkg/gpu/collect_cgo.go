@@ -1,10 +1,15 @@
+//go:build linux && cgo
+
 package gpu
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
 const (
@@ -16,7 +21,7 @@ const (
 
 // collector asks NVML all that Facts hold, once.
 type collector struct {
-	lib   library
+	lib   nvml.Interface
 	root  string // of /proc and /sys
 	asked *questions
 	pause func(time.Duration) // between looks at the clocks
@@ -28,21 +33,21 @@ type collector struct {
 func (c *collector) collect() Facts {
 	facts := Facts{Version: FactsVersion}
 	c.asked.begin(system0, "nvmlInit_v2")
-	facts.Init = c.lib.Init()
+	facts.Init = named(c.lib.Init())
 	c.asked.end(system0)
 	if facts.Init != Success {
 		return facts
 	}
 	s := asker{lib: c.lib, asked: c.asked, slot: system0}
-	facts.Driver = ask(s, c.lib.DriverVersion, "nvmlSystemGetDriverVersion")
-	facts.NVML = ask(s, c.lib.NVMLVersion, "nvmlSystemGetNVMLVersion")
-	facts.CUDA = convert(ask(s, c.lib.CUDAVersion, "nvmlSystemGetCudaDriverVersion"), cudaText)
-	facts.Count = ask(s, c.lib.DeviceCount, s.newest("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"))
+	facts.Driver = ask(s, c.lib.SystemGetDriverVersion, "nvmlSystemGetDriverVersion")
+	facts.NVML = ask(s, c.lib.SystemGetNVMLVersion, "nvmlSystemGetNVMLVersion")
+	facts.CUDA = convert(ask(s, c.lib.SystemGetCudaDriverVersion, "nvmlSystemGetCudaDriverVersion"), cudaText)
+	facts.Count = ask(s, c.lib.DeviceGetCount, s.newest("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"))
 	count, _ := facts.Count.Get()
 	facts.GPUs, facts.Pairs = c.gpus(count)
 	nameLost(facts.GPUs, Buses(c.root))
 	nameProcesses(facts.GPUs, c.root)
-	_ = ask(s, func() (struct{}, Return) { return struct{}{}, c.lib.Shutdown() }, "nvmlShutdown")
+	_ = ask(s, func() (struct{}, nvml.Return) { return struct{}{}, c.lib.Shutdown() }, "nvmlShutdown")
 	return facts
 }
 
@@ -85,7 +90,7 @@ func side(all []*inspector, do func(*inspector)) {
 
 // asker asks questions for one GPU, or for the machine.
 type asker struct {
-	lib   library
+	lib   nvml.Interface
 	asked *questions
 	slot  int
 }
@@ -94,7 +99,7 @@ type asker struct {
 // has.
 func (a asker) newest(functions ...string) string {
 	for _, function := range functions {
-		if a.lib.Has(function) {
+		if has(a.lib, function) {
 			return function
 		}
 	}
@@ -102,17 +107,17 @@ func (a asker) newest(functions ...string) string {
 }
 
 // ask makes a call that takes those functions of the library, if it has them.
-func ask[T any](a asker, call func() (T, Return), functions ...string) Reading[T] {
+func ask[T any](a asker, call func() (T, nvml.Return), functions ...string) Reading[T] {
 	for _, function := range functions {
-		if !a.lib.Has(function) {
+		if !has(a.lib, function) {
 			return Unread[T](FunctionNotFound)
 		}
 	}
 	a.asked.begin(a.slot, functions[0])
 	defer a.asked.end(a.slot)
 	value, ret := call()
-	if ret != Success {
-		return Unread[T](ret)
+	if ret != nvml.SUCCESS {
+		return Unread[T](named(ret))
 	}
 	return Read(value)
 }
@@ -125,13 +130,17 @@ func convert[T, U any](r Reading[T], change func(T) U) Reading[U] {
 	return Unread[U](r.Why)
 }
 
-// or returns the first reading, or the second where the first failed because
-// the driver is too old for the question.
-func or[T any](first Reading[T], second func() Reading[T]) Reading[T] {
-	switch first.Why {
-	case FunctionNotFound, versionMismatch, deprecated, NotSupported:
-		if other := second(); other.Value != nil || first.Why == FunctionNotFound {
-			return other
+// or returns the first of several readings. Each further one is asked for only
+// where the driver was too old for the questions before it.
+func or[T any](first Reading[T], older ...func() Reading[T]) Reading[T] {
+	for _, next := range older {
+		switch first.Why {
+		case FunctionNotFound, versionMismatch, deprecated, NotSupported:
+		default:
+			return first
+		}
+		if other := next(); other.Value != nil || first.Why == FunctionNotFound {
+			first = other
 		}
 	}
 	return first
@@ -139,20 +148,6 @@ func or[T any](first Reading[T], second func() Reading[T]) Reading[T] {
 
 // cudaText is 12.8 for 12080.
 func cudaText(version int) string { return fmt.Sprintf("%d.%d", version/1000, version%1000/10) }
-
-// busText turns NVML's PCI address into that of sysfs: 00000000:3B:00.0 is
-// 0000:3b:00.0. A domain of more than four digits keeps those that count.
-func busText(bus string) string {
-	bus = strings.ToLower(bus)
-	domain, rest, found := strings.Cut(bus, ":")
-	if !found {
-		return bus
-	}
-	for len(domain) > 4 && domain[0] == '0' {
-		domain = domain[1:]
-	}
-	return domain + ":" + rest
-}
 
 // clusterText is how the UUID of an NVLink domain is written.
 func clusterText(id [16]byte) string {
@@ -225,3 +220,30 @@ func (q *questions) String() string {
 
 // maxSlot is more than any machine has GPUs.
 const maxSlot = 256
+
+// tellWaits says which questions have not been answered for that long, once
+// for each change: who ends this process for its silence finds it in its last
+// words.
+func tellWaits(asked *questions, to io.Writer, after time.Duration) (stop func()) {
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(after)
+		defer tick.Stop()
+		for last := ""; ; {
+			select {
+			case <-tick.C:
+				if text := asked.String(); text != "" && text != last {
+					fmt.Fprintf(to, "waiting for %s\n", text)
+					last = text
+				}
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(over)
+		<-done
+	}
+}

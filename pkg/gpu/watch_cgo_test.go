@@ -1,114 +1,143 @@
+//go:build linux && cgo
+
 package gpu
 
 import (
+	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
 )
 
-// fakeEvents is NVML, as the watch sees it. What it says may be changed at any
-// time.
+// fakeEvents is NVML, as the watch sees it: it can't be asked for more. What it
+// says may be changed at any time.
 type fakeEvents struct {
+	nvml.Interface
+	nvml.ExtendedInterface
 	sync.Mutex
-	init, count, create Return
+	init, count, create nvml.Return
 	missing             []string
 	gpus                []*fakeEventGPU
-	events              chan driverEvent
-	fails               Return // each wait, at once
+	events              chan nvml.EventData
+	fails               nvml.Return // each wait, at once
 	freed, shut         bool
 	longest             time.Duration // that a wait was to last
 }
 
 func newFakeEvents(gpus int) *fakeEvents {
-	f := &fakeEvents{init: Success, count: Success, create: Success, events: make(chan driverEvent, 100_000)}
+	f := &fakeEvents{events: make(chan nvml.EventData, 100_000)}
 	for i := range gpus {
 		id := string(rune('0' + i))
-		f.gpus = append(f.gpus, &fakeEventGPU{
-			fake: f, uuid: "GPU-" + id, bus: "00000000:3" + id + ":00.0",
-			reach: Success, supported: xidEvents | recoveryEvents | 0x4, register: Success, field: Success,
-		})
+		g := &fakeEventGPU{fake: f, uuid: "GPU-" + id, supported: xidEvents | recoveryEvents | 0x4}
+		for at, c := range "00000000:3" + id + ":00.0" {
+			g.pci.BusId[at] = int8(c)
+		}
+		f.gpus = append(f.gpus, g)
 	}
 	return f
 }
 
-func (f *fakeEvents) Init() Return { return f.init }
-func (f *fakeEvents) Shutdown() Return {
+func (f *fakeEvents) Init() nvml.Return { return f.init }
+func (f *fakeEvents) Shutdown() nvml.Return {
 	f.shut = true
-	return Success
+	return nvml.SUCCESS
 }
-func (f *fakeEvents) Missing() []string { return f.missing }
-func (f *fakeEvents) EventGPUs() (gpus []eventGPU, ret Return) {
-	for _, g := range f.gpus {
-		gpus = append(gpus, g)
+func (f *fakeEvents) Extensions() nvml.ExtendedInterface { return f }
+func (f *fakeEvents) LookupSymbol(symbol string) error {
+	if slices.Contains(f.missing, symbol) {
+		return errors.New("no such symbol")
 	}
-	return gpus, f.count
+	return nil
 }
-func (f *fakeEvents) EventSet() (eventSet, Return) { return (*fakeEventSet)(f), f.create }
+func (f *fakeEvents) DeviceGetCount() (int, nvml.Return) { return len(f.gpus), f.count }
+func (f *fakeEvents) DeviceGetHandleByIndex(index int) (nvml.Device, nvml.Return) {
+	f.Lock()
+	defer f.Unlock()
+	if ret := f.gpus[index].reach; ret != nvml.SUCCESS {
+		return nil, ret
+	}
+	return f.gpus[index], nvml.SUCCESS
+}
+func (f *fakeEvents) EventSetCreate() (nvml.EventSet, nvml.Return) {
+	return (*fakeEventSet)(f), f.create
+}
+
+// event is one that the driver tells of a GPU.
+func (f *fakeEvents) event(gpu int, kind, data uint64) nvml.EventData {
+	return nvml.EventData{Device: f.gpus[gpu], EventType: kind, EventData: data}
+}
 
 type fakeEventSet fakeEvents
 
-func (s *fakeEventSet) Free() Return {
+func (s *fakeEventSet) Free() nvml.Return {
 	s.freed = true
-	return Success
+	return nvml.SUCCESS
 }
 
-func (s *fakeEventSet) Register(gpu int, events uint64) Return {
-	g := s.gpus[gpu]
-	if g.only != 0 && events != g.only {
-		return NotSupported
-	}
-	if g.register == Success {
-		g.registered = events
-	}
-	return g.register
-}
-
-func (s *fakeEventSet) Wait(limit time.Duration) (driverEvent, Return) {
+func (s *fakeEventSet) Wait(milliseconds uint32) (nvml.EventData, nvml.Return) {
+	limit := time.Duration(milliseconds) * time.Millisecond
 	s.Lock()
 	fails := s.fails
 	s.longest = max(s.longest, limit)
 	s.Unlock()
-	if fails != "" {
-		return driverEvent{}, fails
+	if fails != nvml.SUCCESS {
+		return nvml.EventData{}, fails
 	}
 	select {
 	case e := <-s.events:
-		return e, Success
+		return e, nvml.SUCCESS
 	case <-time.After(limit):
-		return driverEvent{}, timedOut
+		return nvml.EventData{}, nvml.ERROR_TIMEOUT
 	}
 }
 
 type fakeEventGPU struct {
-	fake                     *fakeEvents
-	uuid, bus                string
-	reach, register, field   Return
-	supported, only          uint64
-	registered               uint64
-	recovery, asked, reached int
+	nvml.Device
+	fake                   *fakeEvents
+	uuid                   string
+	pci                    nvml.PciInfo
+	reach, register, field nvml.Return
+	supported, only        uint64
+	registered             uint64
+	recovery, asked        int
 }
 
-func (g *fakeEventGPU) Reach() Return {
-	g.fake.Lock()
-	defer g.fake.Unlock()
-	g.reached++
-	return g.reach
+func (g *fakeEventGPU) GetUUID() (string, nvml.Return) {
+	if g.uuid == "" {
+		return "", nvml.ERROR_NOT_SUPPORTED
+	}
+	return g.uuid, nvml.SUCCESS
 }
-func (g *fakeEventGPU) UUID() (string, Return)      { return g.uuid, Success }
-func (g *fakeEventGPU) Bus() (string, Return)       { return g.bus, Success }
-func (g *fakeEventGPU) Supported() (uint64, Return) { return g.supported, Success }
-func (g *fakeEventGPU) Recovery() (int, Return) {
+func (g *fakeEventGPU) GetPciInfo() (nvml.PciInfo, nvml.Return) { return g.pci, nvml.SUCCESS }
+func (g *fakeEventGPU) GetSupportedEventTypes() (uint64, nvml.Return) {
+	return g.supported, nvml.SUCCESS
+}
+func (g *fakeEventGPU) GetFieldValues(values []nvml.FieldValue) nvml.Return {
 	g.fake.Lock()
 	defer g.fake.Unlock()
 	g.asked++
-	return g.recovery, g.field
+	values[0].ValueType = uint32(nvml.VALUE_TYPE_UNSIGNED_INT)
+	binary.NativeEndian.PutUint32(values[0].Value[:], uint32(g.recovery))
+	return g.field
+}
+func (g *fakeEventGPU) RegisterEvents(events uint64, _ nvml.EventSet) nvml.Return {
+	if g.only != 0 && events != g.only {
+		return nvml.ERROR_NOT_SUPPORTED
+	}
+	if g.register == nvml.SUCCESS {
+		g.registered = events
+	}
+	return g.register
 }
 
 func (f *fakeEvents) set(change func()) {
@@ -121,14 +150,14 @@ func (f *fakeEvents) set(change func()) {
 type heard struct {
 	sync.Mutex
 	begin time.Time
-	lines []watchLine
+	lines []line
 	at    []time.Duration // since the beginning
 }
 
-func (h *heard) tell(line watchLine) error {
+func (h *heard) tell(l line) error {
 	h.Lock()
 	defer h.Unlock()
-	h.lines = append(h.lines, line)
+	h.lines = append(h.lines, l)
 	h.at = append(h.at, time.Since(h.begin))
 	return nil
 }
@@ -192,35 +221,41 @@ func TestWatchLoop(t *testing.T) {
 	}{
 		"nothing": {during: func(*fakeEvents) { time.Sleep(time.Hour) }},
 		"an Xid": {
-			during: func(f *fakeEvents) { f.events <- driverEvent{gpu: 1, kind: xidEvents, data: 79} },
+			during: func(f *fakeEvents) { f.events <- f.event(1, xidEvents, 79) },
 			want:   []Event{xid(79)},
 		},
 		"of a handle that we do not know": {
-			during: func(f *fakeEvents) { f.events <- driverEvent{gpu: -1, uuid: "GPU-1", kind: xidEvents, data: 79} },
-			want:   []Event{xid(79)},
+			during: func(f *fakeEvents) {
+				f.events <- nvml.EventData{Device: &fakeEventGPU{uuid: "GPU-1"}, EventType: xidEvents, EventData: 79}
+			},
+			want: []Event{xid(79)},
 		},
 		"of a GPU that we do not know": {
-			during: func(f *fakeEvents) { f.events <- driverEvent{gpu: -1, uuid: "MIG-1", kind: xidEvents, data: 79} },
-			want:   []Event{{Kind: KindXid, Xid: 79, GPU: -1, UUID: "MIG-1"}},
+			during: func(f *fakeEvents) {
+				f.events <- nvml.EventData{Device: &fakeEventGPU{uuid: "MIG-1"}, EventType: xidEvents, EventData: 79}
+			},
+			want: []Event{{Kind: KindXid, Xid: 79, GPU: -1, UUID: "MIG-1"}},
 		},
 		"of nobody knows whom": {
-			during: func(f *fakeEvents) { f.events <- driverEvent{gpu: -1, kind: xidEvents, data: 79} },
+			during: func(f *fakeEvents) { f.events <- nvml.EventData{EventType: xidEvents, EventData: 79} },
 			want:   []Event{{Kind: KindXid, Xid: 79, GPU: -1}},
 		},
-		"of no such index": {
-			during: func(f *fakeEvents) { f.events <- driverEvent{gpu: 8, kind: xidEvents, data: 79} },
-			want:   []Event{{Kind: KindXid, Xid: 79, GPU: -1}},
+		"of a GPU without a name": {
+			during: func(f *fakeEvents) {
+				f.events <- nvml.EventData{Device: &fakeEventGPU{}, EventType: xidEvents, EventData: 79}
+			},
+			want: []Event{{Kind: KindXid, Xid: 79, GPU: -1}},
 		},
 		"a number that is none": {
-			during: func(f *fakeEvents) { f.events <- driverEvent{gpu: 1, kind: xidEvents, data: 1 << 63} },
+			during: func(f *fakeEvents) { f.events <- f.event(1, xidEvents, 1<<63) },
 			want:   []Event{xid(mostXid)},
 		},
 		"what we have not asked for": {
-			during: func(f *fakeEvents) { f.events <- driverEvent{gpu: 1, kind: 0x4} },
+			during: func(f *fakeEvents) { f.events <- f.event(1, 0x4, 0) },
 		},
 		"asks for a reset, after the event": {
 			during: func(f *fakeEvents) {
-				f.events <- driverEvent{gpu: 1, kind: xidEvents, data: 154}
+				f.events <- f.event(1, xidEvents, 154)
 				time.Sleep(2 * time.Second)
 				f.set(func() { f.gpus[1].recovery = 1 })
 			},
@@ -230,7 +265,7 @@ func TestWatchLoop(t *testing.T) {
 		"asks for a reset, by an event": {
 			during: func(f *fakeEvents) {
 				f.set(func() { f.gpus[1].recovery = 1 })
-				f.events <- driverEvent{gpu: 1, kind: recoveryEvents}
+				f.events <- f.event(1, recoveryEvents, 0)
 			},
 			want: []Event{recovery(1)},
 			told: time.Second,
@@ -242,7 +277,7 @@ func TestWatchLoop(t *testing.T) {
 		},
 		"asked for it before": {
 			before: func(f *fakeEvents) { f.gpus[1].recovery = 1 },
-			during: func(f *fakeEvents) { f.events <- driverEvent{gpu: 1, kind: xidEvents, data: 154} },
+			during: func(f *fakeEvents) { f.events <- f.event(1, xidEvents, 154) },
 			want:   []Event{xid(154)},
 		},
 		"asks for more": {
@@ -260,42 +295,47 @@ func TestWatchLoop(t *testing.T) {
 			want: []Event{recovery(1), recovery(1)},
 		},
 		"an older driver, which has no such field": {
-			before: func(f *fakeEvents) { f.gpus[1].field, f.gpus[1].recovery = NotSupported, 1 },
-			during: func(f *fakeEvents) { f.events <- driverEvent{gpu: 1, kind: xidEvents, data: 154} },
+			before: func(f *fakeEvents) { f.gpus[1].field, f.gpus[1].recovery = nvml.ERROR_NOT_SUPPORTED, 1 },
+			during: func(f *fakeEvents) { f.events <- f.event(1, xidEvents, 154) },
 			want:   []Event{xid(154)},
 		},
 		"lost": {
-			during: func(f *fakeEvents) { f.set(func() { f.gpus[1].reach = GPUIsLost }) },
+			during: func(f *fakeEvents) { f.set(func() { f.gpus[1].reach = nvml.ERROR_GPU_IS_LOST }) },
 			want:   []Event{lost(GPUIsLost)},
 			told:   11 * time.Second,
 		},
 		"lost, as the field tells": {
-			during: func(f *fakeEvents) { f.set(func() { f.gpus[1].field = GPUIsLost }) },
+			during: func(f *fakeEvents) { f.set(func() { f.gpus[1].field = nvml.ERROR_GPU_IS_LOST }) },
 			want:   []Event{lost(GPUIsLost)},
 		},
 		"needs a reset": {
-			during: func(f *fakeEvents) { f.set(func() { f.gpus[1].reach = ResetRequired }) },
+			during: func(f *fakeEvents) { f.set(func() { f.gpus[1].reach = nvml.ERROR_RESET_REQUIRED }) },
 			want:   []Event{lost(ResetRequired)},
 		},
 		"lost, and each wait says so for a while": {
 			during: func(f *fakeEvents) {
-				f.set(func() { f.fails, f.gpus[1].reach = GPUIsLost, GPUIsLost })
+				f.set(func() { f.fails, f.gpus[1].reach = nvml.ERROR_GPU_IS_LOST, nvml.ERROR_GPU_IS_LOST })
 				time.Sleep(5 * time.Second)
-				f.set(func() { f.fails = "" })
-				f.events <- driverEvent{gpu: 0, kind: xidEvents, data: 45}
+				f.set(func() { f.fails = nvml.SUCCESS })
+				f.events <- f.event(0, xidEvents, 45)
 			},
 			want: []Event{lost(GPUIsLost), {Kind: KindXid, Xid: 45, GPU: 0, UUID: "GPU-0", Bus: "0000:30:00.0"}},
 		},
 		"can't be looked up for a while": {
-			during: func(f *fakeEvents) { f.set(func() { f.gpus[1].reach = UnknownError }) },
+			during: func(f *fakeEvents) { f.set(func() { f.gpus[1].reach = nvml.ERROR_UNKNOWN }) },
 		},
 		"can't be watched": {
-			before: func(f *fakeEvents) { f.gpus[1].register = NotSupported },
-			during: func(f *fakeEvents) { f.events <- driverEvent{gpu: 0, kind: xidEvents, data: 45} },
+			before: func(f *fakeEvents) { f.gpus[1].register = nvml.ERROR_NOT_SUPPORTED },
+			during: func(f *fakeEvents) { f.events <- f.event(0, xidEvents, 45) },
 			want: []Event{
 				as(gpu1, func(e *Event) { e.Kind, e.Detail = KindUnwatched, string(NotSupported) }),
 				{Kind: KindXid, Xid: 45, GPU: 0, UUID: "GPU-0", Bus: "0000:30:00.0"},
 			},
+		},
+		"lost before": {
+			before: func(f *fakeEvents) { f.gpus[1].reach = nvml.ERROR_GPU_IS_LOST },
+			during: func(*fakeEvents) {},
+			want:   []Event{{Kind: KindUnwatched, GPU: 1, Detail: string(GPUIsLost)}, {Kind: KindLost, GPU: 1, Detail: string(GPUIsLost)}},
 		},
 		"has no Xids": {
 			before: func(f *fakeEvents) { f.gpus[1].supported = recoveryEvents },
@@ -339,7 +379,7 @@ func TestWatchRegistersFirst(t *testing.T) {
 		f := newFakeEvents(4)
 		f.gpus[1].supported = xidEvents // an older driver
 		f.gpus[2].only = xidEvents      // says that it can, and can't
-		f.gpus[3].register = GPUIsLost
+		f.gpus[3].register = nvml.ERROR_GPU_IS_LOST
 		registered := func() (events []uint64) {
 			for _, g := range f.gpus {
 				events = append(events, g.registered)
@@ -347,9 +387,9 @@ func TestWatchRegistersFirst(t *testing.T) {
 			return events
 		}
 		want := []uint64{xidEvents | recoveryEvents, xidEvents, xidEvents, 0}
-		err := watch(t.Context(), f, func(line watchLine) error {
-			if line.Watching == nil || *line.Watching != 3 {
-				t.Errorf("the first line is %+v", line)
+		err := watch(t.Context(), f, func(l line) error {
+			if l.Watching == nil || *l.Watching != 3 {
+				t.Errorf("the first line is %+v", l)
 			}
 			if diff := cmp.Diff(want, registered()); diff != "" {
 				t.Error(diff)
@@ -368,13 +408,13 @@ func TestWatchCannotBegin(t *testing.T) {
 		says   string
 	}{
 		"too old":  {func(f *fakeEvents) { f.missing = []string{"nvmlEventSetCreate"} }, "nvmlEventSetCreate"},
-		"no count": {func(f *fakeEvents) { f.count = UnknownError }, "UNKNOWN"},
-		"no set":   {func(f *fakeEvents) { f.create = OperatingSystem }, "OPERATING_SYSTEM"},
+		"no count": {func(f *fakeEvents) { f.count = nvml.ERROR_UNKNOWN }, "UNKNOWN"},
+		"no set":   {func(f *fakeEvents) { f.create = nvml.ERROR_OPERATING_SYSTEM }, "OPERATING_SYSTEM"},
 	} {
 		f := newFakeEvents(1)
 		c.change(f)
-		err := watch(t.Context(), f, func(line watchLine) error {
-			t.Errorf("%s: told %+v", name, line)
+		err := watch(t.Context(), f, func(l line) error {
+			t.Errorf("%s: told %+v", name, l)
 			return nil
 		})
 		if err == nil || !strings.Contains(err.Error(), c.says) {
@@ -388,9 +428,9 @@ func TestWatchCannotBegin(t *testing.T) {
 func TestWatchGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEvents(1)
-		f.fails = UnknownError
+		f.fails = nvml.ERROR_UNKNOWN
 		begin := time.Now()
-		err := watch(t.Context(), f, func(watchLine) error { return nil })
+		err := watch(t.Context(), f, func(line) error { return nil })
 		if err == nil || !strings.Contains(err.Error(), "12 waits in a row have returned UNKNOWN") {
 			t.Error(err)
 		}
@@ -407,7 +447,7 @@ func TestWatchUnderAFlood(t *testing.T) {
 		const all = 10_000
 		told, err := watched(t, f, func(*heard) {
 			for range all {
-				f.events <- driverEvent{gpu: 0, kind: xidEvents, data: 31}
+				f.events <- f.event(0, xidEvents, 31)
 				time.Sleep(time.Millisecond)
 			}
 		})
@@ -428,7 +468,7 @@ func TestWatchBeats(t *testing.T) {
 			t.Error(err)
 		}
 		for i := 1; i < len(told.at); i++ {
-			if gap := told.at[i] - told.at[i-1]; gap > WatchSilence/4 {
+			if gap := told.at[i] - told.at[i-1]; gap > watchSilence/4 {
 				t.Errorf("silent for %v", gap)
 			}
 		}
@@ -439,26 +479,27 @@ func TestWatchBeats(t *testing.T) {
 }
 
 // The child ends with its standard input, also where the driver hangs.
-func TestWatchMainEndsWithItsInput(t *testing.T) {
+func TestChildEndsWithItsInput(t *testing.T) {
 	for name, hangs := range map[string]bool{"the driver answers": false, "the driver hangs": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeEvents(1)
-				var lib eventLibrary = f
+				d := nvmlDriver{lib: f}
 				release := make(chan struct{})
 				if hangs {
-					lib = hangingEvents{f, release}
+					d.lib = hangingEvents{f, release}
 				}
 				in, parent := io.Pipe()
 				ended := make(chan int, 1)
 				begin := time.Now()
-				go func() { ended <- watchMain(t.Context(), lib, "", in, io.Discard) }()
+				go func() { ended <- serve(d, in, io.Discard) }()
+				_, _ = parent.Write(line{Ask: askWatch}.encode())
 				time.Sleep(time.Minute)
 				parent.Close()
 				if code := <-ended; (code != 0) != hangs {
 					t.Errorf("ends with code %d", code)
 				}
-				if took := time.Since(begin) - time.Minute; took > watchGrace {
+				if took := time.Since(begin) - time.Minute; took > childGrace {
 					t.Errorf("ends after %v", took)
 				}
 				close(release)
@@ -477,22 +518,68 @@ type hangingEvents struct {
 	release chan struct{}
 }
 
-func (h hangingEvents) EventSet() (eventSet, Return) {
+func (h hangingEvents) EventSetCreate() (nvml.EventSet, nvml.Return) {
 	<-h.release
-	return h.fakeEvents.EventSet()
+	return h.fakeEvents.EventSetCreate()
 }
 
-func TestWatchMainTellsWhy(t *testing.T) {
-	f := newFakeEvents(1)
-	f.init = DriverNotLoaded
+func TestChildTellsWhyItEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		asked []byte
+		says  string
+	}{
+		"no driver":   {line{Ask: askWatch}.encode(), "DRIVER_NOT_LOADED"},
+		"no question": {[]byte("look\n"), "no line"},
+		"another's":   {line{Ask: "sing"}.encode(), "sing"},
+		"of tomorrow": {[]byte(`{"v":2,"ask":"look"}` + "\n"), "version 2"},
+	} {
+		f := newFakeEvents(1)
+		f.init = nvml.ERROR_DRIVER_NOT_LOADED
+		in, parent := io.Pipe()
+		go func() { _, _ = parent.Write(c.asked) }()
+		var out strings.Builder
+		if code := serve(nvmlDriver{lib: f}, in, &out); code != 1 {
+			t.Errorf("%s: ends with code %d", name, code)
+		}
+		parent.Close()
+		l, err := decodeLine([]byte(out.String()))
+		if err != nil || !strings.Contains(l.Ended, c.says) || f.shut {
+			t.Errorf("%s: says %q: %v; shut down: %v", name, out.String(), err, f.shut)
+		}
+	}
+}
+
+// One child answers one question after the other, and both at a time.
+func TestChildAnswersAll(t *testing.T) {
 	in, parent := io.Pipe()
-	defer parent.Close()
-	var out strings.Builder
-	if code := watchMain(t.Context(), f, "", in, &out); code != 1 {
-		t.Errorf("ends with code %d", code)
+	answers, out := io.Pipe()
+	ended := make(chan int, 1)
+	go func() { ended <- serve(manyAnswers{}, in, out) }()
+	said := bufio.NewScanner(answers)
+	for _, ask := range []question{askLook, askWatch, askLook} {
+		_, _ = parent.Write(line{Ask: ask}.encode())
+		if !said.Scan() {
+			t.Fatal("it says no more")
+		}
+		l, err := decodeLine(said.Bytes())
+		if err != nil || (ask == askLook) != (l.Facts != nil) || (ask == askWatch) != (l.Watching != nil) {
+			t.Errorf("to %s it says %q: %v", ask, said.Text(), err)
+		}
 	}
-	line, err := decodeWatchLine([]byte(out.String()))
-	if err != nil || !strings.Contains(line.Ended, "DRIVER_NOT_LOADED") || f.shut {
-		t.Errorf("says %q: %v; shut down: %v", out.String(), err, f.shut)
+	parent.Close()
+	if code := <-ended; code != 0 {
+		t.Errorf("it ends with code %d", code)
 	}
+}
+
+type manyAnswers struct{}
+
+func (manyAnswers) look() Facts { return Facts{Version: FactsVersion, Init: DriverNotLoaded} }
+
+func (manyAnswers) watch(ctx context.Context, tell func(line) error) error {
+	if err := tell(line{Watching: new(8)}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
 }

@@ -3,12 +3,16 @@
 package gpu
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -16,18 +20,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The functions that the mock can't have: see nvmlDevice.Fabric.
+// The functions that the mock can't have: see inspector.fabric.
 var unmocked = []string{"nvmlDeviceGetGpuFabricInfoV"}
 
 // mockDGX is go-nvml's mock of a machine, with answers for all that we ask.
 func mockDGX() *dgxa100.Server {
 	server := dgxa100.New()
-	server.LookupSymbolFunc = func(symbol string) error {
-		if slices.Contains(unmocked, symbol) {
-			return errors.New("no such symbol")
-		}
-		return nil
-	}
+	without(server)
 	for i, one := range server.Devices {
 		wholly(one.(*dgxa100.Device), i)
 	}
@@ -102,9 +101,33 @@ func wholly(d *dgxa100.Device, index int) {
 	d.GetCurrentClocksThrottleReasonsFunc = func() (uint64, nvml.Return) { return 0x80, ok }
 }
 
-func collectFrom(server nvml.Interface) Facts {
-	c := collector{lib: nvmlLibrary{server}, root: "/nonexistent", asked: newQuestions(), pause: func(time.Duration) {}}
+func collectFrom(server nvml.Interface) Facts { return collectBelow("/nonexistent", server) }
+
+func collectBelow(root string, server nvml.Interface) Facts {
+	c := collector{lib: server, root: root, asked: newQuestions(), pause: func(time.Duration) {}}
 	return c.collect()
+}
+
+// withHandles makes the server one of so many GPUs, whose handles are had or not.
+func withHandles(server *dgxa100.Server, handles ...nvml.Return) *dgxa100.Server {
+	server.DeviceGetCountFunc = func() (int, nvml.Return) { return len(handles), nvml.SUCCESS }
+	server.DeviceGetHandleByIndexFunc = func(index int) (nvml.Device, nvml.Return) {
+		if ret := handles[index]; ret != nvml.SUCCESS {
+			return nil, ret
+		}
+		return server.Devices[index%len(server.Devices)], nvml.SUCCESS
+	}
+	return server
+}
+
+// without makes the library one that lacks functions.
+func without(server *dgxa100.Server, functions ...string) {
+	server.LookupSymbolFunc = func(symbol string) error {
+		if slices.Contains(functions, symbol) || slices.Contains(unmocked, symbol) {
+			return errors.New("no such symbol")
+		}
+		return nil
+	}
 }
 
 func TestCollectFromMock(t *testing.T) {
@@ -329,9 +352,253 @@ func TestSlicedGPU(t *testing.T) {
 // Without a driver NVML is not there, and asking must harm nobody: go-nvml's
 // Shutdown would end this process.
 func TestRealLibrary(t *testing.T) {
-	facts := probe("/nonexistent/libnvidia-ml.so.1", newQuestions())
+	facts := openDriver("/nonexistent/libnvidia-ml.so.1").look()
 	if facts.Init != LibraryNotFound || facts.Library != "/nonexistent/libnvidia-ml.so.1" ||
 		facts.Detail != "/nonexistent/libnvidia-ml.so.1: cannot open shared object file: No such file or directory" {
 		t.Errorf("got %+v", facts)
+	}
+}
+
+// What is lacking is asked for in its older form, where it has one: the newer one
+// panics if it is called.
+func TestCollectFromOlderDriver(t *testing.T) {
+	server := mockDGX()
+	without(server, "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetGspFirmwareVersion", "nvmlDeviceGetSramEccErrorStatus",
+		"nvmlDeviceGetGpuFabricInfo", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlShutdown")
+	d := server.Devices[1].(*dgxa100.Device)
+	d.GetMemoryInfo_v2Func, d.GetGspFirmwareVersionFunc, d.GetSramEccErrorStatusFunc = nil, nil, nil
+	d.GetGpuFabricInfoFunc, d.GetCurrentClocksEventReasonsFunc, server.ShutdownFunc = nil, nil, nil
+	d.MemoryInfo = nvml.Memory{Total: 80, Used: 2}
+	g := collectFrom(withHandles(server, nvml.ERROR_GPU_IS_LOST, nvml.SUCCESS)).GPUs[1]
+	if diff := cmp.Diff(Read(Memory{Total: 80, Used: 2}), g.Memory); diff != "" {
+		t.Error("memory", diff)
+	}
+	if diff := cmp.Diff(Read(SRAM{Errors: Errors{Corrected: 70, Uncorrected: 71}, Unknown: true}), g.SRAM); diff != "" {
+		t.Error("SRAM", diff)
+	}
+	if diff := cmp.Diff(Read([]uint64{0x80, 0x80, 0x80}), g.Clocks); diff != "" {
+		t.Error("clocks", diff)
+	}
+	if g.GSP.Why != FunctionNotFound || g.Fabric.Why != FunctionNotFound {
+		t.Errorf("GSP %+v, fabric %+v", g.GSP, g.Fabric)
+	}
+}
+
+// The forms of a question, from the newest to the oldest, as those of the fabric.
+func TestOlderForms(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		says [3]Return // where it is not Success: why not; the last may not be asked
+		want Reading[int]
+	}{
+		{"the newest", [3]Return{Success}, Read(0)},
+		{"a library before the third", [3]Return{versionMismatch, Success}, Read(1)},
+		{"one that says it does not support it", [3]Return{NotSupported, Success}, Read(1)},
+		{"one before the second", [3]Return{versionMismatch, versionMismatch, Success}, Read(2)},
+		{"one with the old function only", [3]Return{FunctionNotFound, FunctionNotFound, Success}, Read(2)},
+		{"one that lacks it in all forms", [3]Return{FunctionNotFound, FunctionNotFound, FunctionNotFound}, Unread[int](FunctionNotFound)},
+		{"a GPU without a fabric", [3]Return{NotSupported, NotSupported, NotSupported}, Unread[int](NotSupported)},
+		{"a GPU that is lost", [3]Return{GPUIsLost}, Unread[int](GPUIsLost)},
+	} {
+		form := func(i int) func() Reading[int] {
+			return func() Reading[int] {
+				switch why := test.says[i]; why {
+				case "":
+					t.Errorf("%s: form %d is asked for", test.name, i)
+					fallthrough
+				default:
+					return Unread[int](why)
+				case Success:
+					return Read(i)
+				}
+			}
+		}
+		if diff := cmp.Diff(test.want, or(form(0)(), form(1), form(2))); diff != "" {
+			t.Errorf("%s: %s", test.name, diff)
+		}
+	}
+}
+
+func TestRecoveryField(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		ret   nvml.Return
+		kind  nvml.ValueType
+		value uint64
+		want  Reading[int]
+	}{
+		{"none", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_INT, 0, Read(0)},
+		{"reboot, beside what the union holds", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_INT, 0xdead00000002, Read(2)},
+		{"as a long", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG, 5, Read(5)},
+		{"as an int", nvml.SUCCESS, nvml.VALUE_TYPE_SIGNED_INT, 0xffffffff, Read(-1)},
+		{"as a short", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_SHORT, 0x10004, Read(4)},
+		{"as what is no number", nvml.SUCCESS, nvml.VALUE_TYPE_DOUBLE, 1, Unread[int](UnknownError)},
+		{"the call was well, the field not", nvml.ERROR_NOT_SUPPORTED, nvml.VALUE_TYPE_UNSIGNED_INT, 0, Unread[int](NotSupported)},
+	} {
+		server := mockDGX()
+		server.Devices[0].(*dgxa100.Device).GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
+			if len(values) != 1 || values[0].FieldId != 230 {
+				t.Errorf("%s: asked for %+v", test.name, values)
+			}
+			values[0].NvmlReturn, values[0].ValueType = uint32(test.ret), uint32(test.kind)
+			binary.NativeEndian.PutUint64(values[0].Value[:], test.value)
+			return nvml.SUCCESS
+		}
+		if diff := cmp.Diff(test.want, collectFrom(server).GPUs[0].Recovery); diff != "" {
+			t.Errorf("%s: %s", test.name, diff)
+		}
+	}
+}
+
+func TestLinksEndAtTheLast(t *testing.T) {
+	const ok = nvml.SUCCESS
+	for _, test := range []struct {
+		name string
+		says []nvml.Return
+		want int
+	}{
+		{"none", []nvml.Return{nvml.ERROR_NOT_SUPPORTED}, 0},
+		{"two, and no third", []nvml.Return{ok, ok, nvml.ERROR_INVALID_ARGUMENT, ok}, 2},
+		{"one that can't be read among others", []nvml.Return{ok, nvml.ERROR_UNKNOWN, ok, nvml.ERROR_NOT_SUPPORTED}, 3},
+		{"more than there can be", make([]nvml.Return, 50), nvml.NVLINK_MAX_LINKS},
+	} {
+		server := mockDGX()
+		server.Devices[0].(*dgxa100.Device).GetNvLinkStateFunc = func(link int) (nvml.EnableState, nvml.Return) {
+			return nvml.FEATURE_ENABLED, test.says[link]
+		}
+		if got := collectFrom(server).GPUs[0].Links; len(got) != test.want {
+			t.Errorf("%s: got %+v", test.name, got)
+		}
+	}
+}
+
+// One look at the clocks that fails does not undo the others.
+func TestClocksOfSeveralLooks(t *testing.T) {
+	server := mockDGX()
+	looks := []nvml.Return{nvml.SUCCESS, nvml.ERROR_UNKNOWN, nvml.SUCCESS}
+	server.Devices[0].(*dgxa100.Device).GetCurrentClocksEventReasonsFunc = func() (uint64, nvml.Return) {
+		ret := looks[0]
+		looks = looks[1:]
+		return uint64(len(looks)), ret
+	}
+	if diff := cmp.Diff(Read([]uint64{2, 0}), collectFrom(server).GPUs[0].Clocks); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLostGPU(t *testing.T) {
+	root := t.TempDir()
+	for bus, ids := range map[string][2]string{
+		"0000:3b:00.0": {"0x10de", "0x030200"}, "0000:86:00.0": {"0x10de", "0x030200"},
+		"0000:87:00.0": {"0x10de", "0x068000"}, "0000:02:00.0": {"0x102b", "0x030000"},
+	} {
+		addPCI(t, root, bus, ids[0], ids[1])
+	}
+	for _, ret := range []nvml.Return{nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_UNKNOWN, nvml.ERROR_NO_PERMISSION} {
+		f := collectBelow(root, withHandles(mockDGX(), nvml.SUCCESS, ret))
+		want := GPU{Index: 1, Handle: named(ret), Bus: Read("0000:86:00.0")}
+		if diff := cmp.Diff(want, f.GPUs[1]); diff != "" {
+			t.Errorf("%s: %s", ret, diff)
+		}
+		if name, _ := f.GPUs[0].Name.Get(); name == "" || len(f.Pairs) != 0 {
+			t.Errorf("%s: the other one is %+v, the pairs %+v", ret, f.GPUs[0], f.Pairs)
+		}
+	}
+	if f := collectBelow(root, withHandles(mockDGX(), nvml.SUCCESS, nvml.ERROR_GPU_IS_LOST, nvml.ERROR_GPU_IS_LOST)); f.GPUs[1].Bus.Asked() || f.GPUs[2].Bus.Asked() {
+		t.Error("an address is guessed")
+	}
+}
+
+func TestPairsOfThoseThatCanBeHad(t *testing.T) {
+	f := collectFrom(withHandles(mockDGX(), nvml.SUCCESS, nvml.ERROR_GPU_IS_LOST, nvml.SUCCESS, nvml.SUCCESS))
+	want := []Pair{{0, 2, Read(5)}, {0, 3, Read(5)}, {2, 3, Read(5)}}
+	if diff := cmp.Diff(want, f.Pairs); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestProcessNames(t *testing.T) {
+	for _, test := range []struct{ namespace, want string }{
+		{firstPIDs, "python3"},
+		{"pid:[4026532999]", ""}, // a container: 4711 is another process here
+	} {
+		root := t.TempDir()
+		dir := filepath.Join(root, "proc/self/ns")
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(filepath.Join(root, "proc/4711"), 0o755),
+			os.Symlink(test.namespace, filepath.Join(dir, "pid")),
+			os.WriteFile(filepath.Join(root, "proc/4711/comm"), []byte("python3\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		server := mockDGX()
+		server.Devices[0].(*dgxa100.Device).GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
+			return []nvml.ProcessInfo{{Pid: 4711, UsedGpuMemory: 5}}, nvml.SUCCESS
+		}
+		processes, _ := collectBelow(root, server).GPUs[0].Procs.Get()
+		if len(processes) != 1 || processes[0].Name != test.want {
+			t.Errorf("%s: got %+v", test.namespace, processes)
+		}
+	}
+}
+
+func TestClocksAreLookedAtOverTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := collector{lib: mockDGX(), root: t.TempDir(), asked: newQuestions(), pause: time.Sleep}
+		began := time.Now()
+		c.collect()
+		if took := time.Since(began); took != 200*time.Millisecond {
+			t.Errorf("eight GPUs took %v", took)
+		}
+	})
+}
+
+func TestAddressesAreThoseOfSysfs(t *testing.T) {
+	for bus, want := range map[string]string{
+		"00000000:3B:00.0": "0000:3b:00.0", "0000:3B:00.0": "0000:3b:00.0", "00010000:01:00.0": "10000:01:00.0", "": "", "odd": "odd",
+	} {
+		var info nvml.PciInfo
+		for i, c := range bus {
+			info.BusId[i] = int8(c)
+		}
+		if got := busText(info); got != want {
+			t.Errorf("%s is %s", bus, got)
+		}
+	}
+	if got := cudaText(11040); got != "11.4" {
+		t.Errorf("11040 is %s", got)
+	}
+	if got := clusterText([16]byte{0: 0xab, 15: 1}); got != "ab000000-0000-0000-0000-000000000001" {
+		t.Errorf("the cluster is %s", got)
+	}
+}
+
+func TestWhatADriverHangsIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := newQuestions()
+		var said bytes.Buffer
+		stop := tellWaits(asked, &said, time.Second)
+		asked.begin(3, "nvmlDeviceGetRemappedRows")
+		asked.begin(1, "nvmlDeviceGetName")
+		asked.begin(system0, "nvmlInit_v2")
+		asked.end(1)
+		time.Sleep(3500 * time.Millisecond)
+		asked.end(3)
+		asked.end(system0)
+		time.Sleep(5 * time.Second)
+		stop()
+		if got := said.String(); got != "waiting for nvmlInit_v2, nvmlDeviceGetRemappedRows of GPU 3\n" {
+			t.Errorf("it said %q", got)
+		}
+	})
+}
+
+// What is told of GPUs goes into records that others read.
+func TestFactsAreSmall(t *testing.T) {
+	server := withHandles(mockDGX(), make([]nvml.Return, 16)...)
+	for _, one := range server.Devices {
+		one.(*dgxa100.Device).GetNvLinkStateFunc = func(int) (nvml.EnableState, nvml.Return) { return nvml.FEATURE_ENABLED, nvml.SUCCESS }
+	}
+	facts := collectFrom(server)
+	if size := len(line{Facts: &facts}.encode()); size > mostLine/20 || len(facts.GPUs) != 16 {
+		t.Errorf("the facts of %d GPUs are %d bytes", len(facts.GPUs), size)
 	}
 }

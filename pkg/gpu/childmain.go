@@ -1,0 +1,126 @@
+package gpu
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// childGrace is from the end of standard input to the child's, where the driver
+// hangs.
+const childGrace = time.Second
+
+// driver is what the child asks: NVML.
+type driver interface {
+	// look takes a look at all GPUs.
+	look() Facts
+	// watch tells of what befalls them until the context ends. The error says
+	// why it can't go on.
+	watch(ctx context.Context, tell func(line) error) error
+}
+
+// ChildMain is the life of the child: it answers what is asked by lines of in, each
+// on its own, with lines of out. It ends when in does, which the parent holds open:
+// the parent's end is ours, however it came. It returns the exit code: 0 but where
+// it could not go on.
+func ChildMain(library string, in io.Reader, out io.Writer) int {
+	if os.Getenv(childVariable) != "" {
+		closeInherited() // by hand it is not left behind
+	} else {
+		// Who has run it by hand must be able to end it: nobody here heeds signals.
+		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	}
+	return serve(openDriver(library), in, out)
+}
+
+var errUnheard = errors.New("nobody listens any more: standard input has ended")
+
+func serve(d driver, in io.Reader, out io.Writer) int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	var mu sync.Mutex
+	tell := func(l line) error {
+		mu.Lock()
+		defer mu.Unlock()
+		_, err := out.Write(l.encode())
+		return err
+	}
+	idle := make(chan struct{})
+	go func() { // this ends with the process: a read can't be given up
+		defer close(idle)
+		var answering sync.WaitGroup
+		for questions := bufio.NewScanner(in); questions.Scan(); {
+			text := bytes.Clone(questions.Bytes())
+			answering.Go(func() {
+				if err := answer(ctx, d, text, tell); err != nil {
+					cancel(err)
+				}
+			})
+		}
+		cancel(errUnheard)
+		answering.Wait()
+	}()
+	<-ctx.Done()
+	if err := context.Cause(ctx); !errors.Is(err, errUnheard) {
+		_ = tell(line{Ended: err.Error()})
+		return 1
+	}
+	// A call into a driver that hangs can't be given up either.
+	grace := time.NewTimer(childGrace)
+	defer grace.Stop()
+	select {
+	case <-idle:
+		return 0
+	case <-grace.C:
+		return 1
+	}
+}
+
+// answer answers a question. The error says why the child can't go on.
+func answer(ctx context.Context, d driver, text []byte, tell func(line) error) error {
+	l, err := decodeLine(text)
+	switch {
+	case err != nil:
+		return err
+	case l.Ask == askLook:
+		facts := d.look()
+		return tell(line{Facts: &facts})
+	case l.Ask == askWatch:
+		return d.watch(ctx, tell)
+	default:
+		return fmt.Errorf("nobody can answer %q", text)
+	}
+}
+
+const descriptors = "/proc/self/fd"
+
+// closeInherited closes what this process was given beside its three streams,
+// such as the pipes of the launcher: a child that can't be killed would hold
+// them as long as the node is up. What the Go runtime has opened stays.
+func closeInherited() {
+	entries, err := os.ReadDir(descriptors)
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil || fd <= 2 {
+			continue
+		}
+		target, err := os.Readlink(descriptors + "/" + entry.Name())
+		if err != nil || strings.HasPrefix(target, "anon_inode:") || strings.HasPrefix(target, "/sys/fs/cgroup/") {
+			continue
+		}
+		_ = syscall.Close(fd)
+	}
+}

@@ -1,0 +1,289 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// mostInstances is how many parts the finest cut of a GPU has, and more.
+const mostInstances = 64
+
+// inspector asks one GPU.
+type inspector struct {
+	asker
+	gpu    *GPU
+	device nvml.Device // nil where it can't be had
+}
+
+// open asks for the handle: a GPU that is lost has none.
+func (i *inspector) open() {
+	function := i.newest("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
+	handle := ask(i.asker, func() (nvml.Device, nvml.Return) { return i.lib.DeviceGetHandleByIndex(i.slot) }, function)
+	i.device, i.gpu.Handle = nil, handle.Why
+	if d, ok := handle.Get(); ok {
+		i.device, i.gpu.Handle = d, Success
+	}
+}
+
+// inspect asks all but for the clocks.
+func (i *inspector) inspect() {
+	if i.device == nil {
+		return
+	}
+	i.identity()
+	i.modes()
+	i.memory()
+	i.damage()
+	i.links()
+	i.slices()
+}
+
+func (i *inspector) identity() {
+	a, d, g := i.asker, i.device, i.gpu
+	g.UUID = ask(a, d.GetUUID, "nvmlDeviceGetUUID")
+	g.Bus = convert(ask(a, d.GetPciInfo, i.newest("nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo")), busText)
+	if bus, ok := g.Bus.Get(); ok && bus == "" {
+		g.Bus = Unread[string](UnknownError)
+	}
+	g.Name = ask(a, d.GetName, "nvmlDeviceGetName")
+	g.Serial = ask(a, d.GetSerial, "nvmlDeviceGetSerial")
+	g.VBIOS = ask(a, d.GetVbiosVersion, "nvmlDeviceGetVbiosVersion")
+	g.GSP = ask(a, d.GetGspFirmwareVersion, "nvmlDeviceGetGspFirmwareVersion")
+	g.Numa = ask(a, d.GetNumaNodeId, "nvmlDeviceGetNumaNodeId")
+	g.Minor = ask(a, d.GetMinorNumber, "nvmlDeviceGetMinorNumber")
+}
+
+func (i *inspector) modes() {
+	a, d, g := i.asker, i.device, i.gpu
+	g.Persist = convert(ask(a, d.GetPersistenceMode, "nvmlDeviceGetPersistenceMode"), enabled)
+	g.Compute = convert(ask(a, d.GetComputeMode, "nvmlDeviceGetComputeMode"), func(mode nvml.ComputeMode) int { return int(mode) })
+	g.ECC = ask(a, func() (Switch, nvml.Return) { return switchOf(d.GetEccMode()) }, "nvmlDeviceGetEccMode")
+	g.MIG = ask(a, func() (Switch, nvml.Return) { return switchOf(d.GetMigMode()) }, "nvmlDeviceGetMigMode")
+	g.Load = convert(ask(a, d.GetUtilizationRates, "nvmlDeviceGetUtilizationRates"), func(u nvml.Utilization) int { return int(u.Gpu) })
+}
+
+func enabled(state nvml.EnableState) bool { return state == nvml.FEATURE_ENABLED }
+
+// switchOf reads the answer about a mode. NVML has two kinds of on, which are one
+// number: FEATURE_ENABLED and DEVICE_MIG_ENABLE.
+func switchOf[T ~int | ~int32 | ~uint32](current, pending T, ret nvml.Return) (Switch, nvml.Return) {
+	return Switch{Current: current == 1, Pending: pending == 1}, ret
+}
+
+func (i *inspector) memory() {
+	a, d, g := i.asker, i.device, i.gpu
+	newer := convert(ask(a, d.GetMemoryInfo_v2, "nvmlDeviceGetMemoryInfo_v2"), func(m nvml.Memory_v2) Memory {
+		return Memory{Total: m.Total, Used: m.Used, Reserved: m.Reserved}
+	})
+	g.Memory = or(newer, func() Reading[Memory] { // before r510: what is reserved counts as used
+		return convert(ask(a, d.GetMemoryInfo, "nvmlDeviceGetMemoryInfo"), func(m nvml.Memory) Memory { return Memory{Total: m.Total, Used: m.Used} })
+	})
+	g.Procs = convert(ask(a, d.GetComputeRunningProcesses, i.newest("nvmlDeviceGetComputeRunningProcesses_v3",
+		"nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses")), processes)
+}
+
+func processes(infos []nvml.ProcessInfo) []Process {
+	const notAvailable = 1<<64 - 1 // NVML_VALUE_NOT_AVAILABLE, as an unsigned long long
+	all := make([]Process, 0, len(infos))
+	for _, info := range infos {
+		p := Process{PID: int(info.Pid), Used: info.UsedGpuMemory}
+		if info.UsedGpuMemory == notAvailable {
+			p.Used, p.Unknown = 0, true
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+func (i *inspector) damage() {
+	a, d, g := i.asker, i.device, i.gpu
+	g.Recovery = ask(a, func() (int, nvml.Return) { return oneField(d, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION) }, "nvmlDeviceGetFieldValues")
+	g.Remapped = ask(a, func() (r Remapped, ret nvml.Return) {
+		r.Corrected, r.Uncorrected, r.Pending, r.Failed, ret = d.GetRemappedRows()
+		return r, ret
+	}, "nvmlDeviceGetRemappedRows")
+	g.Retired = ask(a, func() (Retired, nvml.Return) { return retired(d) }, "nvmlDeviceGetRetiredPages", "nvmlDeviceGetRetiredPagesPendingStatus")
+	g.DRAM = or(i.errors(nvml.MEMORY_LOCATION_DRAM), func() Reading[Errors] { return i.errors(anywhere) })
+	newer := convert(ask(a, d.GetSramEccErrorStatus, "nvmlDeviceGetSramEccErrorStatus"), func(s nvml.EccSramErrorStatus) SRAM {
+		return SRAM{
+			Errors:            Errors{Corrected: s.VolatileCor, Uncorrected: s.VolatileUncParity + s.VolatileUncSecDed},
+			ThresholdExceeded: s.BThresholdExceeded != 0,
+		}
+	})
+	g.SRAM = or(newer, func() Reading[SRAM] {
+		return convert(i.errors(nvml.MEMORY_LOCATION_SRAM), func(e Errors) SRAM { return SRAM{Errors: e, Unknown: true} })
+	})
+}
+
+func retired(d nvml.Device) (Retired, nvml.Return) {
+	single, ret := d.GetRetiredPages(nvml.PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS)
+	if ret != nvml.SUCCESS {
+		return Retired{}, ret
+	}
+	double, ret := d.GetRetiredPages(nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR)
+	if ret != nvml.SUCCESS {
+		return Retired{}, ret
+	}
+	pending, ret := d.GetRetiredPagesPendingStatus()
+	return Retired{SingleBit: len(single), DoubleBit: len(double), Pending: enabled(pending)}, ret
+}
+
+// anywhere is all memory, wherever it is.
+const anywhere nvml.MemoryLocation = -1
+
+// errors counts those of one kind of memory since the last reset.
+func (i *inspector) errors(place nvml.MemoryLocation) Reading[Errors] {
+	function := "nvmlDeviceGetMemoryErrorCounter"
+	count := func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
+		return i.device.GetMemoryErrorCounter(kind, nvml.VOLATILE_ECC, place)
+	}
+	if place == anywhere {
+		function = "nvmlDeviceGetTotalEccErrors"
+		count = func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
+			return i.device.GetTotalEccErrors(kind, nvml.VOLATILE_ECC)
+		}
+	}
+	return ask(i.asker, func() (e Errors, ret nvml.Return) {
+		if e.Corrected, ret = count(nvml.MEMORY_ERROR_TYPE_CORRECTED); ret == nvml.SUCCESS {
+			e.Uncorrected, ret = count(nvml.MEMORY_ERROR_TYPE_UNCORRECTED)
+		}
+		return e, ret
+	}, function)
+}
+
+func (i *inspector) links() {
+	a, d, g := i.asker, i.device, i.gpu
+	g.Fabric = i.fabric()
+	g.Links = i.nvlinks()
+	g.PCIe = ask(a, func() (PCIe, nvml.Return) { return pcie(d) }, "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkWidth",
+		"nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkGeneration")
+	g.Replays = ask(a, d.GetPcieReplayCounter, "nvmlDeviceGetPcieReplayCounter")
+}
+
+func pcie(d nvml.Device) (p PCIe, ret nvml.Return) {
+	for _, question := range []struct {
+		answer *int
+		ask    func() (int, nvml.Return)
+	}{
+		{&p.Width, d.GetCurrPcieLinkWidth}, {&p.MaxWidth, d.GetMaxPcieLinkWidth},
+		{&p.Gen, d.GetCurrPcieLinkGeneration}, {&p.MaxGen, d.GetMaxPcieLinkGeneration},
+	} {
+		if *question.answer, ret = question.ask(); ret != nvml.SUCCESS {
+			break
+		}
+	}
+	return p, ret
+}
+
+// fabric asks for the newest form that the driver knows. Of the third and the
+// second a mock of go-nvml can't answer: what GetGpuFabricInfoV returns can't be
+// made by others.
+func (i *inspector) fabric() Reading[Fabric] {
+	const versioned = "nvmlDeviceGetGpuFabricInfoV"
+	v3 := convert(ask(i.asker, func() (nvml.GpuFabricInfo_v3, nvml.Return) { return i.device.GetGpuFabricInfoV().V3() }, versioned),
+		func(v nvml.GpuFabricInfo_v3) Fabric {
+			f, summary := fabricOf(v.State, v.Status, v.ClusterUuid, v.CliqueId), int(v.HealthSummary)
+			f.Summary, f.Mask = &summary, &v.HealthMask
+			return f
+		})
+	v2 := func() Reading[Fabric] {
+		return convert(ask(i.asker, func() (nvml.GpuFabricInfo_v2, nvml.Return) { return i.device.GetGpuFabricInfoV().V2() }, versioned),
+			func(v nvml.GpuFabricInfo_v2) Fabric {
+				f := fabricOf(v.State, v.Status, v.ClusterUuid, v.CliqueId)
+				f.Mask = &v.HealthMask
+				return f
+			})
+	}
+	return or(v3, v2, func() Reading[Fabric] {
+		return convert(ask(i.asker, i.device.GetGpuFabricInfo, "nvmlDeviceGetGpuFabricInfo"), func(v nvml.GpuFabricInfo) Fabric {
+			return fabricOf(v.State, v.Status, v.ClusterUuid, v.CliqueId)
+		})
+	})
+}
+
+func fabricOf(state uint8, status uint32, cluster [16]uint8, clique uint32) Fabric {
+	return Fabric{State: int(state), Status: named(nvml.Return(status)), Cluster: clusterText(cluster), Clique: clique}
+}
+
+// nvlinks asks for one link after the other, up to the first that the GPU does
+// not have.
+func (i *inspector) nvlinks() (all []Link) {
+	for link := range nvml.NVLINK_MAX_LINKS {
+		active := ask(i.asker, func() (nvml.EnableState, nvml.Return) { return i.device.GetNvLinkState(link) }, "nvmlDeviceGetNvLinkState")
+		switch active.Why {
+		case NotSupported, InvalidArgument, FunctionNotFound:
+			return all
+		}
+		all = append(all, Link{Index: link, Active: convert(active, enabled)})
+	}
+	return all
+}
+
+// linkTo asks whether NVLink reaches another GPU.
+func (i *inspector) linkTo(other *inspector) Reading[int] {
+	return ask(i.asker, func() (int, nvml.Return) {
+		status, ret := i.device.GetP2PStatus(other.device, nvml.P2P_CAPS_INDEX_NVLINK)
+		return int(status), ret
+	}, "nvmlDeviceGetP2PStatus")
+}
+
+// slices asks for the instances of a GPU that is cut into several.
+func (i *inspector) slices() {
+	if mode, ok := i.gpu.MIG.Get(); !ok || !mode.Current {
+		return
+	}
+	count, _ := ask(i.asker, i.device.GetMaxMigDeviceCount, "nvmlDeviceGetMaxMigDeviceCount").Get()
+	for n := range min(count, mostInstances) {
+		instance, ok := ask(i.asker, func() (nvml.Device, nvml.Return) { return i.device.GetMigDeviceHandleByIndex(n) },
+			"nvmlDeviceGetMigDeviceHandleByIndex").Get()
+		if !ok {
+			continue // as many as there could be, and fewer there are
+		}
+		id, _ := ask(i.asker, instance.GetUUID, "nvmlDeviceGetUUID").Get()
+		name, _ := ask(i.asker, instance.GetName, "nvmlDeviceGetName").Get()
+		i.gpu.MIGs = append(i.gpu.MIGs, MIG{UUID: id, Name: name})
+	}
+}
+
+// lookAtClocks adds one look to those that were taken. One that failed is no
+// reason to forget the others.
+func (i *inspector) lookAtClocks() {
+	if i.device == nil {
+		return
+	}
+	// The second is the older name of the same, before r535.
+	look := or(ask(i.asker, i.device.GetCurrentClocksEventReasons, "nvmlDeviceGetCurrentClocksEventReasons"), func() Reading[uint64] {
+		return ask(i.asker, i.device.GetCurrentClocksThrottleReasons, "nvmlDeviceGetCurrentClocksThrottleReasons")
+	})
+	before, taken := i.gpu.Clocks.Get()
+	if reasons, ok := look.Get(); ok {
+		i.gpu.Clocks = Read(append(before, reasons))
+	} else if !taken {
+		i.gpu.Clocks = Unread[[]uint64](look.Why)
+	}
+}
+
+// nameProcesses adds the names that /proc has, if its numbers are the driver's.
+func nameProcesses(gpus []GPU, root string) {
+	if link, err := os.Readlink(filepath.Join(root, "proc/self/ns/pid")); err != nil || link != firstPIDs {
+		return
+	}
+	for _, gpu := range gpus {
+		processes, _ := gpu.Procs.Get()
+		for n := range processes {
+			name, _ := os.ReadFile(filepath.Join(root, "proc", strconv.Itoa(processes[n].PID), "comm"))
+			processes[n].Name = strings.TrimSpace(string(name))
+		}
+	}
+}
+
+// firstPIDs is the first namespace of processes (PROC_PID_INIT_INO), whose
+// numbers the driver goes by. In a container another process may have the same
+// number.
+const firstPIDs = "pid:[4026531836]"

@@ -1,6 +1,0 @@
-//go:build !linux || !cgo
-
-package gpu
-
-// openEvents needs cgo.
-func openEvents(string) eventLibrary { return nil }
