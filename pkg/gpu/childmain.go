@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // childGrace is from the end of standard input to the child's, where the driver
@@ -76,14 +78,10 @@ func serve(d driver, in io.Reader, out io.Writer) int {
 		return 1
 	}
 	// A call into a driver that hangs can't be given up either.
-	grace := time.NewTimer(childGrace)
-	defer grace.Stop()
-	select {
-	case <-idle:
-		return 0
-	case <-grace.C:
+	if !pause.Until(idle, childGrace) {
 		return 1
 	}
+	return 0
 }
 
 // answer answers a question. The error says why the child can't go on.

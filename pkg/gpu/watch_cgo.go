@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 const (
@@ -184,23 +186,13 @@ func (w *watcher) run(ctx context.Context) error {
 			if failed++; failed >= failedWaits {
 				return fmt.Errorf("the driver tells of no events any more: %d waits in a row have returned %s", failed, named(ret))
 			}
-			pause(ctx, min(failPause<<(failed-1), failMost))
+			pause.For(ctx, min(failPause<<(failed-1), failMost))
 		}
 		if err := w.look(); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// pause waits for that long, or for the end of the context.
-func pause(ctx context.Context, limit time.Duration) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // take tells of an event of the driver at once, before the GPU is asked
