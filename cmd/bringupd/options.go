@@ -6,6 +6,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
@@ -45,7 +46,7 @@ func newOptions() *options {
 		ray: "ray", rayPort: 6379, times: daemon.DefaultTimes(), logFormat: "console", lifeline: string(daemon.LifelineAuto),
 		onFailure: "exit", mostRequeues: 3, checks: check.DefaultConfig(),
 	}
-	o.sandbox.Require, _ = daemon.ParseRequire("all")
+	o.sandbox.Require, _ = gate.ParseRequire("all")
 	return o
 }
 

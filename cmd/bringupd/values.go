@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/metrics"
 	"github.com/bringupd/bringupd/pkg/prose"
@@ -146,11 +147,11 @@ func probe(name string, to **health.Probe, usage string) *setting {
 }
 
 // require takes how many sandboxes the gate needs.
-func require(name string, to *daemon.Require, usage string) *setting {
+func require(name string, to *gate.Require, usage string) *setting {
 	return &setting{
 		name: name, shape: "WHICH", usage: usage, accepted: []string{"all", "any", "head"},
 		take: func(value string) error {
-			r, err := daemon.ParseRequire(value)
+			r, err := gate.ParseRequire(value)
 			if err != nil {
 				return err
 			}

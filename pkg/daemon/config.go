@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -75,7 +75,7 @@ type SandboxConfig struct {
 	Command string        // run by /bin/sh on every node; empty: no sandbox here
 	Step    bool          // the sandbox is a step of its own: wait for it only
 	Ready   *health.Probe // nil: ready once it runs
-	Require Require
+	Require gate.Require
 }
 
 // Wanted tells whether there is a sandbox to wait for.
@@ -110,61 +110,6 @@ func DefaultTimes() Times {
 	}
 }
 
-// Require says how many nodes' sandboxes must be ready before the gate opens.
-type Require struct {
-	word  string // "all", "any", "head", or empty
-	count int
-}
-
-// ParseRequire accepts all, any, head or a number of at least 1.
-func ParseRequire(s string) (Require, error) {
-	switch s {
-	case "all", "any", "head":
-		return Require{word: s}, nil
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 {
-		return Require{}, fmt.Errorf("cannot require %q sandboxes: give all, any, head or a number of at least 1", s)
-	}
-	return Require{count: n}, nil
-}
-
-// String returns what ParseRequire accepts.
-func (r Require) String() string {
-	if r.word != "" {
-		return r.word
-	}
-	return strconv.Itoa(r.count)
-}
-
-// met tells whether the sandboxes of these ranks, in order, are enough for a
-// job of size nodes.
-func (r Require) met(ready []int, size int) bool {
-	switch r.word {
-	case "all":
-		return len(ready) == size
-	case "any":
-		return len(ready) > 0
-	case "head":
-		return len(ready) > 0 && ready[0] == 0
-	default:
-		return len(ready) >= r.count
-	}
-}
-
-// exceeds tells whether a job of size nodes can never have as many.
-func (r Require) exceeds(size int) bool { return r.word == "" && r.count > size }
-
-// missed tells whether it can't be met any more, with the sandboxes of these
-// ranks, in order, lost.
-func (r Require) missed(lost []int, size int) bool {
-	if r.word == "head" {
-		return len(lost) > 0 && lost[0] == 0
-	}
-	left := make([]int, size-len(lost))
-	return !r.met(left, size)
-}
-
 // Validate returns an error for the first rule that the configuration breaks.
 // Nothing on any file system is touched.
 func (c *Config) Validate() error {
@@ -174,7 +119,7 @@ func (c *Config) Validate() error {
 	if c.Sandbox.Command != "" && c.Sandbox.Step {
 		return fmt.Errorf("cannot both run a sandbox (--sandbox-cmd) and wait for one of another step (--sandbox-step): give one")
 	}
-	if size := c.Team.of(c.Identity.Size).Min; c.Sandbox.Require.exceeds(size) {
+	if size := c.Team.of(c.Identity.Size).Min; c.Sandbox.Require.Exceeds(size) {
 		return fmt.Errorf("cannot require %s sandboxes: the job has %d nodes", c.Sandbox.Require, size)
 	}
 	return c.Times.validate()

@@ -9,74 +9,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-func TestParseRequire(t *testing.T) {
-	for _, tc := range []struct {
-		text string
-		well bool
-	}{
-		{"all", true},
-		{"any", true},
-		{"head", true},
-		{"1", true},
-		{"64", true},
-		{"", false},
-		{"0", false},
-		{"-1", false},
-		{"1.5", false},
-		{"ALL", false},
-		{"none", false},
-	} {
-		t.Run(tc.text, func(t *testing.T) {
-			r, err := ParseRequire(tc.text)
-			if (err == nil) != tc.well {
-				t.Fatalf("the error is %v", err)
-			}
-			if tc.well && r.String() != tc.text {
-				t.Errorf("it became %q", r)
-			}
-		})
-	}
-}
-
-func TestRequire(t *testing.T) {
-	for _, tc := range []struct {
-		name        string
-		require     string
-		ready, lost []int
-		size        int
-		met, missed bool
-	}{
-		{"all, nothing known", "all", nil, nil, 3, false, false},
-		{"all, but one", "all", []int{0, 2}, nil, 3, false, false},
-		{"all", "all", []int{0, 1, 2}, nil, 3, true, false},
-		{"all, and one lost", "all", []int{0, 1}, []int{2}, 3, false, true},
-		{"all of one", "all", []int{0}, nil, 1, true, false},
-		{"all of one lost", "all", nil, []int{0}, 1, false, true},
-		{"any, nothing known", "any", nil, nil, 3, false, false},
-		{"any", "any", []int{2}, nil, 3, true, false},
-		{"any, and all but one lost", "any", nil, []int{0, 1}, 3, false, false},
-		{"any, and all lost", "any", nil, []int{0, 1, 2}, 3, false, true},
-		{"the head's, nothing known", "head", nil, nil, 3, false, false},
-		{"the head's, and all but it", "head", []int{1, 2}, nil, 3, false, false},
-		{"the head's", "head", []int{0}, []int{1, 2}, 3, true, false},
-		{"the head's lost", "head", []int{1, 2}, []int{0}, 3, false, true},
-		{"two, and one there", "2", []int{1}, nil, 3, false, false},
-		{"two", "2", []int{0, 2}, []int{1}, 3, true, false},
-		{"two, and two of three lost", "2", []int{1}, []int{0, 2}, 3, false, true},
-		{"three of three, one lost", "3", []int{0, 1}, []int{2}, 3, false, true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			r := require(t, tc.require)
-			if got := r.met(tc.ready, tc.size); got != tc.met {
-				t.Errorf("met is %v", got)
-			}
-			if got := r.missed(tc.lost, tc.size); got != tc.missed {
-				t.Errorf("missed is %v", got)
-			}
-		})
-	}
-}
-
 func TestValidate(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -87,8 +19,8 @@ func TestValidate(t *testing.T) {
 		{"a relative log directory", func(c *Config) { c.LogDir = "logs" }, "absolute"},
 		{"no log directory", func(c *Config) { c.LogDir = "" }, "absolute"},
 		{"two sandboxes", func(c *Config) { c.Sandbox.Command, c.Sandbox.Step = "true", true }, "--sandbox-step"},
-		{"more sandboxes than nodes", func(c *Config) { c.Sandbox.Require = Require{count: 5} }, "4 nodes"},
-		{"as many sandboxes as nodes", func(c *Config) { c.Sandbox.Require = Require{count: 4} }, ""},
+		{"more sandboxes than nodes", func(c *Config) { c.Sandbox.Require = require(t, "5") }, "4 nodes"},
+		{"as many sandboxes as nodes", func(c *Config) { c.Sandbox.Require = require(t, "4") }, ""},
 		{"no time to join", func(c *Config) { c.Times.Join = 0 }, "--join-timeout"},
 		{"no time for a setup", func(c *Config) { c.Times.Setup = -time.Second }, "--setup-timeout"},
 		{"too little time for a sandbox", func(c *Config) { c.Times.Sandbox = time.Millisecond }, "--sandbox-timeout"},

@@ -20,7 +20,7 @@ func TestDigest(t *testing.T) {
 	base := func() Config {
 		return Config{
 			Identity: testIdentity(0, 2), LogDir: "/logs", Driver: []string{"a", "b"}, Framework: framework.None{HeadCommand: "x"},
-			Setup: "setup", Sandbox: SandboxConfig{Command: "sandbox", Require: Require{word: "all"}}, Times: DefaultTimes(),
+			Setup: "setup", Sandbox: SandboxConfig{Command: "sandbox", Require: require(t, "all")}, Times: DefaultTimes(),
 			CheckPolicy: check.DefaultConfig(),
 		}
 	}
@@ -51,7 +51,7 @@ func TestDigest(t *testing.T) {
 		{"the setup", func(c *Config) { c.Setup = "" }, false},
 		{"the sandbox", func(c *Config) { c.Sandbox.Command = "" }, false},
 		{"when the sandbox is ready", func(c *Config) { c.Sandbox.Ready = probe("tcp:1") }, false},
-		{"the sandboxes required", func(c *Config) { c.Sandbox.Require = Require{count: 1} }, false},
+		{"the sandboxes required", func(c *Config) { c.Sandbox.Require = require(t, "1") }, false},
 		{"a sandbox of its own step", func(c *Config) { c.Sandbox.Step = true }, false},
 		{"the lifelines", func(c *Config) { c.Lifeline = LifelineOff }, false},
 		{"a deadline", func(c *Config) { c.Times.Peer++ }, false},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -232,9 +233,9 @@ func counts(t *testing.T, files int, pattern string) *health.Probe {
 	return probe(t, fmt.Sprintf("exec:/bin/sh -c 'ls %s | wc -l | grep -qx %d'", pattern, files))
 }
 
-func require(t *testing.T, text string) Require {
+func require(t *testing.T, text string) gate.Require {
 	t.Helper()
-	r, err := ParseRequire(text)
+	r, err := gate.ParseRequire(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,7 +138,7 @@ func (h *head) readFailure(ctx context.Context, rank int, state string, l signal
 		}
 		record = h.unreadable(rank, kind, "%s failed, and its record can't be read: %v", err)
 	}
-	if state == signal.SandboxFailed && !h.cfg.Sandbox.Require.missed(h.roster.among(l.Ranks(signal.SandboxFailed)), h.roster.count()) {
+	if state == signal.SandboxFailed && !h.cfg.Sandbox.Require.Missed(h.roster.among(l.Ranks(signal.SandboxFailed)), h.roster.count()) {
 		h.log.Warn("a sandbox is lost that the gate can do without", zap.String("what", record.What))
 		return
 	}

@@ -177,7 +177,7 @@ func expectedSandboxes(l signal.Listing, step bool) map[int]int64 {
 func (h *head) sandboxesLost(silent []int, liveness *health.Liveness, l signal.Listing) {
 	lost := append(l.Ranks(signal.SandboxFailed), silent...)
 	slices.Sort(lost)
-	if !h.cfg.Sandbox.Require.missed(h.roster.among(slices.Compact(lost)), h.roster.count()) {
+	if !h.cfg.Sandbox.Require.Missed(h.roster.among(slices.Compact(lost)), h.roster.count()) {
 		return
 	}
 	quiet := liveness.Quiet(silent[0]).Round(time.Second / 10)

@@ -1,0 +1,234 @@
+package gate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
+)
+
+func TestParseRequire(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		well bool
+	}{
+		{"all", true},
+		{"any", true},
+		{"head", true},
+		{"1", true},
+		{"64", true},
+		{"", false},
+		{"0", false},
+		{"-1", false},
+		{"1.5", false},
+		{"ALL", false},
+		{"none", false},
+	} {
+		t.Run(tc.text, func(t *testing.T) {
+			r, err := ParseRequire(tc.text)
+			if (err == nil) != tc.well {
+				t.Fatalf("the error is %v", err)
+			}
+			if tc.well && r.String() != tc.text {
+				t.Errorf("it became %q", r)
+			}
+		})
+	}
+}
+
+func TestRequire(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		require     string
+		ready, lost []int
+		size        int
+		met, missed bool
+	}{
+		{"all, nothing known", "all", nil, nil, 3, false, false},
+		{"all, but one", "all", []int{0, 2}, nil, 3, false, false},
+		{"all", "all", []int{0, 1, 2}, nil, 3, true, false},
+		{"all, and one lost", "all", []int{0, 1}, []int{2}, 3, false, true},
+		{"all of one", "all", []int{0}, nil, 1, true, false},
+		{"all of one lost", "all", nil, []int{0}, 1, false, true},
+		{"any, nothing known", "any", nil, nil, 3, false, false},
+		{"any", "any", []int{2}, nil, 3, true, false},
+		{"any, and all but one lost", "any", nil, []int{0, 1}, 3, false, false},
+		{"any, and all lost", "any", nil, []int{0, 1, 2}, 3, false, true},
+		{"the head's, nothing known", "head", nil, nil, 3, false, false},
+		{"the head's, and all but it", "head", []int{1, 2}, nil, 3, false, false},
+		{"the head's", "head", []int{0}, []int{1, 2}, 3, true, false},
+		{"the head's lost", "head", []int{1, 2}, []int{0}, 3, false, true},
+		{"two, and one there", "2", []int{1}, nil, 3, false, false},
+		{"two", "2", []int{0, 2}, []int{1}, 3, true, false},
+		{"two, and two of three lost", "2", []int{1}, []int{0, 2}, 3, false, true},
+		{"three of three, one lost", "3", []int{0, 1}, []int{2}, 3, false, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, err := ParseRequire(tc.require)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := r.Met(tc.ready, tc.size); got != tc.met {
+				t.Errorf("met is %v", got)
+			}
+			if got := r.Missed(tc.lost, tc.size); got != tc.missed {
+				t.Errorf("missed is %v", got)
+			}
+		})
+	}
+}
+
+func TestLacks(t *testing.T) {
+	all := map[string][]int{signal.Joined: {0, 1, 2, 3}, signal.Checked: {0, 1, 2, 3}, signal.Sandbox: {0, 1, 2, 3}, signal.Up: {0, 1, 2, 3}}
+	with := func(state string, ranks ...int) map[string][]int {
+		there := map[string][]int{state: ranks}
+		for other, ranks := range all {
+			if other != state {
+				there[other] = ranks
+			}
+		}
+		return there
+	}
+	full := Asked{Checks: true, Sandboxes: true, Services: true, Led: true}
+	for _, tc := range []struct {
+		name  string
+		a     Asked
+		there map[string][]int
+		want  string
+	}{
+		{"nobody has come", Asked{}, nil, "join [0 1 2 3]"},
+		{"nothing is missing", full, all, ""},
+		{"of a node the first thing alone", full, map[string][]int{signal.Joined: {0, 1}, signal.Checked: {0}, signal.Sandbox: {0}, signal.Up: {0}},
+			"join [2 3]; check [1]"},
+		{"a sandbox and a service at once", full, map[string][]int{signal.Joined: all["up"], signal.Checked: all["up"], signal.Sandbox: {0, 1}, signal.Up: {0, 2}},
+			"sandbox [2 3]; workers [1 3]"},
+		{"sandboxes enough", Asked{Services: true, Led: true}, with(signal.Sandbox), ""},
+		{"no service is up before the head's", Asked{Services: true}, with(signal.Up), "head []"},
+		{"the head's own checks come first", Asked{Checks: true, Services: true}, with(signal.Checked, 1, 2, 3), "check [0]"},
+		{"nobody is to have a service", Asked{}, with(signal.Up), ""},
+		{"the framework counts", Asked{Services: true, Led: true, Counting: true}, all, "workers []"},
+		{"a service is missed before the framework counts", Asked{Services: true, Led: true, Counting: true}, with(signal.Up, 0, 1, 3), "workers [2]"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			missing := func(state string) (missing []int) {
+				for rank := range 4 {
+					if !slices.Contains(tc.there[state], rank) {
+						missing = append(missing, rank)
+					}
+				}
+				return missing
+			}
+			var got []string
+			for _, l := range tc.a.Lacks(missing) {
+				got = append(got, fmt.Sprint(l.Step, " ", l.Ranks))
+			}
+			if strings.Join(got, "; ") != tc.want {
+				t.Errorf("it lacks %q, not %q", strings.Join(got, "; "), tc.want)
+			}
+		})
+	}
+}
+
+func TestLine(t *testing.T) {
+	who := func(ranks []int) string { return "n" + strings.Trim(fmt.Sprint(ranks), "[]") }
+	for _, tc := range []struct {
+		name  string
+		lacks []Lack
+		why   string
+		want  string
+	}{
+		{"nodes", []Lack{{Step: Join, Ranks: []int{17}}, {Step: Workers, Ranks: []int{3, 4}}}, "",
+			"still waiting, 1m30s now, for 3 of 64 nodes: not joined: n17; service not up: n3 4"},
+		{"a node that lacks two things is one", []Lack{{Step: Sandbox, Ranks: []int{3}}, {Step: Workers, Ranks: []int{3}}}, "",
+			"still waiting, 1m30s now, for 1 of 64 nodes: sandbox not ready: n3; service not up: n3"},
+		{"what checks wait for", []Lack{{Step: Check, Ranks: []int{5}}}, "n5: waits for gpu.fabric: in progress",
+			"still waiting, 1m30s now, for 1 of 64 nodes: checks not passed: n5 (n5: waits for gpu.fabric: in progress)"},
+		{"no node's", []Lack{{Step: Head}}, "", "still waiting, 1m30s now: the head's service is not up"},
+		{"the framework counts", []Lack{{Step: Workers}}, "", "still waiting, 1m30s now: ray does not count all 64 nodes yet"},
+		{"nothing moves the cursor", []Lack{{Step: Check, Ranks: []int{5}}}, "\x1b[2Jgone\r\nnew\x00",
+			"still waiting, 1m30s now, for 1 of 64 nodes:  new)"},
+	} {
+		if got := Line(tc.lacks, 64, 90*time.Second, "ray", who, map[string]string{Check: tc.why}); tc.name != "nothing moves the cursor" && got != tc.want {
+			t.Errorf("%s: the line is %q, not %q", tc.name, got, tc.want)
+		} else if strings.ContainsAny(got, "\x1b\r\n\x00") {
+			t.Errorf("%s: the line is %q", tc.name, got)
+		}
+	}
+	long := Line([]Lack{{Step: Check, Ranks: []int{5}}}, 64, time.Minute, "ray", who, map[string]string{Check: strings.Repeat("x", 10<<20)})
+	if utf8.RuneCountInString(long) > 2*longestPart {
+		t.Errorf("a line is %d characters long", utf8.RuneCountInString(long))
+	}
+}
+
+func TestVigil(t *testing.T) {
+	start := time.Unix(1000, 0)
+	joins, serves := []Lack{{Join, []int{3}}}, []Lack{{Workers, []int{3, 4}}}
+	var v Vigil
+	var told []string
+	for s := range 3601 { // an hour of joining, which nobody ends
+		if waited, due := v.Due(joins, start.Add(time.Duration(s)*time.Second)); due {
+			told = append(told, waited.String())
+		}
+	}
+	want := "15s 30s 1m0s 5m0s 10m0s 15m0s 20m0s 25m0s 30m0s 35m0s 40m0s 45m0s 50m0s 55m0s 1h0m0s"
+	if got := strings.Join(told, " "); got != want {
+		t.Errorf("it told after %s, not after %s", got, want)
+	}
+	now := start.Add(2 * time.Hour)
+	if _, due := v.Due(serves, now); due {
+		t.Error("another stage is told of at once")
+	}
+	if waited, due := v.Due(serves, now.Add(16*time.Second)); !due || waited != 16*time.Second {
+		t.Errorf("another stage is told of: %v, after %s", due, waited)
+	}
+	if _, due := v.Due(serves, now.Add(20*time.Minute)); !due {
+		t.Error("a head that did not run tells nothing")
+	}
+	if _, due := v.Due(serves, now.Add(20*time.Minute+time.Second)); due {
+		t.Error("a head that did not run makes up for it")
+	}
+	if _, due := v.Due([]Lack{{Step: Workers}}, now.Add(20*time.Minute+2*time.Second)); due {
+		t.Error("that the framework counts is told of at once")
+	}
+	if _, due := v.Due(nil, now.Add(time.Hour)); due {
+		t.Error("it tells that it waits for nothing")
+	}
+}
+
+func TestSaid(t *testing.T) {
+	waits := func(what string) trail.Event {
+		return trail.Event{Word: trail.Waits, Fields: trail.Fields{Checks: what}}
+	}
+	probe := func(child, seen string) trail.Event {
+		return trail.Event{Word: trail.Probe, Fields: trail.Fields{Child: child, OK: new(seen == ""), Seen: seen}}
+	}
+	for _, tc := range []struct {
+		step   string
+		events []trail.Event
+		want   string
+	}{
+		{Check, nil, ""},
+		{Check, []trail.Event{{Word: trail.Enter}}, ""},
+		{Check, []trail.Event{waits("a"), waits("b")}, "b"},
+		{Check, []trail.Event{waits("a"), {Word: trail.Checked, Fields: trail.Fields{Verdict: "PASS"}}}, ""},
+		{Check, []trail.Event{probe("worker", "refused")}, ""},
+		{Workers, []trail.Event{waits("a"), probe("worker", "refused")}, "refused"},
+		{Workers, []trail.Event{probe("worker", "refused"), probe("worker", "")}, ""},
+		{Sandbox, []trail.Event{probe("worker", "refused")}, ""},
+		{Sandbox, []trail.Event{probe("sandbox", "404"), probe("worker", "refused")}, "404"},
+		{Join, []trail.Event{waits("a")}, ""},
+	} {
+		var said Said
+		for _, e := range tc.events {
+			said.Hear(e.Word, e.Fields)
+		}
+		if got := said.Of(tc.step); got != tc.want {
+			t.Errorf("%s, by %+v: it says %q, not %q", tc.step, tc.events, got, tc.want)
+		}
+	}
+}
