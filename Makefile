@@ -13,7 +13,10 @@ SMALL     = -trimpath -ldflags "-s -w -X main.stamped=$(VERSION)"
 # Without it 29 warnings about what NVIDIA's own header calls deprecated.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 
-.PHONY: build release static test unit lint bench deaths testbed clean
+# Runs groups of tests; without one, all. -list tells what is in them.
+SUITE = $(GO) run ./test/cmd/suite
+
+.PHONY: build release static test quick unit lint share cluster soak bench deaths testbed clean
 
 build: ## build bin/bringupd, to put where all nodes see it
 	CGO_ENABLED=1 $(GO) build -tags $(TAGS) -o $(BIN)/bringupd ./cmd/bringupd
@@ -24,14 +27,27 @@ release: ## the same, small, and stamped with its version
 static: ## the same for nodes with another C library; it sees no GPUs
 	CGO_ENABLED=0 $(GO) build -tags $(TAGS) $(SMALL) -o $(BIN)/bringupd ./cmd/bringupd
 
-test: ## install what the tests need, and run everything
-	sh test/run.sh
+test: ## install what the tests need, and run everything: lint, unit, share, cluster and soak
+	$(SUITE)
 
-unit: ## the tests beside the code
-	$(GO) test -race ./cmd/... ./pkg/...
+quick: ## vet, and the tests beside the code that take no seconds: to be run all the time
+	$(GO) vet -tags testbed,ray,browser ./...
+	$(GO) test -short -p 8 ./cmd/... ./pkg/...
 
 lint: ## what CI holds the code to
-	sh test/lint.sh
+	$(SUITE) lint
+
+unit: ## the tests beside the code under the race detector, and jobs on this machine
+	$(SUITE) unit
+
+share: ## a share that is slow, stale, lying, full or hung
+	$(SUITE) share
+
+cluster: ## jobs on a real Slurm, some with a real Ray
+	$(SUITE) cluster
+
+soak: ## what is drawn anew each time: fuzzing, schedules, chaos; and the report in a browser
+	$(SUITE) soak
 
 bench: ## the benchmarks; whole bring-ups are paired with srun true
 	sh test/bench.sh

@@ -1,0 +1,64 @@
+package main
+
+// A part is one command of the tests.
+type part struct {
+	name  string
+	group string // the make target that runs it, besides make test
+	lane  lane
+	// needs are what must be there before: functions of test/setup.sh.
+	needs []string
+	// command is given to sh, in the repository's root. It exits with notRun
+	// where it can't run, and says why in its last line.
+	command string
+	// lenient is set where it is no failure, even in CI, if the part can't run.
+	lenient bool
+}
+
+// notRun is the exit code of a command that could not run.
+const notRun = 77
+
+// A lane's parts run one after the other, beside those of the other lane.
+type lane int
+
+const (
+	// waits is for parts that start jobs and mostly wait for them. Such a job
+	// judges others by time: it comes first where both lanes want a processor.
+	waits lane = iota
+	// computes is for the others.
+	computes
+	lanes // how many there are
+)
+
+// all are the parts of the tests, in the order in which each lane goes through
+// them: those first whose needs are quickly installed.
+var all = []part{
+	{name: "the linters", group: "lint", lane: computes, needs: []string{"cc"}, command: "sh test/lint.sh"},
+	{name: "known vulnerabilities", group: "lint", lane: computes, needs: []string{"cc"}, command: "sh test/vulnerabilities.sh",
+		lenient: true}, // their database is a service of others
+	{name: "the tests beside the code", group: "unit", lane: computes, needs: []string{"cc"},
+		command: "go test -race -timeout 10m ./cmd/... ./pkg/... ./test/nvml/... ./test/cmd/..."},
+	{name: "jobs on this machine", group: "unit", lane: computes, needs: []string{"cc"},
+		command: "go test -race -timeout 10m ./test/local/..."},
+	{name: "ten thousand schedules of one protocol", group: "soak", lane: computes, needs: []string{"cc"},
+		command: "go test -timeout 10m ./pkg/daemon/schedules"},
+	{name: "inputs that nobody has thought of", group: "soak", lane: computes, needs: []string{"cc"}, command: "sh test/fuzz.sh"},
+	{name: "the report's page in a real browser", group: "soak", lane: computes, needs: []string{"browser"},
+		command: "go test -tags browser -timeout 10m -count=1 -run Browser ./pkg/timeline/report"},
+	{name: "the client of a real Ray", group: "cluster", lane: computes, needs: []string{"cc", "ray"},
+		command: "go test -tags ray -timeout 10m -count=1 -run TestRealRay ./pkg/framework/ray"},
+
+	{name: "a share that is slow, stale, lying or hung", group: "share", lane: waits, needs: []string{"cc", "fuse"},
+		command: "go test -timeout 15m -count=1 ./test/hostile"},
+	{name: "each fault of a share in each phase", group: "share", lane: waits, needs: []string{"cc", "fuse"},
+		command: "go test -timeout 15m -count=1 ./test/faults"},
+	{name: "the testbed itself", group: "cluster", lane: waits, needs: []string{"cc", "testbed"},
+		command: "go test -tags testbed -timeout 10m -count=1 ./test/testbed/..."},
+	{name: "jobs on a real Slurm", group: "cluster", lane: waits, needs: []string{"cc", "testbed"},
+		command: "go test -tags testbed -timeout 20m -count=1 ./test/e2e"},
+	{name: "the same with a real Ray", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "ray"},
+		command: "go test -tags testbed,ray -timeout 20m -count=1 -run Ray ./test/e2e"},
+	{name: "jobs on another share: MooseFS", group: "cluster", lane: waits, needs: []string{"cc", "testbed"},
+		command: "go test -tags testbed -timeout 10m -count=1 -run 'Driver|OneNode|SeesNothing|Term|Stop|Sandbox' ./test/e2e -share=moosefs"},
+	{name: "chaos", group: "soak", lane: waits, needs: []string{"cc", "testbed"},
+		command: "go test -tags testbed -timeout 10m -count=1 ./test/chaos"},
+}
