@@ -121,6 +121,9 @@ func TestSimulateKeeps(t *testing.T) {
 
 // A job that fails has its code, its cause, and what was seen until then.
 func TestSimulateFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	t.Chdir(t.TempDir())
 	got := call(t, nil, "simulate", "--dir=.", "--nodes=2,3", "--op-latency=1s", "--join-timeout=1s", "--json=out.json")
 	report := figures(t, content(t, "out.json"))

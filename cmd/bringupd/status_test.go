@@ -157,6 +157,9 @@ func TestStatusCommand(t *testing.T) {
 // TestStatusWatch watches a run until it is over. What does not change is told
 // once.
 func TestStatusWatch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	forget(t)
 	dir := runDir(t, 2, 1)
 	out, err := os.CreateTemp(t.TempDir(), "out")

@@ -71,6 +71,9 @@ func TestWhichRun(t *testing.T) {
 
 // TestNodeOrRun has one argument that may mean a node, or a run.
 func TestNodeOrRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	dir := endedRun(t, "4711.0")
 	for rank, host := range []string{"n0", "0"} {
 		put(t, dir, signal.Nodes, signal.NodeName(rank, 2, signal.Joined), &signal.JoinedRecord{Header: signal.Header{Version: 1, Nonce: "n0", Rank: rank, Host: host}})

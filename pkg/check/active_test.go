@@ -76,6 +76,9 @@ func TestActiveExits(t *testing.T) {
 
 // What a command leaves running is ended with it, wherever it hides.
 func TestActiveHangIsKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	for name, command := range map[string]string{
 		"in its group":           "sleep 1000 & echo $! >pid; wait",
 		"in a session of itself": "setsid sh -c 'echo $$ >pid; exec sleep 1000'",

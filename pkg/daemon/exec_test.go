@@ -65,6 +65,7 @@ func (j *job) dismiss() {
 }
 
 func TestExec(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	const size = 4
 	for _, mode := range []LifelineMode{LifelineAuto, LifelineOff} {
@@ -198,6 +199,7 @@ func call(t *testing.T, dir *signal.Dir, id signal.ExecID) {
 }
 
 func TestExecForeign(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	ran := filepath.Join(t.TempDir(), "ran")
 	j := newJob(t, 2, "").patient().start()
@@ -262,6 +264,7 @@ func TestExecUnsafeDirectory(t *testing.T) {
 // TestExecCallerGone has a command whose caller gives no sign of life once it has
 // begun. A shell on a busy machine may take a second until it heeds the TERM.
 func TestExecCallerGone(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	place := t.TempDir()
 	j := newJob(t, 2, "").patient().all(func(c *Config) { c.Times.StopGrace = 10 * time.Second }).start()

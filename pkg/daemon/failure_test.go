@@ -181,6 +181,7 @@ func TestPartsFailTogether(t *testing.T) {
 // TestPartsDoNotWaitForGraces has one part fail while another's child is
 // deaf to TERM: the failure is told before that child's grace is over.
 func TestPartsDoNotWaitForGraces(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	marks := t.TempDir()
 	j := newJob(t, 2, "exec sleep 300").all(func(c *Config) {

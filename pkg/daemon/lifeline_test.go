@@ -69,6 +69,7 @@ func (n *network) cut() int {
 // A daemon that nobody can connect to is heard by its beat files, and the log
 // says so.
 func TestNoLifelineCanBeHeld(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		mode LifelineMode
@@ -132,6 +133,7 @@ func TestALifelineBreaks(t *testing.T) {
 // A firewall that begins to reject resets what there is and refuses what comes,
 // as the host of a head that has died does: the beat files tell that nobody has.
 func TestAFirewallBeginsToReject(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	mark := t.TempDir() + "/over"
 	net := new(network)
@@ -162,6 +164,7 @@ func TestAFirewallBeginsToReject(t *testing.T) {
 // calls tells so, where its beats have stopped. A head that beats is alive,
 // whatever becomes of calls.
 func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		name    string
@@ -263,6 +266,7 @@ func (e *early) Dial(ctx context.Context, _ string) (net.Conn, error) {
 
 // Who plays a worker can end its lifeline in every way; each is another loss.
 func TestAWorkersLifelineEnds(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
@@ -362,6 +366,7 @@ func TestAWorkerDiesAfterAnother(t *testing.T) {
 // A driver that fails of the loss of a node may see it before the head does: the
 // loss is the cause.
 func TestDriverFailsOfALoss(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
@@ -445,6 +450,7 @@ func (c *connected) Rejected(string)       {}
 
 // A second daemon of a rank is sent away, and the job does not hear of it.
 func TestASecondDaemonOfARank(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	mark := t.TempDir() + "/over"
 	j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done")
@@ -522,6 +528,7 @@ func TestStrangersAtTheLifelinesPort(t *testing.T) {
 // A service that dies while a peer is missed has died of that, most likely: the
 // verdict waits until it is known.
 func TestAServiceDiesOfALoss(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string

@@ -35,6 +35,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// takesSeconds leaves a test that waits for seconds out of make quick.
+func takesSeconds(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
+}
+
 // ceiling is for waits that end much sooner, on whatever machine.
 const ceiling = 60 * time.Second
 

@@ -101,6 +101,7 @@ func (p *peer) pulse(state string) {
 }
 
 func TestSilentWorker(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	const size = 3
 	for _, tc := range []struct {
@@ -155,6 +156,7 @@ func TestSilentWorker(t *testing.T) {
 // The peers fall silent and the head's own beats are refused: it can't tell who of
 // them lives, and blames the share, whoever's last beat was the first.
 func TestPeersAreSilentAndNothingCanBeWritten(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	const size = 3
 	var refuses atomic.Bool
@@ -179,6 +181,7 @@ func TestPeersAreSilentAndNothingCanBeWritten(t *testing.T) {
 }
 
 func TestSilentHead(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	const size = 3
 	j := newJob(t, size, "exit 0")
@@ -211,6 +214,7 @@ func TestSilentHead(t *testing.T) {
 // TestWorkerLosesTheHead has a worker give up a head that is well: the head
 // takes its word, and all end alike.
 func TestWorkerLosesTheHead(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	const size = 3
 	j := newJob(t, size, "exec sleep 300").start(2)
@@ -227,6 +231,7 @@ func TestWorkerLosesTheHead(t *testing.T) {
 // TestAWorkersAbort has a peer abort the run for a hang of its own share: while
 // the head is heard its word counts, which may be another one.
 func TestAWorkersAbort(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	const size = 3
 	for _, tc := range []struct {
@@ -284,6 +289,7 @@ func TestAHeadThatIsLostIsNotWaitedFor(t *testing.T) {
 // TestTwoLoseTheHead has a peer abort the run for the loss of the head, and this
 // node's lifeline broken: its beats, which may be old ones, are not waited for.
 func TestTwoLoseTheHead(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	const size = 3
 	wire := new(network)
@@ -429,6 +435,7 @@ func listen(t *testing.T) (listener net.Listener, port string) {
 // TestUnreadableAbort has the run end by a record that never can be read: no
 // daemon may wait for it.
 func TestUnreadableAbort(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	const size = 2
 	for _, tc := range []struct{ name, content string }{
@@ -487,6 +494,7 @@ func TestNoHead(t *testing.T) {
 // TestWorkerLostInDrain has a worker die after the driver's end: the code is
 // the driver's.
 func TestWorkerLostInDrain(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	const size = 3
 	mark := filepath.Join(t.TempDir(), "end")

@@ -21,6 +21,7 @@ import (
 // TestProgress has the head tell who is missing, and why where that is known.
 // Nobody but the head says so, and never on standard output.
 func TestProgress(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	waits := make(chan struct{})
 	j := newJob(t, 4, "echo driven").patient().looked(func(rank int, l *looks) {

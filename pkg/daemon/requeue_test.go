@@ -150,6 +150,7 @@ func TestRequeue(t *testing.T) {
 
 // Where the head is lost, the one worker that has written the result asks.
 func TestRequeueWithoutHead(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	by := &launcher{}
 	j := newJob(t, 3, "").requeued(by)
@@ -181,6 +182,7 @@ func TestRequeueNotWhereTold(t *testing.T) {
 
 // A job that is cancelled while it ends by a failure does not come again.
 func TestRequeueNotWhereToldMeanwhile(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	by := &launcher{}
 	ready := filepath.Join(t.TempDir(), "ready")

@@ -200,6 +200,7 @@ func TestSandboxStepWithoutARun(t *testing.T) {
 // TestSandboxStepSilent has one sandbox fail and the daemon of the other fall
 // silent: neither alone ends the job.
 func TestSandboxStepSilent(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	marks := t.TempDir()
 	j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", "exec sleep 300").all(func(c *Config) { c.Sandbox.Require = require(t, "any") })
@@ -226,6 +227,7 @@ func TestSandboxStepSilent(t *testing.T) {
 // TestSandboxStepLosesTheHead has a sandbox's daemon lose the head: it bears
 // the rank of another daemon, whose names it may not write.
 func TestSandboxStepLosesTheHead(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	j := newSteps(t, 1, "exit 0", "exec sleep 300")
 	head := j.playHead()

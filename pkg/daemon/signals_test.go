@@ -66,6 +66,7 @@ func TestSignals(t *testing.T) {
 
 // TestSignalAtAnyTime ends a job that is still coming up.
 func TestSignalAtAnyTime(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	t.Run("before the nodes have met", func(t *testing.T) {
 		t.Parallel()
@@ -93,6 +94,7 @@ func TestSignalAtAnyTime(t *testing.T) {
 }
 
 func TestSecondSignal(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	marks := t.TempDir()
 	j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *Config) {
@@ -164,6 +166,7 @@ func (j *job) pidIn(path string) int {
 // TestWorkerWithoutAHeadHasNoGrace has the head die in the driver's grace, for
 // whose end a worker waits.
 func TestWorkerWithoutAHeadHasNoGrace(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	j := newJob(t, 2, "exit 0").all(func(c *Config) { c.Times.DriverGrace = time.Hour })
 	head := j.playHead()
@@ -178,6 +181,7 @@ func TestWorkerWithoutAHeadHasNoGrace(t *testing.T) {
 // TestSignalsThatBelongTogether has TERM with a CONT cut a grace that would
 // outlast Slurm's patience.
 func TestSignalsThatBelongTogether(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	marks := t.TempDir()
 	j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *Config) {

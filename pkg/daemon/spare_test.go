@@ -101,6 +101,7 @@ func TestSparesStandBy(t *testing.T) {
 // TestNodesDropped has one node fail before the gate: the driver runs on the
 // others, and no daemon tells a code of its own.
 func TestNodesDropped(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		name    string
@@ -196,6 +197,7 @@ func TestNodesDropped(t *testing.T) {
 
 // TestTooFewLeft ends the job, with the cause that was the first.
 func TestTooFewLeft(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	j := spared(t, 4, Bounds{3, 3}, "exit 0").all(func(c *Config) {
 		c.Times.Join = 5 * time.Second
@@ -233,6 +235,7 @@ func waits(file string) string {
 
 // TestDeathOfSpare ends nothing; that of a member ends the job.
 func TestDeathOfSpare(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "enough")
 	j := spared(t, 3, Bounds{2, 2}, waits(file)).all(func(c *Config) {
@@ -264,6 +267,7 @@ func TestDeathOfMemberAfterGate(t *testing.T) {
 // TestSilentSpare has a spare's mount hang for good, under way: the job goes on,
 // and names it.
 func TestSilentSpare(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "enough")
 	spare := new(mount)

@@ -106,6 +106,7 @@ const stalled = "the share has not answered"
 
 // One mount that hangs: its node ends by itself, the others name it.
 func TestAMountStalls(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
@@ -142,6 +143,7 @@ func TestAMountStalls(t *testing.T) {
 // Once the job runs, a share that is gone costs records alone, while the lifelines
 // are well: for a while or until the end, of one node or of all.
 func TestAMissingShareIsOutwaited(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	const peer = 4 * time.Second
 	for _, tc := range []struct {
@@ -196,6 +198,7 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 // A share that stays away is not outwaited for ever, nor is one that hides whether
 // a peer lives: then all end by one code, and the one that is lost is named.
 func TestAMissingShareIsNotOutwaited(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	const peer = 2 * time.Second
 	for _, tc := range []struct {
@@ -260,6 +263,7 @@ func (j *job) name(rank int) string {
 // All mounts hang at once: nobody blames a peer, all children end, and what was
 // to be written is written if the share comes back in time.
 func TestAllMountsStall(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	for _, returns := range []bool{false, true} {
 		t.Run(map[bool]string{false: "for good", true: "until the end has begun"}[returns], func(t *testing.T) {
@@ -293,6 +297,7 @@ func TestAllMountsStall(t *testing.T) {
 
 // A hang that is over before the peer timeout is no reason to end.
 func TestAMountStallsForAWhile(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	j, mounts, marks := mounted(t, 6*time.Second)
 	j.start()
@@ -313,6 +318,7 @@ func TestAMountStallsForAWhile(t *testing.T) {
 // Who is told to end does so though the share hangs: long before the peer
 // timeout, and with the driver's grace.
 func TestSignalWhileMountsStall(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string

@@ -28,6 +28,7 @@ const (
 // is a pipe that is full and stays so: the driver is told, the abort is
 // published, everybody ends in time, and the daemon's log has what was not read.
 func TestNobodyReadsStandardError(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	marks := t.TempDir()
 	j := newJob(t, 2, saving(marks, "0")).patient()
@@ -69,6 +70,7 @@ func (j *job) log(rank int) string {
 
 // TestNobodyReadsARefusal has a daemon that can't join end all the same.
 func TestNobodyReadsARefusal(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	j := newJob(t, 2, "").all(func(c *Config) { c.Times.Join = time.Second })
 	_, stderr := unread(t)
@@ -94,6 +96,7 @@ func TestNobodyReadsARefusal(t *testing.T) {
 
 // TestNobodyReadsASandbox has the daemon of a sandbox heed TERM.
 func TestNobodyReadsASandbox(t *testing.T) {
+	takesSeconds(t)
 	t.Parallel()
 	j := newJob(t, 1, "").all(func(c *Config) { c.Times.Join = time.Second })
 	j.roles[0] = roles.Sandbox

@@ -172,6 +172,9 @@ func TestFindsPlantedFaults(t *testing.T) {
 // A node whose log directory is not the others' is named by the head, and says
 // so itself.
 func TestShareOfItsOwn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	nodes := launch(t)
 	for i := range nodes {
 		nodes[i].Join = 2 * time.Second

@@ -138,6 +138,9 @@ func TestWhatBecomesOfAChild(t *testing.T) {
 }
 
 func TestChildThatHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	for _, helper := range []string{"hang", "answer, then hang", "closed, then hang"} {
 		t.Run(helper, func(t *testing.T) {
 			child := helperChild(helper)

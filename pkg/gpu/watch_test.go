@@ -194,6 +194,9 @@ func TestWatchTells(t *testing.T) {
 }
 
 func TestWatchFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	for name, c := range map[string]struct {
 		start  time.Duration
 		ready  int
@@ -245,6 +248,9 @@ func TestWatchBearsAFlood(t *testing.T) {
 }
 
 func TestWatchEnds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	for _, play := range []string{"floods for ever", "is deaf", "is silent"} {
 		t.Run(play, func(t *testing.T) {
 			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())

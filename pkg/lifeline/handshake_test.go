@@ -90,6 +90,9 @@ func TestStrangers(t *testing.T) {
 
 // Half-open connections in any number take no place from ours.
 func TestFlood(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	const more = 40
 	h, w := meet(t)
 	var flood []net.Conn

@@ -94,6 +94,9 @@ const frameGoodbyeAsCode = int(frameGoodbye)
 // A daemon that is killed, whatever it was doing: its kernel resets the connection where something had come that was
 // not read yet.
 func TestKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	t.Run("the worker", func(t *testing.T) {
 		h := startHead(t, slowConfig())
 		w := startHelper(t, h.address)
@@ -142,6 +145,9 @@ func TestKilled(t *testing.T) {
 
 // A daemon that is stopped is silent, and its kernel answers. One that goes on was never gone.
 func TestStopped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	t.Run("the worker", func(t *testing.T) {
 		t.Parallel()
 		h := startHead(t, slowConfig())

@@ -307,6 +307,9 @@ func TestLinkDownWithoutAnAddress(t *testing.T) {
 }
 
 func TestShareSick(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	var sick atomic.Bool
 	h := startHead(t, slowConfig())
 	w := NewWorker(slowConfig(), 3, TCP{}, []string{h.address}, workerNews{newNews()}, sick.Load)

@@ -189,6 +189,7 @@ func TestDaemonKilledAtOnce(t *testing.T) {
 }
 
 func TestGuardIsReplaced(t *testing.T) {
+	takesSeconds(t)
 	arg := nap()
 	killNaps(t, arg)
 	d := newDaemon(t, fmt.Sprintf(strays[3].script, arg))
@@ -263,6 +264,7 @@ func TestGuardNoticesWithoutThePipe(t *testing.T) {
 
 // What a census has seen is found though nothing of it is known any more: no environment, no parent, no session's leader.
 func TestCensus(t *testing.T) {
+	takesSeconds(t)
 	script := `(env -i setsid sh -c 'sleep %[1]s & kill -STOP $$'); :` // sh ends when it goes on, its sleep stays
 	t.Run("and Stop", func(t *testing.T) {
 		s := newSupervisor(t)
@@ -319,6 +321,7 @@ func orphan(t *testing.T, arg string) {
 
 // A guard that is stopped takes no lines; when its pipe is full the daemon replaces it.
 func TestGuardThatDoesNotRead(t *testing.T) {
+	takesSeconds(t)
 	lost := make(chan error, 100)
 	s, err := NewSupervisor(Config{Notice: func(err error) { lost <- err }})
 	if err != nil {

@@ -129,6 +129,7 @@ func looking() int {
 // An environment that does not answer costs one thread as long as that lasts, however often families are looked at, and
 // all that don't answer together no more than the bound.
 func TestLooksThatHang(t *testing.T) {
+	takesSeconds(t)
 	if err := hostile.Available(); err != nil {
 		t.Skip(err)
 	}

@@ -56,6 +56,14 @@ func TestMain(m *testing.M) {
 	}
 }
 
+// takesSeconds leaves a test that waits for seconds out of make quick.
+func takesSeconds(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
+}
+
 // ownVariable has the stand-in daemon own its value, a directory.
 const ownVariable = "PROCESS_TEST_OWN"
 

@@ -271,6 +271,7 @@ func TestLogThatHangs(t *testing.T) {
 }
 
 func TestLogThatHangsForEver(t *testing.T) {
+	takesSeconds(t)
 	s := newSupervisor(t)
 	log := &buffer{hold: make(chan struct{})}
 	t.Cleanup(func() { close(log.hold) })
@@ -325,6 +326,7 @@ func TestLogThatFails(t *testing.T) {
 }
 
 func TestGrandchildHoldsThePipe(t *testing.T) {
+	takesSeconds(t)
 	s := newSupervisor(t)
 	arg := nap()
 	killNaps(t, arg)
@@ -437,6 +439,7 @@ func TestGrandchildMayPrintAfterDone(t *testing.T) {
 
 // A grandchild that goes on printing does not keep the child from being done.
 func TestGrandchildPrintsOn(t *testing.T) {
+	takesSeconds(t)
 	s := newSupervisor(t)
 	c := start(t, s, shell("yes & exit 3"))
 	if exit := finished(t, c); exit.Code != 3 {
@@ -463,6 +466,7 @@ func TestSlowTakerGetsAll(t *testing.T) {
 }
 
 func TestTakerThatHangsForEver(t *testing.T) {
+	takesSeconds(t)
 	s := newSupervisor(t)
 	s.limits.pass = 50 * time.Millisecond
 	stdout := &buffer{hold: make(chan struct{})}

@@ -55,6 +55,7 @@ func ready(t *testing.T, c *Child) {
 }
 
 func TestStopLadder(t *testing.T) {
+	takesSeconds(t)
 	s := newSupervisor(t)
 	for _, tc := range []struct {
 		name   string
@@ -100,6 +101,7 @@ func TestStopLadder(t *testing.T) {
 
 // Who saves its work after the child has gone can print for as long as it may live.
 func TestStopListensThroughTheGrace(t *testing.T) {
+	takesSeconds(t)
 	s := newSupervisor(t)
 	s.limits.drain = 10 * time.Millisecond
 	c := start(t, s, shell(`sh -c 'trap "sleep 0.5; echo saving; sleep 0.5; echo saved; exit" TERM; echo ready; while :; do sleep 0.01; done' & wait`))
@@ -154,6 +156,7 @@ func TestStopLeavesOtherChildren(t *testing.T) {
 
 // A driver's last act may be to submit the next job, with its environment, which may start on this node at once.
 func TestStopLeavesTheNextJob(t *testing.T) {
+	takesSeconds(t)
 	s := newSupervisor(t)
 	mine, next := nap(), nap()
 	killNaps(t, mine)
@@ -197,6 +200,7 @@ func TestSignalExactly(t *testing.T) {
 }
 
 func TestCloseEndsWhatIsLeft(t *testing.T) {
+	takesSeconds(t)
 	s := newSupervisor(t)
 	arg := nap()
 	killNaps(t, arg)

@@ -117,6 +117,9 @@ func TestLatencyCounts(t *testing.T) {
 
 // A death ends the job, and all but the dead tell the same.
 func TestDeath(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	for _, tc := range []struct {
 		who      string
 		lifeline daemon.LifelineMode
@@ -237,6 +240,9 @@ func TestSameRoom(t *testing.T) {
 }
 
 func TestFailures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	for _, tc := range []struct {
 		name  string
 		spoil func(t *testing.T, room *Room, cfg *Config)
@@ -274,6 +280,9 @@ func TestFailures(t *testing.T) {
 
 // Wherever it is interrupted, the daemons leave, and the room can be removed.
 func TestInterrupted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	for _, when := range []string{"bringing up", "the gate was open", "staying up"} {
 		t.Run(when, func(t *testing.T) {
 			room := newRoom(t)

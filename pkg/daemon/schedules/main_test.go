@@ -107,6 +107,8 @@ func asked() (first uint64, count int) {
 	case count > 0:
 	case *seedFlag > 0:
 		count = 1
+	case testing.Short():
+		count = usual / 50
 	default:
 		count = usual
 	}

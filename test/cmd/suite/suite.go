@@ -183,15 +183,17 @@ func (s *suite) print(text string) {
 // that counts, those that could not run.
 func (s *suite) conclude(took time.Duration) error {
 	slices.SortStableFunc(s.ended, func(a, b outcome) int { return a.result.weight() - b.result.weight() })
-	text := fmt.Sprintf("\n%-44s %9s %10s  %s\n", "part", "seconds", "processor", "result")
+	var table strings.Builder
+	fmt.Fprintf(&table, "\n%-44s %9s %10s  %s\n", "part", "seconds", "processor", "result")
 	var bad []string
 	for _, o := range s.ended {
-		text += fmt.Sprintf("%-44s %9.0f %10.0f  %s\n", o.name, o.took.Seconds(), o.used.Seconds(), o.verdict())
+		fmt.Fprintf(&table, "%-44s %9.0f %10.0f  %s\n", o.name, o.took.Seconds(), o.used.Seconds(), o.verdict())
 		if o.result == failed || o.result == absent && s.strict && !o.lenient {
 			bad = append(bad, o.name)
 		}
 	}
-	s.print(text + fmt.Sprintf("%-44s %9.0f", "all", took.Seconds()))
+	fmt.Fprintf(&table, "%-44s %9.0f", "all", took.Seconds())
+	s.print(table.String())
 	if len(bad) > 0 {
 		return fmt.Errorf("failed or could not run: %s (%d of %d parts)", strings.Join(bad, "; "), len(bad), len(s.ended))
 	}
