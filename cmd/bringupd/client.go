@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // clientTries is how often a launcher's client is run: a launcher signals all
@@ -23,9 +25,7 @@ func runProgram(ctx context.Context, name string, args ...string) (string, error
 	for try := 1; err == nil; try++ {
 		out.Reset()
 		errs.Reset()
-		cmd := exec.CommandContext(ctx, path, args...)
-		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &errs, time.Second
-		err = cmd.Run()
+		err = process.Command{Argv: append([]string{path}, args...), Stdout: &out, Stderr: &errs, Linger: time.Second}.Run(ctx)
 		switch {
 		case err == nil:
 			return out.String(), nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -101,7 +100,7 @@ func (a Active) run(ctx context.Context, id, command string) Finding {
 	began := time.Now()
 	limited, cancel := context.WithTimeoutCause(ctx, a.Timeout, errActiveTimeout)
 	defer cancel()
-	said := &beginning{}
+	said := &process.Beginning{Most: activeStart}
 	child, err := a.Starter.Start(limited, process.Spec{
 		Name: id, Argv: []string{"/bin/sh", "-c", command}, Env: a.Env, Dir: a.Dir, Stdout: said, KeepLines: activeTail,
 	})
@@ -121,7 +120,7 @@ func (a Active) run(ctx context.Context, id, command string) Finding {
 	f := Finding{ID: id, Expected: "exit code 0", Source: "--active-check", Class: Node, Lines: child.LastLines()}
 	switch {
 	case inTime:
-		f.judgeExit(exit, said.line())
+		f.judgeExit(exit, firstLine(said.String()))
 	case ctx.Err() != nil:
 		f.Verdict, f.Observed = Unknown, unfinished(ctx)
 	default:
@@ -178,24 +177,9 @@ func (f *Finding) judgeExit(exit process.Exit, said string) {
 	}
 }
 
-// beginning keeps the first bytes that are written to it.
-type beginning struct {
-	mu   sync.Mutex
-	kept []byte // guarded by mu
-}
-
-func (b *beginning) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.kept = append(b.kept, p[:min(len(p), activeStart-len(b.kept))]...)
-	return len(p), nil
-}
-
-// line is the first one that is not blank.
-func (b *beginning) line() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for line := range strings.Lines(string(b.kept)) {
+// firstLine is the first one that is not blank.
+func firstLine(said string) string {
+	for line := range strings.Lines(said) {
 		if line = plain(line); line != "" {
 			return line
 		}

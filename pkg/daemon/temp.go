@@ -2,11 +2,14 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // temp returns the attempt's private directory on this node, which it makes
@@ -78,27 +81,9 @@ const answerLag = 500 * time.Millisecond
 // answered makes calls into a disk of this node, which may hang as a share does,
 // and gives them up when ctx ends: the kernel does not let go of who waits.
 func answered[T any](ctx context.Context, calls func() (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
+	value, err := pause.Bounded(ctx, answerLag, calls)
+	if errors.Is(err, pause.ErrHangs) {
+		err = fmt.Errorf("its disk does not answer: %w", context.Cause(ctx))
 	}
-	answers := make(chan answer, 1)
-	go func() {
-		value, err := calls()
-		answers <- answer{value, err}
-	}()
-	select {
-	case got := <-answers:
-		return got.value, got.err
-	case <-ctx.Done():
-	}
-	moment := time.NewTimer(answerLag)
-	defer moment.Stop()
-	select {
-	case got := <-answers:
-		return got.value, got.err
-	case <-moment.C:
-		var none T
-		return none, fmt.Errorf("its disk does not answer: %w", context.Cause(ctx))
-	}
+	return value, err
 }

@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -194,27 +195,20 @@ func (d *doctor) tool(ctx context.Context) *Tool {
 
 // runTool runs a program to its end, and returns its last lines.
 func (d *doctor) runTool(ctx context.Context, argv []string) (lines []string, err error) {
-	super, err := process.NewSupervisor(process.Config{})
-	if err != nil {
-		return nil, err
+	said := &process.Beginning{Most: 64 << 10}
+	_, err = pause.Bounded(ctx, lookTime, func() (struct{}, error) {
+		return struct{}{}, process.Command{Argv: argv, Env: d.Environ, Stdout: said, Stderr: said}.Run(ctx)
+	})
+	lines = strings.FieldsFunc(said.String(), func(r rune) bool { return r == '\n' })
+	lines = lines[max(0, len(lines)-5):]
+	exit, ended := errors.AsType[*exec.ExitError](err)
+	switch {
+	case ended:
+		return lines, errors.New(process.ExitOf(exit.ProcessState).String())
+	case err != nil && ctx.Err() != nil:
+		return lines, context.Cause(ctx)
+	case err != nil:
+		return nil, fmt.Errorf("cannot start %s: %w", argv[0], err)
 	}
-	defer func() {
-		ending, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), lookTime, errLook)
-		defer cancel()
-		_ = super.Close(ending) // it has ended, or was told of
-	}()
-	child, err := super.Start(ctx, process.Spec{Name: argv[0], Argv: argv, Env: d.Environ, KeepLines: 5})
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case <-child.Done():
-	case <-ctx.Done():
-		child.Stop(context.WithoutCancel(ctx), time.Second, syscall.SIGTERM)
-		return child.LastLines(), context.Cause(ctx)
-	}
-	if exit := child.Exit(); exit.Status() != 0 {
-		return child.LastLines(), errors.New(strings.TrimSpace(exit.String()))
-	}
-	return child.LastLines(), nil
+	return lines, nil
 }

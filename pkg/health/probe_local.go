@@ -8,17 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
-const (
-	pipeDelay = 500 * time.Millisecond // for output that a probe's stray child holds open
-	killGrace = 3 * time.Second        // for the kernel to end a killed command
-)
+const killGrace = 3 * time.Second // for the kernel to end a killed command
 
 // oneAtATime runs looks that the kernel may never come back from (a stalled mount, a process that can't be killed),
 // each in a goroutine that is left behind then. Only one is ever out, so that they can't pile up.
@@ -37,24 +33,14 @@ func (o oneAtATime) run(ctx context.Context, grace time.Duration, what string, l
 	case <-ctx.Done():
 		return fmt.Errorf("%s still hangs since an earlier look", what)
 	}
-	result := make(chan error, 1)
-	go func() {
+	_, err := pause.Bounded(ctx, grace, func() (struct{}, error) {
 		defer func() { <-o.out }()
-		result <- look()
-	}()
-	select {
-	case err := <-result:
-		return err
-	case <-ctx.Done():
-	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case err := <-result:
-		return err
-	case <-timer.C:
+		return struct{}{}, look()
+	})
+	if errors.Is(err, pause.ErrHangs) {
 		return fmt.Errorf("%s hangs", what)
 	}
+	return err
 }
 
 // tryFile is ready where a file or a directory is. The file is asked for by its name, which is right for a
@@ -85,66 +71,18 @@ func tryExec(ctx context.Context, once oneAtATime, argv []string) error {
 }
 
 func runProbe(ctx context.Context, argv []string) error {
-	output := &firstBytes{}
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Stdout, cmd.Stderr = output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = pipeDelay
-	if err := cmd.Start(); err != nil {
+	said := &process.Beginning{Most: excerptBytes}
+	err := process.Command{Argv: argv, Stdout: said, Stderr: said}.Run(ctx)
+	switch _, ended := errors.AsType[*exec.ExitError](err); {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil && !ended:
+		err = errors.New("killed, for it had not ended in time")
+	case !ended:
 		return fmt.Errorf("cannot run %s: %v", strings.Join(argv, " "), err)
 	}
-	killed := endGroup(ctx, cmd.Process.Pid)
-	err := cmd.Wait()
-	var exit *exec.ExitError
-	switch {
-	case err == nil || errors.Is(err, exec.ErrWaitDelay) && cmd.ProcessState.Success():
-		return nil
-	case killed:
-		err = errors.New("killed, for it had not ended in time")
-	case !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay):
-		err = fmt.Errorf("cannot wait for its end: %v", err)
-	}
-	if text := output.String(); text != "" {
+	if text := excerpt([]byte(said.String())); text != "" {
 		return fmt.Errorf("%s: %v, after saying: %s", strings.Join(argv, " "), err, text)
 	}
 	return fmt.Errorf("%s: %v", strings.Join(argv, " "), err)
-}
-
-// endGroup waits for the end of the group's leader, kills the whole group where ctx ends first, and kills in any
-// case what the leader left behind. It does so before the leader is reaped: until then the group's number can be
-// nobody else's, which exec.CommandContext doesn't promise.
-func endGroup(ctx context.Context, leader int) (killed bool) {
-	// The only error of a kill is that nobody is left, the leader's remains apart.
-	kill := func() { _ = syscall.Kill(-leader, syscall.SIGKILL) }
-	done := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(done)
-		kill()
-	})
-	for unix.Waitid(unix.P_PID, leader, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
-	}
-	if killed = !stop(); killed {
-		<-done
-	}
-	kill()
-	return killed
-}
-
-// firstBytes keeps the beginning of what is written to it.
-type firstBytes struct {
-	mu   sync.Mutex
-	kept []byte // guarded by mu: a writer may be left behind with the pipe
-}
-
-func (b *firstBytes) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.kept = append(b.kept, p[:min(len(p), excerptBytes-len(b.kept))]...)
-	return len(p), nil
-}
-
-func (b *firstBytes) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return excerpt(b.kept)
 }

@@ -3,8 +3,12 @@ package pause
 
 import (
 	"context"
+	"errors"
 	"time"
 )
+
+// ErrHangs is what Bounded returns for a call that was left to itself.
+var ErrHangs = errors.New("it hangs")
 
 // For waits for d, or until ctx ends. It tells whether ctx still lives.
 func For(ctx context.Context, d time.Duration) bool {
@@ -32,4 +36,27 @@ func Until(done <-chan struct{}, d time.Duration) bool {
 	default:
 		return false
 	}
+}
+
+// Bounded makes a call that may never return, as one into a disk or a driver that hangs: the kernel does not let go of
+// who waits there. Where ctx ends, the call has the lag to return in; later it is left to itself, with its goroutine
+// and its thread, and Bounded returns ErrHangs.
+func Bounded[T any](ctx context.Context, lag time.Duration, call func() (T, error)) (T, error) {
+	var value T
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		value, err = call()
+	}()
+	select {
+	case <-done:
+		return value, err
+	case <-ctx.Done():
+	}
+	if Until(done, lag) {
+		return value, err
+	}
+	var none T
+	return none, ErrHangs
 }

@@ -2,6 +2,7 @@ package pause
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +34,34 @@ func TestUntil(t *testing.T) {
 		time.AfterFunc(time.Second, func() { close(done) })
 		if began := time.Now(); !Until(done, time.Hour) || time.Since(began) != time.Second {
 			t.Errorf("it is not over after %s", time.Since(began))
+		}
+	})
+}
+
+func TestBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, tc := range []struct {
+			name       string
+			takes, lag time.Duration
+			want       error
+			after      time.Duration
+		}{
+			{"in time", time.Second, 0, context.Canceled, time.Second},
+			{"late", 4 * time.Second, 2 * time.Second, context.Canceled, 4 * time.Second},
+			{"too late", 6 * time.Second, 2 * time.Second, ErrHangs, 5 * time.Second},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			began := time.Now()
+			got, err := Bounded(ctx, tc.lag, func() (int, error) {
+				time.Sleep(tc.takes)
+				return 7, context.Canceled
+			})
+			if !errors.Is(err, tc.want) || (got == 7) == (tc.want == ErrHangs) || time.Since(began) != tc.after {
+				t.Errorf("%s: %d, %v after %s", tc.name, got, err, time.Since(began))
+			}
+			cancel()
+			synctest.Wait()
+			time.Sleep(time.Minute)
 		}
 	})
 }
