@@ -278,7 +278,7 @@ func sentence(found []check.Finding) string {
 	if len(found) > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", len(found)))
 	}
-	return plain(strings.Join(parts, "; "))
+	return prose.Said(strings.Join(parts, "; "))
 }
 
 // summary is a sentence of the findings of these verdicts; empty where there

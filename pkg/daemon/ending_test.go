@@ -105,16 +105,16 @@ func TestSkew(t *testing.T) {
 // What services have left in the private directory is kept where the run ends by
 // this node, and on the head whoever it ends by.
 func TestEvidenceIsKept(t *testing.T) {
-	blamed := cause(1, health.ServiceDied, "driver", "it died")
+	blamed := endedBy(cause(1, health.ServiceDied, "driver", "it died"))
 	for _, tc := range []struct {
 		name string
 		rank int
 		end  ending
 		kept bool
 	}{
-		{"of the node that it is about", 1, endedBy(blamed), true},
-		{"of another", 2, endedBy(blamed), false},
-		{"of the head", 0, endedBy(blamed), true},
+		{"of the node that it is about", 1, blamed, true},
+		{"of another", 2, blamed, false},
+		{"of the head", 0, blamed, true},
 		{"of an orderly end", 0, ending{orderly: true}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

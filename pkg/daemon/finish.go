@@ -361,7 +361,7 @@ func (h *head) writeResult(end *ending) (result *signal.Result, taken bool) {
 	h.listTeam(result)
 	result.Events = h.chronicle.told()
 	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.hosts(), h.gate, h.shareReport(), h.lineReport()
-	result.Advice = h.account(end, result).advise()
+	result.Advice = h.account(end, result).Advise()
 	err := h.publishResult(result)
 	if taken = errors.Is(err, signal.ErrTaken); !taken {
 		h.logged(err)

@@ -7,19 +7,26 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/bringupd/bringupd/pkg/advice"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // account is what the last words of this node are made of.
-func (n *node) account(end *ending, result *signal.Result) *account {
-	a := &account{
-		Result: result, Rank: n.id.Rank, Host: n.id.Host, Size: n.id.Size, Names: n.id.Hosts,
-		Consequences: end.consequences, Launcher: n.id.Launcher, Job: n.id.Job, LogDir: n.cfg.LogDir, Times: n.cfg.Times, Service: framework.WordsOf(n.cfg.Framework),
+func (n *node) account(end *ending, result *signal.Result) *advice.Account {
+	t := n.cfg.Times
+	a := &advice.Account{
+		Result: result, ID: n.id, Names: n.id.Hosts, Consequences: end.consequences, LogDir: n.cfg.LogDir, DriverGrace: t.DriverGrace,
+		Bounds: map[string]advice.Bound{
+			"join": {Flag: "join-timeout", Time: t.Join}, "check": {Flag: "setup-timeout", Time: t.Setup},
+			"sandbox": {Flag: "sandbox-timeout", Time: t.Sandbox}, "head": {Flag: "service-timeout", Time: t.Service},
+			"workers": {Flag: "service-timeout", Time: t.Service},
+		},
 	}
 	if n.cfg.Setup == "" && n.cfg.Checks != nil {
-		a.Check = deadline{"check-timeout", n.cfg.Checks.Longest()}
+		a.Bounds["check"] = advice.Bound{Flag: "check-timeout", Time: n.cfg.Checks.Longest()}
 	}
+	a.OwnLogs = framework.WordsOf(n.cfg.Framework).Logs
 	if n.dir != nil {
 		a.Path = n.dir.Path()
 	}
@@ -36,7 +43,7 @@ func (n *node) account(end *ending, result *signal.Result) *account {
 func (h *head) lastWords(end *ending, result *signal.Result, left []string) {
 	a := h.account(end, result)
 	a.Left = left
-	h.speak(end, a.headWords())
+	h.speak(end, a.HeadWords())
 }
 
 // ownWords say why this node ends. Who had to write the result because the head
@@ -49,18 +56,18 @@ func (n *node) ownWords(end *ending, left []string) {
 	a := n.account(end, result)
 	a.Left = left
 	if end.result != nil {
-		n.speak(end, a.headWords())
+		n.speak(end, a.HeadWords())
 		return
 	}
-	a.Advice = a.advise()
-	n.speak(end, a.nodeWords())
+	a.Advice = a.Advise()
+	n.speak(end, a.NodeWords())
 }
 
 // aloneWords say why a daemon ends that has no run directory.
 func (n *node) aloneWords(end *ending) {
 	a := n.account(end, &signal.Result{Code: end.code, Word: end.word, Why: end.why, Cause: end.cause})
-	a.Advice = a.advise()
-	n.speak(end, a.aloneWords())
+	a.Advice = a.Advise()
+	n.speak(end, a.AloneWords())
 }
 
 // speak gives the last words to standard error, in one piece, and to the node's
@@ -84,8 +91,8 @@ func (n *node) speak(end *ending, words []string) {
 
 // withLines is what failed with the last lines of the log that speaks of it.
 func (n *node) withLines(cause *signal.FailedRecord) string {
-	a := &account{Result: &signal.Result{Cause: cause}, Path: n.dir.Path()}
-	return strings.Join(append([]string{cause.What}, a.quote()...), "\n")
+	a := &advice.Account{Result: &signal.Result{Cause: cause}, Path: n.dir.Path()}
+	return strings.Join(append([]string{cause.What}, a.Quote()...), "\n")
 }
 
 // mostConsequences is how many of them a result bears: there can be one a node.

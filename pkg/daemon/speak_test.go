@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
+
+// cause is a failure of rank, as its record has it.
+func cause(rank int, kind health.Kind, phase, what string, change ...func(*signal.FailedRecord)) signal.FailedRecord {
+	record := failed(kind, "%s", what).FailedRecord
+	record.Header = signal.Header{Version: 1, Nonce: "nonce", Rank: rank, Host: fmt.Sprintf("n%d", rank)}
+	record.Phase = phase
+	for _, do := range change {
+		do(&record)
+	}
+	return record
+}
+
+func lost(ranks ...int) func(*signal.FailedRecord) {
+	return func(f *signal.FailedRecord) { f.Lost = ranks }
+}
+
+// endedBy is the end that a cause makes.
+func endedBy(first signal.FailedRecord) ending {
+	return *endingOf(health.Decide([]health.Observed{{FailedRecord: first}}, func(rank int) string { return fmt.Sprintf("n%d", rank) }))
+}
 
 // memory keeps what is written to a node's own log.
 type memory struct{ strings.Builder }
@@ -188,5 +209,23 @@ func TestLastWordsWithoutARun(t *testing.T) {
 		if want := "bringupd: " + rank + " ends with code 66: cannot meet the head"; !strings.Contains(j.said(), want) {
 			t.Errorf("nobody says %q: %s", want, j.said())
 		}
+	}
+}
+
+// TestBearable has a result of very many consequences stay a record.
+func TestBearable(t *testing.T) {
+	many := slices.Repeat([]signal.FailedRecord{{Header: signal.Header{Rank: 7}, Kind: string(health.ServiceDied)}}, 4096)
+	for i := range many {
+		many[i].Lines = []string{"a line"}
+	}
+	kept := bearable(many)
+	if len(kept) != mostConsequences || kept[0].Lines != nil || kept[0].Rank != 7 {
+		t.Errorf("%d are kept, the first as %+v", len(kept), kept[0])
+	}
+	if many[0].Lines == nil {
+		t.Error("the others have lost their lines")
+	}
+	if bearable(nil) != nil {
+		t.Error("of nothing there is something")
 	}
 }

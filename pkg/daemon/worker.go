@@ -345,7 +345,7 @@ func (n *node) claim(end *ending) *ending {
 		return nil
 	}
 	result := n.result(end)
-	result.Advice = n.account(end, result).advise()
+	result.Advice = n.account(end, result).Advise()
 	err := n.publishResult(result)
 	if !errors.Is(err, signal.ErrTaken) {
 		n.logged(err)

@@ -101,6 +101,9 @@ func remoteness(kind Kind) int {
 // outermost is the remoteness of a loss that is explained.
 const outermost = 4
 
+// Gentle tells whether a failure of this kind is an end that somebody has asked for.
+func Gentle(kind Kind) bool { return kind == Terminated || kind == Interrupted }
+
 // Loss tells whether a failure of this kind is the loss of a peer, and not
 // something that has failed where the record was written.
 func Loss(kind Kind) bool {

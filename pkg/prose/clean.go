@@ -51,6 +51,13 @@ func Plain(text string) string {
 	}, withoutEscapes(text))
 }
 
+// Said is a line that a program has written for a terminal, as it was read there: of a progress bar, the last state.
+func Said(line string) string {
+	line = strings.TrimRight(line, "\r\n")
+	line = strings.ReplaceAll(line[strings.LastIndexByte(line, '\r')+1:], "\n", " ")
+	return Plain(strings.ToValidUTF8(line, "?"))
+}
+
 // turns tells whether a rune turns the direction of what follows, or ends a line.
 func turns(r rune) bool {
 	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x200e || r == 0x200f || r == 0x2028 || r == 0x2029

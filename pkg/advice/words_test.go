@@ -1,4 +1,4 @@
-package daemon
+package advice
 
 import (
 	"encoding/json"
@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -27,10 +27,10 @@ type plight struct {
 	name     string
 	end      ending
 	launcher roles.Launcher // Slurm where empty
-	service  framework.Words
-	before   bool // the gate never opened
+	before   bool           // the gate never opened
 	left     []string
 	events   []signal.EventRecord
+	ownLogs  string // of the framework
 }
 
 func reported(findings ...check.Finding) func(*signal.FailedRecord) {
@@ -44,9 +44,10 @@ var at = time.Date(2026, 11, 21, 3, 12, 44, 0, time.UTC)
 
 // cause is a failure of rank, as its record has it.
 func cause(rank int, kind health.Kind, phase, what string, change ...func(*signal.FailedRecord)) signal.FailedRecord {
-	record := failed(kind, "%s", what).FailedRecord
-	record.Header = signal.Header{Version: 1, Nonce: "nonce", Rank: rank, Host: fmt.Sprintf("n%d", rank), At: at}
-	record.Phase = phase
+	record := signal.FailedRecord{
+		Header: signal.Header{Version: 1, Nonce: "nonce", Rank: rank, Host: fmt.Sprintf("n%d", rank), At: at},
+		Kind:   string(kind), What: what, Phase: phase,
+	}
 	for _, do := range change {
 		do(&record)
 	}
@@ -78,21 +79,28 @@ func consequences(kind health.Kind, phase string, ranks ...int) (records []signa
 	return records
 }
 
+// ending is how a job has ended.
+type ending struct {
+	code         int
+	word, why    string
+	cause        *signal.FailedRecord // nil where nothing failed
+	nodes        []string
+	consequences []signal.FailedRecord
+}
+
 // endedBy is the end that a cause makes, with what failed besides.
 func endedBy(first signal.FailedRecord, more ...signal.FailedRecord) ending {
-	failures := []health.Observed{{FailedRecord: first}}
-	end := endingOf(health.Decide(failures, func(rank int) string { return fmt.Sprintf("n%d", rank) }))
-	end.consequences = more
-	return *end
+	v := health.Decide([]health.Observed{{FailedRecord: first}}, func(rank int) string { return fmt.Sprintf("n%d", rank) })
+	return ending{code: v.Code, word: v.Word, why: v.Cause.What, cause: &v.Cause, nodes: v.BadNodes, consequences: more}
 }
 
 var plights = []plight{
-	{name: "orderly", end: ending{orderly: true, word: health.Driven, why: "the driver has ended: exit code 0"}},
-	{name: "stopped", end: ending{orderly: true, gentle: true, word: "stopped", code: 143, why: "a stop was asked for"}},
-	{name: "driver-failed", end: ending{orderly: true, word: health.Driven, code: 3, why: "the driver has ended: exit code 3"}},
+	{name: "orderly", end: ending{word: health.Driven, why: "the driver has ended: exit code 0"}},
+	{name: "stopped", end: ending{word: "stopped", code: 143, why: "a stop was asked for"}},
+	{name: "driver-failed", end: ending{word: health.Driven, code: 3, why: "the driver has ended: exit code 3"}},
 	{
 		name: "driver-killed",
-		end:  ending{orderly: true, word: health.Driven, code: 137, why: "the driver has ended: killed by SIGKILL (perhaps out of memory: see dmesg)"},
+		end:  ending{word: health.Driven, code: 137, why: "the driver has ended: killed by SIGKILL (perhaps out of memory: see dmesg)"},
 		left: []string{"worker: cannot end pid 4242"},
 	},
 	{
@@ -128,7 +136,7 @@ var plights = []plight{
 			died("worker", "worker-0002.log", "exit code 0", "", 0))),
 	},
 	{
-		name: "service-of-ray", service: framework.Words{Logs: "Ray's own logs"},
+		name: "service-of-ray", ownLogs: "Ray's own logs",
 		end: endedBy(cause(5, health.ServiceDied, "driver", "the ray worker of rank 5 (n5) died: exit code 1 (raylet.out: Check failed)",
 			died("ray worker", "ray-worker-0005.log", "exit code 1", "", 1, slices.Repeat([]string{"a line of Ray"}, 20)...))),
 	},
@@ -188,7 +196,7 @@ var plights = []plight{
 	},
 	{
 		name: "driver-failed-after-events",
-		end:  ending{orderly: true, word: health.Driven, code: 3, why: "the driver has ended: exit code 3"},
+		end:  ending{word: health.Driven, code: 3, why: "the driver has ended: exit code 3"},
 		events: []signal.EventRecord{
 			{Header: signal.Header{Rank: 3, At: at}, What: "Xid 31 on GPU 5 (0000:9b:00.0) of rank 3 (n3): an access to memory that is not there"},
 			{Header: signal.Header{Rank: 7, At: at}, What: "Xid 13 on GPU 0 of rank 7 (n7): \x1b[31mred"},
@@ -228,7 +236,7 @@ func signalledBy(name string) signal.FailedRecord {
 }
 
 // tells is the account that a rank gives of a plight.
-func (p plight) tells(rank int) *account {
+func (p plight) tells(rank int) *Account {
 	const size = 64
 	end := p.end
 	result := &signal.Result{
@@ -238,19 +246,27 @@ func (p plight) tells(rank int) *account {
 	if p.before {
 		result.AtPhase, result.AfterGate, result.ToGate, result.Took = end.cause.Phase, 0, 0, 8340*time.Millisecond
 	}
-	a := &account{
-		Result: result, Path: "/shared/logs/17.0", Rank: rank, Host: fmt.Sprintf("n%d", rank), Size: size,
-		Consequences: end.consequences, Left: p.left,
-		Launcher: roles.Slurm, Job: "17", LogDir: "/shared/logs", Driver: "train.py", Times: DefaultTimes(), Service: p.service,
-	}
-	if p.launcher != "" {
-		a.Launcher = p.launcher
+	a := &Account{
+		Result: result, Path: "/shared/logs/17.0", Consequences: end.consequences, Left: p.left, LogDir: "/shared/logs", Driver: "train.py",
+		ID:          roles.Identity{Rank: rank, Host: fmt.Sprintf("n%d", rank), Size: size, Launcher: p.startedBy(), Job: "17"},
+		DriverGrace: 10 * time.Second, OwnLogs: p.ownLogs,
+		Bounds: map[string]Bound{
+			"join": {"join-timeout", 2 * time.Minute}, "check": {"setup-timeout", 10 * time.Minute},
+			"sandbox": {"sandbox-timeout", 10 * time.Minute}, "workers": {"service-timeout", 5 * time.Minute},
+		},
 	}
 	for rank := range size {
 		a.Names = append(a.Names, fmt.Sprintf("n%d", rank))
 	}
-	a.Advice = a.advise()
+	a.Advice = a.Advise()
 	return a
+}
+
+func (p plight) startedBy() roles.Launcher {
+	if p.launcher != "" {
+		return p.launcher
+	}
+	return roles.Slurm
 }
 
 // words are the last words of the head, of the node that it is about, and of one
@@ -263,13 +279,13 @@ func (p plight) words() string {
 			b.WriteString(line + "\n")
 		}
 	}
-	block("the head", p.tells(0).headWords())
+	block("the head", p.tells(0).HeadWords())
 	if p.end.cause != nil {
 		if blamed := p.tells(0).blamed()[0]; blamed != 0 {
-			block("the node that it is about", p.tells(blamed).nodeWords())
+			block("the node that it is about", p.tells(blamed).NodeWords())
 		}
 	}
-	block("another node", p.tells(40).nodeWords())
+	block("another node", p.tells(40).NodeWords())
 	return b.String()
 }
 
@@ -326,12 +342,12 @@ func TestLastWordsAreLines(t *testing.T) {
 	for _, p := range plights {
 		for _, rank := range []int{0, 2, 40} {
 			a := p.tells(rank)
-			for _, line := range slices.Concat(a.headWords(), a.nodeWords(), a.aloneWords()) {
-				if strings.TrimSpace(line) == "" || plain(line) != line {
+			for _, line := range slices.Concat(a.HeadWords(), a.NodeWords(), a.AloneWords()) {
+				if strings.TrimSpace(line) == "" || prose.Said(line) != line {
 					t.Errorf("%s: rank %d says %q", p.name, rank, line)
 				}
 			}
-			if words := a.nodeWords(); len(words) > 3 {
+			if words := a.NodeWords(); len(words) > 3 {
 				t.Errorf("%s: a node says %q", p.name, words)
 			}
 		}
@@ -358,48 +374,10 @@ func TestAloneWords(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			a := plight{end: endedBy(cause(3, tc.kind, "join", tc.what)), before: true}.tells(3)
 			a.Path = ""
-			a.Advice = a.advise()
-			if diff := cmp.Diff(tc.want, a.aloneWords()); diff != "" {
+			a.Advice = a.Advise()
+			if diff := cmp.Diff(tc.want, a.AloneWords()); diff != "" {
 				t.Error(diff)
 			}
 		})
-	}
-}
-
-func TestPlain(t *testing.T) {
-	for _, tc := range []struct{ name, line, want string }{
-		{"nothing to do", "step 41, größer", "step 41, größer"},
-		{"a colour", "\x1b[1;32mok\x1b[0m", "ok"},
-		{"a title", "\x1b]0;title\x07text", "text"},
-		{"a progress bar", "10%\r50%\r90%", "90%"},
-		{"the newline of another system", "text\r\n", "text"},
-		{"a bell and a tab", "a\a\tb", "a b"},
-		{"no text", "\xff\xfe", "?"},
-		{"two lines", "a\nb", "a b"},
-		{"an escape that is cut off", "a\x1b[3", "a[3"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := plain(tc.line); got != tc.want {
-				t.Errorf("%q, want %q", got, tc.want)
-			}
-		})
-	}
-}
-
-// TestBearable has a result of very many consequences stay a record.
-func TestBearable(t *testing.T) {
-	many := consequences(health.ServiceDied, "driver", slices.Repeat([]int{7}, 4096)...)
-	for i := range many {
-		many[i].Lines = []string{"a line"}
-	}
-	kept := bearable(many)
-	if len(kept) != mostConsequences || kept[0].Lines != nil || kept[0].Rank != 7 {
-		t.Errorf("%d are kept, the first as %+v", len(kept), kept[0])
-	}
-	if many[0].Lines == nil {
-		t.Error("the others have lost their lines")
-	}
-	if bearable(nil) != nil {
-		t.Error("of nothing there is something")
 	}
 }

@@ -1,13 +1,11 @@
-package daemon
+package advice
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
@@ -17,36 +15,34 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// advise returns what to do next, the likeliest first. Commands are only named
+// Advise returns what to do next, the likeliest first. Commands are only named
 // that there are where the job ran.
-func (a *account) advise() []string {
+func (a *Account) Advise() []string {
 	if a.Cause == nil {
 		return a.adviseDriver()
 	}
-	cause := a.Cause
-	switch health.Kind(cause.Kind) {
+	switch kind := health.Kind(a.Cause.Kind); kind {
 	case health.DaemonDied:
-		return join(a.killer(a.blamed()), a.ownLogs(), a.without())
+		return slices.Concat(a.killer(a.blamed()), a.ownLogs(), a.without())
 	case health.HostLost:
-		return join(a.askAdmins(), a.without())
+		return slices.Concat(a.askAdmins(), a.without())
 	case health.HostHangs:
-		return join(
-			[]string{a.on(a.blamed()) + "look for swapping or a mount that hangs: free -m; dmesg -T | tail -50; ps -eo state,pid,wchan:30,args | grep ^D"},
-			a.without())
+		return append([]string{a.on(a.blamed()) + "look for swapping or a mount that hangs: free -m; dmesg -T | tail -50; ps -eo state,pid,wchan:30,args | grep ^D"},
+			a.without()...)
 	case health.CutOff:
-		return join([]string{a.on(a.blamed()) + "look at its network: ip -s link; dmesg -T | grep -i link"}, a.askAdmins(), a.without())
+		return slices.Concat([]string{a.on(a.blamed()) + "look at its network: ip -s link; dmesg -T | grep -i link"}, a.askAdmins(), a.without())
 	case health.PeerLost:
-		return join(a.killer(a.blamed()), a.ownLogs(), a.askAdmins(), a.without())
+		return slices.Concat(a.killer(a.blamed()), a.ownLogs(), a.askAdmins(), a.without())
 	case health.ServiceDied, health.SandboxDied, health.Setup:
-		return a.adviseChild()
+		return a.adviseChild(kind)
 	case health.Check, health.CheckUser, health.NodesDiffer:
-		return join(a.hints(), a.without())
+		return append(a.hints(), a.without()...)
 	case health.GPUFailed:
-		return join(a.gpuAction(), a.askAdmins(), a.without())
+		return slices.Concat(a.gpuAction(), a.askAdmins(), a.without())
 	case health.Share:
 		return a.adviseShare()
 	case health.Deadline:
-		return join(a.longer(cause.Phase), a.daemonLog(cause.Rank))
+		return append(a.longer(a.Cause.Phase), a.daemonLog(a.Cause.Rank)...)
 	case health.Terminated:
 		return a.adviseTerminated()
 	case health.Interrupted:
@@ -61,9 +57,9 @@ func (a *account) advise() []string {
 	case health.Usage, health.Launch:
 		return []string{"bringupd --dry-run with the same flags shows what is in force, and touches nothing"}
 	case health.GaveUp:
-		return []string{"look at the runs before this one, of which each has a result.json: ls -d " + filepath.Join(a.LogDir, a.Job+"*")}
+		return []string{"look at the runs before this one, of which each has a result.json: ls -d " + filepath.Join(a.LogDir, a.ID.Job+"*")}
 	default:
-		return join(a.daemonLog(cause.Rank), []string{"where the message doesn't explain it, this is a mistake of bringupd's: keep the run directory and report it"})
+		return append(a.daemonLog(a.Cause.Rank), "where the message doesn't explain it, this is a mistake of bringupd's: keep the run directory and report it")
 	}
 }
 
@@ -72,49 +68,41 @@ const mostHints = 4
 
 // hints are what the checks that did not pass advise, and the command that keeps
 // others off the node: for who may give it.
-func (a *account) hints() []string {
+func (a *Account) hints() []string {
 	var report check.Report
 	if len(a.Cause.Report) == 0 || json.Unmarshal(a.Cause.Report, &report) != nil {
 		return a.askAdmins()
 	}
 	var steps []string
-	for _, f := range findings(report.Findings, check.Fail) {
-		step := plain(f.ID + ": " + f.Hint)
-		if f.Hint != "" && !slices.Contains(steps, step) && len(steps) < mostHints {
+	for _, f := range report.Findings {
+		step := prose.Said(f.ID + ": " + f.Hint)
+		if f.Verdict == check.Fail && f.Hint != "" && !slices.Contains(steps, step) && len(steps) < mostHints {
 			steps = append(steps, step)
 		}
 	}
 	if drain := a.words().Drain; drain != nil {
 		if line := check.DrainLine(report, drain); line != "" {
-			steps = append(steps, "have an admin drain it: "+plain(line))
+			steps = append(steps, "have an admin drain it: "+prose.Said(line))
 		}
 	}
 	return steps
 }
 
 // gpuAction is what to do about a GPU that has failed.
-func (a *account) gpuAction() []string {
+func (a *Account) gpuAction() []string {
 	var event gpu.Judged
 	if len(a.Cause.Report) == 0 || json.Unmarshal(a.Cause.Report, &event) != nil || event.Action == "" {
 		return nil
 	}
-	return []string{a.on([]int{a.Cause.Rank}) + plain(event.Action)}
-}
-
-// join joins lists of steps.
-func join(lists ...[]string) (all []string) {
-	for _, list := range lists {
-		all = append(all, list...)
-	}
-	return all
+	return []string{a.on([]int{a.Cause.Rank}) + prose.Said(event.Action)}
 }
 
 // adviseDriver is for a driver that has ended by itself.
-func (a *account) adviseDriver() []string {
+func (a *Account) adviseDriver() []string {
 	if a.Code == 0 || a.Word != string(health.Driven) || a.Path == "" {
 		return nil
 	}
-	steps := []string{"read " + a.log(driverName+".log")}
+	steps := []string{"read " + a.log("driver.log")}
 	if a.Code == memoryCode {
 		steps = append(steps, a.killer([]int{0})...)
 		steps = append(steps, a.moreMemory()...)
@@ -126,33 +114,33 @@ func (a *account) adviseDriver() []string {
 const memoryCode = 137
 
 // adviseChild is for a setup command, a service or a sandbox.
-func (a *account) adviseChild() []string {
-	c := a.Cause
+func (a *Account) adviseChild(kind health.Kind) []string {
+	c, w := a.Cause, a.words()
 	var steps []string
 	if len(c.Lines) >= keptLines {
 		steps = append(steps, "read the whole of "+a.log(c.Log))
 	}
-	if a.Service.Logs != "" && health.Kind(c.Kind) == health.ServiceDied && c.Child != "" {
-		steps = append(steps, "read "+a.Service.Logs+", which are kept in "+a.log(strings.TrimSuffix(c.Log, ".log")+".d"))
+	if a.OwnLogs != "" && kind == health.ServiceDied && c.Child != "" {
+		steps = append(steps, "read "+a.OwnLogs+", which are kept in "+a.log(strings.TrimSuffix(c.Log, ".log")+".d"))
 	}
 	switch {
-	case c.OOM != nil && a.words().Memory != "":
-		steps = append(steps, fmt.Sprintf("%s for more memory, %s for all that a node has", a.words().Memory, a.words().AllMemory))
+	case c.OOM != nil && w.Memory != "":
+		steps = append(steps, fmt.Sprintf("%s for more memory, %s for all that a node has", w.Memory, w.AllMemory))
 	case c.OOM != nil:
 		steps = append(steps, "give it more memory, or have it use less")
 	case c.Signal == "SIGKILL" || c.Code == memoryCode:
-		steps = append(join(steps, a.killer([]int{c.Rank})), a.moreMemory()...)
+		steps = slices.Concat(steps, a.killer([]int{c.Rank}), a.moreMemory())
 	case c.Code == 127 || c.Code == 126:
 		steps = append(steps, fmt.Sprintf("see whether %s has the command that code %d speaks of: PATH is the job's there, not that of your login", a.name(c.Rank), c.Code))
-	case c.Exit != "" && c.Code == 0 && c.Signal == "" && health.Kind(c.Kind) != health.Setup:
+	case c.Exit != "" && c.Code == 0 && c.Signal == "" && kind != health.Setup:
 		steps = append(steps, "have the command stay in the foreground as long as the job lives: no \"&\" at its end, no option that makes a daemon of it")
 	case c.Exit == "" && c.Child != "":
-		steps = append(steps, a.longer(phaseOf(c))...)
+		steps = append(steps, a.longer(phaseOf(kind))...)
 	case c.Child == "":
 		steps = append(steps, a.daemonLog(c.Rank)...)
 	}
-	if exclude := a.words().Exclude; exclude != nil && health.Kind(c.Kind) == health.Setup && c.Exit != "" {
-		steps = append(steps, "if it is this node alone: "+exclude(a.host(c.Rank)))
+	if w.Exclude != nil && kind == health.Setup && c.Exit != "" {
+		steps = append(steps, "if it is this node alone: "+w.Exclude(a.host(c.Rank)))
 	}
 	return steps
 }
@@ -162,8 +150,8 @@ func (a *account) adviseChild() []string {
 const keptLines = 20
 
 // phaseOf is the phase whose deadline a child has missed.
-func phaseOf(c *signal.FailedRecord) string {
-	switch health.Kind(c.Kind) {
+func phaseOf(kind health.Kind) string {
+	switch kind {
 	case health.Setup:
 		return "check"
 	case health.SandboxDied:
@@ -175,7 +163,7 @@ func phaseOf(c *signal.FailedRecord) string {
 
 // adviseShare is for a directory of no use. The message has told what would
 // mend it, where that is known.
-func (a *account) adviseShare() []string {
+func (a *Account) adviseShare() []string {
 	var steps []string
 	if each := a.words().OnEach; each != "" && a.Cause.Phase == "join" {
 		steps = append(steps, "see what each node has there, by a line of the script before bringupd's: "+each+" stat -f -c %T "+a.LogDir)
@@ -187,40 +175,28 @@ func (a *account) adviseShare() []string {
 }
 
 // adviseTerminated is for TERM, of which this daemon can't know who sent it.
-func (a *account) adviseTerminated() []string {
+func (a *Account) adviseTerminated() []string {
 	w := a.words()
 	if w.WhyEnded == "" {
 		return nil
 	}
 	return []string{
 		"see whether it was " + w.WhyEnded,
-		fmt.Sprintf("if it was the time limit: %s for more; --driver-grace (now %s) is what the driver has to save its work", w.Time, a.Times.DriverGrace),
+		fmt.Sprintf("if it was the time limit: %s for more; --driver-grace (now %s) is what the driver has to save its work", w.Time, a.DriverGrace),
 	}
 }
 
 // longer names the flag of the deadline that a phase has missed.
-func (a *account) longer(phase string) []string {
-	missed, known := map[string]deadline{
-		"join":    {"join-timeout", a.Times.Join},
-		"check":   cmp.Or(a.Check, deadline{"setup-timeout", a.Times.Setup}),
-		"sandbox": {"sandbox-timeout", a.Times.Sandbox},
-		"head":    {"service-timeout", a.Times.Service},
-		"workers": {"service-timeout", a.Times.Service},
-	}[phase]
+func (a *Account) longer(phase string) []string {
+	bound, known := a.Bounds[phase]
 	if !known {
 		return nil
 	}
-	return []string{fmt.Sprintf("if it only needs more time: --%s=%s (now %s)", missed.flag, prose.FlagTime(2*missed.now), prose.FlagTime(missed.now))}
-}
-
-// deadline is what a phase may take now, and the flag that gives it more.
-type deadline struct {
-	flag string
-	now  time.Duration
+	return []string{fmt.Sprintf("if it only needs more time: --%s=%s (now %s)", bound.Flag, prose.FlagTime(2*bound.Time), prose.FlagTime(bound.Time))}
 }
 
 // blamed are the ranks that the cause is about.
-func (a *account) blamed() []int {
+func (a *Account) blamed() []int {
 	if len(a.Cause.Lost) > 0 {
 		return a.Cause.Lost
 	}
@@ -228,12 +204,12 @@ func (a *account) blamed() []int {
 }
 
 // killer tells how to find who has killed something on these nodes.
-func (a *account) killer(ranks []int) []string {
+func (a *Account) killer(ranks []int) []string {
 	return []string{a.on(ranks) + "see whether the kernel killed it for want of memory: dmesg -T | grep -i -e 'out of memory' -e 'killed process'"}
 }
 
 // moreMemory tells how to get more, where nobody knows that it was memory.
-func (a *account) moreMemory() []string {
+func (a *Account) moreMemory() []string {
 	if w := a.words(); w.MemoryUsed != "" {
 		return []string{fmt.Sprintf("if it was memory, which %s tells: %s for more, %s for all that a node has", w.MemoryUsed, w.Memory, w.AllMemory)}
 	}
@@ -241,7 +217,7 @@ func (a *account) moreMemory() []string {
 }
 
 // ownLogs name what daemons that are gone have said last.
-func (a *account) ownLogs() []string {
+func (a *Account) ownLogs() []string {
 	if lost := a.Cause.Lost; len(lost) > 0 {
 		return a.daemonLog(lost[0])
 	}
@@ -249,15 +225,15 @@ func (a *account) ownLogs() []string {
 }
 
 // daemonLog names what a daemon has said.
-func (a *account) daemonLog(rank int) []string {
+func (a *Account) daemonLog(rank int) []string {
 	if a.Path == "" {
 		return nil
 	}
-	return []string{"read the log of " + a.name(rank) + "'s daemon: " + a.log(signal.LogName("daemon", rank, a.Size))}
+	return []string{"read the log of " + a.name(rank) + "'s daemon: " + a.log(signal.LogName("daemon", rank, a.ID.Size))}
 }
 
 // askAdmins is for nodes that only those can look into who own them.
-func (a *account) askAdmins() []string {
+func (a *Account) askAdmins() []string {
 	w := a.words()
 	if w.ShowNode == nil {
 		return nil
@@ -267,7 +243,7 @@ func (a *account) askAdmins() []string {
 }
 
 // without tells how to try again with other nodes, where those are to blame.
-func (a *account) without() []string {
+func (a *Account) without() []string {
 	exclude := a.words().Exclude
 	if exclude == nil || len(a.Nodes) == 0 {
 		return nil
@@ -277,12 +253,12 @@ func (a *account) without() []string {
 }
 
 // on begins a step that is to be done on other nodes.
-func (a *account) on(ranks []int) string {
-	if a.Launcher == roles.Local {
+func (a *Account) on(ranks []int) string {
+	if a.ID.Launcher == roles.Local {
 		return ""
 	}
 	return "on " + a.who(ranks) + ": "
 }
 
 // words are the launcher's own.
-func (a *account) words() roles.Words { return a.Launcher.Words(a.Job) }
+func (a *Account) words() roles.Words { return a.ID.Launcher.Words(a.ID.Job) }

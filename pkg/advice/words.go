@@ -1,0 +1,271 @@
+package advice
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// HeadWords are the last words of the job: for who comes at night, and has seen
+// nothing of it yet. The first line alone tells what to know.
+func (a *Account) HeadWords() []string {
+	if a.Cause == nil {
+		return a.orderlyWords()
+	}
+	verb := "failed"
+	if health.Gentle(a.kind()) {
+		verb = "was ended"
+	}
+	lines := slices.Concat([]string{
+		fmt.Sprintf("bringupd: the job %s with code %d%s: %s", verb, a.Code, a.when(), prose.Said(a.Why)),
+		"  where: " + a.where(),
+		"  when: " + a.clock(),
+	}, a.Quote(), a.tookDown(), a.besides(), a.befell(), a.left(), a.next(len(a.Advice)),
+		[]string{"  requeue: " + string(health.OutcomeOf(a.kind()).Requeue)})
+	if a.Path != "" {
+		lines = append(lines, "  all of it: "+filepath.Join(a.Path, signal.NameResult))
+	}
+	return lines
+}
+
+// orderlyWords are for a job that its driver, or a stop, has ended.
+func (a *Account) orderlyWords() []string {
+	line := "bringupd: " + prose.Said(a.Why)
+	if !strings.HasSuffix(line, fmt.Sprintf("exit code %d", a.Code)) {
+		line += fmt.Sprintf("; the job's code is %d", a.Code)
+	}
+	line += " (" + span(a.Took) + " in all"
+	if a.ToGate > 0 {
+		line += ", " + span(a.ToGate) + " of it to the gate"
+	}
+	lines := []string{line + ")"}
+	if a.Code != 0 {
+		lines = append(lines, a.befell()...)
+	}
+	return slices.Concat(lines, a.left(), a.next(len(a.Advice)))
+}
+
+// NodeWords are the last words of a node that is not the head: a line, and
+// where it was this node a second one that tells where to look.
+func (a *Account) NodeWords() []string {
+	if a.Cause == nil {
+		return a.left()
+	}
+	const line = "bringupd: %s %s, code %d: %s"
+	if !slices.Contains(a.blamed(), a.ID.Rank) {
+		words := fmt.Sprintf(line, a.name(a.ID.Rank), "ends with the job", a.Code, prose.Said(a.Why))
+		return append([]string{prose.Cut(words, shortLine)}, a.left()...)
+	}
+	lines := append([]string{fmt.Sprintf(line, a.name(a.ID.Rank), "has ended the job", a.Code, prose.Said(a.Why))}, a.left()...)
+	if a.Cause.Log != "" {
+		return append(lines, "  its log: "+a.log(a.Cause.Log))
+	}
+	return append(lines, a.next(1)...)
+}
+
+// AloneWords are the last words of a daemon that no run directory connects with
+// the others: nobody else can tell what is to be done.
+func (a *Account) AloneWords() []string {
+	line := fmt.Sprintf("bringupd: %s ends with code %d: %s", a.name(a.ID.Rank), a.Code, prose.Said(a.Why))
+	return append([]string{line}, a.next(2)...)
+}
+
+// next are the first steps of the advice.
+func (a *Account) next(most int) (lines []string) {
+	for _, step := range a.Advice[:min(most, len(a.Advice))] {
+		lines = append(lines, "  next: "+step)
+	}
+	return lines
+}
+
+func (a *Account) kind() health.Kind { return health.Kind(a.Cause.Kind) }
+
+// when tells how far the sequence had come.
+func (a *Account) when() string {
+	switch {
+	case a.AfterGate > 0:
+		return ", " + span(a.AfterGate) + " after the gate"
+	case a.AtPhase != "" && a.AtPhase != "driver":
+		return " in phase " + a.AtPhase + ", before the gate"
+	default:
+		return ""
+	}
+}
+
+// where tells the node or the nodes that it is about.
+func (a *Account) where() string {
+	ranks, seen := a.blamed(), ""
+	if !slices.Contains(ranks, a.Cause.Rank) {
+		seen = ", as seen from " + a.name(a.Cause.Rank)
+	}
+	if len(a.Cause.Lost) == 0 && a.kind() == health.NodesDiffer {
+		return fmt.Sprintf("all %d nodes, in phase %s", a.ID.Size, a.Cause.Phase)
+	}
+	where := fmt.Sprintf("%s, %d of %d nodes", a.who(ranks), len(ranks), a.ID.Size)
+	if len(ranks) == 1 {
+		where = fmt.Sprintf("rank %d of %d", ranks[0], a.ID.Size)
+		if host := a.host(ranks[0]); host != "" {
+			where = host + ", " + where
+		}
+	}
+	if a.Cause.Phase != "" {
+		where += ", in phase " + a.Cause.Phase
+	}
+	return where + seen
+}
+
+// clock tells the times by which this can be found in other logs.
+func (a *Account) clock() string {
+	text := "the job took " + span(a.Took)
+	if !a.Cause.At.IsZero() {
+		text = a.Cause.At.Format(time.DateTime) + " by the clock of " + cmp.Or(a.Cause.Host, a.name(a.Cause.Rank)) + "; " + text
+	}
+	return text
+}
+
+// Quote are the last lines of the log that speaks of the cause.
+func (a *Account) Quote() []string {
+	if a.Cause.Log == "" {
+		return nil
+	}
+	if len(a.Cause.Lines) == 0 {
+		return []string{"  its log is empty: " + a.log(a.Cause.Log)}
+	}
+	lines := []string{"  its last lines, of " + a.log(a.Cause.Log) + ":"}
+	for _, line := range a.Cause.Lines {
+		lines = append(lines, "  | "+prose.Cut(prose.Said(line), longLine))
+	}
+	return lines
+}
+
+// tookDown tells what has died of it.
+func (a *Account) tookDown() []string {
+	var parts []string
+	if a.Driver != "" && a.AfterGate > 0 && !health.Gentle(a.kind()) {
+		parts = append(parts, "the driver")
+	}
+	dragged := make(map[health.Kind][]int)
+	for _, failure := range a.Consequences {
+		if isDragged(failure) {
+			dragged[health.Kind(failure.Kind)] = append(dragged[health.Kind(failure.Kind)], failure.Rank)
+		}
+	}
+	if ranks := dragged[health.ServiceDied]; len(ranks) > 0 {
+		parts = append(parts, "the services of "+a.who(ranks))
+	}
+	if ranks := dragged[health.SandboxDied]; len(ranks) > 0 {
+		parts = append(parts, "the sandboxes of "+a.who(ranks))
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return []string{"  took down: " + strings.Join(parts, "; ")}
+}
+
+// isDragged tells whether a consequence is something that ran, and died of it.
+func isDragged(failure signal.FailedRecord) bool {
+	kind := health.Kind(failure.Kind)
+	return (kind == health.ServiceDied || kind == health.SandboxDied) && failure.Exit != ""
+}
+
+// besides tells what failed, too, without being the cause.
+func (a *Account) besides() (lines []string) {
+	var lost []int
+	others := make(map[string][]int)
+	for _, failure := range a.Consequences {
+		switch kind := health.Kind(failure.Kind); {
+		case kind == health.Aborted, isDragged(failure):
+		case len(failure.Lost) > 0 && health.Loss(kind):
+			lost = append(lost, failure.Lost...)
+		default:
+			others[failure.Kind] = append(others[failure.Kind], failure.Rank)
+		}
+	}
+	// The cause has told of its own.
+	lost = slices.DeleteFunc(lost, func(rank int) bool { return slices.Contains(a.Cause.Lost, rank) })
+	if len(lost) > 0 {
+		lines = append(lines, "  lost besides: "+a.who(lost))
+	}
+	for _, kind := range slices.Sorted(maps.Keys(others)) {
+		lines = append(lines, fmt.Sprintf("  failed besides: %s (%s)", a.who(others[kind]), kind))
+	}
+	return lines
+}
+
+// mostBefell is how many events are told; the result has more.
+const mostBefell = 5
+
+// befell tells what had befallen nodes, of which the driver may have died.
+func (a *Account) befell() (lines []string) {
+	for _, event := range a.Events[:min(len(a.Events), mostBefell)] {
+		lines = append(lines, "  before that: "+event.At.Format(time.TimeOnly)+" "+prose.Cut(prose.Said(event.What), shortLine))
+	}
+	if more := len(a.Events) - len(lines); more > 0 {
+		lines = append(lines, fmt.Sprintf("  before that: %d more such events, see events in %s", more, signal.NameResult))
+	}
+	return lines
+}
+
+// left tells what would not die on this node.
+func (a *Account) left() (lines []string) {
+	for _, what := range a.Left {
+		lines = append(lines, "  left running on "+a.name(a.ID.Rank)+": "+prose.Said(what))
+	}
+	return lines
+}
+
+// name is one rank for people.
+func (a *Account) name(rank int) string {
+	if host := a.host(rank); host != "" {
+		return fmt.Sprintf("rank %d (%s)", rank, host)
+	}
+	return fmt.Sprintf("rank %d", rank)
+}
+
+func (a *Account) host(rank int) string {
+	switch {
+	case rank == a.ID.Rank && a.ID.Host != "":
+		return a.ID.Host
+	case rank >= 0 && rank < len(a.Names) && a.Names[rank] != strconv.Itoa(rank):
+		return a.Names[rank]
+	case a.Cause != nil && rank == a.Cause.Rank:
+		return a.Cause.Host
+	}
+	return ""
+}
+
+// who is a list of ranks for people: their hosts, where those tell them apart.
+func (a *Account) who(ranks []int) string {
+	ranks = slices.Clone(ranks)
+	slices.Sort(ranks)
+	ranks = slices.Compact(ranks)
+	hosts := make([]string, 0, len(ranks))
+	for _, rank := range ranks {
+		hosts = append(hosts, a.host(rank))
+	}
+	if a.ID.Launcher != roles.Local && !slices.Contains(hosts, "") {
+		return roles.CompactNodeList(hosts)
+	}
+	return prose.Ranks(ranks)
+}
+
+// log is the path of a log.
+func (a *Account) log(name string) string { return filepath.Join(a.Path, signal.Logs, name) }
+
+const (
+	longLine  = 401 // of what is quoted, with the mark where more was cut off
+	shortLine = 241 // of what each of many nodes says
+)
+
+// span is a time for people.
+func span(d time.Duration) string { return prose.Span(d, time.Minute) }
