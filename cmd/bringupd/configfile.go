@@ -37,7 +37,7 @@ func readConfig(path string, all settings) (driver []string, err error) {
 	}
 	top := root.Content[0]
 	if top.Kind != yaml.MappingNode {
-		return nil, usage("cannot read the configuration %s:%d: give settings by the flags' names, as in \"framework: ray\"", path, top.Line)
+		return nil, usage("cannot read the configuration %s:%d: give settings by the flags' names, as in \"framework: %s\"", path, top.Line, frameworkNames()[1])
 	}
 	return applyConfig(path, top, all)
 }

@@ -143,7 +143,7 @@ func manual(app *cli.App) string {
 	for _, o := range health.Outcomes() {
 		fmt.Fprintf(&b, ".TP\n.B %d\n%s\n", o.Code, roff(fmt.Sprintf("%s (requeue: %s)", o.Meaning, o.Requeue)))
 	}
-	_, text, _ := strings.Cut(examples, "\n")
+	_, text, _ := strings.Cut(examples(), "\n")
 	b.WriteString(".SH EXAMPLES\n.nf\n" + roff(strings.TrimSuffix(text, "\n")) + "\n.fi\n.SH \"SEE ALSO\"\n.BR srun (1),\n.BR sbatch (1)\n")
 	return b.String()
 }

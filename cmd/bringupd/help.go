@@ -17,11 +17,14 @@ const (
 	flagWidth = 28 // of these for the flag itself
 )
 
-const examples = `Examples:
+// examples are the end of --help; they name a framework that brings its own services.
+func examples() string { return strings.ReplaceAll(exampleLines, "FRAMEWORK", frameworkNames()[1]) }
+
+const exampleLines = `Examples:
   On every node of a Slurm allocation:
-    srun --kill-on-bad-exit=1 --wait=0 bringupd --framework=ray -- ./train.py
+    srun --kill-on-bad-exit=1 --wait=0 bringupd --framework=FRAMEWORK -- ./train.py
   The same on this machine alone:
-    bringupd local --nodes=4 --framework=ray -- ./train.py
+    bringupd local --nodes=4 --framework=FRAMEWORK -- ./train.py
   A sandbox on each node, which the driver waits for:
     srun bringupd --sandbox-cmd=./serve --sandbox-ready=tcp:6000 -- ./driver.sh
   Something on all nodes of the newest run there, without another srun:
@@ -29,7 +32,7 @@ const examples = `Examples:
   Whether this node would do:
     bringupd check --gpu-check=require --gpus-per-node=8
   Whether a whole allocation would do, before the big job:
-    srun --ntasks-per-node=1 bringupd doctor --framework=ray
+    srun --ntasks-per-node=1 bringupd doctor --framework=FRAMEWORK
   How a run is, from wherever its log directory is seen:
     bringupd status -w
   What happened, as a page that explains a failed job:
@@ -90,7 +93,7 @@ func helpText(app *cli.App, command *cli.Command) string {
 	}
 	helpFlags(&b, command.Flags)
 	if main {
-		b.WriteString("\n" + exitCodes() + "\n" + examples)
+		b.WriteString("\n" + exitCodes() + "\n" + examples())
 	}
 	return b.String()
 }

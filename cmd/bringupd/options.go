@@ -7,43 +7,38 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gate"
-	"github.com/bringupd/bringupd/pkg/health"
 )
 
 // options are the settings' values, before anything is made of them.
 type options struct {
-	role, framework          string
-	logDir, tempDir, config  string
-	jobID                    string
-	rank                     int // -1: not told
-	team                     daemon.Bounds
-	localSize                int // told by "bringupd local"; 0: not by it
-	local                    bool
-	interfaceName            string
-	gpus, cpus               int // -1, 0: not told
-	dedicatedHead            bool
-	setup                    string
-	checks                   check.Config
-	headCmd, workerCmd       string
-	headReady, workerReady   *health.Probe // nil: none
-	sandbox                  daemon.SandboxConfig
-	ray                      string
-	rayPort                  int
-	rayHeadArgs, rayWorkArgs []string
-	times                    daemon.Times
-	lifeline                 string
-	onFailure                string
-	mostRequeues             int
-	dryRun, verbose          bool
-	shareStats               bool
-	logFormat                string
-	metricsDir, metricsAt    string
+	role, framework         string
+	logDir, tempDir, config string
+	jobID                   string
+	rank                    int // -1: not told
+	team                    daemon.Bounds
+	localSize               int // told by "bringupd local"; 0: not by it
+	local                   bool
+	interfaceName           string
+	gpus, cpus              int // -1, 0: not told
+	dedicatedHead           bool
+	frameworks              []framework.Choice
+	setup                   string
+	checks                  check.Config
+	sandbox                 daemon.SandboxConfig
+	times                   daemon.Times
+	lifeline                string
+	onFailure               string
+	mostRequeues            int
+	dryRun, verbose         bool
+	shareStats              bool
+	logFormat               string
+	metricsDir, metricsAt   string
 }
 
 func newOptions() *options {
 	o := &options{
 		role: "auto", framework: "none", rank: -1, gpus: -1,
-		ray: "ray", rayPort: 6379, times: daemon.DefaultTimes(), logFormat: "console", lifeline: string(daemon.LifelineAuto),
+		frameworks: frameworks(), times: daemon.DefaultTimes(), logFormat: "console", lifeline: string(daemon.LifelineAuto),
 		onFailure: "exit", mostRequeues: 3, checks: check.DefaultConfig(),
 	}
 	o.sandbox.Require, _ = gate.ParseRequire("all")
@@ -52,18 +47,16 @@ func newOptions() *options {
 
 // The headings that --help shows the flags under, in its order.
 const (
-	launchFlags    = "The launch"
-	placeFlags     = "Places"
-	nodeFlags      = "The node"
-	checkFlags     = "The checks"
-	sandboxFlags   = "The sandbox"
-	frameworkFlags = "The framework"
-	noneFlags      = "With --framework=none"
-	rayFlags       = "With --framework=ray"
-	timeFlags      = "Deadlines, as in 90s or 5m"
-	failureFlags   = "After a failure"
-	metricFlags    = "Metrics, for Prometheus"
-	otherFlags     = "Other"
+	launchFlags  = "The launch"
+	placeFlags   = "Places"
+	nodeFlags    = "The node"
+	checkFlags   = "The checks"
+	sandboxFlags = "The sandbox"
+	bringUpFlags = "The framework"
+	timeFlags    = "Deadlines, as in 90s or 5m"
+	failureFlags = "After a failure"
+	metricFlags  = "Metrics, for Prometheus"
+	otherFlags   = "Other"
 )
 
 // settings are all that a daemon can be told.
@@ -74,9 +67,10 @@ func (o *options) settings() settings {
 	all = append(all, under(nodeFlags, o.node())...)
 	all = append(all, under(checkFlags, checkSettings(&o.checks))...)
 	all = append(all, under(sandboxFlags, o.sandboxes())...)
-	all = append(all, under(frameworkFlags, o.frameworks())...)
-	all = append(all, only("none", under(noneFlags, o.none()))...)
-	all = append(all, only("ray", under(rayFlags, o.onRay()))...)
+	all = append(all, under(bringUpFlags, o.bringUp())...)
+	for _, f := range o.frameworks {
+		all = append(all, ownSettings(f)...)
+	}
 	all = append(all, under(timeFlags, o.deadlines())...)
 	all = append(all, under(failureFlags, o.failures())...)
 	all = append(all, under(metricFlags, o.metrics())...)
@@ -86,13 +80,6 @@ func (o *options) settings() settings {
 func under(category string, all settings) settings {
 	for _, s := range all {
 		s.category = category
-	}
-	return all
-}
-
-func only(framework string, all settings) settings {
-	for _, s := range all {
-		s.framework = framework
 	}
 	return all
 }
@@ -160,28 +147,10 @@ func (o *options) sandboxes() settings {
 	}
 }
 
-func (o *options) frameworks() settings {
+func (o *options) bringUp() settings {
 	return settings{
-		choice("framework", framework.Names, &o.framework, "what to bring up: none (your own commands, or nothing) or ray"),
+		choice("framework", frameworkNames(), &o.framework, frameworkUsage()),
 		yes("dedicated-head", &o.dedicatedHead, "the head's node runs no worker, and offers no GPUs"),
-	}
-}
-
-func (o *options) none() settings {
-	return settings{
-		text("head-cmd", "COMMAND", &o.headCmd, "shell command of the head's service"),
-		probe("head-ready", &o.headReady, "probe that proves it: tcp:PORT, http://…, grpc://…, exec:COMMAND, file:/PATH"),
-		text("worker-cmd", "COMMAND", &o.workerCmd, "shell command of every node's service"),
-		probe("worker-ready", &o.workerReady, "probe that proves it"),
-	}
-}
-
-func (o *options) onRay() settings {
-	return settings{
-		text("ray", "PROGRAM", &o.ray, "the ray program"),
-		number("ray-port", &o.rayPort, 0, math.MaxUint16, "the head's port; 0: one that is free"),
-		words("ray-head-args", "ARG", &o.rayHeadArgs, "one more argument of the head's ray start (repeat for more)"),
-		words("ray-worker-args", "ARG", &o.rayWorkArgs, "one more argument of the workers' ray start (repeat for more)"),
 	}
 }
 

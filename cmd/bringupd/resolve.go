@@ -11,7 +11,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/framework/ray"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -65,8 +64,8 @@ func (o *options) addChecks(cfg *daemon.Config) error {
 		return usage("%v", err)
 	}
 	store := int64(0)
-	if cluster, is := cfg.Framework.(ray.Cluster); is {
-		store = cluster.ObjectStore()
+	if storing, is := cfg.Framework.(framework.Storing); is {
+		store = storing.ObjectStore()
 	}
 	checks, err := readiness.New(readiness.Config{
 		ObjectStore: store,
@@ -103,7 +102,7 @@ func (inv *invocation) chosenDriver(o *options, fromFile []string) ([]string, er
 // build makes of the settings what needs no judging.
 func (o *options) build(inv *invocation) daemon.Config {
 	cfg := daemon.Config{
-		Program: version(), Framework: o.chosenFramework(), Setup: o.setup, Sandbox: o.sandbox,
+		Program: version(), Framework: o.chosen().Framework(o.dedicatedHead), Setup: o.setup, Sandbox: o.sandbox,
 		Lifeline: daemon.LifelineMode(o.lifeline), Times: o.times,
 		Requeue: daemon.RequeueConfig{OnFailure: o.onFailure == onFailureRequeue, Most: o.mostRequeues},
 		Means:   daemon.Means{TempDir: o.tempDir, Environ: os.Environ(), Signals: inv.signals},
@@ -113,19 +112,6 @@ func (o *options) build(inv *invocation) daemon.Config {
 		cfg.TempDir = os.TempDir()
 	}
 	return cfg
-}
-
-func (o *options) chosenFramework() framework.Framework {
-	if o.framework == "ray" {
-		return ray.Cluster{
-			Program: o.ray, Port: o.rayPort, DedicatedHead: o.dedicatedHead,
-			HeadArgs: o.rayHeadArgs, WorkerArgs: o.rayWorkArgs,
-		}
-	}
-	return framework.None{
-		HeadCommand: o.headCmd, HeadReady: o.headReady, DedicatedHead: o.dedicatedHead,
-		WorkerCommand: o.workerCmd, WorkerReady: o.workerReady,
-	}
 }
 
 // check refuses settings that make no sense together.
@@ -139,10 +125,11 @@ func (o *options) check(all settings) error {
 		return usage("cannot use --sandbox-require without a sandbox: give --sandbox-cmd or --sandbox-step")
 	case all.find("max-requeues").source == byFlag && o.onFailure != onFailureRequeue:
 		return usage("cannot use --max-requeues with --on-failure=%s: it is for --on-failure=requeue", o.onFailure)
-	case o.headReady != nil && o.headCmd == "":
-		return usage("cannot use --head-ready without the head's service: give --head-cmd")
-	case o.workerReady != nil && o.workerCmd == "":
-		return usage("cannot use --worker-ready without the workers' service: give --worker-cmd")
+	}
+	if checked, is := o.chosen().(framework.Checked); is {
+		if err := checked.Check(); err != nil {
+			return usage("%v", err)
+		}
 	}
 	if err := judgeChecks(all, o.checks, o.gpus); err != nil {
 		return err

@@ -15,9 +15,9 @@ const (
 )
 
 // enoughFiles is how many open files the services of a job of some hundred nodes
-// need: Ray's head holds several connections to each worker of all of them. NeMo
-// RL's ray.sub asks for 65535, and goes on with less; nobody should read a
-// warning before each small job on a machine that allows 20000.
+// need: a head holds several connections to each worker of all of them. Launch
+// scripts ask for 65535 and go on with less; nobody should read a warning before
+// each small job on a machine that allows 20000.
 const enoughFiles = 8192
 
 // limits are what is known of this process's limits.

@@ -16,7 +16,7 @@ const (
 
 const (
 	// smallShm is the part of the memory below which frameworks that share
-	// arrays in /dev/shm do worse: Ray keeps as much in it, by itself.
+	// arrays in /dev/shm do worse: some keep as much in it by themselves.
 	smallShm = 0.30
 	// usedShm is the part of /dev/shm that is used before anything of this job
 	// runs: what dead jobs have left there is memory that nobody gives back.

@@ -103,6 +103,13 @@ type Versioned interface {
 	Version(lines []string) string
 }
 
+// Storing is a framework that keeps objects in the shared memory of its nodes.
+type Storing interface {
+	// ObjectStore is how many bytes each node is told to keep in /dev/shm; 0 where
+	// it takes what there is.
+	ObjectStore() int64
+}
+
 // Words are what people are told of a framework, in its own words. What it has
 // none for is empty.
 type Words struct {
@@ -121,6 +128,3 @@ func WordsOf(f Framework) Words {
 	}
 	return Words{}
 }
-
-// Names are the frameworks that there are.
-var Names = []string{"none", "ray"}

@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/bringupd/bringupd/pkg/health"
@@ -19,10 +20,42 @@ type None struct {
 	DedicatedHead bool // the head's node runs no worker
 }
 
-var _ Framework = None{}
+var (
+	_ Framework = None{}
+	_ Choice    = (*None)(nil)
+	_ Checked   = (*None)(nil)
+)
 
 // Name returns "none".
 func (None) Name() string { return "none" }
+
+// Flags are the commands, and the probes that prove them.
+func (n *None) Flags() []Flag {
+	return []Flag{
+		{Name: "head-cmd", Shape: "COMMAND", Value: &n.HeadCommand, Usage: "shell command of the head's service"},
+		{Name: "head-ready", Shape: "PROBE", Value: &n.HeadReady, Usage: "probe that proves it: tcp:PORT, http://…, grpc://…, exec:COMMAND, file:/PATH"},
+		{Name: "worker-cmd", Shape: "COMMAND", Value: &n.WorkerCommand, Usage: "shell command of every node's service"},
+		{Name: "worker-ready", Shape: "PROBE", Value: &n.WorkerReady, Usage: "probe that proves it"},
+	}
+}
+
+// Check refuses a probe of a command that isn't given.
+func (n *None) Check() error {
+	switch {
+	case n.HeadReady != nil && n.HeadCommand == "":
+		return errors.New("cannot use --head-ready without the head's service: give --head-cmd")
+	case n.WorkerReady != nil && n.WorkerCommand == "":
+		return errors.New("cannot use --worker-ready without the workers' service: give --worker-cmd")
+	}
+	return nil
+}
+
+// Framework returns the commands as they are told by now.
+func (n *None) Framework(dedicatedHead bool) Framework {
+	chosen := *n
+	chosen.DedicatedHead = dedicatedHead
+	return chosen
+}
 
 // Serves tells whether there is a head's or a worker's command.
 func (n None) Serves() bool { return n.HeadCommand != "" || n.WorkerCommand != "" }

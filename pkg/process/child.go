@@ -21,7 +21,7 @@ const defaultKeepLines = 20
 
 // Spec says what to start and where its output goes.
 type Spec struct {
-	// Name is what errors call it: "driver", "ray head".
+	// Name is what errors call it: "driver", "worker".
 	Name string
 	// Argv is the command; no shell reads it. A name without a slash is looked for in the PATH of Env, one with a slash
 	// from Dir.

@@ -10,7 +10,7 @@ import (
 const mostFiles = 1 << 20
 
 // RaiseFiles raises the limit of open files that the children of this process begin with, as far as it may be raised.
-// The usual 1024 is for programs of old; a Ray head of many nodes needs tens of thousands. Go raises the limit for
+// The usual 1024 is for programs of old; a head of many nodes needs tens of thousands. Go raises the limit for
 // itself and gives its children the old one, until somebody has set it.
 func RaiseFiles() error {
 	var limit syscall.Rlimit

@@ -3,6 +3,7 @@ package ray
 import (
 	"context"
 	"maps"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -33,6 +34,8 @@ var (
 	_ framework.Counter   = Cluster{}
 	_ framework.Unranked  = Cluster{}
 	_ framework.Spoken    = Cluster{}
+	_ framework.Storing   = Cluster{}
+	_ framework.Choice    = (*Cluster)(nil)
 	_ framework.Versioned = Cluster{}
 )
 
@@ -41,6 +44,26 @@ func (Cluster) Words() framework.Words {
 	return framework.Words{
 		Program: "--ray", FreePort: "with --framework=ray --ray-port=0 takes one that is free", Logs: "Ray's own logs",
 	}
+}
+
+// New returns a Ray that is to be told what it is by its flags.
+func New() *Cluster { return &Cluster{Program: "ray", Port: 6379} }
+
+// Flags are Ray's program, the head's port, and arguments of the user's own.
+func (r *Cluster) Flags() []framework.Flag {
+	return []framework.Flag{
+		{Name: "ray", Shape: "PROGRAM", Value: &r.Program, Usage: "the ray program"},
+		{Name: "ray-port", Value: &r.Port, Most: math.MaxUint16, Usage: "the head's port; 0: one that is free"},
+		{Name: "ray-head-args", Shape: "ARG", Value: &r.HeadArgs, Usage: "one more argument of the head's ray start (repeat for more)"},
+		{Name: "ray-worker-args", Shape: "ARG", Value: &r.WorkerArgs, Usage: "one more argument of the workers' ray start (repeat for more)"},
+	}
+}
+
+// Framework returns the cluster as it is told by now.
+func (r *Cluster) Framework(dedicatedHead bool) framework.Framework {
+	chosen := *r
+	chosen.DedicatedHead = dedicatedHead
+	return chosen
 }
 
 // Name returns "ray".

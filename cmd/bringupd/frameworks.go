@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/framework/ray"
+	"github.com/bringupd/bringupd/pkg/health"
+)
+
+// frameworks are those that there are, each with its settings' defaults. The
+// first is the default, and the second the one that examples name.
+func frameworks() []framework.Choice {
+	return []framework.Choice{
+		&framework.None{},
+		ray.New(),
+	}
+}
+
+// frameworkNames are what --framework takes.
+func frameworkNames() (names []string) {
+	for _, f := range frameworks() {
+		names = append(names, f.Name())
+	}
+	return names
+}
+
+// frameworkFlags is the heading of a framework's own flags.
+func frameworkFlags(name string) string { return "With --framework=" + name }
+
+// ownSettings are those that a framework has for itself.
+func ownSettings(f framework.Choice) settings {
+	var all settings
+	for _, flag := range f.Flags() {
+		all = append(all, ownSetting(flag))
+	}
+	for _, s := range under(frameworkFlags(f.Name()), all) {
+		s.framework = f.Name()
+	}
+	return all
+}
+
+func ownSetting(flag framework.Flag) *setting {
+	switch to := flag.Value.(type) {
+	case *string:
+		return text(flag.Name, flag.Shape, to, flag.Usage)
+	case *[]string:
+		return words(flag.Name, flag.Shape, to, flag.Usage)
+	case *int:
+		return number(flag.Name, to, 0, flag.Most, flag.Usage)
+	case **health.Probe:
+		return probe(flag.Name, to, flag.Usage)
+	default:
+		panic(fmt.Sprintf("internal error: --%s sets a %T", flag.Name, to))
+	}
+}
+
+// frameworkUsage tells what --framework takes.
+func frameworkUsage() string {
+	return "what to bring up: none (your own commands, or nothing) or " + strings.Join(frameworkNames()[1:], " or ")
+}
+
+// chosen is the framework that --framework names.
+func (o *options) chosen() framework.Choice {
+	for _, f := range o.frameworks {
+		if f.Name() == o.framework {
+			return f
+		}
+	}
+	return o.frameworks[0]
+}
