@@ -32,6 +32,35 @@ func (r *Run) Ended() bool {
 	return r.Result != nil || r.Control.Over.There || len(r.Control.Aborts) > 0
 }
 
+// Cause is the first cause, as far as an end is published; nil where there is none.
+func (r *Run) Cause() *signal.FailedRecord {
+	switch {
+	case r.Result != nil:
+		return r.Result.Cause
+	case len(r.Control.Aborts) > 0:
+		return &r.Control.Aborts[0].Cause
+	default:
+		return nil
+	}
+}
+
+// Lost tells whether the first cause is that the rank is missed.
+func (r *Run) Lost(rank int) bool {
+	cause := r.Cause()
+	return cause != nil && slices.Contains(cause.Lost, rank)
+}
+
+// Dropped are the nodes that the job does without.
+func (r *Run) Dropped() (dropped []signal.DroppedRank) {
+	if r.Control.Team != nil {
+		dropped = append(dropped, r.Control.Team.Dropped...)
+	}
+	if r.Result != nil {
+		dropped = append(dropped, r.Result.Dropped...)
+	}
+	return dropped
+}
+
 // leastSilence is for how long nobody takes a run for dead: the clocks of the share
 // and of who looks may differ, and older heads don't tell how long theirs rest.
 const leastSilence = 3 * time.Minute
@@ -121,6 +150,20 @@ type Node struct {
 func (n *Node) In(state string) bool {
 	return slices.ContainsFunc(n.States, func(s NodeState) bool { return s.Word == state })
 }
+
+// Blamed is what failed on the node first; nil where it has recorded nothing but
+// that it misses others.
+func (n *Node) Blamed() *signal.FailedRecord {
+	at := slices.IndexFunc(n.Failures, func(f signal.FailedRecord) bool { return !OfOthers(f) })
+	if at < 0 {
+		return nil
+	}
+	return &n.Failures[at]
+}
+
+// OfOthers tells whether a node has recorded that it misses others, and no
+// failure of its own.
+func OfOthers(f signal.FailedRecord) bool { return len(f.Lost) > 0 && !slices.Contains(f.Lost, f.Rank) }
 
 // NodeState is a state that a node has reached.
 type NodeState struct {

@@ -2,42 +2,33 @@ package timeline
 
 import (
 	"slices"
-	"strconv"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// waits is what the gate waits for, in the order of the sequence.
+// waits is what the gate waits for, in the order of the sequence: each node
+// once, for the first thing that it lacks.
 func (v *view) waits() (waits []Wait) {
-	at := make(map[string][]int)
-	forHead := false
-	for i := range v.nodes {
-		n := &v.nodes[i]
-		if v.waitsForHead(n) {
-			forHead = true
-			continue
+	for _, lack := range v.lacks {
+		ranks := slices.DeleteFunc(slices.Clone(lack.Ranks), func(rank int) bool { return v.nodes[rank].step != lack.Step })
+		switch {
+		case len(ranks) > 0:
+			waits = append(waits, Wait{Step: lack.Step, What: gate.Words(lack.Step), Ranks: ranks, Nodes: v.who(ranks)})
+		case lack.Step == gate.Head:
+			waits = append(waits, Wait{Step: lack.Step, What: gate.Words(lack.Step)})
+		case len(lack.Ranks) == 0:
+			waits = append(waits, Wait{Step: lack.Step, What: prose.Cut(tame(v.plan.Framework), mostNodesShown) + " has not counted all nodes yet"})
 		}
-		at[n.step] = append(at[n.step], i)
-	}
-	for _, step := range []string{stepJoin, stepCheck, stepSandbox, stepHead, stepWorkers} {
-		if step == stepHead && forHead {
-			waits = append(waits, Wait{Step: step, What: whatOf(step)})
-		}
-		if ranks := at[step]; len(ranks) > 0 {
-			waits = append(waits, Wait{Step: step, What: whatOf(step), Ranks: ranks, Nodes: v.who(ranks)})
-		}
-	}
-	if len(waits) == 0 && v.counted() {
-		waits = append(waits, Wait{Step: stepWorkers, What: prose.Cut(tame(v.plan.Framework), mostNodesShown) + " has not counted all nodes yet"})
 	}
 	return waits
 }
 
 // counted tells whether a framework counts the nodes before the gate opens.
 func (v *view) counted() bool {
-	return v.plan != nil && v.has(stepWorkers) && v.plan.Framework != "none"
+	return v.plan != nil && v.has(gate.Workers) && v.plan.Framework != "none"
 }
 
 // next is what can happen next, and when at the latest where that is known.
@@ -56,7 +47,7 @@ func (v *view) next(s Status) (what string, deadline *time.Time) {
 	switch {
 	case len(s.Waits) == 0:
 		return "the gate opens", nil
-	case s.Waits[0].Step == stepWorkers && len(s.Waits[0].Ranks) == 0:
+	case s.Waits[0].Step == gate.Workers && len(s.Waits[0].Ranks) == 0:
 		return "the gate opens, when it has", nil
 	}
 	return v.nextDeadline(s.Waits)
@@ -69,13 +60,13 @@ func (v *view) nextDeadline(waits []Wait) (what string, deadline *time.Time) {
 	for _, wait := range waits {
 		if at, rank, known := v.deadline(wait); known && (first.IsZero() || at.Before(first)) {
 			first, step, ranks = at, wait.Step, []int{rank}
-			if wait.Step == stepJoin {
+			if wait.Step == gate.Join {
 				ranks = wait.Ranks // it is the same for all of them
 			}
 		}
 	}
 	what = "the job fails unless " + v.mended(step, ranks)
-	if v.need < len(v.nodes) && step != stepHead {
+	if v.need < len(v.nodes) && step != gate.Head {
 		what = "who is late is dropped: the job waits until " + v.mended(step, ranks)
 	}
 	if flag := flags[step]; flag != "" {
@@ -90,13 +81,13 @@ func (v *view) nextDeadline(waits []Wait) (what string, deadline *time.Time) {
 // mended is what has to become true of a step's ranks.
 func (v *view) mended(step string, ranks []int) string {
 	switch who := prose.Cut(v.who(ranks), mostNodesShown); step {
-	case stepJoin:
+	case gate.Join:
 		return who + " has joined"
-	case stepCheck:
+	case gate.Check:
 		return "the checks have passed on " + who
-	case stepSandbox:
+	case gate.Sandbox:
 		return "the sandbox is ready on " + who
-	case stepHead:
+	case gate.Head:
 		return whatHead
 	default:
 		return "the service is up on " + who
@@ -107,8 +98,8 @@ const whatHead = "the head's service is up"
 
 // flags are those that set a step's deadline.
 var flags = map[string]string{
-	stepJoin: "--join-timeout", stepCheck: "--setup-timeout, --check-timeout", stepSandbox: "--sandbox-timeout",
-	stepHead: "--service-timeout", stepWorkers: "--service-timeout",
+	gate.Join: "--join-timeout", gate.Check: "--setup-timeout, --check-timeout", gate.Sandbox: "--sandbox-timeout",
+	gate.Head: "--service-timeout", gate.Workers: "--service-timeout",
 }
 
 // deadline is the first one of those that a wait has, and whose.
@@ -118,9 +109,9 @@ func (v *view) deadline(wait Wait) (at time.Time, rank int, known bool) {
 	}
 	within := v.plan.Deadlines[wait.Step]
 	switch wait.Step {
-	case stepJoin:
+	case gate.Join:
 		return v.start.Add(within), wait.Ranks[0], true
-	case stepHead:
+	case gate.Head:
 		since := v.start
 		if len(v.nodes) > 0 && v.nodes[0].since.After(since) {
 			since = v.nodes[0].since
@@ -166,8 +157,3 @@ func (v *view) local() bool {
 }
 
 func compactHosts(hosts []string) string { return roles.CompactNodeList(hosts) }
-
-func parseCount(s string) (int, bool) {
-	n, err := strconv.Atoi(s)
-	return n, err == nil
-}

@@ -1,11 +1,12 @@
 package timeline
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // view is a run with what all parts of its status need.
@@ -17,8 +18,8 @@ type view struct {
 	need  int
 	nodes []nodeView
 	steps map[string]bool // that there are in this run
-	// enough says that the gate needs no more sandboxes.
-	enough bool
+	asked gate.Asked
+	lacks []gate.Lack // what the gate waits for
 	// median is the time that half of the nodes took until they were ready; 0
 	// where that is not known of enough of them.
 	median time.Duration
@@ -31,18 +32,12 @@ type nodeView struct {
 	since   time.Time     // when it came there; zero where that is not known
 	took    time.Duration // from the head's start until it was ready; 0 where not known
 	dropped string        // why the job did without it
-	lost    bool          // the end says that it is missed
-	spare   bool          // it stands by
-	said    words
+	said    gate.Said
 }
 
-// The steps that a node comes through, besides those that have no work.
+// The steps of a node that lacks nothing, or of which nothing is asked any more;
+// the others are gate's.
 const (
-	stepJoin    = "join"
-	stepCheck   = "check"
-	stepSandbox = "sandbox"
-	stepHead    = "head"
-	stepWorkers = "workers"
 	stepReady   = "ready"
 	stepFailed  = "failed"
 	stepLost    = "lost"
@@ -62,128 +57,125 @@ func newView(run *Run, now time.Time) *view {
 	if v.plan != nil && v.plan.Need > 0 && v.plan.Need < v.need {
 		v.need = v.plan.Need
 	}
-	v.steps, v.enough = v.stepsOf(), v.sandboxesMet()
-	dropped, lost := v.dropped(), v.lost()
-	said := v.said()
+	v.steps = v.stepsOf()
+	v.asked = gate.Asked{
+		Checks: v.has(gate.Check), Sandboxes: v.has(gate.Sandbox) && !v.sandboxesMet(), Services: v.has(gate.Workers),
+		// No other service can be up before the head's, whatever is missing.
+		Led: !v.has(gate.Head) || run.Control.Head.There || len(run.In(signal.Up)) > 0, Counting: v.counted(),
+	}
 	v.nodes = make([]nodeView, len(run.Nodes))
 	for i := range run.Nodes {
-		n := nodeView{Node: &run.Nodes[i]}
-		n.lost = slices.Contains(lost, n.Rank)
-		n.dropped, n.said = dropped[n.Rank], said[n.Rank]
-		v.place(&n)
-		v.nodes[i] = n
+		v.nodes[i] = nodeView{Node: &run.Nodes[i]}
 	}
+	for _, d := range run.Dropped() {
+		if d.Rank >= 0 && d.Rank < len(v.nodes) {
+			v.nodes[d.Rank].dropped = cmp.Or(tame(d.Why), "dropped")
+		}
+	}
+	for _, event := range run.Events {
+		if event.Rank < len(v.nodes) {
+			v.nodes[event.Rank].said.Hear(event.Name, event.Fields)
+		}
+	}
+	for i := range v.nodes {
+		v.nodes[i].step = v.without(&v.nodes[i])
+	}
+	v.lacks = v.asked.Lacks(v.missing)
+	v.place()
 	v.median = v.medianTook()
 	return v
 }
 
-// dropped is why the job does without nodes, by rank.
-func (v *view) dropped() map[int]string {
-	why := make(map[int]string)
-	var all []signal.DroppedRank
-	if v.run.Control.Team != nil {
-		all = append(all, v.run.Control.Team.Dropped...)
-	}
-	if v.run.Result != nil {
-		all = append(all, v.run.Result.Dropped...)
-	}
-	for _, d := range all {
-		why[d.Rank] = tame(d.Why)
-		if why[d.Rank] == "" {
-			why[d.Rank] = "dropped"
-		}
-	}
-	return why
-}
-
-// lost are the ranks that the first cause misses.
-func (v *view) lost() []int {
-	if v.run.Result != nil && v.run.Result.Cause != nil {
-		return v.run.Result.Cause.Lost
-	}
-	if v.run.Result == nil && len(v.run.Control.Aborts) > 0 {
-		return v.run.Control.Aborts[0].Cause.Lost
-	}
-	return nil
-}
-
-// words are what a node says last that it waits for.
-type words struct{ checks, probe string }
-
-// said is what the nodes say, by rank.
-func (v *view) said() map[int]words {
-	said := make(map[int]words)
-	for _, event := range v.run.Events {
-		w := said[event.Rank]
-		switch event.Name {
-		case trail.Waits:
-			w.checks = event.Checks
-		case trail.Probe:
-			w.probe = event.Seen
-		default:
-			continue
-		}
-		said[event.Rank] = w
-	}
-	return said
-}
-
-// stepsOf are the steps of the run. One of an older head tells no plan: then
-// what is there says so.
-func (v *view) stepsOf() map[string]bool {
-	steps := map[string]bool{stepJoin: true}
-	if v.plan != nil {
-		for _, step := range v.plan.Steps {
-			steps[step] = true
-		}
-		return steps
-	}
-	serves := v.run.Control.Head.There || len(v.run.In(signal.Up)) > 0
-	steps[stepCheck], steps[stepSandbox] = len(v.run.In(signal.Checked)) > 0, len(v.run.In(signal.Sandbox)) > 0
-	steps[stepHead], steps[stepWorkers] = serves, serves
-	return steps
-}
-
-func (v *view) has(step string) bool { return v.steps[step] }
-
-// place finds out at which step a node is, and since when.
-func (v *view) place(n *nodeView) {
-	n.since = v.start
-	unknown := false // when it came to where it is: what is new is not written yet
-	reached := func(state string) bool {
-		s, there := v.reached(n.Node, state)
-		if there && s.At.After(n.since) {
-			n.since = s.At
-		}
-		unknown = unknown || there && s.At.IsZero()
-		return there
-	}
-	member := v.member(n.Rank)
+// without is the step of a node that the gate asks nothing of any more; empty
+// where it does.
+func (v *view) without(n *nodeView) string {
 	switch {
 	case n.dropped != "":
-		n.step = stepDropped
-	case n.lost && !n.In(signal.Done):
-		n.step = stepLost
-	case n.blamed() != nil || len(n.Failures) == 0 && n.In(signal.Failed):
-		n.step = stepFailed
+		return stepDropped
+	case v.run.Lost(n.Rank) && !n.In(signal.Done):
+		return stepLost
+	case n.Blamed() != nil || len(n.Failures) == 0 && n.In(signal.Failed):
+		return stepFailed
 	case n.In(signal.Done), len(n.Failures) > 0:
-		n.step = stepDone
-	case !reached(signal.Joined):
-		n.step = stepJoin
-	case v.has(stepCheck) && !reached(signal.Checked):
-		n.step = stepCheck
-	case v.run.Control.Team != nil && !member:
-		n.step, n.spare = stepSpare, true
-	case v.has(stepSandbox) && !v.enough && !reached(signal.Sandbox):
-		n.step = stepSandbox
-	case v.has(stepWorkers) && !reached(signal.Up):
-		n.step = stepWorkers
-		// It can't begin before the head's service is up.
-		if head := v.run.Control.Head.At; head.After(n.since) {
-			n.since = head
-		}
+		return stepDone
 	default:
-		n.step = stepReady
+		return ""
+	}
+}
+
+// missing are the ranks, in order, that are to be in a state and are not. A
+// sandbox and a service are asked of the team alone.
+func (v *view) missing(state string) (ranks []int) {
+	ofTeam := state == signal.Sandbox || state == signal.Up
+	for i := range v.nodes {
+		n := &v.nodes[i]
+		if n.step != "" || ofTeam && !v.member(n.Rank) {
+			continue
+		}
+		if _, there := v.reached(n.Node, state); !there {
+			ranks = append(ranks, i)
+		}
+	}
+	return ranks
+}
+
+// place finds out at which step each node is, and since when.
+func (v *view) place() {
+	for _, lack := range v.lacks {
+		for _, rank := range lack.Ranks {
+			if n := &v.nodes[rank]; n.step == "" {
+				n.step = lack.Step
+			}
+		}
+	}
+	for i := range v.nodes {
+		n := &v.nodes[i]
+		if n.step != "" && !onTheWay(n.step) {
+			continue
+		}
+		_, up := v.reached(n.Node, signal.Up)
+		switch {
+		case n.step != "":
+		case !v.member(n.Rank):
+			n.step = stepSpare
+		case v.asked.Services && !up: // it waits for the head's
+			n.step = gate.Workers
+		default:
+			n.step = stepReady
+		}
+		v.time(n)
+	}
+}
+
+// onTheWay tells whether a node lacks a step.
+func onTheWay(step string) bool {
+	return slices.Contains([]string{gate.Join, gate.Check, gate.Sandbox, gate.Workers}, step)
+}
+
+// time finds out since when a node is at its step.
+func (v *view) time(n *nodeView) {
+	n.since = v.start
+	unknown := false // what is new is not written yet
+	for _, way := range []struct {
+		step, state string
+		asked       bool
+	}{
+		{gate.Join, signal.Joined, true}, {gate.Check, signal.Checked, v.asked.Checks},
+		{gate.Sandbox, signal.Sandbox, v.asked.Sandboxes}, {gate.Workers, signal.Up, v.asked.Services},
+	} {
+		if way.step == n.step || way.step == gate.Sandbox && n.step == stepSpare {
+			break
+		}
+		s, there := v.reached(n.Node, way.state)
+		if way.asked && there {
+			unknown = unknown || s.At.IsZero()
+			n.since = later(n.since, s.At)
+		}
+	}
+	switch n.step {
+	case gate.Workers:
+		n.since = later(n.since, v.run.Control.Head.At) // it can't begin before the head's service is up
+	case stepReady:
 		if !unknown && !v.start.IsZero() && n.since.After(v.start) {
 			n.took = n.since.Sub(v.start)
 		}
@@ -192,6 +184,31 @@ func (v *view) place(n *nodeView) {
 		n.since = time.Time{}
 	}
 }
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// stepsOf are the steps of the run. One of an older head tells no plan: then
+// what is there says so.
+func (v *view) stepsOf() map[string]bool {
+	steps := map[string]bool{gate.Join: true}
+	if v.plan != nil {
+		for _, step := range v.plan.Steps {
+			steps[step] = true
+		}
+		return steps
+	}
+	serves := v.run.Control.Head.There || len(v.run.In(signal.Up)) > 0
+	steps[gate.Check], steps[gate.Sandbox] = len(v.run.In(signal.Checked)) > 0, len(v.run.In(signal.Sandbox)) > 0
+	steps[gate.Head], steps[gate.Workers] = serves, serves
+	return steps
+}
+
+func (v *view) has(step string) bool { return v.steps[step] }
 
 // reached returns the state of a node, where it counts: a service that is up in
 // a place that the node has not any more does not.
@@ -223,18 +240,8 @@ func (v *view) sandboxesMet() bool {
 	if v.plan == nil {
 		return false
 	}
-	ready := v.run.In(signal.Sandbox)
-	switch v.plan.Sandboxes {
-	case "all", "":
-		return false
-	case "any":
-		return len(ready) > 0
-	case "head":
-		return len(ready) > 0 && ready[0] == 0
-	default:
-		need, ok := parseCount(v.plan.Sandboxes)
-		return ok && len(ready) >= need
-	}
+	require, err := gate.ParseRequire(v.plan.Sandboxes)
+	return err == nil && v.plan.Sandboxes != "all" && require.Met(v.run.In(signal.Sandbox), v.need)
 }
 
 // slowFrom is how many nodes there must be for one of them to be slow, and
@@ -265,7 +272,7 @@ func (v *view) count(over bool) (steps []StepCount, ready int) {
 	for i := range v.nodes {
 		at[v.nodes[i].step]++
 	}
-	for _, step := range []string{stepJoin, stepCheck, stepSandbox, stepWorkers, stepReady} {
+	for _, step := range []string{gate.Join, gate.Check, gate.Sandbox, gate.Workers, stepReady} {
 		if at[step] > 0 || !over && (v.has(step) || step == stepReady) {
 			steps = append(steps, StepCount{step, at[step]})
 		}
@@ -282,7 +289,7 @@ func (v *view) count(over bool) (steps []StepCount, ready int) {
 func (v *view) status(i int, state State) NodeStatus {
 	n := &v.nodes[i]
 	s := NodeStatus{Rank: n.Rank, Host: tame(n.Host), Step: n.step, Mark: markOK}
-	waiting := state == BringingUp && slices.Contains([]string{stepJoin, stepCheck, stepSandbox, stepWorkers}, n.step)
+	waiting := state == BringingUp && onTheWay(n.step)
 	switch {
 	case n.step == stepFailed:
 		s.Mark = markFailed
@@ -305,30 +312,15 @@ func (v *view) status(i int, state State) NodeStatus {
 
 // waiting is what a node waits for.
 func (n *nodeView) waiting() string {
-	said := n.said.probe
-	if n.step == stepCheck {
-		said = n.said.checks
+	if said := n.said.Of(n.step); said != "" {
+		return tame(gate.Words(n.step) + ": " + said)
 	}
-	if said == "" || n.step == stepJoin {
-		return whatOf(n.step)
-	}
-	return tame(whatOf(n.step) + ": " + said)
-}
-
-// blamed is what failed on the node first; nil where it has recorded but that it
-// misses others.
-func (n *nodeView) blamed() *signal.FailedRecord {
-	for i := range n.Failures {
-		if lost := n.Failures[i].Lost; len(lost) == 0 || slices.Contains(lost, n.Rank) {
-			return &n.Failures[i]
-		}
-	}
-	return nil
+	return gate.Words(n.step)
 }
 
 // failure is where the node failed, and the sentence of it.
 func (n *nodeView) failure() (step, what string) {
-	failed := n.blamed()
+	failed := n.Blamed()
 	if failed == nil {
 		return n.step, "it has failed; its record can't be read"
 	}
@@ -345,7 +337,7 @@ func (v *view) slow(n *nodeView) bool {
 // waitsForHead tells whether a node can do nothing before the head's service is
 // up.
 func (v *view) waitsForHead(n *nodeView) bool {
-	return n.step == stepWorkers && v.has(stepHead) && !v.run.Control.Head.There
+	return n.step == gate.Workers && !v.asked.Led
 }
 
 // ago is how long ago something was; 0 where that is not known.
@@ -354,20 +346,4 @@ func (v *view) ago(at time.Time) time.Duration {
 		return 0
 	}
 	return max(0, v.now.Sub(at))
-}
-
-// whatOf says what a node lacks.
-func whatOf(step string) string {
-	switch step {
-	case stepJoin:
-		return "has not joined"
-	case stepCheck:
-		return "has not passed its checks"
-	case stepSandbox:
-		return "its sandbox is not ready"
-	case stepHead:
-		return "the head's service is not up"
-	default:
-		return "its service is not up"
-	}
 }

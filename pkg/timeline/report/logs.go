@@ -58,11 +58,10 @@ type wanted struct {
 // worth chooses among the names those that are worth it.
 func worth(run *timeline.Run, names []string) (logs []wanted) {
 	blamed := make(map[int]bool)
-	l := looking{run: run}
 	for i := range run.Nodes {
-		blamed[i] = len(run.Nodes[i].Failures) > 0 || l.lost(i)
+		blamed[i] = len(run.Nodes[i].Failures) > 0 || run.Lost(i)
 	}
-	if cause := l.cause(); cause != nil {
+	if cause := run.Cause(); cause != nil {
 		blamed[cause.Rank] = true
 	}
 	for _, name := range names {

@@ -247,7 +247,7 @@ func (l looking) lane(node *timeline.Node, span timeline.Span) Lane {
 		lane.To = l.at(l.run.ReadAt)
 	}
 	if !span.Open && !span.OK && span.Phase != "drain" {
-		lane.Failed = slices.ContainsFunc(node.Failures, func(f signal.FailedRecord) bool { return f.Phase == span.Phase && !ofOthers(f) })
+		lane.Failed = slices.ContainsFunc(node.Failures, func(f signal.FailedRecord) bool { return f.Phase == span.Phase && !timeline.OfOthers(f) })
 		lane.Cut = !lane.Failed
 	}
 	return lane
@@ -255,22 +255,18 @@ func (l looking) lane(node *timeline.Node, span timeline.Span) Lane {
 
 // state says how a node is, or how it ended.
 func (l looking) state(node *timeline.Node, reached, goal int) (string, Tone) {
-	for _, dropped := range l.dropped() {
-		if dropped.Rank == node.Rank {
-			return "done without", Mind
-		}
-	}
-	done := node.In(signal.Done)
 	switch {
-	case slices.ContainsFunc(node.Failures, func(f signal.FailedRecord) bool { return !ofOthers(f) }):
+	case slices.ContainsFunc(l.run.Dropped(), func(d signal.DroppedRank) bool { return d.Rank == node.Rank }):
+		return "done without", Mind
+	case node.Blamed() != nil:
 		return "failed", Bad
-	case l.lost(node.Rank):
+	case l.run.Lost(node.Rank):
 		return "lost", Bad
 	case reached < 0:
 		return "no sign", map[bool]Tone{true: Bad, false: Idle}[l.run.Ended()]
 	case reached < goal && l.run.Ended():
 		return "only " + goals[reached], Mind
-	case done:
+	case node.In(signal.Done):
 		return "done", Good
 	case l.run.Ended() && l.run.Result != nil:
 		return goals[reached] + ", no end", Mind
@@ -279,41 +275,12 @@ func (l looking) state(node *timeline.Node, reached, goal int) (string, Tone) {
 	}
 }
 
-func (l looking) dropped() []signal.DroppedRank {
-	switch {
-	case l.run.Result != nil:
-		return l.run.Result.Dropped
-	case l.run.Control.Team != nil:
-		return l.run.Control.Team.Dropped
-	default:
-		return nil
-	}
-}
-
-// lost tells whether the verdict is about the rank's silence.
-func (l looking) lost(rank int) bool {
-	cause := l.cause()
-	return cause != nil && slices.Contains(cause.Lost, rank)
-}
-
-// cause is the first cause; nil where there is none.
-func (l looking) cause() *signal.FailedRecord {
-	switch {
-	case l.run.Result != nil:
-		return l.run.Result.Cause
-	case len(l.run.Control.Aborts) > 0:
-		return &l.run.Control.Aborts[0].Cause
-	default:
-		return nil
-	}
-}
-
 func (l looking) link(f signal.FailedRecord) Link {
 	link := Link{
 		Rank: f.Rank, Host: cmp.Or(clean(f.Host, 80), l.host(f.Rank)), Kind: clean(f.Kind, 40), Phase: clean(f.Phase, 40),
 		What: words(f.What), Log: clean(f.Log, 200),
 	}
-	if ofOthers(f) {
+	if timeline.OfOthers(f) {
 		link.By = nameOf(link.Rank, link.Host)
 		link.Rank, link.Host = f.Lost[0], l.host(f.Lost[0])
 	}
@@ -329,10 +296,6 @@ func (l looking) link(f signal.FailedRecord) Link {
 	}
 	return link
 }
-
-// ofOthers tells whether a node has recorded the loss of others, and no failure
-// of its own.
-func ofOthers(f signal.FailedRecord) bool { return len(f.Lost) > 0 && !slices.Contains(f.Lost, f.Rank) }
 
 func befell(e signal.EventRecord) string {
 	what := words(e.What)
