@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -95,8 +94,8 @@ func (o *output) lines() []string {
 	defer o.mu.Unlock()
 	lines := o.tail.lines()
 	for _, s := range o.streams {
-		if len(s.partial) > 0 {
-			lines = append(lines, string(appendShown(nil, s.partial)))
+		if begun := s.lines.Begun(); len(begun) > 0 {
+			lines = append(lines, string(appendShown(nil, begun)))
 		}
 	}
 	return lines[max(0, len(lines)-len(o.tail.slots)):]
@@ -168,7 +167,7 @@ type stream struct {
 	out     *output
 	from    *os.File
 	pass    io.Writer // may be nil
-	partial []byte    // the line that has not ended; under out.mu
+	lines   Lines     // under out.mu
 	err     error     // why passing on ended; others read it once all is delivered
 	settled sync.Once // for out.settled
 }
@@ -185,7 +184,7 @@ func newStream(out *output, pass io.Writer) (s *stream, childEnd int, err error)
 		return nil, -1, err
 	}
 	from := os.NewFile(uintptr(ends[0]), "pipe of a child")
-	return &stream{out: out, from: from, pass: pass}, ends[1], nil
+	return &stream{out: out, from: from, pass: pass, lines: Lines{Longest: longestLine}}, ends[1], nil
 }
 
 // run delivers what comes, and then reads to the end of the pipe, for the sake of those who write.
@@ -266,41 +265,23 @@ func (s *stream) take(b []byte) bool {
 func (s *stream) split(b []byte) {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
-	for len(b) > 0 {
-		end := bytes.IndexByte(b, '\n')
-		room := longestLine - len(s.partial)
-		switch {
-		case end >= 0 && end <= room && len(s.partial) == 0:
-			s.out.line(b[:end], "")
-		case end >= 0 && end <= room:
-			s.out.line(append(s.partial, b[:end]...), "")
-			s.partial = s.partial[:0]
-		case len(b) > room:
-			s.out.line(append(s.partial, b[:room]...), cutMark)
-			s.partial = s.partial[:0]
-			b = b[room:]
-			continue
-		default:
-			s.partial = append(s.partial, b...)
-			return
-		}
-		b = b[end+1:]
-	}
+	s.lines.Add(b, s.out.line)
 }
 
 // flush makes a line of what has no end.
 func (s *stream) flush() {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
-	if len(s.partial) > 0 {
-		s.out.line(s.partial, "")
-		s.partial = nil
-	}
+	s.lines.End(s.out.line)
 }
 
-// line takes one line of either stream; o.mu is held.
-func (o *output) line(line []byte, mark string) {
+// line takes one line of either stream, or a piece of one that goes on; o.mu is held.
+func (o *output) line(line []byte, goesOn bool) {
 	o.tail.add(line)
+	mark := ""
+	if goesOn {
+		mark = cutMark
+	}
 	if o.log != nil {
 		o.log.put(line, mark)
 	}
