@@ -75,9 +75,9 @@ func (e *execing) action(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	r := request.New(dir, job, order, lifeline.TCP{}, request.UsualTimes, e.files.Out, e.files.Err)
-	outcome, err := r.Do(ctx, again)
-	return e.conclude(outcome, err)
+	caller := request.New(dir, job, order, lifeline.TCP{}, request.UsualTimes, e.files.Out, e.files.Err)
+	answers, err := caller.Do(ctx, again)
+	return e.conclude(answers, err)
 }
 
 // orderOf makes an order of the command line.
@@ -87,10 +87,10 @@ func (e *execing) orderOf() (request.Order, error) {
 		return order, usage("cannot run nothing: give a command behind --, as in: bringupd exec --all -- hostname")
 	}
 	if e.all {
-		order.Nodes = append(order.Nodes, signal.ExecAll)
+		order.Nodes = append(order.Nodes, request.OnAll)
 	}
 	if e.head || len(order.Nodes) == 0 {
-		order.Nodes = append(order.Nodes, signal.ExecHead)
+		order.Nodes = append(order.Nodes, request.OnHead)
 	}
 	length := 0
 	for _, entry := range e.env {
@@ -125,9 +125,9 @@ func openLive(ctx context.Context, path string) (*signal.Dir, signal.Job, error)
 }
 
 // conclude tells what went wrong where, and settles the exit code.
-func (e *execing) conclude(outcome request.Outcome, err error) error {
+func (e *execing) conclude(answers []request.Answer, err error) error {
 	lost := health.OutcomeOf(health.PeerLost).Code
-	for _, node := range outcome.Nodes {
+	for _, node := range answers {
 		code := node.Exit.Code
 		switch {
 		case !node.Answered:
@@ -157,7 +157,7 @@ func (e *execing) conclude(outcome request.Outcome, err error) error {
 		return usage("%v", err)
 	case errors.Is(err, request.ErrNoAnswer), errors.Is(err, request.ErrRunOver):
 		e.code = max(e.code, lost)
-		if len(outcome.Nodes) == 0 {
+		if len(answers) == 0 {
 			e.say("cannot run it: %v; see whether the run lives, or has exec at all: its bringupd may be older", err)
 		}
 		return nil

@@ -50,7 +50,7 @@ func aHead(t *testing.T, driver string) *head {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &head{node: n, began: time.Now(), roster: newRoster(n.cfg), requests: newRequests()}
+	h := &head{node: n, began: time.Now(), roster: newRoster(n.cfg)}
 	t.Cleanup(func() {
 		n.end(&ending{orderly: true})
 		h.stopAll(&ending{})

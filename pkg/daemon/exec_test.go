@@ -3,8 +3,10 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,13 +33,13 @@ func (j *job) outside() (*signal.Dir, signal.Job) {
 
 // answer is what a request has come to.
 type answer struct {
-	request.Outcome
+	nodes     []request.Answer
 	err       error
 	out, errs string
 }
 
 func (a answer) codes() (codes []int) {
-	for _, node := range a.Nodes {
+	for _, node := range a.nodes {
 		codes = append(codes, node.Exit.Code)
 	}
 	return codes
@@ -51,8 +53,8 @@ func (j *job) exec(ctx context.Context, nodes, line string) answer {
 	order := request.Order{Argv: shell(line), Nodes: strings.Split(nodes, ",")}
 	ctx, cancel := context.WithTimeoutCause(ctx, ceiling, errCeiling)
 	defer cancel()
-	outcome, err := request.New(dir, about, order, lifeline.TCP{}, request.UsualTimes, &out, &errs).Do(ctx, nil)
-	return answer{outcome, err, out.String(), errs.String()}
+	answers, err := request.New(dir, about, order, lifeline.TCP{}, request.UsualTimes, &out, &errs).Do(ctx, nil)
+	return answer{answers, err, out.String(), errs.String()}
 }
 
 // dismiss ends the job in good order.
@@ -154,9 +156,9 @@ func TestExecStream(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "seen")
 	order := request.Order{Argv: shell("echo first; until test -e " + mark + "; do sleep 0.02; done; echo second"), Nodes: []string{"1"}}
 	out := &waker{line: "first\n", wake: func() { _ = os.WriteFile(mark, nil, 0o600) }}
-	outcome, err := request.New(dir, about, order, lifeline.TCP{}, request.UsualTimes, out, out).Do(context.Background(), nil)
-	if err != nil || len(outcome.Nodes) != 1 || !outcome.Nodes[0].Answered || out.String() != "first\nsecond\n" {
-		t.Errorf("%v, %+v, out %q", err, outcome, out.String())
+	answers, err := request.New(dir, about, order, lifeline.TCP{}, request.UsualTimes, out, out).Do(context.Background(), nil)
+	if err != nil || len(answers) != 1 || !answers[0].Answered || out.String() != "first\nsecond\n" {
+		t.Errorf("%v, %+v, out %q", err, answers, out.String())
 	}
 	j.dismiss()
 	j.expect(0, 0)
@@ -177,23 +179,28 @@ func (w *waker) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// ask publishes a request as nobody does who is waiting for the answer.
-func ask(t *testing.T, dir *signal.Dir, line string, nodes ...string) signal.ExecID {
+// ask publishes a request as nobody does who is waiting for the answer, and returns
+// what its names begin with.
+func ask(t *testing.T, dir *signal.Dir, line string, nodes ...string) (id string) {
 	t.Helper()
-	id := signal.NewExecID()
-	if err := dir.MakeExec(context.Background()); err != nil {
+	id = fmt.Sprintf("%016x", rand.Uint64())
+	if err := dir.Make(context.Background(), signal.Exec); err != nil {
 		t.Fatal(err)
 	}
-	err := dir.Publish(context.Background(), signal.Exec, id.RequestName(), &signal.ExecRequest{Argv: shell(line), Nodes: nodes}, false)
-	if err != nil {
+	order := &struct {
+		signal.Header
+		Argv  []string `json:"argv"`
+		Nodes []string `json:"nodes"`
+	}{Argv: shell(line), Nodes: nodes}
+	if err := dir.Publish(context.Background(), signal.Exec, id+".request", order, false); err != nil {
 		t.Fatal(err)
 	}
 	return id
 }
 
-func call(t *testing.T, dir *signal.Dir, id signal.ExecID) {
+func call(t *testing.T, dir *signal.Dir, id string) {
 	t.Helper()
-	if err := dir.Mark(context.Background(), signal.Control, id.CallName()); err != nil {
+	if err := dir.Mark(context.Background(), signal.Control, "call."+id); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -223,13 +230,14 @@ func TestExecForeign(t *testing.T) {
 	}
 	for name, spoil := range rows {
 		id := ask(t, dir, "touch "+ran, "all")
-		if err := spoil(filepath.Join(j.run(), signal.Exec, id.RequestName())); err != nil {
+		if err := spoil(filepath.Join(j.run(), signal.Exec, id+".request")); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		call(t, dir, id)
-		j.untilNamed(signal.Exec, id.TakenName())
-		if taken := record[signal.ExecTaken](j, signal.Exec, id.TakenName()); taken.Refused == "" || len(taken.Nodes) > 0 {
-			t.Errorf("%s: it was taken: %+v", name, taken)
+		j.untilNamed(signal.Exec, id+".taken")
+		taken, err := os.ReadFile(filepath.Join(j.run(), signal.Exec, id+".taken"))
+		if err != nil || !strings.Contains(string(taken), `"refused":"`) || strings.Contains(string(taken), `"nodes"`) {
+			t.Errorf("%s: it was taken: %s, %v", name, taken, err)
 		}
 	}
 	good := filepath.Join(t.TempDir(), "good")
@@ -256,7 +264,7 @@ func TestExecUnsafeDirectory(t *testing.T) {
 	if err := os.Chmod(filepath.Join(j.run(), signal.Exec), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	j.untilNamed(signal.Exec, id.EndName(0, 1))
+	j.untilNamed(signal.Exec, id+".0000.end")
 	j.dismiss()
 	j.expect(0)
 }
@@ -272,35 +280,36 @@ func TestExecCallerGone(t *testing.T) {
 	line := func(name string) string {
 		return "trap 'touch " + place + "/" + name + ".ended.$BRINGUPD_NODE_RANK; exit' TERM; touch " + place + "/" + name + ".began.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done"
 	}
-	untilBoth := func(name string, beat func(n int64)) {
+	untilBoth := func(name string, beat func()) {
 		t.Helper()
-		last, n := time.Now(), int64(0)
+		last := time.Now()
 		for _, rank := range []string{"0", "1"} {
 			j.until(name+" on rank "+rank, func() bool {
 				if now := time.Now(); now.Sub(last) > 200*time.Millisecond {
-					last, n = now, n+1
-					beat(n)
+					last = now
+					beat()
 				}
 				_, err := os.Stat(filepath.Join(place, name+"."+rank))
 				return err == nil
 			})
 		}
 	}
-	silent := func(int64) {}
+	silent := func() {}
 	// One that beats by files, if at all.
 	id := ask(t, dir, line("files"), "all")
 	call(t, dir, id)
-	untilBoth("files.began", func(n int64) { _ = dir.BeatExec(context.Background(), id, n) })
+	untilBoth("files.began", func() { _ = dir.BeatAs(context.Background(), signal.Exec, id+".beat") })
 	untilBoth("files.ended", silent)
 	// One that has held a connection, and is seen to go by its end.
 	id = ask(t, dir, line("guest"), "all")
-	raw, _ := id.Bytes()
+	var raw lifeline.GuestID
+	_, _ = hex.Decode(raw[:], []byte(id))
 	guest, err := lifeline.Visit(context.Background(), dir.Nonce(), raw, lifeline.TCP{}, about.Lifeline)
 	if err != nil {
 		t.Fatal(err)
 	}
 	guest.Nudge()
-	untilBoth("guest.began", func(int64) { guest.Beat() })
+	untilBoth("guest.began", guest.Beat)
 	guest.Leave()
 	untilBoth("guest.ended", silent)
 	j.dismiss()
@@ -312,50 +321,24 @@ func TestExecCallerGone(t *testing.T) {
 func TestExecIsForgotten(t *testing.T) {
 	t.Parallel()
 	h := aHead(t, "unused")
-	exit := h.carryOut(t.Context(), t.Context(), signal.ExecOrder{ID: signal.NewExecID(), Argv: shell("exit 3")}, newExecOutput())
-	if exit.Code != 3 {
-		t.Fatalf("it has ended with %+v", exit)
-	}
-	for deadline := time.Now().Add(ceiling); ; time.Sleep(time.Millisecond) {
-		h.mu.Lock()
-		left := len(h.children)
-		h.mu.Unlock()
-		if left == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d children are left", left)
-		}
-	}
-}
-
-// TestErrandsCanceled has orders be read in another order than they were given.
-func TestErrandsCanceled(t *testing.T) {
-	t.Parallel()
-	one, other := signal.NewExecID(), signal.NewExecID()
-	for _, tc := range []struct {
-		name     string
-		story    func(e *errands, begin func())
-		canceled bool
-	}{
-		{"not at all", func(_ *errands, begin func()) { begin() }, false},
-		{"after its begin", func(e *errands, begin func()) { begin(); e.cancel(one) }, true},
-		{"before its begin", func(e *errands, begin func()) { e.cancel(one); begin() }, true},
-		{"another", func(e *errands, begin func()) { e.cancel(other); begin(); e.cancel(other) }, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			e, canceled := new(errands), false
-			tc.story(e, func() {
-				if !e.begin(one, func() { canceled = true }) {
-					t.Error("it was not taken in")
-				}
-			})
-			if canceled != tc.canceled {
-				t.Errorf("it is canceled: %t, want %t", canceled, tc.canceled)
+	call(t, h.dir, ask(t, h.dir, "exit 3", "head"))
+	until := func(what string, so func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(ceiling); !so(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("there is no %s", what)
 			}
-			e.over(one)
-		})
+		}
 	}
+	until("end of the command", func() bool {
+		names, err := h.dir.Names(t.Context(), signal.Exec)
+		return err == nil && slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".0000.end") })
+	})
+	until("head without children", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.children) == 0
+	})
 }
 
 // TestExecCanceled has somebody who has seen enough.
@@ -421,9 +404,9 @@ func TestExecNoAnswer(t *testing.T) {
 	j.dismiss()
 	j.expect(0, 0)
 	times := request.Times{Taken: 300 * time.Millisecond, Over: 30 * time.Second, Stop: time.Second, Beat: time.Second}
-	r := request.New(dir, about, request.Order{Argv: shell("true"), Nodes: []string{"all"}}, lifeline.TCP{}, times, os.Stderr, os.Stderr)
-	if outcome, err := r.Do(context.Background(), nil); !errors.Is(err, request.ErrNoAnswer) || len(outcome.Nodes) > 0 {
-		t.Errorf("%v, %+v", err, outcome)
+	caller := request.New(dir, about, request.Order{Argv: shell("true"), Nodes: []string{"all"}}, lifeline.TCP{}, times, os.Stderr, os.Stderr)
+	if answers, err := caller.Do(context.Background(), nil); !errors.Is(err, request.ErrNoAnswer) || len(answers) > 0 {
+		t.Errorf("%v, %+v", err, answers)
 	}
 	if left := j.names(signal.Exec); len(left) > 0 {
 		t.Errorf("this is left: %v", left)
@@ -446,9 +429,9 @@ func TestExecHangs(t *testing.T) {
 		j.untilFile(began)
 		cancel(request.ErrLate)
 	}()
-	outcome, err := request.New(dir, about, order, lifeline.TCP{}, times, os.Stderr, os.Stderr).Do(ctx, nil)
-	if !errors.Is(err, request.ErrLate) || len(outcome.Nodes) != 2 {
-		t.Errorf("%v, %+v", err, outcome)
+	answers, err := request.New(dir, about, order, lifeline.TCP{}, times, os.Stderr, os.Stderr).Do(ctx, nil)
+	if !errors.Is(err, request.ErrLate) || len(answers) != 2 {
+		t.Errorf("%v, %+v", err, answers)
 	}
 	j.until("the end of the command", func() bool {
 		return !slices.ContainsFunc(j.processes(), func(line string) bool { return strings.Contains(line, began) })

@@ -17,6 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -35,7 +36,7 @@ type head struct {
 	began time.Time
 
 	roster   *roster
-	requests *requests
+	requests *request.Head
 	arrivals *arrivals
 	tripsMu  sync.Mutex
 	trips    []signal.RoundTrip // guarded by tripsMu
@@ -54,7 +55,7 @@ type head struct {
 
 // runHead is the head's daemon; it returns its exit code, which is the job's.
 func (n *node) runHead() int {
-	h := &head{node: n, began: time.Now(), roster: newRoster(n.cfg), requests: newRequests()}
+	h := &head{node: n, began: time.Now(), roster: newRoster(n.cfg)}
 	h.witness = h.chronicle.keep
 	defer h.closeLines()
 	h.lookEarly()
@@ -101,12 +102,12 @@ func (h *head) open() error {
 	h.tellTrace()
 	h.log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	h.background(h.nodes.Run)
+	h.requests = request.NewHead(h.commands, requestTeam{h})
 	h.serveLines()
 	h.background(h.followNodes)
 	h.background(h.followEvents)
 	h.background(h.followRequests)
-	h.background(h.followCalls)
-	h.background(h.followExec)
+	h.background(h.requests.FollowRequests)
 	h.background(h.pulse(signal.Control, signal.BeatState))
 	h.background(h.pointLatest)
 	return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -83,7 +84,7 @@ type node struct {
 	aside   atomic.Bool // the job goes on without this node, which was in the team or has failed
 	sawGate atomic.Bool // a spare or a member has seen the open gate
 
-	errands      errands                      // what somebody outside has this node run
+	commands     *request.Node                // what somebody outside has this node run; nil before there is a run directory
 	surroundings atomic.Pointer[surroundings] // nil until the service is up
 
 	topology atomic.Pointer[learned] // nil until it is known where the GPUs sit
@@ -242,6 +243,7 @@ func (n *node) begin(dir *signal.Dir, log string, pace signal.Pace) {
 	pace.Fast = min(pace.Fast, pace.Steady)
 	n.control = dir.Watch(signal.Control, pace)
 	n.trail.Open(dir, n.id, log)
+	n.commands = runsRequests(n)
 	n.background(n.control.Run)
 	n.background(n.watchShare)
 }

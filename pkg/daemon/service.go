@@ -343,8 +343,8 @@ func (n *node) setup(ctx context.Context) error {
 // stopAll ends all children side by side, and returns what would not die.
 func (n *node) stopAll(end *ending) (left []string) {
 	left = n.stopEach(n.cfg.Times.stopGrace(end), func(*process.Child) bool { return true })
-	if n.silence() < sickShare {
-		n.errands.settle(sickShare)
+	if n.commands != nil && n.silence() < sickShare {
+		n.commands.Settle(sickShare)
 	}
 	return left
 }

@@ -34,7 +34,7 @@ func (n *node) runWorker() int {
 		return n.leaveAlone(err)
 	}
 	n.background(n.followControl(signal.BeatState))
-	n.background(n.followOrders)
+	n.background(n.commands.FollowOrders)
 	n.background(n.pulse(signal.Nodes, signal.BeatState))
 	if err == nil {
 		err = n.workerSequence(n.life)

@@ -99,6 +99,9 @@ func (l Listing) shown(state string) stateShown {
 	return stateShown{}
 }
 
+// Names returns all names that were shown, in no order.
+func (l Listing) Names() []string { return slices.Clone(l.names) }
+
 // Has tells whether name was shown. It goes through all names.
 func (l Listing) Has(name string) bool { return slices.Contains(l.names, name) }
 

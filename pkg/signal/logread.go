@@ -16,10 +16,13 @@ import (
 // Names returns, in order, the names that one look at a subdirectory shows. It
 // is for who reads a run from outside.
 func (d *Dir) Names(ctx context.Context, sub string) ([]string, error) {
-	path := filepath.Join(d.path, sub)
+	return d.list(ctx, filepath.Join(d.path, sub), nil)
+}
+
+func (d *Dir) list(ctx context.Context, path string, check func(Facts) error) ([]string, error) {
 	names, err := guarded(ctx, d.via.Meter, "list", path, func() (names []string, err error) {
 		err = d.via.again(func() error {
-			names, err = d.via.Share.List(path, nil)
+			names, err = d.via.Share.List(path, check)
 			return err
 		})
 		return names, err

@@ -13,6 +13,7 @@ const (
 	Nodes   = "nodes"   // a few names a node, watched by the head alone
 	Logs    = "logs"
 	Events  = "events"
+	Exec    = "exec" // of pkg/request; made by the first who needs it
 )
 
 // The names in Control that the head writes.

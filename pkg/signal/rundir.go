@@ -328,12 +328,17 @@ func (d *Dir) read(ctx context.Context, sub, name string, rec Record) error {
 	return nil
 }
 
-// Beat publishes the next beat as state in the subdirectory sub: it renames the
-// last one to count up, so that a pulse is one call and leaves one name. A Dir
-// has one pulse: As returns one for another. Beats that come together wait for
-// each other.
+// Beat publishes the next beat of this rank as state: see BeatAs.
 func (d *Dir) Beat(ctx context.Context, sub, state string) error {
-	pulse := filepath.Join(d.path, sub, NodeName(d.rank, d.size, state))
+	return d.BeatAs(ctx, sub, NodeName(d.rank, d.size, state))
+}
+
+// BeatAs publishes the next beat, a name and a number, in the subdirectory sub: it
+// renames the last one to count up, so that a pulse is one call and leaves one
+// name. A Dir has one pulse: As returns one for another. Beats that come together
+// wait for each other.
+func (d *Dir) BeatAs(ctx context.Context, sub, name string) error {
+	pulse := filepath.Join(d.path, sub, name)
 	if !d.turn(ctx) {
 		return &StallError{Op: "beat", Path: pulse, Cause: context.Cause(ctx)}
 	}
@@ -341,7 +346,7 @@ func (d *Dir) Beat(ctx context.Context, sub, state string) error {
 	_, err := begun(ctx, d.via.Meter, "beat", pulse, func() (struct{}, error) {
 		defer func() { <-d.beating }()
 		next := d.beats + 1
-		path := func(count int64) string { return filepath.Join(d.path, sub, beatName(d.rank, d.size, state, count)) }
+		path := func(count int64) string { return fmt.Sprintf("%s.%06d", pulse, count) }
 		err := os.ErrNotExist
 		// Twice where the answer passes, or the old name would stay.
 		for try := 1; d.beats > 0 && passing(err) && try <= 2; try++ {

@@ -33,36 +33,36 @@ func TestNodeIsLost(t *testing.T) {
 			}
 			var out, errs bytes.Buffer
 			times := Times{Taken: ceiling, Over: ceiling, Stop: time.Second, Beat: time.Second}
-			r := New(dir, job, Order{Argv: []string{"hostname"}, Nodes: []string{"1", "2"}}, lifeline.TCP{}, times, &out, &errs)
-			publish := func(name string, record signal.Record) {
+			c := New(dir, job, Order{Argv: []string{"hostname"}, Nodes: []string{"1", "2"}}, lifeline.TCP{}, times, &out, &errs)
+			publish := func(what string, record signal.Record) {
 				t.Helper()
-				if err := head.Publish(ctx, signal.Exec, name, record, false); err != nil {
+				if err := head.Publish(ctx, signal.Exec, c.id.name(what), record, false); err != nil {
 					t.Error(err)
 				}
 			}
 			type ended struct {
-				Outcome
-				err error
+				answers []Answer
+				err     error
 			}
 			answer := make(chan ended, 1)
 			go func() {
-				outcome, err := r.Do(ctx, nil)
-				answer <- ended{outcome, err}
+				answers, err := c.Do(ctx, nil)
+				answer <- ended{answers, err}
 			}()
 			for {
-				if names, err := head.Names(ctx, signal.Control); err == nil && slices.Contains(names, r.ID().CallName()) {
+				if names, err := head.Names(ctx, signal.Control); err == nil && slices.Contains(names, kindCall+string(c.id)) {
 					break
 				} else if ctx.Err() != nil {
 					t.Fatalf("there is no request: %v, %v", names, err)
 				}
 				time.Sleep(time.Millisecond)
 			}
-			publish(r.ID().TakenName(), &signal.ExecTaken{Nodes: []signal.ExecNode{{Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}})
+			publish(whatTaken, &takenRecord{Nodes: []runner{{Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}})
 			steps := []func(){
-				func() { publish(r.ID().LostName(), &signal.ExecLost{Ranks: []int{2}}) },
+				func() { publish(whatLost, &lostRecord{Ranks: []int{2}}) },
 				func() {
-					pieces := []signal.ExecPiece{{Stream: 1, Data: []byte("n1\n")}}
-					publish(r.ID().EndName(1, 3), &signal.ExecOutput{Pieces: pieces, End: &signal.ExecExit{Code: 3, Exit: "exit code 3"}})
+					pieces := []piece{{Stream: 1, Data: []byte("n1\n")}}
+					publish(end(head, 1), &outputRecord{Pieces: pieces, End: &Exit{Code: 3, Exit: "exit code 3"}})
 				},
 			}
 			if !lostFirst {
@@ -73,11 +73,11 @@ func TestNodeIsLost(t *testing.T) {
 				time.Sleep(10 * time.Millisecond) // so that mostly a look comes between them
 			}
 			got := <-answer
-			want := []Node{
-				{ExecNode: signal.ExecNode{Rank: 1, Host: "n1"}, Answered: true, Exit: signal.ExecExit{Code: 3, Exit: "exit code 3"}},
-				{ExecNode: signal.ExecNode{Rank: 2, Host: "n2"}, Answered: true, Exit: signal.ExecExit{Code: 76, Exit: "lost", Failed: "the node is lost"}},
+			want := []Answer{
+				{Rank: 1, Host: "n1", Answered: true, Exit: Exit{Code: 3, Exit: "exit code 3"}},
+				{Rank: 2, Host: "n2", Answered: true, Exit: Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}},
 			}
-			if got.err != nil || !slices.Equal(got.Nodes, want) || out.String() != "n1: n1\n" || errs.Len() > 0 {
+			if got.err != nil || !slices.Equal(got.answers, want) || out.String() != "n1: n1\n" || errs.Len() > 0 {
 				t.Errorf("it came to %+v, out %q, errors %q", got, out.String(), errs.String())
 			}
 		})

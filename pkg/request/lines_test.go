@@ -2,15 +2,17 @@ package request
 
 import (
 	"bytes"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 )
 
-func TestSink(t *testing.T) {
+func TestMarker(t *testing.T) {
 	t.Parallel()
 	type said struct {
-		rank         int
-		prefix, text string
+		rank       int
+		mark, text string
 	}
 	long := strings.Repeat("x", longestLine)
 	for _, tc := range []struct {
@@ -26,14 +28,17 @@ func TestSink(t *testing.T) {
 		{"a line that is too long", []said{{0, "n0: ", long}, {0, "n0: ", "y\n"}}, "n0: " + long + "\nn0: y\n"},
 	} {
 		var to bytes.Buffer
-		s := newSink(&to)
+		markers := make(map[int]*marker)
 		for _, one := range tc.said {
-			if err := s.write(one.rank, one.prefix, []byte(one.text)); err != nil {
+			if markers[one.rank] == nil {
+				markers[one.rank] = newMarker(&to, one.mark)
+			}
+			if _, err := markers[one.rank].Write([]byte(one.text)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for rank := range 2 {
-			if err := s.flush(rank); err != nil {
+		for _, rank := range slices.Sorted(maps.Keys(markers)) {
+			if err := markers[rank].Close(); err != nil {
 				t.Fatal(err)
 			}
 		}

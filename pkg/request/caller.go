@@ -1,0 +1,384 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Answer is what became of an order on one node.
+type Answer struct {
+	Rank     int
+	Host     string // as its lines are marked
+	Answered bool
+	Exit     Exit // where it answered
+}
+
+// What ends a request from the caller's side, or without an answer.
+var (
+	// ErrRefused says that the head has looked at the request and does not
+	// obey it.
+	ErrRefused = errors.New("the run refuses")
+	// ErrNoAnswer says that the head has not looked at the request in time.
+	ErrNoAnswer = errors.New("the run's head does not answer")
+	// ErrRunOver says that the run has ended before all nodes have answered.
+	ErrRunOver = errors.New("the run has ended meanwhile")
+	// ErrLate says that the nodes have not answered in time after the end of
+	// the command was asked for.
+	ErrLate = errors.New("not all nodes have told that the command has ended there")
+	errDone = errors.New("all nodes have answered")
+)
+
+// Times are how long a caller waits, and for what.
+type Times struct {
+	Taken time.Duration // for the head to look at the request
+	Over  time.Duration // for the nodes' last words, when the run ends
+	Stop  time.Duration // for the same, when the command is to end early
+	Beat  time.Duration // between two signs that the caller is still there
+}
+
+// UsualTimes are those of the command line. The graces of children are ten
+// seconds at most, unless somebody says otherwise.
+var UsualTimes = Times{Taken: 30 * time.Second, Over: 10 * time.Second, Stop: 30 * time.Second, Beat: time.Second}
+
+const (
+	// publishTime is how long the share may take for a request.
+	publishTime = 30 * time.Second
+	// readsAtOnce is how many records are read side by side.
+	readsAtOnce = 16
+	// lostCode is the code of a node that is lost: bringupd's own for it.
+	lostCode = 76
+)
+
+// Caller is the side of who asks, for one order.
+type Caller struct {
+	id      requestID
+	dir     *signal.Dir
+	job     signal.Job
+	order   Order
+	network lifeline.Network
+	times   Times
+
+	out, errs io.Writer
+	look      chan struct{} // buffered by one: the head is to look now
+	nodes     []*answering  // in the order of their ranks, once the head has answered
+}
+
+// answering is how far one node's answer has been read.
+type answering struct {
+	Answer
+	next      int // piece of output to be read
+	out, errs *marker
+}
+
+// New returns a caller of a run with an order; out and errs get what the commands
+// say.
+func New(dir *signal.Dir, job signal.Job, order Order, network lifeline.Network, times Times, out, errs io.Writer) *Caller {
+	return &Caller{
+		id: newID(), dir: dir.Deaf(), job: job, order: order, network: network, times: times,
+		out: &shared{to: out}, errs: &shared{to: errs}, look: make(chan struct{}, 1),
+	}
+}
+
+// Do makes the request and passes on what the nodes say, until all have told how
+// their command has ended. When ctx ends, the commands are ended, too, and
+// waited for until again is closed. Where there is an error, nodes may be missing
+// among the answers; it is one of this package's, the cause of ctx, the share's or
+// the output's.
+func (c *Caller) Do(ctx context.Context, again <-chan struct{}) ([]Answer, error) {
+	work, done := context.WithCancelCause(context.WithoutCancel(ctx))
+	var tasks sync.WaitGroup
+	background := func(task func(context.Context)) { tasks.Go(func() { task(work) }) }
+	control := c.dir.Watch(signal.Control, signal.Pace{Fast: time.Second / 2, Steady: time.Second, Part: 8})
+	background(control.Run)
+	background(func(work context.Context) { done(c.outwaitRun(work, control)) })
+	background(c.stayPresent)
+	background(func(work context.Context) {
+		select {
+		case <-work.Done():
+		case <-ctx.Done():
+			background(c.cancel)
+			done(c.outwaitStop(work, again))
+		}
+	})
+	err := c.publish(work)
+	if err == nil {
+		watch := c.dir.Watch(signal.Exec, signal.HeadPace)
+		background(watch.Run)
+		if err = c.awaitTaken(work, watch); err == nil {
+			err = c.follow(work, watch)
+		}
+	}
+	c.tidy(errors.Is(err, ErrRunOver))
+	done(errDone)
+	tasks.Wait()
+	if ctx.Err() != nil { // also where all have told their ends, which we have asked for
+		err = context.Cause(ctx)
+	}
+	var answers []Answer
+	for _, node := range c.nodes {
+		answers = append(answers, node.Answer)
+	}
+	return answers, err
+}
+
+// publish writes the request, and tells the head of it in Control.
+func (c *Caller) publish(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, publishTime, errors.New("the share does not answer"))
+	defer cancel()
+	err := c.dir.Make(ctx, signal.Exec)
+	if err == nil {
+		err = c.dir.Publish(ctx, signal.Exec, c.id.name(whatRequest), &requestRecord{Order: c.order}, false)
+	}
+	if err != nil {
+		return err
+	}
+	c.nudge()
+	return c.dir.Mark(ctx, signal.Control, kindCall+string(c.id))
+}
+
+// nudge has the head look now, where there is a connection to it.
+func (c *Caller) nudge() {
+	select {
+	case c.look <- struct{}{}:
+	default:
+	}
+}
+
+// stayPresent tells that the caller is still there: over a connection to the head,
+// or by files until there is one, or where none can be made.
+func (c *Caller) stayPresent(ctx context.Context) {
+	made := make(chan *lifeline.Guest, 1)
+	go func() {
+		self, _ := c.id.raw()
+		guest, _ := lifeline.Visit(ctx, c.dir.Nonce(), self, c.network, c.job.Lifeline)
+		made <- guest // nil where none can be made
+	}()
+	tick := time.NewTicker(c.times.Beat)
+	defer tick.Stop()
+	var guest *lifeline.Guest
+	for connecting := true; ; {
+		look := c.look
+		if guest == nil {
+			look = nil
+		}
+		select {
+		case guest = <-made:
+			connecting = false
+		case <-look:
+			guest.Nudge()
+		case <-tick.C:
+			if there(guest) {
+				guest.Beat()
+			} else {
+				_ = c.dir.BeatAs(ctx, signal.Exec, c.id.name(whatBeat)) // the next one may get through
+			}
+		case <-ctx.Done():
+			if connecting {
+				guest = <-made
+			}
+			if guest != nil {
+				guest.Leave()
+			}
+			return
+		}
+	}
+}
+
+// there tells whether the connection is made and has not ended.
+func there(guest *lifeline.Guest) bool {
+	if guest == nil {
+		return false
+	}
+	select {
+	case <-guest.Ended():
+		return false
+	default:
+		return true
+	}
+}
+
+// cancel has the commands ended early.
+func (c *Caller) cancel(ctx context.Context) {
+	_ = c.dir.Mark(ctx, signal.Exec, c.id.name(whatCancel))
+	c.nudge()
+}
+
+// outwaitStop waits for as long as commands that were to end early may take, or until
+// again is closed.
+func (c *Caller) outwaitStop(ctx context.Context, again <-chan struct{}) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.times.Stop, ErrLate)
+	defer cancel()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-again:
+		return ErrLate
+	}
+}
+
+// outwaitRun waits for the end of the run, and then for as long as its nodes' last
+// words may take.
+func (c *Caller) outwaitRun(ctx context.Context, control *signal.Watch) error {
+	_, err := control.Follow(ctx, func(l signal.Listing) bool {
+		return l.Has(signal.NameDrain) || l.Has(signal.NameOver) || len(l.Aborts()) > 0
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.times.Over, ErrRunOver)
+	defer cancel()
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// awaitTaken waits for the head's answer.
+func (c *Caller) awaitTaken(ctx context.Context, watch *signal.Watch) error {
+	short, cancel := context.WithTimeoutCause(ctx, c.times.Taken, ErrNoAnswer)
+	defer cancel()
+	_, err := watch.Follow(short, func(l signal.Listing) bool { return c.shown(l)[whatTaken] })
+	var taken takenRecord
+	if err == nil {
+		err = c.dir.Read(short, signal.Exec, c.id.name(whatTaken), &taken)
+	}
+	_ = c.dir.Discard(ctx, signal.Exec, c.id.name(whatRequest)) // it may hold what is not to stay
+	switch {
+	case err != nil && short.Err() != nil:
+		return context.Cause(short)
+	case err != nil:
+		return err
+	case taken.Refused != "":
+		return fmt.Errorf("%w: %s", ErrRefused, taken.Refused)
+	}
+	for _, node := range taken.Nodes {
+		mark := ""
+		if len(taken.Nodes) > 1 {
+			mark = node.Host + ": "
+		}
+		c.nodes = append(c.nodes, &answering{
+			Answer: Answer{Rank: node.Rank, Host: node.Host}, out: newMarker(c.out, mark), errs: newMarker(c.errs, mark),
+		})
+	}
+	return nil
+}
+
+func (c *Caller) shown(l signal.Listing) shown { return requestsShown(l.Names())[c.id] }
+
+// follow passes on what the nodes say until all have told how it ended.
+func (c *Caller) follow(ctx context.Context, watch *signal.Watch) error {
+	var failed error
+	_, err := watch.Follow(ctx, func(l signal.Listing) bool {
+		shown := c.shown(l)
+		var more bool
+		if more, failed = c.read(ctx, shown); more {
+			watch.Nudge()
+		}
+		if shown[whatLost] {
+			c.readLost(ctx)
+		}
+		return failed != nil || c.complete()
+	})
+	if err != nil {
+		return context.Cause(ctx)
+	}
+	return failed
+}
+
+// complete tells whether all nodes have answered.
+func (c *Caller) complete() bool {
+	return !slices.ContainsFunc(c.nodes, func(n *answering) bool { return !n.Answered })
+}
+
+// read passes on what a listing shows of all nodes. It tells whether there was
+// something: then there may be more by now.
+func (c *Caller) read(ctx context.Context, shown shown) (some bool, err error) {
+	var reads errgroup.Group
+	reads.SetLimit(readsAtOnce)
+	for _, node := range c.nodes {
+		if node.Answered || !shown[part(c.dir, node.Rank, node.next)] && !shown[end(c.dir, node.Rank)] {
+			continue
+		}
+		some = true
+		reads.Go(func() error { return c.readNode(ctx, node, shown) })
+	}
+	return some, reads.Wait()
+}
+
+// readNode passes on what a listing shows of one node, the next in order alone. Its
+// error is that of the output: what can't be read now is there at the next look.
+func (c *Caller) readNode(ctx context.Context, node *answering, shown shown) error {
+	for name := part(c.dir, node.Rank, node.next); shown[name]; name = part(c.dir, node.Rank, node.next) {
+		var output outputRecord
+		if c.dir.Read(ctx, signal.Exec, c.id.name(name), &output) != nil {
+			return nil
+		}
+		if err := node.pass(output.Pieces); err != nil {
+			return err
+		}
+		node.next++
+		_ = c.dir.Discard(ctx, signal.Exec, c.id.name(name)) // so that what goes on for long does not fill the share
+	}
+	var last outputRecord
+	name := end(c.dir, node.Rank)
+	if !shown[name] || c.dir.Read(ctx, signal.Exec, c.id.name(name), &last) != nil || last.End == nil ||
+		node.next < last.End.Parts { // which are there, and the listing is older
+		return nil
+	}
+	node.Answered, node.Exit = true, *last.End
+	return node.pass(last.Pieces)
+}
+
+// pass passes on what the node has said.
+func (n *answering) pass(pieces []piece) error {
+	for _, piece := range pieces {
+		to := n.out
+		if piece.Stream == 2 {
+			to = n.errs
+		}
+		if _, err := to.Write(piece.Data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readLost learns who will not answer any more.
+func (c *Caller) readLost(ctx context.Context) {
+	var lost lostRecord
+	if c.complete() || c.dir.Read(ctx, signal.Exec, c.id.name(whatLost), &lost) != nil {
+		return
+	}
+	for _, node := range c.nodes {
+		if !node.Answered && slices.Contains(lost.Ranks, node.Rank) {
+			node.Answered, node.Exit = true, Exit{Code: lostCode, Exit: "lost", Failed: "the node is lost"}
+		}
+	}
+}
+
+// tidy passes on lines without an end, and removes what the head does not.
+func (c *Caller) tidy(runOver bool) {
+	for _, node := range c.nodes {
+		_, _ = node.out.Close(), node.errs.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if len(c.nodes) == 0 { // nobody may have seen it: nobody is to
+		_ = c.dir.Discard(ctx, signal.Exec, c.id.name(whatRequest))
+		_ = c.dir.Discard(ctx, signal.Control, kindCall+string(c.id))
+	}
+	if !runOver {
+		return
+	}
+	if names, err := c.dir.OwnedNames(ctx, signal.Exec); err == nil {
+		_ = c.dir.Discard(ctx, signal.Exec, requestsShown(names)[c.id].names(c.id)...)
+	}
+}

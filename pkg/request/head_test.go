@@ -1,0 +1,174 @@
+package request
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
+)
+
+// team is one of which some are absent, and that can be asked for nothing.
+type team struct{ absent []int }
+
+func (team) Choose([]string) ([]int, error) { return nil, errors.New("no node is named") }
+func (team) CallName(int) string            { return "" }
+func (m team) Absent() []int                { return m.absent }
+func (team) NudgeRank(int)                  {}
+
+// newHead returns the head's side of a run of so many nodes, and waits for what it
+// has begun.
+func newHead(t *testing.T, size int, absent ...int) (h *Head, wait func()) {
+	t.Helper()
+	dir := newRun(t, size)
+	var tasks sync.WaitGroup
+	daemon := Daemon{
+		Dir: dir, Control: dir.Watch(signal.Control, signal.HeadPace), Log: zap.NewNop(), Trail: trail.New(),
+		Told: func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		},
+		Within: ceiling, Life: t.Context(), Work: t.Context(),
+		Go: func(task func(context.Context)) { tasks.Go(func() { task(t.Context()) }) },
+	}
+	return NewHead(NewNode(daemon), team{absent}), tasks.Wait
+}
+
+// Who waits for a command is told which nodes will not answer any more, once it
+// waits for no other: the job goes on without them.
+func TestTellLost(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		absent  []int
+		missing []int
+		want    []int
+	}{
+		{"all that is waited for are lost", []int{1, 2}, []int{1, 2}, []int{1, 2}},
+		{"one may answer", []int{1, 2}, []int{0, 1}, nil},
+		{"nobody is waited for", []int{1, 2}, nil, nil},
+		{"a job that can't do without any ends", nil, []int{1, 2}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			h, wait := newHead(t, 3, tc.absent...)
+			q := &asked{id: newID(), missing: make(map[int]bool)}
+			for _, rank := range tc.missing {
+				q.missing[rank] = true
+			}
+			h.tellLost(q)
+			wait()
+			var lost lostRecord
+			data, err := os.ReadFile(filepath.Join(h.Dir.Path(), signal.Exec, q.id.name(whatLost)))
+			if err == nil {
+				err = json.Unmarshal(data, &lost)
+			}
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Error(err)
+			}
+			if !slices.Equal(lost.Ranks, tc.want) {
+				t.Errorf("%v are told to be lost, want %v", lost.Ranks, tc.want)
+			}
+		})
+	}
+}
+
+// A job may run for months and be asked for something every minute: what is over
+// is forgotten when no listing can show it any more, and not before.
+func TestRequestsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, wait := newHead(t, 1)
+		defer wait()
+		look := func(ids ...requestID) {
+			all := make(map[requestID]shown)
+			for _, id := range ids {
+				all[id] = shown{whatRequest: true}
+			}
+			h.heed(t.Context(), all)
+			synctest.Wait()
+		}
+		const many = 100
+		old := newID()
+		h.note(old, func(q *asked) { q.stage = over })
+		for range many {
+			id := newID()
+			raw, _ := id.raw()
+			h.Called(raw, true)
+			// It names no node, and so it is refused.
+			if err := h.Dir.Publish(t.Context(), signal.Exec, id.name(whatRequest), &requestRecord{}, false); err != nil {
+				t.Fatal(err)
+			}
+			look(id)
+			if h.requests[id].stage != taken {
+				t.Fatal("a request was not taken in")
+			}
+			h.Hung(raw, lifeline.Closed)
+			look(id)
+			h.Called(raw, true) // late
+			look()
+			if look(id, old); h.requests[id].stage != over || h.requests[old].stage != over || h.pause() >= 0 {
+				t.Fatalf("an old listing has it taken in once more: %+v", h.requests)
+			}
+			old = id
+			time.Sleep(oldestListing / 10)
+		}
+		if got := len(h.requests) + len(h.orders); got > 20 {
+			t.Errorf("%d of %d requests are remembered", got, many)
+		}
+		time.Sleep(2 * oldestListing)
+		if look(); len(h.requests)+len(h.orders) > 0 {
+			t.Errorf("long afterwards there are %v, %v", h.requests, h.orders)
+		}
+	})
+}
+
+// What was announced is looked for soon, and the less often the longer it does not
+// come; what is carried out, now and then.
+func TestPauseBetweenLooks(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		taken bool
+		since []time.Duration // was announced
+		want  time.Duration
+	}{
+		{"nothing", false, nil, -1},
+		{"one that runs", true, nil, requestLook},
+		{"one that was announced just now", false, []time.Duration{0}, 5 * time.Millisecond},
+		{"a while ago", false, []time.Duration{100 * time.Millisecond}, 50 * time.Millisecond},
+		{"long ago", false, []time.Duration{10 * time.Second}, requestLook},
+		{"too long ago", false, []time.Duration{announcedTime + 1}, -1},
+		{"two", false, []time.Duration{100 * time.Millisecond, 10 * time.Second}, 50 * time.Millisecond},
+		{"one that runs, and one that was announced", true, []time.Duration{100 * time.Millisecond}, 50 * time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := NewHead(NewNode(Daemon{}), team{})
+				if tc.taken {
+					h.note(newID(), func(q *asked) { q.stage = taken })
+				}
+				for _, since := range tc.since {
+					h.note(newID(), func(q *asked) {
+						q.announce()
+						q.since = time.Now().Add(-since)
+					})
+				}
+				if got := h.pause(); got != tc.want {
+					t.Errorf("the next look comes after %s, want %s", got, tc.want)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,136 @@
+package request
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// said has a command say all that and end, and returns the records that its output
+// came in, the last of which was not published.
+func said(t *testing.T, o *output, say func(), publish func([]piece) error) (records [][]piece) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		say()
+	}()
+	rest := o.passOn(ended, nil, func(pieces []piece) error {
+		records = append(records, pieces)
+		return publish(pieces)
+	})
+	return append(records, rest)
+}
+
+func published([]piece) error { return nil }
+
+// What came on one stream is one piece until something comes on the other.
+func TestOutputKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutput()
+		records := said(t, o, func() {
+			for _, text := range []string{"a", "b"} {
+				_, _ = stream{o, 1}.Write([]byte(text))
+			}
+			_, _ = stream{o, 2}.Write([]byte("c"))
+			_, _ = stream{o, 1}.Write([]byte("d"))
+		}, published)
+		want := []piece{{Stream: 1, Data: []byte("ab")}, {Stream: 2, Data: []byte("c")}, {Stream: 1, Data: []byte("d")}}
+		if len(records) != 1 || len(records[0]) != len(want) || o.dropped.Load() > 0 {
+			t.Fatalf("there are %v, dropped %d", records, o.dropped.Load())
+		}
+		for i, got := range records[0] {
+			if got.Stream != want[i].Stream || !bytes.Equal(got.Data, want[i].Data) {
+				t.Errorf("piece %d is %+v", i, got)
+			}
+		}
+	})
+}
+
+// No record has more than it may, and nothing is lost of what is passed on.
+func TestOutputCut(t *testing.T) {
+	t.Parallel()
+	o := newOutput()
+	total := 0
+	records := said(t, o, func() {
+		for _, size := range []int{1, partSize - 1, 1, 3*partSize + 7} {
+			if n, err := (stream{o, 1}).Write(make([]byte, size)); n != size || err != nil {
+				t.Errorf("%d bytes of %d were taken: %v", n, size, err)
+			}
+		}
+	}, published)
+	for _, pieces := range records {
+		size := 0
+		for _, piece := range pieces {
+			size += len(piece.Data)
+		}
+		if size > partSize {
+			t.Errorf("%d bytes go into one record", size)
+		}
+		total += size
+	}
+	if want := 4*partSize + 8; total != want || o.dropped.Load() > 0 {
+		t.Errorf("%d bytes came of %d, dropped %d", total, want, o.dropped.Load())
+	}
+}
+
+// Who writes is held up while nobody takes it, and no longer: not once the command is
+// not wanted any more, nor when the share has refused some.
+func TestOutputDropped(t *testing.T) {
+	t.Parallel()
+	t.Run("not wanted", func(t *testing.T) {
+		o, unwanted := newOutput(), make(chan struct{})
+		close(unwanted)
+		o.passOn(nil, unwanted, published)
+		if n, err := (stream{o, 1}).Write(make([]byte, 3*partSize)); n != 3*partSize || err != nil || o.dropped.Load() != 3*partSize {
+			t.Errorf("%d bytes were taken, dropped %d, %v", n, o.dropped.Load(), err)
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		o := newOutput()
+		records := said(t, o, func() { _, _ = stream{o, 1}.Write(make([]byte, 4*partSize)) }, func([]piece) error { return errors.New("full") })
+		if len(records) != 2 || len(records[1]) > 0 || o.dropped.Load() != 3*partSize {
+			t.Errorf("there were %d records, dropped %d", len(records), o.dropped.Load())
+		}
+	})
+}
+
+func TestOutputBounded(t *testing.T) {
+	t.Parallel()
+	o := newOutput()
+	chunk := make([]byte, partSize)
+	records := said(t, o, func() {
+		for range mostOutput / partSize {
+			_, _ = stream{o, 1}.Write(chunk)
+		}
+		_, _ = stream{o, 1}.Write([]byte("more"))
+	}, published)
+	if len(records) != mostOutput/partSize+1 || o.dropped.Load() != 4 {
+		t.Errorf("there were %d records, dropped %d", len(records), o.dropped.Load())
+	}
+}
+
+// What a command says soon after its start is passed on soon, and later what comes in
+// a while together.
+func TestOutputPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutput()
+		var at []int64
+		began := time.Now()
+		records := said(t, o, func() {
+			for range 100 {
+				_, _ = stream{o, 1}.Write([]byte("x"))
+				time.Sleep(latestPart / 5)
+			}
+			time.Sleep(latestPart)
+		}, func([]piece) error {
+			at = append(at, time.Now().Sub(began).Milliseconds())
+			return nil
+		})
+		if at[0] != soonestPart.Milliseconds() || len(records) > 35 || len(records) < 15 {
+			t.Errorf("%d records came, at %v ms", len(records), at)
+		}
+	})
+}

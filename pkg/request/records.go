@@ -1,0 +1,195 @@
+package request
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// requestID tells a request from all others: 16 hexadecimal digits.
+type requestID string
+
+func newID() requestID {
+	var raw lifeline.GuestID
+	_, _ = rand.Read(raw[:]) // it never fails: see crypto/rand
+	return idOf(raw)
+}
+
+func idOf(raw lifeline.GuestID) requestID { return requestID(hex.EncodeToString(raw[:])) }
+
+// raw returns what the digits stand for, and whether they are an id.
+func (id requestID) raw() (raw lifeline.GuestID, ok bool) {
+	if len(id) != hex.EncodedLen(len(raw)) {
+		return raw, false
+	}
+	_, err := hex.Decode(raw[:], []byte(id))
+	return raw, err == nil && idOf(raw) == id // the same in upper case is another name
+}
+
+// name is the name in exec/ of what there is of a request.
+func (id requestID) name(what string) string { return string(id) + "." + what }
+
+// What the names of a request have behind its id.
+const (
+	whatRequest = "request"
+	whatTaken   = "taken"
+	whatLost    = "lost"
+	whatCancel  = "cancel"
+	whatBeat    = "beat" // and a number
+)
+
+// part is what the name of the nth piece of a node's output has behind the id, and
+// end that of its last word.
+func part(dir *signal.Dir, rank, n int) string { return dir.NodeName(rank, fmt.Sprintf("%06d", n)) }
+func end(dir *signal.Dir, rank int) string     { return dir.NodeName(rank, "end") }
+
+// The kinds of names in control/: a call has the id behind it, orders a number.
+const (
+	kindCall   = "call."
+	kindOrders = "exec."
+)
+
+func ordersName(n int) string { return fmt.Sprintf("%s%06d", kindOrders, n) }
+
+// requestsCalled returns the requests that a listing of control/ tells of.
+func requestsCalled(l signal.Listing) (ids []requestID) {
+	for _, name := range l.Names() {
+		digits, is := strings.CutPrefix(name, kindCall)
+		if _, ok := requestID(digits).raw(); is && ok {
+			ids = append(ids, requestID(digits))
+		}
+	}
+	return ids
+}
+
+// ordersGiven returns the numbers of the orders that a listing of control/ shows.
+func ordersGiven(l signal.Listing) (numbers []int) {
+	for _, name := range l.Names() {
+		digits, is := strings.CutPrefix(name, kindOrders)
+		n, err := strconv.Atoi(digits)
+		if is && err == nil && name == ordersName(n) {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
+}
+
+// shown is what a listing of exec/ shows of one request: names without the id.
+type shown map[string]bool
+
+// requestsShown takes a listing of exec/ apart.
+func requestsShown(names []string) map[requestID]shown {
+	all := make(map[requestID]shown)
+	for _, name := range names {
+		digits, what, _ := strings.Cut(name, ".")
+		id := requestID(digits)
+		if _, ok := id.raw(); !ok {
+			continue
+		}
+		if all[id] == nil {
+			all[id] = make(shown)
+		}
+		all[id][what] = true
+	}
+	return all
+}
+
+// beat returns the number of the caller's newest beat.
+func (s shown) beat() (newest int) {
+	for what := range s {
+		if digits, is := strings.CutPrefix(what, whatBeat+"."); is {
+			n, _ := strconv.Atoi(digits)
+			newest = max(newest, n)
+		}
+	}
+	return newest
+}
+
+// names returns all names of the request.
+func (s shown) names(id requestID) (names []string) {
+	for what := range s {
+		names = append(names, id.name(what))
+	}
+	return names
+}
+
+// Order is a command, and where it is to run.
+type Order struct {
+	Argv  []string `json:"argv"`
+	Env   []string `json:"env,omitempty"` // on top of the node's environment
+	Nodes []string `json:"nodes"`         // ranks or hosts, OnAll or OnHead
+}
+
+// The words for nodes in an order.
+const (
+	OnAll  = "all"
+	OnHead = "head"
+)
+
+// requestRecord is what somebody asks for.
+type requestRecord struct {
+	signal.Header
+	Order
+}
+
+// takenRecord is the head's answer.
+type takenRecord struct {
+	signal.Header
+	Nodes   []runner `json:"nodes,omitempty"`
+	Refused string   `json:"refused,omitempty"` // why nobody runs it
+}
+
+// runner is a node that runs what is asked for.
+type runner struct {
+	Rank int    `json:"rank"`
+	Host string `json:"host"`
+}
+
+// lostRecord tells which nodes will not answer any more.
+type lostRecord struct {
+	signal.Header
+	Ranks []int `json:"ranks"`
+}
+
+// ordersRecord is what the head has workers do.
+type ordersRecord struct {
+	signal.Header
+	Start  []start     `json:"start,omitempty"`
+	Cancel []requestID `json:"cancel,omitempty"`
+}
+
+// start is one command, and who is to run it.
+type start struct {
+	ID    requestID `json:"id"`
+	Argv  []string  `json:"argv"`
+	Env   []string  `json:"env,omitempty"`
+	Ranks []int     `json:"ranks"` // in order
+}
+
+// outputRecord is a piece of what a command says, and at its end how it ended.
+type outputRecord struct {
+	signal.Header
+	Pieces []piece `json:"pieces,omitempty"`
+	End    *Exit   `json:"end,omitempty"`
+}
+
+// piece is what came on a stream.
+type piece struct {
+	Stream int    `json:"fd"` // 1 or 2
+	Data   []byte `json:"data"`
+}
+
+// Exit is how a command ended on a node.
+type Exit struct {
+	Parts  int    `json:"parts"` // records of output that came before
+	Code   int    `json:"code"`  // 128+n where signal n ended it
+	Exit   string `json:"exit"`  // the same in words
+	Failed string `json:"failed,omitempty"`
+	// Dropped is how many bytes of the output were more than is passed on.
+	Dropped int64 `json:"dropped,omitempty"`
+}

@@ -1,0 +1,103 @@
+package signal
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// order is a record that somebody asks by.
+type order struct {
+	Header
+	Argv []string `json:"argv"`
+}
+
+// foreign is a share on which some names belong to somebody else.
+type foreign struct {
+	Share
+	theirs string // what their paths end with
+}
+
+func (s foreign) Look(path string) (Facts, error) {
+	facts, err := s.Share.Look(path)
+	if strings.HasSuffix(path, s.theirs) {
+		facts.Owner++
+	}
+	return facts, err
+}
+
+// What somebody asks for is believed where it is a whole record of this attempt
+// in a file of the user's own that nobody else can write to.
+func TestReadOwned(t *testing.T) {
+	p := newPlace(t)
+	p.Share = foreign{plain, "theirs"}
+	d := create(t, p)
+	for range 2 { // the second one's is there
+		if err := d.Make(within(t), Exec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec := filepath.Join(d.Path(), Exec)
+	for _, name := range []string{"ours", "theirs", "open"} {
+		publish(t, d, Exec, name, &order{Argv: []string{name}})
+	}
+	for _, err := range []error{os.Chmod(filepath.Join(exec, "open"), 0o620), os.Mkdir(filepath.Join(exec, "directory"), dirMode), os.Symlink("ours", filepath.Join(exec, "link"))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, filepath.Join(exec, "short"), `{"v":1,`)
+	for _, tc := range []struct {
+		name, says string
+		absent     bool
+	}{
+		{"ours", "", false},
+		{"theirs", "it belongs to", false},
+		{"open", "its mode is 0620", false},
+		{"directory", "it is no file", false},
+		{"link", "it is no file", false},
+		{"short", "no such record", true},
+		{"missing", "cannot look at", true},
+	} {
+		var rec order
+		err := d.ReadOwned(within(t), Exec, tc.name, &rec)
+		if (err == nil) != (tc.says == "") || err != nil && (!strings.Contains(err.Error(), tc.says) || Absent(err) != tc.absent) {
+			t.Errorf("%s: %v, absent: %t", tc.name, err, Absent(err))
+		}
+		if err == nil && !slices.Equal(rec.Argv, []string{tc.name}) {
+			t.Errorf("%s has %v", tc.name, rec.Argv)
+		}
+	}
+	if err := os.Chmod(exec, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if shown, err := d.OwnedNames(within(t), Exec); err == nil {
+		t.Errorf("a directory that is anybody's to write to shows %v", shown)
+	}
+}
+
+// A pulse is one name, which counts up; it is taken away at the end.
+func TestBeatAs(t *testing.T) {
+	d := create(t, newPlace(t))
+	if err := d.Make(within(t), Exec); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		if err := d.BeatAs(within(t), Exec, "caller.beat"); err != nil {
+			t.Fatal(err)
+		}
+		shown, err := d.OwnedNames(within(t), Exec)
+		if want := fmt.Sprintf("caller.beat.%06d", n+1); err != nil || !slices.Equal(shown, []string{want}) {
+			t.Fatalf("beat %d: %v, %v", n+1, shown, err)
+		}
+	}
+	if err := d.Discard(within(t), Exec, "caller.beat.000003", "caller.beat.000009"); err != nil {
+		t.Error(err)
+	}
+	if left := names(t, filepath.Join(d.Path(), Exec)); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+}
