@@ -115,7 +115,7 @@ type value struct {
 func valuesOf(groups []Group, k kind) []value {
 	byText := make(map[string][]int)
 	for _, g := range groups {
-		text, ok := g.trait(k.id)
+		text, ok := traitOf(g.Traits, k.id)
 		if !ok {
 			continue
 		}
@@ -140,16 +140,6 @@ func byCount(byText map[string][]int) []value {
 		return cmp.Or(cmp.Compare(len(b.ranks), len(a.ranks)), cmp.Compare(a.ranks[0], b.ranks[0]))
 	})
 	return values
-}
-
-// trait returns the node's value of that id.
-func (g Group) trait(id string) (string, bool) {
-	for _, t := range g.Traits {
-		if t.ID == id {
-			return t.Value, true
-		}
-	}
-	return "", false
 }
 
 // difference names the odd ones out: those that have not what most have. Where
@@ -249,8 +239,8 @@ func compareFabric(groups []Group, hosts func([]int) string) (Difference, bool) 
 func domainsOf(groups []Group) (domains []value, without []int, size int) {
 	byText := make(map[string][]int)
 	for _, g := range groups {
-		text, _ := g.trait(Fabric)
-		if _, gpus := g.trait(GPUModel); gpus || text != "" {
+		text, _ := traitOf(g.Traits, Fabric)
+		if _, gpus := traitOf(g.Traits, GPUModel); gpus || text != "" {
 			byText[text] = append(byText[text], g.Ranks...)
 		}
 	}

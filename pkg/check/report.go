@@ -18,6 +18,21 @@ type Report struct {
 	Traits []Trait `json:"traits,omitempty"`
 }
 
+// Trait is the node's value of that id; empty where it tells none.
+func (r Report) Trait(id string) string {
+	value, _ := traitOf(r.Traits, id)
+	return value
+}
+
+func traitOf(traits []Trait, id string) (value string, told bool) {
+	for _, t := range traits {
+		if t.ID == id {
+			return t.Value, true
+		}
+	}
+	return "", false
+}
+
 // Trait is something that is the same on all nodes of a job, or should be.
 type Trait struct {
 	ID    string `json:"id"` // x.driver: also the check's that compares it

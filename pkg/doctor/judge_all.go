@@ -1,9 +1,9 @@
 package doctor
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,31 +13,22 @@ import (
 )
 
 // judgeNames finds nodes that share a name, or an address.
-func judgeNames(c Case) []Finding {
+func judgeNames(c Case) (lines []Finding) {
 	if !c.several() || !c.Launcher.Traits().NamesNodes {
 		return nil // plain ranks may well be on one machine
 	}
-	var lines []Finding
-	for _, kind := range []struct {
-		what string
-		of   func(Facts) string
-	}{{"the host name", func(f Facts) string { return f.Hostname }}, {"the address", func(f Facts) string { return f.Address }}} {
-		byValue := make(map[string][]int)
-		for _, f := range c.Facts {
-			if value := kind.of(f); value != "" {
-				byValue[value] = append(byValue[value], f.Rank)
-			}
-		}
-		for _, value := range slices.Sorted(maps.Keys(byValue)) {
-			if ranks := byValue[value]; len(ranks) > 1 {
-				lines = append(lines, c.about(check.Finding{
-					ID: "node.twins", Verdict: check.Fail, Class: check.Node,
-					Observed: fmt.Sprintf("%s have %s %s", c.hosts(ranks), kind.what, value), Expected: "one for each node",
-					Hint: "frameworks take them for one node: set the host name, or name the interface with --interface",
-				}, ranks))
+	twins := func(what string, of func(Facts) string) {
+		values, by := c.by(of)
+		for _, value := range values {
+			if ranks := by[value]; len(ranks) > 1 {
+				lines = append(lines, c.about(line("node.twins").fail(check.Node,
+					fmt.Sprintf("%s have %s %s", c.hosts(ranks), what, value), "one for each node",
+					"frameworks take them for one node: set the host name, or name the interface with --interface"), ranks))
 			}
 		}
 	}
+	twins("the host name", func(f Facts) string { return f.Hostname })
+	twins("the address", func(f Facts) string { return f.Address })
 	return lines
 }
 
@@ -50,7 +41,8 @@ const (
 
 // judgeClocks compares the clocks of the nodes with the middle one of them: it
 // may be the head's that is wrong.
-func judgeClocks(c Case) []Finding {
+func judgeClocks(c Case) (lines []Finding) {
+	const id = line("clock")
 	ahead := make(map[int]time.Duration)
 	for _, f := range c.Facts {
 		if offset, known := c.aheadOfHead(f); known {
@@ -65,41 +57,33 @@ func judgeClocks(c Case) []Finding {
 	if len(sorted) == 2 {
 		middle = 0
 	}
-	byVerdict := make(map[check.Verdict][]int)
-	parts := make(map[check.Verdict][]string)
-	for _, rank := range slices.Sorted(maps.Keys(ahead)) {
-		off := ahead[rank] - middle
-		verdict := check.Pass
-		switch {
-		case off.Abs() > worseClock:
-			verdict = check.Fail
-		case off.Abs() > wrongClock:
-			verdict = check.Warn
+	// tell tells of the clocks that are off by more than least, and by no more than most.
+	tell := func(verdict check.Verdict, least, most time.Duration) {
+		var ranks []int
+		var parts []string
+		for _, rank := range slices.Sorted(maps.Keys(ahead)) {
+			off := ahead[rank] - middle
+			if off.Abs() <= least || off.Abs() > most {
+				continue
+			}
+			way := "ahead"
+			if off < 0 {
+				way = "behind"
+			}
+			ranks = append(ranks, rank)
+			parts = append(parts, fmt.Sprintf("%s is %s %s", c.host(rank), off.Abs().Round(time.Second/10), way))
 		}
-		way := "ahead"
-		if off < 0 {
-			way = "behind"
+		if len(ranks) > 0 {
+			f := id.warn(check.Node, "of the other nodes' clocks "+prose.List(parts, mostSaid, "; "),
+				fmt.Sprintf("within %s of them", wrongClock), "see whether chronyd or ntpd runs there: chronyc tracking")
+			f.Verdict = verdict
+			lines = append(lines, c.about(f, ranks))
 		}
-		byVerdict[verdict] = append(byVerdict[verdict], rank)
-		parts[verdict] = append(parts[verdict], fmt.Sprintf("%s is %s %s", c.host(rank), off.Abs().Round(time.Second/10), way))
 	}
-	var lines []Finding
-	for _, verdict := range []check.Verdict{check.Fail, check.Warn} {
-		ranks := byVerdict[verdict]
-		if len(ranks) == 0 {
-			continue
-		}
-		lines = append(lines, c.about(check.Finding{
-			ID: "clock", Verdict: verdict, Class: check.Node,
-			Observed: "of the other nodes' clocks " + prose.List(parts[verdict], mostSaid, "; "),
-			Expected: fmt.Sprintf("within %s of them", wrongClock),
-			Hint:     "see whether chronyd or ntpd runs there: chronyc tracking",
-		}, ranks))
-	}
+	tell(check.Fail, worseClock, math.MaxInt64)
+	tell(check.Warn, wrongClock, worseClock)
 	if len(lines) == 0 {
-		return []Finding{{Finding: check.Finding{
-			ID: "clock", Verdict: check.Pass, Observed: fmt.Sprintf("%d nodes within %s of each other", len(ahead), wrongClock),
-		}}}
+		return whole(id.pass(fmt.Sprintf("%d nodes within %s of each other", len(ahead), wrongClock)))
 	}
 	return lines
 }
@@ -121,74 +105,68 @@ func (c Case) aheadOfHead(f Facts) (time.Duration, bool) {
 
 // judgeTools compares the versions of the framework's program.
 func judgeTools(c Case) []Finding {
-	byVersion := make(map[string][]int)
-	name := ""
-	for _, f := range c.Facts {
-		if f.Tool != nil && f.Tool.Version != "" {
-			name = f.Tool.Name
-			byVersion[f.Tool.Version] = append(byVersion[f.Tool.Version], f.Rank)
+	versions, by := c.by(func(f Facts) string {
+		if f.Tool == nil {
+			return ""
 		}
-	}
-	versions := slices.SortedFunc(maps.Keys(byVersion), func(a, b string) int {
-		return cmp.Or(len(byVersion[b])-len(byVersion[a]), cmp.Compare(a, b))
+		return f.Tool.Version
 	})
 	if len(versions) < 2 {
 		return nil
 	}
+	slices.SortStableFunc(versions, func(a, b string) int { return len(by[b]) - len(by[a]) })
 	odd := versions
-	if len(byVersion[versions[0]]) > len(byVersion[versions[1]]) {
+	if len(by[versions[0]]) > len(by[versions[1]]) {
 		odd = versions[1:]
 	}
 	var parts []string
 	var ranks []int
 	for _, version := range odd {
-		parts = append(parts, version+" on "+c.hosts(byVersion[version]))
-		ranks = append(ranks, byVersion[version]...)
+		parts = append(parts, version+" on "+c.hosts(by[version]))
+		ranks = append(ranks, by[version]...)
 	}
 	slices.Sort(ranks)
-	return []Finding{c.about(check.Finding{
-		ID: "framework.version", Verdict: check.Fail, Class: check.User,
-		Observed: fmt.Sprintf("%s: %s", name, strings.Join(parts, "; ")),
-		Expected: fmt.Sprintf("one version, as %s on %s", versions[0], c.hosts(byVersion[versions[0]])),
-		Hint:     "have all nodes use one environment, on the share or in one container image",
-	}, ranks)}
+	return []Finding{c.about(line("framework.version").fail(check.User, c.tool()+": "+strings.Join(parts, "; "),
+		fmt.Sprintf("one version, as %s on %s", versions[0], c.hosts(by[versions[0]])),
+		"have all nodes use one environment, on the share or in one container image"), ranks)}
+}
+
+// tool is the name of the framework's program.
+func (c Case) tool() string {
+	for _, f := range c.Facts {
+		if f.Tool != nil && f.Tool.Version != "" {
+			return f.Tool.Name
+		}
+	}
+	return ""
 }
 
 // judgeAlike compares what should be the same on all nodes.
-func judgeAlike(c Case) []Finding {
+func judgeAlike(c Case) (lines []Finding) {
 	if !c.several() {
 		return nil
 	}
 	var groups []check.Group
-	kinds := make(map[string][]int)
 	for _, f := range c.Facts {
-		if f.Share.FileSystem != "" {
-			kinds[f.Share.FileSystem] = append(kinds[f.Share.FileSystem], f.Rank)
-		}
 		if f.Report != nil {
 			groups = append(groups, check.Group{Traits: f.Report.Traits, Ranks: []int{f.Rank}})
 		}
 	}
-	var lines []Finding
 	for _, d := range check.Compare(groups, c.hosts) {
 		lines = append(lines, c.about(d.Finding, d.Odd))
 	}
 	if len(lines) == 0 && len(groups) > 1 {
-		lines = append(lines, Finding{Finding: check.Finding{
-			ID: "x.alike", Verdict: check.Pass, Observed: fmt.Sprintf("%d nodes have the same kernel, processors, GPUs and bringupd", len(groups)),
-		}})
+		lines = whole(line("x.alike").pass(fmt.Sprintf("%d nodes have the same kernel, processors, GPUs and bringupd", len(groups))))
 	}
-	if len(kinds) > 1 {
-		var parts []string
-		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-			parts = append(parts, kind+" on "+c.hosts(kinds[kind]))
-		}
-		lines = append(lines, Finding{Finding: check.Finding{
-			ID: "share.kind", Verdict: check.Warn, Class: check.Node, Observed: strings.Join(parts, "; "),
-			Expected: "one file system", Hint: "see whether " + c.LogDir + " is mounted in the same way there: findmnt -T " + c.LogDir,
-		}})
+	kinds, by := c.by(func(f Facts) string { return f.Share.FileSystem })
+	if len(kinds) < 2 {
+		return lines
 	}
-	return lines
+	for i, kind := range kinds {
+		kinds[i] = kind + " on " + c.hosts(by[kind])
+	}
+	return append(lines, whole(line("share.kind").warn(check.Node, strings.Join(kinds, "; "), "one file system",
+		"see whether "+c.LogDir+" is mounted in the same way there: findmnt -T "+c.LogDir))...)
 }
 
 // judgeGPUs sums up what GPUs there are.
@@ -196,32 +174,20 @@ func judgeGPUs(c Case) []Finding {
 	if !c.Checked {
 		return nil
 	}
-	counts := make(map[string][]int)
-	for _, f := range c.Facts {
-		if f.Report == nil {
-			continue
+	counts, by := c.by(func(f Facts) string {
+		switch {
+		case f.Report == nil:
+			return ""
+		case f.Report.Trait(check.GPUModel) == "":
+			return "none"
 		}
-		model, count := "", ""
-		for _, t := range f.Report.Traits {
-			switch t.ID {
-			case check.GPUModel:
-				model = t.Value
-			case check.GPUCount:
-				count = t.Value
-			}
-		}
-		what := "none"
-		if model != "" {
-			what = count + " × " + model
-		}
-		counts[what] = append(counts[what], f.Rank)
-	}
-	var parts []string
-	for _, what := range slices.Sorted(maps.Keys(counts)) {
-		parts = append(parts, what+c.on(counts[what], len(counts) == 1))
-	}
-	if len(parts) == 0 {
+		return f.Report.Trait(check.GPUCount) + " × " + f.Report.Trait(check.GPUModel)
+	})
+	if len(counts) == 0 {
 		return nil
 	}
-	return []Finding{{Finding: check.Finding{ID: "gpus", Verdict: check.Pass, Observed: strings.Join(parts, "; ")}}}
+	for i, what := range counts {
+		counts[i] = what + c.on(by[what], len(counts) == 1)
+	}
+	return whole(line("gpus").pass(strings.Join(counts, "; ")))
 }

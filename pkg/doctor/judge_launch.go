@@ -1,7 +1,10 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,45 +50,41 @@ const slowTrip = 5 * time.Second
 // judgeMeeting judges whether the nodes have met on the share, and how soon they
 // see what others write.
 func judgeMeeting(c Case) []Finding {
-	if c.ShareErr != nil {
-		return []Finding{{Finding: shareError(c)}}
+	seen := c.seen()
+	seen.Source = c.LogDir
+	switch {
+	case c.ShareErr != nil:
+		return whole(seen)
+	case seen.Verdict != check.Pass:
+		return append([]Finding{c.about(seen, c.NotSeen)}, c.silent()...)
+	default:
+		return slices.Concat(whole(seen), c.silent(), judgeTrips(c))
 	}
+}
+
+// seen tells whether all nodes were seen on the share.
+func (c Case) seen() check.Finding {
+	const id = line("share.seen")
 	kind := ""
 	if len(c.Facts) > 0 && c.Facts[0].Share.FileSystem != "" {
 		kind = " (" + c.Facts[0].Share.FileSystem + ")"
 	}
-	f := check.Finding{ID: "share.seen", Verdict: check.Pass, Source: c.LogDir}
+	wrong, isDir := c.ShareErr.(*signal.DirError)
 	switch {
+	case isDir:
+		return id.fail(check.User, fmt.Sprintf("%s can't be used on %s: %s", wrong.Path, wrong.Host, wrong.Seen), "", wrong.Mend)
+	case c.ShareErr != nil:
+		return id.fail(check.User, c.ShareErr.Error(), "", "give a --log-dir that all nodes share and you can write to")
 	case c.Alone != nil || c.Mistake != nil || c.Size == 1:
-		f.Observed = fmt.Sprintf("%s%s can be written; whether other nodes see it is not known", c.LogDir, kind)
+		return id.pass(fmt.Sprintf("%s%s can be written; whether other nodes see it is not known", c.LogDir, kind))
 	case len(c.NotSeen) > 0:
-		return append([]Finding{c.notSeen(f, kind)}, c.silent()...)
+		return id.fail(check.User, fmt.Sprintf("%d of %d nodes were not seen in %s%s for %s: %s",
+			len(c.NotSeen), c.Size, c.LogDir, kind, c.Waited.Round(time.Second/10), c.hosts(c.NotSeen)), "a record of each node",
+			"see whether the same file system is mounted there (findmnt -T "+c.LogDir+
+				"), whether their tasks have started, or give a --log-dir that all nodes share")
 	default:
-		f.Observed = fmt.Sprintf("all %d nodes see and write %s%s", c.Size, c.LogDir, kind)
+		return id.pass(fmt.Sprintf("all %d nodes see and write %s%s", c.Size, c.LogDir, kind))
 	}
-	return append(append([]Finding{{Finding: f}}, c.silent()...), judgeTrips(c)...)
-}
-
-func shareError(c Case) check.Finding {
-	f := check.Finding{
-		ID: "share.seen", Verdict: check.Fail, Class: check.User, Source: c.LogDir,
-		Observed: c.ShareErr.Error(), Hint: "give a --log-dir that all nodes share and you can write to",
-	}
-	if wrong, ok := c.ShareErr.(*signal.DirError); ok {
-		f.Observed = fmt.Sprintf("%s can't be used on %s: %s", wrong.Path, wrong.Host, wrong.Seen)
-		f.Hint = wrong.Mend
-	}
-	return f
-}
-
-func (c Case) notSeen(f check.Finding, kind string) Finding {
-	f.Verdict, f.Class = check.Fail, check.User
-	f.Observed = fmt.Sprintf("%d of %d nodes were not seen in %s%s for %s: %s",
-		len(c.NotSeen), c.Size, c.LogDir, kind, c.Waited.Round(time.Second/10), c.hosts(c.NotSeen))
-	f.Expected = "a record of each node"
-	f.Hint = "see whether the same file system is mounted there (findmnt -T " + c.LogDir +
-		"), whether their tasks have started, or give a --log-dir that all nodes share"
-	return c.about(f, c.NotSeen)
 }
 
 // silent tells of nodes that were seen, and never told their facts.
@@ -93,46 +92,27 @@ func (c Case) silent() []Finding {
 	if len(c.Silent) == 0 {
 		return nil
 	}
-	return []Finding{c.about(check.Finding{
-		ID: "node.answer", Verdict: check.Fail, Class: check.Node,
-		Observed: "no facts came from " + c.hosts(c.Silent), Expected: "an answer of each node that was seen",
-		Hint: "see whether a GPU's driver, a disk or the share hangs there; what their tasks said is on standard error",
-	}, c.Silent)}
+	return []Finding{c.about(line("node.answer").fail(check.Node,
+		"no facts came from "+c.hosts(c.Silent), "an answer of each node that was seen",
+		"see whether a GPU's driver, a disk or the share hangs there; what their tasks said is on standard error"), c.Silent)}
 }
 
 // judgeTrips tells how long a record and its answer take.
 func judgeTrips(c Case) []Finding {
-	if len(c.Trips) == 0 || c.Size == 1 {
+	const id = line("share.delay")
+	ranks := slices.Sorted(maps.Keys(c.Trips))
+	ranks = slices.DeleteFunc(ranks, func(rank int) bool { return rank == 0 }) // the head answers itself
+	if len(ranks) == 0 {
 		return nil
 	}
-	slowest := -1
-	var late []int
-	for rank := range c.Size {
-		trip, known := c.Trips[rank]
-		if !known || rank == 0 { // the head answers itself
-			continue
-		}
-		if slowest < 0 || trip > c.Trips[slowest] {
-			slowest = rank
-		}
-		if trip > slowTrip {
-			late = append(late, rank)
-		}
-	}
-	if slowest < 0 {
-		return nil
-	}
-	f := check.Finding{
-		ID: "share.delay", Verdict: check.Pass,
-		Observed: fmt.Sprintf("a record of the head was answered within %s, last by %s", prose.Span(c.Trips[slowest], time.Minute), c.host(slowest)),
-	}
+	slowest := slices.MaxFunc(ranks, func(a, b int) int { return cmp.Compare(c.Trips[a], c.Trips[b]) })
+	observed := fmt.Sprintf("a record of the head was answered within %s, last by %s", prose.Span(c.Trips[slowest], time.Minute), c.host(slowest))
+	late := slices.DeleteFunc(ranks, func(rank int) bool { return c.Trips[rank] <= slowTrip })
 	if len(late) == 0 {
-		return []Finding{{Finding: f}}
+		return whole(id.pass(observed))
 	}
-	f.Verdict, f.Class, f.Expected = check.Warn, check.Node, "an answer within "+slowTrip.String()
-	f.Observed += "; too late by " + c.hosts(late)
-	f.Hint = "see the mount's options for how long a directory is cached (acdirmax, actimeo), and the load of its server"
-	return []Finding{c.about(f, late)}
+	return []Finding{c.about(id.warn(check.Node, observed+"; too late by "+c.hosts(late), "an answer within "+slowTrip.String(),
+		"see the mount's options for how long a directory is cached (acdirmax, actimeo), and the load of its server"), late)}
 }
 
 // several tells whether other nodes are asked.

@@ -36,8 +36,6 @@ func judgeEach(c Case) []Finding {
 	return c.merge(all)
 }
 
-func one(f check.Finding) []check.Finding { return []check.Finding{f} }
-
 func short(host string) string {
 	name, _, _ := strings.Cut(strings.ToLower(host), ".")
 	return name
@@ -46,27 +44,25 @@ func short(host string) string {
 // judgeOwnName judges what the node is called, and whether it finds itself by
 // that.
 func judgeOwnName(c Case, f Facts) []check.Finding {
-	const ID = "node.name"
-	wrong := check.Finding{ID: ID, Verdict: check.Warn, Class: check.Node, Hint: "mend the node's host name, /etc/hosts or the name service (getent hosts " + f.Hostname + ")"}
-	if f.NoAddress != "" {
-		return one(check.Finding{ID: ID, Verdict: check.Fail, Class: check.User, Observed: f.NoAddress, Hint: "name the interface that peers reach the node by: --interface"})
-	}
+	const id = line("node.name")
+	mend := "mend the node's host name, /etc/hosts or the name service (getent hosts " + f.Hostname + ")"
+	own := fmt.Sprintf("its own name, %s, is %s, ", f.OwnName.Host, strings.Join(f.OwnName.Addresses, " "))
+	finding := id.pass("the node finds itself by its own name")
 	switch {
+	case f.NoAddress != "":
+		finding = id.fail(check.User, f.NoAddress, "", "name the interface that peers reach the node by: --interface")
 	case c.Launcher.Traits().NamesNodes && f.Host != "" && short(f.Host) != short(f.Hostname):
-		wrong.Observed = fmt.Sprintf("the kernel calls it %s, and %s %s", f.Hostname, c.Launcher.Words("").Title, f.Host)
-		wrong.Expected = "one name: frameworks tell their peers the kernel's"
+		finding = id.warn(check.Node, fmt.Sprintf("the kernel calls it %s, and %s %s", f.Hostname, c.Launcher.Words("").Title, f.Host),
+			"one name: frameworks tell their peers the kernel's", mend)
 	case f.OwnName.Err != "":
-		wrong.Observed = fmt.Sprintf("its own name, %s, can't be resolved: %s", f.OwnName.Host, f.OwnName.Err)
+		finding = id.warn(check.Node, fmt.Sprintf("its own name, %s, can't be resolved: %s", f.OwnName.Host, f.OwnName.Err), "", mend)
 	case c.apart() && !overlap(f.OwnName.Addresses, f.Locals):
-		wrong.Observed = fmt.Sprintf("its own name, %s, is %s, which is none of its addresses", f.OwnName.Host, strings.Join(f.OwnName.Addresses, " "))
-		wrong.Verdict = check.Fail
+		finding = id.fail(check.Node, own+"which is none of its addresses", "", mend)
 	case c.apart() && !slices.ContainsFunc(f.OwnName.Addresses, outward):
-		wrong.Observed = fmt.Sprintf("its own name, %s, is %s, where no other node reaches it", f.OwnName.Host, strings.Join(f.OwnName.Addresses, " "))
-		wrong.Expected = "an address of the network: what listens by its own name is to be reached"
-	default:
-		return one(check.Finding{ID: ID, Verdict: check.Pass, Observed: "the node finds itself by its own name"})
+		finding = id.warn(check.Node, own+"where no other node reaches it",
+			"an address of the network: what listens by its own name is to be reached", mend)
 	}
-	return one(wrong)
+	return []check.Finding{finding}
 }
 
 func overlap(some, others []string) bool {
@@ -102,42 +98,29 @@ func judgeWayToHead(c Case, f Facts) []check.Finding {
 			refused = append(refused, fmt.Sprintf("%s: %s", hostOf(call.To), call.Err))
 		}
 	}
-	address := check.Finding{ID: "head.address", Verdict: check.Pass, Observed: "the head is reached at " + hostOf(reached)}
+	byAddress, byName := line("head.address"), line("head.name")
+	address := byAddress.pass("the head is reached at " + hostOf(reached))
 	if reached == "" {
-		address = check.Finding{
-			ID: "head.address", Verdict: check.Fail, Class: check.Node, Observed: "the head can't be reached at " + strings.Join(refused, "; "),
-			Expected: "a connection to any port of the head's",
-			Hint:     "see the firewall and the routes between the nodes; where the address is of the wrong network, name the right one with --interface",
-		}
+		address = byAddress.fail(check.Node, "the head can't be reached at "+strings.Join(refused, "; "), "a connection to any port of the head's",
+			"see the firewall and the routes between the nodes; where the address is of the wrong network, name the right one with --interface")
 	}
-	name := check.Finding{ID: "head.name", Verdict: check.Pass, Observed: fmt.Sprintf("the head is reached by its name, %s", headName(f))}
+	if f.HeadName == nil {
+		return []check.Finding{address}
+	}
+	head := f.HeadName
+	name := byName.pass("the head is reached by its name, " + head.Host)
 	switch {
-	case f.HeadName == nil:
-		return one(address)
-	case f.HeadName.Err != "":
-		name = check.Finding{
-			ID: "head.name", Verdict: check.Warn, Class: check.Node,
-			Observed: fmt.Sprintf("the head's name, %s, can't be resolved: %s", f.HeadName.Host, f.HeadName.Err),
-			Hint:     "have programs use the head's address (BRINGUPD_HEAD_ADDRESS), or mend /etc/hosts or the name service",
-		}
+	case head.Err != "":
+		name = byName.warn(check.Node, fmt.Sprintf("the head's name, %s, can't be resolved: %s", head.Host, head.Err), "",
+			"have programs use the head's address (BRINGUPD_HEAD_ADDRESS), or mend /etc/hosts or the name service")
 	case named == "" && reached == "":
-		name.Verdict, name.Observed = check.Skip, "the head can't be reached at all"
+		name = byName.skip("the head can't be reached at all")
 	case named == "":
-		name = check.Finding{
-			ID: "head.name", Verdict: check.Fail, Class: check.Node,
-			Observed: fmt.Sprintf("the head's name, %s, leads to %s, where the head is not: %s", f.HeadName.Host, strings.Join(f.HeadName.Addresses, " "), strings.Join(misled, "; ")),
-			Expected: "the head, which is at " + hostOf(reached),
-			Hint:     "mend /etc/hosts or the name service there: getent hosts " + f.HeadName.Host,
-		}
+		name = byName.fail(check.Node,
+			fmt.Sprintf("the head's name, %s, leads to %s, where the head is not: %s", head.Host, strings.Join(head.Addresses, " "), strings.Join(misled, "; ")),
+			"the head, which is at "+hostOf(reached), "mend /etc/hosts or the name service there: getent hosts "+head.Host)
 	}
 	return []check.Finding{address, name}
-}
-
-func headName(f Facts) string {
-	if f.HeadName == nil {
-		return ""
-	}
-	return f.HeadName.Host
 }
 
 // hostOf is the host of host:port, for the port is ours alone.
@@ -153,36 +136,27 @@ const fewPorts = 5000
 
 // judgePorts judges the ports that services are to have, and those the kernel gives.
 func judgePorts(c Case, f Facts) []check.Finding {
-	found := []check.Finding{fixedPorts(c, f)}
 	low, high := f.Ephemeral[0], f.Ephemeral[1]
 	if low == 0 {
-		return found
+		return []check.Finding{fixedPorts(c, f)}
 	}
-	const ID = "ports.given"
-	inside := slices.DeleteFunc(slices.Clone(f.Ports), func(p Port) bool { return !p.Fixed || p.Number < low || p.Number > high })
+	const id, where = line("ports.given"), "net.ipv4.ip_local_port_range"
+	inside := slices.IndexFunc(f.Ports, func(p Port) bool { return p.Fixed && low <= p.Number && p.Number <= high })
 	observed := fmt.Sprintf("the kernel gives ports %d to %d", low, high)
-	const where = "net.ipv4.ip_local_port_range"
+	given := id.pass(observed)
 	switch {
-	case len(inside) > 0:
-		return append(found, check.Finding{
-			ID: ID, Verdict: check.Warn, Class: check.User, Source: where,
-			Observed: fmt.Sprintf("%s, and %s is to have %d: a connection may have it when the job starts", observed, inside[0].Name, inside[0].Number),
-			Hint:     "give a port outside of that range, or have it kept free: sysctl net.ipv4.ip_local_reserved_ports",
-		})
+	case inside >= 0:
+		given = id.warn(check.User, fmt.Sprintf("%s, and %s is to have %d: a connection may have it when the job starts", observed, f.Ports[inside].Name, f.Ports[inside].Number),
+			"", "give a port outside of that range, or have it kept free: sysctl net.ipv4.ip_local_reserved_ports")
 	case high-low+1 < fewPorts:
-		return append(found, check.Finding{
-			ID: ID, Verdict: check.Warn, Class: check.Node, Source: where, Observed: observed, Expected: fmt.Sprintf("at least %d", fewPorts),
-			Hint: "widen " + where + ", as to 32768 60999",
-		})
+		given = id.warn(check.Node, observed, fmt.Sprintf("at least %d", fewPorts), "widen "+where+", as to 32768 60999")
 	}
-	return append(found, check.Finding{ID: ID, Verdict: check.Pass, Source: where, Observed: observed})
+	given.Source = where
+	return []check.Finding{fixedPorts(c, f), given}
 }
 
 func fixedPorts(c Case, f Facts) check.Finding {
-	const ID = "ports"
-	if f.NoPorts != "" {
-		return check.Finding{ID: ID, Verdict: check.Fail, Class: check.User, Observed: f.NoPorts, Hint: "mend the flags that give the framework its ports"}
-	}
+	const id = line("ports")
 	var taken, free []string
 	for _, port := range f.Ports {
 		switch {
@@ -193,36 +167,34 @@ func fixedPorts(c Case, f Facts) check.Finding {
 		}
 	}
 	switch {
+	case f.NoPorts != "":
+		return id.fail(check.User, f.NoPorts, "", "mend the flags that give the framework its ports")
 	case len(taken) > 0:
 		hint := "end what holds it, or give another port"
 		if free := c.Framework.FreePort; free != "" {
 			hint += "; " + free
 		}
-		return check.Finding{
-			ID: ID, Verdict: check.Fail, Class: check.User, Observed: strings.Join(taken, "; "), Expected: "a port that is free", Hint: hint,
-		}
+		return id.fail(check.User, strings.Join(taken, "; "), "a port that is free", hint)
 	case len(free) > 0:
-		return check.Finding{ID: ID, Verdict: check.Pass, Observed: "free: " + strings.Join(free, ", ")}
+		return id.pass("free: " + strings.Join(free, ", "))
+	default:
+		return id.skip("no service is to have a fixed port")
 	}
-	return check.Finding{ID: ID, Verdict: check.Skip, Observed: "no service is to have a fixed port"}
 }
 
 // slowRecord is a record of a few hundred bytes on a share that is of little use.
 const slowRecord = time.Second
 
 // judgeShare judges what the node has tried on the share.
-func judgeShare(c Case, f Facts) []check.Finding {
-	var found []check.Finding
+func judgeShare(c Case, f Facts) (found []check.Finding) {
+	const record = line("share.record")
 	s := f.Share
-	if s.Record > 0 {
-		line := check.Finding{ID: "share.record", Verdict: check.Pass, Observed: "a record is written within " + within(s.Record)}
-		if s.Record > slowRecord {
-			line = check.Finding{
-				ID: "share.record", Verdict: check.Warn, Class: check.Node, Observed: "a record takes " + within(s.Record), Expected: slowRecord.String(),
-				Hint: "see the load of the share's server, and of the network to it",
-			}
-		}
-		found = append(found, line)
+	switch {
+	case s.Record > slowRecord:
+		found = append(found, record.warn(check.Node, "a record takes "+within(s.Record), slowRecord.String(),
+			"see the load of the share's server, and of the network to it"))
+	case s.Record > 0:
+		found = append(found, record.pass("a record is written within "+within(s.Record)))
 	}
 	found = append(found, judgeTrial(s)...)
 	if s.Heard != nil && c.several() {
@@ -230,7 +202,7 @@ func judgeShare(c Case, f Facts) []check.Finding {
 		if !*s.Heard {
 			told = "inotify does not tell of what other nodes write: it is looked for"
 		}
-		found = append(found, check.Finding{ID: "share.inotify", Verdict: check.Pass, Observed: told})
+		found = append(found, line("share.inotify").pass(told))
 	}
 	return found
 }
@@ -248,26 +220,22 @@ func judgeLogDir(c Case) []Finding {
 	}
 	all := check.JudgeShare(known)
 	if f.Share.SpaceErr != "" {
-		all = append(all, check.Finding{ID: "host.share", Verdict: check.Unknown, Class: check.Node, Observed: f.Share.SpaceErr})
+		all = append(all, line("host.share").unknown(f.Share.SpaceErr))
 	}
-	var lines []Finding
-	for _, finding := range append(all, judgeRuns(c, f.Left)) {
-		lines = append(lines, Finding{Finding: finding})
-	}
-	return lines
+	return whole(append(all, judgeRuns(c, f.Left))...)
 }
 
 func judgeRuns(c Case, l Left) check.Finding {
-	const ID = "left.runs"
+	const id = line("left.runs")
 	if l.RunsErr != "" {
-		return check.Finding{ID: ID, Verdict: check.Unknown, Class: check.Node, Observed: l.RunsErr}
+		return id.unknown(l.RunsErr)
 	}
 	var runs, paths []string
 	for _, run := range l.Runs {
 		runs = append(runs, fmt.Sprintf("%s (quiet for %s)", run.Path, strings.TrimSuffix(run.Quiet.Round(time.Hour).String(), "0m0s")))
 		paths = append(paths, run.Path)
 	}
-	return left(ID, "runs without an end", runs, roles.NoSuchJob+": "+removal(paths), "no run without an end in "+c.LogDir)
+	return id.left("runs without an end", runs, roles.NoSuchJob+": "+removal(paths), "no run without an end in "+c.LogDir)
 }
 
 // within is the least step of 10 ms, 100 ms, 1 s and so on that is not exceeded:
@@ -284,52 +252,41 @@ func within(d time.Duration) string {
 }
 
 func judgeTrial(s Share) []check.Finding {
-	if s.TrialErr != "" {
-		return one(check.Finding{
-			ID: "share.rename", Verdict: check.Fail, Class: check.Node, Observed: s.TrialErr, Hint: "give a --log-dir that every node can write to",
-		})
-	}
-	if s.Trial == nil {
+	renames, links := line("share.rename"), line("share.links")
+	switch {
+	case s.TrialErr != "":
+		return []check.Finding{renames.fail(check.Node, s.TrialErr, "", "give a --log-dir that every node can write to")}
+	case s.Trial == nil:
 		return nil
 	}
-	rename := check.Finding{ID: "share.rename", Verdict: check.Pass, Observed: "a file takes another one's name at once"}
+	rename, link := renames.pass("a file takes another one's name at once"), links.pass("hard links work")
 	if s.Trial.Rename != "" {
-		rename = check.Finding{
-			ID: "share.rename", Verdict: check.Fail, Class: check.User, Observed: "a file could not take another one's name: " + s.Trial.Rename,
-			Expected: "an atomic rename", Hint: "give a --log-dir on another file system",
-		}
+		rename = renames.fail(check.User, "a file could not take another one's name: "+s.Trial.Rename, "an atomic rename", "give a --log-dir on another file system")
 	}
-	link := check.Finding{ID: "share.links", Verdict: check.Pass, Observed: "hard links work"}
 	if s.Trial.Link != "" {
-		link = check.Finding{
-			ID: "share.links", Verdict: check.Warn, Class: check.User, Observed: "there are no hard links: " + s.Trial.Link,
-			Expected: "hard links, by which of two writers one wins",
-			Hint:     "nothing needs to be done: where the head dies a result may then be written twice",
-		}
+		link = links.warn(check.User, "there are no hard links: "+s.Trial.Link, "hard links, by which of two writers one wins",
+			"nothing needs to be done: where the head dies a result may then be written twice")
 	}
 	return []check.Finding{rename, link}
 }
 
 // judgeTool judges the framework's program on the node.
 func judgeTool(c Case, f Facts) []check.Finding {
+	const id = line("framework")
 	t := f.Tool
 	if t == nil {
 		return nil
 	}
-	const ID = "framework"
+	finding := id.pass(t.Name + " " + t.Version)
 	switch {
 	case t.Missing:
-		return one(check.Finding{
-			ID: ID, Verdict: check.Fail, Class: check.User, Observed: t.Err, Expected: t.Name + " on every node",
-			Hint: "activate its environment before srun, install it where all nodes see it, or give its whole path (" + c.Framework.Program + ")",
-		})
+		finding = id.fail(check.User, t.Err, t.Name+" on every node",
+			"activate its environment before "+roles.Starter+", install it where all nodes see it, or give its whole path ("+c.Framework.Program+")")
 	case t.Err != "":
-		return one(check.Finding{
-			ID: ID, Verdict: check.Fail, Class: check.User, Observed: t.Name + ": " + t.Err, Expected: "its version", Lines: t.Lines,
-			Hint: "run it there by hand: " + t.Name + " --version",
-		})
+		finding = id.fail(check.User, t.Name+": "+t.Err, "its version", "run it there by hand: "+t.Name+" --version")
+		finding.Lines = t.Lines
 	}
-	return one(check.Finding{ID: ID, Verdict: check.Pass, Observed: t.Name + " " + t.Version})
+	return []check.Finding{finding}
 }
 
 const mostLeft = 3 // of one kind that are named
@@ -337,7 +294,7 @@ const mostLeft = 3 // of one kind that are named
 // judgeLeft tells what earlier runs have left, and how it is removed: by whoever
 // knows that it isn't needed.
 func judgeLeft(_ Case, f Facts) []check.Finding {
-	var processes, files, kill []string
+	var processes, shm, kill []string
 	for _, p := range f.Left.Processes {
 		what := fmt.Sprintf("%d (%s", p.PID, p.Command)
 		if p.Run != "" {
@@ -347,29 +304,27 @@ func judgeLeft(_ Case, f Facts) []check.Finding {
 		kill = append(kill, fmt.Sprint(p.PID))
 	}
 	var size int64
-	var shm []string
 	for _, file := range f.Left.Shm {
 		size += file.Size
 		shm = append(shm, file.Path)
-		files = append(files, file.Path)
 	}
 	return []check.Finding{
-		left("left.processes", "processes that no daemon minds", processes, "kill "+strings.Join(kill[:min(len(kill), mostLeft)], " "), "no process of an earlier run"),
-		left("left.shm", fmt.Sprintf("%d MiB of yours that nobody uses", size>>20), files, removal(shm), "nothing of yours that nobody uses"),
-		left("left.temp", "directories of runs", f.Left.Temp, removal(f.Left.Temp), "no directory of an earlier run"),
+		line("left.processes").left("processes that no daemon minds", processes, "kill "+strings.Join(kill[:min(len(kill), mostLeft)], " "), "no process of an earlier run"),
+		line("left.shm").left(fmt.Sprintf("%d MiB of yours that nobody uses", size>>20), shm, removal(shm), "nothing of yours that nobody uses"),
+		line("left.temp").left("directories of runs", f.Left.Temp, removal(f.Left.Temp), "no directory of an earlier run"),
 	}
 }
 
-// left is a line about things of which there should be none.
-func left(id, what string, things []string, mend, none string) check.Finding {
+// left is a finding about things of which there should be none.
+func (l line) left(what string, things []string, mend, none string) check.Finding {
 	if len(things) == 0 {
-		return check.Finding{ID: id, Verdict: check.Pass, Observed: none}
+		return l.pass(none)
 	}
 	said := strings.Join(things[:min(len(things), mostLeft)], ", ")
 	if more := len(things) - mostLeft; more > 0 {
 		said += fmt.Sprintf(" and %d more", more)
 	}
-	return check.Finding{ID: id, Verdict: check.Warn, Class: check.User, Observed: what + ": " + said, Hint: mend}
+	return l.warn(check.User, what+": "+said, "", mend)
 }
 
 // removal is the command that removes paths, of many those that are named.

@@ -70,11 +70,6 @@ func (c Case) names(ranks []int) (names []string) {
 	return names
 }
 
-// about is a finding of some ranks.
-func (c Case) about(f check.Finding, ranks []int) Finding {
-	return Finding{Finding: f, Nodes: c.names(ranks)}
-}
-
 // said is a finding of one rank.
 type said struct {
 	check.Finding

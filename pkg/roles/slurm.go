@@ -69,6 +69,9 @@ func srunLine(nodes int, more string) string {
 // srunNodes are the flags by which srun starts one task on each of n nodes.
 func srunNodes(n int) string { return fmt.Sprintf("srun --nodes=%d --ntasks-per-node=1", n) }
 
+// Starter is what starts the daemons, for who is told of it without a launch.
+const Starter = "srun"
+
 // NoSuchJob is how to see that the job of a run without an end is over.
 const NoSuchJob = "once squeue shows no such job"
 
