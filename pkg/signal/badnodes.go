@@ -18,15 +18,15 @@ const BadNodes = "bad-nodes"
 func (d *Dir) NoteBadNodes(ctx context.Context, hosts []string) (path string, err error) {
 	dir := filepath.Join(filepath.Dir(d.path), BadNodes)
 	path = filepath.Join(dir, d.run)
-	err = do(ctx, d.via.Meter, "publish", path, func() error {
+	err = d.change(ctx, "publish", path, func() error {
 		err := d.via.again(func() error { return d.via.Share.Change(MakeDir, "", dir) })
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
-		return writeFirst(d.via, dir, "."+d.run+"."+newTag(), d.run, []byte(strings.Join(hosts, "\n")+"\n"))
+		return writeFirst(d.via, dir, d.run, []byte(strings.Join(hosts, "\n")+"\n"), true, nil)
 	})
 	if errors.Is(err, ErrTaken) {
 		return path, nil
 	}
-	return path, d.explainWrite(path, err)
+	return path, err
 }

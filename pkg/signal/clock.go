@@ -1,7 +1,7 @@
 package signal
 
 import (
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -11,50 +11,32 @@ import (
 // system that stamps files by the clock of whoever writes them (all local ones,
 // Lustre) it is none.
 type clock struct {
-	mu     sync.Mutex
-	asked  bool          // guarded by mu
-	known  bool          // guarded by mu
-	offset time.Duration // guarded by mu
-}
-
-// first tells whether nobody has asked yet.
-func (c *clock) first() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	asked := c.asked
-	c.asked = true
-	return !asked
-}
-
-func (c *clock) learn(offset time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known, c.offset = true, offset
+	asked  atomic.Bool
+	offset atomic.Pointer[time.Duration] // nil before it is known
 }
 
 // Offset returns by how much the clock of the share's server is ahead of this
 // node's, at least, as the first record that this node has published has shown.
 // It is not known before, nor where the share does not tell.
 func (d *Dir) Offset() (offset time.Duration, known bool) {
-	d.clock.mu.Lock()
-	defer d.clock.mu.Unlock()
-	return d.clock.offset, d.clock.known
+	if learned := d.clock.offset.Load(); learned != nil {
+		return *learned, true
+	}
+	return 0, false
 }
 
-// stamp is stamped for the first record of this node, and nil for the others.
-func (d *Dir) stamp() func(path string, began time.Time) {
-	if !d.clock.first() {
+// stamp returns what learns the offset from the first record of this node; nil
+// for the others. That the share does not tell is no error: the record is there.
+func (d *Dir) stamp() stamped {
+	if d.clock.asked.Swap(true) {
 		return nil
 	}
-	return d.stamped
-}
-
-// stamped learns the offset from a file that was written since began. That the
-// share does not tell is no error: the record is there.
-func (d *Dir) stamped(path string, began time.Time) {
-	facts, err := d.via.Share.Look(path)
-	if err == nil && !facts.Written.IsZero() {
-		d.clock.learn(offsetOf(facts.Written, began, time.Now()))
+	return func(path string, began time.Time) {
+		facts, err := d.via.Share.Look(path)
+		if err == nil && !facts.Written.IsZero() {
+			offset := offsetOf(facts.Written, began, time.Now())
+			d.clock.offset.Store(&offset)
+		}
 	}
 }
 

@@ -60,16 +60,11 @@ func copyTail(share Share, from, to string) (err error) {
 	if err != nil || info.Size() == 0 {
 		return err
 	}
-	if over := info.Size() - evidenceTail; over > 0 {
-		if _, err := in.Seek(over, io.SeekStart); err != nil {
-			return err
-		}
-	}
 	out, err := share.Extend(to)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	_, err = io.Copy(out, io.LimitReader(in, evidenceTail))
+	_, err = io.Copy(out, io.NewSectionReader(in, max(0, info.Size()-evidenceTail), evidenceTail))
 	return err
 }

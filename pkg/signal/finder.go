@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -176,14 +175,7 @@ func (f *Finder) refuse(name string) (*Dir, Job, error) {
 
 // Ended tells whether the run has ended or is about to: its end is published.
 func (d *Dir) Ended(ctx context.Context) (bool, error) {
-	path := filepath.Join(d.path, Control)
-	names, err := guarded(ctx, d.via.Meter, "list", path, func() (names []string, err error) {
-		err = d.via.again(func() error {
-			names, err = d.via.Share.List(path, nil)
-			return err
-		})
-		return names, err
-	})
+	names, err := d.Names(ctx, Control)
 	if passing(err) {
 		return false, errAbsent
 	}

@@ -20,13 +20,7 @@ func (d *Dir) Names(ctx context.Context, sub string) ([]string, error) {
 }
 
 func (d *Dir) list(ctx context.Context, path string, check func(Facts) error) ([]string, error) {
-	names, err := guarded(ctx, d.via.Meter, "list", path, func() (names []string, err error) {
-		err = d.via.again(func() error {
-			names, err = d.via.Share.List(path, check)
-			return err
-		})
-		return names, err
-	})
+	names, err := asked(ctx, d.via, "list", path, func() ([]string, error) { return d.via.Share.List(path, check) })
 	slices.Sort(names)
 	return names, err
 }

@@ -28,12 +28,18 @@ func OpenExisting(ctx context.Context, path, host string) (*Dir, Job, error) {
 func (p Place) openExisting(ctx context.Context) (*Dir, Job, error) {
 	var job Job
 	p.Access = p.ready()
-	if err := p.enter(ctx); err != nil {
-		return nil, job, p.explainEnter(err)
+	_, err := asked(ctx, p.Access, "look into", p.LogDir, func() ([]string, error) { return p.list(p.LogDir, false) })
+	switch err := classify(err); {
+	case errors.Is(err, errAbsent):
+		return nil, job, fmt.Errorf("cannot find a run directory at %s: %s", p.LogDir, outsideMend)
+	case errors.Is(err, errNotDir):
+		return nil, job, p.refuse(p.LogDir, outsideMend, "it is not a directory")
+	case err != nil:
+		return nil, job, err
 	}
 	logDir, run := filepath.Split(p.LogDir)
 	d := Place{LogDir: logDir, Rank: p.Rank, Host: p.Host, Access: p.Access}.dir(run, "", FileSystem{})
-	err := p.again(func() error { return d.read(ctx, Control, NameJob, &job) })
+	err = p.again(func() error { return d.read(ctx, Control, NameJob, &job) })
 	if errors.Is(err, errAbsent) {
 		err = fmt.Errorf("cannot find a run in %s: it has no job record: %s", d.path, outsideMend)
 	}
@@ -45,29 +51,6 @@ func (p Place) openExisting(ctx context.Context) (*Dir, Job, error) {
 }
 
 const outsideMend = "give <log-dir>/<job>.<step>, or a log directory with a run in it"
-
-func (p Place) explainEnter(err error) error {
-	switch {
-	case errors.Is(err, errAbsent):
-		return fmt.Errorf("cannot find a run directory at %s: %s", p.LogDir, outsideMend)
-	case errors.Is(err, errNotDir):
-		return p.refuse(p.LogDir, outsideMend, "it is not a directory")
-	default:
-		return err
-	}
-}
-
-// enter lists what may be a run directory.
-func (p Place) enter(ctx context.Context) error {
-	_, err := guarded(ctx, p.Meter, "look into", p.LogDir, func() (names []string, err error) {
-		err = p.again(func() error {
-			names, err = p.list(p.LogDir, false)
-			return err
-		})
-		return names, err
-	})
-	return classify(err)
-}
 
 // PointLatest makes the log directory's link point at this run. It is for
 // people and tools only: no daemon follows it.
@@ -88,26 +71,6 @@ func (d *Dir) PointLatest(ctx context.Context) error {
 		}
 		return nil
 	})
-}
-
-// PublishOnce publishes a record that several ranks may want to write (a result
-// where the head is gone): the first one wins and the others get ErrTaken. The
-// name is one in the run directory, or in a subdirectory of it.
-func (d *Dir) PublishOnce(ctx context.Context, name string, rec Record) error {
-	data, err := d.encode(rec)
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(d.path, name)
-	dir, base := filepath.Dir(path), filepath.Base(path)
-	err = do(ctx, d.via.Meter, "publish", path, func() error {
-		// The writers are of several nodes and may have no rank.
-		return writeFirst(d.via, dir, "."+base+"."+newTag(), base, data)
-	})
-	if errors.Is(err, ErrTaken) {
-		return err
-	}
-	return d.explainWrite(path, err)
 }
 
 // RequestStop asks the run's head, from outside the job, for the orderly end.

@@ -10,8 +10,7 @@ import (
 // Make makes a subdirectory, for the first who needs it.
 func (d *Dir) Make(ctx context.Context, sub string) error {
 	path := filepath.Join(d.path, sub)
-	err := do(ctx, d.via.Meter, "make", path, func() error { return d.makeOwn(path) })
-	return d.explainWrite(path, err)
+	return d.change(ctx, "make", path, func() error { return d.makeOwn(path) })
 }
 
 // OwnedNames returns the names that one look at a subdirectory shows. One in which
@@ -26,13 +25,7 @@ func (d *Dir) OwnedNames(ctx context.Context, sub string) ([]string, error) {
 // which may go away by themselves.
 func (d *Dir) ReadOwned(ctx context.Context, sub, name string, rec Record) error {
 	path := filepath.Join(d.path, sub, name)
-	facts, err := guarded(ctx, d.via.Meter, "inspect", path, func() (facts Facts, err error) {
-		err = d.via.again(func() error {
-			facts, err = d.via.Share.Look(path)
-			return err
-		})
-		return facts, err
-	})
+	facts, err := asked(ctx, d.via, "inspect", path, func() (Facts, error) { return d.via.Share.Look(path) })
 	switch {
 	case err != nil:
 		return fmt.Errorf("cannot look at %s: %w", path, err)

@@ -95,10 +95,8 @@ func (p Place) explainMkdir(err error) error {
 			"its parent %s does not exist", filepath.Dir(p.LogDir))
 	case errors.Is(err, syscall.ENOTDIR):
 		return p.refuse(p.LogDir, "give a directory with --log-dir", "its parent %s is not a directory", filepath.Dir(p.LogDir))
-	case full(err):
-		return p.refuse(p.LogDir, fullMend, "cannot make it: %v", errno(err))
 	default:
-		return p.refuse(p.LogDir, writableMend, "cannot make it: %v", errno(err))
+		return p.refuse(p.LogDir, mendFor(err), "cannot make it: %v", errno(err))
 	}
 }
 
@@ -120,9 +118,9 @@ func (p Place) explainOpen(err error) error {
 	return p.refuse(p.LogDir, "give the directory itself: --log-dir="+target, "it is a symbolic link")
 }
 
-// explainPassing is for who has no time to look again.
-func (p Place) explainPassing(err error) error {
-	return p.refuse(p.LogDir, "see whether the file system is well on this node", "cannot read it: %v", errno(err))
+// unread refuses a directory that this node's mount does not give.
+func (p Place) unread(path string, err error) error {
+	return p.refuse(path, "see whether the file system is well on this node", "cannot read it: %v", errno(err))
 }
 
 // explainInTheWay tells what has the name of the run directory.
@@ -135,13 +133,14 @@ func (p Place) explainInTheWay(ctx context.Context, path string) error {
 	return p.refuse(path, "remove it, or give another --log-dir", "%s, where the run directory is to be", what)
 }
 
-const (
-	fullMend     = "free space or quota there, or give another --log-dir"
-	writableMend = "give a --log-dir that you can read and write"
-)
+const writableMend = "give a --log-dir that you can read and write"
 
-func full(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+// mendFor says what to do about a directory that can't be written to.
+func mendFor(err error) string {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return "free space or quota there, or give another --log-dir"
+	}
+	return writableMend
 }
 
 // errno strips an error of the path, which the sentence around it has.

@@ -270,6 +270,8 @@ func testReadOnly(t *testing.T) {
 	})
 }
 
+const spaceMend = "free space or quota there, or give another --log-dir"
+
 func testFull(t *testing.T) {
 	p := mounted(t, "size=64k")
 	d := create(t, p)
@@ -279,7 +281,7 @@ func testFull(t *testing.T) {
 	seen := make(map[string]string)
 	t.Run("publish", func(t *testing.T) {
 		refused := mended(t, d.Publish(within(t), Nodes, NodeName(0, 4, Joined), &State{}, false), d.Path(), seen)
-		if refused.Mend != fullMend {
+		if refused.Mend != spaceMend {
 			t.Errorf("a full file system is mended by %q", refused.Mend)
 		}
 		if left := names(t, filepath.Join(d.Path(), Nodes)); len(left) != 0 {
@@ -297,7 +299,7 @@ func testFull(t *testing.T) {
 	t.Run("create", func(t *testing.T) {
 		p.Run = "124.0"
 		_, err := Create(within(t), p, Job{})
-		if refused := mended(t, err, p.LogDir, seen); refused.Mend != fullMend {
+		if refused := mended(t, err, p.LogDir, seen); refused.Mend != spaceMend {
 			t.Errorf("a full file system is mended by %q", refused.Mend)
 		}
 		if left := names(t, p.LogDir); len(left) != 2 {

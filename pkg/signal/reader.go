@@ -29,20 +29,14 @@ type Reader struct {
 // OpenReader returns a reader of the directory at path, which is no link.
 func OpenReader(ctx context.Context, path string) (*Reader, error) {
 	r := &Reader{path: path, meter: new(Meter)}
-	_, err := guarded(ctx, r.meter, "look into", path, func() (struct{}, error) {
-		var info os.FileInfo
-		err := r.again(func() (err error) { info, err = os.Lstat(path); return err })
-		if err == nil && !info.IsDir() {
-			err = errNotDir
-		}
-		if err == nil {
-			r.owner = int(info.Sys().(*syscall.Stat_t).Uid)
-		}
-		return struct{}{}, err
-	})
+	info, err := asked(ctx, Access{Meter: r.meter}, "look into", path, func() (os.FileInfo, error) { return os.Lstat(path) })
+	if err == nil && !info.IsDir() {
+		err = errNotDir
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s: %w", path, errno(err))
 	}
+	r.owner = ownerOf(info)
 	return r, nil
 }
 
@@ -61,13 +55,7 @@ type Folder struct {
 // Folder lists a subdirectory; the empty one is the directory itself.
 func (r *Reader) Folder(ctx context.Context, sub string) (*Folder, error) {
 	path := filepath.Join(r.path, sub)
-	f, err := guarded(ctx, r.meter, "list", path, func() (f *Folder, err error) {
-		err = r.again(func() error {
-			f, err = r.list(path)
-			return err
-		})
-		return f, err
-	})
+	f, err := asked(ctx, Access{Meter: r.meter}, "list", path, func() (*Folder, error) { return r.list(path) })
 	if err != nil {
 		return nil, fmt.Errorf("cannot list %s: %w", path, errno(err))
 	}
@@ -87,17 +75,8 @@ func (r *Reader) list(path string) (*Folder, error) {
 	if err != nil && len(all) == 0 {
 		return nil, errors.Join(err, dir.Close())
 	}
-	f := &Folder{Names: all[:0], of: r, path: path, dir: dir}
-	for _, name := range all {
-		if name[0] != '.' {
-			f.Names = append(f.Names, name)
-		}
-	}
-	return f, nil
+	return &Folder{Names: records(all), of: r, path: path, dir: dir}, nil
 }
-
-// again repeats what a share refuses in passing, for a third of a second.
-func (r *Reader) again(do func() error) error { return Access{Meter: r.meter}.again(do) }
 
 // Close lets go of the directory.
 func (f *Folder) Close() error { return f.dir.Close() }
@@ -111,7 +90,7 @@ func (r *Reader) own(file *os.File) error {
 	if err != nil {
 		return err
 	}
-	if owner := int(info.Sys().(*syscall.Stat_t).Uid); owner != r.owner {
+	if owner := ownerOf(info); owner != r.owner {
 		return fmt.Errorf("it belongs to %s, and the directory to %s", userName(owner), userName(r.owner))
 	}
 	return nil

@@ -86,7 +86,7 @@ func TestEncode(t *testing.T) {
 // The largest records that there are: the last lines of a child that printed no
 // text, and the hosts of a very large job.
 func TestEncodeLargest(t *testing.T) {
-	d := &Dir{nonce: newNonce(), host: "n0"}
+	d := &Dir{nonce: newTag(), host: "n0"}
 	cause := FailedRecord{Kind: "service", What: "it died"}
 	for range 20 {
 		cause.Lines = append(cause.Lines, strings.Repeat("\xff", 1<<10))

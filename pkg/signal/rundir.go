@@ -26,9 +26,7 @@ type Dir struct {
 	kind  FileSystem
 	via   Access
 	clock *clock // the same for all ranks of this process
-
-	beating chan struct{} // holds a token while a beat is under way
-	beats   int64         // the newest that is there, guarded by beating
+	pulse *pulse
 }
 
 // Path returns the run directory's absolute path.
@@ -45,10 +43,9 @@ func (d *Dir) FileSystem() FileSystem { return d.kind }
 
 // As returns the same run directory as used by another rank.
 func (d *Dir) As(rank int) *Dir {
-	return &Dir{
-		path: d.path, run: d.run, nonce: d.nonce, rank: rank, size: d.size, host: d.host, kind: d.kind, via: d.via, clock: d.clock,
-		beating: make(chan struct{}, 1),
-	}
+	other := *d
+	other.rank, other.pulse = rank, newPulse()
+	return &other
 }
 
 // Deaf returns the same run directory for somebody whose watches ask the kernel
@@ -65,8 +62,7 @@ func (d *Dir) NodeName(rank int, state string) string { return NodeName(rank, d.
 func (p Place) dir(run, nonce string, kind FileSystem) *Dir {
 	return &Dir{
 		path: filepath.Join(p.LogDir, run), run: run, nonce: nonce,
-		rank: p.Rank, size: p.Size, host: p.Host, kind: kind, via: p.Access, clock: new(clock),
-		beating: make(chan struct{}, 1),
+		rank: p.Rank, size: p.Size, host: p.Host, kind: kind, via: p.Access, clock: new(clock), pulse: newPulse(),
 	}
 }
 
@@ -81,7 +77,9 @@ func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	run, nonce := p.Run, newNonce()
+	// The nonce is in no name: only who can read the run directory knows it, and
+	// the log directory may be anybody's to list.
+	run, nonce := p.Run, newTag()
 	if slices.Contains(names, run) {
 		if err := p.refuseOwn(ctx, kind); err != nil {
 			return nil, err
@@ -111,7 +109,7 @@ func (p Place) survey(ctx context.Context) (names []string, kind FileSystem, err
 		return err
 	})
 	if passing(err) {
-		err = p.explainPassing(err)
+		err = p.unread(p.LogDir, err)
 	}
 	return names, kind, err
 }
@@ -127,13 +125,12 @@ func (p Place) refuseOwn(ctx context.Context, kind FileSystem) error {
 		err = old.read(ctx, Control, NameJob, &job)
 	}
 	var refused *DirError
-	var stall *StallError
 	switch {
 	case errors.Is(err, errAbsent):
 		return nil
 	case errors.Is(err, errNotDir):
 		return p.explainInTheWay(ctx, old.path)
-	case errors.As(err, &refused), errors.As(err, &stall):
+	case errors.As(err, &refused), stalled(err):
 		return err
 	case err != nil:
 		return p.refuse(p.LogDir, mend, "a run of the same name has been there before, and it can't be told whose: %v", err)
@@ -178,23 +175,16 @@ func (d *Dir) makeOwn(path string) error {
 }
 
 func (p Place) explainBuild(path string, err error) error {
-	var stall *StallError
 	switch {
-	case errors.As(err, &stall):
+	case stalled(err):
 		return err
-	case full(err):
-		return p.refuse(p.LogDir, fullMend, "cannot make the run directory in it: %v", errno(err))
 	case errors.Is(err, syscall.ENOTEMPTY), errors.Is(err, os.ErrExist), errors.Is(err, syscall.ENOTDIR):
 		return p.refuse(p.LogDir, "give another --job-id, or another --log-dir",
 			"another run has made %s at the same moment", filepath.Base(path))
 	default:
-		return p.refuse(p.LogDir, writableMend, "cannot make the run directory in it: %v", errno(err))
+		return p.refuse(p.LogDir, mendFor(err), "cannot make the run directory in it: %v", errno(err))
 	}
 }
-
-// newNonce draws what only those know who can read the run directory: it is
-// in no name, for the log directory may be anybody's to list.
-func newNonce() string { return newTag() }
 
 // newTag draws what makes a name unlike all others.
 func newTag() string {
@@ -214,56 +204,59 @@ func (d *Dir) inspect(ctx context.Context, p Place) error {
 		return errNotDir
 	}
 	err = classify(err)
-	var stall *StallError
-	if err == errAbsent || err == errNotDir || errors.As(err, &stall) {
+	if err == errAbsent || err == errNotDir || stalled(err) {
 		return err
 	}
-	return p.refuse(d.path, "see whether the file system is well on this node", "cannot read it: %v", errno(err))
+	return p.unread(d.path, err)
 }
 
 // Publish makes the record appear as name in the subdirectory sub, whole or not
 // at all. Durable records outlive a crash of the server: causes and results.
 // Each name must be published once only. The first of this node tells Offset.
 func (d *Dir) Publish(ctx context.Context, sub, name string, rec Record, durable bool) error {
-	data, err := d.encode(rec)
-	if err != nil {
-		return err
-	}
-	dir, written := filepath.Join(d.path, sub), d.stamp()
-	err = do(ctx, d.via.Meter, "publish", filepath.Join(dir, name), func() error {
-		return writeWhole(d.via, dir, name, data, durable, written)
+	return d.publish(ctx, sub, name, rec, func(dir string, data []byte) error {
+		return writeWhole(d.via, dir, name, data, durable, d.stamp())
 	})
-	return d.explainWrite(filepath.Join(dir, name), err)
 }
 
 // Claim is Publish of a record that is not durable and of which it is not sure
 // that nobody else publishes it: the first one wins, where the share has links,
 // and the others get ErrTaken.
 func (d *Dir) Claim(ctx context.Context, sub, name string, rec Record) error {
+	return d.publish(ctx, sub, name, rec, func(dir string, data []byte) error {
+		return writeFirst(d.via, dir, name, data, false, d.stamp())
+	})
+}
+
+// PublishOnce publishes a durable record that several ranks may want to write (a
+// result where the head is gone): the first one wins and the others get ErrTaken.
+// The name is one in the run directory, or in a subdirectory of it.
+func (d *Dir) PublishOnce(ctx context.Context, name string, rec Record) error {
+	sub, name := filepath.Split(name)
+	return d.publish(ctx, sub, name, rec, func(dir string, data []byte) error {
+		return writeFirst(d.via, dir, name, data, true, nil)
+	})
+}
+
+func (d *Dir) publish(ctx context.Context, sub, name string, rec Record, write func(dir string, data []byte) error) error {
 	data, err := d.encode(rec)
 	if err != nil {
 		return err
 	}
-	dir, written := filepath.Join(d.path, sub), d.stamp()
-	err = do(ctx, d.via.Meter, "publish", filepath.Join(dir, name), func() error {
-		return claim(d.via, dir, "."+name+"-"+newTag(), name, data, written)
-	})
-	if errors.Is(err, ErrTaken) {
-		return err
-	}
-	return d.explainWrite(filepath.Join(dir, name), err)
+	dir := filepath.Join(d.path, sub)
+	return d.change(ctx, "publish", filepath.Join(dir, name), func() error { return write(dir, data) })
+}
+
+// change makes calls that change what has this path, and explains their error.
+func (d *Dir) change(ctx context.Context, op, path string, call func() error) error {
+	return d.explainWrite(path, do(ctx, d.via.Meter, op, path, call))
 }
 
 func (d *Dir) explainWrite(path string, err error) error {
-	var stall *StallError
-	if err == nil || errors.As(err, &stall) {
+	if err == nil || errors.Is(err, ErrTaken) || stalled(err) {
 		return err
 	}
-	e := &DirError{Path: d.path, Host: d.host, Seen: fmt.Sprintf("cannot write %s: %v", path, errno(err)), Mend: writableMend}
-	if full(err) {
-		e.Mend = fullMend
-	}
-	return e
+	return &DirError{Path: d.path, Host: d.host, Seen: fmt.Sprintf("cannot write %s: %v", path, errno(err)), Mend: mendFor(err)}
 }
 
 // Mark makes name appear in the subdirectory sub: a record whose name says all
@@ -272,10 +265,9 @@ func (d *Dir) explainWrite(path string, err error) error {
 // keeps what it says.
 func (d *Dir) Mark(ctx context.Context, sub, name string) error {
 	path := filepath.Join(d.path, sub, name)
-	err := do(ctx, d.via.Meter, "publish", path, func() error {
+	return d.change(ctx, "publish", path, func() error {
 		return d.via.again(func() error { return d.via.Share.Write(path, nil, false) })
 	})
-	return d.explainWrite(path, err)
 }
 
 // Remark gives a mark of this rank's another name, for a share that is full: a
@@ -283,14 +275,13 @@ func (d *Dir) Mark(ctx context.Context, sub, name string) error {
 // a Publish whose answer was lost.
 func (d *Dir) Remark(ctx context.Context, sub, from, to string) error {
 	dir := filepath.Join(d.path, sub)
-	err := do(ctx, d.via.Meter, "publish", filepath.Join(dir, to), func() error {
+	return d.change(ctx, "publish", filepath.Join(dir, to), func() error {
 		err := renameFirst(d.via, dir, filepath.Join(dir, from), to)
 		if errors.Is(err, os.ErrExist) {
 			return nil
 		}
 		return err
 	})
-	return d.explainWrite(filepath.Join(dir, to), err)
 }
 
 // Read reads the record name in sub, which a listing must have shown, trying
@@ -328,6 +319,14 @@ func (d *Dir) read(ctx context.Context, sub, name string, rec Record) error {
 	return nil
 }
 
+// pulse is a rank's beats.
+type pulse struct {
+	beating chan struct{} // holds a token while a beat is under way
+	newest  int64         // that is there, guarded by beating
+}
+
+func newPulse() *pulse { return &pulse{beating: make(chan struct{}, 1)} }
+
 // Beat publishes the next beat of this rank as state: see BeatAs.
 func (d *Dir) Beat(ctx context.Context, sub, state string) error {
 	return d.BeatAs(ctx, sub, NodeName(d.rank, d.size, state))
@@ -338,38 +337,38 @@ func (d *Dir) Beat(ctx context.Context, sub, state string) error {
 // name. A Dir has one pulse: As returns one for another. Beats that come together
 // wait for each other.
 func (d *Dir) BeatAs(ctx context.Context, sub, name string) error {
-	pulse := filepath.Join(d.path, sub, name)
-	if !d.turn(ctx) {
-		return &StallError{Op: "beat", Path: pulse, Cause: context.Cause(ctx)}
+	path := filepath.Join(d.path, sub, name)
+	p := d.pulse
+	if !p.turn(ctx) {
+		return &StallError{Op: "beat", Path: path, Cause: context.Cause(ctx)}
 	}
 	// Whoever has the token makes the call, which gives it back.
-	_, err := begun(ctx, d.via.Meter, "beat", pulse, func() (struct{}, error) {
-		defer func() { <-d.beating }()
-		next := d.beats + 1
-		path := func(count int64) string { return fmt.Sprintf("%s.%06d", pulse, count) }
+	_, err := begun(ctx, d.via.Meter, "beat", path, func() (struct{}, error) {
+		defer func() { <-p.beating }()
+		name := func(count int64) string { return fmt.Sprintf("%s.%06d", path, count) }
 		err := os.ErrNotExist
 		// Twice where the answer passes, or the old name would stay.
-		for try := 1; d.beats > 0 && passing(err) && try <= 2; try++ {
-			err = d.via.Share.Change(Rename, path(d.beats), path(next))
+		for try := 1; p.newest > 0 && passing(err) && try <= 2; try++ {
+			err = d.via.Share.Change(Rename, name(p.newest), name(p.newest+1))
 		}
 		if err != nil { // or it has worked and only the reply was lost: then this changes nothing
-			err = d.via.again(func() error { return d.via.Share.Write(path(next), nil, false) })
+			err = d.via.again(func() error { return d.via.Share.Write(name(p.newest+1), nil, false) })
 		}
 		if err == nil {
-			d.beats = next
+			p.newest++
 		}
 		return struct{}{}, err
 	})
-	return d.explainWrite(pulse, err)
+	return d.explainWrite(path, err)
 }
 
 // turn waits for the token to beat with, and tells whether it came in time.
-func (d *Dir) turn(ctx context.Context) bool {
+func (p *pulse) turn(ctx context.Context) bool {
 	if ctx.Err() != nil { // of two channels that are ready, select takes either
 		return false
 	}
 	select {
-	case d.beating <- struct{}{}:
+	case p.beating <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -123,12 +124,19 @@ var _ Share = disk{}
 // Disk returns the file system, into which all calls go by way of calls.
 func Disk(calls Caller) Share { return disk{calls} }
 
-func (d disk) open(path string, flags int) (file *os.File, err error) {
-	err = d.calls.Call(OpOpen, path, func() error {
-		file, err = os.OpenFile(path, flags|syscall.O_NOFOLLOW, fileMode)
+// called is what a call returns.
+func called[T any](d disk, op Op, path string, call func() (T, error)) (value T, err error) {
+	err = d.calls.Call(op, path, func() error {
+		value, err = call()
 		return err
 	})
-	return file, err
+	return value, err
+}
+
+func (d disk) open(path string, flags int) (*os.File, error) {
+	return called(d, OpOpen, path, func() (*os.File, error) {
+		return os.OpenFile(path, flags|syscall.O_NOFOLLOW, fileMode)
+	})
 }
 
 func (d disk) close(file *os.File, path string) error {
@@ -150,37 +158,31 @@ func (d disk) List(path string, vet func(Facts) error) (names []string, err erro
 			return nil, err
 		}
 	}
-	var all []string
-	err = d.calls.Call(OpList, path, func() error {
-		all, err = dir.Readdirnames(-1)
-		return err
-	})
+	names, err = called(d, OpList, path, func() ([]string, error) { return dir.Readdirnames(-1) })
 	if err != nil {
 		return nil, err
 	}
-	names = all[:0]
-	for _, name := range all {
-		if name[0] != '.' {
-			names = append(names, name)
-		}
-	}
-	return names, nil
+	return records(names), nil
+}
+
+// records leaves the temporaries out of names, in place.
+func records(names []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return name[0] == '.' })
 }
 
 func (d disk) Look(path string) (Facts, error) {
 	return d.stat(path, func() (os.FileInfo, error) { return os.Lstat(path) })
 }
 
-func (d disk) stat(path string, ask func() (os.FileInfo, error)) (facts Facts, err error) {
-	err = d.calls.Call(OpStat, path, func() error {
-		info, err := ask()
-		if err == nil {
-			facts = Facts{Mode: info.Mode(), Owner: int(info.Sys().(*syscall.Stat_t).Uid), Written: info.ModTime()}
-		}
-		return err
-	})
-	return facts, err
+func (d disk) stat(path string, ask func() (os.FileInfo, error)) (Facts, error) {
+	info, err := called(d, OpStat, path, ask)
+	if err != nil {
+		return Facts{}, err
+	}
+	return Facts{Mode: info.Mode(), Owner: ownerOf(info), Written: info.ModTime()}, nil
 }
+
+func ownerOf(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
 func (d disk) Read(path string) (data []byte, err error) {
 	file, err := d.open(path, os.O_RDONLY|syscall.O_NONBLOCK)
@@ -188,38 +190,23 @@ func (d disk) Read(path string) (data []byte, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.close(file, path)) }()
-	err = d.calls.Call(OpRead, path, func() error {
-		data, err = io.ReadAll(io.LimitReader(file, maxRecord+1))
-		return err
-	})
+	data, err = called(d, OpRead, path, func() ([]byte, error) { return io.ReadAll(io.LimitReader(file, maxRecord+1)) })
 	if err == nil && len(data) > maxRecord {
 		err = errors.New("it is larger than any record")
 	}
 	return data, err
 }
 
-func (d disk) Target(path string) (target string, err error) {
-	err = d.calls.Call(OpReadlink, path, func() error {
-		target, err = os.Readlink(path)
-		return err
-	})
-	return target, err
+func (d disk) Target(path string) (string, error) {
+	return called(d, OpReadlink, path, func() (string, error) { return os.Readlink(path) })
 }
 
-func (d disk) Kind(path string) (kind FileSystem, err error) {
-	err = d.calls.Call(OpStatfs, path, func() error {
-		kind, err = fileSystemOf(path)
-		return err
-	})
-	return kind, err
+func (d disk) Kind(path string) (FileSystem, error) {
+	return called(d, OpStatfs, path, func() (FileSystem, error) { return fileSystemOf(path) })
 }
 
-func (d disk) Space(path string) (space Space, err error) {
-	err = d.calls.Call(OpStatfs, path, func() error {
-		space, err = SpaceOf(path)
-		return err
-	})
-	return space, err
+func (d disk) Space(path string) (Space, error) {
+	return called(d, OpStatfs, path, func() (Space, error) { return SpaceOf(path) })
 }
 
 func (d disk) Write(path string, data []byte, durable bool) error {
@@ -232,10 +219,7 @@ func (d disk) Write(path string, data []byte, durable bool) error {
 		return err
 	}
 	if len(data) > 0 {
-		err = d.calls.Call(OpWrite, path, func() error {
-			_, err := file.Write(data)
-			return err
-		})
+		_, err = called(d, OpWrite, path, func() (int, error) { return file.Write(data) })
 	}
 	if err == nil && durable {
 		err = d.calls.Call(OpSync, path, file.Sync)
@@ -260,12 +244,8 @@ type extended struct {
 	path string
 }
 
-func (e extended) Write(data []byte) (n int, err error) {
-	err = e.disk.calls.Call(OpWrite, e.path, func() error {
-		n, err = e.file.Write(data)
-		return err
-	})
-	return n, err
+func (e extended) Write(data []byte) (int, error) {
+	return called(e.disk, OpWrite, e.path, func() (int, error) { return e.file.Write(data) })
 }
 
 func (e extended) Close() error { return e.disk.close(e.file, e.path) }
@@ -298,12 +278,10 @@ func (d disk) linkSeen(from, to string) error {
 	if !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	same := false
-	_ = d.calls.Call(OpStat, to, func() error {
+	same, _ := called(d, OpStat, to, func() (bool, error) {
 		ours, oursErr := os.Lstat(from)
 		there, thereErr := os.Lstat(to)
-		same = oursErr == nil && thereErr == nil && os.SameFile(ours, there)
-		return nil
+		return oursErr == nil && thereErr == nil && os.SameFile(ours, there), nil
 	})
 	if same {
 		return nil

@@ -339,7 +339,7 @@ func TestWriteFirst(t *testing.T) {
 			} else if tc.err != nil {
 				want = []string{}
 			}
-			err := writeFirst(Access{Share: tc.fs}.ready(), dir, ".temporary", "name", []byte("ours\n"))
+			err := writeFirst(Access{Share: tc.fs}.ready(), dir, "name", []byte("ours\n"), true, nil)
 			if !errors.Is(err, tc.err) {
 				t.Errorf("got %v, want %v", err, tc.err)
 			}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
+	"slices"
 	"time"
 )
 
@@ -81,7 +81,7 @@ func (d *Dir) Remove(ctx context.Context) error {
 	err := do(ctx, d.via.Meter, "remove", d.path, func() error {
 		return d.via.again(func() error { return d.via.Share.Change(Remove, "", d.path) })
 	})
-	if _, stalled := errors.AsType[*StallError](err); err == nil || stalled {
+	if err == nil || stalled(err) {
 		return err
 	}
 	return fmt.Errorf("cannot remove %s: %v", d.path, errno(err))
@@ -114,7 +114,7 @@ func EndlessRuns(ctx context.Context, p Place, quiet time.Duration) ([]Endless, 
 	for _, name := range names[:min(len(names), mostRuns)] {
 		path := filepath.Join(p.LogDir, name)
 		written, err := guarded(ctx, p.Meter, "look into", path, func() (time.Time, error) { return p.lastWritten(path) })
-		if _, stalled := errors.AsType[*StallError](err); stalled {
+		if stalled(err) {
 			return found, err
 		}
 		if age := time.Since(written); err == nil && !written.IsZero() && age > quiet {
@@ -126,49 +126,26 @@ func EndlessRuns(ctx context.Context, p Place, quiet time.Duration) ([]Endless, 
 
 // lastWritten returns when something was last written in a run directory
 // without a result; zero where it is none, or none of ours.
-func (p Place) lastWritten(path string) (time.Time, error) {
+func (p Place) lastWritten(path string) (last time.Time, err error) {
 	facts, err := p.Share.Look(path)
 	if err != nil || !facts.Mode.IsDir() || facts.Owner != os.Geteuid() {
-		return time.Time{}, err
+		return last, err
 	}
 	names, err := p.Share.List(path, nil)
-	if errors.Is(err, syscall.ENOTDIR) {
-		return time.Time{}, nil
+	if err != nil || !slices.Contains(names, Control) || slices.Contains(names, NameResult) {
+		return last, err
 	}
-	run, last := false, facts.Written
-	for _, name := range names {
-		run = run || name == Control
-		if name == NameResult {
-			return time.Time{}, nil
-		}
-	}
-	if err != nil || !run {
-		return time.Time{}, err
-	}
-	// A run that is well may be quiet but for its logs.
-	for _, sub := range []string{Control, Nodes, Logs, Events} {
-		last = later(last, p.written(filepath.Join(path, sub)))
+	paths := []string{"", Control, Nodes, Logs, Events}
+	for _, sub := range []string{Logs, Events} { // a run that is well may be quiet but for its logs
 		inside, _ := p.Share.List(filepath.Join(path, sub), nil)
 		for _, name := range inside {
-			if sub == Logs || sub == Events {
-				last = later(last, p.written(filepath.Join(path, sub, name)))
-			}
+			paths = append(paths, filepath.Join(sub, name))
+		}
+	}
+	for _, name := range paths {
+		if facts, err := p.Share.Look(filepath.Join(path, name)); err == nil && facts.Written.After(last) {
+			last = facts.Written
 		}
 	}
 	return last, nil
-}
-
-func (p Place) written(path string) time.Time {
-	facts, err := p.Share.Look(path)
-	if err != nil {
-		return time.Time{}
-	}
-	return facts.Written
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }

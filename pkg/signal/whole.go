@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"context"
 	"errors"
 	"os"
 	"slices"
@@ -31,35 +32,59 @@ func (a Access) again(do func() error) error {
 	}
 }
 
+// asked is guarded for a question, which is repeated while again repeats it.
+func asked[T any](ctx context.Context, a Access, op, path string, call func() (T, error)) (T, error) {
+	return guarded(ctx, a.Meter, op, path, func() (value T, err error) {
+		err = a.again(func() error {
+			value, err = call()
+			return err
+		})
+		return value, err
+	})
+}
+
 // tidy removes what nobody will look at, if it can.
 func (a Access) tidy(path string) {
 	_ = a.again(func() error { return a.Share.Change(Remove, "", path) })
 }
 
-// writeWhole makes name appear in dir with data in it, or not at all. written, if
-// there is one, is told of the temporary that has all data, and when its writing
-// began.
-func writeWhole(a Access, dir, name string, data []byte, durable bool, written func(path string, began time.Time)) error {
-	temporary := dir + "/." + name + ".tmp"
+// stamped is told of a temporary that has all its data, and when its writing
+// began; nil where nobody is to be told.
+type stamped func(path string, began time.Time)
+
+// draft writes a temporary.
+func (a Access) draft(path string, data []byte, durable bool, told stamped) error {
 	var began time.Time
 	err := a.again(func() error {
 		began = time.Now()
-		return a.Share.Write(temporary, data, durable)
+		return a.Share.Write(path, data, durable)
 	})
+	if err == nil && told != nil {
+		told(path, began)
+	}
+	return err
+}
+
+// settle has the names in dir survive a crash of the server, where that is wanted.
+func (a Access) settle(dir string, durable bool) error {
+	if !durable {
+		return nil
+	}
+	return a.again(func() error { return a.Share.Change(Settle, "", dir) })
+}
+
+// writeWhole makes name appear in dir with data in it, or not at all.
+func writeWhole(a Access, dir, name string, data []byte, durable bool, told stamped) error {
+	temporary := dir + "/." + name + ".tmp"
+	err := a.draft(temporary, data, durable, told)
 	if err == nil {
-		if written != nil {
-			written(temporary, began)
-		}
 		err = renameOwn(a, temporary, dir+"/"+name)
 	}
 	if err != nil {
 		a.tidy(temporary)
 		return err
 	}
-	if durable {
-		return a.again(func() error { return a.Share.Change(Settle, "", dir) })
-	}
-	return nil
+	return a.settle(dir, durable)
 }
 
 // renameOwn renames what this daemon alone has made and knows the name of. A
@@ -85,19 +110,25 @@ func renameOwn(a Access, from, to string) error {
 	})
 }
 
-// writeFirst makes name appear in dir with data in it, or returns ErrTaken
-// where it is there. temporary is a name of the caller's alone.
+// writeFirst makes name appear in dir with data in it, or returns ErrTaken where
+// it is there.
 //
 // A link is exclusive where a rename is not: it would hide the first. A share
-// without links is asked for a listing, which leaves a moment for two.
-func writeFirst(a Access, dir, temporary, name string, data []byte) error {
-	temporary = dir + "/" + temporary
+// without links is asked for a listing before a durable record, which leaves a
+// moment for two; the others are in a directory that is too large to be listed by
+// all, and of these the last one wins.
+func writeFirst(a Access, dir, name string, data []byte, durable bool, told stamped) error {
+	temporary := dir + "/." + name + "." + newTag() // the writers are of several nodes, and may have no rank
 	defer a.tidy(temporary)
-	if err := a.again(func() error { return a.Share.Write(temporary, data, true) }); err != nil {
+	if err := a.draft(temporary, data, durable, told); err != nil {
 		return err
 	}
 	err := a.again(func() error { return a.Share.Change(Link, temporary, dir+"/"+name) })
-	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOSYS) {
+	switch {
+	case err == nil, errors.Is(err, os.ErrExist):
+	case !durable:
+		err = renameOwn(a, temporary, dir+"/"+name)
+	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ENOTSUP), errors.Is(err, syscall.ENOSYS):
 		err = renameFirst(a, dir, temporary, name)
 	}
 	if errors.Is(err, os.ErrExist) {
@@ -106,38 +137,11 @@ func writeFirst(a Access, dir, temporary, name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	return a.again(func() error { return a.Share.Change(Settle, "", dir) })
+	return a.settle(dir, durable)
 }
 
-// claim makes name appear in dir with data in it, or returns ErrTaken where it is
-// there. It is writeFirst for what need not outlive the server, in a directory
-// that is too large to be listed by all: on a share without links the last one
-// wins. written is as for writeWhole.
-func claim(a Access, dir, temporary, name string, data []byte, written func(path string, began time.Time)) error {
-	temporary = dir + "/" + temporary
-	defer a.tidy(temporary)
-	var began time.Time
-	err := a.again(func() error {
-		began = time.Now()
-		return a.Share.Write(temporary, data, false)
-	})
-	if err != nil {
-		return err
-	}
-	if written != nil {
-		written(temporary, began)
-	}
-	err = a.again(func() error { return a.Share.Change(Link, temporary, dir+"/"+name) })
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, os.ErrExist):
-		return ErrTaken
-	default:
-		return renameOwn(a, temporary, dir+"/"+name)
-	}
-}
-
+// renameFirst is renameOwn, but where a listing shows name: then it returns
+// os.ErrExist.
 func renameFirst(a Access, dir, temporary, name string) error {
 	var names []string
 	err := a.again(func() (err error) {
