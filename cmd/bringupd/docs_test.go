@@ -80,12 +80,7 @@ func markdown(app *cli.App) string {
 			b.WriteString("\n" + sharedFlags(flags, func(name string) string { return "`--" + name + "`" }) + "\n")
 		}
 	}
-	b.WriteString("\n## Exit codes\n\n| code | word | meaning | requeue? |\n|---|---|---|---|\n")
-	b.WriteString("| the driver's own | `" + health.Driven + "` | the driver ran and ended; 128+n where signal n ended it | your call |\n")
-	for _, o := range health.Outcomes() {
-		fmt.Fprintf(&b, "| %d | `%s` | %s | %s |\n", o.Code, o.Word, cell(o.Meaning), o.Requeue)
-	}
-	return b.String()
+	return b.String() + "\n## Exit codes\n\n" + codeTable()
 }
 
 // sharedFlags names the flags of a subcommand that are run's as well.

@@ -257,7 +257,7 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-// The form is what programs read: see the README.
+// The form is what programs read: see docs/gpu.md.
 func TestTopologyJSON(t *testing.T) {
 	top := Topology{Version: TopologyVersion, Domain: &Domain{"6e2a", 7}, GPUs: []Locality{{
 		UUID: "GPU-0", Bus: "0000:1b:00.0", CPUs: "0-55", NICs: []NIC{{"mlx5_0", "0000:18:00.0", Switches}}, Domain: &Domain{"6e2a", 7}}}}

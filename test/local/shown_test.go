@@ -55,6 +55,51 @@ func TestFirstCommand(t *testing.T) {
 	}
 }
 
+// TestExecAsShown runs what docs/exec.md shows of a live job, and compares.
+func TestExecAsShown(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/exec.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(text), "\n    $ ")
+	block, _, _ = strings.Cut(block, "\n\n")
+	dir := t.TempDir()
+	command := func(line string) *exec.Cmd {
+		cmd := begun(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}, "sh", "-c", line)
+		cmd.Dir = dir
+		return cmd
+	}
+	shown := strings.Split(block, "\n    $ ")
+	line, background := strings.CutSuffix(shown[0], " &")
+	if !background || len(shown) < 3 {
+		t.Fatalf("docs/exec.md shows %q", shown)
+	}
+	job := command("exec " + line)
+	if err := job.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for up := time.Now().Add(compiled); command("bringupd status logs").Run() != nil; {
+		if time.Now().After(up) {
+			t.Fatal("the job is not up")
+		}
+	}
+	for _, one := range shown[1:] {
+		line, want, _ := strings.Cut(one, "\n")
+		out, err := command("exec 2>&1\n" + line).Output()
+		lines := func(text string) []string {
+			return slices.Sorted(strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n"))
+		}
+		said := strings.ReplaceAll(string(out), dir, "/home/me")
+		if got, want := lines(said), lines(strings.ReplaceAll(want, "    ", "")); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, and it said\n%q, not\n%q", line, err, got, want)
+		}
+	}
+	if err := job.Wait(); err != nil {
+		t.Errorf("the job: %v", err)
+	}
+}
+
 // TestStatic builds the program for nodes with another C library.
 func TestStatic(t *testing.T) {
 	t.Parallel()

@@ -12,14 +12,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// snippet is the README's example that begins with this line, as it stands.
-func snippet(t *testing.T, first string) string {
+// snippet is the page's example that begins with this line, as it stands.
+func snippet(t *testing.T, page, first string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../docs/" + page)
 	must(t, err)
 	_, rest, found := strings.Cut(string(text), "\n    "+first+"\n")
 	if !found {
-		t.Fatalf("the README has no example that begins with %q", first)
+		t.Fatalf("%s has no example that begins with %q", page, first)
 	}
 	lines := []string{first}
 	for line := range strings.SplitSeq(rest, "\n") {
@@ -32,12 +32,12 @@ func snippet(t *testing.T, first string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// A job whose driver was ended by TERM has itself started anew by its script, as the
-// README shows it.
+// A job whose driver was ended by TERM is started again by its own script, as
+// docs/ending.md shows it.
 func TestAScriptThatRequeuesItself(t *testing.T) {
 	logs := place(t)
 	driver := `if [ -n "$SLURM_RESTART_COUNT" ]; then echo again; else echo started; exec sleep 1000; fi`
-	b := submit(t, "#!/bin/sh\nsrun --wait=0 "+program+" --log-dir="+logs+" -- sh -c '"+driver+"'\n"+snippet(t, "code=$?"),
+	b := submit(t, "#!/bin/sh\nsrun --wait=0 "+program+" --log-dir="+logs+" -- sh -c '"+driver+"'\n"+snippet(t, "ending.md", "code=$?"),
 		"-N", "2", "--ntasks-per-node=1", "--requeue", "--open-mode=append")
 	eventually(t, func() string { return lacks(b.out, "started") })
 	scancel(t, "--signal=TERM", b.id+".0")
@@ -47,13 +47,13 @@ func TestAScriptThatRequeuesItself(t *testing.T) {
 	}
 }
 
-// The README's wrapper submits a job anew, off the node that failed, and ends with the
-// code of one that ends otherwise.
+// The wrapper of docs/requeue.md submits a job again, off the node that failed, and ends
+// with the code of one that ends otherwise.
 func TestAWrapperThatSubmitsAnew(t *testing.T) {
 	dir := place(t)
 	must(t, os.MkdirAll(dir, 0o755))
 	wrapper, script := filepath.Join(dir, "wrapper.sh"), filepath.Join(dir, "job.sh")
-	must(t, os.WriteFile(wrapper, []byte("#!/bin/bash\ncd "+dir+"\n"+snippet(t, "logs=$PWD/bringupd-logs; bad=")), 0o755))
+	must(t, os.WriteFile(wrapper, []byte("#!/bin/bash\ncd "+dir+"\n"+snippet(t, "requeue.md", "logs=$PWD/bringupd-logs; bad=")), 0o755))
 	// The first node to be looked at fails, and no other one.
 	must(t, os.WriteFile(script, []byte("#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=1\n"+
 		"srun --kill-on-bad-exit=0 --wait=0 "+program+" --log-dir=$LOG_DIR --active-check='! mkdir "+dir+"/failed || exit 2' -- \"$@\"\n"), 0o755))
@@ -71,5 +71,25 @@ func TestAWrapperThatSubmitsAnew(t *testing.T) {
 	readJSON(t, filepath.Join(runs[1], signal.NameResult), &again)
 	if failed.Code != 75 || len(failed.Nodes) != 1 || again.Code != 7 || strings.Contains(strings.Join(again.Hosts, " ")+" ", failed.Nodes[0]+" ") {
 		t.Errorf("the first job ended with %d and blames %v, the second with %d on %v", failed.Code, failed.Nodes, again.Code, again.Hosts)
+	}
+}
+
+// The services and sandboxes that docs/services.md shows come up, and the driver after
+// them.
+func TestServicesAsShown(t *testing.T) {
+	for _, tc := range []struct{ name, first string }{
+		{"in one step", `srun --ntasks-per-node=1 bringupd \`},
+		{"a sandbox in a step of its own", `srun --overlap --kill-on-bad-exit=1 --wait=0 \`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := place(t)
+			must(t, os.MkdirAll(filepath.Join(dir, "examples"), 0o755))
+			copyFile(t, "../../examples/hello.sh", filepath.Join(dir, "examples"))
+			script := "#!/bin/bash\ncd " + dir + "\nPATH=" + bed.Bin() + ":$PATH\n" + snippet(t, "services.md", tc.first) + "wait\n"
+			if out := batch(t, script, "-N", "3", "--ntasks-per-node=1"); !strings.Contains(out, "hello from the driver on n") ||
+				!strings.Contains(out, "0002.sandbox") {
+				t.Errorf("the job said %q", out)
+			}
+		})
 	}
 }

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/health"
+)
+
+var update = flag.Bool("update", false, "write anew what is written from the program")
+
+// The README's table of exit codes is the program's.
+func TestREADME(t *testing.T) {
+	const (
+		path  = "../../README.md"
+		begin = "<!-- codes: written by go test ./cmd/bringupd -run README -update -->\n"
+		end   = "<!-- end of codes -->"
+	)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), begin)
+	old, tail, ended := strings.Cut(rest, end)
+	if !ok || !ended {
+		t.Fatalf("%s has no place for its codes: %s…", path, begin)
+	}
+	table := "\n" + codeTable() + "\n"
+	if *update {
+		if err := os.WriteFile(path, []byte(head+begin+table+end+tail), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if old != table {
+		t.Errorf("the codes in %s are not the program's: run go test ./cmd/bringupd -run README -update", path)
+	}
+}
+
+func codeTable() string {
+	var b strings.Builder
+	b.WriteString("| code | word | meaning | requeue? |\n|---|---|---|---|\n")
+	b.WriteString("| the driver's own | `" + health.Driven + "` | the driver ran and ended; 128+n where signal n ended it | your call |\n")
+	for _, o := range health.Outcomes() {
+		fmt.Fprintf(&b, "| %d | `%s` | %s | %s |\n", o.Code, o.Word, o.Meaning, o.Requeue)
+	}
+	return b.String()
+}
+
+// Every link in the pages leads somewhere, and the README to every page.
+func TestLinks(t *testing.T) {
+	const root = "../.."
+	pages, err := filepath.Glob(root + "/docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	linked := make(map[string]bool) // by the README
+	for _, page := range append(pages, root+"/README.md") {
+		for _, match := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(contents(t, page), -1) {
+			target, anchor, _ := strings.Cut(match[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			path := page
+			if target != "" {
+				path = filepath.Join(filepath.Dir(page), target)
+			}
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("%s links to %s: %v", page, match[1], err)
+			} else if anchor != "" && !slices.Contains(anchors(contents(t, path)), anchor) {
+				t.Errorf("%s links to %s: no heading is called so", page, match[1])
+			}
+			if page == root+"/README.md" {
+				linked[filepath.Clean(path)] = true
+			}
+		}
+	}
+	for _, page := range pages {
+		if !linked[filepath.Clean(page)] {
+			t.Errorf("the README does not link to %s", page)
+		}
+	}
+}
+
+func contents(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// anchors are what a page's headings are linked by.
+func anchors(text string) (all []string) {
+	for line := range strings.Lines(text) {
+		if heading, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+			kept := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), "")
+			all = append(all, strings.ReplaceAll(kept, " ", "-"))
+		}
+	}
+	return all
+}
+
+// Every flag that the pages name is one of the program's, or of another one's.
+func TestFlagsInPages(t *testing.T) {
+	known := strings.Fields("ntasks-per-node kill-on-bad-exit wait no-kill overlap signal requeue no-requeue open-mode nodes exclude " + // Slurm's
+		"parsable pty container-image account partition time output job-name exclusive gpus-per-node mpi " +
+		"resources least shm-size version")
+	for _, command := range (&invocation{}).app().Commands {
+		for _, flag := range command.Flags {
+			known = append(known, flag.Names()...)
+		}
+	}
+	pages, err := filepath.Glob("../../docs/[!d]*.md") // not development.md: Go's flags are others
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "../../README.md", "../../docs/deaths.md", "../../docs/doctor.md") {
+		for _, match := range regexp.MustCompile(`(?:^|[^-\w])--([a-z][-a-z0-9]*)`).FindAllStringSubmatch(contents(t, page), -1) {
+			if !slices.Contains(known, match[1]) {
+				t.Errorf("%s names --%s, which nobody has", page, match[1])
+			}
+		}
+	}
+}
