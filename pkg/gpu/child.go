@@ -63,7 +63,6 @@ const (
 // logged, and it must be left where it can't be killed.
 type Child struct {
 	Program  string        // empty: the binary that runs here
-	Args     []string      // nil: gpu-child, and --nvml=Library where there is one
 	Library  string        // the file to be asked for; empty: the loader finds it
 	Env      []string      // nil: ours
 	Deadline time.Duration // of a probe; 0: ProbeDeadline
@@ -158,7 +157,7 @@ type listener struct {
 	child   Child
 	ready   func(int)
 	event   func(Event)
-	dedup   Dedup
+	dedup   dedup
 	why     string // the child's own last word
 	begun   bool
 	garbage int // lines in a row
@@ -211,7 +210,7 @@ func (l *listener) tell(e Event) {
 	if e.At.IsZero() {
 		e.At = now
 	}
-	if e, told := l.dedup.Pass(e, now); told {
+	if e, told := l.dedup.pass(e, now); told {
 		l.event(e)
 	}
 }
@@ -295,8 +294,9 @@ func (c Child) start(ctx context.Context, limit time.Duration, what question) (*
 func (c Child) fork(what question) (*session, error) {
 	// Where its file system hangs, this goroutine hangs here, and not in the
 	// exec, for which all of a Go program waits.
-	if err := touch(c.program()); err != nil {
-		return nil, err
+	if program, err := os.Open(c.program()); err == nil {
+		_, _ = program.Read(make([]byte, 1))
+		program.Close()
 	}
 	out, outEnd, err := os.Pipe()
 	if err != nil {
@@ -401,9 +401,6 @@ func (c Child) argv() []string {
 	if c.Program == "" && len(os.Args) > 0 {
 		name = os.Args[0] // what ps shows, and what the loader calls it
 	}
-	if c.Args != nil {
-		return append([]string{name}, c.Args...)
-	}
 	argv := []string{name, ChildCommand}
 	if c.Library != "" {
 		argv = append(argv, "--nvml="+c.Library)
@@ -421,18 +418,4 @@ func (c Child) environ() []string {
 	}
 	env = slices.DeleteFunc(slices.Clone(env), func(entry string) bool { return strings.HasPrefix(entry, "LD_BIND_NOW=") })
 	return append(env, childVariable+"=1", "GOTRACEBACK=none")
-}
-
-// touch reads a little of a file.
-func touch(path string) error {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, os.ErrPermission) {
-		return nil // to execute a file one need not read it
-	}
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	_, _ = file.Read(make([]byte, 1))
-	return nil
 }

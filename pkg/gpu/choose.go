@@ -1,8 +1,13 @@
 package gpu
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // choice is which of a node's GPUs are the job's.
@@ -173,4 +178,49 @@ func (g GPU) lost() (Return, bool) {
 		}
 	}
 	return "", false
+}
+
+// Traits are what the nodes of a job are compared by: the same on nodes that are
+// equal for it, in whatever order their GPUs come. What could not be read is left
+// out, and so are the GPUs that are not the job's.
+func Traits(f Facts, want Expect) []check.Trait {
+	if f.Init != Success || want.forgone() {
+		return nil
+	}
+	well := usable(f, want)
+	driver, _ := f.Driver.Get()
+	cuda, _ := f.CUDA.Get()
+	of := func(value func(GPU) (string, bool)) string { return strings.Join(distinct(well, value), ", ") }
+	return slices.DeleteFunc([]check.Trait{
+		{ID: "x.gpu_model", Value: strings.Join(models(well), ", ")},
+		{ID: "x.gpu_count", Value: strconv.Itoa(countFor(well, want))},
+		{ID: "x.driver", Value: driver},
+		{ID: "x.cuda", Value: cuda},
+		{ID: "x.vbios", Value: of(func(g GPU) (string, bool) { return g.VBIOS.Get() })},
+		{ID: "x.gsp", Value: of(func(g GPU) (string, bool) { return g.GSP.Get() })},
+		{ID: "x.memory", Value: of(func(g GPU) (string, bool) {
+			// Some MiB more or less are the driver's: it's the size that counts.
+			m, ok := g.Memory.Get()
+			return fmt.Sprintf("%d GiB", (m.Total+1<<29)>>30), ok
+		})},
+		{ID: "x.fabric", Value: of(fabricTrait)},
+	}, func(t check.Trait) bool { return t.Value == "" })
+}
+
+// countFor is how many of the GPUs the job means to use. Where it is told how
+// many, nodes may well have more, and not all as many more.
+func countFor(well []GPU, want Expect) int {
+	if want.Count > 0 {
+		return min(len(well), want.Count)
+	}
+	return len(well)
+}
+
+// fabricTrait names the NVLink domain and clique of a GPU that is in one.
+func fabricTrait(g GPU) (string, bool) {
+	f, ok := g.Fabric.Get()
+	if !ok || f.State != fabricComplete || strings.Trim(f.Cluster, "0-") == "" {
+		return "", false
+	}
+	return fmt.Sprintf("%s/%d", prose.Cut(f.Cluster, shown), f.Clique), true
 }

@@ -3,13 +3,19 @@
 package gpu
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 const (
@@ -32,20 +38,20 @@ type collector struct {
 // and no other.
 func (c *collector) collect() Facts {
 	facts := Facts{Version: FactsVersion}
-	c.asked.begin(system0, "nvmlInit_v2")
+	c.asked.set(system0, "nvmlInit_v2")
 	facts.Init = named(c.lib.Init())
-	c.asked.end(system0)
+	c.asked.set(system0, "")
 	if facts.Init != Success {
 		return facts
 	}
-	s := asker{lib: c.lib, asked: c.asked, slot: system0}
+	s := asker{c, system0}
 	facts.Driver = ask(s, c.lib.SystemGetDriverVersion, "nvmlSystemGetDriverVersion")
 	facts.NVML = ask(s, c.lib.SystemGetNVMLVersion, "nvmlSystemGetNVMLVersion")
 	facts.CUDA = convert(ask(s, c.lib.SystemGetCudaDriverVersion, "nvmlSystemGetCudaDriverVersion"), cudaText)
 	facts.Count = ask(s, c.lib.DeviceGetCount, s.newest("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"))
 	count, _ := facts.Count.Get()
 	facts.GPUs, facts.Pairs = c.gpus(count)
-	nameLost(facts.GPUs, Buses(c.root))
+	nameLost(facts.GPUs, sysfs{os.DirFS(c.root)}.gpuBuses())
 	nameProcesses(facts.GPUs, c.root)
 	_ = ask(s, func() (struct{}, nvml.Return) { return struct{}{}, c.lib.Shutdown() }, "nvmlShutdown")
 	return facts
@@ -59,7 +65,7 @@ func (c *collector) gpus(count int) (gpus []GPU, pairs []Pair) {
 	gpus = make([]GPU, count)
 	all := make([]*inspector, count)
 	for i := range gpus {
-		all[i] = &inspector{asker: asker{lib: c.lib, asked: c.asked, slot: i}, gpu: &gpus[i]}
+		all[i] = &inspector{asker: asker{c, i}, gpu: &gpus[i]}
 		gpus[i].Index = i
 	}
 	side(all, func(one *inspector) { one.open(); one.lookAtClocks() })
@@ -90,9 +96,8 @@ func side(all []*inspector, do func(*inspector)) {
 
 // asker asks questions for one GPU, or for the machine.
 type asker struct {
-	lib   nvml.Interface
-	asked *questions
-	slot  int
+	*collector
+	slot int
 }
 
 // newest returns the first of several versions of a function that the library
@@ -113,8 +118,8 @@ func ask[T any](a asker, call func() (T, nvml.Return), functions ...string) Read
 			return Unread[T](FunctionNotFound)
 		}
 	}
-	a.asked.begin(a.slot, functions[0])
-	defer a.asked.end(a.slot)
+	a.asked.set(a.slot, functions[0])
+	defer a.asked.set(a.slot, "")
 	value, ret := call()
 	if ret != nvml.SUCCESS {
 		return Unread[T](named(ret))
@@ -157,19 +162,13 @@ func clusterText(id [16]byte) string {
 // nameLost gives the GPUs that can't be asked their addresses, where there are
 // as many on the bus that no other GPU has: both orders are that of the bus.
 func nameLost(gpus []GPU, buses []string) {
-	known := make(map[string]bool)
 	var lost []*GPU
+	free := slices.Clone(buses)
 	for i := range gpus {
 		if bus, ok := gpus[i].Bus.Get(); ok {
-			known[bus] = true
+			free = slices.DeleteFunc(free, func(other string) bool { return other == bus })
 		} else {
 			lost = append(lost, &gpus[i])
-		}
-	}
-	var free []string
-	for _, bus := range buses {
-		if !known[bus] {
-			free = append(free, bus)
 		}
 	}
 	if len(free) != len(lost) {
@@ -189,16 +188,13 @@ type questions struct {
 
 func newQuestions() *questions { return &questions{open: make(map[int]string)} }
 
-func (q *questions) begin(slot int, function string) {
+// set says what a slot waits for; empty: for nothing.
+func (q *questions) set(slot int, function string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.open[slot] = function
-}
-
-func (q *questions) end(slot int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.open, slot)
+	if q.open[slot] = function; function == "" {
+		delete(q.open, slot)
+	}
 }
 
 // String names them, the machine's first.
@@ -206,44 +202,24 @@ func (q *questions) String() string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var texts []string
-	for slot := system0; slot < maxSlot; slot++ {
-		switch function, found := q.open[slot]; {
-		case !found:
-		case slot == system0:
-			texts = append(texts, function)
-		default:
-			texts = append(texts, fmt.Sprintf("%s of GPU %d", function, slot))
+	for _, slot := range slices.Sorted(maps.Keys(q.open)) {
+		text := q.open[slot]
+		if slot != system0 {
+			text += fmt.Sprintf(" of GPU %d", slot)
 		}
+		texts = append(texts, text)
 	}
 	return strings.Join(texts, ", ")
 }
 
-// maxSlot is more than any machine has GPUs.
-const maxSlot = 256
-
-// tellWaits says which questions have not been answered for that long, once
-// for each change: who ends this process for its silence finds it in its last
-// words.
-func tellWaits(asked *questions, to io.Writer, after time.Duration) (stop func()) {
-	over, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(after)
-		defer tick.Stop()
-		for last := ""; ; {
-			select {
-			case <-tick.C:
-				if text := asked.String(); text != "" && text != last {
-					fmt.Fprintf(to, "waiting for %s\n", text)
-					last = text
-				}
-			case <-over:
-				return
-			}
+// tellWaits says until the context ends which questions have not been answered for
+// that long, once for each change: who ends this process for its silence finds it in
+// its last words.
+func (q *questions) tellWaits(ctx context.Context, to io.Writer, after time.Duration) {
+	for last := ""; pause.For(ctx, after); {
+		if text := q.String(); text != "" && text != last {
+			fmt.Fprintf(to, "waiting for %s\n", text)
+			last = text
 		}
-	}()
-	return func() {
-		close(over)
-		<-done
 	}
 }

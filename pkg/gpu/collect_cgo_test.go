@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -504,7 +505,7 @@ func TestLostGPU(t *testing.T) {
 			t.Errorf("%s: the other one is %+v, the pairs %+v", ret, f.GPUs[0], f.Pairs)
 		}
 	}
-	if f := collectBelow(root, withHandles(mockDGX(), nvml.SUCCESS, nvml.ERROR_GPU_IS_LOST, nvml.ERROR_GPU_IS_LOST)); f.GPUs[1].Bus.Asked() || f.GPUs[2].Bus.Asked() {
+	if f := collectBelow(root, withHandles(mockDGX(), nvml.SUCCESS, nvml.ERROR_GPU_IS_LOST, nvml.ERROR_GPU_IS_LOST)); f.GPUs[1].Bus.Value != nil || f.GPUs[2].Bus.Value != nil {
 		t.Error("an address is guessed")
 	}
 }
@@ -575,16 +576,18 @@ func TestWhatADriverHangsIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := newQuestions()
 		var said bytes.Buffer
-		stop := tellWaits(asked, &said, time.Second)
-		asked.begin(3, "nvmlDeviceGetRemappedRows")
-		asked.begin(1, "nvmlDeviceGetName")
-		asked.begin(system0, "nvmlInit_v2")
-		asked.end(1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go asked.tellWaits(ctx, &said, time.Second)
+		asked.set(3, "nvmlDeviceGetRemappedRows")
+		asked.set(1, "nvmlDeviceGetName")
+		asked.set(system0, "nvmlInit_v2")
+		asked.set(1, "")
 		time.Sleep(3500 * time.Millisecond)
-		asked.end(3)
-		asked.end(system0)
+		asked.set(3, "")
+		asked.set(system0, "")
 		time.Sleep(5 * time.Second)
-		stop()
+		cancel()
+		synctest.Wait()
 		if got := said.String(); got != "waiting for nvmlInit_v2, nvmlDeviceGetRemappedRows of GPU 3\n" {
 			t.Errorf("it said %q", got)
 		}

@@ -25,10 +25,8 @@ func Evaluate(f Facts, want Expect) []check.Finding {
 	}
 	s := scene{facts: f, want: want, choice: choose(f, want)}
 	findings = append(findings, s.count()...)
-	for _, group := range [][]rule{healthRules, memoryRules, linkRules, modeRules, useRules} {
-		for _, r := range group {
-			findings = append(findings, s.apply(r)...)
-		}
+	for _, r := range rules {
+		findings = append(findings, s.apply(r)...)
 	}
 	return append(findings, environment(want.Environ))
 }
@@ -45,11 +43,43 @@ type rule struct {
 	id     string
 	source string // what was asked
 	expect string // what passes
-	judge  func(scene, GPU) opinion
+	judge  func(*exam)
 }
 
-// opinion is what a rule thinks of one GPU: all is well where it is empty.
-type opinion struct {
+// rules are all of them, in the order of their findings.
+var rules = []rule{
+	{"gpu.recovery", "nvmlDeviceGetFieldValues(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)", "no action", judgeRecovery},
+	{"gpu.clocks", "nvmlDeviceGetCurrentClocksEventReasons", "not slowed down by its hardware", judgeClocks},
+
+	{"gpu.remap", "nvmlDeviceGetRemappedRows", "no failure, nothing pending", judgeRemapped},
+	{"gpu.ecc_unc", "nvmlDeviceGetTotalEccErrors, nvmlDeviceGetSramEccErrorStatus", "no uncorrectable error since the last reset", judgeUncorrected},
+	{"gpu.ecc_corr", "nvmlDeviceGetEccMode, nvmlDeviceGetTotalEccErrors", "ECC on, and few corrected errors", judgeCorrected},
+	{"gpu.retired", "nvmlDeviceGetRetiredPages", "fewer than 63 pages, none pending", judgeRetired},
+
+	{"gpu.fabric", "nvmlDeviceGetGpuFabricInfoV", "joined, healthy, in the same clique as its siblings", judgeFabric},
+	{"gpu.nvlink", "nvmlDeviceGetNvLinkState, nvmlDeviceGetP2PStatus", "as many active links as its siblings, which it reaches", judgeNVLink},
+	{"gpu.pcie", "nvmlDeviceGetCurrPcieLinkWidth, nvmlDeviceGetCurrPcieLinkGeneration", "all lanes, at full speed under load", judgePCIe},
+
+	{"gpu.persistence", "nvmlDeviceGetPersistenceMode", "on", judgePersistence},
+	{"gpu.mig", "nvmlDeviceGetMigMode", "as the job needs it, and nothing pending", judgeMIG},
+	{"gpu.compute_mode", "nvmlDeviceGetComputeMode", "default", judgeCompute},
+	{"gpu.busy", "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetMemoryInfo_v2", "nobody uses the GPU", judgeBusy},
+}
+
+// IDs are those of all checks that Evaluate makes.
+func IDs() []string {
+	ids := []string{"gpu.nvml", "gpu.driver_unresponsive", "gpu.count", "gpu.env"}
+	for _, r := range rules {
+		ids = append(ids, r.id)
+	}
+	return ids
+}
+
+// exam is one GPU of a scene, and what a rule finds of it: all is well where that is
+// nothing.
+type exam struct {
+	scene
+	gpu GPU
 	// wrong are findings without what all of the rule's have: id, device, and
 	// source and expected where they say nothing else.
 	wrong []check.Finding
@@ -63,21 +93,30 @@ type unread struct {
 	why  Return // empty: nobody asked
 }
 
-// cannot adds to the opinion what could not be read, once.
-func (o *opinion) cannot(what string, why Return) {
-	if u := (unread{what, why}); !slices.Contains(o.unread, u) {
-		o.unread = append(o.unread, u)
+// cannot tells what could not be read, once.
+func (e *exam) cannot(what string, why Return) {
+	if u := (unread{what, why}); !slices.Contains(e.unread, u) {
+		e.unread = append(e.unread, u)
 	}
 }
 
-// say adds to the opinion what is wrong.
-func (o *opinion) say(f check.Finding) { o.wrong = append(o.wrong, f) }
+// say tells what is wrong. What it returns may be completed until the next is told.
+func (e *exam) say(verdict check.Verdict, observed, hint string) *check.Finding {
+	e.wrong = append(e.wrong, check.Finding{Verdict: verdict, Class: check.Node, Observed: observed, Hint: hint})
+	return &e.wrong[len(e.wrong)-1]
+}
 
-// get returns what was read, and adds to the opinion why nothing was.
-func get[T any](o *opinion, what string, r Reading[T]) (T, bool) {
+// Hints that several rules have.
+const (
+	hintReset      = "drain the node and reset the GPU (nvidia-smi --gpu-reset) or reboot"
+	hintResetLater = "reset the GPU (nvidia-smi --gpu-reset) or reboot once the job is over"
+)
+
+// get returns what was read, and tells why nothing was.
+func get[T any](e *exam, what string, r Reading[T]) (T, bool) {
 	value, ok := r.Get()
 	if !ok {
-		o.cannot(what, r.Why)
+		e.cannot(what, r.Why)
 	}
 	return value, ok
 }
@@ -98,18 +137,19 @@ func (s scene) apply(r rule) []check.Finding {
 			gaps.add("does not answer ("+said(why)+")", g.Index)
 			continue
 		}
-		o := r.judge(s, g)
-		for _, f := range o.wrong {
+		e := exam{scene: s, gpu: g}
+		r.judge(&e)
+		for _, f := range e.wrong {
 			findings = append(findings, r.fill(f, g))
 		}
-		for _, u := range o.unread {
+		for _, u := range e.unread {
 			if unasked(u.why) {
 				gaps.add(u.what+": "+said(u.why), g.Index)
 				continue
 			}
 			findings = append(findings, r.fill(u.finding(), g))
 		}
-		if len(o.wrong) == 0 && len(o.unread) == 0 {
+		if len(e.wrong) == 0 && len(e.unread) == 0 {
 			well++
 		}
 	}
@@ -184,13 +224,12 @@ type gap struct {
 }
 
 func (t *tally) add(what string, gpu int) {
-	for i := range *t {
-		if g := &(*t)[i]; g.what == what {
-			g.gpus = append(g.gpus, gpu)
-			return
-		}
+	at := slices.IndexFunc(*t, func(g gap) bool { return g.what == what })
+	if at < 0 {
+		at = len(*t)
+		*t = append(*t, gap{what: what})
 	}
-	*t = append(*t, gap{what, []int{gpu}})
+	(*t)[at].gpus = append((*t)[at].gpus, gpu)
 }
 
 // of joins what was said. The GPUs are named where it was not said of all.
@@ -207,15 +246,4 @@ func (t tally) of(all int) string {
 		}
 	}
 	return strings.Join(parts, "; ")
-}
-
-// IDs are those of all checks that Evaluate makes.
-func IDs() []string {
-	ids := []string{"gpu.nvml", "gpu.driver_unresponsive", "gpu.count", "gpu.env"}
-	for _, group := range [][]rule{healthRules, memoryRules, linkRules, modeRules, useRules} {
-		for _, r := range group {
-			ids = append(ids, r.id)
-		}
-	}
-	return ids
 }

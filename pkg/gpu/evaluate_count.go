@@ -1,9 +1,11 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const (
@@ -15,7 +17,7 @@ const (
 // asked.
 var lostHints = map[Return]string{
 	GPUIsLost:            "drain the node: the GPU has fallen off the bus, which a reboot may mend for a while and a power cycle or a new card for good",
-	ResetRequired:        "drain the node and reset the GPU (nvidia-smi --gpu-reset) or reboot",
+	ResetRequired:        hintReset,
 	UnknownError:         "drain the node, look into dmesg for NVRM lines of this GPU, and reboot",
 	"INSUFFICIENT_POWER": "drain the node and look at the power cables of this GPU",
 	"IRQ_ISSUE":          "drain the node: the GPU's interrupts do not arrive, see dmesg",
@@ -24,36 +26,35 @@ var lostHints = map[Return]string{
 
 // count says whether the job has the GPUs that it should have.
 func (s scene) count() []check.Finding {
-	counted, ok := s.facts.Count.Get()
+	e := exam{scene: s}
+	e.judgeCount()
+	for i := range e.wrong {
+		f := &e.wrong[i]
+		f.ID, f.Source = "gpu.count", cmp.Or(f.Source, sourceCount)
+	}
+	if len(e.wrong) == 0 {
+		return []check.Finding{s.enough()}
+	}
+	return e.wrong
+}
+
+func (e *exam) judgeCount() {
+	counted, ok := e.facts.Count.Get()
 	if !ok {
-		return []check.Finding{{
-			ID: "gpu.count", Verdict: check.Unknown, Source: sourceCount, Class: check.Node,
-			Observed: "GPUs can't be counted: " + said(s.facts.Count.Why), Hint: "run nvidia-smi on the node, and look into dmesg for NVRM lines",
-		}}
+		e.say(check.Unknown, "GPUs can't be counted: "+said(e.facts.Count.Why), "run nvidia-smi on the node, and look into dmesg for NVRM lines")
+		return
 	}
-	var findings []check.Finding
-	if counted != len(s.facts.GPUs) {
-		findings = append(findings, check.Finding{
-			ID: "gpu.count", Verdict: check.Unknown, Source: sourceCount, Class: check.Node,
-			Observed: fmt.Sprintf("NVML counts %d GPUs, and %d were looked at", counted, len(s.facts.GPUs)),
-			Hint:     "run \"bringupd check\" on the node again",
-		})
+	if counted != len(e.facts.GPUs) {
+		e.say(check.Unknown, fmt.Sprintf("NVML counts %d GPUs, and %d were looked at", counted, len(e.facts.GPUs)), "run \"bringupd check\" on the node again")
 	}
-	findings = append(findings, s.lostOnes()...)
-	findings = append(findings, s.missingOnes()...)
-	findings = append(findings, s.tooFew()...)
-	if s.unsure {
-		findings = append(findings, check.Finding{
-			ID: "gpu.count", Verdict: check.Warn, Source: visibleVariable, Class: check.User,
-			Observed: fmt.Sprintf("%s has indices, which count the fastest GPU first, and there are %d models: all GPUs are looked at", visibleVariable, len(models(s.gpus))),
-			Expected: "CUDA_DEVICE_ORDER=PCI_BUS_ID",
-			Hint:     "set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list the GPUs by their UUIDs",
-		})
+	e.judgeLost()
+	e.judgeMissing()
+	e.judgeTooFew()
+	if e.unsure {
+		f := e.say(check.Warn, fmt.Sprintf("%s has indices, which count the fastest GPU first, and there are %d models: all GPUs are looked at", visibleVariable, len(models(e.gpus))),
+			"set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list the GPUs by their UUIDs")
+		f.Source, f.Class, f.Expected = visibleVariable, check.User, "CUDA_DEVICE_ORDER=PCI_BUS_ID"
 	}
-	if len(findings) == 0 {
-		findings = append(findings, s.enough())
-	}
-	return findings
 }
 
 // enough is the finding where none is missing.
@@ -74,88 +75,70 @@ func (s scene) enough() check.Finding {
 	return f
 }
 
-// lostOnes are the findings about GPUs that do not answer.
-func (s scene) lostOnes() []check.Finding {
-	var findings []check.Finding
-	for _, g := range s.gpus {
+// judgeLost tells of GPUs that do not answer.
+func (e *exam) judgeLost() {
+	for _, g := range e.gpus {
 		why, lost := g.lost()
 		if !lost {
 			continue
 		}
-		f := check.Finding{
-			ID: "gpu.count", Device: deviceOf(g), Verdict: check.Fail, Source: sourceHandle, Class: check.Node,
-			Observed: "does not answer: " + said(why), Expected: "a GPU that answers", Hint: lostHints[why],
-		}
-		switch {
-		case why == Uninitialized || unasked(why):
+		f := e.say(check.Fail, "does not answer: "+said(why), lostHints[why])
+		f.Device, f.Source, f.Expected = deviceOf(g), sourceHandle, "a GPU that answers"
+		if why == Uninitialized || unasked(why) {
 			f.Verdict = check.Unknown // says nothing of the GPU
-			fallthrough
-		case f.Hint == "":
-			f.Hint = "run nvidia-smi on the node, and look into dmesg for NVRM lines of this GPU"
 		}
-		findings = append(findings, f)
+		f.Hint = cmp.Or(f.Hint, "run nvidia-smi on the node, and look into dmesg for NVRM lines of this GPU")
 	}
-	return findings
 }
 
-// missingOnes are the findings about GPUs that are listed and not there.
-func (s scene) missingOnes() []check.Finding {
-	var findings []check.Finding
-	for _, selector := range s.missing {
-		f := check.Finding{
-			ID: "gpu.count", Verdict: check.Fail, Source: visibleVariable, Class: check.Node,
-			Observed: fmt.Sprintf("%s lists %s, and NVML shows no such GPU among %d", visibleVariable, clip(selector.String()), len(s.facts.GPUs)),
-			Expected: "GPUs that are there",
-			Hint:     "see nvidia-smi -L on the node: a GPU of it is gone, or the list is of another node",
-		}
+// judgeMissing tells of GPUs that are listed and not there.
+func (e *exam) judgeMissing() {
+	for _, selector := range e.missing {
+		f := e.say(check.Fail, fmt.Sprintf("%s lists %s, and NVML shows no such GPU among %d", visibleVariable, prose.Cut(selector.String(), shown), len(e.facts.GPUs)),
+			"see nvidia-smi -L on the node: a GPU of it is gone, or the list is of another node")
+		f.Source, f.Expected = visibleVariable, "GPUs that are there"
 		switch {
-		case selector.UUID != "" && s.nameless:
+		case selector.UUID != "" && e.nameless:
 			f.Verdict = check.Unknown
-			f.Observed = fmt.Sprintf("%s lists %s, which may be a GPU whose UUID can't be read", visibleVariable, clip(selector.String()))
-		case s.want.Count >= 0 && s.seen >= s.want.Count && s.want.CountFrom != visibleVariable:
+			f.Observed = fmt.Sprintf("%s lists %s, which may be a GPU whose UUID can't be read", visibleVariable, prose.Cut(selector.String(), shown))
+		case e.want.Count >= 0 && e.seen >= e.want.Count && e.want.CountFrom != visibleVariable:
 			f.Class = check.User // all that were granted are there
 		}
-		findings = append(findings, f)
 	}
-	return findings
 }
 
-// tooFew is the finding about GPUs that are short of the number expected, beyond
-// those that are known to be lost.
-func (s scene) tooFew() []check.Finding {
-	least := max(s.want.Count, 0)
-	if s.want.Needed() {
+// judgeTooFew tells of GPUs that are short of the number expected, beyond those
+// that are known to be lost.
+func (e *exam) judgeTooFew() {
+	least := max(e.want.Count, 0)
+	if e.want.Needed() {
 		least = max(least, 1)
 	}
-	have := s.units + s.lost + len(s.missing)
-	if have >= least || s.unsure && s.seen >= least {
-		return nil
+	have := e.units + e.lost + len(e.missing)
+	if have >= least || e.unsure && e.seen >= least {
+		return
 	}
-	f := check.Finding{
-		ID: "gpu.count", Verdict: check.Fail, Source: sourceCount, Class: check.Node,
-		Observed: fmt.Sprintf("%d of %d", s.units, least), Expected: fmt.Sprintf("%d (%s)", least, s.want.from()),
-		Hint: "drain the node and look into dmesg and lspci for the GPUs that are gone, or give the --gpus-per-node that it really has",
-	}
-	if s.want.Count <= 0 {
-		f.Expected = "at least 1"
+	f := e.say(check.Fail, fmt.Sprintf("%d of %d", e.units, least),
+		"drain the node and look into dmesg and lspci for the GPUs that are gone, or give the --gpus-per-node that it really has")
+	f.Expected = fmt.Sprintf("%d (%s)", least, e.want.from())
+	if e.want.Count <= 0 {
+		f.Expected, f.Class = "at least 1", check.User
 		f.Hint = "ask for GPUs (sbatch --gpus-per-node), or give --gpu-check=auto if the job can do without"
-		f.Class = check.User
 	}
 	hidden := 0
-	for _, g := range s.facts.GPUs {
+	for _, g := range e.facts.GPUs {
 		if g.Handle == NoPermission {
 			hidden++
 		}
 	}
 	switch {
-	case s.want.Visible != nil && s.seen >= least:
+	case e.want.Visible != nil && e.seen >= least:
 		f.Source, f.Class = visibleVariable, check.User
-		f.Observed += fmt.Sprintf(": %s lists %d, and NVML shows %d", visibleVariable, len(s.want.Visible), s.seen)
+		f.Observed += fmt.Sprintf(": %s lists %d, and NVML shows %d", visibleVariable, len(e.want.Visible), e.seen)
 		f.Hint = "let " + visibleVariable + " list as many GPUs as the job has, or unset it"
 	case hidden > 0:
 		f.Class = check.User
 		f.Observed += fmt.Sprintf(", and %d that this process may not use", hidden)
 		f.Hint = "ask Slurm for that many GPUs: its cgroup keeps this step from the others"
 	}
-	return []check.Finding{f}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // The values of nvmlGpuFabricState_t.
@@ -21,9 +22,8 @@ const (
 type fabricField struct {
 	shift   uint
 	width   uint32
-	verdict map[uint32]check.Verdict // but for what is well
-	words   map[uint32]string
-	known   uint32 // the highest value that nvml.h has
+	verdict check.Verdict
+	words   []string // by the values that nvml.h has; empty: all is well
 }
 
 // fabricFields are those of driver 580. DCGM fails on each; a recovery that is
@@ -31,105 +31,92 @@ type fabricField struct {
 // left out: a node without partitions says false as well, and NO_PARTITION of the
 // configuration tells what is wrong.
 var fabricFields = []fabricField{
-	{0, 0x3, verdictOf(check.Fail), map[uint32]string{1: "less bandwidth than there should be"}, 2},
-	{2, 0x3, verdictOf(check.Wait), map[uint32]string{1: "its routes are being recovered"}, 2},
-	{4, 0x3, verdictOf(check.Fail), map[uint32]string{1: "a route is unhealthy"}, 2},
-	{6, 0x3, verdictOf(check.Wait), map[uint32]string{1: "it recovers from an access that timed out"}, 2},
-	{8, 0xf, nil, map[uint32]string{
+	{0, 0x3, check.Fail, []string{1: "less bandwidth than there should be", 2: ""}},
+	{2, 0x3, check.Wait, []string{1: "its routes are being recovered", 2: ""}},
+	{4, 0x3, check.Fail, []string{1: "a route is unhealthy", 2: ""}},
+	{6, 0x3, check.Wait, []string{1: "it recovers from an access that timed out", 2: ""}},
+	{8, 0xf, check.Fail, []string{
 		2: "incorrect configuration: SysGUID", 3: "incorrect configuration: serial number of the chassis", 4: "incorrect configuration: no partition",
 		5: "incorrect configuration: too few NVLinks", 6: "incorrect configuration: firmware of the GPU", 7: "incorrect configuration: location",
 		8: "incorrect configuration: state of the GPU",
-	}, 8},
+	}},
 }
-
-// verdictOf is for a field of two bits.
-func verdictOf(v check.Verdict) map[uint32]check.Verdict { return map[uint32]check.Verdict{1: v} }
 
 const fabricHint = "look at nvidia-fabricmanager (systemctl status, /var/log/fabricmanager.log), and at the switches"
 
 // judgeFabric: CUDA does not begin (802, system not yet initialized) until the
 // fabric manager is done, the classic race of a boot: so it is waited for.
-func judgeFabric(s scene, g GPU) (o opinion) {
-	fabric, ok := get(&o, "fabric", g.Fabric)
+func judgeFabric(e *exam) {
+	fabric, ok := get(e, "fabric", e.gpu.Fabric)
 	if !ok {
-		return o
+		return
 	}
+	const waits = "start nvidia-fabricmanager on the node (on NVL72, see nvidia-imex and the switches too), or see its log for what it waits for"
 	switch {
 	case fabric.State == fabricNone:
-		o.cannot("fabric", NotSupported)
-	case fabric.State == fabricNotYet || fabric.State == fabricJoining:
-		word := "has not begun to join the fabric"
-		if fabric.State == fabricJoining {
-			word = "is joining the fabric"
-		}
-		o.say(check.Finding{Verdict: check.Wait, Class: check.Node, Observed: word, Expected: "joined",
-			Hint: "start nvidia-fabricmanager on the node (on NVL72, see nvidia-imex and the switches too), or see its log for what it waits for"})
+		e.cannot("fabric", NotSupported)
+	case fabric.State == fabricNotYet:
+		e.say(check.Wait, "has not begun to join the fabric", waits).Expected = "joined"
+	case fabric.State == fabricJoining:
+		e.say(check.Wait, "is joining the fabric", waits).Expected = "joined"
 	case fabric.State != fabricComplete:
-		o.say(check.Finding{Verdict: check.Unknown, Class: check.Node, Observed: fmt.Sprintf("a state that this bringupd does not know (%d)", fabric.State), Hint: fabricHint})
+		e.say(check.Unknown, fmt.Sprintf("a state that this bringupd does not know (%d)", fabric.State), fabricHint)
 	case fabric.Status == "":
-		o.cannot("status of the fabric", "")
+		e.cannot("status of the fabric", "")
 	case fabric.Status != Success:
-		o.say(check.Finding{Verdict: check.Fail, Class: check.Node, Observed: fmt.Sprintf("could not join the fabric: %s", fabric.Status), Expected: "joined", Hint: fabricHint})
+		e.say(check.Fail, fmt.Sprintf("could not join the fabric: %s", fabric.Status), fabricHint).Expected = "joined"
 	default:
-		judgeFabricHealth(&o, fabric)
-		judgeClique(&o, s, fabric)
+		e.judgeFabricHealth(fabric)
+		e.judgeClique(fabric)
 	}
-	return o
 }
 
 // judgeFabricHealth: what the GPU says where it has joined. "H100 80GB HBM3" has
 // no summary.
-func judgeFabricHealth(o *opinion, fabric Fabric) {
-	told := false
+func (e *exam) judgeFabricHealth(fabric Fabric) {
 	if fabric.Mask != nil {
 		for _, field := range fabricFields {
-			if f, wrong := field.read(*fabric.Mask); wrong {
-				told = true
-				o.say(f)
-			}
+			e.judgeFabricField(field, *fabric.Mask)
 		}
 	}
-	if fabric.Summary == nil || told {
+	if fabric.Summary == nil || len(e.wrong) > 0 {
 		return
 	}
 	switch summary := *fabric.Summary; summary {
 	case 0, 1: // not supported, healthy
 	case 2:
-		o.say(check.Finding{Verdict: check.Fail, Class: check.Node, Observed: "unhealthy, without a word why", Expected: "healthy", Hint: fabricHint})
+		e.say(check.Fail, "unhealthy, without a word why", fabricHint).Expected = "healthy"
 	case 3:
-		o.say(check.Finding{Verdict: check.Warn, Class: check.Node, Strict: true, Observed: "limited capacity", Expected: "healthy", Hint: fabricHint})
+		f := e.say(check.Warn, "limited capacity", fabricHint)
+		f.Expected, f.Strict = "healthy", true
 	default:
-		o.say(check.Finding{Verdict: check.Unknown, Class: check.Node, Observed: fmt.Sprintf("a summary that this bringupd does not know (%d)", summary), Hint: fabricHint})
+		e.say(check.Unknown, fmt.Sprintf("a summary that this bringupd does not know (%d)", summary), fabricHint)
 	}
 }
 
-// read returns what is wrong in the field.
-func (field fabricField) read(mask uint32) (check.Finding, bool) {
-	value := mask >> field.shift & field.width
-	f := check.Finding{Verdict: check.Fail, Class: check.Node, Observed: field.words[value], Expected: "healthy", Hint: fabricHint}
-	if v, ok := field.verdict[value]; ok {
-		f.Verdict = v
+func (e *exam) judgeFabricField(field fabricField, mask uint32) {
+	switch value := mask >> field.shift & field.width; {
+	case int(value) >= len(field.words):
+		e.say(check.Unknown, fmt.Sprintf("health mask 0x%x, of which this bringupd does not know all", mask), fabricHint).Expected = "healthy"
+	case field.words[value] != "":
+		e.say(field.verdict, field.words[value], fabricHint).Expected = "healthy"
 	}
-	if value > field.known {
-		f.Verdict, f.Observed = check.Unknown, fmt.Sprintf("health mask 0x%x, of which this bringupd does not know all", mask)
-	}
-	return f, f.Observed != ""
 }
 
 // judgeClique: GPUs of one node are in one clique. Where a fabric manager cuts a
 // node into partitions they needn't be, and P2P tells what that does.
-func judgeClique(o *opinion, s scene, fabric Fabric) {
+func (e *exam) judgeClique(fabric Fabric) {
 	own := clique(fabric)
 	members := make(map[string]int)
-	for _, other := range s.gpus {
+	for _, other := range e.gpus {
 		if f, ok := other.Fabric.Get(); ok && f.State == fabricComplete && f.Status == Success {
 			members[clique(f)]++
 		}
 	}
 	for name, n := range members {
 		if n > members[own] || n == members[own] && name < own {
-			o.say(check.Finding{Verdict: check.Warn, Class: check.Node, Strict: true, Observed: "in " + own, Expected: "the clique of most of its siblings",
-				Hint: "look at how the fabric manager or the NVLink domain is partitioned: this GPU reaches its siblings over PCIe at best"})
+			f := e.say(check.Warn, "in "+own, "look at how the fabric manager or the NVLink domain is partitioned: this GPU reaches its siblings over PCIe at best")
+			f.Expected, f.Strict = "the clique of most of its siblings", true
 			return
 		}
 	}
@@ -141,5 +128,5 @@ func clique(f Fabric) string {
 	if strings.Trim(cluster, "0-") == "" {
 		cluster = "no cluster"
 	}
-	return fmt.Sprintf("%s, clique %d", clip(cluster), f.Clique)
+	return fmt.Sprintf("%s, clique %d", prose.Cut(cluster, shown), f.Clique)
 }

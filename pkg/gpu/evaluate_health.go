@@ -7,37 +7,34 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 )
 
-// healthRules are about what a GPU says of itself as a whole.
-var healthRules = []rule{
-	{"gpu.recovery", "nvmlDeviceGetFieldValues(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)", "no action", judgeRecovery},
-	{"gpu.clocks", "nvmlDeviceGetCurrentClocksEventReasons", "not slowed down by its hardware", judgeClocks},
-}
-
-// recoveries are the values of nvmlDeviceGpuRecoveryAction_t but for 0, none.
-// DCGM's range check drops 5, which driver 575 and newer has.
-var recoveries = map[int]struct{ word, hint string }{
-	1: {"reset the GPU", "drain the node and reset the GPU (nvidia-smi --gpu-reset)"},
-	2: {"reboot the node", "drain and reboot the node"},
-	3: {"end all work that reaches it from other GPUs", "drain the node, and end what runs on all of its GPUs: they reach this one"},
-	4: {"end all work that reaches it, and reset it", "drain the node, end what runs on all of its GPUs, and reset this one (nvidia-smi --gpu-reset)"},
-	5: {"recover the IMEX domain", "restart nvidia-imex on all nodes of the NVLink domain"},
+// recoveries are the values of nvmlDeviceGpuRecoveryAction_t but for 0, none: what
+// the checks say of them, and what is said while the job runs. DCGM's range check
+// drops 5, which driver 575 and newer has.
+var recoveries = map[int]struct{ observed, hint, meaning, action string }{
+	1: {"reset the GPU", "drain the node and reset the GPU (nvidia-smi --gpu-reset)",
+		"the GPU asks to be reset", "drain the node, and reset the GPU"},
+	2: {"reboot the node", "drain and reboot the node",
+		"the GPU asks for a reboot of the node", "drain the node, and reboot it"},
+	3: {"end all work that reaches it from other GPUs", "drain the node, and end what runs on all of its GPUs: they reach this one",
+		"the GPU asks that all traffic from other GPUs ends", "end what uses the GPU over NVLink"},
+	4: {"end all work that reaches it, and reset it", "drain the node, end what runs on all of its GPUs, and reset this one (nvidia-smi --gpu-reset)",
+		"the GPU asks to be drained and reset", "end what uses the GPU over NVLink, drain the node, and reset the GPU"},
+	5: {"recover the IMEX domain", "restart nvidia-imex on all nodes of the NVLink domain",
+		"the GPU asks for a recovery of its IMEX domain", "recover the IMEX domain: see nvidia-imex-ctl"},
 }
 
 // judgeRecovery: what NVIDIA's driver itself advises, from 570 on.
-func judgeRecovery(_ scene, g GPU) (o opinion) {
-	action, ok := get(&o, "recovery action", g.Recovery)
+func judgeRecovery(e *exam) {
+	action, ok := get(e, "recovery action", e.gpu.Recovery)
 	if !ok || action == 0 {
-		return o
+		return
 	}
-	f := check.Finding{Verdict: check.Fail, Class: check.Node}
 	if known, ok := recoveries[action]; ok {
-		f.Observed, f.Hint = fmt.Sprintf("the driver asks to %s (%d)", known.word, action), known.hint
-	} else {
-		f.Observed = fmt.Sprintf("the driver asks for an action that this bringupd does not know (%d)", action)
-		f.Hint = "see what nvidia-smi -q says of \"GPU Recovery Action\", and drain the node"
+		e.say(check.Fail, fmt.Sprintf("the driver asks to %s (%d)", known.observed, action), known.hint)
+		return
 	}
-	o.say(f)
-	return o
+	e.say(check.Fail, fmt.Sprintf("the driver asks for an action that this bringupd does not know (%d)", action),
+		"see what nvidia-smi -q says of \"GPU Recovery Action\", and drain the node")
 }
 
 // neededLooks is how often a reason must be seen, and no look without it: nvml.h
@@ -62,33 +59,128 @@ var slowdowns = []struct {
 // hwSlowdown is set together with the two above, or alone with no reason given.
 const hwSlowdown = 0x8
 
-func judgeClocks(_ scene, g GPU) (o opinion) {
-	looks, ok := get(&o, "clock reasons", g.Clocks)
-	switch {
-	case !ok:
-		return o
-	case len(looks) < neededLooks:
-		o.cannot(fmt.Sprintf("clock reasons, more than %d times", len(looks)), "")
-		return o
+func judgeClocks(e *exam) {
+	looks, ok := get(e, "clock reasons", e.gpu.Clocks)
+	if !ok {
+		return
+	}
+	if len(looks) < neededLooks {
+		e.cannot(fmt.Sprintf("clock reasons, more than %d times", len(looks)), "")
+		return
 	}
 	always := ^uint64(0)
 	for _, look := range looks {
 		always &= look
 	}
 	var words, hints []string
-	f := check.Finding{Verdict: check.Warn, Class: check.Node}
+	strict := false
 	for _, s := range slowdowns {
 		if always&s.bit != 0 {
-			words, hints, f.Strict = append(words, s.word), append(hints, s.hint), f.Strict || s.strict
+			words, hints, strict = append(words, s.word), append(hints, s.hint), strict || s.strict
 		}
 	}
 	if len(words) == 0 && always&hwSlowdown != 0 {
 		words, hints = []string{"the hardware gives no reason (HW slowdown)"}, []string{"look at the GPU's temperature and at the node's power supplies"}
 	}
 	if len(words) > 0 {
-		f.Observed = fmt.Sprintf("clocks are kept down in %d of %d looks: %s", len(looks), len(looks), strings.Join(words, ", "))
-		f.Hint = strings.Join(hints, "; ")
-		o.say(f)
+		e.say(check.Warn, fmt.Sprintf("clocks are kept down in %d of %d looks: %s", len(looks), len(looks), strings.Join(words, ", ")),
+			strings.Join(hints, "; ")).Strict = strict
 	}
-	return o
+}
+
+// When memory is too worn.
+const (
+	// remapMost is how many rows DCGM lets be remapped after uncorrectable
+	// errors before it warns: all spare rows of a bank, and 512 in a GPU.
+	remapMost = 512
+	// retiredMost is how many retired pages DCGM and the vendor's return
+	// process bear. Azure fails from 62, GCM warns from 11.
+	retiredMost = 63
+	// retiredSoon is DCGM's soft limit.
+	retiredSoon = 15
+	// dramCorrectedMost is GCM's limit of corrected errors since the last
+	// reset. It is a trend and no gate anywhere.
+	dramCorrectedMost = 50_000_000
+	// sramCorrectedMost is Azure's; GCM counts them with those of DRAM.
+	sramCorrectedMost = 10_000
+)
+
+// judgeRemapped: all fleets fail on a failed remapping. GCM, Azure and gpud fail
+// on one that is pending too; nvml.h says that it "won't affect future work", and
+// no job can reset its GPUs, so it is only told of.
+func judgeRemapped(e *exam) {
+	rows, ok := get(e, "remapped rows", e.gpu.Remapped)
+	if !ok {
+		return
+	}
+	if rows.Failed {
+		e.say(check.Fail, "rows could not be remapped: no spare rows are left", "drain the node and return the GPU: its memory can't be repaired any more")
+	}
+	if rows.Pending {
+		e.say(check.Warn, "a row is remapped at the next reset", hintResetLater).Strict = true
+	}
+	if rows.Uncorrected >= remapMost {
+		e.say(check.Warn, fmt.Sprintf("%d rows were remapped after uncorrectable errors", rows.Uncorrected),
+			"have the GPU looked at: its spare rows are running out").Expected = fmt.Sprintf("fewer than %d", remapMost)
+	}
+}
+
+// judgeUncorrected: DCGM and GCM fail on any; in DRAM the row is remapped, so
+// that gpu.remap decides, and there it is only told of but for strict.
+func judgeUncorrected(e *exam) {
+	sram, ok := get(e, "SRAM errors", e.gpu.SRAM)
+	switch {
+	case !ok:
+	case sram.ThresholdExceeded:
+		e.say(check.Fail, fmt.Sprintf("the GPU says that its SRAM has had too many uncorrectable errors (%d since the last reset)", sram.Uncorrected),
+			"drain the node and return the GPU")
+	case sram.Uncorrected > 0:
+		e.say(check.Fail, fmt.Sprintf("uncorrectable errors of SRAM: %d", sram.Uncorrected), hintReset+"; return it if they come again")
+	}
+	if dram, ok := get(e, "DRAM errors", e.gpu.DRAM); ok && dram.Uncorrected > 0 {
+		e.say(check.Warn, fmt.Sprintf("uncorrectable errors of DRAM: %d", dram.Uncorrected), hintResetLater+", so that the row is replaced").Strict = true
+	}
+}
+
+func judgeCorrected(e *exam) {
+	ecc, ok := get(e, "ECC mode", e.gpu.ECC)
+	if ok && !ecc.Current {
+		observed, hint := "ECC is off", "switch ECC on (nvidia-smi -e 1) and reset the GPU: without it errors of memory pass for results"
+		if ecc.Pending {
+			observed, hint = "ECC is off until the next reset", hintResetLater
+		}
+		e.say(check.Warn, observed, hint).Expected = "ECC on"
+		return // there is nothing to count
+	}
+	many := func(where string, errors, most uint64) {
+		if errors >= most {
+			e.say(check.Warn, fmt.Sprintf("corrected errors of %s: %d", where, errors), "have the GPU's memory looked at when the node is free").
+				Expected = fmt.Sprintf("fewer than %d since the last reset", most)
+		}
+	}
+	if dram, ok := get(e, "DRAM errors", e.gpu.DRAM); ok {
+		many("DRAM", dram.Corrected, dramCorrectedMost)
+	}
+	if sram, ok := get(e, "SRAM errors", e.gpu.SRAM); ok {
+		many("SRAM", sram.Corrected, sramCorrectedMost)
+	}
+}
+
+// judgeRetired is for GPUs before Ampere: those that followed remap rows instead.
+func judgeRetired(e *exam) {
+	pages, ok := get(e, "retired pages", e.gpu.Retired)
+	if !ok {
+		return
+	}
+	all := max(pages.SingleBit, 0) + max(pages.DoubleBit, 0)
+	observed := fmt.Sprintf("%d retired pages (%d after double-bit errors)", all, pages.DoubleBit)
+	switch {
+	case all >= retiredMost:
+		e.say(check.Fail, observed, "drain the node and return the GPU: no more pages can be retired")
+	case all >= retiredSoon:
+		e.say(check.Warn, observed, "have the GPU looked at when the node is free: its memory wears out")
+	}
+	if pages.Pending {
+		e.say(check.Fail, "a page is retired at the next reset, and in use until then", hintReset)
+	}
 }

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
@@ -12,37 +13,35 @@ import (
 // knows nothing of. Azure fails on any link that is inactive, on machines where
 // it knows that all are in use. NVML reports the links of a GPU with MIG as down
 // (DCGM says so), so they say nothing.
-func judgeNVLink(s scene, g GPU) (o opinion) {
+func judgeNVLink(e *exam) {
+	g := e.gpu
 	if mig, _ := g.MIG.Get(); mig.Current {
-		o.cannot("NVLinks under MIG", NotSupported)
-		return o
+		e.cannot("NVLinks under MIG", NotSupported)
+		return
 	}
 	if len(g.Links) == 0 {
-		o.cannot("NVLinks", NotSupported)
-		return o
+		e.cannot("NVLinks", NotSupported)
+		return
+	}
+	for _, link := range g.Links {
+		get(e, "NVLinks", link.Active)
 	}
 	active, down, known := activeLinks(g)
-	for _, link := range g.Links {
-		get(&o, "NVLinks", link.Active)
-	}
 	most := 0
-	for _, sibling := range s.siblings(g) {
+	for _, sibling := range e.siblings(g) {
 		n, _, _ := activeLinks(sibling)
 		most = max(most, n)
 	}
 	switch fewer := active < most; {
 	case known && fewer, len(down) > 0 && (fewer || switched(g)):
-		o.say(s.linkFault(g, switched(g), check.Finding{
-			Observed: fmt.Sprintf("%d of %d links are active (down: %s)", active, len(g.Links), numbers(down)),
-			Expected: fmt.Sprintf("%d active links", max(most, active+len(down))),
-			Hint:     "drain the node and reset its GPUs or reboot; have bridge, baseboard or switch looked at if a link stays down: NCCL would go over PCIe without a word",
-		}))
+		e.linkFault(switched(g), fmt.Sprintf("%d of %d links are active (down: %s)", active, len(g.Links), numbers(down)),
+			fmt.Sprintf("%d active links", max(most, active+len(down))),
+			"drain the node and reset its GPUs or reboot; have bridge, baseboard or switch looked at if a link stays down: NCCL would go over PCIe without a word")
 	case known && active == 0:
-		o.cannot("NVLinks in use", NotSupported) // cards without a bridge
+		e.cannot("NVLinks in use", NotSupported) // cards without a bridge
 	default:
-		s.judgePairs(&o, g)
+		e.judgePairs()
 	}
-	return o
 }
 
 // linkFault is a Fail where it is sure that something is broken. Where it may be
@@ -50,50 +49,41 @@ func judgeNVLink(s scene, g GPU) (o opinion) {
 // is only told of: the job will be slow, and no node like this one is better. It
 // is a Wait while the fabric is still being set up: before that switches let
 // nobody through.
-func (s scene) linkFault(g GPU, sure bool, f check.Finding) check.Finding {
-	f.Class = check.Node
+func (e *exam) linkFault(sure bool, observed, expected, hint string) {
+	f := e.say(check.Fail, observed, hint)
+	f.Expected = expected
 	if !sure {
 		f.Verdict, f.Strict = check.Warn, true
-		return f
+		return
 	}
-	f.Verdict = check.Fail
-	for _, other := range append(s.siblings(g), g) {
-		if fabric, ok := other.Fabric.Get(); ok && (fabric.State == fabricNotYet || fabric.State == fabricJoining) {
+	for _, one := range append(e.siblings(e.gpu), e.gpu) {
+		if fabric, ok := one.Fabric.Get(); ok && (fabric.State == fabricNotYet || fabric.State == fabricJoining) {
 			f.Verdict = check.Wait
 		}
 	}
-	return f
 }
 
 // judgePairs finds a GPU that reaches fewer of its siblings than they reach of
 // each other. Cards that bridges join in pairs, and GPUs that are joined in a
-// mesh, all reach the same few, where all of them are the job's. Links can be active where P2P is not supported
-// (gpud has met that), and NCCL goes over PCIe then.
-func (s scene) judgePairs(o *opinion, g GPU) {
-	siblings := s.siblings(g)
-	if len(siblings) == 0 {
-		return
-	}
-	own, broken := 0, []string{}
+// mesh, all reach the same few, where all of them are the job's. Links can be
+// active where P2P is not supported (gpud has met that), and NCCL goes over PCIe
+// then.
+func (e *exam) judgePairs() {
+	siblings := e.siblings(e.gpu)
+	own, most, broken := 0, 0, []string{}
 	for _, sibling := range siblings {
-		status, ok := get(o, "P2P", s.p2p(g.Index, sibling.Index))
-		switch {
+		most = max(most, e.reaches(sibling))
+		switch status, ok := get(e, "P2P", e.p2p(e.gpu.Index, sibling.Index)); {
 		case ok && status == p2pOK:
 			own++
 		case ok:
 			broken = append(broken, fmt.Sprintf("GPU %d (%s)", sibling.Index, p2pWord(status)))
 		}
 	}
-	most := 0
-	for _, sibling := range siblings {
-		most = max(most, s.reaches(sibling))
-	}
 	if len(broken) > 0 && (own < most || own == 0) {
-		o.say(s.linkFault(g, switched(g) && !meshed(g), check.Finding{
-			Observed: fmt.Sprintf("reaches %d of %d siblings over NVLink, and not %s", own, len(siblings), strings.Join(broken, ", ")),
-			Expected: fmt.Sprintf("%d", max(most, 1)),
-			Hint:     "drain the node, restart nvidia-fabricmanager or reboot, and compare nvidia-smi topo -p2p n: NCCL would go over PCIe without a word",
-		}))
+		e.linkFault(switched(e.gpu) && !meshed(e.gpu),
+			fmt.Sprintf("reaches %d of %d siblings over NVLink, and not %s", own, len(siblings), strings.Join(broken, ", ")), strconv.Itoa(max(most, 1)),
+			"drain the node, restart nvidia-fabricmanager or reboot, and compare nvidia-smi topo -p2p n: NCCL would go over PCIe without a word")
 	}
 }
 
@@ -168,14 +158,12 @@ func (s scene) p2p(a, b int) Reading[int] {
 // p2pOK is nvmlGpuP2PStatus_t's.
 const p2pOK = 0
 
-// p2pWords are its other values.
-var p2pWords = map[int]string{
-	1: "chipset not supported", 2: "GPU not supported", 3: "topology not supported", 4: "disabled by a registry key", 5: "not supported", 6: "unknown",
-}
+// p2pWords are all of its values.
+var p2pWords = []string{"OK", "chipset not supported", "GPU not supported", "topology not supported", "disabled by a registry key", "not supported", "unknown"}
 
 func p2pWord(status int) string {
-	if word, ok := p2pWords[status]; ok {
-		return word
+	if status >= 0 && status < len(p2pWords) {
+		return p2pWords[status]
 	}
 	return fmt.Sprintf("status %d", status)
 }
@@ -185,4 +173,31 @@ func numbers(list []int) string {
 		return "none"
 	}
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ", "), "[]")
+}
+
+// judgePCIe: replays are not judged. Only their rate means something (DCGM: 0.15
+// to 3.84 a minute and lane, by generation), and one look has none.
+func judgePCIe(e *exam) {
+	link, ok := get(e, "PCIe link", e.gpu.PCIe)
+	if !ok {
+		return
+	}
+	if link.Width <= 0 || link.MaxWidth <= 0 || link.Gen <= 0 || link.MaxGen <= 0 {
+		e.say(check.Unknown, fmt.Sprintf("x%d of x%d, generation %d of %d: no such link exists", link.Width, link.MaxWidth, link.Gen, link.MaxGen),
+			"look at lspci -vv on the node")
+		return
+	}
+	if link.Width < link.MaxWidth {
+		e.say(check.Fail, fmt.Sprintf("x%d of x%d lanes", link.Width, link.MaxWidth),
+			"drain the node and power-cycle it; have the card, its riser and its slot looked at if lanes stay away").Expected = fmt.Sprintf("x%d", link.MaxWidth)
+	}
+	if link.Gen >= link.MaxGen {
+		return
+	}
+	// An idle GPU lowers the speed of its link to save power.
+	if load, ok := get(e, "load, at a low speed of the PCIe link", e.gpu.Load); ok && load > 0 {
+		f := e.say(check.Warn, fmt.Sprintf("generation %d of %d, at %d %% load", link.Gen, link.MaxGen, load),
+			"have the card, its riser and its slot looked at: the link trains to less than it could")
+		f.Expected, f.Strict = fmt.Sprintf("generation %d", link.MaxGen), true
+	}
 }

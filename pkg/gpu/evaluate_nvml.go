@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const sourceInit = "nvmlInit_v2"
@@ -68,7 +69,7 @@ func noNVML(f Facts, want Expect) check.Finding {
 		finding.Source = "bringupd"
 	}
 	if f.Detail != "" {
-		finding.Observed += ": " + clip(f.Detail)
+		finding.Observed += ": " + prose.Cut(f.Detail, shown)
 	}
 	return calm(finding)
 }
@@ -81,7 +82,7 @@ func raise(f *check.Finding, want Expect) {
 	if f.Verdict == check.Skip {
 		f.Verdict = check.Warn
 	}
-	f.Observed += ", and there are signs of GPUs: " + clip(strings.Join(want.Signs, ", "))
+	f.Observed += ", and there are signs of GPUs: " + prose.Cut(strings.Join(want.Signs, ", "), shown)
 }
 
 // noLibrary says why there is no library, as far as that can be guessed.
@@ -92,7 +93,7 @@ func noLibrary(f *check.Finding, facts Facts, want Expect) {
 	}
 	raise(f, want)
 	switch {
-	case len(want.Signs) > 0 && !WithoutDriver(want.Signs):
+	case len(want.Signs) > 0 && !withoutDriver(want.Signs):
 		f.Hint = "the driver is there and its library isn't, as in a container without it: set NVIDIA_DRIVER_CAPABILITIES=compute,utility, or run the container with --nv"
 	case len(want.Signs) > 0:
 		f.Class = check.Node

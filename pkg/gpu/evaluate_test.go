@@ -326,7 +326,9 @@ func TestRetiredPages(t *testing.T) {
 		{0, 64, "FAIL"},
 	} {
 		var says string
-		for _, f := range judgeRetired(scene{}, GPU{Retired: Read(Retired{SingleBit: tc.single, DoubleBit: tc.double})}).wrong {
+		e := exam{gpu: GPU{Retired: Read(Retired{SingleBit: tc.single, DoubleBit: tc.double})}}
+		judgeRetired(&e)
+		for _, f := range e.wrong {
 			says += fmt.Sprint(f.Verdict)
 		}
 		if says != tc.says {

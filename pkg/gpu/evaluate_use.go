@@ -3,10 +3,12 @@ package gpu
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const (
@@ -22,78 +24,97 @@ const (
 	busyShown = 4
 )
 
-// useRules are about who else uses a GPU.
-var useRules = []rule{
-	{"gpu.busy", "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetMemoryInfo_v2", "nobody uses the GPU", judgeBusy},
+// judgePersistence: gpud calls it unhealthy, Azure switches it on or fails.
+func judgePersistence(e *exam) {
+	if on, ok := get(e, "persistence mode", e.gpu.Persist); ok && !on {
+		e.say(check.Warn, "off: the driver starts anew with each first use, and forgets its counters",
+			"run nvidia-persistenced on the node, or nvidia-smi -pm 1").Strict = true
+	}
+}
+
+func judgeMIG(e *exam) {
+	mig, ok := get(e, "MIG mode", e.gpu.MIG)
+	onOff := map[bool]string{true: "on", false: "off"}
+	switch {
+	case !ok:
+	case mig.Current != mig.Pending:
+		e.say(check.Fail, fmt.Sprintf("MIG is %s, and %s after the next reset", onOff[mig.Current], onOff[mig.Pending]),
+			hintReset+", or take the change back with nvidia-smi -mig")
+	case mig.Current && e.want.WholeGPUs:
+		f := e.say(check.Fail, fmt.Sprintf("MIG is on (%d instances), and the job needs whole GPUs", len(e.gpu.MIGs)),
+			"ask for nodes whose GPUs are whole, or switch MIG off (nvidia-smi -mig 0) and reset the GPU")
+		f.Expected, f.Class = "off", check.User
+	case mig.Current && len(e.gpu.MIGs) == 0:
+		e.say(check.Fail, "MIG is on, and there is no instance to use",
+			"make instances (nvidia-smi mig -cgi … -C), or switch MIG off (nvidia-smi -mig 0) and reset the GPU")
+	}
+}
+
+// judgeCompute: by nvmlComputeMode_t.
+func judgeCompute(e *exam) {
+	const hint = "set it to DEFAULT on the node (nvidia-smi -c 0)"
+	switch mode, ok := get(e, "compute mode", e.gpu.Compute); {
+	case !ok || mode == 0:
+	case mode == 1 || mode == 3:
+		e.say(check.Warn, "exclusive: a second process that opens the GPU, as helpers of Ray and NCCL do, gets an error", hint)
+	case mode == 2:
+		e.say(check.Fail, "prohibited: no process can use the GPU", hint)
+	default:
+		e.say(check.Unknown, fmt.Sprintf("a mode that this bringupd does not know (%d)", mode), hint)
+	}
 }
 
 // shared are programs that are there to let others use a GPU, by how their names
 // in /proc begin.
 var shared = []string{"nvidia-cuda-mps"}
 
-func judgeBusy(s scene, g GPU) (o opinion) {
-	all, procsOK := get(&o, "processes", g.Procs)
-	memory, memoryOK := get(&o, "memory", g.Memory)
-	var procs []Process
-	alive := false
-	for _, p := range all {
-		if !isShared(p.Name) {
-			procs, alive = append(procs, p), alive || p.Name != ""
-		}
-	}
+func judgeBusy(e *exam) {
+	all, procsOK := get(e, "processes", e.gpu.Procs)
+	memory, memoryOK := get(e, "memory", e.gpu.Memory)
+	procs := slices.DeleteFunc(slices.Clone(all), isShared)
+	alive := slices.ContainsFunc(procs, func(p Process) bool { return p.Name != "" })
 	full := memoryOK && memory.Used > busyMost
 	if !full && (!procsOK || len(procs) == 0) {
-		return o
+		return
 	}
-	f := check.Finding{
-		Verdict: check.Wait, Patience: busyPatience, Class: check.Node, Observed: inUse(procs, memory, memoryOK),
-		Hint: "see who that is with nvidia-smi, and end what the last job has left (the process numbers are the host's, not a container's)",
-	}
+	f := e.say(check.Wait, inUse(procs, memory, memoryOK),
+		"see who that is with nvidia-smi, and end what the last job has left (the process numbers are the host's, not a container's)")
+	f.Patience = busyPatience
 	switch {
-	case s.want.Visible == nil && s.want.Count > 0 && s.seen > s.want.Count:
+	case e.want.Visible == nil && e.want.Count > 0 && e.seen > e.want.Count:
 		f.Verdict, f.Patience, f.Class = check.Warn, 0, check.User
-		f.Hint = fmt.Sprintf("list the job's own GPUs in %s: it has %d of %d, and this may be another job's", visibleVariable, s.want.Count, s.seen)
+		f.Hint = fmt.Sprintf("list the job's own GPUs in %s: it has %d of %d, and this may be another job's", visibleVariable, e.want.Count, e.seen)
 	case !full && !alive && memoryOK:
 		// GCM leaves out processes that do not exist. From within a container
 		// none does, so that it is at least told of.
 		f.Verdict, f.Patience = check.Warn, 0
 		f.Observed += "; /proc knows no such process, and little memory is in use"
 	}
-	o.say(f)
-	return o
 }
 
-func isShared(name string) bool {
-	for _, prefix := range shared {
-		if strings.HasPrefix(path.Base(name), prefix) {
-			return true
-		}
-	}
-	return false
+func isShared(p Process) bool {
+	return slices.ContainsFunc(shared, func(prefix string) bool { return strings.HasPrefix(path.Base(p.Name), prefix) })
 }
 
 // inUse says who uses a GPU and how much of its memory.
 func inUse(procs []Process, memory Memory, memoryOK bool) string {
-	var parts []string
-	for i, p := range procs {
-		if i == busyShown {
-			parts = append(parts, fmt.Sprintf("and %d more", len(procs)-i))
-			break
-		}
-		part := fmt.Sprintf("process %d", p.PID)
+	var users []string
+	for _, p := range procs {
+		user := fmt.Sprintf("process %d", p.PID)
 		if p.Name != "" {
-			part += " (" + clip(p.Name) + ")"
+			user += " (" + prose.Cut(p.Name, shown) + ")"
 		}
 		used := amount(p.Used)
 		if p.Unknown {
 			used = "an unknown amount"
 		}
-		parts = append(parts, part+" with "+used)
+		users = append(users, user+" with "+used)
 	}
-	if memoryOK {
-		parts = append(parts, fmt.Sprintf("%s of %s in use", amount(memory.Used), amount(memory.Total)))
+	text := prose.List(users, busyShown, ", ")
+	if !memoryOK {
+		return text
 	}
-	return strings.Join(parts, ", ")
+	return strings.TrimPrefix(text+fmt.Sprintf(", %s of %s in use", amount(memory.Used), amount(memory.Total)), ", ")
 }
 
 // amount is an amount of memory for people.
@@ -123,7 +144,7 @@ func environment(environ []string) check.Finding {
 	var set []string
 	for _, name := range slowVariables {
 		if value, _ := lookup(environ, name); value != "" && value != "0" {
-			set = append(set, name+"="+clip(value))
+			set = append(set, name+"="+prose.Cut(value, shown))
 		}
 	}
 	if len(set) > 0 {

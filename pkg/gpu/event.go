@@ -82,22 +82,13 @@ func (t XidTable) judge(e Event) XidVerdict {
 // askedFor says what it is for the job that a GPU asks for an action. One that
 // we can't name is one all the same: DCGM drops the 5 that it does not know.
 func askedFor(recovery int) XidVerdict {
-	switch recovery {
-	case 0:
+	if recovery == 0 {
 		return XidVerdict{EffectIgnore, "nothing", "the GPU asks for nothing"}
-	case 1:
-		return XidVerdict{EffectFatal, "drain the node, and reset the GPU", "the GPU asks to be reset"}
-	case 2:
-		return XidVerdict{EffectFatal, "drain the node, and reboot it", "the GPU asks for a reboot of the node"}
-	case 3:
-		return XidVerdict{EffectFatal, "end what uses the GPU over NVLink", "the GPU asks that all traffic from other GPUs ends"}
-	case 4:
-		return XidVerdict{EffectFatal, "end what uses the GPU over NVLink, drain the node, and reset the GPU", "the GPU asks to be drained and reset"}
-	case 5:
-		return XidVerdict{EffectFatal, "recover the IMEX domain: see nvidia-imex-ctl", "the GPU asks for a recovery of its IMEX domain"}
-	default:
-		return XidVerdict{EffectFatal, "drain the node, and see nvidia-smi -q: GPU Recovery Action", fmt.Sprintf("the GPU asks for the recovery action %d", recovery)}
 	}
+	if known, ok := recoveries[recovery]; ok {
+		return XidVerdict{EffectFatal, known.action, known.meaning}
+	}
+	return XidVerdict{EffectFatal, "drain the node, and see nvidia-smi -q: GPU Recovery Action", fmt.Sprintf("the GPU asks for the recovery action %d", recovery)}
 }
 
 // String is one line for people: what befell which GPU, and what to do.
@@ -122,4 +113,61 @@ func (j Judged) String() string {
 		fmt.Fprintf(&b, "; %s", j.Action)
 	}
 	return b.String()
+}
+
+// A repeated event is told at once, and after these times: an error in a loop
+// comes a thousand times a second.
+const (
+	firstRepeat = 10 * time.Second
+	lastRepeat  = 10 * time.Minute
+
+	mostRepeated = 4096 // different events that are told apart: 16 GPUs have far fewer
+)
+
+// dedup thins out events that are repeated. The zero value has seen none. It is
+// not safe for concurrent use.
+type dedup struct{ seen map[repeated]*repeats }
+
+// repeated is what makes two events the same.
+type repeated struct {
+	kind     Kind
+	xid, gpu int
+	uuid     string
+	recovery int
+	detail   string
+}
+
+type repeats struct {
+	untold int
+	next   time.Time
+	pause  time.Duration
+}
+
+// pass tells whether an event is to be told now. Where it was repeated, its
+// Count is set to how often since it was told before.
+func (d *dedup) pass(e Event, now time.Time) (Event, bool) {
+	if d.seen == nil {
+		d.seen = map[repeated]*repeats{}
+	}
+	key := repeated{e.Kind, e.Xid, e.GPU, e.UUID, e.Recovery, e.Detail}
+	if len(e.Bus) > 0 && e.UUID == "" {
+		key.uuid = e.Bus
+	}
+	was := d.seen[key]
+	if was == nil && len(d.seen) >= mostRepeated {
+		key = repeated{}
+		was = d.seen[key]
+	}
+	if was == nil {
+		d.seen[key] = &repeats{next: now.Add(firstRepeat), pause: firstRepeat}
+		return e, true
+	}
+	was.untold += max(e.Count, 1)
+	if now.Before(was.next) {
+		return Event{}, false
+	}
+	e.Count, was.untold = was.untold, 0
+	was.pause = min(2*was.pause, lastRepeat)
+	was.next = now.Add(was.pause)
+	return e, true
 }

@@ -77,12 +77,12 @@ func TestDedup(t *testing.T) {
 	asks := Event{Kind: KindRecovery, GPU: 1, UUID: "GPU-1", Recovery: 1}
 	reboot := asks
 	reboot.Recovery = 2
-	var d Dedup
+	var d dedup
 	for i, e := range []Event{xid, other, fatal, asks, reboot} {
-		if got, told := d.Pass(e, begin); !told || got != e {
+		if got, told := d.pass(e, begin); !told || got != e {
 			t.Errorf("event %d is not told the first time: %+v", i, got)
 		}
-		if _, told := d.Pass(e, begin); told {
+		if _, told := d.pass(e, begin); told {
 			t.Errorf("event %d is told twice", i)
 		}
 	}
@@ -92,10 +92,10 @@ func TestDedup(t *testing.T) {
 func TestDedupOfAFlood(t *testing.T) {
 	const day, each = 24 * time.Hour, 10 * time.Millisecond
 	begin := time.Unix(1_800_000_000, 0)
-	var d Dedup
+	var d dedup
 	told, counted, last, longest := 0, 0, time.Duration(0), time.Duration(0)
 	for at := time.Duration(0); at < day; at += each {
-		e, now := d.Pass(Event{Kind: KindXid, Xid: 31}, begin.Add(at))
+		e, now := d.pass(Event{Kind: KindXid, Xid: 31}, begin.Add(at))
 		if !now {
 			continue
 		}
@@ -118,10 +118,10 @@ func TestDedupOfAFlood(t *testing.T) {
 // What a broken watch makes up must not fill the memory.
 func TestDedupIsBounded(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	var d Dedup
+	var d dedup
 	told := 0
 	for xid := range 3 * mostRepeated {
-		if _, tell := d.Pass(Event{Kind: KindXid, Xid: xid + 1}, now); tell {
+		if _, tell := d.pass(Event{Kind: KindXid, Xid: xid + 1}, now); tell {
 			told++
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // Expect is what there should be on a node.
@@ -106,11 +107,11 @@ func ParseVisible(value string) ([]Selector, error) {
 		s, err := parseSelector(strings.TrimSpace(entry))
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("cannot read %s=%s: %v", visibleVariable, clip(value), err)
+			return nil, fmt.Errorf("cannot read %s=%s: %v", visibleVariable, prose.Cut(value, shown), err)
 		case s.UUID == "" && s.Index < 0:
 			return visible, nil
 		case slices.Contains(visible, s):
-			return nil, fmt.Errorf("cannot read %s=%s: it has %s twice, and CUDA would show no GPU at all", visibleVariable, clip(value), s)
+			return nil, fmt.Errorf("cannot read %s=%s: it has %s twice, and CUDA would show no GPU at all", visibleVariable, prose.Cut(value, shown), s)
 		}
 		visible = append(visible, s)
 	}
@@ -133,15 +134,9 @@ func parseSelector(entry string) (Selector, error) {
 	case strings.Trim(entry, "0123456789-") == "":
 		return Selector{}, fmt.Errorf("%q is no index, and CUDA knows no ranges: list each one, as in 0,1,2,3", entry)
 	default:
-		return Selector{}, fmt.Errorf("%q should be an index, or GPU-… or MIG-… with a UUID", clip(entry))
+		return Selector{}, fmt.Errorf("%q should be an index, or GPU-… or MIG-… with a UUID", prose.Cut(entry, shown))
 	}
 }
 
-// clip shortens what somebody else has written, to be shown.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}
+// shown is how many characters are shown of what somebody else has written.
+const shown = 80

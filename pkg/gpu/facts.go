@@ -53,9 +53,6 @@ func (r Reading[T]) Get() (value T, ok bool) {
 	return *r.Value, true
 }
 
-// Asked tells whether there is a value or a reason for none.
-func (r Reading[T]) Asked() bool { return r.Value != nil || r.Why != "" }
-
 // Facts are what one look at the GPUs of a node has seen.
 type Facts struct {
 	Version int    `json:"version"`

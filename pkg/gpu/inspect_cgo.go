@@ -109,7 +109,11 @@ func (i *inspector) damage() {
 		return r, ret
 	}, "nvmlDeviceGetRemappedRows")
 	g.Retired = ask(a, func() (Retired, nvml.Return) { return retired(d) }, "nvmlDeviceGetRetiredPages", "nvmlDeviceGetRetiredPagesPendingStatus")
-	g.DRAM = or(i.errors(nvml.MEMORY_LOCATION_DRAM), func() Reading[Errors] { return i.errors(anywhere) })
+	g.DRAM = or(i.errorsIn(nvml.MEMORY_LOCATION_DRAM), func() Reading[Errors] { // of all memory, wherever it is
+		return i.errors("nvmlDeviceGetTotalEccErrors", func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
+			return d.GetTotalEccErrors(kind, nvml.VOLATILE_ECC)
+		})
+	})
 	newer := convert(ask(a, d.GetSramEccErrorStatus, "nvmlDeviceGetSramEccErrorStatus"), func(s nvml.EccSramErrorStatus) SRAM {
 		return SRAM{
 			Errors:            Errors{Corrected: s.VolatileCor, Uncorrected: s.VolatileUncParity + s.VolatileUncSecDed},
@@ -117,7 +121,7 @@ func (i *inspector) damage() {
 		}
 	})
 	g.SRAM = or(newer, func() Reading[SRAM] {
-		return convert(i.errors(nvml.MEMORY_LOCATION_SRAM), func(e Errors) SRAM { return SRAM{Errors: e, Unknown: true} })
+		return convert(i.errorsIn(nvml.MEMORY_LOCATION_SRAM), func(e Errors) SRAM { return SRAM{Errors: e, Unknown: true} })
 	})
 }
 
@@ -134,27 +138,21 @@ func retired(d nvml.Device) (Retired, nvml.Return) {
 	return Retired{SingleBit: len(single), DoubleBit: len(double), Pending: enabled(pending)}, ret
 }
 
-// anywhere is all memory, wherever it is.
-const anywhere nvml.MemoryLocation = -1
-
-// errors counts those of one kind of memory since the last reset.
-func (i *inspector) errors(place nvml.MemoryLocation) Reading[Errors] {
-	function := "nvmlDeviceGetMemoryErrorCounter"
-	count := func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
-		return i.device.GetMemoryErrorCounter(kind, nvml.VOLATILE_ECC, place)
-	}
-	if place == anywhere {
-		function = "nvmlDeviceGetTotalEccErrors"
-		count = func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
-			return i.device.GetTotalEccErrors(kind, nvml.VOLATILE_ECC)
-		}
-	}
+// errors counts those of one kind of memory since the last reset, by a function that
+// counts one kind of error.
+func (i *inspector) errors(function string, count func(nvml.MemoryErrorType) (uint64, nvml.Return)) Reading[Errors] {
 	return ask(i.asker, func() (e Errors, ret nvml.Return) {
 		if e.Corrected, ret = count(nvml.MEMORY_ERROR_TYPE_CORRECTED); ret == nvml.SUCCESS {
 			e.Uncorrected, ret = count(nvml.MEMORY_ERROR_TYPE_UNCORRECTED)
 		}
 		return e, ret
 	}, function)
+}
+
+func (i *inspector) errorsIn(place nvml.MemoryLocation) Reading[Errors] {
+	return i.errors("nvmlDeviceGetMemoryErrorCounter", func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
+		return i.device.GetMemoryErrorCounter(kind, nvml.VOLATILE_ECC, place)
+	})
 }
 
 func (i *inspector) links() {

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"unicode"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // lineVersion is the version of the form of the lines between us and our child.
@@ -38,7 +40,10 @@ func (l line) encode() []byte {
 	return append(text, '\n')
 }
 
-const mostWatched = 1024 // GPUs of a node; nobody has as many
+const (
+	mostWatched = 1024 // GPUs of a node; nobody has as many
+	mostWords   = 300  // characters of what an event or an end says
+)
 
 var (
 	errNoLine       = errors.New("no line of the GPUs' child")
@@ -53,13 +58,20 @@ func decodeLine(text []byte) (line, error) {
 	if err := json.Unmarshal(text, &l); err != nil || l.Version == 0 {
 		return line{}, errNoLine
 	}
+	l.Ended = prose.Line(l.Ended, mostWords)
+	if e := l.Event; e != nil {
+		e.Kind = Kind(prose.Line(string(e.Kind), mostWords))
+		for _, words := range []*string{&e.UUID, &e.Bus, &e.Severity, &e.Detail} {
+			*words = prose.Line(*words, mostWords)
+		}
+	}
 	parts := 0
 	for _, is := range []bool{l.Ask != "", l.Facts != nil, l.Watching != nil, l.Event != nil, l.Beat, l.Ended != ""} {
 		if is {
 			parts++
 		}
 	}
-	switch {
+	switch e := l.Event; {
 	case l.Version != lineVersion:
 		return line{}, fmt.Errorf("%w, with lines of version %d where this one has version %d", errOtherVersion, l.Version, lineVersion)
 	case parts != 1:
@@ -68,26 +80,45 @@ func decodeLine(text []byte) (line, error) {
 		return line{}, fmt.Errorf("%w, with facts of version %d where this one has version %d", errOtherVersion, l.Facts.Version, FactsVersion)
 	case l.Watching != nil && (*l.Watching < 0 || *l.Watching > mostWatched):
 		return line{}, fmt.Errorf("%w: nobody watches %d GPUs", errNoLine, *l.Watching)
-	}
-	l.Ended = plain(l.Ended)
-	if e := l.Event; e != nil {
-		if e.Kind == "" || e.Xid < 0 || e.GPU < -1 || e.GPU > mostWatched || e.Recovery < 0 || e.Count < 0 {
-			return line{}, fmt.Errorf("%w: no such event", errNoLine)
-		}
-		e.Kind = Kind(plain(string(e.Kind)))
-		for _, word := range []*string{&e.UUID, &e.Bus, &e.Severity, &e.Detail} {
-			*word = plain(*word)
-		}
+	case e != nil && (e.Kind == "" || e.Xid < 0 || e.GPU < -1 || e.GPU > mostWatched || e.Recovery < 0 || e.Count < 0):
+		return line{}, fmt.Errorf("%w: no such event", errNoLine)
 	}
 	return l, nil
 }
 
-// plain leaves nothing that a terminal would obey.
-func plain(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, strings.ToValidUTF8(text, "?"))
+const (
+	keptLines = 3
+	keptLine  = 300 // characters
+)
+
+// crashes are how lines begin with which a Go program dies. What comes after them
+// says more than the end.
+var crashes = []string{"panic: ", "fatal error: ", "SIG", "runtime: "}
+
+// lastLines keeps the last lines of what a process has said, or those that begin
+// with a crash, without what a terminal would obey.
+type lastLines struct {
+	kept    []string
+	crashed bool // the first one is that of a crash
+}
+
+func (l *lastLines) add(text []byte) {
+	said := prose.Line(prose.Plain(string(text)), keptLine)
+	if said == "" || l.crashed && len(l.kept) == keptLines {
+		return
+	}
+	if !l.crashed && slices.ContainsFunc(crashes, func(begin string) bool { return strings.HasPrefix(said, begin) }) {
+		l.crashed, l.kept = true, nil
+	}
+	l.kept = append(l.kept, said)
+	l.kept = l.kept[max(0, len(l.kept)-keptLines):]
+}
+
+// after returns the last lines as one behind a separator, nothing where there are
+// none.
+func (l *lastLines) after(separator string) string {
+	if len(l.kept) == 0 {
+		return ""
+	}
+	return separator + strings.Join(l.kept, "; ")
 }

@@ -38,8 +38,11 @@ func openDriver(path string) driver {
 
 func (d nvmlDriver) look() Facts {
 	asked := newQuestions()
-	stop := tellWaits(asked, os.Stderr, time.Second)
-	defer stop()
+	ctx, answered := context.WithCancel(context.Background())
+	var telling sync.WaitGroup
+	defer telling.Wait()
+	defer answered()
+	telling.Go(func() { asked.tellWaits(ctx, os.Stderr, time.Second) })
 	facts := (&collector{lib: d.lib, root: "/", asked: asked, pause: time.Sleep}).collect()
 	facts.Library = d.path
 	if facts.Init == LibraryNotFound {

@@ -4,12 +4,94 @@ import (
 	"cmp"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
+
+// What Present may find.
+const (
+	signDevice = "device file"
+	signDriver = "kernel module"
+	signBus    = "PCI device"
+)
+
+// Present returns the signs of an NVIDIA GPU, or of its driver, that this
+// machine shows without NVML being asked; none where there is none. Root is
+// "/", or what stands for it. It takes no process and no driver: it may be
+// called on any machine.
+func Present(root string) (signs []string) {
+	sys := sysfs{os.DirFS(root)}
+	for _, name := range sys.deviceFiles() {
+		signs = append(signs, fmt.Sprintf("%s /dev/%s", signDevice, name))
+	}
+	if version := sys.driverVersion(); version != "" {
+		signs = append(signs, fmt.Sprintf("%s %s", signDriver, version))
+	}
+	for _, bus := range sys.gpuBuses() {
+		signs = append(signs, fmt.Sprintf("%s %s", signBus, bus))
+	}
+	return signs
+}
+
+// withoutDriver tells of what Present has found whether there is a GPU on the
+// bus, and neither a driver nor a device file for it.
+func withoutDriver(signs []string) bool {
+	return len(signs) > 0 && !slices.ContainsFunc(signs, func(sign string) bool { return !strings.HasPrefix(sign, signBus+" ") })
+}
+
+// deviceFiles returns those of GPUs and of the driver: nvidia0, nvidiactl.
+func (s sysfs) deviceFiles() (names []string) {
+	entries, _ := fs.ReadDir(s.FS, "dev")
+	for _, entry := range entries {
+		number, ours := strings.CutPrefix(entry.Name(), "nvidia")
+		if ours && (number == "ctl" || number != "" && strings.Trim(number, "0123456789") == "") {
+			names = append(names, entry.Name())
+		}
+	}
+	return names
+}
+
+// driverVersion returns the version of the kernel module that is loaded.
+func (s sysfs) driverVersion() string {
+	line, _, _ := strings.Cut(s.text("proc/driver/nvidia/version"), "\n")
+	if line == "" {
+		return ""
+	}
+	// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan …"
+	for word := range strings.FieldsSeq(line) {
+		if strings.Trim(word, "0123456789.") == "" && strings.Contains(word, ".") {
+			return word
+		}
+	}
+	return "unknown"
+}
+
+const (
+	nvidiaVendor = "0x10de"
+	vgaClass     = "0x0300" // display controllers: with a display,
+	renderClass  = "0x0302" // and without
+)
+
+// gpuBuses returns the PCI addresses of NVIDIA's GPUs, in their order, which is
+// NVML's too: 0000:3b:00.0. A GPU that has fallen off the bus is among them
+// until somebody removes it.
+func (s sysfs) gpuBuses() (buses []string) {
+	entries, _ := fs.ReadDir(s.FS, pciDevices)
+	for _, entry := range entries {
+		device := path.Join(pciDevices, entry.Name())
+		if s.text(path.Join(device, "vendor")) != nvidiaVendor {
+			continue
+		}
+		class := s.text(path.Join(device, "class"))
+		if strings.HasPrefix(class, vgaClass) || strings.HasPrefix(class, renderClass) {
+			buses = append(buses, entry.Name())
+		}
+	}
+	return buses
+}
 
 // The directories of sysfs that are read.
 const (
@@ -98,11 +180,6 @@ func (s sysfs) cardsOf(class string) []card {
 	return cards
 }
 
-var (
-	hostBridge = regexp.MustCompile(`^pci[0-9a-f]{4,}:[0-9a-f]{2}$`)
-	pciAddress = regexp.MustCompile(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
-)
-
 // slot reads where a device of sysfs sits: its link leads through the buses above
 // it. A network interface's goes on below its PCI device.
 func (s sysfs) slot(name string) slot {
@@ -110,9 +187,9 @@ func (s sysfs) slot(name string) slot {
 	link, _ := fs.ReadLink(s.FS, name)
 	for part := range strings.SplitSeq(link, "/") {
 		switch {
-		case hostBridge.MatchString(part):
+		case matches("pci*:??", part):
 			at.root, at.way = part, nil
-		case at.root != "" && pciAddress.MatchString(part):
+		case at.root != "" && matches("*:??:??.?", part):
 			at.way = append(at.way, part)
 		}
 	}
@@ -124,6 +201,11 @@ func (s sysfs) slot(name string) slot {
 		at.numa = numa
 	}
 	return at
+}
+
+func matches(pattern, text string) bool {
+	is, _ := path.Match(pattern, text)
+	return is
 }
 
 // cpus are the CPUs near a device: its own list or, where the firmware gives it

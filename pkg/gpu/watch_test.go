@@ -128,7 +128,7 @@ func untilUnheard() int {
 func watchOf(t *testing.T, play string) (w Child, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "pid")
-	return Child{Args: []string{}, Env: helperEnv("a watch that "+play, watchPID+"="+file), Start: ceiling}, file
+	return Child{Env: helperEnv("a watch that "+play, watchPID+"="+file), Start: ceiling}, file
 }
 
 // checkGone fails where the child is still there.

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // policy is what we have settled on for each Xid, apart from the file.
@@ -174,7 +176,7 @@ func FuzzOverlay(f *testing.F) {
 			if xid < 1 || xid > mostXid || !slices.Contains(known, verdict.Effect) {
 				t.Errorf("Xid %d: %+v", xid, verdict)
 			}
-			if plain(verdict.Action) != verdict.Action || plain(verdict.Meaning) != verdict.Meaning {
+			if prose.Plain(verdict.Action) != verdict.Action || prose.Plain(verdict.Meaning) != verdict.Meaning {
 				t.Errorf("Xid %d can't be shown: %+q", xid, verdict)
 			}
 		}
