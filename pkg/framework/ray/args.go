@@ -44,56 +44,51 @@ func (s startCommand) Argv() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	flags, err := s.flags(extra)
+	resources, err := mergeResources(s.Resources, extra)
 	if err != nil {
 		return nil, err
 	}
 	argv := []string{s.Program, "start"}
-	for _, flag := range flags {
-		if flag.name == resourcesFlag || !extra.has(flag.name) {
-			argv = append(argv, flag.String())
+	for _, flag := range s.flags(extra) {
+		if !extra.has(nameOf(flag)) {
+			argv = append(argv, flag)
 		}
 	}
+	if resources != "" {
+		argv = append(argv, resourcesFlag+"="+resources)
+	}
 	for _, flag := range extra {
-		if flag.name != resourcesFlag {
-			argv = append(argv, flag.String())
+		if nameOf(flag) != resourcesFlag {
+			argv = append(argv, flag)
 		}
 	}
 	return argv, nil
 }
 
-// flags are the flags that would be given without the user's; resources are
-// the user's too.
-func (s startCommand) flags(extra startFlags) (startFlags, error) {
-	flags := startFlags{{name: "--block"}, {name: "--disable-usage-stats"},
-		valued("--log-style", "record"), valued("--log-color", "false"),
-		valued("--node-ip-address", s.Address), valued("--node-name", s.Name), valued("--temp-dir", s.TempDir)}
+// flags are the flags that would be given without the user's, but for resources.
+func (s startCommand) flags(extra startFlags) startFlags {
+	flags := startFlags{
+		"--block", "--disable-usage-stats", "--log-style=record", "--log-color=false",
+		"--node-ip-address=" + s.Address, "--node-name=" + s.Name, "--temp-dir=" + s.TempDir,
+	}
 	if s.Head {
-		flags = append(flags, startFlag{name: "--head"}, valued("--port", strconv.Itoa(s.Port)),
-			valued("--ray-client-server-port", strconv.Itoa(s.ClientPort)),
+		flags = append(flags, "--head", "--port="+strconv.Itoa(s.Port), "--ray-client-server-port="+strconv.Itoa(s.ClientPort),
 			// Ray's default costs a second of every start.
-			valued("--include-dashboard", "false"))
+			"--include-dashboard=false")
 	} else {
-		flags = append(flags, valued("--address", s.GCS))
+		flags = append(flags, "--address="+s.GCS)
 	}
 	if !extra.has("--min-worker-port") && !extra.has("--max-worker-port") && !extra.has("--worker-port-list") {
-		flags = append(flags, valued("--min-worker-port", "0"), valued("--max-worker-port", "0"))
+		flags = append(flags, "--min-worker-port=0", "--max-worker-port=0")
 	}
-	flags = append(flags, valued("--dashboard-agent-listen-port", "0"))
+	flags = append(flags, "--dashboard-agent-listen-port=0")
 	if s.CPUs > 0 {
-		flags = append(flags, valued("--num-cpus", strconv.Itoa(s.CPUs)))
+		flags = append(flags, "--num-cpus="+strconv.Itoa(s.CPUs))
 	}
 	if s.GPUs >= 0 {
-		flags = append(flags, valued("--num-gpus", strconv.Itoa(s.GPUs)))
+		flags = append(flags, "--num-gpus="+strconv.Itoa(s.GPUs))
 	}
-	resources, err := mergeResources(s.Resources, extra)
-	if err != nil {
-		return nil, err
-	}
-	if resources != "" {
-		flags = append(flags, valued(resourcesFlag, resources))
-	}
-	return flags, nil
+	return flags
 }
 
 // mergeResources returns the resources as JSON, the user's over ours; empty
@@ -119,24 +114,15 @@ func mergeResources(ours map[string]float64, extra startFlags) (string, error) {
 	return string(text), err
 }
 
-// startFlag is one flag of a command line.
-type startFlag struct {
-	name     string // with its dashes
-	value    string
-	hasValue bool
+// startFlags are flags of "ray start", each one argument: "--flag=value" or
+// "--switch".
+type startFlags []string
+
+// nameOf returns the name of a flag, with its dashes.
+func nameOf(flag string) string {
+	name, _, _ := strings.Cut(flag, "=")
+	return name
 }
-
-func valued(name, value string) startFlag { return startFlag{name: name, value: value, hasValue: true} }
-
-// String returns the flag as one argument.
-func (f startFlag) String() string {
-	if !f.hasValue {
-		return f.name
-	}
-	return f.name + "=" + f.value
-}
-
-type startFlags []startFlag
 
 func (f startFlags) has(name string) bool {
 	_, found := f.value(name)
@@ -147,8 +133,8 @@ func (f startFlags) has(name string) bool {
 // take it.
 func (f startFlags) value(name string) (value string, found bool) {
 	for _, flag := range slices.Backward(f) {
-		if flag.name == name {
-			return flag.value, true
+		if has, value, _ := strings.Cut(flag, "="); has == name {
+			return value, true
 		}
 	}
 	return "", false
@@ -164,17 +150,18 @@ var switches = []string{
 func parseFlags(args []string) (startFlags, error) {
 	var flags startFlags
 	for i := 0; i < len(args); i++ {
-		name, value, hasValue := strings.Cut(args[i], "=")
+		flag := args[i]
+		name, _, hasValue := strings.Cut(flag, "=")
 		if !strings.HasPrefix(name, "-") || strings.Trim(name, "-") == "" {
-			return nil, fmt.Errorf("cannot pass %q to ray start: it takes flags only, as in --object-store-memory=1000000000", args[i])
+			return nil, fmt.Errorf("cannot pass %q to ray start: it takes flags only, as in --object-store-memory=1000000000", flag)
 		}
 		if !hasValue && !slices.Contains(switches, name) {
 			if i++; i == len(args) {
 				return nil, fmt.Errorf("cannot pass %s to ray start: it has no value; give %s=VALUE", name, name)
 			}
-			value, hasValue = args[i], true
+			flag = name + "=" + args[i]
 		}
-		flags = append(flags, startFlag{name: name, value: value, hasValue: hasValue})
+		flags = append(flags, flag)
 	}
 	return flags, nil
 }
@@ -196,11 +183,12 @@ var headFlags = []string{"--include-dashboard", "--redis-shard-ports", "--system
 
 func refuseFlags(extra startFlags, head bool) error {
 	for _, flag := range extra {
-		if instead, own := ownFlags[flag.name]; own {
-			return fmt.Errorf("cannot pass %s to ray start: %s", flag.name, instead)
+		name := nameOf(flag)
+		if instead, own := ownFlags[name]; own {
+			return fmt.Errorf("cannot pass %s to ray start: %s", name, instead)
 		}
-		if !head && slices.Contains(headFlags, flag.name) {
-			return fmt.Errorf("cannot pass %s to a worker's ray start: Ray takes it for the head only", flag.name)
+		if !head && slices.Contains(headFlags, name) {
+			return fmt.Errorf("cannot pass %s to a worker's ray start: Ray takes it for the head only", name)
 		}
 	}
 	return nil

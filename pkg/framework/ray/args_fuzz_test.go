@@ -29,7 +29,7 @@ func FuzzRayArgv(f *testing.F) {
 			t.Fatalf("%q can't be read again: %v", argv, err)
 		}
 		checkFlags(t, start, flags)
-		ports, err := fixedPorts(argv)
+		ports, err := fixedPorts(flags)
 		if err != nil && !strings.HasPrefix(err.Error(), "cannot ") {
 			t.Errorf("the ports: %v", err)
 		}
@@ -40,7 +40,7 @@ func FuzzRayArgv(f *testing.F) {
 			}
 			numbers[port.Number] = true
 		}
-		if err := aloneOnHost(argv); err != nil && !strings.HasPrefix(err.Error(), "cannot ") {
+		if err := aloneOnHost(flags); err != nil && !strings.HasPrefix(err.Error(), "cannot ") {
 			t.Errorf("alone on a host: %v", err)
 		}
 	})
@@ -51,7 +51,7 @@ func checkFlags(t *testing.T, start startCommand, flags startFlags) {
 	t.Helper()
 	times := make(map[string]int)
 	for _, flag := range flags {
-		times[flag.name]++
+		times[nameOf(flag)]++
 	}
 	for name := range ownFlags {
 		if times[name] > 1 {

@@ -2,6 +2,7 @@ package ray
 
 import (
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,67 +22,46 @@ var daemonSettings = map[string]string{
 
 // daemonEnv returns the environment of Ray's daemons: what the node has,
 // without what its launcher tells MPI, for Ray's workers inherit it, and without
-// another cluster's address, and with more.
-func daemonEnv(environ []string, more map[string]string) []string {
+// a cluster's address, and with what else the head tells its peers.
+func daemonEnv(environ []string, told map[string]string) []string {
 	set := maps.Clone(daemonSettings)
+	maps.Copy(set, told)
+	maps.DeleteFunc(set, func(name, _ string) bool { return slices.Contains(staleVariables, name) })
 	var out []string
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
 		if roles.Private(name) || slices.Contains(staleVariables, name) {
 			continue
 		}
-		if _, replaced := more[name]; replaced {
+		if _, replaced := told[name]; replaced {
 			continue
 		}
 		delete(set, name)
 		out = append(out, entry)
 	}
-	maps.Copy(set, more)
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		out = append(out, name+"="+set[name])
 	}
 	return out
 }
 
-// driverEnv returns what the driver is told of the cluster, and no more: it
-// keeps all that the launcher says. Without RAY_ADDRESS, ray.init would start a
-// cluster of its own where it finds none.
-func driverEnv(address string) map[string]string {
-	return map[string]string{"RAY_ADDRESS": address}
-}
-
 // authToken returns the token of Ray's own authentication, as Ray would find it
 // with this environment, and empty where there is none or it is switched off.
 // A head turns authentication on where it finds a token, but a worker does so
 // only when it is told: the caller tells them all.
-func authToken(environ []string, readFile func(string) ([]byte, error)) string {
-	mode := environValue(environ, "RAY_AUTH_MODE")
-	if mode != "" && !strings.EqualFold(mode, "token") {
+func authToken(environ []string) string {
+	env := roles.EnvironmentOf(environ)
+	value := func(name string) string { value, _ := env(name); return value }
+	if mode := value("RAY_AUTH_MODE"); mode != "" && !strings.EqualFold(mode, "token") {
 		return ""
 	}
-	if token := environValue(environ, "RAY_AUTH_TOKEN"); token != "" {
+	if token := value("RAY_AUTH_TOKEN"); token != "" {
 		return strings.TrimSpace(token)
 	}
-	path := environValue(environ, "RAY_AUTH_TOKEN_PATH")
-	if home := environValue(environ, "HOME"); path == "" && home != "" {
+	path, home := value("RAY_AUTH_TOKEN_PATH"), value("HOME")
+	if path == "" && home != "" {
 		path = filepath.Join(home, ".ray", "auth_token")
 	}
-	if path == "" {
-		return ""
-	}
-	token, err := readFile(path)
-	if err != nil {
-		return "" // Ray itself says what it misses
-	}
+	token, _ := os.ReadFile(path) // Ray itself says what it misses
 	return strings.TrimSpace(string(token))
-}
-
-// environValue returns the value that getenv would.
-func environValue(environ []string, name string) string {
-	for _, entry := range environ {
-		if value, found := strings.CutPrefix(entry, name+"="); found {
-			return value
-		}
-	}
-	return ""
 }

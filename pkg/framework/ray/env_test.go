@@ -3,6 +3,7 @@ package ray
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -28,6 +29,7 @@ func TestRayDaemonEnv(t *testing.T) {
 		want []string
 	}{
 		{"as it is", nil, nil, append(kept[:7:7], "RAY_AUTH_MODE=disabled", drain+"=0")},
+		{"the head's address is not for them", nil, map[string]string{"RAY_ADDRESS": "h:6379"}, append(kept[:7:7], "RAY_AUTH_MODE=disabled", drain+"=0")},
 		{"what the head says wins", nil, map[string]string{"RAY_AUTH_MODE": "token"}, append(kept[:7:7], "RAY_AUTH_MODE=token", drain+"=0")},
 		{"what the user says wins", []string{drain + "=7"}, nil, append(kept[:7:7], "RAY_AUTH_MODE=disabled", drain+"=7")},
 	}
@@ -42,13 +44,11 @@ func TestRayDaemonEnv(t *testing.T) {
 }
 
 func TestRayToken(t *testing.T) {
-	files := map[string]string{"/home/u/.ray/auth_token": "home\n", "/etc/token": " other "}
-	read := func(path string) ([]byte, error) {
-		text, found := files[path]
-		if !found {
-			return nil, os.ErrNotExist
+	home, other := "HOME="+t.TempDir(), filepath.Join(t.TempDir(), "token")
+	for path, text := range map[string]string{filepath.Join(home[5:], ".ray", "auth_token"): "home\n", other: " other "} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
 		}
-		return []byte(text), nil
 	}
 	tests := []struct {
 		name    string
@@ -56,22 +56,20 @@ func TestRayToken(t *testing.T) {
 		want    string
 	}{
 		{"nothing", nil, ""},
-		{"a home without", []string{"HOME=/home/v"}, ""},
-		{"in the home", []string{"HOME=/home/u"}, "home"},
-		{"in another file", []string{"HOME=/home/u", "RAY_AUTH_TOKEN_PATH=/etc/token"}, "other"},
-		{"in a file that is missing", []string{"HOME=/home/u", "RAY_AUTH_TOKEN_PATH=/etc/none"}, ""},
-		{"in the environment", []string{"HOME=/home/u", "RAY_AUTH_TOKEN=env"}, "env"},
-		{"switched off", []string{"HOME=/home/u", "RAY_AUTH_TOKEN=env", "RAY_AUTH_MODE=disabled"}, ""},
+		{"a home without", []string{"HOME=" + t.TempDir()}, ""},
+		{"in the home", []string{home}, "home"},
+		{"in another file", []string{home, "RAY_AUTH_TOKEN_PATH=" + other}, "other"},
+		{"in a file that is missing", []string{home, "RAY_AUTH_TOKEN_PATH=" + other + ".none"}, ""},
+		{"in a file that can't be read", []string{"RAY_AUTH_TOKEN_PATH=" + filepath.Dir(other)}, ""},
+		{"in the environment", []string{home, "RAY_AUTH_TOKEN=env"}, "env"},
+		{"switched off", []string{home, "RAY_AUTH_TOKEN=env", "RAY_AUTH_MODE=disabled"}, ""},
 		{"switched on", []string{"RAY_AUTH_TOKEN=env", "RAY_AUTH_MODE=Token"}, "env"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := authToken(tc.environ, read); got != tc.want {
+			if got := authToken(tc.environ); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
-	}
-	if got := authToken([]string{"HOME=/h"}, func(string) ([]byte, error) { return nil, errors.New("no") }); got != "" {
-		t.Errorf("a file that can't be read gives %q", got)
 	}
 }

@@ -61,6 +61,16 @@ func dialGCS(address, token string) (*gcsClient, error) {
 // Close ends the connection.
 func (c *gcsClient) Close() error { return c.conn.Close() }
 
+// asking asks the GCS, or the raylet, at address.
+func asking(address, token string, ask func(*gcsClient) error) error {
+	client, err := dialGCS(address, token)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	return ask(client)
+}
+
 // Health returns nil when the server at the address answers its health check
 // with SERVING. It proves that a Ray server answers, not that it is ours.
 func (c *gcsClient) Health(ctx context.Context) error {
@@ -113,14 +123,15 @@ func (c *gcsClient) call(ctx context.Context, method string, request proto.Messa
 	}
 	var reply []byte
 	err := c.conn.Invoke(ctx, method, request, &reply)
-	if status.Code(err) == codes.Unauthenticated {
-		return nil, fmt.Errorf("%w: %s; set RAY_AUTH_TOKEN to the cluster's token, or RAY_AUTH_MODE=disabled on all nodes", errGCSDenied, status.Convert(err).Message())
-	}
-	if err != nil {
-		said := status.Convert(err)
+	said := status.Convert(err)
+	switch said.Code() {
+	case codes.OK:
+		return reply, nil
+	case codes.Unauthenticated:
+		return nil, fmt.Errorf("%w: %s; set RAY_AUTH_TOKEN to the cluster's token, or RAY_AUTH_MODE=disabled on all nodes", errGCSDenied, said.Message())
+	default:
 		return nil, fmt.Errorf("%s: %s", said.Code(), said.Message())
 	}
-	return reply, nil
 }
 
 // gcsCodec sends messages, and hands an answer over as the bytes that it is: what

@@ -38,13 +38,11 @@ func lastPart(path string) []byte {
 		return nil
 	}
 	defer func() { _ = file.Close() }()
-	if _, err := file.Seek(-size, io.SeekEnd); err != nil {
-		_, err = file.Seek(0, io.SeekStart)
-		if err != nil {
-			return nil
-		}
+	info, err := file.Stat()
+	if err != nil {
+		return nil
 	}
-	text, _ := io.ReadAll(io.LimitReader(file, size))
+	text, _ := io.ReadAll(io.NewSectionReader(file, max(0, info.Size()-size), size))
 	return text
 }
 

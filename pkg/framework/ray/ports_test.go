@@ -10,6 +10,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
+func flagsOf(t *testing.T, args []string) startFlags {
+	t.Helper()
+	flags, err := parseFlags(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return flags
+}
+
 func TestRayPorts(t *testing.T) {
 	tests := []struct {
 		name string
@@ -44,7 +53,7 @@ func TestRayPorts(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := fixedPorts(append([]string{"ray", "start"}, tc.args...))
+			got, err := fixedPorts(flagsOf(t, tc.args))
 			if (err != nil) != (tc.want == nil) {
 				t.Fatalf("got %v, %v", got, err)
 			}
@@ -68,7 +77,7 @@ func TestAloneOnHost(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			if err := aloneOnHost(append([]string{"ray", "start"}, tc.args...)); (err != nil) != tc.alone {
+			if err := aloneOnHost(flagsOf(t, tc.args)); (err != nil) != tc.alone {
 				t.Errorf("got %v", err)
 			}
 		})

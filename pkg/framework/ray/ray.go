@@ -1,11 +1,11 @@
 package ray
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -88,11 +88,13 @@ func (r Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoi
 	}
 	start.Extra = r.HeadArgs
 	address := net.JoinHostPort(node.Address, strconv.Itoa(start.Port))
-	endpoint := framework.Endpoint{Address: address, Env: driverEnv(address)}
-	if authToken(node.Environ, os.ReadFile) != "" {
+	// The driver keeps all else that the launcher says. Without RAY_ADDRESS, ray.init
+	// would start a cluster of its own where it finds none.
+	endpoint := framework.Endpoint{Address: address, Env: map[string]string{"RAY_ADDRESS": address}}
+	if authToken(node.Environ) != "" {
 		endpoint.Env["RAY_AUTH_MODE"] = "token"
 	}
-	service, err := r.service("ray head", node, start, endpoint, headReady)
+	service, err := r.service("ray head", node, start, endpoint, looker.head)
 	if err != nil {
 		return nil, framework.Endpoint{}, err
 	}
@@ -107,38 +109,32 @@ func (r Cluster) Worker(node framework.Node, endpoint framework.Endpoint) (*fram
 	}
 	start := r.start(node)
 	start.GCS, start.Extra = endpoint.Address, r.WorkerArgs
-	return r.service("ray worker", node, start, endpoint, workerReady)
+	return r.service("ray worker", node, start, endpoint, looker.worker)
 }
 
 // Fleet returns nil when Ray's node table has every member alive, and nobody
 // else.
 func (r Cluster) Fleet(ctx context.Context, head framework.Node, endpoint framework.Endpoint, members []framework.Member) error {
-	gcs, err := dialGCS(endpoint.Address, authToken(head.Environ, os.ReadFile))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = gcs.Close() }()
-	nodes, err := gcs.Nodes(ctx)
-	if err != nil {
-		return err
-	}
 	wanted := make([]member, len(members))
 	for i, m := range members {
 		// What a node should offer, the node itself has looked at.
 		wanted[i] = member{Rank: m.Rank, Host: m.Host, Name: nodeName(head.Attempt, m.Rank)}
 	}
-	return compareFleet(wanted, nodes)
+	return asking(endpoint.Address, authToken(head.Environ), func(gcs *gcsClient) error {
+		nodes, err := gcs.Nodes(ctx)
+		if err != nil {
+			return err
+		}
+		return compareFleet(wanted, nodes)
+	})
 }
 
 // start is what head and workers have in common.
 func (r Cluster) start(node framework.Node) startCommand {
 	start := startCommand{
-		Program: r.Program, Name: nodeName(node.Attempt, node.LaunchRank), Address: node.Address,
+		Program: cmp.Or(r.Program, "ray"), Name: nodeName(node.Attempt, node.LaunchRank), Address: node.Address,
 		TempDir: node.TempDir, CPUs: node.CPUs, GPUs: node.GPUs,
 		Resources: r.resources(node),
-	}
-	if start.Program == "" {
-		start.Program = "ray"
 	}
 	if r.dedicated(node) {
 		start.GPUs = 0
@@ -167,36 +163,28 @@ func (r Cluster) resources(node framework.Node) map[string]float64 {
 	return resources
 }
 
-// look is headReady or workerReady.
-type look func(ctx context.Context, dial dialer, address, tempDir string, member member) error
-
-func (r Cluster) service(name string, node framework.Node, start startCommand, endpoint framework.Endpoint, look look) (*framework.Service, error) {
+// service is a ray start, whose service look finds up.
+func (r Cluster) service(
+	name string, node framework.Node, start startCommand, endpoint framework.Endpoint, look func(looker, context.Context) error,
+) (*framework.Service, error) {
 	argv, err := start.Argv()
 	if err != nil {
 		return nil, err
 	}
-	ports, err := fixedPorts(argv)
+	flags := startFlags(argv[2:])
+	ports, err := fixedPorts(flags)
+	if err == nil && node.Shared {
+		err = aloneOnHost(flags)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if node.Shared {
-		if err := aloneOnHost(argv); err != nil {
-			return nil, err
-		}
-	}
-	more := map[string]string{}
-	if mode := endpoint.Env["RAY_AUTH_MODE"]; mode != "" {
-		more["RAY_AUTH_MODE"] = mode
-	}
-	env := daemonEnv(node.Environ, more)
-	token := authToken(env, os.ReadFile)
-	dial := func(address string) (server, error) { return dialGCS(address, token) }
-	self := member{Rank: node.LaunchRank, Host: node.Host, Name: start.Name, Want: wants(argv)}
+	env := daemonEnv(node.Environ, endpoint.Env)
+	self := member{Rank: node.LaunchRank, Host: node.Host, Name: start.Name, Want: wants(flags)}
+	at := looker{gcs: endpoint.Address, token: authToken(env), tempDir: node.TempDir, self: self}
 	return &framework.Service{
 		Name: name, Argv: argv, Env: env, Ports: ports, Attempts: mostStarts,
-		Ready: func(ctx context.Context) error {
-			return explained(look(ctx, dial, endpoint.Address, node.TempDir, self), node.TempDir)
-		},
+		Ready:    func(ctx context.Context) error { return explained(look(at, ctx), node.TempDir) },
 		Evidence: filepath.Join(node.TempDir, "session_latest", "logs"),
 		Explain:  func() []string { return logSigns(node.TempDir) },
 		Transient: func(exit process.Exit, lines []string) bool {
@@ -205,18 +193,13 @@ func (r Cluster) service(name string, node framework.Node, start startCommand, e
 	}, nil
 }
 
-// wants are the CPUs and GPUs that a command line tells Ray to offer.
-func wants(argv []string) map[string]float64 {
+// wants are the CPUs and GPUs that flags tell Ray to offer.
+func wants(flags startFlags) map[string]float64 {
 	want := map[string]float64{}
-	flags, err := parseFlags(argv[2:])
-	if err != nil {
-		return want // Argv has read them already
-	}
 	for flag, resource := range map[string]string{"--num-cpus": "CPU", "--num-gpus": "GPU"} {
-		if value, given := flags.value(flag); given {
-			if amount, err := strconv.ParseFloat(value, 64); err == nil {
-				want[resource] = amount
-			}
+		value, _ := flags.value(flag)
+		if amount, err := strconv.ParseFloat(value, 64); err == nil {
+			want[resource] = amount
 		}
 	}
 	return want

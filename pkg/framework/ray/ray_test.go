@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
@@ -175,10 +174,11 @@ func TestRayFleetAsksTheGCS(t *testing.T) {
 // What the command line tells Ray to offer, the node table must show, and a
 // failure that only Ray's logs explain is understood.
 func TestRayServiceLooksAndClassifies(t *testing.T) {
-	raylet := fakeGCS{replies: map[string][]byte{grpc_health_v1.Health_Check_FullMethodName: recorded(t, "health")}}.serve(t)
-	host, port, _ := net.SplitHostPort(raylet)
+	raylet := portOf(t, &fakeGCS{replies: map[string][]byte{grpc_health_v1.Health_Check_FullMethodName: recorded(t, "health")}})
 	fake := recordedGCS(t, "alive")
-	fake.replies[nodeInfoMethod] = oneNode(t, "job.0-1", host, port, map[string]float64{"CPU": 4, "GPU": 7})
+	fake.replies[nodeInfoMethod] = tableOf(t, &gcs.GcsNodeInfo{
+		NodeName: "job.0-1", NodeManagerAddress: "127.0.0.1", NodeManagerPort: raylet, ResourcesTotal: map[string]float64{"CPU": 4, "GPU": 7},
+	})
 	endpoint := framework.Endpoint{Address: fake.serve(t)}
 	tests := []struct {
 		gpus  int
@@ -236,35 +236,15 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// oneNode is a node table's answer with one node alive.
-func oneNode(t *testing.T, name, host, port string, resources map[string]float64) []byte {
-	t.Helper()
-	number, err := strconv.ParseInt(port, 10, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reply, err := proto.Marshal(&gcs.GetAllNodeInfoReply{NodeInfoList: []*gcs.GcsNodeInfo{
-		{NodeManagerAddress: host, NodeManagerPort: int32(number), NodeName: name, ResourcesTotal: resources},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return reply
-}
-
 // A look ends with its context, whoever is asked.
 func TestRayLooksAreBounded(t *testing.T) {
 	node := testNode(t, 0)
 	node.TempDir = withLogs(t, "session_1")
 	address := fakeGCS{silent: true}.serve(t)
-	look := func(ctx context.Context) error {
-		dial := func(address string) (server, error) { return dialGCS(address, "") }
-		return headReady(ctx, dial, address, node.TempDir, member{})
-	}
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := look(ctx); err == nil {
+	if err := (looker{gcs: address, tempDir: node.TempDir}).head(ctx); err == nil {
 		t.Error("it is ready")
 	}
 	if err := (Cluster{}).Fleet(ctx, node, framework.Endpoint{Address: address}, nil); err == nil {

@@ -12,85 +12,67 @@ import (
 	"strings"
 )
 
-// dialer connects to a GCS or a raylet; the caller closes it.
-type dialer func(address string) (server, error)
-
-// server is what is asked of a GCS; a raylet answers Health only.
-type server interface {
-	Health(ctx context.Context) error
-	SessionName(ctx context.Context) (string, error)
-	Nodes(ctx context.Context, names ...string) ([]entry, error)
-	Close() error
+// looker looks at the Ray of one node, to see whether it is up.
+type looker struct {
+	gcs, token string // the address of the GCS, and the cluster's token where it has one
+	tempDir    string
+	self       member
 }
 
-var _ server = (*gcsClient)(nil)
-
-// headReady takes one look and returns nil when the GCS at address answers
-// for the session that is in tempDir, and so is this attempt's, and its own node
-// is alive. Workers that start before that wait two seconds longer.
-func headReady(ctx context.Context, dial dialer, address, tempDir string, member member) error {
-	ours, err := latestSession(tempDir)
+// head takes one look and returns nil when the GCS answers for the session that is
+// in tempDir, and so is this attempt's, and its own node is alive. Workers that
+// start before that wait two seconds longer.
+func (l looker) head(ctx context.Context) error {
+	ours, err := latestSession(l.tempDir)
 	if err != nil {
 		return err
 	}
-	gcs, err := dial(address)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = gcs.Close() }()
-	if err := gcs.Health(ctx); err != nil {
-		return err
-	}
-	theirs, err := gcs.SessionName(ctx)
-	if err != nil {
-		return err
-	}
-	if theirs != ours {
-		return fmt.Errorf("cannot take Ray's GCS at %s for this attempt's: its session is %s, and %s was started", address, theirs, ours)
-	}
-	return nodeReady(ctx, dial, gcs, member)
+	return asking(l.gcs, l.token, func(gcs *gcsClient) error {
+		if err := gcs.Health(ctx); err != nil {
+			return err
+		}
+		theirs, err := gcs.SessionName(ctx)
+		if err != nil {
+			return err
+		}
+		if theirs != ours {
+			return fmt.Errorf("cannot take Ray's GCS at %s for this attempt's: its session is %s, and %s was started", l.gcs, theirs, ours)
+		}
+		return l.node(ctx, gcs)
+	})
 }
 
-// workerReady takes one look and returns nil when the worker's own node is
-// alive in the node table of the GCS at address. The GCS is asked only once the
-// raylet has opened its socket: a thousand workers look at the same time.
-func workerReady(ctx context.Context, dial dialer, address, tempDir string, member member) error {
-	sockets, _ := filepath.Glob(filepath.Join(tempDir, "session_latest", "sockets", "raylet*")) // the pattern is a constant
+// worker takes one look and returns nil when the worker's own node is alive in the
+// node table of the GCS. The GCS is asked only once the raylet has opened its
+// socket: a thousand workers look at the same time.
+func (l looker) worker(ctx context.Context) error {
+	sockets, _ := filepath.Glob(filepath.Join(l.tempDir, "session_latest", "sockets", "raylet*")) // the pattern is a constant
 	if len(sockets) == 0 {
 		return errors.New("ray start has not started the raylet yet")
 	}
-	gcs, err := dial(address)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = gcs.Close() }()
-	return nodeReady(ctx, dial, gcs, member)
+	return asking(l.gcs, l.token, func(gcs *gcsClient) error { return l.node(ctx, gcs) })
 }
 
-// nodeReady returns nil when the member is alive in the node table and its
-// raylet answers: the GCS takes a raylet that was killed for alive for another
-// quarter of a minute, and an earlier start has the same name.
-func nodeReady(ctx context.Context, dial dialer, gcs server, member member) error {
-	nodes, err := gcs.Nodes(ctx, member.Name)
+// node returns nil when the node is alive in the node table and its raylet answers:
+// the GCS takes a raylet that was killed for alive for another quarter of a
+// minute, and an earlier start has the same name.
+func (l looker) node(ctx context.Context, gcs *gcsClient) error {
+	nodes, err := gcs.Nodes(ctx, l.self.Name)
 	if err != nil {
 		return err
 	}
 	// A GCS that can't select has sent all.
-	nodes = slices.DeleteFunc(nodes, func(n entry) bool { return n.Name != member.Name })
+	nodes = slices.DeleteFunc(nodes, func(n entry) bool { return n.Name != l.self.Name })
 	alive := living(nodes)
 	if len(alive) == 0 {
-		return errors.New("the node " + memberGap(member, nodes))
+		return errors.New("the node " + memberGap(l.self, nodes))
 	}
 	newest := slices.MaxFunc(alive, byNameAndStart)
-	if gap := memberGap(member, []entry{newest}); gap != "" {
+	if gap := memberGap(l.self, []entry{newest}); gap != "" {
 		return errors.New("the node " + gap)
 	}
-	raylet, err := dial(net.JoinHostPort(newest.Address, strconv.Itoa(newest.Port)))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = raylet.Close() }()
-	return raylet.Health(ctx)
+	raylet := net.JoinHostPort(newest.Address, strconv.Itoa(newest.Port))
+	return asking(raylet, l.token, func(raylet *gcsClient) error { return raylet.Health(ctx) })
 }
 
 // latestSession returns the name of the session that was started last in tempDir.
@@ -107,9 +89,11 @@ func latestSession(tempDir string) (string, error) {
 
 // explained adds what Ray's own logs say to an error.
 func explained(err error, tempDir string) error {
-	signs := logSigns(tempDir)
-	if err == nil || len(signs) == 0 {
-		return err
+	if err == nil {
+		return nil
 	}
-	return fmt.Errorf("%w (in Ray's logs: %s)", err, strings.Join(signs, "; "))
+	if signs := logSigns(tempDir); len(signs) > 0 {
+		return fmt.Errorf("%w (in Ray's logs: %s)", err, strings.Join(signs, "; "))
+	}
+	return err
 }

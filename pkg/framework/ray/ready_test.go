@@ -1,73 +1,84 @@
 package ray
 
 import (
-	"context"
-	"errors"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"testing"
+	"time"
+
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
 )
 
-// fakeServers are GCSes and raylets by their addresses.
-type fakeServers map[string]fakeServer
+// tableOf is the answer of a GCS with these nodes.
+func tableOf(t *testing.T, nodes ...*gcs.GcsNodeInfo) []byte {
+	t.Helper()
+	return marshalled(t, &gcs.GetAllNodeInfoReply{NodeInfoList: nodes})
+}
 
-func (f fakeServers) dial(address string) (server, error) {
-	server, found := f[address]
-	if !found {
-		return fakeServer{health: errors.New("nobody listens on " + address)}, nil
+func marshalled(t *testing.T, message proto.Message) []byte {
+	t.Helper()
+	b, err := proto.Marshal(message)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return server, nil
+	return b
 }
 
-type fakeServer struct {
-	health  error
-	session string
-	nodes   []entry
-}
-
-func (f fakeServer) Health(context.Context) error { return f.health }
-func (f fakeServer) Close() error                 { return nil }
-
-func (f fakeServer) SessionName(context.Context) (string, error) {
-	if f.session == "" {
-		return "", errors.New("it has none")
+// portOf is the port that a server has, or that nobody has where it is nil.
+func portOf(t *testing.T, server *fakeGCS) int32 {
+	t.Helper()
+	address := "127.0.0.1:1"
+	if server != nil {
+		address = server.serve(t)
 	}
-	return f.session, nil
-}
-
-func (f fakeServer) Nodes(_ context.Context, names ...string) ([]entry, error) {
-	return slices.DeleteFunc(slices.Clone(f.nodes), func(n entry) bool { return !slices.Contains(names, n.Name) }), f.health
+	_, text, _ := net.SplitHostPort(address)
+	port, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int32(port)
 }
 
 func TestRayReady(t *testing.T) {
-	const gcs = "192.0.2.1:6379"
-	self := member{Name: "job.0-1", Want: map[string]float64{"CPU": 4}}
-	node := entry{Name: "job.0-1", Alive: true, Address: "192.0.2.2", Port: 7000, StartedMS: 5, Resources: map[string]float64{"CPU": 4}}
-	with := func(change func(*entry)) entry { n := node; change(&n); return n }
-	other := with(func(n *entry) { n.Name = "job.0-2" })
-	dead := with(func(n *entry) { n.Alive = false })
-	small := with(func(n *entry) { n.Resources = map[string]float64{"CPU": 2} })
-	newer := with(func(n *entry) { n.StartedMS, n.Port = 9, 7001 })
-	raylet := fakeServers{"192.0.2.2:7000": {}}
+	well := &fakeGCS{replies: map[string][]byte{grpc_health_v1.Health_Check_FullMethodName: recorded(t, "health")}}
+	up, killed := portOf(t, well), portOf(t, nil)
+	node := func(change func(*gcs.GcsNodeInfo)) *gcs.GcsNodeInfo {
+		n := &gcs.GcsNodeInfo{
+			NodeName: "job.0-1", NodeManagerAddress: "127.0.0.1", NodeManagerPort: up, StartTimeMs: 5, ResourcesTotal: map[string]float64{"CPU": 4},
+		}
+		change(n)
+		return n
+	}
+	alive := node(func(*gcs.GcsNodeInfo) {})
+	other := node(func(n *gcs.GcsNodeInfo) { n.NodeName = "job.0-2" })
+	dead := node(func(n *gcs.GcsNodeInfo) { n.State = gcs.GcsNodeInfo_DEAD })
+	small := node(func(n *gcs.GcsNodeInfo) { n.ResourcesTotal = map[string]float64{"CPU": 2} })
+	gone := node(func(n *gcs.GcsNodeInfo) { n.NodeManagerPort = killed })
+	newer := node(func(n *gcs.GcsNodeInfo) { n.StartTimeMs = 9 })
+	newerGone := node(func(n *gcs.GcsNodeInfo) { n.StartTimeMs, n.NodeManagerPort = 9, killed })
 	tests := []struct {
-		name   string
-		gcs    fakeServer
-		others fakeServers
-		head   bool // whether the head is ready
-		worker bool
+		name    string
+		session string
+		nodes   []*gcs.GcsNodeInfo // nil: no answer
+		head    bool               // whether the head is ready
+		worker  bool
 	}{
-		{"up", fakeServer{session: "session_1", nodes: []entry{node, other}}, raylet, true, true},
-		{"no answer", fakeServer{health: errors.New("no answer")}, raylet, false, false},
-		{"no session yet", fakeServer{nodes: []entry{node}}, raylet, false, true},
-		{"another's session", fakeServer{session: "session_2", nodes: []entry{node}}, raylet, false, true},
-		{"another node only", fakeServer{session: "session_1", nodes: []entry{other}}, raylet, false, false},
-		{"dead", fakeServer{session: "session_1", nodes: []entry{dead}}, raylet, false, false},
-		{"too small", fakeServer{session: "session_1", nodes: []entry{small}}, raylet, false, false},
-		{"killed, which the GCS does not know yet", fakeServer{session: "session_1", nodes: []entry{node}}, nil, false, false},
-		{"an earlier start that was killed", fakeServer{session: "session_1", nodes: []entry{newer, node}}, fakeServers{"192.0.2.2:7001": {}}, true, true},
-		{"started again, and killed", fakeServer{session: "session_1", nodes: []entry{newer, node}}, raylet, false, false},
+		{"up", "session_1", []*gcs.GcsNodeInfo{alive, other}, true, true},
+		{"no answer", "", nil, false, false},
+		{"no session yet", "", []*gcs.GcsNodeInfo{alive}, false, true},
+		{"another's session", "session_2", []*gcs.GcsNodeInfo{alive}, false, true},
+		{"another node only", "session_1", []*gcs.GcsNodeInfo{other}, false, false},
+		{"dead", "session_1", []*gcs.GcsNodeInfo{dead}, false, false},
+		{"too small", "session_1", []*gcs.GcsNodeInfo{small}, false, false},
+		{"killed, which the GCS does not know yet", "session_1", []*gcs.GcsNodeInfo{gone}, false, false},
+		{"an earlier start that was killed", "session_1", []*gcs.GcsNodeInfo{newer, gone}, true, true},
+		{"started again, and killed", "session_1", []*gcs.GcsNodeInfo{newerGone, alive}, false, false},
 	}
 	temp := withLogs(t, "session_1")
 	if err := os.WriteFile(filepath.Join(temp, "session_1", "sockets", "raylet"), nil, 0o600); err != nil {
@@ -75,12 +86,18 @@ func TestRayReady(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			servers := fakeServers{gcs: tc.gcs}
-			maps.Copy(servers, tc.others)
-			if err := headReady(t.Context(), servers.dial, gcs, temp, self); (err == nil) != tc.head {
+			fake := fakeGCS{replies: map[string][]byte{}}
+			if tc.nodes != nil {
+				fake = *well
+				fake.replies = maps.Clone(well.replies)
+				fake.replies[nodeInfoMethod] = tableOf(t, tc.nodes...)
+				fake.replies[kvGetMethod] = marshalled(t, &gcs.InternalKVGetReply{Value: []byte(tc.session)})
+			}
+			at := looker{gcs: fake.serve(t), tempDir: temp, self: member{Name: "job.0-1", Want: map[string]float64{"CPU": 4}}}
+			if err := at.head(t.Context()); (err == nil) != tc.head {
 				t.Errorf("the head: %v", err)
 			}
-			if err := workerReady(t.Context(), servers.dial, gcs, temp, self); (err == nil) != tc.worker {
+			if err := at.worker(t.Context()); (err == nil) != tc.worker {
 				t.Errorf("the worker: %v", err)
 			}
 		})
@@ -89,15 +106,20 @@ func TestRayReady(t *testing.T) {
 
 // Before Ray has made its session nobody is asked.
 func TestRayReadyBeforeTheSession(t *testing.T) {
-	dial := func(string) (server, error) {
-		t.Error("somebody was asked")
-		return nil, errors.New("no")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	temp := t.TempDir()
-	if err := headReady(t.Context(), dial, "192.0.2.1:1", temp, member{}); err == nil {
+	at := looker{gcs: listener.Addr().String(), tempDir: t.TempDir()}
+	if err := at.head(t.Context()); err == nil {
 		t.Error("the head is ready")
 	}
-	if err := workerReady(t.Context(), dial, "192.0.2.1:1", temp, member{}); err == nil {
+	if err := at.worker(t.Context()); err == nil {
 		t.Error("the worker is ready")
 	}
+	_ = listener.(*net.TCPListener).SetDeadline(time.Now().Add(50 * time.Millisecond))
+	if conn, err := listener.Accept(); err == nil {
+		t.Errorf("somebody was asked from %s", conn.RemoteAddr())
+	}
+	_ = listener.Close()
 }
