@@ -212,7 +212,7 @@ func (r *reading) look(ctx context.Context, wanted func(string) bool) error {
 		}
 		view := r.files[name]
 		if view == nil {
-			view = &logView{daemon: isDaemonLog(name)}
+			view = newLogView(name)
 			r.files[name] = view
 		}
 		for {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,53 +10,39 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // logView is how far a log has been shown.
 type logView struct {
-	offset  int64
-	daemon  bool   // its lines are records of a daemon's own log
-	partial []byte // of a daemon's log, the line that has no end yet
+	offset int64
+	daemon bool // its lines are records of a daemon's own log
+	lines  process.Lines
 }
 
 // longestRecord is how long a line of a daemon's log may be to be taken for a
 // record.
 const longestRecord = 1 << 20
 
-func isDaemonLog(name string) bool {
-	return strings.HasPrefix(name, "daemon-") || strings.HasPrefix(name, "sandbox-daemon-")
+func newLogView(name string) *logView {
+	daemon := strings.HasPrefix(name, "daemon-") || strings.HasPrefix(name, "sandbox-daemon-")
+	return &logView{daemon: daemon, lines: process.Lines{Longest: longestRecord}}
 }
 
 // take returns what is to be shown of what was read.
-func (v *logView) take(data []byte) []byte {
+func (v *logView) take(data []byte) (shown []byte) {
 	if !v.daemon {
 		return data
 	}
-	var shown []byte
-	v.partial = append(v.partial, data...)
-	for {
-		line, rest, ended := bytes.Cut(v.partial, []byte("\n"))
-		if !ended {
-			break
-		}
-		shown = append(shown, recordText(line)...)
-		v.partial = rest
-	}
-	if len(v.partial) > longestRecord {
-		shown = append(shown, v.rest()...)
-	}
-	v.partial = slices.Clone(v.partial)
+	v.lines.Add(data, func(line []byte, _ bool) { shown = append(shown, recordText(line)...) })
 	return shown
 }
 
 // rest returns a line without an end.
-func (v *logView) rest() []byte {
-	if len(v.partial) == 0 {
-		return nil
-	}
-	line := v.partial
-	v.partial = nil
-	return recordText(line)
+func (v *logView) rest() (shown []byte) {
+	v.lines.End(func(line []byte, _ bool) { shown = recordText(line) })
+	return shown
 }
 
 // recordText makes a line for people of a record of a daemon's log; what is none

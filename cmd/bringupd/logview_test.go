@@ -45,7 +45,7 @@ func TestDaemonLog(t *testing.T) {
 		{"no end", `{"level":"info","msg":"cut`, "{\"level\":\"info\",\"msg\":\"cut\n"},
 		{"a line without end", strings.Repeat("x", longestRecord+10), strings.Repeat("x", longestRecord+10) + "\n"},
 	} {
-		v := &logView{daemon: true}
+		v := newLogView("daemon-0000.log")
 		var got []byte
 		for rest := []byte(tc.text); len(rest) > 0; {
 			n := min(7919, len(rest))
