@@ -50,22 +50,29 @@ func (h *Head) dismiss() {
 	}
 }
 
-// Guest is a guest's side of its connection.
-type Guest struct{ link *link }
+// Guest is a guest's side of its connection, as soon and as long as there is one.
+type Guest struct {
+	made chan struct{} // closed when the connection is made, or can't be
+	link *link         // nil where it can't be; not to be read before made is closed
+}
 
-// Visit connects to the head at one of its addresses, tried in turn, as a guest.
-func Visit(ctx context.Context, key string, self GuestID, network Network, addresses []string) (*Guest, error) {
-	var last error
-	for _, address := range addresses {
-		conn, err := visit(ctx, key, self, network, address)
-		if err == nil {
-			g := &Guest{newLink(conn, self)}
-			go g.link.read(func(_, _ byte) {})
-			return g, nil
+// Visit has a connection made to the head at one of its addresses, tried in turn, and
+// has the head look then: there may be something already. Leave must be called.
+func Visit(ctx context.Context, key string, self GuestID, network Network, addresses []string) *Guest {
+	g := &Guest{made: make(chan struct{})}
+	go func() {
+		for _, address := range addresses {
+			conn, err := visit(ctx, key, self, network, address)
+			if err == nil {
+				g.link = newLink(conn, self)
+				go g.link.read(func(_, _ byte) {})
+				break
+			}
 		}
-		last = err
-	}
-	return nil, last
+		close(g.made)
+		g.Nudge()
+	}()
+	return g
 }
 
 func visit(ctx context.Context, key string, self GuestID, network Network, address string) (net.Conn, error) {
@@ -84,17 +91,37 @@ func visit(ctx context.Context, key string, self GuestID, network Network, addre
 	return conn, nil
 }
 
-// Nudge makes the head look now.
-func (g *Guest) Nudge() { g.link.send(frameNudge) }
+// tell sends a frame where the connection is made and has not ended.
+func (g *Guest) tell(frame byte) bool {
+	select {
+	case <-g.made:
+	default:
+		return false
+	}
+	if g.link == nil {
+		return false
+	}
+	select {
+	case <-g.link.ended:
+		return false
+	default:
+		g.link.send(frame)
+		return true
+	}
+}
 
-// Beat tells that the guest is still there.
-func (g *Guest) Beat() { g.link.send(frameBeat) }
+// Nudge makes the head look now, or once the connection is made.
+func (g *Guest) Nudge() { g.tell(frameNudge) }
 
-// Ended is closed when nothing can be told any more.
-func (g *Guest) Ended() <-chan struct{} { return g.link.ended }
+// Beat tells that the guest is still there; it returns false where that can't be told.
+func (g *Guest) Beat() bool { return g.tell(frameBeat) }
 
 // Leave says goodbye, and waits a moment for the head to hear it.
 func (g *Guest) Leave() {
+	<-g.made
+	if g.link == nil {
+		return
+	}
 	g.link.send(frameGoodbye)
 	heard := time.NewTimer(lingering)
 	defer heard.Stop()

@@ -44,35 +44,46 @@ func TestGuest(t *testing.T) {
 		head.Run(ctx)
 	}()
 	where := []string{"127.0.0.1:1", listener.Addr().String()}
-	visit := func(first byte) *Guest {
-		t.Helper()
-		g, err := Visit(ctx, slowConfig().Key, GuestID{first}, TCP{}, where)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return g
-	}
+	visit := func(first byte) *Guest { return Visit(ctx, slowConfig().Key, GuestID{first}, TCP{}, where) }
 	polite := visit(1)
-	polite.Nudge()
 	told.expect(t, "01 called false", "01 called true")
-	polite.Beat()
+	polite.Nudge()
+	told.expect(t, "01 called true")
+	if !polite.Beat() {
+		t.Error("a beat was not told")
+	}
 	told.expect(t, "01 called false")
 	polite.Leave()
 	told.expect(t, "01 hung: left")
 	dead := visit(2)
-	told.expect(t, "02 called false")
+	told.expect(t, "02 called false", "02 called true")
+	if !isLetIn(dead) {
+		t.Fatal("the second one was not let in")
+	}
 	_ = dead.link.conn.Close() // as its kernel does
 	told.expect(t, "02 hung: closed")
-	<-dead.Ended()
-	if _, err := Visit(ctx, "another key", GuestID{3}, TCP{}, where[1:]); err == nil {
+	<-dead.link.ended
+	if dead.Beat() {
+		t.Error("a beat was told where nothing can be")
+	}
+	dead.Leave()
+	if stranger := Visit(ctx, "another key", GuestID{3}, TCP{}, where[1:]); isLetIn(stranger) {
 		t.Error("who does not know the key was let in")
 	}
 	last := visit(4)
-	told.expect(t, "04 called false")
+	told.expect(t, "04 called false", "04 called true")
+	if !isLetIn(last) {
+		t.Fatal("the last one was not let in")
+	}
 	end()
 	<-over
-	<-last.Ended()
+	<-last.link.ended
 	last.Leave()
+}
+
+func isLetIn(g *Guest) bool {
+	<-g.made
+	return g.link != nil
 }
 
 // A head that receives no guests turns them away, as it does all that have no
@@ -90,7 +101,7 @@ func TestGuestTurnedAway(t *testing.T) {
 		defer close(over)
 		head.Run(ctx)
 	}()
-	if _, err := Visit(ctx, slowConfig().Key, GuestID{1}, TCP{}, []string{listener.Addr().String()}); err == nil {
+	if isLetIn(Visit(ctx, slowConfig().Key, GuestID{1}, TCP{}, []string{listener.Addr().String()})) {
 		t.Error("it was let in")
 	}
 	end()

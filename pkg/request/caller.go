@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -69,8 +70,8 @@ type Caller struct {
 	times   Times
 
 	out, errs io.Writer
-	look      chan struct{} // buffered by one: the head is to look now
-	nodes     []*answering  // in the order of their ranks, once the head has answered
+	guest     *lifeline.Guest // while Do runs
+	nodes     []*answering    // in the order of their ranks, once the head has answered
 }
 
 // answering is how far one node's answer has been read.
@@ -85,7 +86,7 @@ type answering struct {
 func New(dir *signal.Dir, job signal.Job, order Order, network lifeline.Network, times Times, out, errs io.Writer) *Caller {
 	return &Caller{
 		id: newID(), dir: dir.Deaf(), job: job, order: order, network: network, times: times,
-		out: &shared{to: out}, errs: &shared{to: errs}, look: make(chan struct{}, 1),
+		out: &shared{to: out}, errs: &shared{to: errs},
 	}
 }
 
@@ -98,17 +99,25 @@ func (c *Caller) Do(ctx context.Context, again <-chan struct{}) ([]Answer, error
 	work, done := context.WithCancelCause(context.WithoutCancel(ctx))
 	var tasks sync.WaitGroup
 	background := func(task func(context.Context)) { tasks.Go(func() { task(work) }) }
+	self, _ := c.id.raw()
+	c.guest = lifeline.Visit(work, c.dir.Nonce(), self, c.network, c.job.Lifeline)
+	background(c.stayPresent)
 	control := c.dir.Watch(signal.Control, signal.Pace{Fast: time.Second / 2, Steady: time.Second, Part: 8})
 	background(control.Run)
 	background(func(work context.Context) { done(c.outwaitRun(work, control)) })
-	background(c.stayPresent)
 	background(func(work context.Context) {
 		select {
 		case <-work.Done():
+			return
 		case <-ctx.Done():
-			background(c.cancel)
-			done(c.outwaitStop(work, again))
 		}
+		background(c.cancel)
+		select {
+		case <-work.Done():
+		case <-again:
+		case <-time.After(c.times.Stop):
+		}
+		done(ErrLate)
 	})
 	err := c.publish(work)
 	if err == nil {
@@ -142,103 +151,43 @@ func (c *Caller) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.nudge()
+	c.guest.Nudge()
 	return c.dir.Mark(ctx, signal.Control, kindCall+string(c.id))
 }
 
-// nudge has the head look now, where there is a connection to it.
-func (c *Caller) nudge() {
-	select {
-	case c.look <- struct{}{}:
-	default:
-	}
-}
-
-// stayPresent tells that the caller is still there: over a connection to the head,
-// or by files until there is one, or where none can be made.
+// stayPresent tells that the caller is still there: over the connection to the head,
+// or by files where there is none.
 func (c *Caller) stayPresent(ctx context.Context) {
-	made := make(chan *lifeline.Guest, 1)
-	go func() {
-		self, _ := c.id.raw()
-		guest, _ := lifeline.Visit(ctx, c.dir.Nonce(), self, c.network, c.job.Lifeline)
-		made <- guest // nil where none can be made
-	}()
+	defer c.guest.Leave()
 	tick := time.NewTicker(c.times.Beat)
 	defer tick.Stop()
-	var guest *lifeline.Guest
-	for connecting := true; ; {
-		look := c.look
-		if guest == nil {
-			look = nil
-		}
+	for {
 		select {
-		case guest = <-made:
-			connecting = false
-		case <-look:
-			guest.Nudge()
-		case <-tick.C:
-			if there(guest) {
-				guest.Beat()
-			} else {
-				_ = c.dir.BeatAs(ctx, signal.Exec, c.id.name(whatBeat)) // the next one may get through
-			}
 		case <-ctx.Done():
-			if connecting {
-				guest = <-made
-			}
-			if guest != nil {
-				guest.Leave()
-			}
 			return
+		case <-tick.C:
 		}
-	}
-}
-
-// there tells whether the connection is made and has not ended.
-func there(guest *lifeline.Guest) bool {
-	if guest == nil {
-		return false
-	}
-	select {
-	case <-guest.Ended():
-		return false
-	default:
-		return true
+		if !c.guest.Beat() {
+			_ = c.dir.BeatAs(ctx, signal.Exec, c.id.name(whatBeat)) // the next one may get through
+		}
 	}
 }
 
 // cancel has the commands ended early.
-func (c *Caller) cancel(ctx context.Context) {
-	_ = c.dir.Mark(ctx, signal.Exec, c.id.name(whatCancel))
-	c.nudge()
+func (c *Caller) cancel(work context.Context) {
+	_ = c.dir.Mark(work, signal.Exec, c.id.name(whatCancel))
+	c.guest.Nudge()
 }
 
-// outwaitStop waits for as long as commands that were to end early may take, or until
-// again is closed.
-func (c *Caller) outwaitStop(ctx context.Context, again <-chan struct{}) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.times.Stop, ErrLate)
-	defer cancel()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-again:
-		return ErrLate
-	}
-}
-
-// outwaitRun waits for the end of the run, and then for as long as its nodes' last
-// words may take.
-func (c *Caller) outwaitRun(ctx context.Context, control *signal.Watch) error {
-	_, err := control.Follow(ctx, func(l signal.Listing) bool {
+// outwaitRun gives up on nodes that say no last words when the run ends.
+func (c *Caller) outwaitRun(work context.Context, control *signal.Watch) error {
+	_, err := control.Follow(work, func(l signal.Listing) bool {
 		return l.Has(signal.NameDrain) || l.Has(signal.NameOver) || len(l.Aborts()) > 0
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		pause.For(work, c.times.Over)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, c.times.Over, ErrRunOver)
-	defer cancel()
-	<-ctx.Done()
-	return context.Cause(ctx)
+	return ErrRunOver
 }
 
 // awaitTaken waits for the head's answer.

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -157,10 +158,7 @@ func (n *Node) Settle(within time.Duration) {
 		defer close(told)
 		n.pending.Wait()
 	}()
-	select {
-	case <-told:
-	case <-time.After(within):
-	}
+	pause.Until(told, within)
 }
 
 // run runs a command to its end, and tells how it ended. Its arguments are in no log:
