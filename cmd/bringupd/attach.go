@@ -25,9 +25,9 @@ func (inv *invocation) attachCommand() *cli.Command {
 	a := &attaching{invocation: inv}
 	a.own = under(otherFlags, settings{notByVariable(yes("run", &a.run, "run the command, and do not only print it")), a.which.setting()})
 	return &cli.Command{
-		Name: "attach", Usage: "tell how to get a shell on a node of a run that lives, under Slurm",
+		Name: "attach", Usage: "show how to get a shell on a node of a running job, under Slurm",
 		UsageText:   "bringupd attach [flags] [NODE] [RUN | LOG-DIRECTORY]",
-		Description: "A node is a rank, or a host where no node has that rank; without one, the head is meant. " + aRun + " What is printed is a command line for a shell.",
+		Description: "A node is a rank, or a host where no node has that rank; without one, the head is meant. " + aRun + " It prints a command line for a shell.",
 		Flags:       a.own.flags(func(*setting) bool { return true }),
 		Action:      a.action,
 	}

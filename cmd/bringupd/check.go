@@ -20,10 +20,10 @@ func (inv *invocation) checkCommand() *cli.Command {
 	c := checking{inv.look("print the report as JSON, for programs", "show also what passed and what was skipped")}
 	c.all.find("log-dir").usage = "directory that all nodes share, to be looked at, too (default: none)"
 	return c.command(cli.Command{
-		Name: "check", Usage: "look at this node as a job would, and tell what is wrong with it",
+		Name: "check", Usage: "check this node as a job would, and tell what is wrong with it",
 		UsageText: "bringupd check [flags]\nbringupd check --json > node.json",
-		Description: "Ends with 0 where the node is well, 1 where there is something to be told of, 2 where no driver would be started on it, " +
-			"3 where that can't be known, and 64 where the command line is wrong. The report is on standard output, its first line is the summary.",
+		Description: "Exits with 0 if the node is well, 1 if there are warnings, 2 if no driver would be started on it, " +
+			"3 if that can't be known, and 64 if the command line is wrong. The report is on standard output; its first line is the summary.",
 	}, []string{checkFlags, resultFlags}, []string{"gpus-per-node", "log-dir", "temp-dir", "config"}, c.run)
 }
 

@@ -17,15 +17,15 @@ import (
 func checkSettings(to *check.Config) settings {
 	return settings{
 		choice("gpu-check", check.Modes, (*string)(&to.Policy.Mode),
-			"how much the GPUs matter: off (none is looked at), auto (where there are or should be some), require (there must be some, "+
-				"and all known to be well), or strict (what would only be told of fails, too: for acceptance)"),
-		rules("check", &to.Policy.Rules, "what it means where the check ID finds something wrong: fail, warn, or off (not looked at); "+
-			"ID may be a pattern, as in net.*=off, and the last one that fits counts (repeat for more)"),
-		commands("active-check", &to.Active, "shell command of your own that tests the node when all else is well; its exit code says how it is: "+
-			"0 well, 1 a warning, 3 not known, 2 or any other a failure (repeat for more)"),
-		wait("active-check-timeout", &to.ActiveTimeout, "for each of these commands; what hangs is killed, and fails"),
-		wait("check-timeout", &to.Timeout, "for what is not ready yet but may become so, as a fabric manager"),
-		text("xid-policy", "FILE", &to.XidPolicy, "table that changes what NVIDIA's Xid errors mean for the job, of the form of pkg/gpu/xid.tsv"),
+			"how much the GPUs matter: off (not checked), auto (checked if there are any, or should be), require (there must be some, "+
+				"and all known to be well), or strict (some warnings are failures, too: for acceptance tests)"),
+		rules("check", &to.Policy.Rules, "what it means when the check ID finds something wrong: fail, warn, or off (not checked); "+
+			"ID may be a pattern, as in net.*=off, and the last one that matches counts (repeat for more)"),
+		commands("active-check", &to.Active, "shell command of your own that tests the node when no other check has failed; its exit code is "+
+			"0 (well), 1 (a warning), 3 (not known), 2 or any other (a failure) (repeat for more)"),
+		wait("active-check-timeout", &to.ActiveTimeout, "for each of these commands; one that takes longer is killed, and fails"),
+		wait("check-timeout", &to.Timeout, "how long to wait for what is not ready yet but may become so, such as a fabric manager"),
+		text("xid-policy", "FILE", &to.XidPolicy, "file that changes what NVIDIA's Xid errors mean for the job, in the format of pkg/gpu/xid.tsv"),
 		text("nvml", "FILE", &to.NVML, "NVIDIA's management library (default: libnvidia-ml.so.1, where the linker finds it)"),
 	}
 }

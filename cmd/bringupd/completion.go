@@ -20,7 +20,7 @@ var shells = []string{"bash", "fish", "zsh"}
 
 func (inv *invocation) completionCommand() *cli.Command {
 	return &cli.Command{
-		Name: "completion", Usage: "print what a shell completes this program's command lines by",
+		Name: "completion", Usage: "print the script by which a shell completes this program's command lines",
 		UsageText: "source <(bringupd completion bash)   (in ~/.bashrc)\n" +
 			"bringupd completion zsh > \"${fpath[1]}/_bringupd\"\n" +
 			"bringupd completion fish > ~/.config/fish/completions/bringupd.fish",

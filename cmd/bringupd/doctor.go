@@ -32,11 +32,11 @@ func (inv *invocation) doctorCommand() *cli.Command {
 		headings = append(headings, frameworkFlags(name))
 	}
 	return e.command(cli.Command{
-		Name: "doctor", Usage: "tell before a big job whether its launch, its nodes and their share would do",
+		Name: "doctor", Usage: "tell before a big job whether its launch, its nodes and their share are fit for it",
 		UsageText: "srun --ntasks-per-node=1 bringupd doctor [flags]\nbringupd doctor [flags]   (this node alone)",
-		Description: "Give it the flags of the job. Rank 0 prints one table for all nodes on standard output, the worst first, its first line is the summary. " +
-			"Ends with 0 where all is well, 1 where there is something to be told of, 2 where the job would fail, 3 where that can't be known, " +
-			"and with 64, 65 or 66 where the table of exit codes has a word for it. Nothing is left behind, and what earlier runs have left is named, not removed.",
+		Description: "Give it the flags of the job. Rank 0 prints one table for all nodes on standard output, the worst first; its first line is the summary. " +
+			"Exits with 0 if all is well, 1 if there are warnings, 2 if the job would fail, 3 if that can't be known, " +
+			"and with 64, 65 or 66 for what the table of exit codes says. It leaves nothing behind, and names what earlier runs have left without removing it.",
 	}, headings, []string{
 		"rank", "nnodes", "job-id", "interface", "log-dir", "temp-dir", "config", "gpus-per-node", "cpus-per-node", "join-timeout",
 		"launched-locally", "launched-of",

@@ -44,12 +44,12 @@ func (inv *invocation) execCommand() *cli.Command {
 	}
 	e.own = append(e.own, under(whereFlags, settings{e.which.setting()})...)
 	return &cli.Command{
-		Name: "exec", Usage: "run a command on nodes of a run that lives",
+		Name: "exec", Usage: "run a command on nodes of a running job",
 		UsageText: "bringupd exec [flags] [RUN | LOG-DIRECTORY] -- command [args]",
-		Description: aRun + " The command has the environment that the node's other children have, no standard input, and ends when this program does. " +
-			"What it says comes out here, each line with the node's name before it where there are several. " +
-			"Ends with the command's code, the highest of several; 76 where a node is lost or does not answer before the run has ended; 125 where it can't be started. " +
-			"A run that ends has its commands end by TERM, which makes 143.",
+		Description: aRun + " The command has the same environment as all else on the node, no standard input, and ends when this program ends. " +
+			"Its output is printed here, each line with the node's name before it if there are several nodes. " +
+			"Exits with the command's code, the highest of several; 76 if a node is lost or does not answer before the run has ended; 125 if it can't be started. " +
+			"When the run ends, its commands get TERM, which makes 143.",
 		Flags:  e.own.flags(func(*setting) bool { return true }),
 		Action: e.action,
 	}

@@ -52,8 +52,8 @@ func (inv *invocation) logsCommand() *cli.Command {
 	return &cli.Command{
 		Name: "logs", Usage: "show what the driver, the head's service or a node has said",
 		UsageText: "bringupd logs [flags] [driver | head | NODE] [RUN | LOG-DIRECTORY]",
-		Description: "A node is a rank, or a host where no node has that rank. " + aRun + " Without a node the driver's log is shown, or the head's where there is no driver. " +
-			"On a terminal control characters are shown and not obeyed; elsewhere the logs come as they are.",
+		Description: "A node is a rank, or a host where no node has that rank. " + aRun + " Without a node it shows the driver's log, or the head's if there is no driver. " +
+			"On a terminal control characters are shown, not obeyed; elsewhere logs come as they are.",
 		Flags:  r.own.flags(func(*setting) bool { return true }),
 		Action: r.action,
 	}

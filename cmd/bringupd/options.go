@@ -111,12 +111,12 @@ func (o *options) launch() settings {
 	roles := []string{"auto", "head", "worker", "sandbox"}
 	return settings{
 		choice("role", roles, &o.role, "auto (head on rank 0, worker elsewhere), head, worker, or sandbox (a sandbox in a step of its own)"),
-		onThisRank(number("rank", &o.rank, 0, math.MaxInt32, "this daemon's rank, where no launcher tells")),
-		notByVariable(bounds("nnodes", &o.team, "nodes that the driver needs, and may get; others are spares (default: all; "+
-			"where no launcher tells, the number of daemons)")),
-		text("job-id", "NAME", &o.jobID, "names the run where no launcher does: the same on all ranks, another one for every launch"),
-		text("interface", "NAME", &o.interfaceName, "network interface whose address the peers are told (default: that of the route)"),
-		choice("lifeline", daemon.LifelineModes, &o.lifeline, "connections of the workers to the head, by which a death is known at once: auto (beat files where none can be made), on (fail there), or off"),
+		onThisRank(number("rank", &o.rank, 0, math.MaxInt32, "this daemon's rank, if no launcher tells it")),
+		notByVariable(bounds("nnodes", &o.team, "how many nodes the driver needs, and may get at most; the others are spares (default: all; "+
+			"without a launcher, the number of daemons)")),
+		text("job-id", "NAME", &o.jobID, "name of the run, if no launcher names it: the same on all ranks, a new one for every launch"),
+		text("interface", "NAME", &o.interfaceName, "network interface at whose address the other nodes reach this one (default: that of the route to where the job was launched)"),
+		choice("lifeline", daemon.LifelineModes, &o.lifeline, "connections of the workers to the head, which show a death at once: auto (beat files where none can be made), on (fail there), or off (beat files alone)"),
 		hidden(yes("launched-locally", &o.local, "")),
 		hidden(number("launched-of", &o.localSize, 1, maxLocal, "")),
 	}
@@ -126,23 +126,23 @@ func (o *options) places() settings {
 	return settings{
 		text("log-dir", "DIR", &o.logDir, "directory that all nodes share, for the run's records and logs (default: bringupd-logs where the job was submitted)"),
 		text("temp-dir", "DIR", &o.tempDir, "node-local directory for private temporaries (default: TMPDIR, or /tmp)"),
-		notInFile(text("config", "FILE", &o.config, "YAML file of settings, by the flags' names, and of the driver, as a list")),
+		notInFile(text("config", "FILE", &o.config, "YAML file with settings, named like the flags, and the driver, as a list")),
 	}
 }
 
 func (o *options) node() settings {
 	return settings{
-		number("gpus-per-node", &o.gpus, 0, math.MaxInt16, "GPUs that a node should offer (default: as the launcher tells)"),
-		number("cpus-per-node", &o.cpus, 1, math.MaxInt16, "CPUs that a node should offer (default: as the launcher tells)"),
-		text("setup-cmd", "COMMAND", &o.setup, "shell command that every node runs first; where it fails the node does"),
+		number("gpus-per-node", &o.gpus, 0, math.MaxInt16, "GPUs that each node must have and offers (default: as the launcher tells)"),
+		number("cpus-per-node", &o.cpus, 1, math.MaxInt16, "CPUs that each node offers (default: as the launcher tells)"),
+		text("setup-cmd", "COMMAND", &o.setup, "shell command that every node runs first; if it fails, so does the node"),
 	}
 }
 
 func (o *options) sandboxes() settings {
 	return settings{
 		text("sandbox-cmd", "COMMAND", &o.sandbox.Command, "shell command of every node's sandbox"),
-		probe("sandbox-ready", &o.sandbox.Ready, "probe that proves it (default: ready once it runs)"),
-		require("sandbox-require", &o.sandbox.Require, "sandboxes that the gate needs: all, any, head, or a number"),
+		probe("sandbox-ready", &o.sandbox.Ready, "probe that proves it ready (default: ready as soon as it runs)"),
+		require("sandbox-require", &o.sandbox.Require, "sandboxes that the driver needs: all, any, head (that of rank 0), or a number"),
 		yes("sandbox-step", &o.sandbox.Step, "the sandboxes are a step of their own (--role=sandbox): wait for them"),
 	}
 }
@@ -150,7 +150,7 @@ func (o *options) sandboxes() settings {
 func (o *options) bringUp() settings {
 	return settings{
 		choice("framework", frameworkNames(), &o.framework, frameworkUsage()),
-		yes("dedicated-head", &o.dedicatedHead, "the head's node runs no worker, and offers no GPUs"),
+		yes("dedicated-head", &o.dedicatedHead, "the head's node runs no worker and offers no GPUs"),
 	}
 }
 
@@ -161,19 +161,19 @@ func (o *options) deadlines() settings {
 		wait("setup-timeout", &t.Setup, "for the setup command"),
 		wait("sandbox-timeout", &t.Sandbox, "until a sandbox is ready"),
 		wait("service-timeout", &t.Service, "until a service of the framework is up"),
-		wait("settle", &t.Settle, "the framework must count the same nodes for as long"),
-		wait("peer-timeout", &t.Peer, "from a peer's death to the end of the job"),
-		wait("share-timeout", &t.Share, "for how long a job that runs outwaits a share that does not answer, while every lifeline is well"),
-		wait("driver-grace", &t.DriverGrace, "between the driver's TERM and its KILL, up to 1h; cut to fit where Slurm's own KILL is near"),
-		wait("stop-grace", &t.StopGrace, "the same for services and sandboxes, after the driver; up to 10s"),
+		wait("settle", &t.Settle, "how long the framework must list the same nodes before the gate opens"),
+		wait("peer-timeout", &t.Peer, "the longest time from a peer's death to the end of the job"),
+		wait("share-timeout", &t.Share, "how long a running job goes on while the share does not answer, if every lifeline is well"),
+		wait("driver-grace", &t.DriverGrace, "between the driver's TERM and its KILL, up to 1h; shortened where Slurm's own KILL comes sooner"),
+		wait("stop-grace", &t.StopGrace, "the same for services and sandboxes, which end after the driver; up to 10s"),
 	}
 }
 
 func (o *options) failures() settings {
 	return settings{
 		choice("on-failure", []string{"exit", onFailureRequeue}, &o.onFailure,
-			"exit, or requeue: have Slurm start the job anew, off the bad nodes, where the table of exit codes says yes"),
-		number("max-requeues", &o.mostRequeues, 0, math.MaxInt16, "a job that has been started anew as often exits with 69 instead"),
+			"exit, or requeue: have Slurm start the job again without the bad nodes, where the table of exit codes says yes"),
+		number("max-requeues", &o.mostRequeues, 0, math.MaxInt16, "how often a job may be started again; after that it exits with 69"),
 	}
 }
 
@@ -183,16 +183,16 @@ const jsonFormat = "json"
 
 func (o *options) metrics() settings {
 	return settings{
-		text("metrics-dir", "DIR", &o.metricsDir, "node-local directory for a file of each daemon, which node-exporter's collector of text files reads; gone when the daemon is"),
-		loopback("metrics-listen", &o.metricsAt, "loopback address at which every daemon serves /metrics; with port 0 the log tells which it is"),
+		text("metrics-dir", "DIR", &o.metricsDir, "node-local directory where each daemon keeps a file for node-exporter's textfile collector; the file is gone when the daemon is"),
+		loopback("metrics-listen", &o.metricsAt, "loopback address at which every daemon serves /metrics; with port 0 the log tells the port"),
 	}
 }
 
 func (o *options) others() settings {
 	return settings{
 		notInFile(yes("dry-run", &o.dryRun, "print the configuration and the plan, and touch nothing")),
-		yes("share-stats", &o.shareStats, "have the head tell, at the end, what all nodes have asked of the share"),
+		yes("share-stats", &o.shareStats, "at the end, have the head print what all nodes have asked of the share"),
 		yes("verbose", &o.verbose, "say everything on standard error, on all nodes"),
-		choice("log-format", []string{"console", jsonFormat}, &o.logFormat, "of standard error: console or json"),
+		choice("log-format", []string{"console", jsonFormat}, &o.logFormat, "format of standard error: console or json"),
 	}
 }

@@ -36,10 +36,10 @@ func (inv *invocation) reportCommand() *cli.Command {
 	r := &reporting{invocation: inv, output: "report.html", format: string(report.HTML)}
 	r.all = r.settings()
 	return &cli.Command{
-		Name: "report", Usage: "tell what happened in a run, as one page: who did what when, and the first cause of a failure",
+		Name: "report", Usage: "show what happened in a run, as one page: who did what when, and the first cause of a failure",
 		UsageText: "bringupd report [RUN] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (its newest run)\nbringupd report --format=text [RUN]",
 		Description: aRun + " Reads the run directory alone, during the job or a year later, on any machine that sees it. " +
-			"The page is one file that needs no network. Ends with 0 where there is a report, however the job has ended, and with 64 where there is no run.",
+			"The page is one file that needs no network. Exits with 0 if there is a report, however the job has ended, and with 64 if there is no run.",
 		Flags: r.all.flags(func(*setting) bool { return true }),
 		Action: func(c *cli.Context) error {
 			switch {
@@ -55,9 +55,9 @@ func (inv *invocation) reportCommand() *cli.Command {
 
 func (r *reporting) settings() settings {
 	all := under(resultFlags, settings{
-		text("output", "FILE", &r.output, "where to write it, -o for short; - is standard output, where all but pages go anyway"),
+		text("output", "FILE", &r.output, "where to write it, -o for short; - is standard output, where all other formats than html go anyway"),
 		choice("format", report.Formats(), &r.format, "html (a page), json, text, md or chrome-trace (for Perfetto)"),
-		text("compare", "DIR", &r.compare, "another run, from before, to set beside it: what got slower, by how much, on which nodes"),
+		text("compare", "DIR", &r.compare, "an earlier run to compare with: what got slower, by how much, on which nodes"),
 		r.which.setting(),
 	})
 	short := text("o", "FILE", &r.output, "")

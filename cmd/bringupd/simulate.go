@@ -44,7 +44,7 @@ func (inv *invocation) simulateCommand() *cli.Command {
 	s := &simulation{invocation: inv, cfg: simulate.Config{Lifeline: daemon.LifelineAuto, Join: times.Join, Peer: times.Peer}}
 	s.all = s.settings()
 	return &cli.Command{
-		Name: "simulate", Usage: "bring N nodes up in one process, and tell what it takes",
+		Name: "simulate", Usage: "bring up N nodes in one process, and tell what it costs",
 		UsageText: "bringupd simulate --nodes=1024 --dir=DIR [flags]\n" +
 			"bringupd simulate --nodes=64,256,1024 --dir=DIR [flags]   (a table)",
 		Flags: s.all.flags(func(*setting) bool { return true }),
@@ -62,23 +62,23 @@ func (s *simulation) settings() settings {
 		under(simulatedFlags, settings{
 			s.counts(),
 			wait("start-skew", &s.cfg.Skew, "the daemons start at random within this time; a launcher takes 10ms and more"),
-			wait("steady", &s.cfg.Steady, fmt.Sprintf("how long the job stays up after the gate, and its second half is measured: of 70 nodes and more that means something from 56s on, of few from 4s; with --death %s unless told", beforeDeath)),
+			wait("steady", &s.cfg.Steady, fmt.Sprintf("how long the job stays up after the gate; the second half of that is measured, which needs at least 56s with 70 nodes or more, and 4s with few; with --death the default is %s", beforeDeath)),
 			choice("death", []string{simulate.DeathOfWorker, simulate.DeathOfHead}, &s.cfg.Death,
-				"whose daemon dies then, as by kill -9: it is told how long the others take to return"),
+				"whose daemon then dies, as by kill -9; and how long the others take to end is printed"),
 			choice("lifeline", []string{string(daemon.LifelineAuto), string(daemon.LifelineOff)}, (*string)(&s.cfg.Lifeline),
 				"whether workers hold a connection to the head: auto or off; in memory where this shell allows too few files"),
 			wait("join-timeout", &s.cfg.Join, "until all nodes have met"),
-			wait("peer-timeout", &s.cfg.Peer, "from a peer's death to the end of the job: beats and looks follow from it"),
+			wait("peer-timeout", &s.cfg.Peer, "the longest time from a peer's death to the end of the job; how often nodes beat and look follows from it"),
 		}),
 		under(shareFlags, settings{
-			text("dir", "DIR", &s.dir, "directory on the share that the job is to use: all is done in a new directory in it, which is removed at the end"),
-			wait("op-latency", &s.cfg.Latency, "added to every call into the share: what it is farther away from the nodes than from here"),
-			wait("latency-jitter", &s.cfg.Jitter, "added at random, as much on average, and seldom five times as much"),
-			number("server-rate", &s.cfg.Rate, 0, 10_000_000, "calls a second that the server answers, to all nodes together; 0: as many as it can"),
+			text("dir", "DIR", &s.dir, "directory on the share that the job is to use; everything happens in a new directory in it, which is removed at the end"),
+			wait("op-latency", &s.cfg.Latency, "added to every call into the share: how much farther away it is from the nodes than from here"),
+			wait("latency-jitter", &s.cfg.Jitter, "added at random: this much on average, seldom five times as much"),
+			number("server-rate", &s.cfg.Rate, 0, 10_000_000, "calls per second that the server answers, for all nodes together; 0: as many as it can"),
 		}),
 		under(resultFlags, settings{
-			yes("table", &s.table, "one row for each number of nodes, also where there is one only"),
-			text("json", "FILE", &s.json, "write all figures as JSON, too; - is standard output, and then nothing else goes there"),
+			yes("table", &s.table, "one row for each number of nodes, even if there is only one"),
+			text("json", "FILE", &s.json, "also write all figures as JSON; - is standard output, which then has nothing else"),
 			yes("keep", &s.keep, "leave the run directories to be looked at"),
 		}),
 	)

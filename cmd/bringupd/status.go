@@ -44,11 +44,11 @@ func (inv *invocation) statusCommand() *cli.Command {
 		short("v", notByVariable(yes("verbose", &s.verbose, "show all nodes"))),
 	})
 	return &cli.Command{
-		Name: "status", Usage: "tell how a run is: what it waits for, who is late, how it ended",
+		Name: "status", Usage: "show how a run is: what it waits for, who is late, how it ended",
 		UsageText: "bringupd status [flags]                     (the newest run)\nbringupd status [flags] RUN | LOG-DIRECTORY",
 		Description: aRun + " Reads the run directory alone, from wherever it is seen, and changes nothing there. " +
-			"Ends with 0 where the run is up or has ended with 0, 1 where it has failed, 2 where it is on its way or gives no sign of life, " +
-			"3 where there is no such run, and 64 where the command line is wrong.",
+			"Exits with 0 if the run is up or has ended with 0, 1 if it has failed, 2 if it is on its way or gives no sign of life, " +
+			"3 if there is no such run, and 64 if the command line is wrong.",
 		Flags: s.own.flags(func(*setting) bool { return true }),
 		Action: func(c *cli.Context) error {
 			if inv.dashed {

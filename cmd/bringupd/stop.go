@@ -19,11 +19,11 @@ var errStopTimeout = errors.New("the time for it is over")
 
 func (inv *invocation) stopCommand() *cli.Command {
 	var which whichRun
-	own := settings{which.setting()}
+	own := under(otherFlags, settings{which.setting()})
 	return &cli.Command{
 		Name: "stop", Usage: "end a run in good order, from wherever its log directory is seen",
 		UsageText:   "bringupd stop RUN\nbringupd stop LOG-DIRECTORY   (its newest run)\nbringupd stop   (within a run: that one)",
-		Description: aRun + " None is guessed: outside of a run, one is to be named, or a log directory.",
+		Description: aRun + " It guesses none: outside of a run, name one, or a log directory.",
 		Flags:       own.flags(func(*setting) bool { return true }),
 		Action: func(c *cli.Context) error {
 			if inv.dashed {

@@ -12,7 +12,7 @@ import (
 )
 
 // aRun tells how a run can be named.
-const aRun = "RUN is a run's directory or its name in the log directory; within a run, that one is meant where none is named."
+const aRun = "RUN is a run's directory or its name in the log directory; without it, a command that a job runs means the run of that job."
 
 // whichRun is how a subcommand is told which run is meant.
 type whichRun struct {
@@ -22,7 +22,7 @@ type whichRun struct {
 
 // setting is --log-dir.
 func (w *whichRun) setting() *setting {
-	w.given = notInFile(text("log-dir", "DIR", &w.logDir, "log directory whose newest run is meant, where no other is named (default: bringupd-logs where the job was submitted)"))
+	w.given = notInFile(text("log-dir", "DIR", &w.logDir, "log directory whose newest run is meant, if no run is named (default: bringupd-logs where the job was submitted)"))
 	return w.given
 }
 

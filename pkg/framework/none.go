@@ -33,9 +33,9 @@ func (None) Name() string { return "none" }
 func (n *None) Flags() []Flag {
 	return []Flag{
 		{Name: "head-cmd", Shape: "COMMAND", Value: &n.HeadCommand, Usage: "shell command of the head's service"},
-		{Name: "head-ready", Shape: "PROBE", Value: &n.HeadReady, Usage: "probe that proves it: tcp:PORT, http://…, grpc://…, exec:COMMAND, file:/PATH"},
+		{Name: "head-ready", Shape: "PROBE", Value: &n.HeadReady, Usage: "probe that proves it ready: tcp:PORT, http://…, grpc://…, exec:COMMAND, file:/PATH"},
 		{Name: "worker-cmd", Shape: "COMMAND", Value: &n.WorkerCommand, Usage: "shell command of every node's service"},
-		{Name: "worker-ready", Shape: "PROBE", Value: &n.WorkerReady, Usage: "probe that proves it"},
+		{Name: "worker-ready", Shape: "PROBE", Value: &n.WorkerReady, Usage: "probe that proves it ready"},
 	}
 }
 

@@ -53,7 +53,7 @@ func New() *Cluster { return &Cluster{Program: "ray", Port: 6379} }
 func (r *Cluster) Flags() []framework.Flag {
 	return []framework.Flag{
 		{Name: "ray", Shape: "PROGRAM", Value: &r.Program, Usage: "the ray program"},
-		{Name: "ray-port", Value: &r.Port, Most: math.MaxUint16, Usage: "the head's port; 0: one that is free"},
+		{Name: "ray-port", Value: &r.Port, Most: math.MaxUint16, Usage: "the head's port; 0 takes one that is free"},
 		{Name: "ray-head-args", Shape: "ARG", Value: &r.HeadArgs, Usage: "one more argument of the head's ray start (repeat for more)"},
 		{Name: "ray-worker-args", Shape: "ARG", Value: &r.WorkerArgs, Usage: "one more argument of the workers' ray start (repeat for more)"},
 	}
