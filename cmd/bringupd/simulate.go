@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -146,10 +147,7 @@ func (s *simulation) judge() error {
 	for _, n := range s.nodes {
 		cfg := s.cfg
 		cfg.Nodes = n
-		if err := cfg.Validate(); err != nil {
-			return usage("%v", err)
-		}
-		if err := simulate.Fits(n); err != nil {
+		if err := cmp.Or(cfg.Validate(), simulate.Fits(n)); err != nil {
 			return usage("%v", err)
 		}
 	}
@@ -182,7 +180,9 @@ func (s *simulation) simulate(ctx context.Context) error {
 	}
 	err = s.runAll(ctx, room, &report)
 	if !s.keep {
-		err = errors.Join(err, remove(room))
+		removing, cancel := context.WithTimeoutCause(context.Background(), removeTimeout, errRemoveTimeout)
+		defer cancel()
+		err = errors.Join(err, room.Remove(removing))
 	}
 	if ctx.Err() != nil || len(report.Runs) == 0 {
 		return err
@@ -215,22 +215,13 @@ const removeTimeout = 5 * time.Minute
 
 var errRemoveTimeout = errors.New("the time for it is over")
 
-func remove(room *simulate.Room) error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), removeTimeout, errRemoveTimeout)
-	defer cancel()
-	return room.Remove(ctx)
-}
-
 // show writes the report.
 func (s *simulation) show(report simulate.Report) error {
-	var figures []byte
-	if s.json != "" {
-		var err error
-		if figures, err = json.MarshalIndent(report, "", "  "); err != nil {
-			return fmt.Errorf("cannot write the figures as JSON: %v", err)
-		}
-		figures = append(figures, '\n')
+	figures, err := json.MarshalIndent(report, "", "  ")
+	if err != nil {
+		return fmt.Errorf("cannot write the figures as JSON: %v", err)
 	}
+	figures = append(figures, '\n')
 	if s.json == "-" {
 		_, err := s.files.Out.Write(figures)
 		return err

@@ -3,6 +3,8 @@ package signal
 import (
 	"context"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // guarded makes calls into the share from a goroutine of their own and gives
@@ -19,30 +21,16 @@ func guarded[T any](ctx context.Context, m *Meter, op, path string, call func() 
 // begun is guarded for calls that are made in any case, also where ctx ends
 // first.
 func begun[T any](ctx context.Context, m *Meter, op, path string, call func() (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	var none T
 	begin := time.Now()
-	answers := make(chan answer, 1)
 	number := m.begin(op, path)
-	go func() {
+	value, err := pause.Bounded(ctx, 0, func() (T, error) {
 		defer m.end(number)
-		value, err := call()
-		answers <- answer{value, err}
-	}()
-	select {
-	case got := <-answers:
-		return got.value, got.err
-	case <-ctx.Done():
+		return call()
+	})
+	if err == pause.ErrHangs {
+		err = &StallError{Op: op, Path: path, After: time.Since(begin), Cause: context.Cause(ctx)}
 	}
-	select {
-	case got := <-answers: // it came as ctx ended: what was done is not to be called undone
-		return got.value, got.err
-	default:
-		return none, &StallError{Op: op, Path: path, After: time.Since(begin), Cause: context.Cause(ctx)}
-	}
+	return value, err
 }
 
 // do is guarded for calls that return nothing.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
+	"slices"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
@@ -34,19 +34,10 @@ func (c Config) judgeDeath() error {
 // asks for is done, or answered. Its goroutines live on in this process, and
 // are ended when it is buried.
 type victim struct {
-	rank    int
-	network interface{ Vanish() } // nil: it has no lifelines
-	died    chan struct{}         // closed at its death
-	buried  chan struct{}         // closed when all others have returned
-}
-
-// die is its death: first the share, then the connections, by which the others
-// may hear of it.
-func (v *victim) die() {
-	close(v.died)
-	if v.network != nil {
-		v.network.Vanish()
-	}
+	rank   int
+	alive  context.Context // ends at its death
+	die    func()          // first the share ends for it, and then the connections, by which the others may hear of it
+	buried chan struct{}   // closed when all others have returned
 }
 
 // newVictim returns nil where nobody is to die.
@@ -54,22 +45,18 @@ func newVictim(cfg Config) *victim {
 	if cfg.Death == "" {
 		return nil
 	}
-	v := &victim{died: make(chan struct{}), buried: make(chan struct{})}
+	v := &victim{buried: make(chan struct{})}
+	v.alive, v.die = context.WithCancel(context.Background())
 	if cfg.Death == DeathOfWorker {
 		v.rank = cfg.Nodes / 2
 	}
 	return v
 }
 
-// isDead tells whether it has died.
-func (v *victim) isDead() bool { return isClosed(v.died) }
-
 // isBuried tells whether the others have returned.
-func (v *victim) isBuried() bool { return isClosed(v.buried) }
-
-func isClosed(c <-chan struct{}) bool {
+func (v *victim) isBuried() bool {
 	select {
-	case <-c:
+	case <-v.buried:
 		return true
 	default:
 		return false
@@ -83,40 +70,36 @@ func (j *job) outlive(ctx context.Context, leave func()) *Death {
 	began, before, used := j.elapsed(), j.counter.tally(j.counter.all()...), processorTime()
 	j.victim.die()
 	j.gather(ctx, leave, func() bool {
-		left := len(j.daemons) - j.ended
-		return left == 0 || left == 1 && j.endedAt[j.victim.rank] == 0
+		left := len(j.daemons) - len(j.ended)
+		return left == 0 || left == 1 && !slices.ContainsFunc(j.ended, j.victim.is)
 	})
 	d := &Death{Rank: j.victim.rank, Processor: processorTime() - used}
 	var took []time.Duration
-	for rank, at := range j.endedAt {
-		if rank != j.victim.rank {
-			took = append(took, at-began)
-		}
+	for _, one := range j.others() {
+		took = append(took, one.at-began)
 	}
 	d.Took = spreadOf(took)
 	d.Calls = j.counter.tally(j.counter.all()...).Calls - before.Calls
 	d.Peak = j.counter.peak(began, began+d.Took.Max)
-	d.Busy = d.Processor.Seconds() / d.Took.Max.Seconds() / float64(runtime.GOMAXPROCS(0))
+	d.Busy = busy(d.Processor, d.Took.Max)
 	close(j.victim.buried)
 	leave()
 	j.hurry()
 	return d
 }
 
+func (v *victim) is(one ended) bool { return one.rank == v.rank }
+
+// others are the ends of all but the victim.
+func (j *job) others() []ended { return slices.DeleteFunc(slices.Clone(j.ended), j.victim.is) }
+
 // judged returns what is wrong with the end after a death: nil where each other
 // daemon has told that a peer was lost.
-func (j *job) judged(d *Death) *Failure {
+func judged(others []ended) *Failure {
 	want := health.OutcomeOf(health.PeerLost).Code
-	codes := make(map[int]int)
-	var wrong *Failure
-	for rank, code := range j.codes {
-		if rank == d.Rank {
-			continue
-		}
-		codes[code]++
-		if code != want && wrong == nil {
-			wrong = &Failure{Code: code, Codes: codes}
-		}
+	wrong := slices.IndexFunc(others, func(one ended) bool { return one.code != want })
+	if wrong < 0 {
+		return nil
 	}
-	return wrong
+	return &Failure{Code: others[wrong].code, Codes: codesOf(others)}
 }

@@ -16,16 +16,20 @@ import (
 
 // machine measures what the daemons take of this one.
 type machine struct {
-	began   time.Time
-	used    time.Duration // processor time at the start
-	toGate  time.Duration // from start to gate
-	elapsed time.Duration // the same on the clock
-	before  ticks         // of all processes, at the start
-	after   ticks         // and at the gate
+	start, gate reading // when the daemons start, and when the gate is open
 
 	// The largest that a sample has seen; read when sampling has ended.
 	heap, goroutines int64
 }
+
+// reading is what the clocks say at some time.
+type reading struct {
+	at  time.Time
+	own time.Duration // processor time of this process
+	all ticks         // of all processes
+}
+
+func read() reading { return reading{time.Now(), processorTime(), allTicks()} }
 
 // samplePace is how often the heap and the goroutines are looked at.
 const samplePace = 20 * time.Millisecond
@@ -61,20 +65,19 @@ func (m *machine) sample(ctx context.Context) {
 	}
 }
 
-// start is called when the daemons start, and gate when the gate is open.
-func (m *machine) start() { m.began, m.used, m.before = time.Now(), processorTime(), allTicks() }
-
-func (m *machine) gate() {
-	m.elapsed, m.toGate, m.after = time.Since(m.began), processorTime()-m.used, allTicks()
-}
-
 func (m *machine) result() Machine {
-	result := Machine{Memory: peakMemory(), Heap: m.heap, Goroutines: m.goroutines, Processor: m.toGate}
-	if m.elapsed > 0 {
-		result.Busy = m.toGate.Seconds() / m.elapsed.Seconds() / float64(runtime.GOMAXPROCS(0))
-		result.Others = othersPart(m.before, m.after, m.toGate)
+	result := Machine{Memory: peakMemory(), Heap: m.heap, Goroutines: m.goroutines}
+	if !m.gate.at.IsZero() {
+		result.Processor = m.gate.own - m.start.own
+		result.Busy = busy(result.Processor, m.gate.at.Sub(m.start.at))
+		result.Others = othersPart(m.start.all, m.gate.all, result.Processor)
 	}
 	return result
+}
+
+// busy is which part of all cores that time of them was.
+func busy(processor, took time.Duration) float64 {
+	return processor.Seconds() / took.Seconds() / float64(runtime.GOMAXPROCS(0))
 }
 
 // ticks is the time of all processors of the machine, in clock ticks.

@@ -2,8 +2,8 @@ package simulate
 
 import (
 	"context"
+	"io"
 	"net"
-	"sync"
 	"syscall"
 
 	"github.com/bringupd/bringupd/pkg/daemon"
@@ -41,93 +41,64 @@ func overWith(nodes int, files uint64) string {
 }
 
 // connect gives the daemons the network that their lifelines are held over.
-func (j *job) connect(over string) {
-	switch over {
+func (j *job) connect() {
+	switch j.over {
 	case OverMemory:
 		all := new(memory.Net)
 		for rank := range j.daemons {
 			host := all.Host(j.daemons[rank].Identity.Host)
 			j.daemons[rank].Network = host
 			if j.victim != nil && j.victim.rank == rank {
-				j.victim.network = host
+				context.AfterFunc(j.victim.alive, host.Vanish)
 			}
 		}
 	case OverTCP:
 		if j.victim != nil {
-			mortal := &mortal{}
-			j.daemons[j.victim.rank].Network, j.victim.network = mortal, mortal
+			j.daemons[j.victim.rank].Network = mortal{alive: j.victim.alive}
 		}
 	}
 }
 
-// mortal is the network of a daemon that is to die: TCP, until all is closed, as
-// its kernel does.
+// mortal is the network of a daemon that is to die: TCP, until all connections
+// and the port are closed without a word, as its kernel does.
 type mortal struct {
-	mu       sync.Mutex
-	vanished bool
-	open     []interface{ Close() error }
+	lifeline.TCP
+	alive context.Context
 }
 
-var _ lifeline.Network = (*mortal)(nil)
+var _ lifeline.Network = mortal{}
 
-// keep notes what is open, and closes it where the daemon is dead.
-func (m *mortal) keep(one interface{ Close() error }) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.vanished {
-		_ = one.Close()
-		return
+// kept is closed where the daemon dies, or has died.
+func kept[T io.Closer](m mortal, one T, err error) (T, error) {
+	if err == nil {
+		context.AfterFunc(m.alive, func() { _ = one.Close() })
 	}
-	m.open = append(m.open, one)
-}
-
-// Vanish closes all connections without a word, and the port.
-func (m *mortal) Vanish() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.vanished = true
-	for _, one := range m.open {
-		_ = one.Close()
-	}
-	m.open = nil
+	return one, err
 }
 
 // Listen implements lifeline.Network.
-func (m *mortal) Listen() (net.Listener, error) {
-	l, err := lifeline.TCP{}.Listen()
-	if err != nil {
-		return nil, err
-	}
-	m.keep(l)
-	return mortalListener{l, m}, nil
+func (m mortal) Listen() (net.Listener, error) {
+	l, err := m.TCP.Listen()
+	return kept(m, net.Listener(mortalListener{l, m}), err)
 }
 
 type mortalListener struct {
 	net.Listener
-	mortal *mortal
+	mortal mortal
 }
 
 // Accept implements net.Listener. What it returns is the socket itself.
 func (l mortalListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
-	if err == nil {
-		l.mortal.keep(c)
-	}
-	return c, err
+	return kept(l.mortal, c, err)
 }
 
 // Dial implements lifeline.Network. The dead get no answer.
-func (m *mortal) Dial(ctx context.Context, address string) (net.Conn, error) {
-	m.mu.Lock()
-	vanished := m.vanished
-	m.mu.Unlock()
-	if vanished {
+func (m mortal) Dial(ctx context.Context, address string) (net.Conn, error) {
+	if m.alive.Err() != nil {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}
-	c, err := lifeline.TCP{}.Dial(ctx, address)
-	if err == nil {
-		m.keep(c)
-	}
-	return c, err
+	c, err := m.TCP.Dial(ctx, address)
+	return kept(m, c, err)
 }

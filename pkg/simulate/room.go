@@ -128,21 +128,10 @@ func removeAll(ctx context.Context, path string) error {
 // answered asks something of the share, and gives it up when ctx ends: the call
 // may hang for as long as the share does.
 func answered[T any](ctx context.Context, op, path string, ask func() (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	answers := make(chan answer, 1)
 	began := time.Now()
-	go func() {
-		value, err := ask()
-		answers <- answer{value, err}
-	}()
-	select {
-	case got := <-answers:
-		return got.value, got.err
-	case <-ctx.Done():
-		var none T
-		return none, &signal.StallError{Op: op, Path: path, After: time.Since(began), Cause: context.Cause(ctx)}
+	value, err := pause.Bounded(ctx, 0, ask)
+	if errors.Is(err, pause.ErrHangs) {
+		err = &signal.StallError{Op: op, Path: path, After: time.Since(began), Cause: context.Cause(ctx)}
 	}
+	return value, err
 }

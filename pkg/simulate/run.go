@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -66,15 +65,12 @@ type job struct {
 	counter *counter
 	machine machine
 
-	begin   chan struct{}   // closed when all may start
-	ends    chan ended      // one of each daemon
-	codes   []int           // of those that have ended
-	ended   int             // how many have
-	endedAt []time.Duration // when, from the start of all
+	begin chan struct{} // closed when all may start
+	ends  chan ended    // one of each daemon
+	ended []ended       // those that were taken in
 
 	// Each daemon writes its own, and they are read when all have ended.
-	up    []time.Duration
-	atUp  []count
+	up    []upAt        // by rank
 	notUp atomic.Int64  // how many are not
 	allUp chan struct{} // closed when all are
 
@@ -82,6 +78,12 @@ type job struct {
 	gate   chan struct{}
 	opened time.Duration
 	atGate []count
+}
+
+// upAt is when a daemon was up, from the start of all, and by how many calls.
+type upAt struct {
+	at    time.Duration
+	calls count // nil: it never was
 }
 
 // ended is one daemon's end.
@@ -92,10 +94,10 @@ type ended struct {
 
 func newJob(room *Room, cfg Config, local string, said *os.File) *job {
 	j := &job{
-		cfg: cfg, local: local, said: said, daemons: make([]daemon.Config, cfg.Nodes), victim: newVictim(cfg),
+		cfg: cfg, local: local, said: said, over: cfg.over(), daemons: make([]daemon.Config, cfg.Nodes), victim: newVictim(cfg),
 		counter: newCounter(cfg.Nodes, 2*cfg.Join+cfg.Steady),
-		begin:   make(chan struct{}), ends: make(chan ended, cfg.Nodes), codes: make([]int, cfg.Nodes), endedAt: make([]time.Duration, cfg.Nodes),
-		up: make([]time.Duration, cfg.Nodes), atUp: make([]count, cfg.Nodes), allUp: make(chan struct{}), gate: make(chan struct{}),
+		begin:   make(chan struct{}), ends: make(chan ended, cfg.Nodes),
+		up: make([]upAt, cfg.Nodes), allUp: make(chan struct{}), gate: make(chan struct{}),
 	}
 	j.notUp.Store(int64(cfg.Nodes))
 	room.runs++
@@ -109,7 +111,8 @@ func newJob(room *Room, cfg Config, local string, said *os.File) *job {
 	j.run = filepath.Join(room.path, id.RunName())
 	delay, slots := cfg.delay(), make(chan struct{}, mostAtOnce)
 	for rank := range j.daemons {
-		way := &way{meter: new(signal.Meter), told: j.counter.told(rank), delay: delay, slots: slots}
+		way := newWay(j.counter.told(rank), delay, slots)
+		way.marked = func(name string) { j.marked(rank, name) }
 		if j.victim != nil && j.victim.rank == rank {
 			way.victim = j.victim
 		}
@@ -119,8 +122,7 @@ func newJob(room *Room, cfg Config, local string, said *os.File) *job {
 	if j.victim != nil && j.victim.rank != 0 {
 		j.listen(j.victim.rank)
 	}
-	j.over = cfg.over()
-	j.connect(j.over)
+	j.connect()
 	return j
 }
 
@@ -141,8 +143,7 @@ func (j *job) configure(room *Room, id roles.Identity, rank int, way *way) daemo
 		Means: daemon.Means{
 			TempDir: j.local, Checks: healthy{rank},
 			Address: func() (string, error) { return "127.0.0.1", nil },
-			Access:  signal.Access{Meter: way.meter, Share: signal.Disk(way), Deaf: true},
-			Reached: func(state string) { j.reached(rank, state) },
+			Access:  signal.Access{Meter: way.meter, Share: way, Deaf: true},
 		},
 		Output: daemon.Output{Files: daemon.Files{Out: j.said, Err: j.said}, JSONLog: true},
 	}
@@ -184,19 +185,19 @@ func (nothing) Worker(framework.Node, framework.Endpoint) (*framework.Service, e
 	return nil, nil
 }
 
-// reached notes when a daemon has come how far, and by how many calls. The
-// daemon itself calls it.
-func (j *job) reached(rank int, state string) {
-	since := time.Since(j.counter.began)
-	switch state {
-	case signal.Up:
-		j.up[rank], j.atUp[rank] = since, j.counter.now(rank)
+// marked notes when a daemon has come how far, and by how many calls: it has made
+// a mark of that name.
+func (j *job) marked(rank int, name string) {
+	since := j.elapsed()
+	switch name {
+	case signal.NodeName(rank, j.cfg.Nodes, signal.Up):
+		j.up[rank] = upAt{since, j.counter.now(rank)}
 		if j.notUp.Add(-1) == 0 {
 			close(j.allUp)
 		}
 	case signal.NameGo:
 		j.opened, j.atGate = since, j.counter.all()
-		j.machine.gate()
+		j.machine.gate = read()
 		close(j.gate)
 	}
 }
@@ -230,7 +231,7 @@ func (j *job) simulate(ctx context.Context) Run {
 	default:
 		j.tell("interrupted: all daemons leave")
 	}
-	j.gather(ctx, leave, func() bool { return j.ended == len(j.daemons) })
+	j.gather(ctx, leave, func() bool { return len(j.ended) == len(j.daemons) })
 	gone := j.elapsed()
 	j.settle()
 	stop()
@@ -238,13 +239,11 @@ func (j *job) simulate(ctx context.Context) Run {
 	run.Steady, run.Death = steady, death
 	switch code := j.code(); {
 	case death != nil:
-		run.Failure = j.judged(death)
+		run.Failure = judged(j.others())
 	case code != 0 || err != nil:
-		run.Failure = &Failure{Code: code, Codes: codesOf(j.codes)}
+		run.Failure = &Failure{Code: code, Codes: codesOf(j.ended)}
 	default:
-		run.End = End{
-			Took: gone - wish, Calls: run.Whole.Calls - before.Calls, Peak: j.counter.peak(wish, gone),
-		}
+		run.End = End{Took: gone - wish, Calls: run.Whole.Calls - before.Calls, Peak: j.counter.peak(wish, gone)}
 	}
 	return run
 }
@@ -267,7 +266,7 @@ func (j *job) start(head, workers context.Context) {
 			j.ends <- ended{rank, code, j.elapsed()}
 		}()
 	}
-	j.machine.start()
+	j.machine.start = read()
 	j.counter.began = time.Now()
 	close(j.begin)
 }
@@ -305,17 +304,11 @@ func (j *job) await(ctx context.Context, milestone <-chan struct{}, over <-chan 
 	case <-over:
 		return nil
 	case e := <-j.ends:
-		j.note(e)
+		j.ended = append(j.ended, e)
 		return errEarly
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// note takes in that a daemon has ended.
-func (j *job) note(e ended) {
-	j.ended++
-	j.codes[e.rank], j.endedAt[e.rank] = e.code, e.at
 }
 
 // steadyOf is what was called in the time between two counts, rank 0's first.
@@ -349,11 +342,10 @@ func (j *job) gather(ctx context.Context, leave func(), enough func() bool) {
 	for !enough() {
 		select {
 		case e := <-j.ends:
-			j.note(e)
-			if e.rank != 0 {
-				continue
+			j.ended = append(j.ended, e)
+			if e.rank == 0 {
+				timer.Reset(j.patience())
 			}
-			timer.Reset(j.patience())
 			continue
 		case <-asked:
 			asked = nil
@@ -410,13 +402,13 @@ func (j *job) sum() Run {
 	}
 	var up []time.Duration
 	var workers []count
-	for rank, calls := range j.atUp {
-		if calls == nil {
+	for rank, one := range j.up {
+		if one.calls == nil {
 			continue
 		}
-		up = append(up, j.up[rank])
+		up = append(up, one.at)
 		if rank > 0 {
-			workers = append(workers, calls)
+			workers = append(workers, one.calls)
 		}
 	}
 	run.Up, run.Worker = spreadOf(up), c.spread(workers)
@@ -424,20 +416,23 @@ func (j *job) sum() Run {
 }
 
 // codesOf counts the daemons by their exit codes.
-func codesOf(codes []int) map[int]int {
+func codesOf(all []ended) map[int]int {
 	counts := make(map[int]int)
-	for _, code := range codes {
-		counts[code]++
+	for _, one := range all {
+		counts[one.code]++
 	}
 	return counts
 }
 
 // code is the job's: the head's, or where it ended well the highest of all.
-func (j *job) code() int {
-	if j.codes[0] != 0 {
-		return j.codes[0]
+func (j *job) code() (highest int) {
+	for _, one := range j.ended {
+		if one.rank == 0 && one.code != 0 {
+			return one.code
+		}
+		highest = max(highest, one.code)
 	}
-	return slices.Max(j.codes)
+	return highest
 }
 
 // explain tells on what file system the daemons met, and fills in why a run

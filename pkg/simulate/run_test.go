@@ -221,7 +221,11 @@ func TestJudged(t *testing.T) {
 		{"one of them otherwise", []int{76, 0, 76, 66}, 66},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := (&job{codes: tc.codes}).judged(&Death{Rank: 1})
+			var others []ended
+			for rank, code := range tc.codes {
+				others = append(others, ended{rank: rank, code: code})
+			}
+			got := judged(slices.Delete(others, 1, 2))
 			if (got == nil) != (tc.want == 0) || tc.want > 0 && (got.Code != tc.want || got.Codes[76] != 2) {
 				t.Errorf("got %+v", got)
 			}

@@ -278,15 +278,17 @@ const (
 // notes say how to read the figures, and which of them not to believe.
 func (r Report) notes() string {
 	var b strings.Builder
-	if slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Machine.Busy+run.Machine.Others > crowded }) {
-		b.WriteString("This machine's processors were all busy: its nodes waited for them more than for the share. Real nodes have their own.\n")
+	noteWhere := func(so func(Run) bool, note string) {
+		if slices.ContainsFunc(r.Runs, so) {
+			b.WriteString(note + "\n")
+		}
 	}
-	if slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Machine.Others > shared }) {
-		b.WriteString("Others used this machine at the same time: repeat it when they don't.\n")
-	}
-	if slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Lifelines == OverMemory }) {
-		b.WriteString("Lifelines were kept in memory: this shell allows too few files for so many connections (ulimit -n).\n")
-	}
+	noteWhere(func(run Run) bool { return run.Machine.Busy+run.Machine.Others > crowded },
+		"This machine's processors were all busy: its nodes waited for them more than for the share. Real nodes have their own.")
+	noteWhere(func(run Run) bool { return run.Machine.Others > shared },
+		"Others used this machine at the same time: repeat it when they don't.")
+	noteWhere(func(run Run) bool { return run.Lifelines == OverMemory },
+		"Lifelines were kept in memory: this shell allows too few files for so many connections (ulimit -n).")
 	fmt.Fprintf(&b, "Times are from the start of all. p50 and p99 are by nearest rank, over the nodes. A second's most calls are ten times those of "+
 		"its busiest %s.\n", prose.Measured(peakWidth))
 	return b.String()

@@ -2,29 +2,39 @@ package simulate
 
 import (
 	"errors"
+	"path/filepath"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// way is a daemon's way to the share: its calls are counted, take longer than the
-// disk's own, wait for a slot, and come to nothing once the daemon is dead.
+// way is a daemon's way to the share: the file system, into which its calls are
+// counted, take longer than they would, wait for a slot, and come to nothing once
+// the daemon is dead.
 type way struct {
+	signal.Share
 	meter  *signal.Meter
 	told   func(signal.Op)      // of each call, as it begins
 	delay  func() time.Duration // how much longer the next call takes; nil: not at all
 	slots  chan struct{}        // bounds the calls under way at once, of all daemons
+	marked func(name string)    // of each file that was written
 	victim *victim              // the daemon, where it is to die; or nil
 }
 
 var _ signal.Caller = (*way)(nil)
+
+func newWay(told func(signal.Op), delay func() time.Duration, slots chan struct{}) *way {
+	w := &way{meter: new(signal.Meter), told: told, delay: delay, slots: slots, marked: func(string) {}}
+	w.Share = signal.Disk(w)
+	return w
+}
 
 var errDead = errors.New("the daemon is dead")
 
 // Call makes a call. Who is dead gets no answer, and is told so when nobody
 // looks any more.
 func (w *way) Call(op signal.Op, path string, do func() error) error {
-	if w.victim != nil && w.victim.isDead() {
+	if w.victim != nil && w.victim.alive.Err() != nil {
 		<-w.victim.buried
 		return errDead
 	}
@@ -37,4 +47,13 @@ func (w *way) Call(op signal.Op, path string, do func() error) error {
 		defer func() { <-w.slots }()
 		return do()
 	})
+}
+
+// Write implements signal.Mutation.
+func (w *way) Write(path string, data []byte, durable bool) error {
+	err := w.Share.Write(path, data, durable)
+	if err == nil {
+		w.marked(filepath.Base(path))
+	}
+	return err
 }

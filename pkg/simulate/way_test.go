@@ -14,11 +14,8 @@ import (
 func TestWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
-		w := &way{
-			meter: new(signal.Meter), told: func(signal.Op) { told++ },
-			delay: func() time.Duration { return time.Second }, slots: make(chan struct{}, 1),
-			victim: &victim{died: make(chan struct{}), buried: make(chan struct{})},
-		}
+		w := newWay(func(signal.Op) { told++ }, func() time.Duration { return time.Second }, make(chan struct{}, 1))
+		w.victim = newVictim(Config{Death: DeathOfHead})
 		for range 2 {
 			go func() {
 				_ = w.Call(signal.OpList, "nodes", func() error { time.Sleep(time.Second); return nil })
@@ -28,7 +25,7 @@ func TestWay(t *testing.T) {
 		if stats := w.meter.Stats(); stats.Calls != 2 || told != 2 || stats.Busy != 5*time.Second {
 			t.Errorf("%d calls, of which %d were told of, took %s, want 2 that took 2s and 3s", stats.Calls, told, stats.Busy)
 		}
-		close(w.victim.died)
+		w.victim.die()
 		close(w.victim.buried)
 		err := w.Call(signal.OpList, "nodes", func() error { t.Error("a call was made"); return nil })
 		if stats := w.meter.Stats(); !errors.Is(err, errDead) || stats.Calls != 2 || told != 2 {
