@@ -16,6 +16,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/systemd"
 )
@@ -123,7 +124,7 @@ func (l *local) run() error {
 	if err != nil {
 		return fmt.Errorf("cannot find this program: %v", err)
 	}
-	if l.super, err = process.NewSupervisor(process.Config{}); err != nil {
+	if l.super, err = process.NewSupervisor(roles.JobVariables()); err != nil {
 		return err
 	}
 	var daemons []*process.Child

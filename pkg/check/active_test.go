@@ -21,7 +21,7 @@ const ceiling = 60 * time.Second
 // activeOf is these commands with a Supervisor of the test's own.
 func activeOf(t *testing.T, commands ...string) Active {
 	t.Helper()
-	super, err := process.NewSupervisor(process.Config{Notice: func(err error) { t.Errorf("notice: %v", err) }})
+	super, err := process.NewSupervisor(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func Run(ctx context.Context, cfg Config, role roles.Role) int {
 }
 
 func newNode(ctx context.Context, cfg Config) (*node, error) {
-	super, err := process.NewSupervisor(process.Config{})
+	super, err := process.NewSupervisor(roles.JobVariables())
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 func BenchmarkExec(b *testing.B) {
@@ -50,7 +52,7 @@ func BenchmarkStartStop(b *testing.B) {
 // The first child, with the guard's start beside it, and the end of both.
 func BenchmarkFirstChild(b *testing.B) {
 	for b.Loop() {
-		s, err := NewSupervisor(Config{})
+		s, err := NewSupervisor(roles.JobVariables())
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -90,7 +90,7 @@ func newChild(owner *Supervisor, spec Spec, out *output, mark string) *Child {
 
 // launch looks for the program, forks, and tells the guard. It is called on a thread of forkers.
 func (c *Child) launch(ctx context.Context, childEnds [2]int) error {
-	env := withMark(c.spec.Env, c.mark)
+	env := withMark(c.spec.Env, c.mark, c.owner.jobs)
 	prog, err := c.owner.find(c.spec.Argv[0], c.spec.Dir, env)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (c *Child) launch(ctx context.Context, childEnds [2]int) error {
 	if c.spec.Stdin == nil {
 		defer stdin.Close()
 	}
-	c.kills = c.owner.memory.kills()
+	c.kills = c.owner.memory().kills()
 	c.owner.guard.await(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -192,7 +192,7 @@ func (c *Child) reap() {
 	c.reaped = true
 	c.exit.Asked = wasAsked(c.exit, c.stopping, c.sent)
 	if c.exit.Status() != 0 && !c.exit.Asked {
-		c.exit.OOM = c.owner.memory.since(c.kills, c.exit.Killed())
+		c.exit.OOM = c.owner.memory().since(c.kills, c.exit.Killed())
 	}
 	c.owner.guard.add(root{sid: c.pid, start: c.start, gone: c.gone})
 }

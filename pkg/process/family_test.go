@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // The children of the table: number 100, which started at 1000, is of the daemon with the pid 50.
@@ -137,7 +139,7 @@ func TestWithMark(t *testing.T) {
 		{"in a job that can't be written", []string{"PBS_JOBID=1,2"}, []string{"PBS_JOBID=1,2", "BRINGUPD_GUARD=cafe.1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, withMark(tc.env, "cafe.1")); diff != "" {
+			if diff := cmp.Diff(tc.want, withMark(tc.env, "cafe.1", roles.JobVariables())); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

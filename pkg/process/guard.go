@@ -74,16 +74,8 @@ func guard(order guardOrder) int {
 	ctx, cancel := context.WithTimeout(context.Background(), guardPatience)
 	defer cancel()
 	s := newSweep(state.claim(order), newLooks(order.since))
-	left, err := s.until(ctx, unix.SIGKILL)
-	tidied := make(chan error, 1)
-	go func() { tidied <- state.tidy() }()
-	select {
-	case tidyErr := <-tidied:
-		err = errors.Join(s.remains(left, err), tidyErr)
-	case <-ctx.Done(): // their disk hangs
-		err = errors.Join(s.remains(left, err), errors.New("cannot remove the daemon's temporary directories in time"))
-	}
-	report(order, s, err)
+	_, _ = s.until(ctx, unix.SIGKILL) // there is nobody left to tell of who can't be ended
+	_, _ = pause.Bounded(ctx, 0, func() (struct{}, error) { return struct{}{}, state.tidy() })
 	return 1
 }
 
@@ -111,37 +103,17 @@ func watchParent(daemon int, died func()) {
 	}()
 }
 
-// report says what was done, where anything was. It must not keep the guard where nobody takes it.
-func report(order guardOrder, s *sweep, err error) {
-	if len(s.told) == 0 && err == nil {
-		return
-	}
-	text := fmt.Sprintf("%s: the daemon (pid %d) died; sent SIGKILL to what it left: %d processes\n",
-		guardName, order.daemon, len(s.told))
-	if err != nil {
-		text += fmt.Sprintf("%s: %v\n", guardName, err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		fmt.Fprint(os.Stderr, text)
-	}()
-	pause.Until(done, time.Second)
-}
-
 // guardState is what the guard was told.
 type guardState struct {
 	roots map[int]root
 	dirs  []string
 }
 
-// tidy removes the directories that the daemon would have removed.
+// tidy removes the directories that the daemon would have removed, as far as it can.
 func (g *guardState) tidy() error {
 	var errs []error
 	for _, dir := range g.dirs {
-		if err := os.RemoveAll(dir); err != nil {
-			errs = append(errs, fmt.Errorf("cannot remove the daemon's temporary directory: %w", err))
-		}
+		errs = append(errs, os.RemoveAll(dir))
 	}
 	return errors.Join(errs...)
 }

@@ -18,19 +18,15 @@ import (
 // guardPause is waited before the next guard where one ended within that time of its start.
 const guardPause = time.Second
 
-const ownBinary = "/proc/self/exe"
-
 // guardLink is the daemon's side of the guard: it starts one, tells it of the families' sessions, and starts another when it ends.
 type guardLink struct {
-	cfg   Config
 	forks *forkers
 	order guardOrder
 	ctx   context.Context // ends when no further guard is wanted
 	end   context.CancelFunc
 	first chan struct{} // closed when the first guard was forked, or could not be
 	done  chan struct{} // closed when its goroutine has ended
-
-	forked sync.Once
+	begun int           // how many guards it has started, or tried to; its goroutine's
 
 	mu      sync.Mutex
 	running bool         // the goroutine was started
@@ -41,10 +37,10 @@ type guardLink struct {
 	pipe    int          // our end, which does not block; -1: none
 }
 
-func newGuardLink(cfg Config, forks *forkers, order guardOrder) *guardLink {
+func newGuardLink(forks *forkers, order guardOrder) *guardLink {
 	ctx, end := context.WithCancel(context.Background())
 	return &guardLink{
-		cfg: cfg, forks: forks, order: order, ctx: ctx, end: end,
+		forks: forks, order: order, ctx: ctx, end: end,
 		first: make(chan struct{}), done: make(chan struct{}), roots: make(map[int]root), pipe: -1,
 	}
 }
@@ -110,12 +106,9 @@ func (g *guardLink) run() {
 	defer close(g.done)
 	for {
 		began := time.Now()
-		err := g.once()
+		g.once()
 		if g.ctx.Err() != nil {
 			return
-		}
-		if g.cfg.Notice != nil {
-			g.cfg.Notice(fmt.Errorf("the guard that ends our children if we die was lost: %v; starting another", err))
 		}
 		if time.Since(began) < guardPause && !pause.For(g.ctx, guardPause) {
 			return
@@ -123,42 +116,40 @@ func (g *guardLink) run() {
 	}
 }
 
-// once starts a guard and waits for its end, which it returns as an error.
-func (g *guardLink) once() error {
-	err := g.begin()
-	g.forked.Do(func() { close(g.first) })
-	defer g.shut()
-	if err != nil {
-		return fmt.Errorf("cannot start it: %v", err)
+// once starts a guard, where it can, and waits for its end.
+func (g *guardLink) once() {
+	begun := g.begin()
+	if g.begun++; g.begun == 1 {
+		close(g.first)
 	}
-	pid, exit := g.reap()
-	return fmt.Errorf("pid %d ended with %v", pid, exit)
+	defer g.shut()
+	if begun {
+		g.reap()
+	}
 }
 
-// begin starts a guard.
-func (g *guardLink) begin() error {
-	theirs, err := g.open()
-	if err != nil {
-		return err
+// begin starts a guard, and tells whether it did.
+func (g *guardLink) begin() bool {
+	theirs := g.open()
+	if theirs < 0 {
+		return false
 	}
 	reply := make(chan error, 1)
 	g.forks.do(func() {
 		defer unix.Close(theirs)
 		reply <- g.fork(theirs)
 	})
-	return <-reply
+	return <-reply == nil
 }
 
-// open makes the pipe and puts all that a guard must know into it: it can be told before it runs.
-func (g *guardLink) open() (theirs int, err error) {
+// open makes the pipe and puts all that a guard must know into it: it can be told before it runs. It returns the
+// guard's end; -1: none is wanted any more, or no pipe can be made.
+func (g *guardLink) open() (theirs int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed {
-		return -1, errors.New("the daemon is ending")
-	}
 	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
-		return -1, fmt.Errorf("cannot make a pipe: %v", err)
+	if g.closed || unix.Pipe2(ends[:], unix.O_CLOEXEC) != nil {
+		return -1
 	}
 	_ = unix.SetNonblock(ends[1], true)
 	// Room for all that a guard is told before it reads: a line is some 30 bytes. Where it is refused, 64 KiB must do.
@@ -170,7 +161,7 @@ func (g *guardLink) open() (theirs int, err error) {
 	for _, dir := range g.dirs {
 		g.tell(ownLine(dir))
 	}
-	return ends[0], nil
+	return ends[0]
 }
 
 func (g *guardLink) shut() {
@@ -189,18 +180,14 @@ func (g *guardLink) fork(theirs int) error {
 		return err
 	}
 	defer null.Close()
-	says := null
-	if g.cfg.GuardOutput != nil {
-		says = g.cfg.GuardOutput
-	}
 	// Through /proc it is the very binary that runs here, also where its file was replaced or unmounted since. As with
 	// children, it is looked at before, where that may hang and harm nobody. One processor is enough for it, and
 	// keeps its threads few.
-	headOf(ownBinary)
-	pid, err := syscall.ForkExec(ownBinary, g.order.argv(), &syscall.ProcAttr{
+	headOf(OwnBinary)
+	pid, err := syscall.ForkExec(OwnBinary, g.order.argv(), &syscall.ProcAttr{
 		Dir:   "/",
 		Env:   append([]string{"GOMAXPROCS=1"}, os.Environ()...),
-		Files: []uintptr{uintptr(theirs), null.Fd(), says.Fd()},
+		Files: []uintptr{uintptr(theirs), null.Fd(), null.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: guardSignal},
 	})
 	if err != nil {
@@ -213,15 +200,15 @@ func (g *guardLink) fork(theirs int) error {
 }
 
 // reap waits for the guard's end.
-func (g *guardLink) reap() (pid int, exit Exit) {
+func (g *guardLink) reap() {
 	g.mu.Lock()
-	pid = g.pid
+	pid := g.pid
 	g.mu.Unlock()
 	awaitExit(pid)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.pid = 0
-	return pid, takeExit(pid)
+	takeExit(pid)
 }
 
 // close ends the guard and waits for it. Where clean is false something is left, and the guard is not told goodbye but

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // nobody is a user that has no processes of its own.
@@ -81,7 +83,7 @@ func hiddenLife() int {
 		fmt.Fprintf(os.Stderr, "strangers are not %s: %v\n", word, err)
 		return 1
 	}
-	s, err := NewSupervisor(Config{Notice: func(err error) { fmt.Fprintln(os.Stderr, "notice:", err) }})
+	s, err := NewSupervisor(roles.JobVariables())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -165,7 +165,7 @@ func TestLooksThatHang(t *testing.T) {
 	mount.tell(t, "{}")
 	until(t, "end of the looks", func() (bool, any) { return looking() == 0, looking() })
 	marked := exec.Command("sleep", arg)
-	marked.Env = withMark(nil, c.mark)
+	marked.Env = withMark(nil, c.mark, nil)
 	if err := marked.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // ceiling is for waits that end much sooner, on whatever machine.
@@ -84,8 +85,7 @@ func holdPipe(s *Supervisor) error {
 // standIn is a daemon: it starts one child that runs its argument as a shell script, says who it is, and waits for the
 // word that tells how to end.
 func standIn() int {
-	notices := func(err error) { fmt.Fprintln(os.Stderr, "notice:", err) }
-	s, err := NewSupervisor(Config{Notice: notices, GuardOutput: os.Stderr})
+	s, err := NewSupervisor(roles.JobVariables())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -186,11 +186,16 @@ func shell(script string) Spec {
 
 func newSupervisor(t testing.TB) *Supervisor {
 	t.Helper()
-	s, err := NewSupervisor(Config{Notice: func(err error) { t.Errorf("notice: %v", err) }})
+	s, err := NewSupervisor(roles.JobVariables())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { closeSupervisor(t, s) })
+	t.Cleanup(func() {
+		closeSupervisor(t, s)
+		if s.guard.begun > 1 {
+			t.Errorf("%d guards were started: one was lost", s.guard.begun)
+		}
+	})
 	return s
 }
 

@@ -1,11 +1,8 @@
 package process
 
 import (
-	"bytes"
 	"slices"
 	"strings"
-
-	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // markVariable is the variable of a child's environment that says whose it is: a list, as a daemon may be another
@@ -13,8 +10,8 @@ import (
 const markVariable = "BRINGUPD_GUARD"
 
 // withMark returns the environment a child gets: env with the mark added, each name once (the last one given counts, as
-// getenv would find the first).
-func withMark(env []string, mark string) []string {
+// getenv would find the first). The mark is bound to the job that env names by one of the variables.
+func withMark(env []string, mark string, jobs []string) []string {
 	seen := make(map[string]bool, len(env))
 	out := make([]string, 0, len(env)+1)
 	outer := ""
@@ -31,12 +28,12 @@ func withMark(env []string, mark string) []string {
 		out = append(out, entry)
 	}
 	slices.Reverse(out)
-	return append(out, markVariable+"="+outer+mark+jobOf(out))
+	return append(out, markVariable+"="+outer+mark+jobOf(out, jobs))
 }
 
 // jobOf returns what binds a mark to the job that env names: "@SLURM_JOB_ID=17", or nothing.
-func jobOf(env []string) string {
-	for _, name := range roles.JobVariables() {
+func jobOf(env, jobs []string) string {
+	for _, name := range jobs {
 		value, found := lookupEnv(env, name)
 		if found && value != "" && !strings.ContainsAny(value, ",@") {
 			return "@" + name + "=" + value
@@ -57,7 +54,8 @@ func lookupEnv(env []string, name string) (value string, found bool) {
 
 // marksIn returns the marks in the text of /proc/PID/environ, less those of another job than the text's own.
 func marksIn(environ []byte) []string {
-	list, found := environValue(environ, markVariable)
+	env := strings.Split(string(environ), "\x00")
+	list, found := lookupEnv(env, markVariable)
 	if !found {
 		return nil
 	}
@@ -66,21 +64,11 @@ func marksIn(environ []byte) []string {
 		mark, bond, bound := strings.Cut(entry, "@")
 		if bound {
 			name, job, _ := strings.Cut(bond, "=")
-			if now, has := environValue(environ, name); has && now != job {
+			if now, has := lookupEnv(env, name); has && now != job {
 				continue
 			}
 		}
 		marks = append(marks, mark)
 	}
 	return marks
-}
-
-// environValue returns the value of name in the text of /proc/PID/environ, whose entries end in a zero byte.
-func environValue(environ []byte, name string) (value string, found bool) {
-	for entry := range bytes.SplitSeq(environ, []byte{0}) {
-		if rest, ok := bytes.CutPrefix(entry, []byte(name+"=")); ok {
-			return string(rest), true
-		}
-	}
-	return "", false
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,16 +46,16 @@ type memoryGroup struct {
 	limit  string   // the file of the limit
 }
 
-// findMemoryGroup returns the memory cgroup of this process, of version 1 or 2, in the file system below root; false
-// where there is none, or none that shows from here.
-func findMemoryGroup(root string) (memoryGroup, bool) {
+// findMemoryGroup returns the memory cgroup of this process, of version 1 or 2, in the file system below root; one
+// without levels where there is none, or none that shows from here.
+func findMemoryGroup(root string) memoryGroup {
 	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
-		return memoryGroup{}, false
+		return memoryGroup{}
 	}
 	mounts, err := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
 	if err != nil {
-		return memoryGroup{}, false
+		return memoryGroup{}
 	}
 	for _, version := range []struct {
 		group         string // how the line of /proc/self/cgroup has it
@@ -77,11 +78,11 @@ func findMemoryGroup(root string) (memoryGroup, bool) {
 		for dir := filepath.Join(at, below); ; dir = filepath.Dir(dir) {
 			group.levels = append(group.levels, filepath.Join(root, dir))
 			if dir == at || len(dir) <= len(at) {
-				return group, true
+				return group
 			}
 		}
 	}
-	return memoryGroup{}, false
+	return memoryGroup{}
 }
 
 // groupPath returns the path of a cgroup by /proc/self/cgroup. Version 2 has the empty list of controllers.
@@ -111,14 +112,7 @@ func groupMount(text, kind, controller string) (part, at string, mounted bool) {
 }
 
 // hasWord tells whether a list with commas has a word.
-func hasWord(list, word string) bool {
-	for item := range strings.SplitSeq(list, ",") {
-		if item == word {
-			return true
-		}
-	}
-	return false
-}
+func hasWord(list, word string) bool { return slices.Contains(strings.Split(list, ","), word) }
 
 // kills returns the count of each level; -1 where it can't be read.
 func (g memoryGroup) kills() []int {

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // What Slurm 23.11 makes of version 2, with one limit a job, and of version 1 in the hybrid layout.
@@ -143,8 +145,8 @@ func TestOOMCounts(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root := tree(t, tc.before)
-			group, found := findMemoryGroup(root)
-			if found == tc.nowhere {
+			group := findMemoryGroup(root)
+			if found := len(group.levels) > 0; found == tc.nowhere {
 				t.Fatalf("found: %v, %+v", found, group)
 			}
 			before := group.kills()
@@ -180,7 +182,7 @@ func TestOOMOfAChild(t *testing.T) {
 			}
 			root := tree(t, files)
 			s := newSupervisor(t)
-			s.memory, _ = findMemoryGroup(root)
+			s.memory = func() memoryGroup { return findMemoryGroup(root) }
 			events := filepath.Join(root, taskV2, "memory.events")
 			c := start(t, s, shell("until grep -qx 'oom_kill 5' "+events+"; do sleep 0.01; done; "+tc.script))
 			grow(t, root, map[string]string{taskV2 + "memory.events": fmt.Sprintf(eventsV2, 5)})
@@ -211,8 +213,8 @@ func TestSignalName(t *testing.T) {
 // TestRealOOM has the kernel end a child for want of memory, in a cgroup of this machine's own version that has a limit.
 // Who may not make one has the recorded trees alone; root may, and CI runs as root.
 func TestRealOOM(t *testing.T) {
-	group, found := findMemoryGroup("/")
-	if !found {
+	group := findMemoryGroup("/")
+	if len(group.levels) == 0 {
 		t.Fatal("cannot find the memory cgroup of this process")
 	}
 	const limit = 64 << 20
@@ -284,7 +286,7 @@ func unprivileged(t *testing.T, format string, args ...any) {
 
 // tellExit is a daemon that starts one child and tells how that ended.
 func tellExit() int {
-	s, err := NewSupervisor(Config{})
+	s, err := NewSupervisor(roles.JobVariables())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

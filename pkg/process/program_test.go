@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/test/hostile"
 )
 
@@ -153,7 +154,7 @@ func TestStartThatIsGivenUp(t *testing.T) {
 
 // giveUp is a daemon that, once it is told, gives up the start of its first argument, and goes on.
 func giveUp() int {
-	s, err := NewSupervisor(Config{})
+	s, err := NewSupervisor(roles.JobVariables())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

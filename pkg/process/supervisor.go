@@ -2,11 +2,10 @@ package process
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -24,15 +23,6 @@ type bounds struct {
 	kill  time.Duration // from SIGKILL to the end of all
 }
 
-// Config is what a Supervisor is made from; its zero value will do.
-type Config struct {
-	// Notice is told what goes wrong with the guard, which is mended without the caller's doing. It is called from a
-	// goroutine of the Supervisor, one call at a time. May be nil.
-	Notice func(error)
-	// GuardOutput is where the guard says, in one line, what it ended after the daemon had died. nil: nowhere.
-	GuardOutput *os.File
-}
-
 // Supervisor starts the children of one daemon, and holds the guard that ends them when the daemon dies unasked. Its
 // methods may be called from any goroutine.
 type Supervisor struct {
@@ -41,7 +31,8 @@ type Supervisor struct {
 	guard  *guardLink
 	looks  *looks
 	limits bounds
-	memory memoryGroup // of the daemon, and so of its children; without levels where none can be read
+	memory func() memoryGroup // of the daemon, and so of its children; without levels where none can be read
+	jobs   []string           // the variables that tell one job from another
 	find   func(argv0, dir string, env []string) (program, error)
 
 	started chan struct{} // holds a token after a child's start
@@ -55,28 +46,28 @@ type Supervisor struct {
 	wg       sync.WaitGroup      // starts that were given up, and the goroutine of each child
 }
 
-// NewSupervisor returns a Supervisor without children. Its guard starts beside the first child. It fails where /proc
-// can't be read, as without it no family can be found.
-func NewSupervisor(cfg Config) (*Supervisor, error) {
+// NewSupervisor returns a Supervisor without children. Its guard starts right before the first child. Of the variables
+// that tell one job from another, as roles.JobVariables returns them, the first that a child has names the job that it
+// belongs to: see the package's text. It fails where /proc can't be read, as without it no family can be found.
+func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 	self, err := readStat(os.Getpid())
 	if err != nil {
 		return nil, fmt.Errorf("cannot read /proc/%d/stat, without which no child's family can be found: %v", os.Getpid(), err)
 	}
-	var word [8]byte
-	rand.Read(word[:]) // never fails, by its contract
 	ctx, end := context.WithCancel(context.Background())
 	s := &Supervisor{
-		mark:     hex.EncodeToString(word[:]) + ".",
+		mark:     fmt.Sprintf("%016x.", rand.Uint64()),
 		forks:    newForkers(),
 		looks:    newLooks(self.start),
 		limits:   bounds{drain: time.Second, pass: 10 * time.Second, log: time.Second, kill: 3 * time.Second},
+		memory:   sync.OnceValue(func() memoryGroup { return findMemoryGroup("/") }),
+		jobs:     jobVariables,
 		find:     findProgram,
 		started:  make(chan struct{}, 1),
 		end:      end,
 		children: make(map[*Child]struct{}),
 	}
-	s.memory, _ = findMemoryGroup("/")
-	s.guard = newGuardLink(cfg, s.forks, guardOrder{mark: s.mark, daemon: self.pid, since: self.start})
+	s.guard = newGuardLink(s.forks, guardOrder{mark: s.mark, daemon: self.pid, since: self.start})
 	s.loops.Go(func() { s.census(ctx) })
 	return s, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // Config is what the checks of a node are made of.
@@ -95,7 +96,7 @@ var errChecked = errors.New("the active checks are over")
 // active runs a site's own commands, with a guard of their own.
 func active(cfg check.Config, environ []string) func(ctx context.Context, fit bool) []check.Finding {
 	return func(ctx context.Context, fit bool) []check.Finding {
-		super, err := process.NewSupervisor(process.Config{})
+		super, err := process.NewSupervisor(roles.JobVariables())
 		if err != nil {
 			return []check.Finding{{ID: "active", Verdict: check.Unknown, Observed: err.Error()}}
 		}
