@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -36,15 +35,13 @@ func (n *node) logName(child string) string {
 
 // start starts a child that logs into the run directory. It is stopped by stop.
 func (n *node) start(ctx context.Context, spec process.Spec) (*process.Child, error) {
-	log := n.dir.LogFile(signal.Logs, n.logName(spec.Name))
-	spec.Log = &sizedLog{to: log, left: cmp.Or(n.cfg.LargeLog, largeLog), large: func(size int64) {
-		n.log.Warn("a log has become large, and all that is printed goes on to be kept there",
-			zap.String("log", log.Path()), zap.Int64("bytes", size))
-	}}
+	log := n.openLog(n.logName(spec.Name))
+	spec.Log = log
 	n.expect(spec.Name)
 	child, err := n.super.Start(ctx, spec)
 	n.adopt(spec.Name, child)
 	if err != nil {
+		_ = log.Close(ctx) // nothing was written
 		return nil, err
 	}
 	n.background(func(ctx context.Context) {
@@ -59,16 +56,27 @@ func (n *node) start(ctx context.Context, spec process.Spec) (*process.Child, er
 			return
 		case <-child.Done():
 		}
-		closed := make(chan error, 1)
-		go func() { closed <- log.Close() }() // it hangs where the share does
-		select {
-		case <-ctx.Done():
-		case err := <-closed:
+		if err := log.Close(ctx); ctx.Err() == nil { // else the share hangs, which is known
 			n.logged(err)
 		}
 	})
 	n.trail.Event(trail.Start, trail.Fields{Child: spec.Name, PID: child.Pid()})
 	return child, nil
+}
+
+// openLog returns a log in the run directory, whose lines never wait for the share.
+func (n *node) openLog(name string) *signal.Journal {
+	file := n.dir.LogFile(signal.Logs, name)
+	log := signal.NewJournal()
+	log.Eager = true
+	log.Dropped = func(lines int) string {
+		return fmt.Sprintf("[bringupd: %d lines dropped: the log was not taking them]", lines)
+	}
+	log.Open(&sizedLog{LogFile: file, left: cmp.Or(n.cfg.LargeLog, largeLog), large: func(size int64) {
+		n.log.Warn("a log has become large, and all that is printed goes on to be kept there",
+			zap.String("log", file.Path()), zap.Int64("bytes", size))
+	}})
+	return log
 }
 
 // largeLog is from how many bytes on people are told of a child's log. It has no
@@ -78,14 +86,14 @@ const largeLog = 1 << 30
 
 // sizedLog is a child's log that tells once when it has become large.
 type sizedLog struct {
-	to    io.Writer
+	*signal.LogFile
 	size  int64
 	left  int64 // until it is large
 	large func(size int64)
 }
 
 func (l *sizedLog) Write(data []byte) (int, error) {
-	n, err := l.to.Write(data)
+	n, err := l.LogFile.Write(data)
 	l.size += int64(n)
 	before := l.left
 	l.left -= int64(n)

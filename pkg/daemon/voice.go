@@ -30,6 +30,7 @@ type voice struct {
 // newVoice returns a voice that must be closed.
 func newVoice(to io.Writer, asJSON bool) *voice {
 	v := &voice{Journal: signal.NewJournal(), to: to, patience: lastTime}
+	v.Eager = true
 	if !asJSON {
 		v.Dropped = func(lines int) string {
 			return fmt.Sprintf("bringupd: nobody read, so %d lines are missing here: they are in the daemon's log", lines)
@@ -37,14 +38,6 @@ func newVoice(to io.Writer, asJSON bool) *voice {
 	}
 	v.Open(mouth{v})
 	return v
-}
-
-// Write says whole lines, as soon as those before them are taken. It never
-// blocks and never fails.
-func (v *voice) Write(lines []byte) (int, error) {
-	n, err := v.Journal.Write(lines)
-	_ = v.Sync()
-	return n, err
 }
 
 // wait gives a reader the time to take what was said.

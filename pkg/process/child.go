@@ -36,11 +36,9 @@ type Spec struct {
 	// Stdout and Stderr get its output byte for byte, each from a goroutine of its own. A writer that does not take it
 	// holds the child up; one that fails with EPIPE closes the child's pipe. nil: it is not passed on.
 	Stdout, Stderr io.Writer
-	// Log gets the lines of both streams, one or more whole lines a Write. It may hang, at the price of lines. A line over
-	// 64 KiB comes in pieces. nil: no log. It is not used after Done, unless it hung: see Exit.Err.
+	// Log gets the lines of both streams, one a Write. It must not block, nor keep what it is given. A line over 64 KiB
+	// comes in pieces. nil: no log. It is not used after Done, unless Stdout or Stderr hang: see Exit.Err.
 	Log io.Writer
-	// Tag is put before each line in Log.
-	Tag string
 	// KeepLines is how many last lines LastLines returns; 0: 20, negative: none.
 	KeepLines int
 }
@@ -176,7 +174,7 @@ func (c *Child) finish() {
 		case <-c.out.delivered.open:
 		}
 	}
-	err := c.out.finish(limits)
+	err := c.out.finish(limits.pass)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.exit.Err = errors.Join(c.exit.Err, err)
@@ -207,7 +205,7 @@ func (c *Child) Pid() int { return c.pid }
 func (c *Child) Ended() <-chan struct{} { return c.ended }
 
 // Done is closed when the child has ended and its output was passed on and logged, or the bounds for that were over: a
-// second for a pipe that somebody else keeps open, ten without any being taken, a second for the log.
+// second for a pipe that somebody else keeps open, ten without any being taken.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
 // Exit returns how the child ended. It is known once Ended is closed, and complete once Done is.

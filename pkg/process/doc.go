@@ -69,9 +69,8 @@
 // # Output
 //
 // Each stream has a reader of its own, which does three things with what comes: it cuts lines for the tail that goes
-// into errors, offers them to a bounded queue for the log, and passes the bytes on, unchanged, to whom the caller named.
-// Only the last may hold the child up, as that is its own standard output. A log that does not take its lines costs
-// lines, which are counted, and never time.
+// into errors, gives them to the log, which must not wait (a signal.Journal does not), and passes the bytes on, unchanged,
+// to whom the caller named. Only the last may hold the child up, as that is its own standard output.
 //
 // A child has ended when it was reaped, whatever becomes of its output: Child.Ended tells. What is in its pipes then is
 // passed on, and is among the last lines. Others of the family may keep them open: they are listened to for one second

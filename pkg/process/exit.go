@@ -20,8 +20,8 @@ type Exit struct {
 	Asked bool
 	// OOM tells of processes that the kernel ended for want of memory while the child ran.
 	OOM OOM
-	// Err is what went wrong around the end: processes that can't be ended, output that could not be passed on or
-	// logged. It does not change what Status returns.
+	// Err is what went wrong around the end: processes that can't be ended, output that could not be passed on. It does
+	// not change what Status returns.
 	Err error
 }
 

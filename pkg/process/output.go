@@ -15,13 +15,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
+const (
+	// longestLine is where a line is cut into pieces.
+	longestLine = 64 << 10
+	// cutMark ends each piece of a cut line but the last.
+	cutMark = " [bringupd: the line goes on]"
+)
+
 // restLimit is how much is still read from a pipe after the time for it is over: all that can be in it.
 const restLimit = 1 << 20
 
 // output is what becomes of a child's two streams.
 type output struct {
 	streams   [2]*stream
-	log       *logQueue    // may be nil
+	log       io.Writer    // may be nil
 	passed    atomic.Int64 // pieces that were passed on
 	settled   latch        // both readers have what the child printed before its end
 	delivered latch        // both readers have delivered what there was
@@ -29,7 +36,8 @@ type output struct {
 
 	mu       sync.Mutex
 	tail     *tail
-	finishes bool // finish was called; it and the readers' deadlines change together
+	line     []byte // for the log: its memory is used again
+	finishes bool   // finish was called; it and the readers' deadlines change together
 }
 
 // latch opens when it was released as often as it has locks.
@@ -51,13 +59,10 @@ func (l *latch) release() {
 
 // newOutput makes the pipes for a child; the ends of the child are the caller's, to close after the fork.
 func newOutput(spec Spec) (out *output, childEnds [2]int, err error) {
-	out = &output{tail: newTail(spec.KeepLines)}
+	out = &output{tail: newTail(spec.KeepLines), log: spec.Log}
 	out.settled.init(2)
 	out.delivered.init(2)
 	out.closed.init(2)
-	if spec.Log != nil {
-		out.log = newLogQueue(spec.Log, spec.Tag)
-	}
 	for i, pass := range []io.Writer{spec.Stdout, spec.Stderr} {
 		out.streams[i], childEnds[i], err = newStream(out, pass)
 		if err != nil && i == 1 {
@@ -78,11 +83,8 @@ func (o *output) drop() {
 	}
 }
 
-// start starts the readers and the writer of the log.
+// start starts the readers.
 func (o *output) start() {
-	if o.log != nil {
-		go o.log.run()
-	}
 	for _, s := range o.streams {
 		go s.run()
 	}
@@ -121,21 +123,14 @@ func (o *output) hurried(s *stream) (last bool, err error) {
 	return o.finishes, s.from.SetReadDeadline(time.Time{})
 }
 
-// finish ends the readers' work, when they have passed on what is in the pipes now, and that of the log, each within
-// its bound.
-func (o *output) finish(limits bounds) error {
+// finish ends the readers' work, when they have passed on what is in the pipes now: as long as some is in each time of
+// stall.
+func (o *output) finish(stall time.Duration) error {
 	o.hurry(true)
-	var errs []error
-	if o.awaitReaders(limits.pass) {
-		errs = append(errs, o.streams[0].err, o.streams[1].err)
-	} else {
-		errs = append(errs, fmt.Errorf("cannot pass on its last output: none was taken for %v", limits.pass))
+	if !o.awaitReaders(stall) {
+		return fmt.Errorf("cannot pass on its last output: none was taken for %v", stall)
 	}
-	if o.log != nil {
-		o.log.close()
-		errs = append(errs, o.log.outcome(pause.Until(o.log.done, limits.log)))
-	}
-	return errors.Join(errs...)
+	return errors.Join(o.streams[0].err, o.streams[1].err)
 }
 
 // awaitReaders waits until both have delivered, as long as something is passed on in each time of stall.
@@ -265,26 +260,28 @@ func (s *stream) take(b []byte) bool {
 func (s *stream) split(b []byte) {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
-	s.lines.Add(b, s.out.line)
+	s.lines.Add(b, s.out.take)
 }
 
 // flush makes a line of what has no end.
 func (s *stream) flush() {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
-	s.lines.End(s.out.line)
+	s.lines.End(s.out.take)
 }
 
-// line takes one line of either stream, or a piece of one that goes on; o.mu is held.
-func (o *output) line(line []byte, goesOn bool) {
+// take takes one line of either stream, or a piece of one that goes on; o.mu is held.
+func (o *output) take(line []byte, goesOn bool) {
 	o.tail.add(line)
-	mark := ""
+	if o.log == nil {
+		return
+	}
+	o.line = append(o.line[:0], line...)
 	if goesOn {
-		mark = cutMark
+		o.line = append(o.line, cutMark...)
 	}
-	if o.log != nil {
-		o.log.put(line, mark)
-	}
+	o.line = append(o.line, '\n')
+	_, _ = o.log.Write(o.line) // who gave it knows how it fares
 }
 
 // PassOn writes b, waiting where to is a file that another process made non-blocking: a terminal's standard input,

@@ -23,7 +23,7 @@ func (c *Child) Stop(ctx context.Context, grace time.Duration, first syscall.Sig
 	if err := c.End(ctx, grace, first); err != nil {
 		return c.exitWith(err)
 	}
-	if closesBy(ctx, c.done) || pause.Until(c.done, c.owner.limits.drain+c.owner.limits.log) {
+	if closesBy(ctx, c.done) || pause.Until(c.done, 2*c.owner.limits.drain) {
 		return c.Exit()
 	}
 	return c.exitWith(errors.New("cannot pass on its last output in time"))

@@ -19,7 +19,6 @@ import (
 type bounds struct {
 	drain time.Duration // for whoever else holds its output pipes
 	pass  time.Duration // for the taker of its output, counted from the last time it took some
-	log   time.Duration // for its log
 	kill  time.Duration // from SIGKILL to the end of all
 }
 
@@ -59,7 +58,7 @@ func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 		mark:     fmt.Sprintf("%016x.", rand.Uint64()),
 		forks:    newForkers(),
 		looks:    newLooks(self.start),
-		limits:   bounds{drain: time.Second, pass: 10 * time.Second, log: time.Second, kill: 3 * time.Second},
+		limits:   bounds{drain: time.Second, pass: 10 * time.Second, kill: 3 * time.Second},
 		memory:   sync.OnceValue(func() memoryGroup { return findMemoryGroup("/") }),
 		jobs:     jobVariables,
 		find:     findProgram,

@@ -30,12 +30,17 @@ type Journal struct {
 	// Dropped is the line that tells how many are missing before it; nil for
 	// {"dropped":3}. It is not to be changed once the journal is open.
 	Dropped func(lines int) string
+	// Eager has each line offered to the file at once, for whom it must not be
+	// late. It is not to be changed either.
+	Eager bool
 
 	mu      sync.Mutex
 	pending []byte // guarded by mu
 	rest    []byte // what the file was given last and has not taken; guarded by mu
 	dropped int    // lines, guarded by mu
+	spare   []byte // the memory of what was written last, guarded by mu
 	file    io.WriteCloser
+	closed  error         // what closing the file has said; set before ended is closed
 	taken   chan struct{} // closed when nothing is left to write; nil where nobody waits, guarded by mu
 
 	flush chan struct{} // buffered by one: "write now"
@@ -60,6 +65,9 @@ func (j *Journal) Open(file io.WriteCloser) {
 
 // Write appends one whole line. It never blocks and never fails.
 func (j *Journal) Write(line []byte) (int, error) {
+	if j.Eager {
+		defer j.Sync()
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.pending)+len(line) > journalLimit {
@@ -87,7 +95,7 @@ func (j *Journal) run() {
 		select {
 		case <-j.stop:
 			j.drain()
-			_ = j.file.Close()
+			j.closed = j.file.Close()
 			return
 		case <-tick.C:
 		case <-j.flush:
@@ -117,7 +125,7 @@ func (j *Journal) next() bool {
 	if len(j.rest) > 0 {
 		return true
 	}
-	j.rest, j.pending = j.pending, nil
+	j.rest, j.pending, j.spare = j.pending, j.spare[:0], j.pending
 	if j.dropped > 0 {
 		told := fmt.Sprintf("{\"dropped\":%d}", j.dropped)
 		if j.Dropped != nil {
@@ -157,8 +165,8 @@ func (j *Journal) Left() int {
 	return bytes.Count(j.rest, []byte{'\n'}) + bytes.Count(j.pending, []byte{'\n'}) + j.dropped
 }
 
-// Close writes what is pending and waits for it until ctx ends; a share that
-// does not answer keeps the rest.
+// Close writes what is pending, closes the file, and waits for it until ctx
+// ends; a share that does not answer keeps the rest.
 func (j *Journal) Close(ctx context.Context) error {
 	j.once.Do(func() { close(j.stop) })
 	j.mu.Lock()
@@ -169,7 +177,7 @@ func (j *Journal) Close(ctx context.Context) error {
 	}
 	select {
 	case <-j.ended:
-		return nil
+		return j.closed
 	case <-ctx.Done():
 		return fmt.Errorf("cannot finish a journal: the share has not taken it: %w", context.Cause(ctx))
 	}

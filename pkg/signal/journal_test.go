@@ -20,6 +20,7 @@ type sink struct {
 	hang   chan struct{}
 	fails  error
 	room   int // what is taken all the same; guarded by mu
+	lost   error
 }
 
 func (s *sink) Write(data []byte) (int, error) {
@@ -41,7 +42,7 @@ func (s *sink) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed++
-	return nil
+	return s.lost
 }
 
 func (s *sink) seen() (text string, writes, closed int) {
@@ -93,6 +94,28 @@ func TestJournalGathers(t *testing.T) {
 		closeJournal(t, j)
 		if text, _, closed := file.seen(); text != "before\nafter\nsoon\nlast\n" || closed != 1 {
 			t.Errorf("in the end: %q, closed %d times", text, closed)
+		}
+	})
+}
+
+// What must not be late is offered at once, again and again in the same memory,
+// and closing the file may tell that it was lost after all.
+func TestJournalEager(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, file := NewJournal(), &sink{lost: errors.New("lost")}
+		j.Eager = true
+		j.Open(file)
+		want := ""
+		for _, text := range []string{"one\n", "another that is longer\n", "short\n", "last\n"} {
+			line(t, j, text)
+			synctest.Wait()
+			want += text
+			if got, _, _ := file.seen(); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+		if err := j.Close(t.Context()); !errors.Is(err, file.lost) {
+			t.Errorf("Close: %v", err)
 		}
 	})
 }
