@@ -83,13 +83,11 @@ func (c Child) Probe(ctx context.Context) (Facts, error) {
 // look starts a child, reads its answer, and sees to its end.
 func (c Child) look(ctx context.Context, deadline time.Duration) Facts {
 	end := time.Now().Add(deadline)
-	s, err := c.start(ctx, deadline+forkWait, askLook)
+	s, err := c.start(ctx, deadline+forkWait)
 	if err != nil {
 		return died("%v", err)
 	}
-	late := time.NewTimer(time.Until(end))
-	defer late.Stop()
-	facts, err := s.facts(ctx, late.C)
+	facts, err := s.look(ctx, time.Until(end))
 	patience := time.Duration(0)
 	if err == nil || errors.Is(err, io.EOF) {
 		patience = time.Until(end) // a driver may hang at the end of who has used it
@@ -116,29 +114,16 @@ func died(format string, args ...any) Facts {
 	return Facts{Version: FactsVersion, Init: ProbeDied, Detail: fmt.Sprintf(format, args...)}
 }
 
-// facts waits for those that the child tells.
-func (s *session) facts(ctx context.Context, late <-chan time.Time) (Facts, error) {
-	for {
-		l, err := s.next(ctx, late)
-		switch {
-		case errors.Is(err, errNoLine):
-		case err != nil:
-			return Facts{}, err
-		case l.Facts != nil:
-			return *l.Facts, nil
-		}
-	}
-}
-
 // Watch watches the GPUs until the context ends, and returns nil then. Ready is
 // called once the driver tells of all that happens from then on, on n GPUs; event
 // for each event, less those that are repeated often. Both are called by the
 // goroutine that has called Watch. The error says why nothing is watched any
 // more, which is no reason to end a job.
 func (c Child) Watch(ctx context.Context, ready func(n int), event func(Event)) error {
-	s, err := c.start(ctx, cmp.Or(c.Start, watchStart), askWatch)
+	start := cmp.Or(c.Start, watchStart)
+	s, err := c.start(ctx, start)
 	if err == nil {
-		l := &listener{child: c, session: s, ready: ready, event: event}
+		l := &listener{session: s, start: start, silence: cmp.Or(c.Silence, watchSilence), ready: ready, event: event}
 		err = l.listen(ctx)
 		state, ended := s.end(context.WithoutCancel(ctx), watchEnd)
 		if errors.Is(err, io.EOF) {
@@ -154,7 +139,8 @@ func (c Child) Watch(ctx context.Context, ready func(n int), event func(Event)) 
 // listener takes what a child says that watches.
 type listener struct {
 	*session
-	child   Child
+	start   time.Duration
+	silence time.Duration
 	ready   func(int)
 	event   func(Event)
 	dedup   dedup
@@ -166,16 +152,16 @@ type listener struct {
 // listen returns at the end of the context, or with what is wrong; io.EOF where
 // the child says no more.
 func (l *listener) listen(ctx context.Context) error {
-	start, silence := cmp.Or(l.child.Start, watchStart), cmp.Or(l.child.Silence, watchSilence)
-	late := time.NewTimer(start)
+	l.ask(askWatch)
+	late := time.NewTimer(l.start)
 	defer late.Stop()
 	for {
 		line, err := l.next(ctx, late.C)
 		switch {
 		case errors.Is(err, errLate) && !l.begun:
-			return fmt.Errorf("no word from the child within %v%s: the driver may hang", start, l.said.after(": "))
+			return fmt.Errorf("no word from the child within %v%s: the driver may hang", l.start, l.said.after(": "))
 		case errors.Is(err, errLate): // told once, until it says something again
-			l.tell(Event{Kind: KindSilent, GPU: -1, Detail: fmt.Sprintf("for %v", silence)})
+			l.tell(Event{Kind: KindSilent, GPU: -1, Detail: fmt.Sprintf("for %v", l.silence)})
 		case errors.Is(err, errNoLine):
 			if l.garbage++; l.garbage > mostGarbage {
 				return fmt.Errorf("what it prints is no event%s", l.said.after(": "))
@@ -186,7 +172,7 @@ func (l *listener) listen(ctx context.Context) error {
 			l.garbage = 0
 			l.take(line)
 			if l.begun {
-				late.Reset(silence)
+				late.Reset(l.silence)
 			}
 		}
 	}
@@ -235,11 +221,11 @@ func fate(state *os.ProcessState) string {
 	return fmt.Sprintf("ended with exit code %d", state.ExitCode())
 }
 
-// session is a child that runs. One goroutine reads what it says and one waits
-// for its end; all else is the caller's.
+// session is a child that runs, and may be asked one thing after the other. One
+// goroutine reads what it says and one waits for its end; all else is the caller's.
 type session struct {
 	cmd     *exec.Cmd
-	in      io.Closer
+	in      io.WriteCloser
 	out     *os.File
 	lines   chan []byte   // closed when it says no more
 	readErr error         // why it says no more; set before lines is closed
@@ -253,10 +239,9 @@ var (
 	errTooMuch = fmt.Errorf("more than %d MiB", mostLine>>20)
 )
 
-// start starts a child and asks it for something. It returns after limit, and at
-// the context's end, also where the fork hangs as the program's file system
-// does: who forks then undoes it later.
-func (c Child) start(ctx context.Context, limit time.Duration, what question) (*session, error) {
+// start starts a child. It returns after limit, and at the context's end, also where
+// the fork hangs as the program's file system does: who forks then undoes it later.
+func (c Child) start(ctx context.Context, limit time.Duration) (*session, error) {
 	if os.Getenv(childVariable) != "" {
 		return nil, fmt.Errorf("it was to start another: this program has no subcommand %s", ChildCommand)
 	}
@@ -267,7 +252,7 @@ func (c Child) start(ctx context.Context, limit time.Duration, what question) (*
 	started, given := make(chan begun), make(chan struct{})
 	defer close(given)
 	go func() {
-		s, err := c.fork(what)
+		s, err := c.fork()
 		select {
 		case started <- begun{s, err}:
 		case <-given:
@@ -291,7 +276,7 @@ func (c Child) start(ctx context.Context, limit time.Duration, what question) (*
 	}
 }
 
-func (c Child) fork(what question) (*session, error) {
+func (c Child) fork() (*session, error) {
 	// Where its file system hangs, this goroutine hangs here, and not in the
 	// exec, for which all of a Go program waits.
 	if program, err := os.Open(c.program()); err == nil {
@@ -315,7 +300,6 @@ func (c Child) fork(what question) (*session, error) {
 		out.Close()
 		return nil, err
 	}
-	_, _ = in.Write(line{Ask: what}.encode()) // where it fails the child has ended already
 	s := &session{cmd: cmd, in: in, out: out, lines: make(chan []byte), unheard: make(chan struct{}), ended: make(chan struct{})}
 	go s.read()
 	go func() {
@@ -323,6 +307,28 @@ func (c Child) fork(what question) (*session, error) {
 		close(s.ended)
 	}()
 	return s, nil
+}
+
+// ask asks the child for something. Where that fails the child has ended, which what
+// it says tells.
+func (s *session) ask(what question) { _, _ = s.in.Write(line{Ask: what}.encode()) }
+
+// look asks for facts, and waits for them for at most that long. The errors are those
+// of next.
+func (s *session) look(ctx context.Context, limit time.Duration) (Facts, error) {
+	s.ask(askLook)
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	for {
+		l, err := s.next(ctx, late.C)
+		switch {
+		case errors.Is(err, errNoLine):
+		case err != nil:
+			return Facts{}, err
+		case l.Facts != nil:
+			return *l.Facts, nil
+		}
+	}
 }
 
 // read hands on what the child says, line by line.

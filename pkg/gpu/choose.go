@@ -37,12 +37,9 @@ func choose(f Facts, want Expect) choice {
 			allowed = append(allowed, g)
 		}
 	}
-	c := choice{gpus: allowed}
+	c := choice{gpus: allowed, nameless: slices.ContainsFunc(allowed, func(g GPU) bool { return g.UUID.Value == nil })}
 	for _, g := range allowed {
 		c.seen += units(g)
-		if _, ok := g.UUID.Get(); !ok {
-			c.nameless = true
-		}
 	}
 	if want.Visible == nil {
 		c.units = c.seen
@@ -219,7 +216,7 @@ func countFor(well []GPU, want Expect) int {
 // fabricTrait names the NVLink domain and clique of a GPU that is in one.
 func fabricTrait(g GPU) (string, bool) {
 	f, ok := g.Fabric.Get()
-	if !ok || f.State != fabricComplete || strings.Trim(f.Cluster, "0-") == "" {
+	if !ok || f.State != fabricComplete || f.single() {
 		return "", false
 	}
 	return fmt.Sprintf("%s/%d", prose.Cut(f.Cluster, shown), f.Clique), true

@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/prose"
@@ -109,7 +108,7 @@ func (e *exam) judgeClique(fabric Fabric) {
 	own := clique(fabric)
 	members := make(map[string]int)
 	for _, other := range e.gpus {
-		if f, ok := other.Fabric.Get(); ok && f.State == fabricComplete && f.Status == Success {
+		if f, ok := other.Fabric.Get(); ok && f.joined() {
 			members[clique(f)]++
 		}
 	}
@@ -125,7 +124,7 @@ func (e *exam) judgeClique(fabric Fabric) {
 // clique names the GPUs that reach each other over NVLink.
 func clique(f Fabric) string {
 	cluster := f.Cluster
-	if strings.Trim(cluster, "0-") == "" {
+	if f.single() {
 		cluster = "no cluster"
 	}
 	return fmt.Sprintf("%s, clique %d", prose.Cut(cluster, shown), f.Clique)

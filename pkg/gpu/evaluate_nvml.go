@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -71,7 +72,10 @@ func noNVML(f Facts, want Expect) check.Finding {
 	if f.Detail != "" {
 		finding.Observed += ": " + prose.Cut(f.Detail, shown)
 	}
-	return calm(finding)
+	if finding.Verdict == check.Skip { // nobody's concern
+		finding.Hint, finding.Class = "", ""
+	}
+	return finding
 }
 
 // raise makes a Warn of a Skip where there are signs of a GPU nevertheless.
@@ -110,22 +114,12 @@ func noLibrary(f *check.Finding, facts Facts, want Expect) {
 	}
 }
 
-// calm takes hint and class from a finding that is nobody's concern.
-func calm(f check.Finding) check.Finding {
-	if f.Verdict == check.Skip || f.Verdict == check.Pass {
-		f.Hint, f.Class = "", ""
-	}
-	return f
-}
-
 // versions is what begins where NVML does.
 func versions(f Facts) string {
-	driver, ok := f.Driver.Get()
-	if !ok {
-		driver = "of an unknown version"
-	}
+	driver, _ := f.Driver.Get()
+	text := "driver " + cmp.Or(driver, "of an unknown version")
 	if cuda, ok := f.CUDA.Get(); ok {
-		return fmt.Sprintf("driver %s, CUDA %s", driver, cuda)
+		text += ", CUDA " + cuda
 	}
-	return "driver " + driver
+	return text
 }

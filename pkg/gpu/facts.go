@@ -1,5 +1,7 @@
 package gpu
 
+import "strings"
+
 // FactsVersion is the version of the form that Facts have as JSON.
 const FactsVersion = 1
 
@@ -157,6 +159,12 @@ type Fabric struct {
 	Summary *int    `json:"summary,omitempty"` // 0 not supported, 1 healthy, 2 unhealthy, 3 limited capacity
 	Mask    *uint32 `json:"mask,omitempty"`    // nvmlGpuFabricHealthMask: pairs of bits
 }
+
+// joined tells whether the GPU has joined the fabric.
+func (f Fabric) joined() bool { return f.State == fabricComplete && f.Status == Success }
+
+// single tells whether the fabric is of one node.
+func (f Fabric) single() bool { return strings.Trim(f.Cluster, "0-") == "" }
 
 // Link is one NVLink.
 type Link struct {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -101,9 +102,8 @@ func Topologize(root string, f Facts) Topology {
 // domainOf is the NVLink domain of a GPU that has joined one; nil otherwise. The
 // fabric of a single node (an HGX board) has no UUID, but zeros.
 func domainOf(g GPU) *Domain {
-	const completed = 3
 	fabric, _ := g.Fabric.Get()
-	if fabric.State != completed || fabric.Status != Success || strings.Trim(fabric.Cluster, "0-") == "" {
+	if !fabric.joined() || fabric.single() {
 		return nil
 	}
 	return &Domain{Cluster: fabric.Cluster, Clique: fabric.Clique}
@@ -111,13 +111,10 @@ func domainOf(g GPU) *Domain {
 
 // commonDomain is the domain of all; nil where there is no such.
 func commonDomain(gpus []Locality) *Domain {
-	if len(gpus) == 0 || gpus[0].Domain == nil {
+	if len(gpus) == 0 || slices.ContainsFunc(gpus, func(g Locality) bool {
+		return g.Domain == nil || *g.Domain != *gpus[0].Domain
+	}) {
 		return nil
-	}
-	for _, g := range gpus[1:] {
-		if g.Domain == nil || *g.Domain != *gpus[0].Domain {
-			return nil
-		}
 	}
 	return gpus[0].Domain
 }
@@ -129,27 +126,25 @@ const TopologyFile = "BRINGUPD_TOPOLOGY"
 // takes another's for ours. GPUs are told apart by commas, or by semicolons where
 // the value of one has commas itself; the place in the list is the index.
 func (t Topology) Env() map[string]string {
-	env := map[string]string{"BRINGUPD_GPU_COUNT": "", "BRINGUPD_NVLINK_DOMAIN": ""}
+	list := func(between string, of func(Locality) string) string {
+		values := make([]string, len(t.GPUs))
+		for i, g := range t.GPUs {
+			values[i] = of(g)
+		}
+		return strings.Join(values, between)
+	}
+	env := map[string]string{
+		"BRINGUPD_GPU_COUNT": "", "BRINGUPD_NVLINK_DOMAIN": "",
+		"BRINGUPD_GPU_UUIDS": list(",", func(g Locality) string { return g.UUID }),
+		"BRINGUPD_GPU_NUMA":  list(",", func(g Locality) string { return strconv.Itoa(g.NUMA) }),
+		"BRINGUPD_GPU_CPUS":  list(";", func(g Locality) string { return g.CPUs }),
+		"BRINGUPD_GPU_NICS":  list(";", Locality.nicNames),
+	}
 	if t.GPUs != nil {
 		env["BRINGUPD_GPU_COUNT"] = strconv.Itoa(len(t.GPUs))
 	}
 	if t.Domain != nil {
 		env["BRINGUPD_NVLINK_DOMAIN"] = t.Domain.String()
-	}
-	for name, list := range map[string]struct {
-		between string
-		of      func(Locality) string
-	}{
-		"BRINGUPD_GPU_UUIDS": {",", func(g Locality) string { return g.UUID }},
-		"BRINGUPD_GPU_NUMA":  {",", func(g Locality) string { return strconv.Itoa(g.NUMA) }},
-		"BRINGUPD_GPU_CPUS":  {";", func(g Locality) string { return g.CPUs }},
-		"BRINGUPD_GPU_NICS":  {";", Locality.nicNames},
-	} {
-		values := make([]string, len(t.GPUs))
-		for i, g := range t.GPUs {
-			values[i] = list.of(g)
-		}
-		env[name] = strings.Join(values, list.between)
 	}
 	return env
 }
