@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/timeline"
 )
 
@@ -29,43 +30,38 @@ func verdictRank(v string) int { return slices.Index(verdictOrder, check.Verdict
 // group a check, whatever was observed.
 func checks(nodes []timeline.Node) []CheckGroup {
 	type key struct{ id, verdict, observed string }
-	groups := make(map[key]*CheckGroup)
-	ranks := make(map[key][]int)
-	var keys []key
+	at := make(map[key]int) // in groups
+	groups := []CheckGroup{}
 	for i := range nodes {
 		if nodes[i].Check == nil {
 			continue
 		}
 		for _, f := range nodes[i].Check.Findings {
-			k := key{clean(f.ID, 80), clean(string(f.Verdict), 10), ""}
 			observed := words(f.Observed)
-			if toneOf(f.Verdict) != Good {
-				k.observed = observed
+			k := key{clean(f.ID, 80), clean(string(f.Verdict), 10), observed}
+			if toneOf(f.Verdict) == Good {
+				k.observed = ""
 			}
-			g := groups[k]
-			if g == nil {
-				g = &CheckGroup{ID: k.id, Verdict: k.verdict, Tone: toneOf(f.Verdict), Observed: observed, Expected: words(f.Expected), Hint: words(f.Hint)}
-				groups[k] = g
-				keys = append(keys, k)
+			if _, had := at[k]; !had {
+				at[k] = len(groups)
+				groups = append(groups, CheckGroup{ID: k.id, Verdict: k.verdict, Tone: toneOf(f.Verdict), Observed: observed, Expected: words(f.Expected), Hint: words(f.Hint)})
 			}
+			g := &groups[at[k]]
 			if g.Observed != observed {
 				g.Observed = "" // not the same on all of them
 			}
-			if had := ranks[k]; len(had) == 0 || had[len(had)-1] != nodes[i].Rank {
-				ranks[k] = append(had, nodes[i].Rank)
+			if had := g.ranks; len(had) == 0 || had[len(had)-1] != nodes[i].Rank {
+				g.ranks = append(had, nodes[i].Rank)
 			}
 		}
 	}
-	out := make([]CheckGroup, 0, len(keys))
-	for _, k := range keys {
-		g := groups[k]
-		g.Count, g.On = len(ranks[k]), onNodes(nodes, ranks[k])
-		out = append(out, *g)
+	for i := range groups {
+		groups[i].Count, groups[i].On = len(groups[i].ranks), onNodes(nodes, groups[i].ranks)
 	}
-	slices.SortStableFunc(out, func(a, b CheckGroup) int {
+	slices.SortStableFunc(groups, func(a, b CheckGroup) int {
 		return cmp.Or(cmp.Compare(verdictRank(a.Verdict), verdictRank(b.Verdict)), cmp.Compare(b.Count, a.Count), cmp.Compare(a.ID, b.ID))
 	})
-	return out
+	return groups
 }
 
 // onNodes names nodes: all of them, few by their hosts, many by their ranks.
@@ -95,21 +91,9 @@ func nameOf(rank int, host string) string {
 // ranges is a sorted list of ranks as "0-3, 7", cut where it is long.
 func ranges(ranks []int) string {
 	const most = 12
-	var parts []string
-	for i := 0; i < len(ranks); {
-		j := i
-		for j+1 < len(ranks) && ranks[j+1] == ranks[j]+1 {
-			j++
-		}
-		part := fmt.Sprint(ranks[i])
-		if j > i {
-			part = fmt.Sprintf("%d-%d", ranks[i], ranks[j])
-		}
-		if parts = append(parts, part); len(parts) == most && j+1 < len(ranks) {
-			parts = append(parts, "…")
-			break
-		}
-		i = j + 1
+	parts := strings.Split(prose.Ranges(ranks), ",")
+	if len(parts) > most {
+		parts = append(parts[:most], "…")
 	}
 	return strings.Join(parts, ", ")
 }

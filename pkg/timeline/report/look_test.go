@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/timeline"
@@ -115,7 +116,7 @@ func TestChecksAreGrouped(t *testing.T) {
 		{ID: "b", Verdict: "WARN", Tone: Mind, Observed: "y", Count: 1, On: "n3 (rank 3)"},
 		{ID: "a", Verdict: "PASS", Tone: Good, Count: 6, On: "all 6"},
 	}
-	if diff := cmp.Diff(want, checks(nodes)); diff != "" {
+	if diff := cmp.Diff(want, checks(nodes), cmpopts.IgnoreUnexported(CheckGroup{})); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -2,12 +2,11 @@ package report
 
 import (
 	"fmt"
-	"io"
 	"strings"
 )
 
 // asMarkdown is for an issue or a chat.
-func (v *View) asMarkdown(w io.Writer) error {
+func (v *View) asMarkdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s: %s\n\n", marked(v.Banner.Word), marked(v.Banner.Title))
 	fmt.Fprintf(&b, "Run %s, %s", coded(v.Run), plural(v.Size, "node"))
@@ -19,32 +18,28 @@ func (v *View) asMarkdown(w io.Writer) error {
 	}
 	b.WriteString(".\n")
 	for _, link := range v.Banner.Chain {
-		fmt.Fprintf(&b, "\n- **%s**: %s\n", link.name(), marked(link.sentence()))
+		fmt.Fprintf(&b, "\n- **%s**: %s\n", link.Cause(), marked(link.sentence()))
 		fenced(&b, link.Lines, "  ")
 	}
 	if v.Banner.More > 0 {
 		fmt.Fprintf(&b, "- and %d more consequences\n", v.Banner.More)
 	}
-	bullets(&b, "What to do", v.Banner.Advice)
-	bullets(&b, "Nodes to stay away from", v.Banner.Bad)
-	bullets(&b, "Notes", v.Banner.Notes)
-	bullets(&b, "What befell nodes", v.Banner.Events)
-	bullets(&b, "What could not be read", v.Problems)
-	if v.Compared != nil {
-		v.markTable(&b, "Beside run "+v.Compared.Run, v.compareRows())
-		v.markTable(&b, "Nodes that got slower", v.changeRows())
+	for _, l := range v.lists() {
+		if len(l.lines) > 0 {
+			fmt.Fprintf(&b, "\n**%s**\n\n", l.heading)
+		}
+		for _, line := range l.lines {
+			b.WriteString("- " + marked(line) + "\n")
+		}
 	}
-	v.markTable(&b, "Phases", v.phaseRows())
-	v.markTable(&b, "Critical path", v.criticalRows())
-	v.markTable(&b, "Nodes", v.nodeRows(mostText))
-	v.markTable(&b, "Checks", v.checkRows())
-	v.markTable(&b, "Configuration", factRows(v.Config))
+	for _, t := range v.tables(false) {
+		t.marked(&b)
+	}
 	for _, log := range v.shownLogs() {
 		fmt.Fprintf(&b, "\n### %s%s\n", coded("logs/"+log.Name), marked(log.note()))
 		fenced(&b, log.Lines, "")
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 // marking is what means something in Markdown, or in HTML inside it.
@@ -56,16 +51,6 @@ func marked(text string) string { return marking.Replace(text) }
 // coded is text between back-quotes.
 func coded(text string) string { return "`" + strings.ReplaceAll(text, "`", "'") + "`" }
 
-func bullets(b *strings.Builder, heading string, lines []string) {
-	if len(lines) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "\n**%s**\n\n", heading)
-	for _, line := range lines {
-		b.WriteString("- " + marked(line) + "\n")
-	}
-}
-
 // fenced is lines as they are, behind a fence that none of them can open.
 func fenced(b *strings.Builder, lines []string, indent string) {
 	if len(lines) == 0 {
@@ -76,18 +61,17 @@ func fenced(b *strings.Builder, lines []string, indent string) {
 		fence += "`"
 	}
 	b.WriteString("\n" + indent + fence + "text\n")
-	for _, line := range lines {
-		b.WriteString(indent + line + "\n")
-	}
+	listed(b, indent, lines)
 	b.WriteString(indent + fence + "\n")
 }
 
-func (v *View) markTable(b *strings.Builder, heading string, rows [][]string) {
-	if len(rows) < 2 {
+// marked writes a table; one without rows is none.
+func (t table) marked(b *strings.Builder) {
+	if len(t.rows) < 2 {
 		return
 	}
-	fmt.Fprintf(b, "\n### %s\n\n", marked(heading))
-	for i, row := range rows {
+	fmt.Fprintf(b, "\n### %s\n\n", marked(t.heading))
+	for i, row := range t.rows {
 		for _, cell := range row {
 			b.WriteString("| " + marked(cell) + " ")
 		}

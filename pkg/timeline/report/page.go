@@ -11,6 +11,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/prose"
@@ -25,20 +26,13 @@ var pageCSS string
 //go:embed page.js
 var pageJS string
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"brief": prose.Brief, "name": nameOf, "grouped": func(n any) string { return groupedAny(n) }, "join": strings.Join,
-}).Parse(pageHTML))
-
-func groupedAny(n any) string {
-	switch n := n.(type) {
-	case int:
-		return prose.Grouped(n)
-	case int64:
-		return prose.Grouped(n)
-	default:
-		return fmt.Sprint(n)
-	}
-}
+// pageTemplate is parsed by who writes a page: every command pays for what the
+// program does at its start.
+var pageTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("page").Funcs(template.FuncMap{
+		"brief": prose.Brief, "name": nameOf, "grouped": prose.Grouped[int], "calls": prose.Grouped[int64], "join": strings.Join,
+	}).Parse(pageHTML))
+})
 
 // mostRows is how many nodes have a row where not all have.
 const mostRows = 24
@@ -111,16 +105,16 @@ type brieflyNode struct {
 
 // policy lets nothing be loaded, and no script run but the page's own, whatever
 // a log line says.
-var policy = func() string {
+func policy() string {
 	sum := sha256.Sum256([]byte(pageJS))
 	return fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-%s'; base-uri 'none'; form-action 'none'",
 		base64.StdEncoding.EncodeToString(sum[:]))
-}()
+}
 
 func (v *View) asPage(w io.Writer) error {
 	s := newScale(v)
 	p := page{
-		View: v, CSS: template.CSS(pageCSS), JS: template.JS(pageJS), Policy: policy, //nolint:gosec // our own files
+		View: v, CSS: template.CSS(pageCSS), JS: template.JS(pageJS), Policy: policy(), //nolint:gosec // our own files
 		Ticks: s.ticks(), Stats: v.stats(), Legend: v.legend(), Data: v.data(s),
 	}
 	for _, step := range v.Critical {
@@ -140,7 +134,7 @@ func (v *View) asPage(w io.Writer) error {
 			p.Wrong = append(p.Wrong, g)
 		}
 	}
-	return pageTemplate.Execute(w, p)
+	return pageTemplate().Execute(w, p)
 }
 
 // step is a part of the critical path.
@@ -283,13 +277,10 @@ func (v *View) legend() (phases []string) {
 // ClassOf is the class of a phase.
 func (p page) ClassOf(phase string) string { return class(phase) }
 
-// Important tells whether a log is shown among the first.
-func (p page) Important(i int) bool { return i < 6 }
-
 // OthersFrom is the index of the first log that is not important; 0 where all are.
 func (p page) OthersFrom() int {
-	if len(p.Logs) > 6 {
-		return 6
+	if len(p.Logs) > importantLogs {
+		return importantLogs
 	}
 	return 0
 }
@@ -297,19 +288,8 @@ func (p page) OthersFrom() int {
 // Note says what the lines are of the file.
 func (l Log) Note() string { return strings.Trim(l.note(), " ()") }
 
-// Why is the first failure of a node.
-func (n Node) Why() string {
-	if len(n.Failures) == 0 {
-		return ""
-	}
-	return n.Failures[0].What
-}
-
 // Name is the node in words.
 func (n Node) Name() string { return nameOf(n.Rank, n.Host) }
-
-// Cause is how a link of the chain is called.
-func (l Link) Cause() string { return l.name() }
 
 func (v *View) data(s scale) data {
 	d := data{P50: make(map[string]float64)}

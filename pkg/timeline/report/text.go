@@ -31,11 +31,15 @@ func Formats() []string {
 func (v *View) Write(w io.Writer, format Format) error {
 	switch format {
 	case JSON:
-		return v.asJSON(w)
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(v)
 	case Text:
-		return v.asText(w)
+		_, err := io.WriteString(w, v.asText())
+		return err
 	case MD:
-		return v.asMarkdown(w)
+		_, err := io.WriteString(w, v.asMarkdown())
+		return err
 	case Trace:
 		return v.asTrace(w)
 	default:
@@ -43,47 +47,128 @@ func (v *View) Write(w io.Writer, format Format) error {
 	}
 }
 
-func (v *View) asJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
+// list is lines of one kind: after a prefix each in a text, under a heading
+// elsewhere.
+type list struct {
+	prefix, heading string
+	lines           []string
+}
+
+func (v *View) lists() []list {
+	return []list{
+		{"next", "What to do", v.Banner.Advice},
+		{"to stay away from", "Nodes to stay away from", v.Banner.Bad},
+		{"note", "Notes", v.Banner.Notes},
+		{"befell", "What befell nodes", v.Banner.Events},
+		{"could not be read", "What could not be read", v.Problems},
+	}
+}
+
+// table is a heading, rows of which the first one names the columns, and
+// sentences on them.
+type table struct {
+	heading string
+	rows    [][]string
+	notes   []string
+}
+
+// grid is the rows of items under the names of their columns.
+func grid[T any](columns []string, items []T, row func(T) []string) [][]string {
+	rows := [][]string{columns}
+	for _, item := range items {
+		rows = append(rows, row(item))
+	}
+	return rows
 }
 
 // mostText is how many nodes have a line in a text.
 const mostText = 16
 
-func (v *View) asText(w io.Writer) error {
+// tables are those of a text; Markdown has no table of the share, and shorter
+// headings.
+func (v *View) tables(text bool) (all []table) {
+	if c := v.Compared; c != nil {
+		all = append(all,
+			table{"Beside run " + c.Run, grid([]string{"phase", "median there", "here", "slowest there", "here", ""}, c.Phases, PhaseChange.cells), nil},
+			table{"Nodes that got slower", grid([]string{"node", "phase", "there", "here", "slower by"}, c.Nodes, NodeChange.cells), c.Notes})
+	}
+	nodes := "Nodes"
+	if text && v.Size > mostText {
+		nodes = fmt.Sprintf("Nodes: the failed and the last to be ready, %d of %d", mostText, v.Size)
+	}
+	all = append(all,
+		table{"Phases", grid([]string{"phase", "nodes", "median", "p90", "slowest", "on", ""}, v.Phases, PhaseStat.cells), nil},
+		table{"Critical path", grid([]string{"phase", "waited for", "from", "took"}, v.Critical, Step.cells), nil},
+		table{nodes, grid([]string{"rank", "host", "state", "ready after", "", ""}, v.Nodes[:min(len(v.Nodes), mostText)], Node.cells), nil},
+		table{"Checks", v.checkRows(), nil})
+	if share := v.Share; text && share != nil {
+		all = append(all, table{"Calls into the share", grid([]string{"call", "head", "worker p50", "worker most", "all"}, share.Rows, ShareRow.cells), share.Notes})
+	}
+	return append(all, table{"Configuration", grid([]string{"what", "is"}, v.Config, func(f Fact) []string { return []string{f.Name, f.Value} }), nil})
+}
+
+func (v *View) asText() string {
 	var b strings.Builder
-	b.WriteString(v.headline() + "\n")
+	fmt.Fprintf(&b, "%s: %s (run %s)\n", v.Banner.Word, v.Banner.Title, v.Run)
 	if v.Banner.Meaning != "" {
 		fmt.Fprintf(&b, "  exit code %d: %s\n", *v.Banner.Code, v.Banner.Meaning)
 	}
 	for _, link := range v.Banner.Chain {
-		fmt.Fprintf(&b, "  %s: %s\n", link.name(), link.sentence())
-		for _, line := range link.Lines {
-			fmt.Fprintf(&b, "    | %s\n", line)
-		}
+		fmt.Fprintf(&b, "  %s: %s\n", link.Cause(), link.sentence())
+		listed(&b, "    | ", link.Lines)
 	}
 	if v.Banner.More > 0 {
 		fmt.Fprintf(&b, "  and %d more consequences\n", v.Banner.More)
 	}
-	listed(&b, "  next: ", v.Banner.Advice)
-	if len(v.Banner.Bad) > 0 {
-		fmt.Fprintf(&b, "  to stay away from: %s\n", strings.Join(v.Banner.Bad, ", "))
+	for _, l := range v.lists() {
+		if l.prefix == "to stay away from" && len(l.lines) > 0 {
+			l.lines = []string{strings.Join(l.lines, ", ")}
+		}
+		listed(&b, "  "+l.prefix+": ", l.lines)
 	}
-	listed(&b, "  note: ", v.Banner.Notes)
-	listed(&b, "  befell: ", v.Banner.Events)
-	listed(&b, "  could not be read: ", v.Problems)
-	v.textTables(&b)
-	_, err := io.WriteString(w, b.String())
-	return err
+	b.WriteString("\n")
+	for _, f := range v.Facts {
+		fmt.Fprintf(&b, "  %s: %s", f.Name, f.Value)
+		if f.Note != "" {
+			fmt.Fprintf(&b, " (%s)", f.Note)
+		}
+		b.WriteString("\n")
+	}
+	for _, t := range v.tables(true) {
+		t.aligned(&b)
+	}
+	for _, log := range v.shownLogs() {
+		fmt.Fprintf(&b, "\nlogs/%s%s\n", log.Name, log.note())
+		listed(&b, "  | ", log.Lines)
+	}
+	return b.String()
 }
 
-func (v *View) headline() string {
-	return fmt.Sprintf("%s: %s (run %s)", v.Banner.Word, v.Banner.Title, v.Run)
+func listed(b *strings.Builder, prefix string, lines []string) {
+	for _, line := range lines {
+		b.WriteString(prefix + line + "\n")
+	}
 }
 
-func (l Link) name() string {
+// aligned writes a table for a terminal; one without rows is none.
+func (t table) aligned(b *strings.Builder) {
+	if len(t.rows) > 1 {
+		b.WriteString("\n" + t.heading + "\n")
+		var aligned strings.Builder
+		w := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
+		for _, row := range t.rows {
+			_, _ = fmt.Fprintln(w, "  "+strings.Join(row, "\t")) // into memory
+		}
+		_ = w.Flush()
+		for line := range strings.Lines(aligned.String()) {
+			b.WriteString(strings.TrimRight(line, " \n") + "\n")
+		}
+	}
+	listed(b, "  ", t.notes)
+}
+
+// Cause is how a link of the chain is called.
+func (l Link) Cause() string {
 	if l.First {
 		return "first cause"
 	}
@@ -105,69 +190,11 @@ func (l Link) sentence() string {
 	return said
 }
 
-func listed(b *strings.Builder, prefix string, lines []string) {
-	for _, line := range lines {
-		b.WriteString(prefix + line + "\n")
-	}
-}
+// importantLogs is how many of the logs are shown first, and alone in a text: the
+// driver's, the head's and those of nodes to blame are the first of all.
+const importantLogs = 6
 
-// table is a heading and aligned rows.
-func table(b *strings.Builder, heading string, rows [][]string) {
-	if len(rows) < 2 {
-		return
-	}
-	b.WriteString("\n" + heading + "\n")
-	var aligned strings.Builder
-	w := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		_, _ = fmt.Fprintln(w, "  "+strings.Join(row, "\t")) // into memory
-	}
-	_ = w.Flush()
-	for line := range strings.Lines(aligned.String()) {
-		b.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
-}
-
-func (v *View) textTables(b *strings.Builder) {
-	b.WriteString("\n")
-	for _, f := range v.Facts {
-		fmt.Fprintf(b, "  %s: %s", f.Name, f.Value)
-		if f.Note != "" {
-			fmt.Fprintf(b, " (%s)", f.Note)
-		}
-		b.WriteString("\n")
-	}
-	if v.Compared != nil {
-		table(b, "Beside run "+v.Compared.Run, v.compareRows())
-		table(b, "Nodes that got slower", v.changeRows())
-		listed(b, "  ", v.Compared.Notes)
-	}
-	table(b, "Phases", v.phaseRows())
-	table(b, "Critical path", v.criticalRows())
-	heading := "Nodes"
-	if v.Size > mostText {
-		heading = fmt.Sprintf("Nodes: the failed and the last to be ready, %d of %d", mostText, v.Size)
-	}
-	table(b, heading, v.nodeRows(mostText))
-	table(b, "Checks", v.checkRows())
-	if v.Share != nil {
-		table(b, "Calls into the share", v.shareRows())
-		listed(b, "  ", v.Share.Notes)
-	}
-	table(b, "Configuration", factRows(v.Config))
-	for _, log := range v.shownLogs() {
-		fmt.Fprintf(b, "\nlogs/%s%s\n", log.Name, log.note())
-		for _, line := range log.Lines {
-			b.WriteString("  | " + line + "\n")
-		}
-	}
-}
-
-// shownLogs are those that a text has: the driver's, the head's and those of
-// nodes to blame, which come first.
-func (v *View) shownLogs() []Log {
-	return v.Logs[:min(len(v.Logs), 6)]
-}
+func (v *View) shownLogs() []Log { return v.Logs[:min(len(v.Logs), importantLogs)] }
 
 func (l Log) note() string {
 	switch {
@@ -182,12 +209,8 @@ func (l Log) note() string {
 	}
 }
 
-func (v *View) phaseRows() [][]string {
-	rows := [][]string{{"phase", "nodes", "median", "p90", "slowest", "on", ""}}
-	for _, s := range v.Phases {
-		rows = append(rows, []string{s.Phase, prose.Grouped(s.Nodes), prose.Brief(s.P50), prose.Brief(s.P90), prose.Brief(s.Max), nameOf(s.Rank, s.Host), s.Note()})
-	}
-	return rows
+func (s PhaseStat) cells() []string {
+	return []string{s.Phase, prose.Grouped(s.Nodes), prose.Brief(s.P50), prose.Brief(s.P90), prose.Brief(s.Max), nameOf(s.Rank, s.Host), s.Note()}
 }
 
 // Note says what is not as it should be with a phase.
@@ -202,30 +225,23 @@ func (s PhaseStat) Note() string {
 	return strings.Join(parts, ", ")
 }
 
-func (v *View) criticalRows() [][]string {
-	rows := [][]string{{"phase", "waited for", "from", "took"}}
-	for _, s := range v.Critical {
-		rows = append(rows, []string{s.Phase, nameOf(s.Rank, s.Host), prose.Brief(s.From), prose.Brief(s.Took())})
-	}
-	return rows
+func (s Step) cells() []string {
+	return []string{s.Phase, nameOf(s.Rank, s.Host), prose.Brief(s.From), prose.Brief(s.Took())}
 }
 
-func (v *View) nodeRows(most int) [][]string {
-	rows := [][]string{{"rank", "host", "state", "ready after", "", ""}}
-	for _, n := range v.Nodes[:min(len(v.Nodes), most)] {
-		ready, slow, why := "never", "", ""
-		if n.Ready > 0 {
-			ready = prose.Brief(n.Ready)
-		}
-		if len(n.Slow) > 0 {
-			slow = "slow: " + strings.Join(n.Slow, ", ")
-		}
-		if len(n.Failures) > 0 {
-			why = n.Failures[0].What
-		}
-		rows = append(rows, []string{fmt.Sprint(n.Rank), n.Host, n.State, ready, slow, why})
+func (n Node) cells() []string {
+	ready, slow := "never", ""
+	if n.Ready > 0 {
+		ready = prose.Brief(n.Ready)
 	}
-	return rows
+	if len(n.Slow) > 0 {
+		slow = "slow: " + strings.Join(n.Slow, ", ")
+	}
+	why := ""
+	if len(n.Failures) > 0 {
+		why = n.Failures[0].What
+	}
+	return []string{fmt.Sprint(n.Rank), n.Host, n.State, ready, slow, why}
 }
 
 func (v *View) checkRows() [][]string {
@@ -244,34 +260,14 @@ func (v *View) checkRows() [][]string {
 	return rows
 }
 
-func (v *View) shareRows() [][]string {
-	rows := [][]string{{"call", "head", "worker p50", "worker most", "all"}}
-	for _, r := range v.Share.Rows {
-		rows = append(rows, []string{r.Call, prose.Grouped(r.Head), prose.Grouped(r.WorkerP50), prose.Grouped(r.WorkerMost), prose.Grouped(r.All)})
-	}
-	return rows
+func (r ShareRow) cells() []string {
+	return []string{r.Call, prose.Grouped(r.Head), prose.Grouped(r.WorkerP50), prose.Grouped(r.WorkerMost), prose.Grouped(r.All)}
 }
 
-func factRows(facts []Fact) [][]string {
-	rows := [][]string{{"what", "is"}}
-	for _, f := range facts {
-		rows = append(rows, []string{f.Name, f.Value})
-	}
-	return rows
+func (p PhaseChange) cells() []string {
+	return []string{p.Phase, prose.Brief(p.Was), prose.Brief(p.Is), prose.Brief(p.WasMax), prose.Brief(p.IsMax), p.Says}
 }
 
-func (v *View) compareRows() [][]string {
-	rows := [][]string{{"phase", "median there", "here", "slowest there", "here", ""}}
-	for _, p := range v.Compared.Phases {
-		rows = append(rows, []string{p.Phase, prose.Brief(p.Was), prose.Brief(p.Is), prose.Brief(p.WasMax), prose.Brief(p.IsMax), p.Says})
-	}
-	return rows
-}
-
-func (v *View) changeRows() [][]string {
-	rows := [][]string{{"node", "phase", "there", "here", "slower by"}}
-	for _, c := range v.Compared.Nodes {
-		rows = append(rows, []string{nameOf(c.Rank, c.Host), c.Phase, prose.Brief(c.Was), prose.Brief(c.Is), prose.Brief(c.By())})
-	}
-	return rows
+func (c NodeChange) cells() []string {
+	return []string{nameOf(c.Rank, c.Host), c.Phase, prose.Brief(c.Was), prose.Brief(c.Is), prose.Brief(c.By())}
 }

@@ -157,6 +157,8 @@ type CheckGroup struct {
 	Hint     string `json:"hint,omitempty"`
 	Count    int    `json:"nodes"`
 	On       string `json:"on"` // the nodes, in words
+
+	ranks []int
 }
 
 // Share is what was asked of the share.
