@@ -7,9 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -102,39 +100,37 @@ func isTerminal(file *os.File) bool {
 	return err == nil
 }
 
-// rankedLog is the name of a log that each node has one of.
-var rankedLog = regexp.MustCompile(`^[\w.-]+-(\d{4,})\.log$`)
+const driverLog = "driver.log"
 
-// wanted returns which logs are meant.
-func (r *reading) wanted(ctx context.Context, what string) (func(name string) bool, error) {
-	ofHead := func(name string) bool {
-		rank := rankedLog.FindStringSubmatch(name)
-		return name != "driver.log" && (rank == nil || rank[1] == strings.Repeat("0", signal.Width(r.size)))
-	}
+// ofHead tells whether a log is the head's service's, or another one of rank 0.
+func ofHead(name string, rank int) bool { return name != driverLog && rank <= 0 }
+
+// wanted returns which logs are meant, by their names and the ranks in them.
+func (r *reading) wanted(ctx context.Context, what string) (func(name string, rank int) bool, error) {
+	ofDriver := func(name string, _ int) bool { return name == driverLog }
 	switch what {
 	case "":
 		names, err := r.dir.Names(ctx, signal.Logs)
-		if err != nil || !slices.Contains(names, "driver.log") {
+		if err != nil || !slices.Contains(names, driverLog) {
 			return ofHead, err
 		}
-		return func(name string) bool { return name == "driver.log" }, nil
+		return ofDriver, nil
 	case "driver":
-		return func(name string) bool { return name == "driver.log" }, nil
+		return ofDriver, nil
 	case "head":
 		return ofHead, nil
 	}
-	rank, _, err := nodeOf(ctx, r.dir, r.size, what)
+	node, _, err := nodeOf(ctx, r.dir, r.size, what)
 	if err != nil {
 		return nil, err
 	}
-	tail := fmt.Sprintf("-%0*d.log", signal.Width(r.size), rank)
-	return func(name string) bool { return strings.HasSuffix(name, tail) || rank == 0 && ofHead(name) }, nil
+	return func(name string, rank int) bool { return rank == node || node == 0 && ofHead(name, rank) }, nil
 }
 
 // nodeOf returns the rank and the host of a node that is named by either; the host
 // is empty where it has not joined.
 func nodeOf(ctx context.Context, dir *signal.Dir, size int, name string) (int, string, error) {
-	hosts, err := dir.Hosts(ctx)
+	hosts, err := dir.Reader().Hosts(ctx, size)
 	if err != nil {
 		return 0, "", err
 	}
@@ -147,7 +143,7 @@ func nodeOf(ctx context.Context, dir *signal.Dir, size int, name string) (int, s
 
 // show shows what there is, and what comes until the run is over where that is
 // asked for.
-func (r *reading) show(ctx context.Context, wanted func(string) bool) error {
+func (r *reading) show(ctx context.Context, wanted func(string, int) bool) error {
 	var last time.Time // until which what is written last may come
 	for {
 		over, err := r.over(ctx)
@@ -183,7 +179,7 @@ func (r *reading) finished(ctx context.Context) bool {
 }
 
 // finish shows what came with the end, and lines that have none.
-func (r *reading) finish(ctx context.Context, wanted func(string) bool) error {
+func (r *reading) finish(ctx context.Context, wanted func(string, int) bool) error {
 	if err := r.look(ctx, wanted); err != nil {
 		return err
 	}
@@ -200,14 +196,13 @@ func (r *reading) finish(ctx context.Context, wanted func(string) bool) error {
 }
 
 // look shows what has been added to the logs since the last look.
-func (r *reading) look(ctx context.Context, wanted func(string) bool) error {
-	names, err := r.dir.Names(ctx, signal.Logs)
+func (r *reading) look(ctx context.Context, wanted func(string, int) bool) error {
+	logs, err := r.dir.Reader().Folder(ctx, signal.Logs)
 	if err != nil {
 		return err
 	}
-	buffer := make([]byte, 64<<10)
-	for _, name := range names {
-		if !strings.HasSuffix(name, ".log") || !wanted(name) {
+	for _, name := range logs.Names {
+		if _, rank, ok := signal.ParseLogName(name); !ok || !wanted(name, rank) {
 			continue
 		}
 		view := r.files[name]
@@ -216,21 +211,24 @@ func (r *reading) look(ctx context.Context, wanted func(string) bool) error {
 			r.files[name] = view
 		}
 		for {
-			n, err := r.dir.ReadLog(ctx, name, view.offset, buffer)
+			data, err := logs.From(ctx, name, view.offset, atOnce)
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
-			if n == 0 {
+			if len(data) == 0 {
 				break
 			}
-			view.offset += int64(n)
-			if err := r.write(name, view.take(buffer[:n])); err != nil {
+			view.offset += int64(len(data))
+			if err := r.write(name, view.take(data)); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
 }
+
+// atOnce is how many bytes of a log are read at once.
+const atOnce = 64 << 10
 
 // write writes what came of one log, with a heading where another one came
 // before it.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,6 +75,9 @@ func (h *head) reasons(ctx context.Context, lacks []gate.Lack) map[string]string
 // shortReason bounds in characters what one node tells.
 const shortReason = 101
 
+// mostEventsRead bounds in bytes what is read of a node's events for it.
+const mostEventsRead = 1 << 20
+
 // reasonOf is what a node waits for; empty where nothing is known.
 func (h *head) reasonOf(ctx context.Context, rank int, step string) string {
 	ctx, cancel := context.WithTimeoutCause(ctx, sickShare, errDeadline)
@@ -82,12 +86,20 @@ func (h *head) reasonOf(ctx context.Context, rank int, step string) string {
 	if step == gate.Sandbox && h.cfg.Sandbox.Step {
 		kind = "sandbox-daemon"
 	}
-	events, err := h.dir.ReadEvents(ctx, signal.EventsName(kind, rank, h.id.Size))
+	folder, err := h.dir.Reader().Folder(ctx, signal.Events)
 	if err != nil {
 		return "" // the line is no worse without
 	}
+	name := signal.EventsName(kind, rank, h.id.Size)
+	if !slices.Contains(folder.Names, name) {
+		return ""
+	}
+	events, err := folder.Read(ctx, name, mostEventsRead)
+	if err != nil {
+		return ""
+	}
 	var said gate.Said
-	for line := range bytes.Lines(events) {
+	for line := range bytes.Lines(append(events.Data, events.End...)) {
 		if e, ok := trail.Decode(line); ok { // the last line may be on its way
 			said.Hear(e.Word, e.Fields)
 		}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 )
@@ -181,21 +179,4 @@ func (j *Journal) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("cannot finish a journal: the share has not taken it: %w", context.Cause(ctx))
 	}
-}
-
-// ReadEvents reads the timeline of that name as far as it is written, for who
-// tells people what it says. It asks once: the share may not show it yet.
-func (d *Dir) ReadEvents(ctx context.Context, name string) ([]byte, error) {
-	dir := filepath.Join(d.path, Events)
-	path := filepath.Join(dir, name)
-	return guarded(ctx, d.via.Meter, "read", path, func() ([]byte, error) {
-		names, err := d.via.Share.List(dir, nil)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.Contains(names, name) {
-			return nil, errAbsent
-		}
-		return d.via.Share.Read(path)
-	})
 }

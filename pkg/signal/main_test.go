@@ -138,6 +138,10 @@ func (f *faulty) Read(path string) ([]byte, error) {
 	return plain.Read(path)
 }
 
+func (f *faulty) Part(path string, offset, most int64) ([]byte, Facts, error) {
+	return plain.Part(path, offset, most)
+}
+
 func (f *faulty) Target(path string) (string, error) { return plain.Target(path) }
 
 func (f *faulty) Kind(path string) (FileSystem, error) { return plain.Kind(path) }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // The directories of a run directory.
@@ -94,6 +95,23 @@ func TeamName(generation int) string {
 // LogName returns the name in Logs of what `what` says on rank.
 func LogName(what string, rank, size int) string {
 	return fmt.Sprintf("%s-%0*d.log", what, Width(size), rank)
+}
+
+// ParseLogName takes a name in Logs apart: what it is of, and the rank; -1 where
+// there is one for all nodes.
+func ParseLogName(name string) (what string, rank int, ok bool) {
+	stem, isLog := strings.CutSuffix(name, ".log")
+	for _, r := range stem {
+		if r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_.-", r) {
+			return "", 0, false
+		}
+	}
+	if at := strings.LastIndexByte(stem, '-'); at > 0 {
+		if rank, ranked := parseRank(stem[at+1:]); ranked {
+			return stem[:at], rank, isLog
+		}
+	}
+	return stem, -1, isLog && stem != ""
 }
 
 // EventsName returns the name in Events of the timeline of the rank's daemon:

@@ -122,6 +122,29 @@ func TestParseNodeName(t *testing.T) {
 	}
 }
 
+func TestParseLogName(t *testing.T) {
+	for _, tc := range []struct {
+		name, what string
+		rank       int
+		ok         bool
+	}{
+		{"driver.log", "driver", -1, true},
+		{"worker-0007.log", "worker", 7, true},
+		{"sandbox-daemon-123456.log", "sandbox-daemon", 123456, true},
+		{"my-service.log", "my-service", -1, true},
+		{"worker-7.log", "worker-7", -1, true},
+		{"notes.txt", "", 0, false},
+		{".log", "", 0, false},
+		{"<b>.log", "", 0, false},
+		{"a b.log", "", 0, false},
+		{"\u00e4.log", "", 0, false},
+	} {
+		if what, rank, ok := ParseLogName(tc.name); ok != tc.ok || ok && (what != tc.what || rank != tc.rank) {
+			t.Errorf("%s is of %q, rank %d, %v", tc.name, what, rank, ok)
+		}
+	}
+}
+
 func TestParseEventsName(t *testing.T) {
 	for _, kind := range []string{"daemon", "sandbox-daemon"} {
 		if rank, got, ok := ParseEventsName(EventsName(kind, 7, 8)); rank != 7 || got != kind || !ok {

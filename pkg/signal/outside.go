@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"syscall"
 )
 
@@ -81,4 +82,16 @@ func (d *Dir) RequestStop(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// Names returns, in order, the names that one look at a subdirectory shows. It
+// is for who reads a run from outside.
+func (d *Dir) Names(ctx context.Context, sub string) ([]string, error) {
+	return d.list(ctx, filepath.Join(d.path, sub), nil)
+}
+
+func (d *Dir) list(ctx context.Context, path string, check func(Facts) error) ([]string, error) {
+	names, err := asked(ctx, d.via, "list", path, func() ([]string, error) { return d.via.Share.List(path, check) })
+	slices.Sort(names)
+	return names, err
 }

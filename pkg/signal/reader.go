@@ -5,15 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Reader reads a directory of the share for people, and never changes it: a
@@ -23,75 +21,68 @@ import (
 type Reader struct {
 	path  string
 	owner int
-	meter *Meter
+	via   Access
 }
 
 // OpenReader returns a reader of the directory at path, which is no link.
 func OpenReader(ctx context.Context, path string) (*Reader, error) {
-	r := &Reader{path: path, meter: new(Meter)}
-	info, err := asked(ctx, Access{Meter: r.meter}, "look into", path, func() (os.FileInfo, error) { return os.Lstat(path) })
-	if err == nil && !info.IsDir() {
+	r := &Reader{path: path, via: Access{}.ready()}
+	facts, err := asked(ctx, r.via, "look into", path, func() (Facts, error) { return r.via.Share.Look(path) })
+	if err == nil && !facts.Mode.IsDir() {
 		err = errNotDir
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s: %w", path, errno(err))
 	}
-	r.owner = ownerOf(info)
+	r.owner = facts.Owner
 	return r, nil
 }
 
-// Path returns the directory that is read.
-func (r *Reader) Path() string { return r.path }
+// Reader returns one of the run directory, by the same way into the share.
+func (d *Dir) Reader() *Reader { return &Reader{path: d.path, owner: os.Geteuid(), via: d.via} }
 
-// Folder is a directory as one listing has shown it, open for reads of what is
-// in it. Close must be called.
+// LastChange returns when names last changed in the run directory at path, by
+// the share's clock: beats change them for as long as the daemons live.
+func LastChange(ctx context.Context, path string) (last time.Time, err error) {
+	share := Access{}.ready()
+	for _, sub := range []string{Control, Nodes} {
+		dir := filepath.Join(path, sub)
+		facts, err := guarded(ctx, share.Meter, "look at", dir, func() (Facts, error) { return share.Share.Look(dir) })
+		if err != nil {
+			return last, fmt.Errorf("cannot look at %s: %w", dir, errno(err))
+		}
+		if facts.Written.After(last) {
+			last = facts.Written
+		}
+	}
+	return last, nil
+}
+
+// Folder is a directory as one listing has shown it.
 type Folder struct {
-	Names []string // without temporaries, in no order
+	Names []string // in order, without temporaries
 	of    *Reader
 	path  string
-	dir   *os.File
 }
 
 // Folder lists a subdirectory; the empty one is the directory itself.
 func (r *Reader) Folder(ctx context.Context, sub string) (*Folder, error) {
 	path := filepath.Join(r.path, sub)
-	f, err := asked(ctx, Access{Meter: r.meter}, "list", path, func() (*Folder, error) { return r.list(path) })
+	names, err := asked(ctx, r.via, "list", path, func() ([]string, error) { return r.via.Share.List(path, r.own) })
 	if err != nil {
 		return nil, fmt.Errorf("cannot list %s: %w", path, errno(err))
 	}
-	return f, nil
+	slices.Sort(names)
+	return &Folder{Names: names, of: r, path: path}, nil
 }
-
-func (r *Reader) list(path string) (*Folder, error) {
-	dir, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	err = r.own(dir)
-	var all []string
-	if err == nil {
-		all, err = dir.Readdirnames(-1)
-	}
-	if err != nil && len(all) == 0 {
-		return nil, errors.Join(err, dir.Close())
-	}
-	return &Folder{Names: records(all), of: r, path: path, dir: dir}, nil
-}
-
-// Close lets go of the directory.
-func (f *Folder) Close() error { return f.dir.Close() }
 
 // Listing takes the names of a run directory of size nodes apart.
 func (f *Folder) Listing(size int) Listing { return newListing(f.Names, size, 1, time.Now()) }
 
 // own refuses what belongs to somebody else.
-func (r *Reader) own(file *os.File) error {
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if owner := ownerOf(info); owner != r.owner {
-		return fmt.Errorf("it belongs to %s, and the directory to %s", userName(owner), userName(r.owner))
+func (r *Reader) own(facts Facts) error {
+	if facts.Owner != r.owner {
+		return fmt.Errorf("it belongs to %s, and the directory to %s", userName(facts.Owner), userName(r.owner))
 	}
 	return nil
 }
@@ -109,49 +100,52 @@ type Content struct {
 // the last half of as much.
 func (f *Folder) Read(ctx context.Context, name string, limit int64) (Content, error) {
 	path := filepath.Join(f.path, name)
-	content, err := guarded(ctx, f.of.meter, "read", path, func() (Content, error) { return f.read(name, limit) })
+	content, err := guarded(ctx, f.of.via.Meter, "read", path, func() (c Content, err error) {
+		data, facts, err := f.part(name, 0, limit)
+		c = Content{Data: data, Size: facts.Size, Written: facts.Written}
+		if err == nil && c.Size > limit {
+			c.Data = data[:limit/2]
+			c.End, _, err = f.part(name, c.Size-limit/2, limit/2)
+		}
+		return c, err
+	})
 	if err != nil {
 		return content, fmt.Errorf("cannot read %s: %w", path, errno(err))
 	}
 	return content, nil
 }
 
-func (f *Folder) read(name string, limit int64) (c Content, err error) {
-	if name != filepath.Base(name) || name == ".." {
-		return c, errors.New("it is not a name in the directory")
-	}
-	fd, err := unix.Openat(int(f.dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if errors.Is(err, syscall.ELOOP) {
-		return c, errors.New("it is a symbolic link")
-	}
+// From returns what a file has from offset on, at most that many bytes. Each call
+// opens the file anew: a handle kept open may show the past.
+func (f *Folder) From(ctx context.Context, name string, offset, most int64) ([]byte, error) {
+	path := filepath.Join(f.path, name)
+	data, err := guarded(ctx, f.of.via.Meter, "read", path, func() ([]byte, error) {
+		data, _, err := f.part(name, offset, most)
+		return data, err
+	})
 	if err != nil {
-		return c, err
+		return nil, fmt.Errorf("cannot read %s: %w", path, err)
 	}
-	file := os.NewFile(uintptr(fd), name)
-	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
-		return c, err
-	}
-	if !info.Mode().IsRegular() {
-		return c, errors.New("it is not a file")
-	}
-	if err := f.of.own(file); err != nil {
-		return c, err
-	}
-	c.Size, c.Written = info.Size(), info.ModTime()
-	if c.Size <= limit {
-		c.Data, err = readSome(file, limit)
-		return c, err
-	}
-	if c.Data, err = readSome(file, limit/2); err == nil {
-		c.End, err = readSome(io.NewSectionReader(file, c.Size-limit/2, limit/2), limit/2)
-	}
-	return c, err
+	return data, nil
 }
 
-func readSome(from io.Reader, most int64) ([]byte, error) {
-	return io.ReadAll(io.LimitReader(from, most))
+func (f *Folder) part(name string, offset, most int64) ([]byte, Facts, error) {
+	if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
+		return nil, Facts{}, errors.New("it is not a name in the directory")
+	}
+	data, facts, err := f.of.via.Share.Part(filepath.Join(f.path, name), offset, most)
+	switch {
+	case errors.Is(err, syscall.ELOOP):
+		err = errors.New("it is a symbolic link")
+	case err == nil && !facts.Mode.IsRegular():
+		err = errors.New("it is not a file")
+	case err == nil:
+		err = f.of.own(facts)
+	}
+	if err != nil {
+		data = nil // it may be somebody else's
+	}
+	return data, facts, err
 }
 
 // ErrCutOff says of a record that its end is missing.
@@ -188,23 +182,42 @@ func (f *Folder) Record(ctx context.Context, name, nonce string, rec Record) (wr
 // Target returns where a symbolic link in the directory points.
 func (f *Folder) Target(ctx context.Context, name string) (string, error) {
 	path := filepath.Join(f.path, name)
-	return guarded(ctx, f.of.meter, "follow", path, func() (string, error) { return os.Readlink(path) })
+	return guarded(ctx, f.of.via.Meter, "follow", path, func() (string, error) { return f.of.via.Share.Target(path) })
 }
 
 // Directories returns the directories in it, the one that was changed last
 // first.
 func (f *Folder) Directories(ctx context.Context) ([]string, error) {
-	changed, err := guarded(ctx, f.of.meter, "look into", f.path, func() (map[string]time.Time, error) {
-		changed := make(map[string]time.Time)
+	changed := make(map[string]time.Time)
+	_, err := guarded(ctx, f.of.via.Meter, "look into", f.path, func() (struct{}, error) {
 		for _, name := range f.Names {
-			info, err := os.Lstat(filepath.Join(f.path, name))
-			if err == nil && info.IsDir() {
-				changed[name] = info.ModTime()
+			if facts, err := f.of.via.Share.Look(filepath.Join(f.path, name)); err == nil && facts.Mode.IsDir() {
+				changed[name] = facts.Written
 			}
 		}
-		return changed, nil
+		return struct{}{}, nil
 	})
+	if err != nil {
+		return nil, err
+	}
 	return slices.SortedFunc(maps.Keys(changed), func(a, b string) int {
 		return cmp.Or(changed[b].Compare(changed[a]), cmp.Compare(b, a))
-	}), err
+	}), nil
+}
+
+// Hosts returns the host of each rank of a run of size nodes that has joined, as
+// it says itself; of one whose record can't be read, nothing.
+func (r *Reader) Hosts(ctx context.Context, size int) (map[int]string, error) {
+	nodes, err := r.Folder(ctx, Nodes)
+	if err != nil {
+		return nil, err
+	}
+	hosts := make(map[int]string)
+	for _, rank := range nodes.Listing(size).Ranks(Joined) {
+		var joined JoinedRecord
+		if _, err := nodes.Record(ctx, NodeName(rank, size, Joined), "", &joined); err == nil {
+			hosts[rank] = joined.Host
+		}
+	}
+	return hosts, context.Cause(ctx)
 }

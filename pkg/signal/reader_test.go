@@ -3,6 +3,7 @@ package signal
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,7 +24,6 @@ func reading(t *testing.T, files map[string]string) (*Reader, *Folder, string) {
 	must(t, err)
 	folder, err := reader.Folder(t.Context(), "")
 	must(t, err)
-	t.Cleanup(func() { _ = folder.Close() })
 	return reader, folder, dir
 }
 
@@ -124,7 +124,6 @@ func TestReaderSortsDirectoriesByAge(t *testing.T) {
 	must(t, err)
 	folder, err := reader.Folder(t.Context(), "")
 	must(t, err)
-	defer folder.Close()
 	if got, err := folder.Directories(t.Context()); err != nil || !slices.Equal(got, []string{"c", "a", "b"}) {
 		t.Errorf("by age they are %v: %v", got, err)
 	}
@@ -158,8 +157,64 @@ func TestReaderAsksAgain(t *testing.T) {
 	must(t, <-made)
 	folder, err := reader.Folder(t.Context(), "")
 	must(t, err)
-	defer func() { _ = folder.Close() }()
-	if !slices.Equal(folder.Names, []string{"nodes"}) || reader.meter.Stats().Retries == 0 {
-		t.Errorf("it shows %v, after %d tries more", folder.Names, reader.meter.Stats().Retries)
+	if !slices.Equal(folder.Names, []string{"nodes"}) || reader.via.Meter.Stats().Retries == 0 {
+		t.Errorf("it shows %v, after %d tries more", folder.Names, reader.via.Meter.Stats().Retries)
+	}
+}
+
+func TestReadFrom(t *testing.T) {
+	d := create(t, newPlace(t))
+	logs := filepath.Join(d.Path(), Logs)
+	put(t, filepath.Join(logs, "driver.log"), "0123456789")
+	put(t, filepath.Join(logs, ".hidden"), "hidden")
+	mkdir(t, filepath.Join(logs, "head"), dirMode)
+	point(t, filepath.Join(logs, "link"), "driver.log")
+	if err := syscall.Mkfifo(filepath.Join(logs, "fifo"), fileMode); err != nil {
+		t.Fatal(err)
+	}
+	folder, err := d.Reader().Folder(within(t), Logs)
+	must(t, err)
+	for _, tc := range []struct {
+		name   string
+		offset int64
+		want   string
+		says   string // where it is refused
+	}{
+		{"driver.log", 0, "0123", ""},
+		{"driver.log", 8, "89", ""},
+		{"driver.log", 10, "", ""},
+		{"driver.log", 99, "", ""},
+		{"head", 0, "", "it is not a file"},
+		{"fifo", 0, "", "it is not a file"},
+		{"link", 0, "", "it is a symbolic link"},
+		{"missing", 0, "", syscall.ENOENT.Error()},
+		{".hidden", 0, "", "it is not a name"},
+		{"../logs/driver.log", 0, "", "it is not a name"},
+	} {
+		data, err := folder.From(within(t), tc.name, tc.offset, 4)
+		if string(data) != tc.want || (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s from %d: %q, %v", tc.name, tc.offset, data, err)
+		}
+	}
+}
+
+func TestHosts(t *testing.T) {
+	d := create(t, newPlace(t))
+	want := map[int]string{}
+	for _, rank := range []int{0, 2} {
+		own := d.As(rank)
+		own.host = NodeName(rank, 4, "host")
+		publish(t, own, Nodes, NodeName(rank, 4, Joined), &JoinedRecord{})
+		want[rank] = own.host
+	}
+	publish(t, d, Nodes, NodeName(1, 4, Up), &State{})
+	if got, err := d.Reader().Hosts(within(t), 4); err != nil || !maps.Equal(got, want) {
+		t.Errorf("got %v, %v, not %v", got, err, want)
+	}
+	if err := os.RemoveAll(filepath.Join(d.Path(), Nodes)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := d.Reader().Hosts(within(t), 4); err == nil {
+		t.Errorf("without the directory: %v", got)
 	}
 }

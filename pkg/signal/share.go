@@ -42,6 +42,9 @@ type Lookup interface {
 	Look(path string) (Facts, error)
 	// Read returns a file's content, which must not be larger than 1 MiB.
 	Read(path string) ([]byte, error)
+	// Part returns up to most bytes of a file from offset on, and what it is:
+	// nothing of what is no file.
+	Part(path string, offset, most int64) ([]byte, Facts, error)
 	// Target returns where a symbolic link points.
 	Target(path string) (string, error)
 	// Kind returns which file system the directory lies on.
@@ -67,6 +70,7 @@ type Facts struct {
 	Mode    fs.FileMode
 	Owner   int       // user id
 	Written time.Time // when, by the share's clock; zero where it does not tell
+	Size    int64
 }
 
 // Change is what may be done to names.
@@ -179,7 +183,7 @@ func (d disk) stat(path string, ask func() (os.FileInfo, error)) (Facts, error) 
 	if err != nil {
 		return Facts{}, err
 	}
-	return Facts{Mode: info.Mode(), Owner: ownerOf(info), Written: info.ModTime()}, nil
+	return Facts{Mode: info.Mode(), Owner: ownerOf(info), Written: info.ModTime(), Size: info.Size()}, nil
 }
 
 func ownerOf(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
@@ -195,6 +199,20 @@ func (d disk) Read(path string) (data []byte, err error) {
 		err = errors.New("it is larger than any record")
 	}
 	return data, err
+}
+
+func (d disk) Part(path string, offset, most int64) (data []byte, facts Facts, err error) {
+	file, err := d.open(path, os.O_RDONLY|syscall.O_NONBLOCK)
+	if err != nil {
+		return nil, facts, err
+	}
+	defer func() { err = errors.Join(err, d.close(file, path)) }()
+	facts, err = d.stat(path, file.Stat)
+	if err != nil || !facts.Mode.IsRegular() || offset >= facts.Size {
+		return nil, facts, err
+	}
+	data, err = called(d, OpRead, path, func() ([]byte, error) { return io.ReadAll(io.NewSectionReader(file, offset, most)) })
+	return data, facts, err
 }
 
 func (d disk) Target(path string) (string, error) {

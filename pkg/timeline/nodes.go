@@ -60,7 +60,6 @@ func (r *reading) readNodes(nodes *signal.Folder) {
 	for i := range r.Nodes {
 		tidy(&r.Nodes[i])
 	}
-	slices.Sort(names) // the failures of a node come in the same order, whoever reads
 	r.eachName(names, func(name string) { r.readNode(nodes, name) })
 	for i := range r.Nodes {
 		slices.SortFunc(r.Nodes[i].Failures, func(a, b signal.FailedRecord) int { return a.At.Compare(b.At) })

@@ -29,7 +29,6 @@ func (r *reading) readEvents(events *signal.Folder) {
 			names = append(names, name)
 		}
 	}
-	slices.Sort(names)
 	limit, most := r.opts.FileLimit, mostLines
 	if n := len(names); n > 1 {
 		limit = min(limit, max(r.opts.TotalLimit/int64(n), leastFileLimit))

@@ -81,7 +81,6 @@ func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = top.Close() }()
 	if !slices.Contains(top.Names, signal.Control) {
 		return nil, fmt.Errorf("cannot read a run in %s: it has no %s: %s", dir, signal.Control, mend)
 	}
@@ -120,7 +119,6 @@ func (r *reading) readTop(reader *signal.Reader, top *signal.Folder) {
 			r.problem(err)
 			return
 		}
-		defer func() { _ = f.Close() }()
 		read(f)
 	}
 	folder(signal.Control, r.readJob)

@@ -61,7 +61,7 @@ func namesIn(ctx context.Context, path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return folder.Names, folder.Close()
+	return folder.Names, nil
 }
 
 // Newest returns the newest run directory in a log directory: the one that the
@@ -75,7 +75,6 @@ func Newest(ctx context.Context, logDir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = folder.Close() }()
 	if slices.Contains(folder.Names, signal.Latest) {
 		target, err := folder.Target(ctx, signal.Latest)
 		if err == nil && target == filepath.Base(target) && !strings.HasPrefix(target, ".") && isRun(ctx, filepath.Join(logDir, target)) {

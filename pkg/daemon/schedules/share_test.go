@@ -327,6 +327,18 @@ func (c *client) late(p string, f *file) bool {
 	return h>>63 == 0 && c.world.now() < f.born+time.Duration(h%most)
 }
 
+// Part implements signal.Lookup. No daemon's protocol hangs on it.
+func (c *client) Part(p string, offset, most int64) ([]byte, signal.Facts, error) {
+	seen, err := c.Look(p)
+	if err != nil || !seen.Mode.IsRegular() {
+		return nil, seen, err
+	}
+	data, err := c.Read(p)
+	seen.Size = int64(len(data))
+	from := min(offset, seen.Size)
+	return data[from:min(from+most, seen.Size)], seen, err
+}
+
 // Target implements signal.Lookup.
 func (c *client) Target(p string) (target string, err error) {
 	err = c.step("follow", p, func() error {

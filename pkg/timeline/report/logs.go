@@ -6,9 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -25,9 +23,6 @@ const (
 	logMost = 400 // files
 )
 
-// logName is a log's: what it is of, and the rank, where it has one.
-var logName = regexp.MustCompile(`^([a-z][a-z-]*?)(?:-([0-9]+))?\.log$`)
-
 // ReadLogs reads the ends of the logs of a run that are worth showing: the
 // driver's, the head's, those of nodes that failed, and of every node where
 // there are few.
@@ -40,7 +35,6 @@ func ReadLogs(ctx context.Context, run *timeline.Run) []Log {
 	if err != nil {
 		return nil
 	}
-	defer func() { _ = folder.Close() }()
 	var logs []Log
 	for _, log := range worth(run, folder.Names) {
 		content, err := folder.Read(ctx, log.name, 2*logTail)
@@ -65,21 +59,16 @@ func worth(run *timeline.Run, names []string) (logs []wanted) {
 		blamed[cause.Rank] = true
 	}
 	for _, name := range names {
-		parts := logName.FindStringSubmatch(name)
-		if parts == nil {
-			continue
-		}
-		rank, err := strconv.Atoi(parts[2])
-		if parts[2] == "" || err != nil {
-			rank = -1
-			if parts[1] == "driver" || parts[1] == "head" {
-				rank = 0
-			}
-		}
+		what, rank, ok := signal.ParseLogName(name)
 		w := wanted{name: name, rank: rank, lines: nodeLines, first: 3}
 		switch {
-		case parts[2] == "":
+		case !ok:
+			continue
+		case rank < 0:
 			w.lines, w.first = logLines, 0
+			if what == "driver" || what == "head" {
+				w.rank = 0
+			}
 		case blamed[rank]:
 			w.lines, w.first = logLines, 1
 		case rank == 0:
