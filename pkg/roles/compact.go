@@ -30,13 +30,12 @@ func CompactNodeList(hosts []string) string {
 	})
 	names = slices.Compact(names)
 	var parts []string
-	for start := 0; start < len(names); {
-		end := start + 1
-		for end < len(names) && names[end].prefix == names[start].prefix && names[end].suffix == names[start].suffix && names[start].digits != "" {
-			end++
+	for len(names) > 0 {
+		alike := 1
+		for alike < len(names) && names[alike].prefix == names[0].prefix && names[alike].suffix == names[0].suffix && names[0].digits != "" {
+			alike++
 		}
-		parts = append(parts, joinNames(names[start:end]))
-		start = end
+		parts, names = append(parts, joinNames(names[:alike])), names[alike:]
 	}
 	return strings.Join(parts, ",")
 }
@@ -81,18 +80,17 @@ func joinNames(names []numberedName) string {
 		return first.prefix + first.digits + first.suffix
 	}
 	var ranges []string
-	for start := 0; start < len(names); {
-		end := start + 1
+	for len(names) > 0 {
+		end := 1
 		for end < len(names) && names[end].number == names[end-1].number+1 &&
-			names[end].digits == padded(names[end].number, len(names[start].digits)) {
+			names[end].digits == padded(names[end].number, len(names[0].digits)) {
 			end++
 		}
-		text := names[start].digits
-		if end-start > 1 {
+		text := names[0].digits
+		if end > 1 {
 			text += "-" + names[end-1].digits
 		}
-		ranges = append(ranges, text)
-		start = end
+		ranges, names = append(ranges, text), names[end:]
 	}
 	return first.prefix + "[" + strings.Join(ranges, ",") + "]" + first.suffix
 }

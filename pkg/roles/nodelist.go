@@ -120,12 +120,22 @@ func (p *listParser) errorf(format string, args ...any) error {
 	return fmt.Errorf("at character %d: %s", p.at+1, fmt.Sprintf(format, args...))
 }
 
-// next returns the byte to be read, 0 at the end.
-func (p *listParser) next() byte {
-	if p.at == len(p.text) {
-		return 0
+// take reads the bytes that are so, if any.
+func (p *listParser) take(is func(byte) bool) string {
+	start := p.at
+	for p.at < len(p.text) && is(p.text[p.at]) {
+		p.at++
 	}
-	return p.text[p.at]
+	return p.text[start:p.at]
+}
+
+// skip reads one byte, where it is this one.
+func (p *listParser) skip(c byte) bool {
+	if p.at == len(p.text) || p.text[p.at] != c {
+		return false
+	}
+	p.at++
+	return true
 }
 
 // seen says what is to be read, for an error.
@@ -138,42 +148,33 @@ func (p *listParser) seen() string {
 
 func (p *listParser) list() ([]nodeEntry, error) {
 	var entries []nodeEntry
-	for {
+	for more := true; more; more = p.skip(',') {
 		entry, err := p.entry()
 		if err != nil {
 			return nil, err
 		}
 		entries = append(entries, entry)
-		switch p.next() {
-		case ',':
-			p.at++
-		default:
-			if p.at == len(p.text) {
-				return entries, nil
-			}
-			return nil, p.errorf("%s where a host name, a bracket, a comma or the end was expected", p.seen())
-		}
 	}
+	if p.at != len(p.text) {
+		return nil, p.errorf("%s where a host name, a bracket, a comma or the end was expected", p.seen())
+	}
+	return entries, nil
 }
 
 func (p *listParser) entry() (nodeEntry, error) {
 	var entry nodeEntry
 	for {
-		start := p.at
-		for isNameByte(p.next()) {
-			p.at++
-		}
-		switch text := p.text[start:p.at]; {
-		case text != "" && len(entry) == 0 && (text[0] == '-' || text[0] == '.'):
-			p.at = start
+		text := p.take(isNameByte)
+		if text != "" && len(entry) == 0 && (text[0] == '-' || text[0] == '.') {
+			p.at -= len(text)
 			return nil, p.errorf("%s where a host name was expected, which begins with a letter or a digit", p.seen())
-		case text != "":
+		}
+		if text != "" {
 			entry = append(entry, namePart{text: text})
 		}
-		if p.next() != '[' {
+		if !p.skip('[') {
 			break
 		}
-		p.at++
 		ranges, err := p.bracket()
 		if err != nil {
 			return nil, err
@@ -189,61 +190,46 @@ func (p *listParser) entry() (nodeEntry, error) {
 // bracket reads "0-3,7]".
 func (p *listParser) bracket() ([]nodeRange, error) {
 	var ranges []nodeRange
-	for {
+	for more := true; more; more = p.skip(',') {
 		start := p.at
 		low, width, err := p.number()
 		if err != nil {
 			return nil, err
 		}
 		r := nodeRange{low: low, high: low, width: width}
-		if p.next() == '-' {
-			p.at++
+		if p.skip('-') {
 			if r.high, _, err = p.number(); err != nil {
 				return nil, err
 			}
 		}
 		if r.high < r.low {
-			end := p.at
+			text := p.text[start:p.at]
 			p.at = start
-			return nil, p.errorf("range %s runs backwards, and LOW-HIGH was expected", p.text[start:end])
+			return nil, p.errorf("range %s runs backwards, and LOW-HIGH was expected", text)
 		}
 		ranges = append(ranges, r)
-		switch p.next() {
-		case ',':
-			p.at++
-		case ']':
-			p.at++
-			return ranges, nil
-		default:
-			return nil, p.errorf("%s where a digit, a comma, a dash or the closing bracket was expected", p.seen())
-		}
 	}
+	if !p.skip(']') {
+		return nil, p.errorf("%s where a digit, a comma, a dash or the closing bracket was expected", p.seen())
+	}
+	return ranges, nil
 }
 
 func (p *listParser) number() (n uint64, width int, err error) {
-	start := p.at
-	for c := p.next(); c >= '0' && c <= '9'; c = p.next() {
-		p.at++
-	}
-	width = p.at - start
-	switch {
+	digits := p.take(isDigit)
+	switch width = len(digits); {
 	case width == 0:
 		return 0, 0, p.errorf("%s where a number was expected", p.seen())
 	case width > maxNodeDigits:
-		p.at = start
+		p.at -= width
 		return 0, 0, p.errorf("a number of %d digits, and %d are the most", width, maxNodeDigits)
 	}
-	n, err = strconv.ParseUint(p.text[start:p.at], 10, 64)
+	n, err = strconv.ParseUint(digits, 10, 64)
 	return n, width, err
 }
 
 func isNameByte(c byte) bool {
-	switch {
-	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
-		return true
-	default:
-		return c == '-' || c == '_' || c == '.'
-	}
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || isDigit(c) || c == '-' || c == '_' || c == '.'
 }
 
 // clip keeps a long list from filling the error.

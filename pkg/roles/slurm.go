@@ -189,8 +189,21 @@ func (slurm) identify(env Environment, hostname string, _ Want) (Identity, error
 	if !inSlurmStep(env) {
 		return Identity{}, noStepError(env)
 	}
-	s, err := readSlurmStep(env)
-	if err != nil {
+	s := slurmStep{job: env.get("SLURM_JOB_ID"), step: env.get("SLURM_STEP_ID"), list: env.get("SLURM_STEP_NODELIST")}
+	id, err := s.identity(env, hostname)
+	if _, launch := err.(*LaunchError); err != nil && !launch {
+		// No srun has made this environment.
+		err = &LaunchError{
+			Problem: fmt.Sprintf("cannot tell which node this is from srun's environment (job %q, step %q): %v", s.job, s.step, err),
+			Mend:    "let srun alone set the SLURM_ variables, and start it with: " + srunLine(0, ""),
+		}
+	}
+	return id, err
+}
+
+// identity is that of a task of the step. The error is a *LaunchError where srun has made what it tells.
+func (s slurmStep) identity(env Environment, hostname string) (id Identity, err error) {
+	if err := s.read(env); err != nil {
 		return Identity{}, err
 	}
 	if err := s.oneTaskANode(env); err != nil {
@@ -198,22 +211,22 @@ func (slurm) identify(env Environment, hostname string, _ Want) (Identity, error
 	}
 	rank, err := wholeNumber("SLURM_PROCID", env.get("SLURM_PROCID"), 0)
 	if err != nil {
-		return Identity{}, s.brokenError(err)
+		return Identity{}, err
 	}
 	if rank >= s.tasks {
-		return Identity{}, s.brokenError(fmt.Errorf("SLURM_PROCID is %d in a step of %d tasks", rank, s.tasks))
+		return Identity{}, fmt.Errorf("SLURM_PROCID is %d in a step of %d tasks", rank, s.tasks)
 	}
 	nodes, err := s.expandList()
 	if err != nil {
-		return Identity{}, s.brokenError(err)
+		return Identity{}, err
 	}
 	restart := 0
 	if value := env.get("SLURM_RESTART_COUNT"); value != "" {
 		if restart, err = wholeNumber("SLURM_RESTART_COUNT", value, 0); err != nil {
-			return Identity{}, s.brokenError(err)
+			return Identity{}, err
 		}
 	}
-	id := Identity{
+	id = Identity{
 		Launcher: Slurm, Rank: rank, Size: s.tasks,
 		Host: hostname,
 		Job:  s.job, Step: s.step, Restart: restart,
@@ -231,36 +244,35 @@ func (slurm) identify(env Environment, hostname string, _ Want) (Identity, error
 
 var digits = regexp.MustCompile(`^[0-9]{1,19}$`)
 
-func readSlurmStep(env Environment) (slurmStep, error) {
-	s := slurmStep{job: env.get("SLURM_JOB_ID"), step: env.get("SLURM_STEP_ID"), list: env.get("SLURM_STEP_NODELIST")}
+// read reads the step's sizes.
+func (s *slurmStep) read(env Environment) (err error) {
 	// They become a directory's name.
 	if !digits.MatchString(s.job) || !digits.MatchString(s.step) {
-		return s, s.brokenError(fmt.Errorf("SLURM_JOB_ID and SLURM_STEP_ID should be numbers"))
+		return fmt.Errorf("SLURM_JOB_ID and SLURM_STEP_ID should be numbers")
 	}
-	var err error
 	// The step's own variables come first: SLURM_NTASKS and SLURM_NNODES are also how sbatch and a user ask srun.
 	name, value := env.first("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
 	if s.tasks, err = wholeNumber(name, value, 1); err != nil {
-		return s, s.brokenError(err)
+		return err
 	}
 	if s.tasks > maxSize {
-		return s, s.brokenError(fmt.Errorf("%s is %d, and should be 1 to %d", name, s.tasks, maxSize))
+		return fmt.Errorf("%s is %d, and should be 1 to %d", name, s.tasks, maxSize)
 	}
 	name, value = env.first("SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 	if s.nodes, err = wholeNumber(name, value, 1); err != nil {
-		return s, s.brokenError(err)
+		return err
 	}
 	_, s.perNode = env.first("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
 	_, het := env.first("SLURM_HET_SIZE", "SLURM_PACK_SIZE")
 	s.het, _ = strconv.Atoi(het)
-	return s, nil
+	return nil
 }
 
 // oneTaskANode is nil where the step has one task on each of its nodes.
 func (s slurmStep) oneTaskANode(env Environment) error {
 	most, err := mostTasks(s.perNode)
 	if err != nil {
-		return s.brokenError(fmt.Errorf("SLURM_STEP_TASKS_PER_NODE is %q: %v", s.perNode, err))
+		return fmt.Errorf("SLURM_STEP_TASKS_PER_NODE is %q: %v", s.perNode, err)
 	}
 	problem := ""
 	switch local := env.get("SLURM_LOCALID"); {
@@ -345,14 +357,6 @@ func (s slurmStep) key(env Environment, restart int) string {
 	return digest(facts...)
 }
 
-// brokenError is for an environment that no srun has made.
-func (s slurmStep) brokenError(err error) error {
-	return &LaunchError{
-		Problem: fmt.Sprintf("cannot tell which node this is from srun's environment (job %q, step %q): %v", s.job, s.step, err),
-		Mend:    "let srun alone set the SLURM_ variables, and start it with: " + srunLine(0, ""),
-	}
-}
-
 // slurmGPUs returns the number of GPUs of this task's node, and the variable that tells it. SLURM_GPUS_PER_NODE
 // is not asked: it is what sbatch was asked for, and stays the same in a step that was given fewer.
 func slurmGPUs(env Environment) (n int, from string) {
@@ -387,11 +391,10 @@ func slurmCPUs(env Environment) int {
 
 // mostTasks returns the highest count of "2(x3),1", two tasks on each of three nodes and then one on one; 0
 // where nothing is told.
-func mostTasks(s string) (int, error) {
+func mostTasks(s string) (most int, err error) {
 	if s == "" {
 		return 0, nil
 	}
-	most := 0
 	for part := range strings.SplitSeq(s, ",") {
 		match := taskCount.FindStringSubmatch(part)
 		if match == nil {
