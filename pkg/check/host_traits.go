@@ -5,8 +5,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // cpuinfoStart is how much of /proc/cpuinfo has the first processor in it. More
@@ -30,20 +31,11 @@ func (h Host) Traits() []Trait {
 
 // countCPUs counts a list as the kernel writes it: 0-3,8. 0 where it is none.
 func countCPUs(list string) int {
-	count := 0
-	for item := range strings.SplitSeq(list, ",") {
-		first, last, isRange := strings.Cut(item, "-")
-		if !isRange {
-			last = first
-		}
-		from, fromErr := strconv.Atoi(first)
-		to, toErr := strconv.Atoi(last)
-		if fromErr != nil || toErr != nil || to < from {
-			return 0
-		}
-		count += to - from + 1
+	all, err := roles.ExpandNodeList("["+list+"]", 0)
+	if err != nil {
+		return 0
 	}
-	return count
+	return len(all)
 }
 
 // modelOf returns the name of the first processor's model; empty where the

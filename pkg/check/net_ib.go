@@ -1,13 +1,17 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const (
@@ -240,16 +244,7 @@ func judgePort(p port, ports []port, gpus bool) Finding {
 // activeLike returns the active ports that are like one, the fastest first.
 func activeLike(p port, ports []port) []port {
 	peers := slices.DeleteFunc(slices.Clone(ports), func(other port) bool { return !other.active() || !other.like(p) })
-	slices.SortStableFunc(peers, func(a, b port) int {
-		switch {
-		case a.rate > b.rate:
-			return -1
-		case a.rate < b.rate:
-			return 1
-		default:
-			return 0
-		}
-	})
+	slices.SortStableFunc(peers, func(a, b port) int { return cmp.Compare(b.rate, a.rate) })
 	return peers
 }
 
@@ -271,23 +266,14 @@ func rateText(rate float64) string { return strconv.FormatFloat(rate, 'f', -1, 6
 // portsText says what is up: 8 ports of 400 Gb/s and 2 of 200 Gb/s active.
 func portsText(ports []port) string {
 	counts := make(map[float64]int)
-	var rates []float64
 	for _, p := range ports {
-		if counts[p.rate] == 0 {
-			rates = append(rates, p.rate)
-		}
 		counts[p.rate]++
 	}
-	slices.Sort(rates)
-	slices.Reverse(rates)
 	var parts []string
-	for i, rate := range rates {
+	for _, rate := range slices.Backward(slices.Sorted(maps.Keys(counts))) {
 		word := ""
-		switch {
-		case i == 0 && counts[rate] == 1:
-			word = " port"
-		case i == 0:
-			word = " ports"
+		if len(parts) == 0 {
+			word = " " + prose.Noun(counts[rate], "port")
 		}
 		parts = append(parts, fmt.Sprintf("%d%s of %s", counts[rate], word, rateText(rate)))
 	}

@@ -50,15 +50,8 @@ func (d *doctor) gather(ctx context.Context, dir *signal.Dir, job *signal.Job) F
 func (d *doctor) left(ctx context.Context) Left {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errLook)
 	defer cancel()
-	seen := make(chan Left, 1)
-	go func() { seen <- leftovers(d.Root, d.TempDir, os.Geteuid()) }()
-	var l Left
-	select {
-	case l = <-seen:
-	case <-ctx.Done():
-	}
+	l, err := pause.Bounded(ctx, 0, func() (Left, error) { return leftovers(d.Root, d.TempDir, os.Geteuid()), nil })
 	if d.Identity.Rank == 0 {
-		var err error
 		place := signal.Place{LogDir: d.LogDir, Host: d.Identity.Host, Access: d.Access}
 		if l.Runs, err = signal.EndlessRuns(ctx, place, oldRun); err != nil {
 			l.RunsErr = err.Error()
@@ -131,36 +124,29 @@ func (d *doctor) ports(address string) ([]Port, string) {
 }
 
 // service returns the ports of what this node would run.
-func (d *doctor) service(address string) ([]framework.Port, error) {
+func (d *doctor) service(address string) (ports []framework.Port, err error) {
 	id := d.Identity
 	node := framework.Node{
 		Attempt: id.RunName(), Rank: id.Rank, Size: id.Size, LaunchRank: id.Rank, Host: id.Host, Address: address,
 		TempDir: filepath.Join(d.TempDir, "bu-0123456789"), CPUs: id.CPUs, GPUs: id.GPUs, Shared: id.LocalSize > 1, Environ: d.Environ,
 	}
-	var ports []framework.Port
+	var head, worker *framework.Service
+	endpoint := framework.Endpoint{Address: "head:1"}
 	if id.Rank == 0 {
-		service, endpoint, err := d.Framework.Head(node)
-		if err != nil {
-			return nil, err
-		}
+		head, endpoint, err = d.Framework.Head(node)
+	}
+	if err == nil {
+		worker, err = d.Framework.Worker(node, endpoint)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, service := range []*framework.Service{head, worker} {
 		if service != nil {
 			ports = append(ports, service.Ports...)
 		}
-		node.Environ = d.Environ
-		service, err = d.Framework.Worker(node, endpoint)
-		if err != nil {
-			return nil, err
-		}
-		if service != nil {
-			ports = append(ports, service.Ports...)
-		}
-		return ports, nil
 	}
-	service, err := d.Framework.Worker(node, framework.Endpoint{Address: "head:1"})
-	if service != nil {
-		ports = service.Ports
-	}
-	return ports, err
+	return ports, nil
 }
 
 // toolTime is for how long the framework's program may take to tell its

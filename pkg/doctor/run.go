@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,12 +97,8 @@ var (
 // show the report, and ends with its code, as all others do.
 func Run(ctx context.Context, cfg Config, show func(Report) error) (code int, err error) {
 	d := &doctor{Config: cfg, began: time.Now()}
-	if d.Network == nil {
-		d.Network = lifeline.TCP{}
-	}
-	if d.Resolver == nil {
-		d.Resolver = net.DefaultResolver
-	}
+	d.Network = cmp.Or[lifeline.Network](d.Network, lifeline.TCP{})
+	d.Resolver = cmp.Or[Resolver](d.Resolver, net.DefaultResolver)
 	if d.Now == nil {
 		d.Now = time.Now
 	}
@@ -229,15 +226,15 @@ func (m *meeting) collect(ctx context.Context, c *Case) error {
 			within = min(within, localJoin)
 		}
 		size := m.Identity.Size
-		shown := m.await(ctx, within, errJoin, func(l signal.Listing) bool { return len(l.Missing(signal.Joined, size)) == 0 })
-		c.NotSeen, m.came, c.Waited = shown.Missing(signal.Joined, size), shown.Ranks(signal.Joined), time.Since(m.began)
+		seen := m.shown(ctx, within, errJoin, func(l signal.Listing) bool { return len(l.Missing(signal.Joined, size)) == 0 })
+		c.NotSeen, m.came, c.Waited = seen.Missing(signal.Joined, size), seen.Ranks(signal.Joined), time.Since(m.began)
 		var err error
 		if c.Trips, err = m.ping(ctx); err != nil {
 			return err
 		}
 		told := func(l signal.Listing) (missing []int) { return without(m.came, l.Ranks(factState)) }
-		shown = m.await(ctx, m.factTime(), errFact, func(l signal.Listing) bool { return len(told(l)) == 0 })
-		c.Silent = told(shown)
+		seen = m.shown(ctx, m.factTime(), errFact, func(l signal.Listing) bool { return len(told(l)) == 0 })
+		c.Silent = told(seen)
 		var unread []int
 		c.Facts, unread = m.read(ctx, without(m.came, c.Silent))
 		c.Silent = slices.Sorted(slices.Values(append(c.Silent, unread...)))
@@ -246,9 +243,9 @@ func (m *meeting) collect(ctx context.Context, c *Case) error {
 	return own.Wait()
 }
 
-// await waits until the nodes' names show it, and returns what they have shown
+// shown waits until the nodes' names show it, and returns what they have shown
 // by then.
-func (m *meeting) await(ctx context.Context, within time.Duration, cause error, until func(signal.Listing) bool) signal.Listing {
+func (m *meeting) shown(ctx context.Context, within time.Duration, cause error, until func(signal.Listing) bool) signal.Listing {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, cause)
 	defer cancel()
 	shown, _ := m.nodes.Wait(ctx, until) // who is missing says it all
@@ -271,7 +268,7 @@ func (m *meeting) ping(ctx context.Context) (map[int]time.Duration, error) {
 	if err := m.dir.Mark(ctx, signal.Control, pingName); err != nil {
 		return nil, err
 	}
-	m.await(ctx, pingTime, errPing, func(l signal.Listing) bool {
+	m.shown(ctx, pingTime, errPing, func(l signal.Listing) bool {
 		for _, rank := range l.Ranks(pongState) {
 			if _, known := trips[rank]; !known {
 				trips[rank] = l.At.Sub(asked)
@@ -378,15 +375,8 @@ func (d *doctor) member(ctx context.Context, dir *signal.Dir, job signal.Job, ki
 func (d *doctor) pong(ctx context.Context, dir *signal.Dir, heard <-chan struct{}) (*bool, error) {
 	asked, cancel := context.WithTimeoutCause(ctx, d.Join+pingTime, errPing)
 	defer cancel()
-	watching, stop := context.WithCancel(asked)
-	pace := signal.WorkerPace(d.Identity.Size)
-	control := dir.Watch(signal.Control, pace)
-	var looking sync.WaitGroup
-	defer looking.Wait()
-	defer stop()
-	looking.Go(func() { control.Run(watching) })
 	over := false // the head was told to end
-	_, err := control.Wait(asked, func(l signal.Listing) bool {
+	err := d.await(asked, dir, func(l signal.Listing) bool {
 		over = l.Has(signal.NameDrain)
 		return over || l.Has(pingName)
 	})
@@ -399,14 +389,26 @@ func (d *doctor) pong(ctx context.Context, dir *signal.Dir, heard <-chan struct{
 	if err := dir.Mark(ctx, signal.Nodes, dir.NodeName(d.Identity.Rank, pongState)); err != nil {
 		return nil, err
 	}
-	var told bool
+	hearing, stop := context.WithTimeoutCause(ctx, hearTime, errPing)
+	defer stop()
 	select {
 	case <-heard:
-		told = true
-	case <-time.After(hearTime):
-	case <-ctx.Done():
+	case <-hearing.Done():
 	}
+	told := hearing.Err() == nil
 	return &told, nil
+}
+
+// await waits until the names that the head writes show it.
+func (d *doctor) await(ctx context.Context, dir *signal.Dir, until func(signal.Listing) bool) error {
+	watching, stop := context.WithCancel(ctx)
+	control := dir.Watch(signal.Control, signal.WorkerPace(d.Identity.Size))
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	defer stop()
+	looking.Go(func() { control.Run(watching) })
+	_, err := control.Wait(ctx, until)
+	return err
 }
 
 // runWorker is the part of all others.
@@ -451,13 +453,7 @@ func (d *doctor) unseen(ctx context.Context, finder *signal.Finder) error {
 func (d *doctor) leave(ctx context.Context, dir *signal.Dir) (int, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, d.Join+2*pingTime+d.factTime(), errEnd)
 	defer cancel()
-	watching, stop := context.WithCancel(waiting)
-	control := dir.Watch(signal.Control, signal.WorkerPace(d.Identity.Size))
-	var looking sync.WaitGroup
-	defer looking.Wait()
-	defer stop()
-	looking.Go(func() { control.Run(watching) })
-	if _, err := control.Wait(waiting, func(l signal.Listing) bool { return l.Has(signal.NameDrain) }); err != nil {
+	if err := d.await(waiting, dir, func(l signal.Listing) bool { return l.Has(signal.NameDrain) }); err != nil {
 		return 0, fmt.Errorf("cannot learn how it has ended on %s: nothing came from the head: %w", d.Identity.Host, err)
 	}
 	var end signal.DrainRecord

@@ -150,6 +150,13 @@ func (g memoryGroup) least(level int) int64 {
 	return least
 }
 
+// MemoryLimit returns the least limit of the memory cgroup of this process and of those above it, in bytes, in the file
+// system below root; 0 where there is none, or none that shows from here.
+func MemoryLimit(root string) int64 {
+	group, _ := findMemoryGroup(root)
+	return group.least(0)
+}
+
 // limitAt returns the limit of one level; 0 where it has none, which version 1 writes as the largest number of pages.
 func (g memoryGroup) limitAt(level int) int64 {
 	data, err := os.ReadFile(filepath.Join(g.levels[level], g.limit))
