@@ -12,8 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/readiness"
 )
 
-// checkSettings are what a daemon, and "bringupd check", can be told of the
-// checks of its node.
+// checkSettings are what a daemon, and "bringupd check", can be told of the checks of its node.
 func checkSettings(to *check.Config) settings {
 	return settings{
 		choice("gpu-check", check.Modes, (*string)(&to.Policy.Mode),
@@ -71,8 +70,7 @@ const (
 	mostCheck   = 24 * time.Hour
 )
 
-// judgeChecks refuses what can't be meant of the checks. gpus is -1 where
-// nobody tells how many there should be.
+// judgeChecks refuses what can't be meant of the checks. gpus is -1 where nobody tells how many there should be.
 func judgeChecks(all settings, cfg check.Config, gpus int) error {
 	for _, one := range []struct {
 		name        string
@@ -103,8 +101,7 @@ func judgeChecks(all settings, cfg check.Config, gpus int) error {
 	return nil
 }
 
-// checkConfig is what was told about the checks, with its paths as they are
-// from anywhere.
+// checkConfig is what was told about the checks, with its paths as they are from anywhere.
 func (o *options) checkConfig() (check.Config, error) { return placed(o.checks) }
 
 func placed(cfg check.Config) (check.Config, error) {

@@ -47,8 +47,7 @@ func wasSignalled(err error) bool {
 	return ok && status.Signaled()
 }
 
-// asSaid is what a program has printed, on one line and not too much of it, as the
-// end of an error.
+// asSaid is what a program has printed, on one line and not too much of it, as the end of an error.
 func asSaid(text string) string {
 	const most = 500
 	words := strings.Join(strings.Fields(text), " ")

@@ -91,8 +91,7 @@ func (e examination) configure() (doctor.Config, error) {
 	return cfg, nil
 }
 
-// check refuses what makes no sense, as a daemon would. A rule may be for a line
-// of the doctor's own.
+// check refuses what makes no sense, as a daemon would. A rule may be for a line of the doctor's own.
 func (e examination) check() error {
 	policy := &e.opts.checks.Policy
 	all := policy.Rules

@@ -58,8 +58,7 @@ func isLocalFlag(s *setting) bool {
 	return !s.hidden && s.name != "role" && s.name != "rank"
 }
 
-// launch judges the configuration as a daemon would, so that a mistake is told
-// once, and runs the job.
+// launch judges the configuration as a daemon would, so that a mistake is told once, and runs the job.
 func (l *local) launch() error {
 	driver, err := l.gather()
 	if err != nil {
@@ -163,8 +162,7 @@ func jobCode(exits []process.Exit) int {
 	return code
 }
 
-// spec is the command of a rank's daemon. Variables and the file reach it by
-// themselves.
+// spec is the command of a rank's daemon. Variables and the file reach it by themselves.
 func (l *local) spec(self string, rank int) process.Spec {
 	argv := []string{self, "run", "--launched-locally", "--role=auto", "--job-id=" + l.opts.jobID,
 		"--rank=" + strconv.Itoa(rank), "--launched-of=" + strconv.Itoa(l.nodes)}
@@ -191,8 +189,7 @@ func (l *local) spec(self string, rank int) process.Spec {
 	return spec
 }
 
-// relay gives signals to all daemons, as a launcher does, until they have
-// ended.
+// relay gives signals to all daemons, as a launcher does, until they have ended.
 func (l *local) relay(daemons []*process.Child) {
 	ended := make(chan struct{})
 	go func() {

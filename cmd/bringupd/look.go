@@ -28,8 +28,7 @@ type looking struct {
 	verbose bool
 }
 
-// byHandTimeout is for how long somebody in front of a terminal, or a prolog,
-// waits for what is not ready yet.
+// byHandTimeout is for how long somebody in front of a terminal, or a prolog, waits for what is not ready yet.
 const byHandTimeout = 10 * time.Second
 
 // look has all settings of a daemon, as a file for jobs may be given, and two of
@@ -62,9 +61,8 @@ func (l *looking) command(command cli.Command, categories, names []string, run f
 	return &command
 }
 
-// heeded has something done until it is over or a signal ends it, and tells
-// whether it is over; otherwise the code is the signal's. At a second signal it is
-// left behind.
+// heeded has something done until it is over or a signal ends it, and tells whether it is over; otherwise the code is
+// the signal's. At a second signal it is left behind.
 func (l *looking) heeded(do func(ctx context.Context)) bool {
 	ctx, again, stop := l.heed()
 	defer stop()
@@ -114,8 +112,7 @@ func (o *options) where() (at readiness.Config, err error) {
 	if err != nil {
 		return at, err
 	}
-	// A launcher knows a node by its name in its own configuration, which is the
-	// short one where nobody says otherwise.
+	// A launcher knows a node by its name in its own configuration, which is the short one where nobody says otherwise.
 	if at.Host = roles.NodeName(os.LookupEnv); at.Host == "" {
 		at.Host, _, _ = strings.Cut(host, ".")
 	}

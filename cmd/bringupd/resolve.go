@@ -15,9 +15,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// configure makes the one validated configuration of the settings and what the
-// launcher tells. No directory is made and no process is started by it. Where
-// only the launch is wrong, the configuration comes with the error.
+// configure makes the one validated configuration of the settings and what the launcher tells. No directory is made and
+// no process is started by it. Where only the launch is wrong, the configuration comes with the error.
 func (inv *invocation) configure(all settings, o *options, fromFile []string) (daemon.Config, roles.Role, error) {
 	cfg := o.build(inv)
 	var err error
@@ -82,8 +81,7 @@ func (o *options) addChecks(cfg *daemon.Config) error {
 	return nil
 }
 
-// chosenDriver is the command line's, or else the file's. In a step of
-// sandboxes the file's is another step's affair.
+// chosenDriver is the command line's, or else the file's. In a step of sandboxes the file's is another step's affair.
 func (inv *invocation) chosenDriver(o *options, fromFile []string) ([]string, error) {
 	switch {
 	case inv.dashed && len(inv.driver) == 0:
@@ -146,8 +144,7 @@ func (o *options) check(all settings) error {
 	return nil
 }
 
-// isMeant tells whether somebody gave the setting for this job: a variable may
-// be set for all of a site.
+// isMeant tells whether somebody gave the setting for this job: a variable may be set for all of a site.
 func (s *setting) isMeant() bool { return s.source == byFlag || s.source == byFile }
 
 // logs is the log directory: where the job was submitted, unless told.

@@ -15,8 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Advise returns what to do next, the likeliest first. Commands are only named
-// that there are where the job ran.
+// Advise returns what to do next, the likeliest first. Commands are only named that there are where the job ran.
 func (a *Account) Advise() []string {
 	if a.Cause == nil {
 		return a.adviseDriver()
@@ -145,8 +144,7 @@ func (a *Account) adviseChild(kind health.Kind) []string {
 	return steps
 }
 
-// keptLines is how many last lines of a child there can be; where there are
-// less, they are all.
+// keptLines is how many last lines of a child there can be; where there are less, they are all.
 const keptLines = 20
 
 // phaseOf is the phase whose deadline a child has missed.
@@ -161,8 +159,7 @@ func phaseOf(kind health.Kind) string {
 	}
 }
 
-// adviseShare is for a directory of no use. The message has told what would
-// mend it, where that is known.
+// adviseShare is for a directory of no use. The message has told what would mend it, where that is known.
 func (a *Account) adviseShare() []string {
 	var steps []string
 	if each := a.words().OnEach; each != "" && a.Cause.Phase == "join" {

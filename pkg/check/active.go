@@ -20,9 +20,8 @@ type Starter interface {
 
 var _ Starter = (*process.Supervisor)(nil)
 
-// Active are the checks that put a node to work: shell commands of the site's
-// own, which end with 0 (all is well), 1 (a warning), 2 (it fails) or 3 (they
-// can't tell), as plugins of Nagios do.
+// Active are the checks that put a node to work: shell commands of the site's own, which end with 0 (all is well), 1 (a
+// warning), 2 (it fails) or 3 (they can't tell), as plugins of Nagios do.
 type Active struct {
 	Starter  Starter
 	Commands []string
@@ -140,8 +139,7 @@ func unfinished(ctx context.Context) string {
 	return fmt.Sprintf("ended before it was done: %v", context.Cause(ctx))
 }
 
-// end ends what is left of a command: also of one that is done, which may have
-// left something running.
+// end ends what is left of a command: also of one that is done, which may have left something running.
 func (a Active) end(child *process.Child, inTime bool) process.Exit {
 	if inTime {
 		return child.Stop(context.Background(), 0, unix.SIGKILL)

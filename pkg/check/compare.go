@@ -12,8 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// What the nodes of a job are compared by. The ids are those of the checks that
-// compare them, too.
+// What the nodes of a job are compared by. The ids are those of the checks that compare them, too.
 const (
 	GPUModel = "x.gpu_model"
 	GPUCount = "x.gpu_count"
@@ -37,8 +36,7 @@ type Group struct {
 // Difference is a Finding about nodes of a job that differ.
 type Difference struct {
 	Finding
-	// Odd are the ranks of the nodes that the others differ from, sorted: none
-	// where nobody can tell which they are.
+	// Odd are the ranks of the nodes that the others differ from, sorted: none where nobody can tell which they are.
 	Odd []int `json:"odd,omitempty"`
 }
 
@@ -197,9 +195,8 @@ func nodes(ranks []int, hosts func([]int) string) string {
 	return said
 }
 
-// compareFabric compares NVLink domains. A job may well be in several; a node
-// that is alone in one while others share theirs is not in the one that was
-// meant, nor is one without any.
+// compareFabric compares NVLink domains. A job may well be in several; a node that is alone in one while others share
+// theirs is not in the one that was meant, nor is one without any.
 func compareFabric(groups []Group, hosts func([]int) string) (Difference, bool) {
 	domains, without, size := domainsOf(groups)
 	var odd []int

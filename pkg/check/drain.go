@@ -10,9 +10,8 @@ import (
 // mostReason bounds what a launcher is told, in characters: it has a line for it.
 const mostReason = 160
 
-// DrainLine is the command by which who runs the cluster takes the node out of
-// service, as drain has it, to be copied into a shell. It is empty where nothing
-// failed that another node would mend, or where no shell should be given the
+// DrainLine is the command by which who runs the cluster takes the node out of service, as drain has it, to be copied
+// into a shell. It is empty where nothing failed that another node would mend, or where no shell should be given the
 // node's name.
 func DrainLine(r Report, drain func(host, reason string) string) string {
 	var failed []Finding

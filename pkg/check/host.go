@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -18,14 +19,12 @@ const answerLimit = 2 * time.Second
 // one byte waits for all that others write to the same disk.
 const patienceForAnswers = 30 * time.Second
 
-// Host looks at what every node has: memory, disks, limits, network cards. The
-// zero Host looks at this machine.
+// Host looks at what every node has: memory, disks, limits, network cards. The zero Host looks at this machine.
 type Host struct {
 	Root        string // where /proc and /sys are; empty: /
 	TempDir     string // where services keep their files; empty: the system's
 	ObjectStore int64  // bytes that the service keeps in /dev/shm; 0: none, or not known
-	// GPUs says that the node has some: they talk over its network cards, all
-	// of which then matter.
+	// GPUs says that the node has some: they talk over its network cards, all of which then matter.
 	GPUs bool
 	// Past is what earlier looks have seen; nil: this is the only one.
 	Past *Past
@@ -52,8 +51,7 @@ type question struct {
 type kernel interface {
 	// Space returns the room of the file system that has the path.
 	Space(path string) (signal.Space, error)
-	// Prove writes a byte to a file of its own in a directory, through to the
-	// disk, and leaves nothing.
+	// Prove writes a byte to a file of its own in a directory, through to the disk, and leaves nothing.
 	Prove(dir string) error
 	// Limit returns a limit of this process.
 	Limit(resource int) (Limit, error)
@@ -66,9 +64,8 @@ type probe struct {
 	look   func() []Finding
 }
 
-// Look looks at the host once, at all that is to be seen of it side by side.
-// What does not answer within 2 s is told of: it takes no longer, and less where
-// ctx ends before. Each check has one finding where all is well.
+// Look looks at the host once, at all that is to be seen of it side by side. What does not answer within 2 s is told
+// of: it takes no longer, and less where ctx ends before. Each check has one finding where all is well.
 func (h Host) Look(ctx context.Context) []Finding {
 	if h.kernel == nil {
 		h.kernel = machine{}
@@ -129,9 +126,7 @@ func (p *Past) answer(ctx context.Context, one probe, q *question) []Finding {
 	select {
 	case <-q.answered:
 	case <-ctx.Done():
-		select {
-		case <-q.answered: // as ctx ended
-		default:
+		if !pause.Until(q.answered, 0) {
 			return []Finding{silent(one, time.Since(q.asked))}
 		}
 	}

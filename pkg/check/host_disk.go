@@ -16,9 +16,8 @@ const (
 	// leastFree and fewFiles are what a service needs to begin at all.
 	leastFree = 500 << 20
 	fewFiles  = 1000
-	// lowFree is the part of a disk that should be free. It is only told of,
-	// but where strict: a tenth of a large disk is a lot, and a user's own
-	// machine may well have less.
+	// lowFree is the part of a disk that should be free. It is only told of, but where strict: a tenth of a large disk
+	// is a lot, and a user's own machine may well have less.
 	lowFree = 0.10
 )
 

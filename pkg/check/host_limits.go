@@ -14,9 +14,8 @@ const (
 	limitsSource = "getrlimit"
 )
 
-// enoughFiles is how many open files the services of a job of some hundred nodes
-// need: a head holds several connections to each worker of all of them. Launch
-// scripts ask for 65535 and go on with less; nobody should read a warning before
+// enoughFiles is how many open files the services of a job of some hundred nodes need: a head holds several connections
+// to each worker of all of them. Launch scripts ask for 65535 and go on with less; nobody should read a warning before
 // each small job on a machine that allows 20000.
 const enoughFiles = 8192
 

@@ -22,8 +22,7 @@ var _ kernel = machine{}
 
 func (machine) Space(path string) (signal.Space, error) { return signal.SpaceOf(path) }
 
-// Prove removes the file before it writes, so that nothing stays behind where
-// the write never returns.
+// Prove removes the file before it writes, so that nothing stays behind where the write never returns.
 func (machine) Prove(dir string) error {
 	file, err := os.CreateTemp(dir, ".bringupd-check-*")
 	if err != nil {

@@ -14,16 +14,14 @@ const (
 )
 
 const (
-	// wrongClock is from when on people are misled who read the times of two
-	// nodes side by side, and worseClock from when on it fails where strict.
-	// Nothing else does: no part of a run compares the clocks of two nodes, so
-	// no driver need wait for one to be set.
+	// wrongClock is from when on people are misled who read the times of two nodes side by side, and worseClock from
+	// when on it fails where strict. Nothing else does: no part of a run compares the clocks of two nodes, so no driver
+	// need wait for one to be set.
 	wrongClock = 2 * time.Second
 	worseClock = 30 * time.Second
 )
 
-// Share is what is known of the log directory's share. Only pkg/signal looks at
-// it: these facts come from there.
+// Share is what is known of the log directory's share. Only pkg/signal looks at it: these facts come from there.
 type Share struct {
 	Path     string
 	Space    *signal.Space  // nil: not asked, or not told
@@ -31,8 +29,7 @@ type Share struct {
 	Offset   *time.Duration // by how much the server's clock is ahead; nil: not known
 }
 
-// JudgeShare judges the room on the share and this node's clock, as far as they
-// are known.
+// JudgeShare judges the room on the share and this node's clock, as far as they are known.
 func JudgeShare(s Share) []Finding {
 	var findings []Finding
 	switch {
@@ -47,9 +44,8 @@ func JudgeShare(s Share) []Finding {
 	return findings
 }
 
-// judgeRoom only tells of a share that is nearly full: that is for a driver to
-// mind, whose results go elsewhere maybe, and what the daemons write is little.
-// Of a share nobody needs a tenth.
+// judgeRoom only tells of a share that is nearly full: that is for a driver to mind, whose results go elsewhere maybe,
+// and what the daemons write is little. Of a share nobody needs a tenth.
 func judgeRoom(path string, s signal.Space) Finding {
 	observed, verdict := roomOf(s)
 	if verdict != Fail {

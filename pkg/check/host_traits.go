@@ -38,8 +38,7 @@ func countCPUs(list string) int {
 	return len(all)
 }
 
-// modelOf returns the name of the first processor's model; empty where the
-// kernel has none, as on ARM.
+// modelOf returns the name of the first processor's model; empty where the kernel has none, as on ARM.
 func modelOf(root string) string {
 	file, err := os.Open(filepath.Join(root, "proc/cpuinfo"))
 	if err != nil {

@@ -26,8 +26,7 @@ func (h Host) lookIBErrors() []Finding {
 	return judgeErrors(h.Past.first(now), now, h.path(ibClass))
 }
 
-// readErrors returns the counts of all ports that have any, by the counter's
-// path.
+// readErrors returns the counts of all ports that have any, by the counter's path.
 func readErrors(ports []port) map[string]int {
 	counts := make(map[string]int)
 	for _, p := range ports {

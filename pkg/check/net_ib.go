@@ -69,9 +69,8 @@ func (p port) String() string {
 	return fmt.Sprintf("%s port %d", p.device, p.number)
 }
 
-// like tells whether two ports do the same work on a node: the same port of the
-// same function of the same card. The rate can't tell, for a port that is down
-// has none. Many cards have a second port that nobody has put a cable in.
+// like tells whether two ports do the same work on a node: the same port of the same function of the same card. The
+// rate can't tell, for a port that is down has none. Many cards have a second port that nobody has put a cable in.
 func (p port) like(other port) bool {
 	return p.board == other.board && p.layer == other.layer && p.number == other.number && p.function == other.function
 }
@@ -120,8 +119,7 @@ func (h Host) ports() ([]port, error) {
 	return ports, nil
 }
 
-// readCard returns what kind of card a device is on, and which function of it
-// the device is.
+// readCard returns what kind of card a device is on, and which function of it the device is.
 func readCard(dir string) (board, function string) {
 	for _, name := range []string{"board_id", "hca_type"} {
 		if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil && board == "" {
@@ -173,8 +171,7 @@ func parseRate(text string) float64 {
 	return rate
 }
 
-// judgePorts judges all ports of a node by each other. What is wrong has a
-// finding a port.
+// judgePorts judges all ports of a node by each other. What is wrong has a finding a port.
 func judgePorts(ports []port, gpus bool, source string) []Finding {
 	ports = withoutManagement(ports)
 	if len(ports) == 0 {
@@ -192,8 +189,7 @@ func judgePorts(ports []port, gpus bool, source string) []Finding {
 	return []Finding{well(idIB, source, portsText(ports))}
 }
 
-// withoutManagement drops the Ethernet ports that are much slower than the
-// fastest port.
+// withoutManagement drops the Ethernet ports that are much slower than the fastest port.
 func withoutManagement(ports []port) []port {
 	var fastest float64
 	for _, p := range ports {
@@ -206,8 +202,7 @@ func withoutManagement(ports []port) []port {
 	})
 }
 
-// judgePort judges one port by those that are like it, and by whether it need
-// do any work.
+// judgePort judges one port by those that are like it, and by whether it need do any work.
 func judgePort(p port, ports []port, gpus bool) Finding {
 	f := Finding{
 		ID: idIB, Device: &Device{Index: -1, Name: p.String()}, Class: Node, Source: p.path,

@@ -39,15 +39,13 @@ type Rule struct {
 	Effect  Effect
 }
 
-// Policy is what findings mean for the job. The last rule that is for a finding
-// counts.
+// Policy is what findings mean for the job. The last rule that is for a finding counts.
 type Policy struct {
 	Mode  Mode
 	Rules []Rule
 }
 
-// ParseRule accepts ID=fail, ID=warn or ID=off; ID may be a pattern: net.*=off.
-// Its error says what would be accepted.
+// ParseRule accepts ID=fail, ID=warn or ID=off; ID may be a pattern: net.*=off. Its error says what would be accepted.
 func ParseRule(s string) (Rule, error) {
 	pattern, effect, found := strings.Cut(s, "=")
 	rule := Rule{Pattern: pattern, Effect: Effect(effect)}
@@ -63,8 +61,7 @@ func ParseRule(s string) (Rule, error) {
 	return rule, nil
 }
 
-// unlikeID tells what no id has in it, nor a pattern of ids: several rules in
-// one word are a mistake.
+// unlikeID tells what no id has in it, nor a pattern of ids: several rules in one word are a mistake.
 func unlikeID(r rune) bool {
 	return r == ',' || r == ';' || unicode.IsSpace(r) || !unicode.IsPrint(r)
 }
@@ -99,9 +96,8 @@ func (p Policy) rule(id string) (Rule, bool) {
 
 func aboutGPUs(id string) bool { return strings.HasPrefix(id, "gpu.") }
 
-// Judge returns the findings with the verdicts that they have by the policy,
-// without those that are off. A Wait stays one, for whoever waits: what has
-// become of it in the end is judged again.
+// Judge returns the findings with the verdicts that they have by the policy, without those that are off. A Wait stays
+// one, for whoever waits: what has become of it in the end is judged again.
 func (p Policy) Judge(findings []Finding) []Finding {
 	var judged []Finding
 	for _, f := range findings {
@@ -141,8 +137,7 @@ func (p Policy) verdict(f Finding) (verdict Verdict, by string) {
 // worst has the verdicts in the order of how bad they are.
 var worst = []Verdict{Pass, Skip, Warn, Unknown, Wait, Fail}
 
-// rank is how bad a verdict is. One that we don't know, as of another version,
-// is as bad as none that can be told.
+// rank is how bad a verdict is. One that we don't know, as of another version, is as bad as none that can be told.
 func (v Verdict) rank() int {
 	if i := slices.Index(worst, v); i >= 0 {
 		return i
@@ -150,8 +145,7 @@ func (v Verdict) rank() int {
 	return Unknown.rank()
 }
 
-// Worst returns the verdict of them all: Pass where there are none, or where
-// the others were skipped.
+// Worst returns the verdict of them all: Pass where there are none, or where the others were skipped.
 func Worst(findings []Finding) Verdict {
 	all := Pass
 	for _, f := range findings {

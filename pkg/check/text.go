@@ -16,8 +16,7 @@ type Style struct {
 	Colour  bool // of the verdicts' words, which say it all without one
 }
 
-// Text is the report for people: a line that says how it is, and beneath it
-// what is wrong, the worst first.
+// Text is the report for people: a line that says how it is, and beneath it what is wrong, the worst first.
 func (r Report) Text(style Style) string {
 	shown := slices.Clone(r.Findings)
 	if !style.Verbose {
@@ -140,8 +139,7 @@ func (s Style) word(v Verdict, width int) string {
 	return word + blanks
 }
 
-// Line is the finding in one line: "gpu.remap GPU 2 (0000:3b:00.0): a row could
-// not be remapped".
+// Line is the finding in one line: "gpu.remap GPU 2 (0000:3b:00.0): a row could not be remapped".
 func (f Finding) Line() string {
 	line := plain(f.ID)
 	if where := f.where(); where != "" {

@@ -49,10 +49,9 @@ func (n *node) reconsider(end *ending) *ending {
 	return end
 }
 
-// afterwards does what is due when the run has ended, by the one daemon that
-// has written its result: it has the job started anew where that was decided. The
-// launcher ends what is left of the
-// job when it is asked, so that nothing is left to do by then.
+// afterwards does what is due when the run has ended, by the one daemon that has written its result: it has the job
+// started anew where that was decided. The launcher ends what is left of the job when it is asked, so that nothing is
+// left to do by then.
 func (n *node) afterwards(end *ending) {
 	if end.taken {
 		return

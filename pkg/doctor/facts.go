@@ -42,8 +42,7 @@ type Call struct {
 	ByName bool          `json:"by_name,omitempty"`
 	Took   time.Duration `json:"took_ns"`
 	Err    string        `json:"error,omitempty"`
-	// Ahead is by how much the node's clock is ahead of the head's, at least;
-	// nil: not told.
+	// Ahead is by how much the node's clock is ahead of the head's, at least; nil: not told.
 	Ahead *time.Duration `json:"ahead_ns,omitempty"`
 }
 
@@ -103,8 +102,7 @@ type Case struct {
 	Launcher roles.Launcher
 	Size     int
 	Hosts    []string // by rank; nil where the launcher doesn't tell
-	// Alone says why no other node is asked; nil: the launch is as it should be,
-	// or Mistake says what it is.
+	// Alone says why no other node is asked; nil: the launch is as it should be, or Mistake says what it is.
 	Alone   *roles.LaunchError
 	Mistake *roles.LaunchError
 	LogDir  string

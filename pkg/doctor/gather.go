@@ -18,8 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// gather looks at this node with all there is, side by side. dir and job are nil
-// where nobody meets.
+// gather looks at this node with all there is, side by side. dir and job are nil where nobody meets.
 func (d *doctor) gather(ctx context.Context, dir *signal.Dir, job *signal.Job) Facts {
 	f := Facts{Rank: d.Identity.Rank, Host: d.Identity.Host, Hostname: d.Hostname, Locals: locals(), Ephemeral: ephemeral(d.Root)}
 	address, err := d.Address()
@@ -45,8 +44,7 @@ func (d *doctor) gather(ctx context.Context, dir *signal.Dir, job *signal.Job) F
 	return f
 }
 
-// left looks for what earlier runs have left. /proc may hang where a process
-// hangs: the look is left behind then.
+// left looks for what earlier runs have left. /proc may hang where a process hangs: the look is left behind then.
 func (d *doctor) left(ctx context.Context) Left {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errLook)
 	defer cancel()

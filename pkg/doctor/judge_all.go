@@ -39,8 +39,7 @@ const (
 	worseClock = time.Minute
 )
 
-// judgeClocks compares the clocks of the nodes with the middle one of them: it
-// may be the head's that is wrong.
+// judgeClocks compares the clocks of the nodes with the middle one of them: it may be the head's that is wrong.
 func judgeClocks(c Case) (lines []Finding) {
 	const id = line("clock")
 	ahead := make(map[int]time.Duration)

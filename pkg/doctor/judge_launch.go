@@ -47,8 +47,7 @@ func alone(c Case) string {
 // dozen of them one after the other, take a minute more.
 const slowTrip = 5 * time.Second
 
-// judgeMeeting judges whether the nodes have met on the share, and how soon they
-// see what others write.
+// judgeMeeting judges whether the nodes have met on the share, and how soon they see what others write.
 func judgeMeeting(c Case) []Finding {
 	seen := c.seen()
 	seen.Source = c.LogDir

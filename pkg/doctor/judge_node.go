@@ -41,8 +41,7 @@ func short(host string) string {
 	return name
 }
 
-// judgeOwnName judges what the node is called, and whether it finds itself by
-// that.
+// judgeOwnName judges what the node is called, and whether it finds itself by that.
 func judgeOwnName(c Case, f Facts) []check.Finding {
 	const id = line("node.name")
 	mend := "mend the node's host name, /etc/hosts or the name service (getent hosts " + f.Hostname + ")"
@@ -78,8 +77,7 @@ func outward(address string) bool {
 	return err == nil && !addr.IsLoopback() && !addr.IsUnspecified()
 }
 
-// judgeWayToHead judges whether the node reaches the head where the head says it
-// is, and by its name.
+// judgeWayToHead judges whether the node reaches the head where the head says it is, and by its name.
 func judgeWayToHead(c Case, f Facts) []check.Finding {
 	if !c.several() || len(f.Calls) == 0 && f.HeadName == nil {
 		return nil
@@ -291,8 +289,7 @@ func judgeTool(c Case, f Facts) []check.Finding {
 
 const mostLeft = 3 // of one kind that are named
 
-// judgeLeft tells what earlier runs have left, and how it is removed: by whoever
-// knows that it isn't needed.
+// judgeLeft tells what earlier runs have left, and how it is removed: by whoever knows that it isn't needed.
 func judgeLeft(_ Case, f Facts) []check.Finding {
 	var processes, shm, kill []string
 	for _, p := range f.Left.Processes {

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bytes"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -25,8 +24,7 @@ type proc struct {
 	maps        string // the files that it has mapped or open
 }
 
-// leftovers looks for what earlier runs of the user have left on the node. Root
-// is where /proc and /dev/shm are.
+// leftovers looks for what earlier runs of the user have left on the node. Root is where /proc and /dev/shm are.
 func leftovers(root, tempDir string, user int) Left {
 	all := processes(filepath.Join("/", root, "proc"), user)
 	var l Left
@@ -46,9 +44,8 @@ func leftovers(root, tempDir string, user int) Left {
 	return l
 }
 
-// strays returns the processes that a daemon has started and none minds any
-// more. One of a job is left alone while a daemon of the same job runs here: a
-// service that has put itself into the background is no child of it.
+// strays returns the processes that a daemon has started and none minds any more. One of a job is left alone while a
+// daemon of the same job runs here: a service that has put itself into the background is no child of it.
 func strays(all []proc, self int) []Process {
 	byPID := make(map[int]proc, len(all))
 	minded := make(map[string]bool)
@@ -83,8 +80,7 @@ func (p proc) job() string {
 
 const daemonName = "bringupd"
 
-// isDaemon tells whether it is bringupd at work in a job, and not one that only
-// looks.
+// isDaemon tells whether it is bringupd at work in a job, and not one that only looks.
 func (p proc) isDaemon() bool {
 	looking := []string{"doctor", "check", "status", "report", "logs", "exec", "attach", "simulate", "help", "version"}
 	return strings.HasPrefix(p.name, daemonName) && (len(p.args) < 2 || !slices.Contains(looking, p.args[1]))
@@ -173,30 +169,29 @@ func processes(dir string, user int) (all []proc) {
 }
 
 func readProcess(dir string, pid int) (proc, bool) {
-	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
-	open, shut := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
-	if err != nil || open < 0 || shut < open {
+	read := func(name string) string {
+		text, _ := os.ReadFile(filepath.Join(dir, name)) // what can't be read is empty
+		return string(text)
+	}
+	stat := read("stat")
+	open, shut := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
+	if open < 0 || shut < open {
 		return proc{}, false
 	}
-	p := proc{pid: pid, name: string(stat[open+1 : shut]), environ: make(map[string]string)}
-	if fields := strings.Fields(string(stat[shut+1:])); len(fields) > 1 {
+	p := proc{pid: pid, name: stat[open+1 : shut], environ: make(map[string]string), maps: read("maps")}
+	if fields := strings.Fields(stat[shut+1:]); len(fields) > 1 {
 		p.parent, _ = strconv.Atoi(fields[1])
 	}
-	cmdline, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
-	p.args = strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
-	environ, _ := os.ReadFile(filepath.Join(dir, "environ"))
-	for entry := range strings.SplitSeq(string(environ), "\x00") {
+	p.args = strings.Split(strings.TrimRight(read("cmdline"), "\x00"), "\x00")
+	for entry := range strings.SplitSeq(read("environ"), "\x00") {
 		if name, value, ok := strings.Cut(entry, "="); ok {
 			p.environ[name] = value
 		}
 	}
-	maps, _ := os.ReadFile(filepath.Join(dir, "maps"))
-	p.maps = string(maps)
-	if fds, err := os.ReadDir(filepath.Join(dir, "fd")); err == nil {
-		for _, fd := range fds {
-			if link, err := os.Readlink(filepath.Join(dir, "fd", fd.Name())); err == nil {
-				p.maps += "\n" + link
-			}
+	fds, _ := os.ReadDir(filepath.Join(dir, "fd"))
+	for _, fd := range fds {
+		if link, err := os.Readlink(filepath.Join(dir, "fd", fd.Name())); err == nil {
+			p.maps += "\n" + link
 		}
 	}
 	return p, true

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
@@ -29,7 +28,7 @@ func (c Case) host(rank int) string {
 // one name, or by their ranks alone where nobody tells the names.
 func (c Case) hosts(ranks []int) string {
 	names := c.names(ranks)
-	told := prose.Noun(len(ranks), "rank") + " " + strings.Trim(roles.CompactNodeList(texts(ranks)), "[]")
+	told := prose.Ranks(ranks)
 	switch {
 	case slices.ContainsFunc(ranks, func(rank int) bool { return c.host(rank) == nameless(rank) }):
 		return told
@@ -40,27 +39,13 @@ func (c Case) hosts(ranks []int) string {
 	}
 }
 
-func texts(numbers []int) (all []string) {
-	for _, n := range numbers {
-		all = append(all, strconv.Itoa(n))
-	}
-	return all
-}
-
 // nameless is a rank whose host nobody tells.
 func nameless(rank int) string { return fmt.Sprintf("rank %d", rank) }
 
 // ambiguous tells whether several nodes have one name.
 func (c Case) ambiguous() bool {
-	seen := make(map[string]bool)
-	for _, f := range c.Facts {
-		host := c.host(f.Rank)
-		if seen[host] {
-			return true
-		}
-		seen[host] = true
-	}
-	return false
+	names, _ := c.by(func(f Facts) string { return c.host(f.Rank) })
+	return len(names) < len(c.Facts)
 }
 
 func (c Case) names(ranks []int) (names []string) {
@@ -80,9 +65,8 @@ type said struct {
 // mostSaid is how many different things one line tells.
 const mostSaid = 3
 
-// merge makes one line of what several nodes say of the same: a line for each
-// check and each verdict but PASS and SKIP, which are left out where another
-// node says worse.
+// merge makes one line of what several nodes say of the same: a line for each check and each verdict but PASS and SKIP,
+// which are left out where another node says worse.
 func (c Case) merge(all []said) []Finding {
 	var lines []Finding
 	for _, group := range groupBy(all, func(s said) string { return s.ID }) {
@@ -123,7 +107,7 @@ func (c Case) line(same []said) Finding {
 	texts := groupBy(same, said.text)
 	slices.SortStableFunc(texts, func(a, b []said) int { return len(b) - len(a) })
 	var parts []string
-	for _, group := range texts[:min(len(texts), mostSaid)] {
+	for _, group := range texts {
 		who := ranksOf(group)
 		switch text := group[0].text(); {
 		case quiet(f.Verdict):
@@ -135,10 +119,7 @@ func (c Case) line(same []said) Finding {
 			parts = append(parts, prose.Cut(text, mostText)+c.on(who, true))
 		}
 	}
-	if more := len(texts) - mostSaid; more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d more", more))
-	}
-	f.Observed = strings.Join(parts, "; ")
+	f.Observed = prose.List(parts, mostSaid, "; ")
 	if hints := groupBy(same, func(s said) string { return s.Hint }); len(hints) > 1 {
 		f.Hint = c.hints(hints)
 	}

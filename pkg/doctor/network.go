@@ -34,16 +34,14 @@ const (
 
 var errCall = fmt.Errorf("no answer within %s", callTime)
 
-// greeting is what only the head of this attempt says to who connects, with its
-// own time behind it.
+// greeting is what only the head of this attempt says to who connects, with its own time behind it.
 func greeting(nonce string) string {
 	mac := hmac.New(sha256.New, []byte(nonce))
 	mac.Write([]byte("bringupd doctor"))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// greet tells everybody who connects who we are and what time it is, until the
-// listener is closed.
+// greet tells everybody who connects who we are and what time it is, until the listener is closed.
 func greet(listener net.Listener, nonce string, now func() time.Time) {
 	var greetings sync.WaitGroup
 	defer greetings.Wait()
@@ -148,8 +146,7 @@ func locals() (found []string) {
 	return found
 }
 
-// ephemeral returns the range that the kernel gives ports from; 0 where it does
-// not tell.
+// ephemeral returns the range that the kernel gives ports from; 0 where it does not tell.
 func ephemeral(root string) [2]int {
 	text, err := os.ReadFile(filepath.Join("/", root, "proc/sys/net/ipv4/ip_local_port_range"))
 	fields := strings.Fields(string(text))

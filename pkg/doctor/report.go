@@ -9,8 +9,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
-// Finding is a line of the report, and the nodes that it is about where it is
-// not about all.
+// Finding is a line of the report, and the nodes that it is about where it is not about all.
 type Finding struct {
 	check.Finding
 	Nodes []string `json:"nodes,omitempty"`
@@ -32,8 +31,7 @@ type Report struct {
 	Facts    []Facts       `json:"facts"`
 }
 
-// Text is the report as one table. What was skipped of a node's own checks is
-// shown where it is to be verbose.
+// Text is the report as one table. What was skipped of a node's own checks is shown where it is to be verbose.
 func (r Report) Text(style check.Style) string {
 	shown := check.Report{Host: r.Subject, Took: r.Took, Verdict: r.Verdict}
 	for _, f := range r.Findings {
@@ -45,8 +43,7 @@ func (r Report) Text(style check.Style) string {
 	return shown.Text(style)
 }
 
-// codeOf is what monitoring understands, but for what the table of exit codes
-// has a word for.
+// codeOf is what monitoring understands, but for what the table of exit codes has a word for.
 func (c Case) codeOf(verdict check.Verdict) int {
 	switch {
 	case c.Mistake != nil:

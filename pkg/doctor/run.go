@@ -32,9 +32,8 @@ type Checks interface {
 // Config is what the doctor is to look at.
 type Config struct {
 	Identity roles.Identity
-	// Alone and Mistake say why this node is looked at by itself: nothing has
-	// launched several, or has launched them wrongly. Identity is a job of one
-	// then.
+	// Alone and Mistake say why this node is looked at by itself: nothing has launched several, or has launched them
+	// wrongly. Identity is a job of one then.
 	Alone, Mistake *roles.LaunchError
 	Hostname       string // as the kernel has it
 	LogDir         string
@@ -74,8 +73,7 @@ type factsRecord struct {
 }
 
 const (
-	// pingTime is for how long the head waits for answers, and a node for the
-	// question once it has joined.
+	// pingTime is for how long the head waits for answers, and a node for the question once it has joined.
 	pingTime = 30 * time.Second
 	// lateTime is how much longer a node waits for the head than the head for
 	// the nodes: nobody leaves before the report is there.
@@ -243,8 +241,7 @@ func (m *meeting) collect(ctx context.Context, c *Case) error {
 	return own.Wait()
 }
 
-// shown waits until the nodes' names show it, and returns what they have shown
-// by then.
+// shown waits until the nodes' names show it, and returns what they have shown by then.
 func (m *meeting) shown(ctx context.Context, within time.Duration, cause error, until func(signal.Listing) bool) signal.Listing {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, cause)
 	defer cancel()
@@ -334,8 +331,7 @@ func (m *meeting) end(ctx context.Context, code int, err error, fresh bool) erro
 	return errors.Join(err, removed)
 }
 
-// member is what every node does, the head too: it joins, answers, and tells
-// its facts.
+// member is what every node does, the head too: it joins, answers, and tells its facts.
 func (d *doctor) member(ctx context.Context, dir *signal.Dir, job signal.Job, kind signal.FileSystem) error {
 	heard, deaf := dir.Hear(ctx, signal.Control)
 	defer deaf()

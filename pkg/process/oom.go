@@ -152,10 +152,7 @@ func (g memoryGroup) least(level int) int64 {
 
 // MemoryLimit returns the least limit of the memory cgroup of this process and of those above it, in bytes, in the file
 // system below root; 0 where there is none, or none that shows from here.
-func MemoryLimit(root string) int64 {
-	group, _ := findMemoryGroup(root)
-	return group.least(0)
-}
+func MemoryLimit(root string) int64 { return findMemoryGroup(root).least(0) }
 
 // limitAt returns the limit of one level; 0 where it has none, which version 1 writes as the largest number of pages.
 func (g memoryGroup) limitAt(level int) int64 {

@@ -13,8 +13,7 @@ import (
 
 // part is a number of checks that look together.
 type part interface {
-	// Look takes one look. It heeds ctx, and a check that does not work is a
-	// finding.
+	// Look takes one look. It heeds ctx, and a check that does not work is a finding.
 	Look(ctx context.Context) []check.Finding
 	// Traits are what was seen at the last look that nodes are compared by.
 	Traits() []check.Trait
@@ -52,10 +51,9 @@ const (
 	lastPause  = 2 * time.Second
 )
 
-// Await looks at the node until there is nothing to wait for any more, and
-// returns what the last looks have shown. Each time that something is waited
-// for, progress is told what there is; it may be nil. Where ctx ends, what was
-// waited for is still a Wait.
+// Await looks at the node until there is nothing to wait for any more, and returns what the last looks have shown. Each
+// time that something is waited for, progress is told what there is; it may be nil. Where ctx ends, what was waited for
+// is still a Wait.
 func (c *Checks) Await(ctx context.Context, progress func(check.Report)) check.Report {
 	began := time.Now()
 	seen := make([][]check.Finding, len(c.parts))

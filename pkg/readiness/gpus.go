@@ -10,8 +10,7 @@ import (
 
 // Driver is what is asked for the GPUs of a node.
 type Driver interface {
-	// Probe takes one look. What is not answered is in the facts; the error says
-	// why there are none at all.
+	// Probe takes one look. What is not answered is in the facts; the error says why there are none at all.
 	Probe(ctx context.Context) (gpu.Facts, error)
 	// Watch tells of what befalls GPUs until ctx ends. It calls ready once, when
 	// nothing will be missed any more, with how many it watches.
@@ -24,8 +23,7 @@ var _ Driver = gpu.Child{}
 type GPUs struct {
 	Driver Driver
 	Expect gpu.Expect
-	// Named says that the library's place was told: then it is asked whatever
-	// the node looks like.
+	// Named says that the library's place was told: then it is asked whatever the node looks like.
 	Named bool
 	// Root is where /dev, /proc and /sys are.
 	Root string
@@ -36,8 +34,7 @@ type GPUs struct {
 	facts gpu.Facts // of the last look; guarded by mu
 }
 
-// Look asks the GPUs, where there is any sign of one or any should be: a
-// process is started for it.
+// Look asks the GPUs, where there is any sign of one or any should be: a process is started for it.
 func (g *GPUs) Look(ctx context.Context) []check.Finding {
 	expect := g.Expect
 	expect.Signs = gpu.Present(g.Root)
@@ -67,9 +64,8 @@ func (g *GPUs) Traits() []check.Trait { return gpu.Traits(g.seen(), g.Expect) }
 // Topology is where the GPUs sit in the machine, as they were last seen.
 func (g *GPUs) Topology() gpu.Topology { return gpu.Topologize(g.Root, g.seen()) }
 
-// Watch tells what befalls the GPUs until ctx ends. It returns at once where the
-// last look has seen none. What befalls those that are not the job's is to be
-// ignored: it ends another's.
+// Watch tells what befalls the GPUs until ctx ends. It returns at once where the last look has seen none. What befalls
+// those that are not the job's is to be ignored: it ends another's.
 func (g *GPUs) Watch(ctx context.Context, ready func(gpus int), event func(gpu.Judged)) error {
 	facts := g.seen()
 	if len(facts.GPUs) == 0 {

@@ -7,8 +7,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// IDs are those of all checks that there are, in order: the built-in ones and
-// those of a site's own commands.
+// IDs are those of all checks that there are, in order: the built-in ones and those of a site's own commands.
 func IDs(active []string) []string {
 	ids := slices.Concat(gpu.IDs(), check.IDs(active))
 	slices.Sort(ids)

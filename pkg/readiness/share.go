@@ -52,8 +52,7 @@ func (s share) Look(ctx context.Context) []check.Finding {
 // Traits are none: whether all nodes see the same is proven by a run.
 func (share) Traits() []check.Trait { return nil }
 
-// askShare looks at the directory, or at what there is of its path: a run makes
-// the rest.
+// askShare looks at the directory, or at what there is of its path: a run makes the rest.
 func askShare(dir string) check.Share {
 	for {
 		_, err := os.Stat(dir)
@@ -71,8 +70,7 @@ func askShare(dir string) check.Share {
 	return check.Share{Path: dir, Space: &space, SpaceErr: err, Offset: offset}
 }
 
-// askClock returns by how much the share's clock is ahead of ours: a new file
-// has the server's time.
+// askClock returns by how much the share's clock is ahead of ours: a new file has the server's time.
 func askClock(dir string) (*time.Duration, error) {
 	before := time.Now()
 	file, err := os.CreateTemp(dir, ".bringupd-check-*")

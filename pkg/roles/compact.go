@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// numberedName is a host name taken apart at the last number of its first label: "gpu-a07.site" is "gpu-a", 7,
-// ".site".
+// numberedName is a host name taken apart at the last number of its first label: "gpu-a07.site" is "gpu-a", 7, ".site".
 type numberedName struct {
 	prefix, suffix string
 	digits         string // empty where the name has no number
