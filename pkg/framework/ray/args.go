@@ -8,55 +8,40 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-)
 
-// startCommand is what one "ray start" is told.
-type startCommand struct {
-	Program    string // of Ray
-	Head       bool
-	Name       string // of the node in Ray's node table
-	Address    string // of this node
-	Port       int    // the head's: of the GCS
-	ClientPort int    // the head's: of the Ray Client server, which Ray always starts
-	GCS        string // the worker's: "host:port" to join
-	TempDir    string
-	CPUs       int // 0: Ray counts
-	GPUs       int // -1: Ray counts
-	Resources  map[string]float64
-	Extra      []string // the user's own; they win
-}
+	"github.com/bringupd/bringupd/pkg/framework"
+)
 
 // resourcesFlag is the one flag that is merged with the user's.
 const resourcesFlag = "--resources"
 
-// Argv returns the command line. What the user gives replaces what would be
-// given otherwise, except for what the daemon has to know itself: that is
-// refused. All ports but the head's are the kernel's choice unless the user
-// fixes them, so that neither two jobs nor two raylets on one host meet.
-func (s startCommand) Argv() ([]string, error) {
-	extra, err := parseFlags(s.Extra)
+// argv returns the command line of a node's ray start; place are the flags that
+// make it the head's or a worker's. The user's args replace what would be given
+// otherwise, except for what the daemon has to know itself: that is refused. All
+// ports but the head's are the kernel's choice unless the user fixes them, so
+// that neither two jobs nor two raylets on one host meet.
+func (r Cluster) argv(node framework.Node, place startFlags, args []string) ([]string, error) {
+	extra, err := parseFlags(args)
 	if err == nil {
-		err = refuseFlags(extra, s.Head)
+		err = refuseFlags(extra, place.has("--head"))
 	}
 	if err == nil {
-		err = fitsSockets(s.TempDir)
+		err = fitsSockets(node.TempDir)
 	}
 	if err != nil {
 		return nil, err
 	}
-	resources, err := mergeResources(s.Resources, extra)
+	resources, err := mergeResources(r.resources(node), extra)
 	if err != nil {
 		return nil, err
 	}
-	argv := []string{s.Program, "start"}
-	for _, flag := range s.flags(extra) {
+	argv := []string{r.program(), "start"}
+	for _, flag := range r.flags(node, place, extra) {
 		if !extra.has(nameOf(flag)) {
 			argv = append(argv, flag)
 		}
 	}
-	if resources != "" {
-		argv = append(argv, resourcesFlag+"="+resources)
-	}
+	argv = append(argv, resourcesFlag+"="+resources)
 	for _, flag := range extra {
 		if nameOf(flag) != resourcesFlag {
 			argv = append(argv, flag)
@@ -65,37 +50,31 @@ func (s startCommand) Argv() ([]string, error) {
 	return argv, nil
 }
 
-// flags are the flags that would be given without the user's, but for resources.
-func (s startCommand) flags(extra startFlags) startFlags {
-	flags := startFlags{
-		"--block", "--disable-usage-stats", "--log-style=record", "--log-color=false",
-		"--node-ip-address=" + s.Address, "--node-name=" + s.Name, "--temp-dir=" + s.TempDir,
-	}
-	if s.Head {
-		flags = append(flags, "--head", "--port="+strconv.Itoa(s.Port), "--ray-client-server-port="+strconv.Itoa(s.ClientPort),
-			// Ray's default costs a second of every start.
-			"--include-dashboard=false")
-	} else {
-		flags = append(flags, "--address="+s.GCS)
-	}
+// flags are the flags that would be given without the user's extra ones, but for
+// resources.
+func (r Cluster) flags(node framework.Node, place, extra startFlags) startFlags {
+	flags := append(startFlags{
+		"--block", "--disable-usage-stats", "--log-style=record", "--log-color=false", "--node-ip-address=" + node.Address,
+		"--node-name=" + nodeName(node.Attempt, node.LaunchRank), "--temp-dir=" + node.TempDir,
+	}, place...)
 	if !extra.has("--min-worker-port") && !extra.has("--max-worker-port") && !extra.has("--worker-port-list") {
 		flags = append(flags, "--min-worker-port=0", "--max-worker-port=0")
 	}
 	flags = append(flags, "--dashboard-agent-listen-port=0")
-	if s.CPUs > 0 {
-		flags = append(flags, "--num-cpus="+strconv.Itoa(s.CPUs))
+	if node.CPUs > 0 {
+		flags = append(flags, "--num-cpus="+strconv.Itoa(node.CPUs))
 	}
-	if s.GPUs >= 0 {
-		flags = append(flags, "--num-gpus="+strconv.Itoa(s.GPUs))
+	switch {
+	case r.dedicated(node):
+		flags = append(flags, "--num-gpus=0")
+	case node.GPUs >= 0:
+		flags = append(flags, "--num-gpus="+strconv.Itoa(node.GPUs))
 	}
 	return flags
 }
 
-// mergeResources returns the resources as JSON, the user's over ours; empty
-// where there are none.
+// mergeResources returns the resources as JSON, the user's over ours.
 func mergeResources(ours map[string]float64, extra startFlags) (string, error) {
-	all := make(map[string]float64, len(ours))
-	maps.Copy(all, ours)
 	if given, ok := extra.value(resourcesFlag); ok {
 		var theirs map[string]float64
 		err := json.Unmarshal([]byte(given), &theirs)
@@ -105,12 +84,9 @@ func mergeResources(ours map[string]float64, extra startFlags) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf(`cannot read --resources=%s: %v; a JSON object of names and amounts is accepted, as in {"disk": 2}`, given, err)
 		}
-		maps.Copy(all, theirs)
+		maps.Copy(ours, theirs)
 	}
-	if len(all) == 0 {
-		return "", nil
-	}
-	text, err := json.Marshal(all)
+	text, err := json.Marshal(ours)
 	return string(text), err
 }
 

@@ -4,20 +4,20 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/framework"
 )
 
 // FuzzRayArgv makes command lines with whatever arguments of the user, one a
 // line, and asks for the ports of those that are taken.
 func FuzzRayArgv(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, head bool) {
-		start := startCommand{
-			Program: "ray", Head: head, Name: "job.0-0", Address: "192.0.2.1", Port: 6379, ClientPort: 40001, GCS: "192.0.2.1:6379",
-			TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8, Resources: map[string]float64{"worker_units": 8},
-		}
+		node := framework.Node{Attempt: "job.0", Address: "192.0.2.1", TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8}
+		var args []string
 		if text != "" {
-			start.Extra = strings.Split(text, "\n")
+			args = strings.Split(text, "\n")
 		}
-		argv, err := start.Argv()
+		argv, err := Cluster{}.argv(node, placeOf(head), args)
 		if err != nil {
 			if argv != nil || !strings.HasPrefix(err.Error(), "cannot ") {
 				t.Errorf("%q with the error %v", argv, err)
@@ -28,7 +28,7 @@ func FuzzRayArgv(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q can't be read again: %v", argv, err)
 		}
-		checkFlags(t, start, flags)
+		checkFlags(t, head, flags)
 		ports, err := fixedPorts(flags)
 		if err != nil && !strings.HasPrefix(err.Error(), "cannot ") {
 			t.Errorf("the ports: %v", err)
@@ -47,7 +47,7 @@ func FuzzRayArgv(f *testing.F) {
 }
 
 // checkFlags holds a command line to what the daemon must know of it.
-func checkFlags(t *testing.T, start startCommand, flags startFlags) {
+func checkFlags(t *testing.T, head bool, flags startFlags) {
 	t.Helper()
 	times := make(map[string]int)
 	for _, flag := range flags {
@@ -59,7 +59,7 @@ func checkFlags(t *testing.T, start startCommand, flags startFlags) {
 		}
 	}
 	name, _ := flags.value("--node-name")
-	if name != start.Name || !flags.has("--block") || flags.has("--head") != start.Head || flags.has("--address") == start.Head {
+	if name != "job.0-0" || !flags.has("--block") || flags.has("--head") != head || flags.has("--address") == head {
 		t.Errorf("what the daemon needs is not there: %q", flags)
 	}
 	text, _ := flags.value(resourcesFlag)

@@ -5,14 +5,21 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/framework"
 )
 
-func TestRayArgv(t *testing.T) {
-	head := startCommand{
-		Program: "/opt/ray", Head: true, Name: "job.0-0", Address: "192.0.2.1", Port: 6379, ClientPort: 40001,
-		TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8, Resources: map[string]float64{"worker_units": 8},
+// placeOf are the flags that tell a head from a worker.
+func placeOf(head bool) startFlags {
+	if head {
+		return startFlags{"--head", "--port=6379", "--ray-client-server-port=40001", "--include-dashboard=false"}
 	}
-	worker := startCommand{Program: "ray", Name: "job.0-1", Address: "192.0.2.2", GCS: "192.0.2.1:6379", TempDir: "/tmp/bu-2", GPUs: -1}
+	return startFlags{"--address=192.0.2.1:6379"}
+}
+
+func TestRayArgv(t *testing.T) {
+	head := framework.Node{Attempt: "job.0", Address: "192.0.2.1", TempDir: "/tmp/bu-1", CPUs: 16, GPUs: 8}
+	worker := framework.Node{Attempt: "job.0", Rank: 1, LaunchRank: 1, Address: "192.0.2.2", TempDir: "/tmp/bu-2", GPUs: -1}
 	common := []string{"--block", "--disable-usage-stats", "--log-style=record", "--log-color=false"}
 	headIs := []string{"--node-ip-address=192.0.2.1", "--node-name=job.0-0", "--temp-dir=/tmp/bu-1", "--head", "--port=6379", "--ray-client-server-port=40001"}
 	workerIs := []string{"--node-ip-address=192.0.2.2", "--node-name=job.0-1", "--temp-dir=/tmp/bu-2", "--address=192.0.2.1:6379"}
@@ -23,33 +30,33 @@ func TestRayArgv(t *testing.T) {
 		}
 		return all
 	}
+	const ours, plain = `--resources={"topo_rank":1,"worker_units":8}`, `--resources={"topo_rank":2}`
 	kernelPicks := []string{"--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"}
 	tests := []struct {
 		name  string
-		start startCommand
+		node  framework.Node
 		extra []string
 		want  []string
 	}{
 		{"head", head, nil, join([]string{"/opt/ray", "start"}, common, headIs, []string{"--include-dashboard=false"}, kernelPicks,
-			[]string{"--num-cpus=16", "--num-gpus=8", `--resources={"worker_units":8}`})},
-		{"worker that counts for itself", worker, nil, join([]string{"ray", "start"}, common, workerIs, kernelPicks)},
+			[]string{"--num-cpus=16", "--num-gpus=8", ours})},
+		{"worker that counts for itself", worker, nil, join([]string{"/opt/ray", "start"}, common, workerIs, kernelPicks, []string{plain})},
 		{"the user's value wins", worker, []string{"--num-gpus", "4", "--dashboard-agent-listen-port=1311"},
-			join([]string{"ray", "start"}, common, workerIs, kernelPicks[:2], []string{"--num-gpus=4", "--dashboard-agent-listen-port=1311"})},
+			join([]string{"/opt/ray", "start"}, common, workerIs, kernelPicks[:2], []string{plain, "--num-gpus=4", "--dashboard-agent-listen-port=1311"})},
 		{"one end of a range is the user's", worker, []string{"--min-worker-port=2000", "--max-worker-port=2999"},
-			join([]string{"ray", "start"}, common, workerIs, kernelPicks[2:], []string{"--min-worker-port=2000", "--max-worker-port=2999"})},
+			join([]string{"/opt/ray", "start"}, common, workerIs, kernelPicks[2:], []string{plain, "--min-worker-port=2000", "--max-worker-port=2999"})},
 		{"a list is the user's", worker, []string{"--worker-port-list=2000,2001"},
-			join([]string{"ray", "start"}, common, workerIs, kernelPicks[2:], []string{"--worker-port-list=2000,2001"})},
+			join([]string{"/opt/ray", "start"}, common, workerIs, kernelPicks[2:], []string{plain, "--worker-port-list=2000,2001"})},
 		{"resources are merged", head, []string{`--resources={"disk": 2, "worker_units": 4}`},
 			join([]string{"/opt/ray", "start"}, common, headIs, []string{"--include-dashboard=false"}, kernelPicks,
-				[]string{"--num-cpus=16", "--num-gpus=8", `--resources={"disk":2,"worker_units":4}`})},
+				[]string{"--num-cpus=16", "--num-gpus=8", `--resources={"disk":2,"topo_rank":1,"worker_units":4}`})},
 		{"switches and the dashboard", head, []string{"--include-dashboard=true", "--no-monitor", "-v"},
 			join([]string{"/opt/ray", "start"}, common, headIs, kernelPicks,
-				[]string{"--num-cpus=16", "--num-gpus=8", `--resources={"worker_units":8}`, "--include-dashboard=true", "--no-monitor", "-v"})},
+				[]string{"--num-cpus=16", "--num-gpus=8", ours, "--include-dashboard=true", "--no-monitor", "-v"})},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			tc.start.Extra = tc.extra
-			got, err := tc.start.Argv()
+			got, err := Cluster{Program: "/opt/ray"}.argv(tc.node, placeOf(tc.node.Rank == 0), tc.extra)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +88,7 @@ func TestRayArgvRefuses(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			argv, err := startCommand{Program: "ray", Head: tc.head, TempDir: tc.temp, Extra: tc.args}.Argv()
+			argv, err := Cluster{}.argv(framework.Node{TempDir: tc.temp}, placeOf(tc.head), tc.args)
 			if err == nil {
 				t.Errorf("it is accepted: %q", argv)
 			}

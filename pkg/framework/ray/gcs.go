@@ -58,8 +58,8 @@ func dialGCS(address, token string) (*gcsClient, error) {
 	return &gcsClient{address: address, token: token, conn: conn}, nil
 }
 
-// Close ends the connection.
-func (c *gcsClient) Close() error { return c.conn.Close() }
+// close ends the connection.
+func (c *gcsClient) close() error { return c.conn.Close() }
 
 // asking asks the GCS, or the raylet, at address.
 func asking(address, token string, ask func(*gcsClient) error) error {
@@ -67,13 +67,13 @@ func asking(address, token string, ask func(*gcsClient) error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
+	defer func() { _ = client.close() }()
 	return ask(client)
 }
 
-// Health returns nil when the server at the address answers its health check
+// health returns nil when the server at the address answers its health check
 // with SERVING. It proves that a Ray server answers, not that it is ours.
-func (c *gcsClient) Health(ctx context.Context) error {
+func (c *gcsClient) health(ctx context.Context) error {
 	reply, err := c.call(ctx, grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{})
 	if err == nil {
 		err = parseHealth(reply)
@@ -84,9 +84,9 @@ func (c *gcsClient) Health(ctx context.Context) error {
 	return nil
 }
 
-// SessionName returns the name of the session that the GCS belongs to. It fails
+// sessionName returns the name of the session that the GCS belongs to. It fails
 // for the first moments of a GCS, until ray start has told it.
-func (c *gcsClient) SessionName(ctx context.Context) (string, error) {
+func (c *gcsClient) sessionName(ctx context.Context) (string, error) {
 	reply, err := c.call(ctx, kvGetMethod, &gcs.InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("session_name")})
 	var value []byte
 	if err == nil {
@@ -101,9 +101,9 @@ func (c *gcsClient) SessionName(ctx context.Context) (string, error) {
 	return string(value), nil
 }
 
-// Nodes returns the node table, or its entries of these names: one request for
+// nodes returns the node table, or its entries of these names: one request for
 // N nodes, or one small one a node.
-func (c *gcsClient) Nodes(ctx context.Context, names ...string) ([]entry, error) {
+func (c *gcsClient) nodes(ctx context.Context, names ...string) ([]entry, error) {
 	reply, err := c.call(ctx, nodeInfoMethod, nodesRequest(names))
 	var nodes []entry
 	if err == nil {

@@ -81,24 +81,26 @@ func (r Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoi
 	if err != nil {
 		return nil, framework.Endpoint{}, err
 	}
-	start := r.start(node)
-	start.Head, start.Port, start.ClientPort = true, r.Port, free[0]
-	if start.Port == 0 {
-		start.Port = free[1]
+	port := cmp.Or(r.Port, free[0])
+	place := startFlags{
+		"--head", "--port=" + strconv.Itoa(port),
+		// Ray always starts the server of the Ray Client.
+		"--ray-client-server-port=" + strconv.Itoa(free[1]),
+		// Ray's default costs a second of every start.
+		"--include-dashboard=false",
 	}
-	start.Extra = r.HeadArgs
-	address := net.JoinHostPort(node.Address, strconv.Itoa(start.Port))
+	address := net.JoinHostPort(node.Address, strconv.Itoa(port))
 	// The driver keeps all else that the launcher says. Without RAY_ADDRESS, ray.init
 	// would start a cluster of its own where it finds none.
 	endpoint := framework.Endpoint{Address: address, Env: map[string]string{"RAY_ADDRESS": address}}
 	if authToken(node.Environ) != "" {
 		endpoint.Env["RAY_AUTH_MODE"] = "token"
 	}
-	service, err := r.service("ray head", node, start, endpoint, looker.head)
+	service, err := r.service("ray head", node, endpoint, place, r.HeadArgs, looker.head)
 	if err != nil {
 		return nil, framework.Endpoint{}, err
 	}
-	service.Port = start.Port
+	service.Port = port
 	return service, endpoint, nil
 }
 
@@ -107,9 +109,7 @@ func (r Cluster) Worker(node framework.Node, endpoint framework.Endpoint) (*fram
 	if node.Rank == 0 {
 		return nil, nil
 	}
-	start := r.start(node)
-	start.GCS, start.Extra = endpoint.Address, r.WorkerArgs
-	return r.service("ray worker", node, start, endpoint, looker.worker)
+	return r.service("ray worker", node, endpoint, startFlags{"--address=" + endpoint.Address}, r.WorkerArgs, looker.worker)
 }
 
 // Fleet returns nil when Ray's node table has every member alive, and nobody
@@ -121,7 +121,7 @@ func (r Cluster) Fleet(ctx context.Context, head framework.Node, endpoint framew
 		wanted[i] = member{Rank: m.Rank, Host: m.Host, Name: nodeName(head.Attempt, m.Rank)}
 	}
 	return asking(endpoint.Address, authToken(head.Environ), func(gcs *gcsClient) error {
-		nodes, err := gcs.Nodes(ctx)
+		nodes, err := gcs.nodes(ctx)
 		if err != nil {
 			return err
 		}
@@ -129,18 +129,7 @@ func (r Cluster) Fleet(ctx context.Context, head framework.Node, endpoint framew
 	})
 }
 
-// start is what head and workers have in common.
-func (r Cluster) start(node framework.Node) startCommand {
-	start := startCommand{
-		Program: cmp.Or(r.Program, "ray"), Name: nodeName(node.Attempt, node.LaunchRank), Address: node.Address,
-		TempDir: node.TempDir, CPUs: node.CPUs, GPUs: node.GPUs,
-		Resources: r.resources(node),
-	}
-	if r.dedicated(node) {
-		start.GPUs = 0
-	}
-	return start
-}
+func (r Cluster) program() string { return cmp.Or(r.Program, "ray") }
 
 func (r Cluster) dedicated(node framework.Node) bool { return r.DedicatedHead && node.Rank == 0 }
 
@@ -165,9 +154,9 @@ func (r Cluster) resources(node framework.Node) map[string]float64 {
 
 // service is a ray start, whose service look finds up.
 func (r Cluster) service(
-	name string, node framework.Node, start startCommand, endpoint framework.Endpoint, look func(looker, context.Context) error,
+	name string, node framework.Node, endpoint framework.Endpoint, place startFlags, args []string, look func(looker, context.Context) error,
 ) (*framework.Service, error) {
-	argv, err := start.Argv()
+	argv, err := r.argv(node, place, args)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +169,7 @@ func (r Cluster) service(
 		return nil, err
 	}
 	env := daemonEnv(node.Environ, endpoint.Env)
-	self := member{Rank: node.LaunchRank, Host: node.Host, Name: start.Name, Want: wants(flags)}
+	self := member{Rank: node.LaunchRank, Host: node.Host, Name: nodeName(node.Attempt, node.LaunchRank), Want: wants(flags)}
 	at := looker{gcs: endpoint.Address, token: authToken(env), tempDir: node.TempDir, self: self}
 	return &framework.Service{
 		Name: name, Argv: argv, Env: env, Ports: ports, Attempts: mostStarts,
@@ -206,9 +195,7 @@ func wants(flags startFlags) map[string]float64 {
 }
 
 // VersionCommand returns ray --version.
-func (r Cluster) VersionCommand() []string {
-	return []string{r.start(framework.Node{}).Program, "--version"}
-}
+func (r Cluster) VersionCommand() []string { return []string{r.program(), "--version"} }
 
 // Version understands "ray, version 2.9.0", among whatever warnings.
 func (Cluster) Version(lines []string) string {

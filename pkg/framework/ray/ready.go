@@ -28,10 +28,10 @@ func (l looker) head(ctx context.Context) error {
 		return err
 	}
 	return asking(l.gcs, l.token, func(gcs *gcsClient) error {
-		if err := gcs.Health(ctx); err != nil {
+		if err := gcs.health(ctx); err != nil {
 			return err
 		}
-		theirs, err := gcs.SessionName(ctx)
+		theirs, err := gcs.sessionName(ctx)
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (l looker) worker(ctx context.Context) error {
 // the GCS takes a raylet that was killed for alive for another quarter of a
 // minute, and an earlier start has the same name.
 func (l looker) node(ctx context.Context, gcs *gcsClient) error {
-	nodes, err := gcs.Nodes(ctx, l.self.Name)
+	nodes, err := gcs.nodes(ctx, l.self.Name)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (l looker) node(ctx context.Context, gcs *gcsClient) error {
 		return errors.New("the node " + gap)
 	}
 	raylet := net.JoinHostPort(newest.Address, strconv.Itoa(newest.Port))
-	return asking(raylet, l.token, func(raylet *gcsClient) error { return raylet.Health(ctx) })
+	return asking(raylet, l.token, func(raylet *gcsClient) error { return raylet.health(ctx) })
 }
 
 // latestSession returns the name of the session that was started last in tempDir.

@@ -177,7 +177,7 @@ func record(t *testing.T, endpoint framework.Endpoint, name, method string, requ
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = gcs.Close() }()
+	defer func() { _ = gcs.close() }()
 	reply, err := gcs.call(t.Context(), method, request)
 	if err == nil {
 		err = os.WriteFile(filepath.Join("testdata", "ray-"+version+"-"+name+".bin"), reply, 0o644)
