@@ -7,6 +7,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gate"
+	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // options are the settings' values, before anything is made of them.
@@ -15,7 +16,7 @@ type options struct {
 	logDir, tempDir, config string
 	jobID                   string
 	rank                    int // -1: not told
-	team                    daemon.Bounds
+	team                    team.Bounds
 	localSize               int // told by "bringupd local"; 0: not by it
 	local                   bool
 	interfaceName           string

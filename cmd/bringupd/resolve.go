@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // configure makes the one validated configuration of the settings and what the launcher tells. No directory is made and
@@ -215,7 +216,7 @@ func (o *options) want() roles.Want {
 }
 
 // teamOf is the team that the driver wants of a launch: no larger than that.
-func (o *options) teamOf(id roles.Identity) (daemon.Bounds, error) {
+func (o *options) teamOf(id roles.Identity) (team.Bounds, error) {
 	team := o.team
 	if team.Min > id.Size {
 		return team, &roles.LaunchError{

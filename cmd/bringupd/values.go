@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/metrics"
 	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // The constructors of settings, one for each type of value.
@@ -163,11 +163,11 @@ func require(name string, to *gate.Require, usage string) *setting {
 }
 
 // bounds takes a number of nodes, or the least and the most of them.
-func bounds(name string, to *daemon.Bounds, usage string) *setting {
+func bounds(name string, to *team.Bounds, usage string) *setting {
 	return &setting{
 		name: name, shape: "MIN[:MAX]", usage: usage,
 		take: func(value string) error {
-			parsed, err := daemon.ParseBounds(value)
+			parsed, err := team.ParseBounds(value)
 			if err != nil {
 				return err
 			}

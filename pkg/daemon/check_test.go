@@ -15,7 +15,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // looks are checks that say what the test wants.
@@ -133,7 +135,7 @@ func TestUnfitNode(t *testing.T) {
 
 func TestSpareForUnfitNode(t *testing.T) {
 	t.Parallel()
-	j := spared(t, 4, Bounds{3, 4}, tellsTeam).looked(func(rank int, l *looks) {
+	j := spared(t, 4, team.Bounds{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
 		if rank == 2 {
 			l.found = append(l.found, lostGPU)
 		}
@@ -230,7 +232,7 @@ func TestNobodyIsOdd(t *testing.T) {
 // TestSpareForOddNode has the job do without the node that differs.
 func TestSpareForOddNode(t *testing.T) {
 	t.Parallel()
-	j := spared(t, 4, Bounds{3, 4}, tellsTeam).looked(func(rank int, l *looks) {
+	j := spared(t, 4, team.Bounds{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
 		if rank == 1 {
 			l.traits[0].Value = "7"
 		}
@@ -384,7 +386,7 @@ func TestXidOfApplication(t *testing.T) {
 func TestNothingIsKeptOfNoGPUs(t *testing.T) {
 	t.Parallel()
 	j := newJob(t, 2, "")
-	j.all(func(c *Config) { c.Driver = shell("! ls -d " + j.tempDir + "/bu-*") })
+	j.all(func(c *Config) { c.Driver = service.Shell("! ls -d " + j.tempDir + "/bu-*") })
 	j.carded()
 	j.start().expect(0, 0)
 }

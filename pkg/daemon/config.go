@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // Config is everything a daemon was told, resolved and checked. All nodes must
@@ -22,8 +23,8 @@ type Config struct {
 	LogDir   string         `digest:"-"` // absolute; it may be mounted elsewhere on another node
 	Program  string         `digest:"-"` // version of this bringupd
 	Driver   []string
-	// Team is how many of the nodes the driver gets; the zero Bounds: all.
-	Team      Bounds
+	// Team is how many of the nodes the driver gets; the zero value: all.
+	Team      team.Bounds
 	Framework framework.Framework
 	Setup     string // run by /bin/sh on every node before anything else
 	// CheckPolicy is what was told of the checks, which are made by Checks.
@@ -119,7 +120,7 @@ func (c *Config) Validate() error {
 	if c.Sandbox.Command != "" && c.Sandbox.Step {
 		return fmt.Errorf("cannot both run a sandbox (--sandbox-cmd) and wait for one of another step (--sandbox-step): give one")
 	}
-	if size := c.Team.of(c.Identity.Size).Min; c.Sandbox.Require.Exceeds(size) {
+	if size := c.Team.Of(c.Identity.Size).Min; c.Sandbox.Require.Exceeds(size) {
 		return fmt.Errorf("cannot require %s sandboxes: the job has %d nodes", c.Sandbox.Require, size)
 	}
 	return c.Times.validate()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/team"
 )
 
 func TestValidate(t *testing.T) {
@@ -61,7 +62,7 @@ func TestPlan(t *testing.T) {
 			[]string{"rank 0 of 4 on n0", "meet 4 nodes in /logs/17.0 ", "gate", "rank 0 runs python train.py"},
 		},
 		{
-			"with spares", 6, func(_ *testing.T, c *Config) { c.Driver, c.Team = []string{"go"}, Bounds{4, 5} },
+			"with spares", 6, func(_ *testing.T, c *Config) { c.Driver, c.Team = []string{"go"}, team.Bounds{Min: 4, Max: 5} },
 			[]string{"rank 0 of 6 on n0", "meet 6 nodes", "team: 4:5 of them are the driver's", "gate", "runs go"},
 		},
 		{

@@ -13,7 +13,7 @@ import (
 // digest:"-".
 func (c *Config) digest() string {
 	told := *c
-	told.Team = c.Team.of(c.Identity.Size)
+	told.Team = c.Team.Of(c.Identity.Size)
 	sum := sha256.Sum256([]byte(spelled(reflect.ValueOf(told))))
 	return hex.EncodeToString(sum[:8])
 }

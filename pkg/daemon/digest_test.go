@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/framework/ray"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/team"
 )
 
 func TestDigest(t *testing.T) {
@@ -57,8 +58,8 @@ func TestDigest(t *testing.T) {
 		{"a deadline", func(c *Config) { c.Times.Peer++ }, false},
 		{"what follows a failure", func(c *Config) { c.Requeue.OnFailure = true }, false},
 		{"how often it may", func(c *Config) { c.Requeue.Most = 1 }, false},
-		{"the team", func(c *Config) { c.Team = Bounds{1, 2} }, false},
-		{"a team of all, told", func(c *Config) { c.Team = Bounds{2, 2} }, true},
+		{"the team", func(c *Config) { c.Team = team.Bounds{Min: 1, Max: 2} }, false},
+		{"a team of all, told", func(c *Config) { c.Team = team.Bounds{Min: 2, Max: 2} }, true},
 		{"what is checked", func(c *Config) { c.CheckPolicy = check.Config{NVML: "x"} }, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -97,7 +98,7 @@ func TestDigestHasEveryField(t *testing.T) {
 		}
 		return map[reflect.Kind]any{reflect.String: "x", reflect.Bool: true, reflect.Int: 7, reflect.Int64: int64(7)}[kind]
 	}
-	c := Config{Identity: testIdentity(0, 9), Framework: framework.None{}, Team: Bounds{2, 4}}
+	c := Config{Identity: testIdentity(0, 9), Framework: framework.None{}, Team: team.Bounds{Min: 2, Max: 4}}
 	before := c.digest()
 	var marked []string
 	var visit func(v reflect.Value, path string)

@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // endsWithDriver is a context whose end comes with the driver's: who waits for both
@@ -50,40 +46,17 @@ func aHead(t *testing.T, driver string) *head {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &head{node: n, began: time.Now(), roster: newRoster(n.cfg)}
+	h := newHead(n)
 	t.Cleanup(func() {
 		n.end(&ending{orderly: true})
 		h.stopAll(&ending{})
-		h.closeLines()
+		h.lines.close(nil)
 		n.close()
 	})
 	if err := h.open(); err != nil {
 		t.Fatal(err)
 	}
 	return h
-}
-
-// TestSignalBeforeTheDriverIsAdopted has a signal come when the driver runs and
-// its start has not returned yet.
-func TestSignalBeforeTheDriverIsAdopted(t *testing.T) {
-	t.Parallel()
-	h, marks := aHead(t, "unused"), t.TempDir()
-	ready, heard := filepath.Join(marks, "ready"), filepath.Join(marks, "heard")
-	h.expect(driverName)
-	driver, err := h.super.Start(t.Context(), process.Spec{
-		Name: driverName, Argv: shell("trap 'touch " + heard + "; exit 0' USR1; touch " + ready + "; while :; do sleep 0.05; done"), Env: os.Environ(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { driver.Stop(bounded(t), 0, syscall.SIGKILL) })
-	untilThere(t, ready)
-	h.passOn(syscall.SIGUSR1)
-	if _, err := os.Stat(heard); err == nil || ended(driver) {
-		t.Fatal("the driver was told before it was adopted")
-	}
-	h.adopt(driverName, driver)
-	untilThere(t, heard)
 }
 
 func untilThere(t *testing.T, path string) {
@@ -103,8 +76,7 @@ func TestLagging(t *testing.T) {
 	t.Parallel()
 	end := errors.New("the end")
 	synctest.Test(t, func(t *testing.T) {
-		n := new(node)
-		n.work, n.rest = context.WithCancel(t.Context())
+		n := bare(t, Config{}, nil)
 		ctx, cancel := context.WithCancelCause(n.work)
 		late, done := n.lagging(ctx)
 		short, over := n.lagging(ctx)
@@ -125,6 +97,6 @@ func TestLagging(t *testing.T) {
 			t.Error("what begins after the end has come goes on")
 		}
 		n.rest()
-		_ = n.tasks.Wait()
+		n.tasks.Wait()
 	})
 }

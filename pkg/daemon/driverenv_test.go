@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/team"
 )
 
 func TestWith(t *testing.T) {
@@ -42,13 +43,13 @@ func TestChildAndDriverEnv(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{id: testIdentity(1, 2), dir: dir, cfg: Config{Identity: testIdentity(1, 2)}}
+	n := bare(t, Config{Identity: testIdentity(1, 2)}, dir)
 	child := n.childEnv([]string{"HOME=/h", "BRINGUPD_NODE_RANK=99", "NOTIFY_SOCKET=/run/notify", "TRACESTATE=of-another"}, n.launchSeat())
 	want := []string{"HOME=/h", "BRINGUPD_LAUNCH_COUNT=2", "BRINGUPD_LAUNCH_RANK=1", "BRINGUPD_NODE_COUNT=2", "BRINGUPD_NODE_HOST=n1", "BRINGUPD_NODE_RANK=1", "BRINGUPD_RUN=17.0", "BRINGUPD_RUN_DIR=" + dir.Path(), "TRACEPARENT=" + n.trace().String()}
 	if diff := cmp.Diff(want, child); diff != "" {
 		t.Error(diff)
 	}
-	n.cfg.Team = Bounds{Min: 1, Max: 1}
+	n.cfg.Team = team.Bounds{Min: 1, Max: 1}
 	spare := n.childEnv([]string{"HOME=/h", "BRINGUPD_NODE_RANK=99"}, n.launchSeat())
 	want = []string{"HOME=/h", "BRINGUPD_LAUNCH_COUNT=2", "BRINGUPD_LAUNCH_RANK=1", "BRINGUPD_NODE_HOST=n1", "BRINGUPD_RUN=17.0", "BRINGUPD_RUN_DIR=" + dir.Path(), "TRACEPARENT=" + n.trace().String()}
 	if diff := cmp.Diff(want, spare); diff != "" {

@@ -1,15 +1,9 @@
 package daemon
 
 import (
-	"errors"
-	"fmt"
-	"os"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -38,61 +32,6 @@ type ending struct {
 
 func (e *ending) Error() string { return e.why }
 
-// failure is something that this node saw fail: a record to be.
-type failure struct{ signal.FailedRecord }
-
-func (f *failure) Error() string { return f.What }
-
-func failed(kind health.Kind, format string, args ...any) *failure {
-	return &failure{signal.FailedRecord{Kind: string(kind), What: fmt.Sprintf(format, args...), Seen: time.Now()}}
-}
-
-// about adds what is known of the child that the failure is about.
-func (f *failure) about(child *process.Child, log string) *failure {
-	exit := child.Exit()
-	f.Child, f.Log, f.Lines = child.Name(), log, child.LastLines()
-	f.Code, f.Exit = exit.Code, exit.String()
-	f.OOM = oomOf(exit)
-	if exit.Signal != 0 {
-		f.Signal, f.Code = process.SignalName(exit.Signal), 0
-	}
-	return f
-}
-
-// oomOf is what a record has of the kernel's count; nil where that says nothing.
-func oomOf(exit process.Exit) *signal.OOM {
-	if exit.OOM.Kills == 0 {
-		return nil
-	}
-	return &signal.OOM{Kills: exit.OOM.Kills, Limit: exit.OOM.Limit, Cgroup: exit.OOM.Cgroup}
-}
-
-// explained adds what the service's own files say.
-func (f *failure) explained(explain func() []string) *failure {
-	if explain == nil {
-		return f
-	}
-	if signs := explain(); len(signs) > 0 {
-		f.What += " (" + strings.Join(signs, "; ") + ")"
-	}
-	return f
-}
-
-// asFailure turns any error into a failure: what no rule knows is internal.
-func asFailure(err error) *failure {
-	var f *failure
-	var directory *signal.DirError
-	var stall *signal.StallError
-	switch {
-	case errors.As(err, &f):
-		return f
-	case errors.As(err, &directory), errors.As(err, &stall):
-		return failed(health.Share, "%v", err)
-	default:
-		return failed(health.Internal, "%v", err)
-	}
-}
-
 // endingOf is the end that a verdict makes.
 func endingOf(v health.Verdict) *ending {
 	cause := v.Cause
@@ -117,7 +56,7 @@ func endingByCode(code int) *ending {
 		return endingByDrain()
 	}
 	abort := signal.AbortRecord{Code: code, Word: string(health.Aborted)}
-	abort.Cause = failed(health.Aborted, "the head has ended the job with code %d, and the share does not tell why", code).FailedRecord
+	abort.Cause = health.Failed(health.Aborted, "the head has ended the job with code %d, and the share does not tell why", code).FailedRecord
 	return endingFrom(abort)
 }
 
@@ -127,14 +66,3 @@ func endingByDrain() *ending {
 }
 
 func gentle(kind health.Kind) bool { return kind == health.Terminated || kind == health.Interrupted }
-
-// signalled is the failure that a signal to this daemon is.
-func signalled(sig os.Signal, host string, rank int) *failure {
-	kind := health.Terminated
-	if sig == os.Interrupt {
-		kind = health.Interrupted
-	}
-	f := failed(kind, "rank %d (%s) was told to end by %s", rank, host, process.SignalName(sig.(syscall.Signal)))
-	f.Signal = process.SignalName(sig.(syscall.Signal))
-	return f
-}

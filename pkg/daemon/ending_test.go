@@ -11,15 +11,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 func TestAsFailure(t *testing.T) {
-	own := failed(health.Setup, "the setup")
+	own := health.Failed(health.Setup, "the setup")
 	for _, tc := range []struct {
 		name string
 		err  error
@@ -34,7 +32,7 @@ func TestAsFailure(t *testing.T) {
 		{"anything else", errors.New("odd"), health.Internal, "odd"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := asFailure(tc.err); got.Kind != string(tc.kind) || got.What != tc.what {
+			if got := health.AsFailure(tc.err); got.Kind != string(tc.kind) || got.What != tc.what {
 				t.Errorf("it is %q: %q", got.Kind, got.What)
 			}
 		})
@@ -43,7 +41,7 @@ func TestAsFailure(t *testing.T) {
 
 func TestEnding(t *testing.T) {
 	hostOf := func(rank int) string { return fmt.Sprintf("n%d", rank) }
-	lost := failed(health.PeerLost, "two are lost").FailedRecord
+	lost := health.Failed(health.PeerLost, "two are lost").FailedRecord
 	lost.Lost = []int{1, 3}
 	for _, tc := range []struct {
 		name   string
@@ -52,7 +50,7 @@ func TestEnding(t *testing.T) {
 		gentle bool
 		nodes  []string
 	}{
-		{"a setup", failed(health.Setup, "it failed").FailedRecord, 77, false, nil},
+		{"a setup", health.Failed(health.Setup, "it failed").FailedRecord, 77, false, nil},
 		{"lost peers", lost, 76, false, []string{"n1", "n3"}},
 		{"TERM", signalled(syscall.SIGTERM, "n1", 1).FailedRecord, 143, true, nil},
 		{"INT", signalled(syscall.SIGINT, "n1", 1).FailedRecord, 130, true, nil},
@@ -67,36 +65,6 @@ func TestEnding(t *testing.T) {
 			told := endingFrom(signal.AbortRecord{Code: end.code, Word: end.word, Cause: *end.cause, Nodes: end.nodes})
 			if diff := cmp.Diff(end, told, cmp.AllowUnexported(ending{})); diff != "" {
 				t.Error(diff)
-			}
-		})
-	}
-}
-
-func TestOOMOf(t *testing.T) {
-	if got := oomOf(process.Exit{Code: 137}); got != nil {
-		t.Errorf("of no count there is %+v", got)
-	}
-	want := signal.OOM{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}
-	if got := oomOf(process.Exit{Code: 137, OOM: process.OOM{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}}); got == nil || *got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
-func TestSkew(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		exit process.Exit
-		want time.Duration
-	}{
-		{"a code", process.Exit{Code: 1}, signalSkew},
-		{"well", process.Exit{}, signalSkew},
-		{"KILL is nobody's request", process.Exit{Code: -1, Signal: syscall.SIGKILL}, 0},
-		{"TERM most likely is", process.Exit{Code: -1, Signal: syscall.SIGTERM}, 10 * signalSkew},
-		{"so is the code that says so", process.Exit{Code: 143}, 10 * signalSkew},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := skewOf(tc.exit); got != tc.want {
-				t.Errorf("it is %s, not %s", got, tc.want)
 			}
 		})
 	}
@@ -126,11 +94,8 @@ func TestEvidenceIsKept(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(from, "raylet.out"), []byte("Check failed\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			n := &node{
-				cfg: Config{Means: Means{Access: signal.Access{Meter: new(signal.Meter)}}}, id: testIdentity(tc.rank, 3), dir: dir, log: zap.NewNop(),
-				hurry: t.Context(), evidence: map[string]string{"worker.d": from},
-			}
-			n.keepEvidence(&tc.end)
+			n := bare(t, Config{Identity: testIdentity(tc.rank, 3)}, dir)
+			n.keepEvidence(&tc.end, map[string]string{"worker.d": from})
 			kept, _ := filepath.Glob(filepath.Join(dir.Path(), signal.Logs, "worker.d", "raylet.out"))
 			if tc.kept != (len(kept) == 1) {
 				t.Errorf("there is %v", kept)

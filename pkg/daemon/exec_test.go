@@ -17,6 +17,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/request"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -50,7 +51,7 @@ func (j *job) exec(ctx context.Context, nodes, line string) answer {
 	j.t.Helper()
 	dir, about := j.outside()
 	var out, errs bytes.Buffer
-	order := request.Order{Argv: shell(line), Nodes: strings.Split(nodes, ",")}
+	order := request.Order{Argv: service.Shell(line), Nodes: strings.Split(nodes, ",")}
 	ctx, cancel := context.WithTimeoutCause(ctx, ceiling, errCeiling)
 	defer cancel()
 	answers, err := request.New(dir, about, order, lifeline.TCP{}, request.UsualTimes, &out, &errs).Do(ctx, nil)
@@ -154,7 +155,7 @@ func TestExecStream(t *testing.T) {
 	j := newJob(t, 2, "").patient().start()
 	dir, about := j.outside()
 	mark := filepath.Join(t.TempDir(), "seen")
-	order := request.Order{Argv: shell("echo first; until test -e " + mark + "; do sleep 0.02; done; echo second"), Nodes: []string{"1"}}
+	order := request.Order{Argv: service.Shell("echo first; until test -e " + mark + "; do sleep 0.02; done; echo second"), Nodes: []string{"1"}}
 	out := &waker{line: "first\n", wake: func() { _ = os.WriteFile(mark, nil, 0o600) }}
 	answers, err := request.New(dir, about, order, lifeline.TCP{}, request.UsualTimes, out, out).Do(context.Background(), nil)
 	if err != nil || len(answers) != 1 || !answers[0].Answered || out.String() != "first\nsecond\n" {
@@ -191,7 +192,7 @@ func ask(t *testing.T, dir *signal.Dir, line string, nodes ...string) (id string
 		signal.Header
 		Argv  []string `json:"argv"`
 		Nodes []string `json:"nodes"`
-	}{Argv: shell(line), Nodes: nodes}
+	}{Argv: service.Shell(line), Nodes: nodes}
 	if err := dir.Publish(context.Background(), signal.Exec, id+".request", order, false); err != nil {
 		t.Fatal(err)
 	}
@@ -331,11 +332,7 @@ func TestExecIsForgotten(t *testing.T) {
 		names, err := h.dir.Names(t.Context(), signal.Exec)
 		return err == nil && slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".0000.end") })
 	})
-	until("head without children", func() bool {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return len(h.children) == 0
-	})
+	until("head without children", func() bool { return h.children.Count() == 0 })
 }
 
 // TestExecCanceled has somebody who has seen enough.
@@ -401,7 +398,7 @@ func TestExecNoAnswer(t *testing.T) {
 	j.dismiss()
 	j.expect(0, 0)
 	times := request.Times{Taken: 300 * time.Millisecond, Over: 30 * time.Second, Stop: time.Second, Beat: time.Second}
-	caller := request.New(dir, about, request.Order{Argv: shell("true"), Nodes: []string{"all"}}, lifeline.TCP{}, times, os.Stderr, os.Stderr)
+	caller := request.New(dir, about, request.Order{Argv: service.Shell("true"), Nodes: []string{"all"}}, lifeline.TCP{}, times, os.Stderr, os.Stderr)
 	if answers, err := caller.Do(context.Background(), nil); !errors.Is(err, request.ErrNoAnswer) || len(answers) > 0 {
 		t.Errorf("%v, %+v", err, answers)
 	}
@@ -420,7 +417,7 @@ func TestExecHangs(t *testing.T) {
 	times.Stop = 200 * time.Millisecond
 	// The command heeds no TERM: who waits for it is sent away, and the node's
 	// grace for it ends it.
-	order := request.Order{Argv: shell("trap '' TERM; touch " + began + "; while :; do sleep 0.1; done"), Nodes: []string{"all"}}
+	order := request.Order{Argv: service.Shell("trap '' TERM; touch " + began + "; while :; do sleep 0.1; done"), Nodes: []string{"all"}}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	go func() {
 		j.untilFile(began)

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"slices"
 	"testing"
 
@@ -23,51 +22,16 @@ func listing(t *testing.T, names ...string) signal.Listing {
 		}
 	}
 	watch := dir.Watch(signal.Nodes, signal.HeadPace)
-	n := &node{}
-	n.work, n.rest = context.WithCancel(context.Background())
+	n := bare(t, Config{}, nil)
 	n.background(watch.Run)
 	defer func() {
-		n.rest()
-		_ = n.tasks.Wait()
+		n.lifetime.close()
 	}()
 	seen, err := watch.Wait(bounded(t), func(signal.Listing) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
 	return seen
-}
-
-func TestExpected(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		names []string
-		want  map[int]int64
-	}{
-		{"nobody", nil, map[int]int64{}},
-		{"the head alone", []string{"0000.joined"}, map[int]int64{}},
-		{"who has joined, before a beat", []string{"0000.joined", "0001.joined"}, map[int]int64{1: 0}},
-		{"the newest beat", []string{"0001.joined", "0001.beat.000002", "0001.beat.000003"}, map[int]int64{1: 3}},
-		{"who beats and has not joined", []string{"0001.beat.000002"}, map[int]int64{}},
-		{"who is done", []string{"0001.joined", "0002.joined", "0001.done"}, map[int]int64{2: 0}},
-		{"who has failed", []string{"0001.joined", "0002.joined", "0002.failed"}, map[int]int64{1: 0}},
-		{"whose sandbox has failed", []string{"0001.joined", "0001.sandbox-failed"}, map[int]int64{1: 0}},
-		{"a sandbox's beat is no daemon's", []string{"0001.joined", "0001.sandbox-beat.000009"}, map[int]int64{1: 0}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, newRoster(Config{}).expected(listing(t, tc.names...))); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
-// A dead peer that an old listing does not show is not born anew by the next.
-func TestExpectedInAnOldListing(t *testing.T) {
-	r := newRoster(Config{})
-	_ = r.expected(listing(t, "0001.joined", "0001.beat.000007"))
-	if diff := cmp.Diff(map[int]int64{1: 0}, r.expected(listing(t))); diff != "" {
-		t.Error(diff)
-	}
 }
 
 func TestExpectedSandboxes(t *testing.T) {

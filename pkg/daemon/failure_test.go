@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -21,6 +24,20 @@ func only(rank, what string) string {
 
 // TestFirstCause has one thing fail on one node: all daemons return the same
 // code, and the result blames who failed.
+// neverReady is a framework whose worker on one rank does not become ready.
+type neverReady struct {
+	Rank int
+	framework.None
+}
+
+func (f neverReady) Worker(self framework.Node, head framework.Endpoint) (*framework.Service, error) {
+	service, err := f.None.Worker(self, head)
+	if service != nil && self.LaunchRank == f.Rank {
+		service.Ready = func(context.Context) error { return errors.New("it is not there") }
+	}
+	return service, err
+}
+
 func TestFirstCause(t *testing.T) {
 	t.Parallel()
 	const size = 3
@@ -63,11 +80,8 @@ func TestFirstCause(t *testing.T) {
 		{
 			name: "a worker that never is ready", rank: 0, kind: health.ServiceDied, code: 77, phase: "workers",
 			change: func(t *testing.T, c *Config) {
-				c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
+				c.Framework = neverReady{0, framework.None{WorkerCommand: "exec sleep 300"}}
 				c.Times.Service = time.Second
-				if c.Identity.Rank == 0 {
-					c.Framework = framework.None{WorkerCommand: "exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
-				}
 			},
 		},
 		{
@@ -207,7 +221,7 @@ func TestUnlikeConfigurations(t *testing.T) {
 		kind   health.Kind
 		code   int
 	}{
-		{"another driver", func(c *Config) { c.Driver = shell("exit 9") }, health.Usage, 64},
+		{"another driver", func(c *Config) { c.Driver = service.Shell("exit 9") }, health.Usage, 64},
 		{"another number of nodes", func(c *Config) { c.Identity.Size = 4 }, health.Launch, 65},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

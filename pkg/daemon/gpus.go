@@ -71,7 +71,7 @@ func (n *node) befallen(event gpu.Judged) {
 	n.trail.Event(trail.GPU, trail.Fields{GPU: event.String()})
 	what := fmt.Sprintf("%s: %s", n.name(n.id.Rank), event)
 	if event.Effect == gpu.EffectFatal {
-		f := failed(health.GPUFailed, "%s", what)
+		f := health.Failed(health.GPUFailed, "%s", what)
 		f.Report, _ = json.Marshal(event)
 		n.end(f)
 		return
@@ -203,9 +203,9 @@ func (c *chronicle) told() []signal.EventRecord {
 // hearEvents takes one more look where the driver has failed on GPUs: what it has
 // died of may have been told a moment later. It tells whether the run goes on.
 func (h *head) hearEvents(ctx context.Context) bool {
-	if h.gpus.Load() {
+	if h.compared.found.Load() {
 		h.nodes.Nudge()
-		h.hear()
+		h.deaths.hear()
 		h.catchUp(h.nodes.Last().Looks)
 	}
 	return ctx.Err() == nil

@@ -3,120 +3,72 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
-
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/team"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 )
 
 // head is rank 0: a node that leads the others besides.
 type head struct {
 	*node
-	nodes *signal.Watch // over Nodes
-	lines *lines        // nil where there are no lifelines
+	nodes    *signal.Watch // over Nodes
+	lines    *lines        // nil where there are no lifelines
+	roster   *team.Roster
+	deaths   *deaths
+	assembly *assembly
+	compared *comparison
 
+	requests  *request.Head
 	chronicle chronicle
-	gpus      atomic.Bool // a node of the job has some
-	serving   atomic.Bool // the head's service is up
-	counting  atomic.Bool // the framework is asked for its nodes
+	arrivals  *arrivals
+	tripsMu   sync.Mutex
+	trips     []signal.RoundTrip // guarded by tripsMu
 
-	began time.Time
+	serving  atomic.Bool // the head's service is up
+	counting atomic.Bool // the framework is asked for its nodes
 
-	roster   *roster
-	requests *request.Head
-	arrivals *arrivals
-	tripsMu  sync.Mutex
-	trips    []signal.RoundTrip // guarded by tripsMu
-
+	began       time.Time
 	gate        time.Duration // from the start to the open gate; 0 before
 	endpoint    framework.Endpoint
 	driver      *process.Child // nil before it runs
 	concluded   *ending        // how the run ends; nil before that is told
 	slowSandbox sync.WaitGroup // the head's own sandbox, as long as it starts
+}
 
-	hearing    atomic.Bool // the verdict waits for who may be lost, too
-	recorded   atomic.Bool // who is lost now is in no result any more
-	failuresMu sync.Mutex
-	failures   []health.Observed // what has failed so far, guarded by failuresMu
+func newHead(n *node) *head {
+	_, unranked := n.cfg.Framework.(framework.Unranked)
+	h := &head{node: n, began: time.Now(), roster: team.NewRoster(n.id.Size, n.cfg.Team, !unranked)}
+	h.deaths = &deaths{node: n, roster: h.roster}
+	h.assembly = &assembly{node: n, roster: h.roster, deaths: h.deaths, began: h.began}
+	h.compared = &comparison{node: n, roster: h.roster, deaths: h.deaths}
+	h.deaths.muster = h.assembly.muster
+	h.witness = h.chronicle.keep
+	return h
 }
 
 // runHead is the head's daemon; it returns its exit code, which is the job's.
 func (n *node) runHead() int {
-	h := &head{node: n, began: time.Now(), roster: newRoster(n.cfg)}
-	h.witness = h.chronicle.keep
-	defer h.closeLines()
+	h := newHead(n)
+	defer func() { h.lines.close(h.concluded) }()
 	h.lookEarly()
 	err := h.sequence(h.life)
 	if h.dir == nil {
 		return h.leaveAlone(err)
 	}
-	return h.conclude(h.judge(err))
-}
-
-// open makes the run directory, and begins to follow what appears in it.
-func (h *head) open() error {
-	address, _ := h.cfg.Address()
-	lifelines, err := h.offerLines(address)
-	if err != nil {
-		return err
-	}
-	job := signal.Job{
-		Digest: h.cfg.digest(), Addresses: []string{address}, Program: h.cfg.Program, PID: os.Getpid(),
-		SandboxStep: h.cfg.Sandbox.Step, Lifeline: lifelines, Hosts: roles.HostList(h.id.Hosts), Plan: h.cfg.plan(),
-		Launcher: string(h.id.Launcher), LaunchID: h.id.Job,
-	}
-	made, began := make(chan *signal.Dir, 1), time.Now()
-	// Also who is told to end meanwhile waits for it a little: a run directory
-	// without a head would keep the others waiting.
-	err = h.asked("make", h.id.RunName(), h.cfg.Times.Join, func(ctx context.Context) error {
-		dir, err := signal.Create(ctx, h.place(), job)
-		made <- dir
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	dir := <-made
-	h.trail.Published(signal.NameJob, began)
-	h.arrivals = newArrivals(time.Now())
-	pace := signal.HeadPace
-	pace.Fast = pace.Steady // nothing is waited for there, but what may come at any time
-	h.begin(dir, "daemon", pace)
-	pace = signal.HeadPace
-	pace.Steady = min(h.tempo.Look, pace.Steady)
-	h.nodes = dir.Watch(signal.Nodes, pace)
-	h.shown.nodes.Store(h.nodes)
-	h.tellTrace()
-	h.log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
-	h.background(h.nodes.Run)
-	h.requests = request.NewHead(h.commands, requestTeam{h})
-	h.serveLines()
-	h.background(h.followNodes)
-	h.background(h.followEvents)
-	h.background(h.followRequests)
-	h.background(h.requests.FollowRequests)
-	h.background(h.pulse(signal.Control, signal.BeatState))
-	h.background(h.pointLatest)
-	return nil
-}
-
-func (h *head) pointLatest(ctx context.Context) {
-	if err := h.dir.PointLatest(ctx); err != nil && ctx.Err() == nil {
-		h.log.Warn("cannot point at the newest run", zap.Error(err))
-	}
+	return h.conclude(h.deaths.judge(err, h.opened()))
 }
 
 // sequence goes through the phases. Its error is an orderly *ending where the
@@ -160,6 +112,61 @@ func (h *head) sequence(ctx context.Context) error {
 	return h.phase("driver", func() error { return h.drive(ctx) })
 }
 
+// open makes the run directory, and begins to follow what appears in it.
+func (h *head) open() error {
+	address, _ := h.cfg.Address()
+	lines, lifelines, err := h.offerLines(address)
+	h.lines = lines // to be closed in any case
+	if err != nil {
+		return err
+	}
+	job := signal.Job{
+		Digest: h.cfg.digest(), Addresses: []string{address}, Program: h.cfg.Program, PID: os.Getpid(),
+		SandboxStep: h.cfg.Sandbox.Step, Lifeline: lifelines, Hosts: roles.HostList(h.id.Hosts), Plan: h.cfg.plan(),
+		Launcher: string(h.id.Launcher), LaunchID: h.id.Job,
+	}
+	made, began := make(chan *signal.Dir, 1), time.Now()
+	// Also who is told to end meanwhile waits for it a little: a run directory
+	// without a head would keep the others waiting.
+	err = h.asked("make", h.id.RunName(), h.cfg.Times.Join, func(ctx context.Context) error {
+		dir, err := signal.Create(ctx, h.place(), job)
+		made <- dir
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	dir := <-made
+	h.trail.Published(signal.NameJob, began)
+	h.arrivals = newArrivals(time.Now())
+	pace := signal.HeadPace
+	pace.Fast = pace.Steady // nothing is waited for there, but what may come at any time
+	h.begin(dir, "daemon", pace)
+	pace = signal.HeadPace
+	pace.Steady = min(h.tempo.Look, pace.Steady)
+	h.nodes = dir.Watch(signal.Nodes, pace)
+	h.deaths.nodes, h.deaths.lines, h.assembly.nodes = h.nodes, lines, h.nodes
+	h.shown.nodes.Store(h.nodes)
+	h.tellTrace()
+	h.log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
+	h.background(h.nodes.Run)
+	h.requests = request.NewHead(h.commands, requestTeam{h})
+	h.deaths.serveLines(h.requests)
+	h.background(h.deaths.followNodes)
+	h.background(h.followEvents)
+	h.background(h.deaths.followRequests)
+	h.background(h.requests.FollowRequests)
+	h.background(h.pulse(signal.Control, signal.BeatState))
+	h.background(h.pointLatest)
+	return nil
+}
+
+func (h *head) pointLatest(ctx context.Context) {
+	if err := h.dir.PointLatest(ctx); err != nil && ctx.Err() == nil {
+		h.log.Warn("cannot point at the newest run", zap.Error(err))
+	}
+}
+
 // checkDriver finds the driver before anybody waits for it. The look is made
 // aside, and left behind when ctx ends: the file system may hang.
 func (h *head) checkDriver(ctx context.Context) error {
@@ -168,14 +175,14 @@ func (h *head) checkDriver(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.Times.Join, errDeadline)
 	defer cancel()
-	_, err := answered(ctx, func() (struct{}, error) { return struct{}{}, process.Find(h.cfg.Driver[0], h.cfg.Environ) })
+	_, err := service.Answered(ctx, func() (struct{}, error) { return struct{}{}, process.Find(h.cfg.Driver[0], h.cfg.Environ) })
 	switch cause := context.Cause(ctx); {
 	case cause == nil || !errors.Is(err, cause):
 		return h.driverFailure(err)
 	case !errors.Is(cause, errDeadline):
 		return cause
 	}
-	return failed(health.Deadline, "cannot look at the driver on %s: the file system of %s has not answered for %s; see whether it hangs there",
+	return health.Failed(health.Deadline, "cannot look at the driver on %s: the file system of %s has not answered for %s; see whether it hangs there",
 		h.name(0), h.cfg.Driver[0], h.cfg.Times.Join)
 }
 
@@ -184,11 +191,11 @@ func (h *head) driverFailure(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, process.ErrNotFound):
-		return failed(health.NotFound, "cannot start the driver on %s: %v", h.name(0), err)
+		return health.Failed(health.NotFound, "cannot start the driver on %s: %v", h.name(0), err)
 	case errors.Is(err, process.ErrNotExecutable):
-		return failed(health.NotExecutable, "cannot start the driver on %s: %v", h.name(0), err)
+		return health.Failed(health.NotExecutable, "cannot start the driver on %s: %v", h.name(0), err)
 	default:
-		return failed(health.Internal, "cannot start the driver on %s: %v", h.name(0), err)
+		return health.Failed(health.Internal, "cannot start the driver on %s: %v", h.name(0), err)
 	}
 }
 
@@ -201,7 +208,7 @@ func (h *head) meet(ctx context.Context) error {
 		return own
 	}
 	within := h.cfg.Times.Join
-	if h.roster.spares { // who is late is dropped, and the check is in the way of the team
+	if h.roster.Spares() { // who is late is dropped, and the check is in the way of the team
 		within += h.cfg.checkTime() + 2*h.tempo.Silent
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
@@ -214,27 +221,16 @@ func (h *head) meet(ctx context.Context) error {
 			cancel()
 			return false
 		}
-		if h.roster.spares {
-			members, _ := h.roster.team()
+		if h.roster.Spares() {
+			members, _ := h.roster.Team()
 			return members != nil
 		}
 		return len(l.Missing(signal.Joined, h.id.Size)) == 0
 	})
 	if errors.Is(err, errDeadline) || errors.Is(err, context.Canceled) {
-		return h.unmet(last.Missing(signal.Joined, h.id.Size))
+		return h.assembly.unmet(last.Missing(signal.Joined, h.id.Size))
 	}
 	return err
-}
-
-func (h *head) unmet(missing []int) *failure {
-	mend := "see whether their tasks have started, and whether it is the same file system there"
-	if h.dir.FileSystem().Local && h.id.Launcher != roles.Local {
-		mend = fmt.Sprintf("it is on %s, which lives on one machine alone: give a --log-dir that all nodes share", h.dir.FileSystem().Name)
-	}
-	f := failed(health.Share, "cannot meet %d of %d nodes: %s did not answer through %s within %s: %s",
-		len(missing), h.id.Size, h.hostsOf(missing), h.cfg.LogDir, time.Since(h.began).Round(time.Second/10), mend)
-	f.Lost = missing
-	return f
 }
 
 // bringUp runs check, sandbox, head and workers, side by side where nothing
@@ -259,7 +255,9 @@ func (h *head) bringUp(ctx context.Context) error {
 		}
 		return err
 	})
-	parts.Go(func() error { return h.assemble(own, led) })
+	parts.Go(func() error {
+		return h.assembly.assemble(own, func(team context.Context) error { return h.raise(team, own, led) })
+	})
 	return parts.Wait()
 }
 
@@ -289,12 +287,12 @@ func (h *head) lead(ctx context.Context) error {
 		}
 		service, endpoint, err := h.cfg.Framework.Head(self)
 		if err != nil {
-			return failed(health.ServiceDied, "%v", err)
+			return health.Failed(health.ServiceDied, "%v", err)
 		}
 		h.endpoint = endpoint
 		if service != nil {
 			service.Env = h.childEnv(service.Env, h.launchSeat())
-			if err := h.serve(ctx, service, health.ServiceDied, h.cfg.Times.Service, func(f *failure) { h.end(f) }); err != nil {
+			if err := h.children.Serve(ctx, service, health.ServiceDied, h.cfg.Times.Service, func(f *health.Failure) { h.end(f) }); err != nil {
 				return err
 			}
 		}
@@ -309,9 +307,9 @@ func (h *head) workers(ctx, life context.Context) error {
 		return context.Cause(ctx)
 	}
 	return h.phase("workers", func() error {
-		if h.roster.spares {
+		if h.roster.Spares() {
 			h.takeOwnSeat(life)
-		} else if err := h.serveWorker(ctx, h.endpoint, h.seat.Load()); err != nil {
+		} else if err := h.serveWorker(ctx, h.endpoint, h.post.seat.Load()); err != nil {
 			return err
 		}
 		if err := h.awaitAll(ctx, signal.Up, h.cfg.checkTime()+2*h.cfg.Times.Service+h.tempo.Silent); err != nil {
@@ -321,13 +319,24 @@ func (h *head) workers(ctx, life context.Context) error {
 	})
 }
 
+// takeOwnSeat runs the head's own worker in the place that the team gives it,
+// which is always the first.
+func (h *head) takeOwnSeat(ctx context.Context) {
+	members, _ := h.roster.Team()
+	if h.post.tenure != nil && h.post.tenure.seat.since == members[0].Since {
+		return
+	}
+	place := &seat{size: len(members), since: members[0].Since}
+	h.takeSeat(ctx, place, func(ctx context.Context) error { return h.serveWorker(ctx, h.endpoint, place) })
+}
+
 // awaitNodes waits for what the other nodes tell of their checks and sandboxes.
 func (h *head) awaitNodes(ctx context.Context) error {
 	if h.cfg.checked() {
 		if err := h.awaitAll(ctx, signal.Checked, h.cfg.checkTime()+h.tempo.Silent); err != nil {
 			return err
 		}
-		if err := h.compare(ctx, h.nodes.Last()); err != nil {
+		if err := h.compared.compare(ctx, h.nodes.Last()); err != nil {
 			return err
 		}
 	}
@@ -341,8 +350,8 @@ func (h *head) awaitNodes(ctx context.Context) error {
 	if !errors.Is(err, errDeadline) {
 		return err
 	}
-	return failed(health.Deadline, "the gate needs the sandbox of %s, and after %s %s had none ready",
-		h.cfg.Sandbox.Require, within, h.hostsOf(h.roster.missing(last, signal.Sandbox)))
+	return health.Failed(health.Deadline, "the gate needs the sandbox of %s, and after %s %s had none ready",
+		h.cfg.Sandbox.Require, within, h.hostsOf(h.roster.Missing(last, signal.Sandbox)))
 }
 
 // settle waits until the framework itself counts every node, and has for the
@@ -352,8 +361,8 @@ func (h *head) settle(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	members := make([]framework.Member, 0, h.roster.count())
-	for _, rank := range h.roster.ranks() {
+	members := make([]framework.Member, 0, h.roster.Count())
+	for _, rank := range h.roster.Ranks() {
 		members = append(members, framework.Member{Rank: rank, Host: h.id.HostOf(rank)})
 	}
 	within := h.cfg.Times.Service
@@ -369,28 +378,9 @@ func (h *head) settle(ctx context.Context) error {
 		return counter.Fleet(ctx, self, h.endpoint, members)
 	})
 	if errors.Is(err, errDeadline) {
-		return failed(health.ServiceDied, "%s does not count all %d nodes after %s: %v", h.cfg.Framework.Name(), len(members), within, err)
+		return health.Failed(health.ServiceDied, "%s does not count all %d nodes after %s: %v", h.cfg.Framework.Name(), len(members), within, err)
 	}
 	return err
-}
-
-// openGate tells that everything is proven ready.
-func (h *head) openGate() error {
-	if err := h.mark(signal.Control, signal.NameGo); err != nil {
-		return err
-	}
-	h.gate = time.Since(h.began)
-	h.surroundings.Store(&surroundings{endpoint: h.endpoint, hosts: h.teamHosts()})
-	h.reached(signal.NameGo)
-	h.isUp("the gate is open")
-	if h.lines != nil {
-		h.lines.run(h.cfg.Times.outwaits())
-	}
-	h.nodes.Relax(h.tempo.Look)
-	h.control.Relax(h.tempo.Look)
-	h.background(h.measureTrips)
-	h.log.Info("the gate is open", zap.Int("nodes", h.roster.count()), zap.Duration("took", h.gate.Round(time.Millisecond)))
-	return nil
 }
 
 // awaitAll waits until every node is in state. Each node has a deadline of its
@@ -399,45 +389,107 @@ func (h *head) awaitAll(ctx context.Context, state string, within time.Duration)
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
 	last, err := h.nodes.Wait(ctx, func(l signal.Listing) bool {
-		return len(h.roster.missing(l, state)) == 0
+		return len(h.roster.Missing(l, state)) == 0
 	})
 	if !errors.Is(err, errDeadline) {
 		return err
 	}
-	return failed(health.Deadline, "the head waited %s for %s to be %s, and they neither were nor failed",
-		within, h.hostsOf(h.roster.missing(last, state)), state)
+	return health.Failed(health.Deadline, "the head waited %s for %s to be %s, and they neither were nor failed",
+		within, h.hostsOf(h.roster.Missing(last, state)), state)
 }
 
-// hosts is every rank's host: as the launcher tells, or the node itself; the
-// rank's number where neither has.
-func (h *head) hosts() []string {
-	joined := h.nodes.Last().Ranks(signal.Joined)
-	hosts := make([]string, h.id.Size)
-	for rank := range hosts {
-		hosts[rank] = h.id.HostOf(rank)
-		if _, there := slices.BinarySearch(joined, rank); hosts[rank] == "" && there {
-			hosts[rank] = h.hostOfJoined(rank)
-		}
-		if hosts[rank] == "" {
-			hosts[rank] = strconv.Itoa(rank)
-		}
+// openGate tells that everything is proven ready.
+func (h *head) openGate() error {
+	if err := h.mark(signal.Control, signal.NameGo); err != nil {
+		return err
 	}
-	return hosts
+	h.gate = time.Since(h.began)
+	h.surroundings.Store(&surroundings{endpoint: h.endpoint, hosts: h.assembly.teamHosts()})
+	h.reached(signal.NameGo)
+	h.isUp("the gate is open")
+	if h.lines != nil {
+		h.lines.Run(h.cfg.Times.outwaits())
+	}
+	h.nodes.Relax(h.tempo.Look)
+	h.control.Relax(h.tempo.Look)
+	h.background(h.measureTrips)
+	h.log.Info("the gate is open", zap.Int("nodes", h.roster.Count()), zap.Duration("took", h.gate.Round(time.Millisecond)))
+	return nil
 }
 
-// hostOfJoined reads the host of a rank that has joined; empty where it can't.
-func (h *head) hostOfJoined(rank int) string {
-	joined, err := h.readJoined(h.work, rank)
+// drive runs the driver to its end, or, where there is none, waits for a stop.
+// Its error is the orderly *ending, or why the run ended instead.
+func (h *head) drive(ctx context.Context) error {
+	if len(h.cfg.Driver) == 0 {
+		h.log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.dir.Path()))
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	starting, started := h.lagging(ctx)
+	driver, err := h.children.Start(starting, process.Spec{
+		Name: service.Driver, Argv: h.cfg.Driver, Stdin: h.cfg.Files.In, Stdout: h.cfg.Files.Out, Stderr: h.cfg.Files.Err,
+		Env: driverEnv(h.childEnv(h.cfg.Environ, &seat{size: h.roster.Count()}), h.assembly.teamHosts(), h.endpoint),
+	})
+	started()
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if err != nil {
-		h.log.Warn("cannot read which host a rank is on", zap.Int("of", rank), zap.Error(err))
+		return h.driverFailure(err)
 	}
-	return joined.Host
+	h.driver = driver
+	select {
+	case <-driver.Ended():
+	case <-ctx.Done():
+	}
+	if !service.Ended(driver) {
+		return context.Cause(ctx)
+	}
+	exit := driver.Exit()
+	// A driver that is well has ended the job, whatever came at the same time;
+	// one that is not may have died of it.
+	if exit.Status() != 0 && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	// Slurm signals the whole step: then the driver's end is the daemon's, too.
+	if exit.Status() > 128 && !pause.For(ctx, service.Skew(exit)) {
+		return context.Cause(ctx)
+	}
+	if exit.Status() != 0 && (!h.deaths.hearLosses(ctx) || !h.hearEvents(ctx)) {
+		return context.Cause(ctx)
+	}
+	return &ending{orderly: true, word: health.Driven, code: exit.Status(), why: "the driver has ended: " + exit.String()}
 }
 
-// readJoined reads the answer of a rank that has joined.
-func (h *head) readJoined(ctx context.Context, rank int) (joined signal.JoinedRecord, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Look, errDeadline)
-	defer cancel()
-	err = h.dir.Read(ctx, signal.Nodes, signal.NodeName(rank, h.id.Size, signal.Joined), &joined)
-	return joined, err
+// startLag is how long the start of a driver, or of a command, may go on after its
+// end has come: a start that is given up kills what it starts, which may run by
+// then and is owed its grace.
+const startLag = time.Second
+
+// lagging returns a context for a start, which ends by startLag after ctx does, and
+// a function to call when it is over. One that has ended already lags no more.
+func (n *node) lagging(ctx context.Context) (context.Context, func()) {
+	select {
+	case <-ctx.Done():
+		return ctx, func() {}
+	default:
+	}
+	late, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	n.background(func(context.Context) {
+		select {
+		case <-ctx.Done():
+			pause.For(late, startLag)
+			end(context.Cause(ctx))
+		case <-late.Done():
+		}
+	})
+	return late, func() { end(nil) }
+}
+
+// opened is how long the gate has been open; 0 before.
+func (h *head) opened() time.Duration {
+	if h.gate == 0 {
+		return 0
+	}
+	return time.Since(h.began) - h.gate
 }

@@ -100,11 +100,12 @@ func TestNoLifelineCanBeHeld(t *testing.T) {
 func TestNoLifelineIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
-		n := &node{cfg: Config{Times: DefaultTimes()}, log: zap.New(core), signs: newSigns(time.Second)}
-		n.line = &line{signs: n.signs}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*n.cfg.Times.Peer)
+		w := &worker{node: bare(t, Config{Times: DefaultTimes()}, nil)}
+		w.log, w.ties = zap.New(core), &ties{Signs: lifeline.NewSigns(time.Second)}
+		w.line = &line{Signs: w.ties.Signs}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*w.cfg.Times.Peer)
 		defer cancel()
-		n.watchLine(ctx)
+		w.watchLine(ctx)
 		if said.Len() != 1 {
 			t.Errorf("it is said %d times", said.Len())
 		}
@@ -552,7 +553,7 @@ func TestAServiceDiesOfALoss(t *testing.T) {
 			p.silence()
 			line.sick.Store(true) // it speaks, and its sign is none
 			beats := health.HeadTempo(6*time.Second, 1)
-			pause.For(bounded(t), beats.Beat*(overdue+1)) // until it is missed, and not yet lost
+			pause.For(bounded(t), beats.Beat*(lifeline.Overdue+1)) // until it is missed, and not yet lost
 			touch(t, mark+".2")
 			if !tc.kills {
 				line.sick.Store(false)
@@ -575,8 +576,8 @@ func TestCalm(t *testing.T) {
 	cfg := lifeline.Config{Key: "the attempt's nonce", Size: 2, Beat: ceiling} // nobody is told of an end before that
 	listener, port := listen(t)
 	wire, told := new(network), &connected{up: make(chan struct{})}
-	ends := &lines{signs: newSigns(cfg.Beat), head: lifeline.NewHead(cfg, listener, nobody{})}
-	worker := &line{signs: newSigns(cfg.Beat)}
+	ends := &lines{Signs: lifeline.NewSigns(cfg.Beat), head: lifeline.NewHead(cfg, listener, nobody{})}
+	worker := &line{Signs: lifeline.NewSigns(cfg.Beat)}
 	worker.worker = lifeline.NewWorker(cfg, 1, wire, []string{"127.0.0.1:" + port}, told, func() bool { return false })
 	ctx, end := context.WithCancel(bounded(t))
 	var both sync.WaitGroup
@@ -584,11 +585,12 @@ func TestCalm(t *testing.T) {
 	both.Go(func() { worker.worker.Run(ctx) })
 	defer both.Wait()
 	defer end()
-	ends.connect(1)
-	worker.connect(0)
+	ends.Connect(1)
+	worker.Connect(0)
 	config := Config{Identity: testIdentity(0, 2), Framework: framework.None{}, Times: Times{Peer: 8 * ceiling}}
-	judge := &head{node: &node{cfg: config, id: config.Identity, tempo: health.HeadTempo(config.Times.Peer, 2)}, lines: ends, roster: newRoster(config)}
-	judge.roster.joined[1] = true
+	judge := bareHead(t, config, nil).deaths
+	judge.lines = ends
+	judge.roster.Expected(listing(t, "0001.joined"))
 	for _, want := range []bool{true, false} {
 		if !want {
 			wire.refuses.Store(true)
@@ -613,29 +615,29 @@ func TestBereft(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name     string
-		story    func(*signs) // nil: there is no lifeline
+		story    func(*lifeline.Signs) // nil: there is no lifeline
 		forsaken bool
 		want     bool
 	}{
 		{"no lifeline", nil, false, false},
 		{"no lifeline, and nobody makes an end", nil, true, true},
-		{"never connected", func(*signs) {}, false, false},
-		{"connected", func(s *signs) { s.connect(0) }, false, false},
-		{"connected, and nobody makes an end", func(s *signs) { s.connect(0) }, true, true},
-		{"broken", func(s *signs) { s.connect(0); s.part(0, lifeline.Broken) }, false, false},
-		{"closed", func(s *signs) { s.connect(0); s.part(0, lifeline.Closed) }, false, true},
-		{"refused", func(s *signs) { s.connect(0); s.part(0, lifeline.Refused) }, false, true},
-		{"left", func(s *signs) { s.connect(0); s.part(0, lifeline.Left) }, false, true},
-		{"closed, and back", func(s *signs) { s.connect(0); s.part(0, lifeline.Closed); s.connect(0) }, false, false},
+		{"never connected", func(*lifeline.Signs) {}, false, false},
+		{"connected", func(s *lifeline.Signs) { s.Connect(0) }, false, false},
+		{"connected, and nobody makes an end", func(s *lifeline.Signs) { s.Connect(0) }, true, true},
+		{"broken", func(s *lifeline.Signs) { s.Connect(0); s.Part(0, lifeline.Broken) }, false, false},
+		{"closed", func(s *lifeline.Signs) { s.Connect(0); s.Part(0, lifeline.Closed) }, false, true},
+		{"refused", func(s *lifeline.Signs) { s.Connect(0); s.Part(0, lifeline.Refused) }, false, true},
+		{"left", func(s *lifeline.Signs) { s.Connect(0); s.Part(0, lifeline.Left) }, false, true},
+		{"closed, and back", func(s *lifeline.Signs) { s.Connect(0); s.Part(0, lifeline.Closed); s.Connect(0) }, false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			n := new(node)
-			n.forsaken.Store(tc.forsaken)
+			w := new(worker)
+			w.forsaken.Store(tc.forsaken)
 			if tc.story != nil {
-				n.line = &line{signs: newSigns(time.Second)}
-				tc.story(n.line.signs)
+				w.line = &line{Signs: lifeline.NewSigns(time.Second)}
+				tc.story(w.line.Signs)
 			}
-			if got := n.bereft(); got != tc.want {
+			if got := w.bereft(); got != tc.want {
 				t.Errorf("it is %t, want %t", got, tc.want)
 			}
 		})

@@ -16,10 +16,14 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 func TestMain(m *testing.M) {
@@ -98,7 +102,7 @@ func (j *job) add(rank int, role roles.Role, line string) {
 		Output: Output{Files: Files{Out: j.out, Err: j.errs}},
 	}
 	if line != "" {
-		cfg.Driver = shell(line)
+		cfg.Driver = service.Shell(line)
 	}
 	j.configs = append(j.configs, cfg)
 	j.signals = append(j.signals, signals)
@@ -352,4 +356,47 @@ func (j *job) processes() (left []string) {
 		}
 	}
 	return left
+}
+
+// bare is a node that does nothing by itself, with this run directory.
+func bare(t *testing.T, cfg Config, dir *signal.Dir) *node {
+	t.Helper()
+	if cfg.Access.Meter == nil {
+		cfg.Access.Meter = new(signal.Meter)
+	}
+	n := &node{
+		cfg: cfg, id: cfg.Identity, tempo: health.WorkerTempo(cfg.Times.Peer, cfg.Identity.Size), log: zap.NewNop(),
+		trail: trail.New(), lifetime: newLifetime(t.Context()),
+	}
+	if n.id.Rank == 0 {
+		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
+	}
+	n.records = &records{lifetime: n.lifetime, trail: n.trail, log: n.log, meter: cfg.Access.Meter, peer: cfg.Times.Peer, dir: dir}
+	n.records.rank.Store(int64(n.id.Rank))
+	n.children = service.NewChildren(
+		service.Config{Trail: n.trail, Log: n.log, Logged: n.logged},
+		service.Life{Run: n.life, Work: n.work, Hurry: n.hurry, Background: n.background})
+	return n
+}
+
+// bareHead is a head that does nothing by itself.
+func bareHead(t *testing.T, cfg Config, dir *signal.Dir) *head {
+	t.Helper()
+	h := newHead(bare(t, cfg, dir))
+	if dir != nil {
+		h.nodes = dir.Watch(signal.Nodes, signal.HeadPace)
+		h.deaths.nodes, h.assembly.nodes = h.nodes, h.nodes
+	}
+	return h
+}
+
+// settled makes the team the ranks, for good.
+func settled(h *head, ranks ...int) {
+	record := &signal.TeamRecord{}
+	for _, rank := range ranks {
+		record.Members = append(record.Members, signal.Member{Rank: rank})
+	}
+	h.roster.Take(record)
+	_, changed := h.roster.Team()
+	h.roster.Freeze(changed)
 }

@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
@@ -89,10 +87,7 @@ func TestHeedSignals(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				signals := make(chan os.Signal)
-				n := &node{cfg: Config{Times: DefaultTimes(), Means: Means{Signals: signals}}, log: zap.NewNop()}
-				n.work, n.rest = context.WithCancel(t.Context())
-				n.graces()
-				n.life, n.end = context.WithCancelCause(n.work)
+				n := bare(t, Config{Times: DefaultTimes(), Means: Means{Signals: signals}}, nil)
 				n.background(n.heedSignals)
 				start := time.Now()
 				for _, seen := range tc.seen {
@@ -110,8 +105,7 @@ func TestHeedSignals(t *testing.T) {
 				if n.life.Err() == nil {
 					t.Error("the run was not ended")
 				}
-				n.rest()
-				_ = n.tasks.Wait()
+				n.lifetime.close()
 			})
 		})
 	}

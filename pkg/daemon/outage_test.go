@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +10,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -20,10 +20,9 @@ func TestOutagesAreToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
 		cfg := Config{Identity: testIdentity(0, 2), Times: DefaultTimes(), Means: Means{Access: signal.Access{Meter: new(signal.Meter)}}}
-		h := &head{node: &node{cfg: cfg, id: cfg.Identity, log: zap.New(core)}}
-		h.life, h.end = context.WithCancelCause(t.Context())
-		h.lines = &lines{signs: newSigns(time.Second)}
-		h.lines.connect(1)
+		h := bareHead(t, cfg, nil).deaths
+		h.node.log, h.lines = zap.New(core), &lines{Signs: lifeline.NewSigns(time.Second)}
+		h.lines.Connect(1)
 		var told outages
 		for _, step := range []struct {
 			name string
@@ -32,15 +31,15 @@ func TestOutagesAreToldOnce(t *testing.T) {
 			want string // what is said at the end of the wait; empty: nothing
 		}{
 			{"well", func() {}, time.Minute, ""},
-			{"sick before the job runs", func() { h.lines.hear(1, true) }, 2 * cfg.Times.Peer, ""},
-			{"well again", func() { h.lines.hear(1, false) }, time.Second, ""},
-			{"sick", func() { h.lines.run(true); h.lines.hear(1, true) }, 0, ""},
+			{"sick before the job runs", func() { h.lines.Hear(1, true) }, 2 * cfg.Times.Peer, ""},
+			{"well again", func() { h.lines.Hear(1, false) }, time.Second, ""},
+			{"sick", func() { h.lines.Run(true); h.lines.Hear(1, true) }, 0, ""},
 			{"for half of the peer timeout", func() {}, cfg.Times.Peer / 2, ""},
 			{"for longer than it", func() {}, cfg.Times.Peer/2 + 1, "the share does not answer rank 1: the job goes on"},
 			{"and longer", func() {}, cfg.Times.Peer, ""},
-			{"the share is back", func() { h.lines.hear(1, false) }, time.Second, "the share answers all nodes again"},
+			{"the share is back", func() { h.lines.Hear(1, false) }, time.Second, "the share answers all nodes again"},
 			{"and stays", func() {}, time.Second, ""},
-			{"sick once more", func() { h.lines.hear(1, true) }, 0, ""},
+			{"sick once more", func() { h.lines.Hear(1, true) }, 0, ""},
 			{"for long, as the job ends", func() { h.end(&ending{orderly: true}) }, 2 * cfg.Times.Peer, ""},
 		} {
 			step.does()
@@ -79,13 +78,14 @@ func TestUnanswered(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				n := &node{id: testIdentity(1, 2), dir: dir, tempo: tempo}
+				n := bare(t, Config{Identity: testIdentity(1, 2)}, dir)
+				n.tempo = tempo
 				if tc.unheard > 0 {
-					n.signs = newSigns(time.Second)
-					n.signs.connect(0)
+					n.ties = &ties{Signs: lifeline.NewSigns(time.Second)}
+					n.ties.Connect(0)
 					for range tc.unheard / time.Second { // this daemon itself has run all the time
 						time.Sleep(time.Second)
-						n.signs.tick(time.Now())
+						n.ties.Tick(time.Now())
 					}
 				}
 				if f := n.unanswered(20 * time.Second); f.Kind != string(tc.kind) || !strings.Contains(f.What, tc.says) {

@@ -221,7 +221,7 @@ func TestWorkerLosesTheHead(t *testing.T) {
 	p := j.playWorker(2)
 	j.untilNamed(signal.Control, signal.NameGo)
 	p = &peer{t: t, dir: p.dir, sub: signal.Control}
-	cause := failed(health.PeerLost, "the head is lost").FailedRecord
+	cause := health.Failed(health.PeerLost, "the head is lost").FailedRecord
 	cause.Rank, cause.Lost = 2, []int{0}
 	p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Word: "peer-lost", Cause: cause})
 	j.expect(76, 76, -1)
@@ -240,7 +240,7 @@ func TestAWorkersAbort(t *testing.T) {
 		code int
 	}{
 		{"and the head's own", func(head *peer) {
-			cause := failed(health.HostHangs, "it hangs").FailedRecord
+			cause := health.Failed(health.HostHangs, "it hangs").FailedRecord
 			head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 76, Word: string(health.HostHangs), Cause: cause})
 			head.publish(signal.NameOver, &signal.State{})
 		}, 76},
@@ -256,7 +256,7 @@ func TestAWorkersAbort(t *testing.T) {
 			j.start(0, 2)
 			j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
 			p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
-			cause := failed(health.Share, "its share hangs").FailedRecord
+			cause := health.Failed(health.Share, "its share hangs").FailedRecord
 			cause.Rank = 2
 			p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 66, Word: string(health.Share), Cause: cause})
 			seen := meter.Stats().ByKind[signal.OpList.String()]
@@ -279,7 +279,7 @@ func TestAHeadThatIsLostIsNotWaitedFor(t *testing.T) {
 	head := j.playHead()
 	head.silence()
 	p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
-	cause := failed(health.Terminated, "it was told to end").FailedRecord
+	cause := health.Failed(health.Terminated, "it was told to end").FailedRecord
 	cause.Rank = 2
 	p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 143, Word: string(health.Terminated), Cause: cause})
 	j.start(0, 2)
@@ -299,10 +299,13 @@ func TestTwoLoseTheHead(t *testing.T) {
 	})
 	head, lines := j.playLines()
 	j.start(0, 2)
-	j.until("a lifeline", func() bool { return lines.Stats().Connected == 1 })
+	j.until("a lifeline, at both ends", func() bool {
+		events, _ := os.ReadFile(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", 1, size)))
+		return lines.Stats().Connected == 1 && strings.Contains(string(events), `"event":"lifeline"`)
+	})
 	wire.refuses.Store(true)
 	wire.cut()
-	cause := failed(health.DaemonDied, "the daemon of the head has died").FailedRecord
+	cause := health.Failed(health.DaemonDied, "the daemon of the head has died").FailedRecord
 	cause.Rank, cause.Lost = 2, []int{0}
 	p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
 	p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Word: string(health.DaemonDied), Cause: cause})
@@ -331,7 +334,7 @@ func TestTheFarewellIsNotLookedFor(t *testing.T) {
 	j.start(0, 2)
 	j.until("a lifeline", func() bool { return lines.Stats().Connected == 1 })
 	j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
-	cause := failed(health.DaemonDied, "the daemon of rank 2 has died").FailedRecord
+	cause := health.Failed(health.DaemonDied, "the daemon of rank 2 has died").FailedRecord
 	head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 76, Word: string(health.DaemonDied), Cause: cause})
 	j.untilNamed(signal.Nodes, done)
 	j.until("three looks of a worker that is done", func() bool {
@@ -369,13 +372,14 @@ func TestTug(t *testing.T) {
 		{1, signal.Control, signal.AbortName(1, 2), true},
 	} {
 		tugs := false
-		n := &node{id: testIdentity(tc.rank, 2), nudge: func() { tugs = true }}
-		n.tug(tc.sub, tc.name)
+		r := &records{nudge: func() { tugs = true }}
+		r.rank.Store(int64(tc.rank))
+		r.tug(tc.sub, tc.name)
 		if tugs != tc.tugs {
 			t.Errorf("rank %d publishes %s/%s: the other side is nudged: %t, want %t", tc.rank, tc.sub, tc.name, tugs, tc.tugs)
 		}
 	}
-	new(node).tug(signal.Control, signal.NameGo) // without a lifeline
+	new(records).tug(signal.Control, signal.NameGo) // without a lifeline
 }
 
 // TestTheHeadWaitsForWhoIsNotDone has a worker fail that takes its time to end what
@@ -389,7 +393,7 @@ func TestTheHeadWaitsForWhoIsNotDone(t *testing.T) {
 	j.start(1)
 	p := j.playWorker(1)
 	j.untilNamed(signal.Control, signal.NameGo)
-	cause := failed(health.ServiceDied, "the service has died").FailedRecord
+	cause := health.Failed(health.ServiceDied, "the service has died").FailedRecord
 	cause.Rank = 1
 	p.publish(signal.NodeName(1, size, signal.Failed), &cause)
 	j.untilNamed(signal.Nodes, signal.NodeName(0, size, signal.Done))
@@ -570,7 +574,7 @@ func TestWorkerStaysForTheEnd(t *testing.T) {
 	head := j.playHead()
 	j.start(0)
 	j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
-	cause := failed(health.Setup, "it failed").FailedRecord
+	cause := health.Failed(health.Setup, "it failed").FailedRecord
 	head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 77, Word: "service", Cause: cause})
 	j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Done))
 	time.Sleep(time.Second)
@@ -614,24 +618,20 @@ func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				n := &node{cfg: Config{Times: times, Means: Means{Access: access}}, id: testIdentity(1, 2), tempo: health.WorkerTempo(times.Peer, 2)}
-				n.cfg.Times.DriverGrace = tc.grace
-				n.control = dir.Watch(signal.Control, signal.WorkerPace(2))
-				n.work, n.rest = context.WithCancel(t.Context())
-				n.graces()
-				n.ended, n.over = context.WithCancelCause(n.work)
+				w := &worker{node: bare(t, Config{Identity: testIdentity(1, 2), Times: times, Means: Means{Access: access}}, dir)}
+				w.cfg.Times.DriverGrace = tc.grace
+				w.control = dir.Watch(signal.Control, signal.WorkerPace(2))
 				hangs = true
-				n.background(n.control.Run)
+				w.background(w.control.Run)
 				began := time.Now()
-				if end := n.awaitEnd(failed(tc.kind, "it ends")); end != nil {
+				if end := w.awaitEnd(health.Failed(tc.kind, "it ends")); end != nil {
 					t.Errorf("it ends by %v", end)
 				}
 				if took := time.Since(began); took < tc.want || took > tc.want+sickShare {
 					t.Errorf("it has waited %s, want %s", took, tc.want)
 				}
 				close(hang)
-				n.rest()
-				_ = n.tasks.Wait()
+				w.lifetime.close()
 			})
 		})
 	}

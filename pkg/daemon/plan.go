@@ -19,7 +19,7 @@ func (c Config) Plan(role roles.Role) []string {
 	}
 	if c.spares() {
 		lines = append(lines, fmt.Sprintf("team: %s of them are the driver's, as soon as they have met and are checked; the others stand by",
-			c.Team.of(id.Size)))
+			c.Team.Of(id.Size)))
 	}
 	if c.Setup != "" {
 		lines = append(lines, fmt.Sprintf("check: run %q within %s", c.Setup, c.Times.Setup))

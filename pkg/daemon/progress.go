@@ -31,7 +31,7 @@ func (h *head) tellProgress(ctx context.Context) {
 		}
 		lacks := h.lacks(h.nodes.Last())
 		if waited, due := v.Due(lacks, time.Now()); due {
-			h.log.Info(gate.Line(lacks, h.roster.count(), waited, h.cfg.Framework.Name(), h.hostsOf, h.reasons(ctx, lacks)))
+			h.log.Info(gate.Line(lacks, h.roster.Count(), waited, h.cfg.Framework.Name(), h.hostsOf, h.reasons(ctx, lacks)))
 		}
 	}
 }
@@ -42,12 +42,12 @@ func (h *head) lacks(l signal.Listing) []gate.Lack {
 		Checks: h.cfg.checked(), Sandboxes: h.cfg.Sandbox.Wanted() && !h.sandboxesMet(l),
 		Services: h.cfg.Framework.Serves(), Led: h.serving.Load(), Counting: h.counting.Load(),
 	}
-	return asked.Lacks(func(state string) []int { return h.roster.unknown(h.roster.missing(l, state)) })
+	return asked.Lacks(func(state string) []int { return h.roster.Unknown(h.roster.Missing(l, state)) })
 }
 
 // sandboxesMet tells whether the gate has as many sandboxes as it needs.
 func (h *head) sandboxesMet(l signal.Listing) bool {
-	return h.cfg.Sandbox.Require.Met(h.roster.among(without(l.Ranks(signal.Sandbox), l.Ranks(signal.SandboxFailed))), h.roster.count())
+	return h.cfg.Sandbox.Require.Met(h.roster.Among(without(l.Ranks(signal.Sandbox), l.Ranks(signal.SandboxFailed))), h.roster.Count())
 }
 
 // mostReasons is how many nodes are asked why they lack a step.
@@ -114,7 +114,7 @@ func (h *head) reasonOf(ctx context.Context, rank int, step string) string {
 // plan is what is going to be done, for who looks at the run from outside.
 func (c *Config) plan() *signal.Plan {
 	p := &signal.Plan{
-		Framework: c.Framework.Name(), Steps: []string{gate.Join}, Need: c.Team.of(c.Identity.Size).Min,
+		Framework: c.Framework.Name(), Steps: []string{gate.Join}, Need: c.Team.Of(c.Identity.Size).Min,
 		Deadlines: map[string]time.Duration{gate.Join: c.Times.Join},
 		Rest:      restful*c.Times.Peer + health.HeadTempo(c.Times.Peer, c.Identity.Size).Beat,
 	}

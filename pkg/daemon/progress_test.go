@@ -11,10 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -62,7 +59,8 @@ func TestHeadAtRest(t *testing.T) {
 				}
 				ctx, stop := context.WithTimeout(t.Context(), 3*rest)
 				defer stop()
-				n := &node{cfg: cfg, id: cfg.Identity, tempo: health.HeadTempo(peer, 8), dir: dir, calm: func(time.Time) bool { return true }, log: zap.NewNop()}
+				n := bare(t, cfg, dir)
+				n.ties = &ties{calm: func(time.Time) bool { return true }}
 				var pulse sync.WaitGroup
 				pulse.Go(func() { n.pulse(signal.Control, signal.BeatState)(ctx) })
 				seen, at, beats := "", time.Now(), 0

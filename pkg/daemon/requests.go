@@ -30,14 +30,13 @@ func runsRequests(n *node) *request.Node {
 			spec.Env = append(requestEnv(n), spec.Env...)
 			starting, started := n.lagging(ctx)
 			defer started()
-			child, err := n.super.Start(starting, spec)
+			child, err := n.children.Launch(starting, spec)
 			if err != nil {
 				return nil, nil, err
 			}
-			n.adopt(spec.Name, child)
 			return child, func() {
 				child.Stop(n.hurry, n.cfg.Times.StopGrace, syscall.SIGTERM)
-				n.disown(child)
+				n.children.Disown(child)
 			}, nil
 		},
 	})
@@ -46,18 +45,11 @@ func runsRequests(n *node) *request.Node {
 // requestEnv is the environment of a command from outside: that of the node's
 // other children, and where the service is.
 func requestEnv(n *node) []string {
-	env := n.childEnv(n.cfg.Environ, n.seat.Load())
+	env := n.childEnv(n.cfg.Environ, n.post.seat.Load())
 	if known := n.surroundings.Load(); known != nil {
 		env = driverEnv(env, known.hosts, known.endpoint)
 	}
 	return env
-}
-
-// disown forgets a child of which nothing is left.
-func (n *node) disown(child *process.Child) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.children = slices.DeleteFunc(n.children, func(c *process.Child) bool { return c == child })
 }
 
 // requestTeam is what requests from outside are told of the nodes.
@@ -76,7 +68,7 @@ func (t requestTeam) CallName(rank int) string {
 }
 
 // Absent returns those that the job goes on without.
-func (t requestTeam) Absent() []int { return t.head.roster.absent(t.head.nodes.Last()) }
+func (t requestTeam) Absent() []int { return t.head.roster.Absent(t.head.nodes.Last()) }
 
 // Choose returns the ranks that words mean, which have joined and are not lost.
 func (t requestTeam) Choose(words []string) ([]int, error) {
@@ -89,7 +81,7 @@ func (t requestTeam) Choose(words []string) ([]int, error) {
 			ranks = append(ranks, 0)
 			continue
 		case request.OnAll:
-			if missing := h.nodes.Last().Missing(signal.Joined, h.id.Size); !h.roster.spares && len(missing) > 0 {
+			if missing := h.nodes.Last().Missing(signal.Joined, h.id.Size); !h.roster.Spares() && len(missing) > 0 {
 				return nil, fmt.Errorf("%s have not joined yet", h.hostsOf(missing))
 			}
 			ranks = append(ranks, without(slices.Clone(joined), absent)...)

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -20,16 +20,16 @@ func (n *node) serveSandbox(ctx context.Context) error {
 		return nil
 	}
 	return n.phase("sandbox", func() error {
-		service := &framework.Service{Name: "sandbox", Argv: shell(n.cfg.Sandbox.Command), Env: n.childEnv(n.cfg.Environ, n.launchSeat())}
+		service := &framework.Service{Name: "sandbox", Argv: service.Shell(n.cfg.Sandbox.Command), Env: n.childEnv(n.cfg.Environ, n.launchSeat())}
 		if probe := n.cfg.Sandbox.Ready; probe != nil {
 			service.Ready = probe.Try
 			service.Port, _ = probe.Port()
 		}
-		err := n.serve(ctx, service, health.SandboxDied, n.cfg.Times.Sandbox, n.sandboxFailed)
+		err := n.children.Serve(ctx, service, health.SandboxDied, n.cfg.Times.Sandbox, n.sandboxFailed)
 		if err != nil && ctx.Err() != nil {
 			return context.Cause(ctx) // that is no failure of the sandbox
 		}
-		if f, ok := errors.AsType[*failure](err); ok {
+		if f, ok := errors.AsType[*health.Failure](err); ok {
 			n.sandboxFailed(f)
 			return nil
 		}
@@ -40,8 +40,8 @@ func (n *node) serveSandbox(ctx context.Context) error {
 	})
 }
 
-func (n *node) sandboxFailed(f *failure) {
-	if n.aside.Load() {
+func (n *node) sandboxFailed(f *health.Failure) {
+	if n.post.aside.Load() {
 		return // it was ended with the rest of what ran here
 	}
 	if f.Phase == "" {
@@ -53,70 +53,70 @@ func (n *node) sandboxFailed(f *failure) {
 	})
 }
 
-// runSandbox is the daemon of a sandbox in a step of its own: it serves the
+// serveApart is the daemon of a sandbox in a step of its own: it serves the
 // node's sandbox for the run of another step of the same job. It returns its
 // exit code.
-func (n *node) runSandbox() int {
-	err := n.phase("join", n.attach)
+func (w *worker) serveApart() int {
+	err := w.phase("join", w.attach)
 	if err != nil {
-		return n.leaveAlone(err)
+		return w.leaveAlone(err)
 	}
-	n.background(n.followControl(signal.SandboxBeat))
-	n.background(n.pulse(signal.Nodes, signal.SandboxBeat))
-	if err := n.serveSandbox(n.life); err != nil {
-		n.end(err)
+	w.background(w.followControl(signal.SandboxBeat))
+	w.background(w.pulse(signal.Nodes, signal.SandboxBeat))
+	if err := w.serveSandbox(w.life); err != nil {
+		w.end(err)
 	} else {
-		n.isUp("the sandbox is ready")
+		w.isUp("the sandbox is ready")
 	}
-	<-n.life.Done()
+	<-w.life.Done()
 	var end *ending
-	if !errors.As(context.Cause(n.life), &end) {
-		f := &failure{asFailure(context.Cause(n.life)).FailedRecord}
-		n.sandboxFailed(f)
-		end = endingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, n.id.HostOf))
+	if !errors.As(context.Cause(w.life), &end) {
+		f := &health.Failure{FailedRecord: health.AsFailure(context.Cause(w.life)).FailedRecord}
+		w.sandboxFailed(f)
+		end = endingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, w.id.HostOf))
 		if end.gentle {
-			end = cmp.Or(n.awaitEnd(f), end)
+			end = cmp.Or(w.awaitEnd(f), end)
 		}
 	}
-	n.stopAll(end)
+	w.stopAll(end)
 	code := end.code
 	if end.orderly {
 		code = 0
 	}
-	n.trail.Event(trail.End, trail.Fields{Code: &code})
+	w.trail.Event(trail.End, trail.Fields{Code: &code})
 	return code
 }
 
 // attach finds the run that waits for this sandbox, and this node's rank in it.
-func (n *node) attach() error {
-	ctx, cancel := context.WithTimeoutCause(n.life, n.cfg.Times.Join, errDeadline)
+func (w *worker) attach() error {
+	ctx, cancel := context.WithTimeoutCause(w.life, w.cfg.Times.Join, errDeadline)
 	defer cancel()
-	finder := signal.NewStepFinder(n.place(), n.id.Job, n.id.Restart)
+	finder := signal.NewStepFinder(w.place(), w.id.Job, w.id.Restart)
 	dir, job, err := finder.Find(ctx)
 	if errors.Is(err, errDeadline) {
-		return failed(health.Share, "cannot find the run that this sandbox is for: %s has seen none of job %s in %s for %s: start the other step with --sandbox-step and the same --log-dir",
-			n.name(n.id.Rank), n.id.Job, n.cfg.LogDir, n.cfg.Times.Join)
+		return health.Failed(health.Share, "cannot find the run that this sandbox is for: %s has seen none of job %s in %s for %s: start the other step with --sandbox-step and the same --log-dir",
+			w.name(w.id.Rank), w.id.Job, w.cfg.LogDir, w.cfg.Times.Join)
 	}
 	if err != nil {
 		return err
 	}
-	rank, err := n.rankIn(ctx, dir)
+	rank, err := w.rankIn(ctx, dir)
 	if err != nil {
 		return err
 	}
-	n.mu.Lock()
-	n.id.Rank, n.id.Size, n.id.Hosts = rank, job.Size, nil
-	n.mu.Unlock()
-	n.seat.Store(n.launchSeat())
-	n.begin(dir.As(rank), "sandbox-daemon", signal.WorkerPace(n.id.Size))
+	w.mu.Lock()
+	w.id.Rank, w.id.Size, w.id.Hosts = rank, job.Size, nil
+	w.mu.Unlock()
+	w.post.seat.Store(w.launchSeat())
+	w.begin(dir.As(rank), "sandbox-daemon", signal.WorkerPace(w.id.Size))
 	return nil
 }
 
 // rankIn returns the rank of this node in the run, by its host name. It is the
 // one daemon that reads other nodes' names: the launcher has told it the ranks
 // of another step.
-func (n *node) rankIn(ctx context.Context, dir *signal.Dir) (int, error) {
-	watch := dir.Watch(signal.Nodes, signal.WorkerPace(n.id.Size))
+func (w *worker) rankIn(ctx context.Context, dir *signal.Dir) (int, error) {
+	watch := dir.Watch(signal.Nodes, signal.WorkerPace(w.id.Size))
 	looking, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -129,19 +129,19 @@ func (n *node) rankIn(ctx context.Context, dir *signal.Dir) (int, error) {
 	}()
 	found, read := -1, make(map[int]bool)
 	_, err := watch.Wait(ctx, func(l signal.Listing) bool {
-		found = n.matchHost(ctx, dir, l, read)
+		found = w.matchHost(ctx, dir, l, read)
 		return found >= 0
 	})
 	if errors.Is(err, errDeadline) {
-		return 0, failed(health.Launch, "cannot find %s among the nodes of run %s: start the sandbox's step on the same nodes", n.id.Host, dir.Name())
+		return 0, health.Failed(health.Launch, "cannot find %s among the nodes of run %s: start the sandbox's step on the same nodes", w.id.Host, dir.Name())
 	}
 	return found, err
 }
 
-func (n *node) matchHost(ctx context.Context, dir *signal.Dir, l signal.Listing, read map[int]bool) int {
+func (w *worker) matchHost(ctx context.Context, dir *signal.Dir, l signal.Listing, read map[int]bool) int {
 	ranks := l.Ranks(signal.Joined)
 	// The same nodes in the same order is what is usual: look there first.
-	if at, ok := slices.BinarySearch(ranks, n.id.Rank); ok {
+	if at, ok := slices.BinarySearch(ranks, w.id.Rank); ok {
 		ranks[0], ranks[at] = ranks[at], ranks[0]
 	}
 	for _, rank := range ranks {
@@ -153,46 +153,9 @@ func (n *node) matchHost(ctx context.Context, dir *signal.Dir, l signal.Listing,
 			return -1
 		}
 		read[rank] = true
-		if joined.Host == n.id.Host {
+		if joined.Host == w.id.Host {
 			return rank
 		}
 	}
 	return -1
-}
-
-// expectedSandboxes are the sandboxes whose own daemons should live.
-func expectedSandboxes(l signal.Listing, step bool) map[int]int64 {
-	alive := make(map[int]int64)
-	if !step {
-		return alive
-	}
-	beats := l.Beats(signal.SandboxBeat)
-	for _, rank := range without(l.Ranks(signal.Sandbox), l.Ranks(signal.SandboxFailed)) {
-		alive[rank] = beats[rank]
-	}
-	return alive
-}
-
-// sandboxesLost takes sandboxes for lost whose daemons have fallen silent.
-func (h *head) sandboxesLost(silent []int, liveness *health.Liveness, l signal.Listing) {
-	lost := append(l.Ranks(signal.SandboxFailed), silent...)
-	slices.Sort(lost)
-	if !h.cfg.Sandbox.Require.Missed(h.roster.among(slices.Compact(lost)), h.roster.count()) {
-		return
-	}
-	quiet := liveness.Quiet(silent[0]).Round(time.Second / 10)
-	f := failed(health.SandboxDied, "the sandbox of %s is lost: no beat of its daemon for %s", h.name(silent[0]), quiet)
-	f.Header, f.Phase = h.header(), h.trail.Phase()
-	if h.roster.spares {
-		f.Lost = silent // it may be one that can be dropped
-	}
-	h.observe(f.FailedRecord, l.At)
-}
-
-// without returns the ranks that are not in lost; both are in order.
-func without(ranks, lost []int) []int {
-	return slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool {
-		_, gone := slices.BinarySearch(lost, rank)
-		return gone
-	})
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -76,12 +77,13 @@ func TestGateDoesNotWaitForMoreSandboxes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
+			// Whoever asks first is told that the sandbox is ready; the slow one comes second.
+			claimed, slow := filepath.Join(t.TempDir(), "claimed"), strconv.Itoa(tc.slow)
 			j := newJob(t, 2, "echo driver").all(func(c *Config) {
+				c.Setup = "while [ $BRINGUPD_NODE_RANK = " + slow + " ] && ! test -e " + claimed + "; do sleep 0.05; done"
 				c.Sandbox = SandboxConfig{Command: "exec sleep 300", Require: require(t, "any")}
+				c.Sandbox.Ready = probe(t, "exec:/bin/sh -c 'mkdir "+claimed+" || sleep 300'")
 				c.Times.Sandbox = 40 * time.Second
-				if c.Identity.Rank == tc.slow {
-					c.Sandbox.Ready = probe(t, "file:/nonexistent")
-				}
 			})
 			began := time.Now()
 			j.start().expect(0, 0)

@@ -60,7 +60,7 @@ func (a *arrivals) trip(rank int, joined signal.JoinedRecord) (signal.RoundTrip,
 func (h *head) measureTrips(ctx context.Context) {
 	var trips []signal.RoundTrip
 	for _, rank := range h.arrivals.sample(tripSample) {
-		joined, err := h.readJoined(ctx, rank)
+		joined, err := h.assembly.readJoined(ctx, rank)
 		if err != nil {
 			return // what is for people only is not asked for twice
 		}

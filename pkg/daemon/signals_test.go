@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -274,7 +275,7 @@ func TestStop(t *testing.T) {
 // TestDriverAndNodeEndTogether has the driver die of what a node dies of.
 func TestDriverAndNodeEndTogether(t *testing.T) {
 	t.Parallel()
-	j := newJob(t, 2, "").all(func(c *Config) { c.Driver = shell("exec sleep 300") }).start()
+	j := newJob(t, 2, "").all(func(c *Config) { c.Driver = service.Shell("exec sleep 300") }).start()
 	j.untilNamed(signal.Control, signal.NameGo)
 	j.signals[1] <- syscall.SIGINT
 	j.expect(130, 130)

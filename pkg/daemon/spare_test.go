@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,16 +13,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
+	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // spared is a job of size nodes of which the driver gets as the bounds say.
-func spared(t *testing.T, size int, bounds Bounds, line string) *job {
+func spared(t *testing.T, size int, bounds team.Bounds, line string) *job {
 	t.Helper()
 	return newJob(t, size, line).all(func(c *Config) { c.Team = bounds })
 }
@@ -33,6 +33,25 @@ func onLaunch(rank int, what, then string) string {
 }
 
 const tellsTeam = `echo "$BRINGUPD_NODE_RANK of $BRINGUPD_NODE_COUNT: $BRINGUPD_HOSTS"`
+
+// marked is a framework whose workers are up when they have marked that they run.
+type marked struct {
+	Marks string
+	framework.None
+}
+
+func (f marked) Worker(self framework.Node, head framework.Endpoint) (*framework.Service, error) {
+	service, err := f.None.Worker(self, head)
+	if service != nil {
+		service.Ready = func(context.Context) error {
+			if names, _ := filepath.Glob(fmt.Sprintf("%s/%d-as-*", f.Marks, self.LaunchRank)); len(names) > 0 {
+				return nil
+			}
+			return errors.New("it has not marked that it runs")
+		}
+	}
+	return service, err
+}
 
 // chose checks whom the driver got, and whom it did without.
 func (j *job) chose(team []int, dropped ...int) signal.Result {
@@ -77,7 +96,7 @@ func marking(marks string) string {
 func TestSparesStandBy(t *testing.T) {
 	t.Parallel()
 	marks := t.TempDir()
-	j := spared(t, 3, Bounds{1, 1}, tellsTeam).all(func(c *Config) {
+	j := spared(t, 3, team.Bounds{Min: 1, Max: 1}, tellsTeam).all(func(c *Config) {
 		c.Framework = framework.None{WorkerCommand: marking(marks)}
 		c.Sandbox = SandboxConfig{Command: "touch " + marks + "/sandbox-$BRINGUPD_LAUNCH_RANK; exec sleep 300", Require: require(t, "all")}
 	})
@@ -106,7 +125,7 @@ func TestNodesDropped(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		size    int
-		bounds  Bounds
+		bounds  team.Bounds
 		absent  []int
 		change  func(t *testing.T, c *Config, marks string)
 		codes   []int
@@ -117,52 +136,52 @@ func TestNodesDropped(t *testing.T) {
 		why     string
 	}{
 		{
-			name: "one that does not come", size: 3, bounds: Bounds{2, 2}, absent: []int{1}, codes: []int{0, -1, 0},
+			name: "one that does not come", size: 3, bounds: team.Bounds{Min: 2, Max: 2}, absent: []int{1}, codes: []int{0, -1, 0},
 			change: func(*testing.T, *Config, string) {},
 			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "did not join",
 		},
 		{
-			name: "one that does not come, of as many as may", size: 3, bounds: Bounds{2, 3}, absent: []int{1}, codes: []int{0, -1, 0},
+			name: "one that does not come, of as many as may", size: 3, bounds: team.Bounds{Min: 2, Max: 3}, absent: []int{1}, codes: []int{0, -1, 0},
 			change: func(_ *testing.T, c *Config, _ string) { c.Times.Join = 8 * time.Second },
 			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "did not join",
 		},
 		{
-			name: "one whose setup fails", size: 3, bounds: Bounds{2, 3}, codes: []int{0, 0, 0},
+			name: "one whose setup fails", size: 3, bounds: team.Bounds{Min: 2, Max: 3}, codes: []int{0, 0, 0},
 			change: func(_ *testing.T, c *Config, _ string) { c.Setup = onLaunch(1, "echo no disk; exit 3", "true") },
 			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "the setup command of rank 1 (n1) failed",
 		},
 		{
-			name: "one whose service does not start", size: 4, bounds: Bounds{3, 3}, codes: []int{0, 0, 0, 0},
+			name: "one whose service does not start", size: 4, bounds: team.Bounds{Min: 3, Max: 3}, codes: []int{0, 0, 0, 0},
 			change: func(t *testing.T, c *Config, marks string) {
 				// The spare comes last, so that the team is known.
 				c.Setup = onLaunch(3, "until test -e "+marks+"/1-as-1-of-3; do sleep 0.05; done", "true")
-				c.Framework = framework.None{
+				c.Framework = neverReady{1, framework.None{
 					WorkerCommand: onLaunch(1, "touch "+marks+"/1-as-1-of-3; exit 5", marking(marks)),
-					WorkerReady:   probe(t, fmt.Sprintf("exec:/bin/sh -c 'test -e %s/%d-as-*-of-3 -a %d -ne 1'", marks, c.Identity.Rank, c.Identity.Rank)),
-				}
+				}}
 			},
 			team: []int{0, 3, 2}, dropped: []int{1}, hosts: "n0,n3,n2", why: "died before it was ready",
 			started: "0-as-0-of-3 1-as-1-of-3 2-as-2-of-3 3-as-1-of-3",
 		},
 		{
-			name: "one whose sandbox does not start", size: 3, bounds: Bounds{2, 2}, codes: []int{0, 0, 0},
+			name: "one whose sandbox does not start", size: 3, bounds: team.Bounds{Min: 2, Max: 2}, codes: []int{0, 0, 0},
 			change: func(t *testing.T, c *Config, marks string) {
 				c.Setup = onLaunch(2, "until test -e "+marks+"/1-as-1-of-2; do sleep 0.05; done", "true")
 				c.Sandbox = SandboxConfig{
-					Command: onLaunch(1, waitsFor(marks+"/1-as-1-of-2")+"; exit 6", "exec sleep 300"), Require: require(t, "all"),
-					Ready: probe(t, fmt.Sprintf("exec:/bin/sh -c 'test %d -ne 1'", c.Identity.Rank)),
+					Command: onLaunch(1, waitsFor(marks+"/1-as-1-of-2")+"; exit 6",
+						waitsFor("$BRINGUPD_RUN_DIR/nodes/0001."+signal.SandboxFailed)+"; touch "+marks+".gone; exec sleep 300"),
+					Require: require(t, "all"),
+					Ready:   probe(t, "file:"+marks+".gone"),
 				}
 			},
 			team: []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", why: "the sandbox of rank 1 (n1)",
 			started: "0-as-0-of-2 1-as-1-of-2 2-as-1-of-2",
 		},
 		{
-			name: "one without a spare, where fewer will do", size: 3, bounds: Bounds{2, 3}, codes: []int{0, 0, 0},
+			name: "one without a spare, where fewer will do", size: 3, bounds: team.Bounds{Min: 2, Max: 3}, codes: []int{0, 0, 0},
 			change: func(t *testing.T, c *Config, marks string) {
-				c.Framework = framework.None{
+				c.Framework = neverReady{1, framework.None{
 					WorkerCommand: onLaunch(1, waitsFor(marks+"/0-as-0-of-3")+"; "+waitsFor(marks+"/2-as-2-of-3")+"; exit 5", marking(marks)),
-					WorkerReady:   probe(t, fmt.Sprintf("exec:/bin/sh -c 'test %d -ne 1'", c.Identity.Rank)),
-				}
+				}}
 			},
 			// All that still run are told anew how many they are.
 			team: []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", why: "died before it was ready",
@@ -174,7 +193,7 @@ func TestNodesDropped(t *testing.T) {
 			marks := t.TempDir()
 			// The driver takes longer than a node that failed would wait for an end.
 			j := spared(t, tc.size, tc.bounds, "sleep 3; "+tellsTeam).all(func(c *Config) {
-				c.Framework = framework.None{WorkerCommand: marking(marks), WorkerReady: probe(t, fmt.Sprintf("exec:/bin/sh -c 'ls %s/%d-as-*'", marks, c.Identity.Rank))}
+				c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}}
 				tc.change(t, c, marks)
 			})
 			j.start(tc.absent...).expect(tc.codes...)
@@ -199,7 +218,7 @@ func TestNodesDropped(t *testing.T) {
 func TestTooFewLeft(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
-	j := spared(t, 4, Bounds{3, 3}, "exit 0").all(func(c *Config) {
+	j := spared(t, 4, team.Bounds{Min: 3, Max: 3}, "exit 0").all(func(c *Config) {
 		c.Times.Join = 5 * time.Second
 		c.Setup = onLaunch(2, "echo no disk; exit 3", "true")
 	})
@@ -213,7 +232,7 @@ func TestTooFewLeft(t *testing.T) {
 // TestHeadIsNeeded: whatever spares there are.
 func TestHeadIsNeeded(t *testing.T) {
 	t.Parallel()
-	j := spared(t, 3, Bounds{1, 3}, "exit 0").all(func(c *Config) { c.Setup = onLaunch(0, "exit 3", "true") })
+	j := spared(t, 3, team.Bounds{Min: 1, Max: 3}, "exit 0").all(func(c *Config) { c.Setup = onLaunch(0, "exit 3", "true") })
 	j.start().expect(77, 77, 77)
 	j.blames(0, string(health.Setup), 77)
 }
@@ -221,8 +240,8 @@ func TestHeadIsNeeded(t *testing.T) {
 // TestUnlikeConfigurationOfSpare is a mistake that no other node makes good.
 func TestUnlikeConfigurationOfSpare(t *testing.T) {
 	t.Parallel()
-	j := spared(t, 3, Bounds{2, 2}, "exit 0")
-	j.configs[1].Driver = shell("exit 9")
+	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, "exit 0")
+	j.configs[1].Driver = service.Shell("exit 9")
 	j.all(func(c *Config) { c.Setup = onLaunch(0, "sleep 1", "true") })
 	j.start().expect(64, 64, 64)
 	j.blames(1, string(health.Usage), 64)
@@ -238,7 +257,7 @@ func TestDeathOfSpare(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "enough")
-	j := spared(t, 3, Bounds{2, 2}, waits(file)).all(func(c *Config) {
+	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, waits(file)).all(func(c *Config) {
 		c.Setup = onLaunch(2, "sleep 1", "true") // it is the spare
 		c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
 	}).start()
@@ -255,7 +274,7 @@ func TestDeathOfSpare(t *testing.T) {
 
 func TestDeathOfMemberAfterGate(t *testing.T) {
 	t.Parallel()
-	j := spared(t, 3, Bounds{2, 2}, "exec sleep 300").all(func(c *Config) {
+	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, "exec sleep 300").all(func(c *Config) {
 		c.Setup = onLaunch(2, "sleep 1", "true")
 		c.Framework = framework.None{WorkerCommand: onLaunch(1, "sleep 1; exit 5", "exec sleep 300")}
 	})
@@ -271,7 +290,7 @@ func TestSilentSpare(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "enough")
 	spare := new(mount)
-	j := spared(t, 3, Bounds{2, 2}, waits(file)).all(func(c *Config) {
+	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, waits(file)).all(func(c *Config) {
 		c.Times.Peer, c.Times.Join = time.Second, 10*time.Second
 		c.Setup = onLaunch(2, "sleep 1", "true")
 		if c.Identity.Rank == 2 {
@@ -305,14 +324,9 @@ func TestSpareWithoutALifeline(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg := Config{Identity: testIdentity(0, size), Framework: framework.None{}, Times: DefaultTimes(), Team: Bounds{2, 2}}
-		h := &head{
-			node:  &node{cfg: cfg, id: cfg.Identity, dir: dir, log: zap.NewNop(), trail: trail.New(), tempo: health.HeadTempo(cfg.Times.Peer, size)},
-			nodes: dir.Watch(signal.Nodes, signal.HeadPace), roster: newRoster(cfg),
-		}
-		h.life, h.end = context.WithCancelCause(t.Context())
-		h.roster.take(&signal.TeamRecord{Members: []signal.Member{{Rank: 0}, {Rank: 1}}})
-		h.roster.open = true
+		cfg := Config{Identity: testIdentity(0, size), Framework: framework.None{}, Times: DefaultTimes(), Team: team.Bounds{Min: 2, Max: 2}}
+		h := bareHead(t, cfg, dir)
+		settled(h, 0, 1)
 		for rank := 1; rank < size; rank++ {
 			if err := dir.As(rank).Publish(t.Context(), signal.Nodes, signal.NodeName(rank, size, signal.Joined), &signal.JoinedRecord{}, false); err != nil {
 				t.Fatal(err)
@@ -323,17 +337,17 @@ func TestSpareWithoutALifeline(t *testing.T) {
 		defer following.Wait()
 		defer cancel()
 		following.Go(func() { h.nodes.Run(ctx) })
-		following.Go(func() { h.followNodes(ctx) })
+		following.Go(func() { h.deaths.followNodes(ctx) })
 		member := dir.As(1)
 		for began := time.Now(); time.Since(began) < 2*standbyTempo(h.tempo).Silent; time.Sleep(h.tempo.Beat) {
 			if err := member.Beat(t.Context(), signal.Nodes, signal.BeatState); err != nil {
 				t.Fatal(err)
 			}
-			if dropped := h.roster.dropped(); len(dropped) > 0 && time.Since(began) < standbyTempo(h.tempo).Silent {
+			if dropped := h.roster.Dropped(); len(dropped) > 0 && time.Since(began) < standbyTempo(h.tempo).Silent {
 				t.Fatalf("after %s these are dropped: %+v", time.Since(began), dropped)
 			}
 		}
-		if dropped := h.roster.dropped(); len(dropped) != 1 || dropped[0].Rank != 2 || h.life.Err() != nil {
+		if dropped := h.roster.Dropped(); len(dropped) != 1 || dropped[0].Rank != 2 || h.life.Err() != nil {
 			t.Errorf("dropped are %+v; the job: %v", dropped, context.Cause(h.life))
 		}
 	})

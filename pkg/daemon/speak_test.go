@@ -13,12 +13,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // cause is a failure of rank, as its record has it.
 func cause(rank int, kind health.Kind, phase, what string, change ...func(*signal.FailedRecord)) signal.FailedRecord {
-	record := failed(kind, "%s", what).FailedRecord
+	record := health.Failed(kind, "%s", what).FailedRecord
 	record.Header = signal.Header{Version: 1, Nonce: "nonce", Rank: rank, Host: fmt.Sprintf("n%d", rank)}
 	record.Phase = phase
 	for _, do := range change {
@@ -86,7 +85,7 @@ type spoken struct {
 	LastWords []string `json:"last_words"`
 }
 
-func records(t *testing.T, said string) (all []spoken) {
+func spokenLines(t *testing.T, said string) (all []spoken) {
 	t.Helper()
 	for line := range strings.Lines(said) {
 		var record spoken
@@ -100,7 +99,7 @@ func records(t *testing.T, said string) (all []spoken) {
 
 func lastRecord(t *testing.T, said string) spoken {
 	t.Helper()
-	all := records(t, said)
+	all := spokenLines(t, said)
 	return all[len(all)-1]
 }
 
@@ -118,7 +117,7 @@ func TestJobsLastWords(t *testing.T) {
 		t.Error("the others are not told that the head is done")
 	}
 	last := make(map[string]spoken)
-	for _, record := range records(t, j.said()) {
+	for _, record := range spokenLines(t, j.said()) {
 		last[record.Daemon] = record
 	}
 	const what = "the worker of rank 2 (n2) died: killed by SIGKILL (perhaps out of memory: see dmesg)"
@@ -164,7 +163,7 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 	first := cause(2, health.PeerLost, "driver", "the head, rank 0 (n0), is lost", lost(0))
 	for _, wrote := range []bool{true, false} {
 		stderr := tempFile(t)
-		n := &node{cfg: Config{Output: Output{Files: Files{Err: stderr}}}, id: testIdentity(2, 3), trail: trail.New(), dir: new(signal.Dir)}
+		n := bare(t, Config{Identity: testIdentity(2, 3), Output: Output{Files: Files{Err: stderr}}}, new(signal.Dir))
 		n.voice = newVoice(stderr, false)
 		n.log, n.loud = newLogger(n.cfg, n.id, n.voice, new(memory))
 		end := endedBy(first)
@@ -192,7 +191,7 @@ func TestConsequencesGoIntoTheResult(t *testing.T) {
 	first := cause(2, health.HostLost, "driver", "it is lost", lost(2))
 	then := cause(1, health.Deadline, "driver", "it waited", func(f *signal.FailedRecord) { f.Lines = []string{"a line"} })
 	end := endingOf(health.Decide([]health.Observed{{FailedRecord: then}, {FailedRecord: first}}, func(int) string { return "" }))
-	n := &node{cfg: Config{}, id: testIdentity(0, 3), trail: trail.New(), dir: new(signal.Dir)}
+	n := bare(t, Config{Identity: testIdentity(0, 3)}, new(signal.Dir))
 	result := n.result(end)
 	if result.Cause.What != first.What || len(result.Consequences) != 1 || result.Consequences[0].What != then.What || result.Consequences[0].Lines != nil {
 		t.Errorf("the result is %+v", result)

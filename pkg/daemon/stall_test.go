@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -167,7 +168,7 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 			over := filepath.Join(marks, "over")
 			j.all(func(c *Config) {
 				c.Times.Share = ceiling
-				c.Driver = shell("touch " + marks + "/running; until [ -e " + over + " ]; do echo works; sleep 0.05; done")
+				c.Driver = service.Shell("touch " + marks + "/running; until [ -e " + over + " ]; do echo works; sleep 0.05; done")
 			})
 			j.start()
 			j.allRunning(marks)

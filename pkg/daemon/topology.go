@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/service"
 )
 
 // learned is what this node knows of where its GPUs sit.
@@ -28,7 +29,7 @@ const topologyTime = 10 * time.Second
 func (n *node) learn(t gpu.Topology) {
 	ctx, cancel := context.WithTimeoutCause(n.life, topologyTime, errDeadline)
 	defer cancel()
-	file, err := answered(ctx, func() (string, error) { return n.keepTopology(t) })
+	file, err := service.Answered(ctx, func() (string, error) { return n.keepTopology(t) })
 	if err != nil {
 		n.log.Warn("cannot keep the topology for the node's programs", zap.Error(err))
 	}
@@ -38,7 +39,7 @@ func (n *node) learn(t gpu.Topology) {
 // keepTopology writes the file for programs into the private directory. A
 // program never sees half of it.
 func (n *node) keepTopology(t gpu.Topology) (file string, err error) {
-	dir, err := n.temp()
+	dir, err := n.private.dir()
 	if err != nil {
 		return "", err
 	}

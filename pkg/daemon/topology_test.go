@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -31,7 +30,9 @@ func topologyNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	address := func() (string, error) { return "192.0.2.1", nil }
-	return &node{id: testIdentity(1, 2), dir: dir, log: zap.NewNop(), life: t.Context(), tempDir: t.TempDir(), cfg: Config{Identity: testIdentity(1, 2), Means: Means{Address: address}}}
+	n := bare(t, Config{Identity: testIdentity(1, 2), Means: Means{Address: address}}, dir)
+	n.private = &private{made: t.TempDir()}
+	return n
 }
 
 // toldChildren are the variables of the topology that a child of the node has.
@@ -53,7 +54,7 @@ func TestChildrenAreToldOfTheTopology(t *testing.T) {
 		t.Errorf("before anything is known: %s", diff)
 	}
 	n.learn(testTopology())
-	file := filepath.Join(n.tempDir, "topology.json")
+	file := filepath.Join(n.private.made, "topology.json")
 	want := map[string]string{
 		"BRINGUPD_TOPOLOGY": file, "BRINGUPD_GPU_COUNT": "2", "BRINGUPD_GPU_UUIDS": "GPU-a,GPU-b", "BRINGUPD_GPU_NUMA": "0,1",
 		"BRINGUPD_GPU_CPUS": "0-7,16-23;8-15,24-31", "BRINGUPD_GPU_NICS": "mlx5_0;", "BRINGUPD_NVLINK_DOMAIN": testFabric + ".7",
@@ -87,7 +88,7 @@ func TestTopologyFile(t *testing.T) {
 			t.Errorf("the file is %v, %v", info.Mode(), err)
 		}
 	}
-	if entries, err := os.ReadDir(n.tempDir); err != nil || len(entries) != 1 {
+	if entries, err := os.ReadDir(n.private.made); err != nil || len(entries) != 1 {
 		t.Errorf("there are %v, %v", entries, err)
 	}
 }
@@ -95,7 +96,7 @@ func TestTopologyFile(t *testing.T) {
 // A disk that is full costs the file, not what else is known.
 func TestTopologyWithoutItsFile(t *testing.T) {
 	n := topologyNode(t)
-	n.tempDir = filepath.Join(n.tempDir, "gone")
+	n.private.made = filepath.Join(n.private.made, "gone")
 	n.learn(testTopology())
 	env := toldChildren(n)
 	if file, told := env[gpu.TopologyFile]; told || env["BRINGUPD_GPU_COUNT"] != "2" {

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -20,7 +21,7 @@ func (n *node) phase(name string, part func() error) error {
 		// What fails after another part has entered its own phase still
 		// failed in this one. Other parts may have come back with the very
 		// same failure, where it ended them all: it is not to be changed.
-		var f *failure
+		var f *health.Failure
 		if errors.As(err, &f) && f.Phase == "" {
 			stamped := *f
 			stamped.Phase = name

@@ -18,6 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/simulate/memory"
+	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // peerTimeout is short, so that little happens until a death is noticed: each
@@ -229,7 +230,7 @@ func (a *attempt) config(d *running, tempDir string, said *os.File) daemon.Confi
 	}
 	return daemon.Config{
 		Identity: a.identity(d.rank), LogDir: logDir, Program: "test",
-		Team: daemon.Bounds{Min: a.needed, Max: a.size}, Framework: services{}, Lifeline: mode, Times: times,
+		Team: team.Bounds{Min: a.needed, Max: a.size}, Framework: services{}, Lifeline: mode, Times: times,
 		Means: daemon.Means{
 			TempDir: tempDir, Network: d.host, Signals: d.signals,
 			Address: func() (string, error) { return fmt.Sprintf("n%d", d.rank), nil },

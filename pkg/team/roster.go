@@ -1,4 +1,4 @@
-package daemon
+package team
 
 import (
 	"maps"
@@ -6,14 +6,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// roster is who is in the team, as the head has it. Without spares it is all
+// Roster is who is in the team, as the head has it. Without spares it is all
 // nodes from the start, and never changes.
-type roster struct {
+type Roster struct {
 	size   int
 	bounds Bounds
 	spares bool // the job can do without some of its nodes
@@ -32,13 +31,14 @@ type roster struct {
 	full    time.Time                  // when they were first as many as the driver may get; guarded by mu
 }
 
-func newRoster(cfg Config) *roster {
-	size := cfg.Identity.Size
-	_, unranked := cfg.Framework.(framework.Unranked)
-	r := &roster{
-		size: size, bounds: cfg.Team.of(size), spares: cfg.spares(), ranked: !unranked,
+// NewRoster returns the roster of a launch of size nodes, of which bounds.Of(size)
+// are wanted. What runs on the members is told its place where they are ranked.
+func NewRoster(size int, bounds Bounds, ranked bool) *Roster {
+	r := &Roster{
+		size: size, bounds: bounds.Of(size), ranked: ranked,
 		changed: make(chan struct{}), gone: make(map[int]signal.DroppedRank), joined: make(map[int]bool), spoke: make(map[int]bool),
 	}
+	r.spares = r.bounds.Min < size
 	r.record.Generation = -1
 	if !r.spares {
 		for rank := range size {
@@ -48,17 +48,20 @@ func newRoster(cfg Config) *roster {
 	return r
 }
 
-// team returns the present team, nil before there is one, and what is closed
+// Spares tells whether the job can do without some of its nodes.
+func (r *Roster) Spares() bool { return r.spares }
+
+// Team returns the present team, nil before there is one, and what is closed
 // when there is another.
-func (r *roster) team() ([]signal.Member, <-chan struct{}) {
+func (r *Roster) Team() ([]signal.Member, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.record.Members, r.changed
 }
 
-// ranks are the team's in the launch, by their place.
-func (r *roster) ranks() []int {
-	members, _ := r.team()
+// Ranks are the team's in the launch, by their place.
+func (r *Roster) Ranks() []int {
+	members, _ := r.Team()
 	ranks := make([]int, 0, len(members))
 	for _, member := range members {
 		ranks = append(ranks, member.Rank)
@@ -66,16 +69,16 @@ func (r *roster) ranks() []int {
 	return ranks
 }
 
-// count is how many nodes the driver gets: all before there is a team.
-func (r *roster) count() int {
-	if members, _ := r.team(); members != nil {
+// Count is how many nodes the driver gets: all before there is a team.
+func (r *Roster) Count() int {
+	if members, _ := r.Team(); members != nil {
 		return len(members)
 	}
 	return r.size
 }
 
-// among are those of the ranks that are in the team: all before there is one.
-func (r *roster) among(ranks []int) []int {
+// Among are those of the ranks that are in the team: all before there is one.
+func (r *Roster) Among(ranks []int) []int {
 	if !r.spares {
 		return ranks
 	}
@@ -86,10 +89,10 @@ func (r *roster) among(ranks []int) []int {
 	})
 }
 
-// missing are the team's ranks, in order, that the listing does not show in
+// Missing are the team's ranks, in order, that the listing does not show in
 // state: all that it does not show, before there is a team.
-func (r *roster) missing(l signal.Listing, state string) []int {
-	members, _ := r.team()
+func (r *Roster) Missing(l signal.Listing, state string) []int {
+	members, _ := r.Team()
 	if !r.spares || members == nil {
 		return l.Missing(state, r.size)
 	}
@@ -111,9 +114,9 @@ func (r *roster) missing(l signal.Listing, state string) []int {
 	return missing
 }
 
-// living are the peers whose beats the head should see, the members or those
+// Living are the peers whose beats the head should see, the members or those
 // that stand by: before the gate all are waited for alike.
-func (r *roster) living(expected map[int]int64, standby bool) map[int]int64 {
+func (r *Roster) Living(expected map[int]int64, standby bool) map[int]int64 {
 	if !r.spares {
 		if standby {
 			return nil
@@ -130,9 +133,9 @@ func (r *roster) living(expected map[int]int64, standby bool) map[int]int64 {
 	return living
 }
 
-// next returns the record of the team that there should be after this look; nil
+// Next returns the record of the team that there should be after this look; nil
 // where it is the one there is.
-func (r *roster) next(ready []int, now time.Time, patience time.Duration) *signal.TeamRecord {
+func (r *Roster) Next(ready []int, now time.Time, patience time.Duration) *signal.TeamRecord {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.spares || r.open {
@@ -165,8 +168,8 @@ func (r *roster) next(ready []int, now time.Time, patience time.Duration) *signa
 // settleTeam is how long the head sees whether lower ranks are about to come.
 const settleTeam = 250 * time.Millisecond
 
-// take makes a record that has been published the present one.
-func (r *roster) take(record *signal.TeamRecord) {
+// Take makes a record that has been published the present one.
+func (r *Roster) Take(record *signal.TeamRecord) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.record = *record
@@ -174,9 +177,9 @@ func (r *roster) take(record *signal.TeamRecord) {
 	r.changed = make(chan struct{})
 }
 
-// freeze keeps the team as it is from now on, if it is the one of changed and
+// Freeze keeps the team as it is from now on, if it is the one of changed and
 // all of it can still be had.
-func (r *roster) freeze(changed <-chan struct{}) bool {
+func (r *Roster) Freeze(changed <-chan struct{}) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, member := range r.record.Members {
@@ -188,10 +191,10 @@ func (r *roster) freeze(changed <-chan struct{}) bool {
 	return r.open
 }
 
-// excuse takes in what was seen to fail, and tells whether the job goes on: it
+// Excuse takes in what was seen to fail, and tells whether the job goes on: it
 // does where the driver needs none of the nodes that it speaks of. It is news
 // where one of them was not known to be gone. The head is always needed.
-func (r *roster) excuse(seen health.Observed, hostOf func(int) string) (goesOn, news bool) {
+func (r *Roster) Excuse(seen health.Observed, hostOf func(int) string) (goesOn, news bool) {
 	blamed := seen.Lost
 	if len(blamed) == 0 {
 		blamed = []int{seen.Rank}
@@ -201,7 +204,7 @@ func (r *roster) excuse(seen health.Observed, hostOf func(int) string) (goesOn, 
 	if len(seen.Lost) == 0 {
 		r.spoke[seen.Rank] = true
 	}
-	if !r.spares || slices.Contains(blamed, 0) || !r.open && mistaken(health.Kind(seen.Kind)) {
+	if !r.spares || slices.Contains(blamed, 0) || !r.open && Mistaken(health.Kind(seen.Kind)) {
 		return false, false
 	}
 	if r.open && slices.ContainsFunc(blamed, func(rank int) bool { return r.record.Place(rank) >= 0 }) {
@@ -222,9 +225,9 @@ func (r *roster) excuse(seen health.Observed, hostOf func(int) string) (goesOn, 
 	return true, news
 }
 
-// mistaken tells whether a failure is not the node's: another node would not
+// Mistaken tells whether a failure is not the node's: another node would not
 // help, or somebody wants the whole job to end.
-func mistaken(kind health.Kind) bool {
+func Mistaken(kind health.Kind) bool {
 	switch kind {
 	case health.Usage, health.Launch, health.Terminated, health.Interrupted, health.Aborted:
 		return true
@@ -233,10 +236,10 @@ func mistaken(kind health.Kind) bool {
 	}
 }
 
-// takeExcused hands over the failures that were excused, for a verdict before
+// TakeExcused hands over the failures that were excused, for a verdict before
 // the gate: each of them is why there are too few nodes. Each is handed over
 // once, however many failures come after it.
-func (r *roster) takeExcused() []health.Observed {
+func (r *Roster) TakeExcused() []health.Observed {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open {
@@ -247,14 +250,14 @@ func (r *roster) takeExcused() []health.Observed {
 	return excused
 }
 
-// dropped are the nodes with which something was wrong, in order.
-func (r *roster) dropped() []signal.DroppedRank {
+// Dropped are the nodes with which something was wrong, in order.
+func (r *Roster) Dropped() []signal.DroppedRank {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.droppedLocked()
 }
 
-func (r *roster) droppedLocked() []signal.DroppedRank {
+func (r *Roster) droppedLocked() []signal.DroppedRank {
 	dropped := make([]signal.DroppedRank, 0, len(r.gone))
 	for _, rank := range slices.Sorted(maps.Keys(r.gone)) {
 		dropped = append(dropped, r.gone[rank])
@@ -262,8 +265,8 @@ func (r *roster) droppedLocked() []signal.DroppedRank {
 	return dropped
 }
 
-// unknown are those of the ranks that are not known to be gone.
-func (r *roster) unknown(ranks []int) []int {
+// Unknown are those of the ranks that are not known to be gone.
+func (r *Roster) Unknown(ranks []int) []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(ranks, func(rank int) bool {
@@ -273,15 +276,15 @@ func (r *roster) unknown(ranks []int) []int {
 }
 
 // meet notes who has joined. It needs mu.
-func (r *roster) meet(l signal.Listing) {
+func (r *Roster) meet(l signal.Listing) {
 	for _, rank := range l.Ranks(signal.Joined) {
 		r.joined[rank] = true
 	}
 }
 
-// expected are the peers that should live, with their newest beats: those that
+// Expected are the peers that should live, with their newest beats: those that
 // have joined and are neither done nor failed. The head is not its own peer.
-func (r *roster) expected(l signal.Listing) map[int]int64 {
+func (r *Roster) Expected(l signal.Listing) map[int]int64 {
 	beats := l.Beats(signal.BeatState)
 	alive := make(map[int]int64)
 	r.mu.Lock()
@@ -299,10 +302,10 @@ func (r *roster) expected(l signal.Listing) map[int]int64 {
 	return alive
 }
 
-// absent are the nodes, in order, whose end nobody needs to wait for: they had not
+// Absent are the nodes, in order, whose end nobody needs to wait for: they had not
 // joined until the gate, or their daemons are lost. One that is dropped for a failure lives and ends
 // with the job.
-func (r *roster) absent(l signal.Listing) []int {
+func (r *Roster) Absent(l signal.Listing) []int {
 	if !r.spares {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package daemon
+package team
 
 import (
 	"slices"
@@ -11,26 +11,25 @@ import (
 
 // What was excused stands in the verdict once, however many fail after it.
 func TestExcusedFailuresAreToldOnce(t *testing.T) {
-	cfg := Config{Team: Bounds{Min: 3, Max: 3}}
-	cfg.Identity.Size = 8
-	r := newRoster(cfg)
+	const size, needed = 8, 3
+	r := NewRoster(size, Bounds{Min: needed, Max: 3}, true)
 	var told []int
-	for rank := 1; rank < cfg.Identity.Size; rank++ {
+	for rank := 1; rank < size; rank++ {
 		seen := health.Observed{FailedRecord: signal.FailedRecord{
 			Header: signal.Header{Rank: rank}, Kind: string(health.Setup), What: "it is ill",
 		}}
-		goesOn, _ := r.excuse(seen, strconv.Itoa)
-		if want := cfg.Identity.Size-rank >= cfg.Team.Min; goesOn != want {
+		goesOn, _ := r.Excuse(seen, strconv.Itoa)
+		if want := size-rank >= needed; goesOn != want {
 			t.Fatalf("without rank %d it goes on: %v", rank, goesOn)
 		}
 		if goesOn {
 			continue
 		}
-		for _, excused := range r.takeExcused() {
+		for _, excused := range r.TakeExcused() {
 			told = append(told, excused.Rank)
 		}
 	}
-	if len(told) != cfg.Identity.Size-cfg.Team.Min {
+	if len(told) != size-needed {
 		t.Errorf("told of %v", told)
 	}
 }
@@ -46,16 +45,14 @@ func TestAbsent(t *testing.T) {
 		}
 		return shown.Listing(size)
 	}
-	cfg := Config{Team: Bounds{Min: 2, Max: 2}}
-	cfg.Identity.Size = size
-	r := newRoster(cfg)
-	_ = r.expected(joined(0, 1, 2))
+	r := NewRoster(size, Bounds{Min: 2, Max: 2}, true)
+	_ = r.Expected(joined(0, 1, 2))
 	r.open = true
 	ill := signal.FailedRecord{Header: signal.Header{Rank: 2}, Kind: string(health.Setup), What: "it is ill"}
-	if goesOn, _ := r.excuse(health.Observed{FailedRecord: ill}, strconv.Itoa); !goesOn {
+	if goesOn, _ := r.Excuse(health.Observed{FailedRecord: ill}, strconv.Itoa); !goesOn {
 		t.Error("the job can't do without a spare")
 	}
-	if absent := r.absent(joined(0, 1)); !slices.Equal(absent, []int{3}) {
+	if absent := r.Absent(joined(0, 1)); !slices.Equal(absent, []int{3}) {
 		t.Errorf("absent are %v, where ranks 0 to 2 have joined, and rank 2 has told that it is ill", absent)
 	}
 }

@@ -1,25 +1,21 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 )
 
 // Checks are the checks of this node.
@@ -87,7 +83,7 @@ func (n *node) prepare(ctx context.Context) error {
 	}
 	return n.phase("check", func() error {
 		if n.cfg.Setup != "" {
-			if err := n.setup(ctx); err != nil {
+			if err := n.children.Setup(ctx, n.cfg.Setup, n.childEnv(n.cfg.Environ, n.launchSeat()), n.cfg.Times.Setup); err != nil {
 				return err
 			}
 			n.lookAtNode()
@@ -179,7 +175,7 @@ func (n *node) tellFit(report check.Report) error {
 	n.fitness = report
 	data, err := json.Marshal(report)
 	if err != nil {
-		return failed(health.Internal, "cannot encode what the checks of %s say: %v", n.name(n.id.Rank), err)
+		return health.Failed(health.Internal, "cannot encode what the checks of %s say: %v", n.name(n.id.Rank), err)
 	}
 	name := signal.CheckedName(n.id.Rank, n.id.Size, kindOf(report))
 	err = n.publish(signal.Nodes, name, &signal.CheckedRecord{Report: data}, false)
@@ -193,6 +189,22 @@ func (n *node) tellFit(report check.Report) error {
 	}
 	n.reached(signal.Checked)
 	return nil
+}
+
+// unfit is the failure that a node does not pass its checks. Where none of them
+// speaks of the node itself, another one would fail, too.
+func (n *node) unfit(report check.Report) *health.Failure {
+	kind, fails := health.CheckUser, findings(report.Findings, check.Fail)
+	for _, f := range fails {
+		if f.Class != check.User {
+			kind = health.Check
+		}
+	}
+	f := health.Failed(kind, "%s is not fit for the job: %s", n.name(n.id.Rank), sentence(fails))
+	if data, err := json.Marshal(report); err == nil {
+		f.Report = data
+	}
+	return f
 }
 
 // warnings is a trait: nodes about which there is the same to be told are of the
@@ -214,22 +226,6 @@ func warned(report check.Report) []string {
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
-}
-
-// unfit is the failure that a node does not pass its checks. Where none of them
-// speaks of the node itself, another one would fail, too.
-func (n *node) unfit(report check.Report) *failure {
-	kind, fails := health.CheckUser, findings(report.Findings, check.Fail)
-	for _, f := range fails {
-		if f.Class != check.User {
-			kind = health.Check
-		}
-	}
-	f := failed(kind, "%s is not fit for the job: %s", n.name(n.id.Rank), sentence(fails))
-	if data, err := json.Marshal(report); err == nil {
-		f.Report = data
-	}
-	return f
 }
 
 // findings are those of these verdicts.
@@ -285,164 +281,4 @@ func sentence(found []check.Finding) string {
 // are none.
 func summary(all []check.Finding, verdicts ...check.Verdict) string {
 	return sentence(findings(all, verdicts...))
-}
-
-// groups are the kinds of nodes that the head knows, each with what one of them
-// has said.
-type group struct {
-	ranks  []int
-	report check.Report
-}
-
-// kindsRead bounds how many kinds are read, and readAtOnce how many side by
-// side. A job whose nodes are all of different kinds needs no more to be told so.
-const (
-	kindsRead  = 512
-	readAtOnce = 8
-)
-
-// compare sets side by side what the nodes of the job are, once all of them
-// have said so, and tells of the odd ones. Its error is a difference that no
-// driver is started on.
-func (h *head) compare(ctx context.Context, l signal.Listing) error {
-	if h.cfg.Checks == nil {
-		return nil
-	}
-	groups, err := h.groups(ctx, l)
-	if err != nil {
-		return err
-	}
-	h.tellWarnings(groups)
-	h.gpus.Store(slices.ContainsFunc(groups, func(g group) bool { return hasGPUs(g.report) }))
-	if len(groups) < 2 {
-		return nil
-	}
-	told := make([]check.Group, len(groups))
-	for i, g := range groups {
-		told[i] = check.Group{Ranks: g.ranks, Traits: g.report.Traits}
-	}
-	odd := make(map[string][]int)
-	var found []check.Finding
-	for _, d := range check.Compare(told, h.hostsOf) {
-		odd[d.ID] = d.Odd
-		found = append(found, d.Finding)
-	}
-	found = h.cfg.Checks.Judge(found)
-	for _, f := range findings(found, check.Warn, check.Unknown) {
-		h.trail.Event(trail.Differs, trail.Fields{Check: f.ID, What: f.Observed})
-		h.log.Warn("the nodes differ: "+sentence([]check.Finding{f}), zap.String("next", f.Hint))
-	}
-	return h.differ(findings(found, check.Fail), odd)
-}
-
-// hasGPUs tells whether a node has told of any.
-func hasGPUs(report check.Report) bool {
-	return slices.ContainsFunc(report.Traits, func(t check.Trait) bool { return t.ID == "x.gpu_count" && t.Value != "0" && t.Value != "" })
-}
-
-// differ is the failure that nodes differ which must not; odd are the ranks, by
-// the check, that differ from the others.
-func (h *head) differ(fails []check.Finding, odd map[string][]int) error {
-	if len(fails) == 0 {
-		return nil
-	}
-	f := failed(health.NodesDiffer, "the nodes of the job differ: %s", sentence(fails))
-	for _, finding := range fails {
-		f.Lost = append(f.Lost, odd[finding.ID]...)
-	}
-	slices.Sort(f.Lost)
-	f.Lost = slices.Compact(f.Lost)
-	if data, err := json.Marshal(check.Report{
-		Version: check.ReportVersion, At: time.Now(), Verdict: check.Fail, Findings: fails,
-	}); err == nil {
-		f.Report = data
-	}
-	if h.roster.spares && len(f.Lost) > 0 { // others may take their places
-		f.Header, f.Phase = h.header(), "check"
-		h.observe(f.FailedRecord, time.Now())
-		return nil
-	}
-	return f
-}
-
-// groups reads one record of each kind of node in the team.
-func (h *head) groups(ctx context.Context, l signal.Listing) ([]group, error) {
-	kinds := l.Kinds()
-	var groups []group
-	for kind, ranks := range kinds {
-		if ranks = h.roster.among(ranks); len(ranks) > 0 {
-			g := group{ranks: ranks}
-			if kind == kindOf(h.fitness) {
-				g.report = h.fitness
-			}
-			groups = append(groups, g)
-		}
-	}
-	slices.SortFunc(groups, func(a, b group) int { return cmp.Compare(a.ranks[0], b.ranks[0]) })
-	if len(groups) > kindsRead {
-		h.log.Warn("the nodes are of too many kinds to compare them all", zap.Int("kinds", len(groups)), zap.Int("compared", kindsRead))
-		groups = groups[:kindsRead]
-	}
-	var reads errgroup.Group
-	reads.SetLimit(readAtOnce)
-	for i := range groups {
-		if groups[i].report.Version == 0 {
-			reads.Go(func() (err error) {
-				groups[i].report, err = h.readChecked(ctx, l, groups[i].ranks[0])
-				if ctx.Err() != nil {
-					return context.Cause(ctx)
-				}
-				if err != nil { // those nodes are fit by their own word, and not compared
-					h.log.Warn("cannot compare nodes with the others", zap.String("nodes", h.hostsOf(groups[i].ranks)), zap.Error(err))
-				}
-				return nil
-			})
-		}
-	}
-	return groups, reads.Wait()
-}
-
-// readChecked reads what the checks of a rank have said.
-func (h *head) readChecked(ctx context.Context, l signal.Listing, rank int) (report check.Report, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Silent, errDeadline)
-	defer cancel()
-	var record signal.CheckedRecord
-	for kind, ranks := range l.Kinds() {
-		if slices.Contains(ranks, rank) {
-			err = h.dir.Read(ctx, signal.Nodes, signal.CheckedName(rank, h.id.Size, kind), &record)
-		}
-	}
-	if err == nil && len(record.Report) > 0 {
-		err = json.Unmarshal(record.Report, &report)
-	}
-	switch cause := context.Cause(ctx); {
-	case err == nil:
-		return report, nil
-	case cause != nil && !errors.Is(cause, errDeadline):
-		return report, cause
-	default:
-		return report, failed(health.Share, "cannot read what the checks of %s say: %v", h.name(rank), err)
-	}
-}
-
-// tellWarnings tells what the checks have found that stops nobody: each check
-// once, with the nodes that it is about.
-func (h *head) tellWarnings(groups []group) {
-	ranks, example := make(map[string][]int), make(map[string]check.Finding)
-	for _, g := range groups {
-		for _, id := range warned(g.report) {
-			ranks[id] = append(ranks[id], g.ranks...)
-			if _, known := example[id]; !known {
-				at := slices.IndexFunc(g.report.Findings, func(f check.Finding) bool {
-					return f.ID == id && (f.Verdict == check.Warn || f.Verdict == check.Unknown)
-				})
-				example[id] = g.report.Findings[at]
-			}
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(ranks)) {
-		slices.Sort(ranks[id])
-		h.log.Warn("a check warns: "+sentence([]check.Finding{example[id]}),
-			zap.String("on", h.hostsOf(ranks[id])), zap.String("next", example[id].Hint))
-	}
 }

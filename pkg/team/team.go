@@ -1,4 +1,6 @@
-package daemon
+// Package team decides which nodes of a launch the driver gets, where there are
+// more than it needs, and keeps what the head knows of them.
+package team
 
 import (
 	"errors"
@@ -37,16 +39,13 @@ func (b Bounds) String() string {
 	return fmt.Sprintf("%d:%d", b.Min, b.Max)
 }
 
-// of are the bounds in a launch of size nodes.
-func (b Bounds) of(size int) Bounds {
+// Of returns the bounds in a launch of size nodes.
+func (b Bounds) Of(size int) Bounds {
 	if b.Min == 0 {
 		return Bounds{Min: size, Max: size}
 	}
 	return Bounds{Min: b.Min, Max: min(b.Max, size)}
 }
-
-// spares tells whether the job can do without some of its nodes.
-func (c *Config) spares() bool { return c.Team.of(c.Identity.Size).Min < c.Identity.Size }
 
 // muster is what the head knows of the nodes at one look. Nodes are told by
 // their ranks in the launch.

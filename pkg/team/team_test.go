@@ -1,4 +1,4 @@
-package daemon
+package team
 
 import (
 	"slices"
@@ -51,10 +51,9 @@ func TestBoundsOfLaunch(t *testing.T) {
 		{"the least is all there are", Bounds{4, 64}, 4, Bounds{4, 4}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := &Config{Team: tc.bounds}
-			c.Identity.Size = tc.size
-			if got := tc.bounds.of(tc.size); got != tc.want || c.spares() != tc.spares {
-				t.Errorf("got %v, spares %v", got, c.spares())
+			spares := NewRoster(tc.size, tc.bounds, true).Spares()
+			if got := tc.bounds.Of(tc.size); got != tc.want || spares != tc.spares {
+				t.Errorf("got %v, spares %v", got, spares)
 			}
 		})
 	}

@@ -1,0 +1,213 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
+	"go.uber.org/zap"
+)
+
+// conclude publishes the end, ends what runs here, waits for the others, and
+// returns the job's code.
+func (h *head) conclude(end *ending) int {
+	h.trail.Enter("drain")
+	h.finish(end)
+	if end.gentle {
+		end = h.stopDriver(end)
+	}
+	h.concluded = end
+	h.announce(end)
+	h.trail.Sync()
+	var ends sync.WaitGroup
+	var result *signal.Result
+	var taken bool // kept aside until nobody else reads the end
+	var left []string
+	torn := make(chan struct{}) // closed when nothing runs here any more
+	ends.Go(func() {
+		h.deaths.takeLateLosses(end, torn)
+		if result, taken = h.writeResult(end); !taken {
+			h.noteBadNodes(end)
+		}
+	})
+	ends.Go(func() {
+		if end.orderly {
+			// The workers first: the head's service going would look to
+			// theirs like a death.
+			h.awaitDone(end)
+		}
+		_ = h.stopDriver(end)
+		h.slowSandbox.Wait()
+		left = h.stopAll(end)
+		close(torn)
+		h.keepEvidence(end, h.children.Evidence())
+		h.tellDone(left)
+		if !end.orderly {
+			h.awaitDone(end)
+		}
+	})
+	ends.Wait()
+	end.taken = taken
+	h.tidyOrders()
+	h.tellShare()
+	h.assembly.tellDropped()
+	h.lastWords(end, result, left)
+	if !end.orderly {
+		h.afterwards(end)
+		h.voice.wait() // Slurm kills the step when the first of the others has exited
+		h.logged(h.mark(signal.Control, signal.NameOver))
+	}
+	h.trail.Event(trail.End, trail.Fields{Code: &end.code})
+	return end.code
+}
+
+// announce publishes the end, so that all nodes begin theirs.
+func (h *head) announce(end *ending) {
+	if end.orderly {
+		err := h.publish(signal.Control, signal.NameDrain, &signal.DrainRecord{Code: end.code, Why: end.why}, false)
+		h.logged(err)
+		h.tellUnwritten(end, err)
+		if err != nil && !errors.Is(err, errGoesOn) && h.gate > 0 {
+			// The name says enough, and on a share that is full it can still
+			// be had: the others are not to take the head for lost.
+			h.logged(h.asked("publish", signal.NameDrain, h.cfg.Times.Peer, func(ctx context.Context) error {
+				return h.dir.Remark(ctx, signal.Control, signal.NameGo, signal.NameDrain)
+			}))
+		}
+		return
+	}
+	h.tellUnwritten(end, h.publishAbort(end))
+}
+
+// tellUnwritten tells the workers of an end that could not be written, for now or
+// at all.
+func (h *head) tellUnwritten(end *ending, err error) {
+	if err != nil && h.lines != nil {
+		h.lines.tell(end)
+	}
+}
+
+// publishAbort publishes a node's end with a cause.
+func (n *node) publishAbort(end *ending) error {
+	err := n.publish(signal.Control, signal.AbortName(n.id.Rank, n.id.Size), &signal.AbortRecord{
+		Code: end.code, Word: end.word, Cause: *end.cause, Nodes: end.nodes,
+	}, true)
+	n.logged(err)
+	return err
+}
+
+// stopDriver lets the driver have its grace; who reads its output is waited for
+// when all know of the end. A stop that was asked for ends with the driver's own
+// code.
+func (h *head) stopDriver(end *ending) *ending {
+	if h.driver == nil {
+		return end
+	}
+	grace := h.cfg.Times.driverGrace(end)
+	if end.gentle && !service.Ended(h.driver) {
+		h.log.Info("the driver is told to end", zap.Duration("grace", grace))
+	}
+	if !end.gentle && service.Ended(h.driver) {
+		// Whoever passes its output on, as a tee does, is not ended in the middle
+		// of that. All know of the end by now.
+		select {
+		case <-h.driver.Done():
+		case <-h.parting.Done():
+		}
+	}
+	_ = h.driver.End(h.parting, grace, syscall.SIGTERM) // stopAll tells what is left of it
+	if end.orderly && end.gentle {
+		stopped := *end
+		stopped.code = h.driver.Exit().Status()
+		return &stopped
+	}
+	return end
+}
+
+// untold is the warning of a node that is waited for in vain.
+const untold = "not all nodes have told that they are done"
+
+// awaitDone waits until all nodes whose daemons live have said that nothing of ours
+// runs there, for no longer than their graces last.
+func (h *head) awaitDone(end *ending) {
+	lost := make(map[int]bool)
+	if end.cause != nil {
+		for _, rank := range end.cause.Lost {
+			lost[rank] = true
+		}
+	}
+	within := h.cfg.Times.StopGrace + health.WorkerTempo(h.cfg.Times.Peer, h.id.Size).Look + time.Second
+	ctx, cancel := context.WithTimeoutCause(h.hurry, within, errDeadline)
+	defer cancel()
+	if h.roster.Spares() {
+		h.deaths.hear() // who has joined since the last look stands by, and sees the end
+	}
+	blind := h.silence() > sickShare
+	if slices.ContainsFunc(h.unended(lost, blind), func(rank int) bool { return !h.lines.ties(rank) }) {
+		h.nodes.Quicken() // the others have us look
+	}
+	for {
+		blind = blind || h.silence() > h.tempo.Silent/2
+		missing := h.unended(lost, blind)
+		if len(missing) == 0 {
+			return
+		}
+		if !pause.For(ctx, eventPause) {
+			h.log.Warn(untold, zap.String("missing", h.hostsOf(missing)), zap.Duration("waited", within))
+			return
+		}
+	}
+}
+
+// unended are the nodes, but for those that are lost, of which nothing tells that
+// they have ended what runs there.
+func (h *head) unended(lost map[int]bool, blind bool) []int {
+	last := h.nodes.Last()
+	missing := slices.DeleteFunc(last.Missing(signal.Done, h.id.Size), func(rank int) bool {
+		return rank == 0 || lost[rank] || h.lines.ended(rank, blind)
+	})
+	return without(missing, h.roster.Absent(last))
+}
+
+func (h *head) tellDone(left []string) {
+	h.logged(h.publish(signal.Nodes, signal.NodeName(0, h.id.Size, signal.Done), &signal.DoneRecord{Left: left}, false))
+}
+
+// writeResult says for good how it ended, and returns what it has said, and
+// whether another node had written a result before.
+func (h *head) writeResult(end *ending) (result *signal.Result, taken bool) {
+	result = h.result(end)
+	h.assembly.listTeam(result)
+	result.Events = h.chronicle.told()
+	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.assembly.hosts(), h.gate, h.shareReport(), h.lines.report(h.log)
+	result.Advice = h.account(end, result).Advise()
+	err := h.publishResult(result)
+	if taken = errors.Is(err, signal.ErrTaken); !taken {
+		h.logged(err)
+	}
+	return result, taken
+}
+
+// result is how it all ended, as this node knows it.
+func (n *node) result(end *ending) *signal.Result {
+	return &signal.Result{
+		Run: n.dir.Name(), Size: n.id.Size, Code: end.code, Word: end.word, Why: end.why, Cause: end.cause, Nodes: end.nodes,
+		AtPhase: end.phase, AfterGate: end.opened, Consequences: bearable(end.consequences),
+		Took: n.trail.Age(), Program: n.cfg.Program, Phases: n.trail.Passed(), Requeue: end.requeue,
+	}
+}
+
+// publishResult writes the result, or returns ErrTaken where there is one.
+func (n *node) publishResult(result *signal.Result) error {
+	return n.asked("publish", signal.NameResult, n.cfg.Times.Peer, func(ctx context.Context) error {
+		return n.dir.PublishOnce(ctx, signal.NameResult, result)
+	})
+}

@@ -1,0 +1,60 @@
+package daemon
+
+import (
+	"context"
+	"math"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
+	"go.uber.org/zap"
+)
+
+// heedSignals ends the run at TERM or INT, ends the graces when the notices say
+// so, and passes on to the driver what is meant for it.
+func (n *node) heedSignals(ctx context.Context) {
+	var heard notices
+	driver := time.AfterFunc(math.MaxInt64, func() { n.insist(errHurry) })
+	defer driver.Stop()
+	all := time.AfterFunc(math.MaxInt64, func() { n.hasten(errHurry) })
+	defer all.Stop()
+	for {
+		var sig syscall.Signal
+		select {
+		case <-ctx.Done():
+			return
+		case got := <-n.cfg.Signals:
+			sig = got.(syscall.Signal)
+		}
+		before := heard
+		heard = heard.with(sig, time.Now())
+		if before.final.IsZero() && !heard.final.IsZero() {
+			n.log.Info("TERM came with CONT, so KILL is near: the graces are cut", zap.Duration("to", endTime))
+		}
+		if driverBy, allBy := heard.limits(n.cfg.Times.StopGrace); !allBy.IsZero() {
+			driver.Reset(time.Until(driverBy))
+			all.Reset(time.Until(allBy))
+		}
+		switch sig {
+		case syscall.SIGTERM, syscall.SIGINT:
+			n.told.Store(true)
+			n.end(signalled(sig, n.id.Host, int(n.records.rank.Load())))
+		case syscall.SIGPIPE:
+		default:
+			n.children.PassOn(sig)
+		}
+	}
+}
+
+// signalled is the failure that a signal to this daemon is.
+func signalled(sig os.Signal, host string, rank int) *health.Failure {
+	kind := health.Terminated
+	if sig == os.Interrupt {
+		kind = health.Interrupted
+	}
+	f := health.Failed(kind, "rank %d (%s) was told to end by %s", rank, host, process.SignalName(sig.(syscall.Signal)))
+	f.Signal = process.SignalName(sig.(syscall.Signal))
+	return f
+}

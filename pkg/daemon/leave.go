@@ -1,0 +1,370 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
+	"go.uber.org/zap"
+)
+
+// followControl ends this node's life when the head, or a peer that lost the
+// head, publishes the end, and when the head's beats stop. A head that dies
+// after it has published the end is waited for no longer. own is the state that
+// this daemon's own beats tell.
+func (w *worker) followControl(own string) func(ctx context.Context) {
+	return func(ctx context.Context) {
+		liveness := health.NewLiveness(w.tempo)
+		ends, note := false, w.trail.Sightings()
+		_, _ = w.control.Follow(ctx, func(l signal.Listing) bool {
+			note(l, w.id.Size)
+			liveness.Look(map[int]int64{0: l.Beats(signal.BeatState)[0]}, l.At)
+			if w.line != nil {
+				if at, heard := w.line.Last(0, l.At); heard {
+					liveness.Hear(0, at)
+				}
+			}
+			lost := len(liveness.Silent()) > 0
+			ends = ends || w.published(ctx, l, !lost && !w.bereft())
+			if !lost {
+				return false
+			}
+			if ends {
+				w.orphan(w.lossOfHead(ctx, liveness.Quiet(0)))
+				return true
+			}
+			w.loseHead(ctx, own, w.lossOfHead(ctx, liveness.Quiet(0)))
+			return false
+		})
+	}
+}
+
+// published tells whether the listing shows an end, and ends this node by it.
+//
+// The head's word comes first: a peer whose mount has hung may have published
+// an abort that comes after the orderly end, or that the head, which knows
+// better, is about to end the run in another way. While the head is heard, a
+// peer's word is its affair. But where the lifeline has broken and a peer says
+// that the head is lost, two know of it.
+func (w *worker) published(ctx context.Context, l signal.Listing, heard bool) bool {
+	aborts := l.Aborts()
+	byHead := len(aborts) > 0 && aborts[0] == 0
+	if l.Has(signal.NameDrain) && !byHead {
+		w.finish(endingByDrain())
+		return true
+	}
+	_, parted := w.parted()
+	heard = heard && !byHead
+	if len(aborts) > 0 && (!heard || parted) {
+		ctx, cancel := context.WithTimeoutCause(ctx, w.tempo.Silent, errDeadline)
+		defer cancel()
+		var record signal.AbortRecord
+		err := w.dir.Read(ctx, signal.Control, signal.AbortName(aborts[0], w.id.Size), &record)
+		if hangs(err) {
+			return false // what it says is known when our own mount answers
+		}
+		if err != nil {
+			record = signal.AbortRecord{Code: health.OutcomeOf(health.Aborted).Code, Word: string(health.Aborted)}
+			record.Cause = health.AsFailure(err).FailedRecord
+		}
+		if heard && !slices.Contains(record.Cause.Lost, 0) {
+			return false
+		}
+		w.finish(endingFrom(record))
+		return true
+	}
+	return false
+}
+
+// bereft tells whether no word of the head's is to be waited for, before its
+// silence says so.
+func (w *worker) bereft() bool {
+	how, parted := w.parted()
+	return w.forsaken.Load() || parted && how != lifeline.Broken
+}
+
+// parted tells whether this node had a lifeline that has ended, and how.
+func (w *worker) parted() (how lifeline.Parting, parted bool) {
+	if w.line == nil {
+		return 0, false
+	}
+	known, ever := w.line.Of(0)
+	return known.Parting, ever && !known.Connected
+}
+
+// loseHead ends this node by the loss of the head and tells the others, once a
+// write has proven that it is not this node's own mount that is sick. That the
+// node is cut off needs no such proof, which could not be had. A node that ends
+// already waits for the head no longer.
+func (w *worker) loseHead(ctx context.Context, own string, f *health.Failure) {
+	if f.Kind != string(health.CutOff) {
+		if err := w.beat(ctx, signal.Nodes, own); err != nil {
+			w.end(health.AsFailure(err))
+			return
+		}
+		f.Lost = []int{0}
+	}
+	if w.life.Err() != nil {
+		w.orphan(f)
+	}
+	w.end(f)
+}
+
+// lossOfHead is what the silence of the head is, by what else there is to see.
+func (w *worker) lossOfHead(ctx context.Context, quiet time.Duration) *health.Failure {
+	since := quiet.Round(time.Second / 10)
+	if w.line == nil {
+		return w.headSilent(since)
+	}
+	known, ever := w.line.Of(0)
+	switch {
+	case !ever && w.line.worker.Deserted(ctx):
+		return health.Failed(health.DaemonDied, "the daemon of the head, %s, has died: %s has not seen a beat of it for %s, and its host says that nobody listens at the port it offered",
+			w.name(0), w.name(w.id.Rank), since)
+	case !ever:
+		return w.headSilent(since)
+	}
+	if f := w.linkDown(); f != nil {
+		return f
+	}
+	if !known.Connected && known.Parting == lifeline.Left {
+		return w.headLeft()
+	}
+	if known.Connected && w.line.worker.Evidence().Answers {
+		return health.Failed(health.HostHangs, "the head, %s, hangs: the kernel of its host answers, and its daemon has not for %s", w.name(0), since)
+	}
+	return health.Failed(health.HostLost, "the host of the head, %s, is lost: %s has had no answer of it for %s", w.name(0), w.name(w.id.Rank), since)
+}
+
+func (w *worker) headSilent(since time.Duration) *health.Failure {
+	return health.Failed(health.PeerLost, "the head, %s, is lost: %s has not seen a beat of it for %s", w.name(0), w.name(w.id.Rank), since)
+}
+
+// headLeft is the failure of a head that has said goodbye, and no end is to be seen.
+func (w *worker) headLeft() *health.Failure {
+	return health.Failed(health.HostHangs, "the head, %s, hangs: its daemon has ended and could not write so into the run directory", w.name(0))
+}
+
+// withoutHead takes the head for lost when two looks have not shown the end (the
+// first may have been under way before), nor a beat that came after the last one
+// for as long as quiet. Where that is 0 the head's host has spoken, and is believed
+// where the share does not answer and is outwaited.
+func (w *worker) withoutHead(quiet time.Duration, f *health.Failure) func(ctx context.Context) {
+	return func(ctx context.Context) {
+		ctx, cancel := context.WithTimeoutCause(ctx, w.tempo.Silent, errDeadline)
+		defer cancel()
+		looking, stop := w.whileAnswered(ctx, w.tempo.Silent/2)
+		defer stop()
+		before := w.control.Last()
+		beat, since := before.Beats(signal.BeatState)[0], time.Now()
+		_, err := w.control.Wait(looking, func(l signal.Listing) bool {
+			if newest := l.Beats(signal.BeatState)[0]; newest > beat {
+				beat, since = newest, l.At
+			}
+			return l.Looks > before.Looks+1 && l.At.Sub(since) >= quiet
+		})
+		blind := quiet == 0 && w.line.Runs() && w.cfg.Times.outwaits() && errors.Is(context.Cause(looking), errSilent)
+		switch {
+		case err != nil && !blind:
+		case w.ended.Err() != nil:
+			w.orphan(f)
+		case blind && w.line.over.Load() > 0:
+			w.finish(endingByCode(int(w.line.over.Load()) - 1))
+		case blind:
+			f.Lost = []int{0}
+			w.end(f)
+		default:
+			w.loseHead(ctx, signal.BeatState, f)
+		}
+	}
+}
+
+// agree returns the end that this node takes part in: the published one, also
+// where something failed here, because the job has one code. Where none comes,
+// this node publishes its own.
+func (w *worker) agree(err error) *ending {
+	var end *ending
+	if errors.As(err, &end) {
+		return end
+	}
+	f := w.report(err, signal.Failed)
+	if errors.As(context.Cause(w.ended), &end) {
+		return end
+	}
+	w.log.Info(f.What, zap.String("kind", f.Kind)) // people are told at the end
+	if w.dispensable(f) {
+		return w.standAside(f)
+	}
+	if told := w.awaitEnd(f); told != nil {
+		return told
+	}
+	end = w.reconsider(endingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, w.id.HostOf)))
+	end.phase = f.Phase
+	if told := w.claim(end); told != nil {
+		return told
+	}
+	_ = w.publishAbort(end) // which it has logged
+	return end
+}
+
+// awaitEnd waits for the end that the head makes of a failure here. It returns
+// nil where there is no head to make one, or no share to hear it by.
+func (w *worker) awaitEnd(f *health.Failure) *ending {
+	kind := health.Kind(f.Kind)
+	if health.Loss(kind) || kind == health.Share {
+		return nil
+	}
+	if w.silence() > sickShare {
+		return nil
+	}
+	patience, most := w.tempo.Silent, w.tempo.Silent/2
+	if gentle(kind) {
+		// What runs here serves the driver as long as that saves its work, also
+		// while the share is silent for no longer than a peer may be.
+		patience += w.cfg.Times.DriverGrace
+		most = max(most, min(w.cfg.Times.DriverGrace, w.tempo.Silent))
+	}
+	ctx, cancel := context.WithTimeoutCause(w.led, patience, errDeadline)
+	defer cancel()
+	return w.awaitEnded(ctx, most)
+}
+
+// awaitEnded waits for a published end, while the share answers within most;
+// nil where none comes.
+func (w *worker) awaitEnded(ctx context.Context, most time.Duration) *ending {
+	ctx, stop := w.whileAnswered(ctx, most)
+	defer stop()
+	w.control.Quicken()
+	// Where the end has not come by then, it may be as far as the driver's grace
+	// is long.
+	relax := time.AfterFunc(endTime, func() { w.control.Relax(w.tempo.Look) })
+	defer relax.Stop()
+	select {
+	case <-w.ended.Done():
+	case <-ctx.Done():
+	}
+	end, _ := errors.AsType[*ending](context.Cause(w.ended))
+	return end
+}
+
+// claim makes an end of this node's the run's where there is no head to make
+// one: by the result, which is written once. Another node that was first is
+// about to publish its end, which is returned. A node whose own mount hangs
+// claims nothing: its claim would come when the others have gone on.
+func (w *worker) claim(end *ending) *ending {
+	w.forsaken.Store(true)
+	if end.cause.Kind == string(health.Share) || w.silence() > sickShare {
+		return nil
+	}
+	result := w.result(end)
+	result.Advice = w.account(end, result).Advise()
+	err := w.publishResult(result)
+	if !errors.Is(err, signal.ErrTaken) {
+		w.logged(err)
+		end.result = result
+		end.claimed = err == nil
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(w.hurry, w.tempo.Silent, errDeadline)
+	defer cancel()
+	if told := w.awaitEnded(ctx, w.tempo.Silent/2); told != nil {
+		return told
+	}
+	told := w.endByResult()
+	if told != nil {
+		_ = w.publishAbort(told) // which it has logged
+	}
+	return told
+}
+
+// endByResult is the end that a node has claimed which died before it could publish
+// it; nil where that can't be read.
+func (w *worker) endByResult() *ending {
+	ctx, cancel := context.WithTimeoutCause(w.hurry, sickShare, errDeadline)
+	defer cancel()
+	var result signal.Result
+	names, err := w.dir.Names(ctx, "")
+	if err != nil || !slices.Contains(names, signal.NameResult) {
+		return nil
+	}
+	if err := w.dir.Read(ctx, "", signal.NameResult, &result); err != nil || result.Cause == nil {
+		return nil
+	}
+	return endingFrom(signal.AbortRecord{Code: result.Code, Word: result.Word, Cause: *result.Cause, Nodes: result.Nodes})
+}
+
+// leave tears this node down for the end, tells, and returns the exit code.
+func (w *worker) leave(end *ending) int {
+	w.trail.Enter("drain")
+	w.finish(end)
+	if w.tied() {
+		w.control.Relax(w.tempo.Look)
+	}
+	left := w.stopAll(end)
+	w.keepEvidence(end, w.children.Evidence())
+	w.log.Info("this node is done", zap.String("why", end.why), zap.Strings("left", left))
+	w.ownWords(end, left)
+	code := end.code
+	if end.orderly {
+		code = 0
+	}
+	w.trail.Event(trail.End, trail.Fields{Code: &code})
+	w.trail.Sync()
+	w.logged(w.publish(signal.Nodes, signal.NodeName(w.id.Rank, w.id.Size, signal.Done), &signal.DoneRecord{Left: left, Share: w.asks()}, false))
+	if end.orderly {
+		return code
+	}
+	if end.claimed {
+		w.noteBadNodes(end)
+		w.afterwards(end)
+	}
+	w.awaitOver(end)
+	return code
+}
+
+// awaitOver keeps a failing daemon until the head has written the result and
+// ended the driver: Slurm kills a step at its first task that exits with a
+// code. It waits no longer than the head's graces, and not for a head that is
+// lost. Where the share does not tell, it waits if there is a driver that was
+// asked to end and may be saving its work.
+func (w *worker) awaitOver(end *ending) {
+	if end.cause != nil && len(end.cause.Lost) > 0 && end.cause.Lost[0] == 0 {
+		return
+	}
+	if !end.gentle && w.silence() > sickShare {
+		return
+	}
+	most := w.cfg.Times.driverGrace(end) + w.cfg.Times.StopGrace
+	if aborts := w.control.Last().Aborts(); len(aborts) > 0 && aborts[0] == 0 {
+		most = endTime // a head that was told to end says so when its driver has ended
+	}
+	ctx, cancel := context.WithTimeoutCause(w.led, most+w.cfg.Requeue.longest(), errDeadline)
+	defer cancel()
+	if !end.gentle {
+		var stop context.CancelFunc
+		ctx, stop = w.whileAnswered(ctx, w.tempo.Silent)
+		defer stop()
+	}
+	wait := w.control.Wait
+	if w.tied() {
+		wait = w.control.Follow
+	}
+	_, _ = wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameOver) })
+}
+
+// tied tells whether the head's farewell will be heard, so that nobody need look
+// for what comes before it.
+func (w *worker) tied() bool { return w.line != nil && w.line.calm(time.Now()) }
+
+// farewell lets the other ends of the lifelines know that this daemon ends in
+// order.
+func (w *worker) farewell() {
+	if w.line != nil {
+		w.line.worker.Farewell()
+	}
+}

@@ -1,0 +1,166 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
+	"go.uber.org/zap"
+)
+
+// listen adds to the looks what the lifelines have told.
+func (d *deaths) listen(daemons *health.Liveness, alive map[int]int64, now time.Time) {
+	if d.lines == nil {
+		return
+	}
+	for rank := range alive {
+		if at, heard := d.lines.Last(rank, now); heard {
+			daemons.Hear(rank, at)
+		}
+		// What has hung for all of us when we could not look, either, is the
+		// share: our own mount may be back a moment before the others'.
+		if known, _ := d.lines.Of(rank); known.Sick {
+			daemons.Excuse(rank)
+		}
+	}
+}
+
+// listenAlone takes peers for lost by the lifelines alone, while no look at the
+// share succeeds. Where all are silent it is this node that can't be reached, which
+// is watchShare's affair.
+func (d *deaths) listenAlone(now time.Time) {
+	if d.silence() <= d.cfg.Times.Peer || !d.lines.Runs() || d.life.Err() != nil {
+		return
+	}
+	var silent, unheard []int // the latter to within a beat, or for want of a lifeline
+	longest := time.Duration(0)
+	missed := d.missed()
+	for rank := range d.roster.Living(d.roster.Expected(d.nodes.Last()), false) {
+		quiet, ever := d.lines.Quiet(rank, now)
+		if !ever || quiet >= d.tempo.Silent-d.lineBeat() {
+			unheard = append(unheard, rank)
+		}
+		if ever && quiet >= d.tempo.Silent && !missed[rank] {
+			silent, longest = append(silent, rank), max(longest, quiet)
+		}
+	}
+	if len(silent) == 0 || d.areAll(unheard) {
+		return
+	}
+	slices.Sort(silent)
+	for _, f := range d.losses(silent, longest) {
+		f.Age = max(0, longest-d.tempo.Beat)
+		d.lose(f, f.Lost, now)
+	}
+}
+
+// hearsAll tells whether every peer that should live was heard by its lifeline
+// within the time that makes it lost, and a beat more: see listenAlone.
+func (d *deaths) hearsAll(now time.Time) bool {
+	for rank := range d.roster.Living(d.roster.Expected(d.nodes.Last()), false) {
+		if quiet, ever := d.lines.Quiet(rank, now); !ever || quiet >= d.tempo.Silent+d.lineBeat() {
+			return false
+		}
+	}
+	return true
+}
+
+// lossOf is what the silence of a worker is, by what else there is to see.
+func (d *deaths) lossOf(rank int) health.Kind {
+	if d.lines == nil {
+		return health.PeerLost
+	}
+	known, ever := d.lines.Of(rank)
+	switch {
+	case !ever:
+		return health.PeerLost
+	case known.Connected && (known.Sick || d.lines.head.Evidence(rank).Answers):
+		return health.HostHangs
+	case !known.Connected && known.Parting == lifeline.Broken:
+		return health.DaemonDied // its kernel was there to say so
+	default:
+		return health.HostLost
+	}
+}
+
+// losses tells what the silent ranks are lost by: one failure for each kind.
+func (d *deaths) losses(silent []int, quiet time.Duration) []*health.Failure {
+	since := quiet.Round(time.Second / 10)
+	kinds := make(map[health.Kind][]int)
+	for _, rank := range silent {
+		kind := d.lossOf(rank)
+		kinds[kind] = append(kinds[kind], rank)
+	}
+	if f := d.unreached(kinds[health.HostLost], since); f != nil {
+		return []*health.Failure{f}
+	}
+	var all []*health.Failure
+	for _, row := range []struct {
+		kind      health.Kind
+		one, many string
+	}{
+		{health.DaemonDied, "the daemon of %s has died: its host has reset the lifeline, and it has not come back for %s",
+			"the daemons of %s have died: their hosts have reset the lifelines, and they have not come back for %s"},
+		{health.HostLost, "the host of %s is lost: nothing there has answered for %s", "the hosts of %s are lost: nothing there has answered for %s"},
+		{health.HostHangs, "%s hangs: the kernel of its host answers, and its daemon, or its mount of the share, has not for %s",
+			"%s hang: the kernels of their hosts answer, and their daemons, or their mounts of the share, have not for %s"},
+		{health.PeerLost, "%s is lost: no beat for %s (the daemon was killed, or the node or its mount hangs)",
+			"%s are lost: no beat for %s (the daemons were killed, or the nodes or their mounts hang)"},
+	} {
+		ranks := kinds[row.kind]
+		if len(ranks) == 0 {
+			continue
+		}
+		f := health.Failed(row.kind, row.one, d.name(ranks[0]), since)
+		if len(ranks) > 1 {
+			f = health.Failed(row.kind, row.many, d.hostsOf(ranks), since)
+		}
+		f.Lost = ranks
+		all = append(all, f)
+	}
+	return all
+}
+
+// unreached tells whether it is the head that the others can't reach: its own
+// link is down, or of several others none answers.
+func (d *deaths) unreached(lost []int, since time.Duration) *health.Failure {
+	if len(lost) == 0 {
+		return nil
+	}
+	if f := d.linkDown(); f != nil {
+		return f
+	}
+	if len(lost) > 1 && d.areAll(lost) {
+		return d.cutOff(fmt.Sprintf("none of the %d others has answered for %s", len(lost), since))
+	}
+	return nil
+}
+
+// outages tells people of the nodes that the share does not answer.
+type outages struct {
+	since time.Time // when the first of those was heard of that there are
+	told  bool
+}
+
+// tell is to be called now and then.
+func (o *outages) tell(d *deaths, now time.Time) {
+	sick := d.lines.Sick()
+	if d.silence() > sickShare {
+		sick = append([]int{0}, sick...)
+	}
+	switch {
+	case len(sick) == 0 && o.told:
+		d.log.Warn("the share answers all nodes again", zap.Duration("after", now.Sub(o.since).Round(time.Second/10)))
+		fallthrough
+	case len(sick) == 0:
+		*o = outages{}
+	case o.since.IsZero():
+		o.since = now
+	case !o.told && now.Sub(o.since) > d.cfg.Times.Peer && d.lines.Runs() && d.life.Err() == nil:
+		o.told = true
+		d.log.Warn("the share does not answer "+d.hostsOf(sick)+": the job goes on while every lifeline is well, for no longer than --share-timeout",
+			zap.Duration("timeout", d.cfg.Times.Share))
+	}
+}

@@ -1,0 +1,54 @@
+package daemon
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
+)
+
+// The head's own mount is back a moment before those of the others, of which one
+// has left by then.
+func TestTheHeadCouldNotLook(t *testing.T) {
+	const peer = 10 * time.Second
+	tempo := health.HeadTempo(peer, 3)
+	for _, tc := range []struct {
+		name  string
+		blind bool
+		sick  bool
+		lost  int
+	}{
+		{"all hung", true, true, 0},
+		{"the others hung", false, true, 2},
+		{"the others said nothing", true, false, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &deaths{lines: &lines{Signs: lifeline.NewSigns(tempo.Beat)}}
+				daemons, alive := health.NewLiveness(tempo), map[int]int64{1: 1, 2: 1}
+				h.lines.Connect(1)
+				h.lines.Connect(2)
+				for began := time.Now(); time.Since(began) < peer; time.Sleep(tempo.Look) {
+					h.lines.Tick(time.Now())
+					hangs := time.Since(began) > tempo.Look
+					if hangs && tc.sick {
+						h.lines.Hear(1, true)
+						h.lines.Hear(2, true)
+					}
+					if !hangs || !tc.blind {
+						daemons.Look(alive, time.Now())
+						h.listen(daemons, alive, time.Now())
+					}
+				}
+				h.lines.Part(2, lifeline.Left)
+				daemons.Look(alive, time.Now())
+				h.listen(daemons, alive, time.Now())
+				if got := daemons.Silent(); len(got) != tc.lost {
+					t.Errorf("the head takes %v for lost, want %d", got, tc.lost)
+				}
+			})
+		})
+	}
+}

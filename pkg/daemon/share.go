@@ -1,0 +1,125 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
+	"go.uber.org/zap"
+)
+
+// watchShare notices that the share has not answered for so long that nothing
+// can be said of the peers any more, or that it is outwaited no longer.
+func (n *node) watchShare(ctx context.Context) {
+	tick := time.NewTicker(n.cfg.Times.Peer / 20)
+	defer tick.Stop()
+	var outwaited time.Duration
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		silence, most := n.silence(), n.cfg.Times.Peer
+		if n.outwaits(time.Now()) {
+			most = n.cfg.Times.Share
+		}
+		switch {
+		case silence > most:
+			n.end(n.unanswered(silence))
+			return
+		case silence > n.cfg.Times.Peer:
+			if outwaited == 0 {
+				n.trail.Event(trail.Share, trail.Fields{Answers: new(false)})
+				n.log.Info("the share does not answer: the job goes on, as every lifeline is well")
+			}
+			outwaited = silence
+		case outwaited > 0:
+			n.trail.Event(trail.Share, trail.Fields{Answers: new(true)})
+			n.log.Info("the share answers again", zap.Duration("after", outwaited.Round(time.Second/10)))
+			outwaited = 0
+		}
+	}
+}
+
+// outwaits tells whether a share that is silent is waited for until the time for
+// that is over. Once the job runs nobody needs the share: as long as everybody is
+// heard by a lifeline, what it withholds are records.
+func (n *node) outwaits(now time.Time) bool {
+	return n.cfg.Times.outwaits() && n.ties.bear(now)
+}
+
+func (n *node) unanswered(silence time.Duration) *health.Failure {
+	if n.ties != nil {
+		if unheard, ever := n.ties.Silence(time.Now()); ever && unheard > n.tempo.Silent {
+			return n.cutOff(fmt.Sprintf("neither another node nor the share has answered for %s", min(unheard, silence).Round(time.Second/10)))
+		}
+	}
+	return health.Failed(health.Share, "cannot go on: the share has not answered %s for %s: see whether %s hangs on that node",
+		n.name(n.id.Rank), silence.Round(time.Second/10), n.dir.Path())
+}
+
+// pulse beats as state in sub until the work is over. A share that refuses all beats would
+// have the peers think that this node is lost: better say what is wrong. One that does not
+// answer is watchShare's affair. While all lifelines are well, a beat now and then
+// is enough.
+func (n *node) pulse(sub, state string) func(ctx context.Context) {
+	return func(ctx context.Context) {
+		tick := time.NewTicker(n.tempo.Beat)
+		defer tick.Stop()
+		last, rests := time.Now(), 0
+		refused := refusals(0)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			now := time.Now()
+			if n.ties.areCalm(now) && refused == 0 && now.Sub(last) < restful*n.cfg.Times.Peer {
+				continue
+			}
+			if rests++; n.standsBy() && rests%standbyPart != 0 {
+				last = now
+				continue
+			}
+			err := n.beat(ctx, sub, state)
+			_, stalled := errors.AsType[*signal.StallError](err)
+			switch {
+			case err == nil:
+				last, refused = time.Now(), 0
+			case ctx.Err() == nil && !stalled:
+				refused++
+				if refused == refusedTwice {
+					n.logged(err) // who is told that the node is lost may read why
+				}
+				most := n.tempo.Silent
+				if n.outwaits(now) {
+					most = n.cfg.Times.Share
+				}
+				if refused.last(n.tempo.Beat) > most {
+					n.end(health.AsFailure(err))
+					return
+				}
+			}
+		}
+	}
+}
+
+// refusals is how many beats in a row the share has refused.
+type refusals int
+
+const refusedTwice refusals = 2
+
+// last is for how long there has been no beat, where one comes after the other.
+func (r refusals) last(beat time.Duration) time.Duration { return time.Duration(r) * beat }
+
+func (n *node) beat(ctx context.Context, sub, state string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, n.tempo.Silent, errors.New("the peers would miss the beat"))
+	defer cancel()
+	return n.dir.Beat(ctx, sub, state)
+}

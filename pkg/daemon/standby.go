@@ -1,0 +1,144 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/team"
+	"go.uber.org/zap"
+)
+
+// standBy is a worker's part of the sequence where there are spares: it waits
+// for a place in the team, and runs what belongs there. A node that gets none
+// starts nothing and stays until the end. Its error is the *ending that was
+// published, or what failed here.
+func (w *worker) standBy(ctx context.Context) error {
+	w.trail.Enter("stand-by")
+	w.control.Quicken()
+	for seen := -1; ; {
+		last, err := w.control.Follow(ctx, func(l signal.Listing) bool {
+			return l.Team() > seen || l.Has(signal.NameGo) && !w.post.sawGate.Load() && seen >= 0
+		})
+		if err != nil {
+			return context.Cause(w.life)
+		}
+		generation := last.Team()
+		if generation <= seen { // the gate: no more teams are to be expected
+			w.post.sawGate.Store(true)
+			w.relax()
+			if w.post.seat.Load() != nil {
+				w.trail.Enter("driver")
+				w.isUp("up")
+			} else {
+				w.isUp("stands by")
+			}
+			continue
+		}
+		var record signal.TeamRecord
+		err = w.dir.Read(ctx, signal.Control, signal.TeamName(generation), &record)
+		if ctx.Err() != nil {
+			return context.Cause(w.life)
+		}
+		if err != nil {
+			return health.AsFailure(err)
+		}
+		w.follow(ctx, &record)
+		seen = generation
+	}
+}
+
+// follow does what a team asks of this node.
+func (w *worker) follow(ctx context.Context, team *signal.TeamRecord) {
+	place := team.Place(w.id.Rank)
+	switch {
+	case place < 0 && w.post.tenure == nil:
+		w.log.Info("this node stands by", zap.Int("generation", team.Generation))
+	case place < 0:
+		w.log.Warn("this node is dropped from the team, and stands by until the end: " + whyDropped(team, w.id.Rank))
+		w.retire()
+	case w.post.aside.Load(): // what was dropped is not taken in again
+	case w.post.tenure == nil || w.post.tenure.seat.since != team.Members[place].Since:
+		if w.post.tenure == nil {
+			w.log.Info("this node is in the team", zap.Int("place", place), zap.Int("of", len(team.Members)))
+			w.background(func(context.Context) {
+				if err := w.serveSandbox(ctx); err != nil && !w.post.aside.Load() {
+					w.end(err)
+				}
+			})
+		}
+		next := &seat{rank: place, size: len(team.Members), since: team.Members[place].Since}
+		w.takeSeat(ctx, next, func(ctx context.Context) error { return w.serveSeat(ctx, next) })
+	}
+}
+
+// serveSeat brings this node's worker up once the head's service is.
+func (w *worker) serveSeat(ctx context.Context, place *seat) error {
+	if !w.cfg.Framework.Serves() {
+		return nil
+	}
+	endpoint, err := w.awaitHead(ctx)
+	if err != nil {
+		return err
+	}
+	return w.phase("workers", func() error { return w.serveWorker(ctx, endpoint, place) })
+}
+
+func whyDropped(team *signal.TeamRecord, rank int) string {
+	for _, dropped := range team.Dropped {
+		if dropped.Rank == rank {
+			return dropped.Why
+		}
+	}
+	return "the head does not say why"
+}
+
+// retire ends all that runs on this node: the job goes on without it.
+func (w *worker) retire() {
+	w.post.aside.Store(true)
+	w.leaveSeat()
+	w.children.Stop(abortGrace, everything)
+}
+
+// dispensable tells whether the job may go on without this node, in which
+// something failed: the head decides.
+func (w *worker) dispensable(f *health.Failure) bool {
+	if !w.cfg.spares() {
+		return false
+	}
+	if w.post.seat.Load() == nil && w.control.Last().Team() >= 0 {
+		return true // whatever it is
+	}
+	if w.post.sawGate.Load() || w.control.Last().Has(signal.NameGo) {
+		return false
+	}
+	return !slices.Contains(f.Lost, 0) && !team.Mistaken(health.Kind(f.Kind))
+}
+
+// standAside ends what runs on this node, and stays until the end is published,
+// which it returns. Where it can't be heard of, because the head is lost, or the
+// share has not answered for long, or somebody wants this node alone to end,
+// the node leaves with 0: what became of the job, others tell.
+func (w *worker) standAside(f *health.Failure) *ending {
+	w.retire()
+	w.keepEvidence(&ending{cause: &f.FailedRecord}, w.children.Evidence())
+	ctx, cancel := context.WithCancelCause(w.led)
+	defer cancel(nil)
+	defer context.AfterFunc(w.ended, func() { cancel(context.Cause(w.ended)) })()
+	ctx, stop := w.whileAnswered(ctx, w.cfg.Times.Join)
+	defer stop()
+	if gentle(health.Kind(f.Kind)) || slices.Contains(f.Lost, 0) {
+		var enough context.CancelFunc
+		ctx, enough = context.WithTimeoutCause(ctx, w.tempo.Silent+w.cfg.Times.DriverGrace, errDeadline)
+		defer enough()
+	}
+	w.log.Warn("this node stands aside, and the job may go on without it: " + f.What)
+	w.relax()
+	<-ctx.Done()
+	if end, ok := errors.AsType[*ending](context.Cause(w.ended)); ok {
+		return end
+	}
+	return &ending{orderly: true, word: "dropped", why: f.What}
+}

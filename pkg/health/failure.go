@@ -1,0 +1,38 @@
+package health
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// ErrDeadline is the cause of a context whose time is over.
+var ErrDeadline = errors.New("the deadline passed")
+
+// Failure is something that this node saw fail: a record to be.
+type Failure struct{ signal.FailedRecord }
+
+// Error returns what failed, in a sentence.
+func (f *Failure) Error() string { return f.What }
+
+// Failed returns a failure of a kind that was seen now.
+func Failed(kind Kind, format string, args ...any) *Failure {
+	return &Failure{signal.FailedRecord{Kind: string(kind), What: fmt.Sprintf(format, args...), Seen: time.Now()}}
+}
+
+// AsFailure returns the failure that any error is: what no rule knows is internal.
+func AsFailure(err error) *Failure {
+	var f *Failure
+	var directory *signal.DirError
+	var stall *signal.StallError
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.As(err, &directory), errors.As(err, &stall):
+		return Failed(Share, "%v", err)
+	default:
+		return Failed(Internal, "%v", err)
+	}
+}

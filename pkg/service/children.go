@@ -1,0 +1,287 @@
+// Package service runs what a node runs: children, each with a log in the run
+// directory, and services, which are proven ready and whose deaths are told.
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
+)
+
+// Driver is the name of the child whose end is the job's, and which is given the
+// signals that the daemon passes on.
+const Driver = "driver"
+
+// Life is how long what a node runs goes on.
+type Life struct {
+	Run   context.Context // over when the run is
+	Work  context.Context // over when the daemon is
+	Hurry context.Context // over when signals leave no time for graces
+	// Background runs a task, with Work, that the daemon waits for.
+	Background func(task func(ctx context.Context))
+}
+
+// Config is what the children of a node need.
+type Config struct {
+	Super *process.Supervisor
+	Trail *trail.Trail
+	Log   *zap.Logger
+	// Logged says that something could not be written, where the error is not nil.
+	Logged func(err error)
+	Grace  time.Duration // from TERM to KILL
+	// LargeLog is from how many bytes on people are told that a log is large; 0:
+	// 1 GiB.
+	LargeLog int64
+}
+
+// Children are what a node has started. It is safe for concurrent use once it is
+// open.
+type Children struct {
+	cfg  Config
+	life Life
+
+	dir        *signal.Dir // nil before Open, as is all until mu
+	rank, size int
+	node       string // how messages speak of it
+
+	mu       sync.Mutex
+	all      []*process.Child  // in the order of their start; guarded by mu
+	starting bool              // the driver is being started: it may run already; guarded by mu
+	owed     []syscall.Signal  // what came for it then; guarded by mu
+	evidence map[string]string // directories worth keeping where this node fails, by name in the logs; guarded by mu
+}
+
+// NewChildren returns the children of a node, of which there are none yet.
+func NewChildren(cfg Config, life Life) *Children {
+	return &Children{cfg: cfg, life: life, evidence: make(map[string]string)}
+}
+
+// Open says where children log from now on: into dir, as those of a rank of a job
+// of size nodes, which messages call node.
+func (c *Children) Open(dir *signal.Dir, rank, size int, node string) {
+	c.dir, c.rank, c.size, c.node = dir, rank, size, node
+}
+
+// LogName is where a child's output goes: the head's service and the driver
+// are one a job, all else is one a node.
+func (c *Children) LogName(child string) string {
+	child = strings.ReplaceAll(child, " ", "-")
+	if child == Driver || strings.HasSuffix(child, "head") {
+		return child + ".log"
+	}
+	return signal.LogName(child, c.rank, c.size)
+}
+
+// Start starts a child that logs into the run directory. It is stopped by Stop.
+// Its errors are those of process.Supervisor.
+func (c *Children) Start(ctx context.Context, spec process.Spec) (*process.Child, error) {
+	log := c.openLog(c.LogName(spec.Name))
+	spec.Log = log
+	child, err := c.Launch(ctx, spec)
+	if err != nil {
+		_ = log.Close(ctx) // nothing was written
+		return nil, err
+	}
+	c.life.Background(func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-child.Ended():
+		}
+		c.exited(child)
+		select {
+		case <-ctx.Done():
+			return
+		case <-child.Done():
+		}
+		if err := log.Close(ctx); ctx.Err() == nil { // else the share hangs, which is known
+			c.cfg.Logged(err)
+		}
+	})
+	c.cfg.Trail.Event(trail.Start, trail.Fields{Child: spec.Name, PID: child.Pid()})
+	return child, nil
+}
+
+// openLog returns a log in the run directory, whose lines never wait for the share.
+func (c *Children) openLog(name string) *signal.Journal {
+	file := c.dir.LogFile(signal.Logs, name)
+	log := signal.NewJournal()
+	log.Eager = true
+	log.Dropped = func(lines int) string {
+		return fmt.Sprintf("[bringupd: %d lines dropped: the log was not taking them]", lines)
+	}
+	log.Open(&sizedLog{LogFile: file, left: cmp.Or(c.cfg.LargeLog, largeLog), large: func(size int64) {
+		c.cfg.Log.Warn("a log has become large, and all that is printed goes on to be kept there",
+			zap.String("log", file.Path()), zap.Int64("bytes", size))
+	}})
+	return log
+}
+
+// Launch starts a child with a log of the caller's, of which no trace is left.
+func (c *Children) Launch(ctx context.Context, spec process.Spec) (*process.Child, error) {
+	c.expect(spec.Name)
+	child, err := c.cfg.Super.Start(ctx, spec)
+	c.adopt(spec.Name, child)
+	return child, err
+}
+
+func (c *Children) exited(child *process.Child) {
+	c.cfg.Trail.Exited(child.Name(), child.Pid(), child.Exit().String())
+}
+
+// expect notes that the driver is being started: it runs, and may ask for
+// signals, before its start has returned.
+func (c *Children) expect(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.starting = c.starting || name == Driver
+}
+
+// adopt takes a child in, nil where its start failed, and gives the driver what
+// has come for it meanwhile.
+func (c *Children) adopt(name string, child *process.Child) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if child != nil {
+		c.all = append(c.all, child)
+	}
+	if name != Driver {
+		return
+	}
+	for _, sig := range c.owed {
+		if child != nil {
+			c.signal(child, sig)
+		}
+	}
+	c.starting, c.owed = false, nil
+}
+
+// PassOn gives a signal to the driver, where it runs here.
+func (c *Children) PassOn(sig syscall.Signal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.starting {
+		c.owed = append(c.owed, sig)
+	}
+	for _, child := range c.all {
+		if child.Name() == Driver && !Ended(child) {
+			c.signal(child, sig)
+		}
+	}
+}
+
+func (c *Children) signal(child *process.Child, sig syscall.Signal) {
+	if err := child.Signal(sig); err != nil {
+		c.cfg.Log.Warn("cannot pass a signal on", zap.String("signal", process.SignalName(sig)), zap.Error(err))
+	}
+}
+
+// Disown forgets a child that has ended.
+func (c *Children) Disown(child *process.Child) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = slices.DeleteFunc(c.all, func(other *process.Child) bool { return other == child })
+}
+
+// Count returns how many children there are.
+func (c *Children) Count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.all)
+}
+
+// Stop ends those children side by side, by TERM and, after the grace, KILL, and
+// returns what would not die.
+func (c *Children) Stop(grace time.Duration, which func(child string) bool) (left []string) {
+	c.mu.Lock()
+	children := slices.DeleteFunc(slices.Clone(c.all), func(child *process.Child) bool { return !which(child.Name()) })
+	c.mu.Unlock()
+	problems := make([]error, len(children))
+	var stops sync.WaitGroup
+	for i, child := range children {
+		stops.Go(func() {
+			problems[i] = child.Stop(c.life.Hurry, grace, syscall.SIGTERM).Err
+			if Ended(child) {
+				c.exited(child)
+			}
+		})
+	}
+	stops.Wait()
+	for i, problem := range problems {
+		if problem != nil {
+			left = append(left, fmt.Sprintf("%s: %v", children[i].Name(), problem))
+		}
+	}
+	return left
+}
+
+// Evidence returns where services have written logs of their own, by the name
+// that they are to be kept under.
+func (c *Children) Evidence() map[string]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.evidence)
+}
+
+// Ended tells whether a child has exited.
+func Ended(child *process.Child) bool {
+	select {
+	case <-child.Ended():
+		return true
+	default:
+		return false
+	}
+}
+
+// largeLog is from how many bytes on people are told of a child's log. It has no
+// bound: what a driver prints is the user's, and an end that is cut off explains
+// nothing.
+const largeLog = 1 << 30
+
+// sizedLog is a child's log that tells once when it has become large.
+type sizedLog struct {
+	*signal.LogFile
+	size  int64
+	left  int64 // until it is large
+	large func(size int64)
+}
+
+func (l *sizedLog) Write(data []byte) (int, error) {
+	n, err := l.LogFile.Write(data)
+	l.size += int64(n)
+	before := l.left
+	l.left -= int64(n)
+	if before > 0 && l.left <= 0 {
+		l.large(l.size)
+	}
+	return n, err
+}
+
+// answerLag is how much later than its context something may answer that keeps to
+// it.
+const answerLag = 500 * time.Millisecond
+
+// Answered makes calls into a disk of this node, which may hang as a share does,
+// and gives them up when ctx ends: the kernel does not let go of who waits. Its
+// error then wraps the cause of ctx.
+func Answered[T any](ctx context.Context, calls func() (T, error)) (T, error) {
+	value, err := pause.Bounded(ctx, answerLag, calls)
+	if errors.Is(err, pause.ErrHangs) {
+		err = fmt.Errorf("its disk does not answer: %w", context.Cause(ctx))
+	}
+	return value, err
+}

@@ -1,0 +1,95 @@
+package service
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
+	"go.uber.org/zap"
+)
+
+// children are those of a node with a run directory of its own.
+func children(t *testing.T) *Children {
+	t.Helper()
+	super, err := process.NewSupervisor(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = super.Close(context.Background()) })
+	life := Life{Run: t.Context(), Work: t.Context(), Hurry: context.Background(), Background: func(task func(context.Context)) { task(context.Background()) }}
+	return NewChildren(Config{Super: super, Trail: trail.New(), Log: zap.NewNop()}, life)
+}
+
+// A signal that comes when the driver runs, and its start has not returned yet, is
+// given to it when it has.
+func TestSignalBeforeTheDriverIsAdopted(t *testing.T) {
+	t.Parallel()
+	c, marks := children(t), t.TempDir()
+	ready, heard := filepath.Join(marks, "ready"), filepath.Join(marks, "heard")
+	c.expect(Driver)
+	driver, err := c.cfg.Super.Start(t.Context(), process.Spec{
+		Name: Driver, Argv: Shell("trap 'touch " + heard + "; exit 0' USR1; touch " + ready + "; while :; do sleep 0.05; done"), Env: os.Environ(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { driver.Stop(context.Background(), 0, syscall.SIGKILL) })
+	untilThere(t, ready)
+	c.PassOn(syscall.SIGUSR1)
+	if _, err := os.Stat(heard); err == nil || Ended(driver) {
+		t.Fatal("the driver was told before it was adopted")
+	}
+	c.adopt(Driver, driver)
+	untilThere(t, heard)
+}
+
+// ceiling is for waits that end much sooner, on whatever machine.
+const ceiling = 60 * time.Second
+
+func untilThere(t *testing.T, path string) {
+	t.Helper()
+	for deadline := time.Now().Add(ceiling); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("there is no %s after %s", path, ceiling)
+		}
+	}
+}
+
+func TestOOMOf(t *testing.T) {
+	if got := oomOf(process.Exit{Code: 137}); got != nil {
+		t.Errorf("of no count there is %+v", got)
+	}
+	want := signal.OOM{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}
+	if got := oomOf(process.Exit{Code: 137, OOM: process.OOM{Kills: 2, Limit: 1 << 30, Cgroup: "/sys/fs/cgroup/job_17"}}); got == nil || *got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestSkew(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		exit process.Exit
+		want time.Duration
+	}{
+		{"a code", process.Exit{Code: 1}, signalSkew},
+		{"well", process.Exit{}, signalSkew},
+		{"KILL is nobody's request", process.Exit{Code: -1, Signal: syscall.SIGKILL}, 0},
+		{"TERM most likely is", process.Exit{Code: -1, Signal: syscall.SIGTERM}, 10 * signalSkew},
+		{"so is the code that says so", process.Exit{Code: 143}, 10 * signalSkew},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := Skew(tc.exit); got != tc.want {
+				t.Errorf("it is %s, not %s", got, tc.want)
+			}
+		})
+	}
+}

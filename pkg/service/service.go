@@ -1,0 +1,282 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Shell returns what runs a line that a user has written.
+func Shell(line string) []string { return []string{"/bin/sh", "-c", line} }
+
+// hurried is how long a service's own files may take to be read, for who is in a
+// hurry.
+const hurried = time.Second
+
+// Serve starts a service, proves it within the deadline, and has its death
+// told to onDeath from then on. A start that failed in passing is tried again.
+// Its error is a *health.Failure of that kind, or the cause of ctx.
+func (c *Children) Serve(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration, onDeath func(*health.Failure)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
+	defer cancel()
+	service = c.unhung(service)
+	free, err := c.portsFree(service, kind)
+	if err != nil {
+		return err
+	}
+	for attempt := 1; ; attempt++ {
+		child, f := c.attempt(ctx, service, kind, free, within)
+		if f == nil {
+			c.watch(child, kind, service.Explain, onDeath)
+			return nil
+		}
+		if err := context.Cause(ctx); err != nil && !errors.Is(err, health.ErrDeadline) {
+			return err
+		}
+		if attempt >= service.Attempts || service.Transient == nil || !f.transient {
+			return f.Failure
+		}
+		c.cfg.Log.Warn("a start failed in passing: trying again",
+			zap.String("service", service.Name), zap.Int("attempt", attempt), zap.String("what", f.What))
+		if !pause.For(ctx, time.Duration(attempt)*time.Second) {
+			if err := context.Cause(ctx); !errors.Is(err, health.ErrDeadline) {
+				return err
+			}
+			return f.Failure
+		}
+	}
+}
+
+// unhung returns a service whose own files may lie on a disk that hangs: who asks
+// for what they say does not.
+func (c *Children) unhung(service *framework.Service) *framework.Service {
+	unhung := *service
+	if look := service.Ready; look != nil {
+		unhung.Ready = func(ctx context.Context) error {
+			_, err := Answered(ctx, func() (struct{}, error) { return struct{}{}, look(ctx) })
+			return err
+		}
+	}
+	if explain := service.Explain; explain != nil {
+		unhung.Explain = func() []string { return soon(c.life.Work, explain) }
+	}
+	if transient := service.Transient; transient != nil {
+		unhung.Transient = func(exit process.Exit, lines []string) bool {
+			return soon(c.life.Work, func() bool { return transient(exit, lines) })
+		}
+	}
+	return &unhung
+}
+
+// soon returns what a look at files says; the zero value where they hang.
+func soon[T any](ctx context.Context, look func() T) T {
+	ctx, cancel := context.WithTimeoutCause(ctx, hurried, health.ErrDeadline)
+	defer cancel()
+	said, _ := Answered(ctx, func() (T, error) { return look(), nil })
+	return said
+}
+
+// startFailure is a start that failed, and whether another try may not.
+type startFailure struct {
+	*health.Failure
+	transient bool
+}
+
+// attempt makes one start; it returns no failure when the service is up.
+func (c *Children) attempt(ctx context.Context, service *framework.Service, kind health.Kind, free bool, within time.Duration) (*process.Child, *startFailure) {
+	c.evident(service)
+	child, err := c.Start(ctx, process.Spec{Name: service.Name, Argv: service.Argv, Env: service.Env})
+	if err != nil {
+		return nil, &startFailure{Failure: health.Failed(kind, "cannot start the %s of %s: %v", service.Name, c.node, err)}
+	}
+	err = c.prove(ctx, service, child, free)
+	if err == nil {
+		return child, nil
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, health.ErrDeadline) {
+		return nil, &startFailure{Failure: health.AsFailure(cause)} // Stop ends the child
+	}
+	died := Ended(child)
+	if died {
+		c.hearOut(child)
+	}
+	exit := child.Stop(c.life.Hurry, c.cfg.Grace, syscall.SIGTERM)
+	if died {
+		f := health.Failed(kind, "the %s of %s died before it was ready: %s", service.Name, c.node, exit)
+		transient := service.Transient != nil && service.Transient(exit, child.LastLines())
+		return nil, &startFailure{explained(c.about(f, child), service.Explain), transient}
+	}
+	f := health.Failed(kind, "the %s of %s is not ready: %v", service.Name, c.node, err)
+	if errors.Is(err, health.ErrDeadline) {
+		f.What = fmt.Sprintf("the %s of %s was not ready within %s: %v", service.Name, c.node, within, err)
+	}
+	f.Child, f.Log, f.Lines = child.Name(), c.LogName(service.Name), child.LastLines()
+	return nil, &startFailure{Failure: f}
+}
+
+// evident notes where the service's own logs are.
+func (c *Children) evident(service *framework.Service) {
+	if service.Evidence == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.evidence[strings.TrimSuffix(c.LogName(service.Name), ".log")+".d"] = service.Evidence
+}
+
+// hearOut gives whoever passes on what a child has printed, as a tee does, a
+// moment to do so.
+func (c *Children) hearOut(child *process.Child) {
+	moment := time.NewTimer(signalSkew)
+	defer moment.Stop()
+	select {
+	case <-child.Done():
+	case <-moment.C:
+	case <-c.life.Hurry.Done():
+	}
+}
+
+// prove waits until the service is up. One without a probe is up when it runs.
+func (c *Children) prove(ctx context.Context, service *framework.Service, child *process.Child, free bool) error {
+	if service.Ready == nil {
+		return nil
+	}
+	return health.WaitReady(ctx, c.cfg.Trail.Probed(service.Name, service.Ready), health.Wait{
+		Died: child.Ended(), Owns: child.Owns, Port: service.Port, WasFree: free,
+	})
+}
+
+// portsFree refuses to start a service where somebody else already listens: a
+// stranger's answer would be taken for the service's own.
+func (c *Children) portsFree(service *framework.Service, kind health.Kind) (bool, error) {
+	ports := service.Ports
+	if service.Port > 0 {
+		ports = append(slices.Clip(ports), framework.Port{Name: service.Name, Number: service.Port})
+	}
+	for _, port := range ports {
+		holders, err := health.Listeners(port.Number)
+		if err != nil {
+			return false, health.Failed(health.Internal, "%v", err)
+		}
+		if len(holders) > 0 {
+			return false, health.Failed(kind, "cannot start the %s of %s: port %d (%s) is taken: %s",
+				service.Name, c.node, port.Number, port.Name, holders[0])
+		}
+	}
+	return true, nil
+}
+
+// watch tells onDeath of a service's end. Whatever the code, it is a death,
+// unless the run is over.
+func (c *Children) watch(child *process.Child, kind health.Kind, explain func() []string, onDeath func(*health.Failure)) {
+	c.life.Background(func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-child.Ended():
+		}
+		exit := child.Exit()
+		if !pause.For(c.life.Run, Skew(exit)) {
+			return
+		}
+		f := health.Failed(kind, "the %s of %s %s", child.Name(), c.node, deathOf(exit))
+		onDeath(explained(c.about(f, child), explain))
+	})
+}
+
+// deathOf says how something has ended that should live as long as the job.
+func deathOf(exit process.Exit) string {
+	if exit.Status() == 0 {
+		return "ended with 0, though it should live as long as the job"
+	}
+	return "died: " + exit.String()
+}
+
+// signalSkew is how much later than a child the daemon may get the same signal:
+// Slurm signals all processes of a step, one after the other.
+const signalSkew = 100 * time.Millisecond
+
+// Skew returns how long to wait, after a child's exit, for a signal to the daemon
+// that would explain it. KILL is not sent for an end that is asked for, and
+// what TERM has ended was most likely asked to.
+func Skew(exit process.Exit) time.Duration {
+	switch {
+	case exit.Signal == syscall.SIGKILL:
+		return 0
+	case exit.Status() == 128+int(syscall.SIGTERM):
+		return 10 * signalSkew
+	default:
+		return signalSkew
+	}
+}
+
+// Setup runs a command of the user's to its end, within the time that it has. Its
+// error is a *health.Failure, or the cause of ctx.
+func (c *Children) Setup(ctx context.Context, line string, env []string, within time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
+	defer cancel()
+	child, err := c.Start(ctx, process.Spec{Name: "setup", Argv: Shell(line), Env: env})
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, health.ErrDeadline) {
+		return cause
+	}
+	if err != nil {
+		return health.Failed(health.Setup, "cannot start the setup command of %s: %v", c.node, err)
+	}
+	select {
+	case <-child.Ended():
+	case <-ctx.Done():
+		child.Stop(c.life.Hurry, c.cfg.Grace, syscall.SIGTERM)
+		if cause := context.Cause(ctx); !errors.Is(cause, health.ErrDeadline) {
+			return cause
+		}
+		return c.about(health.Failed(health.Setup, "the setup command of %s had not ended after %s", c.node, within), child)
+	}
+	if exit := child.Exit(); exit.Status() != 0 {
+		c.hearOut(child)
+		return c.about(health.Failed(health.Setup, "the setup command of %s failed: %s", c.node, exit), child)
+	}
+	return nil
+}
+
+// about adds what is known of the child that a failure is about.
+func (c *Children) about(f *health.Failure, child *process.Child) *health.Failure {
+	exit := child.Exit()
+	f.Child, f.Log, f.Lines = child.Name(), c.LogName(child.Name()), child.LastLines()
+	f.Code, f.Exit = exit.Code, exit.String()
+	f.OOM = oomOf(exit)
+	if exit.Signal != 0 {
+		f.Signal, f.Code = process.SignalName(exit.Signal), 0
+	}
+	return f
+}
+
+// oomOf is what a record has of the kernel's count; nil where that says nothing.
+func oomOf(exit process.Exit) *signal.OOM {
+	if exit.OOM.Kills == 0 {
+		return nil
+	}
+	return &signal.OOM{Kills: exit.OOM.Kills, Limit: exit.OOM.Limit, Cgroup: exit.OOM.Cgroup}
+}
+
+// explained adds what the service's own files say.
+func explained(f *health.Failure, explain func() []string) *health.Failure {
+	if explain == nil {
+		return f
+	}
+	if signs := explain(); len(signs) > 0 {
+		f.What += " (" + strings.Join(signs, "; ") + ")"
+	}
+	return f
+}
