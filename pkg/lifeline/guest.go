@@ -3,7 +3,8 @@ package lifeline
 import (
 	"context"
 	"net"
-	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // A guest has no rank: it is somebody outside the job who wants the head to look
@@ -123,12 +124,7 @@ func (g *Guest) Leave() {
 		return
 	}
 	g.link.send(frameGoodbye)
-	heard := time.NewTimer(lingering)
-	defer heard.Stop()
-	select {
-	case <-g.link.ended:
-	case <-heard.C:
-	}
+	pause.Until(g.link.ended, lingering)
 	g.link.finish()
 	<-g.link.ended
 }

@@ -111,12 +111,7 @@ func (w *Worker) Farewell() {
 	w.leaving.Store(true)
 	if l := w.seat.live(); l != nil {
 		l.send(frameGoodbye)
-		heard := time.NewTimer(lingering)
-		defer heard.Stop()
-		select {
-		case <-l.ended:
-		case <-heard.C:
-		}
+		pause.Until(l.ended, lingering)
 	}
 	w.end()
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 const (
@@ -28,7 +30,7 @@ type looks struct {
 	elders  map[int]entry // by pid, who can't be of a family; guarded by looking
 
 	mu   sync.Mutex
-	hung map[processID]chan []byte // the looks that do: to what their goroutine answers; guarded by mu
+	hung map[processID]chan struct{} // the looks that do: what is closed when the kernel answers; guarded by mu
 }
 
 // entry tells a process's name in /proc from one that another process had before: while the process lives, the name keeps
@@ -46,7 +48,7 @@ type processID struct {
 
 // newLooks returns the looks of a daemon that started at since.
 func newLooks(since uint64) *looks {
-	return &looks{since: since, most: mostHung, elders: make(map[int]entry), hung: make(map[processID]chan []byte)}
+	return &looks{since: since, most: mostHung, elders: make(map[int]entry), hung: make(map[processID]chan struct{})}
 }
 
 // all looks at every process that can belong to a family of the daemon's: not at the kernel's threads, nor at who is
@@ -102,35 +104,29 @@ func (l *looks) environ(p procStat) []byte {
 	if !l.may(id) {
 		return nil
 	}
-	reply := make(chan []byte, 1)
+	var text []byte
+	answered := make(chan struct{})
 	go func() {
-		text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
-		if err != nil {
-			text = nil
+		if all, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ"); err == nil {
+			text = all
 		}
-		reply <- text
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.hung[id] == reply {
+		close(answered)
+		if l.hung[id] == answered {
 			delete(l.hung, id)
 		}
 	}()
-	timer := time.NewTimer(environWait)
-	defer timer.Stop()
-	select {
-	case environ := <-reply:
-		return environ
-	case <-timer.C:
+	if pause.Until(answered, environWait) {
+		return text
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	select {
-	case environ := <-reply:
-		return environ
-	default:
-		l.hung[id] = reply
-		return nil
+	if pause.Until(answered, 0) {
+		return text
 	}
+	l.hung[id] = answered
+	return nil
 }
 
 // may reports whether a process is to be asked.

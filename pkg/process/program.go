@@ -66,6 +66,12 @@ func findProgram(argv0, dir string, env []string) (program, error) {
 	return program{}, fmt.Errorf("%q: %w in PATH (%s)", argv0, ErrNotFound, path)
 }
 
+// Find tells whether a child with this program and environment could be started: its errors are those of Start.
+func Find(argv0 string, env []string) error {
+	_, err := findProgram(argv0, "", env)
+	return err
+}
+
 func checkDir(dir string) error {
 	if dir == "" {
 		return nil
