@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -79,12 +80,11 @@ func IDs() []string {
 // nothing.
 type exam struct {
 	scene
-	gpu GPU
-	// wrong are findings without what all of the rule's have: id, device, and
-	// source and expected where they say nothing else.
-	wrong []check.Finding
-	// unread are the parts of the question that have no answer.
-	unread []unread
+	rule   rule
+	gpu    GPU
+	device *check.Device   // the GPU in findings
+	wrong  []check.Finding // in the order in which they were said
+	unread []unread        // parts of the question that have no answer
 }
 
 // unread is something that could not be read.
@@ -100,9 +100,12 @@ func (e *exam) cannot(what string, why Return) {
 	}
 }
 
-// say tells what is wrong. What it returns may be completed until the next is told.
+// say tells what is wrong. What it returns may be changed until the next is told.
 func (e *exam) say(verdict check.Verdict, observed, hint string) *check.Finding {
-	e.wrong = append(e.wrong, check.Finding{Verdict: verdict, Class: check.Node, Observed: observed, Hint: hint})
+	e.wrong = append(e.wrong, check.Finding{
+		ID: e.rule.id, Device: e.device, Source: e.rule.source, Expected: e.rule.expect,
+		Verdict: verdict, Class: check.Node, Observed: observed, Hint: hint,
+	})
 	return &e.wrong[len(e.wrong)-1]
 }
 
@@ -137,21 +140,19 @@ func (s scene) apply(r rule) []check.Finding {
 			gaps.add("does not answer ("+said(why)+")", g.Index)
 			continue
 		}
-		e := exam{scene: s, gpu: g}
+		e := exam{scene: s, rule: r, gpu: g, device: deviceOf(g)}
 		r.judge(&e)
-		for _, f := range e.wrong {
-			findings = append(findings, r.fill(f, g))
+		if len(e.wrong)+len(e.unread) == 0 {
+			well++
 		}
 		for _, u := range e.unread {
 			if unasked(u.why) {
 				gaps.add(u.what+": "+said(u.why), g.Index)
-				continue
+			} else {
+				e.sayUnread(u)
 			}
-			findings = append(findings, r.fill(u.finding(), g))
 		}
-		if len(e.wrong) == 0 && len(e.unread) == 0 {
-			well++
-		}
+		findings = append(findings, e.wrong...)
 	}
 	return append(findings, s.rest(r, well, gaps)...)
 }
@@ -176,18 +177,6 @@ func (s scene) rest(r rule, well int, gaps tally) []check.Finding {
 	return []check.Finding{f}
 }
 
-// fill completes a finding of the rule about a GPU.
-func (r rule) fill(f check.Finding, g GPU) check.Finding {
-	f.ID, f.Device = r.id, deviceOf(g)
-	if f.Source == "" {
-		f.Source = r.source
-	}
-	if f.Expected == "" {
-		f.Expected = r.expect
-	}
-	return f
-}
-
 // deviceOf is the GPU as findings name it.
 func deviceOf(g GPU) *check.Device {
 	bus, _ := g.Bus.Get()
@@ -197,22 +186,16 @@ func deviceOf(g GPU) *check.Device {
 
 // said is a Return for people.
 func said(why Return) string {
-	if why == "" {
-		return "not asked"
-	}
-	return string(why)
+	return cmp.Or(string(why), "not asked")
 }
 
-// finding is that of an error where an answer should be.
-func (u unread) finding() check.Finding {
-	f := check.Finding{
-		Verdict: check.Unknown, Class: check.Node, Observed: fmt.Sprintf("%s could not be read: %s", u.what, said(u.why)),
-		Hint: "run nvidia-smi -q on the node: the driver answers this question with an error",
-	}
+// sayUnread tells of an error where an answer should be.
+func (e *exam) sayUnread(u unread) {
+	hint := "run nvidia-smi -q on the node: the driver answers this question with an error"
 	if u.why == NoPermission {
-		f.Hint = "run \"bringupd check\" as a user who may ask this, or let the container see the whole GPU"
+		hint = "run \"bringupd check\" as a user who may ask this, or let the container see the whole GPU"
 	}
-	return f
+	e.say(check.Unknown, fmt.Sprintf("%s could not be read: %s", u.what, said(u.why)), hint)
 }
 
 // tally is what was said, in the order of the first time, and of which GPUs.

@@ -26,12 +26,8 @@ var lostHints = map[Return]string{
 
 // count says whether the job has the GPUs that it should have.
 func (s scene) count() []check.Finding {
-	e := exam{scene: s}
+	e := exam{scene: s, rule: rule{id: "gpu.count", source: sourceCount}}
 	e.judgeCount()
-	for i := range e.wrong {
-		f := &e.wrong[i]
-		f.ID, f.Source = "gpu.count", cmp.Or(f.Source, sourceCount)
-	}
 	if len(e.wrong) == 0 {
 		return []check.Finding{s.enough()}
 	}
