@@ -28,7 +28,7 @@ type Event struct {
 	GPU      int       `json:"gpu"`           // index; -1 where it is not known
 	UUID     string    `json:"uuid,omitempty"`
 	Bus      string    `json:"bus,omitempty"`      // as sysfs has it: 0000:3b:00.0
-	Severity string    `json:"severity,omitempty"` // SeverityFatal, SeverityNonfatal; NVML does not tell
+	Severity string    `json:"severity,omitempty"` // severityFatal, severityNonfatal; NVML does not tell
 	Recovery int       `json:"recovery,omitempty"` // field 230, where it was read and is not 0
 	Detail   string    `json:"detail,omitempty"`
 	Count    int       `json:"count,omitempty"` // where it was repeated: how often, since it was told before

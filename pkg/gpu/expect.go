@@ -41,7 +41,7 @@ func ParseExpected(granted int, from string, environ []string) (Expect, error) {
 		return e, nil
 	}
 	var err error
-	if e.Visible, err = ParseVisible(value); err != nil {
+	if e.Visible, err = parseVisible(value); err != nil {
 		return Expect{}, err
 	}
 	if granted < 0 {
@@ -94,10 +94,10 @@ const visibleVariable = "CUDA_VISIBLE_DEVICES"
 // noDevices is what Slurm sets where a task has no GPU.
 const noDevices = "NoDevFiles"
 
-// ParseVisible reads CUDA_VISIBLE_DEVICES, where it is set: never nil without an
+// parseVisible reads CUDA_VISIBLE_DEVICES, where it is set: never nil without an
 // error. CUDA itself is silent about what it can't read, and leaves out that GPU
 // and all after it; so is a -1 meant, which ends the list.
-func ParseVisible(value string) ([]Selector, error) {
+func parseVisible(value string) ([]Selector, error) {
 	visible := []Selector{}
 	value = strings.TrimSpace(value)
 	if value == "" || value == noDevices {

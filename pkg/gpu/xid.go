@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// XidCatalogue is where NVIDIA says what each Xid is.
-const XidCatalogue = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
+// xidCatalogue is where NVIDIA says what each Xid is.
+const xidCatalogue = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
 
 // Effect is what something that befell a GPU is for the job.
 type Effect string
@@ -41,8 +41,8 @@ type XidTable struct{ rows map[int]XidVerdict }
 
 // The severities that the driver names some Xids with.
 const (
-	SeverityFatal    = "Fatal"
-	SeverityNonfatal = "Nonfatal"
+	severityFatal    = "Fatal"
+	severityNonfatal = "Nonfatal"
 )
 
 //go:embed xid.tsv
@@ -64,16 +64,16 @@ func (t XidTable) Verdict(xid int, severity string) XidVerdict {
 	if !known {
 		return XidVerdict{
 			Effect:  EffectWarn,
-			Action:  "look it up in " + XidCatalogue,
+			Action:  "look it up in " + xidCatalogue,
 			Meaning: fmt.Sprintf("Xid %d is not in the table", xid),
 		}
 	}
 	if verdict.Effect == EffectAsk {
 		// The kernel's log has "Nonfatal", the catalogue "Non-fatal".
 		switch word := strings.ReplaceAll(severity, "-", ""); {
-		case strings.EqualFold(word, SeverityFatal):
+		case strings.EqualFold(word, severityFatal):
 			verdict.Effect = EffectFatal
-		case strings.EqualFold(word, SeverityNonfatal):
+		case strings.EqualFold(word, severityNonfatal):
 			verdict.Effect = EffectWarn
 		}
 	}

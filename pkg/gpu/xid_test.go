@@ -98,7 +98,7 @@ func TestVerdict(t *testing.T) {
 		}
 	}
 	unknown := Xids().Verdict(4711, "")
-	if !strings.Contains(unknown.Meaning, "4711") || !strings.Contains(unknown.Action, XidCatalogue) {
+	if !strings.Contains(unknown.Meaning, "4711") || !strings.Contains(unknown.Action, xidCatalogue) {
 		t.Errorf("an unknown Xid is told as %+v", unknown)
 	}
 	if got := (XidTable{}).Verdict(79, ""); got.Effect != EffectWarn {
