@@ -1,6 +1,7 @@
-// Package framework knows what the head and the workers run, and what "up"
-// means: for Ray, or for commands of the user's own. It describes services; the
-// daemon starts, proves and watches them.
+// Package framework tells what the head and the workers run, and what "up" means:
+// for commands of the user's own, and by its interfaces for every framework that
+// has a package below this one. A framework describes services; the daemon starts,
+// proves and watches them.
 package framework
 
 import (
@@ -40,7 +41,7 @@ type Port struct {
 
 // Service is what a node runs for the framework.
 type Service struct {
-	Name  string // "ray head": in messages and, with dashes, in the log's name
+	Name  string // "worker": in messages and, with dashes for blanks, in the log's name
 	Argv  []string
 	Env   []string // whole
 	Ports []Port   // must be free before the start
