@@ -4,30 +4,29 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// conn is one end of a connection.
+// conn is one end of a connection. What it and its pipes have is guarded by the
+// network's mu.
 type conn struct {
 	net        *Net
 	host, peer *Host
 	in, out    *pipe // what comes, and what goes
 
-	mu       sync.Mutex
-	closed   bool // guarded by mu
-	vanished bool // its daemon was killed, guarded by mu
-	abrupt   bool // its end is a reset, guarded by mu
+	closed   bool
+	vanished bool // its daemon was killed
+	abrupt   bool // its end is a reset
 }
 
 var _ net.Conn = (*conn)(nil)
 
 // pipe is one direction of a connection.
 type pipe struct {
-	mu       sync.Mutex
 	ready    []byte        // has arrived and was not read
 	err      error         // what comes after it: io.EOF, or ECONNRESET at once
 	ended    bool          // its sender has sent all
@@ -41,17 +40,14 @@ type pipe struct {
 // room is how many bytes may be under way and unread in one direction.
 const room = 4096
 
-func newPipe() *pipe { return &pipe{changed: make(chan struct{})} }
-
 // pair makes a connection between two hosts.
 func (n *Net) pair(one, other *Host) (ours, theirs *conn) {
-	there, back := newPipe(), newPipe()
+	there, back := &pipe{changed: make(chan struct{})}, &pipe{changed: make(chan struct{})}
 	ours = &conn{net: n, host: one, peer: other, in: back, out: there}
 	theirs = &conn{net: n, host: other, peer: one, in: there, out: back}
 	return ours, theirs
 }
 
-// wake needs p.mu.
 func (p *pipe) wake() {
 	close(p.changed)
 	p.changed = make(chan struct{})
@@ -60,8 +56,6 @@ func (p *pipe) wake() {
 // send has a parcel arrive at the other end, after those before it.
 func (c *conn) send(what Parcel, data []byte) {
 	p := c.out
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.ended && what != Reset {
 		return
 	}
@@ -78,13 +72,12 @@ func (c *conn) send(what Parcel, data []byte) {
 	}
 	p.latest = at
 	time.AfterFunc(at.Sub(now), func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
+		c.net.mu.Lock()
+		defer c.net.mu.Unlock()
 		c.arrive(what, data)
 	})
 }
 
-// arrive needs the lock of c.out.
 func (c *conn) arrive(what Parcel, data []byte) {
 	p := c.out
 	p.underWay -= len(data)
@@ -105,36 +98,29 @@ func (c *conn) arrive(what Parcel, data []byte) {
 
 // Read implements net.Conn.
 func (c *conn) Read(into []byte) (int, error) {
-	p := c.in
 	for {
-		p.mu.Lock()
-		n, err := c.readLocked(into)
-		changed, deadline := p.changed, p.deadline
-		p.mu.Unlock()
-		if n > 0 || err != nil {
+		c.net.mu.Lock()
+		n, err := c.take(into)
+		changed, deadline := c.in.changed, c.in.deadline
+		c.net.mu.Unlock()
+		switch {
+		case n > 0 || err != nil:
 			return n, err
-		}
-		if deadline.IsZero() {
+		case deadline.IsZero():
 			<-changed
-			continue
+		default:
+			pause.Until(changed, time.Until(deadline))
 		}
-		timer := time.NewTimer(time.Until(deadline))
-		select {
-		case <-changed:
-		case <-timer.C:
-		}
-		timer.Stop()
 	}
 }
 
-// readLocked needs the lock of c.in; it returns nothing where there is nothing.
-func (c *conn) readLocked(into []byte) (int, error) {
+// take reads what is there; it returns nothing where there is nothing.
+func (c *conn) take(into []byte) (int, error) {
 	p := c.in
-	closed, vanished := c.state()
 	switch {
-	case closed:
+	case c.closed:
 		return 0, net.ErrClosed
-	case vanished:
+	case c.vanished:
 	case len(p.ready) > 0:
 		n := copy(into, p.ready)
 		p.ready = p.ready[n:]
@@ -151,27 +137,19 @@ func (c *conn) readLocked(into []byte) (int, error) {
 	return 0, nil
 }
 
-func (c *conn) state() (closed, vanished bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed, c.vanished
-}
-
 // Write implements net.Conn. It never waits: where there is no room it fails as
 // if its deadline had passed.
 func (c *conn) Write(data []byte) (int, error) {
-	closed, vanished := c.state()
-	c.out.mu.Lock()
-	ended, full := c.out.ended, len(c.out.ready)+c.out.underWay+len(data) > room
-	c.out.mu.Unlock()
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
 	switch {
-	case closed:
+	case c.closed:
 		return 0, net.ErrClosed
-	case vanished:
+	case c.vanished:
 		return len(data), nil
-	case ended:
+	case c.out.ended:
 		return 0, syscall.EPIPE
-	case full:
+	case len(c.out.ready)+c.out.underWay+len(data) > room:
 		return 0, os.ErrDeadlineExceeded
 	}
 	c.send(Data, append([]byte(nil), data...))
@@ -180,7 +158,9 @@ func (c *conn) Write(data []byte) (int, error) {
 
 // CloseWrite ends what this end sends.
 func (c *conn) CloseWrite() error {
-	if closed, vanished := c.state(); closed || vanished {
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
+	if c.closed || c.vanished {
 		return net.ErrClosed
 	}
 	c.send(End, nil)
@@ -189,53 +169,57 @@ func (c *conn) CloseWrite() error {
 
 // SetLinger has Close break the connection where it is given 0.
 func (c *conn) SetLinger(seconds int) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
 	c.abrupt = seconds == 0
 	return nil
 }
 
 // Close implements net.Conn.
 func (c *conn) Close() error {
-	c.mu.Lock()
-	abrupt, was, vanished := c.abrupt, c.closed, c.vanished
-	c.closed = true
-	c.mu.Unlock()
-	switch {
-	case was:
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
+	if c.closed {
 		return net.ErrClosed
-	case !vanished:
-		c.host.drop(c)
-		c.leave(abrupt)
 	}
-	c.in.mu.Lock()
-	defer c.in.mu.Unlock()
-	c.in.wake()
+	c.end()
 	return nil
+}
+
+func (c *conn) end() {
+	c.closed = true
+	if !c.vanished {
+		delete(c.host.conns, c)
+		c.leave(c.abrupt)
+	}
+	c.in.wake()
 }
 
 // vanish closes the connection for the other end alone.
 func (c *conn) vanish() {
-	c.mu.Lock()
-	was := c.closed || c.vanished
-	c.vanished = true
-	c.mu.Unlock()
-	if !was {
+	if !c.closed && !c.vanished {
 		c.leave(false)
 	}
+	c.vanished = true
 }
 
 // leave ends the connection for the other end: as kernels do, by a reset where
 // there is something that was not read.
 func (c *conn) leave(abrupt bool) {
-	c.in.mu.Lock()
-	abrupt = abrupt || len(c.in.ready) > 0
 	c.in.deaf = true
-	c.in.mu.Unlock()
-	if abrupt {
+	if abrupt || len(c.in.ready) > 0 {
 		c.send(Reset, nil)
 	} else {
 		c.send(End, nil)
+	}
+}
+
+// breakOff has this end see the connection broken.
+func (c *conn) breakOff() {
+	if !c.in.deaf {
+		c.in.err, c.in.ready, c.in.deaf = syscall.ECONNRESET, nil, true
+		c.net.arrived(c.peer, c.host, Reset)
+		c.in.wake()
 	}
 }
 
@@ -250,8 +234,8 @@ func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
 // SetReadDeadline implements net.Conn.
 func (c *conn) SetReadDeadline(t time.Time) error {
-	c.in.mu.Lock()
-	defer c.in.mu.Unlock()
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
 	c.in.deadline = t
 	c.in.wake()
 	return nil
@@ -268,37 +252,4 @@ func (c *conn) Evidence() lifeline.Evidence {
 		e.Answers = e.Quiet == 0
 	}
 	return e
-}
-
-// Break resets the connections between two hosts, as what keeps track of them
-// in between does when it forgets them.
-func (n *Net) Break(one, other *Host) {
-	for _, c := range one.to(other) {
-		c.breakOff()
-	}
-	for _, c := range other.to(one) {
-		c.breakOff()
-	}
-}
-
-func (h *Host) to(other *Host) (conns []*conn) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for c := range h.conns {
-		if c.peer == other {
-			conns = append(conns, c)
-		}
-	}
-	return conns
-}
-
-// breakOff has this end see the connection broken.
-func (c *conn) breakOff() {
-	c.in.mu.Lock()
-	defer c.in.mu.Unlock()
-	if !c.in.deaf {
-		c.in.err, c.in.ready, c.in.deaf = syscall.ECONNRESET, nil, true
-		c.net.arrived(c.peer, c.host, Reset)
-		c.in.wake()
-	}
 }

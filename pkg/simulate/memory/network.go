@@ -16,8 +16,8 @@ import (
 )
 
 // Net is the network between hosts. What is sent arrives in its order, and as a
-// whole. The functions are called from any goroutine, with locks of the network
-// held; they are not to be changed once there are connections.
+// whole. The functions are called from any goroutine, Travel and Arrived with the
+// network's lock held; they are not to be changed once there are connections.
 type Net struct {
 	// Travel, where it is not nil, returns how long what is sent now takes from
 	// one host to another.
@@ -28,9 +28,8 @@ type Net struct {
 	// Arrived, where it is not nil, is told of everything that arrives.
 	Arrived func(from, to *Host, what Parcel)
 
-	mu        sync.Mutex
-	listeners []*listener // by port, from 1 on; nil where nobody listens any more, guarded by mu
-	hosts     []*Host     // whose ports they are, or were, guarded by mu
+	mu        sync.Mutex  // guards all that hosts, listeners and connections have
+	listeners []*listener // by port, from 1 on; guarded by mu
 }
 
 // Parcel is what travels.
@@ -47,56 +46,52 @@ const (
 
 // Host is one daemon's end of the network.
 type Host struct {
-	Name string
-	net  *Net
-
-	mu        sync.Mutex
-	vanished  bool                   // guarded by mu
-	conns     map[*conn]struct{}     // guarded by mu
-	listeners map[*listener]struct{} // guarded by mu
+	Name     string
+	net      *Net
+	vanished bool
+	conns    map[*conn]struct{}
 }
 
 var _ lifeline.Network = (*Host)(nil)
 
 // Host returns a new host.
 func (n *Net) Host(name string) *Host {
-	return &Host{Name: name, net: n, conns: make(map[*conn]struct{}), listeners: make(map[*listener]struct{})}
+	return &Host{Name: name, net: n, conns: make(map[*conn]struct{})}
 }
 
 // Vanish is what a kernel does when a daemon is killed: its connections are
 // closed without a word, and nobody listens any more. The daemon itself, whose
 // goroutines may live on, sees nothing of that, and never gets an answer.
 func (h *Host) Vanish() {
-	h.mu.Lock()
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
 	h.vanished = true
-	conns, listeners := h.conns, h.listeners
-	h.conns, h.listeners = nil, nil
-	h.mu.Unlock()
-	for l := range listeners {
-		h.net.forget(l)
-	}
-	for c := range conns {
+	for c := range h.conns {
 		c.vanish()
 	}
+	h.conns = nil
 }
 
-func (h *Host) gone() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.vanished
+// Break resets the connections between two hosts, as what keeps track of them
+// in between does when it forgets them.
+func (n *Net) Break(one, other *Host) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, end := range []struct{ host, peer *Host }{{one, other}, {other, one}} {
+		for c := range end.host.conns {
+			if c.peer == end.peer {
+				c.breakOff()
+			}
+		}
+	}
 }
 
 // Listen implements lifeline.Network.
 func (h *Host) Listen() (net.Listener, error) {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	l := &listener{host: h, port: len(h.net.hosts) + 1, closed: make(chan struct{}), calls: make(chan *conn, backlog)}
-	h.net.listeners, h.net.hosts = append(h.net.listeners, l), append(h.net.hosts, h)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.vanished {
-		h.listeners[l] = struct{}{}
-	}
+	l := &listener{host: h, port: len(h.net.listeners) + 1, open: true, closed: make(chan struct{}), calls: make(chan *conn, backlog)}
+	h.net.listeners = append(h.net.listeners, l)
 	return l, nil
 }
 
@@ -104,87 +99,67 @@ func (h *Host) Listen() (net.Listener, error) {
 // are daemons at most.
 const backlog = 1 << 14
 
-// forget has nobody listen there any more.
-func (n *Net) forget(l *listener) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.listeners[l.port-1] = nil
-}
-
-// at returns whose port that is, or was, and who listens there; nil: nobody.
-func (n *Net) at(port int) (*Host, *listener) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if port < 1 || port > len(n.hosts) {
-		return nil, nil
-	}
-	return n.hosts[port-1], n.listeners[port-1]
-}
-
 // Dial implements lifeline.Network. The port alone tells who is meant.
 func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
-	_, digits, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	port, err := strconv.Atoi(digits)
-	if err != nil {
-		return nil, err
-	}
-	there, _ := h.net.at(port)
+	n := h.net
+	l, err := n.at(address)
+	n.mu.Lock()
+	vanished := h.vanished
+	n.mu.Unlock()
 	switch {
-	case h.gone():
+	case err != nil:
+		return nil, err
+	case vanished:
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
-	case there == nil:
+	case l == nil:
 		return nil, refused(address)
 	}
-	if err := h.net.pass(ctx, h, there, Call); err != nil {
+	if err := n.pass(ctx, h, l.host, Call); err != nil {
 		return nil, err
 	}
-	ours, theirs := h.net.pair(h, there)
-	_, listening := h.net.at(port)
-	accepted := listening != nil && listening.take(theirs)
-	if err := h.net.pass(ctx, there, h, Answer); err != nil {
+	ours, theirs := n.pair(h, l.host)
+	accepted := l.take(theirs)
+	if err := n.pass(ctx, l.host, h, Answer); err != nil {
 		_ = ours.Close()
 		return nil, err
 	}
 	if !accepted {
 		return nil, refused(address)
 	}
-	if !h.keep(ours) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if h.vanished {
 		ours.vanish()
+	} else {
+		h.conns[ours] = struct{}{}
 	}
 	return ours, nil
+}
+
+// at returns who listens, or did, at the port of an address; nil: nobody ever did.
+func (n *Net) at(address string) (*listener, error) {
+	_, digits, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.Atoi(digits)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil || port < 1 || port > len(n.listeners) {
+		return nil, err
+	}
+	return n.listeners[port-1], nil
 }
 
 func refused(address string) error {
 	return fmt.Errorf("cannot connect to %s: %w", address, syscall.ECONNREFUSED)
 }
 
-// keep notes a connection; false where the daemon has vanished.
-func (h *Host) keep(c *conn) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.vanished {
-		return false
-	}
-	h.conns[c] = struct{}{}
-	return true
-}
-
-func (h *Host) drop(c *conn) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.conns, c)
-}
-
 // pass waits for as long as a parcel travels.
 func (n *Net) pass(ctx context.Context, from, to *Host, what Parcel) error {
-	if n.Travel != nil {
-		if !pause.For(ctx, n.Travel(from, to, what)) {
-			return context.Cause(ctx)
-		}
+	if n.Travel != nil && !pause.For(ctx, n.Travel(from, to, what)) {
+		return context.Cause(ctx)
 	}
 	n.arrived(from, to, what)
 	return nil
@@ -200,21 +175,23 @@ func (n *Net) arrived(from, to *Host, what Parcel) {
 type listener struct {
 	host   *Host
 	port   int
-	once   sync.Once
+	open   bool
 	closed chan struct{}
 	calls  chan *conn
 }
 
-// take takes a call in, unless the daemon has vanished.
+// take takes a call in, if somebody listens and the daemon has not vanished.
 func (l *listener) take(c *conn) bool {
-	if !l.host.keep(c) {
+	l.host.net.mu.Lock()
+	defer l.host.net.mu.Unlock()
+	if !l.open || l.host.vanished {
 		return false
 	}
 	select {
 	case l.calls <- c:
+		l.host.conns[c] = struct{}{}
 		return true
 	default:
-		l.host.drop(c)
 		return false
 	}
 }
@@ -231,23 +208,22 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // Close implements net.Listener. Calls that nobody has accepted are broken off.
 func (l *listener) Close() error {
-	l.once.Do(func() {
-		l.host.net.forget(l)
-		close(l.closed)
-		if l.host.gone() {
-			return // what has called was broken off then
+	l.host.net.mu.Lock()
+	defer l.host.net.mu.Unlock()
+	if !l.open {
+		return nil
+	}
+	l.open = false
+	close(l.closed)
+	for {
+		select {
+		case c := <-l.calls:
+			c.abrupt = true
+			c.end()
+		default:
+			return nil
 		}
-		for {
-			select {
-			case c := <-l.calls:
-				_ = c.SetLinger(0)
-				_ = c.Close()
-			default:
-				return
-			}
-		}
-	})
-	return nil
+	}
 }
 
 // Addr implements net.Listener.
