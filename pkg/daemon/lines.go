@@ -138,7 +138,7 @@ func (l *lines) report(log *zap.Logger) *signal.LifelineReport {
 		return nil
 	}
 	stats := l.head.Stats()
-	strangers := stats.Strangers.Reasons()
+	strangers := stats.Strangers
 	if len(strangers) > 0 {
 		log.Warn("strangers came to the port of the lifelines and were turned away", zap.Any("why", strangers))
 	}

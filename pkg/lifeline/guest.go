@@ -1,11 +1,6 @@
 package lifeline
 
-import (
-	"context"
-	"net"
-
-	"github.com/bringupd/bringupd/pkg/pause"
-)
+import "context"
 
 // A guest has no rank: it is somebody outside the job who wants the head to look
 // at once, and to know when it goes.
@@ -63,7 +58,7 @@ func Visit(ctx context.Context, key string, self GuestID, network Network, addre
 	g := &Guest{made: make(chan struct{})}
 	go func() {
 		for _, address := range addresses {
-			conn, err := visit(ctx, key, self, network, address)
+			conn, _, err := reach(ctx, network, address, key, guestRank, self)
 			if err == nil {
 				g.link = newLink(conn, self)
 				go g.link.read(func(_, _ byte) {})
@@ -76,22 +71,6 @@ func Visit(ctx context.Context, key string, self GuestID, network Network, addre
 	return g
 }
 
-func visit(ctx context.Context, key string, self GuestID, network Network, address string) (net.Conn, error) {
-	short, cancel := context.WithTimeout(ctx, dialTime)
-	defer cancel()
-	conn, err := network.Dial(short, address)
-	if err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
-	if err := introduce(conn, key, guestRank, self); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return conn, nil
-}
-
 // tell sends a frame where the connection is made and has not ended.
 func (g *Guest) tell(frame byte) bool {
 	select {
@@ -99,16 +78,11 @@ func (g *Guest) tell(frame byte) bool {
 	default:
 		return false
 	}
-	if g.link == nil {
+	if g.link == nil || !g.link.live() {
 		return false
 	}
-	select {
-	case <-g.link.ended:
-		return false
-	default:
-		g.link.send(frame)
-		return true
-	}
+	g.link.send(frame)
+	return true
 }
 
 // Nudge makes the head look now, or once the connection is made.
@@ -123,8 +97,7 @@ func (g *Guest) Leave() {
 	if g.link == nil {
 		return
 	}
-	g.link.send(frameGoodbye)
-	pause.Until(g.link.ended, lingering)
+	g.link.sayGoodbye()
 	g.link.finish()
 	<-g.link.ended
 }

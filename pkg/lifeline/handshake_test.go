@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -40,32 +41,32 @@ func TestStrangers(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		say  func(theirs challenge) []byte
-		want Strangers
+		want map[string]int
 	}{
-		{"another key", func(c challenge) []byte { return answer("another", c, claim{rank: 2}) }, Strangers{WrongKey: 1}},
-		{"no key", func(c challenge) []byte { return answer("", c, claim{rank: 2}) }, Strangers{WrongKey: 1}},
+		{"another key", func(c challenge) []byte { return answer("another", c, claim{rank: 2}) }, map[string]int{wrongKey: 1}},
+		{"no key", func(c challenge) []byte { return answer("", c, claim{rank: 2}) }, map[string]int{wrongKey: 1}},
 		{"a proof for another rank", func(c challenge) []byte {
 			said := answer(key, c, claim{rank: 2})
 			binary.BigEndian.PutUint32(said[len(preface):], 3)
 			return said
-		}, Strangers{WrongKey: 1}},
+		}, map[string]int{wrongKey: 1}},
 		{"a proof for another daemon", func(c challenge) []byte {
 			said := answer(key, c, claim{rank: 2})
 			said[len(preface)+4]++
 			return said
-		}, Strangers{WrongKey: 1}},
+		}, map[string]int{wrongKey: 1}},
 		{"the head's own proof", func(c challenge) []byte {
 			return slices.Concat([]byte(preface), claim{rank: 2}.encode(), headProof(key, c, claim{rank: 2}, welcome))
-		}, Strangers{WrongKey: 1}},
-		{"a replay", func(challenge) []byte { return answer(key, once, other) }, Strangers{WrongKey: 1}},
-		{"a replay from another attempt", func(challenge) []byte { return answer("another", once, other) }, Strangers{WrongKey: 1}},
-		{"zeros", func(challenge) []byte { return make([]byte, 200) }, Strangers{Garbage: 1}},
-		{"a browser", func(challenge) []byte { return []byte("GET / HTTP/1.1\r\n\r\n") }, Strangers{Garbage: 1}},
-		{"another version", func(challenge) []byte { return []byte("bringupd\x02") }, Strangers{Garbage: 1}},
-		{"much", func(challenge) []byte { return bytes.Repeat([]byte("much"), 1<<20) }, Strangers{Garbage: 1}},
-		{"the head's rank", func(c challenge) []byte { return answer(key, c, claim{rank: 0}) }, Strangers{WrongRank: 1}},
-		{"a rank too many", func(c challenge) []byte { return answer(key, c, claim{rank: 4}) }, Strangers{WrongRank: 1}},
-		{"a rank below zero", func(c challenge) []byte { return answer(key, c, claim{rank: 1<<32 - 1}) }, Strangers{WrongRank: 1}},
+		}, map[string]int{wrongKey: 1}},
+		{"a replay", func(challenge) []byte { return answer(key, once, other) }, map[string]int{wrongKey: 1}},
+		{"a replay from another attempt", func(challenge) []byte { return answer("another", once, other) }, map[string]int{wrongKey: 1}},
+		{"zeros", func(challenge) []byte { return make([]byte, 200) }, map[string]int{garbage: 1}},
+		{"a browser", func(challenge) []byte { return []byte("GET / HTTP/1.1\r\n\r\n") }, map[string]int{garbage: 1}},
+		{"another version", func(challenge) []byte { return []byte("bringupd\x02") }, map[string]int{garbage: 1}},
+		{"much", func(challenge) []byte { return bytes.Repeat([]byte("much"), 1<<20) }, map[string]int{garbage: 1}},
+		{"the head's rank", func(c challenge) []byte { return answer(key, c, claim{rank: 0}) }, map[string]int{wrongRank: 1}},
+		{"a rank too many", func(c challenge) []byte { return answer(key, c, claim{rank: 4}) }, map[string]int{wrongRank: 1}},
+		{"a rank below zero", func(c challenge) []byte { return answer(key, c, claim{rank: 1<<32 - 1}) }, map[string]int{wrongRank: 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h, w := meet(t)
@@ -80,7 +81,7 @@ func TestStrangers(t *testing.T) {
 			if n, err := conn.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("the head said %d bytes more, %v", n, err)
 			}
-			until(t, "it is counted", func() bool { return h.Stats().Strangers == tc.want })
+			until(t, "it is counted", func() bool { return maps.Equal(h.Stats().Strangers, tc.want) })
 			h.Nudge()
 			w.news.wait(t, "nudged", 1)
 			expect(t, "head", h.news.news, "1 connected")
@@ -108,12 +109,12 @@ func TestFlood(t *testing.T) {
 		}
 		flood = append(flood, conn)
 	}
-	until(t, "some are crowded out", func() bool { return h.Stats().Strangers.CrowdedOut >= 1 })
+	until(t, "some are crowded out", func() bool { return h.Stats().Strangers[crowdedOut] >= 1 })
 	second := startWorker(t, slowConfig(), 2, TCP{}, h.address)
 	second.news.wait(t, "connected", 1)
 	until(t, "all are gone", func() bool {
 		s := h.Stats().Strangers
-		return s.CrowdedOut+s.Late == len(flood)
+		return s[crowdedOut]+s[late] == len(flood)
 	})
 	h.Nudge()
 	w.news.wait(t, "nudged", 1)
@@ -154,7 +155,7 @@ func TestSlowStrangers(t *testing.T) {
 						}
 					}
 				})
-				until(t, "it is counted", func() bool { return h.Stats().Strangers == Strangers{Late: 1} })
+				until(t, "it is counted", func() bool { return maps.Equal(h.Stats().Strangers, map[string]int{late: 1}) })
 				if took := time.Since(begin).Round(10 * time.Millisecond); took != strangerTime {
 					t.Errorf("it had %v", took)
 				}

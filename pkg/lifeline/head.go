@@ -80,9 +80,7 @@ func (h *Head) NudgeRank(rank int) {
 	if rank < 1 || rank >= len(h.seats) {
 		return
 	}
-	if l := h.seats[rank].live(); l != nil {
-		l.send(frameNudge)
-	}
+	h.seats[rank].send(frameNudge)
 }
 
 // Over tells all workers, and those who connect later, by which code they are to end the run, 0 to 255: for those who
@@ -135,9 +133,7 @@ func (h *Head) send(ctx context.Context) {
 // sendAll writes a frame to every worker.
 func (h *Head) sendAll(frame ...byte) {
 	for rank := range h.seats {
-		if l := h.seats[rank].live(); l != nil {
-			l.send(frame...)
-		}
+		h.seats[rank].send(frame...)
 	}
 }
 
@@ -220,7 +216,7 @@ func (h *Head) meet(ctx context.Context, conn net.Conn) *list.Element {
 	if h.strangers.Len() >= h.cfg.Size+more {
 		oldest := h.strangers.Front()
 		_ = h.strangers.Remove(oldest).(net.Conn).Close()
-		h.stats.Strangers.CrowdedOut++
+		h.strange(crowdedOut)
 	}
 	if ctx.Err() != nil { // Run may have closed the others already
 		_ = conn.Close()

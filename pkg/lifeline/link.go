@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // A frame is one byte; after frameOver comes another, the code.
@@ -80,6 +82,12 @@ func (l *link) send(frame ...byte) {
 		l.reset = l.reset || errors.Is(err, unix.ECONNRESET)
 		return true // whatever it said, we don't wait
 	})
+}
+
+// sayGoodbye waits a moment for the other side to hear it.
+func (l *link) sayGoodbye() {
+	l.send(frameGoodbye)
+	pause.Until(l.ended, lingering)
 }
 
 // read hands over what comes until the end, tells how it ended and closes the connection. code is that of frameOver.

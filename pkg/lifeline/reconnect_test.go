@@ -3,6 +3,7 @@ package lifeline
 import (
 	"net"
 	"net/netip"
+	"reflect"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -86,7 +87,7 @@ func TestEnds(t *testing.T) {
 			w.news.wait(t, "connected", 2)
 			h.news.wait(t, "1 connected", 2)
 			expect(t, "head", h.news.news, "1 connected", "1 broken", "1 connected")
-			if h.Stats() != (Stats{Connected: 1, Reconnects: 1}) {
+			if !reflect.DeepEqual(h.Stats(), Stats{Connected: 1, Reconnects: 1}) {
 				t.Errorf("seen %+v", h.Stats())
 			}
 		})
@@ -192,7 +193,7 @@ func TestSecondDaemon(t *testing.T) {
 			expect(t, "second", second.news.news, "rejected")
 			expect(t, "worker", w.news.news, "connected")
 			expect(t, "head", h.news.news, "1 connected")
-			if h.Stats() != (Stats{Connected: 1, Strangers: Strangers{SecondDaemon: 1}}) {
+			if !reflect.DeepEqual(h.Stats(), Stats{Connected: 1, Strangers: map[string]int{secondDaemon: 1}}) {
 				t.Errorf("seen %+v", h.Stats())
 			}
 		})

@@ -22,6 +22,13 @@ func (s *seat) live() *link {
 	return nil
 }
 
+// send writes a frame where there is a connection.
+func (s *seat) send(frame ...byte) {
+	if l := s.live(); l != nil {
+		l.send(frame...)
+	}
+}
+
 // takeLocked gives the place to l. Who had it was not lost: it is silently let go.
 func (s *seat) takeLocked(l *link) {
 	if old := s.link.Swap(l); old != nil {

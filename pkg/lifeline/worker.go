@@ -110,8 +110,7 @@ func (w *Worker) Nudge() {
 func (w *Worker) Farewell() {
 	w.leaving.Store(true)
 	if l := w.seat.live(); l != nil {
-		l.send(frameGoodbye)
-		pause.Until(l.ended, lingering)
+		l.sayGoodbye()
 	}
 	w.end()
 }
@@ -136,20 +135,12 @@ func (w *Worker) send(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-w.nudged:
-			if l := w.seat.live(); l != nil {
-				l.send(frameNudge)
-			}
+			w.seat.send(frameNudge)
 		case <-ticker.C:
-			w.giveBeat()
+			w.seat.send(w.beat())
 		case <-w.asked:
-			w.giveBeat()
+			w.seat.send(w.beat())
 		}
-	}
-}
-
-func (w *Worker) giveBeat() {
-	if l := w.seat.live(); l != nil {
-		l.send(w.beat())
 	}
 }
 
@@ -208,7 +199,10 @@ func (w *Worker) hold(ctx context.Context, l *link) {
 // connection, which has the seat, or nil.
 func (w *Worker) dialAll(ctx context.Context) *link {
 	for i, address := range w.addresses {
-		conn, err := w.dial(ctx, address)
+		conn, took, err := reach(ctx, w.network, address, w.cfg.Key, w.rank, w.self)
+		if err != nil && took {
+			w.early.turnedAway(address, err)
+		}
 		switch {
 		case err == nil:
 			w.addresses[0], w.addresses[i] = w.addresses[i], w.addresses[0]
@@ -236,23 +230,22 @@ func (w *Worker) refused() {
 	}
 }
 
-// dial returns a connection to the head, proven.
-func (w *Worker) dial(ctx context.Context, address string) (net.Conn, error) {
+// reach makes a connection to the head on which both sides have proven themselves. Where they have not, it tells whether
+// the call was taken. One that fails is aborted: the head may have let us in already, and must not take its end for our
+// death.
+func reach(ctx context.Context, network Network, address, key string, rank int, self identity) (conn net.Conn, took bool, err error) {
 	short, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	conn, err := w.network.Dial(short, address)
-	if err != nil {
-		return nil, err
+	if conn, err = network.Dial(short, address); err != nil {
+		return nil, false, err
 	}
-	// The head may have let us in already: it must not take this for our death.
 	stop := context.AfterFunc(ctx, func() { abort(conn) })
 	defer stop()
-	if err := introduce(conn, w.cfg.Key, w.rank, w.self); err != nil {
+	if err := introduce(conn, key, rank, self); err != nil {
 		abort(conn)
-		w.early.turnedAway(address, err)
-		return nil, err
+		return nil, true, err
 	}
-	return conn, nil
+	return conn, true, nil
 }
 
 // take gives the head's seat to the connection.
