@@ -56,8 +56,8 @@ type Liveness struct {
 type pulse struct {
 	beat  int64
 	since time.Time     // when the beat was first seen, or a sign of life was heard
-	heard bool          // one was told of after the last look
-	owed  time.Duration // of the last pause without looks, what was counted against it
+	heard bool          // the peer was heard since the last look
+	owed  time.Duration // what Excuse takes off, of the last time without looks
 }
 
 // NewLiveness returns a liveness that knows no peer.
@@ -65,12 +65,13 @@ func NewLiveness(tempo Tempo) *Liveness {
 	return &Liveness{tempo: tempo, peers: make(map[int]pulse)}
 }
 
-// Look tells what a look at now showed: the newest beat of each peer that is
-// expected to live. A peer that is not in beats is forgotten. Of the time in
-// which nobody looked, only one pause is counted against anybody: we were the
-// slow ones. That much is, so that a share on which every look is slow hides a
-// death for longer, but not for good. Of a peer that is heard besides nobody
-// needs a look, and nothing is taken off.
+// Look tells what a look at the time now has shown: the newest beat of each peer
+// that is expected to live. A peer that is not in beats is forgotten.
+//
+// Where the look before was long ago, we were the slow ones: of that time only
+// one pause counts against the peers. That one does, so that a share on which
+// every look is slow hides a death for longer, but not for good. For peers that
+// are heard in another way all of it counts, as they need no look.
 func (l *Liveness) Look(beats map[int]int64, now time.Time) {
 	var blind time.Duration
 	if gap := now.Sub(l.last); !l.last.IsZero() && gap > 2*l.tempo.Look {
@@ -95,9 +96,9 @@ func (l *Liveness) Look(beats map[int]int64, now time.Time) {
 	}
 }
 
-// Hear tells, after a look, when a peer that can be heard without looking gave
-// its last sign of life, by the user's own clock. A peer that is not known is
-// not made known by it.
+// Hear tells, after a look, when a peer that is heard in another way than by
+// looks gave its last sign of life, by the user's own clock. It does nothing for
+// a peer that is not known.
 func (l *Liveness) Hear(rank int, at time.Time) {
 	if p, ok := l.peers[rank]; ok {
 		p.since, p.heard = latest(p.since, at), true
@@ -105,9 +106,9 @@ func (l *Liveness) Hear(rank int, at time.Time) {
 	}
 }
 
-// Excuse tells, after a look, that a peer which can be heard besides has said
-// that the share does not answer it. Where we could not look either, that is no
-// failing of the peer's: the time is taken off as for one that can't be heard.
+// Excuse tells, after a look, that a peer which is heard in another way has said
+// that the share does not answer it. If we could not look for a while either, it
+// is not the peer that is at fault: that time does not count against it.
 func (l *Liveness) Excuse(rank int) {
 	if p, ok := l.peers[rank]; ok && p.owed > 0 {
 		p.since, p.owed = earliest(p.since.Add(p.owed), l.last), 0

@@ -16,8 +16,8 @@ import (
 
 const killGrace = 3 * time.Second // for the kernel to end a killed command
 
-// oneAtATime runs looks that the kernel may never come back from (a stalled mount, a process that can't be killed),
-// each in a goroutine that is left behind then. Only one is ever out, so that they can't pile up.
+// oneAtATime runs looks that may never return, as on a stalled mount or with a process that can't be killed. Such a look
+// is left behind in its goroutine. There is never more than one, so that they can't pile up.
 type oneAtATime struct {
 	out chan struct{} // holds a token while a look is out
 }

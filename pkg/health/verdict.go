@@ -11,9 +11,9 @@ import (
 // Observed is a failure as one daemon came to know of it.
 type Observed struct {
 	signal.FailedRecord
-	// At is when this daemon came to know of it, on its own monotonic clock.
-	// No clock of another node is asked: how long before its record was
-	// written the thing had happened (Age) was timed where it happened.
+	// At is when this daemon came to know of it, on its own monotonic clock. No
+	// clock of another node is compared: Age, the time from the failure to its
+	// record, was measured on the node where it happened.
 	At time.Time
 }
 
@@ -78,13 +78,12 @@ func byBlame(failures []Observed) []blamed {
 	return ordered
 }
 
-// remoteness grows with the distance from a cause. What has failed by itself
-// is one, and so is a loss that something speaks for: what died elsewhere
-// before it was not its doing, and what died after it was. A deadline passes
-// because of something, and an abort follows from anything. A peer that is
-// only silent and a daemon told to end by SIGTERM are equals: a launcher ends
-// the rest of a job of which one task has died, and a job that is cancelled
-// loses its peers as it goes.
+// remoteness tells how far a kind of failure is from being a cause; 0: it is one.
+// So is a loss for which there is evidence, besides silence: among causes the
+// earlier one counts. A deadline passes because of something else, and an abort
+// can follow from anything. A peer that is only silent and a daemon that was told
+// to end by SIGTERM are equals: a launcher ends the rest of a job of which one
+// task has died, and a job that is cancelled loses its peers one after the other.
 func remoteness(kind Kind) int {
 	switch kind {
 	case Deadline:
@@ -139,10 +138,10 @@ func hear(all []Observed) testimony {
 	return t
 }
 
-// explains tells whether a failure is the consequence of another, whenever that
-// one came: it is a loss, and who misses the others is the sick one, or each of
-// those that are missed has said why it goes. Who says of itself that it is cut
-// off is believed.
+// explains tells whether a failure is the consequence of another, which may have
+// been seen later. Only a loss can be: where it is the reporting node that is
+// sick, or where each of the missed nodes has said why it goes. A node that says
+// of itself that it is cut off is believed.
 func (t testimony) explains(o Observed) bool {
 	if !Loss(Kind(o.Kind)) || Kind(o.Kind) == CutOff {
 		return false

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// filePace is how often a file is written anew where nothing asks for it: as
-// often as most who read it look.
+// filePace is how often a file is written anew where nothing asks for it: most
+// collectors look about as often.
 const filePace = 15 * time.Second
 
 // File keeps a file of one daemon's metrics, for as long as the daemon lives.
@@ -24,10 +24,10 @@ type File struct {
 	ended chan struct{} // closed when the writing goroutine has ended
 }
 
-// Keep writes what the source tells into a directory, under a name that is
-// the daemon's alone, now and then and at each Nudge. What goes wrong is told
-// say, from another goroutine, and not again before it has gone well. Close
-// must be called.
+// Keep writes what the source tells into a file of the directory dir, which no
+// other daemon writes: every 15 s and at each Nudge. An error is passed to say,
+// from another goroutine; the following ones are not, until a write has
+// succeeded. Close must be called.
 func Keep(dir string, source Source, say func(error)) *File {
 	s := source.Snapshot()
 	f := &File{
@@ -84,7 +84,7 @@ func (f *File) Close(ctx context.Context) error {
 	}
 }
 
-// replace writes a file that who reads it sees whole, and may read.
+// replace writes a file so that readers, who may be other users, never see a part of it.
 func replace(path string, text []byte) error {
 	// Who collects the files looks for names that end in .prom. The name can't
 	// be guessed: others may write there, too.

@@ -9,7 +9,7 @@ const (
 	// firstCensus and longestCensus are the times between two: short after a child's start, when it starts others.
 	firstCensus   = time.Second
 	longestCensus = 10 * time.Second
-	// censusShare bounds what they cost: of a core, one part in so many.
+	// censusShare bounds what they cost, to one part of a core in so many.
 	censusShare = 100
 )
 
@@ -56,8 +56,8 @@ func (s *Supervisor) count() time.Duration {
 	return time.Since(began)
 }
 
-// noteFamily does a census of one family, without looking at environments, which may take long. It is for the moment before
-// a signal that may part members from those they are known by.
+// noteFamily does a census of one family without reading environments, which may take long. It is for the moment before
+// a signal: who ends by it may be all that others are known by.
 func (c *Child) noteFamily() {
 	at := bootTicks()
 	if all, err := c.owner.looks.all(); err == nil {
@@ -66,7 +66,7 @@ func (c *Child) noteFamily() {
 	}
 }
 
-// note takes the sessions in which the family lived at that time.
+// note remembers the sessions in which the family lived at that time, and tells the guard what is new.
 func (c *Child) note(sessions []root, at uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

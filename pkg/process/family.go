@@ -9,7 +9,7 @@ import (
 type root struct {
 	sid   int
 	start uint64 // when its leader started
-	gone  uint64 // up to when it was ours for certain, where its leader has ended since; 0: to this moment
+	gone  uint64 // when it was last known to be ours, if its leader has ended; 0: it is ours now
 }
 
 // claim says by what signs a family is known.
@@ -96,8 +96,8 @@ func isMember(p procStat, roots []root, byPID map[int]procStat) bool {
 	})
 }
 
-// isKin reports whether number, the parent or the session leader of p, is of the family, and not one that was given
-// the number after p had started.
+// isKin reports whether the process number, which is p's parent or session leader, is of the family. A process that
+// started after p can be neither: it was given the number of one that is gone.
 func isKin(byPID map[int]procStat, kin map[int]bool, number int, p procStat) bool {
 	return kin[number] && number != p.pid && byPID[number].start <= p.start
 }

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// forkers run jobs on threads that end with the daemon or with close, and not before: the kernel sends a child its
-// parent-death signal when the thread that forked it ends, and the Go runtime ends threads as it likes. There are as
-// many as were needed at the same time, so that a fork that hangs holds up no other.
+// forkers run jobs on threads that live until the daemon's end or close. The kernel sends a child its parent-death signal
+// when the thread that forked it ends, and the Go runtime ends other threads as it likes. A fork that hangs holds up no
+// other: there are as many threads as jobs were running at the same time.
 type forkers struct {
 	jobs chan func()
 	quit chan struct{} // closed by close

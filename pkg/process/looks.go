@@ -33,8 +33,9 @@ type looks struct {
 	hung map[processID]chan struct{} // the looks that do: what is closed when the kernel answers; guarded by mu
 }
 
-// entry tells a process's name in /proc from one that another process had before: while the process lives, the name keeps
-// its inode, or gets a new one where the kernel wanted the memory (pid_revalidate in Linux's fs/proc/base.c).
+// entry identifies a process by its directory in /proc, without reading any file there. Another process with the same
+// number has another inode. The same process may get a new one too, where the kernel wanted the memory (pid_revalidate in
+// Linux's fs/proc/base.c); then it is looked at once more.
 type entry struct {
 	inode uint64
 	made  unix.Timespec
@@ -51,10 +52,10 @@ func newLooks(since uint64) *looks {
 	return &looks{since: since, most: mostHung, elders: make(map[int]entry), hung: make(map[processID]chan struct{})}
 }
 
-// all looks at every process that can belong to a family of the daemon's: not at the kernel's threads, nor at who is
-// older than the daemon. Those, most of a node's, are told by one call each, once they are known. Where /proc is mounted
-// with hidepid, strangers are not seen. An error tells of one that it could not look at: the others are returned, but who
-// would take "nobody" for an answer must not.
+// all looks at every process that can belong to a family of the daemon's. The kernel's threads, and those older than the
+// daemon, can't: they are most of a node's processes, and once known cost one call each. Where /proc is mounted with
+// hidepid, strangers are not seen. An error means that a process could not be looked at: the others are returned, and an
+// empty result must not be taken for "nobody is there".
 func (l *looks) all() ([]procStat, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {

@@ -81,8 +81,8 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 	return nil
 }
 
-// listen keeps the child's output pipes read until the function that it returns is called: who saves its work in the
-// grace, after the child itself has gone, must not die of a closed pipe in the middle of it.
+// listen keeps the child's output pipes read until the function that it returns is called. A process that saves its work
+// during the grace, after the child itself has gone, must not die of a closed pipe.
 func (c *Child) listen() func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,9 +114,9 @@ type request struct {
 	group int    // that got it at that time; 0: none, as the child had ended
 }
 
-// reaches reports whether p is still to get the signal. Who started after the request is part of the answer: a copy of
-// the last checkpoint, say, that a trap makes. And who got it with the group gets it no second time, which some take for
-// impatience.
+// reaches reports whether p is still to get the signal. Who started after the request does not get it: it is part of the
+// answer, such as a copy of the last checkpoint that a trap makes. Nor does who got it with the group: many programs
+// take a second one for impatience.
 func (r request) reaches(p procStat) bool {
 	return p.start <= r.at && p.pgid != r.group
 }

@@ -17,8 +17,8 @@ import (
 const (
 	firstPause = 4 * time.Millisecond
 	longPause  = 100 * time.Millisecond
-	// longRest bounds what a long look adds to a pause: it was long because the machine, or somebody's memory, kept it
-	// waiting, which costs nobody a core.
+	// longRest bounds the pause after a slow look. Such a look has waited, for the machine or for somebody's memory,
+	// and has not kept a core busy.
 	longRest = 2 * longPause
 )
 
@@ -26,7 +26,7 @@ const (
 type sweep struct {
 	claim claim
 	looks *looks
-	told  map[int]uint64        // who has had the present signal: pid to start time
+	told  map[int]uint64        // who has had the signal: pid to start time
 	asks  func(p procStat) bool // who is to get it; nil: all
 	deny  map[int]error         // who could not be signalled
 }
@@ -61,9 +61,9 @@ func (s *sweep) until(ctx context.Context, sig syscall.Signal) ([]procStat, erro
 	}
 }
 
-// rest is the time between a look that took so long, the last of so many that found nobody, and the next. On a node with
-// thousands of processes a look costs tens of milliseconds: most of a core is left to others, but before the very last
-// look, for which the whole job may be waiting.
+// rest is the pause before the next look. took is how long the last one took, and empty how many in a row found nobody.
+// On a node with thousands of processes a look costs tens of milliseconds, so the pause grows with it and leaves most of
+// a core to others; not before the very last look, for which the whole job may be waiting.
 func rest(pause, took time.Duration, empty int) time.Duration {
 	if empty > 0 {
 		return pause
@@ -71,8 +71,8 @@ func rest(pause, took time.Duration, empty int) time.Duration {
 	return max(pause, min(4*took, longRest))
 }
 
-// pass looks once and signals whom it finds. Environments are looked at only for those who are not known without, after
-// the others had their signal, as that look may take long.
+// pass looks once and signals whom it finds. Reading environments may take long: it is done after those who are known
+// otherwise have had their signal, and only for the rest.
 func (s *sweep) pass(sig syscall.Signal) ([]procStat, error) {
 	all, err := s.looks.all()
 	known, sessions := s.claim.family(all)
@@ -82,7 +82,7 @@ func (s *sweep) pass(sig syscall.Signal) ([]procStat, error) {
 		s.signal(known, sig)
 	}
 	for _, r := range sessions {
-		// Whoever is forked into these before the next look belongs, also where nobody of now is there any more.
+		// Whoever is forked into these before the next look belongs, even if all that are there now have gone by then.
 		r.gone = 0
 		s.claim.roots = append(slices.DeleteFunc(s.claim.roots, func(have root) bool { return have.sid == r.sid }), r)
 	}
