@@ -59,7 +59,7 @@ func (d nvmlDriver) watch(ctx context.Context, tell func(line) error) error {
 	default:
 		return fmt.Errorf("NVML can't be used: %s", ret)
 	}
-	defer d.lib.Shutdown()
+	defer func() { _ = d.lib.Shutdown() }()
 	return watch(ctx, d.lib, tell)
 }
 
@@ -90,7 +90,7 @@ var returnNames = sync.OnceValue(func() map[nvml.Return]Return {
 		nvml.ERROR_RESET_TYPE_NOT_SUPPORTED: "RESET_TYPE_NOT_SUPPORTED",
 		nvml.ERROR_UNKNOWN:                  UnknownError,
 	}
-	for code := nvml.SUCCESS; code < nvml.ERROR_NOT_READY; code++ {
+	for code := range nvml.ERROR_NOT_READY {
 		names[code] = Return(strings.TrimPrefix(code.Error(), "ERROR_"))
 	}
 	return names

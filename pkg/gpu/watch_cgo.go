@@ -88,7 +88,7 @@ func watch(ctx context.Context, lib nvml.Interface, tell func(line) error) error
 	if ret != nvml.SUCCESS {
 		return fmt.Errorf("there is no set of events: %s", named(ret))
 	}
-	defer set.Free()
+	defer func() { _ = set.Free() }()
 	w := &watcher{lib: lib, set: set, tell: tell}
 	var unwatched []Event
 	for i := range count {

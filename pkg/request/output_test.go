@@ -126,7 +126,7 @@ func TestOutputPace(t *testing.T) {
 			}
 			time.Sleep(latestPart)
 		}, func([]piece) error {
-			at = append(at, time.Now().Sub(began).Milliseconds())
+			at = append(at, time.Since(began).Milliseconds())
 			return nil
 		})
 		if at[0] != soonestPart.Milliseconds() || len(records) > 35 || len(records) < 15 {

@@ -64,7 +64,7 @@ func (j *Journal) Open(file io.WriteCloser) {
 // Write appends one whole line. It never blocks and never fails.
 func (j *Journal) Write(line []byte) (int, error) {
 	if j.Eager {
-		defer j.Sync()
+		defer func() { _ = j.Sync() }()
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
