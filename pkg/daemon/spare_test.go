@@ -97,7 +97,7 @@ func TestSparesStandBy(t *testing.T) {
 	t.Parallel()
 	marks := t.TempDir()
 	j := spared(t, 3, team.Bounds{Min: 1, Max: 1}, tellsTeam).all(func(c *Config) {
-		c.Framework = framework.None{WorkerCommand: marking(marks)}
+		c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}} // or the driver may end before that
 		c.Sandbox = SandboxConfig{Command: "touch " + marks + "/sandbox-$BRINGUPD_LAUNCH_RANK; exec sleep 300", Require: require(t, "all")}
 	})
 	j.start().expect(0, 0, 0)
