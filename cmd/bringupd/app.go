@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/systemd"
+	"github.com/bringupd/bringupd/pkg/voice"
 )
 
 // invocation is one call of the program: what every subcommand needs.
@@ -45,7 +46,7 @@ func run(args []string, signals <-chan os.Signal, files daemon.Files) int {
 		if isUsage(err) && !inv.jsonLog {
 			err = fmt.Errorf("%w\nSee: %s", err, strings.TrimSuffix("bringupd help "+args[1], " help"))
 		}
-		daemon.Refuse(files.Err, inv.jsonLog, err, code)
+		voice.Refuse(files.Err, inv.jsonLog, err, code)
 		return code
 	}
 	return inv.code

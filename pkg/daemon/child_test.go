@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,8 +9,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -106,30 +103,4 @@ func (c *child) wait() {
 	case <-time.After(ceiling):
 		c.t.Fatalf("the daemon has not ended after %s", ceiling)
 	}
-}
-
-// unread is a pipe that is full, and that nobody reads.
-func unread(t *testing.T) (from, to *os.File) {
-	t.Helper()
-	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		t.Fatal(err)
-	}
-	full := bytes.Repeat([]byte("#"), 1<<20)
-	for _, size := range []int{4096, 1} {
-		for {
-			if _, err := unix.Write(ends[1], full[:size]); err != nil {
-				break
-			}
-		}
-	}
-	// It blocks, as the one that a launcher gives.
-	for _, end := range ends {
-		if err := unix.SetNonblock(end, false); err != nil {
-			t.Fatal(err)
-		}
-	}
-	from, to = os.NewFile(uintptr(ends[0]), "unread, to read"), os.NewFile(uintptr(ends[1]), "unread")
-	t.Cleanup(func() { _, _ = from.Close(), to.Close() })
-	return from, to
 }

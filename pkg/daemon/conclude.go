@@ -62,7 +62,7 @@ func (h *head) conclude(end *ending) int {
 	h.lastWords(end, result, left)
 	if !end.orderly {
 		h.afterwards(end)
-		h.voice.wait() // Slurm kills the step when the first of the others has exited
+		h.voice.Wait() // Slurm kills the step when the first of the others has exited
 		h.logged(h.mark(signal.Control, signal.NameOver))
 	}
 	h.trail.Event(trail.End, trail.Fields{Code: &end.code})

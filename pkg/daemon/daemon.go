@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
+	"github.com/bringupd/bringupd/pkg/voice"
 	"go.uber.org/zap"
 )
 
@@ -25,7 +26,7 @@ func Run(ctx context.Context, cfg Config, role roles.Role) int {
 	n, err := newNode(ctx, cfg)
 	if err != nil {
 		code := health.OutcomeOf(health.Internal).Code
-		Refuse(cfg.Files.Err, cfg.JSONLog, err, code)
+		voice.Refuse(cfg.Files.Err, cfg.JSONLog, err, code)
 		return code
 	}
 	defer n.close()
@@ -49,18 +50,19 @@ func newNode(ctx context.Context, cfg Config) (*node, error) {
 	if cfg.Access.Meter == nil {
 		cfg.Access.Meter = new(signal.Meter)
 	}
-	n := &node{cfg: cfg, id: cfg.Identity, lifetime: newLifetime(ctx), trail: trail.New(), voice: newVoice(cfg.Files.Err, cfg.JSONLog)}
+	n := &node{cfg: cfg, id: cfg.Identity, super: super, lifetime: newLifetime(ctx), trail: trail.New()}
 	n.tempo = health.WorkerTempo(cfg.Times.Peer, n.id.Size)
 	if n.id.Rank == 0 {
 		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
 	}
-	n.log, n.loud = newLogger(cfg, cfg.Identity, n.voice, n.trail.Log)
+	n.voice = voice.New(voice.Config{To: cfg.Files.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, n.id, n.trail.Log)
+	n.log = n.voice.Log
 	n.records = &records{lifetime: n.lifetime, trail: n.trail, log: n.log, meter: cfg.Access.Meter, peer: cfg.Times.Peer}
 	n.records.rank.Store(int64(n.id.Rank))
-	n.private = &private{in: cfg.TempDir, super: super, log: n.log, within: cfg.Times.Service, life: n.lifetime}
+	life := service.Life{Run: n.life, Work: n.work, Hurry: n.hurry, Background: n.background}
+	n.private = service.NewPrivate(cfg.TempDir, cfg.Times.Service, super.Own, n.log, life)
 	n.children = service.NewChildren(
-		service.Config{Super: super, Trail: n.trail, Log: n.log, Logged: n.logged, Grace: cfg.Times.StopGrace, LargeLog: cfg.LargeLog},
-		service.Life{Run: n.life, Work: n.work, Hurry: n.hurry, Background: n.background})
+		service.Config{Super: super, Trail: n.trail, Log: n.log, Logged: n.logged, Grace: cfg.Times.StopGrace, LargeLog: cfg.LargeLog}, life)
 	if err := process.RaiseFiles(); err != nil {
 		n.log.Warn("children start with the limit of open files as it was", zap.Error(err))
 	}
@@ -78,16 +80,16 @@ func (n *node) close() {
 	errEnding := errors.New("the daemon is ending")
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancel()
-	if err := n.private.super.Close(ctx); err != nil {
+	if err := n.super.Close(ctx); err != nil {
 		n.log.Warn("cannot end the guard", zap.Error(err))
 	}
 	if n.dir != nil {
 		n.cfg.Access.Meter.Settle(ctx)
 	}
 	n.lifetime.close()
-	n.private.remove(n.told.Load())
-	n.loud.SetLevel(zap.FatalLevel)
-	if unread := n.voice.close(); unread > 0 {
+	n.private.Remove(n.told.Load())
+	n.voice.Hush()
+	if unread := n.voice.Close(); unread > 0 {
 		n.log.Warn("nobody has read standard error to its end", zap.Int("lines missing there", unread))
 	}
 	// What came before may have used up its time: the last lines have their own.

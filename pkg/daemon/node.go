@@ -12,12 +12,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
+	"github.com/bringupd/bringupd/pkg/voice"
 	"go.uber.org/zap"
 )
 
@@ -27,14 +29,14 @@ type node struct {
 	id    roles.Identity
 	tempo health.Tempo
 	log   *zap.Logger
-	loud  zap.AtomicLevel // of what log tells people
-	voice *voice
+	voice *voice.Voice
 	trail *trail.Trail
 
 	*lifetime
 	*records
+	super    *process.Supervisor
 	children *service.Children
-	private  *private
+	private  *service.Private
 	ties     *ties // nil without any lifeline
 	post     post
 	shown    shown // outside of the run directory
@@ -126,7 +128,7 @@ func (n *node) describe(place *seat) (framework.Node, error) {
 	if place == nil {
 		place = new(seat) // a head that does not know its team yet
 	}
-	temp, err := n.private.dir()
+	temp, err := n.private.Dir()
 	if n.life.Err() != nil {
 		return framework.Node{}, context.Cause(n.life)
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -61,8 +60,8 @@ func (n *node) afterwards(end *ending) {
 		return
 	}
 	// The last words have been said; what follows is still for people.
-	n.loud.SetLevel(zapcore.WarnLevel)
-	defer n.loud.SetLevel(zapcore.FatalLevel)
+	n.voice.Postscript()
+	defer n.voice.Hush()
 	if again.Wanted && n.told.Load() {
 		again = &signal.Requeue{Why: "the job has been told to end meanwhile"}
 	}

@@ -48,7 +48,7 @@ func (n *node) show(role roles.Role) {
 	n.trail.Changed = n.phaseChanged
 	if dir := n.cfg.Shown.MetricsDir; dir != "" {
 		n.shown.file = metrics.Keep(dir, n, func(err error) { n.log.Warn(err.Error()) })
-		n.private.super.Own(n.shown.file.Path())
+		n.super.Own(n.shown.file.Path())
 	}
 	if address := n.cfg.Shown.MetricsListen; address != "" {
 		endpoint, err := metrics.Listen(address, n)

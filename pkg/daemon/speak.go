@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"io"
 	"strings"
 
 	"go.uber.org/zap"
@@ -70,23 +69,14 @@ func (n *node) aloneWords(end *ending) {
 	n.speak(end, a.AloneWords())
 }
 
-// speak gives the last words to standard error, in one piece, and to the node's
-// own log. What comes after them goes to that log alone.
+// speak says the last words.
 func (n *node) speak(end *ending, words []string) {
-	defer n.loud.SetLevel(zapcore.FatalLevel)
-	if len(words) == 0 {
-		return
-	}
-	level, fields := zapcore.InfoLevel, []zap.Field{zap.Int("code", end.code), zap.Strings("last_words", words)}
+	level, fields := zapcore.InfoLevel, []zap.Field{zap.Int("code", end.code)}
 	if end.cause != nil {
 		level = zapcore.ErrorLevel
 		fields = append(fields, zap.String("kind", end.cause.Kind), zap.String("phase", end.cause.Phase))
 	}
-	if !n.cfg.JSONLog {
-		n.loud.SetLevel(zapcore.FatalLevel)
-		_, _ = io.WriteString(n.voice, strings.Join(words, "\n")+"\n")
-	}
-	n.log.Log(level, end.why, fields...)
+	n.voice.LastWords(words, level, end.why, fields...)
 }
 
 // withLines is what failed with the last lines of the log that speaks of it.

@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/voice"
 )
 
 // cause is a failure of rank, as its record has it.
@@ -46,13 +47,13 @@ func TestSpeakIsTheLast(t *testing.T) {
 	words := []string{"bringupd: it died", "  next: mend it"}
 	for _, asJSON := range []bool{false, true} {
 		stderr, journal := tempFile(t), new(memory)
-		n := &node{cfg: Config{Output: Output{JSONLog: asJSON, Files: Files{Err: stderr}}}, id: testIdentity(0, 3)}
-		n.voice = newVoice(stderr, asJSON)
-		n.log, n.loud = newLogger(n.cfg, n.id, n.voice, journal)
+		n := bare(t, Config{Identity: testIdentity(0, 3)}, nil)
+		n.voice = voice.New(voice.Config{To: stderr, JSON: asJSON}, n.id, journal)
+		n.log = n.voice.Log
 		n.log.Info("before")
 		n.speak(&end, words)
 		n.log.Error("after")
-		n.voice.close()
+		n.voice.Close()
 		data, err := os.ReadFile(stderr.Name())
 		if err != nil {
 			t.Fatal(err)
@@ -164,14 +165,13 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 	for _, wrote := range []bool{true, false} {
 		stderr := tempFile(t)
 		n := bare(t, Config{Identity: testIdentity(2, 3), Output: Output{Files: Files{Err: stderr}}}, new(signal.Dir))
-		n.voice = newVoice(stderr, false)
-		n.log, n.loud = newLogger(n.cfg, n.id, n.voice, new(memory))
+		n.voice = voice.New(voice.Config{To: stderr}, n.id, new(memory))
 		end := endedBy(first)
 		if wrote {
 			end.result = n.result(&end)
 		}
 		n.ownWords(&end, nil)
-		n.voice.close()
+		n.voice.Close()
 		data, err := os.ReadFile(stderr.Name())
 		if err != nil {
 			t.Fatal(err)

@@ -39,7 +39,7 @@ func (n *node) learn(t gpu.Topology) {
 // keepTopology writes the file for programs into the private directory. A
 // program never sees half of it.
 func (n *node) keepTopology(t gpu.Topology) (file string, err error) {
-	dir, err := n.private.dir()
+	dir, err := n.private.Dir()
 	if err != nil {
 		return "", err
 	}

@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -31,8 +33,17 @@ func topologyNode(t *testing.T) *node {
 	}
 	address := func() (string, error) { return "192.0.2.1", nil }
 	n := bare(t, Config{Identity: testIdentity(1, 2), Means: Means{Address: address}}, dir)
-	n.private = &private{made: t.TempDir()}
+	n.private = service.NewPrivate(t.TempDir(), time.Minute, func(string) {}, n.log, service.Life{Run: n.life, Work: n.work})
 	return n
+}
+
+func privateDir(t *testing.T, n *node) string {
+	t.Helper()
+	dir, err := n.private.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // toldChildren are the variables of the topology that a child of the node has.
@@ -54,7 +65,7 @@ func TestChildrenAreToldOfTheTopology(t *testing.T) {
 		t.Errorf("before anything is known: %s", diff)
 	}
 	n.learn(testTopology())
-	file := filepath.Join(n.private.made, "topology.json")
+	file := filepath.Join(privateDir(t, n), "topology.json")
 	want := map[string]string{
 		"BRINGUPD_TOPOLOGY": file, "BRINGUPD_GPU_COUNT": "2", "BRINGUPD_GPU_UUIDS": "GPU-a,GPU-b", "BRINGUPD_GPU_NUMA": "0,1",
 		"BRINGUPD_GPU_CPUS": "0-7,16-23;8-15,24-31", "BRINGUPD_GPU_NICS": "mlx5_0;", "BRINGUPD_NVLINK_DOMAIN": testFabric + ".7",
@@ -88,7 +99,7 @@ func TestTopologyFile(t *testing.T) {
 			t.Errorf("the file is %v, %v", info.Mode(), err)
 		}
 	}
-	if entries, err := os.ReadDir(n.private.made); err != nil || len(entries) != 1 {
+	if entries, err := os.ReadDir(privateDir(t, n)); err != nil || len(entries) != 1 {
 		t.Errorf("there are %v, %v", entries, err)
 	}
 }
@@ -96,7 +107,9 @@ func TestTopologyFile(t *testing.T) {
 // A disk that is full costs the file, not what else is known.
 func TestTopologyWithoutItsFile(t *testing.T) {
 	n := topologyNode(t)
-	n.private.made = filepath.Join(n.private.made, "gone")
+	if err := os.Remove(privateDir(t, n)); err != nil {
+		t.Fatal(err)
+	}
 	n.learn(testTopology())
 	env := toldChildren(n)
 	if file, told := env[gpu.TopologyFile]; told || env["BRINGUPD_GPU_COUNT"] != "2" {

@@ -7,7 +7,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
@@ -37,19 +36,6 @@ func (n *node) phase(name string, part func() error) error {
 func orderly(err error) bool {
 	var end *ending
 	return errors.As(err, &end) && end.orderly
-}
-
-// traced publishes a record and tells of it. What comes after the trail has been
-// written for good is not told of: it would cost every node of thousands one
-// more write, and the records tell the same.
-func (n *node) traced(name string, publish func() error) error {
-	began := time.Now()
-	err := publish()
-	last := name == signal.NodeName(n.id.Rank, n.id.Size, signal.Done)
-	if err == nil && !last {
-		n.trail.Published(name, began)
-	}
-	return err
 }
 
 // trace is the run's place in a trace, once there is a run directory.

@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"bytes"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +12,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/voice"
+	"github.com/bringupd/bringupd/test/pipe"
 )
 
 // unreadTime is what a job may take to end that nobody listens to: its driver
@@ -32,7 +32,7 @@ func TestNobodyReadsStandardError(t *testing.T) {
 	t.Parallel()
 	marks := t.TempDir()
 	j := newJob(t, 2, saving(marks, "0")).patient()
-	_, stderr := unread(t)
+	_, stderr := pipe.Unread(t)
 	head, worker := j.launch(0, stderr), j.launch(1, stderr)
 	j.untilFile(filepath.Join(marks, "running"))
 	began := time.Now()
@@ -73,7 +73,7 @@ func TestNobodyReadsARefusal(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
 	j := newJob(t, 2, "").all(func(c *Config) { c.Times.Join = time.Second })
-	_, stderr := unread(t)
+	_, stderr := pipe.Unread(t)
 	began := time.Now()
 	j.launch(1, stderr).wait()
 	if took := time.Since(began); took > unreadTime {
@@ -85,7 +85,7 @@ func TestNobodyReadsARefusal(t *testing.T) {
 	refused := make(chan struct{})
 	go func() {
 		defer close(refused)
-		Refuse(stderr, false, errors.New("no"), 64)
+		voice.Refuse(stderr, false, errors.New("no"), 64)
 	}()
 	select {
 	case <-refused:
@@ -100,60 +100,7 @@ func TestNobodyReadsASandbox(t *testing.T) {
 	t.Parallel()
 	j := newJob(t, 1, "").all(func(c *Config) { c.Times.Join = time.Second })
 	j.roles[0] = roles.Sandbox
-	_, stderr := unread(t)
+	_, stderr := pipe.Unread(t)
 	j.launch(0, stderr).wait()
 	j.expect(66)
-}
-
-// TestLateReader has a reader come back: it gets every line in order, and is
-// told how many were too many to keep.
-func TestLateReader(t *testing.T) {
-	from, to := unread(t)
-	v := newVoice(to, false)
-	const lines = 2<<20/64 + 7 // 1 MiB of them is kept, and as much at most is being written
-	var said []string
-	for at := range lines {
-		said = append(said, line64(at))
-		_, _ = v.Write([]byte(said[at]))
-	}
-	heard := make(chan string, 1)
-	go func() {
-		all, _ := io.ReadAll(from)
-		heard <- string(all)
-	}()
-	v.patience = ceiling
-	v.wait()
-	if unread := v.close(); unread != 0 {
-		t.Errorf("%d lines are said to be unread", unread)
-	}
-	_ = to.Close()
-	got := strings.TrimLeft(<-heard, "#")
-	want := strings.Join(said, "")
-	kept, missing, found := strings.Cut(got, "bringupd: nobody read")
-	if !found || !strings.HasPrefix(want, kept) || len(kept) < 1<<20 || !strings.HasPrefix(missing, ", so ") {
-		t.Errorf("got %d bytes in order: %v; then %q", len(kept), strings.HasPrefix(want, kept), missing)
-	}
-}
-
-// line64 is a line of 64 bytes, which tells which it is.
-func line64(at int) string {
-	text := []byte(strings.Repeat(".", 63) + "\n")
-	copy(text, "line "+time.Duration(at).String())
-	return string(text)
-}
-
-// TestReaderGone has nobody left to read: the end does not wait for anybody.
-func TestReaderGone(t *testing.T) {
-	from, to := unread(t)
-	_ = from.Close()
-	v := newVoice(to, true)
-	_, _ = v.Write(bytes.Repeat([]byte("a line\n"), 3))
-	began := time.Now()
-	v.patience = ceiling
-	if unread := v.close(); unread != 3 {
-		t.Errorf("%d lines are said to be unread", unread)
-	}
-	if took := time.Since(began); took > ceiling/2 {
-		t.Errorf("it waited %s for a reader who is gone", took)
-	}
 }

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/bringupd/bringupd/test/pipe"
 )
 
 // TestNobodyReads tells a job to end whose standard error nobody reads: first
@@ -17,7 +16,7 @@ import (
 func TestNobodyReads(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	to := unread(t)
+	_, to := pipe.Unread(t)
 	job := exec.Command(filepath.Join(bin, "bringupd"), "local", "--nodes=2", "--log-dir="+filepath.Join(dir, "logs"), "--temp-dir="+dir, "--verbose", "--",
 		"/bin/sh", "-c", "trap 'touch saved; exit 0' TERM; touch running; while :; do sleep 0.05; done")
 	job.Dir, job.Stderr = dir, to
@@ -61,28 +60,4 @@ func untilFile(t *testing.T, path string) {
 			t.Fatalf("there is no %s", path)
 		}
 	}
-}
-
-// unread is the end to write to of a pipe that is full, and that nobody reads.
-func unread(t *testing.T) *os.File {
-	t.Helper()
-	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		t.Fatal(err)
-	}
-	full := bytes.Repeat([]byte("#"), 1<<20)
-	for _, size := range []int{4096, 1} {
-		for {
-			if _, err := unix.Write(ends[1], full[:size]); err != nil {
-				break
-			}
-		}
-	}
-	// It blocks, as the one that a launcher gives.
-	if err := unix.SetNonblock(ends[1], false); err != nil {
-		t.Fatal(err)
-	}
-	to := os.NewFile(uintptr(ends[1]), "unread")
-	t.Cleanup(func() { _, _ = unix.Close(ends[0]), to.Close() })
-	return to
 }

@@ -1,4 +1,4 @@
-package daemon
+package voice
 
 import (
 	"fmt"
@@ -10,21 +10,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// newLogger writes for people to standard error and everything to the node's
-// own log; the level is that of standard error. The workers say on standard error only what went wrong: sixty-four
-// nodes that tell how well they are hide the one that isn't.
-func newLogger(cfg Config, id roles.Identity, stderr, journal zapcore.WriteSyncer) (*zap.Logger, zap.AtomicLevel) {
-	level := zapcore.InfoLevel
-	if id.Rank != 0 || id.Size == 1 {
-		level = zapcore.WarnLevel
+// level is of what people are told. The workers say on standard error only what
+// went wrong: sixty-four nodes that tell how well they are hide the one that isn't.
+func (c Config) level(id roles.Identity) zapcore.Level {
+	switch {
+	case c.Verbose:
+		return zapcore.DebugLevel
+	case id.Rank != 0 || id.Size == 1:
+		return zapcore.WarnLevel
+	default:
+		return zapcore.InfoLevel
 	}
-	if cfg.Verbose {
-		level = zapcore.DebugLevel
-	}
-	loud := zap.NewAtomicLevelAt(level)
-	people := zapcore.NewCore(peopleEncoder(cfg.JSONLog), stderr, loud)
-	whole := zapcore.NewCore(zapcore.NewJSONEncoder(encoding()), journal, zapcore.DebugLevel)
-	return zap.New(zapcore.NewTee(people, whole)).Named(fmt.Sprintf("bringupd[%d %s]", id.Rank, id.Host)), loud
 }
 
 func peopleEncoder(asJSON bool) zapcore.Encoder {
@@ -40,8 +36,8 @@ func peopleEncoder(asJSON bool) zapcore.Encoder {
 // Refuse says why there is no daemon, in the form of what a daemon says. It
 // waits for a reader no longer than a daemon does at its end.
 func Refuse(to io.Writer, asJSON bool, err error, code int) {
-	v := newVoice(to, asJSON)
-	defer v.close()
+	v := open(Config{To: to, JSON: asJSON})
+	defer v.Close()
 	if !asJSON {
 		fmt.Fprintf(v, "bringupd: %v\n", err)
 		return
