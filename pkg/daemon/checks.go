@@ -184,11 +184,7 @@ func (n *node) tellFit(report check.Report) error {
 		n.log.Warn("cannot tell what the checks say, only that they have passed", zap.Error(err))
 		err = n.mark(signal.Nodes, name)
 	}
-	if err != nil {
-		return err
-	}
-	n.reached(signal.Checked)
-	return nil
+	return err
 }
 
 // unfit is the failure that a node does not pass its checks. Where none of them

@@ -50,9 +50,6 @@ type Means struct {
 	Access signal.Access
 	// Network is how workers connect to the head; nil for TCP.
 	Network lifeline.Network
-	// Reached, where it is not nil, is told of each state that this node has
-	// published, and by the head of the open gate (signal.NameGo).
-	Reached func(state string)
 }
 
 // Output is where a daemon tells what.

@@ -405,7 +405,6 @@ func (h *head) openGate() error {
 	}
 	h.gate = time.Since(h.began)
 	h.surroundings.Store(&surroundings{endpoint: h.endpoint, hosts: h.assembly.teamHosts()})
-	h.reached(signal.NameGo)
 	h.isUp("the gate is open")
 	if h.lines != nil {
 		h.lines.Run(h.cfg.Times.outwaits())

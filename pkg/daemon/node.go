@@ -80,18 +80,7 @@ func (n *node) finish(end *ending) {
 
 // tell publishes that this node has reached a state.
 func (n *node) tell(state string) error {
-	err := n.mark(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state))
-	if err == nil {
-		n.reached(state)
-	}
-	return err
-}
-
-// reached tells who has started the daemon, where that is asked for.
-func (n *node) reached(state string) {
-	if n.cfg.Reached != nil {
-		n.cfg.Reached(state)
-	}
+	return n.mark(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state))
 }
 
 // serveWorker starts the node's worker, proves it and tells.

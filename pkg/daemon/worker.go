@@ -84,7 +84,6 @@ func (w *worker) join(began time.Time) error {
 	if err != nil {
 		return err
 	}
-	w.reached(signal.Joined)
 	w.tie(job)
 	return nil
 }
