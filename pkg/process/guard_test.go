@@ -190,6 +190,32 @@ func TestDaemonKilledAtOnce(t *testing.T) {
 	}
 }
 
+// Who starts nothing needs no guard, whatever else there is to remove.
+func TestGuardComesWithTheFirstChild(t *testing.T) {
+	s := newSupervisor(t)
+	s.Own(t.TempDir())
+	if s.guard.running {
+		t.Error("there is a guard, and nobody to guard against")
+	}
+	c := start(t, s, shell("exit 0"))
+	until(t, "guard", func() (bool, any) { now := guards(t, s.mark); return len(now) == 1, now })
+	finished(t, c)
+}
+
+// The guard runs when this package initialises. It must not pay for the many packages that need one of these: Go
+// initialises them later, as long as this one needs none.
+func TestGuardStartsEarly(t *testing.T) {
+	needed, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, late := range []string{"net", "net/netip", "regexp"} {
+		if slices.Contains(strings.Fields(string(needed)), late) {
+			t.Errorf("this package needs %s", late)
+		}
+	}
+}
+
 func TestGuardIsReplaced(t *testing.T) {
 	takesSeconds(t)
 	arg := nap()
