@@ -3,7 +3,9 @@ package check
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -146,6 +148,12 @@ func silent(one probe, after time.Duration) Finding {
 		Expected: fmt.Sprintf("an answer within %s", answerLimit),
 		Hint:     "drain the node and look at the kernel's log (dmesg): the disk, the mount or the device hangs",
 	}
+}
+
+// readText returns what a file of the kernel's has, without blanks around it.
+func readText(path ...string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(path...))
+	return strings.TrimSpace(string(text)), err
 }
 
 // well is the finding of a check that all is well with.

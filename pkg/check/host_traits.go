@@ -18,13 +18,12 @@ const cpuinfoStart = 4096
 func (h Host) Traits() []Trait {
 	root := h.path("")
 	var traits []Trait
-	if text, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/osrelease")); err == nil {
-		traits = append(traits, Trait{ID: "x.kernel", Value: strings.TrimSpace(string(text))})
+	if release, err := readText(root, "proc/sys/kernel/osrelease"); err == nil {
+		traits = append(traits, Trait{ID: Kernel, Value: release})
 	}
-	if text, err := os.ReadFile(filepath.Join(root, "sys/devices/system/cpu/online")); err == nil {
-		if n := countCPUs(strings.TrimSpace(string(text))); n > 0 {
-			traits = append(traits, Trait{ID: "x.cpu", Value: strings.TrimSpace(fmt.Sprintf("%d %s", n, modelOf(root)))})
-		}
+	online, _ := readText(root, "sys/devices/system/cpu/online")
+	if n := countCPUs(online); n > 0 {
+		traits = append(traits, Trait{ID: CPU, Value: strings.TrimSpace(fmt.Sprintf("%d %s", n, modelOf(root)))})
 	}
 	return traits
 }

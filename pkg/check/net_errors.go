@@ -3,11 +3,9 @@ package check
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 const idIBErrors = "net.ib_err"
@@ -32,8 +30,8 @@ func readErrors(ports []port) map[string]int {
 	for _, p := range ports {
 		for _, name := range errorCounters {
 			path := filepath.Join(p.path, "counters", name)
-			text, err := os.ReadFile(path)
-			if count, bad := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && bad == nil {
+			text, err := readText(path)
+			if count, bad := strconv.Atoi(text); err == nil && bad == nil {
 				counts[path] = count
 			}
 		}

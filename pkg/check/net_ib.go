@@ -122,8 +122,8 @@ func (h Host) ports() ([]port, error) {
 // readCard returns what kind of card a device is on, and which function of it the device is.
 func readCard(dir string) (board, function string) {
 	for _, name := range []string{"board_id", "hca_type"} {
-		if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil && board == "" {
-			board = strings.TrimSpace(string(text))
+		if text, err := readText(dir, name); err == nil && board == "" {
+			board = text
 		}
 	}
 	if target, err := os.Readlink(filepath.Join(dir, "device")); err == nil {
@@ -135,11 +135,11 @@ func readCard(dir string) (board, function string) {
 func readPort(path string) port {
 	p := port{path: path}
 	read := func(name string) string {
-		text, err := os.ReadFile(filepath.Join(path, name))
-		if err != nil && p.err == nil {
+		text, err := readText(path, name)
+		if p.err == nil {
 			p.err = err
 		}
-		return strings.TrimSpace(string(text))
+		return text
 	}
 	p.layer = read("link_layer")
 	p.state, p.said = parseState(read("state"))

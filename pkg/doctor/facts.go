@@ -97,8 +97,8 @@ type File struct {
 	Size int64  `json:"size"`
 }
 
-// Case is all that is known of a launch: what a report is made of.
-type Case struct {
+// scene is all that is known of a launch: what a report is made of.
+type scene struct {
 	Launcher roles.Launcher
 	Size     int
 	Hosts    []string // by rank; nil where the launcher doesn't tell

@@ -13,7 +13,7 @@ import (
 )
 
 // judgeNames finds nodes that share a name, or an address.
-func judgeNames(c Case) (lines []Finding) {
+func judgeNames(c scene) (lines []Finding) {
 	if !c.several() || !c.Launcher.Traits().NamesNodes {
 		return nil // plain ranks may well be on one machine
 	}
@@ -40,7 +40,7 @@ const (
 )
 
 // judgeClocks compares the clocks of the nodes with the middle one of them: it may be the head's that is wrong.
-func judgeClocks(c Case) (lines []Finding) {
+func judgeClocks(c scene) (lines []Finding) {
 	const id = line("clock")
 	ahead := make(map[int]time.Duration)
 	for _, f := range c.Facts {
@@ -89,7 +89,7 @@ func judgeClocks(c Case) (lines []Finding) {
 
 // aheadOfHead returns by how much a node's clock is ahead of the head's: as the
 // head has told over the network, or else as the share's clock shows.
-func (c Case) aheadOfHead(f Facts) (time.Duration, bool) {
+func (c scene) aheadOfHead(f Facts) (time.Duration, bool) {
 	for _, call := range f.Calls {
 		if call.Ahead != nil {
 			return *call.Ahead, true
@@ -103,7 +103,7 @@ func (c Case) aheadOfHead(f Facts) (time.Duration, bool) {
 }
 
 // judgeTools compares the versions of the framework's program.
-func judgeTools(c Case) []Finding {
+func judgeTools(c scene) []Finding {
 	versions, by := c.by(func(f Facts) string {
 		if f.Tool == nil {
 			return ""
@@ -131,7 +131,7 @@ func judgeTools(c Case) []Finding {
 }
 
 // tool is the name of the framework's program.
-func (c Case) tool() string {
+func (c scene) tool() string {
 	for _, f := range c.Facts {
 		if f.Tool != nil && f.Tool.Version != "" {
 			return f.Tool.Name
@@ -141,7 +141,7 @@ func (c Case) tool() string {
 }
 
 // judgeAlike compares what should be the same on all nodes.
-func judgeAlike(c Case) (lines []Finding) {
+func judgeAlike(c scene) (lines []Finding) {
 	if !c.several() {
 		return nil
 	}
@@ -169,7 +169,7 @@ func judgeAlike(c Case) (lines []Finding) {
 }
 
 // judgeGPUs sums up what GPUs there are.
-func judgeGPUs(c Case) []Finding {
+func judgeGPUs(c scene) []Finding {
 	if !c.Checked {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // judgeLaunch judges what the launcher has started.
-func judgeLaunch(c Case) []Finding {
+func judgeLaunch(c scene) []Finding {
 	f := check.Finding{ID: "launch", Class: check.User}
 	switch {
 	case c.Mistake != nil:
@@ -38,7 +38,7 @@ func judgeLaunch(c Case) []Finding {
 func ours(mend string) string { return strings.ReplaceAll(mend, "bringupd …", "bringupd doctor …") }
 
 // alone is how all nodes would be looked at.
-func alone(c Case) string {
+func alone(c scene) string {
 	mend, _, _ := strings.Cut(c.Alone.Mend, ", or on this")
 	return ours(mend)
 }
@@ -48,7 +48,7 @@ func alone(c Case) string {
 const slowTrip = 5 * time.Second
 
 // judgeMeeting judges whether the nodes have met on the share, and how soon they see what others write.
-func judgeMeeting(c Case) []Finding {
+func judgeMeeting(c scene) []Finding {
 	seen := c.seen()
 	seen.Source = c.LogDir
 	switch {
@@ -62,7 +62,7 @@ func judgeMeeting(c Case) []Finding {
 }
 
 // seen tells whether all nodes were seen on the share.
-func (c Case) seen() check.Finding {
+func (c scene) seen() check.Finding {
 	const id = line("share.seen")
 	kind := ""
 	if len(c.Facts) > 0 && c.Facts[0].Share.FileSystem != "" {
@@ -87,7 +87,7 @@ func (c Case) seen() check.Finding {
 }
 
 // silent tells of nodes that were seen, and never told their facts.
-func (c Case) silent() []Finding {
+func (c scene) silent() []Finding {
 	if len(c.Silent) == 0 {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (c Case) silent() []Finding {
 }
 
 // judgeTrips tells how long a record and its answer take.
-func judgeTrips(c Case) []Finding {
+func judgeTrips(c scene) []Finding {
 	const id = line("share.delay")
 	ranks := slices.Sorted(maps.Keys(c.Trips))
 	ranks = slices.DeleteFunc(ranks, func(rank int) bool { return rank == 0 }) // the head answers itself
@@ -115,7 +115,7 @@ func judgeTrips(c Case) []Finding {
 }
 
 // several tells whether other nodes are asked.
-func (c Case) several() bool { return c.Alone == nil && c.Mistake == nil && c.Size > 1 }
+func (c scene) several() bool { return c.Alone == nil && c.Mistake == nil && c.Size > 1 }
 
 // apart tells whether the nodes should be different machines.
-func (c Case) apart() bool { return c.several() && c.Launcher != roles.Local }
+func (c scene) apart() bool { return c.several() && c.Launcher != roles.Local }

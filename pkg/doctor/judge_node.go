@@ -14,10 +14,10 @@ import (
 )
 
 // judgeEach judges each node for itself, and makes one line of what several say.
-func judgeEach(c Case) []Finding {
+func judgeEach(c scene) []Finding {
 	var all []said
 	for _, f := range c.Facts {
-		for _, judge := range []func(Case, Facts) []check.Finding{
+		for _, judge := range []func(scene, Facts) []check.Finding{
 			judgeOwnName, judgeWayToHead, judgePorts, judgeShare, judgeTool, judgeLeft,
 		} {
 			for _, finding := range judge(c, f) {
@@ -42,7 +42,7 @@ func short(host string) string {
 }
 
 // judgeOwnName judges what the node is called, and whether it finds itself by that.
-func judgeOwnName(c Case, f Facts) []check.Finding {
+func judgeOwnName(c scene, f Facts) []check.Finding {
 	const id = line("node.name")
 	mend := "mend the node's host name, /etc/hosts or the name service (getent hosts " + f.Hostname + ")"
 	own := fmt.Sprintf("its own name, %s, is %s, ", f.OwnName.Host, strings.Join(f.OwnName.Addresses, " "))
@@ -78,7 +78,7 @@ func outward(address string) bool {
 }
 
 // judgeWayToHead judges whether the node reaches the head where the head says it is, and by its name.
-func judgeWayToHead(c Case, f Facts) []check.Finding {
+func judgeWayToHead(c scene, f Facts) []check.Finding {
 	if !c.several() || len(f.Calls) == 0 && f.HeadName == nil {
 		return nil
 	}
@@ -133,7 +133,7 @@ func hostOf(address string) string {
 const fewPorts = 5000
 
 // judgePorts judges the ports that services are to have, and those the kernel gives.
-func judgePorts(c Case, f Facts) []check.Finding {
+func judgePorts(c scene, f Facts) []check.Finding {
 	low, high := f.Ephemeral[0], f.Ephemeral[1]
 	if low == 0 {
 		return []check.Finding{fixedPorts(c, f)}
@@ -153,7 +153,7 @@ func judgePorts(c Case, f Facts) []check.Finding {
 	return []check.Finding{fixedPorts(c, f), given}
 }
 
-func fixedPorts(c Case, f Facts) check.Finding {
+func fixedPorts(c scene, f Facts) check.Finding {
 	const id = line("ports")
 	var taken, free []string
 	for _, port := range f.Ports {
@@ -184,7 +184,7 @@ func fixedPorts(c Case, f Facts) check.Finding {
 const slowRecord = time.Second
 
 // judgeShare judges what the node has tried on the share.
-func judgeShare(c Case, f Facts) (found []check.Finding) {
+func judgeShare(c scene, f Facts) (found []check.Finding) {
 	const record = line("share.record")
 	s := f.Share
 	switch {
@@ -207,7 +207,7 @@ func judgeShare(c Case, f Facts) (found []check.Finding) {
 
 // judgeLogDir judges what is the same for all nodes, and which the head has
 // looked at for them: the room on the share, and the runs that never ended.
-func judgeLogDir(c Case) []Finding {
+func judgeLogDir(c scene) []Finding {
 	if len(c.Facts) == 0 || c.Facts[0].Rank != 0 {
 		return nil
 	}
@@ -223,7 +223,7 @@ func judgeLogDir(c Case) []Finding {
 	return whole(append(all, judgeRuns(c, f.Left))...)
 }
 
-func judgeRuns(c Case, l Left) check.Finding {
+func judgeRuns(c scene, l Left) check.Finding {
 	const id = line("left.runs")
 	if l.RunsErr != "" {
 		return id.unknown(l.RunsErr)
@@ -269,7 +269,7 @@ func judgeTrial(s Share) []check.Finding {
 }
 
 // judgeTool judges the framework's program on the node.
-func judgeTool(c Case, f Facts) []check.Finding {
+func judgeTool(c scene, f Facts) []check.Finding {
 	const id = line("framework")
 	t := f.Tool
 	if t == nil {
@@ -290,7 +290,7 @@ func judgeTool(c Case, f Facts) []check.Finding {
 const mostLeft = 3 // of one kind that are named
 
 // judgeLeft tells what earlier runs have left, and how it is removed: by whoever knows that it isn't needed.
-func judgeLeft(_ Case, f Facts) []check.Finding {
+func judgeLeft(_ scene, f Facts) []check.Finding {
 	var processes, shm, kill []string
 	for _, p := range f.Left.Processes {
 		what := fmt.Sprintf("%d (%s", p.PID, p.Command)

@@ -15,8 +15,8 @@ import (
 )
 
 // well is a launch on four nodes with which nothing is wrong.
-func well() Case {
-	c := Case{
+func well() scene {
+	c := scene{
 		Launcher: roles.Slurm, Size: 4, Hosts: []string{"n0", "n1", "n2", "n3"}, LogDir: "/share/logs", Waited: time.Second,
 		Trips: map[int]time.Duration{}, Framework: ray.Cluster{}.Words(), Checked: true,
 	}
@@ -51,7 +51,7 @@ func well() Case {
 }
 
 func TestAllIsWell(t *testing.T) {
-	r := Judge(well())
+	r := judge(well())
 	for _, f := range r.Findings {
 		if !f.inner && f.ID != "host.share" && !slices.Contains(IDs(), f.ID) {
 			t.Errorf("no rule can be for %s", f.ID)
@@ -85,91 +85,91 @@ func TestPlantedFaults(t *testing.T) {
 	span := func(d time.Duration) *time.Duration { return &d }
 	for _, tc := range []struct {
 		name    string
-		plant   func(*Case)
+		plant   func(*scene)
 		id      string
 		verdict check.Verdict
 		nodes   []string
 		says    string
 		code    int
 	}{
-		{"tasks are not nodes", func(c *Case) {
+		{"tasks are not nodes", func(c *scene) {
 			c.Mistake = &roles.LaunchError{Problem: "cannot run 8 daemons on 4 nodes", Mend: "start it with: srun --ntasks=4 bringupd …"}
 			c.Size, c.Facts = 1, c.Facts[:1]
 		}, "launch", check.Fail, nil, "cannot run 8 daemons on 4 nodes", 65},
-		{"the share is another one on a node", func(c *Case) { c.NotSeen, c.Facts = []int{2}, slices.Delete(c.Facts, 2, 3) },
+		{"the share is another one on a node", func(c *scene) { c.NotSeen, c.Facts = []int{2}, slices.Delete(c.Facts, 2, 3) },
 			"share.seen", check.Fail, []string{"n2"}, "1 of 4 nodes were not seen in /share/logs (nfs) for 1s: n2", 66},
-		{"the log directory is unusable", func(c *Case) {
+		{"the log directory is unusable", func(c *scene) {
 			c.ShareErr, c.Facts = &signal.DirError{Path: "/share/logs", Host: "n0", Seen: "its mode is 0777", Mend: "run chmod"}, c.Facts[:1]
 		}, "share.seen", check.Fail, nil, "/share/logs can't be used on n0: its mode is 0777", 66},
-		{"the share hangs", func(c *Case) { c.ShareErr, c.Facts = errors.New("no answer"), nil }, "share.seen", check.Fail, nil, "no answer", 66},
-		{"a node says nothing", func(c *Case) { c.Silent, c.Facts = []int{3}, c.Facts[:3] }, "node.answer", check.Fail, []string{"n3"}, "no facts came from n3", 2},
-		{"a node sees late", func(c *Case) { c.Trips[2] = 21 * time.Second }, "share.delay", check.Warn, []string{"n2"}, "21s, last by n2", 1},
-		{"a slow share", func(c *Case) { c.Facts[1].Share.Record = 4 * time.Second }, "share.record", check.Warn, []string{"n1"}, "takes 4s", 1},
-		{"no hard links", func(c *Case) { c.Facts[1].Share.Trial = &signal.Trial{Link: "operation not permitted"} }, "share.links", check.Warn, []string{"n1"}, "not permitted", 1},
-		{"no rename", func(c *Case) { c.Facts[1].Share.Trial = &signal.Trial{Rename: "lost"} }, "share.rename", check.Fail, []string{"n1"}, "lost", 2},
-		{"a node can't write", func(c *Case) { c.Facts[1].Share.Trial, c.Facts[1].Share.TrialErr = nil, "read-only" }, "share.rename", check.Fail, []string{"n1"}, "read-only", 2},
-		{"another kind of share", func(c *Case) { c.Facts[3].Share.FileSystem = "ext4" }, "share.kind", check.Warn, nil, "ext4 on n3; nfs on n[0-2]", 1},
-		{"a share that is full", func(c *Case) { c.Facts[0].Share.Space = &signal.Space{Size: 1 << 40, Free: 1 << 20} }, "host.share", check.Warn, nil, "1.0 MiB of 1.0 TiB free", 1},
-		{"room that can't be told", func(c *Case) { c.Facts[0].Share.Space, c.Facts[0].Share.SpaceErr = nil, "no answer" }, "host.share", check.Unknown, nil, "no answer", 3},
-		{"a port that is taken", func(c *Case) { c.Facts[0].Ports[0].Holder = "port 6379 of 0.0.0.0 is held by pid 7 (redis)" },
+		{"the share hangs", func(c *scene) { c.ShareErr, c.Facts = errors.New("no answer"), nil }, "share.seen", check.Fail, nil, "no answer", 66},
+		{"a node says nothing", func(c *scene) { c.Silent, c.Facts = []int{3}, c.Facts[:3] }, "node.answer", check.Fail, []string{"n3"}, "no facts came from n3", 2},
+		{"a node sees late", func(c *scene) { c.Trips[2] = 21 * time.Second }, "share.delay", check.Warn, []string{"n2"}, "21s, last by n2", 1},
+		{"a slow share", func(c *scene) { c.Facts[1].Share.Record = 4 * time.Second }, "share.record", check.Warn, []string{"n1"}, "takes 4s", 1},
+		{"no hard links", func(c *scene) { c.Facts[1].Share.Trial = &signal.Trial{Link: "operation not permitted"} }, "share.links", check.Warn, []string{"n1"}, "not permitted", 1},
+		{"no rename", func(c *scene) { c.Facts[1].Share.Trial = &signal.Trial{Rename: "lost"} }, "share.rename", check.Fail, []string{"n1"}, "lost", 2},
+		{"a node can't write", func(c *scene) { c.Facts[1].Share.Trial, c.Facts[1].Share.TrialErr = nil, "read-only" }, "share.rename", check.Fail, []string{"n1"}, "read-only", 2},
+		{"another kind of share", func(c *scene) { c.Facts[3].Share.FileSystem = "ext4" }, "share.kind", check.Warn, nil, "ext4 on n3; nfs on n[0-2]", 1},
+		{"a share that is full", func(c *scene) { c.Facts[0].Share.Space = &signal.Space{Size: 1 << 40, Free: 1 << 20} }, "host.share", check.Warn, nil, "1.0 MiB of 1.0 TiB free", 1},
+		{"room that can't be told", func(c *scene) { c.Facts[0].Share.Space, c.Facts[0].Share.SpaceErr = nil, "no answer" }, "host.share", check.Unknown, nil, "no answer", 3},
+		{"a port that is taken", func(c *scene) { c.Facts[0].Ports[0].Holder = "port 6379 of 0.0.0.0 is held by pid 7 (redis)" },
 			"ports", check.Fail, []string{"n0"}, "Ray's GCS can't have 6379: port 6379 of 0.0.0.0 is held by pid 7 (redis)", 2},
-		{"ports that make no sense", func(c *Case) { c.Facts[0].NoPorts = "cannot give port 1 to both" }, "ports", check.Fail, []string{"n0"}, "to both", 2},
-		{"a port that the kernel may give away", func(c *Case) { c.Facts[0].Ephemeral = [2]int{1024, 60999} }, "ports.given", check.Warn, []string{"n0"}, "6379", 1},
-		{"few ports", func(c *Case) { c.Facts[2].Ephemeral = [2]int{60000, 60999} }, "ports.given", check.Warn, []string{"n2"}, "60000 to 60999", 1},
-		{"a host with another name", func(c *Case) { c.Facts[2].Hostname = "localhost" }, "node.name", check.Warn, []string{"n2"}, "the kernel calls it localhost, and Slurm n2", 1},
-		{"a name that leads elsewhere", func(c *Case) { c.Facts[2].OwnName.Addresses = []string{"10.9.9.9"} }, "node.name", check.Fail, []string{"n2"}, "is 10.9.9.9, which is none of its addresses", 2},
-		{"a name that is the loopback's", func(c *Case) { c.Facts[2].OwnName.Addresses = []string{"127.0.1.1"} }, "node.name", check.Warn, []string{"n2"}, "where no other node reaches it", 1},
-		{"a name that can't be resolved", func(c *Case) { c.Facts[2].OwnName = Name{Host: "n2", Err: "no such host"} }, "node.name", check.Warn, []string{"n2"}, "no such host", 1},
-		{"no address", func(c *Case) { c.Facts[2].NoAddress = "cannot find the address" }, "node.name", check.Fail, []string{"n2"}, "cannot find the address", 2},
-		{"two nodes with one name", func(c *Case) {
+		{"ports that make no sense", func(c *scene) { c.Facts[0].NoPorts = "cannot give port 1 to both" }, "ports", check.Fail, []string{"n0"}, "to both", 2},
+		{"a port that the kernel may give away", func(c *scene) { c.Facts[0].Ephemeral = [2]int{1024, 60999} }, "ports.given", check.Warn, []string{"n0"}, "6379", 1},
+		{"few ports", func(c *scene) { c.Facts[2].Ephemeral = [2]int{60000, 60999} }, "ports.given", check.Warn, []string{"n2"}, "60000 to 60999", 1},
+		{"a host with another name", func(c *scene) { c.Facts[2].Hostname = "localhost" }, "node.name", check.Warn, []string{"n2"}, "the kernel calls it localhost, and Slurm n2", 1},
+		{"a name that leads elsewhere", func(c *scene) { c.Facts[2].OwnName.Addresses = []string{"10.9.9.9"} }, "node.name", check.Fail, []string{"n2"}, "is 10.9.9.9, which is none of its addresses", 2},
+		{"a name that is the loopback's", func(c *scene) { c.Facts[2].OwnName.Addresses = []string{"127.0.1.1"} }, "node.name", check.Warn, []string{"n2"}, "where no other node reaches it", 1},
+		{"a name that can't be resolved", func(c *scene) { c.Facts[2].OwnName = Name{Host: "n2", Err: "no such host"} }, "node.name", check.Warn, []string{"n2"}, "no such host", 1},
+		{"no address", func(c *scene) { c.Facts[2].NoAddress = "cannot find the address" }, "node.name", check.Fail, []string{"n2"}, "cannot find the address", 2},
+		{"two nodes with one name", func(c *scene) {
 			c.Facts[3].Hostname = c.Facts[1].Hostname // which is one more thing to tell of it
 			c.Policy.Rules = []check.Rule{{Pattern: "node.name", Effect: check.EffectOff}}
 		}, "node.twins", check.Fail, []string{"n1", "n3"}, "n[1,3] have the host name n1.site", 2},
-		{"two nodes with one address", func(c *Case) { c.Facts[3].Address = c.Facts[1].Address }, "node.twins", check.Fail, []string{"n1", "n3"}, "the address 10.0.0.2", 2},
-		{"the head's name is unknown", func(c *Case) {
+		{"two nodes with one address", func(c *scene) { c.Facts[3].Address = c.Facts[1].Address }, "node.twins", check.Fail, []string{"n1", "n3"}, "the address 10.0.0.2", 2},
+		{"the head's name is unknown", func(c *scene) {
 			c.Facts[3].HeadName, c.Facts[3].Calls[1].Err = &Name{Host: "n0", Err: "no such host"}, "no such host"
 		}, "head.name", check.Warn, []string{"n3"}, "n0, can't be resolved: no such host", 1},
-		{"the head's name leads elsewhere", func(c *Case) {
+		{"the head's name leads elsewhere", func(c *scene) {
 			c.Facts[3].HeadName.Addresses, c.Facts[3].Calls[1].Err = []string{"10.9.9.9"}, "connection refused"
 		}, "head.name", check.Fail, []string{"n3"}, "leads to 10.9.9.9, where the head is not: connection refused", 2},
-		{"the head can't be reached", func(c *Case) {
+		{"the head can't be reached", func(c *scene) {
 			c.Facts[1].Calls[0].Err, c.Facts[1].Calls[1].Err = "no answer within 5s", "no answer within 5s"
 		},
 			"head.address", check.Fail, []string{"n1"}, "the head can't be reached at 10.0.0.1: no answer within 5s", 2},
-		{"a clock an hour off", func(c *Case) { c.Facts[2].Calls[0].Ahead = span(time.Hour) }, "clock", check.Fail, []string{"n2"}, "n2 is 1h0m0s ahead", 2},
-		{"the head's clock an hour off", func(c *Case) {
+		{"a clock an hour off", func(c *scene) { c.Facts[2].Calls[0].Ahead = span(time.Hour) }, "clock", check.Fail, []string{"n2"}, "n2 is 1h0m0s ahead", 2},
+		{"the head's clock an hour off", func(c *scene) {
 			for i := range c.Facts[1:] {
 				c.Facts[i+1].Calls[0].Ahead = span(-time.Hour)
 			}
 		}, "clock", check.Fail, []string{"n0"}, "n0 is 1h0m0s ahead", 2},
-		{"a clock seconds off", func(c *Case) { c.Facts[2].Calls[0].Ahead = span(-5 * time.Second) }, "clock", check.Warn, []string{"n2"}, "n2 is 5s behind", 1},
-		{"a clock that the share shows", func(c *Case) {
+		{"a clock seconds off", func(c *scene) { c.Facts[2].Calls[0].Ahead = span(-5 * time.Second) }, "clock", check.Warn, []string{"n2"}, "n2 is 5s behind", 1},
+		{"a clock that the share shows", func(c *scene) {
 			c.Facts[2].Calls[0].Ahead, c.Facts[2].Calls[1].Ahead, c.Facts[2].Share.Offset = nil, nil, span(-time.Hour)
 		}, "clock", check.Fail, []string{"n2"}, "n2 is 1h0m0s ahead", 2},
-		{"no ray on a node", func(c *Case) { c.Facts[1].Tool = &Tool{Name: "ray", Missing: true, Err: `"ray": not found in PATH`} }, "framework", check.Fail, []string{"n1"}, "not found in PATH", 2},
-		{"a broken ray", func(c *Case) {
+		{"no ray on a node", func(c *scene) { c.Facts[1].Tool = &Tool{Name: "ray", Missing: true, Err: `"ray": not found in PATH`} }, "framework", check.Fail, []string{"n1"}, "not found in PATH", 2},
+		{"a broken ray", func(c *scene) {
 			c.Facts[1].Tool = &Tool{Name: "ray", Err: "exit code 1", Lines: []string{"ImportError"}}
 		}, "framework", check.Fail, []string{"n1"}, "exit code 1", 2},
-		{"another ray", func(c *Case) { c.Facts[1].Tool.Version = "2.8.0" }, "framework.version", check.Fail, []string{"n1"}, "ray: 2.8.0 on n1", 2},
-		{"a small /dev/shm", func(c *Case) {
+		{"another ray", func(c *scene) { c.Facts[1].Tool.Version = "2.8.0" }, "framework.version", check.Fail, []string{"n1"}, "ray: 2.8.0 on n1", 2},
+		{"a small /dev/shm", func(c *scene) {
 			c.Facts[3].Report.Findings[0] = check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "1.0 MiB", Hint: "enlarge it"}
 		}, "host.shm", check.Warn, []string{"n3"}, "n3: 1.0 MiB", 1},
-		{"a check that never ended", func(c *Case) {
+		{"a check that never ended", func(c *scene) {
 			c.Facts[3].Report.Findings[0] = check.Finding{ID: "host.disk", Verdict: check.Wait, Observed: "no answer"}
 		}, "host.disk", check.Fail, []string{"n3"}, "n3: no answer", 2},
-		{"another GPU", func(c *Case) { c.Facts[3].Report.Traits[0].Value = "A100" }, "x.gpu_model", check.Fail, []string{"n3"}, "A100 on n3", 2},
-		{"processes that are left", func(c *Case) { c.Facts[1].Left.Processes = []Process{{PID: 77, Command: "raylet", Run: "6.0"}} }, "left.processes", check.Warn, []string{"n1"}, "77 (raylet of run 6.0)", 1},
-		{"shared memory that is left", func(c *Case) { c.Facts[1].Left.Shm = []File{{"/dev/shm/plasma", 5 << 20}} }, "left.shm", check.Warn, []string{"n1"}, "5 MiB of yours that nobody uses: /dev/shm/plasma", 1},
-		{"directories that are left", func(c *Case) { c.Facts[1].Left.Temp = []string{"/tmp/bu-1"} }, "left.temp", check.Warn, []string{"n1"}, "/tmp/bu-1", 1},
-		{"runs that are left", func(c *Case) {
+		{"another GPU", func(c *scene) { c.Facts[3].Report.Traits[0].Value = "A100" }, "x.gpu_model", check.Fail, []string{"n3"}, "A100 on n3", 2},
+		{"processes that are left", func(c *scene) { c.Facts[1].Left.Processes = []Process{{PID: 77, Command: "raylet", Run: "6.0"}} }, "left.processes", check.Warn, []string{"n1"}, "77 (raylet of run 6.0)", 1},
+		{"shared memory that is left", func(c *scene) { c.Facts[1].Left.Shm = []File{{"/dev/shm/plasma", 5 << 20}} }, "left.shm", check.Warn, []string{"n1"}, "5 MiB of yours that nobody uses: /dev/shm/plasma", 1},
+		{"directories that are left", func(c *scene) { c.Facts[1].Left.Temp = []string{"/tmp/bu-1"} }, "left.temp", check.Warn, []string{"n1"}, "/tmp/bu-1", 1},
+		{"runs that are left", func(c *scene) {
 			c.Facts[0].Left.Runs = []signal.Endless{{Path: "/share/logs/6.0", Quiet: 49 * time.Hour}}
 		}, "left.runs", check.Warn, nil, "/share/logs/6.0 (quiet for 49h)", 1},
-		{"a log directory that can't be read", func(c *Case) { c.Facts[0].Left.RunsErr = "no answer" }, "left.runs", check.Unknown, nil, "no answer", 3},
+		{"a log directory that can't be read", func(c *scene) { c.Facts[0].Left.RunsErr = "no answer" }, "left.runs", check.Unknown, nil, "no answer", 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := well()
 			tc.plant(&c)
-			r := Judge(c)
+			r := judge(c)
 			at := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.ID == tc.id && f.Verdict == tc.verdict })
 			if at < 0 {
 				t.Fatalf("no %s of %s in\n%s", tc.verdict, tc.id, r.Text(check.Style{}))
@@ -196,11 +196,11 @@ func TestRulesApply(t *testing.T) {
 	c := well()
 	c.Facts[1].Left.Temp = []string{"/tmp/bu-1"}
 	c.Policy = check.Policy{Rules: []check.Rule{{Pattern: "left.*", Effect: check.EffectOff}}}
-	if r := Judge(c); r.Verdict != check.Pass || slices.ContainsFunc(r.Findings, func(f Finding) bool { return strings.HasPrefix(f.ID, "left.") }) {
+	if r := judge(c); r.Verdict != check.Pass || slices.ContainsFunc(r.Findings, func(f Finding) bool { return strings.HasPrefix(f.ID, "left.") }) {
 		t.Errorf("%+v", r.Findings)
 	}
 	c.Policy.Rules[0].Effect = check.EffectFail
-	if r := Judge(c); r.Code != 2 {
+	if r := judge(c); r.Code != 2 {
 		t.Errorf("code %d", r.Code)
 	}
 }
@@ -210,7 +210,7 @@ func TestAlone(t *testing.T) {
 	c := well()
 	c.Alone = &roles.LaunchError{Problem: "cannot tell", Mend: "start it with: srun bringupd …, or on this machine alone with: bringupd local", Alone: true}
 	c.Launcher, c.Size, c.Facts, c.Trips = roles.Local, 1, c.Facts[:1], nil
-	r := Judge(c)
+	r := judge(c)
 	if r.Code != 0 || r.Subject != "n0 alone" {
 		t.Errorf("code %d, %s", r.Code, r.Subject)
 	}
@@ -233,7 +233,7 @@ func TestMergeNamesEach(t *testing.T) {
 	for i := range c.Facts {
 		c.Facts[i].Left.Temp = []string{"/tmp/bu-" + c.Hosts[i]}
 	}
-	text := Judge(c).Text(check.Style{})
+	text := judge(c).Text(check.Style{})
 	const want = "n0: directories of runs: /tmp/bu-n0; n1: directories of runs: /tmp/bu-n1; n2: directories of runs: /tmp/bu-n2; and 1 more\n" +
 		"           hint: on n0: rm -r -- /tmp/bu-n0; on n1: rm -r -- /tmp/bu-n1; on n2: rm -r -- /tmp/bu-n2; and so on\n"
 	if !strings.Contains(text, want) {
@@ -245,7 +245,7 @@ func TestMergeNamesEach(t *testing.T) {
 		c.Facts[i].Host = "vm"
 	}
 	c.Facts[2].Tool.Version = "2.8.0"
-	if text = Judge(c).Text(check.Style{}); !strings.Contains(text, "ray: 2.8.0 on vm (rank 2)\n") {
+	if text = judge(c).Text(check.Style{}); !strings.Contains(text, "ray: 2.8.0 on vm (rank 2)\n") {
 		t.Errorf("nobody knows which one is meant:\n%s", text)
 	}
 }

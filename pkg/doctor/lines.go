@@ -40,12 +40,12 @@ func whole(findings ...check.Finding) (lines []Finding) {
 }
 
 // about is a finding of some ranks.
-func (c Case) about(f check.Finding, ranks []int) Finding {
+func (c scene) about(f check.Finding, ranks []int) Finding {
 	return Finding{Finding: f, Nodes: c.names(ranks)}
 }
 
 // by groups the ranks by what their facts have for a value, the empty one left out.
-func (c Case) by(of func(Facts) string) (values []string, ranks map[string][]int) {
+func (c scene) by(of func(Facts) string) (values []string, ranks map[string][]int) {
 	ranks = make(map[string][]int)
 	for _, f := range c.Facts {
 		if value := of(f); value != "" {

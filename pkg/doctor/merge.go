@@ -12,7 +12,7 @@ import (
 )
 
 // host names a rank.
-func (c Case) host(rank int) string {
+func (c scene) host(rank int) string {
 	for _, f := range c.Facts {
 		if f.Rank == rank {
 			return cmp.Or(f.Host, f.Hostname)
@@ -26,7 +26,7 @@ func (c Case) host(rank int) string {
 
 // hosts names some ranks: "n[0,2-5]", with the ranks where several nodes have
 // one name, or by their ranks alone where nobody tells the names.
-func (c Case) hosts(ranks []int) string {
+func (c scene) hosts(ranks []int) string {
 	names := c.names(ranks)
 	told := prose.Ranks(ranks)
 	switch {
@@ -43,12 +43,12 @@ func (c Case) hosts(ranks []int) string {
 func nameless(rank int) string { return fmt.Sprintf("rank %d", rank) }
 
 // ambiguous tells whether several nodes have one name.
-func (c Case) ambiguous() bool {
+func (c scene) ambiguous() bool {
 	names, _ := c.by(func(f Facts) string { return c.host(f.Rank) })
 	return len(names) < len(c.Facts)
 }
 
-func (c Case) names(ranks []int) (names []string) {
+func (c scene) names(ranks []int) (names []string) {
 	for _, rank := range ranks {
 		names = append(names, c.host(rank))
 	}
@@ -67,7 +67,7 @@ const mostSaid = 3
 
 // merge makes one line of what several nodes say of the same: a line for each check and each verdict but PASS and SKIP,
 // which are left out where another node says worse.
-func (c Case) merge(all []said) []Finding {
+func (c scene) merge(all []said) []Finding {
 	var lines []Finding
 	for _, group := range groupBy(all, func(s said) string { return s.ID }) {
 		byVerdict := groupBy(group, func(s said) string { return string(s.Verdict) })
@@ -101,7 +101,7 @@ func groupBy(all []said, key func(said) string) (groups [][]said) {
 }
 
 // line is what nodes say that have come to the same verdict on the same.
-func (c Case) line(same []said) Finding {
+func (c scene) line(same []said) Finding {
 	f := same[0].Finding
 	f.Device = nil
 	texts := groupBy(same, said.text)
@@ -134,7 +134,7 @@ func (c Case) line(same []said) Finding {
 const mostText = 220
 
 // hints are what to do on which node, where it is not the same on all.
-func (c Case) hints(groups [][]said) string {
+func (c scene) hints(groups [][]said) string {
 	var parts []string
 	for _, group := range groups[:min(len(groups), mostSaid)] {
 		parts = append(parts, "on "+c.hosts(ranksOf(group))+": "+group[0].Hint)
@@ -153,7 +153,7 @@ func (s said) text() string {
 }
 
 // on says which nodes said so, where there are several.
-func (c Case) on(ranks []int, alone bool) string {
+func (c scene) on(ranks []int, alone bool) string {
 	switch {
 	case len(c.Facts) < 2:
 		return ""

@@ -149,13 +149,8 @@ func locals() (found []string) {
 // ephemeral returns the range that the kernel gives ports from; 0 where it does not tell.
 func ephemeral(root string) [2]int {
 	text, err := os.ReadFile(filepath.Join("/", root, "proc/sys/net/ipv4/ip_local_port_range"))
-	fields := strings.Fields(string(text))
-	if err != nil || len(fields) != 2 {
-		return [2]int{}
-	}
-	low, lowErr := strconv.Atoi(fields[0])
-	high, highErr := strconv.Atoi(fields[1])
-	if lowErr != nil || highErr != nil {
+	var low, high int
+	if _, bad := fmt.Sscan(string(text), &low, &high); err != nil || bad != nil {
 		return [2]int{}
 	}
 	return [2]int{low, high}

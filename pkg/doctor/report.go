@@ -44,7 +44,7 @@ func (r Report) Text(style check.Style) string {
 }
 
 // codeOf is what monitoring understands, but for what the table of exit codes has a word for.
-func (c Case) codeOf(verdict check.Verdict) int {
+func (c scene) codeOf(verdict check.Verdict) int {
 	switch {
 	case c.Mistake != nil:
 		return health.OutcomeOf(health.Launch).Code
@@ -55,11 +55,11 @@ func (c Case) codeOf(verdict check.Verdict) int {
 	}
 }
 
-// Judge returns the report on a launch.
-func Judge(c Case) Report {
+// judge returns the report on a launch.
+func judge(c scene) Report {
 	slices.SortFunc(c.Facts, func(a, b Facts) int { return a.Rank - b.Rank })
 	var all []Finding
-	for _, judge := range []func(Case) []Finding{
+	for _, judge := range []func(scene) []Finding{
 		judgeLaunch, judgeMeeting, judgeNames, judgeClocks, judgeTools, judgeAlike, judgeGPUs, judgeLogDir, judgeEach,
 	} {
 		all = append(all, judge(c)...)
@@ -78,7 +78,7 @@ func Judge(c Case) Report {
 }
 
 // underPolicy applies the user's rules. What waits has waited enough.
-func (c Case) underPolicy(all []Finding) []Finding {
+func (c scene) underPolicy(all []Finding) []Finding {
 	var kept []Finding
 	for _, f := range all {
 		if f.Verdict == check.Wait {
@@ -92,7 +92,7 @@ func (c Case) underPolicy(all []Finding) []Finding {
 	return kept
 }
 
-func (c Case) subject() string {
+func (c scene) subject() string {
 	switch {
 	case c.Alone != nil || c.Mistake != nil:
 		return fmt.Sprintf("%s alone", c.host(0))

@@ -118,7 +118,7 @@ func (d *doctor) factTime() time.Duration { return d.Checks.Longest() + toolTime
 
 // runHead is the head's part.
 func (d *doctor) runHead(ctx context.Context, show func(Report) error) (int, error) {
-	c := Case{
+	c := scene{
 		Launcher: d.Identity.Launcher, Size: d.Identity.Size, Hosts: d.Identity.Hosts, Alone: d.Alone, Mistake: d.Mistake,
 		LogDir: d.LogDir, Framework: framework.WordsOf(d.Framework), Policy: d.Policy, Checked: d.Policy.Mode != check.ModeOff,
 	}
@@ -142,7 +142,7 @@ func (d *doctor) runHead(ctx context.Context, show func(Report) error) (int, err
 		}
 	}
 	c.Took = time.Since(d.began)
-	report := Judge(c)
+	report := judge(c)
 	return report.Code, m.end(ctx, report.Code, show(report), fresh)
 }
 
@@ -215,7 +215,7 @@ func (m *meeting) close() {
 const localJoin = 10 * time.Second
 
 // collect has all nodes gather their facts, and brings them together.
-func (m *meeting) collect(ctx context.Context, c *Case) error {
+func (m *meeting) collect(ctx context.Context, c *scene) error {
 	own, ctx := errgroup.WithContext(ctx)
 	own.Go(func() error { return m.member(ctx, m.dir, m.job, m.dir.FileSystem()) })
 	own.Go(func() error {
