@@ -65,8 +65,7 @@ func (a *Account) Advise() []string {
 // mostHints is how many of the checks that did not pass are advised upon.
 const mostHints = 4
 
-// hints are what the checks that did not pass advise, and the command that keeps
-// others off the node: for who may give it.
+// hints are what the failed checks advise, and the command by which an administrator takes the node out of service.
 func (a *Account) hints() []string {
 	var report check.Report
 	if len(a.Cause.Report) == 0 || json.Unmarshal(a.Cause.Report, &report) != nil {
@@ -109,7 +108,7 @@ func (a *Account) adviseDriver() []string {
 	return steps
 }
 
-// memoryCode is the code of what KILL has ended.
+// memoryCode is the exit code of what SIGKILL has ended, as the kernel does where memory runs out.
 const memoryCode = 137
 
 // adviseChild is for a setup command, a service or a sandbox.
@@ -144,7 +143,7 @@ func (a *Account) adviseChild(kind health.Kind) []string {
 	return steps
 }
 
-// keptLines is how many last lines of a child there can be; where there are less, they are all.
+// keptLines is how many of a child's last lines a record has at most: fewer are all that the child has written.
 const keptLines = 20
 
 // phaseOf is the phase whose deadline a child has missed.
@@ -171,7 +170,7 @@ func (a *Account) adviseShare() []string {
 	return append(steps, "or give another place with --log-dir")
 }
 
-// adviseTerminated is for TERM, of which this daemon can't know who sent it.
+// adviseTerminated is for a SIGTERM, whose sender is not known.
 func (a *Account) adviseTerminated() []string {
 	w := a.words()
 	if w.WhyEnded == "" {
@@ -205,7 +204,7 @@ func (a *Account) killer(ranks []int) []string {
 	return []string{a.on(ranks) + "see whether the kernel killed it for want of memory: dmesg -T | grep -i -e 'out of memory' -e 'killed process'"}
 }
 
-// moreMemory tells how to get more, where nobody knows that it was memory.
+// moreMemory tells how to get more memory, where it is not known that memory ran out.
 func (a *Account) moreMemory() []string {
 	if w := a.words(); w.MemoryUsed != "" {
 		return []string{fmt.Sprintf("if it was memory, which %s tells: %s for more, %s for all that a node has", w.MemoryUsed, w.Memory, w.AllMemory)}
@@ -213,7 +212,7 @@ func (a *Account) moreMemory() []string {
 	return []string{"if it was memory: give it more, or have it use less"}
 }
 
-// ownLogs name what daemons that are gone have said last.
+// ownLogs names the log of a daemon that is gone.
 func (a *Account) ownLogs() []string {
 	if lost := a.Cause.Lost; len(lost) > 0 {
 		return a.daemonLog(lost[0])
@@ -229,7 +228,7 @@ func (a *Account) daemonLog(rank int) []string {
 	return []string{"read the log of " + a.name(rank) + "'s daemon: " + a.log(signal.LogName("daemon", rank, a.ID.Size))}
 }
 
-// askAdmins is for nodes that only those can look into who own them.
+// askAdmins is for nodes that only their administrators can examine.
 func (a *Account) askAdmins() []string {
 	w := a.words()
 	if w.ShowNode == nil {
@@ -239,7 +238,7 @@ func (a *Account) askAdmins() []string {
 	return []string{fmt.Sprintf("see what %s knows of %s, and ask the admins what became of it: %s", w.Title, hosts, w.ShowNode(hosts))}
 }
 
-// without tells how to try again with other nodes, where those are to blame.
+// without tells how to start the job again without the nodes that are to blame.
 func (a *Account) without() []string {
 	exclude := a.words().Exclude
 	if exclude == nil || len(a.Nodes) == 0 {

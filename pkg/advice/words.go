@@ -16,8 +16,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// HeadWords are the last words of the job: for who comes at night, and has seen
-// nothing of it yet. The first line alone tells what to know.
+// HeadWords are the last words of the job, for a reader who knows nothing of it yet. The first line alone tells what
+// matters most.
 func (a *Account) HeadWords() []string {
 	if a.Cause == nil {
 		return a.orderlyWords()
@@ -178,7 +178,7 @@ func isDragged(failure signal.FailedRecord) bool {
 	return (kind == health.ServiceDied || kind == health.SandboxDied) && failure.Exit != ""
 }
 
-// besides tells what failed, too, without being the cause.
+// besides tells what else has failed, without being the cause or dragged down by it.
 func (a *Account) besides() (lines []string) {
 	var lost []int
 	others := make(map[string][]int)

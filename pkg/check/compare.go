@@ -140,8 +140,8 @@ func byCount(byText map[string][]int) []value {
 	return values
 }
 
-// difference names the odd ones out: those that have not what most have. Where
-// as many have one as another nobody is odd, and all are told.
+// difference names the odd nodes: those that lack the value that most have. Where two values are equally common no node
+// is odd, and all are told.
 func (k kind) difference(values []value, hosts func([]int) string) Difference {
 	d := Difference{Finding: Finding{ID: k.id, Verdict: k.verdict, Class: k.class, Hint: k.hint}}
 	odd := values

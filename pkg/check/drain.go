@@ -31,11 +31,10 @@ func DrainLine(r Report, drain func(host, reason string) string) string {
 	return drain(r.Host, unquoted.Replace(reason))
 }
 
-// unquoted has nothing in it that means anything to a shell between double
-// quotes, also to one that somebody types into.
+// unquoted replaces what means something to a shell between double quotes, an interactive one included.
 var unquoted = strings.NewReplacer(`"`, "'", "`", "'", `\`, "/", "$", "", "!", ".")
 
-// unlikeHost tells what is in no name of a host.
+// unlikeHost tells whether a character is in no host's name.
 func unlikeHost(r rune) bool {
 	const accepted = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	return !strings.ContainsRune(accepted, r)

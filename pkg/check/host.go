@@ -17,8 +17,8 @@ import (
 // firmware of a dead network card blocks who asks, for minutes or for good.
 const answerLimit = 2 * time.Second
 
-// patienceForAnswers is for how long no answer may be a moment's: the fsync of
-// one byte waits for all that others write to the same disk.
+// patienceForAnswers is for how long a missing answer may be due to load alone: the fsync of one byte waits for all
+// that others write to the same disk.
 const patienceForAnswers = 30 * time.Second
 
 // Host looks at what every node has: memory, disks, limits, network cards. The zero Host looks at this machine.
@@ -66,8 +66,8 @@ type probe struct {
 	look   func() []Finding
 }
 
-// Look looks at the host once, at all that is to be seen of it side by side. What does not answer within 2 s is told
-// of: it takes no longer, and less where ctx ends before. Each check has one finding where all is well.
+// Look makes all checks of the host once, side by side. It takes 2 s at most, or until ctx ends: a check that has no
+// answer by then has a finding that says so. Each check has one finding where all is well.
 func (h Host) Look(ctx context.Context) []Finding {
 	if h.kernel == nil {
 		h.kernel = machine{}

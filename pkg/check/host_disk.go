@@ -81,7 +81,7 @@ func roomOf(s signal.Space) (observed string, verdict Verdict) {
 	return observed, verdict
 }
 
-// part is how much of whole some is; of nothing, all.
+// part is the part of whole that some is; 1 where whole is 0.
 func part(some, whole uint64) float64 {
 	if whole == 0 {
 		return 1

@@ -14,9 +14,8 @@ const (
 )
 
 const (
-	// wrongClock is from when on people are misled who read the times of two nodes side by side, and worseClock from
-	// when on it fails where strict. Nothing else does: no part of a run compares the clocks of two nodes, so no driver
-	// need wait for one to be set.
+	// An offset above wrongClock misleads people who read the times of two nodes side by side; one above worseClock
+	// fails where strict. It never fails otherwise: no part of a run compares the clocks of two nodes.
 	wrongClock = 2 * time.Second
 	worseClock = 30 * time.Second
 )
@@ -44,8 +43,8 @@ func JudgeShare(s Share) []Finding {
 	return findings
 }
 
-// judgeRoom only tells of a share that is nearly full: that is for a driver to mind, whose results go elsewhere maybe,
-// and what the daemons write is little. Of a share nobody needs a tenth.
+// judgeRoom only warns of a share that is nearly full: the daemons write little to it, and the driver's results may go
+// elsewhere. A tenth of a share is more than a job needs.
 func judgeRoom(path string, s signal.Space) Finding {
 	observed, verdict := roomOf(s)
 	if verdict != Fail {

@@ -10,8 +10,8 @@ import (
 
 const idIBErrors = "net.ib_err"
 
-// errorCounters are the counters of a port that do not count while its link is
-// well. What they had before this run is of another day.
+// errorCounters are the counters of a port that stand still while its link is well. Only what they count from the first
+// look on is told.
 var errorCounters = []string{"link_downed", "link_error_recovery"}
 
 // lookIBErrors counts errors, and compares the counts with the first look's.
@@ -39,8 +39,8 @@ func readErrors(ports []port) map[string]int {
 	return counts
 }
 
-// first returns the counts of the first look, which these are where there was
-// none. A counter that appears later counts from there on.
+// first returns the counts of the first look, which may be this one. A counter that appears later counts from its first
+// value.
 func (p *Past) first(now map[string]int) map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,8 +19,8 @@ const (
 	ibClass = "/sys/class/infiniband"
 )
 
-// trainingPatience is for how long a link that is being trained is worth it: it
-// takes seconds, and a cable that is not there takes for ever.
+// trainingPatience is for how long a link in training is waited for: training takes seconds, and without a cable it
+// never ends.
 const trainingPatience = time.Minute
 
 // managementPart is the part of the fastest port's rate up to which an Ethernet

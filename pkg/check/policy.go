@@ -61,7 +61,7 @@ func ParseRule(s string) (Rule, error) {
 	return rule, nil
 }
 
-// unlikeID tells what no id has in it, nor a pattern of ids: several rules in one word are a mistake.
+// unlikeID tells whether a character is in no id and no pattern of ids: several rules in one word are a mistake.
 func unlikeID(r rune) bool {
 	return r == ',' || r == ';' || unicode.IsSpace(r) || !unicode.IsPrint(r)
 }
@@ -137,7 +137,7 @@ func (p Policy) verdict(f Finding) (verdict Verdict, by string) {
 // worst has the verdicts in the order of how bad they are.
 var worst = []Verdict{Pass, Skip, Warn, Unknown, Wait, Fail}
 
-// rank is how bad a verdict is. One that we don't know, as of another version, is as bad as none that can be told.
+// rank is how bad a verdict is. One that this version doesn't know is as bad as Unknown.
 func (v Verdict) rank() int {
 	if i := slices.Index(worst, v); i >= 0 {
 		return i

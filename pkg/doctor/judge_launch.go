@@ -34,10 +34,10 @@ func judgeLaunch(c scene) []Finding {
 	return []Finding{{Finding: f}}
 }
 
-// ours is what a launch error says of how to start a daemon.
+// ours turns a launch error's line that starts a job into one that starts the doctor.
 func ours(mend string) string { return strings.ReplaceAll(mend, "bringupd …", "bringupd doctor …") }
 
-// alone is how all nodes would be looked at.
+// alone tells how to look at all nodes instead of this one alone.
 func alone(c scene) string {
 	mend, _, _ := strings.Cut(c.Alone.Mend, ", or on this")
 	return ours(mend)

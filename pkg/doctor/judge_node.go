@@ -236,8 +236,8 @@ func judgeRuns(c scene, l Left) check.Finding {
 	return id.left("runs without an end", runs, roles.NoSuchJob+": "+removal(paths), "no run without an end in "+c.LogDir)
 }
 
-// within is the least step of 10 ms, 100 ms, 1 s and so on that is not exceeded:
-// so that nodes that are alike say the same.
+// within rounds a time up to 10 ms, 100 ms or 1 s, so that nodes that are alike say the same; longer times are told as
+// they are.
 func within(d time.Duration) string {
 	step := 10 * time.Millisecond
 	for step < d {

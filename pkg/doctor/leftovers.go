@@ -86,19 +86,19 @@ func (p proc) isDaemon() bool {
 	return strings.HasPrefix(p.name, daemonName) && (len(p.args) < 2 || !slices.Contains(looking, p.args[1]))
 }
 
-// isMinded tells whether a process is under a bringupd, or in our own line.
+// isMinded tells whether a process descends from a bringupd, or is an ancestor or a descendant of this process.
 func isMinded(byPID map[int]proc, p proc, self int) bool {
 	above := func(q proc) bool { return strings.HasPrefix(q.name, daemonName) }
 	return inLine(byPID, p, above) || descends(byPID, p, self) ||
 		descends(byPID, byPID[self], p.pid) // a shell that we were started from
 }
 
-// descends tells whether a process is the other one, or under it.
+// descends tells whether a process is the other one or a descendant of it.
 func descends(byPID map[int]proc, p proc, other int) bool {
 	return inLine(byPID, p, func(q proc) bool { return q.pid == other })
 }
 
-// inLine tells whether the process, or one that it is under, is so.
+// inLine tells whether is holds for the process or for one of its ancestors.
 func inLine(byPID map[int]proc, p proc, is func(proc) bool) bool {
 	for range len(byPID) + 1 {
 		if is(p) {
@@ -113,7 +113,7 @@ func inLine(byPID map[int]proc, p proc, is func(proc) bool) bool {
 	return false
 }
 
-// usedBy tells whether a process has the path open, or was told of it.
+// usedBy tells whether any process has the path open or mapped, or has it in its arguments or its environment.
 func usedBy(all []proc, path string) bool {
 	return slices.ContainsFunc(all, func(p proc) bool {
 		if strings.Contains(p.maps, path) || strings.Contains(strings.Join(p.args, "\n"), path) {

@@ -100,7 +100,7 @@ func groupBy(all []said, key func(said) string) (groups [][]said) {
 	return groups
 }
 
-// line is what nodes say that have come to the same verdict on the same.
+// line makes one line of what several nodes say that have the same verdict on the same check.
 func (c scene) line(same []said) Finding {
 	f := same[0].Finding
 	f.Device = nil
@@ -133,7 +133,7 @@ func (c scene) line(same []said) Finding {
 // mostText is how many characters of what nodes say are in a line.
 const mostText = 220
 
-// hints are what to do on which node, where it is not the same on all.
+// hints tells what to do on which nodes, where the hints of the nodes differ.
 func (c scene) hints(groups [][]said) string {
 	var parts []string
 	for _, group := range groups[:min(len(groups), mostSaid)] {

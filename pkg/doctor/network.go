@@ -96,8 +96,8 @@ func (d *doctor) answer(ctx context.Context, to string) (string, error) {
 	return bufio.NewReaderSize(conn, 256).ReadString('\n')
 }
 
-// aheadOf is by how much our clock is ahead of one that said told at some moment
-// between asked and heard: as little as can be.
+// aheadOf returns the least by which our clock can be ahead of one that showed told at some moment between asked and
+// heard.
 func aheadOf(told, asked, heard time.Time) time.Duration {
 	asked, heard = asked.Round(0), heard.Round(0) // without the monotonic clock
 	switch {
@@ -123,7 +123,7 @@ func (d *doctor) resolve(ctx context.Context, host string) Name {
 	return name
 }
 
-// reason is an error without what the sentence around it has.
+// reason is the text of an error without the operation and the address, which the sentence around it has already.
 func reason(err error) string {
 	if number, ok := errors.AsType[syscall.Errno](err); ok {
 		return number.Error()

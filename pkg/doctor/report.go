@@ -43,7 +43,8 @@ func (r Report) Text(style check.Style) string {
 	return shown.Text(style)
 }
 
-// codeOf is what monitoring understands, but for what the table of exit codes has a word for.
+// codeOf returns the exit code: that of the table of exit codes for a wrong launch and an unusable share, otherwise
+// what monitoring expects of a verdict.
 func (c scene) codeOf(verdict check.Verdict) int {
 	switch {
 	case c.Mistake != nil:

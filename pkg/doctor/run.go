@@ -75,10 +75,10 @@ type factsRecord struct {
 const (
 	// pingTime is for how long the head waits for answers, and a node for the question once it has joined.
 	pingTime = 30 * time.Second
-	// lateTime is how much longer a node waits for the head than the head for
-	// the nodes: nobody leaves before the report is there.
+	// lateTime is by how much longer a node waits for the head than the head waits for the nodes: no node leaves before
+	// the report is there.
 	lateTime = 10 * time.Second
-	// hearTime is how much later than a listing the kernel may tell of a name.
+	// hearTime is how long inotify's word of a name is waited for once a listing has shown that name.
 	hearTime = 500 * time.Millisecond
 	// endTime is for how long the head waits for all to know of the end.
 	endTime = 15 * time.Second
@@ -91,8 +91,8 @@ var (
 	errEnd  = errors.New("the time for the end is over")
 )
 
-// Run takes part in the examination of all nodes of a launch. The head has show
-// show the report, and ends with its code, as all others do.
+// Run examines a launch together with its other nodes. On the head it calls show with the report. Every node returns
+// the exit code of the report.
 func Run(ctx context.Context, cfg Config, show func(Report) error) (code int, err error) {
 	d := &doctor{Config: cfg, began: time.Now()}
 	d.Network = cmp.Or[lifeline.Network](d.Network, lifeline.TCP{})
@@ -241,7 +241,7 @@ func (m *meeting) collect(ctx context.Context, c *scene) error {
 	return own.Wait()
 }
 
-// shown waits until the nodes' names show it, and returns what they have shown by then.
+// shown waits until a listing of the nodes' names satisfies until, and returns the last listing.
 func (m *meeting) shown(ctx context.Context, within time.Duration, cause error, until func(signal.Listing) bool) signal.Listing {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, cause)
 	defer cancel()
@@ -249,7 +249,7 @@ func (m *meeting) shown(ctx context.Context, within time.Duration, cause error, 
 	return shown
 }
 
-// without returns those of all that are not among some; both are in order.
+// without returns the ranks of all that are not in some; both are sorted.
 func without(all, some []int) []int {
 	return slices.DeleteFunc(slices.Clone(all), func(rank int) bool {
 		_, found := slices.BinarySearch(some, rank)
@@ -257,8 +257,8 @@ func without(all, some []int) []int {
 	})
 }
 
-// ping asks all who came for an answer, and returns how long each one took: two
-// names' ways, timed on the head's own clock.
+// ping writes a name that every node answers with one of its own, and returns how long each answer took by the head's
+// clock.
 func (m *meeting) ping(ctx context.Context) (map[int]time.Duration, error) {
 	trips := make(map[int]time.Duration)
 	asked := time.Now()
@@ -279,8 +279,8 @@ func (m *meeting) ping(ctx context.Context) (map[int]time.Duration, error) {
 // readers is how many records are read at a time.
 const readers = 16
 
-// read reads what the nodes have told, and returns whose record can't be read,
-// too: one that is damaged is no reason to tell nothing of the others.
+// read reads the facts of these ranks, and returns the ranks whose record can't be read: one damaged record must not
+// keep those of the others from the report.
 func (m *meeting) read(ctx context.Context, ranks []int) (all []Facts, unread []int) {
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTime, errPing)
 	defer cancel()
@@ -366,8 +366,8 @@ func (d *doctor) member(ctx context.Context, dir *signal.Dir, job signal.Job, ki
 	return dir.Publish(ctx, signal.Nodes, dir.NodeName(d.Identity.Rank, factState), &record, false)
 }
 
-// pong waits for the head's question and answers it, and tells whether the
-// kernel has told of it; nil where there was none in time.
+// pong waits for the head's question and answers it. It returns whether inotify has told of the question; nil where no
+// question came in time.
 func (d *doctor) pong(ctx context.Context, dir *signal.Dir, heard <-chan struct{}) (*bool, error) {
 	asked, cancel := context.WithTimeoutCause(ctx, d.Join+pingTime, errPing)
 	defer cancel()
@@ -395,7 +395,7 @@ func (d *doctor) pong(ctx context.Context, dir *signal.Dir, heard <-chan struct{
 	return &told, nil
 }
 
-// await waits until the names that the head writes show it.
+// await waits until a listing of the names that the head writes satisfies until.
 func (d *doctor) await(ctx context.Context, dir *signal.Dir, until func(signal.Listing) bool) error {
 	watching, stop := context.WithCancel(ctx)
 	control := dir.Watch(signal.Control, signal.WorkerPace(d.Identity.Size))
@@ -444,8 +444,8 @@ func (d *doctor) unseen(ctx context.Context, finder *signal.Finder) error {
 	return &signal.DirError{Path: d.LogDir, Host: d.Identity.Host, Seen: seen, Mend: mend}
 }
 
-// leave waits until the head has told the report, and returns its code: nobody
-// leaves before, for some launchers end all when one does.
+// leave waits until the head has published the report's exit code, and returns it. No node leaves before: some
+// launchers end all tasks when one has ended.
 func (d *doctor) leave(ctx context.Context, dir *signal.Dir) (int, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, d.Join+2*pingTime+d.factTime(), errEnd)
 	defer cancel()

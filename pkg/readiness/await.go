@@ -74,7 +74,7 @@ func (c *Checks) Await(ctx context.Context, progress func(check.Report)) check.R
 	}
 }
 
-// look has those parts look whose findings are chosen, side by side.
+// look has those parts look, side by side, whose last findings are chosen.
 func (c *Checks) look(ctx context.Context, seen [][]check.Finding, chosen func([]check.Finding) bool) {
 	looks := make([]chan []check.Finding, len(c.parts))
 	for i, part := range c.parts {
@@ -95,7 +95,7 @@ func waits(findings []check.Finding) bool {
 	return slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Verdict == check.Wait })
 }
 
-// overdue returns the findings with a Fail for each Wait that has had its time.
+// overdue returns the findings with a Fail in place of each Wait whose patience is over.
 func overdue(findings []check.Finding, waited, within time.Duration) []check.Finding {
 	for i, f := range findings {
 		patience := within
