@@ -8,13 +8,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
 	"github.com/bringupd/bringupd/pkg/trail"
-	"go.uber.org/zap"
 )
 
 // deaths are what the head knows of failures and losses, from the first sign of one
@@ -501,12 +502,7 @@ func (d *deaths) takeLateLosses(end *ending, torn <-chan struct{}) {
 	if end.orderly || !health.Loss(health.Kind(end.cause.Kind)) {
 		return
 	}
-	late := time.NewTimer(lateLosses)
-	defer late.Stop()
-	select {
-	case <-torn:
-	case <-late.C:
-	}
+	pause.Until(torn, lateLosses)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := health.Decide(d.failures, d.id.HostOf)
