@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/pause"
@@ -17,8 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
-	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // head is rank 0: a node that leads the others besides.
@@ -33,7 +35,7 @@ type head struct {
 
 	requests  *request.Head
 	chronicle chronicle
-	arrivals  *arrivals
+	arrivals  *trail.Arrivals
 	tripsMu   sync.Mutex
 	trips     []signal.RoundTrip // guarded by tripsMu
 
@@ -138,7 +140,7 @@ func (h *head) open() error {
 	}
 	dir := <-made
 	h.trail.Published(signal.NameJob, began)
-	h.arrivals = newArrivals(time.Now())
+	h.arrivals = trail.NewArrivals(time.Now())
 	pace := signal.HeadPace
 	pace.Fast = pace.Steady // nothing is waited for there, but what may come at any time
 	h.begin(dir, "daemon", pace)
@@ -216,7 +218,7 @@ func (h *head) meet(ctx context.Context) error {
 	// On a file system of one machine alone, nobody will come.
 	suspect := h.dir.FileSystem().Local && h.id.Launcher != roles.Local
 	last, err := h.nodes.Wait(ctx, func(l signal.Listing) bool {
-		h.arrivals.note(l.Ranks(signal.Joined), l.At)
+		h.arrivals.Note(l.Ranks(signal.Joined), l.At)
 		if suspect && time.Since(h.began) > localJoin && len(l.Ranks(signal.Joined)) == 1 {
 			cancel()
 			return false

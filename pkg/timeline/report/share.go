@@ -2,11 +2,11 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // share is what the daemons have asked of the share; nil where none has told.
@@ -25,41 +25,29 @@ func (l looking) share() *Share {
 	if len(workers) == 0 && report.Head.Calls == 0 {
 		return nil
 	}
+	asked := trail.AskedOf(&report, workers)
 	s := &Share{Workers: len(workers)}
-	row := func(call string, of func(signal.Stats) int64) {
-		r := ShareRow{Call: call, Head: of(report.Head), All: of(report.Head)}
-		counts := make([]int64, 0, len(workers))
-		for _, worker := range workers {
-			counts, r.All = append(counts, of(worker)), r.All+of(worker)
+	for _, r := range asked.Rows {
+		row := ShareRow{Call: r.Call, Head: r.Head, All: r.All}
+		if counts := r.Workers; len(counts) > 0 {
+			row.WorkerP50, row.WorkerMost = counts[(len(counts)-1)/2], counts[len(counts)-1]
 		}
-		if len(counts) > 0 {
-			slices.Sort(counts)
-			r.WorkerP50, r.WorkerMost = counts[(len(counts)-1)/2], counts[len(counts)-1]
-		}
-		if r.All > 0 {
-			s.Rows = append(s.Rows, r)
-		}
+		s.Rows = append(s.Rows, row)
 	}
-	for _, op := range signal.Ops() {
-		row(op.String(), func(s signal.Stats) int64 { return s.ByKind[op.String()] })
+	by := 0
+	if asked.By >= 0 {
+		by = owners[asked.By]
 	}
-	row("all", func(s signal.Stats) int64 { return s.Calls })
-	row("made again", func(s signal.Stats) int64 { return s.Retries })
-	s.Notes = l.shareNotes(report, workers, owners)
+	s.Notes = l.shareNotes(asked, by)
 	return s
 }
 
-func (l looking) shareNotes(report signal.ShareReport, workers []signal.Stats, owners []int) (notes []string) {
-	slowest, by := report.Head.Slowest, 0
-	for i, worker := range workers {
-		if worker.Slowest.Took > slowest.Took {
-			slowest, by = worker.Slowest, owners[i]
-		}
-	}
-	if slowest.Took > 0 {
+// shareNotes are sentences on the share; by is the rank that waited longest.
+func (l looking) shareNotes(asked trail.Asked, by int) (notes []string) {
+	if slowest := asked.Slowest; slowest.Took > 0 {
 		notes = append(notes, words(fmt.Sprintf("The slowest call: %s of %s took %s on %s", slowest.Op, slowest.Path, prose.Brief(slowest.Took), nameOf(by, l.host(by)))))
 	}
-	for _, trip := range report.RoundTrips {
+	for _, trip := range asked.Trips {
 		notes = append(notes, fmt.Sprintf("A record and its answer were seen after %s, by way of %s", prose.Brief(trip.Took), nameOf(trip.Rank, l.host(trip.Rank))))
 	}
 	if r := l.run.Result; r != nil && r.Lifelines != nil {
