@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -78,23 +79,18 @@ func tidy(node *Node) {
 
 // eachName reads several at once.
 func (r *reading) eachName(names []string, read func(name string)) {
-	next := make(chan string)
-	var readers sync.WaitGroup
-	for range min(atOnce, len(names)) {
-		readers.Go(func() {
-			for name := range next {
-				read(name)
-			}
-		})
-	}
+	var readers errgroup.Group
+	readers.SetLimit(atOnce)
 	for _, name := range names {
 		if r.ctx.Err() != nil {
 			break
 		}
-		next <- name
+		readers.Go(func() error {
+			read(name)
+			return nil
+		})
 	}
-	close(next)
-	readers.Wait()
+	_ = readers.Wait() // none returns an error
 }
 
 // readNode reads one record of a node's.
@@ -111,7 +107,7 @@ func (r *reading) readNode(nodes *signal.Folder, name string) {
 		header := signal.HeaderOf(rec)
 		r.sees(rank, header.Host)
 		if at := header.At; believable(at) {
-			node.wrote = append(node.wrote, stamp{state, at})
+			node.tell(state, at)
 		}
 		use()
 	}

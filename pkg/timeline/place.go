@@ -10,12 +10,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// stamp is when a node has said that it is in a state, by its own clock.
-type stamp struct {
-	state string
-	at    time.Time
-}
-
 // readEvents reads the timelines: the head's alone for a quick look, whose
 // looks at all others are in it.
 func (r *reading) readEvents(events *signal.Folder) {
@@ -64,14 +58,11 @@ const daemonKind = "daemon"
 // place puts all that was read on the head's clock.
 func (r *reading) place() {
 	slices.Sort(r.Problems)
-	published, reached := r.heads()
-	told := r.told()
-	exchanges := r.exchanges(published)
-	for word, seen := range reached {
-		for rank, at := range seen {
-			if wrote, known := told[rank][word]; known && rank > 0 {
-				exchanges[rank] = append(exchanges[rank], exchange{wrote: wrote, saw: at, byNode: true})
-			}
+	published, reached, exchanges := r.clues()
+	c := &r.Control
+	for name, mark := range map[string]*Mark{signal.NameGo: &c.Go, signal.NameOver: &c.Over, signal.NameHead: &c.Head, signal.NameDrain: &c.Drain} {
+		if at, known := published[name]; known && mark.There {
+			mark.At = at // a mark has only the file system's clock
 		}
 	}
 	for rank := range r.Nodes {
@@ -80,61 +71,98 @@ func (r *reading) place() {
 		if rank > 0 {
 			node.Clock = reckon(exchanges[rank], node.Host != "" && node.Host == r.Nodes[0].Host)
 		}
-		node.wrote = nil
 		for i := range node.States {
 			s := &node.States[i]
-			if at, known := told[rank][s.Word]; known {
+			if at, known := node.told[s.Word]; known {
 				s.At = node.Clock.Correct(at)
 			} else {
 				s.At = reached[s.Word][rank]
 			}
 			node.sign(s.At)
 		}
+		node.told = nil
 	}
 	r.placeTrails()
 }
 
-// told returns when each rank began to publish its states, by its own clock.
-func (r *reading) told() []map[string]time.Time {
-	told := make([]map[string]time.Time, len(r.Nodes))
-	tell := func(rank int, state string, at time.Time) {
-		if told[rank] == nil { // most ranks of a damaged run have none
-			told[rank] = make(map[string]time.Time)
-		}
-		told[rank][state] = at
+// tell notes when the node began to publish a state, by its own clock.
+func (n *Node) tell(state string, at time.Time) {
+	if n.told == nil { // most ranks of a damaged run have none
+		n.told = make(map[string]time.Time)
 	}
-	for rank := range r.Nodes {
-		for _, s := range r.Nodes[rank].wrote {
-			tell(rank, s.state, s.at)
-		}
-	}
-	for _, t := range r.trails {
-		for _, e := range t.events {
-			r.sees(t.rank, e.Host)
-			if e.Name == trail.Told && state(e.Record) != "" {
-				tell(t.rank, plain(state(e.Record)), e.began())
-			}
-		}
-	}
-	return told
+	n.told[state] = at
 }
 
-// exchanges are what each rank has seen of what the head has published.
-func (r *reading) exchanges(published map[string]time.Time) [][]exchange {
-	exchanges := make([][]exchange, len(r.Nodes))
-	for rank := 1; rank < len(r.Nodes) && r.Job != nil; rank++ {
-		if joined := r.Nodes[rank].Joined; joined != nil {
-			exchanges[rank] = append(exchanges[rank], exchange{wrote: r.Job.At, saw: joined.At.Add(-joined.Answer)})
+// clues goes through all events: when the head began to publish what is in
+// Control, when it saw a rank in a state, and what each rank and the head have
+// seen of one another.
+func (r *reading) clues() (published map[string]time.Time, reached map[string]map[int]time.Time, exchanges [][]exchange) {
+	published, reached, exchanges = r.recorded(), make(map[string]map[int]time.Time), make([][]exchange, len(r.Nodes))
+	saw := func(rank int, x exchange) {
+		if rank > 0 {
+			exchanges[rank] = append(exchanges[rank], x)
 		}
 	}
-	for _, t := range r.trails {
+	for rank := range r.Nodes {
+		if joined := r.Nodes[rank].Joined; joined != nil && r.Job != nil {
+			saw(rank, exchange{wrote: r.Job.At, saw: joined.At.Add(-joined.Answer)})
+		}
+	}
+	for _, t := range r.trails { // the head's own comes first
+		ofHead := t.rank == 0 && t.daemon == daemonKind
 		for _, e := range t.events {
-			if wrote, known := published[e.Record]; known && t.rank > 0 && e.Name == trail.Saw {
-				exchanges[t.rank] = append(exchanges[t.rank], exchange{wrote: wrote, saw: e.Wrote})
+			r.sees(t.rank, e.Host)
+			switch state := state(e.Record); {
+			case e.Name == trail.Told && state != "":
+				r.Nodes[t.rank].tell(plain(state), e.began())
+			case e.Name == trail.Told && ofHead:
+				published[e.Record] = e.began()
+			case e.Name == trail.Saw:
+				if wrote, known := published[e.Record]; known {
+					saw(t.rank, exchange{wrote: wrote, saw: e.Wrote})
+				}
+			case e.Name == trail.Reached && ofHead:
+				r.reach(reached, e)
 			}
 		}
 	}
-	return exchanges
+	for word, seen := range reached {
+		for rank, at := range seen {
+			if wrote, known := r.Nodes[rank].told[word]; known {
+				saw(rank, exchange{wrote: wrote, saw: at, byNode: true})
+			}
+		}
+	}
+	return published, reached, exchanges
+}
+
+// recorded is when the head has published the records that tell it themselves.
+func (r *reading) recorded() map[string]time.Time {
+	c := &r.Control
+	published := make(map[string]time.Time)
+	for _, record := range []struct {
+		name string
+		mark Mark
+		read bool
+	}{{signal.NameJob, c.Job, r.Job != nil}, {signal.NameHead, c.Head, c.Service != nil}, {signal.NameDrain, c.Drain, c.Ending != nil}} {
+		if record.read && record.mark.There && believable(record.mark.At) {
+			published[record.name] = record.mark.At
+		}
+	}
+	return published
+}
+
+// reach notes when the head saw ranks in a state for the first time.
+func (r *reading) reach(reached map[string]map[int]time.Time, e Event) {
+	word := plain(e.State)
+	if reached[word] == nil {
+		reached[word] = make(map[int]time.Time)
+	}
+	for _, rank := range parseRanks(e.Ranks, len(r.Nodes)) {
+		if _, before := reached[word][rank]; !before {
+			reached[word][rank] = e.Wrote
+		}
+	}
 }
 
 // plain is a state without the generation that it may have.
@@ -143,56 +171,6 @@ func plain(state string) string {
 		return signal.Up
 	}
 	return state
-}
-
-// heads returns what the head's own timeline tells of the others: when it began
-// to publish what is in Control, and when it saw a rank in a state.
-func (r *reading) heads() (published map[string]time.Time, reached map[string]map[int]time.Time) {
-	published, reached = make(map[string]time.Time), make(map[string]map[int]time.Time)
-	note := func(name string, mark *Mark) {
-		if mark.There && believable(mark.At) {
-			published[name] = mark.At
-		}
-	}
-	c := &r.Control
-	if r.Job != nil {
-		note(signal.NameJob, &c.Job)
-	}
-	if c.Service != nil {
-		note(signal.NameHead, &c.Head)
-	}
-	if c.Ending != nil {
-		note(signal.NameDrain, &c.Drain)
-	}
-	for _, t := range r.trails {
-		if t.rank != 0 || t.daemon != daemonKind {
-			continue
-		}
-		for _, e := range t.events {
-			switch e.Name {
-			case trail.Told:
-				if _, isNode, _, of := signal.ParseNodeName(e.Record, 0); !of || isNode == "" {
-					published[e.Record] = e.began()
-				}
-			case trail.Reached:
-				word := plain(e.State)
-				if reached[word] == nil {
-					reached[word] = make(map[int]time.Time)
-				}
-				for _, rank := range parseRanks(e.Ranks, len(r.Nodes)) {
-					if _, before := reached[word][rank]; !before {
-						reached[word][rank] = e.Wrote
-					}
-				}
-			}
-		}
-	}
-	for name, mark := range map[string]*Mark{signal.NameGo: &c.Go, signal.NameOver: &c.Over, signal.NameHead: &c.Head, signal.NameDrain: &c.Drain} {
-		if at, known := published[name]; known && mark.There {
-			mark.At = at // a mark has only the file system's clock
-		}
-	}
-	return published, reached
 }
 
 // placeTrails puts the events on the head's clock, and makes phases of them.

@@ -143,7 +143,7 @@ type Node struct {
 	Phases []Span // as the node's daemon went through them, by when they began
 	Clock  Clock
 
-	wrote []stamp // until all is put on one clock
+	told map[string]time.Time // when it began to publish a state, by its own clock, until all is put on one
 }
 
 // In tells whether the node has reached a state.
