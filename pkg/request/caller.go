@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/lifeline"
@@ -86,7 +87,7 @@ type answering struct {
 func New(dir *signal.Dir, job signal.Job, order Order, network lifeline.Network, times Times, out, errs io.Writer) *Caller {
 	return &Caller{
 		id: newID(), dir: dir.Deaf(), job: job, order: order, network: network, times: times,
-		out: &shared{to: out}, errs: &shared{to: errs},
+		out: zapcore.Lock(zapcore.AddSync(out)), errs: zapcore.Lock(zapcore.AddSync(errs)),
 	}
 }
 

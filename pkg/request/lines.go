@@ -2,7 +2,6 @@ package request
 
 import (
 	"io"
-	"sync"
 
 	"github.com/bringupd/bringupd/pkg/process"
 )
@@ -11,22 +10,10 @@ import (
 // of those of other nodes.
 const longestLine = 64 << 10
 
-// shared is a writer that several nodes' output goes to.
-type shared struct {
-	mu sync.Mutex
-	to io.Writer // guarded by mu
-}
-
-func (s *shared) Write(data []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.to.Write(data)
-}
-
 // marker passes on what one node says as whole lines, each with the node's mark
 // before it; without a mark all of it as it comes.
 type marker struct {
-	to    io.Writer
+	to    io.Writer // which others write to, too
 	mark  string
 	lines process.Lines
 	whole []byte // lines that are to be passed on
