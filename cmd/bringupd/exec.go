@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -92,7 +93,6 @@ func (e *execing) orderOf() (request.Order, error) {
 	if e.head || len(order.Nodes) == 0 {
 		order.Nodes = append(order.Nodes, request.OnHead)
 	}
-	length := 0
 	for _, entry := range e.env {
 		name, _, given := strings.Cut(entry, "=")
 		if name == "" {
@@ -104,12 +104,8 @@ func (e *execing) orderOf() (request.Order, error) {
 			return order, usage("cannot use --env=%s: there is no such variable here", oneLine(name))
 		}
 		order.Env = append(order.Env, entry)
-		length += len(entry)
 	}
-	for _, arg := range e.driver {
-		length += len(arg)
-	}
-	if length > longestCommand {
+	if length := len(strings.Join(slices.Concat(order.Argv, order.Env), "")); length > longestCommand {
 		return order, usage("cannot pass on a command of %d bytes: at most %d; put it into a script", length, longestCommand)
 	}
 	return order, nil

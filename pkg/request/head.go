@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -395,10 +396,7 @@ func (h *Head) give(ctx context.Context, fresh, canceled []*asked) {
 		if !q.needsWorkers() {
 			continue
 		}
-		length := 0
-		for _, text := range slices.Concat(command.Argv, command.Env) {
-			length += len(text)
-		}
+		length := len(strings.Join(slices.Concat(command.Argv, command.Env), ""))
 		if size > 0 && size+length > orderSize {
 			send()
 		}
