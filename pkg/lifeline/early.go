@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// early is what a worker learns of the head before its first connection. The head may die in the moment in which its
-// kernel takes the calls and its daemon has not answered them.
+// early is what a worker learns of the head before its first connection: the head's daemon may die after its kernel has
+// taken our call and before it has answered.
 type early struct {
 	took   string // the address where a call was taken and nothing came of it; "": none was
 	hasty  bool   // and we have come back soon
 	closed bool   // there is no more to be learnt
 }
 
-// turnedAway notes that a call was taken, and that the handshake failed by err: the other side has ended it or is
-// silent. Who says something else than the head would is a stranger.
+// turnedAway notes that a call was taken and the handshake failed by err. It counts only where the other side has ended
+// the connection or was silent: one that says something the head would not is a stranger.
 func (e *early) turnedAway(address string, err error) {
 	stranger := slices.ContainsFunc([]error{errGarbage, errWrongKey, errTaken}, func(one error) bool { return errors.Is(err, one) })
 	if e.took == "" && !stranger {
@@ -47,8 +47,8 @@ func (e *early) over() { e.closed = true }
 // refusalTime is how long a kernel may take to say that nobody listens.
 const refusalTime = 300 * time.Millisecond
 
-// Deserted asks whether the head's host says that nobody listens where the head has said that it does: at each of its
-// addresses that are known here. Who is not answered at once gets no answer.
+// Deserted tells whether the head's host refuses connections at every address that the head has offered and this node
+// can resolve: then its daemon has died. An address that does not answer at once does not refuse.
 func (w *Worker) Deserted(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, refusalTime)
 	defer cancel()

@@ -83,8 +83,8 @@ func (h *Head) NudgeRank(rank int) {
 	h.seats[rank].send(frameNudge)
 }
 
-// Over tells all workers, and those who connect later, by which code they are to end the run, 0 to 255: for those who
-// can't look.
+// Over tells all workers, and those that connect later, with which code, 0 to 255, they are to end the run: some may be
+// unable to look at the share.
 func (h *Head) Over(code int) {
 	over := []byte{frameOver, byte(code)}
 	h.mu.Lock()

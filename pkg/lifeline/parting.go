@@ -15,13 +15,13 @@ type Config struct {
 	Jitter func() float64
 }
 
-// silence is how long a peer that is well is never silent.
+// silence is a time within which a peer that is well is always heard of.
 func (c Config) silence() time.Duration { return 4 * c.Beat }
 
-// ComeBackTime is how long after its end a connection is told of that was Closed: somebody may have come back on another.
+// ComeBackTime is the time for a new connection after one that was Closed. Only then is the peer told of as gone.
 const ComeBackTime = 30 * time.Millisecond
 
-// patience is how long who has parted like this may take to come back before it is told of.
+// patience is the time a peer has to reconnect after its connection has ended like this; only then is it told of as gone.
 func (c Config) patience(how Parting) time.Duration {
 	switch how {
 	case Closed:

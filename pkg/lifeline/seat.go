@@ -29,7 +29,7 @@ func (s *seat) send(frame ...byte) {
 	}
 }
 
-// takeLocked gives the place to l. Who had it was not lost: it is silently let go.
+// takeLocked gives the place to l. The connection that had it is closed, and its peer is not told of as gone.
 func (s *seat) takeLocked(l *link) {
 	if old := s.link.Swap(l); old != nil {
 		close(old.replaced)

@@ -20,8 +20,8 @@ type HeadPeer interface {
 	Connected()       // the head has proven itself: for the first time, or again
 	Heard(nudge bool) // a beat, or a nudge: this node is to look
 	Over(code int)    // the run ends by this code, also for who can't look
-	// Gone: the connection has ended for good. One that never was is told of as Refused where the head's kernel had
-	// taken a call, and nobody listens there any more; who did has not proven to be the head.
+	// Gone: the connection has ended for good. It is called with Refused, also where there never was a connection, when
+	// the head's kernel has taken a call and later refuses one. Who took that call had not proven to be the head.
 	Gone(how Parting)
 	Rejected(reason string) // another daemon of this rank is connected already: this one must end
 }
@@ -29,8 +29,8 @@ type HeadPeer interface {
 const (
 	// dialTime is how long one address may take to answer.
 	dialTime = time.Second
-	// The pauses between two tries double from firstPause: to half a beat for who was connected, and for who never was
-	// from firstCalmPause to lastCalmPause.
+	// The pauses between two tries double: from firstPause to half a beat where there was a connection before, from
+	// firstCalmPause to lastCalmPause where there never was one.
 	firstPause     = 10 * time.Millisecond
 	firstCalmPause = 100 * time.Millisecond
 	lastCalmPause  = 15 * time.Second

@@ -15,9 +15,9 @@ type clock struct {
 	offset atomic.Pointer[time.Duration] // nil before it is known
 }
 
-// Offset returns by how much the clock of the share's server is ahead of this
-// node's, at least, as the first record that this node has published has shown.
-// It is not known before, nor where the share does not tell.
+// Offset returns by how much, at least, the clock of the share's server is ahead
+// of this node's. The first record that this node publishes shows it: it is not
+// known before, nor where the share does not tell when a file was written.
 func (d *Dir) Offset() (offset time.Duration, known bool) {
 	if learned := d.clock.offset.Load(); learned != nil {
 		return *learned, true
@@ -40,9 +40,9 @@ func (d *Dir) stamp() stamped {
 	}
 }
 
-// offsetOf is how far a clock is ahead that said written at some moment between
-// began and ended: as little as can be, so that a slow share is not called a
-// wrong clock.
+// offsetOf is how far a clock is ahead that showed the time written at some moment
+// between began and ended. It is the least of the possible values, so that a slow
+// share is not called a wrong clock.
 func offsetOf(written, began, ended time.Time) time.Duration {
 	// Without the monotonic clock, which the server's time has nothing of.
 	began, ended = began.Round(0), ended.Round(0)

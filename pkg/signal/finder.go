@@ -58,13 +58,15 @@ func NewStepFinder(p Place, job string, restart int) *Finder {
 }
 
 const (
-	// findLook is what a node adds to the pause between the first two looks.
+	// findLook is by how much each node of the job lengthens the pause between
+	// the first two looks.
 	findLook = 50 * time.Microsecond
-	// headCalls is how many times as long as a worker's first look the head is
-	// busy until the directory is there: 16 calls and 6. One who looks before
-	// looks in vain.
+	// headCalls is how many times as long as a worker's look the head needs until
+	// the directory is there: it makes 16 calls, and a look is 6. An earlier look
+	// is in vain.
 	headCalls = 3
-	// slowHead bounds what one look that was slow in the crowd may cost.
+	// slowHead bounds that estimate, which comes from one look that may have been
+	// slow because all looked at once.
 	slowHead = 250 * time.Millisecond
 )
 

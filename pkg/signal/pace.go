@@ -18,17 +18,17 @@ type Pace struct {
 const (
 	fast   = 5 * time.Millisecond
 	steady = time.Second
-	// firstLook is what a node adds to the shortest pause: what many wait for
-	// takes at least a few calls of each, and a server that answers for
-	// thousands does some ten thousand calls a second.
+	// firstLook is by how much each node of the job lengthens the shortest pause:
+	// what all wait for takes at least a few calls of each node, and a server of
+	// thousands of clients answers some ten thousand calls a second.
 	firstLook = 250 * time.Microsecond
-	// steadyLook is what a node adds to the longest pause while a job comes up:
-	// a thousand looks a second, all nodes together.
+	// steadyLook is by how much it lengthens the longest pause while a job comes
+	// up: all nodes together then make a thousand looks a second.
 	steadyLook = time.Millisecond
 )
 
-// HeadPace is that of one for all. Looking faster at first makes a bring-up
-// slower: the looks are in the way of what they look for.
+// HeadPace is that of the head, which looks for all. Looking faster at first
+// makes a bring-up slower: the looks delay what they look for.
 var HeadPace = Pace{Fast: fast, Steady: steady / 4, Part: 8}
 
 // WorkerPace is that of each of size nodes that wait for the same: many must
@@ -38,9 +38,10 @@ func WorkerPace(size int) Pace {
 	return Pace{Fast: max(fast, n*firstLook), Steady: max(steady, n*steadyLook), Part: 2}
 }
 
-// next returns the pause until the next look after one that took so long: never
-// under the time a look takes, so that a slow share is not made slower by us. By jitter, which is at least 0 and less than 1, it is up to a quarter
-// less, or a thousand daemons would look at once.
+// next returns the pause until the next look, after one that took so long. It is
+// as long as that look at least, so that a slow share is not made slower by us,
+// but for jitter: of 0 to less than 1, it shortens the pause by up to a quarter,
+// so that a thousand daemons do not look at once.
 func (p Pace) next(waited, look time.Duration, jitter float64) time.Duration {
 	pause := min(max(p.Fast, waited/time.Duration(p.Part), look), p.Steady)
 	return pause - time.Duration(jitter/4*float64(pause))

@@ -30,10 +30,10 @@ func (p Place) refuse(path, mend, format string, args ...any) error {
 // when it is safe: ours, no link, and nobody else can write to it. Its errors
 // are a *DirError, a *StallError, or one that is passing.
 //
-// The mkdir comes first, by every node: it goes to the server whatever this
-// client believes, where an open or stat of a name that isn't there yet might
-// teach the client that it is missing. One that was met before is there, and
-// was found safe; what is opened in it is looked at for itself.
+// Every node begins with a mkdir, which goes to the server whatever this client
+// believes: an open or stat of a name that isn't there yet might teach the client
+// that it is missing. A directory that was met before is there and was found
+// safe, so neither is done again.
 func (p Place) look(ctx context.Context, met bool) ([]string, error) {
 	return guarded(ctx, p.Meter, "look into", p.LogDir, func() ([]string, error) {
 		made := os.ErrExist

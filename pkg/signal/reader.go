@@ -148,11 +148,11 @@ func (f *Folder) part(name string, offset, most int64) ([]byte, Facts, error) {
 	return data, facts, err
 }
 
-// ErrCutOff says of a record that its end is missing.
-var ErrCutOff = errors.New("it is cut off: its writer is at it, or was ended")
+// errCutOff says of a record that its end is missing.
+var errCutOff = errors.New("it is cut off: its writer is at it, or was ended")
 
-// ErrOther says of a record that it is another attempt's.
-var ErrOther = errors.New("it is of another attempt")
+// errOther says of a record that it is another attempt's.
+var errOther = errors.New("it is of another attempt")
 
 // Record reads a record of the attempt with that nonce (of any, where it is
 // empty), and returns when it was written by the share's clock. A file without
@@ -167,11 +167,11 @@ func (f *Folder) Record(ctx context.Context, name, nonce string, rec Record) (wr
 	case content.End != nil:
 		return content.Written, fmt.Errorf("cannot use %s: it is larger than any record", path)
 	case data[len(data)-1] != '\n':
-		return content.Written, fmt.Errorf("cannot use %s: %w", path, ErrCutOff)
+		return content.Written, fmt.Errorf("cannot use %s: %w", path, errCutOff)
 	}
 	err = decode(content.Data, nonce, rec)
 	if errors.Is(err, errAbsent) {
-		err = ErrOther
+		err = errOther
 	}
 	if err != nil {
 		err = fmt.Errorf("cannot use %s: %w", path, err)

@@ -82,9 +82,9 @@ func TestReaderRecords(t *testing.T) {
 	}{
 		{"whole", "a", nil, ""},
 		{"whole", "", nil, ""},
-		{"whole", "b", ErrOther, "another attempt"},
-		{"cut", "a", ErrCutOff, "cut off"},
-		{"unended", "a", ErrCutOff, "cut off"},
+		{"whole", "b", errOther, "another attempt"},
+		{"cut", "a", errCutOff, "cut off"},
+		{"unended", "a", errCutOff, "cut off"},
 		{"mark", "a", nil, ""},
 		{"new", "a", nil, "version 9"},
 		{"text", "a", nil, "cannot"},

@@ -14,20 +14,25 @@ type Watch struct {
 	dir   *Dir
 	path  string
 	nudge chan struct{} // buffered by one: "look now"
-	brisk Pace          // with which it began, whatever is made of it since
+	brisk Pace          // the pace at the start, which Relax does not change
 
-	mu      sync.Mutex
-	pace    Pace          // guarded by mu
-	last    Listing       // guarded by mu
-	err     error         // of the newest look, guarded by mu
-	began   time.Time     // when the newest wait began, guarded by mu
-	due     time.Time     // when the next look is, guarded by mu
-	rested  time.Time     // before which there is none, whoever asks, guarded by mu
-	looked  time.Time     // when the newest look ended, guarded by mu
-	looking bool          // a look is under way, guarded by mu
-	sick    time.Time     // when the first look began after which none has succeeded, guarded by mu
-	failing time.Time     // when the first look failed after which none has succeeded, guarded by mu
-	changed chan struct{} // closed and replaced by every look that succeeds, guarded by mu
+	mu      sync.Mutex // guards all that follows
+	pace    Pace
+	last    Listing
+	began   time.Time     // when the newest wait began
+	due     time.Time     // when the next look is
+	rested  time.Time     // no look comes earlier than this, not even for a nudge
+	looked  time.Time     // when the newest look ended
+	changed chan struct{} // closed and replaced by every look that succeeds
+	trouble
+}
+
+// trouble is what is wrong with the looks of a Watch.
+type trouble struct {
+	err     error     // of the newest look
+	looking bool      // a look is under way
+	sick    time.Time // when the first of the looks began that have not succeeded; zero: the newest has
+	failing time.Time // when the first of them failed
 }
 
 // Watch returns a watch over the subdirectory sub. Its Run must run for its
@@ -67,12 +72,13 @@ func (w *Watch) begin() time.Time {
 	return now
 }
 
-// note takes in what a look has shown, and sets the time of the next one. A
-// look that hung for long earns no pause as long: it says little of how long
-// others take. However rare the looks are by now, one that failed is made again
-// soon, and the less so the longer they have failed, which is not for as long as
-// the first one hung: what passes is not to be taken for a share that does not
-// answer.
+// note takes in what a look has shown, and sets the time of the next one.
+//
+// A pause is at least as long as the look before it took, but not where that hung
+// for long: it says little of how long others take. A look that failed is made
+// again soon, however rare the looks are by now, so that a passing error is not
+// taken for a share that does not answer. The pauses grow with the time since the
+// first failure; how long that look hung does not count.
 func (w *Watch) note(names []string, err error, looks int, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,9 +125,9 @@ func (w *Watch) pause(ctx context.Context, hints <-chan struct{}) bool {
 	}
 }
 
-// advance makes the next look come at that time if it was due later, though
-// not before the last one is past for as long as it took: the arrival of a
-// thousand nodes must not make the head list a thousand times.
+// advance makes the next look come at that time if it was due later. After each
+// look there is a rest as long as the look took: the arrival of a thousand nodes
+// must not make the head list a thousand times.
 func (w *Watch) advance(at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,7 +140,7 @@ func (w *Watch) advance(at time.Time) {
 	w.wake()
 }
 
-// wake has the pause under way heed what is due by now. It needs mu.
+// wake makes the pause under way see that due has changed. It needs mu.
 func (w *Watch) wake() {
 	select {
 	case w.nudge <- struct{}{}:
@@ -142,9 +148,9 @@ func (w *Watch) wake() {
 	}
 }
 
-// Relax makes steady the longest pause between two looks from now on, the one
-// under way too. Nothing is expected soon: the next look comes after several
-// pauses.
+// Relax makes steady the longest pause between two looks, from the pause under way
+// on. It is for a time in which nothing is expected soon: the pauses go on as if a
+// wait had lasted for a while already.
 func (w *Watch) Relax(steady time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,16 +162,15 @@ func (w *Watch) Relax(steady time.Duration) {
 	w.wake()
 }
 
-// relaxed is for how many of the shortest pauses something would have been waited
-// for in vain, where nothing is expected.
+// relaxed is how long that wait had lasted, in shortest pauses.
 const relaxed = 40
 
 // Nudge makes the next look come at once, and the ones after it soon: a listing
 // may be older than what we are nudged for. It never blocks.
 func (w *Watch) Nudge() { w.NudgeWithin(0) }
 
-// NudgeWithin makes the next look come at some time before most has passed: of
-// many that are nudged at once, not all look in the same moment.
+// NudgeWithin makes the next look come at a random time before most has passed, so
+// that daemons that are nudged at once do not all look in the same moment.
 func (w *Watch) NudgeWithin(most time.Duration) {
 	at := time.Now().Add(time.Duration(w.dir.via.Jitter() * float64(most)))
 	w.mu.Lock()
@@ -222,8 +227,9 @@ func (w *Watch) gaveUp(ctx context.Context) error {
 	}
 }
 
-// Silence returns for how long looks were asked for and none has succeeded:
-// the share's silence, and not the peers'. 0 while all is well.
+// Silence returns for how long no look has succeeded, from the start of the first
+// that did not: it is the share that is silent then, not the peers. 0 while all is
+// well.
 func (w *Watch) Silence() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

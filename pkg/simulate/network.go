@@ -13,9 +13,9 @@ import (
 
 // What lifelines are held over.
 const (
-	OverTCP    = "loopback TCP"
-	OverMemory = "memory" // this process may not open so many connections
-	OverNone   = "none"   // beat files alone
+	overTCP    = "loopback TCP"
+	overMemory = "memory" // this process may not open so many connections
+	overNone   = "none"   // beat files alone
 )
 
 // connectionsANode is how many files a lifeline takes: both its ends are here.
@@ -24,26 +24,26 @@ const connectionsANode = 2
 // over returns what the lifelines of a job are held over.
 func (c Config) over() string {
 	if c.Lifeline == daemon.LifelineOff || c.Nodes == 1 {
-		return OverNone
+		return overNone
 	}
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return OverTCP // what can't be told is found out
+		return overTCP // what can't be told is found out
 	}
 	return overWith(c.Nodes, limit.Cur)
 }
 
 func overWith(nodes int, files uint64) string {
 	if fits(nodes, files-min(files, uint64(connectionsANode*nodes))) != nil {
-		return OverMemory
+		return overMemory
 	}
-	return OverTCP
+	return overTCP
 }
 
 // connect gives the daemons the network that their lifelines are held over.
 func (j *job) connect() {
 	switch j.over {
-	case OverMemory:
+	case overMemory:
 		all := new(memory.Net)
 		for rank := range j.daemons {
 			host := all.Host(j.daemons[rank].Identity.Host)
@@ -52,7 +52,7 @@ func (j *job) connect() {
 				context.AfterFunc(j.victim.alive, host.Vanish)
 			}
 		}
-	case OverTCP:
+	case overTCP:
 		if j.victim != nil {
 			j.daemons[j.victim.rank].Network = mortal{alive: j.victim.alive}
 		}

@@ -191,9 +191,9 @@ func TestOver(t *testing.T) {
 		files uint64
 		want  string
 	}{
-		{"enough for all", 1024, 6*1024 + 64, OverTCP},
-		{"one too few", 1024, 6*1024 + 63, OverMemory},
-		{"hardly any", 4096, 20, OverMemory},
+		{"enough for all", 1024, 6*1024 + 64, overTCP},
+		{"one too few", 1024, 6*1024 + 63, overMemory},
+		{"hardly any", 4096, 20, overMemory},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := overWith(tc.nodes, tc.files); got != tc.want {
@@ -201,10 +201,10 @@ func TestOver(t *testing.T) {
 			}
 		})
 	}
-	if got := (Config{Nodes: 2, Lifeline: daemon.LifelineOff}).over(); got != OverNone {
+	if got := (Config{Nodes: 2, Lifeline: daemon.LifelineOff}).over(); got != overNone {
 		t.Errorf("without lifelines: %s", got)
 	}
-	if got := (Config{Nodes: 1}).over(); got != OverNone {
+	if got := (Config{Nodes: 1}).over(); got != overNone {
 		t.Errorf("alone: %s", got)
 	}
 }

@@ -287,7 +287,7 @@ func (r Report) notes() string {
 		"This machine's processors were all busy: its nodes waited for them more than for the share. Real nodes have their own.")
 	noteWhere(func(run Run) bool { return run.Machine.Others > shared },
 		"Others used this machine at the same time: repeat it when they don't.")
-	noteWhere(func(run Run) bool { return run.Lifelines == OverMemory },
+	noteWhere(func(run Run) bool { return run.Lifelines == overMemory },
 		"Lifelines were kept in memory: this shell allows too few files for so many connections (ulimit -n).")
 	fmt.Fprintf(&b, "Times are from the start of all. p50 and p99 are by nearest rank, over the nodes. A second's most calls are ten times those of "+
 		"its busiest %s.\n", prose.Measured(peakWidth))

@@ -19,7 +19,7 @@ func sample() Report {
 		Latency: 2 * time.Millisecond, Jitter: 3 * time.Millisecond, Rate: 40000, Skew: 50 * time.Millisecond, Peer: 10 * time.Second,
 		Dies: DeathOfWorker,
 		Runs: []Run{{
-			Nodes: 1024, Lifelines: OverTCP, Gate: 1930 * time.Millisecond,
+			Nodes: 1024, Lifelines: overTCP, Gate: 1930 * time.Millisecond,
 			Up:     Spread[time.Duration]{510 * time.Millisecond, 720 * time.Millisecond, 830 * time.Millisecond, 940 * time.Millisecond},
 			Worker: Calls{Calls: spread(21), ByKind: map[string]Spread[int64]{"open": spread(6)}}, WorkerToGate: spread(26),
 			Head: Tally{63, map[string]int64{"open": 17}}, ToGate: Tally{28123, map[string]int64{"open": 8101}}, Peak: 48770,
@@ -68,7 +68,7 @@ Times are from the start of all. p50 and p99 are by nearest rank, over the nodes
 
 func TestTable(t *testing.T) {
 	r := sample()
-	r.Runs = append(r.Runs, Run{Nodes: 4096, Lifelines: OverNone, Failure: &Failure{
+	r.Runs = append(r.Runs, Run{Nodes: 4096, Lifelines: overNone, Failure: &Failure{
 		Code: 66, Word: "share", Why: "cannot meet 3 of 4096 nodes", Codes: map[int]int{66: 4095, 76: 1},
 	}})
 	const want = `In /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls a second, starts over 50 ms, the death of a worker, peer timeout 10.00 s
@@ -196,7 +196,7 @@ func change(v reflect.Value) {
 func TestTextOfFailure(t *testing.T) {
 	r := sample()
 	r.Runs[0] = Run{
-		Nodes: 3, Lifelines: OverMemory, Failure: &Failure{Code: 66, Word: "share", Why: "cannot meet 1 of 3 nodes", Codes: map[int]int{66: 3}},
+		Nodes: 3, Lifelines: overMemory, Failure: &Failure{Code: 66, Word: "share", Why: "cannot meet 1 of 3 nodes", Codes: map[int]int{66: 3}},
 		Whole: Tally{17, map[string]int64{"open": 17}}, Machine: Machine{Memory: 20 << 20, Heap: 1 << 20, Goroutines: 40},
 	}
 	const want = `  IT FAILED with 66 (share): cannot meet 1 of 3 nodes
