@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
@@ -47,14 +48,14 @@ func (inv *invocation) configure(all settings, o *options, fromFile []string) (d
 }
 
 // shown is where a daemon shows how it is.
-func (o *options) shown(inv *invocation) (daemon.ShownConfig, error) {
-	shown := daemon.ShownConfig{MetricsListen: o.metricsAt, NotifySocket: inv.notifySocket}
+func (o *options) shown(inv *invocation) (shown.Config, error) {
+	where := shown.Config{MetricsListen: o.metricsAt, NotifySocket: inv.notifySocket}
 	if o.metricsDir == "" {
-		return shown, nil
+		return where, nil
 	}
 	var err error
-	shown.MetricsDir, err = filepath.Abs(o.metricsDir)
-	return shown, err
+	where.MetricsDir, err = filepath.Abs(o.metricsDir)
+	return where, err
 }
 
 // addChecks has the node looked at, and its GPUs watched.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/systemd"
 )
 
@@ -31,9 +31,9 @@ func TestNotifySocketIsTaken(t *testing.T) {
 	}
 	o := newOptions()
 	o.metricsDir = "metrics"
-	shown, err := o.shown(l.invocation)
-	if want := (daemon.ShownConfig{NotifySocket: "/run/notify", MetricsDir: shown.MetricsDir}); err != nil || shown != want || !filepath.IsAbs(shown.MetricsDir) {
-		t.Errorf("got %+v, %v", shown, err)
+	got, err := o.shown(l.invocation)
+	if want := (shown.Config{NotifySocket: "/run/notify", MetricsDir: got.MetricsDir}); err != nil || got != want || !filepath.IsAbs(got.MetricsDir) {
+		t.Errorf("got %+v, %v", got, err)
 	}
 	for rank, has := range []bool{true, false} {
 		spec := l.spec("bringupd", rank)

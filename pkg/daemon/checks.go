@@ -61,7 +61,7 @@ func (n *node) lookAtNode() {
 	n.background(func(context.Context) {
 		var told string
 		n.checks <- n.cfg.Checks.Await(n.life, func(report check.Report) {
-			n.showChecks(report)
+			n.shown.Checks(report)
 			if waits := summary(report.Findings, check.Wait); waits != told {
 				level := zapcore.DebugLevel // a number in it changes each time
 				if told == "" {
@@ -122,7 +122,7 @@ func (n *node) checkedReport(ctx context.Context) (report check.Report, err erro
 	report.Rank, report.Host = n.id.Rank, n.id.Host
 	report.Findings = append(report.Findings, n.cfg.Checks.Judge(n.shareFindings(ctx))...)
 	report.Verdict = check.Worst(report.Findings)
-	n.showChecks(report)
+	n.shown.Checks(report)
 	n.noteChecks(report)
 	if report.Verdict == check.Fail {
 		return report, n.unfit(report)

@@ -11,6 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
 )
@@ -62,7 +63,7 @@ type Output struct {
 	LargeLog int64
 	// ShareStats has the head tell at the end what the share was asked.
 	ShareStats bool
-	Shown      ShownConfig
+	Shown      shown.Config
 }
 
 // Files are the daemon's own standard streams: output is the driver's.

@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 	"github.com/bringupd/bringupd/pkg/voice"
@@ -23,14 +24,13 @@ import (
 // code. The configuration must have been validated. When ctx ends, the daemon
 // leaves as at an orderly end. What is to be said has been said when it returns.
 func Run(ctx context.Context, cfg Config, role roles.Role) int {
-	n, err := newNode(ctx, cfg)
+	n, err := newNode(ctx, cfg, role)
 	if err != nil {
 		code := health.OutcomeOf(health.Internal).Code
 		voice.Refuse(cfg.Files.Err, cfg.JSONLog, err, code)
 		return code
 	}
 	defer n.close()
-	n.show(role)
 	n.background(n.heedSignals)
 	switch role {
 	case roles.Head:
@@ -42,7 +42,7 @@ func Run(ctx context.Context, cfg Config, role roles.Role) int {
 	}
 }
 
-func newNode(ctx context.Context, cfg Config) (*node, error) {
+func newNode(ctx context.Context, cfg Config, role roles.Role) (*node, error) {
 	super, err := process.NewSupervisor(roles.JobVariables())
 	if err != nil {
 		return nil, err
@@ -59,6 +59,9 @@ func newNode(ctx context.Context, cfg Config) (*node, error) {
 	n.log = n.voice.Log
 	n.records = &records{lifetime: n.lifetime, trail: n.trail, log: n.log, meter: cfg.Access.Meter, peer: cfg.Times.Peer}
 	n.records.rank.Store(int64(n.id.Rank))
+	n.shown = shown.Begin(cfg.Shown, shown.Self{
+		ID: cfg.Identity, Role: role, Program: cfg.Program, Trail: n.trail, Meter: cfg.Access.Meter, Log: n.log,
+	}, super.Own)
 	life := service.Life{Run: n.life, Work: n.work, Hurry: n.hurry, Background: n.background}
 	n.private = service.NewPrivate(cfg.TempDir, cfg.Times.Service, super.Own, n.log, life)
 	n.children = service.NewChildren(
@@ -76,7 +79,7 @@ func newNode(ctx context.Context, cfg Config) (*node, error) {
 // close ends what is left and waits for it.
 func (n *node) close() {
 	n.left()
-	n.isEnding("the daemon has done its part")
+	n.shown.Ending("the daemon has done its part")
 	errEnding := errors.New("the daemon is ending")
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancel()
@@ -96,7 +99,7 @@ func (n *node) close() {
 	ctx, cancelLast := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancelLast()
 	var last sync.WaitGroup
-	last.Go(func() { n.hide(ctx) })
+	last.Go(func() { n.shown.Close(ctx) })
 	n.trail.Close(ctx)
 	last.Wait()
 }

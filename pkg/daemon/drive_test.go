@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // endsWithDriver is a context whose end comes with the driver's: who waits for both
@@ -42,7 +44,7 @@ func TestDriverEndsAsTheRunDoes(t *testing.T) {
 // aHead is a head that has made its run directory, and does nothing by itself.
 func aHead(t *testing.T, driver string) *head {
 	t.Helper()
-	n, err := newNode(t.Context(), newJob(t, 1, driver).configs[0])
+	n, err := newNode(t.Context(), newJob(t, 1, driver).configs[0], roles.Head)
 	if err != nil {
 		t.Fatal(err)
 	}

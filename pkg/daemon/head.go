@@ -148,7 +148,7 @@ func (h *head) open() error {
 	pace.Steady = min(h.tempo.Look, pace.Steady)
 	h.nodes = dir.Watch(signal.Nodes, pace)
 	h.deaths.nodes, h.deaths.lines, h.assembly.nodes = h.nodes, lines, h.nodes
-	h.shown.nodes.Store(h.nodes)
+	h.shown.Nodes(h.nodes)
 	h.tellTrace()
 	h.log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	h.background(h.nodes.Run)

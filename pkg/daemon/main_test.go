@@ -22,6 +22,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -373,6 +374,7 @@ func bare(t *testing.T, cfg Config, dir *signal.Dir) *node {
 	}
 	n.records = &records{lifetime: n.lifetime, trail: n.trail, log: n.log, meter: cfg.Access.Meter, peer: cfg.Times.Peer, dir: dir}
 	n.records.rank.Store(int64(n.id.Rank))
+	n.shown = shown.Begin(shown.Config{}, shown.Self{ID: n.id, Trail: n.trail, Meter: cfg.Access.Meter, Log: n.log}, nil)
 	n.children = service.NewChildren(
 		service.Config{Trail: n.trail, Log: n.log, Logged: n.logged},
 		service.Life{Run: n.life, Work: n.work, Hurry: n.hurry, Background: n.background})

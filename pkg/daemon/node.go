@@ -17,6 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 	"github.com/bringupd/bringupd/pkg/voice"
@@ -39,7 +40,7 @@ type node struct {
 	private  *service.Private
 	ties     *ties // nil without any lifeline
 	post     post
-	shown    shown // outside of the run directory
+	shown    *shown.Shown
 
 	checks  chan check.Report // what the checks say, once; nil before they begin
 	fitness check.Report      // the same, where this node is fit; owned by the sequence
@@ -73,7 +74,7 @@ func (n *node) begin(dir *signal.Dir, log string, pace signal.Pace) {
 
 // finish ends this node by a published end.
 func (n *node) finish(end *ending) {
-	n.isEnding(end.why)
+	n.shown.Ending(end.why)
 	n.over(end)
 	n.end(end)
 }
@@ -106,6 +107,13 @@ func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, pla
 		return err
 	}
 	return n.tell(signal.UpSince(place.since))
+}
+
+// isUp shows that this node is up, and how.
+func (n *node) isUp(how string) {
+	if n.life.Err() == nil {
+		n.shown.Up(how)
+	}
 }
 
 // describe is this node as frameworks see it.

@@ -13,10 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/metrics"
+	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/systemd"
 )
 
@@ -29,7 +26,7 @@ func TestMetricsOfAJob(t *testing.T) {
 	t.Parallel()
 	dir, marks := t.TempDir(), t.TempDir()
 	j := newJob(t, 3, waitsFor(marks+"/go")).patient().all(func(c *Config) {
-		c.Shown = ShownConfig{MetricsDir: dir, MetricsListen: "127.0.0.1:0"}
+		c.Shown = shown.Config{MetricsDir: dir, MetricsListen: "127.0.0.1:0"}
 		c.Setup = "true"
 	}).start()
 	file := func(rank int) string { return filepath.Join(dir, fmt.Sprintf("bringupd-17.0-%d.prom", rank)) }
@@ -84,7 +81,7 @@ func TestMetricsThatCannotBeShown(t *testing.T) {
 	defer taken.Close()
 	marks := t.TempDir()
 	j := newJob(t, 1, waitsFor(marks+"/go")).all(func(c *Config) {
-		c.Shown = ShownConfig{MetricsDir: "/nonexistent", MetricsListen: taken.Addr().String(), NotifySocket: "/nonexistent/notify"}
+		c.Shown = shown.Config{MetricsDir: "/nonexistent", MetricsListen: taken.Addr().String(), NotifySocket: "/nonexistent/notify"}
 	}).start()
 	parts := []string{"cannot write the metrics: ", "cannot serve metrics: ", "cannot notify NOTIFY_SOCKET="}
 	for _, part := range parts {
@@ -166,15 +163,5 @@ func TestNotifyOfAFailure(t *testing.T) {
 	text := strings.Join(heard(), "\n")
 	if strings.Contains(text, "READY=1") || strings.Count(text, "STOPPING=1") != 1 || !strings.Contains(text, "the setup command") {
 		t.Errorf("it has told %q", text)
-	}
-}
-
-func TestCountFindings(t *testing.T) {
-	got := countFindings([]check.Finding{
-		{ID: "gpu.ecc", Verdict: check.Fail}, {ID: "disk", Verdict: check.Pass}, {ID: "gpu.ecc", Verdict: check.Pass}, {ID: "gpu.ecc", Verdict: check.Fail},
-	})
-	want := []metrics.Check{{ID: "disk", Verdict: "PASS", Count: 1}, {ID: "gpu.ecc", Verdict: "FAIL", Count: 2}, {ID: "gpu.ecc", Verdict: "PASS", Count: 1}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
 	}
 }
