@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -123,8 +122,15 @@ func (id Identity) HostOf(rank int) string {
 	}
 }
 
-// jobName is what may name a run: it becomes a directory's name, and dot-names are not looked at.
-var jobName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$`)
+// mayNameRun tells whether a text may name a run: it becomes a directory's name, and dot-names are not looked at.
+func mayNameRun(text string) bool {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	return text != "" && len(text) <= 128 && strings.Trim(text, letters+decimal+"._+-") == "" && !strings.ContainsAny(text[:1], "._+-")
+}
+
+const decimal = "0123456789"
+
+func isDecimal(text string) bool { return text != "" && strings.Trim(text, decimal) == "" }
 
 // digest returns a short hexadecimal digest of facts; no two lists of facts run into each other.
 func digest(facts ...string) string {

@@ -87,7 +87,7 @@ func plainIdentity(launcher Launcher, hostname string, rank, size int, job, laun
 			Problem: fmt.Sprintf("cannot name the run of rank %d of %d: RANK and WORLD_SIZE tell no job, and runs of one name would meet each other", rank, size),
 			Mend:    "give --job-id=NAME, the same on all ranks and another one for every launch",
 		}
-	case !jobName.MatchString(job) || job == "latest":
+	case !mayNameRun(job) || job == "latest":
 		return Identity{}, &LaunchError{
 			Problem: fmt.Sprintf("cannot name a run %q: the name becomes a directory's", job),
 			Mend:    `give a --job-id of 1 to 128 letters, digits and "._+-" that begins with a letter or a digit and is not "latest"`,

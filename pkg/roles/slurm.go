@@ -3,7 +3,6 @@ package roles
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -242,12 +241,10 @@ func (s slurmStep) identity(env Environment, hostname string) (id Identity, err 
 	return id, nil
 }
 
-var digits = regexp.MustCompile(`^[0-9]{1,19}$`)
-
 // read reads the step's sizes.
 func (s *slurmStep) read(env Environment) (err error) {
 	// They become a directory's name.
-	if !digits.MatchString(s.job) || !digits.MatchString(s.step) {
+	if !isDecimal(s.job) || !isDecimal(s.step) || max(len(s.job), len(s.step)) > 19 {
 		return fmt.Errorf("SLURM_JOB_ID and SLURM_STEP_ID should be numbers")
 	}
 	// The step's own variables come first: SLURM_NTASKS and SLURM_NNODES are also how sbatch and a user ask srun.
@@ -396,11 +393,12 @@ func mostTasks(s string) (most int, err error) {
 		return 0, nil
 	}
 	for part := range strings.SplitSeq(s, ",") {
-		match := taskCount.FindStringSubmatch(part)
-		if match == nil {
+		count, nodes, several := strings.Cut(part, "(x")
+		nodes, closed := strings.CutSuffix(nodes, ")")
+		if !isDecimal(count) || several && !(closed && isDecimal(nodes) && nodes[0] != '0') {
 			return 0, fmt.Errorf("%q should be TASKS or TASKS(xNODES)", part)
 		}
-		tasks, err := strconv.Atoi(match[1])
+		tasks, err := strconv.Atoi(count)
 		if err != nil {
 			return 0, fmt.Errorf("%q counts too many tasks", part)
 		}
@@ -408,5 +406,3 @@ func mostTasks(s string) (most int, err error) {
 	}
 	return most, nil
 }
-
-var taskCount = regexp.MustCompile(`^([0-9]+)(?:\(x[1-9][0-9]*\))?$`)
