@@ -4,14 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 	"go.uber.org/zap"
@@ -62,7 +58,7 @@ func (n *node) lookAtNode() {
 		var told string
 		n.checks <- n.cfg.Checks.Await(n.life, func(report check.Report) {
 			n.shown.Checks(report)
-			if waits := summary(report.Findings, check.Wait); waits != told {
+			if waits := check.Summary(report.Findings, check.Wait); waits != told {
 				level := zapcore.DebugLevel // a number in it changes each time
 				if told == "" {
 					level = zapcore.InfoLevel
@@ -127,7 +123,7 @@ func (n *node) checkedReport(ctx context.Context) (report check.Report, err erro
 	if report.Verdict == check.Fail {
 		return report, n.unfit(report)
 	}
-	if warned := summary(report.Findings, check.Warn, check.Unknown); warned != "" {
+	if warned := check.Summary(report.Findings, check.Warn, check.Unknown); warned != "" {
 		n.log.Info("the checks have found something", zap.String("findings", warned)) // the head tells people
 	}
 	return report, nil
@@ -177,7 +173,7 @@ func (n *node) tellFit(report check.Report) error {
 	if err != nil {
 		return health.Failed(health.Internal, "cannot encode what the checks of %s say: %v", n.name(n.id.Rank), err)
 	}
-	name := signal.CheckedName(n.id.Rank, n.id.Size, kindOf(report))
+	name := signal.CheckedName(n.id.Rank, n.id.Size, report.Kind())
 	err = n.publish(signal.Nodes, name, &signal.CheckedRecord{Report: data}, false)
 	if err != nil && !errors.Is(err, errGoesOn) && n.life.Err() == nil {
 		// The name says what matters, and a share that is full may still take it.
@@ -190,91 +186,15 @@ func (n *node) tellFit(report check.Report) error {
 // unfit is the failure that a node does not pass its checks. Where none of them
 // speaks of the node itself, another one would fail, too.
 func (n *node) unfit(report check.Report) *health.Failure {
-	kind, fails := health.CheckUser, findings(report.Findings, check.Fail)
+	kind, fails := health.CheckUser, check.Of(report.Findings, check.Fail)
 	for _, f := range fails {
 		if f.Class != check.User {
 			kind = health.Check
 		}
 	}
-	f := health.Failed(kind, "%s is not fit for the job: %s", n.name(n.id.Rank), sentence(fails))
+	f := health.Failed(kind, "%s is not fit for the job: %s", n.name(n.id.Rank), check.Sentence(fails))
 	if data, err := json.Marshal(report); err == nil {
 		f.Report = data
 	}
 	return f
-}
-
-// warnings is a trait: nodes about which there is the same to be told are of the
-// same kind, so that the head can tell it for all of them.
-const warnings = "warnings"
-
-// kindOf is the number that nodes of one kind have in common.
-func kindOf(report check.Report) int64 {
-	return check.Fingerprint(append(slices.Clone(report.Traits), check.Trait{ID: warnings, Value: strings.Join(warned(report), ",")}))
-}
-
-// warned are the checks of a node that have something to tell, in order.
-func warned(report check.Report) []string {
-	var ids []string
-	for _, f := range report.Findings {
-		if f.Verdict == check.Warn || f.Verdict == check.Unknown {
-			ids = append(ids, f.ID)
-		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
-}
-
-// findings are those of these verdicts.
-func findings(all []check.Finding, verdicts ...check.Verdict) (some []check.Finding) {
-	for _, f := range all {
-		if slices.Contains(verdicts, f.Verdict) {
-			some = append(some, f)
-		}
-	}
-	return some
-}
-
-// inSentence is how many things that were found a sentence bears, and
-// devicesNamed how many devices each.
-const (
-	inSentence   = 3
-	devicesNamed = 2
-)
-
-// sentence tells what was found, the first few of it. What is the same of several
-// devices is one thing.
-func sentence(found []check.Finding) string {
-	var parts []string
-	for len(found) > 0 && len(parts) < inSentence {
-		f := found[0]
-		same := func(other check.Finding) bool {
-			return other.ID == f.ID && other.Observed == f.Observed && other.Expected == f.Expected && (f.Device == nil) == (other.Device == nil)
-		}
-		var devices []string
-		for _, other := range found {
-			if same(other) && f.Device != nil {
-				devices = append(devices, other.Device.String())
-			}
-		}
-		found = slices.DeleteFunc(slices.Clone(found), same)
-		part := f.ID + ": "
-		if len(devices) > 0 {
-			part += prose.List(devices, devicesNamed, ", ") + ": "
-		}
-		part += f.Observed
-		if f.Expected != "" {
-			part += " (expected: " + f.Expected + ")"
-		}
-		parts = append(parts, part)
-	}
-	if len(found) > 0 {
-		parts = append(parts, fmt.Sprintf("and %d more", len(found)))
-	}
-	return prose.Said(strings.Join(parts, "; "))
-}
-
-// summary is a sentence of the findings of these verdicts; empty where there
-// are none.
-func summary(all []check.Finding, verdicts ...check.Verdict) string {
-	return sentence(findings(all, verdicts...))
 }

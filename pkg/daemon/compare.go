@@ -68,11 +68,11 @@ func (c *comparison) compare(ctx context.Context, l signal.Listing) error {
 		found = append(found, d.Finding)
 	}
 	found = c.cfg.Checks.Judge(found)
-	for _, f := range findings(found, check.Warn, check.Unknown) {
+	for _, f := range check.Of(found, check.Warn, check.Unknown) {
 		c.trail.Event(trail.Differs, trail.Fields{Check: f.ID, What: f.Observed})
-		c.log.Warn("the nodes differ: "+sentence([]check.Finding{f}), zap.String("next", f.Hint))
+		c.log.Warn("the nodes differ: "+check.Sentence([]check.Finding{f}), zap.String("next", f.Hint))
 	}
-	return c.differ(findings(found, check.Fail), odd)
+	return c.differ(check.Of(found, check.Fail), odd)
 }
 
 // hasGPUs tells whether a node has told of any.
@@ -86,7 +86,7 @@ func (c *comparison) differ(fails []check.Finding, odd map[string][]int) error {
 	if len(fails) == 0 {
 		return nil
 	}
-	f := health.Failed(health.NodesDiffer, "the nodes of the job differ: %s", sentence(fails))
+	f := health.Failed(health.NodesDiffer, "the nodes of the job differ: %s", check.Sentence(fails))
 	for _, finding := range fails {
 		f.Lost = append(f.Lost, odd[finding.ID]...)
 	}
@@ -112,7 +112,7 @@ func (c *comparison) groups(ctx context.Context, l signal.Listing) ([]group, err
 	for kind, ranks := range kinds {
 		if ranks = c.roster.Among(ranks); len(ranks) > 0 {
 			g := group{ranks: ranks}
-			if kind == kindOf(c.fitness) {
+			if kind == c.fitness.Kind() {
 				g.report = c.fitness
 			}
 			groups = append(groups, g)
@@ -170,7 +170,7 @@ func (c *comparison) readChecked(ctx context.Context, l signal.Listing, rank int
 func (c *comparison) tellWarnings(groups []group) {
 	ranks, example := make(map[string][]int), make(map[string]check.Finding)
 	for _, g := range groups {
-		for _, id := range warned(g.report) {
+		for _, id := range g.report.Warned() {
 			ranks[id] = append(ranks[id], g.ranks...)
 			if _, known := example[id]; !known {
 				at := slices.IndexFunc(g.report.Findings, func(f check.Finding) bool {
@@ -182,7 +182,7 @@ func (c *comparison) tellWarnings(groups []group) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(ranks)) {
 		slices.Sort(ranks[id])
-		c.log.Warn("a check warns: "+sentence([]check.Finding{example[id]}),
+		c.log.Warn("a check warns: "+check.Sentence([]check.Finding{example[id]}),
 			zap.String("on", c.hostsOf(ranks[id])), zap.String("next", example[id].Hint))
 	}
 }
