@@ -48,8 +48,9 @@ func (d *doctor) gather(ctx context.Context, dir *signal.Dir, job *signal.Job) F
 func (d *doctor) left(ctx context.Context) Left {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errLook)
 	defer cancel()
-	l, err := pause.Bounded(ctx, 0, func() (Left, error) { return leftovers(d.Root, d.TempDir, os.Geteuid()), nil })
+	l, _ := pause.Bounded(ctx, 0, func() (Left, error) { return leftovers(d.Root, d.TempDir, os.Geteuid()), nil })
 	if d.Identity.Rank == 0 {
+		var err error
 		place := signal.Place{LogDir: d.LogDir, Host: d.Identity.Host, Access: d.Access}
 		if l.Runs, err = signal.EndlessRuns(ctx, place, oldRun); err != nil {
 			l.RunsErr = err.Error()
