@@ -15,8 +15,6 @@ import (
 
 const mend = "give <log-dir>/<job>.<step>, or a log directory with a run in it"
 
-func base(dir string) string { return filepath.Base(dir) }
-
 // Resolve returns the run directory that a user means by arg: one, a log
 // directory or the link in it, of which the newest run is meant, or the name of
 // a run in logDir; nothing means the newest run in logDir. A name means what is in
@@ -36,48 +34,43 @@ func runOrNewest(ctx context.Context, path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot use %s: %v", path, err)
 	}
-	if filepath.Base(path) == signal.Latest {
-		return Newest(ctx, filepath.Dir(path))
+	isLink := filepath.Base(path) == signal.Latest
+	if isLink {
+		path = filepath.Dir(path)
 	}
-	names, err := namesIn(ctx, path)
-	if errors.Is(err, os.ErrNotExist) {
+	folder, err := look(ctx, path)
+	switch {
+	case err == nil && !isLink && isRun(folder):
+		return path, nil
+	case err == nil:
+		return newest(ctx, path, folder)
+	case !isLink && errors.Is(err, os.ErrNotExist):
 		return "", fmt.Errorf("cannot find a run at %s: there is nothing of that name: %s", path, mend)
-	}
-	if err != nil {
+	default:
 		return "", err
 	}
-	if slices.Contains(names, signal.Control) {
-		return path, nil
-	}
-	return Newest(ctx, path)
 }
 
-func namesIn(ctx context.Context, path string) ([]string, error) {
+func look(ctx context.Context, path string) (*signal.Folder, error) {
 	reader, err := signal.OpenReader(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	folder, err := reader.Folder(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	return folder.Names, nil
+	return reader.Folder(ctx, "")
 }
 
-// Newest returns the newest run directory in a log directory: the one that the
+func isRun(folder *signal.Folder) bool { return slices.Contains(folder.Names, signal.Control) }
+
+// newest returns the newest run directory in a log directory: the one that the
 // link there points at or, without one, that was changed last.
-func Newest(ctx context.Context, logDir string) (string, error) {
-	reader, err := signal.OpenReader(ctx, logDir)
-	if err != nil {
-		return "", err
-	}
-	folder, err := reader.Folder(ctx, "")
-	if err != nil {
-		return "", err
+func newest(ctx context.Context, logDir string, folder *signal.Folder) (string, error) {
+	there := func(name string) bool {
+		run, err := look(ctx, filepath.Join(logDir, name))
+		return err == nil && isRun(run)
 	}
 	if slices.Contains(folder.Names, signal.Latest) {
 		target, err := folder.Target(ctx, signal.Latest)
-		if err == nil && target == filepath.Base(target) && !strings.HasPrefix(target, ".") && isRun(ctx, filepath.Join(logDir, target)) {
+		if err == nil && target == filepath.Base(target) && !strings.HasPrefix(target, ".") && there(target) {
 			return filepath.Join(logDir, target), nil
 		}
 	}
@@ -88,15 +81,9 @@ func Newest(ctx context.Context, logDir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, name := range byAge {
-		if path := filepath.Join(logDir, name); isRun(ctx, path) {
-			return path, nil
-		}
+	at := slices.IndexFunc(byAge, there)
+	if at < 0 {
+		return "", fmt.Errorf("cannot find a run in %s: there is none in it: %s", logDir, mend)
 	}
-	return "", fmt.Errorf("cannot find a run in %s: there is none in it: %s", logDir, mend)
-}
-
-func isRun(ctx context.Context, path string) bool {
-	names, err := namesIn(ctx, path)
-	return err == nil && slices.Contains(names, signal.Control)
+	return filepath.Join(logDir, byAge[at]), nil
 }

@@ -19,18 +19,16 @@ type Comparison struct {
 	Notes  []string      `json:"notes,omitempty"`
 }
 
-// PhaseChange is a phase in both runs; the other run's times come first.
+// PhaseChange is a phase in both runs; the other run's times come first. Times
+// are the median's and the slowest node's.
 type PhaseChange struct {
-	Phase    string        `json:"phase"`
-	Was, Is  time.Duration `json:"-"` // medians
-	WasMax   time.Duration `json:"-"`
-	IsMax    time.Duration `json:"-"`
-	WasNodes int           `json:"was_nodes"`
-	IsNodes  int           `json:"is_nodes"`
-	WasNS    [2]int64      `json:"was_p50_max_ns"`
-	IsNS     [2]int64      `json:"is_p50_max_ns"`
-	Tone     Tone          `json:"tone"`
-	Says     string        `json:"says"`
+	Phase    string           `json:"phase"`
+	WasNodes int              `json:"was_nodes"`
+	IsNodes  int              `json:"is_nodes"`
+	Was      [2]time.Duration `json:"was_p50_max_ns"`
+	Is       [2]time.Duration `json:"is_p50_max_ns"`
+	Tone     Tone             `json:"tone"`
+	Says     string           `json:"says"`
 }
 
 // NodeChange is a phase of a node that is in both runs.
@@ -60,10 +58,10 @@ func changed(was, is time.Duration) bool {
 // Compare sets v beside another run, which came before.
 func (v *View) Compare(other *View) {
 	c := &Comparison{Run: other.Run, Path: other.Path, Size: other.Size}
-	change := func(phase string, was, is, wasMax, isMax time.Duration, wasNodes, isNodes int) {
+	change := func(phase string, was, is PhaseStat) {
 		p := PhaseChange{
-			Phase: phase, Was: was, Is: is, WasMax: wasMax, IsMax: isMax, WasNodes: wasNodes, IsNodes: isNodes,
-			WasNS: [2]int64{int64(was), int64(wasMax)}, IsNS: [2]int64{int64(is), int64(isMax)},
+			Phase: phase, WasNodes: was.Nodes, IsNodes: is.Nodes,
+			Was: [2]time.Duration{was.P50, was.Max}, Is: [2]time.Duration{is.P50, is.Max},
 		}
 		p.Tone, p.Says = judge(p)
 		c.Phases = append(c.Phases, p)
@@ -74,11 +72,11 @@ func (v *View) Compare(other *View) {
 			continue
 		}
 		names[s.Phase] = true
-		is, was := v.phase(s.Phase), other.phase(s.Phase)
-		change(s.Phase, was.P50, is.P50, was.Max, is.Max, was.Nodes, is.Nodes)
+		change(s.Phase, other.phase(s.Phase), v.phase(s.Phase))
 	}
 	slices.SortStableFunc(c.Phases, func(a, b PhaseChange) int { return cmp.Compare(phaseRank(a.Phase), phaseRank(b.Phase)) })
-	change("start to gate", other.Gate, v.Gate, other.Gate, v.Gate, min(1, int(other.Gate)), min(1, int(v.Gate)))
+	gate := func(v *View) PhaseStat { return PhaseStat{P50: v.Gate, Max: v.Gate, Nodes: min(1, int(v.Gate))} }
+	change("start to gate", gate(other), gate(v))
 	c.Nodes = v.nodeChanges(other)
 	if v.Size != other.Size {
 		c.Notes = append(c.Notes, fmt.Sprintf("%s here, %d there", plural(v.Size, "node"), other.Size))
@@ -97,7 +95,7 @@ func (v *View) phase(name string) PhaseStat {
 // judge says in words how a phase has changed: by its slowest node, whom all
 // wait for, where the median has not.
 func judge(p PhaseChange) (Tone, string) {
-	what, was, is := "", p.Was, p.Is
+	what, was, is := "", p.Was[0], p.Is[0]
 	switch {
 	case p.WasNodes == 0 && p.IsNodes == 0:
 		return Idle, "never"
@@ -105,9 +103,9 @@ func judge(p PhaseChange) (Tone, string) {
 		return Idle, "only here"
 	case p.IsNodes == 0:
 		return Idle, "only there"
-	case changed(p.Was, p.Is):
-	case changed(p.WasMax, p.IsMax):
-		what, was, is = " on the slowest node", p.WasMax, p.IsMax
+	case changed(was, is):
+	case changed(p.Was[1], p.Is[1]):
+		what, was, is = " on the slowest node", p.Was[1], p.Is[1]
 	default:
 		return Good, "the same"
 	}

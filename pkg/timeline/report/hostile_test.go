@@ -132,6 +132,9 @@ func TestPageOfHardlyAnything(t *testing.T) {
 			Dropped: []signal.DroppedRank{{Rank: 77}},
 		}, Events: []timeline.Event{{Rank: 500, Name: trail.Saw}}}},
 		{"an abort alone", timeline.Run{ReadAt: at, Control: timeline.Control{Aborts: []signal.AbortRecord{{Code: 75}}}}},
+		{"an open gate and no nodes", timeline.Run{ReadAt: at, Control: timeline.Control{
+			Job: timeline.Mark{There: true, At: at.Add(-time.Minute)}, Go: timeline.Mark{There: true, At: at},
+		}}},
 		{"times before there was time", timeline.Run{ReadAt: at, Nodes: []timeline.Node{{Phases: []timeline.Span{{Phase: "join", From: at, To: at.Add(-time.Hour)}, {To: at}}}}}},
 	} {
 		t.Run(one.name, func(t *testing.T) {

@@ -50,7 +50,6 @@ type page struct {
 	Arrows []arrow
 	Height int
 	Stats  []stat
-	Legend []string
 	Passed []CheckGroup
 	Wrong  []CheckGroup
 	Data   data
@@ -115,7 +114,7 @@ func (v *View) asPage(w io.Writer) error {
 	s := newScale(v)
 	p := page{
 		View: v, CSS: template.CSS(pageCSS), JS: template.JS(pageJS), Policy: policy(), //nolint:gosec // our own files
-		Ticks: s.ticks(), Stats: v.stats(), Legend: v.legend(), Data: v.data(s),
+		Ticks: s.ticks(), Stats: v.stats(), Data: v.data(s),
 	}
 	for _, step := range v.Critical {
 		p.Path = append(p.Path, s.step(step))
@@ -266,17 +265,6 @@ func (v *View) stats() (stats []stat) {
 // Class is that of the phase.
 func (s stat) Class() string { return class(s.Phase) }
 
-// legend are the phases that there are.
-func (v *View) legend() (phases []string) {
-	for _, s := range v.Phases {
-		phases = append(phases, s.Phase)
-	}
-	return phases
-}
-
-// ClassOf is the class of a phase.
-func (p page) ClassOf(phase string) string { return class(phase) }
-
 // OthersFrom is the index of the first log that is not important; 0 where all are.
 func (p page) OthersFrom() int {
 	if len(p.Logs) > importantLogs {
@@ -287,9 +275,6 @@ func (p page) OthersFrom() int {
 
 // Note says what the lines are of the file.
 func (l Log) Note() string { return strings.Trim(l.note(), " ()") }
-
-// Name is the node in words.
-func (n Node) Name() string { return nameOf(n.Rank, n.Host) }
 
 func (v *View) data(s scale) data {
 	d := data{P50: make(map[string]float64)}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/timeline"
 )
 
 // slower than twice the median and by so much at least is a straggler: a few
@@ -96,8 +97,10 @@ func (l looking) critical() (steps []Step) {
 	add(phase, rank, to)
 	if l.gate > 0 {
 		add("gate", 0, l.gate)
-		if _, _, to = l.phaseOf(0, "driver"); to > 0 {
-			add("driver", 0, to)
+		for _, head := range l.run.Nodes[:min(len(l.run.Nodes), 1)] {
+			if at := slices.IndexFunc(head.Phases, func(s timeline.Span) bool { return s.Phase == "driver" }); at >= 0 {
+				add("driver", 0, l.at(head.Phases[at].To))
+			}
 		}
 	}
 	return steps
@@ -118,19 +121,6 @@ func (l looking) latest(states, phases []string) (phase string, rank int, at tim
 		}
 	}
 	return phase, rank, at
-}
-
-// phaseOf finds a phase of a rank.
-func (l looking) phaseOf(rank int, phase string) (there bool, from, to time.Duration) {
-	if rank >= len(l.run.Nodes) {
-		return false, 0, 0
-	}
-	for _, span := range l.run.Nodes[rank].Phases {
-		if span.Phase == phase {
-			return true, l.at(span.From), l.at(span.To)
-		}
-	}
-	return false, 0, 0
 }
 
 func markCritical(nodes []Node, steps []Step) {

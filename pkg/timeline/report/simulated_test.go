@@ -30,7 +30,7 @@ func simulated(t *testing.T, nodes int) *View {
 	if _, _, err := simulate.Simulate(ctx, room, cfg); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := timeline.Newest(ctx, room.Path())
+	dir, err := timeline.Resolve(ctx, "", room.Path())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -265,7 +265,7 @@ func (r ShareRow) cells() []string {
 }
 
 func (p PhaseChange) cells() []string {
-	return []string{p.Phase, prose.Brief(p.Was), prose.Brief(p.Is), prose.Brief(p.WasMax), prose.Brief(p.IsMax), p.Says}
+	return []string{p.Phase, prose.Brief(p.Was[0]), prose.Brief(p.Is[0]), prose.Brief(p.Was[1]), prose.Brief(p.Is[1]), p.Says}
 }
 
 func (c NodeChange) cells() []string {
