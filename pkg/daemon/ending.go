@@ -37,7 +37,7 @@ func endingOf(v health.Verdict) *ending {
 	cause := v.Cause
 	return &ending{
 		code: v.Code, word: v.Word, why: cause.What, cause: &cause, nodes: v.BadNodes, consequences: v.Consequences,
-		gentle: gentle(health.Kind(cause.Kind)),
+		gentle: health.Gentle(health.Kind(cause.Kind)),
 	}
 }
 
@@ -46,7 +46,7 @@ func endingFrom(abort signal.AbortRecord) *ending {
 	cause := abort.Cause
 	return &ending{
 		code: abort.Code, word: abort.Word, why: cause.What, cause: &cause, nodes: abort.Nodes,
-		gentle: gentle(health.Kind(cause.Kind)),
+		gentle: health.Gentle(health.Kind(cause.Kind)),
 	}
 }
 

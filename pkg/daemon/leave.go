@@ -223,7 +223,7 @@ func (w *worker) awaitEnd(f *health.Failure) *ending {
 		return nil
 	}
 	patience, most := w.tempo.Silent, w.tempo.Silent/2
-	if gentle(kind) {
+	if health.Gentle(kind) {
 		// What runs here serves the driver as long as that saves its work, also
 		// while the share is silent for no longer than a peer may be.
 		patience += w.cfg.Times.DriverGrace

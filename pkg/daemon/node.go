@@ -195,7 +195,7 @@ func (n *node) report(err error, state string) *health.Failure {
 	publish := func(context.Context) {
 		n.logged(n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state), &record, true))
 	}
-	if gentle(health.Kind(f.Kind)) {
+	if health.Gentle(health.Kind(f.Kind)) {
 		n.background(publish) // who was told to end does not wait for the share
 	} else {
 		publish(n.work)

@@ -129,7 +129,7 @@ func (w *worker) standAside(f *health.Failure) *ending {
 	defer context.AfterFunc(w.ended, func() { cancel(context.Cause(w.ended)) })()
 	ctx, stop := w.whileAnswered(ctx, w.cfg.Times.Join)
 	defer stop()
-	if gentle(health.Kind(f.Kind)) || slices.Contains(f.Lost, 0) {
+	if health.Gentle(health.Kind(f.Kind)) || slices.Contains(f.Lost, 0) {
 		var enough context.CancelFunc
 		ctx, enough = context.WithTimeoutCause(ctx, w.tempo.Silent+w.cfg.Times.DriverGrace, errDeadline)
 		defer enough()
