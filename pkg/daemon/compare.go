@@ -112,8 +112,8 @@ func (c *comparison) groups(ctx context.Context, l signal.Listing) ([]group, err
 	for kind, ranks := range kinds {
 		if ranks = c.roster.Among(ranks); len(ranks) > 0 {
 			g := group{ranks: ranks}
-			if kind == c.fitness.Kind() {
-				g.report = c.fitness
+			if kind == c.fitness.report.Kind() {
+				g.report = c.fitness.report
 			}
 			groups = append(groups, g)
 		}

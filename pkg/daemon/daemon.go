@@ -34,7 +34,7 @@ func Run(ctx context.Context, cfg Config, role roles.Role) int {
 	n.background(n.heedSignals)
 	switch role {
 	case roles.Head:
-		return n.runHead()
+		return runHead(n)
 	case roles.Sandbox:
 		return (&worker{node: n}).serveApart()
 	default:
@@ -62,6 +62,7 @@ func newNode(ctx context.Context, cfg Config, role roles.Role) (*node, error) {
 	n.shown = shown.Begin(cfg.Shown, shown.Self{
 		ID: cfg.Identity, Role: role, Program: cfg.Program, Trail: n.trail, Meter: cfg.Access.Meter, Log: n.log,
 	}, super.Own)
+	n.fitness, n.cards = &fitness{node: n}, &cards{node: n}
 	life := service.Life{Run: n.life, Work: n.work, Hurry: n.hurry, Background: n.background}
 	n.private = service.NewPrivate(cfg.TempDir, cfg.Times.Service, super.Own, n.log, life)
 	n.children = service.NewChildren(

@@ -34,29 +34,29 @@ const watchReady = 10 * time.Second
 
 // watchGPUs begins to watch this node's GPUs, and returns when nothing will be
 // missed any more. A watch that does not work is told of, and stops nobody.
-func (n *node) watchGPUs(ctx context.Context) error {
-	if n.cfg.GPUs == nil {
+func (c *cards) watchGPUs(ctx context.Context) error {
+	if c.cfg.GPUs == nil {
 		return nil
 	}
 	ready := make(chan int, 1)
-	n.background(func(context.Context) {
-		err := n.cfg.GPUs.Watch(n.life, func(gpus int) { ready <- gpus }, n.befallen)
+	c.background(func(context.Context) {
+		err := c.cfg.GPUs.Watch(c.life, func(gpus int) { ready <- gpus }, c.befallen)
 		select {
 		case ready <- 0:
 		default:
 		}
-		if err != nil && n.life.Err() == nil {
-			n.trail.Event(trail.Watch, trail.Fields{Error: err.Error()})
-			n.log.Warn("cannot watch the GPUs any more: what befalls them is only known by what it does to the driver", zap.Error(err))
+		if err != nil && c.life.Err() == nil {
+			c.trail.Event(trail.Watch, trail.Fields{Error: err.Error()})
+			c.log.Warn("cannot watch the GPUs any more: what befalls them is only known by what it does to the driver", zap.Error(err))
 		}
 	})
 	late := time.NewTimer(watchReady)
 	defer late.Stop()
 	select {
 	case gpus := <-ready:
-		n.trail.Event(trail.Watch, trail.Fields{GPUs: &gpus})
+		c.trail.Event(trail.Watch, trail.Fields{GPUs: &gpus})
 	case <-late.C:
-		n.log.Warn("the watch of the GPUs does not begin", zap.Duration("waited", watchReady))
+		c.log.Warn("the watch of the GPUs does not begin", zap.Duration("waited", watchReady))
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -64,23 +64,23 @@ func (n *node) watchGPUs(ctx context.Context) error {
 }
 
 // befallen takes in what has befallen a GPU.
-func (n *node) befallen(event gpu.Judged) {
-	if n.life.Err() != nil {
+func (c *cards) befallen(event gpu.Judged) {
+	if c.life.Err() != nil {
 		return
 	}
-	n.trail.Event(trail.GPU, trail.Fields{GPU: event.String()})
-	what := fmt.Sprintf("%s: %s", n.name(n.id.Rank), event)
+	c.trail.Event(trail.GPU, trail.Fields{GPU: event.String()})
+	what := fmt.Sprintf("%s: %s", c.name(c.id.Rank), event)
 	if event.Effect == gpu.EffectFatal {
 		f := health.Failed(health.GPUFailed, "%s", what)
 		f.Report, _ = json.Marshal(event)
-		n.end(f)
+		c.end(f)
 		return
 	}
 	if event.Effect == gpu.EffectIgnore {
 		return
 	}
-	n.log.Info("a GPU reports", zap.String("what", what))
-	n.noteEvent(what, event)
+	c.log.Info("a GPU reports", zap.String("what", what))
+	c.noteEvent(what, event)
 }
 
 // A node tells of mostEvents, or of fewer where all nodes together would tell of
@@ -97,25 +97,25 @@ const (
 func eventsOf(size int) int { return max(fewestEvents, min(mostEvents, jobEvents/size)) }
 
 // noteEvent tells the head of something that ends nothing.
-func (n *node) noteEvent(what string, detail any) {
+func (c *cards) noteEvent(what string, detail any) {
 	data, err := json.Marshal(detail)
 	if err != nil {
-		n.log.Warn("cannot encode an event", zap.Error(err))
+		c.log.Warn("cannot encode an event", zap.Error(err))
 		return
 	}
-	n.mu.Lock()
-	n.events++
-	number := n.events
-	n.mu.Unlock()
-	if number > eventsOf(n.id.Size) {
+	c.mu.Lock()
+	c.events++
+	number := c.events
+	c.mu.Unlock()
+	if number > eventsOf(c.id.Size) {
 		return
 	}
-	record := signal.EventRecord{Header: n.header(), What: what, Detail: data}
-	if n.witness != nil {
-		n.witness(record)
+	record := signal.EventRecord{Header: c.header(), What: what, Detail: data}
+	if c.witness != nil {
+		c.witness(record)
 	}
-	n.background(func(context.Context) { // whoever has seen it is to see the next one
-		n.logged(n.publish(signal.Nodes, signal.EventName(n.id.Rank, n.id.Size, number), &record, false))
+	c.background(func(context.Context) { // whoever has seen it is to see the next one
+		c.logged(c.publish(signal.Nodes, signal.EventName(c.id.Rank, c.id.Size, number), &record, false))
 	})
 }
 

@@ -57,15 +57,15 @@ func newHead(n *node) *head {
 	h.assembly = &assembly{node: n, roster: h.roster, deaths: h.deaths, began: h.began}
 	h.compared = &comparison{node: n, roster: h.roster, deaths: h.deaths}
 	h.deaths.muster = h.assembly.muster
-	h.witness = h.chronicle.keep
+	h.cards.witness = h.chronicle.keep
 	return h
 }
 
 // runHead is the head's daemon; it returns its exit code, which is the job's.
-func (n *node) runHead() int {
+func runHead(n *node) int {
 	h := newHead(n)
 	defer func() { h.lines.close(h.concluded) }()
-	h.lookEarly()
+	h.fitness.lookEarly()
 	err := h.sequence(h.life)
 	if h.dir == nil {
 		return h.leaveAlone(err)
@@ -117,7 +117,7 @@ func (h *head) sequence(ctx context.Context) error {
 // open makes the run directory, and begins to follow what appears in it.
 func (h *head) open() error {
 	address, _ := h.cfg.Address()
-	lines, lifelines, err := h.offerLines(address)
+	lines, lifelines, err := offerLines(h.node, address)
 	h.lines = lines // to be closed in any case
 	if err != nil {
 		return err
@@ -238,7 +238,7 @@ func (h *head) meet(ctx context.Context) error {
 // bringUp runs check, sandbox, head and workers, side by side where nothing
 // hangs on the order, until all nodes are up.
 func (h *head) bringUp(ctx context.Context) error {
-	if err := h.prepare(ctx); err != nil {
+	if err := h.fitness.prepare(ctx); err != nil {
 		return err
 	}
 	// The gate may do without the head's own sandbox, and is then not to wait

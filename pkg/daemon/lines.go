@@ -43,7 +43,7 @@ type lines struct {
 
 // offerLines opens the port that the workers' lifelines come to, and returns
 // where it is; nothing where there are to be none.
-func (n *node) offerLines(address string) (*lines, []string, error) {
+func offerLines(n *node, address string) (*lines, []string, error) {
 	if n.cfg.Lifeline == LifelineOff || n.id.Size == 1 {
 		return nil, nil, nil
 	}

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
@@ -42,8 +41,8 @@ type node struct {
 	post     post
 	shown    *shown.Shown
 
-	checks  chan check.Report // what the checks say, once; nil before they begin
-	fitness check.Report      // the same, where this node is fit; owned by the sequence
+	fitness *fitness
+	cards   *cards
 
 	commands     *request.Node                // what somebody outside has this node run; nil before there is a run directory
 	surroundings atomic.Pointer[surroundings] // nil until the service is up
@@ -51,11 +50,6 @@ type node struct {
 	sandboxTold sync.Once   // the sandbox's failure is recorded
 	told        atomic.Bool // somebody has told this daemon to end
 
-	topology atomic.Pointer[learned] // nil until it is known where the GPUs sit
-	// witness is told of what befalls this node; nil where it is not the head.
-	witness func(signal.EventRecord)
-	mu      sync.Mutex
-	events  int // how many have befallen this node; guarded by mu
 }
 
 // begin starts what runs from the moment there is a run directory. The pace is
@@ -135,7 +129,7 @@ func (n *node) describe(place *seat) (framework.Node, error) {
 	return framework.Node{
 		Attempt: n.dir.Name(), Rank: place.rank, Size: place.size, LaunchRank: n.id.Rank, Host: n.id.Host, Address: address,
 		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, Shared: n.id.LocalSize > 1,
-		NVLinkDomain: n.nvlinkDomain(), Environ: n.cfg.Environ,
+		NVLinkDomain: n.cards.nvlinkDomain(), Environ: n.cfg.Environ,
 	}, nil
 }
 

@@ -104,9 +104,8 @@ func (w *worker) attach() error {
 	if err != nil {
 		return err
 	}
-	w.mu.Lock()
 	w.id.Rank, w.id.Size, w.id.Hosts = rank, job.Size, nil
-	w.mu.Unlock()
+	w.records.rank.Store(int64(rank))
 	w.post.seat.Store(w.launchSeat())
 	w.begin(dir.As(rank), "sandbox-daemon", signal.WorkerPace(w.id.Size))
 	return nil

@@ -52,7 +52,7 @@ func toldChildren(n *node) map[string]string {
 	inherited := []string{"BRINGUPD_GPU_COUNT=99", "BRINGUPD_GPU_NICS=old", "BRINGUPD_TOPOLOGY=/old"}
 	for _, entry := range n.childEnv(inherited, n.launchSeat()) {
 		name, value, _ := strings.Cut(entry, "=")
-		if _, ours := n.topologyEnv()[name]; ours {
+		if _, ours := n.cards.topologyEnv()[name]; ours {
 			told[name] = value
 		}
 	}
@@ -64,7 +64,7 @@ func TestChildrenAreToldOfTheTopology(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{}, toldChildren(n)); diff != "" {
 		t.Errorf("before anything is known: %s", diff)
 	}
-	n.learn(testTopology())
+	n.cards.learn(testTopology())
 	file := filepath.Join(privateDir(t, n), "topology.json")
 	want := map[string]string{
 		"BRINGUPD_TOPOLOGY": file, "BRINGUPD_GPU_COUNT": "2", "BRINGUPD_GPU_UUIDS": "GPU-a,GPU-b", "BRINGUPD_GPU_NUMA": "0,1",
@@ -73,7 +73,7 @@ func TestChildrenAreToldOfTheTopology(t *testing.T) {
 	if diff := cmp.Diff(want, toldChildren(n)); diff != "" {
 		t.Error(diff)
 	}
-	n.learn(gpu.Topology{Version: gpu.TopologyVersion, GPUs: []gpu.Locality{}})
+	n.cards.learn(gpu.Topology{Version: gpu.TopologyVersion, GPUs: []gpu.Locality{}})
 	if diff := cmp.Diff(map[string]string{"BRINGUPD_TOPOLOGY": file, "BRINGUPD_GPU_COUNT": "0"}, toldChildren(n)); diff != "" {
 		t.Errorf("what was learned last counts: %s", diff)
 	}
@@ -82,8 +82,8 @@ func TestChildrenAreToldOfTheTopology(t *testing.T) {
 func TestTopologyFile(t *testing.T) {
 	n := topologyNode(t)
 	for _, want := range []gpu.Topology{{Version: gpu.TopologyVersion}, testTopology()} {
-		n.learn(want)
-		file := n.topologyEnv()[gpu.TopologyFile]
+		n.cards.learn(want)
+		file := n.cards.topologyEnv()[gpu.TopologyFile]
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -110,7 +110,7 @@ func TestTopologyWithoutItsFile(t *testing.T) {
 	if err := os.Remove(privateDir(t, n)); err != nil {
 		t.Fatal(err)
 	}
-	n.learn(testTopology())
+	n.cards.learn(testTopology())
 	env := toldChildren(n)
 	if file, told := env[gpu.TopologyFile]; told || env["BRINGUPD_GPU_COUNT"] != "2" {
 		t.Errorf("the file is %q, and the variables %v", file, env)
@@ -130,11 +130,11 @@ func TestFrameworksAreToldOfTheDomain(t *testing.T) {
 	if got := domain(); got != "" {
 		t.Errorf("before anything is known it is %q", got)
 	}
-	n.learn(testTopology())
+	n.cards.learn(testTopology())
 	if got := domain(); got != testFabric {
 		t.Errorf("it is %q", got)
 	}
-	n.learn(gpu.Topology{Version: gpu.TopologyVersion})
+	n.cards.learn(gpu.Topology{Version: gpu.TopologyVersion})
 	if got := domain(); got != "" {
 		t.Errorf("without one it is %q", got)
 	}
@@ -146,7 +146,7 @@ func TestLearningWhileChildrenStart(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		n.learn(testTopology())
+		n.cards.learn(testTopology())
 	}()
 	for range 100 {
 		if count := toldChildren(n)["BRINGUPD_GPU_COUNT"]; count != "" && count != "2" {

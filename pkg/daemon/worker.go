@@ -32,7 +32,7 @@ const localJoin = 10 * time.Second
 // run is a daemon that is not the head; it returns its exit code.
 func (w *worker) run() int {
 	began := time.Now()
-	w.lookEarly()
+	w.fitness.lookEarly()
 	err := w.phase("join", func() error { return w.join(began) })
 	if _, second := errors.AsType[*outsider](err); second || w.dir == nil {
 		return w.leaveAlone(err)
@@ -148,7 +148,7 @@ func (w *worker) sequence(ctx context.Context) error {
 	if err := w.awaitLine(ctx); err != nil {
 		return err
 	}
-	if err := w.prepare(ctx); err != nil {
+	if err := w.fitness.prepare(ctx); err != nil {
 		return err
 	}
 	if w.cfg.spares() {
