@@ -30,23 +30,9 @@ const (
 )
 
 // all are the parts of the tests, in the order in which each lane goes through
-// them: those first whose needs are quickly installed.
+// them, and in which what they need is installed: what takes long to install is
+// needed late.
 var all = []part{
-	{name: "the linters", group: "lint", lane: computes, needs: []string{"cc"}, command: "sh test/lint.sh"},
-	{name: "known vulnerabilities", group: "lint", lane: computes, needs: []string{"cc"}, command: "sh test/vulnerabilities.sh",
-		lenient: true}, // their database is a service of others
-	{name: "the tests beside the code", group: "unit", lane: computes, needs: []string{"cc"},
-		command: "go test -race -timeout 10m ./cmd/... ./pkg/... ./test/nvml/... ./test/cmd/..."},
-	{name: "jobs on this machine", group: "unit", lane: computes, needs: []string{"cc"},
-		command: "go test -race -timeout 10m ./test/local/..."},
-	{name: "ten thousand schedules of one protocol", group: "soak", lane: computes, needs: []string{"cc"},
-		command: "go test -timeout 10m ./pkg/daemon/schedules"},
-	{name: "inputs that nobody has thought of", group: "soak", lane: computes, needs: []string{"cc"}, command: "sh test/fuzz.sh"},
-	{name: "the report's page in a real browser", group: "soak", lane: computes, needs: []string{"browser"},
-		command: "go test -tags browser -timeout 10m -count=1 -run Browser ./pkg/timeline/report"},
-	{name: "the client of a real Ray", group: "cluster", lane: computes, needs: []string{"cc", "ray"},
-		command: "go test -tags ray -timeout 10m -count=1 -run TestRealRay ./pkg/framework/ray"},
-
 	{name: "a share that is slow, stale, lying or hung", group: "share", lane: waits, needs: []string{"cc", "fuse"},
 		command: "go test -timeout 15m -count=1 ./test/hostile"},
 	{name: "each fault of a share in each phase", group: "share", lane: waits, needs: []string{"cc", "fuse"},
@@ -61,4 +47,19 @@ var all = []part{
 		command: "go test -tags testbed -timeout 10m -count=1 -run 'Driver|OneNode|SeesNothing|Term|Stop|Sandbox' ./test/e2e -share=moosefs"},
 	{name: "chaos", group: "soak", lane: waits, needs: []string{"cc", "testbed"},
 		command: "go test -tags testbed -timeout 10m -count=1 ./test/chaos"},
+
+	{name: "the linters", group: "lint", lane: computes, needs: []string{"cc"}, command: "sh test/lint.sh"},
+	{name: "known vulnerabilities", group: "lint", lane: computes, needs: []string{"cc"}, command: "sh test/vulnerabilities.sh",
+		lenient: true}, // their database is a service of others
+	{name: "the tests beside the code", group: "unit", lane: computes, needs: []string{"cc"},
+		command: "go test -race -timeout 10m ./cmd/... ./pkg/... ./test/nvml/... ./test/cmd/..."},
+	{name: "jobs on this machine", group: "unit", lane: computes, needs: []string{"cc"},
+		command: "go test -race -timeout 10m ./test/local/..."},
+	{name: "ten thousand schedules of one protocol", group: "soak", lane: computes, needs: []string{"cc"},
+		command: "go test -timeout 10m ./pkg/daemon/schedules"},
+	{name: "inputs that nobody has thought of", group: "soak", lane: computes, needs: []string{"cc"}, command: "sh test/fuzz.sh"},
+	{name: "the report's page in a real browser", group: "soak", lane: computes, needs: []string{"browser"},
+		command: "go test -tags browser -timeout 10m -count=1 -run Browser ./pkg/timeline/report"},
+	{name: "the client of a real Ray", group: "cluster", lane: computes, needs: []string{"cc", "ray"},
+		command: "go test -tags ray -timeout 10m -count=1 -run TestRealRay ./pkg/framework/ray"},
 }

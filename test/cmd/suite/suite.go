@@ -108,6 +108,9 @@ func (s *suite) runPart(ctx context.Context, p part) (outcome, string) {
 			return o, ""
 		}
 	}
+	if ctx.Err() == nil {
+		s.print("-- " + p.name + " begins")
+	}
 	began := time.Now()
 	used, out, err := s.command(ctx, s.setup+p.command, p.lane == computes)
 	o.took, o.used = time.Since(began), used
