@@ -146,12 +146,14 @@ type way struct {
 	ask   func(op signal.Op, path string) error
 }
 
-func (w way) Call(op signal.Op, path string, do func() error) error {
+func (w way) Enter(op signal.Op, path string) (time.Time, error) {
 	if err := w.ask(op, path); err != nil {
-		return err
+		return time.Time{}, err
 	}
-	return w.meter.Call(op, path, do)
+	return w.meter.Enter(op, path)
 }
+
+func (w way) Leave(op signal.Op, path string, entered time.Time) { w.meter.Leave(op, path, entered) }
 
 // asking is the file system by that way.
 func asking(ask func(op signal.Op, path string) error) signal.Access {

@@ -88,12 +88,9 @@ var plain = disk{new(Meter)}
 // before is asked before each call, which is not made where it returns an error.
 type before func(op Op, path string) error
 
-func (b before) Call(op Op, path string, do func() error) error {
-	if err := b(op, path); err != nil {
-		return err
-	}
-	return do()
-}
+func (b before) Enter(op Op, path string) (time.Time, error) { return time.Now(), b(op, path) }
+
+func (b before) Leave(Op, string, time.Time) {}
 
 // errWritten is the answer of an onWrite that has written the file itself.
 var errWritten = errors.New("written")

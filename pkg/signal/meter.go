@@ -188,21 +188,23 @@ func (m *Meter) end(number int64) {
 	}
 }
 
-// Call makes one call into the share, and counts and times it.
-func (m *Meter) Call(op Op, path string, do func() error) error {
-	m.mu.Lock()
-	m.counts[op]++
-	m.mu.Unlock()
-	began := time.Now()
-	err := do()
+// Enter counts a call.
+func (m *Meter) Enter(op Op, _ string) (time.Time, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	took := time.Since(began)
+	m.counts[op]++
+	return time.Now(), nil
+}
+
+// Leave times it.
+func (m *Meter) Leave(op Op, path string, entered time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	took := time.Since(entered)
 	m.busy[op] += took
 	if took > m.slowest.Took {
 		m.slowest = SlowCall{Op: op.String(), Path: path, Took: took}
 	}
-	return err
 }
 
 // retry counts something that had to be asked for again.

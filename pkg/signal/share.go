@@ -113,28 +113,38 @@ func (a Access) ready() Access {
 	return a
 }
 
-// Caller makes calls into a file system, one at a time: a Meter, or what a
-// simulation or a test puts in front of one. It returns the call's error, or its
-// own where it does not make the call.
-type Caller interface {
-	Call(op Op, path string, do func() error) error
+// Porter stands at the entrance of a file system: a Meter, or what a simulation
+// or a test puts in front of one.
+type Porter interface {
+	// Enter comes before a call, which is not made where it returns an error, and
+	// returns from when on the call's time counts.
+	Enter(op Op, path string) (time.Time, error)
+	// Leave comes after a call.
+	Leave(op Op, path string, entered time.Time)
 }
 
 // disk is the file system itself.
-type disk struct{ calls Caller }
+type disk struct{ porter Porter }
 
 var _ Share = disk{}
 
-// Disk returns the file system, into which all calls go by way of calls.
-func Disk(calls Caller) Share { return disk{calls} }
+// Disk returns the file system, each call into which passes the porter.
+func Disk(porter Porter) Share { return disk{porter} }
 
 // called is what a call returns.
 func called[T any](d disk, op Op, path string, call func() (T, error)) (value T, err error) {
-	err = d.calls.Call(op, path, func() error {
-		value, err = call()
-		return err
-	})
-	return value, err
+	entered, err := d.porter.Enter(op, path)
+	if err != nil {
+		return value, err
+	}
+	defer d.porter.Leave(op, path, entered)
+	return call()
+}
+
+// call is called for calls that return nothing.
+func (d disk) call(op Op, path string, call func() error) error {
+	_, err := called(d, op, path, func() (struct{}, error) { return struct{}{}, call() })
+	return err
 }
 
 func (d disk) open(path string, flags int) (*os.File, error) {
@@ -144,7 +154,7 @@ func (d disk) open(path string, flags int) (*os.File, error) {
 }
 
 func (d disk) close(file *os.File, path string) error {
-	return d.calls.Call(OpClose, path, file.Close)
+	return d.call(OpClose, path, file.Close)
 }
 
 func (d disk) List(path string, vet func(Facts) error) (names []string, err error) {
@@ -240,7 +250,7 @@ func (d disk) Write(path string, data []byte, durable bool) error {
 		_, err = called(d, OpWrite, path, func() (int, error) { return file.Write(data) })
 	}
 	if err == nil && durable {
-		err = d.calls.Call(OpSync, path, file.Sync)
+		err = d.call(OpSync, path, file.Sync)
 	}
 	// The error of close counts: a network file system may say only there
 	// that the data did not fit.
@@ -271,17 +281,17 @@ func (e extended) Close() error { return e.disk.close(e.file, e.path) }
 func (d disk) Change(how Change, from, to string) error {
 	switch how {
 	case MakeDir:
-		return d.calls.Call(OpMkdir, to, func() error { return os.Mkdir(to, dirMode) })
+		return d.call(OpMkdir, to, func() error { return os.Mkdir(to, dirMode) })
 	case Rename:
 		// Not os.Rename: it looks at the new name first, which teaches a
 		// client of the share that it is missing.
-		return d.calls.Call(OpRename, to, func() error { return unix.Rename(from, to) })
+		return d.call(OpRename, to, func() error { return unix.Rename(from, to) })
 	case Link:
 		return d.linkSeen(from, to)
 	case Symlink:
-		return d.calls.Call(OpSymlink, to, func() error { return os.Symlink(from, to) })
+		return d.call(OpSymlink, to, func() error { return os.Symlink(from, to) })
 	case Remove:
-		return d.calls.Call(OpRemove, to, func() error { return os.RemoveAll(to) })
+		return d.call(OpRemove, to, func() error { return os.RemoveAll(to) })
 	case Settle:
 		return d.syncDir(to)
 	default:
@@ -292,7 +302,7 @@ func (d disk) Change(how Change, from, to string) error {
 // linkSeen links, and asks whether a name that is there is the one it made: a
 // request that was repeated after a lost reply answers "file exists".
 func (d disk) linkSeen(from, to string) error {
-	err := d.calls.Call(OpLink, to, func() error { return os.Link(from, to) })
+	err := d.call(OpLink, to, func() error { return os.Link(from, to) })
 	if !errors.Is(err, os.ErrExist) {
 		return err
 	}
@@ -315,7 +325,7 @@ func (d disk) syncDir(path string) error {
 	if err != nil {
 		return err
 	}
-	err = d.calls.Call(OpSync, path, dir.Sync)
+	err = d.call(OpSync, path, dir.Sync)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOSYS) {
 		err = nil
 	}

@@ -21,7 +21,7 @@ type way struct {
 	victim *victim              // the daemon, where it is to die; or nil
 }
 
-var _ signal.Caller = (*way)(nil)
+var _ signal.Porter = (*way)(nil)
 
 func newWay(told func(signal.Op), delay func() time.Duration, slots chan struct{}) *way {
 	w := &way{meter: new(signal.Meter), told: told, delay: delay, slots: slots, marked: func(string) {}}
@@ -31,22 +31,26 @@ func newWay(told func(signal.Op), delay func() time.Duration, slots chan struct{
 
 var errDead = errors.New("the daemon is dead")
 
-// Call makes a call. Who is dead gets no answer, and is told so when nobody
-// looks any more.
-func (w *way) Call(op signal.Op, path string, do func() error) error {
+// Enter implements signal.Porter. Who is dead gets no answer, and is told so when
+// nobody looks any more.
+func (w *way) Enter(op signal.Op, path string) (time.Time, error) {
 	if w.victim != nil && w.victim.alive.Err() != nil {
 		<-w.victim.buried
-		return errDead
+		return time.Time{}, errDead
 	}
-	return w.meter.Call(op, path, func() error {
-		w.told(op)
-		if w.delay != nil {
-			time.Sleep(w.delay())
-		}
-		w.slots <- struct{}{}
-		defer func() { <-w.slots }()
-		return do()
-	})
+	entered, err := w.meter.Enter(op, path)
+	w.told(op)
+	if w.delay != nil {
+		time.Sleep(w.delay())
+	}
+	w.slots <- struct{}{}
+	return entered, err
+}
+
+// Leave implements signal.Porter.
+func (w *way) Leave(op signal.Op, path string, entered time.Time) {
+	<-w.slots
+	w.meter.Leave(op, path, entered)
 }
 
 // Write implements signal.Mutation.

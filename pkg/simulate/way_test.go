@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,22 +14,24 @@ import (
 // slot; who is dead makes none, and none is counted.
 func TestWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := 0
-		w := newWay(func(signal.Op) { told++ }, func() time.Duration { return time.Second }, make(chan struct{}, 1))
+		var told atomic.Int64
+		w := newWay(func(signal.Op) { told.Add(1) }, func() time.Duration { return time.Second }, make(chan struct{}, 1))
 		w.victim = newVictim(Config{Death: DeathOfHead})
 		for range 2 {
 			go func() {
-				_ = w.Call(signal.OpList, "nodes", func() error { time.Sleep(time.Second); return nil })
+				entered, _ := w.Enter(signal.OpList, "nodes")
+				time.Sleep(time.Second)
+				w.Leave(signal.OpList, "nodes", entered)
 			}()
 		}
 		time.Sleep(time.Minute)
-		if stats := w.meter.Stats(); stats.Calls != 2 || told != 2 || stats.Busy != 5*time.Second {
-			t.Errorf("%d calls, of which %d were told of, took %s, want 2 that took 2s and 3s", stats.Calls, told, stats.Busy)
+		if stats := w.meter.Stats(); stats.Calls != 2 || told.Load() != 2 || stats.Busy != 5*time.Second {
+			t.Errorf("%d calls, of which %d were told of, took %s, want 2 that took 2s and 3s", stats.Calls, told.Load(), stats.Busy)
 		}
 		w.victim.die()
 		close(w.victim.buried)
-		err := w.Call(signal.OpList, "nodes", func() error { t.Error("a call was made"); return nil })
-		if stats := w.meter.Stats(); !errors.Is(err, errDead) || stats.Calls != 2 || told != 2 {
+		_, err := w.Look(t.TempDir())
+		if stats := w.meter.Stats(); !errors.Is(err, errDead) || stats.Calls != 2 || told.Load() != 2 {
 			t.Errorf("got %v, and %d calls are counted", err, stats.Calls)
 		}
 	})
