@@ -17,14 +17,13 @@ import (
 )
 
 // conclude publishes the end, ends what runs here, waits for the others, and
-// returns the job's code.
-func (h *head) conclude(end *ending) int {
+// returns the end, whose code is the job's.
+func (h *head) conclude(end *ending) *ending {
 	h.trail.Enter("drain")
 	h.finish(end)
 	if end.gentle {
 		end = h.stopDriver(end)
 	}
-	h.concluded = end
 	h.announce(end)
 	h.trail.Sync()
 	var ends sync.WaitGroup
@@ -66,7 +65,7 @@ func (h *head) conclude(end *ending) int {
 		h.logged(h.mark(signal.Control, signal.NameOver))
 	}
 	h.trail.Event(trail.End, trail.Fields{Code: &end.code})
-	return end.code
+	return end
 }
 
 // announce publishes the end, so that all nodes begin theirs.

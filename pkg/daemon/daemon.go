@@ -50,14 +50,14 @@ func newNode(ctx context.Context, cfg Config, role roles.Role) (*node, error) {
 	if cfg.Access.Meter == nil {
 		cfg.Access.Meter = new(signal.Meter)
 	}
-	n := &node{cfg: cfg, id: cfg.Identity, super: super, lifetime: newLifetime(ctx), trail: trail.New()}
+	n := &node{cfg: cfg, id: cfg.Identity, lifetime: newLifetime(ctx)}
 	n.tempo = health.WorkerTempo(cfg.Times.Peer, n.id.Size)
 	if n.id.Rank == 0 {
 		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
 	}
+	n.records = &records{lifetime: n.lifetime, trail: trail.New(), meter: cfg.Access.Meter, peer: cfg.Times.Peer}
 	n.voice = voice.New(voice.Config{To: cfg.Files.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, n.id, n.trail.Log)
 	n.log = n.voice.Log
-	n.records = &records{lifetime: n.lifetime, trail: n.trail, log: n.log, meter: cfg.Access.Meter, peer: cfg.Times.Peer}
 	n.records.rank.Store(int64(n.id.Rank))
 	n.shown = shown.Begin(cfg.Shown, shown.Self{
 		ID: cfg.Identity, Role: role, Program: cfg.Program, Trail: n.trail, Meter: cfg.Access.Meter, Log: n.log,
@@ -84,7 +84,7 @@ func (n *node) close() {
 	errEnding := errors.New("the daemon is ending")
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancel()
-	if err := n.super.Close(ctx); err != nil {
+	if err := n.children.Close(ctx); err != nil {
 		n.log.Warn("cannot end the guard", zap.Error(err))
 	}
 	if n.dir != nil {

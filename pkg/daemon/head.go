@@ -35,26 +35,26 @@ type head struct {
 
 	requests  *request.Head
 	chronicle chronicle
-	arrivals  *trail.Arrivals
-	tripsMu   sync.Mutex
-	trips     []signal.RoundTrip // guarded by tripsMu
+	canary    canary
+	stage     stage
 
-	serving  atomic.Bool // the head's service is up
-	counting atomic.Bool // the framework is asked for its nodes
-
-	began       time.Time
 	gate        time.Duration // from the start to the open gate; 0 before
 	endpoint    framework.Endpoint
 	driver      *process.Child // nil before it runs
-	concluded   *ending        // how the run ends; nil before that is told
 	slowSandbox sync.WaitGroup // the head's own sandbox, as long as it starts
+}
+
+// stage is how far the head's own part of the bring-up is.
+type stage struct {
+	serving  atomic.Bool // the head's service is up
+	counting atomic.Bool // the framework is asked for its nodes
 }
 
 func newHead(n *node) *head {
 	_, unranked := n.cfg.Framework.(framework.Unranked)
-	h := &head{node: n, began: time.Now(), roster: team.NewRoster(n.id.Size, n.cfg.Team, !unranked)}
+	h := &head{node: n, roster: team.NewRoster(n.id.Size, n.cfg.Team, !unranked)}
 	h.deaths = &deaths{node: n, roster: h.roster}
-	h.assembly = &assembly{node: n, roster: h.roster, deaths: h.deaths, began: h.began}
+	h.assembly = &assembly{node: n, roster: h.roster, deaths: h.deaths, began: time.Now()}
 	h.compared = &comparison{node: n, roster: h.roster, deaths: h.deaths}
 	h.deaths.muster = h.assembly.muster
 	h.cards.witness = h.chronicle.keep
@@ -64,13 +64,15 @@ func newHead(n *node) *head {
 // runHead is the head's daemon; it returns its exit code, which is the job's.
 func runHead(n *node) int {
 	h := newHead(n)
-	defer func() { h.lines.close(h.concluded) }()
 	h.fitness.lookEarly()
 	err := h.sequence(h.life)
 	if h.dir == nil {
+		h.lines.close(nil)
 		return h.leaveAlone(err)
 	}
-	return h.conclude(h.deaths.judge(err, h.opened()))
+	end := h.conclude(h.deaths.judge(err, h.opened()))
+	h.lines.close(end)
+	return end.code
 }
 
 // sequence goes through the phases. Its error is an orderly *ending where the
@@ -140,7 +142,7 @@ func (h *head) open() error {
 	}
 	dir := <-made
 	h.trail.Published(signal.NameJob, began)
-	h.arrivals = trail.NewArrivals(time.Now())
+	h.canary.arrivals = trail.NewArrivals(time.Now())
 	pace := signal.HeadPace
 	pace.Fast = pace.Steady // nothing is waited for there, but what may come at any time
 	h.begin(dir, "daemon", pace)
@@ -218,8 +220,8 @@ func (h *head) meet(ctx context.Context) error {
 	// On a file system of one machine alone, nobody will come.
 	suspect := h.dir.FileSystem().Local && h.id.Launcher != roles.Local
 	last, err := h.nodes.Wait(ctx, func(l signal.Listing) bool {
-		h.arrivals.Note(l.Ranks(signal.Joined), l.At)
-		if suspect && time.Since(h.began) > localJoin && len(l.Ranks(signal.Joined)) == 1 {
+		h.canary.arrivals.Note(l.Ranks(signal.Joined), l.At)
+		if suspect && time.Since(h.assembly.began) > localJoin && len(l.Ranks(signal.Joined)) == 1 {
 			cancel()
 			return false
 		}
@@ -298,7 +300,7 @@ func (h *head) lead(ctx context.Context) error {
 				return err
 			}
 		}
-		h.serving.Store(true)
+		h.stage.serving.Store(true)
 		return h.publish(signal.Control, signal.NameHead, &signal.HeadRecord{Address: h.endpoint.Address, Env: h.endpoint.Env}, false)
 	})
 }
@@ -374,8 +376,8 @@ func (h *head) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.counting.Store(true)
-	defer h.counting.Store(false)
+	h.stage.counting.Store(true)
+	defer h.stage.counting.Store(false)
 	err = framework.Settle(ctx, h.cfg.Times.Settle, func(ctx context.Context) error {
 		return counter.Fleet(ctx, self, h.endpoint, members)
 	})
@@ -405,7 +407,7 @@ func (h *head) openGate() error {
 	if err := h.mark(signal.Control, signal.NameGo); err != nil {
 		return err
 	}
-	h.gate = time.Since(h.began)
+	h.gate = time.Since(h.assembly.began)
 	h.surroundings.Store(&surroundings{endpoint: h.endpoint, hosts: h.assembly.teamHosts()})
 	h.isUp("the gate is open")
 	if h.lines != nil {
@@ -492,5 +494,5 @@ func (h *head) opened() time.Duration {
 	if h.gate == 0 {
 		return 0
 	}
-	return time.Since(h.began) - h.gate
+	return time.Since(h.assembly.began) - h.gate
 }

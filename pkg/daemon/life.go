@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 )
 
 // lifetime is how long the parts of a daemon go on: contexts, each over with the
@@ -23,6 +24,7 @@ type lifetime struct {
 	work context.Context
 	rest context.CancelFunc // ends work
 	left func() bool        // stops heeding the caller's context
+	told atomic.Bool        // somebody has told this daemon to end
 
 	life  context.Context
 	end   context.CancelCauseFunc

@@ -368,13 +368,12 @@ func bare(t *testing.T, cfg Config, dir *signal.Dir) *node {
 		cfg.Access.Meter = new(signal.Meter)
 	}
 	n := &node{
-		cfg: cfg, id: cfg.Identity, tempo: health.WorkerTempo(cfg.Times.Peer, cfg.Identity.Size), log: zap.NewNop(),
-		trail: trail.New(), lifetime: newLifetime(t.Context()),
+		cfg: cfg, id: cfg.Identity, tempo: health.WorkerTempo(cfg.Times.Peer, cfg.Identity.Size), lifetime: newLifetime(t.Context()),
 	}
 	if n.id.Rank == 0 {
 		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
 	}
-	n.records = &records{lifetime: n.lifetime, trail: n.trail, log: n.log, meter: cfg.Access.Meter, peer: cfg.Times.Peer, dir: dir}
+	n.records = &records{lifetime: n.lifetime, trail: trail.New(), log: zap.NewNop(), meter: cfg.Access.Meter, peer: cfg.Times.Peer, dir: dir}
 	n.records.rank.Store(int64(n.id.Rank))
 	n.fitness, n.cards = &fitness{node: n}, &cards{node: n}
 	n.shown = shown.Begin(shown.Config{}, shown.Self{ID: n.id, Trail: n.trail, Meter: cfg.Access.Meter, Log: n.log}, nil)

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -28,13 +26,10 @@ type node struct {
 	cfg   Config
 	id    roles.Identity
 	tempo health.Tempo
-	log   *zap.Logger
 	voice *voice.Voice
-	trail *trail.Trail
 
 	*lifetime
 	*records
-	super    *process.Supervisor
 	children *service.Children
 	private  *service.Private
 	ties     *ties // nil without any lifeline
@@ -46,9 +41,6 @@ type node struct {
 
 	commands     *request.Node                // what somebody outside has this node run; nil before there is a run directory
 	surroundings atomic.Pointer[surroundings] // nil until the service is up
-
-	sandboxTold sync.Once   // the sandbox's failure is recorded
-	told        atomic.Bool // somebody has told this daemon to end
 
 }
 

@@ -40,7 +40,7 @@ func (h *head) tellProgress(ctx context.Context) {
 func (h *head) lacks(l signal.Listing) []gate.Lack {
 	asked := gate.Asked{
 		Checks: h.cfg.checked(), Sandboxes: h.cfg.Sandbox.Wanted() && !h.sandboxesMet(l),
-		Services: h.cfg.Framework.Serves(), Led: h.serving.Load(), Counting: h.counting.Load(),
+		Services: h.cfg.Framework.Serves(), Led: h.stage.serving.Load(), Counting: h.stage.counting.Load(),
 	}
 	return asked.Lacks(func(state string) []int { return h.roster.Unknown(h.roster.Missing(l, state)) })
 }

@@ -47,7 +47,7 @@ func (n *node) sandboxFailed(f *health.Failure) {
 	if f.Phase == "" {
 		f.Phase = "sandbox"
 	}
-	n.sandboxTold.Do(func() {
+	n.post.sandboxTold.Do(func() {
 		n.log.Error(n.withLines(&f.FailedRecord))
 		_ = n.report(f, signal.SandboxFailed)
 	})

@@ -17,6 +17,8 @@ type post struct {
 	aside   atomic.Bool // the job goes on without this node, which was in the team or has failed
 	sawGate atomic.Bool // a spare or a member has seen the open gate
 
+	sandboxTold sync.Once // the failure of this node's sandbox is recorded
+
 	mu     sync.Mutex
 	tenure *tenure // what runs in it; owned by who follows the team
 }

@@ -2,10 +2,19 @@ package daemon
 
 import (
 	"context"
+	"sync"
 
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
+
+// canary is how long records take to be seen on this share.
+type canary struct {
+	arrivals *trail.Arrivals
+
+	mu    sync.Mutex
+	trips []signal.RoundTrip // guarded by mu
+}
 
 // tripSample is of how many ranks the canary's round trip is reckoned: each
 // costs the head the reading of a record.
@@ -14,25 +23,25 @@ const tripSample = 4
 // measureTrips reckons how long records take to be seen on this share.
 func (h *head) measureTrips(ctx context.Context) {
 	var trips []signal.RoundTrip
-	for _, rank := range h.arrivals.Sample(tripSample) {
+	for _, rank := range h.canary.arrivals.Sample(tripSample) {
 		joined, err := h.assembly.readJoined(ctx, rank)
 		if err != nil {
 			return // what is for people only is not asked for twice
 		}
-		if trip, ok := h.arrivals.Trip(rank, joined); ok {
+		if trip, ok := h.canary.arrivals.Trip(rank, joined); ok {
 			trips = append(trips, trip)
 		}
 	}
-	h.tripsMu.Lock()
-	defer h.tripsMu.Unlock()
-	h.trips = trips
+	h.canary.mu.Lock()
+	defer h.canary.mu.Unlock()
+	h.canary.trips = trips
 }
 
 // shareReport is what the head knows of the share.
 func (h *head) shareReport() *signal.ShareReport {
-	h.tripsMu.Lock()
-	defer h.tripsMu.Unlock()
-	return &signal.ShareReport{Head: h.cfg.Access.Meter.Stats(), RoundTrips: h.trips}
+	h.canary.mu.Lock()
+	defer h.canary.mu.Unlock()
+	return &signal.ShareReport{Head: h.cfg.Access.Meter.Stats(), RoundTrips: h.canary.trips}
 }
 
 // tellShare says what all nodes have asked of the share, where that is wanted.

@@ -76,6 +76,10 @@ func (c *Children) Open(dir *signal.Dir, rank, size int, node string) {
 	c.dir, c.rank, c.size, c.node = dir, rank, size, node
 }
 
+// Close ends the guard of what would outlive this daemon, and all that it finds.
+// Its error is that of process.Supervisor.
+func (c *Children) Close(ctx context.Context) error { return c.cfg.Super.Close(ctx) }
+
 // LogName is where a child's output goes: the head's service and the driver
 // are one a job, all else is one a node.
 func (c *Children) LogName(child string) string {
