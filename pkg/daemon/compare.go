@@ -10,13 +10,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
 	"github.com/bringupd/bringupd/pkg/trail"
-	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 )
 
 // comparison sets the nodes of the job side by side.

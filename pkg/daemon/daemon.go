@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -17,7 +19,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 	"github.com/bringupd/bringupd/pkg/voice"
-	"go.uber.org/zap"
 )
 
 // Run is the whole of a daemon's life as the role says; it returns its exit

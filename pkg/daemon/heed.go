@@ -7,9 +7,10 @@ import (
 	"syscall"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
-	"go.uber.org/zap"
 )
 
 // heedSignals ends the run at TERM or INT, ends the graces when the notices say

@@ -4,10 +4,11 @@ import (
 	"net"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"go.uber.org/zap"
 )
 
 // LifelineMode says whether workers hold a connection to the head.

@@ -5,9 +5,10 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
-	"go.uber.org/zap"
 )
 
 // listen adds to the looks what the lifelines have told.

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"slices"
 
+	"go.uber.org/zap"
+
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
-	"go.uber.org/zap"
 )
 
 // standBy is a worker's part of the sequence where there are spares: it waits

@@ -6,8 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/health"
 	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/health"
 )
 
 // Private is the attempt's own directory on this node.

@@ -11,13 +11,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/metrics"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/systemd"
 	"github.com/bringupd/bringupd/pkg/trail"
-	"go.uber.org/zap"
 )
 
 // Config is where a daemon shows how it is. What can't be shown ends no job.

@@ -3,9 +3,10 @@ package shown
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/metrics"
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestCountFindings(t *testing.T) {

@@ -3,8 +3,9 @@ package team
 import (
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // listing is what a look at Nodes shows where these names are there.

@@ -12,11 +12,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 )
 
 // lastTime is for how long, in all, a daemon that ends waits for a reader.
