@@ -17,5 +17,5 @@ cmp "$generated/gcs.pb.go" pkg/framework/ray/gcs/gcs.pb.go ||
     { echo "stale: run go generate ./pkg/framework/ray"; code=1; }
 go vet ./... || code=1
 go vet -tags "$tags" ./pkg/framework/... ./pkg/timeline/... ./test/... || code=1
-go tool -modfile=tools/go.mod golangci-lint run --build-tags "$tags" ./... || code=1
+go tool -modfile=tools/go.mod golangci-lint run --allow-parallel-runners --build-tags "$tags" ./... || code=1
 exit $code

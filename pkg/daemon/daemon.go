@@ -59,7 +59,7 @@ func newNode(ctx context.Context, cfg Config, role roles.Role) (*node, error) {
 	n.records = &records{lifetime: n.lifetime, trail: trail.New(), meter: cfg.Access.Meter, peer: cfg.Times.Peer}
 	n.voice = voice.New(voice.Config{To: cfg.Files.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, n.id, n.trail.Log)
 	n.log = n.voice.Log
-	n.records.rank.Store(int64(n.id.Rank))
+	n.rank.Store(int64(n.id.Rank))
 	n.shown = shown.Begin(cfg.Shown, shown.Self{
 		ID: cfg.Identity, Role: role, Program: cfg.Program, Trail: n.trail, Meter: cfg.Access.Meter, Log: n.log,
 	}, super.Own)

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,18 +58,6 @@ func aHead(t *testing.T, driver string) *head {
 		t.Fatal(err)
 	}
 	return h
-}
-
-func untilThere(t *testing.T, path string) {
-	t.Helper()
-	for deadline := time.Now().Add(ceiling); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(path); err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("there is no %s after %s", path, ceiling)
-		}
-	}
 }
 
 // TestLagging has the end come before a start, and while it is under way.

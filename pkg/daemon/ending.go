@@ -64,5 +64,3 @@ func endingByCode(code int) *ending {
 func endingByDrain() *ending {
 	return &ending{orderly: true, word: health.Driven, why: "the driver has ended"}
 }
-
-func gentle(kind health.Kind) bool { return kind == health.Terminated || kind == health.Interrupted }

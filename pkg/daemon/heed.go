@@ -41,7 +41,7 @@ func (n *node) heedSignals(ctx context.Context) {
 		switch sig {
 		case syscall.SIGTERM, syscall.SIGINT:
 			n.told.Store(true)
-			n.end(signalled(sig, n.id.Host, int(n.records.rank.Load())))
+			n.end(signalled(sig, n.id.Host, int(n.rank.Load())))
 		case syscall.SIGPIPE:
 		default:
 			n.children.PassOn(sig)

@@ -17,7 +17,7 @@ import (
 //	    ├── parting    the driver's grace, which may have to end before the others
 //	    └── led        the wait for the head's word: over when the head is lost after this node has begun to end
 //
-// At an orderly end, or an abort, ended and life are over together (finish).
+// At an orderly end, or an abort, ended and life are over together (node.finish).
 // Where something fails here, life is over first (end), and ended follows when the
 // head has made an end of it.
 type lifetime struct {
@@ -55,12 +55,6 @@ func newLifetime(ctx context.Context) *lifetime {
 	l.parting, l.insist = context.WithCancelCause(l.hurry)
 	l.led, l.orphan = context.WithCancelCause(l.hurry)
 	return l
-}
-
-// finish ends life by an end that is known to all.
-func (l *lifetime) finish(end *ending) {
-	l.over(end)
-	l.end(end)
 }
 
 // background runs a task until work is over; close waits for it.

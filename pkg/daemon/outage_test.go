@@ -21,7 +21,7 @@ func TestOutagesAreToldOnce(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
 		cfg := Config{Identity: testIdentity(0, 2), Times: DefaultTimes(), Means: Means{Access: signal.Access{Meter: new(signal.Meter)}}}
 		h := bareHead(t, cfg, nil).deaths
-		h.node.log, h.lines = zap.New(core), &lines{Signs: lifeline.NewSigns(time.Second)}
+		h.log, h.lines = zap.New(core), &lines{Signs: lifeline.NewSigns(time.Second)}
 		h.lines.Connect(1)
 		var told outages
 		for _, step := range []struct {

@@ -105,7 +105,7 @@ func (w *worker) attach() error {
 		return err
 	}
 	w.id.Rank, w.id.Size, w.id.Hosts = rank, job.Size, nil
-	w.records.rank.Store(int64(rank))
+	w.rank.Store(int64(rank))
 	w.post.seat.Store(w.launchSeat())
 	w.begin(dir.As(rank), "sandbox-daemon", signal.WorkerPace(w.id.Size))
 	return nil

@@ -395,7 +395,7 @@ func mostTasks(s string) (most int, err error) {
 	for part := range strings.SplitSeq(s, ",") {
 		count, nodes, several := strings.Cut(part, "(x")
 		nodes, closed := strings.CutSuffix(nodes, ")")
-		if !isDecimal(count) || several && !(closed && isDecimal(nodes) && nodes[0] != '0') {
+		if !isDecimal(count) || several && (!closed || !isDecimal(nodes) || nodes[0] == '0') {
 			return 0, fmt.Errorf("%q should be TASKS or TASKS(xNODES)", part)
 		}
 		tasks, err := strconv.Atoi(count)
