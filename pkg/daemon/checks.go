@@ -15,17 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// Checks are the checks of this node.
-type Checks interface {
-	// Await looks at the node until there is nothing to wait for any more, or
-	// ctx ends. What it waits for, it tells progress.
-	Await(ctx context.Context, progress func(check.Report)) check.Report
-	// Judge returns what findings of others' mean by the policy in force.
-	Judge(findings []check.Finding) []check.Finding
-	// Longest is how long Await may take.
-	Longest() time.Duration
-}
-
 // checked tells whether nodes say that they are fit.
 func (c *Config) checked() bool { return c.Setup != "" || c.Checks != nil }
 

@@ -196,15 +196,6 @@ func (h *head) writeResult(end *ending) (result *signal.Result, taken bool) {
 	return result, taken
 }
 
-// result is how it all ended, as this node knows it.
-func (n *node) result(end *ending) *signal.Result {
-	return &signal.Result{
-		Run: n.dir.Name(), Size: n.id.Size, Code: end.code, Word: end.word, Why: end.why, Cause: end.cause, Nodes: end.nodes,
-		AtPhase: end.phase, AfterGate: end.opened, Consequences: bearable(end.consequences),
-		Took: n.trail.Age(), Program: n.cfg.Program, Phases: n.trail.Passed(), Requeue: end.requeue,
-	}
-}
-
 // publishResult writes the result, or returns ErrTaken where there is one.
 func (n *node) publishResult(result *signal.Result) error {
 	return n.asked("publish", signal.NameResult, n.cfg.Times.Peer, func(ctx context.Context) error {

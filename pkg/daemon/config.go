@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -186,4 +188,15 @@ func (t Times) stopGrace(end *ending) time.Duration {
 		return t.StopGrace
 	}
 	return min(t.StopGrace, abortGrace)
+}
+
+// Checks are the checks of this node.
+type Checks interface {
+	// Await looks at the node until there is nothing to wait for any more, or
+	// ctx ends. What it waits for, it tells progress.
+	Await(ctx context.Context, progress func(check.Report)) check.Report
+	// Judge returns what findings of others' mean by the policy in force.
+	Judge(findings []check.Finding) []check.Finding
+	// Longest is how long Await may take.
+	Longest() time.Duration
 }

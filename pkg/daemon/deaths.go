@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,25 +12,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/team"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
-
-// deaths are what the head knows of failures and losses, from the first sign of one
-// to the verdict.
-type deaths struct {
-	*node
-	nodes  *signal.Watch // over Nodes
-	lines  *lines        // nil where there are no lifelines
-	roster *team.Roster
-	muster func(l signal.Listing) // makes the team that a look asks for
-
-	hearing  atomic.Bool // the verdict waits for who may be lost, too
-	recorded atomic.Bool // who is lost now is in no result any more
-
-	mu       sync.Mutex
-	failures []health.Observed // what has failed so far, guarded by mu
-}
 
 // serveLines begins to take lifelines in, and whoever asks for commands by one.
 func (d *deaths) serveLines(guests lifeline.Callers) {
@@ -132,13 +113,6 @@ func (d *deaths) miss(ctx context.Context, rank int, sick bool, since time.Time)
 		f := health.Failed(health.HostHangs, "the daemon of %s has ended and could not write so into the run directory: its standard error tells why", d.name(rank))
 		d.mourn(f, rank, sick, since)
 	}
-}
-
-// lose observes the loss of ranks.
-func (d *deaths) lose(f *health.Failure, ranks []int, at time.Time) {
-	record := f.FailedRecord
-	record.Header, record.Phase, record.Lost = d.header(), d.trail.Phase(), ranks
-	d.observe(record, at)
 }
 
 // followNodes learns, from every look at Nodes, what the peers report and who
@@ -247,17 +221,6 @@ func (d *deaths) peersLost(ctx context.Context, silent []int, liveness *health.L
 		f.Age = max(0, quiet-d.tempo.Beat)
 		d.lose(f, f.Lost, at)
 	}
-}
-
-// areAll tells whether no other peer is left that the job needs.
-func (d *deaths) areAll(silent []int) bool {
-	alive := d.roster.Living(d.roster.Expected(d.nodes.Last()), false)
-	for _, rank := range silent {
-		if _, needed := alive[rank]; !needed {
-			return false
-		}
-	}
-	return len(silent) == len(alive)
 }
 
 // proveShare writes through our own mount.
@@ -475,19 +438,6 @@ func (d *deaths) doubted(l signal.Listing, now, asked time.Time) bool {
 		}
 	}
 	return false
-}
-
-// missed are the ranks whose loss is known.
-func (d *deaths) missed() map[int]bool {
-	missed := make(map[int]bool)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, failure := range d.failures {
-		for _, rank := range failure.Lost {
-			missed[rank] = true
-		}
-	}
-	return missed
 }
 
 // lateLosses is how much later than the verdict the result may be, for who was lost

@@ -1,12 +1,9 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -119,29 +116,6 @@ func (c *cards) noteEvent(what string, detail any) {
 	})
 }
 
-// chronicle is what the head knows of what has befallen the nodes.
-type chronicle struct {
-	mu     sync.Mutex
-	read   map[string]bool      // followEvents' own
-	events []signal.EventRecord // guarded by mu
-	looks  int                  // the last one of which all was read; guarded by mu
-}
-
-func (c *chronicle) keep(record signal.EventRecord) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.events = append(c.events, record)
-}
-
-func (c *chronicle) caughtUp(look int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.looks >= look
-}
-
-// eventPause lies between two looks at what was read.
-const eventPause = 5 * time.Millisecond
-
 // mostKept is how many events a result bears.
 const mostKept = 100
 
@@ -188,16 +162,6 @@ func (h *head) readEvents(ctx context.Context, l signal.Listing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looks = l.Looks
-}
-
-// told are the events so far, by rank and in the order in which each has told
-// of its own.
-func (c *chronicle) told() []signal.EventRecord {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	events := slices.Clone(c.events)
-	slices.SortStableFunc(events, func(a, b signal.EventRecord) int { return cmp.Compare(a.Rank, b.Rank) })
-	return events
 }
 
 // hearEvents takes one more look where the driver has failed on GPUs: what it has

@@ -14,6 +14,79 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
+// headLine takes in what a worker's lifeline tells of the head.
+type headLine struct{ *worker }
+
+// Connected notes that the head can be heard. What it said while it could not
+// is in Control.
+func (p *headLine) Connected() {
+	p.line.Connect(0)
+	p.control.Nudge()
+	p.trail.Event(trail.Line, trail.Fields{Up: new(true)})
+	p.line.once.Do(func() { close(p.line.up) })
+}
+
+// Heard notes a sign of life, and has the node look at Control where it is nudged.
+// Where there are many nodes, not all of them do in the same moment.
+func (p *headLine) Heard(nudge bool) {
+	p.line.Hear(0, false)
+	if !nudge {
+		return
+	}
+	if p.id.Size <= fewAtOnce {
+		p.control.Nudge()
+		return
+	}
+	p.control.NudgeWithin(time.Duration(p.id.Size) * lookCost)
+}
+
+// Gone has the node see why: the end may have been published. A head whose
+// kernel has closed the connection, and that is not back, has died.
+//
+// One that never held the connection has not proven to be the head, and what is
+// in between may end a connection and refuse the next: its beats must have
+// stopped, too.
+func (p *headLine) Gone(how lifeline.Parting) {
+	_, ever := p.line.Of(0)
+	if ever {
+		p.line.Part(0, how)
+	}
+	if how == lifeline.Left && p.ended.Err() != nil {
+		p.orphan(errFarewell) // as this node is about to
+		return
+	}
+	p.trail.Event(trail.Line, trail.Fields{Up: new(false), How: how.String()})
+	p.control.Quicken()
+	p.control.Nudge()
+	switch {
+	case !ever:
+		p.background(p.withoutHead(p.tempo.Silent/2, health.Failed(health.DaemonDied,
+			"the daemon of the head, %s, has died: its host took a call and has ended it, and nobody listens there any more", p.name(0))))
+	case how == lifeline.Closed || how == lifeline.Refused:
+		p.background(p.withoutHead(0, health.Failed(health.DaemonDied,
+			"the daemon of the head, %s, has died: its host has closed the lifeline and nobody listens there any more", p.name(0))))
+	case how == lifeline.Left:
+		p.background(p.withoutHead(0, p.headLeft()))
+	}
+}
+
+// errFarewell is why nothing more is to be heard of a head.
+var errFarewell = errors.New("the head has ended in order")
+
+// Over learns by which code the run ends. Where that is a failure, who can look sees
+// more of it, or that the head could not say why: see withoutHead.
+func (p *headLine) Over(code int) {
+	p.line.over.Store(int32(code) + 1)
+	if code == 0 || p.silence() > p.tempo.Silent/2 {
+		p.finish(endingByCode(code))
+	}
+}
+
+// Rejected ends a daemon that is the second one of its rank.
+func (p *headLine) Rejected(reason string) {
+	p.end(p.second(reason))
+}
+
 // followControl ends this node's life when the head, or a peer that lost the
 // head, publishes the end, and when the head's beats stop. A head that dies
 // after it has published the end is waited for no longer. own is the state that

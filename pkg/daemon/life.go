@@ -5,6 +5,9 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
 )
 
 // lifetime is how long the parts of a daemon go on: contexts, each over with the
@@ -45,6 +48,9 @@ type lifetime struct {
 // ended them.
 var errHurry = errors.New("signals have ended the graces")
 
+// errDeadline is the cause of a context whose time is over.
+var errDeadline = health.ErrDeadline
+
 // newLifetime returns a lifetime that doesn't end with ctx.
 func newLifetime(ctx context.Context) *lifetime {
 	l := new(lifetime)
@@ -67,3 +73,6 @@ func (l *lifetime) close() {
 	l.rest()
 	l.tasks.Wait()
 }
+
+// eventPause lies between two looks at what was read.
+const eventPause = 5 * time.Millisecond

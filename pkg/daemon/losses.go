@@ -3,13 +3,64 @@ package daemon
 import (
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/team"
 )
+
+// deaths are what the head knows of failures and losses, from the first sign of one
+// to the verdict.
+type deaths struct {
+	*node
+	nodes  *signal.Watch // over Nodes
+	lines  *lines        // nil where there are no lifelines
+	roster *team.Roster
+	muster func(l signal.Listing) // makes the team that a look asks for
+
+	hearing  atomic.Bool // the verdict waits for who may be lost, too
+	recorded atomic.Bool // who is lost now is in no result any more
+
+	mu       sync.Mutex
+	failures []health.Observed // what has failed so far, guarded by mu
+}
+
+// areAll tells whether no other peer is left that the job needs.
+func (d *deaths) areAll(silent []int) bool {
+	alive := d.roster.Living(d.roster.Expected(d.nodes.Last()), false)
+	for _, rank := range silent {
+		if _, needed := alive[rank]; !needed {
+			return false
+		}
+	}
+	return len(silent) == len(alive)
+}
+
+// lose observes the loss of ranks.
+func (d *deaths) lose(f *health.Failure, ranks []int, at time.Time) {
+	record := f.FailedRecord
+	record.Header, record.Phase, record.Lost = d.header(), d.trail.Phase(), ranks
+	d.observe(record, at)
+}
+
+// missed are the ranks whose loss is known.
+func (d *deaths) missed() map[int]bool {
+	missed := make(map[int]bool)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, failure := range d.failures {
+		for _, rank := range failure.Lost {
+			missed[rank] = true
+		}
+	}
+	return missed
+}
 
 // listen adds to the looks what the lifelines have told.
 func (d *deaths) listen(daemons *health.Liveness, alive map[int]int64, now time.Time) {

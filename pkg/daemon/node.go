@@ -2,14 +2,12 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/prose"
@@ -45,20 +43,6 @@ type node struct {
 
 }
 
-// begin starts what runs from the moment there is a run directory. The pace is
-// that of the looks at Control.
-func (n *node) begin(dir *signal.Dir, log string, pace signal.Pace) {
-	n.dir = dir
-	pace.Steady = min(pace.Steady, n.tempo.Look)
-	pace.Fast = min(pace.Fast, pace.Steady)
-	n.control = dir.Watch(signal.Control, pace)
-	n.trail.Open(dir, n.id, log)
-	n.children.Open(dir, n.id.Rank, n.id.Size, n.name(n.id.Rank))
-	n.commands = runsRequests(n)
-	n.background(n.control.Run)
-	n.background(n.watchShare)
-}
-
 // finish ends this node by a published end.
 func (n *node) finish(end *ending) {
 	n.shown.Ending(end.why)
@@ -71,59 +55,11 @@ func (n *node) tell(state string) error {
 	return n.mark(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state))
 }
 
-// serveWorker starts the node's worker, proves it and tells.
-func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, place *seat) error {
-	self, err := n.describe(place)
-	if err != nil {
-		return err
-	}
-	service, err := n.cfg.Framework.Worker(self, endpoint)
-	if err != nil {
-		return health.Failed(health.ServiceDied, "%v", err)
-	}
-	if service != nil {
-		service.Env = n.childEnv(service.Env, place)
-		n.occupy(service.Name)
-		err = n.children.Serve(ctx, service, health.ServiceDied, n.cfg.Times.Service, func(f *health.Failure) {
-			if n.post.seat.Load() == place { // otherwise it was ended to make way
-				n.end(f)
-			}
-		})
-	}
-	if err != nil {
-		return err
-	}
-	return n.tell(signal.UpSince(place.since))
-}
-
 // isUp shows that this node is up, and how.
 func (n *node) isUp(how string) {
 	if n.life.Err() == nil {
 		n.shown.Up(how)
 	}
-}
-
-// describe is this node as frameworks see it.
-func (n *node) describe(place *seat) (framework.Node, error) {
-	address, err := n.cfg.Address()
-	if err != nil {
-		return framework.Node{}, health.Failed(health.Launch, "%v; give --interface", err)
-	}
-	if place == nil {
-		place = new(seat) // a head that does not know its team yet
-	}
-	temp, err := n.private.Dir()
-	if n.life.Err() != nil {
-		return framework.Node{}, context.Cause(n.life)
-	}
-	if err != nil {
-		return framework.Node{}, health.Failed(health.Check, "cannot make a private directory on %s: %v", n.name(n.id.Rank), err)
-	}
-	return framework.Node{
-		Attempt: n.dir.Name(), Rank: place.rank, Size: place.size, LaunchRank: n.id.Rank, Host: n.id.Host, Address: address,
-		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, Shared: n.id.LocalSize > 1,
-		NVLinkDomain: n.cards.nvlinkDomain(), Environ: n.cfg.Environ,
-	}, nil
 }
 
 func (n *node) place() signal.Place {
@@ -219,9 +155,6 @@ func (n *node) stopAll(end *ending) (left []string) {
 
 func everything(string) bool { return true }
 
-// errDeadline is the cause of a context whose time is over.
-var errDeadline = health.ErrDeadline
-
 func (n *node) network() lifeline.Network {
 	if n.cfg.Network != nil {
 		return n.cfg.Network
@@ -231,20 +164,3 @@ func (n *node) network() lifeline.Network {
 
 // lineBeat is the pace of beats over a lifeline, however many nodes there are.
 func (n *node) lineBeat() time.Duration { return health.HeadTempo(n.cfg.Times.Peer, 1).Beat }
-
-// leaveAlone ends a worker that could not even join: nobody else can tell it a
-// code.
-func (n *node) leaveAlone(err error) int {
-	if end, ok := errors.AsType[*ending](context.Cause(n.life)); ok {
-		return end.code
-	}
-	f := health.AsFailure(err)
-	f.Rank, f.Host, f.Phase = n.id.Rank, n.id.Host, n.trail.Phase()
-	outcome := health.OutcomeOf(health.Kind(f.Kind))
-	n.aloneWords(&ending{code: outcome.Code, word: outcome.Word, why: f.What, cause: &f.FailedRecord})
-	if n.cfg.spares() && n.id.Rank > 0 && f.Kind == string(health.Share) {
-		n.log.Warn("the job may go on without this node, which leaves with 0 for it")
-		return 0
-	}
-	return outcome.Code
-}

@@ -7,19 +7,11 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
-
-// surroundings are what commands from outside are told of the run, once it is
-// known.
-type surroundings struct {
-	endpoint framework.Endpoint
-	hosts    []string // of the team; on the head alone
-}
 
 // runsRequests returns what runs commands from outside on this node.
 func runsRequests(n *node) *request.Node {

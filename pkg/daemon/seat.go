@@ -2,32 +2,11 @@ package daemon
 
 import (
 	"context"
-	"errors"
-	"sync"
-	"sync/atomic"
 
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
-
-// post is this node's place in the team, and what runs in it.
-type post struct {
-	// seat is nil where this node has no place. Where there are no spares it is
-	// that of the launch.
-	seat    atomic.Pointer[seat]
-	aside   atomic.Bool // the job goes on without this node, which was in the team or has failed
-	sawGate atomic.Bool // a spare or a member has seen the open gate
-
-	sandboxTold sync.Once // the failure of this node's sandbox is recorded
-
-	mu     sync.Mutex
-	tenure *tenure // what runs in it; owned by who follows the team
-}
-
-// seat is a place in the team, as what runs there is told.
-type seat struct {
-	rank, size int
-	since      int // the generation from which on it is this one
-}
 
 // launchSeat is the place of a node that the launch gives it; nil where there
 // are spares.
@@ -40,17 +19,6 @@ func (n *node) launchSeat() *seat {
 
 // spares tells whether the job can do without some of its nodes.
 func (c *Config) spares() bool { return c.Team.Of(c.Identity.Size).Min < c.Identity.Size }
-
-// tenure is what runs on a node for a place in the team.
-type tenure struct {
-	seat    *seat
-	service string // the name of the worker's child; empty before
-	cancel  context.CancelCauseFunc
-	done    chan struct{} // closed when nothing is being started any more
-}
-
-// errMoved is the cause of a tenure's context when the node's place is another.
-var errMoved = errors.New("this node's place in the team has changed")
 
 // takeSeat runs the node's worker in a place; one that runs in another is ended
 // first. It is not safe for concurrent use.
@@ -105,4 +73,52 @@ const standbyPart = 8
 func standbyTempo(tempo health.Tempo) health.Tempo {
 	tempo.Beat, tempo.Silent = standbyPart*tempo.Beat, standbyPart*tempo.Silent
 	return tempo
+}
+
+// serveWorker starts the node's worker, proves it and tells.
+func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, place *seat) error {
+	self, err := n.describe(place)
+	if err != nil {
+		return err
+	}
+	service, err := n.cfg.Framework.Worker(self, endpoint)
+	if err != nil {
+		return health.Failed(health.ServiceDied, "%v", err)
+	}
+	if service != nil {
+		service.Env = n.childEnv(service.Env, place)
+		n.occupy(service.Name)
+		err = n.children.Serve(ctx, service, health.ServiceDied, n.cfg.Times.Service, func(f *health.Failure) {
+			if n.post.seat.Load() == place { // otherwise it was ended to make way
+				n.end(f)
+			}
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return n.tell(signal.UpSince(place.since))
+}
+
+// describe is this node as frameworks see it.
+func (n *node) describe(place *seat) (framework.Node, error) {
+	address, err := n.cfg.Address()
+	if err != nil {
+		return framework.Node{}, health.Failed(health.Launch, "%v; give --interface", err)
+	}
+	if place == nil {
+		place = new(seat) // a head that does not know its team yet
+	}
+	temp, err := n.private.Dir()
+	if n.life.Err() != nil {
+		return framework.Node{}, context.Cause(n.life)
+	}
+	if err != nil {
+		return framework.Node{}, health.Failed(health.Check, "cannot make a private directory on %s: %v", n.name(n.id.Rank), err)
+	}
+	return framework.Node{
+		Attempt: n.dir.Name(), Rank: place.rank, Size: place.size, LaunchRank: n.id.Rank, Host: n.id.Host, Address: address,
+		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, Shared: n.id.LocalSize > 1,
+		NVLinkDomain: n.cards.nvlinkDomain(), Environ: n.cfg.Environ,
+	}, nil
 }

@@ -4,14 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
+
+// begin starts what runs from the moment there is a run directory. The pace is
+// that of the looks at Control.
+func (n *node) begin(dir *signal.Dir, log string, pace signal.Pace) {
+	n.dir = dir
+	pace.Steady = min(pace.Steady, n.tempo.Look)
+	pace.Fast = min(pace.Fast, pace.Steady)
+	n.control = dir.Watch(signal.Control, pace)
+	n.trail.Open(dir, n.id, log)
+	n.children.Open(dir, n.id.Rank, n.id.Size, n.name(n.id.Rank))
+	n.commands = runsRequests(n)
+	n.background(n.control.Run)
+	n.background(n.watchShare)
+}
 
 // watchShare notices that the share has not answered for so long that nothing
 // can be said of the peers any more, or that it is outwaited no longer.
@@ -123,4 +139,41 @@ func (n *node) beat(ctx context.Context, sub, state string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.tempo.Silent, errors.New("the peers would miss the beat"))
 	defer cancel()
 	return n.dir.Beat(ctx, sub, state)
+}
+
+// watchLink ends a node that hears nobody and has no link any more: its looks
+// at the share, which might tell, may hang for the same reason.
+func (n *node) watchLink(now time.Time) {
+	silence, ever := n.ties.Silence(now)
+	if !ever || silence < n.tempo.Silent || n.life.Err() != nil {
+		return
+	}
+	if f := n.linkDown(); f != nil {
+		n.end(f)
+	}
+}
+
+// linkDown is the failure of this node that its network interface is down; nil
+// where it is not.
+func (n *node) linkDown() *health.Failure {
+	address, _ := n.cfg.Address()
+	addr, err := netip.ParseAddr(address)
+	if n.ties.address != nil {
+		addr, err = n.ties.address(), nil
+	}
+	if err != nil {
+		return nil
+	}
+	link, down := lifeline.LinkDown(addr)
+	if !down {
+		return nil
+	}
+	return n.cutOff("its network interface " + link + " is down")
+}
+
+// cutOff is the failure of a node that can't be reached by the others.
+func (n *node) cutOff(why string) *health.Failure {
+	f := health.Failed(health.CutOff, "%s is cut off from the others: %s", n.name(n.id.Rank), why)
+	f.Lost = []int{n.id.Rank}
+	return f
 }

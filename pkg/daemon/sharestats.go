@@ -2,19 +2,10 @@ package daemon
 
 import (
 	"context"
-	"sync"
 
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
-
-// canary is how long records take to be seen on this share.
-type canary struct {
-	arrivals *trail.Arrivals
-
-	mu    sync.Mutex
-	trips []signal.RoundTrip // guarded by mu
-}
 
 // tripSample is of how many ranks the canary's round trip is reckoned: each
 // costs the head the reading of a record.

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"strings"
 
 	"go.uber.org/zap"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/advice"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -96,4 +99,30 @@ func bearable(all []signal.FailedRecord) []signal.FailedRecord {
 		kept = append(kept, failure)
 	}
 	return kept
+}
+
+// leaveAlone ends a worker that could not even join: nobody else can tell it a
+// code.
+func (n *node) leaveAlone(err error) int {
+	if end, ok := errors.AsType[*ending](context.Cause(n.life)); ok {
+		return end.code
+	}
+	f := health.AsFailure(err)
+	f.Rank, f.Host, f.Phase = n.id.Rank, n.id.Host, n.trail.Phase()
+	outcome := health.OutcomeOf(health.Kind(f.Kind))
+	n.aloneWords(&ending{code: outcome.Code, word: outcome.Word, why: f.What, cause: &f.FailedRecord})
+	if n.cfg.spares() && n.id.Rank > 0 && f.Kind == string(health.Share) {
+		n.log.Warn("the job may go on without this node, which leaves with 0 for it")
+		return 0
+	}
+	return outcome.Code
+}
+
+// result is how it all ended, as this node knows it.
+func (n *node) result(end *ending) *signal.Result {
+	return &signal.Result{
+		Run: n.dir.Name(), Size: n.id.Size, Code: end.code, Word: end.word, Why: end.why, Cause: end.cause, Nodes: end.nodes,
+		AtPhase: end.phase, AfterGate: end.opened, Consequences: bearable(end.consequences),
+		Took: n.trail.Age(), Program: n.cfg.Program, Phases: n.trail.Passed(), Requeue: end.requeue,
+	}
 }

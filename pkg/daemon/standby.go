@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
@@ -142,4 +143,35 @@ func (w *worker) standAside(f *health.Failure) *ending {
 		return end
 	}
 	return &ending{orderly: true, word: "dropped", why: f.What}
+}
+
+// awaitHead waits until the head's service is up.
+func (w *worker) awaitHead(ctx context.Context) (framework.Endpoint, error) {
+	var endpoint framework.Endpoint
+	err := w.phase("head", func() error {
+		within := w.cfg.checkTime() + w.cfg.Times.Service + w.tempo.Silent
+		ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
+		defer cancel()
+		w.control.Nudge() // it may have been there before us
+		_, err := w.control.Wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameHead) })
+		if errors.Is(err, errDeadline) {
+			return health.Failed(health.Deadline, "%s waited %s for the service of the head, %s, which neither came up nor failed",
+				w.name(w.id.Rank), within, w.name(0))
+		}
+		if err != nil {
+			return err
+		}
+		var record signal.HeadRecord
+		err = w.dir.Read(ctx, signal.Control, signal.NameHead, &record)
+		if errors.Is(err, errDeadline) {
+			return health.Failed(health.Share, "%v", err)
+		}
+		if err != nil {
+			return err
+		}
+		endpoint = framework.Endpoint{Address: record.Address, Env: record.Env}
+		w.surroundings.Store(&surroundings{endpoint: endpoint})
+		return nil
+	})
+	return endpoint, err
 }

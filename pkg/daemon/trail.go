@@ -42,9 +42,3 @@ func orderly(err error) bool {
 func (n *node) trace() trail.TraceContext {
 	return trail.ContextOf(n.cfg.Environ, n.dir.Name(), n.dir.Nonce())
 }
-
-// tellTrace notes where in a trace the run is, for who looks from there.
-func (h *head) tellTrace() {
-	trace := h.trace()
-	h.trail.Event(trail.Context, trail.Fields{Parent: trace.String(), Outer: trace.Outer})
-}

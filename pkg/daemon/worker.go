@@ -6,25 +6,15 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
-
-// worker is a daemon that is not the head, that of a sandbox in a step of its own
-// too.
-type worker struct {
-	*node
-	line     *line       // to the head; nil where there is none
-	forsaken atomic.Bool // there is no head to make an end, as far as this node knows
-}
 
 // localJoin bounds the wait for the others where the log directory lies on a
 // file system that lives on one machine alone, and the nodes do not.
@@ -129,20 +119,6 @@ func lastLook(err error) string {
 	return " (" + said + ")"
 }
 
-// second is why a daemon ends that is not the first one of its rank.
-func (w *worker) second(why string) *outsider {
-	f := health.Failed(health.Launch, "cannot take part as %s: %s; start each rank once", w.name(w.id.Rank), why)
-	f.Phase = w.trail.Phase()
-	return &outsider{f}
-}
-
-// outsider is the failure of a daemon that is none of the run's: the run is not
-// to hear of it.
-type outsider struct{ *health.Failure }
-
-// Unwrap returns the failure.
-func (o *outsider) Unwrap() error { return o.Failure }
-
 // sequence brings this node up and stays until the run ends. Its error
 // is the *ending that was published, or what failed here.
 func (w *worker) sequence(ctx context.Context) error {
@@ -198,43 +174,4 @@ func (w *worker) awaitLine(ctx context.Context) error {
 	}
 	return health.Failed(health.Launch, "cannot hold a lifeline: %s could not reach the head at %v within %s; %s",
 		w.name(w.id.Rank), w.line.tried, w.cfg.Times.Peer, mend)
-}
-
-// awaitHead waits until the head's service is up.
-func (w *worker) awaitHead(ctx context.Context) (framework.Endpoint, error) {
-	var endpoint framework.Endpoint
-	err := w.phase("head", func() error {
-		within := w.cfg.checkTime() + w.cfg.Times.Service + w.tempo.Silent
-		ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
-		defer cancel()
-		w.control.Nudge() // it may have been there before us
-		_, err := w.control.Wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameHead) })
-		if errors.Is(err, errDeadline) {
-			return health.Failed(health.Deadline, "%s waited %s for the service of the head, %s, which neither came up nor failed",
-				w.name(w.id.Rank), within, w.name(0))
-		}
-		if err != nil {
-			return err
-		}
-		var record signal.HeadRecord
-		err = w.dir.Read(ctx, signal.Control, signal.NameHead, &record)
-		if errors.Is(err, errDeadline) {
-			return health.Failed(health.Share, "%v", err)
-		}
-		if err != nil {
-			return err
-		}
-		endpoint = framework.Endpoint{Address: record.Address, Env: record.Env}
-		w.surroundings.Store(&surroundings{endpoint: endpoint})
-		return nil
-	})
-	return endpoint, err
-}
-
-// relax has Control looked at rarely: nothing is expected there but the end.
-func (w *worker) relax() {
-	w.control.Relax(w.tempo.Look)
-	if w.line != nil {
-		w.line.Run(w.cfg.Times.outwaits())
-	}
 }

@@ -1,0 +1,430 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/request"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
+)
+
+// runHead is the head's daemon; it returns its exit code, which is the job's.
+func runHead(n *node) int {
+	h := newHead(n)
+	h.fitness.lookEarly()
+	err := h.sequence(h.life)
+	if h.dir == nil {
+		h.lines.close(nil)
+		return h.leaveAlone(err)
+	}
+	end := h.conclude(h.deaths.judge(err, h.opened()))
+	h.lines.close(end)
+	return end.code
+}
+
+// sequence goes through the phases. Its error is an orderly *ending where the
+// driver has ended or a stop was asked for, and otherwise what failed.
+//
+// The head's own service is not kept waiting for the slowest node to join: what
+// the others wait for is there when they come.
+func (h *head) sequence(ctx context.Context) error {
+	parts, own := errgroup.WithContext(ctx)
+	opened := make(chan struct{})
+	parts.Go(func() error {
+		return h.phase("join", func() error {
+			if err := h.open(); err != nil {
+				return err
+			}
+			if err := h.checkDriver(own); err != nil {
+				return err
+			}
+			close(opened)
+			h.background(func(context.Context) { h.tellProgress(own) })
+			return h.meet(own)
+		})
+	})
+	parts.Go(func() error {
+		select {
+		case <-opened:
+			return h.bringUp(own)
+		case <-own.Done():
+			return context.Cause(own)
+		}
+	})
+	if err := parts.Wait(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := h.phase("gate", h.openGate); err != nil {
+		return err
+	}
+	return h.phase("driver", func() error { return h.drive(ctx) })
+}
+
+// open makes the run directory, and begins to follow what appears in it.
+func (h *head) open() error {
+	address, _ := h.cfg.Address()
+	lines, lifelines, err := offerLines(h.node, address)
+	h.lines = lines // to be closed in any case
+	if err != nil {
+		return err
+	}
+	job := signal.Job{
+		Digest: h.cfg.digest(), Addresses: []string{address}, Program: h.cfg.Program, PID: os.Getpid(),
+		SandboxStep: h.cfg.Sandbox.Step, Lifeline: lifelines, Hosts: roles.HostList(h.id.Hosts), Plan: h.cfg.plan(),
+		Launcher: string(h.id.Launcher), LaunchID: h.id.Job,
+	}
+	made, began := make(chan *signal.Dir, 1), time.Now()
+	// Also who is told to end meanwhile waits for it a little: a run directory
+	// without a head would keep the others waiting.
+	err = h.asked("make", h.id.RunName(), h.cfg.Times.Join, func(ctx context.Context) error {
+		dir, err := signal.Create(ctx, h.place(), job)
+		made <- dir
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	dir := <-made
+	h.trail.Published(signal.NameJob, began)
+	h.canary.arrivals = trail.NewArrivals(time.Now())
+	pace := signal.HeadPace
+	pace.Fast = pace.Steady // nothing is waited for there, but what may come at any time
+	h.begin(dir, "daemon", pace)
+	pace = signal.HeadPace
+	pace.Steady = min(h.tempo.Look, pace.Steady)
+	h.nodes = dir.Watch(signal.Nodes, pace)
+	h.deaths.nodes, h.deaths.lines, h.assembly.nodes = h.nodes, lines, h.nodes
+	h.shown.Nodes(h.nodes)
+	h.tellTrace()
+	h.log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
+	h.background(h.nodes.Run)
+	h.requests = request.NewHead(h.commands, requestTeam{h})
+	h.deaths.serveLines(h.requests)
+	h.background(h.deaths.followNodes)
+	h.background(h.followEvents)
+	h.background(h.deaths.followRequests)
+	h.background(h.requests.FollowRequests)
+	h.background(h.pulse(signal.Control, signal.BeatState))
+	h.background(h.pointLatest)
+	return nil
+}
+
+// tellTrace notes where in a trace the run is, for who looks from there.
+func (h *head) tellTrace() {
+	trace := h.trace()
+	h.trail.Event(trail.Context, trail.Fields{Parent: trace.String(), Outer: trace.Outer})
+}
+
+func (h *head) pointLatest(ctx context.Context) {
+	if err := h.dir.PointLatest(ctx); err != nil && ctx.Err() == nil {
+		h.log.Warn("cannot point at the newest run", zap.Error(err))
+	}
+}
+
+// checkDriver finds the driver before anybody waits for it. The look is made
+// aside, and left behind when ctx ends: the file system may hang.
+func (h *head) checkDriver(ctx context.Context) error {
+	if len(h.cfg.Driver) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.Times.Join, errDeadline)
+	defer cancel()
+	_, err := service.Answered(ctx, func() (struct{}, error) { return struct{}{}, process.Find(h.cfg.Driver[0], h.cfg.Environ) })
+	switch cause := context.Cause(ctx); {
+	case cause == nil || !errors.Is(err, cause):
+		return h.driverFailure(err)
+	case !errors.Is(cause, errDeadline):
+		return cause
+	}
+	return health.Failed(health.Deadline, "cannot look at the driver on %s: the file system of %s has not answered for %s; see whether it hangs there",
+		h.name(0), h.cfg.Driver[0], h.cfg.Times.Join)
+}
+
+func (h *head) driverFailure(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, process.ErrNotFound):
+		return health.Failed(health.NotFound, "cannot start the driver on %s: %v", h.name(0), err)
+	case errors.Is(err, process.ErrNotExecutable):
+		return health.Failed(health.NotExecutable, "cannot start the driver on %s: %v", h.name(0), err)
+	default:
+		return health.Failed(health.Internal, "cannot start the driver on %s: %v", h.name(0), err)
+	}
+}
+
+// meet waits until every node has joined: the share is then proven both ways.
+func (h *head) meet(ctx context.Context) error {
+	own := h.publish(signal.Nodes, signal.NodeName(0, h.id.Size, signal.Joined), &signal.JoinedRecord{
+		Canary: h.dir.Nonce(), PID: os.Getpid(), Program: h.cfg.Program,
+	}, false)
+	if own != nil {
+		return own
+	}
+	within := h.cfg.Times.Join
+	if h.roster.Spares() { // who is late is dropped, and the check is in the way of the team
+		within += h.cfg.checkTime() + 2*h.tempo.Silent
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
+	defer cancel()
+	// On a file system of one machine alone, nobody will come.
+	suspect := h.dir.FileSystem().Local && h.id.Launcher != roles.Local
+	last, err := h.nodes.Wait(ctx, func(l signal.Listing) bool {
+		h.canary.arrivals.Note(l.Ranks(signal.Joined), l.At)
+		if suspect && time.Since(h.assembly.began) > localJoin && len(l.Ranks(signal.Joined)) == 1 {
+			cancel()
+			return false
+		}
+		if h.roster.Spares() {
+			members, _ := h.roster.Team()
+			return members != nil
+		}
+		return len(l.Missing(signal.Joined, h.id.Size)) == 0
+	})
+	if errors.Is(err, errDeadline) || errors.Is(err, context.Canceled) {
+		return h.assembly.unmet(last.Missing(signal.Joined, h.id.Size))
+	}
+	return err
+}
+
+// bringUp runs check, sandbox, head and workers, side by side where nothing
+// hangs on the order, until all nodes are up.
+func (h *head) bringUp(ctx context.Context) error {
+	if err := h.fitness.prepare(ctx); err != nil {
+		return err
+	}
+	// The gate may do without the head's own sandbox, and is then not to wait
+	// for it.
+	h.slowSandbox.Go(func() {
+		if err := h.serveSandbox(h.life); err != nil {
+			h.end(err)
+		}
+	})
+	parts, own := errgroup.WithContext(ctx)
+	led := make(chan struct{})
+	parts.Go(func() error {
+		err := h.lead(own)
+		if err == nil {
+			close(led)
+		}
+		return err
+	})
+	parts.Go(func() error {
+		return h.assembly.assemble(own, func(team context.Context) error { return h.raise(team, own, led) })
+	})
+	return parts.Wait()
+}
+
+// raise waits until the team is up and its sandboxes are ready. life is what
+// the head's own worker hangs from: it may outlive the team.
+func (h *head) raise(ctx, life context.Context, led <-chan struct{}) error {
+	parts, own := errgroup.WithContext(ctx)
+	parts.Go(func() error {
+		if !waitFor(own, led) {
+			return context.Cause(own)
+		}
+		return h.workers(own, life)
+	})
+	parts.Go(func() error { return h.awaitNodes(own) })
+	return parts.Wait()
+}
+
+// lead starts the head's service and tells where it is.
+func (h *head) lead(ctx context.Context) error {
+	if !h.cfg.Framework.Serves() {
+		return nil
+	}
+	return h.phase("head", func() error {
+		self, err := h.describe(h.launchSeat())
+		if err != nil {
+			return err
+		}
+		service, endpoint, err := h.cfg.Framework.Head(self)
+		if err != nil {
+			return health.Failed(health.ServiceDied, "%v", err)
+		}
+		h.endpoint = endpoint
+		if service != nil {
+			service.Env = h.childEnv(service.Env, h.launchSeat())
+			if err := h.children.Serve(ctx, service, health.ServiceDied, h.cfg.Times.Service, func(f *health.Failure) { h.end(f) }); err != nil {
+				return err
+			}
+		}
+		h.stage.serving.Store(true)
+		return h.publish(signal.Control, signal.NameHead, &signal.HeadRecord{Address: h.endpoint.Address, Env: h.endpoint.Env}, false)
+	})
+}
+
+// workers brings up the head's own worker and waits for those of the others.
+func (h *head) workers(ctx, life context.Context) error {
+	if !h.cfg.Framework.Serves() || ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return h.phase("workers", func() error {
+		if h.roster.Spares() {
+			h.takeOwnSeat(life)
+		} else if err := h.serveWorker(ctx, h.endpoint, h.post.seat.Load()); err != nil {
+			return err
+		}
+		if err := h.awaitAll(ctx, signal.Up, h.cfg.checkTime()+2*h.cfg.Times.Service+h.tempo.Silent); err != nil {
+			return err
+		}
+		return h.settle(ctx)
+	})
+}
+
+// takeOwnSeat runs the head's own worker in the place that the team gives it,
+// which is always the first.
+func (h *head) takeOwnSeat(ctx context.Context) {
+	members, _ := h.roster.Team()
+	if h.post.tenure != nil && h.post.tenure.seat.since == members[0].Since {
+		return
+	}
+	place := &seat{size: len(members), since: members[0].Since}
+	h.takeSeat(ctx, place, func(ctx context.Context) error { return h.serveWorker(ctx, h.endpoint, place) })
+}
+
+// awaitNodes waits for what the other nodes tell of their checks and sandboxes.
+func (h *head) awaitNodes(ctx context.Context) error {
+	if h.cfg.checked() {
+		if err := h.awaitAll(ctx, signal.Checked, h.cfg.checkTime()+h.tempo.Silent); err != nil {
+			return err
+		}
+		if err := h.compared.compare(ctx, h.nodes.Last()); err != nil {
+			return err
+		}
+	}
+	if !h.cfg.Sandbox.Wanted() {
+		return nil
+	}
+	within := h.cfg.checkTime() + h.cfg.Times.Sandbox + h.tempo.Silent
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
+	defer cancel()
+	last, err := h.nodes.Wait(ctx, h.sandboxesMet)
+	if !errors.Is(err, errDeadline) {
+		return err
+	}
+	return health.Failed(health.Deadline, "the gate needs the sandbox of %s, and after %s %s had none ready",
+		h.cfg.Sandbox.Require, within, h.hostsOf(h.roster.Missing(last, signal.Sandbox)))
+}
+
+// settle waits until the framework itself counts every node, and has for the
+// settle time.
+func (h *head) settle(ctx context.Context) error {
+	counter, ok := h.cfg.Framework.(framework.Counter)
+	if !ok {
+		return nil
+	}
+	members := make([]framework.Member, 0, h.roster.Count())
+	for _, rank := range h.roster.Ranks() {
+		members = append(members, framework.Member{Rank: rank, Host: h.id.HostOf(rank)})
+	}
+	within := h.cfg.Times.Service
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
+	defer cancel()
+	self, err := h.describe(h.launchSeat())
+	if err != nil {
+		return err
+	}
+	h.stage.counting.Store(true)
+	defer h.stage.counting.Store(false)
+	err = framework.Settle(ctx, h.cfg.Times.Settle, func(ctx context.Context) error {
+		return counter.Fleet(ctx, self, h.endpoint, members)
+	})
+	if errors.Is(err, errDeadline) {
+		return health.Failed(health.ServiceDied, "%s does not count all %d nodes after %s: %v", h.cfg.Framework.Name(), len(members), within, err)
+	}
+	return err
+}
+
+// awaitAll waits until every node is in state. Each node has a deadline of its
+// own and reports what failed: this one is for a node that does neither.
+func (h *head) awaitAll(ctx context.Context, state string, within time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
+	defer cancel()
+	last, err := h.nodes.Wait(ctx, func(l signal.Listing) bool {
+		return len(h.roster.Missing(l, state)) == 0
+	})
+	if !errors.Is(err, errDeadline) {
+		return err
+	}
+	return health.Failed(health.Deadline, "the head waited %s for %s to be %s, and they neither were nor failed",
+		within, h.hostsOf(h.roster.Missing(last, state)), state)
+}
+
+// openGate tells that everything is proven ready.
+func (h *head) openGate() error {
+	if err := h.mark(signal.Control, signal.NameGo); err != nil {
+		return err
+	}
+	h.gate = time.Since(h.assembly.began)
+	h.surroundings.Store(&surroundings{endpoint: h.endpoint, hosts: h.assembly.teamHosts()})
+	h.isUp("the gate is open")
+	if h.lines != nil {
+		h.lines.Run(h.cfg.Times.outwaits())
+	}
+	h.nodes.Relax(h.tempo.Look)
+	h.control.Relax(h.tempo.Look)
+	h.background(h.measureTrips)
+	h.log.Info("the gate is open", zap.Int("nodes", h.roster.Count()), zap.Duration("took", h.gate.Round(time.Millisecond)))
+	return nil
+}
+
+// drive runs the driver to its end, or, where there is none, waits for a stop.
+// Its error is the orderly *ending, or why the run ended instead.
+func (h *head) drive(ctx context.Context) error {
+	if len(h.cfg.Driver) == 0 {
+		h.log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.dir.Path()))
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	starting, started := h.lagging(ctx)
+	driver, err := h.children.Start(starting, process.Spec{
+		Name: service.Driver, Argv: h.cfg.Driver, Stdin: h.cfg.Files.In, Stdout: h.cfg.Files.Out, Stderr: h.cfg.Files.Err,
+		Env: driverEnv(h.childEnv(h.cfg.Environ, &seat{size: h.roster.Count()}), h.assembly.teamHosts(), h.endpoint),
+	})
+	started()
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return h.driverFailure(err)
+	}
+	h.driver = driver
+	select {
+	case <-driver.Ended():
+	case <-ctx.Done():
+	}
+	if !service.Ended(driver) {
+		return context.Cause(ctx)
+	}
+	exit := driver.Exit()
+	// A driver that is well has ended the job, whatever came at the same time;
+	// one that is not may have died of it.
+	if exit.Status() != 0 && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	// Slurm signals the whole step: then the driver's end is the daemon's, too.
+	if exit.Status() > 128 && !pause.For(ctx, service.Skew(exit)) {
+		return context.Cause(ctx)
+	}
+	if exit.Status() != 0 && (!h.deaths.hearLosses(ctx) || !h.hearEvents(ctx)) {
+		return context.Cause(ctx)
+	}
+	return &ending{orderly: true, word: health.Driven, code: exit.Status(), why: "the driver has ended: " + exit.String()}
+}

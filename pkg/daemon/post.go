@@ -1,0 +1,48 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+)
+
+// post is this node's place in the team, and what runs in it.
+type post struct {
+	// seat is nil where this node has no place. Where there are no spares it is
+	// that of the launch.
+	seat    atomic.Pointer[seat]
+	aside   atomic.Bool // the job goes on without this node, which was in the team or has failed
+	sawGate atomic.Bool // a spare or a member has seen the open gate
+
+	sandboxTold sync.Once // the failure of this node's sandbox is recorded
+
+	mu     sync.Mutex
+	tenure *tenure // what runs in it; owned by who follows the team
+}
+
+// seat is a place in the team, as what runs there is told.
+type seat struct {
+	rank, size int
+	since      int // the generation from which on it is this one
+}
+
+// tenure is what runs on a node for a place in the team.
+type tenure struct {
+	seat    *seat
+	service string // the name of the worker's child; empty before
+	cancel  context.CancelCauseFunc
+	done    chan struct{} // closed when nothing is being started any more
+}
+
+// errMoved is the cause of a tenure's context when the node's place is another.
+var errMoved = errors.New("this node's place in the team has changed")
+
+// surroundings are what commands from outside are told of the run, once it is
+// known.
+type surroundings struct {
+	endpoint framework.Endpoint
+	hosts    []string // of the team; on the head alone
+}
