@@ -374,7 +374,7 @@ func bare(t *testing.T, cfg Config, dir *signal.Dir) *node {
 		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
 	}
 	n.records = &records{lifetime: n.lifetime, trail: trail.New(), log: zap.NewNop(), meter: cfg.Access.Meter, peer: cfg.Times.Peer, dir: dir}
-	n.records.rank.Store(int64(n.id.Rank))
+	n.rank.Store(int64(n.id.Rank))
 	n.fitness, n.cards = &fitness{node: n}, &cards{node: n}
 	n.shown = shown.Begin(shown.Config{}, shown.Self{ID: n.id, Trail: n.trail, Meter: cfg.Access.Meter, Log: n.log}, nil)
 	n.children = service.NewChildren(
