@@ -27,6 +27,9 @@ const (
 	// computes is for the others.
 	computes
 	lanes // how many there are
+	// alone is no lane: its parts come before all others, with nothing beside
+	// them. They tell by fractions of a second who was first.
+	alone = lanes
 )
 
 // all are the parts of the tests, in the order in which each lane goes through
@@ -35,7 +38,7 @@ const (
 var all = []part{
 	{name: "a share that is slow, stale, lying or hung", group: "share", lane: waits, needs: []string{"cc", "fuse"},
 		command: "go test -timeout 15m -count=1 ./test/hostile"},
-	{name: "each fault of a share in each phase", group: "share", lane: waits, needs: []string{"cc", "fuse"},
+	{name: "each fault of a share in each phase", group: "share", lane: alone, needs: []string{"cc", "fuse"},
 		command: "go test -timeout 15m -count=1 ./test/faults"},
 	{name: "the testbed itself", group: "cluster", lane: waits, needs: []string{"cc", "testbed"},
 		command: "go test -tags testbed -timeout 10m -count=1 ./test/testbed/..."},
@@ -51,8 +54,10 @@ var all = []part{
 	{name: "the linters", group: "lint", lane: computes, needs: []string{"cc"}, command: "sh test/lint.sh"},
 	{name: "known vulnerabilities", group: "lint", lane: computes, needs: []string{"cc"}, command: "sh test/vulnerabilities.sh",
 		lenient: true}, // their database is a service of others
-	{name: "the tests beside the code", group: "unit", lane: computes, needs: []string{"cc"},
-		command: "go test -race -timeout 10m ./cmd/... ./pkg/... ./test/nvml/... ./test/cmd/..."},
+	{name: "the tests beside the code of the daemons", group: "unit", lane: alone, needs: []string{"cc"},
+		command: "go test -race -timeout 10m ./pkg/daemon"},
+	{name: "those beside all other code", group: "unit", lane: computes, needs: []string{"cc"},
+		command: "go test -race -timeout 10m $(go list ./cmd/... ./pkg/... ./test/nvml/... ./test/cmd/... | grep -v '/pkg/daemon$')"},
 	{name: "jobs on this machine", group: "unit", lane: computes, needs: []string{"cc"},
 		command: "go test -race -timeout 10m ./test/local/..."},
 	{name: "ten thousand schedules of one protocol", group: "soak", lane: computes, needs: []string{"cc"},

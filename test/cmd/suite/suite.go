@@ -65,6 +65,11 @@ func (s *suite) run(ctx context.Context) error {
 	}
 	var running sync.WaitGroup
 	running.Go(func() { s.install(ctx, order) })
+	for _, p := range s.parts {
+		if p.lane == alone {
+			s.note(s.runPart(ctx, p))
+		}
+	}
 	for l := range lanes {
 		running.Go(func() {
 			for _, p := range s.parts {
