@@ -250,14 +250,14 @@ func (h *Head) seat(ctx context.Context, l *link, who claim, ours challenge) err
 	if other {
 		h.peers.Gone(rank, Broken)
 	}
-	h.peers.Connected(rank)
 	h.mu.Lock()
 	over, leaving := h.over, h.leaving
 	if s.known {
-		h.stats.Reconnects++
+		h.stats.Reconnects++ // before it is told of: who is told may look
 	}
 	h.mu.Unlock()
 	s.known = true
+	h.peers.Connected(rank)
 	l.send(frameBeat)
 	if over != nil {
 		l.send(over...)
