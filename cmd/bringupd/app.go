@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -19,7 +19,7 @@ import (
 
 // invocation is one call of the program: what every subcommand needs.
 type invocation struct {
-	files   daemon.Files
+	files   config.Files
 	signals <-chan os.Signal
 	// driver is what stands behind "--". It is cut off before the flags are
 	// parsed: a driver may be called "stop" or have flags of its own.
@@ -33,7 +33,7 @@ type invocation struct {
 }
 
 // run is the whole program; it returns the exit code.
-func run(args []string, signals <-chan os.Signal, files daemon.Files) int {
+func run(args []string, signals <-chan os.Signal, files config.Files) int {
 	inv := &invocation{files: files, signals: signals, notifySocket: takeNotifySocket()}
 	args, inv.driver, inv.dashed = cutDriver(args)
 	app := inv.app()

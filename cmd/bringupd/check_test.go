@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/readiness"
 )
 
@@ -126,7 +126,7 @@ func TestCheckIsInterrupted(t *testing.T) {
 			t.Chdir(t.TempDir())
 			forget(t)
 			dir := t.TempDir()
-			files := daemon.Files{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
+			files := config.Files{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
 			signals, code := make(chan os.Signal), make(chan int)
 			go func() {
 				code <- run(append([]string{"bringupd"}, checkArgs("--active-check=touch ran; exec sleep 1000")...), signals, files)
@@ -150,7 +150,7 @@ func TestCheckIsInterrupted(t *testing.T) {
 
 func TestCheckProgress(t *testing.T) {
 	dir := t.TempDir()
-	c := checking{&looking{invocation: &invocation{files: daemon.Files{Err: open(t, filepath.Join(dir, "err"))}}}}
+	c := checking{&looking{invocation: &invocation{files: config.Files{Err: open(t, filepath.Join(dir, "err"))}}}}
 	wait := func(ids ...string) (report check.Report) {
 		for _, id := range ids {
 			report.Findings = append(report.Findings, check.Finding{ID: id, Verdict: check.Wait, Observed: "in progress"})

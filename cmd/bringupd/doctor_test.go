@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/doctor"
 )
 
@@ -136,7 +136,7 @@ func TestDoctorIsInterrupted(t *testing.T) {
 	t.Chdir(t.TempDir())
 	forget(t)
 	dir := t.TempDir()
-	files := daemon.Files{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
+	files := config.Files{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
 	signals, code := make(chan os.Signal), make(chan int)
 	go func() {
 		code <- run(append([]string{"bringupd"}, doctorArgs("--active-check=touch ran; exec sleep 1000")...), signals, files)

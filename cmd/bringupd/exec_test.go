@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/request"
 )
 
@@ -42,7 +42,7 @@ func TestExecConclude(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			errs := open(t, filepath.Join(t.TempDir(), "err"))
-			e := &execing{invocation: &invocation{files: daemon.Files{Err: errs}}}
+			e := &execing{invocation: &invocation{files: config.Files{Err: errs}}}
 			if err := e.conclude(tc.nodes, tc.err); err != nil || e.code != tc.code || content(t, errs.Name()) != tc.says {
 				t.Errorf("it ends with %d, want %d, and %v; it says\n%s", e.code, tc.code, err, content(t, errs.Name()))
 			}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
@@ -28,7 +28,7 @@ func TestGPUChild(t *testing.T) {
 	answers, answer := pipe(t)
 	code := make(chan int, 1)
 	go func() {
-		files := daemon.Files{In: questions, Out: answer, Err: os.Stderr}
+		files := config.Files{In: questions, Out: answer, Err: os.Stderr}
 		code <- run([]string{"bringupd", "gpu-child", "--nvml=/nonexistent/libnvidia-ml.so.1"}, make(chan os.Signal), files)
 	}()
 	if _, err := ask.WriteString(`{"v":1,"ask":"look"}` + "\n"); err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -77,7 +77,7 @@ func TestLogsRaw(t *testing.T) {
 			forget(t)
 			master, slave := terminal(t)
 			args := append([]string{"bringupd", "logs", "driver", dir}, tc.flags...)
-			code := run(args, make(chan os.Signal), daemon.Files{In: os.Stdin, Out: slave, Err: os.Stderr})
+			code := run(args, make(chan os.Signal), config.Files{In: os.Stdin, Out: slave, Err: os.Stderr})
 			if err := slave.Close(); err != nil {
 				t.Fatal(err)
 			}

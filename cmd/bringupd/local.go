@@ -14,7 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -80,7 +80,7 @@ func (l *local) launch() error {
 
 // refuseTwin refuses a name that a run has already. The head would, too; but by
 // then the workers would have met that run, which may be under way.
-func (l *local) refuseTwin(cfg daemon.Config) error {
+func (l *local) refuseTwin(cfg config.Config) error {
 	if l.named {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon"
 )
 
@@ -16,5 +17,5 @@ func init() { runtime.LockOSThread() }
 
 func main() {
 	signals := daemon.Signals()
-	os.Exit(run(os.Args, signals, daemon.Files{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	os.Exit(run(os.Args, signals, config.Files{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

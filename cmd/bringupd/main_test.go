@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 )
 
 // mainVariable has the test's binary be the program: cli has a flag that is
@@ -52,7 +52,7 @@ func call(t *testing.T, env []string, args ...string) said {
 		t.Setenv(name, value)
 	}
 	dir := t.TempDir()
-	files := daemon.Files{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
+	files := config.Files{In: open(t, os.DevNull), Out: open(t, filepath.Join(dir, "out")), Err: open(t, filepath.Join(dir, "err"))}
 	code := run(append([]string{"bringupd"}, args...), make(chan os.Signal), files)
 	return said{code: code, out: content(t, files.Out.Name()), err: content(t, files.Err.Name())}
 }

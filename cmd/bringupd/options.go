@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/team"
@@ -25,8 +25,8 @@ type options struct {
 	frameworks              []framework.Choice
 	setup                   string
 	checks                  check.Config
-	sandbox                 daemon.SandboxConfig
-	times                   daemon.Times
+	sandbox                 config.Sandbox
+	times                   config.Times
 	lifeline                string
 	onFailure               string
 	mostRequeues            int
@@ -39,7 +39,7 @@ type options struct {
 func newOptions() *options {
 	o := &options{
 		role: "auto", framework: "none", rank: -1, gpus: -1,
-		frameworks: frameworks(), times: daemon.DefaultTimes(), logFormat: "console", lifeline: string(daemon.LifelineAuto),
+		frameworks: frameworks(), times: config.DefaultTimes(), logFormat: "console", lifeline: string(config.LifelineAuto),
 		onFailure: "exit", mostRequeues: 3, checks: check.DefaultConfig(),
 	}
 	o.sandbox.Require, _ = gate.ParseRequire("all")
@@ -117,7 +117,7 @@ func (o *options) launch() settings {
 			"without a launcher, the number of daemons)")),
 		text("job-id", "NAME", &o.jobID, "name of the run, if no launcher names it: the same on all ranks, a new one for every launch"),
 		text("interface", "NAME", &o.interfaceName, "network interface at whose address the other nodes reach this one (default: that of the route to where the job was launched)"),
-		choice("lifeline", daemon.LifelineModes, &o.lifeline, "connections of the workers to the head, which show a death at once: auto (beat files where none can be made), on (fail there), or off (beat files alone)"),
+		choice("lifeline", config.LifelineModes, &o.lifeline, "connections of the workers to the head, which show a death at once: auto (beat files where none can be made), on (fail there), or off (beat files alone)"),
 		hidden(yes("launched-locally", &o.local, "")),
 		hidden(number("launched-of", &o.localSize, 1, maxLocal, "")),
 	}

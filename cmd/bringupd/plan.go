@@ -7,14 +7,14 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // plan prints what a daemon would do: the configuration, as a file that
 // --config reads, and the steps as comments in it. A launch mistake is part of
 // what it tells, and decides the code.
-func (inv *invocation) plan(all settings, cfg daemon.Config, role roles.Role, launch error) error {
+func (inv *invocation) plan(all settings, cfg config.Config, role roles.Role, launch error) error {
 	var b bytes.Buffer
 	b.WriteString("# flag > variable > file > default; secrets are left out\n")
 	encoder := yaml.NewEncoder(&b)

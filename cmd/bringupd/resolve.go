@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -19,7 +19,7 @@ import (
 
 // configure makes the one validated configuration of the settings and what the launcher tells. No directory is made and
 // no process is started by it. Where only the launch is wrong, the configuration comes with the error.
-func (inv *invocation) configure(all settings, o *options, fromFile []string) (daemon.Config, roles.Role, error) {
+func (inv *invocation) configure(all settings, o *options, fromFile []string) (config.Config, roles.Role, error) {
 	cfg := o.build(inv)
 	var err error
 	if cfg.Shown, err = o.shown(inv); err != nil {
@@ -59,7 +59,7 @@ func (o *options) shown(inv *invocation) (shown.Config, error) {
 }
 
 // addChecks has the node looked at, and its GPUs watched.
-func (o *options) addChecks(cfg *daemon.Config) error {
+func (o *options) addChecks(cfg *config.Config) error {
 	told, err := o.checkConfig()
 	if err != nil {
 		return usage("%v", err)
@@ -100,13 +100,13 @@ func (inv *invocation) chosenDriver(o *options, fromFile []string) ([]string, er
 }
 
 // build makes of the settings what needs no judging.
-func (o *options) build(inv *invocation) daemon.Config {
-	cfg := daemon.Config{
+func (o *options) build(inv *invocation) config.Config {
+	cfg := config.Config{
 		Program: version(), Framework: o.chosen().Framework(o.dedicatedHead), Setup: o.setup, Sandbox: o.sandbox,
-		Lifeline: daemon.LifelineMode(o.lifeline), Times: o.times,
-		Requeue: daemon.RequeueConfig{OnFailure: o.onFailure == onFailureRequeue, Most: o.mostRequeues},
-		Means:   daemon.Means{TempDir: o.tempDir, Environ: os.Environ(), Signals: inv.signals},
-		Output:  daemon.Output{Files: inv.files, Verbose: o.verbose, ShareStats: o.shareStats, JSONLog: o.logFormat == jsonFormat},
+		Lifeline: config.LifelineMode(o.lifeline), Times: o.times,
+		Requeue: config.Requeue{OnFailure: o.onFailure == onFailureRequeue, Most: o.mostRequeues},
+		Means:   config.Means{TempDir: o.tempDir, Environ: os.Environ(), Signals: inv.signals},
+		Output:  config.Output{Files: inv.files, Verbose: o.verbose, ShareStats: o.shareStats, JSONLog: o.logFormat == jsonFormat},
 	}
 	if cfg.TempDir == "" {
 		cfg.TempDir = os.TempDir()
@@ -159,7 +159,7 @@ func (o *options) logs() (string, error) {
 }
 
 // place finds out who this daemon is in its launch.
-func (o *options) place(cfg *daemon.Config) (roles.Role, error) {
+func (o *options) place(cfg *config.Config) (roles.Role, error) {
 	role, err := roles.ParseRole(o.role)
 	if err != nil {
 		return "", usage("%v", err)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/simulate"
 )
 
@@ -41,8 +41,8 @@ const (
 )
 
 func (inv *invocation) simulateCommand() *cli.Command {
-	times := daemon.DefaultTimes()
-	s := &simulation{invocation: inv, cfg: simulate.Config{Lifeline: daemon.LifelineAuto, Join: times.Join, Peer: times.Peer}}
+	times := config.DefaultTimes()
+	s := &simulation{invocation: inv, cfg: simulate.Config{Lifeline: config.LifelineAuto, Join: times.Join, Peer: times.Peer}}
 	s.all = s.settings()
 	return &cli.Command{
 		Name: "simulate", Usage: "bring up N nodes in one process, and tell what it costs",
@@ -66,7 +66,7 @@ func (s *simulation) settings() settings {
 			wait("steady", &s.cfg.Steady, fmt.Sprintf("how long the job stays up after the gate; the second half of that is measured, which needs at least 56s with 70 nodes or more, and 4s with few; with --death the default is %s", beforeDeath)),
 			choice("death", []string{simulate.DeathOfWorker, simulate.DeathOfHead}, &s.cfg.Death,
 				"whose daemon then dies, as by kill -9; and how long the others take to end is printed"),
-			choice("lifeline", []string{string(daemon.LifelineAuto), string(daemon.LifelineOff)}, (*string)(&s.cfg.Lifeline),
+			choice("lifeline", []string{string(config.LifelineAuto), string(config.LifelineOff)}, (*string)(&s.cfg.Lifeline),
 				"whether workers hold a connection to the head: auto or off; in memory where this shell allows too few files"),
 			wait("join-timeout", &s.cfg.Join, "until all nodes have met"),
 			wait("peer-timeout", &s.cfg.Peer, "the longest time from a peer's death to the end of the job; how often nodes beat and look follows from it"),

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
 )
@@ -169,7 +169,7 @@ func TestStatusWatch(t *testing.T) {
 	defer func() { _ = out.Close() }()
 	code := make(chan int, 1)
 	go func() {
-		code <- run([]string{"bringupd", "status", "-w", dir}, make(chan os.Signal), daemon.Files{In: os.Stdin, Out: out, Err: os.Stderr})
+		code <- run([]string{"bringupd", "status", "-w", dir}, make(chan os.Signal), config.Files{In: os.Stdin, Out: out, Err: os.Stderr})
 	}()
 	shows := func(what string) {
 		t.Helper()
@@ -203,7 +203,7 @@ func TestStatusEndsBySignal(t *testing.T) {
 	defer func() { _ = out.Close() }()
 	signals := make(chan os.Signal, 1)
 	signals <- syscall.SIGINT
-	if got := run([]string{"bringupd", "status", "-w", runDir(t, 2, 1)}, signals, daemon.Files{In: os.Stdin, Out: out, Err: out}); got != 130 {
+	if got := run([]string{"bringupd", "status", "-w", runDir(t, 2, 1)}, signals, config.Files{In: os.Stdin, Out: out, Err: out}); got != 130 {
 		t.Errorf("it ended with %d:\n%s", got, content(t, out.Name()))
 	}
 }

@@ -54,7 +54,7 @@ func (a *assembly) muster(l signal.Listing) {
 
 // fit is the state of a node that can be in the team.
 func (a *assembly) fit() string {
-	if a.cfg.checked() {
+	if a.cfg.Checked() {
 		return signal.Checked
 	}
 	return signal.Joined
@@ -69,8 +69,8 @@ func (a *assembly) late(l signal.Listing) {
 			a.lateBy(a.unmet(missing), l.At)
 		}
 	}
-	within := a.cfg.Times.Join + a.cfg.checkTime() + a.tempo.Silent
-	if !a.cfg.checked() || time.Since(a.began) < within {
+	within := a.cfg.Times.Join + a.cfg.CheckTime() + a.tempo.Silent
+	if !a.cfg.Checked() || time.Since(a.began) < within {
 		return
 	}
 	if missing := a.roster.Unknown(l.Missing(signal.Checked, a.id.Size)); len(missing) > 0 {

@@ -84,8 +84,8 @@ func (h *head) open() error {
 		return err
 	}
 	job := signal.Job{
-		Digest: h.cfg.digest(), Addresses: []string{address}, Program: h.cfg.Program, PID: os.Getpid(),
-		SandboxStep: h.cfg.Sandbox.Step, Lifeline: lifelines, Hosts: roles.HostList(h.id.Hosts), Plan: h.cfg.plan(),
+		Digest: h.cfg.Digest(), Addresses: []string{address}, Program: h.cfg.Program, PID: os.Getpid(),
+		SandboxStep: h.cfg.Sandbox.Step, Lifeline: lifelines, Hosts: roles.HostList(h.id.Hosts), Plan: h.cfg.Announced(),
 		Launcher: string(h.id.Launcher), LaunchID: h.id.Job,
 	}
 	made, began := make(chan *signal.Dir, 1), time.Now()
@@ -178,7 +178,7 @@ func (h *head) meet(ctx context.Context) error {
 	}
 	within := h.cfg.Times.Join
 	if h.roster.Spares() { // who is late is dropped, and the check is in the way of the team
-		within += h.cfg.checkTime() + 2*h.tempo.Silent
+		within += h.cfg.CheckTime() + 2*h.tempo.Silent
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
@@ -281,7 +281,7 @@ func (h *head) workers(ctx, life context.Context) error {
 		} else if err := h.serveWorker(ctx, h.endpoint, h.post.seat.Load()); err != nil {
 			return err
 		}
-		if err := h.awaitAll(ctx, signal.Up, h.cfg.checkTime()+2*h.cfg.Times.Service+h.tempo.Silent); err != nil {
+		if err := h.awaitAll(ctx, signal.Up, h.cfg.CheckTime()+2*h.cfg.Times.Service+h.tempo.Silent); err != nil {
 			return err
 		}
 		return h.settle(ctx)
@@ -301,8 +301,8 @@ func (h *head) takeOwnSeat(ctx context.Context) {
 
 // awaitNodes waits for what the other nodes tell of their checks and sandboxes.
 func (h *head) awaitNodes(ctx context.Context) error {
-	if h.cfg.checked() {
-		if err := h.awaitAll(ctx, signal.Checked, h.cfg.checkTime()+h.tempo.Silent); err != nil {
+	if h.cfg.Checked() {
+		if err := h.awaitAll(ctx, signal.Checked, h.cfg.CheckTime()+h.tempo.Silent); err != nil {
 			return err
 		}
 		if err := h.compared.compare(ctx, h.nodes.Last()); err != nil {
@@ -312,7 +312,7 @@ func (h *head) awaitNodes(ctx context.Context) error {
 	if !h.cfg.Sandbox.Wanted() {
 		return nil
 	}
-	within := h.cfg.checkTime() + h.cfg.Times.Sandbox + h.tempo.Silent
+	within := h.cfg.CheckTime() + h.cfg.Times.Sandbox + h.tempo.Silent
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
 	last, err := h.nodes.Wait(ctx, h.sandboxesMet)
@@ -376,7 +376,7 @@ func (h *head) openGate() error {
 	h.surroundings.Store(&surroundings{endpoint: h.endpoint, hosts: h.assembly.teamHosts()})
 	h.isUp("the gate is open")
 	if h.lines != nil {
-		h.lines.Run(h.cfg.Times.outwaits())
+		h.lines.Run(h.cfg.Times.Outwaits())
 	}
 	h.nodes.Relax(h.tempo.Look)
 	h.control.Relax(h.tempo.Look)

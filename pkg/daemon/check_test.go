@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -48,7 +49,7 @@ func (*looks) Longest() time.Duration                           { return 30 * ti
 
 // looked gives every node checks that find nothing wrong.
 func (j *job) looked(change func(rank int, l *looks)) *job {
-	return j.all(func(c *Config) {
+	return j.all(func(c *config.Config) {
 		l := &looks{
 			found:  []check.Finding{{ID: "gpu.count", Verdict: check.Pass, Observed: "8 of 8"}},
 			traits: []check.Trait{{ID: check.GPUCount, Value: "8"}, {ID: check.GPUModel, Value: "H100"}, {ID: check.Driver, Value: "570"}},
@@ -110,7 +111,7 @@ func TestUnfitNode(t *testing.T) {
 					bad.Class = tc.class
 					l.found = append(l.found, bad, check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "small"})
 				}
-			}).all(func(c *Config) {
+			}).all(func(c *config.Config) {
 				c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
 			}).start()
 			j.expect(everyone(tc.code, 3)...)
@@ -152,7 +153,7 @@ func TestGateWaits(t *testing.T) {
 		if rank == 1 {
 			l.waits = ready
 		}
-	}).all(func(c *Config) { c.Verbose = true }).start()
+	}).all(func(c *config.Config) { c.Verbose = true }).start()
 	j.until("that the node waits", func() bool { return strings.Contains(j.said(), "waiting for what is not ready yet") })
 	if j.has(signal.Control, signal.NameGo) {
 		t.Error("the gate was opened")
@@ -283,7 +284,7 @@ func (c *card) Watch(ctx context.Context, ready func(int), event func(gpu.Judged
 // carded gives every node GPUs that pass all checks.
 func (j *job) carded() []*card {
 	var cards []*card
-	j.looked(nil).all(func(c *Config) {
+	j.looked(nil).all(func(c *config.Config) {
 		cards = append(cards, &card{events: make(chan gpu.Judged)})
 		c.GPUs = cards[len(cards)-1]
 	})
@@ -356,7 +357,7 @@ func TestXidOfApplication(t *testing.T) {
 func TestNothingIsKeptOfNoGPUs(t *testing.T) {
 	t.Parallel()
 	j := newJob(t, 2, "")
-	j.all(func(c *Config) { c.Driver = service.Shell("! ls -d " + j.tempDir + "/bu-*") })
+	j.all(func(c *config.Config) { c.Driver = service.Shell("! ls -d " + j.tempDir + "/bu-*") })
 	j.carded()
 	j.start().expect(0, 0)
 }
@@ -389,7 +390,7 @@ func TestManyEvents(t *testing.T) {
 func TestUnreadableEvents(t *testing.T) {
 	t.Parallel()
 	j := newJob(t, 2, "exec sleep 300")
-	j.all(func(c *Config) { c.Times.Peer = 10 * time.Minute }) // for so long a record is asked for
+	j.all(func(c *config.Config) { c.Times.Peer = 10 * time.Minute }) // for so long a record is asked for
 	cards := j.carded()
 	asked := new(signal.Meter)
 	j.configs[0].Access.Meter = asked

@@ -15,21 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// checked tells whether nodes say that they are fit.
-func (c *Config) checked() bool { return c.Setup != "" || c.Checks != nil }
-
-// checkTime is how long a node may take until it has said so.
-func (c *Config) checkTime() time.Duration {
-	within := time.Duration(0)
-	if c.Setup != "" {
-		within += c.Times.Setup
-	}
-	if c.Checks != nil {
-		within += c.Checks.Longest()
-	}
-	return within
-}
-
 // fitness is whether this node is fit for the job.
 type fitness struct {
 	*node
@@ -71,7 +56,7 @@ func (f *fitness) lookAtNode() {
 // prepare runs the node's setup command and its checks, and tells that the node
 // is fit, where any is asked for.
 func (f *fitness) prepare(ctx context.Context) error {
-	if !f.cfg.checked() {
+	if !f.cfg.Checked() {
 		return nil
 	}
 	return f.phase("check", func() error {

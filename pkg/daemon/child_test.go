@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -24,7 +25,7 @@ type childOrder struct {
 	LogDir, TempDir string
 	Driver          []string
 	Worker          string // the worker's service
-	Times           Times
+	Times           config.Times
 }
 
 // childDaemon is the life of such a daemon; it returns its exit code.
@@ -36,14 +37,14 @@ func childDaemon(text string) int {
 		return 2
 	}
 	_ = os.Unsetenv(childVariable)
-	return Run(context.Background(), Config{
+	return Run(context.Background(), config.Config{
 		Identity: testIdentity(t.Rank, t.Size), LogDir: t.LogDir, Program: "test",
 		Driver: t.Driver, Framework: framework.None{WorkerCommand: t.Worker}, Times: t.Times,
-		Means: Means{
+		Means: config.Means{
 			TempDir: t.TempDir, Environ: os.Environ(), Signals: signals,
 			Address: func() (string, error) { return "127.0.0.1", nil },
 		},
-		Output: Output{Files: Files{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}},
+		Output: config.Output{Files: config.Files{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}},
 	}, t.Role)
 }
 

@@ -111,7 +111,7 @@ func (h *head) stopDriver(end *ending) *ending {
 	if h.driver == nil {
 		return end
 	}
-	grace := h.cfg.Times.driverGrace(end)
+	grace := h.cfg.Times.GraceOfDriver(end.gentle)
 	if end.gentle && !service.Ended(h.driver) {
 		h.log.Info("the driver is told to end", zap.Duration("grace", grace))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -24,7 +25,7 @@ import (
 // Run is the whole of a daemon's life as the role says; it returns its exit
 // code. The configuration must have been validated. When ctx ends, the daemon
 // leaves as at an orderly end. What is to be said has been said when it returns.
-func Run(ctx context.Context, cfg Config, role roles.Role) int {
+func Run(ctx context.Context, cfg config.Config, role roles.Role) int {
 	n, err := newNode(ctx, cfg, role)
 	if err != nil {
 		code := health.OutcomeOf(health.Internal).Code
@@ -43,7 +44,7 @@ func Run(ctx context.Context, cfg Config, role roles.Role) int {
 	}
 }
 
-func newNode(ctx context.Context, cfg Config, role roles.Role) (*node, error) {
+func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, error) {
 	super, err := process.NewSupervisor(roles.JobVariables())
 	if err != nil {
 		return nil, err

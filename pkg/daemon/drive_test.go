@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -65,7 +66,7 @@ func TestLagging(t *testing.T) {
 	t.Parallel()
 	end := errors.New("the end")
 	synctest.Test(t, func(t *testing.T) {
-		n := bare(t, Config{}, nil)
+		n := bare(t, config.Config{}, nil)
 		ctx, cancel := context.WithCancelCause(n.work)
 		late, done := n.lagging(ctx)
 		short, over := n.lagging(ctx)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -94,7 +95,7 @@ func TestEvidenceIsKept(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(from, "raylet.out"), []byte("Check failed\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			n := bare(t, Config{Identity: testIdentity(tc.rank, 3)}, dir)
+			n := bare(t, config.Config{Identity: testIdentity(tc.rank, 3)}, dir)
 			n.keepEvidence(&tc.end, map[string]string{"worker.d": from})
 			kept, _ := filepath.Glob(filepath.Join(dir.Path(), signal.Logs, "worker.d", "raylet.out"))
 			if tc.kept != (len(kept) == 1) {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -71,8 +72,8 @@ func TestExec(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
 	const size = 4
-	for _, mode := range []LifelineMode{LifelineAuto, LifelineOff} {
-		j := newJob(t, size, "").patient().all(func(c *Config) { c.Lifeline = mode }).start()
+	for _, mode := range []config.LifelineMode{config.LifelineAuto, config.LifelineOff} {
+		j := newJob(t, size, "").patient().all(func(c *config.Config) { c.Lifeline = mode }).start()
 		for _, tc := range []struct {
 			name, nodes, line string
 			codes             []int
@@ -276,7 +277,7 @@ func TestExecCallerGone(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
 	place := t.TempDir()
-	j := newJob(t, 2, "").patient().all(func(c *Config) { c.Times.StopGrace = 10 * time.Second }).start()
+	j := newJob(t, 2, "").patient().all(func(c *config.Config) { c.Times.StopGrace = 10 * time.Second }).start()
 	dir, about := j.outside()
 	line := func(name string) string {
 		return "trap 'touch " + place + "/" + name + ".ended.$BRINGUPD_NODE_RANK; exit' TERM; touch " + place + "/" + name + ".began.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done"

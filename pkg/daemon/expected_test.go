@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -22,7 +23,7 @@ func listing(t *testing.T, names ...string) signal.Listing {
 		}
 	}
 	watch := dir.Watch(signal.Nodes, signal.HeadPace)
-	n := bare(t, Config{}, nil)
+	n := bare(t, config.Config{}, nil)
 	n.background(watch.Run)
 	defer func() {
 		n.lifetime.close()

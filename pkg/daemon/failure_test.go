@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -43,7 +44,7 @@ func TestFirstCause(t *testing.T) {
 	const size = 3
 	for _, tc := range []struct {
 		name   string
-		change func(*testing.T, *Config)
+		change func(*testing.T, *config.Config)
 		rank   int
 		kind   health.Kind
 		code   int
@@ -53,57 +54,63 @@ func TestFirstCause(t *testing.T) {
 	}{
 		{
 			name: "the setup of a worker", rank: 1, kind: health.Setup, code: 77, phase: "check", line: "no disk",
-			change: func(_ *testing.T, c *Config) { c.Setup = `[ "$BRINGUPD_NODE_RANK" != 1 ] || { echo no disk; exit 3; }` },
+			change: func(_ *testing.T, c *config.Config) {
+				c.Setup = `[ "$BRINGUPD_NODE_RANK" != 1 ] || { echo no disk; exit 3; }`
+			},
 		},
 		{
 			name: "the setup of the head", rank: 0, kind: health.Setup, code: 77, phase: "check", line: "no disk",
-			change: func(_ *testing.T, c *Config) { c.Setup = `[ "$BRINGUPD_NODE_RANK" != 0 ] || { echo no disk; exit 3; }` },
+			change: func(_ *testing.T, c *config.Config) {
+				c.Setup = `[ "$BRINGUPD_NODE_RANK" != 0 ] || { echo no disk; exit 3; }`
+			},
 		},
 		{
 			name: "a setup that takes too long", rank: 2, kind: health.Setup, code: 77, phase: "check", line: "begun",
-			change: func(_ *testing.T, c *Config) {
+			change: func(_ *testing.T, c *config.Config) {
 				c.Setup, c.Times.Setup = `[ "$BRINGUPD_NODE_RANK" != 2 ] || { echo begun; sleep 300; }`, time.Second
 			},
 		},
 		{
 			name: "a worker that ends with 0", rank: 2, kind: health.ServiceDied, code: 77, phase: "driver", line: "bye", opened: true,
-			change: func(_ *testing.T, c *Config) {
+			change: func(_ *testing.T, c *config.Config) {
 				c.Framework = framework.None{WorkerCommand: only("2", "sleep 1; echo bye; exit 0")}
 			},
 		},
 		{
 			name: "a worker that dies before it is ready", rank: 1, kind: health.ServiceDied, code: 77, phase: "workers", line: "port taken",
-			change: func(t *testing.T, c *Config) {
+			change: func(t *testing.T, c *config.Config) {
 				c.Framework = framework.None{WorkerCommand: only("1", "echo port taken; exit 1"), WorkerReady: probe(t, "file:/nonexistent")}
 			},
 		},
 		{
 			name: "a worker that never is ready", rank: 0, kind: health.ServiceDied, code: 77, phase: "workers",
-			change: func(t *testing.T, c *Config) {
+			change: func(t *testing.T, c *config.Config) {
 				c.Framework = neverReady{0, framework.None{WorkerCommand: "exec sleep 300"}}
 				c.Times.Service = time.Second
 			},
 		},
 		{
 			name: "the head's service", rank: 0, kind: health.ServiceDied, code: 77, phase: "driver", line: "bye", opened: true,
-			change: func(_ *testing.T, c *Config) { c.Framework = framework.None{HeadCommand: "sleep 1; echo bye; exit 0"} },
+			change: func(_ *testing.T, c *config.Config) {
+				c.Framework = framework.None{HeadCommand: "sleep 1; echo bye; exit 0"}
+			},
 		},
 		{
 			name: "the head's service before it is ready", rank: 0, kind: health.ServiceDied, code: 77, phase: "head", line: "bye",
-			change: func(t *testing.T, c *Config) {
+			change: func(t *testing.T, c *config.Config) {
 				c.Framework = framework.None{HeadCommand: "echo bye; exit 4", HeadReady: probe(t, "file:/nonexistent")}
 			},
 		},
 		{
 			name: "a service killed", rank: 1, kind: health.ServiceDied, code: 77, phase: "driver", opened: true,
-			change: func(_ *testing.T, c *Config) {
+			change: func(_ *testing.T, c *config.Config) {
 				c.Framework = framework.None{WorkerCommand: only("1", "sleep 1; kill -KILL $$")}
 			},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			j := newJob(t, size, "exec sleep 300").patient().all(func(c *Config) { tc.change(t, c) })
+			j := newJob(t, size, "exec sleep 300").patient().all(func(c *config.Config) { tc.change(t, c) })
 			j.start().expect(everyone(tc.code, size)...)
 			cause := j.blames(tc.rank, string(tc.kind), tc.code)
 			if cause.Phase != tc.phase {
@@ -141,7 +148,7 @@ func TestTwoFailuresOneVerdict(t *testing.T) {
 	t.Parallel()
 	const size = 4
 	// Both at once, of kinds that have different codes.
-	j := newJob(t, size, "exec sleep 300").all(func(c *Config) {
+	j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) {
 		c.Framework = framework.None{WorkerCommand: only("1", "exit 0")}
 	})
 	j.start()
@@ -173,8 +180,8 @@ func TestPartsFailTogether(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			marks := t.TempDir()
-			j := newJob(t, 2, "exec sleep 300").all(func(c *Config) {
-				c.Sandbox = SandboxConfig{Command: "touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; exec sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
+			j := newJob(t, 2, "exec sleep 300").all(func(c *config.Config) {
+				c.Sandbox = config.Sandbox{Command: "touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; exec sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
 				c.Framework = framework.None{WorkerCommand: "touch " + marks + "/worker.$BRINGUPD_NODE_RANK; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
 			}).start()
 			for _, what := range []string{"sandbox.0", "sandbox.1", "worker.0", "worker.1"} {
@@ -198,9 +205,9 @@ func TestPartsDoNotWaitForGraces(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
 	marks := t.TempDir()
-	j := newJob(t, 2, "exec sleep 300").all(func(c *Config) {
+	j := newJob(t, 2, "exec sleep 300").all(func(c *config.Config) {
 		c.Times.StopGrace = 10 * time.Second
-		c.Sandbox = SandboxConfig{Command: "trap '' TERM; touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; sleep 300; sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
+		c.Sandbox = config.Sandbox{Command: "trap '' TERM; touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; sleep 300; sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
 		c.Framework = framework.None{WorkerCommand: only("1", "while ! test -e "+marks+"/sandbox.1; do sleep 0.1; done; exit 5"), WorkerReady: probe(t, "file:/nonexistent")}
 	}).start()
 	j.untilFile(filepath.Join(marks, "sandbox.1"))
@@ -217,12 +224,12 @@ func TestUnlikeConfigurations(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name   string
-		change func(*Config)
+		change func(*config.Config)
 		kind   health.Kind
 		code   int
 	}{
-		{"another driver", func(c *Config) { c.Driver = service.Shell("exit 9") }, health.Usage, 64},
-		{"another number of nodes", func(c *Config) { c.Identity.Size = 4 }, health.Launch, 65},
+		{"another driver", func(c *config.Config) { c.Driver = service.Shell("exit 9") }, health.Usage, 64},
+		{"another number of nodes", func(c *config.Config) { c.Identity.Size = 4 }, health.Launch, 65},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -262,7 +269,7 @@ func TestLogDirectoryOfNoUse(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			j := newJob(t, 2, "exit 0").all(func(c *Config) { c.LogDir = tc.path })
+			j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.LogDir = tc.path })
 			j.start().expect(66, 66)
 		})
 	}
@@ -283,7 +290,7 @@ func TestSecondRunOfOneName(t *testing.T) {
 // the job goes on.
 func TestSecondOfARank(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []LifelineMode{LifelineOff, LifelineAuto} {
+	for _, mode := range []config.LifelineMode{config.LifelineOff, config.LifelineAuto} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			const second = 2
@@ -292,7 +299,7 @@ func TestSecondOfARank(t *testing.T) {
 			j.add(1, roles.Worker, "")
 			j.configs[second] = j.configs[1]
 			j.configs[second].Signals = j.signals[second]
-			j.all(func(c *Config) { c.Lifeline = mode })
+			j.all(func(c *config.Config) { c.Lifeline = mode })
 			j.start(second)
 			j.untilNamed(signal.Control, signal.NameGo)
 			joined := filepath.Join(j.run(), signal.Nodes, signal.NodeName(1, 2, signal.Joined))

@@ -15,17 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// GPUs are those of this node.
-type GPUs interface {
-	// Watch tells what befalls them until ctx ends. It calls ready once, when
-	// nothing will be missed any more, with the number of GPUs that it watches;
-	// where that is none, it returns. Its error says why nothing is watched any
-	// more.
-	Watch(ctx context.Context, ready func(gpus int), event func(gpu.Judged)) error
-	// Topology is where they sit, as the checks have seen them.
-	Topology() gpu.Topology
-}
-
 // watchReady is how long the driver may have to wait for the watch.
 const watchReady = 10 * time.Second
 

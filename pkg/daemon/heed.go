@@ -16,7 +16,7 @@ import (
 // heedSignals ends the run at TERM or INT, ends the graces when the notices say
 // so, and passes on to the driver what is meant for it.
 func (n *node) heedSignals(ctx context.Context) {
-	var heard notices
+	var heard health.Notices
 	driver := time.AfterFunc(math.MaxInt64, func() { n.insist(errHurry) })
 	defer driver.Stop()
 	all := time.AfterFunc(math.MaxInt64, func() { n.hasten(errHurry) })
@@ -30,11 +30,11 @@ func (n *node) heedSignals(ctx context.Context) {
 			sig = got.(syscall.Signal)
 		}
 		before := heard
-		heard = heard.with(sig, time.Now())
-		if before.final.IsZero() && !heard.final.IsZero() {
-			n.log.Info("TERM came with CONT, so KILL is near: the graces are cut", zap.Duration("to", endTime))
+		heard = heard.With(sig, time.Now())
+		if !before.Final() && heard.Final() {
+			n.log.Info("TERM came with CONT, so KILL is near: the graces are cut", zap.Duration("to", health.EndTime))
 		}
-		if driverBy, allBy := heard.limits(n.cfg.Times.StopGrace); !allBy.IsZero() {
+		if driverBy, allBy := heard.Limits(n.cfg.Times.StopGrace); !allBy.IsZero() {
 			driver.Reset(time.Until(driverBy))
 			all.Reset(time.Until(allBy))
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -21,7 +22,7 @@ func TestJobOfManySizes(t *testing.T) {
 			j := newJob(t, size, `echo "$BRINGUPD_NODE_RANK of $BRINGUPD_NODE_COUNT on $BRINGUPD_NODE_HOST"`)
 			// Thirty-two daemons under the race detector may keep each other
 			// from their beats.
-			j.all(func(c *Config) { c.Times.Peer = 10 * time.Second })
+			j.all(func(c *config.Config) { c.Times.Peer = 10 * time.Second })
 			j.start().expect(everyone(0, size)...)
 			if got, want := j.contents(j.out), fmt.Sprintf("0 of %d on n0\n", size); got != want {
 				t.Errorf("standard output is %q, not %q", got, want)
@@ -103,7 +104,7 @@ func TestDriverLeavesSomebody(t *testing.T) {
 			pid := filepath.Join(t.TempDir(), "driver")
 			j := newJob(t, 2, fmt.Sprintf("(%s) & echo $$ >%[2]s.new; mv %[2]s.new %[2]s; exit %d", tc.leaves, pid, tc.code))
 			if tc.service {
-				j.all(func(c *Config) {
+				j.all(func(c *config.Config) {
 					c.Framework = framework.None{WorkerCommand: only("1", "until [ -e "+pid+" ] && ! [ -e /proc/$(cat "+pid+") ]; do sleep 0.01; done; exit 5")}
 				})
 			}
@@ -148,7 +149,7 @@ func TestDriverThatCannotStart(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			j := newJob(t, 2, "").all(func(c *Config) { c.Driver = []string{tc.driver} })
+			j := newJob(t, 2, "").all(func(c *config.Config) { c.Driver = []string{tc.driver} })
 			j.start().expect(everyone(tc.code, 2)...)
 			j.blames(0, string(tc.kind), tc.code)
 			if j.has(signal.Control, signal.NameGo) {
@@ -168,9 +169,9 @@ func TestEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	mark := func(what string) string { return "touch " + marks + "/" + what + ".$BRINGUPD_NODE_RANK" }
-	j := newJob(t, size, "ls "+marks+"; echo $BRINGUPD_HEAD_ADDRESS $BRINGUPD_HOSTS").all(func(c *Config) {
+	j := newJob(t, size, "ls "+marks+"; echo $BRINGUPD_HEAD_ADDRESS $BRINGUPD_HOSTS").all(func(c *config.Config) {
 		c.Setup = mark("setup")
-		c.Sandbox = SandboxConfig{Command: mark("sandbox") + "; exec sleep 300", Ready: counts(t, size, marks+"/sandbox.*"), Require: require(t, "all")}
+		c.Sandbox = config.Sandbox{Command: mark("sandbox") + "; exec sleep 300", Ready: counts(t, size, marks+"/sandbox.*"), Require: require(t, "all")}
 		c.Times.Settle = 300 * time.Millisecond
 		c.Framework = framework.None{
 			HeadCommand: mark("head") + "; sleep 0.3; touch " + marks + "/head.ready; exec sleep 300", HeadReady: &ready,
@@ -197,7 +198,7 @@ func TestServiceTellsOthers(t *testing.T) {
 	// The services' output goes to their logs, never to the driver's output.
 	// The driver ends only when all have spoken.
 	marks := t.TempDir()
-	j := newJob(t, 2, "echo driver").patient().all(func(c *Config) {
+	j := newJob(t, 2, "echo driver").patient().all(func(c *config.Config) {
 		c.Framework = framework.None{
 			HeadCommand: "echo head; touch " + marks + "/head; exec sleep 300", HeadReady: probe(t, "file:"+marks+"/head"),
 			WorkerCommand: "echo worker; touch " + marks + "/worker.$BRINGUPD_NODE_RANK; exec sleep 300",

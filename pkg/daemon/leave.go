@@ -242,7 +242,7 @@ func (w *worker) withoutHead(quiet time.Duration, f *health.Failure) func(ctx co
 			}
 			return l.Looks > before.Looks+1 && l.At.Sub(since) >= quiet
 		})
-		blind := quiet == 0 && w.line.Runs() && w.cfg.Times.outwaits() && errors.Is(context.Cause(looking), errSilent)
+		blind := quiet == 0 && w.line.Runs() && w.cfg.Times.Outwaits() && errors.Is(context.Cause(looking), errSilent)
 		switch {
 		case err != nil && !blind:
 		case w.ended.Err() != nil:
@@ -316,7 +316,7 @@ func (w *worker) awaitEnded(ctx context.Context, most time.Duration) *ending {
 	w.control.Quicken()
 	// Where the end has not come by then, it may be as far as the driver's grace
 	// is long.
-	relax := time.AfterFunc(endTime, func() { w.control.Relax(w.tempo.Look) })
+	relax := time.AfterFunc(health.EndTime, func() { w.control.Relax(w.tempo.Look) })
 	defer relax.Stop()
 	select {
 	case <-w.ended.Done():
@@ -413,11 +413,11 @@ func (w *worker) awaitOver(end *ending) {
 	if !end.gentle && w.silence() > sickShare {
 		return
 	}
-	most := w.cfg.Times.driverGrace(end) + w.cfg.Times.StopGrace
+	most := w.cfg.Times.GraceOfDriver(end.gentle) + w.cfg.Times.StopGrace
 	if aborts := w.control.Last().Aborts(); len(aborts) > 0 && aborts[0] == 0 {
-		most = endTime // a head that was told to end says so when its driver has ended
+		most = health.EndTime // a head that was told to end says so when its driver has ended
 	}
-	ctx, cancel := context.WithTimeoutCause(w.led, most+w.cfg.Requeue.longest(), errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.led, most+w.cfg.Requeue.Longest(), errDeadline)
 	defer cancel()
 	if !end.gentle {
 		var stop context.CancelFunc

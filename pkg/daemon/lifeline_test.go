@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
@@ -72,19 +73,19 @@ func TestNoLifelineCanBeHeld(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
-		mode LifelineMode
+		mode config.LifelineMode
 		code int
 		says string
 	}{
-		{LifelineAuto, 0, "beat files replace it"},
-		{LifelineOn, 65, "cannot hold a lifeline: rank 1 (n1) could not reach the head"},
+		{config.LifelineAuto, 0, "beat files replace it"},
+		{config.LifelineOn, 65, "cannot hold a lifeline: rank 1 (n1) could not reach the head"},
 	} {
 		t.Run(string(tc.mode), func(t *testing.T) {
 			t.Parallel()
 			mark := t.TempDir() + "/over"
 			firewall := new(network)
 			firewall.refuses.Store(true)
-			j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *Config) {
+			j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *config.Config) {
 				c.Lifeline, c.Network = tc.mode, firewall
 				c.Times.Peer = 6 * time.Second // on a busy machine a share may be silent for less
 			})
@@ -100,7 +101,7 @@ func TestNoLifelineCanBeHeld(t *testing.T) {
 func TestNoLifelineIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
-		w := &worker{node: bare(t, Config{Times: DefaultTimes()}, nil)}
+		w := &worker{node: bare(t, config.Config{Times: config.DefaultTimes()}, nil)}
 		w.log, w.ties = zap.New(core), &ties{Signs: lifeline.NewSigns(time.Second)}
 		w.line = &line{Signs: w.ties.Signs}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*w.cfg.Times.Peer)
@@ -117,7 +118,7 @@ func TestALifelineBreaks(t *testing.T) {
 	t.Parallel()
 	mark := t.TempDir() + "/over"
 	net := new(network)
-	j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *Config) { c.Network = net })
+	j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *config.Config) { c.Network = net })
 	j.start()
 	j.untilNamed(signal.Control, signal.NameGo)
 	for broken := 0; broken < 6; {
@@ -138,7 +139,7 @@ func TestAFirewallBeginsToReject(t *testing.T) {
 	t.Parallel()
 	mark := t.TempDir() + "/over"
 	net := new(network)
-	j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *Config) {
+	j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *config.Config) {
 		c.Network = net
 		c.Times.Peer = 8 * time.Second // a busy machine may keep a head from the beats of less
 	})
@@ -186,7 +187,7 @@ func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			net := &early{takes: tc.takes, refuses: make(chan struct{}), refused: make(chan struct{})}
-			j := newJob(t, 2, "").all(func(c *Config) {
+			j := newJob(t, 2, "").all(func(c *config.Config) {
 				c.Network = net
 				c.Times.Peer = 10 * time.Second
 			})
@@ -542,7 +543,7 @@ func TestAServiceDiesOfALoss(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			mark := t.TempDir() + "/dies"
-			j := newJob(t, 3, "sleep 100").all(func(c *Config) {
+			j := newJob(t, 3, "sleep 100").all(func(c *config.Config) {
 				c.Times.Peer = 6 * time.Second
 				c.Framework = framework.None{WorkerCommand: "until [ -e " + mark + ".$BRINGUPD_NODE_RANK ]; do sleep 0.05; done"}
 			})
@@ -587,7 +588,7 @@ func TestCalm(t *testing.T) {
 	defer end()
 	ends.Connect(1)
 	worker.Connect(0)
-	config := Config{Identity: testIdentity(0, 2), Framework: framework.None{}, Times: Times{Peer: 8 * ceiling}}
+	config := config.Config{Identity: testIdentity(0, 2), Framework: framework.None{}, Times: config.Times{Peer: 8 * ceiling}}
 	judge := bareHead(t, config, nil).deaths
 	judge.lines = ends
 	judge.roster.Expected(listing(t, "0001.joined"))

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -41,7 +42,7 @@ func (l *line) calm(now time.Time) bool {
 // expectLine makes ready what a lifeline tells into, where the head offers one.
 // It comes before begin, whose tasks read it.
 func (w *worker) expectLine(job signal.Job) {
-	if w.cfg.Lifeline != LifelineOff && len(job.Lifeline) > 0 {
+	if w.cfg.Lifeline != config.LifelineOff && len(job.Lifeline) > 0 {
 		w.ties = &ties{Signs: lifeline.NewSigns(w.lineBeat())}
 	}
 }
@@ -99,7 +100,7 @@ func (w *worker) watchLine(ctx context.Context) {
 func (w *worker) lookPace(now time.Time, ever bool) time.Duration {
 	switch {
 	case w.line.Well(1, now):
-		return restful * w.cfg.Times.Peer
+		return w.cfg.Times.Rest()
 	case ever: // and missed by now
 		return health.HeadTempo(w.cfg.Times.Peer, w.id.Size).Look
 	default:
@@ -125,6 +126,6 @@ func (o *outsider) Unwrap() error { return o.Failure }
 func (w *worker) relax() {
 	w.control.Relax(w.tempo.Look)
 	if w.line != nil {
-		w.line.Run(w.cfg.Times.outwaits())
+		w.line.Run(w.cfg.Times.Outwaits())
 	}
 }

@@ -6,28 +6,13 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// LifelineMode says whether workers hold a connection to the head.
-type LifelineMode string
-
-// The modes of --lifeline; without one, auto is meant.
 const (
-	LifelineAuto LifelineMode = "auto" // where one can be made; beat files replace it elsewhere
-	LifelineOn   LifelineMode = "on"   // a worker that can't make one fails
-	LifelineOff  LifelineMode = "off"  // beat files alone
-)
-
-// LifelineModes are what a user may ask for.
-var LifelineModes = []string{string(LifelineAuto), string(LifelineOn), string(LifelineOff)}
-
-const (
-	// restful is how many peer timeouts lie between two looks of a worker, and
-	// between two beats by files, while a lifeline tells of all that happens.
-	restful = 4
 	// lookCost is what one node's look takes of a share that answers some ten
 	// thousand calls a second: a look is three.
 	lookCost = 300 * time.Microsecond
@@ -45,11 +30,11 @@ type lines struct {
 // offerLines opens the port that the workers' lifelines come to, and returns
 // where it is; nothing where there are to be none.
 func offerLines(n *node, address string) (*lines, []string, error) {
-	if n.cfg.Lifeline == LifelineOff || n.id.Size == 1 {
+	if n.cfg.Lifeline == config.LifelineOff || n.id.Size == 1 {
 		return nil, nil, nil
 	}
 	listener, err := n.network().Listen()
-	if err != nil && n.cfg.Lifeline == LifelineOn {
+	if err != nil && n.cfg.Lifeline == config.LifelineOn {
 		return nil, nil, health.Failed(health.Launch, "cannot offer lifelines on %s: %v; give --lifeline=auto", n.name(0), err)
 	}
 	if err != nil {

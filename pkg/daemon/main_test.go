@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -59,7 +60,7 @@ type job struct {
 	logDir  string
 	tempDir string
 	size    int
-	configs []Config
+	configs []config.Config
 	signals []chan os.Signal
 	roles   []roles.Role
 	out     *os.File // the driver's standard output
@@ -89,18 +90,18 @@ func newJob(t *testing.T, size int, line string) *job {
 // add is one more daemon.
 func (j *job) add(rank int, role roles.Role, line string) {
 	signals := make(chan os.Signal, 4)
-	cfg := Config{
+	cfg := config.Config{
 		Identity: testIdentity(rank, j.size),
 		LogDir:   j.logDir, Program: "test", Framework: framework.None{},
-		Times: Times{
+		Times: config.Times{
 			Join: 30 * time.Second, Setup: 30 * time.Second, Sandbox: 30 * time.Second, Service: 30 * time.Second,
 			Peer: 3 * time.Second, DriverGrace: 2 * time.Second, StopGrace: time.Second,
 		},
-		Means: Means{
+		Means: config.Means{
 			TempDir: j.tempDir, Environ: os.Environ(), Signals: signals,
 			Address: func() (string, error) { return "127.0.0.1", nil },
 		},
-		Output: Output{Files: Files{Out: j.out, Err: j.errs}},
+		Output: config.Output{Files: config.Files{Out: j.out, Err: j.errs}},
 	}
 	if line != "" {
 		cfg.Driver = service.Shell(line)
@@ -132,7 +133,7 @@ func tempFile(t *testing.T) *os.File {
 }
 
 // all changes what every daemon is told.
-func (j *job) all(change func(*Config)) *job {
+func (j *job) all(change func(*config.Config)) *job {
 	for i := range j.configs {
 		change(&j.configs[i])
 	}
@@ -164,7 +165,7 @@ func asking(ask func(op signal.Op, path string) error) signal.Access {
 // patient has nobody given up for being slow on a busy machine, where losses are
 // not what the test is about.
 func (j *job) patient() *job {
-	return j.all(func(c *Config) { c.Times.Peer = 20 * time.Second })
+	return j.all(func(c *config.Config) { c.Times.Peer = 20 * time.Second })
 }
 
 // start starts the daemons, those of except aside.
@@ -362,7 +363,7 @@ func (j *job) processes() (left []string) {
 }
 
 // bare is a node that does nothing by itself, with this run directory.
-func bare(t *testing.T, cfg Config, dir *signal.Dir) *node {
+func bare(t *testing.T, cfg config.Config, dir *signal.Dir) *node {
 	t.Helper()
 	if cfg.Access.Meter == nil {
 		cfg.Access.Meter = new(signal.Meter)
@@ -384,7 +385,7 @@ func bare(t *testing.T, cfg Config, dir *signal.Dir) *node {
 }
 
 // bareHead is a head that does nothing by itself.
-func bareHead(t *testing.T, cfg Config, dir *signal.Dir) *head {
+func bareHead(t *testing.T, cfg config.Config, dir *signal.Dir) *head {
 	t.Helper()
 	h := newHead(bare(t, cfg, dir))
 	if dir != nil {

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/prose"
@@ -22,7 +23,7 @@ import (
 
 // node is what every daemon is, the head's too.
 type node struct {
-	cfg   Config
+	cfg   config.Config
 	id    roles.Identity
 	tempo health.Tempo
 	voice *voice.Voice
@@ -40,7 +41,6 @@ type node struct {
 
 	commands     *request.Node                // what somebody outside has this node run; nil before there is a run directory
 	surroundings atomic.Pointer[surroundings] // nil until the service is up
-
 }
 
 // finish ends this node by a published end.
@@ -146,7 +146,7 @@ const evidenceTime = 2 * time.Second
 
 // stopAll ends all children side by side, and returns what would not die.
 func (n *node) stopAll(end *ending) (left []string) {
-	left = n.children.Stop(n.cfg.Times.stopGrace(end), everything)
+	left = n.children.Stop(n.cfg.Times.GraceOfOthers(!end.orderly && !end.gentle), everything)
 	if n.commands != nil && n.silence() < sickShare {
 		n.commands.Settle(sickShare)
 	}

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -19,7 +20,7 @@ func TestOutagesAreToldOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
-		cfg := Config{Identity: testIdentity(0, 2), Times: DefaultTimes(), Means: Means{Access: signal.Access{Meter: new(signal.Meter)}}}
+		cfg := config.Config{Identity: testIdentity(0, 2), Times: config.DefaultTimes(), Means: config.Means{Access: signal.Access{Meter: new(signal.Meter)}}}
 		h := bareHead(t, cfg, nil).deaths
 		h.log, h.lines = zap.New(core), &lines{Signs: lifeline.NewSigns(time.Second)}
 		h.lines.Connect(1)
@@ -78,7 +79,7 @@ func TestUnanswered(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				n := bare(t, Config{Identity: testIdentity(1, 2)}, dir)
+				n := bare(t, config.Config{Identity: testIdentity(1, 2)}, dir)
 				n.tempo = tempo
 				if tc.unheard > 0 {
 					n.ties = &ties{Signs: lifeline.NewSigns(time.Second)}

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
@@ -61,7 +62,7 @@ func (j *job) playWorker(rank int) *peer {
 func (j *job) playHead(lifeline ...string) *peer {
 	j.t.Helper()
 	dir, err := signal.Create(bounded(j.t), j.placeOf(0), signal.Job{
-		Digest: j.configs[0].digest(), SandboxStep: j.configs[0].Sandbox.Step, Lifeline: lifeline,
+		Digest: j.configs[0].Digest(), SandboxStep: j.configs[0].Sandbox.Step, Lifeline: lifeline,
 	})
 	if err != nil {
 		j.t.Fatal(err)
@@ -160,7 +161,7 @@ func TestPeersAreSilentAndNothingCanBeWritten(t *testing.T) {
 	t.Parallel()
 	const size = 3
 	var refuses atomic.Bool
-	j := newJob(t, size, "exec sleep 300").all(func(c *Config) { c.Times.Peer = 4 * time.Second })
+	j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) { c.Times.Peer = 4 * time.Second })
 	j.configs[0].Access = asking(func(_ signal.Op, path string) error {
 		if refuses.Load() && strings.Contains(filepath.Base(path), signal.BeatState) {
 			return syscall.EROFS
@@ -273,7 +274,7 @@ func TestAWorkersAbort(t *testing.T) {
 func TestAHeadThatIsLostIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	const size = 3
-	j := newJob(t, size, "exit 0").all(func(c *Config) {
+	j := newJob(t, size, "exit 0").all(func(c *config.Config) {
 		c.Times.Peer, c.Times.DriverGrace = 1500*time.Millisecond, 2*ceiling
 	})
 	head := j.playHead()
@@ -293,7 +294,7 @@ func TestTwoLoseTheHead(t *testing.T) {
 	t.Parallel()
 	const size = 3
 	wire := new(network)
-	j := newJob(t, size, "exit 0").all(func(c *Config) {
+	j := newJob(t, size, "exit 0").all(func(c *config.Config) {
 		c.Network = wire
 		c.Times.Peer = 6 * time.Second
 	})
@@ -387,7 +388,7 @@ func TestTug(t *testing.T) {
 func TestTheHeadWaitsForWhoIsNotDone(t *testing.T) {
 	t.Parallel()
 	const size = 2
-	j := newJob(t, size, "exec sleep 300").all(func(c *Config) { c.Times.StopGrace = mostStopGrace })
+	j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) { c.Times.StopGrace = health.EndTime / 2 })
 	meter := new(signal.Meter)
 	j.configs[0].Access.Meter = meter
 	j.start(1)
@@ -482,7 +483,7 @@ func TestUnreadableAbort(t *testing.T) {
 func TestNobodyCame(t *testing.T) {
 	t.Parallel()
 	const size = 3
-	j := newJob(t, size, "exit 0").all(func(c *Config) { c.Times.Join = time.Second })
+	j := newJob(t, size, "exit 0").all(func(c *config.Config) { c.Times.Join = time.Second })
 	j.start(2).expect(66, 66, -1)
 	if cause := j.blames(0, string(health.Share), 66); !slices.Equal(cause.Lost, []int{2}) {
 		t.Errorf("missing are %v, not [2]", cause.Lost)
@@ -491,7 +492,7 @@ func TestNobodyCame(t *testing.T) {
 
 func TestNoHead(t *testing.T) {
 	t.Parallel()
-	j := newJob(t, 2, "exit 0").all(func(c *Config) { c.Times.Join = time.Second })
+	j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.Times.Join = time.Second })
 	j.start(0).expect(-1, 66)
 }
 
@@ -520,7 +521,7 @@ func TestWorkerLostInDrain(t *testing.T) {
 func TestDrainEndsServices(t *testing.T) {
 	t.Parallel()
 	marks := t.TempDir()
-	j := newJob(t, 3, "exit 0").all(func(c *Config) {
+	j := newJob(t, 3, "exit 0").all(func(c *config.Config) {
 		c.Times.StopGrace = 10 * time.Second
 		c.Framework = framework.None{WorkerCommand: "trap 'sleep 0.5; touch " + marks + "/saved.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done", WorkerReady: counts(t, 3, marks+"/up.*")}
 	})
@@ -554,7 +555,7 @@ func TestNewerHead(t *testing.T) {
 func TestHeadLeavesLast(t *testing.T) {
 	t.Parallel()
 	const size = 2
-	j := newJob(t, size, "exit 4").all(func(c *Config) { c.Times.StopGrace = 10 * time.Second }).start(1)
+	j := newJob(t, size, "exit 4").all(func(c *config.Config) { c.Times.StopGrace = 10 * time.Second }).start(1)
 	p := j.playWorker(1)
 	j.untilNamed(signal.Control, signal.NameDrain)
 	time.Sleep(time.Second)
@@ -570,7 +571,7 @@ func TestHeadLeavesLast(t *testing.T) {
 func TestWorkerStaysForTheEnd(t *testing.T) {
 	t.Parallel()
 	const size = 2
-	j := newJob(t, size, "exit 0").all(func(c *Config) { c.Times.DriverGrace = 15 * time.Second })
+	j := newJob(t, size, "exit 0").all(func(c *config.Config) { c.Times.DriverGrace = 15 * time.Second })
 	head := j.playHead()
 	j.start(0)
 	j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
@@ -590,7 +591,7 @@ func TestWorkerStaysForTheEnd(t *testing.T) {
 // nothing to stay for.
 func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
 	t.Parallel()
-	times := DefaultTimes()
+	times := config.DefaultTimes()
 	silent := health.WorkerTempo(times.Peer, 2).Silent
 	for _, tc := range []struct {
 		name  string
@@ -618,7 +619,7 @@ func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				w := &worker{node: bare(t, Config{Identity: testIdentity(1, 2), Times: times, Means: Means{Access: access}}, dir)}
+				w := &worker{node: bare(t, config.Config{Identity: testIdentity(1, 2), Times: times, Means: config.Means{Access: access}}, dir)}
 				w.cfg.Times.DriverGrace = tc.grace
 				w.control = dir.Watch(signal.Control, signal.WorkerPace(2))
 				hangs = true

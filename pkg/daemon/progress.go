@@ -3,13 +3,11 @@ package daemon
 import (
 	"bytes"
 	"context"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/gate"
-	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -39,7 +37,7 @@ func (h *head) tellProgress(ctx context.Context) {
 // lacks is what the gate waits for when the newest look has shown l.
 func (h *head) lacks(l signal.Listing) []gate.Lack {
 	asked := gate.Asked{
-		Checks: h.cfg.checked(), Sandboxes: h.cfg.Sandbox.Wanted() && !h.sandboxesMet(l),
+		Checks: h.cfg.Checked(), Sandboxes: h.cfg.Sandbox.Wanted() && !h.sandboxesMet(l),
 		Services: h.cfg.Framework.Serves(), Led: h.stage.serving.Load(), Counting: h.stage.counting.Load(),
 	}
 	return asked.Lacks(func(state string) []int { return h.roster.Unknown(h.roster.Missing(l, state)) })
@@ -109,35 +107,4 @@ func (h *head) reasonOf(ctx context.Context, rank int, step string) string {
 		reason = "waits for " + reason
 	}
 	return reason
-}
-
-// plan is what is going to be done, for who looks at the run from outside.
-func (c *Config) plan() *signal.Plan {
-	p := &signal.Plan{
-		Framework: c.Framework.Name(), Steps: []string{gate.Join}, Need: c.Team.Of(c.Identity.Size).Min,
-		Deadlines: map[string]time.Duration{gate.Join: c.Times.Join},
-		Rest:      restful*c.Times.Peer + health.HeadTempo(c.Times.Peer, c.Identity.Size).Beat,
-	}
-	add := func(step string, within time.Duration) {
-		p.Steps = append(p.Steps, step)
-		if within > 0 {
-			p.Deadlines[step] = within
-		}
-	}
-	if c.checked() {
-		add(gate.Check, c.checkTime())
-	}
-	if c.Sandbox.Wanted() {
-		add(gate.Sandbox, c.Times.Sandbox)
-		p.Sandboxes = c.Sandbox.Require.String()
-	}
-	if c.Framework.Serves() {
-		add(gate.Head, c.Times.Service)
-		add(gate.Workers, c.Times.Service)
-	}
-	if len(c.Driver) > 0 {
-		add(gate.Driver, 0)
-		p.Driver = filepath.Base(c.Driver[0])
-	}
-	return p
 }

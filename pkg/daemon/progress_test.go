@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -26,7 +27,7 @@ func TestProgress(t *testing.T) {
 			l.waits = waits
 		}
 	})
-	j.all(func(c *Config) { c.Times.Join = ceiling })
+	j.all(func(c *config.Config) { c.Times.Join = ceiling })
 	j.start(3)
 	const want = "s now, for 2 of 4 nodes: not joined: rank 3; checks not passed: rank 2 (rank 2: waits for gpu.fabric: in progress)"
 	// What a node waits for is in its timeline, which is written now and then: on a
@@ -50,9 +51,9 @@ func TestHeadAtRest(t *testing.T) {
 	for _, peer := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
 		t.Run(peer.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cfg := Config{Identity: testIdentity(0, 8), Framework: framework.None{}, Times: DefaultTimes()}
+				cfg := config.Config{Identity: testIdentity(0, 8), Framework: framework.None{}, Times: config.DefaultTimes()}
 				cfg.Times.Peer = peer
-				rest := cfg.plan().Rest
+				rest := cfg.Announced().Rest
 				dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "1.0", Key: "k", Size: 8, Host: "n0"}, signal.Job{})
 				if err != nil {
 					t.Fatal(err)
@@ -93,7 +94,7 @@ func TestJobTellsThePlan(t *testing.T) {
 	want := &signal.Plan{
 		Framework: "none", Steps: []string{"join", "check", "driver"}, Need: 2, Driver: "sh",
 		Deadlines: map[string]time.Duration{"join": 30 * time.Second, "check": 30 * time.Second},
-		Rest:      restful*j.configs[0].Times.Peer + j.configs[0].Times.Peer/8,
+		Rest:      j.configs[0].Times.Rest() + j.configs[0].Times.Peer/8,
 	}
 	if !reflect.DeepEqual(plan, want) {
 		t.Errorf("the job tells the plan %+v, not %+v", plan, want)

@@ -48,9 +48,9 @@ func (r *records) mark(sub, name string) error {
 	return r.appear(sub, name, func(ctx context.Context) error { return r.dir.Mark(ctx, sub, name) })
 }
 
-// appear makes a name appear, leaves a trace of it, and tugs. Of what comes after the trail has been
-// written for good there is no trace: it would cost every node of thousands one
-// more write, and the records tell the same.
+// appear makes a name appear, leaves a trace of it, and tugs. Of what comes after
+// the trail has been written for good there is no trace: it would cost every node
+// of thousands one more write, and the records tell the same.
 func (r *records) appear(sub, name string, request func(ctx context.Context) error) error {
 	began := time.Now()
 	err := r.asked("publish", filepath.Join(sub, name), r.peer, request)

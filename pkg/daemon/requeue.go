@@ -2,33 +2,14 @@ package daemon
 
 import (
 	"context"
-	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
-
-// RequeueConfig says whether a job that has failed is tried again.
-type RequeueConfig struct {
-	OnFailure bool // where the failure deserves it
-	Most      int  // how often the job may be started anew
-	// By is who can do it; nil where the launcher can't.
-	By roles.Requeuer `digest:"-"`
-}
-
-// requeueTime bounds each request to the Requeuer.
-const requeueTime = 10 * time.Second
-
-// longest is by how much the end of a job may come later for its requeue.
-func (r RequeueConfig) longest() time.Duration {
-	if !r.OnFailure {
-		return 0
-	}
-	return 2 * requeueTime
-}
 
 // reconsider decides whether the job is to be started anew after this end of
 // ours. One that has been as often as it may be ends with a code of its own.
@@ -85,7 +66,7 @@ func (n *node) afterwards(end *ending) {
 
 // request asks the launcher for something, for no longer than it may take.
 func (n *node) request(ask func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(n.hurry, requeueTime, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(n.hurry, config.RequeueTime, errDeadline)
 	defer cancel()
 	return ask(ctx)
 }

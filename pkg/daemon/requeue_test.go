@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -48,9 +49,9 @@ func (l *launcher) Exclude(_ context.Context, hosts []string) error {
 
 // requeued has all daemons of a job of Slurm's ask the launcher for a new start.
 func (j *job) requeued(by *launcher) *job {
-	return j.all(func(c *Config) {
+	return j.all(func(c *config.Config) {
 		c.Identity.Launcher = roles.Slurm
-		c.Requeue = RequeueConfig{OnFailure: true, Most: 3, By: by}
+		c.Requeue = config.Requeue{OnFailure: true, Most: 3, By: by}
 		c.Times.StopGrace = 10 * time.Second // for a busy machine: nobody is deaf to TERM
 	})
 }
@@ -62,7 +63,7 @@ func (j *job) badNodes() string {
 }
 
 // failsCheck has one node fail its check: it has no place for temporaries.
-func failsCheck(c *Config) {
+func failsCheck(c *config.Config) {
 	c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
 	if c.Identity.Rank == 1 {
 		c.TempDir = "/nonexistent"
@@ -74,7 +75,7 @@ func TestRequeue(t *testing.T) {
 	const size = 3
 	for _, tc := range []struct {
 		name     string
-		change   func(*Config)
+		change   func(*config.Config)
 		refuses  error
 		code     int
 		word     string
@@ -90,20 +91,20 @@ func TestRequeue(t *testing.T) {
 			requeued: 1, excluded: []string{"n1"}, bad: "n1\n", why: "for the 1st time of at most 3", says: "started anew for the 1st time",
 		},
 		{
-			name: "as often as it may be", change: func(c *Config) { failsCheck(c); c.Identity.Restart = 3 },
+			name: "as often as it may be", change: func(c *config.Config) { failsCheck(c); c.Identity.Restart = 3 },
 			code: 69, word: "gave-up", kind: health.Check, bad: "n1\n", why: "3 times of at most 3", says: "not started anew",
 		},
 		{
-			name: "the user asks for none", change: func(c *Config) { failsCheck(c); c.Requeue.OnFailure = false },
+			name: "the user asks for none", change: func(c *config.Config) { failsCheck(c); c.Requeue.OnFailure = false },
 			code: 75, word: "check", kind: health.Check, bad: "n1\n",
 		},
 		{
-			name: "what would come again", change: func(c *Config) {
+			name: "what would come again", change: func(c *config.Config) {
 				c.Framework = framework.None{WorkerCommand: only("1", "exit 3")}
 			}, code: 77, word: "service", kind: health.ServiceDied, why: "nothing that another try would mend", says: "not started anew",
 		},
 		{
-			name: "no launcher that could", change: func(c *Config) { failsCheck(c); c.Requeue.By = nil },
+			name: "no launcher that could", change: func(c *config.Config) { failsCheck(c); c.Requeue.By = nil },
 			code: 75, word: "check", kind: health.Check, bad: "n1\n", why: "no job of Slurm's", says: "not started anew",
 		},
 		{

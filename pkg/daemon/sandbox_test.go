@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -41,8 +42,8 @@ func TestSandboxRequired(t *testing.T) {
 			if tc.code == 0 {
 				driver = "touch " + open + "; while ! test -e $BRINGUPD_RUN_DIR/nodes/" + name + "; do sleep 0.05; done; echo driver"
 			}
-			j := newJob(t, size, driver).all(func(c *Config) {
-				c.Sandbox = SandboxConfig{Command: only(tc.dies, "while ! test -e "+open+"; do sleep 0.05; done; echo bye; exit 0"), Require: require(t, tc.require)}
+			j := newJob(t, size, driver).all(func(c *config.Config) {
+				c.Sandbox = config.Sandbox{Command: only(tc.dies, "while ! test -e "+open+"; do sleep 0.05; done; echo bye; exit 0"), Require: require(t, tc.require)}
 				if tc.early {
 					c.Sandbox.Command = only(tc.dies, "touch "+marks+"/died; echo bye; exit 0")
 					c.Sandbox.Ready = probe(t, "exec:/bin/sh -c 'test -e "+marks+"/died && sleep 0.3'")
@@ -79,9 +80,9 @@ func TestGateDoesNotWaitForMoreSandboxes(t *testing.T) {
 			t.Parallel()
 			// Whoever asks first is told that the sandbox is ready; the slow one comes second.
 			claimed, slow := filepath.Join(t.TempDir(), "claimed"), strconv.Itoa(tc.slow)
-			j := newJob(t, 2, "echo driver").all(func(c *Config) {
+			j := newJob(t, 2, "echo driver").all(func(c *config.Config) {
 				c.Setup = "while [ $BRINGUPD_NODE_RANK = " + slow + " ] && ! test -e " + claimed + "; do sleep 0.05; done"
-				c.Sandbox = SandboxConfig{Command: "exec sleep 300", Require: require(t, "any")}
+				c.Sandbox = config.Sandbox{Command: "exec sleep 300", Require: require(t, "any")}
 				c.Sandbox.Ready = probe(t, "exec:/bin/sh -c 'mkdir "+claimed+" || sleep 300'")
 				c.Times.Sandbox = 40 * time.Second
 			})
@@ -99,8 +100,8 @@ func TestGateDoesNotWaitForMoreSandboxes(t *testing.T) {
 
 func TestSandboxNeverReady(t *testing.T) {
 	t.Parallel()
-	j := newJob(t, 2, "exit 0").all(func(c *Config) {
-		c.Sandbox = SandboxConfig{Command: "echo waiting; exec sleep 300", Require: require(t, "any"), Ready: probe(t, "file:/nonexistent")}
+	j := newJob(t, 2, "exit 0").all(func(c *config.Config) {
+		c.Sandbox = config.Sandbox{Command: "echo waiting; exec sleep 300", Require: require(t, "any"), Ready: probe(t, "file:/nonexistent")}
 		c.Times.Sandbox = time.Second
 	})
 	j.start().expect(77, 77)
@@ -113,13 +114,13 @@ func TestSandboxNeverReady(t *testing.T) {
 // daemons from size on.
 func newSteps(t *testing.T, size int, line, sandbox string) *job {
 	t.Helper()
-	j := newJob(t, size, line).all(func(c *Config) {
-		c.Sandbox = SandboxConfig{Step: true, Require: require(t, "all")}
+	j := newJob(t, size, line).all(func(c *config.Config) {
+		c.Sandbox = config.Sandbox{Step: true, Require: require(t, "all")}
 	})
 	for rank := range size {
 		j.add(size-1-rank, roles.Sandbox, "")
 		cfg := &j.configs[size+rank]
-		cfg.Sandbox = SandboxConfig{Command: sandbox, Require: require(t, "all")}
+		cfg.Sandbox = config.Sandbox{Command: sandbox, Require: require(t, "all")}
 		// Another step, and the nodes in another order.
 		cfg.Identity.Step = "1"
 		cfg.Identity.Rank = rank
@@ -151,7 +152,7 @@ func TestSandboxStepDies(t *testing.T) {
 // the first failure stays.
 func TestSandboxStepRecordsOnce(t *testing.T) {
 	t.Parallel()
-	j := newSteps(t, 2, "exec sleep 300", only("1", "echo bye; exit 3")).all(func(c *Config) { c.Sandbox.Require = require(t, "any") })
+	j := newSteps(t, 2, "exec sleep 300", only("1", "echo bye; exit 3")).all(func(c *config.Config) { c.Sandbox.Require = require(t, "any") })
 	j.configs[3].Sandbox.Ready = probe(t, "file:/nonexistent")
 	j.configs[2].Sandbox.Ready = probe(t, "file:/nonexistent")
 	j.configs[2].Times.Sandbox = time.Minute
@@ -192,7 +193,7 @@ func TestSandboxStepOutlivesTheDriver(t *testing.T) {
 // TestSandboxStepWithoutARun has nobody to serve.
 func TestSandboxStepWithoutARun(t *testing.T) {
 	t.Parallel()
-	j := newSteps(t, 1, "exit 0", "exec sleep 300").all(func(c *Config) { c.Times.Join = time.Second })
+	j := newSteps(t, 1, "exit 0", "exec sleep 300").all(func(c *config.Config) { c.Times.Join = time.Second })
 	if err := os.Mkdir(j.logDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +206,7 @@ func TestSandboxStepSilent(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
 	marks := t.TempDir()
-	j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", "exec sleep 300").all(func(c *Config) { c.Sandbox.Require = require(t, "any") })
+	j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", "exec sleep 300").all(func(c *config.Config) { c.Sandbox.Require = require(t, "any") })
 	j.configs[2].Sandbox.Command = "while ! test -e " + marks + "/end; do sleep 0.05; done; exit 0"
 	j.start(3) // of the daemons 2 and 3, which serve the ranks 1 and 0
 	dir, _, err := signal.NewFinder(j.placeOf(0)).Find(bounded(t))

@@ -11,14 +11,11 @@ import (
 // launchSeat is the place of a node that the launch gives it; nil where there
 // are spares.
 func (n *node) launchSeat() *seat {
-	if n.cfg.spares() {
+	if n.cfg.Spares() {
 		return nil
 	}
 	return &seat{rank: n.id.Rank, size: n.id.Size}
 }
-
-// spares tells whether the job can do without some of its nodes.
-func (c *Config) spares() bool { return c.Team.Of(c.Identity.Size).Min < c.Identity.Size }
 
 // takeSeat runs the node's worker in a place; one that runs in another is ended
 // first. It is not safe for concurrent use.

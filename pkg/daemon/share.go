@@ -67,7 +67,7 @@ func (n *node) watchShare(ctx context.Context) {
 // that is over. Once the job runs nobody needs the share: as long as everybody is
 // heard by a lifeline, what it withholds are records.
 func (n *node) outwaits(now time.Time) bool {
-	return n.cfg.Times.outwaits() && n.ties.bear(now)
+	return n.cfg.Times.Outwaits() && n.ties.bear(now)
 }
 
 func (n *node) unanswered(silence time.Duration) *health.Failure {
@@ -97,7 +97,7 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 			case <-tick.C:
 			}
 			now := time.Now()
-			if n.ties.areCalm(now) && refused == 0 && now.Sub(last) < restful*n.cfg.Times.Peer {
+			if n.ties.areCalm(now) && refused == 0 && now.Sub(last) < n.cfg.Times.Rest() {
 				continue
 			}
 			if rests++; n.standsBy() && rests%standbyPart != 0 {
@@ -158,7 +158,7 @@ func (n *node) watchLink(now time.Time) {
 func (n *node) linkDown() *health.Failure {
 	address, _ := n.cfg.Address()
 	addr, err := netip.ParseAddr(address)
-	if n.ties.address != nil {
+	if n.ties != nil && n.ties.address != nil {
 		addr, err = n.ties.address(), nil
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/systemd"
 )
@@ -25,7 +26,7 @@ func waitsFor(path string) string { return "while ! [ -e " + path + " ]; do slee
 func TestMetricsOfAJob(t *testing.T) {
 	t.Parallel()
 	dir, marks := t.TempDir(), t.TempDir()
-	j := newJob(t, 3, waitsFor(marks+"/go")).patient().all(func(c *Config) {
+	j := newJob(t, 3, waitsFor(marks+"/go")).patient().all(func(c *config.Config) {
 		c.Shown = shown.Config{MetricsDir: dir, MetricsListen: "127.0.0.1:0"}
 		c.Setup = "true"
 	}).start()
@@ -80,7 +81,7 @@ func TestMetricsThatCannotBeShown(t *testing.T) {
 	}
 	defer taken.Close()
 	marks := t.TempDir()
-	j := newJob(t, 1, waitsFor(marks+"/go")).all(func(c *Config) {
+	j := newJob(t, 1, waitsFor(marks+"/go")).all(func(c *config.Config) {
 		c.Shown = shown.Config{MetricsDir: "/nonexistent", MetricsListen: taken.Addr().String(), NotifySocket: "/nonexistent/notify"}
 	}).start()
 	parts := []string{"cannot write the metrics: ", "cannot serve metrics: ", "cannot notify NOTIFY_SOCKET="}
@@ -156,7 +157,7 @@ func TestNotify(t *testing.T) {
 func TestNotifyOfAFailure(t *testing.T) {
 	t.Parallel()
 	socket, heard := managed(t)
-	j := newJob(t, 1, "true").all(func(c *Config) { c.Setup, c.Shown.NotifySocket = "exit 3", socket })
+	j := newJob(t, 1, "true").all(func(c *config.Config) { c.Setup, c.Shown.NotifySocket = "exit 3", socket })
 	if code := j.start().wait()[0]; code == 0 {
 		t.Error("it went well")
 	}

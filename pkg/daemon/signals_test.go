@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -38,7 +39,7 @@ func TestSignals(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			marks := t.TempDir()
-			j := newJob(t, 3, saving(marks, "0")).patient().all(func(c *Config) {
+			j := newJob(t, 3, saving(marks, "0")).patient().all(func(c *config.Config) {
 				c.Framework = framework.None{
 					WorkerCommand: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done",
 					WorkerReady:   counts(t, 3, marks+"/up.*"),
@@ -85,7 +86,7 @@ func TestSignalAtAnyTime(t *testing.T) {
 	t.Run("in the setup", func(t *testing.T) {
 		t.Parallel()
 		marks := t.TempDir()
-		j := newJob(t, 2, "exit 0").all(func(c *Config) { c.Setup = "touch " + marks + "/$BRINGUPD_NODE_RANK; sleep 300" }).start()
+		j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.Setup = "touch " + marks + "/$BRINGUPD_NODE_RANK; sleep 300" }).start()
 		j.untilFile(filepath.Join(marks, "0"))
 		j.untilFile(filepath.Join(marks, "1"))
 		j.signals[1] <- syscall.SIGTERM
@@ -98,14 +99,14 @@ func TestSecondSignal(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
 	marks := t.TempDir()
-	j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *Config) {
+	j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *config.Config) {
 		c.Times.DriverGrace = 20 * time.Second
 		c.Times.StopGrace = 0
 	}).start()
 	j.untilFile(filepath.Join(marks, "running"))
 	began := time.Now()
 	j.signals[0] <- syscall.SIGTERM
-	time.Sleep(echoTime + 100*time.Millisecond)
+	time.Sleep(health.EchoTime + 100*time.Millisecond)
 	j.signals[0] <- syscall.SIGTERM
 	j.expect(143, 143)
 	if took := time.Since(began); took > 15*time.Second {
@@ -121,10 +122,10 @@ func TestServicesOutliveTheDriver(t *testing.T) {
 	t.Parallel()
 	marks := t.TempDir()
 	mortal := "echo $$ >" + marks + "/mortal.$BRINGUPD_NODE_RANK; exec sleep 300"
-	j := newJob(t, 3, saving(marks, "0")).all(func(c *Config) {
+	j := newJob(t, 3, saving(marks, "0")).all(func(c *config.Config) {
 		c.Times.DriverGrace = time.Hour
 		c.Framework = framework.None{HeadCommand: "exec sleep 300", WorkerCommand: mortal, WorkerReady: counts(t, 3, marks+"/mortal.*")}
-		c.Sandbox = SandboxConfig{
+		c.Sandbox = config.Sandbox{
 			Command: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; while :; do sleep 0.05; done",
 			Require: require(t, "all"),
 		}
@@ -169,7 +170,7 @@ func (j *job) pidIn(path string) int {
 func TestWorkerWithoutAHeadHasNoGrace(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
-	j := newJob(t, 2, "exit 0").all(func(c *Config) { c.Times.DriverGrace = time.Hour })
+	j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.Times.DriverGrace = time.Hour })
 	head := j.playHead()
 	j.start(0)
 	j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Joined))
@@ -185,8 +186,8 @@ func TestSignalsThatBelongTogether(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
 	marks := t.TempDir()
-	j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *Config) {
-		c.Times.DriverGrace, c.Times.StopGrace = time.Hour, mostStopGrace
+	j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *config.Config) {
+		c.Times.DriverGrace, c.Times.StopGrace = time.Hour, health.EndTime/2
 	}).start()
 	j.untilFile(filepath.Join(marks, "running"))
 	for _, signals := range j.signals {
@@ -199,7 +200,7 @@ func TestSignalsThatBelongTogether(t *testing.T) {
 func TestSignalsForTheDriver(t *testing.T) {
 	t.Parallel()
 	marks := t.TempDir()
-	j := newJob(t, 2, "trap 'touch "+marks+"/saved; exit 6' USR1; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *Config) {
+	j := newJob(t, 2, "trap 'touch "+marks+"/saved; exit 6' USR1; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *config.Config) {
 		c.Framework = framework.None{
 			WorkerCommand: "trap 'touch " + marks + "/passed' USR1; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.01; done",
 			WorkerReady:   counts(t, 2, marks+"/up.*"),
@@ -260,7 +261,7 @@ func TestStop(t *testing.T) {
 	t.Run("a job that is coming up", func(t *testing.T) {
 		t.Parallel()
 		marks := t.TempDir()
-		j := newJob(t, 2, "touch "+marks+"/driver").patient().all(func(c *Config) {
+		j := newJob(t, 2, "touch "+marks+"/driver").patient().all(func(c *config.Config) {
 			c.Framework = framework.None{WorkerCommand: "touch " + marks + "/worker; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
 		}).start()
 		j.untilFile(filepath.Join(marks, "worker"))
@@ -275,7 +276,7 @@ func TestStop(t *testing.T) {
 // TestDriverAndNodeEndTogether has the driver die of what a node dies of.
 func TestDriverAndNodeEndTogether(t *testing.T) {
 	t.Parallel()
-	j := newJob(t, 2, "").all(func(c *Config) { c.Driver = service.Shell("exec sleep 300") }).start()
+	j := newJob(t, 2, "").all(func(c *config.Config) { c.Driver = service.Shell("exec sleep 300") }).start()
 	j.untilNamed(signal.Control, signal.NameGo)
 	j.signals[1] <- syscall.SIGINT
 	j.expect(130, 130)
@@ -291,10 +292,10 @@ func TestChildDeafToTerm(t *testing.T) {
 	deaf := func(what string) string {
 		return "trap '' TERM INT HUP; touch " + marks + "/" + what + ".$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done"
 	}
-	j := newJob(t, 2, deaf("driver")).all(func(c *Config) {
+	j := newJob(t, 2, deaf("driver")).all(func(c *config.Config) {
 		c.Times.DriverGrace, c.Times.StopGrace = 300*time.Millisecond, 300*time.Millisecond
 		c.Framework = framework.None{HeadCommand: deaf("head"), WorkerCommand: deaf("worker")}
-		c.Sandbox = SandboxConfig{Command: deaf("sandbox"), Require: require(t, "all")}
+		c.Sandbox = config.Sandbox{Command: deaf("sandbox"), Require: require(t, "all")}
 	}).start()
 	for _, what := range []string{"driver.0", "head.0", "worker.0", "worker.1", "sandbox.0", "sandbox.1"} {
 		j.untilFile(filepath.Join(marks, what))

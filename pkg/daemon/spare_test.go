@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -23,7 +24,7 @@ import (
 // spared is a job of size nodes of which the driver gets as the bounds say.
 func spared(t *testing.T, size int, bounds team.Bounds, line string) *job {
 	t.Helper()
-	return newJob(t, size, line).all(func(c *Config) { c.Team = bounds })
+	return newJob(t, size, line).all(func(c *config.Config) { c.Team = bounds })
 }
 
 // onLaunch is a shell line that does what one node is to do, by its rank in the
@@ -96,9 +97,9 @@ func marking(marks string) string {
 func TestSparesStandBy(t *testing.T) {
 	t.Parallel()
 	marks := t.TempDir()
-	j := spared(t, 3, team.Bounds{Min: 1, Max: 1}, tellsTeam).all(func(c *Config) {
+	j := spared(t, 3, team.Bounds{Min: 1, Max: 1}, tellsTeam).all(func(c *config.Config) {
 		c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}} // or the driver may end before that
-		c.Sandbox = SandboxConfig{Command: "touch " + marks + "/sandbox-$BRINGUPD_LAUNCH_RANK; exec sleep 300", Require: require(t, "all")}
+		c.Sandbox = config.Sandbox{Command: "touch " + marks + "/sandbox-$BRINGUPD_LAUNCH_RANK; exec sleep 300", Require: require(t, "all")}
 	})
 	j.start().expect(0, 0, 0)
 	if got := j.contents(j.out); got != "0 of 1: n0\n" {
@@ -127,7 +128,7 @@ func TestNodesDropped(t *testing.T) {
 		size    int
 		bounds  team.Bounds
 		absent  []int
-		change  func(t *testing.T, c *Config, marks string)
+		change  func(t *testing.T, c *config.Config, marks string)
 		codes   []int
 		team    []int
 		dropped []int
@@ -137,22 +138,22 @@ func TestNodesDropped(t *testing.T) {
 	}{
 		{
 			name: "one that does not come", size: 3, bounds: team.Bounds{Min: 2, Max: 2}, absent: []int{1}, codes: []int{0, -1, 0},
-			change: func(*testing.T, *Config, string) {},
+			change: func(*testing.T, *config.Config, string) {},
 			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "did not join",
 		},
 		{
 			name: "one that does not come, of as many as may", size: 3, bounds: team.Bounds{Min: 2, Max: 3}, absent: []int{1}, codes: []int{0, -1, 0},
-			change: func(_ *testing.T, c *Config, _ string) { c.Times.Join = 8 * time.Second },
+			change: func(_ *testing.T, c *config.Config, _ string) { c.Times.Join = 8 * time.Second },
 			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "did not join",
 		},
 		{
 			name: "one whose setup fails", size: 3, bounds: team.Bounds{Min: 2, Max: 3}, codes: []int{0, 0, 0},
-			change: func(_ *testing.T, c *Config, _ string) { c.Setup = onLaunch(1, "echo no disk; exit 3", "true") },
+			change: func(_ *testing.T, c *config.Config, _ string) { c.Setup = onLaunch(1, "echo no disk; exit 3", "true") },
 			team:   []int{0, 2}, dropped: []int{1}, hosts: "n0,n2", started: "0-as-0-of-2 2-as-1-of-2", why: "the setup command of rank 1 (n1) failed",
 		},
 		{
 			name: "one whose service does not start", size: 4, bounds: team.Bounds{Min: 3, Max: 3}, codes: []int{0, 0, 0, 0},
-			change: func(t *testing.T, c *Config, marks string) {
+			change: func(t *testing.T, c *config.Config, marks string) {
 				// The spare comes last, so that the team is known.
 				c.Setup = onLaunch(3, "until test -e "+marks+"/1-as-1-of-3; do sleep 0.05; done", "true")
 				c.Framework = neverReady{1, framework.None{
@@ -164,9 +165,9 @@ func TestNodesDropped(t *testing.T) {
 		},
 		{
 			name: "one whose sandbox does not start", size: 3, bounds: team.Bounds{Min: 2, Max: 2}, codes: []int{0, 0, 0},
-			change: func(t *testing.T, c *Config, marks string) {
+			change: func(t *testing.T, c *config.Config, marks string) {
 				c.Setup = onLaunch(2, "until test -e "+marks+"/1-as-1-of-2; do sleep 0.05; done", "true")
-				c.Sandbox = SandboxConfig{
+				c.Sandbox = config.Sandbox{
 					Command: onLaunch(1, waitsFor(marks+"/1-as-1-of-2")+"; exit 6",
 						waitsFor("$BRINGUPD_RUN_DIR/nodes/0001."+signal.SandboxFailed)+"; touch "+marks+".gone; exec sleep 300"),
 					Require: require(t, "all"),
@@ -178,7 +179,7 @@ func TestNodesDropped(t *testing.T) {
 		},
 		{
 			name: "one without a spare, where fewer will do", size: 3, bounds: team.Bounds{Min: 2, Max: 3}, codes: []int{0, 0, 0},
-			change: func(t *testing.T, c *Config, marks string) {
+			change: func(t *testing.T, c *config.Config, marks string) {
 				c.Framework = neverReady{1, framework.None{
 					WorkerCommand: onLaunch(1, waitsFor(marks+"/0-as-0-of-3")+"; "+waitsFor(marks+"/2-as-2-of-3")+"; exit 5", marking(marks)),
 				}}
@@ -192,7 +193,7 @@ func TestNodesDropped(t *testing.T) {
 			t.Parallel()
 			marks := t.TempDir()
 			// The driver takes longer than a node that failed would wait for an end.
-			j := spared(t, tc.size, tc.bounds, "sleep 3; "+tellsTeam).all(func(c *Config) {
+			j := spared(t, tc.size, tc.bounds, "sleep 3; "+tellsTeam).all(func(c *config.Config) {
 				c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}}
 				tc.change(t, c, marks)
 			})
@@ -218,7 +219,7 @@ func TestNodesDropped(t *testing.T) {
 func TestTooFewLeft(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
-	j := spared(t, 4, team.Bounds{Min: 3, Max: 3}, "exit 0").all(func(c *Config) {
+	j := spared(t, 4, team.Bounds{Min: 3, Max: 3}, "exit 0").all(func(c *config.Config) {
 		c.Times.Join = 5 * time.Second
 		c.Setup = onLaunch(2, "echo no disk; exit 3", "true")
 	})
@@ -232,7 +233,7 @@ func TestTooFewLeft(t *testing.T) {
 // TestHeadIsNeeded: whatever spares there are.
 func TestHeadIsNeeded(t *testing.T) {
 	t.Parallel()
-	j := spared(t, 3, team.Bounds{Min: 1, Max: 3}, "exit 0").all(func(c *Config) { c.Setup = onLaunch(0, "exit 3", "true") })
+	j := spared(t, 3, team.Bounds{Min: 1, Max: 3}, "exit 0").all(func(c *config.Config) { c.Setup = onLaunch(0, "exit 3", "true") })
 	j.start().expect(77, 77, 77)
 	j.blames(0, string(health.Setup), 77)
 }
@@ -242,7 +243,7 @@ func TestUnlikeConfigurationOfSpare(t *testing.T) {
 	t.Parallel()
 	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, "exit 0")
 	j.configs[1].Driver = service.Shell("exit 9")
-	j.all(func(c *Config) { c.Setup = onLaunch(0, "sleep 1", "true") })
+	j.all(func(c *config.Config) { c.Setup = onLaunch(0, "sleep 1", "true") })
 	j.start().expect(64, 64, 64)
 	j.blames(1, string(health.Usage), 64)
 }
@@ -257,7 +258,7 @@ func TestDeathOfSpare(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "enough")
-	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, waits(file)).all(func(c *Config) {
+	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, waits(file)).all(func(c *config.Config) {
 		c.Setup = onLaunch(2, "sleep 1", "true") // it is the spare
 		c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
 	}).start()
@@ -274,7 +275,7 @@ func TestDeathOfSpare(t *testing.T) {
 
 func TestDeathOfMemberAfterGate(t *testing.T) {
 	t.Parallel()
-	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, "exec sleep 300").all(func(c *Config) {
+	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, "exec sleep 300").all(func(c *config.Config) {
 		c.Setup = onLaunch(2, "sleep 1", "true")
 		c.Framework = framework.None{WorkerCommand: onLaunch(1, "sleep 1; exit 5", "exec sleep 300")}
 	})
@@ -290,7 +291,7 @@ func TestSilentSpare(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "enough")
 	spare := new(mount)
-	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, waits(file)).all(func(c *Config) {
+	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, waits(file)).all(func(c *config.Config) {
 		c.Times.Peer, c.Times.Join = time.Second, 10*time.Second
 		c.Setup = onLaunch(2, "sleep 1", "true")
 		if c.Identity.Rank == 2 {
@@ -324,7 +325,7 @@ func TestSpareWithoutALifeline(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg := Config{Identity: testIdentity(0, size), Framework: framework.None{}, Times: DefaultTimes(), Team: team.Bounds{Min: 2, Max: 2}}
+		cfg := config.Config{Identity: testIdentity(0, size), Framework: framework.None{}, Times: config.DefaultTimes(), Team: team.Bounds{Min: 2, Max: 2}}
 		h := bareHead(t, cfg, dir)
 		settled(h, 0, 1)
 		for rank := 1; rank < size; rank++ {

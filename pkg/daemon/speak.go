@@ -111,7 +111,7 @@ func (n *node) leaveAlone(err error) int {
 	f.Rank, f.Host, f.Phase = n.id.Rank, n.id.Host, n.trail.Phase()
 	outcome := health.OutcomeOf(health.Kind(f.Kind))
 	n.aloneWords(&ending{code: outcome.Code, word: outcome.Word, why: f.What, cause: &f.FailedRecord})
-	if n.cfg.spares() && n.id.Rank > 0 && f.Kind == string(health.Share) {
+	if n.cfg.Spares() && n.id.Rank > 0 && f.Kind == string(health.Share) {
 		n.log.Warn("the job may go on without this node, which leaves with 0 for it")
 		return 0
 	}

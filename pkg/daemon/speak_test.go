@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -47,7 +48,7 @@ func TestSpeakIsTheLast(t *testing.T) {
 	words := []string{"bringupd: it died", "  next: mend it"}
 	for _, asJSON := range []bool{false, true} {
 		stderr, journal := tempFile(t), new(memory)
-		n := bare(t, Config{Identity: testIdentity(0, 3)}, nil)
+		n := bare(t, config.Config{Identity: testIdentity(0, 3)}, nil)
 		n.voice = voice.New(voice.Config{To: stderr, JSON: asJSON}, n.id, journal)
 		n.log = n.voice.Log
 		n.log.Info("before")
@@ -109,7 +110,7 @@ func lastRecord(t *testing.T, said string) spoken {
 func TestJobsLastWords(t *testing.T) {
 	t.Parallel()
 	const size = 3
-	j := newJob(t, size, "exec sleep 300").patient().all(func(c *Config) {
+	j := newJob(t, size, "exec sleep 300").patient().all(func(c *config.Config) {
 		c.JSONLog = true
 		c.Framework = framework.None{WorkerCommand: only("2", "sleep 1; echo step 42; kill -KILL $$")}
 	})
@@ -164,7 +165,7 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 	first := cause(2, health.PeerLost, "driver", "the head, rank 0 (n0), is lost", lost(0))
 	for _, wrote := range []bool{true, false} {
 		stderr := tempFile(t)
-		n := bare(t, Config{Identity: testIdentity(2, 3), Output: Output{Files: Files{Err: stderr}}}, new(signal.Dir))
+		n := bare(t, config.Config{Identity: testIdentity(2, 3), Output: config.Output{Files: config.Files{Err: stderr}}}, new(signal.Dir))
 		n.voice = voice.New(voice.Config{To: stderr}, n.id, new(memory))
 		end := endedBy(first)
 		if wrote {
@@ -191,7 +192,7 @@ func TestConsequencesGoIntoTheResult(t *testing.T) {
 	first := cause(2, health.HostLost, "driver", "it is lost", lost(2))
 	then := cause(1, health.Deadline, "driver", "it waited", func(f *signal.FailedRecord) { f.Lines = []string{"a line"} })
 	end := endingOf(health.Decide([]health.Observed{{FailedRecord: then}, {FailedRecord: first}}, func(int) string { return "" }))
-	n := bare(t, Config{Identity: testIdentity(0, 3)}, new(signal.Dir))
+	n := bare(t, config.Config{Identity: testIdentity(0, 3)}, new(signal.Dir))
 	result := n.result(end)
 	if result.Cause.What != first.What || len(result.Consequences) != 1 || result.Consequences[0].What != then.What || result.Consequences[0].Lines != nil {
 		t.Errorf("the result is %+v", result)
@@ -202,7 +203,7 @@ func TestConsequencesGoIntoTheResult(t *testing.T) {
 // it ends.
 func TestLastWordsWithoutARun(t *testing.T) {
 	t.Parallel()
-	j := newJob(t, 3, "exec sleep 300").all(func(c *Config) { c.Times.Join = time.Second })
+	j := newJob(t, 3, "exec sleep 300").all(func(c *config.Config) { c.Times.Join = time.Second })
 	j.start(0).expect(-1, 66, 66)
 	for _, rank := range []string{"rank 1 (n1)", "rank 2 (n2)"} {
 		if want := "bringupd: " + rank + " ends with code 66: cannot meet the head"; !strings.Contains(j.said(), want) {

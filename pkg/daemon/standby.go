@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -101,13 +102,13 @@ func whyDropped(team *signal.TeamRecord, rank int) string {
 func (w *worker) retire() {
 	w.post.aside.Store(true)
 	w.leaveSeat()
-	w.children.Stop(abortGrace, everything)
+	w.children.Stop(config.AbortGrace, everything)
 }
 
 // dispensable tells whether the job may go on without this node, in which
 // something failed: the head decides.
 func (w *worker) dispensable(f *health.Failure) bool {
-	if !w.cfg.spares() {
+	if !w.cfg.Spares() {
 		return false
 	}
 	if w.post.seat.Load() == nil && w.control.Last().Team() >= 0 {
@@ -149,7 +150,7 @@ func (w *worker) standAside(f *health.Failure) *ending {
 func (w *worker) awaitHead(ctx context.Context) (framework.Endpoint, error) {
 	var endpoint framework.Endpoint
 	err := w.phase("head", func() error {
-		within := w.cfg.checkTime() + w.cfg.Times.Service + w.tempo.Silent
+		within := w.cfg.CheckTime() + w.cfg.Times.Service + w.tempo.Silent
 		ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 		defer cancel()
 		w.control.Nudge() // it may have been there before us

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -32,7 +33,7 @@ func topologyNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	address := func() (string, error) { return "192.0.2.1", nil }
-	n := bare(t, Config{Identity: testIdentity(1, 2), Means: Means{Address: address}}, dir)
+	n := bare(t, config.Config{Identity: testIdentity(1, 2), Means: config.Means{Address: address}}, dir)
 	n.private = service.NewPrivate(t.TempDir(), time.Minute, func(string) {}, n.log, service.Life{Run: n.life, Work: n.work})
 	return n
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -72,7 +73,7 @@ func (j *job) log(rank int) string {
 func TestNobodyReadsARefusal(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
-	j := newJob(t, 2, "").all(func(c *Config) { c.Times.Join = time.Second })
+	j := newJob(t, 2, "").all(func(c *config.Config) { c.Times.Join = time.Second })
 	_, stderr := pipe.Unread(t)
 	began := time.Now()
 	j.launch(1, stderr).wait()
@@ -98,7 +99,7 @@ func TestNobodyReadsARefusal(t *testing.T) {
 func TestNobodyReadsASandbox(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
-	j := newJob(t, 1, "").all(func(c *Config) { c.Times.Join = time.Second })
+	j := newJob(t, 1, "").all(func(c *config.Config) { c.Times.Join = time.Second })
 	j.roles[0] = roles.Sandbox
 	_, stderr := pipe.Unread(t)
 	j.launch(0, stderr).wait()

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -57,7 +58,7 @@ func (w *worker) join(began time.Time) error {
 		return health.Failed(health.Launch, "cannot take part as %s of %d: the head runs %d nodes; start all ranks by one launch",
 			w.name(w.id.Rank), w.id.Size, job.Size)
 	}
-	if job.Digest != w.cfg.digest() {
+	if job.Digest != w.cfg.Digest() {
 		mend := "give all ranks the same flags, variables and file"
 		if job.Program != w.cfg.Program {
 			mend += fmt.Sprintf(", and one bringupd: this is %s, and the head's is %s", w.cfg.Program, job.Program)
@@ -128,7 +129,7 @@ func (w *worker) sequence(ctx context.Context) error {
 	if err := w.fitness.prepare(ctx); err != nil {
 		return err
 	}
-	if w.cfg.spares() {
+	if w.cfg.Spares() {
 		return w.standBy(ctx)
 	}
 	parts, ctx := errgroup.WithContext(ctx)
@@ -155,7 +156,7 @@ func (w *worker) sequence(ctx context.Context) error {
 
 // awaitLine waits for the lifeline where one must be.
 func (w *worker) awaitLine(ctx context.Context) error {
-	if w.cfg.Lifeline != LifelineOn {
+	if w.cfg.Lifeline != config.LifelineOn {
 		return nil
 	}
 	const mend = "let the nodes connect to each other's ports, or give --lifeline=auto"

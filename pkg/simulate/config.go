@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 )
 
 // MostNodes bounds a simulation.
@@ -34,7 +34,7 @@ type Config struct {
 	// DeathOfHead; empty: nobody's, and the job ends in order.
 	Death string
 	// Lifeline says whether workers hold a connection to the head; empty: auto.
-	Lifeline daemon.LifelineMode
+	Lifeline config.LifelineMode
 
 	Join    time.Duration // as --join-timeout
 	Peer    time.Duration // as --peer-timeout
@@ -69,14 +69,14 @@ func (c Config) Validate() error {
 		}
 	}
 	times := c.times()
-	return (&daemon.Config{LogDir: "/", Times: times}).Validate()
+	return (&config.Config{LogDir: "/", Times: times}).Validate()
 }
 
 // mostLatency is more than any share takes on which a job could run.
 const mostLatency = time.Second
 
-func (c Config) times() daemon.Times {
-	times := daemon.DefaultTimes()
+func (c Config) times() config.Times {
+	times := config.DefaultTimes()
 	times.Join, times.Peer = c.Join, c.Peer
 	return times
 }

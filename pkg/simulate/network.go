@@ -6,7 +6,7 @@ import (
 	"net"
 	"syscall"
 
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/simulate/memory"
 )
@@ -23,7 +23,7 @@ const connectionsANode = 2
 
 // over returns what the lifelines of a job are held over.
 func (c Config) over() string {
-	if c.Lifeline == daemon.LifelineOff || c.Nodes == 1 {
+	if c.Lifeline == config.LifelineOff || c.Nodes == 1 {
 		return overNone
 	}
 	var limit syscall.Rlimit

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -58,7 +59,7 @@ type job struct {
 	run     string   // its run directory
 	local   string   // a directory of this machine, for the daemons' private ones
 	said    *os.File // all that they say
-	daemons []daemon.Config
+	daemons []config.Config
 	signals []chan os.Signal // the head's, and the victim's
 	victim  *victim          // nil: nobody dies
 	over    string           // what the lifelines are held over
@@ -94,7 +95,7 @@ type ended struct {
 
 func newJob(room *Room, cfg Config, local string, said *os.File) *job {
 	j := &job{
-		cfg: cfg, local: local, said: said, over: cfg.over(), daemons: make([]daemon.Config, cfg.Nodes), victim: newVictim(cfg),
+		cfg: cfg, local: local, said: said, over: cfg.over(), daemons: make([]config.Config, cfg.Nodes), victim: newVictim(cfg),
 		counter: newCounter(cfg.Nodes, 2*cfg.Join+cfg.Steady),
 		begin:   make(chan struct{}), ends: make(chan ended, cfg.Nodes),
 		up: make([]upAt, cfg.Nodes), allUp: make(chan struct{}), gate: make(chan struct{}),
@@ -135,24 +136,24 @@ func (j *job) listen(rank int) {
 
 // configure is a rank's daemon. A share that lives on this machine alone will
 // do, as for "bringupd local", and is looked at as one that doesn't.
-func (j *job) configure(room *Room, id roles.Identity, rank int, way *way) daemon.Config {
+func (j *job) configure(room *Room, id roles.Identity, rank int, way *way) config.Config {
 	id.Rank, id.Host = rank, id.Hosts[rank]
-	return daemon.Config{
+	return config.Config{
 		Identity: id, LogDir: room.path, Program: j.cfg.Program,
 		Framework: nothing{}, Lifeline: j.cfg.Lifeline, Times: j.cfg.times(),
-		Means: daemon.Means{
+		Means: config.Means{
 			TempDir: j.local, Checks: healthy{rank},
 			Address: func() (string, error) { return "127.0.0.1", nil },
 			Access:  signal.Access{Meter: way.meter, Share: way, Deaf: true},
 		},
-		Output: daemon.Output{Files: daemon.Files{Out: j.said, Err: j.said}, JSONLog: true},
+		Output: config.Output{Files: config.Files{Out: j.said, Err: j.said}, JSONLog: true},
 	}
 }
 
 // healthy are checks that find nothing wrong, at once: all nodes are of one kind.
 type healthy struct{ rank int }
 
-var _ daemon.Checks = healthy{}
+var _ config.Checks = healthy{}
 
 func (h healthy) Await(context.Context, func(check.Report)) check.Report {
 	return check.Report{

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -122,16 +122,16 @@ func TestDeath(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		who      string
-		lifeline daemon.LifelineMode
+		lifeline config.LifelineMode
 		memory   bool
 		kind     health.Kind
 	}{
-		{DeathOfWorker, daemon.LifelineOff, false, health.PeerLost},
-		{DeathOfHead, daemon.LifelineOff, false, health.PeerLost},
-		{DeathOfWorker, daemon.LifelineOn, false, health.DaemonDied},
-		{DeathOfHead, daemon.LifelineOn, false, health.DaemonDied},
-		{DeathOfWorker, daemon.LifelineOn, true, health.DaemonDied},
-		{DeathOfHead, daemon.LifelineOn, true, health.DaemonDied},
+		{DeathOfWorker, config.LifelineOff, false, health.PeerLost},
+		{DeathOfHead, config.LifelineOff, false, health.PeerLost},
+		{DeathOfWorker, config.LifelineOn, false, health.DaemonDied},
+		{DeathOfHead, config.LifelineOn, false, health.DaemonDied},
+		{DeathOfWorker, config.LifelineOn, true, health.DaemonDied},
+		{DeathOfHead, config.LifelineOn, true, health.DaemonDied},
 	} {
 		t.Run(fmt.Sprintf("%s, lifeline %s, memory %t", tc.who, tc.lifeline, tc.memory), func(t *testing.T) {
 			room := newRoom(t)
@@ -201,7 +201,7 @@ func TestOver(t *testing.T) {
 			}
 		})
 	}
-	if got := (Config{Nodes: 2, Lifeline: daemon.LifelineOff}).over(); got != overNone {
+	if got := (Config{Nodes: 2, Lifeline: config.LifelineOff}).over(); got != overNone {
 		t.Errorf("without lifelines: %s", got)
 	}
 	if got := (Config{Nodes: 1}).over(); got != overNone {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -26,7 +27,7 @@ import (
 const peerTimeout = 2 * time.Second
 
 // times are the deadlines of all daemons.
-var times = daemon.Times{
+var times = config.Times{
 	Join: 6 * time.Second, Setup: 10 * time.Second, Sandbox: 10 * time.Second, Service: 10 * time.Second,
 	Peer: peerTimeout, Settle: 0, DriverGrace: 2 * time.Second, StopGrace: time.Second,
 }
@@ -221,22 +222,22 @@ func (a *attempt) identity(rank int) roles.Identity {
 	return id
 }
 
-func (a *attempt) config(d *running, tempDir string, said *os.File) daemon.Config {
+func (a *attempt) config(d *running, tempDir string, said *os.File) config.Config {
 	// What a pause is shortened by comes from the seed, too.
 	jitter := func() float64 { return float64(d.draw("jitter", "")>>11) / (1 << 53) }
-	mode := daemon.LifelineAuto
+	mode := config.LifelineAuto
 	if a.world.weather.Off {
-		mode = daemon.LifelineOff
+		mode = config.LifelineOff
 	}
-	return daemon.Config{
+	return config.Config{
 		Identity: a.identity(d.rank), LogDir: logDir, Program: "test",
 		Team: team.Bounds{Min: a.needed, Max: a.size}, Framework: services{}, Lifeline: mode, Times: times,
-		Means: daemon.Means{
+		Means: config.Means{
 			TempDir: tempDir, Network: d.host, Signals: d.signals,
 			Address: func() (string, error) { return fmt.Sprintf("n%d", d.rank), nil },
 			Access:  signal.Access{Share: d.client, Deaf: true, Jitter: jitter},
 		},
-		Output: daemon.Output{Files: daemon.Files{Err: said}},
+		Output: config.Output{Files: config.Files{Err: said}},
 	}
 }
 

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"maps"
@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/framework/ray"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
@@ -21,16 +22,9 @@ func TestDigest(t *testing.T) {
 	base := func() Config {
 		return Config{
 			Identity: testIdentity(0, 2), LogDir: "/logs", Driver: []string{"a", "b"}, Framework: framework.None{HeadCommand: "x"},
-			Setup: "setup", Sandbox: SandboxConfig{Command: "sandbox", Require: require(t, "all")}, Times: DefaultTimes(),
+			Setup: "setup", Sandbox: Sandbox{Command: "sandbox", Require: require(t, "all")}, Times: DefaultTimes(),
 			CheckPolicy: check.DefaultConfig(),
 		}
-	}
-	probe := func(text string) *health.Probe {
-		p, err := health.ParseProbe(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &p
 	}
 	for _, tc := range []struct {
 		name   string
@@ -44,14 +38,14 @@ func TestDigest(t *testing.T) {
 		{"the node's temporary directory", func(c *Config) { c.TempDir = "/scratch" }, true},
 		{"what is said", func(c *Config) { c.Verbose = true }, true},
 		{"the version", func(c *Config) { c.Program = "v2" }, true},
-		{"who can start it anew", func(c *Config) { c.Requeue.By = &launcher{} }, true},
+		{"who can start it anew", func(c *Config) { c.Requeue.By = new(struct{ roles.Requeuer }) }, true},
 		{"the driver", func(c *Config) { c.Driver = []string{"a b"} }, false},
 		{"the framework's settings", func(c *Config) { c.Framework = framework.None{WorkerCommand: "x"} }, false},
-		{"the framework's probes", func(c *Config) { c.Framework = framework.None{HeadCommand: "x", HeadReady: probe("tcp:1")} }, false},
+		{"the framework's probes", func(c *Config) { c.Framework = framework.None{HeadCommand: "x", HeadReady: probe(t, "tcp:1")} }, false},
 		{"the framework", func(c *Config) { c.Framework = ray.Cluster{Program: "x"} }, false},
 		{"the setup", func(c *Config) { c.Setup = "" }, false},
 		{"the sandbox", func(c *Config) { c.Sandbox.Command = "" }, false},
-		{"when the sandbox is ready", func(c *Config) { c.Sandbox.Ready = probe("tcp:1") }, false},
+		{"when the sandbox is ready", func(c *Config) { c.Sandbox.Ready = probe(t, "tcp:1") }, false},
 		{"the sandboxes required", func(c *Config) { c.Sandbox.Require = require(t, "1") }, false},
 		{"a sandbox of its own step", func(c *Config) { c.Sandbox.Step = true }, false},
 		{"the lifelines", func(c *Config) { c.Lifeline = LifelineOff }, false},
@@ -65,7 +59,7 @@ func TestDigest(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			one, two := base(), base()
 			tc.change(&two)
-			if same := one.digest() == two.digest(); same != tc.same {
+			if same := one.Digest() == two.Digest(); same != tc.same {
 				t.Errorf("the digests are the same: %v", same)
 			}
 		})
@@ -75,9 +69,9 @@ func TestDigest(t *testing.T) {
 // What the flags may be parsed into can be compared.
 func TestDigestOfAll(t *testing.T) {
 	for _, one := range []framework.Framework{framework.None{HeadReady: new(health.Probe)}, ray.Cluster{HeadArgs: []string{"x"}}} {
-		c := Config{Framework: one, CheckPolicy: check.DefaultConfig(), Sandbox: SandboxConfig{Ready: new(health.Probe)}, Times: DefaultTimes()}
-		if len(c.digest()) != 16 {
-			t.Errorf("the digest is %q", c.digest())
+		c := Config{Framework: one, CheckPolicy: check.DefaultConfig(), Sandbox: Sandbox{Ready: new(health.Probe)}, Times: DefaultTimes()}
+		if len(c.Digest()) != 16 {
+			t.Errorf("the digest is %q", c.Digest())
 		}
 	}
 }
@@ -99,7 +93,7 @@ func TestDigestHasEveryField(t *testing.T) {
 		return map[reflect.Kind]any{reflect.String: "x", reflect.Bool: true, reflect.Int: 7, reflect.Int64: int64(7)}[kind]
 	}
 	c := Config{Identity: testIdentity(0, 9), Framework: framework.None{}, Team: team.Bounds{Min: 2, Max: 4}}
-	before := c.digest()
+	before := c.Digest()
 	var marked []string
 	var visit func(v reflect.Value, path string)
 	visit = func(v reflect.Value, path string) {
@@ -121,7 +115,7 @@ func TestDigestHasEveryField(t *testing.T) {
 			old := reflect.New(value.Type()).Elem()
 			old.Set(value)
 			value.Set(reflect.ValueOf(changed).Convert(value.Type()))
-			if c.digest() == before {
+			if c.Digest() == before {
 				t.Errorf("%s is not in the digest", name)
 			}
 			value.Set(old)

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gate"
+	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -32,10 +33,10 @@ type Config struct {
 	Setup     string // run by /bin/sh on every node before anything else
 	// CheckPolicy is what was told of the checks, which are made by Checks.
 	CheckPolicy any
-	Sandbox     SandboxConfig
+	Sandbox     Sandbox
 	Lifeline    LifelineMode // whether workers connect to the head
 	Times       Times
-	Requeue     RequeueConfig
+	Requeue     Requeue
 	Means       `digest:"-"`
 	Output      `digest:"-"`
 }
@@ -71,8 +72,8 @@ type Output struct {
 // Files are the daemon's own standard streams: output is the driver's.
 type Files struct{ In, Out, Err *os.File }
 
-// SandboxConfig is the sandbox gate's.
-type SandboxConfig struct {
+// Sandbox is what was told of the sandboxes.
+type Sandbox struct {
 	Command string        // run by /bin/sh on every node; empty: no sandbox here
 	Step    bool          // the sandbox is a step of its own: wait for it only
 	Ready   *health.Probe // nil: ready once it runs
@@ -80,7 +81,7 @@ type SandboxConfig struct {
 }
 
 // Wanted tells whether there is a sandbox to wait for.
-func (s SandboxConfig) Wanted() bool { return s.Command != "" || s.Step }
+func (s Sandbox) Wanted() bool { return s.Command != "" || s.Step }
 
 // Times are the deadlines; all are positive.
 type Times struct {
@@ -96,7 +97,7 @@ type Times struct {
 }
 
 // DefaultTimes are the deadlines that --help shows. The graces add up to less
-// than endTime.
+// than health.EndTime.
 func DefaultTimes() Times {
 	return Times{
 		Join:        2 * time.Minute,
@@ -126,8 +127,8 @@ func (c *Config) Validate() error {
 	return c.Times.validate()
 }
 
-// outwaits tells whether a share that hangs is waited for longer than for a peer.
-func (t Times) outwaits() bool { return t.Share > t.Peer }
+// Outwaits tells whether a share that hangs is waited for longer than for a peer.
+func (t Times) Outwaits() bool { return t.Share > t.Peer }
 
 func (t Times) validate() error {
 	for _, row := range []struct {
@@ -166,29 +167,37 @@ func (t Times) validate() error {
 
 const (
 	mostDriverGrace = time.Hour
-	mostStopGrace   = endTime / 2
+	mostStopGrace   = health.EndTime / 2
 )
 
-// driverGrace is how long the driver has after TERM. Where the run has failed
-// it is no longer than where Slurm ends the job.
-func (t Times) driverGrace(end *ending) time.Duration {
-	if end.gentle {
+// GraceOfDriver is how long the driver has after TERM. Where the run has failed,
+// and is not told to end, it is no longer than where Slurm ends the job.
+func (t Times) GraceOfDriver(gentle bool) time.Duration {
+	if gentle {
 		return t.DriverGrace
 	}
-	return min(t.DriverGrace, endTime-t.StopGrace)
+	return min(t.DriverGrace, health.EndTime-t.StopGrace)
 }
 
-// abortGrace is what services get between TERM and KILL where the run has
+// AbortGrace is what services get between TERM and KILL where the run has
 // failed: what they would save in more time is lost already.
-const abortGrace = 2 * time.Second
+const AbortGrace = 2 * time.Second
 
-// stopGrace is how long all but the driver have after TERM.
-func (t Times) stopGrace(end *ending) time.Duration {
-	if end.orderly || end.gentle {
-		return t.StopGrace
+// GraceOfOthers is how long all but the driver have after TERM.
+func (t Times) GraceOfOthers(failed bool) time.Duration {
+	if failed {
+		return min(t.StopGrace, AbortGrace)
 	}
-	return min(t.StopGrace, abortGrace)
+	return t.StopGrace
 }
+
+// restful is how many peer timeouts lie between two looks of a worker, and
+// between two beats by files, while a lifeline tells of all that happens.
+const restful = 4
+
+// Rest is how long lies between two looks of a worker, and between two beats by
+// files, while a lifeline tells of all that happens.
+func (t Times) Rest() time.Duration { return restful * t.Peer }
 
 // Checks are the checks of this node.
 type Checks interface {
@@ -200,3 +209,64 @@ type Checks interface {
 	// Longest is how long Await may take.
 	Longest() time.Duration
 }
+
+// GPUs are those of this node.
+type GPUs interface {
+	// Watch tells what befalls them until ctx ends. It calls ready once, when
+	// nothing will be missed any more, with the number of GPUs that it watches;
+	// where that is none, it returns. Its error says why nothing is watched any
+	// more.
+	Watch(ctx context.Context, ready func(gpus int), event func(gpu.Judged)) error
+	// Topology is where they sit, as the checks have seen them.
+	Topology() gpu.Topology
+}
+
+// Checked tells whether nodes say that they are fit.
+func (c *Config) Checked() bool { return c.Setup != "" || c.Checks != nil }
+
+// CheckTime is how long a node may take until it has said so.
+func (c *Config) CheckTime() time.Duration {
+	within := time.Duration(0)
+	if c.Setup != "" {
+		within += c.Times.Setup
+	}
+	if c.Checks != nil {
+		within += c.Checks.Longest()
+	}
+	return within
+}
+
+// Spares tells whether the job can do without some of its nodes.
+func (c *Config) Spares() bool { return c.Team.Of(c.Identity.Size).Min < c.Identity.Size }
+
+// Requeue says whether a job that has failed is tried again.
+type Requeue struct {
+	OnFailure bool // where the failure deserves it
+	Most      int  // how often the job may be started anew
+	// By is who can do it; nil where the launcher can't.
+	By roles.Requeuer `digest:"-"`
+}
+
+// RequeueTime bounds each request to the Requeuer.
+const RequeueTime = 10 * time.Second
+
+// Longest is by how much the end of a job may come later for its requeue.
+func (r Requeue) Longest() time.Duration {
+	if !r.OnFailure {
+		return 0
+	}
+	return 2 * RequeueTime
+}
+
+// LifelineMode says whether workers hold a connection to the head.
+type LifelineMode string
+
+// The modes of --lifeline; without one, auto is meant.
+const (
+	LifelineAuto LifelineMode = "auto" // where one can be made; beat files replace it elsewhere
+	LifelineOn   LifelineMode = "on"   // a worker that can't make one fails
+	LifelineOff  LifelineMode = "off"  // beat files alone
+)
+
+// LifelineModes are what a user may ask for.
+var LifelineModes = []string{string(LifelineAuto), string(LifelineOn), string(LifelineOff)}

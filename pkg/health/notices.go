@@ -1,11 +1,11 @@
-package daemon
+package health
 
 import (
 	"syscall"
 	"time"
 )
 
-// notices are the signals that this daemon has got so far, and what they ask of
+// Notices are the signals that a daemon has got so far, and what they ask of
 // it.
 //
 // Where Slurm ends a step (scancel, a time limit, a preemption) it sends CONT
@@ -13,7 +13,7 @@ import (
 // by then. Its warning (--signal=TERM@120) looks the same, and is taken for the
 // end. A TERM that comes alone is early, from a person or another launcher: no
 // KILL is known to follow, and the graces may be as long as they were made.
-type notices struct {
+type Notices struct {
 	end   syscall.Signal // what ends the run; 0 where nothing has
 	heard time.Time      // when the end was asked for; a final TERM counts anew
 	again time.Time      // when it was asked for once more; zero: never
@@ -23,13 +23,13 @@ type notices struct {
 }
 
 const (
-	// endTime is how long after a final TERM all must be over. Slurm's KillWait
+	// EndTime is how long after a final TERM all must be over. Slurm's KillWait
 	// is 30 s; the rest is for what doesn't die of KILL at once, and for the
 	// share.
-	endTime = 20 * time.Second
-	// echoTime is how long a further TERM is an echo of the first and no second
+	EndTime = 20 * time.Second
+	// EchoTime is how long a further TERM is an echo of the first and no second
 	// thought: at a time limit Slurm signals the step, and then the job.
-	echoTime = 2 * time.Second
+	EchoTime = 2 * time.Second
 	// together is how far a TERM and a CONT that belong together may be apart.
 	together = time.Second
 	// doubt is how long a second signal is in doubt: two that are there at the
@@ -37,8 +37,8 @@ const (
 	doubt = 50 * time.Millisecond
 )
 
-// with returns the notices with one more.
-func (n notices) with(sig syscall.Signal, at time.Time) notices {
+// With returns the notices with one more.
+func (n Notices) With(sig syscall.Signal, at time.Time) Notices {
 	switch sig {
 	case syscall.SIGCONT:
 		n.cont = at
@@ -48,7 +48,7 @@ func (n notices) with(sig syscall.Signal, at time.Time) notices {
 		}
 		if n.end == 0 {
 			n.end, n.heard = sig, at
-		} else if n.again.IsZero() && at.Sub(n.heard) > echoTime {
+		} else if n.again.IsZero() && at.Sub(n.heard) > EchoTime {
 			n.again = at
 		}
 	}
@@ -62,12 +62,15 @@ func (n notices) with(sig syscall.Signal, at time.Time) notices {
 	return n
 }
 
-// limits returns when the driver's grace and when all others end at the latest;
+// Final tells whether a TERM was final.
+func (n Notices) Final() bool { return !n.final.IsZero() }
+
+// Limits returns when the driver's grace and when all others end at the latest;
 // zero where they have the time that they were made for. The services have stop
 // after the driver.
-func (n notices) limits(stop time.Duration) (driver, all time.Time) {
+func (n Notices) Limits(stop time.Duration) (driver, all time.Time) {
 	if !n.final.IsZero() {
-		all = n.final.Add(endTime)
+		all = n.final.Add(EndTime)
 		driver = all.Add(-stop)
 	}
 	if n.again.IsZero() {

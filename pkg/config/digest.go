@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"crypto/sha256"
@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// digest is the same on all nodes that were configured alike. Every field of the
+// Digest is the same on all nodes that were configured alike. Every field of the
 // configuration is in it, and of all that it holds, but for those that are marked
 // digest:"-".
-func (c *Config) digest() string {
+func (c *Config) Digest() string {
 	told := *c
 	told.Team = c.Team.Of(c.Identity.Size)
 	sum := sha256.Sum256([]byte(spelled(reflect.ValueOf(told))))

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"strings"
@@ -73,7 +73,7 @@ func TestPlan(t *testing.T) {
 			"everything", 2,
 			func(t *testing.T, c *Config) {
 				c.Setup = "modprobe"
-				c.Sandbox = SandboxConfig{Command: "box", Ready: probe(t, "tcp:99"), Require: require(t, "any")}
+				c.Sandbox = Sandbox{Command: "box", Ready: probe(t, "tcp:99"), Require: require(t, "any")}
 				c.Framework = framework.None{HeadCommand: "serve", WorkerCommand: "work"}
 				c.Driver = []string{"go"}
 			},
@@ -82,14 +82,14 @@ func TestPlan(t *testing.T) {
 		{
 			"a sandbox without a probe", 2,
 			func(t *testing.T, c *Config) {
-				c.Sandbox = SandboxConfig{Command: "box", Require: require(t, "2")}
+				c.Sandbox = Sandbox{Command: "box", Require: require(t, "2")}
 			},
 			[]string{"rank 0", "meet", "ready once it runs; the gate needs 2", "gate", "driver: none"},
 		},
 		{
 			"a sandbox of another step", 2,
 			func(t *testing.T, c *Config) {
-				c.Sandbox = SandboxConfig{Step: true, Require: require(t, "head")}
+				c.Sandbox = Sandbox{Step: true, Require: require(t, "head")}
 			},
 			[]string{"rank 0", "meet", "wait for head of another step", "gate", "driver: none"},
 		},
@@ -105,6 +105,30 @@ func TestPlan(t *testing.T) {
 				if !strings.Contains(line, tc.steps[i]) {
 					t.Errorf("line %d is %q, without %q", i, line, tc.steps[i])
 				}
+			}
+		})
+	}
+}
+
+func TestGraces(t *testing.T) {
+	for _, tc := range []struct {
+		name                 string
+		grace, driver, other time.Duration
+		gentle, failed       bool
+	}{
+		{"told to end", time.Hour, time.Hour, 5 * time.Second, true, false},
+		{"stopped", time.Hour, time.Hour, 5 * time.Second, true, false},
+		{"the driver has ended", time.Hour, 15 * time.Second, 5 * time.Second, false, false},
+		{"failed", time.Hour, 15 * time.Second, AbortGrace, false, true},
+		{"failed, with a short grace", time.Second, time.Second, AbortGrace, false, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			times := Times{DriverGrace: tc.grace, StopGrace: 5 * time.Second}
+			if got := times.GraceOfDriver(tc.gentle); got != tc.driver {
+				t.Errorf("the driver has %s, not %s", got, tc.driver)
+			}
+			if got := times.GraceOfOthers(tc.failed); got != tc.other {
+				t.Errorf("all others have %s, not %s", got, tc.other)
 			}
 		})
 	}

@@ -1,14 +1,9 @@
-package daemon
+package health
 
 import (
-	"context"
-	"os"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // notice is a signal at a time since the first.
@@ -52,10 +47,10 @@ func TestNotices(t *testing.T) {
 		{"a hurry in the services' time", []notice{{cont, 0}, {term, 0}, {term, 18 * s}}, term, 15 * s, 18*s + doubt},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var n notices
+			var n Notices
 			start := time.Now()
 			for _, seen := range tc.seen {
-				n = n.with(seen.sig, start.Add(seen.at))
+				n = n.With(seen.sig, start.Add(seen.at))
 			}
 			since := func(at time.Time) time.Duration {
 				if at.IsZero() {
@@ -63,73 +58,10 @@ func TestNotices(t *testing.T) {
 				}
 				return at.Sub(start)
 			}
-			driver, all := n.limits(5 * s)
+			driver, all := n.Limits(5 * s)
 			if n.end != tc.end || since(driver) != tc.driver || since(all) != tc.all {
 				t.Errorf("it ends by %v, the driver after %s, all after %s; want %v, %s, %s",
 					n.end, since(driver), since(all), tc.end, tc.driver, tc.all)
-			}
-		})
-	}
-}
-
-// TestHeedSignals has the graces end when the notices say so.
-func TestHeedSignals(t *testing.T) {
-	for _, tc := range []struct {
-		name        string
-		seen        []notice
-		driver, all time.Duration
-	}{
-		{"early", []notice{{syscall.SIGTERM, 0}}, time.Hour, time.Hour},
-		{"final", []notice{{syscall.SIGCONT, 0}, {syscall.SIGTERM, 0}}, 15 * time.Second, 20 * time.Second},
-		{"early, then final", []notice{{syscall.SIGTERM, 0}, {syscall.SIGCONT, time.Minute}, {syscall.SIGTERM, time.Minute}}, 75 * time.Second, 80 * time.Second},
-		{"final, then hurried", []notice{{syscall.SIGCONT, 0}, {syscall.SIGTERM, 0}, {syscall.SIGINT, 6 * time.Second}}, 6*time.Second + doubt, 6*time.Second + doubt},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				signals := make(chan os.Signal)
-				n := bare(t, Config{Times: DefaultTimes(), Means: Means{Signals: signals}}, nil)
-				n.background(n.heedSignals)
-				start := time.Now()
-				for _, seen := range tc.seen {
-					time.Sleep(time.Until(start.Add(seen.at)))
-					signals <- seen.sig
-				}
-				ends := func(ctx context.Context) time.Duration {
-					pause.For(ctx, time.Until(start.Add(time.Hour)))
-					return time.Since(start)
-				}
-				driver := ends(n.parting)
-				if all := ends(n.hurry); driver != tc.driver || all != tc.all {
-					t.Errorf("the driver's grace ended after %s, all after %s; want %s and %s", driver, all, tc.driver, tc.all)
-				}
-				if n.life.Err() == nil {
-					t.Error("the run was not ended")
-				}
-				n.lifetime.close()
-			})
-		})
-	}
-}
-
-func TestGraces(t *testing.T) {
-	for _, tc := range []struct {
-		name                 string
-		grace, driver, other time.Duration
-		end                  ending
-	}{
-		{"told to end", time.Hour, time.Hour, 5 * time.Second, ending{gentle: true}},
-		{"stopped", time.Hour, time.Hour, 5 * time.Second, ending{gentle: true, orderly: true}},
-		{"the driver has ended", time.Hour, 15 * time.Second, 5 * time.Second, ending{orderly: true}},
-		{"failed", time.Hour, 15 * time.Second, abortGrace, ending{}},
-		{"failed, with a short grace", time.Second, time.Second, abortGrace, ending{}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			times := Times{DriverGrace: tc.grace, StopGrace: 5 * time.Second}
-			if got := times.driverGrace(&tc.end); got != tc.driver {
-				t.Errorf("the driver has %s, not %s", got, tc.driver)
-			}
-			if got := times.stopGrace(&tc.end); got != tc.other {
-				t.Errorf("all others have %s, not %s", got, tc.other)
 			}
 		})
 	}

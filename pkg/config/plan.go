@@ -1,12 +1,16 @@
-package daemon
+package config
 
 import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/gate"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // Plan tells, a line a step, what this daemon would do. Nothing is touched for
@@ -17,7 +21,7 @@ func (c Config) Plan(role roles.Role) []string {
 		fmt.Sprintf("rank %d of %d on %s, launched by %s, is %s", id.Rank, id.Size, id.Host, id.Launcher, role),
 		fmt.Sprintf("join: meet %d nodes in %s within %s", id.Size, filepath.Join(c.LogDir, id.RunName()), c.Times.Join),
 	}
-	if c.spares() {
+	if c.Spares() {
 		lines = append(lines, fmt.Sprintf("team: %s of them are the driver's, as soon as they have met and are checked; the others stand by",
 			c.Team.Of(id.Size)))
 	}
@@ -75,4 +79,35 @@ func planService(who string, service *framework.Service, err error) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s runs %s", who, strings.Join(service.Argv, " "))}
+}
+
+// Announced is what is going to be done, for who looks at the run from outside.
+func (c *Config) Announced() *signal.Plan {
+	p := &signal.Plan{
+		Framework: c.Framework.Name(), Steps: []string{gate.Join}, Need: c.Team.Of(c.Identity.Size).Min,
+		Deadlines: map[string]time.Duration{gate.Join: c.Times.Join},
+		Rest:      c.Times.Rest() + health.HeadTempo(c.Times.Peer, c.Identity.Size).Beat,
+	}
+	add := func(step string, within time.Duration) {
+		p.Steps = append(p.Steps, step)
+		if within > 0 {
+			p.Deadlines[step] = within
+		}
+	}
+	if c.Checked() {
+		add(gate.Check, c.CheckTime())
+	}
+	if c.Sandbox.Wanted() {
+		add(gate.Sandbox, c.Times.Sandbox)
+		p.Sandboxes = c.Sandbox.Require.String()
+	}
+	if c.Framework.Serves() {
+		add(gate.Head, c.Times.Service)
+		add(gate.Workers, c.Times.Service)
+	}
+	if len(c.Driver) > 0 {
+		add(gate.Driver, 0)
+		p.Driver = filepath.Base(c.Driver[0])
+	}
+	return p
 }

@@ -1,0 +1,36 @@
+package config
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/gate"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+func testIdentity(rank, size int) roles.Identity {
+	id := roles.Identity{Launcher: roles.Local, Rank: rank, Size: size, Host: fmt.Sprintf("n%d", rank), Job: "17", Step: "0"}
+	for rank := range size {
+		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", rank))
+	}
+	return id
+}
+
+func probe(t *testing.T, text string) *health.Probe {
+	t.Helper()
+	p, err := health.ParseProbe(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &p
+}
+
+func require(t *testing.T, text string) gate.Require {
+	t.Helper()
+	r, err := gate.ParseRequire(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}

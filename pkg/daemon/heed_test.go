@@ -1,0 +1,59 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/pause"
+)
+
+// notice is a signal at a time since the first.
+type notice struct {
+	sig syscall.Signal
+	at  time.Duration
+}
+
+// TestHeedSignals has the graces end when the notices say so.
+func TestHeedSignals(t *testing.T) {
+	const hurried = 6*time.Second + 50*time.Millisecond // for two signals at once are told in any order
+	for _, tc := range []struct {
+		name        string
+		seen        []notice
+		driver, all time.Duration
+	}{
+		{"early", []notice{{syscall.SIGTERM, 0}}, time.Hour, time.Hour},
+		{"final", []notice{{syscall.SIGCONT, 0}, {syscall.SIGTERM, 0}}, 15 * time.Second, 20 * time.Second},
+		{"early, then final", []notice{{syscall.SIGTERM, 0}, {syscall.SIGCONT, time.Minute}, {syscall.SIGTERM, time.Minute}}, 75 * time.Second, 80 * time.Second},
+		{"final, then hurried", []notice{{syscall.SIGCONT, 0}, {syscall.SIGTERM, 0}, {syscall.SIGINT, 6 * time.Second}}, hurried, hurried},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				signals := make(chan os.Signal)
+				n := bare(t, config.Config{Times: config.DefaultTimes(), Means: config.Means{Signals: signals}}, nil)
+				n.background(n.heedSignals)
+				start := time.Now()
+				for _, seen := range tc.seen {
+					time.Sleep(time.Until(start.Add(seen.at)))
+					signals <- seen.sig
+				}
+				ends := func(ctx context.Context) time.Duration {
+					pause.For(ctx, time.Until(start.Add(time.Hour)))
+					return time.Since(start)
+				}
+				driver := ends(n.parting)
+				if all := ends(n.hurry); driver != tc.driver || all != tc.all {
+					t.Errorf("the driver's grace ended after %s, all after %s; want %s and %s", driver, all, tc.driver, tc.all)
+				}
+				if n.life.Err() == nil {
+					t.Error("the run was not ended")
+				}
+				n.lifetime.close()
+			})
+		})
+	}
+}
