@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/cards"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gate"
-	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -47,8 +47,8 @@ type Means struct {
 	Address func() (string, error)
 	TempDir string // node-local; each attempt gets a directory in it
 	Environ []string
-	Checks  Checks // nil for none
-	GPUs    GPUs   // that are watched; nil for nothing
+	Checks  Checks     // nil for none
+	GPUs    cards.GPUs // that are watched; nil for nothing
 	Signals <-chan os.Signal
 	// Access is how the run directory is reached.
 	Access signal.Access
@@ -208,17 +208,6 @@ type Checks interface {
 	Judge(findings []check.Finding) []check.Finding
 	// Longest is how long Await may take.
 	Longest() time.Duration
-}
-
-// GPUs are those of this node.
-type GPUs interface {
-	// Watch tells what befalls them until ctx ends. It calls ready once, when
-	// nothing will be missed any more, with the number of GPUs that it watches;
-	// where that is none, it returns. Its error says why nothing is watched any
-	// more.
-	Watch(ctx context.Context, ready func(gpus int), event func(gpu.Judged)) error
-	// Topology is where they sit, as the checks have seen them.
-	Topology() gpu.Topology
 }
 
 // Checked tells whether nodes say that they are fit.

@@ -116,7 +116,8 @@ func (h *head) open() error {
 	h.requests = request.NewHead(h.commands, requestTeam{h})
 	h.deaths.serveLines(h.requests)
 	h.background(h.deaths.followNodes)
-	h.background(h.followEvents)
+	h.chronicle.Dir, h.chronicle.Nodes = dir, h.nodes
+	h.background(h.chronicle.Follow)
 	h.background(h.deaths.followRequests)
 	h.background(h.requests.FollowRequests)
 	h.background(h.pulse(signal.Control, signal.BeatState))
@@ -427,4 +428,15 @@ func (h *head) drive(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return &ending{orderly: true, word: health.Driven, code: exit.Status(), why: "the driver has ended: " + exit.String()}
+}
+
+// hearEvents takes one more look where the driver has failed on GPUs: what it has
+// died of may have been told a moment later. It tells whether the run goes on.
+func (h *head) hearEvents(ctx context.Context) bool {
+	if h.compared.found.Load() {
+		h.nodes.Nudge()
+		h.deaths.hear()
+		h.chronicle.CatchUp(h.work, h.nodes.Last().Looks, sickShare)
+	}
+	return ctx.Err() == nil
 }

@@ -261,9 +261,11 @@ type card struct {
 	events  chan gpu.Judged
 	started atomic.Bool
 	fails   error
+
+	topology gpu.Topology
 }
 
-func (c *card) Topology() gpu.Topology { return gpu.Topology{} }
+func (c *card) Topology() gpu.Topology { return c.topology }
 
 func (c *card) Watch(ctx context.Context, ready func(int), event func(gpu.Judged)) error {
 	if c.fails != nil {
@@ -362,6 +364,9 @@ func TestNothingIsKeptOfNoGPUs(t *testing.T) {
 	j.start().expect(0, 0)
 }
 
+// mostEvents is how many events a node of a small job tells of.
+const mostEvents = 16
+
 // TestManyEvents does not have a GPU that repeats itself fill the run directory.
 func TestManyEvents(t *testing.T) {
 	t.Parallel()
@@ -411,16 +416,6 @@ func TestUnreadableEvents(t *testing.T) {
 	cards[1].events <- xid(79, gpu.EffectFatal)
 	j.expect(75, 75)
 	j.blames(1, string(health.GPUFailed), 75)
-}
-
-// TestEventsOf holds the share to what it can bear when the driver goes wrong on
-// all GPUs at once.
-func TestEventsOf(t *testing.T) {
-	for size, want := range map[int]int{1: 16, 64: 16, 65: 15, 256: 4, 512: 2, 4096: 2} {
-		if got := eventsOf(size); got != want {
-			t.Errorf("of %d nodes each tells of %d, want %d", size, got, want)
-		}
-	}
 }
 
 func TestWatchThatFails(t *testing.T) {

@@ -70,14 +70,7 @@ func (f *fitness) prepare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if f.cfg.GPUs != nil {
-			// Where nobody could look there is nothing to keep a directory for, which
-			// no guard removes yet.
-			if topology := f.cfg.GPUs.Topology(); topology.GPUs != nil {
-				f.cards.learn(topology)
-			}
-		}
-		if err := f.cards.watchGPUs(ctx); err != nil {
+		if err := f.cards.Watch(ctx); err != nil {
 			return err
 		}
 		return f.tellFit(report)

@@ -186,7 +186,7 @@ func (h *head) tellDone(left []string) {
 func (h *head) writeResult(end *ending) (result *signal.Result, taken bool) {
 	result = h.result(end)
 	h.assembly.listTeam(result)
-	result.Events = h.chronicle.told()
+	result.Events = h.chronicle.Told()
 	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.assembly.hosts(), h.gate, h.shareReport(), h.lines.report(h.log)
 	result.Advice = h.account(end, result).Advise()
 	err := h.publishResult(result)

@@ -64,9 +64,10 @@ func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, er
 	n.shown = shown.Begin(cfg.Shown, shown.Self{
 		ID: cfg.Identity, Role: role, Program: cfg.Program, Trail: n.trail, Meter: cfg.Access.Meter, Log: n.log,
 	}, super.Own)
-	n.fitness, n.cards = &fitness{node: n}, &cards{node: n}
+	n.fitness = &fitness{node: n}
 	life := service.Life{Run: n.life, Work: n.work, Hurry: n.hurry, Background: n.background}
 	n.private = service.NewPrivate(cfg.TempDir, cfg.Times.Service, super.Own, n.log, life)
+	n.holdCards()
 	n.children = service.NewChildren(
 		service.Config{Super: super, Trail: n.trail, Log: n.log, Logged: n.logged, Grace: cfg.Times.StopGrace, LargeLog: cfg.LargeLog}, life)
 	if err := process.RaiseFiles(); err != nil {

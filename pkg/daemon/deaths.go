@@ -179,7 +179,7 @@ func (d *deaths) readFailure(ctx context.Context, rank int, state string, l sign
 	defer cancel()
 	var record signal.FailedRecord
 	if err := d.dir.Read(ctx, signal.Nodes, name, &record); err != nil {
-		if d.work.Err() != nil || hangs(err) {
+		if d.work.Err() != nil || signal.Stalled(err) {
 			read[name] = false // what it says is known when our own mount answers
 			return
 		}
@@ -290,7 +290,7 @@ func (d *deaths) abortedBy(ctx context.Context, rank int, at time.Time) bool {
 	defer cancel()
 	var record signal.AbortRecord
 	err := d.dir.Read(ctx, signal.Control, signal.AbortName(rank, d.id.Size), &record)
-	if d.work.Err() != nil || hangs(err) {
+	if d.work.Err() != nil || signal.Stalled(err) {
 		return false
 	}
 	if err != nil {

@@ -27,7 +27,7 @@ func (n *node) childEnv(base []string, place *seat) []string {
 	}
 	trace := n.trace()
 	more[trail.ParentVariable], more[trail.StateVariable] = trace.String(), trace.State
-	maps.Copy(more, n.cards.topologyEnv())
+	maps.Copy(more, n.cards.Env())
 	if place != nil {
 		more["BRINGUPD_NODE_RANK"], more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(place.rank), strconv.Itoa(place.size)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/cards"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -26,7 +27,7 @@ type head struct {
 	compared *comparison
 
 	requests  *request.Head
-	chronicle chronicle
+	chronicle *cards.Chronicle
 	canary    canary
 	stage     stage
 
@@ -49,7 +50,8 @@ func newHead(n *node) *head {
 	h.assembly = &assembly{node: n, roster: h.roster, deaths: h.deaths, began: time.Now()}
 	h.compared = &comparison{node: n, roster: h.roster, deaths: h.deaths}
 	h.deaths.muster = h.assembly.muster
-	h.cards.witness = h.chronicle.keep
+	h.chronicle = &cards.Chronicle{Size: n.id.Size, Silent: n.tempo.Silent, Trail: n.trail, Log: n.log}
+	h.cards.Witness = h.chronicle.Keep
 	return h
 }
 

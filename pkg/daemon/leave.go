@@ -139,7 +139,7 @@ func (w *worker) published(ctx context.Context, l signal.Listing, heard bool) bo
 		defer cancel()
 		var record signal.AbortRecord
 		err := w.dir.Read(ctx, signal.Control, signal.AbortName(aborts[0], w.id.Size), &record)
-		if hangs(err) {
+		if signal.Stalled(err) {
 			return false // what it says is known when our own mount answers
 		}
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/cards"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
@@ -37,7 +38,7 @@ type node struct {
 	shown    *shown.Shown
 
 	fitness *fitness
-	cards   *cards
+	cards   *cards.Cards
 
 	commands     *request.Node                // what somebody outside has this node run; nil before there is a run directory
 	surroundings atomic.Pointer[surroundings] // nil until the service is up
@@ -151,6 +152,15 @@ func (n *node) stopAll(end *ending) (left []string) {
 		n.commands.Settle(sickShare)
 	}
 	return left
+}
+
+// holdCards makes ready what this node's GPUs are told of and tell.
+func (n *node) holdCards() {
+	n.cards = cards.New(cards.Config{
+		GPUs: n.cfg.GPUs, Name: n.name(n.id.Rank), Rank: n.id.Rank, Size: n.id.Size, Private: func() (string, error) { return n.private.Dir() },
+		Life: n.life, Background: n.background, End: n.end, Trail: n.trail, Log: n.log, Header: n.header,
+		Publish: func(name string, record *signal.EventRecord) { n.logged(n.publish(signal.Nodes, name, record, false)) },
+	})
 }
 
 func everything(string) bool { return true }

@@ -157,9 +157,3 @@ func (r *records) whileAnswered(ctx context.Context, most time.Duration) (contex
 }
 
 var errSilent = errors.New("the share does not answer")
-
-// hangs tells whether an error says nothing but that our own mount hangs.
-func hangs(err error) bool {
-	_, stalled := errors.AsType[*signal.StallError](err)
-	return stalled
-}

@@ -116,6 +116,6 @@ func (n *node) describe(place *seat) (framework.Node, error) {
 	return framework.Node{
 		Attempt: n.dir.Name(), Rank: place.rank, Size: place.size, LaunchRank: n.id.Rank, Host: n.id.Host, Address: address,
 		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, Shared: n.id.LocalSize > 1,
-		NVLinkDomain: n.cards.nvlinkDomain(), Environ: n.cfg.Environ,
+		NVLinkDomain: n.cards.NVLinkDomain(), Environ: n.cfg.Environ,
 	}, nil
 }

@@ -105,11 +105,10 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 				continue
 			}
 			err := n.beat(ctx, sub, state)
-			_, stalled := errors.AsType[*signal.StallError](err)
 			switch {
 			case err == nil:
 				last, refused = time.Now(), 0
-			case ctx.Err() == nil && !stalled:
+			case ctx.Err() == nil && !signal.Stalled(err):
 				refused++
 				if refused == refusedTwice {
 					n.logged(err) // who is told that the node is lost may read why

@@ -53,8 +53,8 @@ func (e *StallError) Error() string {
 // Unwrap returns why the caller stopped waiting.
 func (e *StallError) Unwrap() error { return e.Cause }
 
-// stalled tells whether an error is that of a call that has not returned.
-func stalled(err error) bool {
+// Stalled tells whether an error is that of a call that has not returned.
+func Stalled(err error) bool {
 	_, is := errors.AsType[*StallError](err)
 	return is
 }

@@ -130,7 +130,7 @@ func (p Place) refuseOwn(ctx context.Context, kind FileSystem) error {
 		return nil
 	case errors.Is(err, errNotDir):
 		return p.explainInTheWay(ctx, old.path)
-	case errors.As(err, &refused), stalled(err):
+	case errors.As(err, &refused), Stalled(err):
 		return err
 	case err != nil:
 		return p.refuse(p.LogDir, mend, "a run of the same name has been there before, and it can't be told whose: %v", err)
@@ -176,7 +176,7 @@ func (d *Dir) makeOwn(path string) error {
 
 func (p Place) explainBuild(path string, err error) error {
 	switch {
-	case stalled(err):
+	case Stalled(err):
 		return err
 	case errors.Is(err, syscall.ENOTEMPTY), errors.Is(err, os.ErrExist), errors.Is(err, syscall.ENOTDIR):
 		return p.refuse(p.LogDir, "give another --job-id, or another --log-dir",
@@ -204,7 +204,7 @@ func (d *Dir) inspect(ctx context.Context, p Place) error {
 		return errNotDir
 	}
 	err = classify(err)
-	if err == errAbsent || err == errNotDir || stalled(err) {
+	if err == errAbsent || err == errNotDir || Stalled(err) {
 		return err
 	}
 	return p.unread(d.path, err)
@@ -253,7 +253,7 @@ func (d *Dir) change(ctx context.Context, op, path string, call func() error) er
 }
 
 func (d *Dir) explainWrite(path string, err error) error {
-	if err == nil || errors.Is(err, ErrTaken) || stalled(err) {
+	if err == nil || errors.Is(err, ErrTaken) || Stalled(err) {
 		return err
 	}
 	return &DirError{Path: d.path, Host: d.host, Seen: fmt.Sprintf("cannot write %s: %v", path, errno(err)), Mend: mendFor(err)}

@@ -81,7 +81,7 @@ func (d *Dir) Remove(ctx context.Context) error {
 	err := do(ctx, d.via.Meter, "remove", d.path, func() error {
 		return d.via.again(func() error { return d.via.Share.Change(Remove, "", d.path) })
 	})
-	if err == nil || stalled(err) {
+	if err == nil || Stalled(err) {
 		return err
 	}
 	return fmt.Errorf("cannot remove %s: %v", d.path, errno(err))
@@ -114,7 +114,7 @@ func EndlessRuns(ctx context.Context, p Place, quiet time.Duration) ([]Endless, 
 	for _, name := range names[:min(len(names), mostRuns)] {
 		path := filepath.Join(p.LogDir, name)
 		written, err := guarded(ctx, p.Meter, "look into", path, func() (time.Time, error) { return p.lastWritten(path) })
-		if stalled(err) {
+		if Stalled(err) {
 			return found, err
 		}
 		if age := time.Since(written); err == nil && !written.IsZero() && age > quiet {
