@@ -70,7 +70,7 @@ func (c *Child) noteFamily() {
 func (c *Child) note(sessions []root, at uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.isSwept() {
+	if c.swept.Err() != nil {
 		return
 	}
 	before := c.known
@@ -80,7 +80,7 @@ func (c *Child) note(sessions []root, at uint64) {
 		if r.sid != c.pid {
 			c.known[r.sid] = r
 			c.owner.guard.add(r)
-		} else if c.reaped {
+		} else if c.gone != 0 {
 			c.gone = at
 			c.owner.guard.add(r)
 		}
