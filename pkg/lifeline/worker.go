@@ -233,10 +233,11 @@ func (w *Worker) refused() {
 // reach makes a connection to the head on which both sides have proven themselves. Where they have not, it tells whether
 // the call was taken. One that fails is aborted: the head may have let us in already, and must not take its end for our
 // death.
-func reach(ctx context.Context, network Network, address, key string, rank int, self identity) (conn net.Conn, took bool, err error) {
+func reach(ctx context.Context, network Network, address, key string, rank int, self identity) (proven net.Conn, took bool, err error) {
 	short, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	if conn, err = network.Dial(short, address); err != nil {
+	conn, err := network.Dial(short, address)
+	if err != nil {
 		return nil, false, err
 	}
 	stop := context.AfterFunc(ctx, func() { abort(conn) })
