@@ -1,7 +1,5 @@
 package health
 
-import "slices"
-
 // Kind is what a failure is, in a word. It decides the job's exit code.
 type Kind string
 
@@ -92,12 +90,18 @@ var outcomes = []struct {
 // OutcomeOf returns the outcome of a failure of that kind. A kind that is not
 // in the table is an internal error.
 func OutcomeOf(kind Kind) Outcome {
+	internal := Outcome{}
 	for _, row := range outcomes {
-		if slices.Contains(row.kinds, kind) {
-			return row.Outcome
+		for _, k := range row.kinds {
+			if k == kind {
+				return row.Outcome
+			}
+			if k == Internal {
+				internal = row.Outcome
+			}
 		}
 	}
-	return OutcomeOf(Internal)
+	return internal
 }
 
 // Outcomes returns the table, in the order of its codes. The driver's own code

@@ -1,7 +1,6 @@
 package health
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,11 +28,10 @@ const probeForms = "tcp:PORT, tcp://HOST:PORT, http://HOST:PORT/PATH, https://â€
 // Probe is a question to a service that tells whether it is ready. It is parsed once, never changes, and may be
 // used from several goroutines.
 type Probe struct {
-	text  string
-	host  string                          // empty where no host is asked
-	port  int                             // 0 where no port is asked
-	look  func(ctx context.Context) error `digest:"-"` // follows from text
-	bound time.Duration                   `digest:"-"` // of one look; 0: tryTimeout
+	text string
+	host string                          // empty where no host is asked
+	port int                             // 0 where no port is asked
+	look func(ctx context.Context) error `digest:"-"` // follows from text
 }
 
 // ParseProbe reads a probe:
@@ -84,13 +82,8 @@ func (p Probe) Try(ctx context.Context) error {
 	if p.look == nil {
 		return errors.New("internal error: an empty probe")
 	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.bound, tryTimeout))
-	defer cancel()
 	return p.look(ctx)
 }
-
-// address is what the probe asks.
-func (p Probe) address() string { return net.JoinHostPort(p.host, strconv.Itoa(p.port)) }
 
 // Port returns the port of this node that the probe asks, and false where it asks none or another host's.
 func (p Probe) Port() (int, bool) {
@@ -134,16 +127,22 @@ func isThisNode(host, hostname string, own []netip.Addr) bool {
 }
 
 // parseTCP reads "PORT" or "//HOST:PORT".
-func parseTCP(rest string) (p Probe, err error) {
+func parseTCP(rest string) (Probe, error) {
 	address, remote := strings.CutPrefix(rest, "//")
 	if !remote {
-		p.port, err = parsePort(rest)
-		p.look = func(ctx context.Context) error { return tryTCPHere(ctx, p.port) }
-		return p, err
+		port, err := parsePort(rest)
+		if err != nil {
+			return Probe{}, err
+		}
+		return Probe{port: port, look: func(ctx context.Context) error { return tryTCPHere(ctx, port) }}, nil
 	}
-	p.host, p.port, err = splitAddress(address)
-	p.look = func(ctx context.Context) error { return tryTCP(ctx, p.address()) }
-	return p, err
+	host, port, err := splitAddress(address)
+	if err != nil {
+		return Probe{}, err
+	}
+	return Probe{host: host, port: port, look: func(ctx context.Context) error {
+		return tryTCP(ctx, net.JoinHostPort(host, strconv.Itoa(port)))
+	}}, nil
 }
 
 // parseHTTP reads a whole URL. A port that is left out is the scheme's own.
@@ -169,15 +168,19 @@ func parseHTTP(s string) (Probe, error) {
 }
 
 // parseGRPC reads "//HOST:PORT" and what service to ask for.
-func parseGRPC(rest string) (p Probe, err error) {
+func parseGRPC(rest string) (Probe, error) {
 	target, ok := strings.CutPrefix(rest, "//")
 	if !ok {
-		return p, errors.New("grpc://HOST:PORT or grpc://HOST:PORT/SERVICE was expected")
+		return Probe{}, errors.New("grpc://HOST:PORT or grpc://HOST:PORT/SERVICE was expected")
 	}
 	address, service, _ := strings.Cut(target, "/")
-	p.host, p.port, err = splitAddress(address)
-	p.look = func(ctx context.Context) error { return tryGRPC(ctx, p.address(), service) }
-	return p, err
+	host, port, err := splitAddress(address)
+	if err != nil {
+		return Probe{}, err
+	}
+	return Probe{host: host, port: port, look: func(ctx context.Context) error {
+		return tryGRPC(ctx, net.JoinHostPort(host, strconv.Itoa(port)), service)
+	}}, nil
 }
 
 func parseExec(rest string) (Probe, error) {
@@ -188,22 +191,21 @@ func parseExec(rest string) (Probe, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return Probe{}, errors.New("it names no command; exec:COMMAND ARGUMENTâ€¦ was expected")
 	}
-	once := make(oneAtATime, 1)
-	return Probe{bound: execTimeout, look: func(ctx context.Context) error {
-		return once.run(ctx, killGrace, "the command "+argv[0], func() error { return tryExec(ctx, argv) })
-	}}, nil
+	once := newOneAtATime()
+	return Probe{look: func(ctx context.Context) error { return tryExec(ctx, once, argv) }}, nil
 }
 
 func parseFile(rest string) (Probe, error) {
-	path := strings.TrimPrefix(rest, "//")
+	path := rest
+	if after, ok := strings.CutPrefix(rest, "//"); ok {
+		path = after
+	}
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
 		return Probe{}, errors.New("file:/PATH was expected, with the path from the root on")
 	}
 	path = filepath.Clean(path)
-	once := make(oneAtATime, 1)
-	return Probe{look: func(ctx context.Context) error {
-		return once.run(ctx, 0, "the filesystem of "+path, func() error { return tryFile(path) })
-	}}, nil
+	once := newOneAtATime()
+	return Probe{look: func(ctx context.Context) error { return tryFile(ctx, once, path) }}, nil
 }
 
 func splitAddress(address string) (host string, port int, err error) {

@@ -70,7 +70,7 @@ func (c *Child) noteFamily() {
 func (c *Child) note(sessions []root, at uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.swept.Err() != nil {
+	if c.isSwept() {
 		return
 	}
 	before := c.known
@@ -80,7 +80,7 @@ func (c *Child) note(sessions []root, at uint64) {
 		if r.sid != c.pid {
 			c.known[r.sid] = r
 			c.owner.guard.add(r)
-		} else if c.gone != 0 {
+		} else if c.reaped {
 			c.gone = at
 			c.owner.guard.add(r)
 		}

@@ -58,7 +58,7 @@ func (c Command) Run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	cmd := &exec.Cmd{
-		Args: c.Argv, Env: env, Stdout: c.Stdout, Stderr: c.Stderr,
+		Path: prog.path, Args: c.Argv, Env: env, Stdout: c.Stdout, Stderr: c.Stderr,
 		WaitDelay:   cmp.Or(c.Linger, time.Second/2),
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
 	}
@@ -68,7 +68,10 @@ func (c Command) Run(ctx context.Context) error {
 	// The kernel kills the child when the thread ends that forked it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := prog.start(cmd); err != nil {
+	if err := cmd.Start(); err != nil {
+		if no, ok := errors.AsType[syscall.Errno](err); ok {
+			return prog.explain(no, c.Argv, env)
+		}
 		return err
 	}
 	killed := endGroup(ctx, cmd.Process.Pid)
@@ -98,6 +101,12 @@ func endGroup(ctx context.Context, leader int) (killed bool) {
 	}
 	kill()
 	return killed
+}
+
+// ExitOf tells how a command ended.
+func ExitOf(state *os.ProcessState) Exit {
+	status, _ := state.Sys().(syscall.WaitStatus)
+	return exitOf(unix.WaitStatus(status))
 }
 
 // Beginning keeps the first bytes that are written to it, up to Most, and takes the others too. It may be written to

@@ -2,7 +2,6 @@ package process
 
 import (
 	"fmt"
-	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -75,18 +74,22 @@ func awaitExit(pid int) {
 	}
 }
 
-// takeExit reaps a child of ours, which has ended.
-func takeExit(child *os.Process) Exit {
-	state, err := child.Wait()
-	if err != nil {
-		return Exit{Code: -1, Err: fmt.Errorf("cannot learn how pid %d ended (did another part reap it?): %v", child.Pid, err)}
+// takeExit reaps our child pid, which has ended.
+func takeExit(pid int) Exit {
+	var status unix.WaitStatus
+	for {
+		_, err := unix.Wait4(pid, &status, 0, nil)
+		if err == nil {
+			return exitOf(status)
+		}
+		if err != unix.EINTR {
+			return Exit{Code: -1, Err: fmt.Errorf("cannot learn how pid %d ended (did another part reap it?): %v", pid, err)}
+		}
 	}
-	return ExitOf(state)
 }
 
-// ExitOf tells how a command ended.
-func ExitOf(state *os.ProcessState) Exit {
-	status, _ := state.Sys().(syscall.WaitStatus)
+// exitOf reads what wait4 returned.
+func exitOf(status unix.WaitStatus) Exit {
 	if status.Signaled() {
 		return Exit{Code: -1, Signal: status.Signal(), CoreDumped: status.CoreDump()}
 	}

@@ -3,13 +3,14 @@ package process
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 const (
@@ -29,7 +30,7 @@ type looks struct {
 	elders  map[int]entry // by pid, who can't be of a family; guarded by looking
 
 	mu   sync.Mutex
-	hung map[processID]chan []byte // the looks that do: where the answer will come, which nobody takes; guarded by mu
+	hung map[processID]chan struct{} // the looks that do: what is closed when the kernel answers; guarded by mu
 }
 
 // entry identifies a process by its directory in /proc, without reading any file there. Another process with the same
@@ -48,7 +49,7 @@ type processID struct {
 
 // newLooks returns the looks of a daemon that started at since.
 func newLooks(since uint64) *looks {
-	return &looks{since: since, most: mostHung, elders: make(map[int]entry), hung: make(map[processID]chan []byte)}
+	return &looks{since: since, most: mostHung, elders: make(map[int]entry), hung: make(map[processID]chan struct{})}
 }
 
 // all looks at every process that can belong to a family of the daemon's. The kernel's threads, and those older than the
@@ -104,24 +105,28 @@ func (l *looks) environ(p procStat) []byte {
 	if !l.may(id) {
 		return nil
 	}
-	answer := make(chan []byte, 1)
+	var text []byte
+	answered := make(chan struct{})
 	go func() {
-		text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
-		if err != nil {
-			text = nil
+		if all, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ"); err == nil {
+			text = all
 		}
-		answer <- text
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		close(answered)
+		if l.hung[id] == answered {
+			delete(l.hung, id)
+		}
 	}()
-	late := time.NewTimer(environWait)
-	defer late.Stop()
-	select {
-	case text := <-answer:
+	if pause.Until(answered, environWait) {
 		return text
-	case <-late.C:
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.hung[id] = answer
+	if pause.Until(answered, 0) {
+		return text
+	}
+	l.hung[id] = answered
 	return nil
 }
 
@@ -129,7 +134,6 @@ func (l *looks) environ(p procStat) []byte {
 func (l *looks) may(id processID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.hung, func(_ processID, answer chan []byte) bool { return len(answer) > 0 })
 	_, hangs := l.hung[id]
 	return !hangs && len(l.hung) < l.most
 }

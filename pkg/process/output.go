@@ -57,26 +57,23 @@ func (l *latch) release() {
 	}
 }
 
-func newOutput(spec Spec) *output {
-	out := &output{tail: newTail(spec.KeepLines), log: spec.Log}
+// newOutput makes the pipes for a child; the ends of the child are the caller's, to close after the fork.
+func newOutput(spec Spec) (out *output, childEnds [2]int, err error) {
+	out = &output{tail: newTail(spec.KeepLines), log: spec.Log}
 	out.settled.init(2)
 	out.delivered.init(2)
 	out.closed.init(2)
 	for i, pass := range []io.Writer{spec.Stdout, spec.Stderr} {
-		out.streams[i] = &stream{out: out, pass: pass, lines: Lines{Longest: longestLine}}
-	}
-	return out
-}
-
-// open makes the pipes. The ends that it returns are the child's, and to be closed after the fork, also those that it
-// returns with an error.
-func (o *output) open() (theirs [2]*os.File, err error) {
-	for i, s := range o.streams {
-		if s.from, theirs[i], err = os.Pipe(); err != nil {
-			return theirs, fmt.Errorf("cannot make a pipe for its output: %v", err)
+		out.streams[i], childEnds[i], err = newStream(out, pass)
+		if err != nil && i == 1 {
+			out.streams[0].from.Close()
+			unix.Close(childEnds[0])
+		}
+		if err != nil {
+			return nil, childEnds, fmt.Errorf("cannot make a pipe for its output: %v", err)
 		}
 	}
-	return theirs, nil
+	return out, childEnds, nil
 }
 
 // drop closes the pipes of a child that was not started.
@@ -168,6 +165,21 @@ type stream struct {
 	lines   Lines     // under out.mu
 	err     error     // why passing on ended; others read it once all is delivered
 	settled sync.Once // for out.settled
+}
+
+func newStream(out *output, pass io.Writer) (s *stream, childEnd int, err error) {
+	// Not os.Pipe: our end must not block, so that its deadline works, and the child's end must.
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return nil, -1, err
+	}
+	if err := unix.SetNonblock(ends[0], true); err != nil {
+		unix.Close(ends[0])
+		unix.Close(ends[1])
+		return nil, -1, err
+	}
+	from := os.NewFile(uintptr(ends[0]), "pipe of a child")
+	return &stream{out: out, from: from, pass: pass, lines: Lines{Longest: longestLine}}, ends[1], nil
 }
 
 // run delivers what comes, and then reads to the end of the pipe, for the sake of those who write.
@@ -296,7 +308,13 @@ func PassOn(to io.Writer, b []byte) error {
 func closesBy(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:
+		return true
 	case <-ctx.Done():
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
 	}
-	return pause.Until(done, 0)
 }

@@ -32,13 +32,13 @@ func (c *Child) Stop(ctx context.Context, grace time.Duration, first syscall.Sig
 // End ends the child and its family as Stop does, and does not wait for the output, which somebody may not be reading.
 // Where it returns nil the child's exit is known.
 func (c *Child) End(ctx context.Context, grace time.Duration, first syscall.Signal) error {
-	if c.swept.Err() != nil {
+	if c.isSwept() {
 		return nil
 	}
 	if err := c.endFamily(ctx, grace, first); err != nil {
 		return fmt.Errorf("cannot end all of %s: %w", c.spec.Name, err)
 	}
-	c.sweep()
+	c.sweptOnce.Do(func() { close(c.swept) })
 	c.owner.forget(c)
 	return nil
 }
@@ -53,9 +53,7 @@ func (c *Child) exitWith(err error) Exit {
 func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscall.Signal) error {
 	patience, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	// A process that saves its work during the grace, after the child itself has gone, must not die of a closed pipe.
-	c.stops.Add(1)
-	defer c.stops.Add(-1)
+	defer c.listen()()
 	c.noteFamily()
 	c.ask(first)
 	if patience.Err() == nil && closesBy(patience, c.ended) {
@@ -81,6 +79,33 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 		return fmt.Errorf("cannot reap pid %d", c.pid)
 	}
 	return nil
+}
+
+// listen keeps the child's output pipes read until the function that it returns is called. A process that saves its work
+// during the grace, after the child itself has gone, must not die of a closed pipe.
+func (c *Child) listen() func() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stops++; c.stops == 1 {
+		c.calm = make(chan struct{})
+	}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.stops--; c.stops == 0 {
+			close(c.calm)
+		}
+	}
+}
+
+// calmAfter returns a channel that is closed when no Stop is at work any more; nil where none is.
+func (c *Child) calmAfter() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stops == 0 {
+		return nil
+	}
+	return c.calm
 }
 
 // request is Stop's first signal, as it was sent first.
@@ -123,7 +148,7 @@ func (c *Child) request(first syscall.Signal) request {
 func (c *Child) insist() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gone == 0 {
+	if !c.reaped {
 		c.sent[unix.SIGKILL] = true
 		_ = unix.Kill(-c.pid, unix.SIGKILL)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/simulate/memory"
 )
 
 // What lifelines are held over.
@@ -42,31 +41,24 @@ func overWith(nodes int, files uint64) string {
 
 // connect gives the daemons the network that their lifelines are held over.
 func (j *job) connect() {
-	switch j.over {
-	case overMemory:
-		all := new(memory.Net)
-		for rank := range j.daemons {
-			host := all.Host(j.daemons[rank].Identity.Host)
-			j.daemons[rank].Network = host
-			if j.victim != nil && j.victim.rank == rank {
-				context.AfterFunc(j.victim.alive, host.Vanish)
-			}
-		}
-	case overTCP:
-		if j.victim != nil {
-			j.daemons[j.victim.rank].Network = mortal{alive: j.victim.alive}
-		}
+	var network lifeline.Network = lifeline.TCP{}
+	if j.over == overMemory {
+		network = new(memory)
+	}
+	for rank := range j.daemons {
+		j.daemons[rank].Network = network
+	}
+	if v := j.victim; v != nil {
+		j.daemons[v.rank].Network = mortal{network, v.alive}
 	}
 }
 
-// mortal is the network of a daemon that is to die: TCP, until all connections
-// and the port are closed without a word, as its kernel does.
+// mortal is the network of a daemon that is to die: when it does, all its
+// connections and its port are closed without a word, as by its kernel.
 type mortal struct {
-	lifeline.TCP
+	lifeline.Network
 	alive context.Context
 }
-
-var _ lifeline.Network = mortal{}
 
 // kept is closed where the daemon dies, or has died.
 func kept[T io.Closer](m mortal, one T, err error) (T, error) {
@@ -78,7 +70,7 @@ func kept[T io.Closer](m mortal, one T, err error) (T, error) {
 
 // Listen implements lifeline.Network.
 func (m mortal) Listen() (net.Listener, error) {
-	l, err := m.TCP.Listen()
+	l, err := m.Network.Listen()
 	return kept(m, net.Listener(mortalListener{l, m}), err)
 }
 
@@ -99,6 +91,6 @@ func (m mortal) Dial(ctx context.Context, address string) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}
-	c, err := m.TCP.Dial(ctx, address)
+	c, err := m.Network.Dial(ctx, address)
 	return kept(m, c, err)
 }

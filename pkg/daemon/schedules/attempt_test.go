@@ -18,8 +18,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/simulate/memory"
 	"github.com/bringupd/bringupd/pkg/team"
+	"github.com/bringupd/bringupd/test/memory"
 )
 
 // peerTimeout is short, so that little happens until a death is noticed: each

@@ -3,7 +3,7 @@ package schedules
 import (
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/simulate/memory"
+	"github.com/bringupd/bringupd/test/memory"
 )
 
 // weather is what becomes of what the daemons of a schedule send each other.

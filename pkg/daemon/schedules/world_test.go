@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/simulate/memory"
+	"github.com/bringupd/bringupd/test/memory"
 )
 
 const (

@@ -57,7 +57,7 @@ var all = []part{
 	{name: "the tests beside the code of the daemons", group: "unit", lane: alone, needs: []string{"cc"},
 		command: "go test -race -timeout 10m ./pkg/daemon"},
 	{name: "those beside all other code", group: "unit", lane: computes, needs: []string{"cc"},
-		command: "go test -race -timeout 10m $(go list ./cmd/... ./pkg/... ./test/nvml/... ./test/cmd/... | grep -v '/pkg/daemon$')"},
+		command: "go test -race -timeout 10m $(go list ./cmd/... ./pkg/... ./test/nvml/... ./test/memory ./test/cmd/... | grep -v '/pkg/daemon$')"},
 	{name: "jobs on this machine", group: "unit", lane: computes, needs: []string{"cc"},
 		command: "go test -race -timeout 10m ./test/local/..."},
 	{name: "ten thousand schedules of one protocol", group: "soak", lane: computes, needs: []string{"cc"},

@@ -1,5 +1,5 @@
-// Package memory is a network in memory, for simulations and tests: lifelines
-// are held over it as over TCP.
+// Package memory is a network in memory, for tests: lifelines are held over it as
+// over TCP, and the test says how long things travel and what is cut off.
 package memory
 
 import (
