@@ -147,27 +147,31 @@ func (inv *invocation) app() *cli.App {
 }
 
 func (inv *invocation) versionCommand() *cli.Command {
-	return &cli.Command{
-		Name: "version", Usage: "print the version",
-		UsageText: "bringupd version",
-		Action: func(c *cli.Context) error {
-			if err := inv.noArguments(c); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintln(inv.files.Out, "bringupd", version())
-			return err
-		},
-	}
+	return inv.command(cli.Command{Name: "version", Usage: "print the version", UsageText: "bringupd version"}, nil, func([]string) error {
+		_, err := fmt.Fprintln(inv.files.Out, "bringupd", version())
+		return err
+	})
 }
 
-// noArguments is for subcommands that take none.
-func (inv *invocation) noArguments(c *cli.Context) error {
-	switch {
-	case c.Args().Present():
-		return usage("cannot take %q: bringupd %s has no arguments", c.Args().First(), c.Command.Name)
-	case inv.dashed:
-		return usage("cannot take a driver: bringupd %s runs none", c.Command.Name)
-	default:
-		return nil
+// command completes a subcommand that runs no driver: once its settings are
+// settled, do gets its arguments. Only those of runs take any.
+func (inv *invocation) command(c cli.Command, all settings, do func(args []string) error) *cli.Command {
+	c.Flags = all.flags()
+	c.Action = func(ctx *cli.Context) error {
+		switch takes := slices.Contains(ofRuns, c.Name); {
+		case !takes && ctx.Args().Present():
+			return usage("cannot take %q: bringupd %s has no arguments", ctx.Args().First(), c.Name)
+		case inv.dashed && c.Name == "stop":
+			return usage("cannot stop by a driver: give the run directory, without --")
+		case inv.dashed && c.Name == "attach":
+			return usage("cannot take a command: bringupd exec runs one, and attach opens a shell")
+		case inv.dashed && c.Name != "exec":
+			return usage("cannot take a driver: bringupd %s runs none", c.Name)
+		}
+		if _, err := all.gather(os.LookupEnv); err != nil {
+			return err
+		}
+		return do(ctx.Args().Slice())
 	}
+	return &c
 }

@@ -16,48 +16,35 @@ import (
 // attaching is one call of bringupd attach.
 type attaching struct {
 	*invocation
-	own   settings
 	which whichRun
 	run   bool
 }
 
 func (inv *invocation) attachCommand() *cli.Command {
 	a := &attaching{invocation: inv}
-	a.own = under(otherFlags, settings{notByVariable(yes("run", &a.run, "run the command, and do not only print it")), a.which.setting()})
-	return &cli.Command{
+	own := settings{notByVariable(yes("run", &a.run, "run the command, and do not only print it")), a.which.setting()}
+	return inv.command(cli.Command{
 		Name: "attach", Usage: "show how to get a shell on a node of a running job, under Slurm",
 		UsageText:   "bringupd attach [flags] [NODE] [RUN | LOG-DIRECTORY]",
 		Description: "A node is a rank, or a host where no node has that rank; without one, the head is meant. " + aRun + " It prints a command line for a shell.",
-		Flags:       a.own.flags(func(*setting) bool { return true }),
-		Action:      a.action,
-	}
+	}, under(otherFlags, own), a.do)
 }
 
-func (a *attaching) action(c *cli.Context) error {
-	if a.dashed {
-		return usage("cannot take a command: bringupd exec runs one, and attach opens a shell")
-	}
-	if _, err := a.own.gather(os.LookupEnv); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), stopTimeout, errStopTimeout)
+func (a *attaching) do(args []string) error {
+	ctx, cancel := inTime(context.Background())
 	defer cancel()
-	who, path, err := a.which.whoAndWhich(ctx, c.Args().Slice())
+	who, run, err := a.which.openNode(ctx, args, true)
 	if err != nil {
-		return wrongRun(err)
+		return err
 	}
 	if who == "" || who == "head" {
 		who = "0"
 	}
-	dir, job, err := openLive(ctx, path)
-	if err != nil {
-		return err
-	}
-	attach := roles.Launcher(job.Launcher).Words(job.LaunchID).Attach
+	attach := roles.Launcher(run.job.Launcher).Words(run.job.LaunchID).Attach
 	if attach == nil {
-		return usage("cannot attach to run %s: it was not started by Slurm (but by %q); a command can be run there: bringupd exec --node=%s -- ...", dir.Name(), job.Launcher, who)
+		return usage("cannot attach to run %s: it was not started by Slurm (but by %q); a command can be run there: bringupd exec --node=%s -- ...", run.Name(), run.job.Launcher, who)
 	}
-	_, host, err := nodeOf(ctx, dir, job.Size, who)
+	_, host, err := run.node(ctx, who)
 	if err != nil {
 		return err
 	}

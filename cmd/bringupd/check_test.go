@@ -192,7 +192,7 @@ func TestCheckPlace(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			opts := newOptions()
-			opts.gpus, opts.tempDir = tc.gpus, "/x"
+			opts.gpus, opts.cfg.TempDir = tc.gpus, "/x"
 			tc.want.TempDir = "/x"
 			if got, err := opts.where(); err != nil || !reflect.DeepEqual(got, tc.want) {
 				t.Errorf("got %+v, %v", got, err)

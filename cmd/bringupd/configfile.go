@@ -89,8 +89,11 @@ func unknownKey(at, key string, all settings) error {
 	if s := all.find(key); s != nil && !s.hidden {
 		return usage("cannot use %s: %s can't be given in the file, but by --%s", at, key, key)
 	}
-	known := append(all.names((*setting).isKey), driverKey)
-	return usage("cannot use %s: there is no key %q%s", at, key, suggestion("", key, known))
+	var known []string
+	for _, s := range all.only((*setting).isKey) {
+		known = append(known, s.name)
+	}
+	return usage("cannot use %s: there is no key %q%s", at, key, suggestion("", key, append(known, driverKey)))
 }
 
 // read offers the setting what the file says of it. A key without a value says

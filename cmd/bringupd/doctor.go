@@ -26,7 +26,7 @@ const doctorJoin = time.Minute
 
 func (inv *invocation) doctorCommand() *cli.Command {
 	e := examination{inv.look("print the report as JSON, for programs, with all facts of all nodes", "show also what was skipped")}
-	e.opts.times.Join = doctorJoin
+	e.opts.cfg.Times.Join = doctorJoin
 	headings := []string{checkFlags, resultFlags, bringUpFlags}
 	for _, name := range frameworkNames() {
 		headings = append(headings, frameworkFlags(name))
@@ -64,7 +64,7 @@ func (e examination) configure() (doctor.Config, error) {
 	daemonCfg := o.build(e.invocation)
 	cfg := doctor.Config{
 		TempDir: daemonCfg.TempDir, Framework: daemonCfg.Framework, Policy: o.checks.Policy, Environ: daemonCfg.Environ,
-		Program: version(), Join: o.times.Join,
+		Program: version(), Join: o.cfg.Times.Join,
 	}
 	if err := e.check(); err != nil {
 		return cfg, err

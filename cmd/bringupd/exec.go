@@ -13,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/request"
-	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 const whereFlags = "Where"
@@ -24,7 +23,6 @@ const longestCommand = 128 << 10
 // execing is one call of bringupd exec.
 type execing struct {
 	*invocation
-	own   settings
 	which whichRun
 	nodes []string
 	all   bool
@@ -34,51 +32,38 @@ type execing struct {
 
 func (inv *invocation) execCommand() *cli.Command {
 	e := &execing{invocation: inv}
-	e.own = under(whereFlags, settings{
-		words("node", "NODE", &e.nodes, "a rank, or a host; may be repeated"),
-		yes("all", &e.all, "all nodes"),
-		yes("head", &e.head, "the head, which is meant where none is named"),
-		words("env", "NAME[=VALUE]", &e.env, "variable for the command, on top of the node's environment; without a value, the one that it has here; may be repeated"),
-	})
-	for _, s := range e.own {
-		notByVariable(s)
+	own := settings{
+		notByVariable(words("node", "NODE", &e.nodes, "a rank, or a host; may be repeated")),
+		notByVariable(yes("all", &e.all, "all nodes")),
+		notByVariable(yes("head", &e.head, "the head, which is meant where none is named")),
+		notByVariable(words("env", "NAME[=VALUE]", &e.env, "variable for the command, on top of the node's environment; without a value, the one that it has here; may be repeated")),
+		e.which.setting(),
 	}
-	e.own = append(e.own, under(whereFlags, settings{e.which.setting()})...)
-	return &cli.Command{
+	return inv.command(cli.Command{
 		Name: "exec", Usage: "run a command on nodes of a running job",
 		UsageText: "bringupd exec [flags] [RUN | LOG-DIRECTORY] -- command [args]",
 		Description: aRun + " The command has the same environment as all else on the node, no standard input, and ends when this program ends. " +
 			"Its output is printed here, each line with the node's name before it if there are several nodes. " +
 			"Exits with the command's code, the highest of several; 76 if a node is lost or does not answer before the run has ended; 125 if it can't be started. " +
 			"When the run ends, its commands get TERM, which makes 143.",
-		Flags:  e.own.flags(func(*setting) bool { return true }),
-		Action: e.action,
-	}
+	}, under(whereFlags, own), e.do)
 }
 
-func (e *execing) action(c *cli.Context) error {
-	if _, err := e.own.gather(os.LookupEnv); err != nil {
-		return err
-	}
+func (e *execing) do(args []string) error {
 	order, err := e.orderOf()
 	if err != nil {
 		return err
 	}
-	ctx, again, stop := e.heed()
-	defer stop()
-	opening, cancel := context.WithTimeoutCause(ctx, stopTimeout, errStopTimeout)
-	defer cancel()
-	path, err := e.which.find(opening, c.Args().Slice())
-	if err != nil {
-		return wrongRun(err)
-	}
-	dir, job, err := openLive(opening, path)
-	if err != nil {
-		return err
-	}
-	caller := request.New(dir, job, order, lifeline.TCP{}, request.UsualTimes, e.files.Out, e.files.Err)
-	answers, err := caller.Do(ctx, again)
-	return e.conclude(answers, err)
+	return e.heeding(func(ctx context.Context, again <-chan struct{}) error {
+		opening, cancel := inTime(ctx)
+		defer cancel()
+		run, err := e.which.open(opening, args, true)
+		if err != nil {
+			return err
+		}
+		caller := request.New(run.Dir, run.job, order, lifeline.TCP{}, request.UsualTimes, e.files.Out, e.files.Err)
+		return e.conclude(caller.Do(ctx, again))
+	})
 }
 
 // orderOf makes an order of the command line.
@@ -111,15 +96,6 @@ func (e *execing) orderOf() (request.Order, error) {
 	return order, nil
 }
 
-// openLive opens a run directory whose run has not ended.
-func openLive(ctx context.Context, path string) (*signal.Dir, signal.Job, error) {
-	dir, job, ended, err := openRun(ctx, path)
-	if err == nil && ended {
-		err = usage("cannot use run %s: it has ended (%s)", dir.Name(), dir.Path())
-	}
-	return dir, job, err
-}
-
 // conclude tells what went wrong where, and settles the exit code.
 func (e *execing) conclude(answers []request.Answer, err error) error {
 	lost := health.OutcomeOf(health.PeerLost).Code
@@ -141,11 +117,7 @@ func (e *execing) conclude(answers []request.Answer, err error) error {
 		}
 		e.code = max(e.code, code)
 	}
-	var sig *stopped
 	switch {
-	case errors.As(err, &sig):
-		e.code = sig.code()
-		return nil
 	case errors.Is(err, unix.EPIPE): // who reads has seen enough
 		e.code = 128 + int(unix.SIGPIPE)
 		return nil

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/gpu"
@@ -13,20 +11,12 @@ import (
 func (inv *invocation) gpuChildCommand() *cli.Command {
 	var library string
 	all := settings{text("nvml", "FILE", &library, "the library to ask, where the loader does not find it")}
-	return &cli.Command{
+	return inv.command(cli.Command{
 		Name: gpu.ChildCommand, Usage: "ask NVML what standard input asks for, and print the answers as JSON lines",
 		UsageText: "bringupd gpu-child [--nvml=FILE]",
 		Hidden:    true,
-		Flags:     all.flags(func(*setting) bool { return true }),
-		Action: func(c *cli.Context) error {
-			if err := inv.noArguments(c); err != nil {
-				return err
-			}
-			if _, err := all.gather(os.LookupEnv); err != nil {
-				return err
-			}
-			inv.code = gpu.ChildMain(library, inv.files.In, inv.files.Out)
-			return nil
-		},
-	}
+	}, all, func([]string) error {
+		inv.code = gpu.ChildMain(library, inv.files.In, inv.files.Out)
+		return nil
+	})
 }

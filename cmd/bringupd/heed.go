@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -32,6 +33,43 @@ func (e *stopped) code() int {
 }
 
 func signalName(sig os.Signal) string { return unix.SignalName(sig.(syscall.Signal)) }
+
+// heeding has something done until it is over, which heeds the signals to end
+// itself. Where one has ended it, the code is the signal's, and there is no error.
+func (inv *invocation) heeding(do func(ctx context.Context, again <-chan struct{}) error) error {
+	ctx, again, stop := inv.heed()
+	defer stop()
+	err := do(ctx, again)
+	if by, told := errors.AsType[*stopped](context.Cause(ctx)); told {
+		inv.code = by.code()
+		return nil
+	}
+	return err
+}
+
+// leaving has something done until it is over; at a second signal to end it is left
+// behind, and the error is second. Where a signal has ended it, that is told.
+func (inv *invocation) leaving(second error, do func(ctx context.Context) error) (signalled bool, err error) {
+	err = inv.heeding(func(ctx context.Context, again <-chan struct{}) (err error) {
+		over := make(chan error, 1)
+		go func() { over <- do(ctx) }()
+		select {
+		case err = <-over:
+		case <-again:
+			err = second
+		}
+		by, told := errors.AsType[*stopped](context.Cause(ctx))
+		if signalled = told; !told {
+			return err
+		}
+		if err != nil && !errors.Is(err, by) {
+			inv.say("%v", err)
+		}
+		inv.say("%v", by)
+		return nil
+	})
+	return signalled, err
+}
 
 // heed returns a context that ends at the first signal to end, a channel that
 // is closed at the second one, and what stops heeding.

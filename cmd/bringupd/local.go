@@ -42,7 +42,7 @@ func (inv *invocation) localCommand() *cli.Command {
 	return &cli.Command{
 		Name: "local", Usage: "run a whole job on this machine: all daemons, and the driver",
 		UsageText: "bringupd local --nodes=4 [flags] -- driver [args]",
-		Flags:     l.all.flags(isLocalFlag),
+		Flags:     l.all.only(isLocalFlag).flags(),
 		Action: func(c *cli.Context) error {
 			if err := noPositional(c); err != nil {
 				return err
@@ -64,18 +64,12 @@ func (l *local) launch() error {
 	if err != nil {
 		return err
 	}
-	l.jsonLog = l.opts.logFormat == jsonFormat
-	cfg, role, err := l.configure(l.all, l.opts, driver)
-	if l.opts.dryRun && !isUsage(err) {
-		return l.plan(l.all, cfg, role, err)
-	}
-	if err == nil {
-		err = l.refuseTwin(cfg)
-	}
-	if err != nil {
-		return err
-	}
-	return l.run()
+	return l.planOr(l.all, l.opts, driver, func(cfg config.Config, _ roles.Role) error {
+		if err := l.refuseTwin(cfg); err != nil {
+			return err
+		}
+		return l.run()
+	})
 }
 
 // refuseTwin refuses a name that a run has already. The head would, too; but by
@@ -86,13 +80,13 @@ func (l *local) refuseTwin(cfg config.Config) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), cfg.Times.Join, errTwinTimeout)
 	defer cancel()
-	if _, _, err := signal.OpenExisting(ctx, filepath.Join(cfg.LogDir, l.opts.jobID), cfg.Identity.Host); err != nil {
+	if _, _, err := signal.OpenExisting(ctx, filepath.Join(cfg.LogDir, l.opts.asked.JobID), cfg.Identity.Host); err != nil {
 		// There is none, or the daemons will tell what is wrong there.
 		return nil
 	}
 	return &signal.DirError{
 		Path: cfg.LogDir, Host: cfg.Identity.Host,
-		Seen: fmt.Sprintf("a run of the same name, %s, has been there before", l.opts.jobID),
+		Seen: fmt.Sprintf("a run of the same name, %s, has been there before", l.opts.asked.JobID),
 		Mend: "give another --job-id, or another --log-dir",
 	}
 }
@@ -109,8 +103,8 @@ func (l *local) gather() (driver []string, err error) {
 		return nil, err
 	}
 	l.opts.localSize = l.nodes
-	if l.opts.jobID == "" {
-		l.opts.jobID = "local-" + time.Now().Format("20060102-150405-") + rand.Text()[:4]
+	if l.opts.asked.JobID == "" {
+		l.opts.asked.JobID = "local-" + time.Now().Format("20060102-150405-") + rand.Text()[:4]
 		l.all.find("job-id").source = byCommand
 		l.named = true
 	}
@@ -164,7 +158,7 @@ func jobCode(exits []process.Exit) int {
 
 // spec is the command of a rank's daemon. Variables and the file reach it by themselves.
 func (l *local) spec(self string, rank int) process.Spec {
-	argv := []string{self, "run", "--launched-locally", "--role=auto", "--job-id=" + l.opts.jobID,
+	argv := []string{self, "run", "--launched-locally", "--role=auto", "--job-id=" + l.opts.asked.JobID,
 		"--rank=" + strconv.Itoa(rank), "--launched-of=" + strconv.Itoa(l.nodes)}
 	for _, s := range l.all {
 		if s.source != byFlag || s.name == "nodes" || s.name == "job-id" {

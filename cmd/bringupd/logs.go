@@ -28,13 +28,11 @@ const (
 // reading is one call of bringupd logs.
 type reading struct {
 	*invocation
-	own    settings
 	which  whichRun
 	follow bool
 	raw    bool
 
-	dir   *signal.Dir
-	size  int
+	run   openRun
 	out   io.Writer
 	files map[string]*logView
 	shown string // the file whose lines came last
@@ -42,57 +40,46 @@ type reading struct {
 
 func (inv *invocation) logsCommand() *cli.Command {
 	r := &reading{invocation: inv, files: make(map[string]*logView)}
-	r.own = under(otherFlags, settings{
+	own := settings{
 		short("f", notByVariable(yes("follow", &r.follow, "go on until the run is over"))),
 		notByVariable(yes("raw", &r.raw, "show what a log has as it is, on a terminal, too")),
 		r.which.setting(),
-	})
-	return &cli.Command{
+	}
+	return inv.command(cli.Command{
 		Name: "logs", Usage: "show what the driver, the head's service or a node has said",
 		UsageText: "bringupd logs [flags] [driver | head | NODE] [RUN | LOG-DIRECTORY]",
 		Description: "A node is a rank, or a host where no node has that rank. " + aRun + " Without a node it shows the driver's log, or the head's if there is no driver. " +
 			"On a terminal control characters are shown, not obeyed; elsewhere logs come as they are.",
-		Flags:  r.own.flags(func(*setting) bool { return true }),
-		Action: r.action,
-	}
+	}, under(otherFlags, own), r.do)
 }
 
-func (r *reading) action(c *cli.Context) error {
-	if r.dashed {
-		return usage("cannot take a driver: bringupd logs runs none")
-	}
-	if _, err := r.own.gather(os.LookupEnv); err != nil {
-		return err
-	}
-	ctx, _, stop := r.heed()
-	defer stop()
-	opening, cancel := context.WithTimeoutCause(ctx, stopTimeout, errStopTimeout)
-	defer cancel()
-	what, path, err := r.which.whoAndWhich(opening, c.Args().Slice())
-	if err != nil {
-		return wrongRun(err)
-	}
-	dir, job, _, err := openRun(opening, path)
-	if err != nil {
-		return err
-	}
-	r.dir, r.size, r.out = dir, job.Size, r.invocation.files.Out
-	if isTerminal(r.invocation.files.Out) && !r.raw {
-		r.out = &inert{to: r.out}
-	}
-	wanted, err := r.wanted(opening, what)
-	if err != nil {
-		return err
-	}
-	err = r.show(ctx, wanted)
-	if sig, ok := errors.AsType[*stopped](context.Cause(ctx)); ok {
-		r.code = sig.code()
-		return nil
-	}
+func (r *reading) do(args []string) error {
+	err := r.heeding(func(ctx context.Context, _ <-chan struct{}) error {
+		wanted, err := r.open(ctx, args)
+		if err != nil {
+			return err
+		}
+		return r.show(ctx, wanted)
+	})
 	if errors.Is(err, unix.EPIPE) {
 		return nil // who reads has seen enough
 	}
 	return err
+}
+
+// open opens the run, and returns which logs are meant, by their names and the ranks
+// in them.
+func (r *reading) open(ctx context.Context, args []string) (wanted func(name string, rank int) bool, err error) {
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	what := ""
+	if what, r.run, err = r.which.openNode(ctx, args, false); err != nil {
+		return nil, err
+	}
+	if r.out = r.invocation.files.Out; isTerminal(r.invocation.files.Out) && !r.raw {
+		r.out = &inert{to: r.out}
+	}
+	return r.wanted(ctx, what)
 }
 
 func isTerminal(file *os.File) bool {
@@ -110,7 +97,7 @@ func (r *reading) wanted(ctx context.Context, what string) (func(name string, ra
 	ofDriver := func(name string, _ int) bool { return name == driverLog }
 	switch what {
 	case "":
-		names, err := r.dir.Names(ctx, signal.Logs)
+		names, err := r.run.Names(ctx, signal.Logs)
 		if err != nil || !slices.Contains(names, driverLog) {
 			return ofHead, err
 		}
@@ -120,23 +107,23 @@ func (r *reading) wanted(ctx context.Context, what string) (func(name string, ra
 	case "head":
 		return ofHead, nil
 	}
-	node, _, err := nodeOf(ctx, r.dir, r.size, what)
+	node, _, err := r.run.node(ctx, what)
 	if err != nil {
 		return nil, err
 	}
 	return func(name string, rank int) bool { return rank == node || node == 0 && ofHead(name, rank) }, nil
 }
 
-// nodeOf returns the rank and the host of a node that is named by either; the host
+// node returns the rank and the host of a node that is named by either; the host
 // is empty where it has not joined.
-func nodeOf(ctx context.Context, dir *signal.Dir, size int, name string) (int, string, error) {
-	hosts, err := dir.Reader().Hosts(ctx, size)
+func (run openRun) node(ctx context.Context, name string) (int, string, error) {
+	hosts, err := run.Reader().Hosts(ctx, run.job.Size)
 	if err != nil {
 		return 0, "", err
 	}
-	rank, err := roles.RankNamed(name, size, func(rank int) string { return hosts[rank] })
+	rank, err := roles.RankNamed(name, run.job.Size, func(rank int) string { return hosts[rank] })
 	if err != nil {
-		return 0, "", usage("cannot use run %s: %v", dir.Name(), err)
+		return 0, "", usage("cannot use run %s: %v", run.Name(), err)
 	}
 	return rank, hosts[rank], nil
 }
@@ -169,12 +156,12 @@ func (r *reading) over(ctx context.Context) (bool, error) {
 	if !r.follow {
 		return true, nil
 	}
-	return r.dir.Ended(ctx)
+	return r.run.Ended(ctx)
 }
 
 // finished tells whether the head has said for good how it ended.
 func (r *reading) finished(ctx context.Context) bool {
-	names, err := r.dir.Names(ctx, "")
+	names, err := r.run.Names(ctx, "")
 	return err == nil && slices.Contains(names, signal.NameResult)
 }
 
@@ -189,7 +176,7 @@ func (r *reading) finish(ctx context.Context, wanted func(string, int) bool) err
 		}
 	}
 	if len(r.files) == 0 {
-		r.say("there is no such log in %s", filepath.Join(r.dir.Path(), signal.Logs))
+		r.say("there is no such log in %s", filepath.Join(r.run.Path(), signal.Logs))
 		r.code = 1
 	}
 	return nil
@@ -197,7 +184,7 @@ func (r *reading) finish(ctx context.Context, wanted func(string, int) bool) err
 
 // look shows what has been added to the logs since the last look.
 func (r *reading) look(ctx context.Context, wanted func(string, int) bool) error {
-	logs, err := r.dir.Reader().Folder(ctx, signal.Logs)
+	logs, err := r.run.Reader().Folder(ctx, signal.Logs)
 	if err != nil {
 		return err
 	}
@@ -236,16 +223,14 @@ func (r *reading) write(name string, text []byte) error {
 	if len(text) == 0 {
 		return nil
 	}
-	if r.shown != "" && r.shown != name {
-		if _, err := fmt.Fprintf(r.out, "\n==> %s <==\n", name); err != nil {
-			return err
-		}
-	} else if r.shown == "" && len(r.files) > 1 {
-		if _, err := fmt.Fprintf(r.out, "==> %s <==\n", name); err != nil {
-			return err
-		}
+	heading := ""
+	switch {
+	case r.shown != "" && r.shown != name:
+		heading = fmt.Sprintf("\n==> %s <==\n", name)
+	case r.shown == "" && len(r.files) > 1:
+		heading = fmt.Sprintf("==> %s <==\n", name)
 	}
 	r.shown = name
-	_, err := r.out.Write(text)
+	_, err := r.out.Write(append([]byte(heading), text...))
 	return err
 }

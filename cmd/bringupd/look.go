@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -46,41 +44,28 @@ func (inv *invocation) look(jsonUsage, verboseUsage string) *looking {
 
 // command completes a command that runs so, with flags of these categories and names.
 func (l *looking) command(command cli.Command, categories, names []string, run func() error) *cli.Command {
-	command.Flags = l.all.flags(func(s *setting) bool {
+	completed := l.invocation.command(command, l.all, func([]string) error { return run() })
+	completed.Flags = l.all.only(func(s *setting) bool {
 		return slices.Contains(categories, s.category) || slices.Contains(names, s.name)
-	})
-	command.Action = func(ctx *cli.Context) error {
-		if err := l.noArguments(ctx); err != nil {
-			return err
-		}
-		if _, err := l.all.gather(os.LookupEnv); err != nil {
-			return err
-		}
-		return run()
-	}
-	return &command
+	}).flags()
+	return completed
 }
 
 // heeded has something done until it is over or a signal ends it, and tells whether it is over; otherwise the code is
 // the signal's. At a second signal it is left behind.
 func (l *looking) heeded(do func(ctx context.Context)) bool {
-	ctx, again, stop := l.heed()
-	defer stop()
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
+	signalled, _ := l.leaving(nil, func(ctx context.Context) error {
 		do(ctx)
-	}()
-	select {
-	case <-over:
-	case <-again:
-	}
-	by, told := errors.AsType[*stopped](context.Cause(ctx))
-	if told {
-		l.say("%v", by)
-		l.code = by.code()
-	}
-	return !told
+		return nil
+	})
+	return !signalled
+}
+
+// writeJSON writes something for programs.
+func writeJSON(to io.Writer, what any) error {
+	encoder := json.NewEncoder(to)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(what)
 }
 
 // tell writes the report for programs or for people.
@@ -89,22 +74,14 @@ func (l *looking) tell(report any, text string) error {
 		_, err := io.WriteString(l.files.Out, text)
 		return err
 	}
-	data, err := json.MarshalIndent(report, "", "  ")
-	if err != nil {
-		return fmt.Errorf("cannot write the report as JSON: %v", err)
-	}
-	_, err = l.files.Out.Write(append(data, '\n'))
-	return err
+	return writeJSON(l.files.Out, report)
 }
 
 // where finds out where we are: by hand, in a prolog, or in a step of a job.
 func (o *options) where() (at readiness.Config, err error) {
-	at = readiness.Config{Rank: -1, TempDir: o.tempDir}
-	if at.TempDir == "" {
-		at.TempDir = os.TempDir()
-	}
-	if o.logDir != "" {
-		if at.LogDir, err = filepath.Abs(o.logDir); err != nil {
+	at = readiness.Config{Rank: -1, TempDir: o.temporary()}
+	if o.cfg.LogDir != "" {
+		if at.LogDir, err = filepath.Abs(o.cfg.LogDir); err != nil {
 			return at, err
 		}
 	}

@@ -2,47 +2,47 @@ package main
 
 import (
 	"math"
+	"slices"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gate"
-	"github.com/bringupd/bringupd/pkg/team"
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // options are the settings' values, before anything is made of them.
 type options struct {
-	role, framework         string
-	logDir, tempDir, config string
-	jobID                   string
-	rank                    int // -1: not told
-	team                    team.Bounds
-	localSize               int // told by "bringupd local"; 0: not by it
-	local                   bool
-	interfaceName           string
-	gpus, cpus              int // -1, 0: not told
-	dedicatedHead           bool
-	frameworks              []framework.Choice
-	setup                   string
-	checks                  check.Config
-	sandbox                 config.Sandbox
-	times                   config.Times
-	lifeline                string
-	onFailure               string
-	mostRequeues            int
-	dryRun, verbose         bool
-	shareStats              bool
-	logFormat               string
-	metricsDir, metricsAt   string
+	launched
+	cfg           config.Config // what goes there as it is told
+	framework     string
+	file          string // of settings
+	dedicatedHead bool
+	frameworks    []framework.Choice
+	checks        check.Config
+	onFailure     string
+	dryRun        bool
+	logFormat     string
+}
+
+// launched is what is told of the launch and of this node in it, beside what its
+// launcher tells.
+type launched struct {
+	role          string
+	asked         roles.Want // but for numbers
+	rank          int        // -1: not told
+	localSize     int        // told by "bringupd local"; 0: not by it
+	interfaceName string
+	gpus, cpus    int // -1, 0: not told
 }
 
 func newOptions() *options {
 	o := &options{
-		role: "auto", framework: "none", rank: -1, gpus: -1,
-		frameworks: frameworks(), times: config.DefaultTimes(), logFormat: "console", lifeline: string(config.LifelineAuto),
-		onFailure: "exit", mostRequeues: 3, checks: check.DefaultConfig(),
+		launched:  launched{role: "auto", rank: -1, gpus: -1},
+		framework: "none", frameworks: frameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
+		cfg: config.Config{Times: config.DefaultTimes(), Lifeline: config.LifelineAuto, Requeue: config.Requeue{Most: 3}},
 	}
-	o.sandbox.Require, _ = gate.ParseRequire("all")
+	o.cfg.Sandbox.Require, _ = gate.ParseRequire("all")
 	return o
 }
 
@@ -62,20 +62,15 @@ const (
 
 // settings are all that a daemon can be told.
 func (o *options) settings() settings {
-	var all settings
-	all = append(all, under(launchFlags, o.launch())...)
-	all = append(all, under(placeFlags, o.places())...)
-	all = append(all, under(nodeFlags, o.node())...)
-	all = append(all, under(checkFlags, checkSettings(&o.checks))...)
-	all = append(all, under(sandboxFlags, o.sandboxes())...)
-	all = append(all, under(bringUpFlags, o.bringUp())...)
+	all := slices.Concat(
+		under(launchFlags, o.launch()), under(placeFlags, o.places()), under(nodeFlags, o.node()),
+		under(checkFlags, checkSettings(&o.checks)), under(sandboxFlags, o.sandboxes()), under(bringUpFlags, o.bringUp()),
+	)
 	for _, f := range o.frameworks {
 		all = append(all, ownSettings(f)...)
 	}
-	all = append(all, under(timeFlags, o.deadlines())...)
-	all = append(all, under(failureFlags, o.failures())...)
-	all = append(all, under(metricFlags, o.metrics())...)
-	return append(all, under(otherFlags, o.others())...)
+	return slices.Concat(all,
+		under(timeFlags, o.deadlines()), under(failureFlags, o.failures()), under(metricFlags, o.metrics()), under(otherFlags, o.others()))
 }
 
 func under(category string, all settings) settings {
@@ -109,25 +104,24 @@ func hidden(s *setting) *setting {
 }
 
 func (o *options) launch() settings {
-	roles := []string{"auto", "head", "worker", "sandbox"}
 	return settings{
-		choice("role", roles, &o.role, "auto (head on rank 0, worker elsewhere), head, worker, or sandbox (a sandbox in a step of its own)"),
+		choice("role", []string{"auto", "head", "worker", "sandbox"}, &o.role, "auto (head on rank 0, worker elsewhere), head, worker, or sandbox (a sandbox in a step of its own)"),
 		onThisRank(number("rank", &o.rank, 0, math.MaxInt32, "this daemon's rank, if no launcher tells it")),
-		notByVariable(bounds("nnodes", &o.team, "how many nodes the driver needs, and may get at most; the others are spares (default: all; "+
+		notByVariable(bounds("nnodes", &o.cfg.Team, "how many nodes the driver needs, and may get at most; the others are spares (default: all; "+
 			"without a launcher, the number of daemons)")),
-		text("job-id", "NAME", &o.jobID, "name of the run, if no launcher names it: the same on all ranks, a new one for every launch"),
+		text("job-id", "NAME", &o.asked.JobID, "name of the run, if no launcher names it: the same on all ranks, a new one for every launch"),
 		text("interface", "NAME", &o.interfaceName, "network interface at whose address the other nodes reach this one (default: that of the route to where the job was launched)"),
-		choice("lifeline", config.LifelineModes, &o.lifeline, "connections of the workers to the head, which show a death at once: auto (beat files where none can be made), on (fail there), or off (beat files alone)"),
-		hidden(yes("launched-locally", &o.local, "")),
+		choice("lifeline", config.LifelineModes, (*string)(&o.cfg.Lifeline), "connections of the workers to the head, which show a death at once: auto (beat files where none can be made), on (fail there), or off (beat files alone)"),
+		hidden(yes("launched-locally", &o.asked.Local, "")),
 		hidden(number("launched-of", &o.localSize, 1, maxLocal, "")),
 	}
 }
 
 func (o *options) places() settings {
 	return settings{
-		text("log-dir", "DIR", &o.logDir, "directory that all nodes share, for the run's records and logs (default: bringupd-logs where the job was submitted)"),
-		text("temp-dir", "DIR", &o.tempDir, "node-local directory for private temporaries (default: TMPDIR, or /tmp)"),
-		notInFile(text("config", "FILE", &o.config, "YAML file with settings, named like the flags, and the driver, as a list")),
+		text("log-dir", "DIR", &o.cfg.LogDir, "directory that all nodes share, for the run's records and logs (default: bringupd-logs where the job was submitted)"),
+		text("temp-dir", "DIR", &o.cfg.TempDir, "node-local directory for private temporaries (default: TMPDIR, or /tmp)"),
+		notInFile(text("config", "FILE", &o.file, "YAML file with settings, named like the flags, and the driver, as a list")),
 	}
 }
 
@@ -135,16 +129,16 @@ func (o *options) node() settings {
 	return settings{
 		number("gpus-per-node", &o.gpus, 0, math.MaxInt16, "GPUs that each node must have and offers (default: as the launcher tells)"),
 		number("cpus-per-node", &o.cpus, 1, math.MaxInt16, "CPUs that each node offers (default: as the launcher tells)"),
-		text("setup-cmd", "COMMAND", &o.setup, "shell command that every node runs first; if it fails, so does the node"),
+		text("setup-cmd", "COMMAND", &o.cfg.Setup, "shell command that every node runs first; if it fails, so does the node"),
 	}
 }
 
 func (o *options) sandboxes() settings {
 	return settings{
-		text("sandbox-cmd", "COMMAND", &o.sandbox.Command, "shell command of every node's sandbox"),
-		probe("sandbox-ready", &o.sandbox.Ready, "probe that proves it ready (default: ready as soon as it runs)"),
-		require("sandbox-require", &o.sandbox.Require, "sandboxes that the driver needs: all, any, head (that of rank 0), or a number"),
-		yes("sandbox-step", &o.sandbox.Step, "the sandboxes are a step of their own (--role=sandbox): wait for them"),
+		text("sandbox-cmd", "COMMAND", &o.cfg.Sandbox.Command, "shell command of every node's sandbox"),
+		probe("sandbox-ready", &o.cfg.Sandbox.Ready, "probe that proves it ready (default: ready as soon as it runs)"),
+		require("sandbox-require", &o.cfg.Sandbox.Require, "sandboxes that the driver needs: all, any, head (that of rank 0), or a number"),
+		yes("sandbox-step", &o.cfg.Sandbox.Step, "the sandboxes are a step of their own (--role=sandbox): wait for them"),
 	}
 }
 
@@ -156,7 +150,7 @@ func (o *options) bringUp() settings {
 }
 
 func (o *options) deadlines() settings {
-	t := &o.times
+	t := &o.cfg.Times
 	return settings{
 		wait("join-timeout", &t.Join, "until all nodes have met"),
 		wait("setup-timeout", &t.Setup, "for the setup command"),
@@ -174,7 +168,7 @@ func (o *options) failures() settings {
 	return settings{
 		choice("on-failure", []string{"exit", onFailureRequeue}, &o.onFailure,
 			"exit, or requeue: have Slurm start the job again without the bad nodes, where the table of exit codes says yes"),
-		number("max-requeues", &o.mostRequeues, 0, math.MaxInt16, "how often a job may be started again; after that it exits with 69"),
+		number("max-requeues", &o.cfg.Requeue.Most, 0, math.MaxInt16, "how often a job may be started again; after that it exits with 69"),
 	}
 }
 
@@ -184,16 +178,16 @@ const jsonFormat = "json"
 
 func (o *options) metrics() settings {
 	return settings{
-		text("metrics-dir", "DIR", &o.metricsDir, "node-local directory where each daemon keeps a file for node-exporter's textfile collector; the file is gone when the daemon is"),
-		loopback("metrics-listen", &o.metricsAt, "loopback address at which every daemon serves /metrics; with port 0 the log tells the port"),
+		text("metrics-dir", "DIR", &o.cfg.Shown.MetricsDir, "node-local directory where each daemon keeps a file for node-exporter's textfile collector; the file is gone when the daemon is"),
+		loopback("metrics-listen", &o.cfg.Shown.MetricsListen, "loopback address at which every daemon serves /metrics; with port 0 the log tells the port"),
 	}
 }
 
 func (o *options) others() settings {
 	return settings{
 		notInFile(yes("dry-run", &o.dryRun, "print the configuration and the plan, and touch nothing")),
-		yes("share-stats", &o.shareStats, "at the end, have the head print what all nodes have asked of the share"),
-		yes("verbose", &o.verbose, "say everything on standard error, on all nodes"),
+		yes("share-stats", &o.cfg.ShareStats, "at the end, have the head print what all nodes have asked of the share"),
+		yes("verbose", &o.cfg.Verbose, "say everything on standard error, on all nodes"),
 		choice("log-format", []string{"console", jsonFormat}, &o.logFormat, "format of standard error: console or json"),
 	}
 }

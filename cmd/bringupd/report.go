@@ -20,9 +20,9 @@ import (
 // reporting is one call of bringupd report.
 type reporting struct {
 	*invocation
-	all     settings
+	output  *setting
 	which   whichRun
-	output  string
+	to      string // file; "-": standard output
 	format  string
 	compare string
 }
@@ -33,53 +33,30 @@ const readTimeout = 2 * time.Minute
 var errReadTimeout = errors.New("the time for it is over")
 
 func (inv *invocation) reportCommand() *cli.Command {
-	r := &reporting{invocation: inv, output: "report.html", format: string(report.HTML)}
-	r.all = r.settings()
-	return &cli.Command{
+	r := &reporting{invocation: inv, to: "report.html", format: string(report.HTML)}
+	r.output = short("o", text("output", "FILE", &r.to, "where to write it, -o for short; - is standard output, where all other formats than html go anyway"))
+	own := settings{
+		notByVariable(r.output),
+		notByVariable(choice("format", report.Formats(), &r.format, "html (a page), json, text, md or chrome-trace (for Perfetto)")),
+		notByVariable(text("compare", "DIR", &r.compare, "an earlier run to compare with: what got slower, by how much, on which nodes")),
+		r.which.setting(),
+	}
+	return inv.command(cli.Command{
 		Name: "report", Usage: "show what happened in a run, as one page: who did what when, and the first cause of a failure",
 		UsageText: "bringupd report [RUN] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (its newest run)\nbringupd report --format=text [RUN]",
 		Description: aRun + " Reads the run directory alone, during the job or a year later, on any machine that sees it. " +
 			"The page is one file that needs no network. Exits with 0 if there is a report, however the job has ended, and with 64 if there is no run.",
-		Flags: r.all.flags(func(*setting) bool { return true }),
-		Action: func(c *cli.Context) error {
-			switch {
-			case inv.dashed:
-				return usage("cannot take a driver: bringupd report runs none")
-			case c.NArg() > 1:
-				return usage("cannot report %d runs: give one run directory; --compare=DIR sets another one beside it", c.NArg())
-			}
-			return r.run(c.Args().Slice())
-		},
-	}
+	}, under(resultFlags, own), r.do)
 }
 
-func (r *reporting) settings() settings {
-	all := under(resultFlags, settings{
-		text("output", "FILE", &r.output, "where to write it, -o for short; - is standard output, where all other formats than html go anyway"),
-		choice("format", report.Formats(), &r.format, "html (a page), json, text, md or chrome-trace (for Perfetto)"),
-		text("compare", "DIR", &r.compare, "an earlier run to compare with: what got slower, by how much, on which nodes"),
-		r.which.setting(),
-	})
-	short := text("o", "FILE", &r.output, "")
-	short.hidden, short.show = true, func() any { return nil }
-	all = append(all, short)
-	for _, s := range all {
-		s.noFile = true
-		if s.name != "log-dir" {
-			s.noVariable = true
-		}
-	}
-	return all
-}
-
-// run reads, looks and writes.
-func (r *reporting) run(args []string) error {
-	if _, err := r.all.gather(os.LookupEnv); err != nil {
-		return err
+// do reads, looks and writes.
+func (r *reporting) do(args []string) error {
+	if len(args) > 1 {
+		return usage("cannot report %d runs: give one run directory; --compare=DIR sets another one beside it", len(args))
 	}
 	format := report.Format(r.format)
-	if format != report.HTML && !r.all.find("output").IsSet() && !r.all.find("o").IsSet() {
-		r.output = "-"
+	if format != report.HTML && !r.output.IsSet() {
+		r.to = "-"
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), readTimeout, errReadTimeout)
 	defer cancel()
@@ -116,7 +93,7 @@ func (r *reporting) look(ctx context.Context, args []string) (*report.View, erro
 
 // write writes the report, and says where it is.
 func (r *reporting) write(view *report.View, format report.Format) error {
-	if r.output == "-" {
+	if r.to == "-" {
 		buffered := bufio.NewWriter(r.files.Out)
 		return errors.Join(view.Write(buffered, format), buffered.Flush())
 	}
@@ -124,12 +101,12 @@ func (r *reporting) write(view *report.View, format report.Format) error {
 	if err := view.Write(&b, format); err != nil {
 		return fmt.Errorf("cannot write the report: %v", err)
 	}
-	if err := os.WriteFile(r.output, []byte(b.String()), 0o644); err != nil {
+	if err := os.WriteFile(r.to, []byte(b.String()), 0o644); err != nil {
 		return usage("cannot write the report: %v; give another file by -o", err)
 	}
-	at, err := filepath.Abs(r.output)
+	at, err := filepath.Abs(r.to)
 	if err != nil {
-		at = r.output
+		at = r.to
 	}
 	_, err = fmt.Fprintf(r.files.Err, "bringupd: %s: %s\n  the report is in %s\n", view.Banner.Word, view.Banner.Title, at)
 	return err

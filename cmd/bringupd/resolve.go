@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,13 +49,12 @@ func (inv *invocation) configure(all settings, o *options, fromFile []string) (c
 }
 
 // shown is where a daemon shows how it is.
-func (o *options) shown(inv *invocation) (shown.Config, error) {
-	where := shown.Config{MetricsListen: o.metricsAt, NotifySocket: inv.notifySocket}
-	if o.metricsDir == "" {
-		return where, nil
+func (o *options) shown(inv *invocation) (where shown.Config, err error) {
+	where = o.cfg.Shown
+	where.NotifySocket = inv.notifySocket
+	if where.MetricsDir != "" {
+		where.MetricsDir, err = filepath.Abs(where.MetricsDir)
 	}
-	var err error
-	where.MetricsDir, err = filepath.Abs(o.metricsDir)
 	return where, err
 }
 
@@ -101,27 +101,25 @@ func (inv *invocation) chosenDriver(o *options, fromFile []string) ([]string, er
 
 // build makes of the settings what needs no judging.
 func (o *options) build(inv *invocation) config.Config {
-	cfg := config.Config{
-		Program: version(), Framework: o.chosen().Framework(o.dedicatedHead), Setup: o.setup, Sandbox: o.sandbox,
-		Lifeline: config.LifelineMode(o.lifeline), Times: o.times,
-		Requeue: config.Requeue{OnFailure: o.onFailure == onFailureRequeue, Most: o.mostRequeues},
-		Means:   config.Means{TempDir: o.tempDir, Environ: os.Environ(), Signals: inv.signals},
-		Output:  config.Output{Files: inv.files, Verbose: o.verbose, ShareStats: o.shareStats, JSONLog: o.logFormat == jsonFormat},
-	}
-	if cfg.TempDir == "" {
-		cfg.TempDir = os.TempDir()
-	}
+	cfg := o.cfg
+	cfg.Program, cfg.Framework = version(), o.chosen().Framework(o.dedicatedHead)
+	cfg.Requeue.OnFailure = o.onFailure == onFailureRequeue
+	cfg.TempDir, cfg.Environ, cfg.Signals = o.temporary(), os.Environ(), inv.signals
+	cfg.Files, cfg.JSONLog = inv.files, o.logFormat == jsonFormat
 	return cfg
 }
+
+// temporary is the node-local directory for temporaries.
+func (o *options) temporary() string { return cmp.Or(o.cfg.TempDir, os.TempDir()) }
 
 // check refuses settings that make no sense together.
 func (o *options) check(all settings) error {
 	switch {
-	case o.role == string(roles.Sandbox) && o.sandbox.Command == "":
+	case o.role == string(roles.Sandbox) && o.cfg.Sandbox.Command == "":
 		return usage("cannot be a sandbox without its command: give --sandbox-cmd")
-	case o.sandbox.Ready != nil && o.sandbox.Command == "":
+	case o.cfg.Sandbox.Ready != nil && o.cfg.Sandbox.Command == "":
 		return usage("cannot use --sandbox-ready without a sandbox: give --sandbox-cmd")
-	case all.find("sandbox-require").source == byFlag && !o.sandbox.Wanted():
+	case all.find("sandbox-require").source == byFlag && !o.cfg.Sandbox.Wanted():
 		return usage("cannot use --sandbox-require without a sandbox: give --sandbox-cmd or --sandbox-step")
 	case all.find("max-requeues").source == byFlag && o.onFailure != onFailureRequeue:
 		return usage("cannot use --max-requeues with --on-failure=%s: it is for --on-failure=requeue", o.onFailure)
@@ -149,13 +147,12 @@ func (o *options) check(all settings) error {
 // isMeant tells whether somebody gave the setting for this job: a variable may be set for all of a site.
 func (s *setting) isMeant() bool { return s.source == byFlag || s.source == byFile }
 
-// logs is the log directory: where the job was submitted, unless told.
-func (o *options) logs() (string, error) {
-	dir := o.logDir
-	if dir == "" {
-		dir = filepath.Join(roles.SubmitDir(os.LookupEnv), "bringupd-logs")
-	}
-	return filepath.Abs(dir)
+// logs is the log directory.
+func (o *options) logs() (string, error) { return logsIn(o.cfg.LogDir) }
+
+// logsIn is the log directory that is told, or the one where the job was submitted.
+func logsIn(dir string) (string, error) {
+	return filepath.Abs(cmp.Or(dir, filepath.Join(roles.SubmitDir(os.LookupEnv), "bringupd-logs")))
 }
 
 // place finds out who this daemon is in its launch.
@@ -203,22 +200,22 @@ func (o *options) identify(host string) (roles.Identity, error) {
 
 // want is what the flags say of the launch.
 func (o *options) want() roles.Want {
-	want := roles.Want{Local: o.local, JobID: o.jobID}
+	want := o.asked
 	if o.rank >= 0 {
 		want.Rank = &o.rank
 	}
 	switch {
 	case o.localSize > 0:
 		want.Size = &o.localSize
-	case o.team.Max > 0:
-		want.Size = &o.team.Max
+	case o.cfg.Team.Max > 0:
+		want.Size = &o.cfg.Team.Max
 	}
 	return want
 }
 
 // teamOf is the team that the driver wants of a launch: no larger than that.
 func (o *options) teamOf(id roles.Identity) (team.Bounds, error) {
-	team := o.team
+	team := o.cfg.Team
 	if team.Min > id.Size {
 		return team, &roles.LaunchError{
 			Problem: fmt.Sprintf("cannot gather %d nodes (--nnodes): the launch has %d daemons, one a node", team.Min, id.Size),

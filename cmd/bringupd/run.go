@@ -6,7 +6,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 func (inv *invocation) runCommand() *cli.Command {
@@ -15,30 +17,33 @@ func (inv *invocation) runCommand() *cli.Command {
 	return &cli.Command{
 		Name: "run", Usage: "take part in a job as one of its daemons (meant where no subcommand is named)",
 		UsageText: "srun --kill-on-bad-exit=1 --wait=0 bringupd [flags] -- driver [args]",
-		Flags:     all.flags(func(*setting) bool { return true }),
+		Flags:     all.flags(),
 		Action: func(c *cli.Context) error {
 			if err := noPositional(c); err != nil {
 				return err
 			}
-			return inv.runDaemon(all, opts)
+			driver, err := all.gather(os.LookupEnv)
+			if err != nil {
+				return err
+			}
+			return inv.planOr(all, opts, driver, func(cfg config.Config, role roles.Role) error {
+				inv.code = daemon.Run(context.Background(), cfg, role)
+				return nil
+			})
 		},
 	}
 }
 
-// runDaemon is one daemon of a job.
-func (inv *invocation) runDaemon(all settings, o *options) error {
-	driver, err := all.gather(os.LookupEnv)
-	if err != nil {
-		return err
-	}
+// planOr judges the configuration, and tells the plan where that is asked for;
+// otherwise it runs what the configuration is for.
+func (inv *invocation) planOr(all settings, o *options, driver []string, run func(config.Config, roles.Role) error) error {
 	inv.jsonLog = o.logFormat == jsonFormat
 	cfg, role, err := inv.configure(all, o, driver)
-	if o.dryRun && !isUsage(err) {
+	switch {
+	case o.dryRun && !isUsage(err):
 		return inv.plan(all, cfg, role, err)
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
-	inv.code = daemon.Run(context.Background(), cfg, role)
-	return nil
+	return run(cfg, role)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -39,10 +40,14 @@ type setting struct {
 	take func(value string) error
 	// show returns the value as it is now, nil where there is none.
 	show func() any
+	told
+}
 
+// told is what a source says of a setting.
+type told struct {
 	source source
 	line   string   // file:line, where the source is the file
-	given  []string // what the source says, not taken yet
+	given  []string // values, not taken yet
 }
 
 var _ cli.Flag = (*setting)(nil)
@@ -57,10 +62,7 @@ func (s *setting) Apply(set *flag.FlagSet) error {
 
 // Names returns the flag's name, and the short form where there is one.
 func (s *setting) Names() []string {
-	if s.letter != "" {
-		return []string{s.name, s.letter}
-	}
-	return []string{s.name}
+	return slices.DeleteFunc([]string{s.name, s.letter}, func(name string) bool { return name == "" })
 }
 
 // IsSet tells whether anything but the default gives the value.
@@ -69,12 +71,12 @@ func (s *setting) IsSet() bool { return s.source != byDefault }
 // String returns the flag as --help shows it.
 func (s *setting) String() string {
 	switch {
+	case s.shape != "":
+		return "--" + s.name + "=" + s.shape
 	case s.letter != "":
 		return "-" + s.letter + ", --" + s.name
-	case s.shape == "":
-		return "--" + s.name
 	default:
-		return "--" + s.name + "=" + s.shape
+		return "--" + s.name
 	}
 }
 
@@ -110,7 +112,7 @@ func (s *setting) variable() string {
 // offer gives the setting values from a source, unless it has a better one.
 func (s *setting) offer(from source, line string, values ...string) {
 	if from > s.source {
-		s.source, s.line, s.given = from, line, values
+		s.told = told{from, line, values}
 	}
 }
 
@@ -157,22 +159,15 @@ func (s *setting) origin() string {
 type settings []*setting
 
 func (all settings) find(name string) *setting {
-	for _, s := range all {
-		if s.name == name {
-			return s
-		}
+	if at := slices.IndexFunc(all, func(s *setting) bool { return s.name == name }); at >= 0 {
+		return all[at]
 	}
 	return nil
 }
 
-// names lists what a user may mean.
-func (all settings) names(keep func(*setting) bool) (names []string) {
-	for _, s := range all {
-		if keep(s) {
-			names = append(names, s.name)
-		}
-	}
-	return names
+// only returns those to keep.
+func (all settings) only(keep func(*setting) bool) settings {
+	return slices.DeleteFunc(slices.Clone(all), func(s *setting) bool { return !keep(s) })
 }
 
 func (s *setting) isFor(framework string) bool {
@@ -187,12 +182,12 @@ func (s *setting) isKey() bool { return !s.hidden && !s.noFile }
 func (all settings) gather(lookup func(string) (string, bool)) (driver []string, err error) {
 	for _, s := range all {
 		value, _ := lookup(s.variable())
-		switch {
-		case value == "" || s.noVariable:
-		case s.repeats:
-			s.offer(byVariable, "", strings.Split(strings.TrimSuffix(value, "\n"), "\n")...)
-		default:
-			s.offer(byVariable, "", value)
+		values := []string{value}
+		if s.repeats {
+			values = strings.Split(strings.TrimSuffix(value, "\n"), "\n")
+		}
+		if value != "" && !s.noVariable {
+			s.offer(byVariable, "", values...)
 		}
 	}
 	if config := all.find("config"); config != nil && len(config.given) > 0 && config.given[0] != "" {
@@ -209,11 +204,9 @@ func (all settings) gather(lookup func(string) (string, bool)) (driver []string,
 }
 
 // flags are the settings as the parser of the command line wants them.
-func (all settings) flags(keep func(*setting) bool) (flags []cli.Flag) {
+func (all settings) flags() (flags []cli.Flag) {
 	for _, s := range all {
-		if keep(s) {
-			flags = append(flags, s)
-		}
+		flags = append(flags, s)
 	}
 	return flags
 }

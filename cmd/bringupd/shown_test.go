@@ -30,7 +30,7 @@ func TestNotifySocketIsTaken(t *testing.T) {
 		t.Errorf("children would have %q", value)
 	}
 	o := newOptions()
-	o.metricsDir = "metrics"
+	o.cfg.Shown.MetricsDir = "metrics"
 	got, err := o.shown(l.invocation)
 	if want := (shown.Config{NotifySocket: "/run/notify", MetricsDir: got.MetricsDir}); err != nil || got != want || !filepath.IsAbs(got.MetricsDir) {
 		t.Errorf("got %+v, %v", got, err)

@@ -44,18 +44,17 @@ func (inv *invocation) simulateCommand() *cli.Command {
 	times := config.DefaultTimes()
 	s := &simulation{invocation: inv, cfg: simulate.Config{Lifeline: config.LifelineAuto, Join: times.Join, Peer: times.Peer}}
 	s.all = s.settings()
-	return &cli.Command{
+	return inv.command(cli.Command{
 		Name: "simulate", Usage: "bring up N nodes in one process, and tell what it costs",
 		UsageText: "bringupd simulate --nodes=1024 --dir=DIR [flags]\n" +
 			"bringupd simulate --nodes=64,256,1024 --dir=DIR [flags]   (a table)",
-		Flags: s.all.flags(func(*setting) bool { return true }),
-		Action: func(c *cli.Context) error {
-			if err := inv.noArguments(c); err != nil {
-				return err
-			}
-			return s.run()
-		},
-	}
+	}, s.all, func([]string) error {
+		if err := s.judge(); err != nil {
+			return err
+		}
+		_, err := s.leaving(errAgain, s.simulate)
+		return err
+	})
 }
 
 func (s *simulation) settings() settings {
@@ -112,28 +111,8 @@ func (s *simulation) counts() *setting {
 	}
 }
 
-// run judges the command line, runs the simulations and tells of them.
-func (s *simulation) run() error {
-	if err := s.judge(); err != nil {
-		return err
-	}
-	ctx, again, stop := s.heed()
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- s.simulate(ctx) }()
-	select {
-	case err := <-ended:
-		return s.interrupted(ctx, err)
-	case <-again:
-		return s.interrupted(ctx, errAgain)
-	}
-}
-
-// judge settles the flags, and refuses what can't work.
+// judge refuses what can't work.
 func (s *simulation) judge() error {
-	if _, err := s.all.gather(os.LookupEnv); err != nil {
-		return err
-	}
 	if s.cfg.Death != "" && !s.all.find("steady").IsSet() {
 		s.cfg.Steady = beforeDeath
 	}
@@ -240,17 +219,3 @@ func (s *simulation) show(report simulate.Report) error {
 }
 
 var errAgain = errors.New("cannot wait for the daemons' end: a second signal came; the directory is left to you")
-
-// interrupted tells of a signal that ended it, and sets its code.
-func (s *simulation) interrupted(ctx context.Context, err error) error {
-	by, told := errors.AsType[*stopped](context.Cause(ctx))
-	if !told {
-		return err
-	}
-	s.code = by.code()
-	if err != nil && !errors.Is(err, by) {
-		s.say("%v", err)
-	}
-	s.say("%v", by)
-	return nil
-}

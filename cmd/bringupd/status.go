@@ -23,7 +23,6 @@ import (
 // statusing is one call of bringupd status.
 type statusing struct {
 	*invocation
-	own     settings
 	which   whichRun
 	watch   bool
 	json    bool
@@ -37,54 +36,42 @@ type statusing struct {
 
 func (inv *invocation) statusCommand() *cli.Command {
 	s := &statusing{invocation: inv}
-	s.own = under(resultFlags, settings{
+	own := settings{
 		s.which.setting(),
 		short("w", notByVariable(yes("watch", &s.watch, "look again and again until the run is over: drawn anew on a terminal, and the changes elsewhere"))),
 		notByVariable(yes("json", &s.json, "print it as JSON, for programs; with --watch, a line for each change")),
 		short("v", notByVariable(yes("verbose", &s.verbose, "show all nodes"))),
-	})
-	return &cli.Command{
+	}
+	return inv.command(cli.Command{
 		Name: "status", Usage: "show how a run is: what it waits for, who is late, how it ended",
 		UsageText: "bringupd status [flags]                     (the newest run)\nbringupd status [flags] RUN | LOG-DIRECTORY",
 		Description: aRun + " Reads the run directory alone, from wherever it is seen, and changes nothing there. " +
 			"Exits with 0 if the run is up or has ended with 0, 1 if it has failed, 2 if it is on its way or gives no sign of life, " +
 			"3 if there is no such run, and 64 if the command line is wrong.",
-		Flags: s.own.flags(func(*setting) bool { return true }),
-		Action: func(c *cli.Context) error {
-			if inv.dashed {
-				return usage("cannot take a driver: bringupd status runs none")
-			}
-			return s.run(c.Args().Slice())
-		},
-	}
+	}, under(resultFlags, own), s.do)
 }
 
-func (s *statusing) run(args []string) error {
-	if _, err := s.own.gather(os.LookupEnv); err != nil {
-		return err
-	}
-	ctx, _, stop := s.heed()
-	defer stop()
-	err := s.tell(ctx, args)
-	if by, told := errors.AsType[*stopped](context.Cause(ctx)); told {
-		s.code = by.code()
-		return nil
-	}
-	_, stalled := errors.AsType[*signal.StallError](err)
-	if err != nil && !isUsage(err) && !stalled {
+func (s *statusing) do(args []string) error {
+	return s.heeding(func(ctx context.Context, _ <-chan struct{}) error {
+		err := s.tell(ctx, args)
+		_, stalled := errors.AsType[*signal.StallError](err)
+		if err == nil || isUsage(err) || stalled || ctx.Err() != nil {
+			return err
+		}
 		s.say("%v", err)
 		s.code = timeline.StatusNoRun
 		return nil
-	}
-	return err
+	})
 }
 
 // tell shows how the run is, once or until it is over.
 func (s *statusing) tell(ctx context.Context, args []string) (err error) {
-	if s.path, err = inTime(ctx, func(ctx context.Context) (string, error) { return s.which.find(ctx, args) }); err != nil {
+	finding, cancel := inTime(ctx)
+	defer cancel()
+	if s.path, err = s.which.find(finding, args); err != nil {
 		return err
 	}
-	status, err := inTime(ctx, s.look)
+	status, err := s.look(ctx)
 	if err != nil {
 		return err
 	}
@@ -97,7 +84,7 @@ func (s *statusing) tell(ctx context.Context, args []string) (err error) {
 		if !pause.For(ctx, max(lookPace, 10*s.before)) {
 			return context.Cause(ctx)
 		}
-		next, err := inTime(ctx, s.look)
+		next, err := s.look(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -113,18 +100,13 @@ func (s *statusing) tell(ctx context.Context, args []string) (err error) {
 // more than a tenth of the time.
 const lookPace = time.Second
 
-// inTime bounds what is asked of the share.
-func inTime[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, stopTimeout, errStopTimeout)
-	defer cancel()
-	return ask(ctx)
-}
-
 // manyNodes is from how many on the head's timeline alone is read.
 const manyNodes = 256
 
 // look reads the run.
 func (s *statusing) look(ctx context.Context) (status timeline.Status, err error) {
+	ctx, cancel := inTime(ctx)
+	defer cancel()
 	began := time.Now()
 	run, err := timeline.Read(ctx, s.path, timeline.Options{Depth: timeline.Quick})
 	if err == nil && run.Size() <= manyNodes {
@@ -213,22 +195,14 @@ func (s *statusing) jsonShower() func(timeline.Status) error {
 	var last []byte
 	return func(status timeline.Status) error {
 		if !s.watch {
-			data, err := json.MarshalIndent(status, "", "  ")
-			if err == nil {
-				_, err = s.files.Out.Write(append(data, '\n'))
-			}
-			return err
+			return writeJSON(s.files.Out, status)
 		}
 		still, err := json.Marshal(status.Still())
 		if err != nil || bytes.Equal(still, last) {
 			return err
 		}
 		last = still
-		data, err := json.Marshal(status)
-		if err == nil {
-			_, err = s.files.Out.Write(append(data, '\n'))
-		}
-		return err
+		return json.NewEncoder(s.files.Out).Encode(status)
 	}
 }
 

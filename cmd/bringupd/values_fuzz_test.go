@@ -8,15 +8,14 @@ import (
 
 // FuzzSetting gives one of all settings a value, and what it shows once more.
 func FuzzSetting(f *testing.F) {
-	names := newOptions().settings().names(func(*setting) bool { return true })
 	give := func(name, value string) (shown any, err error) {
 		s := newOptions().settings().find(name)
 		s.offer(byFlag, "", value)
 		err = s.settle()
 		return s.show(), err
 	}
-	for _, name := range names {
-		f.Add(name, "")
+	for _, s := range newOptions().settings() {
+		f.Add(s.name, "")
 	}
 	f.Fuzz(func(t *testing.T, name, value string) {
 		s := newOptions().settings().find(name)

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
@@ -33,10 +35,7 @@ func (w *whichRun) find(ctx context.Context, args []string) (string, error) {
 	if len(args) > 1 {
 		return "", usage("cannot use %d runs: give one run directory, or a log directory whose newest run is meant", len(args))
 	}
-	arg, logDir := "", w.logDir
-	if len(args) == 1 {
-		arg = args[0]
-	}
+	arg, logDir := strings.Join(args, ""), w.logDir
 	if own := os.Getenv("BRINGUPD_RUN_DIR"); own != "" {
 		if arg == "" && w.given.source != byFlag {
 			arg = own
@@ -45,33 +44,61 @@ func (w *whichRun) find(ctx context.Context, args []string) (string, error) {
 			logDir = filepath.Dir(own)
 		}
 	}
-	logDir, err := (&options{logDir: logDir}).logs()
+	logDir, err := logsIn(logDir)
 	if err != nil {
 		return "", err
 	}
 	return timeline.Resolve(ctx, arg, logDir)
 }
 
-// whoAndWhich parts the arguments of a subcommand that takes a node and a run. One
-// alone that is no rank means a run where there is one, and otherwise a host.
-func (w *whichRun) whoAndWhich(ctx context.Context, args []string) (who, path string, err error) {
+// openRun is a run directory that somebody outside the job has opened.
+type openRun struct {
+	*signal.Dir
+	job   signal.Job
+	ended bool
+}
+
+// open opens the run that is meant. One that has ended may be refused.
+func (w *whichRun) open(ctx context.Context, args []string, refuseEnded bool) (run openRun, err error) {
+	path, err := w.find(ctx, args)
+	if err != nil {
+		return run, wrongRun(err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return run, err
+	}
+	if run.Dir, run.job, err = signal.OpenExisting(ctx, path, host); err == nil {
+		run.ended, err = run.Ended(ctx)
+	}
+	if err != nil {
+		return run, wrongRun(err)
+	}
+	if run.ended && refuseEnded {
+		err = usage("cannot use run %s: it has ended (%s)", run.Name(), run.Path())
+	}
+	return run, err
+}
+
+// openNode opens the run that is meant by the arguments of a subcommand that takes
+// a node and a run. One alone that is no rank means a run where there is one, and
+// otherwise a host.
+func (w *whichRun) openNode(ctx context.Context, args []string, refuseEnded bool) (who string, run openRun, err error) {
 	switch {
+	case len(args) > 2:
+		return "", run, usage("cannot use %d arguments: give a node, and one run directory or a log directory whose newest run is meant", len(args))
 	case len(args) == 2 || len(args) == 1 && isNode(args[0]):
 		who, args = args[0], args[1:]
 	case len(args) == 1 && !strings.Contains(args[0], "/"):
-		if path, err = w.find(ctx, args); err == nil {
-			return "", path, nil
+		if _, err := w.find(ctx, args); err == nil {
+			break
 		}
-		path, none := w.find(ctx, nil)
-		if none != nil {
-			return "", "", err
+		if _, err := w.find(ctx, nil); err == nil {
+			who, args = args[0], nil
 		}
-		return args[0], path, nil
-	case len(args) > 2:
-		return "", "", usage("cannot use %d arguments: give a node, and one run directory or a log directory whose newest run is meant", len(args))
 	}
-	path, err = w.find(ctx, args)
-	return who, path, err
+	run, err = w.open(ctx, args, refuseEnded)
+	return who, run, err
 }
 
 // isNode tells whether an argument can't mean a run.
@@ -80,17 +107,23 @@ func isNode(arg string) bool {
 	return err == nil || arg == "driver" || arg == "head"
 }
 
-// openRun opens a run directory, and tells whether the run has ended.
-func openRun(ctx context.Context, path string) (dir *signal.Dir, job signal.Job, ended bool, err error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, job, false, err
+// stopTimeout bounds what is asked of the share at once, on behalf of somebody
+// who waits for it.
+const stopTimeout = 30 * time.Second
+
+var errStopTimeout = errors.New("the time for it is over")
+
+// inTime bounds what is asked of the share.
+func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, stopTimeout, errStopTimeout)
+}
+
+// wrongRun blames the argument where the file system is not to blame.
+func wrongRun(err error) error {
+	var directory *signal.DirError
+	var stall *signal.StallError
+	if errors.As(err, &directory) || errors.As(err, &stall) {
+		return err
 	}
-	if dir, job, err = signal.OpenExisting(ctx, path, host); err != nil {
-		return nil, job, false, wrongRun(err)
-	}
-	if ended, err = dir.Ended(ctx); err != nil {
-		return nil, job, false, wrongRun(err)
-	}
-	return dir, job, ended, nil
+	return usage("%v", err)
 }
