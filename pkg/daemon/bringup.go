@@ -306,7 +306,7 @@ func (h *head) awaitNodes(ctx context.Context) error {
 		if err := h.awaitAll(ctx, signal.Checked, h.cfg.CheckTime()+h.tempo.Silent); err != nil {
 			return err
 		}
-		if err := h.compared.compare(ctx, h.nodes.Last()); err != nil {
+		if err := h.compareNodes(ctx, h.nodes.Last()); err != nil {
 			return err
 		}
 	}
@@ -433,7 +433,7 @@ func (h *head) drive(ctx context.Context) error {
 // hearEvents takes one more look where the driver has failed on GPUs: what it has
 // died of may have been told a moment later. It tells whether the run goes on.
 func (h *head) hearEvents(ctx context.Context) bool {
-	if h.compared.found.Load() {
+	if h.stage.gpus.Load() {
 		h.nodes.Nudge()
 		h.deaths.hear()
 		h.chronicle.CatchUp(h.work, h.nodes.Last().Looks, sickShare)

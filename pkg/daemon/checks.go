@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -172,4 +173,53 @@ func (f *fitness) unfit(report check.Report) *health.Failure {
 		failure.Report = data
 	}
 	return failure
+}
+
+// compareNodes sets side by side what the nodes of the job are, once all of them
+// have said so. Its error is a difference that no driver is started on.
+func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
+	if h.cfg.Checks == nil {
+		return nil
+	}
+	kinds := l.Kinds()
+	for kind, ranks := range kinds {
+		if kinds[kind] = h.roster.Among(ranks); len(kinds[kind]) == 0 {
+			delete(kinds, kind)
+		}
+	}
+	c := readiness.Comparison{
+		Own: h.fitness.report, Policy: h.cfg.Checks.Judge, HostsOf: h.hostsOf, Read: h.readChecked, Trail: h.trail, Log: h.log,
+	}
+	differ, gpus, err := c.Compare(ctx, kinds)
+	h.stage.gpus.Store(gpus)
+	switch {
+	case err != nil:
+		return err
+	case differ == nil:
+		return nil
+	case !h.roster.Spares() || len(differ.Lost) == 0:
+		return differ
+	}
+	differ.Header, differ.Phase = h.header(), "check"
+	h.deaths.observe(differ.FailedRecord, time.Now()) // others may take their places
+	return nil
+}
+
+// readChecked reads what the checks of a rank have said.
+func (h *head) readChecked(ctx context.Context, rank int, kind int64) (report check.Report, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Silent, errDeadline)
+	defer cancel()
+	var record signal.CheckedRecord
+	err = h.dir.Read(ctx, signal.Nodes, signal.CheckedName(rank, h.id.Size, kind), &record)
+	if err == nil && len(record.Report) > 0 {
+		err = json.Unmarshal(record.Report, &report)
+	}
+	switch cause := context.Cause(ctx); {
+	case err == nil:
+		return report, nil
+	case cause != nil && !errors.Is(cause, errDeadline):
+		return report, cause
+	default:
+		return report, health.Failed(health.Share, "cannot read what the checks of %s say: %v", h.name(rank), err)
+	}
 }

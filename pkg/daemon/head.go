@@ -24,7 +24,6 @@ type head struct {
 	roster   *team.Roster
 	deaths   *deaths
 	assembly *assembly
-	compared *comparison
 
 	requests  *request.Head
 	chronicle *cards.Chronicle
@@ -41,6 +40,7 @@ type head struct {
 type stage struct {
 	serving  atomic.Bool // the head's service is up
 	counting atomic.Bool // the framework is asked for its nodes
+	gpus     atomic.Bool // a node has told of GPUs
 }
 
 func newHead(n *node) *head {
@@ -48,7 +48,6 @@ func newHead(n *node) *head {
 	h := &head{node: n, roster: team.NewRoster(n.id.Size, n.cfg.Team, !unranked)}
 	h.deaths = &deaths{node: n, roster: h.roster}
 	h.assembly = &assembly{node: n, roster: h.roster, deaths: h.deaths, began: time.Now()}
-	h.compared = &comparison{node: n, roster: h.roster, deaths: h.deaths}
 	h.deaths.muster = h.assembly.muster
 	h.chronicle = &cards.Chronicle{Size: n.id.Size, Silent: n.tempo.Silent, Trail: n.trail, Log: n.log}
 	h.cards.Witness = h.chronicle.Keep
