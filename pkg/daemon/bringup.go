@@ -9,8 +9,10 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/request"
@@ -26,11 +28,12 @@ func runHead(n *node) int {
 	h.fitness.lookEarly()
 	err := h.sequence(h.life)
 	if h.dir == nil {
-		h.lines.close(nil)
+		h.lines.Close()
 		return h.leaveAlone(err)
 	}
 	end := h.conclude(h.deaths.judge(err, h.opened()))
-	h.lines.close(end)
+	h.tellOver(end)
+	h.lines.Close()
 	return end.code
 }
 
@@ -78,8 +81,7 @@ func (h *head) sequence(ctx context.Context) error {
 // open makes the run directory, and begins to follow what appears in it.
 func (h *head) open() error {
 	address, _ := h.cfg.Address()
-	lines, lifelines, err := offerLines(h.node, address)
-	h.lines = lines // to be closed in any case
+	lifelines, err := h.offerLines(address)
 	if err != nil {
 		return err
 	}
@@ -108,7 +110,7 @@ func (h *head) open() error {
 	pace = signal.HeadPace
 	pace.Steady = min(h.tempo.Look, pace.Steady)
 	h.nodes = dir.Watch(signal.Nodes, pace)
-	h.deaths.nodes, h.deaths.lines, h.assembly.nodes = h.nodes, lines, h.nodes
+	h.deaths.nodes, h.deaths.lines, h.assembly.nodes = h.nodes, h.lines, h.nodes
 	h.shown.Nodes(h.nodes)
 	h.tellTrace()
 	h.log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
@@ -123,6 +125,25 @@ func (h *head) open() error {
 	h.background(h.pulse(signal.Control, signal.BeatState))
 	h.background(h.pointLatest)
 	return nil
+}
+
+// offerLines opens the port that the workers' lifelines come to, and returns
+// where it is; nothing where there are to be none.
+func (h *head) offerLines(address string) ([]string, error) {
+	if h.cfg.Lifeline == config.LifelineOff || h.id.Size == 1 {
+		return nil, nil
+	}
+	lines, where, err := lifeline.Offer(h.network(), h.lineBeat(), address, h.id.Host)
+	if err != nil && h.cfg.Lifeline == config.LifelineOn {
+		return nil, health.Failed(health.Launch, "cannot offer lifelines on %s: %v; give --lifeline=auto", h.name(0), err)
+	}
+	if err != nil {
+		h.log.Warn("cannot offer lifelines: beat files replace them, and a death is noticed later", zap.Error(err))
+		return nil, nil
+	}
+	h.lines = lines
+	h.ties = &ties{Signs: lines.Signs} // before begin, whose tasks read it
+	return where, nil
 }
 
 // tellTrace notes where in a trace the run is, for who looks from there.

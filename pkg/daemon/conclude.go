@@ -90,9 +90,34 @@ func (h *head) announce(end *ending) {
 // tellUnwritten tells the workers of an end that could not be written, for now or
 // at all.
 func (h *head) tellUnwritten(end *ending, err error) {
-	if err != nil && h.lines != nil {
-		h.lines.tell(end)
+	if err != nil {
+		h.tellOver(end)
 	}
+}
+
+// tellOver tells the workers, by their lifelines, by which code the run ends.
+func (h *head) tellOver(end *ending) {
+	if h.lines == nil || h.lines.Head == nil {
+		return
+	}
+	code := end.code
+	if end.orderly {
+		code = 0
+	}
+	h.lines.Head.Over(code)
+}
+
+// lifelineReport tells what was seen of the lifelines, and of strangers at their
+// port.
+func (h *head) lifelineReport() *signal.LifelineReport {
+	if h.lines == nil || h.lines.Head == nil {
+		return nil
+	}
+	stats := h.lines.Head.Stats()
+	if len(stats.Strangers) > 0 {
+		h.log.Warn("strangers came to the port of the lifelines and were turned away", zap.Any("why", stats.Strangers))
+	}
+	return &signal.LifelineReport{Reconnects: stats.Reconnects, Strangers: stats.Strangers}
 }
 
 // publishAbort publishes a node's end with a cause.
@@ -151,7 +176,7 @@ func (h *head) awaitDone(end *ending) {
 		h.deaths.hear() // who has joined since the last look stands by, and sees the end
 	}
 	blind := h.silence() > sickShare
-	if slices.ContainsFunc(h.unended(lost, blind), func(rank int) bool { return !h.lines.ties(rank) }) {
+	if slices.ContainsFunc(h.unended(lost, blind), func(rank int) bool { return !h.lines.Ties(rank) }) {
 		h.nodes.Quicken() // the others have us look
 	}
 	for {
@@ -172,7 +197,7 @@ func (h *head) awaitDone(end *ending) {
 func (h *head) unended(lost map[int]bool, blind bool) []int {
 	last := h.nodes.Last()
 	missing := slices.DeleteFunc(last.Missing(signal.Done, h.id.Size), func(rank int) bool {
-		return rank == 0 || lost[rank] || h.lines.ended(rank, blind)
+		return rank == 0 || lost[rank] || h.lines.Ended(rank, blind)
 	})
 	return without(missing, h.roster.Absent(last))
 }
@@ -187,7 +212,7 @@ func (h *head) writeResult(end *ending) (result *signal.Result, taken bool) {
 	result = h.result(end)
 	h.assembly.listTeam(result)
 	result.Events = h.chronicle.Told()
-	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.assembly.hosts(), h.gate, h.shareReport(), h.lines.report(h.log)
+	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.assembly.hosts(), h.gate, h.shareReport(), h.lifelineReport()
 	result.Advice = h.account(end, result).Advise()
 	err := h.publishResult(result)
 	if taken = errors.Is(err, signal.ErrTaken); !taken {

@@ -21,14 +21,13 @@ func (d *deaths) serveLines(guests lifeline.Callers) {
 		return
 	}
 	cfg := lifeline.Config{Key: d.dir.Nonce(), Size: d.id.Size, Beat: d.lineBeat()}
-	d.lines.head = lifeline.NewHead(cfg, d.lines.listener, &workerLines{d})
-	d.lines.head.Receive(guests)
+	d.lines.Serve(cfg, &workerLines{d}, guests)
 	if !d.cfg.Sandbox.Step { // the daemons of those sandboxes hear the head's beats by files alone
-		d.ties.calm = func(now time.Time) bool { return d.lines.calm(d.id.Size-1, now) }
+		d.ties.calm = func(now time.Time) bool { return d.lines.Calm(d.id.Size-1, now) }
 	}
 	d.ties.hears = d.hearsAll
-	d.nudge = d.lines.head.Nudge
-	d.background(d.lines.head.Run)
+	d.nudge = d.lines.Head.Nudge
+	d.background(d.lines.Head.Run)
 	d.background(func(ctx context.Context) {
 		tick := time.NewTicker(d.lineBeat() / 2)
 		defer tick.Stop()
@@ -397,7 +396,7 @@ func (d *deaths) hear() {
 func (d *deaths) hearLosses(ctx context.Context) bool {
 	if d.lines != nil {
 		asked := time.Now()
-		d.lines.head.Ask()
+		d.lines.Head.Ask()
 		d.clearDoubts(ctx, d.tempo.Silent+2*d.tempo.Look, asked) // who was heard just now is lost then
 	}
 	return ctx.Err() == nil
@@ -433,7 +432,7 @@ func (d *deaths) doubted(l signal.Listing, now, asked time.Time) bool {
 		if !ever || missed[rank] || !connected && quiet > d.tempo.Silent+d.tempo.Look {
 			continue
 		}
-		if !connected || !d.lines.head.Evidence(rank).Connected || at.Before(asked) || now.Sub(at) > lifeline.Overdue*d.lineBeat() {
+		if !connected || !d.lines.Head.Evidence(rank).Connected || at.Before(asked) || now.Sub(at) > lifeline.Overdue*d.lineBeat() {
 			return true
 		}
 	}

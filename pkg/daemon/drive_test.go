@@ -52,7 +52,7 @@ func aHead(t *testing.T, driver string) *head {
 	t.Cleanup(func() {
 		n.end(&ending{orderly: true})
 		h.stopAll(&ending{})
-		h.lines.close(nil)
+		h.lines.Close()
 		n.close()
 	})
 	if err := h.open(); err != nil {

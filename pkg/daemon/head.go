@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/cards"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/request"
@@ -19,8 +20,8 @@ import (
 // head is rank 0: a node that leads the others besides.
 type head struct {
 	*node
-	nodes    *signal.Watch // over Nodes
-	lines    *lines        // nil where there are no lifelines
+	nodes    *signal.Watch   // over Nodes
+	lines    *lifeline.Lines // nil where there are no lifelines
 	roster   *team.Roster
 	deaths   *deaths
 	assembly *assembly

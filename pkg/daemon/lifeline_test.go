@@ -577,12 +577,12 @@ func TestCalm(t *testing.T) {
 	cfg := lifeline.Config{Key: "the attempt's nonce", Size: 2, Beat: ceiling} // nobody is told of an end before that
 	listener, port := listen(t)
 	wire, told := new(network), &connected{up: make(chan struct{})}
-	ends := &lines{Signs: lifeline.NewSigns(cfg.Beat), head: lifeline.NewHead(cfg, listener, nobody{})}
+	ends := &lifeline.Lines{Signs: lifeline.NewSigns(cfg.Beat), Head: lifeline.NewHead(cfg, listener, nobody{})}
 	worker := &line{Signs: lifeline.NewSigns(cfg.Beat)}
 	worker.worker = lifeline.NewWorker(cfg, 1, wire, []string{"127.0.0.1:" + port}, told, func() bool { return false })
 	ctx, end := context.WithCancel(bounded(t))
 	var both sync.WaitGroup
-	both.Go(func() { ends.head.Run(ctx) })
+	both.Go(func() { ends.Head.Run(ctx) })
 	both.Go(func() { worker.worker.Run(ctx) })
 	defer both.Wait()
 	defer end()
@@ -598,7 +598,7 @@ func TestCalm(t *testing.T) {
 			wire.cut()
 		}
 		for {
-			atHead, atWorker := ends.calm(1, time.Now()), worker.calm(time.Now())
+			atHead, atWorker := ends.Calm(1, time.Now()), worker.calm(time.Now())
 			doubted := judge.doubted(signal.Listing{}, time.Now(), time.Time{})
 			if atHead == want && atWorker == want && doubted != want {
 				break

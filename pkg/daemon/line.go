@@ -22,6 +22,14 @@ type worker struct {
 	forsaken atomic.Bool // there is no head to make an end, as far as this node knows
 }
 
+const (
+	// lookCost is what one node's look takes of a share that answers some ten
+	// thousand calls a second: a look is three.
+	lookCost = 300 * time.Microsecond
+	// fewAtOnce is how many nodes may look in the same moment.
+	fewAtOnce = 64
+)
+
 // line is a worker's lifeline.
 type line struct {
 	*lifeline.Signs // of the head, as rank 0

@@ -19,8 +19,8 @@ import (
 // to the verdict.
 type deaths struct {
 	*node
-	nodes  *signal.Watch // over Nodes
-	lines  *lines        // nil where there are no lifelines
+	nodes  *signal.Watch   // over Nodes
+	lines  *lifeline.Lines // nil where there are no lifelines
 	roster *team.Roster
 	muster func(l signal.Listing) // makes the team that a look asks for
 
@@ -128,7 +128,7 @@ func (d *deaths) lossOf(rank int) health.Kind {
 	switch {
 	case !ever:
 		return health.PeerLost
-	case known.Connected && (known.Sick || d.lines.head.Evidence(rank).Answers):
+	case known.Connected && (known.Sick || d.lines.Head.Evidence(rank).Answers):
 		return health.HostHangs
 	case !known.Connected && known.Parting == lifeline.Broken:
 		return health.DaemonDied // its kernel was there to say so

@@ -26,7 +26,7 @@ func TestTheHeadCouldNotLook(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := &deaths{lines: &lines{Signs: lifeline.NewSigns(tempo.Beat)}}
+				h := &deaths{lines: &lifeline.Lines{Signs: lifeline.NewSigns(tempo.Beat)}}
 				daemons, alive := health.NewLiveness(tempo), map[int]int64{1: 1, 2: 1}
 				h.lines.Connect(1)
 				h.lines.Connect(2)

@@ -22,7 +22,7 @@ func TestOutagesAreToldOnce(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
 		cfg := config.Config{Identity: testIdentity(0, 2), Times: config.DefaultTimes(), Means: config.Means{Access: signal.Access{Meter: new(signal.Meter)}}}
 		h := bareHead(t, cfg, nil).deaths
-		h.log, h.lines = zap.New(core), &lines{Signs: lifeline.NewSigns(time.Second)}
+		h.log, h.lines = zap.New(core), &lifeline.Lines{Signs: lifeline.NewSigns(time.Second)}
 		h.lines.Connect(1)
 		var told outages
 		for _, step := range []struct {

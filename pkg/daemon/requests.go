@@ -98,8 +98,8 @@ func (t requestTeam) Choose(words []string) ([]int, error) {
 
 // NudgeRank nudges by the worker's lifeline.
 func (t requestTeam) NudgeRank(rank int) {
-	if t.head.lines != nil && t.head.lines.head != nil {
-		t.head.lines.head.NudgeRank(rank)
+	if t.head.lines != nil && t.head.lines.Head != nil {
+		t.head.lines.Head.NudgeRank(rank)
 	}
 }
 
