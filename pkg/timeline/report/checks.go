@@ -64,6 +64,15 @@ func checks(nodes []timeline.Node) []CheckGroup {
 	return groups
 }
 
+// sortedOut are the checks that did not pass, and those that did or were skipped.
+func (v *View) sortedOut() (wrong, passed []CheckGroup) {
+	at := slices.IndexFunc(v.Checks, func(g CheckGroup) bool { return g.Tone == Good })
+	if at < 0 {
+		return v.Checks, nil
+	}
+	return v.Checks[:at], v.Checks[at:]
+}
+
 // onNodes names nodes: all of them, few by their hosts, many by their ranks.
 func onNodes(nodes []timeline.Node, ranks []int) string {
 	const few = 4

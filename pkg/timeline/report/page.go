@@ -3,36 +3,16 @@ package report
 import (
 	"cmp"
 	"crypto/sha256"
-	_ "embed" // the page's parts
 	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
 	"math"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/prose"
 )
-
-//go:embed page.html
-var pageHTML string
-
-//go:embed page.css
-var pageCSS string
-
-//go:embed page.js
-var pageJS string
-
-// pageTemplate is parsed by who writes a page: every command pays for what the
-// program does at its start.
-var pageTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("page").Funcs(template.FuncMap{
-		"brief": prose.Brief, "name": nameOf, "grouped": prose.Grouped[int], "calls": prose.Grouped[int64], "join": strings.Join,
-	}).Parse(pageHTML))
-})
 
 // mostRows is how many nodes have a row where not all have.
 const mostRows = 24
@@ -40,45 +20,25 @@ const mostRows = 24
 // page is a view with what only a page needs.
 type page struct {
 	*View
+	scale
 	CSS    template.CSS
 	JS     template.JS
 	Policy string
-	Ticks  []tick
-	Path   []bar
-	Rows   []row
-	Map    []Node // of all nodes by rank, where not all have a row
-	Arrows []arrow
-	Height int
-	Stats  []stat
+	Rows   []Node
+	Map    []Node  // of all nodes by rank, where not all have a row
+	Arrows []Arrow // to the nodes that have a row
 	Passed []CheckGroup
 	Wrong  []CheckGroup
 	Data   data
+
+	full time.Duration // of the percentile bars
 }
 
-type row struct {
-	*Node
-	Bars   []bar
-	Tracks int
-}
-
-// bar is a lane or a step, in hundredths of the width.
+// bar is a lane in its row.
 type bar struct {
-	Class, Text, Title string
-	Style              template.CSS
-}
-
-type arrow struct {
-	X1, X2 float64
-	Y1, Y2 int
-	All    bool // shown though nobody has asked for it
-	Rank   int
-	Record string
-}
-
-type stat struct {
-	PhaseStat
-	Half, Most, Full template.CSS // of its bar
-	Shown            bool
+	Lane
+	Named bool // the phase's name stands in it
+	Style template.CSS
 }
 
 // data is what the page's script knows of all nodes.
@@ -102,109 +62,92 @@ type brieflyNode struct {
 	Logs     []string   `json:"g,omitempty"`
 }
 
-// policy lets nothing be loaded, and no script run but the page's own, whatever
-// a log line says.
-func policy() string {
-	sum := sha256.Sum256([]byte(pageJS))
-	return fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-%s'; base-uri 'none'; form-action 'none'",
-		base64.StdEncoding.EncodeToString(sum[:]))
-}
-
 func (v *View) asPage(w io.Writer) error {
-	s := newScale(v)
+	css, _ := parts.ReadFile("page.css") // it is there, as long as this compiles
+	js, _ := parts.ReadFile("page.js")
 	p := page{
-		View: v, CSS: template.CSS(pageCSS), JS: template.JS(pageJS), Policy: policy(), //nolint:gosec // our own files
-		Ticks: s.ticks(), Stats: v.stats(), Data: v.data(s),
-	}
-	for _, step := range v.Critical {
-		p.Path = append(p.Path, s.step(step))
-	}
-	for i := range v.shown() {
-		p.Rows = append(p.Rows, s.row(&v.Nodes[i]))
+		View: v, scale: newScale(v), CSS: template.CSS(css), JS: template.JS(js), Policy: policy(js), //nolint:gosec // our own files
+		Rows: v.Nodes,
 	}
 	if len(v.Nodes) > AllRows {
+		p.Rows = v.Nodes[:mostRows]
 		p.Map = slices.SortedFunc(slices.Values(v.Nodes), func(a, b Node) int { return cmp.Compare(a.Rank, b.Rank) })
 	}
-	p.Arrows, p.Height = v.paths(s, p.Rows), len(p.Rows)*rowHeight
-	for _, g := range v.Checks {
-		if g.Tone == Good {
-			p.Passed = append(p.Passed, g)
-		} else {
-			p.Wrong = append(p.Wrong, g)
+	p.Arrows = slices.DeleteFunc(slices.Clone(v.Seen), func(a Arrow) bool { return p.Middle(a.Rank) == 0 })
+	p.Wrong, p.Passed = v.sortedOut()
+	p.Data = v.data(p.scale)
+	for _, s := range v.Phases {
+		if brings(s.Phase) {
+			p.full = max(p.full, s.Max)
 		}
 	}
-	return pageTemplate().Execute(w, p)
+	return template.Must(template.New("page.html").Funcs(functions).ParseFS(parts, "page.html")).Execute(w, p)
 }
 
-// step is a part of the critical path.
-func (s scale) step(step Step) bar {
-	b := bar{
-		Class: class(step.Phase), Style: s.span(step.From, step.To),
-		Title: fmt.Sprintf("%s: all waited for %s, %s", step.Phase, nameOf(step.Rank, step.Host), prose.Brief(step.Took())),
-	}
-	if s.at(step.To)-s.at(step.From) > 6 {
-		b.Text = step.Phase + " · " + cmp.Or(step.Host, fmt.Sprint("rank ", step.Rank))
-	}
-	return b
-}
-
-// shown is how many of the nodes, in their order, have a row.
-func (v *View) shown() int {
-	if len(v.Nodes) <= AllRows {
-		return len(v.Nodes)
-	}
-	return mostRows
+// policy lets nothing be loaded, and no script run but the page's own, whatever
+// a log line says.
+func policy(script []byte) string {
+	sum := sha256.Sum256(script)
+	return fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-%s'; base-uri 'none'; form-action 'none'",
+		base64.StdEncoding.EncodeToString(sum[:]))
 }
 
 // rowHeight is the page's, as its CSS has it; arrows run from row to row.
 const rowHeight = 24
 
-func (s scale) row(n *Node) row {
-	r := row{Node: n}
-	track, tracks := stack(n.Lanes)
-	r.Tracks = max(1, tracks)
-	high := 100 / float64(r.Tracks)
-	for i, lane := range n.Lanes {
-		b := bar{Class: laneClass(lane), Title: title(lane), Style: s.span(lane.From, lane.To)}
+// Height is that of all rows.
+func (p page) Height() int { return len(p.Rows) * rowHeight }
+
+// Middle is that of a node's row; 0, which is above them, where it has none.
+func (p page) Middle(rank int) int {
+	at := slices.IndexFunc(p.Rows, func(n Node) bool { return n.Rank == rank })
+	if at < 0 {
+		return 0
+	}
+	return at*rowHeight + rowHeight/2
+}
+
+// mostArrows is for how many rows all arrows are shown at once.
+const mostArrows = 16
+
+// AllArrows tells whether they are shown though nobody has asked for them.
+func (p page) AllArrows() bool { return len(p.Rows) <= mostArrows }
+
+// Part is how much of the widest percentile bar a time takes, in hundredths. What
+// the driver took is no part of their scale.
+func (p page) Part(d time.Duration) string {
+	return fmt.Sprintf("%.4g", 100*float64(d)/float64(max(1, p.full)))
+}
+
+// brings tells whether a phase is on the way to the gate.
+func brings(phase string) bool { return phase != "driver" && phase != "drain" }
+
+// Bars are the lanes of a row, those that overlap one above the other.
+func (s scale) Bars(lanes []Lane) (bars []bar) {
+	track, tracks := stack(lanes)
+	high := 100 / float64(max(1, tracks))
+	for i, lane := range lanes {
+		b := bar{Lane: lane, Style: s.Span(lane.From, lane.To)}
 		b.Style += template.CSS(fmt.Sprintf(";top:%.4g%%;height:%.4g%%", float64(track[i])*high, high)) //nolint:gosec // numbers
 		// On a pattern no word can be read.
-		if r.Tracks == 1 && !lane.Failed && lane.Phase != "drain" && s.at(lane.To)-s.at(lane.From) > 6 {
-			b.Text = lane.Phase
-		}
-		r.Bars = append(r.Bars, b)
+		b.Named = tracks == 1 && !lane.Failed && lane.Phase != "drain" && s.Wide(lane.From, lane.To)
+		bars = append(bars, b)
 	}
-	return r
+	return bars
 }
 
-func laneClass(lane Lane) string {
-	c := class(lane.Phase)
-	if lane.Failed {
-		c += " failed"
-	}
-	if lane.Open {
-		c += " open"
-	}
-	if lane.Cut {
-		c += " cut"
+// Class has what a lane looks like.
+func (l Lane) Class() string {
+	c := class(l.Phase)
+	for _, also := range []struct {
+		is   bool
+		word string
+	}{{l.Failed, " failed"}, {l.Open, " open"}, {l.Cut, " cut"}} {
+		if also.is {
+			c += also.word
+		}
 	}
 	return c
-}
-
-func title(lane Lane) string {
-	said := fmt.Sprintf("%s: %s, from %s", lane.Phase, prose.Brief(lane.Took()), prose.Brief(lane.From))
-	if lane.Sandbox {
-		said += ", of the sandbox's daemon"
-	}
-	if lane.Failed {
-		said += "; failed"
-	}
-	if lane.Cut {
-		said += "; cut short by the end"
-	}
-	if lane.Open {
-		said += "; no end"
-	}
-	return said
 }
 
 // class is the one of a phase; what a file calls a phase is never a class.
@@ -215,55 +158,19 @@ func class(phase string) string {
 	return "p-other"
 }
 
-// span is where a bar lies.
-func (s scale) span(from, to time.Duration) template.CSS {
+// Span is where a bar lies.
+func (s scale) Span(from, to time.Duration) template.CSS {
 	left, right := s.at(from), s.at(to)
 	return template.CSS(fmt.Sprintf("left:%.5g%%;width:%.5g%%", hundredths(left), hundredths(right-left))) //nolint:gosec // numbers
 }
 
+// Wide tells whether a word fits into a bar.
+func (s scale) Wide(from, to time.Duration) bool { return s.at(to)-s.at(from) > 6 }
+
+// Across is where a time is, in thousandths of the width.
+func (s scale) Across(t time.Duration) float64 { return 10 * hundredths(s.at(t)) }
+
 func hundredths(x float64) float64 { return math.Round(x*100) / 100 }
-
-// mostArrows is for how many rows all arrows are shown at once.
-const mostArrows = 16
-
-// paths are the arrows from the head's row to those of the others.
-func (v *View) paths(s scale, rows []row) (arrows []arrow) {
-	at := make(map[int]int)
-	for i, r := range rows {
-		at[r.Rank] = i*rowHeight + rowHeight/2
-	}
-	head, shown := at[0]
-	if !shown {
-		head = 0 // from above
-	}
-	for _, a := range v.Seen {
-		if y, shown := at[a.Rank]; shown {
-			arrows = append(arrows, arrow{10 * hundredths(s.at(a.Wrote)), 10 * hundredths(s.at(a.Saw)), head, y, len(rows) <= mostArrows, a.Rank, a.Record})
-		}
-	}
-	return arrows
-}
-
-// stats are the percentile bars. What the driver took is no part of their scale.
-func (v *View) stats() (stats []stat) {
-	var full time.Duration
-	brings := func(phase string) bool { return phase != "driver" && phase != "drain" }
-	for _, s := range v.Phases {
-		if brings(s.Phase) {
-			full = max(full, s.Max)
-		}
-	}
-	width := func(d time.Duration) template.CSS {
-		return template.CSS(fmt.Sprintf("width:%.4g%%", 100*float64(d)/float64(max(1, full)))) //nolint:gosec // numbers
-	}
-	for _, s := range v.Phases {
-		stats = append(stats, stat{s, width(s.P50), width(s.P90), width(s.Max), brings(s.Phase)})
-	}
-	return stats
-}
-
-// Class is that of the phase.
-func (s stat) Class() string { return class(s.Phase) }
 
 // OthersFrom is the index of the first log that is not important; 0 where all are.
 func (p page) OthersFrom() int {
@@ -272,9 +179,6 @@ func (p page) OthersFrom() int {
 	}
 	return 0
 }
-
-// Note says what the lines are of the file.
-func (l Log) Note() string { return strings.Trim(l.note(), " ()") }
 
 func (v *View) data(s scale) data {
 	d := data{P50: make(map[string]float64)}
@@ -294,7 +198,7 @@ func (v *View) data(s scale) data {
 		}
 		for _, lane := range n.Lanes {
 			left, right := s.at(lane.From), s.at(lane.To)
-			b.Lanes = append(b.Lanes, []any{lane.Phase, laneClass(lane), hundredths(left), hundredths(right - left), prose.Brief(lane.From), prose.Brief(lane.Took()), millis(lane.Took())})
+			b.Lanes = append(b.Lanes, []any{lane.Phase, lane.Class(), hundredths(left), hundredths(right - left), prose.Brief(lane.From), prose.Brief(lane.Took()), millis(lane.Took())})
 		}
 		d.Nodes = append(d.Nodes, b)
 	}

@@ -75,8 +75,8 @@ type tick struct {
 	End  bool    // stands at the right edge
 }
 
-// ticks are at round times.
-func (s scale) ticks() (ticks []tick) {
+// Ticks are at round times.
+func (s scale) Ticks() (ticks []tick) {
 	for i, p := range s.pieces {
 		switch {
 		case p.squeezed:

@@ -1,14 +1,34 @@
 package report
 
 import (
+	"embed"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
+	"text/template"
 
 	"github.com/bringupd/bringupd/pkg/prose"
 )
+
+// parts are the formats that people read: how they put what a View has is theirs.
+//
+//go:embed page.html page.css page.js text.tmpl markdown.tmpl
+var parts embed.FS
+
+// functions are those that the formats call.
+var functions = template.FuncMap{
+	"brief": prose.Brief, "name": nameOf, "grouped": prose.Grouped[int], "calls": prose.Grouped[int64], "plural": plural, "join": strings.Join,
+	"class": class, "bringsUp": brings, "aligned": table.aligned, "marked": marking.Replace, "coded": coded, "fenced": fenced,
+}
+
+// written is a format of lines. It is parsed by who writes one: every command pays
+// for what the program does at its start.
+func written(name string) *template.Template {
+	return template.Must(template.New(name).Funcs(functions).ParseFS(parts, name))
+}
 
 // Format is how a report is written.
 type Format string
@@ -35,11 +55,9 @@ func (v *View) Write(w io.Writer, format Format) error {
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(v)
 	case Text:
-		_, err := io.WriteString(w, v.asText())
-		return err
+		return written("text.tmpl").Execute(w, v)
 	case MD:
-		_, err := io.WriteString(w, v.asMarkdown())
-		return err
+		return written("markdown.tmpl").Execute(w, v)
 	case Trace:
 		return v.asTrace(w)
 	default:
@@ -47,124 +65,93 @@ func (v *View) Write(w io.Writer, format Format) error {
 	}
 }
 
-// list is lines of one kind: after a prefix each in a text, under a heading
-// elsewhere.
-type list struct {
-	prefix, heading string
-	lines           []string
-}
-
-func (v *View) lists() []list {
-	return []list{
-		{"next", "What to do", v.Banner.Advice},
-		{"to stay away from", "Nodes to stay away from", v.Banner.Bad},
-		{"note", "Notes", v.Banner.Notes},
-		{"befell", "What befell nodes", v.Banner.Events},
-		{"could not be read", "What could not be read", v.Problems},
-	}
-}
-
-// table is a heading, rows of which the first one names the columns, and
-// sentences on them.
+// table has a heading, rows under the names of their columns, and sentences on them.
 type table struct {
-	heading string
-	rows    [][]string
-	notes   []string
+	Heading string
+	Columns []string
+	Rows    [][]string
+	Notes   []string
 }
 
-// grid is the rows of items under the names of their columns.
-func grid[T any](columns []string, items []T, row func(T) []string) [][]string {
-	rows := [][]string{columns}
+// tableOf makes a table with a row an item; columns are the names, between bars.
+func tableOf[T any](heading, columns string, items []T, row func(T) []string, notes ...string) table {
+	t := table{Heading: heading, Columns: strings.Split(columns, "|"), Notes: notes}
 	for _, item := range items {
-		rows = append(rows, row(item))
+		t.Rows = append(t.Rows, row(item))
 	}
-	return rows
+	return t
 }
 
 // mostText is how many nodes have a line in a text.
 const mostText = 16
 
-// tables are those of a text; Markdown has no table of the share, and shorter
+// Tables are those of a text; Markdown has no table of the share, and shorter
 // headings.
-func (v *View) tables(text bool) (all []table) {
+func (v *View) Tables(text bool) (all []table) {
 	if c := v.Compared; c != nil {
 		all = append(all,
-			table{"Beside run " + c.Run, grid([]string{"phase", "median there", "here", "slowest there", "here", ""}, c.Phases, PhaseChange.cells), nil},
-			table{"Nodes that got slower", grid([]string{"node", "phase", "there", "here", "slower by"}, c.Nodes, NodeChange.cells), c.Notes})
+			tableOf("Beside run "+c.Run, "phase|median there|here|slowest there|here|", c.Phases, PhaseChange.cells),
+			tableOf("Nodes that got slower", "node|phase|there|here|slower by", c.Nodes, NodeChange.cells, c.Notes...))
 	}
 	nodes := "Nodes"
 	if text && v.Size > mostText {
 		nodes = fmt.Sprintf("Nodes: the failed and the last to be ready, %d of %d", mostText, v.Size)
 	}
 	all = append(all,
-		table{"Phases", grid([]string{"phase", "nodes", "median", "p90", "slowest", "on", ""}, v.Phases, PhaseStat.cells), nil},
-		table{"Critical path", grid([]string{"phase", "waited for", "from", "took"}, v.Critical, Step.cells), nil},
-		table{nodes, grid([]string{"rank", "host", "state", "ready after", "", ""}, v.Nodes[:min(len(v.Nodes), mostText)], Node.cells), nil},
-		table{"Checks", v.checkRows(), nil})
+		tableOf("Phases", "phase|nodes|median|p90|slowest|on|", v.Phases, PhaseStat.cells),
+		tableOf("Critical path", "phase|waited for|from|took", v.Critical, Step.cells),
+		tableOf(nodes, "rank|host|state|ready after||", v.Nodes[:min(len(v.Nodes), mostText)], Node.cells),
+		v.checkTable())
 	if share := v.Share; text && share != nil {
-		all = append(all, table{"Calls into the share", grid([]string{"call", "head", "worker p50", "worker most", "all"}, share.Rows, ShareRow.cells), share.Notes})
+		all = append(all, tableOf("Calls into the share", "call|head|worker p50|worker most|all", share.Rows, ShareRow.cells, share.Notes...))
 	}
-	return append(all, table{"Configuration", grid([]string{"what", "is"}, v.Config, func(f Fact) []string { return []string{f.Name, f.Value} }), nil})
+	return append(all, tableOf("Configuration", "what|is", v.Config, func(f Fact) []string { return []string{f.Name, f.Value} }))
 }
 
-func (v *View) asText() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s (run %s)\n", v.Banner.Word, v.Banner.Title, v.Run)
-	if v.Banner.Meaning != "" {
-		fmt.Fprintf(&b, "  exit code %d: %s\n", *v.Banner.Code, v.Banner.Meaning)
+// checkTable has the checks that did not pass, and how many others did.
+func (v *View) checkTable() table {
+	wrong, passed := v.sortedOut()
+	t := tableOf("Checks", "verdict|check|on|observed|what to do", wrong, func(g CheckGroup) []string {
+		return []string{g.Verdict, g.ID, g.On, g.Observed, g.Hint}
+	})
+	if len(passed) > 0 {
+		t.Rows = append(t.Rows, []string{"PASS", fmt.Sprintf("%d others", len(passed)), "", "", ""})
 	}
-	for _, link := range v.Banner.Chain {
-		fmt.Fprintf(&b, "  %s: %s\n", link.Cause(), link.sentence())
-		listed(&b, "    | ", link.Lines)
-	}
-	if v.Banner.More > 0 {
-		fmt.Fprintf(&b, "  and %d more consequences\n", v.Banner.More)
-	}
-	for _, l := range v.lists() {
-		if l.prefix == "to stay away from" && len(l.lines) > 0 {
-			l.lines = []string{strings.Join(l.lines, ", ")}
-		}
-		listed(&b, "  "+l.prefix+": ", l.lines)
-	}
-	b.WriteString("\n")
-	for _, f := range v.Facts {
-		fmt.Fprintf(&b, "  %s: %s", f.Name, f.Value)
-		if f.Note != "" {
-			fmt.Fprintf(&b, " (%s)", f.Note)
-		}
-		b.WriteString("\n")
-	}
-	for _, t := range v.tables(true) {
-		t.aligned(&b)
-	}
-	for _, log := range v.shownLogs() {
-		fmt.Fprintf(&b, "\nlogs/%s%s\n", log.Name, log.note())
-		listed(&b, "  | ", log.Lines)
-	}
-	return b.String()
+	return t
 }
 
-func listed(b *strings.Builder, prefix string, lines []string) {
-	for _, line := range lines {
-		b.WriteString(prefix + line + "\n")
+// aligned is the table for a terminal, without its heading.
+func (t table) aligned() string {
+	var padded, text strings.Builder
+	w := tabwriter.NewWriter(&padded, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{t.Columns}, t.Rows...) {
+		_, _ = fmt.Fprintln(w, "  "+strings.Join(row, "\t")) // into memory
 	}
+	_ = w.Flush()
+	for line := range strings.Lines(padded.String()) {
+		text.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+	return text.String()
 }
 
-// aligned writes a table for a terminal; one without rows is none.
-func (t table) aligned(b *strings.Builder) {
-	if len(t.rows) > 1 {
-		b.WriteString("\n" + t.heading + "\n")
-		var aligned strings.Builder
-		w := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
-		for _, row := range t.rows {
-			_, _ = fmt.Fprintln(w, "  "+strings.Join(row, "\t")) // into memory
-		}
-		_ = w.Flush()
-		for line := range strings.Lines(aligned.String()) {
-			b.WriteString(strings.TrimRight(line, " \n") + "\n")
-		}
+// marking is what means something in Markdown, or in HTML inside it.
+var marking = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "|", `\|`, "#", `\#`, "!", `\!`,
+	"<", "&lt;", ">", "&gt;", "&", "&amp;", "~", `\~`, "@", "@\u200b", "://", ":\u200b//")
+
+// coded is text between back-quotes.
+func coded(text string) string { return "`" + strings.ReplaceAll(text, "`", "'") + "`" }
+
+// fenced is lines as they are, behind a fence that none of them can open.
+func fenced(lines []string, indent string) string {
+	if len(lines) == 0 {
+		return ""
 	}
-	listed(b, "  ", t.notes)
+	fence := "```"
+	for strings.Contains(strings.Join(lines, "\n"), fence) {
+		fence += "`"
+	}
+	all := slices.Concat([]string{"", fence + "text"}, lines, []string{fence, ""})
+	return strings.TrimSuffix(strings.Join(all, "\n"+indent), indent)
 }
 
 // Cause is how a link of the chain is called.
@@ -175,7 +162,8 @@ func (l Link) Cause() string {
 	return "consequence"
 }
 
-func (l Link) sentence() string {
+// Sentence is what has failed, and where.
+func (l Link) Sentence() string {
 	said := nameOf(l.Rank, l.Host) + ": " + l.What
 	if l.Phase != "" {
 		said += " [" + l.Kind + ", phase " + l.Phase
@@ -194,16 +182,18 @@ func (l Link) sentence() string {
 // driver's, the head's and those of nodes to blame are the first of all.
 const importantLogs = 6
 
-func (v *View) shownLogs() []Log { return v.Logs[:min(len(v.Logs), importantLogs)] }
+// Important are those logs.
+func (v *View) Important() []Log { return v.Logs[:min(len(v.Logs), importantLogs)] }
 
-func (l Log) note() string {
+// Note says what the lines are of the file; nothing where they are all of it.
+func (l Log) Note() string {
 	switch {
 	case l.Error != "":
-		return " (" + l.Error + ")"
+		return l.Error
 	case l.Cut:
-		return fmt.Sprintf(" (the end of %s bytes)", prose.Grouped(l.Size))
+		return fmt.Sprintf("the end of %s bytes", prose.Grouped(l.Size))
 	case l.Size == 0:
-		return " (empty)"
+		return "empty"
 	default:
 		return ""
 	}
@@ -242,22 +232,6 @@ func (n Node) cells() []string {
 		why = n.Failures[0].What
 	}
 	return []string{fmt.Sprint(n.Rank), n.Host, n.State, ready, slow, why}
-}
-
-func (v *View) checkRows() [][]string {
-	rows := [][]string{{"verdict", "check", "on", "observed", "what to do"}}
-	passed := 0
-	for _, g := range v.Checks {
-		if g.Tone == Good {
-			passed++
-			continue
-		}
-		rows = append(rows, []string{g.Verdict, g.ID, g.On, g.Observed, g.Hint})
-	}
-	if passed > 0 {
-		rows = append(rows, []string{"PASS", fmt.Sprintf("%d others", passed), "", "", ""})
-	}
-	return rows
 }
 
 func (r ShareRow) cells() []string {
