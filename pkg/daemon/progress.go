@@ -102,7 +102,7 @@ func (h *head) reasonOf(ctx context.Context, rank int, step string) string {
 			said.Hear(e.Word, e.Fields)
 		}
 	}
-	reason := said.Of(step)
+	reason := said[step]
 	if reason != "" && step == gate.Check {
 		reason = "waits for " + reason
 	}

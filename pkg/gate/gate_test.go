@@ -227,7 +227,7 @@ func TestSaid(t *testing.T) {
 		for _, e := range tc.events {
 			said.Hear(e.Word, e.Fields)
 		}
-		if got := said.Of(tc.step); got != tc.want {
+		if got := said[tc.step]; got != tc.want {
 			t.Errorf("%s, by %+v: it says %q, not %q", tc.step, tc.events, got, tc.want)
 		}
 	}

@@ -8,8 +8,24 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// lackWords are what ranks lack by the step, in a line about many of them.
-var lackWords = map[string]string{Join: "not joined", Check: "checks not passed", Sandbox: "sandbox not ready", Workers: "service not up"}
+// Words are what is told of a step that somebody lacks.
+type Words struct {
+	Lacks  string // behind one who lacks it
+	Late   string // before all who lack it
+	Mended string // what has to become true, of %s
+	Flags  string // that set its deadline
+}
+
+var words = map[string]Words{
+	Join:    {"has not joined", "not joined", "%s has joined", "--join-timeout"},
+	Check:   {"has not passed its checks", "checks not passed", "the checks have passed on %s", "--setup-timeout, --check-timeout"},
+	Sandbox: {"its sandbox is not ready", "sandbox not ready", "the sandbox is ready on %s", "--sandbox-timeout"},
+	Head:    {"the head's service is not up", "", "the head's service is up", "--service-timeout"},
+	Workers: {"its service is not up", "service not up", "the service is up on %s", "--service-timeout"},
+}
+
+// WordsOf returns those of a step; of one that nobody can lack, none.
+func WordsOf(step string) Words { return words[step] }
 
 // longestPart bounds in characters what a line says of one step.
 const longestPart = 241
@@ -24,9 +40,9 @@ func Line(lacks []Lack, size int, waited time.Duration, framework string, who fu
 		var part string
 		switch {
 		case len(l.Ranks) > 0:
-			part = lackWords[l.Step] + ": " + who(l.Ranks)
+			part = words[l.Step].Late + ": " + who(l.Ranks)
 		case l.Step == Head:
-			part = Words(Head)
+			part = words[Head].Lacks
 		default:
 			part = fmt.Sprintf("%s does not count all %d nodes yet", framework, size)
 		}
@@ -43,20 +59,4 @@ func Line(lacks []Lack, size int, waited time.Duration, framework string, who fu
 		line += fmt.Sprintf(", for %d of %d nodes", len(late), size)
 	}
 	return line + ": " + strings.Join(parts, "; ")
-}
-
-// Words say what a node that lacks a step lacks.
-func Words(step string) string {
-	switch step {
-	case Join:
-		return "has not joined"
-	case Check:
-		return "has not passed its checks"
-	case Sandbox:
-		return "its sandbox is not ready"
-	case Head:
-		return "the head's service is not up"
-	default:
-		return "its service is not up"
-	}
 }

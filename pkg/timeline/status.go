@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -149,10 +150,7 @@ func Summarize(run *Run, look Look) Status {
 	s := Status{
 		Version: StatusVersion, Run: tame(run.Name), Path: tame(run.Path), At: look.Now, Nodes: run.Size(), Need: v.need,
 		State: v.state(), Elapsed: v.elapsed(), ToGate: v.toGate(), Problems: tameAll(run.Problems), Unchanged: look.Unchanged,
-		SilentAfter: run.SilentAfter(),
-	}
-	if v.plan != nil {
-		s.Driver = tame(v.plan.Driver)
+		SilentAfter: run.SilentAfter(), Driver: tame(v.plan.Driver),
 	}
 	s.End = v.end()
 	s.Steps, s.Ready = v.count(s.Over())
@@ -244,13 +242,13 @@ func (v *view) end() *End {
 		r := v.run.Result
 		end := &End{
 			Code: r.Code, Word: tame(r.Word), Why: tame(r.Why), Took: r.Took, Advice: tameAll(r.Advice),
-			Others: len(r.Consequences), BadOn: tame(compactHosts(r.Nodes)),
+			Others: len(r.Consequences), BadOn: tame(roles.CompactNodeList(r.Nodes)),
 		}
 		end.blame(v, r.Cause)
 		return end
 	case len(c.Aborts) > 0:
 		first := c.Aborts[0]
-		end := &End{Code: first.Code, Word: tame(first.Word), Why: tame(first.Cause.What), BadOn: tame(compactHosts(first.Nodes))}
+		end := &End{Code: first.Code, Word: tame(first.Word), Why: tame(first.Cause.What), BadOn: tame(roles.CompactNodeList(first.Nodes))}
 		end.blame(v, &first.Cause)
 		return end
 	case c.Ending != nil:

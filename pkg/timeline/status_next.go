@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/gate"
@@ -16,19 +17,14 @@ func (v *view) waits() (waits []Wait) {
 		ranks := slices.DeleteFunc(slices.Clone(lack.Ranks), func(rank int) bool { return v.nodes[rank].step != lack.Step })
 		switch {
 		case len(ranks) > 0:
-			waits = append(waits, Wait{Step: lack.Step, What: gate.Words(lack.Step), Ranks: ranks, Nodes: v.who(ranks)})
+			waits = append(waits, Wait{Step: lack.Step, What: gate.WordsOf(lack.Step).Lacks, Ranks: ranks, Nodes: v.who(ranks)})
 		case lack.Step == gate.Head:
-			waits = append(waits, Wait{Step: lack.Step, What: gate.Words(lack.Step)})
+			waits = append(waits, Wait{Step: lack.Step, What: gate.WordsOf(lack.Step).Lacks})
 		case len(lack.Ranks) == 0:
 			waits = append(waits, Wait{Step: lack.Step, What: prose.Cut(tame(v.plan.Framework), mostNodesShown) + " has not counted all nodes yet"})
 		}
 	}
 	return waits
-}
-
-// counted tells whether a framework counts the nodes before the gate opens.
-func (v *view) counted() bool {
-	return v.plan != nil && v.has(gate.Workers) && v.plan.Framework != "none"
 }
 
 // next is what can happen next, and when at the latest where that is known.
@@ -39,7 +35,7 @@ func (v *view) next(s Status) (what string, deadline *time.Time) {
 	case Ending:
 		return "the nodes end what they run, and the head writes the result", nil
 	case IsUp:
-		if v.plan == nil || v.has("driver") {
+		if v.has(gate.Driver) {
 			return "the driver's end ends the job", nil
 		}
 		return "the job stays up until it is stopped: bringupd stop " + s.Path, nil
@@ -65,46 +61,21 @@ func (v *view) nextDeadline(waits []Wait) (what string, deadline *time.Time) {
 			}
 		}
 	}
-	what = "the job fails unless " + v.mended(step, ranks)
+	words, who := gate.WordsOf(step), prose.Cut(v.who(ranks), mostNodesShown)
+	what = "the job fails unless "
 	if v.need < len(v.nodes) && step != gate.Head {
-		what = "who is late is dropped: the job waits until " + v.mended(step, ranks)
+		what = "who is late is dropped: the job waits until "
 	}
-	if flag := flags[step]; flag != "" {
-		what += " (" + flag + ")"
-	}
+	what += strings.ReplaceAll(words.Mended, "%s", who) + " (" + words.Flags + ")"
 	if first.IsZero() {
 		return what, nil
 	}
 	return what, &first
 }
 
-// mended is what has to become true of a step's ranks.
-func (v *view) mended(step string, ranks []int) string {
-	switch who := prose.Cut(v.who(ranks), mostNodesShown); step {
-	case gate.Join:
-		return who + " has joined"
-	case gate.Check:
-		return "the checks have passed on " + who
-	case gate.Sandbox:
-		return "the sandbox is ready on " + who
-	case gate.Head:
-		return whatHead
-	default:
-		return "the service is up on " + who
-	}
-}
-
-const whatHead = "the head's service is up"
-
-// flags are those that set a step's deadline.
-var flags = map[string]string{
-	gate.Join: "--join-timeout", gate.Check: "--setup-timeout, --check-timeout", gate.Sandbox: "--sandbox-timeout",
-	gate.Head: "--service-timeout", gate.Workers: "--service-timeout",
-}
-
 // deadline is the first one of those that a wait has, and whose.
 func (v *view) deadline(wait Wait) (at time.Time, rank int, known bool) {
-	if v.plan == nil || v.plan.Deadlines[wait.Step] <= 0 || v.start.IsZero() {
+	if v.plan.Deadlines[wait.Step] <= 0 || v.start.IsZero() {
 		return at, 0, false
 	}
 	within := v.plan.Deadlines[wait.Step]
@@ -155,5 +126,3 @@ func (v *view) who(ranks []int) string {
 func (v *view) local() bool {
 	return len(v.nodes) > 1 && v.nodes[0].Host != "" && v.nodes[0].Host == v.nodes[1].Host
 }
-
-func compactHosts(hosts []string) string { return roles.CompactNodeList(hosts) }

@@ -14,10 +14,9 @@ type view struct {
 	run   *Run
 	now   time.Time
 	start time.Time // when the head began; zero where nobody tells
-	plan  *signal.Plan
-	need  int
+	plan  signal.Plan
+	need  int // nodes that the driver needs
 	nodes []nodeView
-	steps map[string]bool // that there are in this run
 	asked gate.Asked
 	lacks []gate.Lack // what the gate waits for
 	// median is the time that half of the nodes took until they were ready; 0
@@ -47,21 +46,14 @@ const (
 )
 
 func newView(run *Run, now time.Time) *view {
-	v := &view{run: run, now: now, need: run.Size()}
-	if run.Job != nil {
-		v.start, v.plan = run.Job.At, run.Job.Plan
+	v := &view{run: run, now: now, start: run.Control.Job.At, plan: planOf(run), need: run.Size()}
+	if v.plan.Need > 0 {
+		v.need = min(v.need, v.plan.Need)
 	}
-	if v.start.IsZero() {
-		v.start = run.Control.Job.At
-	}
-	if v.plan != nil && v.plan.Need > 0 && v.plan.Need < v.need {
-		v.need = v.plan.Need
-	}
-	v.steps = v.stepsOf()
 	v.asked = gate.Asked{
 		Checks: v.has(gate.Check), Sandboxes: v.has(gate.Sandbox) && !v.sandboxesMet(), Services: v.has(gate.Workers),
 		// No other service can be up before the head's, whatever is missing.
-		Led: !v.has(gate.Head) || run.Control.Head.There || len(run.In(signal.Up)) > 0, Counting: v.counted(),
+		Led: !v.has(gate.Head) || run.Control.Head.There || len(run.In(signal.Up)) > 0, Counting: v.has(gate.Workers) && v.plan.Framework != "none",
 	}
 	v.nodes = make([]nodeView, len(run.Nodes))
 	for i := range run.Nodes {
@@ -192,23 +184,24 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// stepsOf are the steps of the run. One of an older head tells no plan: then
-// what is there says so.
-func (v *view) stepsOf() map[string]bool {
-	steps := map[string]bool{gate.Join: true}
-	if v.plan != nil {
-		for _, step := range v.plan.Steps {
-			steps[step] = true
-		}
-		return steps
+// planOf is what a run is to come to. An older head tells no plan: then what is
+// there says so.
+func planOf(run *Run) signal.Plan {
+	if run.Job != nil && run.Job.Plan != nil {
+		return *run.Job.Plan
 	}
-	serves := v.run.Control.Head.There || len(v.run.In(signal.Up)) > 0
-	steps[gate.Check], steps[gate.Sandbox] = len(v.run.In(signal.Checked)) > 0, len(v.run.In(signal.Sandbox)) > 0
-	steps[gate.Head], steps[gate.Workers] = serves, serves
-	return steps
+	plan := signal.Plan{Framework: "none", Steps: []string{gate.Join, gate.Driver}}
+	for state, steps := range map[string][]string{
+		signal.Checked: {gate.Check}, signal.Sandbox: {gate.Sandbox}, signal.Up: {gate.Head, gate.Workers},
+	} {
+		if len(run.In(state)) > 0 || state == signal.Up && run.Control.Head.There {
+			plan.Steps = append(plan.Steps, steps...)
+		}
+	}
+	return plan
 }
 
-func (v *view) has(step string) bool { return v.steps[step] }
+func (v *view) has(step string) bool { return slices.Contains(v.plan.Steps, step) }
 
 // reached returns the state of a node, where it counts: a service that is up in
 // a place that the node has not any more does not.
@@ -236,9 +229,6 @@ func (v *view) member(rank int) bool {
 func (v *view) sandboxesMet() bool {
 	if v.run.Control.Go.There {
 		return true
-	}
-	if v.plan == nil {
-		return false
 	}
 	require, err := gate.ParseRequire(v.plan.Sandboxes)
 	return err == nil && v.plan.Sandboxes != "all" && require.Met(v.run.In(signal.Sandbox), v.need)
@@ -312,10 +302,11 @@ func (v *view) status(i int, state State) NodeStatus {
 
 // waiting is what a node waits for.
 func (n *nodeView) waiting() string {
-	if said := n.said.Of(n.step); said != "" {
-		return tame(gate.Words(n.step) + ": " + said)
+	lacks := gate.WordsOf(n.step).Lacks
+	if said := n.said[n.step]; said != "" {
+		return tame(lacks + ": " + said)
 	}
-	return gate.Words(n.step)
+	return lacks
 }
 
 // failure is where the node failed, and the sentence of it.
