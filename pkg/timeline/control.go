@@ -2,76 +2,82 @@ package timeline
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
+var errEmpty = errors.New("there is nothing in it")
+
+// isRecord is a pointer to a record of type T.
+type isRecord[T any] interface {
+	*T
+	signal.Record
+}
+
+// usable reads a record of this attempt, or of any where none is known yet, and
+// tells when it was written. It fails with errEmpty where nothing is in it.
+func usable[T any, R isRecord[T]](r *reading, in *signal.Folder, name string) (rec R, at time.Time, err error) {
+	rec = new(T)
+	at, err = in.Record(r.ctx, name, r.nonce, rec)
+	if header := signal.HeaderOf(rec); err == nil && header.Version > 0 {
+		return rec, header.At, nil
+	}
+	if err == nil {
+		err = fmt.Errorf("cannot use %s: %w", name, errEmpty)
+	}
+	return nil, at, err
+}
+
+// record is usable of a record that may be a mark: its name alone says all then,
+// and there is none. What can't be used is told of.
+func record[T any, R isRecord[T]](r *reading, in *signal.Folder, name string) (rec R, m Mark) {
+	rec, at, err := usable[T, R](r, in, name)
+	if !errors.Is(err, errEmpty) {
+		r.problem(err)
+	}
+	return rec, Mark{There: true, At: at}
+}
+
+// listed is record of one that may not be there.
+func listed[T any, R isRecord[T]](r *reading, in *signal.Folder, name string) (rec R, m Mark) {
+	if _, there := slices.BinarySearch(in.Names, name); !there {
+		return nil, m
+	}
+	return record[T, R](r, in, name)
+}
+
 // readControl reads what the head has published.
 func (r *reading) readControl(control *signal.Folder) {
 	size := len(r.Nodes)
-	l := control.Listing(size)
-	r.control = l
-	c := &r.Control
+	c, l := &r.Control, control.Listing(size)
 	c.Beat = l.Beats(signal.BeatState)[0]
-	service, drain := new(signal.HeadRecord), new(signal.DrainRecord)
-	for _, name := range []struct {
-		name string
-		mark *Mark
-		rec  signal.Record
-		use  func()
-	}{
-		{signal.NameHead, &c.Head, service, func() { c.Service = service }},
-		{signal.NameDrain, &c.Drain, drain, func() { c.Ending = drain }},
-		{signal.NameGo, &c.Go, new(signal.State), nil},
-		{signal.NameOver, &c.Over, new(signal.State), nil},
-		{signal.NameStop, &c.Stop, new(signal.State), nil},
-	} {
-		if !l.Has(name.name) {
-			continue
+	c.Service, c.Head = listed[signal.HeadRecord](r, control, signal.NameHead)
+	c.Ending, c.Drain = listed[signal.DrainRecord](r, control, signal.NameDrain)
+	_, c.Go = listed[signal.State](r, control, signal.NameGo)
+	_, c.Over = listed[signal.State](r, control, signal.NameOver)
+	_, c.Stop = listed[signal.State](r, control, signal.NameStop)
+	aborts := l.Aborts()
+	for _, rank := range aborts[:min(len(aborts), quickRecords)] {
+		abort, _ := record[signal.AbortRecord](r, control, signal.AbortName(rank, size))
+		if abort == nil {
+			abort = &signal.AbortRecord{Header: signal.Header{Rank: rank}}
 		}
-		at, whole := r.record(control, name.name, name.rec)
-		*name.mark = Mark{There: true, At: at}
-		if whole && name.use != nil {
-			name.use()
-		}
+		c.Aborts = append(c.Aborts, *abort)
 	}
-	for _, rank := range l.Aborts() {
-		var abort signal.AbortRecord
-		if _, whole := r.record(control, signal.AbortName(rank, size), &abort); !whole {
-			abort.Rank, abort.Code = rank, 0
-		}
-		if c.Aborts = append(c.Aborts, abort); len(c.Aborts) >= quickRecords {
-			break
-		}
+	if newest := l.Team(); newest >= 0 {
+		r.readTeams(control, newest)
 	}
-	r.readTeams(control, l.Team())
-}
-
-// record reads a record of this attempt, and tells when it was written and
-// whether there is something in it.
-func (r *reading) record(in *signal.Folder, name string, rec signal.Record) (at time.Time, whole bool) {
-	at, err := in.Record(r.ctx, name, r.nonce, rec)
-	if err != nil {
-		r.problem(err)
-		return at, false
-	}
-	if header := signal.HeaderOf(rec); header.Version > 0 {
-		return header.At, true
-	}
-	return at, false
 }
 
 // readTeams reads the newest team, and when each was published.
 func (r *reading) readTeams(control *signal.Folder, newest int) {
-	if newest < 0 {
-		return
-	}
 	for generation := max(0, newest-quickRecords); generation <= newest; generation++ {
-		team := new(signal.TeamRecord)
-		at, whole := r.record(control, signal.TeamName(generation), team)
-		r.Control.Teams = append(r.Control.Teams, Mark{There: whole, At: at})
-		if whole {
+		team, m := record[signal.TeamRecord](r, control, signal.TeamName(generation))
+		r.Control.Teams = append(r.Control.Teams, Mark{There: team != nil, At: m.At})
+		if team != nil {
 			r.Control.Team = team
 		}
 	}

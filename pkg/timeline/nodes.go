@@ -22,71 +22,76 @@ func place(state string) int {
 	return len(order)
 }
 
+// nodeFile is a record of a node.
+type nodeFile struct {
+	name, state string
+	node        *Node
+}
+
 // readNodes takes in what the names tell, and reads what is worth it.
 func (r *reading) readNodes(nodes *signal.Folder) {
-	var names []string // of records to read
+	var files []nodeFile
 	quick := 0
 	for _, name := range nodes.Names {
 		rank, state, count, ok := signal.ParseNodeName(name, len(r.Nodes))
-		if !ok || rank >= len(r.Nodes) {
+		if !ok || rank >= len(r.Nodes) || !r.Nodes[rank].named(state, count) {
 			continue
 		}
-		node := &r.Nodes[rank]
-		generation, up := signal.ParseUp(state)
-		switch {
-		case state == signal.BeatState, state == signal.SandboxBeat:
-			if state == signal.BeatState {
-				node.Beat = max(node.Beat, count)
-			}
-			continue
-		case state == signal.Event:
-		case up:
-			node.States = append(node.States, NodeState{Word: signal.Up, Generation: generation})
-			continue
-		default:
-			node.States = append(node.States, NodeState{Word: state})
-			if state == signal.Checked {
-				node.Kind = count
-			}
+		failed := state == signal.Failed || state == signal.SandboxFailed || state == signal.Event
+		if failed {
+			quick++
 		}
-		switch {
-		case r.Depth == Full && state != signal.Sandbox:
-			names = append(names, name)
-		case state == signal.Failed || state == signal.SandboxFailed || state == signal.Event:
-			if quick++; quick <= quickRecords {
-				names = append(names, name)
-			}
+		if r.Depth == Full && state != signal.Sandbox || failed && r.Depth == Quick && quick <= quickRecords {
+			files = append(files, nodeFile{name, state, &r.Nodes[rank]})
 		}
 	}
 	for i := range r.Nodes {
-		tidy(&r.Nodes[i])
+		r.Nodes[i].tidy()
 	}
-	r.eachName(names, func(name string) { r.readNode(nodes, name) })
+	each(r, files, func(f nodeFile) { r.readNode(nodes, f) })
 	for i := range r.Nodes {
 		slices.SortFunc(r.Nodes[i].Failures, func(a, b signal.FailedRecord) int { return a.At.Compare(b.At) })
 		slices.SortFunc(r.Nodes[i].Befell, func(a, b signal.EventRecord) int { return a.At.Compare(b.At) })
 	}
 }
 
-// tidy puts a node's states in order, each once: of a service that has been up
-// in several places, the newest.
-func tidy(node *Node) {
-	slices.SortFunc(node.States, func(a, b NodeState) int {
-		return cmp.Or(cmp.Compare(place(a.Word), place(b.Word)), cmp.Compare(a.Word, b.Word), cmp.Compare(b.Generation, a.Generation))
-	})
-	node.States = slices.CompactFunc(node.States, func(a, b NodeState) bool { return a.Word == b.Word })
+// named takes in what a name tells, and whether there is a record behind it.
+func (n *Node) named(state string, count int64) (recorded bool) {
+	generation, up := signal.ParseUp(state)
+	switch {
+	case state == signal.BeatState:
+		n.Beat = max(n.Beat, count)
+	case state == signal.SandboxBeat, state == signal.Event:
+	case up:
+		n.States = append(n.States, NodeState{Word: signal.Up, Generation: generation})
+	default:
+		n.States = append(n.States, NodeState{Word: state})
+		if state == signal.Checked {
+			n.Kind = count
+		}
+	}
+	return !up && state != signal.BeatState && state != signal.SandboxBeat
 }
 
-// eachName reads several at once.
-func (r *reading) eachName(names []string, read func(name string)) {
+// tidy puts a node's states in order, each once: of a service that has been up
+// in several places, the newest.
+func (n *Node) tidy() {
+	slices.SortFunc(n.States, func(a, b NodeState) int {
+		return cmp.Or(cmp.Compare(place(a.Word), place(b.Word)), cmp.Compare(a.Word, b.Word), cmp.Compare(b.Generation, a.Generation))
+	})
+	n.States = slices.CompactFunc(n.States, func(a, b NodeState) bool { return a.Word == b.Word })
+}
+
+// each reads several files at once.
+func each[T any](r *reading, files []T, read func(T)) {
 	var readers errgroup.Group
 	readers.SetLimit(atOnce)
-	for _, name := range names {
+	for _, file := range files {
 		if r.ctx.Err() != nil {
 			break
 		}
 		readers.Go(func() error {
-			read(name)
+			read(file)
 			return nil
 		})
 	}
@@ -94,64 +99,50 @@ func (r *reading) eachName(names []string, read func(name string)) {
 }
 
 // readNode reads one record of a node's.
-func (r *reading) readNode(nodes *signal.Folder, name string) {
-	rank, state, _, _ := signal.ParseNodeName(name, len(r.Nodes))
-	node := &r.Nodes[rank]
-	keep := func(rec signal.Record, use func()) {
-		_, whole := r.record(nodes, name, rec)
-		if !whole {
-			return
-		}
-		r.mu.Lock() // several records of a node are read at once
-		defer r.mu.Unlock()
-		header := signal.HeaderOf(rec)
-		r.sees(rank, header.Host)
-		if at := header.At; believable(at) {
-			node.tell(state, at)
-		}
-		use()
-	}
-	switch state {
+func (r *reading) readNode(nodes *signal.Folder, f nodeFile) {
+	switch n := f.node; f.state {
 	case signal.Joined:
-		rec := new(signal.JoinedRecord)
-		keep(rec, func() { node.Joined = rec })
+		keep(r, nodes, f, func(rec *signal.JoinedRecord) { n.Joined = rec })
 	case signal.Checked:
-		rec := new(signal.CheckedRecord)
-		keep(rec, func() { r.report(node, name, rec.Report) })
+		keep(r, nodes, f, func(rec *signal.CheckedRecord) { r.report(f, rec.Report) })
 	case signal.Done:
-		rec := new(signal.DoneRecord)
-		keep(rec, func() { node.Done = rec })
+		keep(r, nodes, f, func(rec *signal.DoneRecord) { n.Done = rec })
 	case signal.Failed, signal.SandboxFailed:
-		var rec signal.FailedRecord
-		keep(&rec, func() {
-			node.Failures = append(node.Failures, rec)
-			r.report(node, name, rec.Report)
+		keep(r, nodes, f, func(rec *signal.FailedRecord) {
+			n.Failures = append(n.Failures, *rec)
+			r.report(f, rec.Report)
 		})
 	case signal.Event:
-		var rec signal.EventRecord
-		keep(&rec, func() { node.Befell = append(node.Befell, rec) })
+		keep(r, nodes, f, func(rec *signal.EventRecord) { n.Befell = append(n.Befell, *rec) })
 	}
+}
+
+// keep reads a record, of which there is a use.
+func keep[T any, R isRecord[T]](r *reading, nodes *signal.Folder, f nodeFile, use func(R)) {
+	rec, at := record[T, R](r, nodes, f.name)
+	if rec == nil {
+		return
+	}
+	r.mu.Lock() // several records of a node are read at once
+	defer r.mu.Unlock()
+	f.node.sees(signal.HeaderOf(rec).Host)
+	if believable(at.At) {
+		f.node.tell(f.state, at.At)
+	}
+	use(rec)
 }
 
 // report takes in what a node's checks have said. A failure that is not of a
 // check may have something else there. It needs mu.
-func (r *reading) report(node *Node, name string, data json.RawMessage) {
-	if len(data) == 0 || string(data) == "null" {
-		return
-	}
+func (r *reading) report(f nodeFile, data json.RawMessage) {
 	report := new(check.Report)
 	if err := json.Unmarshal(data, report); err != nil || report.Verdict == "" {
 		return
 	}
 	if report.Version > check.ReportVersion && len(r.Problems) < mostProblems {
-		r.Problems = append(r.Problems, fmt.Sprintf("what the checks say in %s is of version %d, and this bringupd knows %d", name, report.Version, check.ReportVersion))
+		r.Problems = append(r.Problems, fmt.Sprintf("what the checks say in %s is of version %d, and this bringupd knows %d", f.name, report.Version, check.ReportVersion))
 	}
-	if node.Check == nil || state(name) != signal.Checked {
-		node.Check = report
+	if f.node.Check == nil || f.state != signal.Checked {
+		f.node.Check = report
 	}
-}
-
-func state(name string) string {
-	_, state, _, _ := signal.ParseNodeName(name, 0)
-	return state
 }

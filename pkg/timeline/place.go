@@ -29,7 +29,7 @@ func (r *reading) readEvents(events *signal.Folder) {
 		limit = min(limit, max(r.opts.TotalLimit/int64(n), leastFileLimit))
 		most = min(most, max(allLines/n, leastLines))
 	}
-	r.eachName(names, func(name string) {
+	each(r, names, func(name string) {
 		limit, most := limit, most
 		if rank, _, _ := signal.ParseEventsName(name); rank == 0 {
 			limit, most = r.opts.FileLimit, mostLines
@@ -77,7 +77,7 @@ func (r *reading) place() {
 			if at, known := node.told[s.Word]; known {
 				s.At = node.Clock.Correct(at)
 			} else {
-				s.At = reached[s.Word][rank]
+				s.At = reached[sight{s.Word, rank}]
 			}
 			node.sign(s.At)
 		}
@@ -94,11 +94,17 @@ func (n *Node) tell(state string, at time.Time) {
 	n.told[state] = at
 }
 
+// sight is a rank that the head sees in a state.
+type sight struct {
+	state string
+	rank  int
+}
+
 // clues goes through all events: when the head began to publish what is in
 // Control, when it saw a rank in a state, and what each rank and the head have
 // seen of one another.
-func (r *reading) clues() (published map[string]time.Time, reached map[string]map[int]time.Time, exchanges [][]exchange) {
-	published, reached, exchanges = r.recorded(), make(map[string]map[int]time.Time), make([][]exchange, len(r.Nodes))
+func (r *reading) clues() (published map[string]time.Time, reached map[sight]time.Time, exchanges [][]exchange) {
+	published, reached, exchanges = r.recorded(), make(map[sight]time.Time), make([][]exchange, len(r.Nodes))
 	saw := func(rank int, x exchange) {
 		if rank > 0 {
 			exchanges[rank] = append(exchanges[rank], x)
@@ -112,8 +118,8 @@ func (r *reading) clues() (published map[string]time.Time, reached map[string]ma
 	for _, t := range r.trails { // the head's own comes first
 		ofHead := t.rank == 0 && t.daemon == daemonKind
 		for _, e := range t.events {
-			r.sees(t.rank, e.Host)
-			switch state := state(e.Record); {
+			r.Nodes[t.rank].sees(e.Host)
+			switch state := stateOf(e.Record); {
 			case e.Name == trail.Told && state != "":
 				r.Nodes[t.rank].tell(plain(state), e.began())
 			case e.Name == trail.Told && ofHead:
@@ -123,15 +129,17 @@ func (r *reading) clues() (published map[string]time.Time, reached map[string]ma
 					saw(t.rank, exchange{wrote: wrote, saw: e.Wrote})
 				}
 			case e.Name == trail.Reached && ofHead:
-				r.reach(reached, e)
+				for _, rank := range parseRanks(e.Ranks, len(r.Nodes)) {
+					if seen := (sight{plain(e.State), rank}); reached[seen].IsZero() {
+						reached[seen] = e.Wrote
+					}
+				}
 			}
 		}
 	}
-	for word, seen := range reached {
-		for rank, at := range seen {
-			if wrote, known := r.Nodes[rank].told[word]; known {
-				saw(rank, exchange{wrote: wrote, saw: at, byNode: true})
-			}
+	for seen, at := range reached {
+		if wrote, known := r.Nodes[seen.rank].told[seen.state]; known {
+			saw(seen.rank, exchange{wrote: wrote, saw: at, byNode: true})
 		}
 	}
 	return published, reached, exchanges
@@ -139,31 +147,23 @@ func (r *reading) clues() (published map[string]time.Time, reached map[string]ma
 
 // recorded is when the head has published the records that tell it themselves.
 func (r *reading) recorded() map[string]time.Time {
-	c := &r.Control
 	published := make(map[string]time.Time)
-	for _, record := range []struct {
-		name string
-		mark Mark
-		read bool
-	}{{signal.NameJob, c.Job, r.Job != nil}, {signal.NameHead, c.Head, c.Service != nil}, {signal.NameDrain, c.Drain, c.Ending != nil}} {
-		if record.read && record.mark.There && believable(record.mark.At) {
-			published[record.name] = record.mark.At
+	note := func(name string, there bool, at time.Time) {
+		if there && believable(at) {
+			published[name] = at
 		}
 	}
+	c := &r.Control
+	note(signal.NameJob, r.Job != nil, c.Job.At)
+	note(signal.NameHead, c.Service != nil, c.Head.At)
+	note(signal.NameDrain, c.Ending != nil, c.Drain.At)
 	return published
 }
 
-// reach notes when the head saw ranks in a state for the first time.
-func (r *reading) reach(reached map[string]map[int]time.Time, e Event) {
-	word := plain(e.State)
-	if reached[word] == nil {
-		reached[word] = make(map[int]time.Time)
-	}
-	for _, rank := range parseRanks(e.Ranks, len(r.Nodes)) {
-		if _, before := reached[word][rank]; !before {
-			reached[word][rank] = e.Wrote
-		}
-	}
+// stateOf is the one that a record of a node's tells of; empty where it is none.
+func stateOf(record string) string {
+	_, state, _, _ := signal.ParseNodeName(record, 0)
+	return state
 }
 
 // plain is a state without the generation that it may have.

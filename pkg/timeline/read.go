@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,10 +64,9 @@ type reading struct {
 	nonce string
 	*Run
 
-	control signal.Listing
-	trails  []told
-	mu      sync.Mutex // Problems, while many files are read at once
-	more    int        // problems that are not told
+	trails []told
+	mu     sync.Mutex // Problems, while many files are read at once
+	more   int        // problems that are not told
 }
 
 // Read reads the run directory at dir, which Resolve has found. It fails only
@@ -124,10 +124,11 @@ func (r *reading) readTop(reader *signal.Reader, top *signal.Folder) {
 	}
 	folder(signal.Control, r.readJob)
 	if slices.Contains(top.Names, signal.NameResult) {
-		result := new(signal.Result)
-		if _, err := top.Record(r.ctx, signal.NameResult, r.nonce, result); err != nil || result.Run == "" {
-			r.problem(orEmpty(err, signal.NameResult))
-		} else {
+		result, _, err := usable[signal.Result](r, top, signal.NameResult)
+		if err == nil && result.Run == "" {
+			err = fmt.Errorf("cannot use %s: %w", signal.NameResult, errEmpty)
+		}
+		if r.problem(err); err == nil {
 			r.Result = result
 		}
 	}
@@ -143,28 +144,17 @@ func (r *reading) readTop(reader *signal.Reader, top *signal.Folder) {
 	folder(signal.Events, r.readEvents)
 }
 
-func orEmpty(err error, name string) error {
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("cannot use %s: there is nothing in it", name)
-}
-
 // readJob reads what all else hangs from.
 func (r *reading) readJob(control *signal.Folder) {
 	if !slices.Contains(control.Names, signal.NameJob) {
 		r.problem(errors.New("there is no job record: the head may never have come so far"))
 		return
 	}
-	job := new(signal.Job)
-	at, err := control.Record(r.ctx, signal.NameJob, "", job)
-	if err != nil || job.Nonce == "" {
-		r.problem(orEmpty(err, signal.NameJob))
-		r.Control.Job = Mark{There: true, At: at}
-		return
+	job, at, err := usable[signal.Job](r, control, signal.NameJob)
+	r.problem(err)
+	if r.Control.Job = (Mark{There: true, At: at}); job != nil {
+		r.Job, r.nonce = job, job.Nonce
 	}
-	r.Job, r.nonce = job, job.Nonce
-	r.Control.Job = Mark{There: true, At: job.At}
 }
 
 // makeNodes makes a node of each rank that the run has, as far as is known.
@@ -207,9 +197,5 @@ func (r *reading) name(hosts []string) {
 	}
 }
 
-// sees takes in which host a rank says that it is on.
-func (r *reading) sees(rank int, host string) {
-	if r.Nodes[rank].Host == "" {
-		r.Nodes[rank].Host = host
-	}
-}
+// sees takes in which host a node says that it is on.
+func (n *Node) sees(host string) { n.Host = cmp.Or(n.Host, host) }
