@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 func init() {
@@ -221,7 +223,7 @@ func TestChildCommandLine(t *testing.T) {
 		program, args string
 	}{
 		"another": {child, "/opt/bringupd", "gpu-child --nvml=/run/nvidia/driver/libnvidia-ml.so.1"},
-		"plain":   {Child{}, ownBinary, "gpu-child"},
+		"plain":   {Child{}, process.OwnBinary, "gpu-child"},
 	} {
 		if got := strings.Join(test.child.argv()[1:], " "); got != test.args || test.child.program() != test.program {
 			t.Errorf("%s: %s %q", name, test.child.program(), got)
@@ -294,7 +296,7 @@ func beParent() int {
 }
 
 func TestChildDiesWithItsParent(t *testing.T) {
-	parent, err := os.StartProcess(ownBinary, []string{"parent"}, &os.ProcAttr{Env: helperEnv("parent"), Files: make([]*os.File, 3)})
+	parent, err := os.StartProcess(process.OwnBinary, []string{"parent"}, &os.ProcAttr{Env: helperEnv("parent"), Files: make([]*os.File, 3)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +368,7 @@ func TestProbeEndsWithoutItsFork(t *testing.T) {
 	over := errors.New("the job is over")
 	ended := make(chan error, 1)
 	go func() {
-		_, err := Child{Program: ownBinary, Env: helperEnv("hang")}.Probe(ctx)
+		_, err := Child{Program: process.OwnBinary, Env: helperEnv("hang")}.Probe(ctx)
 		ended <- err
 	}()
 	time.AfterFunc(20*time.Millisecond, func() { cancel(over) })

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
@@ -48,8 +50,6 @@ func ChildMain(library string, in io.Reader, out io.Writer) int {
 var errUnheard = errors.New("nobody listens any more: standard input has ended")
 
 func serve(d driver, in io.Reader, out io.Writer) int {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
 	var mu sync.Mutex
 	tell := func(l line) error {
 		mu.Lock()
@@ -57,28 +57,21 @@ func serve(d driver, in io.Reader, out io.Writer) int {
 		_, err := out.Write(l.encode())
 		return err
 	}
-	idle := make(chan struct{})
-	go func() { // this ends with the process: a read can't be given up
-		defer close(idle)
-		var answering sync.WaitGroup
+	answering, ctx := errgroup.WithContext(context.Background())
+	answering.Go(func() error { // this ends with the process: a read can't be given up
 		for questions := bufio.NewScanner(in); questions.Scan(); {
 			text := bytes.Clone(questions.Bytes())
-			answering.Go(func() {
-				if err := answer(ctx, d, text, tell); err != nil {
-					cancel(err)
-				}
-			})
+			answering.Go(func() error { return answer(ctx, d, text, tell) })
 		}
-		cancel(errUnheard)
-		answering.Wait()
-	}()
+		return errUnheard
+	})
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, errUnheard) {
 		_ = tell(line{Ended: err.Error()})
 		return 1
 	}
 	// A call into a driver that hangs can't be given up either.
-	if !pause.Until(idle, childGrace) {
+	if _, err := pause.Bounded(ctx, childGrace, func() (any, error) { return nil, answering.Wait() }); errors.Is(err, pause.ErrHangs) {
 		return 1
 	}
 	return 0
