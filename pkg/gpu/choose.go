@@ -165,12 +165,12 @@ func (g GPU) lost() (Return, bool) {
 		g.Compute.Why, g.Recovery.Why, g.Remapped.Why, g.Retired.Why, g.ECC.Why, g.DRAM.Why, g.SRAM.Why, g.Fabric.Why,
 		g.PCIe.Why, g.Replays.Why, g.Clocks.Why, g.Load.Why, g.MIG.Why, g.Procs.Why,
 	} {
-		if why == GPUIsLost || why == ResetRequired {
+		if why.gone() {
 			return why, true
 		}
 	}
 	for _, link := range g.Links {
-		if why := link.Active.Why; why == GPUIsLost || why == ResetRequired {
+		if why := link.Active.Why; why.gone() {
 			return why, true
 		}
 	}

@@ -28,8 +28,8 @@ const (
 // collector asks NVML all that Facts hold, once.
 type collector struct {
 	lib   nvml.Interface
-	root  string // of /proc and /sys
 	asked *questions
+	root  string              // of /proc and /sys
 	pause func(time.Duration) // between looks at the clocks
 }
 
@@ -44,11 +44,11 @@ func (c *collector) collect() Facts {
 	if facts.Init != Success {
 		return facts
 	}
-	s := asker{c, system0}
+	s := &inspector{collector: c, slot: system0}
 	facts.Driver = ask(s, c.lib.SystemGetDriverVersion, "nvmlSystemGetDriverVersion")
 	facts.NVML = ask(s, c.lib.SystemGetNVMLVersion, "nvmlSystemGetNVMLVersion")
 	facts.CUDA = convert(ask(s, c.lib.SystemGetCudaDriverVersion, "nvmlSystemGetCudaDriverVersion"), cudaText)
-	facts.Count = ask(s, c.lib.DeviceGetCount, s.newest("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"))
+	facts.Count = ask(s, c.lib.DeviceGetCount, "nvmlDeviceGetCount")
 	count, _ := facts.Count.Get()
 	facts.GPUs, facts.Pairs = c.gpus(count)
 	nameLost(facts.GPUs, sysfs{os.DirFS(c.root)}.gpuBuses())
@@ -65,7 +65,7 @@ func (c *collector) gpus(count int) (gpus []GPU, pairs []Pair) {
 	gpus = make([]GPU, count)
 	all := make([]*inspector, count)
 	for i := range gpus {
-		all[i] = &inspector{asker: asker{c, i}, gpu: &gpus[i]}
+		all[i] = &inspector{collector: c, slot: i, gpu: &gpus[i]}
 		gpus[i].Index = i
 	}
 	side(all, func(one *inspector) { one.open(); one.lookAtClocks() })
@@ -94,32 +94,18 @@ func side(all []*inspector, do func(*inspector)) {
 	wg.Wait()
 }
 
-// asker asks questions for one GPU, or for the machine.
-type asker struct {
-	*collector
-	slot int
-}
-
-// newest returns the first of several versions of a function that the library
-// has.
-func (a asker) newest(functions ...string) string {
-	for _, function := range functions {
-		if has(a.lib, function) {
-			return function
-		}
-	}
-	return functions[0]
-}
-
 // ask makes a call that takes those functions of the library, if it has them.
-func ask[T any](a asker, call func() (T, nvml.Return), functions ...string) Reading[T] {
-	for _, function := range functions {
-		if !has(a.lib, function) {
-			return Unread[T](FunctionNotFound)
-		}
+func ask[T any](i *inspector, call func() (T, nvml.Return), function string, more ...string) Reading[T] {
+	name, found := symbol(i.lib, function)
+	for _, other := range more {
+		_, too := symbol(i.lib, other)
+		found = found && too
 	}
-	a.asked.set(a.slot, functions[0])
-	defer a.asked.set(a.slot, "")
+	if !found {
+		return Unread[T](FunctionNotFound)
+	}
+	i.asked.set(i.slot, name)
+	defer i.asked.set(i.slot, "")
 	value, ret := call()
 	if ret != nvml.SUCCESS {
 		return Unread[T](named(ret))
@@ -179,8 +165,7 @@ func nameLost(gpus []GPU, buses []string) {
 	}
 }
 
-// questions are those that were asked and not answered yet, by slot. It says
-// where a driver hangs.
+// questions are those that were asked and not answered yet, by slot. It says where a driver hangs.
 type questions struct {
 	mu   sync.Mutex
 	open map[int]string

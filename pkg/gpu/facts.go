@@ -33,6 +33,9 @@ const (
 	ProbeDied          Return = "PROBE_DIED"          // ours: the process that asked has died
 )
 
+// gone tells of an answer that a GPU will give for ever, until somebody acts.
+func (why Return) gone() bool { return why == GPUIsLost || why == ResetRequired }
+
 // Reading is what one question was answered: a value, or why there is none. So
 // "zero" and "could not be read" never look alike. The zero Reading was not
 // asked.

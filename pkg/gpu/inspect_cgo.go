@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,21 +15,23 @@ import (
 // mostInstances is how many parts the finest cut of a GPU has, and more.
 const mostInstances = 64
 
-// inspector asks one GPU.
+// inspector asks one GPU, or the machine.
 type inspector struct {
-	asker
+	*collector
+	slot   int // the GPU's index; system0
 	gpu    *GPU
 	device nvml.Device // nil where it can't be had
 }
 
 // open asks for the handle: a GPU that is lost has none.
 func (i *inspector) open() {
-	function := i.newest("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
-	handle := ask(i.asker, func() (nvml.Device, nvml.Return) { return i.lib.DeviceGetHandleByIndex(i.slot) }, function)
-	i.device, i.gpu.Handle = nil, handle.Why
-	if d, ok := handle.Get(); ok {
-		i.device, i.gpu.Handle = d, Success
-	}
+	handle := i.handle()
+	i.device, _ = handle.Get()
+	i.gpu.Handle = cmp.Or(handle.Why, Success)
+}
+
+func (i *inspector) handle() Reading[nvml.Device] {
+	return ask(i, func() (nvml.Device, nvml.Return) { return i.lib.DeviceGetHandleByIndex(i.slot) }, "nvmlDeviceGetHandleByIndex")
 }
 
 // inspect asks all but for the clocks.
@@ -36,6 +39,7 @@ func (i *inspector) inspect() {
 	if i.device == nil {
 		return
 	}
+	i.name()
 	i.identity()
 	i.modes()
 	i.memory()
@@ -44,28 +48,32 @@ func (i *inspector) inspect() {
 	i.slices()
 }
 
-func (i *inspector) identity() {
-	a, d, g := i.asker, i.device, i.gpu
-	g.UUID = ask(a, d.GetUUID, "nvmlDeviceGetUUID")
-	g.Bus = convert(ask(a, d.GetPciInfo, i.newest("nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo")), busText)
-	if bus, ok := g.Bus.Get(); ok && bus == "" {
-		g.Bus = Unread[string](UnknownError)
+// name asks what tells the GPU from others.
+func (i *inspector) name() {
+	i.gpu.UUID = ask(i, i.device.GetUUID, "nvmlDeviceGetUUID")
+	i.gpu.Bus = convert(ask(i, i.device.GetPciInfo, "nvmlDeviceGetPciInfo"), busText)
+	if bus, ok := i.gpu.Bus.Get(); ok && bus == "" {
+		i.gpu.Bus = Unread[string](UnknownError)
 	}
-	g.Name = ask(a, d.GetName, "nvmlDeviceGetName")
-	g.Serial = ask(a, d.GetSerial, "nvmlDeviceGetSerial")
-	g.VBIOS = ask(a, d.GetVbiosVersion, "nvmlDeviceGetVbiosVersion")
-	g.GSP = ask(a, d.GetGspFirmwareVersion, "nvmlDeviceGetGspFirmwareVersion")
-	g.Numa = ask(a, d.GetNumaNodeId, "nvmlDeviceGetNumaNodeId")
-	g.Minor = ask(a, d.GetMinorNumber, "nvmlDeviceGetMinorNumber")
+}
+
+func (i *inspector) identity() {
+	d, g := i.device, i.gpu
+	g.Name = ask(i, d.GetName, "nvmlDeviceGetName")
+	g.Serial = ask(i, d.GetSerial, "nvmlDeviceGetSerial")
+	g.VBIOS = ask(i, d.GetVbiosVersion, "nvmlDeviceGetVbiosVersion")
+	g.GSP = ask(i, d.GetGspFirmwareVersion, "nvmlDeviceGetGspFirmwareVersion")
+	g.Numa = ask(i, d.GetNumaNodeId, "nvmlDeviceGetNumaNodeId")
+	g.Minor = ask(i, d.GetMinorNumber, "nvmlDeviceGetMinorNumber")
 }
 
 func (i *inspector) modes() {
-	a, d, g := i.asker, i.device, i.gpu
-	g.Persist = convert(ask(a, d.GetPersistenceMode, "nvmlDeviceGetPersistenceMode"), enabled)
-	g.Compute = convert(ask(a, d.GetComputeMode, "nvmlDeviceGetComputeMode"), func(mode nvml.ComputeMode) int { return int(mode) })
-	g.ECC = ask(a, func() (Switch, nvml.Return) { return switchOf(d.GetEccMode()) }, "nvmlDeviceGetEccMode")
-	g.MIG = ask(a, func() (Switch, nvml.Return) { return switchOf(d.GetMigMode()) }, "nvmlDeviceGetMigMode")
-	g.Load = convert(ask(a, d.GetUtilizationRates, "nvmlDeviceGetUtilizationRates"), func(u nvml.Utilization) int { return int(u.Gpu) })
+	d, g := i.device, i.gpu
+	g.Persist = convert(ask(i, d.GetPersistenceMode, "nvmlDeviceGetPersistenceMode"), enabled)
+	g.Compute = convert(ask(i, d.GetComputeMode, "nvmlDeviceGetComputeMode"), func(mode nvml.ComputeMode) int { return int(mode) })
+	g.ECC = ask(i, func() (Switch, nvml.Return) { return switchOf(d.GetEccMode()) }, "nvmlDeviceGetEccMode")
+	g.MIG = ask(i, func() (Switch, nvml.Return) { return switchOf(d.GetMigMode()) }, "nvmlDeviceGetMigMode")
+	g.Load = convert(ask(i, d.GetUtilizationRates, "nvmlDeviceGetUtilizationRates"), func(u nvml.Utilization) int { return int(u.Gpu) })
 }
 
 func enabled(state nvml.EnableState) bool { return state == nvml.FEATURE_ENABLED }
@@ -77,15 +85,14 @@ func switchOf[T ~int | ~int32 | ~uint32](current, pending T, ret nvml.Return) (S
 }
 
 func (i *inspector) memory() {
-	a, d, g := i.asker, i.device, i.gpu
-	newer := convert(ask(a, d.GetMemoryInfo_v2, "nvmlDeviceGetMemoryInfo_v2"), func(m nvml.Memory_v2) Memory {
+	d, g := i.device, i.gpu
+	newer := convert(ask(i, d.GetMemoryInfo_v2, "nvmlDeviceGetMemoryInfo_v2"), func(m nvml.Memory_v2) Memory {
 		return Memory{Total: m.Total, Used: m.Used, Reserved: m.Reserved}
 	})
 	g.Memory = or(newer, func() Reading[Memory] { // before r510: what is reserved counts as used
-		return convert(ask(a, d.GetMemoryInfo, "nvmlDeviceGetMemoryInfo"), func(m nvml.Memory) Memory { return Memory{Total: m.Total, Used: m.Used} })
+		return convert(ask(i, d.GetMemoryInfo, "nvmlDeviceGetMemoryInfo"), func(m nvml.Memory) Memory { return Memory{Total: m.Total, Used: m.Used} })
 	})
-	g.Procs = convert(ask(a, d.GetComputeRunningProcesses, i.newest("nvmlDeviceGetComputeRunningProcesses_v3",
-		"nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses")), processes)
+	g.Procs = convert(ask(i, d.GetComputeRunningProcesses, "nvmlDeviceGetComputeRunningProcesses"), processes)
 }
 
 func processes(infos []nvml.ProcessInfo) []Process {
@@ -102,19 +109,19 @@ func processes(infos []nvml.ProcessInfo) []Process {
 }
 
 func (i *inspector) damage() {
-	a, d, g := i.asker, i.device, i.gpu
-	g.Recovery = ask(a, func() (int, nvml.Return) { return oneField(d, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION) }, "nvmlDeviceGetFieldValues")
-	g.Remapped = ask(a, func() (r Remapped, ret nvml.Return) {
+	d, g := i.device, i.gpu
+	g.Recovery = i.recovery()
+	g.Remapped = ask(i, func() (r Remapped, ret nvml.Return) {
 		r.Corrected, r.Uncorrected, r.Pending, r.Failed, ret = d.GetRemappedRows()
 		return r, ret
 	}, "nvmlDeviceGetRemappedRows")
-	g.Retired = ask(a, func() (Retired, nvml.Return) { return retired(d) }, "nvmlDeviceGetRetiredPages", "nvmlDeviceGetRetiredPagesPendingStatus")
+	g.Retired = ask(i, func() (Retired, nvml.Return) { return retired(d) }, "nvmlDeviceGetRetiredPages", "nvmlDeviceGetRetiredPagesPendingStatus")
 	g.DRAM = or(i.errorsIn(nvml.MEMORY_LOCATION_DRAM), func() Reading[Errors] { // of all memory, wherever it is
 		return i.errors("nvmlDeviceGetTotalEccErrors", func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
 			return d.GetTotalEccErrors(kind, nvml.VOLATILE_ECC)
 		})
 	})
-	newer := convert(ask(a, d.GetSramEccErrorStatus, "nvmlDeviceGetSramEccErrorStatus"), func(s nvml.EccSramErrorStatus) SRAM {
+	newer := convert(ask(i, d.GetSramEccErrorStatus, "nvmlDeviceGetSramEccErrorStatus"), func(s nvml.EccSramErrorStatus) SRAM {
 		return SRAM{
 			Errors:            Errors{Corrected: s.VolatileCor, Uncorrected: s.VolatileUncParity + s.VolatileUncSecDed},
 			ThresholdExceeded: s.BThresholdExceeded != 0,
@@ -125,27 +132,28 @@ func (i *inspector) damage() {
 	})
 }
 
+// recovery asks for the action that the driver advises.
+func (i *inspector) recovery() Reading[int] {
+	if i.device == nil {
+		return Unread[int](i.gpu.Handle)
+	}
+	return ask(i, func() (int, nvml.Return) { return oneField(i.device, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION) }, "nvmlDeviceGetFieldValues")
+}
+
 func retired(d nvml.Device) (Retired, nvml.Return) {
 	single, ret := d.GetRetiredPages(nvml.PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS)
-	if ret != nvml.SUCCESS {
-		return Retired{}, ret
-	}
-	double, ret := d.GetRetiredPages(nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR)
-	if ret != nvml.SUCCESS {
-		return Retired{}, ret
-	}
-	pending, ret := d.GetRetiredPagesPendingStatus()
-	return Retired{SingleBit: len(single), DoubleBit: len(double), Pending: enabled(pending)}, ret
+	double, next := d.GetRetiredPages(nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR)
+	pending, last := d.GetRetiredPagesPendingStatus()
+	return Retired{SingleBit: len(single), DoubleBit: len(double), Pending: enabled(pending)}, cmp.Or(ret, next, last)
 }
 
 // errors counts those of one kind of memory since the last reset, by a function that
 // counts one kind of error.
 func (i *inspector) errors(function string, count func(nvml.MemoryErrorType) (uint64, nvml.Return)) Reading[Errors] {
-	return ask(i.asker, func() (e Errors, ret nvml.Return) {
-		if e.Corrected, ret = count(nvml.MEMORY_ERROR_TYPE_CORRECTED); ret == nvml.SUCCESS {
-			e.Uncorrected, ret = count(nvml.MEMORY_ERROR_TYPE_UNCORRECTED)
-		}
-		return e, ret
+	return ask(i, func() (Errors, nvml.Return) {
+		corrected, ret := count(nvml.MEMORY_ERROR_TYPE_CORRECTED)
+		uncorrected, last := count(nvml.MEMORY_ERROR_TYPE_UNCORRECTED)
+		return Errors{Corrected: corrected, Uncorrected: uncorrected}, cmp.Or(ret, last)
 	}, function)
 }
 
@@ -156,27 +164,21 @@ func (i *inspector) errorsIn(place nvml.MemoryLocation) Reading[Errors] {
 }
 
 func (i *inspector) links() {
-	a, d, g := i.asker, i.device, i.gpu
+	d, g := i.device, i.gpu
 	g.Fabric = i.fabric()
 	g.Links = i.nvlinks()
-	g.PCIe = ask(a, func() (PCIe, nvml.Return) { return pcie(d) }, "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkWidth",
+	g.PCIe = ask(i, func() (PCIe, nvml.Return) { return pcie(d) }, "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkWidth",
 		"nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkGeneration")
-	g.Replays = ask(a, d.GetPcieReplayCounter, "nvmlDeviceGetPcieReplayCounter")
+	g.Replays = ask(i, d.GetPcieReplayCounter, "nvmlDeviceGetPcieReplayCounter")
 }
 
 func pcie(d nvml.Device) (p PCIe, ret nvml.Return) {
-	for _, question := range []struct {
-		answer *int
-		ask    func() (int, nvml.Return)
-	}{
-		{&p.Width, d.GetCurrPcieLinkWidth}, {&p.MaxWidth, d.GetMaxPcieLinkWidth},
-		{&p.Gen, d.GetCurrPcieLinkGeneration}, {&p.MaxGen, d.GetMaxPcieLinkGeneration},
-	} {
-		if *question.answer, ret = question.ask(); ret != nvml.SUCCESS {
-			break
-		}
-	}
-	return p, ret
+	var rets [4]nvml.Return
+	p.Width, rets[0] = d.GetCurrPcieLinkWidth()
+	p.MaxWidth, rets[1] = d.GetMaxPcieLinkWidth()
+	p.Gen, rets[2] = d.GetCurrPcieLinkGeneration()
+	p.MaxGen, rets[3] = d.GetMaxPcieLinkGeneration()
+	return p, cmp.Or(rets[:]...)
 }
 
 // fabric asks for the newest form that the driver knows. Of the third and the
@@ -184,14 +186,14 @@ func pcie(d nvml.Device) (p PCIe, ret nvml.Return) {
 // made by others.
 func (i *inspector) fabric() Reading[Fabric] {
 	const versioned = "nvmlDeviceGetGpuFabricInfoV"
-	v3 := convert(ask(i.asker, func() (nvml.GpuFabricInfo_v3, nvml.Return) { return i.device.GetGpuFabricInfoV().V3() }, versioned),
+	v3 := convert(ask(i, func() (nvml.GpuFabricInfo_v3, nvml.Return) { return i.device.GetGpuFabricInfoV().V3() }, versioned),
 		func(v nvml.GpuFabricInfo_v3) Fabric {
 			f, summary := fabricOf(v.State, v.Status, v.ClusterUuid, v.CliqueId), int(v.HealthSummary)
 			f.Summary, f.Mask = &summary, &v.HealthMask
 			return f
 		})
 	v2 := func() Reading[Fabric] {
-		return convert(ask(i.asker, func() (nvml.GpuFabricInfo_v2, nvml.Return) { return i.device.GetGpuFabricInfoV().V2() }, versioned),
+		return convert(ask(i, func() (nvml.GpuFabricInfo_v2, nvml.Return) { return i.device.GetGpuFabricInfoV().V2() }, versioned),
 			func(v nvml.GpuFabricInfo_v2) Fabric {
 				f := fabricOf(v.State, v.Status, v.ClusterUuid, v.CliqueId)
 				f.Mask = &v.HealthMask
@@ -199,7 +201,7 @@ func (i *inspector) fabric() Reading[Fabric] {
 			})
 	}
 	return or(v3, v2, func() Reading[Fabric] {
-		return convert(ask(i.asker, i.device.GetGpuFabricInfo, "nvmlDeviceGetGpuFabricInfo"), func(v nvml.GpuFabricInfo) Fabric {
+		return convert(ask(i, i.device.GetGpuFabricInfo, "nvmlDeviceGetGpuFabricInfo"), func(v nvml.GpuFabricInfo) Fabric {
 			return fabricOf(v.State, v.Status, v.ClusterUuid, v.CliqueId)
 		})
 	})
@@ -213,7 +215,7 @@ func fabricOf(state uint8, status uint32, cluster [16]uint8, clique uint32) Fabr
 // not have.
 func (i *inspector) nvlinks() (all []Link) {
 	for link := range nvml.NVLINK_MAX_LINKS {
-		active := ask(i.asker, func() (nvml.EnableState, nvml.Return) { return i.device.GetNvLinkState(link) }, "nvmlDeviceGetNvLinkState")
+		active := ask(i, func() (nvml.EnableState, nvml.Return) { return i.device.GetNvLinkState(link) }, "nvmlDeviceGetNvLinkState")
 		switch active.Why {
 		case NotSupported, InvalidArgument, FunctionNotFound:
 			return all
@@ -225,7 +227,7 @@ func (i *inspector) nvlinks() (all []Link) {
 
 // linkTo asks whether NVLink reaches another GPU.
 func (i *inspector) linkTo(other *inspector) Reading[int] {
-	return ask(i.asker, func() (int, nvml.Return) {
+	return ask(i, func() (int, nvml.Return) {
 		status, ret := i.device.GetP2PStatus(other.device, nvml.P2P_CAPS_INDEX_NVLINK)
 		return int(status), ret
 	}, "nvmlDeviceGetP2PStatus")
@@ -236,15 +238,15 @@ func (i *inspector) slices() {
 	if mode, ok := i.gpu.MIG.Get(); !ok || !mode.Current {
 		return
 	}
-	count, _ := ask(i.asker, i.device.GetMaxMigDeviceCount, "nvmlDeviceGetMaxMigDeviceCount").Get()
+	count, _ := ask(i, i.device.GetMaxMigDeviceCount, "nvmlDeviceGetMaxMigDeviceCount").Get()
 	for n := range min(count, mostInstances) {
-		instance, ok := ask(i.asker, func() (nvml.Device, nvml.Return) { return i.device.GetMigDeviceHandleByIndex(n) },
+		instance, ok := ask(i, func() (nvml.Device, nvml.Return) { return i.device.GetMigDeviceHandleByIndex(n) },
 			"nvmlDeviceGetMigDeviceHandleByIndex").Get()
 		if !ok {
 			continue // as many as there could be, and fewer there are
 		}
-		id, _ := ask(i.asker, instance.GetUUID, "nvmlDeviceGetUUID").Get()
-		name, _ := ask(i.asker, instance.GetName, "nvmlDeviceGetName").Get()
+		id, _ := ask(i, instance.GetUUID, "nvmlDeviceGetUUID").Get()
+		name, _ := ask(i, instance.GetName, "nvmlDeviceGetName").Get()
 		i.gpu.MIGs = append(i.gpu.MIGs, MIG{UUID: id, Name: name})
 	}
 }
@@ -256,8 +258,8 @@ func (i *inspector) lookAtClocks() {
 		return
 	}
 	// The second is the older name of the same, before r535.
-	look := or(ask(i.asker, i.device.GetCurrentClocksEventReasons, "nvmlDeviceGetCurrentClocksEventReasons"), func() Reading[uint64] {
-		return ask(i.asker, i.device.GetCurrentClocksThrottleReasons, "nvmlDeviceGetCurrentClocksThrottleReasons")
+	look := or(ask(i, i.device.GetCurrentClocksEventReasons, "nvmlDeviceGetCurrentClocksEventReasons"), func() Reading[uint64] {
+		return ask(i, i.device.GetCurrentClocksThrottleReasons, "nvmlDeviceGetCurrentClocksThrottleReasons")
 	})
 	before, taken := i.gpu.Clocks.Get()
 	if reasons, ok := look.Get(); ok {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"golang.org/x/sys/unix"
 )
 
 // libraryName is what the loader looks for where no file is named.
@@ -43,7 +44,7 @@ func (d nvmlDriver) look() Facts {
 	defer telling.Wait()
 	defer answered()
 	telling.Go(func() { asked.tellWaits(ctx, os.Stderr, time.Second) })
-	facts := (&collector{lib: d.lib, root: "/", asked: asked, pause: time.Sleep}).collect()
+	facts := (&collector{lib: d.lib, asked: asked, root: "/", pause: time.Sleep}).collect()
 	facts.Library = d.path
 	if facts.Init == LibraryNotFound {
 		facts.Detail = d.whyNotLoaded()
@@ -74,9 +75,28 @@ func (d nvmlDriver) whyNotLoaded() string {
 	return ""
 }
 
-// has tells whether the library has a function.
-func has(lib nvml.Interface, function string) bool {
-	return lib.Extensions().LookupSymbol(function) == nil
+// endings are how the names of functions end of which there are several, the newest first.
+var endings = map[string][]string{
+	"nvmlDeviceGetCount":                   {"_v2", ""},
+	"nvmlDeviceGetHandleByIndex":           {"_v2", ""},
+	"nvmlDeviceGetPciInfo":                 {"_v3", "_v2", ""},
+	"nvmlDeviceGetComputeRunningProcesses": {"_v3", "_v2", ""},
+	"nvmlEventSetWait":                     {"_v2", ""},
+}
+
+// symbol names the newest version of a function, which is the one that go-nvml calls, and tells whether the library
+// has any.
+func symbol(lib nvml.Interface, function string) (name string, found bool) {
+	all := endings[function]
+	if all == nil {
+		all = []string{""}
+	}
+	for _, ending := range all {
+		if lib.Extensions().LookupSymbol(function+ending) == nil {
+			return function + ending, true
+		}
+	}
+	return function + all[0], false
 }
 
 // returnNames are nvmlReturn_t without their prefix: go-nvml's own, and those that
@@ -109,11 +129,9 @@ func named(ret nvml.Return) Return {
 // nothing of the field.
 func oneField(d nvml.Device, id uint32) (int, nvml.Return) {
 	fields := []nvml.FieldValue{{FieldId: id}}
-	if ret := d.GetFieldValues(fields); ret != nvml.SUCCESS {
-		return 0, ret
-	}
+	ret := d.GetFieldValues(fields)
 	field := fields[0]
-	if ret := nvml.Return(field.NvmlReturn); ret != nvml.SUCCESS {
+	if ret = cmp.Or(ret, nvml.Return(field.NvmlReturn)); ret != nvml.SUCCESS {
 		return 0, ret
 	}
 	all := binary.NativeEndian.Uint64(field.Value[:])
@@ -134,14 +152,11 @@ func oneField(d nvml.Device, id uint32) (int, nvml.Return) {
 // busText turns a PCI address of NVML's into that of sysfs: 00000000:3B:00.0 is
 // 0000:3b:00.0. A domain of more than four digits keeps those that count.
 func busText(info nvml.PciInfo) string {
-	var text strings.Builder
-	for _, c := range info.BusId {
-		if c == 0 {
-			break
-		}
-		text.WriteByte(byte(c))
+	text := make([]byte, len(info.BusId))
+	for i, c := range info.BusId {
+		text[i] = byte(c)
 	}
-	bus := strings.ToLower(text.String())
+	bus := strings.ToLower(unix.ByteSliceToString(text))
 	for len(bus) > len("0000:3b:00.0") && bus[0] == '0' {
 		bus = bus[1:]
 	}

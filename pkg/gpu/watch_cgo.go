@@ -28,27 +28,18 @@ const (
 	recoveryEvents uint64 = nvml.EventTypeGpuRecoveryAction
 )
 
-// eventFunctions are all that the watch calls, each by one of its names.
-var eventFunctions = [][]string{
-	{"nvmlShutdown"},
-	{"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"},
-	{"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"},
-	{"nvmlDeviceGetUUID"},
-	{"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"},
-	{"nvmlDeviceGetSupportedEventTypes"},
-	{"nvmlDeviceRegisterEvents"},
-	{"nvmlDeviceGetFieldValues"},
-	{"nvmlEventSetCreate"},
-	{"nvmlEventSetWait_v2", "nvmlEventSetWait"},
-	{"nvmlEventSetFree"},
+// eventFunctions are all that the watch calls.
+var eventFunctions = []string{
+	"nvmlShutdown", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo",
+	"nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents", "nvmlDeviceGetFieldValues",
+	"nvmlEventSetCreate", "nvmlEventSetWait", "nvmlEventSetFree",
 }
 
-// missing names the functions that the watch calls and the library lacks: a call
-// of one of them would end the process.
+// missing names the functions that the watch calls and the library lacks: a call of one of them would end the process.
 func missing(lib nvml.Interface) (missing []string) {
-	for _, names := range eventFunctions {
-		if !slices.ContainsFunc(names, func(name string) bool { return has(lib, name) }) {
-			missing = append(missing, names[0])
+	for _, function := range eventFunctions {
+		if name, found := symbol(lib, function); !found {
+			missing = append(missing, name)
 		}
 	}
 	return missing
@@ -56,7 +47,6 @@ func missing(lib nvml.Interface) (missing []string) {
 
 // watcher tells of what befalls the GPUs, one line each.
 type watcher struct {
-	lib  nvml.Interface
 	set  nvml.EventSet
 	gpus []*watchedGPU
 	tell func(line) error
@@ -66,16 +56,13 @@ type watcher struct {
 }
 
 type watchedGPU struct {
-	index     int
-	handle    nvml.Device
-	ret       nvml.Return // where there is no handle: why
-	uuid, bus string
-	recovery  int // the action that was asked for when we last looked
-	lost      bool
+	inspector
+	action int // that was asked for when we last looked
+	lost   bool
 }
 
-// watch registers for the events of all GPUs, says so, and tells of them until
-// the context ends. The error says why it can't go on.
+// watch registers for the events of all GPUs, says so, and tells of them until the context ends. The error says why it
+// can't go on.
 func watch(ctx context.Context, lib nvml.Interface, tell func(line) error) error {
 	if missing := missing(lib); len(missing) > 0 {
 		return fmt.Errorf("the library lacks %s: its driver is too old", strings.Join(missing, ", "))
@@ -89,14 +76,16 @@ func watch(ctx context.Context, lib nvml.Interface, tell func(line) error) error
 		return fmt.Errorf("there is no set of events: %s", named(ret))
 	}
 	defer func() { _ = set.Free() }()
-	w := &watcher{lib: lib, set: set, tell: tell}
+	w := &watcher{set: set, tell: tell}
+	c := &collector{lib: lib, asked: newQuestions()}
 	var unwatched []Event
 	for i := range count {
-		g := know(lib, i)
+		g := &watchedGPU{inspector: inspector{collector: c, slot: i, gpu: &GPU{Index: i}}}
+		g.know()
 		w.gpus = append(w.gpus, g)
-		if ret := w.register(g); ret != nvml.SUCCESS {
+		if why := g.register(set); why != Success {
 			event := g.event(KindUnwatched)
-			event.Detail = string(named(ret))
+			event.Detail = string(why)
 			unwatched = append(unwatched, event)
 		}
 	}
@@ -113,52 +102,35 @@ func watch(ctx context.Context, lib nvml.Interface, tell func(line) error) error
 }
 
 // know asks a GPU who it is. A lost one may not know.
-func know(lib nvml.Interface, index int) *watchedGPU {
-	g := &watchedGPU{index: index}
-	if g.handle, g.ret = lib.DeviceGetHandleByIndex(index); g.ret != nvml.SUCCESS {
-		return g
+func (g *watchedGPU) know() {
+	if g.open(); g.device != nil {
+		g.name()
+		// What it asks for already is the checks' affair, before the driver starts.
+		g.action, _ = g.recovery().Get()
 	}
-	if uuid, ret := g.handle.GetUUID(); ret == nvml.SUCCESS {
-		g.uuid = uuid
-	}
-	if info, ret := g.handle.GetPciInfo(); ret == nvml.SUCCESS {
-		g.bus = busText(info)
-	}
-	// What it asks for already is the checks' affair, before the driver starts.
-	if action, ret := g.asksFor(); ret == nvml.SUCCESS {
-		g.recovery = action
-	}
-	return g
-}
-
-// asksFor is the recovery action that the GPU asks for.
-func (g *watchedGPU) asksFor() (action int, ret nvml.Return) {
-	if g.ret != nvml.SUCCESS {
-		return 0, g.ret
-	}
-	return oneField(g.handle, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)
 }
 
 // register asks the driver for the events of a GPU.
-func (w *watcher) register(g *watchedGPU) nvml.Return {
-	if g.ret != nvml.SUCCESS {
-		return g.ret
+func (g *watchedGPU) register(set nvml.EventSet) Return {
+	if g.device == nil {
+		return g.gpu.Handle
 	}
 	events := xidEvents
-	if supported, ret := g.handle.GetSupportedEventTypes(); ret == nvml.SUCCESS {
+	if supported, ret := g.device.GetSupportedEventTypes(); ret == nvml.SUCCESS {
 		if events = supported & (xidEvents | recoveryEvents); events&xidEvents == 0 {
-			return nvml.ERROR_NOT_SUPPORTED
+			return NotSupported
 		}
 	}
-	ret := g.handle.RegisterEvents(events, w.set)
+	ret := g.device.RegisterEvents(events, set)
 	if ret != nvml.SUCCESS && events != xidEvents {
-		ret = g.handle.RegisterEvents(xidEvents, w.set)
+		ret = g.device.RegisterEvents(xidEvents, set)
 	}
-	return ret
+	return named(ret)
 }
 
 func (g *watchedGPU) event(kind Kind) Event {
-	return Event{Kind: kind, GPU: g.index, UUID: g.uuid, Bus: g.bus}
+	device := deviceOf(*g.gpu)
+	return Event{Kind: kind, GPU: device.Index, UUID: device.UUID, Bus: device.Bus}
 }
 
 func (w *watcher) report(e Event) error {
@@ -207,27 +179,27 @@ func (w *watcher) take(d nvml.EventData) error {
 	return w.report(e)
 }
 
-// whose is an event of the GPU that a handle is of. It is known without asking a
-// GPU that may be lost: NVML gives one handle for each.
+// whose is an event of the GPU that a handle is of. It is known without asking a GPU that may be lost: NVML gives one
+// handle for each.
 func (w *watcher) whose(handle nvml.Device) Event {
-	for _, g := range w.gpus {
-		if g.ret == nvml.SUCCESS && g.handle == handle {
-			return g.event(KindXid)
-		}
-	}
 	unknown := Event{Kind: KindXid, GPU: -1}
 	if handle == nil {
 		return unknown
 	}
-	if uuid, ret := handle.GetUUID(); ret == nvml.SUCCESS {
-		unknown.UUID = uuid
-	}
-	for _, g := range w.gpus {
-		if g.uuid != "" && g.uuid == unknown.UUID {
-			return g.event(KindXid)
+	at := slices.IndexFunc(w.gpus, func(g *watchedGPU) bool { return g.device == handle })
+	if at < 0 {
+		if uuid, ret := handle.GetUUID(); ret == nvml.SUCCESS {
+			unknown.UUID = uuid
 		}
+		at = slices.IndexFunc(w.gpus, func(g *watchedGPU) bool {
+			uuid, _ := g.gpu.UUID.Get()
+			return uuid != "" && uuid == unknown.UUID
+		})
 	}
-	return unknown
+	if at < 0 {
+		return unknown
+	}
+	return w.gpus[at].event(KindXid)
 }
 
 // look asks all GPUs whether they are there and what they ask for, now and
@@ -244,7 +216,7 @@ func (w *watcher) look() error {
 	}
 	w.polled = now
 	for _, g := range w.gpus {
-		event, is := g.look(w.lib)
+		event, is := g.look()
 		if !is {
 			continue
 		}
@@ -256,31 +228,26 @@ func (w *watcher) look() error {
 }
 
 // look asks one GPU. It tells of a change, once.
-func (g *watchedGPU) look(lib nvml.Interface) (event Event, is bool) {
+func (g *watchedGPU) look() (event Event, is bool) {
 	if g.lost {
 		return Event{}, false
 	}
-	action := 0
-	_, ret := lib.DeviceGetHandleByIndex(g.index) // fails for one that is lost
-	if !gone(ret) {
-		action, ret = g.asksFor()
+	now := Unread[int](g.handle().Why) // fails for one that is lost
+	if !now.Why.gone() {
+		now = g.recovery()
 	}
+	action, ok := now.Get()
 	switch {
-	case gone(ret):
+	case now.Why.gone():
 		g.lost = true
 		event = g.event(KindLost)
-		event.Detail = string(named(ret))
+		event.Detail = string(now.Why)
 		return event, true
-	case ret != nvml.SUCCESS || action == g.recovery:
+	case !ok || action == g.action:
 		return Event{}, false // older drivers have no such field
 	}
-	g.recovery = action
+	g.action = action
 	event = g.event(KindRecovery)
 	event.Recovery = action
 	return event, action != 0
-}
-
-// gone tells of an answer that the GPU will give for ever, until somebody acts.
-func gone(ret nvml.Return) bool {
-	return ret == nvml.ERROR_GPU_IS_LOST || ret == nvml.ERROR_RESET_REQUIRED
 }
