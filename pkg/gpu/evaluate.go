@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // Evaluate returns what the facts mean for a job that expects that. Where all is
@@ -76,8 +77,7 @@ func IDs() []string {
 	return ids
 }
 
-// exam is one GPU of a scene, and what a rule finds of it: all is well where that is
-// nothing.
+// exam is one GPU of a scene, and what a rule finds of it: all is well where that is nothing.
 type exam struct {
 	scene
 	rule   rule
@@ -109,13 +109,32 @@ func (e *exam) say(verdict check.Verdict, observed, hint string) *check.Finding 
 	return &e.wrong[len(e.wrong)-1]
 }
 
+// when says it where that is so.
+func (e *exam) when(is bool, verdict check.Verdict, observed, hint string, more ...detail) {
+	if is {
+		f := e.say(verdict, observed, hint)
+		for _, add := range more {
+			add(f)
+		}
+	}
+}
+
+// detail is what only some findings have.
+type detail func(*check.Finding)
+
+// strictly is a Warn of which strict makes a Fail.
+func strictly(f *check.Finding) { f.Strict = true }
+
+// expecting names what would pass, where the rule is too wide.
+func expecting(text string) detail { return func(f *check.Finding) { f.Expected = text } }
+
 // Hints that several rules have.
 const (
 	hintReset      = "drain the node and reset the GPU (nvidia-smi --gpu-reset) or reboot"
 	hintResetLater = "reset the GPU (nvidia-smi --gpu-reset) or reboot once the job is over"
 )
 
-// get returns what was read, and tells why nothing was.
+// get returns what was read, and tells why nothing was: the value is zero then.
 func get[T any](e *exam, what string, r Reading[T]) (T, bool) {
 	value, ok := r.Get()
 	if !ok {
@@ -124,20 +143,22 @@ func get[T any](e *exam, what string, r Reading[T]) (T, bool) {
 	return value, ok
 }
 
-// unasked tells whether a question can't be put, or was not: nothing is known
-// then, and nothing has gone wrong.
-func unasked(why Return) bool {
+// unasked tells whether a question can't be put, or was not: nothing is known then, and nothing has gone wrong.
+func (why Return) unasked() bool {
 	return why == "" || why == NotSupported || why == FunctionNotFound
 }
+
+// said is a Return for people.
+func (why Return) said() string { return cmp.Or(string(why), "not asked") }
 
 // apply looks at all GPUs by the rule.
 func (s scene) apply(r rule) []check.Finding {
 	var findings []check.Finding
+	var gaps gaps
 	well := 0
-	var gaps tally
 	for _, g := range s.gpus {
 		if why, lost := g.lost(); lost {
-			gaps.add("does not answer ("+said(why)+")", g.Index)
+			gaps.add("does not answer ("+why.said()+")", g.Index)
 			continue
 		}
 		e := exam{scene: s, rule: r, gpu: g, device: deviceOf(g)}
@@ -146,8 +167,8 @@ func (s scene) apply(r rule) []check.Finding {
 			well++
 		}
 		for _, u := range e.unread {
-			if unasked(u.why) {
-				gaps.add(u.what+": "+said(u.why), g.Index)
+			if u.why.unasked() {
+				gaps.add(u.what+": "+u.why.said(), g.Index)
 			} else {
 				e.sayUnread(u)
 			}
@@ -157,18 +178,16 @@ func (s scene) apply(r rule) []check.Finding {
 	return append(findings, s.rest(r, well, gaps)...)
 }
 
-// rest is the one finding about the GPUs with which nothing is wrong: a Skip
-// where a part of the answers is missing.
-func (s scene) rest(r rule, well int, gaps tally) []check.Finding {
-	f := check.Finding{ID: r.id, Source: r.source, Expected: r.expect}
+// rest is the one finding about the GPUs with which nothing is wrong: a Skip where a part of the answers is missing.
+func (s scene) rest(r rule, well int, gaps gaps) []check.Finding {
+	f := check.Finding{ID: r.id, Source: r.source, Expected: r.expect, Verdict: check.Skip}
 	switch {
 	case len(s.gpus) == 0:
-		f.Verdict, f.Observed = check.Skip, "no GPU to look at"
+		f.Observed = "no GPU to look at"
+	case len(gaps) > 0 && well > 0:
+		f.Observed = fmt.Sprintf("%s; well: %d of %d", gaps.of(len(s.gpus)), well, len(s.gpus))
 	case len(gaps) > 0:
-		f.Verdict, f.Observed = check.Skip, gaps.of(len(s.gpus))
-		if well > 0 {
-			f.Observed += fmt.Sprintf("; well: %d of %d", well, len(s.gpus))
-		}
+		f.Observed = gaps.of(len(s.gpus))
 	case well == len(s.gpus):
 		f.Verdict, f.Observed = check.Pass, fmt.Sprintf("%d of %d", well, len(s.gpus))
 	default:
@@ -184,29 +203,24 @@ func deviceOf(g GPU) *check.Device {
 	return &check.Device{Index: g.Index, UUID: uuid, Bus: bus}
 }
 
-// said is a Return for people.
-func said(why Return) string {
-	return cmp.Or(string(why), "not asked")
-}
-
 // sayUnread tells of an error where an answer should be.
 func (e *exam) sayUnread(u unread) {
 	hint := "run nvidia-smi -q on the node: the driver answers this question with an error"
 	if u.why == NoPermission {
 		hint = "run \"bringupd check\" as a user who may ask this, or let the container see the whole GPU"
 	}
-	e.say(check.Unknown, fmt.Sprintf("%s could not be read: %s", u.what, said(u.why)), hint)
+	e.say(check.Unknown, fmt.Sprintf("%s could not be read: %s", u.what, u.why.said()), hint)
 }
 
-// tally is what was said, in the order of the first time, and of which GPUs.
-type tally []gap
+// gaps are what is not known, in the order of the first time, and of which GPUs.
+type gaps []gap
 
 type gap struct {
 	what string
 	gpus []int
 }
 
-func (t *tally) add(what string, gpu int) {
+func (t *gaps) add(what string, gpu int) {
 	at := slices.IndexFunc(*t, func(g gap) bool { return g.what == what })
 	if at < 0 {
 		at = len(*t)
@@ -215,18 +229,14 @@ func (t *tally) add(what string, gpu int) {
 	(*t)[at].gpus = append((*t)[at].gpus, gpu)
 }
 
-// of joins what was said. The GPUs are named where it was not said of all.
-func (t tally) of(all int) string {
+// of joins what is not known. The GPUs are named where it is not so of all.
+func (t gaps) of(all int) string {
 	var parts []string
 	for _, g := range t {
-		switch {
-		case len(g.gpus) == all:
-			parts = append(parts, g.what)
-		case len(g.gpus) == 1:
-			parts = append(parts, "GPU "+numbers(g.gpus)+": "+g.what)
-		default:
-			parts = append(parts, "GPUs "+numbers(g.gpus)+": "+g.what)
+		if n := len(g.gpus); n < all {
+			g.what = prose.Noun(n, "GPU") + " " + numbers(g.gpus) + ": " + g.what
 		}
+		parts = append(parts, g.what)
 	}
 	return strings.Join(parts, "; ")
 }

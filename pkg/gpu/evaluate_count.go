@@ -37,7 +37,7 @@ func (s scene) count() []check.Finding {
 func (e *exam) judgeCount() {
 	counted, ok := e.facts.Count.Get()
 	if !ok {
-		e.say(check.Unknown, "GPUs can't be counted: "+said(e.facts.Count.Why), "run nvidia-smi on the node, and look into dmesg for NVRM lines")
+		e.say(check.Unknown, "GPUs can't be counted: "+e.facts.Count.Why.said(), "run nvidia-smi on the node, and look into dmesg for NVRM lines")
 		return
 	}
 	if counted != len(e.facts.GPUs) {
@@ -78,9 +78,9 @@ func (e *exam) judgeLost() {
 		if !lost {
 			continue
 		}
-		f := e.say(check.Fail, "does not answer: "+said(why), lostHints[why])
+		f := e.say(check.Fail, "does not answer: "+why.said(), lostHints[why])
 		f.Device, f.Source, f.Expected = deviceOf(g), sourceHandle, "a GPU that answers"
-		if why == Uninitialized || unasked(why) {
+		if why == Uninitialized || why.unasked() {
 			f.Verdict = check.Unknown // says nothing of the GPU
 		}
 		f.Hint = cmp.Or(f.Hint, "run nvidia-smi on the node, and look into dmesg for NVRM lines of this GPU")

@@ -15,11 +15,12 @@ import (
 // (DCGM says so), so they say nothing.
 func judgeNVLink(e *exam) {
 	g := e.gpu
-	if mig, _ := g.MIG.Get(); mig.Current {
+	mig, _ := g.MIG.Get()
+	switch {
+	case mig.Current:
 		e.cannot("NVLinks under MIG", NotSupported)
 		return
-	}
-	if len(g.Links) == 0 {
+	case len(g.Links) == 0:
 		e.cannot("NVLinks", NotSupported)
 		return
 	}
@@ -179,25 +180,20 @@ func numbers(list []int) string {
 // to 3.84 a minute and lane, by generation), and one look has none.
 func judgePCIe(e *exam) {
 	link, ok := get(e, "PCIe link", e.gpu.PCIe)
-	if !ok {
+	switch {
+	case !ok:
 		return
-	}
-	if link.Width <= 0 || link.MaxWidth <= 0 || link.Gen <= 0 || link.MaxGen <= 0 {
+	case min(link.Width, link.MaxWidth, link.Gen, link.MaxGen) <= 0:
 		e.say(check.Unknown, fmt.Sprintf("x%d of x%d, generation %d of %d: no such link exists", link.Width, link.MaxWidth, link.Gen, link.MaxGen),
 			"look at lspci -vv on the node")
 		return
 	}
-	if link.Width < link.MaxWidth {
-		e.say(check.Fail, fmt.Sprintf("x%d of x%d lanes", link.Width, link.MaxWidth),
-			"drain the node and power-cycle it; have the card, its riser and its slot looked at if lanes stay away").Expected = fmt.Sprintf("x%d", link.MaxWidth)
-	}
-	if link.Gen >= link.MaxGen {
-		return
-	}
-	// An idle GPU lowers the speed of its link to save power.
-	if load, ok := get(e, "load, at a low speed of the PCIe link", e.gpu.Load); ok && load > 0 {
-		f := e.say(check.Warn, fmt.Sprintf("generation %d of %d, at %d %% load", link.Gen, link.MaxGen, load),
-			"have the card, its riser and its slot looked at: the link trains to less than it could")
-		f.Expected, f.Strict = fmt.Sprintf("generation %d", link.MaxGen), true
+	e.when(link.Width < link.MaxWidth, check.Fail, fmt.Sprintf("x%d of x%d lanes", link.Width, link.MaxWidth),
+		"drain the node and power-cycle it; have the card, its riser and its slot looked at if lanes stay away", expecting(fmt.Sprintf("x%d", link.MaxWidth)))
+	if link.Gen < link.MaxGen { // an idle GPU lowers the speed of its link to save power
+		load, _ := get(e, "load, at a low speed of the PCIe link", e.gpu.Load)
+		e.when(load > 0, check.Warn, fmt.Sprintf("generation %d of %d, at %d %% load", link.Gen, link.MaxGen, load),
+			"have the card, its riser and its slot looked at: the link trains to less than it could",
+			expecting(fmt.Sprintf("generation %d", link.MaxGen)), strictly)
 	}
 }

@@ -45,7 +45,7 @@ var initAnswers = map[Return]initAnswer{
 func noNVML(f Facts, want Expect) check.Finding {
 	a, known := initAnswers[f.Init]
 	if !known {
-		a = initAnswer{check.Unknown, check.Unknown, "NVML does not begin: " + said(f.Init), "look into dmesg for NVRM lines, and run nvidia-smi on the node"}
+		a = initAnswer{check.Unknown, check.Unknown, "NVML does not begin: " + f.Init.said(), "look into dmesg for NVRM lines, and run nvidia-smi on the node"}
 	}
 	finding := check.Finding{
 		ID: "gpu.nvml", Verdict: a.idle, Observed: a.observed, Expected: "SUCCESS", Source: sourceInit, Hint: a.hint, Class: check.Node,

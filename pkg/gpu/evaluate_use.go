@@ -26,17 +26,15 @@ const (
 
 // judgePersistence: gpud calls it unhealthy, Azure switches it on or fails.
 func judgePersistence(e *exam) {
-	if on, ok := get(e, "persistence mode", e.gpu.Persist); ok && !on {
-		e.say(check.Warn, "off: the driver starts anew with each first use, and forgets its counters",
-			"run nvidia-persistenced on the node, or nvidia-smi -pm 1").Strict = true
-	}
+	on, ok := get(e, "persistence mode", e.gpu.Persist)
+	e.when(ok && !on, check.Warn, "off: the driver starts anew with each first use, and forgets its counters",
+		"run nvidia-persistenced on the node, or nvidia-smi -pm 1", strictly)
 }
 
 func judgeMIG(e *exam) {
-	mig, ok := get(e, "MIG mode", e.gpu.MIG)
+	mig, _ := get(e, "MIG mode", e.gpu.MIG)
 	onOff := map[bool]string{true: "on", false: "off"}
 	switch {
-	case !ok:
 	case mig.Current != mig.Pending:
 		e.say(check.Fail, fmt.Sprintf("MIG is %s, and %s after the next reset", onOff[mig.Current], onOff[mig.Pending]),
 			hintReset+", or take the change back with nvidia-smi -mig")
@@ -53,11 +51,11 @@ func judgeMIG(e *exam) {
 // judgeCompute: by nvmlComputeMode_t.
 func judgeCompute(e *exam) {
 	const hint = "set it to DEFAULT on the node (nvidia-smi -c 0)"
-	switch mode, ok := get(e, "compute mode", e.gpu.Compute); {
-	case !ok || mode == 0:
-	case mode == 1 || mode == 3:
+	switch mode, _ := get(e, "compute mode", e.gpu.Compute); mode {
+	case 0: // default
+	case 1, 3:
 		e.say(check.Warn, "exclusive: a second process that opens the GPU, as helpers of Ray and NCCL do, gets an error", hint)
-	case mode == 2:
+	case 2:
 		e.say(check.Fail, "prohibited: no process can use the GPU", hint)
 	default:
 		e.say(check.Unknown, fmt.Sprintf("a mode that this bringupd does not know (%d)", mode), hint)

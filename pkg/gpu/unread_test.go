@@ -52,7 +52,7 @@ func take(g *GPU, field string, why Return) {
 func wantUnread(t *testing.T, id, field string, why Return, findings []check.Finding) {
 	t.Helper()
 	want := check.Skip
-	if !unasked(why) && why != GPUIsLost {
+	if !why.unasked() && why != GPUIsLost {
 		want = check.Unknown
 	}
 	found := false
