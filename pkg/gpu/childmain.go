@@ -20,23 +20,20 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// childGrace is from the end of standard input to the child's, where the driver
-// hangs.
+// childGrace is from the end of standard input to the child's, where the driver hangs.
 const childGrace = time.Second
 
 // driver is what the child asks: NVML.
 type driver interface {
 	// look takes a look at all GPUs.
 	look() Facts
-	// watch tells of what befalls them until the context ends. The error says
-	// why it can't go on.
+	// watch tells of what befalls them until the context ends. The error says why it can't go on.
 	watch(ctx context.Context, tell func(line) error) error
 }
 
-// ChildMain is the life of the child: it answers what is asked by lines of in, each
-// on its own, with lines of out. It ends when in does, which the parent holds open:
-// the parent's end is ours, however it came. It returns the exit code: 0 but where
-// it could not go on.
+// ChildMain is the life of the child: it answers what is asked by lines of in, each on its own, with lines of out. It
+// ends when in does, which the parent holds open: the parent's end is ours, however it came. It returns the exit code:
+// 0 but where it could not go on.
 func ChildMain(library string, in io.Reader, out io.Writer) int {
 	if os.Getenv(childVariable) != "" {
 		closeInherited() // by hand it is not left behind
@@ -95,9 +92,8 @@ func answer(ctx context.Context, d driver, text []byte, tell func(line) error) e
 
 const descriptors = "/proc/self/fd"
 
-// closeInherited closes what this process was given beside its three streams,
-// such as the pipes of the launcher: a child that can't be killed would hold
-// them as long as the node is up. What the Go runtime has opened stays.
+// closeInherited closes what this process was given beside its three streams, such as the pipes of the launcher: a
+// child that can't be killed would hold them as long as the node is up. What the Go runtime has opened stays.
 func closeInherited() {
 	entries, err := os.ReadDir(descriptors)
 	if err != nil {

@@ -18,18 +18,15 @@ type choice struct {
 	lost  int   // GPUs chosen that do not answer
 
 	missing []Selector // these name none of them
-	// unsure is set where the indices may mean other GPUs than NVML's of that
-	// index: then all are looked at.
+	// unsure is set where the indices may mean other GPUs than NVML's of that index: then all are looked at.
 	unsure bool
-	// nameless is set where a GPU's UUID could not be read, so that a missing
-	// one may be there after all.
+	// nameless is set where a GPU's UUID could not be read, so that a missing one may be there after all.
 	nameless bool
 }
 
-// choose picks the GPUs of the job. CUDA's indices count what this process may
-// use, so a GPU that it has no permission for has none. They are in NVML's order,
-// which is the PCI bus's, only where CUDA is told so; on GPUs of one model CUDA's
-// own order ("fastest first") comes to the same.
+// choose picks the GPUs of the job. CUDA's indices count what this process may use, so a GPU that it has no permission
+// for has none. They are in NVML's order, which is the PCI bus's, only where CUDA is told so; on GPUs of one model
+// CUDA's own order ("fastest first") comes to the same.
 func choose(f Facts, want Expect) choice {
 	var allowed []GPU
 	for _, g := range f.GPUs {
@@ -62,9 +59,8 @@ func usable(f Facts, want Expect) []GPU {
 	})
 }
 
-// Concerns tells whether an event is of a GPU that the job uses, by what was seen
-// before it began: not one that is another job's, nor one that was lost already
-// and is done without. What can't be told whose it is concerns the job.
+// Concerns tells whether an event is of a GPU that the job uses, by what was seen before it began: not one that is
+// another job's, nor one that was lost already and is done without. What can't be told whose it is concerns the job.
 func Concerns(f Facts, want Expect, e Event) bool {
 	if want.forgone() {
 		return false
@@ -114,8 +110,7 @@ func find(gpus []GPU, s Selector) int {
 	}
 	return slices.IndexFunc(gpus, func(g GPU) bool {
 		uuid, _ := g.UUID.Get()
-		// MIG-GPU-<uuid>/<instance>/<instance> is how drivers before 470 name
-		// an instance.
+		// MIG-GPU-<uuid>/<instance>/<instance> is how drivers before 470 name an instance.
 		old, _, isOld := strings.Cut(s.UUID, "/")
 		return begins(uuid, s.UUID) || isOld && uuid != "" && strings.EqualFold("MIG-"+uuid, old) ||
 			slices.ContainsFunc(g.MIGs, func(m MIG) bool { return begins(m.UUID, s.UUID) })
@@ -154,8 +149,8 @@ func distinct(gpus []GPU, value func(GPU) (string, bool)) []string {
 	return slices.Compact(values)
 }
 
-// lost tells whether the GPU can't be worked with, and what it answered. One that
-// is lost after its handle was had says so in the answers that follow.
+// lost tells whether the GPU can't be worked with, and what it answered. One that is lost after its handle was had says
+// so in the answers that follow.
 func (g GPU) lost() (Return, bool) {
 	if g.Handle != Success {
 		return g.Handle, true
@@ -177,9 +172,8 @@ func (g GPU) lost() (Return, bool) {
 	return "", false
 }
 
-// Traits are what the nodes of a job are compared by: the same on nodes that are
-// equal for it, in whatever order their GPUs come. What could not be read is left
-// out, and so are the GPUs that are not the job's.
+// Traits are what the nodes of a job are compared by: the same on nodes that are equal for it, in whatever order their
+// GPUs come. What could not be read is left out, and so are the GPUs that are not the job's.
 func Traits(f Facts, want Expect) []check.Trait {
 	if f.Init != Success || want.forgone() {
 		return nil
@@ -204,8 +198,8 @@ func Traits(f Facts, want Expect) []check.Trait {
 	}, func(t check.Trait) bool { return t.Value == "" })
 }
 
-// countFor is how many of the GPUs the job means to use. Where it is told how
-// many, nodes may well have more, and not all as many more.
+// countFor is how many of the GPUs the job means to use. Where it is told how many, nodes may well have more, and not
+// all as many more.
 func countFor(well []GPU, want Expect) int {
 	if want.Count > 0 {
 		return min(len(well), want.Count)

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// clockLooks are how often the reasons for slower clocks are looked at, and
-	// clockPause the time between: one look may fall into a change of state.
+	// clockLooks are how often the reasons for slower clocks are looked at, and clockPause the time between: one look
+	// may fall into a change of state.
 	clockLooks = 3
 	clockPause = 100 * time.Millisecond
 )
@@ -33,9 +33,8 @@ type collector struct {
 	pause func(time.Duration) // between looks at the clocks
 }
 
-// collect fills Facts. The GPUs are asked side by side, as one may take its
-// time; each call that the library lacks, or that fails, costs its own reading
-// and no other.
+// collect fills Facts. The GPUs are asked side by side, as one may take its time; each call that the library lacks, or
+// that fails, costs its own reading and no other.
 func (c *collector) collect() Facts {
 	facts := Facts{Version: FactsVersion}
 	c.asked.set(system0, "nvmlInit_v2")
@@ -121,8 +120,8 @@ func convert[T, U any](r Reading[T], change func(T) U) Reading[U] {
 	return Unread[U](r.Why)
 }
 
-// or returns the first of several readings. Each further one is asked for only
-// where the driver was too old for the questions before it.
+// or returns the first of several readings. Each further one is asked for only where the driver was too old for the
+// questions before it.
 func or[T any](first Reading[T], older ...func() Reading[T]) Reading[T] {
 	for _, next := range older {
 		switch first.Why {
@@ -145,8 +144,8 @@ func clusterText(id [16]byte) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// nameLost gives the GPUs that can't be asked their addresses, where there are
-// as many on the bus that no other GPU has: both orders are that of the bus.
+// nameLost gives the GPUs that can't be asked their addresses, where there are as many on the bus that no other GPU
+// has: both orders are that of the bus.
 func nameLost(gpus []GPU, buses []string) {
 	var lost []*GPU
 	free := slices.Clone(buses)
@@ -197,9 +196,8 @@ func (q *questions) String() string {
 	return strings.Join(texts, ", ")
 }
 
-// tellWaits says until the context ends which questions have not been answered for
-// that long, once for each change: who ends this process for its silence finds it in
-// its last words.
+// tellWaits says until the context ends which questions have not been answered for that long, once for each change: who
+// ends this process for its silence finds it in its last words.
 func (q *questions) tellWaits(ctx context.Context, to io.Writer, after time.Duration) {
 	for last := ""; pause.For(ctx, after); {
 		if text := q.String(); text != "" && text != last {

@@ -1,6 +1,4 @@
-// Package gpu knows the GPUs of a node: what they are, whether they are fit for
-// work, and what befalls them while they work. It asks NVIDIA's management
-// library (NVML), always in a process of its own: a driver that is wedged blocks
-// who asks for ever, and a library that lacks a function ends the process. It
-// knows nothing of runs and their directories.
+// Package gpu knows the GPUs of a node: what they are, whether they are fit for work, and what befalls them while they
+// work. It asks NVIDIA's management library (NVML), always in a process of its own: a driver that is wedged blocks who
+// asks for ever, and a library that lacks a function ends the process. It knows nothing of runs and their directories.
 package gpu

@@ -10,10 +10,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Evaluate returns what the facts mean for a job that expects that. Where all is
-// well a check has one finding for the node, and otherwise one for each GPU and
-// each thing that is wrong. What could not be asked is a Skip, and what did not
-// work when asked is Unknown: neither is ever a Pass.
+// Evaluate returns what the facts mean for a job that expects that. Where all is well a check has one finding for the
+// node, and otherwise one for each GPU and each thing that is wrong. What could not be asked is a Skip, and what did
+// not work when asked is Unknown: neither is ever a Pass.
 func Evaluate(f Facts, want Expect) []check.Finding {
 	if f.Init != Success {
 		return []check.Finding{noNVML(f, want)}

@@ -13,8 +13,7 @@ const (
 	sourceHandle = "nvmlDeviceGetHandleByIndex_v2"
 )
 
-// lostHints are what to do about a GPU that gives no handle, or goes while it is
-// asked.
+// lostHints are what to do about a GPU that gives no handle, or goes while it is asked.
 var lostHints = map[Return]string{
 	GPUIsLost:            "drain the node: the GPU has fallen off the bus, which a reboot may mend for a while and a power cycle or a new card for good",
 	ResetRequired:        hintReset,
@@ -103,8 +102,7 @@ func (e *exam) judgeMissing() {
 	}
 }
 
-// judgeTooFew tells of GPUs that are short of the number expected, beyond those
-// that are known to be lost.
+// judgeTooFew tells of GPUs that are short of the number expected, beyond those that are known to be lost.
 func (e *exam) judgeTooFew() {
 	least := max(e.want.Count, 0)
 	if e.want.Needed() {

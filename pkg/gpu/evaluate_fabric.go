@@ -15,9 +15,8 @@ const (
 	fabricComplete = 3
 )
 
-// fabricField is a field of the fabric's health mask, laid out as nvml.h has it
-// in NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_… and …_WIDTH_…. Fields of two bits have
-// 0 for not supported, 1 for true and 2 for false.
+// fabricField is a field of the fabric's health mask, laid out as nvml.h has it in NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_…
+// and …_WIDTH_…. Fields of two bits have 0 for not supported, 1 for true and 2 for false.
 type fabricField struct {
 	shift   uint
 	width   uint32
@@ -25,10 +24,9 @@ type fabricField struct {
 	words   []string // by the values that nvml.h has; empty: all is well
 }
 
-// fabricFields are those of driver 580. DCGM fails on each; a recovery that is
-// on its way ends, so it is waited for. NVML_…_PARTITION_ASSIGNED (12, 2 bits) is
-// left out: a node without partitions says false as well, and NO_PARTITION of the
-// configuration tells what is wrong.
+// fabricFields are those of driver 580. DCGM fails on each; a recovery that is on its way ends, so it is waited for.
+// NVML_…_PARTITION_ASSIGNED (12, 2 bits) is left out: a node without partitions says false as well, and NO_PARTITION of
+// the configuration tells what is wrong.
 var fabricFields = []fabricField{
 	{0, 0x3, check.Fail, []string{1: "less bandwidth than there should be", 2: ""}},
 	{2, 0x3, check.Wait, []string{1: "its routes are being recovered", 2: ""}},
@@ -43,8 +41,8 @@ var fabricFields = []fabricField{
 
 const fabricHint = "look at nvidia-fabricmanager (systemctl status, /var/log/fabricmanager.log), and at the switches"
 
-// judgeFabric: CUDA does not begin (802, system not yet initialized) until the
-// fabric manager is done, the classic race of a boot: so it is waited for.
+// judgeFabric: CUDA does not begin (802, system not yet initialized) until the fabric manager is done, the classic race
+// of a boot: so it is waited for.
 func judgeFabric(e *exam) {
 	fabric, ok := get(e, "fabric", e.gpu.Fabric)
 	if !ok {
@@ -70,8 +68,7 @@ func judgeFabric(e *exam) {
 	}
 }
 
-// judgeFabricHealth: what the GPU says where it has joined. "H100 80GB HBM3" has
-// no summary.
+// judgeFabricHealth: what the GPU says where it has joined. "H100 80GB HBM3" has no summary.
 func (e *exam) judgeFabricHealth(fabric Fabric) {
 	if fabric.Mask != nil {
 		for _, field := range fabricFields {
@@ -102,8 +99,8 @@ func (e *exam) judgeFabricField(field fabricField, mask uint32) {
 	}
 }
 
-// judgeClique: GPUs of one node are in one clique. Where a fabric manager cuts a
-// node into partitions they needn't be, and P2P tells what that does.
+// judgeClique: GPUs of one node are in one clique. Where a fabric manager cuts a node into partitions they needn't be,
+// and P2P tells what that does.
 func (e *exam) judgeClique(fabric Fabric) {
 	own := clique(fabric)
 	members := make(map[string]int)

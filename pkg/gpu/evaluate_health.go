@@ -7,9 +7,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 )
 
-// recoveries are the values of nvmlDeviceGpuRecoveryAction_t but for 0, none: what
-// the checks say of them, and what is said while the job runs. DCGM's range check
-// drops 5, which driver 575 and newer has.
+// recoveries are the values of nvmlDeviceGpuRecoveryAction_t but for 0, none: what the checks say of them, and what is
+// said while the job runs. DCGM's range check drops 5, which driver 575 and newer has.
 var recoveries = map[int]struct{ observed, hint, meaning, action string }{
 	1: {"reset the GPU", "drain the node and reset the GPU (nvidia-smi --gpu-reset)",
 		"the GPU asks to be reset", "drain the node, and reset the GPU"},
@@ -32,9 +31,9 @@ func judgeRecovery(e *exam) {
 		"see what nvidia-smi -q says of \"GPU Recovery Action\", and drain the node")
 }
 
-// neededLooks is how often a reason must be seen, and no look without it: nvml.h says of a slowdown that it "may be also
-// reported during PState or clock change". gpud calls a GPU unhealthy at 0.6 a minute over ten minutes, for which no
-// gate has the time; Azure only logs it.
+// neededLooks is how often a reason must be seen, and no look without it: nvml.h says of a slowdown that it "may be
+// also reported during PState or clock change". gpud calls a GPU unhealthy at 0.6 a minute over ten minutes, for which
+// no gate has the time; Azure only logs it.
 const neededLooks = 3
 
 // hwSlowdown is set together with the two above it below, or alone with no reason given.
@@ -94,8 +93,8 @@ const (
 	sramCorrectedMost = 10_000
 )
 
-// judgeRemapped: all fleets fail on a failed remapping. GCM, Azure and gpud fail on one that is pending too; nvml.h says
-// that it "won't affect future work", and no job can reset its GPUs, so it is only told of.
+// judgeRemapped: all fleets fail on a failed remapping. GCM, Azure and gpud fail on one that is pending too; nvml.h
+// says that it "won't affect future work", and no job can reset its GPUs, so it is only told of.
 func judgeRemapped(e *exam) {
 	rows, _ := get(e, "remapped rows", e.gpu.Remapped)
 	e.when(rows.Failed, check.Fail, "rows could not be remapped: no spare rows are left",

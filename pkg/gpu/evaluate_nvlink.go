@@ -8,11 +8,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 )
 
-// judgeNVLink compares a GPU with its siblings, those of the same model on the
-// node: how many links there should be depends on bridges and switches that NVML
-// knows nothing of. Azure fails on any link that is inactive, on machines where
-// it knows that all are in use. NVML reports the links of a GPU with MIG as down
-// (DCGM says so), so they say nothing.
+// judgeNVLink compares a GPU with its siblings, those of the same model on the node: how many links there should be
+// depends on bridges and switches that NVML knows nothing of. Azure fails on any link that is inactive, on machines
+// where it knows that all are in use. NVML reports the links of a GPU with MIG as down (DCGM says so), so they say
+// nothing.
 func judgeNVLink(e *exam) {
 	g := e.gpu
 	mig, _ := g.MIG.Get()
@@ -45,11 +44,9 @@ func judgeNVLink(e *exam) {
 	}
 }
 
-// linkFault is a Fail where it is sure that something is broken. Where it may be
-// how the machine was built, or the sibling at the other end is another job's, it
-// is only told of: the job will be slow, and no node like this one is better. It
-// is a Wait while the fabric is still being set up: before that switches let
-// nobody through.
+// linkFault is a Fail where it is sure that something is broken. Where it may be how the machine was built, or the
+// sibling at the other end is another job's, it is only told of: the job will be slow, and no node like this one is
+// better. It is a Wait while the fabric is still being set up: before that switches let nobody through.
 func (e *exam) linkFault(sure bool, observed, expected, hint string) {
 	f := e.say(check.Fail, observed, hint)
 	f.Expected = expected
@@ -64,11 +61,9 @@ func (e *exam) linkFault(sure bool, observed, expected, hint string) {
 	}
 }
 
-// judgePairs finds a GPU that reaches fewer of its siblings than they reach of
-// each other. Cards that bridges join in pairs, and GPUs that are joined in a
-// mesh, all reach the same few, where all of them are the job's. Links can be
-// active where P2P is not supported (gpud has met that), and NCCL goes over PCIe
-// then.
+// judgePairs finds a GPU that reaches fewer of its siblings than they reach of each other. Cards that bridges join in
+// pairs, and GPUs that are joined in a mesh, all reach the same few, where all of them are the job's. Links can be
+// active where P2P is not supported (gpud has met that), and NCCL goes over PCIe then.
 func (e *exam) judgePairs() {
 	siblings := e.siblings(e.gpu)
 	own, most, broken := 0, 0, []string{}
@@ -99,8 +94,7 @@ func (s scene) reaches(g GPU) int {
 	return n
 }
 
-// siblings are the other GPUs of the model on the node that answer, have NVLinks
-// and are whole.
+// siblings are the other GPUs of the model on the node that answer, have NVLinks and are whole.
 func (s scene) siblings(g GPU) []GPU {
 	name, _ := g.Name.Get()
 	var siblings []GPU
@@ -114,23 +108,22 @@ func (s scene) siblings(g GPU) []GPU {
 	return siblings
 }
 
-// switched tells whether a GPU is of a kind whose links are all in use: on a
-// board with switches, or soldered to its siblings.
+// switched tells whether a GPU is of a kind whose links are all in use: on a board with switches, or soldered to its
+// siblings.
 func switched(g GPU) bool {
 	name, _ := g.Name.Get()
 	fabric, _ := g.Fabric.Get()
 	return fabric.State != fabricNone || strings.Contains(name, "SXM")
 }
 
-// meshed tells whether a GPU is of a kind that may reach only some of those on its
-// board: before there were switches.
+// meshed tells whether a GPU is of a kind that may reach only some of those on its board: before there were switches.
 func meshed(g GPU) bool {
 	name, _ := g.Name.Get()
 	return strings.Contains(name, "V100") || strings.Contains(name, "P100")
 }
 
-// activeLinks counts the links that are active, and names those that are down;
-// known is false where one could not be read.
+// activeLinks counts the links that are active, and names those that are down; known is false where one could not be
+// read.
 func activeLinks(g GPU) (active int, down []int, known bool) {
 	known = true
 	for _, link := range g.Links {
@@ -176,8 +169,8 @@ func numbers(list []int) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ", "), "[]")
 }
 
-// judgePCIe: replays are not judged. Only their rate means something (DCGM: 0.15
-// to 3.84 a minute and lane, by generation), and one look has none.
+// judgePCIe: replays are not judged. Only their rate means something (DCGM: 0.15 to 3.84 a minute and lane, by
+// generation), and one look has none.
 func judgePCIe(e *exam) {
 	link, ok := get(e, "PCIe link", e.gpu.PCIe)
 	switch {

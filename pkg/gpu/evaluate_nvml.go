@@ -18,9 +18,8 @@ type initAnswer struct {
 	hint         string
 }
 
-// initAnswers are what it means that NVML does not begin. A node without GPUs
-// often has the library without the driver, and a job without GPUs may be kept
-// from a driver that is there: where nobody wants a GPU neither is a fault.
+// initAnswers are what it means that NVML does not begin. A node without GPUs often has the library without the driver,
+// and a job without GPUs may be kept from a driver that is there: where nobody wants a GPU neither is a fault.
 var initAnswers = map[Return]initAnswer{
 	LibraryNotFound: {check.Fail, check.Skip, "there is no libnvidia-ml.so.1", ""}, // the hint depends: see noLibrary
 	DriverNotLoaded: {check.Wait, check.Skip, "NVIDIA's driver is not loaded",

@@ -12,13 +12,12 @@ import (
 )
 
 const (
-	// busyMost is how much memory of an idle GPU is in use at most: the driver
-	// itself takes some that it doesn't call reserved. GCM has 15 MiB, which a
-	// profiling service or MPS breaks; no fleet says more. It is ours, and not
-	// proven on hardware.
+	// busyMost is how much memory of an idle GPU is in use at most: the driver itself takes some that it doesn't call
+	// reserved. GCM has 15 MiB, which a profiling service or MPS breaks; no fleet says more. It is ours, and not proven
+	// on hardware.
 	busyMost = 512 << 20
-	// busyPatience is for how long the last job's processes may still be
-	// ending: GCM looks three times, some seconds apart.
+	// busyPatience is for how long the last job's processes may still be ending: GCM looks three times, some seconds
+	// apart.
 	busyPatience = 10 * time.Second
 	// busyShown is how many processes are named.
 	busyShown = 4
@@ -62,8 +61,7 @@ func judgeCompute(e *exam) {
 	}
 }
 
-// shared are programs that are there to let others use a GPU, by how their names
-// in /proc begin.
+// shared are programs that are there to let others use a GPU, by how their names in /proc begin.
 var shared = []string{"nvidia-cuda-mps"}
 
 func judgeBusy(e *exam) {
@@ -83,8 +81,8 @@ func judgeBusy(e *exam) {
 		f.Verdict, f.Patience, f.Class = check.Warn, 0, check.User
 		f.Hint = fmt.Sprintf("list the job's own GPUs in %s: it has %d of %d, and this may be another job's", visibleVariable, e.want.Count, e.seen)
 	case !full && !alive && memoryOK:
-		// GCM leaves out processes that do not exist. From within a container
-		// none does, so that it is at least told of.
+		// GCM leaves out processes that do not exist. From within a container none does, so that it is at least told
+		// of.
 		f.Verdict, f.Patience = check.Warn, 0
 		f.Observed += "; /proc knows no such process, and little memory is in use"
 	}
@@ -123,16 +121,15 @@ func amount(n uint64) string {
 	return fmt.Sprintf("%d MiB", n>>20)
 }
 
-// slowVariables make all CUDA work slow, stop it or let another program into it.
-// DCGM warns of all but the last before a job, and of those for core dumps, which
-// cost nothing until there is one.
+// slowVariables make all CUDA work slow, stop it or let another program into it. DCGM warns of all but the last before
+// a job, and of those for core dumps, which cost nothing until there is one.
 var slowVariables = []string{
 	"NSIGHT_CUDA_DEBUGGER", "CUDA_INJECTION32_PATH", "CUDA_INJECTION64_PATH", "CUDA_DEVICE_WAITS_ON_EXCEPTION",
 	"CUDA_PROFILE", "COMPUTE_PROFILE", "OPENCL_PROFILE", "CUDA_LAUNCH_BLOCKING",
 }
 
-// environment is the check of what the driver inherits. DCGM minds any value;
-// "0" is how scripts say that they do not want it.
+// environment is the check of what the driver inherits. DCGM minds any value; "0" is how scripts say that they do not
+// want it.
 func environment(environ []string) check.Finding {
 	f := check.Finding{ID: "gpu.env", Verdict: check.Pass, Observed: "nothing that slows CUDA down", Source: "environment"}
 	if environ == nil {

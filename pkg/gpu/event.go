@@ -79,8 +79,8 @@ func (t XidTable) judge(e Event) XidVerdict {
 	}
 }
 
-// askedFor says what it is for the job that a GPU asks for an action. One that
-// we can't name is one all the same: DCGM drops the 5 that it does not know.
+// askedFor says what it is for the job that a GPU asks for an action. One that we can't name is one all the same: DCGM
+// drops the 5 that it does not know.
 func askedFor(recovery int) XidVerdict {
 	if recovery == 0 {
 		return XidVerdict{EffectIgnore, "nothing", "the GPU asks for nothing"}
@@ -115,8 +115,7 @@ func (j Judged) String() string {
 	return b.String()
 }
 
-// A repeated event is told at once, and after these times: an error in a loop
-// comes a thousand times a second.
+// A repeated event is told at once, and after these times: an error in a loop comes a thousand times a second.
 const (
 	firstRepeat = 10 * time.Second
 	lastRepeat  = 10 * time.Minute
@@ -124,8 +123,7 @@ const (
 	mostRepeated = 4096 // different events that are told apart: 16 GPUs have far fewer
 )
 
-// dedup thins out events that are repeated. The zero value has seen none. It is
-// not safe for concurrent use.
+// dedup thins out events that are repeated. The zero value has seen none. It is not safe for concurrent use.
 type dedup struct{ seen map[repeated]*repeats }
 
 // repeated is what makes two events the same.
@@ -143,8 +141,8 @@ type repeats struct {
 	pause  time.Duration
 }
 
-// pass tells whether an event is to be told now. Where it was repeated, its
-// Count is set to how often since it was told before.
+// pass tells whether an event is to be told now. Where it was repeated, its Count is set to how often since it was told
+// before.
 func (d *dedup) pass(e Event, now time.Time) (Event, bool) {
 	if d.seen == nil {
 		d.seen = map[repeated]*repeats{}

@@ -12,9 +12,8 @@ import (
 
 // Expect is what there should be on a node.
 type Expect struct {
-	// Count is how many GPUs the job should have here; -1 where nobody says.
-	// An instance of a GPU that is cut up (MIG) counts as one, as it does for
-	// Slurm.
+	// Count is how many GPUs the job should have here; -1 where nobody says. An instance of a GPU that is cut up (MIG)
+	// counts as one, as it does for Slurm.
 	Count     int
 	CountFrom string // the flag or the variable that says so
 
@@ -28,10 +27,9 @@ type Expect struct {
 	Signs []string
 }
 
-// ParseExpected returns what there should be by the number of GPUs that are
-// granted to this node (-1: not told; from names the flag or the variable), and
-// by the environment. The mode, the signs and whether a part of a GPU would do
-// are the caller's to add.
+// ParseExpected returns what there should be by the number of GPUs that are granted to this node (-1: not told; from
+// names the flag or the variable), and by the environment. The mode, the signs and whether a part of a GPU would do are
+// the caller's to add.
 func ParseExpected(granted int, from string, environ []string) (Expect, error) {
 	e := Expect{Count: granted, CountFrom: from, Environ: environ}
 	order, _ := lookup(environ, "CUDA_DEVICE_ORDER")
@@ -94,9 +92,8 @@ const visibleVariable = "CUDA_VISIBLE_DEVICES"
 // noDevices is what Slurm sets where a task has no GPU.
 const noDevices = "NoDevFiles"
 
-// parseVisible reads CUDA_VISIBLE_DEVICES, where it is set: never nil without an
-// error. CUDA itself is silent about what it can't read, and leaves out that GPU
-// and all after it; so is a -1 meant, which ends the list.
+// parseVisible reads CUDA_VISIBLE_DEVICES, where it is set: never nil without an error. CUDA itself is silent about
+// what it can't read, and leaves out that GPU and all after it; so is a -1 meant, which ends the list.
 func parseVisible(value string) ([]Selector, error) {
 	visible := []Selector{}
 	value = strings.TrimSpace(value)

@@ -5,13 +5,11 @@ import "strings"
 // FactsVersion is the version of the form that Facts have as JSON.
 const FactsVersion = 1
 
-// Return is what a call into NVML has returned, without NVML_ERROR_ before it:
-// "NOT_SUPPORTED". A call of a function that the library lacks is
-// "FUNCTION_NOT_FOUND" and was never made.
+// Return is what a call into NVML has returned, without NVML_ERROR_ before it: "NOT_SUPPORTED". A call of a function
+// that the library lacks is "FUNCTION_NOT_FOUND" and was never made.
 type Return string
 
-// The returns that mean more than that there is no answer. The names are those
-// of nvmlReturn_t in nvml.h.
+// The returns that mean more than that there is no answer. The names are those of nvmlReturn_t in nvml.h.
 const (
 	Success            Return = "SUCCESS"
 	Uninitialized      Return = "UNINITIALIZED"
@@ -36,9 +34,8 @@ const (
 // gone tells of an answer that a GPU will give for ever, until somebody acts.
 func (why Return) gone() bool { return why == GPUIsLost || why == ResetRequired }
 
-// Reading is what one question was answered: a value, or why there is none. So
-// "zero" and "could not be read" never look alike. The zero Reading was not
-// asked.
+// Reading is what one question was answered: a value, or why there is none. So "zero" and "could not be read" never
+// look alike. The zero Reading was not asked.
 type Reading[T any] struct {
 	Value *T     `json:"value,omitempty"`
 	Why   Return `json:"why,omitempty"` // where there is no value
@@ -77,8 +74,8 @@ type Facts struct {
 // GPU is one GPU.
 type GPU struct {
 	Index int `json:"index"`
-	// Handle is SUCCESS, or why this GPU can't be asked anything: then there is
-	// nothing below but what could be had of it otherwise.
+	// Handle is SUCCESS, or why this GPU can't be asked anything: then there is nothing below but what could be had of
+	// it otherwise.
 	Handle Return `json:"handle"`
 
 	UUID    Reading[string] `json:"uuid"`
@@ -196,14 +193,13 @@ type MIG struct {
 	Name string `json:"name"`
 }
 
-// Process is one that computes on a GPU. The number is the host's, whatever
-// container we are in.
+// Process is one that computes on a GPU. The number is the host's, whatever container we are in.
 type Process struct {
 	PID  int    `json:"pid"`
 	Used uint64 `json:"used"` // bytes
 	// Unknown is where the driver does not tell how many.
 	Unknown bool `json:"used_unknown,omitempty"`
-	// Name is empty where /proc knows no such process: it may be in another
-	// container, or gone. In a container none has a name.
+	// Name is empty where /proc knows no such process: it may be in another container, or gone. In a container none has
+	// a name.
 	Name string `json:"name,omitempty"`
 }

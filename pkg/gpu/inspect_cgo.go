@@ -78,8 +78,8 @@ func (i *inspector) modes() {
 
 func enabled(state nvml.EnableState) bool { return state == nvml.FEATURE_ENABLED }
 
-// switchOf reads the answer about a mode. NVML has two kinds of on, which are one
-// number: FEATURE_ENABLED and DEVICE_MIG_ENABLE.
+// switchOf reads the answer about a mode. NVML has two kinds of on, which are one number: FEATURE_ENABLED and
+// DEVICE_MIG_ENABLE.
 func switchOf[T ~int | ~int32 | ~uint32](current, pending T, ret nvml.Return) (Switch, nvml.Return) {
 	return Switch{Current: current == 1, Pending: pending == 1}, ret
 }
@@ -147,8 +147,7 @@ func retired(d nvml.Device) (Retired, nvml.Return) {
 	return Retired{SingleBit: len(single), DoubleBit: len(double), Pending: enabled(pending)}, cmp.Or(ret, next, last)
 }
 
-// errors counts those of one kind of memory since the last reset, by a function that
-// counts one kind of error.
+// errors counts those of one kind of memory since the last reset, by a function that counts one kind of error.
 func (i *inspector) errors(function string, count func(nvml.MemoryErrorType) (uint64, nvml.Return)) Reading[Errors] {
 	return ask(i, func() (Errors, nvml.Return) {
 		corrected, ret := count(nvml.MEMORY_ERROR_TYPE_CORRECTED)
@@ -181,9 +180,8 @@ func pcie(d nvml.Device) (p PCIe, ret nvml.Return) {
 	return p, cmp.Or(rets[:]...)
 }
 
-// fabric asks for the newest form that the driver knows. Of the third and the
-// second a mock of go-nvml can't answer: what GetGpuFabricInfoV returns can't be
-// made by others.
+// fabric asks for the newest form that the driver knows. Of the third and the second a mock of go-nvml can't answer:
+// what GetGpuFabricInfoV returns can't be made by others.
 func (i *inspector) fabric() Reading[Fabric] {
 	const versioned = "nvmlDeviceGetGpuFabricInfoV"
 	v3 := convert(ask(i, func() (nvml.GpuFabricInfo_v3, nvml.Return) { return i.device.GetGpuFabricInfoV().V3() }, versioned),
@@ -211,8 +209,7 @@ func fabricOf(state uint8, status uint32, cluster [16]uint8, clique uint32) Fabr
 	return Fabric{State: int(state), Status: named(nvml.Return(status)), Cluster: clusterText(cluster), Clique: clique}
 }
 
-// nvlinks asks for one link after the other, up to the first that the GPU does
-// not have.
+// nvlinks asks for one link after the other, up to the first that the GPU does not have.
 func (i *inspector) nvlinks() (all []Link) {
 	for link := range nvml.NVLINK_MAX_LINKS {
 		active := ask(i, func() (nvml.EnableState, nvml.Return) { return i.device.GetNvLinkState(link) }, "nvmlDeviceGetNvLinkState")
@@ -251,8 +248,7 @@ func (i *inspector) slices() {
 	}
 }
 
-// lookAtClocks adds one look to those that were taken. One that failed is no
-// reason to forget the others.
+// lookAtClocks adds one look to those that were taken. One that failed is no reason to forget the others.
 func (i *inspector) lookAtClocks() {
 	if i.device == nil {
 		return
@@ -283,7 +279,6 @@ func nameProcesses(gpus []GPU, root string) {
 	}
 }
 
-// firstPIDs is the first namespace of processes (PROC_PID_INIT_INO), whose
-// numbers the driver goes by. In a container another process may have the same
-// number.
+// firstPIDs is the first namespace of processes (PROC_PID_INIT_INO), whose numbers the driver goes by. In a container
+// another process may have the same number.
 const firstPIDs = "pid:[4026531836]"

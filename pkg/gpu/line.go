@@ -32,8 +32,7 @@ type line struct {
 	Ended    string   `json:"ended,omitempty"` // the last line: why it can't go on
 }
 
-// encode is the line with its end. It can't fail: nothing of it is of a kind that
-// JSON does not have.
+// encode is the line with its end. It can't fail: nothing of it is of a kind that JSON does not have.
 func (l line) encode() []byte {
 	l.Version = lineVersion
 	text, _ := json.Marshal(l)
@@ -50,9 +49,8 @@ var (
 	errOtherVersion = fmt.Errorf("%w: another bringupd", errNoLine)
 )
 
-// decodeLine reads a line; its error is errNoLine. It refuses what can't be, and
-// makes plain text of all words of an event: they come from a driver that may be
-// broken.
+// decodeLine reads a line; its error is errNoLine. It refuses what can't be, and makes plain text of all words of an
+// event: they come from a driver that may be broken.
 func decodeLine(text []byte) (line, error) {
 	var l line
 	if err := json.Unmarshal(text, &l); err != nil || l.Version == 0 {
@@ -91,12 +89,11 @@ const (
 	keptLine  = 300 // characters
 )
 
-// crashes are how lines begin with which a Go program dies. What comes after them
-// says more than the end.
+// crashes are how lines begin with which a Go program dies. What comes after them says more than the end.
 var crashes = []string{"panic: ", "fatal error: ", "SIG", "runtime: "}
 
-// lastLines keeps the last lines of what a process has said, or those that begin
-// with a crash, without what a terminal would obey.
+// lastLines keeps the last lines of what a process has said, or those that begin with a crash, without what a terminal
+// would obey.
 type lastLines struct {
 	kept    []string
 	crashed bool // the first one is that of a crash
@@ -114,8 +111,7 @@ func (l *lastLines) add(text []byte) {
 	l.kept = l.kept[max(0, len(l.kept)-keptLines):]
 }
 
-// after returns the last lines as one behind a separator, nothing where there are
-// none.
+// after returns the last lines as one behind a separator, nothing where there are none.
 func (l *lastLines) after(separator string) string {
 	if len(l.kept) == 0 {
 		return ""

@@ -20,11 +20,10 @@ import (
 // libraryName is what the loader looks for where no file is named.
 const libraryName = "libnvidia-ml.so.1"
 
-// nvmlDriver is NVML as a file has it; path is empty where the loader finds the
-// file. It is not opened before Init.
+// nvmlDriver is NVML as a file has it; path is empty where the loader finds the file. It is not opened before Init.
 //
-// All but Init may be called after a successful Init only, and only where the
-// library has the function: the loader ends the process otherwise.
+// All but Init may be called after a successful Init only, and only where the library has the function: the loader ends
+// the process otherwise.
 type nvmlDriver struct {
 	lib  nvml.Interface
 	path string
@@ -64,8 +63,7 @@ func (d nvmlDriver) watch(ctx context.Context, tell func(line) error) error {
 	return watch(ctx, d.lib, tell)
 }
 
-// whyNotLoaded asks the loader once more, as go-nvml does not pass on what it
-// said.
+// whyNotLoaded asks the loader once more, as go-nvml does not pass on what it said.
 func (d nvmlDriver) whyNotLoaded() string {
 	lib := dl.New(cmp.Or(d.path, libraryName), dl.RTLD_LAZY|dl.RTLD_GLOBAL)
 	if err := lib.Open(); err != nil {
@@ -84,8 +82,8 @@ var endings = map[string][]string{
 	"nvmlEventSetWait":                     {"_v2", ""},
 }
 
-// symbol names the newest version of a function, which is the one that go-nvml calls, and tells whether the library
-// has any.
+// symbol names the newest version of a function, which is the one that go-nvml calls, and tells whether the library has
+// any.
 func symbol(lib nvml.Interface, function string) (name string, found bool) {
 	all := endings[function]
 	if all == nil {
@@ -99,9 +97,8 @@ func symbol(lib nvml.Interface, function string) (name string, found bool) {
 	return function + all[0], false
 }
 
-// returnNames are nvmlReturn_t without their prefix: go-nvml's own, and those that
-// it lacks. They are taken once and early, as go-nvml asks the library for them
-// once one is loaded, and that answers in sentences.
+// returnNames are nvmlReturn_t without their prefix: go-nvml's own, and those that it lacks. They are taken once and
+// early, as go-nvml asks the library for them once one is loaded, and that answers in sentences.
 var returnNames = sync.OnceValue(func() map[nvml.Return]Return {
 	names := map[nvml.Return]Return{
 		nvml.ERROR_NOT_READY:                "NOT_READY",
@@ -116,8 +113,7 @@ var returnNames = sync.OnceValue(func() map[nvml.Return]Return {
 	return names
 })
 
-// named returns our name for what a call returned; of one that is newer than
-// this program, its number.
+// named returns our name for what a call returned; of one that is newer than this program, its number.
 func named(ret nvml.Return) Return {
 	if name, found := returnNames()[ret]; found {
 		return name
@@ -125,8 +121,7 @@ func named(ret nvml.Return) Return {
 	return Return(fmt.Sprintf("CODE_%d", int32(ret)))
 }
 
-// oneField asks for a field that holds a whole number. That the call was well says
-// nothing of the field.
+// oneField asks for a field that holds a whole number. That the call was well says nothing of the field.
 func oneField(d nvml.Device, id uint32) (int, nvml.Return) {
 	fields := []nvml.FieldValue{{FieldId: id}}
 	ret := d.GetFieldValues(fields)
@@ -149,8 +144,8 @@ func oneField(d nvml.Device, id uint32) (int, nvml.Return) {
 	}
 }
 
-// busText turns a PCI address of NVML's into that of sysfs: 00000000:3B:00.0 is
-// 0000:3b:00.0. A domain of more than four digits keeps those that count.
+// busText turns a PCI address of NVML's into that of sysfs: 00000000:3B:00.0 is 0000:3b:00.0. A domain of more than
+// four digits keeps those that count.
 func busText(info nvml.PciInfo) string {
 	text := make([]byte, len(info.BusId))
 	for i, c := range info.BusId {

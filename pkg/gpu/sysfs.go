@@ -18,10 +18,9 @@ const (
 	signBus    = "PCI device"
 )
 
-// Present returns the signs of an NVIDIA GPU, or of its driver, that this
-// machine shows without NVML being asked; none where there is none. Root is
-// "/", or what stands for it. It takes no process and no driver: it may be
-// called on any machine.
+// Present returns the signs of an NVIDIA GPU, or of its driver, that this machine shows without NVML being asked; none
+// where there is none. Root is "/", or what stands for it. It takes no process and no driver: it may be called on any
+// machine.
 func Present(root string) (signs []string) {
 	sys := sysfs{os.DirFS(root)}
 	for _, name := range sys.deviceFiles() {
@@ -36,8 +35,8 @@ func Present(root string) (signs []string) {
 	return signs
 }
 
-// withoutDriver tells of what Present has found whether there is a GPU on the
-// bus, and neither a driver nor a device file for it.
+// withoutDriver tells of what Present has found whether there is a GPU on the bus, and neither a driver nor a device
+// file for it.
 func withoutDriver(signs []string) bool {
 	return len(signs) > 0 && !slices.ContainsFunc(signs, func(sign string) bool { return !strings.HasPrefix(sign, signBus+" ") })
 }
@@ -75,9 +74,8 @@ const (
 	renderClass  = "0x0302" // and without
 )
 
-// gpuBuses returns the PCI addresses of NVIDIA's GPUs, in their order, which is
-// NVML's too: 0000:3b:00.0. A GPU that has fallen off the bus is among them
-// until somebody removes it.
+// gpuBuses returns the PCI addresses of NVIDIA's GPUs, in their order, which is NVML's too: 0000:3b:00.0. A GPU that
+// has fallen off the bus is among them until somebody removes it.
 func (s sysfs) gpuBuses() (buses []string) {
 	entries, _ := fs.ReadDir(s.FS, pciDevices)
 	for _, entry := range entries {
@@ -156,8 +154,8 @@ func distance(a, b slot) Distance {
 // sysfs reads the kernel's view of devices.
 type sysfs struct{ fs.FS }
 
-// cards are the network cards: the RDMA devices, as NCCL sees them, or, on a node
-// without any, the network interfaces that PCI devices have.
+// cards are the network cards: the RDMA devices, as NCCL sees them, or, on a node without any, the network interfaces
+// that PCI devices have.
 func (s sysfs) cards() []card {
 	cards := s.cardsOf(rdmaDevices)
 	if len(cards) == 0 {
@@ -180,8 +178,8 @@ func (s sysfs) cardsOf(class string) []card {
 	return cards
 }
 
-// slot reads where a device of sysfs sits: its link leads through the buses above
-// it. A network interface's goes on below its PCI device.
+// slot reads where a device of sysfs sits: its link leads through the buses above it. A network interface's goes on
+// below its PCI device.
 func (s sysfs) slot(name string) slot {
 	at := slot{numa: -1}
 	link, _ := fs.ReadLink(s.FS, name)
@@ -208,8 +206,7 @@ func matches(pattern, text string) bool {
 	return is
 }
 
-// cpus are the CPUs near a device: its own list or, where the firmware gives it
-// none, that of its NUMA node.
+// cpus are the CPUs near a device: its own list or, where the firmware gives it none, that of its NUMA node.
 func (s sysfs) cpus(at slot) string {
 	if at.bus == "" {
 		return ""

@@ -9,26 +9,22 @@ import (
 	"strings"
 )
 
-// TopologyVersion is the version of the form that a Topology has as JSON. New
-// fields may come under the same number; one that goes, or means something else,
-// has a new number.
+// TopologyVersion is the version of the form that a Topology has as JSON. New fields may come under the same number;
+// one that goes, or means something else, has a new number.
 const TopologyVersion = 1
 
-// Topology is where the GPUs of a node sit: what frameworks need to place
-// processes near them.
+// Topology is where the GPUs of a node sit: what frameworks need to place processes near them.
 type Topology struct {
 	Version int `json:"version"`
-	// GPUs are all that NVML shows, in its order, which is that of the PCI bus and
-	// of nvidia-smi: CUDA_VISIBLE_DEVICES hides none here. Nil (null) is that
-	// nobody could look, which is not the same as none.
+	// GPUs are all that NVML shows, in its order, which is that of the PCI bus and of nvidia-smi: CUDA_VISIBLE_DEVICES
+	// hides none here. Nil (null) is that nobody could look, which is not the same as none.
 	GPUs []Locality `json:"gpus"`
-	// Domain is the NVLink domain of the node: that of its GPUs, where all are in
-	// the same; null otherwise.
+	// Domain is the NVLink domain of the node: that of its GPUs, where all are in the same; null otherwise.
 	Domain *Domain `json:"nvlink_domain"`
 }
 
-// Locality is where one GPU sits. One that can't be had has its place in the
-// list all the same, so that the places are the indices.
+// Locality is where one GPU sits. One that can't be had has its place in the list all the same, so that the places are
+// the indices.
 type Locality struct {
 	Index int    `json:"index"`
 	UUID  string `json:"uuid"`
@@ -40,8 +36,7 @@ type Locality struct {
 	Domain *Domain `json:"nvlink_domain"`
 }
 
-// NIC is a network card as near as any other to a GPU. Whether it has a link is
-// not looked at here.
+// NIC is a network card as near as any other to a GPU. Whether it has a link is not looked at here.
 type NIC struct {
 	Name     string   `json:"name"` // mlx5_0; eth0 on a node without RDMA devices
 	Bus      string   `json:"bus"`
@@ -62,22 +57,20 @@ const (
 
 var distances = []Distance{OneSwitch, Switches, HostBridge, SameNUMA, BetweenNUMAs}
 
-// Domain is a set of GPUs, on one node or several, that reach each other over
-// NVLink.
+// Domain is a set of GPUs, on one node or several, that reach each other over NVLink.
 type Domain struct {
 	Cluster string `json:"cluster"` // UUID of the fabric
 	Clique  uint32 `json:"clique"`  // the part of it
 }
 
-// String returns "<cluster>.<clique>", as in NVIDIA's node label
-// nvidia.com/gpu.clique.
+// String returns "<cluster>.<clique>", as in NVIDIA's node label nvidia.com/gpu.clique.
 func (d Domain) String() string { return fmt.Sprintf("%s.%d", d.Cluster, d.Clique) }
 
-// Topologize finds out where the GPUs of some facts sit, by the sysfs below root:
-// "/" but for tests. What can't be read is left open; there are no errors.
+// Topologize finds out where the GPUs of some facts sit, by the sysfs below root: "/" but for tests. What can't be read
+// is left open; there are no errors.
 //
-// The NUMA node is the kernel's, not that of the facts: NVML's is the one that
-// a GPU's own memory makes up, where it does.
+// The NUMA node is the kernel's, not that of the facts: NVML's is the one that a GPU's own memory makes up, where it
+// does.
 func Topologize(root string, f Facts) Topology {
 	t := Topology{Version: TopologyVersion}
 	if f.Init != Success {
@@ -99,8 +92,8 @@ func Topologize(root string, f Facts) Topology {
 	return t
 }
 
-// domainOf is the NVLink domain of a GPU that has joined one; nil otherwise. The
-// fabric of a single node (an HGX board) has no UUID, but zeros.
+// domainOf is the NVLink domain of a GPU that has joined one; nil otherwise. The fabric of a single node (an HGX board)
+// has no UUID, but zeros.
 func domainOf(g GPU) *Domain {
 	fabric, _ := g.Fabric.Get()
 	if !fabric.joined() || fabric.single() {
@@ -122,9 +115,8 @@ func commonDomain(gpus []Locality) *Domain {
 // TopologyFile is the variable that names the file with a Topology as JSON.
 const TopologyFile = "BRINGUPD_TOPOLOGY"
 
-// Env is the topology as variables, those that would be empty too, so that nobody
-// takes another's for ours. GPUs are told apart by commas, or by semicolons where
-// the value of one has commas itself; the place in the list is the index.
+// Env is the topology as variables, those that would be empty too, so that nobody takes another's for ours. GPUs are
+// told apart by commas, or by semicolons where the value of one has commas itself; the place in the list is the index.
 func (t Topology) Env() map[string]string {
 	list := func(between string, of func(Locality) string) string {
 		values := make([]string, len(t.GPUs))

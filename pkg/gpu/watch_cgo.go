@@ -167,8 +167,8 @@ func (w *watcher) run(ctx context.Context) error {
 	return nil
 }
 
-// take tells of an event of the driver at once, before the GPU is asked
-// anything: a driver in trouble may hang, and then this is its last word.
+// take tells of an event of the driver at once, before the GPU is asked anything: a driver in trouble may hang, and
+// then this is its last word.
 func (w *watcher) take(d nvml.EventData) error {
 	w.eager = time.Now().Add(eagerTime)
 	if d.EventType&xidEvents == 0 {
@@ -202,9 +202,8 @@ func (w *watcher) whose(handle nvml.Device) Event {
 	return w.gpus[at].event(KindXid)
 }
 
-// look asks all GPUs whether they are there and what they ask for, now and
-// then, and more often after an event: NVML tells of an Xid, and not of what the
-// GPU needs after it.
+// look asks all GPUs whether they are there and what they ask for, now and then, and more often after an event: NVML
+// tells of an Xid, and not of what the GPU needs after it.
 func (w *watcher) look() error {
 	now := time.Now()
 	wait := pollPause

@@ -35,8 +35,7 @@ type XidVerdict struct {
 	Meaning string `json:"meaning,omitempty"` // what it is
 }
 
-// XidTable is what is thought of each Xid. The zero table knows none. It never
-// changes.
+// XidTable is what is thought of each Xid. The zero table knows none. It never changes.
 type XidTable struct{ rows map[int]XidVerdict }
 
 // The severities that the driver names some Xids with.
@@ -57,8 +56,8 @@ var Xids = sync.OnceValue(func() XidTable {
 	return table
 })
 
-// Verdict returns what is thought of an Xid that the driver has named with that
-// severity, if any. A number that nobody knows is told of and ends no job.
+// Verdict returns what is thought of an Xid that the driver has named with that severity, if any. A number that nobody
+// knows is told of and ends no job.
 func (t XidTable) Verdict(xid int, severity string) XidVerdict {
 	verdict, known := t.rows[xid]
 	if !known {
@@ -80,8 +79,7 @@ func (t XidTable) Verdict(xid int, severity string) XidVerdict {
 	return verdict
 }
 
-// Overlay returns the table with the lines of a file in the form of xid.tsv in
-// it.
+// Overlay returns the table with the lines of a file in the form of xid.tsv in it.
 func (t XidTable) Overlay(data []byte) (XidTable, error) {
 	rows := maps.Clone(t.rows)
 	if rows == nil {
