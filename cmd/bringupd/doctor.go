@@ -63,8 +63,8 @@ func (e examination) configure() (doctor.Config, error) {
 	o := e.opts
 	daemonCfg := o.build(e.invocation)
 	cfg := doctor.Config{
-		TempDir: daemonCfg.TempDir, Framework: daemonCfg.Framework, Policy: o.checks.Policy, Environ: daemonCfg.Environ,
-		Program: version(), Join: o.cfg.Times.Join,
+		Launch:  doctor.Launch{Framework: daemonCfg.Framework, Policy: o.checks.Policy},
+		TempDir: daemonCfg.TempDir, Environ: daemonCfg.Environ, Program: version(), Join: o.cfg.Times.Join,
 	}
 	if err := e.check(); err != nil {
 		return cfg, err

@@ -74,7 +74,7 @@ func TestDoctorAsJSON(t *testing.T) {
 	if got.code != 0 || report.Version != doctor.ReportVersion || report.Verdict != check.Pass || len(report.Facts) != 1 || report.Facts[0].Share.Trial == nil {
 		t.Errorf("code %d: %s", got.code, got.out)
 	}
-	if !slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool {
+	if !slices.ContainsFunc(report.Findings, func(f check.Finding) bool {
 		return f.ID == "launch" && f.Observed == "ranks, one daemon on one node"
 	}) {
 		t.Errorf("%+v", report.Findings)

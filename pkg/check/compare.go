@@ -33,13 +33,6 @@ type Group struct {
 	Ranks  []int
 }
 
-// Difference is a Finding about nodes of a job that differ.
-type Difference struct {
-	Finding
-	// Odd are the ranks of the nodes that the others differ from, sorted: none where nobody can tell which they are.
-	Odd []int `json:"odd,omitempty"`
-}
-
 // Fingerprint returns a positive number that is the same for the same traits in
 // any order, and another for others; 0 for none. It fits into 48 bits.
 func Fingerprint(traits []Trait) int64 {
@@ -87,20 +80,17 @@ func major(version string) string {
 	return major
 }
 
-// Compare tells what differs among the nodes of a job, at most once an id. hosts
-// names the nodes of some ranks in a few words: "n[3,5-7]".
-func Compare(groups []Group, hosts func(ranks []int) string) []Difference {
-	var found []Difference
+// Compare tells what differs among the nodes of a job, at most once an id, and of which nodes: of none where nobody can
+// tell which are odd. hosts names the nodes of some ranks in a few words: "n[3,5-7]".
+func Compare(groups []Group, hosts func(ranks []int) string) []Finding {
+	var found []Finding
 	for _, k := range kinds {
-		told := slices.ContainsFunc(found, func(d Difference) bool { return d.ID == k.id })
+		told := slices.ContainsFunc(found, func(f Finding) bool { return f.ID == k.id })
 		if values := valuesOf(groups, k); !told && len(values) > 1 {
 			found = append(found, k.difference(values, hosts))
 		}
 	}
-	if d, ok := compareFabric(groups, hosts); ok {
-		found = append(found, d)
-	}
-	return found
+	return append(found, compareFabric(groups, hosts)...)
 }
 
 // value is one that some nodes have.
@@ -113,14 +103,12 @@ type value struct {
 func valuesOf(groups []Group, k kind) []value {
 	byText := make(map[string][]int)
 	for _, g := range groups {
-		text, ok := traitOf(g.Traits, k.id)
-		if !ok {
-			continue
+		if text, told := traitOf(g.Traits, k.id); told {
+			if k.of != nil {
+				text = k.of(text)
+			}
+			byText[text] = append(byText[text], g.Ranks...)
 		}
-		if k.of != nil {
-			text = k.of(text)
-		}
-		byText[text] = append(byText[text], g.Ranks...)
 	}
 	return byCount(byText)
 }
@@ -142,31 +130,30 @@ func byCount(byText map[string][]int) []value {
 
 // difference names the odd nodes: those that lack the value that most have. Where two values are equally common no node
 // is odd, and all are told.
-func (k kind) difference(values []value, hosts func([]int) string) Difference {
-	d := Difference{Finding: Finding{ID: k.id, Verdict: k.verdict, Class: k.class, Hint: k.hint}}
-	odd := values
-	if usual := values[0]; len(usual.ranks) > len(values[1].ranks) {
-		odd = values[1:]
-		d.Odd = ranksOf(odd)
-		d.Expected = fmt.Sprintf("%s, as on %s", shown(usual.text), counted(len(usual.ranks), "other node"))
-	} else {
-		d.Expected = "the same on all nodes"
+func (k kind) difference(values []value, hosts func([]int) string) Finding {
+	usual := values[0]
+	if len(usual.ranks) == len(values[1].ranks) {
+		f := k.about(values, hosts)
+		f.Ranks, f.Expected = nil, "the same on all nodes"
+		return f
 	}
+	f := k.about(values[1:], hosts)
+	f.Expected = fmt.Sprintf("%s, as on %s", shown(usual.text), counted(len(usual.ranks), "other node"))
+	return f
+}
+
+// about tells of the nodes that have these values.
+func (k kind) about(odd []value, hosts func([]int) string) Finding {
+	f := Finding{ID: k.id, Verdict: k.verdict, Class: k.class, Hint: k.hint}
 	var said []string
 	for _, v := range odd {
 		said = append(said, shown(v.text)+" on "+nodes(v.ranks, hosts))
+		f.Ranks = append(f.Ranks, v.ranks...)
 	}
-	d.Observed = k.what + ": " + prose.List(said, mostValues, "; ")
-	return d
-}
-
-func ranksOf(values []value) []int {
-	var ranks []int
-	for _, v := range values {
-		ranks = append(ranks, v.ranks...)
-	}
-	slices.Sort(ranks)
-	return slices.Compact(ranks)
+	slices.Sort(f.Ranks)
+	f.Ranks = slices.Compact(f.Ranks)
+	f.Observed = k.what + ": " + prose.List(said, mostValues, "; ")
+	return f
 }
 
 const (
@@ -196,44 +183,8 @@ func nodes(ranks []int, hosts func([]int) string) string {
 }
 
 // compareFabric compares NVLink domains. A job may well be in several; a node that is alone in one while others share
-// theirs is not in the one that was meant, nor is one without any.
-func compareFabric(groups []Group, hosts func([]int) string) (Difference, bool) {
-	domains, without, size := domainsOf(groups)
-	var odd []int
-	var said []string
-	if len(domains) > 0 && len(without) > 0 {
-		odd = append(odd, without...)
-		said = append(said, "none on "+nodes(without, hosts))
-	}
-	if len(domains) > 1 && len(domains[0].ranks) > 1 {
-		var alone []int
-		for _, domain := range domains {
-			if len(domain.ranks) == 1 {
-				alone = append(alone, domain.ranks...)
-			}
-		}
-		if slices.Sort(alone); len(alone) > 0 {
-			odd = append(odd, alone...)
-			said = append(said, "one of its own on "+nodes(alone, hosts))
-		}
-	}
-	if len(odd) == 0 {
-		return Difference{}, false
-	}
-	slices.Sort(odd)
-	return Difference{
-		Finding: Finding{
-			ID: Fabric, Verdict: Warn, Class: Node, Observed: "NVLink domain: " + strings.Join(said, "; "),
-			Expected: fmt.Sprintf("one shared with others, as on %s", counted(size-len(odd), "other node")),
-			Hint:     "see whether IMEX and the fabric manager run there, and whether the nodes are of one rack",
-		},
-		Odd: odd,
-	}, true
-}
-
-// domainsOf returns the NVLink domains, the largest first, the nodes with GPUs
-// that are in none, and how many nodes have GPUs.
-func domainsOf(groups []Group) (domains []value, without []int, size int) {
+// theirs is not in the one that was meant, nor is one with GPUs that is in none while others are.
+func compareFabric(groups []Group, hosts func([]int) string) []Finding {
 	byText := make(map[string][]int)
 	for _, g := range groups {
 		text, _ := traitOf(g.Traits, Fabric)
@@ -241,13 +192,32 @@ func domainsOf(groups []Group) (domains []value, without []int, size int) {
 			byText[text] = append(byText[text], g.Ranks...)
 		}
 	}
+	without := value{text: "none"}
+	alone := value{text: "one of its own"}
+	size, shared := 0, false
 	for _, v := range byCount(byText) {
 		size += len(v.ranks)
-		if v.text == "" {
-			without = v.ranks
-			continue
+		switch {
+		case v.text == "":
+			without.ranks = v.ranks
+		case len(v.ranks) > 1:
+			shared = true
+		default:
+			alone.ranks = append(alone.ranks, v.ranks...)
 		}
-		domains = append(domains, v)
 	}
-	return domains, without, size
+	var odd []value
+	if len(without.ranks) > 0 && (shared || len(alone.ranks) > 0) {
+		odd = append(odd, without)
+	}
+	if slices.Sort(alone.ranks); len(alone.ranks) > 0 && shared {
+		odd = append(odd, alone)
+	}
+	if len(odd) == 0 {
+		return nil
+	}
+	k := kind{Fabric, "NVLink domain", Warn, Node, "see whether IMEX and the fabric manager run there, and whether the nodes are of one rack", nil}
+	f := k.about(odd, hosts)
+	f.Expected = fmt.Sprintf("one shared with others, as on %s", counted(size-len(f.Ranks), "other node"))
+	return []Finding{f}
 }

@@ -92,7 +92,7 @@ func TestCompare(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
 			for _, d := range Compare(tc.groups, bySeparateNames) {
-				got = append(got, fmt.Sprintf("%s %s %v: %s; expected %s", d.Verdict, d.ID, d.Odd, d.Observed, d.Expected))
+				got = append(got, fmt.Sprintf("%s %s %v: %s; expected %s", d.Verdict, d.ID, d.Ranks, d.Observed, d.Expected))
 				if d.Hint == "" || d.Class == "" {
 					t.Errorf("%s has no hint, or no class", d.ID)
 				}

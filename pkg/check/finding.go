@@ -70,4 +70,10 @@ type Finding struct {
 	By string `json:"by,omitempty"`
 	// Lines are the last ones that a command has said.
 	Lines []string `json:"lines,omitempty"`
+	// Ranks are those of the nodes that it is about, sorted, where several were looked at; Nodes are their names.
+	Ranks []int    `json:"-"`
+	Nodes []string `json:"nodes,omitempty"`
 }
+
+// Quiet tells whether there is nothing to do about the finding.
+func (f Finding) Quiet() bool { return f.Verdict == Pass || f.Verdict == Skip }

@@ -20,7 +20,7 @@ type Style struct {
 func (r Report) Text(style Style) string {
 	shown := slices.Clone(r.Findings)
 	if !style.Verbose {
-		shown = slices.DeleteFunc(shown, Finding.quiet)
+		shown = slices.DeleteFunc(shown, Finding.Quiet)
 	}
 	slices.SortStableFunc(shown, func(a, b Finding) int { return cmp.Compare(b.Verdict.rank(), a.Verdict.rank()) })
 	var b strings.Builder
@@ -34,9 +34,6 @@ func (r Report) Text(style Style) string {
 	}
 	return b.String()
 }
-
-// quiet tells whether there is nothing to do about the finding.
-func (f Finding) quiet() bool { return f.Verdict == Pass || f.Verdict == Skip }
 
 // Summary is the report in one line: "FAIL n7: 2 of 21 checks failed, 1 warning
 // (0.41 s)". What was skipped is no check of them.
@@ -112,7 +109,7 @@ func (s Style) row(b *strings.Builder, f Finding, ids, devices int) {
 	}
 	cells = append(cells, plain(f.Observed))
 	b.WriteString("  " + strings.TrimRight(strings.Join(cells, "  "), " ") + "\n")
-	if f.quiet() {
+	if f.Quiet() {
 		return
 	}
 	indent := strings.Repeat(" ", 2+verdictWidth+2)

@@ -4,29 +4,32 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/framework"
-	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // Facts are what one node has seen: of itself, of the share and of the head.
 type Facts struct {
-	Rank      int           `json:"rank"`
-	Host      string        `json:"host"`                 // as the launcher has it
-	Hostname  string        `json:"hostname"`             // as the kernel has it
-	Address   string        `json:"address,omitempty"`    // where peers would reach it
-	NoAddress string        `json:"no_address,omitempty"` // why it has none
-	Locals    []string      `json:"locals,omitempty"`     // all addresses of the node
-	OwnName   Name          `json:"own_name"`
-	HeadName  *Name         `json:"head_name,omitempty"` // nil: not asked
-	Calls     []Call        `json:"calls,omitempty"`     // to the head
-	Ports     []Port        `json:"ports,omitempty"`     // that its service is to have
-	NoPorts   string        `json:"no_ports,omitempty"`  // why they can't be told
-	Ephemeral [2]int        `json:"ephemeral_ports"`     // the range that the kernel gives ports from; 0: not known
-	Share     Share         `json:"share"`
-	Tool      *Tool         `json:"tool,omitempty"` // nil: the framework has none
-	Left      Left          `json:"left"`
-	Report    *check.Report `json:"report,omitempty"` // of the node's own checks
+	Rank      int      `json:"rank"`
+	Host      string   `json:"host"`                 // as the launcher has it
+	Hostname  string   `json:"hostname"`             // as the kernel has it
+	Address   string   `json:"address,omitempty"`    // where peers would reach it
+	NoAddress string   `json:"no_address,omitempty"` // why it has none
+	Locals    []string `json:"locals,omitempty"`     // all addresses of the node
+	OwnName   Name     `json:"own_name"`
+	HeadName  *Name    `json:"head_name,omitempty"` // nil: not asked
+	Calls     []Call   `json:"calls,omitempty"`     // to the head
+	PortFacts
+	Share  Share         `json:"share"`
+	Tool   *Tool         `json:"tool,omitempty"` // nil: the framework has none
+	Left   Left          `json:"left"`
+	Report *check.Report `json:"report,omitempty"` // of the node's own checks
+}
+
+// PortFacts are about the ports of a node.
+type PortFacts struct {
+	Ports     []Port `json:"ports,omitempty"`    // that its service is to have
+	NoPorts   string `json:"no_ports,omitempty"` // why they can't be told
+	Ephemeral [2]int `json:"ephemeral_ports"`    // the range that the kernel gives ports from; 0: not known
 }
 
 // Name is a host's name, and what the node's resolver says of it.
@@ -95,26 +98,4 @@ type Process struct {
 type File struct {
 	Path string `json:"path"`
 	Size int64  `json:"size"`
-}
-
-// scene is all that is known of a launch: what a report is made of.
-type scene struct {
-	Launcher roles.Launcher
-	Size     int
-	Hosts    []string // by rank; nil where the launcher doesn't tell
-	// Alone says why no other node is asked; nil: the launch is as it should be, or Mistake says what it is.
-	Alone   *roles.LaunchError
-	Mistake *roles.LaunchError
-	LogDir  string
-	// ShareErr is why nobody could meet there; nil: they could.
-	ShareErr  error
-	Waited    time.Duration // for all to be seen
-	NotSeen   []int         // whose records never came
-	Silent    []int         // who came, and told nothing
-	Facts     []Facts       // by rank, those that came
-	Trips     map[int]time.Duration
-	Framework framework.Words
-	Checked   bool // GPUs were looked at
-	Policy    check.Policy
-	Took      time.Duration
 }

@@ -20,7 +20,8 @@ import (
 
 // gather looks at this node with all there is, side by side. dir and job are nil where nobody meets.
 func (d *doctor) gather(ctx context.Context, dir *signal.Dir, job *signal.Job) Facts {
-	f := Facts{Rank: d.Identity.Rank, Host: d.Identity.Host, Hostname: d.Hostname, Locals: locals(), Ephemeral: ephemeral(d.Root)}
+	f := Facts{Rank: d.Identity.Rank, Host: d.Identity.Host, Hostname: d.Hostname, Locals: locals()}
+	f.Ephemeral = ephemeral(d.Root)
 	address, err := d.Address()
 	if f.Address = address; err != nil {
 		f.NoAddress = err.Error()

@@ -14,108 +14,297 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
+// ofLaunch are the checks of a launch as a whole, in the order of the report.
+var ofLaunch = []row{
+	{"launch", judgeLaunch},
+	{"share.seen", judgeSeen},
+	{"node.answer", judgeSilent},
+	{"share.delay", judgeTrips},
+	{"node.twins", judgeTwins},
+	{"clock", judgeClocks},
+	{"framework.version", judgeVersions},
+	{"x.alike", judgeAlike},
+	{"share.kind", judgeKinds},
+	{"gpus", judgeGPUs},
+	{"host.share", judgeRoom},
+	{"left.runs", judgeRuns},
+}
+
 // judgeLaunch judges what the launcher has started.
-func judgeLaunch(c scene) []Finding {
-	f := check.Finding{ID: "launch", Class: check.User}
+func judgeLaunch(p *page) {
+	// The launch errors' lines that start a job are to start the doctor.
+	ours := strings.NewReplacer("bringupd …", "bringupd doctor …")
 	switch {
-	case c.Mistake != nil:
-		f.Verdict, f.Observed, f.Hint = check.Fail, c.Mistake.Problem, ours(c.Mistake.Mend)
-	case c.Alone != nil:
-		f.Verdict, f.Class = check.Skip, ""
-		f.Observed = "this node alone: what needs several (the ways between them, whether they share " + c.LogDir + ") is not looked at; " + alone(c)
-		return []Finding{{Finding: f}}
+	case p.Mistake != nil:
+		p.Fail(check.User, p.Mistake.Problem, "", ours.Replace(p.Mistake.Mend))
+	case p.Alone != nil:
+		mend, _, _ := strings.Cut(p.Alone.Mend, ", or on this")
+		p.Skip("this node alone: what needs several (the ways between them, whether they share " + p.LogDir + ") is not looked at; " + ours.Replace(mend))
+	case p.Identity.Size == 1:
+		p.Pass(fmt.Sprintf("%s, one daemon on one node", p.Identity.Launcher))
 	default:
-		f.Verdict, f.Class = check.Pass, ""
-		f.Observed = fmt.Sprintf("%s, one daemon on each of %d nodes", c.Launcher, c.Size)
-		if c.Size == 1 {
-			f.Observed = fmt.Sprintf("%s, one daemon on one node", c.Launcher)
-		}
-	}
-	return []Finding{{Finding: f}}
-}
-
-// ours turns a launch error's line that starts a job into one that starts the doctor.
-func ours(mend string) string { return strings.ReplaceAll(mend, "bringupd …", "bringupd doctor …") }
-
-// alone tells how to look at all nodes instead of this one alone.
-func alone(c scene) string {
-	mend, _, _ := strings.Cut(c.Alone.Mend, ", or on this")
-	return ours(mend)
-}
-
-// slowTrip is a round trip of two records that makes a bring-up, which has a
-// dozen of them one after the other, take a minute more.
-const slowTrip = 5 * time.Second
-
-// judgeMeeting judges whether the nodes have met on the share, and how soon they see what others write.
-func judgeMeeting(c scene) []Finding {
-	seen := c.seen()
-	seen.Source = c.LogDir
-	switch {
-	case c.ShareErr != nil:
-		return whole(seen)
-	case seen.Verdict != check.Pass:
-		return append([]Finding{c.about(seen, c.NotSeen)}, c.silent()...)
-	default:
-		return slices.Concat(whole(seen), c.silent(), judgeTrips(c))
+		p.Pass(fmt.Sprintf("%s, one daemon on each of %d nodes", p.Identity.Launcher, p.Identity.Size))
 	}
 }
 
-// seen tells whether all nodes were seen on the share.
-func (c scene) seen() check.Finding {
-	const id = line("share.seen")
-	kind := ""
-	if len(c.Facts) > 0 && c.Facts[0].Share.FileSystem != "" {
-		kind = " (" + c.Facts[0].Share.FileSystem + ")"
+// judgeSeen judges whether all nodes were seen on the share.
+func judgeSeen(p *page) {
+	p.Each.Source = p.LogDir
+	where := p.LogDir
+	if len(p.Facts) > 0 && p.Facts[0].Share.FileSystem != "" {
+		where += " (" + p.Facts[0].Share.FileSystem + ")"
 	}
-	wrong, isDir := c.ShareErr.(*signal.DirError)
+	wrong, isDir := p.ShareErr.(*signal.DirError)
 	switch {
 	case isDir:
-		return id.fail(check.User, fmt.Sprintf("%s can't be used on %s: %s", wrong.Path, wrong.Host, wrong.Seen), "", wrong.Mend)
-	case c.ShareErr != nil:
-		return id.fail(check.User, c.ShareErr.Error(), "", "give a --log-dir that all nodes share and you can write to")
-	case c.Alone != nil || c.Mistake != nil || c.Size == 1:
-		return id.pass(fmt.Sprintf("%s%s can be written; whether other nodes see it is not known", c.LogDir, kind))
-	case len(c.NotSeen) > 0:
-		return id.fail(check.User, fmt.Sprintf("%d of %d nodes were not seen in %s%s for %s: %s",
-			len(c.NotSeen), c.Size, c.LogDir, kind, c.Waited.Round(time.Second/10), c.hosts(c.NotSeen)), "a record of each node",
-			"see whether the same file system is mounted there (findmnt -T "+c.LogDir+
-				"), whether their tasks have started, or give a --log-dir that all nodes share")
+		p.Fail(check.User, fmt.Sprintf("%s can't be used on %s: %s", wrong.Path, wrong.Host, wrong.Seen), "", wrong.Mend)
+	case p.ShareErr != nil:
+		p.Fail(check.User, p.ShareErr.Error(), "", "give a --log-dir that all nodes share and you can write to")
+	case !p.several():
+		p.Pass(where + " can be written; whether other nodes see it is not known")
+	case len(p.NotSeen) > 0:
+		p.Fail(check.User, fmt.Sprintf("%d of %d nodes were not seen in %s for %s: %s",
+			len(p.NotSeen), p.Identity.Size, where, p.Waited.Round(time.Second/10), p.hosts(p.NotSeen)), "a record of each node",
+			"see whether the same file system is mounted there (findmnt -T "+p.LogDir+
+				"), whether their tasks have started, or give a --log-dir that all nodes share").Ranks = p.NotSeen
 	default:
-		return id.pass(fmt.Sprintf("all %d nodes see and write %s%s", c.Size, c.LogDir, kind))
+		p.Pass(fmt.Sprintf("all %d nodes see and write %s", p.Identity.Size, where))
 	}
 }
 
-// silent tells of nodes that were seen, and never told their facts.
-func (c scene) silent() []Finding {
-	if len(c.Silent) == 0 {
-		return nil
+// judgeSilent tells of nodes that were seen, and never told their facts.
+func judgeSilent(p *page) {
+	if len(p.Silent) > 0 {
+		p.Fail(check.Node, "no facts came from "+p.hosts(p.Silent), "an answer of each node that was seen",
+			"see whether a GPU's driver, a disk or the share hangs there; what their tasks said is on standard error").Ranks = p.Silent
 	}
-	return []Finding{c.about(line("node.answer").fail(check.Node,
-		"no facts came from "+c.hosts(c.Silent), "an answer of each node that was seen",
-		"see whether a GPU's driver, a disk or the share hangs there; what their tasks said is on standard error"), c.Silent)}
 }
+
+// slowTrip is a round trip of two records that makes a bring-up, which has a dozen of them one after the other, take a
+// minute more.
+const slowTrip = 5 * time.Second
 
 // judgeTrips tells how long a record and its answer take.
-func judgeTrips(c scene) []Finding {
-	const id = line("share.delay")
-	ranks := slices.Sorted(maps.Keys(c.Trips))
+func judgeTrips(p *page) {
+	ranks := slices.Sorted(maps.Keys(p.Trips))
 	ranks = slices.DeleteFunc(ranks, func(rank int) bool { return rank == 0 }) // the head answers itself
-	if len(ranks) == 0 {
-		return nil
+	if len(ranks) == 0 || p.ShareErr != nil || len(p.NotSeen) > 0 {
+		return
 	}
-	slowest := slices.MaxFunc(ranks, func(a, b int) int { return cmp.Compare(c.Trips[a], c.Trips[b]) })
-	observed := fmt.Sprintf("a record of the head was answered within %s, last by %s", prose.Span(c.Trips[slowest], time.Minute), c.host(slowest))
-	late := slices.DeleteFunc(ranks, func(rank int) bool { return c.Trips[rank] <= slowTrip })
+	slowest := slices.MaxFunc(ranks, func(a, b int) int { return cmp.Compare(p.Trips[a], p.Trips[b]) })
+	observed := fmt.Sprintf("a record of the head was answered within %s, last by %s", prose.Span(p.Trips[slowest], time.Minute), p.host(slowest))
+	late := slices.DeleteFunc(ranks, func(rank int) bool { return p.Trips[rank] <= slowTrip })
 	if len(late) == 0 {
-		return whole(id.pass(observed))
+		p.Pass(observed)
+		return
 	}
-	return []Finding{c.about(id.warn(check.Node, observed+"; too late by "+c.hosts(late), "an answer within "+slowTrip.String(),
-		"see the mount's options for how long a directory is cached (acdirmax, actimeo), and the load of its server"), late)}
+	p.Warn(check.Node, observed+"; too late by "+p.hosts(late), "an answer within "+slowTrip.String(),
+		"see the mount's options for how long a directory is cached (acdirmax, actimeo), and the load of its server").Ranks = late
 }
 
-// several tells whether other nodes are asked.
-func (c scene) several() bool { return c.Alone == nil && c.Mistake == nil && c.Size > 1 }
+// judgeTwins finds nodes that share a name, or an address.
+func judgeTwins(p *page) {
+	if !p.several() || !p.Identity.Launcher.Traits().NamesNodes {
+		return // plain ranks may well be on one machine
+	}
+	for _, shared := range []struct {
+		what string
+		of   func(Facts) string
+	}{
+		{"the host name", func(f Facts) string { return f.Hostname }},
+		{"the address", func(f Facts) string { return f.Address }},
+	} {
+		values, by := p.by(shared.of)
+		for _, value := range values {
+			if ranks := by[value]; len(ranks) > 1 {
+				p.Fail(check.Node, fmt.Sprintf("%s have %s %s", p.hosts(ranks), shared.what, value), "one for each node",
+					"frameworks take them for one node: set the host name, or name the interface with --interface").Ranks = ranks
+			}
+		}
+	}
+}
 
-// apart tells whether the nodes should be different machines.
-func (c scene) apart() bool { return c.several() && c.Launcher != roles.Local }
+const (
+	// wrongClock misleads who reads the logs of two nodes side by side.
+	wrongClock = 2 * time.Second
+	// worseClock has credentials refused: those of munge live for 5 minutes.
+	worseClock = time.Minute
+)
+
+// judgeClocks compares the clocks of the nodes with the middle one of them: it may be the head's that is wrong.
+func judgeClocks(p *page) {
+	ahead := make(map[int]time.Duration)
+	for _, f := range p.Facts {
+		if offset, known := p.aheadOfHead(f); known {
+			ahead[f.Rank] = offset
+		}
+	}
+	if !p.several() || len(ahead) < 2 {
+		return
+	}
+	sorted := slices.Sorted(maps.Values(ahead))
+	middle := sorted[(len(sorted)-1)/2]
+	if len(sorted) == 2 {
+		middle = 0
+	}
+	ranks, parts := make(map[check.Verdict][]int), make(map[check.Verdict][]string)
+	for _, rank := range slices.Sorted(maps.Keys(ahead)) {
+		off, verdict, way := ahead[rank]-middle, check.Warn, "ahead"
+		if off.Abs() <= wrongClock {
+			continue
+		}
+		if off.Abs() > worseClock {
+			verdict = check.Fail
+		}
+		if off < 0 {
+			way = "behind"
+		}
+		ranks[verdict] = append(ranks[verdict], rank)
+		parts[verdict] = append(parts[verdict], fmt.Sprintf("%s is %s %s", p.host(rank), off.Abs().Round(time.Second/10), way))
+	}
+	for _, verdict := range []check.Verdict{check.Fail, check.Warn} {
+		if parts := parts[verdict]; len(parts) > 0 {
+			p.Say(verdict, check.Node, "of the other nodes' clocks "+prose.List(parts, mostSaid, "; "),
+				fmt.Sprintf("within %s of them", wrongClock), "see whether chronyd or ntpd runs there: chronyc tracking").Ranks = ranks[verdict]
+		}
+	}
+	if len(parts) == 0 {
+		p.Pass(fmt.Sprintf("%d nodes within %s of each other", len(ahead), wrongClock))
+	}
+}
+
+// aheadOfHead returns by how much a node's clock is ahead of the head's: as the head has told over the network, or else
+// as the share's clock shows.
+func (c *scene) aheadOfHead(f Facts) (time.Duration, bool) {
+	for _, call := range f.Calls {
+		if call.Ahead != nil {
+			return *call.Ahead, true
+		}
+	}
+	head := c.Facts[0]
+	if head.Rank != 0 || head.Share.Offset == nil || f.Share.Offset == nil {
+		return 0, f.Rank == 0
+	}
+	return *head.Share.Offset - *f.Share.Offset, true
+}
+
+// judgeVersions compares the versions of the framework's program.
+func judgeVersions(p *page) {
+	tool := ""
+	versions, by := p.by(func(f Facts) string {
+		if f.Tool == nil || f.Tool.Version == "" {
+			return ""
+		}
+		tool = cmp.Or(tool, f.Tool.Name)
+		return f.Tool.Version
+	})
+	if len(versions) < 2 {
+		return
+	}
+	slices.SortStableFunc(versions, func(a, b string) int { return len(by[b]) - len(by[a]) })
+	odd := versions
+	if len(by[versions[0]]) > len(by[versions[1]]) {
+		odd = versions[1:]
+	}
+	var parts []string
+	var ranks []int
+	for _, version := range odd {
+		parts = append(parts, version+" on "+p.hosts(by[version]))
+		ranks = append(ranks, by[version]...)
+	}
+	slices.Sort(ranks)
+	p.Fail(check.User, tool+": "+strings.Join(parts, "; "),
+		fmt.Sprintf("one version, as %s on %s", versions[0], p.hosts(by[versions[0]])),
+		"have all nodes use one environment, on the share or in one container image").Ranks = ranks
+}
+
+// judgeAlike compares what should be the same on all nodes. What differs has ids of its own.
+func judgeAlike(p *page) {
+	var groups []check.Group
+	for _, f := range p.Facts {
+		if f.Report != nil {
+			groups = append(groups, check.Group{Traits: f.Report.Traits, Ranks: []int{f.Rank}})
+		}
+	}
+	if !p.several() || len(groups) < 2 {
+		return
+	}
+	if p.Found = check.Compare(groups, p.hosts); len(p.Found) == 0 {
+		p.Pass(fmt.Sprintf("%d nodes have the same kernel, processors, GPUs and bringupd", len(groups)))
+	}
+}
+
+// judgeKinds compares the file systems that the log directory is on.
+func judgeKinds(p *page) {
+	kinds, by := p.by(func(f Facts) string { return f.Share.FileSystem })
+	if !p.several() || len(kinds) < 2 {
+		return
+	}
+	for i, kind := range kinds {
+		kinds[i] = kind + " on " + p.hosts(by[kind])
+	}
+	p.Warn(check.Node, strings.Join(kinds, "; "), "one file system",
+		"see whether "+p.LogDir+" is mounted in the same way there: findmnt -T "+p.LogDir)
+}
+
+// judgeGPUs sums up what GPUs there are.
+func judgeGPUs(p *page) {
+	counts, by := p.by(func(f Facts) string {
+		switch {
+		case f.Report == nil:
+			return ""
+		case f.Report.Trait(check.GPUModel) == "":
+			return "none"
+		}
+		return f.Report.Trait(check.GPUCount) + " × " + f.Report.Trait(check.GPUModel)
+	})
+	if p.Policy.Mode == check.ModeOff || len(counts) == 0 {
+		return
+	}
+	for i, what := range counts {
+		counts[i] = what + p.on(by[what], len(counts) == 1)
+	}
+	p.Pass(strings.Join(counts, "; "))
+}
+
+// head returns the facts of the head, which has looked for all nodes at what is the same for them.
+func (c *scene) head() (Facts, bool) {
+	if len(c.Facts) == 0 {
+		return Facts{}, false
+	}
+	return c.Facts[0], c.Facts[0].Rank == 0
+}
+
+// judgeRoom judges the room on the share, and the clock of a node that is alone.
+func judgeRoom(p *page) {
+	f, known := p.head()
+	if !known {
+		return
+	}
+	share := check.Share{Path: p.LogDir, Space: f.Share.Space}
+	if !p.several() {
+		share.Offset = f.Share.Offset // with others, their clocks are compared
+	}
+	p.Found = check.JudgeShare(share)
+	if f.Share.SpaceErr != "" {
+		p.Say(check.Unknown, check.Node, f.Share.SpaceErr, "", "")
+	}
+}
+
+// judgeRuns tells of runs that never ended.
+func judgeRuns(p *page) {
+	f, known := p.head()
+	switch {
+	case !known:
+		return
+	case f.Left.RunsErr != "":
+		p.Say(check.Unknown, check.Node, f.Left.RunsErr, "", "")
+		return
+	}
+	var runs, paths []string
+	for _, run := range f.Left.Runs {
+		runs = append(runs, fmt.Sprintf("%s (quiet for %s)", run.Path, strings.TrimSuffix(run.Quiet.Round(time.Hour).String(), "0m0s")))
+		paths = append(paths, run.Path)
+	}
+	p.left("runs without an end", runs, roles.NoSuchJob+": "+removal(paths), "no run without an end in "+p.LogDir)
+}

@@ -17,10 +17,13 @@ import (
 // well is a launch on four nodes with which nothing is wrong.
 func well() scene {
 	c := scene{
-		Launcher: roles.Slurm, Size: 4, Hosts: []string{"n0", "n1", "n2", "n3"}, LogDir: "/share/logs", Waited: time.Second,
-		Trips: map[int]time.Duration{}, Framework: ray.Cluster{}.Words(), Checked: true,
+		Launch: Launch{
+			Identity:  roles.Identity{Launcher: roles.Slurm, Size: 4, Hosts: []string{"n0", "n1", "n2", "n3"}},
+			Framework: ray.Cluster{}, LogDir: "/share/logs",
+		},
+		Waited: time.Second, Trips: map[int]time.Duration{},
 	}
-	for rank, host := range c.Hosts {
+	for rank, host := range c.Identity.Hosts {
 		no, none := false, time.Duration(0)
 		address := "10.0.0." + string(rune('1'+rank))
 		c.Trips[rank] = 40 * time.Millisecond
@@ -32,7 +35,7 @@ func well() scene {
 				{To: "10.0.0.1:4711", Took: time.Millisecond, Ahead: &none},
 				{To: "n0:4711", ByName: true, Took: time.Millisecond, Ahead: &none},
 			},
-			Ephemeral: [2]int{32768, 60999},
+			PortFacts: PortFacts{Ephemeral: [2]int{32768, 60999}},
 			Share:     Share{FileSystem: "nfs", Record: 3 * time.Millisecond, Trial: &signal.Trial{}, Offset: &none, Heard: &no},
 			Tool:      &Tool{Name: "ray", Version: "2.9.0"},
 			Report: &check.Report{
@@ -51,12 +54,12 @@ func well() scene {
 }
 
 func TestAllIsWell(t *testing.T) {
-	r := judge(well())
+	r := judge(new(well()))
 	for _, f := range r.Findings {
-		if !f.inner && f.ID != "host.share" && !slices.Contains(IDs(), f.ID) {
+		if !slices.Contains(slices.Concat(IDs(), readiness.IDs(nil)), f.ID) {
 			t.Errorf("no rule can be for %s", f.ID)
 		}
-		if f.Verdict != check.Pass && !f.inner {
+		if f.Verdict != check.Pass && f.ID != "net.ib" {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -94,7 +97,7 @@ func TestPlantedFaults(t *testing.T) {
 	}{
 		{"tasks are not nodes", func(c *scene) {
 			c.Mistake = &roles.LaunchError{Problem: "cannot run 8 daemons on 4 nodes", Mend: "start it with: srun --ntasks=4 bringupd …"}
-			c.Size, c.Facts = 1, c.Facts[:1]
+			c.Identity.Size, c.Facts = 1, c.Facts[:1]
 		}, "launch", check.Fail, nil, "cannot run 8 daemons on 4 nodes", 65},
 		{"the share is another one on a node", func(c *scene) { c.NotSeen, c.Facts = []int{2}, slices.Delete(c.Facts, 2, 3) },
 			"share.seen", check.Fail, []string{"n2"}, "1 of 4 nodes were not seen in /share/logs (nfs) for 1s: n2", 66},
@@ -169,8 +172,8 @@ func TestPlantedFaults(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := well()
 			tc.plant(&c)
-			r := judge(c)
-			at := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.ID == tc.id && f.Verdict == tc.verdict })
+			r := judge(&c)
+			at := slices.IndexFunc(r.Findings, func(f check.Finding) bool { return f.ID == tc.id && f.Verdict == tc.verdict })
 			if at < 0 {
 				t.Fatalf("no %s of %s in\n%s", tc.verdict, tc.id, r.Text(check.Style{}))
 			}
@@ -184,7 +187,7 @@ func TestPlantedFaults(t *testing.T) {
 			if f.Hint == "" && f.Verdict != check.Unknown && f.Observed != "n3: no answer" {
 				t.Errorf("it tells nothing to do: %+v", f)
 			}
-			wrong := slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return quiet(f.Verdict) })
+			wrong := slices.DeleteFunc(slices.Clone(r.Findings), func(f check.Finding) bool { return f.Quiet() })
 			if len(wrong) != 1 {
 				t.Errorf("of one fault it tells %d times:\n%s", len(wrong), r.Text(check.Style{}))
 			}
@@ -196,11 +199,11 @@ func TestRulesApply(t *testing.T) {
 	c := well()
 	c.Facts[1].Left.Temp = []string{"/tmp/bu-1"}
 	c.Policy = check.Policy{Rules: []check.Rule{{Pattern: "left.*", Effect: check.EffectOff}}}
-	if r := judge(c); r.Verdict != check.Pass || slices.ContainsFunc(r.Findings, func(f Finding) bool { return strings.HasPrefix(f.ID, "left.") }) {
+	if r := judge(&c); r.Verdict != check.Pass || slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return strings.HasPrefix(f.ID, "left.") }) {
 		t.Errorf("%+v", r.Findings)
 	}
 	c.Policy.Rules[0].Effect = check.EffectFail
-	if r := judge(c); r.Code != 2 {
+	if r := judge(&c); r.Code != 2 {
 		t.Errorf("code %d", r.Code)
 	}
 }
@@ -209,8 +212,8 @@ func TestRulesApply(t *testing.T) {
 func TestAlone(t *testing.T) {
 	c := well()
 	c.Alone = &roles.LaunchError{Problem: "cannot tell", Mend: "start it with: srun bringupd …, or on this machine alone with: bringupd local", Alone: true}
-	c.Launcher, c.Size, c.Facts, c.Trips = roles.Local, 1, c.Facts[:1], nil
-	r := judge(c)
+	c.Identity.Launcher, c.Identity.Size, c.Facts, c.Trips = roles.Local, 1, c.Facts[:1], nil
+	r := judge(&c)
 	if r.Code != 0 || r.Subject != "n0 alone" {
 		t.Errorf("code %d, %s", r.Code, r.Subject)
 	}
@@ -231,21 +234,21 @@ func TestAlone(t *testing.T) {
 func TestMergeNamesEach(t *testing.T) {
 	c := well()
 	for i := range c.Facts {
-		c.Facts[i].Left.Temp = []string{"/tmp/bu-" + c.Hosts[i]}
+		c.Facts[i].Left.Temp = []string{"/tmp/bu-" + c.Identity.Hosts[i]}
 	}
-	text := judge(c).Text(check.Style{})
+	text := judge(&c).Text(check.Style{})
 	const want = "n0: directories of runs: /tmp/bu-n0; n1: directories of runs: /tmp/bu-n1; n2: directories of runs: /tmp/bu-n2; and 1 more\n" +
 		"           hint: on n0: rm -r -- /tmp/bu-n0; on n1: rm -r -- /tmp/bu-n1; on n2: rm -r -- /tmp/bu-n2; and so on\n"
 	if !strings.Contains(text, want) {
 		t.Errorf("%q is missing in\n%s", want, text)
 	}
 	c = well()
-	c.Launcher = roles.Ranks
+	c.Identity.Launcher = roles.Ranks
 	for i := range c.Facts {
 		c.Facts[i].Host = "vm"
 	}
 	c.Facts[2].Tool.Version = "2.8.0"
-	if text = judge(c).Text(check.Style{}); !strings.Contains(text, "ray: 2.8.0 on vm (rank 2)\n") {
+	if text = judge(&c).Text(check.Style{}); !strings.Contains(text, "ray: 2.8.0 on vm (rank 2)\n") {
 		t.Errorf("nobody knows which one is meant:\n%s", text)
 	}
 }

@@ -21,23 +21,26 @@ type proc struct {
 	name        string // of its program
 	args        []string
 	environ     map[string]string
-	maps        string // the files that it has mapped or open
+	uses        []string // in which its files are named: its arguments and environment, and what it has mapped and open
 }
 
 // leftovers looks for what earlier runs of the user have left on the node. Root is where /proc and /dev/shm are.
 func leftovers(root, tempDir string, user int) Left {
 	all := processes(filepath.Join("/", root, "proc"), user)
-	var l Left
-	l.Processes = strays(all, os.Getpid())
+	used := func(path string) bool {
+		names := func(text string) bool { return strings.Contains(text, path) }
+		return slices.ContainsFunc(all, func(p proc) bool { return slices.ContainsFunc(p.uses, names) })
+	}
+	l := Left{Processes: strays(all, os.Getpid())}
 	for _, file := range owned(filepath.Join("/", root, "dev/shm"), user) {
-		if !usedBy(all, file.Path) {
+		if !used(file.Path) {
 			l.Shm = append(l.Shm, file)
 		}
 	}
 	entries, _ := os.ReadDir(tempDir)
 	for _, entry := range entries {
 		path := filepath.Join(tempDir, entry.Name())
-		if strings.HasPrefix(entry.Name(), "bu-") && entry.IsDir() && isOf(entry, user) && !usedBy(all, path) {
+		if strings.HasPrefix(entry.Name(), "bu-") && entry.IsDir() && isOf(entry, user) && !used(path) {
 			l.Temp = append(l.Temp, path)
 		}
 	}
@@ -46,24 +49,34 @@ func leftovers(root, tempDir string, user int) Left {
 
 // strays returns the processes that a daemon has started and none minds any more. One of a job is left alone while a
 // daemon of the same job runs here: a service that has put itself into the background is no child of it.
-func strays(all []proc, self int) []Process {
+func strays(all []proc, self int) (found []Process) {
 	byPID := make(map[int]proc, len(all))
-	minded := make(map[string]bool)
 	for _, p := range all {
 		byPID[p.pid] = p
 	}
+	// line is a process and its ancestors.
+	line := func(pid int) (above []proc) {
+		for p, known := byPID[pid]; known && len(above) <= len(all); p, known = byPID[p.parent] {
+			above = append(above, p)
+		}
+		return above
+	}
+	minded := make(map[string]bool)
 	for _, p := range all {
-		if p.isDaemon() && !descends(byPID, p, self) {
+		if p.isDaemon() && !slices.ContainsFunc(line(p.pid), func(q proc) bool { return q.pid == self }) {
 			minded[p.job()] = true
 		}
 	}
-	var found []Process
+	ours := line(self) // with a shell that we were started from
 	for _, p := range all {
 		mark, run := p.environ[guardVariable], p.environ[roles.RunVariable]
-		if mark == "" && run == "" || strings.HasPrefix(p.args[0], daemonName) || minded[p.job()] || isMinded(byPID, p, self) {
-			continue
+		switch {
+		case mark == "" && run == "", strings.HasPrefix(p.args[0], daemonName), minded[p.job()]:
+		case slices.ContainsFunc(line(p.pid), func(q proc) bool { return q.pid == self || strings.HasPrefix(q.name, daemonName) }):
+		case slices.ContainsFunc(ours, func(q proc) bool { return q.pid == p.pid }):
+		default:
+			found = append(found, Process{PID: p.pid, Command: p.name, Run: run})
 		}
-		found = append(found, Process{PID: p.pid, Command: p.name, Run: run})
 	}
 	return found
 }
@@ -84,48 +97,6 @@ const daemonName = "bringupd"
 func (p proc) isDaemon() bool {
 	looking := []string{"doctor", "check", "status", "report", "logs", "exec", "attach", "simulate", "help", "version"}
 	return strings.HasPrefix(p.name, daemonName) && (len(p.args) < 2 || !slices.Contains(looking, p.args[1]))
-}
-
-// isMinded tells whether a process descends from a bringupd, or is an ancestor or a descendant of this process.
-func isMinded(byPID map[int]proc, p proc, self int) bool {
-	above := func(q proc) bool { return strings.HasPrefix(q.name, daemonName) }
-	return inLine(byPID, p, above) || descends(byPID, p, self) ||
-		descends(byPID, byPID[self], p.pid) // a shell that we were started from
-}
-
-// descends tells whether a process is the other one or a descendant of it.
-func descends(byPID map[int]proc, p proc, other int) bool {
-	return inLine(byPID, p, func(q proc) bool { return q.pid == other })
-}
-
-// inLine tells whether is holds for the process or for one of its ancestors.
-func inLine(byPID map[int]proc, p proc, is func(proc) bool) bool {
-	for range len(byPID) + 1 {
-		if is(p) {
-			return true
-		}
-		parent, known := byPID[p.parent]
-		if !known {
-			return false
-		}
-		p = parent
-	}
-	return false
-}
-
-// usedBy tells whether any process has the path open or mapped, or has it in its arguments or its environment.
-func usedBy(all []proc, path string) bool {
-	return slices.ContainsFunc(all, func(p proc) bool {
-		if strings.Contains(p.maps, path) || strings.Contains(strings.Join(p.args, "\n"), path) {
-			return true
-		}
-		for _, value := range p.environ {
-			if strings.Contains(value, path) {
-				return true
-			}
-		}
-		return false
-	})
 }
 
 // owned returns the files in a directory that are this user's.
@@ -178,20 +149,22 @@ func readProcess(dir string, pid int) (proc, bool) {
 	if open < 0 || shut < open {
 		return proc{}, false
 	}
-	p := proc{pid: pid, name: stat[open+1 : shut], environ: make(map[string]string), maps: read("maps")}
+	p := proc{pid: pid, name: stat[open+1 : shut], environ: make(map[string]string)}
 	if fields := strings.Fields(stat[shut+1:]); len(fields) > 1 {
 		p.parent, _ = strconv.Atoi(fields[1])
 	}
 	p.args = strings.Split(strings.TrimRight(read("cmdline"), "\x00"), "\x00")
+	p.uses = append(slices.Clone(p.args), read("maps"))
 	for entry := range strings.SplitSeq(read("environ"), "\x00") {
 		if name, value, ok := strings.Cut(entry, "="); ok {
 			p.environ[name] = value
+			p.uses = append(p.uses, value)
 		}
 	}
 	fds, _ := os.ReadDir(filepath.Join(dir, "fd"))
 	for _, fd := range fds {
 		if link, err := os.Readlink(filepath.Join(dir, "fd", fd.Name())); err == nil {
-			p.maps += "\n" + link
+			p.uses = append(p.uses, link)
 		}
 	}
 	return p, true

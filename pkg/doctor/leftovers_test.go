@@ -22,7 +22,7 @@ func machine(t *testing.T, processes ...proc) string {
 		}
 		for name, text := range map[string]string{
 			"stat": fmt.Sprintf("%d (%s) S %d 1 1 0", p.pid, p.name, p.parent), "cmdline": strings.Join(p.args, "\x00") + "\x00",
-			"environ": environ.String(), "maps": p.maps,
+			"environ": environ.String(),
 		} {
 			write(t, filepath.Join(dir, name), text)
 		}

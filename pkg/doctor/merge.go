@@ -2,79 +2,24 @@ package doctor
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/prose"
-	"github.com/bringupd/bringupd/pkg/roles"
 )
-
-// host names a rank.
-func (c scene) host(rank int) string {
-	for _, f := range c.Facts {
-		if f.Rank == rank {
-			return cmp.Or(f.Host, f.Hostname)
-		}
-	}
-	if rank < len(c.Hosts) {
-		return c.Hosts[rank]
-	}
-	return nameless(rank)
-}
-
-// hosts names some ranks: "n[0,2-5]", with the ranks where several nodes have
-// one name, or by their ranks alone where nobody tells the names.
-func (c scene) hosts(ranks []int) string {
-	names := c.names(ranks)
-	told := prose.Ranks(ranks)
-	switch {
-	case slices.ContainsFunc(ranks, func(rank int) bool { return c.host(rank) == nameless(rank) }):
-		return told
-	case c.ambiguous():
-		return fmt.Sprintf("%s (%s)", roles.CompactNodeList(names), told)
-	default:
-		return roles.CompactNodeList(names)
-	}
-}
-
-// nameless is a rank whose host nobody tells.
-func nameless(rank int) string { return fmt.Sprintf("rank %d", rank) }
-
-// ambiguous tells whether several nodes have one name.
-func (c scene) ambiguous() bool {
-	names, _ := c.by(func(f Facts) string { return c.host(f.Rank) })
-	return len(names) < len(c.Facts)
-}
-
-func (c scene) names(ranks []int) (names []string) {
-	for _, rank := range ranks {
-		names = append(names, c.host(rank))
-	}
-	return names
-}
-
-// said is a finding of one rank.
-type said struct {
-	check.Finding
-	rank  int
-	inner bool
-}
 
 // mostSaid is how many different things one line tells.
 const mostSaid = 3
 
 // merge makes one line of what several nodes say of the same: a line for each check and each verdict but PASS and SKIP,
 // which are left out where another node says worse.
-func (c scene) merge(all []said) []Finding {
-	var lines []Finding
-	for _, group := range groupBy(all, func(s said) string { return s.ID }) {
-		byVerdict := groupBy(group, func(s said) string { return string(s.Verdict) })
-		wrong := slices.ContainsFunc(group, func(s said) bool { return !quiet(s.Verdict) })
-		passed := slices.ContainsFunc(group, func(s said) bool { return s.Verdict == check.Pass })
-		for _, same := range byVerdict {
-			if v := same[0].Verdict; quiet(v) && wrong || v == check.Skip && passed {
+func (c *scene) merge(all []check.Finding) (lines []check.Finding) {
+	for _, group := range groupBy(all, func(f check.Finding) string { return f.ID }) {
+		wrong := slices.ContainsFunc(group, func(f check.Finding) bool { return !f.Quiet() })
+		passed := slices.ContainsFunc(group, func(f check.Finding) bool { return f.Verdict == check.Pass })
+		for _, same := range groupBy(group, func(f check.Finding) check.Verdict { return f.Verdict }) {
+			if f := same[0]; f.Quiet() && wrong || f.Verdict == check.Skip && passed {
 				continue
 			}
 			lines = append(lines, c.line(same))
@@ -83,34 +28,35 @@ func (c scene) merge(all []said) []Finding {
 	return lines
 }
 
-func quiet(v check.Verdict) bool { return v == check.Pass || v == check.Skip }
-
 // groupBy keeps the order in which the keys come first.
-func groupBy(all []said, key func(said) string) (groups [][]said) {
-	at := make(map[string]int)
-	for _, s := range all {
-		i, known := at[key(s)]
+func groupBy[K comparable](all []check.Finding, key func(check.Finding) K) (groups [][]check.Finding) {
+	at := make(map[K]int)
+	for _, f := range all {
+		i, known := at[key(f)]
 		if !known {
 			i = len(groups)
-			at[key(s)] = i
+			at[key(f)] = i
 			groups = append(groups, nil)
 		}
-		groups[i] = append(groups[i], s)
+		groups[i] = append(groups[i], f)
 	}
 	return groups
 }
 
+// mostText is how many characters of what nodes say are in a line.
+const mostText = 220
+
 // line makes one line of what several nodes say that have the same verdict on the same check.
-func (c scene) line(same []said) Finding {
-	f := same[0].Finding
-	f.Device = nil
-	texts := groupBy(same, said.text)
-	slices.SortStableFunc(texts, func(a, b []said) int { return len(b) - len(a) })
+func (c *scene) line(same []check.Finding) check.Finding {
+	f := same[0]
+	f.Device, f.Ranks = nil, nil
+	texts := groupBy(same, text)
+	slices.SortStableFunc(texts, func(a, b []check.Finding) int { return cmp.Compare(len(b), len(a)) })
 	var parts []string
 	for _, group := range texts {
 		who := ranksOf(group)
-		switch text := group[0].text(); {
-		case quiet(f.Verdict):
+		switch text := text(group[0]); {
+		case f.Quiet():
 			parts = append(parts, text+c.on(who, len(texts) == 1))
 		case len(c.Facts) > 1 && len(who) < len(c.Facts):
 			// Who it is comes first: the rest may be too long for the line.
@@ -120,21 +66,17 @@ func (c scene) line(same []said) Finding {
 		}
 	}
 	f.Observed = prose.List(parts, mostSaid, "; ")
-	if hints := groupBy(same, func(s said) string { return s.Hint }); len(hints) > 1 {
+	if hints := groupBy(same, func(f check.Finding) string { return f.Hint }); len(hints) > 1 {
 		f.Hint = c.hints(hints)
 	}
-	line := Finding{Finding: f, inner: same[0].inner}
-	if !quiet(f.Verdict) {
-		line.Nodes = c.names(ranksOf(same))
+	if !f.Quiet() {
+		f.Ranks = ranksOf(same)
 	}
-	return line
+	return f
 }
 
-// mostText is how many characters of what nodes say are in a line.
-const mostText = 220
-
 // hints tells what to do on which nodes, where the hints of the nodes differ.
-func (c scene) hints(groups [][]said) string {
+func (c *scene) hints(groups [][]check.Finding) string {
 	var parts []string
 	for _, group := range groups[:min(len(groups), mostSaid)] {
 		parts = append(parts, "on "+c.hosts(ranksOf(group))+": "+group[0].Hint)
@@ -145,29 +87,17 @@ func (c scene) hints(groups [][]said) string {
 	return strings.Join(parts, "; ")
 }
 
-func (s said) text() string {
-	if s.Device == nil {
-		return s.Observed
+// text is what a node's finding says.
+func text(f check.Finding) string {
+	if f.Device == nil {
+		return f.Observed
 	}
-	return s.Device.String() + ": " + s.Observed
+	return f.Device.String() + ": " + f.Observed
 }
 
-// on says which nodes said so, where there are several.
-func (c scene) on(ranks []int, alone bool) string {
-	switch {
-	case len(c.Facts) < 2:
-		return ""
-	case alone && len(ranks) == len(c.Facts):
-		return fmt.Sprintf(" (all %d nodes)", len(ranks))
-	default:
-		return " on " + c.hosts(ranks)
-	}
-}
-
-func ranksOf(all []said) []int {
-	var ranks []int
-	for _, s := range all {
-		ranks = append(ranks, s.rank)
+func ranksOf(all []check.Finding) (ranks []int) {
+	for _, f := range all {
+		ranks = append(ranks, f.Ranks...)
 	}
 	slices.Sort(ranks)
 	return slices.Compact(ranks)

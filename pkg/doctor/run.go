@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -29,28 +27,37 @@ type Checks interface {
 	Longest() time.Duration
 }
 
-// Config is what the doctor is to look at.
-type Config struct {
+// Launch is what is to be looked at.
+type Launch struct {
 	Identity roles.Identity
 	// Alone and Mistake say why this node is looked at by itself: nothing has launched several, or has launched them
 	// wrongly. Identity is a job of one then.
 	Alone, Mistake *roles.LaunchError
-	Hostname       string // as the kernel has it
 	LogDir         string
-	TempDir        string
-	Address        func() (string, error) // where peers reach this node
 	Framework      framework.Framework
-	Checks         Checks
 	Policy         check.Policy
-	Environ        []string
-	Program        string        // version of this bringupd
-	Join           time.Duration // until all nodes have met
+}
 
+// World is what a node looks at the others and at itself by. The zero World is that of any program.
+type World struct {
 	Access   signal.Access    // its zero value: the file system itself
 	Network  lifeline.Network // nil: TCP
 	Resolver Resolver         // nil: the system's
 	Now      func() time.Time // this node's clock; nil: the system's
 	Root     string           // where /proc and /dev/shm are; empty: /
+}
+
+// Config is what the doctor is to look at, and by what.
+type Config struct {
+	Launch
+	Hostname string // as the kernel has it
+	TempDir  string
+	Address  func() (string, error) // where peers reach this node
+	Checks   Checks
+	Environ  []string
+	Program  string        // version of this bringupd
+	Join     time.Duration // until all nodes have met
+	World
 }
 
 // doctor is one node's part in it.
@@ -87,7 +94,6 @@ const (
 var (
 	errJoin = errors.New("the join timeout is over")
 	errPing = errors.New("the time for an answer is over")
-	errFact = errors.New("the time for all facts is over")
 	errEnd  = errors.New("the time for the end is over")
 )
 
@@ -118,217 +124,38 @@ func (d *doctor) factTime() time.Duration { return d.Checks.Longest() + toolTime
 
 // runHead is the head's part.
 func (d *doctor) runHead(ctx context.Context, show func(Report) error) (int, error) {
-	c := scene{
-		Launcher: d.Identity.Launcher, Size: d.Identity.Size, Hosts: d.Identity.Hosts, Alone: d.Alone, Mistake: d.Mistake,
-		LogDir: d.LogDir, Framework: framework.WordsOf(d.Framework), Policy: d.Policy, Checked: d.Policy.Mode != check.ModeOff,
-	}
-	fresh := d.Identity.Size == 1 && !isThere(d.LogDir)
+	c := scene{Launch: d.Launch}
 	m, err := d.open(ctx)
-	if err != nil && ctx.Err() != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return 0, context.Cause(ctx)
+	case err != nil:
+		c.ShareErr, c.Facts = err, []Facts{d.gather(ctx, nil, nil)}
+		report := d.report(&c)
+		return report.Code, show(report)
+	}
+	defer m.close()
+	err = m.collect(ctx, &c)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
 	if err != nil {
-		c.ShareErr = err
-		c.Facts = []Facts{d.gather(ctx, nil, nil)}
-	} else {
-		defer m.close()
-		err = m.collect(ctx, &c)
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		if err != nil {
-			// The others have nothing to tell of: whatever befell us is the share's.
-			return 0, m.end(context.WithoutCancel(ctx), health.OutcomeOf(health.Share).Code, err, fresh)
-		}
+		// The others have nothing to tell of: whatever befell us is the share's.
+		return 0, m.end(context.WithoutCancel(ctx), health.OutcomeOf(health.Share).Code, err)
 	}
+	report := d.report(&c)
+	return report.Code, m.end(ctx, report.Code, show(report))
+}
+
+func (d *doctor) report(c *scene) Report {
 	c.Took = time.Since(d.began)
-	report := judge(c)
-	return report.Code, m.end(ctx, report.Code, show(report), fresh)
+	return judge(c)
 }
 
 // isThere tells whether a directory is there, by a listing of its parent.
 func isThere(dir string) bool {
 	entries, err := os.ReadDir(filepath.Dir(dir))
 	return err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == filepath.Base(dir) })
-}
-
-// meeting is the doctor's run directory, and who has come there.
-type meeting struct {
-	*doctor
-	dir      *signal.Dir
-	job      signal.Job
-	nodes    *signal.Watch
-	listener net.Listener
-	stop     context.CancelCauseFunc
-	running  sync.WaitGroup
-	came     []int
-}
-
-// open makes the run directory, and says there where the head is.
-func (d *doctor) open(ctx context.Context) (*meeting, error) {
-	m := &meeting{doctor: d}
-	address, _ := d.Address() // that there is none is among the facts
-	if d.Identity.Size > 1 {
-		listener, err := d.Network.Listen()
-		if err != nil {
-			return nil, err
-		}
-		m.listener = listener
-		_, port, _ := net.SplitHostPort(listener.Addr().String())
-		for _, host := range []string{address, d.Identity.Host} {
-			if host != "" {
-				m.job.Lifeline = append(m.job.Lifeline, net.JoinHostPort(host, port))
-			}
-		}
-	}
-	m.job.Addresses, m.job.Program, m.job.PID = []string{address}, d.Program, os.Getpid()
-	made, cancel := context.WithTimeoutCause(ctx, d.Join, errJoin)
-	defer cancel()
-	dir, err := signal.Create(made, d.place(), m.job)
-	if err != nil {
-		if m.listener != nil {
-			_ = m.listener.Close()
-		}
-		return nil, err
-	}
-	m.dir, m.job.Nonce, m.job.Host = dir, dir.Nonce(), d.Identity.Host
-	m.nodes = dir.Watch(signal.Nodes, signal.HeadPace)
-	running, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // the end is told after a signal, too
-	m.stop = stop
-	m.running.Go(func() { m.nodes.Run(running) })
-	if m.listener != nil {
-		m.running.Go(func() { greet(m.listener, dir.Nonce(), d.Now) })
-	}
-	return m, nil
-}
-
-func (m *meeting) close() {
-	m.stop(nil)
-	if m.listener != nil {
-		_ = m.listener.Close()
-	}
-	m.running.Wait()
-}
-
-// localJoin bounds the wait for others where the log directory is on a file
-// system of one machine: they will hardly come.
-const localJoin = 10 * time.Second
-
-// collect has all nodes gather their facts, and brings them together.
-func (m *meeting) collect(ctx context.Context, c *scene) error {
-	own, ctx := errgroup.WithContext(ctx)
-	own.Go(func() error { return m.member(ctx, m.dir, m.job, m.dir.FileSystem()) })
-	own.Go(func() error {
-		within := m.Join
-		if m.dir.FileSystem().Local && c.apart() {
-			within = min(within, localJoin)
-		}
-		size := m.Identity.Size
-		seen := m.shown(ctx, within, errJoin, func(l signal.Listing) bool { return len(l.Missing(signal.Joined, size)) == 0 })
-		c.NotSeen, m.came, c.Waited = seen.Missing(signal.Joined, size), seen.Ranks(signal.Joined), time.Since(m.began)
-		var err error
-		if c.Trips, err = m.ping(ctx); err != nil {
-			return err
-		}
-		told := func(l signal.Listing) (missing []int) { return without(m.came, l.Ranks(factState)) }
-		seen = m.shown(ctx, m.factTime(), errFact, func(l signal.Listing) bool { return len(told(l)) == 0 })
-		c.Silent = told(seen)
-		var unread []int
-		c.Facts, unread = m.read(ctx, without(m.came, c.Silent))
-		c.Silent = slices.Sorted(slices.Values(append(c.Silent, unread...)))
-		return nil
-	})
-	return own.Wait()
-}
-
-// shown waits until a listing of the nodes' names satisfies until, and returns the last listing.
-func (m *meeting) shown(ctx context.Context, within time.Duration, cause error, until func(signal.Listing) bool) signal.Listing {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, cause)
-	defer cancel()
-	shown, _ := m.nodes.Wait(ctx, until) // who is missing says it all
-	return shown
-}
-
-// without returns the ranks of all that are not in some; both are sorted.
-func without(all, some []int) []int {
-	return slices.DeleteFunc(slices.Clone(all), func(rank int) bool {
-		_, found := slices.BinarySearch(some, rank)
-		return found
-	})
-}
-
-// ping writes a name that every node answers with one of its own, and returns how long each answer took by the head's
-// clock.
-func (m *meeting) ping(ctx context.Context) (map[int]time.Duration, error) {
-	trips := make(map[int]time.Duration)
-	asked := time.Now()
-	if err := m.dir.Mark(ctx, signal.Control, pingName); err != nil {
-		return nil, err
-	}
-	m.shown(ctx, pingTime, errPing, func(l signal.Listing) bool {
-		for _, rank := range l.Ranks(pongState) {
-			if _, known := trips[rank]; !known {
-				trips[rank] = l.At.Sub(asked)
-			}
-		}
-		return len(trips) >= len(m.came)
-	})
-	return trips, nil
-}
-
-// readers is how many records are read at a time.
-const readers = 16
-
-// read reads the facts of these ranks, and returns the ranks whose record can't be read: one damaged record must not
-// keep those of the others from the report.
-func (m *meeting) read(ctx context.Context, ranks []int) (all []Facts, unread []int) {
-	ctx, cancel := context.WithTimeoutCause(ctx, pingTime, errPing)
-	defer cancel()
-	records, errs := make([]factsRecord, len(ranks)), make([]error, len(ranks))
-	var reading errgroup.Group
-	reading.SetLimit(readers)
-	for i, rank := range ranks {
-		reading.Go(func() error {
-			errs[i] = m.dir.Read(ctx, signal.Nodes, m.dir.NodeName(rank, factState), &records[i])
-			return nil
-		})
-	}
-	_ = reading.Wait() // it has no error: those are in errs
-	for i, rank := range ranks {
-		if errs[i] != nil {
-			unread = append(unread, rank)
-			continue
-		}
-		records[i].Facts.Rank = rank // whatever it says
-		all = append(all, records[i].Facts)
-	}
-	return all, unread
-}
-
-// end tells all who came how it has ended, waits until they know, and removes
-// the run directory; fresh says that the log directory was made for it alone.
-func (m *meeting) end(ctx context.Context, code int, err error, fresh bool) error {
-	if m == nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, endTime, errEnd)
-	defer cancel()
-	told := m.dir.Publish(ctx, signal.Control, signal.NameDrain, &signal.DrainRecord{Code: code}, false)
-	others := without(m.nodes.Last().Ranks(signal.Joined), []int{0})
-	var left []int
-	if len(others) > 0 && told == nil {
-		shown, _ := m.nodes.Wait(ctx, func(l signal.Listing) bool { return len(without(others, l.Ranks(signal.Done))) == 0 })
-		left = without(others, shown.Ranks(signal.Done))
-	}
-	if told != nil || len(left) > 0 {
-		// Who still looks there must not find it gone.
-		return errors.Join(err, told)
-	}
-	removed := m.dir.Remove(ctx)
-	if fresh {
-		_ = os.Remove(m.LogDir) // it stays where somebody else uses it by now
-	}
-	return errors.Join(err, removed)
 }
 
 // member is what every node does, the head too: it joins, answers, and tells its facts.

@@ -78,11 +78,14 @@ func launch(t *testing.T) []Config {
 	var nodes []Config
 	for rank, host := range hosts {
 		nodes = append(nodes, Config{
-			Identity: roles.Identity{Launcher: roles.Local, Rank: rank, Size: len(hosts), Host: host, Hosts: hosts, Job: "7", Step: "0", Key: "key"},
-			Hostname: host, LogDir: logs, TempDir: temp, Address: func() (string, error) { return "127.0.0.1", nil },
-			Framework: ray.Cluster{}, Checks: checks{check.Finding{ID: "host.shm", Verdict: check.Pass, Observed: "64 GiB"}},
+			Launch: Launch{
+				Identity: roles.Identity{Launcher: roles.Local, Rank: rank, Size: len(hosts), Host: host, Hosts: hosts, Job: "7", Step: "0", Key: "key"},
+				LogDir:   logs, Framework: ray.Cluster{},
+			},
+			Hostname: host, TempDir: temp, Address: func() (string, error) { return "127.0.0.1", nil },
+			Checks:  checks{check.Finding{ID: "host.shm", Verdict: check.Pass, Observed: "64 GiB"}},
 			Environ: []string{"PATH=" + bin + ":/bin:/usr/bin"}, Program: "test", Join: ceiling,
-			Resolver: known, Network: dialer{known}, Root: machine(t),
+			World: World{Resolver: known, Network: dialer{known}, Root: machine(t)},
 		})
 	}
 	return nodes
@@ -307,7 +310,7 @@ func TestCallOfAStranger(t *testing.T) {
 			_ = conn.Close()
 		}
 	})
-	d := &doctor{Config: Config{Network: dialer{}, Now: time.Now}}
+	d := &doctor{Config: Config{World: World{Network: dialer{}, Now: time.Now}}}
 	got := d.call(t.Context(), stranger.Addr().String(), "nonce", false)
 	if got.Err != "somebody else answers there" || got.Ahead != nil {
 		t.Errorf("got %+v", got)

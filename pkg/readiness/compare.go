@@ -58,18 +58,12 @@ func (c *Comparison) Compare(ctx context.Context, kinds map[int64][]int) (differ
 	for i, g := range groups {
 		told[i] = check.Group{Ranks: g.ranks, Traits: g.report.Traits}
 	}
-	odd := make(map[string][]int)
-	var found []check.Finding
-	for _, d := range check.Compare(told, c.HostsOf) {
-		odd[d.ID] = d.Odd
-		found = append(found, d.Finding)
-	}
-	found = c.Policy(found)
+	found := c.Policy(check.Compare(told, c.HostsOf))
 	for _, f := range check.Of(found, check.Warn, check.Unknown) {
 		c.Trail.Event(trail.Differs, trail.Fields{Check: f.ID, What: f.Observed})
 		c.Log.Warn("the nodes differ: "+check.Sentence([]check.Finding{f}), zap.String("next", f.Hint))
 	}
-	return differing(check.Of(found, check.Fail), odd), gpus, nil
+	return differing(check.Of(found, check.Fail)), gpus, nil
 }
 
 // hasGPUs tells whether a node has told of any.
@@ -77,15 +71,14 @@ func hasGPUs(report check.Report) bool {
 	return slices.ContainsFunc(report.Traits, func(t check.Trait) bool { return t.ID == "x.gpu_count" && t.Value != "0" && t.Value != "" })
 }
 
-// differing is the failure that nodes differ which must not, or nil; odd are the
-// ranks, by the check, that differ from the others.
-func differing(fails []check.Finding, odd map[string][]int) *health.Failure {
+// differing is the failure that nodes differ which must not, or nil.
+func differing(fails []check.Finding) *health.Failure {
 	if len(fails) == 0 {
 		return nil
 	}
 	f := health.Failed(health.NodesDiffer, "the nodes of the job differ: %s", check.Sentence(fails))
 	for _, finding := range fails {
-		f.Lost = append(f.Lost, odd[finding.ID]...)
+		f.Lost = append(f.Lost, finding.Ranks...)
 	}
 	slices.Sort(f.Lost)
 	f.Lost = slices.Compact(f.Lost)

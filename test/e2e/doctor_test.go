@@ -58,7 +58,7 @@ func startDoctor(t *testing.T, l launch) *job {
 // finds fails the test unless the report has that line, about those nodes.
 func finds(t *testing.T, r doctor.Report, id string, verdict check.Verdict, says string, nodes ...string) {
 	t.Helper()
-	if !slices.ContainsFunc(r.Findings, func(f doctor.Finding) bool {
+	if !slices.ContainsFunc(r.Findings, func(f check.Finding) bool {
 		return f.ID == id && f.Verdict == verdict && strings.Contains(f.Observed, says) && slices.Equal(f.Nodes, nodes)
 	}) {
 		t.Errorf("no %s %s of %v with %q", verdict, id, nodes, says)
