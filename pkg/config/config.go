@@ -127,6 +127,12 @@ func (c *Config) Validate() error {
 	return c.Times.validate()
 }
 
+// Place is where the run directory is, and who this node is there.
+func (c *Config) Place() signal.Place {
+	id := c.Identity
+	return signal.Place{LogDir: c.LogDir, Run: id.RunName(), Key: id.Key, Rank: id.Rank, Size: id.Size, Host: id.Host, Access: c.Access}
+}
+
 // Outwaits tells whether a share that hangs is waited for longer than for a peer.
 func (t Times) Outwaits() bool { return t.Share > t.Peer }
 
@@ -178,6 +184,9 @@ func (t Times) GraceOfDriver(gentle bool) time.Duration {
 	}
 	return min(t.DriverGrace, health.EndTime-t.StopGrace)
 }
+
+// LineBeat is the pace of beats over a lifeline, however many nodes there are.
+func (t Times) LineBeat() time.Duration { return health.HeadTempo(t.Peer, 1).Beat }
 
 // AbortGrace is what services get between TERM and KILL where the run has
 // failed: what they would save in more time is lost already.

@@ -94,7 +94,7 @@ func (h *head) open() error {
 	// Also who is told to end meanwhile waits for it a little: a run directory
 	// without a head would keep the others waiting.
 	err = h.asked("make", h.id.RunName(), h.cfg.Times.Join, func(ctx context.Context) error {
-		dir, err := signal.Create(ctx, h.place(), job)
+		dir, err := signal.Create(ctx, h.cfg.Place(), job)
 		made <- dir
 		return err
 	})
@@ -133,7 +133,7 @@ func (h *head) offerLines(address string) ([]string, error) {
 	if h.cfg.Lifeline == config.LifelineOff || h.id.Size == 1 {
 		return nil, nil
 	}
-	lines, where, err := lifeline.Offer(h.network(), h.lineBeat(), address, h.id.Host)
+	lines, where, err := lifeline.Offer(h.cfg.Network, h.cfg.Times.LineBeat(), address, h.id.Host)
 	if err != nil && h.cfg.Lifeline == config.LifelineOn {
 		return nil, health.Failed(health.Launch, "cannot offer lifelines on %s: %v; give --lifeline=auto", h.name(0), err)
 	}
@@ -318,7 +318,7 @@ func (h *head) takeOwnSeat(ctx context.Context) {
 		return
 	}
 	place := &seat{size: len(members), since: members[0].Since}
-	h.takeSeat(ctx, place, func(ctx context.Context) error { return h.serveWorker(ctx, h.endpoint, place) })
+	h.post.take(ctx, place, func(ctx context.Context) error { return h.serveWorker(ctx, h.endpoint, place) })
 }
 
 // awaitNodes waits for what the other nodes tell of their checks and sandboxes.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -52,6 +53,9 @@ func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, er
 	if cfg.Access.Meter == nil {
 		cfg.Access.Meter = new(signal.Meter)
 	}
+	if cfg.Network == nil {
+		cfg.Network = lifeline.TCP{}
+	}
 	n := &node{cfg: cfg, id: cfg.Identity, lifetime: newLifetime(ctx)}
 	n.tempo = health.WorkerTempo(cfg.Times.Peer, n.id.Size)
 	if n.id.Rank == 0 {
@@ -70,6 +74,7 @@ func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, er
 	n.holdCards()
 	n.children = service.NewChildren(
 		service.Config{Super: super, Trail: n.trail, Log: n.log, Logged: n.logged, Grace: cfg.Times.StopGrace, LargeLog: cfg.LargeLog}, life)
+	n.post.lifetime, n.post.stop = n.lifetime, n.stopService
 	if err := process.RaiseFiles(); err != nil {
 		n.log.Warn("children start with the limit of open files as it was", zap.Error(err))
 	}

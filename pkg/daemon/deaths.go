@@ -20,7 +20,7 @@ func (d *deaths) serveLines(guests lifeline.Callers) {
 	if d.lines == nil {
 		return
 	}
-	cfg := lifeline.Config{Key: d.dir.Nonce(), Size: d.id.Size, Beat: d.lineBeat()}
+	cfg := lifeline.Config{Key: d.dir.Nonce(), Size: d.id.Size, Beat: d.cfg.Times.LineBeat()}
 	d.lines.Serve(cfg, &workerLines{d}, guests)
 	if !d.cfg.Sandbox.Step { // the daemons of those sandboxes hear the head's beats by files alone
 		d.ties.calm = func(now time.Time) bool { return d.lines.Calm(d.id.Size-1, now) }
@@ -29,7 +29,7 @@ func (d *deaths) serveLines(guests lifeline.Callers) {
 	d.nudge = d.lines.Head.Nudge
 	d.background(d.lines.Head.Run)
 	d.background(func(ctx context.Context) {
-		tick := time.NewTicker(d.lineBeat() / 2)
+		tick := time.NewTicker(d.cfg.Times.LineBeat() / 2)
 		defer tick.Stop()
 		var told outages
 		for {
@@ -372,7 +372,7 @@ func (d *deaths) doubtTime(err error) time.Duration {
 	case kind == health.ServiceDied || kind == health.SandboxDied:
 		return d.tempo.Silent
 	case health.Loss(kind):
-		return d.lineBeat()
+		return d.cfg.Times.LineBeat()
 	default:
 		return 0
 	}
@@ -432,7 +432,7 @@ func (d *deaths) doubted(l signal.Listing, now, asked time.Time) bool {
 		if !ever || missed[rank] || !connected && quiet > d.tempo.Silent+d.tempo.Look {
 			continue
 		}
-		if !connected || !d.lines.Head.Evidence(rank).Connected || at.Before(asked) || now.Sub(at) > lifeline.Overdue*d.lineBeat() {
+		if !connected || !d.lines.Head.Evidence(rank).Connected || at.Before(asked) || now.Sub(at) > lifeline.Overdue*d.cfg.Times.LineBeat() {
 			return true
 		}
 	}

@@ -91,7 +91,5 @@ func (h *head) opened() time.Duration {
 // canary is how long records take to be seen on this share.
 type canary struct {
 	arrivals *trail.Arrivals
-
-	mu    sync.Mutex
-	trips []signal.RoundTrip // guarded by mu
+	trips    atomic.Pointer[[]signal.RoundTrip] // nil before they are known
 }

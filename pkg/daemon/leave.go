@@ -389,7 +389,8 @@ func (w *worker) leave(end *ending) int {
 	}
 	w.trail.Event(trail.End, trail.Fields{Code: &code})
 	w.trail.Sync()
-	w.logged(w.publish(signal.Nodes, signal.NodeName(w.id.Rank, w.id.Size, signal.Done), &signal.DoneRecord{Left: left, Share: w.asks()}, false))
+	asked := w.meter.Stats()
+	w.logged(w.publish(signal.Nodes, signal.NodeName(w.id.Rank, w.id.Size, signal.Done), &signal.DoneRecord{Left: left, Share: &asked}, false))
 	if end.orderly {
 		return code
 	}

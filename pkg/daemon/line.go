@@ -51,7 +51,7 @@ func (l *line) calm(now time.Time) bool {
 // It comes before begin, whose tasks read it.
 func (w *worker) expectLine(job signal.Job) {
 	if w.cfg.Lifeline != config.LifelineOff && len(job.Lifeline) > 0 {
-		w.ties = &ties{Signs: lifeline.NewSigns(w.lineBeat())}
+		w.ties = &ties{Signs: lifeline.NewSigns(w.cfg.Times.LineBeat())}
 	}
 }
 
@@ -61,9 +61,9 @@ func (w *worker) tie(job signal.Job) {
 		return
 	}
 	w.line = &line{Signs: w.ties.Signs, tried: job.Lifeline, up: make(chan struct{})}
-	cfg := lifeline.Config{Key: w.dir.Nonce(), Size: w.id.Size, Beat: w.lineBeat(), Jitter: w.cfg.Access.Jitter}
+	cfg := lifeline.Config{Key: w.dir.Nonce(), Size: w.id.Size, Beat: w.cfg.Times.LineBeat(), Jitter: w.cfg.Access.Jitter}
 	sick := func() bool { return w.silence() > sickShare }
-	w.line.worker = lifeline.NewWorker(cfg, w.id.Rank, w.network(), job.Lifeline, &headLine{w}, sick)
+	w.line.worker = lifeline.NewWorker(cfg, w.id.Rank, w.cfg.Network, job.Lifeline, &headLine{w}, sick)
 	w.nudge = w.line.worker.Nudge
 	w.ties.calm = w.line.calm
 	w.ties.address = w.line.worker.LocalAddress
@@ -78,7 +78,7 @@ func (w *worker) tie(job signal.Job) {
 // watchLine has Control looked at rarely while the lifeline is well and nothing
 // is expected, and often while the head is missed.
 func (w *worker) watchLine(ctx context.Context) {
-	tick := time.NewTicker(w.lineBeat() / 2)
+	tick := time.NewTicker(w.cfg.Times.LineBeat() / 2)
 	defer tick.Stop()
 	began, said, pace := time.Now(), false, time.Duration(0)
 	for {

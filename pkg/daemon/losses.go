@@ -91,7 +91,7 @@ func (d *deaths) listenAlone(now time.Time) {
 	missed := d.missed()
 	for rank := range d.roster.Living(d.roster.Expected(d.nodes.Last()), false) {
 		quiet, ever := d.lines.Quiet(rank, now)
-		if !ever || quiet >= d.tempo.Silent-d.lineBeat() {
+		if !ever || quiet >= d.tempo.Silent-d.cfg.Times.LineBeat() {
 			unheard = append(unheard, rank)
 		}
 		if ever && quiet >= d.tempo.Silent && !missed[rank] {
@@ -112,7 +112,7 @@ func (d *deaths) listenAlone(now time.Time) {
 // within the time that makes it lost, and a beat more: see listenAlone.
 func (d *deaths) hearsAll(now time.Time) bool {
 	for rank := range d.roster.Living(d.roster.Expected(d.nodes.Last()), false) {
-		if quiet, ever := d.lines.Quiet(rank, now); !ever || quiet >= d.tempo.Silent+d.lineBeat() {
+		if quiet, ever := d.lines.Quiet(rank, now); !ever || quiet >= d.tempo.Silent+d.cfg.Times.LineBeat() {
 			return false
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/cards"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -63,13 +62,6 @@ func (n *node) isUp(how string) {
 	}
 }
 
-func (n *node) place() signal.Place {
-	return signal.Place{
-		LogDir: n.cfg.LogDir, Run: n.id.RunName(), Key: n.id.Key,
-		Rank: n.id.Rank, Size: n.id.Size, Host: n.id.Host, Access: n.cfg.Access,
-	}
-}
-
 // name is how messages speak of a rank.
 func (n *node) name(rank int) string {
 	if host := n.id.HostOf(rank); host != "" {
@@ -95,12 +87,6 @@ func (n *node) hostsOf(ranks []int) string {
 // header is what tells this node as the one that saw something.
 func (n *node) header() signal.Header {
 	return signal.Header{Version: signal.Version, Nonce: n.dir.Nonce(), Rank: n.id.Rank, Host: n.id.Host, At: time.Now()}
-}
-
-// asks is what this daemon has asked of the share so far.
-func (n *node) asks() *signal.Stats {
-	stats := n.cfg.Access.Meter.Stats()
-	return &stats
 }
 
 // report publishes a failure of this node's as state, so that it is never lost,
@@ -163,14 +149,9 @@ func (n *node) holdCards() {
 	})
 }
 
-func everything(string) bool { return true }
-
-func (n *node) network() lifeline.Network {
-	if n.cfg.Network != nil {
-		return n.cfg.Network
-	}
-	return lifeline.TCP{}
+// stopService ends one service.
+func (n *node) stopService(service string) {
+	n.children.Stop(n.cfg.Times.StopGrace, func(child string) bool { return child == service })
 }
 
-// lineBeat is the pace of beats over a lifeline, however many nodes there are.
-func (n *node) lineBeat() time.Duration { return health.HeadTempo(n.cfg.Times.Peer, 1).Beat }
+func everything(string) bool { return true }

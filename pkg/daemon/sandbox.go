@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
@@ -91,7 +90,7 @@ func (w *worker) serveApart() int {
 func (w *worker) attach() error {
 	ctx, cancel := context.WithTimeoutCause(w.life, w.cfg.Times.Join, errDeadline)
 	defer cancel()
-	finder := signal.NewStepFinder(w.place(), w.id.Job, w.id.Restart)
+	finder := signal.NewStepFinder(w.cfg.Place(), w.id.Job, w.id.Restart)
 	dir, job, err := finder.Find(ctx)
 	if errors.Is(err, errDeadline) {
 		return health.Failed(health.Share, "cannot find the run that this sandbox is for: %s has seen none of job %s in %s for %s: start the other step with --sandbox-step and the same --log-dir",
@@ -100,7 +99,10 @@ func (w *worker) attach() error {
 	if err != nil {
 		return err
 	}
-	rank, err := w.rankIn(ctx, dir)
+	rank, err := dir.RankOf(ctx, w.id.Host, w.id.Rank) // the same nodes in the same order is what is usual
+	if errors.Is(err, errDeadline) {
+		return health.Failed(health.Launch, "cannot find %s among the nodes of run %s: start the sandbox's step on the same nodes", w.id.Host, dir.Name())
+	}
 	if err != nil {
 		return err
 	}
@@ -109,52 +111,4 @@ func (w *worker) attach() error {
 	w.post.seat.Store(w.launchSeat())
 	w.begin(dir.As(rank), "sandbox-daemon", signal.WorkerPace(w.id.Size))
 	return nil
-}
-
-// rankIn returns the rank of this node in the run, by its host name. It is the
-// one daemon that reads other nodes' names: the launcher has told it the ranks
-// of another step.
-func (w *worker) rankIn(ctx context.Context, dir *signal.Dir) (int, error) {
-	watch := dir.Watch(signal.Nodes, signal.WorkerPace(w.id.Size))
-	looking, stop := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		watch.Run(looking)
-	}()
-	defer func() {
-		stop()
-		<-ended
-	}()
-	found, read := -1, make(map[int]bool)
-	_, err := watch.Wait(ctx, func(l signal.Listing) bool {
-		found = w.matchHost(ctx, dir, l, read)
-		return found >= 0
-	})
-	if errors.Is(err, errDeadline) {
-		return 0, health.Failed(health.Launch, "cannot find %s among the nodes of run %s: start the sandbox's step on the same nodes", w.id.Host, dir.Name())
-	}
-	return found, err
-}
-
-func (w *worker) matchHost(ctx context.Context, dir *signal.Dir, l signal.Listing, read map[int]bool) int {
-	ranks := l.Ranks(signal.Joined)
-	// The same nodes in the same order is what is usual: look there first.
-	if at, ok := slices.BinarySearch(ranks, w.id.Rank); ok {
-		ranks[0], ranks[at] = ranks[at], ranks[0]
-	}
-	for _, rank := range ranks {
-		if read[rank] {
-			continue
-		}
-		var joined signal.JoinedRecord
-		if dir.Read(ctx, signal.Nodes, dir.NodeName(rank, signal.Joined), &joined) != nil {
-			return -1
-		}
-		read[rank] = true
-		if joined.Host == w.id.Host {
-			return rank
-		}
-	}
-	return -1
 }

@@ -17,51 +17,6 @@ func (n *node) launchSeat() *seat {
 	return &seat{rank: n.id.Rank, size: n.id.Size}
 }
 
-// takeSeat runs the node's worker in a place; one that runs in another is ended
-// first. It is not safe for concurrent use.
-func (n *node) takeSeat(ctx context.Context, place *seat, run func(ctx context.Context) error) {
-	n.leaveSeat()
-	ctx, cancel := context.WithCancelCause(ctx)
-	t := &tenure{seat: place, cancel: cancel, done: make(chan struct{})}
-	n.post.mu.Lock()
-	n.post.tenure = t
-	n.post.mu.Unlock()
-	n.post.seat.Store(place)
-	n.background(func(context.Context) {
-		defer close(t.done)
-		if err := run(ctx); err != nil && n.post.seat.Load() == place {
-			n.end(err)
-		}
-	})
-}
-
-// occupy notes what runs in this node's place.
-func (n *node) occupy(service string) {
-	n.post.mu.Lock()
-	defer n.post.mu.Unlock()
-	if n.post.tenure != nil {
-		n.post.tenure.service = service
-	}
-}
-
-// leaveSeat ends what runs in the node's place, if it has one.
-func (n *node) leaveSeat() {
-	t := n.post.tenure
-	if t == nil {
-		return
-	}
-	n.post.seat.Store(nil)
-	t.cancel(errMoved)
-	<-t.done
-	n.children.Stop(n.cfg.Times.StopGrace, func(child string) bool { return child == t.service })
-	n.post.mu.Lock()
-	n.post.tenure = nil
-	n.post.mu.Unlock()
-}
-
-// standsBy tells whether this node has no part in a job that is under way.
-func (n *node) standsBy() bool { return n.post.sawGate.Load() && n.post.seat.Load() == nil }
-
 // standbyPart is how many beats of a node are one of a node that stands by.
 const standbyPart = 8
 
@@ -84,7 +39,7 @@ func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, pla
 	}
 	if service != nil {
 		service.Env = n.childEnv(service.Env, place)
-		n.occupy(service.Name)
+		n.post.occupy(service.Name)
 		err = n.children.Serve(ctx, service, health.ServiceDied, n.cfg.Times.Service, func(f *health.Failure) {
 			if n.post.seat.Load() == place { // otherwise it was ended to make way
 				n.end(f)

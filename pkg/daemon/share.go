@@ -100,7 +100,7 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 			if n.ties.areCalm(now) && refused == 0 && now.Sub(last) < n.cfg.Times.Rest() {
 				continue
 			}
-			if rests++; n.standsBy() && rests%standbyPart != 0 {
+			if rests++; n.post.standsBy() && rests%standbyPart != 0 {
 				last = now
 				continue
 			}

@@ -23,16 +23,16 @@ func (h *head) measureTrips(ctx context.Context) {
 			trips = append(trips, trip)
 		}
 	}
-	h.canary.mu.Lock()
-	defer h.canary.mu.Unlock()
-	h.canary.trips = trips
+	h.canary.trips.Store(&trips)
 }
 
 // shareReport is what the head knows of the share.
 func (h *head) shareReport() *signal.ShareReport {
-	h.canary.mu.Lock()
-	defer h.canary.mu.Unlock()
-	return &signal.ShareReport{Head: h.cfg.Access.Meter.Stats(), RoundTrips: h.canary.trips}
+	report := &signal.ShareReport{Head: h.meter.Stats()}
+	if trips := h.canary.trips.Load(); trips != nil {
+		report.RoundTrips = *trips
+	}
+	return report
 }
 
 // tellShare says what all nodes have asked of the share, where that is wanted.

@@ -73,7 +73,7 @@ func (w *worker) follow(ctx context.Context, team *signal.TeamRecord) {
 			})
 		}
 		next := &seat{rank: place, size: len(team.Members), since: team.Members[place].Since}
-		w.takeSeat(ctx, next, func(ctx context.Context) error { return w.serveSeat(ctx, next) })
+		w.post.take(ctx, next, func(ctx context.Context) error { return w.serveSeat(ctx, next) })
 	}
 }
 
@@ -101,7 +101,7 @@ func whyDropped(team *signal.TeamRecord, rank int) string {
 // retire ends all that runs on this node: the job goes on without it.
 func (w *worker) retire() {
 	w.post.aside.Store(true)
-	w.leaveSeat()
+	w.post.leave()
 	w.children.Stop(config.AbortGrace, everything)
 }
 

@@ -85,7 +85,7 @@ func (w *worker) join(began time.Time) error {
 func (w *worker) find() (dir *signal.Dir, job signal.Job, waited bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(w.life, w.cfg.Times.Join, errDeadline)
 	defer cancel()
-	finder := signal.NewFinder(w.place())
+	finder := signal.NewFinder(w.cfg.Place())
 	short, cancelShort := context.WithTimeoutCause(ctx, localJoin, errDeadline)
 	defer cancelShort()
 	begin := time.Now()
