@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/advice"
 	"github.com/bringupd/bringupd/pkg/cards"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -125,6 +126,19 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("cannot require %s sandboxes: the job has %d nodes", c.Sandbox.Require, size)
 	}
 	return c.Times.validate()
+}
+
+// Bounds are the deadlines of the phases, with the flags that set them.
+func (c *Config) Bounds() map[string]advice.Bound {
+	bounds := map[string]advice.Bound{
+		"join": {Flag: "join-timeout", Time: c.Times.Join}, "check": {Flag: "setup-timeout", Time: c.Times.Setup},
+		"sandbox": {Flag: "sandbox-timeout", Time: c.Times.Sandbox}, "head": {Flag: "service-timeout", Time: c.Times.Service},
+		"workers": {Flag: "service-timeout", Time: c.Times.Service},
+	}
+	if c.Setup == "" && c.Checks != nil {
+		bounds["check"] = advice.Bound{Flag: "check-timeout", Time: c.Checks.Longest()}
+	}
+	return bounds
 }
 
 // Place is where the run directory is, and who this node is there.

@@ -169,7 +169,7 @@ func (h *head) checkDriver(ctx context.Context) error {
 	_, err := service.Answered(ctx, func() (struct{}, error) { return struct{}{}, process.Find(h.cfg.Driver[0], h.cfg.Environ) })
 	switch cause := context.Cause(ctx); {
 	case cause == nil || !errors.Is(err, cause):
-		return h.driverFailure(err)
+		return driverFailure(h.name(0), err)
 	case !errors.Is(cause, errDeadline):
 		return cause
 	}
@@ -177,17 +177,19 @@ func (h *head) checkDriver(ctx context.Context) error {
 		h.name(0), h.cfg.Driver[0], h.cfg.Times.Join)
 }
 
-func (h *head) driverFailure(err error) error {
+// driverFailure is the failure that a driver can't be started on a node; nil
+// without an error.
+func driverFailure(node string, err error) error {
+	kind := health.Internal
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, process.ErrNotFound):
-		return health.Failed(health.NotFound, "cannot start the driver on %s: %v", h.name(0), err)
+		kind = health.NotFound
 	case errors.Is(err, process.ErrNotExecutable):
-		return health.Failed(health.NotExecutable, "cannot start the driver on %s: %v", h.name(0), err)
-	default:
-		return health.Failed(health.Internal, "cannot start the driver on %s: %v", h.name(0), err)
+		kind = health.NotExecutable
 	}
+	return health.Failed(kind, "cannot start the driver on %s: %v", node, err)
 }
 
 // meet waits until every node has joined: the share is then proven both ways.
@@ -425,7 +427,7 @@ func (h *head) drive(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return h.driverFailure(err)
+		return driverFailure(h.name(0), err)
 	}
 	h.driver = driver
 	select {

@@ -49,7 +49,7 @@ func (h *head) conclude(end *ending) *ending {
 		left = h.stopAll(end)
 		close(torn)
 		h.keepEvidence(end, h.children.Evidence())
-		h.tellDone(left)
+		h.logged(h.publish(signal.Nodes, signal.NodeName(0, h.id.Size, signal.Done), &signal.DoneRecord{Left: left}, false))
 		if !end.orderly {
 			h.awaitDone(end)
 		}
@@ -202,10 +202,6 @@ func (h *head) unended(lost map[int]bool, blind bool) []int {
 	return without(missing, h.roster.Absent(last))
 }
 
-func (h *head) tellDone(left []string) {
-	h.logged(h.publish(signal.Nodes, signal.NodeName(0, h.id.Size, signal.Done), &signal.DoneRecord{Left: left}, false))
-}
-
 // writeResult says for good how it ended, and returns what it has said, and
 // whether another node had written a result before.
 func (h *head) writeResult(end *ending) (result *signal.Result, taken bool) {
@@ -219,11 +215,4 @@ func (h *head) writeResult(end *ending) (result *signal.Result, taken bool) {
 		h.logged(err)
 	}
 	return result, taken
-}
-
-// publishResult writes the result, or returns ErrTaken where there is one.
-func (n *node) publishResult(result *signal.Result) error {
-	return n.asked("publish", signal.NameResult, n.cfg.Times.Peer, func(ctx context.Context) error {
-		return n.dir.PublishOnce(ctx, signal.NameResult, result)
-	})
 }

@@ -71,10 +71,12 @@ func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, er
 	n.fitness = &fitness{node: n}
 	life := service.Life{Run: n.life, Work: n.work, Hurry: n.hurry, Background: n.background}
 	n.private = service.NewPrivate(cfg.TempDir, cfg.Times.Service, super.Own, n.log, life)
-	n.holdCards()
+	n.cards = cardsOf(n)
 	n.children = service.NewChildren(
 		service.Config{Super: super, Trail: n.trail, Log: n.log, Logged: n.logged, Grace: cfg.Times.StopGrace, LargeLog: cfg.LargeLog}, life)
-	n.post.lifetime, n.post.stop = n.lifetime, n.stopService
+	n.post.lifetime, n.post.stop = n.lifetime, func(service string) {
+		n.children.Stop(cfg.Times.StopGrace, func(child string) bool { return child == service })
+	}
 	if err := process.RaiseFiles(); err != nil {
 		n.log.Warn("children start with the limit of open files as it was", zap.Error(err))
 	}

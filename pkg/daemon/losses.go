@@ -148,31 +148,7 @@ func (d *deaths) losses(silent []int, quiet time.Duration) []*health.Failure {
 	if f := d.unreached(kinds[health.HostLost], since); f != nil {
 		return []*health.Failure{f}
 	}
-	var all []*health.Failure
-	for _, row := range []struct {
-		kind      health.Kind
-		one, many string
-	}{
-		{health.DaemonDied, "the daemon of %s has died: its host has reset the lifeline, and it has not come back for %s",
-			"the daemons of %s have died: their hosts have reset the lifelines, and they have not come back for %s"},
-		{health.HostLost, "the host of %s is lost: nothing there has answered for %s", "the hosts of %s are lost: nothing there has answered for %s"},
-		{health.HostHangs, "%s hangs: the kernel of its host answers, and its daemon, or its mount of the share, has not for %s",
-			"%s hang: the kernels of their hosts answer, and their daemons, or their mounts of the share, have not for %s"},
-		{health.PeerLost, "%s is lost: no beat for %s (the daemon was killed, or the node or its mount hangs)",
-			"%s are lost: no beat for %s (the daemons were killed, or the nodes or their mounts hang)"},
-	} {
-		ranks := kinds[row.kind]
-		if len(ranks) == 0 {
-			continue
-		}
-		f := health.Failed(row.kind, row.one, d.name(ranks[0]), since)
-		if len(ranks) > 1 {
-			f = health.Failed(row.kind, row.many, d.hostsOf(ranks), since)
-		}
-		f.Lost = ranks
-		all = append(all, f)
-	}
-	return all
+	return health.Losses(kinds, since, d.name, d.hostsOf)
 }
 
 // unreached tells whether it is the head that the others can't reach: its own

@@ -377,7 +377,7 @@ func bare(t *testing.T, cfg config.Config, dir *signal.Dir) *node {
 	n.records = &records{lifetime: n.lifetime, trail: trail.New(), log: zap.NewNop(), meter: cfg.Access.Meter, peer: cfg.Times.Peer, dir: dir}
 	n.rank.Store(int64(n.id.Rank))
 	n.fitness = &fitness{node: n}
-	n.holdCards()
+	n.cards = cardsOf(n)
 	n.shown = shown.Begin(shown.Config{}, shown.Self{ID: n.id, Trail: n.trail, Meter: cfg.Access.Meter, Log: n.log}, nil)
 	n.children = service.NewChildren(
 		service.Config{Trail: n.trail, Log: n.log, Logged: n.logged},

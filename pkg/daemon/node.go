@@ -50,11 +50,6 @@ func (n *node) finish(end *ending) {
 	n.end(end)
 }
 
-// tell publishes that this node has reached a state.
-func (n *node) tell(state string) error {
-	return n.mark(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state))
-}
-
 // isUp shows that this node is up, and how.
 func (n *node) isUp(how string) {
 	if n.life.Err() == nil {
@@ -140,18 +135,13 @@ func (n *node) stopAll(end *ending) (left []string) {
 	return left
 }
 
-// holdCards makes ready what this node's GPUs are told of and tell.
-func (n *node) holdCards() {
-	n.cards = cards.New(cards.Config{
+// cardsOf are the GPUs of a node, which tell it what befalls them.
+func cardsOf(n *node) *cards.Cards {
+	return cards.New(cards.Config{
 		GPUs: n.cfg.GPUs, Name: n.name(n.id.Rank), Rank: n.id.Rank, Size: n.id.Size, Private: func() (string, error) { return n.private.Dir() },
 		Life: n.life, Background: n.background, End: n.end, Trail: n.trail, Log: n.log, Header: n.header,
 		Publish: func(name string, record *signal.EventRecord) { n.logged(n.publish(signal.Nodes, name, record, false)) },
 	})
-}
-
-// stopService ends one service.
-func (n *node) stopService(service string) {
-	n.children.Stop(n.cfg.Times.StopGrace, func(child string) bool { return child == service })
 }
 
 func everything(string) bool { return true }

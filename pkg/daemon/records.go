@@ -48,6 +48,18 @@ func (r *records) mark(sub, name string) error {
 	return r.appear(sub, name, func(ctx context.Context) error { return r.dir.Mark(ctx, sub, name) })
 }
 
+// tell publishes that this node has reached a state.
+func (r *records) tell(state string) error {
+	return r.mark(signal.Nodes, r.dir.NodeName(int(r.rank.Load()), state))
+}
+
+// publishResult writes the result, or returns ErrTaken where there is one.
+func (r *records) publishResult(result *signal.Result) error {
+	return r.asked("publish", signal.NameResult, r.peer, func(ctx context.Context) error {
+		return r.dir.PublishOnce(ctx, signal.NameResult, result)
+	})
+}
+
 // appear makes a name appear, leaves a trace of it, and tugs. Of what comes after
 // the trail has been written for good there is no trace: it would cost every node
 // of thousands one more write, and the records tell the same.

@@ -16,17 +16,9 @@ import (
 
 // account is what the last words of this node are made of.
 func (n *node) account(end *ending, result *signal.Result) *advice.Account {
-	t := n.cfg.Times
 	a := &advice.Account{
-		Result: result, ID: n.id, Names: n.id.Hosts, Consequences: end.consequences, LogDir: n.cfg.LogDir, DriverGrace: t.DriverGrace,
-		Bounds: map[string]advice.Bound{
-			"join": {Flag: "join-timeout", Time: t.Join}, "check": {Flag: "setup-timeout", Time: t.Setup},
-			"sandbox": {Flag: "sandbox-timeout", Time: t.Sandbox}, "head": {Flag: "service-timeout", Time: t.Service},
-			"workers": {Flag: "service-timeout", Time: t.Service},
-		},
-	}
-	if n.cfg.Setup == "" && n.cfg.Checks != nil {
-		a.Bounds["check"] = advice.Bound{Flag: "check-timeout", Time: n.cfg.Checks.Longest()}
+		Result: result, ID: n.id, Names: n.id.Hosts, Consequences: end.consequences, LogDir: n.cfg.LogDir,
+		DriverGrace: n.cfg.Times.DriverGrace, Bounds: n.cfg.Bounds(),
 	}
 	a.OwnLogs = framework.WordsOf(n.cfg.Framework).Logs
 	if n.dir != nil {

@@ -11,11 +11,11 @@ import (
 )
 
 // phase runs a part of the sequence, and tells of its begin and its end.
-func (n *node) phase(name string, part func() error) error {
-	n.trail.Enter(name)
+func (r *records) phase(name string, part func() error) error {
+	r.trail.Enter(name)
 	begin := time.Now()
 	err := part()
-	n.trail.Leave(name, time.Since(begin), err == nil || orderly(err))
+	r.trail.Leave(name, time.Since(begin), err == nil || orderly(err))
 	if err != nil {
 		// What fails after another part has entered its own phase still
 		// failed in this one. Other parts may have come back with the very
@@ -28,7 +28,7 @@ func (n *node) phase(name string, part func() error) error {
 		}
 		return err
 	}
-	n.log.Info("phase "+name+" is over", zap.Duration("took", time.Since(begin).Round(10*time.Microsecond)))
+	r.log.Info("phase "+name+" is over", zap.Duration("took", time.Since(begin).Round(10*time.Microsecond)))
 	return nil
 }
 
