@@ -430,11 +430,7 @@ func (h *head) drive(ctx context.Context) error {
 		return driverFailure(h.name(0), err)
 	}
 	h.driver = driver
-	select {
-	case <-driver.Ended():
-	case <-ctx.Done():
-	}
-	if !service.Ended(driver) {
+	if !pause.Await(ctx, driver.Ended()) {
 		return context.Cause(ctx)
 	}
 	exit := driver.Exit()

@@ -115,13 +115,16 @@ func nameHolders(proc string, found []Listener) {
 		byLink["socket:["+found[i].inode+"]"] = &found[i]
 		found[i].User = userName(found[i].User)
 	}
-	for _, pid := range processes(proc) {
-		fds, err := os.ReadDir(filepath.Join(proc, strconv.Itoa(pid), "fd"))
+	entries, _ := os.ReadDir(proc)
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
-			continue // gone, or another user's
+			continue
 		}
+		// Where there are none it has gone, or is another user's.
+		fds, _ := os.ReadDir(filepath.Join(proc, entry.Name(), "fd"))
 		for _, fd := range fds {
-			link, err := os.Readlink(filepath.Join(proc, strconv.Itoa(pid), "fd", fd.Name()))
+			link, err := os.Readlink(filepath.Join(proc, entry.Name(), "fd", fd.Name()))
 			if l := byLink[link]; err == nil && l != nil && !slices.Contains(l.pids, pid) {
 				l.pids = append(l.pids, pid)
 			}
@@ -129,24 +132,12 @@ func nameHolders(proc string, found []Listener) {
 	}
 	for i := range found {
 		if l := &found[i]; len(l.pids) > 0 {
+			slices.Sort(l.pids)
 			l.PID = l.pids[0]
 			command, _ := os.ReadFile(filepath.Join(proc, strconv.Itoa(l.PID), "comm"))
 			l.Command = excerpt(command)
 		}
 	}
-}
-
-// processes returns the numbers of all processes in rising order.
-func processes(proc string) []int {
-	entries, _ := os.ReadDir(proc)
-	var pids []int
-	for _, entry := range entries {
-		if pid, err := strconv.Atoi(entry.Name()); err == nil && pid > 0 {
-			pids = append(pids, pid)
-		}
-	}
-	slices.Sort(pids)
-	return pids
 }
 
 // userName looks a user up among the local accounts. It asks no directory service, which could take its time.

@@ -101,7 +101,9 @@ func (l *Liveness) Look(beats map[int]int64, now time.Time) {
 // a peer that is not known.
 func (l *Liveness) Hear(rank int, at time.Time) {
 	if p, ok := l.peers[rank]; ok {
-		p.since, p.heard = latest(p.since, at), true
+		if p.heard = true; at.After(p.since) {
+			p.since = at
+		}
 		l.peers[rank] = p
 	}
 }
@@ -111,23 +113,12 @@ func (l *Liveness) Hear(rank int, at time.Time) {
 // is not the peer that is at fault: that time does not count against it.
 func (l *Liveness) Excuse(rank int) {
 	if p, ok := l.peers[rank]; ok && p.owed > 0 {
-		p.since, p.owed = earliest(p.since.Add(p.owed), l.last), 0
+		if p.since = p.since.Add(p.owed); p.since.After(l.last) {
+			p.since = l.last
+		}
+		p.owed = 0
 		l.peers[rank] = p
 	}
-}
-
-func earliest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // Silent returns, in order, the peers whose beat has not changed for the time

@@ -1,5 +1,7 @@
 package health
 
+import "slices"
+
 // Kind is what a failure is, in a word. It decides the job's exit code.
 type Kind string
 
@@ -90,18 +92,12 @@ var outcomes = []struct {
 // OutcomeOf returns the outcome of a failure of that kind. A kind that is not
 // in the table is an internal error.
 func OutcomeOf(kind Kind) Outcome {
-	internal := Outcome{}
 	for _, row := range outcomes {
-		for _, k := range row.kinds {
-			if k == kind {
-				return row.Outcome
-			}
-			if k == Internal {
-				internal = row.Outcome
-			}
+		if slices.Contains(row.kinds, kind) {
+			return row.Outcome
 		}
 	}
-	return internal
+	return OutcomeOf(Internal)
 }
 
 // Outcomes returns the table, in the order of its codes. The driver's own code

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,10 +29,11 @@ const probeForms = "tcp:PORT, tcp://HOST:PORT, http://HOST:PORT/PATH, https://â€
 // Probe is a question to a service that tells whether it is ready. It is parsed once, never changes, and may be
 // used from several goroutines.
 type Probe struct {
-	text string
-	host string                          // empty where no host is asked
-	port int                             // 0 where no port is asked
-	look func(ctx context.Context) error `digest:"-"` // follows from text
+	text  string
+	host  string                          // empty where no host is asked
+	port  int                             // 0 where no port is asked
+	look  func(ctx context.Context) error `digest:"-"` // follows from text
+	bound time.Duration                   `digest:"-"` // of one look; 0: tryTimeout
 }
 
 // ParseProbe reads a probe:
@@ -82,8 +84,13 @@ func (p Probe) Try(ctx context.Context) error {
 	if p.look == nil {
 		return errors.New("internal error: an empty probe")
 	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.bound, tryTimeout))
+	defer cancel()
 	return p.look(ctx)
 }
+
+// address is what the probe asks.
+func (p Probe) address() string { return net.JoinHostPort(p.host, strconv.Itoa(p.port)) }
 
 // Port returns the port of this node that the probe asks, and false where it asks none or another host's.
 func (p Probe) Port() (int, bool) {
@@ -127,22 +134,16 @@ func isThisNode(host, hostname string, own []netip.Addr) bool {
 }
 
 // parseTCP reads "PORT" or "//HOST:PORT".
-func parseTCP(rest string) (Probe, error) {
+func parseTCP(rest string) (p Probe, err error) {
 	address, remote := strings.CutPrefix(rest, "//")
 	if !remote {
-		port, err := parsePort(rest)
-		if err != nil {
-			return Probe{}, err
-		}
-		return Probe{port: port, look: func(ctx context.Context) error { return tryTCPHere(ctx, port) }}, nil
+		p.port, err = parsePort(rest)
+		p.look = func(ctx context.Context) error { return tryTCPHere(ctx, p.port) }
+		return p, err
 	}
-	host, port, err := splitAddress(address)
-	if err != nil {
-		return Probe{}, err
-	}
-	return Probe{host: host, port: port, look: func(ctx context.Context) error {
-		return tryTCP(ctx, net.JoinHostPort(host, strconv.Itoa(port)))
-	}}, nil
+	p.host, p.port, err = splitAddress(address)
+	p.look = func(ctx context.Context) error { return tryTCP(ctx, p.address()) }
+	return p, err
 }
 
 // parseHTTP reads a whole URL. A port that is left out is the scheme's own.
@@ -168,19 +169,15 @@ func parseHTTP(s string) (Probe, error) {
 }
 
 // parseGRPC reads "//HOST:PORT" and what service to ask for.
-func parseGRPC(rest string) (Probe, error) {
+func parseGRPC(rest string) (p Probe, err error) {
 	target, ok := strings.CutPrefix(rest, "//")
 	if !ok {
-		return Probe{}, errors.New("grpc://HOST:PORT or grpc://HOST:PORT/SERVICE was expected")
+		return p, errors.New("grpc://HOST:PORT or grpc://HOST:PORT/SERVICE was expected")
 	}
 	address, service, _ := strings.Cut(target, "/")
-	host, port, err := splitAddress(address)
-	if err != nil {
-		return Probe{}, err
-	}
-	return Probe{host: host, port: port, look: func(ctx context.Context) error {
-		return tryGRPC(ctx, net.JoinHostPort(host, strconv.Itoa(port)), service)
-	}}, nil
+	p.host, p.port, err = splitAddress(address)
+	p.look = func(ctx context.Context) error { return tryGRPC(ctx, p.address(), service) }
+	return p, err
 }
 
 func parseExec(rest string) (Probe, error) {
@@ -191,21 +188,22 @@ func parseExec(rest string) (Probe, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return Probe{}, errors.New("it names no command; exec:COMMAND ARGUMENTâ€¦ was expected")
 	}
-	once := newOneAtATime()
-	return Probe{look: func(ctx context.Context) error { return tryExec(ctx, once, argv) }}, nil
+	once := make(oneAtATime, 1)
+	return Probe{bound: execTimeout, look: func(ctx context.Context) error {
+		return once.run(ctx, killGrace, "the command "+argv[0], func() error { return tryExec(ctx, argv) })
+	}}, nil
 }
 
 func parseFile(rest string) (Probe, error) {
-	path := rest
-	if after, ok := strings.CutPrefix(rest, "//"); ok {
-		path = after
-	}
+	path := strings.TrimPrefix(rest, "//")
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
 		return Probe{}, errors.New("file:/PATH was expected, with the path from the root on")
 	}
 	path = filepath.Clean(path)
-	once := newOneAtATime()
-	return Probe{look: func(ctx context.Context) error { return tryFile(ctx, once, path) }}, nil
+	once := make(oneAtATime, 1)
+	return Probe{look: func(ctx context.Context) error {
+		return once.run(ctx, 0, "the filesystem of "+path, func() error { return tryFile(path) })
+	}}, nil
 }
 
 func splitAddress(address string) (host string, port int, err error) {

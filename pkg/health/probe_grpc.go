@@ -13,8 +13,6 @@ import (
 
 // tryGRPC asks the standard health service for a service, or where service is empty for the server as a whole.
 func tryGRPC(ctx context.Context, address, service string) error {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
 	// passthrough leaves the name to the dialer, which asks the resolver as the other probes do.
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -17,24 +17,19 @@ import (
 const killGrace = 3 * time.Second // for the kernel to end a killed command
 
 // oneAtATime runs looks that may never return, as on a stalled mount or with a process that can't be killed. Such a look
-// is left behind in its goroutine. There is never more than one, so that they can't pile up.
-type oneAtATime struct {
-	out chan struct{} // holds a token while a look is out
-}
-
-func newOneAtATime() oneAtATime {
-	return oneAtATime{out: make(chan struct{}, 1)}
-}
+// is left behind in its goroutine. There is never more than one, so that they can't pile up: it has room for one token,
+// which it holds while a look is out.
+type oneAtATime chan struct{}
 
 // run returns what look returns, or once ctx has ended and grace is over an error that says what hangs.
 func (o oneAtATime) run(ctx context.Context, grace time.Duration, what string, look func() error) error {
 	select {
-	case o.out <- struct{}{}:
+	case o <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("%s still hangs since an earlier look", what)
 	}
 	_, err := pause.Bounded(ctx, grace, func() (struct{}, error) {
-		defer func() { <-o.out }()
+		defer func() { <-o }()
 		return struct{}{}, look()
 	})
 	if errors.Is(err, pause.ErrHangs) {
@@ -45,32 +40,22 @@ func (o oneAtATime) run(ctx context.Context, grace time.Duration, what string, l
 
 // tryFile is ready where a file or a directory is. The file is asked for by its name, which is right for a
 // filesystem of this node's own; a share may go on denying a name that it was once asked for too early.
-func tryFile(ctx context.Context, once oneAtATime, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
-	return once.run(ctx, 0, "the filesystem of "+path, func() error {
-		info, err := os.Stat(path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return fmt.Errorf("%s is not there", path)
-		case err != nil:
-			return fmt.Errorf("cannot look at %s: %v", path, err)
-		case !info.Mode().IsRegular() && !info.IsDir():
-			return fmt.Errorf("%s is neither a file nor a directory (mode %s)", path, info.Mode())
-		default:
-			return nil
-		}
-	})
+func tryFile(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s is not there", path)
+	case err != nil:
+		return fmt.Errorf("cannot look at %s: %v", path, err)
+	case !info.Mode().IsRegular() && !info.IsDir():
+		return fmt.Errorf("%s is neither a file nor a directory (mode %s)", path, info.Mode())
+	default:
+		return nil
+	}
 }
 
 // tryExec runs a command in a process group of its own, of which nothing is left when it returns.
-func tryExec(ctx context.Context, once oneAtATime, argv []string) error {
-	ctx, cancel := context.WithTimeout(ctx, execTimeout)
-	defer cancel()
-	return once.run(ctx, killGrace, "the command "+argv[0], func() error { return runProbe(ctx, argv) })
-}
-
-func runProbe(ctx context.Context, argv []string) error {
+func tryExec(ctx context.Context, argv []string) error {
 	said := &process.Beginning{Most: excerptBytes}
 	err := process.Command{Argv: argv, Stdout: said, Stderr: said}.Run(ctx)
 	switch _, ended := errors.AsType[*exec.ExitError](err); {

@@ -141,7 +141,7 @@ func TestTryFile(t *testing.T) {
 // after it.
 func TestOneAtATime(t *testing.T) {
 	noLeaks(t)
-	once := newOneAtATime()
+	once := make(oneAtATime, 1)
 	release := make(chan struct{})
 	looks := 0
 	hang := func() error {

@@ -24,8 +24,6 @@ const (
 
 // tryTCP connects and hangs up.
 func tryTCP(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -37,8 +35,6 @@ func tryTCP(ctx context.Context, address string) error {
 // tryTCPHere asks the loopback addresses first, then whatever addresses of this node are listened on: a service
 // may be bound to one of them alone. The error is that of the first.
 func tryTCPHere(ctx context.Context, port int) error {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
 	addrs := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
 	// What can't be listed can't be asked; the loopback addresses still are.
 	listeners, _ := Listeners(port)
@@ -62,8 +58,6 @@ func tryTCPHere(ctx context.Context, port int) error {
 
 // tryHTTP is ready at 2xx. The answer's body is not read beyond an excerpt.
 func tryHTTP(ctx context.Context, u *url.URL) error {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
 	// No proxy is asked: it would answer for the service. No connection is kept: the next look shall be a new one.
 	transport := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: headerBytes}
 	defer transport.CloseIdleConnections()

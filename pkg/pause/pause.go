@@ -21,6 +21,15 @@ func For(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
+// Await waits for done to be closed, until ctx ends at most. It tells whether done was.
+func Await(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	return Until(done, 0)
+}
+
 // Until waits for done to be closed, for at most d. It tells whether done was.
 func Until(done <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)

@@ -25,6 +25,25 @@ func TestFor(t *testing.T) {
 	})
 }
 
+func TestAwait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		early, late := make(chan struct{}), make(chan struct{})
+		time.AfterFunc(time.Second, func() { close(early) })
+		began := time.Now()
+		if !Await(ctx, early) || time.Since(began) != time.Second {
+			t.Errorf("it is not over after %s", time.Since(began))
+		}
+		if Await(ctx, late) || time.Since(began) != 2*time.Second {
+			t.Errorf("it is over after %s, or its context is not", time.Since(began))
+		}
+		if !Await(ctx, early) {
+			t.Error("what is over is not, once the context has ended")
+		}
+	})
+}
+
 func TestUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		done := make(chan struct{})

@@ -36,32 +36,27 @@ func (s *Supervisor) census(ctx context.Context) {
 
 // count does one census, and returns how long it took.
 func (s *Supervisor) count() time.Duration {
-	began, at := time.Now(), bootTicks()
-	children := s.present()
-	if len(children) == 0 {
-		return 0
-	}
-	all, err := s.looks.all()
-	if err != nil {
-		return time.Since(began) // the next may see all; until then what is known stays so
-	}
-	for _, c := range children {
-		look := newSweep(c.claim(), s.looks)
-		known, sessions := look.claim.family(all)
-		if look.readMarks(all, known) {
-			_, sessions = look.claim.family(all)
-		}
-		c.note(sessions, at)
+	began := time.Now()
+	if children := s.present(); len(children) > 0 {
+		s.note(children, true)
 	}
 	return time.Since(began)
 }
 
-// noteFamily does a census of one family without reading environments, which may take long. It is for the moment before
-// a signal: who ends by it may be all that others are known by.
-func (c *Child) noteFamily() {
+// note notes the families of children. Environments are read where the marks are asked for, which may take long. Where
+// not all processes can be seen, what is known stays so.
+func (s *Supervisor) note(children []*Child, marks bool) {
 	at := bootTicks()
-	if all, err := c.owner.looks.all(); err == nil {
-		_, sessions := c.claim().family(all)
+	all, err := s.looks.all()
+	if err != nil {
+		return
+	}
+	for _, c := range children {
+		look := newSweep(c.claim(), s.looks)
+		known, sessions := look.claim.family(all)
+		if marks && look.readMarks(all, known) {
+			_, sessions = look.claim.family(all)
+		}
 		c.note(sessions, at)
 	}
 }
@@ -70,7 +65,7 @@ func (c *Child) noteFamily() {
 func (c *Child) note(sessions []root, at uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.isSwept() {
+	if c.swept.Err() != nil {
 		return
 	}
 	before := c.known
@@ -80,7 +75,7 @@ func (c *Child) note(sessions []root, at uint64) {
 		if r.sid != c.pid {
 			c.known[r.sid] = r
 			c.owner.guard.add(r)
-		} else if c.reaped {
+		} else if c.gone != 0 {
 			c.gone = at
 			c.owner.guard.add(r)
 		}

@@ -7,8 +7,10 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -45,88 +47,86 @@ type Spec struct {
 
 // Child is one child that was started, and all that came of it. Its methods may be called from any goroutine.
 type Child struct {
-	spec   Spec
-	owner  *Supervisor
-	mark   string
-	out    *output
-	kills  []int // of the daemon's memory cgroup, before the child ran
-	pid    int
-	start  uint64
-	veiled bool          // /proc did not show it: start is when it can have started first
-	ended  chan struct{} // closed by run when the child has been reaped
-	done   chan struct{} // closed by run when its output is finished too
-	swept  chan struct{} // closed by Stop when nothing of its family is left
+	spec    Spec
+	owner   *Supervisor
+	out     *output
+	process *os.Process
+	kills   []int         // of the daemon's memory cgroup, before the child ran
+	ended   chan struct{} // closed by run when the child has been reaped
+	done    chan struct{} // closed by run when its output is finished too
+	swept   context.Context
+	sweep   context.CancelFunc // ends swept: nothing of its family is left
+	stops   atomic.Int32       // how many Stops are asking and waiting
 
-	sweptOnce sync.Once
-
-	mu       sync.Mutex
-	reaped   bool         // its number, and its group's, may be another's
-	gone     uint64       // see root; 0 before it was reaped
-	known    map[int]root // the sessions that its family began, as the last census found them
-	stopping bool         // Stop was called while it ran
-	sent     map[syscall.Signal]bool
-	asked    map[syscall.Signal]request
-	stops    int           // how many Stops are asking and waiting
-	calm     chan struct{} // closed when none is any more
-	exit     Exit
+	mu sync.Mutex
+	kinship
+	demands
+	exit Exit
 }
 
-func newChild(owner *Supervisor, spec Spec, out *output, mark string) *Child {
-	return &Child{
-		spec:  spec,
-		owner: owner,
-		mark:  mark,
-		out:   out,
-		ended: make(chan struct{}),
-		done:  make(chan struct{}),
-		swept: make(chan struct{}),
-		sent:  make(map[syscall.Signal]bool),
-		asked: make(map[syscall.Signal]request),
-		exit:  Exit{Code: -1},
+// kinship is what a child's family is known by. What changes after the start is guarded by Child.mu.
+type kinship struct {
+	mark   string
+	pid    int
+	start  uint64
+	veiled bool         // /proc did not show it: start is when it can have started first
+	gone   uint64       // see root; 0 before it was reaped. Then its number, and its group's, may be another's
+	known  map[int]root // the sessions that its family began, as the last census found them
+}
+
+// demands is what was asked of a child, guarded by Child.mu.
+type demands struct {
+	stopping bool // Stop was called while it ran
+	sent     map[syscall.Signal]bool
+	asked    map[syscall.Signal]request
+}
+
+func newChild(owner *Supervisor, spec Spec, mark string) *Child {
+	c := &Child{
+		spec:    spec,
+		owner:   owner,
+		out:     newOutput(spec),
+		ended:   make(chan struct{}),
+		done:    make(chan struct{}),
+		kinship: kinship{mark: mark},
+		demands: demands{sent: make(map[syscall.Signal]bool), asked: make(map[syscall.Signal]request)},
+		exit:    Exit{Code: -1},
 	}
+	c.swept, c.sweep = context.WithCancel(context.Background())
+	return c
 }
 
 // launch looks for the program, forks, and tells the guard. It is called on a thread of forkers.
-func (c *Child) launch(ctx context.Context, childEnds [2]int) error {
+func (c *Child) launch(ctx context.Context) error {
 	env := withMark(c.spec.Env, c.mark, c.owner.jobs)
 	prog, err := c.owner.find(c.spec.Argv[0], c.spec.Dir, env)
 	if err != nil {
 		return err
 	}
-	stdin, err := c.openStdin()
+	theirs, err := c.out.open()
+	defer theirs[0].Close()
+	defer theirs[1].Close()
 	if err != nil {
 		return err
-	}
-	if c.spec.Stdin == nil {
-		defer stdin.Close()
 	}
 	c.kills = c.owner.memory().kills()
 	c.owner.guard.await(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	c.start = bootTicks()
-	c.pid, err = syscall.ForkExec(prog.path, c.spec.Argv, &syscall.ProcAttr{
-		Dir:   c.spec.Dir,
-		Env:   env,
-		Files: []uintptr{stdin.Fd(), uintptr(childEnds[0]), uintptr(childEnds[1])},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
-	})
-	if err != nil {
-		return prog.explain(err, c.spec.Argv, env)
+	cmd := &exec.Cmd{
+		Args: c.spec.Argv, Env: env, Dir: c.spec.Dir, Stdout: theirs[0], Stderr: theirs[1],
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	}
-	return c.begin()
-}
-
-func (c *Child) openStdin() (*os.File, error) {
 	if c.spec.Stdin != nil {
-		return c.spec.Stdin, nil
+		cmd.Stdin = c.spec.Stdin
 	}
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return nil, fmt.Errorf("cannot open its standard input: %v", err)
+	c.start = bootTicks()
+	if err := prog.start(cmd); err != nil {
+		return err
 	}
-	return null, nil
+	c.process, c.pid = cmd.Process, cmd.Process.Pid
+	return c.begin()
 }
 
 // begin takes charge of the child that was just forked.
@@ -136,7 +136,7 @@ func (c *Child) begin() error {
 	c.veiled = errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission)
 	if err != nil && !c.veiled {
 		_ = unix.Kill(-c.pid, unix.SIGKILL)
-		_, _ = unix.Wait4(c.pid, nil, 0, nil)
+		takeExit(c.process)
 		return fmt.Errorf("cannot look at it: %v", err)
 	}
 	if !c.veiled {
@@ -153,11 +153,11 @@ func (c *Child) run() {
 	defer c.owner.wg.Done()
 	c.reap()
 	close(c.ended)
-	c.out.settle()
+	c.out.hurry(false)
 	c.finish()
 	close(c.done)
 	// Whoever of its family lives on may print, and finds nobody who listens, but no closed pipe that kills it.
-	c.out.release(c.swept)
+	c.out.release(c.swept.Done())
 }
 
 // finish waits for the output: to its end, or for a while where others of the family keep it open, and for as long as
@@ -165,13 +165,8 @@ func (c *Child) run() {
 func (c *Child) finish() {
 	limits := c.owner.limits
 	for !pause.Until(c.out.delivered.open, limits.drain) {
-		calm := c.calmAfter()
-		if calm == nil {
+		if c.stops.Load() == 0 {
 			break
-		}
-		select {
-		case <-calm:
-		case <-c.out.delivered.open:
 		}
 	}
 	err := c.out.finish(limits.pass)
@@ -186,13 +181,12 @@ func (c *Child) reap() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gone = bootTicks()
-	c.exit = takeExit(c.pid)
-	c.reaped = true
+	c.exit = takeExit(c.process)
 	c.exit.Asked = wasAsked(c.exit, c.stopping, c.sent)
 	if c.exit.Status() != 0 && !c.exit.Asked {
-		c.exit.OOM = c.owner.memory().since(c.kills, c.exit.Killed())
+		c.exit.OOM = c.owner.memory().since(c.kills, c.exit.killed())
 	}
-	c.owner.guard.add(root{sid: c.pid, start: c.start, gone: c.gone})
+	c.owner.guard.add(c.root())
 }
 
 // Name returns Spec.Name.
@@ -219,10 +213,8 @@ func (c *Child) Exit() Exit {
 // without its newline and cut at 1 KiB. A line that is not finished yet is one of them. What the child printed before
 // its end is among them once Ended is closed: it is waited for, a second at most where its output is not taken.
 func (c *Child) LastLines() []string {
-	select {
-	case <-c.ended:
+	if pause.Until(c.ended, 0) {
 		pause.Until(c.out.settled.open, c.owner.limits.drain)
-	default:
 	}
 	return c.out.lines()
 }
@@ -244,7 +236,7 @@ func (c *Child) Signal(sig syscall.Signal) error {
 // hasEnded reports whether the child has ended, reaped or not; c.mu is held. It keeps an end that came before our
 // signal from passing for one that we asked for.
 func (c *Child) hasEnded() bool {
-	if c.reaped {
+	if c.gone != 0 {
 		return true
 	}
 	var info unix.Siginfo
@@ -291,8 +283,8 @@ func (c *Child) line(pid int) []procStat {
 func (c *Child) claim() claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	own := root{sid: c.pid, start: c.start, gone: c.gone}
-	if c.veiled && !c.reaped {
+	own := c.root()
+	if c.veiled && c.gone == 0 {
 		if stat, err := readStat(c.pid); err == nil { // it has given up its privileges
 			own.start = stat.start
 		}
@@ -301,11 +293,5 @@ func (c *Child) claim() claim {
 	return claim{mark: c.mark, since: c.start, roots: roots, self: os.Getpid()}
 }
 
-func (c *Child) isSwept() bool {
-	select {
-	case <-c.swept:
-		return true
-	default:
-		return false
-	}
-}
+// root is the session that the child began.
+func (k *kinship) root() root { return root{sid: k.pid, start: k.start, gone: k.gone} }

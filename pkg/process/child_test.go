@@ -104,7 +104,11 @@ func TestWasAsked(t *testing.T) {
 
 // Who is reaped by another part of the program has an end that nobody knows.
 func TestTakeExitOfAStranger(t *testing.T) {
-	if exit := takeExit(os.Getppid()); exit.Code != -1 || exit.Err == nil {
+	stranger, err := os.FindProcess(os.Getppid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if exit := takeExit(stranger); exit.Code != -1 || exit.Err == nil {
 		t.Errorf("%#v, want an error", exit)
 	}
 }

@@ -15,20 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OwnBinary is the binary that runs here, also where its file was replaced or unmounted since.
-const OwnBinary = "/proc/self/exe"
-
-// Command is a program that is run for what it says: a probe, a client, one that tells its version. It is in a process
+// Command is a program that is run for what it says: a probe, a client, one that tells its version. Its standard input
+// is /dev/null. It is in a process
 // group of its own, and dies with us. What leaves that group, needs a grace, or is to be logged is for a Supervisor.
 type Command struct {
 	// Argv is the command; no shell reads it.
 	Argv []string
-	// Program is the file to execute where that is not Argv[0].
-	Program string
 	// Env is its whole environment, whose PATH it is looked for in; nil: ours.
 	Env []string
-	// Stdin is its standard input; nil: /dev/null.
-	Stdin *os.File
 	// Stdout and Stderr get its output, as those of an exec.Cmd. Where Run is left to itself (see there) they may still
 	// be written to.
 	Stdout, Stderr io.Writer
@@ -50,7 +44,7 @@ func (c Command) Run(ctx context.Context) error {
 	if env == nil {
 		env = os.Environ()
 	}
-	prog, err := findProgram(cmp.Or(c.Program, c.Argv[0]), "", env)
+	prog, err := findProgram(c.Argv[0], "", env)
 	if err != nil {
 		return err
 	}
@@ -58,20 +52,14 @@ func (c Command) Run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	cmd := &exec.Cmd{
-		Path: prog.path, Args: c.Argv, Env: env, Stdout: c.Stdout, Stderr: c.Stderr,
+		Args: c.Argv, Env: env, Stdout: c.Stdout, Stderr: c.Stderr,
 		WaitDelay:   cmp.Or(c.Linger, time.Second/2),
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
-	}
-	if c.Stdin != nil {
-		cmd.Stdin = c.Stdin
 	}
 	// The kernel kills the child when the thread ends that forked it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := cmd.Start(); err != nil {
-		if no, ok := errors.AsType[syscall.Errno](err); ok {
-			return prog.explain(no, c.Argv, env)
-		}
+	if err := prog.start(cmd); err != nil {
 		return err
 	}
 	killed := endGroup(ctx, cmd.Process.Pid)
@@ -101,12 +89,6 @@ func endGroup(ctx context.Context, leader int) (killed bool) {
 	}
 	kill()
 	return killed
-}
-
-// ExitOf tells how a command ended.
-func ExitOf(state *os.ProcessState) Exit {
-	status, _ := state.Sys().(syscall.WaitStatus)
-	return exitOf(unix.WaitStatus(status))
 }
 
 // Beginning keeps the first bytes that are written to it, up to Most, and takes the others too. It may be written to

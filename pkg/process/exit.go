@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -64,8 +65,8 @@ func (e Exit) manner() (how string, perhaps bool) {
 // shellKilled is the code of a shell whose command was killed.
 const shellKilled = 128 + int(unix.SIGKILL)
 
-// Killed tells whether KILL has ended the child, or a process that it passes on the end of.
-func (e Exit) Killed() bool { return e.Signal == unix.SIGKILL || e.Code == shellKilled }
+// killed tells whether KILL has ended the child, or a process that it passes on the end of.
+func (e Exit) killed() bool { return e.Signal == unix.SIGKILL || e.Code == shellKilled }
 
 // awaitExit waits for the end of our child pid. It stays a zombie, and its number its own, until takeExit: who holds
 // the lock under which signals are sent can call that.
@@ -74,22 +75,18 @@ func awaitExit(pid int) {
 	}
 }
 
-// takeExit reaps our child pid, which has ended.
-func takeExit(pid int) Exit {
-	var status unix.WaitStatus
-	for {
-		_, err := unix.Wait4(pid, &status, 0, nil)
-		if err == nil {
-			return exitOf(status)
-		}
-		if err != unix.EINTR {
-			return Exit{Code: -1, Err: fmt.Errorf("cannot learn how pid %d ended (did another part reap it?): %v", pid, err)}
-		}
+// takeExit reaps a child of ours, which has ended.
+func takeExit(child *os.Process) Exit {
+	state, err := child.Wait()
+	if err != nil {
+		return Exit{Code: -1, Err: fmt.Errorf("cannot learn how pid %d ended (did another part reap it?): %v", child.Pid, err)}
 	}
+	return ExitOf(state)
 }
 
-// exitOf reads what wait4 returned.
-func exitOf(status unix.WaitStatus) Exit {
+// ExitOf tells how a command ended.
+func ExitOf(state *os.ProcessState) Exit {
+	status, _ := state.Sys().(syscall.WaitStatus)
 	if status.Signaled() {
 		return Exit{Code: -1, Signal: status.Signal(), CoreDumped: status.CoreDump()}
 	}

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"os/exec"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -139,7 +140,7 @@ func TestWithMark(t *testing.T) {
 		{"in a job that can't be written", []string{"PBS_JOBID=1,2"}, []string{"PBS_JOBID=1,2", "BRINGUPD_GUARD=cafe.1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, withMark(tc.env, "cafe.1", roles.JobVariables())); diff != "" {
+			if diff := cmp.Diff(tc.want, (&exec.Cmd{Env: withMark(tc.env, "cafe.1", roles.JobVariables())}).Environ()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

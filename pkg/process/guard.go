@@ -26,8 +26,11 @@ const (
 	guardPatience = time.Minute
 	// unreadWait is for what a dead daemon left in the pipe.
 	unreadWait = 50 * time.Millisecond
-	byeLine    = "bye\n"
+	byeLine    = "bye"
 )
+
+// OwnBinary is the binary that runs here, also where its file was replaced or unmounted since.
+const OwnBinary = "/proc/self/exe"
 
 // A process that is started under the guard's name is the guard, and nothing else of the program runs in it. It is here
 // and not a call in main so that no program, and no test binary, that starts children can lack it, and so that
@@ -103,7 +106,7 @@ func watchParent(daemon int, died func()) {
 	}()
 }
 
-// guardState is what the guard was told.
+// guardState is what a guard is told.
 type guardState struct {
 	roots map[int]root
 	dirs  []string
@@ -118,13 +121,13 @@ func (g *guardState) tidy() error {
 	return errors.Join(errs...)
 }
 
-func addLine(r root) string     { return fmt.Sprintf("+ %d %d %d\n", r.sid, r.start, r.gone) }
-func removeLine(r root) string  { return fmt.Sprintf("- %d\n", r.sid) }
-func ownLine(dir string) string { return fmt.Sprintf("own %q\n", dir) }
+func addLine(r root) string     { return fmt.Sprintf("+ %d %d %d", r.sid, r.start, r.gone) }
+func removeLine(sid int) string { return fmt.Sprintf("- %d", sid) }
+func ownLine(dir string) string { return fmt.Sprintf("own %q", dir) }
 
 // apply takes one line. It returns true for the goodbye. What it can't read is nothing.
 func (g *guardState) apply(line string) (bye bool) {
-	if line+"\n" == byeLine {
+	if line == byeLine {
 		return true
 	}
 	if quoted, found := strings.CutPrefix(line, "own "); found {

@@ -408,7 +408,7 @@ func TestGuardState(t *testing.T) {
 		{"the end of an unknown", []string{"- 13"}, map[int]root{}, false, nil},
 		{"nonsense", []string{"", "+", "+ 1", "+ x y z", "-", "- x", "byebye"}, map[int]root{}, false, nil},
 		{"goodbye", []string{"bye"}, map[int]root{}, true, nil},
-		{"directories", []string{strings.TrimSpace(ownLine("/tmp/a b\n")), strings.TrimSpace(ownLine("/tmp/c"))}, map[int]root{}, false,
+		{"directories", []string{ownLine("/tmp/a b\n"), ownLine("/tmp/c")}, map[int]root{}, false,
 			[]string{"/tmp/a b\n", "/tmp/c"}},
 		{"nonsense of directories", []string{"own", "own /tmp/d", `own "/tmp/e`}, map[int]root{}, false, nil},
 	} {
@@ -435,7 +435,7 @@ func TestGuardLearnsOfAnEnd(t *testing.T) {
 	finished(t, c)
 	s.guard.mu.Lock()
 	defer s.guard.mu.Unlock()
-	if r, known := s.guard.roots[c.Pid()]; !known || r.gone == 0 {
+	if r, known := s.guard.told.roots[c.Pid()]; !known || r.gone == 0 {
 		t.Errorf("it knows %+v (%v), want when it was gone", r, known)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"sync"
 	"syscall"
@@ -29,19 +30,17 @@ type guardLink struct {
 	begun int           // how many guards it has started, or tried to; its goroutine's
 
 	mu      sync.Mutex
-	running bool         // the goroutine was started
-	closed  bool         // close was called
-	roots   map[int]root // what a guard must know, by session
-	dirs    []string     // and remove
-	pid     int          // of a guard that was not reaped; 0: none
-	pipe    int          // our end, which does not block; -1: none
+	running bool        // the goroutine was started
+	told    guardState  // what a guard must know
+	guard   *os.Process // the newest, nil: none was started
+	pipe    int         // our end, which does not block; -1: none
 }
 
 func newGuardLink(forks *forkers, order guardOrder) *guardLink {
 	ctx, end := context.WithCancel(context.Background())
 	return &guardLink{
-		forks: forks, order: order, ctx: ctx, end: end,
-		first: make(chan struct{}), done: make(chan struct{}), roots: make(map[int]root), pipe: -1,
+		forks: forks, order: order, ctx: ctx, end: end, told: guardState{roots: make(map[int]root)},
+		first: make(chan struct{}), done: make(chan struct{}), pipe: -1,
 	}
 }
 
@@ -49,7 +48,7 @@ func newGuardLink(forks *forkers, order guardOrder) *guardLink {
 func (g *guardLink) ensure() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.running && !g.closed {
+	if !g.running && g.ctx.Err() == nil {
 		g.running = true
 		go g.run()
 	}
@@ -60,44 +59,35 @@ func (g *guardLink) ensure() {
 func (g *guardLink) await(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, guardPause)
 	defer cancel()
-	closesBy(ctx, g.first)
+	pause.Await(ctx, g.first)
 }
 
 // add tells of a session, or of what is new about it.
-func (g *guardLink) add(r root) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.roots[r.sid] = r
-	g.tell(addLine(r))
-}
+func (g *guardLink) add(r root) { g.tell(addLine(r)) }
 
 // own tells of a directory that is to go with the daemon.
-func (g *guardLink) own(dir string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.dirs = append(g.dirs, dir)
-	g.tell(ownLine(dir))
-}
+func (g *guardLink) own(dir string) { g.tell(ownLine(dir)) }
 
 // remove tells that nobody is left in a session.
-func (g *guardLink) remove(sid int) {
+func (g *guardLink) remove(sid int) { g.tell(removeLine(sid)) }
+
+// tell tells this guard, and every later one, what is new.
+func (g *guardLink) tell(line string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if r, found := g.roots[sid]; found {
-		delete(g.roots, sid)
-		g.tell(removeLine(r))
-	}
+	g.told.apply(line)
+	g.write(line)
 }
 
-// tell writes one line to the guard; g.mu is held. A guard that does not read is no guard: it is killed, and the next
+// write writes one line to the guard; g.mu is held. A guard that does not read is no guard: it is killed, and the next
 // is told everything anew.
-func (g *guardLink) tell(line string) {
+func (g *guardLink) write(line string) {
 	if g.pipe < 0 {
 		return
 	}
-	n, err := unix.Write(g.pipe, []byte(line))
-	if (err != nil || n < len(line)) && g.pid != 0 {
-		_ = unix.Kill(g.pid, unix.SIGKILL)
+	n, err := unix.Write(g.pipe, []byte(line+"\n"))
+	if (err != nil || n <= len(line)) && g.guard != nil {
+		_ = g.guard.Kill() // it fails where the guard has ended
 	}
 }
 
@@ -107,10 +97,7 @@ func (g *guardLink) run() {
 	for {
 		began := time.Now()
 		g.once()
-		if g.ctx.Err() != nil {
-			return
-		}
-		if time.Since(began) < guardPause && !pause.For(g.ctx, guardPause) {
+		if g.ctx.Err() != nil || time.Since(began) < guardPause && !pause.For(g.ctx, guardPause) {
 			return
 		}
 	}
@@ -118,123 +105,97 @@ func (g *guardLink) run() {
 
 // once starts a guard, where it can, and waits for its end.
 func (g *guardLink) once() {
-	begun := g.begin()
+	guard := g.begin()
 	if g.begun++; g.begun == 1 {
 		close(g.first)
 	}
-	defer g.shut()
-	if begun {
-		g.reap()
+	if guard != nil {
+		_, _ = guard.Wait()
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hangUp()
 }
 
-// begin starts a guard, and tells whether it did.
-func (g *guardLink) begin() bool {
+// begin starts a guard, on a thread of forkers, so that its parent-death signal means the daemon's death. It returns nil
+// where none is wanted any more, or none can be started.
+func (g *guardLink) begin() *os.Process {
 	theirs := g.open()
-	if theirs < 0 {
-		return false
+	if theirs == nil {
+		return nil
+	}
+	// Through /proc it is the very binary that runs here, also where its file was replaced or unmounted since. As with
+	// children, it is looked at before, where that may hang and harm nobody. One processor is enough for it, and
+	// keeps its threads few.
+	cmd := &exec.Cmd{
+		Path: OwnBinary, Args: g.order.argv(), Env: append(os.Environ(), "GOMAXPROCS=1"), Dir: "/", Stdin: theirs,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: guardSignal},
 	}
 	reply := make(chan error, 1)
 	g.forks.do(func() {
-		defer unix.Close(theirs)
-		reply <- g.fork(theirs)
+		defer theirs.Close()
+		headOf(OwnBinary)
+		reply <- cmd.Start()
 	})
-	return <-reply == nil
+	if <-reply != nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.guard = cmd.Process
+	return cmd.Process
 }
 
 // open makes the pipe and puts all that a guard must know into it: it can be told before it runs. It returns the
-// guard's end; -1: none is wanted any more, or no pipe can be made.
-func (g *guardLink) open() (theirs int) {
+// guard's end; nil: none is wanted any more, or no pipe can be made.
+func (g *guardLink) open() (theirs *os.File) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var ends [2]int
-	if g.closed || unix.Pipe2(ends[:], unix.O_CLOEXEC) != nil {
-		return -1
+	if g.ctx.Err() != nil || unix.Pipe2(ends[:], unix.O_CLOEXEC) != nil {
+		return nil
 	}
 	_ = unix.SetNonblock(ends[1], true)
 	// Room for all that a guard is told before it reads: a line is some 30 bytes. Where it is refused, 64 KiB must do.
 	_, _ = unix.FcntlInt(uintptr(ends[1]), unix.F_SETPIPE_SZ, 1<<20)
-	g.pipe = ends[1]
-	for _, r := range g.roots {
-		g.tell(addLine(r))
+	g.pipe, g.guard = ends[1], nil
+	for _, r := range g.told.roots {
+		g.write(addLine(r))
 	}
-	for _, dir := range g.dirs {
-		g.tell(ownLine(dir))
+	for _, dir := range g.told.dirs {
+		g.write(ownLine(dir))
 	}
-	return ends[0]
+	return os.NewFile(uintptr(ends[0]), "pipe of the guard")
 }
 
-func (g *guardLink) shut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+// hangUp closes our end of the pipe; g.mu is held.
+func (g *guardLink) hangUp() {
 	if g.pipe >= 0 {
 		unix.Close(g.pipe)
 		g.pipe = -1
 	}
-}
-
-// fork starts the guard. It is called on a thread of forkers, so that its parent-death signal means the daemon's death.
-func (g *guardLink) fork(theirs int) error {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer null.Close()
-	// Through /proc it is the very binary that runs here, also where its file was replaced or unmounted since. As with
-	// children, it is looked at before, where that may hang and harm nobody. One processor is enough for it, and
-	// keeps its threads few.
-	headOf(OwnBinary)
-	pid, err := syscall.ForkExec(OwnBinary, g.order.argv(), &syscall.ProcAttr{
-		Dir:   "/",
-		Env:   append([]string{"GOMAXPROCS=1"}, os.Environ()...),
-		Files: []uintptr{uintptr(theirs), null.Fd(), null.Fd()},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: guardSignal},
-	})
-	if err != nil {
-		return err
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.pid = pid
-	return nil
-}
-
-// reap waits for the guard's end.
-func (g *guardLink) reap() {
-	g.mu.Lock()
-	pid := g.pid
-	g.mu.Unlock()
-	awaitExit(pid)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.pid = 0
-	takeExit(pid)
 }
 
 // close ends the guard and waits for it. Where clean is false something is left, and the guard is not told goodbye but
 // left to go on; so it is where ctx ends.
 func (g *guardLink) close(ctx context.Context, clean bool) error {
 	g.mu.Lock()
-	g.closed = true
 	g.end()
 	if clean {
-		g.tell(byeLine)
+		g.write(byeLine)
 	}
-	if g.pipe >= 0 {
-		unix.Close(g.pipe)
-		g.pipe = -1
-	}
+	g.hangUp()
 	running := g.running
 	g.mu.Unlock()
-	if !running || closesBy(ctx, g.done) {
+	if !running || pause.Await(ctx, g.done) {
 		return nil
 	}
 	if !clean {
 		return errors.New("the guard stays, to end them")
 	}
 	g.mu.Lock()
-	if g.pid != 0 {
-		_ = unix.Kill(g.pid, unix.SIGKILL)
+	if g.guard != nil {
+		_ = g.guard.Kill() // it fails where the guard has ended
 	}
 	g.mu.Unlock()
 	if !pause.Until(g.done, guardPause) {

@@ -35,9 +35,6 @@ func (l *Lines) Add(data []byte, each func(line []byte, goesOn bool)) {
 	}
 }
 
-// Begun returns the line that has not ended, which the next Add may change.
-func (l *Lines) Begun() []byte { return l.begun }
-
 // End calls each with the line that has not ended, if there is one, as if it did
 // now.
 func (l *Lines) End(each func(line []byte, goesOn bool)) {

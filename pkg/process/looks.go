@@ -3,14 +3,13 @@ package process
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 const (
@@ -30,7 +29,7 @@ type looks struct {
 	elders  map[int]entry // by pid, who can't be of a family; guarded by looking
 
 	mu   sync.Mutex
-	hung map[processID]chan struct{} // the looks that do: what is closed when the kernel answers; guarded by mu
+	hung map[processID]chan []byte // the looks that do: where the answer will come, which nobody takes; guarded by mu
 }
 
 // entry identifies a process by its directory in /proc, without reading any file there. Another process with the same
@@ -49,7 +48,7 @@ type processID struct {
 
 // newLooks returns the looks of a daemon that started at since.
 func newLooks(since uint64) *looks {
-	return &looks{since: since, most: mostHung, elders: make(map[int]entry), hung: make(map[processID]chan struct{})}
+	return &looks{since: since, most: mostHung, elders: make(map[int]entry), hung: make(map[processID]chan []byte)}
 }
 
 // all looks at every process that can belong to a family of the daemon's. The kernel's threads, and those older than the
@@ -105,28 +104,24 @@ func (l *looks) environ(p procStat) []byte {
 	if !l.may(id) {
 		return nil
 	}
-	var text []byte
-	answered := make(chan struct{})
+	answer := make(chan []byte, 1)
 	go func() {
-		if all, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ"); err == nil {
-			text = all
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
+		if err != nil {
+			text = nil
 		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		close(answered)
-		if l.hung[id] == answered {
-			delete(l.hung, id)
-		}
+		answer <- text
 	}()
-	if pause.Until(answered, environWait) {
+	late := time.NewTimer(environWait)
+	defer late.Stop()
+	select {
+	case text := <-answer:
 		return text
+	case <-late.C:
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if pause.Until(answered, 0) {
-		return text
-	}
-	l.hung[id] = answered
+	l.hung[id] = answer
 	return nil
 }
 
@@ -134,6 +129,7 @@ func (l *looks) environ(p procStat) []byte {
 func (l *looks) may(id processID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	maps.DeleteFunc(l.hung, func(_ processID, answer chan []byte) bool { return len(answer) > 0 })
 	_, hangs := l.hung[id]
 	return !hangs && len(l.hung) < l.most
 }

@@ -9,26 +9,13 @@ import (
 // daemon's child, and both must find what belongs to them.
 const markVariable = "BRINGUPD_GUARD"
 
-// withMark returns the environment a child gets: env with the mark added, each name once (the last one given counts, as
-// getenv would find the first). The mark is bound to the job that env names by one of the variables.
+// withMark returns the environment that a child is started with: env with the mark added. Of a name that is there twice
+// the last one counts, as os/exec has it. The mark is bound to the job that env names by one of the variables.
 func withMark(env []string, mark string, jobs []string) []string {
-	seen := make(map[string]bool, len(env))
-	out := make([]string, 0, len(env)+1)
-	outer := ""
-	for _, entry := range slices.Backward(env) {
-		name, value, isVariable := strings.Cut(entry, "=")
-		if isVariable && seen[name] {
-			continue
-		}
-		seen[name] = seen[name] || isVariable
-		if name == markVariable {
-			outer = value + ","
-			continue
-		}
-		out = append(out, entry)
+	if outer, found := lookupEnv(env, markVariable); found {
+		mark = outer + "," + mark
 	}
-	slices.Reverse(out)
-	return append(out, markVariable+"="+outer+mark+jobOf(out, jobs))
+	return append(slices.Clip(env), markVariable+"="+mark+jobOf(env, jobs))
 }
 
 // jobOf returns what binds a mark to the job that env names: "@SLURM_JOB_ID=17", or nothing.
@@ -42,9 +29,9 @@ func jobOf(env, jobs []string) string {
 	return ""
 }
 
-// lookupEnv returns the value of name in env.
+// lookupEnv returns the value of name in env, the last one.
 func lookupEnv(env []string, name string) (value string, found bool) {
-	for _, entry := range env {
+	for _, entry := range slices.Backward(env) {
 		if key, value, ok := strings.Cut(entry, "="); ok && key == name {
 			return value, true
 		}

@@ -49,14 +49,9 @@ type memoryGroup struct {
 // findMemoryGroup returns the memory cgroup of this process, of version 1 or 2, in the file system below root; one
 // without levels where there is none, or none that shows from here.
 func findMemoryGroup(root string) memoryGroup {
-	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
-	if err != nil {
-		return memoryGroup{}
-	}
-	mounts, err := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
-	if err != nil {
-		return memoryGroup{}
-	}
+	// What can't be read names no group.
+	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
+	mounts, _ := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
 	for _, version := range []struct {
 		group         string // how the line of /proc/self/cgroup has it
 		kind          string // of file system
@@ -119,31 +114,25 @@ func (g memoryGroup) kills() []int {
 	counts := make([]int, len(g.levels))
 	for i, dir := range g.levels {
 		counts[i] = -1
-		data, err := os.ReadFile(filepath.Join(dir, g.events))
-		if err != nil {
-			continue
-		}
+		data, _ := os.ReadFile(filepath.Join(dir, g.events))
 		for line := range strings.Lines(string(data)) {
-			if fields := strings.Fields(line); len(fields) == 2 && fields[0] == "oom_kill" {
-				counts[i] = number(fields[1], -1)
+			text, is := strings.CutPrefix(line, "oom_kill ")
+			if count, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31); is && err == nil {
+				counts[i] = int(count)
 			}
 		}
 	}
 	return counts
 }
 
-func number(text string, otherwise int) int {
-	if n, err := strconv.Atoi(text); err == nil && n >= 0 {
-		return n
-	}
-	return otherwise
-}
-
-// least returns the least limit from a level outwards; 0 where there is none.
+// least returns the least limit from a level outwards; 0 where there is none. Version 1 writes none as the largest
+// number of pages.
 func (g memoryGroup) least(level int) int64 {
 	var least int64
-	for i := level; i < len(g.levels); i++ {
-		if limit := g.limitAt(i); limit > 0 && (least == 0 || limit < least) {
+	for _, dir := range g.levels[level:] {
+		data, _ := os.ReadFile(filepath.Join(dir, g.limit))
+		limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+		if err == nil && 0 < limit && limit <= math.MaxInt64/2 && (least == 0 || limit < least) {
 			least = limit
 		}
 	}
@@ -153,19 +142,6 @@ func (g memoryGroup) least(level int) int64 {
 // MemoryLimit returns the least limit of the memory cgroup of this process and of those above it, in bytes, in the file
 // system below root; 0 where there is none, or none that shows from here.
 func MemoryLimit(root string) int64 { return findMemoryGroup(root).least(0) }
-
-// limitAt returns the limit of one level; 0 where it has none, which version 1 writes as the largest number of pages.
-func (g memoryGroup) limitAt(level int) int64 {
-	data, err := os.ReadFile(filepath.Join(g.levels[level], g.limit))
-	if err != nil {
-		return 0
-	}
-	limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
-	if err != nil || limit > math.MaxInt64/2 {
-		return 0
-	}
-	return limit
-}
 
 // since tells what the counts say that were read before. A level further out counts what other steps and jobs lose, too:
 // none is asked beyond the last that has a limit, and none but our own where the child was not killed.

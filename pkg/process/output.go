@@ -1,7 +1,7 @@
 package process
 
 import (
-	"context"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -20,10 +21,11 @@ const (
 	longestLine = 64 << 10
 	// cutMark ends each piece of a cut line but the last.
 	cutMark = " [bringupd: the line goes on]"
+	// keptLine is how much of a line is kept for LastLines, in bytes.
+	keptLine = 1 << 10
+	// restLimit is how much is still read from a pipe after the time for it is over: all that can be in it.
+	restLimit = 1 << 20
 )
-
-// restLimit is how much is still read from a pipe after the time for it is over: all that can be in it.
-const restLimit = 1 << 20
 
 // output is what becomes of a child's two streams.
 type output struct {
@@ -35,9 +37,10 @@ type output struct {
 	closed    latch        // both readers have ended
 
 	mu       sync.Mutex
-	tail     *tail
-	line     []byte // for the log: its memory is used again
-	finishes bool   // finish was called; it and the readers' deadlines change together
+	tail     [][]byte // the last lines, the newest last. Their memory is used again: a driver prints millions
+	kept     int      // how many of them there are, which are those at the end
+	line     []byte   // for the log: its memory is used again
+	finishes bool     // finish was called; it and the readers' deadlines change together
 }
 
 // latch opens when it was released as often as it has locks.
@@ -57,23 +60,26 @@ func (l *latch) release() {
 	}
 }
 
-// newOutput makes the pipes for a child; the ends of the child are the caller's, to close after the fork.
-func newOutput(spec Spec) (out *output, childEnds [2]int, err error) {
-	out = &output{tail: newTail(spec.KeepLines), log: spec.Log}
+func newOutput(spec Spec) *output {
+	out := &output{tail: make([][]byte, spec.KeepLines), log: spec.Log}
 	out.settled.init(2)
 	out.delivered.init(2)
 	out.closed.init(2)
 	for i, pass := range []io.Writer{spec.Stdout, spec.Stderr} {
-		out.streams[i], childEnds[i], err = newStream(out, pass)
-		if err != nil && i == 1 {
-			out.streams[0].from.Close()
-			unix.Close(childEnds[0])
-		}
-		if err != nil {
-			return nil, childEnds, fmt.Errorf("cannot make a pipe for its output: %v", err)
+		out.streams[i] = &stream{out: out, pass: pass, lines: Lines{Longest: longestLine}}
+	}
+	return out
+}
+
+// open makes the pipes. The ends that it returns are the child's, and to be closed after the fork, also those that it
+// returns with an error.
+func (o *output) open() (theirs [2]*os.File, err error) {
+	for i, s := range o.streams {
+		if s.from, theirs[i], err = os.Pipe(); err != nil {
+			return theirs, fmt.Errorf("cannot make a pipe for its output: %v", err)
 		}
 	}
-	return out, childEnds, nil
+	return theirs, nil
 }
 
 // drop closes the pipes of a child that was not started.
@@ -94,19 +100,20 @@ func (o *output) start() {
 func (o *output) lines() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	lines := o.tail.lines()
+	var lines []string
+	for _, line := range o.tail[len(o.tail)-o.kept:] {
+		lines = append(lines, string(line))
+	}
 	for _, s := range o.streams {
-		if begun := s.lines.Begun(); len(begun) > 0 {
+		if begun := s.lines.begun; len(begun) > 0 {
 			lines = append(lines, string(appendShown(nil, begun)))
 		}
 	}
-	return lines[max(0, len(lines)-len(o.tail.slots)):]
+	return lines[max(0, len(lines)-len(o.tail)):]
 }
 
-// settle has the readers take what is in the pipes now, and tell.
-func (o *output) settle() { o.hurry(false) }
-
-// hurry ends the readers' wait for more, and where it is the last time their work.
+// hurry has the readers take what is in the pipes now, and tell; where it is the last time, that is the end of their
+// work.
 func (o *output) hurry(last bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -127,21 +134,13 @@ func (o *output) hurried(s *stream) (last bool, err error) {
 // stall.
 func (o *output) finish(stall time.Duration) error {
 	o.hurry(true)
-	if !o.awaitReaders(stall) {
-		return fmt.Errorf("cannot pass on its last output: none was taken for %v", stall)
-	}
-	return errors.Join(o.streams[0].err, o.streams[1].err)
-}
-
-// awaitReaders waits until both have delivered, as long as something is passed on in each time of stall.
-func (o *output) awaitReaders(stall time.Duration) bool {
 	for {
 		before := o.passed.Load()
 		if pause.Until(o.delivered.open, stall) {
-			return true
+			return errors.Join(o.streams[0].err, o.streams[1].err)
 		}
 		if o.passed.Load() == before {
-			return false
+			return fmt.Errorf("cannot pass on its last output: none was taken for %v", stall)
 		}
 	}
 }
@@ -165,21 +164,6 @@ type stream struct {
 	lines   Lines     // under out.mu
 	err     error     // why passing on ended; others read it once all is delivered
 	settled sync.Once // for out.settled
-}
-
-func newStream(out *output, pass io.Writer) (s *stream, childEnd int, err error) {
-	// Not os.Pipe: our end must not block, so that its deadline works, and the child's end must.
-	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
-		return nil, -1, err
-	}
-	if err := unix.SetNonblock(ends[0], true); err != nil {
-		unix.Close(ends[0])
-		unix.Close(ends[1])
-		return nil, -1, err
-	}
-	from := os.NewFile(uintptr(ends[0]), "pipe of a child")
-	return &stream{out: out, from: from, pass: pass, lines: Lines{Longest: longestLine}}, ends[1], nil
 }
 
 // run delivers what comes, and then reads to the end of the pipe, for the sake of those who write.
@@ -272,7 +256,12 @@ func (s *stream) flush() {
 
 // take takes one line of either stream, or a piece of one that goes on; o.mu is held.
 func (o *output) take(line []byte, goesOn bool) {
-	o.tail.add(line)
+	if most := len(o.tail); most > 0 {
+		oldest := o.tail[0]
+		copy(o.tail, o.tail[1:])
+		o.tail[most-1] = appendShown(oldest[:0], line)
+		o.kept = min(o.kept+1, most)
+	}
 	if o.log == nil {
 		return
 	}
@@ -282,6 +271,23 @@ func (o *output) take(line []byte, goesOn bool) {
 	}
 	o.line = append(o.line, '\n')
 	_, _ = o.log.Write(o.line) // who gave it knows how it fares
+}
+
+// appendShown appends what a terminal would show of a line: of a progress bar, which goes back with "\r" to write over
+// itself, the last state. What is over keptLine is cut off.
+func appendShown(to, line []byte) []byte {
+	line = bytes.TrimRight(line, "\r\n")
+	if back := bytes.LastIndexByte(line, '\r'); back >= 0 {
+		line = line[back+1:]
+	}
+	if len(line) <= keptLine {
+		return append(to, line...)
+	}
+	end := keptLine
+	for end > keptLine-utf8.UTFMax && !utf8.RuneStart(line[end]) {
+		end--
+	}
+	return append(append(to, line[:end]...), "…"...)
 }
 
 // PassOn writes b, waiting where to is a file that another process made non-blocking: a terminal's standard input,
@@ -300,21 +306,6 @@ func PassOn(to io.Writer, b []byte) error {
 		fds := []unix.PollFd{{Fd: int32(file.Fd()), Events: unix.POLLOUT}}
 		if _, err := unix.Poll(fds, 1000); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("cannot wait for its output to be taken: %v", err)
-		}
-	}
-}
-
-// closesBy waits for done to be closed, until ctx ends at most.
-func closesBy(ctx context.Context, done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-		select {
-		case <-done:
-			return true
-		default:
-			return false
 		}
 	}
 }

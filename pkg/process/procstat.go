@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,19 +48,16 @@ func parseStat(text []byte) (procStat, error) {
 	if open < 1 || shut < open {
 		return procStat{}, fmt.Errorf("cannot read %q as /proc/PID/stat: no name in brackets", text)
 	}
-	var fields [20][]byte
-	rest := bytes.TrimLeft(text[shut+1:], " ")
-	for i := range fields {
-		fields[i], rest, _ = bytes.Cut(rest, []byte{' '})
-		if len(fields[i]) == 0 {
-			return procStat{}, fmt.Errorf("cannot read %q as /proc/PID/stat: %d fields after the name, at least %d expected",
-				text, i, len(fields))
-		}
+	fields := strings.Fields(string(text[shut+1:]))
+	const wanted = 20
+	if len(fields) < wanted {
+		return procStat{}, fmt.Errorf("cannot read %q as /proc/PID/stat: %d fields after the name, at least %d expected",
+			text, len(fields), wanted)
 	}
-	var numbers [len(fields)]int64
+	var numbers [wanted]int64
 	for _, i := range []int{1, 2, 3, 6, 17, 19} {
 		// Signed: the group and the session of a process that is just being reaped are -1.
-		n, err := strconv.ParseInt(string(fields[i]), 10, 64)
+		n, err := strconv.ParseInt(fields[i], 10, 64)
 		if err != nil {
 			return procStat{}, fmt.Errorf("cannot read field %d of /proc/PID/stat: %v", i+3, err)
 		}

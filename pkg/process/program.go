@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -146,6 +147,16 @@ func (p program) interpreter() string {
 	line, _, _ := bytes.Cut(rest, []byte("\n"))
 	name, _, _ := strings.Cut(strings.Trim(string(line), " \t"), " ")
 	return name
+}
+
+// start starts a command that is to run the program, and says what the kernel has against it.
+func (p program) start(cmd *exec.Cmd) error {
+	cmd.Path = p.path
+	err := cmd.Start()
+	if no, ok := errors.AsType[syscall.Errno](err); ok {
+		return p.explain(no, cmd.Args, cmd.Env)
+	}
+	return err
 }
 
 // explain turns what execve said into an error for people.

@@ -23,7 +23,7 @@ func (c *Child) Stop(ctx context.Context, grace time.Duration, first syscall.Sig
 	if err := c.End(ctx, grace, first); err != nil {
 		return c.exitWith(err)
 	}
-	if closesBy(ctx, c.done) || pause.Until(c.done, 2*c.owner.limits.drain) {
+	if pause.Await(ctx, c.done) || pause.Until(c.done, 2*c.owner.limits.drain) {
 		return c.Exit()
 	}
 	return c.exitWith(errors.New("cannot pass on its last output in time"))
@@ -32,13 +32,13 @@ func (c *Child) Stop(ctx context.Context, grace time.Duration, first syscall.Sig
 // End ends the child and its family as Stop does, and does not wait for the output, which somebody may not be reading.
 // Where it returns nil the child's exit is known.
 func (c *Child) End(ctx context.Context, grace time.Duration, first syscall.Signal) error {
-	if c.isSwept() {
+	if c.swept.Err() != nil {
 		return nil
 	}
 	if err := c.endFamily(ctx, grace, first); err != nil {
 		return fmt.Errorf("cannot end all of %s: %w", c.spec.Name, err)
 	}
-	c.sweptOnce.Do(func() { close(c.swept) })
+	c.sweep()
 	c.owner.forget(c)
 	return nil
 }
@@ -53,10 +53,14 @@ func (c *Child) exitWith(err error) Exit {
 func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscall.Signal) error {
 	patience, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	defer c.listen()()
-	c.noteFamily()
+	// A process that saves its work during the grace, after the child itself has gone, must not die of a closed pipe.
+	c.stops.Add(1)
+	defer c.stops.Add(-1)
+	// Who ends by a signal may be all that others are known by.
+	note := func() { c.owner.note([]*Child{c}, false) }
+	note()
 	c.ask(first)
-	if patience.Err() == nil && closesBy(patience, c.ended) {
+	if patience.Err() == nil && pause.Await(patience, c.ended) {
 		polite := newSweep(c.claim(), c.owner.looks)
 		if first != unix.SIGKILL {
 			polite.asks = c.request(first).reaches
@@ -65,7 +69,7 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 			return nil
 		}
 	}
-	c.noteFamily()
+	note()
 	c.insist()
 	end, cancelEnd := context.WithTimeout(context.Background(), c.owner.limits.kill)
 	defer cancelEnd()
@@ -75,37 +79,10 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 	if err := s.remains(left, err); err != nil {
 		return err
 	}
-	if !closesBy(end, c.ended) {
+	if !pause.Await(end, c.ended) {
 		return fmt.Errorf("cannot reap pid %d", c.pid)
 	}
 	return nil
-}
-
-// listen keeps the child's output pipes read until the function that it returns is called. A process that saves its work
-// during the grace, after the child itself has gone, must not die of a closed pipe.
-func (c *Child) listen() func() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stops++; c.stops == 1 {
-		c.calm = make(chan struct{})
-	}
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.stops--; c.stops == 0 {
-			close(c.calm)
-		}
-	}
-}
-
-// calmAfter returns a channel that is closed when no Stop is at work any more; nil where none is.
-func (c *Child) calmAfter() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stops == 0 {
-		return nil
-	}
-	return c.calm
 }
 
 // request is Stop's first signal, as it was sent first.
@@ -148,7 +125,7 @@ func (c *Child) request(first syscall.Signal) request {
 func (c *Child) insist() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.reaped {
+	if c.gone == 0 {
 		c.sent[unix.SIGKILL] = true
 		_ = unix.Kill(-c.pid, unix.SIGKILL)
 	}

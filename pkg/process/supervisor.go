@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // bounds are the longest waits around a child's end.
@@ -33,16 +36,20 @@ type Supervisor struct {
 	memory func() memoryGroup // of the daemon, and so of its children; without levels where none can be read
 	jobs   []string           // the variables that tell one job from another
 	find   func(argv0, dir string, env []string) (program, error)
-
-	started chan struct{} // holds a token after a child's start
-	end     context.CancelFunc
-	loops   sync.WaitGroup // the census
+	censuses
 
 	mu       sync.Mutex
 	closed   bool
 	numbers  int
 	children map[*Child]struct{} // those whose family may be there
 	wg       sync.WaitGroup      // starts that were given up, and the goroutine of each child
+}
+
+// censuses is the goroutine that takes them.
+type censuses struct {
+	started chan struct{} // holds a token after a child's start
+	end     context.CancelFunc
+	loops   sync.WaitGroup
 }
 
 // NewSupervisor returns a Supervisor without children. Its guard starts right before the first child. Of the variables
@@ -62,8 +69,7 @@ func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 		memory:   sync.OnceValue(func() memoryGroup { return findMemoryGroup("/") }),
 		jobs:     jobVariables,
 		find:     findProgram,
-		started:  make(chan struct{}, 1),
-		end:      end,
+		censuses: censuses{started: make(chan struct{}, 1), end: end},
 		children: make(map[*Child]struct{}),
 	}
 	s.guard = newGuardLink(s.forks, guardOrder{mark: s.mark, daemon: self.pid, since: self.start})
@@ -78,74 +84,62 @@ func (s *Supervisor) Own(dir string) { s.guard.own(dir) }
 // Start starts a child. The error wraps ErrNotFound or ErrNotExecutable where the program is at fault. ctx bounds the
 // start alone, which may hang with the file system that the program is on; the child does not end with ctx.
 func (s *Supervisor) Start(ctx context.Context, spec Spec) (*Child, error) {
-	c, childEnds, err := s.prepare(spec)
-	if err != nil {
-		return nil, fmt.Errorf("cannot start %s: %w", spec.Name, err)
-	}
-	began := time.Now()
-	s.guard.ensure()
-	reply := make(chan error, 1)
-	s.forks.do(func() {
-		defer unix.Close(childEnds[0])
-		defer unix.Close(childEnds[1])
-		reply <- c.launch(ctx, childEnds)
-	})
-	select {
-	case err = <-reply:
-	case <-ctx.Done():
-		go s.abandon(c, reply)
-		return nil, fmt.Errorf("cannot start %s: %s was not executed within %v (does its file system answer?): %v",
-			spec.Name, spec.Argv[0], time.Since(began).Round(time.Millisecond), context.Cause(ctx))
+	c, err := s.prepare(spec)
+	if err == nil {
+		err = s.launch(ctx, c)
 	}
 	if err != nil {
-		s.unlaunched(c)
 		return nil, fmt.Errorf("cannot start %s: %w", spec.Name, err)
 	}
 	return c, nil
 }
 
-// prepare makes all that a child needs before its fork. The Supervisor waits for it from here on.
-func (s *Supervisor) prepare(spec Spec) (c *Child, childEnds [2]int, err error) {
+// prepare makes a child that is not running yet. The Supervisor waits for it from here on.
+func (s *Supervisor) prepare(spec Spec) (*Child, error) {
 	if len(spec.Argv) == 0 || spec.Argv[0] == "" {
-		return nil, childEnds, errors.New("its command is empty")
+		return nil, errors.New("its command is empty")
 	}
+	spec.KeepLines = max(0, cmp.Or(spec.KeepLines, defaultKeepLines))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, childEnds, errors.New("the daemon is ending")
-	}
-	if spec.KeepLines == 0 {
-		spec.KeepLines = defaultKeepLines
-	}
-	spec.KeepLines = max(0, spec.KeepLines)
-	out, childEnds, err := newOutput(spec)
-	if err != nil {
-		return nil, childEnds, err
+		return nil, errors.New("the daemon is ending")
 	}
 	s.numbers++
-	c = newChild(s, spec, out, s.mark+strconv.Itoa(s.numbers))
 	s.wg.Add(1)
-	return c, childEnds, nil
+	return newChild(s, spec, s.mark+strconv.Itoa(s.numbers)), nil
 }
 
-// unlaunched undoes prepare.
-func (s *Supervisor) unlaunched(c *Child) {
-	c.out.drop()
-	s.wg.Done()
-}
-
-// abandon ends a child whose start took longer than the caller wanted to wait.
-func (s *Supervisor) abandon(c *Child, reply <-chan error) {
-	if err := <-reply; err != nil {
-		s.unlaunched(c)
-		return
+// launch runs the child. One whose start takes longer than the caller wanted to wait is ended.
+func (s *Supervisor) launch(ctx context.Context, c *Child) error {
+	began := time.Now()
+	s.guard.ensure()
+	reply := make(chan error, 1)
+	s.forks.do(func() {
+		err := c.launch(ctx)
+		if err != nil {
+			c.out.drop()
+			s.wg.Done()
+		}
+		reply <- err
+	})
+	select {
+	case err := <-reply:
+		return err
+	case <-ctx.Done():
 	}
-	c.Stop(ended(), 0, unix.SIGKILL)
+	go func() {
+		if <-reply == nil {
+			c.Stop(ended(), 0, unix.SIGKILL)
+		}
+	}()
+	return fmt.Errorf("%s was not executed within %v (does its file system answer?): %v",
+		c.spec.Argv[0], time.Since(began).Round(time.Millisecond), context.Cause(ctx))
 }
 
 // adopt makes a child that runs known to the guard, the census and Close.
 func (s *Supervisor) adopt(c *Child) {
-	s.guard.add(root{sid: c.pid, start: c.start})
+	s.guard.add(c.root())
 	s.mu.Lock()
 	s.children[c] = struct{}{}
 	s.mu.Unlock()
@@ -185,7 +179,7 @@ func (s *Supervisor) Close(ctx context.Context) error {
 	for i, c := range left {
 		stops.Go(func() {
 			c.Stop(ended(), 0, unix.SIGKILL)
-			if !c.isSwept() {
+			if c.swept.Err() == nil {
 				results[i] = fmt.Errorf("cannot end all of %s (pid %d)", c.Name(), c.Pid())
 			}
 		})
@@ -213,7 +207,7 @@ func waitsBy(ctx context.Context, wg *sync.WaitGroup) bool {
 		wg.Wait()
 		close(done)
 	}()
-	return closesBy(ctx, done)
+	return pause.Await(ctx, done)
 }
 
 // ended returns a context that has ended.

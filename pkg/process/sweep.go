@@ -123,10 +123,11 @@ func (s *sweep) signal(whom []procStat, sig syscall.Signal) {
 func signalExactly(p procStat, sig syscall.Signal) error {
 	// With the pidfd open first, the start time read next is that of the process the pidfd stands for. Without (an older
 	// kernel, a container's seccomp filter) some microseconds remain in which the number could change hands.
-	fd, openErr := unix.PidfdOpen(p.pid, 0)
-	if openErr == nil {
-		defer unix.Close(fd)
+	process, err := os.FindProcess(p.pid)
+	if err != nil {
+		return err
 	}
+	defer process.Release()
 	now, err := readStat(p.pid)
 	if errors.Is(err, os.ErrNotExist) || err == nil && now.start != p.start {
 		return nil
@@ -134,17 +135,11 @@ func signalExactly(p procStat, sig syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	send := func(sig syscall.Signal) error {
-		if openErr == nil {
-			return unix.PidfdSendSignal(fd, sig, nil, 0)
-		}
-		return unix.Kill(p.pid, sig)
-	}
-	err = send(sig)
+	err = process.Signal(sig)
 	if err == nil && wakes(sig) {
-		err = send(unix.SIGCONT)
+		err = process.Signal(unix.SIGCONT)
 	}
-	if errors.Is(err, unix.ESRCH) {
+	if errors.Is(err, os.ErrProcessDone) {
 		return nil
 	}
 	return err

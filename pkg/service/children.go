@@ -101,16 +101,12 @@ func (c *Children) Start(ctx context.Context, spec process.Spec) (*process.Child
 		return nil, err
 	}
 	c.life.Background(func(ctx context.Context) {
-		select {
-		case <-ctx.Done():
+		if !pause.Await(ctx, child.Ended()) {
 			return
-		case <-child.Ended():
 		}
 		c.exited(child)
-		select {
-		case <-ctx.Done():
+		if !pause.Await(ctx, child.Done()) {
 			return
-		case <-child.Done():
 		}
 		if err := log.Close(ctx); ctx.Err() == nil { // else the share hangs, which is known
 			c.cfg.Logged(err)
@@ -128,7 +124,7 @@ func (c *Children) openLog(name string) *signal.Journal {
 	log.Dropped = func(lines int) string {
 		return fmt.Sprintf("[bringupd: %d lines dropped: the log was not taking them]", lines)
 	}
-	log.Open(&sizedLog{LogFile: file, left: cmp.Or(c.cfg.LargeLog, largeLog), large: func(size int64) {
+	log.Open(&sizedLog{LogFile: file, most: cmp.Or(c.cfg.LargeLog, largeLog), large: func(size int64) {
 		c.cfg.Log.Warn("a log has become large, and all that is printed goes on to be kept there",
 			zap.String("log", file.Path()), zap.Int64("bytes", size))
 	}})
@@ -242,14 +238,7 @@ func (c *Children) Evidence() map[string]string {
 }
 
 // Ended tells whether a child has exited.
-func Ended(child *process.Child) bool {
-	select {
-	case <-child.Ended():
-		return true
-	default:
-		return false
-	}
-}
+func Ended(child *process.Child) bool { return pause.Until(child.Ended(), 0) }
 
 // largeLog is from how many bytes on people are told of a child's log. It has no
 // bound: what a driver prints is the user's, and an end that is cut off explains
@@ -260,16 +249,15 @@ const largeLog = 1 << 30
 type sizedLog struct {
 	*signal.LogFile
 	size  int64
-	left  int64 // until it is large
+	most  int64 // from there on it is large
 	large func(size int64)
 }
 
 func (l *sizedLog) Write(data []byte) (int, error) {
 	n, err := l.LogFile.Write(data)
+	before := l.size
 	l.size += int64(n)
-	before := l.left
-	l.left -= int64(n)
-	if before > 0 && l.left <= 0 {
+	if before < l.most && l.most <= l.size {
 		l.large(l.size)
 	}
 	return n, err

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ func (c *Children) Serve(ctx context.Context, service *framework.Service, kind h
 			c.watch(child, kind, service.Explain, onDeath)
 			return nil
 		}
-		if err := context.Cause(ctx); err != nil && !errors.Is(err, health.ErrDeadline) {
+		if err := overruled(ctx); err != nil {
 			return err
 		}
 		if attempt >= service.Attempts || service.Transient == nil || !f.transient {
@@ -51,12 +52,17 @@ func (c *Children) Serve(ctx context.Context, service *framework.Service, kind h
 		c.cfg.Log.Warn("a start failed in passing: trying again",
 			zap.String("service", service.Name), zap.Int("attempt", attempt), zap.String("what", f.What))
 		if !pause.For(ctx, time.Duration(attempt)*time.Second) {
-			if err := context.Cause(ctx); !errors.Is(err, health.ErrDeadline) {
-				return err
-			}
-			return f.Failure
+			return cmp.Or(overruled(ctx), error(f.Failure))
 		}
 	}
+}
+
+// overruled returns why ctx has ended, other than by its deadline; nil where it has not.
+func overruled(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, health.ErrDeadline) {
+		return cause
+	}
+	return nil
 }
 
 // unhung returns a service whose own files may lie on a disk that hangs: who asks
@@ -105,7 +111,7 @@ func (c *Children) attempt(ctx context.Context, service *framework.Service, kind
 	if err == nil {
 		return child, nil
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, health.ErrDeadline) {
+	if cause := overruled(ctx); cause != nil {
 		return nil, &startFailure{Failure: health.AsFailure(cause)} // Stop ends the child
 	}
 	died := Ended(child)
@@ -139,13 +145,9 @@ func (c *Children) evident(service *framework.Service) {
 // hearOut gives whoever passes on what a child has printed, as a tee does, a
 // moment to do so.
 func (c *Children) hearOut(child *process.Child) {
-	moment := time.NewTimer(signalSkew)
-	defer moment.Stop()
-	select {
-	case <-child.Done():
-	case <-moment.C:
-	case <-c.life.Hurry.Done():
-	}
+	ctx, cancel := context.WithTimeout(c.life.Hurry, signalSkew)
+	defer cancel()
+	pause.Await(ctx, child.Done())
 }
 
 // prove waits until the service is up. One without a probe is up when it runs.
@@ -182,10 +184,8 @@ func (c *Children) portsFree(service *framework.Service, kind health.Kind) (bool
 // unless the run is over.
 func (c *Children) watch(child *process.Child, kind health.Kind, explain func() []string, onDeath func(*health.Failure)) {
 	c.life.Background(func(ctx context.Context) {
-		select {
-		case <-ctx.Done():
+		if !pause.Await(ctx, child.Ended()) {
 			return
-		case <-child.Ended():
 		}
 		exit := child.Exit()
 		if !pause.For(c.life.Run, Skew(exit)) {
@@ -228,17 +228,13 @@ func (c *Children) Setup(ctx context.Context, line string, env []string, within 
 	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()
 	child, err := c.Start(ctx, process.Spec{Name: "setup", Argv: Shell(line), Env: env})
-	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, health.ErrDeadline) {
-		return cause
-	}
 	if err != nil {
-		return health.Failed(health.Setup, "cannot start the setup command of %s: %v", c.node, err)
+		failed := health.Failed(health.Setup, "cannot start the setup command of %s: %v", c.node, err)
+		return cmp.Or(overruled(ctx), error(failed))
 	}
-	select {
-	case <-child.Ended():
-	case <-ctx.Done():
+	if !pause.Await(ctx, child.Ended()) {
 		child.Stop(c.life.Hurry, c.cfg.Grace, syscall.SIGTERM)
-		if cause := context.Cause(ctx); !errors.Is(cause, health.ErrDeadline) {
+		if cause := overruled(ctx); cause != nil {
 			return cause
 		}
 		return c.about(health.Failed(health.Setup, "the setup command of %s had not ended after %s", c.node, within), child)
