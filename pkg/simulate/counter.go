@@ -14,42 +14,28 @@ const (
 	peakWidth = 100 * time.Millisecond
 )
 
-// counter counts the calls of all daemons by rank and kind, and by when they
-// were made. Its methods may be called from any goroutine.
-type counter struct {
+// clock tells when the calls of all daemons were made. Its methods may be called
+// from any goroutine.
+type clock struct {
 	began time.Time
-	kinds []string
-	calls []atomic.Int64 // by rank, and then by kind
 	bins  []atomic.Int64 // since began, of binWidth each; the last one takes what comes later
 }
 
-// newCounter counts for a time that is not expected to be longer than within.
-func newCounter(nodes int, within time.Duration) *counter {
-	c := &counter{bins: make([]atomic.Int64, within/binWidth+1)}
-	for _, op := range signal.Ops() {
-		c.kinds = append(c.kinds, op.String())
-	}
-	c.calls = make([]atomic.Int64, nodes*len(c.kinds))
-	return c
+// newClock counts for a time that is not expected to be longer than within.
+func newClock(within time.Duration) *clock {
+	return &clock{bins: make([]atomic.Int64, within/binWidth+1)}
 }
 
-// told is a meter's Told for a rank.
-func (c *counter) told(rank int) func(signal.Op) {
-	own := c.of(rank)
-	return func(op signal.Op) {
-		own[op].Add(1)
-		c.bins[c.bin(time.Since(c.began))].Add(1)
-	}
-}
+// elapsed is how long ago the daemons started.
+func (c *clock) elapsed() time.Duration { return time.Since(c.began) }
 
-func (c *counter) bin(at time.Duration) int { return min(int(at/binWidth), len(c.bins)-1) }
+// called notes one call.
+func (c *clock) called() { c.bins[c.bin(c.elapsed())].Add(1) }
 
-func (c *counter) of(rank int) []atomic.Int64 {
-	return c.calls[rank*len(c.kinds) : (rank+1)*len(c.kinds)]
-}
+func (c *clock) bin(at time.Duration) int { return min(int(at/binWidth), len(c.bins)-1) }
 
 // peak returns the most calls a second from one time after the start to another.
-func (c *counter) peak(from, to time.Duration) int64 {
+func (c *clock) peak(from, to time.Duration) int64 {
 	bins := c.bins[c.bin(from) : c.bin(to)+1]
 	counts := make([]int64, len(bins))
 	for i := range bins {
@@ -59,67 +45,46 @@ func (c *counter) peak(from, to time.Duration) int64 {
 }
 
 // count is the calls of one daemon so far, by kind.
-type count []int64
-
-func (c *counter) now(rank int) count {
-	own := c.of(rank)
-	now := make(count, len(own))
-	for i := range own {
-		now[i] = own[i].Load()
-	}
-	return now
-}
-
-// all returns the counts of all ranks.
-func (c *counter) all() []count {
-	counts := make([]count, len(c.calls)/len(c.kinds))
-	for rank := range counts {
-		counts[rank] = c.now(rank)
-	}
-	return counts
-}
+type count []signal.Spent
 
 func (c count) sum() (sum int64) {
-	for _, n := range c {
-		sum += n
+	for _, kind := range c {
+		sum += kind.Calls
 	}
 	return sum
 }
 
-// tally is one count with its kinds' names.
-func (c *counter) tally(counts ...count) Tally {
+// tally adds up counts.
+func tally(counts ...count) Tally {
 	t := Tally{ByKind: make(map[string]int64)}
 	for _, one := range counts {
-		for kind, n := range one {
-			if n > 0 {
-				t.ByKind[c.kinds[kind]] += n
-				t.Calls += n
-			}
+		for _, kind := range one {
+			t.ByKind[kind.Op.String()] += kind.Calls
+			t.Calls += kind.Calls
 		}
 	}
 	return t
 }
 
-// spread tells how counts differ.
-func (c *counter) spread(counts []count) Calls {
-	var calls Calls
+// differing tells how counts differ.
+func differing(counts []count) Calls {
 	if len(counts) == 0 {
-		return calls
+		return Calls{}
 	}
-	sums := make([]int64, 0, len(counts))
-	for _, one := range counts {
-		sums = append(sums, one.sum())
+	sums, kinds := make([]int64, len(counts)), make(map[string][]int64)
+	for i, one := range counts {
+		sums[i] = one.sum()
+		for _, kind := range one {
+			name := kind.Op.String()
+			if kinds[name] == nil {
+				kinds[name] = make([]int64, len(counts))
+			}
+			kinds[name][i] = kind.Calls
+		}
 	}
-	calls.Calls = spreadOf(sums)
-	calls.ByKind = make(map[string]Spread[int64])
-	for kind, name := range c.kinds {
-		sums = sums[:0]
-		for _, one := range counts {
-			sums = append(sums, one[kind])
-		}
-		if s := spreadOf(sums); s.Max > 0 {
-			calls.ByKind[name] = s
-		}
+	calls := Calls{Calls: spreadOf(sums), ByKind: make(map[string]Spread[int64])}
+	for name, each := range kinds {
+		calls.ByKind[name] = spreadOf(each)
 	}
 	return calls
 }

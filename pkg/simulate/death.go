@@ -67,7 +67,7 @@ func (v *victim) isBuried() bool {
 // that was. Then it buries the victim.
 func (j *job) outlive(ctx context.Context, leave func()) *Death {
 	j.tell("the death of the " + j.cfg.Death)
-	began, before, used := j.elapsed(), j.counter.tally(j.counter.all()...), processorTime()
+	began, before, used := j.clock.elapsed(), tally(j.counts()...), processorTime()
 	j.victim.die()
 	j.gather(ctx, leave, func() bool {
 		left := len(j.daemons) - len(j.ended)
@@ -79,8 +79,8 @@ func (j *job) outlive(ctx context.Context, leave func()) *Death {
 		took = append(took, one.at-began)
 	}
 	d.Took = spreadOf(took)
-	d.Calls = j.counter.tally(j.counter.all()...).Calls - before.Calls
-	d.Peak = j.counter.peak(began, began+d.Took.Max)
+	d.Calls = tally(j.counts()...).Calls - before.Calls
+	d.Peak = j.clock.peak(began, began+d.Took.Max)
 	d.Busy = busy(d.Processor, d.Took.Max)
 	close(j.victim.buried)
 	leave()

@@ -39,7 +39,7 @@ func Simulate(ctx context.Context, room *Room, cfg Config) (run Run, share strin
 		return Run{}, "", fmt.Errorf("cannot keep what the daemons say: %v", err)
 	}
 	defer func() { _ = said.Close() }()
-	j := newJob(room, cfg, local, said)
+	j := newJob(room, cfg, said)
 	run = j.simulate(ctx)
 	if ctx.Err() != nil {
 		return run, "", context.Cause(ctx)
@@ -56,35 +56,38 @@ const mostAtOnce = 512
 // job is one simulated job: its daemons, and what is seen of them.
 type job struct {
 	cfg     Config
-	run     string   // its run directory
-	local   string   // a directory of this machine, for the daemons' private ones
-	said    *os.File // all that they say
-	daemons []config.Config
-	signals []chan os.Signal // the head's, and the victim's
-	victim  *victim          // nil: nobody dies
-	over    string           // what the lifelines are held over
-	counter *counter
+	run     string    // its run directory
+	said    *os.File  // all that the daemons say, in a directory for their private ones
+	daemons []*player // by rank
+	victim  *victim   // nil: nobody dies
+	over    string    // what the lifelines are held over
+	clock   *clock
 	machine machine
 
-	begin chan struct{} // closed when all may start
-	ends  chan ended    // one of each daemon
-	ended []ended       // those that were taken in
+	ends  chan ended // one of each daemon
+	ended []ended    // those that were taken in
 
-	// Each daemon writes its own, and they are read when all have ended.
-	up    []upAt        // by rank
-	notUp atomic.Int64  // how many are not
+	notUp atomic.Int64  // how many daemons are not
 	allUp chan struct{} // closed when all are
-
-	// The head writes these before it closes gate.
-	gate   chan struct{}
-	opened time.Duration
-	atGate []count
+	gate  gate
 }
 
-// upAt is when a daemon was up, from the start of all, and by how many calls.
-type upAt struct {
-	at    time.Duration
-	calls count // nil: it never was
+// player is one simulated daemon.
+type player struct {
+	config.Config
+	way     *way
+	signals chan os.Signal // that it can be hurried by; nil: it need not be
+
+	// It writes these itself, and they are read when all have ended.
+	upAt    time.Duration // from the start of all
+	upCalls count         // by how many calls it was up; nil: it never was
+}
+
+// gate is what is seen of the gate. The head writes all else before it closes open.
+type gate struct {
+	open  chan struct{}
+	at    time.Duration // from the start of all
+	calls []count       // of each daemon until then
 }
 
 // ended is one daemon's end.
@@ -93,12 +96,10 @@ type ended struct {
 	at         time.Duration // from the start of all
 }
 
-func newJob(room *Room, cfg Config, local string, said *os.File) *job {
+func newJob(room *Room, cfg Config, said *os.File) *job {
 	j := &job{
-		cfg: cfg, local: local, said: said, over: cfg.over(), daemons: make([]config.Config, cfg.Nodes), victim: newVictim(cfg),
-		counter: newCounter(cfg.Nodes, 2*cfg.Join+cfg.Steady),
-		begin:   make(chan struct{}), ends: make(chan ended, cfg.Nodes),
-		up: make([]upAt, cfg.Nodes), allUp: make(chan struct{}), gate: make(chan struct{}),
+		cfg: cfg, said: said, over: cfg.over(), victim: newVictim(cfg), clock: newClock(2*cfg.Join + cfg.Steady),
+		ends: make(chan ended, cfg.Nodes), allUp: make(chan struct{}), gate: gate{open: make(chan struct{})},
 	}
 	j.notUp.Store(int64(cfg.Nodes))
 	room.runs++
@@ -111,27 +112,21 @@ func newJob(room *Room, cfg Config, local string, said *os.File) *job {
 	}
 	j.run = filepath.Join(room.path, id.RunName())
 	delay, slots := cfg.delay(), make(chan struct{}, mostAtOnce)
-	for rank := range j.daemons {
-		way := newWay(j.counter.told(rank), delay, slots)
-		way.marked = func(name string) { j.marked(rank, name) }
+	for rank := range cfg.Nodes {
+		p := &player{way: newWay(j.clock.called, delay, slots)}
+		p.way.marked = func(name string) { j.marked(rank, name) }
 		if j.victim != nil && j.victim.rank == rank {
-			way.victim = j.victim
+			p.way.victim = j.victim
 		}
-		j.daemons[rank] = j.configure(room, id, rank, way)
-	}
-	j.listen(0)
-	if j.victim != nil && j.victim.rank != 0 {
-		j.listen(j.victim.rank)
+		p.Config = j.configure(room, id, rank, p.way)
+		if rank == 0 || p.way.victim != nil {
+			p.signals = make(chan os.Signal, 4)
+			p.Signals = p.signals
+		}
+		j.daemons = append(j.daemons, p)
 	}
 	j.connect()
 	return j
-}
-
-// listen gives a daemon signals that it can be hurried by.
-func (j *job) listen(rank int) {
-	signals := make(chan os.Signal, 4)
-	j.daemons[rank].Signals = signals
-	j.signals = append(j.signals, signals)
 }
 
 // configure is a rank's daemon. A share that lives on this machine alone will
@@ -142,7 +137,7 @@ func (j *job) configure(room *Room, id roles.Identity, rank int, way *way) confi
 		Identity: id, LogDir: room.path, Program: j.cfg.Program,
 		Framework: nothing{}, Lifeline: j.cfg.Lifeline, Times: j.cfg.times(),
 		Means: config.Means{
-			TempDir: j.local, Checks: healthy{rank},
+			TempDir: filepath.Dir(j.said.Name()), Checks: healthy{rank},
 			Address: func() (string, error) { return "127.0.0.1", nil },
 			Access:  signal.Access{Meter: way.meter, Share: way, Deaf: true},
 		},
@@ -189,18 +184,28 @@ func (nothing) Worker(framework.Node, framework.Endpoint) (*framework.Service, e
 // marked notes when a daemon has come how far, and by how many calls: it has made
 // a mark of that name.
 func (j *job) marked(rank int, name string) {
-	since := j.elapsed()
+	since := j.clock.elapsed()
 	switch name {
 	case signal.NodeName(rank, j.cfg.Nodes, signal.Up):
-		j.up[rank] = upAt{since, j.counter.now(rank)}
+		p := j.daemons[rank]
+		p.upAt, p.upCalls = since, p.way.meter.Spent()
 		if j.notUp.Add(-1) == 0 {
 			close(j.allUp)
 		}
 	case signal.NameGo:
-		j.opened, j.atGate = since, j.counter.all()
+		j.gate.at, j.gate.calls = since, j.counts()
 		j.machine.gate = read()
-		close(j.gate)
+		close(j.gate.open)
 	}
+}
+
+// counts are the calls so far of each daemon.
+func (j *job) counts() []count {
+	counts := make([]count, len(j.daemons))
+	for rank, p := range j.daemons {
+		counts[rank] = p.way.meter.Spent()
+	}
+	return counts
 }
 
 // errEarly says that a daemon has ended that had not been told to.
@@ -218,8 +223,8 @@ func (j *job) simulate(ctx context.Context) Run {
 
 	j.start(head, workers)
 	steady, err := j.live(ctx)
-	wish := j.elapsed()
-	before := j.counter.tally(j.counter.all()...)
+	wish := j.clock.elapsed()
+	before := tally(j.counts()...)
 	var death *Death
 	switch {
 	case err == nil && j.victim != nil:
@@ -233,7 +238,7 @@ func (j *job) simulate(ctx context.Context) Run {
 		j.tell("interrupted: all daemons leave")
 	}
 	j.gather(ctx, leave, func() bool { return len(j.ended) == len(j.daemons) })
-	gone := j.elapsed()
+	gone := j.clock.elapsed()
 	j.settle()
 	stop()
 	run := j.sum()
@@ -244,44 +249,42 @@ func (j *job) simulate(ctx context.Context) Run {
 	case code != 0 || err != nil:
 		run.Failure = &Failure{Code: code, Codes: codesOf(j.ended)}
 	default:
-		run.End = End{Took: gone - wish, Calls: run.Whole.Calls - before.Calls, Peak: j.counter.peak(wish, gone)}
+		run.End = End{Took: gone - wish, Calls: run.Whole.Calls - before.Calls, Peak: j.clock.peak(wish, gone)}
 	}
 	return run
 }
 
-// elapsed is how long ago the daemons started.
-func (j *job) elapsed() time.Duration { return time.Since(j.counter.began) }
-
 // start has all daemons begin, the head under a context of its own: it is the
 // first to be told to leave, and the others hear of it by the run directory.
 func (j *job) start(head, workers context.Context) {
-	for rank, cfg := range j.daemons {
+	begin := make(chan struct{})
+	for rank, p := range j.daemons {
 		role, ctx := roles.Worker, workers
 		if rank == 0 {
 			role, ctx = roles.Head, head
 		}
 		go func() {
-			<-j.begin
+			<-begin
 			pause.For(ctx, time.Duration(rand.Float64()*float64(j.cfg.Skew)))
-			code := daemon.Run(ctx, cfg, role)
-			j.ends <- ended{rank, code, j.elapsed()}
+			code := daemon.Run(ctx, p.Config, role)
+			j.ends <- ended{rank, code, j.clock.elapsed()}
 		}()
 	}
 	j.machine.start = read()
-	j.counter.began = time.Now()
-	close(j.begin)
+	j.clock.began = time.Now()
+	close(begin)
 }
 
 // live waits for the gate and until all nodes have said that they are up, and
 // measures what comes after it. Its error is errEarly, or ctx's cause.
 func (j *job) live(ctx context.Context) (*Steady, error) {
 	j.tell("bringing up")
-	for _, milestone := range []<-chan struct{}{j.gate, j.allUp} {
+	for _, milestone := range []<-chan struct{}{j.gate.open, j.allUp} {
 		if err := j.await(ctx, milestone, nil); err != nil {
 			return nil, err
 		}
 	}
-	j.tell("the gate was open after " + prose.Measured(j.opened))
+	j.tell("the gate was open after " + prose.Measured(j.gate.at))
 	span := j.cfg.Steady / 2
 	if span == 0 {
 		return nil, nil
@@ -290,11 +293,11 @@ func (j *job) live(ctx context.Context) (*Steady, error) {
 	if err := j.await(ctx, nil, time.After(span)); err != nil {
 		return nil, err
 	}
-	began, before := time.Now(), j.counter.all()
+	began, before := time.Now(), j.counts()
 	if err := j.await(ctx, nil, time.After(span)); err != nil {
 		return nil, err
 	}
-	return steadyOf(time.Since(began), before, j.counter.all()), nil
+	return steadyOf(time.Since(began), before, j.counts()), nil
 }
 
 // await waits for a milestone or a time.
@@ -365,8 +368,8 @@ func (j *job) gather(ctx context.Context, leave func(), enough func() bool) {
 func (j *job) settle() {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), settleTimeout, errRoom)
 	defer cancel()
-	for _, cfg := range j.daemons {
-		cfg.Access.Meter.Settle(ctx)
+	for _, p := range j.daemons {
+		p.way.meter.Settle(ctx)
 	}
 }
 
@@ -377,9 +380,9 @@ const settleTimeout = 5 * mostLatency
 const hurryPause = 2500 * time.Millisecond
 
 func (j *job) hurry() {
-	for _, signals := range j.signals {
+	for _, p := range j.daemons {
 		select {
-		case signals <- os.Interrupt:
+		case p.signals <- os.Interrupt: // nil: never
 		default:
 		}
 	}
@@ -394,25 +397,24 @@ func (j *job) patience() time.Duration {
 
 // sum is what was seen of the daemons, which have ended.
 func (j *job) sum() Run {
-	c := j.counter
-	run := Run{Nodes: len(j.daemons), Lifelines: j.over, Gate: j.opened, Machine: j.machine.result(), Whole: c.tally(c.all()...)}
-	if j.opened > 0 {
-		run.Head, run.ToGate = c.tally(j.atGate[0]), c.tally(j.atGate...)
-		run.WorkerToGate = c.spread(j.atGate[1:]).Calls
-		run.Peak = c.peak(0, j.opened)
+	run := Run{Nodes: len(j.daemons), Lifelines: j.over, Gate: j.gate.at, Machine: j.machine.result(), Whole: tally(j.counts()...)}
+	if calls := j.gate.calls; calls != nil {
+		run.Head, run.ToGate = tally(calls[0]), tally(calls...)
+		run.WorkerToGate = differing(calls[1:]).Calls
+		run.Peak = j.clock.peak(0, j.gate.at)
 	}
 	var up []time.Duration
 	var workers []count
-	for rank, one := range j.up {
-		if one.calls == nil {
+	for rank, p := range j.daemons {
+		if p.upCalls == nil {
 			continue
 		}
-		up = append(up, one.at)
+		up = append(up, p.upAt)
 		if rank > 0 {
-			workers = append(workers, one.calls)
+			workers = append(workers, p.upCalls)
 		}
 	}
-	run.Up, run.Worker = spreadOf(up), c.spread(workers)
+	run.Up, run.Worker = spreadOf(up), differing(workers)
 	return run
 }
 

@@ -338,9 +338,14 @@ func TestFirstError(t *testing.T) {
 	}
 }
 
+// counted are a daemon's calls of two kinds.
+func counted(open, read int64) count {
+	return count{{Op: signal.OpOpen, Calls: open}, {Op: signal.OpRead, Calls: read}}
+}
+
 func TestSteadyOf(t *testing.T) {
-	before := []count{{1, 1}, {2, 0}, {5, 5}}
-	after := []count{{11, 11}, {5, 3}, {10, 6}}
+	before := []count{counted(1, 1), counted(2, 0), counted(5, 5)}
+	after := []count{counted(11, 11), counted(5, 3), counted(10, 6)}
 	want := Steady{For: 2 * time.Second, Head: 10, Worker: 3, All: 16}
 	if got := *steadyOf(2*time.Second, before, after); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -350,33 +355,42 @@ func TestSteadyOf(t *testing.T) {
 	}
 }
 
-func TestCounter(t *testing.T) {
-	c := newCounter(3, time.Second)
+func TestCounts(t *testing.T) {
+	c := newClock(time.Second)
 	c.began = time.Now()
 	calls := []struct {
 		rank int
 		op   signal.Op
 	}{{0, signal.OpOpen}, {0, signal.OpOpen}, {0, signal.OpClose}, {2, signal.OpStat}}
+	ways := []*way{newWay(c.called, nil, nil), newWay(c.called, nil, nil), newWay(c.called, nil, nil)}
+	slots := make(chan struct{}, len(calls))
 	for _, call := range calls {
-		c.told(call.rank)(call.op)
+		ways[call.rank].slots = slots
+		if _, err := ways[call.rank].Enter(call.op, ""); err != nil {
+			t.Fatal(err)
+		}
 	}
-	all := c.all()
-	if got := c.tally(all...); got.Calls != 4 || got.ByKind["open"] != 2 || len(got.ByKind) != 3 {
+	j := &job{clock: c}
+	for _, w := range ways {
+		j.daemons = append(j.daemons, &player{way: w})
+	}
+	all := j.counts()
+	if got := tally(all...); got.Calls != 4 || got.ByKind["open"] != 2 || len(got.ByKind) != 3 {
 		t.Errorf("all: %+v", got)
 	}
-	if got := c.tally(all[0]); got.Calls != 3 || got.ByKind["stat"] != 0 {
+	if got := tally(all[0]); got.Calls != 3 || got.ByKind["stat"] != 0 {
 		t.Errorf("rank 0: %+v", got)
 	}
-	spread := c.spread(all[1:])
-	if spread.Calls != (Spread[int64]{0, 0, 1, 1}) || len(spread.ByKind) != 1 || spread.ByKind["stat"].Max != 1 {
-		t.Errorf("the others: %+v", spread)
+	each := differing(all[1:])
+	if each.Calls != (Spread[int64]{0, 0, 1, 1}) || len(each.ByKind) != 1 || each.ByKind["stat"].Max != 1 {
+		t.Errorf("the others: %+v", each)
 	}
 	if got := c.peak(0, time.Second); got != 40 {
 		t.Errorf("four calls within a moment are %d a second in the busiest tenth", got)
 	}
 	// What comes later than expected is not lost.
 	c.began = time.Now().Add(-time.Hour)
-	c.told(1)(signal.OpRead)
+	c.called()
 	if got := c.bins[len(c.bins)-1].Load(); got != 1 {
 		t.Errorf("a late call: %d", got)
 	}

@@ -14,7 +14,7 @@ import (
 type way struct {
 	signal.Share
 	meter  *signal.Meter
-	told   func(signal.Op)      // of each call, as it begins
+	told   func()               // of each call, as it begins
 	delay  func() time.Duration // how much longer the next call takes; nil: not at all
 	slots  chan struct{}        // bounds the calls under way at once, of all daemons
 	marked func(name string)    // of each file that was written
@@ -23,7 +23,7 @@ type way struct {
 
 var _ signal.Porter = (*way)(nil)
 
-func newWay(told func(signal.Op), delay func() time.Duration, slots chan struct{}) *way {
+func newWay(told func(), delay func() time.Duration, slots chan struct{}) *way {
 	w := &way{meter: new(signal.Meter), told: told, delay: delay, slots: slots, marked: func(string) {}}
 	w.Share = signal.Disk(w)
 	return w
@@ -39,7 +39,7 @@ func (w *way) Enter(op signal.Op, path string) (time.Time, error) {
 		return time.Time{}, errDead
 	}
 	entered, err := w.meter.Enter(op, path)
-	w.told(op)
+	w.told()
 	if w.delay != nil {
 		time.Sleep(w.delay())
 	}

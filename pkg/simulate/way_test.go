@@ -15,7 +15,7 @@ import (
 func TestWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told atomic.Int64
-		w := newWay(func(signal.Op) { told.Add(1) }, func() time.Duration { return time.Second }, make(chan struct{}, 1))
+		w := newWay(func() { told.Add(1) }, func() time.Duration { return time.Second }, make(chan struct{}, 1))
 		w.victim = newVictim(Config{Death: DeathOfHead})
 		for range 2 {
 			go func() {
