@@ -21,20 +21,27 @@ func ExpandNodeList(s string, limit int) ([]string, error) {
 	if limit <= 0 {
 		limit = defaultNodeLimit
 	}
-	limit = min(limit, highestNodeLimit)
-	p := listParser{text: s}
-	entries, err := p.list()
+	names, err := expandNodeList(s, uint64(min(limit, highestNodeLimit)))
 	if err != nil {
 		return nil, fmt.Errorf("cannot read node list %q: %v", clip(s), err)
 	}
-	total := 0
+	return names, nil
+}
+
+func expandNodeList(s string, limit uint64) ([]string, error) {
+	p := listParser{text: s}
+	entries, err := p.list()
+	if err != nil {
+		return nil, err
+	}
+	total := uint64(0)
 	for _, e := range entries {
-		n := e.count(limit)
-		if total += n; total > limit {
-			return nil, fmt.Errorf("cannot read node list %q: it names more than %d nodes", clip(s), limit)
+		names, longest := e.size(limit)
+		if total += names; total > limit {
+			return nil, fmt.Errorf("it names more than %d nodes", limit)
 		}
-		if n := e.longest(); n > maxNodeName {
-			return nil, fmt.Errorf("cannot read node list %q: it has a name of %d bytes; %d is the most", clip(s), n, maxNodeName)
+		if longest > maxNodeName {
+			return nil, fmt.Errorf("it has a name of %d bytes; %d is the most", longest, maxNodeName)
 		}
 	}
 	names := make([]string, 0, total)
@@ -44,61 +51,48 @@ func ExpandNodeList(s string, limit int) ([]string, error) {
 	return names, nil
 }
 
-// nodeEntry is one name of a list, with or without brackets: plain text and brackets in turns.
-type nodeEntry []namePart
+// nodeEntry is one name of a list, with or without brackets: its parts, and what
+// may stand in each of them.
+type nodeEntry [][]namePart
 
-// namePart is plain text, or the ranges of one bracket.
+// namePart is plain text, or one range of a bracket.
 type namePart struct {
-	text   string
-	ranges []nodeRange
-}
-
-type nodeRange struct {
+	text      string
 	low, high uint64
-	width     int
+	width     int // of the numbers; 0: it is text
 }
 
-func (e nodeEntry) count(limit int) int {
-	total := uint64(1)
+func (p namePart) at(n uint64) string {
+	if p.width == 0 {
+		return p.text
+	}
+	return padded(n, p.width)
+}
+
+// size returns how many names there are, limit+1 where they are more, and the
+// length of the longest one.
+func (e nodeEntry) size(limit uint64) (names uint64, longest int) {
+	names = 1
 	for _, part := range e {
-		if part.ranges == nil {
-			continue
-		}
-		sum := uint64(0)
-		for _, r := range part.ranges {
+		sum, widest := uint64(0), 0
+		for _, one := range part {
 			// No range is above 10^18, and a text has too few ranges to overflow before the limit.
-			sum = min(sum+(r.high-r.low+1), uint64(limit)+1)
+			sum = min(sum+(one.high-one.low+1), limit+1)
+			widest = max(widest, len(one.at(one.high)))
 		}
-		// Both are at most limit+1, so that their product fits.
-		if total *= sum; total > uint64(limit) {
-			return limit + 1
-		}
+		names = min(names*sum, limit+1) // both are at most limit+1, so that their product fits
+		longest += widest
 	}
-	return int(total)
-}
-
-func (e nodeEntry) longest() int {
-	total := 0
-	for _, part := range e {
-		longest := len(part.text)
-		for _, r := range part.ranges {
-			longest = max(longest, r.width, len(strconv.FormatUint(r.high, 10)))
-		}
-		total += longest
-	}
-	return total
+	return names, longest
 }
 
 func (e nodeEntry) expand(names []string, prefix string) []string {
 	if len(e) == 0 {
 		return append(names, prefix)
 	}
-	if e[0].ranges == nil {
-		return e[1:].expand(names, prefix+e[0].text)
-	}
-	for _, r := range e[0].ranges {
-		for n := r.low; n <= r.high; n++ {
-			names = e[1:].expand(names, prefix+padded(n, r.width))
+	for _, one := range e[0] {
+		for n := one.low; n <= one.high; n++ {
+			names = e[1:].expand(names, prefix+one.at(n))
 		}
 	}
 	return names
@@ -170,7 +164,7 @@ func (p *listParser) entry() (nodeEntry, error) {
 			return nil, p.errorf("%s where a host name was expected, which begins with a letter or a digit", p.seen())
 		}
 		if text != "" {
-			entry = append(entry, namePart{text: text})
+			entry = append(entry, []namePart{{text: text}})
 		}
 		if !p.skip('[') {
 			break
@@ -179,7 +173,7 @@ func (p *listParser) entry() (nodeEntry, error) {
 		if err != nil {
 			return nil, err
 		}
-		entry = append(entry, namePart{ranges: ranges})
+		entry = append(entry, ranges)
 	}
 	if len(entry) == 0 {
 		return nil, p.errorf("%s where a host name was expected", p.seen())
@@ -188,15 +182,14 @@ func (p *listParser) entry() (nodeEntry, error) {
 }
 
 // bracket reads "0-3,7]".
-func (p *listParser) bracket() ([]nodeRange, error) {
-	var ranges []nodeRange
+func (p *listParser) bracket() (ranges []namePart, err error) {
 	for more := true; more; more = p.skip(',') {
 		start := p.at
-		low, width, err := p.number()
-		if err != nil {
+		var r namePart
+		if r.low, r.width, err = p.number(); err != nil {
 			return nil, err
 		}
-		r := nodeRange{low: low, high: low, width: width}
+		r.high = r.low
 		if p.skip('-') {
 			if r.high, _, err = p.number(); err != nil {
 				return nil, err
