@@ -1,104 +1,48 @@
 package simulate
 
 import (
+	_ "embed"
 	"fmt"
-	"maps"
+	"reflect"
 	"slices"
 	"strings"
+	"text/template"
 
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // Text is the report for people: each run in full.
-func (r Report) Text() string {
-	var b strings.Builder
-	for i, run := range r.Runs {
-		if i > 0 {
-			b.WriteString("\n")
-		}
-		b.WriteString(r.full(run))
-	}
-	b.WriteString("\n" + r.notes())
-	return b.String()
-}
+func (r Report) Text() string { return r.written("text") + r.notes() }
 
-// full is all that a run has shown.
-func (r Report) full(run Run) string {
+// Table is the report for people: one row a run. It is a table in Markdown,
+// too.
+func (r Report) Table() string { return r.written("table") + legend + r.notes() }
+
+//go:embed report.tmpl
+var templates string
+
+// written is the report by the template of that name.
+func (r Report) written(name string) string {
+	all := template.Must(template.New("").Funcs(template.FuncMap{
+		"time": prose.Measured, "grouped": func(n any) string { return prose.Grouped(reflect.ValueOf(n).Int()) },
+		"rate": rate, "size": size, "percent": percent, "calls": calls, "table": Report.table, "largest": Report.largest,
+	}).Parse(templates))
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s nodes in %s (%s): %s\n\n", prose.Grouped(run.Nodes), r.Dir, r.Share, r.conditions())
-	b.WriteString(failure(run))
-	if run.Gate > 0 {
-		line(&b, "gate open", "%s after the start", prose.Measured(run.Gate))
-	}
-	if run.Up.Max > 0 {
-		line(&b, "nodes up", "p50 %s, p99 %s, last %s (first %s)", prose.Measured(run.Up.P50), prose.Measured(run.Up.P99), prose.Measured(run.Up.Max), prose.Measured(run.Up.Min))
-	}
-	if s := run.Steady; s != nil {
-		line(&b, "steady state", "%s calls a second of a worker, %s of the head, %s of all, over %s",
-			rate(s.Worker), rate(s.Head), rate(s.All), prose.Measured(s.For))
-	}
-	if run.End.Took > 0 {
-		line(&b, "end", "%s from the head's wish until the last daemon had gone", prose.Measured(run.End.Took))
-	}
-	if d := run.Death; d != nil {
-		line(&b, "death", "of rank %d; the others returned after p50 %s, p99 %s, last %s (first %s), with %s calls, at most %s a second",
-			d.Rank, prose.Measured(d.Took.P50), prose.Measured(d.Took.P99), prose.Measured(d.Took.Max), prose.Measured(d.Took.Min), prose.Grouped(d.Calls), prose.Grouped(d.Peak))
-		line(&b, "", "%s of processors: %s of %d cores", prose.Measured(d.Processor), percent(d.Busy), r.Cores)
-		line(&b, "first cause", "%s: %s", d.Kind, d.Why)
-	}
-	line(&b, "lifelines", "%s", run.Lifelines)
-	m := run.Machine
-	line(&b, "memory", "%s at most, of it Go's heap %s; %s goroutines; all daemons together", size(m.Memory), size(m.Heap), prose.Grouped(m.Goroutines))
-	if run.Gate > 0 {
-		line(&b, "processors", "%s to the gate: %s of %d cores; others used %s", prose.Measured(m.Processor), percent(m.Busy), r.Cores, percent(m.Others))
-	}
-	b.WriteString("\n" + calls(run))
-	if run.Gate > 0 {
-		b.WriteString("\n" + serverLine(run))
+	if err := all.ExecuteTemplate(&b, name, r); err != nil {
+		return fmt.Sprintf("internal error: %v\n", err)
 	}
 	return b.String()
 }
 
-func line(b *strings.Builder, name, format string, args ...any) {
-	fmt.Fprintf(b, "  %-14s%s\n", name, fmt.Sprintf(format, args...))
-}
-
-// conditions are what the share and the start were made to be.
-func (r Report) conditions() string {
-	said := []string{"nothing added to a call"}
-	if r.Latency > 0 || r.Jitter > 0 {
-		said[0] = prose.Measured(r.Latency) + " added to a call"
-	}
-	if r.Jitter > 0 {
-		said = append(said, prose.Measured(r.Jitter)+" more at random")
-	}
-	if r.Rate > 0 {
-		said = append(said, fmt.Sprintf("at most %s calls a second", prose.Grouped(r.Rate)))
-	}
-	if r.Skew > 0 {
-		said = append(said, "starts over "+prose.Measured(r.Skew))
-	}
-	if r.Dies != "" {
-		said = append(said, "the death of a "+r.Dies)
-	}
-	return strings.Join(append(said, "peer timeout "+prose.Measured(r.Peer)), ", ")
-}
-
-func failure(run Run) string {
-	f := run.Failure
-	if f == nil {
-		return ""
-	}
-	said := fmt.Sprintf("  IT FAILED with %d (%s): %s\n", f.Code, f.Word, f.Why)
-	if len(f.Codes) > 1 {
-		var codes []string
-		for _, code := range slices.Sorted(maps.Keys(f.Codes)) {
-			codes = append(codes, fmt.Sprintf("%s with %d", prose.Grouped(f.Codes[code]), code))
+// largest is the last run that came to the gate; nil: none did.
+func (r Report) largest() *Run {
+	for _, run := range slices.Backward(r.Runs) {
+		if run.Gate > 0 {
+			return &run
 		}
-		said += "  The daemons did not end alike: " + strings.Join(codes, ", ") + "\n"
 	}
-	return said + "\n"
+	return nil
 }
 
 // calls is the table of calls by kind.
@@ -169,22 +113,8 @@ func widthsOf(grid [][]string) []int {
 	return widths
 }
 
-// serverLine is what the metadata server will see.
-func serverLine(run Run) string {
-	said := fmt.Sprintf("The metadata server will see %s calls in %s, at most %s a second",
-		prose.Grouped(run.ToGate.Calls), prose.Measured(run.Gate), prose.Grouped(run.Peak))
-	if run.Steady != nil {
-		said += fmt.Sprintf("; then %s a second", rate(run.Steady.All))
-	}
-	if run.End.Took > 0 {
-		said += fmt.Sprintf("; at the end %s calls in %s, at most %s a second", prose.Grouped(run.End.Calls), prose.Measured(run.End.Took), prose.Grouped(run.End.Peak))
-	}
-	return said + ".\n"
-}
-
-// Table is the report for people: one row a run. It is a table in Markdown,
-// too.
-func (r Report) Table() string {
+// table has one row a run.
+func (r Report) table() string {
 	grid := [][]string{
 		{"nodes", "added", "gate", "up p50", "up p99", "last up", "worker calls", "most", "head calls", "all calls", "most /s",
 			"steady /s", "head /s", "end", "lifelines", "memory", "goroutines", "cores"},
@@ -199,21 +129,7 @@ func (r Report) Table() string {
 		}
 		grid = append(grid, row)
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "In %s (%s): %s\n\n%s\n", r.Dir, r.Share, r.conditions(), markdown(grid))
-	for _, run := range r.Runs {
-		if run.Failure != nil {
-			fmt.Fprintf(&b, "%s nodes:\n%s", prose.Grouped(run.Nodes), failure(run))
-		}
-	}
-	for _, run := range slices.Backward(r.Runs) {
-		if run.Gate > 0 {
-			fmt.Fprintf(&b, "%s nodes: %s\n", prose.Grouped(run.Nodes), serverLine(run))
-			break
-		}
-	}
-	b.WriteString(legend + r.notes())
-	return b.String()
+	return markdown(grid)
 }
 
 // row is a run in the table; what it did not reach is a dash.
