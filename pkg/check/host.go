@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -56,15 +58,17 @@ type kernel interface {
 	// Prove writes a byte to a file of its own in a directory, through to the disk, and leaves nothing.
 	Prove(dir string) error
 	// Limit returns a limit of this process.
-	Limit(resource int) (Limit, error)
+	Limit(resource int) (unix.Rlimit, error)
 }
 
 // probe is one check: it asks, and judges what was answered.
 type probe struct {
 	id     string
 	source string
-	look   func() []Finding
+	look   func(*Sheet)
 }
+
+func (p probe) sheet() *Sheet { return &Sheet{Each: Finding{ID: p.id, Source: p.source}} }
 
 // Look makes all checks of the host once, side by side. It takes 2 s at most, or until ctx ends: a check that has no
 // answer by then has a finding that says so. Each check has one finding where all is well.
@@ -117,7 +121,9 @@ func (p *Past) ask(one probe) *question {
 	p.pending[one.id] = q
 	go func() {
 		defer close(q.answered)
-		q.findings = one.look()
+		s := one.sheet()
+		one.look(s)
+		q.findings = s.Found
 	}()
 	return q
 }
@@ -128,9 +134,13 @@ func (p *Past) answer(ctx context.Context, one probe, q *question) []Finding {
 	select {
 	case <-q.answered:
 	case <-ctx.Done():
-		if !pause.Until(q.answered, 0) {
-			return []Finding{silent(one, time.Since(q.asked))}
-		}
+	}
+	if !pause.Until(q.answered, 0) {
+		s := one.sheet()
+		s.Say(Wait, Node, fmt.Sprintf("the kernel has not answered for %s", time.Since(q.asked).Round(time.Second/10)),
+			fmt.Sprintf("an answer within %s", answerLimit),
+			"drain the node and look at the kernel's log (dmesg): the disk, the mount or the device hangs").Patience = patienceForAnswers
+		return s.Found
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,32 +150,8 @@ func (p *Past) answer(ctx context.Context, one probe, q *question) []Finding {
 	return q.findings
 }
 
-// silent is the finding of a probe that the kernel does not answer.
-func silent(one probe, after time.Duration) Finding {
-	return Finding{
-		ID: one.id, Verdict: Wait, Class: Node, Source: one.source, Patience: patienceForAnswers,
-		Observed: fmt.Sprintf("the kernel has not answered for %s", after.Round(time.Second/10)),
-		Expected: fmt.Sprintf("an answer within %s", answerLimit),
-		Hint:     "drain the node and look at the kernel's log (dmesg): the disk, the mount or the device hangs",
-	}
-}
-
 // readText returns what a file of the kernel's has, without blanks around it.
 func readText(path ...string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(path...))
 	return strings.TrimSpace(string(text)), err
-}
-
-// well is the finding of a check that all is well with.
-func well(id, source, observed string) Finding {
-	return Finding{ID: id, Verdict: Pass, Source: source, Observed: observed}
-}
-
-// unread is the finding of a check that could not look.
-func unread(id, source string, err error) Finding {
-	return Finding{
-		ID: id, Verdict: Unknown, Class: Node, Source: source,
-		Observed: fmt.Sprintf("it could not be read: %v", err),
-		Hint:     "see whether the path is there and readable for the job's user, in the container too",
-	}
 }

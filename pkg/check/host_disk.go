@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -21,49 +22,29 @@ const (
 	lowFree = 0.10
 )
 
-// disk is what is known of a directory for temporary files.
-type disk struct {
-	dir      string
-	space    signal.Space
-	spaceErr error
-	proveErr error // of writing a byte
-}
-
 func (h Host) tempDir() string {
-	if h.TempDir == "" {
-		return os.TempDir()
-	}
-	return h.TempDir
+	return cmp.Or(h.TempDir, os.TempDir())
 }
 
-func (h Host) lookDisk() []Finding {
-	d := disk{dir: h.tempDir()}
-	d.space, d.spaceErr = h.kernel.Space(d.dir)
-	d.proveErr = h.kernel.Prove(d.dir)
-	return []Finding{judgeDisk(d)}
-}
-
-func judgeDisk(d disk) Finding {
+func (h Host) lookDisk(s *Sheet) {
+	space, err := h.kernel.Space(s.Each.Source)
+	wrong := h.kernel.Prove(s.Each.Source)
+	observed, verdict := roomOf(space)
+	expected := fmt.Sprintf("%s and %.0f %% free, and a byte can be written", prose.Size(leastFree), 100*lowFree)
 	const room = "remove what earlier jobs left there, or drain the node"
-	observed, verdict := roomOf(d.space)
-	f := Finding{
-		ID: idDisk, Verdict: Fail, Class: Node, Source: d.dir, Observed: observed,
-		Expected: fmt.Sprintf("%s and %.0f %% free, and a byte can be written", prose.Size(leastFree), 100*lowFree),
-	}
 	switch {
-	case d.proveErr != nil:
-		f.Observed = fmt.Sprintf("a byte could not be written: %v", reason(d.proveErr))
-		f.Class, f.Hint = mendWrite(d.proveErr)
-	case d.spaceErr != nil:
-		return unread(idDisk, d.dir, d.spaceErr)
+	case wrong != nil:
+		by, hint := mendWrite(wrong)
+		s.Fail(by, fmt.Sprintf("a byte could not be written: %v", reason(wrong)), expected, hint)
+	case err != nil:
+		s.unread(err)
 	case verdict == Fail:
-		f.Hint = room
+		s.Fail(Node, observed, expected, room)
 	case verdict == Warn:
-		f.Verdict, f.Strict, f.Hint = Warn, true, room
+		s.Warn(Node, observed, expected, room).Strict = true
 	default:
-		return well(idDisk, d.dir, observed)
+		s.Pass(observed)
 	}
-	return f
 }
 
 // roomOf says how much room there is, and whether it is enough.

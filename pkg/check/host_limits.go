@@ -19,49 +19,31 @@ const (
 // each small job on a machine that allows 20000.
 const enoughFiles = 8192
 
-// limits are what is known of this process's limits.
-type limits struct {
-	files, locked       Limit
-	filesErr, lockedErr error
-	rdma                bool // the node has network cards that want memory locked
-}
-
-func (h Host) lookLimits() []Finding {
-	var l limits
-	l.files, l.filesErr = h.kernel.Limit(unix.RLIMIT_NOFILE)
-	l.locked, l.lockedErr = h.kernel.Limit(unix.RLIMIT_MEMLOCK)
-	l.rdma = len(h.devices()) > 0
-	return judgeLimits(l)
-}
-
-// judgeLimits judges the hard limit of files, for the soft one is raised to it,
-// and the soft limit of locked memory, which children have as it is.
-func judgeLimits(l limits) []Finding {
-	var wrong []Finding
-	warn := func(name, observed, expected, hint string) {
-		wrong = append(wrong, Finding{
-			ID: idLimits, Verdict: Warn, Class: Node, Source: name, Observed: observed, Expected: expected, Hint: hint,
-		})
-	}
+// lookLimits judges the hard limit of files, for the soft one is raised to it, and the soft limit of locked memory,
+// which children have as it is.
+func (h Host) lookLimits(s *Sheet) {
+	files, filesErr := h.kernel.Limit(unix.RLIMIT_NOFILE)
+	locked, lockedErr := h.kernel.Limit(unix.RLIMIT_MEMLOCK)
+	s.Each.Source = "RLIMIT_NOFILE"
 	switch {
-	case l.filesErr != nil:
-		wrong = append(wrong, unread(idLimits, "RLIMIT_NOFILE", l.filesErr))
-	case l.files.Hard < enoughFiles:
-		warn("RLIMIT_NOFILE", "at most "+filesText(l.files.Hard)+" open files", strconv.Itoa(enoughFiles),
+	case filesErr != nil:
+		s.unread(filesErr)
+	case files.Max < enoughFiles:
+		s.Warn(Node, "at most "+filesText(files.Max)+" open files", strconv.Itoa(enoughFiles),
 			"raise LimitNOFILE of slurmd's unit, or the limit where the job is submitted, which Slurm carries along (PropagateResourceLimits)")
 	}
+	s.Each.Source = "RLIMIT_MEMLOCK"
 	switch {
-	case l.lockedErr != nil:
-		wrong = append(wrong, unread(idLimits, "RLIMIT_MEMLOCK", l.lockedErr))
-	case l.rdma && l.locked.Soft != unix.RLIM_INFINITY:
-		warn("RLIMIT_MEMLOCK", lockedText(l.locked.Soft)+" of locked memory", "unlimited, for RDMA",
+	case lockedErr != nil:
+		s.unread(lockedErr)
+	case locked.Cur != unix.RLIM_INFINITY && len(h.devices()) > 0:
+		s.Warn(Node, lockedText(locked.Cur)+" of locked memory", "unlimited, for RDMA",
 			"set LimitMEMLOCK=infinity in slurmd's unit and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; ulimit -l unlimited in a container")
 	}
-	if len(wrong) > 0 {
-		return wrong
+	s.Each.Source = limitsSource
+	if len(s.Found) == 0 {
+		s.Pass(fmt.Sprintf("%s open files, %s of locked memory", filesText(files.Max), lockedText(locked.Cur)))
 	}
-	return []Finding{well(idLimits, limitsSource,
-		fmt.Sprintf("%s open files, %s of locked memory", filesText(l.files.Hard), lockedText(l.locked.Soft)))}
 }
 
 func filesText(n uint64) string {

@@ -10,11 +10,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Limit is a limit of a process.
-type Limit struct {
-	Soft, Hard uint64 // unlimited: unix.RLIM_INFINITY
-}
-
 // machine is the machine itself.
 type machine struct{}
 
@@ -42,8 +37,6 @@ func (machine) Prove(dir string) error {
 	return errors.Join(err, file.Close())
 }
 
-func (machine) Limit(resource int) (Limit, error) {
-	var limit unix.Rlimit
-	err := unix.Getrlimit(resource, &limit)
-	return Limit{Soft: limit.Cur, Hard: limit.Max}, err
+func (machine) Limit(resource int) (limit unix.Rlimit, err error) {
+	return limit, unix.Getrlimit(resource, &limit)
 }

@@ -14,6 +14,10 @@ import (
 )
 
 func TestDisk(t *testing.T) {
+	type disk struct {
+		space              signal.Space
+		spaceErr, proveErr error
+	}
 	roomy := signal.Space{Size: 1000 * gib, Free: 500 * gib, Files: 1e6, FreeFiles: 9e5}
 	change := func(how func(*signal.Space)) signal.Space { s := roomy; how(&s); return s }
 	for _, tc := range []struct {
@@ -38,14 +42,25 @@ func TestDisk(t *testing.T) {
 		{"can't be asked", disk{spaceErr: syscall.EIO}, Unknown, Node},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tc.disk.dir = "/tmp"
-			f := judgeDisk(tc.disk)
-			complete(t, f)
+			h := Host{TempDir: "/tmp", kernel: node{
+				space: map[string]signal.Space{"/tmp": tc.disk.space}, err: tc.disk.spaceErr, prove: func(string) error { return tc.disk.proveErr },
+			}}
+			f := only(t, found(h, idDisk))
 			if f.Verdict != tc.want || f.Class != tc.class || f.Strict != (tc.want == Warn) {
 				t.Errorf("got %+v", f)
 			}
 		})
 	}
+}
+
+// only is the one finding of a check, which lacks nothing.
+func only(t *testing.T, all []Finding) Finding {
+	t.Helper()
+	if len(all) != 1 {
+		t.Fatalf("got %+v", all)
+	}
+	complete(t, all[0])
+	return all[0]
 }
 
 func TestProve(t *testing.T) {
@@ -84,11 +99,10 @@ func TestShm(t *testing.T) {
 		{"can't be asked", 0, 0, 1024, 0, syscall.EACCES, Unknown, Node},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := judgeShm(shm{
-				path: shmDir, space: signal.Space{Size: tc.size * gib, Free: tc.free * gib}, err: tc.err,
-				memory: tc.memory * gib, store: tc.store * gib,
-			})
-			complete(t, f)
+			root := tree(t, map[string]string{"proc/meminfo": fmt.Sprintf("MemTotal: %d kB\n", tc.memory<<20)})
+			f := only(t, found(Host{Root: root, ObjectStore: int64(tc.store * gib), kernel: node{
+				space: map[string]signal.Space{root + shmDir: {Size: tc.size * gib, Free: tc.free * gib}}, err: tc.err,
+			}}, idShm))
 			if f.Verdict != tc.want || f.Class != tc.class {
 				t.Errorf("got %+v", f)
 			}
@@ -156,7 +170,7 @@ func TestLimits(t *testing.T) {
 				grow(t, h.Root, cards(card{}))
 			}
 			var got []string
-			for _, f := range h.lookLimits() {
+			for _, f := range found(h, idLimits) {
 				complete(t, f)
 				got = append(got, fmt.Sprintf("%s %s", f.Verdict, f.Observed))
 			}

@@ -29,47 +29,46 @@ type Share struct {
 }
 
 // JudgeShare judges the room on the share and this node's clock, as far as they are known.
-func JudgeShare(s Share) []Finding {
-	var findings []Finding
-	switch {
-	case s.SpaceErr != nil:
-		findings = append(findings, unread(idShare, s.Path, s.SpaceErr))
-	case s.Space != nil:
-		findings = append(findings, judgeRoom(s.Path, *s.Space))
-	}
-	if s.Offset != nil {
-		findings = append(findings, judgeClock(s.Path, *s.Offset))
-	}
-	return findings
+func JudgeShare(share Share) []Finding {
+	s := Sheet{Each: Finding{ID: idShare, Source: share.Path}}
+	share.judgeRoom(&s)
+	s.Each.ID = idClock
+	share.judgeClock(&s)
+	return s.Found
 }
 
 // judgeRoom only warns of a share that is nearly full: the daemons write little to it, and the driver's results may go
 // elsewhere. A tenth of a share is more than a job needs.
-func judgeRoom(path string, s signal.Space) Finding {
-	observed, verdict := roomOf(s)
+func (share Share) judgeRoom(s *Sheet) {
+	if share.SpaceErr != nil {
+		s.unread(share.SpaceErr)
+		return
+	}
+	if share.Space == nil {
+		return
+	}
+	observed, verdict := roomOf(*share.Space)
 	if verdict != Fail {
-		return well(idShare, path, observed)
+		s.Pass(observed)
+		return
 	}
-	return Finding{
-		ID: idShare, Verdict: Warn, Strict: true, Class: User, Source: path, Observed: observed,
-		Expected: fmt.Sprintf("%s and %d inodes free", prose.Size(leastFree), fewFiles),
-		Hint:     "free space there, or give another --log-dir",
-	}
+	s.Warn(User, observed, fmt.Sprintf("%s and %d inodes free", prose.Size(leastFree), fewFiles),
+		"free space there, or give another --log-dir").Strict = true
 }
 
-func judgeClock(path string, offset time.Duration) Finding {
-	apart := offset.Abs()
+func (share Share) judgeClock(s *Sheet) {
+	if share.Offset == nil {
+		return
+	}
+	apart := share.Offset.Abs()
 	if apart <= wrongClock {
-		return well(idClock, path, fmt.Sprintf("within %s of the share's clock", wrongClock))
+		s.Pass(fmt.Sprintf("within %s of the share's clock", wrongClock))
+		return
 	}
 	way := "behind"
-	if offset < 0 {
+	if *share.Offset < 0 {
 		way = "ahead of"
 	}
-	return Finding{
-		ID: idClock, Verdict: Warn, Strict: apart > worseClock, Class: Node, Source: path,
-		Observed: fmt.Sprintf("%s %s the share's clock", apart.Round(time.Second/10), way),
-		Expected: fmt.Sprintf("within %s of it", wrongClock),
-		Hint:     "see whether chronyd or ntpd runs on the node; times in its logs are off by as much",
-	}
+	s.Warn(Node, fmt.Sprintf("%s %s the share's clock", apart.Round(time.Second/10), way), fmt.Sprintf("within %s of it", wrongClock),
+		"see whether chronyd or ntpd runs on the node; times in its logs are off by as much").Strict = apart > worseClock
 }

@@ -42,17 +42,29 @@ func (n node) Prove(dir string) error {
 	return n.err
 }
 
-func (n node) Limit(resource int) (Limit, error) {
+func (n node) Limit(resource int) (unix.Rlimit, error) {
 	switch {
 	case resource == unix.RLIMIT_NOFILE && n.files > 0:
-		return Limit{Soft: 1024, Hard: n.files}, n.err
+		return unix.Rlimit{Cur: 1024, Max: n.files}, n.err
 	case resource == unix.RLIMIT_NOFILE:
-		return Limit{Soft: 1024, Hard: 1 << 20}, n.err
+		return unix.Rlimit{Cur: 1024, Max: 1 << 20}, n.err
 	case n.locked > 0:
-		return Limit{Soft: n.locked, Hard: n.locked}, n.err
+		return unix.Rlimit{Cur: n.locked, Max: n.locked}, n.err
 	default:
-		return Limit{Soft: unix.RLIM_INFINITY, Hard: unix.RLIM_INFINITY}, n.err
+		return unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, n.err
 	}
+}
+
+// found is what one check of a host finds.
+func found(h Host, id string) []Finding {
+	for _, p := range h.probes() {
+		if p.id == id {
+			s := p.sheet()
+			p.look(s)
+			return s.Found
+		}
+	}
+	return nil
 }
 
 // tree makes files and, where the content begins with "-> ", links below a

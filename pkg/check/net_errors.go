@@ -2,9 +2,7 @@ package check
 
 import (
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strconv"
 )
 
@@ -14,71 +12,48 @@ const idIBErrors = "net.ib_err"
 // look on is told.
 var errorCounters = []string{"link_downed", "link_error_recovery"}
 
-// lookIBErrors counts errors, and compares the counts with the first look's.
-func (h Host) lookIBErrors() []Finding {
+// lookIBErrors compares the counts of errors with the first look's.
+func (h Host) lookIBErrors(s *Sheet) {
 	ports, err := h.ports()
 	if err != nil {
-		return []Finding{unread(idIBErrors, h.path(ibClass), err)}
+		s.unread(err)
+		return
 	}
-	now := readErrors(ports)
-	return judgeErrors(h.Past.first(now), now, h.path(ibClass))
-}
-
-// readErrors returns the counts of all ports that have any, by the counter's path.
-func readErrors(ports []port) map[string]int {
-	counts := make(map[string]int)
+	source, counted := s.Each.Source, false
 	for _, p := range ports {
 		for _, name := range errorCounters {
 			path := filepath.Join(p.path, "counters", name)
 			text, err := readText(path)
-			if count, bad := strconv.Atoi(text); err == nil && bad == nil {
-				counts[path] = count
+			count, bad := strconv.Atoi(text)
+			if err != nil || bad != nil {
+				continue
+			}
+			counted = true
+			if more := count - h.Past.first(path, count); more > 0 {
+				s.Each.Source, s.Each.Device = path, &Device{Index: -1, Name: p.device}
+				s.Warn(Node, fmt.Sprintf("%s has counted %d since the first look", name, more), "none",
+					"the link goes up and down: see to cable, transceiver and switch port before a long run")
 			}
 		}
 	}
-	return counts
+	s.Each.Source, s.Each.Device = source, nil
+	switch {
+	case !counted:
+		s.Skip("there are no counters of errors")
+	case len(s.Found) == 0:
+		s.Pass("no link has gone down since the first look")
+	}
 }
 
-// first returns the counts of the first look, which may be this one. A counter that appears later counts from its first
-// value.
-func (p *Past) first(now map[string]int) map[string]int {
+// first returns the count of the first look at a counter, which may be this one.
+func (p *Past) first(path string, count int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.errors == nil {
 		p.errors = make(map[string]int)
 	}
-	for path, count := range now {
-		if _, known := p.errors[path]; !known {
-			p.errors[path] = count
-		}
+	if _, known := p.errors[path]; !known {
+		p.errors[path] = count
 	}
-	return maps.Clone(p.errors)
-}
-
-// judgeErrors tells of what has been counted since before.
-func judgeErrors(before, now map[string]int, source string) []Finding {
-	if len(now) == 0 {
-		return []Finding{{ID: idIBErrors, Verdict: Skip, Source: source, Observed: "there are no counters of errors"}}
-	}
-	var wrong []Finding
-	for _, path := range slices.Sorted(maps.Keys(now)) {
-		if more := now[path] - before[path]; more > 0 {
-			wrong = append(wrong, Finding{
-				ID: idIBErrors, Verdict: Warn, Class: Node, Source: path, Device: deviceOf(path),
-				Observed: fmt.Sprintf("%s has counted %d since the first look", filepath.Base(path), more),
-				Expected: "none",
-				Hint:     "the link goes up and down: see to cable, transceiver and switch port before a long run",
-			})
-		}
-	}
-	if len(wrong) > 0 {
-		return wrong
-	}
-	return []Finding{well(idIBErrors, source, "no link has gone down since the first look")}
-}
-
-// deviceOf names the device that a counter is of: DEVICE/ports/1/counters/NAME.
-func deviceOf(path string) *Device {
-	ports := filepath.Dir(filepath.Dir(filepath.Dir(path)))
-	return &Device{Index: -1, Name: filepath.Base(filepath.Dir(ports))}
+	return p.errors[path]
 }

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -46,7 +45,6 @@ type port struct {
 
 // The states, as the InfiniBand specification numbers them.
 const (
-	stateDown        = 1
 	stateInit        = 2
 	stateArmed       = 3
 	stateActive      = 4
@@ -77,12 +75,26 @@ func (p port) like(other port) bool {
 
 func (p port) active() bool { return p.err == nil && p.state == stateActive && p.phys == physLinkUp }
 
-func (h Host) lookIB() []Finding {
+// lookIB judges all ports of a node by each other. What is wrong has a finding a port.
+func (h Host) lookIB(s *Sheet) {
 	ports, err := h.ports()
 	if err != nil {
-		return []Finding{unread(idIB, h.path(ibClass), err)}
+		s.unread(err)
+		return
 	}
-	return judgePorts(ports, h.GPUs, h.path(ibClass))
+	ports = withoutManagement(ports)
+	if len(ports) == 0 {
+		s.Skip("there are no RDMA network cards")
+		return
+	}
+	whole := s.Each
+	for _, p := range ports {
+		s.Each.Source, s.Each.Device = p.path, &Device{Index: -1, Name: p.String()}
+		p.judge(s, ports, h.GPUs)
+	}
+	if s.Each = whole; len(s.Found) == 0 {
+		s.Pass(portsText(ports))
+	}
 }
 
 // devices returns the names of the RDMA devices, without those that are virtual
@@ -171,24 +183,6 @@ func parseRate(text string) float64 {
 	return rate
 }
 
-// judgePorts judges all ports of a node by each other. What is wrong has a finding a port.
-func judgePorts(ports []port, gpus bool, source string) []Finding {
-	ports = withoutManagement(ports)
-	if len(ports) == 0 {
-		return []Finding{{ID: idIB, Verdict: Skip, Source: source, Observed: "there are no RDMA network cards"}}
-	}
-	var wrong []Finding
-	for _, p := range ports {
-		if f := judgePort(p, ports, gpus); f.Verdict != Pass {
-			wrong = append(wrong, f)
-		}
-	}
-	if len(wrong) > 0 {
-		return wrong
-	}
-	return []Finding{well(idIB, source, portsText(ports))}
-}
-
 // withoutManagement drops the Ethernet ports that are much slower than the fastest port.
 func withoutManagement(ports []port) []port {
 	var fastest float64
@@ -202,58 +196,41 @@ func withoutManagement(ports []port) []port {
 	})
 }
 
-// judgePort judges one port by those that are like it, and by whether it need do any work.
-func judgePort(p port, ports []port, gpus bool) Finding {
-	f := Finding{
-		ID: idIB, Device: &Device{Index: -1, Name: p.String()}, Class: Node, Source: p.path,
-		Observed: fmt.Sprintf("%s, %s", p.said, p.physSaid), Expected: "ACTIVE, LinkUp",
+// judge judges one port by those that are like it, and by whether it need do any work. It says nothing where all is well.
+func (p port) judge(s *Sheet, ports []port, gpus bool) {
+	observed, expected := fmt.Sprintf("%s, %s", p.said, p.physSaid), "ACTIVE, LinkUp"
+	fastest, peers := p.fastestLike(ports)
+	if peers {
+		expected += " as " + fastest.String()
 	}
-	peers := activeLike(p, ports)
-	needed := len(peers) > 0 || gpus && p.layer == "InfiniBand" && !slices.ContainsFunc(ports, port.active)
+	needed := peers || gpus && p.layer == "InfiniBand" && !slices.ContainsFunc(ports, port.active)
 	switch {
 	case p.err != nil:
-		u := unread(idIB, p.path, p.err)
-		u.Device = f.Device
-		return u
+		s.unread(p.err)
+	case p.active() && p.rate >= fastest.rate: // all is well
 	case p.active():
-		return judgeRate(f, p, peers)
+		s.Fail(Node, rateText(p.rate), fmt.Sprintf("%s as %s", rateText(fastest.rate), fastest),
+			"drain the node: a worn cable or transceiver makes a link come up slower, and the slowest link sets the pace of all nodes")
 	case p.phys == physLinkUp && (p.state == stateInit || p.state == stateArmed || p.state == stateActiveDefer):
-		f.Verdict = Wait
-		f.Hint = "see whether the subnet manager runs and can reach this port: sminfo, ibdiagnet"
+		s.Say(Wait, Node, observed, expected, "see whether the subnet manager runs and can reach this port: sminfo, ibdiagnet")
 	case !needed:
-		f.Verdict = Warn
-		f.Hint = "no other port like it is up: see whether it should have a cable; --check " + idIB + "=off where not"
+		s.Warn(Node, observed, expected, "no other port like it is up: see whether it should have a cable; --check "+idIB+"=off where not")
 	case p.phys == physPolling || p.phys == physTraining || p.phys == physRecovery:
-		f.Verdict, f.Patience = Wait, trainingPatience
-		f.Hint = "the other side does not answer: see to cable, transceiver and switch port"
+		s.Say(Wait, Node, observed, expected,
+			"the other side does not answer: see to cable, transceiver and switch port").Patience = trainingPatience
 	default:
-		f.Verdict = Fail
-		f.Hint = "drain the node: see to the card, its cable and the switch port; ibportstate and mlxlink tell more"
+		s.Fail(Node, observed, expected, "drain the node: see to the card, its cable and the switch port; ibportstate and mlxlink tell more")
 	}
-	if len(peers) > 0 {
-		f.Expected += " as " + peers[0].String()
-	}
-	return f
 }
 
-// activeLike returns the active ports that are like one, the fastest first.
-func activeLike(p port, ports []port) []port {
-	peers := slices.DeleteFunc(slices.Clone(ports), func(other port) bool { return !other.active() || !other.like(p) })
-	slices.SortStableFunc(peers, func(a, b port) int { return cmp.Compare(b.rate, a.rate) })
-	return peers
-}
-
-// judgeRate compares the rate of an active port with those of its like.
-func judgeRate(f Finding, p port, peers []port) Finding {
-	if p.rate >= peers[0].rate {
-		f.Verdict = Pass
-		return f
+// fastestLike returns the fastest active port that is like one; of several the first.
+func (p port) fastestLike(ports []port) (fastest port, found bool) {
+	for _, other := range ports {
+		if other.active() && other.like(p) && (!found || other.rate > fastest.rate) {
+			fastest, found = other, true
+		}
 	}
-	f.Verdict = Fail
-	f.Observed = rateText(p.rate)
-	f.Expected = fmt.Sprintf("%s as %s", rateText(peers[0].rate), peers[0])
-	f.Hint = "drain the node: a worn cable or transceiver makes a link come up slower, and the slowest link sets the pace of all nodes"
-	return f
+	return fastest, found
 }
 
 func rateText(rate float64) string { return strconv.FormatFloat(rate, 'f', -1, 64) + " Gb/s" }

@@ -105,7 +105,7 @@ func TestIB(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := Host{Root: tree(t, cards(tc.cards...)), GPUs: tc.gpus}
 			var got []string
-			for _, f := range h.lookIB() {
+			for _, f := range found(h, idIB) {
 				complete(t, f)
 				device := ""
 				if f.Device != nil {
@@ -132,7 +132,7 @@ func TestIBPatience(t *testing.T) {
 			state = "2: INIT"
 		}
 		h := Host{Root: tree(t, cards(card{}, card{state: state, phys: phys}))}
-		if f := h.lookIB()[0]; (f.Patience == trainingPatience) != want {
+		if f := found(h, idIB)[0]; (f.Patience == trainingPatience) != want {
 			t.Errorf("%s: patience %s", phys, f.Patience)
 		}
 	}
@@ -168,10 +168,10 @@ func TestIBErrors(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := Host{Root: tree(t, cards(card{})), Past: new(Past)}
 			grow(t, h.Root, tc.before)
-			h.lookIBErrors()
+			found(h, idIBErrors)
 			grow(t, h.Root, tc.now)
 			for range 2 { // what was seen once is still told of at the next look
-				got := h.lookIBErrors()
+				got := found(h, idIBErrors)
 				if len(got) != 1 || got[0].Verdict != tc.want {
 					t.Fatalf("got %+v, want %s", got, tc.want)
 				}
