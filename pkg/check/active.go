@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,17 +44,18 @@ var errActiveTimeout = errors.New("its time is over")
 // Run runs one command after the other and returns what each says; where the
 // node is not fit for that, none is run and all are told of.
 func (a Active) Run(ctx context.Context, fit bool) []Finding {
-	var findings []Finding
+	var s Sheet
 	for i, id := range activeIDs(a.Commands) {
+		s.Each = Finding{ID: id}
 		switch {
 		case a.Policy.Off(id):
 		case !fit:
-			findings = append(findings, Finding{ID: id, Verdict: Skip, Observed: "not run: the node has failed another check"})
+			s.Skip("not run: the node has failed another check")
 		default:
-			findings = append(findings, a.run(ctx, id, a.Commands[i]))
+			a.run(ctx, &s, a.Commands[i])
 		}
 	}
-	return findings
+	return s.Found
 }
 
 // activeIDs names the commands by their programs: active.nccl-test, and
@@ -95,84 +97,71 @@ func programOf(command string) string {
 }
 
 // run runs a command to its end, of which nothing is left afterwards.
-func (a Active) run(ctx context.Context, id, command string) Finding {
+func (a Active) run(ctx context.Context, s *Sheet, command string) {
 	began := time.Now()
 	limited, cancel := context.WithTimeoutCause(ctx, a.Timeout, errActiveTimeout)
 	defer cancel()
 	said := &process.Beginning{Most: activeStart}
 	child, err := a.Starter.Start(limited, process.Spec{
-		Name: id, Argv: []string{"/bin/sh", "-c", command}, Env: a.Env, Dir: a.Dir, Stdout: said, KeepLines: activeTail,
+		Name: s.Each.ID, Argv: []string{"/bin/sh", "-c", command}, Env: a.Env, Dir: a.Dir, Stdout: said, KeepLines: activeTail,
 	})
-	if err != nil && ctx.Err() != nil { // also where it ran by then: the starter ends it
-		return Finding{ID: id, Verdict: Unknown, Observed: unfinished(ctx), Source: "--active-check", Class: Node}
+	if err != nil && ctx.Err() == nil {
+		s.Say(Unknown, "", plain(err.Error()), "", "see that the node has /bin/sh and lets processes start")
+		return
 	}
-	if err != nil {
-		return Finding{ID: id, Verdict: Unknown, Observed: plain(err.Error()), Hint: "see that the node has /bin/sh and lets processes start"}
+	s.Each.Source = "--active-check"
+	if err != nil { // also where it ran by then: the starter ends it
+		s.Say(Unknown, Node, unfinished(ctx), "", "")
+		return
 	}
-	inTime := true
+	inTime, grace, first := true, time.Duration(0), unix.SIGKILL // one that is done may have left something running
 	select {
 	case <-child.Done():
 	case <-limited.Done():
-		inTime = false
+		inTime, grace, first = false, activeGrace, unix.SIGTERM
 	}
-	exit := a.end(child, inTime)
-	f := Finding{ID: id, Expected: "exit code 0", Source: "--active-check", Class: Node, Lines: child.LastLines()}
+	exit := child.Stop(context.Background(), grace, first)
+	var f *Finding
 	switch {
 	case inTime:
-		f.judgeExit(exit, firstLine(said.String()))
+		f = s.judgeExit(exit, firstLine(said.String()))
 	case ctx.Err() != nil:
-		f.Verdict, f.Observed = Unknown, unfinished(ctx)
+		f = s.Say(Unknown, Node, unfinished(ctx), exitWell, "")
 	default:
-		f.Verdict, f.Observed = Fail, fmt.Sprintf("had not ended after %s, and was killed", time.Since(began).Round(time.Second/10))
-		f.Hint = "see what it waits for, or give it more by --active-check-timeout"
+		f = s.Fail(Node, fmt.Sprintf("had not ended after %s, and was killed", time.Since(began).Round(time.Second/10)), exitWell,
+			"see what it waits for, or give it more by --active-check-timeout")
 	}
-	if len(f.Lines) == 1 && plain(f.Lines[0]) == f.Observed {
-		f.Lines = nil // said already
+	if lines := child.LastLines(); f.Verdict != Pass && (len(lines) != 1 || plain(lines[0]) != f.Observed) { // not said already
+		f.Lines = lines
 	}
 	if exit.Err != nil {
 		f.Observed += "; " + plain(exit.Err.Error())
 	}
-	return f
 }
 
 func unfinished(ctx context.Context) string {
 	return fmt.Sprintf("ended before it was done: %v", context.Cause(ctx))
 }
 
-// end ends what is left of a command: also of one that is done, which may have left something running.
-func (a Active) end(child *process.Child, inTime bool) process.Exit {
-	if inTime {
-		return child.Stop(context.Background(), 0, unix.SIGKILL)
-	}
-	return child.Stop(context.Background(), activeGrace, unix.SIGTERM)
-}
+const exitWell = "exit code 0"
 
 // judgeExit says what an exit means. Any code that has no meaning is a failure:
 // what tests a node and is taken down by it is no reason to go on.
-func (f *Finding) judgeExit(exit process.Exit, said string) {
-	f.Observed = said
-	if said == "" {
-		f.Observed = exit.String()
-	}
+func (s *Sheet) judgeExit(exit process.Exit, said string) *Finding {
+	observed := cmp.Or(said, exit.String())
 	switch code := exit.Status(); code {
 	case 0:
-		*f = Finding{ID: f.ID, Verdict: Pass, Observed: f.Observed, Source: f.Source}
-	case 1:
-		f.Verdict = Warn
-	case 2:
-		f.Verdict = Fail
-	case 3:
-		f.Verdict = Unknown
+		return s.Say(Pass, "", observed, "", "")
+	case 1, 2, 3:
+		return s.Say([]Verdict{1: Warn, 2: Fail, 3: Unknown}[code], Node, observed, exitWell, "")
 	case 126, 127:
-		f.Verdict, f.Class = Unknown, User
-		f.Observed = exit.String() + ": the shell can't execute it"
-		f.Hint = "see that the command is there on all nodes, and executable: give its whole path"
-	default:
-		f.Verdict, f.Hint = Fail, "end it with 0 (well), 1 (a warning), 2 (fails) or 3 (can't tell) where that is not meant"
-		if said != "" {
-			f.Observed = exit.String() + ": " + said
-		}
+		return s.Say(Unknown, User, exit.String()+": the shell can't execute it", exitWell,
+			"see that the command is there on all nodes, and executable: give its whole path")
 	}
+	if said != "" {
+		observed = exit.String() + ": " + said
+	}
+	return s.Fail(Node, observed, exitWell, "end it with 0 (well), 1 (a warning), 2 (fails) or 3 (can't tell) where that is not meant")
 }
 
 // firstLine is the first one that is not blank.

@@ -29,7 +29,7 @@ const (
 
 // Group is some nodes that have told the same.
 type Group struct {
-	Traits []Trait
+	Report Report // of one of them
 	Ranks  []int
 }
 
@@ -103,7 +103,7 @@ type value struct {
 func valuesOf(groups []Group, k kind) []value {
 	byText := make(map[string][]int)
 	for _, g := range groups {
-		if text, told := traitOf(g.Traits, k.id); told {
+		if text, told := g.Report.trait(k.id); told {
 			if k.of != nil {
 				text = k.of(text)
 			}
@@ -187,8 +187,8 @@ func nodes(ranks []int, hosts func([]int) string) string {
 func compareFabric(groups []Group, hosts func([]int) string) []Finding {
 	byText := make(map[string][]int)
 	for _, g := range groups {
-		text, _ := traitOf(g.Traits, Fabric)
-		if _, gpus := traitOf(g.Traits, GPUModel); gpus || text != "" {
+		text, _ := g.Report.trait(Fabric)
+		if _, gpus := g.Report.trait(GPUModel); gpus || text != "" {
 			byText[text] = append(byText[text], g.Ranks...)
 		}
 	}

@@ -22,7 +22,7 @@ func told(ranks []int, traits ...string) Group {
 	g := Group{Ranks: ranks}
 	for _, t := range traits {
 		id, text, _ := strings.Cut(t, "=")
-		g.Traits = append(g.Traits, Trait{id, text})
+		g.Report.Traits = append(g.Report.Traits, Trait{id, text})
 	}
 	return g
 }
@@ -134,7 +134,7 @@ func TestCompareKnowsNoOrder(t *testing.T) {
 		rand.Shuffle(len(groups), func(i, j int) { groups[i], groups[j] = groups[j], groups[i] })
 		for _, g := range groups {
 			rand.Shuffle(len(g.Ranks), func(i, j int) { g.Ranks[i], g.Ranks[j] = g.Ranks[j], g.Ranks[i] })
-			rand.Shuffle(len(g.Traits), func(i, j int) { g.Traits[i], g.Traits[j] = g.Traits[j], g.Traits[i] })
+			rand.Shuffle(len(g.Report.Traits), func(i, j int) { g.Report.Traits[i], g.Report.Traits[j] = g.Report.Traits[j], g.Report.Traits[i] })
 		}
 		if got := fmt.Sprint(Compare(groups, bySeparateNames)); got != want {
 			t.Fatalf("got  %s\nwant %s", got, want)

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -28,19 +29,29 @@ const managementPart = 0.25
 
 // port is what the kernel tells of one port of an RDMA device.
 type port struct {
-	device   string // mlx5_0
-	number   int
-	alone    bool   // its device has no other
+	device string // mlx5_0
+	name   string // as administrators name it: mlx5_3, mlx4_0 port 2
+	path   string
+	work
+	state, phys state
+	rate        float64 // Gb/s
+	err         error   // what could not be read
+}
+
+// work is what the ports that do the same work on a node have in common: they are the same port of the same function of
+// the same card. The rate can't tell, for a port that is down has none. Many cards have a second port that nobody has
+// put a cable in.
+type work struct {
 	board    string // what kind of card it is on
 	function string // of that card: "1" in 0000:3b:00.1
+	number   int    // of the port
 	layer    string // InfiniBand, Ethernet
-	state    int
-	said     string  // the state, in the kernel's words
-	phys     int     // the physical state
-	physSaid string  // in the kernel's words
-	rate     float64 // Gb/s
-	err      error   // what could not be read
-	path     string
+}
+
+// state is one of a port's, as a number and in the kernel's words.
+type state struct {
+	number int
+	said   string
 }
 
 // The states, as the InfiniBand specification numbers them.
@@ -59,21 +70,9 @@ const (
 	physRecovery = 6
 )
 
-// String names the port as administrators do: mlx5_3, mlx4_0 port 2.
-func (p port) String() string {
-	if p.alone {
-		return p.device
-	}
-	return fmt.Sprintf("%s port %d", p.device, p.number)
+func (p port) active() bool {
+	return p.err == nil && p.state.number == stateActive && p.phys.number == physLinkUp
 }
-
-// like tells whether two ports do the same work on a node: the same port of the same function of the same card. The
-// rate can't tell, for a port that is down has none. Many cards have a second port that nobody has put a cable in.
-func (p port) like(other port) bool {
-	return p.board == other.board && p.layer == other.layer && p.number == other.number && p.function == other.function
-}
-
-func (p port) active() bool { return p.err == nil && p.state == stateActive && p.phys == physLinkUp }
 
 // lookIB judges all ports of a node by each other. What is wrong has a finding a port.
 func (h Host) lookIB(s *Sheet) {
@@ -89,7 +88,7 @@ func (h Host) lookIB(s *Sheet) {
 	}
 	whole := s.Each
 	for _, p := range ports {
-		s.Each.Source, s.Each.Device = p.path, &Device{Index: -1, Name: p.String()}
+		s.Each.Source, s.Each.Device = p.path, &Device{Index: -1, Name: p.name}
 		p.judge(s, ports, h.GPUs)
 	}
 	if s.Each = whole; len(s.Found) == 0 {
@@ -121,9 +120,10 @@ func (h Host) ports() ([]port, error) {
 		}
 		for _, entry := range entries {
 			if number, err := strconv.Atoi(entry.Name()); err == nil {
-				p := readPort(filepath.Join(dir, "ports", entry.Name()))
-				p.device, p.number, p.alone = device, number, len(entries) == 1
-				p.board, p.function = readCard(dir)
+				p := readPort(dir, number)
+				if len(entries) > 1 {
+					p.name = fmt.Sprintf("%s port %d", device, number)
+				}
 				ports = append(ports, p)
 			}
 		}
@@ -131,46 +131,38 @@ func (h Host) ports() ([]port, error) {
 	return ports, nil
 }
 
-// readCard returns what kind of card a device is on, and which function of it the device is.
-func readCard(dir string) (board, function string) {
-	for _, name := range []string{"board_id", "hca_type"} {
-		if text, err := readText(dir, name); err == nil && board == "" {
-			board = text
-		}
-	}
-	if target, err := os.Readlink(filepath.Join(dir, "device")); err == nil {
-		_, function, _ = strings.Cut(filepath.Base(target), ".")
-	}
-	return board, function
-}
-
-func readPort(path string) port {
-	p := port{path: path}
+// readPort reads a port of the device that has the directory.
+func readPort(dir string, number int) port {
+	device := filepath.Base(dir)
+	p := port{device: device, name: device, path: filepath.Join(dir, "ports", strconv.Itoa(number)), work: work{number: number}}
 	read := func(name string) string {
-		text, err := readText(path, name)
-		if p.err == nil {
-			p.err = err
-		}
+		text, err := readText(p.path, name)
+		p.err = cmp.Or(p.err, err)
 		return text
 	}
 	p.layer = read("link_layer")
-	p.state, p.said = parseState(read("state"))
-	p.phys, p.physSaid = parseState(read("phys_state"))
+	p.state, p.phys = parseState(read("state")), parseState(read("phys_state"))
 	p.rate = parseRate(read("rate"))
-	if p.err == nil && (p.state == 0 || p.phys == 0) {
-		p.err = fmt.Errorf("cannot understand the state %q and the physical state %q", p.said, p.physSaid)
+	if p.err == nil && (p.state.number == 0 || p.phys.number == 0) {
+		p.err = fmt.Errorf("cannot understand the state %q and the physical state %q", p.state.said, p.phys.said)
 	}
+	// What a card does not tell is empty, for all its like.
+	board, _ := readText(dir, "board_id")
+	kind, _ := readText(dir, "hca_type")
+	target, _ := os.Readlink(filepath.Join(dir, "device"))
+	p.board = cmp.Or(board, kind)
+	_, p.function, _ = strings.Cut(filepath.Base(target), ".")
 	return p
 }
 
 // parseState reads "4: ACTIVE".
-func parseState(text string) (number int, said string) {
+func parseState(text string) state {
 	before, after, found := strings.Cut(text, ":")
 	number, err := strconv.Atoi(before)
 	if err != nil || !found {
-		return 0, text
+		return state{said: text}
 	}
-	return number, strings.TrimSpace(after)
+	return state{number, strings.TrimSpace(after)}
 }
 
 // parseRate reads "400 Gb/sec (4X NDR)"; 0 where it is none.
@@ -198,39 +190,31 @@ func withoutManagement(ports []port) []port {
 
 // judge judges one port by those that are like it, and by whether it need do any work. It says nothing where all is well.
 func (p port) judge(s *Sheet, ports []port, gpus bool) {
-	observed, expected := fmt.Sprintf("%s, %s", p.said, p.physSaid), "ACTIVE, LinkUp"
-	fastest, peers := p.fastestLike(ports)
-	if peers {
-		expected += " as " + fastest.String()
+	observed, expected := fmt.Sprintf("%s, %s", p.state.said, p.phys.said), "ACTIVE, LinkUp"
+	needed := gpus && p.layer == "InfiniBand" && !slices.ContainsFunc(ports, port.active)
+	peers := slices.DeleteFunc(slices.Clone(ports), func(other port) bool { return !other.active() || other.work != p.work })
+	var fastest port // the first of several
+	if len(peers) > 0 {
+		fastest = slices.MaxFunc(peers, func(a, b port) int { return cmp.Compare(a.rate, b.rate) })
+		needed, expected = true, expected+" as "+fastest.name
 	}
-	needed := peers || gpus && p.layer == "InfiniBand" && !slices.ContainsFunc(ports, port.active)
 	switch {
 	case p.err != nil:
 		s.unread(p.err)
 	case p.active() && p.rate >= fastest.rate: // all is well
 	case p.active():
-		s.Fail(Node, rateText(p.rate), fmt.Sprintf("%s as %s", rateText(fastest.rate), fastest),
+		s.Fail(Node, rateText(p.rate), fmt.Sprintf("%s as %s", rateText(fastest.rate), fastest.name),
 			"drain the node: a worn cable or transceiver makes a link come up slower, and the slowest link sets the pace of all nodes")
-	case p.phys == physLinkUp && (p.state == stateInit || p.state == stateArmed || p.state == stateActiveDefer):
+	case p.phys.number == physLinkUp && slices.Contains([]int{stateInit, stateArmed, stateActiveDefer}, p.state.number):
 		s.Say(Wait, Node, observed, expected, "see whether the subnet manager runs and can reach this port: sminfo, ibdiagnet")
 	case !needed:
 		s.Warn(Node, observed, expected, "no other port like it is up: see whether it should have a cable; --check "+idIB+"=off where not")
-	case p.phys == physPolling || p.phys == physTraining || p.phys == physRecovery:
+	case slices.Contains([]int{physPolling, physTraining, physRecovery}, p.phys.number):
 		s.Say(Wait, Node, observed, expected,
 			"the other side does not answer: see to cable, transceiver and switch port").Patience = trainingPatience
 	default:
 		s.Fail(Node, observed, expected, "drain the node: see to the card, its cable and the switch port; ibportstate and mlxlink tell more")
 	}
-}
-
-// fastestLike returns the fastest active port that is like one; of several the first.
-func (p port) fastestLike(ports []port) (fastest port, found bool) {
-	for _, other := range ports {
-		if other.active() && other.like(p) && (!found || other.rate > fastest.rate) {
-			fastest, found = other, true
-		}
-	}
-	return fastest, found
 }
 
 func rateText(rate float64) string { return strconv.FormatFloat(rate, 'f', -1, 64) + " Gb/s" }

@@ -20,12 +20,12 @@ type Report struct {
 
 // Trait is the node's value of that id; empty where it tells none.
 func (r Report) Trait(id string) string {
-	value, _ := traitOf(r.Traits, id)
+	value, _ := r.trait(id)
 	return value
 }
 
-func traitOf(traits []Trait, id string) (value string, told bool) {
-	for _, t := range traits {
+func (r Report) trait(id string) (value string, told bool) {
+	for _, t := range r.Traits {
 		if t.ID == id {
 			return t.Value, true
 		}

@@ -223,7 +223,7 @@ func judgeAlike(p *page) {
 	var groups []check.Group
 	for _, f := range p.Facts {
 		if f.Report != nil {
-			groups = append(groups, check.Group{Traits: f.Report.Traits, Ranks: []int{f.Rank}})
+			groups = append(groups, check.Group{Report: *f.Report, Ranks: []int{f.Rank}})
 		}
 	}
 	if !p.several() || len(groups) < 2 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
@@ -76,19 +77,13 @@ func (c *Checks) Await(ctx context.Context, progress func(check.Report)) check.R
 
 // look has those parts look, side by side, whose last findings are chosen.
 func (c *Checks) look(ctx context.Context, seen [][]check.Finding, chosen func([]check.Finding) bool) {
-	looks := make([]chan []check.Finding, len(c.parts))
+	var looks sync.WaitGroup
 	for i, part := range c.parts {
-		if !chosen(seen[i]) {
-			continue
-		}
-		looks[i] = make(chan []check.Finding, 1)
-		go func() { looks[i] <- part.Look(ctx) }()
-	}
-	for i, look := range looks {
-		if look != nil {
-			seen[i] = <-look
+		if chosen(seen[i]) {
+			looks.Go(func() { seen[i] = part.Look(ctx) })
 		}
 	}
+	looks.Wait()
 }
 
 func waits(findings []check.Finding) bool {

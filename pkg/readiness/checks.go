@@ -58,7 +58,7 @@ func New(cfg Config) (*Checks, error) {
 		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore, GPUs: expect.Count > 0, Past: new(check.Past),
 	})
 	if cfg.LogDir != "" {
-		c.parts = append(c.parts, share{dir: cfg.LogDir})
+		c.parts = append(c.parts, newShare(cfg.LogDir))
 	}
 	if len(cfg.Active) > 0 {
 		c.budget += time.Duration(len(cfg.Active)) * (cfg.ActiveTimeout + activeEnd)

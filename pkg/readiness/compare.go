@@ -27,13 +27,6 @@ type Comparison struct {
 	Log   *zap.Logger
 }
 
-// group is one kind of nodes, with what one of them has said.
-type group struct {
-	kind   int64 // as its record's name has it
-	ranks  []int
-	report check.Report
-}
-
 // kindsRead bounds how many kinds are read, and readAtOnce how many side by
 // side. A job whose nodes are all of different kinds needs no more to be told so.
 const (
@@ -50,15 +43,11 @@ func (c *Comparison) Compare(ctx context.Context, kinds map[int64][]int) (differ
 		return nil, false, err
 	}
 	c.tellWarnings(groups)
-	gpus = slices.ContainsFunc(groups, func(g group) bool { return hasGPUs(g.report) })
+	gpus = slices.ContainsFunc(groups, func(g check.Group) bool { return hasGPUs(g.Report) })
 	if len(groups) < 2 {
 		return nil, gpus, nil
 	}
-	told := make([]check.Group, len(groups))
-	for i, g := range groups {
-		told[i] = check.Group{Ranks: g.ranks, Traits: g.report.Traits}
-	}
-	found := c.Policy(check.Compare(told, c.HostsOf))
+	found := c.Policy(check.Compare(groups, c.HostsOf))
 	for _, f := range check.Of(found, check.Warn, check.Unknown) {
 		c.Trail.Event(trail.Differs, trail.Fields{Check: f.ID, What: f.Observed})
 		c.Log.Warn("the nodes differ: "+check.Sentence([]check.Finding{f}), zap.String("next", f.Hint))
@@ -68,7 +57,8 @@ func (c *Comparison) Compare(ctx context.Context, kinds map[int64][]int) (differ
 
 // hasGPUs tells whether a node has told of any.
 func hasGPUs(report check.Report) bool {
-	return slices.ContainsFunc(report.Traits, func(t check.Trait) bool { return t.ID == "x.gpu_count" && t.Value != "0" && t.Value != "" })
+	count := report.Trait(check.GPUCount)
+	return count != "0" && count != ""
 }
 
 // differing is the failure that nodes differ which must not, or nil.
@@ -90,58 +80,53 @@ func differing(fails []check.Finding) *health.Failure {
 	return f
 }
 
-// groups reads one record of each kind of node.
-func (c *Comparison) groups(ctx context.Context, kinds map[int64][]int) ([]group, error) {
-	var groups []group
-	for kind, ranks := range kinds {
-		g := group{kind: kind, ranks: ranks}
-		if kind == c.Own.Kind() {
-			g.report = c.Own
-		}
-		groups = append(groups, g)
+// groups reads one record of each kind of node, the kind of the lowest rank first.
+func (c *Comparison) groups(ctx context.Context, kinds map[int64][]int) ([]check.Group, error) {
+	order := slices.SortedFunc(maps.Keys(kinds), func(a, b int64) int { return cmp.Compare(kinds[a][0], kinds[b][0]) })
+	if len(order) > kindsRead {
+		c.Log.Warn("the nodes are of too many kinds to compare them all", zap.Int("kinds", len(order)), zap.Int("compared", kindsRead))
+		order = order[:kindsRead]
 	}
-	slices.SortFunc(groups, func(a, b group) int { return cmp.Compare(a.ranks[0], b.ranks[0]) })
-	if len(groups) > kindsRead {
-		c.Log.Warn("the nodes are of too many kinds to compare them all", zap.Int("kinds", len(groups)), zap.Int("compared", kindsRead))
-		groups = groups[:kindsRead]
-	}
+	groups := make([]check.Group, len(order))
+	own := c.Own.Kind()
 	var reads errgroup.Group
 	reads.SetLimit(readAtOnce)
-	for i := range groups {
-		if groups[i].report.Version == 0 {
-			reads.Go(func() (err error) {
-				groups[i].report, err = c.Read(ctx, groups[i].ranks[0], groups[i].kind)
-				if ctx.Err() != nil {
-					return context.Cause(ctx)
-				}
-				if err != nil { // those nodes are fit by their own word, and not compared
-					c.Log.Warn("cannot compare nodes with the others", zap.String("nodes", c.HostsOf(groups[i].ranks)), zap.Error(err))
-				}
-				return nil
-			})
+	for i, kind := range order {
+		groups[i].Ranks = kinds[kind]
+		if kind == own && c.Own.Version != 0 {
+			groups[i].Report = c.Own
+			continue
 		}
+		reads.Go(func() (err error) {
+			groups[i].Report, err = c.Read(ctx, kinds[kind][0], kind)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err != nil { // those nodes are fit by their own word, and not compared
+				c.Log.Warn("cannot compare nodes with the others", zap.String("nodes", c.HostsOf(kinds[kind])), zap.Error(err))
+			}
+			return nil
+		})
 	}
 	return groups, reads.Wait()
 }
 
-// tellWarnings tells what the checks have found that stops nobody: each check
-// once, with the nodes that it is about.
-func (c *Comparison) tellWarnings(groups []group) {
-	ranks, example := make(map[string][]int), make(map[string]check.Finding)
+// tellWarnings tells what the checks have found that stops nobody: each check once, with the nodes that it is about.
+func (c *Comparison) tellWarnings(groups []check.Group) {
+	told := make(map[string]check.Finding)
 	for _, g := range groups {
-		for _, id := range g.report.Warned() {
-			ranks[id] = append(ranks[id], g.ranks...)
-			if _, known := example[id]; !known {
-				at := slices.IndexFunc(g.report.Findings, func(f check.Finding) bool {
-					return f.ID == id && (f.Verdict == check.Warn || f.Verdict == check.Unknown)
-				})
-				example[id] = g.report.Findings[at]
+		for _, f := range check.Of(g.Report.Findings, check.Warn, check.Unknown) {
+			if known, again := told[f.ID]; again {
+				f = known
 			}
+			f.Ranks = append(f.Ranks, g.Ranks...)
+			told[f.ID] = f
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(ranks)) {
-		slices.Sort(ranks[id])
-		c.Log.Warn("a check warns: "+check.Sentence([]check.Finding{example[id]}),
-			zap.String("on", c.HostsOf(ranks[id])), zap.String("next", example[id].Hint))
+	for _, id := range slices.Sorted(maps.Keys(told)) {
+		f := told[id]
+		slices.Sort(f.Ranks)
+		c.Log.Warn("a check warns: "+check.Sentence([]check.Finding{f}),
+			zap.String("on", c.HostsOf(slices.Compact(f.Ranks))), zap.String("next", f.Hint))
 	}
 }

@@ -10,43 +10,33 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// share is the directory that all nodes of a job share, as one node sees it
-// without a job: a part. A daemon learns the same of its run directory.
+// share is the directory that all nodes of a job share, as one node sees it without a job: a part. A daemon learns the
+// same of its run directory.
 type share struct {
-	dir string
-	// answer is how long the share may take to answer; 0: shareAnswer.
-	answer time.Duration
-
-	ask func(dir string) check.Share // nil: askShare
+	dir    string
+	answer time.Duration // how long it may take to answer
+	ask    func(dir string) check.Share
 }
+
+func newShare(dir string) share { return share{dir: dir, answer: shareAnswer, ask: askShare} }
 
 // shareAnswer is more than a share takes that is any good.
 const shareAnswer = 5 * time.Second
 
-var errSilent = errors.New("it does not answer")
-
-// Look asks for the room there, and makes a file that tells the share's time,
-// which it removes. A share may hang: then the asking is left behind.
+// Look asks for the room there, and makes a file that tells the share's time, which it removes. A share may hang: then
+// the asking is left behind.
 func (s share) Look(ctx context.Context) []check.Finding {
-	if s.answer == 0 {
-		s.answer = shareAnswer
-	}
-	if s.ask == nil {
-		s.ask = askShare
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.answer, fmt.Errorf("%w within %v", errSilent, s.answer))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.answer, fmt.Errorf("it does not answer within %v", s.answer))
 	defer cancel()
-	asked := make(chan check.Share, 1)
-	go func() { asked <- s.ask(s.dir) }()
-	select {
-	case told := <-asked:
-		return check.JudgeShare(told)
-	case <-ctx.Done():
-		return check.JudgeShare(check.Share{Path: s.dir, SpaceErr: context.Cause(ctx)})
+	told, err := pause.Bounded(ctx, 0, func() (check.Share, error) { return s.ask(s.dir), nil })
+	if err != nil {
+		told = check.Share{Path: s.dir, SpaceErr: context.Cause(ctx)}
 	}
+	return check.JudgeShare(told)
 }
 
 // Traits are none: whether all nodes see the same is proven by a run.

@@ -27,7 +27,7 @@ func TestShare(t *testing.T) {
 		{"one that nobody can write to", "/proc/sys", map[string]check.Verdict{"host.share": check.Unknown}, "/proc/sys"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			found := share{dir: tc.dir}.Look(t.Context())
+			found := newShare(tc.dir).Look(t.Context())
 			if got := verdicts(check.Report{Findings: found}); len(got) != len(tc.want) || got["host.clock"] != tc.want["host.clock"] {
 				t.Fatalf("got %+v", found)
 			}
