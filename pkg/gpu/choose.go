@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,35 +29,21 @@ type choice struct {
 // for has none. They are in NVML's order, which is the PCI bus's, only where CUDA is told so; on GPUs of one model
 // CUDA's own order ("fastest first") comes to the same.
 func choose(f Facts, want Expect) choice {
-	var allowed []GPU
-	for _, g := range f.GPUs {
-		if g.Handle != NoPermission {
-			allowed = append(allowed, g)
-		}
-	}
+	allowed := slices.DeleteFunc(slices.Clone(f.GPUs), func(g GPU) bool { return g.Handle == NoPermission })
 	c := choice{gpus: allowed, nameless: slices.ContainsFunc(allowed, func(g GPU) bool { return g.UUID.Value == nil })}
 	for _, g := range allowed {
 		c.seen += units(g)
 	}
-	if want.Visible == nil {
-		c.units = c.seen
-	} else {
+	if c.units = c.seen; want.Visible != nil {
 		c.pick(allowed, want)
 	}
-	for _, g := range c.gpus {
-		if _, lost := g.lost(); lost {
-			c.lost++
-		}
-	}
+	c.lost = len(c.gpus) - len(c.usable())
 	return c
 }
 
 // usable returns those of the job's GPUs that answer.
-func usable(f Facts, want Expect) []GPU {
-	return slices.DeleteFunc(slices.Clone(choose(f, want).gpus), func(g GPU) bool {
-		_, lost := g.lost()
-		return lost
-	})
+func (c choice) usable() []GPU {
+	return slices.DeleteFunc(slices.Clone(c.gpus), func(g GPU) bool { return !g.answers() })
 }
 
 // Concerns tells whether an event is of a GPU that the job uses, by what was seen before it began: not one that is
@@ -65,7 +52,7 @@ func Concerns(f Facts, want Expect, e Event) bool {
 	if want.forgone() {
 		return false
 	}
-	return e.GPU < 0 && e.UUID == "" || slices.ContainsFunc(usable(f, want), func(g GPU) bool {
+	return e.GPU < 0 && e.UUID == "" || slices.ContainsFunc(choose(f, want).usable(), func(g GPU) bool {
 		if uuid, named := g.UUID.Get(); named && e.UUID != "" {
 			return uuid == e.UUID
 		}
@@ -76,6 +63,7 @@ func Concerns(f Facts, want Expect, e Event) bool {
 func (c *choice) pick(allowed []GPU, want Expect) {
 	chosen := make([]bool, len(allowed))
 	byIndex := false
+	c.units = 0
 	for _, s := range want.Visible {
 		at := find(allowed, s)
 		if at < 0 {
@@ -83,18 +71,15 @@ func (c *choice) pick(allowed []GPU, want Expect) {
 			continue
 		}
 		byIndex = byIndex || s.UUID == ""
-		chosen[at] = true
-		if _, lost := allowed[at].lost(); !lost {
+		if chosen[at] = true; allowed[at].answers() {
 			c.units++
 		}
 	}
 	c.unsure = byIndex && !want.PCIOrder && slices.Contains(chosen, false) && len(models(allowed)) > 1
 	c.gpus = nil
 	for i, g := range allowed {
-		_, named := g.UUID.Get()
-		_, lost := g.lost()
 		// A GPU that is lost and has no name may be the one that is missing.
-		if chosen[i] || c.unsure || lost && !named && len(c.missing) > 0 {
+		if chosen[i] || c.unsure || !g.answers() && g.UUID.Value == nil && len(c.missing) > 0 {
 			c.gpus = append(c.gpus, g)
 		}
 	}
@@ -109,7 +94,7 @@ func find(gpus []GPU, s Selector) int {
 		return s.Index
 	}
 	return slices.IndexFunc(gpus, func(g GPU) bool {
-		uuid, _ := g.UUID.Get()
+		uuid := g.UUID.value()
 		// MIG-GPU-<uuid>/<instance>/<instance> is how drivers before 470 name an instance.
 		old, _, isOld := strings.Cut(s.UUID, "/")
 		return begins(uuid, s.UUID) || isOld && uuid != "" && strings.EqualFold("MIG-"+uuid, old) ||
@@ -123,30 +108,35 @@ func begins(uuid, prefix string) bool {
 
 // units is what a job can use of a GPU: itself, or its instances.
 func units(g GPU) int {
-	if _, lost := g.lost(); lost {
+	switch {
+	case !g.answers():
 		return 0
-	}
-	if mig, _ := g.MIG.Get(); mig.Current {
+	case g.MIG.value().Current:
 		return len(g.MIGs)
+	default:
+		return 1
 	}
-	return 1
 }
 
 // models returns the names of the GPUs, each once and in order.
 func models(gpus []GPU) []string {
-	return distinct(gpus, func(g GPU) (string, bool) { return g.Name.Get() })
+	return distinct(gpus, func(g GPU) string { return g.Name.value() })
 }
 
 // distinct returns the values that GPUs have, each once and in order.
-func distinct(gpus []GPU, value func(GPU) (string, bool)) []string {
-	var values []string
+func distinct(gpus []GPU, value func(GPU) string) []string {
+	values := make(map[string]bool)
 	for _, g := range gpus {
-		if v, ok := value(g); ok && v != "" {
-			values = append(values, v)
-		}
+		values[value(g)] = true
 	}
-	slices.Sort(values)
-	return slices.Compact(values)
+	delete(values, "")
+	return slices.Sorted(maps.Keys(values))
+}
+
+// answers tells whether the GPU can be worked with.
+func (g GPU) answers() bool {
+	_, lost := g.lost()
+	return !lost
 }
 
 // lost tells whether the GPU can't be worked with, and what it answered. One that is lost after its handle was had says
@@ -178,22 +168,16 @@ func Traits(f Facts, want Expect) []check.Trait {
 	if f.Init != Success || want.forgone() {
 		return nil
 	}
-	well := usable(f, want)
-	driver, _ := f.Driver.Get()
-	cuda, _ := f.CUDA.Get()
-	of := func(value func(GPU) (string, bool)) string { return strings.Join(distinct(well, value), ", ") }
+	well := choose(f, want).usable()
+	of := func(value func(GPU) string) string { return strings.Join(distinct(well, value), ", ") }
 	return slices.DeleteFunc([]check.Trait{
 		{ID: "x.gpu_model", Value: strings.Join(models(well), ", ")},
 		{ID: "x.gpu_count", Value: strconv.Itoa(countFor(well, want))},
-		{ID: "x.driver", Value: driver},
-		{ID: "x.cuda", Value: cuda},
-		{ID: "x.vbios", Value: of(func(g GPU) (string, bool) { return g.VBIOS.Get() })},
-		{ID: "x.gsp", Value: of(func(g GPU) (string, bool) { return g.GSP.Get() })},
-		{ID: "x.memory", Value: of(func(g GPU) (string, bool) {
-			// Some MiB more or less are the driver's: it's the size that counts.
-			m, ok := g.Memory.Get()
-			return fmt.Sprintf("%d GiB", (m.Total+1<<29)>>30), ok
-		})},
+		{ID: "x.driver", Value: f.Driver.value()},
+		{ID: "x.cuda", Value: f.CUDA.value()},
+		{ID: "x.vbios", Value: of(func(g GPU) string { return g.VBIOS.value() })},
+		{ID: "x.gsp", Value: of(func(g GPU) string { return g.GSP.value() })},
+		{ID: "x.memory", Value: of(memoryTrait)},
 		{ID: "x.fabric", Value: of(fabricTrait)},
 	}, func(t check.Trait) bool { return t.Value == "" })
 }
@@ -207,11 +191,20 @@ func countFor(well []GPU, want Expect) int {
 	return len(well)
 }
 
-// fabricTrait names the NVLink domain and clique of a GPU that is in one.
-func fabricTrait(g GPU) (string, bool) {
-	f, ok := g.Fabric.Get()
-	if !ok || f.State != fabricComplete || f.single() {
-		return "", false
+// memoryTrait is the size of a GPU's memory: some MiB more or less are the driver's.
+func memoryTrait(g GPU) string {
+	memory, ok := g.Memory.Get()
+	if !ok {
+		return ""
 	}
-	return fmt.Sprintf("%s/%d", prose.Cut(f.Cluster, shown), f.Clique), true
+	return fmt.Sprintf("%d GiB", (memory.Total+1<<29)>>30)
+}
+
+// fabricTrait names the NVLink domain and clique of a GPU that is in one.
+func fabricTrait(g GPU) string {
+	f := g.Fabric.value()
+	if f.State != fabricComplete || f.single() {
+		return ""
+	}
+	return fmt.Sprintf("%s/%d", prose.Cut(f.Cluster, shown), f.Clique)
 }

@@ -197,9 +197,7 @@ func (s scene) rest(r rule, well int, gaps gaps) []check.Finding {
 
 // deviceOf is the GPU as findings name it.
 func deviceOf(g GPU) *check.Device {
-	bus, _ := g.Bus.Get()
-	uuid, _ := g.UUID.Get()
-	return &check.Device{Index: g.Index, UUID: uuid, Bus: bus}
+	return &check.Device{Index: g.Index, UUID: g.UUID.value(), Bus: g.Bus.value()}
 }
 
 // sayUnread tells of an error where an answer should be.

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,9 +15,8 @@ import (
 // nothing.
 func judgeNVLink(e *exam) {
 	g := e.gpu
-	mig, _ := g.MIG.Get()
 	switch {
-	case mig.Current:
+	case g.MIG.value().Current:
 		e.cannot("NVLinks under MIG", NotSupported)
 		return
 	case len(g.Links) == 0:
@@ -55,7 +55,7 @@ func (e *exam) linkFault(sure bool, observed, expected, hint string) {
 		return
 	}
 	for _, one := range append(e.siblings(e.gpu), e.gpu) {
-		if fabric, ok := one.Fabric.Get(); ok && (fabric.State == fabricNotYet || fabric.State == fabricJoining) {
+		if state := one.Fabric.value().State; state == fabricNotYet || state == fabricJoining {
 			f.Verdict = check.Wait
 		}
 	}
@@ -96,30 +96,20 @@ func (s scene) reaches(g GPU) int {
 
 // siblings are the other GPUs of the model on the node that answer, have NVLinks and are whole.
 func (s scene) siblings(g GPU) []GPU {
-	name, _ := g.Name.Get()
-	var siblings []GPU
-	for _, other := range s.facts.GPUs {
-		_, lost := other.lost()
-		mig, _ := other.MIG.Get()
-		if otherName, _ := other.Name.Get(); other.Index != g.Index && !lost && !mig.Current && len(other.Links) > 0 && otherName == name {
-			siblings = append(siblings, other)
-		}
-	}
-	return siblings
+	return slices.DeleteFunc(slices.Clone(s.facts.GPUs), func(other GPU) bool {
+		return other.Index == g.Index || other.Name.value() != g.Name.value() || !other.answers() || other.MIG.value().Current || len(other.Links) == 0
+	})
 }
 
 // switched tells whether a GPU is of a kind whose links are all in use: on a board with switches, or soldered to its
 // siblings.
 func switched(g GPU) bool {
-	name, _ := g.Name.Get()
-	fabric, _ := g.Fabric.Get()
-	return fabric.State != fabricNone || strings.Contains(name, "SXM")
+	return g.Fabric.value().State != fabricNone || strings.Contains(g.Name.value(), "SXM")
 }
 
 // meshed tells whether a GPU is of a kind that may reach only some of those on its board: before there were switches.
 func meshed(g GPU) bool {
-	name, _ := g.Name.Get()
-	return strings.Contains(name, "V100") || strings.Contains(name, "P100")
+	return strings.Contains(g.Name.value(), "V100") || strings.Contains(g.Name.value(), "P100")
 }
 
 // activeLinks counts the links that are active, and names those that are down; known is false where one could not be

@@ -115,8 +115,7 @@ func noLibrary(f *check.Finding, facts Facts, want Expect) {
 
 // versions is what begins where NVML does.
 func versions(f Facts) string {
-	driver, _ := f.Driver.Get()
-	text := "driver " + cmp.Or(driver, "of an unknown version")
+	text := "driver " + cmp.Or(f.Driver.value(), "of an unknown version")
 	if cuda, ok := f.CUDA.Get(); ok {
 		text += ", CUDA " + cuda
 	}

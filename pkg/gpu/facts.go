@@ -55,6 +55,12 @@ func (r Reading[T]) Get() (value T, ok bool) {
 	return *r.Value, true
 }
 
+// value is the value, zero where there is none.
+func (r Reading[T]) value() (value T) {
+	value, _ = r.Get()
+	return value
+}
+
 // Facts are what one look at the GPUs of a node has seen.
 type Facts struct {
 	Version int    `json:"version"`

@@ -235,16 +235,16 @@ func (i *inspector) slices() {
 	if mode, ok := i.gpu.MIG.Get(); !ok || !mode.Current {
 		return
 	}
-	count, _ := ask(i, i.device.GetMaxMigDeviceCount, "nvmlDeviceGetMaxMigDeviceCount").Get()
+	count := ask(i, i.device.GetMaxMigDeviceCount, "nvmlDeviceGetMaxMigDeviceCount").value()
 	for n := range min(count, mostInstances) {
 		instance, ok := ask(i, func() (nvml.Device, nvml.Return) { return i.device.GetMigDeviceHandleByIndex(n) },
 			"nvmlDeviceGetMigDeviceHandleByIndex").Get()
 		if !ok {
 			continue // as many as there could be, and fewer there are
 		}
-		id, _ := ask(i, instance.GetUUID, "nvmlDeviceGetUUID").Get()
-		name, _ := ask(i, instance.GetName, "nvmlDeviceGetName").Get()
-		i.gpu.MIGs = append(i.gpu.MIGs, MIG{UUID: id, Name: name})
+		i.gpu.MIGs = append(i.gpu.MIGs, MIG{
+			UUID: ask(i, instance.GetUUID, "nvmlDeviceGetUUID").value(), Name: ask(i, instance.GetName, "nvmlDeviceGetName").value(),
+		})
 	}
 }
 
@@ -271,7 +271,7 @@ func nameProcesses(gpus []GPU, root string) {
 		return
 	}
 	for _, gpu := range gpus {
-		processes, _ := gpu.Procs.Get()
+		processes := gpu.Procs.value()
 		for n := range processes {
 			name, _ := os.ReadFile(filepath.Join(root, "proc", strconv.Itoa(processes[n].PID), "comm"))
 			processes[n].Name = strings.TrimSpace(string(name))

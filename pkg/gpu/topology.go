@@ -95,7 +95,7 @@ func Topologize(root string, f Facts) Topology {
 // domainOf is the NVLink domain of a GPU that has joined one; nil otherwise. The fabric of a single node (an HGX board)
 // has no UUID, but zeros.
 func domainOf(g GPU) *Domain {
-	fabric, _ := g.Fabric.Get()
+	fabric := g.Fabric.value()
 	if !fabric.joined() || fabric.single() {
 		return nil
 	}

@@ -192,8 +192,7 @@ func (w *watcher) whose(handle nvml.Device) Event {
 			unknown.UUID = uuid
 		}
 		at = slices.IndexFunc(w.gpus, func(g *watchedGPU) bool {
-			uuid, _ := g.gpu.UUID.Get()
-			return uuid != "" && uuid == unknown.UUID
+			return unknown.UUID != "" && g.gpu.UUID.value() == unknown.UUID
 		})
 	}
 	if at < 0 {
