@@ -28,7 +28,7 @@ type driver interface {
 	// look takes a look at all GPUs.
 	look() Facts
 	// watch tells of what befalls them until the context ends. The error says why it can't go on.
-	watch(ctx context.Context, tell func(line) error) error
+	watch(ctx context.Context, tell func(line)) error
 }
 
 // ChildMain is the life of the child: it answers what is asked by lines of in, each on its own, with lines of out. It
@@ -47,14 +47,17 @@ func ChildMain(library string, in io.Reader, out io.Writer) int {
 var errUnheard = errors.New("nobody listens any more: standard input has ended")
 
 func serve(d driver, in io.Reader, out io.Writer) int {
+	deaf, unheard := context.WithCancelCause(context.Background())
+	defer unheard(nil)
 	var mu sync.Mutex
-	tell := func(l line) error {
+	tell := func(l line) {
 		mu.Lock()
 		defer mu.Unlock()
-		_, err := out.Write(l.encode())
-		return err
+		if _, err := out.Write(l.encode()); err != nil {
+			unheard(err)
+		}
 	}
-	answering, ctx := errgroup.WithContext(context.Background())
+	answering, ctx := errgroup.WithContext(deaf)
 	answering.Go(func() error { // this ends with the process: a read can't be given up
 		for questions := bufio.NewScanner(in); questions.Scan(); {
 			text := bytes.Clone(questions.Bytes())
@@ -64,7 +67,7 @@ func serve(d driver, in io.Reader, out io.Writer) int {
 	})
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, errUnheard) {
-		_ = tell(line{Ended: err.Error()})
+		tell(line{Ended: err.Error()})
 		return 1
 	}
 	// A call into a driver that hangs can't be given up either.
@@ -75,14 +78,15 @@ func serve(d driver, in io.Reader, out io.Writer) int {
 }
 
 // answer answers a question. The error says why the child can't go on.
-func answer(ctx context.Context, d driver, text []byte, tell func(line) error) error {
+func answer(ctx context.Context, d driver, text []byte, tell func(line)) error {
 	l, err := decodeLine(text)
 	switch {
 	case err != nil:
 		return err
 	case l.Ask == askLook:
 		facts := d.look()
-		return tell(line{Facts: &facts})
+		tell(line{Facts: &facts})
+		return nil
 	case l.Ask == askWatch:
 		return d.watch(ctx, tell)
 	default:

@@ -3,19 +3,14 @@
 package gpu
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
-
-	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 const (
@@ -28,7 +23,7 @@ const (
 // collector asks NVML all that Facts hold, once.
 type collector struct {
 	lib   nvml.Interface
-	asked *questions
+	waits io.Writer           // is told of calls that do not return
 	root  string              // of /proc and /sys
 	pause func(time.Duration) // between looks at the clocks
 }
@@ -37,10 +32,9 @@ type collector struct {
 // that fails, costs its own reading and no other.
 func (c *collector) collect() Facts {
 	facts := Facts{Version: FactsVersion}
-	c.asked.set(system0, "nvmlInit_v2")
+	answered := c.asking(system0, sourceInit)
 	facts.Init = named(c.lib.Init())
-	c.asked.set(system0, "")
-	if facts.Init != Success {
+	if answered(); facts.Init != Success {
 		return facts
 	}
 	s := &inspector{collector: c, slot: system0}
@@ -102,8 +96,7 @@ func ask[T any](i *inspector, call func() (T, nvml.Return), function string, mor
 	if !found {
 		return Unread[T](FunctionNotFound)
 	}
-	i.asked.set(i.slot, name)
-	defer i.asked.set(i.slot, "")
+	defer i.asking(i.slot, name)()
 	value, ret := call()
 	if ret != nvml.SUCCESS {
 		return Unread[T](named(ret))
@@ -163,45 +156,14 @@ func nameLost(gpus []GPU, buses []string) {
 	}
 }
 
-// questions are those that were asked and not answered yet, by slot. It says where a driver hangs.
-type questions struct {
-	mu   sync.Mutex
-	open map[int]string
-}
+// waitTold is after which time it is told that a question has no answer yet.
+const waitTold = time.Second
 
-func newQuestions() *questions { return &questions{open: make(map[int]string)} }
-
-// set says what a slot waits for; empty: for nothing.
-func (q *questions) set(slot int, function string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.open[slot] = function; function == "" {
-		delete(q.open, slot)
+// asking says what is asked, where that takes long: who ends this process for its silence finds it in its last words.
+// What it returns is called with the answer.
+func (c *collector) asking(slot int, function string) (answered func() bool) {
+	if slot != system0 {
+		function += fmt.Sprintf(" of GPU %d", slot)
 	}
-}
-
-// String names them, the machine's first.
-func (q *questions) String() string {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	var texts []string
-	for _, slot := range slices.Sorted(maps.Keys(q.open)) {
-		text := q.open[slot]
-		if slot != system0 {
-			text += fmt.Sprintf(" of GPU %d", slot)
-		}
-		texts = append(texts, text)
-	}
-	return strings.Join(texts, ", ")
-}
-
-// tellWaits says until the context ends which questions have not been answered for that long, once for each change: who
-// ends this process for its silence finds it in its last words.
-func (q *questions) tellWaits(ctx context.Context, to io.Writer, after time.Duration) {
-	for last := ""; pause.For(ctx, after); {
-		if text := q.String(); text != "" && text != last {
-			fmt.Fprintf(to, "waiting for %s\n", text)
-			last = text
-		}
-	}
+	return time.AfterFunc(waitTold, func() { fmt.Fprintf(c.waits, "waiting for %s\n", function) }).Stop
 }

@@ -4,10 +4,10 @@ package gpu
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -105,7 +105,7 @@ func wholly(d *dgxa100.Device, index int) {
 func collectFrom(server nvml.Interface) Facts { return collectBelow("/nonexistent", server) }
 
 func collectBelow(root string, server nvml.Interface) Facts {
-	c := collector{lib: server, root: root, asked: newQuestions(), pause: func(time.Duration) {}}
+	c := collector{lib: server, root: root, waits: io.Discard, pause: func(time.Duration) {}}
 	return c.collect()
 }
 
@@ -543,7 +543,7 @@ func TestProcessNames(t *testing.T) {
 
 func TestClocksAreLookedAtOverTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := collector{lib: mockDGX(), root: t.TempDir(), asked: newQuestions(), pause: time.Sleep}
+		c := collector{lib: mockDGX(), root: t.TempDir(), waits: io.Discard, pause: time.Sleep}
 		began := time.Now()
 		c.collect()
 		if took := time.Since(began); took != 200*time.Millisecond {
@@ -574,21 +574,22 @@ func TestAddressesAreThoseOfSysfs(t *testing.T) {
 
 func TestWhatADriverHangsIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := newQuestions()
 		var said bytes.Buffer
-		ctx, cancel := context.WithCancel(t.Context())
-		go asked.tellWaits(ctx, &said, time.Second)
-		asked.set(3, "nvmlDeviceGetRemappedRows")
-		asked.set(1, "nvmlDeviceGetName")
-		asked.set(system0, "nvmlInit_v2")
-		asked.set(1, "")
-		time.Sleep(3500 * time.Millisecond)
-		asked.set(3, "")
-		asked.set(system0, "")
-		time.Sleep(5 * time.Second)
-		cancel()
-		synctest.Wait()
-		if got := said.String(); got != "waiting for nvmlInit_v2, nvmlDeviceGetRemappedRows of GPU 3\n" {
+		c := &collector{waits: &said}
+		var answered []func() bool
+		ask := func(slot int, function string) {
+			answered = append(answered, c.asking(slot, function))
+			time.Sleep(waitTold / 10)
+		}
+		ask(3, "nvmlDeviceGetRemappedRows")
+		ask(1, "nvmlDeviceGetName")
+		ask(system0, "nvmlInit_v2")
+		answered[1]()
+		time.Sleep(5 * waitTold)
+		ask(2, "nvmlDeviceGetName")
+		answered[3]()
+		time.Sleep(5 * waitTold)
+		if got := said.String(); got != "waiting for nvmlDeviceGetRemappedRows of GPU 3\nwaiting for nvmlInit_v2\n" {
 			t.Errorf("it said %q", got)
 		}
 	})

@@ -37,13 +37,7 @@ func openDriver(path string) driver {
 }
 
 func (d nvmlDriver) look() Facts {
-	asked := newQuestions()
-	ctx, answered := context.WithCancel(context.Background())
-	var telling sync.WaitGroup
-	defer telling.Wait()
-	defer answered()
-	telling.Go(func() { asked.tellWaits(ctx, os.Stderr, time.Second) })
-	facts := (&collector{lib: d.lib, asked: asked, root: "/", pause: time.Sleep}).collect()
+	facts := (&collector{lib: d.lib, waits: os.Stderr, root: "/", pause: time.Sleep}).collect()
 	facts.Library = d.path
 	if facts.Init == LibraryNotFound {
 		facts.Detail = d.whyNotLoaded()
@@ -51,7 +45,7 @@ func (d nvmlDriver) look() Facts {
 	return facts
 }
 
-func (d nvmlDriver) watch(ctx context.Context, tell func(line) error) error {
+func (d nvmlDriver) watch(ctx context.Context, tell func(line)) error {
 	switch ret := named(d.lib.Init()); ret {
 	case Success:
 	case LibraryNotFound:

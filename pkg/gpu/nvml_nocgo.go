@@ -16,6 +16,6 @@ func (d noDriver) look() Facts {
 	return Facts{Version: FactsVersion, Init: NoCgo, Library: string(d)}
 }
 
-func (noDriver) watch(context.Context, func(line) error) error {
+func (noDriver) watch(context.Context, func(line)) error {
 	return fmt.Errorf("%s: this bringupd was built without cgo", NoCgo)
 }

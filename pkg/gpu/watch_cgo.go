@@ -5,6 +5,7 @@ package gpu
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -49,7 +50,7 @@ func missing(lib nvml.Interface) (missing []string) {
 type watcher struct {
 	set  nvml.EventSet
 	gpus []*watchedGPU
-	tell func(line) error
+	tell func(line)
 
 	polled time.Time // when all were looked at
 	eager  time.Time // until when they are looked at in each round
@@ -63,7 +64,7 @@ type watchedGPU struct {
 
 // watch registers for the events of all GPUs, says so, and tells of them until the context ends. The error says why it
 // can't go on.
-func watch(ctx context.Context, lib nvml.Interface, tell func(line) error) error {
+func watch(ctx context.Context, lib nvml.Interface, tell func(line)) error {
 	if missing := missing(lib); len(missing) > 0 {
 		return fmt.Errorf("the library lacks %s: its driver is too old", strings.Join(missing, ", "))
 	}
@@ -77,7 +78,7 @@ func watch(ctx context.Context, lib nvml.Interface, tell func(line) error) error
 	}
 	defer func() { _ = set.Free() }()
 	w := &watcher{set: set, tell: tell}
-	c := &collector{lib: lib, asked: newQuestions()}
+	c := &collector{lib: lib, waits: io.Discard}
 	var unwatched []Event
 	for i := range count {
 		g := &watchedGPU{inspector: inspector{collector: c, slot: i, gpu: &GPU{Index: i}}}
@@ -90,13 +91,9 @@ func watch(ctx context.Context, lib nvml.Interface, tell func(line) error) error
 		}
 	}
 	watching := count - len(unwatched)
-	if err := tell(line{Watching: &watching}); err != nil {
-		return err
-	}
+	tell(line{Watching: &watching})
 	for _, event := range unwatched {
-		if err := w.report(event); err != nil {
-			return err
-		}
+		w.report(event)
 	}
 	return w.run(ctx)
 }
@@ -133,9 +130,9 @@ func (g *watchedGPU) event(kind Kind) Event {
 	return Event{Kind: kind, GPU: device.Index, UUID: device.UUID, Bus: device.Bus}
 }
 
-func (w *watcher) report(e Event) error {
+func (w *watcher) report(e Event) {
 	e.At = time.Now()
-	return w.tell(line{Event: &e})
+	w.tell(line{Event: &e})
 }
 
 // run waits for events and looks at the GPUs, in turn.
@@ -147,9 +144,7 @@ func (w *watcher) run(ctx context.Context) error {
 		switch ret {
 		case nvml.SUCCESS:
 			failed = 0
-			if err := w.take(event); err != nil {
-				return err
-			}
+			w.take(event)
 		case nvml.ERROR_TIMEOUT:
 			failed = 0
 		default:
@@ -160,23 +155,21 @@ func (w *watcher) run(ctx context.Context) error {
 			}
 			pause.For(ctx, min(failPause<<(failed-1), failMost))
 		}
-		if err := w.look(); err != nil {
-			return err
-		}
+		w.look()
 	}
 	return nil
 }
 
 // take tells of an event of the driver at once, before the GPU is asked anything: a driver in trouble may hang, and
 // then this is its last word.
-func (w *watcher) take(d nvml.EventData) error {
+func (w *watcher) take(d nvml.EventData) {
 	w.eager = time.Now().Add(eagerTime)
 	if d.EventType&xidEvents == 0 {
-		return nil // a recovery event says only that we are to look
+		return // a recovery event says only that we are to look
 	}
 	e := w.whose(d.Device)
 	e.Xid = int(min(d.EventData, mostXid))
-	return w.report(e)
+	w.report(e)
 }
 
 // whose is an event of the GPU that a handle is of. It is known without asking a GPU that may be lost: NVML gives one
@@ -203,26 +196,22 @@ func (w *watcher) whose(handle nvml.Device) Event {
 
 // look asks all GPUs whether they are there and what they ask for, now and then, and more often after an event: NVML
 // tells of an Xid, and not of what the GPU needs after it.
-func (w *watcher) look() error {
+func (w *watcher) look() {
 	now := time.Now()
 	wait := pollPause
 	if now.Before(w.eager) {
 		wait = eventWait
 	}
 	if now.Sub(w.polled) < wait {
-		return nil
+		return
 	}
 	w.polled = now
 	for _, g := range w.gpus {
-		event, is := g.look()
-		if !is {
-			continue
-		}
-		if err := w.report(event); err != nil {
-			return err
+		if event, is := g.look(); is {
+			w.report(event)
 		}
 	}
-	return w.tell(line{Beat: true})
+	w.tell(line{Beat: true})
 }
 
 // look asks one GPU. It tells of a change, once.

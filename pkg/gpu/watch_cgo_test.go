@@ -154,12 +154,11 @@ type heard struct {
 	at    []time.Duration // since the beginning
 }
 
-func (h *heard) tell(l line) error {
+func (h *heard) tell(l line) {
 	h.Lock()
 	defer h.Unlock()
 	h.lines = append(h.lines, l)
 	h.at = append(h.at, time.Since(h.begin))
-	return nil
 }
 
 func (h *heard) events() (events []Event) {
@@ -387,17 +386,20 @@ func TestWatchRegistersFirst(t *testing.T) {
 			return events
 		}
 		want := []uint64{xidEvents | recoveryEvents, xidEvents, xidEvents, 0}
-		err := watch(t.Context(), f, func(l line) error {
-			if l.Watching == nil || *l.Watching != 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		first := true
+		err := watch(ctx, f, func(l line) {
+			if first && (l.Watching == nil || *l.Watching != 3) {
 				t.Errorf("the first line is %+v", l)
 			}
 			if diff := cmp.Diff(want, registered()); diff != "" {
 				t.Error(diff)
 			}
-			return io.ErrClosedPipe
+			first = false
+			cancel()
 		})
-		if !errors.Is(err, io.ErrClosedPipe) || !f.freed {
-			t.Errorf("goes on with nobody listening: %v", err)
+		if err != nil || !f.freed || first {
+			t.Errorf("it ends with %v; freed: %v", err, f.freed)
 		}
 	})
 }
@@ -413,10 +415,7 @@ func TestWatchCannotBegin(t *testing.T) {
 	} {
 		f := newFakeEvents(1)
 		c.change(f)
-		err := watch(t.Context(), f, func(l line) error {
-			t.Errorf("%s: told %+v", name, l)
-			return nil
-		})
+		err := watch(t.Context(), f, func(l line) { t.Errorf("%s: told %+v", name, l) })
 		if err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -430,7 +429,7 @@ func TestWatchGivesUp(t *testing.T) {
 		f := newFakeEvents(1)
 		f.fails = nvml.ERROR_UNKNOWN
 		begin := time.Now()
-		err := watch(t.Context(), f, func(line) error { return nil })
+		err := watch(t.Context(), f, func(line) {})
 		if err == nil || !strings.Contains(err.Error(), "12 waits in a row have returned UNKNOWN") {
 			t.Error(err)
 		}
@@ -549,6 +548,18 @@ func TestChildTellsWhyItEnds(t *testing.T) {
 	}
 }
 
+// A child that nobody listens to goes on with nothing.
+func TestChildEndsUnheard(t *testing.T) {
+	in, parent := io.Pipe()
+	defer parent.Close()
+	answers, out := io.Pipe()
+	answers.Close()
+	go func() { _, _ = parent.Write(line{Ask: askWatch}.encode()) }()
+	if code := serve(manyAnswers{}, in, out); code != 1 {
+		t.Errorf("it ends with code %d", code)
+	}
+}
+
 // One child answers one question after the other, and both at a time.
 func TestChildAnswersAll(t *testing.T) {
 	in, parent := io.Pipe()
@@ -576,10 +587,8 @@ type manyAnswers struct{}
 
 func (manyAnswers) look() Facts { return Facts{Version: FactsVersion, Init: DriverNotLoaded} }
 
-func (manyAnswers) watch(ctx context.Context, tell func(line) error) error {
-	if err := tell(line{Watching: new(8)}); err != nil {
-		return err
-	}
+func (manyAnswers) watch(ctx context.Context, tell func(line)) error {
+	tell(line{Watching: new(8)})
 	<-ctx.Done()
 	return nil
 }
