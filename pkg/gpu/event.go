@@ -124,16 +124,7 @@ const (
 )
 
 // dedup thins out events that are repeated. The zero value has seen none. It is not safe for concurrent use.
-type dedup struct{ seen map[repeated]*repeats }
-
-// repeated is what makes two events the same.
-type repeated struct {
-	kind     Kind
-	xid, gpu int
-	uuid     string
-	recovery int
-	detail   string
-}
+type dedup struct{ seen map[Event]*repeats }
 
 type repeats struct {
 	untold int
@@ -141,21 +132,26 @@ type repeats struct {
 	pause  time.Duration
 }
 
+// alike is the same for events that are the same, whenever and however often they came.
+func (e Event) alike() Event {
+	e.At, e.Count, e.Severity = time.Time{}, 0, ""
+	if e.UUID != "" {
+		e.Bus = ""
+	}
+	return e
+}
+
 // pass tells whether an event is to be told now. Where it was repeated, its Count is set to how often since it was told
 // before.
 func (d *dedup) pass(e Event, now time.Time) (Event, bool) {
 	if d.seen == nil {
-		d.seen = map[repeated]*repeats{}
+		d.seen = map[Event]*repeats{}
 	}
-	key := repeated{e.Kind, e.Xid, e.GPU, e.UUID, e.Recovery, e.Detail}
-	if len(e.Bus) > 0 && e.UUID == "" {
-		key.uuid = e.Bus
+	key := e.alike()
+	if d.seen[key] == nil && len(d.seen) >= mostRepeated {
+		key = Event{}
 	}
 	was := d.seen[key]
-	if was == nil && len(d.seen) >= mostRepeated {
-		key = repeated{}
-		was = d.seen[key]
-	}
 	if was == nil {
 		d.seen[key] = &repeats{next: now.Add(firstRepeat), pause: firstRepeat}
 		return e, true
