@@ -145,16 +145,24 @@ func TestCollectFromMock(t *testing.T) {
 		all = append(all, Link{i, Read(i != 5)})
 	}
 	want := GPU{
-		Index: 4, Handle: Success, UUID: Read(server.Devices[4].(*dgxa100.Device).UUID), Bus: Read("0000:3f:00.0"),
-		Name: Read("Mock NVIDIA A100-SXM4-40GB"), Serial: Read("1654"), VBIOS: Read("92.00.45.00.03"), GSP: Read("550.54.15"),
-		Memory: Read(Memory{Total: 100, Used: 2, Reserved: 3}), Numa: Unread[int](NotSupported), Minor: Read(4), Persist: Read(true),
-		Compute: Read(3), Recovery: Read(2), Remapped: Read(Remapped{Corrected: 1, Uncorrected: 2, Pending: true}),
-		Retired: Read(Retired{SingleBit: 3, DoubleBit: 4, Pending: true}), ECC: Read(Switch{Current: true}),
-		DRAM:   Read(Errors{Corrected: 20, Uncorrected: 21}),
-		SRAM:   Read(SRAM{Errors: Errors{Corrected: 4, Uncorrected: 3}, ThresholdExceeded: true}),
-		Fabric: Read(Fabric{State: 3, Status: "NOT_READY", Cluster: "01000000-0000-0000-0000-000000000000", Clique: 7}),
-		Links:  all, PCIe: Read(PCIe{Width: 8, MaxWidth: 16, Gen: 1, MaxGen: 4}), Replays: Read(6), Clocks: Read([]uint64{0x40, 0x40, 0x40}),
-		Load: Read(17), MIG: Read(Switch{}), Procs: Read([]Process{{PID: 12, Used: 34}, {PID: 13, Unknown: true}}),
+		Index: 4, Handle: Success, UUID: Read(server.Devices[4].(*dgxa100.Device).UUID), Bus: Read("0000:3f:00.0"), Name: Read("Mock NVIDIA A100-SXM4-40GB"),
+		Make: Make{
+			Serial: Read("1654"), VBIOS: Read("92.00.45.00.03"), GSP: Read("550.54.15"), Memory: Read(Memory{Total: 100, Used: 2, Reserved: 3}),
+			Numa: Unread[int](NotSupported), Minor: Read(4), Persist: Read(true), Compute: Read(3),
+		},
+		Health: Health{
+			Recovery: Read(2), Remapped: Read(Remapped{Corrected: 1, Uncorrected: 2, Pending: true}),
+			Retired: Read(Retired{SingleBit: 3, DoubleBit: 4, Pending: true}), ECC: Read(Switch{Current: true}),
+			DRAM: Read(Errors{Corrected: 20, Uncorrected: 21}),
+			SRAM: Read(SRAM{Errors: Errors{Corrected: 4, Uncorrected: 3}, ThresholdExceeded: true}),
+		},
+		Ties: Ties{
+			Fabric: Read(Fabric{State: 3, Status: "NOT_READY", Cluster: "01000000-0000-0000-0000-000000000000", Clique: 7}),
+			Links:  all, PCIe: Read(PCIe{Width: 8, MaxWidth: 16, Gen: 1, MaxGen: 4}), Replays: Read(6),
+		},
+		Use: Use{
+			Clocks: Read([]uint64{0x40, 0x40, 0x40}), Load: Read(17), MIG: Read(Switch{}), Procs: Read([]Process{{PID: 12, Used: 34}, {PID: 13, Unknown: true}}),
+		},
 	}
 	if diff := cmp.Diff(want, f.GPUs[4]); diff != "" {
 		t.Error(diff)

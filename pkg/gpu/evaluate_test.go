@@ -326,7 +326,7 @@ func TestRetiredPages(t *testing.T) {
 		{0, 64, "FAIL"},
 	} {
 		var says string
-		e := exam{gpu: GPU{Retired: Read(Retired{SingleBit: tc.single, DoubleBit: tc.double})}}
+		e := exam{gpu: GPU{Health: Health{Retired: Read(Retired{SingleBit: tc.single, DoubleBit: tc.double})}}}
 		judgeRetired(&e)
 		for _, f := range e.wrong {
 			says += fmt.Sprint(f.Verdict)

@@ -84,9 +84,17 @@ type GPU struct {
 	// it otherwise.
 	Handle Return `json:"handle"`
 
-	UUID    Reading[string] `json:"uuid"`
-	Bus     Reading[string] `json:"bus"` // PCI address as sysfs has it: 0000:3b:00.0
-	Name    Reading[string] `json:"name"`
+	UUID Reading[string] `json:"uuid"`
+	Bus  Reading[string] `json:"bus"` // PCI address as sysfs has it: 0000:3b:00.0
+	Name Reading[string] `json:"name"`
+	Make
+	Health
+	Ties
+	Use
+}
+
+// Make is what a GPU is, and how it is set up.
+type Make struct {
 	Serial  Reading[string] `json:"serial"`
 	VBIOS   Reading[string] `json:"vbios"`
 	GSP     Reading[string] `json:"gsp"` // version of the GPU's own firmware
@@ -95,23 +103,33 @@ type GPU struct {
 	Minor   Reading[int]    `json:"minor"`
 	Persist Reading[bool]   `json:"persistence"`
 	Compute Reading[int]    `json:"compute_mode"` // nvmlComputeMode_t: 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process
+}
 
+// Health is what a GPU has suffered.
+type Health struct {
 	Recovery Reading[int]      `json:"recovery"` // field 230: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 recover IMEX
 	Remapped Reading[Remapped] `json:"remapped"`
 	Retired  Reading[Retired]  `json:"retired"` // before Ampere
 	ECC      Reading[Switch]   `json:"ecc"`
 	DRAM     Reading[Errors]   `json:"dram_errors"` // volatile: since the last reset
 	SRAM     Reading[SRAM]     `json:"sram_errors"`
+}
 
-	Fabric  Reading[Fabric]    `json:"fabric"`
-	Links   []Link             `json:"links,omitempty"` // NVLinks, those that the GPU has
-	PCIe    Reading[PCIe]      `json:"pcie"`
-	Replays Reading[int]       `json:"pcie_replays"`
-	Clocks  Reading[[]uint64]  `json:"clock_reasons"` // bit masks, of several looks
-	Load    Reading[int]       `json:"load_percent"`
-	MIG     Reading[Switch]    `json:"mig"`
-	MIGs    []MIG              `json:"migs,omitempty"`
-	Procs   Reading[[]Process] `json:"processes"`
+// Ties are a GPU's to others and to the machine.
+type Ties struct {
+	Fabric  Reading[Fabric] `json:"fabric"`
+	Links   []Link          `json:"links,omitempty"` // NVLinks, those that the GPU has
+	PCIe    Reading[PCIe]   `json:"pcie"`
+	Replays Reading[int]    `json:"pcie_replays"`
+}
+
+// Use is what a GPU does, and for whom.
+type Use struct {
+	Clocks Reading[[]uint64]  `json:"clock_reasons"` // bit masks, of several looks
+	Load   Reading[int]       `json:"load_percent"`
+	MIG    Reading[Switch]    `json:"mig"`
+	MIGs   []MIG              `json:"migs,omitempty"`
+	Procs  Reading[[]Process] `json:"processes"`
 }
 
 // Memory is a GPU's memory, in bytes.
