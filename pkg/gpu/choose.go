@@ -17,6 +17,8 @@ type choice struct {
 	units int   // what the job can use of those that answer: GPUs, or instances of them
 	seen  int   // the same of all that this process may use
 	lost  int   // GPUs chosen that do not answer
+	// hidden are GPUs that this process may not use.
+	hidden int
 
 	missing []Selector // these name none of them
 	// unsure is set where the indices may mean other GPUs than NVML's of that index: then all are looked at.
@@ -30,7 +32,7 @@ type choice struct {
 // CUDA's own order ("fastest first") comes to the same.
 func choose(f Facts, want Expect) choice {
 	allowed := slices.DeleteFunc(slices.Clone(f.GPUs), func(g GPU) bool { return g.Handle == NoPermission })
-	c := choice{gpus: allowed, nameless: slices.ContainsFunc(allowed, func(g GPU) bool { return g.UUID.Value == nil })}
+	c := choice{gpus: allowed, hidden: len(f.GPUs) - len(allowed), nameless: slices.ContainsFunc(allowed, func(g GPU) bool { return g.UUID.Value == nil })}
 	for _, g := range allowed {
 		c.seen += units(g)
 	}

@@ -39,18 +39,18 @@ func (e *exam) judgeCount() {
 		e.say(check.Unknown, "GPUs can't be counted: "+e.facts.Count.Why.said(), "run nvidia-smi on the node, and look into dmesg for NVRM lines")
 		return
 	}
-	if counted != len(e.facts.GPUs) {
-		e.say(check.Unknown, fmt.Sprintf("NVML counts %d GPUs, and %d were looked at", counted, len(e.facts.GPUs)), "run \"bringupd check\" on the node again")
-	}
+	e.when(counted != len(e.facts.GPUs), check.Unknown, fmt.Sprintf("NVML counts %d GPUs, and %d were looked at", counted, len(e.facts.GPUs)),
+		"run \"bringupd check\" on the node again")
 	e.judgeLost()
 	e.judgeMissing()
 	e.judgeTooFew()
-	if e.unsure {
-		f := e.say(check.Warn, fmt.Sprintf("%s has indices, which count the fastest GPU first, and there are %d models: all GPUs are looked at", visibleVariable, len(models(e.gpus))),
-			"set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list the GPUs by their UUIDs")
-		f.Source, f.Class, f.Expected = visibleVariable, check.User, "CUDA_DEVICE_ORDER=PCI_BUS_ID"
-	}
+	e.when(e.unsure, check.Warn,
+		fmt.Sprintf("%s has indices, which count the fastest GPU first, and there are %d models: all GPUs are looked at", visibleVariable, len(models(e.gpus))),
+		"set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list the GPUs by their UUIDs", expecting("CUDA_DEVICE_ORDER=PCI_BUS_ID"), ofTheList)
 }
+
+// ofTheList is what the job's own list of GPUs is to blame for.
+func ofTheList(f *check.Finding) { f.Source, f.Class = visibleVariable, check.User }
 
 // enough is the finding where none is missing.
 func (s scene) enough() check.Finding {
@@ -89,13 +89,13 @@ func (e *exam) judgeLost() {
 // judgeMissing tells of GPUs that are listed and not there.
 func (e *exam) judgeMissing() {
 	for _, selector := range e.missing {
-		f := e.say(check.Fail, fmt.Sprintf("%s lists %s, and NVML shows no such GPU among %d", visibleVariable, prose.Cut(selector.String(), shown), len(e.facts.GPUs)),
+		lists := fmt.Sprintf("%s lists %s", visibleVariable, prose.Cut(selector.String(), shown))
+		f := e.say(check.Fail, fmt.Sprintf("%s, and NVML shows no such GPU among %d", lists, len(e.facts.GPUs)),
 			"see nvidia-smi -L on the node: a GPU of it is gone, or the list is of another node")
 		f.Source, f.Expected = visibleVariable, "GPUs that are there"
 		switch {
 		case selector.UUID != "" && e.nameless:
-			f.Verdict = check.Unknown
-			f.Observed = fmt.Sprintf("%s lists %s, which may be a GPU whose UUID can't be read", visibleVariable, prose.Cut(selector.String(), shown))
+			f.Verdict, f.Observed = check.Unknown, lists+", which may be a GPU whose UUID can't be read"
 		case e.want.Count >= 0 && e.seen >= e.want.Count && e.want.CountFrom != visibleVariable:
 			f.Class = check.User // all that were granted are there
 		}
@@ -119,20 +119,14 @@ func (e *exam) judgeTooFew() {
 		f.Expected, f.Class = "at least 1", check.User
 		f.Hint = "ask for GPUs (sbatch --gpus-per-node), or give --gpu-check=auto if the job can do without"
 	}
-	hidden := 0
-	for _, g := range e.facts.GPUs {
-		if g.Handle == NoPermission {
-			hidden++
-		}
-	}
 	switch {
 	case e.want.Visible != nil && e.seen >= least:
-		f.Source, f.Class = visibleVariable, check.User
+		ofTheList(f)
 		f.Observed += fmt.Sprintf(": %s lists %d, and NVML shows %d", visibleVariable, len(e.want.Visible), e.seen)
 		f.Hint = "let " + visibleVariable + " list as many GPUs as the job has, or unset it"
-	case hidden > 0:
+	case e.hidden > 0:
 		f.Class = check.User
-		f.Observed += fmt.Sprintf(", and %d that this process may not use", hidden)
+		f.Observed += fmt.Sprintf(", and %d that this process may not use", e.hidden)
 		f.Hint = "ask Slurm for that many GPUs: its cgroup keeps this step from the others"
 	}
 }

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -66,15 +67,12 @@ func (e *exam) linkFault(sure bool, observed, expected, hint string) {
 // active where P2P is not supported (gpud has met that), and NCCL goes over PCIe then.
 func (e *exam) judgePairs() {
 	siblings := e.siblings(e.gpu)
-	own, most, broken := 0, 0, []string{}
+	own, broken := e.reaches(e.gpu)
+	most := 0
 	for _, sibling := range siblings {
-		most = max(most, e.reaches(sibling))
-		switch status, ok := get(e, "P2P", e.p2p(e.gpu.Index, sibling.Index)); {
-		case ok && status == p2pOK:
-			own++
-		case ok:
-			broken = append(broken, fmt.Sprintf("GPU %d (%s)", sibling.Index, p2pWord(status)))
-		}
+		get(e, "P2P", e.p2p(e.gpu.Index, sibling.Index))
+		n, _ := e.reaches(sibling)
+		most = max(most, n)
 	}
 	if len(broken) > 0 && (own < most || own == 0) {
 		e.linkFault(switched(e.gpu) && !meshed(e.gpu),
@@ -83,15 +81,17 @@ func (e *exam) judgePairs() {
 	}
 }
 
-// reaches is how many siblings a GPU reaches over NVLink.
-func (s scene) reaches(g GPU) int {
-	n := 0
+// reaches is how many siblings a GPU reaches over NVLink, and which it is known not to.
+func (s scene) reaches(g GPU) (n int, broken []string) {
 	for _, sibling := range s.siblings(g) {
-		if status, ok := s.p2p(g.Index, sibling.Index).Get(); ok && status == p2pOK {
+		switch status, ok := s.p2p(g.Index, sibling.Index).Get(); {
+		case ok && status == p2pOK:
 			n++
+		case ok:
+			broken = append(broken, fmt.Sprintf("GPU %d (%s)", sibling.Index, cmp.Or(p2pWords[status], fmt.Sprintf("status %d", status))))
 		}
 	}
-	return n
+	return n, broken
 }
 
 // siblings are the other GPUs of the model on the node that answer, have NVLinks and are whole.
@@ -142,14 +142,9 @@ func (s scene) p2p(a, b int) Reading[int] {
 // p2pOK is nvmlGpuP2PStatus_t's.
 const p2pOK = 0
 
-// p2pWords are all of its values.
-var p2pWords = []string{"OK", "chipset not supported", "GPU not supported", "topology not supported", "disabled by a registry key", "not supported", "unknown"}
-
-func p2pWord(status int) string {
-	if status >= 0 && status < len(p2pWords) {
-		return p2pWords[status]
-	}
-	return fmt.Sprintf("status %d", status)
+// p2pWords are what its other values mean.
+var p2pWords = map[int]string{
+	1: "chipset not supported", 2: "GPU not supported", 3: "topology not supported", 4: "disabled by a registry key", 5: "not supported", 6: "unknown",
 }
 
 func numbers(list []int) string {

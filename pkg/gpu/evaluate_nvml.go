@@ -21,7 +21,9 @@ type initAnswer struct {
 // initAnswers are what it means that NVML does not begin. A node without GPUs often has the library without the driver,
 // and a job without GPUs may be kept from a driver that is there: where nobody wants a GPU neither is a fault.
 var initAnswers = map[Return]initAnswer{
-	LibraryNotFound: {check.Fail, check.Skip, "there is no libnvidia-ml.so.1", ""}, // the hint depends: see noLibrary
+	LibraryNotFound: {check.Fail, check.Skip, "there is no libnvidia-ml.so.1", // or something else: see noLibrary
+		"in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility or run it with --nv; on a node without NVIDIA's driver, " +
+			"choose nodes that have GPUs, or take back --gpus-per-node, or give --gpu-check=off"},
 	DriverNotLoaded: {check.Wait, check.Skip, "NVIDIA's driver is not loaded",
 		"load the driver (modprobe nvidia) and look into dmesg for why it isn't, or give --gpu-check=off if the job needs no GPU"},
 	LibRMVersion: {check.Fail, check.Fail, "the library is of another version than the driver that is loaded",
@@ -50,23 +52,23 @@ func noNVML(f Facts, want Expect) check.Finding {
 		ID: "gpu.nvml", Verdict: a.idle, Observed: a.observed, Expected: "SUCCESS", Source: sourceInit, Hint: a.hint, Class: check.Node,
 	}
 	switch {
+	case want.Needed():
+		finding.Verdict = a.wanted
 	case want.forgone() && f.Init == DriverUnresponsive:
 		finding.Verdict = check.Warn // the job does not need it, and somebody must know
 	case want.forgone():
 		finding.Verdict = check.Skip
-	case want.Needed():
-		finding.Verdict = a.wanted
 	}
 	switch f.Init {
 	case LibraryNotFound:
 		noLibrary(&finding, f, want)
-	case DriverNotLoaded:
-		raise(&finding, want)
 	case DriverUnresponsive:
 		finding.ID, finding.Expected = "gpu.driver_unresponsive", "an answer"
 	case NoCgo:
-		raise(&finding, want)
 		finding.Source = "bringupd"
+		raise(&finding, want)
+	case DriverNotLoaded:
+		raise(&finding, want)
 	}
 	if f.Detail != "" {
 		finding.Observed += ": " + prose.Cut(f.Detail, shown)
@@ -95,18 +97,14 @@ func noLibrary(f *check.Finding, facts Facts, want Expect) {
 		f.Observed = "there is no " + facts.Library
 	}
 	raise(f, want)
-	switch {
-	case len(want.Signs) > 0 && !withoutDriver(want.Signs):
+	switch signs := len(want.Signs) > 0; {
+	case signs && !withoutDriver(want.Signs):
 		f.Hint = "the driver is there and its library isn't, as in a container without it: set NVIDIA_DRIVER_CAPABILITIES=compute,utility, or run the container with --nv"
-	case len(want.Signs) > 0:
+	case signs:
 		f.Class = check.Node
 		f.Hint = "install and load NVIDIA's driver on this node, or give --gpu-check=off if the job needs no GPU"
-	default:
-		if want.Count > 0 { // this very node was to have some: another one may
-			f.Class = check.Node
-		}
-		f.Hint = "in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility or run it with --nv; on a node without NVIDIA's driver, " +
-			"choose nodes that have GPUs, or take back --gpus-per-node, or give --gpu-check=off"
+	case want.Count > 0: // this very node was to have some: another one may
+		f.Class = check.Node
 	}
 	if want.Count > 0 {
 		f.Observed += fmt.Sprintf(", and %d GPUs are expected (%s)", want.Count, want.from())

@@ -132,17 +132,16 @@ var slowVariables = []string{
 // want it.
 func environment(environ []string) check.Finding {
 	f := check.Finding{ID: "gpu.env", Verdict: check.Pass, Observed: "nothing that slows CUDA down", Source: "environment"}
-	if environ == nil {
-		f.Verdict, f.Observed = check.Skip, "not known"
-		return f
-	}
 	var set []string
 	for _, name := range slowVariables {
 		if value, _ := lookup(environ, name); value != "" && value != "0" {
 			set = append(set, name+"="+prose.Cut(value, shown))
 		}
 	}
-	if len(set) > 0 {
+	switch {
+	case environ == nil:
+		f.Verdict, f.Observed = check.Skip, "not known"
+	case len(set) > 0:
 		f.Verdict, f.Class = check.Warn, check.User
 		f.Observed, f.Expected = strings.Join(set, ", "), "unset"
 		f.Hint = "unset them, unless the job is to be debugged or profiled: a profiler, a debugger or waits are in all CUDA work with them"
