@@ -43,11 +43,10 @@ func withoutDriver(signs []string) bool {
 
 // deviceFiles returns those of GPUs and of the driver: nvidia0, nvidiactl.
 func (s sysfs) deviceFiles() (names []string) {
-	entries, _ := fs.ReadDir(s.FS, "dev")
-	for _, entry := range entries {
-		number, ours := strings.CutPrefix(entry.Name(), "nvidia")
+	for _, name := range s.names("dev") {
+		number, ours := strings.CutPrefix(name, "nvidia")
 		if ours && (number == "ctl" || number != "" && strings.Trim(number, "0123456789") == "") {
-			names = append(names, entry.Name())
+			names = append(names, name)
 		}
 	}
 	return names
@@ -55,40 +54,31 @@ func (s sysfs) deviceFiles() (names []string) {
 
 // driverVersion returns the version of the kernel module that is loaded.
 func (s sysfs) driverVersion() string {
-	line, _, _ := strings.Cut(s.text("proc/driver/nvidia/version"), "\n")
-	if line == "" {
-		return ""
-	}
 	// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan …"
+	line, _, _ := strings.Cut(s.text("proc/driver/nvidia/version"), "\n")
 	for word := range strings.FieldsSeq(line) {
 		if strings.Trim(word, "0123456789.") == "" && strings.Contains(word, ".") {
 			return word
 		}
 	}
-	return "unknown"
+	if line != "" {
+		return "unknown"
+	}
+	return ""
 }
 
 const (
 	nvidiaVendor = "0x10de"
-	vgaClass     = "0x0300" // display controllers: with a display,
-	renderClass  = "0x0302" // and without
+	gpuClasses   = "0x030[02]*" // display controllers, with a display and without
 )
 
 // gpuBuses returns the PCI addresses of NVIDIA's GPUs, in their order, which is NVML's too: 0000:3b:00.0. A GPU that
 // has fallen off the bus is among them until somebody removes it.
-func (s sysfs) gpuBuses() (buses []string) {
-	entries, _ := fs.ReadDir(s.FS, pciDevices)
-	for _, entry := range entries {
-		device := path.Join(pciDevices, entry.Name())
-		if s.text(path.Join(device, "vendor")) != nvidiaVendor {
-			continue
-		}
-		class := s.text(path.Join(device, "class"))
-		if strings.HasPrefix(class, vgaClass) || strings.HasPrefix(class, renderClass) {
-			buses = append(buses, entry.Name())
-		}
-	}
-	return buses
+func (s sysfs) gpuBuses() []string {
+	return slices.DeleteFunc(s.names(pciDevices), func(bus string) bool {
+		device := path.Join(pciDevices, bus)
+		return s.text(path.Join(device, "vendor")) != nvidiaVendor || !matches(gpuClasses, s.text(path.Join(device, "class")))
+	})
 }
 
 // The directories of sysfs that are read.
@@ -114,34 +104,30 @@ type card struct {
 
 // nearest are the cards at the least distance; none where nobody knows the slot.
 func nearest(from slot, cards []card) []NIC {
-	nics := make([]NIC, 0, len(cards))
-	if from.bus == "" {
-		return nics
-	}
-	best := BetweenNUMAs
+	at := map[Distance][]NIC{}
 	for _, c := range cards {
 		d := distance(from, c.slot)
-		nics = append(nics, NIC{Name: c.name, Bus: c.slot.bus, Distance: d})
-		if slices.Index(distances, d) < slices.Index(distances, best) {
-			best = d
+		at[d] = append(at[d], NIC{Name: c.name, Bus: c.slot.bus, Distance: d})
+	}
+	for _, d := range distances {
+		if from.bus != "" && len(at[d]) > 0 {
+			return at[d]
 		}
 	}
-	return slices.DeleteFunc(nics, func(n NIC) bool { return n.Distance != best })
+	return []NIC{}
 }
 
 // distance tells how far two devices are apart.
 func distance(a, b slot) Distance {
+	common, shorter := 0, min(len(a.way), len(b.way))
+	for common < shorter && a.way[common] == b.way[common] {
+		common++
+	}
 	switch {
 	case a.root != b.root && a.numa == b.numa:
 		return SameNUMA
 	case a.root != b.root:
 		return BetweenNUMAs
-	}
-	common := 0
-	for common < min(len(a.way), len(b.way)) && a.way[common] == b.way[common] {
-		common++
-	}
-	switch {
 	case common == 0:
 		return HostBridge
 	// Below what they share there are only a port of the same switch, and they.
@@ -165,11 +151,10 @@ func (s sysfs) cards() []card {
 }
 
 func (s sysfs) cardsOf(class string) []card {
-	entries, _ := fs.ReadDir(s.FS, class)
 	var cards []card
-	for _, entry := range entries {
-		if at := s.slot(path.Join(class, entry.Name())); at.bus != "" {
-			cards = append(cards, card{name: entry.Name(), slot: at})
+	for _, name := range s.names(class) {
+		if at := s.slot(path.Join(class, name)); at.bus != "" {
+			cards = append(cards, card{name: name, slot: at})
 		}
 	}
 	slices.SortFunc(cards, func(a, b card) int {
@@ -218,6 +203,16 @@ func (s sysfs) cpus(at slot) string {
 	return list
 }
 
+// names are those of what is in a folder, in their order.
+func (s sysfs) names(folder string) (names []string) {
+	entries, _ := fs.ReadDir(s.FS, folder)
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// text is what a file holds; empty where it can't be read.
 func (s sysfs) text(name string) string {
 	text, _ := fs.ReadFile(s.FS, name)
 	return strings.TrimSpace(string(text))

@@ -118,19 +118,12 @@ const TopologyFile = "BRINGUPD_TOPOLOGY"
 // Env is the topology as variables, those that would be empty too, so that nobody takes another's for ours. GPUs are
 // told apart by commas, or by semicolons where the value of one has commas itself; the place in the list is the index.
 func (t Topology) Env() map[string]string {
-	list := func(between string, of func(Locality) string) string {
-		values := make([]string, len(t.GPUs))
-		for i, g := range t.GPUs {
-			values[i] = of(g)
-		}
-		return strings.Join(values, between)
-	}
 	env := map[string]string{
 		"BRINGUPD_GPU_COUNT": "", "BRINGUPD_NVLINK_DOMAIN": "",
-		"BRINGUPD_GPU_UUIDS": list(",", func(g Locality) string { return g.UUID }),
-		"BRINGUPD_GPU_NUMA":  list(",", func(g Locality) string { return strconv.Itoa(g.NUMA) }),
-		"BRINGUPD_GPU_CPUS":  list(";", func(g Locality) string { return g.CPUs }),
-		"BRINGUPD_GPU_NICS":  list(";", Locality.nicNames),
+		"BRINGUPD_GPU_UUIDS": joinEach(t.GPUs, ",", func(g Locality) string { return g.UUID }),
+		"BRINGUPD_GPU_NUMA":  joinEach(t.GPUs, ",", func(g Locality) string { return strconv.Itoa(g.NUMA) }),
+		"BRINGUPD_GPU_CPUS":  joinEach(t.GPUs, ";", func(g Locality) string { return g.CPUs }),
+		"BRINGUPD_GPU_NICS":  joinEach(t.GPUs, ";", Locality.nicNames),
 	}
 	if t.GPUs != nil {
 		env["BRINGUPD_GPU_COUNT"] = strconv.Itoa(len(t.GPUs))
@@ -142,9 +135,14 @@ func (t Topology) Env() map[string]string {
 }
 
 func (l Locality) nicNames() string {
-	names := make([]string, len(l.NICs))
-	for i, nic := range l.NICs {
-		names[i] = nic.Name
+	return joinEach(l.NICs, ",", func(nic NIC) string { return nic.Name })
+}
+
+// joinEach joins what is said of each of a list.
+func joinEach[T any](list []T, between string, of func(T) string) string {
+	texts := make([]string, len(list))
+	for i, one := range list {
+		texts[i] = of(one)
 	}
-	return strings.Join(names, ",")
+	return strings.Join(texts, between)
 }
