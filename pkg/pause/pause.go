@@ -47,6 +47,14 @@ func Until(done <-chan struct{}, d time.Duration) bool {
 	}
 }
 
+// Ring asks for attention without waiting for it. The bell is buffered by one: rings that come before it is heard are one.
+func Ring(bell chan<- struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default:
+	}
+}
+
 // Bounded makes a call that may never return, as one into a disk or a driver that hangs: the kernel does not let go of
 // who waits there. Where ctx ends, the call has the lag to return in; later it is left to itself, with its goroutine
 // and its thread, and Bounded returns ErrHangs.

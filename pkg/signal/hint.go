@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // hint returns a channel that says "look now" when the kernel saw a name
@@ -58,9 +60,6 @@ func relay(ctx context.Context, watcher *fsnotify.Watcher, hints chan<- struct{}
 				continue
 			}
 		}
-		select {
-		case hints <- struct{}{}:
-		default:
-		}
+		pause.Ring(hints)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 const (
@@ -78,10 +80,7 @@ func (j *Journal) Write(line []byte) (int, error) {
 
 // Sync asks for what is pending to be written soon. It does not wait.
 func (j *Journal) Sync() error {
-	select {
-	case j.flush <- struct{}{}:
-	default:
-	}
+	pause.Ring(j.flush)
 	return nil
 }
 

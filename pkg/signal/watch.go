@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // Watch looks at one directory again and again and serves every wait for what
@@ -137,15 +139,7 @@ func (w *Watch) advance(at time.Time) {
 	if at.Before(w.due) {
 		w.due = at
 	}
-	w.wake()
-}
-
-// wake makes the pause under way see that due has changed. It needs mu.
-func (w *Watch) wake() {
-	select {
-	case w.nudge <- struct{}{}:
-	default:
-	}
+	pause.Ring(w.nudge)
 }
 
 // Relax makes steady the longest pause between two looks, from the pause under way
@@ -159,7 +153,7 @@ func (w *Watch) Relax(steady time.Duration) {
 	w.began = now.Add(-relaxed * w.pace.Fast)
 	took := max(0, w.rested.Sub(w.looked))
 	w.due = now.Add(w.pace.next(now.Sub(w.began), took, w.dir.via.Jitter()))
-	w.wake()
+	pause.Ring(w.nudge)
 }
 
 // relaxed is how long that wait had lasted, in shortest pauses.
