@@ -21,8 +21,7 @@ type early struct {
 // turnedAway notes that a call was taken and the handshake failed by err. It counts only where the other side has ended
 // the connection or was silent: one that says something the head would not is a stranger.
 func (e *early) turnedAway(address string, err error) {
-	stranger := slices.ContainsFunc([]error{errGarbage, errWrongKey, errTaken}, func(one error) bool { return errors.Is(err, one) })
-	if e.took == "" && !stranger {
+	if _, not := errors.AsType[*stranger](err); e.took == "" && !not {
 		e.took = address
 	}
 }

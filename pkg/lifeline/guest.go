@@ -1,6 +1,9 @@
 package lifeline
 
-import "context"
+import (
+	"context"
+	"sync/atomic"
+)
 
 // A guest has no rank: it is somebody outside the job who wants the head to look
 // at once, and to know when it goes.
@@ -17,51 +20,36 @@ type Callers interface {
 }
 
 // Receive has guests let in, and told of. It comes before Run.
-func (h *Head) Receive(callers Callers) { h.callers, h.guests = callers, make(map[*link]struct{}) }
+func (h *Head) Receive(callers Callers) { h.callers = callers }
 
 // host listens to a guest until it goes.
 func (h *Head) host(ctx context.Context, l *link) {
-	h.mu.Lock()
-	h.guests[l] = struct{}{}
-	h.mu.Unlock()
-	if ctx.Err() != nil { // Run may have dismissed the others already
-		l.finish()
-	}
+	defer context.AfterFunc(ctx, l.finish)()
 	h.callers.Called(l.identity, false)
 	l.read(func(frame, _ byte) { h.callers.Called(l.identity, frame == frameNudge) })
-	h.mu.Lock()
-	delete(h.guests, l)
-	h.mu.Unlock()
 	if ctx.Err() == nil { // or it was we who have ended it
 		h.callers.Hung(l.identity, l.how)
 	}
 }
 
-// dismiss ends the connections of all guests.
-func (h *Head) dismiss() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for l := range h.guests {
-		l.finish()
-	}
-}
-
 // Guest is a guest's side of its connection, as soon and as long as there is one.
 type Guest struct {
-	made chan struct{} // closed when the connection is made, or can't be
-	link *link         // nil where it can't be; not to be read before made is closed
+	made chan struct{}        // closed when the connection is made, or can't be
+	link atomic.Pointer[link] // nil before it is made, and where it can't be
 }
 
 // Visit has a connection made to the head at one of its addresses, tried in turn, and
 // has the head look then: there may be something already. Leave must be called.
 func Visit(ctx context.Context, key string, self GuestID, network Network, addresses []string) *Guest {
 	g := &Guest{made: make(chan struct{})}
+	from := caller{network: network, key: key, rank: guestRank, self: self}
 	go func() {
 		for _, address := range addresses {
-			conn, _, err := reach(ctx, network, address, key, guestRank, self)
+			conn, _, err := from.reach(ctx, address)
 			if err == nil {
-				g.link = newLink(conn, self)
-				go g.link.read(func(_, _ byte) {})
+				l := newLink(conn, self)
+				go l.read(func(_, _ byte) {})
+				g.link.Store(l)
 				break
 			}
 		}
@@ -73,15 +61,11 @@ func Visit(ctx context.Context, key string, self GuestID, network Network, addre
 
 // tell sends a frame where the connection is made and has not ended.
 func (g *Guest) tell(frame byte) bool {
-	select {
-	case <-g.made:
-	default:
+	l := g.link.Load()
+	if l == nil || !l.live() {
 		return false
 	}
-	if g.link == nil || !g.link.live() {
-		return false
-	}
-	g.link.send(frame)
+	l.send(frame)
 	return true
 }
 
@@ -94,10 +78,9 @@ func (g *Guest) Beat() bool { return g.tell(frameBeat) }
 // Leave says goodbye, and waits a moment for the head to hear it.
 func (g *Guest) Leave() {
 	<-g.made
-	if g.link == nil {
-		return
+	if l := g.link.Load(); l != nil {
+		l.sayGoodbye()
+		l.finish()
+		<-l.ended
 	}
-	g.link.sayGoodbye()
-	g.link.finish()
-	<-g.link.ended
 }

@@ -60,9 +60,9 @@ func TestGuest(t *testing.T) {
 	if !isLetIn(dead) {
 		t.Fatal("the second one was not let in")
 	}
-	_ = dead.link.conn.Close() // as its kernel does
+	_ = dead.link.Load().conn.Close() // as its kernel does
 	told.expect(t, "02 hung: closed")
-	<-dead.link.ended
+	<-dead.link.Load().ended
 	if dead.Beat() {
 		t.Error("a beat was told where nothing can be")
 	}
@@ -77,13 +77,13 @@ func TestGuest(t *testing.T) {
 	}
 	end()
 	<-over
-	<-last.link.ended
+	<-last.link.Load().ended
 	last.Leave()
 }
 
 func isLetIn(g *Guest) bool {
 	<-g.made
-	return g.link != nil
+	return g.link.Load() != nil
 }
 
 // A head that receives no guests turns them away, as it does all that have no

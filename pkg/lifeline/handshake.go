@@ -1,15 +1,14 @@
 package lifeline
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -33,37 +32,24 @@ const (
 	taken        // another daemon of this rank is connected
 )
 
-// Why somebody is not let in.
-var (
-	errGarbage  = errors.New("it does not speak the lifeline's protocol")
-	errWrongKey = errors.New("it does not know this attempt's key")
-	errTaken    = errors.New("another daemon of this rank is connected already")
-)
-
 type (
 	challenge [challengeSize]byte
 	identity  [identitySize]byte
 )
 
-// claim is who a worker says that it is.
-type claim struct {
-	rank      uint32
-	identity  identity
-	challenge challenge
-}
+// claim is who a worker says that it is, as it says so: its rank, its identity and its challenge.
+type claim [claimSize]byte
 
-func (c claim) encode() []byte {
-	raw := binary.BigEndian.AppendUint32(make([]byte, 0, claimSize), c.rank)
-	raw = append(raw, c.identity[:]...)
-	return append(raw, c.challenge[:]...)
-}
-
-func decodeClaim(raw []byte) (c claim) {
-	c.rank = binary.BigEndian.Uint32(raw)
-	copy(c.identity[:], raw[4:])
-	copy(c.challenge[:], raw[4+identitySize:])
+func claimOf(rank uint32, self identity) (c claim) {
+	binary.BigEndian.PutUint32(c[:], rank)
+	copy(c[4:], self[:])
+	draw(c[4+identitySize:])
 	return c
 }
+
+func (c claim) rank() uint32         { return binary.BigEndian.Uint32(c[:]) }
+func (c claim) identity() identity   { return identity(c[4 : 4+identitySize]) }
+func (c claim) challenge() challenge { return challenge(c[4+identitySize:]) }
 
 // prove signs parts of fixed sizes; who tells the two sides apart, so that neither's proof serves the other.
 func prove(key, who string, parts ...[]byte) []byte {
@@ -76,11 +62,12 @@ func prove(key, who string, parts ...[]byte) []byte {
 }
 
 func workerProof(key string, ours challenge, c claim) []byte {
-	return prove(key, "worker", ours[:], c.challenge[:], binary.BigEndian.AppendUint32(nil, c.rank), c.identity[:])
+	const who = 4 + identitySize
+	return prove(key, "worker", ours[:], c[who:], c[:who])
 }
 
 func headProof(key string, ours challenge, c claim, verdict byte) []byte {
-	return prove(key, "head", ours[:], c.challenge[:], []byte{verdict})
+	return prove(key, "head", ours[:], c[4+identitySize:], []byte{verdict})
 }
 
 func draw(into []byte) { _, _ = rand.Read(into) } // it never fails: see crypto/rand
@@ -94,15 +81,11 @@ func examine(conn net.Conn, key string) (c claim, ours challenge, err error) {
 	if _, err := conn.Write(append([]byte(preface), ours[:]...)); err != nil {
 		return c, ours, err
 	}
-	var buffer [claimSize + proofSize]byte
-	if err := readPreface(conn, buffer[:len(preface)]); err != nil {
+	var proof [proofSize]byte
+	if err := hear(conn, c[:], proof[:]); err != nil {
 		return c, ours, err
 	}
-	if _, err := io.ReadFull(conn, buffer[:]); err != nil {
-		return c, ours, err
-	}
-	c = decodeClaim(buffer[:claimSize])
-	if !hmac.Equal(buffer[claimSize:], workerProof(key, ours, c)) {
+	if !hmac.Equal(proof[:], workerProof(key, ours, c)) {
 		return c, ours, errWrongKey
 	}
 	return c, ours, nil
@@ -121,18 +104,12 @@ func introduce(conn net.Conn, key string, rank int, self identity) error {
 	if err := conn.SetDeadline(time.Now().Add(strangerTime)); err != nil {
 		return err
 	}
-	var buffer [challengeSize]byte
-	if err := readPreface(conn, buffer[:len(preface)]); err != nil {
+	var theirs challenge
+	if err := hear(conn, theirs[:]); err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(conn, buffer[:]); err != nil {
-		return err
-	}
-	theirs := challenge(buffer)
-	c := claim{rank: uint32(rank), identity: self}
-	draw(c.challenge[:])
-	answer := append([]byte(preface), c.encode()...)
-	if _, err := conn.Write(append(answer, workerProof(key, theirs, c)...)); err != nil {
+	c := claimOf(uint32(rank), self)
+	if _, err := conn.Write(slices.Concat([]byte(preface), c[:], workerProof(key, theirs, c))); err != nil {
 		return err
 	}
 	var verdict [verdictSize + proofSize]byte
@@ -152,12 +129,19 @@ func introduce(conn net.Conn, key string, rank int, self identity) error {
 	}
 }
 
-func readPreface(conn net.Conn, buffer []byte) error {
-	if _, err := io.ReadFull(conn, buffer); err != nil {
+// hear reads the preface, and what comes after it.
+func hear(conn net.Conn, parts ...[]byte) error {
+	var opening [len(preface)]byte
+	if _, err := io.ReadFull(conn, opening[:]); err != nil {
 		return err
 	}
-	if !bytes.Equal(buffer, []byte(preface)) {
+	if string(opening[:]) != preface {
 		return errGarbage
+	}
+	for _, part := range parts {
+		if _, err := io.ReadFull(conn, part); err != nil {
+			return err
+		}
 	}
 	return nil
 }

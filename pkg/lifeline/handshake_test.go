@@ -17,7 +17,7 @@ import (
 
 // answer is what a worker of this claim says to the head.
 func answer(key string, theirs challenge, c claim) []byte {
-	return slices.Concat([]byte(preface), c.encode(), workerProof(key, theirs, c))
+	return slices.Concat([]byte(preface), c[:], workerProof(key, theirs, c))
 }
 
 func readChallenge(t *testing.T, conn net.Conn) (theirs challenge) {
@@ -34,8 +34,9 @@ func readChallenge(t *testing.T, conn net.Conn) (theirs challenge) {
 func TestStrangers(t *testing.T) {
 	key := testConfig().Key
 	// What a worker of another attempt has said, to another head.
-	other := claim{rank: 2}
-	draw(other.challenge[:])
+	other := claimOf(2, identity{})
+	of := func(rank uint32) claim { return claimOf(rank, identity{}) }
+	two := of(2)
 	var once challenge
 	draw(once[:])
 	for _, tc := range []struct {
@@ -43,30 +44,30 @@ func TestStrangers(t *testing.T) {
 		say  func(theirs challenge) []byte
 		want map[string]int
 	}{
-		{"another key", func(c challenge) []byte { return answer("another", c, claim{rank: 2}) }, map[string]int{wrongKey: 1}},
-		{"no key", func(c challenge) []byte { return answer("", c, claim{rank: 2}) }, map[string]int{wrongKey: 1}},
+		{"another key", func(c challenge) []byte { return answer("another", c, two) }, map[string]int{errWrongKey.word: 1}},
+		{"no key", func(c challenge) []byte { return answer("", c, two) }, map[string]int{errWrongKey.word: 1}},
 		{"a proof for another rank", func(c challenge) []byte {
-			said := answer(key, c, claim{rank: 2})
+			said := answer(key, c, two)
 			binary.BigEndian.PutUint32(said[len(preface):], 3)
 			return said
-		}, map[string]int{wrongKey: 1}},
+		}, map[string]int{errWrongKey.word: 1}},
 		{"a proof for another daemon", func(c challenge) []byte {
-			said := answer(key, c, claim{rank: 2})
+			said := answer(key, c, two)
 			said[len(preface)+4]++
 			return said
-		}, map[string]int{wrongKey: 1}},
+		}, map[string]int{errWrongKey.word: 1}},
 		{"the head's own proof", func(c challenge) []byte {
-			return slices.Concat([]byte(preface), claim{rank: 2}.encode(), headProof(key, c, claim{rank: 2}, welcome))
-		}, map[string]int{wrongKey: 1}},
-		{"a replay", func(challenge) []byte { return answer(key, once, other) }, map[string]int{wrongKey: 1}},
-		{"a replay from another attempt", func(challenge) []byte { return answer("another", once, other) }, map[string]int{wrongKey: 1}},
-		{"zeros", func(challenge) []byte { return make([]byte, 200) }, map[string]int{garbage: 1}},
-		{"a browser", func(challenge) []byte { return []byte("GET / HTTP/1.1\r\n\r\n") }, map[string]int{garbage: 1}},
-		{"another version", func(challenge) []byte { return []byte("bringupd\x02") }, map[string]int{garbage: 1}},
-		{"much", func(challenge) []byte { return bytes.Repeat([]byte("much"), 1<<20) }, map[string]int{garbage: 1}},
-		{"the head's rank", func(c challenge) []byte { return answer(key, c, claim{rank: 0}) }, map[string]int{wrongRank: 1}},
-		{"a rank too many", func(c challenge) []byte { return answer(key, c, claim{rank: 4}) }, map[string]int{wrongRank: 1}},
-		{"a rank below zero", func(c challenge) []byte { return answer(key, c, claim{rank: 1<<32 - 1}) }, map[string]int{wrongRank: 1}},
+			return slices.Concat([]byte(preface), two[:], headProof(key, c, two, welcome))
+		}, map[string]int{errWrongKey.word: 1}},
+		{"a replay", func(challenge) []byte { return answer(key, once, other) }, map[string]int{errWrongKey.word: 1}},
+		{"a replay from another attempt", func(challenge) []byte { return answer("another", once, other) }, map[string]int{errWrongKey.word: 1}},
+		{"zeros", func(challenge) []byte { return make([]byte, 200) }, map[string]int{errGarbage.word: 1}},
+		{"a browser", func(challenge) []byte { return []byte("GET / HTTP/1.1\r\n\r\n") }, map[string]int{errGarbage.word: 1}},
+		{"another version", func(challenge) []byte { return []byte("bringupd\x02") }, map[string]int{errGarbage.word: 1}},
+		{"much", func(challenge) []byte { return bytes.Repeat([]byte("much"), 1<<20) }, map[string]int{errGarbage.word: 1}},
+		{"the head's rank", func(c challenge) []byte { return answer(key, c, of(0)) }, map[string]int{errWrongRank.word: 1}},
+		{"a rank too many", func(c challenge) []byte { return answer(key, c, of(4)) }, map[string]int{errWrongRank.word: 1}},
+		{"a rank below zero", func(c challenge) []byte { return answer(key, c, of(1<<32-1)) }, map[string]int{errWrongRank.word: 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h, w := meet(t)
@@ -109,12 +110,12 @@ func TestFlood(t *testing.T) {
 		}
 		flood = append(flood, conn)
 	}
-	until(t, "some are crowded out", func() bool { return h.Stats().Strangers[crowdedOut] >= 1 })
+	until(t, "some are crowded out", func() bool { return h.Stats().Strangers[errCrowded.word] >= 1 })
 	second := startWorker(t, slowConfig(), 2, TCP{}, h.address)
 	second.news.wait(t, "connected", 1)
 	until(t, "all are gone", func() bool {
 		s := h.Stats().Strangers
-		return s[crowdedOut]+s[late] == len(flood)
+		return s[errCrowded.word]+s[errLate.word] == len(flood)
 	})
 	h.Nudge()
 	w.news.wait(t, "nudged", 1)
@@ -143,7 +144,7 @@ func TestSlowStrangers(t *testing.T) {
 				conn, _ := network.Dial(t.Context(), "")
 				var said []byte
 				if tc.all {
-					said = answer(h.cfg.Key, readChallenge(t, conn), claim{rank: 2})
+					said = answer(h.cfg.Key, readChallenge(t, conn), claimOf(2, identity{}))
 				}
 				var saying sync.WaitGroup
 				defer saying.Wait()
@@ -155,7 +156,7 @@ func TestSlowStrangers(t *testing.T) {
 						}
 					}
 				})
-				until(t, "it is counted", func() bool { return maps.Equal(h.Stats().Strangers, map[string]int{late: 1}) })
+				until(t, "it is counted", func() bool { return maps.Equal(h.Stats().Strangers, map[string]int{errLate.word: 1}) })
 				if took := time.Since(begin).Round(10 * time.Millisecond); took != strangerTime {
 					t.Errorf("it had %v", took)
 				}
@@ -179,7 +180,7 @@ func TestChallenges(t *testing.T) {
 			if err := errors.Join(err, pronounce(far, key, c, ours, welcome), <-introduced); err != nil {
 				t.Fatalf("cannot shake hands %s: %v", when, err)
 			}
-			for whose, drawn := range map[string]challenge{"the head's": ours, "the worker's": c.challenge} {
+			for whose, drawn := range map[string]challenge{"the head's": ours, "the worker's": c.challenge()} {
 				if before, ok := seen[drawn]; ok {
 					t.Errorf("%s challenge %s was %s", whose, when, before)
 				}
@@ -205,7 +206,7 @@ func TestFalseHead(t *testing.T) {
 			_, _ = conn.Write(append([]byte{welcome}, said[len(said)-proofSize:]...))
 		}},
 		{"it has another key", func(conn net.Conn, said []byte) {
-			c := decodeClaim(said[len(preface):])
+			c := claim(said[len(preface):])
 			_, _ = conn.Write(append([]byte{taken}, headProof("another", challenge{}, c, taken)...))
 		}},
 		{"it says nothing", func(net.Conn, []byte) {}},

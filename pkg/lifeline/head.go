@@ -31,10 +31,9 @@ type Head struct {
 	callers  Callers // may be nil
 
 	mu        sync.Mutex
-	guests    map[*link]struct{} // who has proven itself, and is none of ours; guarded by mu
-	strangers list.List          // of net.Conn, the oldest first: who has not proven itself yet
-	over      []byte             // the frame that says so; nil before
-	leaving   bool               // goodbye was said
+	strangers list.List // of net.Conn, the oldest first: who has not proven itself yet
+	over      []byte    // the frame that says so; nil before
+	leaving   bool      // goodbye was said
 	stats     Stats
 }
 
@@ -49,27 +48,11 @@ func (h *Head) Run(ctx context.Context) {
 	h.tasks.Go(func() { h.send(ctx) })
 	<-ctx.Done()
 	_ = h.listener.Close()
-	h.mu.Lock()
-	for e := h.strangers.Front(); e != nil; e = e.Next() {
-		_ = e.Value.(net.Conn).Close()
-	}
-	h.mu.Unlock()
-	for rank := range h.seats {
-		if l := h.seats[rank].link.Load(); l != nil {
-			l.finish()
-		}
-	}
-	h.dismiss()
 	h.tasks.Wait()
 }
 
 // Nudge makes every worker look now. It never blocks, and nudges merge.
-func (h *Head) Nudge() {
-	select {
-	case h.nudged <- struct{}{}:
-	default:
-	}
-}
+func (h *Head) Nudge() { pause.Ring(h.nudged) }
 
 // Ask has every worker give a beat now: the kernel of one that is being killed still acknowledges, its daemon does not
 // answer.
@@ -185,41 +168,36 @@ func (h *Head) follow(ctx context.Context, rank int, l *link) {
 
 // identify returns the worker's rank and its link, which has the seat, or nil where it is not let in.
 func (h *Head) identify(ctx context.Context, conn net.Conn) (int, *link) {
-	stranger := h.meet(ctx, conn)
+	stranger := h.meet(conn)
 	defer h.know(stranger)
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	who, ours, err := examine(conn, h.cfg.Key)
-	if err == nil && who.rank == guestRank && h.callers != nil {
-		if err = pronounce(conn, h.cfg.Key, who, ours, welcome); err == nil {
-			return guestRank, newLink(conn, who.identity)
-		}
-	}
-	if err == nil && (who.rank < 1 || int64(who.rank) >= int64(h.cfg.Size)) {
+	l := newLink(conn, who.identity())
+	switch rank := int64(who.rank()); {
+	case err != nil:
+	case rank == guestRank && h.callers != nil:
+		err = pronounce(conn, h.cfg.Key, who, ours, welcome)
+	case rank < 1 || rank >= int64(h.cfg.Size):
 		err = errWrongRank
-	}
-	var l *link
-	if err == nil {
-		l = newLink(conn, who.identity)
-		err = h.seat(ctx, l, who, ours)
+	default:
+		err = h.seat(l, who, ours)
 	}
 	if err != nil {
 		h.turnAway(err)
 		return 0, nil
 	}
-	return int(who.rank), l
+	return int(who.rank()), l
 }
 
 // meet counts a stranger in. Where there are too many the oldest goes: ours take a moment only, and come again.
-func (h *Head) meet(ctx context.Context, conn net.Conn) *list.Element {
+func (h *Head) meet(conn net.Conn) *list.Element {
 	const more = 64
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.strangers.Len() >= h.cfg.Size+more {
 		oldest := h.strangers.Front()
 		_ = h.strangers.Remove(oldest).(net.Conn).Close()
-		h.strange(crowdedOut)
-	}
-	if ctx.Err() != nil { // Run may have closed the others already
-		_ = conn.Close()
+		h.strange(errCrowded)
 	}
 	return h.strangers.PushBack(conn)
 }
@@ -233,8 +211,8 @@ func (h *Head) know(stranger *list.Element) {
 
 // seat gives the worker its place, unless another daemon has it: one that was heard of lately. The place of one that
 // wasn't is free, and it is told of as gone before.
-func (h *Head) seat(ctx context.Context, l *link, who claim, ours challenge) error {
-	rank := int(who.rank)
+func (h *Head) seat(l *link, who claim, ours challenge) error {
+	rank := int(who.rank())
 	s := &h.seats[rank]
 	s.telling.Lock()
 	defer s.telling.Unlock()
@@ -264,9 +242,6 @@ func (h *Head) seat(ctx context.Context, l *link, who claim, ours challenge) err
 	}
 	if leaving {
 		l.send(frameGoodbye)
-	}
-	if ctx.Err() != nil { // Run may have finished the others already
-		l.finish()
 	}
 	return nil
 }

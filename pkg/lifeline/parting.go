@@ -1,9 +1,6 @@
 package lifeline
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Config is what both sides of a lifeline agree on.
 type Config struct {
@@ -43,17 +40,6 @@ const (
 	Refused                // on a worker: the head's kernel says that nobody listens any more, so the head's daemon has died
 )
 
-func (p Parting) String() string {
-	switch p {
-	case Left:
-		return "left"
-	case Closed:
-		return "closed"
-	case Broken:
-		return "broken"
-	case Refused:
-		return "refused"
-	default:
-		return fmt.Sprintf("parting %d", int(p))
-	}
-}
+var partings = []string{Left: "left", Closed: "closed", Broken: "broken", Refused: "refused"}
+
+func (p Parting) String() string { return partings[p] }

@@ -193,7 +193,7 @@ func TestSecondDaemon(t *testing.T) {
 			expect(t, "second", second.news.news, "rejected")
 			expect(t, "worker", w.news.news, "connected")
 			expect(t, "head", h.news.news, "1 connected")
-			if !reflect.DeepEqual(h.Stats(), Stats{Connected: 1, Strangers: map[string]int{secondDaemon: 1}}) {
+			if !reflect.DeepEqual(h.Stats(), Stats{Connected: 1, Strangers: map[string]int{errTaken.word: 1}}) {
 				t.Errorf("seen %+v", h.Stats())
 			}
 		})

@@ -46,8 +46,10 @@ func (s *seat) lose(l *link, tell func()) {
 	}
 }
 
-// follow hands over what comes on l until its end, and tells how it parted if it isn't back in time. l has the place.
+// follow hands over what comes on l until its end, which comes with that of ctx, and tells how it parted if it isn't
+// back in time. l has the place.
 func (s *seat) follow(ctx context.Context, cfg Config, l *link, on func(frame, code byte), gone func(Parting)) {
+	defer context.AfterFunc(ctx, l.finish)()
 	l.read(on)
 	patience := time.NewTimer(cfg.patience(l.how))
 	defer patience.Stop()

@@ -98,13 +98,20 @@ func (s *Signs) Last(rank int, now time.Time) (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.peers[rank]
-	if now.Sub(s.ticked) > Overdue*s.beat {
-		return now, p.Connected // we are the ones who were away
+	return s.latest(p.heard, now), p.Connected
+}
+
+// latest returns when a sign came that was noted at that time: where this daemon
+// did not run since, not before its return. It needs mu.
+func (s *Signs) latest(noted, now time.Time) time.Time {
+	switch {
+	case now.Sub(s.ticked) > Overdue*s.beat:
+		return now
+	case s.woke.After(noted):
+		return s.woke
+	default:
+		return noted
 	}
-	if s.woke.After(p.heard) {
-		return s.woke, p.Connected
-	}
-	return p.heard, p.Connected
 }
 
 // Well tells whether so many peers are connected and heard in time.
@@ -128,13 +135,7 @@ func (s *Signs) Quiet(rank int, now time.Time) (time.Duration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, ever := s.peers[rank]
-	if now.Sub(s.ticked) > Overdue*s.beat {
-		return 0, ever // we are the ones who were away
-	}
-	if s.woke.After(p.spoke) {
-		return now.Sub(s.woke), ever
-	}
-	return now.Sub(p.spoke), ever
+	return now.Sub(s.latest(p.spoke, now)), ever
 }
 
 // Sick are the peers, in order, that say that the share does not answer them.
@@ -155,16 +156,13 @@ func (s *Signs) Sick() (ranks []int) {
 func (s *Signs) Silence(now time.Time) (time.Duration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	newest := s.woke
+	var newest time.Time
 	for _, p := range s.peers {
 		if p.spoke.After(newest) {
 			newest = p.spoke
 		}
 	}
-	if now.Sub(s.ticked) > Overdue*s.beat {
-		newest = now
-	}
-	return now.Sub(newest), len(s.peers) > 0
+	return now.Sub(s.latest(newest, now)), len(s.peers) > 0
 }
 
 // Tick notes that this daemon runs; it is to be called twice a beat.

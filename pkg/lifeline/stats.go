@@ -15,43 +15,40 @@ type Stats struct {
 	Strangers map[string]int
 }
 
-// What was wrong with a stranger.
-const (
-	late         = "late"          // it gave no whole proof in time, or none at all
-	wrongKey     = "wrong_key"     // it does not know the attempt's key
-	garbage      = "garbage"       // it does not speak our protocol
-	wrongRank    = "wrong_rank"    // it knows the key, but no worker has its rank
-	crowdedOut   = "crowded_out"   // there were too many at once
-	secondDaemon = "second_daemon" // another daemon of its rank is connected
-)
+// stranger is why somebody is not let in.
+type stranger struct{ word, text string } // the one for Stats, the other for people
 
-var errWrongRank = errors.New("no worker of this attempt has its rank")
+func (s *stranger) Error() string { return s.text }
+
+var (
+	errGarbage   = &stranger{"garbage", "it does not speak the lifeline's protocol"}
+	errWrongKey  = &stranger{"wrong_key", "it does not know this attempt's key"}
+	errWrongRank = &stranger{"wrong_rank", "no worker of this attempt has its rank"}
+	errTaken     = &stranger{"second_daemon", "another daemon of this rank is connected already"}
+	errLate      = &stranger{"late", "it gave no whole proof in time, or none at all"}
+	errCrowded   = &stranger{"crowded_out", "there were too many at once"}
+)
 
 // turnAway counts a stranger that is not let in.
 func (h *Head) turnAway(err error) {
+	why, known := errors.AsType[*stranger](err)
+	if !known {
+		why = errLate
+	}
+	if !known && errors.Is(err, net.ErrClosed) { // by us: it was crowded out and is counted, or we have ended
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case errors.Is(err, errTaken):
-		h.strange(secondDaemon)
-	case errors.Is(err, errWrongRank):
-		h.strange(wrongRank)
-	case errors.Is(err, errWrongKey):
-		h.strange(wrongKey)
-	case errors.Is(err, errGarbage):
-		h.strange(garbage)
-	case errors.Is(err, net.ErrClosed): // by us: it was crowded out and is counted, or we have ended
-	default:
-		h.strange(late)
-	}
+	h.strange(why)
 }
 
 // strange counts a stranger. It needs mu.
-func (h *Head) strange(why string) {
+func (h *Head) strange(why *stranger) {
 	if h.stats.Strangers == nil {
 		h.stats.Strangers = make(map[string]int)
 	}
-	h.stats.Strangers[why]++
+	h.stats.Strangers[why.word]++
 }
 
 // Stats returns what the head has seen until now.

@@ -38,10 +38,8 @@ const (
 
 // Worker is a worker's side of its lifeline.
 type Worker struct {
+	caller
 	cfg       Config
-	rank      int
-	self      identity
-	network   Network
 	offered   []string // the head's addresses
 	addresses []string // the same, the one that has worked first; keep's
 	early     early    // keep's
@@ -54,9 +52,9 @@ type Worker struct {
 	local  atomic.Pointer[netip.Addr] // of the last connection
 	tasks  sync.WaitGroup
 
-	leaving  atomic.Bool   // we have said goodbye: what comes of it is no news
-	over     chan struct{} // closed once there is nothing left to do: see end
-	overOnce sync.Once
+	leaving atomic.Bool     // we have said goodbye: what comes of it is no news
+	over    context.Context // ends once there is nothing left to do
+	end     context.CancelFunc
 }
 
 // NewWorker returns the worker's side, which Run connects to one of the head's addresses: host and port. shareSick
@@ -65,10 +63,11 @@ func NewWorker(
 	cfg Config, rank int, network Network, addresses []string, head HeadPeer, shareSick func() bool,
 ) *Worker {
 	w := &Worker{
-		cfg: cfg, rank: rank, network: network, head: head,
+		caller: caller{network: network, key: cfg.Key, rank: rank}, cfg: cfg, head: head,
 		offered: slices.Clone(addresses), addresses: slices.Clone(addresses), shareSick: shareSick,
-		nudged: make(chan struct{}, 1), asked: make(chan struct{}, 1), over: make(chan struct{}),
+		nudged: make(chan struct{}, 1), asked: make(chan struct{}, 1),
 	}
+	w.over, w.end = context.WithCancel(context.Background())
 	draw(w.self[:])
 	if cfg.Jitter == nil {
 		w.cfg.Jitter = rand.Float64
@@ -85,26 +84,15 @@ func (w *Worker) Run(ctx context.Context) {
 	w.tasks.Go(func() { w.keep(ctx) })
 	select {
 	case <-ctx.Done():
-	case <-w.over:
+	case <-w.over.Done():
 	}
 	cancel()
-	if l := w.seat.link.Load(); l != nil {
-		l.finish()
-	}
 	w.tasks.Wait()
 }
 
-// end makes Run return.
-func (w *Worker) end() { w.overOnce.Do(func() { close(w.over) }) }
-
 // Nudge makes the head look now. It never blocks, and nudges merge. Without a connection it is lost: the head looks
 // when there is one again.
-func (w *Worker) Nudge() {
-	select {
-	case w.nudged <- struct{}{}:
-	default:
-	}
-}
+func (w *Worker) Nudge() { pause.Ring(w.nudged) }
 
 // Farewell says goodbye, so that the head does not take our end for a death, and waits a moment for it to hear that.
 func (w *Worker) Farewell() {
@@ -199,7 +187,7 @@ func (w *Worker) hold(ctx context.Context, l *link) {
 // connection, which has the seat, or nil.
 func (w *Worker) dialAll(ctx context.Context) *link {
 	for i, address := range w.addresses {
-		conn, took, err := reach(ctx, w.network, address, w.cfg.Key, w.rank, w.self)
+		conn, took, err := w.reach(ctx, address)
 		if err != nil && took {
 			w.early.turnedAway(address, err)
 		}
@@ -230,19 +218,27 @@ func (w *Worker) refused() {
 	}
 }
 
+// caller is who calls the head.
+type caller struct {
+	network Network
+	key     string
+	rank    int
+	self    identity
+}
+
 // reach makes a connection to the head on which both sides have proven themselves. Where they have not, it tells whether
 // the call was taken. One that fails is aborted: the head may have let us in already, and must not take its end for our
 // death.
-func reach(ctx context.Context, network Network, address, key string, rank int, self identity) (proven net.Conn, took bool, err error) {
+func (c caller) reach(ctx context.Context, address string) (proven net.Conn, took bool, err error) {
 	short, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	conn, err := network.Dial(short, address)
+	conn, err := c.network.Dial(short, address)
 	if err != nil {
 		return nil, false, err
 	}
 	stop := context.AfterFunc(ctx, func() { abort(conn) })
 	defer stop()
-	if err := introduce(conn, key, rank, self); err != nil {
+	if err := introduce(conn, c.key, c.rank, c.self); err != nil {
 		abort(conn)
 		return nil, true, err
 	}
@@ -264,9 +260,6 @@ func (w *Worker) take(ctx context.Context, conn net.Conn) *link {
 	if w.leaving.Load() { // Farewell may have said it on the one before
 		l.send(frameGoodbye)
 	}
-	if ctx.Err() != nil { // Run may have finished the one before
-		l.finish()
-	}
 	w.tasks.Go(func() { w.follow(ctx, l) })
 	return l
 }
@@ -277,10 +270,7 @@ func (w *Worker) follow(ctx context.Context, l *link) {
 		case frameOver:
 			w.head.Over(int(code))
 		case frameAsk:
-			select {
-			case w.asked <- struct{}{}:
-			default:
-			}
+			pause.Ring(w.asked)
 			w.head.Heard(false)
 		default:
 			w.head.Heard(frame == frameNudge)
