@@ -24,7 +24,7 @@ func FuzzListing(f *testing.F) {
 		other := newListing(backwards, size, 1, time.Time{})
 		asked := []string{Up, Failed, BeatState, SandboxBeat, ""}
 		for _, name := range names {
-			if _, state, _, ok := nodeName(name); ok && len(asked) < 16 {
+			if _, state, _, ok := ParseNodeName(name, 0); ok && len(asked) < 16 {
 				asked = append(asked, state)
 			}
 			if !l.Has(name) {
@@ -48,7 +48,7 @@ func checkState(t *testing.T, l Listing, state string, size int) {
 	t.Helper()
 	want, beats := make(map[int]bool), make(map[int]int64)
 	for _, name := range l.names {
-		rank, shown, count, ok := nodeName(name)
+		rank, shown, count, ok := ParseNodeName(name, 0)
 		if !ok || shown != state || rank >= size || name[:strings.IndexByte(name, '.')] != strings.TrimSuffix(NodeName(rank, size, ""), ".") {
 			continue
 		}

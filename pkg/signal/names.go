@@ -2,7 +2,6 @@ package signal
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"unicode"
@@ -52,7 +51,11 @@ const (
 // Width returns the number of digits that ranks of a job of size nodes are
 // padded to, so that names sort by rank: at least four.
 func Width(size int) int {
-	return max(4, len(strconv.Itoa(size-1)))
+	width := 4
+	for most := 10_000; size > most; most *= 10 {
+		width++
+	}
+	return width
 }
 
 // NodeName returns the name in Nodes that says that rank is in state.
@@ -128,34 +131,29 @@ func beatName(rank, size int, state string, count int64) string {
 	return fmt.Sprintf("%s.%06d", NodeName(rank, size, state), count)
 }
 
-// counted tells whether a name of that state must end with a number, and
-// numberable whether it may.
+// counted tells whether a name of that state must end with a number.
 func counted(state string) bool {
 	return state == BeatState || state == SandboxBeat || state == Event
 }
-func numberable(state string) bool { return counted(state) || state == Checked }
 
-// nodeName takes a name in Nodes apart; count is 0 where the state has none.
-// Anything else in the directory is not a node's name.
-func nodeName(name string) (rank int, state string, count int64, ok bool) {
+// ParseNodeName takes a name in Nodes of a job of size nodes apart: the rank,
+// its state, and the number where the state has one. Anything else in the
+// directory is not a node's name, nor is one of another width, which would be a
+// second one for the same rank. Of a job of unknown size, 0, any width will do.
+func ParseNodeName(name string, size int) (rank int, state string, count int64, ok bool) {
 	digits, rest, _ := strings.Cut(name, ".")
 	state, tail, more := strings.Cut(rest, ".")
 	rank, ok = parseRank(digits)
-	if !ok || state == "" || counted(state) && !more || more && !numberable(state) {
-		return 0, "", 0, false
+	ok = ok && state != "" && (size == 0 || rank < size && len(digits) == Width(size))
+	if ok && more {
+		count, ok = parseNumber(tail, 63)
+		ok = ok && (counted(state) || state == Checked)
 	}
-	if !more {
-		return rank, state, 0, true
-	}
-	count, ok = parseNumber(tail, math.MaxInt64)
-	if !ok {
+	if !ok || !more && counted(state) {
 		return 0, "", 0, false
 	}
 	return rank, state, count, true
 }
-
-// abortRank returns which rank published the abort of that name in Control.
-func abortRank(name string) (int, bool) { return numbered(name, abort) }
 
 // numbered takes the number out of a name in Control of that kind.
 func numbered(name, kind string) (int, bool) {
@@ -166,38 +164,17 @@ func numbered(name, kind string) (int, bool) {
 	return parseRank(digits)
 }
 
-// parseRank parses the padded number of a rank: digits alone, so that a name
-// is no other name's twin.
+// parseRank parses the padded number of a rank.
 func parseRank(digits string) (int, bool) {
-	if len(digits) < Width(1) {
-		return 0, false
-	}
-	rank, ok := parseNumber(digits, math.MaxInt32)
-	return int(rank), ok
+	rank, ok := parseNumber(digits, 31)
+	return int(rank), ok && len(digits) >= Width(1)
 }
 
-// parseNumber parses digits, up to a most of any: strconv would make an error
-// of every name that is no node's.
-func parseNumber(digits string, most int64) (n int64, ok bool) {
-	for i := range len(digits) {
-		digit := int64(digits[i] - '0') // a byte below '0' wraps around
-		if digit > 9 || n > (most-digit)/10 {
-			return 0, false
-		}
-		n = 10*n + digit
-	}
-	return n, digits != ""
-}
-
-// ParseNodeName takes a name in Nodes of a job of size nodes apart: the rank,
-// its state, and the number where the state has one. Anything else in the
-// directory is not a node's name. Of a job of unknown size, 0, any width will do.
-func ParseNodeName(name string, size int) (rank int, state string, count int64, ok bool) {
-	rank, state, count, ok = nodeName(name)
-	if ok && size > 0 && (rank >= size || strings.IndexByte(name, '.') != Width(size)) {
-		ok = false
-	}
-	return rank, state, count, ok
+// parseNumber parses a number of so many bits: digits alone, so that a name is
+// no other name's twin.
+func parseNumber(digits string, bits int) (int64, bool) {
+	n, err := strconv.ParseUint(digits, 10, bits)
+	return int64(n), err == nil
 }
 
 // ParseEventsName takes the name of a timeline apart: the rank, and the kind of
@@ -219,6 +196,6 @@ func ParseUp(state string) (generation int, ok bool) {
 		return 0, true
 	}
 	digits, is := strings.CutPrefix(state, Up+"-")
-	n, ok := parseNumber(digits, 1<<31-1)
+	n, ok := parseNumber(digits, 31)
 	return int(n), ok && is
 }

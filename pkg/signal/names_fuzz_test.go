@@ -20,17 +20,17 @@ func FuzzNames(f *testing.F) {
 		} else {
 			count = 0
 		}
-		if r, s, c, ok := nodeName(name); !ok || r != rank || s != state || c != count {
+		if r, s, c, ok := ParseNodeName(name, 0); !ok || r != rank || s != state || c != count {
 			t.Errorf("rank %d of %d in %s, count %d, is %q, which is %d, %q, %d, %t", rank, size, state, count, name, r, s, c, ok)
 		}
-		if r, ok := abortRank(name); ok {
+		if r, ok := numbered(name, abort); ok {
 			t.Errorf("%q is an abort of rank %d, too", name, r)
 		}
 		aborted := AbortName(rank, size)
-		if r, ok := abortRank(aborted); !ok || r != rank {
+		if r, ok := numbered(aborted, abort); !ok || r != rank {
 			t.Errorf("the abort of rank %d of %d is %q, which is %d, %t", rank, size, aborted, r, ok)
 		}
-		if r, _, _, ok := nodeName(aborted); ok {
+		if r, _, _, ok := ParseNodeName(aborted, 0); ok {
 			t.Errorf("%q is a name of rank %d, too", aborted, r)
 		}
 		if rank > 0 && NodeName(rank-1, size, state) >= NodeName(rank, size, state) {
@@ -41,10 +41,10 @@ func FuzzNames(f *testing.F) {
 
 func FuzzNodeName(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
-		rank, state, count, ok := nodeName(name)
+		rank, state, count, ok := ParseNodeName(name, 0)
 		if !ok {
 			if rank != 0 || state != "" || count != 0 {
-				t.Errorf("nodeName(%q) refuses, and yet answers %d, %q, %d", name, rank, state, count)
+				t.Errorf("ParseNodeName(%q) refuses, and yet answers %d, %q, %d", name, rank, state, count)
 			}
 			return
 		}
@@ -55,19 +55,19 @@ func FuzzNodeName(f *testing.F) {
 			again += fmt.Sprintf(".%0*d", len(tail), count)
 		}
 		if again != name || rank < 0 || count < 0 {
-			t.Errorf("nodeName(%q) = %d, %q, %d, which is the name %q", name, rank, state, count, again)
+			t.Errorf("ParseNodeName(%q) = %d, %q, %d, which is the name %q", name, rank, state, count, again)
 		}
 	})
 }
 
 func FuzzAbortRank(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
-		rank, ok := abortRank(name)
+		rank, ok := numbered(name, abort)
 		if !ok {
 			return
 		}
 		if again := fmt.Sprintf("%s.%0*d", abort, len(name)-len(abort)-1, rank); again != name || rank < 0 {
-			t.Errorf("abortRank(%q) = %d, which is the name %q", name, rank, again)
+			t.Errorf("numbered(%q) = %d, which is the name %q", name, rank, again)
 		}
 	})
 }

@@ -66,9 +66,9 @@ func TestNodeName(t *testing.T) {
 		{"empty", "", 0, "", 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			rank, state, count, ok := nodeName(tc.in)
+			rank, state, count, ok := ParseNodeName(tc.in, 0)
 			if rank != tc.rank || state != tc.state || count != tc.count || ok != tc.ok {
-				t.Errorf("nodeName(%q) = %d, %q, %d, %t", tc.in, rank, state, count, ok)
+				t.Errorf("ParseNodeName(%q) = %d, %q, %d, %t", tc.in, rank, state, count, ok)
 			}
 		})
 	}
@@ -91,8 +91,8 @@ func TestAbortRank(t *testing.T) {
 		{"another name", "about.0007", 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if rank, ok := abortRank(tc.in); rank != tc.rank || ok != tc.ok {
-				t.Errorf("abortRank(%q) = %d, %t", tc.in, rank, ok)
+			if rank, ok := numbered(tc.in, abort); rank != tc.rank || ok != tc.ok {
+				t.Errorf("numbered(%q) = %d, %t", tc.in, rank, ok)
 			}
 		})
 	}

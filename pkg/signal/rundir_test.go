@@ -481,7 +481,7 @@ func readWhole(t *testing.T, d *Dir, read map[string]bool) {
 		t.Error(err)
 	}
 	for _, name := range all {
-		rank, state, _, ok := nodeName(name)
+		rank, state, _, ok := ParseNodeName(name, 0)
 		if !ok {
 			t.Errorf("%q is shown", name)
 		}
