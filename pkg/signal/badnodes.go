@@ -3,7 +3,6 @@ package signal
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 )
@@ -19,11 +18,10 @@ func (d *Dir) NoteBadNodes(ctx context.Context, hosts []string) (path string, er
 	dir := filepath.Join(filepath.Dir(d.path), BadNodes)
 	path = filepath.Join(dir, d.run)
 	err = d.change(ctx, "publish", path, func() error {
-		err := d.via.again(func() error { return d.via.Share.Change(MakeDir, "", dir) })
-		if err != nil && !errors.Is(err, os.ErrExist) {
+		if err := d.via.makeOwn(dir); err != nil {
 			return err
 		}
-		return writeFirst(d.via, dir, d.run, []byte(strings.Join(hosts, "\n")+"\n"), true, nil)
+		return d.via.writeFirst(dir, d.run, []byte(strings.Join(hosts, "\n")+"\n"), true)
 	})
 	if errors.Is(err, ErrTaken) {
 		return path, nil

@@ -124,7 +124,7 @@ func toSeen(b *testing.B, d *Dir, w *Watch, name string, waited time.Duration) t
 		b.Fatal(err)
 	}
 	begin := time.Now()
-	if err := renameOwn(d.via, temporary, filepath.Join(w.path, name)); err != nil {
+	if err := d.via.renameOwn(temporary, filepath.Join(w.path, name)); err != nil {
 		b.Fatal(err)
 	}
 	return (<-seen).Sub(begin)

@@ -19,24 +19,22 @@ type clock struct {
 // of this node's. The first record that this node publishes shows it: it is not
 // known before, nor where the share does not tell when a file was written.
 func (d *Dir) Offset() (offset time.Duration, known bool) {
-	if learned := d.clock.offset.Load(); learned != nil {
+	if learned := d.via.clock.offset.Load(); learned != nil {
 		return *learned, true
 	}
 	return 0, false
 }
 
-// stamp returns what learns the offset from the first record of this node; nil
-// for the others. That the share does not tell is no error: the record is there.
-func (d *Dir) stamp() stamped {
-	if d.clock.asked.Swap(true) {
-		return nil
+// learn takes the offset from the first file that this node has written, since it
+// began to. That the share does not tell is no error: the record is there.
+func (c *clock) learn(share Share, path string, began time.Time) {
+	if c.asked.Swap(true) {
+		return
 	}
-	return func(path string, began time.Time) {
-		facts, err := d.via.Share.Look(path)
-		if err == nil && !facts.Written.IsZero() {
-			offset := offsetOf(facts.Written, began, time.Now())
-			d.clock.offset.Store(&offset)
-		}
+	facts, err := share.Look(path)
+	if err == nil && !facts.Written.IsZero() {
+		offset := offsetOf(facts.Written, began, time.Now())
+		c.offset.Store(&offset)
 	}
 }
 

@@ -22,9 +22,9 @@ func guarded[T any](ctx context.Context, m *Meter, op, path string, call func() 
 // first.
 func begun[T any](ctx context.Context, m *Meter, op, path string, call func() (T, error)) (T, error) {
 	begin := time.Now()
-	number := m.begin(op, path)
+	asked := m.begin(op, path)
 	value, err := pause.Bounded(ctx, 0, func() (T, error) {
-		defer m.end(number)
+		defer m.end(asked)
 		return call()
 	})
 	if err == pause.ErrHangs {

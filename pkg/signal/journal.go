@@ -38,21 +38,22 @@ type Journal struct {
 	pending []byte // guarded by mu
 	rest    []byte // what the file was given last and has not taken; guarded by mu
 	dropped int    // lines, guarded by mu
-	spare   []byte // the memory of what was written last, guarded by mu
 	file    io.WriteCloser
 	closed  error         // what closing the file has said; set before ended is closed
 	taken   chan struct{} // closed when nothing is left to write; nil where nobody waits, guarded by mu
 
 	flush chan struct{} // buffered by one: "write now"
 	ended chan struct{} // closed when the writing goroutine has ended
-	stop  chan struct{} // closed by Close
-	once  sync.Once
+	life  context.Context
+	stop  context.CancelFunc // of life, called by Close
 }
 
 // NewJournal returns a journal that has no file yet: it keeps what it is given
 // until Open. Close must be called.
 func NewJournal() *Journal {
-	return &Journal{flush: make(chan struct{}, 1), ended: make(chan struct{}), stop: make(chan struct{})}
+	j := &Journal{flush: make(chan struct{}, 1), ended: make(chan struct{})}
+	j.life, j.stop = context.WithCancel(context.Background())
+	return j
 }
 
 // Open lets the journal write to file, and starts to. It may be called once.
@@ -90,7 +91,7 @@ func (j *Journal) run() {
 	defer tick.Stop()
 	for {
 		select {
-		case <-j.stop:
+		case <-j.life.Done():
 			j.drain()
 			j.closed = j.file.Close()
 			return
@@ -122,7 +123,7 @@ func (j *Journal) next() bool {
 	if len(j.rest) > 0 {
 		return true
 	}
-	j.rest, j.pending, j.spare = j.pending, j.spare[:0], j.pending
+	j.rest, j.pending = j.pending, nil
 	if j.dropped > 0 {
 		told := fmt.Sprintf("{\"dropped\":%d}", j.dropped)
 		if j.Dropped != nil {
@@ -165,7 +166,7 @@ func (j *Journal) Left() int {
 // Close writes what is pending, closes the file, and waits for it until ctx
 // ends; a share that does not answer keeps the rest.
 func (j *Journal) Close(ctx context.Context) error {
-	j.once.Do(func() { close(j.stop) })
+	j.stop()
 	j.mu.Lock()
 	opened := j.file != nil
 	j.mu.Unlock()

@@ -2,6 +2,7 @@ package signal
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -50,13 +51,11 @@ func Ops() []Op {
 // its methods may be called from any goroutine.
 type Meter struct {
 	mu      sync.Mutex
-	counts  [ops]int64         // guarded by mu
-	retries int64              // guarded by mu
-	busy    [ops]time.Duration // guarded by mu
-	slowest SlowCall           // guarded by mu
-	asked   int64              // numbers what is asked for, guarded by mu
-	pending map[int64]request  // by number, guarded by mu
-	settled chan struct{}      // closed when nothing is pending; nil where nobody waits, guarded by mu
+	spent   [ops]Spent        // by kind, guarded by mu
+	retries int64             // guarded by mu
+	slowest SlowCall          // guarded by mu
+	pending map[*request]bool // what is asked for, guarded by mu
+	settled chan struct{}     // closed when nothing is pending; nil where nobody waits, guarded by mu
 }
 
 // request is something asked of the share, which takes one call or several.
@@ -89,12 +88,10 @@ func (m *Meter) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := Stats{ByKind: make(map[string]int64), Retries: m.retries, Slowest: m.slowest}
-	for op, count := range m.counts {
-		if count > 0 {
-			s.ByKind[Op(op).String()] = count
-		}
-		s.Calls += count
-		s.Busy += m.busy[op]
+	for _, spent := range m.spentLocked() {
+		s.ByKind[spent.Op.String()] = spent.Calls
+		s.Calls += spent.Calls
+		s.Busy += spent.Busy
 	}
 	if oldest, there := m.oldest(); there {
 		if age := time.Since(oldest.began); age > s.Slowest.Took {
@@ -112,15 +109,14 @@ type Spent struct {
 }
 
 // Spent returns the counts so far, of each kind that there was any call of.
-func (m *Meter) Spent() (spent []Spent) {
+func (m *Meter) Spent() []Spent {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for op, count := range m.counts {
-		if count > 0 {
-			spent = append(spent, Spent{Op: Op(op), Calls: count, Busy: m.busy[op]})
-		}
-	}
-	return spent
+	return m.spentLocked()
+}
+
+func (m *Meter) spentLocked() []Spent {
+	return slices.DeleteFunc(slices.Clone(m.spent[:]), func(s Spent) bool { return s.Calls == 0 })
 }
 
 // Silence returns for how long what was asked for first is under way: for how
@@ -136,9 +132,9 @@ func (m *Meter) Silence() time.Duration {
 
 // oldest needs mu.
 func (m *Meter) oldest() (oldest request, there bool) {
-	for _, r := range m.pending {
+	for r := range m.pending {
 		if !there || r.began.Before(oldest.began) {
-			oldest, there = r, true
+			oldest, there = *r, true
 		}
 	}
 	return oldest, there
@@ -165,23 +161,23 @@ func (m *Meter) Settle(ctx context.Context) bool {
 	}
 }
 
-// begin notes that something is asked for, and returns its number.
-func (m *Meter) begin(op, path string) int64 {
+// begin notes that something is asked for.
+func (m *Meter) begin(op, path string) *request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.pending == nil {
-		m.pending = make(map[int64]request)
+		m.pending = make(map[*request]bool)
 	}
-	m.asked++
-	m.pending[m.asked] = request{op, path, time.Now()}
-	return m.asked
+	r := &request{op, path, time.Now()}
+	m.pending[r] = true
+	return r
 }
 
 // end notes that it is answered.
-func (m *Meter) end(number int64) {
+func (m *Meter) end(r *request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.pending, number)
+	delete(m.pending, r)
 	if len(m.pending) == 0 && m.settled != nil {
 		close(m.settled)
 		m.settled = nil
@@ -192,7 +188,8 @@ func (m *Meter) end(number int64) {
 func (m *Meter) Enter(op Op, _ string) (time.Time, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.counts[op]++
+	m.spent[op].Op = op
+	m.spent[op].Calls++
 	return time.Now(), nil
 }
 
@@ -201,7 +198,7 @@ func (m *Meter) Leave(op Op, path string, entered time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	took := time.Since(entered)
-	m.busy[op] += took
+	m.spent[op].Busy += took
 	if took > m.slowest.Took {
 		m.slowest = SlowCall{Op: op.String(), Path: path, Took: took}
 	}

@@ -21,7 +21,7 @@ func TestMeterCounts(t *testing.T) {
 		{"publish", func(d *Dir) error { return d.Publish(t.Context(), Nodes, "0000.failed", &State{}, false) },
 			map[string]int64{"open": 1, "write": 1, "close": 1, "rename": 1, "stat": 1}},
 		{"publish again", func(d *Dir) error {
-			d.clock.asked.Store(true)
+			d.via.clock.asked.Store(true)
 			return d.Publish(t.Context(), Nodes, "0000.failed", &State{}, false)
 		}, map[string]int64{"open": 1, "write": 1, "close": 1, "rename": 1}},
 		{"publish for good", func(d *Dir) error { return d.Publish(t.Context(), Nodes, "0000.failed", &State{}, true) },
@@ -88,7 +88,7 @@ func TestMeterOrder(t *testing.T) {
 			var told []Op
 			p.Share = Disk(before(func(op Op, _ string) error { told = append(told, op); return nil }))
 			d := create(t, p)
-			d.clock.asked.Store(true)
+			d.via.clock.asked.Store(true)
 			told = nil
 			if err := tc.do(d); err != nil || !slices.Equal(told, tc.want) {
 				t.Errorf("got %v, not %v (%v)", told, tc.want, err)
@@ -150,15 +150,16 @@ func TestMeterSilenceOfTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(Meter)
 		const many = 8
+		var asked []*request
 		for range many {
-			m.begin("list", "nodes")
+			asked = append(asked, m.begin("list", "nodes"))
 			time.Sleep(time.Second)
 		}
-		for number := range int64(many) {
+		for number, r := range asked {
 			if want := time.Duration(many-number) * time.Second; m.Silence() != want || m.Stats().Slowest.Took != want {
 				t.Errorf("silent for %s, and the slowest takes %s, want %s", m.Silence(), m.Stats().Slowest.Took, want)
 			}
-			m.end(number + 1)
+			m.end(r)
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 // Make makes a subdirectory, for the first who needs it.
 func (d *Dir) Make(ctx context.Context, sub string) error {
 	path := filepath.Join(d.path, sub)
-	return d.change(ctx, "make", path, func() error { return d.makeOwn(path) })
+	return d.change(ctx, "make", path, func() error { return d.via.makeOwn(path) })
 }
 
 // OwnedNames returns the names that one look at a subdirectory shows. One in which
@@ -50,9 +50,7 @@ func Absent(err error) bool { return passing(err) }
 func (d *Dir) Discard(ctx context.Context, sub string, names ...string) error {
 	for _, name := range names {
 		path := filepath.Join(d.path, sub, name)
-		err := do(ctx, d.via.Meter, "remove", path, func() error {
-			return d.via.again(func() error { return d.via.Share.Change(Remove, "", path) })
-		})
+		err := do(ctx, d.via.Meter, "remove", path, func() error { return d.via.change(Remove, "", path) })
 		if err != nil && !passing(err) {
 			return err
 		}

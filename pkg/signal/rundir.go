@@ -25,8 +25,7 @@ type Dir struct {
 	host  string
 	kind  FileSystem
 	via   Access
-	clock *clock // the same for all ranks of this process
-	pulse *pulse
+	pulse pulse
 }
 
 // Path returns the run directory's absolute path.
@@ -62,7 +61,7 @@ func (d *Dir) NodeName(rank int, state string) string { return NodeName(rank, d.
 func (p Place) dir(run, nonce string, kind FileSystem) *Dir {
 	return &Dir{
 		path: filepath.Join(p.LogDir, run), run: run, nonce: nonce,
-		rank: p.Rank, size: p.Size, host: p.Host, kind: kind, via: p.Access, clock: new(clock), pulse: newPulse(),
+		rank: p.Rank, size: p.Size, host: p.Host, kind: kind, via: p.Access, pulse: newPulse(),
 	}
 }
 
@@ -144,34 +143,22 @@ func (p Place) refuseOwn(ctx context.Context, kind FileSystem) error {
 // build makes the tree under a name that no reader looks at, then shows it.
 func (d *Dir) build(logDir string, job []byte) error {
 	hidden := filepath.Join(logDir, ".new-"+newTag())
-	err := d.makeOwn(hidden)
+	err := d.via.makeOwn(hidden)
 	for _, sub := range []string{Control, Nodes, Logs, Events} {
 		if err == nil {
-			err = d.makeOwn(filepath.Join(hidden, sub))
+			err = d.via.makeOwn(filepath.Join(hidden, sub))
 		}
 	}
 	if err == nil {
-		err = d.via.again(func() error { return d.via.Share.Write(filepath.Join(hidden, Control, NameJob), job, false) })
+		err = d.via.write(filepath.Join(hidden, Control, NameJob), job, false)
 	}
 	if err == nil {
-		err = renameOwn(d.via, hidden, d.path)
+		err = d.via.renameOwn(hidden, d.path)
 	}
 	if err != nil {
 		d.via.tidy(hidden)
 	}
 	return err
-}
-
-// makeOwn makes a directory that nobody else makes: where it is there, the
-// reply to an earlier request was lost.
-func (d *Dir) makeOwn(path string) error {
-	return d.via.again(func() error {
-		err := d.via.Share.Change(MakeDir, "", path)
-		if errors.Is(err, os.ErrExist) {
-			return nil
-		}
-		return err
-	})
 }
 
 func (p Place) explainBuild(path string, err error) error {
@@ -214,18 +201,14 @@ func (d *Dir) inspect(ctx context.Context, p Place) error {
 // at all. Durable records outlive a crash of the server: causes and results.
 // Each name must be published once only. The first of this node tells Offset.
 func (d *Dir) Publish(ctx context.Context, sub, name string, rec Record, durable bool) error {
-	return d.publish(ctx, sub, name, rec, func(dir string, data []byte) error {
-		return writeWhole(d.via, dir, name, data, durable, d.stamp())
-	})
+	return d.publish(ctx, sub, name, rec, durable, d.via.writeWhole)
 }
 
 // Claim is Publish of a record that is not durable and of which it is not sure
 // that nobody else publishes it: the first one wins, where the share has links,
 // and the others get ErrTaken.
 func (d *Dir) Claim(ctx context.Context, sub, name string, rec Record) error {
-	return d.publish(ctx, sub, name, rec, func(dir string, data []byte) error {
-		return writeFirst(d.via, dir, name, data, false, d.stamp())
-	})
+	return d.publish(ctx, sub, name, rec, false, d.via.writeFirst)
 }
 
 // PublishOnce publishes a durable record that several ranks may want to write (a
@@ -233,18 +216,19 @@ func (d *Dir) Claim(ctx context.Context, sub, name string, rec Record) error {
 // The name is one in the run directory, or in a subdirectory of it.
 func (d *Dir) PublishOnce(ctx context.Context, name string, rec Record) error {
 	sub, name := filepath.Split(name)
-	return d.publish(ctx, sub, name, rec, func(dir string, data []byte) error {
-		return writeFirst(d.via, dir, name, data, true, nil)
-	})
+	return d.publish(ctx, sub, name, rec, true, d.via.writeFirst)
 }
 
-func (d *Dir) publish(ctx context.Context, sub, name string, rec Record, write func(dir string, data []byte) error) error {
+// publish has write write a record.
+func (d *Dir) publish(
+	ctx context.Context, sub, name string, rec Record, durable bool, write func(dir, name string, data []byte, durable bool) error,
+) error {
 	data, err := d.encode(rec)
 	if err != nil {
 		return err
 	}
 	dir := filepath.Join(d.path, sub)
-	return d.change(ctx, "publish", filepath.Join(dir, name), func() error { return write(dir, data) })
+	return d.change(ctx, "publish", filepath.Join(dir, name), func() error { return write(dir, name, data, durable) })
 }
 
 // change makes calls that change what has this path, and explains their error.
@@ -265,9 +249,7 @@ func (d *Dir) explainWrite(path string, err error) error {
 // keeps what it says.
 func (d *Dir) Mark(ctx context.Context, sub, name string) error {
 	path := filepath.Join(d.path, sub, name)
-	return d.change(ctx, "publish", path, func() error {
-		return d.via.again(func() error { return d.via.Share.Write(path, nil, false) })
-	})
+	return d.change(ctx, "publish", path, func() error { return d.via.write(path, nil, false) })
 }
 
 // Remark gives a mark of this rank's another name, for a share that is full: a
@@ -276,7 +258,7 @@ func (d *Dir) Mark(ctx context.Context, sub, name string) error {
 func (d *Dir) Remark(ctx context.Context, sub, from, to string) error {
 	dir := filepath.Join(d.path, sub)
 	return d.change(ctx, "publish", filepath.Join(dir, to), func() error {
-		err := renameFirst(d.via, dir, filepath.Join(dir, from), to)
+		err := d.via.renameFirst(dir, filepath.Join(dir, from), to)
 		if errors.Is(err, os.ErrExist) {
 			return nil
 		}
@@ -319,13 +301,14 @@ func (d *Dir) read(ctx context.Context, sub, name string, rec Record) error {
 	return nil
 }
 
-// pulse is a rank's beats.
-type pulse struct {
-	beating chan struct{} // holds a token while a beat is under way
-	newest  int64         // that is there, guarded by beating
-}
+// pulse holds how many beats a rank has given, but while one is under way.
+type pulse chan int64
 
-func newPulse() *pulse { return &pulse{beating: make(chan struct{}, 1)} }
+func newPulse() pulse {
+	p := make(pulse, 1)
+	p <- 0
+	return p
+}
 
 // Beat publishes the next beat of this rank as state: see BeatAs.
 func (d *Dir) Beat(ctx context.Context, sub, state string) error {
@@ -338,39 +321,44 @@ func (d *Dir) Beat(ctx context.Context, sub, state string) error {
 // wait for each other.
 func (d *Dir) BeatAs(ctx context.Context, sub, name string) error {
 	path := filepath.Join(d.path, sub, name)
-	p := d.pulse
-	if !p.turn(ctx) {
+	newest, ok := d.pulse.turn(ctx)
+	if !ok {
 		return &StallError{Op: "beat", Path: path, Cause: context.Cause(ctx)}
 	}
-	// Whoever has the token makes the call, which gives it back.
+	// The call gives the turn back, also where nobody waits for it any more.
 	_, err := begun(ctx, d.via.Meter, "beat", path, func() (struct{}, error) {
-		defer func() { <-p.beating }()
-		name := func(count int64) string { return fmt.Sprintf("%s.%06d", path, count) }
-		err := os.ErrNotExist
-		// Twice where the answer passes, or the old name would stay.
-		for try := 1; p.newest > 0 && passing(err) && try <= 2; try++ {
-			err = d.via.Share.Change(Rename, name(p.newest), name(p.newest+1))
-		}
-		if err != nil { // or it has worked and only the reply was lost: then this changes nothing
-			err = d.via.again(func() error { return d.via.Share.Write(name(p.newest+1), nil, false) })
-		}
+		err := d.beat(path, newest)
 		if err == nil {
-			p.newest++
+			newest++
 		}
+		d.pulse <- newest
 		return struct{}{}, err
 	})
 	return d.explainWrite(path, err)
 }
 
-// turn waits for the token to beat with, and tells whether it came in time.
-func (p *pulse) turn(ctx context.Context) bool {
+func (d *Dir) beat(path string, newest int64) error {
+	name := func(count int64) string { return fmt.Sprintf("%s.%06d", path, count) }
+	err := os.ErrNotExist
+	// Twice where the answer passes, or the old name would stay.
+	for try := 1; newest > 0 && passing(err) && try <= 2; try++ {
+		err = d.via.Share.Change(Rename, name(newest), name(newest+1))
+	}
+	if err != nil { // or it has worked and only the reply was lost: then this changes nothing
+		err = d.via.write(name(newest+1), nil, false)
+	}
+	return err
+}
+
+// turn waits for the turn to beat, and tells whether it came in time.
+func (p pulse) turn(ctx context.Context) (newest int64, ok bool) {
 	if ctx.Err() != nil { // of two channels that are ready, select takes either
-		return false
+		return 0, false
 	}
 	select {
-	case p.beating <- struct{}{}:
-		return true
+	case newest = <-p:
+		return newest, true
 	case <-ctx.Done():
-		return false
+		return 0, false
 	}
 }

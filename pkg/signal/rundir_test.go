@@ -208,7 +208,7 @@ func TestInspect(t *testing.T) {
 
 func TestRead(t *testing.T) {
 	d := create(t, newPlace(t))
-	theirs := &Dir{path: d.path, nonce: "theirs", via: Access{}.ready(), clock: new(clock)}
+	theirs := &Dir{path: d.path, nonce: "theirs", via: Access{}.ready()}
 	publish(t, theirs, Nodes, "0001.failed", &FailedRecord{What: "of old"})
 	publish(t, d, Nodes, "0002.failed", &FailedRecord{What: "of now"})
 	put(t, filepath.Join(d.path, Nodes, "0003.failed"), `{"v":1,"nonce":`)

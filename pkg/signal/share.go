@@ -97,6 +97,7 @@ type Access struct {
 	// Jitter draws by how much pauses differ, at least 0 and less than 1; nil:
 	// at random.
 	Jitter func() float64
+	clock  *clock // the share's, for all ranks that go by this way
 }
 
 // ready returns an access without nils.
@@ -109,6 +110,9 @@ func (a Access) ready() Access {
 	}
 	if a.Jitter == nil {
 		a.Jitter = rand.Float64
+	}
+	if a.clock == nil {
+		a.clock = new(clock)
 	}
 	return a
 }
@@ -157,31 +161,31 @@ func (d disk) close(file *os.File, path string) error {
 	return d.call(OpClose, path, file.Close)
 }
 
-func (d disk) List(path string, vet func(Facts) error) (names []string, err error) {
-	dir, err := d.open(path, os.O_RDONLY|syscall.O_DIRECTORY)
+// within opens what has this path for one use of it, and closes it. The error of
+// close counts: a network file system may say only there that data did not fit.
+func (d disk) within(path string, flags int, use func(*os.File) error) error {
+	file, err := d.open(path, flags)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer func() { err = errors.Join(err, d.close(dir, path)) }()
-	if vet != nil {
-		facts, err := d.stat(path, dir.Stat)
-		if err == nil {
-			err = vet(facts)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	names, err = called(d, OpList, path, func() ([]string, error) { return dir.Readdirnames(-1) })
-	if err != nil {
-		return nil, err
-	}
-	return records(names), nil
+	return errors.Join(use(file), d.close(file, path))
 }
 
-// records leaves the temporaries out of names, in place.
-func records(names []string) []string {
-	return slices.DeleteFunc(names, func(name string) bool { return name[0] == '.' })
+func (d disk) List(path string, vet func(Facts) error) (names []string, err error) {
+	err = d.within(path, os.O_RDONLY|syscall.O_DIRECTORY, func(dir *os.File) error {
+		if vet != nil {
+			facts, err := d.stat(path, dir.Stat)
+			if err == nil {
+				err = vet(facts)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		names, err = called(d, OpList, path, func() ([]string, error) { return dir.Readdirnames(-1) })
+		return err
+	})
+	return slices.DeleteFunc(names, func(name string) bool { return name[0] == '.' }), err
 }
 
 func (d disk) Look(path string) (Facts, error) {
@@ -199,29 +203,24 @@ func (d disk) stat(path string, ask func() (os.FileInfo, error)) (Facts, error) 
 func ownerOf(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
 func (d disk) Read(path string) (data []byte, err error) {
-	file, err := d.open(path, os.O_RDONLY|syscall.O_NONBLOCK)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, d.close(file, path)) }()
-	data, err = called(d, OpRead, path, func() ([]byte, error) { return io.ReadAll(io.LimitReader(file, maxRecord+1)) })
-	if err == nil && len(data) > maxRecord {
-		err = errors.New("it is larger than any record")
-	}
+	err = d.within(path, os.O_RDONLY|syscall.O_NONBLOCK, func(file *os.File) error {
+		data, err = called(d, OpRead, path, func() ([]byte, error) { return io.ReadAll(io.LimitReader(file, maxRecord+1)) })
+		if err == nil && len(data) > maxRecord {
+			err = errors.New("it is larger than any record")
+		}
+		return err
+	})
 	return data, err
 }
 
 func (d disk) Part(path string, offset, most int64) (data []byte, facts Facts, err error) {
-	file, err := d.open(path, os.O_RDONLY|syscall.O_NONBLOCK)
-	if err != nil {
-		return nil, facts, err
-	}
-	defer func() { err = errors.Join(err, d.close(file, path)) }()
-	facts, err = d.stat(path, file.Stat)
-	if err != nil || !facts.Mode.IsRegular() || offset >= facts.Size {
-		return nil, facts, err
-	}
-	data, err = called(d, OpRead, path, func() ([]byte, error) { return io.ReadAll(io.NewSectionReader(file, offset, most)) })
+	err = d.within(path, os.O_RDONLY|syscall.O_NONBLOCK, func(file *os.File) error {
+		facts, err = d.stat(path, file.Stat)
+		if err == nil && facts.Mode.IsRegular() && offset < facts.Size {
+			data, err = called(d, OpRead, path, func() ([]byte, error) { return io.ReadAll(io.NewSectionReader(file, offset, most)) })
+		}
+		return err
+	})
 	return data, facts, err
 }
 
@@ -242,19 +241,15 @@ func (d disk) Write(path string, data []byte, durable bool) error {
 	if len(data) > 0 {
 		flags |= os.O_TRUNC
 	}
-	file, err := d.open(path, flags)
-	if err != nil {
+	return d.within(path, flags, func(file *os.File) (err error) {
+		if len(data) > 0 {
+			_, err = called(d, OpWrite, path, func() (int, error) { return file.Write(data) })
+		}
+		if err == nil && durable {
+			err = d.call(OpSync, path, file.Sync)
+		}
 		return err
-	}
-	if len(data) > 0 {
-		_, err = called(d, OpWrite, path, func() (int, error) { return file.Write(data) })
-	}
-	if err == nil && durable {
-		err = d.call(OpSync, path, file.Sync)
-	}
-	// The error of close counts: a network file system may say only there
-	// that the data did not fit.
-	return errors.Join(err, d.close(file, path))
+	})
 }
 
 func (d disk) Extend(path string) (io.WriteCloser, error) {
@@ -321,15 +316,13 @@ func (d disk) linkSeen(from, to string) error {
 // directory (some FUSE ones) say so with EINVAL or ENOTSUP: there is no more
 // that we could do then.
 func (d disk) syncDir(path string) error {
-	dir, err := d.open(path, os.O_RDONLY|syscall.O_DIRECTORY)
-	if err != nil {
+	return d.within(path, os.O_RDONLY|syscall.O_DIRECTORY, func(dir *os.File) error {
+		err := d.call(OpSync, path, dir.Sync)
+		if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOSYS) {
+			return nil
+		}
 		return err
-	}
-	err = d.call(OpSync, path, dir.Sync)
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOSYS) {
-		err = nil
-	}
-	return errors.Join(err, d.close(dir, path))
+	})
 }
 
 // passing tells an error of a shared file system that goes away by itself:

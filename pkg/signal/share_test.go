@@ -254,7 +254,7 @@ func TestWriteWhole(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
-			err := writeWhole(Access{Share: tc.fs}.ready(), dir, "name", []byte("hello\n"), tc.durable, nil)
+			err := Access{Share: tc.fs}.ready().writeWhole(dir, "name", []byte("hello\n"), tc.durable)
 			if !errors.Is(err, tc.err) {
 				t.Errorf("got %v, want %v", err, tc.err)
 			}
@@ -339,7 +339,7 @@ func TestWriteFirst(t *testing.T) {
 			} else if tc.err != nil {
 				want = []string{}
 			}
-			err := writeFirst(Access{Share: tc.fs}.ready(), dir, "name", []byte("ours\n"), true, nil)
+			err := Access{Share: tc.fs}.ready().writeFirst(dir, "name", []byte("ours\n"), true)
 			if !errors.Is(err, tc.err) {
 				t.Errorf("got %v, want %v", err, tc.err)
 			}

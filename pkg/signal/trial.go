@@ -34,7 +34,7 @@ func (d *Dir) Try(ctx context.Context) (Trial, error) {
 			}
 		}()
 		for _, path := range []string{first, second} {
-			if err := d.via.again(func() error { return d.via.Share.Write(path, []byte(filepath.Base(path)), false) }); err != nil {
+			if err := d.via.write(path, []byte(filepath.Base(path)), false); err != nil {
 				return Trial{}, d.explainWrite(path, err)
 			}
 		}
@@ -44,7 +44,7 @@ func (d *Dir) Try(ctx context.Context) (Trial, error) {
 
 // tryLink gives first a second name, which then must not become second's.
 func (d *Dir) tryLink(first, second, name string) string {
-	if err := d.via.again(func() error { return d.via.Share.Change(Link, first, name) }); err != nil {
+	if err := d.via.change(Link, first, name); err != nil {
 		return errno(err).Error()
 	}
 	err := d.via.Share.Change(Link, second, name)
@@ -56,7 +56,7 @@ func (d *Dir) tryLink(first, second, name string) string {
 
 // tryRename has first take the name of second.
 func (d *Dir) tryRename(first, second string) string {
-	if err := renameOwn(d.via, first, second); err != nil {
+	if err := d.via.renameOwn(first, second); err != nil {
 		return errno(err).Error()
 	}
 	data, err := d.via.Share.Read(second)
@@ -78,9 +78,7 @@ func (d *Dir) Hear(ctx context.Context, sub string) (heard <-chan struct{}, stop
 
 // Remove removes the run directory and all in it.
 func (d *Dir) Remove(ctx context.Context) error {
-	err := do(ctx, d.via.Meter, "remove", d.path, func() error {
-		return d.via.again(func() error { return d.via.Share.Change(Remove, "", d.path) })
-	})
+	err := do(ctx, d.via.Meter, "remove", d.path, func() error { return d.via.change(Remove, "", d.path) })
 	if err == nil || Stalled(err) {
 		return err
 	}

@@ -43,24 +43,38 @@ func asked[T any](ctx context.Context, a Access, op, path string, call func() (T
 	})
 }
 
-// tidy removes what nobody will look at, if it can.
-func (a Access) tidy(path string) {
-	_ = a.again(func() error { return a.Share.Change(Remove, "", path) })
+// change is Share.Change of what may be changed twice, and write Share.Write: they
+// are made again while again makes them.
+func (a Access) change(how Change, from, to string) error {
+	return a.again(func() error { return a.Share.Change(how, from, to) })
 }
 
-// stamped is told of a temporary that has all its data, and when its writing
-// began; nil where nobody is to be told.
-type stamped func(path string, began time.Time)
+func (a Access) write(path string, data []byte, durable bool) error {
+	return a.again(func() error { return a.Share.Write(path, data, durable) })
+}
 
-// draft writes a temporary.
-func (a Access) draft(path string, data []byte, durable bool, told stamped) error {
+// tidy removes what nobody will look at, if it can.
+func (a Access) tidy(path string) { _ = a.change(Remove, "", path) }
+
+// makeOwn makes a directory that nobody else makes, or that anybody may make:
+// where it is there, it is good.
+func (a Access) makeOwn(path string) error {
+	if err := a.change(MakeDir, "", path); !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// draft writes a temporary. The first one of this node tells the time of the share
+// where it is stamped.
+func (a Access) draft(path string, data []byte, durable, stamped bool) error {
 	var began time.Time
 	err := a.again(func() error {
 		began = time.Now()
 		return a.Share.Write(path, data, durable)
 	})
-	if err == nil && told != nil {
-		told(path, began)
+	if err == nil && stamped {
+		a.clock.learn(a.Share, path, began)
 	}
 	return err
 }
@@ -70,15 +84,15 @@ func (a Access) settle(dir string, durable bool) error {
 	if !durable {
 		return nil
 	}
-	return a.again(func() error { return a.Share.Change(Settle, "", dir) })
+	return a.change(Settle, "", dir)
 }
 
 // writeWhole makes name appear in dir with data in it, or not at all.
-func writeWhole(a Access, dir, name string, data []byte, durable bool, told stamped) error {
+func (a Access) writeWhole(dir, name string, data []byte, durable bool) error {
 	temporary := dir + "/." + name + ".tmp"
-	err := a.draft(temporary, data, durable, told)
+	err := a.draft(temporary, data, durable, true)
 	if err == nil {
-		err = renameOwn(a, temporary, dir+"/"+name)
+		err = a.renameOwn(temporary, dir+"/"+name)
 	}
 	if err != nil {
 		a.tidy(temporary)
@@ -93,7 +107,7 @@ func writeWhole(a Access, dir, name string, data []byte, durable bool, told stam
 //
 // Once is not enough: a share that says "no such file" in passing may say so
 // twice.
-func renameOwn(a Access, from, to string) error {
+func (a Access) renameOwn(from, to string) error {
 	gone := 0
 	return a.again(func() error {
 		err := a.Share.Change(Rename, from, to)
@@ -117,19 +131,19 @@ func renameOwn(a Access, from, to string) error {
 // without links is asked for a listing before a durable record, which leaves a
 // moment for two; the others are in a directory that is too large to be listed by
 // all, and of these the last one wins.
-func writeFirst(a Access, dir, name string, data []byte, durable bool, told stamped) error {
+func (a Access) writeFirst(dir, name string, data []byte, durable bool) error {
 	temporary := dir + "/." + name + "." + newTag() // the writers are of several nodes, and may have no rank
 	defer a.tidy(temporary)
-	if err := a.draft(temporary, data, durable, told); err != nil {
+	if err := a.draft(temporary, data, durable, !durable); err != nil {
 		return err
 	}
-	err := a.again(func() error { return a.Share.Change(Link, temporary, dir+"/"+name) })
+	err := a.change(Link, temporary, dir+"/"+name)
 	switch {
 	case err == nil, errors.Is(err, os.ErrExist):
 	case !durable:
-		err = renameOwn(a, temporary, dir+"/"+name)
+		err = a.renameOwn(temporary, dir+"/"+name)
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ENOTSUP), errors.Is(err, syscall.ENOSYS):
-		err = renameFirst(a, dir, temporary, name)
+		err = a.renameFirst(dir, temporary, name)
 	}
 	if errors.Is(err, os.ErrExist) {
 		return ErrTaken
@@ -142,7 +156,7 @@ func writeFirst(a Access, dir, name string, data []byte, durable bool, told stam
 
 // renameFirst is renameOwn, but where a listing shows name: then it returns
 // os.ErrExist.
-func renameFirst(a Access, dir, temporary, name string) error {
+func (a Access) renameFirst(dir, temporary, name string) error {
 	var names []string
 	err := a.again(func() (err error) {
 		names, err = a.Share.List(dir, nil)
@@ -154,5 +168,5 @@ func renameFirst(a Access, dir, temporary, name string) error {
 	if slices.Contains(names, name) {
 		return os.ErrExist
 	}
-	return renameOwn(a, temporary, dir+"/"+name)
+	return a.renameOwn(temporary, dir+"/"+name)
 }
