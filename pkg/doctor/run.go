@@ -160,7 +160,7 @@ func isThere(dir string) bool {
 
 // member is what every node does, the head too: it joins, answers, and tells its facts.
 func (d *doctor) member(ctx context.Context, dir *signal.Dir, job signal.Job, kind signal.FileSystem) error {
-	heard, deaf := dir.Hear(ctx, signal.Control)
+	heard, deaf := dir.Hear(signal.Control)
 	defer deaf()
 	began := time.Now()
 	joined := &signal.JoinedRecord{Canary: job.Nonce, PID: os.Getpid(), Program: d.Program}

@@ -136,13 +136,16 @@ func (f *Finder) look(ctx context.Context) (*Dir, Job, error) {
 			continue
 		}
 		d, job, err := f.read(ctx, name)
-		if !errors.Is(err, errAbsent) {
+		f.refused[name] = err == errOther
+		if err != errOther && !errors.Is(err, errAbsent) {
 			return d, job, err
 		}
 	}
 	return nil, Job{}, errAbsent
 }
 
+// read opens a run directory. Its error is errOther where it is not the one that
+// is looked for.
 func (f *Finder) read(ctx context.Context, name string) (*Dir, Job, error) {
 	d := f.place.dir(name, "", FileSystem{})
 	var job Job
@@ -152,27 +155,26 @@ func (f *Finder) read(ctx context.Context, name string) (*Dir, Job, error) {
 		return nil, job, f.place.explainInTheWay(ctx, d.path)
 	case err == errNotDir:
 		// Slurm's own output is often named by the job, too.
-		return f.refuse(name)
+		return nil, job, errOther
 	case err != nil:
 		return nil, job, err
 	}
-	if err := d.read(ctx, Control, NameJob, &job); err != nil {
+	if job, err = d.adopt(ctx); err != nil {
 		return nil, job, err
 	}
 	wanted, err := f.accept(ctx, d, job)
-	if err != nil {
-		return nil, job, err
+	if err == nil && !wanted {
+		err = errOther
 	}
-	if !wanted {
-		return f.refuse(name)
-	}
-	d.nonce, d.size, d.kind = job.Nonce, job.Size, named(job.FileSystem)
-	return d, job, nil
+	return d, job, err
 }
 
-func (f *Finder) refuse(name string) (*Dir, Job, error) {
-	f.refused[name] = true
-	return nil, Job{}, errAbsent
+// adopt makes d what its job record says that it is, and returns that.
+func (d *Dir) adopt(ctx context.Context) (job Job, err error) {
+	if err = d.read(ctx, Control, NameJob, &job); err == nil {
+		d.nonce, d.size, d.kind = job.Nonce, job.Size, named(job.FileSystem)
+	}
+	return job, err
 }
 
 // Ended tells whether the run has ended or is about to: its end is published.

@@ -1,8 +1,8 @@
 package signal
 
 import (
-	"context"
 	"path/filepath"
+	"sync"
 
 	"github.com/fsnotify/fsnotify"
 
@@ -14,7 +14,7 @@ import (
 // file system (several daemons on one machine) tells: a mount never hears of
 // what other clients did, so none is asked there. A kernel that refuses costs
 // time, never correctness.
-func hint(ctx context.Context, path string, local bool) (<-chan struct{}, func()) {
+func hint(path string, local bool) (<-chan struct{}, func()) {
 	hints := make(chan struct{}, 1)
 	if !local {
 		return hints, func() {}
@@ -27,28 +27,21 @@ func hint(ctx context.Context, path string, local bool) (<-chan struct{}, func()
 		_ = watcher.Close()
 		return hints, func() {}
 	}
-	ctx, stop := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		relay(ctx, watcher, hints)
-	}()
+	var relaying sync.WaitGroup
+	relaying.Go(func() { relay(watcher, hints) })
 	return hints, func() {
-		stop()
-		<-ended
 		_ = watcher.Close()
+		relaying.Wait()
 	}
 }
 
-// relay turns what the kernel tells into hints. That it could not tell all
-// (a queue that was full) is one, too.
-func relay(ctx context.Context, watcher *fsnotify.Watcher, hints chan<- struct{}) {
+// relay turns what the kernel tells into hints, until the watcher is closed. That
+// it could not tell all (a queue that was full) is one, too.
+func relay(watcher *fsnotify.Watcher, hints chan<- struct{}) {
 	for {
 		select {
-		case <-ctx.Done():
-			return
-		case err := <-watcher.Errors:
-			if err == nil {
+		case _, open := <-watcher.Errors:
+			if !open {
 				return
 			}
 		case event, open := <-watcher.Events:

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 )
 
@@ -40,15 +40,14 @@ func (p Place) openExisting(ctx context.Context) (*Dir, Job, error) {
 	}
 	logDir, run := filepath.Split(p.LogDir)
 	d := Place{LogDir: logDir, Rank: p.Rank, Host: p.Host, Access: p.Access}.dir(run, "", FileSystem{})
-	err = p.again(func() error { return d.read(ctx, Control, NameJob, &job) })
+	err = p.again(func() (err error) {
+		job, err = d.adopt(ctx)
+		return err
+	})
 	if errors.Is(err, errAbsent) {
 		err = fmt.Errorf("cannot find a run in %s: it has no job record: %s", d.path, outsideMend)
 	}
-	if err != nil {
-		return nil, job, err
-	}
-	d.nonce, d.size, d.kind = job.Nonce, job.Size, named(job.FileSystem)
-	return d, job, nil
+	return d, job, err
 }
 
 const outsideMend = "give <log-dir>/<job>.<step>, or a log directory with a run in it"
@@ -87,11 +86,56 @@ func (d *Dir) RequestStop(ctx context.Context) error {
 // Names returns, in order, the names that one look at a subdirectory shows. It
 // is for who reads a run from outside.
 func (d *Dir) Names(ctx context.Context, sub string) ([]string, error) {
-	return d.list(ctx, filepath.Join(d.path, sub), nil)
+	return d.via.names(ctx, filepath.Join(d.path, sub), nil)
 }
 
-func (d *Dir) list(ctx context.Context, path string, check func(Facts) error) ([]string, error) {
-	names, err := asked(ctx, d.via, "list", path, func() ([]string, error) { return d.via.Share.List(path, check) })
-	slices.Sort(names)
-	return names, err
+// Make makes a subdirectory, for the first who needs it.
+func (d *Dir) Make(ctx context.Context, sub string) error {
+	path := filepath.Join(d.path, sub)
+	return d.change(ctx, "make", path, func() error { return d.via.makeOwn(path) })
+}
+
+// OwnedNames returns the names that one look at a subdirectory shows. One in which
+// somebody else could plant names is refused by a *DirError.
+func (d *Dir) OwnedNames(ctx context.Context, sub string) ([]string, error) {
+	path := filepath.Join(d.path, sub)
+	return d.via.names(ctx, path, Place{Host: d.host}.vetting(path))
+}
+
+// ReadOwned reads once a record that somebody else may have planted: it must be a
+// file of this user's that nobody else can write to. Of its errors, Absent tells
+// which may go away by themselves.
+func (d *Dir) ReadOwned(ctx context.Context, sub, name string, rec Record) error {
+	path := filepath.Join(d.path, sub, name)
+	facts, err := asked(ctx, d.via, "inspect", path, func() (Facts, error) { return d.via.Share.Look(path) })
+	switch {
+	case err != nil:
+		return fmt.Errorf("cannot look at %s: %w", path, err)
+	case !facts.Mode.IsRegular():
+		return fmt.Errorf("cannot use %s: it is no file", path)
+	case facts.Owner != os.Geteuid():
+		return fmt.Errorf("cannot use %s: it belongs to %s, and the run to %s", path, userName(facts.Owner), userName(os.Geteuid()))
+	case facts.Mode.Perm()&0o022 != 0:
+		return fmt.Errorf("cannot use %s: its mode is %04o: others could have written it", path, facts.Mode.Perm())
+	}
+	if err := d.read(ctx, sub, name, rec); err != nil {
+		return fmt.Errorf("cannot use %s: %w", path, err)
+	}
+	return nil
+}
+
+// Absent tells whether an error of ReadOwned may go away by itself: this client
+// does not know the file yet, or it is not whole, or not this attempt's.
+func Absent(err error) bool { return passing(err) }
+
+// Discard removes names that nobody needs any more.
+func (d *Dir) Discard(ctx context.Context, sub string, names ...string) error {
+	for _, name := range names {
+		path := filepath.Join(d.path, sub, name)
+		err := do(ctx, d.via.Meter, "remove", path, func() error { return d.via.change(Remove, "", path) })
+		if err != nil && !passing(err) {
+			return err
+		}
+	}
+	return nil
 }

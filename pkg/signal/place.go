@@ -67,12 +67,17 @@ func (p Place) list(path string, vetted bool) ([]string, error) {
 	if vetted {
 		return p.Share.List(path, nil)
 	}
-	return p.Share.List(path, func(facts Facts) error { return p.trust(path, facts) })
+	return p.Share.List(path, p.vetting(path))
 }
 
 // fileSystem returns what the log directory lies on.
 func (p Place) fileSystem(ctx context.Context) (FileSystem, error) {
 	return guarded(ctx, p.Meter, "look into", p.LogDir, func() (FileSystem, error) { return p.Share.Kind(p.LogDir) })
+}
+
+// vetting returns what trusts the directory or refuses it.
+func (p Place) vetting(path string) func(Facts) error {
+	return func(facts Facts) error { return p.trust(path, facts) }
 }
 
 // trust refuses a directory in which somebody else could plant names.

@@ -68,11 +68,10 @@ type Folder struct {
 // Folder lists a subdirectory; the empty one is the directory itself.
 func (r *Reader) Folder(ctx context.Context, sub string) (*Folder, error) {
 	path := filepath.Join(r.path, sub)
-	names, err := asked(ctx, r.via, "list", path, func() ([]string, error) { return r.via.Share.List(path, r.own) })
+	names, err := r.via.names(ctx, path, r.own)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list %s: %w", path, errno(err))
 	}
-	slices.Sort(names)
 	return &Folder{Names: names, of: r, path: path}, nil
 }
 

@@ -197,10 +197,8 @@ func (d disk) stat(path string, ask func() (os.FileInfo, error)) (Facts, error) 
 	if err != nil {
 		return Facts{}, err
 	}
-	return Facts{Mode: info.Mode(), Owner: ownerOf(info), Written: info.ModTime(), Size: info.Size()}, nil
+	return Facts{Mode: info.Mode(), Owner: int(info.Sys().(*syscall.Stat_t).Uid), Written: info.ModTime(), Size: info.Size()}, nil
 }
-
-func ownerOf(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
 func (d disk) Read(path string) (data []byte, err error) {
 	err = d.within(path, os.O_RDONLY|syscall.O_NONBLOCK, func(file *os.File) error {

@@ -72,8 +72,8 @@ func (d *Dir) tryRename(first, second string) string {
 // Hear asks the kernel to tell of names that appear in the subdirectory sub,
 // whatever file system it is on, and returns where it does so and what ends it.
 // Most shares tell of what this node writes alone.
-func (d *Dir) Hear(ctx context.Context, sub string) (heard <-chan struct{}, stop func()) {
-	return hint(ctx, filepath.Join(d.path, sub), true)
+func (d *Dir) Hear(sub string) (heard <-chan struct{}, stop func()) {
+	return hint(filepath.Join(d.path, sub), true)
 }
 
 // Remove removes the run directory and all in it.

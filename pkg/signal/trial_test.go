@@ -72,7 +72,7 @@ func TestTry(t *testing.T) {
 
 func TestHear(t *testing.T) {
 	d := create(t, newPlace(t))
-	heard, stop := d.Hear(within(t), Control)
+	heard, stop := d.Hear(Control)
 	defer stop()
 	if err := d.Mark(within(t), Control, NameGo); err != nil {
 		t.Fatal(err)

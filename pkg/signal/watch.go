@@ -51,7 +51,7 @@ func (d *Dir) Watch(sub string, pace Pace) *Watch {
 // Run looks until ctx ends, and returns only then. A look that fails is tried
 // again: the waits tell of it at their deadline.
 func (w *Watch) Run(ctx context.Context) {
-	hints, stop := hint(ctx, w.path, w.dir.kind.Local && !w.dir.via.Deaf)
+	hints, stop := hint(w.path, w.dir.kind.Local && !w.dir.via.Deaf)
 	defer stop()
 	for looks := 1; w.pause(ctx, hints); looks++ {
 		begin := w.begin()

@@ -417,7 +417,7 @@ func TestHint(t *testing.T) {
 		{"missing", nodes + "-missing", true, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			hints, stop := hint(within(t), tc.path, tc.local)
+			hints, stop := hint(tc.path, tc.local)
 			put(t, filepath.Join(nodes, ".0001."+tc.name), "a temporary")
 			if pause.For(within(t), 20*time.Millisecond) && len(hints) > 0 {
 				t.Error("a hint of a temporary")

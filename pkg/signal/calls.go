@@ -7,7 +7,41 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
+
+// guarded makes calls into the share from a goroutine of their own and gives
+// them up when ctx ends: the goroutine of a call that never returns is the one
+// thing here that nobody waits for, because the kernel won't let go of it.
+func guarded[T any](ctx context.Context, m *Meter, op, path string, call func() (T, error)) (T, error) {
+	if ctx.Err() != nil {
+		var none T
+		return none, &StallError{Op: op, Path: path, Cause: context.Cause(ctx)}
+	}
+	return begun(ctx, m, op, path, call)
+}
+
+// begun is guarded for calls that are made in any case, also where ctx ends
+// first.
+func begun[T any](ctx context.Context, m *Meter, op, path string, call func() (T, error)) (T, error) {
+	begin := time.Now()
+	asked := m.begin(op, path)
+	value, err := pause.Bounded(ctx, 0, func() (T, error) {
+		defer m.end(asked)
+		return call()
+	})
+	if err == pause.ErrHangs {
+		err = &StallError{Op: op, Path: path, After: time.Since(begin), Cause: context.Cause(ctx)}
+	}
+	return value, err
+}
+
+// do is guarded for calls that return nothing.
+func do(ctx context.Context, m *Meter, op, path string, call func() error) error {
+	_, err := guarded(ctx, m, op, path, func() (struct{}, error) { return struct{}{}, call() })
+	return err
+}
 
 const (
 	// againTries is how often something is asked for whose answer says nothing
@@ -20,15 +54,15 @@ const (
 // again repeats what may be done twice while the share's answer is one that
 // goes away by itself.
 func (a Access) again(do func() error) error {
-	pause := againPause
+	wait := againPause
 	for try := 1; ; try++ {
 		err := do()
 		if err == nil || !passing(err) || try == againTries {
 			return err
 		}
 		a.Meter.retry()
-		time.Sleep(pause)
-		pause *= 2
+		time.Sleep(wait)
+		wait *= 2
 	}
 }
 
@@ -41,6 +75,13 @@ func asked[T any](ctx context.Context, a Access, op, path string, call func() (T
 		})
 		return value, err
 	})
+}
+
+// names returns, in order, the names that one look at a directory shows.
+func (a Access) names(ctx context.Context, path string, vet func(Facts) error) ([]string, error) {
+	names, err := asked(ctx, a, "list", path, func() ([]string, error) { return a.Share.List(path, vet) })
+	slices.Sort(names)
+	return names, err
 }
 
 // change is Share.Change of what may be changed twice, and write Share.Write: they
