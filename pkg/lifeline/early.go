@@ -14,7 +14,6 @@ import (
 // taken our call and before it has answered.
 type early struct {
 	took   string // the address where a call was taken and nothing came of it; "": none was
-	hasty  bool   // and we have come back soon
 	closed bool   // there is no more to be learnt
 }
 
@@ -26,22 +25,12 @@ func (e *early) turnedAway(address string, err error) {
 	}
 }
 
-// fresh tells, once, that a call was taken: it is time to come back and see.
-func (e *early) fresh() bool {
-	was := e.hasty
-	e.hasty = e.took != ""
-	return e.hasty && !was
-}
-
 // bereft tells, once, that an address which refuses us now has taken a call before.
 func (e *early) bereft(address string) bool {
-	told := e.closed || address != e.took
-	e.closed = e.closed || !told
-	return !told
+	news := !e.closed && address == e.took
+	e.closed = e.closed || news
+	return news
 }
-
-// over: there is a connection.
-func (e *early) over() { e.closed = true }
 
 // refusalTime is how long a kernel may take to say that nobody listens.
 const refusalTime = 300 * time.Millisecond

@@ -89,7 +89,7 @@ func (h *Head) Evidence(rank int) Evidence {
 	if rank < 1 || rank >= len(h.seats) {
 		return Evidence{}
 	}
-	return h.seats[rank].evidence(h.cfg.Beat)
+	return h.seats[rank].live().evidence(h.cfg.Beat)
 }
 
 // send writes the nudges, and beats to those who are overdue, so that their kernels have something to acknowledge. All

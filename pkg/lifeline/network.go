@@ -51,9 +51,12 @@ type witness interface{ Evidence() Evidence }
 // A kernel may hold back its acknowledgement, in the hope of data to send with it, for as long as this.
 const delayedAck = 300 * time.Millisecond
 
-// evidence asks our kernel for what it knows of the peer's. We send something each beat, and so a kernel that is well
+// evidence asks our kernel, where there is a connection, for what it knows of the peer's. We send something each beat, and so a kernel that is well
 // was heard of within two. One thing may have been lost in passing, and be sent again.
 func (l *link) evidence(beat time.Duration) Evidence {
+	if l == nil {
+		return Evidence{}
+	}
 	if w, ok := l.conn.(witness); ok {
 		return w.Evidence()
 	}
@@ -67,13 +70,6 @@ func (l *link) evidence(beat time.Duration) Evidence {
 	}
 	quiet := time.Duration(info.Last_ack_recv) * time.Millisecond
 	return Evidence{Connected: true, Answers: info.Retransmits <= 1 && quiet <= 2*beat+delayedAck, Quiet: quiet}
-}
-
-func (s *seat) evidence(beat time.Duration) Evidence {
-	if l := s.live(); l != nil {
-		return l.evidence(beat)
-	}
-	return Evidence{}
 }
 
 // LinkDown tells whether the interface that has this address is down or has no carrier, and its name. An address that

@@ -104,7 +104,7 @@ func (w *Worker) Farewell() {
 }
 
 // Evidence tells what the kernels say of the head.
-func (w *Worker) Evidence() Evidence { return w.seat.evidence(w.cfg.Beat) }
+func (w *Worker) Evidence() Evidence { return w.seat.live().evidence(w.cfg.Beat) }
 
 // LocalAddress returns this node's address in the connection, or in the last one; it is invalid where there was none.
 func (w *Worker) LocalAddress() netip.Addr {
@@ -147,18 +147,19 @@ func (w *Worker) keep(ctx context.Context) {
 	wait, most := firstCalmPause, lastCalmPause
 	for {
 		if l != nil && l.live() {
-			w.hold(ctx, l)
+			w.hold(l)
 		}
 		if parted := l != nil && !l.live() && l.how == Left; parted || w.leaving.Load() || ctx.Err() != nil {
 			return
 		}
+		before := w.early.took
 		fresh := w.dialAll(ctx)
 		switch {
 		case fresh != nil:
 			l = fresh
 			wait, most = firstPause, max(w.cfg.Beat/2, firstPause)
 			continue
-		case w.early.fresh():
+		case before != w.early.took: // a call was taken: it is time to come back and see
 			wait = firstPause
 		}
 		if !pause.For(ctx, wait/2+time.Duration(w.cfg.Jitter()*float64(wait))) { // or all workers would come at once
@@ -168,18 +169,10 @@ func (w *Worker) keep(ctx context.Context) {
 	}
 }
 
-// hold returns when the connection has ended or is silent, at once where it is.
-func (w *Worker) hold(ctx context.Context, l *link) {
-	for quiet := l.quiet(); quiet < w.cfg.silence(); quiet = l.quiet() {
-		timer := time.NewTimer(w.cfg.silence() - quiet)
-		select {
-		case <-ctx.Done():
-		case <-l.ended:
-		case <-timer.C:
-			continue
-		}
-		timer.Stop()
-		return
+// hold returns when the connection has ended, which it does with Run, or is silent, at once where it is.
+func (w *Worker) hold(l *link) {
+	for left := w.cfg.silence() - l.quiet(); left > 0 && !pause.Until(l.ended, left); {
+		left = w.cfg.silence() - l.quiet()
 	}
 }
 
@@ -194,7 +187,7 @@ func (w *Worker) dialAll(ctx context.Context) *link {
 		switch {
 		case err == nil:
 			w.addresses[0], w.addresses[i] = w.addresses[i], w.addresses[0]
-			w.early.over()
+			w.early.closed = true
 			return w.take(ctx, conn)
 		case errors.Is(err, errTaken):
 			w.head.Rejected(err.Error())
