@@ -94,7 +94,7 @@ func quiet(t testing.TB, dir string, since time.Duration) {
 // ends writes the result.
 func ends(t testing.TB, dir string, code int) {
 	t.Helper()
-	result := &signal.Result{Header: signal.Header{Version: signal.Version, Nonce: "n0"}, Run: "4711.0", Size: 2, Code: code, Word: "driver", Why: "the driver has ended", Took: time.Second}
+	result := &signal.Result{Header: signal.Header{Version: signal.Version, Nonce: "n0"}, Run: "4711.0", Size: 2, Code: code, Word: "driver", Why: "the driver has ended", Course: signal.Course{Took: time.Second}}
 	put(t, dir, "", ".result", result)
 	if err := os.Rename(filepath.Join(dir, ".result"), filepath.Join(dir, signal.NameResult)); err != nil {
 		t.Fatal(err)

@@ -241,7 +241,8 @@ func (p plight) tells(rank int) *Account {
 	end := p.end
 	result := &signal.Result{
 		Code: end.code, Word: end.word, Why: end.why, Cause: end.cause, Nodes: end.nodes,
-		Events: p.events, AtPhase: "driver", AfterGate: 192 * time.Second, ToGate: 12_440 * time.Millisecond, Took: 205 * time.Second,
+		Circumstances: signal.Circumstances{Events: p.events, AtPhase: "driver", AfterGate: 192 * time.Second},
+		Course:        signal.Course{ToGate: 12_440 * time.Millisecond, Took: 205 * time.Second},
 	}
 	if p.before {
 		result.AtPhase, result.AfterGate, result.ToGate, result.Took = end.cause.Phase, 0, 0, 8340*time.Millisecond

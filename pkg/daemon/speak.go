@@ -114,7 +114,7 @@ func (n *node) leaveAlone(err error) int {
 func (n *node) result(end *ending) *signal.Result {
 	return &signal.Result{
 		Run: n.dir.Name(), Size: n.id.Size, Code: end.code, Word: end.word, Why: end.why, Cause: end.cause, Nodes: end.nodes,
-		AtPhase: end.phase, AfterGate: end.opened, Consequences: bearable(end.consequences),
-		Took: n.trail.Age(), Program: n.cfg.Program, Phases: n.trail.Passed(), Requeue: end.requeue,
+		Circumstances: signal.Circumstances{AtPhase: end.phase, AfterGate: end.opened, Consequences: bearable(end.consequences)},
+		Course:        signal.Course{Took: n.trail.Age(), Program: n.cfg.Program, Phases: n.trail.Passed()}, Requeue: end.requeue,
 	}
 }

@@ -216,6 +216,19 @@ type Result struct {
 	Word  string        `json:"word"`
 	Why   string        `json:"why"`
 	Cause *FailedRecord `json:"cause,omitempty"`
+	Circumstances
+	Nodes []string `json:"bad_nodes,omitempty"`
+	Cast
+	Course
+	Share *ShareReport `json:"share,omitempty"`
+	// Lifelines is nil where there were none.
+	Lifelines *LifelineReport `json:"lifelines,omitempty"`
+	// Requeue is what was decided, where a failed job was to be tried again.
+	Requeue *Requeue `json:"requeue,omitempty"`
+}
+
+// Circumstances are what surrounds a cause.
+type Circumstances struct {
 	// AtPhase is the phase that the sequence was in when it failed, and
 	// AfterGate how long the gate had been open then, by the head's clock.
 	AtPhase   string        `json:"at_phase,omitempty"`
@@ -226,21 +239,22 @@ type Result struct {
 	Advice       []string       `json:"advice,omitempty"` // what to do next, for people
 	// Events befell nodes while the driver ran, and ended nothing.
 	Events []EventRecord `json:"events,omitempty"`
-	Nodes  []string      `json:"bad_nodes,omitempty"`
-	Hosts  []string      `json:"hosts,omitempty"`
-	// Team are the ranks that the driver got, by their place, where there were
-	// spares; Dropped those with which something was wrong.
+}
+
+// Cast is who took part. Team are the ranks that the driver got, by their place,
+// where there were spares; Dropped those with which something was wrong.
+type Cast struct {
+	Hosts   []string      `json:"hosts,omitempty"`
 	Team    []int         `json:"team,omitempty"`
 	Dropped []DroppedRank `json:"dropped,omitempty"`
+}
+
+// Course is how long it took.
+type Course struct {
 	Took    time.Duration `json:"took_ns"`          // start of the head to here
 	ToGate  time.Duration `json:"to_gate_ns"`       // start of the head to the gate; 0 where it never opened
 	Program string        `json:"program"`          // version of bringupd
 	Phases  []PhaseTime   `json:"phases,omitempty"` // as the head went through them
-	Share   *ShareReport  `json:"share,omitempty"`
-	// Lifelines is nil where there were none.
-	Lifelines *LifelineReport `json:"lifelines,omitempty"`
-	// Requeue is what was decided, where a failed job was to be tried again.
-	Requeue *Requeue `json:"requeue,omitempty"`
 }
 
 // Requeue is whether the job is to be started anew. It was decided before the

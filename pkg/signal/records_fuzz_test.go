@@ -37,9 +37,9 @@ func fullRecords() []Record {
 		&DrainRecord{Code: 1, Why: "the driver has ended"},
 		&DoneRecord{Left: []string{"pid 7 (sh)"}, Share: &asked},
 		&Result{
-			Run: "17.0", Size: 4, Code: 77, Word: "service", Why: "it died", Cause: &cause, Nodes: []string{"n3"}, Hosts: []string{"n0", "n1"},
-			Took: time.Minute, ToGate: time.Second, Program: "v1", Phases: []PhaseTime{{"join", time.Second}},
-			Share: &ShareReport{Head: asked, RoundTrips: []RoundTrip{{Rank: 1, Took: time.Second}}},
+			Run: "17.0", Size: 4, Code: 77, Word: "service", Why: "it died", Cause: &cause, Nodes: []string{"n3"}, Cast: Cast{Hosts: []string{"n0", "n1"}},
+			Course: Course{Took: time.Minute, ToGate: time.Second, Program: "v1", Phases: []PhaseTime{{"join", time.Second}}},
+			Share:  &ShareReport{Head: asked, RoundTrips: []RoundTrip{{Rank: 1, Took: time.Second}}},
 		},
 	}
 }

@@ -100,7 +100,7 @@ func TestEncodeLargest(t *testing.T) {
 		rec  Record
 	}{
 		{"a cause with lines that are not text", &cause},
-		{"a result of 10000 nodes", &Result{Cause: &cause, Hosts: hosts}},
+		{"a result of 10000 nodes", &Result{Cause: &cause, Cast: Cast{Hosts: hosts}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			data, err := d.encode(tc.rec)

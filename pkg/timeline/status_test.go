@@ -194,8 +194,9 @@ func TestStatus(t *testing.T) {
 		{"it has failed", func() *Run {
 			run := open(up(2))
 			run.Nodes[1].Failures = []signal.FailedRecord{{What: "the sandbox died", Phase: "driver"}}
-			run.Result = &signal.Result{Code: 77, Word: "service", Why: "the sandbox died", Took: 40 * time.Second, ToGate: 5 * time.Second,
-				Advice: []string{"read it"}, Cause: &signal.FailedRecord{Header: signal.Header{Rank: 1, Host: "n1"}, What: "the sandbox died", Log: "sandbox-0001.log", Lines: []string{"Killed"}}}
+			run.Result = &signal.Result{Code: 77, Word: "service", Why: "the sandbox died",
+				Course: signal.Course{Took: 40 * time.Second, ToGate: 5 * time.Second}, Circumstances: signal.Circumstances{Advice: []string{"read it"}},
+				Cause: &signal.FailedRecord{Header: signal.Header{Rank: 1, Host: "n1"}, What: "the sandbox died", Log: "sandbox-0001.log", Lines: []string{"Killed"}}}
 			return run
 		}, 1, time.Hour, []string{
 			"FAILED  4711.0  code 77 (service); took 40s, 5s of it to the gate\n  first cause: the sandbox died\n  seen by: n1, rank 1 of 2\n",
@@ -208,7 +209,7 @@ func TestStatus(t *testing.T) {
 		}, 1, time.Hour, []string{"FAILED  4711.0"}, []string{"gone", "next:"}},
 		{"it has ended well", func() *Run {
 			run := open(up(2))
-			run.Result = &signal.Result{Code: 0, Word: "driver", Why: "the driver has ended: exit code 0", Took: time.Minute}
+			run.Result = &signal.Result{Code: 0, Word: "driver", Why: "the driver has ended: exit code 0", Course: signal.Course{Took: time.Minute}}
 			only(run, 0, append(slices.Clone(upStates), signal.Done)...)
 			only(run, 1, append(slices.Clone(upStates), signal.Done)...)
 			return run
@@ -271,8 +272,9 @@ func TestStatusIsInert(t *testing.T) {
 		run.Events = []Event{{Name: trail.Waits, Rank: 3, Fields: trail.Fields{Checks: evil}}}
 		if ended {
 			run.Nodes[0].Done = &signal.DoneRecord{Left: []string{evil}}
-			run.Result = &signal.Result{Code: 77, Word: evil, Why: evil, Cause: &failure, Advice: []string{evil}, Nodes: []string{evil},
-				AtPhase: evil, Dropped: []signal.DroppedRank{{Rank: 1, Why: evil}}}
+			run.Result = &signal.Result{Code: 77, Word: evil, Why: evil, Cause: &failure, Nodes: []string{evil},
+				Circumstances: signal.Circumstances{AtPhase: evil, Advice: []string{evil}},
+				Cast:          signal.Cast{Dropped: []signal.DroppedRank{{Rank: 1, Why: evil}}}}
 		}
 		s := Summarize(run, Look{Now: begin.Add(age), Verbose: true})
 		text := s.Text(Style{})

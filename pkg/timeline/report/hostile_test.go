@@ -128,8 +128,9 @@ func TestPageOfHardlyAnything(t *testing.T) {
 		{"nodes without a sign", timeline.Run{ReadAt: at, Nodes: make([]timeline.Node, 3)}},
 		{"a result alone", timeline.Run{ReadAt: at, Result: &signal.Result{Code: 76, Word: "peer-lost", Why: "x"}}},
 		{"ranks that do not exist", timeline.Run{ReadAt: at, Result: &signal.Result{
-			Code: 76, Cause: &signal.FailedRecord{Header: signal.Header{Rank: 99}, Lost: []int{-3, 1 << 30}}, Consequences: []signal.FailedRecord{{Header: signal.Header{Rank: -5}}},
-			Dropped: []signal.DroppedRank{{Rank: 77}},
+			Code: 76, Cause: &signal.FailedRecord{Header: signal.Header{Rank: 99}, Lost: []int{-3, 1 << 30}},
+			Circumstances: signal.Circumstances{Consequences: []signal.FailedRecord{{Header: signal.Header{Rank: -5}}}},
+			Cast:          signal.Cast{Dropped: []signal.DroppedRank{{Rank: 77}}},
 		}, Events: []timeline.Event{{Rank: 500, Name: trail.Saw}}}},
 		{"an abort alone", timeline.Run{ReadAt: at, Control: timeline.Control{Aborts: []signal.AbortRecord{{Code: 75}}}}},
 		{"an open gate and no nodes", timeline.Run{ReadAt: at, Control: timeline.Control{

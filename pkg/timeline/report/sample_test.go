@@ -124,7 +124,7 @@ func sampleResult(run *timeline.Run, end, gate time.Duration, fails bool) *signa
 	size := len(run.Nodes)
 	r := &signal.Result{
 		Header: signal.Header{Host: "n0", At: dawn.Add(end)}, Run: run.Name, Size: size, Word: "driver", Why: "the driver has ended: exit code 0",
-		Took: end, ToGate: gate, Program: "v0.6.0",
+		Course: signal.Course{Took: end, ToGate: gate, Program: "v0.6.0"},
 		Share: &signal.ShareReport{Head: signal.Stats{Calls: 153, Retries: 2, ByKind: map[string]int64{"open": 46, "list": 35, "close": 44, "write": 8, "rename": 5, "read": 15},
 			Slowest: signal.SlowCall{Op: "open", Path: "/scratch/me/bringupd/4711.0/control/.drain.tmp", Took: 41 * time.Millisecond}},
 			RoundTrips: []signal.RoundTrip{{Rank: 1, Took: 61 * time.Millisecond}}},
