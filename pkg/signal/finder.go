@@ -40,15 +40,15 @@ func NewFinder(p Place) *Finder {
 func NewStepFinder(p Place, job string, restart int) *Finder {
 	p.Run = ""
 	f := newFinder(p)
-	suffix := ""
+	wanted := ""
 	if restart > 0 {
-		suffix = "-r" + strconv.Itoa(restart)
+		wanted = "r" + strconv.Itoa(restart)
 	}
 	f.meant = func(name string) bool {
 		plain, _, _ := strings.Cut(name, "+")
 		step, ok := strings.CutPrefix(plain, job+".")
 		_, requeued, _ := strings.Cut(step, "-")
-		return ok && (suffix == "" && requeued == "" || suffix == "-"+requeued)
+		return ok && requeued == wanted
 	}
 	f.accept = func(ctx context.Context, d *Dir, job Job) (bool, error) {
 		over, err := d.Ended(ctx)

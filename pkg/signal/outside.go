@@ -29,7 +29,7 @@ func OpenExisting(ctx context.Context, path, host string) (*Dir, Job, error) {
 func (p Place) openExisting(ctx context.Context) (*Dir, Job, error) {
 	var job Job
 	p.Access = p.ready()
-	_, err := asked(ctx, p.Access, "look into", p.LogDir, func() ([]string, error) { return p.list(p.LogDir, false) })
+	_, err := asked(ctx, p.Access, "look into", p.LogDir, func() ([]string, error) { return p.Share.List(p.LogDir, p.vetting(p.LogDir)) })
 	switch err := classify(err); {
 	case errors.Is(err, errAbsent):
 		return nil, job, fmt.Errorf("cannot find a run directory at %s: %s", p.LogDir, outsideMend)

@@ -36,8 +36,10 @@ func (p Place) refuse(path, mend, format string, args ...any) error {
 // safe, so neither is done again.
 func (p Place) look(ctx context.Context, met bool) ([]string, error) {
 	return guarded(ctx, p.Meter, "look into", p.LogDir, func() ([]string, error) {
-		made := os.ErrExist
-		if !met {
+		made, vet := os.ErrExist, p.vetting(p.LogDir)
+		if met {
+			vet = nil
+		} else {
 			made = p.Share.Change(MakeDir, "", p.LogDir)
 		}
 		switch {
@@ -46,7 +48,7 @@ func (p Place) look(ctx context.Context, met bool) ([]string, error) {
 		case passing(made):
 			return nil, made // to be asked again: nobody may have made it yet
 		}
-		names, err := p.list(p.LogDir, met)
+		names, err := p.Share.List(p.LogDir, vet)
 		var refused *DirError
 		switch {
 		case err == nil, errors.As(err, &refused):
@@ -60,14 +62,6 @@ func (p Place) look(ctx context.Context, met bool) ([]string, error) {
 			return nil, p.explainOpen(err)
 		}
 	})
-}
-
-// list lists a directory that is ours alone.
-func (p Place) list(path string, vetted bool) ([]string, error) {
-	if vetted {
-		return p.Share.List(path, nil)
-	}
-	return p.Share.List(path, p.vetting(path))
 }
 
 // fileSystem returns what the log directory lies on.

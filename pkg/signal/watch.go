@@ -105,12 +105,12 @@ func (w *Watch) note(names []string, err error, looks int, took time.Duration) {
 
 // pause waits until the next look is due and tells whether there is one.
 func (w *Watch) pause(ctx context.Context, hints <-chan struct{}) bool {
-	for {
+	for ctx.Err() == nil {
 		w.mu.Lock()
 		left := time.Until(w.due)
 		w.mu.Unlock()
 		if left <= 0 {
-			return ctx.Err() == nil
+			return true
 		}
 		timer := time.NewTimer(left)
 		select {
@@ -121,10 +121,8 @@ func (w *Watch) pause(ctx context.Context, hints <-chan struct{}) bool {
 		case <-timer.C:
 		}
 		timer.Stop()
-		if ctx.Err() != nil {
-			return false
-		}
 	}
+	return false
 }
 
 // advance makes the next look come at that time if it was due later. After each
