@@ -1,12 +1,12 @@
 package request
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap/zapcore"
@@ -19,10 +19,10 @@ import (
 
 // Answer is what became of an order on one node.
 type Answer struct {
-	Rank     int
-	Host     string // as its lines are marked
-	Answered bool
-	Exit     Exit // where it answered
+	Rank     int    `json:"rank"`
+	Host     string `json:"host"` // as its lines are marked
+	Answered bool   `json:"-"`
+	Exit     Exit   `json:"-"` // where it answered
 }
 
 // What ends a request from the caller's side, or without an answer.
@@ -57,8 +57,6 @@ const (
 	publishTime = 30 * time.Second
 	// readsAtOnce is how many records are read side by side.
 	readsAtOnce = 16
-	// lostCode is the code of a node that is lost: bringupd's own for it.
-	lostCode = 76
 )
 
 // Caller is the side of who asks, for one order.
@@ -97,48 +95,54 @@ func New(dir *signal.Dir, job signal.Job, order Order, network lifeline.Network,
 // among the answers; it is one of this package's, the cause of ctx, the share's or
 // the output's.
 func (c *Caller) Do(ctx context.Context, again <-chan struct{}) ([]Answer, error) {
-	work, done := context.WithCancelCause(context.WithoutCancel(ctx))
-	var tasks sync.WaitGroup
-	background := func(task func(context.Context)) { tasks.Go(func() { task(work) }) }
+	tasks, work := errgroup.WithContext(context.WithoutCancel(ctx))
 	self, _ := c.id.raw()
 	c.guest = lifeline.Visit(work, c.dir.Nonce(), self, c.network, c.job.Lifeline)
-	background(c.stayPresent)
 	control := c.dir.Watch(signal.Control, signal.Pace{Fast: time.Second / 2, Steady: time.Second, Part: 8})
-	background(control.Run)
-	background(func(work context.Context) { done(c.outwaitRun(work, control)) })
-	background(func(work context.Context) {
+	tasks.Go(func() error { return cmp.Or(c.ask(work, tasks), errDone) })
+	tasks.Go(func() error { control.Run(work); return nil })
+	tasks.Go(func() error { return c.outwaitRun(work, control) })
+	tasks.Go(func() error { return c.stayPresent(work) })
+	tasks.Go(func() error {
 		select {
 		case <-work.Done():
-			return
+			return nil
 		case <-ctx.Done():
 		}
-		background(c.cancel)
+		tasks.Go(func() error { return c.cancel(work) })
 		select {
 		case <-work.Done():
 		case <-again:
 		case <-time.After(c.times.Stop):
 		}
-		done(ErrLate)
+		return ErrLate
 	})
-	err := c.publish(work)
-	if err == nil {
-		watch := c.dir.Watch(signal.Exec, signal.HeadPace)
-		background(watch.Run)
-		if err = c.awaitTaken(work, watch); err == nil {
-			err = c.follow(work, watch)
-		}
-	}
-	c.tidy(errors.Is(err, ErrRunOver))
-	done(errDone)
-	tasks.Wait()
-	if ctx.Err() != nil { // also where all have told their ends, which we have asked for
+	err := tasks.Wait()
+	switch {
+	case ctx.Err() != nil: // also where all have told their ends, which we have asked for
 		err = context.Cause(ctx)
+	case errors.Is(err, errDone):
+		err = nil
 	}
 	var answers []Answer
 	for _, node := range c.nodes {
 		answers = append(answers, node.Answer)
 	}
 	return answers, err
+}
+
+// ask makes the request and passes on what the nodes say.
+func (c *Caller) ask(ctx context.Context, tasks *errgroup.Group) (err error) {
+	defer func() { c.tidy(errors.Is(err, ErrRunOver)) }()
+	if err = c.publish(ctx); err != nil {
+		return err
+	}
+	watch := c.dir.Watch(signal.Exec, signal.HeadPace)
+	tasks.Go(func() error { watch.Run(ctx); return nil })
+	if err = c.awaitTaken(ctx, watch); err != nil {
+		return err
+	}
+	return c.follow(ctx, watch)
 }
 
 // publish writes the request, and tells the head of it in Control.
@@ -158,26 +162,21 @@ func (c *Caller) publish(ctx context.Context) error {
 
 // stayPresent tells that the caller is still there: over the connection to the head,
 // or by files where there is none.
-func (c *Caller) stayPresent(ctx context.Context) {
+func (c *Caller) stayPresent(ctx context.Context) error {
 	defer c.guest.Leave()
-	tick := time.NewTicker(c.times.Beat)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for pause.For(ctx, c.times.Beat) {
 		if !c.guest.Beat() {
 			_ = c.dir.BeatAs(ctx, signal.Exec, c.id.name(whatBeat)) // the next one may get through
 		}
 	}
+	return nil
 }
 
 // cancel has the commands ended early.
-func (c *Caller) cancel(work context.Context) {
-	_ = c.dir.Mark(work, signal.Exec, c.id.name(whatCancel))
+func (c *Caller) cancel(ctx context.Context) error {
+	_ = c.dir.Mark(ctx, signal.Exec, c.id.name(whatCancel))
 	c.guest.Nudge()
+	return nil
 }
 
 // outwaitRun gives up on nodes that say no last words when the run ends.
@@ -214,38 +213,27 @@ func (c *Caller) awaitTaken(ctx context.Context, watch *signal.Watch) error {
 		if len(taken.Nodes) > 1 {
 			mark = node.Host + ": "
 		}
-		c.nodes = append(c.nodes, &answering{
-			Answer: Answer{Rank: node.Rank, Host: node.Host}, out: newMarker(c.out, mark), errs: newMarker(c.errs, mark),
-		})
+		c.nodes = append(c.nodes, &answering{Answer: node, out: newMarker(c.out, mark), errs: newMarker(c.errs, mark)})
 	}
 	return nil
 }
 
-func (c *Caller) shown(l signal.Listing) shown { return requestsShown(l.Names())[c.id] }
+func (c *Caller) shown(l signal.Listing) shown { return requestsShown(l.Names(), "")[c.id] }
 
 // follow passes on what the nodes say until all have told how it ended.
 func (c *Caller) follow(ctx context.Context, watch *signal.Watch) error {
 	var failed error
 	_, err := watch.Follow(ctx, func(l signal.Listing) bool {
-		shown := c.shown(l)
 		var more bool
-		if more, failed = c.read(ctx, shown); more {
+		if more, failed = c.read(ctx, c.shown(l)); more {
 			watch.Nudge()
 		}
-		if shown[whatLost] {
-			c.readLost(ctx)
-		}
-		return failed != nil || c.complete()
+		return failed != nil || !slices.ContainsFunc(c.nodes, func(n *answering) bool { return !n.Answered })
 	})
 	if err != nil {
 		return context.Cause(ctx)
 	}
 	return failed
-}
-
-// complete tells whether all nodes have answered.
-func (c *Caller) complete() bool {
-	return !slices.ContainsFunc(c.nodes, func(n *answering) bool { return !n.Answered })
 }
 
 // read passes on what a listing shows of all nodes. It tells whether there was
@@ -301,19 +289,6 @@ func (n *answering) pass(pieces []piece) error {
 	return nil
 }
 
-// readLost learns who will not answer any more.
-func (c *Caller) readLost(ctx context.Context) {
-	var lost lostRecord
-	if c.complete() || c.dir.Read(ctx, signal.Exec, c.id.name(whatLost), &lost) != nil {
-		return
-	}
-	for _, node := range c.nodes {
-		if !node.Answered && slices.Contains(lost.Ranks, node.Rank) {
-			node.Answered, node.Exit = true, Exit{Code: lostCode, Exit: "lost", Failed: "the node is lost"}
-		}
-	}
-}
-
 // tidy passes on lines without an end, and removes what the head does not.
 func (c *Caller) tidy(runOver bool) {
 	for _, node := range c.nodes {
@@ -329,6 +304,6 @@ func (c *Caller) tidy(runOver bool) {
 		return
 	}
 	if names, err := c.dir.OwnedNames(ctx, signal.Exec); err == nil {
-		_ = c.dir.Discard(ctx, signal.Exec, requestsShown(names)[c.id].names(c.id)...)
+		_ = c.dir.Discard(ctx, signal.Exec, requestsShown(names, "")[c.id].names(c.id)...)
 	}
 }

@@ -57,9 +57,11 @@ func TestNodeIsLost(t *testing.T) {
 				}
 				time.Sleep(time.Millisecond)
 			}
-			publish(whatTaken, &takenRecord{Nodes: []runner{{Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}})
+			publish(whatTaken, &takenRecord{Nodes: []Answer{{Rank: 1, Host: "n1"}, {Rank: 2, Host: "n2"}}})
 			steps := []func(){
-				func() { publish(whatLost, &lostRecord{Ranks: []int{2}}) },
+				func() {
+					publish(end(head, 2), &outputRecord{End: &Exit{Code: 76, Exit: "lost", Failed: "the node is lost"}})
+				},
 				func() {
 					pieces := []piece{{Stream: 1, Data: []byte("n1\n")}}
 					publish(end(head, 1), &outputRecord{Pieces: pieces, End: &Exit{Code: 3, Exit: "exit code 3"}})

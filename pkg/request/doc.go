@@ -10,17 +10,17 @@
 //  3. It reads the request, unless others may have written it, and publishes
 //     exec/<id>.taken: who runs it, or why nobody does. The caller then removes the
 //     request, which may hold secrets.
-//  4. The head publishes the commands that a look has shown to begin or to end as one
-//     record, control/exec.<n>, and removes it when all have ended. Workers watch
-//     control/ anyway.
+//  4. Where others than the head run it, the head publishes the command as
+//     control/exec.<id>, marks control/exec.<id>.cancel to have it ended early, and
+//     removes both when all have answered. Workers watch control/ anyway.
 //  5. A node publishes what its command says as exec/<id>.<rank>.<n>; the caller
 //     passes it on in order and removes it. Its last word is exec/<id>.<rank>.end:
 //     the rest of it, and how the command ended.
 //  6. The caller beats, over the connection or by renaming exec/<id>.beat.<n>, and
 //     marks exec/<id>.cancel when it has had enough. The head ends the commands of a
 //     caller that is silent for 8 s, or whose connection was closed.
-//  7. Where the job goes on without the nodes that are still to answer, the head says
-//     so in exec/<id>.lost.
+//  7. Where the job goes on without the nodes that are still to answer, the head
+//     publishes their last word.
 //  8. When all have answered and the caller has gone, the head removes all that bears
 //     the id. After the run's end the caller does.
 package request

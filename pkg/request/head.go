@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,8 +33,8 @@ const (
 	// absentTime is for how long a request that a listing shows may not be there,
 	// or not be whole: one that bears another attempt's nonce never is.
 	absentTime = 2 * time.Second
-	// orderSize is how many bytes of commands go into one record.
-	orderSize = 256 << 10
+	// lostCode is the code of a node that is lost: bringupd's own for it.
+	lostCode = 76
 )
 
 // Team is what the head knows of the run's nodes.
@@ -61,11 +60,9 @@ type Head struct {
 	mu       sync.Mutex
 	requests map[requestID]*asked // guarded by mu
 
-	// These are owned by Run.
+	// These are owned by FollowRequests.
 	there  bool      // a listing has shown Exec
 	looked time.Time // when last
-	sent   int       // orders so far
-	orders map[int][]*asked
 }
 
 // asked is one request, as the head knows it.
@@ -74,20 +71,17 @@ type asked struct {
 
 	// These are guarded by Head's mu.
 	stage  stage
-	called bool      // a listing of Control has shown its call
-	since  time.Time // announced
-	seen   time.Time // or heard, or announced, last
-	heard  time.Time // last sign over the connection
-	hung   bool      // the connection's end says that the caller has gone
+	called bool          // a listing of Control has shown its call
+	since  time.Time     // announced
+	seen   time.Time     // or heard, or announced, last
+	quiet  time.Duration // looked for a sign of the caller, and saw none
+	hung   bool          // the connection's end says that the caller has gone
 
-	// These are owned by Run.
-	order    Order
-	ranks    []int // who runs it, in order; none where it is refused
-	missing  map[int]bool
-	beat     int           // the newest that was shown
-	told     time.Time     // the newest sign over the connection that was noticed
-	quiet    time.Duration // looked for a sign, and saw none
+	// These are owned by FollowRequests, and by take for what it takes.
+	missing  map[int]bool // ranks that run it and have not answered; none where it is refused
+	beat     int          // the newest that was shown
 	canceled bool
+	orders   []string // in Control, of workers that are missing
 }
 
 // stage is how far a request has come.
@@ -102,9 +96,7 @@ const (
 
 // NewHead returns the head's side, which looks at nothing yet; node is the head's own.
 func NewHead(node *Node, team Team) *Head {
-	return &Head{
-		Daemon: node.Daemon, node: node, team: team, bell: make(chan struct{}, 1), requests: make(map[requestID]*asked), orders: make(map[int][]*asked),
-	}
+	return &Head{Daemon: node.Daemon, node: node, team: team, bell: make(chan struct{}, 1), requests: make(map[requestID]*asked)}
 }
 
 func (h *Head) ring() {
@@ -137,7 +129,7 @@ func (q *asked) announce() {
 // Called takes in a sign of a caller over its connection.
 func (h *Head) Called(raw lifeline.GuestID, look bool) {
 	h.note(idOf(raw), func(q *asked) {
-		q.heard = q.seen
+		q.quiet = 0
 		if look {
 			q.announce()
 		}
@@ -174,7 +166,7 @@ func (h *Head) FollowRequests(ctx context.Context) {
 // followCalls has Exec be looked into when Control tells of a request.
 func (h *Head) followCalls(ctx context.Context) {
 	_, _ = h.Control.Follow(ctx, func(l signal.Listing) bool {
-		for _, id := range requestsCalled(l) {
+		for id := range requestsShown(l.Names(), kindCall) {
 			before := false
 			h.note(id, func(q *asked) {
 				before, q.called = q.called, true
@@ -184,7 +176,7 @@ func (h *Head) followCalls(ctx context.Context) {
 				continue
 			}
 			h.ring()
-			h.Go(func(ctx context.Context) { h.Told(h.Dir.Discard(ctx, signal.Control, kindCall+string(id))) })
+			h.discard(signal.Control, []string{kindCall + string(id)})
 		}
 		return false
 	})
@@ -241,15 +233,13 @@ func (h *Head) look(ctx context.Context) (map[requestID]shown, error) {
 		}
 	}
 	names, err := h.Dir.OwnedNames(ctx, signal.Exec)
-	return requestsShown(names), err
+	return requestsShown(names, ""), err
 }
 
 // heed does what follows from a look.
 func (h *Head) heed(ctx context.Context, all map[requestID]shown) {
-	fresh := h.take(ctx, h.unread(all))
-	canceled := h.judge(all)
-	h.give(ctx, fresh, canceled)
-	h.discardOrders()
+	h.take(ctx, h.unread(all))
+	h.judge(all)
 }
 
 // unread returns the requests that a look shows and nobody has read, and forgets what
@@ -272,69 +262,93 @@ func (h *Head) unread(all map[requestID]shown) (unread []*asked) {
 	return unread
 }
 
-// take reads requests, and answers who runs them or why nobody does. One that
-// can't be read for now is left for the next look.
-func (h *Head) take(ctx context.Context, unread []*asked) (fresh []*asked) {
+// take reads requests, answers who runs them or why nobody does, and has them
+// begun. One that can't be read for now is left for the next look.
+func (h *Head) take(ctx context.Context, unread []*asked) {
 	ctx, cancel := h.within(ctx)
 	defer cancel()
-	records, errs := make([]requestRecord, len(unread)), make([]error, len(unread))
 	var reads errgroup.Group
 	reads.SetLimit(readsAtOnce)
-	for i, q := range unread {
+	for _, q := range unread {
 		reads.Go(func() error {
-			errs[i] = h.Dir.ReadOwned(ctx, signal.Exec, q.id.name(whatRequest), &records[i])
+			var record requestRecord
+			err := h.Dir.ReadOwned(ctx, signal.Exec, q.id.name(whatRequest), &record)
+			_, hangs := errors.AsType[*signal.StallError](err)
+			if !hangs && (!signal.Absent(err) || time.Since(q.since) >= absentTime) {
+				h.answer(q, record.Order, err)
+			}
 			return nil
 		})
 	}
 	_ = reads.Wait()
-	for i, q := range unread {
-		_, hangs := errors.AsType[*signal.StallError](errs[i])
-		if hangs || signal.Absent(errs[i]) && time.Since(q.since) < absentTime {
-			continue
-		}
-		q.order = records[i].Order
-		h.answer(q, errs[i])
-		fresh = append(fresh, q)
-	}
-	return fresh
 }
 
-// answer tells who runs a request or why nobody does; err is why it can't be read.
-func (h *Head) answer(q *asked, err error) {
-	if err == nil && h.Life.Err() != nil {
+// answer tells who runs a request, and has it begun, or tells why nobody does; err is
+// why it can't be read.
+func (h *Head) answer(q *asked, order Order, err error) {
+	var ranks []int
+	switch {
+	case err != nil:
+	case h.Life.Err() != nil:
 		err = errors.New("the run is ending")
-	}
-	if err == nil {
-		q.ranks, err = h.team.Choose(q.order.Nodes)
-	}
-	if err == nil && len(q.order.Argv) == 0 {
+	case len(order.Argv) == 0:
 		err = errors.New("there is no command")
+	default:
+		ranks, err = h.team.Choose(order.Nodes)
 	}
 	var answer takenRecord
 	if err != nil {
-		q.ranks, answer.Refused = nil, err.Error()
+		ranks, answer.Refused = nil, err.Error()
 		h.Log.Warn("a request from outside is refused", zap.String("request", string(q.id)), zap.Error(err))
 	}
 	q.missing = make(map[int]bool)
-	for _, rank := range q.ranks {
+	for _, rank := range ranks {
 		q.missing[rank] = true
-		answer.Nodes = append(answer.Nodes, runner{Rank: rank, Host: h.team.CallName(rank)})
+		answer.Nodes = append(answer.Nodes, Answer{Rank: rank, Host: h.team.CallName(rank)})
 	}
 	h.mu.Lock()
 	q.stage = taken
 	h.mu.Unlock()
-	h.Trail.Event(trail.Request, trail.Fields{Request: string(q.id), Nodes: new(len(q.ranks)), OK: new(err == nil)})
-	h.publish(q.id.name(whatTaken), &answer)
+	h.Trail.Event(trail.Request, trail.Fields{Request: string(q.id), Nodes: new(len(ranks)), OK: new(err == nil)})
+	h.publish(q, whatTaken, &answer)
+	begin := startRecord{ID: q.id, Argv: order.Argv, Env: order.Env, Ranks: ranks}
+	if q.missing[0] {
+		h.node.begin(begin)
+	}
+	h.order(q, "", func(ctx context.Context, name string) error {
+		return h.Dir.Publish(ctx, signal.Control, name, &begin, false)
+	})
 }
 
 // publish publishes what the head says of a request; nobody waits for it.
-func (h *Head) publish(name string, record signal.Record) {
-	h.Go(func(ctx context.Context) { h.Told(h.Dir.Publish(ctx, signal.Exec, name, record, false)) })
+func (h *Head) publish(q *asked, what string, record signal.Record) {
+	h.Go(func(ctx context.Context) {
+		h.Told(h.Dir.Publish(ctx, signal.Exec, q.id.name(what), record, false))
+	})
 }
 
-// judge takes in what has become of the requests that are taken, and returns those
-// that are to be ended early.
-func (h *Head) judge(all map[requestID]shown) (canceled []*asked) {
+// order has the workers that have not answered begin a request or end it early: each
+// look that a nudge makes them take shows the order that is written to Control.
+func (h *Head) order(q *asked, what string, write func(ctx context.Context, name string) error) {
+	workers := slices.DeleteFunc(slices.Collect(maps.Keys(q.missing)), func(rank int) bool { return rank == 0 })
+	if len(workers) == 0 {
+		return
+	}
+	name := q.id.order(what)
+	q.orders = append(q.orders, name)
+	h.Go(func(ctx context.Context) {
+		ctx, cancel := h.within(ctx)
+		defer cancel()
+		h.Told(write(ctx, name))
+		for _, rank := range workers {
+			h.team.NudgeRank(rank)
+		}
+	})
+}
+
+// judge takes in what has become of the requests that are taken: it ends those that
+// nobody waits for any more, and removes what is left of those that have ended.
+func (h *Head) judge(all map[requestID]shown) {
 	now := time.Now()
 	since := min(now.Sub(h.looked), silentLook)
 	h.looked = now
@@ -346,109 +360,56 @@ func (h *Head) judge(all map[requestID]shown) (canceled []*asked) {
 		}
 		s := all[id]
 		q.quiet += since
-		if beat := s.beat(); beat > q.beat || q.heard.After(q.told) {
-			q.beat, q.told, q.quiet = max(q.beat, beat), q.heard, 0
+		if beat := s.beat(); beat > q.beat {
+			q.beat, q.quiet = beat, 0
 		}
 		maps.DeleteFunc(q.missing, func(rank int, _ bool) bool { return s[end(h.Dir, rank)] })
 		h.tellLost(q)
 		gone := q.hung || q.quiet > callerSilence
-		switch {
-		case len(q.missing) == 0 && gone:
-			h.requests[id] = &asked{id: id, stage: over, called: q.called, seen: now}
-			h.Go(func(ctx context.Context) { h.Told(h.Dir.Discard(ctx, signal.Exec, s.names(id)...)) })
-		case len(q.missing) > 0 && (gone || s[whatCancel]) && !q.canceled:
+		if len(q.missing) > 0 && (gone || s[whatCancel]) && !q.canceled {
 			q.canceled = true
-			canceled = append(canceled, q)
+			h.node.cancel(id)
+			h.order(q, whatCancel, func(ctx context.Context, name string) error { return h.Dir.Mark(ctx, signal.Control, name) })
+		}
+		if len(q.missing) == 0 && len(q.orders) > 0 { // they may hold what is not to stay
+			h.discard(signal.Control, q.orders)
+			q.orders = nil
+		}
+		if len(q.missing) == 0 && gone {
+			h.requests[id] = &asked{id: id, stage: over, called: q.called, seen: now}
+			h.discard(signal.Exec, s.names(id))
 		}
 	}
-	return canceled
 }
 
-// tellLost tells which nodes will not answer, once that is all that is waited
-// for: the job goes on without them.
+// tellLost answers for nodes that will not, once no others are waited for: the job
+// goes on without them.
 func (h *Head) tellLost(q *asked) {
 	if len(q.missing) == 0 {
 		return
 	}
-	absent, lost := h.team.Absent(), slices.Sorted(maps.Keys(q.missing))
-	if slices.ContainsFunc(lost, func(rank int) bool { return !slices.Contains(absent, rank) }) {
-		return
+	absent := h.team.Absent()
+	for rank := range q.missing {
+		if !slices.Contains(absent, rank) {
+			return
+		}
+	}
+	for rank := range q.missing {
+		h.publish(q, end(h.Dir, rank), &outputRecord{End: &Exit{Code: lostCode, Exit: "lost", Failed: "the node is lost"}})
 	}
 	clear(q.missing)
-	h.publish(q.id.name(whatLost), &lostRecord{Ranks: lost})
 }
 
-// give has the nodes begin what is fresh and end what is canceled: the workers by
-// records in Control, this one at once.
-func (h *Head) give(ctx context.Context, fresh, canceled []*asked) {
-	var orders ordersRecord
-	var of []*asked
-	size := 0
-	send := func() {
-		h.send(ctx, &orders, of)
-		orders, of, size = ordersRecord{}, nil, 0
-	}
-	for _, q := range fresh {
-		command := start{ID: q.id, Argv: q.order.Argv, Env: q.order.Env, Ranks: q.ranks}
-		if slices.Contains(q.ranks, 0) {
-			h.node.begin(command)
-		}
-		if !q.needsWorkers() {
-			continue
-		}
-		length := len(strings.Join(slices.Concat(command.Argv, command.Env), ""))
-		if size > 0 && size+length > orderSize {
-			send()
-		}
-		size += length
-		orders.Start, of = append(orders.Start, command), append(of, q)
-	}
-	for _, q := range canceled {
-		h.node.cancel(q.id)
-		if q.needsWorkers() {
-			orders.Cancel, of = append(orders.Cancel, q.id), append(of, q)
-		}
-	}
-	send()
-}
-
-func (q *asked) needsWorkers() bool { return len(q.ranks) > 0 && q.ranks[len(q.ranks)-1] > 0 }
-
-// send publishes orders for these requests, and has the workers look who are still to
-// answer.
-func (h *Head) send(ctx context.Context, orders *ordersRecord, of []*asked) {
-	if len(of) == 0 {
-		return
-	}
-	h.sent++
-	h.orders[h.sent] = of
-	ctx, cancel := h.within(ctx)
-	defer cancel()
-	h.Told(h.Dir.Publish(ctx, signal.Control, ordersName(h.sent), orders, false))
-	nudged := make(map[int]bool)
-	for _, q := range of {
-		maps.Copy(nudged, q.missing)
-	}
-	for rank := range nudged {
-		h.team.NudgeRank(rank)
-	}
-}
-
-// discardOrders removes the orders that all have carried out: they may hold what
-// is not to stay.
-func (h *Head) discardOrders() {
-	for number, of := range h.orders {
-		if slices.ContainsFunc(of, func(q *asked) bool { return len(q.missing) > 0 }) {
-			continue
-		}
-		delete(h.orders, number)
-		h.Go(func(ctx context.Context) { h.Told(h.Dir.Discard(ctx, signal.Control, ordersName(number))) })
-	}
+// discard removes names; nobody waits for it.
+func (h *Head) discard(sub string, names []string) {
+	h.Go(func(ctx context.Context) { h.Told(h.Dir.Discard(ctx, sub, names...)) })
 }
 
 // Tidy removes, at the end of the run, what orders are left.
 func (h *Head) Tidy(ctx context.Context) {
-	for _, number := range ordersGiven(h.Control.Last()) {
-		h.Told(h.Dir.Discard(ctx, signal.Control, ordersName(number)))
+	for id, s := range requestsShown(h.Control.Last().Names(), kindOrder) {
+		for what := range s {
+			h.Told(h.Dir.Discard(ctx, signal.Control, id.order(what)))
+		}
 	}
 }

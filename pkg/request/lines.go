@@ -16,15 +16,10 @@ type marker struct {
 	to    io.Writer // which others write to, too
 	mark  string
 	lines process.Lines
-	whole []byte // lines that are to be passed on
 }
 
 func newMarker(to io.Writer, mark string) *marker {
 	return &marker{to: to, mark: mark, lines: process.Lines{Longest: longestLine}}
-}
-
-func (m *marker) add(line []byte, _ bool) {
-	m.whole = append(append(append(m.whole, m.mark...), line...), '\n')
 }
 
 // Write takes in what the node says.
@@ -32,21 +27,19 @@ func (m *marker) Write(data []byte) (int, error) {
 	if m.mark == "" {
 		return m.to.Write(data)
 	}
-	m.lines.Add(data, m.add)
-	return len(data), m.passOn()
+	return len(data), m.passOn(func(each func([]byte, bool)) { m.lines.Add(data, each) })
 }
 
 // Close passes on a line without an end.
-func (m *marker) Close() error {
-	m.lines.End(m.add)
-	return m.passOn()
-}
+func (m *marker) Close() error { return m.passOn(m.lines.End) }
 
-func (m *marker) passOn() error {
-	if len(m.whole) == 0 {
+// passOn passes on the lines that are cut.
+func (m *marker) passOn(cut func(each func(line []byte, goesOn bool))) error {
+	var whole []byte
+	cut(func(line []byte, _ bool) { whole = append(append(append(whole, m.mark...), line...), '\n') })
+	if len(whole) == 0 {
 		return nil
 	}
-	_, err := m.to.Write(m.whole)
-	m.whole = m.whole[:0]
+	_, err := m.to.Write(whole)
 	return err
 }

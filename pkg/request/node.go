@@ -83,37 +83,41 @@ func (l lately[T]) fresh(things []T, at time.Time) (fresh []T) {
 
 // FollowOrders does what the head orders, until ctx ends.
 func (n *Node) FollowOrders(ctx context.Context) {
-	taken := make(lately[int])
+	read := make(lately[requestID])
 	_, _ = n.Control.Follow(ctx, func(l signal.Listing) bool {
-		for _, number := range taken.fresh(ordersGiven(l), l.At) {
-			n.Go(func(ctx context.Context) { n.obey(ctx, number) })
+		var begin []requestID
+		for id, s := range requestsShown(l.Names(), kindOrder) {
+			if s[whatCancel] {
+				n.cancel(id)
+			}
+			if s[""] {
+				begin = append(begin, id)
+			}
+		}
+		for _, id := range read.fresh(begin, l.At) {
+			n.Go(func(ctx context.Context) { n.obey(ctx, id) })
 		}
 		return false
 	})
 }
 
-// obey reads orders and carries out those for this node. Orders that are gone again
-// were for others.
-func (n *Node) obey(ctx context.Context, number int) {
+// obey reads an order to begin, and does so where it is for this node. One that is
+// gone again was for others.
+func (n *Node) obey(ctx context.Context, id requestID) {
 	ctx, cancel := n.within(ctx)
 	defer cancel()
-	var orders ordersRecord
-	if err := n.Dir.Read(ctx, signal.Control, ordersName(number), &orders); err != nil {
+	var command startRecord
+	if err := n.Dir.Read(ctx, signal.Control, id.order(""), &command); err != nil {
 		n.Log.Debug("cannot read what to do for somebody outside", zap.Error(err))
 		return
 	}
-	for _, command := range orders.Start {
-		if _, ours := slices.BinarySearch(command.Ranks, n.Rank); ours {
-			n.begin(command)
-		}
-	}
-	for _, id := range orders.Cancel {
-		n.cancel(id)
+	if _, ours := slices.BinarySearch(command.Ranks, n.Rank); ours {
+		n.begin(command)
 	}
 }
 
 // begin begins a command, unless it was begun before or none is to begin any more.
-func (n *Node) begin(command start) {
+func (n *Node) begin(command startRecord) {
 	wanted, cancel := context.WithCancel(n.Work)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -163,7 +167,7 @@ func (n *Node) Settle(within time.Duration) {
 
 // run runs a command to its end, and tells how it ended. Its arguments are in no log:
 // they may hold what is not to stay.
-func (n *Node) run(ctx, wanted context.Context, command start) {
+func (n *Node) run(ctx, wanted context.Context, command startRecord) {
 	n.Trail.Event(trail.Exec, trail.Fields{Request: string(command.ID)})
 	out := newOutput()
 	rest, exit := n.carryOut(wanted, command, out)
@@ -177,7 +181,7 @@ func (n *Node) run(ctx, wanted context.Context, command start) {
 
 // carryOut runs a command until it has ended or is not wanted any more, and returns
 // the output that is not published yet.
-func (n *Node) carryOut(wanted context.Context, command start, out *output) (rest []piece, exit Exit) {
+func (n *Node) carryOut(wanted context.Context, command startRecord, out *output) (rest []piece, exit Exit) {
 	if n.Life.Err() != nil {
 		return nil, Exit{Code: notStarted, Exit: "not started", Failed: "the run is ending"}
 	}

@@ -34,11 +34,16 @@ func (id requestID) raw() (raw lifeline.GuestID, ok bool) {
 // name is the name in exec/ of what there is of a request.
 func (id requestID) name(what string) string { return string(id) + "." + what }
 
+// order is the name in control/ of what workers are to do: to begin it, where what is
+// empty, or whatCancel.
+func (id requestID) order(what string) string {
+	return strings.TrimSuffix(kindOrder+id.name(what), ".")
+}
+
 // What the names of a request have behind its id.
 const (
 	whatRequest = "request"
 	whatTaken   = "taken"
-	whatLost    = "lost"
 	whatCancel  = "cancel"
 	whatBeat    = "beat" // and a number
 )
@@ -48,47 +53,25 @@ const (
 func part(dir *signal.Dir, rank, n int) string { return dir.NodeName(rank, fmt.Sprintf("%06d", n)) }
 func end(dir *signal.Dir, rank int) string     { return dir.NodeName(rank, "end") }
 
-// The kinds of names in control/: a call has the id behind it, orders a number.
+// The kinds of names in control/, which have the id behind them. An order to begin
+// has nothing more, and one to end early whatCancel.
 const (
-	kindCall   = "call."
-	kindOrders = "exec."
+	kindCall  = "call."
+	kindOrder = "exec."
 )
 
-func ordersName(n int) string { return fmt.Sprintf("%s%06d", kindOrders, n) }
-
-// requestsCalled returns the requests that a listing of control/ tells of.
-func requestsCalled(l signal.Listing) (ids []requestID) {
-	for _, name := range l.Names() {
-		digits, is := strings.CutPrefix(name, kindCall)
-		if _, ok := requestID(digits).raw(); is && ok {
-			ids = append(ids, requestID(digits))
-		}
-	}
-	return ids
-}
-
-// ordersGiven returns the numbers of the orders that a listing of control/ shows.
-func ordersGiven(l signal.Listing) (numbers []int) {
-	for _, name := range l.Names() {
-		digits, is := strings.CutPrefix(name, kindOrders)
-		n, err := strconv.Atoi(digits)
-		if is && err == nil && name == ordersName(n) {
-			numbers = append(numbers, n)
-		}
-	}
-	return numbers
-}
-
-// shown is what a listing of exec/ shows of one request: names without the id.
+// shown is what a listing shows of one request: what its names have behind the id.
 type shown map[string]bool
 
-// requestsShown takes a listing of exec/ apart.
-func requestsShown(names []string) map[requestID]shown {
+// requestsShown takes a listing apart: the names of a kind in control/, or those in
+// exec/, which are of none.
+func requestsShown(names []string, kind string) map[requestID]shown {
 	all := make(map[requestID]shown)
 	for _, name := range names {
+		name, is := strings.CutPrefix(name, kind)
 		digits, what, _ := strings.Cut(name, ".")
 		id := requestID(digits)
-		if _, ok := id.raw(); !ok {
+		if _, ok := id.raw(); !is || !ok {
 			continue
 		}
 		if all[id] == nil {
@@ -140,35 +123,17 @@ type requestRecord struct {
 // takenRecord is the head's answer.
 type takenRecord struct {
 	signal.Header
-	Nodes   []runner `json:"nodes,omitempty"`
+	Nodes   []Answer `json:"nodes,omitempty"`   // to come, of who runs it
 	Refused string   `json:"refused,omitempty"` // why nobody runs it
 }
 
-// runner is a node that runs what is asked for.
-type runner struct {
-	Rank int    `json:"rank"`
-	Host string `json:"host"`
-}
-
-// lostRecord tells which nodes will not answer any more.
-type lostRecord struct {
+// startRecord is a command that the head has workers begin.
+type startRecord struct {
 	signal.Header
-	Ranks []int `json:"ranks"`
-}
-
-// ordersRecord is what the head has workers do.
-type ordersRecord struct {
-	signal.Header
-	Start  []start     `json:"start,omitempty"`
-	Cancel []requestID `json:"cancel,omitempty"`
-}
-
-// start is one command, and who is to run it.
-type start struct {
 	ID    requestID `json:"id"`
 	Argv  []string  `json:"argv"`
 	Env   []string  `json:"env,omitempty"`
-	Ranks []int     `json:"ranks"` // in order
+	Ranks []int     `json:"ranks"` // who is to run it, in order
 }
 
 // outputRecord is a piece of what a command says, and at its end how it ended.

@@ -2,8 +2,6 @@ package request
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
@@ -46,7 +44,7 @@ func TestNames(t *testing.T) {
 		return names
 	}
 	ours := of(id, "request", "taken", "beat.000002", "beat.000011", "0003.000000", "0003.000001", "0003.end", "0000.end", "x")
-	all := requestsShown(slices.Concat(ours, of(other, "cancel", "lost"), of("x", "request"), []string{"job"}))
+	all := requestsShown(slices.Concat(ours, of(other, "cancel"), of("x", "request"), []string{"job"}), "")
 	want := shown{
 		whatRequest: true, whatTaken: true, "beat.000002": true, "beat.000011": true,
 		part(dir, 3, 0): true, part(dir, 3, 1): true, end(dir, 3): true, end(dir, 0): true, "x": true,
@@ -57,25 +55,21 @@ func TestNames(t *testing.T) {
 	if names := all[id].names(id); !slices.Equal(slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(ours))) {
 		t.Errorf("its names are %v, not %v", names, ours)
 	}
-	if want := (shown{whatCancel: true, whatLost: true}); len(all) != 2 || !reflect.DeepEqual(all[other], want) {
+	if want := (shown{whatCancel: true}); len(all) != 2 || !reflect.DeepEqual(all[other], want) {
 		t.Errorf("of the other there is %v", all[other])
 	}
-	for _, name := range []string{"exec.000012", "exec.000003", "exec.x", "exec.3", "call." + string(id), "call.x", "call." + string(other), "abort.0001"} {
-		if err := os.WriteFile(filepath.Join(dir.Path(), signal.Control, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	control := []string{
+		"exec." + string(id), "exec." + string(id) + ".cancel", "exec." + string(other), "exec.x", "exec.3",
+		"call." + string(id), "call.x", "abort.0001", string(other),
 	}
-	watch, ctx := dir.Watch(signal.Control, signal.HeadPace), t.Context()
-	go watch.Run(ctx)
-	control, err := watch.Wait(ctx, func(signal.Listing) bool { return true })
-	if err != nil {
-		t.Fatal(err)
+	if got, want := requestsShown(control, kindOrder), (map[requestID]shown{id: {"": true, whatCancel: true}, other: {"": true}}); !reflect.DeepEqual(got, want) {
+		t.Errorf("the orders are %v, not %v", got, want)
 	}
-	if got := slices.Sorted(slices.Values(ordersGiven(control))); !slices.Equal(got, []int{3, 12}) || ordersName(3) != "exec.000003" {
-		t.Errorf("the orders are %v", got)
+	if got, want := requestsShown(control, kindCall), (map[requestID]shown{id: {"": true}}); !reflect.DeepEqual(got, want) {
+		t.Errorf("the calls are %v, not %v", got, want)
 	}
-	if got := slices.Sorted(slices.Values(requestsCalled(control))); !slices.Equal(got, slices.Sorted(slices.Values([]requestID{id, other}))) {
-		t.Errorf("the calls are %v", got)
+	if begin, cancel := id.order(""), id.order(whatCancel); begin != control[0] || cancel != control[1] {
+		t.Errorf("the names of orders are %q and %q", begin, cancel)
 	}
 }
 
