@@ -42,7 +42,7 @@ func Listen(address string, source Source) (*Endpoint, error) {
 	routes := http.NewServeMux()
 	routes.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = w.Write(source.Snapshot().Text()) // who asked has gone
+		_, _ = w.Write(source()) // who asked has gone
 	})
 	e := &Endpoint{
 		listener: listener,

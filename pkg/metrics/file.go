@@ -24,15 +24,13 @@ type File struct {
 	ended chan struct{} // closed when the writing goroutine has ended
 }
 
-// Keep writes what the source tells into a file of the directory dir, which no
-// other daemon writes: every 15 s and at each Nudge. An error is passed to say,
+// Keep writes what the source tells into the file at path, which no other daemon
+// writes: every 15 s and at each Nudge. An error is passed to say,
 // from another goroutine; the following ones are not, until a write has
 // succeeded. Close must be called.
-func Keep(dir string, source Source, say func(error)) *File {
-	s := source.Snapshot()
+func Keep(path string, source Source, say func(error)) *File {
 	f := &File{
-		path:   filepath.Join(dir, fmt.Sprintf("bringupd-%s-%d.prom", s.Run, s.Rank)),
-		source: source, say: say,
+		path: path, source: source, say: say,
 		nudge: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	go f.run()
@@ -55,7 +53,7 @@ func (f *File) run() {
 	tick := time.NewTicker(filePace)
 	defer tick.Stop()
 	for {
-		err := replace(f.path, f.source.Snapshot().Text())
+		err := replace(f.path, f.source())
 		if err != nil && !f.wrong {
 			f.say(err)
 		}

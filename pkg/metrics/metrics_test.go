@@ -22,65 +22,41 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const ceiling = 30 * time.Second
 
 // told is a source that tells the same until it is changed.
-type told struct{ now atomic.Pointer[Snapshot] }
+type told struct{ now atomic.Pointer[string] }
 
-func (s *told) Snapshot() Snapshot { return *s.now.Load() }
+func (s *told) source() []byte { return []byte(*s.now.Load()) }
 
-func tells(s Snapshot) *told {
+func tells(text string) *told {
 	source := new(told)
-	source.now.Store(&s)
+	source.now.Store(&text)
 	return source
 }
 
 func TestText(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		has  Snapshot
-		want string
-	}{
-		{"a worker at its start", Snapshot{Run: "17.0", Rank: 3, Role: "worker", Version: "v1"}, `# HELP bringupd_info What this daemon is; always 1.
-# TYPE bringupd_info gauge
-bringupd_info{run="17.0",rank="3",version="v1",role="worker"} 1
-# HELP bringupd_up 1 while this node is up: on the head, while the gate is open.
-# TYPE bringupd_up gauge
-bringupd_up{run="17.0",rank="3"} 0
-`},
-		{"a head with all of it", Snapshot{
-			Run: "17.0-r1", Role: "head", Version: "a\"b\\c\nd\xff", Up: true,
-			Phases: []Phase{{"join", 1500 * time.Millisecond}, {"gate", 20 * time.Microsecond}},
-			Nodes:  []Nodes{{"joined", 4}, {"up", 0}},
-			Checks: []Check{{"gpu.ecc", "FAIL", 2}},
-			Share:  []Calls{{"open", 12345678, 2 * time.Hour}},
-		}, `# HELP bringupd_info What this daemon is; always 1.
+	text := NewText("run", "17.0-r1", "rank", "0")
+	text.Family("bringupd_info", "gauge", "What this daemon is; always 1.")
+	text.Sample(1, "version", "a\"b\\c\nd\xff", "role", "head")
+	text.Family("bringupd_empty", "gauge", "It has no sample.")
+	text.Family("bringupd_up", "gauge", "It is up.")
+	text.Sample(0)
+	text.Family("bringupd_seconds_total", "counter", "How long they took.")
+	text.Sample(1.5, "op", "open")
+	text.Sample(2e-05, "op", "list")
+	text.Sample(12345678, "op", "read")
+	want := `# HELP bringupd_info What this daemon is; always 1.
 # TYPE bringupd_info gauge
 bringupd_info{run="17.0-r1",rank="0",version="a\"b\\c\nd` + "\uFFFD" + `",role="head"} 1
-# HELP bringupd_up 1 while this node is up: on the head, while the gate is open.
+# HELP bringupd_up It is up.
 # TYPE bringupd_up gauge
-bringupd_up{run="17.0-r1",rank="0"} 1
-# HELP bringupd_phase_seconds How long a phase of this node took, or takes so far.
-# TYPE bringupd_phase_seconds gauge
-bringupd_phase_seconds{run="17.0-r1",rank="0",phase="join"} 1.5
-bringupd_phase_seconds{run="17.0-r1",rank="0",phase="gate"} 2e-05
-# HELP bringupd_nodes Nodes of the job that have reached a state, as the head sees them.
-# TYPE bringupd_nodes gauge
-bringupd_nodes{run="17.0-r1",rank="0",state="joined"} 4
-bringupd_nodes{run="17.0-r1",rank="0",state="up"} 0
-# HELP bringupd_check Findings of a check of this node, by what they say.
-# TYPE bringupd_check gauge
-bringupd_check{run="17.0-r1",rank="0",id="gpu.ecc",verdict="FAIL"} 2
-# HELP bringupd_share_operations_total Calls of this daemon into the log directory's share.
-# TYPE bringupd_share_operations_total counter
-bringupd_share_operations_total{run="17.0-r1",rank="0",op="open"} 1.2345678e+07
-# HELP bringupd_share_operations_seconds_total How long those took that have come back.
-# TYPE bringupd_share_operations_seconds_total counter
-bringupd_share_operations_seconds_total{run="17.0-r1",rank="0",op="open"} 7200
-`},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, string(tc.has.Text())); diff != "" {
-				t.Error(diff)
-			}
-		})
+bringupd_up{run="17.0-r1",rank="0"} 0
+# HELP bringupd_seconds_total How long they took.
+# TYPE bringupd_seconds_total counter
+bringupd_seconds_total{run="17.0-r1",rank="0",op="open"} 1.5
+bringupd_seconds_total{run="17.0-r1",rank="0",op="list"} 2e-05
+bringupd_seconds_total{run="17.0-r1",rank="0",op="read"} 1.2345678e+07
+`
+	if diff := cmp.Diff(want, string(text.Bytes())); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -94,11 +70,11 @@ func until(t *testing.T, what string, reached func() bool) {
 	}
 }
 
-// shows tells whether the file has exactly this snapshot.
-func shows(path string, s Snapshot) func() bool {
+// shows tells whether the file has exactly this text.
+func shows(path, text string) func() bool {
 	return func() bool {
 		data, err := os.ReadFile(path)
-		return err == nil && string(data) == string(s.Text())
+		return err == nil && string(data) == text
 	}
 }
 
@@ -106,14 +82,14 @@ func shows(path string, s Snapshot) func() bool {
 // others, and is gone with the daemon.
 func TestFileLivesWithItsDaemon(t *testing.T) {
 	dir := t.TempDir()
-	source := tells(Snapshot{Run: "17.0", Rank: 3})
-	f := Keep(dir, source, func(err error) { t.Error(err) })
+	source := tells("down\n")
 	path := filepath.Join(dir, "bringupd-17.0-3.prom")
-	until(t, path, shows(path, source.Snapshot()))
+	f := Keep(path, source.source, func(err error) { t.Error(err) })
+	until(t, path, shows(path, "down\n"))
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o644 || f.Path() != path {
 		t.Errorf("%s: %v, %v", f.Path(), info, err)
 	}
-	up := Snapshot{Run: "17.0", Rank: 3, Up: true}
+	up := "up\n"
 	source.now.Store(&up)
 	f.Nudge()
 	until(t, "the change", shows(path, up))
@@ -160,9 +136,9 @@ func TestFileIsSeenWhole(t *testing.T) {
 // A directory that can't be written is told of once, and used when it can.
 func TestFileThatCannotBeWritten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "late")
-	source := tells(Snapshot{Run: "17.0"})
+	source := tells("up\n")
 	said := make(chan error, 10)
-	f := Keep(dir, source, func(err error) { said <- err })
+	f := Keep(filepath.Join(dir, "a.prom"), source.source, func(err error) { said <- err })
 	first := <-said
 	if !strings.HasPrefix(first.Error(), "cannot write the metrics: ") || !strings.Contains(first.Error(), dir) {
 		t.Error(first)
@@ -173,7 +149,7 @@ func TestFileThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Nudge()
-	until(t, "the file", shows(f.Path(), source.Snapshot()))
+	until(t, "the file", shows(f.Path(), "up\n"))
 	if err := f.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -183,21 +159,16 @@ func TestFileThatCannotBeWritten(t *testing.T) {
 }
 
 // hanging is a source that does not answer: as slow as a file system can be.
-type hanging struct {
-	calls atomic.Int64
-	end   chan struct{}
-}
+type hanging struct{ end chan struct{} }
 
-func (s *hanging) Snapshot() Snapshot {
-	if s.calls.Add(1) > 1 {
-		<-s.end
-	}
-	return Snapshot{Run: "17.0"}
+func (s *hanging) source() []byte {
+	<-s.end
+	return nil
 }
 
 func TestFileThatHangsIsLeftBehind(t *testing.T) {
 	source := &hanging{end: make(chan struct{})}
-	f := Keep(t.TempDir(), source, func(error) {})
+	f := Keep(filepath.Join(t.TempDir(), "a.prom"), source.source, func(error) {})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("no more time"))
 	if err := f.Close(ctx); err == nil || !strings.Contains(err.Error(), "no more time") {
@@ -219,7 +190,7 @@ func TestLoopback(t *testing.T) {
 		if good {
 			continue
 		}
-		if e, err := Listen(address, tells(Snapshot{})); err == nil {
+		if e, err := Listen(address, tells("").source); err == nil {
 			t.Errorf("it listens at %q", address)
 			e.Close()
 		}
@@ -227,8 +198,8 @@ func TestLoopback(t *testing.T) {
 }
 
 func TestEndpoint(t *testing.T) {
-	source := tells(Snapshot{Run: "17.0", Rank: 3, Role: "head"})
-	e, err := Listen("127.0.0.1:0", source)
+	source := tells("up\n")
+	e, err := Listen("127.0.0.1:0", source.source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,11 +222,11 @@ func TestEndpoint(t *testing.T) {
 		if response.StatusCode != tc.code || err != nil {
 			t.Errorf("%s %s: %d, not %d: %v", tc.method, tc.path, response.StatusCode, tc.code, err)
 		}
-		if tc.method == "GET" && tc.code == 200 && string(body) != string(source.Snapshot().Text()) {
+		if tc.method == "GET" && tc.code == 200 && string(body) != "up\n" {
 			t.Errorf("got %s", body)
 		}
 	}
-	if _, err := Listen(e.listener.Addr().String(), source); err == nil || !strings.Contains(err.Error(), "in use") {
+	if _, err := Listen(e.listener.Addr().String(), source.source); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second one: %v", err)
 	}
 	client.CloseIdleConnections()

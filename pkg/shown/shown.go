@@ -3,10 +3,12 @@
 package shown
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,19 +54,18 @@ type Shown struct {
 	deaf   atomic.Bool // the manager can't be told
 }
 
-var _ metrics.Source = (*Shown)(nil)
-
 // Begin begins to show how a daemon is; it comes before anything else of the daemon
 // runs. Files that are to be removed should the daemon be killed are told to own.
 func Begin(cfg Config, self Self, own func(path string)) *Shown {
 	s := &Shown{cfg: cfg, self: self}
 	self.Trail.Changed = s.phaseChanged
 	if cfg.MetricsDir != "" {
-		s.file = metrics.Keep(cfg.MetricsDir, s, func(err error) { self.Log.Warn(err.Error()) })
+		name := fmt.Sprintf("bringupd-%s-%d.prom", self.ID.RunName(), self.ID.Rank)
+		s.file = metrics.Keep(filepath.Join(cfg.MetricsDir, name), s.metrics, func(err error) { self.Log.Warn(err.Error()) })
 		own(s.file.Path())
 	}
 	if cfg.MetricsListen != "" {
-		endpoint, err := metrics.Listen(cfg.MetricsListen, s)
+		endpoint, err := metrics.Listen(cfg.MetricsListen, s.metrics)
 		if err != nil {
 			self.Log.Warn(err.Error())
 			return s
@@ -139,48 +140,57 @@ func (s *Shown) notify(lines ...string) {
 	}
 }
 
-// Snapshot returns how the daemon is now.
-func (s *Shown) Snapshot() metrics.Snapshot {
-	now := metrics.Snapshot{
-		Run: s.self.ID.RunName(), Rank: s.self.ID.Rank, Role: string(s.self.Role), Version: s.self.Program, Up: s.up.Load(),
-	}
+// metrics are how the daemon is now.
+func (s *Shown) metrics() []byte {
+	t := metrics.NewText("run", s.self.ID.RunName(), "rank", strconv.Itoa(s.self.ID.Rank))
+	t.Family("bringupd_info", "gauge", "What this daemon is; always 1.")
+	t.Sample(1, "version", s.self.Program, "role", string(s.self.Role))
+	t.Family("bringupd_up", "gauge", "1 while this node is up: on the head, while the gate is open.")
+	t.Sample(map[bool]float64{true: 1}[s.up.Load()])
+	t.Family("bringupd_phase_seconds", "gauge", "How long a phase of this node took, or takes so far.")
 	for _, phase := range s.self.Trail.Lasted(time.Now()) {
-		now.Phases = append(now.Phases, metrics.Phase{Name: phase.Phase, Took: phase.Took})
+		t.Sample(phase.Took.Seconds(), "phase", phase.Phase)
 	}
-	if nodes := s.nodes.Load(); nodes != nil {
-		now.Nodes = countNodes(nodes.Last(), s.self.ID.Size)
+	s.nodesTo(t)
+	s.checksTo(t)
+	spent := s.self.Meter.Spent()
+	t.Family("bringupd_share_operations_total", "counter", "Calls of this daemon into the log directory's share.")
+	for _, calls := range spent {
+		t.Sample(float64(calls.Calls), "op", calls.Op.String())
 	}
-	if report := s.checks.Load(); report != nil {
-		now.Checks = countFindings(report.Findings)
+	t.Family("bringupd_share_operations_seconds_total", "counter", "How long those took that have come back.")
+	for _, calls := range spent {
+		t.Sample(calls.Busy.Seconds(), "op", calls.Op.String())
 	}
-	for _, spent := range s.self.Meter.Spent() {
-		now.Share = append(now.Share, metrics.Calls{Op: spent.Op.String(), Count: spent.Calls, Busy: spent.Busy})
-	}
-	return now
+	return t.Bytes()
 }
 
-// countNodes counts the nodes of a job by the states that they have reached.
-func countNodes(l signal.Listing, size int) []metrics.Nodes {
-	counts := []metrics.Nodes{{State: "launched", Count: size}}
+// nodesTo counts the nodes of a job by the states that they have reached.
+func (s *Shown) nodesTo(t *metrics.Text) {
+	nodes := s.nodes.Load()
+	if nodes == nil {
+		return
+	}
+	t.Family("bringupd_nodes", "gauge", "Nodes of the job that have reached a state, as the head sees them.")
+	t.Sample(float64(s.self.ID.Size), "state", "launched")
+	last := nodes.Last()
 	for _, state := range []string{signal.Joined, signal.Checked, signal.Sandbox, signal.Up, signal.Failed, signal.Done} {
-		counts = append(counts, metrics.Nodes{State: state, Count: len(l.Ranks(state))})
+		t.Sample(float64(len(last.Ranks(state))), "state", state)
 	}
-	return counts
 }
 
-// countFindings counts what checks have found, by check and verdict.
-func countFindings(findings []check.Finding) []metrics.Check {
-	counts := make(map[metrics.Check]int)
-	for _, f := range findings {
-		counts[metrics.Check{ID: f.ID, Verdict: string(f.Verdict)}]++
+// checksTo counts what the checks have found, by check and verdict.
+func (s *Shown) checksTo(t *metrics.Text) {
+	report := s.checks.Load()
+	if report == nil {
+		return
 	}
-	var all []metrics.Check
-	for one, count := range counts {
-		one.Count = count
-		all = append(all, one)
+	counts := make(map[[2]string]float64)
+	for _, f := range report.Findings {
+		counts[[2]string{f.ID, string(f.Verdict)}]++
 	}
-	slices.SortFunc(all, func(a, b metrics.Check) int {
-		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Verdict, b.Verdict))
-	})
-	return all
+	t.Family("bringupd_check", "gauge", "Findings of a check of this node, by what they say.")
+	for _, of := range slices.SortedFunc(maps.Keys(counts), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+		t.Sample(counts[of], "id", of[0], "verdict", of[1])
+	}
 }

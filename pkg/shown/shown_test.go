@@ -6,15 +6,33 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/metrics"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-func TestCountFindings(t *testing.T) {
-	got := countFindings([]check.Finding{
+func TestMetrics(t *testing.T) {
+	s := &Shown{self: Self{ID: roles.Identity{Job: "17", Step: "0", Rank: 3, Size: 4}, Role: roles.Worker, Program: "v1", Trail: trail.New(), Meter: new(signal.Meter)}}
+	want := `# HELP bringupd_info What this daemon is; always 1.
+# TYPE bringupd_info gauge
+bringupd_info{run="17.0",rank="3",version="v1",role="worker"} 1
+# HELP bringupd_up 1 while this node is up: on the head, while the gate is open.
+# TYPE bringupd_up gauge
+bringupd_up{run="17.0",rank="3"} 0
+`
+	if diff := cmp.Diff(want, string(s.metrics())); diff != "" {
+		t.Error(diff)
+	}
+	s.checks.Store(&check.Report{Findings: []check.Finding{
 		{ID: "gpu.ecc", Verdict: check.Fail}, {ID: "disk", Verdict: check.Pass}, {ID: "gpu.ecc", Verdict: check.Pass}, {ID: "gpu.ecc", Verdict: check.Fail},
-	})
-	want := []metrics.Check{{ID: "disk", Verdict: "PASS", Count: 1}, {ID: "gpu.ecc", Verdict: "FAIL", Count: 2}, {ID: "gpu.ecc", Verdict: "PASS", Count: 1}}
-	if diff := cmp.Diff(want, got); diff != "" {
+	}})
+	want += `# HELP bringupd_check Findings of a check of this node, by what they say.
+# TYPE bringupd_check gauge
+bringupd_check{run="17.0",rank="3",id="disk",verdict="PASS"} 1
+bringupd_check{run="17.0",rank="3",id="gpu.ecc",verdict="FAIL"} 2
+bringupd_check{run="17.0",rank="3",id="gpu.ecc",verdict="PASS"} 1
+`
+	if diff := cmp.Diff(want, string(s.metrics())); diff != "" {
 		t.Error(diff)
 	}
 }
