@@ -32,16 +32,29 @@ func (r *Run) Ended() bool {
 	return r.Result != nil || r.Control.Over.There || len(r.Control.Aborts) > 0
 }
 
-// Cause is the first cause, as far as an end is published; nil where there is none.
-func (r *Run) Cause() *signal.FailedRecord {
+// Verdict is how the run ends, as far as that is published: its result or, where
+// there is none, what the head has said; nil where nothing is.
+func (r *Run) Verdict() *signal.Result {
+	c := &r.Control
 	switch {
 	case r.Result != nil:
-		return r.Result.Cause
-	case len(r.Control.Aborts) > 0:
-		return &r.Control.Aborts[0].Cause
+		return r.Result
+	case len(c.Aborts) > 0:
+		a := &c.Aborts[0]
+		return &signal.Result{Header: a.Header, Code: a.Code, Word: a.Word, Why: a.Cause.What, Cause: &a.Cause, Nodes: a.Nodes}
+	case c.Ending != nil:
+		return &signal.Result{Header: c.Ending.Header, Code: c.Ending.Code, Why: c.Ending.Why}
 	default:
 		return nil
 	}
+}
+
+// Cause is the first cause, as far as an end is published; nil where there is none.
+func (r *Run) Cause() *signal.FailedRecord {
+	if verdict := r.Verdict(); verdict != nil {
+		return verdict.Cause
+	}
+	return nil
 }
 
 // Lost tells whether the first cause is that the rank is missed.

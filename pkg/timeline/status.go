@@ -236,26 +236,16 @@ func (v *view) toGate() time.Duration {
 
 // end is how the run ends, as far as that is published.
 func (v *view) end() *End {
-	c := v.run.Control
-	switch {
-	case v.run.Result != nil:
-		r := v.run.Result
-		end := &End{
-			Code: r.Code, Word: tame(r.Word), Why: tame(r.Why), Took: r.Took, Advice: tameAll(r.Advice),
-			Others: len(r.Consequences), BadOn: tame(roles.CompactNodeList(r.Nodes)),
-		}
-		end.blame(v, r.Cause)
-		return end
-	case len(c.Aborts) > 0:
-		first := c.Aborts[0]
-		end := &End{Code: first.Code, Word: tame(first.Word), Why: tame(first.Cause.What), BadOn: tame(roles.CompactNodeList(first.Nodes))}
-		end.blame(v, &first.Cause)
-		return end
-	case c.Ending != nil:
-		return &End{Code: c.Ending.Code, Why: tame(c.Ending.Why)}
-	default:
+	r := v.run.Verdict()
+	if r == nil {
 		return nil
 	}
+	end := &End{
+		Code: r.Code, Word: tame(r.Word), Why: tame(r.Why), Took: r.Took, Advice: tameAll(r.Advice),
+		Others: len(r.Consequences), BadOn: tame(roles.CompactNodeList(r.Nodes)),
+	}
+	end.blame(v, r.Cause)
+	return end
 }
 
 // blame tells of the first cause, where there is one.

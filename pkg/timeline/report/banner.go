@@ -15,23 +15,22 @@ const mostChain = 12
 
 // banner is the verdict, as far as there is one.
 func (l looking) banner(v *View) Banner {
+	verdict := l.run.Verdict()
+	b := Banner{Tone: Mind, Word: "Unfinished"}
 	switch {
-	case l.run.Result != nil:
-		return l.ended(v, *l.run.Result)
-	case len(l.run.Control.Aborts) > 0:
-		return l.aborted(v, l.run.Control.Aborts[0])
-	case l.run.Control.Ending != nil:
-		d := l.run.Control.Ending
-		b := Banner{Tone: Mind, Word: "Unfinished", Title: words(d.Why) + ": the run was being ended, and has left no result"}
-		b.setCode(d.Code, "")
-		return l.unfinished(b, v)
+	case l.run.Result != nil, len(l.run.Control.Aborts) > 0:
+		return l.ended(v, verdict)
+	case verdict != nil:
+		b.Title = words(verdict.Why) + ": the run was being ended, and has left no result"
+		b.setCode(verdict.Code, "")
 	case hidden(l.run):
-		return l.unfinished(Banner{Tone: Mind, Word: "Unfinished", Title: "the run has ended, but its result can't be read: the directory is cut off"}, v)
+		b.Title = "the run has ended, but its result can't be read: the directory is cut off"
 	case !l.alive:
-		return l.unfinished(Banner{Tone: Mind, Word: "Unfinished", Title: "the run has left no result, and its daemons give no sign"}, v)
+		b.Title = "the run has left no result, and its daemons give no sign"
 	default:
-		return l.unfinished(Banner{Tone: Idle, Word: "Running", Title: l.goesOn(v)}, v)
+		b = Banner{Tone: Idle, Word: "Running", Title: l.goesOn(v)}
 	}
+	return l.unfinished(b, v)
 }
 
 func (b *Banner) setCode(code int, word string) {
@@ -52,10 +51,14 @@ func meaning(code int, word string) string {
 	return ""
 }
 
-func (l looking) ended(v *View, r signal.Result) Banner {
+// ended is a run that tells of its end: by its result or, where it has left none,
+// by what its head has said.
+func (l looking) ended(v *View, r *signal.Result) Banner {
 	b := Banner{Tone: Bad, Word: "Failed", Title: words(r.Why), Advice: allWords(r.Advice), Bad: allWords(r.Nodes)}
 	b.setCode(r.Code, r.Word)
 	switch {
+	case l.run.Result == nil:
+		r.Consequences, b.Advice = l.others(*r.Cause), l.advise(v)
 	case r.Code == 0:
 		b.Tone, b.Word = Good, "Ended well"
 	case r.Cause == nil && r.Word == health.Driven:
@@ -71,30 +74,16 @@ func (l looking) ended(v *View, r signal.Result) Banner {
 	if r.Requeue != nil {
 		b.Notes = append(b.Notes, map[bool]string{true: "to be tried again: ", false: "not tried again: "}[r.Requeue.Wanted]+words(r.Requeue.Why))
 	}
-	if r.Code != 0 && len(b.Chain) == 0 {
-		b.driverLines(v)
+	// Where nothing else failed, the driver's last words are shown.
+	at := slices.IndexFunc(v.Logs, func(log Log) bool { return log.Name == "driver.log" })
+	if r.Code != 0 && len(b.Chain) == 0 && at >= 0 {
+		log := v.Logs[at]
+		b.Chain = []Link{{
+			First: true, Host: l.host(0), Kind: health.Driven, Phase: "driver", What: b.Title,
+			At: v.End, Log: log.Name, Lines: log.Lines[max(0, len(log.Lines)-20):],
+		}}
 	}
 	return b
-}
-
-// driverLines shows the driver's last words where nothing else failed.
-func (b *Banner) driverLines(v *View) {
-	for _, log := range v.Logs {
-		if log.Name == "driver.log" {
-			b.Chain = []Link{{
-				First: true, Rank: 0, Host: hostOf(v.Nodes, 0), Kind: health.Driven, Phase: "driver", What: b.Title,
-				At: v.End, Log: log.Name, Lines: log.Lines[max(0, len(log.Lines)-20):],
-			}}
-		}
-	}
-}
-
-func hostOf(nodes []Node, rank int) string {
-	at := slices.IndexFunc(nodes, func(n Node) bool { return n.Rank == rank })
-	if at < 0 {
-		return ""
-	}
-	return nodes[at].Host
 }
 
 // chain is the first cause, and what came of it in the order of the verdict.
@@ -112,15 +101,6 @@ func (b *Banner) chain(l looking, cause *signal.FailedRecord, consequences []sig
 		}
 		b.Chain = append(b.Chain, l.link(c))
 	}
-}
-
-// aborted is a run whose head has said why it ends, and no more.
-func (l looking) aborted(v *View, a signal.AbortRecord) Banner {
-	b := Banner{Tone: Bad, Word: "Failed", Title: words(a.Cause.What), Bad: allWords(a.Nodes)}
-	b.setCode(a.Code, a.Word)
-	b.chain(l, &a.Cause, l.others(a.Cause))
-	b.Advice = l.advise(v)
-	return b
 }
 
 // others are the failures that nodes have recorded, but for the cause.
@@ -191,12 +171,7 @@ func (l looking) advise(v *View) (advice []string) {
 
 // facts are the figures in front.
 func (l looking) facts(v *View) (facts []Fact) {
-	ready := 0
-	for _, n := range v.Nodes {
-		if n.Ready > 0 {
-			ready++
-		}
-	}
+	ready := count(v.Nodes, func(n Node) bool { return n.Ready > 0 })
 	f := Fact{Name: "nodes ready", Value: fmt.Sprintf("%s / %s", prose.Grouped(ready), prose.Grouped(v.Size)), Tone: Good}
 	if ready < v.Size {
 		f.Tone = Mind
@@ -224,12 +199,7 @@ func (l looking) facts(v *View) (facts []Fact) {
 		all = Fact{Name: "until the last sign", Value: prose.Brief(v.Last), Note: "no end was written"}
 	}
 	facts = append(facts, all)
-	slow := 0
-	for _, n := range v.Nodes {
-		if len(n.Slow) > 0 {
-			slow++
-		}
-	}
+	slow := count(v.Nodes, func(n Node) bool { return len(n.Slow) > 0 })
 	return append(facts, Fact{Name: "stragglers", Value: prose.Grouped(slow), Note: "above twice the median"},
 		Fact{Name: "began", Value: v.Begin.Format("15:04:05"), Note: v.Begin.Format("2006-01-02 MST")})
 }

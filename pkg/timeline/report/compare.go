@@ -57,34 +57,30 @@ func changed(was, is time.Duration) bool {
 
 // Compare sets v beside another run, which came before.
 func (v *View) Compare(other *View) {
-	c := &Comparison{Run: other.Run, Path: other.Path, Size: other.Size}
-	change := func(phase string, was, is PhaseStat) {
-		p := PhaseChange{
-			Phase: phase, WasNodes: was.Nodes, IsNodes: is.Nodes,
-			Was: [2]time.Duration{was.P50, was.Max}, Is: [2]time.Duration{is.P50, is.Max},
+	c := &Comparison{Run: other.Run, Path: other.Path, Size: other.Size, Nodes: v.nodeChanges(other)}
+	var names []string
+	for _, s := range slices.Concat(v.Phases, other.Phases) {
+		if !slices.Contains(names, s.Phase) {
+			names = append(names, s.Phase)
 		}
-		p.Tone, p.Says = judge(p)
-		c.Phases = append(c.Phases, p)
 	}
-	names := make(map[string]bool)
-	for _, s := range append(slices.Clone(v.Phases), other.Phases...) {
-		if names[s.Phase] {
-			continue
-		}
-		names[s.Phase] = true
-		change(s.Phase, other.phase(s.Phase), v.phase(s.Phase))
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(phaseRank(a), phaseRank(b)) })
+	for _, name := range append(names, toGate) {
+		c.Phases = append(c.Phases, changeOf(other.phase(name), v.phase(name), name))
 	}
-	slices.SortStableFunc(c.Phases, func(a, b PhaseChange) int { return cmp.Compare(phaseRank(a.Phase), phaseRank(b.Phase)) })
-	gate := func(v *View) PhaseStat { return PhaseStat{P50: v.Gate, Max: v.Gate, Nodes: min(1, int(v.Gate))} }
-	change("start to gate", gate(other), gate(v))
-	c.Nodes = v.nodeChanges(other)
 	if v.Size != other.Size {
 		c.Notes = append(c.Notes, fmt.Sprintf("%s here, %d there", plural(v.Size, "node"), other.Size))
 	}
 	v.Compared = c
 }
 
+// toGate is set beside its like as a phase is.
+const toGate = "start to gate"
+
 func (v *View) phase(name string) PhaseStat {
+	if name == toGate {
+		return PhaseStat{P50: v.Gate, Max: v.Gate, Nodes: min(1, int(v.Gate))}
+	}
 	at := slices.IndexFunc(v.Phases, func(s PhaseStat) bool { return s.Phase == name })
 	if at < 0 {
 		return PhaseStat{}
@@ -92,32 +88,40 @@ func (v *View) phase(name string) PhaseStat {
 	return v.Phases[at]
 }
 
-// judge says in words how a phase has changed: by its slowest node, whom all
-// wait for, where the median has not.
-func judge(p PhaseChange) (Tone, string) {
-	what, was, is := "", p.Was[0], p.Is[0]
+// changeOf says how a phase has changed: by its slowest node, whom all wait for,
+// where the median has not.
+func changeOf(was, is PhaseStat, phase string) PhaseChange {
+	p := PhaseChange{
+		Phase: phase, WasNodes: was.Nodes, IsNodes: is.Nodes, Tone: Idle,
+		Was: [2]time.Duration{was.P50, was.Max}, Is: [2]time.Duration{is.P50, is.Max},
+	}
 	switch {
-	case p.WasNodes == 0 && p.IsNodes == 0:
-		return Idle, "never"
-	case p.WasNodes == 0:
-		return Idle, "only here"
-	case p.IsNodes == 0:
-		return Idle, "only there"
-	case changed(was, is):
-	case changed(p.Was[1], p.Is[1]):
-		what, was, is = " on the slowest node", p.Was[1], p.Is[1]
+	case was.Nodes == 0 && is.Nodes == 0:
+		p.Says = "never"
+	case was.Nodes == 0:
+		p.Says = "only here"
+	case is.Nodes == 0:
+		p.Says = "only there"
+	case changed(was.P50, is.P50):
+		p.Tone, p.Says = judge(was.P50, is.P50, "")
+	case changed(was.Max, is.Max):
+		p.Tone, p.Says = judge(was.Max, is.Max, " on the slowest node")
 	default:
-		return Good, "the same"
+		p.Tone, p.Says = Good, "the same"
 	}
-	by := is - was
-	times := ""
-	if was > 0 && is > was {
-		times = fmt.Sprintf(", %.1f times", float64(is)/float64(was))
+	return p
+}
+
+// judge says in words by how much a time has changed.
+func judge(was, is time.Duration, what string) (Tone, string) {
+	switch {
+	case is <= was:
+		return Good, prose.Brief(was-is) + " faster" + what
+	case was > 0:
+		return Mind, fmt.Sprintf("%s slower, %.1f times%s", prose.Brief(is-was), float64(is)/float64(was), what)
+	default:
+		return Mind, prose.Brief(is) + " slower" + what
 	}
-	if by > 0 {
-		return Mind, prose.Brief(by) + " slower" + times + what
-	}
-	return Good, prose.Brief(-by) + " faster" + what
 }
 
 // nodeChanges are the phases of nodes that got slower. Nodes are the same by

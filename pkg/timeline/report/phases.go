@@ -15,41 +15,44 @@ const slowFloor = 100 * time.Millisecond
 
 // phases are the figures of all phases, in their order.
 func phases(nodes []Node) []PhaseStat {
-	type one struct {
-		took time.Duration
+	type part struct {
+		Lane
 		node *Node
 	}
-	all := make(map[string][]one)
-	stats := make(map[string]*PhaseStat)
+	parts := make(map[string][]part)
 	for i := range nodes {
 		for _, lane := range nodes[i].Lanes {
-			s := stats[lane.Phase]
-			if s == nil {
-				s = &PhaseStat{Phase: lane.Phase}
-				stats[lane.Phase] = s
-			}
-			if lane.Open {
-				s.Open++
-			}
-			if lane.Failed {
-				s.Failed++
-			}
-			all[lane.Phase] = append(all[lane.Phase], one{lane.Took(), &nodes[i]})
+			parts[lane.Phase] = append(parts[lane.Phase], part{lane, &nodes[i]})
 		}
 	}
-	out := make([]PhaseStat, 0, len(stats))
-	for phase, s := range stats {
-		took := all[phase]
-		slices.SortFunc(took, func(a, b one) int { return cmp.Or(cmp.Compare(a.took, b.took), cmp.Compare(b.node.Rank, a.node.Rank)) })
-		last := took[len(took)-1]
-		s.Nodes, s.Min, s.Max, s.Rank, s.Host = len(took), took[0].took, last.took, last.node.Rank, last.node.Host
-		s.P50, s.P90 = took[(len(took)-1)/2].took, took[(len(took)*9+9)/10-1].took
-		out = append(out, *s)
+	stats := make([]PhaseStat, 0, len(parts))
+	for phase, all := range parts {
+		slices.SortFunc(all, func(a, b part) int {
+			return cmp.Or(cmp.Compare(a.Took(), b.Took()), cmp.Compare(b.node.Rank, a.node.Rank))
+		})
+		n, last := len(all), all[len(all)-1]
+		s := PhaseStat{
+			Phase: phase, Nodes: n, Rank: last.node.Rank, Host: last.node.Host,
+			Min: all[0].Took(), P50: all[(n-1)/2].Took(), P90: all[(n*9+9)/10-1].Took(), Max: last.Took(),
+		}
+		s.Open = count(all, func(p part) bool { return p.Open })
+		s.Failed = count(all, func(p part) bool { return p.Failed })
+		stats = append(stats, s)
 	}
-	slices.SortFunc(out, func(a, b PhaseStat) int {
+	slices.SortFunc(stats, func(a, b PhaseStat) int {
 		return cmp.Or(cmp.Compare(phaseRank(a.Phase), phaseRank(b.Phase)), cmp.Compare(a.Phase, b.Phase))
 	})
-	return out
+	return stats
+}
+
+// count is how many are so.
+func count[T any](all []T, so func(T) bool) (n int) {
+	for _, one := range all {
+		if so(one) {
+			n++
+		}
+	}
+	return n
 }
 
 // straggles tells whether a phase can be slow by a node's own doing.

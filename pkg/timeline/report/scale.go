@@ -82,7 +82,7 @@ func (s scale) Ticks() (ticks []tick) {
 		case p.squeezed:
 			ticks = append(ticks, tick{X: p.x0, Wide: p.x1 - p.x0, Text: "⋯ " + prose.Brief(p.to-p.from)})
 		case i == 0:
-			step := round(p.to-p.from, 5)
+			step := round(p.to - p.from)
 			for t := time.Duration(0); s.at(t) < p.x1-12; t += step {
 				ticks = append(ticks, tick{X: s.at(t), Text: axis(t, step)})
 			}
@@ -96,24 +96,21 @@ func (s scale) Ticks() (ticks []tick) {
 	return ticks
 }
 
-// round is a time of 1, 2 or 5 of something, of which a few make all.
-func round(all time.Duration, parts int) time.Duration {
-	if all > 2*time.Minute {
-		for _, step := range []time.Duration{30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 6 * 3600} {
-			if all <= time.Duration(parts)*step*time.Second*6/5 {
-				return step * time.Second
+// round is a time of 1, 2 or 5 of something, of which about five make all.
+func round(all time.Duration) time.Duration {
+	for power := time.Duration(1); all <= 2*time.Minute; power *= 10 {
+		for _, times := range []time.Duration{1, 2, 5} {
+			if all <= 6*times*power {
+				return times * power
 			}
 		}
-		return max(all/time.Duration(parts), 1).Round(time.Hour) + time.Hour
 	}
-	raw := float64(all) / float64(parts)
-	power := math.Pow(10, math.Floor(math.Log10(raw)))
-	for _, times := range []float64{1, 2, 5, 10} {
-		if raw <= times*power*1.2 {
-			return max(1, time.Duration(times*power))
+	for _, seconds := range []time.Duration{30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 6 * 3600} {
+		if all <= 6*seconds*time.Second {
+			return seconds * time.Second
 		}
 	}
-	return max(1, time.Duration(10*power))
+	return (all / 5).Round(time.Hour) + time.Hour
 }
 
 // axis is a round time in the unit of its step.
