@@ -36,31 +36,57 @@ const (
 // Status is how a run is at one moment: what --json prints. Its texts are one
 // line each, short, and have nothing in them that moves a cursor.
 type Status struct {
-	Version int       `json:"v"`
-	Run     string    `json:"run"`
-	Path    string    `json:"path"`
-	At      time.Time `json:"at"` // when it was looked at
-	State   State     `json:"state"`
-	Code    int       `json:"exit_code"` // that status ends with, not the job's
+	subject
+	State State `json:"state"`
+	Code  int   `json:"exit_code"` // that status ends with, not the job's
 	// Phase is the one of the sequence that the run is in, or ended in.
-	Phase   string        `json:"phase"`
-	Nodes   int           `json:"nodes"`
-	Need    int           `json:"need"`  // nodes that the driver needs: less where there are spares
-	Ready   int           `json:"ready"` // nodes that have all that the gate asks of them
-	Elapsed time.Duration `json:"elapsed_ns"`
-	ToGate  time.Duration `json:"to_gate_ns,omitempty"` // from the head's start; 0 where it has not opened
-	Driver  string        `json:"driver,omitempty"`
-	Waits   []Wait        `json:"waits_for,omitempty"`
-	Steps   []StepCount   `json:"steps"` // where the nodes are, in the order of the sequence
-	// Abnormal are the nodes to look at, the worst first; at most 20, and More
-	// others.
-	Abnormal []NodeStatus `json:"abnormal,omitempty"`
-	More     int          `json:"abnormal_more,omitempty"`
-	All      []NodeStatus `json:"all,omitempty"` // every node, where that was asked for
+	Phase string `json:"phase"`
+	counts
+	times
+	Driver string      `json:"driver,omitempty"`
+	Waits  []Wait      `json:"waits_for,omitempty"`
+	Steps  []StepCount `json:"steps"` // where the nodes are, in the order of the sequence
+	nodesShown
 	// Next is what can happen next, and Deadline when, where that is known.
 	Next     string     `json:"next"`
 	Deadline *time.Time `json:"deadline,omitempty"`
 	End      *End       `json:"end,omitempty"` // nil while it goes on
+	life
+	Problems []string `json:"problems,omitempty"` // what could not be read
+}
+
+// subject is which run is looked at, and when.
+type subject struct {
+	Version int       `json:"v"`
+	Run     string    `json:"run"`
+	Path    string    `json:"path"`
+	At      time.Time `json:"at"`
+}
+
+// counts are how many nodes there are, how many the driver needs (less where there
+// are spares), and how many have all that the gate asks of them.
+type counts struct {
+	Nodes int `json:"nodes"`
+	Need  int `json:"need"`
+	Ready int `json:"ready"`
+}
+
+// times count from the head's start; ToGate is 0 where the gate has not opened.
+type times struct {
+	Elapsed time.Duration `json:"elapsed_ns"`
+	ToGate  time.Duration `json:"to_gate_ns,omitempty"`
+}
+
+// nodesShown are those to look at, the worst first, at most 20, and More others;
+// and every node, where that was asked for.
+type nodesShown struct {
+	Abnormal []NodeStatus `json:"abnormal,omitempty"`
+	More     int          `json:"abnormal_more,omitempty"`
+	All      []NodeStatus `json:"all,omitempty"`
+}
+
+// life is whether the run gives signs of it.
+type life struct {
 	// LastSign is when something last changed in the run directory, by the
 	// share's clock, and Unchanged how long nothing has while we looked.
 	LastSign  *time.Time    `json:"last_sign,omitempty"`
@@ -69,7 +95,6 @@ type Status struct {
 	// for SilentAfter.
 	Silent      bool          `json:"silent,omitempty"`
 	SilentAfter time.Duration `json:"silent_after_ns"`
-	Problems    []string      `json:"problems,omitempty"` // what could not be read
 }
 
 // Wait is something that the gate waits for.
@@ -104,13 +129,16 @@ type NodeStatus struct {
 const (
 	markFailed   = "failed"
 	markLost     = "lost"
-	markWaits    = "waits"
-	markDropped  = "dropped"
 	markLeft     = "left"
+	markWaits    = "waits"
 	markBefallen = "befallen"
+	markDropped  = "dropped"
 	markSlow     = "slow"
 	markOK       = "ok"
 )
+
+// worst is the order of marks.
+var worst = []string{markFailed, markLost, markLeft, markWaits, markBefallen, markDropped, markSlow, markOK}
 
 // End is how a run has ended, or is about to.
 type End struct {
@@ -148,50 +176,37 @@ type Look struct {
 func Summarize(run *Run, look Look) Status {
 	v := newView(run, look.Now)
 	s := Status{
-		Version: StatusVersion, Run: tame(run.Name), Path: tame(run.Path), At: look.Now, Nodes: run.Size(), Need: v.need,
-		State: v.state(), Elapsed: v.elapsed(), ToGate: v.toGate(), Problems: tameAll(run.Problems), Unchanged: look.Unchanged,
-		SilentAfter: run.SilentAfter(), Driver: tame(v.plan.Driver),
+		subject: subject{StatusVersion, tame(run.Name), tame(run.Path), look.Now},
+		State:   v.state(), times: times{v.elapsed(), v.toGate()}, Driver: tame(v.plan.Driver), End: v.end(), Problems: tameAll(run.Problems),
 	}
-	s.End = v.end()
+	s.counts = counts{Nodes: run.Size(), Need: v.need}
 	s.Steps, s.Ready = v.count(s.Over())
-	s.Abnormal, s.More = v.abnormal(s.State)
-	if look.Verbose {
-		s.All = v.all(s.State)
-	}
+	s.nodesShown = v.shown(s.State, look.Verbose)
 	if s.State == BringingUp {
 		s.Waits = v.waits()
 	}
 	s.Phase = tame(v.phase(s))
 	s.Next, s.Deadline = v.next(s)
-	s.Code = statusCode(s.State)
-	s.alive(look)
+	s.Code = statusCodes[s.State]
+	s.life = look.life(run.SilentAfter(), s.Over())
+	if s.Silent { // one that is up no more than it seems is no success to build upon
+		s.Code = StatusInProgress
+	}
 	return s
 }
 
-func statusCode(state State) int {
-	switch state {
-	case IsUp, Finished:
-		return StatusGood
-	case HasFailed:
-		return StatusFailed
-	default:
-		return StatusInProgress
-	}
+var statusCodes = map[State]int{
+	BringingUp: StatusInProgress, IsUp: StatusGood, Ending: StatusInProgress, Finished: StatusGood, HasFailed: StatusFailed,
 }
 
-// alive notes whether the run has given no sign for too long.
-func (s *Status) alive(look Look) {
-	if !look.LastSign.IsZero() {
-		s.LastSign = &look.LastSign
+// life tells whether a run that is not over has given no sign for too long.
+func (l Look) life(after time.Duration, over bool) life {
+	signs := life{Unchanged: l.Unchanged, SilentAfter: after, Silent: !over && l.Unchanged >= after}
+	if !l.LastSign.IsZero() {
+		signs.LastSign = &l.LastSign
+		signs.Silent = signs.Silent || !over && l.Now.Sub(l.LastSign) >= after
 	}
-	if s.State == Finished || s.State == HasFailed {
-		return
-	}
-	// One that is up no more than it seems is no success to build upon.
-	s.Silent = look.Unchanged >= s.SilentAfter || s.LastSign != nil && look.Now.Sub(*s.LastSign) >= s.SilentAfter
-	if s.Silent {
-		s.Code = StatusInProgress
-	}
+	return signs
 }
 
 // Over tells whether there is nothing more to wait for.
@@ -284,34 +299,26 @@ func (v *view) phase(s Status) string {
 // mostAbnormal is how many nodes are shown one by one.
 const mostAbnormal = 20
 
-// abnormal are the nodes to look at, the worst first.
-func (v *view) abnormal(state State) (shown []NodeStatus, more int) {
-	var odd []NodeStatus
+// shown are the nodes to look at, and all by rank where that is asked for.
+func (v *view) shown(state State, verbose bool) (shown nodesShown) {
+	all := make([]NodeStatus, 0, len(v.nodes))
 	for i := range v.nodes {
-		if n := v.status(i, state); n.Mark != markOK {
-			odd = append(odd, n)
-		}
+		all = append(all, v.status(i, state))
 	}
+	if verbose {
+		shown.All = slices.Clone(all)
+	}
+	odd := slices.DeleteFunc(all, func(n NodeStatus) bool { return n.Mark == markOK })
 	slices.SortStableFunc(odd, worseFirst)
-	return odd[:min(len(odd), mostAbnormal)], max(0, len(odd)-mostAbnormal)
+	shown.Abnormal, shown.More = odd[:min(len(odd), mostAbnormal)], max(0, len(odd)-mostAbnormal)
+	return shown
 }
 
-// worst is the order of marks: what is wrong for good comes before what may
-// become well, and that before what is past.
-var worst = []string{markFailed, markLost, markLeft, markWaits, markBefallen, markDropped, markSlow, markOK}
-
+// worseFirst puts what is wrong for good before what may become well, and that
+// before what is past.
 func worseFirst(a, b NodeStatus) int {
 	return cmp.Or(
 		cmp.Compare(slices.Index(worst, a.Mark), slices.Index(worst, b.Mark)),
 		cmp.Compare(b.For/time.Second, a.For/time.Second), // as it is shown
 		cmp.Compare(a.Rank, b.Rank))
-}
-
-// all is every node by rank.
-func (v *view) all(state State) []NodeStatus {
-	all := make([]NodeStatus, 0, len(v.nodes))
-	for i := range v.nodes {
-		all = append(all, v.status(i, state))
-	}
-	return all
 }
