@@ -36,14 +36,8 @@ func (v *Vigil) Due(lacks []Lack, now time.Time) (waited time.Duration, due bool
 // somebody may be looking, seldom when it takes long. A log that is read the
 // next day has a dozen lines an hour.
 func lineAfter(n int) time.Duration {
-	switch n {
-	case 0:
-		return 15 * time.Second
-	case 1:
-		return 30 * time.Second
-	case 2:
-		return time.Minute
-	default:
-		return time.Duration(n-2) * 5 * time.Minute
+	if soon := []time.Duration{15 * time.Second, 30 * time.Second, time.Minute}; n < len(soon) {
+		return soon[n]
 	}
+	return time.Duration(n-2) * 5 * time.Minute
 }

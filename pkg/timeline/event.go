@@ -74,39 +74,30 @@ type told struct {
 func decodeTrail(name string, content signal.Content, most int) told {
 	var t told
 	t.rank, t.daemon, _ = signal.ParseEventsName(name)
-	damaged, newer, more := 0, 0, false
-	part := func(data []byte) {
+	damaged, newer, more := 0, 0, content.End != nil
+	_, end, _ := bytes.Cut(content.End, []byte("\n")) // it begins in the middle of a line
+	for _, part := range [][]byte{content.Data, end} {
 		taken := 0
-		for len(data) > 0 {
-			raw, rest, whole := bytes.Cut(data, []byte("\n"))
-			data = rest
-			if len(bytes.TrimSpace(raw)) == 0 {
+		for line := range bytes.Lines(part) {
+			if len(bytes.TrimSpace(line)) == 0 {
 				continue
 			}
 			if taken++; taken > most {
 				more = true
-				return
+				break
 			}
-			e, version, ok := Event{}, 0, false
-			if whole && len(raw) <= longestLine {
-				e, version, ok = decodeLine(raw)
+			if !bytes.HasSuffix(line, []byte("\n")) {
+				break // somebody is writing it
 			}
-			switch {
-			case ok:
-				e.Rank, e.Daemon = t.rank, t.daemon
-				t.events = append(t.events, e)
-				newer = max(newer, version)
-			case whole:
+			e, version, ok := decodeLine(line)
+			if !ok || len(line) > longestLine {
 				damaged++
+				continue
 			}
+			e.Rank, e.Daemon = t.rank, t.daemon
+			t.events = append(t.events, e)
+			newer = max(newer, version)
 		}
-	}
-	part(content.Data)
-	if content.End != nil {
-		more = true
-		// It begins in the middle of a line.
-		_, end, _ := bytes.Cut(content.End, []byte("\n"))
-		part(end)
 	}
 	if damaged > 0 {
 		t.problems = append(t.problems, fmt.Sprintf("%d lines of events/%s are no events", damaged, name))

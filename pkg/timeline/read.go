@@ -44,19 +44,6 @@ const (
 	mostProblems = 100
 )
 
-func (o Options) ready() Options {
-	if o.FileLimit <= 0 {
-		o.FileLimit = defaultFileLimit
-	}
-	if o.TotalLimit <= 0 {
-		o.TotalLimit = defaultTotalLimit
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return o
-}
-
 // reading is one Read.
 type reading struct {
 	ctx   context.Context
@@ -73,7 +60,10 @@ type reading struct {
 // where there is no run directory, or ctx ends: all else is told in the run's
 // Problems.
 func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
-	opts = opts.ready()
+	opts.FileLimit, opts.TotalLimit = cmp.Or(opts.FileLimit, defaultFileLimit), cmp.Or(opts.TotalLimit, defaultTotalLimit)
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
 	reader, err := signal.OpenReader(ctx, dir)
 	if err != nil {
 		return nil, err

@@ -279,7 +279,9 @@ func (v *view) count(over bool) (steps []StepCount, ready int) {
 func (v *view) status(i int, state State) NodeStatus {
 	n := &v.nodes[i]
 	s := NodeStatus{Rank: n.Rank, Host: tame(n.Host), Step: n.step, Mark: markOK}
-	waiting := state == BringingUp && onTheWay(n.step)
+	// Who waits for the head's service can do nothing.
+	waiting := state == BringingUp && onTheWay(n.step) && (n.step != gate.Workers || v.asked.Led)
+	slow := v.median > 0 && n.took > 2*v.median && n.took-v.median > slowBy
 	switch {
 	case n.step == stepFailed:
 		s.Mark = markFailed
@@ -290,11 +292,13 @@ func (v *view) status(i int, state State) NodeStatus {
 		s.Mark, s.What = markLeft, tame("left running: "+n.Done.Left[0])
 	case n.step == stepDropped:
 		s.Mark, s.What = markDropped, n.dropped
-	case waiting && !v.waitsForHead(n):
-		s.Mark, s.What, s.For = markWaits, n.waiting(), v.ago(n.since)
+	case waiting:
+		if s.Mark, s.What = markWaits, n.waiting(); !n.since.IsZero() {
+			s.For = max(0, v.now.Sub(n.since))
+		}
 	case len(n.Befell) > 0:
 		s.Mark, s.What = markBefallen, tame(n.Befell[len(n.Befell)-1].What)
-	case v.slow(n) && (state == BringingUp || state == IsUp):
+	case slow && (state == BringingUp || state == IsUp):
 		s.Mark, s.For, s.What = markSlow, n.took, "half of the nodes were ready after "+span(v.median)
 	}
 	return s
@@ -319,22 +323,4 @@ func (n *nodeView) failure() (step, what string) {
 		step = n.step
 	}
 	return step, tame(failed.What)
-}
-
-func (v *view) slow(n *nodeView) bool {
-	return v.median > 0 && n.took > 2*v.median && n.took-v.median > slowBy
-}
-
-// waitsForHead tells whether a node can do nothing before the head's service is
-// up.
-func (v *view) waitsForHead(n *nodeView) bool {
-	return n.step == gate.Workers && !v.asked.Led
-}
-
-// ago is how long ago something was; 0 where that is not known.
-func (v *view) ago(at time.Time) time.Duration {
-	if at.IsZero() {
-		return 0
-	}
-	return max(0, v.now.Sub(at))
 }

@@ -3,6 +3,7 @@ package trail
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"regexp"
 	"strings"
 )
 
@@ -48,31 +49,21 @@ func ContextOf(environ []string, run, nonce string) TraceContext {
 // parseParent reads a header of version 00, or what a later version has in
 // common with it.
 func parseParent(text string) (c TraceContext, ok bool) {
-	parts := strings.SplitN(text, "-", 5)
-	if len(parts) < 4 || strings.Contains(text, "\n") {
+	// It is asked for once, and by no command: nobody else is to pay for it.
+	form := regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
+	parts := form.FindStringSubmatch(text)
+	if parts == nil {
 		return c, false
 	}
-	version, trace, span, flags := parts[0], parts[1], parts[2], parts[3]
-	switch {
-	case !isHex(version, 1), !isHex(trace, 16), !isHex(span, 8), !isHex(flags, 1),
-		version == "ff", version == "00" && len(parts) > 4, strings.Trim(trace, "0") == "", strings.Trim(span, "0") == "":
+	version, trace, span, flags := parts[1], parts[2], parts[3], parts[4]
+	if version == "ff" || version == "00" && parts[5] != "" || strings.Trim(trace, "0") == "" || strings.Trim(span, "0") == "" {
 		return c, false
-	case version != "00":
-		flags = knownFlags(flags)
+	}
+	if version != "00" { // of its flags, version 00 has the last
+		bits, _ := hex.DecodeString(flags) // it is hex
+		flags = hex.EncodeToString([]byte{bits[0] & 1})
 	}
 	return TraceContext{trace: trace, span: span, flags: flags}, true
-}
-
-// isHex tells whether a text is that many bytes in lower-case hex.
-func isHex(text string, bytes int) bool {
-	_, err := hex.DecodeString(text)
-	return err == nil && len(text) == 2*bytes && text == strings.ToLower(text)
-}
-
-// knownFlags keeps of a later version's flags the one that version 00 has.
-func knownFlags(flags string) string {
-	raw, _ := hex.DecodeString(flags) // it was seen to be hex
-	return hex.EncodeToString([]byte{raw[0] & 1})
 }
 
 // String is the value of TRACEPARENT for what the run starts.

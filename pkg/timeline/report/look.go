@@ -96,9 +96,6 @@ func begin(run *timeline.Run) (first time.Time) {
 	if first.IsZero() {
 		earlier(run.Control.Job.At)
 	}
-	if first.IsZero() && run.Job != nil {
-		earlier(run.Job.At)
-	}
 	if first.IsZero() && run.Result != nil {
 		earlier(run.Result.At.Add(-run.Result.Took))
 	}
