@@ -61,11 +61,16 @@ type Asked struct {
 	Workers int // that have told
 }
 
-// AskedRow is how often one call was made.
+// AskedRow is how often one call was made: by the head, by the workers (P50 is of
+// the lower one where two are in the middle), and by all of them.
 type AskedRow struct {
-	Call      string
-	Head, All int64
-	Workers   []int64 // from the least to the most
+	Call string `json:"call"`
+	Head int64  `json:"head"`
+	P50  int64  `json:"worker_p50"`
+	Most int64  `json:"worker_most"`
+	All  int64  `json:"all"`
+
+	least, median int64
 }
 
 // AskedOf adds up what the head and those workers tell that have.
@@ -73,10 +78,14 @@ func AskedOf(report *signal.ShareReport, workers []signal.Stats) Asked {
 	a := Asked{Slowest: report.Head.Slowest, By: -1, Trips: report.RoundTrips, Workers: len(workers)}
 	row := func(call string, of func(signal.Stats) int64) {
 		r := AskedRow{Call: call, Head: of(report.Head), All: of(report.Head)}
+		var counts []int64
 		for _, worker := range workers {
-			r.Workers, r.All = append(r.Workers, of(worker)), r.All+of(worker)
+			counts, r.All = append(counts, of(worker)), r.All+of(worker)
 		}
-		slices.Sort(r.Workers)
+		if n := len(counts); n > 0 {
+			slices.Sort(counts)
+			r.least, r.P50, r.median, r.Most = counts[0], counts[(n-1)/2], counts[n/2], counts[n-1]
+		}
 		if r.All > 0 {
 			a.Rows = append(a.Rows, r)
 		}
@@ -100,11 +109,7 @@ func (a Asked) Table() string {
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(table, "calls\thead\tworkers: least\tmedian\tmost\tall %d\t\n", a.Workers)
 	for _, r := range a.Rows {
-		counts := r.Workers
-		if len(counts) == 0 {
-			counts = []int64{0}
-		}
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t\n", r.Call, r.Head, counts[0], counts[len(counts)/2], counts[len(counts)-1], r.All-r.Head)
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t\n", r.Call, r.Head, r.least, r.median, r.Most, r.All-r.Head)
 	}
 	_ = table.Flush() // into memory
 	fmt.Fprintf(&text, "the slowest: %s of %s, %s", a.Slowest.Op, a.Slowest.Path, a.Slowest.Took.Round(time.Microsecond))

@@ -65,12 +65,10 @@ func (l looking) ended(v *View, r *signal.Result) Banner {
 		b.Word = "The driver failed"
 	}
 	b.chain(l, r.Cause, r.Consequences)
-	for _, e := range r.Events {
-		b.Events = append(b.Events, nameOf(e.Rank, clean(e.Host, 80))+": "+befell(e))
-	}
-	for _, d := range r.Dropped {
-		b.Notes = append(b.Notes, fmt.Sprintf("done without %s: %s", nameOf(d.Rank, clean(d.Host, 80)), words(d.Why)))
-	}
+	b.Events = mapped(r.Events, func(e signal.EventRecord) string { return nameOf(e.Rank, clean(e.Host, 80)) + ": " + befell(e) })
+	b.Notes = mapped(r.Dropped, func(d signal.DroppedRank) string {
+		return fmt.Sprintf("done without %s: %s", nameOf(d.Rank, clean(d.Host, 80)), words(d.Why))
+	})
 	if r.Requeue != nil {
 		b.Notes = append(b.Notes, map[bool]string{true: "to be tried again: ", false: "not tried again: "}[r.Requeue.Wanted]+words(r.Requeue.Why))
 	}
@@ -91,16 +89,9 @@ func (b *Banner) chain(l looking, cause *signal.FailedRecord, consequences []sig
 	if cause == nil {
 		return
 	}
-	first := l.link(*cause)
-	first.First = true
-	b.Chain = append(b.Chain, first)
-	for i, c := range consequences {
-		if i == mostChain {
-			b.More = len(consequences) - mostChain
-			break
-		}
-		b.Chain = append(b.Chain, l.link(c))
-	}
+	shown := min(len(consequences), mostChain)
+	b.Chain, b.More = mapped(append([]signal.FailedRecord{*cause}, consequences[:shown]...), l.link), len(consequences)-shown
+	b.Chain[0].First = true
 }
 
 // others are the failures that nodes have recorded, but for the cause.

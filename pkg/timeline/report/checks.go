@@ -82,11 +82,7 @@ func onNodes(nodes []timeline.Node, ranks []int) string {
 	case len(ranks) > few:
 		return fmt.Sprintf("%d: ranks %s", len(ranks), ranges(ranks))
 	}
-	var names []string
-	for _, rank := range ranks {
-		names = append(names, nameOf(rank, clean(nodes[rank].Host, 80)))
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(mapped(ranks, func(rank int) string { return nameOf(rank, clean(nodes[rank].Host, 80)) }), ", ")
 }
 
 // nameOf is a node in words; hosts may be the same, ranks are not.

@@ -28,6 +28,14 @@ func words(text string) string {
 	return clean(strings.ReplaceAll(strings.TrimSpace(text), "\n", " "), mostWords)
 }
 
+// mapped is what becomes of each.
+func mapped[T, U any](all []T, to func(T) U) (out []U) {
+	for _, one := range all {
+		out = append(out, to(one))
+	}
+	return out
+}
+
 func allWords(texts []string) []string {
 	out := make([]string, 0, len(texts))
 	for _, text := range texts {

@@ -61,11 +61,9 @@ func (l looking) otherPrograms() string {
 			by[j.Program] = append(by[j.Program], i)
 		}
 	}
-	var parts []string
-	for _, program := range sortedKeys(by) {
-		parts = append(parts, fmt.Sprintf("%s on %s", program, onNodes(l.run.Nodes, by[program])))
-	}
-	return strings.Join(parts, "; ")
+	return strings.Join(mapped(sortedKeys(by), func(program string) string {
+		return fmt.Sprintf("%s on %s", program, onNodes(l.run.Nodes, by[program]))
+	}), "; ")
 }
 
 // clocks says how well the times of different nodes can be compared.

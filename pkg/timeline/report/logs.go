@@ -107,9 +107,7 @@ func shown(what wanted, content signal.Content, err error) Log {
 	if more := len(lines) - what.lines; more > 0 {
 		lines, log.Cut = lines[more:], true
 	}
-	for _, line := range lines {
-		log.Lines = append(log.Lines, clean(said(line), mostLine))
-	}
+	log.Lines = mapped(lines, func(line string) string { return clean(said(line), mostLine) })
 	return log
 }
 

@@ -53,8 +53,8 @@ func (l looking) host(rank int) string {
 func Look(run *timeline.Run, logs []Log, touched time.Time) *View {
 	l := looking{run: run, begin: begin(run)}
 	v := &View{
-		Version: ViewVersion, Run: clean(run.Name, 200), Path: clean(run.Path, 1000), ReadAt: run.ReadAt.UTC(),
-		Begin: l.begin.UTC(), Size: run.Size(), Problems: allWords(run.Problems), Logs: logs,
+		subject:  subject{ViewVersion, clean(run.Name, 200), clean(run.Path, 1000), run.ReadAt.UTC(), l.begin.UTC(), run.Size()},
+		Problems: allWords(run.Problems), Logs: logs,
 	}
 	l.gate = l.opened()
 	v.Gate, v.End, v.Last = l.gate, l.end(), l.last()
@@ -212,15 +212,8 @@ func (l looking) node(node *timeline.Node, goal int) Node {
 	if goal >= 0 && reached == goal {
 		n.Ready = at
 	}
-	for _, span := range node.Phases {
-		n.Lanes = append(n.Lanes, l.lane(node, span))
-	}
-	for _, f := range node.Failures {
-		n.Failures = append(n.Failures, l.link(f))
-	}
-	for _, e := range node.Befell {
-		n.Befell = append(n.Befell, befell(e))
-	}
+	n.Lanes = mapped(node.Phases, func(span timeline.Span) Lane { return l.lane(node, span) })
+	n.Failures, n.Befell = mapped(node.Failures, l.link), mapped(node.Befell, befell)
 	if node.Check != nil {
 		for _, f := range node.Check.Findings {
 			if toneOf(f.Verdict) != Good {
@@ -288,9 +281,7 @@ func (l looking) link(f signal.FailedRecord) Link {
 	if !at.IsZero() {
 		link.At = l.at(at.Add(-f.Age))
 	}
-	for _, line := range f.Lines[max(0, len(f.Lines)-40):] {
-		link.Lines = append(link.Lines, clean(line, mostLine))
-	}
+	link.Lines = mapped(f.Lines[max(0, len(f.Lines)-40):], func(line string) string { return clean(line, mostLine) })
 	return link
 }
 

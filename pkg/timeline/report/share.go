@@ -26,20 +26,11 @@ func (l looking) share() *Share {
 		return nil
 	}
 	asked := trail.AskedOf(&report, workers)
-	s := &Share{Workers: len(workers)}
-	for _, r := range asked.Rows {
-		row := ShareRow{Call: r.Call, Head: r.Head, All: r.All}
-		if counts := r.Workers; len(counts) > 0 {
-			row.WorkerP50, row.WorkerMost = counts[(len(counts)-1)/2], counts[len(counts)-1]
-		}
-		s.Rows = append(s.Rows, row)
-	}
 	by := 0
 	if asked.By >= 0 {
 		by = owners[asked.By]
 	}
-	s.Notes = l.shareNotes(asked, by)
-	return s
+	return &Share{Workers: len(workers), Rows: asked.Rows, Notes: l.shareNotes(asked, by)}
 }
 
 // shareNotes are sentences on the share; by is the rank that waited longest.

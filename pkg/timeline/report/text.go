@@ -11,6 +11,7 @@ import (
 	"text/template"
 
 	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // parts are the formats that people read: how they put what a View has is theirs.
@@ -75,11 +76,7 @@ type table struct {
 
 // tableOf makes a table with a row an item; columns are the names, between bars.
 func tableOf[T any](heading, columns string, items []T, row func(T) []string, notes ...string) table {
-	t := table{Heading: heading, Columns: strings.Split(columns, "|"), Notes: notes}
-	for _, item := range items {
-		t.Rows = append(t.Rows, row(item))
-	}
-	return t
+	return table{heading, strings.Split(columns, "|"), mapped(items, row), notes}
 }
 
 // mostText is how many nodes have a line in a text.
@@ -103,9 +100,9 @@ func (v *View) Tables(text bool) (all []table) {
 		tableOf(nodes, "rank|host|state|ready after||", v.Nodes[:min(len(v.Nodes), mostText)], Node.cells),
 		v.checkTable())
 	if share := v.Share; text && share != nil {
-		all = append(all, tableOf("Calls into the share", "call|head|worker p50|worker most|all", share.Rows, ShareRow.cells, share.Notes...))
+		all = append(all, tableOf("Calls into the share", "call|head|worker p50|worker most|all", share.Rows, askedCells, share.Notes...))
 	}
-	return append(all, tableOf("Configuration", "what|is", v.Config, func(f Fact) []string { return []string{f.Name, f.Value} }))
+	return append(all, tableOf("Configuration", "what|is", v.Config, Fact.cells))
 }
 
 // checkTable has the checks that did not pass, and how many others did.
@@ -199,6 +196,8 @@ func (l Log) Note() string {
 	}
 }
 
+func (f Fact) cells() []string { return []string{f.Name, f.Value} }
+
 func (s PhaseStat) cells() []string {
 	return []string{s.Phase, prose.Grouped(s.Nodes), prose.Brief(s.P50), prose.Brief(s.P90), prose.Brief(s.Max), nameOf(s.Rank, s.Host), s.Note()}
 }
@@ -234,8 +233,8 @@ func (n Node) cells() []string {
 	return []string{fmt.Sprint(n.Rank), n.Host, n.State, ready, slow, why}
 }
 
-func (r ShareRow) cells() []string {
-	return []string{r.Call, prose.Grouped(r.Head), prose.Grouped(r.WorkerP50), prose.Grouped(r.WorkerMost), prose.Grouped(r.All)}
+func askedCells(r trail.AskedRow) []string {
+	return []string{r.Call, prose.Grouped(r.Head), prose.Grouped(r.P50), prose.Grouped(r.Most), prose.Grouped(r.All)}
 }
 
 func (p PhaseChange) cells() []string {

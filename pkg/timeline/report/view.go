@@ -1,18 +1,17 @@
 package report
 
-import "time"
+import (
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/trail"
+)
 
 // ViewVersion is the version of the form that a View has as JSON.
 const ViewVersion = 1
 
 // View is what a report shows of a run. Times are counted from Begin.
 type View struct {
-	Version int       `json:"version"`
-	Run     string    `json:"run"`
-	Path    string    `json:"path"`
-	ReadAt  time.Time `json:"read_at"`
-	Begin   time.Time `json:"begin"` // the first sign of any node, on the head's clock
-	Size    int       `json:"nodes"`
+	subject
 	// Gate is when the driver could start, and End when the run was over; 0
 	// where it never was. Last is the last sign of anybody.
 	Gate time.Duration `json:"gate_ns"`
@@ -31,6 +30,16 @@ type View struct {
 	Config   []Fact       `json:"configuration"`
 	Logs     []Log        `json:"logs,omitempty"`
 	Compared *Comparison  `json:"compared,omitempty"`
+}
+
+// subject is which run it is.
+type subject struct {
+	Version int       `json:"version"`
+	Run     string    `json:"run"`
+	Path    string    `json:"path"`
+	ReadAt  time.Time `json:"read_at"`
+	Begin   time.Time `json:"begin"` // the first sign of any node, on the head's clock
+	Size    int       `json:"nodes"`
 }
 
 // Tone is how good something is: a colour, always beside a word.
@@ -163,18 +172,9 @@ type CheckGroup struct {
 
 // Share is what was asked of the share.
 type Share struct {
-	Workers int        `json:"workers"` // that have told
-	Rows    []ShareRow `json:"calls"`
-	Notes   []string   `json:"notes,omitempty"`
-}
-
-// ShareRow is how often one call was made.
-type ShareRow struct {
-	Call       string `json:"call"`
-	Head       int64  `json:"head"`
-	WorkerP50  int64  `json:"worker_p50"`
-	WorkerMost int64  `json:"worker_most"`
-	All        int64  `json:"all"`
+	Workers int              `json:"workers"` // that have told
+	Rows    []trail.AskedRow `json:"calls"`
+	Notes   []string         `json:"notes,omitempty"`
 }
 
 // Log is the end of a file in logs/.
