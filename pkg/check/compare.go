@@ -33,9 +33,9 @@ type Group struct {
 	Ranks  []int
 }
 
-// Fingerprint returns a positive number that is the same for the same traits in
+// fingerprint returns a positive number that is the same for the same traits in
 // any order, and another for others; 0 for none. It fits into 48 bits.
-func Fingerprint(traits []Trait) int64 {
+func fingerprint(traits []Trait) int64 {
 	if len(traits) == 0 {
 		return 0
 	}

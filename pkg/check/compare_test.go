@@ -144,9 +144,9 @@ func TestCompareKnowsNoOrder(t *testing.T) {
 
 func TestFingerprint(t *testing.T) {
 	a, b := Trait{"x.cuda", "12.8"}, Trait{"x.driver", "570"}
-	one := Fingerprint([]Trait{a, b})
+	one := fingerprint([]Trait{a, b})
 	for name, same := range map[string][]Trait{"another order": {b, a}, "twice": {a, b, a}} {
-		if got := Fingerprint(same); got != one {
+		if got := fingerprint(same); got != one {
 			t.Errorf("%s: %d, not %d", name, got, one)
 		}
 	}
@@ -154,11 +154,11 @@ func TestFingerprint(t *testing.T) {
 		"fewer": {a}, "another value": {a, {"x.driver", "571"}}, "another id": {a, {"x.drive", "r570"}},
 		"one that looks like two": {{"x.cuda", "12.8\"\n\"x.driver\"=\"570"}}, "an empty one": {{}},
 	} {
-		if got := Fingerprint(other); got == one || got <= 0 || got >= 1<<48 {
+		if got := fingerprint(other); got == one || got <= 0 || got >= 1<<48 {
 			t.Errorf("%s: %d, as %d", name, got, one)
 		}
 	}
-	if got := Fingerprint(nil); got != 0 {
+	if got := fingerprint(nil); got != 0 {
 		t.Errorf("no traits: %d", got)
 	}
 	// Daemons of different versions meet in one job.

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,32 +22,18 @@ const answerLimit = 2 * time.Second
 // that others write to the same disk.
 const patienceForAnswers = 30 * time.Second
 
-// Host looks at what every node has: memory, disks, limits, network cards. The zero Host looks at this machine.
+// Host looks at what every node has: memory, disks, limits, network cards. The zero Host looks at this machine. It
+// remembers what its earlier looks have seen; there is one look at a time.
 type Host struct {
 	Root        string // where /proc and /sys are; empty: /
 	TempDir     string // where services keep their files; empty: the system's
 	ObjectStore int64  // bytes that the service keeps in /dev/shm; 0: none, or not known
 	// GPUs says that the node has some: they talk over its network cards, all of which then matter.
 	GPUs bool
-	// Past is what earlier looks have seen; nil: this is the only one.
-	Past *Past
 
-	kernel kernel // nil: the machine's
-}
-
-// Past is what the looks at a host leave for the later ones. Its zero value is
-// that of the first; its methods may be called from any goroutine.
-type Past struct {
-	mu      sync.Mutex
-	pending map[string]*question // what the kernel has not answered yet, by check, guarded by mu
-	errors  map[string]int       // counts of errors as first seen, by port and counter, guarded by mu
-}
-
-// question is something that the kernel was asked.
-type question struct {
-	asked    time.Time
-	answered chan struct{} // closed by the goroutine that asks, once findings is there
-	findings []Finding
+	kernel  kernel               // nil: the machine's
+	pending map[string]*question // what the kernel has not answered yet, by check
+	errors  map[string]int       // counts of errors as first seen, by counter; owned by the check that counts them
 }
 
 // kernel is what a look asks of the machine otherwise than by reading files.
@@ -68,32 +53,7 @@ type probe struct {
 	look   func(*Sheet)
 }
 
-func (p probe) sheet() *Sheet { return &Sheet{Each: Finding{ID: p.id, Source: p.source}} }
-
-// Look makes all checks of the host once, side by side. It takes 2 s at most, or until ctx ends: a check that has no
-// answer by then has a finding that says so. Each check has one finding where all is well.
-func (h Host) Look(ctx context.Context) []Finding {
-	if h.kernel == nil {
-		h.kernel = machine{}
-	}
-	if h.Past == nil {
-		h.Past = new(Past)
-	}
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
-	defer cancel()
-	probes := h.probes()
-	questions := make([]*question, len(probes))
-	for i, p := range probes {
-		questions[i] = h.Past.ask(p)
-	}
-	var findings []Finding
-	for i, p := range probes {
-		findings = append(findings, h.Past.answer(ctx, p, questions[i])...)
-	}
-	return findings
-}
-
-func (h Host) probes() []probe {
+func (h *Host) probes() []probe {
 	return []probe{
 		{idIB, h.path(ibClass), h.lookIB},
 		{idIBErrors, h.path(ibClass), h.lookIBErrors},
@@ -103,55 +63,83 @@ func (h Host) probes() []probe {
 	}
 }
 
-// path returns where an absolute path of the machine is.
-func (h Host) path(absolute string) string { return filepath.Join("/", h.Root, absolute) }
+// question is a probe under way.
+type question struct {
+	Sheet
+	asked    time.Time
+	answered chan struct{} // closed by the goroutine that asks, once the sheet is written
+}
 
-// ask begins a probe, unless it is still under way since an earlier look: what
-// hangs must not take one more goroutine, and its thread, with each look.
-func (p *Past) ask(one probe) *question {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if q, asked := p.pending[one.id]; asked {
-		return q
-	}
-	if p.pending == nil {
-		p.pending = make(map[string]*question)
-	}
-	q := &question{asked: time.Now(), answered: make(chan struct{})}
-	p.pending[one.id] = q
+func (p probe) ask() *question {
+	q := &question{asked: time.Now(), answered: make(chan struct{}), Sheet: Sheet{Each: Finding{ID: p.id, Source: p.source}}}
 	go func() {
 		defer close(q.answered)
-		s := one.sheet()
-		one.look(s)
-		q.findings = s.Found
+		p.look(&q.Sheet)
 	}()
 	return q
 }
 
-// answer waits for the probe's findings until ctx ends. Its goroutine is left
-// behind then, for the kernel won't let go of it.
-func (p *Past) answer(ctx context.Context, one probe, q *question) []Finding {
+// Look makes all checks of the host once, side by side. It takes 2 s at most, or until ctx ends: a check that has no
+// answer by then has a finding that says so. Each check has one finding where all is well.
+func (h *Host) Look(ctx context.Context) (findings []Finding) {
+	if h.kernel == nil {
+		h.kernel = machine{}
+	}
+	if h.pending == nil {
+		h.pending, h.errors = make(map[string]*question), make(map[string]int)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	probes := h.probes()
+	for _, p := range probes {
+		// What hangs must not take one more goroutine, and its thread, with each look.
+		if h.pending[p.id] == nil {
+			h.pending[p.id] = p.ask()
+		}
+	}
+	for _, p := range probes {
+		findings = append(findings, h.answer(ctx, p)...)
+	}
+	return findings
+}
+
+// answer waits for the probe's findings until ctx ends. Its goroutine is left behind then, for the kernel won't let go
+// of it.
+func (h *Host) answer(ctx context.Context, p probe) []Finding {
+	q := h.pending[p.id]
 	select {
 	case <-q.answered:
 	case <-ctx.Done():
 	}
-	if !pause.Until(q.answered, 0) {
-		s := one.sheet()
-		s.Say(Wait, Node, fmt.Sprintf("the kernel has not answered for %s", time.Since(q.asked).Round(time.Second/10)),
-			fmt.Sprintf("an answer within %s", answerLimit),
-			"drain the node and look at the kernel's log (dmesg): the disk, the mount or the device hangs").Patience = patienceForAnswers
-		return s.Found
+	if pause.Until(q.answered, 0) {
+		delete(h.pending, p.id)
+		return q.Found
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.pending[one.id] == q {
-		delete(p.pending, one.id)
-	}
-	return q.findings
+	silent := Sheet{Each: Finding{ID: p.id, Source: p.source}}
+	silent.Say(Wait, Node, fmt.Sprintf("the kernel has not answered for %s", time.Since(q.asked).Round(time.Second/10)),
+		fmt.Sprintf("an answer within %s", answerLimit),
+		"drain the node and look at the kernel's log (dmesg): the disk, the mount or the device hangs").Patience = patienceForAnswers
+	return silent.Found
 }
+
+// path returns where an absolute path of the machine is.
+func (h *Host) path(absolute string) string { return filepath.Join("/", h.Root, absolute) }
 
 // readText returns what a file of the kernel's has, without blanks around it.
 func readText(path ...string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(path...))
 	return strings.TrimSpace(string(text)), err
+}
+
+// IDs are those of all checks of the host, of the share, of nodes side by side,
+// and of a site's own commands, in the order of these.
+func IDs(active []string) []string {
+	ids := append(activeIDs(active), idShare, idClock, Fabric)
+	for _, p := range new(Host).probes() {
+		ids = append(ids, p.id)
+	}
+	for _, k := range kinds {
+		ids = append(ids, k.id)
+	}
+	return ids
 }

@@ -21,7 +21,7 @@ const enoughFiles = 8192
 
 // lookLimits judges the hard limit of files, for the soft one is raised to it, and the soft limit of locked memory,
 // which children have as it is.
-func (h Host) lookLimits(s *Sheet) {
+func (h *Host) lookLimits(s *Sheet) {
 	files, filesErr := h.kernel.Limit(unix.RLIMIT_NOFILE)
 	locked, lockedErr := h.kernel.Limit(unix.RLIMIT_MEMLOCK)
 	s.Each.Source = "RLIMIT_NOFILE"

@@ -42,7 +42,7 @@ func TestDisk(t *testing.T) {
 		{"can't be asked", disk{spaceErr: syscall.EIO}, Unknown, Node},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := Host{TempDir: "/tmp", kernel: node{
+			h := &Host{TempDir: "/tmp", kernel: node{
 				space: map[string]signal.Space{"/tmp": tc.disk.space}, err: tc.disk.spaceErr, prove: func(string) error { return tc.disk.proveErr },
 			}}
 			f := only(t, found(h, idDisk))
@@ -100,7 +100,7 @@ func TestShm(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root := tree(t, map[string]string{"proc/meminfo": fmt.Sprintf("MemTotal: %d kB\n", tc.memory<<20)})
-			f := only(t, found(Host{Root: root, ObjectStore: int64(tc.store * gib), kernel: node{
+			f := only(t, found(&Host{Root: root, ObjectStore: int64(tc.store * gib), kernel: node{
 				space: map[string]signal.Space{root + shmDir: {Size: tc.size * gib, Free: tc.free * gib}}, err: tc.err,
 			}}, idShm))
 			if f.Verdict != tc.want || f.Class != tc.class {
@@ -165,7 +165,7 @@ func TestLimits(t *testing.T) {
 			[]string{"UNKNOWN it could not be read: operation not permitted", "UNKNOWN it could not be read: operation not permitted"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := Host{Root: tree(t, nil), kernel: tc.node}
+			h := &Host{Root: tree(t, nil), kernel: tc.node}
 			if tc.rdma {
 				grow(t, h.Root, cards(card{}))
 			}
@@ -233,7 +233,7 @@ func TestHostTraits(t *testing.T) {
 		{"nonsense", map[string]string{"sys/devices/system/cpu/online": "3-0\n"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Host{Root: tree(t, tc.files)}.Traits()); diff != "" {
+			if diff := cmp.Diff(tc.want, (&Host{Root: tree(t, tc.files)}).Traits()); diff != "" {
 				t.Errorf("want (-), got (+):\n%s", diff)
 			}
 		})

@@ -20,7 +20,7 @@ func TestLook(t *testing.T) {
 	files := cards(card{}, card{})
 	files["sys/class/infiniband/mlx5_0/ports/1/counters/link_downed"] = "0\n"
 	files["proc/meminfo"] = "MemTotal:       131072000 kB\n"
-	h := Host{Root: tree(t, files), TempDir: t.TempDir(), GPUs: true, kernel: node{}}
+	h := &Host{Root: tree(t, files), TempDir: t.TempDir(), GPUs: true, kernel: node{}}
 	var ids []string
 	for _, f := range h.Look(t.Context()) {
 		complete(t, f)
@@ -39,7 +39,7 @@ func TestLook(t *testing.T) {
 func TestLookHere(t *testing.T) {
 	dir := t.TempDir()
 	seen := make(map[string]bool)
-	for _, f := range (Host{TempDir: dir}).Look(t.Context()) {
+	for _, f := range (&Host{TempDir: dir}).Look(t.Context()) {
 		t.Logf("%s %s: %s (%s)", f.ID, f.Verdict, f.Observed, f.Source)
 		complete(t, f)
 		seen[f.ID] = true
@@ -60,7 +60,7 @@ func TestLookAtWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
 		hang := make(chan error)
-		h := Host{Root: tree(t, nil), TempDir: "/tmp", Past: new(Past), kernel: node{prove: func(string) error {
+		h := &Host{Root: tree(t, nil), TempDir: "/tmp", kernel: node{prove: func(string) error {
 			asked.Add(1)
 			return <-hang
 		}}}
@@ -96,7 +96,7 @@ func TestLookAtWhatHangs(t *testing.T) {
 func TestLookEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan error)
-		h := Host{Root: tree(t, nil), TempDir: "/tmp", kernel: node{prove: func(string) error { return <-hang }}}
+		h := &Host{Root: tree(t, nil), TempDir: "/tmp", kernel: node{prove: func(string) error { return <-hang }}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin := time.Now()
@@ -109,7 +109,7 @@ func TestLookEndsWithItsContext(t *testing.T) {
 }
 
 func TestLookBroken(t *testing.T) {
-	h := Host{Root: tree(t, nil), TempDir: "/tmp", kernel: node{err: errors.New("broken"), prove: func(string) error { return nil }}}
+	h := &Host{Root: tree(t, nil), TempDir: "/tmp", kernel: node{err: errors.New("broken"), prove: func(string) error { return nil }}}
 	for _, f := range h.Look(t.Context()) {
 		complete(t, f)
 		if f.Verdict != Unknown && f.ID != idIB && f.ID != idIBErrors {
@@ -119,7 +119,7 @@ func TestLookBroken(t *testing.T) {
 }
 
 func BenchmarkLook(b *testing.B) {
-	h := Host{TempDir: b.TempDir()}
+	h := &Host{TempDir: b.TempDir()}
 	for b.Loop() {
 		h.Look(b.Context())
 	}
@@ -127,7 +127,7 @@ func BenchmarkLook(b *testing.B) {
 
 // Eight cards, as a node with eight GPUs has.
 func BenchmarkLookEightCards(b *testing.B) {
-	h := Host{Root: tree(b, cards(eight(card{})...)), TempDir: b.TempDir(), GPUs: true}
+	h := &Host{Root: tree(b, cards(eight(card{})...)), TempDir: b.TempDir(), GPUs: true}
 	for b.Loop() {
 		h.Look(b.Context())
 	}

@@ -56,12 +56,12 @@ func (n node) Limit(resource int) (unix.Rlimit, error) {
 }
 
 // found is what one check of a host finds.
-func found(h Host, id string) []Finding {
+func found(h *Host, id string) []Finding {
 	for _, p := range h.probes() {
 		if p.id == id {
-			s := p.sheet()
-			p.look(s)
-			return s.Found
+			q := p.ask()
+			<-q.answered
+			return q.Found
 		}
 	}
 	return nil

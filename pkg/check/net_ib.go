@@ -75,7 +75,7 @@ func (p port) active() bool {
 }
 
 // lookIB judges all ports of a node by each other. What is wrong has a finding a port.
-func (h Host) lookIB(s *Sheet) {
+func (h *Host) lookIB(s *Sheet) {
 	ports, err := h.ports()
 	if err != nil {
 		s.unread(err)
@@ -98,7 +98,7 @@ func (h Host) lookIB(s *Sheet) {
 
 // devices returns the names of the RDMA devices, without those that are virtual
 // functions of another: they are for virtual machines.
-func (h Host) devices() []string {
+func (h *Host) devices() []string {
 	entries, _ := os.ReadDir(h.path(ibClass))
 	var names []string
 	for _, entry := range entries {
@@ -110,7 +110,7 @@ func (h Host) devices() []string {
 }
 
 // ports reads all ports. That there are none is no error.
-func (h Host) ports() ([]port, error) {
+func (h *Host) ports() ([]port, error) {
 	var ports []port
 	for _, device := range h.devices() {
 		dir := filepath.Join(h.path(ibClass), device)
@@ -234,4 +234,46 @@ func portsText(ports []port) string {
 		parts = append(parts, fmt.Sprintf("%d%s of %s", counts[rate], word, rateText(rate)))
 	}
 	return strings.Join(parts, " and ") + " active"
+}
+
+const idIBErrors = "net.ib_err"
+
+// errorCounters are the counters of a port that stand still while its link is well. Only what they count from the first
+// look on is told.
+var errorCounters = []string{"link_downed", "link_error_recovery"}
+
+// lookIBErrors compares the counts of errors with the first look's.
+func (h *Host) lookIBErrors(s *Sheet) {
+	ports, err := h.ports()
+	if err != nil {
+		s.unread(err)
+		return
+	}
+	source, counted := s.Each.Source, false
+	for _, p := range ports {
+		for _, name := range errorCounters {
+			path := filepath.Join(p.path, "counters", name)
+			text, err := readText(path)
+			count, bad := strconv.Atoi(text)
+			if err != nil || bad != nil {
+				continue
+			}
+			counted = true
+			first, known := h.errors[path]
+			if !known {
+				h.errors[path] = count
+			} else if more := count - first; more > 0 {
+				s.Each.Source, s.Each.Device = path, &Device{Index: -1, Name: p.device}
+				s.Warn(Node, fmt.Sprintf("%s has counted %d since the first look", name, more), "none",
+					"the link goes up and down: see to cable, transceiver and switch port before a long run")
+			}
+		}
+	}
+	s.Each.Source, s.Each.Device = source, nil
+	switch {
+	case !counted:
+		s.Skip("there are no counters of errors")
+	case len(s.Found) == 0:
+		s.Pass("no link has gone down since the first look")
+	}
 }

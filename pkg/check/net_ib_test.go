@@ -103,7 +103,7 @@ func TestIB(t *testing.T) {
 			[]string{"UNKNOWN mlx5_7 it could not be read: cannot understand the state \"up\" and the physical state \"LinkUp\""}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := Host{Root: tree(t, cards(tc.cards...)), GPUs: tc.gpus}
+			h := &Host{Root: tree(t, cards(tc.cards...)), GPUs: tc.gpus}
 			var got []string
 			for _, f := range found(h, idIB) {
 				complete(t, f)
@@ -131,7 +131,7 @@ func TestIBPatience(t *testing.T) {
 		if !want {
 			state = "2: INIT"
 		}
-		h := Host{Root: tree(t, cards(card{}, card{state: state, phys: phys}))}
+		h := &Host{Root: tree(t, cards(card{}, card{state: state, phys: phys}))}
 		if f := found(h, idIB)[0]; (f.Patience == trainingPatience) != want {
 			t.Errorf("%s: patience %s", phys, f.Patience)
 		}
@@ -166,7 +166,7 @@ func TestIBErrors(t *testing.T) {
 		{"no number", nil, map[string]string{counters + "link_downed": "N/A\n"}, Skip},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := Host{Root: tree(t, cards(card{})), Past: new(Past)}
+			h := &Host{Root: tree(t, cards(card{})), errors: make(map[string]int)}
 			grow(t, h.Root, tc.before)
 			found(h, idIBErrors)
 			grow(t, h.Root, tc.now)

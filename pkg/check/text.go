@@ -158,3 +158,9 @@ func Nagios(v Verdict) int {
 		return 3
 	}
 }
+
+// mostShown bounds one text of a finding, in characters.
+const mostShown = 300
+
+// plain makes a text fit for one line of a terminal: what a device, a file or another node has told may hold anything.
+func plain(text string) string { return prose.Line(text, mostShown) }

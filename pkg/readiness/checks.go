@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
@@ -54,8 +55,8 @@ func New(cfg Config) (*Checks, error) {
 		c.parts = append(c.parts, c.gpus)
 		c.budget += gpu.ProbeDeadline // the last look may find that the driver hangs
 	}
-	c.parts = append(c.parts, check.Host{
-		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore, GPUs: expect.Count > 0, Past: new(check.Past),
+	c.parts = append(c.parts, &check.Host{
+		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore, GPUs: expect.Count > 0,
 	})
 	if cfg.LogDir != "" {
 		c.parts = append(c.parts, newShare(cfg.LogDir))
@@ -110,4 +111,11 @@ func active(cfg check.Config, environ []string) func(ctx context.Context, fit bo
 		}
 		return commands.Run(ctx, fit)
 	}
+}
+
+// IDs are those of all checks that there are, in order: the built-in ones and those of a site's own commands.
+func IDs(active []string) []string {
+	ids := slices.Concat(gpu.IDs(), check.IDs(active))
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
