@@ -7,13 +7,11 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // fitness is whether this node is fit for the job.
@@ -38,18 +36,10 @@ func (f *fitness) lookAtNode() {
 	}
 	f.looked = make(chan check.Report, 1)
 	f.background(func(context.Context) {
-		var told string
+		tell := readiness.TellWaits(f.trail, f.log)
 		f.looked <- f.cfg.Checks.Await(f.life, func(report check.Report) {
 			f.shown.Checks(report)
-			if waits := check.Summary(report.Findings, check.Wait); waits != told {
-				level := zapcore.DebugLevel // a number in it changes each time
-				if told == "" {
-					level = zapcore.InfoLevel
-				}
-				told = waits
-				f.log.Log(level, "waiting for what is not ready yet", zap.String("checks", waits), zap.Duration("for", report.Took.Round(time.Second/10)))
-				f.trail.Event(trail.Waits, trail.Fields{Checks: waits})
-			}
+			tell(report)
 		})
 	})
 }
@@ -95,28 +85,14 @@ func (f *fitness) checkedReport(ctx context.Context) (report check.Report, err e
 	report.Findings = append(report.Findings, f.cfg.Checks.Judge(f.shareFindings(ctx))...)
 	report.Verdict = check.Worst(report.Findings)
 	f.shown.Checks(report)
-	f.noteChecks(report)
+	readiness.Note(f.trail, report)
 	if report.Verdict == check.Fail {
-		return report, f.unfit(report)
+		return report, readiness.Unfit(report, f.name(f.id.Rank))
 	}
 	if warned := check.Summary(report.Findings, check.Warn, check.Unknown); warned != "" {
 		f.log.Info("the checks have found something", zap.String("findings", warned)) // the head tells people
 	}
 	return report, nil
-}
-
-// noteChecks leaves a trace of each check that has something to tell. Those that
-// pass are counted: what they saw is in the record.
-func (f *fitness) noteChecks(report check.Report) {
-	passed := 0
-	for _, found := range report.Findings {
-		if found.Verdict == check.Pass || found.Verdict == check.Skip {
-			passed++
-			continue
-		}
-		f.trail.Event(trail.Check, trail.Fields{Check: found.ID, Verdict: string(found.Verdict), What: found.Observed})
-	}
-	f.trail.Event(trail.Checked, trail.Fields{Verdict: string(report.Verdict), Passed: &passed, TookNS: report.Took.Nanoseconds()})
 }
 
 // shareFindings are about the log directory's share, which has told of its clock
@@ -157,22 +133,6 @@ func (f *fitness) tellFit(report check.Report) error {
 		err = f.mark(signal.Nodes, name)
 	}
 	return err
-}
-
-// unfit is the failure that a node does not pass its checks. Where none of them
-// speaks of the node itself, another one would fail, too.
-func (f *fitness) unfit(report check.Report) *health.Failure {
-	kind, fails := health.CheckUser, check.Of(report.Findings, check.Fail)
-	for _, f := range fails {
-		if f.Class != check.User {
-			kind = health.Check
-		}
-	}
-	failure := health.Failed(kind, "%s is not fit for the job: %s", f.name(f.id.Rank), check.Sentence(fails))
-	if data, err := json.Marshal(report); err == nil {
-		failure.Report = data
-	}
-	return failure
 }
 
 // compareNodes sets side by side what the nodes of the job are, once all of them
