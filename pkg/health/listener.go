@@ -94,11 +94,8 @@ func readListeners(table io.Reader, port int) ([]Listener, error) {
 func parseSocketAddress(s string) (netip.AddrPort, error) {
 	words, portText, _ := strings.Cut(s, ":")
 	raw, err := hex.DecodeString(words)
-	if err != nil || (len(raw) != 4 && len(raw) != 16) {
-		return netip.AddrPort{}, fmt.Errorf("%q is no socket's address", s)
-	}
-	port, err := strconv.ParseUint(portText, 16, 16)
-	if err != nil {
+	port, portErr := strconv.ParseUint(portText, 16, 16)
+	if err != nil || portErr != nil || (len(raw) != 4 && len(raw) != 16) {
 		return netip.AddrPort{}, fmt.Errorf("%q is no socket's address", s)
 	}
 	for at := 0; at < len(raw); at += 4 {

@@ -81,18 +81,18 @@ func (l *Liveness) Look(beats map[int]int64, now time.Time) {
 	known := l.peers
 	l.peers = make(map[int]pulse, len(beats))
 	for rank, beat := range beats {
-		old, ok := known[rank]
+		p, ok := known[rank]
+		switch {
 		// A lower one is no sign of life, but a listing older than the last,
 		// or one that missed the name while it changed.
-		if !ok || beat > old.beat {
-			l.peers[rank] = pulse{beat: beat, since: now}
-			continue
+		case !ok || beat > p.beat:
+			p = pulse{beat: beat, since: now}
+		case p.heard:
+			p.heard, p.owed = false, blind
+		default:
+			p.since, p.owed = p.since.Add(blind), 0
 		}
-		if old.heard {
-			l.peers[rank] = pulse{beat: old.beat, since: old.since, owed: blind}
-			continue
-		}
-		l.peers[rank] = pulse{beat: old.beat, since: old.since.Add(blind)}
+		l.peers[rank] = p
 	}
 }
 

@@ -43,10 +43,8 @@ func WaitReady(ctx context.Context, look func(context.Context) error, w Wait) er
 	ctx, stop := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		select {
-		case <-w.Died:
+		if pause.Await(ctx, w.Died) {
 			stop(errChildDied)
-		case <-ctx.Done():
 		}
 	})
 	defer watch.Wait()
@@ -99,12 +97,10 @@ func (w Wait) judge() (final bool, err error) {
 		}
 	}
 	// The child may have died while the look was under way, and somebody else have answered.
-	select {
-	case <-w.Died:
+	if pause.Until(w.Died, 0) {
 		return false, errors.New("an answer, and the end of the process with it")
-	default:
-		return true, nil
 	}
+	return true, nil
 }
 
 // judgeListeners decides who has answered on the port. One stranger among several is one too many: which of them

@@ -17,9 +17,9 @@ type Observed struct {
 	At time.Time
 }
 
-// Happened is when the failure happened, on the observer's clock, as far as it
+// happened is when the failure happened, on the observer's clock, as far as it
 // can be known: what the share took to show the record is not in it.
-func (o Observed) Happened() time.Time { return o.At.Add(-o.Age) }
+func (o Observed) happened() time.Time { return o.At.Add(-o.Age) }
 
 // Verdict is why the job ended.
 type Verdict struct {
@@ -68,7 +68,7 @@ func byBlame(failures []Observed) []blamed {
 	slices.SortFunc(ordered, func(a, b blamed) int {
 		return cmp.Or(
 			cmp.Compare(a.remoteness, b.remoteness),
-			a.Happened().Compare(b.Happened()),
+			a.happened().Compare(b.happened()),
 			cmp.Compare(a.Rank, b.Rank),
 			cmp.Compare(a.Kind, b.Kind),
 			cmp.Compare(a.What, b.What),

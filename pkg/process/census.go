@@ -43,8 +43,7 @@ func (s *Supervisor) count() time.Duration {
 	return time.Since(began)
 }
 
-// note notes the families of children. Environments are read where the marks are asked for, which may take long. Where
-// not all processes can be seen, what is known stays so.
+// note notes the families of children, as family finds them. Where not all processes can be seen, what is known stays so.
 func (s *Supervisor) note(children []*Child, marks bool) {
 	at := bootTicks()
 	all, err := s.looks.all()
@@ -52,11 +51,7 @@ func (s *Supervisor) note(children []*Child, marks bool) {
 		return
 	}
 	for _, c := range children {
-		look := newSweep(c.claim(), s.looks)
-		known, sessions := look.claim.family(all)
-		if marks && look.readMarks(all, known) {
-			_, sessions = look.claim.family(all)
-		}
+		_, sessions := c.family(all, marks)
 		c.note(sessions, at)
 	}
 }

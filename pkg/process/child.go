@@ -256,27 +256,20 @@ func (c *Child) signalGroup(sig syscall.Signal) error {
 
 // Owns reports whether process pid belongs to the child's family (see the package's text) and lives.
 func (c *Child) Owns(pid int) bool {
-	line := c.line(pid)
-	if len(line) > 0 && line[0].sid != pid {
-		line = append(line, c.line(line[0].sid)...)
-	}
-	alive, _ := c.claim().family(line)
+	all, _ := c.owner.looks.all() // who can't be looked at does not belong
+	alive, _ := c.family(all, true)
 	return slices.ContainsFunc(alive, func(p procStat) bool { return p.pid == pid })
 }
 
-// line returns process pid and its ancestors, as far as they can belong to the family.
-func (c *Child) line(pid int) []procStat {
-	var line []procStat
-	for pid > 1 {
-		stat, err := readStat(pid)
-		if err != nil || stat.start < c.start || len(line) > 0 && stat.start > line[len(line)-1].start {
-			break
-		}
-		stat.marks = marksIn(c.owner.looks.environ(stat))
-		line = append(line, stat)
-		pid = stat.ppid
+// family returns those of all who belong to the child's family and live, and the sessions that are ours by them.
+// Environments are read where the marks are asked for, which may take long.
+func (c *Child) family(all []procStat, marks bool) (alive []procStat, sessions []root) {
+	look := newSweep(c.claim(), c.owner.looks)
+	alive, sessions = look.claim.family(all)
+	if marks && look.readMarks(all, alive) {
+		alive, sessions = look.claim.family(all)
 	}
-	return line
+	return alive, sessions
 }
 
 // claim says by what signs the child's family is known now.

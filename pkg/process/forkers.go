@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"runtime"
 	"sync"
 )
@@ -10,13 +11,15 @@ import (
 // other: there are as many threads as jobs were running at the same time.
 type forkers struct {
 	jobs chan func()
-	quit chan struct{} // closed by close
-	once sync.Once
-	wg   sync.WaitGroup
+	life context.Context
+	// close ends the threads that are idle, and the others after their jobs. No job may come after it.
+	close context.CancelFunc
+	wg    sync.WaitGroup
 }
 
 func newForkers() *forkers {
-	return &forkers{jobs: make(chan func()), quit: make(chan struct{})}
+	life, end := context.WithCancel(context.Background())
+	return &forkers{jobs: make(chan func()), life: life, close: end}
 }
 
 // do has job run on such a thread. It does not wait for it.
@@ -24,26 +27,19 @@ func (f *forkers) do(job func()) {
 	select {
 	case f.jobs <- job:
 	default:
-		f.wg.Add(1)
-		go f.serve(job)
+		f.wg.Go(func() { f.serve(job) })
 	}
 }
 
 func (f *forkers) serve(job func()) {
-	defer f.wg.Done()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for {
 		job()
 		select {
 		case job = <-f.jobs:
-		case <-f.quit:
+		case <-f.life.Done():
 			return
 		}
 	}
-}
-
-// close ends the threads that are idle, and the others after their jobs. No job may come after it.
-func (f *forkers) close() {
-	f.once.Do(func() { close(f.quit) })
 }

@@ -59,11 +59,11 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 	// Who ends by a signal may be all that others are known by.
 	note := func() { c.owner.note([]*Child{c}, false) }
 	note()
-	c.ask(first)
+	asked := c.ask(first)
 	if patience.Err() == nil && pause.Await(patience, c.ended) {
 		polite := newSweep(c.claim(), c.owner.looks)
 		if first != unix.SIGKILL {
-			polite.asks = c.request(first).reaches
+			polite.asks = asked.reaches
 		}
 		if left, err := polite.until(patience, first); err == nil && len(left) == 0 {
 			return nil
@@ -98,14 +98,14 @@ func (r request) reaches(p procStat) bool {
 	return p.start <= r.at && p.pgid != r.group
 }
 
-// ask sends first to the group, unless the child has ended or an earlier call did.
-func (c *Child) ask(first syscall.Signal) {
+// ask sends first to the group, unless the child has ended or an earlier call did. It returns how it was sent.
+func (c *Child) ask(first syscall.Signal) request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ended := c.hasEnded()
 	c.stopping = c.stopping || !ended
-	if _, before := c.asked[first]; before {
-		return
+	if before, found := c.asked[first]; found {
+		return before
 	}
 	r := request{at: bootTicks()}
 	if !ended {
@@ -113,12 +113,7 @@ func (c *Child) ask(first syscall.Signal) {
 		_ = c.signalGroup(first) // the sweep tells where it can't be done
 	}
 	c.asked[first] = r
-}
-
-func (c *Child) request(first syscall.Signal) request {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.asked[first]
+	return r
 }
 
 // insist sends SIGKILL to the group: all of it at once, before anybody can react to the end of another.
@@ -126,7 +121,6 @@ func (c *Child) insist() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gone == 0 {
-		c.sent[unix.SIGKILL] = true
-		_ = unix.Kill(-c.pid, unix.SIGKILL)
+		_ = c.signalGroup(unix.SIGKILL) // the sweep tells where it can't be done
 	}
 }
