@@ -102,6 +102,30 @@ func TestWaitReadyCutShort(t *testing.T) {
 	})
 }
 
+// lateContext is one whose end is told later than its deadline passes.
+type lateContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// TestWaitReadyCutShortEarly: what has the deadline of a context may notice it before the context does.
+func TestWaitReadyCutShortEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		deadline := time.Now().Add(time.Minute)
+		ctx, cancel := context.WithDeadline(t.Context(), deadline.Add(time.Second))
+		defer cancel()
+		err := WaitReady(lateContext{ctx, deadline}, func(context.Context) error {
+			if time.Now().After(deadline) {
+				return errors.New("cut short")
+			}
+			return errNotYet
+		}, Wait{})
+		mustSee(t, err, "last seen: not yet")
+	})
+}
+
 func TestWaitReadyEndedBefore(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("told to stop")
