@@ -2,7 +2,9 @@ package process
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -37,29 +39,24 @@ func (e Exit) Status() int {
 // String says how the child ended, in the words of an error message: "exit code 3", "killed by SIGKILL (perhaps out of
 // memory: see dmesg)". What the kernel's own count says takes the guess's place.
 func (e Exit) String() string {
-	how, guess := e.manner()
+	how := fmt.Sprintf("exit code %d", e.Code)
+	switch {
+	case e.CoreDumped:
+		how = fmt.Sprintf("killed by %s (core dumped)", SignalName(e.Signal))
+	case e.Signal != 0:
+		how = "killed by " + SignalName(e.Signal)
+	case e.Code < 0:
+		how = "not ended"
+	case e.killed():
+		how += ", as of a process killed by SIGKILL"
+	}
 	switch {
 	case e.OOM.Kills > 0:
-		return how + ": " + e.OOM.String()
-	case guess:
-		return how + " (perhaps out of memory: see dmesg)"
+		how += ": " + e.OOM.String()
+	case e.killed() && !e.Asked:
+		how += " (perhaps out of memory: see dmesg)"
 	}
 	return how
-}
-
-// manner says how the child ended, and whether memory that ran out would explain it.
-func (e Exit) manner() (how string, perhaps bool) {
-	switch {
-	case e.Signal == 0 && e.Code < 0:
-		return "not ended", false
-	case e.Signal == 0 && e.Code == shellKilled:
-		return fmt.Sprintf("exit code %d, as of a process killed by SIGKILL", e.Code), !e.Asked
-	case e.Signal == 0:
-		return fmt.Sprintf("exit code %d", e.Code), false
-	case e.CoreDumped:
-		return fmt.Sprintf("killed by %s (core dumped)", SignalName(e.Signal)), false
-	}
-	return "killed by " + SignalName(e.Signal), e.Signal == unix.SIGKILL && !e.Asked
 }
 
 // shellKilled is the code of a shell whose command was killed.
@@ -96,13 +93,6 @@ func ExitOf(state *os.ProcessState) Exit {
 // wasAsked decides on Exit.Asked: stopping says that Stop was called while the child ran, sent holds the signals that
 // it was sent. A signal that only tells a child something (USR1, say) asks for nothing unless it was the end of it.
 func wasAsked(exit Exit, stopping bool, sent map[syscall.Signal]bool) bool {
-	if stopping || exit.Signal != 0 && sent[exit.Signal] {
-		return true
-	}
-	for sig := range sent {
-		if wakes(sig) {
-			return true
-		}
-	}
-	return false
+	wanted := slices.ContainsFunc(slices.Collect(maps.Keys(sent)), wakes)
+	return stopping || wanted || exit.Signal != 0 && sent[exit.Signal]
 }
