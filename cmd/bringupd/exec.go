@@ -15,8 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/request"
 )
 
-const whereFlags = "Where"
-
 // longestCommand bounds what a request may hold, in bytes.
 const longestCommand = 128 << 10
 
@@ -33,10 +31,10 @@ type execing struct {
 func (inv *invocation) execCommand() *cli.Command {
 	e := &execing{invocation: inv}
 	own := settings{
-		notByVariable(words("node", "NODE", &e.nodes, "a rank, or a host; may be repeated")),
-		notByVariable(yes("all", &e.all, "all nodes")),
-		notByVariable(yes("head", &e.head, "the head, which is meant where none is named")),
-		notByVariable(words("env", "NAME[=VALUE]", &e.env, "variable for the command, on top of the node's environment; without a value, the one that it has here; may be repeated")),
+		words("node", "NODE", &e.nodes, "a rank, or a host; may be repeated").not(byVariable),
+		yes("all", &e.all, "all nodes").not(byVariable),
+		yes("head", &e.head, "the head, which is meant where none is named").not(byVariable),
+		words("env", "NAME[=VALUE]", &e.env, "variable for the command, on top of the node's environment; without a value, the one that it has here; may be repeated").not(byVariable),
 		e.which.setting(),
 	}
 	return inv.command(cli.Command{
@@ -46,7 +44,7 @@ func (inv *invocation) execCommand() *cli.Command {
 			"Its output is printed here, each line with the node's name before it if there are several nodes. " +
 			"Exits with the command's code, the highest of several; 76 if a node is lost or does not answer before the run has ended; 125 if it can't be started. " +
 			"When the run ends, its commands get TERM, which makes 143.",
-	}, under(whereFlags, own), e.do)
+	}, under("Where", own...), e.do)
 }
 
 func (e *execing) do(args []string) error {

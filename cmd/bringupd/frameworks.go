@@ -35,7 +35,7 @@ func ownSettings(f framework.Choice) settings {
 	for _, flag := range f.Flags() {
 		all = append(all, ownSetting(flag))
 	}
-	for _, s := range under(frameworkFlags(f.Name()), all) {
+	for _, s := range under(frameworkFlags(f.Name()), all...) {
 		s.framework = f.Name()
 	}
 	return all

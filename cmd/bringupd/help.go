@@ -176,7 +176,7 @@ func exitCodes() string {
 
 func hasVariable(flag cli.Flag) bool {
 	s, ours := flag.(*setting)
-	return ours && !s.hidden && !s.noVariable
+	return ours && !s.hidden && !slices.Contains(s.barred, byVariable)
 }
 
 // elsewhere tells how else than on the command line flags can be given.

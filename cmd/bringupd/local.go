@@ -36,7 +36,7 @@ type local struct {
 
 func (inv *invocation) localCommand() *cli.Command {
 	l := &local{invocation: inv, opts: newOptions(), nodes: 1}
-	count := onThisRank(number("nodes", &l.nodes, 1, maxLocal, "number of daemons to start on this machine"))
+	count := number("nodes", &l.nodes, 1, maxLocal, "number of daemons to start on this machine").not(byVariable, byFile)
 	count.category = launchFlags
 	l.all = append(settings{count}, l.opts.settings()...)
 	return &cli.Command{

@@ -41,8 +41,8 @@ type reading struct {
 func (inv *invocation) logsCommand() *cli.Command {
 	r := &reading{invocation: inv, files: make(map[string]*logView)}
 	own := settings{
-		short("f", notByVariable(yes("follow", &r.follow, "go on until the run is over"))),
-		notByVariable(yes("raw", &r.raw, "show what a log has as it is, on a terminal, too")),
+		yes("follow", &r.follow, "go on until the run is over").not(byVariable).short("f"),
+		yes("raw", &r.raw, "show what a log has as it is, on a terminal, too").not(byVariable),
 		r.which.setting(),
 	}
 	return inv.command(cli.Command{
@@ -50,7 +50,7 @@ func (inv *invocation) logsCommand() *cli.Command {
 		UsageText: "bringupd logs [flags] [driver | head | NODE] [RUN | LOG-DIRECTORY]",
 		Description: "A node is a rank, or a host where no node has that rank. " + aRun + " Without a node it shows the driver's log, or the head's if there is no driver. " +
 			"On a terminal control characters are shown, not obeyed; elsewhere logs come as they are.",
-	}, under(otherFlags, own), r.do)
+	}, under(otherFlags, own...), r.do)
 }
 
 func (r *reading) do(args []string) error {

@@ -35,10 +35,8 @@ func (inv *invocation) look(jsonUsage, verboseUsage string) *looking {
 	l := &looking{invocation: inv, opts: newOptions()}
 	l.opts.checks.Timeout = byHandTimeout
 	l.all = slices.DeleteFunc(l.opts.settings(), func(s *setting) bool { return s.name == "verbose" })
-	own := settings{yes("json", &l.json, jsonUsage), yes("verbose", &l.verbose, verboseUsage)}
-	for _, s := range under(resultFlags, own) {
-		l.all = append(l.all, notByVariable(s))
-	}
+	own := under(resultFlags, yes("json", &l.json, jsonUsage).not(byVariable), yes("verbose", &l.verbose, verboseUsage).not(byVariable))
+	l.all = append(l.all, own...)
 	return l
 }
 

@@ -30,11 +30,10 @@ type setting struct {
 	shape    string   // what stands for the value in --help; empty: a switch
 	accepted []string // where only some words are, or come to mind
 	// framework that it is for; empty: all
-	framework  string
-	hidden     bool
-	noVariable bool
-	noFile     bool
-	repeats    bool
+	framework string
+	hidden    bool
+	barred    []source // that may not give it
+	repeats   bool
 
 	// take takes one value; its error says what would be accepted.
 	take func(value string) error
@@ -103,6 +102,32 @@ func (c collector) String() string {
 
 // IsBoolFlag lets a switch stand without a value.
 func (c collector) IsBoolFlag() bool { return c.setting != nil && c.shape == "" }
+
+// under puts settings under a heading of --help.
+func under(category string, all ...*setting) settings {
+	for _, s := range all {
+		s.category = category
+	}
+	return all
+}
+
+// not keeps sources from giving the setting.
+func (s *setting) not(barred ...source) *setting {
+	s.barred = append(s.barred, barred...)
+	return s
+}
+
+// hide keeps the setting out of --help.
+func (s *setting) hide() *setting {
+	s.hidden = true
+	return s
+}
+
+// short gives the setting a letter, too.
+func (s *setting) short(letter string) *setting {
+	s.letter = letter
+	return s
+}
 
 // variable is the name of the environment variable that gives the setting.
 func (s *setting) variable() string {
@@ -175,7 +200,7 @@ func (s *setting) isFor(framework string) bool {
 }
 
 // isKey tells whether the configuration file may give the setting.
-func (s *setting) isKey() bool { return !s.hidden && !s.noFile }
+func (s *setting) isKey() bool { return !s.hidden && !slices.Contains(s.barred, byFile) }
 
 // gather settles every setting by its best source. It returns the driver that
 // the configuration file names.
@@ -186,7 +211,7 @@ func (all settings) gather(lookup func(string) (string, bool)) (driver []string,
 		if s.repeats {
 			values = strings.Split(strings.TrimSuffix(value, "\n"), "\n")
 		}
-		if value != "" && !s.noVariable {
+		if value != "" && !slices.Contains(s.barred, byVariable) {
 			s.offer(byVariable, "", values...)
 		}
 	}

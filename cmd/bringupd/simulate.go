@@ -33,13 +33,6 @@ type simulation struct {
 	keep  bool
 }
 
-// The headings of its flags.
-const (
-	simulatedFlags = "What is simulated"
-	shareFlags     = "The share"
-	resultFlags    = "The result"
-)
-
 func (inv *invocation) simulateCommand() *cli.Command {
 	times := config.DefaultTimes()
 	s := &simulation{invocation: inv, cfg: simulate.Config{Lifeline: config.LifelineAuto, Join: times.Join, Peer: times.Peer}}
@@ -58,8 +51,8 @@ func (inv *invocation) simulateCommand() *cli.Command {
 }
 
 func (s *simulation) settings() settings {
-	all := slices.Concat(
-		under(simulatedFlags, settings{
+	return slices.Concat(
+		under("What is simulated",
 			s.counts(),
 			wait("start-skew", &s.cfg.Skew, "the daemons start at random within this time; a launcher takes 10ms and more"),
 			wait("steady", &s.cfg.Steady, fmt.Sprintf("how long the job stays up after the gate; the second half of that is measured, which needs at least 56s with 70 nodes or more, and 4s with few; with --death the default is %s", beforeDeath)),
@@ -69,23 +62,19 @@ func (s *simulation) settings() settings {
 				"whether workers hold a connection to the head: auto or off; in memory where this shell allows too few files"),
 			wait("join-timeout", &s.cfg.Join, "until all nodes have met"),
 			wait("peer-timeout", &s.cfg.Peer, "the longest time from a peer's death to the end of the job; how often nodes beat and look follows from it"),
-		}),
-		under(shareFlags, settings{
+		),
+		under("The share",
 			text("dir", "DIR", &s.dir, "directory on the share that the job is to use; everything happens in a new directory in it, which is removed at the end"),
 			wait("op-latency", &s.cfg.Latency, "added to every call into the share: how much farther away it is from the nodes than from here"),
 			wait("latency-jitter", &s.cfg.Jitter, "added at random: this much on average, seldom five times as much"),
 			number("server-rate", &s.cfg.Rate, 0, 10_000_000, "calls per second that the server answers, for all nodes together; 0: as many as it can"),
-		}),
-		under(resultFlags, settings{
+		),
+		under(resultFlags,
 			yes("table", &s.table, "one row for each number of nodes, even if there is only one"),
 			text("json", "FILE", &s.json, "also write all figures as JSON; - is standard output, which then has nothing else"),
 			yes("keep", &s.keep, "leave the run directories to be looked at"),
-		}),
+		),
 	)
-	for _, one := range all {
-		one.noFile = true
-	}
-	return all
 }
 
 // beforeDeath is for how long the job stays up before somebody's death, where
@@ -94,21 +83,16 @@ const beforeDeath = 2 * time.Second
 
 // counts takes numbers of nodes, with commas between.
 func (s *simulation) counts() *setting {
-	return &setting{
-		name: "nodes", shape: "N,…", usage: fmt.Sprintf("number of nodes, or several: of 1 to %d each", simulate.MostNodes),
-		take: func(value string) error {
-			s.nodes = nil
-			for field := range strings.SplitSeq(value, ",") {
-				n, err := strconv.Atoi(strings.TrimSpace(field))
-				if err != nil || n < 1 || n > simulate.MostNodes {
-					return fmt.Errorf("give whole numbers of 1 to %d, with commas between", simulate.MostNodes)
-				}
-				s.nodes = append(s.nodes, n)
+	return valued("nodes", "N,…", &s.nodes, func(value string) (nodes []int, err error) {
+		for field := range strings.SplitSeq(value, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(field))
+			if err != nil || n < 1 || n > simulate.MostNodes {
+				return nil, fmt.Errorf("give whole numbers of 1 to %d, with commas between", simulate.MostNodes)
 			}
-			return nil
-		},
-		show: func() any { return nil },
-	}
+			nodes = append(nodes, n)
+		}
+		return nodes, nil
+	}, func([]int) any { return nil }, fmt.Sprintf("number of nodes, or several: of 1 to %d each", simulate.MostNodes))
 }
 
 // judge refuses what can't work.

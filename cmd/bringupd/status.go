@@ -38,9 +38,9 @@ func (inv *invocation) statusCommand() *cli.Command {
 	s := &statusing{invocation: inv}
 	own := settings{
 		s.which.setting(),
-		short("w", notByVariable(yes("watch", &s.watch, "look again and again until the run is over: drawn anew on a terminal, and the changes elsewhere"))),
-		notByVariable(yes("json", &s.json, "print it as JSON, for programs; with --watch, a line for each change")),
-		short("v", notByVariable(yes("verbose", &s.verbose, "show all nodes"))),
+		yes("watch", &s.watch, "look again and again until the run is over: drawn anew on a terminal, and the changes elsewhere").not(byVariable).short("w"),
+		yes("json", &s.json, "print it as JSON, for programs; with --watch, a line for each change").not(byVariable),
+		yes("verbose", &s.verbose, "show all nodes").not(byVariable).short("v"),
 	}
 	return inv.command(cli.Command{
 		Name: "status", Usage: "show how a run is: what it waits for, who is late, how it ended",
@@ -48,7 +48,7 @@ func (inv *invocation) statusCommand() *cli.Command {
 		Description: aRun + " Reads the run directory alone, from wherever it is seen, and changes nothing there. " +
 			"Exits with 0 if the run is up or has ended with 0, 1 if it has failed, 2 if it is on its way or gives no sign of life, " +
 			"3 if there is no such run, and 64 if the command line is wrong.",
-	}, under(resultFlags, own), s.do)
+	}, under(resultFlags, own...), s.do)
 }
 
 func (s *statusing) do(args []string) error {

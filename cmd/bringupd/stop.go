@@ -13,7 +13,7 @@ func (inv *invocation) stopCommand() *cli.Command {
 		Name: "stop", Usage: "end a run in good order, from wherever its log directory is seen",
 		UsageText:   "bringupd stop RUN\nbringupd stop LOG-DIRECTORY   (its newest run)\nbringupd stop   (within a run: that one)",
 		Description: aRun + " It guesses none: outside of a run, name one, or a log directory.",
-	}, under(otherFlags, settings{which.setting()}), func(args []string) error {
+	}, under(otherFlags, which.setting()), func(args []string) error {
 		if len(args) == 0 && which.given.source != byFlag && os.Getenv("BRINGUPD_RUN_DIR") == "" {
 			return usage("cannot tell which run to stop: give its directory, or a log directory whose newest run is meant")
 		}

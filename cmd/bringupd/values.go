@@ -142,9 +142,3 @@ func bounds(name string, to *team.Bounds, usage string) *setting {
 		return b.String()
 	}, usage)
 }
-
-// short gives a setting a letter, too.
-func short(letter string, s *setting) *setting {
-	s.letter = letter
-	return s
-}

@@ -24,7 +24,7 @@ type whichRun struct {
 
 // setting is --log-dir.
 func (w *whichRun) setting() *setting {
-	w.given = notInFile(text("log-dir", "DIR", &w.logDir, "log directory whose newest run is meant, if no run is named (default: bringupd-logs where the job was submitted)"))
+	w.given = text("log-dir", "DIR", &w.logDir, "log directory whose newest run is meant, if no run is named (default: bringupd-logs where the job was submitted)").not(byFile)
 	return w.given
 }
 
