@@ -72,19 +72,19 @@ var errLook = fmt.Errorf("there was no answer within %s", lookTime)
 func (d *doctor) tryShare(ctx context.Context, dir *signal.Dir, s *Share) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errLook)
 	defer cancel()
-	trial, err := dir.Try(ctx)
-	if s.Trial = &trial; err != nil {
-		s.Trial, s.TrialErr = nil, err.Error()
+	if trial, err := dir.Try(ctx); err != nil {
+		s.TrialErr = err.Error()
+	} else {
+		s.Trial = &trial
 	}
 	if d.Identity.Rank != 0 {
 		return
 	}
-	space, err := dir.Space(ctx)
-	if err != nil {
+	if space, err := dir.Space(ctx); err != nil {
 		s.SpaceErr = err.Error()
-		return
+	} else {
+		s.Space = &space
 	}
-	s.Space = &space
 }
 
 // wayToHead resolves the head's name and calls it, wherever it says it is.
@@ -165,36 +165,25 @@ func (d *doctor) tool(ctx context.Context) *Tool {
 	t := &Tool{Name: argv[0]}
 	ctx, cancel := context.WithTimeoutCause(ctx, toolTime, errTool)
 	defer cancel()
-	lines, err := d.runTool(ctx, argv)
+	said := &process.Beginning{Most: 64 << 10}
+	_, err := pause.Bounded(ctx, lookTime, func() (struct{}, error) {
+		return struct{}{}, process.Command{Argv: argv, Env: d.Environ, Stdout: said, Stderr: said}.Run(ctx)
+	})
+	lines := strings.FieldsFunc(said.String(), func(r rune) bool { return r == '\n' })
+	lines = lines[max(0, len(lines)-5):]
+	exit, ended := errors.AsType[*exec.ExitError](err)
 	switch {
-	case errors.Is(err, process.ErrNotFound), errors.Is(err, process.ErrNotExecutable):
-		t.Missing, t.Err = true, err.Error()
+	case ended:
+		t.Err, t.Lines = process.ExitOf(exit.ProcessState).String(), lines
+	case err != nil && ctx.Err() != nil:
+		t.Err, t.Lines = context.Cause(ctx).Error(), lines
 	case err != nil:
-		t.Err, t.Lines = err.Error(), lines
+		t.Err = fmt.Sprintf("cannot start %s: %v", argv[0], err)
+		t.Missing = errors.Is(err, process.ErrNotFound) || errors.Is(err, process.ErrNotExecutable)
 	default:
 		if t.Version = asked.Version(lines); t.Version == "" {
 			t.Err, t.Lines = "it tells no version", lines
 		}
 	}
 	return t
-}
-
-// runTool runs a program to its end, and returns its last lines.
-func (d *doctor) runTool(ctx context.Context, argv []string) (lines []string, err error) {
-	said := &process.Beginning{Most: 64 << 10}
-	_, err = pause.Bounded(ctx, lookTime, func() (struct{}, error) {
-		return struct{}{}, process.Command{Argv: argv, Env: d.Environ, Stdout: said, Stderr: said}.Run(ctx)
-	})
-	lines = strings.FieldsFunc(said.String(), func(r rune) bool { return r == '\n' })
-	lines = lines[max(0, len(lines)-5):]
-	exit, ended := errors.AsType[*exec.ExitError](err)
-	switch {
-	case ended:
-		return lines, errors.New(process.ExitOf(exit.ProcessState).String())
-	case err != nil && ctx.Err() != nil:
-		return lines, context.Cause(ctx)
-	case err != nil:
-		return nil, fmt.Errorf("cannot start %s: %w", argv[0], err)
-	}
-	return lines, nil
 }

@@ -18,7 +18,12 @@ import (
 var ofLaunch = []row{
 	{"launch", judgeLaunch},
 	{"share.seen", judgeSeen},
-	{"node.answer", judgeSilent},
+	{"node.answer", func(p *page) { // of nodes that were seen, and never told their facts
+		if len(p.Silent) > 0 {
+			p.Fail(check.Node, "no facts came from "+p.hosts(p.Silent), "an answer of each node that was seen",
+				"see whether a GPU's driver, a disk or the share hangs there; what their tasks said is on standard error").Ranks = p.Silent
+		}
+	}},
 	{"share.delay", judgeTrips},
 	{"node.twins", judgeTwins},
 	{"clock", judgeClocks},
@@ -69,14 +74,6 @@ func judgeSeen(p *page) {
 				"), whether their tasks have started, or give a --log-dir that all nodes share").Ranks = p.NotSeen
 	default:
 		p.Pass(fmt.Sprintf("all %d nodes see and write %s", p.Identity.Size, where))
-	}
-}
-
-// judgeSilent tells of nodes that were seen, and never told their facts.
-func judgeSilent(p *page) {
-	if len(p.Silent) > 0 {
-		p.Fail(check.Node, "no facts came from "+p.hosts(p.Silent), "an answer of each node that was seen",
-			"see whether a GPU's driver, a disk or the share hangs there; what their tasks said is on standard error").Ranks = p.Silent
 	}
 }
 

@@ -24,11 +24,21 @@ var ofNode = []row{
 	{"share.record", judgeRecord},
 	{"share.rename", judgeRename},
 	{"share.links", judgeLinks},
-	{"share.inotify", judgeInotify},
+	{"share.inotify", func(p *page) {
+		switch heard := p.node.Share.Heard; {
+		case heard == nil || !p.several():
+		case *heard:
+			p.Pass("inotify tells of what other nodes write")
+		default:
+			p.Pass("inotify does not tell of what other nodes write: it is looked for")
+		}
+	}},
 	{"framework", judgeTool},
 	{"left.processes", judgeProcesses},
 	{"left.shm", judgeShm},
-	{"left.temp", judgeTemp},
+	{"left.temp", func(p *page) {
+		p.left("directories of runs", p.node.Left.Temp, removal(p.node.Left.Temp), "no directory of an earlier run")
+	}},
 }
 
 func short(host string) string {
@@ -240,17 +250,6 @@ func judgeLinks(p *page) {
 	}
 }
 
-// judgeInotify tells how the node learns of what others write on the share.
-func judgeInotify(p *page) {
-	switch heard := p.node.Share.Heard; {
-	case heard == nil || !p.several():
-	case *heard:
-		p.Pass("inotify tells of what other nodes write")
-	default:
-		p.Pass("inotify does not tell of what other nodes write: it is looked for")
-	}
-}
-
 // judgeTool judges the framework's program on the node.
 func judgeTool(p *page) {
 	switch t := p.node.Tool; {
@@ -288,11 +287,6 @@ func judgeShm(p *page) {
 		paths = append(paths, file.Path)
 	}
 	p.left(fmt.Sprintf("%d MiB of yours that nobody uses", size>>20), paths, removal(paths), "nothing of yours that nobody uses")
-}
-
-// judgeTemp tells of directories of earlier runs.
-func judgeTemp(p *page) {
-	p.left("directories of runs", p.node.Left.Temp, removal(p.node.Left.Temp), "no directory of an earlier run")
 }
 
 const mostLeft = 3 // of one kind that are named

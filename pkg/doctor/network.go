@@ -17,6 +17,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // Resolver asks what a host's name means.
@@ -79,7 +81,7 @@ func (d *doctor) call(ctx context.Context, to, nonce string, byName bool) Call {
 	case who != greeting(nonce) || notTold != nil:
 		c.Err = "somebody else answers there"
 	default:
-		ahead := aheadOf(time.Unix(0, told), asked, d.Now())
+		ahead := -signal.OffsetOf(time.Unix(0, told), asked, d.Now())
 		c.Ahead = &ahead
 	}
 	return c
@@ -94,20 +96,6 @@ func (d *doctor) answer(ctx context.Context, to string) (string, error) {
 	deadline, _ := ctx.Deadline()
 	_ = conn.SetDeadline(deadline)
 	return bufio.NewReaderSize(conn, 256).ReadString('\n')
-}
-
-// aheadOf returns the least by which our clock can be ahead of one that showed told at some moment between asked and
-// heard.
-func aheadOf(told, asked, heard time.Time) time.Duration {
-	asked, heard = asked.Round(0), heard.Round(0) // without the monotonic clock
-	switch {
-	case told.Before(asked):
-		return asked.Sub(told)
-	case told.After(heard):
-		return heard.Sub(told)
-	default:
-		return 0
-	}
 }
 
 // resolve asks what a name means on this node.

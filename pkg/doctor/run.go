@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -168,19 +169,13 @@ func (d *doctor) member(ctx context.Context, dir *signal.Dir, job signal.Job, ki
 		return err
 	}
 	took := time.Since(began)
-	facts := make(chan Facts, 1)
-	var gathering sync.WaitGroup
-	defer gathering.Wait()
-	gathering.Go(func() { facts <- d.gather(ctx, dir, &job) })
-	hears, err := d.pong(ctx, dir, heard)
-	if err != nil {
-		return err
-	}
 	var record factsRecord
-	select {
-	case record.Facts = <-facts:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	var gathering sync.WaitGroup
+	gathering.Go(func() { record.Facts = d.gather(ctx, dir, &job) })
+	hears, err := d.pong(ctx, dir, heard)
+	gathering.Wait()
+	if err = cmp.Or(err, context.Cause(ctx)); err != nil {
+		return err
 	}
 	share := &record.Facts.Share
 	share.FileSystem, share.Record = kind.Name, took
@@ -212,13 +207,7 @@ func (d *doctor) pong(ctx context.Context, dir *signal.Dir, heard <-chan struct{
 	if err := dir.Mark(ctx, signal.Nodes, dir.NodeName(d.Identity.Rank, pongState)); err != nil {
 		return nil, err
 	}
-	hearing, stop := context.WithTimeoutCause(ctx, hearTime, errPing)
-	defer stop()
-	select {
-	case <-heard:
-	case <-hearing.Done():
-	}
-	told := hearing.Err() == nil
+	told := pause.Until(heard, hearTime)
 	return &told, nil
 }
 

@@ -33,15 +33,15 @@ func (c *clock) learn(share Share, path string, began time.Time) {
 	}
 	facts, err := share.Look(path)
 	if err == nil && !facts.Written.IsZero() {
-		offset := offsetOf(facts.Written, began, time.Now())
+		offset := OffsetOf(facts.Written, began, time.Now())
 		c.offset.Store(&offset)
 	}
 }
 
-// offsetOf is how far a clock is ahead that showed the time written at some moment
+// OffsetOf is how far a clock is ahead that showed the time written at some moment
 // between began and ended. It is the least of the possible values, so that a slow
 // share is not called a wrong clock.
-func offsetOf(written, began, ended time.Time) time.Duration {
+func OffsetOf(written, began, ended time.Time) time.Duration {
 	// Without the monotonic clock, which the server's time has nothing of.
 	began, ended = began.Round(0), ended.Round(0)
 	switch {

@@ -24,7 +24,7 @@ func TestOffsetOf(t *testing.T) {
 		{"a file system of whole seconds", began.Add(-300 * time.Millisecond), -300 * time.Millisecond},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := offsetOf(tc.written, began, ended); got != tc.want {
+			if got := OffsetOf(tc.written, began, ended); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
