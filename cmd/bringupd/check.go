@@ -36,9 +36,14 @@ func (c checking) run() error {
 	if err != nil {
 		return usage("%v", err)
 	}
-	checks, err := c.checks(cfg)
+	at, err := c.opts.where()
 	if err != nil {
 		return err
+	}
+	at.Config, at.Environ, at.Program = cfg, os.Environ(), version()
+	checks, err := readiness.New(at)
+	if err != nil {
+		return usage("%v", err)
 	}
 	if len(cfg.Active) > 0 {
 		c.say("looking at the node; where it is well, the active checks (%d) follow, for up to %s each", len(cfg.Active), prose.FlagTime(cfg.ActiveTimeout))
@@ -51,29 +56,13 @@ func (c checking) run() error {
 	return c.show(report)
 }
 
-// checks are all checks of the node.
-func (c checking) checks(cfg check.Config) (*readiness.Checks, error) {
-	at, err := c.opts.where()
-	if err != nil {
-		return nil, err
-	}
-	at.Config, at.Environ, at.Program = cfg, os.Environ(), version()
-	checks, err := readiness.New(at)
-	if err != nil {
-		return nil, usage("%v", err)
-	}
-	return checks, nil
-}
-
 // progress says what is waited for, each time that it is something else.
 func (c checking) progress(within time.Duration) func(check.Report) {
 	var told string
 	return func(report check.Report) {
 		var waits []string
-		for _, f := range report.Findings {
-			if f.Verdict == check.Wait {
-				waits = append(waits, f.Line())
-			}
+		for _, f := range check.Of(report.Findings, check.Wait) {
+			waits = append(waits, f.Line())
 		}
 		if what := prose.List(waits, 3, "; "); what != told {
 			told = what

@@ -102,10 +102,8 @@ func judgeChecks(all settings, cfg check.Config, gpus int) error {
 }
 
 // checkConfig is what was told about the checks, with its paths as they are from anywhere.
-func (o *options) checkConfig() (check.Config, error) { return placed(o.checks) }
-
-func placed(cfg check.Config) (check.Config, error) {
-	var err error
+func (o *options) checkConfig() (cfg check.Config, err error) {
+	cfg = o.checks
 	if cfg.XidPolicy != "" {
 		if cfg.XidPolicy, err = filepath.Abs(cfg.XidPolicy); err != nil {
 			return cfg, err

@@ -24,12 +24,10 @@ var _ Starter = (*process.Supervisor)(nil)
 // Active are the checks that put a node to work: shell commands of the site's own, which end with 0 (all is well), 1 (a
 // warning), 2 (it fails) or 3 (they can't tell), as plugins of Nagios do.
 type Active struct {
-	Starter  Starter
-	Commands []string
-	Timeout  time.Duration // for each of them
-	Env      []string      // their whole environment
-	Dir      string        // their working directory; empty: ours
-	Policy   Policy        // what is off is not run
+	Config  // what is off by its policy is not run
+	Starter Starter
+	Env     []string // their whole environment
+	Dir     string   // their working directory; empty: ours
 }
 
 const (
@@ -45,14 +43,14 @@ var errActiveTimeout = errors.New("its time is over")
 // node is not fit for that, none is run and all are told of.
 func (a Active) Run(ctx context.Context, fit bool) []Finding {
 	var s Sheet
-	for i, id := range activeIDs(a.Commands) {
+	for i, id := range activeIDs(a.Active) {
 		s.Each = Finding{ID: id}
 		switch {
 		case a.Policy.Off(id):
 		case !fit:
 			s.Skip("not run: the node has failed another check")
 		default:
-			a.run(ctx, &s, a.Commands[i])
+			a.run(ctx, &s, a.Active[i])
 		}
 	}
 	return s.Found
@@ -99,7 +97,7 @@ func programOf(command string) string {
 // run runs a command to its end, of which nothing is left afterwards.
 func (a Active) run(ctx context.Context, s *Sheet, command string) {
 	began := time.Now()
-	limited, cancel := context.WithTimeoutCause(ctx, a.Timeout, errActiveTimeout)
+	limited, cancel := context.WithTimeoutCause(ctx, a.ActiveTimeout, errActiveTimeout)
 	defer cancel()
 	said := &process.Beginning{Most: activeStart}
 	child, err := a.Starter.Start(limited, process.Spec{

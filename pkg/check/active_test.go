@@ -32,7 +32,7 @@ func activeOf(t *testing.T, commands ...string) Active {
 			t.Error(err)
 		}
 	})
-	return Active{Starter: super, Commands: commands, Timeout: ceiling, Env: os.Environ(), Dir: t.TempDir()}
+	return Active{Config: Config{Active: commands, ActiveTimeout: ceiling}, Starter: super, Env: os.Environ(), Dir: t.TempDir()}
 }
 
 func TestActiveExits(t *testing.T) {
@@ -87,7 +87,7 @@ func TestActiveHangIsKilled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := activeOf(t, command)
-			a.Timeout = 2 * time.Second
+			a.ActiveTimeout = 2 * time.Second
 			got := a.Run(t.Context(), true)
 			if len(got) != 1 || got[0].Verdict != Fail || !strings.Contains(got[0].Observed, "had not ended after ") || got[0].Hint == "" {
 				t.Errorf("got %+v", got)
@@ -173,7 +173,7 @@ func (brokenStarter) Start(context.Context, process.Spec) (*process.Child, error
 }
 
 func TestActiveCannotStart(t *testing.T) {
-	got := Active{Starter: brokenStarter{}, Commands: []string{"x", "y"}, Timeout: ceiling}.Run(t.Context(), true)
+	got := Active{Starter: brokenStarter{}, Config: Config{Active: []string{"x", "y"}, ActiveTimeout: ceiling}}.Run(t.Context(), true)
 	if len(got) != 2 || got[0].Verdict != Unknown || got[0].Observed != "cannot start x: no more processes" || got[1].ID != "active.y" {
 		t.Errorf("got %+v", got)
 	}

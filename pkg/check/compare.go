@@ -138,7 +138,7 @@ func (k kind) difference(values []value, hosts func([]int) string) Finding {
 		return f
 	}
 	f := k.about(values[1:], hosts)
-	f.Expected = fmt.Sprintf("%s, as on %s", shown(usual.text), counted(len(usual.ranks), "other node"))
+	f.Expected = shown(usual.text) + asOn(len(usual.ranks))
 	return f
 }
 
@@ -167,6 +167,10 @@ func shown(text string) string {
 		return "none"
 	}
 	return prose.Line(text, mostValue)
+}
+
+func asOn(others int) string {
+	return fmt.Sprintf(", as on %d %s", others, prose.Noun(others, "other node"))
 }
 
 // nodes names some nodes: "n7 (rank 7)", "n[3,5-7] (ranks 3,5-7)".
@@ -218,6 +222,6 @@ func compareFabric(groups []Group, hosts func([]int) string) []Finding {
 	}
 	k := kind{Fabric, "NVLink domain", Warn, Node, "see whether IMEX and the fabric manager run there, and whether the nodes are of one rack", nil}
 	f := k.about(odd, hosts)
-	f.Expected = fmt.Sprintf("one shared with others, as on %s", counted(size-len(f.Ranks), "other node"))
+	f.Expected = "one shared with others" + asOn(size-len(f.Ranks))
 	return []Finding{f}
 }

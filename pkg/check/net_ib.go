@@ -166,10 +166,8 @@ func parseState(text string) state {
 }
 
 // parseRate reads "400 Gb/sec (4X NDR)"; 0 where it is none.
-func parseRate(text string) float64 {
-	before, _, found := strings.Cut(text, " Gb/sec")
-	rate, err := strconv.ParseFloat(before, 64)
-	if err != nil || !found {
+func parseRate(text string) (rate float64) {
+	if _, err := fmt.Sscanf(text, "%g Gb/sec", &rate); err != nil {
 		return 0
 	}
 	return rate

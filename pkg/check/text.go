@@ -18,19 +18,19 @@ type Style struct {
 
 // Text is the report for people: a line that says how it is, and beneath it what is wrong, the worst first.
 func (r Report) Text(style Style) string {
-	shown := slices.Clone(r.Findings)
-	if !style.Verbose {
-		shown = slices.DeleteFunc(shown, Finding.Quiet)
-	}
+	shown := slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.Quiet() && !style.Verbose })
 	slices.SortStableFunc(shown, func(a, b Finding) int { return cmp.Compare(b.Verdict.rank(), a.Verdict.rank()) })
+	ids, devices := 0, 0 // the longest
+	for _, f := range shown {
+		ids, devices = max(ids, utf8.RuneCountInString(plain(f.ID))), max(devices, utf8.RuneCountInString(f.where()))
+	}
 	var b strings.Builder
 	b.WriteString(style.word(r.Verdict, 0) + " " + r.summary() + "\n")
-	ids, devices := widths(shown)
 	for _, f := range shown {
 		style.row(&b, f, ids, devices)
 	}
 	if n := len(shown); n > 0 && n < len(r.Findings) {
-		fmt.Fprintf(&b, "  %s\n", r.quietCount())
+		fmt.Fprintf(&b, "  %s\n", quietCount(r.counts()))
 	}
 	return b.String()
 }
@@ -40,15 +40,20 @@ func (r Report) Text(style Style) string {
 func (r Report) Summary() string { return plain(string(r.Verdict)) + " " + r.summary() }
 
 func (r Report) summary() string {
-	said := r.quietCount()
-	if counts := r.counts(); counts[Pass]+counts[Skip] < len(r.Findings) {
-		said = fmt.Sprintf("%s of %d checks failed", numberOrNone(counts[Fail]), len(r.Findings)-counts[Skip])
+	counts := r.counts()
+	said := quietCount(counts)
+	if counts[Pass]+counts[Skip] < len(r.Findings) {
+		failed := "none"
+		if n := counts[Fail]; n > 0 {
+			failed = fmt.Sprint(n)
+		}
+		said = fmt.Sprintf("%s of %d checks failed", failed, len(r.Findings)-counts[Skip])
 		for _, more := range []struct {
 			verdict Verdict
 			words   string
-		}{{Warn, counted(counts[Warn], "warning")}, {Wait, fmt.Sprint(counts[Wait], " not ready yet")}, {Unknown, fmt.Sprint(counts[Unknown], " not known")}} {
-			if counts[more.verdict] > 0 {
-				said += ", " + more.words
+		}{{Warn, prose.Noun(counts[Warn], "warning")}, {Wait, "not ready yet"}, {Unknown, "not known"}} {
+			if n := counts[more.verdict]; n > 0 {
+				said += fmt.Sprintf(", %d %s", n, more.words)
 			}
 		}
 	}
@@ -64,22 +69,13 @@ func (r Report) counts() map[Verdict]int {
 	return counts
 }
 
-func (r Report) quietCount() string {
-	counts := r.counts()
+// quietCount tells of how many there is nothing to do.
+func quietCount(counts map[Verdict]int) string {
 	said := fmt.Sprintf("%d passed", counts[Pass])
-	if counts[Skip] > 0 {
-		said += fmt.Sprintf(", %d skipped", counts[Skip])
+	if n := counts[Skip]; n > 0 {
+		said += fmt.Sprintf(", %d skipped", n)
 	}
 	return said
-}
-
-func counted(n int, what string) string { return fmt.Sprint(n, " ", prose.Noun(n, what)) }
-
-func numberOrNone(n int) string {
-	if n == 0 {
-		return "none"
-	}
-	return fmt.Sprint(n)
 }
 
 // where names what the finding is about; empty: the node.
@@ -88,14 +84,6 @@ func (f Finding) where() string {
 		return ""
 	}
 	return plain(f.Device.String())
-}
-
-func widths(findings []Finding) (ids, devices int) {
-	for _, f := range findings {
-		ids = max(ids, utf8.RuneCountInString(plain(f.ID)))
-		devices = max(devices, utf8.RuneCountInString(f.where()))
-	}
-	return ids, devices
 }
 
 // verdictWidth is the longest word of a verdict's.

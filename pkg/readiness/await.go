@@ -22,23 +22,17 @@ type part interface {
 
 // Checks are all checks of a node, and what they mean by the policy in force.
 type Checks struct {
-	host   string
-	rank   int // -1 where there is no run
-	parts  []part
-	policy check.Policy
+	Config
+	parts []part
 	// active are the checks that put the node to work; nil: none. They are run
 	// once, where nothing has failed before, and told whether that is so.
 	active func(ctx context.Context, fit bool) []check.Finding
-	// within is how long may be waited for what is not ready yet.
-	within time.Duration
-	// always are the traits that need no look.
-	always []check.Trait
 	budget time.Duration
 	gpus   *GPUs // nil where none is to be looked at
 }
 
 // Judge returns what findings mean by the policy in force.
-func (c *Checks) Judge(findings []check.Finding) []check.Finding { return c.policy.Judge(findings) }
+func (c *Checks) Judge(findings []check.Finding) []check.Finding { return c.Policy.Judge(findings) }
 
 // Longest is how long Await may take.
 func (c *Checks) Longest() time.Duration { return c.budget }
@@ -61,14 +55,14 @@ func (c *Checks) Await(ctx context.Context, progress func(check.Report)) check.R
 	c.look(ctx, seen, func([]check.Finding) bool { return true })
 	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		waited := time.Since(began)
-		report := c.report(began, c.policy.Judge(overdue(slices.Concat(seen...), waited, c.within)))
+		report := c.report(began, c.Policy.Judge(overdue(slices.Concat(seen...), waited, c.Timeout)))
 		if report.Verdict != check.Wait || ctx.Err() != nil {
 			return c.putToWork(ctx, began, report)
 		}
 		if progress != nil {
 			progress(report)
 		}
-		if !pause.For(ctx, min(wait, max(0, c.within-waited))) {
+		if !pause.For(ctx, min(wait, max(0, c.Timeout-waited))) {
 			return report
 		}
 		c.look(ctx, seen, waits)
@@ -111,13 +105,13 @@ func (c *Checks) putToWork(ctx context.Context, began time.Time, report check.Re
 		return report
 	}
 	fit := report.Verdict != check.Fail
-	return c.report(began, append(report.Findings, c.policy.Judge(c.active(ctx, fit))...))
+	return c.report(began, append(report.Findings, c.Policy.Judge(c.active(ctx, fit))...))
 }
 
 func (c *Checks) report(began time.Time, findings []check.Finding) check.Report {
 	report := check.Report{
-		Version: check.ReportVersion, Host: c.host, Rank: c.rank, At: time.Now(), Took: time.Since(began),
-		Verdict: check.Worst(findings), Findings: findings, Traits: slices.Clone(c.always),
+		Version: check.ReportVersion, Host: c.Host, Rank: c.Rank, At: time.Now(), Took: time.Since(began),
+		Verdict: check.Worst(findings), Findings: findings, Traits: []check.Trait{{ID: check.Bringupd, Value: c.Program}},
 	}
 	for _, part := range c.parts {
 		report.Traits = append(report.Traits, part.Traits()...)

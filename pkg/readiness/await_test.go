@@ -25,7 +25,12 @@ func (s *script) Look(context.Context) []check.Finding {
 	return slices.Clone(shown)
 }
 
-func (s *script) Traits() []check.Trait { return []check.Trait{{ID: "x.driver", Value: "570"}} }
+func (s *script) Traits() []check.Trait {
+	return []check.Trait{{ID: "x.kernel", Value: "6.1"}, {ID: "x.driver", Value: "570"}}
+}
+
+// within is a configuration of checks that wait for so long.
+func within(d time.Duration) Config { return Config{Config: check.Config{Timeout: d}} }
 
 func finding(id string, v check.Verdict) check.Finding { return check.Finding{ID: id, Verdict: v} }
 
@@ -79,7 +84,8 @@ func TestAwait(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				node := &Checks{parts: []part{tc.part}, policy: tc.policy, within: 10 * time.Second}
+				node := &Checks{Config: within(10 * time.Second), parts: []part{tc.part}}
+				node.Policy = tc.policy
 				if tc.other != nil {
 					node.parts = append(node.parts, tc.other)
 				}
@@ -104,7 +110,7 @@ func TestPatience(t *testing.T) {
 		busy := finding("gpu.busy", check.Wait)
 		busy.Patience = 3 * time.Second
 		began := time.Now()
-		report := (&Checks{parts: []part{&script{shows: [][]check.Finding{{busy}}}}, within: time.Minute}).Await(t.Context(), nil)
+		report := (&Checks{Config: within(time.Minute), parts: []part{&script{shows: [][]check.Finding{{busy}}}}}).Await(t.Context(), nil)
 		if report.Verdict != check.Fail {
 			t.Errorf("the verdict is %s, want FAIL", report.Verdict)
 		}
@@ -119,7 +125,7 @@ func TestAwaitIsCancelled(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		told := 0
 		node := &Checks{
-			parts: []part{&script{shows: [][]check.Finding{{finding("gpu.fabric", check.Wait)}}}}, within: time.Hour,
+			Config: within(time.Hour), parts: []part{&script{shows: [][]check.Finding{{finding("gpu.fabric", check.Wait)}}}},
 			active: func(context.Context, bool) []check.Finding { t.Error("an active check was run"); return nil },
 		}
 		report := node.Await(ctx, func(check.Report) {
@@ -161,7 +167,7 @@ func TestActive(t *testing.T) {
 }
 
 func TestTraitsAreInOrder(t *testing.T) {
-	node := &Checks{parts: []part{&script{shows: [][]check.Finding{{}}}}, always: []check.Trait{{ID: "x.kernel", Value: "6.1"}, {ID: "x.bringupd", Value: "v1"}}}
+	node := &Checks{Config: Config{Program: "v1"}, parts: []part{&script{shows: [][]check.Finding{{}}}}}
 	want := []check.Trait{{ID: "x.bringupd", Value: "v1"}, {ID: "x.driver", Value: "570"}, {ID: "x.kernel", Value: "6.1"}}
 	if diff := cmp.Diff(want, node.Await(t.Context(), nil).Traits); diff != "" {
 		t.Errorf("the traits (-want +got):\n%s", diff)

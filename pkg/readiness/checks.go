@@ -35,10 +35,7 @@ type Config struct {
 // New returns the checks of this node. The errors are of what the user has told:
 // a table of Xids that can't be read, CUDA_VISIBLE_DEVICES.
 func New(cfg Config) (*Checks, error) {
-	c := &Checks{
-		host: cfg.Host, rank: cfg.Rank, policy: cfg.Policy, within: cfg.Timeout, budget: cfg.Timeout + passive,
-		always: []check.Trait{{ID: check.Bringupd, Value: cfg.Program}},
-	}
+	c := &Checks{Config: cfg, budget: cfg.Timeout + passive}
 	expect, err := gpu.ParseExpected(cfg.Granted, cfg.GrantedBy, cfg.Environ)
 	if err != nil && cfg.Policy.Mode != check.ModeOff {
 		return nil, err
@@ -63,7 +60,7 @@ func New(cfg Config) (*Checks, error) {
 	}
 	if len(cfg.Active) > 0 {
 		c.budget += time.Duration(len(cfg.Active)) * (cfg.ActiveTimeout + activeEnd)
-		c.active = active(cfg.Config, cfg.Environ)
+		c.active = c.runActive
 	}
 	return c, nil
 }
@@ -94,23 +91,18 @@ func xids(path string) (gpu.XidTable, error) {
 
 var errChecked = errors.New("the active checks are over")
 
-// active runs a site's own commands, with a guard of their own.
-func active(cfg check.Config, environ []string) func(ctx context.Context, fit bool) []check.Finding {
-	return func(ctx context.Context, fit bool) []check.Finding {
-		super, err := process.NewSupervisor(roles.JobVariables())
-		if err != nil {
-			return []check.Finding{{ID: "active", Verdict: check.Unknown, Observed: err.Error()}}
-		}
-		defer func() {
-			ending, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), activeEnd, errChecked)
-			defer cancel()
-			_ = super.Close(ending) // its commands have ended, or have been told of
-		}()
-		commands := check.Active{
-			Starter: super, Commands: cfg.Active, Timeout: cfg.ActiveTimeout, Env: environ, Policy: cfg.Policy,
-		}
-		return commands.Run(ctx, fit)
+// runActive runs a site's own commands, with a guard of their own.
+func (c *Checks) runActive(ctx context.Context, fit bool) []check.Finding {
+	super, err := process.NewSupervisor(roles.JobVariables())
+	if err != nil {
+		return []check.Finding{{ID: "active", Verdict: check.Unknown, Observed: err.Error()}}
 	}
+	defer func() {
+		ending, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), activeEnd, errChecked)
+		defer cancel()
+		_ = super.Close(ending) // its commands have ended, or have been told of
+	}()
+	return check.Active{Starter: super, Config: c.Config.Config, Env: c.Environ}.Run(ctx, fit)
 }
 
 // IDs are those of all checks that there are, in order: the built-in ones and those of a site's own commands.
