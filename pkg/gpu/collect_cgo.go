@@ -94,22 +94,22 @@ func ask[T any](i *inspector, call func() (T, nvml.Return), function string, mor
 		found = found && too
 	}
 	if !found {
-		return Unread[T](FunctionNotFound)
+		return unread[T](FunctionNotFound)
 	}
 	defer i.asking(i.slot, name)()
 	value, ret := call()
 	if ret != nvml.SUCCESS {
-		return Unread[T](named(ret))
+		return unread[T](named(ret))
 	}
-	return Read(value)
+	return read(value)
 }
 
 // convert changes the value of a reading, if there is one.
 func convert[T, U any](r Reading[T], change func(T) U) Reading[U] {
 	if value, ok := r.Get(); ok {
-		return Read(change(value))
+		return read(change(value))
 	}
-	return Unread[U](r.Why)
+	return unread[U](r.Why)
 }
 
 // or returns the first of several readings. Each further one is asked for only where the driver was too old for the
@@ -152,7 +152,7 @@ func nameLost(gpus []GPU, buses []string) {
 		return
 	}
 	for i, gpu := range lost {
-		gpu.Bus = Read(free[i])
+		gpu.Bus = read(free[i])
 	}
 }
 

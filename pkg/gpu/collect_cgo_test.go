@@ -135,33 +135,33 @@ func TestCollectFromMock(t *testing.T) {
 	server := mockDGX()
 	f := collectFrom(server)
 	if diff := cmp.Diff(Facts{
-		Version: FactsVersion, Init: Success, Driver: Read("550.54.15"), CUDA: Read("12.4"), NVML: Read("12.550.54.15"), Count: Read(8),
+		Version: FactsVersion, Init: Success, Driver: read("550.54.15"), CUDA: read("12.4"), NVML: read("12.550.54.15"), Count: read(8),
 		GPUs: f.GPUs, Pairs: f.Pairs,
 	}, f); diff != "" {
 		t.Error(diff)
 	}
 	var all []Link
 	for i := range 12 {
-		all = append(all, Link{i, Read(i != 5)})
+		all = append(all, Link{i, read(i != 5)})
 	}
 	want := GPU{
-		Index: 4, Handle: Success, UUID: Read(server.Devices[4].(*dgxa100.Device).UUID), Bus: Read("0000:3f:00.0"), Name: Read("Mock NVIDIA A100-SXM4-40GB"),
+		Index: 4, Handle: Success, UUID: read(server.Devices[4].(*dgxa100.Device).UUID), Bus: read("0000:3f:00.0"), Name: read("Mock NVIDIA A100-SXM4-40GB"),
 		Make: Make{
-			Serial: Read("1654"), VBIOS: Read("92.00.45.00.03"), GSP: Read("550.54.15"), Memory: Read(Memory{Total: 100, Used: 2, Reserved: 3}),
-			Numa: Unread[int](NotSupported), Minor: Read(4), Persist: Read(true), Compute: Read(3),
+			Serial: read("1654"), VBIOS: read("92.00.45.00.03"), GSP: read("550.54.15"), Memory: read(Memory{Total: 100, Used: 2, Reserved: 3}),
+			Numa: unread[int](NotSupported), Minor: read(4), Persist: read(true), Compute: read(3),
 		},
 		Health: Health{
-			Recovery: Read(2), Remapped: Read(Remapped{Corrected: 1, Uncorrected: 2, Pending: true}),
-			Retired: Read(Retired{SingleBit: 3, DoubleBit: 4, Pending: true}), ECC: Read(Switch{Current: true}),
-			DRAM: Read(Errors{Corrected: 20, Uncorrected: 21}),
-			SRAM: Read(SRAM{Errors: Errors{Corrected: 4, Uncorrected: 3}, ThresholdExceeded: true}),
+			Recovery: read(2), Remapped: read(Remapped{Corrected: 1, Uncorrected: 2, Pending: true}),
+			Retired: read(Retired{SingleBit: 3, DoubleBit: 4, Pending: true}), ECC: read(Switch{Current: true}),
+			DRAM: read(Errors{Corrected: 20, Uncorrected: 21}),
+			SRAM: read(SRAM{Errors: Errors{Corrected: 4, Uncorrected: 3}, ThresholdExceeded: true}),
 		},
 		Ties: Ties{
-			Fabric: Read(Fabric{State: 3, Status: "NOT_READY", Cluster: "01000000-0000-0000-0000-000000000000", Clique: 7}),
-			Links:  all, PCIe: Read(PCIe{Width: 8, MaxWidth: 16, Gen: 1, MaxGen: 4}), Replays: Read(6),
+			Fabric: read(Fabric{State: 3, Status: "NOT_READY", Cluster: "01000000-0000-0000-0000-000000000000", Clique: 7}),
+			Links:  all, PCIe: read(PCIe{Width: 8, MaxWidth: 16, Gen: 1, MaxGen: 4}), Replays: read(6),
 		},
 		Use: Use{
-			Clocks: Read([]uint64{0x40, 0x40, 0x40}), Load: Read(17), MIG: Read(Switch{}), Procs: Read([]Process{{PID: 12, Used: 34}, {PID: 13, Unknown: true}}),
+			Clocks: read([]uint64{0x40, 0x40, 0x40}), Load: read(17), MIG: read(Switch{}), Procs: read([]Process{{PID: 12, Used: 34}, {PID: 13, Unknown: true}}),
 		},
 	}
 	if diff := cmp.Diff(want, f.GPUs[4]); diff != "" {
@@ -353,7 +353,7 @@ func TestSlicedGPU(t *testing.T) {
 	if diff := cmp.Diff(want, g.MIGs); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(Read(Switch{Current: true, Pending: true}), g.MIG); diff != "" {
+	if diff := cmp.Diff(read(Switch{Current: true, Pending: true}), g.MIG); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -379,13 +379,13 @@ func TestCollectFromOlderDriver(t *testing.T) {
 	d.GetGpuFabricInfoFunc, d.GetCurrentClocksEventReasonsFunc, server.ShutdownFunc = nil, nil, nil
 	d.MemoryInfo = nvml.Memory{Total: 80, Used: 2}
 	g := collectFrom(withHandles(server, nvml.ERROR_GPU_IS_LOST, nvml.SUCCESS)).GPUs[1]
-	if diff := cmp.Diff(Read(Memory{Total: 80, Used: 2}), g.Memory); diff != "" {
+	if diff := cmp.Diff(read(Memory{Total: 80, Used: 2}), g.Memory); diff != "" {
 		t.Error("memory", diff)
 	}
-	if diff := cmp.Diff(Read(SRAM{Errors: Errors{Corrected: 70, Uncorrected: 71}, Unknown: true}), g.SRAM); diff != "" {
+	if diff := cmp.Diff(read(SRAM{Errors: Errors{Corrected: 70, Uncorrected: 71}, Unknown: true}), g.SRAM); diff != "" {
 		t.Error("SRAM", diff)
 	}
-	if diff := cmp.Diff(Read([]uint64{0x80, 0x80, 0x80}), g.Clocks); diff != "" {
+	if diff := cmp.Diff(read([]uint64{0x80, 0x80, 0x80}), g.Clocks); diff != "" {
 		t.Error("clocks", diff)
 	}
 	if g.GSP.Why != FunctionNotFound || g.Fabric.Why != FunctionNotFound {
@@ -400,14 +400,14 @@ func TestOlderForms(t *testing.T) {
 		says [3]Return // where it is not Success: why not; the last may not be asked
 		want Reading[int]
 	}{
-		{"the newest", [3]Return{Success}, Read(0)},
-		{"a library before the third", [3]Return{versionMismatch, Success}, Read(1)},
-		{"one that says it does not support it", [3]Return{NotSupported, Success}, Read(1)},
-		{"one before the second", [3]Return{versionMismatch, versionMismatch, Success}, Read(2)},
-		{"one with the old function only", [3]Return{FunctionNotFound, FunctionNotFound, Success}, Read(2)},
-		{"one that lacks it in all forms", [3]Return{FunctionNotFound, FunctionNotFound, FunctionNotFound}, Unread[int](FunctionNotFound)},
-		{"a GPU without a fabric", [3]Return{NotSupported, NotSupported, NotSupported}, Unread[int](NotSupported)},
-		{"a GPU that is lost", [3]Return{GPUIsLost}, Unread[int](GPUIsLost)},
+		{"the newest", [3]Return{Success}, read(0)},
+		{"a library before the third", [3]Return{versionMismatch, Success}, read(1)},
+		{"one that says it does not support it", [3]Return{NotSupported, Success}, read(1)},
+		{"one before the second", [3]Return{versionMismatch, versionMismatch, Success}, read(2)},
+		{"one with the old function only", [3]Return{FunctionNotFound, FunctionNotFound, Success}, read(2)},
+		{"one that lacks it in all forms", [3]Return{FunctionNotFound, FunctionNotFound, FunctionNotFound}, unread[int](FunctionNotFound)},
+		{"a GPU without a fabric", [3]Return{NotSupported, NotSupported, NotSupported}, unread[int](NotSupported)},
+		{"a GPU that is lost", [3]Return{GPUIsLost}, unread[int](GPUIsLost)},
 	} {
 		form := func(i int) func() Reading[int] {
 			return func() Reading[int] {
@@ -416,9 +416,9 @@ func TestOlderForms(t *testing.T) {
 					t.Errorf("%s: form %d is asked for", test.name, i)
 					fallthrough
 				default:
-					return Unread[int](why)
+					return unread[int](why)
 				case Success:
-					return Read(i)
+					return read(i)
 				}
 			}
 		}
@@ -436,13 +436,13 @@ func TestRecoveryField(t *testing.T) {
 		value uint64
 		want  Reading[int]
 	}{
-		{"none", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_INT, 0, Read(0)},
-		{"reboot, beside what the union holds", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_INT, 0xdead00000002, Read(2)},
-		{"as a long", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG, 5, Read(5)},
-		{"as an int", nvml.SUCCESS, nvml.VALUE_TYPE_SIGNED_INT, 0xffffffff, Read(-1)},
-		{"as a short", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_SHORT, 0x10004, Read(4)},
-		{"as what is no number", nvml.SUCCESS, nvml.VALUE_TYPE_DOUBLE, 1, Unread[int](UnknownError)},
-		{"the call was well, the field not", nvml.ERROR_NOT_SUPPORTED, nvml.VALUE_TYPE_UNSIGNED_INT, 0, Unread[int](NotSupported)},
+		{"none", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_INT, 0, read(0)},
+		{"reboot, beside what the union holds", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_INT, 0xdead00000002, read(2)},
+		{"as a long", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG, 5, read(5)},
+		{"as an int", nvml.SUCCESS, nvml.VALUE_TYPE_SIGNED_INT, 0xffffffff, read(-1)},
+		{"as a short", nvml.SUCCESS, nvml.VALUE_TYPE_UNSIGNED_SHORT, 0x10004, read(4)},
+		{"as what is no number", nvml.SUCCESS, nvml.VALUE_TYPE_DOUBLE, 1, unread[int](UnknownError)},
+		{"the call was well, the field not", nvml.ERROR_NOT_SUPPORTED, nvml.VALUE_TYPE_UNSIGNED_INT, 0, unread[int](NotSupported)},
 	} {
 		server := mockDGX()
 		server.Devices[0].(*dgxa100.Device).GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
@@ -490,7 +490,7 @@ func TestClocksOfSeveralLooks(t *testing.T) {
 		looks = looks[1:]
 		return uint64(len(looks)), ret
 	}
-	if diff := cmp.Diff(Read([]uint64{2, 0}), collectFrom(server).GPUs[0].Clocks); diff != "" {
+	if diff := cmp.Diff(read([]uint64{2, 0}), collectFrom(server).GPUs[0].Clocks); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -505,7 +505,7 @@ func TestLostGPU(t *testing.T) {
 	}
 	for _, ret := range []nvml.Return{nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_UNKNOWN, nvml.ERROR_NO_PERMISSION} {
 		f := collectBelow(root, withHandles(mockDGX(), nvml.SUCCESS, ret))
-		want := GPU{Index: 1, Handle: named(ret), Bus: Read("0000:86:00.0")}
+		want := GPU{Index: 1, Handle: named(ret), Bus: read("0000:86:00.0")}
 		if diff := cmp.Diff(want, f.GPUs[1]); diff != "" {
 			t.Errorf("%s: %s", ret, diff)
 		}
@@ -520,7 +520,7 @@ func TestLostGPU(t *testing.T) {
 
 func TestPairsOfThoseThatCanBeHad(t *testing.T) {
 	f := collectFrom(withHandles(mockDGX(), nvml.SUCCESS, nvml.ERROR_GPU_IS_LOST, nvml.SUCCESS, nvml.SUCCESS))
-	want := []Pair{{0, 2, Read(5)}, {0, 3, Read(5)}, {2, 3, Read(5)}}
+	want := []Pair{{0, 2, read(5)}, {0, 3, read(5)}, {2, 3, read(5)}}
 	if diff := cmp.Diff(want, f.Pairs); diff != "" {
 		t.Error(diff)
 	}

@@ -83,18 +83,18 @@ type exam struct {
 	gpu    GPU
 	device *check.Device   // the GPU in findings
 	wrong  []check.Finding // in the order in which they were said
-	unread []unread        // parts of the question that have no answer
+	unread []hole          // parts of the question that have no answer
 }
 
-// unread is something that could not be read.
-type unread struct {
+// hole is something that could not be read.
+type hole struct {
 	what string // SRAM errors
 	why  Return // empty: nobody asked
 }
 
 // cannot tells what could not be read, once.
 func (e *exam) cannot(what string, why Return) {
-	if u := (unread{what, why}); !slices.Contains(e.unread, u) {
+	if u := (hole{what, why}); !slices.Contains(e.unread, u) {
 		e.unread = append(e.unread, u)
 	}
 }
@@ -201,7 +201,7 @@ func deviceOf(g GPU) *check.Device {
 }
 
 // sayUnread tells of an error where an answer should be.
-func (e *exam) sayUnread(u unread) {
+func (e *exam) sayUnread(u hole) {
 	hint := "run nvidia-smi -q on the node: the driver answers this question with an error"
 	if u.why == NoPermission {
 		hint = "run \"bringupd check\" as a user who may ask this, or let the container see the whole GPU"

@@ -64,7 +64,7 @@ func fabric(change func(*Fabric)) func(*GPU) {
 	return func(g *GPU) {
 		f := *g.Fabric.Value
 		change(&f)
-		g.Fabric = Read(f)
+		g.Fabric = read(f)
 	}
 }
 
@@ -85,7 +85,7 @@ func pair(status int, ends ...int) func(*Facts) {
 	return func(f *Facts) {
 		for i, p := range f.Pairs {
 			if slices.Contains(ends, p.A) && (len(ends) == 1 || slices.Contains(ends, p.B)) || len(ends) == 1 && slices.Contains(ends, p.B) {
-				f.Pairs[i].Status = Read(status)
+				f.Pairs[i].Status = read(status)
 			}
 		}
 	}
@@ -94,21 +94,21 @@ func pair(status int, ends ...int) func(*Facts) {
 func down(links ...int) func(*GPU) {
 	return func(g *GPU) {
 		for _, l := range links {
-			g.Links[l].Active = Read(false)
+			g.Links[l].Active = read(false)
 		}
 	}
 }
 
 func slow(reasons ...uint64) func(*Facts) {
-	return one(6, func(g *GPU) { g.Clocks = Read(reasons) })
+	return one(6, func(g *GPU) { g.Clocks = read(reasons) })
 }
 
 func procs(used uint64, list ...Process) func(*Facts) {
 	return one(4, func(g *GPU) {
-		g.Procs = Read(list)
+		g.Procs = read(list)
 		memory := *g.Memory.Value
 		memory.Used = used
-		g.Memory = Read(memory)
+		g.Memory = read(memory)
 	})
 }
 
@@ -121,13 +121,13 @@ const (
 
 // reports has each row of what is checked, good and bad.
 func reports(t *testing.T) []report {
-	sram := func(s SRAM) func(*Facts) { return one(2, func(g *GPU) { g.SRAM = Read(s) }) }
-	remap := func(r Remapped) func(*Facts) { return one(2, func(g *GPU) { g.Remapped = Read(r) }) }
+	sram := func(s SRAM) func(*Facts) { return one(2, func(g *GPU) { g.SRAM = read(s) }) }
+	remap := func(r Remapped) func(*Facts) { return one(2, func(g *GPU) { g.Remapped = read(r) }) }
 	pcie := func(p PCIe, load int) func(*Facts) {
-		return one(1, func(g *GPU) { g.PCIe, g.Load = Read(p), Read(load) })
+		return one(1, func(g *GPU) { g.PCIe, g.Load = read(p), read(load) })
 	}
 	mig := func(current, pending bool) func(*Facts) {
-		return one(0, func(g *GPU) { g.MIG = Read(Switch{current, pending}) })
+		return one(0, func(g *GPU) { g.MIG = read(Switch{current, pending}) })
 	}
 	idle := func(e *Expect) { e.Count, e.CountFrom = -1, "" }
 	none := func(e *Expect) { e.Count, e.CountFrom = 0, "SLURM_GPUS_ON_NODE" }
@@ -170,15 +170,15 @@ func reports(t *testing.T) []report {
 		{name: "h100-lost", says: "gpu.count 3 FAIL"},
 		{name: "reset-required", facts: "h100", change: handle(ResetRequired), says: "gpu.count 3 FAIL"},
 		{name: "handle-unknown", facts: "h100", change: handle(UnknownError), says: "gpu.count 3 FAIL"},
-		{name: "lost-late", facts: "h100", change: one(3, func(g *GPU) { g.Recovery = Unread[int](GPUIsLost) }), says: "gpu.count 3 FAIL"},
+		{name: "lost-late", facts: "h100", change: one(3, func(g *GPU) { g.Recovery = unread[int](GPUIsLost) }), says: "gpu.count 3 FAIL"},
 		{name: "no-permission", facts: "h100", change: handle(NoPermission), want: expect(7)},
 		{name: "no-permission-short", facts: "h100", change: handle(NoPermission), says: "gpu.count FAIL"},
-		{name: "count-unread", facts: "h100", change: func(f *Facts) { f.Count = Unread[int]("TIMEOUT") }, says: "gpu.count UNKNOWN"},
-		{name: "count-other", facts: "h100", change: func(f *Facts) { f.Count = Read(9) }, says: "gpu.count UNKNOWN"},
+		{name: "count-unread", facts: "h100", change: func(f *Facts) { f.Count = unread[int]("TIMEOUT") }, says: "gpu.count UNKNOWN"},
+		{name: "count-other", facts: "h100", change: func(f *Facts) { f.Count = read(9) }, says: "gpu.count UNKNOWN"},
 		{name: "count-auto", facts: "h100", want: idle},
 		{name: "count-none", facts: "h100", want: none},
-		{name: "no-gpu-auto", facts: "h100", change: func(f *Facts) { f.Count, f.GPUs, f.Pairs = Read(0), nil, nil }, want: idle},
-		{name: "no-gpu-require", facts: "h100", change: func(f *Facts) { f.Count, f.GPUs, f.Pairs = Read(0), nil, nil }, want: allOf(idle, mode(check.ModeRequire)), says: "gpu.count FAIL"},
+		{name: "no-gpu-auto", facts: "h100", change: func(f *Facts) { f.Count, f.GPUs, f.Pairs = read(0), nil, nil }, want: idle},
+		{name: "no-gpu-require", facts: "h100", change: func(f *Facts) { f.Count, f.GPUs, f.Pairs = read(0), nil, nil }, want: allOf(idle, mode(check.ModeRequire)), says: "gpu.count FAIL"},
 		{name: "listed", facts: "h100-lost", want: visible(t, "0,1,4,5")},
 		{name: "listed-lost", facts: "h100-lost", want: visible(t, "2,3"), says: "gpu.count 3 FAIL"},
 		{name: "listed-uuid", facts: "h100-lost", want: visible(t, gpu2)},
@@ -191,9 +191,9 @@ func reports(t *testing.T) []report {
 		{name: "listed-mixed", facts: "mixed", want: visible(t, "0,1"), says: "gpu.count WARN"},
 		{name: "listed-mixed-ordered", facts: "mixed", want: allOf(visible(t, "0,1"), func(e *Expect) { e.PCIOrder = true })},
 
-		{name: "recovery-reset", facts: "h100", change: one(5, func(g *GPU) { g.Recovery = Read(1) }), says: "gpu.recovery 5 FAIL"},
-		{name: "recovery-imex", facts: "h100", change: one(5, func(g *GPU) { g.Recovery = Read(5) }), says: "gpu.recovery 5 FAIL"},
-		{name: "recovery-other", facts: "h100", change: one(5, func(g *GPU) { g.Recovery = Read(6) }), says: "gpu.recovery 5 FAIL"},
+		{name: "recovery-reset", facts: "h100", change: one(5, func(g *GPU) { g.Recovery = read(1) }), says: "gpu.recovery 5 FAIL"},
+		{name: "recovery-imex", facts: "h100", change: one(5, func(g *GPU) { g.Recovery = read(5) }), says: "gpu.recovery 5 FAIL"},
+		{name: "recovery-other", facts: "h100", change: one(5, func(g *GPU) { g.Recovery = read(6) }), says: "gpu.recovery 5 FAIL"},
 		{name: "remap-failed", facts: "h100", change: remap(Remapped{Uncorrected: 1, Failed: true}), says: "gpu.remap 2 FAIL"},
 		{name: "remap-pending", facts: "h100", change: remap(Remapped{Uncorrected: 1, Pending: true}), says: "gpu.remap 2 WARN"},
 		{name: "remap-many", facts: "h100", change: remap(Remapped{Uncorrected: 512}), says: "gpu.remap 2 WARN"},
@@ -201,10 +201,10 @@ func reports(t *testing.T) []report {
 		{name: "sram-uncorrected", facts: "h100", change: sram(SRAM{Errors: Errors{Uncorrected: 1}}), says: "gpu.ecc_unc 2 FAIL"},
 		{name: "sram-threshold", facts: "h100", change: sram(SRAM{ThresholdExceeded: true}), says: "gpu.ecc_unc 2 FAIL"},
 		{name: "sram-corrected", facts: "h100", change: sram(SRAM{Errors: Errors{Corrected: 10_000}}), says: "gpu.ecc_corr 2 WARN"},
-		{name: "dram-uncorrected", facts: "h100", change: one(2, func(g *GPU) { g.DRAM = Read(Errors{Uncorrected: 2}) }), says: "gpu.ecc_unc 2 WARN"},
-		{name: "dram-corrected", facts: "h100", change: one(2, func(g *GPU) { g.DRAM = Read(Errors{Corrected: 50_000_000}) }), says: "gpu.ecc_corr 2 WARN"},
-		{name: "dram-corrected-few", facts: "h100", change: one(2, func(g *GPU) { g.DRAM = Read(Errors{Corrected: 49_999_999}) })},
-		{name: "ecc-off", facts: "h100", change: one(2, func(g *GPU) { g.ECC = Read(Switch{false, true}) }), says: "gpu.ecc_corr 2 WARN"},
+		{name: "dram-uncorrected", facts: "h100", change: one(2, func(g *GPU) { g.DRAM = read(Errors{Uncorrected: 2}) }), says: "gpu.ecc_unc 2 WARN"},
+		{name: "dram-corrected", facts: "h100", change: one(2, func(g *GPU) { g.DRAM = read(Errors{Corrected: 50_000_000}) }), says: "gpu.ecc_corr 2 WARN"},
+		{name: "dram-corrected-few", facts: "h100", change: one(2, func(g *GPU) { g.DRAM = read(Errors{Corrected: 49_999_999}) })},
+		{name: "ecc-off", facts: "h100", change: one(2, func(g *GPU) { g.ECC = read(Switch{false, true}) }), says: "gpu.ecc_corr 2 WARN"},
 		{name: "v100-retired", says: "gpu.retired 2 FAIL, gpu.retired 5 FAIL, gpu.retired 6 WARN"},
 
 		{name: "h100-joining", says: "gpu.fabric 0 WAIT, gpu.fabric 1 WAIT, gpu.fabric 2 WAIT, gpu.fabric 3 WAIT, gpu.fabric 4 WAIT, gpu.fabric 5 WAIT, gpu.fabric 6 WAIT, gpu.fabric 7 WAIT, " +
@@ -230,13 +230,13 @@ func reports(t *testing.T) []report {
 		{name: "p2p-mesh", facts: "v100", change: pair(5, 0, 3), says: "gpu.nvlink 0 WARN, gpu.nvlink 3 WARN"},
 		{name: "p2p-bridges", facts: "a100-bridges", change: func(f *Facts) {
 			for i := range f.Pairs {
-				f.Pairs[i].Status = Read(5)
+				f.Pairs[i].Status = read(5)
 			}
 		}, want: expect(4), says: "gpu.nvlink 0 WARN, gpu.nvlink 1 WARN, gpu.nvlink 2 WARN, gpu.nvlink 3 WARN"},
 
 		{name: "p2p-none", facts: "h100", change: func(f *Facts) {
 			for i := range f.Pairs {
-				f.Pairs[i].Status = Read(5)
+				f.Pairs[i].Status = read(5)
 			}
 		}, says: "gpu.nvlink 0 FAIL, gpu.nvlink 1 FAIL, gpu.nvlink 2 FAIL, gpu.nvlink 3 FAIL, gpu.nvlink 4 FAIL, gpu.nvlink 5 FAIL, gpu.nvlink 6 FAIL, gpu.nvlink 7 FAIL"},
 		{name: "link-down-v100", facts: "v100", change: one(0, down(5)), says: "gpu.nvlink 0 FAIL"},
@@ -252,13 +252,13 @@ func reports(t *testing.T) []report {
 		{name: "pcie-idle", facts: "h100", change: pcie(PCIe{16, 16, 1, 5}, 0)},
 		{name: "pcie-nothing", facts: "h100", change: pcie(PCIe{}, 0), says: "gpu.pcie 1 UNKNOWN"},
 
-		{name: "persistence-off", facts: "h100", change: one(7, func(g *GPU) { g.Persist = Read(false) }), says: "gpu.persistence 7 WARN"},
+		{name: "persistence-off", facts: "h100", change: one(7, func(g *GPU) { g.Persist = read(false) }), says: "gpu.persistence 7 WARN"},
 		{name: "mig-pending", facts: "h100", change: mig(false, true), says: "gpu.mig 0 FAIL"},
 		{name: "mig-empty", facts: "h100", change: mig(true, true), want: expect(7), says: "gpu.mig 0 FAIL"},
 		{name: "mig-whole", facts: "a100-mig", want: allOf(expect(2), func(e *Expect) { e.WholeGPUs = true }), says: "gpu.mig 0 FAIL, gpu.mig 1 FAIL"},
-		{name: "compute-prohibited", facts: "h100", change: one(0, func(g *GPU) { g.Compute = Read(2) }), says: "gpu.compute_mode 0 FAIL"},
-		{name: "compute-exclusive", facts: "h100", change: one(0, func(g *GPU) { g.Compute = Read(3) }), says: "gpu.compute_mode 0 WARN"},
-		{name: "compute-new", facts: "h100", change: one(0, func(g *GPU) { g.Compute = Read(4) }), says: "gpu.compute_mode 0 UNKNOWN"},
+		{name: "compute-prohibited", facts: "h100", change: one(0, func(g *GPU) { g.Compute = read(2) }), says: "gpu.compute_mode 0 FAIL"},
+		{name: "compute-exclusive", facts: "h100", change: one(0, func(g *GPU) { g.Compute = read(3) }), says: "gpu.compute_mode 0 WARN"},
+		{name: "compute-new", facts: "h100", change: one(0, func(g *GPU) { g.Compute = read(4) }), says: "gpu.compute_mode 0 UNKNOWN"},
 		{name: "busy-process", facts: "h100", change: procs(70000*mib, Process{PID: 4711, Used: 69000 * mib, Name: "python3"}), says: "gpu.busy 4 WAIT"},
 		{name: "busy-memory", facts: "h100", change: procs(513 * mib), says: "gpu.busy 4 WAIT"},
 		{name: "busy-little", facts: "h100", change: procs(512 * mib)},
@@ -326,7 +326,7 @@ func TestRetiredPages(t *testing.T) {
 		{0, 64, "FAIL"},
 	} {
 		var says string
-		e := exam{gpu: GPU{Health: Health{Retired: Read(Retired{SingleBit: tc.single, DoubleBit: tc.double})}}}
+		e := exam{gpu: GPU{Health: Health{Retired: read(Retired{SingleBit: tc.single, DoubleBit: tc.double})}}}
 		judgeRetired(&e)
 		for _, f := range e.wrong {
 			says += fmt.Sprint(f.Verdict)

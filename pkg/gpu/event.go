@@ -53,7 +53,7 @@ func (t XidTable) Judge(e Event) Judged {
 func (t XidTable) judge(e Event) XidVerdict {
 	switch e.Kind {
 	case KindXid:
-		verdict := t.Verdict(e.Xid, e.Severity)
+		verdict := t.verdict(e.Xid, e.Severity)
 		if verdict.Effect != EffectAsk {
 			return verdict
 		}

@@ -41,11 +41,11 @@ type Reading[T any] struct {
 	Why   Return `json:"why,omitempty"` // where there is no value
 }
 
-// Read returns a Reading of that value.
-func Read[T any](value T) Reading[T] { return Reading[T]{Value: &value} }
+// read returns a Reading of that value.
+func read[T any](value T) Reading[T] { return Reading[T]{Value: &value} }
 
-// Unread returns a Reading of none.
-func Unread[T any](why Return) Reading[T] { return Reading[T]{Why: why} }
+// unread returns a Reading of none.
+func unread[T any](why Return) Reading[T] { return Reading[T]{Why: why} }
 
 // Get returns the value, and whether there is one.
 func (r Reading[T]) Get() (value T, ok bool) {

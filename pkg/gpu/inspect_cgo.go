@@ -53,7 +53,7 @@ func (i *inspector) name() {
 	i.gpu.UUID = ask(i, i.device.GetUUID, "nvmlDeviceGetUUID")
 	i.gpu.Bus = convert(ask(i, i.device.GetPciInfo, "nvmlDeviceGetPciInfo"), busText)
 	if bus, ok := i.gpu.Bus.Get(); ok && bus == "" {
-		i.gpu.Bus = Unread[string](UnknownError)
+		i.gpu.Bus = unread[string](UnknownError)
 	}
 }
 
@@ -135,7 +135,7 @@ func (i *inspector) damage() {
 // recovery asks for the action that the driver advises.
 func (i *inspector) recovery() Reading[int] {
 	if i.device == nil {
-		return Unread[int](i.gpu.Handle)
+		return unread[int](i.gpu.Handle)
 	}
 	return ask(i, func() (int, nvml.Return) { return oneField(i.device, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION) }, "nvmlDeviceGetFieldValues")
 }
@@ -259,9 +259,9 @@ func (i *inspector) lookAtClocks() {
 	})
 	before, taken := i.gpu.Clocks.Get()
 	if reasons, ok := look.Get(); ok {
-		i.gpu.Clocks = Read(append(before, reasons))
+		i.gpu.Clocks = read(append(before, reasons))
 	} else if !taken {
-		i.gpu.Clocks = Unread[[]uint64](look.Why)
+		i.gpu.Clocks = unread[[]uint64](look.Why)
 	}
 }
 

@@ -17,7 +17,7 @@ func TestLine(t *testing.T) {
 		"ready": {Version: lineVersion, Watching: &eight},
 		"beat":  {Version: lineVersion, Beat: true},
 		"look":  {Version: lineVersion, Ask: askLook},
-		"facts": {Version: lineVersion, Facts: &Facts{Version: FactsVersion, Init: Success, Driver: Read("570")}},
+		"facts": {Version: lineVersion, Facts: &Facts{Version: FactsVersion, Init: Success, Driver: read("570")}},
 		"ended": {Version: lineVersion, Ended: "no library"},
 		"event": {Version: lineVersion, Event: &Event{At: at, Kind: KindXid, Xid: 79, GPU: 3, UUID: "GPU-3", Bus: "0000:3b:00.0", Detail: "it"}},
 		"blame": {Version: lineVersion, Event: &Event{At: at, Kind: KindXid, Xid: 79, GPU: -1}},

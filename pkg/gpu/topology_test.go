@@ -61,16 +61,16 @@ func (m machine) nic(class, name, way, below string) {
 }
 
 func factsOf(buses ...string) Facts {
-	f := Facts{Version: FactsVersion, Init: Success, Count: Read(len(buses))}
+	f := Facts{Version: FactsVersion, Init: Success, Count: read(len(buses))}
 	for i, bus := range buses {
-		f.GPUs = append(f.GPUs, GPU{Index: i, Handle: Success, UUID: Read(fmt.Sprintf("GPU-%d", i)), Bus: Read(bus)})
+		f.GPUs = append(f.GPUs, GPU{Index: i, Handle: Success, UUID: read(fmt.Sprintf("GPU-%d", i)), Bus: read(bus)})
 	}
 	return f
 }
 
 func inFabric(f Facts, cluster string, clique uint32) Facts {
 	for i := range f.GPUs {
-		f.GPUs[i].Fabric = Read(Fabric{State: 3, Status: Success, Cluster: cluster, Clique: clique})
+		f.GPUs[i].Fabric = read(Fabric{State: 3, Status: Success, Cluster: cluster, Clique: clique})
 	}
 	return f
 }
@@ -181,7 +181,7 @@ func TestTopologyWithoutGPUs(t *testing.T) {
 		count string
 	}{
 		{"no driver", Facts{Init: LibraryNotFound}, `{"version":1,"gpus":null,"nvlink_domain":null}`, ""},
-		{"no GPU", Facts{Init: Success, Count: Read(0)}, `{"version":1,"gpus":[],"nvlink_domain":null}`, "0"},
+		{"no GPU", Facts{Init: Success, Count: read(0)}, `{"version":1,"gpus":[],"nvlink_domain":null}`, "0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			top := Topologize(t.TempDir(), tc.facts)

@@ -74,10 +74,10 @@ func wantUnread(t *testing.T, id, field string, why Return, findings []check.Fin
 func TestUnreadLinks(t *testing.T) {
 	for _, why := range []Return{"", NotSupported, FunctionNotFound, "TIMEOUT", UnknownError} {
 		f := load(t, "h100")
-		f.GPUs[5].Links[17].Active = Unread[bool](why)
+		f.GPUs[5].Links[17].Active = unread[bool](why)
 		wantUnread(t, "gpu.nvlink", "a link", why, Evaluate(f, Expect{Count: 8}))
 		f = load(t, "h100")
-		f.Pairs[3].Status = Unread[int](why)
+		f.Pairs[3].Status = unread[int](why)
 		wantUnread(t, "gpu.nvlink", "a pair", why, Evaluate(f, Expect{Count: 8}))
 	}
 }
@@ -157,7 +157,7 @@ func TestLost(t *testing.T) {
 		}
 	}
 	f := load(t, "h100")
-	f.GPUs[5].Links[0].Active = Unread[bool](ResetRequired)
+	f.GPUs[5].Links[0].Active = unread[bool](ResetRequired)
 	if got := summary(Evaluate(f, Expect{Count: 8})); got != "gpu.count 5 FAIL" {
 		t.Errorf("a link: %q", got)
 	}

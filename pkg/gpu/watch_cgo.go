@@ -219,7 +219,7 @@ func (g *watchedGPU) look() (event Event, is bool) {
 	if g.lost {
 		return Event{}, false
 	}
-	now := Unread[int](g.handle().Why) // fails for one that is lost
+	now := unread[int](g.handle().Why) // fails for one that is lost
 	if !now.Why.gone() {
 		now = g.recovery()
 	}

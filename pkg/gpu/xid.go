@@ -56,9 +56,9 @@ var Xids = sync.OnceValue(func() XidTable {
 	return table
 })
 
-// Verdict returns what is thought of an Xid that the driver has named with that severity, if any. A number that nobody
+// verdict returns what is thought of an Xid that the driver has named with that severity, if any. A number that nobody
 // knows is told of and ends no job.
-func (t XidTable) Verdict(xid int, severity string) XidVerdict {
+func (t XidTable) verdict(xid int, severity string) XidVerdict {
 	verdict, known := t.rows[xid]
 	if !known {
 		return XidVerdict{

@@ -33,7 +33,7 @@ func TestXids(t *testing.T) {
 	for effect, xids := range policy {
 		all += len(xids)
 		for _, xid := range xids {
-			verdict := table.Verdict(xid, "")
+			verdict := table.verdict(xid, "")
 			if verdict.Effect != effect {
 				t.Errorf("Xid %d is %s, want %s", xid, verdict.Effect, effect)
 			}
@@ -93,21 +93,21 @@ func TestVerdict(t *testing.T) {
 		"the driver can't name it":           {999, "", EffectWarn},
 		"none":                               {0, "", EffectWarn},
 	} {
-		if got := Xids().Verdict(c.xid, c.severity); got.Effect != c.want {
+		if got := Xids().verdict(c.xid, c.severity); got.Effect != c.want {
 			t.Errorf("%s: %+v, want %s", name, got, c.want)
 		}
 	}
-	unknown := Xids().Verdict(4711, "")
+	unknown := Xids().verdict(4711, "")
 	if !strings.Contains(unknown.Meaning, "4711") || !strings.Contains(unknown.Action, xidCatalogue) {
 		t.Errorf("an unknown Xid is told as %+v", unknown)
 	}
-	if got := (XidTable{}).Verdict(79, ""); got.Effect != EffectWarn {
+	if got := (XidTable{}).verdict(79, ""); got.Effect != EffectWarn {
 		t.Errorf("the zero table says %+v", got)
 	}
 }
 
 func TestOverlay(t *testing.T) {
-	was := Xids().Verdict(109, "")
+	was := Xids().verdict(109, "")
 	table, err := Xids().Overlay([]byte("# ours\n\n109\tapp\r\n4711\tfatal\tsay goodbye\tthe end\n63\tfatal\t\tnot here\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -115,14 +115,14 @@ func TestOverlay(t *testing.T) {
 	for xid, want := range map[int]XidVerdict{
 		109:  {EffectApp, was.Action, was.Meaning},
 		4711: {EffectFatal, "say goodbye", "the end"},
-		63:   {EffectFatal, Xids().Verdict(63, "").Action, "not here"},
-		79:   Xids().Verdict(79, ""),
+		63:   {EffectFatal, Xids().verdict(63, "").Action, "not here"},
+		79:   Xids().verdict(79, ""),
 	} {
-		if diff := cmp.Diff(want, table.Verdict(xid, "")); diff != "" {
+		if diff := cmp.Diff(want, table.verdict(xid, "")); diff != "" {
 			t.Errorf("Xid %d: %s", xid, diff)
 		}
 	}
-	if got := Xids().Verdict(109, ""); got != was {
+	if got := Xids().verdict(109, ""); got != was {
 		t.Errorf("the table under it has changed: %+v", got)
 	}
 }
