@@ -61,13 +61,13 @@ func judgeCompute(e *exam) {
 	}
 }
 
-// shared are programs that are there to let others use a GPU, by how their names in /proc begin.
-var shared = []string{"nvidia-cuda-mps"}
+// sharing is how the names in /proc begin of programs that are there to let others use a GPU.
+const sharing = "nvidia-cuda-mps"
 
 func judgeBusy(e *exam) {
 	all, procsOK := get(e, "processes", e.gpu.Procs)
 	memory, memoryOK := get(e, "memory", e.gpu.Memory)
-	procs := slices.DeleteFunc(slices.Clone(all), isShared)
+	procs := slices.DeleteFunc(slices.Clone(all), func(p Process) bool { return strings.HasPrefix(path.Base(p.Name), sharing) })
 	alive := slices.ContainsFunc(procs, func(p Process) bool { return p.Name != "" })
 	full := memoryOK && memory.Used > busyMost
 	if !full && (!procsOK || len(procs) == 0) {
@@ -81,15 +81,10 @@ func judgeBusy(e *exam) {
 		f.Verdict, f.Patience, f.Class = check.Warn, 0, check.User
 		f.Hint = fmt.Sprintf("list the job's own GPUs in %s: it has %d of %d, and this may be another job's", visibleVariable, e.want.Count, e.seen)
 	case !full && !alive && memoryOK:
-		// GCM leaves out processes that do not exist. From within a container none does, so that it is at least told
-		// of.
+		// GCM leaves out processes that do not exist. In a container none does: there it is at least told of.
 		f.Verdict, f.Patience = check.Warn, 0
 		f.Observed += "; /proc knows no such process, and little memory is in use"
 	}
-}
-
-func isShared(p Process) bool {
-	return slices.ContainsFunc(shared, func(prefix string) bool { return strings.HasPrefix(path.Base(p.Name), prefix) })
 }
 
 // inUse says who uses a GPU and how much of its memory.

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -66,12 +67,7 @@ func (e Expect) Needed() bool {
 func (e Expect) forgone() bool { return e.Count == 0 && !e.Needed() }
 
 // from names who says how many GPUs there should be.
-func (e Expect) from() string {
-	if e.CountFrom == "" {
-		return "expected"
-	}
-	return e.CountFrom
-}
+func (e Expect) from() string { return cmp.Or(e.CountFrom, "expected") }
 
 // Selector is one entry of CUDA_VISIBLE_DEVICES.
 type Selector struct {

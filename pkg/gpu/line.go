@@ -58,8 +58,7 @@ func decodeLine(text []byte) (line, error) {
 	}
 	l.Ended = prose.Line(l.Ended, mostWords)
 	if e := l.Event; e != nil {
-		e.Kind = Kind(prose.Line(string(e.Kind), mostWords))
-		for _, words := range []*string{&e.UUID, &e.Bus, &e.Severity, &e.Detail} {
+		for _, words := range []*string{(*string)(&e.Kind), &e.UUID, &e.Bus, &e.Severity, &e.Detail} {
 			*words = prose.Line(*words, mostWords)
 		}
 	}

@@ -58,8 +58,9 @@ type watcher struct {
 
 type watchedGPU struct {
 	inspector
-	action int // that was asked for when we last looked
-	lost   bool
+	registered Return // SUCCESS, or why its events are not told
+	action     int    // that was asked for when we last looked
+	lost       bool
 }
 
 // watch registers for the events of all GPUs, says so, and tells of them until the context ends. The error says why it
@@ -79,21 +80,20 @@ func watch(ctx context.Context, lib nvml.Interface, tell func(line)) error {
 	defer func() { _ = set.Free() }()
 	w := &watcher{set: set, tell: tell}
 	c := &collector{lib: lib, waits: io.Discard}
-	var unwatched []Event
+	watching := 0
 	for i := range count {
 		g := &watchedGPU{inspector: inspector{collector: c, slot: i, gpu: &GPU{Index: i}}}
 		g.know()
-		w.gpus = append(w.gpus, g)
-		if why := g.register(set); why != Success {
-			event := g.event(KindUnwatched)
-			event.Detail = string(why)
-			unwatched = append(unwatched, event)
+		if g.registered = g.register(set); g.registered == Success {
+			watching++
 		}
+		w.gpus = append(w.gpus, g)
 	}
-	watching := count - len(unwatched)
 	tell(line{Watching: &watching})
-	for _, event := range unwatched {
-		w.report(event)
+	for _, g := range w.gpus {
+		if g.registered != Success {
+			w.report(g.event(KindUnwatched, string(g.registered)))
+		}
 	}
 	return w.run(ctx)
 }
@@ -125,9 +125,8 @@ func (g *watchedGPU) register(set nvml.EventSet) Return {
 	return named(ret)
 }
 
-func (g *watchedGPU) event(kind Kind) Event {
-	device := deviceOf(*g.gpu)
-	return Event{Kind: kind, GPU: device.Index, UUID: device.UUID, Bus: device.Bus}
+func (g *watchedGPU) event(kind Kind, detail string) Event {
+	return Event{Kind: kind, GPU: g.slot, UUID: g.gpu.UUID.value(), Bus: g.gpu.Bus.value(), Detail: detail}
 }
 
 func (w *watcher) report(e Event) {
@@ -191,7 +190,7 @@ func (w *watcher) whose(handle nvml.Device) Event {
 	if at < 0 {
 		return unknown
 	}
-	return w.gpus[at].event(KindXid)
+	return w.gpus[at].event(KindXid, "")
 }
 
 // look asks all GPUs whether they are there and what they ask for, now and then, and more often after an event: NVML
@@ -227,14 +226,12 @@ func (g *watchedGPU) look() (event Event, is bool) {
 	switch {
 	case now.Why.gone():
 		g.lost = true
-		event = g.event(KindLost)
-		event.Detail = string(now.Why)
-		return event, true
+		return g.event(KindLost, string(now.Why)), true
 	case !ok || action == g.action:
 		return Event{}, false // older drivers have no such field
 	}
 	g.action = action
-	event = g.event(KindRecovery)
+	event = g.event(KindRecovery, "")
 	event.Recovery = action
 	return event, action != 0
 }
