@@ -33,8 +33,8 @@ const (
 	// start itself without end.
 	childVariable = "BRINGUPD_GPU_CHILD"
 
-	mostGarbage = 10_000          // lines of a watch that are none of ours, in a row
-	forkWait    = 5 * time.Second // more than a fork takes, the deadline aside
+	mostGarbage = 10_000          // lines in a row that are none of ours, after which a watch ends
+	forkWait    = 5 * time.Second // for a fork, in addition to the deadline
 	watchEnd    = 2 * time.Second // from the end of the child's standard input to KILL: it takes up to childGrace
 )
 
@@ -66,7 +66,7 @@ func (c Child) Probe(ctx context.Context) (Facts, error) {
 	return facts, nil
 }
 
-// look starts a child, reads its answer, and sees to its end.
+// look starts a child, reads its facts, and ends it.
 func (c Child) look(ctx context.Context, deadline time.Duration) Facts {
 	late := time.Now().Add(deadline)
 	d, err := c.start(ctx, deadline+forkWait)
@@ -91,14 +91,14 @@ func (c Child) look(ctx context.Context, deadline time.Duration) Facts {
 	return facts
 }
 
-// died are the facts where the child told none.
+// died returns the facts about a child that has sent none.
 func died(format string, args ...any) Facts {
 	return Facts{Version: FactsVersion, Init: ProbeDied, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Watch watches the GPUs until the context ends, and returns nil then. Ready is called once the driver tells of all
-// that happens from then on, on n GPUs; event for each event, less those that are repeated often. Both are called by
-// the goroutine that has called Watch. The error says why nothing is watched any more, which is no reason to end a job.
+// Watch watches the GPUs until the context ends, and returns nil then. It calls ready once, when the driver reports all
+// further events of n GPUs, and event for each event, except for frequent repeats. Both are called in the goroutine
+// that called Watch. The error says why nothing is watched any more, which is no reason to end a job.
 func (c Child) Watch(ctx context.Context, ready func(n int), event func(Event)) error {
 	start := cmp.Or(c.Start, watchStart)
 	d, err := c.start(ctx, start)
@@ -113,7 +113,7 @@ func (c Child) Watch(ctx context.Context, ready func(n int), event func(Event)) 
 	return fmt.Errorf("cannot watch the GPUs: %w", err)
 }
 
-// listener takes what a child says that watches.
+// listener handles the lines of a child that watches.
 type listener struct {
 	*dialog
 	start   time.Duration
@@ -121,12 +121,12 @@ type listener struct {
 	ready   func(int)
 	event   func(Event)
 	dedup   dedup
-	why     string // the child's own last word
+	why     string // it ends, in its own words
 	begun   bool
-	garbage int // lines in a row
+	garbage int // lines in a row that are none of ours
 }
 
-// listen returns at the end of the context, or with what is wrong.
+// listen returns when the context ends, or with what is wrong.
 func (l *listener) listen(ctx context.Context) error {
 	l.ask(askWatch)
 	late := time.NewTimer(l.start)
@@ -158,7 +158,7 @@ func (l *listener) listen(ctx context.Context) error {
 	}
 }
 
-// take does what a line says.
+// take handles one line.
 func (l *listener) take(line line) {
 	switch {
 	case line.Watching != nil && !l.begun:

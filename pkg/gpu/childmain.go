@@ -20,25 +20,25 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
-// childGrace is from the end of standard input to the child's, where the driver hangs.
+// childGrace is how long the child waits for a hanging driver after the end of its standard input.
 const childGrace = time.Second
 
 // driver is what the child asks: NVML.
 type driver interface {
 	// look takes a look at all GPUs.
 	look() Facts
-	// watch tells of what befalls them until the context ends. The error says why it can't go on.
+	// watch tells of the GPUs' events until the context ends. The error says why it can't go on.
 	watch(ctx context.Context, tell func(line)) error
 }
 
-// ChildMain is the life of the child: it answers what is asked by lines of in, each on its own, with lines of out. It
-// ends when in does, which the parent holds open: the parent's end is ours, however it came. It returns the exit code:
-// 0 but where it could not go on.
+// ChildMain is what the child runs: it reads questions, one a line, from in, and writes the answers as lines to out. It
+// returns when in ends: the parent holds that open, so the child ends with its parent, whatever ended it. It returns
+// the exit code, which is 0 unless it could not go on.
 func ChildMain(library string, in io.Reader, out io.Writer) int {
 	if os.Getenv(childVariable) != "" {
-		closeInherited() // by hand it is not left behind
+		closeInherited()
 	} else {
-		// Who has run it by hand must be able to end it: nobody here heeds signals.
+		// Somebody has started it by hand, and must be able to end it: nothing here handles signals.
 		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	}
 	return serve(openDriver(library), in, out)
@@ -58,7 +58,7 @@ func serve(d driver, in io.Reader, out io.Writer) int {
 		}
 	}
 	answering, ctx := errgroup.WithContext(deaf)
-	answering.Go(func() error { // this ends with the process: a read can't be given up
+	answering.Go(func() error { // it ends with the process at the latest: a read can't be interrupted
 		for questions := bufio.NewScanner(in); questions.Scan(); {
 			text := bytes.Clone(questions.Bytes())
 			answering.Go(func() error { return answer(ctx, d, text, tell) })
@@ -70,7 +70,7 @@ func serve(d driver, in io.Reader, out io.Writer) int {
 		tell(line{Ended: err.Error()})
 		return 1
 	}
-	// A call into a driver that hangs can't be given up either.
+	// A call into a driver that hangs can't be interrupted either.
 	if _, err := pause.Bounded(ctx, childGrace, func() (any, error) { return nil, answering.Wait() }); errors.Is(err, pause.ErrHangs) {
 		return 1
 	}
@@ -96,8 +96,8 @@ func answer(ctx context.Context, d driver, text []byte, tell func(line)) error {
 
 const descriptors = "/proc/self/fd"
 
-// closeInherited closes what this process was given beside its three streams, such as the pipes of the launcher: a
-// child that can't be killed would hold them as long as the node is up. What the Go runtime has opened stays.
+// closeInherited closes the files that this process has inherited beside its three streams, such as pipes of the
+// launcher: a child that can't be killed would hold them open until the node is rebooted. Files of the Go runtime stay.
 func closeInherited() {
 	entries, err := os.ReadDir(descriptors)
 	if err != nil {

@@ -11,16 +11,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// choice is which of a node's GPUs are the job's.
+// choice is the part of a node's GPUs that the job uses.
 type choice struct {
-	gpus  []GPU // by index, also those that do not answer
-	units int   // what the job can use of those that answer: GPUs, or instances of them
-	seen  int   // the same of all that this process may use
-	lost  int   // GPUs chosen that do not answer
-	// hidden are GPUs that this process may not use.
+	gpus  []GPU // in the order of their indices, also those that do not answer
+	units int   // GPUs, or instances of them, that answer and that the job can use
+	seen  int   // the same, of all GPUs that this process may use
+	lost  int   // of gpus: those that do not answer
+	// hidden is how many GPUs this process may not use.
 	hidden int
 
-	missing []Selector // these name none of them
+	missing []Selector // entries of CUDA_VISIBLE_DEVICES that name no GPU
 	// unsure is set where the indices may mean other GPUs than NVML's of that index: then all are looked at.
 	unsure bool
 	// nameless is set where a GPU's UUID could not be read, so that a missing one may be there after all.
@@ -48,8 +48,8 @@ func (c choice) usable() []GPU {
 	return slices.DeleteFunc(slices.Clone(c.gpus), func(g GPU) bool { return !g.answers() })
 }
 
-// Concerns tells whether an event is of a GPU that the job uses, by what was seen before it began: not one that is
-// another job's, nor one that was lost already and is done without. What can't be told whose it is concerns the job.
+// Concerns tells whether an event is of a GPU that the job uses, by what was seen before the job began: not of another
+// job's GPU, nor of one that was lost before. An event of an unknown GPU concerns the job.
 func Concerns(f Facts, want Expect, e Event) bool {
 	if want.forgone() {
 		return false
@@ -87,7 +87,7 @@ func (c *choice) pick(allowed []GPU, want Expect) {
 	}
 }
 
-// find returns where the GPU is that s names, -1 where none is.
+// find returns the place in gpus of the GPU that s names; -1 if there is none.
 func find(gpus []GPU, s Selector) int {
 	if s.UUID == "" {
 		if s.Index < 0 || s.Index >= len(gpus) {
@@ -141,8 +141,8 @@ func (g GPU) answers() bool {
 	return !lost
 }
 
-// lost tells whether the GPU can't be worked with, and what it answered. One that is lost after its handle was had says
-// so in the answers that follow.
+// lost tells whether the GPU can't be worked with, and which answer says so. A GPU that is lost while it is asked says
+// so in one of the later answers.
 func (g GPU) lost() (Return, bool) {
 	if g.Handle != Success {
 		return g.Handle, true
@@ -164,8 +164,8 @@ func (g GPU) lost() (Return, bool) {
 	return "", false
 }
 
-// Traits are what the nodes of a job are compared by: the same on nodes that are equal for it, in whatever order their
-// GPUs come. What could not be read is left out, and so are the GPUs that are not the job's.
+// Traits are what the nodes of a job are compared by: nodes that are alike for the job have the same traits, in
+// whatever order their GPUs come. Left out are what could not be read, and GPUs that are not the job's.
 func Traits(f Facts, want Expect) []check.Trait {
 	if f.Init != Success || want.forgone() {
 		return nil
@@ -184,8 +184,8 @@ func Traits(f Facts, want Expect) []check.Trait {
 	}, func(t check.Trait) bool { return t.Value == "" })
 }
 
-// countFor is how many of the GPUs the job means to use. Where it is told how many, nodes may well have more, and not
-// all as many more.
+// countFor is how many of the GPUs the job uses. A node may have more than the job asks for, and each node another
+// number of them.
 func countFor(well []GPU, want Expect) int {
 	if want.Count > 0 {
 		return min(len(well), want.Count)

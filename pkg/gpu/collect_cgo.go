@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// clockLooks are how often the reasons for slower clocks are looked at, and clockPause the time between: one look
+	// clockLooks is how often the reasons for slower clocks are read, and clockPause the time between: a single reading
 	// may fall into a change of state.
 	clockLooks = 3
 	clockPause = 100 * time.Millisecond
@@ -23,13 +23,13 @@ const (
 // collector asks NVML all that Facts hold, once.
 type collector struct {
 	lib   nvml.Interface
-	waits io.Writer           // is told of calls that do not return
+	waits io.Writer           // gets the names of calls that take long
 	root  string              // of /proc and /sys
 	pause func(time.Duration) // between looks at the clocks
 }
 
-// collect fills Facts. The GPUs are asked side by side, as one may take its time; each call that the library lacks, or
-// that fails, costs its own reading and no other.
+// collect fills Facts. All GPUs are asked at the same time, as one may be slow. A call that fails, or that the library
+// lacks, costs only its own reading.
 func (c *collector) collect() Facts {
 	facts := Facts{Version: FactsVersion}
 	answered := c.asking(system0, sourceInit)
@@ -49,10 +49,10 @@ func (c *collector) collect() Facts {
 	return facts
 }
 
-// system0 is the slot of questions that are of no GPU.
+// system0 is the slot of questions about no GPU.
 const system0 = -1
 
-// gpus asks each GPU, those that can't be had too, and each two of them.
+// gpus asks each GPU, and each pair of those that have a handle.
 func (c *collector) gpus(count int) (gpus []GPU, pairs []Pair) {
 	gpus = make([]GPU, count)
 	all := make([]*inspector, count)
@@ -112,8 +112,8 @@ func convert[T, U any](r Reading[T], change func(T) U) Reading[U] {
 	return unread[U](r.Why)
 }
 
-// or returns the first of several readings. Each further one is asked for only where the driver was too old for the
-// questions before it.
+// or returns the first of several readings that has a value. It asks for the next only if the driver is too old for the
+// one before it.
 func or[T any](first Reading[T], older ...func() Reading[T]) Reading[T] {
 	for _, next := range older {
 		switch first.Why {
@@ -136,8 +136,8 @@ func clusterText(id [16]byte) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// nameLost gives the GPUs that can't be asked their addresses, where there are as many on the bus that no other GPU
-// has: both orders are that of the bus.
+// nameLost fills in the addresses of GPUs that can't be asked, if as many addresses on the bus belong to no other GPU:
+// both NVML and sysfs list GPUs in the order of the bus.
 func nameLost(gpus []GPU, buses []string) {
 	var lost []*GPU
 	free := slices.Clone(buses)
@@ -156,11 +156,11 @@ func nameLost(gpus []GPU, buses []string) {
 	}
 }
 
-// waitTold is after which time it is told that a question has no answer yet.
+// waitTold is how long a call may take before it is named as one that is waited for.
 const waitTold = time.Second
 
-// asking says what is asked, where that takes long: who ends this process for its silence finds it in its last words.
-// What it returns is called with the answer.
+// asking names a call that takes long: the parent, which kills a child that says nothing, finds it in the child's last
+// lines. Call answered when the call has returned.
 func (c *collector) asking(slot int, function string) (answered func() bool) {
 	if slot != system0 {
 		function += fmt.Sprintf(" of GPU %d", slot)

@@ -17,7 +17,7 @@ import (
 
 const (
 	mostLine = 4 << 20                // bytes of a line; 16 GPUs of 7 instances with 1000 processes have far less
-	reapWait = 200 * time.Millisecond // from KILL to the end of who can be killed
+	reapWait = 200 * time.Millisecond // for the end of a child that was killed
 )
 
 var (
@@ -25,21 +25,21 @@ var (
 	errTooMuch = fmt.Errorf("more than %d MiB", mostLine>>20)
 )
 
-// dialog is a child that runs, and may be asked one thing after the other. What it says and its end are awaited by
-// goroutines of exec.Cmd; all else is the caller's.
+// dialog is a running child that can be asked one thing after the other. Goroutines of exec.Cmd read what it prints and
+// wait for its end; everything else runs in the caller's.
 type dialog struct {
 	in    io.WriteCloser
 	cut   process.Lines
 	lines chan []byte        // closed once the child has ended
-	err   error              // why it says no more: io.EOF, errTooMuch; set before lines is closed
-	state *os.ProcessState   // how it has ended; set before lines is closed
-	kill  context.CancelFunc // for who is deaf, or was forked too late
+	err   error              // why there are no more lines: io.EOF, errTooMuch; set before lines is closed
+	state *os.ProcessState   // how the child has ended; set before lines is closed
+	kill  context.CancelFunc // kills the child, also one that is forked later
 	dead  <-chan struct{}    // closed by kill
-	said  lastLines          // what is no line of ours; of who calls next
+	said  lastLines          // the last lines that are none of ours; used by the caller of next
 }
 
-// start starts a child. It returns after limit, and at the context's end, also where the fork hangs as the program's
-// file system does: what is forked later is killed.
+// start starts a child. It returns when the limit is over or the context ends, even if the fork hangs because the
+// program's file system does: a child that is forked later is killed.
 func (c Child) start(ctx context.Context, limit time.Duration) (*dialog, error) {
 	if os.Getenv(childVariable) != "" {
 		return nil, fmt.Errorf("it was to start another: this program has no subcommand %s", ChildCommand)
@@ -65,7 +65,7 @@ func (c Child) start(ctx context.Context, limit time.Duration) (*dialog, error) 
 
 // fork starts a child that is killed when its life ends.
 func (c Child) fork(life context.Context) (*dialog, error) {
-	// Where its file system hangs, this goroutine hangs here, and not in the exec, for which all of a Go program waits.
+	// If the file system hangs, this goroutine hangs here, and not in the exec, during which all of a Go program waits.
 	if program, err := os.Open(c.program()); err == nil {
 		_, _ = program.Read(make([]byte, 1))
 		program.Close()
@@ -91,7 +91,7 @@ func (c Child) fork(life context.Context) (*dialog, error) {
 	return d, nil
 }
 
-// Write takes what the child says.
+// Write takes output of the child.
 func (d *dialog) Write(said []byte) (int, error) {
 	if d.cut.Add(said, d.hand); errors.Is(d.err, errTooMuch) {
 		return 0, errTooMuch
@@ -99,7 +99,8 @@ func (d *dialog) Write(said []byte) (int, error) {
 	return len(said), nil
 }
 
-// hand hands on a line, to nobody once the child was to die: one that writes what nobody reads would not.
+// hand passes a line on. After kill it drops the line: nobody reads any more, and a child that can't write does not
+// end.
 func (d *dialog) hand(text []byte, goesOn bool) {
 	if goesOn || errors.Is(d.err, errTooMuch) {
 		d.err = errTooMuch
@@ -111,10 +112,10 @@ func (d *dialog) hand(text []byte, goesOn bool) {
 	}
 }
 
-// ask asks the child for something. Where that fails the child has ended, which what it says tells.
+// ask asks the child for something. If that fails the child has ended, and next will say so.
 func (d *dialog) ask(what question) { _, _ = d.in.Write(line{Ask: what}.encode()) }
 
-// look asks for facts, and waits for them for at most that long. The errors are those of next.
+// look asks for facts, and waits for at most limit. The errors are those of next.
 func (d *dialog) look(ctx context.Context, limit time.Duration) (Facts, error) {
 	d.ask(askLook)
 	late := time.NewTimer(limit)
@@ -131,8 +132,8 @@ func (d *dialog) look(ctx context.Context, limit time.Duration) (Facts, error) {
 	}
 }
 
-// next returns the next line; errNoLine where it is none of ours, which is kept, io.EOF or errTooMuch where the child
-// has ended, errLate once late says so, or the cause of the context's end.
+// next returns the next line. The error is errNoLine for a line that is none of ours, which is kept in said; io.EOF or
+// errTooMuch if the child has ended; errLate if late comes first; or the cause of the context's end.
 func (d *dialog) next(ctx context.Context, late <-chan time.Time) (line, error) {
 	select {
 	case text, more := <-d.lines:
@@ -154,8 +155,9 @@ func (d *dialog) next(ctx context.Context, late <-chan time.Time) (line, error) 
 	}
 }
 
-// end has the child end: by the end of its standard input, and by KILL where that takes longer than the limit, or the
-// context ends. One that can't be killed is left: only the goroutine that waits for it stays.
+// end ends the child: it closes its standard input, and kills it if it has not ended within the limit or when the
+// context ends. A child that can't be killed is left to itself; only the goroutine that waits for it stays. It tells
+// whether the child has ended by itself.
 func (d *dialog) end(ctx context.Context, limit time.Duration) (ended bool) {
 	_ = d.in.Close()
 	ended = d.ends(ctx, limit)
@@ -166,7 +168,7 @@ func (d *dialog) end(ctx context.Context, limit time.Duration) (ended bool) {
 	return ended
 }
 
-// ends waits for the child's end, whatever it says until then.
+// ends waits for the child's end, and ignores what it says until then.
 func (d *dialog) ends(ctx context.Context, limit time.Duration) bool {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -76,7 +76,7 @@ func IDs() []string {
 	return ids
 }
 
-// exam is one GPU of a scene, and what a rule finds of it: all is well where that is nothing.
+// exam is one rule applied to one GPU of a scene. Nothing wrong and nothing unread means that all is well.
 type exam struct {
 	scene
 	rule   rule
@@ -92,14 +92,14 @@ type hole struct {
 	why  Return // empty: nobody asked
 }
 
-// cannot tells what could not be read, once.
+// cannot notes, once, what could not be read.
 func (e *exam) cannot(what string, why Return) {
 	if u := (hole{what, why}); !slices.Contains(e.unread, u) {
 		e.unread = append(e.unread, u)
 	}
 }
 
-// say tells what is wrong. What it returns may be changed until the next is told.
+// say adds a finding. The caller may change it until it adds the next.
 func (e *exam) say(verdict check.Verdict, observed, hint string) *check.Finding {
 	e.wrong = append(e.wrong, check.Finding{
 		ID: e.rule.id, Device: e.device, Source: e.rule.source, Expected: e.rule.expect,
@@ -108,7 +108,7 @@ func (e *exam) say(verdict check.Verdict, observed, hint string) *check.Finding 
 	return &e.wrong[len(e.wrong)-1]
 }
 
-// when says it where that is so.
+// when adds a finding if the condition holds.
 func (e *exam) when(is bool, verdict check.Verdict, observed, hint string, more ...detail) {
 	if is {
 		f := e.say(verdict, observed, hint)
@@ -118,13 +118,13 @@ func (e *exam) when(is bool, verdict check.Verdict, observed, hint string, more 
 	}
 }
 
-// detail is what only some findings have.
+// detail sets what only some findings have.
 type detail func(*check.Finding)
 
-// strictly is a Warn of which strict makes a Fail.
+// strictly marks a Warn that becomes a Fail in strict mode.
 func strictly(f *check.Finding) { f.Strict = true }
 
-// expecting names what would pass, where the rule is too wide.
+// expecting sets what would pass, where the rule's own words are too wide.
 func expecting(text string) detail { return func(f *check.Finding) { f.Expected = text } }
 
 // Hints that several rules have.
@@ -133,7 +133,7 @@ const (
 	hintResetLater = "reset the GPU (nvidia-smi --gpu-reset) or reboot once the job is over"
 )
 
-// get returns what was read, and tells why nothing was: the value is zero then.
+// get returns the value of a reading; if it has none it returns zero, and notes why.
 func get[T any](e *exam, what string, r Reading[T]) (T, bool) {
 	value, ok := r.Get()
 	if !ok {
@@ -142,15 +142,15 @@ func get[T any](e *exam, what string, r Reading[T]) (T, bool) {
 	return value, ok
 }
 
-// unasked tells whether a question can't be put, or was not: nothing is known then, and nothing has gone wrong.
+// unasked tells whether the question can't be asked, or was not: then nothing is known, and nothing has gone wrong.
 func (why Return) unasked() bool {
 	return why == "" || why == NotSupported || why == FunctionNotFound
 }
 
-// said is a Return for people.
+// said returns the words for people.
 func (why Return) said() string { return cmp.Or(string(why), "not asked") }
 
-// apply looks at all GPUs by the rule.
+// apply applies a rule to all GPUs.
 func (s scene) apply(r rule) []check.Finding {
 	var findings []check.Finding
 	var gaps gaps
@@ -177,7 +177,7 @@ func (s scene) apply(r rule) []check.Finding {
 	return append(findings, s.rest(r, well, gaps)...)
 }
 
-// rest is the one finding about the GPUs with which nothing is wrong: a Skip where a part of the answers is missing.
+// rest returns the one finding about the GPUs that have no fault: a Skip if some answers are missing.
 func (s scene) rest(r rule, well int, gaps gaps) []check.Finding {
 	f := check.Finding{ID: r.id, Source: r.source, Expected: r.expect, Verdict: check.Skip}
 	switch {
@@ -209,7 +209,7 @@ func (e *exam) sayUnread(u hole) {
 	e.say(check.Unknown, fmt.Sprintf("%s could not be read: %s", u.what, u.why.said()), hint)
 }
 
-// gaps are what is not known, in the order of the first time, and of which GPUs.
+// gaps list what is not known, in the order in which it came up, and of which GPUs.
 type gaps []gap
 
 type gap struct {
@@ -226,7 +226,7 @@ func (t *gaps) add(what string, gpu int) {
 	(*t)[at].gpus = append((*t)[at].gpus, gpu)
 }
 
-// of joins what is not known. The GPUs are named where it is not so of all.
+// of joins the gaps into one text. It names the GPUs where a gap is not common to all.
 func (t gaps) of(all int) string {
 	var parts []string
 	for _, g := range t {

@@ -49,10 +49,10 @@ func (e *exam) judgeCount() {
 		"set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list the GPUs by their UUIDs", expecting("CUDA_DEVICE_ORDER=PCI_BUS_ID"), ofTheList)
 }
 
-// ofTheList is what the job's own list of GPUs is to blame for.
+// ofTheList blames the job's own list of GPUs.
 func ofTheList(f *check.Finding) { f.Source, f.Class = visibleVariable, check.User }
 
-// enough is the finding where none is missing.
+// enough returns the finding where no GPU is missing.
 func (s scene) enough() check.Finding {
 	f := check.Finding{ID: "gpu.count", Verdict: check.Pass, Source: sourceCount}
 	switch {
@@ -80,7 +80,7 @@ func (e *exam) judgeLost() {
 		f := e.say(check.Fail, "does not answer: "+why.said(), lostHints[why])
 		f.Device, f.Source, f.Expected = deviceOf(g), sourceHandle, "a GPU that answers"
 		if why == Uninitialized || why.unasked() {
-			f.Verdict = check.Unknown // says nothing of the GPU
+			f.Verdict = check.Unknown // this says nothing about the GPU
 		}
 		f.Hint = cmp.Or(f.Hint, "run nvidia-smi on the node, and look into dmesg for NVRM lines of this GPU")
 	}
@@ -97,7 +97,7 @@ func (e *exam) judgeMissing() {
 		case selector.UUID != "" && e.nameless:
 			f.Verdict, f.Observed = check.Unknown, lists+", which may be a GPU whose UUID can't be read"
 		case e.want.Count >= 0 && e.seen >= e.want.Count && e.want.CountFrom != visibleVariable:
-			f.Class = check.User // all that were granted are there
+			f.Class = check.User // as many are there as were granted
 		}
 	}
 }

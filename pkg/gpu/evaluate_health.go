@@ -7,8 +7,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 )
 
-// recoveries are the values of nvmlDeviceGpuRecoveryAction_t but for 0, none: what the checks say of them, and what is
-// said while the job runs. DCGM's range check drops 5, which driver 575 and newer has.
+// recoveries are the values of nvmlDeviceGpuRecoveryAction_t except 0 (none): the words of the check before the job
+// starts, and those while it runs. DCGM's range check drops 5, which drivers from 575 on have.
 var recoveries = map[int]struct{ observed, hint, meaning, action string }{
 	1: {"reset the GPU", "drain the node and reset the GPU (nvidia-smi --gpu-reset)",
 		"the GPU asks to be reset", "drain the node, and reset the GPU"},
@@ -31,12 +31,12 @@ func judgeRecovery(e *exam) {
 		"see what nvidia-smi -q says of \"GPU Recovery Action\", and drain the node")
 }
 
-// neededLooks is how often a reason must be seen, and no look without it: nvml.h says of a slowdown that it "may be
-// also reported during PState or clock change". gpud calls a GPU unhealthy at 0.6 a minute over ten minutes, for which
-// no gate has the time; Azure only logs it.
+// neededLooks is how many readings are needed, all of which must have the reason: nvml.h says of a slowdown that it
+// "may be also reported during PState or clock change". gpud calls a GPU unhealthy at 0.6 a minute over ten minutes,
+// for which no gate has the time; Azure only logs it.
 const neededLooks = 3
 
-// hwSlowdown is set together with the two above it below, or alone with no reason given.
+// hwSlowdown is set together with 0x40 and 0x80, or alone if the hardware gives no reason.
 const hwSlowdown = 0x8
 
 // slowdowns are bits of nvmlClocksEventReasons. The power cap (0x4) and an idle GPU (0x1) are as it should be.
@@ -94,7 +94,7 @@ const (
 )
 
 // judgeRemapped: all fleets fail on a failed remapping. GCM, Azure and gpud fail on one that is pending too; nvml.h
-// says that it "won't affect future work", and no job can reset its GPUs, so it is only told of.
+// says that it "won't affect future work", and no job can reset its GPUs, so it is a warning.
 func judgeRemapped(e *exam) {
 	rows, _ := get(e, "remapped rows", e.gpu.Remapped)
 	e.when(rows.Failed, check.Fail, "rows could not be remapped: no spare rows are left",
@@ -104,8 +104,8 @@ func judgeRemapped(e *exam) {
 		"have the GPU looked at: its spare rows are running out", expecting(fmt.Sprintf("fewer than %d", remapMost)))
 }
 
-// judgeUncorrected: DCGM and GCM fail on any; in DRAM the row is remapped, so that gpu.remap decides, and there it is
-// only told of but for strict.
+// judgeUncorrected: DCGM and GCM fail on any. In DRAM the row is remapped and gpu.remap decides, so that such an error
+// is a warning, and a failure only in strict mode.
 func judgeUncorrected(e *exam) {
 	sram, _ := get(e, "SRAM errors", e.gpu.SRAM)
 	dram, _ := get(e, "DRAM errors", e.gpu.DRAM)

@@ -11,15 +11,15 @@ import (
 
 const sourceInit = "nvmlInit_v2"
 
-// Where GPUs are wanted, and where nobody has said that they are.
+// initAnswer has a verdict for jobs that want GPUs, and one for where nobody has said that it does.
 type initAnswer struct {
 	wanted, idle check.Verdict
 	observed     string
 	hint         string
 }
 
-// initAnswers are what it means that NVML does not begin. A node without GPUs often has the library without the driver,
-// and a job without GPUs may be kept from a driver that is there: where nobody wants a GPU neither is a fault.
+// initAnswers are what the failures of nvmlInit mean. A node without GPUs often has the library without the driver, and
+// a job without GPUs may be kept from a driver that is there: if nobody wants a GPU, neither is a fault.
 var initAnswers = map[Return]initAnswer{
 	LibraryNotFound: {check.Fail, check.Skip, "there is no libnvidia-ml.so.1", // or something else: see noLibrary
 		"in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility or run it with --nv; on a node without NVIDIA's driver, " +
@@ -42,7 +42,7 @@ var initAnswers = map[Return]initAnswer{
 		"look into dmesg for NVRM lines and reboot the node"},
 }
 
-// noNVML is the finding where there is nothing to look at.
+// noNVML returns the finding about an NVML that does not start.
 func noNVML(f Facts, want Expect) check.Finding {
 	a, known := initAnswers[f.Init]
 	if !known {
@@ -79,7 +79,7 @@ func noNVML(f Facts, want Expect) check.Finding {
 	return finding
 }
 
-// raise makes a Warn of a Skip where there are signs of a GPU nevertheless.
+// raise turns a Skip into a Warn if there are signs of GPUs nevertheless.
 func raise(f *check.Finding, want Expect) {
 	if len(want.Signs) == 0 || want.forgone() {
 		return
@@ -90,7 +90,7 @@ func raise(f *check.Finding, want Expect) {
 	f.Observed += ", and there are signs of GPUs: " + prose.Cut(strings.Join(want.Signs, ", "), shown)
 }
 
-// noLibrary says why there is no library, as far as that can be guessed.
+// noLibrary says why the library is missing, as far as that can be guessed.
 func noLibrary(f *check.Finding, facts Facts, want Expect) {
 	f.Class = check.User
 	if facts.Library != "" {
@@ -103,7 +103,7 @@ func noLibrary(f *check.Finding, facts Facts, want Expect) {
 	case signs:
 		f.Class = check.Node
 		f.Hint = "install and load NVIDIA's driver on this node, or give --gpu-check=off if the job needs no GPU"
-	case want.Count > 0: // this very node was to have some: another one may
+	case want.Count > 0: // this node should have GPUs: another one may
 		f.Class = check.Node
 	}
 	if want.Count > 0 {
@@ -111,7 +111,7 @@ func noLibrary(f *check.Finding, facts Facts, want Expect) {
 	}
 }
 
-// versions is what begins where NVML does.
+// versions names the driver and CUDA.
 func versions(f Facts) string {
 	text := "driver " + cmp.Or(f.Driver.value(), "of an unknown version")
 	if cuda, ok := f.CUDA.Get(); ok {
