@@ -3,7 +3,6 @@
 package gpu
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -19,6 +18,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // The functions that the mock can't have: see inspector.fabric.
@@ -582,8 +583,8 @@ func TestAddressesAreThoseOfSysfs(t *testing.T) {
 
 func TestWhatADriverHangsIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var said bytes.Buffer
-		c := &collector{waits: &said}
+		said := &process.Beginning{Most: 1 << 10}
+		c := &collector{waits: said}
 		var answered []func() bool
 		ask := func(slot int, function string) {
 			answered = append(answered, c.asking(slot, function))
