@@ -38,6 +38,9 @@ func run(args []string, signals <-chan os.Signal, files config.Files) int {
 	args, inv.driver, inv.dashed = cutDriver(args)
 	app := inv.app()
 	args = named(app, args)
+	if command := app.Command(args[1]); command != nil && slices.ContainsFunc(args, asksForHelp) {
+		command.CustomHelpTemplate = verbatim(helpText(app, command)) // which takes a millisecond, at each start
+	}
 	if slices.Contains(ofRuns, args[1]) {
 		args = slices.Concat(args[:2], flagsFirst(app.Command(args[1]), args[2:]))
 	}
@@ -50,6 +53,12 @@ func run(args []string, signals <-chan os.Signal, files config.Files) int {
 		return code
 	}
 	return inv.code
+}
+
+// asksForHelp tells whether an argument may be the flag for it, as package flag
+// spells it.
+func asksForHelp(arg string) bool {
+	return slices.Contains([]string{"-h", "--h", "-help", "--help"}, arg)
 }
 
 // ofRuns are the subcommands that have a run for an argument.
@@ -141,7 +150,6 @@ func (inv *invocation) app() *cli.App {
 	for _, command := range app.Commands {
 		command.OnUsageError = onUsageError
 		command.HideHelpCommand = true
-		command.CustomHelpTemplate = verbatim(helpText(app, command))
 	}
 	return app
 }
