@@ -27,12 +27,20 @@ type proc struct {
 // leftovers looks for what earlier runs of the user have left on the node. Root is where /proc and /dev/shm are.
 func leftovers(root, tempDir string, user int) Left {
 	all := processes(filepath.Join("/", root, "proc"), user)
+	shm, tempDir := filepath.Join("/", root, "dev/shm"), filepath.Clean(tempDir)
+	var uses []string // what names anything there: there may be thousands of files
+	for _, p := range all {
+		for _, text := range p.uses {
+			if strings.Contains(text, shm) || strings.Contains(text, tempDir) {
+				uses = append(uses, text)
+			}
+		}
+	}
 	used := func(path string) bool {
-		names := func(text string) bool { return strings.Contains(text, path) }
-		return slices.ContainsFunc(all, func(p proc) bool { return slices.ContainsFunc(p.uses, names) })
+		return slices.ContainsFunc(uses, func(text string) bool { return strings.Contains(text, path) })
 	}
 	l := Left{Processes: strays(all, os.Getpid())}
-	for _, file := range owned(filepath.Join("/", root, "dev/shm"), user) {
+	for _, file := range owned(shm, user) {
 		if !used(file.Path) {
 			l.Shm = append(l.Shm, file)
 		}
