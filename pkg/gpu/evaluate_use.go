@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
@@ -129,7 +130,7 @@ func environment(environ []string) check.Finding {
 	f := check.Finding{ID: "gpu.env", Verdict: check.Pass, Observed: "nothing that slows CUDA down", Source: "environment"}
 	var set []string
 	for _, name := range slowVariables {
-		if value, _ := lookup(environ, name); value != "" && value != "0" {
+		if value, _ := process.LookupEnv(environ, name); value != "" && value != "0" {
 			set = append(set, name+"="+prose.Cut(value, shown))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
@@ -33,9 +34,9 @@ type Expect struct {
 // the caller's to add.
 func ParseExpected(granted int, from string, environ []string) (Expect, error) {
 	e := Expect{Count: granted, CountFrom: from, Environ: environ}
-	order, _ := lookup(environ, "CUDA_DEVICE_ORDER")
+	order, _ := process.LookupEnv(environ, "CUDA_DEVICE_ORDER")
 	e.PCIOrder = order == "PCI_BUS_ID"
-	value, set := lookup(environ, visibleVariable)
+	value, set := process.LookupEnv(environ, visibleVariable)
 	if !set {
 		return e, nil
 	}
@@ -47,15 +48,6 @@ func ParseExpected(granted int, from string, environ []string) (Expect, error) {
 		e.Count, e.CountFrom = len(e.Visible), visibleVariable
 	}
 	return e, nil
-}
-
-func lookup(environ []string, name string) (value string, set bool) {
-	for _, entry := range slices.Backward(environ) {
-		if value, set = strings.CutPrefix(entry, name+"="); set {
-			return value, true
-		}
-	}
-	return "", false
 }
 
 // Needed tells whether the job can't do without GPUs, as far as anybody says.

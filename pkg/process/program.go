@@ -42,7 +42,7 @@ func findProgram(argv0, dir string, env []string) (program, error) {
 	if strings.Contains(argv0, "/") {
 		return openProgram(argv0, dir)
 	}
-	path, found := lookupEnv(env, "PATH")
+	path, found := LookupEnv(env, "PATH")
 	if !found {
 		path = defaultPath
 	}
