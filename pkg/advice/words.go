@@ -224,13 +224,15 @@ func (a *Account) left() (lines []string) {
 	return lines
 }
 
-// name is one rank for people.
-func (a *Account) name(rank int) string {
-	if host := a.host(rank); host != "" {
-		return fmt.Sprintf("rank %d (%s)", rank, host)
+// Name is one rank for people, with its host where that is known.
+func Name(rank int, host string) string {
+	if host == "" {
+		return fmt.Sprintf("rank %d", rank)
 	}
-	return fmt.Sprintf("rank %d", rank)
+	return fmt.Sprintf("rank %d (%s)", rank, host)
 }
+
+func (a *Account) name(rank int) string { return Name(rank, a.host(rank)) }
 
 func (a *Account) host(rank int) string {
 	switch {
@@ -244,19 +246,22 @@ func (a *Account) host(rank int) string {
 	return ""
 }
 
-// who is a list of ranks for people: their hosts, where those tell them apart.
+// Names is a list of ranks for people: their hosts, where those are known and tell them apart.
+func Names(ranks []int, launcher roles.Launcher, hostOf func(rank int) string) string {
+	hosts := make([]string, 0, len(ranks))
+	for _, rank := range ranks {
+		hosts = append(hosts, hostOf(rank))
+	}
+	if launcher == roles.Local || slices.Contains(hosts, "") {
+		return prose.Ranks(ranks)
+	}
+	return roles.CompactNodeList(hosts)
+}
+
 func (a *Account) who(ranks []int) string {
 	ranks = slices.Clone(ranks)
 	slices.Sort(ranks)
-	ranks = slices.Compact(ranks)
-	hosts := make([]string, 0, len(ranks))
-	for _, rank := range ranks {
-		hosts = append(hosts, a.host(rank))
-	}
-	if a.ID.Launcher != roles.Local && !slices.Contains(hosts, "") {
-		return roles.CompactNodeList(hosts)
-	}
-	return prose.Ranks(ranks)
+	return Names(slices.Compact(ranks), a.ID.Launcher, a.host)
 }
 
 // log is the path of a log.

@@ -2,16 +2,15 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/advice"
 	"github.com/bringupd/bringupd/pkg/cards"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
@@ -58,26 +57,10 @@ func (n *node) isUp(how string) {
 }
 
 // name is how messages speak of a rank.
-func (n *node) name(rank int) string {
-	if host := n.id.HostOf(rank); host != "" {
-		return fmt.Sprintf("rank %d (%s)", rank, host)
-	}
-	return fmt.Sprintf("rank %d", rank)
-}
+func (n *node) name(rank int) string { return advice.Name(rank, n.id.HostOf(rank)) }
 
 // hostsOf is a list of ranks as people read it.
-func (n *node) hostsOf(ranks []int) string {
-	hosts := make([]string, 0, len(ranks))
-	for _, rank := range ranks {
-		if host := n.id.HostOf(rank); host != "" {
-			hosts = append(hosts, host)
-		}
-	}
-	if len(hosts) < len(ranks) || n.id.Launcher == roles.Local {
-		return prose.Ranks(ranks)
-	}
-	return roles.CompactNodeList(hosts)
-}
+func (n *node) hostsOf(ranks []int) string { return advice.Names(ranks, n.id.Launcher, n.id.HostOf) }
 
 // header is what tells this node as the one that saw something.
 func (n *node) header() signal.Header {
