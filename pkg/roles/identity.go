@@ -44,6 +44,19 @@ func (env Environment) first(names ...string) (name, value string) {
 	return names[0], ""
 }
 
+// number reads a whole number of at least least from the first of these variables that is set.
+func (env Environment) number(least int, names ...string) (int, error) {
+	name, value := env.first(names...)
+	if value == "" {
+		return 0, fmt.Errorf("%s is not set, and should be a whole number of at least %d", name, least)
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < least {
+		return 0, fmt.Errorf("%s is %q, and should be a whole number of at least %d", name, value, least)
+	}
+	return n, nil
+}
+
 // Want is what the command line says about the launch. The zero Want leaves everything to the environment.
 type Want struct {
 	Local bool   // this is a rank that "bringupd local" started: the environment of a launcher does not count
@@ -140,16 +153,4 @@ func digest(facts ...string) string {
 	}
 	sum := sha256.Sum256([]byte(b.String()))
 	return hex.EncodeToString(sum[:8])
-}
-
-// wholeNumber reads a number of at least least from the named variable or flag.
-func wholeNumber(name, value string, least int) (int, error) {
-	if value == "" {
-		return 0, fmt.Errorf("%s is not set, and should be a whole number of at least %d", name, least)
-	}
-	n, err := strconv.Atoi(value)
-	if err != nil || n < least {
-		return 0, fmt.Errorf("%s is %q, and should be a whole number of at least %d", name, value, least)
-	}
-	return n, nil
 }

@@ -159,8 +159,8 @@ func NodeName(env Environment) string {
 // BatchGPUs returns how many GPUs a job was given on this node, also outside of a launch, as in a batch shell, and the
 // variable that tells it; -1 where none does.
 func BatchGPUs(env Environment) (n int, from string) {
-	from, value := env.firstOf(func(t Traits) string { return t.GPUs })
-	if n, err := wholeNumber(from, value, 0); err == nil {
+	from, _ = env.firstOf(func(t Traits) string { return t.GPUs })
+	if n, err := env.number(0, from); err == nil {
 		return n, from
 	}
 	return -1, ""

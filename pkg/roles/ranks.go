@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 )
@@ -40,12 +41,9 @@ func (r ranks) identify(env Environment, hostname string, want Want) (Identity, 
 	if claim := r.claim(env, want); claim == told || claim == sized {
 		return identifyFlags(env, hostname, want)
 	}
-	rank, err := wholeNumber("RANK", env.get("RANK"), 0)
-	if err != nil {
-		return Identity{}, rankError(err)
-	}
-	size, err := wholeNumber("WORLD_SIZE", env.get("WORLD_SIZE"), 1)
-	if err != nil {
+	rank, rankErr := env.number(0, "RANK")
+	size, sizeErr := env.number(1, "WORLD_SIZE")
+	if err := cmp.Or(rankErr, sizeErr); err != nil {
 		return Identity{}, rankError(err)
 	}
 	// A launcher of one process a GPU sets these.

@@ -176,6 +176,7 @@ func noStepError(env Environment) error {
 
 // slurmStep is what srun tells a task about its step, read but not yet judged.
 type slurmStep struct {
+	Environment
 	job, step    string
 	nodes, tasks int
 	perNode      string // "2(x3),1"
@@ -188,8 +189,8 @@ func (slurm) identify(env Environment, hostname string, _ Want) (Identity, error
 	if !inSlurmStep(env) {
 		return Identity{}, noStepError(env)
 	}
-	s := slurmStep{job: env.get("SLURM_JOB_ID"), step: env.get("SLURM_STEP_ID"), list: env.get("SLURM_STEP_NODELIST")}
-	id, err := s.identity(env, hostname)
+	s := slurmStep{Environment: env, job: env.get("SLURM_JOB_ID"), step: env.get("SLURM_STEP_ID"), list: env.get("SLURM_STEP_NODELIST")}
+	id, err := s.identity(hostname)
 	if _, launch := err.(*LaunchError); err != nil && !launch {
 		// No srun has made this environment.
 		err = &LaunchError{
@@ -201,14 +202,14 @@ func (slurm) identify(env Environment, hostname string, _ Want) (Identity, error
 }
 
 // identity is that of a task of the step. The error is a *LaunchError where srun has made what it tells.
-func (s slurmStep) identity(env Environment, hostname string) (id Identity, err error) {
-	if err := s.read(env); err != nil {
+func (s slurmStep) identity(hostname string) (Identity, error) {
+	if err := s.read(); err != nil {
 		return Identity{}, err
 	}
-	if err := s.oneTaskANode(env); err != nil {
+	if err := s.oneTaskANode(); err != nil {
 		return Identity{}, err
 	}
-	rank, err := wholeNumber("SLURM_PROCID", env.get("SLURM_PROCID"), 0)
+	rank, err := s.number(0, "SLURM_PROCID")
 	if err != nil {
 		return Identity{}, err
 	}
@@ -220,63 +221,63 @@ func (s slurmStep) identity(env Environment, hostname string) (id Identity, err 
 		return Identity{}, err
 	}
 	restart := 0
-	if value := env.get("SLURM_RESTART_COUNT"); value != "" {
-		if restart, err = wholeNumber("SLURM_RESTART_COUNT", value, 0); err != nil {
+	if s.get("SLURM_RESTART_COUNT") != "" {
+		if restart, err = s.number(0, "SLURM_RESTART_COUNT"); err != nil {
 			return Identity{}, err
 		}
 	}
-	id = Identity{
+	id := Identity{
 		Launcher: Slurm, Rank: rank, Size: s.tasks,
 		Host: hostname,
 		Job:  s.job, Step: s.step, Restart: restart,
-		Key:       s.key(env, restart),
-		LocalSize: 1, CPUs: slurmCPUs(env),
+		Key:       s.key(restart),
+		LocalSize: 1, CPUs: slurmCPUs(s.Environment),
 	}
-	id.GPUs, id.GPUsFrom = slurmGPUs(env)
-	if name := env.get("SLURMD_NODENAME"); name != "" {
+	id.GPUs, id.GPUsFrom = slurmGPUs(s.Environment)
+	if name := s.get("SLURMD_NODENAME"); name != "" {
 		id.Host = name
-		id.Hosts = s.hostsByRank(env, nodes, rank, name)
+		id.Hosts = s.hostsByRank(nodes, rank, name)
 	}
-	_, id.LaunchAddress = env.first("SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST")
+	_, id.LaunchAddress = s.first("SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST")
 	return id, nil
 }
 
 // read reads the step's sizes.
-func (s *slurmStep) read(env Environment) (err error) {
+func (s *slurmStep) read() (err error) {
 	// They become a directory's name.
 	if !isDecimal(s.job) || !isDecimal(s.step) || max(len(s.job), len(s.step)) > 19 {
 		return fmt.Errorf("SLURM_JOB_ID and SLURM_STEP_ID should be numbers")
 	}
 	// The step's own variables come first: SLURM_NTASKS and SLURM_NNODES are also how sbatch and a user ask srun.
-	name, value := env.first("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
-	if s.tasks, err = wholeNumber(name, value, 1); err != nil {
+	tasks := []string{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}
+	if s.tasks, err = s.number(1, tasks...); err != nil {
 		return err
 	}
 	if s.tasks > maxSize {
+		name, _ := s.first(tasks...)
 		return fmt.Errorf("%s is %d, and should be 1 to %d", name, s.tasks, maxSize)
 	}
-	name, value = env.first("SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
-	if s.nodes, err = wholeNumber(name, value, 1); err != nil {
+	if s.nodes, err = s.number(1, "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"); err != nil {
 		return err
 	}
-	_, s.perNode = env.first("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
-	_, het := env.first("SLURM_HET_SIZE", "SLURM_PACK_SIZE")
+	_, s.perNode = s.first("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
+	_, het := s.first("SLURM_HET_SIZE", "SLURM_PACK_SIZE")
 	s.het, _ = strconv.Atoi(het)
 	return nil
 }
 
 // oneTaskANode is nil where the step has one task on each of its nodes.
-func (s slurmStep) oneTaskANode(env Environment) error {
+func (s slurmStep) oneTaskANode() error {
 	most, err := mostTasks(s.perNode)
 	if err != nil {
 		return fmt.Errorf("SLURM_STEP_TASKS_PER_NODE is %q: %v", s.perNode, err)
 	}
 	problem := ""
-	switch local := env.get("SLURM_LOCALID"); {
+	switch local := s.get("SLURM_LOCALID"); {
 	case most > 1:
 		problem = fmt.Sprintf("cannot run %d daemons on one node: step %s.%s has %d tasks on %d nodes (%s a node)", most, s.job, s.step, s.tasks, s.nodes, s.perNode)
 	case local != "" && local != "0":
-		problem = fmt.Sprintf("cannot run two daemons on one node: this is task %s on %s (SLURM_LOCALID) of step %s.%s", local, env.get("SLURMD_NODENAME"), s.job, s.step)
+		problem = fmt.Sprintf("cannot run two daemons on one node: this is task %s on %s (SLURM_LOCALID) of step %s.%s", local, s.get("SLURMD_NODENAME"), s.job, s.step)
 	case s.tasks != s.nodes:
 		problem = fmt.Sprintf("cannot run %d daemons on %d nodes: step %s.%s has that many tasks, and bringupd runs once on every node", s.tasks, s.nodes, s.job, s.step)
 	default:
@@ -303,12 +304,12 @@ func (s slurmStep) expandList() ([]string, error) {
 // hostsByRank returns the host of each rank where that can be told. Ranks follow the step's list of nodes but
 // for two cases: srun --distribution=arbitrary, and a heterogeneous step, whose list is sorted over all
 // components while its ranks go through one component after the other.
-func (s slurmStep) hostsByRank(env Environment, nodes []string, rank int, own string) []string {
+func (s slurmStep) hostsByRank(nodes []string, rank int, own string) []string {
 	switch {
-	case strings.HasPrefix(env.get("SLURM_DISTRIBUTION"), "arbitrary"):
+	case strings.HasPrefix(s.get("SLURM_DISTRIBUTION"), "arbitrary"):
 		return nil
 	case s.het > 1:
-		nodes = s.hetHosts(env, nodes)
+		nodes = s.hetHosts(nodes)
 	}
 	if len(nodes) != s.tasks || nodes[rank] != own {
 		return nil
@@ -321,14 +322,14 @@ const maxHetGroups = 128
 
 // hetHosts returns the nodes of a step that spans all components of its job, one component after the other, or
 // sorted where the step is just one of them; otherwise nil.
-func (s slurmStep) hetHosts(env Environment, sorted []string) []string {
+func (s slurmStep) hetHosts(sorted []string) []string {
 	if len(sorted) == 0 {
 		return nil
 	}
 	var all []string
 	told := true // all components, with no more nodes than the step has
 	for i := range min(s.het, maxHetGroups) {
-		_, list := env.first(fmt.Sprintf("SLURM_JOB_NODELIST_HET_GROUP_%d", i), fmt.Sprintf("SLURM_JOB_NODELIST_PACK_GROUP_%d", i))
+		_, list := s.first(fmt.Sprintf("SLURM_JOB_NODELIST_HET_GROUP_%d", i), fmt.Sprintf("SLURM_JOB_NODELIST_PACK_GROUP_%d", i))
 		group, err := ExpandNodeList(list, len(sorted))
 		if err == nil && slices.Equal(group, sorted) {
 			return sorted
@@ -346,10 +347,10 @@ func (s slurmStep) hetHosts(env Environment, sorted []string) []string {
 // key leaves out what differs between the tasks of one step: srun gives each component of a heterogeneous step
 // a launcher port of its own (and the components may have begun a second apart), gives SLURM_SRUN_COMM_PORT
 // another value for each group of 48 nodes, and is seen by each node under the address that node is reached from.
-func (s slurmStep) key(env Environment, restart int) string {
-	facts := []string{string(Slurm), env.get("SLURM_CLUSTER_NAME"), s.job, s.step, strconv.Itoa(restart), strconv.Itoa(s.tasks)}
+func (s slurmStep) key(restart int) string {
+	facts := []string{string(Slurm), s.get("SLURM_CLUSTER_NAME"), s.job, s.step, strconv.Itoa(restart), strconv.Itoa(s.tasks)}
 	if s.het < 2 {
-		facts = append(facts, env.get("SLURM_JOB_START_TIME"), env.get("SLURM_STEP_LAUNCHER_PORT"))
+		facts = append(facts, s.get("SLURM_JOB_START_TIME"), s.get("SLURM_STEP_LAUNCHER_PORT"))
 	}
 	return digest(facts...)
 }
@@ -363,27 +364,21 @@ func slurmGPUs(env Environment) (n int, from string) {
 			return len(ids), "SLURM_STEP_GPUS"
 		}
 	}
-	if n, err := wholeNumber("SLURM_GPUS_ON_NODE", env.get("SLURM_GPUS_ON_NODE"), 0); err == nil {
+	if n, err := env.number(0, "SLURM_GPUS_ON_NODE"); err == nil {
 		return n, "SLURM_GPUS_ON_NODE"
 	}
 	return -1, ""
 }
 
-// slurmCPUs returns the CPUs of this task. Both variables may say too much: SLURM_CPUS_PER_TASK is inherited
-// from sbatch, and SLURM_CPUS_ON_NODE counts all that the job has on the node.
-func slurmCPUs(env Environment) int {
-	task, taskErr := wholeNumber("SLURM_CPUS_PER_TASK", env.get("SLURM_CPUS_PER_TASK"), 1)
-	node, nodeErr := wholeNumber("SLURM_CPUS_ON_NODE", env.get("SLURM_CPUS_ON_NODE"), 1)
-	switch {
-	case taskErr == nil && nodeErr == nil:
-		return min(task, node)
-	case taskErr == nil:
-		return task
-	case nodeErr == nil:
-		return node
-	default:
-		return 0
+// slurmCPUs returns the CPUs of this task, 0 where not told. Both variables may say too much: SLURM_CPUS_PER_TASK is
+// inherited from sbatch, and SLURM_CPUS_ON_NODE counts all that the job has on the node.
+func slurmCPUs(env Environment) (least int) {
+	for _, name := range []string{"SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"} {
+		if n, err := env.number(1, name); err == nil && (least == 0 || n < least) {
+			least = n
+		}
 	}
+	return least
 }
 
 // mostTasks returns the highest count of "2(x3),1", two tasks on each of three nodes and then one on one; 0
