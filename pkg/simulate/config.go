@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"syscall"
@@ -125,12 +126,16 @@ const (
 
 // Fits returns an error where this process may not open as many files as the
 // daemons of so many nodes do.
-func Fits(nodes int) error {
+func Fits(nodes int) error { return fits(nodes, mostFiles()) }
+
+// mostFiles is how many files this process may open; where that can't be told it
+// is found out.
+func mostFiles() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return nil // what can't be told is found out
+		return math.MaxUint64
 	}
-	return fits(nodes, limit.Cur)
+	return limit.Cur
 }
 
 func fits(nodes int, files uint64) error {

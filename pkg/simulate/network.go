@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"syscall"
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/lifeline"
@@ -25,11 +24,7 @@ func (c Config) over() string {
 	if c.Lifeline == config.LifelineOff || c.Nodes == 1 {
 		return overNone
 	}
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return overTCP // what can't be told is found out
-	}
-	return overWith(c.Nodes, limit.Cur)
+	return overWith(c.Nodes, mostFiles())
 }
 
 func overWith(nodes int, files uint64) string {
