@@ -74,45 +74,34 @@ func asking(address, token string, ask func(*gcsClient) error) error {
 // health returns nil when the server at the address answers its health check
 // with SERVING. It proves that a Ray server answers, not that it is ours.
 func (c *gcsClient) health(ctx context.Context) error {
-	reply, err := c.call(ctx, grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{})
-	if err == nil {
-		err = parseHealth(reply)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot see Ray at %s in health: %w", c.address, err)
-	}
-	return nil
+	_, err := ask(ctx, c, "cannot see Ray at %s in health", grpc_health_v1.Health_Check_FullMethodName, &grpc_health_v1.HealthCheckRequest{}, parseHealth)
+	return err
 }
 
 // sessionName returns the name of the session that the GCS belongs to. It fails
 // for the first moments of a GCS, until ray start has told it.
 func (c *gcsClient) sessionName(ctx context.Context) (string, error) {
-	reply, err := c.call(ctx, kvGetMethod, &gcs.InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("session_name")})
-	var value []byte
-	if err == nil {
-		value, err = parseKVReply(reply)
-	}
-	if err == nil && len(value) == 0 {
-		err = errors.New("it has none")
-	}
-	if err != nil {
-		return "", fmt.Errorf("cannot get the session's name from Ray's GCS at %s: %w", c.address, err)
-	}
-	return string(value), nil
+	request := &gcs.InternalKVGetRequest{Namespace: []byte("session"), Key: []byte("session_name")}
+	return ask(ctx, c, "cannot get the session's name from Ray's GCS at %s", kvGetMethod, request, parseSession)
 }
 
 // nodes returns the node table, or its entries of these names: one request for
 // N nodes, or one small one a node.
 func (c *gcsClient) nodes(ctx context.Context, names ...string) ([]entry, error) {
-	reply, err := c.call(ctx, nodeInfoMethod, nodesRequest(names))
-	var nodes []entry
+	return ask(ctx, c, "cannot get the node table from Ray's GCS at %s", nodeInfoMethod, nodesRequest(names), parseNodesReply)
+}
+
+// ask makes a call and returns what parse makes of the answer. failed begins the
+// error, and has a place for the address.
+func ask[T any](ctx context.Context, c *gcsClient, failed, method string, request proto.Message, parse func([]byte) (T, error)) (value T, err error) {
+	reply, err := c.call(ctx, method, request)
 	if err == nil {
-		nodes, err = parseNodesReply(reply)
+		value, err = parse(reply)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot get the node table from Ray's GCS at %s: %w", c.address, err)
+		err = fmt.Errorf(failed+": %w", c.address, err)
 	}
-	return nodes, nil
+	return value, err
 }
 
 func (c *gcsClient) call(ctx context.Context, method string, request proto.Message) ([]byte, error) {

@@ -50,21 +50,26 @@ func parse(b []byte, into proto.Message) error {
 	return nil
 }
 
-// parseKVReply returns the value, or an error where the GCS has none.
-func parseKVReply(b []byte) ([]byte, error) {
+// parseSession returns the session's name; the error tells where the GCS has none.
+func parseSession(b []byte) (string, error) {
 	var reply gcs.InternalKVGetReply
-	if err := parse(b, &reply); err != nil {
-		return nil, err
+	err := parseReply(b, &reply)
+	if err == nil && len(reply.Value) == 0 {
+		err = errors.New("it has none")
 	}
-	return reply.Value, refusal(reply.Status)
+	return string(reply.Value), err
 }
 
-// refusal returns nil where the status is the one of success.
-func refusal(status *gcs.GcsStatus) error {
-	if status.GetCode() == 0 {
-		return nil
+// parseReply reads a reply; one whose status is not that of success is an error.
+func parseReply(b []byte, into interface {
+	proto.Message
+	GetStatus() *gcs.GcsStatus
+}) error {
+	err := parse(b, into)
+	if status := into.GetStatus(); err == nil && status.GetCode() != 0 {
+		err = fmt.Errorf("%s (code %d)", shown(status.Message), status.Code)
 	}
-	return fmt.Errorf("%s (code %d)", shown(status.Message), status.Code)
+	return err
 }
 
 // nodesRequest asks for all nodes, or for those of these names.
@@ -87,10 +92,7 @@ func parseNodesReply(b []byte) ([]entry, error) {
 		return nil, fmt.Errorf("more than %d nodes", mostNodes)
 	}
 	var reply gcs.GetAllNodeInfoReply
-	if err := parse(b, &reply); err != nil {
-		return nil, err
-	}
-	if err := refusal(reply.Status); err != nil {
+	if err := parseReply(b, &reply); err != nil {
 		return nil, err
 	}
 	var nodes []entry
@@ -147,14 +149,14 @@ func deathReason(death *gcs.NodeDeathInfo) string {
 	return kind + ": " + message
 }
 
-// parseHealth returns nil where the answer of a health check is SERVING.
-func parseHealth(b []byte) error {
+// parseHealth returns no error where the answer of a health check is SERVING.
+func parseHealth(b []byte) (state grpc_health_v1.HealthCheckResponse_ServingStatus, err error) {
 	var reply grpc_health_v1.HealthCheckResponse
 	if err := parse(b, &reply); err != nil {
-		return err
+		return 0, err
 	}
 	if reply.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-		return fmt.Errorf("it answers with state %d, and 1 (SERVING) is wanted", reply.Status)
+		err = fmt.Errorf("it answers with state %d, and 1 (SERVING) is wanted", reply.Status)
 	}
-	return nil
+	return reply.Status, err
 }

@@ -29,8 +29,8 @@ func FuzzRayReplies(f *testing.F) {
 		var err error
 		took := allocated(func() {
 			nodes, err = parseNodesReply(reply)
-			_, _ = parseKVReply(reply)
-			_ = parseHealth(reply)
+			_, _ = parseSession(reply)
+			_, _ = parseHealth(reply)
 		})
 		// A node of two bytes makes one of some hundred, in a slice that grows.
 		if most := uint64(64<<10 + 1024*len(reply)); took > most {

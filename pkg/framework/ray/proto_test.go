@@ -3,6 +3,7 @@ package ray
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -58,13 +59,16 @@ func TestParseNodesReply(t *testing.T) {
 	}
 }
 
-func TestParseKVReply(t *testing.T) {
-	value, err := parseKVReply(recorded(t, "session"))
-	if err != nil || len(value) < 40 || string(value[:10]) != "session_20" {
-		t.Errorf("the session is %q, %v", value, err)
+func TestParseSession(t *testing.T) {
+	name, err := parseSession(recorded(t, "session"))
+	if err != nil || len(name) < 40 || !strings.HasPrefix(name, "session_20") {
+		t.Errorf("the session is %q, %v", name, err)
 	}
-	if value, err := parseKVReply(recorded(t, "nokey")); err == nil {
-		t.Errorf("a key that is missing has the value %q", value)
+	if name, err := parseSession(recorded(t, "nokey")); err == nil {
+		t.Errorf("a key that is missing has the value %q", name)
+	}
+	if name, err := parseSession(nil); err == nil {
+		t.Errorf("a key without a value has the value %q", name)
 	}
 }
 
@@ -81,7 +85,7 @@ func TestParseHealth(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			if err := parseHealth(tc.reply); (err == nil) != tc.well {
+			if _, err := parseHealth(tc.reply); (err == nil) != tc.well {
 				t.Errorf("got %v", err)
 			}
 		})
