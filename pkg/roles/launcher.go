@@ -12,20 +12,20 @@ import (
 type Launcher string
 
 // launcher is all that is particular to one launcher. Each has a file of its own, and its place in launchers.
-type launcher interface {
-	name() Launcher
+type launcher struct {
+	name   Launcher
+	traits Traits
 	// claim tells how sure it is that it has started this process as a daemon.
-	claim(env Environment, want Want) claim
+	claim func(env Environment, want Want) claim
 	// identify finds out who this daemon is. A launch that cannot work is a *LaunchError, also one by nobody.
-	identify(env Environment, hostname string, want Want) (Identity, error)
-	traits() Traits
-	// words are those for a job of this id.
-	words(job string) Words
+	identify func(env Environment, hostname string, want Want) (Identity, error)
+	words    func(job string) Words                 // for a job of this id
+	requeuer func(job string, run Program) Requeuer // nil: it can't start a job anew
 }
 
 // launchers are all that Identify knows. Of those with the same claim the first counts, and where none has any, it
 // says what is missing.
-var launchers = []launcher{slurm{}, local{}, ranks{}}
+var launchers = []launcher{slurm, local, ranks}
 
 // claim is how sure a launcher is that it has started a process as a daemon.
 type claim int
@@ -72,28 +72,19 @@ type Words struct {
 
 // of returns the launcher of that name; an unknown one has neither traits nor words.
 func (l Launcher) of() launcher {
-	at := slices.IndexFunc(launchers, func(known launcher) bool { return known.name() == l })
-	if at < 0 {
-		return nil
+	for _, known := range launchers {
+		if known.name == l {
+			return known
+		}
 	}
-	return launchers[at]
+	return launcher{words: func(string) Words { return Words{} }}
 }
 
 // Traits are what is so of the launcher; the zero Traits where it isn't known.
-func (l Launcher) Traits() Traits {
-	if known := l.of(); known != nil {
-		return known.traits()
-	}
-	return Traits{}
-}
+func (l Launcher) Traits() Traits { return l.of().traits }
 
 // Words are the launcher's for a job of this id; the zero Words where it isn't known.
-func (l Launcher) Words(job string) Words {
-	if known := l.of(); known != nil {
-		return known.words(job)
-	}
-	return Words{}
-}
+func (l Launcher) Words(job string) Words { return l.of().words(job) }
 
 // Program runs a launcher's own program to its end and returns what it has printed. The error says which program it
 // was, and what it has said.
@@ -112,13 +103,11 @@ const NoRequeuer = "it is no job of Slurm's, which alone can start one anew"
 
 // Requeuer returns who can have the job started anew, by the launcher's own programs; nil where nobody can.
 func (id Identity) Requeuer(run Program) Requeuer {
-	by, ok := id.Launcher.of().(interface {
-		requeuer(job string, run Program) Requeuer
-	})
-	if !ok || id.Job == "" {
+	by := id.Launcher.of().requeuer
+	if by == nil || id.Job == "" {
 		return nil
 	}
-	return by.requeuer(id.Job, run)
+	return by(id.Job, run)
 }
 
 // foreignJobs are variables with the job's id, of launchers that Identify doesn't know.
@@ -141,7 +130,7 @@ func JobVariables() []string {
 func Private(variable string) bool {
 	begins := func(prefix string) bool { return strings.HasPrefix(variable, prefix) }
 	return slices.ContainsFunc(foreignPrivate, begins) ||
-		slices.ContainsFunc(launchers, func(l launcher) bool { return slices.ContainsFunc(l.traits().Private, begins) })
+		slices.ContainsFunc(launchers, func(l launcher) bool { return slices.ContainsFunc(l.traits.Private, begins) })
 }
 
 // SubmitDir is the directory where the job was submitted; empty where no launcher tells.
@@ -177,7 +166,7 @@ func IsFirst(env Environment) bool {
 func variables(of func(Traits) string) []string {
 	var names []string
 	for _, l := range launchers {
-		if name := of(l.traits()); name != "" {
+		if name := of(l.traits); name != "" {
 			names = append(names, name)
 		}
 	}

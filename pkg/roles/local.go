@@ -8,23 +8,18 @@ import (
 // Local is the launcher of one machine: "bringupd local" starts all daemons there.
 const Local Launcher = "local"
 
-type local struct{}
-
-func (local) name() Launcher { return Local }
-
-func (local) claim(_ Environment, want Want) claim {
-	if want.Local {
-		return told
-	}
-	return unclaimed
+var local = launcher{
+	name: Local, identify: identifyLocal, words: plainWords,
+	claim: func(_ Environment, want Want) claim {
+		if want.Local {
+			return told
+		}
+		return unclaimed
+	},
 }
 
-func (local) traits() Traits { return Traits{} }
-
-func (local) words(string) Words { return Words{Nested: otherName, Nodes: srunNodes} }
-
-// identify takes what "bringupd local" says: all ranks are on this host.
-func (local) identify(_ Environment, hostname string, want Want) (Identity, error) {
+// identifyLocal takes what "bringupd local" says: all ranks are on this host.
+func identifyLocal(_ Environment, hostname string, want Want) (Identity, error) {
 	if want.Rank == nil || want.Size == nil {
 		return Identity{}, fmt.Errorf("internal error: a local daemon without rank or size")
 	}

@@ -9,11 +9,12 @@ import (
 // Ranks is any launcher that sets RANK and WORLD_SIZE, or a user who gives the flags of the same meaning.
 const Ranks Launcher = "ranks"
 
-type ranks struct{}
+var ranks = launcher{
+	name: Ranks, traits: Traits{Rank: "RANK"},
+	claim: claimRanks, identify: identifyRanks, words: plainWords,
+}
 
-func (ranks) name() Launcher { return Ranks }
-
-func (ranks) claim(env Environment, want Want) claim {
+func claimRanks(env Environment, want Want) claim {
 	rank, size := env.get("RANK"), env.get("WORLD_SIZE")
 	switch {
 	case want.Rank != nil:
@@ -29,16 +30,14 @@ func (ranks) claim(env Environment, want Want) claim {
 	}
 }
 
-func (ranks) traits() Traits { return Traits{Rank: "RANK"} }
+// plainWords are those of a launcher that has none of its own: the user names the runs.
+func plainWords(string) Words {
+	return Words{Nested: "give the inner one another --job-id", Nodes: srunNodes}
+}
 
-// otherName is what to do about a daemon inside its own run where the user names the runs.
-const otherName = "give the inner one another --job-id"
-
-func (ranks) words(string) Words { return Words{Nested: otherName, Nodes: srunNodes} }
-
-// identify takes the flags, or reads RANK and WORLD_SIZE.
-func (r ranks) identify(env Environment, hostname string, want Want) (Identity, error) {
-	if claim := r.claim(env, want); claim == told || claim == sized {
+// identifyRanks takes the flags, or reads RANK and WORLD_SIZE.
+func identifyRanks(env Environment, hostname string, want Want) (Identity, error) {
+	if claim := claimRanks(env, want); claim == told || claim == sized {
 		return identifyFlags(env, hostname, want)
 	}
 	rank, rankErr := env.number(0, "RANK")

@@ -33,30 +33,25 @@ func ParseRole(s string) (Role, error) {
 // Elect returns the role of this rank when asked for role: the head is rank 0, so that all ranks agree on it
 // without a word being exchanged. A role that would leave the job with no head or with two is a LaunchError.
 func (id Identity) Elect(role Role) (Role, error) {
+	own := Worker
+	if id.Rank == 0 {
+		own = Head
+	}
 	switch role {
 	case Auto, "":
-		if id.Rank == 0 {
-			return Head, nil
-		}
-		return Worker, nil
+		return own, nil
+	case own, Sandbox:
+		return role, nil
 	case Head:
-		if id.Rank != 0 {
-			return "", &LaunchError{
-				Problem: fmt.Sprintf("cannot be head on rank %d of %d (%s): the head is rank 0, and a job has one", id.Rank, id.Size, id.Host),
-				Mend:    "give --role=auto to all ranks, or --role=head to rank 0 alone",
-			}
+		return "", &LaunchError{
+			Problem: fmt.Sprintf("cannot be head on rank %d of %d (%s): the head is rank 0, and a job has one", id.Rank, id.Size, id.Host),
+			Mend:    "give --role=auto to all ranks, or --role=head to rank 0 alone",
 		}
-		return Head, nil
 	case Worker:
-		if id.Rank == 0 {
-			return "", &LaunchError{
-				Problem: fmt.Sprintf("cannot be worker on rank 0 of %d (%s): the head is rank 0, and the job would have none", id.Size, id.Host),
-				Mend:    "give --role=auto to all ranks, or --role=worker to the ranks above 0 alone",
-			}
+		return "", &LaunchError{
+			Problem: fmt.Sprintf("cannot be worker on rank 0 of %d (%s): the head is rank 0, and the job would have none", id.Size, id.Host),
+			Mend:    "give --role=auto to all ranks, or --role=worker to the ranks above 0 alone",
 		}
-		return Worker, nil
-	case Sandbox:
-		return Sandbox, nil
 	default:
 		return "", fmt.Errorf("internal error: no role %q", string(role))
 	}

@@ -11,11 +11,18 @@ import (
 // Slurm is the launcher that starts one task a node of one job step.
 const Slurm Launcher = "slurm"
 
-type slurm struct{}
+var slurm = launcher{
+	name: Slurm,
+	traits: Traits{
+		NamesNodes: true, Steps: true, Private: []string{"SLURM_", "SLURMD_"},
+		Job: "SLURM_JOB_ID", Rank: "SLURM_PROCID", Host: "SLURMD_NODENAME", GPUs: "SLURM_GPUS_ON_NODE", SubmitDir: "SLURM_SUBMIT_DIR",
+	},
+	claim: claimSlurm, identify: identifySlurm, words: slurmWords,
+	// It is left to Slurm to say that an allocation without a batch script can't be started anew.
+	requeuer: func(job string, run Program) Requeuer { return slurmJob{job, run} },
+}
 
-func (slurm) name() Launcher { return Slurm }
-
-func (slurm) claim(env Environment, _ Want) claim {
+func claimSlurm(env Environment, _ Want) claim {
 	_, job := env.first("SLURM_JOB_ID", "SLURM_JOBID")
 	switch {
 	case inSlurmStep(env):
@@ -27,14 +34,7 @@ func (slurm) claim(env Environment, _ Want) claim {
 	}
 }
 
-func (slurm) traits() Traits {
-	return Traits{
-		NamesNodes: true, Steps: true, Private: []string{"SLURM_", "SLURMD_"},
-		Job: "SLURM_JOB_ID", Rank: "SLURM_PROCID", Host: "SLURMD_NODENAME", GPUs: "SLURM_GPUS_ON_NODE", SubmitDir: "SLURM_SUBMIT_DIR",
-	}
-}
-
-func (slurm) words(job string) Words {
+func slurmWords(job string) Words {
 	return Words{
 		Title: "Slurm", Nodes: srunNodes,
 		Nested: "give the inner one a step of its own: " + srunLine(0, " --overlap") +
@@ -93,9 +93,6 @@ type slurmJob struct {
 }
 
 var _ Requeuer = slurmJob{}
-
-// requeuer leaves it to Slurm to say that an allocation without a batch script can't be started anew.
-func (slurm) requeuer(job string, run Program) Requeuer { return slurmJob{job, run} }
 
 // Requeue has Slurm end the job and put it back into the queue.
 func (j slurmJob) Requeue(ctx context.Context) error {
@@ -184,8 +181,8 @@ type slurmStep struct {
 	het          int    // components of a heterogeneous job, 0 for an ordinary one
 }
 
-// identify reads a task's environment, and refuses a step that isn't one task a node.
-func (slurm) identify(env Environment, hostname string, _ Want) (Identity, error) {
+// identifySlurm reads a task's environment, and refuses a step that isn't one task a node.
+func identifySlurm(env Environment, hostname string, _ Want) (Identity, error) {
 	if !inSlurmStep(env) {
 		return Identity{}, noStepError(env)
 	}
