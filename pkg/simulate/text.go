@@ -13,23 +13,23 @@ import (
 )
 
 // Text is the report for people: each run in full.
-func (r Report) Text() string { return r.written("text") + r.notes() }
+func (r Report) Text() string { return written("text", r) + r.notes() }
 
 // Table is the report for people: one row a run. It is a table in Markdown,
 // too.
-func (r Report) Table() string { return r.written("table") + legend + r.notes() }
+func (r Report) Table() string { return written("table", r) + legend + r.notes() }
 
 //go:embed report.tmpl
 var templates string
 
-// written is the report by the template of that name.
-func (r Report) written(name string) string {
+// written is a report, or a run, by the template of that name.
+func written(name string, what any) string {
 	all := template.Must(template.New("").Funcs(template.FuncMap{
 		"time": prose.Measured, "grouped": func(n any) string { return prose.Grouped(reflect.ValueOf(n).Int()) },
-		"rate": rate, "size": size, "percent": percent, "calls": calls, "table": Report.table, "largest": Report.largest,
+		"rate": rate, "size": size, "percent": percent, "calls": calls, "kinds": signal.Ops, "table": table, "largest": Report.largest,
 	}).Parse(templates))
 	var b strings.Builder
-	if err := all.ExecuteTemplate(&b, name, r); err != nil {
+	if err := all.ExecuteTemplate(&b, name, what); err != nil {
 		return fmt.Sprintf("internal error: %v\n", err)
 	}
 	return b.String()
@@ -45,27 +45,20 @@ func (r Report) largest() *Run {
 	return nil
 }
 
+// grid is what a template makes that writes one row a line, with bars between its
+// cells.
+func grid(name string, what any) (rows [][]string) {
+	for row := range strings.SplitSeq(strings.TrimSpace(written(name, what)), "\n") {
+		rows = append(rows, strings.Split(row, "|"))
+	}
+	return rows
+}
+
 // calls is the table of calls by kind.
 func calls(run Run) string {
-	grid := [][]string{
-		{"", "min", "p50", "p99", "max", "to the gate", "to the gate", "to the end"},
-		cells("all, until up", run.Worker.Calls),
-		cells("all, to the gate", run.WorkerToGate, run.Head.Calls, run.ToGate.Calls, run.Whole.Calls),
-	}
-	for _, op := range signal.Ops() {
-		kind := op.String()
-		if run.Whole.ByKind[kind] > 0 {
-			grid = append(grid, cells(kind, run.Worker.ByKind[kind], run.Head.ByKind[kind], run.ToGate.ByKind[kind], run.Whole.ByKind[kind]))
-		}
-	}
-	if run.Gate == 0 {
-		dash(grid[2][1:5])
-		for _, row := range grid[2:] {
-			dash(row[5:7])
-		}
-	}
+	rows := grid("calls", run)
 	const heading = "a worker, until up"
-	widths := widthsOf(grid)
+	widths := widthsOf(rows)
 	worker := widths[1] + widths[2] + widths[3] + widths[4] + 3*len(gap)
 	if missing := len(heading) - worker; missing > 0 {
 		widths[1] += missing
@@ -74,7 +67,7 @@ func calls(run Run) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  %-*s%s%*s%s%*s%s%*s%s%*s\n", widths[0], "calls", gap, worker, heading,
 		gap, widths[5], "the head", gap, widths[6], "all nodes", gap, widths[7], "all nodes")
-	for _, row := range grid {
+	for _, row := range rows {
 		fmt.Fprintf(&b, "  %-*s", widths[0], row[0])
 		for column := 1; column < len(row); column++ {
 			fmt.Fprintf(&b, "%s%*s", gap, widths[column], row[column])
@@ -84,28 +77,12 @@ func calls(run Run) string {
 	return b.String()
 }
 
-// dash is for what was not reached.
-func dash(cells []string) {
-	for i := range cells {
-		cells[i] = "-"
-	}
-}
-
 // gap stands between two columns.
 const gap = "  "
 
-// cells is a row of calls.
-func cells(name string, worker Spread[int64], others ...int64) []string {
-	row := []string{name, prose.Grouped(worker.Min), prose.Grouped(worker.P50), prose.Grouped(worker.P99), prose.Grouped(worker.Max)}
-	for _, n := range others {
-		row = append(row, prose.Grouped(n))
-	}
-	return row
-}
-
-func widthsOf(grid [][]string) []int {
-	widths := make([]int, len(grid[0]))
-	for _, cells := range grid {
+func widthsOf(rows [][]string) []int {
+	widths := make([]int, len(rows[0]))
+	for _, cells := range rows {
 		for column, cell := range cells {
 			widths[column] = max(widths[column], len(cell))
 		}
@@ -113,63 +90,16 @@ func widthsOf(grid [][]string) []int {
 	return widths
 }
 
-// table has one row a run.
-func (r Report) table() string {
-	grid := [][]string{
-		{"nodes", "added", "gate", "up p50", "up p99", "last up", "worker calls", "most", "head calls", "all calls", "most /s",
-			"steady /s", "head /s", "end", "lifelines", "memory", "goroutines", "cores"},
-	}
-	if r.Dies != "" {
-		grid[0] = append(grid[0], "death p50", "death p99", "last", "death cores")
-	}
-	for _, run := range r.Runs {
-		row := r.row(run)
-		if r.Dies != "" {
-			row = append(row, deathRow(run.Death)...)
-		}
-		grid = append(grid, row)
-	}
-	return markdown(grid)
-}
-
-// row is a run in the table; what it did not reach is a dash.
-func (r Report) row(run Run) []string {
-	toGate := []string{
-		prose.Measured(run.Gate), prose.Measured(run.Up.P50), prose.Measured(run.Up.P99), prose.Measured(run.Up.Max), prose.Grouped(run.WorkerToGate.P50),
-		prose.Grouped(run.WorkerToGate.Max), prose.Grouped(run.Head.Calls), prose.Grouped(run.ToGate.Calls), prose.Grouped(run.Peak),
-	}
-	cores := percent(run.Machine.Busy)
-	if run.Gate == 0 {
-		dash(toGate)
-		toGate[0], cores = "failed", "-"
-	}
-	worker, head, end := "-", "-", "-"
-	if run.Steady != nil {
-		worker, head = rate(run.Steady.Worker), rate(run.Steady.Head)
-	}
-	if run.End.Took > 0 {
-		end = prose.Measured(run.End.Took)
-	}
-	return slices.Concat([]string{prose.Grouped(run.Nodes), prose.Measured(r.Latency)}, toGate,
-		[]string{worker, head, end, run.Lifelines, size(run.Machine.Memory), prose.Grouped(run.Machine.Goroutines), cores})
-}
-
-// deathRow is a death in the table.
-func deathRow(d *Death) []string {
-	if d == nil {
-		return []string{"-", "-", "-", "-"}
-	}
-	return []string{prose.Measured(d.Took.P50), prose.Measured(d.Took.P99), prose.Measured(d.Took.Max), percent(d.Busy)}
-}
-
 const legend = "Calls are those to the gate: of a worker (p50, most), of the head, of all. Steady is calls a second of one worker, and of the head.\n" +
 	"Cores is which part of this machine's they took to the gate.\n"
 
-// markdown sets a grid with all cells to the right.
-func markdown(grid [][]string) string {
-	widths := widthsOf(grid)
+// table is the Markdown of the table that has one row a run, with all cells to
+// the right.
+func table(r Report) string {
+	rows := grid("rows", r)
+	widths := widthsOf(rows)
 	var b strings.Builder
-	for i, cells := range grid {
+	for i, cells := range rows {
 		for column, cell := range cells {
 			fmt.Fprintf(&b, "| %*s ", widths[column], cell)
 		}
