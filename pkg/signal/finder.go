@@ -147,34 +147,15 @@ func (f *Finder) look(ctx context.Context) (*Dir, Job, error) {
 // read opens a run directory. Its error is errOther where it is not the one that
 // is looked for.
 func (f *Finder) read(ctx context.Context, name string) (*Dir, Job, error) {
-	d := f.place.dir(name, "", FileSystem{})
-	var job Job
-	err := d.inspect(ctx, f.place)
-	switch {
-	case err == errNotDir && name == f.place.Run:
-		return nil, job, f.place.explainInTheWay(ctx, d.path)
-	case err == errNotDir:
-		// Slurm's own output is often named by the job, too.
-		return nil, job, errOther
-	case err != nil:
-		return nil, job, err
-	}
-	if job, err = d.adopt(ctx); err != nil {
-		return nil, job, err
+	d, job, err := f.place.open(ctx, name)
+	if err != nil {
+		return d, job, err
 	}
 	wanted, err := f.accept(ctx, d, job)
 	if err == nil && !wanted {
 		err = errOther
 	}
 	return d, job, err
-}
-
-// adopt makes d what its job record says that it is, and returns that.
-func (d *Dir) adopt(ctx context.Context) (job Job, err error) {
-	if err = d.read(ctx, Control, NameJob, &job); err == nil {
-		d.nonce, d.size, d.kind = job.Nonce, job.Size, named(job.FileSystem)
-	}
-	return job, err
 }
 
 // Ended tells whether the run has ended or is about to: its end is published.

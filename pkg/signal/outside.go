@@ -39,7 +39,7 @@ func (p Place) openExisting(ctx context.Context) (*Dir, Job, error) {
 		return nil, job, err
 	}
 	logDir, run := filepath.Split(p.LogDir)
-	d := Place{LogDir: logDir, Rank: p.Rank, Host: p.Host, Access: p.Access}.dir(run, "", FileSystem{})
+	d := Place{LogDir: logDir, Rank: p.Rank, Host: p.Host, Access: p.Access}.dir(run)
 	err = p.again(func() (err error) {
 		job, err = d.adopt(ctx)
 		return err

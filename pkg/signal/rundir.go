@@ -3,7 +3,6 @@ package signal
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -58,10 +57,10 @@ func (d *Dir) Deaf() *Dir {
 // NodeName returns the name in Nodes that says that rank is in state.
 func (d *Dir) NodeName(rank int, state string) string { return NodeName(rank, d.size, state) }
 
-func (p Place) dir(run, nonce string, kind FileSystem) *Dir {
+func (p Place) dir(run string) *Dir {
 	return &Dir{
-		path: filepath.Join(p.LogDir, run), run: run, nonce: nonce,
-		rank: p.Rank, size: p.Size, host: p.Host, kind: kind, via: p.Access, pulse: newPulse(),
+		path: filepath.Join(p.LogDir, run), run: run,
+		rank: p.Rank, size: p.Size, host: p.Host, via: p.Access, pulse: newPulse(),
 	}
 }
 
@@ -80,12 +79,13 @@ func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
 	// the log directory may be anybody's to list.
 	run, nonce := p.Run, newTag()
 	if slices.Contains(names, run) {
-		if err := p.refuseOwn(ctx, kind); err != nil {
+		if err := p.refuseOwn(ctx); err != nil {
 			return nil, err
 		}
 		run += "+" + newTag()[:8]
 	}
-	d := p.dir(run, nonce, kind)
+	d := p.dir(run)
+	d.nonce, d.kind = nonce, kind
 	job.Run, job.Key, job.Size, job.FileSystem = run, p.Key, p.Size, kind.Name
 	data, err := d.encode(&job)
 	if err != nil {
@@ -115,20 +115,13 @@ func (p Place) survey(ctx context.Context) (names []string, kind FileSystem, err
 
 // refuseOwn refuses a name whose run has the facts of this launch: our peers
 // could not tell the two apart. It refuses, too, what they would stumble over.
-func (p Place) refuseOwn(ctx context.Context, kind FileSystem) error {
+func (p Place) refuseOwn(ctx context.Context) error {
 	const mend = "give another --job-id, or another --log-dir"
-	old := p.dir(p.Run, "", kind)
-	var job Job
-	err := old.inspect(ctx, p)
-	if err == nil {
-		err = old.read(ctx, Control, NameJob, &job)
-	}
+	_, job, err := p.open(ctx, p.Run)
 	var refused *DirError
 	switch {
 	case errors.Is(err, errAbsent):
 		return nil
-	case errors.Is(err, errNotDir):
-		return p.explainInTheWay(ctx, old.path)
 	case errors.As(err, &refused), Stalled(err):
 		return err
 	case err != nil:
@@ -177,7 +170,33 @@ func (p Place) explainBuild(path string, err error) error {
 func newTag() string {
 	var raw [16]byte
 	_, _ = rand.Read(raw[:]) // it never fails: see crypto/rand
-	return hex.EncodeToString(raw[:])
+	return fmt.Sprintf("%x", raw)
+}
+
+// open opens a run directory, which may be another's. Its error is errOther where
+// it is no directory: Slurm's own output is often named by the job, too. One that
+// has the name of ours is refused.
+func (p Place) open(ctx context.Context, name string) (*Dir, Job, error) {
+	d := p.dir(name)
+	err := d.inspect(ctx, p)
+	switch {
+	case err == errNotDir && name == p.Run:
+		return d, Job{}, p.explainInTheWay(ctx, d.path)
+	case err == errNotDir:
+		return d, Job{}, errOther
+	case err != nil:
+		return d, Job{}, err
+	}
+	job, err := d.adopt(ctx)
+	return d, job, err
+}
+
+// adopt makes d what its job record says that it is, and returns that.
+func (d *Dir) adopt(ctx context.Context) (job Job, err error) {
+	if err = d.read(ctx, Control, NameJob, &job); err == nil {
+		d.nonce, d.size, d.kind = job.Nonce, job.Size, named(job.FileSystem)
+	}
+	return job, err
 }
 
 // inspect refuses a run directory that we did not make. It returns errAbsent
