@@ -194,7 +194,7 @@ func (d *doctor) pong(ctx context.Context, dir *signal.Dir, heard <-chan struct{
 	asked, cancel := context.WithTimeoutCause(ctx, d.Join+pingTime, errPing)
 	defer cancel()
 	over := false // the head was told to end
-	err := d.await(asked, dir, func(l signal.Listing) bool {
+	err := dir.Await(asked, signal.Control, func(l signal.Listing) bool {
 		over = l.Has(signal.NameDrain)
 		return over || l.Has(pingName)
 	})
@@ -209,18 +209,6 @@ func (d *doctor) pong(ctx context.Context, dir *signal.Dir, heard <-chan struct{
 	}
 	told := pause.Until(heard, hearTime)
 	return &told, nil
-}
-
-// await waits until a listing of the names that the head writes satisfies until.
-func (d *doctor) await(ctx context.Context, dir *signal.Dir, until func(signal.Listing) bool) error {
-	watching, stop := context.WithCancel(ctx)
-	control := dir.Watch(signal.Control, signal.WorkerPace(d.Identity.Size))
-	var looking sync.WaitGroup
-	defer looking.Wait()
-	defer stop()
-	looking.Go(func() { control.Run(watching) })
-	_, err := control.Wait(ctx, until)
-	return err
 }
 
 // runWorker is the part of all others.
@@ -265,7 +253,7 @@ func (d *doctor) unseen(ctx context.Context, finder *signal.Finder) error {
 func (d *doctor) leave(ctx context.Context, dir *signal.Dir) (int, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, d.Join+2*pingTime+d.factTime(), errEnd)
 	defer cancel()
-	if err := d.await(waiting, dir, func(l signal.Listing) bool { return l.Has(signal.NameDrain) }); err != nil {
+	if err := dir.Await(waiting, signal.Control, func(l signal.Listing) bool { return l.Has(signal.NameDrain) }); err != nil {
 		return 0, fmt.Errorf("cannot learn how it has ended on %s: nothing came from the head: %w", d.Identity.Host, err)
 	}
 	var end signal.DrainRecord

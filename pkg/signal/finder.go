@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -169,4 +170,32 @@ func (d *Dir) Ended(ctx context.Context) (bool, error) {
 	}
 	l := newListing(names, d.size, 1, time.Now())
 	return l.Has(NameDrain) || l.Has(NameOver) || len(l.Aborts()) > 0, nil
+}
+
+// RankOf returns the rank whose node has joined the run from a host, once there is
+// one. guess is looked at first. It is for a daemon that the launcher has told the
+// ranks of another step. The error is that of a wait which ctx has ended.
+func (d *Dir) RankOf(ctx context.Context, host string, guess int) (int, error) {
+	found, read := -1, make(map[int]bool)
+	err := d.Await(ctx, Nodes, func(l Listing) bool {
+		ranks := l.Ranks(Joined)
+		if at, ok := slices.BinarySearch(ranks, guess); ok {
+			ranks[0], ranks[at] = ranks[at], ranks[0]
+		}
+		for _, rank := range ranks {
+			if read[rank] {
+				continue
+			}
+			var joined JoinedRecord
+			if d.Read(ctx, Nodes, d.NodeName(rank, Joined), &joined) != nil {
+				return false // the next look shows it again
+			}
+			if read[rank] = true; joined.Host == host {
+				found = rank
+				return true
+			}
+		}
+		return false
+	})
+	return found, err
 }

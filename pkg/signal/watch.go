@@ -179,6 +179,19 @@ func (w *Watch) Wait(ctx context.Context, until func(Listing) bool) (Listing, er
 	return w.Follow(ctx, until)
 }
 
+// Await watches the subdirectory sub, at the pace of one of many, until a listing
+// is shown for which until is true. Its error is that of a Wait.
+func (d *Dir) Await(ctx context.Context, sub string, until func(Listing) bool) error {
+	watching, stop := context.WithCancel(ctx)
+	watch := d.Watch(sub, WorkerPace(d.size))
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	defer stop()
+	looking.Go(func() { watch.Run(watching) })
+	_, err := watch.Wait(ctx, until)
+	return err
+}
+
 // Quicken makes the looks come as often as at the start of a wait.
 func (w *Watch) Quicken() {
 	w.mu.Lock()
