@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -40,21 +40,24 @@ const refusalTime = 300 * time.Millisecond
 func (w *Worker) Deserted(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, refusalTime)
 	defer cancel()
-	answers := make([]error, len(w.offered))
+	var refused, other atomic.Bool
 	var calls sync.WaitGroup
-	for i, address := range w.offered {
+	for _, address := range w.offered {
 		calls.Go(func() {
 			conn, err := w.network.Dial(ctx, address)
+			_, nameless := errors.AsType[*net.DNSError](err)
+			switch {
+			case nameless:
+			case errors.Is(err, syscall.ECONNREFUSED):
+				refused.Store(true)
+			default:
+				other.Store(true)
+			}
 			if err == nil {
 				abort(conn)
 			}
-			answers[i] = err
 		})
 	}
 	calls.Wait()
-	known := slices.DeleteFunc(answers, func(err error) bool {
-		_, nameless := errors.AsType[*net.DNSError](err)
-		return nameless
-	})
-	return len(known) > 0 && !slices.ContainsFunc(known, func(err error) bool { return !errors.Is(err, syscall.ECONNREFUSED) })
+	return refused.Load() && !other.Load()
 }

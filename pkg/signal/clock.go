@@ -44,12 +44,5 @@ func (c *clock) learn(share Share, path string, began time.Time) {
 func OffsetOf(written, began, ended time.Time) time.Duration {
 	// Without the monotonic clock, which the server's time has nothing of.
 	began, ended = began.Round(0), ended.Round(0)
-	switch {
-	case written.Before(began):
-		return written.Sub(began)
-	case written.After(ended):
-		return written.Sub(ended)
-	default:
-		return 0
-	}
+	return max(written.Sub(ended), min(written.Sub(began), 0))
 }

@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"syscall"
@@ -42,10 +43,7 @@ func fileSystemOf(path string) (FileSystem, error) {
 	}
 	// Type is signed, and 32 bits wide on some machines.
 	magic := stat.Type & 0xFFFFFFFF
-	if known, ok := fileSystems[magic]; ok {
-		return known, nil
-	}
-	return FileSystem{Name: fmt.Sprintf("0x%x", magic)}, nil
+	return cmp.Or(fileSystems[magic], FileSystem{Name: fmt.Sprintf("0x%x", magic)}), nil
 }
 
 // named returns what is known of the file system of that name, as a record
