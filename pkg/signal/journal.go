@@ -29,8 +29,8 @@ const (
 // of its own. What the share does not take is kept, and offered again with what
 // comes next; what is more than a journal keeps is dropped, with a count.
 type Journal struct {
-	// Dropped is the line that tells how many are missing before it; nil for
-	// {"dropped":3}. It is not to be changed once the journal is open.
+	// Dropped is the line that tells how many are missing before it: {"dropped":3}
+	// where nothing else is said. It is not to be changed once the journal is open.
 	Dropped func(lines int) string
 	// Eager has each line offered to the file at once, for whom it must not be
 	// late. It is not to be changed either.
@@ -54,6 +54,7 @@ type Journal struct {
 // until Open. Close must be called.
 func NewJournal() *Journal {
 	j := &Journal{flush: make(chan struct{}, 1), ended: make(chan struct{})}
+	j.Dropped = func(lines int) string { return fmt.Sprintf("{\"dropped\":%d}", lines) }
 	j.life, j.stop = context.WithCancel(context.Background())
 	return j
 }
@@ -127,11 +128,7 @@ func (j *Journal) next() bool {
 	}
 	j.rest, j.pending = j.pending, nil
 	if j.dropped > 0 {
-		told := fmt.Sprintf("{\"dropped\":%d}", j.dropped)
-		if j.Dropped != nil {
-			told = j.Dropped(j.dropped)
-		}
-		j.rest, j.dropped = append(append(j.rest, told...), '\n'), 0
+		j.rest, j.dropped = append(append(j.rest, j.Dropped(j.dropped)...), '\n'), 0
 	}
 	if len(j.rest) == 0 && j.taken != nil {
 		close(j.taken)
