@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -99,13 +101,6 @@ func NewHead(node *Node, team Team) *Head {
 	return &Head{Daemon: node.Daemon, node: node, team: team, bell: make(chan struct{}, 1), requests: make(map[requestID]*asked)}
 }
 
-func (h *Head) ring() {
-	select {
-	case h.bell <- struct{}{}:
-	default:
-	}
-}
-
 // note takes in a sign of a request.
 func (h *Head) note(id requestID, sign func(*asked)) {
 	h.mu.Lock()
@@ -135,7 +130,7 @@ func (h *Head) Called(raw lifeline.GuestID, look bool) {
 		}
 	})
 	if look {
-		h.ring()
+		pause.Ring(h.bell)
 	}
 }
 
@@ -144,7 +139,7 @@ func (h *Head) Called(raw lifeline.GuestID, look bool) {
 // are seen or not.
 func (h *Head) Hung(raw lifeline.GuestID, how lifeline.Parting) {
 	h.note(idOf(raw), func(q *asked) { q.hung = q.hung || how == lifeline.Left || how == lifeline.Closed })
-	h.ring()
+	pause.Ring(h.bell)
 }
 
 // FollowRequests heeds what is asked for from outside, until ctx ends.
@@ -175,7 +170,7 @@ func (h *Head) followCalls(ctx context.Context) {
 			if before {
 				continue
 			}
-			h.ring()
+			pause.Ring(h.bell)
 			h.discard(signal.Control, []string{kindCall + string(id)})
 		}
 		return false
@@ -184,42 +179,34 @@ func (h *Head) followCalls(ctx context.Context) {
 
 // await waits for the next look, and tells whether there is one.
 func (h *Head) await(ctx context.Context) bool {
-	var due <-chan time.Time
-	if wait := h.pause(); wait >= 0 {
-		due = time.After(wait)
-	}
 	select {
 	case <-ctx.Done():
-		return false
 	case <-h.bell:
-	case <-due:
+	case <-time.After(h.pause()):
 	}
 	return ctx.Err() == nil
 }
 
-// pause is how long until the next look; negative where none is due. What was
+// pause is how long until the next look, or forever where none is due. What was
 // announced in vain is not looked for any more.
 func (h *Head) pause() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	shortest := time.Duration(-1)
+	shortest := forever
 	for _, q := range h.requests {
-		wait, waited := requestLook, time.Since(q.since)
-		switch {
+		switch waited := time.Since(q.since); {
 		case q.stage == announced && waited > announcedTime:
 			q.stage = unknown
-			continue
 		case q.stage == announced:
-			wait = min(max(firstLook, waited/2), requestLook)
-		case q.stage != taken:
-			continue
-		}
-		if shortest < 0 || wait < shortest {
-			shortest = wait
+			shortest = min(shortest, max(firstLook, waited/2), requestLook)
+		case q.stage == taken:
+			shortest = min(shortest, requestLook)
 		}
 	}
 	return shortest
 }
+
+const forever = time.Duration(math.MaxInt64)
 
 // look looks at what is asked for. The first caller makes the directory, and nobody
 // may look for it by name before a listing has shown it.

@@ -123,7 +123,7 @@ func TestRequestsAreForgotten(t *testing.T) {
 			look(id)
 			h.Called(raw, true) // late
 			look()
-			if look(id, old); h.requests[id].stage != over || h.requests[old].stage != over || h.pause() >= 0 {
+			if look(id, old); h.requests[id].stage != over || h.requests[old].stage != over || h.pause() != forever {
 				t.Fatalf("an old listing has it taken in once more: %+v", h.requests)
 			}
 			old = id
@@ -149,12 +149,12 @@ func TestPauseBetweenLooks(t *testing.T) {
 		since []time.Duration // was announced
 		want  time.Duration
 	}{
-		{"nothing", false, nil, -1},
+		{"nothing", false, nil, forever},
 		{"one that runs", true, nil, requestLook},
 		{"one that was announced just now", false, []time.Duration{0}, 5 * time.Millisecond},
 		{"a while ago", false, []time.Duration{100 * time.Millisecond}, 50 * time.Millisecond},
 		{"long ago", false, []time.Duration{10 * time.Second}, requestLook},
-		{"too long ago", false, []time.Duration{announcedTime + 1}, -1},
+		{"too long ago", false, []time.Duration{announcedTime + 1}, forever},
 		{"two", false, []time.Duration{100 * time.Millisecond, 10 * time.Second}, 50 * time.Millisecond},
 		{"one that runs, and one that was announced", true, []time.Duration{100 * time.Millisecond}, 50 * time.Millisecond},
 	} {
