@@ -83,22 +83,20 @@ func cutDriver(args []string) (own, driver []string, dashed bool) {
 
 // named puts in the subcommand that is meant where none is named.
 func named(app *cli.App, args []string) []string {
+	program, rest := args[:min(1, len(args))], args[min(1, len(args)):]
 	meant := "run"
-	if len(args) > 1 {
-		switch args[1] {
-		case "-h", "--help":
-			meant = "help"
-			args = slices.Delete(slices.Clone(args), 1, 2)
-		case "--version":
-			meant = "version"
-			args = slices.Delete(slices.Clone(args), 1, 2)
-		default:
-			if app.Command(args[1]) != nil {
-				return args
-			}
+	if len(rest) > 0 {
+		flag := rest[0]
+		switch {
+		case app.Command(flag) != nil:
+			return args
+		case flag == "-h" || flag == "--help":
+			meant, rest = "help", rest[1:]
+		case flag == "--version":
+			meant, rest = "version", rest[1:]
 		}
 	}
-	return slices.Insert(slices.Clone(args), min(1, len(args)), meant)
+	return slices.Concat(program, []string{meant}, rest)
 }
 
 // codeOf maps an error to its exit code, here and nowhere else.

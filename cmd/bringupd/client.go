@@ -39,12 +39,8 @@ func runProgram(ctx context.Context, name string, args ...string) (string, error
 }
 
 func wasSignalled(err error) bool {
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	if !ok {
-		return false
-	}
-	status, ok := exit.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled()
+	exit, ended := errors.AsType[*exec.ExitError](err)
+	return ended && exit.Sys().(syscall.WaitStatus).Signaled()
 }
 
 // asSaid is what a program has printed, on one line and not too much of it, as the end of an error.

@@ -8,8 +8,12 @@ import (
 
 // showsColour tells whether who reads it sees colours, and wants them.
 func showsColour(file *os.File) bool {
+	return isTerminal(file) && wantsColour(os.Getenv)
+}
+
+func isTerminal(file *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-	return err == nil && wantsColour(os.Getenv)
+	return err == nil
 }
 
 // wantsColour is by the conventions that all programs share: https://no-color.org

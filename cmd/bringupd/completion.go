@@ -3,6 +3,7 @@ package main
 import (
 	"embed"
 	"io"
+	"slices"
 	"strings"
 	"text/template"
 
@@ -75,11 +76,7 @@ func completables(app *cli.App) (all []completable) {
 
 // completion is the script of a shell.
 func completion(app *cli.App, shell string) (string, error) {
-	known := false
-	for _, name := range shells {
-		known = known || name == shell
-	}
-	if !known {
+	if !slices.Contains(shells, shell) {
 		return "", usage("cannot complete in %q: give one of %s%s", shell, strings.Join(shells, ", "), suggestion("", shell, shells))
 	}
 	script, err := template.New(shell).Funcs(template.FuncMap{

@@ -74,7 +74,7 @@ func markdown(app *cli.App) string {
 				heading = s.category
 				fmt.Fprintf(&b, "\n| %s | |\n|---|---|\n", heading)
 			}
-			fmt.Fprintf(&b, "| `%s` | %s |\n", s.String(), cell(meaning(s)))
+			fmt.Fprintf(&b, "| `%s` | %s |\n", s.inHelp(), cell(meaning(s)))
 		}
 		if shared {
 			b.WriteString("\n" + sharedFlags(flags, func(name string) string { return "`--" + name + "`" }) + "\n")
@@ -128,7 +128,7 @@ func manual(app *cli.App) string {
 				heading = s.category
 				fmt.Fprintf(&b, ".SS \"%s\"\n", roff(heading))
 			}
-			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(s.String()), roff(meaning(s)))
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(s.inHelp()), roff(meaning(s)))
 		}
 		if shared {
 			b.WriteString(".PP\n" + roff(sharedFlags(flags, func(name string) string { return "--" + name })) + "\n")

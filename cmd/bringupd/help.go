@@ -113,7 +113,7 @@ func helpFlags(b *strings.Builder, flags []cli.Flag) {
 			heading = s.category
 			fmt.Fprintf(b, "\n%s:\n", heading)
 		}
-		entry(b, s.String(), s.usage+s.defaultText())
+		entry(b, s.inHelp(), s.usage+s.defaultText())
 	}
 }
 
@@ -181,11 +181,14 @@ func hasVariable(flag cli.Flag) bool {
 
 // elsewhere tells how else than on the command line flags can be given.
 func elsewhere(flags []cli.Flag) string {
-	if slices.ContainsFunc(flags, func(flag cli.Flag) bool { return flag.Names()[0] == "config" }) {
+	has := func(name string) bool {
+		return slices.ContainsFunc(flags, func(flag cli.Flag) bool { return flag.Names()[0] == name })
+	}
+	if has("config") {
 		return "A flag can also be given by a variable, as --log-dir by BRINGUPD_LOG_DIR, " +
 			"and by a line of the --config file. A flag outranks a variable, and a variable the file."
 	}
-	if slices.ContainsFunc(flags, func(flag cli.Flag) bool { return flag.Names()[0] == "log-dir" }) {
+	if has("log-dir") {
 		return "--log-dir can also be given by BRINGUPD_LOG_DIR, which the flag outranks."
 	}
 	return "A flag can also be given by a variable, as --peer-timeout by BRINGUPD_PEER_TIMEOUT, which a flag outranks."

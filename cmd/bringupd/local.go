@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -150,10 +151,7 @@ func jobCode(exits []process.Exit) int {
 			verdict = max(verdict, exit.Code)
 		}
 	}
-	if verdict > 0 {
-		return verdict
-	}
-	return code
+	return cmp.Or(verdict, code)
 }
 
 // spec is the command of a rank's daemon. Variables and the file reach it by themselves.

@@ -82,11 +82,6 @@ func (r *reading) open(ctx context.Context, args []string) (wanted func(name str
 	return r.wanted(ctx, what)
 }
 
-func isTerminal(file *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-	return err == nil
-}
-
 const driverLog = "driver.log"
 
 // ofHead tells whether a log is the head's service's, or another one of rank 0.

@@ -49,12 +49,15 @@ type told struct {
 	given  []string // values, not taken yet
 }
 
-var _ cli.Flag = (*setting)(nil)
+var (
+	_ cli.Flag   = (*setting)(nil)
+	_ flag.Value = (*setting)(nil)
+)
 
 // Apply makes the flag known to the parser.
 func (s *setting) Apply(set *flag.FlagSet) error {
 	for _, name := range s.Names() {
-		set.Var(collector{s}, name, s.usage)
+		set.Var(s, name, s.usage)
 	}
 	return nil
 }
@@ -67,8 +70,30 @@ func (s *setting) Names() []string {
 // IsSet tells whether anything but the default gives the value.
 func (s *setting) IsSet() bool { return s.source != byDefault }
 
-// String returns the flag as --help shows it.
+// Set notes what the command line says, for later: all sources are judged in one
+// place, and in the same words.
+func (s *setting) Set(value string) error {
+	if s.source != byFlag || !s.repeats {
+		s.given = nil
+	}
+	s.source, s.given = byFlag, append(s.given, value)
+	return nil
+}
+
+// String returns what was said last: the parser copies it from the flag's short
+// form to its name.
 func (s *setting) String() string {
+	if s.letter == "" || len(s.given) == 0 {
+		return ""
+	}
+	return s.given[len(s.given)-1]
+}
+
+// IsBoolFlag lets a switch stand without a value.
+func (s *setting) IsBoolFlag() bool { return s.shape == "" }
+
+// inHelp is the flag as --help shows it.
+func (s *setting) inHelp() string {
 	switch {
 	case s.shape != "":
 		return "--" + s.name + "=" + s.shape
@@ -78,30 +103,6 @@ func (s *setting) String() string {
 		return "--" + s.name
 	}
 }
-
-// collector notes what the command line says, for later: all sources are
-// judged in one place, and in the same words.
-type collector struct{ *setting }
-
-func (c collector) Set(value string) error {
-	if c.source != byFlag || !c.repeats {
-		c.given = nil
-	}
-	c.source, c.given = byFlag, append(c.given, value)
-	return nil
-}
-
-// String returns what was said last: the parser copies it from the flag's short
-// form to its name.
-func (c collector) String() string {
-	if c.setting == nil || c.letter == "" || len(c.given) == 0 {
-		return ""
-	}
-	return c.given[len(c.given)-1]
-}
-
-// IsBoolFlag lets a switch stand without a value.
-func (c collector) IsBoolFlag() bool { return c.setting != nil && c.shape == "" }
 
 // under puts settings under a heading of --help.
 func under(category string, all ...*setting) settings {
@@ -153,15 +154,10 @@ func (s *setting) settle() error {
 
 // where shows a value as it was given, on one line.
 func (s *setting) where(value string) string {
-	value = oneLine(value)
-	switch s.source {
-	case byFile:
-		return fmt.Sprintf("%s (%s: %s)", s.line, s.name, value)
-	case byVariable:
-		return s.variable() + "=" + value
-	default:
-		return "--" + s.name + "=" + value
+	if s.source == byFile {
+		return fmt.Sprintf("%s (%s: %s)", s.line, s.name, oneLine(value))
 	}
+	return s.origin() + "=" + oneLine(value)
 }
 
 // origin names what gave the value.

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -180,14 +180,8 @@ var errRemoveTimeout = errors.New("the time for it is over")
 
 // show writes the report.
 func (s *simulation) show(report simulate.Report) error {
-	figures, err := json.MarshalIndent(report, "", "  ")
-	if err != nil {
-		return fmt.Errorf("cannot write the figures as JSON: %v", err)
-	}
-	figures = append(figures, '\n')
 	if s.json == "-" {
-		_, err := s.files.Out.Write(figures)
-		return err
+		return writeJSON(s.files.Out, report)
 	}
 	text := report.Text()
 	if s.table || len(s.nodes) > 1 {
@@ -196,7 +190,12 @@ func (s *simulation) show(report simulate.Report) error {
 	if _, err := io.WriteString(s.files.Out, text); err != nil || s.json == "" {
 		return err
 	}
-	if err := os.WriteFile(s.json, figures, 0o644); err != nil {
+	var figures bytes.Buffer
+	err := writeJSON(&figures, report)
+	if err == nil {
+		err = os.WriteFile(s.json, figures.Bytes(), 0o644)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot write the figures: %v", err)
 	}
 	return nil
