@@ -69,7 +69,7 @@ func WaitReady(ctx context.Context, look func(context.Context) error, w Wait) er
 		// A look that was cut short has less to tell than the one before. A connection's deadline, which it has of ctx,
 		// may end it a moment before ctx does.
 		deadline, bounded := ctx.Deadline()
-		if last == nil || ctx.Err() == nil && !(bounded && time.Now().After(deadline)) {
+		if last == nil || ctx.Err() == nil && (!bounded || !time.Now().After(deadline)) {
 			last = seen
 		}
 		if !pause.For(ctx, max(gap, min(took, dearPause))) {

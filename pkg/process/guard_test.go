@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -194,7 +195,7 @@ func TestDaemonKilledAtOnce(t *testing.T) {
 func TestGuardComesWithTheFirstChild(t *testing.T) {
 	s := newSupervisor(t)
 	s.Own(t.TempDir())
-	if s.guard.running {
+	if pause.Until(s.guard.first, 50*time.Millisecond) {
 		t.Error("there is a guard, and nobody to guard against")
 	}
 	c := start(t, s, shell("exit 0"))

@@ -25,15 +25,15 @@ type guardLink struct {
 	order guardOrder
 	ctx   context.Context // ends when no further guard is wanted
 	end   context.CancelFunc
+	start sync.Once     // of its goroutine
 	first chan struct{} // closed when the first guard was forked, or could not be
-	done  chan struct{} // closed when its goroutine has ended
+	done  chan struct{} // closed when its goroutine has ended, or will not start
 	begun int           // how many guards it has started, or tried to; its goroutine's
 
-	mu      sync.Mutex
-	running bool        // the goroutine was started
-	told    guardState  // what a guard must know
-	guard   *os.Process // the newest, nil: none was started
-	pipe    int         // our end, which does not block; -1: none
+	mu    sync.Mutex
+	told  guardState  // what a guard must know
+	guard *os.Process // the newest, nil: none was started
+	pipe  int         // our end, which does not block; -1: none
 }
 
 func newGuardLink(forks *forkers, order guardOrder) *guardLink {
@@ -45,14 +45,7 @@ func newGuardLink(forks *forkers, order guardOrder) *guardLink {
 }
 
 // ensure has a guard started if none was yet. It does not wait for it.
-func (g *guardLink) ensure() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.running && g.ctx.Err() == nil {
-		g.running = true
-		go g.run()
-	}
-}
+func (g *guardLink) ensure() { g.start.Do(func() { go g.run() }) }
 
 // await waits until the first guard was forked: what is forked later has a guard, though its code may not run yet. A
 // guard that can't be started does not keep a child from it.
@@ -179,15 +172,15 @@ func (g *guardLink) hangUp() {
 // close ends the guard and waits for it. Where clean is false something is left, and the guard is not told goodbye but
 // left to go on; so it is where ctx ends.
 func (g *guardLink) close(ctx context.Context, clean bool) error {
+	g.start.Do(func() { close(g.done) })
 	g.mu.Lock()
 	g.end()
 	if clean {
 		g.write(byeLine)
 	}
 	g.hangUp()
-	running := g.running
 	g.mu.Unlock()
-	if !running || pause.Await(ctx, g.done) {
+	if pause.Await(ctx, g.done) {
 		return nil
 	}
 	if !clean {

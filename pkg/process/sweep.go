@@ -127,7 +127,7 @@ func signalExactly(p procStat, sig syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	defer process.Release()
+	defer func() { _ = process.Release() }()
 	now, err := readStat(p.pid)
 	if errors.Is(err, os.ErrNotExist) || err == nil && now.start != p.start {
 		return nil
