@@ -22,14 +22,13 @@ const (
 type Wait struct {
 	// Died is closed when the service's child has ended, which ends the wait.
 	Died <-chan struct{}
-	// Port is the local port that the look asks, 0 where it asks none. Whoever answers there must be the child
-	// or of its family, as Owns tells; a stranger who listens there ends the wait.
+	// Port is the local port that the look asks, 0 where it asks none. Nobody listened there when the child was
+	// started. Whoever answers there must be the child or of its family, as Owns tells; a stranger who listens there
+	// ends the wait. A process that can't be seen (another user's, or one behind a translated address) is taken for
+	// the child.
 	Port int
 	// Owns tells whether a process is the child's. Without it nobody is asked.
 	Owns func(pid int) bool
-	// WasFree says that nobody listened on Port when the child was started. An answer from a process that
-	// can't be seen (another user's, or one behind a translated address) is taken for the child's only then.
-	WasFree bool
 }
 
 var errChildDied = errors.New("the process has ended")
@@ -91,11 +90,11 @@ func waitError(cause error, tries int, took time.Duration, last error) error {
 func (w Wait) judge() (final bool, err error) {
 	if w.Port != 0 && w.Owns != nil {
 		found, err := Listeners(w.Port)
+		if err == nil {
+			err = w.strangers(found)
+		}
 		if err != nil {
 			return true, err
-		}
-		if final, err := judgeListeners(found, w); !final || err != nil {
-			return final, err
 		}
 	}
 	// The child may have died while the look was under way, and somebody else have answered.
@@ -105,20 +104,13 @@ func (w Wait) judge() (final bool, err error) {
 	return true, nil
 }
 
-// judgeListeners decides who has answered on the port. One stranger among several is one too many: which of them
-// answered can't be told.
-func judgeListeners(found []Listener, w Wait) (final bool, err error) {
+// strangers is an error that names who listens and is not the child's. One among several is one too many: which of them
+// has answered can't be told.
+func (w Wait) strangers(found []Listener) error {
 	for _, l := range found {
-		switch {
-		case slices.ContainsFunc(l.pids, w.Owns):
-		case l.PID != 0:
-			return true, fmt.Errorf("cannot take the answer for the service's own: %s, which is not of its family", l)
-		case !w.WasFree:
-			return true, fmt.Errorf("cannot take the answer for the service's own: %s", l)
+		if l.PID != 0 && !slices.ContainsFunc(l.pids, w.Owns) {
+			return fmt.Errorf("cannot take the answer for the service's own: %s, which is not of its family", l)
 		}
 	}
-	if len(found) == 0 && !w.WasFree {
-		return false, fmt.Errorf("an answer on port %d, on which no process is seen to listen", w.Port)
-	}
-	return true, nil
+	return nil
 }

@@ -167,7 +167,7 @@ func TestWaitReadyDiedAnswering(t *testing.T) {
 	})
 }
 
-func TestJudgeListeners(t *testing.T) {
+func TestStrangers(t *testing.T) {
 	owned := Listener{Port: 1, Address: "::", PID: 7, pids: []int{7}}
 	shared := Listener{Port: 1, Address: "::", PID: 3, pids: []int{3, 8}}
 	stranger := Listener{Port: 1, Address: "127.0.0.1", PID: 4, Command: "redis", User: "bob", pids: []int{4}}
@@ -175,25 +175,17 @@ func TestJudgeListeners(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		found []Listener
-		free  bool
-		final bool
 		says  string
 	}{
-		{name: "the child", found: []Listener{owned}, final: true},
-		{name: "a socket handed down to the child", found: []Listener{shared}, final: true},
-		{name: "a stranger", found: []Listener{stranger}, free: true, final: true, says: "held by pid 4 (redis) of user bob"},
-		{name: "the child and a stranger", found: []Listener{owned, stranger}, final: true, says: "pid 4"},
-		{name: "another user's on a port that was free", found: []Listener{unseen}, free: true, final: true},
-		{name: "another user's on a port that was not", found: []Listener{unseen}, final: true, says: "a process of user bob"},
-		{name: "nobody on a port that was free", free: true, final: true},
-		{name: "nobody on a port that was not", final: false, says: "no process is seen"},
+		{name: "the child", found: []Listener{owned}},
+		{name: "a socket handed down to the child", found: []Listener{shared}},
+		{name: "a stranger", found: []Listener{stranger}, says: "held by pid 4 (redis) of user bob"},
+		{name: "the child and a stranger", found: []Listener{owned, stranger}, says: "pid 4"},
+		{name: "another user's", found: []Listener{unseen}},
+		{name: "nobody"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			final, err := judgeListeners(tc.found, Wait{Port: 1, WasFree: tc.free, Owns: func(pid int) bool { return pid >= 7 }})
-			if final != tc.final {
-				t.Errorf("final is %v", final)
-			}
-			mustSee(t, err, tc.says)
+			mustSee(t, Wait{Port: 1, Owns: func(pid int) bool { return pid >= 7 }}.strangers(tc.found), tc.says)
 		})
 	}
 }
@@ -243,7 +235,7 @@ func TestWaitReadyOwner(t *testing.T) {
 	if err := WaitReady(t.Context(), look, mine); err != nil {
 		t.Errorf("the child's own port: %v", err)
 	}
-	stranger := Wait{Port: port, Owns: func(int) bool { return false }, WasFree: true}
+	stranger := Wait{Port: port, Owns: func(int) bool { return false }}
 	err := WaitReady(t.Context(), look, stranger)
 	mustSee(t, err, fmt.Sprintf("port %d of 127.0.0.1 is held by pid %d (", port, pid))
 	if err := WaitReady(t.Context(), look, Wait{}); err != nil {

@@ -33,12 +33,11 @@ func (c *Children) Serve(ctx context.Context, service *framework.Service, kind h
 	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()
 	service = c.unhung(service)
-	free, err := c.portsFree(service, kind)
-	if err != nil {
+	if err := c.portsFree(service, kind); err != nil {
 		return err
 	}
 	for attempt := 1; ; attempt++ {
-		child, f := c.attempt(ctx, service, kind, free, within)
+		child, f := c.attempt(ctx, service, kind, within)
 		if f == nil {
 			c.watch(child, kind, service.Explain, onDeath)
 			return nil
@@ -46,7 +45,7 @@ func (c *Children) Serve(ctx context.Context, service *framework.Service, kind h
 		if err := overruled(ctx); err != nil {
 			return err
 		}
-		if attempt >= service.Attempts || service.Transient == nil || !f.transient {
+		if attempt >= service.Attempts || !f.transient {
 			return f.Failure
 		}
 		c.cfg.Log.Warn("a start failed in passing: trying again",
@@ -101,13 +100,13 @@ type startFailure struct {
 }
 
 // attempt makes one start; it returns no failure when the service is up.
-func (c *Children) attempt(ctx context.Context, service *framework.Service, kind health.Kind, free bool, within time.Duration) (*process.Child, *startFailure) {
+func (c *Children) attempt(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration) (*process.Child, *startFailure) {
 	c.evident(service)
 	child, err := c.Start(ctx, process.Spec{Name: service.Name, Argv: service.Argv, Env: service.Env})
 	if err != nil {
 		return nil, &startFailure{Failure: health.Failed(kind, "cannot start the %s of %s: %v", service.Name, c.node, err)}
 	}
-	err = c.prove(ctx, service, child, free)
+	err = c.prove(ctx, service, child)
 	if err == nil {
 		return child, nil
 	}
@@ -151,18 +150,18 @@ func (c *Children) hearOut(child *process.Child) {
 }
 
 // prove waits until the service is up. One without a probe is up when it runs.
-func (c *Children) prove(ctx context.Context, service *framework.Service, child *process.Child, free bool) error {
+func (c *Children) prove(ctx context.Context, service *framework.Service, child *process.Child) error {
 	if service.Ready == nil {
 		return nil
 	}
 	return health.WaitReady(ctx, c.cfg.Trail.Probed(service.Name, service.Ready), health.Wait{
-		Died: child.Ended(), Owns: child.Owns, Port: service.Port, WasFree: free,
+		Died: child.Ended(), Owns: child.Owns, Port: service.Port,
 	})
 }
 
 // portsFree refuses to start a service where somebody else already listens: a
 // stranger's answer would be taken for the service's own.
-func (c *Children) portsFree(service *framework.Service, kind health.Kind) (bool, error) {
+func (c *Children) portsFree(service *framework.Service, kind health.Kind) error {
 	ports := service.Ports
 	if service.Port > 0 {
 		ports = append(slices.Clip(ports), framework.Port{Name: service.Name, Number: service.Port})
@@ -170,14 +169,14 @@ func (c *Children) portsFree(service *framework.Service, kind health.Kind) (bool
 	for _, port := range ports {
 		holders, err := health.Listeners(port.Number)
 		if err != nil {
-			return false, health.Failed(health.Internal, "%v", err)
+			return health.Failed(health.Internal, "%v", err)
 		}
 		if len(holders) > 0 {
-			return false, health.Failed(kind, "cannot start the %s of %s: port %d (%s) is taken: %s",
+			return health.Failed(kind, "cannot start the %s of %s: port %d (%s) is taken: %s",
 				service.Name, c.node, port.Number, port.Name, holders[0])
 		}
 	}
-	return true, nil
+	return nil
 }
 
 // watch tells onDeath of a service's end. Whatever the code, it is a death,
