@@ -66,7 +66,9 @@ func newOutput(spec Spec) *output {
 	out.delivered.init(2)
 	out.closed.init(2)
 	for i, pass := range []io.Writer{spec.Stdout, spec.Stderr} {
-		out.streams[i] = &stream{out: out, pass: pass, lines: Lines{Longest: longestLine}}
+		out.streams[i] = &stream{
+			out: out, pass: pass, lines: Lines{Longest: longestLine}, settle: sync.OnceFunc(out.settled.release),
+		}
 	}
 	return out
 }
@@ -158,12 +160,12 @@ func (o *output) release(swept <-chan struct{}) {
 
 // stream reads one of a child's two pipes.
 type stream struct {
-	out     *output
-	from    *os.File
-	pass    io.Writer // may be nil
-	lines   Lines     // under out.mu
-	err     error     // why passing on ended; others read it once all is delivered
-	settled sync.Once // for out.settled
+	out    *output
+	from   *os.File
+	pass   io.Writer // may be nil
+	lines  Lines     // under out.mu
+	err    error     // why passing on ended; others read it once all is delivered
+	settle func()    // releases out.settled, the first time
 }
 
 // run delivers what comes, and then reads to the end of the pipe, for the sake of those who write.
@@ -181,7 +183,7 @@ func (s *stream) run() {
 // deliver reads to the end of the pipe, or to the last deadline and then what is in it. It returns whether the pipe is to
 // be kept open.
 func (s *stream) deliver() (listen bool) {
-	defer s.settled.Do(s.out.settled.release)
+	defer s.settle()
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := s.from.Read(buf)
@@ -194,7 +196,7 @@ func (s *stream) deliver() (listen bool) {
 			if last || !listen {
 				return listen
 			}
-			s.settled.Do(s.out.settled.release)
+			s.settle()
 		case err != nil:
 			return false
 		}
@@ -205,11 +207,8 @@ func (s *stream) deliver() (listen bool) {
 // whether that was the last of our work, and whether the pipe is to be kept open.
 func (s *stream) rest(buf []byte) (last, listen bool) {
 	last, err := s.out.hurried(s)
-	if err != nil {
-		return last, false
-	}
-	raw, err := s.from.SyscallConn()
-	if err != nil {
+	raw, connErr := s.from.SyscallConn()
+	if err != nil || connErr != nil {
 		return last, false
 	}
 	for total := 0; total < restLimit; {
