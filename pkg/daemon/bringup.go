@@ -393,11 +393,12 @@ func (h *head) awaitAll(ctx context.Context, state string, within time.Duration)
 
 // openGate tells that everything is proven ready.
 func (h *head) openGate() error {
+	// Who sees the gate open may ask for a command at once.
+	h.surroundings.Store(&surroundings{endpoint: h.endpoint, hosts: h.assembly.teamHosts()})
 	if err := h.mark(signal.Control, signal.NameGo); err != nil {
 		return err
 	}
 	h.gate = time.Since(h.assembly.began)
-	h.surroundings.Store(&surroundings{endpoint: h.endpoint, hosts: h.assembly.teamHosts()})
 	h.isUp("the gate is open")
 	if h.lines != nil {
 		h.lines.Run(h.cfg.Times.Outwaits())

@@ -74,6 +74,7 @@ func TestExec(t *testing.T) {
 	const size = 4
 	for _, mode := range []config.LifelineMode{config.LifelineAuto, config.LifelineOff} {
 		j := newJob(t, size, "").patient().all(func(c *config.Config) { c.Lifeline = mode }).start()
+		j.untilNamed(signal.Control, signal.NameGo) // before it nobody knows the hosts of the team
 		for _, tc := range []struct {
 			name, nodes, line string
 			codes             []int
