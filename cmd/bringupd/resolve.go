@@ -64,12 +64,8 @@ func (o *options) addChecks(cfg *config.Config) error {
 	if err != nil {
 		return usage("%v", err)
 	}
-	store := int64(0)
-	if storing, is := cfg.Framework.(framework.Storing); is {
-		store = storing.ObjectStore()
-	}
 	checks, err := readiness.New(readiness.Config{
-		ObjectStore: store,
+		ObjectStore: framework.TraitsOf(cfg.Framework).ObjectStore,
 		Config:      told, Host: cfg.Identity.Host, Rank: cfg.Identity.Rank, Granted: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsFrom,
 		Environ: cfg.Environ, TempDir: cfg.TempDir, Program: cfg.Program,
 	})

@@ -20,7 +20,7 @@ func (n *node) account(end *ending, result *signal.Result) *advice.Account {
 		Result: result, ID: n.id, Names: n.id.Hosts, Consequences: end.consequences, LogDir: n.cfg.LogDir,
 		DriverGrace: n.cfg.Times.DriverGrace, Bounds: n.cfg.Bounds(),
 	}
-	a.OwnLogs = framework.WordsOf(n.cfg.Framework).Logs
+	a.OwnLogs = framework.TraitsOf(n.cfg.Framework).Logs
 	if n.dir != nil {
 		a.Path = n.dir.Path()
 	}

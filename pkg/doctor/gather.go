@@ -157,17 +157,16 @@ var errTool = fmt.Errorf("it has not told its version within %s", toolTime)
 
 // tool asks the framework's program for its version.
 func (d *doctor) tool(ctx context.Context) *Tool {
-	asked, ok := d.Framework.(framework.Versioned)
-	if !ok {
+	asked := framework.TraitsOf(d.Framework)
+	if asked.VersionCommand == nil {
 		return nil
 	}
-	argv := asked.VersionCommand()
-	t := &Tool{Name: argv[0]}
+	t := &Tool{Name: asked.VersionCommand[0]}
 	ctx, cancel := context.WithTimeoutCause(ctx, toolTime, errTool)
 	defer cancel()
 	said := &process.Beginning{Most: 64 << 10}
 	_, err := pause.Bounded(ctx, lookTime, func() (struct{}, error) {
-		return struct{}{}, process.Command{Argv: argv, Env: d.Environ, Stdout: said, Stderr: said}.Run(ctx)
+		return struct{}{}, process.Command{Argv: asked.VersionCommand, Env: d.Environ, Stdout: said, Stderr: said}.Run(ctx)
 	})
 	lines := strings.FieldsFunc(said.String(), func(r rune) bool { return r == '\n' })
 	lines = lines[max(0, len(lines)-5):]
@@ -178,7 +177,7 @@ func (d *doctor) tool(ctx context.Context) *Tool {
 	case err != nil && ctx.Err() != nil:
 		t.Err, t.Lines = context.Cause(ctx).Error(), lines
 	case err != nil:
-		t.Err = fmt.Sprintf("cannot start %s: %v", argv[0], err)
+		t.Err = fmt.Sprintf("cannot start %s: %v", t.Name, err)
 		t.Missing = errors.Is(err, process.ErrNotFound) || errors.Is(err, process.ErrNotExecutable)
 	default:
 		if t.Version = asked.Version(lines); t.Version == "" {

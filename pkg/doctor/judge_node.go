@@ -165,7 +165,7 @@ func judgeFixedPorts(p *page) {
 		p.Fail(check.User, p.node.NoPorts, "", "mend the flags that give the framework its ports")
 	case len(taken) > 0:
 		hint := "end what holds it, or give another port"
-		if free := framework.WordsOf(p.Framework).FreePort; free != "" {
+		if free := framework.TraitsOf(p.Framework).FreePort; free != "" {
 			hint += "; " + free
 		}
 		p.Fail(check.User, strings.Join(taken, "; "), "a port that is free", hint)
@@ -256,7 +256,7 @@ func judgeTool(p *page) {
 	case t == nil: // there is none
 	case t.Missing:
 		p.Fail(check.User, t.Err, t.Name+" on every node",
-			"activate its environment before "+roles.Starter+", install it where all nodes see it, or give its whole path ("+framework.WordsOf(p.Framework).Program+")")
+			"activate its environment before "+roles.Starter+", install it where all nodes see it, or give its whole path ("+framework.TraitsOf(p.Framework).Program+")")
 	case t.Err != "":
 		p.Fail(check.User, t.Name+": "+t.Err, "its version", "run it there by hand: "+t.Name+" --version").Lines = t.Lines
 	default:

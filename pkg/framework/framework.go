@@ -91,41 +91,33 @@ type Counter interface {
 	Fleet(ctx context.Context, head Node, endpoint Endpoint, members []Member) error
 }
 
-// Unranked is a framework whose workers are told neither their rank nor the
-// number of nodes: where another node takes a place, they may go on.
-type Unranked interface{ Unranked() }
-
-// Versioned is a framework whose program tells its version.
-type Versioned interface {
-	// VersionCommand is the command that tells it.
-	VersionCommand() []string
-	// Version finds it among the lines that the command has said; empty where
-	// there is none.
-	Version(lines []string) string
-}
-
-// Storing is a framework that keeps objects in the shared memory of its nodes.
-type Storing interface {
+// Traits are what else is so of a framework, and what people are told of it in its
+// own words. What it has none of is zero.
+type Traits struct {
+	// Unranked says that its workers are told neither their rank nor the number of
+	// nodes: where another node takes a place, they may go on.
+	Unranked bool
+	// VersionCommand is the command by which its program tells its version, and
+	// Version finds it among the lines that the command has said; empty where there
+	// is none.
+	VersionCommand []string
+	Version        func(lines []string) string
 	// ObjectStore is how many bytes each node is told to keep in /dev/shm; 0 where
-	// it takes what there is.
-	ObjectStore() int64
-}
+	// it takes what there is, or keeps nothing there.
+	ObjectStore int64
 
-// Words are what people are told of a framework, in its own words. What it has
-// none for is empty.
-type Words struct {
 	Program  string // the flag that names its program
 	FreePort string // how it takes a port that is free, to follow "give another port; "
 	Logs     string // whose own logs a service of it leaves as Evidence
 }
 
-// Spoken is a framework with words of its own.
-type Spoken interface{ Words() Words }
+// Special is a framework with traits.
+type Special interface{ Traits() Traits }
 
-// WordsOf returns a framework's words; the zero Words where it has none.
-func WordsOf(f Framework) Words {
-	if spoken, ok := f.(Spoken); ok {
-		return spoken.Words()
+// TraitsOf returns a framework's traits; the zero Traits where it has none.
+func TraitsOf(f Framework) Traits {
+	if special, ok := f.(Special); ok {
+		return special.Traits()
 	}
-	return Words{}
+	return Traits{}
 }

@@ -32,16 +32,14 @@ type Cluster struct {
 var (
 	_ framework.Framework = Cluster{}
 	_ framework.Counter   = Cluster{}
-	_ framework.Unranked  = Cluster{}
-	_ framework.Spoken    = Cluster{}
-	_ framework.Storing   = Cluster{}
+	_ framework.Special   = Cluster{}
 	_ framework.Choice    = (*Cluster)(nil)
-	_ framework.Versioned = Cluster{}
 )
 
-// Words are about Ray's program, ports and logs.
-func (Cluster) Words() framework.Words {
-	return framework.Words{
+// Traits are about Ray's program, ports, store and logs. It gives its nodes no ranks.
+func (r Cluster) Traits() framework.Traits {
+	return framework.Traits{
+		Unranked: true, VersionCommand: []string{r.program(), "--version"}, Version: version, ObjectStore: r.objectStore(),
 		Program: "--ray", FreePort: "with --framework=ray --ray-port=0 takes one that is free", Logs: "Ray's own logs",
 	}
 }
@@ -71,9 +69,6 @@ func (Cluster) Name() string { return "ray" }
 
 // Serves returns true: every node runs Ray.
 func (Cluster) Serves() bool { return true }
-
-// Unranked says that Ray gives its nodes no ranks.
-func (Cluster) Unranked() {}
 
 // Head returns the head's ray start, and where workers and the driver find it.
 func (r Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoint, error) {
@@ -194,11 +189,8 @@ func wants(flags startFlags) map[string]float64 {
 	return want
 }
 
-// VersionCommand returns ray --version.
-func (r Cluster) VersionCommand() []string { return []string{r.program(), "--version"} }
-
-// Version understands "ray, version 2.9.0", among whatever warnings.
-func (Cluster) Version(lines []string) string {
+// version understands "ray, version 2.9.0", among whatever warnings.
+func version(lines []string) string {
 	for _, line := range lines {
 		if version, ok := strings.CutPrefix(strings.TrimSpace(line), "ray, version "); ok {
 			return version
@@ -207,10 +199,10 @@ func (Cluster) Version(lines []string) string {
 	return ""
 }
 
-// ObjectStore is how many bytes the arguments of ray start have each node keep
+// objectStore is how many bytes the arguments of ray start have each node keep
 // in /dev/shm, the larger of head's and workers'; 0 where they leave it to Ray,
 // which takes less where there is less.
-func (r Cluster) ObjectStore() (most int64) {
+func (r Cluster) objectStore() (most int64) {
 	for _, args := range [][]string{r.HeadArgs, r.WorkerArgs} {
 		flags, err := parseFlags(args)
 		if err != nil {

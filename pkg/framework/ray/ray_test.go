@@ -256,10 +256,10 @@ func TestRayLooksAreBounded(t *testing.T) {
 }
 
 func TestRayVersion(t *testing.T) {
-	if got := (Cluster{}).VersionCommand(); !slices.Equal(got, []string{"ray", "--version"}) {
+	if got := (Cluster{}).Traits().VersionCommand; !slices.Equal(got, []string{"ray", "--version"}) {
 		t.Errorf("the command is %q", got)
 	}
-	if got := (Cluster{Program: "/opt/ray"}).VersionCommand()[0]; got != "/opt/ray" {
+	if got := (Cluster{Program: "/opt/ray"}).Traits().VersionCommand[0]; got != "/opt/ray" {
 		t.Errorf("the program is %q", got)
 	}
 	for _, tc := range []struct {
@@ -272,7 +272,7 @@ func TestRayVersion(t *testing.T) {
 		{"something else", []string{"usage: ray"}, ""},
 		{"nothing", nil, ""},
 	} {
-		if got := (Cluster{}).Version(tc.lines); got != tc.want {
+		if got := (Cluster{}).Traits().Version(tc.lines); got != tc.want {
 			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
 		}
 	}
@@ -292,7 +292,7 @@ func TestObjectStore(t *testing.T) {
 		{"no flags", Cluster{WorkerArgs: []string{"much"}}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := tc.ray.ObjectStore(); got != tc.want {
+			if got := tc.ray.Traits().ObjectStore; got != tc.want {
 				t.Errorf("got %d, want %d", got, tc.want)
 			}
 		})
