@@ -29,7 +29,7 @@ func Evaluate(f Facts, want Expect) []check.Finding {
 	for _, r := range rules {
 		findings = append(findings, s.apply(r)...)
 	}
-	return append(findings, environment(want.Environ))
+	return append(findings, environment(want.Environ)...)
 }
 
 // scene is what a check may look at.
@@ -45,6 +45,11 @@ type rule struct {
 	source string // what was asked
 	expect string // what passes
 	judge  func(*exam)
+}
+
+// sheet is one for the findings of the rule.
+func (r rule) sheet() check.Sheet {
+	return check.Sheet{Each: check.Finding{ID: r.id, Source: r.source}}
 }
 
 // rules are all of them, in the order of their findings.
@@ -79,11 +84,10 @@ func IDs() []string {
 // exam is one rule applied to one GPU of a scene. Nothing wrong and nothing unread means that all is well.
 type exam struct {
 	scene
-	rule   rule
+	check.Sheet
+	expect string // what passes
 	gpu    GPU
-	device *check.Device   // the GPU in findings
-	wrong  []check.Finding // in the order in which they were said
-	unread []hole          // parts of the question that have no answer
+	unread []hole // parts of the question that have no answer
 }
 
 // hole is something that could not be read.
@@ -99,13 +103,9 @@ func (e *exam) cannot(what string, why Return) {
 	}
 }
 
-// say adds a finding. The caller may change it until it adds the next.
+// say adds a finding, which the operator of the node can mend. The caller may change it until it adds the next.
 func (e *exam) say(verdict check.Verdict, observed, hint string) *check.Finding {
-	e.wrong = append(e.wrong, check.Finding{
-		ID: e.rule.id, Device: e.device, Source: e.rule.source, Expected: e.rule.expect,
-		Verdict: verdict, Class: check.Node, Observed: observed, Hint: hint,
-	})
-	return &e.wrong[len(e.wrong)-1]
+	return e.Say(verdict, check.Node, observed, e.expect, hint)
 }
 
 // when adds a finding if the condition holds.
@@ -160,9 +160,10 @@ func (s scene) apply(r rule) []check.Finding {
 			gaps.add("does not answer ("+why.said()+")", g.Index)
 			continue
 		}
-		e := exam{scene: s, rule: r, gpu: g, device: deviceOf(g)}
+		e := exam{scene: s, Sheet: r.sheet(), expect: r.expect, gpu: g}
+		e.Each.Device = deviceOf(g)
 		r.judge(&e)
-		if len(e.wrong)+len(e.unread) == 0 {
+		if len(e.Found)+len(e.unread) == 0 {
 			well++
 		}
 		for _, u := range e.unread {
@@ -172,27 +173,28 @@ func (s scene) apply(r rule) []check.Finding {
 				e.sayUnread(u)
 			}
 		}
-		findings = append(findings, e.wrong...)
+		findings = append(findings, e.Found...)
 	}
 	return append(findings, s.rest(r, well, gaps)...)
 }
 
 // rest returns the one finding about the GPUs that have no fault: a Skip if some answers are missing.
 func (s scene) rest(r rule, well int, gaps gaps) []check.Finding {
-	f := check.Finding{ID: r.id, Source: r.source, Expected: r.expect, Verdict: check.Skip}
+	all := len(s.gpus)
+	verdict, observed := check.Skip, gaps.of(all)
 	switch {
-	case len(s.gpus) == 0:
-		f.Observed = "no GPU to look at"
+	case all == 0:
+		observed = "no GPU to look at"
 	case len(gaps) > 0 && well > 0:
-		f.Observed = fmt.Sprintf("%s; well: %d of %d", gaps.of(len(s.gpus)), well, len(s.gpus))
-	case len(gaps) > 0:
-		f.Observed = gaps.of(len(s.gpus))
-	case well == len(s.gpus):
-		f.Verdict, f.Observed = check.Pass, fmt.Sprintf("%d of %d", well, len(s.gpus))
-	default:
+		observed += fmt.Sprintf("; well: %d of %d", well, all)
+	case len(gaps) == 0 && well < all:
 		return nil
+	case len(gaps) == 0:
+		verdict, observed = check.Pass, fmt.Sprintf("%d of %d", well, all)
 	}
-	return []check.Finding{f}
+	sheet := r.sheet()
+	sheet.Say(verdict, "", observed, r.expect, "")
+	return sheet.Found
 }
 
 // deviceOf is the GPU as findings name it.

@@ -25,12 +25,12 @@ var lostHints = map[Return]string{
 
 // count says whether the job has the GPUs that it should have.
 func (s scene) count() []check.Finding {
-	e := exam{scene: s, rule: rule{id: "gpu.count", source: sourceCount}}
+	e := exam{scene: s, Sheet: rule{id: "gpu.count", source: sourceCount}.sheet()}
 	e.judgeCount()
-	if len(e.wrong) == 0 {
-		return []check.Finding{s.enough()}
+	if len(e.Found) == 0 {
+		e.judgeEnough()
 	}
-	return e.wrong
+	return e.Found
 }
 
 func (e *exam) judgeCount() {
@@ -52,22 +52,19 @@ func (e *exam) judgeCount() {
 // ofTheList blames the job's own list of GPUs.
 func ofTheList(f *check.Finding) { f.Source, f.Class = visibleVariable, check.User }
 
-// enough returns the finding where no GPU is missing.
-func (s scene) enough() check.Finding {
-	f := check.Finding{ID: "gpu.count", Verdict: check.Pass, Source: sourceCount}
-	switch {
-	case s.want.Count > 0:
-		f.Observed = fmt.Sprintf("%d of %d", min(s.units, s.want.Count), s.want.Count)
-		f.Expected = fmt.Sprintf("%d (%s)", s.want.Count, s.want.from())
-		if s.seen > s.want.Count {
-			f.Observed += fmt.Sprintf(", and NVML shows %d", s.seen)
+// judgeEnough tells of GPUs of which none is missing.
+func (e *exam) judgeEnough() {
+	switch want := e.want.Count; {
+	case want > 0:
+		f := e.Say(check.Pass, "", fmt.Sprintf("%d of %d", min(e.units, want), want), fmt.Sprintf("%d (%s)", want, e.want.from()), "")
+		if e.seen > want {
+			f.Observed += fmt.Sprintf(", and NVML shows %d", e.seen)
 		}
-	case s.units == 0:
-		f.Verdict, f.Observed = check.Skip, "the driver shows no GPU, and none is expected"
+	case e.units == 0:
+		e.Skip("the driver shows no GPU, and none is expected")
 	default:
-		f.Observed = fmt.Sprintf("%d, and nobody says how many there should be", s.units)
+		e.Pass(fmt.Sprintf("%d, and nobody says how many there should be", e.units))
 	}
-	return f
 }
 
 // judgeLost tells of GPUs that do not answer.
@@ -112,9 +109,8 @@ func (e *exam) judgeTooFew() {
 	if have >= least || e.unsure && e.seen >= least {
 		return
 	}
-	f := e.say(check.Fail, fmt.Sprintf("%d of %d", e.units, least),
+	f := e.Fail(check.Node, fmt.Sprintf("%d of %d", e.units, least), fmt.Sprintf("%d (%s)", least, e.want.from()),
 		"drain the node and look into dmesg and lspci for the GPUs that are gone, or give the --gpus-per-node that it really has")
-	f.Expected = fmt.Sprintf("%d (%s)", least, e.want.from())
 	if e.want.Count <= 0 {
 		f.Expected, f.Class = "at least 1", check.User
 		f.Hint = "ask for GPUs (sbatch --gpus-per-node), or give --gpu-check=auto if the job can do without"

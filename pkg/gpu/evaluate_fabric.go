@@ -53,15 +53,15 @@ func judgeFabric(e *exam) {
 	case fabric.State == fabricNone:
 		e.cannot("fabric", NotSupported)
 	case fabric.State == fabricNotYet:
-		e.say(check.Wait, "has not begun to join the fabric", waits).Expected = "joined"
+		e.Say(check.Wait, check.Node, "has not begun to join the fabric", "joined", waits)
 	case fabric.State == fabricJoining:
-		e.say(check.Wait, "is joining the fabric", waits).Expected = "joined"
+		e.Say(check.Wait, check.Node, "is joining the fabric", "joined", waits)
 	case fabric.State != fabricComplete:
 		e.say(check.Unknown, fmt.Sprintf("a state that this bringupd does not know (%d)", fabric.State), fabricHint)
 	case fabric.Status == "":
 		e.cannot("status of the fabric", "")
 	case fabric.Status != Success:
-		e.say(check.Fail, fmt.Sprintf("could not join the fabric: %s", fabric.Status), fabricHint).Expected = "joined"
+		e.Fail(check.Node, fmt.Sprintf("could not join the fabric: %s", fabric.Status), "joined", fabricHint)
 	default:
 		e.judgeFabricHealth(fabric)
 		e.judgeClique(fabric)
@@ -75,16 +75,15 @@ func (e *exam) judgeFabricHealth(fabric Fabric) {
 			e.judgeFabricField(field, *fabric.Mask)
 		}
 	}
-	if fabric.Summary == nil || len(e.wrong) > 0 {
+	if fabric.Summary == nil || len(e.Found) > 0 {
 		return
 	}
 	switch summary := *fabric.Summary; summary {
 	case 0, 1: // not supported, healthy
 	case 2:
-		e.say(check.Fail, "unhealthy, without a word why", fabricHint).Expected = "healthy"
+		e.Fail(check.Node, "unhealthy, without a word why", "healthy", fabricHint)
 	case 3:
-		f := e.say(check.Warn, "limited capacity", fabricHint)
-		f.Expected, f.Strict = "healthy", true
+		e.Warn(check.Node, "limited capacity", "healthy", fabricHint).Strict = true
 	default:
 		e.say(check.Unknown, fmt.Sprintf("a summary that this bringupd does not know (%d)", summary), fabricHint)
 	}
@@ -93,9 +92,9 @@ func (e *exam) judgeFabricHealth(fabric Fabric) {
 func (e *exam) judgeFabricField(field fabricField, mask uint32) {
 	switch value := mask >> field.shift & field.width; {
 	case int(value) >= len(field.words):
-		e.say(check.Unknown, fmt.Sprintf("health mask 0x%x, of which this bringupd does not know all", mask), fabricHint).Expected = "healthy"
+		e.Say(check.Unknown, check.Node, fmt.Sprintf("health mask 0x%x, of which this bringupd does not know all", mask), "healthy", fabricHint)
 	case field.words[value] != "":
-		e.say(field.verdict, field.words[value], fabricHint).Expected = "healthy"
+		e.Say(field.verdict, check.Node, field.words[value], "healthy", fabricHint)
 	}
 }
 
@@ -111,8 +110,8 @@ func (e *exam) judgeClique(fabric Fabric) {
 	}
 	for name, n := range members {
 		if n > members[own] || n == members[own] && name < own {
-			f := e.say(check.Warn, "in "+own, "look at how the fabric manager or the NVLink domain is partitioned: this GPU reaches its siblings over PCIe at best")
-			f.Expected, f.Strict = "the clique of most of its siblings", true
+			e.Warn(check.Node, "in "+own, "the clique of most of its siblings",
+				"look at how the fabric manager or the NVLink domain is partitioned: this GPU reaches its siblings over PCIe at best").Strict = true
 			return
 		}
 	}

@@ -49,8 +49,7 @@ func judgeNVLink(e *exam) {
 // sibling at the other end is another job's, it is only told of: the job will be slow, and no node like this one is
 // better. It is a Wait while the fabric is still being set up: before that switches let nobody through.
 func (e *exam) linkFault(sure bool, observed, expected, hint string) {
-	f := e.say(check.Fail, observed, hint)
-	f.Expected = expected
+	f := e.Fail(check.Node, observed, expected, hint)
 	if !sure {
 		f.Verdict, f.Strict = check.Warn, true
 		return

@@ -328,7 +328,7 @@ func TestRetiredPages(t *testing.T) {
 		var says string
 		e := exam{gpu: GPU{Health: Health{Retired: read(Retired{SingleBit: tc.single, DoubleBit: tc.double})}}}
 		judgeRetired(&e)
-		for _, f := range e.wrong {
+		for _, f := range e.Found {
 			says += fmt.Sprint(f.Verdict)
 		}
 		if says != tc.says {

@@ -39,9 +39,8 @@ func judgeMIG(e *exam) {
 		e.say(check.Fail, fmt.Sprintf("MIG is %s, and %s after the next reset", onOff[mig.Current], onOff[mig.Pending]),
 			hintReset+", or take the change back with nvidia-smi -mig")
 	case mig.Current && e.want.WholeGPUs:
-		f := e.say(check.Fail, fmt.Sprintf("MIG is on (%d instances), and the job needs whole GPUs", len(e.gpu.MIGs)),
+		e.Fail(check.User, fmt.Sprintf("MIG is on (%d instances), and the job needs whole GPUs", len(e.gpu.MIGs)), "off",
 			"ask for nodes whose GPUs are whole, or switch MIG off (nvidia-smi -mig 0) and reset the GPU")
-		f.Expected, f.Class = "off", check.User
 	case mig.Current && len(e.gpu.MIGs) == 0:
 		e.say(check.Fail, "MIG is on, and there is no instance to use",
 			"make instances (nvidia-smi mig -cgi … -C), or switch MIG off (nvidia-smi -mig 0) and reset the GPU")
@@ -126,21 +125,22 @@ var slowVariables = []string{
 
 // environment is the check of what the driver inherits. DCGM minds any value; "0" is how scripts say that they do not
 // want it.
-func environment(environ []string) check.Finding {
-	f := check.Finding{ID: "gpu.env", Verdict: check.Pass, Observed: "nothing that slows CUDA down", Source: "environment"}
+func environment(environ []string) []check.Finding {
 	var set []string
 	for _, name := range slowVariables {
 		if value, _ := process.LookupEnv(environ, name); value != "" && value != "0" {
 			set = append(set, name+"="+prose.Cut(value, shown))
 		}
 	}
+	sheet := rule{id: "gpu.env", source: "environment"}.sheet()
 	switch {
 	case environ == nil:
-		f.Verdict, f.Observed = check.Skip, "not known"
-	case len(set) > 0:
-		f.Verdict, f.Class = check.Warn, check.User
-		f.Observed, f.Expected = strings.Join(set, ", "), "unset"
-		f.Hint = "unset them, unless the job is to be debugged or profiled: a profiler, a debugger or waits are in all CUDA work with them"
+		sheet.Skip("not known")
+	case len(set) == 0:
+		sheet.Pass("nothing that slows CUDA down")
+	default:
+		sheet.Warn(check.User, strings.Join(set, ", "), "unset",
+			"unset them, unless the job is to be debugged or profiled: a profiler, a debugger or waits are in all CUDA work with them")
 	}
-	return f
+	return sheet.Found
 }
