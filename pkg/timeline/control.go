@@ -58,7 +58,6 @@ func (r *reading) readControl(control *signal.Folder) {
 	c.Ending, c.Drain = listed[signal.DrainRecord](r, control, signal.NameDrain)
 	_, c.Go = listed[signal.State](r, control, signal.NameGo)
 	_, c.Over = listed[signal.State](r, control, signal.NameOver)
-	_, c.Stop = listed[signal.State](r, control, signal.NameStop)
 	aborts := l.Aborts()
 	for _, rank := range aborts[:min(len(aborts), quickRecords)] {
 		abort, _ := record[signal.AbortRecord](r, control, signal.AbortName(rank, size))
@@ -68,20 +67,16 @@ func (r *reading) readControl(control *signal.Folder) {
 		c.Aborts = append(c.Aborts, *abort)
 	}
 	if newest := l.Team(); newest >= 0 {
-		r.readTeams(control, newest)
+		r.readTeam(control, newest)
 	}
 }
 
-// readTeams reads the newest team, and when each was published.
-func (r *reading) readTeams(control *signal.Folder, newest int) {
-	for generation := max(0, newest-quickRecords); generation <= newest; generation++ {
-		team, m := record[signal.TeamRecord](r, control, signal.TeamName(generation))
-		r.Control.Teams = append(r.Control.Teams, Mark{There: team != nil, At: m.At})
-		if team != nil {
-			r.Control.Team = team
+// readTeam reads the newest team that can be read.
+func (r *reading) readTeam(control *signal.Folder, newest int) {
+	for generation := newest; generation >= max(0, newest-quickRecords); generation-- {
+		if r.Control.Team, _ = record[signal.TeamRecord](r, control, signal.TeamName(generation)); r.Control.Team != nil {
+			return
 		}
 	}
-	if r.Control.Team == nil {
-		r.problem(errors.New("the team can't be read: who is in it is not known"))
-	}
+	r.problem(errors.New("the team can't be read: who is in it is not known"))
 }

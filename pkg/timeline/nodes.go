@@ -41,7 +41,7 @@ func (r *reading) readNodes(nodes *signal.Folder) {
 		if failed {
 			quick++
 		}
-		if r.Depth == Full && state != signal.Sandbox || failed && r.Depth == Quick && quick <= quickRecords {
+		if r.opts.Depth == Full && state != signal.Sandbox || failed && r.opts.Depth == Quick && quick <= quickRecords {
 			files = append(files, nodeFile{name, state, &r.Nodes[rank]})
 		}
 	}
@@ -66,9 +66,6 @@ func (n *Node) named(state string, count int64) (recorded bool) {
 		n.States = append(n.States, NodeState{Word: signal.Up, Generation: generation})
 	default:
 		n.States = append(n.States, NodeState{Word: state})
-		if state == signal.Checked {
-			n.Kind = count
-		}
 	}
 	return !up && state != signal.BeatState && state != signal.SandboxBeat
 }

@@ -20,7 +20,7 @@ func (r *reading) readEvents(events *signal.Folder) {
 		if !ok || rank >= len(r.Nodes) || len(name) > 64 {
 			continue
 		}
-		if r.Depth == Full || rank == 0 && kind == daemonKind {
+		if r.opts.Depth == Full || rank == 0 && kind == daemonKind {
 			names = append(names, name)
 		}
 	}
@@ -180,7 +180,7 @@ func (r *reading) placeTrails() {
 	for _, t := range r.trails {
 		total += len(t.events)
 	}
-	if r.Depth == Full {
+	if r.opts.Depth == Full {
 		r.Events = make([]Event, 0, total)
 	}
 	orderly := r.Control.Drain.There && (len(r.Control.Aborts) == 0 || r.Control.Aborts[0].Rank != 0)
@@ -197,7 +197,7 @@ func (r *reading) placeTrails() {
 		if len(t.events) > 0 {
 			node.sign(t.events[len(t.events)-1].At)
 		}
-		if r.Depth == Full {
+		if r.opts.Depth == Full {
 			r.Events = append(r.Events, t.events...)
 		}
 	}

@@ -75,7 +75,7 @@ func Read(ctx context.Context, dir string, opts Options) (*Run, error) {
 	if !slices.Contains(top.Names, signal.Control) {
 		return nil, fmt.Errorf("cannot read a run in %s: it has no %s: %s", dir, signal.Control, mend)
 	}
-	r := &reading{ctx: ctx, opts: opts, Run: &Run{Path: dir, Name: filepath.Base(dir), ReadAt: opts.Now(), Depth: opts.Depth}}
+	r := &reading{ctx: ctx, opts: opts, Run: &Run{Path: dir, Name: filepath.Base(dir), ReadAt: opts.Now()}}
 	r.readTop(reader, top)
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("cannot read %s to the end: %w", dir, err)

@@ -134,7 +134,7 @@ func TestGoodRun(t *testing.T) {
 				t.Errorf("rank %d was %s at %s", node.Rank, s.Word, s.At)
 			}
 		}
-		if node.Joined == nil || node.Done == nil || node.Check == nil || node.Check.Verdict != check.Pass || node.Kind == 0 {
+		if node.Joined == nil || node.Done == nil || node.Check == nil || node.Check.Verdict != check.Pass {
 			t.Errorf("rank %d is %+v", node.Rank, node)
 		}
 		if !node.Clock.Known || node.Clock.Offset.Abs() > node.Clock.Residual {

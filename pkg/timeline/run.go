@@ -13,7 +13,6 @@ type Run struct {
 	Path    string         // the run directory, absolute
 	Name    string         // its last part: <job>.<step>[-r<restart>]
 	ReadAt  time.Time      // on the clock of who reads
-	Depth   Depth          // how much of it was read
 	Job     *signal.Job    // nil where it can't be read
 	Result  *signal.Result // nil while there is none
 	Control Control
@@ -123,13 +122,12 @@ type Mark struct {
 
 // Control is what the head, and who speaks to all, has published.
 type Control struct {
-	Job, Head, Go, Drain, Over, Stop Mark
+	Job, Head, Go, Drain, Over Mark
 
 	Service *signal.HeadRecord   // what Head says, where it can be read
 	Ending  *signal.DrainRecord  // what Drain says
 	Aborts  []signal.AbortRecord // by rank: the head's comes first
 	Team    *signal.TeamRecord   // the newest; nil where there are no spares
-	Teams   []Mark               // by generation
 	Beat    int64                // the head's newest; 0 where there is none
 }
 
@@ -142,7 +140,6 @@ type Node struct {
 	// comes through them, without beats and events.
 	States []NodeState
 	Beat   int64 // the newest; 0 where there is none
-	Kind   int64 // what kind of node its checks have found: equal nodes have the same; 0 is not known
 	Joined *signal.JoinedRecord
 	Done   *signal.DoneRecord
 	// Failures are what the node itself has recorded.

@@ -25,7 +25,7 @@ func sample(size int, fails bool) *timeline.Run {
 	wobble := func(d time.Duration) time.Duration { return d + time.Duration(random.Int64N(int64(d)/2)) }
 	end := 3*time.Hour + 12*time.Minute
 	run := &timeline.Run{
-		Path: "/scratch/me/bringupd/4711.0", Name: "4711.0", ReadAt: dawn.Add(4 * time.Hour), Depth: timeline.Full,
+		Path: "/scratch/me/bringupd/4711.0", Name: "4711.0", ReadAt: dawn.Add(4 * time.Hour),
 		Job: &signal.Job{
 			Header: signal.Header{Version: 1, Host: "n0", At: dawn.Add(200 * time.Millisecond)}, Run: "4711.0", Size: size, Digest: "7fedb824288bff83",
 			Addresses: []string{"10.0.0.1"}, Lifeline: []string{"10.0.0.1:41801"}, Program: "v0.6.0", PID: 4242, FileSystem: "lustre",
