@@ -193,7 +193,7 @@ func (v *View) data(s scale) data {
 		if n.Ready > 0 {
 			b.Ready = prose.Brief(n.Ready)
 		}
-		b.Facts = mapped(n.Facts, Fact.cells)
+		b.Facts = mapped(n.Facts, func(f Fact) []string { return []string{f.Name, f.Value} })
 		for _, lane := range n.Lanes {
 			left, right := s.at(lane.From), s.at(lane.To)
 			b.Lanes = append(b.Lanes, []any{lane.Phase, lane.Class(), hundredths(left), hundredths(right - left), prose.Brief(lane.From), prose.Brief(lane.Took()), millis(lane.Took())})

@@ -11,24 +11,17 @@ import (
 	"text/template"
 
 	"github.com/bringupd/bringupd/pkg/prose"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // parts are the formats that people read: how they put what a View has is theirs.
 //
-//go:embed page.html page.css page.js text.tmpl markdown.tmpl
+//go:embed page.html page.css page.js text.tmpl markdown.tmpl tables.tmpl
 var parts embed.FS
 
 // functions are those that the formats call.
 var functions = template.FuncMap{
 	"brief": prose.Brief, "name": nameOf, "grouped": prose.Grouped[int], "calls": prose.Grouped[int64], "plural": plural, "join": strings.Join,
-	"class": class, "bringsUp": brings, "aligned": table.aligned, "marked": marking.Replace, "coded": coded, "fenced": fenced,
-}
-
-// written is a format of lines. It is parsed by who writes one: every command pays
-// for what the program does at its start.
-func written(name string) *template.Template {
-	return template.Must(template.New(name).Funcs(functions).ParseFS(parts, name))
+	"class": class, "bringsUp": brings, "table": newTable, "marked": marking.Replace, "coded": coded, "fenced": fenced,
 }
 
 // Format is how a report is written.
@@ -56,14 +49,34 @@ func (v *View) Write(w io.Writer, format Format) error {
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(v)
 	case Text:
-		return written("text.tmpl").Execute(w, v)
+		return v.write(w, "text.tmpl")
 	case MD:
-		return written("markdown.tmpl").Execute(w, v)
+		return v.write(w, "markdown.tmpl")
 	case Trace:
 		return v.asTrace(w)
 	default:
 		return v.asPage(w)
 	}
+}
+
+// sheet is a view with what its formats of lines need.
+type sheet struct {
+	*View
+	Text          bool // Markdown has no table of the share, and shorter headings
+	Wrong, Passed []CheckGroup
+	Few           []Node // that have a line
+	MostNodes     int
+}
+
+// mostText is how many nodes have a line in a text.
+const mostText = 16
+
+// write writes the view in a format of lines. Its template is parsed by who writes
+// one: every command pays for what the program does at its start.
+func (v *View) write(w io.Writer, name string) error {
+	s := sheet{View: v, Text: name == "text.tmpl", Few: v.Nodes[:min(len(v.Nodes), mostText)], MostNodes: mostText}
+	s.Wrong, s.Passed = v.sortedOut()
+	return template.Must(template.New(name).Funcs(functions).ParseFS(parts, name, "tables.tmpl")).Execute(w, s)
 }
 
 // table has a heading, rows under the names of their columns, and sentences on them.
@@ -74,51 +87,25 @@ type table struct {
 	Notes   []string
 }
 
-// tableOf makes a table with a row an item; columns are the names, between bars.
-func tableOf[T any](heading, columns string, items []T, row func(T) []string, notes ...string) table {
-	return table{heading, strings.Split(columns, "|"), mapped(items, row), notes}
+// newTable returns one without rows; columns are the names, between bars.
+func newTable(heading, columns string) *table {
+	return &table{Heading: heading, Columns: strings.Split(columns, "|")}
 }
 
-// mostText is how many nodes have a line in a text.
-const mostText = 16
-
-// Tables are those of a text; Markdown has no table of the share, and shorter
-// headings.
-func (v *View) Tables(text bool) (all []table) {
-	if c := v.Compared; c != nil {
-		all = append(all,
-			tableOf("Beside run "+c.Run, "phase|median there|here|slowest there|here|", c.Phases, PhaseChange.cells),
-			tableOf("Nodes that got slower", "node|phase|there|here|slower by", c.Nodes, NodeChange.cells, c.Notes...))
-	}
-	nodes := "Nodes"
-	if text && v.Size > mostText {
-		nodes = fmt.Sprintf("Nodes: the failed and the last to be ready, %d of %d", mostText, v.Size)
-	}
-	all = append(all,
-		tableOf("Phases", "phase|nodes|median|p90|slowest|on|", v.Phases, PhaseStat.cells),
-		tableOf("Critical path", "phase|waited for|from|took", v.Critical, Step.cells),
-		tableOf(nodes, "rank|host|state|ready after||", v.Nodes[:min(len(v.Nodes), mostText)], Node.cells),
-		v.checkTable())
-	if share := v.Share; text && share != nil {
-		all = append(all, tableOf("Calls into the share", "call|head|worker p50|worker most|all", share.Rows, askedCells, share.Notes...))
-	}
-	return append(all, tableOf("Configuration", "what|is", v.Config, Fact.cells))
+// Row adds one. It returns nothing to be shown, as a template wants it.
+func (t *table) Row(cells ...string) string {
+	t.Rows = append(t.Rows, cells)
+	return ""
 }
 
-// checkTable has the checks that did not pass, and how many others did.
-func (v *View) checkTable() table {
-	wrong, passed := v.sortedOut()
-	t := tableOf("Checks", "verdict|check|on|observed|what to do", wrong, func(g CheckGroup) []string {
-		return []string{g.Verdict, g.ID, g.On, g.Observed, g.Hint}
-	})
-	if len(passed) > 0 {
-		t.Rows = append(t.Rows, []string{"PASS", fmt.Sprintf("%d others", len(passed)), "", "", ""})
-	}
-	return t
+// Note adds sentences, and returns nothing either.
+func (t *table) Note(notes []string) string {
+	t.Notes = append(t.Notes, notes...)
+	return ""
 }
 
-// aligned is the table for a terminal, without its heading.
-func (t table) aligned() string {
+// Aligned is the table for a terminal, without its heading.
+func (t *table) Aligned() string {
 	var padded, text strings.Builder
 	w := tabwriter.NewWriter(&padded, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{t.Columns}, t.Rows...) {
@@ -196,12 +183,6 @@ func (l Log) Note() string {
 	}
 }
 
-func (f Fact) cells() []string { return []string{f.Name, f.Value} }
-
-func (s PhaseStat) cells() []string {
-	return []string{s.Phase, prose.Grouped(s.Nodes), prose.Brief(s.P50), prose.Brief(s.P90), prose.Brief(s.Max), nameOf(s.Rank, s.Host), s.Note()}
-}
-
 // Note says what is not as it should be with a phase.
 func (s PhaseStat) Note() string {
 	var parts []string
@@ -212,35 +193,4 @@ func (s PhaseStat) Note() string {
 		parts = append(parts, fmt.Sprintf("no end on %d", s.Open))
 	}
 	return strings.Join(parts, ", ")
-}
-
-func (s Step) cells() []string {
-	return []string{s.Phase, nameOf(s.Rank, s.Host), prose.Brief(s.From), prose.Brief(s.Took())}
-}
-
-func (n Node) cells() []string {
-	ready, slow := "never", ""
-	if n.Ready > 0 {
-		ready = prose.Brief(n.Ready)
-	}
-	if len(n.Slow) > 0 {
-		slow = "slow: " + strings.Join(n.Slow, ", ")
-	}
-	why := ""
-	if len(n.Failures) > 0 {
-		why = n.Failures[0].What
-	}
-	return []string{fmt.Sprint(n.Rank), n.Host, n.State, ready, slow, why}
-}
-
-func askedCells(r trail.AskedRow) []string {
-	return []string{r.Call, prose.Grouped(r.Head), prose.Grouped(r.P50), prose.Grouped(r.Most), prose.Grouped(r.All)}
-}
-
-func (p PhaseChange) cells() []string {
-	return []string{p.Phase, prose.Brief(p.Was[0]), prose.Brief(p.Is[0]), prose.Brief(p.Was[1]), prose.Brief(p.Is[1]), p.Says}
-}
-
-func (c NodeChange) cells() []string {
-	return []string{nameOf(c.Rank, c.Host), c.Phase, prose.Brief(c.Was), prose.Brief(c.Is), prose.Brief(c.By())}
 }
