@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -87,21 +88,16 @@ func replace(path string, text []byte) error {
 	// Who collects the files looks for names that end in .prom. The name can't
 	// be guessed: others may write there, too.
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return fmt.Errorf("cannot write the metrics: %v", err)
-	}
-	_, err = file.Write(text)
 	if err == nil {
-		err = file.Chmod(0o644)
-	}
-	if closed := file.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(file.Name(), path)
+		_, err = file.Write(text)
+		if err = cmp.Or(err, file.Chmod(0o644), file.Close()); err == nil {
+			err = os.Rename(file.Name(), path)
+		}
+		if err != nil {
+			_ = os.Remove(file.Name())
+		}
 	}
 	if err != nil {
-		_ = os.Remove(file.Name())
 		return fmt.Errorf("cannot write the metrics: %v", err)
 	}
 	return nil

@@ -302,8 +302,8 @@ const mostAbnormal = 20
 // shown are the nodes to look at, and all by rank where that is asked for.
 func (v *view) shown(state State, verbose bool) (shown nodesShown) {
 	all := make([]NodeStatus, 0, len(v.nodes))
-	for i := range v.nodes {
-		all = append(all, v.status(i, state))
+	for _, n := range v.nodes {
+		all = append(all, v.status(n, state))
 	}
 	if verbose {
 		shown.All = slices.Clone(all)

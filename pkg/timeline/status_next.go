@@ -15,14 +15,16 @@ import (
 func (v *view) waits() (waits []Wait) {
 	for _, lack := range v.lacks {
 		ranks := slices.DeleteFunc(slices.Clone(lack.Ranks), func(rank int) bool { return v.nodes[rank].step != lack.Step })
+		wait := Wait{Step: lack.Step, What: gate.WordsOf(lack.Step).Lacks, Ranks: ranks}
 		switch {
 		case len(ranks) > 0:
-			waits = append(waits, Wait{Step: lack.Step, What: gate.WordsOf(lack.Step).Lacks, Ranks: ranks, Nodes: v.who(ranks)})
-		case lack.Step == gate.Head:
-			waits = append(waits, Wait{Step: lack.Step, What: gate.WordsOf(lack.Step).Lacks})
-		case len(lack.Ranks) == 0:
-			waits = append(waits, Wait{Step: lack.Step, What: prose.Cut(tame(v.plan.Framework), mostNodesShown) + " has not counted all nodes yet"})
+			wait.Nodes = v.who(ranks)
+		case len(lack.Ranks) > 0:
+			continue // each lacks something else first
+		case lack.Step != gate.Head:
+			wait.What = prose.Cut(tame(v.plan.Framework), mostNodesShown) + " has not counted all nodes yet"
 		}
+		waits = append(waits, wait)
 	}
 	return waits
 }
@@ -75,27 +77,21 @@ func (v *view) nextDeadline(waits []Wait) (what string, deadline *time.Time) {
 
 // deadline is the first one of those that a wait has, and whose.
 func (v *view) deadline(wait Wait) (at time.Time, rank int, known bool) {
-	if v.plan.Deadlines[wait.Step] <= 0 || v.start.IsZero() {
-		return at, 0, false
-	}
 	within := v.plan.Deadlines[wait.Step]
-	switch wait.Step {
-	case gate.Join:
+	switch {
+	case within <= 0 || v.start.IsZero():
+		return at, 0, false
+	case wait.Step == gate.Join:
 		return v.start.Add(within), wait.Ranks[0], true
-	case gate.Head:
-		since := v.start
-		if len(v.nodes) > 0 && v.nodes[0].since.After(since) {
-			since = v.nodes[0].since
-		}
-		return since.Add(within), 0, true
+	case wait.Step == gate.Head && len(v.nodes) == 0:
+		return v.start.Add(within), 0, true
+	case wait.Step == gate.Head:
+		return later(v.start, v.nodes[0].since).Add(within), 0, true
 	}
 	for _, of := range wait.Ranks {
-		n := &v.nodes[of]
 		// From the head's start on a node has come nowhere that would be known.
-		if !n.since.After(v.start) {
-			continue
-		}
-		if by := n.since.Add(within); !known || by.Before(at) {
+		since := v.nodes[of].since
+		if by := since.Add(within); since.After(v.start) && (!known || by.Before(at)) {
 			at, rank, known = by, of, true
 		}
 	}

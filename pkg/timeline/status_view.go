@@ -15,8 +15,8 @@ type view struct {
 	now   time.Time
 	start time.Time // when the head began; zero where nobody tells
 	plan  signal.Plan
-	need  int // nodes that the driver needs
-	nodes []nodeView
+	need  int         // nodes that the driver needs
+	nodes []*nodeView // by rank
 	asked gate.Asked
 	lacks []gate.Lack // what the gate waits for
 	// median is the time that half of the nodes took until they were ready; 0
@@ -38,9 +38,9 @@ type nodeView struct {
 // the others are gate's.
 const (
 	stepReady   = "ready"
-	stepFailed  = "failed"
-	stepLost    = "lost"
-	stepDropped = "dropped"
+	stepFailed  = markFailed
+	stepLost    = markLost
+	stepDropped = markDropped
 	stepSpare   = "spare"
 	stepDone    = "done"
 )
@@ -55,9 +55,8 @@ func newView(run *Run, now time.Time) *view {
 		// No other service can be up before the head's, whatever is missing.
 		Led: !v.has(gate.Head) || run.Control.Head.There || len(run.In(signal.Up)) > 0, Counting: v.has(gate.Workers) && v.plan.Framework != "none",
 	}
-	v.nodes = make([]nodeView, len(run.Nodes))
 	for i := range run.Nodes {
-		v.nodes[i] = nodeView{Node: &run.Nodes[i]}
+		v.nodes = append(v.nodes, &nodeView{Node: &run.Nodes[i]})
 	}
 	for _, d := range run.Dropped() {
 		if d.Rank >= 0 && d.Rank < len(v.nodes) {
@@ -69,8 +68,8 @@ func newView(run *Run, now time.Time) *view {
 			v.nodes[event.Rank].said.Hear(event.Name, event.Fields)
 		}
 	}
-	for i := range v.nodes {
-		v.nodes[i].step = v.without(&v.nodes[i])
+	for _, n := range v.nodes {
+		n.step = v.without(n)
 	}
 	v.lacks = v.asked.Lacks(v.missing)
 	v.place()
@@ -99,13 +98,12 @@ func (v *view) without(n *nodeView) string {
 // sandbox and a service are asked of the team alone.
 func (v *view) missing(state string) (ranks []int) {
 	ofTeam := state == signal.Sandbox || state == signal.Up
-	for i := range v.nodes {
-		n := &v.nodes[i]
+	for _, n := range v.nodes {
 		if n.step != "" || ofTeam && !v.member(n.Rank) {
 			continue
 		}
 		if _, there := v.reached(n.Node, state); !there {
-			ranks = append(ranks, i)
+			ranks = append(ranks, n.Rank)
 		}
 	}
 	return ranks
@@ -115,13 +113,12 @@ func (v *view) missing(state string) (ranks []int) {
 func (v *view) place() {
 	for _, lack := range v.lacks {
 		for _, rank := range lack.Ranks {
-			if n := &v.nodes[rank]; n.step == "" {
+			if n := v.nodes[rank]; n.step == "" {
 				n.step = lack.Step
 			}
 		}
 	}
-	for i := range v.nodes {
-		n := &v.nodes[i]
+	for _, n := range v.nodes {
 		if n.step != "" && !onTheWay(n.step) {
 			continue
 		}
@@ -243,9 +240,9 @@ const (
 
 func (v *view) medianTook() time.Duration {
 	var all []time.Duration
-	for i := range v.nodes {
-		if took := v.nodes[i].took; took > 0 {
-			all = append(all, took)
+	for _, n := range v.nodes {
+		if n.took > 0 {
+			all = append(all, n.took)
 		}
 	}
 	if len(all) < slowFrom {
@@ -259,8 +256,8 @@ func (v *view) medianTook() time.Duration {
 // only those matter where some are.
 func (v *view) count(over bool) (steps []StepCount, ready int) {
 	at := make(map[string]int)
-	for i := range v.nodes {
-		at[v.nodes[i].step]++
+	for _, n := range v.nodes {
+		at[n.step]++
 	}
 	for _, step := range []string{gate.Join, gate.Check, gate.Sandbox, gate.Workers, stepReady} {
 		if at[step] > 0 || !over && (v.has(step) || step == stepReady) {
@@ -276,8 +273,7 @@ func (v *view) count(over bool) (steps []StepCount, ready int) {
 }
 
 // status is one node's. What a run that has ended waited for is no matter.
-func (v *view) status(i int, state State) NodeStatus {
-	n := &v.nodes[i]
+func (v *view) status(n *nodeView, state State) NodeStatus {
 	s := NodeStatus{Rank: n.Rank, Host: tame(n.Host), Step: n.step, Mark: markOK}
 	// Who waits for the head's service can do nothing.
 	waiting := state == BringingUp && onTheWay(n.step) && (n.step != gate.Workers || v.asked.Led)
@@ -319,8 +315,5 @@ func (n *nodeView) failure() (step, what string) {
 	if failed == nil {
 		return n.step, "it has failed; its record can't be read"
 	}
-	if step = tame(failed.Phase); step == "" {
-		step = n.step
-	}
-	return step, tame(failed.What)
+	return cmp.Or(tame(failed.Phase), n.step), tame(failed.What)
 }

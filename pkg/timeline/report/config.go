@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,11 +25,7 @@ func (l looking) config() (facts []Fact) {
 		add("nodes", fmt.Sprint(job.Size))
 		add("started", job.At.UTC().Format("2006-01-02 15:04:05 MST"))
 		add("head's addresses", strings.Join(job.Addresses, ", "))
-		lifeline := strings.Join(job.Lifeline, ", ")
-		if lifeline == "" {
-			lifeline = "none: beats are files"
-		}
-		add("lifeline", lifeline)
+		add("lifeline", cmp.Or(strings.Join(job.Lifeline, ", "), "none: beats are files"))
 		add("share", job.FileSystem)
 		add("version", job.Program)
 		add("configuration", job.Digest+" (digest, the same on all nodes)")
@@ -55,7 +52,7 @@ func (l looking) otherPrograms() string {
 	if l.run.Job == nil {
 		return ""
 	}
-	by := make(map[string][]int)
+	by := make(map[string][]int) // ranks
 	for i := range l.run.Nodes {
 		if j := l.run.Nodes[i].Joined; j != nil && j.Program != l.run.Job.Program {
 			by[j.Program] = append(by[j.Program], i)

@@ -51,12 +51,10 @@ type wanted struct {
 
 // worth chooses among the names those that are worth it.
 func worth(run *timeline.Run, names []string) (logs []wanted) {
-	blamed := make(map[int]bool)
-	for i := range run.Nodes {
-		blamed[i] = len(run.Nodes[i].Failures) > 0 || run.Lost(i)
-	}
-	if cause := run.Cause(); cause != nil {
-		blamed[cause.Rank] = true
+	cause := run.Cause()
+	blamed := func(rank int) bool {
+		known := rank < len(run.Nodes) && len(run.Nodes[rank].Failures) > 0
+		return known || cause != nil && (cause.Rank == rank || slices.Contains(cause.Lost, rank))
 	}
 	for _, name := range names {
 		what, rank, ok := signal.ParseLogName(name)
@@ -69,7 +67,7 @@ func worth(run *timeline.Run, names []string) (logs []wanted) {
 			if what == "driver" || what == "head" {
 				w.rank = 0
 			}
-		case blamed[rank]:
+		case blamed(rank):
 			w.lines, w.first = logLines, 1
 		case rank == 0:
 			w.lines, w.first = logLines, 2

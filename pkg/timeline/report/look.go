@@ -189,21 +189,20 @@ func (l looking) nodes(logs []Log) []Node {
 			nodes[log.Rank].Logs = append(nodes[log.Rank].Logs, log.Name)
 		}
 	}
+	weight := func(n Node) int {
+		switch {
+		case n.Tone == Bad:
+			return 0
+		case n.Ready == 0:
+			return 1
+		default:
+			return 2
+		}
+	}
 	slices.SortStableFunc(nodes, func(a, b Node) int {
 		return cmp.Or(cmp.Compare(weight(a), weight(b)), cmp.Compare(b.Ready, a.Ready), cmp.Compare(a.Rank, b.Rank))
 	})
 	return nodes
-}
-
-func weight(n Node) int {
-	switch {
-	case n.Tone == Bad:
-		return 0
-	case n.Ready == 0:
-		return 1
-	default:
-		return 2
-	}
 }
 
 func (l looking) node(node *timeline.Node, goal int) Node {
