@@ -23,9 +23,7 @@ const (
 	lowFree = 0.10
 )
 
-func (h *Host) tempDir() string {
-	return cmp.Or(h.TempDir, os.TempDir())
-}
+func (h *Host) tempDir() string { return cmp.Or(h.TempDir, os.TempDir()) }
 
 func (h *Host) lookDisk(s *Sheet) {
 	space, err := h.kernel.Space(s.Each.Source)
@@ -35,8 +33,8 @@ func (h *Host) lookDisk(s *Sheet) {
 	const room = "remove what earlier jobs left there, or drain the node"
 	switch {
 	case wrong != nil:
-		by, hint := mendWrite(wrong)
-		s.Fail(by, fmt.Sprintf("a byte could not be written: %v", reason(wrong)), expected, hint)
+		why, by, hint := unwritten(wrong)
+		s.Fail(by, fmt.Sprintf("a byte could not be written: %v", why), expected, hint)
 	case err != nil:
 		s.unread(err)
 	case verdict == Fail:
@@ -71,31 +69,28 @@ func part(some, whole uint64) float64 {
 	return float64(some) / float64(whole)
 }
 
-// mendWrite tells who can mend that a byte could not be written, and how.
-func mendWrite(err error) (Class, string) {
-	switch {
-	case errors.Is(err, syscall.EROFS):
-		return Node, "drain the node: its kernel makes a file system read-only when the disk gives errors (dmesg)"
-	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
+// unwritten tells, of an error of writing a byte, what it is without the path, which the finding has, who can mend it,
+// and how.
+func unwritten(err error) (why error, by Class, hint string) {
+	number, known := errors.AsType[syscall.Errno](err)
+	if known {
+		err = number
+	}
+	switch number {
+	case syscall.EROFS:
+		return err, Node, "drain the node: its kernel makes a file system read-only when the disk gives errors (dmesg)"
+	case syscall.ENOENT, syscall.ENOTDIR:
 		// Where other nodes have it, its disk is not mounted here.
-		return Node, "see whether the node-local disk is mounted there, or give a directory that is on every node: --temp-dir"
-	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		return User, "give a directory that you can write to: --temp-dir, or TMPDIR"
-	case errors.Is(err, syscall.EDQUOT):
-		return User, "free some of your quota there"
-	case errors.Is(err, syscall.ENOSPC):
-		return Node, "remove what earlier jobs left there, or drain the node"
+		return err, Node, "see whether the node-local disk is mounted there, or give a directory that is on every node: --temp-dir"
+	case syscall.EACCES, syscall.EPERM:
+		return err, User, "give a directory that you can write to: --temp-dir, or TMPDIR"
+	case syscall.EDQUOT:
+		return err, User, "free some of your quota there"
+	case syscall.ENOSPC:
+		return err, Node, "remove what earlier jobs left there, or drain the node"
 	default:
-		return Node, "drain the node and look at the kernel's log (dmesg)"
+		return err, Node, "drain the node and look at the kernel's log (dmesg)"
 	}
-}
-
-// reason strips an error of the path, which the finding has.
-func reason(err error) error {
-	if number, ok := errors.AsType[syscall.Errno](err); ok {
-		return number
-	}
-	return err
 }
 
 const (

@@ -80,19 +80,18 @@ func (r Rule) Means(ids ...string) bool {
 
 // Off tells whether nobody wants to know of the check of that id.
 func (p Policy) Off(id string) bool {
-	if rule, ok := p.rule(id); ok {
-		return rule.Effect == EffectOff
-	}
-	return p.Mode == ModeOff && aboutGPUs(id)
+	effect := p.rule(id).Effect
+	return effect == EffectOff || effect == "" && p.Mode == ModeOff && aboutGPUs(id)
 }
 
-func (p Policy) rule(id string) (Rule, bool) {
+// rule returns the last rule that is for an id; the zero Rule where none is.
+func (p Policy) rule(id string) Rule {
 	for _, rule := range slices.Backward(p.Rules) {
 		if rule.Means(id) {
-			return rule, true
+			return rule
 		}
 	}
-	return Rule{}, false
+	return Rule{}
 }
 
 func aboutGPUs(id string) bool { return strings.HasPrefix(id, "gpu.") }
@@ -115,19 +114,16 @@ func (p Policy) Judge(findings []Finding) []Finding {
 
 // verdict returns what a finding means, and the setting that says so.
 func (p Policy) verdict(f Finding) (verdict Verdict, by string) {
-	rule, ruled := p.rule(f.ID)
-	if f.Verdict == Wait && ruled && rule.Effect == EffectWarn {
-		return Warn, rule.String() // nobody waits for what stops nobody
-	}
-	if f.Verdict != Warn && f.Verdict != Unknown && f.Verdict != Fail {
-		return f.Verdict, ""
-	}
+	rule := p.rule(f.ID)
+	wrong := slices.Contains([]Verdict{Warn, Unknown, Fail}, f.Verdict)
 	demanding := p.Mode == ModeRequire || p.Mode == ModeStrict
 	switch {
-	case ruled && rule.Effect == EffectFail:
-		return Fail, rule.String()
-	case ruled && rule.Effect == EffectWarn:
+	case rule.Effect == EffectWarn && (wrong || f.Verdict == Wait): // nobody waits for what stops nobody
 		return Warn, rule.String()
+	case !wrong:
+		return f.Verdict, ""
+	case rule.Effect == EffectFail:
+		return Fail, rule.String()
 	case f.Verdict == Unknown && aboutGPUs(f.ID) && demanding, f.Strict && p.Mode == ModeStrict:
 		return Fail, "gpu-check=" + string(p.Mode)
 	default:
