@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,9 +24,7 @@ func (d *doctor) gather(ctx context.Context, dir *signal.Dir, job *signal.Job) F
 	f := Facts{Rank: d.Identity.Rank, Host: d.Identity.Host, Hostname: d.Hostname, Locals: locals()}
 	f.Ephemeral = ephemeral(d.Root)
 	address, err := d.Address()
-	if f.Address = address; err != nil {
-		f.NoAddress = err.Error()
-	}
+	f.Address, f.NoAddress = address, words(err)
 	var looks sync.WaitGroup
 	looks.Go(func() {
 		report := d.Checks.Await(ctx, nil)
@@ -51,13 +50,18 @@ func (d *doctor) left(ctx context.Context) Left {
 	defer cancel()
 	l, _ := pause.Bounded(ctx, 0, func() (Left, error) { return leftovers(d.Root, d.TempDir, os.Geteuid()), nil })
 	if d.Identity.Rank == 0 {
-		var err error
-		place := signal.Place{LogDir: d.LogDir, Host: d.Identity.Host, Access: d.Access}
-		if l.Runs, err = signal.EndlessRuns(ctx, place, oldRun); err != nil {
-			l.RunsErr = err.Error()
-		}
+		runs, err := signal.EndlessRuns(ctx, signal.Place{LogDir: d.LogDir, Host: d.Identity.Host, Access: d.Access}, oldRun)
+		l.Runs, l.RunsErr = runs, words(err)
 	}
 	return l
+}
+
+// words are those of an error; empty where there is none.
+func words(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 const (
@@ -72,17 +76,15 @@ var errLook = fmt.Errorf("there was no answer within %s", lookTime)
 func (d *doctor) tryShare(ctx context.Context, dir *signal.Dir, s *Share) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, errLook)
 	defer cancel()
-	if trial, err := dir.Try(ctx); err != nil {
-		s.TrialErr = err.Error()
-	} else {
+	trial, err := dir.Try(ctx)
+	if s.TrialErr = words(err); err == nil {
 		s.Trial = &trial
 	}
 	if d.Identity.Rank != 0 {
 		return
 	}
-	if space, err := dir.Space(ctx); err != nil {
-		s.SpaceErr = err.Error()
-	} else {
+	space, err := dir.Space(ctx)
+	if s.SpaceErr = words(err); err == nil {
 		s.Space = &space
 	}
 }
@@ -101,13 +103,10 @@ func (d *doctor) wayToHead(ctx context.Context, job *signal.Job) (*Name, []Call)
 
 // ports are those that this node's service is to have, and who has them.
 func (d *doctor) ports(address string) ([]Port, string) {
-	first, err := d.service(address)
-	if err != nil {
-		return nil, err.Error()
-	}
 	// What is fixed is the same each time; the rest was found free just now.
-	second, err := d.service(address)
-	if err != nil {
+	first, err := d.service(address)
+	second, again := d.service(address)
+	if err = cmp.Or(err, again); err != nil {
 		return nil, err.Error()
 	}
 	var ports []Port
