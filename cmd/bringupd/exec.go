@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -105,10 +106,8 @@ func (e *execing) conclude(answers []request.Answer, err error) error {
 			if err != nil && !errors.Is(err, unix.EPIPE) {
 				e.say("%s: no answer: %v", node.Host, err)
 			}
-		case node.Exit.Failed != "":
-			e.say("%s: %s", node.Host, node.Exit.Failed)
-		case code != 0:
-			e.say("%s: %s", node.Host, node.Exit.Exit)
+		case node.Exit.Failed != "" || code != 0:
+			e.say("%s: %s", node.Host, cmp.Or(node.Exit.Failed, node.Exit.Exit))
 		}
 		if node.Exit.Dropped > 0 {
 			e.say("%s: %d bytes of the output are left out: let the command write so much into a file", node.Host, node.Exit.Dropped)

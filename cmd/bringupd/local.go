@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -183,21 +184,15 @@ func (l *local) spec(self string, rank int) process.Spec {
 
 // relay gives signals to all daemons, as a launcher does, until they have ended.
 func (l *local) relay(daemons []*process.Child) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for _, child := range daemons {
-			<-child.Done()
-		}
-	}()
-	for {
-		select {
-		case <-ended:
-			return
-		case sig := <-l.signals:
-			for _, child := range daemons {
-				// One that has ended needs none.
-				_ = child.Signal(sig.(syscall.Signal))
+	for _, child := range daemons {
+		for !pause.Until(child.Done(), 0) {
+			select {
+			case <-child.Done():
+			case sig := <-l.signals:
+				for _, other := range daemons {
+					// One that has ended needs none.
+					_ = other.Signal(sig.(syscall.Signal))
+				}
 			}
 		}
 	}

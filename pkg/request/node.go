@@ -51,51 +51,43 @@ type Node struct {
 	mu       sync.Mutex
 	ended    bool                             // no command is to begin any more; guarded by mu
 	running  map[requestID]context.CancelFunc // guarded by mu
-	canceled lately[requestID]                // by orders that were read before the command's; guarded by mu
+	canceled lately                           // by orders that were read before the command's; guarded by mu
 	pending  sync.WaitGroup                   // commands whose end is not published yet
 }
 
 // NewNode returns a node that runs nothing yet.
 func NewNode(daemon Daemon) *Node {
-	return &Node{Daemon: daemon, running: make(map[requestID]context.CancelFunc), canceled: make(lately[requestID])}
+	return &Node{Daemon: daemon, running: make(map[requestID]context.CancelFunc), canceled: make(lately)}
 }
 
-// lately is what was seen, and when a listing has shown it last: the next may be an
-// old one, which shows it again.
-type lately[T comparable] map[T]time.Time
+// lately are requests that were seen, and when a listing has shown them last: the
+// next may be an old one, which shows them again.
+type lately map[requestID]time.Time
 
 // oldestListing is for how long, by far, a client of a share may go on showing
 // names that are gone.
 const oldestListing = 10 * time.Minute
 
-// fresh returns what is new of the things that a listing shows, which are not the
-// next time, and forgets what no listing can show any more.
-func (l lately[T]) fresh(things []T, at time.Time) (fresh []T) {
-	for _, thing := range things {
-		if _, before := l[thing]; !before {
-			fresh = append(fresh, thing)
-		}
-		l[thing] = at
-	}
-	maps.DeleteFunc(l, func(_ T, shown time.Time) bool { return at.Sub(shown) > oldestListing })
-	return fresh
+// fresh tells whether a request that a listing shows is new, which it is not the next
+// time, and forgets what no listing can show any more.
+func (l lately) fresh(id requestID, at time.Time) bool {
+	_, before := l[id]
+	l[id] = at
+	maps.DeleteFunc(l, func(_ requestID, shown time.Time) bool { return at.Sub(shown) > oldestListing })
+	return !before
 }
 
 // FollowOrders does what the head orders, until ctx ends.
 func (n *Node) FollowOrders(ctx context.Context) {
-	read := make(lately[requestID])
+	read := make(lately)
 	_, _ = n.Control.Follow(ctx, func(l signal.Listing) bool {
-		var begin []requestID
 		for id, s := range requestsShown(l.Names(), kindOrder) {
 			if s[whatCancel] {
 				n.cancel(id)
 			}
-			if s[""] {
-				begin = append(begin, id)
+			if s[""] && read.fresh(id, l.At) {
+				n.Go(func(ctx context.Context) { n.obey(ctx, id) })
 			}
-		}
-		for _, id := range read.fresh(begin, l.At) {
-			n.Go(func(ctx context.Context) { n.obey(ctx, id) })
 		}
 		return false
 	})
@@ -148,7 +140,7 @@ func (n *Node) cancel(id requestID) {
 		cancel()
 		return
 	}
-	n.canceled.fresh([]requestID{id}, time.Now())
+	n.canceled.fresh(id, time.Now())
 }
 
 // Settle has no command begin any more, and waits until the end of each is told,

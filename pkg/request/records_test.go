@@ -75,22 +75,24 @@ func TestNames(t *testing.T) {
 
 func TestLately(t *testing.T) {
 	t.Parallel()
-	l, at := make(lately[int]), time.Now()
+	l, at := make(lately), time.Now()
 	for _, tc := range []struct {
-		after  time.Duration
-		things []int
-		fresh  []int
-		left   int
+		after time.Duration
+		id    requestID
+		fresh bool
+		left  int
 	}{
-		{0, []int{1, 2}, []int{1, 2}, 2},
-		{time.Second, []int{2, 3}, []int{3}, 3},
-		{oldestListing, []int{1}, nil, 3}, // it is shown, however late
-		{time.Second, nil, nil, 1},
-		{oldestListing, nil, nil, 0},
+		{0, "1", true, 1},
+		{0, "2", true, 2},
+		{time.Second, "2", false, 2},
+		{0, "3", true, 3},
+		{oldestListing, "1", false, 3}, // it is shown, however late
+		{time.Second, "4", true, 2},
+		{2 * oldestListing, "2", true, 1}, // forgotten
 	} {
 		at = at.Add(tc.after)
-		if fresh := l.fresh(tc.things, at); !slices.Equal(fresh, tc.fresh) || len(l) != tc.left {
-			t.Errorf("of %v, %v are new, not %v; %d are remembered, not %d", tc.things, fresh, tc.fresh, len(l), tc.left)
+		if fresh := l.fresh(tc.id, at); fresh != tc.fresh || len(l) != tc.left {
+			t.Errorf("%s is new: %t, not %t; %d are remembered, not %d", tc.id, fresh, tc.fresh, len(l), tc.left)
 		}
 	}
 }
