@@ -158,10 +158,7 @@ func (v *View) nodeChanges(other *View) (changes []NodeChange) {
 func distinct(nodes []Node) bool {
 	hosts := make(map[string]bool)
 	for _, n := range nodes {
-		if n.Host == "" || hosts[n.Host] {
-			return false
-		}
 		hosts[n.Host] = true
 	}
-	return true
+	return len(hosts) == len(nodes) && !hosts[""]
 }

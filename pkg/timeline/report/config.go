@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/timeline"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -65,22 +66,14 @@ func (l looking) otherPrograms() string {
 
 // clocks says how well the times of different nodes can be compared.
 func (l looking) clocks() string {
-	known, worst, far := 0, 0, 0
-	for i := range l.run.Nodes {
-		if c := l.run.Nodes[i].Clock; i > 0 && c.Known {
-			known++
-			if c.Residual > l.run.Nodes[worst].Clock.Residual || worst == 0 {
-				worst = i
-			}
-			if c.Offset.Abs() > l.run.Nodes[far].Clock.Offset.Abs() || far == 0 {
-				far = i
-			}
-		}
-	}
-	if known == 0 {
+	workers := slices.Clone(l.run.Nodes[min(l.run.Size(), 1):])
+	known := slices.DeleteFunc(workers, func(n timeline.Node) bool { return !n.Clock.Known })
+	if len(known) == 0 {
 		return ""
 	}
-	at := func(i int) string { return nameOf(i, l.host(i)) }
+	worst := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(a.Clock.Residual, b.Clock.Residual) })
+	far := slices.MaxFunc(known, func(a, b timeline.Node) int { return cmp.Compare(a.Clock.Offset.Abs(), b.Clock.Offset.Abs()) })
+	name := func(n timeline.Node) string { return nameOf(n.Rank, clean(n.Host, 80)) }
 	return fmt.Sprintf("those of %d of %d workers are corrected, by at most %s (%s); what is left is within ± %s (%s)",
-		known, l.run.Size()-1, prose.Brief(l.run.Nodes[far].Clock.Offset.Abs()), at(far), prose.Brief(l.run.Nodes[worst].Clock.Residual), at(worst))
+		len(known), l.run.Size()-1, prose.Brief(far.Clock.Offset.Abs()), name(far), prose.Brief(worst.Clock.Residual), name(worst))
 }

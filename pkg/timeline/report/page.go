@@ -139,13 +139,14 @@ func (s scale) Bars(lanes []Lane) (bars []bar) {
 // Class has what a lane looks like.
 func (l Lane) Class() string {
 	c := class(l.Phase)
-	for _, also := range []struct {
-		is   bool
-		word string
-	}{{l.Failed, " failed"}, {l.Open, " open"}, {l.Cut, " cut"}} {
-		if also.is {
-			c += also.word
-		}
+	if l.Failed {
+		c += " failed"
+	}
+	if l.Open {
+		c += " open"
+	}
+	if l.Cut {
+		c += " cut"
 	}
 	return c
 }
