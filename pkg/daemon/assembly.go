@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
@@ -23,15 +24,6 @@ const patiencePart = 8
 // errTeamChanged is the cause of the contexts of whatever was done for a team
 // when there is another.
 var errTeamChanged = errors.New("there is another team")
-
-func waitFor(ctx context.Context, changed <-chan struct{}) bool {
-	select {
-	case <-changed:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // muster makes the team that a look at Nodes asks for, and publishes it.
 func (a *assembly) muster(l signal.Listing) {
@@ -118,7 +110,7 @@ func (a *assembly) assemble(ctx context.Context, raise func(ctx context.Context)
 		case a.roster.Freeze(changed):
 			return nil
 		default: // a member has gone, and the look that showed it makes another team
-			if !waitFor(ctx, changed) {
+			if !pause.Await(ctx, changed) {
 				return context.Cause(ctx)
 			}
 		}
@@ -132,7 +124,7 @@ func (a *assembly) awaitTeam(ctx context.Context) ([]signal.Member, <-chan struc
 		if members != nil {
 			return members, changed, nil
 		}
-		if !waitFor(ctx, changed) {
+		if !pause.Await(ctx, changed) {
 			return nil, nil, context.Cause(ctx)
 		}
 	}

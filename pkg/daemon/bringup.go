@@ -59,12 +59,10 @@ func (h *head) sequence(ctx context.Context) error {
 		})
 	})
 	parts.Go(func() error {
-		select {
-		case <-opened:
-			return h.bringUp(own)
-		case <-own.Done():
+		if !pause.Await(own, opened) {
 			return context.Cause(own)
 		}
+		return h.bringUp(own)
 	})
 	if err := parts.Wait(); err != nil {
 		return err
@@ -259,7 +257,7 @@ func (h *head) bringUp(ctx context.Context) error {
 func (h *head) raise(ctx, life context.Context, led <-chan struct{}) error {
 	parts, own := errgroup.WithContext(ctx)
 	parts.Go(func() error {
-		if !waitFor(own, led) {
+		if !pause.Await(own, led) {
 			return context.Cause(own)
 		}
 		return h.workers(own, life)

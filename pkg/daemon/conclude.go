@@ -143,10 +143,7 @@ func (h *head) stopDriver(end *ending) *ending {
 	if !end.gentle && service.Ended(h.driver) {
 		// Whoever passes its output on, as a tee does, is not ended in the middle
 		// of that. All know of the end by now.
-		select {
-		case <-h.driver.Done():
-		case <-h.parting.Done():
-		}
+		_ = pause.Await(h.parting, h.driver.Done())
 	}
 	_ = h.driver.End(h.parting, grace, syscall.SIGTERM) // stopAll tells what is left of it
 	if end.orderly && end.gentle {

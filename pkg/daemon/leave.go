@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -318,10 +319,7 @@ func (w *worker) awaitEnded(ctx context.Context, most time.Duration) *ending {
 	// is long.
 	relax := time.AfterFunc(health.EndTime, func() { w.control.Relax(w.tempo.Look) })
 	defer relax.Stop()
-	select {
-	case <-w.ended.Done():
-	case <-ctx.Done():
-	}
+	_ = pause.Await(ctx, w.ended.Done())
 	end, _ := errors.AsType[*ending](context.Cause(w.ended))
 	return end
 }

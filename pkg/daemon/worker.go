@@ -12,6 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -165,10 +166,8 @@ func (w *worker) awaitLine(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Times.Peer, errDeadline)
 	defer cancel()
-	select {
-	case <-w.line.up:
+	if pause.Await(ctx, w.line.up) {
 		return nil
-	case <-ctx.Done():
 	}
 	if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {
 		return cause
