@@ -14,18 +14,18 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Starter starts the commands of active checks.
-type Starter interface {
+// starter starts the commands of active checks.
+type starter interface {
 	Start(ctx context.Context, spec process.Spec) (*process.Child, error)
 }
 
-var _ Starter = (*process.Supervisor)(nil)
+var _ starter = (*process.Supervisor)(nil)
 
 // Active are the checks that put a node to work: shell commands of the site's own, which end with 0 (all is well), 1 (a
 // warning), 2 (it fails) or 3 (they can't tell), as plugins of Nagios do.
 type Active struct {
 	Config  // what is off by its policy is not run
-	Starter Starter
+	Starter starter
 	Env     []string // their whole environment
 	Dir     string   // their working directory; empty: ours
 }

@@ -25,7 +25,8 @@ var ofLaunch = []row{
 		}
 	}},
 	{"share.delay", judgeTrips},
-	{"node.twins", judgeTwins},
+	{"node.twins", twins("the host name", func(f Facts) string { return f.Hostname })},
+	{"node.twins", twins("the address", func(f Facts) string { return f.Address })},
 	{"clock", judgeClocks},
 	{"framework.version", judgeVersions},
 	{"x.alike", judgeAlike},
@@ -99,22 +100,16 @@ func judgeTrips(p *page) {
 		"see the mount's options for how long a directory is cached (acdirmax, actimeo), and the load of its server").Ranks = late
 }
 
-// judgeTwins finds nodes that share a name, or an address.
-func judgeTwins(p *page) {
-	if !p.several() || !p.Identity.Launcher.Traits().NamesNodes {
-		return // plain ranks may well be on one machine
-	}
-	for _, shared := range []struct {
-		what string
-		of   func(Facts) string
-	}{
-		{"the host name", func(f Facts) string { return f.Hostname }},
-		{"the address", func(f Facts) string { return f.Address }},
-	} {
-		values, by := p.by(shared.of)
+// twins finds nodes that share what each should have for itself.
+func twins(what string, of func(Facts) string) func(*page) {
+	return func(p *page) {
+		if !p.several() || !p.Identity.Launcher.Traits().NamesNodes {
+			return // plain ranks may well be on one machine
+		}
+		values, by := p.by(of)
 		for _, value := range values {
 			if ranks := by[value]; len(ranks) > 1 {
-				p.Fail(check.Node, fmt.Sprintf("%s have %s %s", p.hosts(ranks), shared.what, value), "one for each node",
+				p.Fail(check.Node, fmt.Sprintf("%s have %s %s", p.hosts(ranks), what, value), "one for each node",
 					"frameworks take them for one node: set the host name, or name the interface with --interface").Ranks = ranks
 			}
 		}
