@@ -84,14 +84,14 @@ func (a Access) names(ctx context.Context, path string, vet func(Facts) error) (
 	return names, err
 }
 
-// change is Share.Change of what may be changed twice, and write Share.Write: they
-// are made again while again makes them.
+// change is Share.Change of what may be changed twice, and write Share.Write of
+// what need not be durable: they are made again while again makes them.
 func (a Access) change(how Change, from, to string) error {
 	return a.again(func() error { return a.Share.Change(how, from, to) })
 }
 
-func (a Access) write(path string, data []byte, durable bool) error {
-	return a.again(func() error { return a.Share.Write(path, data, durable) })
+func (a Access) write(path string, data []byte) error {
+	return a.again(func() error { return a.Share.Write(path, data, false) })
 }
 
 // tidy removes what nobody will look at, if it can.

@@ -143,7 +143,7 @@ func (d *Dir) build(logDir string, job []byte) error {
 		}
 	}
 	if err == nil {
-		err = d.via.write(filepath.Join(hidden, Control, NameJob), job, false)
+		err = d.via.write(filepath.Join(hidden, Control, NameJob), job)
 	}
 	if err == nil {
 		err = d.via.renameOwn(hidden, d.path)
@@ -268,7 +268,7 @@ func (d *Dir) explainWrite(path string, err error) error {
 // keeps what it says.
 func (d *Dir) Mark(ctx context.Context, sub, name string) error {
 	path := filepath.Join(d.path, sub, name)
-	return d.change(ctx, "publish", path, func() error { return d.via.write(path, nil, false) })
+	return d.change(ctx, "publish", path, func() error { return d.via.write(path, nil) })
 }
 
 // Remark gives a mark of this rank's another name, for a share that is full: a
@@ -364,7 +364,7 @@ func (d *Dir) beat(path string, newest int64) error {
 		err = d.via.Share.Change(Rename, name(newest), name(newest+1))
 	}
 	if err != nil { // or it has worked and only the reply was lost: then this changes nothing
-		err = d.via.write(name(newest+1), nil, false)
+		err = d.via.write(name(newest+1), nil)
 	}
 	return err
 }
