@@ -76,7 +76,9 @@ func (s Status) lines(style Style) []string {
 		Table: append(histogram(s.Steps), style.table(shown)...), Unread: s.Problems[:unread], MoreUnread: len(s.Problems) - unread,
 	}
 	var text strings.Builder
-	_ = statusTemplate().Execute(&text, of) // into memory
+	if err := statusTemplate().Execute(&text, of); err != nil {
+		return []string{"cannot tell of the run: " + err.Error()} // the template is wrong
+	}
 	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
 	for i, line := range lines {
 		// What is painted is cut already, and a command is to be copied whole.
