@@ -31,7 +31,7 @@ func LocalAddress(ctx context.Context, id Identity, ifname string) (netip.Addr, 
 		return namedAddress(found, ifname, loopback)
 	}
 	if id.Launcher == Local {
-		if addr, ok := loopbackAddress(found); ok {
+		if addr := loopbackAddress(found); addr.IsValid() {
 			return addr, nil
 		}
 	}
@@ -40,9 +40,7 @@ func LocalAddress(ctx context.Context, id Identity, ifname string) (netip.Addr, 
 		if destination == "" {
 			continue
 		}
-		if source, err := sourceTowards(ctx, destination); err == nil {
-			sources = append(sources, source)
-		}
+		sources = append(sources, sourceTowards(ctx, destination))
 	}
 	if ctx.Err() != nil {
 		return netip.Addr{}, fmt.Errorf("cannot find the address that peers reach this node by: %w", context.Cause(ctx))
@@ -69,7 +67,7 @@ func namedAddress(found []netInterface, name string, loopback bool) (netip.Addr,
 	case found[at].loopback && !loopback:
 		problem = "it is a loopback interface, which no other node reaches"
 	default:
-		if addr, ok := bestAddress(found[at].addrs, loopback); ok {
+		if addr := bestAddress(found[at].addrs, loopback); addr.IsValid() {
 			return addr, nil
 		}
 		problem = "it has no address that another node could reach"
@@ -88,10 +86,7 @@ func routedAddress(found []netInterface, sources []netip.Addr, loopback bool) (n
 	}
 	var candidates []netip.Addr
 	for _, i := range found {
-		if !i.up || i.loopback {
-			continue
-		}
-		if addr, ok := bestAddress(i.addrs, false); ok {
+		if addr := bestAddress(i.addrs, false); i.up && !i.loopback && addr.IsValid() {
 			candidates = append(candidates, addr)
 		}
 	}
@@ -99,7 +94,7 @@ func routedAddress(found []netInterface, sources []netip.Addr, loopback bool) (n
 		return candidates[0], nil
 	}
 	if loopback {
-		if addr, ok := loopbackAddress(found); ok {
+		if addr := loopbackAddress(found); addr.IsValid() {
 			return addr, nil
 		}
 	}
@@ -111,8 +106,8 @@ func routedAddress(found []netInterface, sources []netip.Addr, loopback bool) (n
 }
 
 // bestAddress prefers a global IPv4 address to a global IPv6 one to a link-local IPv4 one. Link-local IPv6 is
-// no use to a peer: it would need to know its own interface towards us.
-func bestAddress(addrs []netip.Addr, loopback bool) (netip.Addr, bool) {
+// no use to a peer: it would need to know its own interface towards us. Where none will do the address is not valid.
+func bestAddress(addrs []netip.Addr, loopback bool) netip.Addr {
 	for _, usable := range []func(netip.Addr) bool{
 		func(a netip.Addr) bool { return a.Is4() && a.IsGlobalUnicast() },
 		func(a netip.Addr) bool { return a.Is6() && a.IsGlobalUnicast() },
@@ -121,13 +116,13 @@ func bestAddress(addrs []netip.Addr, loopback bool) (netip.Addr, bool) {
 		func(a netip.Addr) bool { return loopback && a.Is6() && a.IsLoopback() },
 	} {
 		if at := slices.IndexFunc(addrs, usable); at >= 0 {
-			return addrs[at], true
+			return addrs[at]
 		}
 	}
-	return netip.Addr{}, false
+	return netip.Addr{}
 }
 
-func loopbackAddress(found []netInterface) (netip.Addr, bool) {
+func loopbackAddress(found []netInterface) netip.Addr {
 	var all []netip.Addr
 	for _, i := range found {
 		if i.up && i.loopback {
@@ -183,20 +178,17 @@ func systemInterfaces() ([]netInterface, error) {
 	return found, nil
 }
 
-// sourceTowards returns the address this host would send from to a destination. To connect a UDP socket looks
-// the route up, and sends nothing.
-func sourceTowards(ctx context.Context, destination string) (netip.Addr, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, routeTimeout, fmt.Errorf("no route to %s within %v", destination, routeTimeout))
+// sourceTowards returns the address this host would send from to a destination; none where no route is found in time.
+// To connect a UDP socket looks the route up, and sends nothing.
+func sourceTowards(ctx context.Context, destination string) netip.Addr {
+	ctx, cancel := context.WithTimeout(ctx, routeTimeout)
 	defer cancel()
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "udp", net.JoinHostPort(destination, "9"))
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("cannot find a route to %s: %v", destination, err)
+		return netip.Addr{}
 	}
 	defer conn.Close()
-	addr, err := netip.ParseAddrPort(conn.LocalAddr().String())
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("cannot read the local address of a route to %s: %v", destination, err)
-	}
-	return addr.Addr().Unmap(), nil
+	addr, _ := netip.ParseAddrPort(conn.LocalAddr().String())
+	return addr.Addr().Unmap()
 }
