@@ -76,11 +76,5 @@ func memberGap(member member, entries []entry) string {
 }
 
 func living(nodes []entry) []entry {
-	var alive []entry
-	for _, node := range nodes {
-		if node.Alive {
-			alive = append(alive, node)
-		}
-	}
-	return alive
+	return slices.DeleteFunc(slices.Clone(nodes), func(node entry) bool { return !node.Alive })
 }
