@@ -34,7 +34,7 @@ func (h *Host) lookDisk(s *Sheet) {
 	switch {
 	case wrong != nil:
 		why, by, hint := unwritten(wrong)
-		s.Fail(by, fmt.Sprintf("a byte could not be written: %v", why), expected, hint)
+		s.Fail(by, fmt.Sprintf("a byte could not be written: %s", why), expected, hint)
 	case err != nil:
 		s.unread(err)
 	case verdict == Fail:
@@ -71,25 +71,25 @@ func part(some, whole uint64) float64 {
 
 // unwritten tells, of an error of writing a byte, what it is without the path, which the finding has, who can mend it,
 // and how.
-func unwritten(err error) (why error, by Class, hint string) {
+func unwritten(err error) (why string, by Class, hint string) {
 	number, known := errors.AsType[syscall.Errno](err)
-	if known {
-		err = number
+	if why = err.Error(); known {
+		why = number.Error()
 	}
 	switch number {
 	case syscall.EROFS:
-		return err, Node, "drain the node: its kernel makes a file system read-only when the disk gives errors (dmesg)"
+		return why, Node, "drain the node: its kernel makes a file system read-only when the disk gives errors (dmesg)"
 	case syscall.ENOENT, syscall.ENOTDIR:
 		// Where other nodes have it, its disk is not mounted here.
-		return err, Node, "see whether the node-local disk is mounted there, or give a directory that is on every node: --temp-dir"
+		return why, Node, "see whether the node-local disk is mounted there, or give a directory that is on every node: --temp-dir"
 	case syscall.EACCES, syscall.EPERM:
-		return err, User, "give a directory that you can write to: --temp-dir, or TMPDIR"
+		return why, User, "give a directory that you can write to: --temp-dir, or TMPDIR"
 	case syscall.EDQUOT:
-		return err, User, "free some of your quota there"
+		return why, User, "free some of your quota there"
 	case syscall.ENOSPC:
-		return err, Node, "remove what earlier jobs left there, or drain the node"
+		return why, Node, "remove what earlier jobs left there, or drain the node"
 	default:
-		return err, Node, "drain the node and look at the kernel's log (dmesg)"
+		return why, Node, "drain the node and look at the kernel's log (dmesg)"
 	}
 }
 

@@ -36,7 +36,7 @@ func TellWaits(events *trail.Trail, log *zap.Logger) func(check.Report) {
 func Note(events *trail.Trail, report check.Report) {
 	passed := 0
 	for _, found := range report.Findings {
-		if found.Verdict == check.Pass || found.Verdict == check.Skip {
+		if found.Quiet() {
 			passed++
 			continue
 		}
