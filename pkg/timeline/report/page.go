@@ -107,12 +107,6 @@ func (p page) Middle(rank int) int {
 	return at*rowHeight + rowHeight/2
 }
 
-// mostArrows is for how many rows all arrows are shown at once.
-const mostArrows = 16
-
-// AllArrows tells whether they are shown though nobody has asked for them.
-func (p page) AllArrows() bool { return len(p.Rows) <= mostArrows }
-
 // Part is how much of the widest percentile bar a time takes, in hundredths. What
 // the driver took is no part of their scale.
 func (p page) Part(d time.Duration) string {
@@ -172,14 +166,6 @@ func (s scale) Wide(from, to time.Duration) bool { return s.at(to)-s.at(from) > 
 func (s scale) Across(t time.Duration) float64 { return 10 * hundredths(s.at(t)) }
 
 func hundredths(x float64) float64 { return math.Round(x*100) / 100 }
-
-// OthersFrom is the index of the first log that is not important; 0 where all are.
-func (p page) OthersFrom() int {
-	if len(p.Logs) > importantLogs {
-		return importantLogs
-	}
-	return 0
-}
 
 func (v *View) data(s scale) data {
 	d := data{P50: make(map[string]float64)}
