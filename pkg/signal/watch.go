@@ -25,6 +25,7 @@ type Watch struct {
 	due     time.Time     // when the next look is
 	rested  time.Time     // no look comes earlier than this, not even for a nudge
 	looked  time.Time     // when the newest look ended
+	nudged  bool          // since the newest look began
 	changed chan struct{} // closed and replaced by every look that succeeds
 	trouble
 }
@@ -67,7 +68,7 @@ func (w *Watch) begin() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	w.looking = true
+	w.looking, w.nudged = true, false
 	if w.sick.IsZero() {
 		w.sick = now
 	}
@@ -142,11 +143,15 @@ func (w *Watch) advance(at time.Time) {
 
 // Relax makes steady the longest pause between two looks, from the pause under way
 // on. It is for a time in which nothing is expected soon: the pauses go on as if a
-// wait had lasted for a while already.
+// wait had lasted for a while already. What a nudge has told of, and no look has
+// shown yet, is still looked for soon.
 func (w *Watch) Relax(steady time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pace.Steady = steady
+	if w.nudged {
+		return
+	}
 	now := time.Now()
 	w.began = now.Add(-relaxed * w.pace.Fast)
 	took := max(0, w.rested.Sub(w.looked))
@@ -166,7 +171,7 @@ func (w *Watch) Nudge() { w.NudgeWithin(0) }
 func (w *Watch) NudgeWithin(most time.Duration) {
 	at := time.Now().Add(time.Duration(w.dir.via.Jitter() * float64(most)))
 	w.mu.Lock()
-	w.began = at
+	w.began, w.nudged = at, true
 	w.mu.Unlock()
 	w.advance(at)
 }

@@ -403,6 +403,47 @@ func TestWatchRelaxWakesThePause(t *testing.T) {
 	})
 }
 
+// TestWatchRelaxAfterANudge has a watch of one of many be nudged, and relaxed before
+// the look that the nudge asks for, or while an older one is under way: what it
+// was told of is seen all the same.
+func TestWatchRelaxAfterANudge(t *testing.T) {
+	const most = 300 * time.Millisecond
+	for _, tc := range []struct {
+		name  string
+		slow  time.Duration // how long each look takes
+		after time.Duration // from a look's begin until the nudge
+	}{
+		{"before the next look", 0, time.Millisecond},
+		{"while a look is under way", 20 * time.Millisecond, 10 * time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var there atomic.Bool
+				looks := make(chan struct{}, 1000)
+				w := memory(func(string) (names []string, err error) {
+					looks <- struct{}{}
+					if there.Load() {
+						names = []string{NameDrain}
+					}
+					time.Sleep(tc.slow)
+					return names, nil
+				}).Watch(Control, WorkerPace(1024))
+				watching(t, w)
+				<-looks
+				time.Sleep(tc.after)
+				there.Store(true)
+				w.NudgeWithin(most)
+				w.Relax(40 * time.Second)
+				began := time.Now()
+				last, err := w.Follow(within(t), func(l Listing) bool { return l.Has(NameDrain) })
+				if took := time.Since(began); err != nil || took > 2*most {
+					t.Errorf("it was seen after %s, by look %d: %v", took, last.Looks, err)
+				}
+			})
+		})
+	}
+}
+
 func TestHint(t *testing.T) {
 	d := create(t, newPlace(t))
 	nodes := filepath.Join(d.Path(), Nodes)
