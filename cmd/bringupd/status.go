@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -54,8 +53,7 @@ func (inv *invocation) statusCommand() *cli.Command {
 func (s *statusing) do(args []string) error {
 	return s.heeding(func(ctx context.Context, _ <-chan struct{}) error {
 		err := s.tell(ctx, args)
-		_, stalled := errors.AsType[*signal.StallError](err)
-		if err == nil || isUsage(err) || stalled || ctx.Err() != nil {
+		if err == nil || isUsage(err) || signal.Stalled(err) || ctx.Err() != nil {
 			return err
 		}
 		s.say("%v", err)

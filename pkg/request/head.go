@@ -260,8 +260,7 @@ func (h *Head) take(ctx context.Context, unread []*asked) {
 		reads.Go(func() error {
 			var record requestRecord
 			err := h.Dir.ReadOwned(ctx, signal.Exec, q.id.name(whatRequest), &record)
-			_, hangs := errors.AsType[*signal.StallError](err)
-			if !hangs && (!signal.Absent(err) || time.Since(q.since) >= absentTime) {
+			if !signal.Stalled(err) && (!signal.Absent(err) || time.Since(q.since) >= absentTime) {
 				h.answer(q, record.Order, err)
 			}
 			return nil

@@ -12,11 +12,7 @@ const ViewVersion = 1
 // View is what a report shows of a run. Times are counted from Begin.
 type View struct {
 	subject
-	// Gate is when the driver could start, and End when the run was over; 0
-	// where it never was. Last is the last sign of anybody.
-	Gate time.Duration `json:"gate_ns"`
-	End  time.Duration `json:"end_ns"`
-	Last time.Duration `json:"last_ns"`
+	moments
 
 	Banner   Banner       `json:"banner"`
 	Problems []string     `json:"problems,omitempty"` // what could not be read
@@ -40,6 +36,13 @@ type subject struct {
 	ReadAt  time.Time `json:"read_at"`
 	Begin   time.Time `json:"begin"` // the first sign of any node, on the head's clock
 	Size    int       `json:"nodes"`
+}
+
+// moments are how long after Begin it came this far; 0 where it never did.
+type moments struct {
+	Gate time.Duration `json:"gate_ns"` // the driver could start
+	End  time.Duration `json:"end_ns"`  // the run was over
+	Last time.Duration `json:"last_ns"` // the last sign of anybody
 }
 
 // Tone is how good something is: a colour, always beside a word.
