@@ -3,9 +3,7 @@
 package prose
 
 import (
-	"regexp"
 	"strings"
-	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -65,15 +63,43 @@ func turns(r rune) bool {
 	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x200e || r == 0x200f || r == 0x2028 || r == 0x2029
 }
 
-// escapes are a terminal's: a control sequence, which has an end; a title and the like, to a bell or to another escape;
-// and a single character. What is none of them loses the escape alone. Who needs them compiles them: most commands don't.
-var escapes = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\x1b(?:\[[^@-~]*[@-~]|[\]P_^][^\a\x1b]*\a?|[!-OQ-Z\\\x60a-~])?`)
-})
-
 func withoutEscapes(text string) string {
-	if !strings.Contains(text, "\x1b") {
-		return text
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(text, "\x1b")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		text = after[escape(after):]
 	}
-	return escapes().ReplaceAllString(text, "")
+}
+
+// escape returns the length of the rest of a terminal's escape sequence, with which the text goes on behind the
+// escape itself; 0 where that is none, or has no end.
+func escape(text string) int {
+	if text == "" {
+		return 0
+	}
+	switch c := text[0]; {
+	case c == '[':
+		end := strings.IndexFunc(text[1:], func(r rune) bool { return r >= 0x40 && r <= 0x7e })
+		if end < 0 {
+			return 0
+		}
+		return end + 2
+	case strings.IndexByte("]P_^", c) >= 0: // a title and the like: to a bell, or to another escape
+		end := strings.IndexAny(text, "\a\x1b")
+		if end < 0 {
+			return len(text)
+		}
+		if text[end] == '\a' {
+			end++
+		}
+		return end
+	case c > ' ' && c < 0x7f:
+		return 1
+	default:
+		return 0
+	}
 }
