@@ -110,9 +110,8 @@ func newJob(t *testing.T, knobs func(rank int) hostile.Knobs) *job {
 		t: t, dir: dir, folder: filepath.Join(dir, "share"), endTurn: takeTurn(t),
 		reached: make(map[string]bool), news: make(chan struct{}),
 	}
-	for _, name := range []string{j.folder, j.path("tmp")} {
-		j.must(os.Mkdir(name, 0o700))
-	}
+	j.must(os.Mkdir(j.folder, 0o700))
+	j.makeTemp("tmp")
 	j.must(unix.Mkfifo(j.path("said"), 0o600))
 	j.must(unix.Mkfifo(j.path("never"), 0o600))
 	for rank := range size {
@@ -227,7 +226,7 @@ func (j *job) flags(rank int) []string {
 	j.must(err)
 	flags := []string{
 		"--rank=" + strconv.Itoa(rank), "--nnodes=" + strconv.Itoa(size), "--job-id=job",
-		"--log-dir=" + j.logDir(rank), "--temp-dir=" + j.path("tmp"), "--log-format=json",
+		"--log-dir=" + j.logDir(rank), "--temp-dir=" + tempDir(j.path("tmp"), rank), "--log-format=json",
 		// Beat files alone: what the share does to them is what the matrix is about.
 		"--lifeline=off", "--peer-timeout=" + peerTimeout.String(), "--join-timeout=6s", "--setup-timeout=15s",
 		"--sandbox-timeout=15s", "--service-timeout=15s", "--driver-grace=2s", "--stop-grace=3s",
@@ -258,6 +257,18 @@ func (j *job) environ(code int) []string {
 
 // mark is in the environment of all that the job starts.
 func (j *job) mark() string { return "FAULTS=" + j.dir }
+
+// tempDir is a rank's own part of a disk. Nodes share none: who makes something in
+// a directory that another is about to change waits for that one, and can't even be
+// killed meanwhile.
+func tempDir(disk string, rank int) string { return filepath.Join(disk, "n"+strconv.Itoa(rank)) }
+
+// makeTemp makes each rank's part of a disk.
+func (j *job) makeTemp(disk string) {
+	for rank := range size {
+		j.must(os.MkdirAll(tempDir(j.path(disk), rank), 0o700))
+	}
+}
 
 func (j *job) logDir(rank int) string { return filepath.Join(j.mounts[rank].At(), "logs") }
 

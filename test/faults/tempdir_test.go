@@ -2,6 +2,7 @@ package faults
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,13 +83,16 @@ func (j *job) tellToEnd() {
 // mountTemp puts a mount of its own where the daemons' private directories are.
 func (j *job) mountTemp() *hostile.Mount {
 	j.t.Helper()
-	j.must(os.Mkdir(j.path("disk"), 0o700))
-	disk, err := server.Mount(j.t.Context(), j.path("disk"), j.path("tmp"), hostile.Knobs{})
+	j.makeTemp("disk")
+	disk, err := server.Mount(j.t.Context(), j.path("disk"), j.path("tmp"), hostile.Knobs{NoFlush: true})
 	j.must(err)
 	j.t.Cleanup(func() {
 		if err := disk.Close(); err != nil {
 			j.t.Error(err)
 		}
 	})
+	// The kernel hears with the first close that it need tell of none: a daemon that
+	// ends while its check has a file open there would wait for that otherwise.
+	j.must(os.WriteFile(filepath.Join(j.path("tmp"), "closed"), nil, 0o600))
 	return disk
 }
