@@ -32,6 +32,9 @@ type ending struct {
 
 func (e *ending) Error() string { return e.why }
 
+// failed tells whether the run has failed, and was not told to end.
+func (e *ending) failed() bool { return !e.orderly && !e.gentle }
+
 // endingOf is the end that a verdict makes.
 func endingOf(v health.Verdict) *ending {
 	cause := v.Cause

@@ -71,6 +71,26 @@ func TestEnding(t *testing.T) {
 	}
 }
 
+// Services have their whole grace but where the run has failed.
+func TestFailed(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		end    ending
+		failed bool
+	}{
+		{"told to end", ending{gentle: true}, false},
+		{"stopped", ending{gentle: true, orderly: true}, false},
+		{"the driver has ended", *endingByDrain(), false},
+		{"failed", ending{}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := tc.end.failed(); got != tc.failed {
+				t.Errorf("the run has failed: %v", got)
+			}
+		})
+	}
+}
+
 // What services have left in the private directory is kept where the run ends by
 // this node, and on the head whoever it ends by.
 func TestEvidenceIsKept(t *testing.T) {

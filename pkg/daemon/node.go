@@ -111,7 +111,7 @@ const evidenceTime = 2 * time.Second
 
 // stopAll ends all children side by side, and returns what would not die.
 func (n *node) stopAll(end *ending) (left []string) {
-	left = n.children.Stop(n.cfg.Times.GraceOfOthers(!end.orderly && !end.gentle), everything)
+	left = n.children.Stop(n.cfg.Times.GraceOfOthers(end.failed()), everything)
 	if n.commands != nil && n.silence() < sickShare {
 		n.commands.Settle(sickShare)
 	}
