@@ -182,7 +182,7 @@ func (h *head) awaitDone(end *ending) {
 		if len(missing) == 0 {
 			return
 		}
-		if !pause.For(ctx, eventPause) {
+		if !pause.For(ctx, lookPause) {
 			h.log.Warn(untold, zap.String("missing", h.hostsOf(missing)), zap.Duration("waited", within))
 			return
 		}

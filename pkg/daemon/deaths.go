@@ -414,7 +414,7 @@ func (d *deaths) clearDoubts(ctx context.Context, within time.Duration, asked ti
 	defer d.hearing.Store(false)
 	d.nodes.Quicken()
 	for end := time.Now().Add(within); time.Now().Before(end) && d.doubted(d.nodes.Last(), time.Now(), asked); {
-		if !pause.For(ctx, eventPause) {
+		if !pause.For(ctx, lookPause) {
 			return
 		}
 	}

@@ -74,5 +74,5 @@ func (l *lifetime) close() {
 	l.tasks.Wait()
 }
 
-// eventPause lies between two looks at what was read.
-const eventPause = 5 * time.Millisecond
+// lookPause lies between two looks at what is known of the others.
+const lookPause = 5 * time.Millisecond
