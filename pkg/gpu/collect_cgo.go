@@ -5,8 +5,10 @@ package gpu
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +28,9 @@ type collector struct {
 	waits io.Writer           // gets the names of calls that take long
 	root  string              // of /proc and /sys
 	pause func(time.Duration) // between looks at the clocks
+
+	mu   sync.Mutex
+	open map[int]wait // by slot: nil where nobody looks at them; guarded by mu
 }
 
 // collect fills Facts. All GPUs are asked at the same time, as one may be slow. A call that fails, or that the library
@@ -156,14 +161,54 @@ func nameLost(gpus []GPU, buses []string) {
 	}
 }
 
-// waitTold is how long a call may take before it is named as one that is waited for.
-const waitTold = time.Second
+const (
+	waitTold = time.Second  // how long a call may take before it is named as one that is waited for
+	waitLook = waitTold / 4 // between two looks at what is waited for
+)
 
-// asking names a call that takes long: the parent, which kills a child that says nothing, finds it in the child's last
-// lines. Call answered when the call has returned.
-func (c *collector) asking(slot int, function string) (answered func() bool) {
+// wait is a call that has not returned.
+type wait struct {
+	call string
+	from time.Time
+}
+
+// asking notes a call until it has returned: call answered then.
+func (c *collector) asking(slot int, function string) (answered func()) {
 	if slot != system0 {
 		function += fmt.Sprintf(" of GPU %d", slot)
 	}
-	return time.AfterFunc(waitTold, func() { fmt.Fprintf(c.waits, "waiting for %s\n", function) }).Stop
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open == nil {
+		c.open = make(map[int]wait)
+		time.AfterFunc(waitLook, func() { c.tellWaits("") })
+	}
+	c.open[slot] = wait{function, time.Now()}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.open, slot)
+	}
+}
+
+// tellWaits names all calls that take long in one line, once for each change, as long as there are calls: the parent,
+// which kills a child that says nothing, finds them in the child's last lines, of which it keeps a few.
+func (c *collector) tellWaits(last string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var late []string
+	for _, slot := range slices.Sorted(maps.Keys(c.open)) {
+		if w := c.open[slot]; time.Since(w.from) >= waitTold {
+			late = append(late, w.call)
+		}
+	}
+	if text := strings.Join(late, ", "); text != "" && text != last {
+		fmt.Fprintf(c.waits, "waiting for %s\n", text)
+		last = text
+	}
+	if len(c.open) == 0 {
+		c.open = nil
+		return
+	}
+	time.AfterFunc(waitLook, func() { c.tellWaits(last) })
 }

@@ -585,21 +585,22 @@ func TestWhatADriverHangsIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := &process.Beginning{Most: 1 << 10}
 		c := &collector{waits: said}
-		var answered []func() bool
-		ask := func(slot int, function string) {
-			answered = append(answered, c.asking(slot, function))
-			time.Sleep(waitTold / 10)
+		remapped, name := c.asking(3, "nvmlDeviceGetRemappedRows"), c.asking(1, "nvmlDeviceGetName")
+		initiated := c.asking(system0, "nvmlInit_v2")
+		time.Sleep(waitTold / 2)
+		name()
+		for range 5 { // calls that take no time do not hide the others
+			time.Sleep(waitTold / 2)
+			c.asking(2, "nvmlDeviceGetName")()
 		}
-		ask(3, "nvmlDeviceGetRemappedRows")
-		ask(1, "nvmlDeviceGetName")
-		ask(system0, "nvmlInit_v2")
-		answered[1]()
-		time.Sleep(5 * waitTold)
-		ask(2, "nvmlDeviceGetName")
-		answered[3]()
-		time.Sleep(5 * waitTold)
-		if got := said.String(); got != "waiting for nvmlDeviceGetRemappedRows of GPU 3\nwaiting for nvmlInit_v2\n" {
-			t.Errorf("it said %q", got)
+		initiated()
+		time.Sleep(waitTold)
+		remapped()
+		time.Sleep(waitTold)
+		synctest.Wait()
+		want := "waiting for nvmlInit_v2, nvmlDeviceGetRemappedRows of GPU 3\nwaiting for nvmlDeviceGetRemappedRows of GPU 3\n"
+		if got := said.String(); got != want || c.open != nil {
+			t.Errorf("it said %q; open: %v", got, c.open)
 		}
 	})
 }

@@ -178,12 +178,15 @@ func TestTold(t *testing.T) {
 }
 
 // A call that never returns ends the probe, not who waits for it, and it is said
-// which call that was.
+// which call that was, of all GPUs.
 func TestHang(t *testing.T) {
+	const serial = "nvmlDeviceGetSerial of GPU "
+	all := serial + strings.Join([]string{"0", "1", "2", "3", "4", "5", "6", "7"}, ", "+serial)
 	for line, said := range map[string]string{
 		"hang nvmlInit":                  "nvmlInit",
 		"hang nvmlDeviceGetCount":        "nvmlDeviceGetCount",
-		"gpu 5 hang nvmlDeviceGetSerial": "nvmlDeviceGetSerial of GPU 5",
+		"gpu 5 hang nvmlDeviceGetSerial": serial + "5",
+		"gpu * hang nvmlDeviceGetSerial": all,
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
