@@ -296,20 +296,15 @@ func (h *Head) answer(q *asked, order Order, err error) {
 	q.stage = taken
 	h.mu.Unlock()
 	h.Trail.Event(trail.Request, trail.Fields{Request: string(q.id), Nodes: new(len(ranks)), OK: new(err == nil)})
-	h.publish(q, whatTaken, &answer)
+	h.Go(func(ctx context.Context) {
+		h.Told(h.Dir.Publish(ctx, signal.Exec, q.id.name(whatTaken), &answer, false))
+	})
 	begin := startRecord{ID: q.id, Argv: order.Argv, Env: order.Env, Ranks: ranks}
 	if q.missing[0] {
 		h.node.begin(begin)
 	}
 	h.order(q, "", func(ctx context.Context, name string) error {
 		return h.Dir.Publish(ctx, signal.Control, name, &begin, false)
-	})
-}
-
-// publish publishes what the head says of a request; nobody waits for it.
-func (h *Head) publish(q *asked, what string, record signal.Record) {
-	h.Go(func(ctx context.Context) {
-		h.Told(h.Dir.Publish(ctx, signal.Exec, q.id.name(what), record, false))
 	})
 }
 
@@ -381,7 +376,13 @@ func (h *Head) tellLost(q *asked) {
 		}
 	}
 	for rank := range q.missing {
-		h.publish(q, end(h.Dir, rank), &outputRecord{End: &Exit{Code: lostCode, Exit: "lost", Failed: "the node is lost"}})
+		lost := &outputRecord{End: &Exit{Code: lostCode, Exit: "lost", Failed: "the node is lost"}}
+		h.Go(func(ctx context.Context) {
+			err := h.Dir.Claim(ctx, signal.Exec, q.id.name(end(h.Dir, rank)), lost)
+			if !errors.Is(err, signal.ErrTaken) { // it has told its end, which our listing does not show yet
+				h.Told(err)
+			}
+		})
 	}
 	clear(q.missing)
 }

@@ -90,6 +90,28 @@ func TestTellLost(t *testing.T) {
 	}
 }
 
+// A node may have told its end right before it was lost, when the head's listing does
+// not show it yet: that end and the output in it stay.
+func TestLostKeepsWhatWasTold(t *testing.T) {
+	t.Parallel()
+	h, wait := newHead(t, 3, 1, 2)
+	q := &asked{id: newID(), missing: map[int]bool{1: true, 2: true}}
+	name := q.id.name(end(h.Dir, 1))
+	own := &outputRecord{Pieces: []piece{{Stream: 1, Data: []byte("n1\n")}}, End: &Exit{Code: 3, Exit: "exit code 3"}}
+	if err := h.Dir.Publish(t.Context(), signal.Exec, name, own, false); err != nil {
+		t.Fatal(err)
+	}
+	h.tellLost(q)
+	wait()
+	var last outputRecord
+	if err := h.Dir.ReadOwned(t.Context(), signal.Exec, name, &last); err != nil || last.End == nil || last.End.Code != 3 || len(last.Pieces) != 1 {
+		t.Errorf("its own end is gone: %+v, %v", last.End, err)
+	}
+	if err := h.Dir.ReadOwned(t.Context(), signal.Exec, q.id.name(end(h.Dir, 2)), &last); err != nil || last.End.Code != lostCode {
+		t.Errorf("the other is not told to be lost: %+v, %v", last.End, err)
+	}
+}
+
 // A job may run for months and be asked for something every minute: what is over
 // is forgotten when no listing can show it any more, and not before.
 func TestRequestsAreForgotten(t *testing.T) {
