@@ -113,6 +113,39 @@ func TestNoLifelineIsToldOnce(t *testing.T) {
 	})
 }
 
+// A node that has no lifeline, of many, and begins to miss the head goes on looking
+// often, right after it was up too.
+func TestWhoMissesTheHeadGoesOnLooking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 1024
+		access := signal.Access{Deaf: true}
+		place := signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Rank: 1, Size: size, Host: "n1", Access: access}
+		dir, err := signal.Create(t.Context(), place, signal.Job{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &worker{node: bare(t, config.Config{Identity: testIdentity(1, size), Times: config.DefaultTimes()}, dir)}
+		w.control = dir.Watch(signal.Control, signal.WorkerPace(size))
+		w.ties = &ties{Signs: lifeline.NewSigns(w.cfg.Times.LineBeat())}
+		w.line = &line{Signs: w.ties.Signs}
+		w.background(w.control.Run)
+		w.background(w.watchLine)
+		w.relax()
+		w.control.Quicken()
+		w.control.Nudge()
+		pause.For(t.Context(), 2*time.Second)
+		if err := dir.Mark(t.Context(), signal.Control, signal.NameGo); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		_, err = w.control.Follow(bounded(t), func(l signal.Listing) bool { return l.Has(signal.NameGo) })
+		if took := time.Since(began); err != nil || took > 2*time.Second {
+			t.Errorf("it was seen after %s: %v", took, err)
+		}
+		w.lifetime.close()
+	})
+}
+
 // A connection that breaks is made anew, and nobody dies.
 func TestALifelineBreaks(t *testing.T) {
 	t.Parallel()

@@ -81,7 +81,7 @@ func (w *worker) tie(job signal.Job) {
 func (w *worker) watchLine(ctx context.Context) {
 	tick := time.NewTicker(w.cfg.Times.LineBeat() / 2)
 	defer tick.Stop()
-	began, said, pace := time.Now(), false, time.Duration(0)
+	began, said, pace := time.Now(), false, w.tempo.Look // as relax has made it
 	for {
 		select {
 		case <-ctx.Done():
