@@ -52,7 +52,7 @@ const (
 // padded to, so that names sort by rank: at least four.
 func Width(size int) int {
 	width := 4
-	for most := 10_000; size > most; most *= 10 {
+	for rest := size - 1; rest >= 10_000; rest /= 10 {
 		width++
 	}
 	return width

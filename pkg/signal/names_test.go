@@ -1,6 +1,9 @@
 package signal
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 func TestNames(t *testing.T) {
 	for _, tc := range []struct{ name, got, want string }{
@@ -8,6 +11,8 @@ func TestNames(t *testing.T) {
 		{"a single node", NodeName(0, 1, Up), "0000.up"},
 		{"the last of four digits", NodeName(9999, 10000, Up), "9999.up"},
 		{"five digits from the first on", NodeName(7, 10001, Up), "00007.up"},
+		{"six digits", NodeName(7, 100_001, Up), "000007.up"},
+		{"as many as a record may say", NodeName(7, math.MaxInt, Up), "0000000000000000007.up"},
 		{"an abort", AbortName(7, 8), "abort.0007"},
 		{"a team", TeamName(7), "team.0007"},
 		{"a team after many", TeamName(12345), "team.12345"},
