@@ -58,7 +58,8 @@ func run(args []string, signals <-chan os.Signal, files config.Files) int {
 // asksForHelp tells whether an argument may be the flag for it, as package flag
 // spells it.
 func asksForHelp(arg string) bool {
-	return slices.Contains([]string{"-h", "--h", "-help", "--help"}, arg)
+	name, _, _ := strings.Cut(arg, "=")
+	return slices.Contains([]string{"-h", "--h", "-help", "--help"}, name)
 }
 
 // ofRuns are the subcommands that have a run for an argument.

@@ -115,7 +115,7 @@ func TestRedact(t *testing.T) {
 func TestHelp(t *testing.T) {
 	t.Chdir(t.TempDir())
 	main := call(t, nil, "--help")
-	for _, args := range [][]string{{"-h"}, {"help"}, {"help", "run"}, {"run", "--help"}, {"--verbose", "-h"}} {
+	for _, args := range [][]string{{"-h"}, {"help"}, {"help", "run"}, {"run", "--help"}, {"run", "--help=true"}, {"--verbose", "-h"}, {"--verbose", "-h=1"}} {
 		if got := call(t, nil, args...); got != main {
 			t.Errorf("%v says %+v", args, got)
 		}
