@@ -178,18 +178,12 @@ func (m *meeting) end(ctx context.Context, code int, err error) error {
 	if told := m.dir.Publish(ctx, signal.Control, signal.NameDrain, &signal.DrainRecord{Code: code}, false); told != nil {
 		return errors.Join(err, told)
 	}
-	var others []int
-	seen := m.dir.Await(ctx, signal.Nodes, func(now signal.Listing) bool { // m.nodes may not have shown who has just joined
-		others = without(now.Ranks(signal.Joined), []int{0})
-		return true
+	// m.nodes may not have shown who has just joined, and somebody may join while others are waited for.
+	left := m.dir.Await(ctx, signal.Nodes, func(now signal.Listing) bool {
+		return len(without(now.Ranks(signal.Joined), append([]int{0}, now.Ranks(signal.Done)...))) == 0
 	})
-	if seen != nil {
-		return err
-	}
-	if len(others) > 0 {
-		if left, _ := m.shown(ctx, endTime, others, signal.Done); len(left) > 0 {
-			return err // who still looks there must not find it gone
-		}
+	if left != nil {
+		return err // who still looks there must not find it gone
 	}
 	removed := m.dir.Remove(ctx)
 	if m.fresh {

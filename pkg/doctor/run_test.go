@@ -226,40 +226,74 @@ func TestUnusableLogDirectory(t *testing.T) {
 	tells(t, report, "framework", check.Pass, "ray 2.9.0")
 }
 
+// late is a share that hides, in a directory of the run, what begins so until some other name of the run is there.
+type late struct {
+	signal.Share
+	sub, hides, until string
+}
+
+func (l late) List(path string, vet func(signal.Facts) error) ([]string, error) {
+	names, err := l.Share.List(path, vet)
+	there, _ := filepath.Glob(filepath.Join(filepath.Dir(path), l.until))
+	return slices.DeleteFunc(names, func(name string) bool {
+		return filepath.Base(path) == l.sub && len(there) == 0 && strings.HasPrefix(name, l.hides)
+	}), err
+}
+
 // Whoever is told to end leaves nothing, and lets nobody wait.
 func TestInterrupted(t *testing.T) {
-	nodes := launch(t)[:2] // the third one never comes
-	told := errors.New("told to end")
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	worker := make(chan int, 1)
-	go func() {
-		code, _ := Run(context.Background(), nodes[1], nil)
-		worker <- code
-	}()
-	head := make(chan error, 1)
-	go func() {
-		_, err := Run(ctx, nodes[0], func(Report) error { return errors.New("there is no report") })
-		head <- err
-	}()
-	for began := time.Now(); ; time.Sleep(time.Millisecond) {
-		joined, _ := filepath.Glob(filepath.Join(nodes[0].LogDir, "*-doctor", signal.Nodes, "0001."+signal.Joined))
-		if len(joined) > 0 {
-			break
-		}
-		if time.Since(began) > ceiling {
-			t.Fatal("the worker has not joined")
-		}
-	}
-	cancel(told)
-	if err := <-head; !errors.Is(err, told) {
-		t.Errorf("the head says %v", err)
-	}
-	if code := <-worker; code != 66 {
-		t.Errorf("the worker ends with %d", code)
-	}
-	if entries, err := os.ReadDir(nodes[0].LogDir); err != nil || len(entries) > 0 {
-		t.Errorf("left behind: %v, %v", entries, err)
+	disk := signal.Disk(new(signal.Meter))
+	const drain, done = signal.Control + "/" + signal.NameDrain, signal.Nodes + "/0001." + signal.Done
+	for _, tc := range []struct {
+		name   string
+		shares []signal.Share // of the nodes that come
+	}{
+		{"one never comes", []signal.Share{nil, nil}},
+		{"one has joined and was not seen yet", []signal.Share{late{disk, signal.Nodes, "0001.", drain}, nil}},
+		{"one is seen when the other has left", []signal.Share{
+			late{disk, signal.Nodes, "0002.", done}, nil, late{disk, signal.Control, signal.NameDrain, done},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			nodes := launch(t)[:len(tc.shares)]
+			told := errors.New("told to end")
+			ctx, cancel := context.WithCancelCause(context.Background())
+			defer cancel(nil)
+			codes, errs := make([]int, len(nodes)), make([]error, len(nodes))
+			var running sync.WaitGroup
+			for i, cfg := range nodes {
+				cfg.Access.Share = tc.shares[i]
+				mine := ctx
+				if i > 0 {
+					mine = context.Background()
+				}
+				running.Go(func() {
+					codes[i], errs[i] = Run(mine, cfg, func(Report) error { return errors.New("there is no report") })
+				})
+			}
+			for began := time.Now(); ; time.Sleep(time.Millisecond) {
+				joined, _ := filepath.Glob(filepath.Join(nodes[0].LogDir, "*-doctor", signal.Nodes, "000[12]."+signal.Joined))
+				if len(joined) == len(nodes)-1 {
+					break
+				}
+				if time.Since(began) > ceiling {
+					t.Fatal("the workers have not joined")
+				}
+			}
+			cancel(told)
+			running.Wait()
+			if !errors.Is(errs[0], told) {
+				t.Errorf("the head says %v", errs[0])
+			}
+			for rank := 1; rank < len(nodes); rank++ {
+				if codes[rank] != 66 || errs[rank] != nil {
+					t.Errorf("rank %d ends with %d, %v", rank, codes[rank], errs[rank])
+				}
+			}
+			if entries, err := os.ReadDir(nodes[0].LogDir); err != nil || len(entries) > 0 {
+				t.Errorf("left behind: %v, %v", entries, err)
+			}
+		})
 	}
 }
 
