@@ -16,8 +16,8 @@ import (
 )
 
 // Command is a program that is run for what it says: a probe, a client, one that tells its version. Its standard input
-// is /dev/null. It is in a process
-// group of its own, and dies with us. What leaves that group, needs a grace, or is to be logged is for a Supervisor.
+// is /dev/null. It is in a process group of its own, and dies with us. What leaves that group, needs a grace, or is to
+// be logged is for a Supervisor.
 type Command struct {
 	// Argv is the command; no shell reads it.
 	Argv []string
