@@ -171,9 +171,9 @@ func (m *meeting) read(ctx context.Context, ranks []int) (all []Facts, unread []
 	return all, unread
 }
 
-// end tells all who came how it has ended, waits until they know, and removes the run directory.
+// end tells all who came how it has ended, waits until they know, and removes the run directory: after a signal, too.
 func (m *meeting) end(ctx context.Context, code int, err error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, endTime, errEnd)
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), endTime, errEnd)
 	defer cancel()
 	if told := m.dir.Publish(ctx, signal.Control, signal.NameDrain, &signal.DrainRecord{Code: code}, false); told != nil {
 		return errors.Join(err, told)

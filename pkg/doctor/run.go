@@ -142,7 +142,7 @@ func (d *doctor) runHead(ctx context.Context, show func(Report) error) (int, err
 	}
 	if err != nil {
 		// The others have nothing to tell of: whatever befell us is the share's.
-		return 0, m.end(context.WithoutCancel(ctx), health.OutcomeOf(health.Share).Code, err)
+		return 0, m.end(ctx, health.OutcomeOf(health.Share).Code, err)
 	}
 	report := d.report(&c)
 	return report.Code, m.end(ctx, report.Code, show(report))

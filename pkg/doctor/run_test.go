@@ -297,6 +297,31 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// A signal while the report is written keeps nobody from hearing of the end.
+func TestInterruptedReport(t *testing.T) {
+	nodes := launch(t)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	codes, errs := make([]int, len(nodes)), make([]error, len(nodes))
+	var running sync.WaitGroup
+	for i, cfg := range nodes {
+		mine := context.Background()
+		if i == 0 {
+			mine = ctx
+		}
+		running.Go(func() {
+			codes[i], errs[i] = Run(mine, cfg, func(Report) error { cancel(errors.New("told to end")); return nil })
+		})
+	}
+	running.Wait()
+	if err := errors.Join(errs...); err != nil || !slices.Equal(codes, []int{0, 0, 0}) {
+		t.Errorf("codes %v, %v", codes, err)
+	}
+	if entries, err := os.ReadDir(nodes[0].LogDir); err != nil || len(entries) > 0 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
 // A tool that hangs is given up, and one that fails is told of by its words.
 func TestTool(t *testing.T) {
 	d := &doctor{Config: launch(t)[0]}
