@@ -362,7 +362,8 @@ func (d *deaths) judge(err error, opened time.Duration) *ending {
 
 // doubtTime is for how long the verdict may wait for who may be lost, too: what a
 // service or a sandbox has died of may be a loss, and who was lost at the same time
-// as another is known a beat later at most.
+// as another is known a beat later at most. So is who was lost before a signal: a
+// launcher ends the other tasks as soon as one is killed.
 func (d *deaths) doubtTime(err error) time.Duration {
 	kind := health.Kind(health.AsFailure(err).Kind)
 	if told, ok := errors.AsType[*peerFailure](err); ok {
@@ -371,7 +372,7 @@ func (d *deaths) doubtTime(err error) time.Duration {
 	switch {
 	case kind == health.ServiceDied || kind == health.SandboxDied:
 		return d.tempo.Silent
-	case health.Loss(kind):
+	case health.Loss(kind), health.Gentle(kind):
 		return d.cfg.Times.LineBeat()
 	default:
 		return 0

@@ -278,13 +278,27 @@ func (w *worker) agree(err error) *ending {
 	if told := w.awaitEnd(f); told != nil {
 		return told
 	}
-	end = w.reconsider(endingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, w.id.HostOf)))
+	end = w.reconsider(endingOf(health.Decide(w.withHead(f), w.id.HostOf)))
 	end.phase = f.Phase
 	if told := w.claim(end); told != nil {
 		return told
 	}
 	_ = w.publishAbort(end) // which it has logged
 	return end
+}
+
+// withHead is what has failed here, and the loss of the head where it was learned
+// within a beat of a signal: a launcher ends the other tasks as soon as one is
+// killed.
+func (w *worker) withHead(f *health.Failure) []health.Observed {
+	all := []health.Observed{{FailedRecord: f.FailedRecord, At: f.At}}
+	lost, ok := errors.AsType[*health.Failure](context.Cause(w.led))
+	if ok && slices.Contains(lost.Lost, 0) && health.Gentle(health.Kind(f.Kind)) && time.Since(f.At) <= w.cfg.Times.LineBeat() {
+		record := lost.FailedRecord
+		record.Header, record.Phase = w.header(), f.Phase
+		all = append(all, health.Observed{FailedRecord: record, At: time.Now()})
+	}
+	return all
 }
 
 // awaitEnd waits for the end that the head makes of a failure here. It returns

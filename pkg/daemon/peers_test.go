@@ -298,7 +298,7 @@ func TestTwoLoseTheHead(t *testing.T) {
 		c.Network = wire
 		c.Times.Peer = 6 * time.Second
 	})
-	head, lines := j.playLines()
+	head, lines, _ := j.playLines()
 	j.start(0, 2)
 	j.until("a lifeline, at both ends", func() bool {
 		events, _ := os.ReadFile(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", 1, size)))
@@ -331,7 +331,7 @@ func TestTheFarewellIsNotLookedFor(t *testing.T) {
 		return nil
 	})
 	j.configs[1].Access.Deaf = true
-	head, lines := j.playLines()
+	head, lines, _ := j.playLines()
 	j.start(0, 2)
 	j.until("a lifeline", func() bool { return lines.Stats().Connected == 1 })
 	j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
@@ -409,21 +409,22 @@ func TestTheHeadWaitsForWhoIsNotDone(t *testing.T) {
 	j.expect(77, -1)
 }
 
-// playLines is playHead, with lifelines.
-func (j *job) playLines() (*peer, *lifeline.Head) {
+// playLines is playHead, with lifelines, which die closes without a goodbye.
+func (j *job) playLines() (head *peer, lines *lifeline.Head, die func()) {
 	j.t.Helper()
 	listener, port := listen(j.t)
-	head := j.playHead("127.0.0.1:" + port)
+	head = j.playHead("127.0.0.1:" + port)
 	cfg := lifeline.Config{Key: head.dir.Nonce(), Size: len(j.configs), Beat: health.HeadTempo(j.configs[1].Times.Peer, 1).Beat}
-	lines := lifeline.NewHead(cfg, listener, nobody{})
+	lines = lifeline.NewHead(cfg, listener, nobody{})
 	ctx, end := context.WithCancel(bounded(j.t))
 	var running sync.WaitGroup
 	running.Go(func() { lines.Run(ctx) })
-	j.t.Cleanup(func() {
+	die = func() {
 		end()
 		running.Wait()
-	})
-	return head, lines
+	}
+	j.t.Cleanup(die)
+	return head, lines, die
 }
 
 // listen takes a port for the lifelines of a head that the test plays.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -92,6 +93,44 @@ func TestSignalAtAnyTime(t *testing.T) {
 		j.signals[1] <- syscall.SIGTERM
 		j.expect(143, 143)
 		j.blames(1, string(health.Terminated), 143)
+	})
+}
+
+// A launcher tells the others to end as soon as one daemon is killed, as srun does by
+// --kill-on-bad-exit: who was killed is the cause, not the signal.
+func TestALauncherEndsTheOthers(t *testing.T) {
+	t.Parallel()
+	const size = 3
+	t.Run("the head was killed", func(t *testing.T) {
+		t.Parallel()
+		j := newJob(t, size, "exit 0").patient()
+		head, lines, die := j.playLines()
+		j.start(0)
+		j.until("two lifelines", func() bool { return lines.Stats().Connected == size-1 })
+		head.silence()
+		j.signals[1] <- syscall.SIGTERM
+		j.signals[2] <- syscall.SIGTERM
+		die()
+		j.expect(-1, 76, 76)
+		if result := j.result(); result.Cause == nil || result.Cause.Kind != string(health.DaemonDied) || !slices.Equal(result.Cause.Lost, []int{0}) {
+			t.Errorf("the result, of code %d, blames %+v", result.Code, result.Cause)
+		}
+	})
+	t.Run("a worker was killed", func(t *testing.T) {
+		t.Parallel()
+		j := newJob(t, size, "exec sleep 300").patient()
+		j.start(1)
+		dead := j.playWorker(1)
+		line := j.playLine(dead, 1)
+		j.untilNamed(signal.Control, signal.NameGo)
+		dead.silence()
+		line.close()
+		j.signals[0] <- syscall.SIGTERM
+		j.signals[2] <- syscall.SIGTERM
+		j.expect(76, -1, 76)
+		if cause := j.blames(0, string(health.DaemonDied), 76); !slices.Equal(cause.Lost, []int{1}) {
+			t.Errorf("the ranks %v are taken for lost", cause.Lost)
+		}
 	})
 }
 

@@ -42,13 +42,19 @@ func TestDeaths(t *testing.T) {
 		{"a worker's service", child(3, "sleep", "1002"), 77, health.ServiceDied, 3, ""},
 		{"a sandbox", child(1, "sleep", "1003"), 77, health.SandboxDied, 1, ""},
 	} {
-		for _, when := range []struct{ name, reached, ready string }{
-			{"before the gate", "", "file:/nonexistent"},
-			{"under the driver", "control/go", ""},
+		for _, when := range []struct {
+			name, reached, ready string
+			srun                 []string
+		}{
+			{"before the gate", "", "file:/nonexistent", nil},
+			{"under the driver", "control/go", "", nil},
+			// srun has TERM sent to all others as soon as it learns of a killed daemon.
+			{"where srun ends the others", "control/go", "", []string{"--kill-on-bad-exit=1"}},
 		} {
 			t.Run(tc.name+" "+when.name, func(t *testing.T) {
 				j := start(t, launch{
 					nodes: 4,
+					srun:  when.srun,
 					flags: []string{"--head-cmd=exec sleep 1001", "--worker-cmd=exec sleep 1002", "--worker-ready=" + when.ready,
 						"--sandbox-cmd=exec sleep 1003", "--peer-timeout=" + peerTimeout.String()},
 					driver: []string{"sleep", "1004"},
