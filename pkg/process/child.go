@@ -257,8 +257,11 @@ func (c *Child) signalGroup(sig syscall.Signal) error {
 // Owns reports whether process pid belongs to the child's family (see the package's text) and lives.
 func (c *Child) Owns(pid int) bool {
 	all, _ := c.owner.looks.all() // who can't be looked at does not belong
-	alive, _ := c.family(all, true)
-	return slices.ContainsFunc(alive, func(p procStat) bool { return p.pid == pid })
+	among := func(marks bool) bool {
+		alive, _ := c.family(all, marks)
+		return slices.ContainsFunc(alive, func(p procStat) bool { return p.pid == pid })
+	}
+	return among(false) || among(true)
 }
 
 // family returns those of all who belong to the child's family and live, and the sessions that are ours by them.
