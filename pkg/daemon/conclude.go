@@ -196,7 +196,7 @@ func (h *head) unended(lost map[int]bool, blind bool) []int {
 	missing := slices.DeleteFunc(last.Missing(signal.Done, h.id.Size), func(rank int) bool {
 		return rank == 0 || lost[rank] || h.lines.Ended(rank, blind)
 	})
-	return without(missing, h.roster.Absent(last))
+	return signal.Without(missing, h.roster.Absent(last))
 }
 
 // writeResult says for good how it ended, and returns what it has said, and

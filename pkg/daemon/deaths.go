@@ -252,18 +252,10 @@ func expectedSandboxes(l signal.Listing, step bool) map[int]int64 {
 		return alive
 	}
 	beats := l.Beats(signal.SandboxBeat)
-	for _, rank := range without(l.Ranks(signal.Sandbox), l.Ranks(signal.SandboxFailed)) {
+	for _, rank := range signal.Without(l.Ranks(signal.Sandbox), l.Ranks(signal.SandboxFailed)) {
 		alive[rank] = beats[rank]
 	}
 	return alive
-}
-
-// without returns the ranks that are not in lost; both are in order.
-func without(ranks, lost []int) []int {
-	return slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool {
-		_, gone := slices.BinarySearch(lost, rank)
-		return gone
-	})
 }
 
 // followRequests heeds what appears in Control that is not the head's own: a

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -51,24 +50,6 @@ func TestExpectedSandboxes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, expectedSandboxes(listing(t, tc.names...), tc.step)); diff != "" {
 				t.Error(diff)
-			}
-		})
-	}
-}
-
-func TestWithout(t *testing.T) {
-	for _, tc := range []struct {
-		name              string
-		ranks, lost, want []int
-	}{
-		{"none of none", nil, []int{1}, nil},
-		{"none lost", []int{0, 1}, nil, []int{0, 1}},
-		{"some", []int{0, 1, 5}, []int{1, 2}, []int{0, 5}},
-		{"all", []int{3}, []int{3}, []int{}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := without(tc.ranks, tc.lost); !slices.Equal(got, tc.want) {
-				t.Errorf("%v are left, not %v", got, tc.want)
 			}
 		})
 	}

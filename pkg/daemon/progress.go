@@ -45,7 +45,7 @@ func (h *head) lacks(l signal.Listing) []gate.Lack {
 
 // sandboxesMet tells whether the gate has as many sandboxes as it needs.
 func (h *head) sandboxesMet(l signal.Listing) bool {
-	return h.cfg.Sandbox.Require.Met(h.roster.Among(without(l.Ranks(signal.Sandbox), l.Ranks(signal.SandboxFailed))), h.roster.Count())
+	return h.cfg.Sandbox.Require.Met(h.roster.Among(signal.Without(l.Ranks(signal.Sandbox), l.Ranks(signal.SandboxFailed))), h.roster.Count())
 }
 
 // mostReasons is how many nodes are asked why they lack a step.

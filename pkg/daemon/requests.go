@@ -76,7 +76,7 @@ func (t requestTeam) Choose(words []string) ([]int, error) {
 			if missing := h.nodes.Last().Missing(signal.Joined, h.id.Size); !h.roster.Spares() && len(missing) > 0 {
 				return nil, fmt.Errorf("%s have not joined yet", h.hostsOf(missing))
 			}
-			ranks = append(ranks, without(slices.Clone(joined), absent)...)
+			ranks = append(ranks, signal.Without(joined, absent)...)
 			continue
 		}
 		rank, err := roles.RankNamed(word, h.id.Size, h.id.HostOf)

@@ -105,17 +105,9 @@ func ranksBelow(size int) (all []int) {
 func (m *meeting) shown(ctx context.Context, within time.Duration, ranks []int, state string) (missing, there []int) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errPing)
 	defer cancel()
-	last, _ := m.nodes.Wait(ctx, func(l signal.Listing) bool { return len(without(ranks, l.Ranks(state))) == 0 })
-	missing = without(ranks, last.Ranks(state)) // who is missing says it all
-	return missing, without(ranks, missing)
-}
-
-// without returns the ranks of all that are not in some; both are sorted.
-func without(all, some []int) []int {
-	return slices.DeleteFunc(slices.Clone(all), func(rank int) bool {
-		_, found := slices.BinarySearch(some, rank)
-		return found
-	})
+	last, _ := m.nodes.Wait(ctx, func(l signal.Listing) bool { return len(signal.Without(ranks, l.Ranks(state))) == 0 })
+	missing = signal.Without(ranks, last.Ranks(state)) // who is missing says it all
+	return missing, signal.Without(ranks, missing)
 }
 
 // ping writes a name that every node answers with one of its own, and returns how long each answer took by the head's
@@ -180,7 +172,7 @@ func (m *meeting) end(ctx context.Context, code int, err error) error {
 	}
 	// m.nodes may not have shown who has just joined, and somebody may join while others are waited for.
 	left := m.dir.Await(ctx, signal.Nodes, func(now signal.Listing) bool {
-		return len(without(now.Ranks(signal.Joined), append([]int{0}, now.Ranks(signal.Done)...))) == 0
+		return len(signal.Without(now.Ranks(signal.Joined), append([]int{0}, now.Ranks(signal.Done)...))) == 0
 	})
 	if left != nil {
 		return err // who still looks there must not find it gone

@@ -79,6 +79,15 @@ func (l Listing) Missing(state string, size int) (missing []int) {
 	return missing
 }
 
+// Without returns the ranks that are not in others, as a slice of its own; both are
+// in order.
+func Without(ranks, others []int) []int {
+	return slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool {
+		_, among := slices.BinarySearch(others, rank)
+		return among
+	})
+}
+
 // Beats returns each rank's newest beat of that state that the listing shows.
 // The number is only ever compared with an earlier one of the same rank.
 func (l Listing) Beats(state string) map[int]int64 {

@@ -181,3 +181,21 @@ func BenchmarkListing(b *testing.B) {
 		}
 	})
 }
+
+func TestWithout(t *testing.T) {
+	for _, tc := range []struct {
+		name                string
+		ranks, others, want []int
+	}{
+		{"none of none", nil, []int{1}, nil},
+		{"all of some", []int{0, 1}, nil, []int{0, 1}},
+		{"some", []int{0, 1, 5}, []int{1, 2}, []int{0, 5}},
+		{"none of one", []int{3}, []int{3}, []int{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := Without(tc.ranks, tc.others); !slices.Equal(got, tc.want) {
+				t.Errorf("%v are left, not %v", got, tc.want)
+			}
+		})
+	}
+}
