@@ -83,6 +83,7 @@ type asked struct {
 	missing  map[int]bool // ranks that run it and have not answered; none where it is refused
 	beat     int          // the newest that was shown
 	canceled bool
+	leaving  bool     // nobody waits for it any more, and the next listing shows all that is left of it
 	orders   []string // in Control, of workers that are missing
 }
 
@@ -356,7 +357,12 @@ func (h *Head) judge(all map[requestID]shown) {
 			h.discard(signal.Control, q.orders)
 			q.orders = nil
 		}
-		if len(q.missing) == 0 && gone {
+		switch {
+		case len(q.missing) > 0 || !gone:
+		case !q.leaving: // what came last, our own answer perhaps, may be newer than this listing
+			q.leaving = true
+			pause.Ring(h.bell)
+		default:
 			h.requests[id] = &asked{id: id, stage: over, called: q.called, seen: now}
 			h.discard(signal.Exec, s.names(id))
 		}

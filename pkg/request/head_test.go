@@ -112,6 +112,35 @@ func TestLostKeepsWhatWasTold(t *testing.T) {
 	}
 }
 
+// A caller who has read the answer may have gone before the head has come to the end
+// of the look that made it answer: the answer is removed nevertheless.
+func TestNothingStaysOfWhoLeavesAtOnce(t *testing.T) {
+	t.Parallel()
+	h, wait := newHead(t, 1)
+	id := newID()
+	raw, _ := id.raw()
+	if err := h.Dir.Publish(t.Context(), signal.Exec, id.name(whatRequest), &requestRecord{}, false); err != nil {
+		t.Fatal(err)
+	}
+	look := func() map[requestID]shown {
+		all, err := h.look(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	all := look()
+	h.take(t.Context(), h.unread(all))
+	wait() // it is answered
+	h.Hung(raw, lifeline.Left)
+	h.judge(all)
+	h.judge(look())
+	wait()
+	if left := look()[id]; len(left) > 0 {
+		t.Errorf("%v stay in %s", left.names(id), signal.Exec)
+	}
+}
+
 // A job may run for months and be asked for something every minute: what is over
 // is forgotten when no listing can show it any more, and not before.
 func TestRequestsAreForgotten(t *testing.T) {
