@@ -180,6 +180,9 @@ func ofLoss(f fault, s schedule) []verdict {
 	}
 	lost := verdict{code(health.PeerLost), kinds, ranks}
 	missed := verdict{code(health.Share), []health.Kind{health.Share}, ranks}
+	if p == beforeJoin && head {
+		missed.Ranks = nil // there may be no job to join: each says so for itself
+	}
 	switch {
 	case p == inDrain && !head, p == inDrain && f.What == full:
 		return []verdict{own}
@@ -187,9 +190,6 @@ func ofLoss(f fault, s schedule) []verdict {
 		return []verdict{own, lost, missed}
 	case f.What == full:
 		return whereFull(p, lost, missed)
-	case p == beforeJoin && head:
-		// There may be no job to join: each says so for itself.
-		return []verdict{lost, {missed.Code, missed.Kinds, nil}}
 	case p == beforeJoin, p == inJoin, f.What == stall: // also once it is outwaited no longer
 		return []verdict{lost, missed}
 	default:
@@ -225,6 +225,8 @@ func TestExpect(t *testing.T) {
 			[]verdict{{76, []health.Kind{health.DaemonDied}, []int{1}}}, []int{1}},
 		{"a head before there is a job", schedule{Faults: []fault{{What: killDaemon, Phase: beforeJoin}}},
 			[]verdict{{76, append(lost, lost...), []int{0}}, {66, share, nil}}, []int{0}},
+		{"a head whose share is full before there is a job", schedule{Faults: []fault{{What: full, Phase: beforeJoin}}},
+			[]verdict{{76, append(lost, lost...), []int{0}}, {66, share, nil}, own}, []int{0}},
 		{"the driver", schedule{Faults: []fault{{What: killDriver, Phase: inDriver}}}, []verdict{{Code: 137}}, nil},
 		{"a share that is full under the driver", schedule{Faults: []fault{{What: full, Rank: 3, Phase: inDriver}}}, []verdict{own}, []int{3}},
 		{"two at once", schedule{Faults: []fault{{What: hang, Rank: 1, Phase: inDriver}, {What: lose, Rank: 3}}},
