@@ -314,13 +314,14 @@ func (d *deaths) excused(seen health.Observed) bool {
 	return true
 }
 
-// condemn keeps a failure for the verdict, and ends the head's life by it.
+// condemn keeps a failure for the verdict, and ends the head's life by it. Nobody,
+// hearLosses least of all, sees the one without the other.
 func (d *deaths) condemn(seen health.Observed) {
 	record := seen.FailedRecord
-	d.mu.Lock()
-	d.failures = append(d.failures, seen)
-	d.mu.Unlock()
 	d.trail.Event(trail.Failure, trail.Fields{Of: &record.Rank, Kind: record.Kind, What: record.What})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failures = append(d.failures, seen)
 	d.end(&peerFailure{record})
 }
 

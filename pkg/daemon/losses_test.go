@@ -1,12 +1,15 @@
 package daemon
 
 import (
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // The head's own mount is back a moment before those of the others, of which one
@@ -50,5 +53,21 @@ func TestTheHeadCouldNotLook(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A driver that has failed may be waited for by who looks for losses at any moment:
+// a loss that is known has ended the run.
+func TestALossIsKnownWithTheEnd(t *testing.T) {
+	for range 2000 {
+		d := &deaths{node: &node{lifetime: newLifetime(t.Context()), records: &records{trail: trail.New()}}}
+		go d.condemn(health.Observed{FailedRecord: signal.FailedRecord{Kind: string(health.DaemonDied), Lost: []int{1}}})
+		for !d.missed()[1] {
+			runtime.Gosched()
+		}
+		if d.life.Err() == nil {
+			t.Fatal("rank 1 is known to be lost, and the run goes on")
+		}
+		d.lifetime.close()
 	}
 }
