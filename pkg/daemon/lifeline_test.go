@@ -311,7 +311,7 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 	}{
 		{"its kernel closes it", func(p *playedLine) { p.close() }, health.DaemonDied, "has died"},
 		{"its kernel resets it", func(p *playedLine) { p.net.refuses.Store(true); p.net.cut() }, health.DaemonDied, ""},
-		{"its daemon falls silent", func(p *playedLine) { close(p.hang) }, health.HostHangs, "hangs"},
+		{"its daemon falls silent", (*playedLine).freeze, health.HostHangs, "hangs"},
 		{"its share hangs", func(p *playedLine) { p.sick.Store(true) }, health.HostHangs, "hangs"},
 		{"it leaves, and has not said why", func(p *playedLine) { p.worker.Farewell() }, health.HostHangs, "could not write so"},
 	} {
@@ -409,7 +409,7 @@ func TestDriverFailsOfALoss(t *testing.T) {
 		kind health.Kind
 	}{
 		{"as its kernel closes the lifeline", func(p *playedLine) { p.close() }, health.DaemonDied},
-		{"as its daemon does not answer, and its kernel does", func(p *playedLine) { close(p.hang) }, health.HostHangs},
+		{"as its daemon does not answer, and its kernel does", (*playedLine).freeze, health.HostHangs},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -436,20 +436,30 @@ type playedLine struct {
 	net    network
 	sick   atomic.Bool
 	hang   chan struct{} // closed: it gives no beat any more
+	frozen chan struct{} // closed: it has withheld one
 	worker *lifeline.Worker
 	close  func()
+}
+
+// freeze has the worker give no beat any more. The last one that it gave is not on
+// its way any more, either: the head would take it for an answer.
+func (l *playedLine) freeze() {
+	close(l.hang)
+	<-l.frozen
 }
 
 func (j *job) playLine(p *peer, rank int) *playedLine {
 	j.t.Helper()
 	job := record[signal.Job](j, signal.Control, signal.NameJob)
-	l := &playedLine{hang: make(chan struct{})}
+	l := &playedLine{hang: make(chan struct{}), frozen: make(chan struct{})}
+	freeze := sync.OnceFunc(func() { close(l.frozen) })
 	cfg := lifeline.Config{Key: p.dir.Nonce(), Size: j.size, Beat: health.HeadTempo(j.configs[0].Times.Peer, 1).Beat}
 	heard := &connected{up: make(chan struct{})}
 	ctx, cancel := context.WithCancel(bounded(j.t))
 	l.worker = lifeline.NewWorker(cfg, rank, &l.net, job.Lifeline, heard, func() bool {
 		select {
 		case <-l.hang:
+			freeze()
 			<-ctx.Done()
 		default:
 		}
