@@ -76,6 +76,7 @@ func guard(order guardOrder) int {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), guardPatience)
 	defer cancel()
+	go func() { _ = state.tidy() }() // at once: what has started the daemon may end the guard with it
 	s := newSweep(state.claim(order), newLooks(order.since))
 	_, _ = s.until(ctx, unix.SIGKILL) // there is nobody left to tell of who can't be ended
 	_, _ = pause.Bounded(ctx, 0, func() (struct{}, error) { return struct{}{}, state.tidy() })
