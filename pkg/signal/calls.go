@@ -45,10 +45,12 @@ func do(ctx context.Context, m *Meter, op, path string, call func() error) error
 
 const (
 	// againTries is how often something is asked for whose answer says nothing
-	// for good, and againPause the pause before the second time, which doubles:
-	// a third of a second in all.
-	againTries = 6
-	againPause = 10 * time.Millisecond
+	// for good, and againPause the pause before the second time, which doubles up
+	// to longestAgain: a third of a second in all. A share that fails one call in
+	// twenty so refuses a record less than once in a hundred thousand.
+	againTries   = 9
+	againPause   = 10 * time.Millisecond
+	longestAgain = 50 * time.Millisecond
 )
 
 // again repeats what may be done twice while the share's answer is one that
@@ -62,7 +64,7 @@ func (a Access) again(do func() error) error {
 		}
 		a.Meter.retry()
 		time.Sleep(wait)
-		wait *= 2
+		wait = min(2*wait, longestAgain)
 	}
 }
 

@@ -186,9 +186,10 @@ func TestAgain(t *testing.T) {
 		took  time.Duration
 	}{
 		{"well", nil, 0, 1, 0},
-		{"refused", syscall.EACCES, 9, 1, 0},
+		{"refused", syscall.EACCES, 99, 1, 0},
 		{"passing", syscall.ESTALE, 2, 3, 30 * time.Millisecond},
-		{"not passing after all", syscall.EIO, 9, 6, 310 * time.Millisecond},
+		{"passing at the last try", syscall.EIO, 8, 9, 320 * time.Millisecond},
+		{"not passing after all", syscall.EIO, 99, 9, 320 * time.Millisecond},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
