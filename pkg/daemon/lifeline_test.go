@@ -311,7 +311,7 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 	}{
 		{"its kernel closes it", func(p *playedLine) { p.close() }, health.DaemonDied, "has died"},
 		{"its kernel resets it", func(p *playedLine) { p.net.refuses.Store(true); p.net.cut() }, health.DaemonDied, ""},
-		{"its daemon falls silent", (*playedLine).freeze, health.HostHangs, "hangs"},
+		{"its daemon falls silent", func(p *playedLine) { p.freeze() }, health.HostHangs, "hangs"},
 		{"its share hangs", func(p *playedLine) { p.sick.Store(true) }, health.HostHangs, "hangs"},
 		{"it leaves, and has not said why", func(p *playedLine) { p.worker.Farewell() }, health.HostHangs, "could not write so"},
 	} {
@@ -409,7 +409,7 @@ func TestDriverFailsOfALoss(t *testing.T) {
 		kind health.Kind
 	}{
 		{"as its kernel closes the lifeline", func(p *playedLine) { p.close() }, health.DaemonDied},
-		{"as its daemon does not answer, and its kernel does", (*playedLine).freeze, health.HostHangs},
+		{"as its daemon does not answer, and its kernel does", func(p *playedLine) { p.freeze() }, health.HostHangs},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -435,31 +435,26 @@ func TestDriverFailsOfALoss(t *testing.T) {
 type playedLine struct {
 	net    network
 	sick   atomic.Bool
-	hang   chan struct{} // closed: it gives no beat any more
-	frozen chan struct{} // closed: it has withheld one
 	worker *lifeline.Worker
 	close  func()
-}
-
-// freeze has the worker give no beat any more. The last one that it gave is not on
-// its way any more, either: the head would take it for an answer.
-func (l *playedLine) freeze() {
-	close(l.hang)
-	<-l.frozen
+	// freeze has the worker give no beat any more, and waits until it has withheld
+	// one: the last that it gave would be an answer to what the head asks next.
+	freeze func()
 }
 
 func (j *job) playLine(p *peer, rank int) *playedLine {
 	j.t.Helper()
 	job := record[signal.Job](j, signal.Control, signal.NameJob)
-	l := &playedLine{hang: make(chan struct{}), frozen: make(chan struct{})}
-	freeze := sync.OnceFunc(func() { close(l.frozen) })
+	l := new(playedLine)
+	hang, withheld := make(chan struct{}), make(chan struct{})
+	withhold := sync.OnceFunc(func() { close(withheld) })
 	cfg := lifeline.Config{Key: p.dir.Nonce(), Size: j.size, Beat: health.HeadTempo(j.configs[0].Times.Peer, 1).Beat}
 	heard := &connected{up: make(chan struct{})}
 	ctx, cancel := context.WithCancel(bounded(j.t))
 	l.worker = lifeline.NewWorker(cfg, rank, &l.net, job.Lifeline, heard, func() bool {
 		select {
-		case <-l.hang:
-			freeze()
+		case <-hang:
+			withhold()
 			<-ctx.Done()
 		default:
 		}
@@ -471,6 +466,12 @@ func (j *job) playLine(p *peer, rank int) *playedLine {
 		l.worker.Run(ctx)
 	}()
 	l.close = func() { cancel(); <-ended }
+	l.freeze = func() {
+		close(hang)
+		if !pause.Until(withheld, ceiling) {
+			j.t.Error("the worker that is to hang gives beats")
+		}
+	}
 	j.t.Cleanup(l.close)
 	p.publish(signal.NodeName(rank, j.size, signal.Up), &signal.State{})
 	select {

@@ -213,7 +213,7 @@ func TestAMissingShareIsNotOutwaited(t *testing.T) {
 		{"when its time is over", 3 * peer, func(*playedLine) {}, []int{66, -1, 66, 66}, stalled},
 		{"when a worker's daemon dies", ceiling, func(p *playedLine) { p.close() }, []int{76, -1, 76, 76}, "the daemon of rank 1 (n1) has died"},
 		{"when a worker leaves", ceiling, func(p *playedLine) { p.worker.Farewell() }, []int{76, -1, 76, 76}, "the daemon of rank 1 (n1) has ended and could not write so"},
-		{"when a worker falls silent", ceiling, (*playedLine).freeze, []int{76, -1, 76, 76}, "rank 1 (n1) hangs"},
+		{"when a worker falls silent", ceiling, func(p *playedLine) { p.freeze() }, []int{76, -1, 76, 76}, "rank 1 (n1) hangs"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -83,8 +84,9 @@ type asked struct {
 	missing  map[int]bool // ranks that run it and have not answered; none where it is refused
 	beat     int          // the newest that was shown
 	canceled bool
-	leaving  bool     // nobody waits for it any more, and the next listing shows all that is left of it
-	orders   []string // in Control, of workers that are missing
+	leaving  bool         // nobody waits for it any more, and the next listing shows all that is left of it
+	orders   []string     // in Control, of workers that are missing
+	writing  atomic.Int32 // how much the head is still writing for it
 }
 
 // stage is how far a request has come.
@@ -297,8 +299,8 @@ func (h *Head) answer(q *asked, order Order, err error) {
 	q.stage = taken
 	h.mu.Unlock()
 	h.Trail.Event(trail.Request, trail.Fields{Request: string(q.id), Nodes: new(len(ranks)), OK: new(err == nil)})
-	h.Go(func(ctx context.Context) {
-		h.Told(h.Dir.Publish(ctx, signal.Exec, q.id.name(whatTaken), &answer, false))
+	h.write(q, func(ctx context.Context) error {
+		return h.Dir.Publish(ctx, signal.Exec, q.id.name(whatTaken), &answer, false)
 	})
 	begin := startRecord{ID: q.id, Argv: order.Argv, Env: order.Env, Ranks: ranks}
 	if q.missing[0] {
@@ -318,13 +320,24 @@ func (h *Head) order(q *asked, what string, write func(ctx context.Context, name
 	}
 	name := q.id.order(what)
 	q.orders = append(q.orders, name)
-	h.Go(func(ctx context.Context) {
+	h.write(q, func(ctx context.Context) error {
 		ctx, cancel := h.within(ctx)
 		defer cancel()
-		h.Told(write(ctx, name))
+		err := write(ctx, name)
 		for _, rank := range workers {
 			h.team.NudgeRank(rank)
 		}
+		return err
+	})
+}
+
+// write writes something of a request; nobody waits for it, but what is left of the
+// request is removed after it alone.
+func (h *Head) write(q *asked, write func(ctx context.Context) error) {
+	q.writing.Add(1)
+	h.Go(func(ctx context.Context) {
+		defer q.writing.Add(-1)
+		h.Told(write(ctx))
 	})
 }
 
@@ -353,13 +366,16 @@ func (h *Head) judge(all map[requestID]shown) {
 			h.node.cancel(id)
 			h.order(q, whatCancel, func(ctx context.Context, name string) error { return h.Dir.Mark(ctx, signal.Control, name) })
 		}
-		if len(q.missing) == 0 && len(q.orders) > 0 { // they may hold what is not to stay
+		if len(q.missing) > 0 || q.writing.Load() > 0 {
+			continue
+		}
+		if len(q.orders) > 0 { // they may hold what is not to stay
 			h.discard(signal.Control, q.orders)
 			q.orders = nil
 		}
 		switch {
-		case len(q.missing) > 0 || !gone:
-		case !q.leaving: // what came last, our own answer perhaps, may be newer than this listing
+		case !gone:
+		case !q.leaving: // what was written last may be newer than this listing
 			q.leaving = true
 			pause.Ring(h.bell)
 		default:
@@ -383,11 +399,12 @@ func (h *Head) tellLost(q *asked) {
 	}
 	for rank := range q.missing {
 		lost := &outputRecord{End: &Exit{Code: lostCode, Exit: "lost", Failed: "the node is lost"}}
-		h.Go(func(ctx context.Context) {
+		h.write(q, func(ctx context.Context) error {
 			err := h.Dir.Claim(ctx, signal.Exec, q.id.name(end(h.Dir, rank)), lost)
-			if !errors.Is(err, signal.ErrTaken) { // it has told its end, which our listing does not show yet
-				h.Told(err)
+			if errors.Is(err, signal.ErrTaken) { // it has told its end, which our listing does not show yet
+				return nil
 			}
+			return err
 		})
 	}
 	clear(q.missing)

@@ -112,32 +112,44 @@ func TestLostKeepsWhatWasTold(t *testing.T) {
 	}
 }
 
-// A caller who has read the answer may have gone before the head has come to the end
-// of the look that made it answer: the answer is removed nevertheless.
+// A caller may have gone before the head has come to the end of the look that made it
+// answer, or before the answer is written: it is removed nevertheless.
 func TestNothingStaysOfWhoLeavesAtOnce(t *testing.T) {
 	t.Parallel()
-	h, wait := newHead(t, 1)
-	id := newID()
-	raw, _ := id.raw()
-	if err := h.Dir.Publish(t.Context(), signal.Exec, id.name(whatRequest), &requestRecord{}, false); err != nil {
-		t.Fatal(err)
-	}
-	look := func() map[requestID]shown {
-		all, err := h.look(t.Context())
-		if err != nil {
+	for _, read := range []bool{true, false} {
+		h, wait := newHead(t, 1)
+		soon, held := h.Go, make(chan struct{})
+		if !read {
+			h.Go = func(task func(context.Context)) { soon(func(ctx context.Context) { <-held; task(ctx) }) }
+		}
+		id := newID()
+		raw, _ := id.raw()
+		if err := h.Dir.Publish(t.Context(), signal.Exec, id.name(whatRequest), &requestRecord{}, false); err != nil {
 			t.Fatal(err)
 		}
-		return all
-	}
-	all := look()
-	h.take(t.Context(), h.unread(all))
-	wait() // it is answered
-	h.Hung(raw, lifeline.Left)
-	h.judge(all)
-	h.judge(look())
-	wait()
-	if left := look()[id]; len(left) > 0 {
-		t.Errorf("%v stay in %s", left.names(id), signal.Exec)
+		look := func() map[requestID]shown {
+			all, err := h.look(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			return all
+		}
+		all := look()
+		h.take(t.Context(), h.unread(all))
+		if read {
+			wait()
+		}
+		h.Hung(raw, lifeline.Left)
+		h.judge(all)
+		h.judge(look())
+		close(held)
+		wait()
+		h.judge(look())
+		h.judge(look())
+		wait()
+		if left := look()[id]; len(left) > 0 {
+			t.Errorf("the answer was read: %v; %v stay in %s", read, left.names(id), signal.Exec)
+		}
 	}
 }
 
