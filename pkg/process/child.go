@@ -43,6 +43,10 @@ type Spec struct {
 	Log io.Writer
 	// KeepLines is how many last lines LastLines returns; 0: 20, negative: none.
 	KeepLines int
+	// Prepare changes the thread that forks the child, right before it does, in what a child inherits: the CPUs that it
+	// may run on, and where its memory comes from. What it returns undoes that right after. Its error is that of the
+	// start. nil: nothing is changed.
+	Prepare func() (undo func(), err error)
 }
 
 // Child is one child that was started, and all that came of it. Its methods may be called from any goroutine.
@@ -122,11 +126,24 @@ func (c *Child) launch(ctx context.Context) error {
 		cmd.Stdin = c.spec.Stdin
 	}
 	c.start = bootTicks()
-	if err := prog.start(cmd); err != nil {
+	if err := c.fork(prog, cmd); err != nil {
 		return err
 	}
 	c.process, c.pid = cmd.Process, cmd.Process.Pid
 	return c.begin()
+}
+
+// fork starts the child from this thread, which is made ready for it.
+func (c *Child) fork(prog program, cmd *exec.Cmd) error {
+	if c.spec.Prepare == nil {
+		return prog.start(cmd)
+	}
+	undo, err := c.spec.Prepare()
+	if err != nil {
+		return err
+	}
+	defer undo()
+	return prog.start(cmd)
 }
 
 // begin takes charge of the child that was just forked.
