@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,9 +23,17 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// Driver is the name of the child whose end is the job's, and which is given the
-// signals that the daemon passes on.
+// Driver is the name of the child whose end is the job's.
 const Driver = "driver"
+
+const rankOf = "rank "
+
+// Rank is the name of the child that is a rank of the job's world.
+func Rank(rank int) string { return rankOf + strconv.Itoa(rank) }
+
+// IsUsers tells whether a child is what the job is for, the driver or a rank: it is
+// given the signals that the daemon passes on, and ends before all else.
+func IsUsers(child string) bool { return child == Driver || strings.HasPrefix(child, rankOf) }
 
 // Life is how long what a node runs goes on.
 type Life struct {
@@ -60,8 +69,8 @@ type Children struct {
 
 	mu       sync.Mutex
 	all      []*process.Child  // in the order of their start; guarded by mu
-	starting bool              // the driver is being started: it may run already; guarded by mu
-	owed     []syscall.Signal  // what came for it then; guarded by mu
+	starting int               // how many of the user's are being started, and may run already; guarded by mu
+	owed     []syscall.Signal  // what came for them then; guarded by mu
 	evidence map[string]string // directories worth keeping where this node fails, by name in the logs; guarded by mu
 }
 
@@ -80,9 +89,13 @@ func (c *Children) Open(dir *signal.Dir, rank, size int, node string) {
 // Its error is that of process.Supervisor.
 func (c *Children) Close(ctx context.Context) error { return c.cfg.Super.Close(ctx) }
 
-// LogName is where a child's output goes: the head's service and the driver
-// are one a job, all else is one a node.
+// LogName is where a child's output goes: the head's service, the driver and each
+// rank are one a job, all else is one a node.
 func (c *Children) LogName(child string) string {
+	if number, is := strings.CutPrefix(child, rankOf); is {
+		rank, _ := strconv.Atoi(number) // it is Rank's
+		return signal.LogName("rank", rank, 0)
+	}
 	child = strings.ReplaceAll(child, " ", "-")
 	if child == Driver || strings.HasSuffix(child, "head") {
 		return child + ".log"
@@ -143,23 +156,25 @@ func (c *Children) exited(child *process.Child) {
 	c.cfg.Trail.Exited(child.Name(), child.Pid(), child.Exit().String())
 }
 
-// expect notes that the driver is being started: it runs, and may ask for
+// expect notes that one of the user's is being started: it runs, and may ask for
 // signals, before its start has returned.
 func (c *Children) expect(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.starting = c.starting || name == Driver
+	if IsUsers(name) {
+		c.starting++
+	}
 }
 
-// adopt takes a child in, nil where its start failed, and gives the driver what
-// has come for it meanwhile.
+// adopt takes a child in, nil where its start failed, and gives it, where it is the
+// user's, what has come for it meanwhile.
 func (c *Children) adopt(name string, child *process.Child) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if child != nil {
 		c.all = append(c.all, child)
 	}
-	if name != Driver {
+	if !IsUsers(name) {
 		return
 	}
 	for _, sig := range c.owed {
@@ -167,18 +182,20 @@ func (c *Children) adopt(name string, child *process.Child) {
 			c.signal(child, sig)
 		}
 	}
-	c.starting, c.owed = false, nil
+	if c.starting--; c.starting == 0 {
+		c.owed = nil
+	}
 }
 
-// PassOn gives a signal to the driver, where it runs here.
+// PassOn gives a signal to the user's, where they run here.
 func (c *Children) PassOn(sig syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.starting {
+	if c.starting > 0 {
 		c.owed = append(c.owed, sig)
 	}
 	for _, child := range c.all {
-		if child.Name() == Driver && !Ended(child) {
+		if IsUsers(child.Name()) && !Ended(child) {
 			c.signal(child, sig)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -48,6 +49,59 @@ func TestSignalBeforeTheDriverIsAdopted(t *testing.T) {
 	}
 	c.adopt(Driver, driver)
 	untilThere(t, heard)
+}
+
+// Each rank gets a signal once, also one that is being started while others run.
+func TestSignalsReachAllRanks(t *testing.T) {
+	t.Parallel()
+	c, marks := children(t), t.TempDir()
+	begin := func(rank int) (*process.Child, string) {
+		t.Helper()
+		name, heard := Rank(rank), filepath.Join(marks, strconv.Itoa(rank))
+		c.expect(name)
+		script := "trap 'echo heard >>" + heard + "' USR1; touch " + heard + "; while :; do sleep 0.02; done"
+		child, err := c.cfg.Super.Start(t.Context(), process.Spec{Name: name, Argv: Shell(script), Env: os.Environ()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { child.Stop(context.Background(), 0, syscall.SIGKILL) })
+		untilThere(t, heard)
+		return child, heard
+	}
+	first, firstHeard := begin(0)
+	second, secondHeard := begin(11)
+	c.adopt(first.Name(), first)
+	c.PassOn(syscall.SIGUSR1) // the second one's start has not returned yet
+	c.adopt(second.Name(), second)
+	for _, heard := range []string{firstHeard, secondHeard} {
+		untilHolds(t, heard, "heard\n")
+	}
+}
+
+func TestLogNames(t *testing.T) {
+	c := children(t)
+	c.Open(nil, 3, 8, "n3")
+	for child, want := range map[string]string{
+		Driver: "driver.log", "ray head": "ray-head.log", "worker": "worker-0003.log", Rank(7): "rank-0007.log", Rank(12345): "rank-12345.log",
+	} {
+		if got := c.LogName(child); got != want {
+			t.Errorf("%s logs into %s, not %s", child, got, want)
+		}
+	}
+}
+
+// untilHolds waits until a file holds a text.
+func untilHolds(t *testing.T, path, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(ceiling); ; time.Sleep(5 * time.Millisecond) {
+		got, _ := os.ReadFile(path)
+		if string(got) == text {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s holds %q after %s, not %q", path, got, ceiling, text)
+		}
+	}
 }
 
 // ceiling is for waits that end much sooner, on whatever machine.

@@ -121,7 +121,7 @@ func (c *Children) attempt(ctx context.Context, service *framework.Service, kind
 	if died {
 		f := health.Failed(kind, "the %s of %s died before it was ready: %s", service.Name, c.node, exit)
 		transient := service.Transient != nil && service.Transient(exit, child.LastLines())
-		return nil, &startFailure{explained(c.about(f, child), service.Explain), transient}
+		return nil, &startFailure{explained(c.About(f, child), service.Explain), transient}
 	}
 	f := health.Failed(kind, "the %s of %s is not ready: %v", service.Name, c.node, err)
 	if errors.Is(err, health.ErrDeadline) {
@@ -191,7 +191,7 @@ func (c *Children) watch(child *process.Child, kind health.Kind, explain func() 
 			return
 		}
 		f := health.Failed(kind, "the %s of %s %s", child.Name(), c.node, deathOf(exit))
-		onDeath(explained(c.about(f, child), explain))
+		onDeath(explained(c.About(f, child), explain))
 	})
 }
 
@@ -236,17 +236,17 @@ func (c *Children) Setup(ctx context.Context, line string, env []string, within 
 		if cause := overruled(ctx); cause != nil {
 			return cause
 		}
-		return c.about(health.Failed(health.Setup, "the setup command of %s had not ended after %s", c.node, within), child)
+		return c.About(health.Failed(health.Setup, "the setup command of %s had not ended after %s", c.node, within), child)
 	}
 	if exit := child.Exit(); exit.Status() != 0 {
 		c.hearOut(child)
-		return c.about(health.Failed(health.Setup, "the setup command of %s failed: %s", c.node, exit), child)
+		return c.About(health.Failed(health.Setup, "the setup command of %s failed: %s", c.node, exit), child)
 	}
 	return nil
 }
 
-// about adds what is known of the child that a failure is about.
-func (c *Children) about(f *health.Failure, child *process.Child) *health.Failure {
+// About adds what is known of the child that a failure is about, and returns that.
+func (c *Children) About(f *health.Failure, child *process.Child) *health.Failure {
 	exit := child.Exit()
 	f.Child, f.Log, f.Lines = child.Name(), c.LogName(child.Name()), child.LastLines()
 	f.Code, f.Exit = exit.Code, exit.String()
