@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/requeue"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -259,15 +260,12 @@ type Requeue struct {
 	By roles.Requeuer `digest:"-"`
 }
 
-// RequeueTime bounds each request to the Requeuer.
-const RequeueTime = 10 * time.Second
-
 // Longest is by how much the end of a job may come later for its requeue.
 func (r Requeue) Longest() time.Duration {
 	if !r.OnFailure {
 		return 0
 	}
-	return 2 * RequeueTime
+	return 2 * requeue.Time
 }
 
 // LifelineMode says whether workers hold a connection to the head.

@@ -1,16 +1,11 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/gate"
-	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
-	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // progressPace is how often the head sees whether there is something to tell.
@@ -48,63 +43,12 @@ func (h *head) sandboxesMet(l signal.Listing) bool {
 	return h.cfg.Sandbox.Require.Met(h.roster.Among(signal.Without(l.Ranks(signal.Sandbox), l.Ranks(signal.SandboxFailed))), h.roster.Count())
 }
 
-// mostReasons is how many nodes are asked why they lack a step.
-const mostReasons = 2
-
-// reasons are what nodes tell in their events that they wait for, by the step:
-// the first few that lack it.
+// reasons are what nodes tell that they wait for, by the step; nothing where the
+// share does not answer.
 func (h *head) reasons(ctx context.Context, lacks []gate.Lack) map[string]string {
-	why := make(map[string]string)
-	for _, l := range lacks {
-		if l.Step == gate.Join || h.silence() > sickShare {
-			continue
-		}
-		var parts []string
-		for _, rank := range l.Ranks[:min(len(l.Ranks), mostReasons)] {
-			if reason := h.reasonOf(ctx, rank, l.Step); reason != "" {
-				parts = append(parts, h.hostsOf([]int{rank})+": "+prose.Cut(prose.Plain(reason), shortReason))
-			}
-		}
-		why[l.Step] = strings.Join(parts, "; ")
+	if h.silence() > sickShare {
+		return nil
 	}
-	return why
-}
-
-// shortReason bounds in characters what one node tells.
-const shortReason = 101
-
-// mostEventsRead bounds in bytes what is read of a node's events for it.
-const mostEventsRead = 1 << 20
-
-// reasonOf is what a node waits for; empty where nothing is known.
-func (h *head) reasonOf(ctx context.Context, rank int, step string) string {
-	ctx, cancel := context.WithTimeoutCause(ctx, sickShare, errDeadline)
-	defer cancel()
-	kind := "daemon"
-	if step == gate.Sandbox && h.cfg.Sandbox.Step {
-		kind = "sandbox-daemon"
-	}
-	folder, err := h.dir.Reader().Folder(ctx, signal.Events)
-	if err != nil {
-		return "" // the line is no worse without
-	}
-	name := signal.EventsName(kind, rank, h.id.Size)
-	if !slices.Contains(folder.Names, name) {
-		return ""
-	}
-	events, err := folder.Read(ctx, name, mostEventsRead)
-	if err != nil {
-		return ""
-	}
-	var said gate.Said
-	for line := range bytes.Lines(append(events.Data, events.End...)) {
-		if e, ok := trail.Decode(line); ok { // the last line may be on its way
-			said.Hear(e.Word, e.Fields)
-		}
-	}
-	reason := said[step]
-	if reason != "" && step == gate.Check {
-		reason = "waits for " + reason
-	}
-	return reason
+	look := gate.Reasons{Dir: h.dir, Size: h.id.Size, Step: h.cfg.Sandbox.Step, HostsOf: h.hostsOf, Within: sickShare}
+	return look.Of(ctx, lacks)
 }

@@ -5,8 +5,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/requeue"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -30,45 +30,17 @@ func (n *node) reconsider(end *ending) *ending {
 }
 
 // afterwards does what is due when the run has ended, by the one daemon that has written its result: it has the job
-// started anew where that was decided. The launcher ends what is left of the job when it is asked, so that nothing is
-// left to do by then.
+// started anew where that was decided.
 func (n *node) afterwards(end *ending) {
-	if end.taken {
-		return
-	}
-	again := end.requeue
-	if again == nil {
+	if end.taken || end.requeue == nil {
 		return
 	}
 	// The last words have been said; what follows is still for people.
 	n.voice.Postscript()
 	defer n.voice.Hush()
-	if again.Wanted && n.told.Load() {
-		again = &signal.Requeue{Why: "the job has been told to end meanwhile"}
-	}
-	if !again.Wanted {
-		n.log.Warn("the job is not started anew: " + again.Why)
-		return
-	}
-	if err := n.request(n.cfg.Requeue.By.Requeue); err != nil {
-		n.log.Error("the job is not started anew, though it would deserve it", zap.Error(err), zap.String("why", again.Why))
-		return
-	}
-	n.log.Warn(again.Why)
-	if len(end.nodes) == 0 {
-		return
-	}
-	err := n.request(func(ctx context.Context) error { return n.cfg.Requeue.By.Exclude(ctx, end.nodes) })
-	if err != nil {
-		n.log.Warn("the job may be started on a bad node again", zap.Strings("bad nodes", end.nodes), zap.Error(err))
-	}
-}
-
-// request asks the launcher for something, for no longer than it may take.
-func (n *node) request(ask func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(n.hurry, config.RequeueTime, errDeadline)
-	defer cancel()
-	return ask(ctx)
+	requeue.Order{
+		Requeue: *end.requeue, BadNodes: end.nodes, By: n.cfg.Requeue.By, Told: n.told.Load, Hurry: n.hurry, Log: n.log,
+	}.Carry()
 }
 
 // noteBadNodes writes down the nodes to stay away from. Where no launcher has
