@@ -178,16 +178,10 @@ func (h *head) checkDriver(ctx context.Context) error {
 // driverFailure is the failure that a driver can't be started on a node; nil
 // without an error.
 func driverFailure(node string, err error) error {
-	kind := health.Internal
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, process.ErrNotFound):
-		kind = health.NotFound
-	case errors.Is(err, process.ErrNotExecutable):
-		kind = health.NotExecutable
 	}
-	return health.Failed(kind, "cannot start the driver on %s: %v", node, err)
+	return health.Failed(service.Unstarted(err), "cannot start the driver on %s: %v", node, err)
 }
 
 // meet waits until every node has joined: the share is then proven both ways.

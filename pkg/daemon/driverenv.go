@@ -2,11 +2,11 @@ package daemon
 
 import (
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/systemd"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -31,7 +31,7 @@ func (n *node) childEnv(base []string, place *seat) []string {
 	if place != nil {
 		more["BRINGUPD_NODE_RANK"], more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(place.rank), strconv.Itoa(place.size)
 	}
-	return with(base, more)
+	return process.WithEnv(base, more)
 }
 
 // driverEnv is what the driver is told on top of that.
@@ -41,20 +41,5 @@ func driverEnv(base []string, hosts []string, endpoint framework.Endpoint) []str
 		framework.HeadAddress: endpoint.Address,
 	}
 	maps.Copy(more, endpoint.Env)
-	return with(base, more)
-}
-
-// with returns the environment with the variables set, each once.
-func with(environ []string, set map[string]string) []string {
-	out := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
-		name, _, _ := strings.Cut(entry, "=")
-		_, replaced := set[name]
-		return replaced
-	})
-	for _, name := range slices.Sorted(maps.Keys(set)) {
-		if value := set[name]; value != "" {
-			out = append(out, name+"="+value)
-		}
-	}
-	return out
+	return process.WithEnv(base, more)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -84,7 +85,7 @@ func TestTraceOfAJob(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			j := newJob(t, 1, "env | grep ^TRACE | sort").all(func(c *config.Config) {
-				c.Environ = with(c.Environ, map[string]string{trail.ParentVariable: tc.parent, trail.StateVariable: "a=1"})
+				c.Environ = process.WithEnv(c.Environ, map[string]string{trail.ParentVariable: tc.parent, trail.StateVariable: "a=1"})
 			})
 			j.start().expect(0)
 			said := regexp.MustCompile(tc.want).FindStringSubmatch(j.contents(j.out))

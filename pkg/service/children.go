@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -154,6 +155,19 @@ func (c *Children) Launch(ctx context.Context, spec process.Spec) (*process.Chil
 
 func (c *Children) exited(child *process.Child) {
 	c.cfg.Trail.Exited(child.Name(), child.Pid(), child.Exit().String())
+}
+
+// Unstarted is the kind of failure that a program of the user's can't be started by an
+// error of Start's.
+func Unstarted(err error) health.Kind {
+	switch {
+	case errors.Is(err, process.ErrNotFound):
+		return health.NotFound
+	case errors.Is(err, process.ErrNotExecutable):
+		return health.NotExecutable
+	default:
+		return health.Internal
+	}
 }
 
 // expect notes that one of the user's is being started: it runs, and may ask for
