@@ -134,7 +134,7 @@ func manual(app *cli.App) string {
 			b.WriteString(".PP\n" + roff(sharedFlags(flags, func(name string) string { return "--" + name })) + "\n")
 		}
 	}
-	b.WriteString(".SH \"EXIT STATUS\"\n" + roff("The driver's own where it ran and ended (128+n where signal n ended it), otherwise:") + "\n")
+	b.WriteString(".SH \"EXIT STATUS\"\n" + roff("The driver's own where it ran and ended, or that of the first rank to fail (128+n where signal n ended it), otherwise:") + "\n")
 	for _, o := range health.Outcomes() {
 		fmt.Fprintf(&b, ".TP\n.B %d\n%s\n", o.Code, roff(fmt.Sprintf("%s (requeue: %s)", o.Meaning, o.Requeue)))
 	}

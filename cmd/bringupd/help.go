@@ -166,7 +166,7 @@ func wrapped(text, indent string) string {
 // exitCodes is the table of exit codes.
 func exitCodes() string {
 	var b strings.Builder
-	b.WriteString(wrapped("Exit codes: the driver's own where it ran and ended (128+n where signal n ended it), otherwise", ""))
+	b.WriteString(wrapped("Exit codes: the driver's own where it ran and ended, or that of the first rank to fail (128+n where signal n ended it), otherwise", ""))
 	for _, o := range health.Outcomes() {
 		meaning := wrapped(fmt.Sprintf("%s (requeue: %s)", o.Meaning, o.Requeue), "       ")
 		fmt.Fprintf(&b, "  %3d  %s", o.Code, strings.TrimLeft(meaning, " "))

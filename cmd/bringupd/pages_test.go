@@ -45,6 +45,7 @@ func codeTable() string {
 	var b strings.Builder
 	b.WriteString("| code | word | meaning | requeue? |\n|---|---|---|---|\n")
 	b.WriteString("| the driver's own | `" + health.Driven + "` | the driver ran and ended; 128+n where signal n ended it | your call |\n")
+	fmt.Fprintf(&b, "| the rank's own | `%s` | %s | %s |\n", health.OfRank.Word, health.OfRank.Meaning, health.OfRank.Requeue)
 	for _, o := range health.Outcomes() {
 		fmt.Fprintf(&b, "| %d | `%s` | %s | %s |\n", o.Code, o.Word, o.Meaning, o.Requeue)
 	}

@@ -32,8 +32,10 @@ func (a *Account) Advise() []string {
 		return slices.Concat([]string{a.on(a.blamed()) + "look at its network: ip -s link; dmesg -T | grep -i link"}, a.askAdmins(), a.without())
 	case health.PeerLost:
 		return slices.Concat(a.killer(a.blamed()), a.ownLogs(), a.askAdmins(), a.without())
-	case health.ServiceDied, health.SandboxDied, health.Setup:
+	case health.ServiceDied, health.SandboxDied, health.Setup, health.RankFailed:
 		return a.adviseChild(kind)
+	case health.RankAborted:
+		return a.wholeLog()
 	case health.Check, health.CheckUser, health.NodesDiffer:
 		return append(a.hints(), a.without()...)
 	case health.GPUFailed:
@@ -111,13 +113,18 @@ func (a *Account) adviseDriver() []string {
 // memoryCode is the exit code of what SIGKILL has ended, as the kernel does where memory runs out.
 const memoryCode = 137
 
-// adviseChild is for a setup command, a service or a sandbox.
+// wholeLog names the log that speaks of the cause, where its last lines are not all of it.
+func (a *Account) wholeLog() []string {
+	if len(a.Cause.Lines) < keptLines {
+		return nil
+	}
+	return []string{"read the whole of " + a.log(a.Cause.Log)}
+}
+
+// adviseChild is for a setup command, a service, a sandbox or a rank.
 func (a *Account) adviseChild(kind health.Kind) []string {
 	c, w := a.Cause, a.words()
-	var steps []string
-	if len(c.Lines) >= keptLines {
-		steps = append(steps, "read the whole of "+a.log(c.Log))
-	}
+	steps := a.wholeLog()
 	if a.OwnLogs != "" && kind == health.ServiceDied && c.Child != "" {
 		steps = append(steps, "read "+a.OwnLogs+", which are kept in "+a.log(strings.TrimSuffix(c.Log, ".log")+".d"))
 	}

@@ -113,15 +113,35 @@ func (a *Account) where() string {
 	}
 	where := fmt.Sprintf("%s, %d of %d nodes", a.who(ranks), len(ranks), a.ID.Size)
 	if len(ranks) == 1 {
-		where = fmt.Sprintf("rank %d of %d", ranks[0], a.ID.Size)
+		where = fmt.Sprintf("%s %d of %d", a.nodeWord(), ranks[0], a.ID.Size)
 		if host := a.host(ranks[0]); host != "" {
 			where = host + ", " + where
 		}
+	}
+	if of := a.Cause.WorldRank; of != nil {
+		where = inWorld(*of) + ", on " + where
 	}
 	if a.Cause.Phase != "" {
 		where += ", in phase " + a.Cause.Phase
 	}
 	return where + seen
+}
+
+// nodeWord is what a node's number is called: a rank, but for where a rank of the world is told of, too.
+func (a *Account) nodeWord() string {
+	if a.Cause != nil && a.Cause.WorldRank != nil {
+		return "node"
+	}
+	return "rank"
+}
+
+// inWorld is a rank of the world and what it has for itself.
+func inWorld(rank signal.WorldRank) string {
+	words := rank.String() + " of the world"
+	if rank.GPUs != "" {
+		words += ", " + rank.Cards()
+	}
+	return words
 }
 
 // clock tells the times by which this can be found in other logs.
@@ -151,7 +171,10 @@ func (a *Account) Quote() []string {
 // tookDown tells what has died of it.
 func (a *Account) tookDown() []string {
 	var parts []string
-	if a.Driver != "" && a.AfterGate > 0 && !health.Gentle(a.kind()) {
+	switch {
+	case a.Cause.WorldRank != nil:
+		parts = append(parts, "the other ranks")
+	case a.Driver != "" && a.AfterGate > 0 && !health.Gentle(a.kind()):
 		parts = append(parts, "the driver")
 	}
 	dragged := make(map[health.Kind][]int)
@@ -180,11 +203,13 @@ func isDragged(failure signal.FailedRecord) bool {
 
 // besides tells what else has failed, without being the cause or dragged down by it.
 func (a *Account) besides() (lines []string) {
-	var lost []int
+	var lost, ofWorld []int
 	others := make(map[string][]int)
 	for _, failure := range a.Consequences {
 		switch kind := health.Kind(failure.Kind); {
 		case kind == health.Aborted, isDragged(failure):
+		case failure.WorldRank != nil:
+			ofWorld = append(ofWorld, failure.WorldRank.Number)
 		case len(failure.Lost) > 0 && health.Loss(kind):
 			lost = append(lost, failure.Lost...)
 		default:
@@ -195,6 +220,10 @@ func (a *Account) besides() (lines []string) {
 	lost = slices.DeleteFunc(lost, func(rank int) bool { return slices.Contains(a.Cause.Lost, rank) })
 	if len(lost) > 0 {
 		lines = append(lines, "  lost besides: "+a.who(lost))
+	}
+	if len(ofWorld) > 0 {
+		slices.Sort(ofWorld)
+		lines = append(lines, "  failed besides: "+prose.Ranks(slices.Compact(ofWorld))+" of the world")
 	}
 	for _, kind := range slices.Sorted(maps.Keys(others)) {
 		lines = append(lines, fmt.Sprintf("  failed besides: %s (%s)", a.who(others[kind]), kind))
@@ -232,7 +261,9 @@ func Name(rank int, host string) string {
 	return fmt.Sprintf("rank %d (%s)", rank, host)
 }
 
-func (a *Account) name(rank int) string { return Name(rank, a.host(rank)) }
+func (a *Account) name(rank int) string {
+	return a.nodeWord() + strings.TrimPrefix(Name(rank, a.host(rank)), "rank")
+}
 
 func (a *Account) host(rank int) string {
 	switch {

@@ -65,6 +65,18 @@ func died(child, log, exit, sig string, code int, lines ...string) func(*signal.
 	}
 }
 
+func ofWorld(number int, gpus string) func(*signal.FailedRecord) {
+	return func(f *signal.FailedRecord) { f.WorldRank = &signal.WorldRank{Number: number, GPUs: gpus} }
+}
+
+// consequencesOfRanks are failures of ranks of the world, each on a node of its number.
+func consequencesOfRanks(numbers ...int) (records []signal.FailedRecord) {
+	for _, number := range numbers {
+		records = append(records, cause(number, health.RankFailed, "driver", "it failed, too", ofWorld(number, "")))
+	}
+	return records
+}
+
 func consequences(kind health.Kind, phase string, ranks ...int) (records []signal.FailedRecord) {
 	for _, rank := range ranks {
 		record := cause(rank, kind, phase, "it failed, too")
@@ -163,6 +175,27 @@ var plights = []plight{
 		name: "sandbox",
 		end: endedBy(cause(3, health.SandboxDied, "sandbox", "the sandbox of rank 3 (n3) died: killed by SIGRTMIN+6",
 			died("sandbox", "sandbox-0003.log", "killed by SIGRTMIN+6", "SIGRTMIN+6", 0, "ready"))),
+	},
+	{
+		name: "rank-killed",
+		end: endedBy(cause(3, health.RankFailed, "driver", "rank 12 (n3, GPU 2) died: killed by SIGSEGV",
+			died("rank 12", "rank-0012.log", "killed by SIGSEGV", "SIGSEGV", 0, "step 41", "loading shard 3 of 8"), ofWorld(12, "2")),
+			consequencesOfRanks(3, 4, 13)...),
+	},
+	{
+		name: "rank-out-of-memory",
+		end: endedBy(cause(3, health.RankFailed, "driver", "rank 12 (n3) died: killed by SIGKILL (perhaps out of memory: see dmesg)",
+			died("rank 12", "rank-0012.log", "killed by SIGKILL (perhaps out of memory: see dmesg)", "SIGKILL", 0), ofWorld(12, ""))),
+	},
+	{
+		name: "rank-failed",
+		end: endedBy(cause(3, health.RankFailed, "driver", "rank 12 (n3, GPUs 4-7) failed: exit code 3",
+			died("rank 12", "rank-0012.log", "exit code 3", "", 3, slices.Repeat([]string{"  File \"train.py\", line 210"}, 20)...), ofWorld(12, "4-7"))),
+	},
+	{
+		name: "rank-aborted",
+		end: endedBy(cause(3, health.RankAborted, "driver", "rank 12 (n3, GPU 2) has aborted the job with code 42: the loss is not a number",
+			died("rank 12", "rank-0012.log", "", "", 42, "step 41: loss nan"), ofWorld(12, "2"))),
 	},
 	{
 		name: "setup", before: true,

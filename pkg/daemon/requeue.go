@@ -23,7 +23,7 @@ func (n *node) reconsider(end *ending) *ending {
 	if n.cfg.Requeue.By == nil {
 		policy.Unable = roles.NoRequeuer
 	}
-	again := health.DecideRequeue(health.OutcomeOf(health.Kind(end.cause.Kind)), policy)
+	again := health.DecideRequeue(health.OutcomeBy(*end.cause), policy)
 	end.code, end.word = again.Outcome.Code, again.Outcome.Word
 	end.requeue = &signal.Requeue{Wanted: again.Requeue, Why: again.Why}
 	return end

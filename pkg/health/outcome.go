@@ -1,6 +1,10 @@
 package health
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
 
 // Kind is what a failure is, in a word. It decides the job's exit code.
 type Kind string
@@ -27,6 +31,10 @@ const (
 	NotExecutable Kind = "driver-not-executable"
 	NotFound      Kind = "driver-not-found"
 	Interrupted   Kind = "interrupted"
+	// RankFailed is a rank of the world that has ended otherwise than with 0, and
+	// RankAborted one that has asked for the job's end. The job's code is theirs.
+	RankFailed  Kind = "rank"
+	RankAborted Kind = "rank-aborted"
 
 	// The losses of a peer that something speaks for besides its silence: its
 	// kernel has closed its connection, or does not answer any more, or answers
@@ -68,6 +76,12 @@ const (
 // own.
 const Driven = "driver"
 
+// OfRank is the outcome where a rank of the world failed first, or asked for the
+// end. The code is the rank's: OutcomeBy knows it.
+var OfRank = Outcome{0, "rank", "a rank of the world failed first (128+n where signal n ended it), or aborted the job with this code", RequeueYourCall}
+
+var ofRank = []Kind{RankFailed, RankAborted}
+
 // outcomes is the one map from kinds to exit codes. The codes of 64 to 77 are
 // those of BSD's sysexits.h where one fits.
 var outcomes = []struct {
@@ -92,6 +106,9 @@ var outcomes = []struct {
 // OutcomeOf returns the outcome of a failure of that kind. A kind that is not
 // in the table is an internal error.
 func OutcomeOf(kind Kind) Outcome {
+	if slices.Contains(ofRank, kind) {
+		return OfRank
+	}
 	for _, row := range outcomes {
 		if slices.Contains(row.kinds, kind) {
 			return row.Outcome
@@ -100,8 +117,17 @@ func OutcomeOf(kind Kind) Outcome {
 	return OutcomeOf(Internal)
 }
 
+// OutcomeBy returns the outcome of a job that ends by this failure.
+func OutcomeBy(cause signal.FailedRecord) Outcome {
+	outcome := OutcomeOf(Kind(cause.Kind))
+	if outcome == OfRank {
+		outcome.Code = rankCode(cause)
+	}
+	return outcome
+}
+
 // Outcomes returns the table, in the order of its codes. The driver's own code
-// is not in it.
+// is not in it, nor a rank's.
 func Outcomes() []Outcome {
 	var all []Outcome
 	for _, row := range outcomes {
@@ -110,8 +136,9 @@ func Outcomes() []Outcome {
 	return all
 }
 
-// Kinds returns every kind that is in the table.
-func Kinds() (kinds []Kind) {
+// Kinds returns every kind that has an outcome.
+func Kinds() []Kind {
+	kinds := slices.Clone(ofRank)
 	for _, row := range outcomes {
 		kinds = append(kinds, row.kinds...)
 	}

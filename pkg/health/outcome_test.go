@@ -6,7 +6,11 @@ import (
 	"go/token"
 	"slices"
 	"strconv"
+	"syscall"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // kinds returns every Kind that the package declares, from its source.
@@ -41,6 +45,7 @@ func TestOutcomeOf(t *testing.T) {
 		SandboxDied: 77, ServiceDied: 77, Setup: 77, Deadline: 124, NotExecutable: 126, NotFound: 127,
 		Interrupted: 130, Terminated: 143, DaemonDied: 76, HostLost: 76, HostHangs: 76, CutOff: 76, GaveUp: 69,
 		CheckUser: 65, NodesDiffer: 75, GPUFailed: 75,
+		RankFailed: 0, RankAborted: 0, // TestOutcomeBy has theirs
 	}
 	declared := kinds(t)
 	if len(declared) != len(codes) {
@@ -48,6 +53,12 @@ func TestOutcomeOf(t *testing.T) {
 	}
 	for _, kind := range declared {
 		t.Run(string(kind), func(t *testing.T) {
+			if kind == RankFailed || kind == RankAborted {
+				if got := OutcomeOf(kind); got != OfRank {
+					t.Errorf("got %+v", got)
+				}
+				return
+			}
 			rows := 0
 			for _, row := range outcomes {
 				if slices.Contains(row.kinds, kind) {
@@ -70,7 +81,7 @@ func TestOutcomeOf(t *testing.T) {
 }
 
 func TestOutcomes(t *testing.T) {
-	words := map[string]bool{Driven: true}
+	words := map[string]bool{Driven: true, OfRank.Word: true}
 	last := 0
 	for _, outcome := range Outcomes() {
 		if outcome.Code <= last || outcome.Code > 255 {
@@ -81,5 +92,39 @@ func TestOutcomes(t *testing.T) {
 			t.Errorf("two outcomes are called %q", outcome.Word)
 		}
 		words[outcome.Word] = true
+	}
+}
+
+// The code of a world is that of the rank that failed first, as a shell has it.
+func TestOutcomeBy(t *testing.T) {
+	died := func(exit process.Exit) signal.FailedRecord {
+		return RankDied(signal.WorldRank{Number: 12}, "n3", exit).FailedRecord
+	}
+	aborted := func(code int) signal.FailedRecord {
+		return RankAsked(signal.WorldRank{Number: 12}, "n3", code, "no such data").FailedRecord
+	}
+	for _, tc := range []struct {
+		name  string
+		cause signal.FailedRecord
+		code  int
+		word  string
+	}{
+		{"by itself", died(process.Exit{Code: 3}), 3, "rank"},
+		{"with the code of another outcome", died(process.Exit{Code: 76}), 76, "rank"},
+		{"by a signal", died(process.Exit{Code: -1, Signal: syscall.SIGSEGV}), 139, "rank"},
+		{"by a real-time signal", died(process.Exit{Code: -1, Signal: 40}), 168, "rank"},
+		{"by an abort", aborted(42), 42, "rank"},
+		{"by an abort with 0", aborted(0), 1, "rank"},
+		{"by an abort with -1", aborted(-1), 255, "rank"},
+		{"by an abort with 256", aborted(256), 1, "rank"},
+		{"by an abort with 300", aborted(300), 44, "rank"},
+		{"by a signal that no system has", signal.FailedRecord{Kind: "rank", Signal: "SIGODD"}, 1, "rank"},
+		{"by what is no rank", signal.FailedRecord{Kind: "service", Code: 3}, 77, "service"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := OutcomeBy(tc.cause); got.Code != tc.code || got.Word != tc.word || got.Meaning == "" {
+				t.Errorf("got %+v", got)
+			}
+		})
 	}
 }

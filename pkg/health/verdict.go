@@ -42,7 +42,7 @@ func Decide(failures []Observed, hostOf func(rank int) string) Verdict {
 		ordered = append(ordered, blamed{Observed: Observed{FailedRecord: unknown}})
 	}
 	first := ordered[0]
-	verdict := Verdict{Outcome: OutcomeOf(Kind(first.Kind)), Cause: first.FailedRecord, BadNodes: badNodes(ordered, hostOf)}
+	verdict := Verdict{Outcome: OutcomeBy(first.FailedRecord), Cause: first.FailedRecord, BadNodes: badNodes(ordered, hostOf)}
 	for _, failure := range ordered[1:] {
 		verdict.Consequences = append(verdict.Consequences, failure.FailedRecord)
 	}

@@ -111,7 +111,7 @@ func TestDecide(t *testing.T) {
 				failures := shuffled(random, tc.failures)
 				given := slices.Clone(failures)
 				v := Decide(failures, hostOf)
-				if v.Code != tc.code || !slices.Equal(v.BadNodes, tc.bad) || v.Outcome != OutcomeOf(Kind(v.Cause.Kind)) {
+				if v.Code != tc.code || !slices.Equal(v.BadNodes, tc.bad) || v.Outcome != OutcomeBy(v.Cause) {
 					t.Fatalf("got %+v, bad nodes %v: %s", v.Outcome, v.BadNodes, v.Cause.What)
 				}
 				for i, record := range records(v) {

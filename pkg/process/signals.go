@@ -27,3 +27,13 @@ func SignalName(sig syscall.Signal) string {
 		return fmt.Sprintf("signal %d", n)
 	}
 }
+
+// SignalNumber returns the signal that SignalName calls so; 0 where it calls none so.
+func SignalNumber(name string) syscall.Signal {
+	for sig := syscall.Signal(1); sig <= lastRealTime; sig++ {
+		if SignalName(sig) == name {
+			return sig
+		}
+	}
+	return 0
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -152,16 +153,18 @@ type DroppedRank struct {
 // FailedRecord is a cause, as the node saw it that saw it first.
 type FailedRecord struct {
 	Header
-	Kind   string   `json:"kind"`             // health names the kinds
-	Phase  string   `json:"phase"`            // of the sequence
-	What   string   `json:"what"`             // the sentence for people
-	Child  string   `json:"child,omitempty"`  // the child that died
-	Code   int      `json:"code,omitempty"`   // its exit code
-	Signal string   `json:"signal,omitempty"` // or the signal that ended it
-	Exit   string   `json:"exit,omitempty"`   // the same in words; empty where it has not ended
-	OOM    *OOM     `json:"oom,omitempty"`    // where the kernel ended processes meanwhile
-	Log    string   `json:"log,omitempty"`    // where its output is, in Logs
-	Lines  []string `json:"lines,omitempty"`  // the last lines of it
+	Kind   string `json:"kind"`             // health names the kinds
+	Phase  string `json:"phase"`            // of the sequence
+	What   string `json:"what"`             // the sentence for people
+	Child  string `json:"child,omitempty"`  // the child that died
+	Code   int    `json:"code,omitempty"`   // its exit code
+	Signal string `json:"signal,omitempty"` // or the signal that ended it
+	ChildEnd
+	Log   string   `json:"log,omitempty"`   // where its output is, in Logs
+	Lines []string `json:"lines,omitempty"` // the last lines of it
+	// WorldRank is the rank of the job's world that it is about; nil where it is
+	// about none. Header.Rank is the node's.
+	WorldRank *WorldRank `json:"world_rank,omitempty"`
 	// Lost are the ranks that this rank misses, where it misses any.
 	Lost []int `json:"lost,omitempty"`
 	// Report is what the checks of the node have said, where one of them failed.
@@ -172,6 +175,33 @@ type FailedRecord struct {
 	// Seen is when it happened, where that is still to become an age; zero in
 	// a record that was read.
 	Seen time.Time `json:"-"`
+}
+
+// ChildEnd is how a child has ended, besides its code.
+type ChildEnd struct {
+	Exit string `json:"exit,omitempty"` // in words; empty where it has not ended
+	OOM  *OOM   `json:"oom,omitempty"`  // where the kernel ended processes meanwhile
+}
+
+// WorldRank is a rank of the job's world, as people look for it.
+type WorldRank struct {
+	Number int    `json:"number"`
+	GPUs   string `json:"gpus,omitempty"` // of the node, by index: "2" or "4-7"; empty where it has none of its own
+}
+
+// String is how messages speak of it: "rank 12".
+func (w WorldRank) String() string { return fmt.Sprintf("rank %d", w.Number) }
+
+// Cards is how messages speak of its GPUs: "GPU 2", "GPUs 4-7"; empty where it has none.
+func (w WorldRank) Cards() string {
+	switch {
+	case w.GPUs == "":
+		return ""
+	case strings.ContainsAny(w.GPUs, ",-"):
+		return "GPUs " + w.GPUs
+	default:
+		return "GPU " + w.GPUs
+	}
 }
 
 // OOM is what the kernel's count says of processes that it ended because memory

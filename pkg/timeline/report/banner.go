@@ -43,6 +43,9 @@ func meaning(code int, word string) string {
 	if word == health.Driven || word == "" && code < 64 {
 		return "the driver's own code"
 	}
+	if word == health.OfRank.Word {
+		return "the rank's own code"
+	}
 	for _, o := range health.Outcomes() {
 		if o.Code == code && (word == "" || word == o.Word) {
 			return fmt.Sprintf("%s; another try: %s", o.Meaning, o.Requeue)

@@ -136,7 +136,7 @@ func sampleResult(run *timeline.Run, end, gate time.Duration, fails bool) *signa
 	dead := size - 1
 	cause := signal.FailedRecord{
 		Header: signal.Header{Rank: dead, Host: fmt.Sprintf("n%d", dead), At: dawn.Add(end - 400*time.Millisecond + time.Duration(dead)*7*time.Millisecond)}, Kind: "service", Phase: "driver",
-		What: fmt.Sprintf("the worker's service on n%d has died: killed by signal 9 (SIGKILL); the kernel ended 1 process for lack of memory", dead), Child: "worker", Signal: "SIGKILL", Exit: "killed by SIGKILL",
+		What: fmt.Sprintf("the worker's service on n%d has died: killed by signal 9 (SIGKILL); the kernel ended 1 process for lack of memory", dead), Child: "worker", Signal: "SIGKILL", ChildEnd: signal.ChildEnd{Exit: "killed by SIGKILL"},
 		Log: signal.LogName("worker", dead, size), Lines: []string{
 			"raylet: object store is 97 % full, spilling", `{"evil":"</script><script>window.hacked=1</script>"}`, "<img src=x onerror=\"window.hacked=2\">", "\x1b[31mred\x1b[0m \x1b]0;title\x07gone",
 			"raylet: cannot allocate 8.0 GiB for a task argument", "Killed",
