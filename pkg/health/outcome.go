@@ -80,7 +80,7 @@ const Driven = "driver"
 // end. The code is the rank's: OutcomeBy knows it.
 var OfRank = Outcome{0, "rank", "a rank of the world failed first (128+n where signal n ended it), or aborted the job with this code", RequeueYourCall}
 
-var ofRank = []Kind{RankFailed, RankAborted}
+func ofRank(kind Kind) bool { return kind == RankFailed || kind == RankAborted }
 
 // outcomes is the one map from kinds to exit codes. The codes of 64 to 77 are
 // those of BSD's sysexits.h where one fits.
@@ -106,7 +106,7 @@ var outcomes = []struct {
 // OutcomeOf returns the outcome of a failure of that kind. A kind that is not
 // in the table is an internal error.
 func OutcomeOf(kind Kind) Outcome {
-	if slices.Contains(ofRank, kind) {
+	if ofRank(kind) {
 		return OfRank
 	}
 	for _, row := range outcomes {
@@ -138,7 +138,7 @@ func Outcomes() []Outcome {
 
 // Kinds returns every kind that has an outcome.
 func Kinds() []Kind {
-	kinds := slices.Clone(ofRank)
+	kinds := []Kind{RankFailed, RankAborted}
 	for _, row := range outcomes {
 		kinds = append(kinds, row.kinds...)
 	}

@@ -98,10 +98,10 @@ func TestOutcomes(t *testing.T) {
 // The code of a world is that of the rank that failed first, as a shell has it.
 func TestOutcomeBy(t *testing.T) {
 	died := func(exit process.Exit) signal.FailedRecord {
-		return RankDied(signal.WorldRank{Number: 12}, "n3", exit).FailedRecord
+		return RankDied(signal.WorldRank{Number: 12}, "n3", exit, nil).FailedRecord
 	}
 	aborted := func(code int) signal.FailedRecord {
-		return RankAsked(signal.WorldRank{Number: 12}, "n3", code, "no such data").FailedRecord
+		return RankAsked(signal.WorldRank{Number: 12}, "n3", code, "no such data", nil).FailedRecord
 	}
 	for _, tc := range []struct {
 		name  string

@@ -60,15 +60,13 @@ type blamed struct {
 func byBlame(failures []Observed) []blamed {
 	ordered, all := make([]blamed, len(failures)), hear(failures)
 	for i, failure := range failures {
-		ordered[i] = blamed{failure, remoteness(Kind(failure.Kind))}
-		if all.explains(failure) {
-			ordered[i].remoteness = outermost
-		}
+		ordered[i] = blamed{failure, all.remoteness(failure)}
 	}
 	slices.SortFunc(ordered, func(a, b blamed) int {
 		return cmp.Or(
 			cmp.Compare(a.remoteness, b.remoteness),
 			a.happened().Compare(b.happened()),
+			cmp.Compare(worldRank(a.FailedRecord), worldRank(b.FailedRecord)),
 			cmp.Compare(a.Rank, b.Rank),
 			cmp.Compare(a.Kind, b.Kind),
 			cmp.Compare(a.What, b.What),
@@ -97,8 +95,12 @@ func remoteness(kind Kind) int {
 	}
 }
 
-// outermost is the remoteness of a loss that is explained.
-const outermost = 4
+// outermost is the remoteness of a loss that is explained, and provoked that of a
+// rank's failure that looks like a consequence of others.
+const (
+	provoked  = 3
+	outermost = 4
+)
 
 // Gentle tells whether a failure of this kind is an end that somebody has asked for.
 func Gentle(kind Kind) bool { return kind == Terminated || kind == Interrupted }
@@ -116,15 +118,21 @@ func Loss(kind Kind) bool {
 
 // testimony is what the records say of the ranks, all of them together.
 type testimony struct {
-	spoke map[int]bool // has said itself why it goes: a daemon that is killed says nothing
-	sick  map[int]bool // is cut off by its own word, or missed by the head
+	spoke   map[int]bool // has said itself why it goes: a daemon that is killed says nothing
+	sick    map[int]bool // is cut off by its own word, or missed by the head
+	aborted map[int]bool // the ranks of the world that have asked for the end
+	losses  []Observed   // that nothing explains
+	trouble time.Time    // when the first happened of which ranks can fail; zero where nothing has
 }
 
 func hear(all []Observed) testimony {
-	t := testimony{spoke: make(map[int]bool), sick: make(map[int]bool)}
+	t := testimony{spoke: make(map[int]bool), sick: make(map[int]bool), aborted: make(map[int]bool)}
 	for _, o := range all {
 		kind := Kind(o.Kind)
 		switch {
+		case kind == RankAborted:
+			t.aborted[worldRank(o.FailedRecord)] = true
+		case kind == RankFailed: // of its rank, and not of its daemon
 		case kind == CutOff:
 			t.spoke[o.Rank], t.sick[o.Rank] = true, true
 		case !Loss(kind):
@@ -135,7 +143,19 @@ func hear(all []Observed) testimony {
 			}
 		}
 	}
-	return t
+	return t.ofRanks(all)
+}
+
+// remoteness tells how far a failure is from being the cause, knowing all of them.
+func (t testimony) remoteness(o Observed) int {
+	switch {
+	case t.explains(o):
+		return outermost
+	case t.provoked(o):
+		return provoked
+	default:
+		return remoteness(Kind(o.Kind))
+	}
 }
 
 // explains tells whether a failure is the consequence of another, which may have

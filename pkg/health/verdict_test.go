@@ -47,13 +47,16 @@ func shuffled(random *rand.Rand, failures []Observed) []Observed {
 	return other
 }
 
+// decision is a verdict that is wanted.
+type decision struct {
+	name     string
+	failures []Observed // the cause first, then the others by blame
+	code     int
+	bad      []string
+}
+
 func TestDecide(t *testing.T) {
-	for _, tc := range []struct {
-		name     string
-		failures []Observed // the cause first, then the others by blame
-		code     int
-		bad      []string
-	}{
+	for _, tc := range slices.Concat([]decision{
 		{"one cause", []Observed{observed(ServiceDied, 2, 5)}, 77, nil},
 		{"one consequence", []Observed{lost(0, 5, 3)}, 76, []string{"n3"}},
 		{"a cause seen after its consequences", []Observed{
@@ -104,7 +107,7 @@ func TestDecide(t *testing.T) {
 		}, 76, []string{"n0"}},
 		{"who is missed by the head misses the head", []Observed{missing(HostLost, 0, 30, 3), missing(HostLost, 3, 20, 0)}, 76, []string{"n3"}},
 		{"what is only silent yields to what a kernel has told", []Observed{missing(DaemonDied, 0, 30, 3), lost(0, 1, 4)}, 76, []string{"n3"}},
-	} {
+	}, decisionsOnRanks) {
 		t.Run(tc.name, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
 			for range 50 {
@@ -143,6 +146,9 @@ func draw(random *rand.Rand, all []Kind) []Observed {
 				o.Lost = append(o.Lost, random.IntN(5))
 			}
 		}
+		if ofRank(Kind(o.Kind)) {
+			o = drawRank(random, o)
+		}
 		failures = append(failures, aged(random.IntN(3), o))
 	}
 	return failures
@@ -159,14 +165,13 @@ func TestDecideProperty(t *testing.T) {
 		known := hear(failures)
 		nearest := outermost
 		for _, o := range failures {
-			if !known.explains(o) {
-				nearest = min(nearest, remoteness(Kind(o.Kind)))
-			}
+			nearest = min(nearest, known.remoteness(o))
 		}
 		if nearest == outermost {
 			t.Errorf("seed %d: %v: each explains another", seed, failures)
 		}
-		if got := remoteness(Kind(first.Cause.Kind)); got != nearest {
+		at := slices.IndexFunc(failures, func(o Observed) bool { return reflect.DeepEqual(o.FailedRecord, first.Cause) })
+		if got := known.remoteness(failures[at]); got != nearest {
 			t.Errorf("seed %d: the verdict on %v is %s", seed, failures, first.Cause.What)
 		}
 		if told := len(records(first)); told != len(failures) {

@@ -187,6 +187,9 @@ type ChildEnd struct {
 type WorldRank struct {
 	Number int    `json:"number"`
 	GPUs   string `json:"gpus,omitempty"` // of the node, by index: "2" or "4-7"; empty where it has none of its own
+	// Symptom is what makes it look as if it had failed because of another process,
+	// as its last lines have it; empty where nothing does.
+	Symptom string `json:"symptom,omitempty"`
 }
 
 // String is how messages speak of it: "rank 12".

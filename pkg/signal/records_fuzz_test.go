@@ -25,7 +25,7 @@ func fullRecords() []Record {
 	cause := FailedRecord{
 		Header: Header{Version: 1, Nonce: "ours", Rank: 3, Host: "n3", At: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)},
 		Kind:   "service", Phase: "workers", What: "it died", Child: "worker", Code: 1, Signal: "KILL", Log: "worker-0003.log",
-		Lines: []string{"last", "\xff<&>\u2028"}, Lost: []int{1, 2}, ChildEnd: ChildEnd{"exit code 1", &OOM{Kills: 1, Limit: 2, Cgroup: "/c"}}, WorldRank: &WorldRank{Number: 12, GPUs: "2"},
+		Lines: []string{"last", "\xff<&>\u2028"}, Lost: []int{1, 2}, ChildEnd: ChildEnd{"exit code 1", &OOM{Kills: 1, Limit: 2, Cgroup: "/c"}}, WorldRank: &WorldRank{Number: 12, GPUs: "2", Symptom: "broken pipe"},
 	}
 	return []Record{
 		&Job{Run: "17.0", Key: "facts", Size: 4, Digest: "d", Addresses: []string{"192.0.2.1", "n0"}, Program: "v1", PID: 7, FileSystem: "nfs", SandboxStep: true},
