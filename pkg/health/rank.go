@@ -129,6 +129,20 @@ func (t testimony) provoked(o Observed) bool {
 	}
 }
 
+// afterSymptomHere is for how long a rank's failure lets others of its node be told
+// first, where it looks like a consequence of them: of those, one daemon sees the
+// ends, and a node has one cause to tell.
+const afterSymptomHere = 200 * time.Millisecond
+
+// Yield returns for how long the failure of a rank is to wait for others of its node,
+// which are told instead of it.
+func Yield(f *Failure) time.Duration {
+	if symptomatic(f.FailedRecord) {
+		return afterSymptomHere
+	}
+	return 0
+}
+
 // afterSymptom is for how long the verdict waits for other records where all that
 // is known looks like a consequence. Its cause has happened by then, and its record
 // comes as quickly as this one has; a process that takes longer to end is not

@@ -136,6 +136,7 @@ func TestUndecided(t *testing.T) {
 		{"a service has died", []Observed{observed(ServiceDied, 2, 5)}, time.Time{}},
 		{"a rank has lost another", []Observed{exited(12, 5, 1, gloo)}, at(1005)},
 		{"since the first of them", []Observed{exited(12, 600, 1, gloo), exited(1, 5, 1, reset)}, at(1005)},
+		{"since the first that was seen, whichever is to blame", []Observed{aged(900, exited(12, 600, 1, gloo)), exited(1, 5, 1, reset)}, at(1005)},
 		{"since it is known, however old it is", []Observed{aged(900, exited(12, 950, 1, gloo))}, at(1950)},
 		{"Open MPI's peers have aborted", []Observed{aborted(12, 5, 14, "")}, at(1005)},
 		{"until the cause is known", []Observed{exited(12, 5, 1, gloo), died(3, 30, syscall.SIGKILL)}, time.Time{}},

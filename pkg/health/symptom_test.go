@@ -68,6 +68,9 @@ func TestSymptomatic(t *testing.T) {
 					t.Errorf("%v does not look like a consequence", sig)
 				}
 			}
+			if got := Yield(RankDied(signal.WorldRank{}, "n1", process.Exit{Code: 1}, lines)); (got > 0) != tc.looks {
+				t.Errorf("it yields for %v", got)
+			}
 			if got := symptomatic(RankAsked(signal.WorldRank{}, "n1", 1, "", lines).FailedRecord); got != tc.looks {
 				t.Errorf("abort: %t", got)
 			}
