@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -29,6 +30,7 @@ type looks struct {
 	elders  map[int]entry // by pid, who can't be of a family; guarded by looking
 
 	mu   sync.Mutex
+	next *look                     // one that has not begun yet; nil where nobody waits for any; guarded by mu
 	hung map[processID]chan []byte // the looks that do: where the answer will come, which nobody takes; guarded by mu
 }
 
@@ -51,19 +53,47 @@ func newLooks(since uint64) *looks {
 	return &looks{since: since, most: mostHung, elders: make(map[int]entry), hung: make(map[processID]chan []byte)}
 }
 
-// all looks at every process that can belong to a family of the daemon's. The kernel's threads, and those older than the
+// look is one look at all processes, which all share who asked for it before it began.
+type look struct {
+	done chan struct{} // closed when the rest is known
+	all  []procStat
+	err  error
+}
+
+// all looks at every process that can belong to a family of the daemon's: a hundred children that end at once cost few
+// looks more than one, for who asks while one is under way shares the next with all who do.
+func (l *looks) all() ([]procStat, error) {
+	l.mu.Lock()
+	first := l.next == nil
+	if first {
+		l.next = &look{done: make(chan struct{})}
+	}
+	next := l.next
+	l.mu.Unlock()
+	if first {
+		l.looking.Lock()
+		l.mu.Lock()
+		l.next = nil
+		l.mu.Unlock()
+		next.all, next.err = l.look()
+		l.looking.Unlock()
+		close(next.done)
+	}
+	<-next.done
+	return slices.Clone(next.all), next.err
+}
+
+// look looks at every process that can belong to a family of the daemon's; looking is held. The kernel's threads, and those older than the
 // daemon, can't: they are most of a node's processes, and once known cost one call each. Where /proc is mounted with
 // hidepid, strangers are not seen. An error means that a process could not be looked at: the others are returned, and an
 // empty result must not be taken for "nobody is there".
-func (l *looks) all() ([]procStat, error) {
+func (l *looks) look() ([]procStat, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the processes: %v", err)
 	}
 	defer dir.Close()
 	names, listErr := dir.Readdirnames(-1)
-	l.looking.Lock()
-	defer l.looking.Unlock()
 	before := l.elders
 	l.elders = make(map[int]entry, len(before))
 	var all []procStat
@@ -84,6 +114,7 @@ func (l *looks) all() ([]procStat, error) {
 		case err == nil && (p.kernel || p.start < l.since):
 			l.elders[pid] = at
 		case err == nil:
+			p.read = sync.OnceValue(func() []string { return marksIn(l.environ(p)) })
 			all = append(all, p)
 		case !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission):
 			listErr = fmt.Errorf("process %d: %v", pid, err)

@@ -26,7 +26,8 @@ type procStat struct {
 	state                byte
 	dead                 bool // a zombie without living threads: nothing is left to kill
 	kernel               bool
-	marks                []string // the marks in its environment, where somebody looked
+	marks                []string        // the marks in its environment, where somebody looked
+	read                 func() []string // looks there, once for all who share this look
 }
 
 func (p procStat) String() string {

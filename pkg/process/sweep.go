@@ -100,7 +100,7 @@ func (s *sweep) readMarks(all, known []procStat) bool {
 		if have[p.pid] || p.dead || !s.claim.eligible(p) {
 			continue
 		}
-		all[i].marks = marksIn(s.looks.environ(p))
+		all[i].marks = p.read()
 		found = found || s.claim.marked(all[i])
 	}
 	return found
