@@ -127,6 +127,16 @@ func (l Listing) Events() map[int][]int {
 	return events
 }
 
+// Slots returns how many ranks each node may have that a listing of Nodes shows to
+// have said so.
+func (l Listing) Slots() map[int]int {
+	slots := make(map[int]int)
+	for _, m := range l.marks[Slots] {
+		slots[m.rank] = int(m.number)
+	}
+	return slots
+}
+
 // Aborts returns, in order, the ranks whose abort a listing of Control shows.
 func (l Listing) Aborts() []int { return slices.Clone(l.aborts) }
 

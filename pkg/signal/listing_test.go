@@ -72,6 +72,16 @@ func TestListingKinds(t *testing.T) {
 	}
 }
 
+func TestListingSlots(t *testing.T) {
+	l := newListing([]string{SlotsName(0, 4, 3), SlotsName(2, 4, 128), SlotsName(3, 4, 0), "0001.slots", "0007.slots.000004", "0001.joined"}, 4, 1, time.Now())
+	if diff := cmp.Diff(map[int]int{0: 3, 2: 128, 3: 0}, l.Slots()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]int{1}, l.Missing(Slots, 4)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestListingTeam(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

@@ -20,6 +20,7 @@ const (
 const (
 	NameJob   = "job"   // the attempt
 	NameHead  = "head"  // the head's service is up
+	NameRanks = "ranks" // which ranks of a world run where
 	NameGo    = "go"    // the gate is open
 	NameDrain = "drain" // the orderly end
 	NameOver  = "over"  // after an abort: the head has done all it will do
@@ -42,6 +43,8 @@ const (
 	// the name counts. SandboxBeat is that of a sandbox's own daemon.
 	BeatState   = "beat"
 	SandboxBeat = "sandbox-beat"
+	Slots       = "slots" // the node may have so many ranks; the third part is that number
+	Ended       = "ended" // all ranks of the node have
 	Done        = "done"  // ended
 	Event       = "event" // something befell the node that ended nothing; the third part counts
 	abort       = "abort" // in Control: the end with a cause, by rank
@@ -84,6 +87,9 @@ func CheckedName(rank, size int, kind int64) string {
 
 // EventName returns the name in Nodes of the nth thing that befell rank.
 func EventName(rank, size, n int) string { return beatName(rank, size, Event, int64(n)) }
+
+// SlotsName returns the name in Nodes that says how many ranks a node may have.
+func SlotsName(rank, size, slots int) string { return beatName(rank, size, Slots, int64(slots)) }
 
 // AbortName returns the name in Control of the abort that rank publishes.
 func AbortName(rank, size int) string {
@@ -133,7 +139,7 @@ func beatName(rank, size int, state string, count int64) string {
 
 // counted tells whether a name of that state must end with a number.
 func counted(state string) bool {
-	return state == BeatState || state == SandboxBeat || state == Event
+	return state == BeatState || state == SandboxBeat || state == Event || state == Slots
 }
 
 // ParseNodeName takes a name in Nodes of a job of size nodes apart: the rank,

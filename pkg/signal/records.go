@@ -215,6 +215,31 @@ type OOM struct {
 	Cgroup string `json:"cgroup"`
 }
 
+// RanksRecord says which ranks of a world run where: so many on each node of the team,
+// numbered in that order, which pkg/ranks names.
+type RanksRecord struct {
+	Header
+	Order   string `json:"order,omitempty"`
+	PerNode []int  `json:"per_node"`
+	// Master is the address of the node of rank 0, and MasterPort a port there that is
+	// kept for it.
+	Master     string `json:"master"`
+	MasterPort int    `json:"master_port"`
+}
+
+// EndedRecord says how the ranks of a node have ended, by their numbers.
+type EndedRecord struct {
+	Header
+	Exits []RankExit `json:"exits"`
+}
+
+// RankExit is how a rank has ended.
+type RankExit struct {
+	Rank int    `json:"rank"` // of the world
+	Code int    `json:"code"` // 128+n where signal n has ended it
+	Exit string `json:"exit"` // the same in words
+}
+
 // AbortRecord is the end with a cause: the verdict, and with it the job's code.
 type AbortRecord struct {
 	Header
