@@ -228,6 +228,18 @@ func (c *Children) Disown(child *process.Child) {
 	c.all = slices.DeleteFunc(c.all, func(other *process.Child) bool { return other == child })
 }
 
+// ExitOf returns how a child has ended that was started; false where it was not.
+func (c *Children) ExitOf(name string) (process.Exit, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, child := range c.all {
+		if child.Name() == name {
+			return child.Exit(), true
+		}
+	}
+	return process.Exit{}, false
+}
+
 // Count returns how many children there are.
 func (c *Children) Count() int {
 	c.mu.Lock()

@@ -1,0 +1,190 @@
+package ranks
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Fit is what one rank is given besides the command, which is the same for all.
+type Fit struct {
+	Env     []string
+	Prepare func() (undo func(), err error) // see process.Spec; nil where the rank is not bound
+	GPUs    string                          // that it has, for people; empty: none
+	In      *os.File                        // nil: it has no standard input
+	Out     io.Writer                       // see process.Spec
+	Err     io.Writer
+	Done    func() // called when all that it has printed was passed on
+}
+
+// Crew are the ranks of one node.
+type Crew struct {
+	Argv  []string
+	Ranks []Rank
+	Node  string // in messages
+	Fit   func(Rank) (Fit, error)
+	// GoOn has the others run on where one has failed.
+	GoOn     bool
+	Children *service.Children
+	// Background runs a task that the daemon waits for.
+	Background func(task func(ctx context.Context))
+	Log        *zap.Logger
+
+	mu    sync.Mutex
+	exits []signal.RankExit // of those that have ended, in the order of their ends; guarded by mu
+}
+
+// Run starts the ranks side by side and waits until all have ended. How each has is
+// returned in the order of the ranks, also with an error: the first rank that has
+// failed, a *health.Failure, unless the others go on; or why ctx has ended. Who runs
+// on then is left to the Children's Stop. A start that has begun when ctx ends goes on
+// until starting does: who is being started may run already, and is owed a grace.
+func (c *Crew) Run(ctx, starting context.Context) ([]signal.RankExit, error) {
+	own, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var starts errgroup.Group
+	starts.SetLimit(2 * runtime.GOMAXPROCS(0)) // each has a thread of its own
+	var ends sync.WaitGroup
+	for _, rank := range c.Ranks {
+		starts.Go(func() error {
+			if own.Err() != nil {
+				return context.Cause(own)
+			}
+			child, fit, err := c.start(starting, rank)
+			if err != nil {
+				cancel(err)
+				return err
+			}
+			ends.Go(func() {
+				if err := c.await(own, rank, child, fit); err != nil && !c.GoOn {
+					cancel(err)
+				}
+			})
+			return nil
+		})
+	}
+	_ = starts.Wait() // which is why own has ended
+	stop := c.tellStragglers(own)
+	ends.Wait()
+	stop()
+	return c.ended(), context.Cause(own)
+}
+
+// start starts one rank.
+func (c *Crew) start(ctx context.Context, rank Rank) (*process.Child, Fit, error) {
+	fit, err := c.Fit(rank)
+	if err != nil {
+		return nil, fit, err
+	}
+	child, err := c.Children.Start(ctx, process.Spec{
+		Name: service.Rank(rank.Rank), Argv: c.Argv, Env: fit.Env, Stdin: fit.In, Stdout: fit.Out, Stderr: fit.Err, Prepare: fit.Prepare,
+	})
+	if err != nil && ctx.Err() != nil {
+		return nil, fit, context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, fit, health.Failed(service.Unstarted(err), "cannot start rank %d on %s: %v", rank.Rank, c.Node, err)
+	}
+	c.Background(func(context.Context) {
+		<-child.Done() // it comes a bounded time after the rank's end
+		fit.Done()
+	})
+	return child, fit, nil
+}
+
+// await waits for the end of a rank. Its error is the rank's failure, or that ctx
+// has ended first.
+func (c *Crew) await(ctx context.Context, rank Rank, child *process.Child, fit Fit) error {
+	if !pause.Await(ctx, child.Ended()) {
+		return context.Cause(ctx)
+	}
+	exit := child.Exit()
+	c.note(rank, exit)
+	if exit.Status() == 0 || exit.Asked {
+		return nil
+	}
+	// Who signals a whole step has signalled this daemon, too.
+	if !pause.For(ctx, service.Skew(exit)) {
+		return context.Cause(ctx)
+	}
+	return c.failure(rank, child, fit)
+}
+
+// failure is that a rank has failed.
+func (c *Crew) failure(rank Rank, child *process.Child, fit Fit) *health.Failure {
+	f := health.RankDied(signal.WorldRank{Number: rank.Rank, GPUs: fit.GPUs}, c.Node, child.Exit(), child.LastLines())
+	return c.Children.About(f, child)
+}
+
+// note keeps how a rank has ended.
+func (c *Crew) note(rank Rank, exit process.Exit) {
+	end := signal.RankExit{Rank: rank.Rank, Code: exit.Status(), Exit: exit.String()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.exits = append(c.exits, end)
+}
+
+// ended is how the ranks have ended so far, in their order.
+func (c *Crew) ended() []signal.RankExit {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	exits := slices.Clone(c.exits)
+	slices.SortFunc(exits, func(a, b signal.RankExit) int { return cmp.Compare(a.Rank, b.Rank) })
+	return exits
+}
+
+// stragglerTime is from when on people are told, at longer and longer intervals, of
+// the ranks that go on when others have ended.
+const stragglerTime = time.Minute
+
+// tellStragglers tells of them until the function that it returns is called, which
+// waits for that.
+func (c *Crew) tellStragglers(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		since, wait := time.Time{}, stragglerTime
+		for pause.For(ctx, time.Second) {
+			exits := c.ended()
+			switch {
+			case len(exits) == 0:
+			case since.IsZero():
+				since = time.Now()
+			case time.Since(since) >= wait:
+				c.Log.Warn(fmt.Sprintf("of the ranks on %s the first ended %s ago, and still there: %s",
+					c.Node, prose.Brief(time.Since(since)), prose.Ranks(c.left(exits))))
+				wait *= 2
+			}
+		}
+	})
+	return func() {
+		cancel()
+		telling.Wait()
+	}
+}
+
+// left are the ranks that go on.
+func (c *Crew) left(exits []signal.RankExit) (left []int) {
+	for _, rank := range c.Ranks {
+		if !slices.ContainsFunc(exits, func(e signal.RankExit) bool { return e.Rank == rank.Rank }) {
+			left = append(left, rank.Rank)
+		}
+	}
+	return left
+}

@@ -1,0 +1,75 @@
+package ranks
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestEnviron(t *testing.T) {
+	p, err := MakePlan(Wish{PerNode: "2"}, []int{2, 2, 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := []string{
+		"HOME=/h", "RANK=7", "SLURM_JOB_ID=17", "SLURM_STEP_ID=0", "SLURM_PROCID=2", "SLURM_NTASKS=3", "SLURM_LOCALID=0", "SLURM_NODEID=2",
+		"PMI_FD=9", "PMIX_RANK=2", "OMPI_COMM_WORLD_RANK=2", "SLURM_PMI_KVS_NO_DUP_KEYS=yes", "TORCHELASTIC_USE_AGENT_STORE=True",
+	}
+	want := []string{
+		"HOME=/h", "SLURM_JOB_ID=17", "SLURM_STEP_ID=0", "SLURM_NODEID=2",
+		"BRINGUPD_LOCAL_RANK=1", "BRINGUPD_LOCAL_RANKS=2", "BRINGUPD_RANK=5", "BRINGUPD_RANKS=6",
+		"GROUP_RANK=2", "GROUP_WORLD_SIZE=3", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=192.0.2.1", "MASTER_PORT=31234",
+		"RANK=5", "ROLE_NAME=default", "ROLE_RANK=5", "ROLE_WORLD_SIZE=6",
+		"SLURM_GTIDS=4,5", "SLURM_LOCALID=1", "SLURM_NPROCS=6", "SLURM_NTASKS=6", "SLURM_NTASKS_PER_NODE=2", "SLURM_PROCID=5",
+		"SLURM_STEP_NUM_TASKS=6", "SLURM_STEP_TASKS_PER_NODE=2(x3)", "SLURM_TASKS_PER_NODE=2(x3)",
+		"TORCHELASTIC_MAX_RESTARTS=0", "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_RUN_ID=17.0", "WORLD_SIZE=6",
+	}
+	got := Environ(base, p, p.Of(5), Meeting{Address: "192.0.2.1", Port: 31234, Run: "17.0"})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestHoldPort has the kernel give the port to nobody, and a server that asks for it.
+func TestHoldPort(t *testing.T) {
+	port, release, err := HoldPort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	for range 2000 {
+		l, err := net.Listen("tcp4", "0.0.0.0:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		given := l.Addr().(*net.TCPAddr).Port
+		_ = l.Close()
+		if given == port {
+			t.Fatalf("port %d was given to somebody else", port)
+		}
+	}
+	// Go's listeners set SO_REUSEADDR, as torch's store does.
+	server, err := net.Listen("tcp4", at)
+	if err != nil {
+		t.Fatalf("a server that wants the port can't have it: %v", err)
+	}
+	defer server.Close()
+	if conn, err := net.Dial("tcp4", at); err != nil {
+		t.Errorf("nobody reaches the server: %v", err)
+	} else {
+		_ = conn.Close()
+	}
+	bare := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		_ = raw.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 0) })
+		return err
+	}}
+	if l, err := bare.Listen(context.Background(), "tcp4", at); err == nil {
+		_ = l.Close()
+		t.Error("a second server has the port, too")
+	}
+}

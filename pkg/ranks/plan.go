@@ -1,0 +1,119 @@
+package ranks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Rank is one rank's place in the world.
+type Rank struct {
+	Rank  int
+	Node  int // by its place in the team
+	Local int // on that node
+}
+
+// Plan is which ranks run where.
+type Plan struct {
+	order   Order
+	perNode []int
+	all     []Rank // by rank
+}
+
+// MakePlan makes the plan of a wish. slots is how many ranks each node has, or, where
+// the wish tells how many there are in all, may have. Its error says what is missing.
+func MakePlan(w Wish, slots []int) (Plan, error) {
+	perNode := slices.Clone(slots)
+	if w.Total > 0 && w.PerNode == "" {
+		left := w.Total
+		for node, free := range slots {
+			perNode[node] = min(free, left)
+			left -= perNode[node]
+		}
+		if left > 0 && !w.Oversubscribe {
+			return Plan{}, fmt.Errorf("cannot run %d ranks: the %d %s have %d cores or GPUs for the job; give --oversubscribe to let ranks share, or more nodes",
+				w.Total, len(slots), prose.Noun(len(slots), "node"), w.Total-left)
+		}
+		for node := 0; left > 0; node, left = (node+1)%len(slots), left-1 {
+			perNode[node]++
+		}
+	}
+	p := planned(w.Order, perNode)
+	if w.Total > 0 && w.PerNode != "" && w.Total != len(p.all) {
+		return Plan{}, fmt.Errorf("cannot run %d ranks (--ranks) as --ranks-per-node=%s makes %d on %d %s: give one of the two",
+			w.Total, w.PerNode, len(p.all), len(slots), prose.Noun(len(slots), "node"))
+	}
+	return p, nil
+}
+
+// planned numbers the ranks.
+func planned(order Order, perNode []int) Plan {
+	p := Plan{order: order, perNode: perNode}
+	for node, n := range perNode {
+		for local := range n {
+			p.all = append(p.all, Rank{Node: node, Local: local})
+		}
+	}
+	if order == RoundRobin {
+		slices.SortStableFunc(p.all, func(a, b Rank) int { return a.Local - b.Local })
+	}
+	for rank := range p.all {
+		p.all[rank].Rank = rank
+	}
+	return p
+}
+
+// PlanOf is the plan that a head has published.
+func PlanOf(r *signal.RanksRecord) Plan { return planned(Order(r.Order), r.PerNode) }
+
+// Record is the plan as a head publishes it.
+func (p Plan) Record() *signal.RanksRecord {
+	return &signal.RanksRecord{Order: string(p.order), PerNode: p.perNode}
+}
+
+// Ranks returns how many ranks there are.
+func (p Plan) Ranks() int { return len(p.all) }
+
+// Nodes returns how many nodes there are, also such as have no rank.
+func (p Plan) Nodes() int { return len(p.perNode) }
+
+// On returns the ranks of a node, by their local number.
+func (p Plan) On(node int) []Rank {
+	return slices.DeleteFunc(slices.Clone(p.all), func(r Rank) bool { return r.Node != node })
+}
+
+// Of returns the place of a rank.
+func (p Plan) Of(rank int) Rank { return p.all[rank] }
+
+// Local returns how many ranks a node has.
+func (p Plan) Local(node int) int { return p.perNode[node] }
+
+// Uneven tells which of the nodes, by their names, have how many ranks; nothing where
+// all have as many.
+func (p Plan) Uneven(hosts func(nodes []int) string) string {
+	by := make(map[int][]int)
+	var counts []int
+	for node, n := range p.perNode {
+		if by[n] == nil {
+			counts = append(counts, n)
+		}
+		by[n] = append(by[n], node)
+	}
+	if len(counts) < 2 {
+		return ""
+	}
+	slices.Sort(counts)
+	var parts []string
+	for _, n := range slices.Backward(counts) {
+		parts = append(parts, fmt.Sprintf("%s: %d %s", hosts(by[n]), n, prose.Noun(n, "rank")))
+	}
+	return "the nodes have not as many ranks each: " + strings.Join(parts, "; ")
+}
+
+// Failed are those of some exits that were not well.
+func Failed(exits []signal.RankExit) []signal.RankExit {
+	return slices.DeleteFunc(slices.Clone(exits), func(e signal.RankExit) bool { return e.Code == 0 })
+}

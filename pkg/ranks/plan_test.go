@@ -1,0 +1,130 @@
+package ranks
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestHere(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		wish  Wish
+		slots Slots
+		want  int
+		err   string
+	}{
+		{"a number", Wish{PerNode: "4"}, Slots{Cores: 8}, 4, ""},
+		{"as many as cores", Wish{PerNode: "8"}, Slots{Cores: 8}, 8, ""},
+		{"more than cores", Wish{PerNode: "9"}, Slots{Cores: 8}, 0, "9 ranks on a node with 8 cores for the job (--ranks-per-node=9): give --oversubscribe"},
+		{"more than cores, allowed", Wish{PerNode: "9", Oversubscribe: true}, Slots{Cores: 8}, 9, ""},
+		{"more than GPUs", Wish{PerNode: "5"}, Slots{GPUs: 4, Cores: 8, Bound: true}, 0, "with 4 GPUs"},
+		{"more than GPUs that are not bound", Wish{PerNode: "5"}, Slots{GPUs: 4, Cores: 8}, 5, ""},
+		{"one a GPU", Wish{PerNode: PerGPU}, Slots{GPUs: 4, Cores: 64, Bound: true}, 4, ""},
+		{"one a GPU, and there is none", Wish{PerNode: PerGPU}, Slots{Cores: 64, Bound: true}, 0, "no GPU there"},
+		{"one a NUMA node", Wish{PerNode: PerNUMA}, Slots{NUMAs: 2, Cores: 64}, 2, ""},
+		{"one a NUMA node, and none is known", Wish{PerNode: PerNUMA}, Slots{Cores: 2}, 1, ""},
+		{"one a core", Wish{PerNode: PerCore}, Slots{NUMAs: 2, Cores: 64}, 64, ""},
+		{"one a core beside fewer GPUs", Wish{PerNode: PerCore}, Slots{GPUs: 4, Cores: 64, Bound: true}, 0, "--bind without gpu"},
+		{"so many in all", Wish{Total: 100}, Slots{GPUs: 4, Cores: 64, Bound: true}, 4, ""},
+		{"so many in all, without GPUs", Wish{Total: 100}, Slots{Cores: 64}, 64, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := tc.wish.Here(tc.slots)
+			if got != tc.want || !says(err, tc.err) {
+				t.Errorf("%d, %v; want %d, %q", got, err, tc.want, tc.err)
+			}
+		})
+	}
+}
+
+func TestCounted(t *testing.T) {
+	for _, tc := range []struct {
+		wish            Wish
+		wanted, counted bool
+	}{
+		{Wish{}, false, false},
+		{Wish{PerNode: "3"}, true, false},
+		{Wish{PerNode: PerGPU}, true, true},
+		{Wish{Total: 3}, true, true},
+	} {
+		if tc.wish.Wanted() != tc.wanted || tc.wish.Counted() != tc.counted {
+			t.Errorf("%+v: wanted %v, counted %v", tc.wish, tc.wish.Wanted(), tc.wish.Counted())
+		}
+	}
+}
+
+func TestParsePerNode(t *testing.T) {
+	for text, want := range map[string]string{"1": "", "128": "", "gpu": "", "numa": "", "core": "", "0": "give", "-1": "give", "gpus": "give", "": "give", "1.5": "give", "4294967296": "give"} {
+		if got, err := ParsePerNode(text); !says(err, want) || err == nil && got != text {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+	}
+}
+
+func TestMakePlan(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		wish  Wish
+		slots []int
+		want  string // node.local of each rank
+		err   string
+	}{
+		{"by node", Wish{PerNode: "2"}, []int{2, 2}, "0.0 0.1 1.0 1.1", ""},
+		{"round-robin", Wish{PerNode: "2", Order: RoundRobin}, []int{2, 2}, "0.0 1.0 0.1 1.1", ""},
+		{"uneven, by node", Wish{PerNode: PerGPU}, []int{1, 3}, "0.0 1.0 1.1 1.2", ""},
+		{"uneven, round-robin", Wish{PerNode: PerGPU, Order: RoundRobin}, []int{1, 3}, "0.0 1.0 1.1 1.2", ""},
+		{"uneven, round-robin, the first has more", Wish{PerNode: PerGPU, Order: RoundRobin}, []int{3, 1}, "0.0 1.0 0.1 0.2", ""},
+		{"so many in all", Wish{Total: 3}, []int{2, 2, 2}, "0.0 0.1 1.0", ""},
+		{"more in all than there is room for", Wish{Total: 5}, []int{2, 2}, "", "have 4 cores or GPUs"},
+		{"more in all, shared", Wish{Total: 5, Oversubscribe: true}, []int{2, 2}, "0.0 0.1 0.2 1.0 1.1", ""},
+		{"both, and they agree", Wish{PerNode: "2", Total: 4}, []int{2, 2}, "0.0 0.1 1.0 1.1", ""},
+		{"both, and they don't", Wish{PerNode: "2", Total: 3}, []int{2, 2}, "", "makes 4 on 2 nodes"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, err := MakePlan(tc.wish, tc.slots)
+			if !says(err, tc.err) {
+				t.Fatalf("%v, not %q", err, tc.err)
+			}
+			var got []string
+			for rank := range p.Ranks() {
+				r := p.Of(rank)
+				got = append(got, fmt.Sprintf("%d.%d", r.Node, r.Local))
+				if r.Rank != rank || p.On(r.Node)[r.Local] != r {
+					t.Errorf("rank %d is %+v, and on its node %+v", rank, r, p.On(r.Node))
+				}
+			}
+			if strings.Join(got, " ") != tc.want {
+				t.Errorf("got %v, want %s", got, tc.want)
+			}
+			if err == nil {
+				if diff := cmp.Diff(p, PlanOf(p.Record()), cmp.AllowUnexported(Plan{})); diff != "" {
+					t.Errorf("its record says something else: %s", diff)
+				}
+			}
+		})
+	}
+}
+
+func TestUneven(t *testing.T) {
+	hosts := func(nodes []int) string { return fmt.Sprint(nodes) }
+	for want, slots := range map[string][]int{
+		"": {2, 2, 2},
+		"the nodes have not as many ranks each: [0 2]: 4 ranks; [1]: 3 ranks": {4, 3, 4},
+	} {
+		p, err := MakePlan(Wish{PerNode: PerGPU}, slots)
+		if got := p.Uneven(hosts); got != want || err != nil {
+			t.Errorf("%v: %q, %v", slots, got, err)
+		}
+	}
+}
+
+// says tells whether an error says something; none is expected where that is empty.
+func says(err error, text string) bool {
+	if text == "" {
+		return err == nil
+	}
+	return err != nil && strings.Contains(err.Error(), text)
+}

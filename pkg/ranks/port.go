@@ -1,0 +1,46 @@
+package ranks
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// torchPort is where torch meets that is told no port: other jobs' are there, too.
+const torchPort = 29500
+
+// HoldPort returns a port of this node that is given to nobody else until it is
+// released. A program that sets SO_REUSEADDR, as torch's store and most servers do, can
+// listen there meanwhile: we are bound to it, and do not listen.
+func HoldPort() (port int, release func(), err error) {
+	for range 3 {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return 0, nil, fmt.Errorf("cannot hold a port for the ranks: %v", err)
+		}
+		release := func() { _ = unix.Close(fd) }
+		if port, err = bindAny(fd); err == nil && port != torchPort {
+			return port, release, nil
+		}
+		release()
+		if err != nil {
+			return 0, nil, fmt.Errorf("cannot hold a port for the ranks: %v", err)
+		}
+	}
+	return 0, nil, fmt.Errorf("cannot hold a port for the ranks: the kernel gives none but %d", torchPort)
+}
+
+// bindAny binds a socket to a port that the kernel picks.
+func bindAny(fd int) (port int, err error) {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		return 0, err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{}); err != nil {
+		return 0, err
+	}
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		return 0, err
+	}
+	return at.(*unix.SockaddrInet4).Port, nil
+}
