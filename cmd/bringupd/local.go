@@ -171,10 +171,10 @@ func (l *local) spec(self string, rank int) process.Spec {
 		argv = append(append(argv, "--"), l.driver...)
 	}
 	spec := process.Spec{
-		Name: "daemon " + strconv.Itoa(rank), Argv: argv, Env: os.Environ(), Stdout: l.files.Err, Stderr: l.files.Err,
+		Name: "daemon " + strconv.Itoa(rank), Argv: argv, Env: os.Environ(), Stdout: l.files.Out, Stderr: l.files.Err,
 	}
 	if rank == 0 {
-		spec.Stdin, spec.Stdout = l.files.In, l.files.Out
+		spec.Stdin = l.files.In
 		if l.notifySocket != "" { // the head speaks for all
 			spec.Env = append(spec.Env, systemd.Variable+"="+l.notifySocket)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gate"
+	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -40,7 +41,7 @@ func newOptions() *options {
 	o := &options{
 		launched:  launched{role: "auto", rank: -1, gpus: -1},
 		framework: "none", frameworks: frameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
-		cfg: config.Config{Times: config.DefaultTimes(), Lifeline: config.LifelineAuto, Requeue: config.Requeue{Most: 3}},
+		cfg: config.Config{World: config.World{Wish: ranks.Wish{Order: ranks.ByNode}}, Times: config.DefaultTimes(), Lifeline: config.LifelineAuto, Requeue: config.Requeue{Most: 3}},
 	}
 	o.cfg.Sandbox.Require, _ = gate.ParseRequire("all")
 	return o
@@ -57,7 +58,7 @@ const (
 
 // settings are all that a daemon can be told.
 func (o *options) settings() settings {
-	all := o.ofNode()
+	all := slices.Concat(o.ofNode(), o.ofWorld())
 	for _, f := range o.frameworks {
 		all = append(all, ownSettings(f)...)
 	}

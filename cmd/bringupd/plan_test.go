@@ -135,7 +135,7 @@ func TestHelp(t *testing.T) {
 	if again := call(t, nil, "help", "local"); local != again || local.code != 0 {
 		t.Errorf("%+v\n%+v", local, again)
 	}
-	if !strings.Contains(local.out, "--nodes=N") || strings.Contains(local.out, "--rank") {
+	if !strings.Contains(local.out, "--nodes=N") || strings.Contains(local.out, "--rank=") {
 		t.Errorf("local's help is\n%s", local.out)
 	}
 	for _, args := range [][]string{{"version"}, {"--version"}} {

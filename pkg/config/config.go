@@ -29,6 +29,8 @@ type Config struct {
 	LogDir   string         `digest:"-"` // absolute; it may be mounted elsewhere on another node
 	Program  string         `digest:"-"` // version of this bringupd
 	Driver   []string
+	// World is where the driver is what each rank of a world runs.
+	World World
 	// Team is how many of the nodes the driver gets; the zero value: all.
 	Team      team.Bounds
 	Framework framework.Framework
@@ -125,6 +127,9 @@ func (c *Config) Validate() error {
 	}
 	if size := c.Team.Of(c.Identity.Size).Min; c.Sandbox.Require.Exceeds(size) {
 		return fmt.Errorf("cannot require %s sandboxes: the job has %d nodes", c.Sandbox.Require, size)
+	}
+	if err := c.World.validate(c.Driver); err != nil {
+		return err
 	}
 	return c.Times.validate()
 }

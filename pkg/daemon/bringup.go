@@ -70,7 +70,12 @@ func (h *head) sequence(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := h.phase("gate", h.openGate); err != nil {
+	if err := h.phase("gate", func() error {
+		if err := h.planRanks(ctx); err != nil {
+			return err
+		}
+		return h.openGate()
+	}); err != nil {
 		return err
 	}
 	return h.phase("driver", func() error { return h.drive(ctx) })
@@ -222,6 +227,9 @@ func (h *head) meet(ctx context.Context) error {
 // hangs on the order, until all nodes are up.
 func (h *head) bringUp(ctx context.Context) error {
 	if err := h.fitness.prepare(ctx); err != nil {
+		return err
+	}
+	if err := h.offerSlots(); err != nil {
 		return err
 	}
 	// The gate may do without the head's own sandbox, and is then not to wait
@@ -409,6 +417,9 @@ func (h *head) drive(ctx context.Context) error {
 		h.log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.dir.Path()))
 		<-ctx.Done()
 		return context.Cause(ctx)
+	}
+	if h.world != nil {
+		return h.driveWorld(ctx)
 	}
 	starting, started := h.lagging(ctx)
 	driver, err := h.children.Start(starting, process.Spec{

@@ -22,10 +22,14 @@ import (
 func (h *head) conclude(end *ending) *ending {
 	h.trail.Enter("drain")
 	h.finish(end)
-	if end.gentle {
+	if end.gentle && h.world == nil {
 		end = h.stopDriver(end)
 	}
 	h.announce(end)
+	if end.gentle && h.world != nil { // all nodes end their ranks by now
+		h.stopUsers(end)
+		end = h.stopped(end, service.Rank(0))
+	}
 	h.trail.Sync()
 	var ends sync.WaitGroup
 	var result *signal.Result
@@ -146,12 +150,19 @@ func (h *head) stopDriver(end *ending) *ending {
 		_ = pause.Await(h.parting, h.driver.Done())
 	}
 	_ = h.driver.End(h.parting, grace, syscall.SIGTERM) // stopAll tells what is left of it
-	if end.orderly && end.gentle {
-		stopped := *end
-		stopped.code = h.driver.Exit().Status()
-		return &stopped
+	return h.stopped(end, service.Driver)
+}
+
+// stopped is the end by which a run ends whose driver, or first rank, was stopped: one
+// that was asked for has the code of that child.
+func (h *head) stopped(end *ending, child string) *ending {
+	exit, ran := h.children.ExitOf(child)
+	if !end.orderly || !end.gentle || !ran {
+		return end
 	}
-	return end
+	stopped := *end
+	stopped.code = exit.Status()
+	return &stopped
 }
 
 // untold is the warning of a node that is waited for in vain.
@@ -166,7 +177,7 @@ func (h *head) awaitDone(end *ending) {
 			lost[rank] = true
 		}
 	}
-	within := h.cfg.Times.StopGrace + health.WorkerTempo(h.cfg.Times.Peer, h.id.Size).Look + time.Second
+	within := h.cfg.Times.StopGrace + h.graceOfRanks(end) + health.WorkerTempo(h.cfg.Times.Peer, h.id.Size).Look + time.Second
 	ctx, cancel := context.WithTimeoutCause(h.hurry, within, errDeadline)
 	defer cancel()
 	if h.roster.Spares() {

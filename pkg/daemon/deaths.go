@@ -346,11 +346,27 @@ func (d *deaths) judge(err error, opened time.Duration) *ending {
 	}
 	d.hear()
 	d.clearDoubts(d.work, d.doubtTime(err), time.Time{})
+	d.hearRanks()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	end = d.reconsider(endingOf(health.Decide(d.failures, d.id.HostOf)))
 	end.phase, end.opened = phase, opened
 	return end
+}
+
+// hearRanks waits as long as only such ranks are known to have failed as look as if
+// another had before them.
+func (d *deaths) hearRanks() {
+	undecided := func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return time.Now().Before(health.Undecided(d.failures))
+	}
+	for first := true; undecided() && pause.For(d.work, lookPause); first = false {
+		if first {
+			d.nodes.Quicken()
+		}
+	}
 }
 
 // doubtTime is for how long the verdict may wait for who may be lost, too: what a

@@ -33,8 +33,9 @@ type head struct {
 
 	gate        time.Duration // from the start to the open gate; 0 before
 	endpoint    framework.Endpoint
-	driver      *process.Child // nil before it runs
-	slowSandbox sync.WaitGroup // the head's own sandbox, as long as it starts
+	driver      *process.Child      // nil before it runs
+	world       *signal.RanksRecord // nil where the driver is one process
+	slowSandbox sync.WaitGroup      // the head's own sandbox, as long as it starts
 }
 
 // stage is how far the head's own part of the bring-up is.

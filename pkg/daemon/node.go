@@ -111,6 +111,9 @@ const evidenceTime = 2 * time.Second
 
 // stopAll ends all children side by side, and returns what would not die.
 func (n *node) stopAll(end *ending) (left []string) {
+	if n.cfg.World.Wanted() {
+		n.stopUsers(end)
+	}
 	left = n.children.Stop(n.cfg.Times.GraceOfOthers(end.failed()), everything)
 	if n.commands != nil && n.silence() < sickShare {
 		n.commands.Settle(sickShare)

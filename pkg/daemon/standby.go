@@ -35,6 +35,11 @@ func (w *worker) standBy(ctx context.Context) error {
 			if w.post.seat.Load() != nil {
 				w.trail.Enter("driver")
 				w.isUp("up")
+				w.background(func(context.Context) {
+					if err := w.joinWorld(w.life); err != nil {
+						w.end(err)
+					}
+				})
 			} else {
 				w.isUp("stands by")
 			}

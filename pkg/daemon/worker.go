@@ -130,6 +130,9 @@ func (w *worker) sequence(ctx context.Context) error {
 	if err := w.fitness.prepare(ctx); err != nil {
 		return err
 	}
+	if err := w.offerSlots(); err != nil {
+		return err
+	}
 	if w.cfg.Spares() {
 		return w.standBy(ctx)
 	}
@@ -150,6 +153,9 @@ func (w *worker) sequence(ctx context.Context) error {
 	}
 	w.trail.Enter("driver")
 	w.isUp("up")
+	if err := w.joinWorld(w.life); err != nil {
+		return err
+	}
 	w.relax()
 	<-w.life.Done()
 	return context.Cause(w.life)

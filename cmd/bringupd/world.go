@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/ranks"
+)
+
+const worldFlags = "A world of ranks"
+
+const (
+	onRankFailureEnd = "end"
+	onRankFailureOn  = "continue"
+)
+
+// ofWorld are the settings of a driver that every node runs in ranks. How many there
+// are no variable tells: ranks find that in variables of such names.
+func (o *options) ofWorld() settings {
+	w := &o.cfg.World
+	perNode := valued("ranks-per-node", "N", &w.PerNode, ranks.ParsePerNode, func(told string) any {
+		if told == "" {
+			return nil
+		}
+		return told
+	},
+		"run the driver on every node, in so many ranks: a number, or one for each gpu, numa or core").not(byVariable)
+	perNode.accepted = ranks.Units
+	goesOn := valued("on-rank-failure", "WORD", &w.GoOn, parseGoOn, func(on bool) any {
+		if on {
+			return onRankFailureOn
+		}
+		return onRankFailureEnd
+	}, "when a rank has failed: end, all others too, or continue")
+	goesOn.accepted = []string{onRankFailureEnd, onRankFailureOn}
+	return under(worldFlags,
+		perNode,
+		number("ranks", &w.Total, 1, math.MaxInt32, "run the driver in so many ranks in all, node by node: one a GPU where there are GPUs, one a core elsewhere").not(byVariable),
+		choice("rank-order", ranks.Orders, (*string)(&w.Order), "how ranks are numbered: node (all of one node, then the next), or round-robin"),
+		yes("oversubscribe", &w.Oversubscribe, "let a node have more ranks than GPUs or cores"),
+		variables("env", &w.Env, "variable of the ranks, which wins over all others but BRINGUPD_…; may be repeated").not(byVariable),
+		goesOn,
+	)
+}
+
+func parseGoOn(value string) (bool, error) {
+	switch value {
+	case onRankFailureEnd, onRankFailureOn:
+		return value == onRankFailureOn, nil
+	}
+	return false, fmt.Errorf("give %s or %s", onRankFailureEnd, onRankFailureOn)
+}
+
+// variables takes environment variables, NAME=VALUE.
+func variables(name string, to *[]string, usage string) *setting {
+	s := valued(name, "NAME=VALUE", to, func(value string) ([]string, error) {
+		switch variable, _, given := strings.Cut(value, "="); {
+		case variable == "" || !given:
+			return nil, errors.New("give NAME=VALUE")
+		case strings.HasPrefix(variable, "BRINGUPD_"):
+			return nil, errors.New("the variables that begin with BRINGUPD_ are bringupd's own")
+		}
+		return append(*to, value), nil
+	}, itself, usage)
+	s.repeats = true
+	return s
+}

@@ -1,0 +1,31 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/ranks"
+)
+
+// World is what was told of the ranks that all nodes run in place of one driver; the
+// zero value: there are none.
+type World struct {
+	ranks.Wish
+	// Env are variables for the ranks, NAME=VALUE, on top of what they are told.
+	Env []string
+	// GoOn has the other ranks run on where one has failed.
+	GoOn bool
+	// Hang is how long no rank may use the processor nor print; 0: as long as it likes.
+	Hang time.Duration
+}
+
+// validate returns an error for the first rule that it breaks.
+func (w World) validate(driver []string) error {
+	if !w.Wanted() {
+		return nil
+	}
+	if len(driver) == 0 {
+		return fmt.Errorf("cannot run ranks of nothing: give their command behind --, as in: bringupd --ranks-per-node=4 -- ./app")
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/service"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// offerSlots sees how many ranks this node may have, and tells the head where that is
+// to make the plan of it.
+func (n *node) offerSlots() error {
+	if !n.cfg.World.Wanted() {
+		return nil
+	}
+	count, err := n.cfg.World.Here(n.slots())
+	if err != nil {
+		return health.Failed(health.Launch, "cannot run ranks on %s: %v", n.name(n.id.Rank), err)
+	}
+	if !n.cfg.World.Counted() {
+		return nil
+	}
+	return n.mark(signal.Nodes, signal.SlotsName(n.id.Rank, n.id.Size, count))
+}
+
+// planRanks says which ranks are to run where, for all.
+func (h *head) planRanks(ctx context.Context) error {
+	if !h.cfg.World.Wanted() {
+		return nil
+	}
+	perNode := make([]int, h.roster.Count())
+	if h.cfg.World.Counted() {
+		if err := h.awaitAll(ctx, signal.Slots, h.cfg.CheckTime()+h.tempo.Silent); err != nil {
+			return err
+		}
+	}
+	slots := h.nodes.Last().Slots()
+	for place, node := range h.roster.Ranks() {
+		perNode[place] = slots[node]
+		if !h.cfg.World.Counted() {
+			perNode[place], _ = h.cfg.World.Here(h.slots()) // which has passed in offerSlots
+		}
+	}
+	plan, err := ranks.MakePlan(h.cfg.World.Wish, perNode)
+	if err != nil {
+		return health.Failed(health.Launch, "%v", err)
+	}
+	team := h.roster.Ranks()
+	uneven := plan.Uneven(func(nodes []int) string {
+		for i, place := range nodes {
+			nodes[i] = team[place]
+		}
+		return h.hostsOf(nodes)
+	})
+	if uneven != "" {
+		h.log.Warn(uneven)
+	}
+	address, _ := h.cfg.Address()
+	port, release, err := ranks.HoldPort()
+	if err != nil {
+		return health.Failed(health.Launch, "%v", err)
+	}
+	h.background(func(context.Context) {
+		<-h.ended.Done()
+		release()
+	})
+	record := plan.Record()
+	record.Master, record.MasterPort = address, port
+	h.world = record
+	return h.publish(signal.Control, signal.NameRanks, record, false)
+}
+
+// driveWorld runs the world to its end: the head's own ranks, and those of the others,
+// which they start when they see the gate open. Its error is the orderly *ending, or
+// why the run ended instead.
+func (h *head) driveWorld(ctx context.Context) error {
+	parts, own := errgroup.WithContext(ctx)
+	parts.Go(func() error { return h.runRanks(own, &seat{size: h.roster.Count()}, h.world) })
+	parts.Go(func() error {
+		_, err := h.nodes.Follow(own, func(l signal.Listing) bool { return len(h.roster.Missing(l, signal.Ended)) == 0 })
+		return err
+	})
+	if err := parts.Wait(); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	code, why, err := h.worldsEnd(ctx)
+	if err != nil {
+		return err
+	}
+	return &ending{orderly: true, word: health.Driven, code: code, why: why}
+}
+
+// joinWorld runs this node's ranks once the gate is open.
+func (w *worker) joinWorld(ctx context.Context) error {
+	if !w.cfg.World.Wanted() {
+		return nil
+	}
+	_, err := w.control.Follow(ctx, func(l signal.Listing) bool { return l.Has(signal.NameGo) })
+	seat := w.post.seat.Load()
+	if err != nil || seat == nil {
+		return context.Cause(ctx)
+	}
+	var record signal.RanksRecord
+	if err := w.dir.Read(ctx, signal.Control, signal.NameRanks, &record); err != nil {
+		return health.AsFailure(err)
+	}
+	return w.runRanks(ctx, seat, &record)
+}
+
+// runRanks runs the ranks of this node's place in the team to their end, and tells.
+// Those that run on when the run is over are told to end.
+func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRecord) error {
+	starting, started := n.lagging(ctx)
+	exits, err := n.crew(place, record).Run(ctx, starting)
+	started()
+	if err != nil {
+		n.background(func(context.Context) { n.stopUsers(err) })
+		return err
+	}
+	return n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Ended), &signal.EndedRecord{Exits: exits}, false)
+}
+
+// crew are the ranks of this node's place in the team.
+func (n *node) crew(place *seat, record *signal.RanksRecord) *ranks.Crew {
+	plan := ranks.PlanOf(record)
+	at := ranks.Meeting{Address: record.Master, Port: record.MasterPort, Run: n.dir.Name()}
+	base := n.childEnv(n.cfg.Environ, place)
+	if known := n.surroundings.Load(); known != nil {
+		base = driverEnv(base, known.hosts, known.endpoint)
+	}
+	return &ranks.Crew{
+		Argv: n.cfg.Driver, Ranks: plan.On(place.rank), Node: n.id.Host, GoOn: n.cfg.World.GoOn,
+		Children: n.children, Background: n.background, Log: n.log,
+		Fit: func(rank ranks.Rank) (ranks.Fit, error) {
+			fit := ranks.Fit{Env: append(ranks.Environ(base, plan, rank, at), n.cfg.World.Env...), // of a name that is there twice the last one counts
+				Out: n.cfg.Files.Out, Err: n.cfg.Files.Err, Done: func() {}}
+			if rank.Rank == 0 {
+				fit.In = n.cfg.Files.In
+			}
+			return fit, nil
+		},
+	}
+}
+
+// stopUsers ends the ranks of this node, which have the driver's grace.
+func (n *node) stopUsers(why error) {
+	n.children.Stop(n.graceOfRanks(why), service.IsUsers)
+}
+
+// graceOfRanks is how long ranks have after TERM, by why they are ended; 0 where there
+// are none.
+func (n *node) graceOfRanks(why error) time.Duration {
+	if !n.cfg.World.Wanted() {
+		return 0
+	}
+	if end, ok := errors.AsType[*ending](why); ok {
+		return n.cfg.Times.GraceOfDriver(end.gentle || end.orderly)
+	}
+	return n.cfg.Times.GraceOfDriver(health.Gentle(health.Kind(health.AsFailure(why).Kind)))
+}
+
+// worldsEnd is by which code a world ends whose ranks have all ended, and why.
+func (h *head) worldsEnd(ctx context.Context) (code int, why string, err error) {
+	if !h.cfg.World.GoOn {
+		return 0, fmt.Sprintf("all %d ranks have ended: exit code 0", ranks.PlanOf(h.world).Ranks()), nil
+	}
+	var failed []signal.RankExit
+	for _, node := range h.roster.Ranks() {
+		var record signal.EndedRecord
+		if err := h.dir.Read(ctx, signal.Nodes, signal.NodeName(node, h.id.Size, signal.Ended), &record); err != nil {
+			return 0, "", err
+		}
+		failed = append(failed, ranks.Failed(record.Exits)...)
+	}
+	if len(failed) == 0 {
+		return 0, fmt.Sprintf("all %d ranks have ended: exit code 0", ranks.PlanOf(h.world).Ranks()), nil
+	}
+	first := failed[0]
+	return first.Code, fmt.Sprintf("all ranks have ended, %d of them not well, and rank %d first: %s", len(failed), first.Rank, first.Exit), nil
+}
+
+func (n *node) slots() ranks.Slots { return ranks.Slots{} }

@@ -1,0 +1,206 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/team"
+)
+
+// newWorld is a job of so many nodes that run a line each in so many ranks.
+func newWorld(t *testing.T, size, perNode int, line string) *job {
+	t.Helper()
+	return newJob(t, size, line).all(func(c *config.Config) {
+		c.World.PerNode, c.World.Oversubscribe = strconv.Itoa(perNode), true
+	})
+}
+
+// onRank is a shell line that does what one rank is to do, and then what all are.
+func onRank(rank int, what, then string) string {
+	return fmt.Sprintf(`[ "$BRINGUPD_RANK" = %d ] && { %s; }; %s`, rank, what, then)
+}
+
+func TestWorldsOfManySizes(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ nodes, perNode int }{{1, 1}, {1, 4}, {2, 2}, {5, 3}} {
+		t.Run(fmt.Sprintf("%d nodes of %d ranks", tc.nodes, tc.perNode), func(t *testing.T) {
+			t.Parallel()
+			j := newWorld(t, tc.nodes, tc.perNode, `echo "rank $RANK of $WORLD_SIZE on $BRINGUPD_NODE_RANK"`)
+			j.start().expect(everyone(0, tc.nodes)...)
+			var want []string
+			for rank := range tc.nodes * tc.perNode {
+				line := fmt.Sprintf("rank %d of %d on %d\n", rank, tc.nodes*tc.perNode, rank/tc.perNode)
+				want = append(want, line)
+				if log, err := os.ReadFile(filepath.Join(j.run(), signal.Logs, signal.LogName("rank", rank, 0))); string(log) != line {
+					t.Errorf("the log of rank %d is %q: %v", rank, log, err)
+				}
+			}
+			got := slices.Sorted(strings.Lines(j.contents(j.out)))
+			if !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+				t.Errorf("standard output is %q", got)
+			}
+			if result := j.result(); result.Code != 0 || result.Word != health.Driven || result.Cause != nil {
+				t.Errorf("the result is %+v", result)
+			}
+			for node := range tc.nodes {
+				ended := record[signal.EndedRecord](j, signal.Nodes, signal.NodeName(node, tc.nodes, signal.Ended))
+				if len(ended.Exits) != tc.perNode || ended.Exits[0].Rank != node*tc.perNode {
+					t.Errorf("node %d has told of %+v", node, ended.Exits)
+				}
+			}
+		})
+	}
+}
+
+// TestRankFails has a rank fail: it is named, its code is the job's, and all others end.
+func TestRankFails(t *testing.T) {
+	t.Parallel()
+	const nodes, perNode = 3, 2
+	for _, tc := range []struct {
+		name, does string
+		rank, code int
+	}{
+		{"of the head", "echo sorry >&2; exit 3", 1, 3},
+		{"of another node", "echo sorry >&2; exit 3", 4, 3},
+		{"with a code that is one of ours", "exit 76", 5, 76},
+		{"killed", "kill -KILL $$", 2, 137},
+		{"crashed", "kill -SEGV $$", 3, 139},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			pids := t.TempDir()
+			begins := "echo $$ >" + pids + "/$BRINGUPD_RANK; until [ $(ls " + pids + " | wc -l) = 6 ]; do sleep 0.02; done; "
+			j := newWorld(t, nodes, perNode, begins+onRank(tc.rank, tc.does, "exec sleep 300"))
+			j.start().expect(everyone(tc.code, nodes)...)
+			cause := j.blames(tc.rank/perNode, string(health.RankFailed), tc.code)
+			if cause.Child != fmt.Sprintf("rank %d", tc.rank) || cause.Log != signal.LogName("rank", tc.rank, 0) {
+				t.Errorf("the cause is %+v", cause)
+			}
+			if strings.Contains(tc.does, "sorry") && !slices.Contains(cause.Lines, "sorry") {
+				t.Errorf("its last lines are %q", cause.Lines)
+			}
+			for rank := range nodes * perNode {
+				pid, err := os.ReadFile(filepath.Join(pids, strconv.Itoa(rank)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if number, _ := strconv.Atoi(strings.TrimSpace(string(pid))); syscall.Kill(number, 0) == nil {
+					t.Errorf("rank %d runs on", rank)
+				}
+			}
+		})
+	}
+}
+
+func TestOtherRanksGoOn(t *testing.T) {
+	t.Parallel()
+	marks := t.TempDir()
+	then := onRank(2, "kill -KILL $$", "until [ -e "+marks+"/late ]; do sleep 0.02; done; echo $RANK")
+	j := newWorld(t, 2, 2, onRank(1, "exit 9", onRank(3, "sleep 0.5; touch "+marks+"/late; exit 0", then)))
+	j.all(func(c *config.Config) { c.World.GoOn = true })
+	j.start().expect(9, 0)
+	if got := j.contents(j.out); got != "0\n" {
+		t.Errorf("standard output is %q", got)
+	}
+	if result := j.result(); result.Code != 9 || result.Word != health.Driven || result.Cause != nil {
+		t.Errorf("the result is %+v", result)
+	}
+}
+
+func TestRanksAreToldToEnd(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		end  func(j *job)
+		code []int
+	}{
+		{"TERM to the head", func(j *job) { j.signals[0] <- syscall.SIGTERM }, everyone(143, 2)},
+		{"TERM to another node", func(j *job) { j.signals[1] <- syscall.SIGTERM }, everyone(143, 2)},
+		{"INT to all", func(j *job) { j.signals[0] <- syscall.SIGINT; j.signals[1] <- syscall.SIGINT }, everyone(130, 2)},
+		{"a stop", func(j *job) { j.stop() }, []int{5, 0}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			marks := t.TempDir()
+			j := newWorld(t, 2, 2, "trap 'sleep 0.7; touch "+marks+"/saved.$RANK; exit 5' TERM; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").patient().start()
+			for rank := range 4 {
+				j.untilFile(fmt.Sprintf("%s/running.%d", marks, rank))
+			}
+			tc.end(j)
+			j.expect(tc.code...)
+			for rank := range 4 {
+				if _, err := os.Stat(fmt.Sprintf("%s/saved.%d", marks, rank)); err != nil {
+					t.Errorf("rank %d was not let to save its work: %v", rank, err)
+				}
+			}
+		})
+	}
+}
+
+func TestSignalsForRanks(t *testing.T) {
+	t.Parallel()
+	marks := t.TempDir()
+	j := newWorld(t, 2, 2, "trap 'touch "+marks+"/heard.$RANK; exit 0' USR1; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").start()
+	for rank := range 4 {
+		j.untilFile(fmt.Sprintf("%s/running.%d", marks, rank))
+	}
+	j.signals[0] <- syscall.SIGUSR1
+	j.signals[1] <- syscall.SIGUSR1
+	j.expect(0, 0)
+	for rank := range 4 {
+		if _, err := os.Stat(fmt.Sprintf("%s/heard.%d", marks, rank)); err != nil {
+			t.Errorf("rank %d has not heard: %v", rank, err)
+		}
+	}
+}
+
+// TestWorldWithoutLifelines has nodes see the gate and each other's ends by the share.
+func TestWorldWithoutLifelines(t *testing.T) {
+	takesSeconds(t)
+	t.Parallel()
+	j := newWorld(t, 3, 2, onRank(5, "exit 4", "exec sleep 300"))
+	j.all(func(c *config.Config) { c.Lifeline = config.LifelineOff })
+	j.start().expect(everyone(4, 3)...)
+	j.blames(2, string(health.RankFailed), 4)
+}
+
+func TestAProgramThatOneNodeLacks(t *testing.T) {
+	t.Parallel()
+	j := newWorld(t, 2, 1, "")
+	program := filepath.Join(t.TempDir(), "app")
+	if err := os.Symlink("/bin/true", program); err != nil {
+		t.Fatal(err)
+	}
+	j.all(func(c *config.Config) {
+		c.Driver = []string{"app"}
+		if c.Identity.Rank == 0 {
+			c.Environ = append(slices.Clone(c.Environ), "PATH="+filepath.Dir(program))
+		} else {
+			c.Environ = append(slices.Clone(c.Environ), "PATH=/nonexistent")
+		}
+	})
+	j.start().expect(127, 127)
+	j.blames(1, string(health.NotFound), 127)
+}
+
+// TestWorldOfATeam has a world be as large as the team: spares run no ranks.
+func TestWorldOfATeam(t *testing.T) {
+	t.Parallel()
+	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, `echo "$RANK of $WORLD_SIZE: $BRINGUPD_NODE_RANK"`).all(func(c *config.Config) {
+		c.World.PerNode, c.World.Oversubscribe = "2", true
+	})
+	j.start().expect(everyone(0, 3)...)
+	got := slices.Sorted(strings.Lines(j.contents(j.out)))
+	if want := []string{"0 of 4: 0\n", "1 of 4: 0\n", "2 of 4: 1\n", "3 of 4: 1\n"}; !slices.Equal(got, want) {
+		t.Errorf("standard output is %q, not %q", got, want)
+	}
+}
