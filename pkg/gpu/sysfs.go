@@ -163,6 +163,43 @@ func (s sysfs) cardsOf(class string) []card {
 	return cards
 }
 
+// Card is an RDMA device of the node.
+type Card struct {
+	Name string `json:"name"` // mlx5_0
+	Bus  string `json:"bus"`
+	NUMA int    `json:"numa"` // -1: none, or not known
+	// Ports are those with a link; all of them are down where there are none.
+	Ports []int `json:"ports"`
+}
+
+// Cards returns the RDMA devices of the node, by their PCI address; none on a node without any. Root is "/", or what
+// stands for it.
+func Cards(root string) (all []Card) {
+	sys := sysfs{os.DirFS(root)}
+	for _, c := range sys.cardsOf(rdmaDevices) {
+		all = append(all, Card{Name: c.name, Bus: c.slot.bus, NUMA: c.slot.numa, Ports: sys.ports(c.name)})
+	}
+	return all
+}
+
+// ports are those of an RDMA device that have a link. One that does not tell of its ports has its first.
+func (s sysfs) ports(card string) []int {
+	folder := path.Join(rdmaDevices, card, "ports")
+	names := s.names(folder)
+	if len(names) == 0 {
+		return []int{1}
+	}
+	linked := []int{}
+	for _, name := range names {
+		number, err := strconv.Atoi(name)
+		// "4: ACTIVE"
+		if state, _, _ := strings.Cut(s.text(path.Join(folder, name, "state")), ":"); err == nil && state == "4" {
+			linked = append(linked, number)
+		}
+	}
+	return linked
+}
+
 // slot reads where a device of sysfs sits: its link leads through the buses above it. A network interface's goes on
 // below its PCI device.
 func (s sysfs) slot(name string) slot {

@@ -28,9 +28,16 @@ type Topology struct {
 type Locality struct {
 	Index int    `json:"index"`
 	UUID  string `json:"uuid"`
-	Bus   string `json:"bus"`  // PCI address: 0000:3b:00.0
-	NUMA  int    `json:"numa"` // the node whose CPUs are near; -1: none, or not known
-	CPUs  string `json:"cpus"` // those that are near, as the kernel lists them: 0-47,96-143
+	// Why is the answer of a GPU that can't be had, as NO_PERMISSION; empty: it can be.
+	Why   Return `json:"why,omitempty"`
+	Model string `json:"model,omitempty"`
+	// Instances are the UUIDs of those that the GPU is cut into (MIG). Nil is that it is whole, which is not the same as
+	// none: a GPU that is to be cut is of no use to a program.
+	Instances []string `json:"instances,omitzero"`
+
+	Bus  string `json:"bus"`  // PCI address: 0000:3b:00.0
+	NUMA int    `json:"numa"` // the node whose CPUs are near; -1: none, or not known
+	CPUs string `json:"cpus"` // those that are near, as the kernel lists them: 0-47,96-143
 	// NICs are the nearest network cards: all at the same distance, by PCI address.
 	NICs   []NIC   `json:"nics"`
 	Domain *Domain `json:"nvlink_domain"`
@@ -80,8 +87,9 @@ func Topologize(root string, f Facts) Topology {
 	cards := sys.cards()
 	t.GPUs = make([]Locality, 0, len(f.GPUs))
 	for _, g := range f.GPUs {
-		at := Locality{Index: g.Index, NUMA: -1, NICs: []NIC{}, Domain: domainOf(g)}
-		at.UUID, _ = g.UUID.Get()
+		at := Locality{Index: g.Index, NUMA: -1, NICs: []NIC{}, Domain: domainOf(g), Instances: instances(g)}
+		at.UUID, at.Model = g.UUID.value(), g.Name.value()
+		at.Why, _ = g.lost()
 		if at.Bus, _ = g.Bus.Get(); at.Bus != "" {
 			here := sys.slot(path.Join(pciDevices, at.Bus))
 			at.NUMA, at.CPUs, at.NICs = here.numa, sys.cpus(here), nearest(here, cards)
@@ -90,6 +98,18 @@ func Topologize(root string, f Facts) Topology {
 	}
 	t.Domain = commonDomain(t.GPUs)
 	return t
+}
+
+// instances are the UUIDs of a GPU's instances; nil where it is not cut up.
+func instances(g GPU) []string {
+	if !g.MIG.value().Current {
+		return nil
+	}
+	uuids := make([]string, len(g.MIGs))
+	for i, instance := range g.MIGs {
+		uuids[i] = instance.UUID
+	}
+	return uuids
 }
 
 // domainOf is the NVLink domain of a GPU that has joined one; nil otherwise. The fabric of a single node (an HGX board)

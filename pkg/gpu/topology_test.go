@@ -165,7 +165,7 @@ func TestTopologizePlainMachines(t *testing.T) {
 		m, _ := dgxMachine(t)
 		facts := factsOf("0000:99:00.0")
 		facts.GPUs = append(facts.GPUs, GPU{Index: 1, Handle: GPUIsLost})
-		want := []Locality{{UUID: "GPU-0", Bus: "0000:99:00.0", NUMA: -1, NICs: []NIC{}}, {Index: 1, NUMA: -1, NICs: []NIC{}}}
+		want := []Locality{{UUID: "GPU-0", Bus: "0000:99:00.0", NUMA: -1, NICs: []NIC{}}, {Index: 1, Why: GPUIsLost, NUMA: -1, NICs: []NIC{}}}
 		if diff := cmp.Diff(want, Topologize(m.root, facts).GPUs); diff != "" {
 			t.Error(diff)
 		}
