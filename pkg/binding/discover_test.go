@@ -1,0 +1,83 @@
+package binding
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/gpu"
+)
+
+func unset(string) (string, bool) { return "", false }
+
+// This machine itself: what a rank may use is what the kernel says of us.
+func TestDiscoverHere(t *testing.T) {
+	n, err := Discover("/", gpu.Topology{}, unset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own Set
+	locked(func() { own, err = affinity(os.Getpid()) })
+	if err != nil || !slices.Equal(n.CPUs, own) || len(n.allowed()) == 0 || n.Slots(PerNUMA) == 0 || n.GPUs != nil {
+		t.Errorf("it is %+v; our CPUs are %v, %v", n, own, err)
+	}
+}
+
+func TestDiscover(t *testing.T) {
+	for _, tc := range []struct {
+		name, node string
+		change     func(f *fixture)
+		says       string // the error; empty: it is as well
+	}{
+		{"no NUMA nodes", "this-machine", func(f *fixture) { f.remove(nodeFolder) }, ""},
+		{"no topology of the cores", "this-machine", func(f *fixture) { f.remove(cpuFolder + "/cpu0/topology"); f.remove(cpuFolder + "/cpu1/topology") }, ""},
+		{"an older kernel", "this-machine", func(f *fixture) { f.remove(cpuFolder + "/cpu0/topology/core_cpus_list") }, ""},
+		{"no package", "this-machine", func(f *fixture) { f.write(cpuFolder+"/cpu0/topology/physical_package_id", "-1") }, ""},
+		{"an offline CPU is allowed", "this-machine", func(f *fixture) { f.take("allowed", []string{"0-7", "0"}) }, ""},
+		{"no CPUs", "this-machine", func(f *fixture) { f.remove(cpuFolder) }, "cannot find out the processors of this node: "},
+		{"a strange list of CPUs", "this-machine", func(f *fixture) { f.write(cpuFolder+"/online", "0-") }, `cannot find out the processors of this node: cannot read the list "0-"`},
+		{"no status", "this-machine", func(f *fixture) { f.remove(statusFile) }, "cannot find out what this process may use: "},
+		{"no CPU is allowed", "this-machine", func(f *fixture) { f.take("allowed", []string{"8", "0"}) }, "none of the CPUs that /proc/self/status lists is online"},
+		{"a GPU that is not there", "cgroup-cut", func(f *fixture) { f.env["CUDA_VISIBLE_DEVICES"] = "1,4" }, "cannot use CUDA_VISIBLE_DEVICES=1,4: there is no GPU 4, but 4 GPUs"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := load(t, tc.node)
+			tc.change(f)
+			n, err := f.discover()
+			if tc.says == "" {
+				if err != nil || n.Slots(PerCore) != 2 || n.Slots(PerNUMA) != 1 || n.CPUs.String() != "0-1" {
+					t.Errorf("%+v, %v", n, err)
+				}
+			} else if err == nil || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("it says %v", err)
+			}
+		})
+	}
+}
+
+func (f *fixture) remove(name string) {
+	if err := os.RemoveAll(filepath.Join(f.root, name)); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// Cards without a link are nobody's.
+func TestCardThatIsDown(t *testing.T) {
+	f := load(t, "dgx-h100")
+	f.write("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN")
+	f.write("sys/class/infiniband/mlx5_3/ports/2/state", "4: ACTIVE")
+	places := f.discovered().Assign(8, all)
+	if len(places[0].NICs) > 0 || !slices.Equal(places[1].NICs, []string{"mlx5_3:1", "mlx5_3:2"}) {
+		t.Errorf("the first have %v and %v", places[0].NICs, places[1].NICs)
+	}
+}
+
+func BenchmarkDiscoverHere(b *testing.B) {
+	for b.Loop() {
+		if _, err := Discover("/", gpu.Topology{}, unset); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

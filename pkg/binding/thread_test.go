@@ -1,0 +1,189 @@
+package binding
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// helperVariable has the test's binary say where it is.
+const helperVariable = "BINDING_TEST_HELPER"
+
+func helper() bool {
+	if os.Getenv(helperVariable) == "" {
+		return false
+	}
+	p, err := ParsePlace(os.Getenv(Variable))
+	differences, unread := p.Differences(os.Getpid())
+	cpus, _ := affinity(os.Getpid())
+	runtime.LockOSThread()
+	memory, _ := policy(0)
+	fmt.Printf("cpus %v, memory %d %v, differences %q, %v, %v", cpus, memory.mode, memory.set(), differences, unread, err)
+	return true
+}
+
+// born is what a child says that this thread forks.
+func born(t *testing.T, p Place) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(self)
+	child.Env = append(os.Environ(), helperVariable+"=1")
+	child.Env = append(child.Env, p.Environ(func(string) bool { return false })...)
+	out, err := child.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// locked runs something on a thread of its own, which is not used again.
+func locked(do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		do()
+	}()
+	<-done
+}
+
+// All of it on this machine: a thread is bound, what it forks is where it should be, and the thread is as it was.
+func TestPrepareIsInherited(t *testing.T) {
+	locked(func() {
+		before, err := affinity(0)
+		if err != nil || len(before) < 2 {
+			t.Errorf("this machine has CPUs %v, %v: it takes two", before, err)
+			return
+		}
+		p := Place{CPUs: before[len(before)-1:], Mems: Set{0}}
+		restore, skipped, err := p.Prepare()
+		if err != nil || len(skipped) > 0 {
+			t.Errorf("it is not bound: %v, %v", err, skipped)
+			return
+		}
+		want := fmt.Sprintf("cpus %v, memory %d 0, differences [], <nil>, <nil>", p.CPUs, unix.MPOL_BIND)
+		if got := born(t, p); got != want {
+			t.Errorf("the child says %s, not %s", got, want)
+		}
+		if err := restore(); err != nil {
+			t.Error(err)
+		}
+		// And now the place is one where the child is not.
+		got := born(t, p)
+		for _, part := range []string{
+			fmt.Sprintf("cpus %v, memory 0 , ", before), "CPUs " + before[:len(before)-1].String() + ", which are not its own: these are " + p.CPUs.String(),
+			"its memory policy is default, and should be bind:0",
+		} {
+			if !strings.Contains(got, part) {
+				t.Errorf("%q is missing in %s", part, got)
+			}
+		}
+	})
+}
+
+func TestPrepareOfNothing(t *testing.T) {
+	locked(func() {
+		before, _ := affinity(0)
+		restore, skipped, err := Place{GPUs: []string{"0"}}.Prepare()
+		if err != nil || len(skipped) > 0 || restore() != nil {
+			t.Errorf("%v, %v", skipped, err)
+		}
+		if after, _ := affinity(0); !slices.Equal(before, after) {
+			t.Errorf("the CPUs were %v, and are %v", before, after)
+		}
+	})
+}
+
+// What the kernel would be silent about is an error, and the thread is as it was.
+func TestPrepareFails(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		cpus func(own Set) Set
+		says string
+	}{
+		{"some CPUs are not there", func(own Set) Set { return own.or(Set{4000}) }, "the kernel has made it "},
+		{"none is", func(Set) Set { return Set{4000} }, "sched_setaffinity: invalid argument"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			locked(func() {
+				before, _ := affinity(0)
+				_, _, err := Place{CPUs: tc.cpus(before), Mems: Set{0}}.Prepare()
+				if err == nil || !strings.HasPrefix(err.Error(), "cannot bind to CPUs ") || !strings.Contains(err.Error(), tc.says) {
+					t.Errorf("it says %v", err)
+				}
+				after, _ := affinity(0)
+				if memory, err := policy(0); !slices.Equal(before, after) || memory.mode != unix.MPOL_DEFAULT {
+					t.Errorf("the thread is on %v, and was on %v; its memory is %v, %v", after, before, memory, err)
+				}
+			})
+		})
+	}
+}
+
+func TestMemoryIsSkipped(t *testing.T) {
+	locked(func() {
+		restore, skipped, err := Place{Mems: Set{0, 700}}.Prepare()
+		if err != nil || len(skipped) != 1 || !strings.Contains(skipped[0], "not bound to 0,700: this process may not use 700, but 0") || restore() != nil {
+			t.Errorf("%q, %v", skipped, err)
+		}
+	})
+	for _, tc := range []struct {
+		err  error
+		says string
+	}{
+		{fmt.Errorf("x: %w", unix.EPERM), "does not permit it"}, {fmt.Errorf("x: %w", unix.ENOSYS), "knows no NUMA nodes"},
+		{fmt.Errorf("x: %w", unix.EINVAL), ""}, {nil, ""},
+	} {
+		if got := unavailable(tc.err); !strings.Contains(got, tc.says) || (got == "") != (tc.says == "") {
+			t.Errorf("%v is %q", tc.err, got)
+		}
+	}
+}
+
+// What can't be read back is an error, and no difference.
+func TestDifferencesOfAProcessThatHasEnded(t *testing.T) {
+	child := exec.Command("/bin/true")
+	if err := child.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []Place{{CPUs: Set{0}}, {Mems: Set{0}}} {
+		differences, err := p.Differences(child.Process.Pid)
+		if len(differences) > 0 || err == nil || !strings.HasPrefix(err.Error(), "cannot read back ") || !errors.Is(err, unix.ESRCH) && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%v: %q, %v", p, differences, err)
+		}
+	}
+	if differences, err := (Place{}).Differences(child.Process.Pid); differences != nil || err != nil {
+		t.Errorf("of nothing: %q, %v", differences, err)
+	}
+}
+
+// A kernel thread has no memory, and a process that has narrowed itself is where it should be.
+func TestDifferencesOfOthers(t *testing.T) {
+	own, err := affinity(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if differences, err := (Place{CPUs: own.or(Set{4000})}).Differences(os.Getpid()); len(differences) > 0 || err != nil {
+		t.Errorf("narrowed: %q, %v", differences, err)
+	}
+}
+
+func TestIsBoundTo(t *testing.T) {
+	for policy, want := range map[string]bool{
+		"bind:0-1": true, "bind=static:0-1": true, "bind:0,1": true, "bind:0": false, "prefer:0-1": false, "default": false, "interleave:0-1": false, "bind:x": false,
+	} {
+		if isBoundTo(policy, Set{0, 1}) != want {
+			t.Errorf("%s is not %v", policy, want)
+		}
+	}
+}
