@@ -114,7 +114,7 @@ func (c *Crew) await(ctx context.Context, rank Rank, child *process.Child, fit F
 	if !pause.Await(ctx, child.Ended()) {
 		return context.Cause(ctx)
 	}
-	exit := child.Exit()
+	ended, exit := time.Now(), child.Exit()
 	c.note(rank, exit)
 	if exit.Status() == 0 || exit.Asked {
 		return nil
@@ -123,7 +123,12 @@ func (c *Crew) await(ctx context.Context, rank Rank, child *process.Child, fit F
 	if !pause.For(ctx, service.Skew(exit)) {
 		return context.Cause(ctx)
 	}
-	return c.failure(rank, child, fit)
+	f := c.failure(rank, child, fit)
+	f.Seen = ended
+	if !pause.For(ctx, health.Yield(f)) { // another rank here is the cause of it
+		return context.Cause(ctx)
+	}
+	return f
 }
 
 // failure is that a rank has failed.
