@@ -50,6 +50,8 @@ var all = []part{
 		command: "go test -tags testbed -timeout 10m -count=1 -run 'Driver|OneNode|SeesNothing|Term|Stop|Sandbox' ./test/e2e -share=moosefs"},
 	{name: "chaos", group: "soak", lane: waits, needs: []string{"cc", "testbed"},
 		command: "go test -tags testbed -timeout 10m -count=1 ./test/chaos"},
+	{name: "worlds of ranks that are struck", group: "soak", lane: waits, needs: []string{"cc"},
+		command: "go test -timeout 10m -count=1 ./test/worlds"},
 
 	{name: "the linters", group: "lint", lane: computes, needs: []string{"cc"}, command: "sh test/lint.sh"},
 	{name: "known vulnerabilities", group: "lint", lane: computes, needs: []string{"cc"}, command: "sh test/vulnerabilities.sh",

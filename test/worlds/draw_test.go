@@ -1,0 +1,66 @@
+package worlds
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// The world of a run.
+const (
+	nodes   = 4
+	perNode = 4
+	size    = nodes * perNode
+)
+
+// kind is what befalls whom.
+type kind string
+
+const (
+	killRank    kind = "kill -9 of a rank"
+	crashRank   kind = "a rank crashes"
+	exitRank    kind = "a rank exits by itself"
+	abortRank   kind = "a rank aborts"
+	outOfMemory kind = "a rank is out of memory"
+	killDaemon  kind = "kill -9 of a daemon"
+	killNode    kind = "kill -9 of a node"
+)
+
+// schedule is one run to be.
+type schedule struct {
+	seed uint64
+	kind kind
+	rank int // of the world: who is struck, or whose node or daemon
+	code int // with which it ends; 0 where that follows from the kind
+	// early strikes when the rank has begun, whether or not the others have.
+	early bool
+	after time.Duration // from then, or from when all are connected
+}
+
+func (s schedule) node() int { return s.rank / perNode }
+
+func (s schedule) String() string {
+	when := "all are connected"
+	if s.early {
+		when = "it has begun"
+	}
+	return fmt.Sprintf("seed %d: %s: rank %d (node %d), code %d, %v after %s", s.seed, s.kind, s.rank, s.node(), s.code, s.after, when)
+}
+
+// draw makes the schedule of a seed. Each kind of those comes in turn.
+func draw(seed uint64, kinds []kind) schedule {
+	random := rand.New(rand.NewPCG(seed, 13))
+	s := schedule{
+		seed: seed, kind: kinds[seed%uint64(len(kinds))], rank: random.IntN(size), after: time.Duration(random.IntN(200)) * time.Millisecond,
+		early: random.IntN(4) == 0,
+	}
+	switch s.kind {
+	case exitRank:
+		s.code = []int{1, 3, 76, 255}[random.IntN(4)]
+	case abortRank:
+		s.code = 42
+	case killDaemon, killNode:
+		s.early = false // the phases before are test/chaos's
+	}
+	return s
+}

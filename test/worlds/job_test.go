@@ -1,0 +1,237 @@
+package worlds
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+const (
+	ceiling = 60 * time.Second     // bounds every wait: far above what any takes
+	step    = 2 * time.Millisecond // between two looks
+)
+
+// job is one world under way.
+type job struct {
+	t     *testing.T
+	dir   string // where the ranks meet
+	logs  string
+	cmd   *exec.Cmd
+	said  bytes.Buffer // to standard output and error
+	ended chan struct{}
+}
+
+// begin starts a world of those ranks in all, which run a program.
+func begin(t *testing.T, nodes, perNode int, program ...string) *job {
+	t.Helper()
+	j := &job{t: t, dir: t.TempDir(), ended: make(chan struct{})}
+	j.logs = filepath.Join(j.dir, "logs")
+	args := []string{"local", "--nodes=" + strconv.Itoa(nodes), "--ranks-per-node=" + strconv.Itoa(perNode), "--oversubscribe",
+		"--job-id=world", "--log-dir=" + j.logs, "--"}
+	j.cmd = exec.Command(bringupd, append(args, program...)...)
+	j.cmd.Env = append(os.Environ(), j.mark(), "BRINGUPD_TEST_PROGRAM="+bringupd, "GORACE=exitcode=199 atexit_sleep_ms=0")
+	j.cmd.Stdout, j.cmd.Stderr = &j.said, &j.said
+	j.cmd.WaitDelay = ceiling / 4
+	if err := j.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = j.cmd.Wait()
+		close(j.ended)
+	}()
+	t.Cleanup(func() {
+		_ = j.cmd.Process.Kill()
+		<-j.ended
+		if left := j.left(); len(left) > 0 {
+			t.Errorf("still running: %s", strings.Join(left, "; "))
+		}
+	})
+	return j
+}
+
+// beginRing starts a world whose ranks are connected.
+func beginRing(t *testing.T) *job {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return begin(t, nodes, perNode, self)
+}
+
+// mark is in the environment of all that the job starts.
+func (j *job) mark() string { return ringVariable + "=" + j.dir }
+
+// processes are those that have the mark, but for what a rank asks of bringupd.
+func (j *job) processes() (found []string) {
+	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range paths {
+		environ, err := os.ReadFile(path)
+		if err != nil || !slices.Contains(strings.Split(string(environ), "\x00"), j.mark()) {
+			continue
+		}
+		line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		found = append(found, filepath.Base(filepath.Dir(path))+": "+strings.ReplaceAll(string(line), "\x00", " "))
+	}
+	return found
+}
+
+// left waits until nothing of the job runs any more, and names what does.
+func (j *job) left() (left []string) {
+	for deadline := time.Now().Add(ceiling / 4); time.Now().Before(deadline); time.Sleep(5 * step) {
+		if left = j.processes(); len(left) == 0 {
+			return nil
+		}
+	}
+	return left
+}
+
+// pid waits for what a rank tells, and returns its pid.
+func (j *job) pid(what string, rank int) int {
+	j.t.Helper()
+	path := fileOf(j.dir, what, rank)
+	j.until(path, func() bool { _, err := os.Stat(path); return err == nil })
+	text, err := os.ReadFile(path)
+	pid, bad := strconv.Atoi(string(text))
+	if err != nil || bad != nil {
+		j.t.Fatalf("%s has no pid: %q, %v", path, text, err)
+	}
+	return pid
+}
+
+// until waits for what must come as long as the job runs.
+func (j *job) until(what string, is func() bool) {
+	j.t.Helper()
+	for deadline := time.Now().Add(ceiling); !is(); time.Sleep(step) {
+		select {
+		case <-j.ended:
+			if is() {
+				return
+			}
+			j.t.Fatalf("the job has ended, and %s is not there:\n%s", what, &j.said)
+		default:
+		}
+		if time.Now().After(deadline) {
+			j.t.Fatalf("%s is not there after %s; running: %v", what, ceiling, j.processes())
+		}
+	}
+}
+
+// daemon returns the pid of a node's daemon.
+func (j *job) daemon(node int) int {
+	j.t.Helper()
+	var record signal.JoinedRecord
+	name := signal.NodeName(node, nodes, signal.Joined)
+	if node == 0 {
+		var head signal.Job
+		j.read(&head, signal.Control, signal.NameJob)
+		return head.PID
+	}
+	j.read(&record, signal.Nodes, name)
+	return record.PID
+}
+
+func (j *job) read(record any, names ...string) {
+	j.t.Helper()
+	data, err := os.ReadFile(filepath.Join(append([]string{j.logs, "world"}, names...)...))
+	if err == nil {
+		err = json.Unmarshal(data, record)
+	}
+	if err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// await waits for the end of the job, and returns what has come of it.
+func (j *job) await() seen {
+	j.t.Helper()
+	select {
+	case <-j.ended:
+	case <-time.After(ceiling):
+		j.t.Fatalf("the job has not ended after %s; running: %v", ceiling, j.processes())
+	}
+	got := seen{code: j.cmd.ProcessState.ExitCode(), left: j.left()}
+	if _, err := os.Stat(filepath.Join(j.logs, "world", signal.NameResult)); err == nil {
+		got.result = new(signal.Result)
+		j.read(got.result, signal.NameResult)
+	}
+	return got
+}
+
+// strike does what the schedule says, and returns when it has.
+func (j *job) strike(s schedule, cgroup string) time.Time {
+	j.t.Helper()
+	victim := j.pid("begun", s.rank)
+	if !s.early {
+		for rank := range size {
+			j.pid("up", rank)
+		}
+	}
+	time.Sleep(s.after)
+	var pids []int
+	switch s.kind {
+	case killRank:
+		pids = []int{victim}
+	case killDaemon:
+		pids = []int{j.daemon(s.node())}
+	case killNode:
+		pids = family(j.daemon(s.node()))
+	case crashRank, exitRank, abortRank:
+		j.order(fmt.Sprintf("%s %d", map[kind]string{crashRank: orderCrash, exitRank: orderExit, abortRank: orderAbort}[s.kind], s.code))
+		return j.signal(syscall.SIGUSR1, victim)
+	case outOfMemory:
+		j.order(orderGrow + " " + cgroup)
+		return j.signal(syscall.SIGUSR1, victim)
+	}
+	return j.signal(syscall.SIGKILL, pids...)
+}
+
+func (j *job) order(text string) {
+	j.t.Helper()
+	if err := os.WriteFile(filepath.Join(j.dir, orderName), []byte(text), 0o600); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// signal sends a signal to processes of the job, and returns when.
+func (j *job) signal(sig syscall.Signal, pids ...int) time.Time {
+	j.t.Helper()
+	now := time.Now()
+	for i, pid := range pids {
+		if err := syscall.Kill(pid, sig); err != nil && i == 0 { // the others may have gone with the first
+			j.t.Fatalf("cannot send %v to %d: %v", sig, pid, err)
+		}
+	}
+	return now
+}
+
+// family is a process and all that come from it, itself first.
+func family(pid int) []int {
+	parents := make(map[int][]int)
+	paths, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range paths {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		child, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		parent, _ := strconv.Atoi(strings.Fields(rest)[1])
+		parents[parent] = append(parents[parent], child)
+	}
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		all = append(all, parents[all[i]]...)
+	}
+	return all
+}

@@ -1,0 +1,86 @@
+// Package worlds runs worlds of ranks by the built bringupd on this machine, and
+// strikes each with a fault that a seed has drawn: whom, how, and when. The ranks
+// are connected in a ring, so that a death drags others down at once, in every way
+// in which programs take the loss of a peer. After each run it is checked that the
+// job has named who was struck, has ended with its code, and has left nothing; how
+// long it took from the fault to the last exit is printed. It has tests only.
+//
+//	go test ./test/worlds -v -run TestDrawn -runs=200 -timeout=30m
+//	go test ./test/worlds -v -run TestDrawn -seed=17      # one run again
+package worlds
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	// The program under test is built by a command that go test knows nothing
+	// of: the import has it forget its cached result when the program changes.
+	_ "github.com/bringupd/bringupd/pkg/daemon"
+)
+
+var (
+	runsFlag = flag.Int("runs", 24, "how many runs to draw")
+	seedFlag = flag.Uint64("seed", 0, "the first seed; given without -runs, the only one. 0: 1")
+)
+
+const command = "../../cmd/bringupd"
+
+// bringupd is the program under test.
+var bringupd string
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(ringVariable); dir != "" {
+		os.Exit(runRank(dir))
+	}
+	flag.Parse()
+	code, err := runBuilt(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runBuilt(m *testing.M) (code int, err error) {
+	bin, err := os.MkdirTemp("", "bringupd-worlds-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(bin)) }()
+	if err := noteSources(); err != nil {
+		return 1, err
+	}
+	bringupd = filepath.Join(bin, "bringupd")
+	build := exec.Command("go", "build", "-tags", "netgo,osusergo", "-race="+strconv.FormatBool(race), "-o", bringupd, command)
+	if out, err := build.CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("cannot build bringupd: %v: %s", err, out)
+	}
+	code = m.Run()
+	if err := goleak.Find(); err != nil {
+		return 1, err
+	}
+	return code, nil
+}
+
+// noteSources opens what no import reaches, which has go test note that the
+// result hangs on it.
+func noteSources() error {
+	sources, err := filepath.Glob(command + "/*.go")
+	if err != nil || len(sources) == 0 {
+		return fmt.Errorf("cannot find the sources in %s: %v", command, err)
+	}
+	for _, source := range sources {
+		if _, err := os.ReadFile(source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
