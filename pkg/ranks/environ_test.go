@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 func TestEnviron(t *testing.T) {
@@ -17,12 +19,12 @@ func TestEnviron(t *testing.T) {
 	}
 	base := []string{
 		"HOME=/h", "RANK=7", "SLURM_JOB_ID=17", "SLURM_STEP_ID=0", "SLURM_PROCID=2", "SLURM_NTASKS=3", "SLURM_LOCALID=0", "SLURM_NODEID=2",
-		"PMI_FD=9", "PMIX_RANK=2", "OMPI_COMM_WORLD_RANK=2", "SLURM_PMI_KVS_NO_DUP_KEYS=yes", "TORCHELASTIC_USE_AGENT_STORE=True",
+		"RRUN_COORD_DIR=/tmp/rrun_x", "TORCHELASTIC_RUN_ID=none", "OMPI_MCA_btl=self,tcp", "PMI_FD=9", "PMIX_RANK=2", "OMPI_COMM_WORLD_RANK=2", "SLURM_PMI_KVS_NO_DUP_KEYS=yes", "TORCHELASTIC_USE_AGENT_STORE=True",
 	}
 	want := []string{
-		"HOME=/h", "SLURM_JOB_ID=17", "SLURM_STEP_ID=0", "SLURM_NODEID=2",
+		"HOME=/h", "SLURM_JOB_ID=17", "SLURM_STEP_ID=0", "SLURM_NODEID=2", "OMPI_MCA_btl=self,tcp",
 		"BRINGUPD_LOCAL_RANK=1", "BRINGUPD_LOCAL_RANKS=2", "BRINGUPD_RANK=5", "BRINGUPD_RANKS=6",
-		"GROUP_RANK=2", "GROUP_WORLD_SIZE=3", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=192.0.2.1", "MASTER_PORT=31234",
+		"GROUP_RANK=2", "GROUP_WORLD_SIZE=3", "JAX_COORDINATOR_ADDRESS=192.0.2.1:31234", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=192.0.2.1", "MASTER_PORT=31234",
 		"RANK=5", "ROLE_NAME=default", "ROLE_RANK=5", "ROLE_WORLD_SIZE=6",
 		"SLURM_GTIDS=4,5", "SLURM_LOCALID=1", "SLURM_NPROCS=6", "SLURM_NTASKS=6", "SLURM_NTASKS_PER_NODE=2", "SLURM_PROCID=5",
 		"SLURM_STEP_NUM_TASKS=6", "SLURM_STEP_TASKS_PER_NODE=2(x3)", "SLURM_TASKS_PER_NODE=2(x3)",
@@ -31,6 +33,24 @@ func TestEnviron(t *testing.T) {
 	got := Environ(base, p, p.Of(5), Meeting{Address: "192.0.2.1", Port: 31234, Run: "17.0"})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestEnvironPrecedence(t *testing.T) {
+	p := planned(ByNode, []int{2})
+	base := []string{"A=launch", "B=launch", "MASTER_PORT=29500", "CUDA_VISIBLE_DEVICES=0,1,2,3"}
+	env := roles.EnvironmentOf(Environ(base, p, p.Of(1), Meeting{Address: "2001:db8::1", Port: 4000},
+		map[string]string{"CUDA_VISIBLE_DEVICES": "2,3", "B": "binding"}, map[string]string{"B": "user", "GROUP_RANK": "", "MASTER_ADDR": "n7"}))
+	for name, want := range map[string]string{
+		"A": "launch", "B": "user", "MASTER_PORT": "4000", "MASTER_ADDR": "n7", "CUDA_VISIBLE_DEVICES": "2,3", "JAX_LOCAL_DEVICE_IDS": "0,1",
+		"JAX_COORDINATOR_ADDRESS": "[2001:db8::1]:4000",
+	} {
+		if got, _ := env(name); got != want {
+			t.Errorf("%s is %q, not %q", name, got, want)
+		}
+	}
+	if value, there := env("GROUP_RANK"); there {
+		t.Errorf("what the user has taken away is there: %q", value)
 	}
 }
 

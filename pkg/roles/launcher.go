@@ -19,9 +19,7 @@ type launcher struct {
 	claim func(env Environment, want Want) claim
 	// identify finds out who this daemon is. A launch that cannot work is a *LaunchError, also one by nobody.
 	identify func(env Environment, hostname string, want Want) (Identity, error)
-	words    func(job string) Words // for a job of this id
-	// task are the variables by which it tells a process which task it is; nil: it has none of its own.
-	task     func(env Environment, t Task) map[string]string
+	words    func(job string) Words                 // for a job of this id
 	requeuer func(job string, run Program) Requeuer // nil: it can't start a job anew
 }
 

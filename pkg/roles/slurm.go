@@ -17,7 +17,7 @@ var slurm = launcher{
 		NamesNodes: true, Steps: true, Private: []string{"SLURM_", "SLURMD_"},
 		Job: "SLURM_JOB_ID", Rank: "SLURM_PROCID", Host: "SLURMD_NODENAME", GPUs: "SLURM_GPUS_ON_NODE", SubmitDir: "SLURM_SUBMIT_DIR",
 	},
-	claim: claimSlurm, identify: identifySlurm, words: slurmWords, task: slurmTask,
+	claim: claimSlurm, identify: identifySlurm, words: slurmWords,
 	// It is left to Slurm to say that an allocation without a batch script can't be started anew.
 	requeuer: func(job string, run Program) Requeuer { return slurmJob{job, run} },
 }
@@ -32,44 +32,6 @@ func claimSlurm(env Environment, _ Want) claim {
 	default:
 		return unclaimed
 	}
-}
-
-// slurmTask are srun's variables that tell which task a process is, and how many there are.
-func slurmTask(env Environment, t Task) map[string]string {
-	if !Managed(env) {
-		return nil
-	}
-	var onNode []string
-	for _, rank := range t.OnNode {
-		onNode = append(onNode, strconv.Itoa(rank))
-	}
-	rank, ranks, perNode := strconv.Itoa(t.Rank), strconv.Itoa(t.Ranks), ""
-	if slices.Min(t.PerNode) == slices.Max(t.PerNode) {
-		perNode = strconv.Itoa(t.PerNode[0])
-	}
-	counts := taskCounts(t.PerNode)
-	return map[string]string{
-		"SLURM_PROCID": rank, "SLURM_LOCALID": strconv.Itoa(t.Local), "SLURM_GTIDS": strings.Join(onNode, ","), "SLURM_TASK_PID": "",
-		"SLURM_NTASKS": ranks, "SLURM_NPROCS": ranks, "SLURM_STEP_NUM_TASKS": ranks,
-		"SLURM_TASKS_PER_NODE": counts, "SLURM_STEP_TASKS_PER_NODE": counts, "SLURM_NTASKS_PER_NODE": perNode,
-	}
-}
-
-// taskCounts writes how many tasks each node has as Slurm does: "2(x3),1".
-func taskCounts(perNode []int) string {
-	var parts []string
-	for at := 0; at < len(perNode); {
-		n := 1
-		for at+n < len(perNode) && perNode[at+n] == perNode[at] {
-			n++
-		}
-		part := strconv.Itoa(perNode[at])
-		if n > 1 {
-			part += fmt.Sprintf("(x%d)", n)
-		}
-		parts, at = append(parts, part), at+n
-	}
-	return strings.Join(parts, ",")
 }
 
 func slurmWords(job string) Words {

@@ -1,0 +1,102 @@
+package roles
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// slurmTasks is srun where it starts one task a rank. A batch shell has SLURM_PROCID,
+// too: only a step's number is proof.
+var slurmTasks = starter{
+	title: "srun", mark: "SLURM_STEP_ID", started: inSlurmStep,
+	names: rankNames{
+		rank: []string{"SLURM_PROCID"}, ranks: []string{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
+		local: []string{"SLURM_LOCALID"}, node: []string{"SLURM_NODEID"}, nodes: []string{"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
+	},
+	complete: completeSlurm,
+	private:  []string{"SLURM_PMI", "SLURM_TASK_PID", "SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"},
+	retell:   retellSlurm,
+}
+
+// The ports that completeSlurm picks from: below those that kernels give away (32768 on),
+// without 29500, which torch takes where it is told none.
+const (
+	firstMasterPort = 20000
+	masterPorts     = 9000
+)
+
+// completeSlurm adds how many tasks the node has, and where the ranks may meet: rank 0
+// is on the first node of the step, unless the user has laid out the tasks.
+func completeSlurm(env Environment, r *StartedRank) {
+	if locals := tasksOn(env.get("SLURM_STEP_TASKS_PER_NODE"), r.Node); locals > r.Local {
+		r.Locals = locals
+	}
+	nodes, err := ExpandNodeList(env.get("SLURM_STEP_NODELIST"), 0)
+	if err != nil || strings.HasPrefix(env.get("SLURM_DISTRIBUTION"), "arbitrary") || env.get("SLURM_HET_SIZE") != "" {
+		return
+	}
+	name := fnv.New32a()
+	for _, variable := range []string{"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"} {
+		_, _ = fmt.Fprintln(name, env.get(variable)) // a hash takes everything
+	}
+	r.Master, r.MasterPort = nodes[0], firstMasterPort+int(name.Sum32()%masterPorts)
+}
+
+// tasksOn returns the count of one node of "2(x3),1"; 0 where it isn't told.
+func tasksOn(counts string, node int) int {
+	for part := range strings.SplitSeq(counts, ",") {
+		count, nodes, _ := strings.Cut(strings.TrimSuffix(part, ")"), "(x")
+		times, err := strconv.Atoi(nodes)
+		if err != nil {
+			times = 1
+		}
+		if node -= times; node < 0 {
+			n, _ := strconv.Atoi(count) // 0 where it is none
+			return n
+		}
+	}
+	return 0
+}
+
+// retellSlurm are srun's variables that tell which task a process is, how many there
+// are, and what each may use of its node.
+func retellSlurm(env Environment, t Task) map[string]string {
+	var onNode []string
+	for _, rank := range t.OnNode {
+		onNode = append(onNode, strconv.Itoa(rank))
+	}
+	rank, ranks, perNode := strconv.Itoa(t.Rank), strconv.Itoa(t.Ranks), ""
+	if slices.Min(t.PerNode) == slices.Max(t.PerNode) {
+		perNode = strconv.Itoa(t.PerNode[0])
+	}
+	counts := taskCounts(t.PerNode)
+	set := map[string]string{
+		"SLURM_PROCID": rank, "SLURM_LOCALID": strconv.Itoa(t.Local), "SLURM_GTIDS": strings.Join(onNode, ","),
+		"SLURM_NTASKS": ranks, "SLURM_NPROCS": ranks, "SLURM_STEP_NUM_TASKS": ranks,
+		"SLURM_TASKS_PER_NODE": counts, "SLURM_STEP_TASKS_PER_NODE": counts, "SLURM_NTASKS_PER_NODE": perNode,
+	}
+	if cpus, err := env.number(1, "SLURM_CPUS_PER_TASK"); err == nil {
+		set["SLURM_CPUS_PER_TASK"] = strconv.Itoa(max(1, cpus/max(1, len(t.OnNode))))
+	}
+	return set
+}
+
+// taskCounts writes how many tasks each node has as Slurm does: "2(x3),1".
+func taskCounts(perNode []int) string {
+	var parts []string
+	for at := 0; at < len(perNode); {
+		n := 1
+		for at+n < len(perNode) && perNode[at+n] == perNode[at] {
+			n++
+		}
+		part := strconv.Itoa(perNode[at])
+		if n > 1 {
+			part += fmt.Sprintf("(x%d)", n)
+		}
+		parts, at = append(parts, part), at+n
+	}
+	return strings.Join(parts, ",")
+}

@@ -1,0 +1,150 @@
+package roles
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What launchers tell the processes that they start one a rank, as their sources and
+// manuals have it.
+func TestStartedAs(t *testing.T) {
+	step := []string{
+		"SLURM_JOB_ID=17", "SLURM_STEP_ID=2", "SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_STEP_NUM_TASKS=6", "SLURM_LOCALID=1", "SLURM_NODEID=2",
+		"SLURM_STEP_NUM_NODES=3", "SLURM_STEP_TASKS_PER_NODE=2(x3)", "SLURM_STEP_NODELIST=n[2-4]",
+	}
+	ours := func(s StartedRank) StartedRank { s.By = "srun"; return s }
+	inStep := ours(StartedRank{Rank: 5, Ranks: 6, Local: 1, Locals: 2, Node: 2, Nodes: 3, Master: "n2", MasterPort: 27313})
+	for _, tc := range []struct {
+		name    string
+		environ []string
+		want    StartedRank
+		err     string
+	}{
+		{"srun", step, inStep, ""},
+		{"srun --mpi=pmix", append([]string{"PMIX_RANK=5", "PMIX_NAMESPACE=slurm.pmix.17.2"}, step...), inStep, ""},
+		{"srun --mpi=pmi2", append([]string{"PMI_RANK=5", "PMI_SIZE=6", "PMI_FD=9"}, step...), inStep, ""},
+		{"srun, with what a batch script has exported", append([]string{"RANK=0", "WORLD_SIZE=24"}, step...), inStep, ""},
+		{"srun --distribution=arbitrary", append([]string{"SLURM_DISTRIBUTION=arbitrary"}, step...),
+			ours(StartedRank{Rank: 5, Ranks: 6, Local: 1, Locals: 2, Node: 2, Nodes: 3}), ""},
+		{"an inherited number of tasks", append([]string{"SLURM_NTASKS=99"}, step...), inStep, ""},
+		{"a batch shell", []string{"SLURM_JOB_ID=17", "SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0"}, StartedRank{}, "no launcher has started"},
+		{"Open MPI's mpirun in an allocation of Slurm's",
+			append([]string{"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PMIX_RANK=3"}, step...),
+			StartedRank{By: "Open MPI's mpirun", Rank: 3, Ranks: 8, Local: 1, Locals: 2, Node: -1}, ""},
+		{"MPICH's mpiexec in an allocation of Slurm's", append([]string{"PMI_RANK=3", "PMI_SIZE=8", "PMI_FD=9", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"}, step...),
+			StartedRank{By: "MPICH's mpiexec", Rank: 3, Ranks: 8, Local: 0, Locals: 2, Node: -1}, ""},
+		{"MVAPICH's mpirun", []string{"MV2_COMM_WORLD_RANK=1", "MV2_COMM_WORLD_SIZE=2", "MV2_COMM_WORLD_LOCAL_RANK=1", "MV2_COMM_WORLD_LOCAL_SIZE=2"},
+			StartedRank{By: "MVAPICH's mpirun", Rank: 1, Ranks: 2, Local: 1, Locals: 2, Node: -1}, ""},
+		{"flux run within a step of Slurm's", append([]string{"FLUX_TASK_RANK=7", "FLUX_JOB_SIZE=8", "FLUX_TASK_LOCAL_ID=3", "FLUX_JOB_NNODES=2", "PMI_RANK=7", "PMI_SIZE=8"}, step...),
+			StartedRank{By: "flux run", Rank: 7, Ranks: 8, Local: 3, Node: -1, Nodes: 2}, ""},
+		{"torchrun within a step of Slurm's", append([]string{"TORCHELASTIC_RUN_ID=none", "RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0", "GROUP_WORLD_SIZE=2"}, step...),
+			StartedRank{By: "torchrun", Rank: 1, Ranks: 4, Local: 1, Locals: 2, Node: 0, Nodes: 2}, ""},
+		{"PALS", []string{"PALS_RANKID=12", "PMI_RANK=12", "PMI_SIZE=24", "PALS_LOCAL_RANKID=0", "PALS_LOCAL_SIZE=12", "PALS_NODEID=1"},
+			StartedRank{By: "PALS", Rank: 12, Ranks: 24, Local: 0, Locals: 12, Node: 1}, ""},
+		{"PALS without PMI", []string{"PALS_RANKID=12"}, StartedRank{}, "PMI_SIZE is not set"},
+		{"jsrun", []string{"JSM_NAMESPACE_RANK=1", "JSM_NAMESPACE_SIZE=2", "JSM_NAMESPACE_LOCAL_RANK=0"},
+			StartedRank{By: "jsrun", Rank: 1, Ranks: 2, Local: 0, Node: -1}, ""},
+		{"plain variables", []string{"RANK=1", "WORLD_SIZE=2"}, StartedRank{By: "a launcher that sets RANK and WORLD_SIZE", Rank: 1, Ranks: 2, Local: -1, Node: -1}, ""},
+		{"a size alone", []string{"WORLD_SIZE=2"}, StartedRank{}, "no launcher has started"},
+		{"nothing", nil, StartedRank{}, "no launcher has started"},
+		{"a rank that is none", []string{"RANK=one", "WORLD_SIZE=2"}, StartedRank{}, `RANK is "one"`},
+		{"a rank beyond", []string{"RANK=2", "WORLD_SIZE=2"}, StartedRank{}, "the rank is 2 of 2"},
+		{"a local rank beyond", []string{"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2"}, StartedRank{}, "the local rank is 2 of 2"},
+		{"a local rank below", []string{"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=-1"}, StartedRank{}, `LOCAL_RANK is "-1"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := StartedAs(EnvironmentOf(tc.environ))
+			if launch := (*LaunchError)(nil); tc.err != "" {
+				if !errors.As(err, &launch) || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			if err != nil || got != tc.want {
+				t.Errorf("got %+v, %v; want %+v", got, err, tc.want)
+			}
+		})
+	}
+}
+
+// Two steps of a job, and two attempts, meet at ports of their own.
+func TestMasterPort(t *testing.T) {
+	seen := make(map[int]string)
+	for _, more := range []string{"SLURM_STEP_ID=0", "SLURM_STEP_ID=1", "SLURM_STEP_ID=0 SLURM_RESTART_COUNT=1"} {
+		environ := append([]string{"SLURM_JOB_ID=17", "SLURM_PROCID=0", "SLURM_NTASKS=1", "SLURM_STEP_NODELIST=n1"}, strings.Fields(more)...)
+		r, err := StartedAs(EnvironmentOf(environ))
+		if err != nil || seen[r.MasterPort] != "" || r.MasterPort < firstMasterPort || r.MasterPort >= firstMasterPort+masterPorts {
+			t.Errorf("%s: %d, as of %q; %v", more, r.MasterPort, seen[r.MasterPort], err)
+		}
+		seen[r.MasterPort] = more
+	}
+}
+
+// The variables of each launcher's one process reach no rank of a world, and what users
+// have set for all of theirs does.
+func TestTaskVariables(t *testing.T) {
+	task := Task{Rank: 5, Ranks: 7, Local: 1, PerNode: []int{2, 2, 2, 1}, OnNode: []int{4, 5}}
+	step := "SLURM_JOB_ID=17 SLURM_STEP_ID=0 "
+	for _, tc := range []struct{ name, environ, gone, set string }{
+		{"Open MPI 4", "OMPI_COMM_WORLD_RANK=1 OMPI_MCA_orte_hnp_uri=x OMPI_MCA_ess_base_vpid=1 OMPI_MCA_btl=tcp PMIX_MCA_gds=hash ORTE_SCHIZO_DETECTION=ORTE PMIX_RANK=1 PMIX_SERVER_URI3=x",
+			"OMPI_COMM_WORLD_RANK OMPI_MCA_ess_base_vpid OMPI_MCA_orte_hnp_uri ORTE_SCHIZO_DETECTION PMIX_RANK PMIX_SERVER_URI3", ""},
+		{"Open MPI 5", "PRTE_LAUNCHED=1 PRTE_MCA_plm=ssh OMPI_FIRST_RANKS=0 PMIX_NAMESPACE=x", "OMPI_FIRST_RANKS PMIX_NAMESPACE PRTE_LAUNCHED", ""},
+		{"MPICH", "PMI_RANK=1 PMI_FD=9 PMI2_X=1 MPI_LOCALRANKID=0 HYDI_CONTROL_FD=8 MPI_HOME=/opt/mpi", "HYDI_CONTROL_FD MPI_LOCALRANKID PMI2_X PMI_FD PMI_RANK", ""},
+		{"MVAPICH", "MV2_COMM_WORLD_RANK=1 MV2_USE_CUDA=1", "MV2_COMM_WORLD_RANK", ""},
+		{"Flux", "FLUX_TASK_RANK=1 FLUX_URI=x FLUX_PMI_LIBRARY_PATH=x", "FLUX_PMI_LIBRARY_PATH FLUX_TASK_RANK", ""},
+		{"PALS under PBS", "PALS_RANKID=1 PBS_NODENUM=0 PBS_JOBID=17", "PALS_RANKID PBS_NODENUM", ""},
+		{"Kubernetes", "JOB_COMPLETION_INDEX=1 KUBERNETES_SERVICE_HOST=h", "JOB_COMPLETION_INDEX", ""},
+		{"rrun", "RRUN_RANK=0 RRUN_COORD_DIR=/tmp/x", "RRUN_COORD_DIR RRUN_RANK", ""},
+		{"torchrun", "TORCHELASTIC_USE_AGENT_STORE=True NODE_RANK=1 TORCH_HOME=x", "NODE_RANK TORCHELASTIC_USE_AGENT_STORE", ""},
+		{"a batch shell of Slurm's", "SLURM_JOB_ID=17 SLURM_PROCID=0", "", ""},
+		{"srun", step + "SLURM_PMIX_MAPPING_SERV=x SLURM_TASK_PID=9 SLURM_CPUS_PER_TASK=7 SLURM_NTASKS_PER_NODE=1 SLURM_NODEID=2",
+			"SLURM_NTASKS_PER_NODE SLURM_PMIX_MAPPING_SERV SLURM_TASK_PID",
+			"SLURM_CPUS_PER_TASK=3 SLURM_GTIDS=4,5 SLURM_LOCALID=1 SLURM_NPROCS=7 SLURM_NTASKS=7 SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=7 SLURM_STEP_TASKS_PER_NODE=2(x3),1 SLURM_TASKS_PER_NODE=2(x3),1"},
+		{"srun with one CPU", step + "SLURM_CPUS_PER_TASK=1", "SLURM_NTASKS_PER_NODE",
+			"SLURM_CPUS_PER_TASK=1 SLURM_GTIDS=4,5 SLURM_LOCALID=1 SLURM_NPROCS=7 SLURM_NTASKS=7 SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=7 SLURM_STEP_TASKS_PER_NODE=2(x3),1 SLURM_TASKS_PER_NODE=2(x3),1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var gone, set []string
+			told := TaskVariables(strings.Fields(tc.environ), task)
+			for _, name := range slices.Sorted(maps.Keys(told)) {
+				if told[name] == "" {
+					gone = append(gone, name)
+				} else {
+					set = append(set, name+"="+told[name])
+				}
+			}
+			if got := strings.Join(gone, " "); got != tc.gone {
+				t.Errorf("taken away are %s, not %s", got, tc.gone)
+			}
+			if got := strings.Join(set, " "); got != tc.set {
+				t.Errorf("set are %s, not %s", got, tc.set)
+			}
+		})
+	}
+}
+
+// What a real Slurm 22.05 told its tasks.
+func TestStartedAsRecorded(t *testing.T) {
+	for name, want := range map[string]StartedRank{
+		"crowded-rank4":   {Rank: 4, Ranks: 12, Local: 4, Locals: 8, Node: 0, Nodes: 3, Master: "n1"},
+		"uneven-rank3":    {Rank: 3, Ranks: 4, Local: 0, Locals: 1, Node: 2, Nodes: 3, Master: "n1"},
+		"het-step-rank2":  {Rank: 2, Ranks: 3, Local: 0, Locals: 1, Node: 2, Nodes: 3},
+		"arbitrary-rank2": {Rank: 2, Ranks: 3, Local: 0, Locals: 1, Node: 1, Nodes: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := StartedAs(fromMap(recorded(t, name)))
+			got.MasterPort = 0
+			if want.By = "srun"; err != nil || got != want {
+				t.Errorf("got %+v, %v; want %+v", got, err, want)
+			}
+		})
+	}
+	for _, name := range []string{"batch-shell", "salloc-shell", "interactive-step"} {
+		if got, err := StartedAs(fromMap(recorded(t, name))); err == nil {
+			t.Errorf("%s is taken for %+v", name, got)
+		}
+	}
+}
