@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -234,6 +235,14 @@ func (c *Child) LastLines() []string {
 		pause.Until(c.out.settled.open, c.owner.limits.drain)
 	}
 	return c.out.lines()
+}
+
+// Printed returns how many bytes the child has printed, and how long ago the last of them came; 0 where none has.
+func (c *Child) Printed() (bytes int64, ago time.Duration) {
+	if latest := c.out.latest.Load(); latest != 0 {
+		ago = time.Since(epoch) - time.Duration(latest)
+	}
+	return c.out.printed.Load(), ago
 }
 
 // Signal sends sig to the child's process group, and SIGCONT after it where sig asks for an end. The error wraps

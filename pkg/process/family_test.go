@@ -99,14 +99,14 @@ func TestParseStat(t *testing.T) {
 		want procStat
 		bad  bool
 	}{
-		{"plain", "77 (sh) S" + rest, procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "sh", state: 'S', start: 123456}, false},
+		{"plain", "77 (sh) S" + rest, procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "sh", state: 'S', start: 123456, used: 17, waited: 21}, false},
 		{"brackets and blanks in the name", "77 (a) R (b)) S" + rest,
-			procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "a) R (b)", state: 'S', start: 123456}, false},
-		{"a zombie whose threads live", "77 (sh) Z" + rest, procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "sh", state: 'Z', start: 123456}, false},
+			procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "a) R (b)", state: 'S', start: 123456, used: 17, waited: 21}, false},
+		{"a zombie whose threads live", "77 (sh) Z" + rest, procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "sh", state: 'Z', start: 123456, used: 17, waited: 21}, false},
 		{"a zombie", "77 (sh) Z 1 2 3 0 -1 4194560 4 5 6 7 8 9 10 11 20 0 1 0 5",
-			procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "sh", state: 'Z', dead: true, start: 5}, false},
+			procStat{pid: 77, ppid: 1, pgid: 2, sid: 3, name: "sh", state: 'Z', dead: true, start: 5, used: 17, waited: 21}, false},
 		{"just being reaped", "77 (sh) X 0 -1 -1 0 -1 4194560 4 5 6 7 8 9 10 11 20 0 0 0 5",
-			procStat{pid: 77, ppid: 0, pgid: -1, sid: -1, name: "sh", state: 'X', dead: true, start: 5}, false},
+			procStat{pid: 77, ppid: 0, pgid: -1, sid: -1, name: "sh", state: 'X', dead: true, start: 5, used: 17, waited: 21}, false},
 		{"a kernel thread", "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 2",
 			procStat{pid: 2, name: "kthreadd", state: 'S', kernel: true, start: 2}, false},
 		{"empty", "", procStat{}, true},

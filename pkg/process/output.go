@@ -32,6 +32,8 @@ type output struct {
 	streams   [2]*stream
 	log       io.Writer    // may be nil
 	passed    atomic.Int64 // pieces that were passed on
+	printed   atomic.Int64 // bytes that have come
+	latest    atomic.Int64 // when the last of them came, by epoch's clock; 0: none has
 	settled   latch        // both readers have what the child printed before its end
 	delivered latch        // both readers have delivered what there was
 	closed    latch        // both readers have ended
@@ -42,6 +44,9 @@ type output struct {
 	line     []byte   // for the log: its memory is used again
 	finishes bool     // finish was called; it and the readers' deadlines change together
 }
+
+// epoch is what times are counted from, on the clock that nobody sets.
+var epoch = time.Now()
 
 // latch opens when it was released as often as it has locks.
 type latch struct {
@@ -230,6 +235,8 @@ func (s *stream) rest(buf []byte) (last, listen bool) {
 // take handles one piece of output. It returns false where the child's output has nowhere to go any more: then the pipe
 // is to be closed, so that the child sees what it would without us between.
 func (s *stream) take(b []byte) bool {
+	s.out.printed.Add(int64(len(b)))
+	s.out.latest.Store(int64(time.Since(epoch)))
 	s.split(b)
 	if s.pass == nil || s.err != nil {
 		return true

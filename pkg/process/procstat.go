@@ -26,6 +26,7 @@ type procStat struct {
 	state                byte
 	dead                 bool // a zombie without living threads: nothing is left to kill
 	kernel               bool
+	used, waited         uint64          // ticks of processor time: its own, and those of children that it has waited for
 	marks                []string        // the marks in its environment, where somebody looked
 	read                 func() []string // looks there, once for all who share this look
 }
@@ -56,7 +57,7 @@ func parseStat(text []byte) (procStat, error) {
 			text, len(fields), wanted)
 	}
 	var numbers [wanted]int64
-	for _, i := range []int{1, 2, 3, 6, 17, 19} {
+	for _, i := range []int{1, 2, 3, 6, 11, 12, 13, 14, 17, 19} {
 		// Signed: the group and the session of a process that is just being reaped are -1.
 		n, err := strconv.ParseInt(fields[i], 10, 64)
 		if err != nil {
@@ -80,6 +81,8 @@ func parseStat(text []byte) (procStat, error) {
 		// A process whose first thread has ended shows as a zombie while its other threads run.
 		dead:   (state == 'Z' || state == 'X') && numbers[17] <= 1,
 		kernel: numbers[6]&kernelThread != 0,
+		used:   uint64(numbers[11] + numbers[12]),
+		waited: uint64(numbers[13] + numbers[14]),
 	}, nil
 }
 
