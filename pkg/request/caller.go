@@ -69,8 +69,9 @@ type Caller struct {
 	times   Times
 
 	out, errs io.Writer
-	guest     *lifeline.Guest // while Do runs
-	nodes     []*answering    // in the order of their ranks, once the head has answered
+	each      func(rank int) io.Writer // see PerNode
+	guest     *lifeline.Guest          // while Do runs
+	nodes     []*answering             // in the order of their ranks, once the head has answered
 }
 
 // answering is how far one node's answer has been read.
@@ -87,6 +88,12 @@ func New(dir *signal.Dir, job signal.Job, order Order, network lifeline.Network,
 		id: newID(), dir: dir.Deaf(), job: job, order: order, network: network, times: times,
 		out: zapcore.Lock(zapcore.AddSync(out)), errs: zapcore.Lock(zapcore.AddSync(errs)),
 	}
+}
+
+// PerNode has what the commands print on standard output go to a writer of the node's own, unchanged, and not to out.
+func (c *Caller) PerNode(each func(rank int) io.Writer) *Caller {
+	c.each = each
+	return c
 }
 
 // Do makes the request and passes on what the nodes say, until all have told how
@@ -213,7 +220,11 @@ func (c *Caller) awaitTaken(ctx context.Context, watch *signal.Watch) error {
 		if len(taken.Nodes) > 1 {
 			mark = node.Host + ": "
 		}
-		c.nodes = append(c.nodes, &answering{Answer: node, out: newMarker(c.out, mark), errs: newMarker(c.errs, mark)})
+		out := newMarker(c.out, mark)
+		if c.each != nil {
+			out = newMarker(c.each(node.Rank), "")
+		}
+		c.nodes = append(c.nodes, &answering{Answer: node, out: out, errs: newMarker(c.errs, mark)})
 	}
 	return nil
 }

@@ -302,7 +302,7 @@ func (h *Head) answer(q *asked, order Order, err error) {
 	h.write(q, func(ctx context.Context) error {
 		return h.Dir.Publish(ctx, signal.Exec, q.id.name(whatTaken), &answer, false)
 	})
-	begin := startRecord{ID: q.id, Argv: order.Argv, Env: order.Env, Ranks: ranks}
+	begin := startRecord{ID: q.id, Argv: order.Argv, Env: order.Env, Own: order.Own, Ranks: ranks}
 	if q.missing[0] {
 		h.node.begin(begin)
 	}

@@ -35,6 +35,8 @@ type Daemon struct {
 	// the spec adds. stop ends it, and whatever it has left behind, by TERM, grace
 	// and KILL; it is called at least once.
 	Start func(ctx context.Context, spec process.Spec) (child *process.Child, stop func(), err error)
+	// About returns variables that tell the daemon's own program of the node, where an order is for that; nil: none.
+	About func() []string
 }
 
 // within bounds a request to the share.
@@ -177,8 +179,11 @@ func (n *Node) carryOut(wanted context.Context, command startRecord, out *output
 	if n.Life.Err() != nil {
 		return nil, Exit{Code: notStarted, Exit: "not started", Failed: "the run is ending"}
 	}
+	if command.Own && n.About != nil {
+		command.Env = append(command.Env, n.About()...)
+	}
 	child, stop, err := n.Start(wanted, process.Spec{
-		Name: "the command", Argv: command.Argv, Env: command.Env, Stdout: stream{out, 1}, Stderr: stream{out, 2}, KeepLines: -1,
+		Name: ChildName, Argv: command.argv(), Env: command.Env, Stdout: stream{out, 1}, Stderr: stream{out, 2}, KeepLines: -1,
 	})
 	if err != nil {
 		return nil, Exit{Code: startCode(err), Exit: "not started", Failed: err.Error()}
@@ -203,6 +208,9 @@ func (n *Node) carryOut(wanted context.Context, command startRecord, out *output
 	exit.Code, exit.Exit = ended.Status(), ended.String()
 	return rest, exit
 }
+
+// ChildName is what every command is called, as a child of its daemon.
+const ChildName = "the command"
 
 // notStarted is the code of a command that could not be started, for none of its own
 // reasons.

@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -48,5 +49,20 @@ func TestCanceled(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// An order for the daemon's own program names no path that others could have written.
+func TestOwnProgram(t *testing.T) {
+	for _, tc := range []struct {
+		order startRecord
+		want  []string
+	}{
+		{startRecord{Argv: []string{"why-node", "--stacks"}}, []string{"why-node", "--stacks"}},
+		{startRecord{Argv: []string{"why-node", "--stacks"}, Own: true}, []string{process.OwnBinary, "why-node", "--stacks"}},
+	} {
+		if got := tc.order.argv(); !slices.Equal(got, tc.want) {
+			t.Errorf("own %t: %q is started, want %q", tc.order.Own, got, tc.want)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -106,6 +107,8 @@ type Order struct {
 	Argv  []string `json:"argv"`
 	Env   []string `json:"env,omitempty"` // on top of the node's environment
 	Nodes []string `json:"nodes"`         // ranks or hosts, OnAll or OnHead
+	// Own says that Argv is for the program that each node's daemon is itself: its subcommand and what follows.
+	Own bool `json:"own,omitempty"`
 }
 
 // The words for nodes in an order.
@@ -133,7 +136,16 @@ type startRecord struct {
 	ID    requestID `json:"id"`
 	Argv  []string  `json:"argv"`
 	Env   []string  `json:"env,omitempty"`
-	Ranks []int     `json:"ranks"` // who is to run it, in order
+	Own   bool      `json:"own,omitempty"` // see Order
+	Ranks []int     `json:"ranks"`         // who is to run it, in order
+}
+
+// argv is the command as it is started.
+func (r startRecord) argv() []string {
+	if r.Own {
+		return append([]string{process.OwnBinary}, r.Argv...)
+	}
+	return r.Argv
 }
 
 // outputRecord is a piece of what a command says, and at its end how it ended.
