@@ -17,7 +17,7 @@ import (
 func runsRequests(n *node) *request.Node {
 	return request.NewNode(request.Daemon{
 		Rank: n.id.Rank, Dir: n.dir, Control: n.control, Log: n.log, Trail: n.trail, Told: n.logged,
-		Within: n.cfg.Times.Peer, Life: n.life, Work: n.work, Go: n.background,
+		Within: n.cfg.Times.Peer, Life: n.life, Work: n.work, Go: n.background, About: n.children.Described,
 		Start: func(ctx context.Context, spec process.Spec) (*process.Child, func(), error) {
 			spec.Env = append(requestEnv(n), spec.Env...)
 			starting, started := n.lagging(ctx)

@@ -1,0 +1,250 @@
+package why
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
+)
+
+// Process is what one process does.
+type Process struct {
+	PID     int     `json:"pid"`
+	Thread  int     `json:"thread,omitempty"` // that is shown, where it is not the first
+	Name    string  `json:"name"`
+	State   string  `json:"state"`          // a letter, as ps shows it
+	Call    string  `json:"call,omitempty"` // the system call that it is in, or its number
+	On      string  `json:"on,omitempty"`   // the file or the peer that the call is about
+	Wchan   string  `json:"wchan,omitempty"`
+	Tracer  int     `json:"tracer,omitempty"` // the process that traces it
+	Threads int     `json:"threads,omitempty"`
+	Cores   float64 `json:"cores"`             // of processor that it has used, on average while it was looked at
+	StillS  float64 `json:"still_s,omitempty"` // seconds since it last ran on a processor, about; 0: it has just run, or it is not known
+	Problem string  `json:"problem,omitempty"` // why not all could be seen
+}
+
+// The states of which there is more to say than that.
+const (
+	running = "R"
+	stuck   = "D" // uninterruptible: it waits for a disk, a share or a driver
+	stopped = "T"
+	traced  = "t"
+	zombie  = "Z"
+)
+
+// procfs is where /proc is.
+type procfs string
+
+// looker looks at processes.
+type looker struct {
+	procfs
+	clocks *clocks
+}
+
+func newLooker(root procfs) looker { return looker{root, newClocks(root)} }
+
+const (
+	// lookLag is how much later than its time a file of /proc may answer.
+	lookLag = 50 * time.Millisecond
+	// mostThreads is how many of a process are looked at.
+	mostThreads = 256
+	// stuckTime is for how long a thread must not have run for its D state to tell something: every disk causes it for
+	// a moment.
+	stuckTime = time.Second
+)
+
+// read reads a file of /proc, which may hang with a process that hangs.
+func (root procfs) read(ctx context.Context, path ...string) (string, error) {
+	name := filepath.Join(append([]string{string(root)}, path...)...)
+	text, err := pause.Bounded(ctx, lookLag, func() ([]byte, error) { return os.ReadFile(name) })
+	if errors.Is(err, pause.ErrHangs) {
+		err = errors.New(name + " hangs")
+	}
+	return strings.TrimRight(string(text), "\n"), err
+}
+
+// look looks at a process: at its first thread, or at one that is stuck where there is one.
+func (root looker) look(ctx context.Context, pid int) Process {
+	number := strconv.Itoa(pid)
+	p := Process{PID: pid}
+	task := filepath.Join(number, "task", number)
+	p.Name, p.State = root.stat(ctx, task)
+	threads, _ := pause.Bounded(ctx, lookLag, func() ([]os.DirEntry, error) { return os.ReadDir(filepath.Join(string(root.procfs), number, "task")) })
+	if p.Threads = len(threads); p.State != stopped && p.State != traced {
+		if thread := root.stuckThread(ctx, number, threads); thread != "" && thread != number {
+			task, p.State = filepath.Join(number, "task", thread), stuck
+			p.Thread, _ = strconv.Atoi(thread)
+		}
+	}
+	p.StillS = root.clocks.still(ctx, task).Seconds()
+	p.Wchan, _ = root.read(ctx, task, "wchan")
+	if p.Wchan == "0" {
+		p.Wchan = ""
+	}
+	var file int64
+	var err error
+	p.Call, file, err = root.call(ctx, task)
+	if err != nil {
+		p.Problem = err.Error()
+		p.Call = kernelWaits[p.Wchan]
+	}
+	if file >= 0 {
+		p.On = root.file(ctx, number, file)
+	}
+	if p.State == traced {
+		p.Tracer = root.tracer(ctx, number)
+	}
+	return p
+}
+
+// stat returns the name and the state of a thread.
+func (root procfs) stat(ctx context.Context, task string) (name, state string) {
+	text, err := root.read(ctx, task, "stat")
+	open, shut := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
+	if err != nil || open < 0 || shut < open || len(text) < shut+3 {
+		return "", ""
+	}
+	return text[open+1 : shut], text[shut+2 : shut+3]
+}
+
+// stuckThread returns a thread that has been stuck for a while.
+func (root looker) stuckThread(ctx context.Context, number string, threads []os.DirEntry) string {
+	for _, thread := range threads[:min(len(threads), mostThreads)] {
+		task := filepath.Join(number, "task", thread.Name())
+		if _, state := root.stat(ctx, task); state == stuck && root.clocks.still(ctx, task) >= stuckTime {
+			return thread.Name()
+		}
+	}
+	return ""
+}
+
+// call returns the system call that a thread is in, and the number of the file that it is about; -1 where it is about none.
+func (root procfs) call(ctx context.Context, task string) (name string, file int64, err error) {
+	text, err := root.read(ctx, task, "syscall")
+	if err != nil {
+		return "", -1, err
+	}
+	name, file = parseCall(text)
+	return name, file, nil
+}
+
+// parseCall reads the text of a thread's file syscall. A thread that runs is in none.
+func parseCall(text string) (name string, file int64) {
+	fields := strings.Fields(text)
+	if len(fields) < 2 {
+		return "", -1
+	}
+	number, err := strconv.ParseInt(fields[0], 10, 64)
+	if err != nil || number < 0 {
+		return "", -1
+	}
+	known, found := calls[number]
+	if !found {
+		return "system call " + fields[0], -1
+	}
+	file, err = strconv.ParseInt(strings.TrimPrefix(fields[1], "0x"), 16, 64)
+	if err != nil || !known.file {
+		file = -1
+	}
+	return known.name, file
+}
+
+// tracer returns who traces a process; 0 for nobody.
+func (root procfs) tracer(ctx context.Context, number string) (pid int) {
+	text, _ := root.read(ctx, number, "status")
+	for line := range strings.Lines(text) {
+		if value, found := strings.CutPrefix(line, "TracerPid:"); found {
+			pid, _ = strconv.Atoi(strings.TrimSpace(value))
+		}
+	}
+	return pid
+}
+
+// file says in words what an open file of a process is.
+func (root procfs) file(ctx context.Context, number string, file int64) string {
+	path := filepath.Join(string(root), number, "fd", strconv.FormatInt(file, 10))
+	target, err := pause.Bounded(ctx, lookLag, func() (string, error) { return os.Readlink(path) })
+	if err != nil {
+		return ""
+	}
+	kind, inode, bracket := strings.Cut(strings.TrimSuffix(target, "]"), ":[")
+	switch {
+	case bracket && kind == "socket":
+		return root.peer(ctx, number, inode)
+	case bracket && kind == "pipe":
+		return "a pipe"
+	case strings.HasPrefix(target, "anon_inode:"):
+		return strings.Trim(strings.TrimPrefix(target, "anon_inode:"), "[]")
+	}
+	return target
+}
+
+// peer says who is at the other end of a socket.
+func (root procfs) peer(ctx context.Context, number, inode string) string {
+	for _, kind := range []string{"tcp", "tcp6", "udp", "udp6", "unix"} {
+		text, err := root.read(ctx, number, "net", kind)
+		if err != nil {
+			continue
+		}
+		if words := socketIn(text, kind, inode); words != "" {
+			return words
+		}
+	}
+	return "a socket"
+}
+
+// socketIn finds a socket in the text of a file of /proc/net, and says what it is.
+func socketIn(text, kind, inode string) string {
+	const inetInode, unixInode, unixPath = 9, 6, 7
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if kind == "unix" {
+			if len(fields) > unixInode && fields[unixInode] == inode {
+				return strings.TrimSpace("a unix socket " + strings.Join(fields[unixPath:], " "))
+			}
+			continue
+		}
+		if len(fields) <= inetInode || fields[inetInode] != inode {
+			continue
+		}
+		local, remote := address(fields[1]), address(fields[2])
+		switch state := fields[3]; {
+		case state == "0A":
+			return kind[:3] + " connections to " + local
+		case state == "02":
+			return remote + ", which has not answered yet"
+		case strings.HasSuffix(remote, ":0"):
+			return kind[:3] + " port " + local
+		default:
+			return remote
+		}
+	}
+	return ""
+}
+
+// address makes words of an address in /proc/net: 0100007F:7529 is 127.0.0.1:29993.
+func address(text string) string {
+	host, port, _ := strings.Cut(text, ":")
+	number, err := strconv.ParseUint(port, 16, 16)
+	raw := make([]byte, 0, 16)
+	for word := range slices.Chunk([]byte(host), 8) {
+		value, bad := strconv.ParseUint(string(word), 16, 32)
+		if bad != nil || len(word) != 8 {
+			return text
+		}
+		raw = binary.NativeEndian.AppendUint32(raw, uint32(value))
+	}
+	ip, ok := netip.AddrFromSlice(raw)
+	if err != nil || !ok {
+		return text
+	}
+	return netip.AddrPortFrom(ip.Unmap(), uint16(number)).String()
+}
