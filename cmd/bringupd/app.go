@@ -63,7 +63,7 @@ func asksForHelp(arg string) bool {
 }
 
 // ofRuns are the subcommands that have a run for an argument.
-var ofRuns = []string{"status", "report", "logs", "exec", "attach", "stop"}
+var ofRuns = []string{"status", "report", "logs", "why", "exec", "attach", "stop"}
 
 // takeNotifySocket returns where a service manager wants to be told, and keeps it
 // from all that is started here: a child would speak for the service.
@@ -142,9 +142,9 @@ func (inv *invocation) app() *cli.App {
 	}
 	app.Commands = []*cli.Command{
 		inv.runCommand(), inv.localCommand(), inv.statusCommand(), inv.reportCommand(), inv.logsCommand(),
-		inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.checkCommand(),
+		inv.whyCommand(), inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.checkCommand(),
 		inv.doctorCommand(), inv.simulateCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand(),
-		inv.gpuChildCommand(),
+		inv.gpuChildCommand(), inv.whyNodeCommand(),
 	}
 	for _, command := range app.Commands {
 		command.OnUsageError = onUsageError

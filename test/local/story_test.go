@@ -193,7 +193,8 @@ func cmdEnds(ts *testscript.TestScript, args []string) {
 	finish(ts, args[0], args[1], within)
 }
 
-var signals = map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "USR1": syscall.SIGUSR1}
+var signals = map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "USR1": syscall.SIGUSR1,
+	"STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT}
 
 // send SIGNAL NAME|FILE|FILE:PATH signals what was started, or a pid that a file
 // or a record has.
