@@ -27,7 +27,7 @@ var errTeamChanged = errors.New("there is another team")
 
 // muster makes the team that a look at Nodes asks for, and publishes it.
 func (a *assembly) muster(l signal.Listing) {
-	if !a.roster.Spares() || a.life.Err() != nil {
+	if !a.roster.Spares() || a.Life.Err() != nil {
 		return
 	}
 	a.late(l)
@@ -35,12 +35,12 @@ func (a *assembly) muster(l signal.Listing) {
 	if record == nil {
 		return
 	}
-	if err := a.publish(signal.Control, signal.TeamName(record.Generation), record, false); err != nil {
-		a.end(health.AsFailure(err))
+	if err := a.Publish(signal.Control, signal.TeamName(record.Generation), record, false); err != nil {
+		a.End(health.AsFailure(err))
 		return
 	}
 	a.roster.Take(record)
-	a.log.Info("chose the team", zap.Int("generation", record.Generation), zap.String("team", a.hostsOf(a.roster.Ranks())))
+	a.Log.Info("chose the team", zap.Int("generation", record.Generation), zap.String("team", a.hostsOf(a.roster.Ranks())))
 	a.nodes.Nudge() // for those who wait for the team
 }
 
@@ -80,7 +80,7 @@ func (a *assembly) lateBy(f *health.Failure, at time.Time) {
 // whileTeam returns a context that ends when there is another team, too.
 func (a *assembly) whileTeam(ctx context.Context, changed <-chan struct{}) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	a.background(func(context.Context) {
+	a.Background(func(context.Context) {
 		select {
 		case <-changed:
 			cancel(errTeamChanged)
@@ -170,7 +170,7 @@ func (a *assembly) dropped() []signal.DroppedRank {
 // tellDropped names, in the last words, the nodes that the job did without.
 func (a *assembly) tellDropped() {
 	for _, dropped := range a.dropped() {
-		a.log.Warn("the job did without " + a.name(dropped.Rank) + ": " + dropped.Why)
+		a.Log.Warn("the job did without " + a.name(dropped.Rank) + ": " + dropped.Why)
 	}
 }
 
@@ -193,9 +193,9 @@ func (a *assembly) hosts() []string {
 
 // hostOfJoined reads the host of a rank that has joined; empty where it can't.
 func (a *assembly) hostOfJoined(rank int) string {
-	joined, err := a.readJoined(a.work, rank)
+	joined, err := a.readJoined(a.Work, rank)
 	if err != nil {
-		a.log.Warn("cannot read which host a rank is on", zap.Int("of", rank), zap.Error(err))
+		a.Log.Warn("cannot read which host a rank is on", zap.Int("of", rank), zap.Error(err))
 	}
 	return joined.Host
 }
@@ -204,14 +204,14 @@ func (a *assembly) hostOfJoined(rank int) string {
 func (a *assembly) readJoined(ctx context.Context, rank int) (joined signal.JoinedRecord, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, a.tempo.Look, errDeadline)
 	defer cancel()
-	err = a.dir.Read(ctx, signal.Nodes, signal.NodeName(rank, a.id.Size, signal.Joined), &joined)
+	err = a.Dir.Read(ctx, signal.Nodes, signal.NodeName(rank, a.id.Size, signal.Joined), &joined)
 	return joined, err
 }
 
 func (a *assembly) unmet(missing []int) *health.Failure {
 	mend := "see whether their tasks have started, and whether it is the same file system there"
-	if a.dir.FileSystem().Local && a.id.Launcher != roles.Local {
-		mend = fmt.Sprintf("it is on %s, which lives on one machine alone: give a --log-dir that all nodes share", a.dir.FileSystem().Name)
+	if a.Dir.FileSystem().Local && a.id.Launcher != roles.Local {
+		mend = fmt.Sprintf("it is on %s, which lives on one machine alone: give a --log-dir that all nodes share", a.Dir.FileSystem().Name)
 	}
 	f := health.Failed(health.Share, "cannot meet %d of %d nodes: %s did not answer through %s within %s: %s",
 		len(missing), a.id.Size, a.hostsOf(missing), a.cfg.LogDir, time.Since(a.began).Round(time.Second/10), mend)

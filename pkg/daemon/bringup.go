@@ -17,6 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -26,18 +27,18 @@ import (
 func runHead(n *node) int {
 	h := newHead(n)
 	h.fitness.lookEarly()
-	err := h.sequence(h.life)
-	if h.dir == nil {
+	err := h.sequence(h.Life)
+	if h.Dir == nil {
 		h.lines.Close()
 		return h.leaveAlone(err)
 	}
 	end := h.conclude(h.deaths.judge(err, h.opened()))
 	h.tellOver(end)
 	h.lines.Close()
-	return end.code
+	return end.Code
 }
 
-// sequence goes through the phases. Its error is an orderly *ending where the
+// sequence goes through the phases. Its error is an orderly *run.Ending where the
 // driver has ended or a stop was asked for, and otherwise what failed.
 //
 // The head's own service is not kept waiting for the slowest node to join: what
@@ -46,7 +47,7 @@ func (h *head) sequence(ctx context.Context) error {
 	parts, own := errgroup.WithContext(ctx)
 	opened := make(chan struct{})
 	parts.Go(func() error {
-		return h.phase("join", func() error {
+		return h.Phase("join", func() error {
 			if err := h.open(); err != nil {
 				return err
 			}
@@ -54,7 +55,7 @@ func (h *head) sequence(ctx context.Context) error {
 				return err
 			}
 			close(opened)
-			h.background(func(context.Context) { h.tellProgress(own) })
+			h.Background(func(context.Context) { h.tellProgress(own) })
 			return h.meet(own)
 		})
 	})
@@ -70,7 +71,7 @@ func (h *head) sequence(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := h.phase("gate", func() error {
+	if err := h.Phase("gate", func() error {
 		if err := h.planRanks(ctx); err != nil {
 			return err
 		}
@@ -78,7 +79,7 @@ func (h *head) sequence(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return h.phase("driver", func() error { return h.drive(ctx) })
+	return h.Phase("driver", func() error { return h.drive(ctx) })
 }
 
 // open makes the run directory, and begins to follow what appears in it.
@@ -96,7 +97,7 @@ func (h *head) open() error {
 	made, began := make(chan *signal.Dir, 1), time.Now()
 	// Also who is told to end meanwhile waits for it a little: a run directory
 	// without a head would keep the others waiting.
-	err = h.asked("make", h.id.RunName(), h.cfg.Times.Join, func(ctx context.Context) error {
+	err = h.Ask("make", h.id.RunName(), h.cfg.Times.Join, func(ctx context.Context) error {
 		dir, err := signal.Create(ctx, h.cfg.Place(), job)
 		made <- dir
 		return err
@@ -105,7 +106,7 @@ func (h *head) open() error {
 		return err
 	}
 	dir := <-made
-	h.trail.Published(signal.NameJob, began)
+	h.Trail.Published(signal.NameJob, began)
 	h.canary.arrivals = trail.NewArrivals(time.Now())
 	pace := signal.HeadPace
 	pace.Fast = pace.Steady // nothing is waited for there, but what may come at any time
@@ -116,17 +117,17 @@ func (h *head) open() error {
 	h.deaths.nodes, h.deaths.lines, h.assembly.nodes = h.nodes, h.lines, h.nodes
 	h.shown.Nodes(h.nodes)
 	h.tellTrace()
-	h.log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
-	h.background(h.nodes.Run)
+	h.Log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
+	h.Background(h.nodes.Run)
 	h.requests = request.NewHead(h.commands, requestTeam{h})
 	h.deaths.serveLines(h.requests)
-	h.background(h.deaths.followNodes)
+	h.Background(h.deaths.followNodes)
 	h.chronicle.Dir, h.chronicle.Nodes = dir, h.nodes
-	h.background(h.chronicle.Follow)
-	h.background(h.deaths.followRequests)
-	h.background(h.requests.FollowRequests)
-	h.background(h.pulse(signal.Control, signal.BeatState))
-	h.background(h.pointLatest)
+	h.Background(h.chronicle.Follow)
+	h.Background(h.deaths.followRequests)
+	h.Background(h.requests.FollowRequests)
+	h.Background(h.pulse(signal.Control, signal.BeatState))
+	h.Background(h.pointLatest)
 	return nil
 }
 
@@ -141,7 +142,7 @@ func (h *head) offerLines(address string) ([]string, error) {
 		return nil, health.Failed(health.Launch, "cannot offer lifelines on %s: %v; give --lifeline=auto", h.name(0), err)
 	}
 	if err != nil {
-		h.log.Warn("cannot offer lifelines: beat files replace them, and a death is noticed later", zap.Error(err))
+		h.Log.Warn("cannot offer lifelines: beat files replace them, and a death is noticed later", zap.Error(err))
 		return nil, nil
 	}
 	h.lines = lines
@@ -152,12 +153,12 @@ func (h *head) offerLines(address string) ([]string, error) {
 // tellTrace notes where in a trace the run is, for who looks from there.
 func (h *head) tellTrace() {
 	trace := h.trace()
-	h.trail.Event(trail.Context, trail.Fields{Parent: trace.String(), Outer: trace.Outer})
+	h.Trail.Event(trail.Context, trail.Fields{Parent: trace.String(), Outer: trace.Outer})
 }
 
 func (h *head) pointLatest(ctx context.Context) {
-	if err := h.dir.PointLatest(ctx); err != nil && ctx.Err() == nil {
-		h.log.Warn("cannot point at the newest run", zap.Error(err))
+	if err := h.Dir.PointLatest(ctx); err != nil && ctx.Err() == nil {
+		h.Log.Warn("cannot point at the newest run", zap.Error(err))
 	}
 }
 
@@ -191,8 +192,8 @@ func driverFailure(node string, err error) error {
 
 // meet waits until every node has joined: the share is then proven both ways.
 func (h *head) meet(ctx context.Context) error {
-	own := h.publish(signal.Nodes, signal.NodeName(0, h.id.Size, signal.Joined), &signal.JoinedRecord{
-		Canary: h.dir.Nonce(), PID: os.Getpid(), Program: h.cfg.Program,
+	own := h.Publish(signal.Nodes, signal.NodeName(0, h.id.Size, signal.Joined), &signal.JoinedRecord{
+		Canary: h.Dir.Nonce(), PID: os.Getpid(), Program: h.cfg.Program,
 	}, false)
 	if own != nil {
 		return own
@@ -204,7 +205,7 @@ func (h *head) meet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 	defer cancel()
 	// On a file system of one machine alone, nobody will come.
-	suspect := h.dir.FileSystem().Local && h.id.Launcher != roles.Local
+	suspect := h.Dir.FileSystem().Local && h.id.Launcher != roles.Local
 	last, err := h.nodes.Wait(ctx, func(l signal.Listing) bool {
 		h.canary.arrivals.Note(l.Ranks(signal.Joined), l.At)
 		if suspect && time.Since(h.assembly.began) > localJoin && len(l.Ranks(signal.Joined)) == 1 {
@@ -235,8 +236,8 @@ func (h *head) bringUp(ctx context.Context) error {
 	// The gate may do without the head's own sandbox, and is then not to wait
 	// for it.
 	h.slowSandbox.Go(func() {
-		if err := h.serveSandbox(h.life); err != nil {
-			h.end(err)
+		if err := h.serveSandbox(h.Life); err != nil {
+			h.End(err)
 		}
 	})
 	parts, own := errgroup.WithContext(ctx)
@@ -273,7 +274,7 @@ func (h *head) lead(ctx context.Context) error {
 	if !h.cfg.Framework.Serves() {
 		return nil
 	}
-	return h.phase("head", func() error {
+	return h.Phase("head", func() error {
 		self, err := h.describe(h.launchSeat())
 		if err != nil {
 			return err
@@ -285,12 +286,12 @@ func (h *head) lead(ctx context.Context) error {
 		h.endpoint = endpoint
 		if service != nil {
 			service.Env = h.childEnv(service.Env, h.launchSeat())
-			if err := h.children.Serve(ctx, service, health.ServiceDied, h.cfg.Times.Service, func(f *health.Failure) { h.end(f) }); err != nil {
+			if err := h.children.Serve(ctx, service, health.ServiceDied, h.cfg.Times.Service, func(f *health.Failure) { h.End(f) }); err != nil {
 				return err
 			}
 		}
 		h.stage.serving.Store(true)
-		return h.publish(signal.Control, signal.NameHead, &signal.HeadRecord{Address: h.endpoint.Address, Env: h.endpoint.Env}, false)
+		return h.Publish(signal.Control, signal.NameHead, &signal.HeadRecord{Address: h.endpoint.Address, Env: h.endpoint.Env}, false)
 	})
 }
 
@@ -299,7 +300,7 @@ func (h *head) workers(ctx, life context.Context) error {
 	if !h.cfg.Framework.Serves() || ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return h.phase("workers", func() error {
+	return h.Phase("workers", func() error {
 		if h.roster.Spares() {
 			h.takeOwnSeat(life)
 		} else if err := h.serveWorker(ctx, h.endpoint, h.post.seat.Load()); err != nil {
@@ -395,7 +396,7 @@ func (h *head) awaitAll(ctx context.Context, state string, within time.Duration)
 func (h *head) openGate() error {
 	// Who sees the gate open may ask for a command at once.
 	h.surroundings.Store(&surroundings{endpoint: h.endpoint, hosts: h.assembly.teamHosts()})
-	if err := h.mark(signal.Control, signal.NameGo); err != nil {
+	if err := h.Mark(signal.Control, signal.NameGo); err != nil {
 		return err
 	}
 	h.gate = time.Since(h.assembly.began)
@@ -404,17 +405,17 @@ func (h *head) openGate() error {
 		h.lines.Run(h.cfg.Times.Outwaits())
 	}
 	h.nodes.Relax(h.tempo.Look)
-	h.control.Relax(h.tempo.Look)
-	h.background(h.measureTrips)
-	h.log.Info("the gate is open", zap.Int("nodes", h.roster.Count()), zap.Duration("took", h.gate.Round(time.Millisecond)))
+	h.Control.Relax(h.tempo.Look)
+	h.Background(h.measureTrips)
+	h.Log.Info("the gate is open", zap.Int("nodes", h.roster.Count()), zap.Duration("took", h.gate.Round(time.Millisecond)))
 	return nil
 }
 
 // drive runs the driver to its end, or, where there is none, waits for a stop.
-// Its error is the orderly *ending, or why the run ended instead.
+// Its error is the orderly *run.Ending, or why the run ended instead.
 func (h *head) drive(ctx context.Context) error {
 	if len(h.cfg.Driver) == 0 {
-		h.log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.dir.Path()))
+		h.Log.Info("no driver: the job stays up until it is stopped", zap.String("run", h.Dir.Path()))
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
@@ -450,7 +451,7 @@ func (h *head) drive(ctx context.Context) error {
 	if exit.Status() != 0 && (!h.deaths.hearLosses(ctx) || !h.hearEvents(ctx)) {
 		return context.Cause(ctx)
 	}
-	return &ending{orderly: true, word: health.Driven, code: exit.Status(), why: "the driver has ended: " + exit.String()}
+	return &run.Ending{Orderly: true, Word: health.Driven, Code: exit.Status(), Why: "the driver has ended: " + exit.String()}
 }
 
 // hearEvents takes one more look where the driver has failed on GPUs: what it has
@@ -459,7 +460,7 @@ func (h *head) hearEvents(ctx context.Context) bool {
 	if h.stage.gpus.Load() {
 		h.nodes.Nudge()
 		h.deaths.hear()
-		h.chronicle.CatchUp(h.work, h.nodes.Last().Looks, sickShare)
+		h.chronicle.CatchUp(h.Work, h.nodes.Last().Looks, run.SickShare)
 	}
 	return ctx.Err() == nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/readiness"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -35,9 +36,9 @@ func (f *fitness) lookAtNode() {
 		return
 	}
 	f.looked = make(chan check.Report, 1)
-	f.background(func(context.Context) {
-		tell := readiness.TellWaits(f.trail, f.log)
-		f.looked <- f.cfg.Checks.Await(f.life, func(report check.Report) {
+	f.Background(func(context.Context) {
+		tell := readiness.TellWaits(f.Trail, f.Log)
+		f.looked <- f.cfg.Checks.Await(f.Life, func(report check.Report) {
 			f.shown.Checks(report)
 			tell(report)
 		})
@@ -50,7 +51,7 @@ func (f *fitness) prepare(ctx context.Context) error {
 	if !f.cfg.Checked() {
 		return nil
 	}
-	return f.phase("check", func() error {
+	return f.Phase("check", func() error {
 		if f.cfg.Setup != "" {
 			if err := f.children.Setup(ctx, f.cfg.Setup, f.childEnv(f.cfg.Environ, f.launchSeat()), f.cfg.Times.Setup); err != nil {
 				return err
@@ -85,12 +86,12 @@ func (f *fitness) checkedReport(ctx context.Context) (report check.Report, err e
 	report.Findings = append(report.Findings, f.cfg.Checks.Judge(f.shareFindings(ctx))...)
 	report.Verdict = check.Worst(report.Findings)
 	f.shown.Checks(report)
-	readiness.Note(f.trail, report)
+	readiness.Note(f.Trail, report)
 	if report.Verdict == check.Fail {
 		return report, readiness.Unfit(report, f.name(f.id.Rank))
 	}
 	if warned := check.Summary(report.Findings, check.Warn, check.Unknown); warned != "" {
-		f.log.Info("the checks have found something", zap.String("findings", warned)) // the head tells people
+		f.Log.Info("the checks have found something", zap.String("findings", warned)) // the head tells people
 	}
 	return report, nil
 }
@@ -98,14 +99,14 @@ func (f *fitness) checkedReport(ctx context.Context) (report check.Report, err e
 // shareFindings are about the log directory's share, which has told of its clock
 // when this node has joined. What room it has the head asks for all.
 func (f *fitness) shareFindings(ctx context.Context) []check.Finding {
-	share := check.Share{Path: f.dir.Path()}
-	if offset, known := f.dir.Offset(); known {
+	share := check.Share{Path: f.Dir.Path()}
+	if offset, known := f.Dir.Offset(); known {
 		share.Offset = &offset
 	}
 	if f.id.Rank == 0 {
-		ctx, cancel := context.WithTimeoutCause(ctx, sickShare, errDeadline)
+		ctx, cancel := context.WithTimeoutCause(ctx, run.SickShare, errDeadline)
 		defer cancel()
-		space, err := f.dir.Space(ctx)
+		space, err := f.Dir.Space(ctx)
 		share.SpaceErr = err
 		if err == nil {
 			share.Space = &space
@@ -118,7 +119,7 @@ func (f *fitness) shareFindings(ctx context.Context) []check.Finding {
 // node this is.
 func (f *fitness) tellFit(report check.Report) error {
 	if f.cfg.Checks == nil {
-		return f.tell(signal.Checked)
+		return f.Tell(signal.Checked)
 	}
 	f.report = report
 	data, err := json.Marshal(report)
@@ -126,11 +127,11 @@ func (f *fitness) tellFit(report check.Report) error {
 		return health.Failed(health.Internal, "cannot encode what the checks of %s say: %v", f.name(f.id.Rank), err)
 	}
 	name := signal.CheckedName(f.id.Rank, f.id.Size, report.Kind())
-	err = f.publish(signal.Nodes, name, &signal.CheckedRecord{Report: data}, false)
-	if err != nil && !errors.Is(err, errGoesOn) && f.life.Err() == nil {
+	err = f.Publish(signal.Nodes, name, &signal.CheckedRecord{Report: data}, false)
+	if err != nil && !errors.Is(err, run.ErrGoesOn) && f.Life.Err() == nil {
 		// The name says what matters, and a share that is full may still take it.
-		f.log.Warn("cannot tell what the checks say, only that they have passed", zap.Error(err))
-		err = f.mark(signal.Nodes, name)
+		f.Log.Warn("cannot tell what the checks say, only that they have passed", zap.Error(err))
+		err = f.Mark(signal.Nodes, name)
 	}
 	return err
 }
@@ -148,7 +149,7 @@ func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 		}
 	}
 	c := readiness.Comparison{
-		Own: h.fitness.report, Policy: h.cfg.Checks.Judge, HostsOf: h.hostsOf, Read: h.readChecked, Trail: h.trail, Log: h.log,
+		Own: h.fitness.report, Policy: h.cfg.Checks.Judge, HostsOf: h.hostsOf, Read: h.readChecked, Trail: h.Trail, Log: h.Log,
 	}
 	differ, gpus, err := c.Compare(ctx, kinds)
 	h.stage.gpus.Store(gpus)
@@ -170,7 +171,7 @@ func (h *head) readChecked(ctx context.Context, rank int, kind int64) (report ch
 	ctx, cancel := context.WithTimeoutCause(ctx, h.tempo.Silent, errDeadline)
 	defer cancel()
 	var record signal.CheckedRecord
-	err = h.dir.Read(ctx, signal.Nodes, signal.CheckedName(rank, h.id.Size, kind), &record)
+	err = h.Dir.Read(ctx, signal.Nodes, signal.CheckedName(rank, h.id.Size, kind), &record)
 	if err == nil && len(record.Report) > 0 {
 		err = json.Unmarshal(record.Report, &report)
 	}

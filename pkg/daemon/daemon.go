@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -34,7 +35,7 @@ func Run(ctx context.Context, cfg config.Config, role roles.Role) int {
 		return code
 	}
 	defer n.close()
-	n.background(n.heedSignals)
+	n.Background(n.heedSignals)
 	switch role {
 	case roles.Head:
 		return runHead(n)
@@ -56,62 +57,62 @@ func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, er
 	if cfg.Network == nil {
 		cfg.Network = lifeline.TCP{}
 	}
-	n := &node{cfg: cfg, id: cfg.Identity, lifetime: newLifetime(ctx)}
+	n := &node{cfg: cfg, id: cfg.Identity, Lifetime: run.NewLifetime(ctx)}
 	n.tempo = health.WorkerTempo(cfg.Times.Peer, n.id.Size)
 	if n.id.Rank == 0 {
 		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
 	}
-	n.records = &records{lifetime: n.lifetime, trail: trail.New(), meter: cfg.Access.Meter, peer: cfg.Times.Peer}
-	n.voice = voice.New(voice.Config{To: cfg.Files.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, n.id, n.trail.Log)
-	n.log = n.voice.Log
-	n.rank.Store(int64(n.id.Rank))
+	n.Records = &run.Records{Lifetime: n.Lifetime, Trail: trail.New(), Meter: cfg.Access.Meter, Peer: cfg.Times.Peer}
+	n.voice = voice.New(voice.Config{To: cfg.Files.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, n.id, n.Trail.Log)
+	n.Log = n.voice.Log
+	n.Rank.Store(int64(n.id.Rank))
 	n.shown = shown.Begin(cfg.Shown, shown.Self{
-		ID: cfg.Identity, Role: role, Program: cfg.Program, Trail: n.trail, Meter: cfg.Access.Meter, Log: n.log,
+		ID: cfg.Identity, Role: role, Program: cfg.Program, Trail: n.Trail, Meter: cfg.Access.Meter, Log: n.Log,
 	}, super.Own)
 	n.fitness = &fitness{node: n}
-	life := service.Life{Run: n.life, Work: n.work, Hurry: n.hurry, Background: n.background}
-	n.private = service.NewPrivate(cfg.TempDir, cfg.Times.Service, super.Own, n.log, life)
+	life := service.Life{Run: n.Life, Work: n.Work, Hurry: n.Hurry, Background: n.Background}
+	n.private = service.NewPrivate(cfg.TempDir, cfg.Times.Service, super.Own, n.Log, life)
 	n.cards = cardsOf(n)
 	n.children = service.NewChildren(
-		service.Config{Super: super, Trail: n.trail, Log: n.log, Logged: n.logged, Grace: cfg.Times.StopGrace, LargeLog: cfg.LargeLog}, life)
-	n.post.lifetime, n.post.stop = n.lifetime, func(service string) {
+		service.Config{Super: super, Trail: n.Trail, Log: n.Log, Logged: n.Logged, Grace: cfg.Times.StopGrace, LargeLog: cfg.LargeLog}, life)
+	n.post.Lifetime, n.post.stop = n.Lifetime, func(service string) {
 		n.children.Stop(cfg.Times.StopGrace, func(child string) bool { return child == service })
 	}
 	if err := process.RaiseFiles(); err != nil {
-		n.log.Warn("children start with the limit of open files as it was", zap.Error(err))
+		n.Log.Warn("children start with the limit of open files as it was", zap.Error(err))
 	}
 	n.post.seat.Store(n.launchSeat())
-	n.left = context.AfterFunc(ctx, func() {
-		n.finish(&ending{orderly: true, word: "stopped", why: "the daemon was told to leave"})
+	n.Left = context.AfterFunc(ctx, func() {
+		n.finish(&run.Ending{Orderly: true, Word: "stopped", Why: "the daemon was told to leave"})
 	})
 	return n, nil
 }
 
 // close ends what is left and waits for it.
 func (n *node) close() {
-	n.left()
+	n.Left()
 	n.shown.Ending("the daemon has done its part")
 	errEnding := errors.New("the daemon is ending")
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancel()
 	if err := n.children.Close(ctx); err != nil {
-		n.log.Warn("cannot end the guard", zap.Error(err))
+		n.Log.Warn("cannot end the guard", zap.Error(err))
 	}
-	if n.dir != nil {
+	if n.Dir != nil {
 		n.cfg.Access.Meter.Settle(ctx)
 	}
-	n.lifetime.close()
-	n.private.Remove(n.told.Load())
+	n.Lifetime.Close()
+	n.private.Remove(n.Told.Load())
 	n.voice.Hush()
 	if unread := n.voice.Close(); unread > 0 {
-		n.log.Warn("nobody has read standard error to its end", zap.Int("lines missing there", unread))
+		n.Log.Warn("nobody has read standard error to its end", zap.Int("lines missing there", unread))
 	}
 	// What came before may have used up its time: the last lines have their own.
 	ctx, cancelLast := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancelLast()
 	var last sync.WaitGroup
 	last.Go(func() { n.shown.Close(ctx) })
-	n.trail.Close(ctx)
+	n.Trail.Close(ctx)
 	last.Wait()
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -20,15 +21,15 @@ func (d *deaths) serveLines(guests lifeline.Callers) {
 	if d.lines == nil {
 		return
 	}
-	cfg := lifeline.Config{Key: d.dir.Nonce(), Size: d.id.Size, Beat: d.cfg.Times.LineBeat()}
+	cfg := lifeline.Config{Key: d.Dir.Nonce(), Size: d.id.Size, Beat: d.cfg.Times.LineBeat()}
 	d.lines.Serve(cfg, &workerLines{d}, guests)
 	if !d.cfg.Sandbox.Step { // the daemons of those sandboxes hear the head's beats by files alone
 		d.ties.calm = func(now time.Time) bool { return d.lines.Calm(d.id.Size-1, now) }
 	}
 	d.ties.hears = d.hearsAll
-	d.nudge = d.lines.Head.Nudge
-	d.background(d.lines.Head.Run)
-	d.background(func(ctx context.Context) {
+	d.Nudge = d.lines.Head.Nudge
+	d.Background(d.lines.Head.Run)
+	d.Background(func(ctx context.Context) {
 		tick := time.NewTicker(d.cfg.Times.LineBeat() / 2)
 		defer tick.Stop()
 		var told outages
@@ -77,7 +78,7 @@ func (p *workerLines) Gone(rank int, how lifeline.Parting) {
 		p.mourn(f, rank, known.Sick, time.Now().Add(-lifeline.ComeBackTime))
 	case lifeline.Left:
 		left := time.Now()
-		p.background(func(ctx context.Context) { p.miss(ctx, rank, known.Sick, left) })
+		p.Background(func(ctx context.Context) { p.miss(ctx, rank, known.Sick, left) })
 	}
 }
 
@@ -104,11 +105,11 @@ func (d *deaths) mourn(f *health.Failure, rank int, sick bool, since time.Time) 
 func (d *deaths) miss(ctx context.Context, rank int, sick bool, since time.Time) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.tempo.Silent, errDeadline)
 	defer cancel()
-	looking, stop := d.whileAnswered(ctx, d.tempo.Silent/2)
+	looking, stop := d.WhileAnswered(ctx, d.tempo.Silent/2)
 	defer stop()
 	before := d.nodes.Last().Looks
 	_, err := d.nodes.Follow(looking, func(l signal.Listing) bool { return l.Looks > before+1 })
-	if err == nil || d.outwaits(time.Now()) && errors.Is(context.Cause(looking), errSilent) {
+	if err == nil || d.outwaits(time.Now()) && errors.Is(context.Cause(looking), run.ErrSilent) {
 		f := health.Failed(health.HostHangs, "the daemon of %s has ended and could not write so into the run directory: its standard error tells why", d.name(rank))
 		d.mourn(f, rank, sick, since)
 	}
@@ -120,7 +121,7 @@ func (d *deaths) followNodes(ctx context.Context) {
 	daemons, sandboxes := health.NewLiveness(d.tempo), health.NewLiveness(d.tempo)
 	standbys := health.NewLiveness(standbyTempo(d.tempo))
 	read, lost := make(map[string]bool), make(map[int]bool)
-	note := d.trail.Musters()
+	note := d.Trail.Musters()
 	_, _ = d.nodes.Follow(ctx, func(l signal.Listing) bool {
 		note(l)
 		for _, rank := range l.Ranks(signal.Failed) {
@@ -129,7 +130,7 @@ func (d *deaths) followNodes(ctx context.Context) {
 		for _, rank := range l.Ranks(signal.SandboxFailed) {
 			d.readFailure(ctx, rank, signal.SandboxFailed, l, read)
 		}
-		over := d.life.Err() != nil
+		over := d.Life.Err() != nil
 		if over && !d.hearing.Load() { // it may be our own share that has failed
 			return false
 		}
@@ -177,8 +178,8 @@ func (d *deaths) readFailure(ctx context.Context, rank int, state string, l sign
 	ctx, cancel := context.WithTimeoutCause(ctx, d.tempo.Silent, errDeadline)
 	defer cancel()
 	var record signal.FailedRecord
-	if err := d.dir.Read(ctx, signal.Nodes, name, &record); err != nil {
-		if d.work.Err() != nil || signal.Stalled(err) {
+	if err := d.Dir.Read(ctx, signal.Nodes, name, &record); err != nil {
+		if d.Work.Err() != nil || signal.Stalled(err) {
 			read[name] = false // what it says is known when our own mount answers
 			return
 		}
@@ -189,7 +190,7 @@ func (d *deaths) readFailure(ctx context.Context, rank int, state string, l sign
 		record = d.unreadable(rank, kind, "%s failed, and its record can't be read: %v", err)
 	}
 	if state == signal.SandboxFailed && !d.cfg.Sandbox.Require.Missed(d.roster.Among(l.Ranks(signal.SandboxFailed)), d.roster.Count()) {
-		d.log.Warn("a sandbox is lost that the gate can do without", zap.String("what", record.What))
+		d.Log.Warn("a sandbox is lost that the gate can do without", zap.String("what", record.What))
 		return
 	}
 	d.observe(record, l.At)
@@ -210,7 +211,7 @@ func (d *deaths) peersLost(ctx context.Context, silent []int, liveness *health.L
 	byFiles := func(rank int) bool { return d.lossOf(rank) == health.PeerLost }
 	if d.areAll(silent) || slices.ContainsFunc(silent, byFiles) {
 		if err := d.proveShare(ctx); err != nil {
-			d.end(health.AsFailure(err))
+			d.End(health.AsFailure(err))
 			return
 		}
 	}
@@ -226,7 +227,7 @@ func (d *deaths) peersLost(ctx context.Context, silent []int, liveness *health.L
 func (d *deaths) proveShare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.tempo.Silent, errors.New("all peers are silent and so is the share"))
 	defer cancel()
-	return d.dir.Beat(ctx, signal.Control, signal.BeatState)
+	return d.Dir.Beat(ctx, signal.Control, signal.BeatState)
 }
 
 // sandboxesLost takes sandboxes for lost whose daemons have fallen silent.
@@ -238,7 +239,7 @@ func (d *deaths) sandboxesLost(silent []int, liveness *health.Liveness, l signal
 	}
 	quiet := liveness.Quiet(silent[0]).Round(time.Second / 10)
 	f := health.Failed(health.SandboxDied, "the sandbox of %s is lost: no beat of its daemon for %s", d.name(silent[0]), quiet)
-	f.Header, f.Phase = d.header(), d.trail.Phase()
+	f.Header, f.Phase = d.header(), d.Trail.Phase()
 	if d.roster.Spares() {
 		f.Lost = silent // it may be one that can be dropped
 	}
@@ -261,14 +262,14 @@ func expectedSandboxes(l signal.Listing, step bool) map[int]int64 {
 // followRequests heeds what appears in Control that is not the head's own: a
 // stop from outside, and the abort of a worker that took the head for lost.
 func (d *deaths) followRequests(ctx context.Context) {
-	_, _ = d.control.Follow(ctx, func(l signal.Listing) bool {
+	_, _ = d.Control.Follow(ctx, func(l signal.Listing) bool {
 		for _, rank := range l.Aborts() {
 			if rank != 0 {
 				return d.abortedBy(ctx, rank, l.At)
 			}
 		}
-		if l.Has(signal.NameStop) && d.life.Err() == nil {
-			d.end(&ending{orderly: true, gentle: true, word: "stopped", why: "a stop was asked for"})
+		if l.Has(signal.NameStop) && d.Life.Err() == nil {
+			d.End(&run.Ending{Orderly: true, Gentle: true, Word: "stopped", Why: "a stop was asked for"})
 		}
 		return false
 	})
@@ -280,8 +281,8 @@ func (d *deaths) abortedBy(ctx context.Context, rank int, at time.Time) bool {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.tempo.Silent, errDeadline)
 	defer cancel()
 	var record signal.AbortRecord
-	err := d.dir.Read(ctx, signal.Control, signal.AbortName(rank, d.id.Size), &record)
-	if d.work.Err() != nil || signal.Stalled(err) {
+	err := d.Dir.Read(ctx, signal.Control, signal.AbortName(rank, d.id.Size), &record)
+	if d.Work.Err() != nil || signal.Stalled(err) {
 		return false
 	}
 	if err != nil {
@@ -308,8 +309,8 @@ func (d *deaths) excused(seen health.Observed) bool {
 	if !goesOn || !news {
 		return goesOn
 	}
-	d.trail.Event(trail.Dropped, trail.Fields{Of: &seen.Rank, Kind: seen.Kind, What: seen.What})
-	d.log.Warn("a node is dropped, and the job goes on: "+seen.What, zap.String("kind", seen.Kind))
+	d.Trail.Event(trail.Dropped, trail.Fields{Of: &seen.Rank, Kind: seen.Kind, What: seen.What})
+	d.Log.Warn("a node is dropped, and the job goes on: "+seen.What, zap.String("kind", seen.Kind))
 	d.nodes.Nudge()
 	return true
 }
@@ -318,11 +319,11 @@ func (d *deaths) excused(seen health.Observed) bool {
 // hearLosses least of all, sees the one without the other.
 func (d *deaths) condemn(seen health.Observed) {
 	record := seen.FailedRecord
-	d.trail.Event(trail.Failure, trail.Fields{Of: &record.Rank, Kind: record.Kind, What: record.What})
+	d.Trail.Event(trail.Failure, trail.Fields{Of: &record.Rank, Kind: record.Kind, What: record.What})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failures = append(d.failures, seen)
-	d.end(&peerFailure{record})
+	d.End(&peerFailure{record})
 }
 
 // peerFailure ends the head's life; the verdict is made from what was observed.
@@ -332,25 +333,25 @@ func (p *peerFailure) Error() string { return p.record.What }
 
 // judge returns how the run ends: as the sequence says where it ended well, by
 // the verdict on all that failed otherwise.
-func (d *deaths) judge(err error, opened time.Duration) *ending {
-	var end *ending
-	if errors.As(err, &end) && end.orderly {
+func (d *deaths) judge(err error, opened time.Duration) *run.Ending {
+	var end *run.Ending
+	if errors.As(err, &end) && end.Orderly {
 		d.recorded.Store(true)
 		return end
 	}
-	phase := d.trail.Phase()
-	d.end(err)
+	phase := d.Trail.Phase()
+	d.End(err)
 	if _, told := errors.AsType[*peerFailure](err); !told {
 		f := d.report(err, signal.Failed)
 		d.condemn(health.Observed{FailedRecord: f.FailedRecord, At: time.Now()})
 	}
 	d.hear()
-	d.clearDoubts(d.work, d.doubtTime(err), time.Time{})
+	d.clearDoubts(d.Work, d.doubtTime(err), time.Time{})
 	d.hearRanks()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	end = d.reconsider(endingOf(health.Decide(d.failures, d.id.HostOf)))
-	end.phase, end.opened = phase, opened
+	end = d.reconsider(run.EndingOf(health.Decide(d.failures, d.id.HostOf)))
+	end.Phase, end.Opened = phase, opened
 	return end
 }
 
@@ -362,7 +363,7 @@ func (d *deaths) hearRanks() {
 		defer d.mu.Unlock()
 		return time.Now().Before(health.Undecided(d.failures))
 	}
-	for first := true; undecided() && pause.For(d.work, lookPause); first = false {
+	for first := true; undecided() && pause.For(d.Work, lookPause); first = false {
 		if first {
 			d.nodes.Quicken()
 		}
@@ -391,10 +392,10 @@ func (d *deaths) doubtTime(err error) time.Duration {
 // hear takes one more look before the verdict: where one failure shows, the
 // cause of it may have been written a moment later.
 func (d *deaths) hear() {
-	if d.silence() > sickShare {
+	if d.Silence() > run.SickShare {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(d.work, min(d.tempo.Look/2, sickShare/2), errDeadline)
+	ctx, cancel := context.WithTimeoutCause(d.Work, min(d.tempo.Look/2, run.SickShare/2), errDeadline)
 	defer cancel()
 	before := d.nodes.Last().Looks
 	_, _ = d.nodes.Wait(ctx, func(l signal.Listing) bool { return l.Looks > before+1 })
@@ -417,7 +418,7 @@ func (d *deaths) hearLosses(ctx context.Context) bool {
 // nobody is sure yet, and of several that are lost at once all are to be known.
 // asked is when all were asked for a beat; zero where they were not.
 func (d *deaths) clearDoubts(ctx context.Context, within time.Duration, asked time.Time) {
-	if d.lines == nil || d.silence() > sickShare || within == 0 {
+	if d.lines == nil || d.Silence() > run.SickShare || within == 0 {
 		return
 	}
 	d.hearing.Store(true)
@@ -456,9 +457,9 @@ const lateLosses = 500 * time.Millisecond
 
 // takeLateLosses adds to the end who was lost besides until all is torn down here,
 // which nobody waits for: the verdict stays.
-func (d *deaths) takeLateLosses(end *ending, torn <-chan struct{}) {
+func (d *deaths) takeLateLosses(end *run.Ending, torn <-chan struct{}) {
 	defer d.recorded.Store(true)
-	if end.orderly || !health.Loss(health.Kind(end.cause.Kind)) {
+	if end.Orderly || !health.Loss(health.Kind(end.Cause.Kind)) {
 		return
 	}
 	pause.Until(torn, lateLosses)
@@ -467,9 +468,9 @@ func (d *deaths) takeLateLosses(end *ending, torn <-chan struct{}) {
 	all := health.Decide(d.failures, d.id.HostOf)
 	besides := append([]signal.FailedRecord{all.Cause}, all.Consequences...)
 	cause := slices.IndexFunc(besides, func(f signal.FailedRecord) bool {
-		return f.Kind == end.cause.Kind && f.Rank == end.cause.Rank && f.What == end.cause.What
+		return f.Kind == end.Cause.Kind && f.Rank == end.Cause.Rank && f.What == end.Cause.What
 	})
 	if cause >= 0 {
-		end.consequences, end.nodes = slices.Delete(besides, cause, cause+1), all.BadNodes
+		end.Consequences, end.Nodes = slices.Delete(besides, cause, cause+1), all.BadNodes
 	}
 }

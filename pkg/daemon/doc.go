@@ -3,5 +3,5 @@
 // whole job, with its first cause, when anything that matters dies.
 //
 // Every daemon is a node; rank 0 is the head besides. What a node runs hangs
-// from one context, whose cause is an *ending: an orderly one or a failure.
+// from one context, whose cause is an *run.Ending: an orderly one or a failure.
 package daemon

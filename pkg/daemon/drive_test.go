@@ -9,6 +9,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/run"
 )
 
 // endsWithDriver is a context whose end comes with the driver's: who waits for both
@@ -34,7 +35,7 @@ func TestDriverEndsAsTheRunDoes(t *testing.T) {
 			t.Parallel()
 			h := aHead(t, tc.driver)
 			err := h.drive(endsWithDriver{context.Background()})
-			if tc.orderly != orderly(err) || !tc.orderly && !errors.Is(err, errElsewhere) {
+			if tc.orderly != run.Orderly(err) || !tc.orderly && !errors.Is(err, errElsewhere) {
 				t.Errorf("the run ends by %v", err)
 			}
 		})
@@ -50,8 +51,8 @@ func aHead(t *testing.T, driver string) *head {
 	}
 	h := newHead(n)
 	t.Cleanup(func() {
-		n.end(&ending{orderly: true})
-		h.stopAll(&ending{})
+		n.End(&run.Ending{Orderly: true})
+		h.stopAll(&run.Ending{})
 		h.lines.Close()
 		n.close()
 	})
@@ -67,7 +68,7 @@ func TestLagging(t *testing.T) {
 	end := errors.New("the end")
 	synctest.Test(t, func(t *testing.T) {
 		n := bare(t, config.Config{}, nil)
-		ctx, cancel := context.WithCancelCause(n.work)
+		ctx, cancel := context.WithCancelCause(n.Work)
 		late, done := n.lagging(ctx)
 		short, over := n.lagging(ctx)
 		over()
@@ -86,7 +87,6 @@ func TestLagging(t *testing.T) {
 		if never, _ := n.lagging(ctx); never.Err() == nil {
 			t.Error("what begins after the end has come goes on")
 		}
-		n.rest()
-		n.tasks.Wait()
+		n.Lifetime.Close()
 	})
 }

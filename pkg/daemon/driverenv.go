@@ -16,8 +16,8 @@ import (
 // nil where there are spares and the child is none that has a place in the team.
 func (n *node) childEnv(base []string, place *seat) []string {
 	more := map[string]string{
-		roles.RunVariable:    n.dir.Name(),
-		"BRINGUPD_RUN_DIR":   n.dir.Path(),
+		roles.RunVariable:    n.Dir.Name(),
+		"BRINGUPD_RUN_DIR":   n.Dir.Path(),
 		"BRINGUPD_NODE_HOST": n.id.Host,
 		// Those of another daemon that runs around ours are none of a child's.
 		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "",

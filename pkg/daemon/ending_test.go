@@ -14,6 +14,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -58,13 +59,13 @@ func TestEnding(t *testing.T) {
 		{"a kind that nobody knows", signal.FailedRecord{Kind: "odd", What: "odd"}, 70, false, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			end := endingOf(health.Decide([]health.Observed{{FailedRecord: tc.cause}}, hostOf))
-			if end.code != tc.code || end.gentle != tc.gentle || end.orderly || end.why != tc.cause.What || !slices.Equal(end.nodes, tc.nodes) {
+			end := run.EndingOf(health.Decide([]health.Observed{{FailedRecord: tc.cause}}, hostOf))
+			if end.Code != tc.code || end.Gentle != tc.gentle || end.Orderly || end.Why != tc.cause.What || !slices.Equal(end.Nodes, tc.nodes) {
 				t.Errorf("it ends with %+v", end)
 			}
 			// What a peer makes of the published end is the same.
-			told := endingFrom(signal.AbortRecord{Code: end.code, Word: end.word, Cause: *end.cause, Nodes: end.nodes})
-			if diff := cmp.Diff(end, told, cmp.AllowUnexported(ending{})); diff != "" {
+			told := run.EndingFrom(signal.AbortRecord{Code: end.Code, Word: end.Word, Cause: *end.Cause, Nodes: end.Nodes})
+			if diff := cmp.Diff(end, told, cmp.AllowUnexported(run.Ending{})); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -75,16 +76,16 @@ func TestEnding(t *testing.T) {
 func TestFailed(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		end    ending
+		end    run.Ending
 		failed bool
 	}{
-		{"told to end", ending{gentle: true}, false},
-		{"stopped", ending{gentle: true, orderly: true}, false},
-		{"the driver has ended", *endingByDrain(), false},
-		{"failed", ending{}, true},
+		{"told to end", run.Ending{Gentle: true}, false},
+		{"stopped", run.Ending{Gentle: true, Orderly: true}, false},
+		{"the driver has ended", *run.EndingByDrain(), false},
+		{"failed", run.Ending{}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := tc.end.failed(); got != tc.failed {
+			if got := tc.end.Failed(); got != tc.failed {
 				t.Errorf("the run has failed: %v", got)
 			}
 		})
@@ -98,13 +99,13 @@ func TestEvidenceIsKept(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		rank int
-		end  ending
+		end  run.Ending
 		kept bool
 	}{
 		{"of the node that it is about", 1, blamed, true},
 		{"of another", 2, blamed, false},
 		{"of the head", 0, blamed, true},
-		{"of an orderly end", 0, ending{orderly: true}, false},
+		{"of an orderly end", 0, run.Ending{Orderly: true}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir, err := signal.Create(bounded(t), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 3, Host: "n0"}, signal.Job{})

@@ -321,7 +321,7 @@ func TestExecCallerGone(t *testing.T) {
 func TestExecIsForgotten(t *testing.T) {
 	t.Parallel()
 	h := aHead(t, "unused")
-	call(t, h.dir, ask(t, h.dir, "exit 3", "head"))
+	call(t, h.Dir, ask(t, h.Dir, "exit 3", "head"))
 	until := func(what string, so func() bool) {
 		t.Helper()
 		for deadline := time.Now().Add(ceiling); !so(); time.Sleep(time.Millisecond) {
@@ -331,7 +331,7 @@ func TestExecIsForgotten(t *testing.T) {
 		}
 	}
 	until("end of the command", func() bool {
-		names, err := h.dir.Names(t.Context(), signal.Exec)
+		names, err := h.Dir.Names(t.Context(), signal.Exec)
 		return err == nil && slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".0000.end") })
 	})
 	until("head without children", func() bool { return h.children.Count() == 0 })

@@ -23,9 +23,9 @@ func listing(t *testing.T, names ...string) signal.Listing {
 	}
 	watch := dir.Watch(signal.Nodes, signal.HeadPace)
 	n := bare(t, config.Config{}, nil)
-	n.background(watch.Run)
+	n.Background(watch.Run)
 	defer func() {
-		n.lifetime.close()
+		n.Lifetime.Close()
 	}()
 	seen, err := watch.Wait(bounded(t), func(signal.Listing) bool { return true })
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/cards"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -50,7 +51,7 @@ func newHead(n *node) *head {
 	h.deaths = &deaths{node: n, roster: h.roster}
 	h.assembly = &assembly{node: n, roster: h.roster, deaths: h.deaths, began: time.Now()}
 	h.deaths.muster = h.assembly.muster
-	h.chronicle = &cards.Chronicle{Size: n.id.Size, Silent: n.tempo.Silent, Trail: n.trail, Log: n.log}
+	h.chronicle = &cards.Chronicle{Size: n.id.Size, Silent: n.tempo.Silent, Trail: n.Trail, Log: n.Log}
 	h.cards.Witness = h.chronicle.Keep
 	return h
 }
@@ -64,7 +65,7 @@ func (n *node) lagging(ctx context.Context) (context.Context, func()) {
 	default:
 	}
 	late, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	n.background(func(context.Context) {
+	n.Background(func(context.Context) {
 		select {
 		case <-ctx.Done():
 			pause.For(late, startLag)
@@ -93,3 +94,9 @@ type canary struct {
 	arrivals *trail.Arrivals
 	trips    atomic.Pointer[[]signal.RoundTrip] // nil before they are known
 }
+
+// lookPause lies between two looks at what is known of the others.
+const lookPause = 5 * time.Millisecond
+
+// errDeadline is the cause of a context whose time is over.
+var errDeadline = health.ErrDeadline

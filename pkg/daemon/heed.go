@@ -11,15 +11,16 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/run"
 )
 
 // heedSignals ends the run at TERM or INT, ends the graces when the notices say
 // so, and passes on to the driver what is meant for it.
 func (n *node) heedSignals(ctx context.Context) {
 	var heard health.Notices
-	driver := time.AfterFunc(math.MaxInt64, func() { n.insist(errHurry) })
+	driver := time.AfterFunc(math.MaxInt64, func() { n.Insist(run.ErrHurry) })
 	defer driver.Stop()
-	all := time.AfterFunc(math.MaxInt64, func() { n.hasten(errHurry) })
+	all := time.AfterFunc(math.MaxInt64, func() { n.Hasten(run.ErrHurry) })
 	defer all.Stop()
 	for {
 		var sig syscall.Signal
@@ -32,7 +33,7 @@ func (n *node) heedSignals(ctx context.Context) {
 		before := heard
 		heard = heard.With(sig, time.Now())
 		if !before.Final() && heard.Final() {
-			n.log.Info("TERM came with CONT, so KILL is near: the graces are cut", zap.Duration("to", health.EndTime))
+			n.Log.Info("TERM came with CONT, so KILL is near: the graces are cut", zap.Duration("to", health.EndTime))
 		}
 		if driverBy, allBy := heard.Limits(n.cfg.Times.StopGrace); !allBy.IsZero() {
 			driver.Reset(time.Until(driverBy))
@@ -40,8 +41,8 @@ func (n *node) heedSignals(ctx context.Context) {
 		}
 		switch sig {
 		case syscall.SIGTERM, syscall.SIGINT:
-			n.told.Store(true)
-			n.end(signalled(sig, n.id.Host, int(n.rank.Load())))
+			n.Told.Store(true)
+			n.End(signalled(sig, n.id.Host, int(n.Rank.Load())))
 		case syscall.SIGPIPE:
 		default:
 			n.children.PassOn(sig)

@@ -35,7 +35,7 @@ func TestHeedSignals(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				signals := make(chan os.Signal)
 				n := bare(t, config.Config{Times: config.DefaultTimes(), Means: config.Means{Signals: signals}}, nil)
-				n.background(n.heedSignals)
+				n.Background(n.heedSignals)
 				start := time.Now()
 				for _, seen := range tc.seen {
 					time.Sleep(time.Until(start.Add(seen.at)))
@@ -45,14 +45,14 @@ func TestHeedSignals(t *testing.T) {
 					pause.For(ctx, time.Until(start.Add(time.Hour)))
 					return time.Since(start)
 				}
-				driver := ends(n.parting)
-				if all := ends(n.hurry); driver != tc.driver || all != tc.all {
+				driver := ends(n.Parting)
+				if all := ends(n.Hurry); driver != tc.driver || all != tc.all {
 					t.Errorf("the driver's grace ended after %s, all after %s; want %s and %s", driver, all, tc.driver, tc.all)
 				}
-				if n.life.Err() == nil {
+				if n.Life.Err() == nil {
 					t.Error("the run was not ended")
 				}
-				n.lifetime.close()
+				n.Lifetime.Close()
 			})
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -22,8 +23,8 @@ type headLine struct{ *worker }
 // is in Control.
 func (p *headLine) Connected() {
 	p.line.Connect(0)
-	p.control.Nudge()
-	p.trail.Event(trail.Line, trail.Fields{Up: new(true)})
+	p.Control.Nudge()
+	p.Trail.Event(trail.Line, trail.Fields{Up: new(true)})
 	p.line.once.Do(func() { close(p.line.up) })
 }
 
@@ -35,10 +36,10 @@ func (p *headLine) Heard(nudge bool) {
 		return
 	}
 	if p.id.Size <= fewAtOnce {
-		p.control.Nudge()
+		p.Control.Nudge()
 		return
 	}
-	p.control.NudgeWithin(time.Duration(p.id.Size) * lookCost)
+	p.Control.NudgeWithin(time.Duration(p.id.Size) * lookCost)
 }
 
 // Gone has the node see why: the end may have been published. A head whose
@@ -52,22 +53,22 @@ func (p *headLine) Gone(how lifeline.Parting) {
 	if ever {
 		p.line.Part(0, how)
 	}
-	if how == lifeline.Left && p.ended.Err() != nil {
-		p.orphan(errFarewell) // as this node is about to
+	if how == lifeline.Left && p.Ended.Err() != nil {
+		p.Orphan(errFarewell) // as this node is about to
 		return
 	}
-	p.trail.Event(trail.Line, trail.Fields{Up: new(false), How: how.String()})
-	p.control.Quicken()
-	p.control.Nudge()
+	p.Trail.Event(trail.Line, trail.Fields{Up: new(false), How: how.String()})
+	p.Control.Quicken()
+	p.Control.Nudge()
 	switch {
 	case !ever:
-		p.background(p.withoutHead(p.tempo.Silent/2, health.Failed(health.DaemonDied,
+		p.Background(p.withoutHead(p.tempo.Silent/2, health.Failed(health.DaemonDied,
 			"the daemon of the head, %s, has died: its host took a call and has ended it, and nobody listens there any more", p.name(0))))
 	case how == lifeline.Closed || how == lifeline.Refused:
-		p.background(p.withoutHead(0, health.Failed(health.DaemonDied,
+		p.Background(p.withoutHead(0, health.Failed(health.DaemonDied,
 			"the daemon of the head, %s, has died: its host has closed the lifeline and nobody listens there any more", p.name(0))))
 	case how == lifeline.Left:
-		p.background(p.withoutHead(0, p.headLeft()))
+		p.Background(p.withoutHead(0, p.headLeft()))
 	}
 }
 
@@ -78,14 +79,14 @@ var errFarewell = errors.New("the head has ended in order")
 // more of it, or that the head could not say why: see withoutHead.
 func (p *headLine) Over(code int) {
 	p.line.over.Store(int32(code) + 1)
-	if code == 0 || p.silence() > p.tempo.Silent/2 {
-		p.finish(endingByCode(code))
+	if code == 0 || p.Silence() > p.tempo.Silent/2 {
+		p.finish(run.EndingByCode(code))
 	}
 }
 
 // Rejected ends a daemon that is the second one of its rank.
 func (p *headLine) Rejected(reason string) {
-	p.end(p.second(reason))
+	p.End(p.second(reason))
 }
 
 // followControl ends this node's life when the head, or a peer that lost the
@@ -95,8 +96,8 @@ func (p *headLine) Rejected(reason string) {
 func (w *worker) followControl(own string) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		liveness := health.NewLiveness(w.tempo)
-		ends, note := false, w.trail.Sightings()
-		_, _ = w.control.Follow(ctx, func(l signal.Listing) bool {
+		ends, note := false, w.Trail.Sightings()
+		_, _ = w.Control.Follow(ctx, func(l signal.Listing) bool {
 			note(l, w.id.Size)
 			liveness.Look(map[int]int64{0: l.Beats(signal.BeatState)[0]}, l.At)
 			if w.line != nil {
@@ -110,7 +111,7 @@ func (w *worker) followControl(own string) func(ctx context.Context) {
 				return false
 			}
 			if ends {
-				w.orphan(w.lossOfHead(ctx, liveness.Quiet(0)))
+				w.Orphan(w.lossOfHead(ctx, liveness.Quiet(0)))
 				return true
 			}
 			w.loseHead(ctx, own, w.lossOfHead(ctx, liveness.Quiet(0)))
@@ -130,7 +131,7 @@ func (w *worker) published(ctx context.Context, l signal.Listing, heard bool) bo
 	aborts := l.Aborts()
 	byHead := len(aborts) > 0 && aborts[0] == 0
 	if l.Has(signal.NameDrain) && !byHead {
-		w.finish(endingByDrain())
+		w.finish(run.EndingByDrain())
 		return true
 	}
 	_, parted := w.parted()
@@ -139,7 +140,7 @@ func (w *worker) published(ctx context.Context, l signal.Listing, heard bool) bo
 		ctx, cancel := context.WithTimeoutCause(ctx, w.tempo.Silent, errDeadline)
 		defer cancel()
 		var record signal.AbortRecord
-		err := w.dir.Read(ctx, signal.Control, signal.AbortName(aborts[0], w.id.Size), &record)
+		err := w.Dir.Read(ctx, signal.Control, signal.AbortName(aborts[0], w.id.Size), &record)
 		if signal.Stalled(err) {
 			return false // what it says is known when our own mount answers
 		}
@@ -150,7 +151,7 @@ func (w *worker) published(ctx context.Context, l signal.Listing, heard bool) bo
 		if heard && !slices.Contains(record.Cause.Lost, 0) {
 			return false
 		}
-		w.finish(endingFrom(record))
+		w.finish(run.EndingFrom(record))
 		return true
 	}
 	return false
@@ -179,15 +180,15 @@ func (w *worker) parted() (how lifeline.Parting, parted bool) {
 func (w *worker) loseHead(ctx context.Context, own string, f *health.Failure) {
 	if f.Kind != string(health.CutOff) {
 		if err := w.beat(ctx, signal.Nodes, own); err != nil {
-			w.end(health.AsFailure(err))
+			w.End(health.AsFailure(err))
 			return
 		}
 		f.Lost = []int{0}
 	}
-	if w.life.Err() != nil {
-		w.orphan(f)
+	if w.Life.Err() != nil {
+		w.Orphan(f)
 	}
-	w.end(f)
+	w.End(f)
 }
 
 // lossOfHead is what the silence of the head is, by what else there is to see.
@@ -233,26 +234,26 @@ func (w *worker) withoutHead(quiet time.Duration, f *health.Failure) func(ctx co
 	return func(ctx context.Context) {
 		ctx, cancel := context.WithTimeoutCause(ctx, w.tempo.Silent, errDeadline)
 		defer cancel()
-		looking, stop := w.whileAnswered(ctx, w.tempo.Silent/2)
+		looking, stop := w.WhileAnswered(ctx, w.tempo.Silent/2)
 		defer stop()
-		before := w.control.Last()
+		before := w.Control.Last()
 		beat, since := before.Beats(signal.BeatState)[0], time.Now()
-		_, err := w.control.Wait(looking, func(l signal.Listing) bool {
+		_, err := w.Control.Wait(looking, func(l signal.Listing) bool {
 			if newest := l.Beats(signal.BeatState)[0]; newest > beat {
 				beat, since = newest, l.At
 			}
 			return l.Looks > before.Looks+1 && l.At.Sub(since) >= quiet
 		})
-		blind := quiet == 0 && w.line.Runs() && w.cfg.Times.Outwaits() && errors.Is(context.Cause(looking), errSilent)
+		blind := quiet == 0 && w.line.Runs() && w.cfg.Times.Outwaits() && errors.Is(context.Cause(looking), run.ErrSilent)
 		switch {
 		case err != nil && !blind:
-		case w.ended.Err() != nil:
-			w.orphan(f)
+		case w.Ended.Err() != nil:
+			w.Orphan(f)
 		case blind && w.line.over.Load() > 0:
-			w.finish(endingByCode(int(w.line.over.Load()) - 1))
+			w.finish(run.EndingByCode(int(w.line.over.Load()) - 1))
 		case blind:
 			f.Lost = []int{0}
-			w.end(f)
+			w.End(f)
 		default:
 			w.loseHead(ctx, signal.BeatState, f)
 		}
@@ -262,24 +263,24 @@ func (w *worker) withoutHead(quiet time.Duration, f *health.Failure) func(ctx co
 // agree returns the end that this node takes part in: the published one, also
 // where something failed here, because the job has one code. Where none comes,
 // this node publishes its own.
-func (w *worker) agree(err error) *ending {
-	var end *ending
+func (w *worker) agree(err error) *run.Ending {
+	var end *run.Ending
 	if errors.As(err, &end) {
 		return end
 	}
 	f := w.report(err, signal.Failed)
-	if errors.As(context.Cause(w.ended), &end) {
+	if errors.As(context.Cause(w.Ended), &end) {
 		return end
 	}
-	w.log.Info(f.What, zap.String("kind", f.Kind)) // people are told at the end
+	w.Log.Info(f.What, zap.String("kind", f.Kind)) // people are told at the end
 	if w.dispensable(f) {
 		return w.standAside(f)
 	}
 	if told := w.awaitEnd(f); told != nil {
 		return told
 	}
-	end = w.reconsider(endingOf(health.Decide(w.withHead(f), w.id.HostOf)))
-	end.phase = f.Phase
+	end = w.reconsider(run.EndingOf(health.Decide(w.withHead(f), w.id.HostOf)))
+	end.Phase = f.Phase
 	if told := w.claim(end); told != nil {
 		return told
 	}
@@ -292,7 +293,7 @@ func (w *worker) agree(err error) *ending {
 // killed.
 func (w *worker) withHead(f *health.Failure) []health.Observed {
 	all := []health.Observed{{FailedRecord: f.FailedRecord, At: f.At}}
-	lost, ok := errors.AsType[*health.Failure](context.Cause(w.led))
+	lost, ok := errors.AsType[*health.Failure](context.Cause(w.Led))
 	if ok && slices.Contains(lost.Lost, 0) && health.Gentle(health.Kind(f.Kind)) && time.Since(f.At) <= w.cfg.Times.LineBeat() {
 		record := lost.FailedRecord
 		record.Header, record.Phase = w.header(), f.Phase
@@ -303,12 +304,12 @@ func (w *worker) withHead(f *health.Failure) []health.Observed {
 
 // awaitEnd waits for the end that the head makes of a failure here. It returns
 // nil where there is no head to make one, or no share to hear it by.
-func (w *worker) awaitEnd(f *health.Failure) *ending {
+func (w *worker) awaitEnd(f *health.Failure) *run.Ending {
 	kind := health.Kind(f.Kind)
 	if health.Loss(kind) || kind == health.Share {
 		return nil
 	}
-	if w.silence() > sickShare {
+	if w.Silence() > run.SickShare {
 		return nil
 	}
 	patience, most := w.tempo.Silent, w.tempo.Silent/2
@@ -318,23 +319,23 @@ func (w *worker) awaitEnd(f *health.Failure) *ending {
 		patience += w.cfg.Times.DriverGrace
 		most = max(most, min(w.cfg.Times.DriverGrace, w.tempo.Silent))
 	}
-	ctx, cancel := context.WithTimeoutCause(w.led, patience, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.Led, patience, errDeadline)
 	defer cancel()
 	return w.awaitEnded(ctx, most)
 }
 
 // awaitEnded waits for a published end, while the share answers within most;
 // nil where none comes.
-func (w *worker) awaitEnded(ctx context.Context, most time.Duration) *ending {
-	ctx, stop := w.whileAnswered(ctx, most)
+func (w *worker) awaitEnded(ctx context.Context, most time.Duration) *run.Ending {
+	ctx, stop := w.WhileAnswered(ctx, most)
 	defer stop()
-	w.control.Quicken()
+	w.Control.Quicken()
 	// Where the end has not come by then, it may be as far as the driver's grace
 	// is long.
-	relax := time.AfterFunc(health.EndTime, func() { w.control.Relax(w.tempo.Look) })
+	relax := time.AfterFunc(health.EndTime, func() { w.Control.Relax(w.tempo.Look) })
 	defer relax.Stop()
-	_ = pause.Await(ctx, w.ended.Done())
-	end, _ := errors.AsType[*ending](context.Cause(w.ended))
+	_ = pause.Await(ctx, w.Ended.Done())
+	end, _ := errors.AsType[*run.Ending](context.Cause(w.Ended))
 	return end
 }
 
@@ -342,21 +343,21 @@ func (w *worker) awaitEnded(ctx context.Context, most time.Duration) *ending {
 // one: by the result, which is written once. Another node that was first is
 // about to publish its end, which is returned. A node whose own mount hangs
 // claims nothing: its claim would come when the others have gone on.
-func (w *worker) claim(end *ending) *ending {
+func (w *worker) claim(end *run.Ending) *run.Ending {
 	w.forsaken.Store(true)
-	if end.cause.Kind == string(health.Share) || w.silence() > sickShare {
+	if end.Cause.Kind == string(health.Share) || w.Silence() > run.SickShare {
 		return nil
 	}
 	result := w.result(end)
 	result.Advice = w.account(end, result).Advise()
-	err := w.publishResult(result)
+	err := w.PublishResult(result)
 	if !errors.Is(err, signal.ErrTaken) {
-		w.logged(err)
-		end.result = result
-		end.claimed = err == nil
+		w.Logged(err)
+		end.Result = result
+		end.Claimed = err == nil
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(w.hurry, w.tempo.Silent, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.Hurry, w.tempo.Silent, errDeadline)
 	defer cancel()
 	if told := w.awaitEnded(ctx, w.tempo.Silent/2); told != nil {
 		return told
@@ -370,43 +371,43 @@ func (w *worker) claim(end *ending) *ending {
 
 // endByResult is the end that a node has claimed which died before it could publish
 // it; nil where that can't be read.
-func (w *worker) endByResult() *ending {
-	ctx, cancel := context.WithTimeoutCause(w.hurry, sickShare, errDeadline)
+func (w *worker) endByResult() *run.Ending {
+	ctx, cancel := context.WithTimeoutCause(w.Hurry, run.SickShare, errDeadline)
 	defer cancel()
 	var result signal.Result
-	names, err := w.dir.Names(ctx, "")
+	names, err := w.Dir.Names(ctx, "")
 	if err != nil || !slices.Contains(names, signal.NameResult) {
 		return nil
 	}
-	if err := w.dir.Read(ctx, "", signal.NameResult, &result); err != nil || result.Cause == nil {
+	if err := w.Dir.Read(ctx, "", signal.NameResult, &result); err != nil || result.Cause == nil {
 		return nil
 	}
-	return endingFrom(signal.AbortRecord{Code: result.Code, Word: result.Word, Cause: *result.Cause, Nodes: result.Nodes})
+	return run.EndingFrom(signal.AbortRecord{Code: result.Code, Word: result.Word, Cause: *result.Cause, Nodes: result.Nodes})
 }
 
 // leave tears this node down for the end, tells, and returns the exit code.
-func (w *worker) leave(end *ending) int {
-	w.trail.Enter("drain")
+func (w *worker) leave(end *run.Ending) int {
+	w.Trail.Enter("drain")
 	w.finish(end)
 	if w.tied() {
-		w.control.Relax(w.tempo.Look)
+		w.Control.Relax(w.tempo.Look)
 	}
 	left := w.stopAll(end)
 	w.keepEvidence(end, w.children.Evidence())
-	w.log.Info("this node is done", zap.String("why", end.why), zap.Strings("left", left))
+	w.Log.Info("this node is done", zap.String("why", end.Why), zap.Strings("left", left))
 	w.ownWords(end, left)
-	code := end.code
-	if end.orderly {
+	code := end.Code
+	if end.Orderly {
 		code = 0
 	}
-	w.trail.Event(trail.End, trail.Fields{Code: &code})
-	w.trail.Sync()
-	asked := w.meter.Stats()
-	w.logged(w.publish(signal.Nodes, signal.NodeName(w.id.Rank, w.id.Size, signal.Done), &signal.DoneRecord{Left: left, Share: &asked}, false))
-	if end.orderly {
+	w.Trail.Event(trail.End, trail.Fields{Code: &code})
+	w.Trail.Sync()
+	asked := w.Meter.Stats()
+	w.Logged(w.Publish(signal.Nodes, signal.NodeName(w.id.Rank, w.id.Size, signal.Done), &signal.DoneRecord{Left: left, Share: &asked}, false))
+	if end.Orderly {
 		return code
 	}
-	if end.claimed {
+	if end.Claimed {
 		w.noteBadNodes(end)
 		w.afterwards(end)
 	}
@@ -419,27 +420,27 @@ func (w *worker) leave(end *ending) int {
 // code. It waits no longer than the head's graces, and not for a head that is
 // lost. Where the share does not tell, it waits if there is a driver that was
 // asked to end and may be saving its work.
-func (w *worker) awaitOver(end *ending) {
-	if end.cause != nil && len(end.cause.Lost) > 0 && end.cause.Lost[0] == 0 {
+func (w *worker) awaitOver(end *run.Ending) {
+	if end.Cause != nil && len(end.Cause.Lost) > 0 && end.Cause.Lost[0] == 0 {
 		return
 	}
-	if !end.gentle && w.silence() > sickShare {
+	if !end.Gentle && w.Silence() > run.SickShare {
 		return
 	}
-	most := w.cfg.Times.GraceOfDriver(end.gentle) + w.cfg.Times.StopGrace
-	if aborts := w.control.Last().Aborts(); len(aborts) > 0 && aborts[0] == 0 {
+	most := w.cfg.Times.GraceOfDriver(end.Gentle) + w.cfg.Times.StopGrace
+	if aborts := w.Control.Last().Aborts(); len(aborts) > 0 && aborts[0] == 0 {
 		most = health.EndTime // a head that was told to end says so when its driver has ended
 	}
-	ctx, cancel := context.WithTimeoutCause(w.led, most+w.cfg.Requeue.Longest(), errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.Led, most+w.cfg.Requeue.Longest(), errDeadline)
 	defer cancel()
-	if !end.gentle {
+	if !end.Gentle {
 		var stop context.CancelFunc
-		ctx, stop = w.whileAnswered(ctx, w.tempo.Silent)
+		ctx, stop = w.WhileAnswered(ctx, w.tempo.Silent)
 		defer stop()
 	}
-	wait := w.control.Wait
+	wait := w.Control.Wait
 	if w.tied() {
-		wait = w.control.Follow
+		wait = w.Control.Follow
 	}
 	_, _ = wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameOver) })
 }

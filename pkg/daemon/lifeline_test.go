@@ -102,7 +102,7 @@ func TestNoLifelineIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
 		w := &worker{node: bare(t, config.Config{Times: config.DefaultTimes()}, nil)}
-		w.log, w.ties = zap.New(core), &ties{Signs: lifeline.NewSigns(time.Second)}
+		w.Log, w.ties = zap.New(core), &ties{Signs: lifeline.NewSigns(time.Second)}
 		w.line = &line{Signs: w.ties.Signs}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*w.cfg.Times.Peer)
 		defer cancel()
@@ -125,24 +125,24 @@ func TestWhoMissesTheHeadGoesOnLooking(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &worker{node: bare(t, config.Config{Identity: testIdentity(1, size), Times: config.DefaultTimes()}, dir)}
-		w.control = dir.Watch(signal.Control, signal.WorkerPace(size))
+		w.Control = dir.Watch(signal.Control, signal.WorkerPace(size))
 		w.ties = &ties{Signs: lifeline.NewSigns(w.cfg.Times.LineBeat())}
 		w.line = &line{Signs: w.ties.Signs}
-		w.background(w.control.Run)
-		w.background(w.watchLine)
+		w.Background(w.Control.Run)
+		w.Background(w.watchLine)
 		w.relax()
-		w.control.Quicken()
-		w.control.Nudge()
+		w.Control.Quicken()
+		w.Control.Nudge()
 		pause.For(t.Context(), 2*time.Second)
 		if err := dir.Mark(t.Context(), signal.Control, signal.NameGo); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		_, err = w.control.Follow(bounded(t), func(l signal.Listing) bool { return l.Has(signal.NameGo) })
+		_, err = w.Control.Follow(bounded(t), func(l signal.Listing) bool { return l.Has(signal.NameGo) })
 		if took := time.Since(began); err != nil || took > 2*time.Second {
 			t.Errorf("it was seen after %s: %v", took, err)
 		}
-		w.lifetime.close()
+		w.Lifetime.Close()
 	})
 }
 

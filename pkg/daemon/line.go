@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -62,18 +63,18 @@ func (w *worker) tie(job signal.Job) {
 		return
 	}
 	w.line = &line{Signs: w.ties.Signs, tried: job.Lifeline, up: make(chan struct{})}
-	cfg := lifeline.Config{Key: w.dir.Nonce(), Size: w.id.Size, Beat: w.cfg.Times.LineBeat(), Jitter: w.cfg.Access.Jitter}
-	sick := func() bool { return w.silence() > sickShare }
+	cfg := lifeline.Config{Key: w.Dir.Nonce(), Size: w.id.Size, Beat: w.cfg.Times.LineBeat(), Jitter: w.cfg.Access.Jitter}
+	sick := func() bool { return w.Silence() > run.SickShare }
 	w.line.worker = lifeline.NewWorker(cfg, w.id.Rank, w.cfg.Network, job.Lifeline, &headLine{w}, sick)
-	w.nudge = w.line.worker.Nudge
+	w.Nudge = w.line.worker.Nudge
 	w.ties.calm = w.line.calm
 	w.ties.address = w.line.worker.LocalAddress
 	w.ties.hears = func(now time.Time) bool {
 		quiet, ever := w.line.Quiet(0, now)
 		return ever && quiet < w.tempo.Silent
 	}
-	w.background(w.line.worker.Run)
-	w.background(w.watchLine)
+	w.Background(w.line.worker.Run)
+	w.Background(w.watchLine)
 }
 
 // watchLine has Control looked at rarely while the lifeline is well and nothing
@@ -94,12 +95,12 @@ func (w *worker) watchLine(ctx context.Context) {
 		_, ever := w.line.Of(0)
 		if !ever && !said && now.Sub(began) > w.cfg.Times.Peer {
 			said = true
-			w.log.Warn("cannot reach the head by a lifeline: beat files replace it, and a death is noticed later",
+			w.Log.Warn("cannot reach the head by a lifeline: beat files replace it, and a death is noticed later",
 				zap.String("host", w.id.Host), zap.Strings("tried", w.line.tried))
 		}
 		if wanted := w.lookPace(now, ever); w.line.Runs() && wanted != pace {
 			pace = wanted
-			w.control.Relax(pace)
+			w.Control.Relax(pace)
 		}
 	}
 }
@@ -120,7 +121,7 @@ func (w *worker) lookPace(now time.Time, ever bool) time.Duration {
 // second is why a daemon ends that is not the first one of its rank.
 func (w *worker) second(why string) *outsider {
 	f := health.Failed(health.Launch, "cannot take part as %s: %s; start each rank once", w.name(w.id.Rank), why)
-	f.Phase = w.trail.Phase()
+	f.Phase = w.Trail.Phase()
 	return &outsider{f}
 }
 
@@ -133,7 +134,7 @@ func (o *outsider) Unwrap() error { return o.Failure }
 
 // relax has Control looked at rarely: nothing is expected there but the end.
 func (w *worker) relax() {
-	w.control.Relax(w.tempo.Look)
+	w.Control.Relax(w.tempo.Look)
 	if w.line != nil {
 		w.line.Run(w.cfg.Times.Outwaits())
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
 )
@@ -45,7 +46,7 @@ func (d *deaths) areAll(silent []int) bool {
 // lose observes the loss of ranks.
 func (d *deaths) lose(f *health.Failure, ranks []int, at time.Time) {
 	record := f.FailedRecord
-	record.Header, record.Phase, record.Lost = d.header(), d.trail.Phase(), ranks
+	record.Header, record.Phase, record.Lost = d.header(), d.Trail.Phase(), ranks
 	d.observe(record, at)
 }
 
@@ -83,7 +84,7 @@ func (d *deaths) listen(daemons *health.Liveness, alive map[int]int64, now time.
 // share succeeds. Where all are silent it is this node that can't be reached, which
 // is watchShare's affair.
 func (d *deaths) listenAlone(now time.Time) {
-	if d.silence() <= d.cfg.Times.Peer || !d.lines.Runs() || d.life.Err() != nil {
+	if d.Silence() <= d.cfg.Times.Peer || !d.lines.Runs() || d.Life.Err() != nil {
 		return
 	}
 	var silent, unheard []int // the latter to within a beat, or for want of a lifeline
@@ -175,20 +176,20 @@ type outages struct {
 // tell is to be called now and then.
 func (o *outages) tell(d *deaths, now time.Time) {
 	sick := d.lines.Sick()
-	if d.silence() > sickShare {
+	if d.Silence() > run.SickShare {
 		sick = append([]int{0}, sick...)
 	}
 	switch {
 	case len(sick) == 0 && o.told:
-		d.log.Warn("the share answers all nodes again", zap.Duration("after", now.Sub(o.since).Round(time.Second/10)))
+		d.Log.Warn("the share answers all nodes again", zap.Duration("after", now.Sub(o.since).Round(time.Second/10)))
 		fallthrough
 	case len(sick) == 0:
 		*o = outages{}
 	case o.since.IsZero():
 		o.since = now
-	case !o.told && now.Sub(o.since) > d.cfg.Times.Peer && d.lines.Runs() && d.life.Err() == nil:
+	case !o.told && now.Sub(o.since) > d.cfg.Times.Peer && d.lines.Runs() && d.Life.Err() == nil:
 		o.told = true
-		d.log.Warn("the share does not answer "+d.hostsOf(sick)+": the job goes on while every lifeline is well, for no longer than --share-timeout",
+		d.Log.Warn("the share does not answer "+d.hostsOf(sick)+": the job goes on while every lifeline is well, for no longer than --share-timeout",
 			zap.Duration("timeout", d.cfg.Times.Share))
 	}
 }

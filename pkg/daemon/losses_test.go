@@ -9,6 +9,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -62,13 +63,13 @@ func TestTheHeadCouldNotLook(t *testing.T) {
 func TestALossIsKnownWithTheEnd(t *testing.T) {
 	lost := health.Observed{FailedRecord: signal.FailedRecord{Kind: string(health.DaemonDied), Lost: []int{1}}}
 	for range 2000 {
-		d := &deaths{node: &node{lifetime: newLifetime(t.Context()), records: &records{trail: trail.New()}}}
-		d.background(func(context.Context) { d.condemn(lost) })
+		d := &deaths{node: &node{Lifetime: run.NewLifetime(t.Context()), Records: &run.Records{Trail: trail.New()}}}
+		d.Background(func(context.Context) { d.condemn(lost) })
 		for began := time.Now(); !d.missed()[1] && time.Since(began) < ceiling; {
 			runtime.Gosched()
 		}
-		goesOn := d.life.Err() == nil
-		d.lifetime.close()
+		goesOn := d.Life.Err() == nil
+		d.Lifetime.Close()
 		if goesOn {
 			t.Fatal("rank 1 is lost, and the run goes on")
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -369,19 +370,19 @@ func bare(t *testing.T, cfg config.Config, dir *signal.Dir) *node {
 		cfg.Access.Meter = new(signal.Meter)
 	}
 	n := &node{
-		cfg: cfg, id: cfg.Identity, tempo: health.WorkerTempo(cfg.Times.Peer, cfg.Identity.Size), lifetime: newLifetime(t.Context()),
+		cfg: cfg, id: cfg.Identity, tempo: health.WorkerTempo(cfg.Times.Peer, cfg.Identity.Size), Lifetime: run.NewLifetime(t.Context()),
 	}
 	if n.id.Rank == 0 {
 		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
 	}
-	n.records = &records{lifetime: n.lifetime, trail: trail.New(), log: zap.NewNop(), meter: cfg.Access.Meter, peer: cfg.Times.Peer, dir: dir}
-	n.rank.Store(int64(n.id.Rank))
+	n.Records = &run.Records{Lifetime: n.Lifetime, Trail: trail.New(), Log: zap.NewNop(), Meter: cfg.Access.Meter, Peer: cfg.Times.Peer, Dir: dir}
+	n.Rank.Store(int64(n.id.Rank))
 	n.fitness = &fitness{node: n}
 	n.cards = cardsOf(n)
-	n.shown = shown.Begin(shown.Config{}, shown.Self{ID: n.id, Trail: n.trail, Meter: cfg.Access.Meter, Log: n.log}, nil)
+	n.shown = shown.Begin(shown.Config{}, shown.Self{ID: n.id, Trail: n.Trail, Meter: cfg.Access.Meter, Log: n.Log}, nil)
 	n.children = service.NewChildren(
-		service.Config{Trail: n.trail, Log: n.log, Logged: n.logged},
-		service.Life{Run: n.life, Work: n.work, Hurry: n.hurry, Background: n.background})
+		service.Config{Trail: n.Trail, Log: n.Log, Logged: n.Logged},
+		service.Life{Run: n.Life, Work: n.Work, Hurry: n.Hurry, Background: n.Background})
 	return n
 }
 

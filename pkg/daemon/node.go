@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -27,8 +28,8 @@ type node struct {
 	tempo health.Tempo
 	voice *voice.Voice
 
-	*lifetime
-	*records
+	*run.Lifetime
+	*run.Records
 	children *service.Children
 	private  *service.Private
 	ties     *ties // nil without any lifeline
@@ -43,15 +44,15 @@ type node struct {
 }
 
 // finish ends this node by a published end.
-func (n *node) finish(end *ending) {
-	n.shown.Ending(end.why)
-	n.over(end)
-	n.end(end)
+func (n *node) finish(end *run.Ending) {
+	n.shown.Ending(end.Why)
+	n.Over(end)
+	n.End(end)
 }
 
 // isUp shows that this node is up, and how.
 func (n *node) isUp(how string) {
-	if n.life.Err() == nil {
+	if n.Life.Err() == nil {
 		n.shown.Up(how)
 	}
 }
@@ -64,7 +65,7 @@ func (n *node) hostsOf(ranks []int) string { return advice.Names(ranks, n.id.Lau
 
 // header is what tells this node as the one that saw something.
 func (n *node) header() signal.Header {
-	return signal.Header{Version: signal.Version, Nonce: n.dir.Nonce(), Rank: n.id.Rank, Host: n.id.Host, At: time.Now()}
+	return signal.Header{Version: signal.Version, Nonce: n.Dir.Nonce(), Rank: n.id.Rank, Host: n.id.Host, At: time.Now()}
 }
 
 // report publishes a failure of this node's as state, so that it is never lost,
@@ -76,32 +77,32 @@ func (n *node) report(err error, state string) *health.Failure {
 		f.Age = time.Since(f.Seen)
 	}
 	if f.Phase == "" {
-		f.Phase = n.trail.Phase()
+		f.Phase = n.Trail.Phase()
 	}
-	n.trail.Event(trail.Failed, trail.Fields{Kind: f.Kind, What: f.What})
+	n.Trail.Event(trail.Failed, trail.Fields{Kind: f.Kind, What: f.What})
 	record := f.FailedRecord
 	publish := func(context.Context) {
-		n.logged(n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state), &record, true))
+		n.Logged(n.Publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, state), &record, true))
 	}
 	if health.Gentle(health.Kind(f.Kind)) {
-		n.background(publish) // who was told to end does not wait for the share
+		n.Background(publish) // who was told to end does not wait for the share
 	} else {
-		publish(n.work)
+		publish(n.Work)
 	}
 	return f
 }
 
 // keepEvidence saves what services have written in the private directory, where
 // the run ends by this node or by the head.
-func (n *node) keepEvidence(end *ending, evidence map[string]string) {
-	if end.cause == nil || (end.cause.Rank != n.id.Rank && n.id.Rank != 0) || n.silence() > sickShare {
+func (n *node) keepEvidence(end *run.Ending, evidence map[string]string) {
+	if end.Cause == nil || (end.Cause.Rank != n.id.Rank && n.id.Rank != 0) || n.Silence() > run.SickShare {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(n.hurry, evidenceTime, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(n.Hurry, evidenceTime, errDeadline)
 	defer cancel()
 	for name, dir := range evidence {
-		if err := n.dir.KeepEvidence(ctx, dir, name); err != nil {
-			n.log.Warn("cannot keep the logs of a service", zap.String("in", dir), zap.Error(err))
+		if err := n.Dir.KeepEvidence(ctx, dir, name); err != nil {
+			n.Log.Warn("cannot keep the logs of a service", zap.String("in", dir), zap.Error(err))
 		}
 	}
 }
@@ -110,13 +111,13 @@ func (n *node) keepEvidence(end *ending, evidence map[string]string) {
 const evidenceTime = 2 * time.Second
 
 // stopAll ends all children side by side, and returns what would not die.
-func (n *node) stopAll(end *ending) (left []string) {
+func (n *node) stopAll(end *run.Ending) (left []string) {
 	if n.cfg.World.Wanted() {
 		n.stopUsers(end)
 	}
-	left = n.children.Stop(n.cfg.Times.GraceOfOthers(end.failed()), everything)
-	if n.commands != nil && n.silence() < sickShare {
-		n.commands.Settle(sickShare)
+	left = n.children.Stop(n.cfg.Times.GraceOfOthers(end.Failed()), everything)
+	if n.commands != nil && n.Silence() < run.SickShare {
+		n.commands.Settle(run.SickShare)
 	}
 	return left
 }
@@ -125,9 +126,14 @@ func (n *node) stopAll(end *ending) (left []string) {
 func cardsOf(n *node) *cards.Cards {
 	return cards.New(cards.Config{
 		GPUs: n.cfg.GPUs, Name: n.name(n.id.Rank), Rank: n.id.Rank, Size: n.id.Size, Private: func() (string, error) { return n.private.Dir() },
-		Life: n.life, Background: n.background, End: n.end, Trail: n.trail, Log: n.log, Header: n.header,
-		Publish: func(name string, record *signal.EventRecord) { n.logged(n.publish(signal.Nodes, name, record, false)) },
+		Life: n.Life, Background: n.Background, End: n.End, Trail: n.Trail, Log: n.Log, Header: n.header,
+		Publish: func(name string, record *signal.EventRecord) { n.Logged(n.Publish(signal.Nodes, name, record, false)) },
 	})
 }
 
 func everything(string) bool { return true }
+
+// trace is the run's place in a trace, once there is a run directory.
+func (n *node) trace() trail.TraceContext {
+	return trail.ContextOf(n.cfg.Environ, n.Dir.Name(), n.Dir.Nonce())
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -22,7 +23,7 @@ func TestOutagesAreToldOnce(t *testing.T) {
 		core, said := observer.New(zap.WarnLevel)
 		cfg := config.Config{Identity: testIdentity(0, 2), Times: config.DefaultTimes(), Means: config.Means{Access: signal.Access{Meter: new(signal.Meter)}}}
 		h := bareHead(t, cfg, nil).deaths
-		h.log, h.lines = zap.New(core), &lifeline.Lines{Signs: lifeline.NewSigns(time.Second)}
+		h.Log, h.lines = zap.New(core), &lifeline.Lines{Signs: lifeline.NewSigns(time.Second)}
 		h.lines.Connect(1)
 		var told outages
 		for _, step := range []struct {
@@ -41,7 +42,7 @@ func TestOutagesAreToldOnce(t *testing.T) {
 			{"the share is back", func() { h.lines.Hear(1, false) }, time.Second, "the share answers all nodes again"},
 			{"and stays", func() {}, time.Second, ""},
 			{"sick once more", func() { h.lines.Hear(1, true) }, 0, ""},
-			{"for long, as the job ends", func() { h.end(&ending{orderly: true}) }, 2 * cfg.Times.Peer, ""},
+			{"for long, as the job ends", func() { h.End(&run.Ending{Orderly: true}) }, 2 * cfg.Times.Peer, ""},
 		} {
 			step.does()
 			time.Sleep(step.wait)

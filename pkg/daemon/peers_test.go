@@ -20,6 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -373,14 +374,14 @@ func TestTug(t *testing.T) {
 		{1, signal.Control, signal.AbortName(1, 2), true},
 	} {
 		tugs := false
-		r := &records{nudge: func() { tugs = true }}
-		r.rank.Store(int64(tc.rank))
-		r.tug(tc.sub, tc.name)
+		r := &run.Records{Nudge: func() { tugs = true }}
+		r.Rank.Store(int64(tc.rank))
+		r.Tug(tc.sub, tc.name)
 		if tugs != tc.tugs {
 			t.Errorf("rank %d publishes %s/%s: the other side is nudged: %t, want %t", tc.rank, tc.sub, tc.name, tugs, tc.tugs)
 		}
 	}
-	new(records).tug(signal.Control, signal.NameGo) // without a lifeline
+	new(run.Records).Tug(signal.Control, signal.NameGo) // without a lifeline
 }
 
 // TestTheHeadWaitsForWhoIsNotDone has a worker fail that takes its time to end what
@@ -622,18 +623,18 @@ func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
 				}
 				w := &worker{node: bare(t, config.Config{Identity: testIdentity(1, 2), Times: times, Means: config.Means{Access: access}}, dir)}
 				w.cfg.Times.DriverGrace = tc.grace
-				w.control = dir.Watch(signal.Control, signal.WorkerPace(2))
+				w.Control = dir.Watch(signal.Control, signal.WorkerPace(2))
 				hangs = true
-				w.background(w.control.Run)
+				w.Background(w.Control.Run)
 				began := time.Now()
 				if end := w.awaitEnd(health.Failed(tc.kind, "it ends")); end != nil {
 					t.Errorf("it ends by %v", end)
 				}
-				if took := time.Since(began); took < tc.want || took > tc.want+sickShare {
+				if took := time.Since(began); took < tc.want || took > tc.want+run.SickShare {
 					t.Errorf("it has waited %s, want %s", took, tc.want)
 				}
 				close(hang)
-				w.lifetime.close()
+				w.Lifetime.Close()
 			})
 		})
 	}

@@ -7,11 +7,12 @@ import (
 	"sync/atomic"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/run"
 )
 
 // post is this node's place in the team, and what runs in it.
 type post struct {
-	*lifetime
+	*run.Lifetime
 	stop func(service string) // ends a service of this node's
 
 	// seat is nil where this node has no place. Where there are no spares it is
@@ -53,10 +54,10 @@ func (p *post) take(ctx context.Context, place *seat, run func(ctx context.Conte
 	p.tenure = t
 	p.mu.Unlock()
 	p.seat.Store(place)
-	p.background(func(context.Context) {
+	p.Background(func(context.Context) {
 		defer close(t.done)
 		if err := run(ctx); err != nil && p.seat.Load() == place {
-			p.end(err)
+			p.End(err)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/gate"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -24,7 +25,7 @@ func (h *head) tellProgress(ctx context.Context) {
 		}
 		lacks := h.lacks(h.nodes.Last())
 		if waited, due := v.Due(lacks, time.Now()); due {
-			h.log.Info(gate.Line(lacks, h.roster.Count(), waited, h.cfg.Framework.Name(), h.hostsOf, h.reasons(ctx, lacks)))
+			h.Log.Info(gate.Line(lacks, h.roster.Count(), waited, h.cfg.Framework.Name(), h.hostsOf, h.reasons(ctx, lacks)))
 		}
 	}
 }
@@ -46,9 +47,9 @@ func (h *head) sandboxesMet(l signal.Listing) bool {
 // reasons are what nodes tell that they wait for, by the step; nothing where the
 // share does not answer.
 func (h *head) reasons(ctx context.Context, lacks []gate.Lack) map[string]string {
-	if h.silence() > sickShare {
+	if h.Silence() > run.SickShare {
 		return nil
 	}
-	look := gate.Reasons{Dir: h.dir, Size: h.id.Size, Step: h.cfg.Sandbox.Step, HostsOf: h.hostsOf, Within: sickShare}
+	look := gate.Reasons{Dir: h.Dir, Size: h.id.Size, Step: h.cfg.Sandbox.Step, HostsOf: h.hostsOf, Within: run.SickShare}
 	return look.Of(ctx, lacks)
 }

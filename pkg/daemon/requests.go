@@ -10,14 +10,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // runsRequests returns what runs commands from outside on this node.
 func runsRequests(n *node) *request.Node {
 	return request.NewNode(request.Daemon{
-		Rank: n.id.Rank, Dir: n.dir, Control: n.control, Log: n.log, Trail: n.trail, Told: n.logged,
-		Within: n.cfg.Times.Peer, Life: n.life, Work: n.work, Go: n.background, About: n.children.Described,
+		Rank: n.id.Rank, Dir: n.Dir, Control: n.Control, Log: n.Log, Trail: n.Trail, Told: n.Logged,
+		Within: n.cfg.Times.Peer, Life: n.Life, Work: n.Work, Go: n.Background, About: n.children.Described,
 		Start: func(ctx context.Context, spec process.Spec) (*process.Child, func(), error) {
 			spec.Env = append(requestEnv(n), spec.Env...)
 			starting, started := n.lagging(ctx)
@@ -27,7 +28,7 @@ func runsRequests(n *node) *request.Node {
 				return nil, nil, err
 			}
 			return child, func() {
-				child.Stop(n.hurry, n.cfg.Times.StopGrace, syscall.SIGTERM)
+				child.Stop(n.Hurry, n.cfg.Times.StopGrace, syscall.SIGTERM)
 				n.children.Disown(child)
 			}, nil
 		},
@@ -105,10 +106,10 @@ func (t requestTeam) NudgeRank(rank int) {
 
 // tidyOrders removes, at the end of the run, what the workers were told to run.
 func (h *head) tidyOrders() {
-	if h.silence() > sickShare {
+	if h.Silence() > run.SickShare {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(h.hurry, evidenceTime, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(h.Hurry, evidenceTime, errDeadline)
 	defer cancel()
 	h.requests.Tidy(ctx)
 }

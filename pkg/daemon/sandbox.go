@@ -7,6 +7,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -18,7 +19,7 @@ func (n *node) serveSandbox(ctx context.Context) error {
 	if n.cfg.Sandbox.Command == "" {
 		return nil
 	}
-	return n.phase("sandbox", func() error {
+	return n.Phase("sandbox", func() error {
 		service := &framework.Service{Name: "sandbox", Argv: service.Shell(n.cfg.Sandbox.Command), Env: n.childEnv(n.cfg.Environ, n.launchSeat())}
 		if probe := n.cfg.Sandbox.Ready; probe != nil {
 			service.Ready = probe.Try
@@ -35,7 +36,7 @@ func (n *node) serveSandbox(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return n.tell(signal.Sandbox)
+		return n.Tell(signal.Sandbox)
 	})
 }
 
@@ -47,7 +48,7 @@ func (n *node) sandboxFailed(f *health.Failure) {
 		f.Phase = "sandbox"
 	}
 	n.post.sandboxTold.Do(func() {
-		n.log.Error(n.withLines(&f.FailedRecord))
+		n.Log.Error(n.withLines(&f.FailedRecord))
 		_ = n.report(f, signal.SandboxFailed)
 	})
 }
@@ -56,39 +57,39 @@ func (n *node) sandboxFailed(f *health.Failure) {
 // node's sandbox for the run of another step of the same job. It returns its
 // exit code.
 func (w *worker) serveApart() int {
-	err := w.phase("join", w.attach)
+	err := w.Phase("join", w.attach)
 	if err != nil {
 		return w.leaveAlone(err)
 	}
-	w.background(w.followControl(signal.SandboxBeat))
-	w.background(w.pulse(signal.Nodes, signal.SandboxBeat))
-	if err := w.serveSandbox(w.life); err != nil {
-		w.end(err)
+	w.Background(w.followControl(signal.SandboxBeat))
+	w.Background(w.pulse(signal.Nodes, signal.SandboxBeat))
+	if err := w.serveSandbox(w.Life); err != nil {
+		w.End(err)
 	} else {
 		w.isUp("the sandbox is ready")
 	}
-	<-w.life.Done()
-	var end *ending
-	if !errors.As(context.Cause(w.life), &end) {
-		f := &health.Failure{FailedRecord: health.AsFailure(context.Cause(w.life)).FailedRecord}
+	<-w.Life.Done()
+	var end *run.Ending
+	if !errors.As(context.Cause(w.Life), &end) {
+		f := &health.Failure{FailedRecord: health.AsFailure(context.Cause(w.Life)).FailedRecord}
 		w.sandboxFailed(f)
-		end = endingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, w.id.HostOf))
-		if end.gentle {
+		end = run.EndingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, w.id.HostOf))
+		if end.Gentle {
 			end = cmp.Or(w.awaitEnd(f), end)
 		}
 	}
 	w.stopAll(end)
-	code := end.code
-	if end.orderly {
+	code := end.Code
+	if end.Orderly {
 		code = 0
 	}
-	w.trail.Event(trail.End, trail.Fields{Code: &code})
+	w.Trail.Event(trail.End, trail.Fields{Code: &code})
 	return code
 }
 
 // attach finds the run that waits for this sandbox, and this node's rank in it.
 func (w *worker) attach() error {
-	ctx, cancel := context.WithTimeoutCause(w.life, w.cfg.Times.Join, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.Life, w.cfg.Times.Join, errDeadline)
 	defer cancel()
 	finder := signal.NewStepFinder(w.cfg.Place(), w.id.Job, w.id.Restart)
 	dir, job, err := finder.Find(ctx)
@@ -107,7 +108,7 @@ func (w *worker) attach() error {
 		return err
 	}
 	w.id.Rank, w.id.Size, w.id.Hosts = rank, job.Size, nil
-	w.rank.Store(int64(rank))
+	w.Rank.Store(int64(rank))
 	w.post.seat.Store(w.launchSeat())
 	w.begin(dir.As(rank), "sandbox-daemon", signal.WorkerPace(w.id.Size))
 	return nil

@@ -42,14 +42,14 @@ func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, pla
 		n.post.occupy(service.Name)
 		err = n.children.Serve(ctx, service, health.ServiceDied, n.cfg.Times.Service, func(f *health.Failure) {
 			if n.post.seat.Load() == place { // otherwise it was ended to make way
-				n.end(f)
+				n.End(f)
 			}
 		})
 	}
 	if err != nil {
 		return err
 	}
-	return n.tell(signal.UpSince(place.since))
+	return n.Tell(signal.UpSince(place.since))
 }
 
 // describe is this node as frameworks see it.
@@ -62,14 +62,14 @@ func (n *node) describe(place *seat) (framework.Node, error) {
 		place = new(seat) // a head that does not know its team yet
 	}
 	temp, err := n.private.Dir()
-	if n.life.Err() != nil {
-		return framework.Node{}, context.Cause(n.life)
+	if n.Life.Err() != nil {
+		return framework.Node{}, context.Cause(n.Life)
 	}
 	if err != nil {
 		return framework.Node{}, health.Failed(health.Check, "cannot make a private directory on %s: %v", n.name(n.id.Rank), err)
 	}
 	return framework.Node{
-		Attempt: n.dir.Name(), Rank: place.rank, Size: place.size, LaunchRank: n.id.Rank, Host: n.id.Host, Address: address,
+		Attempt: n.Dir.Name(), Rank: place.rank, Size: place.size, LaunchRank: n.id.Rank, Host: n.id.Host, Address: address,
 		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, Shared: n.id.LocalSize > 1,
 		NVLinkDomain: n.cards.NVLinkDomain(), Environ: n.cfg.Environ,
 	}, nil

@@ -18,15 +18,15 @@ import (
 // begin starts what runs from the moment there is a run directory. The pace is
 // that of the looks at Control.
 func (n *node) begin(dir *signal.Dir, log string, pace signal.Pace) {
-	n.dir = dir
+	n.Dir = dir
 	pace.Steady = min(pace.Steady, n.tempo.Look)
 	pace.Fast = min(pace.Fast, pace.Steady)
-	n.control = dir.Watch(signal.Control, pace)
-	n.trail.Open(dir, n.id, log)
+	n.Control = dir.Watch(signal.Control, pace)
+	n.Trail.Open(dir, n.id, log)
 	n.children.Open(dir, n.id.Rank, n.id.Size, n.name(n.id.Rank))
 	n.commands = runsRequests(n)
-	n.background(n.control.Run)
-	n.background(n.watchShare)
+	n.Background(n.Control.Run)
+	n.Background(n.watchShare)
 }
 
 // watchShare notices that the share has not answered for so long that nothing
@@ -41,23 +41,23 @@ func (n *node) watchShare(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		silence, most := n.silence(), n.cfg.Times.Peer
+		silence, most := n.Silence(), n.cfg.Times.Peer
 		if n.outwaits(time.Now()) {
 			most = n.cfg.Times.Share
 		}
 		switch {
 		case silence > most:
-			n.end(n.unanswered(silence))
+			n.End(n.unanswered(silence))
 			return
 		case silence > n.cfg.Times.Peer:
 			if outwaited == 0 {
-				n.trail.Event(trail.Share, trail.Fields{Answers: new(false)})
-				n.log.Info("the share does not answer: the job goes on, as every lifeline is well")
+				n.Trail.Event(trail.Share, trail.Fields{Answers: new(false)})
+				n.Log.Info("the share does not answer: the job goes on, as every lifeline is well")
 			}
 			outwaited = silence
 		case outwaited > 0:
-			n.trail.Event(trail.Share, trail.Fields{Answers: new(true)})
-			n.log.Info("the share answers again", zap.Duration("after", outwaited.Round(time.Second/10)))
+			n.Trail.Event(trail.Share, trail.Fields{Answers: new(true)})
+			n.Log.Info("the share answers again", zap.Duration("after", outwaited.Round(time.Second/10)))
 			outwaited = 0
 		}
 	}
@@ -77,7 +77,7 @@ func (n *node) unanswered(silence time.Duration) *health.Failure {
 		}
 	}
 	return health.Failed(health.Share, "cannot go on: the share has not answered %s for %s: see whether %s hangs on that node",
-		n.name(n.id.Rank), silence.Round(time.Second/10), n.dir.Path())
+		n.name(n.id.Rank), silence.Round(time.Second/10), n.Dir.Path())
 }
 
 // pulse beats as state in sub until the work is over. A share that refuses all beats would
@@ -111,14 +111,14 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 			case ctx.Err() == nil && !signal.Stalled(err):
 				refused++
 				if refused == refusedTwice {
-					n.logged(err) // who is told that the node is lost may read why
+					n.Logged(err) // who is told that the node is lost may read why
 				}
 				most := n.tempo.Silent
 				if n.outwaits(now) {
 					most = n.cfg.Times.Share
 				}
 				if refused.last(n.tempo.Beat) > most {
-					n.end(health.AsFailure(err))
+					n.End(health.AsFailure(err))
 					return
 				}
 			}
@@ -137,18 +137,18 @@ func (r refusals) last(beat time.Duration) time.Duration { return time.Duration(
 func (n *node) beat(ctx context.Context, sub, state string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.tempo.Silent, errors.New("the peers would miss the beat"))
 	defer cancel()
-	return n.dir.Beat(ctx, sub, state)
+	return n.Dir.Beat(ctx, sub, state)
 }
 
 // watchLink ends a node that hears nobody and has no link any more: its looks
 // at the share, which might tell, may hang for the same reason.
 func (n *node) watchLink(now time.Time) {
 	silence, ever := n.ties.Silence(now)
-	if !ever || silence < n.tempo.Silent || n.life.Err() != nil {
+	if !ever || silence < n.tempo.Silent || n.Life.Err() != nil {
 		return
 	}
 	if f := n.linkDown(); f != nil {
-		n.end(f)
+		n.End(f)
 	}
 }
 

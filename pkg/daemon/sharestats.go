@@ -28,7 +28,7 @@ func (h *head) measureTrips(ctx context.Context) {
 
 // shareReport is what the head knows of the share.
 func (h *head) shareReport() *signal.ShareReport {
-	report := &signal.ShareReport{Head: h.meter.Stats()}
+	report := &signal.ShareReport{Head: h.Meter.Stats()}
 	if trips := h.canary.trips.Load(); trips != nil {
 		report.RoundTrips = *trips
 	}
@@ -46,8 +46,8 @@ func (h *head) tellShare() {
 			continue
 		}
 		var done signal.DoneRecord
-		ctx, cancel := context.WithTimeoutCause(h.work, h.tempo.Look, errDeadline)
-		err := h.dir.Read(ctx, signal.Nodes, signal.NodeName(rank, h.id.Size, signal.Done), &done)
+		ctx, cancel := context.WithTimeoutCause(h.Work, h.tempo.Look, errDeadline)
+		err := h.Dir.Read(ctx, signal.Nodes, signal.NodeName(rank, h.id.Size, signal.Done), &done)
 		cancel()
 		if err != nil {
 			break
@@ -56,5 +56,5 @@ func (h *head) tellShare() {
 			workers = append(workers, *done.Share)
 		}
 	}
-	h.log.Info("what the share was asked:\n" + trail.AskedOf(h.shareReport(), workers).Table())
+	h.Log.Info("what the share was asked:\n" + trail.AskedOf(h.shareReport(), workers).Table())
 }

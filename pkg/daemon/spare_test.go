@@ -348,8 +348,8 @@ func TestSpareWithoutALifeline(t *testing.T) {
 				t.Fatalf("after %s these are dropped: %+v", time.Since(began), dropped)
 			}
 		}
-		if dropped := h.roster.Dropped(); len(dropped) != 1 || dropped[0].Rank != 2 || h.life.Err() != nil {
-			t.Errorf("dropped are %+v; the job: %v", dropped, context.Cause(h.life))
+		if dropped := h.roster.Dropped(); len(dropped) != 1 || dropped[0].Rank != 2 || h.Life.Err() != nil {
+			t.Errorf("dropped are %+v; the job: %v", dropped, context.Cause(h.Life))
 		}
 	})
 }

@@ -11,18 +11,19 @@ import (
 	"github.com/bringupd/bringupd/pkg/advice"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // account is what the last words of this node are made of.
-func (n *node) account(end *ending, result *signal.Result) *advice.Account {
+func (n *node) account(end *run.Ending, result *signal.Result) *advice.Account {
 	a := &advice.Account{
-		Result: result, ID: n.id, Names: n.id.Hosts, Consequences: end.consequences, LogDir: n.cfg.LogDir,
+		Result: result, ID: n.id, Names: n.id.Hosts, Consequences: end.Consequences, LogDir: n.cfg.LogDir,
 		DriverGrace: n.cfg.Times.DriverGrace, Bounds: n.cfg.Bounds(),
 	}
 	a.OwnLogs = framework.TraitsOf(n.cfg.Framework).Logs
-	if n.dir != nil {
-		a.Path = n.dir.Path()
+	if n.Dir != nil {
+		a.Path = n.Dir.Path()
 	}
 	if len(result.Hosts) > 0 {
 		a.Names = result.Hosts
@@ -34,7 +35,7 @@ func (n *node) account(end *ending, result *signal.Result) *advice.Account {
 }
 
 // lastWords say how the job has ended, for whoever reads its output.
-func (h *head) lastWords(end *ending, result *signal.Result, left []string) {
+func (h *head) lastWords(end *run.Ending, result *signal.Result, left []string) {
 	a := h.account(end, result)
 	a.Left = left
 	h.speak(end, a.HeadWords())
@@ -42,14 +43,14 @@ func (h *head) lastWords(end *ending, result *signal.Result, left []string) {
 
 // ownWords say why this node ends. Who had to write the result because the head
 // is gone says what the head would.
-func (n *node) ownWords(end *ending, left []string) {
-	result := end.result
+func (n *node) ownWords(end *run.Ending, left []string) {
+	result := end.Result
 	if result == nil {
 		result = n.result(end)
 	}
 	a := n.account(end, result)
 	a.Left = left
-	if end.result != nil {
+	if end.Result != nil {
 		n.speak(end, a.HeadWords())
 		return
 	}
@@ -58,25 +59,25 @@ func (n *node) ownWords(end *ending, left []string) {
 }
 
 // aloneWords say why a daemon ends that has no run directory.
-func (n *node) aloneWords(end *ending) {
-	a := n.account(end, &signal.Result{Code: end.code, Word: end.word, Why: end.why, Cause: end.cause})
+func (n *node) aloneWords(end *run.Ending) {
+	a := n.account(end, &signal.Result{Code: end.Code, Word: end.Word, Why: end.Why, Cause: end.Cause})
 	a.Advice = a.Advise()
 	n.speak(end, a.AloneWords())
 }
 
 // speak says the last words.
-func (n *node) speak(end *ending, words []string) {
-	level, fields := zapcore.InfoLevel, []zap.Field{zap.Int("code", end.code)}
-	if end.cause != nil {
+func (n *node) speak(end *run.Ending, words []string) {
+	level, fields := zapcore.InfoLevel, []zap.Field{zap.Int("code", end.Code)}
+	if end.Cause != nil {
 		level = zapcore.ErrorLevel
-		fields = append(fields, zap.String("kind", end.cause.Kind), zap.String("phase", end.cause.Phase))
+		fields = append(fields, zap.String("kind", end.Cause.Kind), zap.String("phase", end.Cause.Phase))
 	}
-	n.voice.LastWords(words, level, end.why, fields...)
+	n.voice.LastWords(words, level, end.Why, fields...)
 }
 
 // withLines is what failed with the last lines of the log that speaks of it.
 func (n *node) withLines(cause *signal.FailedRecord) string {
-	a := &advice.Account{Result: &signal.Result{Cause: cause}, Path: n.dir.Path()}
+	a := &advice.Account{Result: &signal.Result{Cause: cause}, Path: n.Dir.Path()}
 	return strings.Join(append([]string{cause.What}, a.Quote()...), "\n")
 }
 
@@ -96,25 +97,25 @@ func bearable(all []signal.FailedRecord) []signal.FailedRecord {
 // leaveAlone ends a worker that could not even join: nobody else can tell it a
 // code.
 func (n *node) leaveAlone(err error) int {
-	if end, ok := errors.AsType[*ending](context.Cause(n.life)); ok {
-		return end.code
+	if end, ok := errors.AsType[*run.Ending](context.Cause(n.Life)); ok {
+		return end.Code
 	}
 	f := health.AsFailure(err)
-	f.Rank, f.Host, f.Phase = n.id.Rank, n.id.Host, n.trail.Phase()
+	f.Rank, f.Host, f.Phase = n.id.Rank, n.id.Host, n.Trail.Phase()
 	outcome := health.OutcomeOf(health.Kind(f.Kind))
-	n.aloneWords(&ending{code: outcome.Code, word: outcome.Word, why: f.What, cause: &f.FailedRecord})
+	n.aloneWords(&run.Ending{Code: outcome.Code, Word: outcome.Word, Why: f.What, Cause: &f.FailedRecord})
 	if n.cfg.Spares() && n.id.Rank > 0 && f.Kind == string(health.Share) {
-		n.log.Warn("the job may go on without this node, which leaves with 0 for it")
+		n.Log.Warn("the job may go on without this node, which leaves with 0 for it")
 		return 0
 	}
 	return outcome.Code
 }
 
 // result is how it all ended, as this node knows it.
-func (n *node) result(end *ending) *signal.Result {
+func (n *node) result(end *run.Ending) *signal.Result {
 	return &signal.Result{
-		Run: n.dir.Name(), Size: n.id.Size, Code: end.code, Word: end.word, Why: end.why, Cause: end.cause, Nodes: end.nodes,
-		Circumstances: signal.Circumstances{AtPhase: end.phase, AfterGate: end.opened, Consequences: bearable(end.consequences)},
-		Course:        signal.Course{Took: n.trail.Age(), Program: n.cfg.Program, Phases: n.trail.Passed()}, Requeue: end.requeue,
+		Run: n.Dir.Name(), Size: n.id.Size, Code: end.Code, Word: end.Word, Why: end.Why, Cause: end.Cause, Nodes: end.Nodes,
+		Circumstances: signal.Circumstances{AtPhase: end.Phase, AfterGate: end.Opened, Consequences: bearable(end.Consequences)},
+		Course:        signal.Course{Took: n.Trail.Age(), Program: n.cfg.Program, Phases: n.Trail.Passed()}, Requeue: end.Requeue,
 	}
 }

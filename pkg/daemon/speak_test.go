@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/voice"
 )
@@ -33,8 +34,8 @@ func lost(ranks ...int) func(*signal.FailedRecord) {
 }
 
 // endedBy is the end that a cause makes.
-func endedBy(first signal.FailedRecord) ending {
-	return *endingOf(health.Decide([]health.Observed{{FailedRecord: first}}, func(rank int) string { return fmt.Sprintf("n%d", rank) }))
+func endedBy(first signal.FailedRecord) run.Ending {
+	return *run.EndingOf(health.Decide([]health.Observed{{FailedRecord: first}}, func(rank int) string { return fmt.Sprintf("n%d", rank) }))
 }
 
 // memory keeps what is written to a node's own log.
@@ -50,10 +51,10 @@ func TestSpeakIsTheLast(t *testing.T) {
 		stderr, journal := tempFile(t), new(memory)
 		n := bare(t, config.Config{Identity: testIdentity(0, 3)}, nil)
 		n.voice = voice.New(voice.Config{To: stderr, JSON: asJSON}, n.id, journal)
-		n.log = n.voice.Log
-		n.log.Info("before")
+		n.Log = n.voice.Log
+		n.Log.Info("before")
 		n.speak(&end, words)
-		n.log.Error("after")
+		n.Log.Error("after")
 		n.voice.Close()
 		data, err := os.ReadFile(stderr.Name())
 		if err != nil {
@@ -169,7 +170,7 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 		n.voice = voice.New(voice.Config{To: stderr}, n.id, new(memory))
 		end := endedBy(first)
 		if wrote {
-			end.result = n.result(&end)
+			end.Result = n.result(&end)
 		}
 		n.ownWords(&end, nil)
 		n.voice.Close()
@@ -191,7 +192,7 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 func TestConsequencesGoIntoTheResult(t *testing.T) {
 	first := cause(2, health.HostLost, "driver", "it is lost", lost(2))
 	then := cause(1, health.Deadline, "driver", "it waited", func(f *signal.FailedRecord) { f.Lines = []string{"a line"} })
-	end := endingOf(health.Decide([]health.Observed{{FailedRecord: then}, {FailedRecord: first}}, func(int) string { return "" }))
+	end := run.EndingOf(health.Decide([]health.Observed{{FailedRecord: then}, {FailedRecord: first}}, func(int) string { return "" }))
 	n := bare(t, config.Config{Identity: testIdentity(0, 3)}, new(signal.Dir))
 	result := n.result(end)
 	if result.Cause.What != first.What || len(result.Consequences) != 1 || result.Consequences[0].What != then.What || result.Consequences[0].Lines != nil {

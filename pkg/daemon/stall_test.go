@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -339,7 +340,7 @@ func TestSignalWhileMountsStall(t *testing.T) {
 			if tc.known {
 				j.until("silence", func() bool {
 					for _, cfg := range j.configs {
-						if cfg.Access.Meter.Silence() < 2*sickShare {
+						if cfg.Access.Meter.Silence() < 2*run.SickShare {
 							return false
 						}
 					}

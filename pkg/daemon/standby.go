@@ -10,34 +10,35 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // standBy is a worker's part of the sequence where there are spares: it waits
 // for a place in the team, and runs what belongs there. A node that gets none
-// starts nothing and stays until the end. Its error is the *ending that was
+// starts nothing and stays until the end. Its error is the *run.Ending that was
 // published, or what failed here.
 func (w *worker) standBy(ctx context.Context) error {
-	w.trail.Enter("stand-by")
-	w.control.Quicken()
+	w.Trail.Enter("stand-by")
+	w.Control.Quicken()
 	for seen := -1; ; {
-		last, err := w.control.Follow(ctx, func(l signal.Listing) bool {
+		last, err := w.Control.Follow(ctx, func(l signal.Listing) bool {
 			return l.Team() > seen || l.Has(signal.NameGo) && !w.post.sawGate.Load() && seen >= 0
 		})
 		if err != nil {
-			return context.Cause(w.life)
+			return context.Cause(w.Life)
 		}
 		generation := last.Team()
 		if generation <= seen { // the gate: no more teams are to be expected
 			w.post.sawGate.Store(true)
 			w.relax()
 			if w.post.seat.Load() != nil {
-				w.trail.Enter("driver")
+				w.Trail.Enter("driver")
 				w.isUp("up")
-				w.background(func(context.Context) {
-					if err := w.joinWorld(w.life); err != nil {
-						w.end(err)
+				w.Background(func(context.Context) {
+					if err := w.joinWorld(w.Life); err != nil {
+						w.End(err)
 					}
 				})
 			} else {
@@ -46,9 +47,9 @@ func (w *worker) standBy(ctx context.Context) error {
 			continue
 		}
 		var record signal.TeamRecord
-		err = w.dir.Read(ctx, signal.Control, signal.TeamName(generation), &record)
+		err = w.Dir.Read(ctx, signal.Control, signal.TeamName(generation), &record)
 		if ctx.Err() != nil {
-			return context.Cause(w.life)
+			return context.Cause(w.Life)
 		}
 		if err != nil {
 			return health.AsFailure(err)
@@ -63,17 +64,17 @@ func (w *worker) follow(ctx context.Context, team *signal.TeamRecord) {
 	place := team.Place(w.id.Rank)
 	switch {
 	case place < 0 && w.post.tenure == nil:
-		w.log.Info("this node stands by", zap.Int("generation", team.Generation))
+		w.Log.Info("this node stands by", zap.Int("generation", team.Generation))
 	case place < 0:
-		w.log.Warn("this node is dropped from the team, and stands by until the end: " + whyDropped(team, w.id.Rank))
+		w.Log.Warn("this node is dropped from the team, and stands by until the end: " + whyDropped(team, w.id.Rank))
 		w.retire()
 	case w.post.aside.Load(): // what was dropped is not taken in again
 	case w.post.tenure == nil || w.post.tenure.seat.since != team.Members[place].Since:
 		if w.post.tenure == nil {
-			w.log.Info("this node is in the team", zap.Int("place", place), zap.Int("of", len(team.Members)))
-			w.background(func(context.Context) {
+			w.Log.Info("this node is in the team", zap.Int("place", place), zap.Int("of", len(team.Members)))
+			w.Background(func(context.Context) {
 				if err := w.serveSandbox(ctx); err != nil && !w.post.aside.Load() {
-					w.end(err)
+					w.End(err)
 				}
 			})
 		}
@@ -91,7 +92,7 @@ func (w *worker) serveSeat(ctx context.Context, place *seat) error {
 	if err != nil {
 		return err
 	}
-	return w.phase("workers", func() error { return w.serveWorker(ctx, endpoint, place) })
+	return w.Phase("workers", func() error { return w.serveWorker(ctx, endpoint, place) })
 }
 
 func whyDropped(team *signal.TeamRecord, rank int) string {
@@ -116,10 +117,10 @@ func (w *worker) dispensable(f *health.Failure) bool {
 	if !w.cfg.Spares() {
 		return false
 	}
-	if w.post.seat.Load() == nil && w.control.Last().Team() >= 0 {
+	if w.post.seat.Load() == nil && w.Control.Last().Team() >= 0 {
 		return true // whatever it is
 	}
-	if w.post.sawGate.Load() || w.control.Last().Has(signal.NameGo) {
+	if w.post.sawGate.Load() || w.Control.Last().Has(signal.NameGo) {
 		return false
 	}
 	return !slices.Contains(f.Lost, 0) && !team.Mistaken(health.Kind(f.Kind))
@@ -129,37 +130,37 @@ func (w *worker) dispensable(f *health.Failure) bool {
 // which it returns. Where it can't be heard of, because the head is lost, or the
 // share has not answered for long, or somebody wants this node alone to end,
 // the node leaves with 0: what became of the job, others tell.
-func (w *worker) standAside(f *health.Failure) *ending {
+func (w *worker) standAside(f *health.Failure) *run.Ending {
 	w.retire()
-	w.keepEvidence(&ending{cause: &f.FailedRecord}, w.children.Evidence())
-	ctx, cancel := context.WithCancelCause(w.led)
+	w.keepEvidence(&run.Ending{Cause: &f.FailedRecord}, w.children.Evidence())
+	ctx, cancel := context.WithCancelCause(w.Led)
 	defer cancel(nil)
-	defer context.AfterFunc(w.ended, func() { cancel(context.Cause(w.ended)) })()
-	ctx, stop := w.whileAnswered(ctx, w.cfg.Times.Join)
+	defer context.AfterFunc(w.Ended, func() { cancel(context.Cause(w.Ended)) })()
+	ctx, stop := w.WhileAnswered(ctx, w.cfg.Times.Join)
 	defer stop()
 	if health.Gentle(health.Kind(f.Kind)) || slices.Contains(f.Lost, 0) {
 		var enough context.CancelFunc
 		ctx, enough = context.WithTimeoutCause(ctx, w.tempo.Silent+w.cfg.Times.DriverGrace, errDeadline)
 		defer enough()
 	}
-	w.log.Warn("this node stands aside, and the job may go on without it: " + f.What)
+	w.Log.Warn("this node stands aside, and the job may go on without it: " + f.What)
 	w.relax()
 	<-ctx.Done()
-	if end, ok := errors.AsType[*ending](context.Cause(w.ended)); ok {
+	if end, ok := errors.AsType[*run.Ending](context.Cause(w.Ended)); ok {
 		return end
 	}
-	return &ending{orderly: true, word: "dropped", why: f.What}
+	return &run.Ending{Orderly: true, Word: "dropped", Why: f.What}
 }
 
 // awaitHead waits until the head's service is up.
 func (w *worker) awaitHead(ctx context.Context) (framework.Endpoint, error) {
 	var endpoint framework.Endpoint
-	err := w.phase("head", func() error {
+	err := w.Phase("head", func() error {
 		within := w.cfg.CheckTime() + w.cfg.Times.Service + w.tempo.Silent
 		ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
 		defer cancel()
-		w.control.Nudge() // it may have been there before us
-		_, err := w.control.Wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameHead) })
+		w.Control.Nudge() // it may have been there before us
+		_, err := w.Control.Wait(ctx, func(l signal.Listing) bool { return l.Has(signal.NameHead) })
 		if errors.Is(err, errDeadline) {
 			return health.Failed(health.Deadline, "%s waited %s for the service of the head, %s, which neither came up nor failed",
 				w.name(w.id.Rank), within, w.name(0))
@@ -168,7 +169,7 @@ func (w *worker) awaitHead(ctx context.Context) (framework.Endpoint, error) {
 			return err
 		}
 		var record signal.HeadRecord
-		err = w.dir.Read(ctx, signal.Control, signal.NameHead, &record)
+		err = w.Dir.Read(ctx, signal.Control, signal.NameHead, &record)
 		if errors.Is(err, errDeadline) {
 			return health.Failed(health.Share, "%v", err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -26,19 +27,19 @@ const localJoin = 10 * time.Second
 func (w *worker) run() int {
 	began := time.Now()
 	w.fitness.lookEarly()
-	err := w.phase("join", func() error { return w.join(began) })
-	if _, second := errors.AsType[*outsider](err); second || w.dir == nil {
+	err := w.Phase("join", func() error { return w.join(began) })
+	if _, second := errors.AsType[*outsider](err); second || w.Dir == nil {
 		return w.leaveAlone(err)
 	}
-	w.background(w.followControl(signal.BeatState))
-	w.background(w.commands.FollowOrders)
-	w.background(w.pulse(signal.Nodes, signal.BeatState))
+	w.Background(w.followControl(signal.BeatState))
+	w.Background(w.commands.FollowOrders)
+	w.Background(w.pulse(signal.Nodes, signal.BeatState))
 	if err == nil {
-		err = w.sequence(w.life)
+		err = w.sequence(w.Life)
 	}
-	if _, ok := errors.AsType[*outsider](context.Cause(w.life)); ok {
-		w.stopAll(&ending{})
-		return w.leaveAlone(context.Cause(w.life))
+	if _, ok := errors.AsType[*outsider](context.Cause(w.Life)); ok {
+		w.stopAll(&run.Ending{})
+		return w.leaveAlone(context.Cause(w.Life))
 	}
 	code := w.leave(w.agree(err))
 	w.farewell()
@@ -52,7 +53,7 @@ func (w *worker) join(began time.Time) error {
 		return err
 	}
 	seen := time.Now()
-	w.trail.Event(trail.Saw, trail.Fields{Record: signal.NameJob})
+	w.Trail.Event(trail.Saw, trail.Fields{Record: signal.NameJob})
 	w.expectLine(job)
 	w.begin(dir, "daemon", signal.WorkerPace(w.id.Size))
 	if job.Size != w.id.Size {
@@ -67,7 +68,7 @@ func (w *worker) join(began time.Time) error {
 		return health.Failed(health.Usage, "cannot take part as %s: it was configured otherwise than the head; %s", w.name(w.id.Rank), mend)
 	}
 	address, _ := w.cfg.Address()
-	err = w.claimed(signal.Nodes, signal.NodeName(w.id.Rank, w.id.Size, signal.Joined), &signal.JoinedRecord{
+	err = w.Claim(signal.Nodes, signal.NodeName(w.id.Rank, w.id.Size, signal.Joined), &signal.JoinedRecord{
 		Canary: job.Nonce, Address: address, PID: os.Getpid(), Program: w.cfg.Program,
 		Seen: seen.Sub(began), Answer: time.Since(seen), Waited: waited,
 	})
@@ -84,7 +85,7 @@ func (w *worker) join(began time.Time) error {
 // find waits for the run directory; where the log directory can't be shared, it
 // waits for a short time only.
 func (w *worker) find() (dir *signal.Dir, job signal.Job, waited bool, err error) {
-	ctx, cancel := context.WithTimeoutCause(w.life, w.cfg.Times.Join, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.Life, w.cfg.Times.Join, errDeadline)
 	defer cancel()
 	finder := signal.NewFinder(w.cfg.Place())
 	short, cancelShort := context.WithTimeoutCause(ctx, localJoin, errDeadline)
@@ -101,7 +102,7 @@ func (w *worker) find() (dir *signal.Dir, job signal.Job, waited bool, err error
 }
 
 func (w *worker) unseen(waited time.Duration, finder *signal.Finder, last error) *health.Failure {
-	ctx, cancel := context.WithTimeoutCause(w.work, sickShare, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.Work, run.SickShare, errDeadline)
 	defer cancel()
 	kind := finder.FileSystem(ctx)
 	mend := "see whether the head's task has started and whether this is the same file system as on the head"
@@ -122,7 +123,7 @@ func lastLook(err error) string {
 }
 
 // sequence brings this node up and stays until the run ends. Its error
-// is the *ending that was published, or what failed here.
+// is the *run.Ending that was published, or what failed here.
 func (w *worker) sequence(ctx context.Context) error {
 	if err := w.awaitLine(ctx); err != nil {
 		return err
@@ -146,19 +147,19 @@ func (w *worker) sequence(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return w.phase("workers", func() error { return w.serveWorker(ctx, endpoint, w.post.seat.Load()) })
+		return w.Phase("workers", func() error { return w.serveWorker(ctx, endpoint, w.post.seat.Load()) })
 	})
 	if err := parts.Wait(); err != nil {
 		return err
 	}
-	w.trail.Enter("driver")
+	w.Trail.Enter("driver")
 	w.isUp("up")
-	if err := w.joinWorld(w.life); err != nil {
+	if err := w.joinWorld(w.Life); err != nil {
 		return err
 	}
 	w.relax()
-	<-w.life.Done()
-	return context.Cause(w.life)
+	<-w.Life.Done()
+	return context.Cause(w.Life)
 }
 
 // awaitLine waits for the lifeline where one must be.

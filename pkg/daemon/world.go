@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -27,7 +28,7 @@ func (n *node) offerSlots() error {
 	if !n.cfg.World.Counted() {
 		return nil
 	}
-	return n.mark(signal.Nodes, signal.SlotsName(n.id.Rank, n.id.Size, count))
+	return n.Mark(signal.Nodes, signal.SlotsName(n.id.Rank, n.id.Size, count))
 }
 
 // planRanks says which ranks are to run where, for all.
@@ -60,25 +61,25 @@ func (h *head) planRanks(ctx context.Context) error {
 		return h.hostsOf(nodes)
 	})
 	if uneven != "" {
-		h.log.Warn(uneven)
+		h.Log.Warn(uneven)
 	}
 	address, _ := h.cfg.Address()
 	port, release, err := ranks.HoldPort()
 	if err != nil {
 		return health.Failed(health.Launch, "%v", err)
 	}
-	h.background(func(context.Context) {
-		<-h.ended.Done()
+	h.Background(func(context.Context) {
+		<-h.Ended.Done()
 		release()
 	})
 	record := plan.Record()
 	record.Master, record.MasterPort = address, port
 	h.world = record
-	return h.publish(signal.Control, signal.NameRanks, record, false)
+	return h.Publish(signal.Control, signal.NameRanks, record, false)
 }
 
 // driveWorld runs the world to its end: the head's own ranks, and those of the others,
-// which they start when they see the gate open. Its error is the orderly *ending, or
+// which they start when they see the gate open. Its error is the orderly *run.Ending, or
 // why the run ended instead.
 func (h *head) driveWorld(ctx context.Context) error {
 	parts, own := errgroup.WithContext(ctx)
@@ -97,7 +98,7 @@ func (h *head) driveWorld(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return &ending{orderly: true, word: health.Driven, code: code, why: why}
+	return &run.Ending{Orderly: true, Word: health.Driven, Code: code, Why: why}
 }
 
 // joinWorld runs this node's ranks once the gate is open.
@@ -105,13 +106,13 @@ func (w *worker) joinWorld(ctx context.Context) error {
 	if !w.cfg.World.Wanted() {
 		return nil
 	}
-	_, err := w.control.Follow(ctx, func(l signal.Listing) bool { return l.Has(signal.NameGo) })
+	_, err := w.Control.Follow(ctx, func(l signal.Listing) bool { return l.Has(signal.NameGo) })
 	seat := w.post.seat.Load()
 	if err != nil || seat == nil {
 		return context.Cause(ctx)
 	}
 	var record signal.RanksRecord
-	if err := w.dir.Read(ctx, signal.Control, signal.NameRanks, &record); err != nil {
+	if err := w.Dir.Read(ctx, signal.Control, signal.NameRanks, &record); err != nil {
 		return health.AsFailure(err)
 	}
 	return w.runRanks(ctx, seat, &record)
@@ -124,23 +125,23 @@ func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRe
 	exits, err := n.crew(place, record).Run(ctx, starting)
 	started()
 	if err != nil {
-		n.background(func(context.Context) { n.stopUsers(err) })
+		n.Background(func(context.Context) { n.stopUsers(err) })
 		return err
 	}
-	return n.publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Ended), &signal.EndedRecord{Exits: exits}, false)
+	return n.Publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Ended), &signal.EndedRecord{Exits: exits}, false)
 }
 
 // crew are the ranks of this node's place in the team.
 func (n *node) crew(place *seat, record *signal.RanksRecord) *ranks.Crew {
 	plan := ranks.PlanOf(record)
-	at := ranks.Meeting{Address: record.Master, Port: record.MasterPort, Run: n.dir.Name()}
+	at := ranks.Meeting{Address: record.Master, Port: record.MasterPort, Run: n.Dir.Name()}
 	base := n.childEnv(n.cfg.Environ, place)
 	if known := n.surroundings.Load(); known != nil {
 		base = driverEnv(base, known.hosts, known.endpoint)
 	}
 	return &ranks.Crew{
 		Argv: n.cfg.Driver, Ranks: plan.On(place.rank), Node: n.id.Host, GoOn: n.cfg.World.GoOn,
-		Children: n.children, Background: n.background, Log: n.log,
+		Children: n.children, Background: n.Background, Log: n.Log,
 		Fit: func(rank ranks.Rank) (ranks.Fit, error) {
 			fit := ranks.Fit{Env: append(ranks.Environ(base, plan, rank, at), n.cfg.World.Env...), // of a name that is there twice the last one counts
 				Out: n.cfg.Files.Out, Err: n.cfg.Files.Err, Done: func() {}}
@@ -163,8 +164,8 @@ func (n *node) graceOfRanks(why error) time.Duration {
 	if !n.cfg.World.Wanted() {
 		return 0
 	}
-	if end, ok := errors.AsType[*ending](why); ok {
-		return n.cfg.Times.GraceOfDriver(end.gentle || end.orderly)
+	if end, ok := errors.AsType[*run.Ending](why); ok {
+		return n.cfg.Times.GraceOfDriver(end.Gentle || end.Orderly)
 	}
 	return n.cfg.Times.GraceOfDriver(health.Gentle(health.Kind(health.AsFailure(why).Kind)))
 }
@@ -177,7 +178,7 @@ func (h *head) worldsEnd(ctx context.Context) (code int, why string, err error) 
 	var failed []signal.RankExit
 	for _, node := range h.roster.Ranks() {
 		var record signal.EndedRecord
-		if err := h.dir.Read(ctx, signal.Nodes, signal.NodeName(node, h.id.Size, signal.Ended), &record); err != nil {
+		if err := h.Dir.Read(ctx, signal.Nodes, signal.NodeName(node, h.id.Size, signal.Ended), &record); err != nil {
 			return 0, "", err
 		}
 		failed = append(failed, ranks.Failed(record.Exits)...)
