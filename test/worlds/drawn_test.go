@@ -1,7 +1,6 @@
 package worlds
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -85,20 +84,17 @@ const memoryLimit = 64 << 20
 
 // limited returns a memory cgroup of this test's with a limit, of the first or the
 // second version.
-func limited(t *testing.T) (string, error) {
-	var all error
-	for root, limit := range map[string]string{"/sys/fs/cgroup/memory": "memory.limit_in_bytes", "/sys/fs/cgroup": "memory.max"} {
-		dir := filepath.Join(root, fmt.Sprintf("bringupd-worlds-%d", os.Getpid()))
-		err := os.Mkdir(dir, 0o700)
-		if err == nil {
-			t.Cleanup(func() { _ = os.Remove(dir) })
-			if err = os.WriteFile(filepath.Join(dir, limit), fmt.Append(nil, memoryLimit), 0o600); err == nil {
-				return dir, nil
-			}
-		}
-		all = errors.Join(all, err)
+func limited(t *testing.T) (dir string, err error) {
+	dir = filepath.Join("/sys/fs/cgroup/memory", fmt.Sprintf("bringupd-worlds-%d", os.Getpid()))
+	limit := "memory.limit_in_bytes"
+	if _, err := os.Stat(filepath.Join(filepath.Dir(dir), limit)); err != nil {
+		dir, limit = filepath.Join("/sys/fs/cgroup", filepath.Base(dir)), "memory.max"
 	}
-	return "", all
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
+	t.Cleanup(func() { _ = os.Remove(dir) })
+	return dir, write(filepath.Join(dir, limit), memoryLimit)
 }
 
 // given tells whether a flag was.
