@@ -142,7 +142,7 @@ func (inv *invocation) app() *cli.App {
 	}
 	app.Commands = []*cli.Command{
 		inv.runCommand(), inv.localCommand(), inv.statusCommand(), inv.reportCommand(), inv.logsCommand(),
-		inv.whyCommand(), inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.checkCommand(),
+		inv.whyCommand(), inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.checkCommand(), inv.topologyCommand(),
 		inv.doctorCommand(), inv.simulateCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand(),
 		inv.gpuChildCommand(), inv.whyNodeCommand(),
 	}

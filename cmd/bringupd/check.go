@@ -14,21 +14,30 @@ import (
 )
 
 // checking is one call of bringupd check.
-type checking struct{ *looking }
+type checking struct {
+	*looking
+	bind bool
+}
 
 func (inv *invocation) checkCommand() *cli.Command {
-	c := checking{inv.look("print the report as JSON, for programs", "show also what passed and what was skipped")}
+	c := &checking{looking: inv.look("print the report as JSON, for programs", "show also what passed and what was skipped")}
+	// Behind a job's setting of that name, which a file for jobs may have.
+	c.all = append(c.all, under(resultFlags, yes("bind", &c.bind, "tell instead whether this process, which a rank has started, "+
+		"is bound to the CPUs, the memory and the GPUs of that rank").not(byVariable, byFile))...)
 	c.all.find("log-dir").usage = "directory that all nodes share, to be looked at, too (default: none)"
 	return c.command(cli.Command{
 		Name: "check", Usage: "check this node as a job would, and tell what is wrong with it",
-		UsageText: "bringupd check [flags]\nbringupd check --json > node.json",
+		UsageText: "bringupd check [flags]\nbringupd check --json > node.json\nsrun bringupd --ranks-per-node=gpu -- bringupd check --bind",
 		Description: "Exits with 0 if the node is well, 1 if there are warnings, 2 if no driver would be started on it, " +
 			"3 if that can't be known, and 64 if the command line is wrong. The report is on standard output; its first line is the summary.",
 	}, []string{checkFlags, resultFlags}, []string{"gpus-per-node", "log-dir", "temp-dir", "config"}, c.run)
 }
 
 // run looks at the node, and ends as monitoring wants it.
-func (c checking) run() error {
+func (c *checking) run() error {
+	if c.bind {
+		return c.checkBinding()
+	}
 	if err := judgeChecks(c.all, c.opts.checks, c.opts.gpus); err != nil {
 		return err
 	}
@@ -57,7 +66,7 @@ func (c checking) run() error {
 }
 
 // progress says what is waited for, each time that it is something else.
-func (c checking) progress(within time.Duration) func(check.Report) {
+func (c *checking) progress(within time.Duration) func(check.Report) {
 	var told string
 	return func(report check.Report) {
 		var waits []string
@@ -72,7 +81,7 @@ func (c checking) progress(within time.Duration) func(check.Report) {
 }
 
 // show writes the report for programs or for people.
-func (c checking) show(report check.Report) error {
+func (c *checking) show(report check.Report) error {
 	if report.Findings == nil {
 		report.Findings = []check.Finding{} // an empty list, which is no null
 	}

@@ -150,7 +150,7 @@ func TestCheckIsInterrupted(t *testing.T) {
 
 func TestCheckProgress(t *testing.T) {
 	dir := t.TempDir()
-	c := checking{&looking{invocation: &invocation{files: config.Files{Err: open(t, filepath.Join(dir, "err"))}}}}
+	c := checking{looking: &looking{invocation: &invocation{files: config.Files{Err: open(t, filepath.Join(dir, "err"))}}}}
 	wait := func(ids ...string) (report check.Report) {
 		for _, id := range ids {
 			report.Findings = append(report.Findings, check.Finding{ID: id, Verdict: check.Wait, Observed: "in progress"})

@@ -82,7 +82,7 @@ func (n Node) near(gpus []GPU) (cpus Set) {
 // The words for what CPU binding could not do.
 const (
 	noteNoCores = "no CPUs of its own: this node has %d ranks, and %d cores that they may use"
-	noteNotNear = "its CPUs may be far from its GPU: there are fewer cores near some GPUs than ranks that use these"
+	noteNotNear = "CPUs that may be far from its GPU: there are fewer cores near some GPUs than ranks that use these"
 )
 
 // share gives each rank whole cores of its own, near where it wants to be. No rank has any where there are fewer cores

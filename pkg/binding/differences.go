@@ -12,7 +12,8 @@ import (
 
 // Differences reads back where the kernel has a process, by its first thread, and tells in sentences what is not as in
 // the place. A process that has narrowed itself within its place is no difference: programs bind their own threads. The
-// error says what could not be read back, which is no difference, nor is it none: both may be returned.
+// error says what could not be read back, which is no difference, nor is it none: both may be returned. It is
+// ErrUnavailable where no memory can be bound here at all.
 func (p Place) Differences(pid int) (differences []string, err error) {
 	if len(p.CPUs) > 0 {
 		cpus, e := affinity(pid)
@@ -26,8 +27,8 @@ func (p Place) Differences(pid int) (differences []string, err error) {
 	if len(p.Mems) == 0 {
 		return differences, nil
 	}
-	if _, e := policy(0); unavailable(e) != "" {
-		return differences, errors.New(unavailable(e))
+	if _, err := policy(0); errors.Is(orUnavailable(err), ErrUnavailable) {
+		return differences, orUnavailable(err)
 	}
 	difference, err := p.memoryDifference(pid)
 	if difference != "" {

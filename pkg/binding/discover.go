@@ -27,7 +27,7 @@ const (
 func Discover(root string, gpus gpu.Topology, lookup func(name string) (value string, set bool)) (Node, error) {
 	root = cmp.Or(root, "/")
 	sys := system{os.DirFS(root)}
-	n := Node{NUMA: sys.numa(), NICs: gpu.Cards(root)}
+	n := Node{NUMA: sys.numa(), GPUs: []GPU{}, NICs: append([]gpu.Card{}, gpu.Cards(root)...)}
 	var err error
 	if n.Cores, err = sys.cores(n.NUMA); err != nil {
 		return Node{}, fmt.Errorf("cannot find out the processors of this node: %w", err)

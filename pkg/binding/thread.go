@@ -111,40 +111,42 @@ func (p Place) bindMems() (undo func() error, skipped string, err error) {
 		return nothing, "", nil
 	}
 	before, err := policy(0)
-	if skip := unavailable(err); skip != "" || err != nil {
-		return nothing, skip, without(err, skip)
+	if err != nil {
+		return skipOr(err)
 	}
 	allowed, err := policy(unix.MPOL_F_MEMS_ALLOWED)
 	if err != nil {
-		return nil, "", err
+		return skipOr(err)
 	}
 	if outside := p.Mems.without(allowed.set()); len(outside) > 0 {
 		return nothing, fmt.Sprintf("memory is not bound to %v: this process may not use %v, but %v", p.Mems, outside, allowed.set()), nil
 	}
-	err = setPolicy(bindTo(p.Mems))
-	if skip := unavailable(err); skip != "" || err != nil {
-		return nothing, skip, without(err, skip)
+	if err := setPolicy(bindTo(p.Mems)); err != nil {
+		return skipOr(err)
 	}
 	return func() error { return setPolicy(before) }, "", nil
 }
 
-// without is an error that there is no word for.
-func without(err error, word string) error {
-	if word != "" {
-		return nil
+// skipOr is how a thread is left whose memory could not be bound: it is skipped where nobody can.
+func skipOr(err error) (undo func() error, skipped string, failed error) {
+	if err = orUnavailable(err); errors.Is(err, ErrUnavailable) {
+		return nothing, err.Error(), nil
 	}
-	return err
+	return nil, "", err
 }
 
-// unavailable is the word for a system that lets nobody bind memory; empty: that is not what the error says.
-func unavailable(err error) string {
+// ErrUnavailable is that this system lets nobody bind memory: it was skipped, and nothing is wrong.
+var ErrUnavailable = errors.New("memory is not bound")
+
+// orUnavailable is ErrUnavailable, with the reason, where that is what an error of these calls means.
+func orUnavailable(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return "memory is not bound: the system does not permit it, as in most containers (EPERM)"
+		return fmt.Errorf("%w: the system does not permit it, as in most containers (EPERM)", ErrUnavailable)
 	case errors.Is(err, unix.ENOSYS):
-		return "memory is not bound: the kernel knows no NUMA nodes (ENOSYS)"
+		return fmt.Errorf("%w: the kernel knows no NUMA nodes (ENOSYS)", ErrUnavailable)
 	}
-	return ""
+	return err
 }
 
 // policy returns the memory policy of the calling thread or, by the flag MPOL_F_MEMS_ALLOWED, the nodes it may use.

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/binding"
+	"github.com/bringupd/bringupd/pkg/gpu"
+)
+
+// inRank are the variables of a rank with that place.
+func inRank(place string) []string {
+	return []string{"SLURMD_NODENAME=n7", "BRINGUPD_RANK=5", "BRINGUPD_LOCAL_RANK=1", "BRINGUPD_LOCAL_RANKS=4", "BRINGUPD_BINDING=" + place}
+}
+
+func TestCheckBinding(t *testing.T) {
+	for _, tc := range []struct {
+		name, place string
+		env         string
+		code        int
+		says        []string
+	}{
+		{"it is where it should be", `{"cpus":"0-8191"}`, "", 0, []string{"PASS rank 5 (1 of 4 on n7): CPUs 0-8191\n"}},
+		{"nothing is bound", `{"note":"no CPUs of its own"}`, "", 0, []string{"PASS rank 5 (1 of 4 on n7): not bound\n  it has no CPUs of its own\n"}},
+		{"other CPUs", `{"cpus":"8000"}`, "", 75, []string{"FAIL rank 5 ", "\n  it may run on CPUs ", ", which are not its own: these are 8000\n"}},
+		{"other memory", `{"mems":"0"}`, "", 75, []string{"\n  its memory policy is default, and should be bind:0\n"}},
+		{"another GPU", `{"gpus":["1"]}`, "CUDA_VISIBLE_DEVICES=0", 75, []string{"\n  CUDA_VISIBLE_DEVICES is 0, and its own GPUs are 1\n"}},
+		{"its GPU", `{"gpus":["1"]}`, "CUDA_VISIBLE_DEVICES=1", 0, []string{"PASS"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			env := inRank(tc.place)
+			if tc.env != "" {
+				env = append(env, tc.env)
+			}
+			got := call(t, env, "check", "--bind")
+			if got.code != tc.code || got.err != "" {
+				t.Errorf("it ends with %+v", got)
+			}
+			for _, part := range tc.says {
+				if !strings.Contains(got.out, part) {
+					t.Errorf("%q is missing in %s", part, got.out)
+				}
+			}
+		})
+	}
+}
+
+func TestCheckBindingAsJSON(t *testing.T) {
+	got := call(t, inRank(`{"cpus":"8000","gpus":["1"]}`), "check", "--bind", "--json")
+	var b bound
+	if err := json.Unmarshal([]byte(got.out), &b); err != nil || got.code != 75 {
+		t.Fatalf("%+v: %v", got, err)
+	}
+	if b.Version != 1 || b.Host != "n7" || b.Rank != 5 || b.LocalRank != 1 || b.LocalRanks != 4 || len(b.Differences) != 2 || b.Place.CPUs.String() != "8000" {
+		t.Errorf("it is %s", got.out)
+	}
+}
+
+func TestCheckBindingRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		name, says string
+		env        []string
+	}{
+		{"no rank", "BRINGUPD_RANK is not set; run it inside a rank, as in: srun bringupd", nil},
+		{"no place", "BRINGUPD_BINDING is not set", inRank("")},
+		{"a strange place", "cannot read BRINGUPD_BINDING=x", inRank("x")},
+		{"a strange rank", "cannot read BRINGUPD_RANK=x: it should be a number", append(inRank("{}"), "BRINGUPD_RANK=x")},
+	} {
+		t.Run(tc.name, func(t *testing.T) { refused(t, call(t, tc.env, "check", "--bind"), 64, tc.says) })
+	}
+}
+
+// For real: every rank of a world of one a core starts "check --bind" from a thread
+// that was made ready for it, and says that it is where it should be.
+func TestCheckBindingOfRealRanks(t *testing.T) {
+	node, err := binding.Discover("/", gpu.Topology{}, func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	cores := node.Slots(binding.PerCore)
+	for i, place := range node.Assign(cores, binding.Kinds{CPU: true, Memory: true}) {
+		place.Mems = node.Mems // more than Assign, on a machine of one NUMA node
+		check := program(t, "check", "--bind")
+		check.Env = append(check.Env, fmt.Sprintf("BRINGUPD_RANK=%d", i), fmt.Sprintf("BRINGUPD_LOCAL_RANK=%d", i), fmt.Sprintf("BRINGUPD_LOCAL_RANKS=%d", cores))
+		check.Env = append(check.Env, place.Environ(func(name string) bool { return os.Getenv(name) != "" })...)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runtime.LockOSThread() // and never unlocked: the thread ends with us
+			restore, skipped, err := place.Prepare()
+			if err != nil || len(skipped) > 0 {
+				t.Errorf("it can't be bound: %v, %v", skipped, err)
+				return
+			}
+			out, err := check.CombinedOutput()
+			if want := fmt.Sprintf("PASS rank %d ", i); err != nil || !strings.HasPrefix(string(out), want) {
+				t.Errorf("%v: %s", err, out)
+			}
+			if err := restore(); err != nil {
+				t.Error(err)
+			}
+		}()
+		<-done
+	}
+}
