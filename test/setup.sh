@@ -3,8 +3,14 @@
 # twice.
 
 RAY_VERSION=2.60.0
-RAY_HOME="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test/ray-$RAY_VERSION"
-export BRINGUPD_TEST_RAY="$RAY_HOME/bin/ray"
+JAX_VERSION=0.10.2
+DASK_VERSION=2026.8.0
+CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test"
+export BRINGUPD_TEST_RAY="$CACHE/ray-$RAY_VERSION/bin/ray"
+# A Python that has each of them. torch is Debian's: PyPI's brings gigabytes of CUDA.
+export BRINGUPD_TEST_TORCH=/usr/bin/python3
+export BRINGUPD_TEST_JAX="$CACHE/jax-$JAX_VERSION/bin/python"
+export BRINGUPD_TEST_DASK="$CACHE/dask-$DASK_VERSION/bin/python"
 
 # lack says what is missing, and what does not run for that.
 lack() {
@@ -44,14 +50,27 @@ have_browser() {
         { lack "the tests of the report's page need a browser: Debian's chromium-headless-shell"; return 1; }
 }
 
-# have_ray installs a pinned Ray into a virtual environment of its own.
-have_ray() {
-    if [ ! -e "$RAY_HOME/complete" ]; then
-        echo "installing Ray $RAY_VERSION into $RAY_HOME"
-        rm -rf "$RAY_HOME"
-        python3 -m venv "$RAY_HOME" &&
-            "$RAY_HOME/bin/pip" install --quiet --disable-pip-version-check "ray[default]==$RAY_VERSION" &&
-            touch "$RAY_HOME/complete" ||
-            { lack "the tests with a real Ray need python3 with venv, and PyPI"; return 1; }
-    fi
+# have_torch installs Debian's torch, which is a CPU build: 150 MB to fetch, 620 MB.
+have_torch() {
+    /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null && return
+    [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends python3-torch >/dev/null ||
+        { lack "the tests with a real torch need Debian's python3-torch"; return 1; }
 }
+
+# pip_home installs packages of PyPI into a virtual environment of their own. What
+# they import is compiled when it is first used: all of it would take longer.
+pip_home() { # NAME PACKAGE...
+    home="$CACHE/$1"
+    shift
+    [ ! -e "$home/complete" ] || return 0
+    echo "installing $* into $home"
+    rm -rf "$home"
+    python3 -m venv "$home" &&
+        "$home/bin/pip" install --quiet --disable-pip-version-check --no-compile "$@" &&
+        touch "$home/complete" ||
+        { lack "the tests with a real $1 need python3 with venv, and PyPI"; return 1; }
+}
+
+have_ray() { pip_home "ray-$RAY_VERSION" "ray[default]==$RAY_VERSION"; }
+have_jax() { pip_home "jax-$JAX_VERSION" "jax==$JAX_VERSION" "jaxlib==$JAX_VERSION"; } # CPU: 550 MB
+have_dask() { pip_home "dask-$DASK_VERSION" "distributed==$DASK_VERSION"; }
