@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/systemd"
@@ -110,6 +111,10 @@ func codeOf(err error) int {
 		return health.OutcomeOf(health.Usage).Code
 	case errors.As(err, &launch):
 		return health.OutcomeOf(health.Launch).Code
+	case errors.Is(err, process.ErrNotFound):
+		return health.OutcomeOf(health.NotFound).Code
+	case errors.Is(err, process.ErrNotExecutable):
+		return health.OutcomeOf(health.NotExecutable).Code
 	case errors.As(err, &directory), errors.As(err, &stall):
 		return health.OutcomeOf(health.Share).Code
 	default:
@@ -141,7 +146,7 @@ func (inv *invocation) app() *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
 	app.Commands = []*cli.Command{
-		inv.runCommand(), inv.localCommand(), inv.statusCommand(), inv.reportCommand(), inv.logsCommand(),
+		inv.runCommand(), inv.localCommand(), inv.rankCommand(), inv.statusCommand(), inv.reportCommand(), inv.logsCommand(),
 		inv.whyCommand(), inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.checkCommand(), inv.topologyCommand(),
 		inv.doctorCommand(), inv.simulateCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand(),
 		inv.gpuChildCommand(), inv.whyNodeCommand(),
@@ -172,7 +177,7 @@ func (inv *invocation) command(c cli.Command, all settings, do func(args []strin
 			return usage("cannot stop by a driver: give the run directory, without --")
 		case inv.dashed && c.Name == "attach":
 			return usage("cannot take a command: bringupd exec runs one, and attach opens a shell")
-		case inv.dashed && c.Name != "exec":
+		case inv.dashed && c.Name != "exec" && c.Name != "rank":
 			return usage("cannot take a driver: bringupd %s runs none", c.Name)
 		}
 		if _, err := all.gather(os.LookupEnv); err != nil {

@@ -224,3 +224,13 @@ func size(entries []string) int {
 	}
 	return total
 }
+
+// Exec has this process become the program: it returns only where that can't be. Its
+// errors are those of Start.
+func Exec(argv, env []string) error {
+	p, err := findProgram(argv[0], "", env)
+	if err != nil {
+		return err
+	}
+	return p.explain(syscall.Exec(p.path, argv, env), argv, env)
+}

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net"
 	"strconv"
-	"strings"
 
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -38,23 +37,8 @@ func Environ(base []string, p Plan, r Rank, at Meeting, more ...map[string]strin
 		// Without it JAX takes the first node of Slurm's step and a port made of the job's number.
 		"JAX_COORDINATOR_ADDRESS": net.JoinHostPort(at.Address, strconv.Itoa(at.Port)),
 	})
-	for _, m := range more {
-		maps.Copy(set, m)
-		if visible := m["CUDA_VISIBLE_DEVICES"]; visible != "" {
-			set["JAX_LOCAL_DEVICE_IDS"] = devicesOf(visible)
-		}
-	}
+	add(set, more)
 	return process.WithEnv(base, set)
-}
-
-// devicesOf are the numbers that a program gives to the devices that it sees: from 0.
-// JAX would otherwise look for the one whose number is the task's own on its node.
-func devicesOf(visible string) string {
-	numbers := make([]string, strings.Count(visible, ",")+1)
-	for i := range numbers {
-		numbers[i] = strconv.Itoa(i)
-	}
-	return strings.Join(numbers, ",")
 }
 
 // task is a rank as a launcher would start it.

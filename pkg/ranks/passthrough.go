@@ -1,0 +1,77 @@
+package ranks
+
+import (
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// PassedOn is what a rank that another launcher has started is told on top of base,
+// whose variables of the launcher's own stay as they are: an MPI finds its server by
+// them. What comes in more wins, as for Environ.
+func PassedOn(base []string, r roles.StartedRank, more ...map[string]string) []string {
+	has := roles.EnvironmentOf(base)
+	rank, size := strconv.Itoa(r.Rank), strconv.Itoa(r.Ranks)
+	set := map[string]string{
+		"BRINGUPD_RANK": rank, "BRINGUPD_RANKS": size, "RANK": rank, "WORLD_SIZE": size,
+		"ROLE_RANK": rank, "ROLE_WORLD_SIZE": size, "ROLE_NAME": "default",
+	}
+	if r.Local >= 0 {
+		set["BRINGUPD_LOCAL_RANK"], set["LOCAL_RANK"] = strconv.Itoa(r.Local), strconv.Itoa(r.Local)
+	}
+	if r.Locals > 0 {
+		set["BRINGUPD_LOCAL_RANKS"], set["LOCAL_WORLD_SIZE"] = strconv.Itoa(r.Locals), strconv.Itoa(r.Locals)
+	}
+	if r.Node >= 0 {
+		set["BRINGUPD_NODE_RANK"], set["GROUP_RANK"] = strconv.Itoa(r.Node), strconv.Itoa(r.Node)
+	}
+	if r.Nodes > 0 {
+		set["BRINGUPD_NODE_COUNT"], set["GROUP_WORLD_SIZE"] = strconv.Itoa(r.Nodes), strconv.Itoa(r.Nodes)
+	}
+	if value, _ := has("MASTER_ADDR"); value == "" && r.Master != "" {
+		set["MASTER_ADDR"] = r.Master
+	}
+	if value, _ := has("MASTER_PORT"); value == "" && r.MasterPort > 0 {
+		set["MASTER_PORT"] = strconv.Itoa(r.MasterPort)
+	}
+	// As rrun does within srun --mpi=pmix: rapidsmpf then meets by Slurm's PMIx.
+	if _, served := has("PMIX_NAMESPACE"); served {
+		set["RRUN_RANK"], set["RRUN_NRANKS"] = rank, size
+	}
+	add(set, more)
+	return process.WithEnv(base, set)
+}
+
+// add puts more variables on top of those that are set.
+func add(set map[string]string, more []map[string]string) {
+	for _, m := range more {
+		maps.Copy(set, m)
+		if visible := m["CUDA_VISIBLE_DEVICES"]; visible != "" {
+			set["JAX_LOCAL_DEVICE_IDS"] = devicesOf(visible)
+		}
+	}
+}
+
+// devicesOf are the numbers that a program gives to the devices that it sees: from 0.
+// JAX would otherwise look for the one whose number is the task's own on its node.
+func devicesOf(visible string) string {
+	numbers := make([]string, strings.Count(visible, ",")+1)
+	for i := range numbers {
+		numbers[i] = strconv.Itoa(i)
+	}
+	return strings.Join(numbers, ",")
+}
+
+// Told are variables, NAME=VALUE, by their names. Of a name that is there twice the last
+// one counts.
+func Told(entries []string) map[string]string {
+	told := make(map[string]string, len(entries))
+	for _, entry := range entries {
+		name, value, _ := strings.Cut(entry, "=")
+		told[name] = value
+	}
+	return told
+}
