@@ -35,12 +35,18 @@ type job struct {
 // begin starts a world of those ranks in all, which run a program.
 func begin(t *testing.T, nodes, perNode int, program ...string) *job {
 	t.Helper()
-	j := &job{t: t, dir: t.TempDir(), ended: make(chan struct{})}
-	j.logs = filepath.Join(j.dir, "logs")
+	dir := t.TempDir()
 	args := []string{"local", "--nodes=" + strconv.Itoa(nodes), "--ranks-per-node=" + strconv.Itoa(perNode), "--oversubscribe",
-		"--job-id=world", "--log-dir=" + j.logs, "--"}
-	j.cmd = exec.Command(bringupd, append(args, program...)...)
-	j.cmd.Env = append(os.Environ(), j.mark(), "BRINGUPD_TEST_PROGRAM="+bringupd, "GORACE=exitcode=199 atexit_sleep_ms=0")
+		"--job-id=world", "--log-dir=" + filepath.Join(dir, "logs"), "--"}
+	return run(t, dir, nil, append(args, program...)...)
+}
+
+// run starts bringupd with variables and arguments; dir is the job's.
+func run(t *testing.T, dir string, env []string, args ...string) *job {
+	t.Helper()
+	j := &job{t: t, dir: dir, logs: filepath.Join(dir, "logs"), ended: make(chan struct{})}
+	j.cmd = exec.Command(bringupd, args...)
+	j.cmd.Env = append(append(os.Environ(), j.mark(), "BRINGUPD_TEST_PROGRAM="+bringupd, "GORACE=exitcode=199 atexit_sleep_ms=0"), env...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.said, &j.said
 	j.cmd.WaitDelay = ceiling / 4
 	if err := j.cmd.Start(); err != nil {
