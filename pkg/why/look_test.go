@@ -319,3 +319,22 @@ func TestCores(t *testing.T) {
 		})
 	}
 }
+
+// Where Yama keeps the number of the call from us, the kernel's function that waits tells it.
+func TestCallByWchan(t *testing.T) {
+	for wchan, want := range map[string]string{"futex_do_wait": "futex", "hrtimer_nanosleep": "nanosleep", "anon_pipe_read": "read", "rpc_wait_bit": ""} {
+		dir := t.TempDir()
+		task := filepath.Join(dir, "7", "task", "7")
+		if err := os.MkdirAll(task, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range map[string]string{"stat": "7 (app) S 1 7 7", "wchan": wchan} {
+			if err := os.WriteFile(filepath.Join(task, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := newLooker(procfs(dir)).look(t.Context(), 7); got.Call != want || got.Wchan != wchan || got.Problem == "" {
+			t.Errorf("in %s it is seen as %+v, want %q", wchan, got, want)
+		}
+	}
+}

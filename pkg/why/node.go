@@ -42,7 +42,8 @@ func Described(value string) (children []Child, err error) {
 
 // Wait is what a program waits for at the job's meeting.
 type Wait struct {
-	PID     int     `json:"-"`    // who asked for it
+	PID     int     `json:"-"`    // the process that asked for it, or
+	Child   string  `json:"-"`    // the child whose it is
 	Kind    string  `json:"kind"` // fence or get
 	Name    string  `json:"name"`
 	SinceS  float64 `json:"since_s"`           // for how many seconds
@@ -115,7 +116,7 @@ func (n Node) Look(ctx context.Context, tell func(Seen)) {
 			seen := looker.see(looking, child, family)
 			seen.Cores = all
 			seen.Output.AgoS += time.Since(asked).Seconds()
-			seen.Waits = waitsOf(waits, family)
+			seen.Waits = waitsOf(waits, child.Name, family)
 			if n.Stacks && seen.Process != nil {
 				seen.Stack = gatherer.stack(*seen.Process)
 			}
@@ -282,10 +283,10 @@ func (n Node) waits(ctx context.Context) ([]Wait, error) {
 	return n.Waits(ctx)
 }
 
-// waitsOf returns the waits that processes of a family have asked for.
-func waitsOf(waits []Wait, family []member) (own []Wait) {
+// waitsOf returns the waits that processes of a child's family have asked for.
+func waitsOf(waits []Wait, child string, family []member) (own []Wait) {
 	for _, wait := range waits {
-		if slices.ContainsFunc(family, func(m member) bool { return m.PID == wait.PID }) {
+		if wait.Child == child || slices.ContainsFunc(family, func(m member) bool { return m.PID == wait.PID }) {
 			own = append(own, wait)
 		}
 	}
