@@ -25,7 +25,7 @@ var calls = map[int64]call{
 	unix.SYS_FUTEX: {"futex", false}, unix.SYS_NANOSLEEP: {"nanosleep", false}, unix.SYS_CLOCK_NANOSLEEP: {"clock_nanosleep", false},
 	unix.SYS_EPOLL_PWAIT: {"epoll_wait", false}, unix.SYS_EPOLL_PWAIT2: {"epoll_wait", false}, unix.SYS_PPOLL: {"poll", false}, unix.SYS_PSELECT6: {"select", false},
 	unix.SYS_WAIT4: {wait4, false}, unix.SYS_WAITID: {waitid, false}, unix.SYS_RT_SIGTIMEDWAIT: {"sigtimedwait", false}, unix.SYS_RT_SIGSUSPEND: {"sigsuspend", false},
-	unix.SYS_RESTART_SYSCALL: {"restart_syscall", false}, unix.SYS_SEMTIMEDOP: {"semtimedop", false}, unix.SYS_SEMOP: {"semop", false}, unix.SYS_MSGRCV: {"msgrcv", false},
+	unix.SYS_RESTART_SYSCALL: {restarted, false}, unix.SYS_SEMTIMEDOP: {"semtimedop", false}, unix.SYS_SEMOP: {"semop", false}, unix.SYS_MSGRCV: {"msgrcv", false},
 	unix.SYS_IO_GETEVENTS: {"io_getevents", false}, unix.SYS_IO_URING_ENTER: {"io_uring_enter", false}, unix.SYS_SCHED_YIELD: {"sched_yield", false},
 }
 
@@ -33,6 +33,8 @@ var calls = map[int64]call{
 const (
 	wait4  = "wait4"
 	waitid = "waitid"
+	// restarted is what a wait becomes that a stop has interrupted, whatever call it was.
+	restarted = "restart_syscall"
 )
 
 // kernelWaits are the system calls that the kernel's functions tell, where the number of the call may not be read: Yama

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -95,6 +96,9 @@ func (root looker) look(ctx context.Context, pid int) Process {
 	if err != nil {
 		p.Problem = err.Error()
 		p.Call = kernelWaits[p.Wchan]
+	}
+	if p.Call == restarted {
+		p.Call = cmp.Or(kernelWaits[p.Wchan], p.Call)
 	}
 	if file >= 0 {
 		p.On = root.file(ctx, number, file)

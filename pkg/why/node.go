@@ -262,7 +262,7 @@ func weight(c *candidate, family []candidate) int {
 		return 0
 	case c.State == stopped || c.State == traced:
 		return held
-	case c.Cores >= busy:
+	case c.isBusy():
 		return atWork
 	// A parent that has called vfork waits for its child in D state.
 	case parent && (c.Call == wait4 || c.Call == waitid || c.Call == "sigsuspend" || c.State == stuck):

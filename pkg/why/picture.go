@@ -168,7 +168,7 @@ func (s Seen) doing() string {
 		words = append(words, state)
 	case place.In != "":
 		words = append(words, at)
-	case s.Process.Call != "" && s.Process.Cores < busy:
+	case s.Process.Call != "" && !s.Process.isBusy():
 		words = append(words, "in "+s.Process.Call+" "+at)
 	default:
 		words = append(words, state+" "+at)
@@ -182,6 +182,11 @@ func (s Seen) doing() string {
 // isHeld tells whether the process can't go on by itself, whatever it is doing.
 func (p Process) isHeld() bool {
 	return p.State == stopped || p.State == traced || p.State == stuck
+}
+
+// isBusy tells whether the process is at work. On a node with too many such it gets less of a processor than it would take.
+func (p Process) isBusy() bool {
+	return p.Cores >= busy || p.State == running && p.Cores >= busy/10
 }
 
 // doing says what the process does.
@@ -201,7 +206,7 @@ func (p Process) doing() string {
 		return "ended, with threads that go on"
 	case p.State == stuck:
 		return "stuck in the kernel" + cmp.Or(in, " in "+cmp.Or(p.Wchan, "an unknown call"))
-	case p.Cores >= busy:
+	case p.isBusy():
 		return "busy"
 	case p.State == running:
 		return "running"

@@ -60,7 +60,7 @@ func (s *Stack) Place() Place {
 		place.At = s.Frames[user].where()
 	}
 	for _, frame := range slices.Backward(within) {
-		if !slices.Contains(wrappers, frame.Func) && !slices.Contains(starters, frame.Func) {
+		if !slices.Contains(wrappers, frame.method()) && !slices.Contains(starters, frame.method()) {
 			place.In = frame.Func
 			break
 		}
@@ -86,6 +86,9 @@ var aLibrary = regexp.MustCompile(`/(site|dist)-packages/|/lib(64)?/python[0-9.]
 func (f Frame) isUsers() bool {
 	return f.File != "" && !aLibrary.MatchString(f.File) && !slices.Contains(starters, f.Func)
 }
+
+// method is the function without the class, which py-spy puts before it.
+func (f Frame) method() string { return f.Func[strings.LastIndexByte(f.Func, '.')+1:] }
 
 // where is the line in short.
 func (f Frame) where() string {
@@ -147,7 +150,11 @@ func parseGDB(text string, thread int) (*Stack, error) {
 		}
 		number, _ := strconv.Atoi(frame[4])
 		name, _, _ := strings.Cut(frame[1], "<") // C++ templates may be longer than the rest of the stack
-		stack.Frames = append(stack.Frames, Frame{Func: plainName(name), File: frame[3], Line: number, Library: frame[5]})
+		f := Frame{Func: plainName(name), File: frame[3], Line: number, Library: frame[5]}
+		if !f.isUsers() && !slices.Contains(starters, f.Func) {
+			f.Func = strings.TrimPrefix(f.Func, "__") // the C library's own names
+		}
+		stack.Frames = append(stack.Frames, f)
 	}
 	if len(stack.Frames) == 0 {
 		return nil, errors.New("there is no stack of the thread in what gdb printed")

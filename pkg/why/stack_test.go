@@ -23,7 +23,7 @@ func TestPlace(t *testing.T) {
 		{"the standard library", []Frame{{Func: "wait", File: "/usr/lib/python3.11/threading.py", Line: 327}, {Func: "join", File: "/usr/lib/python3.11/threading.py", Line: 1112},
 			{Func: "main", File: "app.py", Line: 4}}, "in join at app.py:4"},
 		{"a thread of a library's own", []Frame{{Func: "wait", File: "/usr/lib/python3.11/threading.py", Line: 327}, {Func: "run", File: site + "x.py", Line: 1},
-			{Func: "_bootstrap_inner", File: "/usr/lib/python3.11/threading.py", Line: 1045}, {Func: "_bootstrap", File: "/usr/lib/python3.11/threading.py", Line: 1002}}, "in run"},
+			{Func: "Thread._bootstrap_inner", File: "/usr/lib/python3.11/threading.py", Line: 1045}, {Func: "_bootstrap", File: "/usr/lib/python3.11/threading.py", Line: 1002}}, "in run"},
 		{"a program in C", []Frame{{Func: "clock_nanosleep", File: "../sysdeps/unix/sysv/linux/clock_nanosleep.c", Line: 78},
 			{Func: "sleep", File: "../sysdeps/posix/sleep.c", Line: 55}, {Func: "step", File: "/home/me/app.c", Line: 12}, {Func: "main", File: "/home/me/app.c", Line: 20},
 			{Func: "__libc_start_call_main", File: "../sysdeps/nptl/libc_start_call_main.h", Line: 58}, {Func: "_start"}}, "in sleep at app.c:12"},
@@ -83,6 +83,11 @@ Thread 1 (Thread 0x7f436e25ab80 (LWP 7) "app"):
 #0  0x00007f436db162ad in __GI___libc_read (fd=fd@entry=3, nbytes=nbytes@entry=1) at ../sysdeps/unix/sysv/linux/read.c:26
 #1  take (from=3) at app.c:5
 #2  0x0000559029a92081 in main () at app.c:9
+
+Thread 3 (LWP 10):
+#0  0x00007f436db1 in __sleep (seconds=0) at ../sysdeps/posix/sleep.c:55
+#1  main () at app.c:9
+#2  0x00007f436db2 in __libc_start_main () from /lib/libc.so.6
 [Inferior 1 (process 7) detached]
 `
 	for _, tc := range []struct {
@@ -92,6 +97,7 @@ Thread 1 (Thread 0x7f436e25ab80 (LWP 7) "app"):
 	}{
 		{"the first thread", 7, []Frame{{Func: "read", File: "../sysdeps/unix/sysv/linux/read.c", Line: 26}, {Func: "take", File: "app.c", Line: 5}, {Func: "main", File: "app.c", Line: 9}}},
 		{"another", 8, []Frame{{Func: "pthread_cond_wait", Library: "/lib/x86_64-linux-gnu/libpthread.so.0"}, {Func: "std::queue", File: "/home/me/queue.cc", Line: 9}}},
+		{"one by the C library's names", 10, []Frame{{Func: "sleep", File: "../sysdeps/posix/sleep.c", Line: 55}, {Func: "main", File: "app.c", Line: 9}, {Func: "__libc_start_main", Library: "/lib/libc.so.6"}}},
 		{"none", 9, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -26,7 +26,7 @@ func TestVigil(t *testing.T) {
 		{"does nothing from the beginning", time.Minute, false, nil, nil, []event{{65 * time.Second, true}}},
 		{"spins", time.Minute, false, func(at time.Duration) time.Duration { return at }, nil, nil},
 		{"spins, where output alone counts", time.Minute, true, func(at time.Duration) time.Duration { return at }, nil, []event{{65 * time.Second, true}}},
-		{"prints again after five minutes", time.Minute, false, nil, func(at time.Duration) int64 { return int64(at / (5 * time.Minute)) },
+		{"prints again after five minutes", time.Minute, false, nil, func(at time.Duration) int64 { return min(1, int64(at/(5*time.Minute))) },
 			[]event{{65 * time.Second, true}, {5 * time.Minute, false}, {6 * time.Minute, true}}},
 		{"a short timeout", 20 * time.Second, false, nil, nil, []event{{22 * time.Second, true}}},
 		{"nothing can be seen", time.Minute, false, func(time.Duration) time.Duration { return -1 }, nil, nil},

@@ -143,7 +143,7 @@ func (g Group) facts() (facts []string) {
 	var missing, problems []string
 	for _, s := range g.members {
 		cores = append(cores, s.Cores)
-		if s.Process != nil && s.Process.Cores < busy {
+		if s.Process != nil && !s.Process.isBusy() {
 			still = append(still, s.Process.StillS)
 		}
 		if s.Output.Bytes > 0 {

@@ -62,6 +62,8 @@ var all = []part{
 		command: "go test -race -timeout 10m $(go list ./cmd/... ./pkg/... ./test/nvml/... ./test/memory ./test/cmd/... | grep -v '/pkg/daemon$')"},
 	{name: "jobs on this machine", group: "unit", lane: computes, needs: []string{"cc"},
 		command: "go test -race -timeout 10m ./test/local/..."},
+	{name: "stacks of real programs by py-spy and gdb", group: "unit", lane: computes, needs: []string{"cc", "stacks"},
+		command: "go test -tags stacks -timeout 10m -count=1 -run TestRealStacks ./pkg/why"},
 	{name: "ten thousand schedules of one protocol", group: "soak", lane: computes, needs: []string{"cc"},
 		command: "go test -timeout 10m ./pkg/daemon/schedules"},
 	{name: "inputs that nobody has thought of", group: "soak", lane: computes, needs: []string{"cc"}, command: "sh test/fuzz.sh"},
