@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/check"
@@ -90,15 +91,12 @@ func (b bound) text() string {
 	case b.unknown:
 		word = "UNKNOWN"
 	}
-	text := fmt.Sprintf("%s rank %d (%d of %d on %s): %v\n", word, b.Rank, b.LocalRank, b.LocalRanks, b.Host, b.Place)
-	for _, difference := range b.Differences {
-		text += "  " + difference + "\n"
-	}
+	lines := append([]string{fmt.Sprintf("%s rank %d (%d of %d on %s): %v", word, b.Rank, b.LocalRank, b.LocalRanks, b.Host, b.Place)}, b.Differences...)
 	if b.Unread != "" {
-		text += "  " + b.Unread + "\n"
+		lines = append(lines, b.Unread)
 	}
 	if b.Place.Note != "" {
-		text += "  it has " + b.Place.Note + "\n"
+		lines = append(lines, "it has "+b.Place.Note)
 	}
-	return text
+	return strings.Join(lines, "\n  ") + "\n"
 }
