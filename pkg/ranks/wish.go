@@ -2,6 +2,7 @@ package ranks
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -43,10 +44,8 @@ const most = 1<<31 - 1
 // ParsePerNode returns what --ranks-per-node means; its error says what would be
 // accepted.
 func ParsePerNode(text string) (string, error) {
-	for _, unit := range Units {
-		if text == unit {
-			return text, nil
-		}
+	if slices.Contains(Units, text) {
+		return text, nil
 	}
 	if n, err := strconv.Atoi(text); err != nil || n < 1 || n > most {
 		return "", fmt.Errorf("give a number from 1 on, or one of %s, %s, %s", PerGPU, PerNUMA, PerCore)
