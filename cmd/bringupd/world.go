@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/ranks"
 )
 
@@ -35,11 +36,16 @@ func (o *options) ofWorld() settings {
 		return onRankFailureEnd
 	}, "when a rank has failed: end, all others too, or continue")
 	goesOn.accepted = []string{onRankFailureEnd, onRankFailureOn}
+	bind := valued("bind", "KINDS", &w.Bind, binding.ParseKinds, func(k binding.Kinds) any { return k.String() },
+		"what each rank is bound to: auto (all, where it makes sense), none, or some of cpu,memory,network,gpu")
+	bind.accepted = []string{"auto", "none", "cpu", "memory", "network", "gpu"}
 	return under(worldFlags,
 		perNode,
 		number("ranks", &w.Total, 1, math.MaxInt32, "run the driver in so many ranks in all, node by node: one a GPU where there are GPUs, one a core elsewhere").not(byVariable),
 		choice("rank-order", ranks.Orders, (*string)(&w.Order), "how ranks are numbered: node (all of one node, then the next), or round-robin"),
 		yes("oversubscribe", &w.Oversubscribe, "let a node have more ranks than GPUs or cores"),
+		bind,
+		yes("bind-strict", &w.BindStrict, "let the job fail, with 75, where a rank is not where it should be"),
 		variables("env", &w.Env, "variable of the ranks, which wins over all others but BRINGUPD_…; may be repeated").not(byVariable),
 		goesOn,
 	)

@@ -106,6 +106,14 @@ func (c *Cards) keepTopology(t gpu.Topology) (file string, err error) {
 	return file, nil
 }
 
+// Topology is where this node's GPUs sit; without GPUs as long as nothing is known.
+func (c *Cards) Topology() gpu.Topology {
+	if known := c.topology.Load(); known != nil {
+		return known.topology
+	}
+	return gpu.Topology{}
+}
+
 // Env is what children are told of it. As long as nothing is known the
 // variables are empty: another daemon's around ours may be of other GPUs.
 func (c *Cards) Env() map[string]string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/ranks"
 )
 
@@ -13,6 +14,10 @@ type World struct {
 	ranks.Wish
 	// Env are variables for the ranks, NAME=VALUE, on top of what they are told.
 	Env []string
+	// Bind is what each rank is bound to, and BindStrict makes a rank that is not
+	// where it should be a failed check.
+	Bind       binding.Kinds
+	BindStrict bool
 	// GoOn has the other ranks run on where one has failed.
 	GoOn bool
 	// Hang is how long no rank may use the processor nor print; 0: as long as it likes.

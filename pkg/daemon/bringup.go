@@ -230,7 +230,7 @@ func (h *head) bringUp(ctx context.Context) error {
 	if err := h.fitness.prepare(ctx); err != nil {
 		return err
 	}
-	if err := h.offerSlots(); err != nil {
+	if err := h.survey(); err != nil {
 		return err
 	}
 	// The gate may do without the head's own sandbox, and is then not to wait

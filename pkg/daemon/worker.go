@@ -131,7 +131,7 @@ func (w *worker) sequence(ctx context.Context) error {
 	if err := w.fitness.prepare(ctx); err != nil {
 		return err
 	}
-	if err := w.offerSlots(); err != nil {
+	if err := w.survey(); err != nil {
 		return err
 	}
 	if w.cfg.Spares() {

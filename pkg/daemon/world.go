@@ -8,18 +8,23 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// offerSlots sees how many ranks this node may have, and tells the head where that is
-// to make the plan of it.
-func (n *node) offerSlots() error {
+// survey sees what this node has for ranks, and how many it may have, which it tells
+// the head where the plan is made of it.
+func (n *node) survey() (err error) {
 	if !n.cfg.World.Wanted() {
 		return nil
+	}
+	if n.layout, err = binding.Discover("/", n.cards.Topology(), roles.EnvironmentOf(n.cfg.Environ)); err != nil {
+		return health.Failed(health.Launch, "cannot run ranks on %s: %v", n.name(n.id.Rank), err)
 	}
 	count, err := n.cfg.World.Here(n.slots())
 	if err != nil {
@@ -29,6 +34,24 @@ func (n *node) offerSlots() error {
 		return nil
 	}
 	return n.Mark(signal.Nodes, signal.SlotsName(n.id.Rank, n.id.Size, count))
+}
+
+// slots are what this node has for ranks: as many cores as can be seen, or as the
+// launcher has granted CPUs.
+func (n *node) slots() ranks.Slots {
+	return ranks.Slots{
+		GPUs: n.layout.Slots(binding.PerGPU), NUMAs: n.layout.Slots(binding.PerNUMA),
+		Cores: max(n.layout.Slots(binding.PerCore), n.id.CPUs), Bound: n.kinds().GPU,
+	}
+}
+
+// kinds are what ranks are bound to: nothing where several daemons have this machine,
+// none of which knows what the others' ranks have of it.
+func (n *node) kinds() binding.Kinds {
+	if n.id.LocalSize > 1 {
+		return binding.Kinds{}
+	}
+	return n.cfg.World.Bind
 }
 
 // planRanks says which ranks are to run where, for all.
@@ -139,16 +162,18 @@ func (n *node) crew(place *seat, record *signal.RanksRecord) *ranks.Crew {
 	if known := n.surroundings.Load(); known != nil {
 		base = driverEnv(base, known.hosts, known.endpoint)
 	}
+	local := plan.On(place.rank)
+	kit := ranks.Kit{Base: base, Plan: plan, At: at, Places: n.layout.Assign(len(local), n.kinds()), Own: n.cfg.World.Env}
 	return &ranks.Crew{
-		Argv: n.cfg.Driver, Ranks: plan.On(place.rank), Node: n.id.Host, GoOn: n.cfg.World.GoOn,
+		Argv: n.cfg.Driver, Ranks: local, Node: n.id.Host, GoOn: n.cfg.World.GoOn, Strict: n.cfg.World.BindStrict,
 		Children: n.children, Background: n.Background, Log: n.Log,
-		Fit: func(rank ranks.Rank) (ranks.Fit, error) {
-			fit := ranks.Fit{Env: append(ranks.Environ(base, plan, rank, at), n.cfg.World.Env...), // of a name that is there twice the last one counts
-				Out: n.cfg.Files.Out, Err: n.cfg.Files.Err, Done: func() {}}
+		Fit: func(rank ranks.Rank) ranks.Fit {
+			fit := kit.Fit(rank)
+			fit.Out, fit.Err, fit.Done = n.cfg.Files.Out, n.cfg.Files.Err, func() {}
 			if rank.Rank == 0 {
 				fit.In = n.cfg.Files.In
 			}
-			return fit, nil
+			return fit
 		},
 	}
 }
@@ -189,5 +214,3 @@ func (h *head) worldsEnd(ctx context.Context) (code int, why string, err error) 
 	first := failed[0]
 	return first.Code, fmt.Sprintf("all ranks have ended, %d of them not well, and rank %d first: %s", len(failed), first.Rank, first.Exit), nil
 }
-
-func (n *node) slots() ranks.Slots { return ranks.Slots{} }

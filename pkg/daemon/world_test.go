@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -216,6 +218,44 @@ func TestAProgramThatOneNodeLacks(t *testing.T) {
 	})
 	j.start().expect(127, 127)
 	j.blames(1, string(health.NotFound), 127)
+}
+
+// TestRanksAreBound has two ranks of a node share its CPUs, and one that is to be bound
+// to nothing have them all.
+func TestRanksAreBound(t *testing.T) {
+	t.Parallel()
+	const tells = `echo "$BRINGUPD_LOCAL_RANK $(grep Cpus_allowed_list /proc/self/status)"; bringupd_binding=$BRINGUPD_BINDING; echo "$BRINGUPD_LOCAL_RANK ${bringupd_binding:+has a place}"`
+	for _, tc := range []struct {
+		name  string
+		kinds binding.Kinds
+		apart bool
+	}{
+		{"to CPUs", binding.Kinds{CPU: true}, runtime.NumCPU() > 1},
+		{"to nothing", binding.Kinds{}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newWorld(t, 1, 2, tells).all(func(c *config.Config) { c.World.Bind, c.World.BindStrict = tc.kinds, true })
+			j.start().expect(0)
+			lines := slices.Sorted(strings.Lines(j.contents(j.out)))
+			if len(lines) != 4 || lines[1] != "0 has a place\n" {
+				t.Fatalf("standard output is %q", lines)
+			}
+			if apart := lines[0][2:] != lines[2][2:]; apart != tc.apart {
+				t.Errorf("the ranks have told %q", lines)
+			}
+		})
+	}
+}
+
+// TestTooManyRanks has a node refuse more ranks than it has cores.
+func TestTooManyRanks(t *testing.T) {
+	t.Parallel()
+	j := newWorld(t, 2, 1<<20, "exit 0").all(func(c *config.Config) { c.World.Oversubscribe = false })
+	j.start().expect(65, 65)
+	if result := j.result(); result.Cause.Kind != string(health.Launch) || !strings.Contains(result.Why, "--oversubscribe") {
+		t.Errorf("the result is %+v", result)
+	}
 }
 
 // TestWorldOfATeam has a world be as large as the team: spares run no ranks.

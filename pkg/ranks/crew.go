@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,25 +21,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// Fit is what one rank is given besides the command, which is the same for all.
-type Fit struct {
-	Env     []string
-	Prepare func() (undo func(), err error) // see process.Spec; nil where the rank is not bound
-	GPUs    string                          // that it has, for people; empty: none
-	In      *os.File                        // nil: it has no standard input
-	Out     io.Writer                       // see process.Spec
-	Err     io.Writer
-	Done    func() // called when all that it has printed was passed on
-}
-
 // Crew are the ranks of one node.
 type Crew struct {
 	Argv  []string
 	Ranks []Rank
 	Node  string // in messages
-	Fit   func(Rank) (Fit, error)
+	Fit   func(Rank) Fit
 	// GoOn has the others run on where one has failed.
-	GoOn     bool
+	GoOn bool
+	// Strict makes a rank that is not where it should be a failed check.
+	Strict   bool
 	Children *service.Children
 	// Background runs a task that the daemon waits for.
 	Background func(task func(ctx context.Context))
@@ -48,6 +38,7 @@ type Crew struct {
 
 	mu    sync.Mutex
 	exits []signal.RankExit // of those that have ended, in the order of their ends; guarded by mu
+	said  []string          // what holds for all of them, and was told; guarded by mu
 }
 
 // Run starts the ranks side by side and waits until all have ended. How each has is
@@ -88,12 +79,10 @@ func (c *Crew) Run(ctx, starting context.Context) ([]signal.RankExit, error) {
 
 // start starts one rank.
 func (c *Crew) start(ctx context.Context, rank Rank) (*process.Child, Fit, error) {
-	fit, err := c.Fit(rank)
-	if err != nil {
-		return nil, fit, err
-	}
+	fit := c.Fit(rank)
 	child, err := c.Children.Start(ctx, process.Spec{
-		Name: service.Rank(rank.Rank), Argv: c.Argv, Env: fit.Env, Stdin: fit.In, Stdout: fit.Out, Stderr: fit.Err, Prepare: fit.Prepare,
+		Name: service.Rank(rank.Rank), Argv: c.Argv, Env: fit.Env, Stdin: fit.In, Stdout: fit.Out, Stderr: fit.Err,
+		Prepare: c.prepare(fit.Place),
 	})
 	if err != nil && ctx.Err() != nil {
 		return nil, fit, context.Cause(ctx)
@@ -105,7 +94,7 @@ func (c *Crew) start(ctx context.Context, rank Rank) (*process.Child, Fit, error
 		<-child.Done() // it comes a bounded time after the rank's end
 		fit.Done()
 	})
-	return child, fit, nil
+	return child, fit, c.bound(rank, child, fit.Place)
 }
 
 // await waits for the end of a rank. Its error is the rank's failure, or that ctx
@@ -133,7 +122,7 @@ func (c *Crew) await(ctx context.Context, rank Rank, child *process.Child, fit F
 
 // failure is that a rank has failed.
 func (c *Crew) failure(rank Rank, child *process.Child, fit Fit) *health.Failure {
-	f := health.RankDied(signal.WorldRank{Number: rank.Rank, GPUs: fit.GPUs}, c.Node, child.Exit(), child.LastLines())
+	f := health.RankDied(signal.WorldRank{Number: rank.Rank, GPUs: strings.Join(fit.Place.GPUs, ",")}, c.Node, child.Exit(), child.LastLines())
 	return c.Children.About(f, child)
 }
 

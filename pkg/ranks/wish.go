@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // Order is how ranks are numbered.
@@ -72,7 +74,8 @@ type Slots struct {
 }
 
 // Here returns how many ranks a node with those slots has, or may have where the
-// whole number is told. Its error says what was asked, what is there and what allows it.
+// whole number is told. Its error, which speaks of the node as "it", says what is there,
+// what was asked, and what allows it.
 func (w Wish) Here(s Slots) (int, error) {
 	most, what := s.Cores, "core"
 	if s.GPUs > 0 && s.Bound {
@@ -84,7 +87,7 @@ func (w Wish) Here(s Slots) (int, error) {
 		return max(most, 1), nil
 	case PerGPU:
 		if s.GPUs == 0 {
-			return 0, fmt.Errorf("cannot run a rank for each GPU: the job has no GPU there; give a number as --ranks-per-node, or ask the launcher for GPUs")
+			return 0, fmt.Errorf("it has no GPU for the job, and --ranks-per-node=%s is a rank for each: give a number, or ask the launcher for GPUs", PerGPU)
 		}
 		return s.GPUs, nil
 	case PerNUMA:
@@ -101,5 +104,5 @@ func (w Wish) Here(s Slots) (int, error) {
 	if what == "GPU" {
 		mend += ", or --bind without gpu where they need none"
 	}
-	return 0, fmt.Errorf("cannot run %d ranks on a node with %d %ss for the job (--ranks-per-node=%s): %s", asked, most, what, w.PerNode, mend)
+	return 0, fmt.Errorf("it has %d %s for the job, and --ranks-per-node=%s is %d ranks: %s", most, prose.Noun(most, what), w.PerNode, asked, mend)
 }
