@@ -29,7 +29,9 @@ func TestRecipes(t *testing.T) {
 				}
 				env.Setenv(name, python)
 			}
-			return setup(env)
+			err := setup(env)
+			env.Setenv("PATH", env.Getenv("PATH")+string(filepath.ListSeparator)+os.Getenv("BRINGUPD_TEST_PYSPY"))
+			return err
 		},
 		Cmds:                commands(),
 		RequireExplicitExec: true,

@@ -69,7 +69,7 @@ var all = []part{
 	{name: "inputs that nobody has thought of", group: "soak", lane: computes, needs: []string{"cc"}, command: "sh test/fuzz.sh"},
 	{name: "the report's page in a real browser", group: "soak", lane: computes, needs: []string{"browser"},
 		command: "go test -tags browser -timeout 10m -count=1 -run Browser ./pkg/timeline/report"},
-	{name: "worlds of a real torch and Dask", group: "cluster", lane: computes, needs: []string{"cc", "dask", "torch"},
+	{name: "worlds of a real torch and Dask", group: "cluster", lane: computes, needs: []string{"cc", "dask", "torch", "stacks"},
 		command: "go test -tags recipes -timeout 10m -count=1 -run Recipes ./test/local"},
 	{name: "the client of a real Ray", group: "cluster", lane: computes, needs: []string{"cc", "ray"},
 		command: "go test -tags ray -timeout 10m -count=1 -run TestRealRay ./pkg/framework/ray"},
