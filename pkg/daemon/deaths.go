@@ -371,7 +371,7 @@ func (d *deaths) hearRanks() {
 }
 
 // doubtTime is for how long the verdict may wait for who may be lost, too: what a
-// service or a sandbox has died of may be a loss, and who was lost at the same time
+// service, a sandbox or a rank has died of may be a loss, and who was lost at the same time
 // as another is known a beat later at most. So is who was lost before a signal: a
 // launcher ends the other tasks as soon as one is killed.
 func (d *deaths) doubtTime(err error) time.Duration {
@@ -380,7 +380,7 @@ func (d *deaths) doubtTime(err error) time.Duration {
 		kind = health.Kind(told.record.Kind)
 	}
 	switch {
-	case kind == health.ServiceDied || kind == health.SandboxDied:
+	case kind == health.ServiceDied || kind == health.SandboxDied || kind == health.RankFailed || kind == health.RankAborted:
 		return d.tempo.Silent
 	case health.Loss(kind), health.Gentle(kind):
 		return d.cfg.Times.LineBeat()

@@ -571,25 +571,34 @@ func TestStrangersAtTheLifelinesPort(t *testing.T) {
 	}
 }
 
-// A service that dies while a peer is missed has died of that, most likely: the
-// verdict waits until it is known.
-func TestAServiceDiesOfALoss(t *testing.T) {
+// A service that dies while a peer is missed, or a rank that loses a connection, has
+// died of that, most likely: the verdict waits until it is known.
+func TestDeathsOfALoss(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
+		ranks bool // or a service
 		kills bool // or the silence comes to an end
 		kind  health.Kind
+		code  int
 	}{
-		{"that is one", true, health.HostHangs},
-		{"that was none", false, health.ServiceDied},
+		{"a service, and it is one", false, true, health.HostHangs, 76},
+		{"a service, and it was none", false, false, health.ServiceDied, 77},
+		{"a rank, and it is one", true, true, health.HostHangs, 76},
+		{"a rank, and it was none", true, false, health.RankFailed, 9},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			mark := t.TempDir() + "/dies"
 			j := newJob(t, 3, "sleep 100").all(func(c *config.Config) {
 				c.Times.Peer = 6 * time.Second
-				c.Framework = framework.None{WorkerCommand: "until [ -e " + mark + ".$BRINGUPD_NODE_RANK ]; do sleep 0.05; done"}
+				dies := "until [ -e " + mark + ".$BRINGUPD_NODE_RANK ]; do sleep 0.05; done; echo 'Transport retry count exceeded'; exit 9"
+				if tc.ranks {
+					c.World.PerNode, c.World.Oversubscribe, c.Driver = "1", true, []string{"sh", "-c", dies}
+				} else {
+					c.Framework = framework.None{WorkerCommand: dies}
+				}
 			})
 			j.start(1)
 			p := j.playWorker(1)
@@ -604,8 +613,8 @@ func TestAServiceDiesOfALoss(t *testing.T) {
 				line.sick.Store(false)
 			}
 			codes := j.wait()
-			if want := health.OutcomeOf(tc.kind).Code; codes[0] != want {
-				t.Errorf("the head returned %d, want %d", codes[0], want)
+			if codes[0] != tc.code {
+				t.Errorf("the head returned %d, want %d", codes[0], tc.code)
 			}
 			if cause := j.result().Cause; cause == nil || cause.Kind != string(tc.kind) {
 				t.Errorf("the cause is %+v, want %s", cause, tc.kind)
