@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/output"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -34,6 +36,8 @@ type local struct {
 	nodes int
 	named bool // by us: no other run has the name
 	super *process.Supervisor
+	// chorus keeps the lines of several daemons apart; nil where only the head's print.
+	chorus *output.Chorus
 }
 
 func (inv *invocation) localCommand() *cli.Command {
@@ -122,6 +126,7 @@ func (l *local) run() error {
 	if l.super, err = process.NewSupervisor(roles.JobVariables()); err != nil {
 		return err
 	}
+	l.gatherOutput()
 	var daemons []*process.Child
 	for rank := range l.nodes {
 		child, err := l.super.Start(context.Background(), l.spec(self, rank))
@@ -171,15 +176,36 @@ func (l *local) spec(self string, rank int) process.Spec {
 		argv = append(append(argv, "--"), l.driver...)
 	}
 	spec := process.Spec{
-		Name: "daemon " + strconv.Itoa(rank), Argv: argv, Env: os.Environ(), Stdout: l.files.Out, Stderr: l.files.Err,
+		Name: "daemon " + strconv.Itoa(rank), Argv: argv, Env: os.Environ(), Stdout: l.out(rank, false), Stderr: l.out(rank, true),
+	}
+	if rank == 0 || l.opts.cfg.World.Wanted() { // whose rank it is for reads it
+		spec.Stdin = l.files.In
 	}
 	if rank == 0 {
-		spec.Stdin = l.files.In
 		if l.notifySocket != "" { // the head speaks for all
 			spec.Env = append(spec.Env, systemd.Variable+"="+l.notifySocket)
 		}
 	}
 	return spec
+}
+
+// gatherOutput has the lines of several daemons stay whole where the ranks of all of them print.
+func (l *local) gatherOutput() {
+	if world := l.opts.cfg.World; world.Wanted() && world.Output == output.All && l.nodes > 1 {
+		l.chorus = output.New(output.Config{Out: l.files.Out, Err: l.files.Err, Mode: output.All, Ranks: l.nodes})
+	}
+}
+
+// out is where a daemon's standard output or error goes.
+func (l *local) out(rank int, isErr bool) io.Writer {
+	switch {
+	case l.chorus != nil:
+		return l.chorus.Writer(rank, isErr)
+	case isErr:
+		return l.files.Err
+	default:
+		return l.files.Out
+	}
 }
 
 // relay gives signals to all daemons, as a launcher does, until they have ended.
@@ -212,5 +238,9 @@ func (l *local) end(daemons []*process.Child) error {
 		stops.Go(func() { child.Stop(ctx, endGrace, syscall.SIGTERM) })
 	}
 	stops.Wait()
-	return l.super.Close(ctx)
+	err := l.super.Close(ctx)
+	if l.chorus != nil {
+		err = errors.Join(err, l.chorus.Close(ctx))
+	}
+	return err
 }

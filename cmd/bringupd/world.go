@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/binding"
+	"github.com/bringupd/bringupd/pkg/output"
 	"github.com/bringupd/bringupd/pkg/ranks"
 )
 
@@ -39,6 +41,12 @@ func (o *options) ofWorld() settings {
 	bind := valued("bind", "KINDS", &w.Bind, binding.ParseKinds, func(k binding.Kinds) any { return k.String() },
 		"what each rank is bound to: auto (all, where it makes sense), none, or some of cpu,memory,network,gpu")
 	bind.accepted = []string{"auto", "none", "cpu", "memory", "network", "gpu"}
+	stdin := valued("stdin", "N", &w.Stdin, parseStdin, func(rank int) any {
+		if rank < 0 {
+			return noStdin
+		}
+		return rank
+	}, "the rank that is given standard input, or none")
 	return under(worldFlags,
 		perNode,
 		number("ranks", &w.Total, 1, math.MaxInt32, "run the driver in so many ranks in all, node by node: one a GPU where there are GPUs, one a core elsewhere").not(byVariable),
@@ -46,6 +54,9 @@ func (o *options) ofWorld() settings {
 		yes("oversubscribe", &w.Oversubscribe, "let a node have more ranks than GPUs or cores"),
 		bind,
 		yes("bind-strict", &w.BindStrict, "let the job fail, with 75, where a rank is not where it should be"),
+		choice("output", output.Modes, (*string)(&w.Output), "whose output is passed on, by whole lines: all, rank0 (its standard output as it comes), or none; the logs have all"),
+		yes("tag", &w.Tag, "begin each line with the rank and the node it is of: [12 n3]"),
+		stdin,
 		variables("env", &w.Env, "variable of the ranks, which wins over all others but BRINGUPD_…; may be repeated").not(byVariable),
 		goesOn,
 	)
@@ -57,6 +68,19 @@ func parseGoOn(value string) (bool, error) {
 		return value == onRankFailureOn, nil
 	}
 	return false, fmt.Errorf("give %s or %s", onRankFailureEnd, onRankFailureOn)
+}
+
+const noStdin = "none"
+
+func parseStdin(value string) (int, error) {
+	if value == noStdin {
+		return -1, nil
+	}
+	rank, err := strconv.Atoi(value)
+	if err != nil || rank < 0 {
+		return 0, fmt.Errorf("give a rank, or %s", noStdin)
+	}
+	return rank, nil
 }
 
 // variables takes environment variables, NAME=VALUE.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/binding"
+	"github.com/bringupd/bringupd/pkg/output"
 	"github.com/bringupd/bringupd/pkg/ranks"
 )
 
@@ -18,6 +19,11 @@ type World struct {
 	// where it should be a failed check.
 	Bind       binding.Kinds
 	BindStrict bool
+	// Output is whose output is passed on, Tag has each line say whose it is, and Stdin
+	// is the rank that is given standard input; -1: none.
+	Output output.Mode
+	Tag    bool
+	Stdin  int
 	// GoOn has the other ranks run on where one has failed.
 	GoOn bool
 	// Hang is how long no rank may use the processor nor print; 0: as long as it likes.

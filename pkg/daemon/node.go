@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/cards"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/output"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/run"
@@ -39,7 +40,8 @@ type node struct {
 
 	fitness *fitness
 	cards   *cards.Cards
-	layout  binding.Node // what there is for ranks; the sequence's
+	layout  binding.Node                  // what there is for ranks; the sequence's
+	chorus  atomic.Pointer[output.Chorus] // nil before there are ranks
 
 	commands     *request.Node                // what somebody outside has this node run; nil before there is a run directory
 	surroundings atomic.Pointer[surroundings] // nil until the service is up
@@ -116,6 +118,7 @@ const evidenceTime = 2 * time.Second
 func (n *node) stopAll(end *run.Ending) (left []string) {
 	if n.cfg.World.Wanted() {
 		n.stopUsers(end)
+		n.hushRanks()
 	}
 	left = n.children.Stop(n.cfg.Times.GraceOfOthers(end.Failed()), everything)
 	if n.commands != nil && n.Silence() < run.SickShare {

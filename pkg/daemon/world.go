@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/output"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/run"
@@ -164,13 +166,18 @@ func (n *node) crew(place *seat, record *signal.RanksRecord) *ranks.Crew {
 	}
 	local := plan.On(place.rank)
 	kit := ranks.Kit{Base: base, Plan: plan, At: at, Places: n.layout.Assign(len(local), n.kinds()), Own: n.cfg.World.Env}
+	chorus := output.New(output.Config{
+		Out: n.cfg.Files.Out, Err: n.cfg.Files.Err, Mode: n.cfg.World.Output, Tag: n.cfg.World.Tag, Host: n.id.Host, Ranks: plan.Ranks(),
+	})
+	n.chorus.Store(chorus)
 	return &ranks.Crew{
 		Argv: n.cfg.Driver, Ranks: local, Node: n.id.Host, GoOn: n.cfg.World.GoOn, Strict: n.cfg.World.BindStrict,
 		Children: n.children, Background: n.Background, Log: n.Log,
 		Fit: func(rank ranks.Rank) ranks.Fit {
 			fit := kit.Fit(rank)
-			fit.Out, fit.Err, fit.Done = n.cfg.Files.Out, n.cfg.Files.Err, func() {}
-			if rank.Rank == 0 {
+			fit.Out, fit.Err = chorus.Writer(rank.Rank, false), chorus.Writer(rank.Rank, true)
+			fit.Done = func() { chorus.End(rank.Rank) }
+			if rank.Rank == n.cfg.World.Stdin {
 				fit.In = n.cfg.Files.In
 			}
 			return fit
@@ -182,6 +189,23 @@ func (n *node) crew(place *seat, record *signal.RanksRecord) *ranks.Crew {
 func (n *node) stopUsers(why error) {
 	n.children.Stop(n.graceOfRanks(why), service.IsUsers)
 }
+
+// hushRanks waits until what the ranks of this node have printed was passed on, where
+// somebody reads it.
+func (n *node) hushRanks() {
+	chorus := n.chorus.Load()
+	if chorus == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(n.Hurry, unread, errDeadline)
+	defer cancel()
+	if err := chorus.Close(ctx); err != nil {
+		n.Log.Warn("not all that the ranks have printed was passed on: it is in their logs", zap.Error(err))
+	}
+}
+
+// unread is for how long nobody needs to take what ranks have printed, until it is left.
+const unread = 10 * time.Second
 
 // graceOfRanks is how long ranks have after TERM, by why they are ended; 0 where there
 // are none.

@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/output"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
 )
@@ -23,6 +24,7 @@ func newWorld(t *testing.T, size, perNode int, line string) *job {
 	t.Helper()
 	return newJob(t, size, line).all(func(c *config.Config) {
 		c.World.PerNode, c.World.Oversubscribe = strconv.Itoa(perNode), true
+		c.World.Output = output.All
 	})
 }
 
@@ -248,6 +250,51 @@ func TestRanksAreBound(t *testing.T) {
 	}
 }
 
+// TestWhatRanksPrint has it passed on as was asked for, and standard input given to one.
+func TestWhatRanksPrint(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		output output.Mode
+		tag    bool
+		stdin  int
+		want   []string
+	}{
+		{"of all", output.All, false, 0, []string{"0: hello", "1:", "2:", "3:"}},
+		{"of all, with tags", output.All, true, 0, []string{"[0 n0] 0: hello", "[1 n0] 1:", "[2 n1] 2:", "[3 n1] 3:"}},
+		{"of rank 0, and rank 3 reads", output.Rank0, false, 3, []string{"0:"}},
+		{"of all, and rank 3 reads", output.All, false, 3, []string{"0:", "1:", "2:", "3: hello"}},
+		{"of none, and nobody reads", output.None, false, -1, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newWorld(t, 2, 2, `read -r line; printf "%s:%s\n" $RANK "${line:+ $line}"`).all(func(c *config.Config) {
+				in, err := os.CreateTemp(t.TempDir(), "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = in.Close() })
+				if _, err := in.WriteString("hello\n"); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := in.Seek(0, 0); err != nil {
+					t.Fatal(err)
+				}
+				c.Files.In = in
+				c.World.Output, c.World.Tag, c.World.Stdin = tc.output, tc.tag, tc.stdin
+			})
+			j.start().expect(0, 0)
+			got := slices.Sorted(strings.Lines(j.contents(j.out)))
+			for i := range got {
+				got[i] = strings.TrimSuffix(got[i], "\n")
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("standard output is %q, not %q", got, tc.want)
+			}
+		})
+	}
+}
+
 // TestTooManyRanks has a node refuse more ranks than it has cores.
 func TestTooManyRanks(t *testing.T) {
 	t.Parallel()
@@ -262,7 +309,7 @@ func TestTooManyRanks(t *testing.T) {
 func TestWorldOfATeam(t *testing.T) {
 	t.Parallel()
 	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, `echo "$RANK of $WORLD_SIZE: $BRINGUPD_NODE_RANK"`).all(func(c *config.Config) {
-		c.World.PerNode, c.World.Oversubscribe = "2", true
+		c.World.PerNode, c.World.Oversubscribe, c.World.Output = "2", true, output.All
 	})
 	j.start().expect(everyone(0, 3)...)
 	got := slices.Sorted(strings.Lines(j.contents(j.out)))

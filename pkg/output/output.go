@@ -34,6 +34,9 @@ const (
 	None  Mode = "none"
 )
 
+// Modes are what a user may ask for.
+var Modes = []string{string(All), string(Rank0), string(None)}
+
 // Config is what is passed on, and how.
 type Config struct {
 	Out, Err io.Writer
