@@ -109,19 +109,20 @@ func TestRankFails(t *testing.T) {
 // same node and on another one.
 func TestTheCauseAmongRanks(t *testing.T) {
 	t.Parallel()
-	const loses = "echo 'ConnectionResetError: [Errno 104] Connection reset by peer' >&2; exit 1"
+	const loses = "until [ -e %s ]; do sleep 0.01; done; echo 'ConnectionResetError: [Errno 104] Connection reset by peer' >&2; exit 1"
 	for _, tc := range []struct {
 		name, dies string
 		rank, code int
 	}{
-		{"on the same node, by a signal", "sleep 0.1; kill -SEGV $$", 3, 139},
-		{"on the same node, by itself", "sleep 0.1; exit 7", 3, 7},
-		{"on another node", "sleep 0.5; exit 7", 5, 7},
-		{"nowhere", "exec sleep 300", 3, 1}, // it was the one beside it
+		{"on the same node, by a signal", "touch %s; sleep 0.05; kill -SEGV $$", 3, 139},
+		{"on the same node, by itself", "touch %s; sleep 0.05; exit 7", 3, 7},
+		{"on another node", "touch %s; sleep 0.3; exit 7", 5, 7},
+		{"nowhere", "touch %s; exec sleep 300", 3, 1}, // it was the one beside it
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			j := newWorld(t, 3, 2, onRank(2, loses, onRank(tc.rank, tc.dies, "exec sleep 300")))
+			dying := filepath.Join(t.TempDir(), "dying")
+			j := newWorld(t, 3, 2, onRank(2, fmt.Sprintf(loses, dying), onRank(tc.rank, fmt.Sprintf(tc.dies, dying), "exec sleep 300")))
 			j.start().expect(everyone(tc.code, 3)...)
 			cause := j.blames(tc.rank/2, string(health.RankFailed), tc.code)
 			if looks := cause.WorldRank.Symptom != ""; looks != (tc.code == 1) {
