@@ -12,6 +12,6 @@ done
 for who in worker head; do
     go run ./cmd/bringupd simulate --nodes=4,16,64,256,1024,4096 --death=$who --dir="${SIMULATE_DIR:-/dev/shm}"
 done
-if have_testbed; then
+if have_testbed && have_mpi; then
     go test -tags testbed -run '^$' -bench . -benchtime 1x -timeout 120m ./test/bench -deaths="${DEATHS:-3}"
 fi

@@ -53,6 +53,14 @@ have_stacks() {
         { lack "the tests of stacks need python3 with venv, and PyPI"; return 1; }
 }
 
+# have_mpi installs a peer for the benchmarks: Debian's Open MPI, which starts its
+# daemons by srun.
+have_mpi() {
+    command -v mpirun >/dev/null && return
+    [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends openmpi-bin >/dev/null ||
+        { lack "the benchmarks need a peer: Debian's openmpi-bin"; return 1; }
+}
+
 # have_browser installs a Chromium that has no window: some 100 MB with what it
 # needs.
 have_browser() {

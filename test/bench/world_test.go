@@ -1,0 +1,100 @@
+//go:build testbed
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/test/testbed"
+)
+
+const ranksPerNode = 8
+
+// starter is one way to start true in 64 ranks on eight nodes.
+type starter struct {
+	name  string
+	floor int      // the starter that it is compared with
+	args  []string // of the command that is timed
+}
+
+// BenchmarkWorld starts true in 64 ranks on eight nodes by srun, by bringupd, by
+// bringupd rank and by Open MPI's mpirun in an allocation, by turns, on the stale
+// share; and one rank alone. It prints the median of each in milliseconds, and that of
+// the differences, turn by turn, to srun with as many ranks.
+func BenchmarkWorld(b *testing.B) {
+	if _, err := exec.LookPath("mpirun"); err != nil {
+		b.Fatal("cannot run without a peer: Debian's openmpi-bin has mpirun")
+	}
+	bed, err := testbed.Start(context.Background(), testbed.Config{Nodes: nodes, Share: testbed.StaleSSHFS})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		if err := bed.Close(); err != nil {
+			b.Error(err)
+		}
+	}()
+	program := filepath.Join(bed.Bin(), "bringupd")
+	build(b, program)
+	starters := starters(program, filepath.Join(bed.Share(), "logs"))
+	took := make([][]float64, len(starters))
+	for _, s := range starters {
+		s.timed(b, bed) // the first of each pays for caches
+	}
+	for b.Loop() {
+		for range pairs {
+			for i, s := range starters {
+				took[i] = append(took[i], s.timed(b, bed))
+			}
+		}
+	}
+	fmt.Println("| 64 ranks of true on 8 nodes, by turns | ms | over srun with as many | ratio |\n|---|---|---|---|")
+	for i, s := range starters {
+		over := make([]float64, len(took[i]))
+		for turn := range over {
+			over[turn] = took[i][turn] - took[s.floor][turn]
+		}
+		fmt.Printf("| %s | %.0f | %.0f | %.2f |\n", s.name, median(took[i]), median(over), median(took[i])/median(took[s.floor]))
+	}
+}
+
+func starters(program, logs string) []starter {
+	n, all := strconv.Itoa(nodes), strconv.Itoa(nodes*ranksPerNode)
+	tasks := []string{"srun", "-N", n, "-n", all}
+	allocation := []string{"salloc", "-Q", "-N", n, "-n", all}
+	return []starter{
+		{"srun -n64 true", 0, slices.Concat(tasks, []string{"true"})},
+		{"srun -n64 bringupd rank -- true", 0, slices.Concat(tasks, []string{program, "rank", "--", "true"})},
+		{"srun -N8 bringupd --ranks-per-node=8 -- true", 0, []string{
+			"srun", "-N", n, "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0",
+			program, "--log-dir=" + logs, "--ranks-per-node=" + strconv.Itoa(ranksPerNode), "--oversubscribe", "--", "true",
+		}},
+		{"salloc -n64 mpirun -n 64 true", 0, slices.Concat(allocation,
+			[]string{"mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", all, "true"})},
+		{"salloc -n64 true: the allocation alone", 0, slices.Concat(allocation, []string{"true"})},
+		{"srun -n1 true", one, []string{"srun", "-n", "1", "true"}},
+		{"srun -n1 bringupd rank -- true", one, []string{"srun", "-n", "1", program, "rank", "--", "true"}},
+	}
+}
+
+// one is the place of a single rank by srun among the starters.
+const one = 5
+
+// timed returns how many milliseconds it took.
+func (s starter) timed(b *testing.B, bed *testbed.Bed) float64 {
+	b.Helper()
+	cmd := bed.Command(context.Background(), s.args[0], s.args[1:]...)
+	begin := time.Now()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("%s: %v: %s", strings.Join(s.args, " "), err, out)
+	}
+	return float64(time.Since(begin).Microseconds()) / 1000
+}
