@@ -117,6 +117,7 @@ func TestTheCauseAmongRanks(t *testing.T) {
 		{"on the same node, by a signal", "touch %s; sleep 0.05; kill -SEGV $$", 3, 139},
 		{"on the same node, by itself", "touch %s; sleep 0.05; exit 7", 3, 7},
 		{"on another node", "touch %s; sleep 0.3; exit 7", 5, 7},
+		{"on the head's node", "touch %s; sleep 0.5; exit 7", 0, 7},
 		{"nowhere", "touch %s; exec sleep 300", 3, 1}, // it was the one beside it
 	} {
 		t.Run(tc.name, func(t *testing.T) {

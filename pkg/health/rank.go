@@ -129,13 +129,13 @@ func (t testimony) provoked(o Observed) bool {
 	}
 }
 
-// afterSymptomHere is for how long a rank's failure lets others of its node be told
-// first, where it looks like a consequence of them: of those, one daemon sees the
-// ends, and a node has one cause to tell.
-const afterSymptomHere = 200 * time.Millisecond
+// afterSymptomHere is for how long a rank's failure that looks like a consequence is
+// not told: a node has one cause to tell, which may be another rank of it that still
+// ends, and as soon as the head knows of one, it ends its own ranks.
+const afterSymptomHere = time.Second
 
-// Yield returns for how long the failure of a rank is to wait for others of its node,
-// which are told instead of it.
+// Yield returns for how long the failure of a rank is to wait for the cause, which is
+// told instead of it, or ends the run before.
 func Yield(f *Failure) time.Duration {
 	if symptomatic(f.FailedRecord) {
 		return afterSymptomHere
@@ -144,10 +144,9 @@ func Yield(f *Failure) time.Duration {
 }
 
 // afterSymptom is for how long the verdict waits for other records where all that
-// is known looks like a consequence. Its cause has happened by then, and its record
-// comes as quickly as this one has; a process that takes longer to end is not
-// waited for.
-const afterSymptom = time.Second
+// is known looks like a consequence. Each of those has waited where it was seen; what
+// is left is that records travel at different speeds.
+const afterSymptom = 300 * time.Millisecond
 
 // Undecided returns until when, on the observer's clock, the verdict on these
 // failures is to wait for others: what is to blame so far is a rank that looks as
