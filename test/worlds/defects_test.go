@@ -101,6 +101,33 @@ func TestFirstCodeNotLast(t *testing.T) {
 	}
 }
 
+// TestLongLines has ranks print lines that are longer than any buffer, in pieces: each
+// arrives whole, in the log and on standard output.
+func TestLongLines(t *testing.T) {
+	t.Parallel()
+	const length, lines = 10_000, 5
+	j := begin(t, 2, 2, "sh", "-c", `half=$(head -c `+strconv.Itoa(length/2)+` /dev/zero | tr '\0' "$BRINGUPD_RANK")
+		for line in 1 2 3 4 5; do printf %s "$half"; sleep 0.0$BRINGUPD_RANK; printf '%s\n' "$half"; done`)
+	got := j.await()
+	whole := make(map[string]int)
+	for _, line := range regexp.MustCompile(`(?m)^[0-3]{1000,}$`).FindAllString(j.said.String(), -1) {
+		whole[line]++
+	}
+	for rank := range 4 {
+		line := strings.Repeat(strconv.Itoa(rank), length)
+		if whole[line] != lines {
+			t.Errorf("%d of the %d lines of rank %d are whole", whole[line], lines, rank)
+		}
+		log, err := os.ReadFile(filepath.Join(j.logs, "world", signal.Logs, signal.LogName("rank", rank, 0)))
+		if want := strings.Repeat(line+"\n", lines); err != nil || string(log) != want {
+			t.Errorf("the log of rank %d has %d bytes, want %d: %v", rank, len(log), len(want), err)
+		}
+	}
+	if got.code != 0 || len(whole) != 4 {
+		t.Errorf("code %d, and %d sorts of lines", got.code, len(whole))
+	}
+}
+
 // slurmStep starts a step of Slurm's with a world of two nodes of two ranks, each of which
 // prints a line, and whose last one ends with a code.
 func slurmStep(t *testing.T, logs, id string, code int, more ...string) [2]*job {
