@@ -47,6 +47,13 @@ func (o *options) ofWorld() settings {
 		}
 		return rank
 	}, "the rank that is given standard input, or none")
+	signs := valued("hang-signs", "WORD", &w.HangOutput, parseSigns, func(output bool) any {
+		if output {
+			return outputSign
+		}
+		return anySign
+	}, "what shows that a rank does not hang: any, or output alone, for ranks that spin while they wait")
+	signs.accepted = []string{anySign, outputSign}
 	return under(worldFlags,
 		perNode,
 		number("ranks", &w.Total, 1, math.MaxInt32, "run the driver in so many ranks in all, node by node: one a GPU where there are GPUs, one a core elsewhere").not(byVariable),
@@ -59,6 +66,8 @@ func (o *options) ofWorld() settings {
 		stdin,
 		variables("env", &w.Env, "variable of the ranks, which wins over all others but BRINGUPD_…; may be repeated").not(byVariable),
 		goesOn,
+		wait("hang-timeout", &w.Hang, "end the job with 124 when no rank has used the processor or printed anything for as long; 0: never"),
+		signs,
 	)
 }
 
@@ -68,6 +77,19 @@ func parseGoOn(value string) (bool, error) {
 		return value == onRankFailureOn, nil
 	}
 	return false, fmt.Errorf("give %s or %s", onRankFailureEnd, onRankFailureOn)
+}
+
+const (
+	anySign    = "any"
+	outputSign = "output"
+)
+
+func parseSigns(value string) (bool, error) {
+	switch value {
+	case anySign, outputSign:
+		return value == outputSign, nil
+	}
+	return false, fmt.Errorf("give %s or %s", anySign, outputSign)
 }
 
 const noStdin = "none"

@@ -26,8 +26,11 @@ type World struct {
 	Stdin  int
 	// GoOn has the other ranks run on where one has failed.
 	GoOn bool
-	// Hang is how long no rank may use the processor nor print; 0: as long as it likes.
-	Hang time.Duration
+	// Hang is for how long no rank may do anything, until the job is ended; 0: as long as
+	// they like. What they use of the processor is no sign of life where HangOutput is set,
+	// only what they print.
+	Hang       time.Duration
+	HangOutput bool
 }
 
 // validate returns an error for the first rule that it breaks.
@@ -37,6 +40,9 @@ func (w World) validate(driver []string) error {
 	}
 	if len(driver) == 0 {
 		return fmt.Errorf("cannot run ranks of nothing: give their command behind --, as in: bringupd --ranks-per-node=4 -- ./app")
+	}
+	if w.Hang != 0 && w.Hang < time.Second {
+		return fmt.Errorf("cannot use --hang-timeout=%s: give at least 1s, or 0 for none", w.Hang)
 	}
 	return nil
 }

@@ -30,6 +30,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == "why" { // as a head asks its own program
+		fmt.Println("asked of", os.Args[3])
+		os.Exit(0)
+	}
 	if text := os.Getenv(childVariable); text != "" {
 		os.Exit(childDaemon(text))
 	}

@@ -110,7 +110,10 @@ func (h *head) driveWorld(ctx context.Context) error {
 	parts, own := errgroup.WithContext(ctx)
 	parts.Go(func() error { return h.runRanks(own, &seat{size: h.roster.Count()}, h.world) })
 	parts.Go(func() error {
-		_, err := h.nodes.Follow(own, func(l signal.Listing) bool { return len(h.roster.Missing(l, signal.Ended)) == 0 })
+		last, err := h.nodes.Follow(own, func(l signal.Listing) bool { return len(h.roster.Missing(l, signal.Ended)) == 0 || h.hangs(l) })
+		if err == nil && h.hangs(last) {
+			return h.hang(own)
+		}
 		return err
 	})
 	if err := parts.Wait(); err != nil {
@@ -147,8 +150,11 @@ func (w *worker) joinWorld(ctx context.Context) error {
 // Those that run on when the run is over are told to end.
 func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRecord) error {
 	starting, started := n.lagging(ctx)
-	exits, err := n.crew(place, record).Run(ctx, starting)
+	crew := n.crew(place, record)
+	stop := n.watchRanks(ctx, crew)
+	exits, err := crew.Run(ctx, starting)
 	started()
+	stop()
 	if err != nil {
 		n.Background(func(context.Context) { n.stopUsers(err) })
 		return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/config"
@@ -317,5 +318,27 @@ func TestWorldOfATeam(t *testing.T) {
 	got := slices.Sorted(strings.Lines(j.contents(j.out)))
 	if want := []string{"0 of 4: 0\n", "1 of 4: 0\n", "2 of 4: 1\n", "3 of 4: 1\n"}; !slices.Equal(got, want) {
 		t.Errorf("standard output is %q, not %q", got, want)
+	}
+}
+
+// TestRanksThatHang has the run end when no rank does anything any more, and not before
+// the last one has stopped to.
+func TestRanksThatHang(t *testing.T) {
+	takesSeconds(t)
+	t.Parallel()
+	done := filepath.Join(t.TempDir(), "done")
+	busy := "i=0; while [ $i -lt 8 ]; do echo $i; sleep 0.5; i=$((i+1)); done; touch " + done + "; exec sleep 300"
+	j := newWorld(t, 2, 2, onRank(0, "exit 0", onRank(3, busy, "exec sleep 300"))).all(func(c *config.Config) {
+		c.World.Hang, c.World.HangOutput = 2*time.Second, true
+	})
+	j.start().expect(124, 124)
+	if _, err := os.Stat(done); err != nil {
+		t.Errorf("it was ended while a rank printed: %v", err)
+	}
+	if cause := j.blames(0, string(health.Deadline), 124); !strings.Contains(cause.What, "--hang-timeout") {
+		t.Errorf("the cause is %+v", cause)
+	}
+	if said := j.said(); !strings.Contains(said, "asked of "+j.run()) {
+		t.Errorf("what the ranks do is not told: %s", said)
 	}
 }

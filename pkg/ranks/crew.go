@@ -19,6 +19,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/why"
 )
 
 // Crew are the ranks of one node.
@@ -36,9 +37,10 @@ type Crew struct {
 	Background func(task func(ctx context.Context))
 	Log        *zap.Logger
 
-	mu    sync.Mutex
-	exits []signal.RankExit // of those that have ended, in the order of their ends; guarded by mu
-	said  []string          // what holds for all of them, and was told; guarded by mu
+	mu      sync.Mutex
+	running map[int]*process.Child // that have been started, by rank; guarded by mu
+	exits   []signal.RankExit      // of those that have ended, in the order of their ends; guarded by mu
+	said    []string               // what holds for all of them, and was told; guarded by mu
 }
 
 // Run starts the ranks side by side and waits until all have ended. How each has is
@@ -90,6 +92,12 @@ func (c *Crew) start(ctx context.Context, rank Rank) (*process.Child, Fit, error
 	if err != nil {
 		return nil, fit, health.Failed(service.Unstarted(err), "cannot start rank %d on %s: %v", rank.Rank, c.Node, err)
 	}
+	c.mu.Lock()
+	if c.running == nil {
+		c.running = make(map[int]*process.Child)
+	}
+	c.running[rank.Rank] = child
+	c.mu.Unlock()
 	c.Background(func(context.Context) {
 		<-child.Done() // it comes a bounded time after the rank's end
 		fit.Done()
@@ -132,6 +140,19 @@ func (c *Crew) note(rank Rank, exit process.Exit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.exits = append(c.exits, end)
+}
+
+// Running are the ranks that run, for who watches what they do.
+func (c *Crew) Running() (running []why.Rank) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for rank, child := range c.running {
+		if !service.Ended(child) {
+			printed, _ := child.Printed()
+			running = append(running, why.Rank{Rank: rank, PID: child.Pid(), Printed: printed})
+		}
+	}
+	return running
 }
 
 // ended is how the ranks have ended so far, in their order.

@@ -137,6 +137,17 @@ func (l Listing) Slots() map[int]int {
 	return slots
 }
 
+// IdleNodes returns, in order, the nodes that a listing of Nodes shows to have ranks that
+// all do nothing.
+func (l Listing) IdleNodes() (idle []int) {
+	for rank, n := range l.Beats(Idle) {
+		if n%2 == 1 {
+			idle = append(idle, rank)
+		}
+	}
+	return inOrder(idle)
+}
+
 // Aborts returns, in order, the ranks whose abort a listing of Control shows.
 func (l Listing) Aborts() []int { return slices.Clone(l.aborts) }
 

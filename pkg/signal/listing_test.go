@@ -82,6 +82,13 @@ func TestListingSlots(t *testing.T) {
 	}
 }
 
+func TestListingIdle(t *testing.T) {
+	l := newListing([]string{IdleName(0, 4, 1), IdleName(0, 4, 2), IdleName(2, 4, 1), IdleName(3, 4, 2), IdleName(3, 4, 1), IdleName(3, 4, 3)}, 4, 1, time.Now())
+	if diff := cmp.Diff([]int{2, 3}, l.IdleNodes()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestListingTeam(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

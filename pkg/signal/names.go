@@ -44,6 +44,7 @@ const (
 	BeatState   = "beat"
 	SandboxBeat = "sandbox-beat"
 	Slots       = "slots" // the node may have so many ranks; the third part is that number
+	Idle        = "idle"  // the ranks of the node do nothing, where the third part is odd, or do something again
 	Ended       = "ended" // all ranks of the node have
 	Done        = "done"  // ended
 	Event       = "event" // something befell the node that ended nothing; the third part counts
@@ -90,6 +91,10 @@ func EventName(rank, size, n int) string { return beatName(rank, size, Event, in
 
 // SlotsName returns the name in Nodes that says how many ranks a node may have.
 func SlotsName(rank, size, slots int) string { return beatName(rank, size, Slots, int64(slots)) }
+
+// IdleName returns the name in Nodes that says for the nth time whether the ranks of a
+// node do nothing: every other time they do something again.
+func IdleName(rank, size, n int) string { return beatName(rank, size, Idle, int64(n)) }
 
 // AbortName returns the name in Control of the abort that rank publishes.
 func AbortName(rank, size int) string {
@@ -139,7 +144,7 @@ func beatName(rank, size int, state string, count int64) string {
 
 // counted tells whether a name of that state must end with a number.
 func counted(state string) bool {
-	return state == BeatState || state == SandboxBeat || state == Event || state == Slots
+	return state == BeatState || state == SandboxBeat || state == Event || state == Slots || state == Idle
 }
 
 // ParseNodeName takes a name in Nodes of a job of size nodes apart: the rank,

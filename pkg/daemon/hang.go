@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/why"
+)
+
+// watchRanks tells whether the ranks of this node do anything, until the function that
+// it returns is called, which waits for that.
+func (n *node) watchRanks(ctx context.Context, crew *ranks.Crew) (stop func()) {
+	if n.cfg.World.Hang == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		told := 0
+		why.Vigil{
+			Timeout: n.cfg.World.Hang, OutputOnly: n.cfg.World.HangOutput, Ranks: crew.Running,
+			Tell: func(bool) {
+				told++
+				n.Logged(n.Mark(signal.Nodes, signal.IdleName(n.id.Rank, n.id.Size, told)))
+			},
+		}.Run(ctx)
+	})
+	return func() {
+		cancel()
+		watching.Wait()
+	}
+}
+
+// hangs tells whether no rank of any node does anything.
+func (h *head) hangs(l signal.Listing) bool {
+	idle, busy := l.IdleNodes(), h.roster.Missing(l, signal.Ended)
+	return h.cfg.World.Hang > 0 && len(busy) > 0 && len(signal.Without(busy, idle)) == 0
+}
+
+// hang is the failure of a world in which nobody does anything. What each rank is doing
+// is told before.
+func (h *head) hang(ctx context.Context) *health.Failure {
+	ctx, cancel := context.WithTimeoutCause(ctx, pictureTime, errDeadline)
+	defer cancel()
+	picture, err := h.picture(ctx)
+	if err != nil {
+		h.Log.Warn("cannot tell what the ranks are doing", zap.Error(err))
+	} else {
+		h.Log.Warn("what the ranks are doing:\n" + picture)
+	}
+	sign := "used the processor or printed anything"
+	if h.cfg.World.HangOutput {
+		sign = "printed anything"
+	}
+	return health.Failed(health.Deadline, "no rank has %s for %s (--hang-timeout); %s has what each of them was doing",
+		sign, h.cfg.World.Hang, h.children.LogName("daemon"))
+}
+
+// pictureTime bounds how long stacks may take to be read on all nodes.
+const pictureTime = time.Minute
+
+// picture is what bringupd why says of this run.
+func (h *head) picture(ctx context.Context) (string, error) {
+	var said, complaint bytes.Buffer
+	err := process.Command{Argv: []string{process.OwnBinary, "why", "--stacks", h.Dir.Path()}, Stdout: &said, Stderr: &complaint}.Run(ctx)
+	if said.Len() > 0 { // also of nodes that have not answered
+		return said.String() + complaint.String(), nil
+	}
+	return complaint.String(), err
+}
