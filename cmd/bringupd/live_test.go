@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,43 @@ func TestLogsRaw(t *testing.T) {
 			shown, _ := io.ReadAll(master) // which ends with an error, as the other end is closed
 			if code != 0 || !strings.Contains(string(shown), "gone") || strings.Contains(string(shown), "\x1b[2J") != tc.raw || strings.Contains(string(shown), "\a") != tc.raw {
 				t.Errorf("with %v it ended with %d, and shows %q", tc.flags, code, shown)
+			}
+		})
+	}
+}
+
+// TestLogsOfRanks has the logs of a world's ranks told from those of nodes with the same
+// numbers.
+func TestLogsOfRanks(t *testing.T) {
+	dir := endedRun(t, "4711.0")
+	if err := os.Remove(filepath.Join(dir, signal.Logs, "driver.log")); err != nil { // a world has none
+		t.Fatal(err)
+	}
+	for _, name := range []string{"rank-0000.log", "rank-0001.log", "worker-0001.log", "daemon-0000.log"} {
+		writeFile(t, filepath.Join(dir, signal.Logs, name), name+"\n")
+	}
+	for _, tc := range []struct {
+		args string
+		want []string
+		code int
+	}{
+		{"", []string{"rank-0000.log", "rank-0001.log"}, 0},
+		{"ranks", []string{"rank-0000.log", "rank-0001.log"}, 0},
+		{"rank-1", []string{"rank-0001.log"}, 0},
+		{"rank-x", nil, 64},
+		{"1", []string{"worker-0001.log"}, 0},
+		{"head", []string{"daemon-0000.log"}, 0},
+	} {
+		t.Run(tc.args, func(t *testing.T) {
+			got := call(t, nil, slices.Concat([]string{"logs"}, strings.Fields(tc.args), []string{dir})...)
+			var shown []string
+			for line := range strings.Lines(got.out) {
+				if line = strings.TrimSpace(line); strings.HasSuffix(line, ".log") {
+					shown = append(shown, line)
+				}
+			}
+			if !slices.Equal(shown, tc.want) || got.code != tc.code {
+				t.Errorf("code %d, shown %q; want %d, %q\n%s", got.code, shown, tc.code, tc.want, got.err)
 			}
 		})
 	}

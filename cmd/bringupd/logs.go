@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -46,9 +48,10 @@ func (inv *invocation) logsCommand() *cli.Command {
 		r.which.setting(),
 	}
 	return inv.command(cli.Command{
-		Name: "logs", Usage: "show what the driver, the head's service or a node has said",
-		UsageText: "bringupd logs [flags] [driver | head | NODE] [RUN | LOG-DIRECTORY]",
-		Description: "A node is a rank, or a host where no node has that rank. " + aRun + " Without a node it shows the driver's log, or the head's if there is no driver. " +
+		Name: "logs", Usage: "show what the driver, a rank, the head's service or a node has said",
+		UsageText: "bringupd logs [flags] [driver | rank-N | ranks | head | NODE] [RUN | LOG-DIRECTORY]",
+		Description: "A node is its number, or a host where no node has that number; ranks are all of the job's world. " + aRun +
+			" Where none of these is named it shows the driver's log, or those of all ranks, or the head's if there is neither. " +
 			"On a terminal control characters are shown, not obeyed; elsewhere logs come as they are.",
 	}, under(otherFlags, own...), r.do)
 }
@@ -82,10 +85,20 @@ func (r *reading) open(ctx context.Context, args []string) (wanted func(name str
 	return r.wanted(ctx, what)
 }
 
-const driverLog = "driver.log"
+const (
+	driverLog = "driver.log"
+	everyRank = "ranks"
+	oneRank   = "rank-" // and its number
+)
 
-// ofHead tells whether a log is the head's service's, or another one of rank 0.
-func ofHead(name string, rank int) bool { return name != driverLog && rank <= 0 }
+// ofHead tells whether a log is the head's service's, or another one of its node.
+func ofHead(name string, rank int) bool { return name != driverLog && rank <= 0 && !ofRank(name, 0) }
+
+// ofRank tells whether a log is that of a rank of the job's world.
+func ofRank(name string, _ int) bool {
+	what, _, ok := signal.ParseLogName(name)
+	return ok && what == signal.OfRank
+}
 
 // wanted returns which logs are meant, by their names and the ranks in them.
 func (r *reading) wanted(ctx context.Context, what string) (func(name string, rank int) bool, error) {
@@ -93,20 +106,34 @@ func (r *reading) wanted(ctx context.Context, what string) (func(name string, ra
 	switch what {
 	case "":
 		names, err := r.run.Names(ctx, signal.Logs)
-		if err != nil || !slices.Contains(names, driverLog) {
-			return ofHead, err
+		switch {
+		case err == nil && slices.Contains(names, driverLog):
+			return ofDriver, nil
+		case err == nil && slices.ContainsFunc(names, func(name string) bool { return ofRank(name, 0) }):
+			return ofRank, nil
 		}
-		return ofDriver, nil
+		return ofHead, err
+	case everyRank:
+		return ofRank, nil
 	case "driver":
 		return ofDriver, nil
 	case "head":
 		return ofHead, nil
 	}
+	if number, is := strings.CutPrefix(what, oneRank); is {
+		one, err := strconv.Atoi(number)
+		if err != nil || one < 0 {
+			return nil, usage("cannot show %s: give %sN, the number of a rank", oneLine(what), oneRank)
+		}
+		return func(name string, rank int) bool { return rank == one && ofRank(name, rank) }, nil
+	}
 	node, _, err := r.run.node(ctx, what)
 	if err != nil {
 		return nil, err
 	}
-	return func(name string, rank int) bool { return rank == node || node == 0 && ofHead(name, rank) }, nil
+	return func(name string, rank int) bool {
+		return !ofRank(name, rank) && (rank == node || node == 0 && ofHead(name, rank))
+	}, nil
 }
 
 // node returns the rank and the host of a node that is named by either; the host

@@ -104,7 +104,7 @@ func (w *whichRun) openNode(ctx context.Context, args []string, refuseEnded bool
 // isNode tells whether an argument can't mean a run.
 func isNode(arg string) bool {
 	_, err := strconv.Atoi(arg)
-	return err == nil || arg == "driver" || arg == "head"
+	return err == nil || arg == "driver" || arg == "head" || arg == everyRank || strings.HasPrefix(arg, oneRank)
 }
 
 // stopTimeout bounds what is asked of the share at once, on behalf of somebody

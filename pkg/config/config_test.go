@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/team"
@@ -64,6 +65,17 @@ func TestPlan(t *testing.T) {
 		{
 			"with spares", 6, func(_ *testing.T, c *Config) { c.Driver, c.Team = []string{"go"}, team.Bounds{Min: 4, Max: 5} },
 			[]string{"rank 0 of 6 on n0", "meet 6 nodes", "team: 4:5 of them are the driver's", "gate", "runs go"},
+		},
+		{
+			"a world", 4, func(_ *testing.T, c *Config) {
+				c.Driver, c.World.PerNode, c.World.Bind = []string{"go"}, "gpu", binding.Kinds{CPU: true, GPU: true}
+				c.World.Hang = time.Minute
+			},
+			[]string{"rank 0 of 4", "meet 4 nodes", "gate", "every node runs a rank for each gpu of go, bound to cpu,gpu; the code of the first", "no rank does anything for 1m0s"},
+		},
+		{
+			"a world of so many", 4, func(_ *testing.T, c *Config) { c.Driver, c.World.Total, c.World.GoOn = []string{"go"}, 9, true },
+			[]string{"rank 0 of 4", "meet 4 nodes", "gate", "every node runs 9 ranks in all, node by node of go, bound to none; where one fails the others go on"},
 		},
 		{
 			"nothing to run", 1, func(*testing.T, *Config) {},

@@ -83,7 +83,7 @@ func TestDigestHasEveryField(t *testing.T) {
 	may := []string{"Identity", "LogDir", "Program", "Requeue.By", "Means", "Output"}
 	// What another value is of a field that is no plain one.
 	others := map[string]any{
-		"Driver": []string{"x"}, "Framework": framework.None{HeadCommand: "x"}, "CheckPolicy": "x", "Sandbox.Ready": new(health.Probe),
+		"Driver": []string{"x"}, "World.Env": []string{"X=1"}, "Framework": framework.None{HeadCommand: "x"}, "CheckPolicy": "x", "Sandbox.Ready": new(health.Probe),
 	}
 	other := func(name string, kind reflect.Kind) any {
 		if told, is := others[name]; is {

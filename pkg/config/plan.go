@@ -37,6 +37,9 @@ func (c Config) Plan(role roles.Role) []string {
 	if len(c.Driver) == 0 {
 		return append(lines, "driver: none; the job stays up until it is stopped")
 	}
+	if c.World.Wanted() {
+		return append(lines, c.World.plan(c.Driver)...)
+	}
 	return append(lines, fmt.Sprintf("driver: rank 0 runs %s; its exit code is the job's", strings.Join(c.Driver, " ")))
 }
 
@@ -107,7 +110,7 @@ func (c *Config) Announced() *signal.Plan {
 	}
 	if len(c.Driver) > 0 {
 		add(gate.Driver, 0)
-		p.Driver = filepath.Base(c.Driver[0])
+		p.Driver, p.World = filepath.Base(c.Driver[0]), c.World.Wanted()
 	}
 	return p
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/binding"
@@ -45,4 +46,23 @@ func (w World) validate(driver []string) error {
 		return fmt.Errorf("cannot use --hang-timeout=%s: give at least 1s, or 0 for none", w.Hang)
 	}
 	return nil
+}
+
+// plan tells what a daemon would run of it.
+func (w World) plan(driver []string) []string {
+	many := fmt.Sprintf("%d ranks in all, node by node", w.Total)
+	switch {
+	case w.Total == 0 && w.Counted():
+		many = "a rank for each " + w.PerNode
+	case w.Total == 0:
+		many = w.PerNode + " ranks"
+	}
+	lines := []string{fmt.Sprintf("ranks: every node runs %s of %s, bound to %s; the code of the first to fail is the job's", many, strings.Join(driver, " "), w.Bind)}
+	if w.GoOn {
+		lines[0] = fmt.Sprintf("ranks: every node runs %s of %s, bound to %s; where one fails the others go on", many, strings.Join(driver, " "), w.Bind)
+	}
+	if w.Hang > 0 {
+		lines = append(lines, fmt.Sprintf("hang: when no rank does anything for %s, tell why and end", w.Hang))
+	}
+	return lines
 }

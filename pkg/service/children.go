@@ -95,7 +95,7 @@ func (c *Children) Close(ctx context.Context) error { return c.cfg.Super.Close(c
 func (c *Children) LogName(child string) string {
 	if number, is := strings.CutPrefix(child, rankOf); is {
 		rank, _ := strconv.Atoi(number) // it is Rank's
-		return signal.LogName("rank", rank, 0)
+		return signal.LogName(signal.OfRank, rank, 0)
 	}
 	child = strings.ReplaceAll(child, " ", "-")
 	if child == Driver || strings.HasSuffix(child, "head") {

@@ -111,6 +111,10 @@ func LogName(what string, rank, size int) string {
 	return fmt.Sprintf("%s-%0*d.log", what, Width(size), rank)
 }
 
+// OfRank is what a log is of that is a rank's of the job's world: its number stands where
+// others have a node's.
+const OfRank = "rank"
+
 // ParseLogName takes a name in Logs apart: what it is of, and the rank; -1 where
 // there is one for all nodes.
 func ParseLogName(name string) (what string, rank int, ok bool) {

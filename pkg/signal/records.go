@@ -72,6 +72,8 @@ type Plan struct {
 	Sandboxes string `json:"sandboxes,omitempty"`
 	// Driver is the first word of the driver, without where it is.
 	Driver string `json:"driver,omitempty"`
+	// World says that the driver runs in ranks on all nodes.
+	World bool `json:"world,omitempty"`
 	// Rest is the longest pause between two beats of a head that is well; 0 where
 	// an older head does not tell.
 	Rest time.Duration `json:"rest_ns,omitempty"`

@@ -44,6 +44,7 @@ type Status struct {
 	counts
 	times
 	Driver string      `json:"driver,omitempty"`
+	World  bool        `json:"world,omitempty"` // the driver runs in ranks on all nodes
 	Waits  []Wait      `json:"waits_for,omitempty"`
 	Steps  []StepCount `json:"steps"` // where the nodes are, in the order of the sequence
 	nodesShown
@@ -177,7 +178,7 @@ func Summarize(run *Run, look Look) Status {
 	v := newView(run, look.Now)
 	s := Status{
 		subject: subject{StatusVersion, tame(run.Name), tame(run.Path), look.Now},
-		State:   v.state(), times: times{v.elapsed(), v.toGate()}, Driver: tame(v.plan.Driver), End: v.end(), Problems: tameAll(run.Problems),
+		State:   v.state(), times: times{v.elapsed(), v.toGate()}, Driver: tame(v.plan.Driver), World: v.plan.World, End: v.end(), Problems: tameAll(run.Problems),
 	}
 	s.counts = counts{Nodes: run.Size(), Need: v.need}
 	s.Steps, s.Ready = v.count(s.Over())

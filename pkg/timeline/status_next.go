@@ -37,6 +37,9 @@ func (v *view) next(s Status) (what string, deadline *time.Time) {
 	case Ending:
 		return "the nodes end what they run, and the head writes the result", nil
 	case IsUp:
+		if v.plan.World {
+			return "the end of the last rank ends the job, or the first that fails", nil
+		}
 		if v.has(gate.Driver) {
 			return "the driver's end ends the job", nil
 		}

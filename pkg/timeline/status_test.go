@@ -163,6 +163,11 @@ func TestStatus(t *testing.T) {
 		{"up", func() *Run { return open(up(4)) }, 0, 0, []string{
 			"UP  4711.0  4/4 ready, for 00:37, the gate opened after 5s: the driver train.py runs\n", "next: the driver's end ends the job\n",
 		}, []string{"…"}},
+		{"up with a world", func() *Run {
+			run := open(up(4))
+			run.Job.Plan.World = true
+			return run
+		}, 0, 0, []string{"the gate opened after 5s: the ranks of train.py run\n", "next: the end of the last rank ends the job, or the first that fails\n"}, nil},
 		{"up without a driver", func() *Run {
 			run := open(up(2))
 			run.Job.Plan.Steps, run.Job.Plan.Driver = []string{"join"}, ""

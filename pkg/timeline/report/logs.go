@@ -62,6 +62,11 @@ func worth(run *timeline.Run, names []string) (logs []wanted) {
 		switch {
 		case !ok:
 			continue
+		case what == signal.OfRank:
+			w.rank = -1 // it is no node's
+			if cause != nil && cause.Log == name {
+				w.lines, w.first = logLines, 1
+			}
 		case rank < 0:
 			w.lines, w.first = logLines, 0
 			if what == "driver" || what == "head" {
