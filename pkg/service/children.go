@@ -107,7 +107,7 @@ func (c *Children) LogName(child string) string {
 // Start starts a child that logs into the run directory. It is stopped by Stop.
 // Its errors are those of process.Supervisor.
 func (c *Children) Start(ctx context.Context, spec process.Spec) (*process.Child, error) {
-	log := c.openLog(c.LogName(spec.Name))
+	log := c.openLog(spec.Name)
 	spec.Log = log
 	child, err := c.Launch(ctx, spec)
 	if err != nil {
@@ -130,11 +130,19 @@ func (c *Children) Start(ctx context.Context, spec process.Spec) (*process.Child
 	return child, nil
 }
 
-// openLog returns a log in the run directory, whose lines never wait for the share.
-func (c *Children) openLog(name string) *signal.Journal {
-	file := c.dir.LogFile(signal.Logs, name)
+// logPatience is for how long the driver or a rank may be held up by a share that
+// does not take its log: nothing that it prints is lost where the share is but slow.
+const logPatience = time.Second
+
+// openLog returns a child's log in the run directory. What is not the user's never
+// waits for the share.
+func (c *Children) openLog(child string) *signal.Journal {
+	file := c.dir.LogFile(signal.Logs, c.LogName(child))
 	log := signal.NewJournal()
 	log.Eager = true
+	if IsUsers(child) {
+		log.Patience = logPatience
+	}
 	log.Dropped = func(lines int) string {
 		return fmt.Sprintf("[bringupd: %d lines dropped: the log was not taking them]", lines)
 	}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -75,6 +76,50 @@ func TestSignalsReachAllRanks(t *testing.T) {
 	c.adopt(second.Name(), second)
 	for _, heard := range []string{firstHeard, secondHeard} {
 		untilHolds(t, heard, "heard\n")
+	}
+}
+
+// All that a rank prints at full speed is in its log.
+func TestLogHasAllOfARank(t *testing.T) {
+	t.Parallel()
+	const row = "0123456789012345678901234567890123456789"
+	for name, tc := range map[string]struct {
+		script, row string
+		rows        int
+	}{
+		"100 MB of lines": {"yes " + row + " | head -n 2500000", row + "\n", 2_500_000},
+		"a line of 10 MB": {"yes " + row + " | head -n 250000 | tr -d '\\n'; echo", row, 250_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := children(t)
+			dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.cfg.Logged = func(err error) {
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			c.Open(dir, 0, 1, "n0")
+			if _, err := c.Start(t.Context(), process.Spec{Name: Rank(3), Argv: Shell(tc.script), Env: os.Environ()}); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(dir.LogFile(signal.Logs, c.LogName(Rank(3))).Path())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range tc.rows {
+				rest, whole := bytes.CutPrefix(got, []byte(tc.row))
+				if !whole {
+					t.Fatalf("%d bytes before the end there is %.60q", len(got), got)
+				}
+				got = rest
+			}
+			if len(bytes.TrimSpace(got)) > 0 {
+				t.Errorf("more is in the log: %.60q", got)
+			}
+		})
 	}
 }
 

@@ -22,10 +22,13 @@ const (
 	// at most so late, and a bring-up of a few seconds costs none. Each journal
 	// is up to a quarter slower, or a thousand nodes would write at once.
 	journalPace = 5 * time.Second
+	// journalRetry is how often a file that has refused is asked again while
+	// somebody waits for it.
+	journalRetry = 50 * time.Millisecond
 )
 
-// Journal appends lines to a file of the run directory without ever making
-// its callers wait for the share: lines are gathered and written by a goroutine
+// Journal appends lines to a file of the run directory without making its
+// callers wait for the share, unless they have patience: lines are gathered and written by a goroutine
 // of its own. What the share does not take is kept, and offered again with what
 // comes next; what is more than a journal keeps is dropped, with a count.
 type Journal struct {
@@ -35,11 +38,19 @@ type Journal struct {
 	// Eager has each line offered to the file at once, for whom it must not be
 	// late. It is not to be changed either.
 	Eager bool
+	// Patience is for how long the file may take nothing until lines are dropped:
+	// as long as it takes something, Write waits where there is no room. 0: Write
+	// never waits. It is not to be changed either.
+	Patience time.Duration
 
 	mu      sync.Mutex
-	pending []byte // guarded by mu
-	rest    []byte // what the file was given last and has not taken; guarded by mu
-	dropped int    // lines, guarded by mu
+	pending []byte        // guarded by mu
+	rest    []byte        // what the file was given last and has not taken; guarded by mu
+	dropped int           // lines, guarded by mu
+	parted  bool          // what was dropped last has no end; guarded by mu
+	torn    bool          // what was taken into rest last ends within a line; guarded by mu
+	since   time.Time     // when the file has taken something last, or was given it after a rest; guarded by mu
+	room    chan struct{} // closed when pending is taken; nil where nobody waits, guarded by mu
 	file    io.WriteCloser
 	closed  error         // what closing the file has said; set before ended is closed
 	taken   chan struct{} // closed when nothing is left to write; nil where nobody waits, guarded by mu
@@ -62,24 +73,63 @@ func NewJournal() *Journal {
 // Open lets the journal write to file, and starts to. It may be called once.
 func (j *Journal) Open(file io.WriteCloser) {
 	j.mu.Lock()
-	j.file = file
+	j.file, j.since = file, time.Now()
 	j.mu.Unlock()
 	go j.run()
 }
 
-// Write appends one whole line. It never blocks and never fails.
-func (j *Journal) Write(line []byte) (int, error) {
+// Write appends whole lines, or a piece of one that goes on with the next Write.
+// It never fails, and waits for no longer than Patience says.
+func (j *Journal) Write(lines []byte) (int, error) {
 	if j.Eager {
 		defer func() { _ = j.Sync() }()
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if len(j.pending)+len(line) > journalLimit {
-		j.dropped++
-		return len(line), nil
+	if len(j.rest)+len(j.pending) == 0 {
+		j.since = time.Now() // it is asked from now on
 	}
-	j.pending = append(j.pending, line...)
-	return len(line), nil
+	for len(j.pending)+len(lines) > journalLimit || j.Patience > 0 && j.missing() > 0 {
+		if len(lines) > journalLimit || !j.awaitRoom() {
+			j.dropped += bytes.Count(lines, []byte{'\n'})
+			j.parted = !bytes.HasSuffix(lines, []byte{'\n'})
+			return len(lines), nil
+		}
+	}
+	j.pending = append(j.pending, lines...)
+	return len(lines), nil
+}
+
+// missing returns how many lines were dropped, also in part; it needs mu.
+func (j *Journal) missing() int {
+	if j.parted {
+		return j.dropped + 1
+	}
+	return j.dropped
+}
+
+// awaitRoom waits a little for the file to take what is pending, and returns
+// false where it is not worth it. It needs mu, which it gives away meanwhile.
+func (j *Journal) awaitRoom() bool {
+	left := j.Patience - time.Since(j.since)
+	if left <= 0 || j.file == nil || j.life.Err() != nil {
+		return false
+	}
+	if j.room == nil {
+		j.room = make(chan struct{})
+	}
+	room := j.room
+	j.mu.Unlock()
+	defer j.mu.Lock()
+	_ = j.Sync()
+	wait := time.NewTimer(min(left, journalRetry))
+	defer wait.Stop()
+	select {
+	case <-room:
+	case <-wait.C:
+	case <-j.life.Done():
+	}
+	return true
 }
 
 // Sync asks for what is pending to be written soon. It does not wait.
@@ -111,6 +161,9 @@ func (j *Journal) drain() {
 		n, err := j.file.Write(j.rest)
 		j.mu.Lock()
 		j.rest = j.rest[n:]
+		if n > 0 {
+			j.since = time.Now()
+		}
 		j.mu.Unlock()
 		if err != nil {
 			return // told of by the records that can't be published either
@@ -126,9 +179,20 @@ func (j *Journal) next() bool {
 	if len(j.rest) > 0 {
 		return true
 	}
-	j.rest, j.pending = j.pending, nil
-	if j.dropped > 0 {
-		j.rest, j.dropped = append(append(j.rest, j.Dropped(j.dropped)...), '\n'), 0
+	j.rest, j.pending, j.since = j.pending, nil, time.Now()
+	if j.room != nil {
+		close(j.room)
+		j.room = nil
+	}
+	if len(j.rest) > 0 {
+		j.torn = j.rest[len(j.rest)-1] != '\n'
+	}
+	if missing := j.missing(); missing > 0 {
+		if j.torn {
+			j.rest = append(j.rest, '\n')
+		}
+		j.rest = append(append(j.rest, j.Dropped(missing)...), '\n')
+		j.dropped, j.parted, j.torn = 0, false, false
 	}
 	if len(j.rest) == 0 && j.taken != nil {
 		close(j.taken)
@@ -159,7 +223,7 @@ func (j *Journal) Flush(ctx context.Context) error {
 func (j *Journal) Left() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return bytes.Count(j.rest, []byte{'\n'}) + bytes.Count(j.pending, []byte{'\n'}) + j.dropped
+	return bytes.Count(j.rest, []byte{'\n'}) + bytes.Count(j.pending, []byte{'\n'}) + j.missing()
 }
 
 // Close writes what is pending, closes the file, and waits for it until ctx

@@ -169,6 +169,60 @@ func TestJournalHangingFile(t *testing.T) {
 	})
 }
 
+// Who has patience waits for a file that is slow, and nothing is lost.
+func TestJournalWaitsForSlowFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, file := NewJournal(), &slowFile{}
+		j.Eager, j.Patience = true, time.Second
+		j.Open(file)
+		kilobyte := strings.Repeat("x", 1023) + "\n"
+		for range 20 << 10 {
+			line(t, j, kilobyte)
+		}
+		closeJournal(t, j)
+		if text, _, _ := file.seen(); text != strings.Repeat(kilobyte, 20<<10) {
+			t.Errorf("got %d bytes, want %d", len(text), 20<<20)
+		}
+	})
+}
+
+// slowFile takes nine tenths of a second for each write.
+type slowFile struct{ sink }
+
+func (s *slowFile) Write(data []byte) (int, error) {
+	time.Sleep(900 * time.Millisecond)
+	return s.sink.Write(data)
+}
+
+// A file that hangs holds who has patience up once for as long, and then tells how
+// many lines are missing, the torn one too.
+func TestJournalPatienceEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, file := NewJournal(), &sink{hang: make(chan struct{})}
+		j.Eager, j.Patience = true, time.Second
+		j.Open(file)
+		line(t, j, "first\n")
+		synctest.Wait()
+		kept := strings.Repeat("x", journalLimit-2) + "\nb"
+		began := time.Now()
+		line(t, j, kept)
+		for _, text := range []string{"egun, and its end\n", "two\n", "three\n", "four, "} {
+			line(t, j, text)
+		}
+		if waited := time.Since(began); waited != time.Second {
+			t.Errorf("held up for %v", waited)
+		}
+		close(file.hang)
+		synctest.Wait()
+		line(t, j, "after\n")
+		closeJournal(t, j)
+		text, _, _ := file.seen()
+		if want := "first\n" + kept + "\n{\"dropped\":4}\nafter\n"; text != want {
+			t.Errorf("got %d bytes that end in %q, want %d", len(text), text[max(0, len(text)-60):], len(want))
+		}
+	})
+}
+
 func TestJournalDropsWhatIsTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, file := NewJournal(), &sink{}
