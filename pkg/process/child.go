@@ -39,8 +39,8 @@ type Spec struct {
 	// Stdout and Stderr get its output byte for byte, each from a goroutine of its own. A writer that does not take it
 	// holds the child up; one that fails with EPIPE closes the child's pipe. nil: it is not passed on.
 	Stdout, Stderr io.Writer
-	// Log gets the lines of both streams, one a Write. It must not block, nor keep what it is given. A line over 64 KiB
-	// comes in pieces. nil: no log. It is not used after Done, unless Stdout or Stderr hang: see Exit.Err.
+	// Log gets the lines of both streams, some a Write, and of one over 64 KiB pieces. It may block for a bounded
+	// time alone, and must not keep what it is given. nil: no log. It is not used after Done, unless Stdout or Stderr hang: see Exit.Err.
 	Log io.Writer
 	// KeepLines is how many last lines LastLines returns; 0: 20, negative: none.
 	KeepLines int

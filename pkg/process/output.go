@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// longestLine is where a line is cut into pieces.
+	// longestLine is how much of a line is kept until it ends: a longer one is logged in
+	// pieces, which stand behind one another.
 	longestLine = 64 << 10
-	// cutMark ends each piece of a cut line but the last.
+	// cutMark ends in the log a piece of a line that the other stream has come between.
 	cutMark = " [bringupd: the line goes on]"
 	// keptLine is how much of a line is kept for LastLines, in bytes.
 	keptLine = 1 << 10
@@ -38,10 +39,15 @@ type output struct {
 	delivered latch        // both readers have delivered what there was
 	closed    latch        // both readers have ended
 
+	// logging is locked before mu, and while the log is written, which may take a while:
+	// who asks for the last lines does not wait for it.
+	logging sync.Mutex
+	text    []byte  // for the log: its memory is used again; guarded by logging
+	begun   *stream // whose line the log ends within; guarded by logging
+
 	mu       sync.Mutex
 	tail     [][]byte // the last lines, the newest last. Their memory is used again: a driver prints millions
 	kept     int      // how many of them there are, which are those at the end
-	line     []byte   // for the log: its memory is used again
 	finishes bool     // finish was called; it and the readers' deadlines change together
 }
 
@@ -248,35 +254,44 @@ func (s *stream) take(b []byte) bool {
 
 // split cuts b into lines, for the tail and the log.
 func (s *stream) split(b []byte) {
-	s.out.mu.Lock()
-	defer s.out.mu.Unlock()
-	s.lines.Add(b, s.out.take)
+	s.log(func() { s.lines.Add(b, s.line) })
 }
 
 // flush makes a line of what has no end.
 func (s *stream) flush() {
-	s.out.mu.Lock()
-	defer s.out.mu.Unlock()
-	s.lines.End(s.out.take)
+	s.log(func() { s.lines.End(s.line) })
 }
 
-// take takes one line of either stream, or a piece of one that goes on; o.mu is held.
-func (o *output) take(line []byte, goesOn bool) {
+// log writes to the log what the lines of cut are.
+func (s *stream) log(cut func()) {
+	o := s.out
+	o.logging.Lock()
+	defer o.logging.Unlock()
+	o.text = o.text[:0]
+	o.mu.Lock()
+	cut()
+	o.mu.Unlock()
+	if o.log != nil && len(o.text) > 0 {
+		_, _ = o.log.Write(o.text) // who gave it knows how it fares
+	}
+}
+
+// line takes one line, or a piece of one that goes on; logging and mu are held.
+func (s *stream) line(line []byte, goesOn bool) {
+	o := s.out
 	if most := len(o.tail); most > 0 {
 		oldest := o.tail[0]
 		copy(o.tail, o.tail[1:])
 		o.tail[most-1] = appendShown(oldest[:0], line)
 		o.kept = min(o.kept+1, most)
 	}
-	if o.log == nil {
-		return
+	if o.begun != nil && o.begun != s {
+		o.text = append(append(o.text, cutMark...), '\n')
 	}
-	o.line = append(o.line[:0], line...)
-	if goesOn {
-		o.line = append(o.line, cutMark...)
+	o.text, o.begun = append(o.text, line...), s
+	if !goesOn {
+		o.text, o.begun = append(o.text, '\n'), nil
 	}
-	o.line = append(o.line, '\n')
-	_, _ = o.log.Write(o.line) // who gave it knows how it fares
 }
 
 // appendShown appends what a terminal would show of a line: of a progress bar, which goes back with "\r" to write over

@@ -201,33 +201,34 @@ func TestLogHasWholeLinesOfBothStreams(t *testing.T) {
 	}
 }
 
-func TestLogCutsLongLines(t *testing.T) {
+func TestLogKeepsLongLines(t *testing.T) {
 	s := newSupervisor(t)
-	for _, tc := range []struct {
-		name string
-		size int
-		want []int // the lengths of the pieces
-	}{
-		{"as long as a line may be", longestLine, []int{longestLine}},
-		{"one more", longestLine + 1, []int{longestLine, 1}},
-		{"three pieces", 2*longestLine + 7, []int{longestLine, longestLine, 7}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
+	for _, size := range []int{longestLine, longestLine + 1, 2*longestLine + 7, 10 << 20} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			log := &buffer{}
-			spec := shell(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; echo; echo end", tc.size))
+			spec := shell(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; echo; echo end", size))
 			spec.Log = log
 			finished(t, start(t, s, spec))
-			lines := strings.Split(strings.TrimSuffix(log.text(), "\n"), "\n")
-			if len(lines) != len(tc.want)+1 || lines[len(lines)-1] != "end" {
-				t.Fatalf("%d lines, want %d and the end", len(lines), len(tc.want))
-			}
-			for i, size := range tc.want {
-				piece, marked := strings.CutSuffix(lines[i], cutMark)
-				if len(piece) != size || marked != (i < len(tc.want)-1) {
-					t.Errorf("piece %d has %d bytes, marked %v; want %d", i, len(piece), marked, size)
-				}
+			if got := log.text(); got != strings.Repeat("x", size)+"\nend\n" {
+				t.Errorf("the log has %d bytes, want %d", len(got), size+5)
 			}
 		})
+	}
+}
+
+// The other stream's lines begin lines of their own, also within a long one.
+func TestLogMarksWhatCameBetween(t *testing.T) {
+	log := &buffer{}
+	o := newOutput(Spec{Log: log})
+	out, err := o.streams[0], o.streams[1]
+	long := strings.Repeat("x", longestLine+1)
+	out.split([]byte(long))
+	err.split([]byte("between\n"))
+	out.split([]byte("yz\n"))
+	err.split([]byte("no end"))
+	err.flush()
+	if got, want := log.text(), long[1:]+cutMark+"\nbetween\nxyz\nno end\n"; got != want {
+		t.Errorf("the log ends in %q, want %q", got[max(0, len(got)-80):], want[len(want)-80:])
 	}
 }
 
