@@ -63,6 +63,7 @@ func (o *options) ofWorld() settings {
 		yes("bind-strict", &w.BindStrict, "let the job fail, with 75, where a rank is not where it should be"),
 		choice("output", output.Modes, (*string)(&w.Output), "whose output is passed on, by whole lines: all, rank0 (its standard output as it comes), or none; the logs have all"),
 		yes("tag", &w.Tag, "begin each line with the rank and the node it is of: [12 n3]"),
+		yes("merge-identical", &w.Merge, "show a line once that ranks of a node print alike within 200ms, which it waits for: [0-7]"),
 		stdin,
 		variables("env", &w.Env, "variable of the ranks, which wins over all others but BRINGUPD_…; may be repeated").not(byVariable),
 		goesOn,

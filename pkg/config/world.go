@@ -25,6 +25,8 @@ type World struct {
 	Output output.Mode
 	Tag    bool
 	Stdin  int
+	// Merge has lines that several ranks of a node print alike shown once.
+	Merge bool
 	// GoOn has the other ranks run on where one has failed.
 	GoOn bool
 	// Hang is for how long no rank may do anything, until the job is ended; 0: as long as

@@ -173,7 +173,7 @@ func (n *node) crew(place *seat, record *signal.RanksRecord) *ranks.Crew {
 	local := plan.On(place.rank)
 	kit := ranks.Kit{Base: base, Plan: plan, At: at, Places: n.layout.Assign(len(local), n.kinds()), Own: n.cfg.World.Env}
 	chorus := output.New(output.Config{
-		Out: n.cfg.Files.Out, Err: n.cfg.Files.Err, Mode: n.cfg.World.Output, Tag: n.cfg.World.Tag, Host: n.id.Host, Ranks: plan.Ranks(),
+		Out: n.cfg.Files.Out, Err: n.cfg.Files.Err, Mode: n.cfg.World.Output, Tag: n.cfg.World.Tag, Host: n.id.Host, Ranks: plan.Ranks(), Merge: n.cfg.World.Merge,
 	})
 	n.chorus.Store(chorus)
 	return &ranks.Crew{

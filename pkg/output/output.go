@@ -44,12 +44,16 @@ type Config struct {
 	Tag      bool   // each line begins with its rank and Host
 	Host     string // this node's
 	Ranks    int    // of the world
+	// Merge has lines that several ranks print alike shown once: each begins with those
+	// whose it is, and waits a little for others.
+	Merge bool
 }
 
 // Chorus is what the ranks of one node print. It is safe for concurrent use.
 type Chorus struct {
 	cfg      Config
-	out, err *sink // one, where both are the same file
+	out, err *sink             // one, where both are the same file
+	merge    map[*sink]*merger // empty where lines are not merged
 
 	mu     sync.Mutex
 	voices map[int][]*voice // of each rank; guarded by mu
@@ -61,6 +65,16 @@ func New(cfg Config) *Chorus {
 	c.err = c.out
 	if !same(cfg.Out, cfg.Err) {
 		c.err = newSink(cfg.Err)
+	}
+	c.merge = make(map[*sink]*merger)
+	if host := cfg.Host; cfg.Merge {
+		if !cfg.Tag {
+			host = ""
+		}
+		c.merge[c.out] = newMerger(c.out, host)
+		if c.err != c.out {
+			c.merge[c.err] = newMerger(c.err, host)
+		}
 	}
 	return c
 }
@@ -88,7 +102,8 @@ func (c *Chorus) Writer(rank int, isErr bool) io.Writer {
 	if isErr {
 		v.to = c.err
 	}
-	if c.cfg.Tag {
+	v.merge = c.merge[v.to]
+	if c.cfg.Tag && v.merge == nil {
 		v.tag = fmt.Sprintf("[%d %s] ", rank, c.cfg.Host)
 	}
 	v.raw = !c.cfg.Tag && (c.cfg.Ranks == 1 || c.cfg.Mode == Rank0 && !isErr)
@@ -118,6 +133,9 @@ func (c *Chorus) Close(ctx context.Context) error {
 	for _, rank := range ranks {
 		c.End(rank)
 	}
+	for _, m := range c.merge {
+		m.close()
+	}
 	c.out.stop()
 	c.err.stop()
 	err := c.out.await(ctx, "standard output")
@@ -129,10 +147,11 @@ func (c *Chorus) Close(ctx context.Context) error {
 
 // voice is one of a rank's two streams.
 type voice struct {
-	rank int
-	to   *sink
-	tag  string
-	raw  bool // no other can be mixed with it: it is passed on as it comes
+	rank  int
+	to    *sink
+	tag   string
+	merge *merger // nil where lines are not merged
+	raw   bool    // no other can be mixed with it: it is passed on as it comes
 
 	mu    sync.Mutex
 	lines process.Lines // guarded by mu
@@ -164,18 +183,25 @@ func (v *voice) end() {
 // pass needs mu.
 func (v *voice) pass(line []byte, more bool) error {
 	v.whole = append(append(v.whole[:0], v.tag...), line...)
-	if v.tag != "" && colored(line) {
+	if (v.tag != "" || v.merge != nil) && colored(line) {
 		v.whole = append(v.whole, "\x1b[0m"...)
 	}
 	if more {
 		v.whole = append(v.whole, goesOn...)
 	}
 	v.whole = append(v.whole, '\n')
-	err := v.to.add(v.rank, v.whole)
+	err := v.give(v.whole)
 	if cap(v.whole) > keptRoom {
 		v.whole = nil // a long line is rare, and ranks are many
 	}
 	return err
+}
+
+func (v *voice) give(line []byte) error {
+	if v.merge != nil {
+		return v.merge.add(v.rank, line)
+	}
+	return v.to.add(v.rank, line)
 }
 
 // keptRoom is how much memory a voice keeps for its next line.
