@@ -29,6 +29,7 @@ type Head struct {
 	nudged   chan struct{}
 	tasks    sync.WaitGroup
 	callers  Callers // may be nil
+	meet     func(ctx context.Context, rank int, conn net.Conn)
 
 	mu        sync.Mutex
 	strangers list.List // of net.Conn, the oldest first: who has not proven itself yet
@@ -144,6 +145,10 @@ func (h *Head) receive(ctx context.Context, conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
+	if rank&meetingFlag != 0 {
+		h.tasks.Go(func() { h.meet(ctx, rank&^meetingFlag, conn) })
+		return
+	}
 	// A goroutine of its own, for this one's stack has grown while it reckoned.
 	if rank == guestRank {
 		h.tasks.Go(func() { h.host(ctx, l) })
@@ -168,7 +173,7 @@ func (h *Head) follow(ctx context.Context, rank int, l *link) {
 
 // identify returns the worker's rank and its link, which has the seat, or nil where it is not let in.
 func (h *Head) identify(ctx context.Context, conn net.Conn) (int, *link) {
-	stranger := h.meet(conn)
+	stranger := h.count(conn)
 	defer h.know(stranger)
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	who, ours, err := examine(conn, h.cfg.Key)
@@ -176,6 +181,8 @@ func (h *Head) identify(ctx context.Context, conn net.Conn) (int, *link) {
 	switch rank := int64(who.rank()); {
 	case err != nil:
 	case rank == guestRank && h.callers != nil:
+		err = pronounce(conn, h.cfg.Key, who, ours, welcome)
+	case rank&meetingFlag != 0 && h.meet != nil && rank&^meetingFlag < int64(h.cfg.Size):
 		err = pronounce(conn, h.cfg.Key, who, ours, welcome)
 	case rank < 1 || rank >= int64(h.cfg.Size):
 		err = errWrongRank
@@ -189,8 +196,8 @@ func (h *Head) identify(ctx context.Context, conn net.Conn) (int, *link) {
 	return int(who.rank()), l
 }
 
-// meet counts a stranger in. Where there are too many the oldest goes: ours take a moment only, and come again.
-func (h *Head) meet(conn net.Conn) *list.Element {
+// count counts a stranger in. Where there are too many the oldest goes: ours take a moment only, and come again.
+func (h *Head) count(conn net.Conn) *list.Element {
 	const more = 64
 	h.mu.Lock()
 	defer h.mu.Unlock()

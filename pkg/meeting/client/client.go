@@ -1,0 +1,262 @@
+// Package client is a program's side of its node's meeting: put, get, fence, abort and watch, by the socket that
+// BRINGUPD_SOCKET names. docs/kv.md has the protocol.
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Where a program finds the socket, and which rank it is.
+const (
+	SocketVariable = "BRINGUPD_SOCKET"
+	RankVariable   = "BRINGUPD_RANK"
+)
+
+// Limits of what is put, in bytes, and of keys in all.
+const (
+	LongestKey   = 255
+	LargestValue = 1 << 20
+	MostKeys     = 100_000
+)
+
+// Ask is a request: one line of JSON.
+type Ask struct {
+	ID      uint64  `json:"id"`
+	Op      string  `json:"op"`                // hello, put, commit, get, fence, abort or watch
+	Rank    *int    `json:"rank,omitempty"`    // of hello: which rank asks; none for another program of the node
+	Key     string  `json:"key,omitempty"`     // of put and get
+	Value   []byte  `json:"value,omitempty"`   // of put, in base64
+	Commit  bool    `json:"commit,omitempty"`  // of put: commit at once
+	Owner   string  `json:"owner,omitempty"`   // of get: a rank's number, or n and a node's; empty for whoever has put it
+	Timeout float64 `json:"timeout,omitempty"` // of get and fence, in seconds; 0 for no deadline
+	Name    string  `json:"name,omitempty"`    // of fence
+	Collect bool    `json:"collect,omitempty"` // of fence: have all its data sent to every node
+	Code    int     `json:"code,omitempty"`    // of abort
+	Message string  `json:"message,omitempty"` // of abort
+}
+
+// Answer is the answer to a request, or one of those to watch: one line of JSON.
+type Answer struct {
+	ID    uint64 `json:"id"`
+	Error string `json:"error,omitempty"`
+	Value []byte `json:"value,omitempty"` // of get, in base64
+	Owner string `json:"owner,omitempty"` // of get: who has put it
+	Event *Event `json:"event,omitempty"` // of watch
+}
+
+// Event is something that has happened in the world.
+type Event struct {
+	Kind string `json:"kind"` // ended, lost, aborted or fence
+	Who  string `json:"who"`  // "rank 3 on n1", "n2", or the fence's name
+	What string `json:"what"` // how it has ended, or the abort's message
+	Code int    `json:"code,omitempty"`
+}
+
+// Client is a connection to the node's meeting. Its methods may be called side by side.
+type Client struct {
+	conn    net.Conn
+	reading sync.WaitGroup
+
+	mu      sync.Mutex
+	last    uint64
+	waiting map[uint64]chan Answer
+	err     error // why nothing more is answered
+}
+
+// ErrNoMeeting is that this program was not started by a daemon that has a meeting.
+var ErrNoMeeting = errors.New("cannot find a place to meet: " + SocketVariable + " is not set; it is for programs that bringupd has started")
+
+// Dial connects to the socket that the environment names, as the rank that it names.
+func Dial(ctx context.Context) (*Client, error) {
+	path := os.Getenv(SocketVariable)
+	if path == "" {
+		return nil, ErrNoMeeting
+	}
+	var rank *int
+	if text := os.Getenv(RankVariable); text != "" {
+		number, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, fmt.Errorf("cannot tell which rank this is: %s=%s is not a number", RankVariable, text)
+		}
+		rank = &number
+	}
+	return DialAs(ctx, path, rank)
+}
+
+// DialAs connects to a socket as a rank of this node, or as another program where rank is nil.
+func DialAs(ctx context.Context, path string, rank *int) (*Client, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot reach this node's meeting: %w", err)
+	}
+	c := &Client{conn: conn, waiting: make(map[uint64]chan Answer)}
+	c.reading.Go(c.read)
+	if _, err := c.ask(ctx, Ask{Op: "hello", Rank: rank}); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close ends the connection: what was put and not committed is gone.
+func (c *Client) Close() {
+	_ = c.conn.Close()
+	c.reading.Wait()
+}
+
+// Put keeps a value for the caller until Commit. Keys have 1 to 255 printable characters of ASCII without spaces,
+// values up to 1 MiB.
+func (c *Client) Put(ctx context.Context, key string, value []byte) error {
+	_, err := c.ask(ctx, Ask{Op: "put", Key: key, Value: value})
+	return err
+}
+
+// Commit lets others have what was put: who gets it by key and owner, and everybody after a fence.
+func (c *Client) Commit(ctx context.Context) error {
+	_, err := c.ask(ctx, Ask{Op: "commit"})
+	return err
+}
+
+// Get waits for a value until ctx ends or the timeout, where it is not 0, is over; the error then says who is missing.
+// The owner is a rank's number, or n and a node's; empty for whoever has put it.
+func (c *Client) Get(ctx context.Context, key, owner string, timeout time.Duration) (value []byte, from string, err error) {
+	answer, err := c.ask(ctx, Ask{Op: "get", Key: key, Owner: owner, Timeout: timeout.Seconds()})
+	return answer.Value, answer.Owner, err
+}
+
+// Fence waits until all ranks of the world have entered the fence of this name as often as the caller. With collect
+// all that was committed before is on every node then.
+func (c *Client) Fence(ctx context.Context, name string, collect bool, timeout time.Duration) error {
+	_, err := c.ask(ctx, Ask{Op: "fence", Name: name, Collect: collect, Timeout: timeout.Seconds()})
+	return err
+}
+
+// Abort ends the job with a code, 1 to 255, and a message.
+func (c *Client) Abort(ctx context.Context, code int, message string) error {
+	_, err := c.ask(ctx, Ask{Op: "abort", Code: code, Message: message})
+	return err
+}
+
+// Watch hands over events until ctx ends or on returns an error, which it returns. Ends and losses of before come first.
+func (c *Client) Watch(ctx context.Context, on func(Event) error) error {
+	id, answers, err := c.send(Ask{Op: "watch"})
+	if err != nil {
+		return err
+	}
+	defer c.forget(id)
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case answer, ok := <-answers:
+			switch {
+			case !ok:
+				return c.broken()
+			case answer.Error != "":
+				return errors.New(answer.Error)
+			case answer.Event != nil:
+				if err := on(*answer.Event); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+func (c *Client) ask(ctx context.Context, ask Ask) (Answer, error) {
+	id, answers, err := c.send(ask)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer c.forget(id)
+	select {
+	case <-ctx.Done():
+		return Answer{}, context.Cause(ctx)
+	case answer, ok := <-answers:
+		if !ok {
+			return Answer{}, c.broken()
+		}
+		if answer.Error != "" {
+			return Answer{}, errors.New(answer.Error)
+		}
+		return answer, nil
+	}
+}
+
+// send writes a request under a number of its own.
+func (c *Client) send(ask Ask) (uint64, <-chan Answer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, nil, c.err
+	}
+	c.last++
+	ask.ID = c.last
+	answers := make(chan Answer, 16)
+	c.waiting[ask.ID] = answers
+	line, err := json.Marshal(ask)
+	if err == nil {
+		_, err = c.conn.Write(append(line, '\n'))
+	}
+	if err != nil {
+		delete(c.waiting, ask.ID)
+		return 0, nil, fmt.Errorf("cannot ask this node's meeting: %w", err)
+	}
+	return ask.ID, answers, nil
+}
+
+func (c *Client) forget(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.waiting, id)
+}
+
+func (c *Client) broken() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// read hands the answers to who waits for them.
+func (c *Client) read() {
+	reader := bufio.NewReader(c.conn)
+	decoder := json.NewDecoder(reader)
+	for {
+		var answer Answer
+		if err := decoder.Decode(&answer); err != nil {
+			c.end(fmt.Errorf("cannot hear this node's meeting any more: %w", err))
+			return
+		}
+		c.mu.Lock()
+		answers := c.waiting[answer.ID]
+		if answers != nil {
+			select {
+			case answers <- answer:
+			default: // a watcher that does not read: it is told by the end
+				close(answers)
+				delete(c.waiting, answer.ID)
+			}
+		}
+		c.mu.Unlock()
+	}
+}
+
+func (c *Client) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+	for id, answers := range c.waiting {
+		close(answers)
+		delete(c.waiting, id)
+	}
+}

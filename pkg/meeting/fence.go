@@ -1,0 +1,210 @@
+package meeting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/meeting/client"
+	"github.com/bringupd/bringupd/pkg/pause"
+)
+
+// fence is one name, at which ranks meet again and again: each of them counts its own entries, and a generation is over
+// when all have come as often.
+type fence struct {
+	counts map[int]int // by rank
+	inside map[int]int // the generation that a rank waits in
+	owed   map[int]int // the generation that a rank has stopped to wait in
+	open   map[int]*meet
+}
+
+// meet is one generation of a fence, on one node.
+type meet struct {
+	since   time.Time
+	collect bool
+	sent    bool // all of this node have come
+	done    chan struct{}
+	err     error
+	heirs   int // ranks that have entered and not heard of its end
+}
+
+// enter enters a rank into a fence.
+func (n *Node) enter(name string, rank int, collect bool) (gen int, m *meet, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.cfg.World.ranks() == 0:
+		return 0, nil, errors.New("cannot fence: this run has no ranks; start it with --ranks or --ranks-per-node")
+	case rank < 0:
+		return 0, nil, fmt.Errorf("cannot fence: only a rank enters one, and %s is not set here", client.RankVariable)
+	}
+	n.touchLocked() // the head may ask who is missing
+	f := n.fences[name]
+	if f == nil {
+		f = &fence{counts: make(map[int]int), inside: make(map[int]int), owed: make(map[int]int), open: make(map[int]*meet)}
+		n.fences[name] = f
+	}
+	if _, twice := f.inside[rank]; twice {
+		return 0, nil, fmt.Errorf("cannot enter the fence %s twice: rank %d on %s waits in it already", name, rank, n.place.Host)
+	}
+	if gen, owed := f.owed[rank]; owed { // it goes on to wait
+		delete(f.owed, rank)
+		f.inside[rank] = gen
+		return gen, f.open[gen], nil
+	}
+	f.counts[rank]++
+	gen = f.counts[rank]
+	m = f.open[gen]
+	if m == nil {
+		m = &meet{since: time.Now(), done: make(chan struct{})}
+		f.open[gen] = m
+	}
+	m.heirs++
+	m.collect = m.collect || collect
+	f.inside[rank] = gen
+	n.arriveLocked(name, gen, f, m)
+	return gen, m, nil
+}
+
+// arriveLocked tells the head once all ranks of this node have come, or that one never will.
+func (n *Node) arriveLocked(name string, gen int, f *fence, m *meet) {
+	missing := n.missingLocked(name, gen)
+	for _, rank := range missing {
+		if words, over := n.ended[rank]; over {
+			n.releaseLocked(name, gen, fmt.Sprintf("rank %d on %s will never come: %s", rank, n.place.Host, words))
+			return
+		}
+	}
+	if len(missing) == 0 && !m.sent {
+		m.sent = true
+		n.askLocked(&message{Kind: kindEnter, Name: name, Gen: gen, Collect: m.collect, Entries: n.deltaLocked()})
+	}
+}
+
+// missingLocked returns which ranks of this node have not come.
+func (n *Node) missingLocked(name string, gen int) (missing []int) {
+	f := n.fences[name]
+	for _, rank := range n.place.Ranks {
+		if f == nil || f.counts[rank] < gen {
+			missing = append(missing, rank)
+		}
+	}
+	return missing
+}
+
+// releaseLocked ends a generation for those of this node who are in it.
+func (n *Node) releaseLocked(name string, gen int, failed string) {
+	f := n.fences[name]
+	if f == nil || f.open[gen] == nil {
+		return
+	}
+	m := f.open[gen]
+	select {
+	case <-m.done:
+		return
+	default:
+	}
+	if failed != "" {
+		m.err = fmt.Errorf("cannot pass the fence %s: %s", name, failed)
+	} else if n.watches > 0 {
+		n.tellLocked(client.Event{Kind: "fence", Who: name, What: "all have entered"})
+	}
+	close(m.done)
+}
+
+// await waits for a fence that the rank has entered, until ctx ends.
+func (n *Node) await(ctx context.Context, name string, rank, gen int, m *meet) error {
+	if pause.Await(ctx, m.done) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		f := n.fences[name]
+		delete(f.inside, rank)
+		if m.heirs--; m.heirs == 0 && len(n.missingLocked(name, gen)) == 0 {
+			delete(f.open, gen)
+		}
+		return m.err
+	}
+	n.mu.Lock()
+	f := n.fences[name]
+	delete(f.inside, rank)
+	f.owed[rank] = gen
+	n.mu.Unlock()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return fmt.Errorf("cannot pass the fence %s in time: missing are %s", name, n.who(&message{Kind: kindWho, Name: name, Gen: gen}))
+}
+
+// Wait is what a rank waits for.
+type Wait struct {
+	Rank    int
+	What    string // "fence NAME" or "get KEY"
+	Since   time.Time
+	Missing string // who of this node, or has the key; who of other nodes is asked of the head only when it is told
+}
+
+// Waiting returns what the ranks of this node wait for, in their order.
+func (n *Node) Waiting() (waits []Wait) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for name, f := range n.fences {
+		for rank, gen := range f.inside {
+			missing := World{*n.place}.missing(map[int][]int{n.place.Node: n.missingLocked(name, gen)})
+			waits = append(waits, Wait{rank, "fence " + name, f.open[gen].since, missing})
+		}
+	}
+	for at, g := range n.gets {
+		for rank := range g.waiting {
+			waits = append(waits, Wait{rank, "get " + at.Key, g.since, n.cfg.World.words(at.Owner)})
+		}
+	}
+	slices.SortFunc(waits, func(a, b Wait) int { return a.Rank - b.Rank })
+	return waits
+}
+
+// When people are told who is missing in a fence: first, and then again and again.
+const (
+	firstWarning = 10 * time.Second
+	nextWarning  = time.Minute
+)
+
+// warn tells of fences that somebody here waits in, and of who is missing, until ctx ends.
+func (n *Node) warn(ctx context.Context) {
+	told := make(map[*meet]time.Time)
+	for pause.For(ctx, time.Second) {
+		for id, m := range n.late(told) {
+			told[m] = time.Now()
+			n.cfg.Log.Warn(fmt.Sprintf("ranks wait in the fence %s since %s; missing are %s",
+				id.name, m.since.Format(time.TimeOnly), n.who(&message{Kind: kindWho, Name: id.name, Gen: id.gen})))
+		}
+		maps.DeleteFunc(told, func(m *meet, _ time.Time) bool { return ended(m.done) })
+	}
+}
+
+// late returns the fences of which it is time to tell.
+func (n *Node) late(told map[*meet]time.Time) map[fenceID]*meet {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	late := make(map[fenceID]*meet)
+	for name, f := range n.fences {
+		for gen, m := range f.open {
+			last, before := told[m]
+			if !ended(m.done) && (!before && time.Since(m.since) >= firstWarning || before && time.Since(last) >= nextWarning) {
+				late[fenceID{name, gen}] = m
+			}
+		}
+	}
+	return late
+}
+
+func ended(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,146 @@
+package meeting
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/meeting/client"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// ceiling is for waits that end much sooner, on whatever machine.
+const ceiling = time.Minute
+
+// stage is a world whose nodes meet by connections in memory or over TCP, and programs by real sockets.
+type stage struct {
+	t     testing.TB
+	head  *Head
+	nodes []*Node
+	paths []string
+	world World
+
+	mu      sync.Mutex
+	aborted []string
+	conns   []net.Conn // of each node, its last one
+}
+
+// raise makes a world of some nodes with some ranks each.
+func raise(t testing.TB, nodes, each int, tcp bool) *stage {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &stage{t: t, conns: make([]net.Conn, nodes)}
+	for node := range nodes {
+		place := Place{Node: node, Host: fmt.Sprintf("n%d", node)}
+		for local := range each {
+			place.Ranks = append(place.Ranks, node*each+local)
+		}
+		s.world = append(s.world, place)
+	}
+	s.head = NewHead(s.world, zap.NewNop())
+	var tasks sync.WaitGroup
+	for node := range nodes {
+		dir, err := os.MkdirTemp("", "meet")
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener, err := Listen(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := NewNode(Config{
+			Node: node, World: s.world, Log: zap.NewNop(),
+			Dial: func(ctx context.Context) (net.Conn, error) {
+				ours, theirs, err := pair(tcp)
+				if err != nil {
+					return nil, err
+				}
+				s.mu.Lock()
+				s.conns[node] = ours
+				s.mu.Unlock()
+				tasks.Go(func() { s.head.Serve(ctx, node, theirs) })
+				return ours, nil
+			},
+			Abort: func(rank, code int, message string) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.aborted = append(s.aborted, fmt.Sprintf("%d %d %s", rank, code, message))
+			},
+		})
+		s.nodes, s.paths = append(s.nodes, n), append(s.paths, dir+"/meet")
+		tasks.Go(func() { n.Run(ctx, listener) })
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	}
+	t.Cleanup(func() {
+		cancel()
+		tasks.Wait()
+	})
+	return s
+}
+
+// pair returns both ends of a connection.
+func pair(tcp bool) (a, b net.Conn, err error) {
+	if !tcp {
+		a, b = net.Pipe()
+		return a, b, nil
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer listener.Close()
+	if a, err = net.Dial("tcp", listener.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	b, err = listener.Accept()
+	return a, b, err
+}
+
+// rank connects as a rank.
+func (s *stage) rank(rank int) *client.Client {
+	s.t.Helper()
+	return s.dial(s.world.of(rank).Node, &rank)
+}
+
+func (s *stage) dial(node int, rank *int) *client.Client {
+	s.t.Helper()
+	c, err := client.DialAs(s.t.Context(), s.paths[node], rank)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(c.Close)
+	return c
+}
+
+// all connects as all ranks.
+func (s *stage) all() (all []*client.Client) {
+	for rank := range s.world.ranks() {
+		all = append(all, s.rank(rank))
+	}
+	return all
+}
+
+func want(t testing.TB, err error, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Fatalf("error is %v, want %q in it", err, word)
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}

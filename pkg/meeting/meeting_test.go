@@ -1,0 +1,261 @@
+package meeting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/meeting/client"
+)
+
+func put(t testing.TB, c *client.Client, key, value string) {
+	t.Helper()
+	must(t, c.Put(t.Context(), key, []byte(value)))
+	must(t, c.Commit(t.Context()))
+}
+
+func TestGetWaits(t *testing.T) {
+	s := raise(t, 3, 2, false)
+	all := s.all()
+	var gets sync.WaitGroup
+	for rank, c := range all[1:] {
+		gets.Go(func() {
+			value, from, err := c.Get(t.Context(), "addr", "", ceiling)
+			if string(value) != "x:1" || from != "0" || err != nil {
+				t.Errorf("rank %d got %q of %s: %v", rank+1, value, from, err)
+			}
+		})
+	}
+	put(t, all[0], "addr", "x:1")
+	gets.Wait()
+}
+
+func TestPutIsTheCallersUntilCommit(t *testing.T) {
+	s := raise(t, 2, 1, false)
+	a, b := s.rank(0), s.rank(1)
+	must(t, a.Put(t.Context(), "k", []byte("v")))
+	_, _, err := b.Get(t.Context(), "k", "0", 50*time.Millisecond)
+	want(t, err, "cannot get k in time: rank 0 on n0 has not put it")
+	_, _, err = b.Get(t.Context(), "k", "", 50*time.Millisecond)
+	want(t, err, "nobody has put it; not in any fence yet: rank 0 on n0, rank 1 on n1")
+	must(t, a.Commit(t.Context()))
+	value, _, err := b.Get(t.Context(), "k", "0", ceiling)
+	if string(value) != "v" || err != nil {
+		t.Fatalf("got %q: %v", value, err)
+	}
+}
+
+func TestFenceMakesVisible(t *testing.T) {
+	for _, collect := range []bool{false, true} {
+		t.Run(fmt.Sprint(collect), func(t *testing.T) {
+			s := raise(t, 3, 2, true)
+			var ranks sync.WaitGroup
+			for rank, c := range s.all() {
+				ranks.Go(func() {
+					put(t, c, "card", fmt.Sprint("of ", rank))
+					must(t, c.Fence(t.Context(), "", collect, ceiling))
+					for other := range s.world.ranks() {
+						value, _, err := c.Get(t.Context(), "card", fmt.Sprint(other), ceiling)
+						if string(value) != fmt.Sprint("of ", other) || err != nil {
+							t.Errorf("rank %d got %q of %d: %v", rank, value, other, err)
+						}
+					}
+				})
+			}
+			ranks.Wait()
+			_, _, err := s.rank(0).Get(t.Context(), "card", "", ceiling)
+			want(t, err, "both rank ", " have put it; name the owner")
+		})
+	}
+}
+
+// Nobody leaves before all have entered, whatever the order, and generations don't mix: also where the connections break.
+func TestFencesUnderSchedules(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			s := raise(t, 3, 2, true)
+			const rounds = 20
+			var entered [rounds]atomic.Int32
+			ctx, done := context.WithCancel(t.Context())
+			var ranks, breaker sync.WaitGroup
+			breaker.Go(func() {
+				draw := rand.New(rand.NewPCG(seed, 99))
+				for ctx.Err() == nil {
+					time.Sleep(time.Duration(draw.IntN(20)) * time.Millisecond)
+					s.mu.Lock()
+					if conn := s.conns[draw.IntN(3)]; conn != nil {
+						_ = conn.Close()
+					}
+					s.mu.Unlock()
+				}
+			})
+			for rank, c := range s.all() {
+				ranks.Go(func() {
+					draw := rand.New(rand.NewPCG(seed, uint64(rank)))
+					for round := range rounds {
+						time.Sleep(time.Duration(draw.IntN(3)) * time.Millisecond)
+						key := fmt.Sprint("round-", round)
+						put(t, c, key, fmt.Sprint(rank))
+						entered[round].Add(1)
+						if err := c.Fence(t.Context(), "step", draw.IntN(2) == 0, ceiling); err != nil {
+							t.Errorf("rank %d in %d: %v", rank, round, err)
+							return
+						}
+						if n := entered[round].Load(); n != 6 {
+							t.Errorf("rank %d has left fence %d that %d have entered", rank, round, n)
+						}
+						other := fmt.Sprint(draw.IntN(6))
+						if value, _, err := c.Get(t.Context(), key, other, ceiling); string(value) != other || err != nil {
+							t.Errorf("rank %d got %q of %s: %v", rank, value, other, err)
+						}
+					}
+				})
+			}
+			ranks.Wait()
+			done()
+			breaker.Wait()
+		})
+	}
+}
+
+func TestFenceNamesTheMissing(t *testing.T) {
+	s := raise(t, 3, 2, false)
+	var ranks sync.WaitGroup
+	for _, rank := range []int{0, 1, 4} {
+		c := s.rank(rank)
+		ranks.Go(func() {
+			err := c.Fence(t.Context(), "start", false, 300*time.Millisecond)
+			want(t, err, "cannot pass the fence start in time: missing are ranks 2-3 on n1, rank 5 on n2")
+		})
+	}
+	ranks.Wait()
+	for rank, c := range s.all() { // who has stopped to wait comes again, and goes on
+		ranks.Go(func() {
+			if err := c.Fence(t.Context(), "start", false, ceiling); err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		})
+	}
+	ranks.Wait()
+}
+
+func TestFenceFailsWithARankThatHasEnded(t *testing.T) {
+	for name, end := range map[string]func(*stage){
+		"told by its node": func(s *stage) { s.nodes[1].RankEnded(3, "exit code 0") },
+		"told to the head": func(s *stage) { s.head.RankEnded(3, "exit code 0") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := raise(t, 3, 2, false)
+			var ranks sync.WaitGroup
+			for _, rank := range []int{0, 1, 2, 4, 5} {
+				c := s.rank(rank)
+				ranks.Go(func() {
+					want(t, c.Fence(t.Context(), "", false, ceiling), "rank 3 on n1 will never come: exit code 0")
+				})
+			}
+			end(s)
+			if name == "told to the head" {
+				s.nodes[1].RankEnded(3, "exit code 0")
+			}
+			ranks.Wait()
+			_, _, err := s.rank(0).Get(t.Context(), "k", "3", ceiling)
+			want(t, err, "cannot get k: rank 3 on n1 has not put it and never will: exit code 0")
+		})
+	}
+}
+
+func TestNodeLost(t *testing.T) {
+	s := raise(t, 3, 1, false)
+	a, b := s.rank(0), s.rank(1)
+	var ranks sync.WaitGroup
+	ranks.Go(func() {
+		want(t, a.Fence(t.Context(), "f", false, ceiling), "rank 2 on n2 will never come: n2 is lost: silent")
+	})
+	ranks.Go(func() {
+		_, _, err := b.Get(t.Context(), "k", "2", ceiling)
+		want(t, err, "rank 2 on n2 has not put it and never will: its node is lost")
+	})
+	s.head.NodeLost(2, "silent")
+	ranks.Wait()
+	seen := errors.New("seen")
+	err := b.Watch(t.Context(), func(e client.Event) error {
+		if e == (client.Event{Kind: "lost", Who: "n2", What: "silent"}) {
+			return seen
+		}
+		return nil
+	})
+	if !errors.Is(err, seen) {
+		t.Fatal(err)
+	}
+}
+
+func TestAbortIsToldToAll(t *testing.T) {
+	s := raise(t, 2, 1, false)
+	must(t, s.rank(1).Abort(t.Context(), 42, "no data"))
+	seen := errors.New("seen")
+	err := s.rank(0).Watch(t.Context(), func(e client.Event) error {
+		if e == (client.Event{Kind: "aborted", Who: "rank 1 on n1", What: "no data", Code: 42}) {
+			return seen
+		}
+		return nil
+	})
+	if !errors.Is(err, seen) || strings.Join(s.aborted, ";") != "1 42 no data" {
+		t.Fatal(err, s.aborted)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	s := raise(t, 1, 2, false)
+	c, program := s.rank(0), s.dial(0, nil)
+	ctx := t.Context()
+	want(t, c.Put(ctx, "a b", nil), `cannot use the key "a b": byte 1 is not printable ASCII`)
+	want(t, c.Put(ctx, "", nil), "cannot use a key of 0 bytes: 1 to 255 are accepted")
+	want(t, c.Put(ctx, strings.Repeat("k", 256), nil), "cannot use a key of 256 bytes")
+	want(t, c.Put(ctx, "k", make([]byte, client.LargestValue+1)), "has 1048577 bytes, and at most 1048576 are accepted")
+	must(t, c.Put(ctx, "k", make([]byte, client.LargestValue)))
+	must(t, c.Commit(ctx))
+	must(t, c.Put(ctx, "k", []byte("again")))
+	want(t, c.Commit(ctx), "it has two writers, rank 0 on n0 (process ", "and rank 0 on n0 (process ")
+	want(t, program.Fence(ctx, "f", false, 0), "only a rank enters one, and BRINGUPD_RANK is not set here")
+	want(t, c.Abort(ctx, 0, ""), "cannot abort with code 0: 1 to 255 are accepted")
+	_, _, err := c.Get(ctx, "k", "17", 0)
+	want(t, err, `cannot get k of "17"`)
+	wrong := 5
+	_, err = client.DialAs(ctx, s.paths[0], &wrong)
+	want(t, err, "cannot be rank 5: it is not one of n0")
+
+	waiting := s.rank(1)
+	var fence sync.WaitGroup
+	fence.Go(func() { must(t, waiting.Fence(ctx, "twice", false, ceiling)) })
+	for len(s.nodes[0].Waiting()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if w := s.nodes[0].Waiting()[0]; w.Rank != 1 || w.What != "fence twice" || w.Missing != "rank 0 on n0" {
+		t.Errorf("waiting: %+v", w)
+	}
+	want(t, s.rank(1).Fence(ctx, "twice", false, ceiling), "cannot enter the fence twice twice: rank 1 on n0 waits in it already")
+	must(t, c.Fence(ctx, "twice", false, ceiling))
+	fence.Wait()
+
+	bare := raise(t, 1, 0, false)
+	want(t, bare.dial(0, nil).Fence(ctx, "f", false, 0), "cannot fence: this run has no ranks")
+}
+
+// A fence of 64 ranks on 8 nodes, by TCP and the programs' real sockets.
+func BenchmarkFence(b *testing.B) {
+	s := raise(b, 8, 8, true)
+	all := s.all()
+	for b.Loop() {
+		var ranks sync.WaitGroup
+		for _, c := range all {
+			ranks.Go(func() { must(b, c.Fence(b.Context(), "f", false, ceiling)) })
+		}
+		ranks.Wait()
+	}
+}

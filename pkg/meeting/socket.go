@@ -1,0 +1,264 @@
+package meeting
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/meeting/client"
+)
+
+// longestLine bounds a request: the largest value in base64, and some more.
+const longestLine = 2 * client.LargestValue
+
+// Listen makes the socket of a node's programs in a directory that is this user's alone.
+func Listen(dir string) (net.Listener, error) {
+	listener, err := net.Listen("unix", filepath.Join(dir, "meet"))
+	if err != nil {
+		return nil, fmt.Errorf("cannot make the socket for meetings: %w", err)
+	}
+	return listener, nil
+}
+
+// Run serves the programs of this node and talks to the head until ctx ends; it closes the listener, and waits for all
+// its goroutines.
+func (n *Node) Run(ctx context.Context, listener net.Listener) {
+	var tasks sync.WaitGroup
+	tasks.Go(func() { n.keep(ctx) })
+	tasks.Go(func() { n.warn(ctx) })
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	for ctx.Err() == nil {
+		conn, err := listener.Accept()
+		if err != nil {
+			if ctx.Err() == nil {
+				time.Sleep(10 * time.Millisecond) // no files left, most likely
+			}
+			continue
+		}
+		tasks.Go(func() { n.serve(ctx, conn) })
+	}
+	stop()
+	_ = listener.Close()
+	tasks.Wait()
+}
+
+// guest is one program's connection.
+type guest struct {
+	node  *Node
+	rank  int // -1: none
+	pid   int32
+	put   map[string][]byte // and not committed
+	tasks sync.WaitGroup
+
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+// serve answers a program until it goes or ctx ends.
+func (n *Node) serve(ctx context.Context, conn net.Conn) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	g := &guest{node: n, rank: -1, put: make(map[string][]byte), out: json.NewEncoder(conn)}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer func() {
+		cancel(errOver)
+		stop()
+		_ = conn.Close()
+		g.tasks.Wait()
+	}()
+	if err := g.check(conn); err != nil {
+		g.answer(client.Answer{Error: err.Error()})
+		return
+	}
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(nil, longestLine)
+	for lines.Scan() {
+		var ask client.Ask
+		if err := json.Unmarshal(lines.Bytes(), &ask); err != nil {
+			g.answer(client.Answer{Error: fmt.Sprintf("cannot read the request: %v", err)})
+			return
+		}
+		if err := g.do(ctx, ask); err != nil {
+			g.answer(client.Answer{ID: ask.ID, Error: err.Error()})
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		g.answer(client.Answer{Error: fmt.Sprintf("cannot read a request of over %d bytes: values may have %d", longestLine, client.LargestValue)})
+		_, _ = io.CopyN(io.Discard, conn, 64<<20) // or the answer may be lost with what was not read
+	}
+}
+
+// check lets in only who is this user.
+func (g *guest) check(conn net.Conn) error {
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return err
+	}
+	if failed != nil {
+		return failed
+	}
+	g.pid = peer.Pid
+	if int(peer.Uid) != os.Geteuid() {
+		return fmt.Errorf("cannot let in user %d: the run is of user %d", peer.Uid, os.Geteuid())
+	}
+	return nil
+}
+
+func (g *guest) answer(answer client.Answer) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_ = g.out.Encode(answer) // who does not read it is gone
+}
+
+// do does what is asked, in the order of the requests; what waits goes on beside the next.
+func (g *guest) do(ctx context.Context, ask client.Ask) error {
+	switch ask.Op {
+	case "hello":
+		if err := g.hello(ask.Rank); err != nil {
+			return err
+		}
+	case "put":
+		if err := g.keep(ask); err != nil {
+			return err
+		}
+	case "commit":
+		if err := g.commit(); err != nil {
+			return err
+		}
+	case "get":
+		if err := checkKey(ask.Key); err != nil {
+			return err
+		}
+		g.later(ctx, ask, func(ctx context.Context) (client.Answer, error) {
+			found := g.node.get(ctx, slot{ask.Key, ask.Owner}, g.rank)
+			return client.Answer{Value: found.value, Owner: found.owner}, found.err
+		})
+		return nil
+	case "fence":
+		return g.fence(ctx, ask)
+	case "abort":
+		if ask.Code < 1 || ask.Code > 255 {
+			return fmt.Errorf("cannot abort with code %d: 1 to 255 are accepted", ask.Code)
+		}
+		g.node.abort(g.rank, ask.Code, ask.Message)
+	case "watch":
+		g.tasks.Go(func() { g.watch(ctx, ask.ID) })
+		return nil
+	default:
+		return fmt.Errorf("cannot do %q: hello, put, commit, get, fence, abort and watch are known", ask.Op)
+	}
+	g.answer(client.Answer{ID: ask.ID})
+	return nil
+}
+
+func (g *guest) hello(rank *int) error {
+	if rank == nil {
+		return nil
+	}
+	if !slices.Contains(g.node.place.Ranks, *rank) {
+		return fmt.Errorf("cannot be rank %d: it is not one of %s", *rank, g.node.place.Host)
+	}
+	g.rank = *rank
+	return nil
+}
+
+func (g *guest) owner() string { return g.node.place.owner(g.rank) }
+
+// keep keeps what is put until it is committed.
+func (g *guest) keep(ask client.Ask) error {
+	if err := checkKey(ask.Key); err != nil {
+		return err
+	}
+	if len(ask.Value) > client.LargestValue {
+		return fmt.Errorf("cannot put %s: its value has %d bytes, and at most %d are accepted", ask.Key, len(ask.Value), client.LargestValue)
+	}
+	g.put[ask.Key] = ask.Value
+	if ask.Commit {
+		return g.commit()
+	}
+	return nil
+}
+
+func (g *guest) commit() error {
+	writer := fmt.Sprintf("%s (process %d)", g.node.cfg.World.words(g.owner()), g.pid)
+	values := g.put
+	g.put = make(map[string][]byte)
+	return g.node.commit(g.owner(), writer, values)
+}
+
+func (g *guest) fence(ctx context.Context, ask client.Ask) error {
+	if err := checkKey(ask.Name); ask.Name != "" && err != nil {
+		return errors.New(strings.Replace(err.Error(), "key", "fence's name", 1))
+	}
+	rank, name := g.rank, "fence"
+	if ask.Name != "" {
+		name = ask.Name
+	}
+	gen, m, err := g.node.enter(name, rank, ask.Collect)
+	if err != nil {
+		return err
+	}
+	g.later(ctx, ask, func(ctx context.Context) (client.Answer, error) {
+		return client.Answer{}, g.node.await(ctx, name, rank, gen, m)
+	})
+	return nil
+}
+
+// later answers what waits, by its deadline.
+func (g *guest) later(ctx context.Context, ask client.Ask, wait func(context.Context) (client.Answer, error)) {
+	g.tasks.Go(func() {
+		if ask.Timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(min(ask.Timeout, 1e9)*float64(time.Second)))
+			defer cancel()
+		}
+		answer, err := wait(ctx)
+		if answer.ID = ask.ID; err != nil {
+			answer = client.Answer{ID: ask.ID, Error: err.Error()}
+		}
+		g.answer(answer)
+	})
+}
+
+// watch hands over the events until ctx ends: those of before but for fences, and those that come.
+func (g *guest) watch(ctx context.Context, id uint64) {
+	n := g.node
+	at := 0
+	n.mu.Lock()
+	n.listenLocked()
+	n.mu.Unlock()
+	for {
+		n.mu.Lock()
+		events, more := n.events[at:], n.more
+		at = len(n.events)
+		n.mu.Unlock()
+		for i := range events {
+			g.answer(client.Answer{ID: id, Event: &events[i]})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-more:
+		}
+	}
+}
