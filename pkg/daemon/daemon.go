@@ -101,7 +101,7 @@ func (n *node) close() {
 	if n.Dir != nil {
 		n.cfg.Access.Meter.Settle(ctx)
 	}
-	n.Lifetime.Close()
+	n.Close()
 	n.private.Remove(n.Told.Load())
 	n.voice.Hush()
 	if unread := n.voice.Close(); unread > 0 {

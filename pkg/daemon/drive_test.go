@@ -87,6 +87,6 @@ func TestLagging(t *testing.T) {
 		if never, _ := n.lagging(ctx); never.Err() == nil {
 			t.Error("what begins after the end has come goes on")
 		}
-		n.Lifetime.Close()
+		n.Close()
 	})
 }

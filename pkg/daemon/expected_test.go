@@ -25,7 +25,7 @@ func listing(t *testing.T, names ...string) signal.Listing {
 	n := bare(t, config.Config{}, nil)
 	n.Background(watch.Run)
 	defer func() {
-		n.Lifetime.Close()
+		n.Close()
 	}()
 	seen, err := watch.Wait(bounded(t), func(signal.Listing) bool { return true })
 	if err != nil {

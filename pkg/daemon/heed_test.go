@@ -52,7 +52,7 @@ func TestHeedSignals(t *testing.T) {
 				if n.Life.Err() == nil {
 					t.Error("the run was not ended")
 				}
-				n.Lifetime.Close()
+				n.Close()
 			})
 		})
 	}

@@ -142,7 +142,7 @@ func TestWhoMissesTheHeadGoesOnLooking(t *testing.T) {
 		if took := time.Since(began); err != nil || took > 2*time.Second {
 			t.Errorf("it was seen after %s: %v", took, err)
 		}
-		w.Lifetime.Close()
+		w.Close()
 	})
 }
 

@@ -69,7 +69,7 @@ func TestALossIsKnownWithTheEnd(t *testing.T) {
 			runtime.Gosched()
 		}
 		goesOn := d.Life.Err() == nil
-		d.Lifetime.Close()
+		d.Close()
 		if goesOn {
 			t.Fatal("rank 1 is lost, and the run goes on")
 		}

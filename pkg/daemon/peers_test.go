@@ -634,7 +634,7 @@ func TestTheEndIsAwaitedOnASilentShare(t *testing.T) {
 					t.Errorf("it has waited %s, want %s", took, tc.want)
 				}
 				close(hang)
-				w.Lifetime.Close()
+				w.Close()
 			})
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/binding"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/output"
 	"github.com/bringupd/bringupd/pkg/ranks"
@@ -98,6 +99,7 @@ func (h *head) planRanks(ctx context.Context) error {
 		release()
 	})
 	record := plan.Record()
+	record.Hosts = h.assembly.teamHosts()
 	record.Master, record.MasterPort = address, port
 	h.world = record
 	return h.Publish(signal.Control, signal.NameRanks, record, false)
@@ -166,10 +168,11 @@ func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRe
 func (n *node) crew(place *seat, record *signal.RanksRecord) *ranks.Crew {
 	plan := ranks.PlanOf(record)
 	at := ranks.Meeting{Address: record.Master, Port: record.MasterPort, Run: n.Dir.Name()}
-	base := n.childEnv(n.cfg.Environ, place)
+	var endpoint framework.Endpoint
 	if known := n.surroundings.Load(); known != nil {
-		base = driverEnv(base, known.hosts, known.endpoint)
+		endpoint = known.endpoint
 	}
+	base := driverEnv(n.childEnv(n.cfg.Environ, place), record.Hosts, endpoint)
 	local := plan.On(place.rank)
 	kit := ranks.Kit{Base: base, Plan: plan, At: at, Places: n.layout.Assign(len(local), n.kinds()), Own: n.cfg.World.Env}
 	chorus := output.New(output.Config{

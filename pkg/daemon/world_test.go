@@ -39,11 +39,14 @@ func TestWorldsOfManySizes(t *testing.T) {
 	for _, tc := range []struct{ nodes, perNode int }{{1, 1}, {1, 4}, {2, 2}, {5, 3}} {
 		t.Run(fmt.Sprintf("%d nodes of %d ranks", tc.nodes, tc.perNode), func(t *testing.T) {
 			t.Parallel()
-			j := newWorld(t, tc.nodes, tc.perNode, `echo "rank $RANK of $WORLD_SIZE on $BRINGUPD_NODE_RANK"`)
+			j := newWorld(t, tc.nodes, tc.perNode, `echo "rank $RANK of $WORLD_SIZE on $BRINGUPD_NODE_RANK of $BRINGUPD_HOSTS"`)
 			j.start().expect(everyone(0, tc.nodes)...)
-			var want []string
+			var want, hosts []string
+			for node := range tc.nodes {
+				hosts = append(hosts, fmt.Sprintf("n%d", node))
+			}
 			for rank := range tc.nodes * tc.perNode {
-				line := fmt.Sprintf("rank %d of %d on %d\n", rank, tc.nodes*tc.perNode, rank/tc.perNode)
+				line := fmt.Sprintf("rank %d of %d on %d of %s\n", rank, tc.nodes*tc.perNode, rank/tc.perNode, strings.Join(hosts, ","))
 				want = append(want, line)
 				if log, err := os.ReadFile(filepath.Join(j.run(), signal.Logs, signal.LogName("rank", rank, 0))); string(log) != line {
 					t.Errorf("the log of rank %d is %q: %v", rank, log, err)
@@ -181,18 +184,30 @@ func TestRanksAreToldToEnd(t *testing.T) {
 
 func TestSignalsForRanks(t *testing.T) {
 	t.Parallel()
-	marks := t.TempDir()
-	j := newWorld(t, 2, 2, "trap 'touch "+marks+"/heard.$RANK; exit 0' USR1; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").start()
-	for rank := range 4 {
-		j.untilFile(fmt.Sprintf("%s/running.%d", marks, rank))
-	}
-	j.signals[0] <- syscall.SIGUSR1
-	j.signals[1] <- syscall.SIGUSR1
-	j.expect(0, 0)
-	for rank := range 4 {
-		if _, err := os.Stat(fmt.Sprintf("%s/heard.%d", marks, rank)); err != nil {
-			t.Errorf("rank %d has not heard: %v", rank, err)
-		}
+	for _, tc := range []struct {
+		name, handles string
+		code          []int
+	}{
+		{"that they handle", "trap 'touch %[1]s/heard.$RANK; exit 0' USR1", []int{0, 0}},
+		{"of which they die", "true", []int{138, 138}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			marks := t.TempDir()
+			handles := strings.ReplaceAll(tc.handles, "%[1]s", marks)
+			j := newWorld(t, 2, 2, handles+"; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").start()
+			for rank := range 4 {
+				j.untilFile(fmt.Sprintf("%s/running.%d", marks, rank))
+			}
+			j.signals[0] <- syscall.SIGUSR1
+			j.signals[1] <- syscall.SIGUSR1
+			j.expect(tc.code...)
+			for rank := range 4 {
+				if _, err := os.Stat(fmt.Sprintf("%s/heard.%d", marks, rank)); (err == nil) != (tc.code[0] == 0) {
+					t.Errorf("whether rank %d has heard: %v", rank, err)
+				}
+			}
+		})
 	}
 }
 

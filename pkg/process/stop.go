@@ -58,7 +58,9 @@ func (c *Child) endFamily(ctx context.Context, grace time.Duration, first syscal
 	defer c.stops.Add(-1)
 	// Who ends by a signal may be all that others are known by.
 	note := func() { c.owner.note([]*Child{c}, false) }
-	note()
+	if !pause.Until(c.ended, 0) { // of a child that has ended the sweep sees as much
+		note()
+	}
 	asked := c.ask(first)
 	if patience.Err() == nil && pause.Await(patience, c.ended) {
 		polite := newSweep(c.claim(), c.owner.looks)

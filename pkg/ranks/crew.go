@@ -113,7 +113,7 @@ func (c *Crew) await(ctx context.Context, rank Rank, child *process.Child, fit F
 	}
 	ended, exit := time.Now(), child.Exit()
 	c.note(rank, exit)
-	if exit.Status() == 0 || exit.Asked {
+	if exit.Status() == 0 {
 		return nil
 	}
 	// Who signals a whole step has signalled this daemon, too.

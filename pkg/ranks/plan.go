@@ -26,27 +26,27 @@ type Plan struct {
 // MakePlan makes the plan of a wish. slots is how many ranks each node has, or, where
 // the wish tells how many there are in all, may have. Its error says what is missing.
 func MakePlan(w Wish, slots []int) (Plan, error) {
-	perNode := slices.Clone(slots)
-	if w.Total > 0 && w.PerNode == "" {
-		left := w.Total
-		for node, free := range slots {
-			perNode[node] = min(free, left)
-			left -= perNode[node]
-		}
-		if left > 0 && !w.Oversubscribe {
-			return Plan{}, fmt.Errorf("cannot run %d ranks: the %d %s have %d cores or GPUs for the job; give --oversubscribe to let ranks share, or more nodes",
-				w.Total, len(slots), prose.Noun(len(slots), "node"), w.Total-left)
-		}
-		for node := 0; left > 0; node, left = (node+1)%len(slots), left-1 {
-			perNode[node]++
-		}
+	if w.Total == 0 {
+		return planned(w.Order, slices.Clone(slots)), nil
 	}
-	p := planned(w.Order, perNode)
-	if w.Total > 0 && w.PerNode != "" && w.Total != len(p.all) {
-		return Plan{}, fmt.Errorf("cannot run %d ranks (--ranks) as --ranks-per-node=%s makes %d on %d %s: give one of the two",
-			w.Total, w.PerNode, len(p.all), len(slots), prose.Noun(len(slots), "node"))
+	perNode, left := make([]int, len(slots)), w.Total
+	for node, free := range slots {
+		perNode[node] = min(free, left)
+		left -= perNode[node]
 	}
-	return p, nil
+	switch {
+	case left == 0:
+	case w.PerNode != "":
+		return Plan{}, fmt.Errorf("cannot run %d ranks: --ranks-per-node=%s makes %d of them on %d %s; give more nodes, or more ranks a node",
+			w.Total, w.PerNode, w.Total-left, len(slots), prose.Noun(len(slots), "node"))
+	case !w.Oversubscribe:
+		return Plan{}, fmt.Errorf("cannot run %d ranks: the %d %s have %d cores or GPUs for the job; give --oversubscribe to let ranks share, or more nodes",
+			w.Total, len(slots), prose.Noun(len(slots), "node"), w.Total-left)
+	}
+	for node := 0; left > 0; node, left = (node+1)%len(slots), left-1 {
+		perNode[node]++
+	}
+	return planned(w.Order, perNode), nil
 }
 
 // planned numbers the ranks.

@@ -28,6 +28,7 @@ func TestHere(t *testing.T) {
 		{"one a NUMA node, and none is known", Wish{PerNode: PerNUMA}, Slots{Cores: 2}, 1, ""},
 		{"one a core", Wish{PerNode: PerCore}, Slots{NUMAs: 2, Cores: 64}, 64, ""},
 		{"one a core beside fewer GPUs", Wish{PerNode: PerCore}, Slots{GPUs: 4, Cores: 64, Bound: true}, 0, "--bind without gpu"},
+		{"cores that nobody knows", Wish{PerNode: "9"}, Slots{}, 9, ""},
 		{"so many in all", Wish{Total: 100}, Slots{GPUs: 4, Cores: 64, Bound: true}, 4, ""},
 		{"so many in all, without GPUs", Wish{Total: 100}, Slots{Cores: 64}, 64, ""},
 	} {
@@ -81,7 +82,8 @@ func TestMakePlan(t *testing.T) {
 		{"more in all than there is room for", Wish{Total: 5}, []int{2, 2}, "", "have 4 cores or GPUs"},
 		{"more in all, shared", Wish{Total: 5, Oversubscribe: true}, []int{2, 2}, "0.0 0.1 0.2 1.0 1.1", ""},
 		{"both, and they agree", Wish{PerNode: "2", Total: 4}, []int{2, 2}, "0.0 0.1 1.0 1.1", ""},
-		{"both, and they don't", Wish{PerNode: "2", Total: 3}, []int{2, 2}, "", "makes 4 on 2 nodes"},
+		{"both, and the last node has fewer", Wish{PerNode: "2", Total: 3}, []int{2, 2}, "0.0 0.1 1.0", ""},
+		{"both, and there is no room", Wish{PerNode: "2", Total: 5, Oversubscribe: true}, []int{2, 2}, "", "makes 4 of them on 2 nodes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p, err := MakePlan(tc.wish, tc.slots)

@@ -33,7 +33,7 @@ var Units = []string{PerGPU, PerNUMA, PerCore}
 // Wish is which world somebody asks for; the zero value: none.
 type Wish struct {
 	PerNode string // a number, or one of Units; empty: not told
-	Total   int    // in all; 0: not told
+	Total   int    // in all, with PerNode no more on a node than that; 0: not told
 	Order   Order  // empty: ByNode
 	// Oversubscribe lets a node have more ranks than GPUs or cores.
 	Oversubscribe bool
@@ -68,7 +68,7 @@ func (w Wish) Counted() bool {
 type Slots struct {
 	GPUs  int // that the job has there
 	NUMAs int // NUMA nodes with CPUs of the job's
-	Cores int // physical cores of the job's; more where the launcher has granted more CPUs than can be seen
+	Cores int // physical cores of the job's; more where the launcher has granted more CPUs than can be seen; 0: not known
 	// Bound says that each rank is to have GPUs of its own where there are any.
 	Bound bool
 }
@@ -97,7 +97,7 @@ func (w Wish) Here(s Slots) (int, error) {
 	default:
 		asked, _ = strconv.Atoi(w.PerNode) // ParsePerNode has seen it
 	}
-	if asked <= most || w.Oversubscribe {
+	if asked <= most || most == 0 || w.Oversubscribe { // 0: nobody knows
 		return asked, nil
 	}
 	mend := "give --oversubscribe to let them share"
