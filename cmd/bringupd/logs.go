@@ -49,7 +49,7 @@ func (inv *invocation) logsCommand() *cli.Command {
 	}
 	return inv.command(cli.Command{
 		Name: "logs", Usage: "show what the driver, a rank, the head's service or a node has said",
-		UsageText: "bringupd logs [flags] [driver | rank-N | ranks | head | NODE] [RUN | LOG-DIRECTORY]",
+		UsageText: "bringupd logs [flags] [driver | head | ranks | rank-N | NODE] [RUN | LOG-DIR]",
 		Description: "A node is its number, or a host where no node has that number; ranks are all of the job's world. " + aRun +
 			" Where none of these is named it shows the driver's log, or those of all ranks, or the head's if there is neither. " +
 			"On a terminal control characters are shown, not obeyed; elsewhere logs come as they are.",

@@ -119,7 +119,7 @@ func (l *layout) share(perNode string, kinds binding.Kinds) error {
 	}
 	count, err := ranks.Wish{PerNode: perNode, Oversubscribe: true}.Here(slots)
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot share out this node: %v", err)
 	}
 	if count > mostShown {
 		return fmt.Errorf("cannot share this node among %d ranks: give at most %d", count, mostShown)

@@ -94,7 +94,7 @@ func TestTopologyText(t *testing.T) {
 		t.Errorf("%v\n%s", err, l.text())
 	}
 	l.GPUs = nil
-	if err := l.share("gpu", binding.Kinds{}); err == nil || !strings.Contains(err.Error(), "the job has no GPU there") {
+	if err := l.share("gpu", binding.Kinds{}); err == nil || !strings.Contains(err.Error(), "it has no GPU for the job") {
 		t.Errorf("without GPUs: %v", err)
 	}
 }
