@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"time"
 
@@ -27,6 +28,9 @@ func (d *deaths) serveLines(guests lifeline.Callers) {
 		d.ties.calm = func(now time.Time) bool { return d.lines.Calm(d.id.Size-1, now) }
 	}
 	d.ties.hears = d.hearsAll
+	d.lines.Head.Meet(func(ctx context.Context, rank int, conn net.Conn) {
+		d.hall.Serve(ctx, slices.Index(d.roster.Ranks(), rank), conn)
+	})
 	d.Nudge = d.lines.Head.Nudge
 	d.Background(d.lines.Head.Run)
 	d.Background(func(ctx context.Context) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/meeting"
 	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
@@ -25,8 +26,9 @@ type deaths struct {
 	roster *team.Roster
 	muster func(l signal.Listing) // makes the team that a look asks for
 
-	hearing  atomic.Bool // the verdict waits for who may be lost, too
-	recorded atomic.Bool // who is lost now is in no result any more
+	hall     meeting.Hall // where ranks meet
+	hearing  atomic.Bool  // the verdict waits for who may be lost, too
+	recorded atomic.Bool  // who is lost now is in no result any more
 
 	mu       sync.Mutex
 	failures []health.Observed // what has failed so far, guarded by mu

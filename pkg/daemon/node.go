@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -43,8 +44,9 @@ type node struct {
 	layout  binding.Node                  // what there is for ranks; the sequence's
 	chorus  atomic.Pointer[output.Chorus] // nil before there are ranks
 
-	commands     *request.Node                // what somebody outside has this node run; nil before there is a run directory
-	surroundings atomic.Pointer[surroundings] // nil until the service is up
+	call         func(ctx context.Context) (net.Conn, error) // to where ranks meet; nil where they can't
+	commands     *request.Node                               // what somebody outside has this node run; nil before there is a run directory
+	surroundings atomic.Pointer[surroundings]                // nil until the service is up
 }
 
 // finish ends this node by a published end.

@@ -12,7 +12,11 @@ import (
 	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/meeting"
+	"github.com/bringupd/bringupd/pkg/meeting/client"
 	"github.com/bringupd/bringupd/pkg/output"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/run"
@@ -102,6 +106,10 @@ func (h *head) planRanks(ctx context.Context) error {
 	record.Hosts = h.assembly.teamHosts()
 	record.Master, record.MasterPort = address, port
 	h.world = record
+	h.deaths.hall.Open(meeting.NewHead(plan.World(record.Hosts), h.Log))
+	if h.lines != nil || h.id.Size == 1 {
+		h.call = h.deaths.hall.Dial(0, h.Background)
+	}
 	return h.Publish(signal.Control, signal.NameRanks, record, false)
 }
 
@@ -145,14 +153,24 @@ func (w *worker) joinWorld(ctx context.Context) error {
 	if err := w.Dir.Read(ctx, signal.Control, signal.NameRanks, &record); err != nil {
 		return health.AsFailure(err)
 	}
+	if w.line != nil {
+		w.call = lifeline.Caller(w.Dir.Nonce(), w.id.Rank, w.cfg.Network, w.line.tried)
+	}
 	return w.runRanks(ctx, seat, &record)
 }
 
 // runRanks runs the ranks of this node's place in the team to their end, and tells.
 // Those that run on when the run is over are told to end.
 func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRecord) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	meet, socket, err := n.meet(place, record, cancel)
+	if err != nil {
+		return health.Failed(health.Launch, "%v", err)
+	}
 	starting, started := n.lagging(ctx)
-	crew := n.crew(place, record)
+	crew := n.crew(place, record, socket)
+	crew.Ended = meet.RankEnded
 	stop := n.watchRanks(ctx, crew)
 	exits, err := crew.Run(ctx, starting)
 	started()
@@ -165,14 +183,14 @@ func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRe
 }
 
 // crew are the ranks of this node's place in the team.
-func (n *node) crew(place *seat, record *signal.RanksRecord) *ranks.Crew {
+func (n *node) crew(place *seat, record *signal.RanksRecord, socket string) *ranks.Crew {
 	plan := ranks.PlanOf(record)
 	at := ranks.Meeting{Address: record.Master, Port: record.MasterPort, Run: n.Dir.Name()}
 	var endpoint framework.Endpoint
 	if known := n.surroundings.Load(); known != nil {
 		endpoint = known.endpoint
 	}
-	base := driverEnv(n.childEnv(n.cfg.Environ, place), record.Hosts, endpoint)
+	base := driverEnv(process.WithEnv(n.childEnv(n.cfg.Environ, place), map[string]string{client.SocketVariable: socket}), record.Hosts, endpoint)
 	local := plan.On(place.rank)
 	kit := ranks.Kit{Base: base, Plan: plan, At: at, Places: n.layout.Assign(len(local), n.kinds()), Own: n.cfg.World.Env}
 	chorus := output.New(output.Config{

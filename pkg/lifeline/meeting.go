@@ -14,6 +14,11 @@ const meetingFlag = 1 << 31
 // them. It comes before Run.
 func (h *Head) Meet(serve func(ctx context.Context, rank int, conn net.Conn)) { h.meet = serve }
 
+// Caller is Call, whenever there is something to say.
+func Caller(key string, rank int, network Network, addresses []string) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) { return Call(ctx, key, rank, network, addresses) }
+}
+
 // Call returns a connection of a worker that Meet's serve has the other end of, from the first of the head's addresses
 // that answers.
 func Call(ctx context.Context, key string, rank int, network Network, addresses []string) (net.Conn, error) {

@@ -36,6 +36,8 @@ type Crew struct {
 	// Background runs a task that the daemon waits for.
 	Background func(task func(ctx context.Context))
 	Log        *zap.Logger
+	// Ended is told of each rank that has ended, and how; it may be nil.
+	Ended func(rank int, how string)
 
 	mu      sync.Mutex
 	running map[int]*process.Child // that have been started, by rank; guarded by mu
@@ -134,9 +136,19 @@ func (c *Crew) failure(rank Rank, child *process.Child, fit Fit) *health.Failure
 	return c.Children.About(f, child)
 }
 
+// Asked has a job ended by a rank on host that asks for it.
+func Asked(host string, end func(error)) func(rank, code int, words string) {
+	return func(rank, code int, words string) {
+		end(health.RankAsked(signal.WorldRank{Number: rank}, host, code, words, nil))
+	}
+}
+
 // note keeps how a rank has ended.
 func (c *Crew) note(rank Rank, exit process.Exit) {
 	end := signal.RankExit{Rank: rank.Rank, Code: exit.Status(), Exit: exit.String()}
+	if c.Ended != nil {
+		c.Ended(rank.Rank, end.Exit)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.exits = append(c.exits, end)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bringupd/bringupd/pkg/meeting"
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -83,6 +84,21 @@ func (p Plan) Nodes() int { return len(p.perNode) }
 // On returns the ranks of a node, by their local number.
 func (p Plan) On(node int) []Rank {
 	return slices.DeleteFunc(slices.Clone(p.all), func(r Rank) bool { return r.Node != node })
+}
+
+// World is the plan for who meets, on these hosts.
+func (p Plan) World(hosts []string) (w meeting.World) {
+	for node := range p.perNode {
+		place := meeting.Place{Node: node, Host: fmt.Sprintf("node %d", node)}
+		if node < len(hosts) {
+			place.Host = hosts[node]
+		}
+		w = append(w, place)
+	}
+	for _, rank := range p.all {
+		w[rank.Node].Ranks = append(w[rank.Node].Ranks, rank.Rank)
+	}
+	return w
 }
 
 // Of returns the place of a rank.

@@ -1,0 +1,96 @@
+"""A client of bringupd's meetings: put, get, fence, abort and watch. One file, nothing else is needed.
+
+    import bringupd_kv
+    with bringupd_kv.Client() as meeting:
+        meeting.put("addr", b"10.0.0.1:7000")
+        meeting.fence()
+        address = meeting.get("addr", owner=0, timeout=30)
+
+The environment says where: BRINGUPD_SOCKET, and BRINGUPD_RANK which rank this is. See docs/kv.md.
+"""
+
+import base64
+import json
+import os
+import socket
+
+
+class MeetingError(Exception):
+    """What the daemon has answered."""
+
+
+class Client:
+    def __init__(self, path=None, rank=None):
+        path = path or os.environ.get("BRINGUPD_SOCKET")
+        if not path:
+            raise MeetingError("cannot find a place to meet: BRINGUPD_SOCKET is not set; start this program by bringupd")
+        if rank is None and os.environ.get("BRINGUPD_RANK"):
+            rank = int(os.environ["BRINGUPD_RANK"])
+        self._last = 0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.connect(path)
+            self._lines = self._socket.makefile("rb")
+            self._ask(op="hello", **({} if rank is None else {"rank": rank}))
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        """Ends the connection: what was put without a commit is gone."""
+        self._lines.close()
+        self._socket.close()
+
+    def put(self, key, value, commit=True):
+        """Puts bytes or text. Without commit they are the caller's until commit()."""
+        if isinstance(value, str):
+            value = value.encode()
+        self._ask(op="put", key=key, value=base64.b64encode(value).decode(), commit=commit)
+
+    def commit(self):
+        self._ask(op="commit")
+
+    def get(self, key, owner=None, timeout=0):
+        """Waits for a value, at most timeout seconds where that is not 0, and returns its bytes.
+
+        The owner is a rank's number, or "n" and a node's; None is whoever has put it.
+        """
+        answer = self._ask(op="get", key=key, owner="" if owner is None else str(owner), timeout=timeout)
+        return base64.b64decode(answer.get("value", ""))
+
+    def fence(self, name="", collect=False, timeout=0):
+        """Waits until all ranks have entered the fence of this name as often as this one."""
+        self._ask(op="fence", name=name, collect=collect, timeout=timeout)
+
+    def abort(self, code, message):
+        """Ends the job with a code, 1 to 255."""
+        self._ask(op="abort", code=code, message=message)
+
+    def watch(self):
+        """Yields events, {"kind", "who", "what", "code"}, for ever: give it a client of its own."""
+        self._send(op="watch")
+        while True:
+            yield self._hear()["event"]
+
+    def _send(self, **ask):
+        self._last += 1
+        self._socket.sendall(json.dumps({"id": self._last, **ask}).encode() + b"\n")
+
+    def _ask(self, **ask):
+        self._send(**ask)
+        return self._hear()
+
+    def _hear(self):
+        line = self._lines.readline()
+        if not line:
+            raise MeetingError("cannot hear this node's meeting any more: the run is over")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise MeetingError(answer["error"])
+        return answer

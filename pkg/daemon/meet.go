@@ -1,0 +1,15 @@
+package daemon
+
+import (
+	"github.com/bringupd/bringupd/pkg/meeting"
+	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// meet opens the socket where this node's ranks meet the others, and returns its path.
+func (n *node) meet(place *seat, record *signal.RanksRecord, end func(error)) (*meeting.Node, string, error) {
+	return meeting.Join(meeting.Config{
+		Node: place.rank, World: ranks.PlanOf(record).World(record.Hosts), Dial: n.call, Log: n.Log,
+		Abort: ranks.Asked(n.id.Host, end),
+	}, n.private.Dir, n.Background)
+}

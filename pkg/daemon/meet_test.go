@@ -1,0 +1,40 @@
+package daemon
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// examples is where the client is.
+func examples() string {
+	path, _ := filepath.Abs("../../examples")
+	return path
+}
+
+// inMeeting is a line of Python in which each rank has joined its node's meeting.
+func inMeeting(line string) string {
+	return `PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=` + examples() + ` exec python3 -c '
+import bringupd_kv, os
+rank = int(os.environ["BRINGUPD_RANK"])
+with bringupd_kv.Client() as meeting:
+    ` + line + "'"
+}
+
+func TestRanksMeet(t *testing.T) {
+	j := newWorld(t, 2, 2, inMeeting(`meeting.put("card", "of %d" % rank); meeting.fence(); print(meeting.get("card", owner=3 - rank).decode())`))
+	j.start().expect(everyone(0, 2)...)
+	got := slices.Sorted(strings.Lines(j.contents(j.out)))
+	if want := []string{"of 0\n", "of 1\n", "of 2\n", "of 3\n"}; !slices.Equal(got, want) {
+		t.Errorf("standard output is %q", got)
+	}
+}
+
+func TestRankAborts(t *testing.T) {
+	j := newWorld(t, 2, 2, inMeeting(`meeting.abort(42, "no data") if rank == 2 else meeting.fence()`))
+	j.start().expect(everyone(42, 2)...)
+	if result := j.result(); result.Cause == nil || !strings.Contains(result.Cause.What, "rank 2") || !strings.Contains(result.Cause.What, "no data") {
+		t.Errorf("the result is %+v", result)
+	}
+}

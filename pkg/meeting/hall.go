@@ -1,0 +1,54 @@
+package meeting
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+)
+
+// Hall is where the head's side will be, once it is known which ranks there are.
+type Hall struct{ head atomic.Pointer[Head] }
+
+// Open begins to let nodes in.
+func (h *Hall) Open(head *Head) { h.head.Store(head) }
+
+// Serve serves a node's connection until it or ctx ends, and closes it; at once where there is nothing to meet for.
+func (h *Hall) Serve(ctx context.Context, node int, conn net.Conn) {
+	if head := h.head.Load(); head != nil && node >= 0 {
+		head.Serve(ctx, node, conn)
+		return
+	}
+	_ = conn.Close()
+}
+
+// Dial returns how a node next to the head connects: in memory, and served in the background.
+func (h *Hall) Dial(node int, background func(task func(ctx context.Context))) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		if ctx.Err() != nil {
+			return nil, errors.Join(errOver, ctx.Err())
+		}
+		ours, theirs := net.Pipe()
+		background(func(ctx context.Context) { h.Serve(ctx, node, theirs) })
+		return ours, nil
+	}
+}
+
+// Join makes a node's side and, in a directory that private makes, which is this user's alone, its socket, which is served in the background.
+// Without a way to the head it has no socket, and the path is empty.
+func Join(cfg Config, private func() (string, error), background func(task func(ctx context.Context))) (n *Node, path string, err error) {
+	n = NewNode(cfg)
+	if cfg.Dial == nil {
+		return n, "", nil
+	}
+	dir, err := private()
+	if err != nil {
+		return nil, "", err
+	}
+	listener, err := Listen(dir)
+	if err != nil {
+		return nil, "", err
+	}
+	background(func(ctx context.Context) { n.Run(ctx, listener) })
+	return n, listener.Addr().String(), nil
+}
