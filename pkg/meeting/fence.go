@@ -65,12 +65,12 @@ func (n *Node) enter(name string, rank int, collect bool) (gen int, m *meet, err
 	m.heirs++
 	m.collect = m.collect || collect
 	f.inside[rank] = gen
-	n.arriveLocked(name, gen, f, m)
+	n.arriveLocked(name, gen, m)
 	return gen, m, nil
 }
 
 // arriveLocked tells the head once all ranks of this node have come, or that one never will.
-func (n *Node) arriveLocked(name string, gen int, f *fence, m *meet) {
+func (n *Node) arriveLocked(name string, gen int, m *meet) {
 	missing := n.missingLocked(name, gen)
 	for _, rank := range missing {
 		if words, over := n.ended[rank]; over {

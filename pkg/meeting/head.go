@@ -230,9 +230,9 @@ func (h *Head) doLocked(from asked, m *message) {
 		h.whoLocked(from, m)
 		return
 	case kindPush:
-		h.keepLocked(m.Entries)
+		h.tellUnkept(h.keepLocked(m.Entries))
 	case kindEnded:
-		h.keepLocked(m.Entries)
+		h.tellUnkept(h.keepLocked(m.Entries))
 		h.endLocked(m.Rank, gone{m.Words, m.Entered})
 	case kindAbort:
 		h.tellLocked(*m.Event)
@@ -309,6 +309,14 @@ func (h *Head) hopelessLocked(id fenceID, g *gathering) string {
 		}
 	}
 	return ""
+}
+
+// tellUnkept tells of what was committed and could not be kept: who has put it does not
+// wait for the head.
+func (h *Head) tellUnkept(err error) {
+	if err != nil {
+		h.log.Warn(err.Error())
+	}
 }
 
 // keepLocked stores what was committed, and answers who waits for it.
