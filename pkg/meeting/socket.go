@@ -234,7 +234,7 @@ func (g *guest) later(ctx context.Context, ask client.Ask, wait func(context.Con
 		}
 		answer, err := wait(ctx)
 		if answer.ID = ask.ID; err != nil {
-			answer = client.Answer{ID: ask.ID, Error: err.Error()}
+			answer = client.Answer{ID: ask.ID, Error: err.Error(), Late: errors.Is(ctx.Err(), context.DeadlineExceeded)}
 		}
 		g.answer(answer)
 	})

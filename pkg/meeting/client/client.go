@@ -48,6 +48,7 @@ type Ask struct {
 type Answer struct {
 	ID    uint64 `json:"id"`
 	Error string `json:"error,omitempty"`
+	Late  bool   `json:"late,omitempty"`  // the error is that the deadline passed
 	Value []byte `json:"value,omitempty"` // of get, in base64
 	Owner string `json:"owner,omitempty"` // of get: who has put it
 	Event *Event `json:"event,omitempty"` // of watch
@@ -74,6 +75,15 @@ type Client struct {
 
 // ErrNoMeeting is that this program was not started by a daemon that has a meeting.
 var ErrNoMeeting = errors.New("cannot find a place to meet: " + SocketVariable + " is not set; it is for programs that bringupd has started")
+
+// ErrLate is that the deadline of a request has passed. The error that wraps it says who is missing.
+var ErrLate = errors.New("the deadline passed")
+
+// lateError is an answer that came at the deadline.
+type lateError struct{ says string }
+
+func (e lateError) Error() string        { return e.says }
+func (e lateError) Is(target error) bool { return target == ErrLate }
 
 // Dial connects to the socket that the environment names, as the rank that it names.
 func Dial(ctx context.Context) (*Client, error) {
@@ -186,7 +196,10 @@ func (c *Client) ask(ctx context.Context, ask Ask) (Answer, error) {
 		if !ok {
 			return Answer{}, c.broken()
 		}
-		if answer.Error != "" {
+		switch {
+		case answer.Late:
+			return Answer{}, lateError{answer.Error}
+		case answer.Error != "":
 			return Answer{}, errors.New(answer.Error)
 		}
 		return answer, nil
