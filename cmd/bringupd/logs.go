@@ -16,8 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/voice"
 )
 
 const (
@@ -80,7 +83,7 @@ func (r *reading) open(ctx context.Context, args []string) (wanted func(name str
 		return nil, err
 	}
 	if r.out = r.invocation.files.Out; isTerminal(r.invocation.files.Out) && !r.raw {
-		r.out = &inert{to: r.out}
+		r.out = &prose.Inert{To: r.out}
 	}
 	return r.wanted(ctx, what)
 }
@@ -255,4 +258,44 @@ func (r *reading) write(name string, text []byte) error {
 	r.shown = name
 	_, err := r.out.Write(append([]byte(heading), text...))
 	return err
+}
+
+// logView is how far a log has been shown.
+type logView struct {
+	offset int64
+	daemon bool // its lines are records of a daemon's own log
+	lines  process.Lines
+}
+
+// longestRecord is how long a line of a daemon's log may be to be taken for a
+// record.
+const longestRecord = 1 << 20
+
+func newLogView(name string) *logView {
+	daemon := strings.HasPrefix(name, "daemon-") || strings.HasPrefix(name, "sandbox-daemon-")
+	return &logView{daemon: daemon, lines: process.Lines{Longest: longestRecord}}
+}
+
+// take returns what is to be shown of what was read.
+func (v *logView) take(data []byte) (shown []byte) {
+	if !v.daemon {
+		return data
+	}
+	v.lines.Add(data, func(line []byte, _ bool) { shown = append(shown, spoken(line)...) })
+	return shown
+}
+
+// rest returns a line without an end.
+func (v *logView) rest() (shown []byte) {
+	v.lines.End(func(line []byte, _ bool) { shown = spoken(line) })
+	return shown
+}
+
+// spoken makes a line for people of a record of a daemon's log; what is none stays as it
+// is, but inert: JSON may hide what a terminal obeys.
+func spoken(line []byte) []byte {
+	if text, ok := voice.Spoken(line); ok {
+		line = []byte(text)
+	}
+	return append(prose.Escaped(line), '\n')
 }

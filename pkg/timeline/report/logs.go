@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
+	"github.com/bringupd/bringupd/pkg/voice"
 )
 
 // Bounds on what of the logs is shown.
@@ -116,21 +115,10 @@ func shown(what wanted, content signal.Content, err error) Log {
 
 // said makes a line of a daemon's own log, which is JSON, one for people.
 func said(line string) string {
-	var entry map[string]any
-	if !strings.HasPrefix(line, `{"level":`) || json.Unmarshal([]byte(line), &entry) != nil {
-		return line
-	}
-	at, _ := entry["at"].(string)
-	if _, clock, ok := strings.Cut(at, "T"); ok {
-		at = clock[:min(len(clock), len("15:04:05.000"))]
-	}
-	parts := []string{fmt.Sprintf("%s %v %v", at, entry["level"], entry["msg"])}
-	for _, key := range sortedKeys(entry) {
-		switch key {
-		case "level", "at", "daemon", "msg":
-		default:
-			parts = append(parts, fmt.Sprintf("%s=%v", key, entry[key]))
+	if strings.HasPrefix(line, `{"level":`) {
+		if text, ok := voice.Spoken([]byte(line)); ok {
+			return text
 		}
 	}
-	return strings.Join(parts, "  ")
+	return line
 }

@@ -45,7 +45,7 @@ func TestReadLogsShowsTheEnds(t *testing.T) {
 	if logs[1].Error == "" {
 		t.Error("it is not told that head.log is no file")
 	}
-	if want := "02:10:51.402 info phase join is over  took=1s"; logs[3].Lines[0] != want {
+	if want := "02:10:51.402 info phase join is over took=1s"; logs[3].Lines[0] != want {
 		t.Errorf("a daemon says %q, want %q", logs[3].Lines[0], want)
 	}
 }

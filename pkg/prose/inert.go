@@ -1,0 +1,55 @@
+package prose
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Inert passes text on so that a terminal shows all of it and obeys none of it.
+type Inert struct {
+	To   io.Writer
+	held []byte // the beginning of a character
+}
+
+// Write implements io.Writer.
+func (w *Inert) Write(data []byte) (int, error) {
+	text := append(w.held, data...)
+	w.held = nil
+	for back := 1; back < utf8.UTFMax && back <= len(text); back++ {
+		if tail := text[len(text)-back:]; utf8.RuneStart(tail[0]) {
+			if !utf8.FullRune(tail) {
+				w.held = slices.Clone(tail)
+				text = text[:len(text)-back]
+			}
+			break
+		}
+	}
+	if _, err := w.To.Write(Escaped(text)); err != nil {
+		return 0, err
+	}
+	return len(data), nil
+}
+
+// Escaped writes out what a terminal might obey: control characters but for
+// newline and tab, what turns the direction of text, and bytes that are no text.
+func Escaped(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		switch {
+		case r == '\n' || r == '\t':
+			out = append(out, byte(r))
+		case r == utf8.RuneError && size == 1, r < ' ', r == 0x7f:
+			out = fmt.Appendf(out, `\x%02x`, text[0])
+		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029':
+			out = fmt.Appendf(out, `\u%04x`, r)
+		default:
+			out = append(out, text[:size]...)
+		}
+		text = text[size:]
+	}
+	return out
+}
