@@ -8,7 +8,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -90,4 +92,24 @@ func (c *checking) show(report check.Report) error {
 		text += "To take the node out of service (nobody has):\n  " + drain + "\n"
 	}
 	return c.tell(report, text)
+}
+
+// checkBinding reads back where this process is, which its rank has started.
+func (c *checking) checkBinding() error {
+	b, err := ranks.ReadBack(os.Getpid(), os.LookupEnv)
+	if err != nil {
+		return usage("%v", err)
+	}
+	if b.Host = roles.NodeName(os.LookupEnv); b.Host == "" {
+		if b.Host, err = os.Hostname(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(b.Differences) > 0:
+		c.code = health.OutcomeOf(health.Check).Code
+	case b.Unknown:
+		c.code = check.Nagios(check.Unknown)
+	}
+	return c.tell(b, b.Text())
 }

@@ -23,14 +23,7 @@ const (
 // are no variable tells: ranks find that in variables of such names.
 func (o *options) ofWorld() settings {
 	w := &o.cfg.World
-	perNode := valued("ranks-per-node", "N", &w.PerNode, ranks.ParsePerNode, func(told string) any {
-		if told == "" {
-			return nil
-		}
-		return told
-	},
-		"run the driver on every node, in so many ranks: a number, or one for each gpu, numa or core").not(byVariable)
-	perNode.accepted = ranks.Units
+	perNode := ranksPerNode(&w.PerNode, "run the driver on every node, in so many ranks: a number, or one for each gpu, numa or core").not(byVariable)
 	goesOn := valued("on-rank-failure", "WORD", &w.GoOn, parseGoOn, func(on bool) any {
 		if on {
 			return onRankFailureOn
@@ -38,9 +31,6 @@ func (o *options) ofWorld() settings {
 		return onRankFailureEnd
 	}, "when a rank has failed: end, all others too, or continue")
 	goesOn.accepted = []string{onRankFailureEnd, onRankFailureOn}
-	bind := valued("bind", "KINDS", &w.Bind, binding.ParseKinds, func(k binding.Kinds) any { return k.String() },
-		"what each rank is bound to: auto (all, where it makes sense), none, or some of cpu,memory,network,gpu")
-	bind.accepted = []string{"auto", "none", "cpu", "memory", "network", "gpu"}
 	stdin := valued("stdin", "N", &w.Stdin, parseStdin, func(rank int) any {
 		if rank < 0 {
 			return noStdin
@@ -59,7 +49,7 @@ func (o *options) ofWorld() settings {
 		number("ranks", &w.Total, 1, math.MaxInt32, "run the driver in so many ranks in all, node by node: one a GPU where there are GPUs, one a core elsewhere").not(byVariable),
 		choice("rank-order", ranks.Orders, (*string)(&w.Order), "how ranks are numbered: node (all of one node, then the next), or round-robin"),
 		yes("oversubscribe", &w.Oversubscribe, "let a node have more ranks than GPUs or cores"),
-		bind,
+		kinds(&w.Bind, "what each rank is bound to"),
 		yes("bind-strict", &w.BindStrict, "let the job fail, with 75, where a rank is not where it should be"),
 		choice("output", output.Modes, (*string)(&w.Output), "whose output is passed on, by whole lines: all, rank0 (its standard output as it comes), or none; the logs have all"),
 		yes("tag", &w.Tag, "begin each line with the rank and the node it is of: [12 n3]"),
@@ -118,5 +108,25 @@ func variables(name string, to *[]string, usage string) *setting {
 		return append(*to, value), nil
 	}, itself, usage)
 	s.repeats = true
+	return s
+}
+
+// ranksPerNode takes how many ranks a node has.
+func ranksPerNode(to *string, usage string) *setting {
+	s := valued("ranks-per-node", "N", to, ranks.ParsePerNode, func(told string) any {
+		if told == "" {
+			return nil
+		}
+		return told
+	}, usage)
+	s.accepted = ranks.Units
+	return s
+}
+
+// kinds takes what ranks are bound to.
+func kinds(to *binding.Kinds, usage string) *setting {
+	s := valued("bind", "KINDS", to, binding.ParseKinds, func(k binding.Kinds) any { return k.String() },
+		usage+": auto (all, where it makes sense), none, or some of cpu,memory,network,gpu")
+	s.accepted = []string{"auto", "none", "cpu", "memory", "network", "gpu"}
 	return s
 }

@@ -8,11 +8,14 @@ import (
 // Kinds are what ranks are bound to.
 type Kinds struct{ CPU, Memory, Network, GPU bool }
 
+// All is what auto means.
+func All() Kinds { return Kinds{CPU: true, Memory: true, Network: true, GPU: true} }
+
 // ParseKinds reads auto (all, where it makes sense), none, or a list of cpu, memory, network and gpu.
 func ParseKinds(text string) (Kinds, error) {
 	switch text {
 	case "auto":
-		return Kinds{CPU: true, Memory: true, Network: true, GPU: true}, nil
+		return All(), nil
 	case "none":
 		return Kinds{}, nil
 	}

@@ -1,23 +1,19 @@
-package main
+package ranks
 
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/binding"
-	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/roles"
 )
 
-// boundVersion is the version of the form that a bound has as JSON.
-const boundVersion = 1
+// BoundVersion is the version of the form that a Bound has as JSON, as LayoutVersion.
+const BoundVersion = 1
 
-// bound is whether a rank is where it should be.
-type bound struct {
+// Bound is whether a rank is where it should be.
+type Bound struct {
 	Version     int           `json:"version"`
 	Host        string        `json:"host"`
 	Rank        int           `json:"rank"`
@@ -26,37 +22,29 @@ type bound struct {
 	Place       binding.Place `json:"place"`
 	Differences []string      `json:"differences"`
 	Unread      string        `json:"not_read_back,omitempty"`
-	unknown     bool          // for another reason than that this system lets nobody bind it
+	// Unknown is whether it could not be read back, for another reason than that this
+	// system lets nobody bind it.
+	Unknown bool `json:"-"`
 }
 
-// checkBinding reads back where this process is, which its rank has started.
-func (c *checking) checkBinding() error {
-	b, err := boundBy(os.LookupEnv)
+// ReadBack reads back where a process is that was told what lookup finds. The error is that
+// this tells of no rank, or of no place.
+func ReadBack(pid int, lookup func(name string) (value string, set bool)) (Bound, error) {
+	b, err := boundBy(lookup)
 	if err != nil {
-		return usage("%v", err)
+		return b, err
 	}
-	if b.Host = roles.NodeName(os.LookupEnv); b.Host == "" {
-		if b.Host, err = os.Hostname(); err != nil {
-			return err
-		}
-	}
-	found, err := b.Place.Differences(os.Getpid())
+	found, err := b.Place.Differences(pid)
 	if err != nil {
-		b.Unread, b.unknown = err.Error(), !errors.Is(err, binding.ErrUnavailable)
+		b.Unread, b.Unknown = err.Error(), !errors.Is(err, binding.ErrUnavailable)
 	}
-	b.Differences = append(append(b.Differences, found...), b.Place.Misled(os.LookupEnv)...)
-	switch {
-	case len(b.Differences) > 0:
-		c.code = health.OutcomeOf(health.Check).Code
-	case b.unknown:
-		c.code = check.Nagios(check.Unknown)
-	}
-	return c.tell(b, b.text())
+	b.Differences = append(append(b.Differences, found...), b.Place.Misled(lookup)...)
+	return b, nil
 }
 
 // boundBy reads what a rank is told of itself.
-func boundBy(lookup func(string) (string, bool)) (b bound, err error) {
-	b = bound{Version: boundVersion, Differences: []string{}}
+func boundBy(lookup func(string) (string, bool)) (b Bound, err error) {
+	b = Bound{Version: BoundVersion, Differences: []string{}}
 	for _, one := range []struct {
 		name string
 		to   *int
@@ -82,13 +70,13 @@ func noRank(variable string) error {
 		"run it inside a rank, as in: srun bringupd --ranks-per-node=gpu -- bringupd check --bind", variable)
 }
 
-// text is the bound for people.
-func (b bound) text() string {
+// Text is it for people.
+func (b Bound) Text() string {
 	word := "PASS"
 	switch {
 	case len(b.Differences) > 0:
 		word = "FAIL"
-	case b.unknown:
+	case b.Unknown:
 		word = "UNKNOWN"
 	}
 	lines := append([]string{fmt.Sprintf("%s rank %d (%d of %d on %s): %v", word, b.Rank, b.LocalRank, b.LocalRanks, b.Host, b.Place)}, b.Differences...)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/ranks"
 )
 
 // inRank are the variables of a rank with that place.
@@ -51,7 +52,7 @@ func TestCheckBinding(t *testing.T) {
 
 func TestCheckBindingAsJSON(t *testing.T) {
 	got := call(t, inRank(`{"cpus":"8000","gpus":["1"]}`), "check", "--bind", "--json")
-	var b bound
+	var b ranks.Bound
 	if err := json.Unmarshal([]byte(got.out), &b); err != nil || got.code != 75 {
 		t.Fatalf("%+v: %v", got, err)
 	}

@@ -1,0 +1,25 @@
+package gpu
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Locate asks where the GPUs of this node sit, if there is any sign of one. Where it comes back without GPUs, why says in
+// words why there are none, or why nobody knows. The error is the cause of the context's end.
+func (c Child) Locate(ctx context.Context) (t Topology, why string, err error) {
+	if c.Library == "" && len(Present("/")) == 0 {
+		return t, "there is no sign of an NVIDIA GPU, or of its driver", nil
+	}
+	facts, err := c.Probe(ctx)
+	switch {
+	case err != nil:
+		return t, "", err
+	case facts.Init != Success:
+		return t, strings.TrimSuffix(fmt.Sprintf("NVML can't be asked for GPUs: %s: %s", facts.Init, facts.Detail), ": "), nil
+	case len(facts.GPUs) == 0:
+		why = "NVML shows no GPU"
+	}
+	return Topologize("/", facts), why, nil
+}
