@@ -26,13 +26,21 @@ func RankDied(rank signal.WorldRank, host string, exit process.Exit, lines []str
 }
 
 // RankAsked is the failure that a rank of the world has asked for the end of the
-// job, with a code and a message, after these last lines.
+// job, with a code and a message, after these last lines. A negative number is that of
+// another program of the node.
 func RankAsked(rank signal.WorldRank, host string, code int, message string, lines []string) *Failure {
-	f := Failed(RankAborted, "%s has aborted the job with code %d: %s", nameOfRank(rank, host), code, message)
+	who := "a program on " + host
+	if rank.Number >= 0 {
+		who = nameOfRank(rank, host)
+	}
+	f := Failed(RankAborted, "%s has aborted the job with code %d: %s", who, code, message)
 	if message == "" {
 		f.What = strings.TrimSuffix(f.What, ": ")
 	}
 	f.Code = code
+	if rank.Number < 0 {
+		return f
+	}
 	return ofWorld(f, rank, lines)
 }
 

@@ -25,6 +25,9 @@ func TestRankSentences(t *testing.T) {
 			t.Errorf("got %+v, want %q", f.FailedRecord, want)
 		}
 	}
+	if f := RankAsked(signal.WorldRank{Number: -1}, "n3", 42, "no data", nil); f.What != "a program on n3 has aborted the job with code 42: no data" || f.WorldRank != nil {
+		t.Errorf("got %+v", f.FailedRecord)
+	}
 }
 
 // onNode is a failure of the rank of a world of four ranks a node, seen at ms.

@@ -36,7 +36,7 @@ func (n *Node) enter(name string, rank int, collect bool) (gen int, m *meet, err
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
-	case n.cfg.World.ranks() == 0:
+	case len(n.cfg.World.of) == 0:
 		return 0, nil, errors.New("cannot fence: this run has no ranks; start it with --ranks or --ranks-per-node")
 	case rank < 0:
 		return 0, nil, fmt.Errorf("cannot fence: only a rank enters one, and %s is not set here", client.RankVariable)
@@ -102,10 +102,8 @@ func (n *Node) releaseLocked(name string, gen int, failed string) {
 		return
 	}
 	m := f.open[gen]
-	select {
-	case <-m.done:
+	if pause.Until(m.done, 0) {
 		return
-	default:
 	}
 	if failed != "" {
 		m.err = fmt.Errorf("cannot pass the fence %s: %s", name, failed)
@@ -152,7 +150,7 @@ func (n *Node) Waiting() (waits []Wait) {
 	defer n.mu.Unlock()
 	for name, f := range n.fences {
 		for rank, gen := range f.inside {
-			missing := World{*n.place}.missing(map[int][]int{n.place.Node: n.missingLocked(name, gen)})
+			missing := NewWorld([]Place{*n.place}).missing(map[int][]int{n.place.Node: n.missingLocked(name, gen)})
 			waits = append(waits, Wait{rank, "fence " + name, f.open[gen].since, missing})
 		}
 	}
@@ -180,7 +178,7 @@ func (n *Node) warn(ctx context.Context) {
 			n.cfg.Log.Warn(fmt.Sprintf("ranks wait in the fence %s since %s; missing are %s",
 				id.name, m.since.Format(time.TimeOnly), n.who(&message{Kind: kindWho, Name: id.name, Gen: id.gen})))
 		}
-		maps.DeleteFunc(told, func(m *meet, _ time.Time) bool { return ended(m.done) })
+		maps.DeleteFunc(told, func(m *meet, _ time.Time) bool { return pause.Until(m.done, 0) })
 	}
 }
 
@@ -192,19 +190,10 @@ func (n *Node) late(told map[*meet]time.Time) map[fenceID]*meet {
 	for name, f := range n.fences {
 		for gen, m := range f.open {
 			last, before := told[m]
-			if !ended(m.done) && (!before && time.Since(m.since) >= firstWarning || before && time.Since(last) >= nextWarning) {
+			if !pause.Until(m.done, 0) && (!before && time.Since(m.since) >= firstWarning || before && time.Since(last) >= nextWarning) {
 				late[fenceID{name, gen}] = m
 			}
 		}
 	}
 	return late
-}
-
-func ended(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/meeting/client"
 	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // censusTime is how long the nodes may take to say who is missing there, before all of theirs are.
@@ -24,7 +25,6 @@ const censusTime = 300 * time.Millisecond
 type Head struct {
 	world World
 	log   *zap.Logger
-	count int // of nodes with ranks
 
 	mu     sync.Mutex
 	peers  map[int]*peer
@@ -35,6 +35,7 @@ type Head struct {
 	ended  map[int]gone // by rank
 	lost   map[int]bool // by node
 	met    map[int]bool // nodes that have been in a fence
+	full   error        // why nothing more is kept
 	events []client.Event
 	counts []*census
 }
@@ -42,6 +43,7 @@ type Head struct {
 // peer is a node as the head sees it.
 type peer struct {
 	last    uint64              // its highest request
+	listens bool                // somebody there watches
 	answers map[uint64]*message // that it may not have yet
 	queue   []*message          // to be sent on its connection
 	bell    chan struct{}       // nil without a connection
@@ -85,7 +87,7 @@ type census struct {
 // NewHead returns the head's side for a world.
 func NewHead(world World, log *zap.Logger) *Head {
 	return &Head{
-		world: world, log: log, count: world.nodes(), peers: make(map[int]*peer), fences: make(map[fenceID]*gathering),
+		world: world, log: log, peers: make(map[int]*peer), fences: make(map[fenceID]*gathering),
 		store: make(map[slot][]byte), owners: make(map[string][]string), gets: make(map[slot][]asked),
 		ended: make(map[int]gone), lost: make(map[int]bool), met: make(map[int]bool),
 	}
@@ -118,7 +120,7 @@ func (h *Head) Serve(ctx context.Context, node int, conn net.Conn) {
 func (h *Head) connect(node int, bell chan struct{}, drop func()) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.world.at(node) == nil {
+	if h.world.at[node] == nil {
 		return false
 	}
 	p := h.peerLocked(node)
@@ -210,11 +212,20 @@ func (h *Head) receive(node int, m *message) {
 // helloLocked begins a connection: what the node has not is sent again.
 func (h *Head) helloLocked(node int, p *peer, m *message) {
 	maps.DeleteFunc(p.answers, func(seq uint64, _ *message) bool { return !slices.Contains(m.Seqs, seq) })
-	for at := min(m.Events, len(h.events)); at < len(h.events); at++ {
-		h.sendLocked(node, &message{Kind: kindEvent, Events: at + 1, Event: &h.events[at]})
-	}
+	h.listenLocked(node, p, m)
 	for at := range h.gets {
-		h.wantLocked(node, at)
+		if home := h.world.home(at.Owner); home == nil || home.Node == node {
+			h.wantLocked(node, at)
+		}
+	}
+}
+
+// listenLocked sends a node, if it listens, the events that it has not.
+func (h *Head) listenLocked(node int, p *peer, m *message) {
+	if p.listens = p.listens || m.Listen; p.listens {
+		for at := min(m.Events, len(h.events)); at < len(h.events); at++ {
+			h.sendLocked(node, &message{Kind: kindEvent, Events: at + 1, Event: &h.events[at]})
+		}
 	}
 }
 
@@ -230,10 +241,12 @@ func (h *Head) doLocked(from asked, m *message) {
 		h.whoLocked(from, m)
 		return
 	case kindPush:
-		h.tellUnkept(h.keepLocked(m.Entries))
+		h.keepLocked(m.Entries)
 	case kindEnded:
-		h.tellUnkept(h.keepLocked(m.Entries))
+		h.keepLocked(m.Entries)
 		h.endLocked(m.Rank, gone{m.Words, m.Entered})
+	case kindListen:
+		h.listenLocked(from.node, h.peerLocked(from.node), m)
 	case kindAbort:
 		h.tellLocked(*m.Event)
 	case kindHere:
@@ -247,7 +260,7 @@ func (h *Head) doLocked(from asked, m *message) {
 
 // enterLocked counts a node into a fence.
 func (h *Head) enterLocked(from asked, m *message) {
-	full := h.keepLocked(m.Entries)
+	h.keepLocked(m.Entries)
 	id := fenceID{m.Name, m.Gen}
 	g := h.fences[id]
 	if g == nil {
@@ -260,9 +273,6 @@ func (h *Head) enterLocked(from asked, m *message) {
 		g.slots = append(g.slots, m.Entries[i].slot)
 	}
 	h.met[from.node] = true
-	if full != nil {
-		g.failed = full.Error()
-	}
 	h.settleLocked(id, g, from)
 }
 
@@ -273,7 +283,7 @@ func (h *Head) settleLocked(id fenceID, g *gathering, just asked) {
 	if !known {
 		g.failed = h.hopelessLocked(id, g)
 	}
-	all := len(g.arrived) == h.count
+	all := len(g.arrived) == h.world.nodes
 	switch {
 	case g.failed != "" && known && just.seq != 0:
 		h.answerLocked(just, &message{Error: g.failed})
@@ -282,15 +292,25 @@ func (h *Head) settleLocked(id fenceID, g *gathering, just asked) {
 	case all:
 		release := &message{}
 		if g.collect {
-			for _, at := range g.slots {
-				release.Entries = append(release.Entries, entryOf(at, h.store[at]))
-			}
+			release.Entries = h.collectLocked(g.slots)
 		}
 		h.releaseLocked(g, release)
 	}
 	if all {
 		delete(h.fences, id)
 	}
+}
+
+// collectLocked returns what is brought to all nodes: the first of it where it is much. The rest is got when it is asked for.
+func (h *Head) collectLocked(slots []slot) (entries []entry) {
+	size := 0
+	for _, at := range slots {
+		if size += len(h.store[at]); size > mostCollected {
+			break
+		}
+		entries = append(entries, entryOf(at, h.store[at]))
+	}
+	return entries
 }
 
 func (h *Head) releaseLocked(g *gathering, release *message) {
@@ -300,10 +320,14 @@ func (h *Head) releaseLocked(g *gathering, release *message) {
 	}
 }
 
-// hopelessLocked says which rank will never come to a fence; empty where there is none.
+// hopelessLocked says which rank will never come to a fence, or that what was put before it could not be kept; empty
+// where neither is.
 func (h *Head) hopelessLocked(id fenceID, g *gathering) string {
+	if h.full != nil {
+		return h.full.Error()
+	}
 	for _, rank := range slices.Sorted(maps.Keys(h.ended)) {
-		end, place := h.ended[rank], h.world.of(rank)
+		end, place := h.ended[rank], h.world.of[rank]
 		if _, here := g.arrived[place.Node]; !here && end.entered[id.name] < id.gen {
 			return fmt.Sprintf("rank %d on %s will never come: %s", rank, place.Host, end.words)
 		}
@@ -311,23 +335,28 @@ func (h *Head) hopelessLocked(id fenceID, g *gathering) string {
 	return ""
 }
 
-// tellUnkept tells of what was committed and could not be kept: who has put it does not
-// wait for the head.
-func (h *Head) tellUnkept(err error) {
-	if err != nil {
-		h.log.Warn(err.Error())
+// overflowLocked is what happens when there is no room for what was committed: all who wait for anything are told, since
+// nothing more will come.
+func (h *Head) overflowLocked(e *entry) {
+	if h.full != nil {
+		return
 	}
+	h.full = fmt.Errorf("cannot keep %s of %s: there are %s keys already, the most that is accepted",
+		e.Key, h.world.words(e.Owner), prose.Grouped(client.MostKeys))
+	h.log.Warn(h.full.Error())
+	h.despairLocked()
 }
 
 // keepLocked stores what was committed, and answers who waits for it.
-func (h *Head) keepLocked(entries []entry) error {
+func (h *Head) keepLocked(entries []entry) {
 	for i := range entries {
 		e := &entries[i]
 		if _, known := h.store[e.slot]; known {
 			continue
 		}
 		if len(h.store) >= client.MostKeys {
-			return fmt.Errorf("cannot keep %s of %s: there are %d keys already, the most that is accepted", e.Key, h.world.words(e.Owner), client.MostKeys)
+			h.overflowLocked(e)
+			return
 		}
 		h.store[e.slot] = e.value
 		h.owners[e.Key] = append(h.owners[e.Key], e.Owner)
@@ -338,7 +367,6 @@ func (h *Head) keepLocked(entries []entry) error {
 			delete(h.gets, at)
 		}
 	}
-	return nil
 }
 
 // foundLocked answers a get of what is in the store.
@@ -370,22 +398,25 @@ func (h *Head) getLocked(from asked, at slot) {
 	if len(h.gets[at]) > 1 { // they were asked before
 		return
 	}
-	for _, place := range h.world {
+	if home := h.world.home(at.Owner); home != nil {
+		h.wantLocked(home.Node, at)
+		return
+	}
+	for _, place := range h.world.places {
 		h.wantLocked(place.Node, at)
 	}
 }
 
-// wantLocked asks a node for what only it may have.
-func (h *Head) wantLocked(node int, at slot) {
-	if home := h.world.home(at.Owner); at.Owner == "" || home != nil && home.Node == node {
-		h.sendLocked(node, &message{Kind: kindWant, Slot: at})
-	}
-}
+// wantLocked asks a node for what it may have.
+func (h *Head) wantLocked(node int, at slot) { h.sendLocked(node, &message{Kind: kindWant, Slot: at}) }
 
 // neverLocked says why an owner will never put it; empty where it may.
 func (h *Head) neverLocked(at slot) string {
+	if h.full != nil {
+		return h.full.Error()
+	}
 	place := h.world.home(at.Owner)
-	if at.Owner == "" || place == nil {
+	if place == nil {
 		return ""
 	}
 	why := "its node is lost"
@@ -410,7 +441,7 @@ func (h *Head) RankEnded(rank int, words string) {
 func (h *Head) NodeLost(node int, words string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	place := h.world.at(node)
+	place := h.world.at[node]
 	if place == nil || h.lost[node] {
 		return
 	}
@@ -425,7 +456,7 @@ func (h *Head) NodeLost(node int, words string) {
 }
 
 func (h *Head) endLocked(rank int, end gone) {
-	place := h.world.of(rank)
+	place := h.world.of[rank]
 	if _, over := h.ended[rank]; over || place == nil {
 		return
 	}
@@ -453,8 +484,10 @@ func (h *Head) despairLocked() {
 
 func (h *Head) tellLocked(event client.Event) {
 	h.events = append(h.events, event)
-	for node := range h.peers {
-		h.sendLocked(node, &message{Kind: kindEvent, Events: len(h.events), Event: &event})
+	for node, p := range h.peers {
+		if p.listens {
+			h.sendLocked(node, &message{Kind: kindEvent, Events: len(h.events), Event: &event})
+		}
 	}
 }
 
@@ -465,7 +498,7 @@ func (h *Head) whoLocked(from asked, m *message) {
 		return
 	}
 	c := &census{fenceID: fenceID{m.Name, m.Gen}, to: from, left: make(map[int]bool), missing: make(map[int][]int)}
-	for _, place := range h.world {
+	for _, place := range h.world.places {
 		if len(place.Ranks) == 0 || h.arrivedLocked(c.fenceID, place.Node) {
 			continue
 		}
@@ -524,7 +557,7 @@ func (h *Head) absentLocked(at slot) string {
 		return h.world.words(at.Owner) + " has not put it"
 	}
 	never := make(map[int][]int)
-	for _, place := range h.world {
+	for _, place := range h.world.places {
 		if !h.met[place.Node] {
 			never[place.Node] = place.Ranks
 		}

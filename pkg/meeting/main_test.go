@@ -39,13 +39,15 @@ func raise(t testing.TB, nodes, each int, tcp bool) *stage {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &stage{t: t, conns: make([]net.Conn, nodes)}
+	var places []Place
 	for node := range nodes {
 		place := Place{Node: node, Host: fmt.Sprintf("n%d", node)}
 		for local := range each {
 			place.Ranks = append(place.Ranks, node*each+local)
 		}
-		s.world = append(s.world, place)
+		places = append(places, place)
 	}
+	s.world = NewWorld(places)
 	s.head = NewHead(s.world, zap.NewNop())
 	var tasks sync.WaitGroup
 	for node := range nodes {
@@ -108,7 +110,7 @@ func pair(tcp bool) (a, b net.Conn, err error) {
 // rank connects as a rank.
 func (s *stage) rank(rank int) *client.Client {
 	s.t.Helper()
-	return s.dial(s.world.of(rank).Node, &rank)
+	return s.dial(s.world.of[rank].Node, &rank)
 }
 
 func (s *stage) dial(node int, rank *int) *client.Client {
@@ -121,9 +123,16 @@ func (s *stage) dial(node int, rank *int) *client.Client {
 	return c
 }
 
+// heard returns how many events the first node was sent.
+func (s *stage) heard() int {
+	s.nodes[0].mu.Lock()
+	defer s.nodes[0].mu.Unlock()
+	return len(s.nodes[0].events)
+}
+
 // all connects as all ranks.
 func (s *stage) all() (all []*client.Client) {
-	for rank := range s.world.ranks() {
+	for rank := range len(s.world.of) {
 		all = append(all, s.rank(rank))
 	}
 	return all

@@ -60,7 +60,7 @@ func TestFenceMakesVisible(t *testing.T) {
 				ranks.Go(func() {
 					put(t, c, "card", fmt.Sprint("of ", rank))
 					must(t, c.Fence(t.Context(), "", collect, ceiling))
-					for other := range s.world.ranks() {
+					for other := range len(s.world.of) {
 						value, _, err := c.Get(t.Context(), "card", fmt.Sprint(other), ceiling)
 						if string(value) != fmt.Sprint("of ", other) || err != nil {
 							t.Errorf("rank %d got %q of %d: %v", rank, value, other, err)
@@ -207,6 +207,60 @@ func TestAbortIsToldToAll(t *testing.T) {
 	})
 	if !errors.Is(err, seen) || strings.Join(s.aborted, ";") != "1 42 no data" {
 		t.Fatal(err, s.aborted)
+	}
+}
+
+// What can't be kept is told to all who wait for anything, and to who comes later.
+func TestOverflow(t *testing.T) {
+	s := raise(t, 3, 1, false)
+	all := s.all()
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		_, _, err := all[0].Get(t.Context(), "last", "1", ceiling)
+		want(t, err, "cannot get last: cannot keep ", "there are 100,000 keys already")
+	})
+	for rank, keys := range []int{1, client.MostKeys, 1} {
+		values := make(map[string][]byte, keys)
+		for key := range keys {
+			values[fmt.Sprint("k", key)] = nil
+		}
+		must(t, s.nodes[rank].commit(fmt.Sprint(rank), "a test", values))
+		waiting.Go(func() {
+			want(t, all[rank].Fence(t.Context(), "f", false, ceiling), "there are 100,000 keys already, the most that is accepted")
+		})
+	}
+	waiting.Wait()
+	_, _, err := all[0].Get(t.Context(), "more", "", ceiling)
+	want(t, err, "there are 100,000 keys already")
+	want(t, s.nodes[1].commit("1", "a test", map[string][]byte{"more": nil}), "cannot put more than 100,000 keys")
+}
+
+// A watcher that is slow to read misses nothing, and who does not watch is sent nothing.
+func TestWatchMissesNothing(t *testing.T) {
+	s := raise(t, 2, 64, false)
+	watcher := s.rank(0)
+	for rank := range 128 {
+		s.nodes[rank/64].RankEnded(rank, "exit code 0")
+	}
+	enough, seen := errors.New("enough"), make(map[string]bool)
+	err := watcher.Watch(t.Context(), func(e client.Event) error {
+		if len(seen) == 0 {
+			for s.heard() < 128 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		if seen[e.Who] = true; len(seen) == 128 {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) {
+		t.Fatal(err)
+	}
+	s.nodes[1].mu.Lock()
+	defer s.nodes[1].mu.Unlock()
+	if n := len(s.nodes[1].events); n != 0 {
+		t.Errorf("a node where nobody watches was sent %d events", n)
 	}
 }
 

@@ -42,6 +42,7 @@ type Node struct {
 	acks    []uint64   // answers that the head may forget
 	touched bool       // there is more to say than that ranks have ended
 	own     map[slot]*value
+	size    int    // of own's values, in bytes
 	unsent  []slot // of own, some of which may have been pushed
 	cache   map[slot]found
 	wanted  map[slot]bool
@@ -81,7 +82,7 @@ var errOver = errors.New("cannot wait any longer: the run is over")
 
 // NewNode returns the node's side, which Run makes work.
 func NewNode(cfg Config) *Node {
-	place := cfg.World.at(cfg.Node)
+	place := cfg.World.at[cfg.Node]
 	if place == nil {
 		place = &Place{Node: cfg.Node}
 	}
@@ -134,7 +135,7 @@ func (n *Node) talk(ctx context.Context, conn net.Conn) (heard bool) {
 	var writing sync.WaitGroup
 	n.mu.Lock()
 	n.sent = 0
-	hello := &message{Kind: kindHello, Events: n.seen}
+	hello := &message{Kind: kindHello, Events: n.seen, Listen: n.watches > 0}
 	for _, m := range n.pending {
 		hello.Seqs = append(hello.Seqs, m.Seq)
 	}
@@ -247,6 +248,7 @@ func (n *Node) gotLocked(at slot, m *message) {
 		g.err = errors.New(m.Error)
 	} else if len(m.Entries) == 1 {
 		g.found = found{value: m.Entries[0].value, owner: m.Entries[0].Owner}
+		n.cache[at] = g.found // also by the key alone
 	}
 	close(g.done)
 }
@@ -293,7 +295,9 @@ func (n *Node) deltaLocked() []entry {
 func (n *Node) commit(owner, writer string, values map[string][]byte) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for key := range values {
+	size := n.size
+	for key, bytes := range values {
+		size += len(bytes)
 		if was := n.own[slot{key, owner}]; was != nil {
 			return fmt.Errorf("cannot put %s: it has two writers, %s and %s", key, was.writer, writer)
 		}
@@ -301,6 +305,10 @@ func (n *Node) commit(owner, writer string, values map[string][]byte) error {
 	if len(n.own)+len(values) > client.MostKeys {
 		return fmt.Errorf("cannot put more than %s keys", prose.Grouped(client.MostKeys))
 	}
+	if size > mostData {
+		return fmt.Errorf("cannot put more than %d GiB on a node", mostData>>30)
+	}
+	n.size = size
 	n.touchLocked() // to hear what the head wants
 	var wanted []slot
 	for key, bytes := range values {
@@ -387,8 +395,9 @@ func (n *Node) abort(rank, code int, words string) {
 
 // listenLocked has the head's events come, also where nothing else is asked of it.
 func (n *Node) listenLocked() {
-	n.watches++
-	n.touchLocked()
+	if n.watches++; n.watches == 1 {
+		n.askLocked(&message{Kind: kindListen, Events: n.seen, Listen: true})
+	}
 }
 
 // touchLocked has a connection made.

@@ -19,6 +19,7 @@ const (
 	kindPush   = "push"   // what the head wants
 	kindEnded  = "ended"  // a rank has ended, with all that it has committed
 	kindAbort  = "abort"  // of a rank
+	kindListen = "listen" // somebody watches: from the event after Events on
 	kindWho    = "who"    // who is missing in a fence, or at a get
 	kindHere   = "here"   // answers the head's census
 	kindAnswer = "answer" // of the head, to the request Seq
@@ -49,6 +50,7 @@ type message struct {
 	Name    string         `json:"name,omitempty"`
 	Gen     int            `json:"gen,omitempty"`
 	Collect bool           `json:"collect,omitempty"`
+	Listen  bool           `json:"listen,omitempty"` // of hello and listen
 	Slot    slot           `json:"slot,omitzero"`
 	Entries []entry        `json:"entries,omitempty"`
 	Rank    int            `json:"rank,omitempty"`
@@ -63,6 +65,8 @@ type message struct {
 const (
 	mostHeader = 64 << 20
 	mostData   = 1 << 30
+	// mostCollected bounds what a fence brings to each node, in bytes.
+	mostCollected = 64 << 20
 )
 
 // write writes the message: the lengths of header and data, four bytes each, and these.

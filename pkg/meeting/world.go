@@ -2,7 +2,6 @@ package meeting
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -17,40 +16,27 @@ type Place struct {
 }
 
 // World is all nodes of the team.
-type World []Place
-
-// ranks returns how many there are.
-func (w World) ranks() (n int) {
-	for _, place := range w {
-		n += len(place.Ranks)
-	}
-	return n
+type World struct {
+	places []*Place
+	nodes  int            // that have ranks
+	at     map[int]*Place // by node
+	of     map[int]*Place // by rank
 }
 
-// nodes returns how many have ranks.
-func (w World) nodes() (n int) {
-	for _, place := range w {
+// NewWorld returns the world of these nodes.
+func NewWorld(places []Place) World {
+	w := World{at: make(map[int]*Place), of: make(map[int]*Place)}
+	for i := range places {
+		place := &places[i]
+		w.places, w.at[place.Node] = append(w.places, place), place
+		for _, rank := range place.Ranks {
+			w.of[rank] = place
+		}
 		if len(place.Ranks) > 0 {
-			n++
+			w.nodes++
 		}
 	}
-	return n
-}
-
-// at returns a node's place.
-func (w World) at(node int) *Place {
-	if i := slices.IndexFunc(w, func(p Place) bool { return p.Node == node }); i >= 0 {
-		return &w[i]
-	}
-	return nil
-}
-
-// of returns a rank's place.
-func (w World) of(rank int) *Place {
-	if i := slices.IndexFunc(w, func(p Place) bool { return slices.Contains(p.Ranks, rank) }); i >= 0 {
-		return &w[i]
-	}
-	return nil
+	return w
 }
 
 // owner returns a rank's name in a slot, or that of the node's other programs.
@@ -65,7 +51,7 @@ func (p *Place) owner(rank int) string {
 func (w World) home(owner string) *Place {
 	if text, node := strings.CutPrefix(owner, "n"); node {
 		if number, err := strconv.Atoi(text); err == nil {
-			return w.at(number)
+			return w.at[number]
 		}
 		return nil
 	}
@@ -73,7 +59,7 @@ func (w World) home(owner string) *Place {
 	if err != nil || strconv.Itoa(rank) != owner {
 		return nil
 	}
-	return w.of(rank)
+	return w.of[rank]
 }
 
 // words says who an owner is.
@@ -91,7 +77,7 @@ func (w World) words(owner string) string {
 // missing says which ranks are, node by node.
 func (w World) missing(by map[int][]int) string {
 	var parts []string
-	for _, place := range w {
+	for _, place := range w.places {
 		if ranks := by[place.Node]; len(ranks) > 0 {
 			parts = append(parts, prose.Ranks(ranks)+" on "+place.Host)
 		}

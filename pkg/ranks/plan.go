@@ -87,18 +87,19 @@ func (p Plan) On(node int) []Rank {
 }
 
 // World is the plan for who meets, on these hosts.
-func (p Plan) World(hosts []string) (w meeting.World) {
+func (p Plan) World(hosts []string) meeting.World {
+	var places []meeting.Place
 	for node := range p.perNode {
 		place := meeting.Place{Node: node, Host: fmt.Sprintf("node %d", node)}
 		if node < len(hosts) {
 			place.Host = hosts[node]
 		}
-		w = append(w, place)
+		places = append(places, place)
 	}
 	for _, rank := range p.all {
-		w[rank.Node].Ranks = append(w[rank.Node].Ranks, rank.Rank)
+		places[rank.Node].Ranks = append(places[rank.Node].Ranks, rank.Rank)
 	}
-	return w
+	return meeting.NewWorld(places)
 }
 
 // Of returns the place of a rank.

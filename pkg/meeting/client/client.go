@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // Where a program finds the socket, and which rank it is.
@@ -69,8 +71,14 @@ type Client struct {
 
 	mu      sync.Mutex
 	last    uint64
-	waiting map[uint64]chan Answer
+	waiting map[uint64]*inbox
 	err     error // why nothing more is answered
+}
+
+// inbox is what has come for a request, and nobody has taken yet.
+type inbox struct {
+	answers []Answer
+	bell    chan struct{} // buffered by one: there is more, or nothing more will come
 }
 
 // ErrNoMeeting is that this program was not started by a daemon that has a meeting.
@@ -109,7 +117,7 @@ func DialAs(ctx context.Context, path string, rank *int) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot reach this node's meeting: %w", err)
 	}
-	c := &Client{conn: conn, waiting: make(map[uint64]chan Answer)}
+	c := &Client{conn: conn, waiting: make(map[uint64]*inbox)}
 	c.reading.Go(c.read)
 	if _, err := c.ask(ctx, Ask{Op: "hello", Rank: rank}); err != nil {
 		c.Close()
@@ -159,85 +167,92 @@ func (c *Client) Abort(ctx context.Context, code int, message string) error {
 
 // Watch hands over events until ctx ends or on returns an error, which it returns. Ends and losses of before come first.
 func (c *Client) Watch(ctx context.Context, on func(Event) error) error {
-	id, answers, err := c.send(Ask{Op: "watch"})
+	id, err := c.send(Ask{Op: "watch"})
 	if err != nil {
 		return err
 	}
 	defer c.forget(id)
 	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case answer, ok := <-answers:
-			switch {
-			case !ok:
-				return c.broken()
-			case answer.Error != "":
-				return errors.New(answer.Error)
-			case answer.Event != nil:
-				if err := on(*answer.Event); err != nil {
-					return err
-				}
+		answer, err := c.next(ctx, id)
+		switch {
+		case err != nil:
+			return err
+		case answer.Error != "":
+			return errors.New(answer.Error)
+		case answer.Event != nil:
+			if err := on(*answer.Event); err != nil {
+				return err
 			}
 		}
 	}
 }
 
 func (c *Client) ask(ctx context.Context, ask Ask) (Answer, error) {
-	id, answers, err := c.send(ask)
+	id, err := c.send(ask)
 	if err != nil {
 		return Answer{}, err
 	}
 	defer c.forget(id)
-	select {
-	case <-ctx.Done():
-		return Answer{}, context.Cause(ctx)
-	case answer, ok := <-answers:
-		if !ok {
-			return Answer{}, c.broken()
+	answer, err := c.next(ctx, id)
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case answer.Late:
+		return Answer{}, lateError{answer.Error}
+	case answer.Error != "":
+		return Answer{}, errors.New(answer.Error)
+	}
+	return answer, nil
+}
+
+// next waits for the next answer to a request until ctx or the connection ends.
+func (c *Client) next(ctx context.Context, id uint64) (Answer, error) {
+	for {
+		c.mu.Lock()
+		in, err := c.waiting[id], c.err
+		if len(in.answers) > 0 {
+			answer := in.answers[0]
+			in.answers = in.answers[1:]
+			c.mu.Unlock()
+			return answer, nil
 		}
-		switch {
-		case answer.Late:
-			return Answer{}, lateError{answer.Error}
-		case answer.Error != "":
-			return Answer{}, errors.New(answer.Error)
+		c.mu.Unlock()
+		if err != nil {
+			return Answer{}, err
 		}
-		return answer, nil
+		select {
+		case <-ctx.Done():
+			return Answer{}, context.Cause(ctx)
+		case <-in.bell:
+		}
 	}
 }
 
-// send writes a request under a number of its own.
-func (c *Client) send(ask Ask) (uint64, <-chan Answer, error) {
+// send writes a request under a number of its own, which forget must be called with.
+func (c *Client) send(ask Ask) (uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
-		return 0, nil, c.err
+		return 0, c.err
 	}
 	c.last++
 	ask.ID = c.last
-	answers := make(chan Answer, 16)
-	c.waiting[ask.ID] = answers
+	c.waiting[ask.ID] = &inbox{bell: make(chan struct{}, 1)}
 	line, err := json.Marshal(ask)
 	if err == nil {
 		_, err = c.conn.Write(append(line, '\n'))
 	}
 	if err != nil {
 		delete(c.waiting, ask.ID)
-		return 0, nil, fmt.Errorf("cannot ask this node's meeting: %w", err)
+		return 0, fmt.Errorf("cannot ask this node's meeting: %w", err)
 	}
-	return ask.ID, answers, nil
+	return ask.ID, nil
 }
 
 func (c *Client) forget(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.waiting, id)
-}
-
-func (c *Client) broken() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
 }
 
 // read hands the answers to who waits for them.
@@ -251,14 +266,9 @@ func (c *Client) read() {
 			return
 		}
 		c.mu.Lock()
-		answers := c.waiting[answer.ID]
-		if answers != nil {
-			select {
-			case answers <- answer:
-			default: // a watcher that does not read: it is told by the end
-				close(answers)
-				delete(c.waiting, answer.ID)
-			}
+		if in := c.waiting[answer.ID]; in != nil {
+			in.answers = append(in.answers, answer)
+			pause.Ring(in.bell)
 		}
 		c.mu.Unlock()
 	}
@@ -268,8 +278,7 @@ func (c *Client) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err
-	for id, answers := range c.waiting {
-		close(answers)
-		delete(c.waiting, id)
+	for _, in := range c.waiting {
+		pause.Ring(in.bell)
 	}
 }
