@@ -17,7 +17,7 @@ const side = 2
 
 // TestDrawn strikes worlds as the seeds have it.
 func TestDrawn(t *testing.T) {
-	kinds := []kind{killRank, crashRank, exitRank, killDaemon, killNode}
+	kinds := []kind{killRank, crashRank, exitRank, abortRank, killDaemon, killNode}
 	cgroup, err := limited(t)
 	if err != nil {
 		t.Logf("no rank runs out of memory: %v", err)
