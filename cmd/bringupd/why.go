@@ -15,6 +15,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/meeting/client"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/why"
 )
@@ -150,8 +151,25 @@ func (inv *invocation) lookAtNode(ctx context.Context, stacks bool) error {
 	}
 	children, err := why.Described(value)
 	out := json.NewEncoder(inv.files.Out)
-	why.Node{Children: children, Stacks: stacks, For: whySample}.Look(ctx, func(seen why.Seen) {
+	why.Node{Children: children, Waits: waitsHere, Stacks: stacks, For: whySample}.Look(ctx, func(seen why.Seen) {
 		err = cmp.Or(err, out.Encode(seen))
 	})
 	return err
+}
+
+// waitsHere are what the ranks of this node wait for where they meet; none where there is no such place.
+func waitsHere(ctx context.Context) (waits []why.Wait, err error) {
+	meeting, err := client.Dial(ctx)
+	if errors.Is(err, client.ErrNoMeeting) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer meeting.Close()
+	known, err := meeting.Waits(ctx)
+	for _, wait := range known {
+		waits = append(waits, why.Wait{Child: fmt.Sprintf("rank %d", wait.Rank), Kind: wait.Kind, Name: wait.Name, SinceS: wait.SinceS, Missing: wait.Missing})
+	}
+	return waits, err
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/meeting/client"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/systemd"
@@ -25,6 +26,7 @@ func (n *node) childEnv(base []string, place *seat) []string {
 		"BRINGUPD_LAUNCH_RANK":  strconv.Itoa(n.id.Rank),
 		"BRINGUPD_LAUNCH_COUNT": strconv.Itoa(n.id.Size),
 	}
+	more[client.SocketVariable], _ = n.socket.Load().(string)
 	trace := n.trace()
 	more[trail.ParentVariable], more[trail.StateVariable] = trace.String(), trace.State
 	maps.Copy(more, n.cards.Env())

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"sync"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/why"
@@ -50,7 +48,7 @@ func (h *head) hangs(l signal.Listing) bool {
 func (h *head) hang(ctx context.Context) *health.Failure {
 	ctx, cancel := context.WithTimeoutCause(ctx, pictureTime, errDeadline)
 	defer cancel()
-	picture, err := h.picture(ctx)
+	picture, err := why.Told(ctx, h.Dir.Path())
 	if err != nil {
 		h.Log.Warn("cannot tell what the ranks are doing", zap.Error(err))
 	} else {
@@ -66,13 +64,3 @@ func (h *head) hang(ctx context.Context) *health.Failure {
 
 // pictureTime bounds how long stacks may take to be read on all nodes.
 const pictureTime = time.Minute
-
-// picture is what bringupd why says of this run.
-func (h *head) picture(ctx context.Context) (string, error) {
-	var said, complaint bytes.Buffer
-	err := process.Command{Argv: []string{process.OwnBinary, "why", "--stacks", h.Dir.Path()}, Stdout: &said, Stderr: &complaint}.Run(ctx)
-	if said.Len() > 0 { // also of nodes that have not answered
-		return said.String() + complaint.String(), nil
-	}
-	return complaint.String(), err
-}

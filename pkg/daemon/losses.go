@@ -49,6 +49,9 @@ func (d *deaths) areAll(silent []int) bool {
 func (d *deaths) lose(f *health.Failure, ranks []int, at time.Time) {
 	record := f.FailedRecord
 	record.Header, record.Phase, record.Lost = d.header(), d.Trail.Phase(), ranks
+	for _, rank := range ranks {
+		d.hall.Lose(slices.Index(d.roster.Ranks(), rank), record.What)
+	}
 	d.observe(record, at)
 }
 

@@ -2,18 +2,15 @@ package daemon
 
 import (
 	"context"
-	"net"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/advice"
-	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/cards"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/output"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/run"
@@ -41,12 +38,10 @@ type node struct {
 
 	fitness *fitness
 	cards   *cards.Cards
-	layout  binding.Node                  // what there is for ranks; the sequence's
-	chorus  atomic.Pointer[output.Chorus] // nil before there are ranks
+	local
 
-	call         func(ctx context.Context) (net.Conn, error) // to where ranks meet; nil where they can't
-	commands     *request.Node                               // what somebody outside has this node run; nil before there is a run directory
-	surroundings atomic.Pointer[surroundings]                // nil until the service is up
+	commands     *request.Node                // what somebody outside has this node run; nil before there is a run directory
+	surroundings atomic.Pointer[surroundings] // nil until the service is up
 }
 
 // finish ends this node by a published end.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,15 +16,21 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/meeting"
-	"github.com/bringupd/bringupd/pkg/meeting/client"
 	"github.com/bringupd/bringupd/pkg/output"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
+
+// local is what a node has of the world. Before there are ranks it is nothing.
+type local struct {
+	layout binding.Node // what there is for ranks; the sequence's
+	chorus atomic.Pointer[output.Chorus]
+	call   func(ctx context.Context) (net.Conn, error) // to where ranks meet; nil where they can't
+	socket atomic.Value                                // of the meeting, a path
+}
 
 // survey sees what this node has for ranks, and how many it may have, which it tells
 // the head where the plan is made of it.
@@ -168,8 +176,9 @@ func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRe
 	if err != nil {
 		return health.Failed(health.Launch, "%v", err)
 	}
+	n.socket.Store(socket)
 	starting, started := n.lagging(ctx)
-	crew := n.crew(place, record, socket)
+	crew := n.crew(place, record)
 	crew.Ended = meet.RankEnded
 	stop := n.watchRanks(ctx, crew)
 	exits, err := crew.Run(ctx, starting)
@@ -183,14 +192,14 @@ func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRe
 }
 
 // crew are the ranks of this node's place in the team.
-func (n *node) crew(place *seat, record *signal.RanksRecord, socket string) *ranks.Crew {
+func (n *node) crew(place *seat, record *signal.RanksRecord) *ranks.Crew {
 	plan := ranks.PlanOf(record)
 	at := ranks.Meeting{Address: record.Master, Port: record.MasterPort, Run: n.Dir.Name()}
 	var endpoint framework.Endpoint
 	if known := n.surroundings.Load(); known != nil {
 		endpoint = known.endpoint
 	}
-	base := driverEnv(process.WithEnv(n.childEnv(n.cfg.Environ, place), map[string]string{client.SocketVariable: socket}), record.Hosts, endpoint)
+	base := driverEnv(n.childEnv(n.cfg.Environ, place), record.Hosts, endpoint)
 	local := plan.On(place.rank)
 	kit := ranks.Kit{Base: base, Plan: plan, At: at, Places: n.layout.Assign(len(local), n.kinds()), Own: n.cfg.World.Env}
 	chorus := output.New(output.Config{
@@ -248,11 +257,11 @@ func (n *node) graceOfRanks(why error) time.Duration {
 
 // worldsEnd is by which code a world ends whose ranks have all ended, and why.
 func (h *head) worldsEnd(ctx context.Context) (code int, why string, err error) {
-	if !h.cfg.World.GoOn {
-		return 0, fmt.Sprintf("all %d ranks have ended: exit code 0", ranks.PlanOf(h.world).Ranks()), nil
-	}
 	var failed []signal.RankExit
 	for _, node := range h.roster.Ranks() {
+		if !h.cfg.World.GoOn { // who had failed would have ended it
+			break
+		}
 		var record signal.EndedRecord
 		if err := h.Dir.Read(ctx, signal.Nodes, signal.NodeName(node, h.id.Size, signal.Ended), &record); err != nil {
 			return 0, "", err

@@ -133,34 +133,46 @@ func (n *Node) await(ctx context.Context, name string, rank, gen int, m *meet) e
 	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
-	return fmt.Errorf("cannot pass the fence %s in time: missing are %s", name, n.who(&message{Kind: kindWho, Name: name, Gen: gen}))
+	words, _ := n.who(&message{Kind: kindWho, Name: name, Gen: gen})
+	return fmt.Errorf("cannot pass the fence %s in time: missing are %s", name, words)
 }
 
-// Wait is what a rank waits for.
-type Wait struct {
-	Rank    int
-	What    string // "fence NAME" or "get KEY"
-	Since   time.Time
-	Missing string // who of this node, or has the key; who of other nodes is asked of the head only when it is told
+// Waiting returns what the programs of this node wait for, in the order of their ranks. Who is missing in a fence is asked
+// of the head, which takes twice censusTime at most.
+func (n *Node) Waiting() []client.Wait {
+	waits, asked := n.waits()
+	for id, own := range asked {
+		_, missing := n.who(&message{Kind: kindWho, Name: id.name, Gen: id.gen})
+		for _, i := range own {
+			waits[i].Missing = missing
+		}
+	}
+	slices.SortStableFunc(waits, func(a, b client.Wait) int { return a.Rank - b.Rank })
+	return waits
 }
 
-// Waiting returns what the ranks of this node wait for, in their order.
-func (n *Node) Waiting() (waits []Wait) {
+// waits returns what the programs wait for, and which of it is in which fence.
+func (n *Node) waits() (waits []client.Wait, in map[fenceID][]int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	in = make(map[fenceID][]int)
 	for name, f := range n.fences {
 		for rank, gen := range f.inside {
-			missing := NewWorld([]Place{*n.place}).missing(map[int][]int{n.place.Node: n.missingLocked(name, gen)})
-			waits = append(waits, Wait{rank, "fence " + name, f.open[gen].since, missing})
+			id := fenceID{name, gen}
+			in[id] = append(in[id], len(waits))
+			waits = append(waits, client.Wait{Rank: rank, Kind: "fence", Name: name, SinceS: time.Since(f.open[gen].since).Seconds()})
 		}
 	}
 	for at, g := range n.gets {
 		for rank := range g.waiting {
-			waits = append(waits, Wait{rank, "get " + at.Key, g.since, n.cfg.World.words(at.Owner)})
+			wait := client.Wait{Rank: rank, Kind: "get", Name: at.Key, SinceS: time.Since(g.since).Seconds()}
+			if owner := rankOf(at.Owner); owner >= 0 {
+				wait.Missing = []int{owner}
+			}
+			waits = append(waits, wait)
 		}
 	}
-	slices.SortFunc(waits, func(a, b Wait) int { return a.Rank - b.Rank })
-	return waits
+	return waits, in
 }
 
 // When people are told who is missing in a fence: first, and then again and again.
@@ -169,14 +181,16 @@ const (
 	nextWarning  = time.Minute
 )
 
-// warn tells of fences that somebody here waits in, and of who is missing, until ctx ends.
+// warn tells of fences that somebody here waits in, and of who is missing, until ctx ends: on the node that asks the head
+// first, for all.
 func (n *Node) warn(ctx context.Context) {
 	told := make(map[*meet]time.Time)
 	for pause.For(ctx, time.Second) {
 		for id, m := range n.late(told) {
 			told[m] = time.Now()
-			n.cfg.Log.Warn(fmt.Sprintf("ranks wait in the fence %s since %s; missing are %s",
-				id.name, m.since.Format(time.TimeOnly), n.who(&message{Kind: kindWho, Name: id.name, Gen: id.gen})))
+			if words, _ := n.who(&message{Kind: kindWho, Name: id.name, Gen: id.gen, Warning: true}); words != "" {
+				n.cfg.Log.Warn(fmt.Sprintf("ranks wait in the fence %s since %s; missing are %s", id.name, m.since.Format(time.TimeOnly), words))
+			}
 		}
 		maps.DeleteFunc(told, func(m *meet, _ time.Time) bool { return pause.Until(m.done, 0) })
 	}

@@ -22,6 +22,13 @@ func (h *Hall) Serve(ctx context.Context, node int, conn net.Conn) {
 	_ = conn.Close()
 }
 
+// Lose tells that a node will not be heard of again.
+func (h *Hall) Lose(node int, words string) {
+	if head := h.head.Load(); head != nil {
+		head.NodeLost(node, words)
+	}
+}
+
 // Dial returns how a node next to the head connects: in memory, and served in the background.
 func (h *Hall) Dial(node int, background func(task func(ctx context.Context))) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {

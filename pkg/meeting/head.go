@@ -29,6 +29,7 @@ type Head struct {
 	mu     sync.Mutex
 	peers  map[int]*peer
 	fences map[fenceID]*gathering
+	warned map[fenceID]time.Time
 	store  map[slot][]byte
 	owners map[string][]string // of each key
 	gets   map[slot][]asked
@@ -87,7 +88,7 @@ type census struct {
 // NewHead returns the head's side for a world.
 func NewHead(world World, log *zap.Logger) *Head {
 	return &Head{
-		world: world, log: log, peers: make(map[int]*peer), fences: make(map[fenceID]*gathering),
+		world: world, log: log, peers: make(map[int]*peer), fences: make(map[fenceID]*gathering), warned: make(map[fenceID]time.Time),
 		store: make(map[slot][]byte), owners: make(map[string][]string), gets: make(map[slot][]asked),
 		ended: make(map[int]gone), lost: make(map[int]bool), met: make(map[int]bool),
 	}
@@ -298,6 +299,7 @@ func (h *Head) settleLocked(id fenceID, g *gathering, just asked) {
 	}
 	if all {
 		delete(h.fences, id)
+		delete(h.warned, id)
 	}
 }
 
@@ -497,7 +499,15 @@ func (h *Head) whoLocked(from asked, m *message) {
 		h.answerLocked(from, &message{Words: h.absentLocked(m.Slot)})
 		return
 	}
-	c := &census{fenceID: fenceID{m.Name, m.Gen}, to: from, left: make(map[int]bool), missing: make(map[int][]int)}
+	id := fenceID{m.Name, m.Gen}
+	if m.Warning && time.Since(h.warned[id]) < nextWarning/2 {
+		h.answerLocked(from, &message{})
+		return
+	}
+	if m.Warning {
+		h.warned[id] = time.Now()
+	}
+	c := &census{fenceID: id, to: from, left: make(map[int]bool), missing: make(map[int][]int)}
 	for _, place := range h.world.places {
 		if len(place.Ranks) == 0 || h.arrivedLocked(c.fenceID, place.Node) {
 			continue
@@ -548,7 +558,9 @@ func (h *Head) countedLocked(c *census) {
 	}
 	c.timer.Stop()
 	h.counts = slices.Delete(h.counts, at, at+1)
-	h.answerLocked(c.to, &message{Words: h.world.missing(c.missing)})
+	ranks := slices.Concat(slices.Collect(maps.Values(c.missing))...)
+	slices.Sort(ranks)
+	h.answerLocked(c.to, &message{Words: h.world.missing(c.missing), Ranks: ranks})
 }
 
 // absentLocked says who might have put what is waited for.

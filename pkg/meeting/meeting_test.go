@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -290,8 +291,12 @@ func TestRefusals(t *testing.T) {
 	for len(s.nodes[0].Waiting()) == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	if w := s.nodes[0].Waiting()[0]; w.Rank != 1 || w.What != "fence twice" || w.Missing != "rank 0 on n0" {
-		t.Errorf("waiting: %+v", w)
+	waits, err := c.Waits(ctx)
+	if err != nil || len(waits) != 1 || waits[0].SinceS <= 0 {
+		t.Fatalf("waiting: %+v, %v", waits, err)
+	}
+	if waits[0].SinceS = 0; !reflect.DeepEqual(waits[0], client.Wait{Rank: 1, Kind: "fence", Name: "twice", Missing: []int{0}}) {
+		t.Errorf("waiting: %+v", waits[0])
 	}
 	want(t, s.rank(1).Fence(ctx, "twice", false, ceiling), "cannot enter the fence twice twice: rank 1 on n0 waits in it already")
 	must(t, c.Fence(ctx, "twice", false, ceiling))

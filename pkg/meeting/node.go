@@ -47,7 +47,7 @@ type Node struct {
 	cache   map[slot]found
 	wanted  map[slot]bool
 	gets    map[slot]*get
-	whos    map[uint64]chan string
+	whos    map[uint64]chan *message
 	fences  map[string]*fence
 	ended   map[int]string
 	events  []client.Event
@@ -88,7 +88,7 @@ func NewNode(cfg Config) *Node {
 	}
 	return &Node{
 		cfg: cfg, place: place, kick: make(chan struct{}, 1), own: make(map[slot]*value), cache: make(map[slot]found),
-		wanted: make(map[slot]bool), gets: make(map[slot]*get), whos: make(map[uint64]chan string),
+		wanted: make(map[slot]bool), gets: make(map[slot]*get), whos: make(map[uint64]chan *message),
 		fences: make(map[string]*fence), ended: make(map[int]string), more: make(chan struct{}),
 	}
 }
@@ -228,7 +228,7 @@ func (n *Node) answeredLocked(m *message) {
 		n.gotLocked(asked.Slot, m)
 	case kindWho:
 		if to := n.whos[m.Seq]; to != nil {
-			to <- m.Words
+			to <- m
 			delete(n.whos, m.Seq)
 		}
 	default:
@@ -361,12 +361,13 @@ func (n *Node) get(ctx context.Context, at slot, rank int) found {
 	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
 		return found{err: cause}
 	}
-	return found{err: fmt.Errorf("cannot get %s in time: %s", at.Key, n.who(&message{Kind: kindWho, Slot: at}))}
+	words, _ := n.who(&message{Kind: kindWho, Slot: at})
+	return found{err: fmt.Errorf("cannot get %s in time: %s", at.Key, words)}
 }
 
-// who asks the head who is missing, a short time.
-func (n *Node) who(question *message) string {
-	to := make(chan string, 1)
+// who asks the head who is missing, a short time; it returns that in words, and the ranks in a fence.
+func (n *Node) who(question *message) (words string, ranks []int) {
+	to := make(chan *message, 1)
 	n.mu.Lock()
 	seq := n.askLocked(question)
 	n.whos[seq] = to
@@ -374,13 +375,13 @@ func (n *Node) who(question *message) string {
 	timer := time.NewTimer(2 * censusTime)
 	defer timer.Stop()
 	select {
-	case words := <-to:
-		return words
+	case m := <-to:
+		return m.Words, m.Ranks
 	case <-timer.C:
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		delete(n.whos, seq)
-		return "the head does not say who is missing: it is not reached now"
+		return "not known now: the head does not answer", nil
 	}
 }
 

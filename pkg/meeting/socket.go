@@ -164,8 +164,11 @@ func (g *guest) do(ctx context.Context, ask client.Ask) error {
 	case "watch":
 		g.tasks.Go(func() { g.watch(ctx, ask.ID) })
 		return nil
+	case "waits":
+		g.later(ctx, ask, func(context.Context) (client.Answer, error) { return client.Answer{Waits: g.node.Waiting()}, nil })
+		return nil
 	default:
-		return fmt.Errorf("cannot do %q: hello, put, commit, get, fence, abort and watch are known", ask.Op)
+		return fmt.Errorf("cannot do %q: hello, put, commit, get, fence, abort, watch and waits are known", ask.Op)
 	}
 	g.answer(client.Answer{ID: ask.ID})
 	return nil

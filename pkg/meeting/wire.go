@@ -50,7 +50,8 @@ type message struct {
 	Name    string         `json:"name,omitempty"`
 	Gen     int            `json:"gen,omitempty"`
 	Collect bool           `json:"collect,omitempty"`
-	Listen  bool           `json:"listen,omitempty"` // of hello and listen
+	Warning bool           `json:"warning,omitempty"` // of who: it is to be told to people, once for all nodes
+	Listen  bool           `json:"listen,omitempty"`  // of hello and listen
 	Slot    slot           `json:"slot,omitzero"`
 	Entries []entry        `json:"entries,omitempty"`
 	Rank    int            `json:"rank,omitempty"`

@@ -33,7 +33,7 @@ const (
 // Ask is a request: one line of JSON.
 type Ask struct {
 	ID      uint64  `json:"id"`
-	Op      string  `json:"op"`                // hello, put, commit, get, fence, abort or watch
+	Op      string  `json:"op"`                // hello, put, commit, get, fence, abort, watch or waits
 	Rank    *int    `json:"rank,omitempty"`    // of hello: which rank asks; none for another program of the node
 	Key     string  `json:"key,omitempty"`     // of put and get
 	Value   []byte  `json:"value,omitempty"`   // of put, in base64
@@ -54,6 +54,16 @@ type Answer struct {
 	Value []byte `json:"value,omitempty"` // of get, in base64
 	Owner string `json:"owner,omitempty"` // of get: who has put it
 	Event *Event `json:"event,omitempty"` // of watch
+	Waits []Wait `json:"waits,omitempty"` // of waits
+}
+
+// Wait is what a program of the node waits for.
+type Wait struct {
+	Rank    int     `json:"rank"`              // -1 for another program
+	Kind    string  `json:"kind"`              // fence or get
+	Name    string  `json:"name"`              // the fence's, or the key
+	SinceS  float64 `json:"since_s"`           // for how many seconds
+	Missing []int   `json:"missing,omitempty"` // ranks that it waits for, where they are known
 }
 
 // Event is something that has happened in the world.
@@ -163,6 +173,12 @@ func (c *Client) Fence(ctx context.Context, name string, collect bool, timeout t
 func (c *Client) Abort(ctx context.Context, code int, message string) error {
 	_, err := c.ask(ctx, Ask{Op: "abort", Code: code, Message: message})
 	return err
+}
+
+// Waits returns what the programs of this node wait for, in the order of their ranks.
+func (c *Client) Waits(ctx context.Context) ([]Wait, error) {
+	answer, err := c.ask(ctx, Ask{Op: "waits"})
+	return answer.Waits, err
 }
 
 // Watch hands over events until ctx ends or on returns an error, which it returns. Ends and losses of before come first.
