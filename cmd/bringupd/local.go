@@ -192,7 +192,7 @@ func (l *local) spec(self string, rank int) process.Spec {
 // gatherOutput has the lines of several daemons stay whole where the ranks of all of them print.
 func (l *local) gatherOutput() {
 	if world := l.opts.cfg.World; world.Wanted() && world.Output == output.All && l.nodes > 1 {
-		l.chorus = output.New(output.Config{Out: l.files.Out, Err: l.files.Err, Mode: output.All, Ranks: l.nodes})
+		l.chorus = output.New(output.Config{Out: l.files.Out, Err: l.files.Err, Mode: output.All, Ranks: l.nodes, Nodes: true})
 	}
 }
 

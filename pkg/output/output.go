@@ -44,6 +44,7 @@ type Config struct {
 	Tag      bool   // each line begins with its rank and Host
 	Host     string // this node's
 	Ranks    int    // of the world
+	Nodes    bool   // the writers are not those of ranks, but of so many nodes
 	// Merge has lines that several ranks print alike shown once: each begins with those
 	// whose it is, and waits a little for others.
 	Merge bool
@@ -61,10 +62,14 @@ type Chorus struct {
 
 // New returns a chorus, which must be closed.
 func New(cfg Config) *Chorus {
-	c := &Chorus{cfg: cfg, out: newSink(cfg.Out), voices: make(map[int][]*voice)}
+	of := "rank"
+	if cfg.Nodes {
+		of = "node"
+	}
+	c := &Chorus{cfg: cfg, out: newSink(cfg.Out, of), voices: make(map[int][]*voice)}
 	c.err = c.out
 	if !same(cfg.Out, cfg.Err) {
-		c.err = newSink(cfg.Err)
+		c.err = newSink(cfg.Err, of)
 	}
 	c.merge = make(map[*sink]*merger)
 	if host := cfg.Host; cfg.Merge {
@@ -217,12 +222,12 @@ func colored(line []byte) bool {
 	return !bytes.HasPrefix(set, []byte("m")) && !bytes.HasPrefix(set, []byte("0m"))
 }
 
-// missing is the line that tells what was left out.
-func missing(lost map[int]int) string {
+// missing is the line that tells what was left out, of ranks or of nodes.
+func missing(lost map[int]int, of string) string {
 	bytes := 0
 	for _, n := range lost {
 		bytes += n
 	}
-	return fmt.Sprintf("bringupd: who reads was too slow, so %s bytes of %s are missing here: all is in the logs of these ranks\n",
-		prose.Grouped(bytes), prose.Ranks(slices.Sorted(maps.Keys(lost))))
+	return fmt.Sprintf("bringupd: who reads was too slow, so %s bytes of %s %s are missing here: all is in the ranks' logs\n",
+		prose.Grouped(bytes), prose.Noun(len(lost), of), prose.Ranges(slices.Sorted(maps.Keys(lost))))
 }

@@ -25,6 +25,7 @@ const (
 // sink is one file that ranks are passed on to, by a goroutine of its own.
 type sink struct {
 	to   io.Writer
+	of   string        // what is numbered: "rank" or "node"
 	bell chan struct{} // there is something to do
 	done chan struct{} // closed when the goroutine has ended
 
@@ -41,8 +42,8 @@ type sink struct {
 	err     error // why nothing is taken any more
 }
 
-func newSink(to io.Writer) *sink {
-	s := &sink{to: to, bell: make(chan struct{}, 1), done: make(chan struct{}), room: make(chan struct{}), lost: make(map[int]int)}
+func newSink(to io.Writer, of string) *sink {
+	s := &sink{to: to, of: of, bell: make(chan struct{}, 1), done: make(chan struct{}), room: make(chan struct{}), lost: make(map[int]int)}
 	go s.run()
 	return s
 }
@@ -116,7 +117,7 @@ func (s *sink) next() []byte {
 		if s.open {
 			s.put([]byte{'\n'})
 		}
-		s.put([]byte(missing(s.lost)))
+		s.put([]byte(missing(s.lost, s.of)))
 		clear(s.lost)
 	}
 	batch := s.pending
