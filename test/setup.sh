@@ -5,12 +5,15 @@
 RAY_VERSION=2.60.0
 JAX_VERSION=0.10.2
 DASK_VERSION=2026.8.0
+LIGHTNING_VERSION=2.2.5 # the last for Debian's torch, of 1.13
 CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test"
 export BRINGUPD_TEST_RAY="$CACHE/ray-$RAY_VERSION/bin/ray"
 # A Python that has each of them. torch is Debian's: PyPI's brings gigabytes of CUDA.
 export BRINGUPD_TEST_TORCH=/usr/bin/python3
 export BRINGUPD_TEST_JAX="$CACHE/jax-$JAX_VERSION/bin/python"
 export BRINGUPD_TEST_DASK="$CACHE/dask-$DASK_VERSION/bin/python"
+# What Debian's Python finds Lightning in.
+export BRINGUPD_TEST_LIGHTNING="$CACHE/lightning-$LIGHTNING_VERSION/packages"
 
 # lack says what is missing, and what does not run for that.
 lack() {
@@ -93,3 +96,8 @@ pip_home() { # NAME PACKAGE...
 have_ray() { pip_home "ray-$RAY_VERSION" "ray[default]==$RAY_VERSION"; }
 have_jax() { pip_home "jax-$JAX_VERSION" "jax==$JAX_VERSION" "jaxlib==$JAX_VERSION"; } # CPU: 550 MB
 have_dask() { pip_home "dask-$DASK_VERSION" "distributed==$DASK_VERSION"; }
+# Of Lightning, its Fabric, and what that imports besides torch: 6 MB.
+have_lightning() {
+    pip_home "lightning-$LIGHTNING_VERSION" --no-deps --target="$BRINGUPD_TEST_LIGHTNING" "lightning-fabric==$LIGHTNING_VERSION" \
+        lightning-utilities==0.15.3 packaging==26.3 fsspec==2026.9.0 typing-extensions==4.16.0
+}

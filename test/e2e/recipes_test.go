@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,33 +17,65 @@ import (
 // JAX finds its world by Slurm's own variables: those of the step speak of one daemon
 // a node, and each rank must read its own.
 func TestJAXFindsItsWorld(t *testing.T) {
-	python := os.Getenv("BRINGUPD_TEST_JAX")
-	if python == "" {
-		t.Fatal("cannot run without JAX: BRINGUPD_TEST_JAX must name a Python that has it (make test installs one)")
+	wantSaid(t, installed(t, "JAX"), []string{"../../examples/jax_allreduce.py"}, sums)
+}
+
+// Under Slurm two of Lightning's environments know where they are. It prefers that of
+// torchrun, and that of Slurm must say the same of each rank.
+func TestLightningFindsItsWorld(t *testing.T) {
+	t.Setenv("PYTHONPATH", installed(t, "LIGHTNING"))
+	want := slices.Clone(sums)
+	for _, kind := range []string{"TorchElastic", "SLURM"} {
+		for rank := range 4 {
+			want = append(want, fmt.Sprintf("%sEnvironment: rank %d of 4, %d on node %d, meets where it is told: True", kind, rank, rank%2, rank/2))
+		}
 	}
+	wantSaid(t, installed(t, "TORCH"), []string{"../local/testdata/lightning_finds.py", "../../examples/lightning_allreduce.py"}, want)
+}
+
+// sums are what two nodes of two ranks find when they add up their numbers.
+var sums = []string{"rank 0 of 4: the sum of all is 6", "rank 1 of 4: the sum of all is 6",
+	"rank 2 of 4: the sum of all is 6", "rank 3 of 4: the sum of all is 6"}
+
+// installed is what BRINGUPD_TEST_NAME says that make test has installed.
+func installed(t *testing.T, name string) string {
+	t.Helper()
+	path := os.Getenv("BRINGUPD_TEST_" + name)
+	if path == "" {
+		t.Fatalf("cannot run without %s: BRINGUPD_TEST_%s must name what has it (make test installs it)", name, name)
+	}
+	return path
+}
+
+// wantSaid has a Python run the first of the programs, with the others as its
+// arguments, in two nodes of two ranks, and wants these lines of it in any order.
+func wantSaid(t *testing.T, python string, programs, want []string) {
+	t.Helper()
 	dir := place(t)
 	must(t, os.MkdirAll(dir, 0o755))
 	logs := filepath.Join(dir, "logs")
 	t.Setenv("LOG_DIR", logs)
 	t.Setenv("RANKS_PER_NODE", "2")
 	t.Setenv("BRINGUPD_OVERSUBSCRIBE", "true") // the machine may have fewer cores than ranks
-	t.Setenv("PATH", strings.Join([]string{bed.Bin(), filepath.Dir(python), os.Getenv("PATH")}, ":"))
-	b := submitFile(t, dir, "--nodes=2", "--nodelist=n[0-1]", copyFile(t, "../../deploy/slurm/ranks.sbatch", dir),
-		"python", copyFile(t, "../../examples/jax_allreduce.py", dir))
-	within(t, jaxEnd, func() string { return missing(filepath.Join(logs, b.id+".0", signal.NameResult)) })
+	t.Setenv("PATH", bed.Bin()+":"+os.Getenv("PATH"))
+	flags := []string{"--nodes=2", "--nodelist=n[0-1]", copyFile(t, "../../deploy/slurm/ranks.sbatch", dir), python}
+	for _, program := range programs {
+		flags = append(flags, copyFile(t, program, dir))
+	}
+	b := submitFile(t, dir, flags...)
+	within(t, worldEnd, func() string { return missing(filepath.Join(logs, b.id+".0", signal.NameResult)) })
 	result := resultOf(t, b, logs)
 	out, err := os.ReadFile(b.out)
 	must(t, err)
-	// Gloo says more.
-	said := slices.DeleteFunc(strings.Split(string(out), "\n"), func(line string) bool { return !strings.HasPrefix(line, "rank ") })
+	// Libraries say more.
+	said := slices.DeleteFunc(strings.Split(string(out), "\n"), func(line string) bool { return !strings.Contains(line, "rank ") })
 	slices.Sort(said)
-	want := []string{"rank 0 of 4: the sum of all is 6", "rank 1 of 4: the sum of all is 6",
-		"rank 2 of 4: the sum of all is 6", "rank 3 of 4: the sum of all is 6"}
+	want = slices.Sorted(slices.Values(want))
 	if result.Code != 0 || !slices.Equal(said, want) {
 		errors, _ := os.ReadFile(filepath.Join(dir, "err"))
 		t.Errorf("the job ended with %d: %s; it said %q, want %q\n%s", result.Code, result.Why, out, want, errors)
 	}
 }
 
-// jaxEnd bounds a world of JAX on this machine's few cores.
-const jaxEnd = 4 * time.Minute
+// worldEnd bounds a world of Python's on this machine's few cores.
+const worldEnd = 4 * time.Minute

@@ -12,22 +12,27 @@ import (
 )
 
 // TestRecipes runs the examples with the real packages. BRINGUPD_TEST_TORCH and
-// BRINGUPD_TEST_DASK name a Python that has them, which make test installs.
+// BRINGUPD_TEST_DASK name a Python that has them, and BRINGUPD_TEST_LIGHTNING a
+// directory of packages for torch's, all of which make test installs.
 func TestRecipes(t *testing.T) {
-	examples, err := filepath.Abs("../../examples")
-	if err != nil {
-		t.Fatal(err)
+	var dirs [2]string
+	for i, dir := range []string{"../../examples", "testdata"} {
+		var err error
+		if dirs[i], err = filepath.Abs(dir); err != nil {
+			t.Fatal(err)
+		}
 	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/recipes",
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("EXAMPLES", examples)
-			for _, name := range []string{"TORCH", "DASK"} {
-				python := os.Getenv("BRINGUPD_TEST_" + name)
-				if python == "" {
-					return fmt.Errorf("cannot run without %s: BRINGUPD_TEST_%s must name a Python that has it", name, name)
+			env.Setenv("EXAMPLES", dirs[0])
+			env.Setenv("TESTDATA", dirs[1])
+			for _, name := range []string{"TORCH", "DASK", "LIGHTNING"} {
+				has := os.Getenv("BRINGUPD_TEST_" + name)
+				if has == "" {
+					return fmt.Errorf("cannot run without %s: BRINGUPD_TEST_%s must name what has it", name, name)
 				}
-				env.Setenv(name, python)
+				env.Setenv(name, has)
 			}
 			err := setup(env)
 			env.Setenv("PATH", env.Getenv("PATH")+string(filepath.ListSeparator)+os.Getenv("BRINGUPD_TEST_PYSPY"))

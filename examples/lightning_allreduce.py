@@ -1,0 +1,16 @@
+"""A world of Lightning: every rank adds its number to those of all others.
+
+srun --ntasks-per-node=1 bringupd --ranks-per-node=gpu --bind=cpu,memory,network -- python examples/lightning_allreduce.py
+"""
+
+import os
+
+import torch
+from lightning_fabric import Fabric
+
+# As many as bringupd has started: Lightning starts none of its own then.
+fabric = Fabric(devices=int(os.environ["LOCAL_WORLD_SIZE"]), num_nodes=int(os.environ["GROUP_WORLD_SIZE"]), strategy="ddp")
+fabric.launch()
+
+total = fabric.all_reduce(torch.tensor(fabric.global_rank, device=fabric.device), reduce_op="sum")
+print(f"rank {fabric.global_rank} of {fabric.world_size}: the sum of all is {total.item()}", flush=True)
