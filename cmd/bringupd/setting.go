@@ -231,3 +231,6 @@ func (all settings) flags() (flags []cli.Flag) {
 	}
 	return flags
 }
+
+// oneLine keeps what is printed for people on one line.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", `\n`) }

@@ -2,12 +2,12 @@ package health
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -65,7 +65,7 @@ var symptoms = []string{
 
 // exceptionLine is the line with which Python ends a traceback, behind what
 // launchers and torch put before it.
-var exceptionLine = regexp.MustCompile(`^(?:\[[^\]]*\]:? ?)*(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Died)(?::|$)`)
+var exceptionLine = prose.Pattern(`^(?:\[[^\]]*\]:? ?)*(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Died)(?::|$)`)
 
 // hardSignals end a process that nobody has asked to end: by its own fault, or by
 // the kernel that has no memory left. ABRT is none of them: libraries end the
@@ -94,7 +94,7 @@ func symptomOf(f signal.FailedRecord) string {
 	}
 	lines := append(slices.Clip(f.Lines), f.What)
 	// What is raised first is what has happened: the others follow from it, or from the end.
-	if at := slices.IndexFunc(lines, exceptionLine.MatchString); at >= 0 {
+	if at := slices.IndexFunc(lines, exceptionLine().MatchString); at >= 0 {
 		return symptomIn(lines[at])
 	}
 	for _, line := range lines {

@@ -4,10 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // Stack is where a thread is in its program.
@@ -79,12 +80,12 @@ var starters = []string{"_start", "__libc_start_main", "__libc_start_main_impl",
 	"_bootstrap", "_bootstrap_inner", "_run_module_as_main", "_run_code", "run_path", "_call_with_frames_removed"}
 
 // aLibrary is where sources and binaries are that are not the user's own.
-var aLibrary = regexp.MustCompile(`/(site|dist)-packages/|/lib(64)?/python[0-9.]+/|^<frozen |^<__array_function__|^/usr/(lib|lib64|include|src|share)/|` +
+var aLibrary = prose.Pattern(`/(site|dist)-packages/|/lib(64)?/python[0-9.]+/|^<frozen |^<__array_function__|^/usr/(lib|lib64|include|src|share)/|` +
 	`^(\./)?(Python|Modules|Objects|Include|Parser)/|^\.\.?/(sysdeps|nptl|csu|misc|io|socket|stdlib|stdio-common|posix|elf|libio|signal|time|string|malloc)/`)
 
 // isUsers tells whether a function is of the user's program.
 func (f Frame) isUsers() bool {
-	return f.File != "" && !aLibrary.MatchString(f.File) && !slices.Contains(starters, f.Func)
+	return f.File != "" && !aLibrary().MatchString(f.File) && !slices.Contains(starters, f.Func)
 }
 
 // method is the function without the class, which py-spy puts before it.
@@ -130,8 +131,8 @@ func parsePySpy(text []byte, thread int) (*Stack, error) {
 }
 
 var (
-	gdbThread = regexp.MustCompile(`^Thread .*\(?(?:LWP |process )(\d+)\)?`)
-	gdbFrame  = regexp.MustCompile(`^#\d+\s+(?:0x[0-9a-f]+ in )?(.+?) \((.*)\)(?: at (.+):(\d+)| from (.+))?$`)
+	gdbThread = prose.Pattern(`^Thread .*\(?(?:LWP |process )(\d+)\)?`)
+	gdbFrame  = prose.Pattern(`^#\d+\s+(?:0x[0-9a-f]+ in )?(.+?) \((.*)\)(?: at (.+):(\d+)| from (.+))?$`)
 )
 
 // parseGDB reads what gdb prints for "thread apply all bt", of one thread.
@@ -140,11 +141,11 @@ func parseGDB(text string, thread int) (*Stack, error) {
 	ours := false
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
-		if head := gdbThread.FindStringSubmatch(line); head != nil {
+		if head := gdbThread().FindStringSubmatch(line); head != nil {
 			ours = head[1] == strconv.Itoa(thread)
 			continue
 		}
-		frame := gdbFrame.FindStringSubmatch(line)
+		frame := gdbFrame().FindStringSubmatch(line)
 		if frame == nil || !ours || len(stack.Frames) >= mostFrames {
 			continue
 		}
