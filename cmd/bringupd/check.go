@@ -100,10 +100,8 @@ func (c *checking) checkBinding() error {
 	if err != nil {
 		return usage("%v", err)
 	}
-	if b.Host = roles.NodeName(os.LookupEnv); b.Host == "" {
-		if b.Host, err = os.Hostname(); err != nil {
-			return err
-		}
+	if b.Host, err = hostName(); err != nil {
+		return err
 	}
 	switch {
 	case len(b.Differences) > 0:
@@ -112,4 +110,12 @@ func (c *checking) checkBinding() error {
 		c.code = check.Nagios(check.Unknown)
 	}
 	return c.tell(b, b.Text())
+}
+
+// hostName is what the launcher calls this node or, without one, what it calls itself.
+func hostName() (string, error) {
+	if name := roles.NodeName(os.LookupEnv); name != "" {
+		return name, nil
+	}
+	return os.Hostname()
 }

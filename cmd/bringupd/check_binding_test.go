@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
@@ -88,23 +89,32 @@ func TestCheckBindingOfRealRanks(t *testing.T) {
 		check := program(t, "check", "--bind")
 		check.Env = append(check.Env, fmt.Sprintf("BRINGUPD_RANK=%d", i), fmt.Sprintf("BRINGUPD_LOCAL_RANK=%d", i), fmt.Sprintf("BRINGUPD_LOCAL_RANKS=%d", cores))
 		check.Env = append(check.Env, place.Environ(func(name string) bool { return os.Getenv(name) != "" })...)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			runtime.LockOSThread() // and never unlocked: the thread ends with us
-			restore, skipped, err := place.Prepare()
-			if err != nil || len(skipped) > 0 {
-				t.Errorf("it can't be bound: %v, %v", skipped, err)
-				return
-			}
-			out, err := check.CombinedOutput()
-			if want := fmt.Sprintf("PASS rank %d ", i); err != nil || !strings.HasPrefix(string(out), want) {
-				t.Errorf("%v: %s", err, out)
-			}
-			if err := restore(); err != nil {
-				t.Error(err)
-			}
-		}()
-		<-done
+		out, err := startedOn(t, place, check)
+		if want := fmt.Sprintf("PASS rank %d ", i); err != nil || !strings.HasPrefix(out, want) {
+			t.Errorf("%v: %s", err, out)
+		}
 	}
+}
+
+// startedOn is what a command says that is started by a thread which is bound so.
+func startedOn(t *testing.T, place binding.Place, command *exec.Cmd) (said string, err error) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with us
+		restore, skipped, failed := place.Prepare()
+		if failed != nil || len(skipped) > 0 {
+			t.Errorf("it can't be bound: %v, %v", skipped, failed)
+			return
+		}
+		var out []byte
+		out, err = command.CombinedOutput()
+		said = string(out)
+		if err := restore(); err != nil {
+			t.Error(err)
+		}
+	}()
+	<-done
+	return said, err
 }

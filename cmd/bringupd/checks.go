@@ -25,8 +25,13 @@ func checkSettings(to *check.Config) settings {
 		wait("active-check-timeout", &to.ActiveTimeout, "for each of these commands; one that takes longer is killed, and fails"),
 		wait("check-timeout", &to.Timeout, "how long to wait for what is not ready yet but may become so, such as a fabric manager"),
 		text("xid-policy", "FILE", &to.XidPolicy, "file that changes what NVIDIA's Xid errors mean for the job, in the format of pkg/gpu/xid.tsv"),
-		text("nvml", "FILE", &to.NVML, "NVIDIA's management library (default: libnvidia-ml.so.1, where the linker finds it)"),
+		nvml(&to.NVML),
 	}
+}
+
+// nvml takes who is asked for GPUs.
+func nvml(to *string) *setting {
+	return text("nvml", "FILE", to, "NVIDIA's management library (default: libnvidia-ml.so.1, where the linker finds it)")
 }
 
 // rules takes what findings mean.

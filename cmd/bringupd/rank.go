@@ -1,39 +1,104 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"runtime"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/pkg/binding"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
+// becoming is one call of bringupd rank.
+type becoming struct {
+	*invocation
+	env     []string
+	kinds   binding.Kinds
+	strict  bool
+	library string
+}
+
 // rankCommand is a rank that a launcher has started: it becomes the program, and
 // nothing of bringupd stays.
 func (inv *invocation) rankCommand() *cli.Command {
-	var env []string
-	own := settings{
-		variables("env", &env, "variable of the rank, which wins over all others but BRINGUPD_…; an empty value takes it away; may be repeated").not(byVariable),
-	}
+	b := &becoming{invocation: inv, kinds: binding.All()}
+	own := under("What the rank is told, and has",
+		variables("env", &b.env, "variable of the rank, which wins over all others but BRINGUPD_…; an empty value takes it away; may be repeated").not(byVariable),
+		kinds(&b.kinds, "what the rank is bound to, where the launcher has not bound it"),
+		yes("bind-strict", &b.strict, "let the rank fail, with 75, where it is not where it should be"),
+		nvml(&b.library),
+	)
 	return inv.command(cli.Command{
 		Name: "rank", Usage: "become a rank that srun, mpirun or another launcher has started",
 		UsageText: "srun --ntasks-per-node=4 --mpi=pmix bringupd rank [flags] -- app [args]",
 		Description: "It finds out which rank this is from what srun, Open MPI's mpirun, MPICH's mpiexec, flux run, PALS, jsrun or torchrun tells each " +
-			"of its processes, or from RANK and WORLD_SIZE, and becomes the app with that told in its environment: BRINGUPD_RANK, RANK, LOCAL_RANK and so on (docs/ranks.md). " +
+			"of its processes, or from RANK and WORLD_SIZE, binds it to its share of the node (docs/binding.md), and becomes the app with that told in its environment: " +
+			"BRINGUPD_RANK, RANK, LOCAL_RANK and so on (docs/ranks.md). " +
 			"The launcher's own variables stay as they are. No daemon takes part, and no process of bringupd stays.",
-	}, under("What the rank is told", own...), func([]string) error {
-		if len(inv.driver) == 0 {
-			return usage("cannot become a rank of nothing: give the command behind --, as in: srun bringupd rank -- ./app")
+	}, own, b.become)
+}
+
+func (b *becoming) become([]string) error {
+	if len(b.driver) == 0 {
+		return usage("cannot become a rank of nothing: give the command behind --, as in: srun bringupd rank -- ./app")
+	}
+	environ := os.Environ()
+	rank, err := roles.StartedAs(roles.EnvironmentOf(environ))
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread() // which is bound, and becomes the app
+	defer runtime.UnlockOSThread()
+	place, restore, err := b.bind(rank)
+	if err != nil || b.code != 0 {
+		return err
+	}
+	err = process.Exec(b.driver, ranks.PassedOn(environ, rank, place, b.env))
+	return errors.Join(fmt.Errorf("cannot start rank %d: %w", rank.Rank, err), restore())
+}
+
+// bind binds the calling thread as the rank should be, or sets the code with which it
+// ends instead.
+func (b *becoming) bind(rank roles.StartedRank) (place binding.Place, restore func() error, err error) {
+	if b.kinds == (binding.Kinds{}) {
+		return place, func() error { return nil }, nil
+	}
+	var gpus gpu.Topology
+	if _, err = b.leaving(nil, func(ctx context.Context) (err error) {
+		gpus, _, err = gpu.Child{Library: b.library}.Locate(ctx)
+		return err
+	}); err != nil || b.code != 0 {
+		return place, nil, err
+	}
+	place, restore, differences, err := ranks.Take(rank, gpus, b.kinds)
+	if err != nil {
+		return place, nil, err
+	}
+	return place, restore, b.judge(rank, differences, restore)
+}
+
+// judge tells what is not as it should be: that no rank can be bound, by the first alone.
+func (b *becoming) judge(rank roles.StartedRank, differences []string, restore func() error) error {
+	host, err := hostName()
+	for _, difference := range differences {
+		switch {
+		case b.strict:
+			b.say("cannot start rank %d on %s: it is not where it should be: %s", rank.Rank, host, difference)
+		case rank.Locals > 0 || rank.Rank == 0:
+			b.say("rank %d on %s is not where it should be: %s", rank.Rank, host, difference)
 		}
-		environ := os.Environ()
-		rank, err := roles.StartedAs(roles.EnvironmentOf(environ))
-		if err != nil {
-			return err
-		}
-		err = process.Exec(inv.driver, ranks.PassedOn(environ, rank, ranks.Told(env)))
-		return fmt.Errorf("cannot start rank %d: %w", rank.Rank, err)
-	})
+	}
+	if b.strict && len(differences) > 0 {
+		b.code = health.OutcomeOf(health.Check).Code
+		return errors.Join(err, restore())
+	}
+	return err
 }

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/binding"
+	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
 // A rank is the process that the launcher has started, and no other.
@@ -40,9 +45,54 @@ func TestRankRefused(t *testing.T) {
 		{"an app that is not behind --", task, []string{"rank", "true"}, 64, "has no arguments"},
 		{"an app that is not there", task, []string{"rank", "--", "no-such-app"}, 127, "cannot start rank 1"},
 		{"an app that is none", task, []string{"rank", "--", plain}, 126, "not executable"},
+		{"a GPU that is not there", append([]string{"CUDA_VISIBLE_DEVICES=0-3"}, task...), []string{"rank", "--", "true"}, 65, "give --bind=none"},
+		{"nobody tells of the node, and that matters", task, []string{"rank", "--bind-strict", "--", "true"}, 75, "does not tell how many ranks are there"},
 		{"a variable without a value", task, []string{"rank", "--env=A", "--", "true"}, 64, "NAME=VALUE"},
 		{"a variable of bringupd's own", task, []string{"rank", "--env=BRINGUPD_RANK=0", "--", "true"}, 64, "bringupd's own"},
 	} {
 		t.Run(tc.name, func(t *testing.T) { refused(t, call(t, tc.env, tc.args...), tc.code, tc.part) })
+	}
+}
+
+// For real: a task that its launcher has started as it is takes its share of this machine,
+// and one that was bound to a CPU stays there.
+func TestRankIsBound(t *testing.T) {
+	forget(t)
+	var first binding.Place // of one CPU
+	shared := func(visible string) (cores int, last binding.Place) {
+		node, err := binding.Discover("/", gpu.Topology{}, func(string) (string, bool) { return visible, visible != "" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		cores = node.Slots(binding.PerCore)
+		first.CPUs = node.CPUs[:1]
+		return cores, node.Assign(cores, binding.All())[cores-1]
+	}
+	cores, share := shared("")
+	_, withGPU := shared("4,5")
+	for _, tc := range []struct {
+		name   string
+		from   binding.Place // where the launcher has put it
+		locals int
+		env    string
+		args   []string
+		says   string // of its place
+	}{
+		{"its share", binding.Place{}, cores, "", nil, share.String() + "\n"},
+		{"strictly", binding.Place{}, cores, "", []string{"--bind-strict"}, share.String() + "\n"},
+		{"where the launcher has bound it", first, cores, "", []string{"--bind-strict"}, first.String() + "\n  it has the CPUs that srun has bound it to\n"},
+		{"its share of what the job has", first, 1, "SLURM_CPUS_ON_NODE=1", nil, first.String() + "\n"},
+		{"a GPU of those that the launcher shows", binding.Place{}, cores, "CUDA_VISIBLE_DEVICES=4,5", nil, withGPU.String() + "\n"},
+		{"nothing", binding.Place{}, cores, "", []string{"--bind=none"}, "not bound\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			task := program(t, slices.Concat([]string{"rank"}, tc.args, []string{"--", "sh", "-c", mainVariable + `=1 exec "$0" check --bind`, os.Args[0]})...)
+			task.Env = append(task.Env, "SLURM_JOB_ID=17", "SLURM_STEP_ID=0", fmt.Sprintf("SLURM_PROCID=%d", tc.locals-1), fmt.Sprintf("SLURM_NTASKS=%d", tc.locals),
+				fmt.Sprintf("SLURM_LOCALID=%d", tc.locals-1), "SLURM_NODEID=0", fmt.Sprintf("SLURM_STEP_TASKS_PER_NODE=%d", tc.locals), "SLURMD_NODENAME=n7", tc.env)
+			out, err := startedOn(t, tc.from, task)
+			if want := fmt.Sprintf("PASS rank %[1]d (%[1]d of %d on n7): %s", tc.locals-1, tc.locals, tc.says); err != nil || out != want {
+				t.Errorf("%v: it says %s, not %s", err, out, want)
+			}
+		})
 	}
 }

@@ -30,7 +30,7 @@ func (inv *invocation) topologyCommand() *cli.Command {
 		Description: "It shows what this process may use: in a job, that is the job's part of the node. " +
 			"Nothing is bound by it. See also: bringupd check --bind, which tells a rank whether it is where it should be.",
 	}, s.settings(), func([]string) error {
-		_, err := s.leaving(errAgain, s.survey)
+		_, err := s.leaving(nil, s.survey)
 		return err
 	})
 }
@@ -40,7 +40,7 @@ func (s *surveying) settings() settings {
 	bind := kinds(&s.kinds, "what they are to be bound to")
 	return slices.Concat(
 		under("The ranks", perNode, bind),
-		under("The GPUs", text("nvml", "FILE", &s.library, "NVIDIA's management library (default: libnvidia-ml.so.1, where the linker finds it)")),
+		under("The GPUs", nvml(&s.library)),
 		under(resultFlags, yes("json", &s.json, "print it as JSON, for programs").not(byVariable)),
 	)
 }

@@ -16,11 +16,11 @@ import (
 const (
 	cpuFolder  = "sys/devices/system/cpu"
 	nodeFolder = "sys/devices/system/node"
-	statusFile = "proc/self/status"
+	statusFile = "proc/thread-self/status"
 )
 
 // Discover finds out what there is on this node. Root is "/", or what stands for it: sys is read below it, and
-// proc/self/status, which tells what this process may use. GPUs are those that the node has, as gpu.Topologize has seen
+// proc/thread-self/status, which tells what the calling thread may use. GPUs are those that the node has, as gpu.Topologize has seen
 // them, and lookup finds CUDA_VISIBLE_DEVICES, which tells what of them is the job's: so both must be asked before they
 // are narrowed for a rank. The error is of what no rank could be bound by: no CPUs that can be read, a
 // CUDA_VISIBLE_DEVICES that names what is not there.
@@ -75,19 +75,19 @@ func ports(card gpu.Card) (names []string) {
 // system reads the kernel's view of processors and memory.
 type system struct{ fs.FS }
 
-// cores are those of all CPUs that are online. One file a core is read of each kind: there may be hundreds of CPUs, and
-// each read of sysfs takes microseconds.
+// cores are those of all CPUs that are online. One file a core is read: there may be hundreds of CPUs, and each read of
+// sysfs takes microseconds, which every rank waits for.
 func (s system) cores(numa []Memory) (cores []Core, err error) {
 	online, err := s.set(path.Join(cpuFolder, "online"))
 	if err != nil {
 		return nil, err
 	}
-	seen := map[int]bool{}
+	seen, packages := map[int]bool{}, map[int]int{}
 	for _, cpu := range online {
 		if seen[cpu] {
 			continue
 		}
-		c := s.core(cpu, online)
+		c := Core{NUMA: -1, Package: s.pack(cpu, packages), CPUs: s.siblings(cpu, "core_cpus_list", "thread_siblings_list").and(online)}
 		for _, sibling := range c.CPUs {
 			seen[sibling] = true
 		}
@@ -102,21 +102,30 @@ func (s system) cores(numa []Memory) (cores []Core, err error) {
 	return cores, nil
 }
 
-// core is that of a CPU. One that the kernel tells nothing of is a core of its own, in the only package.
-func (s system) core(cpu int, online Set) Core {
-	at := path.Join(cpuFolder, fmt.Sprintf("cpu%d", cpu), "topology")
-	c := Core{NUMA: -1}
-	c.Package, _ = strconv.Atoi(s.text(path.Join(at, "physical_package_id")))
-	c.Package = max(c.Package, 0) // some virtual machines say -1
-	// Since Linux 5.3 the first is what the second always was.
-	for _, name := range []string{"core_cpus_list", "thread_siblings_list"} {
-		if siblings, err := s.set(path.Join(at, name)); err == nil && siblings.has(cpu) {
-			c.CPUs = siblings.and(online)
-			return c
+// pack is the package of a CPU; those that are known of the others already are kept.
+func (s system) pack(cpu int, known map[int]int) int {
+	number, found := known[cpu]
+	if found {
+		return number
+	}
+	number, _ = strconv.Atoi(s.text(path.Join(cpuFolder, fmt.Sprintf("cpu%d", cpu), "topology", "physical_package_id")))
+	number = max(number, 0) // some virtual machines say -1
+	for _, sibling := range s.siblings(cpu, "package_cpus_list", "core_siblings_list") {
+		known[sibling] = number
+	}
+	return number
+}
+
+// siblings are the CPUs that are in the same with a CPU by one of the lists: since Linux 5.3 the first is what the second
+// always was. Without them it is alone.
+func (s system) siblings(cpu int, lists ...string) Set {
+	for _, name := range lists {
+		all, err := s.set(path.Join(cpuFolder, fmt.Sprintf("cpu%d", cpu), "topology", name))
+		if err == nil && all.has(cpu) {
+			return all
 		}
 	}
-	c.CPUs = Set{cpu}
-	return c
+	return Set{cpu}
 }
 
 // numa are the NUMA nodes that are online, by number; none where the kernel knows none.

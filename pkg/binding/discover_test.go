@@ -39,7 +39,7 @@ func TestDiscover(t *testing.T) {
 		{"no CPUs", "this-machine", func(f *fixture) { f.remove(cpuFolder) }, "cannot find out the processors of this node: "},
 		{"a strange list of CPUs", "this-machine", func(f *fixture) { f.write(cpuFolder+"/online", "0-") }, `cannot find out the processors of this node: cannot read the list "0-"`},
 		{"no status", "this-machine", func(f *fixture) { f.remove(statusFile) }, "cannot find out what this process may use: "},
-		{"no CPU is allowed", "this-machine", func(f *fixture) { f.take("allowed", []string{"8", "0"}) }, "none of the CPUs that /proc/self/status lists is online"},
+		{"no CPU is allowed", "this-machine", func(f *fixture) { f.take("allowed", []string{"8", "0"}) }, "none of the CPUs that /proc/thread-self/status lists is online"},
 		{"a GPU that is not there", "cgroup-cut", func(f *fixture) { f.env["CUDA_VISIBLE_DEVICES"] = "1,4" }, "cannot use CUDA_VISIBLE_DEVICES=1,4: there is no GPU 4, but 4 GPUs"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -97,6 +97,7 @@ func (f *fixture) take(what string, args []string) {
 	case "package":
 		for _, cpu := range f.list(args[1]) {
 			f.write(fmt.Sprintf("%s/cpu%d/topology/physical_package_id", cpuFolder, cpu), args[0])
+			f.write(fmt.Sprintf("%s/cpu%d/topology/package_cpus_list", cpuFolder, cpu), args[1])
 		}
 	case "node":
 		f.node(args[0], f.list(args[1]), len(args) == 2)

@@ -34,14 +34,17 @@ type Kit struct {
 
 // Fit is what one rank of the node is told.
 func (k Kit) Fit(rank Rank) Fit {
-	place := k.Places[rank.Local]
-	own := Told(k.Own)
-	// What the user has set for the ranks is not to be replaced by what we would.
-	has := func(name string) bool {
+	place, own := k.Places[rank.Local], Told(k.Own)
+	return Fit{Place: place, Env: Environ(k.Base, k.Plan, rank, k.At, placed(k.Base, place, own), own)}
+}
+
+// placed are the variables of a place. What the launch or the user has set for the ranks
+// is not to be replaced by what we would.
+func placed(base []string, place binding.Place, own map[string]string) map[string]string {
+	return Told(place.Environ(func(name string) bool {
 		_, set := own[name]
-		return set || slices.ContainsFunc(k.Base, func(entry string) bool { return strings.HasPrefix(entry, name+"=") })
-	}
-	return Fit{Place: place, Env: Environ(k.Base, k.Plan, rank, k.At, Told(place.Environ(has)), own)}
+		return set || slices.ContainsFunc(base, func(entry string) bool { return strings.HasPrefix(entry, name+"=") })
+	}))
 }
 
 // prepare binds the thread that forks the rank. What this system does not let us bind

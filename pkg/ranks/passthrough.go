@@ -5,14 +5,15 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // PassedOn is what a rank that another launcher has started is told on top of base,
 // whose variables of the launcher's own stay as they are: an MPI finds its server by
-// them. What comes in more wins, as for Environ.
-func PassedOn(base []string, r roles.StartedRank, more ...map[string]string) []string {
+// them. Own are the user's variables, NAME=VALUE, which win.
+func PassedOn(base []string, r roles.StartedRank, place binding.Place, own []string) []string {
 	has := roles.EnvironmentOf(base)
 	rank, size := strconv.Itoa(r.Rank), strconv.Itoa(r.Ranks)
 	set := map[string]string{
@@ -41,7 +42,8 @@ func PassedOn(base []string, r roles.StartedRank, more ...map[string]string) []s
 	if _, served := has("PMIX_NAMESPACE"); served {
 		set["RRUN_RANK"], set["RRUN_NRANKS"] = rank, size
 	}
-	add(set, more)
+	more := Told(own)
+	add(set, []map[string]string{placed(base, place, more), more})
 	return process.WithEnv(base, set)
 }
 

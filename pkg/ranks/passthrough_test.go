@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -15,23 +16,26 @@ func TestPassedOn(t *testing.T) {
 		name string
 		base []string
 		rank roles.StartedRank
-		more []map[string]string
+		at   binding.Place
+		own  []string
 		want []string
 	}{
-		{"a task of srun --mpi=pmix, whose variables stay", []string{"SLURM_PROCID=5", "PMIX_NAMESPACE=x", "PMIX_RANK=5", "RANK=0"}, all, nil, []string{
+		{"a task of srun --mpi=pmix, whose variables stay", []string{"SLURM_PROCID=5", "PMIX_NAMESPACE=x", "PMIX_RANK=5", "RANK=0"}, all, binding.Place{CPUs: binding.Set{3}}, nil, []string{
+			"BRINGUPD_BINDING={\"cpus\":\"3\"}",
 			"BRINGUPD_LOCAL_RANK=1", "BRINGUPD_LOCAL_RANKS=2", "BRINGUPD_NODE_COUNT=3", "BRINGUPD_NODE_RANK=2", "BRINGUPD_RANK=5", "BRINGUPD_RANKS=6",
 			"GROUP_RANK=2", "GROUP_WORLD_SIZE=3", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=n2", "MASTER_PORT=20001",
 			"PMIX_NAMESPACE=x", "PMIX_RANK=5", "RANK=5", "ROLE_NAME=default", "ROLE_RANK=5", "ROLE_WORLD_SIZE=6",
 			"RRUN_NRANKS=6", "RRUN_RANK=5", "SLURM_PROCID=5", "WORLD_SIZE=6",
 		}},
-		{"what the launch says of where to meet counts", []string{"MASTER_ADDR=h", "MASTER_PORT=7"}, roles.StartedRank{Rank: 1, Ranks: 2, Local: -1, Node: -1, Master: "n2", MasterPort: 20001}, nil,
-			[]string{"BRINGUPD_RANK=1", "BRINGUPD_RANKS=2", "MASTER_ADDR=h", "MASTER_PORT=7", "RANK=1", "ROLE_NAME=default", "ROLE_RANK=1", "ROLE_WORLD_SIZE=2", "WORLD_SIZE=2"}},
+		{"what the launch says of where to meet counts", []string{"MASTER_ADDR=h", "MASTER_PORT=7"}, roles.StartedRank{Rank: 1, Ranks: 2, Local: -1, Node: -1, Master: "n2", MasterPort: 20001}, binding.Place{}, nil,
+			[]string{"BRINGUPD_BINDING={}", "BRINGUPD_RANK=1", "BRINGUPD_RANKS=2", "MASTER_ADDR=h", "MASTER_PORT=7", "RANK=1", "ROLE_NAME=default", "ROLE_RANK=1", "ROLE_WORLD_SIZE=2", "WORLD_SIZE=2"}},
 		{"the user's word is the last", []string{"A=launch"}, roles.StartedRank{Rank: 1, Ranks: 2, Local: -1, Node: -1},
-			[]map[string]string{{"CUDA_VISIBLE_DEVICES": "3"}, Told([]string{"A=x", "A=b=c", "RANK=9", "ROLE_RANK=", "ROLE_NAME=", "ROLE_WORLD_SIZE="})},
-			[]string{"A=b=c", "BRINGUPD_RANK=1", "BRINGUPD_RANKS=2", "CUDA_VISIBLE_DEVICES=3", "JAX_LOCAL_DEVICE_IDS=0", "RANK=9", "WORLD_SIZE=2"}},
+			binding.Place{GPUs: []string{"3"}, NICs: []string{"mlx5_0:1"}}, []string{"A=x", "A=b=c", "RANK=9", "ROLE_RANK=", "ROLE_NAME=", "ROLE_WORLD_SIZE=", "NCCL_IB_HCA=mlx5_1"},
+			[]string{"A=b=c", "BRINGUPD_BINDING={\"gpus\":[\"3\"],\"nics\":[\"mlx5_0:1\"]}", "BRINGUPD_RANK=1", "BRINGUPD_RANKS=2", "CUDA_VISIBLE_DEVICES=3",
+				"JAX_LOCAL_DEVICE_IDS=0", "NCCL_IB_HCA=mlx5_1", "RANK=9", "UCX_NET_DEVICES=mlx5_0:1", "WORLD_SIZE=2"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := PassedOn(tc.base, tc.rank, tc.more...)
+			got := PassedOn(tc.base, tc.rank, tc.at, tc.own)
 			if diff := cmp.Diff(tc.want, slices.Sorted(slices.Values(got))); diff != "" {
 				t.Error(diff)
 			}

@@ -28,9 +28,11 @@ const (
 	masterPorts     = 9000
 )
 
-// completeSlurm adds how many tasks the node has, and where the ranks may meet: rank 0
-// is on the first node of the step, unless the user has laid out the tasks.
+// completeSlurm adds how many tasks the node has, what is theirs, and where the ranks may
+// meet: rank 0 is on the first node of the step, unless the user has laid out the tasks.
 func completeSlurm(env Environment, r *StartedRank) {
+	r.CPUs, _ = env.number(1, "SLURM_CPUS_ON_NODE") // 0 where it isn't told
+	r.OwnGPUs = slurmSplitsGPUs(env)
 	if locals := tasksOn(env.get("SLURM_STEP_TASKS_PER_NODE"), r.Node); locals > r.Local {
 		r.Locals = locals
 	}
@@ -43,6 +45,18 @@ func completeSlurm(env Environment, r *StartedRank) {
 		_, _ = fmt.Fprintln(name, env.get(variable)) // a hash takes everything
 	}
 	r.Master, r.MasterPort = nodes[0], firstMasterPort+int(name.Sum32()%masterPorts)
+}
+
+// slurmSplitsGPUs tells whether srun was asked to show each task GPUs of its own. That a
+// count for each task comes to that, too, is so since Slurm 21.08.
+func slurmSplitsGPUs(env Environment) bool {
+	switch bind := env.get("SLURM_GPU_BIND"); {
+	case strings.HasSuffix(bind, "none"):
+		return false
+	case bind != "", strings.Contains(env.get("SLURM_TRES_BIND"), "gpu"), strings.Contains(env.get("SLURM_TRES_PER_TASK"), "gpu"):
+		return true
+	}
+	return env.get("SLURM_GPUS_PER_TASK") != "" || env.get("SLURM_NTASKS_PER_GPU") != ""
 }
 
 // tasksOn returns the count of one node of "2(x3),1"; 0 where it isn't told.

@@ -22,3 +22,14 @@ func TestTasksOn(t *testing.T) {
 		}
 	}
 }
+
+func TestSlurmSplitsGPUs(t *testing.T) {
+	for text, want := range map[string]bool{
+		"SLURM_GPUS_PER_NODE=4": false, "SLURM_GPUS_PER_TASK=2": true, "SLURM_NTASKS_PER_GPU=2": true, "SLURM_GPU_BIND=closest": true, "SLURM_GPU_BIND=none": false,
+		"SLURM_GPU_BIND=verbose,none": false, "SLURM_TRES_PER_TASK=cpu=2": false, "SLURM_TRES_PER_TASK=cpu=2,gres/gpu=1": true, "SLURM_TRES_BIND=gres/gpu:per_task:1": true,
+	} {
+		if got := slurmSplitsGPUs(EnvironmentOf([]string{text})); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}

@@ -48,6 +48,11 @@ type StartedRank struct {
 	Rank, Ranks   int
 	Local, Locals int // on its node; -1 and 0 where that is not told
 	Node, Nodes   int // -1 and 0 where that is not told
+	// CPUs are how many all of the node's have together; 0 where that is not told.
+	CPUs int
+	// OwnGPUs is whether the launcher shows the process the GPUs that are its own, and not
+	// all that the node's have together.
+	OwnGPUs bool
 	// Master is the host of rank 0, and MasterPort a port for it that all ranks find by
 	// themselves and that nobody holds; empty and 0 where only rank 0 itself knows.
 	Master     string

@@ -17,6 +17,8 @@ func TestStartedAs(t *testing.T) {
 	}
 	ours := func(s StartedRank) StartedRank { s.By = "srun"; return s }
 	inStep := ours(StartedRank{Rank: 5, Ranks: 6, Local: 1, Locals: 2, Node: 2, Nodes: 3, Master: "n2", MasterPort: 27313})
+	split := inStep
+	split.CPUs, split.OwnGPUs = 8, true
 	for _, tc := range []struct {
 		name    string
 		environ []string
@@ -24,6 +26,7 @@ func TestStartedAs(t *testing.T) {
 		err     string
 	}{
 		{"srun", step, inStep, ""},
+		{"srun, of a part of the node's CPUs and GPUs", append([]string{"SLURM_CPUS_ON_NODE=8", "SLURM_GPUS_PER_TASK=1"}, step...), split, ""},
 		{"srun --mpi=pmix", append([]string{"PMIX_RANK=5", "PMIX_NAMESPACE=slurm.pmix.17.2"}, step...), inStep, ""},
 		{"srun --mpi=pmi2", append([]string{"PMI_RANK=5", "PMI_SIZE=6", "PMI_FD=9"}, step...), inStep, ""},
 		{"srun, with what a batch script has exported", append([]string{"RANK=0", "WORLD_SIZE=24"}, step...), inStep, ""},
@@ -129,10 +132,10 @@ func TestTaskVariables(t *testing.T) {
 // What a real Slurm 22.05 told its tasks.
 func TestStartedAsRecorded(t *testing.T) {
 	for name, want := range map[string]StartedRank{
-		"crowded-rank4":   {Rank: 4, Ranks: 12, Local: 4, Locals: 8, Node: 0, Nodes: 3, Master: "n1"},
-		"uneven-rank3":    {Rank: 3, Ranks: 4, Local: 0, Locals: 1, Node: 2, Nodes: 3, Master: "n1"},
-		"het-step-rank2":  {Rank: 2, Ranks: 3, Local: 0, Locals: 1, Node: 2, Nodes: 3},
-		"arbitrary-rank2": {Rank: 2, Ranks: 3, Local: 0, Locals: 1, Node: 1, Nodes: 3},
+		"crowded-rank4":   {Rank: 4, Ranks: 12, Local: 4, Locals: 8, Node: 0, Nodes: 3, CPUs: 8, Master: "n1"},
+		"uneven-rank3":    {Rank: 3, Ranks: 4, Local: 0, Locals: 1, Node: 2, Nodes: 3, CPUs: 1, Master: "n1"},
+		"het-step-rank2":  {Rank: 2, Ranks: 3, Local: 0, Locals: 1, Node: 2, Nodes: 3, CPUs: 1},
+		"arbitrary-rank2": {Rank: 2, Ranks: 3, Local: 0, Locals: 1, Node: 1, Nodes: 3, CPUs: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := StartedAs(fromMap(recorded(t, name)))
