@@ -3,7 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
-	"net"
+	"io"
 	"slices"
 	"time"
 
@@ -28,9 +28,7 @@ func (d *deaths) serveLines(guests lifeline.Callers) {
 		d.ties.calm = func(now time.Time) bool { return d.lines.Calm(d.id.Size-1, now) }
 	}
 	d.ties.hears = d.hearsAll
-	d.lines.Head.Meet(func(ctx context.Context, rank int, conn net.Conn) {
-		d.hall.Serve(ctx, slices.Index(d.roster.Ranks(), rank), conn)
-	})
+	d.lines.Head.Meet(d.welcome)
 	d.Nudge = d.lines.Head.Nudge
 	d.Background(d.lines.Head.Run)
 	d.Background(func(ctx context.Context) {
@@ -49,6 +47,11 @@ func (d *deaths) serveLines(guests lifeline.Callers) {
 			}
 		}
 	})
+}
+
+// welcome lets a node's ranks meet the others, by its connection.
+func (d *deaths) welcome(ctx context.Context, rank int, conn io.ReadWriteCloser) {
+	d.hall.Serve(ctx, slices.Index(d.roster.Ranks(), rank), conn)
 }
 
 // workerLines takes in what the lifelines tell of the workers.

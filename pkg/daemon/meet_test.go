@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/config"
 )
 
 // examples is where the client is.
@@ -22,12 +24,17 @@ with bringupd_kv.Client() as meeting:
     ` + line + "'"
 }
 
+// Ranks meet by lifelines, and by files where there are none.
 func TestRanksMeet(t *testing.T) {
-	j := newWorld(t, 2, 2, inMeeting(`meeting.put("card", "of %d" % rank); meeting.fence(); print(meeting.get("card", owner=3 - rank).decode())`))
-	j.start().expect(everyone(0, 2)...)
-	got := slices.Sorted(strings.Lines(j.contents(j.out)))
-	if want := []string{"of 0\n", "of 1\n", "of 2\n", "of 3\n"}; !slices.Equal(got, want) {
-		t.Errorf("standard output is %q", got)
+	for _, mode := range []config.LifelineMode{config.LifelineAuto, config.LifelineOff} {
+		t.Run(string(mode), func(t *testing.T) {
+			j := newWorld(t, 3, 2, inMeeting(`meeting.put("card", "of %d" % rank); meeting.fence(); print(meeting.get("card", owner=5 - rank).decode())`))
+			j.all(func(c *config.Config) { c.Lifeline = mode }).start().expect(everyone(0, 3)...)
+			got := slices.Sorted(strings.Lines(j.contents(j.out)))
+			if want := []string{"of 0\n", "of 1\n", "of 2\n", "of 3\n", "of 4\n", "of 5\n"}; !slices.Equal(got, want) {
+				t.Errorf("standard output is %q", got)
+			}
+		})
 	}
 }
 

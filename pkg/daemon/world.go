@@ -3,8 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
+	"io"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/meeting"
 	"github.com/bringupd/bringupd/pkg/output"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/run"
@@ -28,8 +28,8 @@ import (
 type local struct {
 	layout binding.Node // what there is for ranks; the sequence's
 	chorus atomic.Pointer[output.Chorus]
-	call   func(ctx context.Context) (net.Conn, error) // to where ranks meet; nil where they can't
-	socket atomic.Value                                // of the meeting, a path
+	call   func(ctx context.Context) (io.ReadWriteCloser, error) // to where ranks meet
+	socket atomic.Value                                          // of the meeting, a path
 }
 
 // survey sees what this node has for ranks, and how many it may have, which it tells
@@ -115,9 +115,12 @@ func (h *head) planRanks(ctx context.Context) error {
 	record.Master, record.MasterPort = address, port
 	h.world = record
 	h.deaths.hall.Open(meeting.NewHead(plan.World(record.Hosts), h.Log))
-	if h.lines != nil || h.id.Size == 1 {
-		h.call = h.deaths.hall.Dial(0, h.Background)
-	}
+	h.call = h.deaths.hall.Dial(0, h.Background)
+	h.Background(func(ctx context.Context) {
+		if _, err := h.nodes.Follow(ctx, func(l signal.Listing) bool { return len(l.Ranks(signal.Meets)) > 0 }); err == nil {
+			meeting.ServeFiles(ctx, h.Dir, h.id.Size, h.deaths.welcome)
+		}
+	})
 	return h.Publish(signal.Control, signal.NameRanks, record, false)
 }
 
@@ -161,7 +164,8 @@ func (w *worker) joinWorld(ctx context.Context) error {
 	if err := w.Dir.Read(ctx, signal.Control, signal.NameRanks, &record); err != nil {
 		return health.AsFailure(err)
 	}
-	if w.line != nil {
+	w.call = meeting.DialByFiles(w.Dir, w.id.Rank, w.id.Size)
+	if w.line != nil && pause.Until(w.line.up, 0) {
 		w.call = lifeline.Caller(w.Dir.Nonce(), w.id.Rank, w.cfg.Network, w.line.tried)
 	}
 	return w.runRanks(ctx, seat, &record)
@@ -268,9 +272,6 @@ func (h *head) worldsEnd(ctx context.Context) (code int, why string, err error) 
 		}
 		failed = append(failed, ranks.Failed(record.Exits)...)
 	}
-	if len(failed) == 0 {
-		return 0, fmt.Sprintf("all %d ranks have ended: exit code 0", ranks.PlanOf(h.world).Ranks()), nil
-	}
-	first := failed[0]
-	return first.Code, fmt.Sprintf("all ranks have ended, %d of them not well, and rank %d first: %s", len(failed), first.Rank, first.Exit), nil
+	code, why = ranks.Conclude(failed, ranks.PlanOf(h.world).Ranks())
+	return code, why, nil
 }

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -29,7 +30,7 @@ type Head struct {
 	nudged   chan struct{}
 	tasks    sync.WaitGroup
 	callers  Callers // may be nil
-	meet     func(ctx context.Context, rank int, conn net.Conn)
+	meet     func(ctx context.Context, rank int, conn io.ReadWriteCloser)
 
 	mu        sync.Mutex
 	strangers list.List // of net.Conn, the oldest first: who has not proven itself yet

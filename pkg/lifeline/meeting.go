@@ -3,6 +3,7 @@ package lifeline
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 )
 
@@ -12,11 +13,13 @@ const meetingFlag = 1 << 31
 
 // Meet has workers let in that call for their ranks' meetings, and their connections served until ctx ends: serve closes
 // them. It comes before Run.
-func (h *Head) Meet(serve func(ctx context.Context, rank int, conn net.Conn)) { h.meet = serve }
+func (h *Head) Meet(serve func(ctx context.Context, rank int, conn io.ReadWriteCloser)) {
+	h.meet = serve
+}
 
 // Caller is Call, whenever there is something to say.
-func Caller(key string, rank int, network Network, addresses []string) func(context.Context) (net.Conn, error) {
-	return func(ctx context.Context) (net.Conn, error) { return Call(ctx, key, rank, network, addresses) }
+func Caller(key string, rank int, network Network, addresses []string) func(context.Context) (io.ReadWriteCloser, error) {
+	return func(ctx context.Context) (io.ReadWriteCloser, error) { return Call(ctx, key, rank, network, addresses) }
 }
 
 // Call returns a connection of a worker that Meet's serve has the other end of, from the first of the head's addresses

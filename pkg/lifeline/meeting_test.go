@@ -3,7 +3,6 @@ package lifeline
 import (
 	"context"
 	"io"
-	"net"
 	"sync"
 	"testing"
 )
@@ -14,7 +13,7 @@ func TestMeetingsHaveConnectionsOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := NewHead(slowConfig(), listener, nil)
-	h.Meet(func(_ context.Context, rank int, conn net.Conn) {
+	h.Meet(func(_ context.Context, rank int, conn io.ReadWriteCloser) {
 		_, _ = conn.Write([]byte{byte(rank)})
 		_ = conn.Close()
 	})

@@ -3,6 +3,7 @@ package meeting
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync/atomic"
 )
@@ -14,7 +15,7 @@ type Hall struct{ head atomic.Pointer[Head] }
 func (h *Hall) Open(head *Head) { h.head.Store(head) }
 
 // Serve serves a node's connection until it or ctx ends, and closes it; at once where there is nothing to meet for.
-func (h *Hall) Serve(ctx context.Context, node int, conn net.Conn) {
+func (h *Hall) Serve(ctx context.Context, node int, conn io.ReadWriteCloser) {
 	if head := h.head.Load(); head != nil && node >= 0 {
 		head.Serve(ctx, node, conn)
 		return
@@ -30,8 +31,8 @@ func (h *Hall) Lose(node int, words string) {
 }
 
 // Dial returns how a node next to the head connects: in memory, and served in the background.
-func (h *Hall) Dial(node int, background func(task func(ctx context.Context))) func(context.Context) (net.Conn, error) {
-	return func(ctx context.Context) (net.Conn, error) {
+func (h *Hall) Dial(node int, background func(task func(ctx context.Context))) func(context.Context) (io.ReadWriteCloser, error) {
+	return func(ctx context.Context) (io.ReadWriteCloser, error) {
 		if ctx.Err() != nil {
 			return nil, errors.Join(errOver, ctx.Err())
 		}
@@ -42,12 +43,8 @@ func (h *Hall) Dial(node int, background func(task func(ctx context.Context))) f
 }
 
 // Join makes a node's side and, in a directory that private makes, which is this user's alone, its socket, which is served in the background.
-// Without a way to the head it has no socket, and the path is empty.
 func Join(cfg Config, private func() (string, error), background func(task func(ctx context.Context))) (n *Node, path string, err error) {
 	n = NewNode(cfg)
-	if cfg.Dial == nil {
-		return n, "", nil
-	}
 	dir, err := private()
 	if err != nil {
 		return nil, "", err

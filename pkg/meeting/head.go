@@ -4,8 +4,8 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -95,7 +95,7 @@ func NewHead(world World, log *zap.Logger) *Head {
 }
 
 // Serve serves a node's connection until it or ctx ends, and closes it. A later one of the same node takes its place.
-func (h *Head) Serve(ctx context.Context, node int, conn net.Conn) {
+func (h *Head) Serve(ctx context.Context, node int, conn io.ReadWriteCloser) {
 	ctx, cancel := context.WithCancel(ctx)
 	bell := make(chan struct{}, 1)
 	var writing sync.WaitGroup
@@ -141,7 +141,7 @@ func (h *Head) disconnect(node int, bell chan struct{}) {
 }
 
 // write sends what is queued until ctx ends.
-func (h *Head) write(ctx context.Context, node int, bell chan struct{}, conn net.Conn, cancel func()) {
+func (h *Head) write(ctx context.Context, node int, bell chan struct{}, conn io.ReadWriteCloser, cancel func()) {
 	defer cancel()
 	out := bufio.NewWriter(conn)
 	for {

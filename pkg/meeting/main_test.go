@@ -3,6 +3,7 @@ package meeting
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -31,14 +32,13 @@ type stage struct {
 
 	mu      sync.Mutex
 	aborted []string
-	conns   []net.Conn // of each node, its last one
 }
 
 // raise makes a world of some nodes with some ranks each.
 func raise(t testing.TB, nodes, each int, tcp bool) *stage {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &stage{t: t, conns: make([]net.Conn, nodes)}
+	s := &stage{t: t}
 	var places []Place
 	for node := range nodes {
 		place := Place{Node: node, Host: fmt.Sprintf("n%d", node)}
@@ -61,14 +61,11 @@ func raise(t testing.TB, nodes, each int, tcp bool) *stage {
 		}
 		n := NewNode(Config{
 			Node: node, World: s.world, Log: zap.NewNop(),
-			Dial: func(ctx context.Context) (net.Conn, error) {
+			Dial: func(ctx context.Context) (io.ReadWriteCloser, error) {
 				ours, theirs, err := pair(tcp)
 				if err != nil {
 					return nil, err
 				}
-				s.mu.Lock()
-				s.conns[node] = ours
-				s.mu.Unlock()
 				tasks.Go(func() { s.head.Serve(ctx, node, theirs) })
 				return ours, nil
 			},

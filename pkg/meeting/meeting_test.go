@@ -1,14 +1,11 @@
 package meeting
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,55 +69,6 @@ func TestFenceMakesVisible(t *testing.T) {
 			ranks.Wait()
 			_, _, err := s.rank(0).Get(t.Context(), "card", "", ceiling)
 			want(t, err, "both rank ", " have put it; name the owner")
-		})
-	}
-}
-
-// Nobody leaves before all have entered, whatever the order, and generations don't mix: also where the connections break.
-func TestFencesUnderSchedules(t *testing.T) {
-	for seed := range uint64(8) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			s := raise(t, 3, 2, true)
-			const rounds = 20
-			var entered [rounds]atomic.Int32
-			ctx, done := context.WithCancel(t.Context())
-			var ranks, breaker sync.WaitGroup
-			breaker.Go(func() {
-				draw := rand.New(rand.NewPCG(seed, 99))
-				for ctx.Err() == nil {
-					time.Sleep(time.Duration(draw.IntN(20)) * time.Millisecond)
-					s.mu.Lock()
-					if conn := s.conns[draw.IntN(3)]; conn != nil {
-						_ = conn.Close()
-					}
-					s.mu.Unlock()
-				}
-			})
-			for rank, c := range s.all() {
-				ranks.Go(func() {
-					draw := rand.New(rand.NewPCG(seed, uint64(rank)))
-					for round := range rounds {
-						time.Sleep(time.Duration(draw.IntN(3)) * time.Millisecond)
-						key := fmt.Sprint("round-", round)
-						put(t, c, key, fmt.Sprint(rank))
-						entered[round].Add(1)
-						if err := c.Fence(t.Context(), "step", draw.IntN(2) == 0, ceiling); err != nil {
-							t.Errorf("rank %d in %d: %v", rank, round, err)
-							return
-						}
-						if n := entered[round].Load(); n != 6 {
-							t.Errorf("rank %d has left fence %d that %d have entered", rank, round, n)
-						}
-						other := fmt.Sprint(draw.IntN(6))
-						if value, _, err := c.Get(t.Context(), key, other, ceiling); string(value) != other || err != nil {
-							t.Errorf("rank %d got %q of %s: %v", rank, value, other, err)
-						}
-					}
-				})
-			}
-			ranks.Wait()
-			done()
-			breaker.Wait()
 		})
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -23,7 +23,7 @@ type Config struct {
 	Node  int // the daemon's number
 	World World
 	// Dial makes a connection to the head on which this node is known: Head.Serve's other end.
-	Dial func(ctx context.Context) (net.Conn, error)
+	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
 	// Abort ends the job: who, as "rank 3" or "a program", with a code, 1 to 255, and a message. rank is -1 for no rank.
 	Abort func(rank, code int, message string)
 	Log   *zap.Logger
@@ -129,7 +129,7 @@ func (n *Node) keep(ctx context.Context) {
 }
 
 // talk uses a connection until it or ctx ends. It tells whether anything came on it.
-func (n *Node) talk(ctx context.Context, conn net.Conn) (heard bool) {
+func (n *Node) talk(ctx context.Context, conn io.ReadWriteCloser) (heard bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	var writing sync.WaitGroup
@@ -161,7 +161,7 @@ func (n *Node) talk(ctx context.Context, conn net.Conn) (heard bool) {
 }
 
 // write sends what is pending until ctx ends.
-func (n *Node) write(ctx context.Context, conn net.Conn, hello *message) {
+func (n *Node) write(ctx context.Context, conn io.ReadWriteCloser, hello *message) {
 	out := bufio.NewWriter(conn)
 	if hello.write(out) != nil {
 		return

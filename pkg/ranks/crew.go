@@ -215,3 +215,13 @@ func (c *Crew) left(exits []signal.RankExit) (left []int) {
 	}
 	return left
 }
+
+// Conclude returns by which code a world of so many ranks ends that all have, and why: by the first of those that have not
+// ended well, where the job went on after them.
+func Conclude(failed []signal.RankExit, all int) (code int, why string) {
+	if len(failed) == 0 {
+		return 0, fmt.Sprintf("all %d ranks have ended: exit code 0", all)
+	}
+	first := failed[0]
+	return first.Code, fmt.Sprintf("all ranks have ended, %d of them not well, and rank %d first: %s", len(failed), first.Rank, first.Exit)
+}

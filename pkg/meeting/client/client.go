@@ -127,6 +127,11 @@ func DialAs(ctx context.Context, path string, rank *int) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot reach this node's meeting: %w", err)
 	}
+	return Over(ctx, conn, rank)
+}
+
+// Over returns the client of a connection that is made, and has it closed where the node does not let the rank in.
+func Over(ctx context.Context, conn net.Conn, rank *int) (*Client, error) {
 	c := &Client{conn: conn, waiting: make(map[uint64]*inbox)}
 	c.reading.Go(c.read)
 	if _, err := c.ask(ctx, Ask{Op: "hello", Rank: rank}); err != nil {
