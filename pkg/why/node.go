@@ -60,7 +60,7 @@ type Output struct {
 type Seen struct {
 	Child     string   `json:"child"`          // its name; empty: what is told of the node
 	Node      int      `json:"node"`           // its daemon's number
-	Host      string   `json:"host,omitempty"` // its name where all nodes are told apart
+	Host      string   `json:"host,omitempty"` // its name
 	PID       int      `json:"pid,omitempty"`
 	Ended     string   `json:"ended,omitempty"`
 	Process   *Process `json:"process,omitempty"`   // the one of its family that tells most

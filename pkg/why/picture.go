@@ -59,11 +59,15 @@ func (s Seen) kind() (kind string, rank int) {
 
 // NewPicture makes one picture of what all nodes have seen.
 func NewPicture(run string, nodes int, seen []Seen, silent []Silent) Picture {
-	picture := Picture{Run: run, Nodes: nodes, Silent: silent, Groups: []Group{}, Seen: []Seen{}}
+	picture := Picture{Run: run, Nodes: nodes, Silent: slices.Clone(silent), Groups: []Group{}, Seen: []Seen{}}
+	for i, s := range picture.Silent {
+		picture.Silent[i].Host = nameOf(s.Node, s.Host)
+	}
 	groups := make(map[string]*Group)
 	for _, s := range seen {
+		s.Host = nameOf(s.Node, s.Host)
 		if s.Child == "" {
-			picture.Problems = append(picture.Problems, nameOf(s)+": "+s.Problem)
+			picture.Problems = append(picture.Problems, s.Host+": "+s.Problem)
 			continue
 		}
 		picture.Seen = append(picture.Seen, s)
@@ -86,11 +90,11 @@ func NewPicture(run string, nodes int, seen []Seen, silent []Silent) Picture {
 }
 
 // nameOf is a node's name. Where a host has several, requests call them ranks, which here are others.
-func nameOf(s Seen) string {
-	if s.Host == "" || strings.HasPrefix(s.Host, aRank+" ") {
-		return fmt.Sprintf("node %d", s.Node)
+func nameOf(node int, host string) string {
+	if host == "" || strings.HasPrefix(host, aRank+" ") {
+		return fmt.Sprintf("node %d", node)
 	}
-	return s.Host
+	return host
 }
 
 // settle makes of a group's members what is said of all.
@@ -114,7 +118,7 @@ func (g *Group) settle() {
 	g.Nodes = slices.Compact(g.Nodes)
 	for _, node := range g.Nodes {
 		at := slices.IndexFunc(g.members, func(s Seen) bool { return s.Node == node })
-		g.Hosts = append(g.Hosts, nameOf(g.members[at]))
+		g.Hosts = append(g.Hosts, g.members[at].Host)
 	}
 	g.Hosts = once(g.Hosts)
 	g.Of = once(g.Of)

@@ -36,6 +36,16 @@ var (
 	reads     = []Frame{{Func: "load", File: "/home/me/data.py", Line: 88}, {Func: "main", File: "/home/me/train.py", Line: 200}}
 )
 
+// Where a host has several nodes, requests call them ranks. Nothing else here does.
+func TestNodesOfOneHost(t *testing.T) {
+	seen := []Seen{aSeen(5, inCall("read", ""), func(s *Seen) { s.Node, s.Host = 1, "rank 1" }), {Node: 0, Host: "rank 0", Problem: "cannot see"}}
+	p := NewPicture("demo", 3, seen, []Silent{{Node: 2, Host: "rank 2"}})
+	got := []string{p.Seen[0].Host, p.Groups[0].Hosts[0], p.Problems[0], p.Silent[0].Host}
+	if want := []string{"node 1", "node 1", "node 0: cannot see", "node 2"}; !slices.Equal(got, want) {
+		t.Errorf("they are %q, want %q", got, want)
+	}
+}
+
 func TestText(t *testing.T) {
 	allReduce := append([]Frame{{Func: "all_reduce", File: "/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", Line: 2501}}, allReduce...)
 	var deadlock, busyWorld, crowd, files []Seen

@@ -31,7 +31,7 @@ func (p Picture) Text() string {
 			fmt.Fprintf(&b, "%d more nodes have not answered\n", len(p.Silent)-i)
 			break
 		}
-		fmt.Fprintf(&b, "%s: no answer: %s\n", clean(nameOf(Seen{Node: silent.Node, Host: silent.Host})), clean(silent.Why))
+		fmt.Fprintf(&b, "%s: no answer: %s\n", clean(silent.Host), clean(silent.Why))
 	}
 	for _, problem := range p.Problems[:min(len(p.Problems), mostProblems)] {
 		b.WriteString(clean(problem) + "\n")
