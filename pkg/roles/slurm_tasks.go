@@ -47,16 +47,15 @@ func completeSlurm(env Environment, r *StartedRank) {
 	r.Master, r.MasterPort = nodes[0], firstMasterPort+int(name.Sum32()%masterPorts)
 }
 
-// slurmSplitsGPUs tells whether srun was asked to show each task GPUs of its own. That a
-// count for each task comes to that, too, is so since Slurm 21.08.
+// slurmSplitsGPUs tells whether srun shows each task GPUs of its own, of those that the
+// step has on the node. What srun was asked for is told to batch scripts alone.
 func slurmSplitsGPUs(env Environment) bool {
-	switch bind := env.get("SLURM_GPU_BIND"); {
-	case strings.HasSuffix(bind, "none"):
-		return false
-	case bind != "", strings.Contains(env.get("SLURM_TRES_BIND"), "gpu"), strings.Contains(env.get("SLURM_TRES_PER_TASK"), "gpu"):
-		return true
+	if _, bind, told := strings.Cut(env.get("SLURMD_TRES_BIND"), "gpu:"); told {
+		return !strings.Contains(bind, "none")
 	}
-	return env.get("SLURM_GPUS_PER_TASK") != "" || env.get("SLURM_NTASKS_PER_GPU") != ""
+	own, from := slurmGPUs(env)
+	all, err := env.number(1, "SLURM_GPUS_ON_NODE")
+	return err == nil && from == "SLURM_STEP_GPUS" && own < all
 }
 
 // tasksOn returns the count of one node of "2(x3),1"; 0 where it isn't told.

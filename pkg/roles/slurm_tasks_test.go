@@ -1,6 +1,9 @@
 package roles
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestTaskCounts(t *testing.T) {
 	for want, perNode := range map[string][]int{"2": {2}, "2(x3)": {2, 2, 2}, "2(x3),1": {2, 2, 2, 1}, "1,2,1(x2)": {1, 2, 1, 1}} {
@@ -23,13 +26,22 @@ func TestTasksOn(t *testing.T) {
 	}
 }
 
+// As a Slurm 22.05 told its tasks.
 func TestSlurmSplitsGPUs(t *testing.T) {
-	for text, want := range map[string]bool{
-		"SLURM_GPUS_PER_NODE=4": false, "SLURM_GPUS_PER_TASK=2": true, "SLURM_NTASKS_PER_GPU=2": true, "SLURM_GPU_BIND=closest": true, "SLURM_GPU_BIND=none": false,
-		"SLURM_GPU_BIND=verbose,none": false, "SLURM_TRES_PER_TASK=cpu=2": false, "SLURM_TRES_PER_TASK=cpu=2,gres/gpu=1": true, "SLURM_TRES_BIND=gres/gpu:per_task:1": true,
+	for _, tc := range []struct {
+		asked, told string
+		want        bool
+	}{
+		{"no GPUs", "", false},
+		{"--gres=gpu:4", "SLURM_GPUS_ON_NODE=4 SLURM_STEP_GPUS=0,1,2,3", false},
+		{"--gpus-per-task=2", "SLURMD_TRES_BIND=gpu:per_task:2 SLURM_GPUS_ON_NODE=4 SLURM_STEP_GPUS=2,3", true},
+		{"--gpu-bind=single:1", "SLURMD_TRES_BIND=gpu:single:1 SLURM_GPUS_ON_NODE=4 SLURM_STEP_GPUS=1", true},
+		{"--gpus-per-task=2 --gpu-bind=none", "SLURMD_TRES_BIND=gpu:none SLURM_GPUS_ON_NODE=4", false},
+		{"a Slurm that tells less", "SLURM_GPUS_ON_NODE=4 SLURM_STEP_GPUS=2-3", true},
+		{"one that tells even less", "SLURM_GPUS_ON_NODE=4", false},
 	} {
-		if got := slurmSplitsGPUs(EnvironmentOf([]string{text})); got != want {
-			t.Errorf("%s: %v", text, got)
+		if got := slurmSplitsGPUs(EnvironmentOf(strings.Fields(tc.told))); got != tc.want {
+			t.Errorf("%s: %v", tc.asked, got)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestStartedAs(t *testing.T) {
 		err     string
 	}{
 		{"srun", step, inStep, ""},
-		{"srun, of a part of the node's CPUs and GPUs", append([]string{"SLURM_CPUS_ON_NODE=8", "SLURM_GPUS_PER_TASK=1"}, step...), split, ""},
+		{"srun, of a part of the node's CPUs and GPUs", append([]string{"SLURM_CPUS_ON_NODE=8", "SLURMD_TRES_BIND=gpu:per_task:1"}, step...), split, ""},
 		{"srun --mpi=pmix", append([]string{"PMIX_RANK=5", "PMIX_NAMESPACE=slurm.pmix.17.2"}, step...), inStep, ""},
 		{"srun --mpi=pmi2", append([]string{"PMI_RANK=5", "PMI_SIZE=6", "PMI_FD=9"}, step...), inStep, ""},
 		{"srun, with what a batch script has exported", append([]string{"RANK=0", "WORLD_SIZE=24"}, step...), inStep, ""},
