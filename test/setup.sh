@@ -64,6 +64,15 @@ have_mpi() {
         { lack "the benchmarks need a peer: Debian's openmpi-bin"; return 1; }
 }
 
+# have_pmix installs an MPI, and what Debian's srun --mpi=pmix loads by the name that only
+# the developers' package has.
+have_pmix() {
+    have_mpi || return 1
+    ls /usr/lib/*/pmix2/lib/libpmix.so >/dev/null 2>&1 && return
+    [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends libpmix-dev >/dev/null ||
+        { lack "srun --mpi=pmix needs Debian's libpmix-dev"; return 1; }
+}
+
 # have_browser installs a Chromium that has no window: some 100 MB with what it
 # needs.
 have_browser() {

@@ -1,0 +1,40 @@
+//go:build testbed && recipes
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// An Open MPI that srun --mpi=pmix starts finds Slurm's PMIx through bringupd rank as it
+// does without, and both take each process for the same rank.
+func TestMPIFindsSlurmsPMIx(t *testing.T) {
+	script := copyFile(t, "testdata/mpi_ranks.py", bed.Bin())
+	for _, tc := range []struct {
+		name    string
+		through []string
+		told    func(rank int) string
+	}{
+		{"alone", nil, func(int) string { return "None of None" }},
+		{"through bringupd", []string{program, "rank", "--"}, func(rank int) string { return fmt.Sprintf("%d of 4", rank) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			args := slices.Concat([]string{"-N2", "-w", "n[0-1]", "--ntasks-per-node=2", "--mpi=pmix"}, tc.through, []string{"python3", script})
+			srun := bed.Command(t.Context(), "srun", args...)
+			var errors strings.Builder
+			srun.Stderr = &errors
+			out, err := srun.Output()
+			said := slices.Sorted(strings.Lines(string(out)))
+			var want []string
+			for rank := range 4 {
+				want = append(want, fmt.Sprintf("rank %d of 4: the sum of all is 6; told %s\n", rank, tc.told(rank)))
+			}
+			if err != nil || !slices.Equal(said, want) {
+				t.Errorf("%v: it said %q, not %q\n%s", err, said, want, errors.String())
+			}
+		})
+	}
+}
