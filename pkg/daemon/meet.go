@@ -10,6 +10,6 @@ import (
 func (n *node) meet(place *seat, record *signal.RanksRecord, end func(error)) (*meeting.Node, string, error) {
 	return meeting.Join(meeting.Config{
 		Node: place.rank, World: ranks.PlanOf(record).World(record.Hosts), Dial: n.call, Log: n.Log,
-		Abort: ranks.Asked(n.id.Host, end),
+		Abort: ranks.Asked(n.id.Host, end), Met: n.Trail.Met,
 	}, n.private.Dir, n.Background)
 }

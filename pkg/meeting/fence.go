@@ -111,6 +111,9 @@ func (n *Node) releaseLocked(name string, gen int, failed string) {
 		n.tellLocked(client.Event{Kind: "fence", Who: name, What: "all have entered"})
 	}
 	close(m.done)
+	if n.cfg.Met != nil {
+		n.cfg.Met(name, gen, time.Since(m.since), m.err)
+	}
 }
 
 // await waits for a fence that the rank has entered, until ctx ends.

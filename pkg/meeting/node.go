@@ -26,7 +26,10 @@ type Config struct {
 	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
 	// Abort ends the job: who, as "rank 3" or "a program", with a code, 1 to 255, and a message. rank is -1 for no rank.
 	Abort func(rank, code int, message string)
-	Log   *zap.Logger
+	// Met is told that the ranks of this node have left a fence, in that round, which the first of them had
+	// entered so long ago, and by which error where not all had come; nil: nobody is told.
+	Met func(fence string, round int, took time.Duration, err error)
+	Log *zap.Logger
 }
 
 // Node is a node's side: what its programs ask for, and what it asks the head.

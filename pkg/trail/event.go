@@ -36,6 +36,7 @@ const (
 	Request Word = "request"      // the head has taken in what somebody outside asks for
 	Exec    Word = "exec"         // a command for somebody outside begins
 	ExecEnd Word = "exec-exit"    // it has ended
+	Fence   Word = "fence"        // the ranks have left a fence
 	Context Word = "trace"        // the head has a trace context for all that the run starts
 	End     Word = "end"          // the daemon has nothing left to do
 )
@@ -55,6 +56,8 @@ type Fields struct {
 	PID     int    `json:"pid,omitempty"`
 	Request string `json:"request,omitempty"` // its ID
 	Nodes   *int   `json:"nodes,omitempty"`   // how many are asked for it
+	Fence   string `json:"fence,omitempty"`   // its name
+	Round   int    `json:"round,omitempty"`   // how often it was entered
 	Check   string `json:"check,omitempty"`   // its ID
 	Checks  string `json:"checks,omitempty"`  // what they wait for
 	Verdict string `json:"verdict,omitempty"` // check names them

@@ -30,6 +30,7 @@ type Trail struct {
 	stays  stays               // guarded by mu
 	passed []signal.PhaseTime  // guarded by mu
 	exits  map[string]struct{} // children whose end was told of, guarded by mu
+	fences int                 // told of, guarded by mu
 }
 
 // New returns a trail that begins now. Close must be called once it was opened.
@@ -140,6 +141,32 @@ func (t *Trail) Exited(child string, pid int, how string) {
 	t.mu.Unlock()
 	if !told {
 		t.Event(Exit, Fields{Child: child, PID: pid, Exit: how})
+	}
+}
+
+const (
+	// mostFences and mostSlowFences bound how many fences leave an event: a program may meet in each of its steps.
+	// After the first only those that took slowFence are told of.
+	mostFences     = 20
+	mostSlowFences = 1000
+	slowFence      = time.Second
+)
+
+// Met notes that the ranks of this node have left a fence, which the first of them had entered so long ago, because all had
+// come, or by an error.
+func (t *Trail) Met(fence string, round int, took time.Duration, err error) {
+	t.mu.Lock()
+	told := t.fences < mostFences || (took >= slowFence || err != nil) && t.fences < mostSlowFences
+	if told {
+		t.fences++
+	}
+	t.mu.Unlock()
+	fields := Fields{Fence: fence, Round: round, TookNS: took.Nanoseconds()}
+	if err != nil {
+		fields.Error = err.Error()
+	}
+	if told {
+		t.Event(Fence, fields)
 	}
 }
 

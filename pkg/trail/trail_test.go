@@ -73,6 +73,33 @@ func TestPhasesLast(t *testing.T) {
 }
 
 // What is on disk stays as it is, down to the order of its fields.
+// Of the fences of a long job the first are told of, and then those that were slow or failed, which are bounded, too.
+func TestFewFencesAreToldOf(t *testing.T) {
+	for _, tc := range []struct {
+		what   string
+		fences int
+		took   time.Duration
+		err    error
+		told   int
+	}{
+		{"quick ones", 5000, time.Millisecond, nil, mostFences},
+		{"slow ones", 5000, slowFence, nil, mostSlowFences},
+		{"failed ones", 5000, time.Millisecond, errors.New("rank 3 will never come"), mostSlowFences},
+	} {
+		t.Run(tc.what, func(t *testing.T) {
+			trail, said := New(), new(kept)
+			trail.events.Open(said)
+			for round := range tc.fences {
+				trail.Met("step", round+1, tc.took, tc.err)
+			}
+			trail.Close(t.Context())
+			if n := strings.Count(said.String(), `"event":"fence"`); n != tc.told {
+				t.Errorf("%d of %d are told of, want %d", n, tc.fences, tc.told)
+			}
+		})
+	}
+}
+
 func TestEventsOnDisk(t *testing.T) {
 	rank := 3
 	for _, tc := range []struct {
