@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,61 +121,21 @@ func (s *simulation) judge() error {
 	return err
 }
 
-// simulate makes the room, runs all in it, and gives it back.
+// simulate runs all, and shows what came of it.
 func (s *simulation) simulate(ctx context.Context) error {
-	host, err := os.Hostname()
-	if err != nil {
-		return err
-	}
-	room, err := simulate.OpenRoom(ctx, s.dir, host)
+	series := simulate.Series{Config: s.cfg, Sizes: s.nodes, Dir: s.dir, Keep: s.keep, Say: s.say}
+	report, err := series.Run(ctx)
 	if errors.Is(err, simulate.ErrNoDir) {
 		return usage("%v", err)
-	}
-	if err != nil {
-		return err
-	}
-	s.say("simulating in %s%s", room.Path(), map[bool]string{true: ", which is kept"}[s.keep])
-	report := simulate.Report{
-		Version: simulate.ReportVersion, Program: s.cfg.Program, Host: host, Cores: runtime.GOMAXPROCS(0), Dir: s.dir,
-		Latency: s.cfg.Latency, Jitter: s.cfg.Jitter, Rate: s.cfg.Rate, Skew: s.cfg.Skew, Peer: s.cfg.Peer,
-		Dies: s.cfg.Death,
-	}
-	err = s.runAll(ctx, room, &report)
-	if !s.keep {
-		removing, cancel := context.WithTimeoutCause(context.Background(), removeTimeout, errRemoveTimeout)
-		defer cancel()
-		err = errors.Join(err, room.Remove(removing))
 	}
 	if ctx.Err() != nil || len(report.Runs) == 0 {
 		return err
 	}
+	if failure := report.Runs[len(report.Runs)-1].Failure; failure != nil {
+		s.code = max(failure.Code, 1)
+	}
 	return errors.Join(s.show(report), err)
 }
-
-// runAll runs one job after the other, until one fails: larger ones would, too.
-func (s *simulation) runAll(ctx context.Context, room *simulate.Room, report *simulate.Report) error {
-	for _, nodes := range s.nodes {
-		cfg := s.cfg
-		cfg.Nodes = nodes
-		cfg.Told = func(what string) { s.say("%d nodes: %s", nodes, what) }
-		run, share, err := simulate.Simulate(ctx, room, cfg)
-		if err != nil {
-			return err
-		}
-		report.Share = share
-		report.Runs = append(report.Runs, run)
-		if run.Failure != nil {
-			s.code = max(run.Failure.Code, 1)
-			return nil
-		}
-	}
-	return nil
-}
-
-// removeTimeout is more than a share takes for the names of the largest run.
-const removeTimeout = 5 * time.Minute
-
-var errRemoveTimeout = errors.New("the time for it is over")
 
 // show writes the report.
 func (s *simulation) show(report simulate.Report) error {
