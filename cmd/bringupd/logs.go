@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/pause"
-	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -196,7 +195,10 @@ func (r *reading) finish(ctx context.Context, wanted func(string, int) bool) err
 		return err
 	}
 	for name, view := range r.files {
-		if err := r.write(name, view.rest()); err != nil {
+		if view.ear == nil {
+			continue
+		}
+		if err := r.write(name, view.ear.Rest()); err != nil {
 			return err
 		}
 	}
@@ -219,7 +221,10 @@ func (r *reading) look(ctx context.Context, wanted func(string, int) bool) error
 		}
 		view := r.files[name]
 		if view == nil {
-			view = newLogView(name)
+			view = new(logView)
+			if strings.HasPrefix(name, "daemon-") || strings.HasPrefix(name, "sandbox-daemon-") {
+				view.ear = voice.NewEar()
+			}
 			r.files[name] = view
 		}
 		for {
@@ -231,7 +236,10 @@ func (r *reading) look(ctx context.Context, wanted func(string, int) bool) error
 				break
 			}
 			view.offset += int64(len(data))
-			if err := r.write(name, view.take(data)); err != nil {
+			if view.ear != nil {
+				data = view.ear.Hear(data)
+			}
+			if err := r.write(name, data); err != nil {
 				return err
 			}
 		}
@@ -263,39 +271,5 @@ func (r *reading) write(name string, text []byte) error {
 // logView is how far a log has been shown.
 type logView struct {
 	offset int64
-	daemon bool // its lines are records of a daemon's own log
-	lines  process.Lines
-}
-
-// longestRecord is how long a line of a daemon's log may be to be taken for a
-// record.
-const longestRecord = 1 << 20
-
-func newLogView(name string) *logView {
-	daemon := strings.HasPrefix(name, "daemon-") || strings.HasPrefix(name, "sandbox-daemon-")
-	return &logView{daemon: daemon, lines: process.Lines{Longest: longestRecord}}
-}
-
-// take returns what is to be shown of what was read.
-func (v *logView) take(data []byte) (shown []byte) {
-	if !v.daemon {
-		return data
-	}
-	v.lines.Add(data, func(line []byte, _ bool) { shown = append(shown, spoken(line)...) })
-	return shown
-}
-
-// rest returns a line without an end.
-func (v *logView) rest() (shown []byte) {
-	v.lines.End(func(line []byte, _ bool) { shown = spoken(line) })
-	return shown
-}
-
-// spoken makes a line for people of a record of a daemon's log; what is none stays as it
-// is, but inert: JSON may hide what a terminal obeys.
-func spoken(line []byte) []byte {
-	if text, ok := voice.Spoken(line); ok {
-		line = []byte(text)
-	}
-	return append(prose.Escaped(line), '\n')
+	ear    *voice.Ear // of a daemon's own log; nil: of another, which is shown as it is
 }

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // Spoken is a line of a daemon's own log, which is JSON, as people read it: the time, the level, what it says, and then
@@ -34,4 +37,33 @@ func Spoken(line []byte) (text string, ok bool) {
 		fmt.Fprintf(&b, " %s=%s", name, value)
 	}
 	return strings.ReplaceAll(b.String(), "\n", " "), true
+}
+
+// longestRecord is how long a line may be, in bytes, to be taken for a record.
+const longestRecord = 1 << 20
+
+// Ear makes lines for people of a daemon's own log, as it is read piece by piece. What is no record stays as it is. All is
+// made inert: JSON may hide what a terminal obeys.
+type Ear struct{ lines process.Lines }
+
+// NewEar returns one that has heard nothing.
+func NewEar() *Ear { return &Ear{process.Lines{Longest: longestRecord}} }
+
+// Hear returns the lines that have ended with the next piece.
+func (e *Ear) Hear(piece []byte) (said []byte) {
+	e.lines.Add(piece, func(line []byte, _ bool) { said = append(said, told(line)...) })
+	return said
+}
+
+// Rest returns a line without an end.
+func (e *Ear) Rest() (said []byte) {
+	e.lines.End(func(line []byte, _ bool) { said = told(line) })
+	return said
+}
+
+func told(line []byte) []byte {
+	if text, ok := Spoken(line); ok {
+		line = []byte(text)
+	}
+	return append(prose.Escaped(line), '\n')
 }

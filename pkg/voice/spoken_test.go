@@ -1,6 +1,10 @@
 package voice
 
-import "testing"
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
 
 func TestSpoken(t *testing.T) {
 	for _, tc := range []struct {
@@ -17,6 +21,34 @@ func TestSpoken(t *testing.T) {
 	} {
 		if got, ok := Spoken([]byte(tc.line)); got != tc.want || ok != tc.ok {
 			t.Errorf("%s: %q, %v", tc.name, got, ok)
+		}
+	}
+}
+
+func TestEar(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ name, text, want string }{
+		{"a record", `{"level":"info","at":"2026-11-22T02:21:20.646000001Z","daemon":"bringupd[0 n0]","msg":"made it","dir":"/x","nodes":2}` + "\n",
+			"02:21:20.646 info made it dir=/x nodes=2\n"},
+		{"what a terminal obeys", `{"level":"warn","msg":"a\u001b[2Jb\nc"}` + "\n", "warn a\\x1b[2Jb c\n"},
+		{"no record", "panic: \x1b[1m\n", "panic: \\x1b[1m\n"},
+		{"no end", `{"level":"info","msg":"cut`, "{\"level\":\"info\",\"msg\":\"cut\n"},
+		{"a line without end", strings.Repeat("x", longestRecord+10), strings.Repeat("x", longestRecord+10) + "\n"},
+	} {
+		v := NewEar()
+		var got []byte
+		for rest := []byte(tc.text); len(rest) > 0; {
+			n := min(7919, len(rest))
+			got = append(got, v.Hear(rest[:n])...)
+			rest = rest[n:]
+		}
+		got = append(got, v.Rest()...)
+		if tc.name == "a line without end" {
+			got = bytes.ReplaceAll(got, []byte("\n"), nil)
+			got = append(got, '\n')
+		}
+		if string(got) != tc.want {
+			t.Errorf("%s: %.300q, not %.300q", tc.name, got, tc.want)
 		}
 	}
 }
