@@ -16,6 +16,7 @@ type Account struct {
 	Path   string         // of the run directory; empty where there is none
 	LogDir string
 	Driver string // its first word; empty where there is none
+	World  bool   // the driver runs in ranks, each of which has its log
 	// Names has the host of each rank, where the launcher or the result tells it.
 	Names []string
 	// Consequences are all failures but the cause: the result may not bear all.

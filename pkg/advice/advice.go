@@ -97,10 +97,13 @@ func (a *Account) gpuAction() []string {
 	return []string{a.on([]int{a.Cause.Rank}) + prose.Said(event.Action)}
 }
 
-// adviseDriver is for a driver that has ended by itself.
+// adviseDriver is for a driver that has ended by itself, or a world of ranks that has gone on after failures.
 func (a *Account) adviseDriver() []string {
 	if a.Code == 0 || a.Word != string(health.Driven) || a.Path == "" {
 		return nil
+	}
+	if a.World {
+		return []string{"see what they have printed: bringupd logs ranks " + a.Path}
 	}
 	steps := []string{"read " + a.log("driver.log")}
 	if a.Code == memoryCode {

@@ -31,6 +31,7 @@ type plight struct {
 	left     []string
 	events   []signal.EventRecord
 	ownLogs  string // of the framework
+	world    bool   // of ranks
 }
 
 func reported(findings ...check.Finding) func(*signal.FailedRecord) {
@@ -109,6 +110,10 @@ func endedBy(first signal.FailedRecord, more ...signal.FailedRecord) ending {
 var plights = []plight{
 	{name: "orderly", end: ending{word: health.Driven, why: "the driver has ended: exit code 0"}},
 	{name: "stopped", end: ending{word: "stopped", code: 143, why: "a stop was asked for"}},
+	{
+		name: "ranks-failed", world: true,
+		end: ending{word: health.Driven, code: 1, why: "all ranks have ended, 3 of them not well, and rank 1 first: exit code 1"},
+	},
 	{name: "driver-failed", end: ending{word: health.Driven, code: 3, why: "the driver has ended: exit code 3"}},
 	{
 		name: "driver-killed",
@@ -283,7 +288,7 @@ func (p plight) tells(rank int) *Account {
 	a := &Account{
 		Result: result, Path: "/shared/logs/17.0", Consequences: end.consequences, Left: p.left, LogDir: "/shared/logs", Driver: "train.py",
 		ID:          roles.Identity{Rank: rank, Host: fmt.Sprintf("n%d", rank), Size: size, Launcher: p.startedBy(), Job: "17"},
-		DriverGrace: 10 * time.Second, OwnLogs: p.ownLogs,
+		DriverGrace: 10 * time.Second, OwnLogs: p.ownLogs, World: p.world,
 		Bounds: map[string]Bound{
 			"join": {"join-timeout", 2 * time.Minute}, "check": {"setup-timeout", 10 * time.Minute},
 			"sandbox": {"sandbox-timeout", 10 * time.Minute}, "workers": {"service-timeout", 5 * time.Minute},

@@ -18,7 +18,7 @@ import (
 // account is what the last words of this node are made of.
 func (n *node) account(end *run.Ending, result *signal.Result) *advice.Account {
 	a := &advice.Account{
-		Result: result, ID: n.id, Names: n.id.Hosts, Consequences: end.Consequences, LogDir: n.cfg.LogDir,
+		Result: result, ID: n.id, Names: n.id.Hosts, Consequences: end.Consequences, LogDir: n.cfg.LogDir, World: n.cfg.World.Wanted(),
 		DriverGrace: n.cfg.Times.DriverGrace, Bounds: n.cfg.Bounds(),
 	}
 	a.OwnLogs = framework.TraitsOf(n.cfg.Framework).Logs
