@@ -113,7 +113,7 @@ func (a *Account) where() string {
 	}
 	where := fmt.Sprintf("%s, %d of %d nodes", a.who(ranks), len(ranks), a.ID.Size)
 	if len(ranks) == 1 {
-		where = fmt.Sprintf("%s %d of %d", a.nodeWord(), ranks[0], a.ID.Size)
+		where = fmt.Sprintf("%s %d of %d", nodeWord(a.world()), ranks[0], a.ID.Size)
 		if host := a.host(ranks[0]); host != "" {
 			where = host + ", " + where
 		}
@@ -127,9 +127,12 @@ func (a *Account) where() string {
 	return where + seen
 }
 
-// nodeWord is what a node's number is called: a rank, but for where a rank of the world is told of, too.
-func (a *Account) nodeWord() string {
-	if a.Cause != nil && a.Cause.WorldRank != nil {
+// world tells whether the driver runs in ranks, where who tells it knows, or the cause is of one.
+func (a *Account) world() bool { return a.World || a.Cause != nil && a.Cause.WorldRank != nil }
+
+// nodeWord is what a node's number is called: a rank, but for a world, which has ranks of its own.
+func nodeWord(world bool) string {
+	if world {
 		return "node"
 	}
 	return "rank"
@@ -174,6 +177,8 @@ func (a *Account) tookDown() []string {
 	switch {
 	case a.Cause.WorldRank != nil:
 		parts = append(parts, "the other ranks")
+	case a.World && a.AfterGate > 0 && !health.Gentle(a.kind()):
+		parts = append(parts, "the ranks")
 	case a.Driver != "" && a.AfterGate > 0 && !health.Gentle(a.kind()):
 		parts = append(parts, "the driver")
 	}
@@ -253,17 +258,19 @@ func (a *Account) left() (lines []string) {
 	return lines
 }
 
-// Name is one rank for people, with its host where that is known.
-func Name(rank int, host string) string {
-	if host == "" {
-		return fmt.Sprintf("rank %d", rank)
-	}
-	return fmt.Sprintf("rank %d (%s)", rank, host)
+// Name is one node for people, with its host where that is known: a rank, but for where the driver is a world of them.
+func Name(rank int, id roles.Identity, world bool) string {
+	return nameOf(rank, id.HostOf(rank), world)
 }
 
-func (a *Account) name(rank int) string {
-	return a.nodeWord() + strings.TrimPrefix(Name(rank, a.host(rank)), "rank")
+func nameOf(rank int, host string, world bool) string {
+	if host == "" {
+		return fmt.Sprintf("%s %d", nodeWord(world), rank)
+	}
+	return fmt.Sprintf("%s %d (%s)", nodeWord(world), rank, host)
 }
+
+func (a *Account) name(rank int) string { return nameOf(rank, a.host(rank), a.world()) }
 
 func (a *Account) host(rank int) string {
 	switch {
@@ -277,14 +284,18 @@ func (a *Account) host(rank int) string {
 	return ""
 }
 
-// Names is a list of ranks for people: their hosts, where those are known and tell them apart.
-func Names(ranks []int, launcher roles.Launcher, hostOf func(rank int) string) string {
+// Names is a list of nodes for people: their hosts, where those are known and tell them apart.
+func Names(ranks []int, id roles.Identity, world bool) string {
+	return namesOf(ranks, id.Launcher, world, id.HostOf)
+}
+
+func namesOf(ranks []int, launcher roles.Launcher, world bool, hostOf func(rank int) string) string {
 	hosts := make([]string, 0, len(ranks))
 	for _, rank := range ranks {
 		hosts = append(hosts, hostOf(rank))
 	}
 	if launcher == roles.Local || slices.Contains(hosts, "") {
-		return prose.Ranks(ranks)
+		return prose.Noun(len(ranks), nodeWord(world)) + " " + prose.Ranges(ranks)
 	}
 	return roles.CompactNodeList(hosts)
 }
@@ -292,7 +303,7 @@ func Names(ranks []int, launcher roles.Launcher, hostOf func(rank int) string) s
 func (a *Account) who(ranks []int) string {
 	ranks = slices.Clone(ranks)
 	slices.Sort(ranks)
-	return Names(slices.Compact(ranks), a.ID.Launcher, a.host)
+	return namesOf(slices.Compact(ranks), a.ID.Launcher, a.world(), a.host)
 }
 
 // log is the path of a log.

@@ -111,6 +111,14 @@ var plights = []plight{
 	{name: "orderly", end: ending{word: health.Driven, why: "the driver has ended: exit code 0"}},
 	{name: "stopped", end: ending{word: "stopped", code: 143, why: "a stop was asked for"}},
 	{
+		name: "ranks-hang", world: true,
+		end: endedBy(cause(0, health.Deadline, "driver", "no rank has used the processor or printed anything for 30m (--hang-timeout); daemon-0000.log has what each of them was doing")),
+	},
+	{
+		name: "node-of-ranks-lost", world: true, launcher: roles.Local,
+		end: endedBy(cause(0, health.PeerLost, "driver", "nodes 1,3 are lost: no beat for 6.7s", lost(1, 3))),
+	},
+	{
 		name: "ranks-failed", world: true,
 		end: ending{word: health.Driven, code: 1, why: "all ranks have ended, 3 of them not well, and rank 1 first: exit code 1"},
 	},

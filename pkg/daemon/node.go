@@ -58,11 +58,11 @@ func (n *node) isUp(how string) {
 	}
 }
 
-// name is how messages speak of a rank.
-func (n *node) name(rank int) string { return advice.Name(rank, n.id.HostOf(rank)) }
+// name is how messages speak of a node.
+func (n *node) name(rank int) string { return advice.Name(rank, n.id, n.cfg.World.Wanted()) }
 
-// hostsOf is a list of ranks as people read it.
-func (n *node) hostsOf(ranks []int) string { return advice.Names(ranks, n.id.Launcher, n.id.HostOf) }
+// hostsOf is a list of nodes as people read it.
+func (n *node) hostsOf(ranks []int) string { return advice.Names(ranks, n.id, n.cfg.World.Wanted()) }
 
 // header is what tells this node as the one that saw something.
 func (n *node) header() signal.Header {
