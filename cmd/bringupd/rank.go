@@ -71,12 +71,14 @@ func (b *becoming) bind(rank roles.StartedRank) (place binding.Place, restore fu
 	if b.kinds == (binding.Kinds{}) {
 		return place, func() error { return nil }, nil
 	}
-	var gpus gpu.Topology
-	if _, err = b.leaving(nil, func(ctx context.Context) (err error) {
-		gpus, _, err = gpu.Child{Library: b.library}.Locate(ctx)
-		return err
-	}); err != nil || b.code != 0 {
-		return place, nil, err
+	gpus, seen := gpu.Glance("/")
+	if !seen || b.library != "" {
+		if _, err = b.leaving(nil, func(ctx context.Context) (err error) {
+			gpus, _, err = gpu.Child{Library: b.library}.Locate(ctx)
+			return err
+		}); err != nil || b.code != 0 {
+			return place, nil, err
+		}
 	}
 	place, restore, differences, err := ranks.Take(rank, gpus, b.kinds)
 	if err != nil {
@@ -87,18 +89,19 @@ func (b *becoming) bind(rank roles.StartedRank) (place binding.Place, restore fu
 
 // judge tells what is not as it should be: that no rank can be bound, by the first alone.
 func (b *becoming) judge(rank roles.StartedRank, differences []string, restore func() error) error {
-	host, err := hostName()
+	words := "rank %d on %s is not where it should be: %s"
+	if b.strict {
+		words = "cannot start rank %d on %s where it should be: %s"
+	}
+	host, _ := hostName() // the words do without
 	for _, difference := range differences {
-		switch {
-		case b.strict:
-			b.say("cannot start rank %d on %s: it is not where it should be: %s", rank.Rank, host, difference)
-		case rank.Locals > 0 || rank.Rank == 0:
-			b.say("rank %d on %s is not where it should be: %s", rank.Rank, host, difference)
+		if b.strict || rank.Locals > 0 || rank.Rank == 0 {
+			b.say(words, rank.Rank, host, difference)
 		}
 	}
-	if b.strict && len(differences) > 0 {
-		b.code = health.OutcomeOf(health.Check).Code
-		return errors.Join(err, restore())
+	if !b.strict || len(differences) == 0 {
+		return nil
 	}
-	return err
+	b.code = health.OutcomeOf(health.Check).Code
+	return restore()
 }
