@@ -14,36 +14,17 @@ import (
 
 const worldFlags = "A world of ranks"
 
-const (
-	onRankFailureEnd = "end"
-	onRankFailureOn  = "continue"
-)
-
 // ofWorld are the settings of a driver that every node runs in ranks. How many there
 // are no variable tells: ranks find that in variables of such names.
 func (o *options) ofWorld() settings {
 	w := &o.cfg.World
 	perNode := ranksPerNode(&w.PerNode, "run the driver on every node, in so many ranks: a number, or one for each gpu, numa or core").not(byVariable)
-	goesOn := valued("on-rank-failure", "WORD", &w.GoOn, parseGoOn, func(on bool) any {
-		if on {
-			return onRankFailureOn
-		}
-		return onRankFailureEnd
-	}, "when a rank has failed: end, all others too, or continue")
-	goesOn.accepted = []string{onRankFailureEnd, onRankFailureOn}
 	stdin := valued("stdin", "N", &w.Stdin, parseStdin, func(rank int) any {
 		if rank < 0 {
 			return noStdin
 		}
 		return rank
 	}, "the rank that is given standard input, or none")
-	signs := valued("hang-signs", "WORD", &w.HangOutput, parseSigns, func(output bool) any {
-		if output {
-			return outputSign
-		}
-		return anySign
-	}, "what shows that a rank does not hang: any, or output alone, for ranks that spin while they wait")
-	signs.accepted = []string{anySign, outputSign}
 	return under(worldFlags,
 		perNode,
 		number("ranks", &w.Total, 1, math.MaxInt32, "run the driver in so many ranks in all, node by node: one a GPU where there are GPUs, one a core elsewhere").not(byVariable),
@@ -56,31 +37,22 @@ func (o *options) ofWorld() settings {
 		yes("merge-identical", &w.Merge, "show a line once that ranks of a node print alike within 200ms, which it waits for: [0-7]"),
 		stdin,
 		variables("env", &w.Env, "variable of the ranks, which wins over all others but BRINGUPD_…; may be repeated").not(byVariable),
-		goesOn,
+		either("on-rank-failure", "end", "continue", &w.GoOn, "when a rank has failed: end, all others too, or continue"),
 		wait("hang-timeout", &w.Hang, "end the job with 124 when no rank has used the processor or printed anything for as long; 0: never"),
-		signs,
+		either("hang-signs", "any", "output", &w.HangOutput, "what shows that a rank does not hang: any, or output alone, for ranks that spin while they wait"),
 	)
 }
 
-func parseGoOn(value string) (bool, error) {
-	switch value {
-	case onRankFailureEnd, onRankFailureOn:
-		return value == onRankFailureOn, nil
-	}
-	return false, fmt.Errorf("give %s or %s", onRankFailureEnd, onRankFailureOn)
-}
-
-const (
-	anySign    = "any"
-	outputSign = "output"
-)
-
-func parseSigns(value string) (bool, error) {
-	switch value {
-	case anySign, outputSign:
-		return value == outputSign, nil
-	}
-	return false, fmt.Errorf("give %s or %s", anySign, outputSign)
+// either takes one of two words, the second of which is true.
+func either(name, no, yes string, to *bool, usage string) *setting {
+	s := valued(name, "WORD", to, func(value string) (bool, error) {
+		if value != no && value != yes {
+			return false, fmt.Errorf("give %s or %s", no, yes)
+		}
+		return value == yes, nil
+	}, func(on bool) any { return map[bool]string{false: no, true: yes}[on] }, usage)
+	s.accepted = []string{no, yes}
+	return s
 }
 
 const noStdin = "none"
