@@ -34,7 +34,7 @@ type simulation struct {
 
 func (inv *invocation) simulateCommand() *cli.Command {
 	times := config.DefaultTimes()
-	s := &simulation{invocation: inv, cfg: simulate.Config{Lifeline: config.LifelineAuto, Join: times.Join, Peer: times.Peer}}
+	s := &simulation{invocation: inv, cfg: simulate.Config{Fences: 4, Lifeline: config.LifelineAuto, Join: times.Join, Peer: times.Peer}}
 	s.all = s.settings()
 	return inv.command(cli.Command{
 		Name: "simulate", Usage: "bring up N nodes in one process, and tell what it costs",
@@ -53,6 +53,8 @@ func (s *simulation) settings() settings {
 	return slices.Concat(
 		under("What is simulated",
 			s.counts(),
+			number("ranks", &s.cfg.Ranks, 0, 1024, "how many ranks each node has, which put values and meet in fences after the gate; 0: none"),
+			number("fences", &s.cfg.Fences, 1, 10_000, "how often they meet"),
 			wait("start-skew", &s.cfg.Skew, "the daemons start at random within this time; a launcher takes 10ms and more"),
 			wait("steady", &s.cfg.Steady, fmt.Sprintf("how long the job stays up after the gate; the second half of that is measured, which needs at least 56s with 70 nodes or more, and 4s with few; with --death the default is %s", beforeDeath)),
 			choice("death", []string{simulate.DeathOfWorker, simulate.DeathOfHead}, &s.cfg.Death,

@@ -8,12 +8,16 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/advice"
+	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/cards"
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gate"
+	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/meeting"
+	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/requeue"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/shown"
@@ -58,6 +62,21 @@ type Means struct {
 	Access signal.Access
 	// Network is how workers connect to the head; nil for TCP.
 	Network lifeline.Network
+	Play    Play
+}
+
+// Play is what a simulation has in place of a node and of the processes of ranks; the zero value: it is none.
+type Play struct {
+	Node  binding.Node
+	Ranks func(ctx context.Context, meet *meeting.Node, of []ranks.Rank) // until ctx ends
+}
+
+// Layout returns what there is on this node for ranks.
+func (p Play) Layout(gpus gpu.Topology, lookup func(name string) (value string, set bool)) (binding.Node, error) {
+	if p.Ranks != nil {
+		return p.Node, nil
+	}
+	return binding.Discover("/", gpus, lookup)
 }
 
 // Output is where a daemon tells what.

@@ -38,7 +38,7 @@ func (n *node) survey() (err error) {
 	if !n.cfg.World.Wanted() {
 		return nil
 	}
-	if n.layout, err = binding.Discover("/", n.cards.Topology(), roles.EnvironmentOf(n.cfg.Environ)); err != nil {
+	if n.layout, err = n.cfg.Play.Layout(n.cards.Topology(), roles.EnvironmentOf(n.cfg.Environ)); err != nil {
 		return health.Failed(health.Launch, "cannot run ranks on %s: %v", n.name(n.id.Rank), err)
 	}
 	count, err := n.cfg.World.Here(n.slots())
@@ -183,7 +183,7 @@ func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRe
 	n.socket.Store(socket)
 	starting, started := n.lagging(ctx)
 	crew := n.crew(place, record)
-	crew.Ended = meet.RankEnded
+	crew.Meet = meet
 	stop := n.watchRanks(ctx, crew)
 	exits, err := crew.Run(ctx, starting)
 	started()
@@ -211,7 +211,7 @@ func (n *node) crew(place *seat, record *signal.RanksRecord) *ranks.Crew {
 	})
 	n.chorus.Store(chorus)
 	return &ranks.Crew{
-		Argv: n.cfg.Driver, Ranks: local, Node: n.id.Host, GoOn: n.cfg.World.GoOn, Strict: n.cfg.World.BindStrict,
+		Argv: n.cfg.Driver, Ranks: local, Node: n.id.Host, GoOn: n.cfg.World.GoOn, Play: n.cfg.Play.Ranks, Strict: n.cfg.World.BindStrict,
 		Children: n.children, Background: n.Background, Log: n.Log,
 		Fit: func(rank ranks.Rank) ranks.Fit {
 			fit := kit.Fit(rank)

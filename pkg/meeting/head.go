@@ -121,7 +121,7 @@ func (h *Head) Serve(ctx context.Context, node int, conn io.ReadWriteCloser) {
 func (h *Head) connect(node int, bell chan struct{}, drop func()) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.world.at[node] == nil {
+	if h.world.byNode[node] == nil {
 		return false
 	}
 	p := h.peerLocked(node)
@@ -329,7 +329,7 @@ func (h *Head) hopelessLocked(id fenceID, g *gathering) string {
 		return h.full.Error()
 	}
 	for _, rank := range slices.Sorted(maps.Keys(h.ended)) {
-		end, place := h.ended[rank], h.world.of[rank]
+		end, place := h.ended[rank], h.world.of(rank)
 		if _, here := g.arrived[place.Node]; !here && end.entered[id.name] < id.gen {
 			return fmt.Sprintf("rank %d on %s will never come: %s", rank, place.Host, end.words)
 		}
@@ -443,7 +443,7 @@ func (h *Head) RankEnded(rank int, words string) {
 func (h *Head) NodeLost(node int, words string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	place := h.world.at[node]
+	place := h.world.byNode[node]
 	if place == nil || h.lost[node] {
 		return
 	}
@@ -458,7 +458,7 @@ func (h *Head) NodeLost(node int, words string) {
 }
 
 func (h *Head) endLocked(rank int, end gone) {
-	place := h.world.of[rank]
+	place := h.world.of(rank)
 	if _, over := h.ended[rank]; over || place == nil {
 		return
 	}

@@ -107,7 +107,7 @@ func pair(tcp bool) (a, b net.Conn, err error) {
 // rank connects as a rank.
 func (s *stage) rank(rank int) *client.Client {
 	s.t.Helper()
-	return s.dial(s.world.of[rank].Node, &rank)
+	return s.dial(s.world.of(rank).Node, &rank)
 }
 
 func (s *stage) dial(node int, rank *int) *client.Client {
@@ -129,7 +129,7 @@ func (s *stage) heard() int {
 
 // all connects as all ranks.
 func (s *stage) all() (all []*client.Client) {
-	for rank := range len(s.world.of) {
+	for rank := range len(s.world.byRank) {
 		all = append(all, s.rank(rank))
 	}
 	return all

@@ -58,7 +58,7 @@ func TestFenceMakesVisible(t *testing.T) {
 				ranks.Go(func() {
 					put(t, c, "card", fmt.Sprint("of ", rank))
 					must(t, c.Fence(t.Context(), "", collect, ceiling))
-					for other := range len(s.world.of) {
+					for other := range len(s.world.byRank) {
 						value, _, err := c.Get(t.Context(), "card", fmt.Sprint(other), ceiling)
 						if string(value) != fmt.Sprint("of ", other) || err != nil {
 							t.Errorf("rank %d got %q of %d: %v", rank, value, other, err)

@@ -85,7 +85,7 @@ var errOver = errors.New("cannot wait any longer: the run is over")
 
 // NewNode returns the node's side, which Run makes work.
 func NewNode(cfg Config) *Node {
-	place := cfg.World.at[cfg.Node]
+	place := cfg.World.byNode[cfg.Node]
 	if place == nil {
 		place = &Place{Node: cfg.Node}
 	}
@@ -292,6 +292,21 @@ func (n *Node) deltaLocked() []entry {
 	slots := n.unsent
 	n.unsent = nil
 	return n.takeLocked(slots)
+}
+
+// Put makes values known that a rank of this node has put. Keys must be as Client.Put has them.
+func (n *Node) Put(rank int, values map[string][]byte) error {
+	owner := n.place.owner(rank)
+	return n.commit(owner, n.cfg.World.words(owner), values)
+}
+
+// Fence waits until all ranks of the world have entered the fence of this name as often as this one, or until ctx ends.
+func (n *Node) Fence(ctx context.Context, name string, rank int, collect bool) error {
+	gen, m, err := n.enter(name, rank, collect)
+	if err != nil {
+		return err
+	}
+	return n.await(ctx, name, rank, gen, m)
 }
 
 // commit makes what somebody has put known.

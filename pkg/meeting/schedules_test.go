@@ -90,7 +90,7 @@ func play(t *testing.T, seed uint64, files bool, dir string) {
 	d.world = NewWorld(places)
 	if ranks > 1 && d.draw(3) == 0 {
 		d.victim, d.round = d.draw(ranks), d.draw(rounds)
-		d.lost = d.draw(2) == 0 && d.world.of[d.victim].Node > 0
+		d.lost = d.draw(2) == 0 && d.world.of(d.victim).Node > 0
 	}
 	d.head = NewHead(d.world, zap.NewNop())
 
@@ -112,7 +112,7 @@ func play(t *testing.T, seed uint64, files bool, dir string) {
 		daemons.Go(func() { n.Run(living, door); stop() })
 		doors = append(doors, door)
 	}
-	for rank, place := range d.world.of {
+	for rank, place := range d.world.byRank {
 		programs.Go(func() { d.rank(ctx, rank, doors[place.Node]) })
 	}
 	programs.Wait()
@@ -190,7 +190,7 @@ func (d *drama) rank(ctx context.Context, rank int, door door) {
 
 // end ends the victim, or its node.
 func (d *drama) end(rank int) {
-	node := d.world.of[rank].Node
+	node := d.world.of(rank).Node
 	if !d.lost {
 		d.nodes[node].RankEnded(rank, "it is over")
 		return
@@ -201,7 +201,7 @@ func (d *drama) end(rank int) {
 
 // doomed tells whether an error is what must come of the victim.
 func (d *drama) doomed(rank, round int, err error) bool {
-	mate := d.lost && d.world.of[rank] == d.world.of[d.victim] // its own node is gone
+	mate := d.lost && d.world.of(rank) == d.world.of(d.victim) // its own node is gone
 	return d.victim >= 0 && (round >= d.round || d.lost) && (mate || strings.Contains(err.Error(), "it is over") || d.lost && strings.Contains(err.Error(), "its node is lost"))
 }
 
@@ -225,7 +225,7 @@ func (d *drama) fence(ctx context.Context, c *client.Client, rank, round int) bo
 	switch {
 	case err != nil && !d.doomed(rank, round, err):
 		d.t.Errorf("rank %d cannot pass fence %d: %v", rank, round, err)
-	case err == nil && d.entered[round] != len(d.world.of):
+	case err == nil && d.entered[round] != len(d.world.byRank):
 		d.t.Errorf("rank %d has left fence %d, which %d have entered", rank, round, d.entered[round])
 	}
 	return err == nil
@@ -233,7 +233,7 @@ func (d *drama) fence(ctx context.Context, c *client.Client, rank, round int) bo
 
 // get gets what another has put in a round.
 func (d *drama) get(ctx context.Context, c *client.Client, rank, round int) {
-	owner := d.draw(len(d.world.of))
+	owner := d.draw(len(d.world.byRank))
 	value, from, err := c.Get(ctx, fmt.Sprint("key-", round), fmt.Sprint(owner), late)
 	switch {
 	case err != nil && !d.doomed(rank, round, err):

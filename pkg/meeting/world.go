@@ -18,25 +18,36 @@ type Place struct {
 // World is all nodes of the team.
 type World struct {
 	places []*Place
-	nodes  int            // that have ranks
-	at     map[int]*Place // by node
-	of     map[int]*Place // by rank
+	nodes  int // that have ranks
+	byNode map[int]*Place
+	byRank []*Place // nil where there is none
 }
 
-// NewWorld returns the world of these nodes.
+// NewWorld returns the world of these nodes, whose ranks are numbered from 0 on.
 func NewWorld(places []Place) World {
-	w := World{at: make(map[int]*Place), of: make(map[int]*Place)}
+	w := World{places: make([]*Place, len(places)), byNode: make(map[int]*Place, len(places))}
 	for i := range places {
 		place := &places[i]
-		w.places, w.at[place.Node] = append(w.places, place), place
+		w.places[i], w.byNode[place.Node] = place, place
 		for _, rank := range place.Ranks {
-			w.of[rank] = place
+			if rank >= len(w.byRank) {
+				w.byRank = append(w.byRank, make([]*Place, rank+1-len(w.byRank))...)
+			}
+			w.byRank[rank] = place
 		}
 		if len(place.Ranks) > 0 {
 			w.nodes++
 		}
 	}
 	return w
+}
+
+// of returns a rank's place.
+func (w World) of(rank int) *Place {
+	if rank < 0 || rank >= len(w.byRank) {
+		return nil
+	}
+	return w.byRank[rank]
 }
 
 // owner returns a rank's name in a slot, or that of the node's other programs.
@@ -51,7 +62,7 @@ func (p *Place) owner(rank int) string {
 func (w World) home(owner string) *Place {
 	if text, node := strings.CutPrefix(owner, "n"); node {
 		if number, err := strconv.Atoi(text); err == nil {
-			return w.at[number]
+			return w.byNode[number]
 		}
 		return nil
 	}
@@ -59,7 +70,7 @@ func (w World) home(owner string) *Place {
 	if err != nil || strconv.Itoa(rank) != owner {
 		return nil
 	}
-	return w.of[rank]
+	return w.of(rank)
 }
 
 // words says who an owner is.

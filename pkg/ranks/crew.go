@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/meeting"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/prose"
@@ -36,8 +37,10 @@ type Crew struct {
 	// Background runs a task that the daemon waits for.
 	Background func(task func(ctx context.Context))
 	Log        *zap.Logger
-	// Ended is told of each rank that has ended, and how; it may be nil.
-	Ended func(rank int, how string)
+	// Meet is told of each rank that has ended; nil: they don't meet.
+	Meet *meeting.Node
+	// Play stands in for the ranks where that is not nil, until ctx ends: a simulation has no processes.
+	Play func(ctx context.Context, meet *meeting.Node, ranks []Rank)
 
 	mu      sync.Mutex
 	running map[int]*process.Child // that have been started, by rank; guarded by mu
@@ -53,6 +56,10 @@ type Crew struct {
 func (c *Crew) Run(ctx, starting context.Context) ([]signal.RankExit, error) {
 	own, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if c.Play != nil {
+		c.Play(own, c.Meet, c.Ranks)
+		return nil, context.Cause(own)
+	}
 	var starts errgroup.Group
 	starts.SetLimit(2 * runtime.GOMAXPROCS(0)) // each has a thread of its own
 	var ends sync.WaitGroup
@@ -146,8 +153,8 @@ func Asked(host string, end func(error)) func(rank, code int, words string) {
 // note keeps how a rank has ended.
 func (c *Crew) note(rank Rank, exit process.Exit) {
 	end := signal.RankExit{Rank: rank.Rank, Code: exit.Status(), Exit: exit.String()}
-	if c.Ended != nil {
-		c.Ended(rank.Rank, end.Exit)
+	if c.Meet != nil {
+		c.Meet.RankEnded(rank.Rank, end.Exit)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -52,7 +52,7 @@ func MakePlan(w Wish, slots []int) (Plan, error) {
 
 // planned numbers the ranks.
 func planned(order Order, perNode []int) Plan {
-	p := Plan{order: order, perNode: perNode}
+	p := Plan{order: order, perNode: perNode, all: make([]Rank, 0, total(perNode))}
 	for node, n := range perNode {
 		for local := range n {
 			p.all = append(p.all, Rank{Node: node, Local: local})
@@ -65,6 +65,13 @@ func planned(order Order, perNode []int) Plan {
 		p.all[rank].Rank = rank
 	}
 	return p
+}
+
+func total(numbers []int) (sum int) {
+	for _, n := range numbers {
+		sum += n
+	}
+	return sum
 }
 
 // PlanOf is the plan that a head has published.
@@ -83,18 +90,25 @@ func (p Plan) Nodes() int { return len(p.perNode) }
 
 // On returns the ranks of a node, by their local number.
 func (p Plan) On(node int) []Rank {
-	return slices.DeleteFunc(slices.Clone(p.all), func(r Rank) bool { return r.Node != node })
+	on := make([]Rank, 0, p.perNode[node])
+	for _, rank := range p.all {
+		if rank.Node == node {
+			on = append(on, rank)
+		}
+	}
+	return on
 }
 
 // World is the plan for who meets, on these hosts.
 func (p Plan) World(hosts []string) meeting.World {
-	var places []meeting.Place
-	for node := range p.perNode {
-		place := meeting.Place{Node: node, Host: fmt.Sprintf("node %d", node)}
+	places := make([]meeting.Place, len(p.perNode))
+	for node := range places {
+		places[node] = meeting.Place{Node: node, Ranks: make([]int, 0, p.perNode[node])}
 		if node < len(hosts) {
-			place.Host = hosts[node]
+			places[node].Host = hosts[node]
+		} else {
+			places[node].Host = fmt.Sprintf("node %d", node)
 		}
-		places = append(places, place)
 	}
 	for _, rank := range p.all {
 		places[rank.Node].Ranks = append(places[rank.Node].Ranks, rank.Rank)

@@ -34,6 +34,9 @@ type Config struct {
 	// Death says whose daemon dies then, as by kill -9: DeathOfWorker or
 	// DeathOfHead; empty: nobody's, and the job ends in order.
 	Death string
+	// Ranks is how many ranks each node has, which meet in Fences fences, with a value put by each before; 0: there is a
+	// driver, and no ranks.
+	Ranks, Fences int
 	// Lifeline says whether workers hold a connection to the head; empty: auto.
 	Lifeline config.LifelineMode
 
@@ -51,6 +54,9 @@ func (c Config) Validate() error {
 	}
 	if err := c.judgeDeath(); err != nil {
 		return err
+	}
+	if c.Ranks < 0 || c.Ranks > mostRanks || c.Fences < 0 || c.Fences > mostFences || c.Ranks > 0 && c.Fences == 0 {
+		return fmt.Errorf("cannot simulate %d ranks a node in %d fences: give 1 to %d ranks, and 1 to %d fences", c.Ranks, c.Fences, mostRanks, mostFences)
 	}
 	if c.Rate < 0 {
 		return fmt.Errorf("cannot use --server-rate=%d: give a number of calls a second, or 0 for no bound", c.Rate)
@@ -72,6 +78,12 @@ func (c Config) Validate() error {
 	times := c.times()
 	return (&config.Config{LogDir: "/", Times: times}).Validate()
 }
+
+// Bounds of a simulated world.
+const (
+	mostRanks  = 1024
+	mostFences = 10_000
+)
 
 // mostLatency is more than any share takes on which a job could run.
 const mostLatency = time.Second

@@ -16,19 +16,27 @@ const (
 	overNone   = "none"   // beat files alone
 )
 
-// connectionsANode is how many files a lifeline takes: both its ends are here.
-const connectionsANode = 2
+// connectionsANode is how many files a lifeline takes: both its ends are here. Where nodes have ranks, these have a connection
+// as well, and a socket.
+const (
+	connectionsANode    = 2
+	connectionsOfAWorld = 5
+)
 
 // over returns what the lifelines of a job are held over.
 func (c Config) over() string {
 	if c.Lifeline == config.LifelineOff || c.Nodes == 1 {
 		return overNone
 	}
-	return overWith(c.Nodes, mostFiles())
+	each := connectionsANode
+	if c.Ranks > 0 {
+		each = connectionsOfAWorld
+	}
+	return overWith(c.Nodes, each, mostFiles())
 }
 
-func overWith(nodes int, files uint64) string {
-	if fits(nodes, files-min(files, uint64(connectionsANode*nodes))) != nil {
+func overWith(nodes, each int, files uint64) string {
+	if fits(nodes, files-min(files, uint64(each*nodes))) != nil {
 		return overMemory
 	}
 	return overTCP

@@ -43,6 +43,7 @@ type Run struct {
 	ToGate       Tally         `json:"calls"`       // of all nodes, to the gate
 	Peak         int64         `json:"peak_rate"`   // of all nodes to the gate: calls a second in the busiest tenth of one
 	Steady       *Steady       `json:"steady"`      // nil: not measured
+	World        *World        `json:"world"`       // nil: there were no ranks
 	End          End           `json:"end"`         // from the wish to leave
 	Death        *Death        `json:"death"`       // nil: nobody died
 	Whole        Tally         `json:"whole_calls"` // of all nodes, from the start to the end
@@ -75,6 +76,14 @@ type Steady struct {
 	Worker float64       `json:"worker_rate"` // calls a second of one worker, on average
 	Head   float64       `json:"head_rate"`   // calls a second of the head
 	All    float64       `json:"rate"`        // calls a second of all nodes
+}
+
+// World is how the ranks of a job met, each of which put a value before each fence.
+type World struct {
+	Ranks  int                   `json:"ranks_per_node"`
+	Fences int                   `json:"fences"`
+	Met    time.Duration         `json:"met_ns"`   // from the gate until the last rank had left the last fence
+	Fence  Spread[time.Duration] `json:"fence_ns"` // of all ranks and fences: from entering to leaving
 }
 
 // End is the orderly end, as after a driver.

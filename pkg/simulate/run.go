@@ -70,6 +70,7 @@ type job struct {
 	notUp atomic.Int64  // how many daemons are not
 	allUp chan struct{} // closed when all are
 	gate  gate
+	world *world
 }
 
 // player is one simulated daemon.
@@ -99,7 +100,7 @@ type ended struct {
 func newJob(room *Room, cfg Config, said *os.File) *job {
 	j := &job{
 		cfg: cfg, said: said, over: cfg.over(), victim: newVictim(cfg), clock: newClock(2*cfg.Join + cfg.Steady),
-		ends: make(chan ended, cfg.Nodes), allUp: make(chan struct{}), gate: gate{open: make(chan struct{})},
+		ends: make(chan ended, cfg.Nodes), allUp: make(chan struct{}), gate: gate{open: make(chan struct{})}, world: newWorld(cfg),
 	}
 	j.notUp.Store(int64(cfg.Nodes))
 	room.runs++
@@ -133,13 +134,15 @@ func newJob(room *Room, cfg Config, said *os.File) *job {
 // do, as for "bringupd local", and is looked at as one that doesn't.
 func (j *job) configure(room *Room, id roles.Identity, rank int, way *way) config.Config {
 	id.Rank, id.Host = rank, id.Hosts[rank]
+	world, played, argv := j.world.means(j.cfg)
 	return config.Config{
+		World: world, Driver: argv,
 		Identity: id, LogDir: room.path, Program: j.cfg.Program,
 		Framework: nothing{}, Lifeline: j.cfg.Lifeline, Times: j.cfg.times(),
 		Means: config.Means{
 			TempDir: filepath.Dir(j.said.Name()), Checks: healthy{rank},
 			Address: func() (string, error) { return "127.0.0.1", nil },
-			Access:  signal.Access{Meter: way.meter, Share: way, Deaf: true},
+			Access:  signal.Access{Meter: way.meter, Share: way, Deaf: true}, Play: played,
 		},
 		Output: config.Output{Files: config.Files{Out: j.said, Err: j.said}, JSONLog: true},
 	}
@@ -279,7 +282,7 @@ func (j *job) start(head, workers context.Context) {
 // measures what comes after it. Its error is errEarly, or ctx's cause.
 func (j *job) live(ctx context.Context) (*Steady, error) {
 	j.tell("bringing up")
-	for _, milestone := range []<-chan struct{}{j.gate.open, j.allUp} {
+	for _, milestone := range []<-chan struct{}{j.gate.open, j.allUp, j.world.met} {
 		if err := j.await(ctx, milestone, nil); err != nil {
 			return nil, err
 		}
@@ -397,7 +400,7 @@ func (j *job) patience() time.Duration {
 
 // sum is what was seen of the daemons, which have ended.
 func (j *job) sum() Run {
-	run := Run{Nodes: len(j.daemons), Lifelines: j.over, Gate: j.gate.at, Machine: j.machine.result(), Whole: tally(j.counts()...)}
+	run := Run{Nodes: len(j.daemons), Lifelines: j.over, Gate: j.gate.at, Machine: j.machine.result(), Whole: tally(j.counts()...), World: j.world.seen(j.cfg, j.clock.began.Add(j.gate.at))}
 	if calls := j.gate.calls; calls != nil {
 		run.Head, run.ToGate = tally(calls[0]), tally(calls...)
 		run.WorkerToGate = differing(calls[1:]).Calls

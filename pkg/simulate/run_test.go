@@ -45,6 +45,8 @@ func TestSimulate(t *testing.T) {
 		{"far away", 5, func(c *Config) { c.Latency, c.Jitter = time.Millisecond, time.Millisecond }},
 		{"a slow server", 5, func(c *Config) { c.Rate = 2000 }},
 		{"one after the other", 5, func(c *Config) { c.Skew = 50 * time.Millisecond }},
+		{"ranks that meet", 5, func(c *Config) { c.Ranks, c.Fences = 3, 4 }},
+		{"ranks that meet by files", 5, func(c *Config) { c.Ranks, c.Fences, c.Lifeline = 3, 4, config.LifelineOff }},
 		{"a while", 5, func(c *Config) { c.Steady = 2 * time.Second }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -92,6 +94,12 @@ func plausible(t *testing.T, cfg Config, run Run) {
 	if run.Whole.Calls < run.ToGate.Calls+run.End.Calls || run.End.Calls < int64(cfg.Nodes) || run.Peak < run.ToGate.Calls/100 {
 		t.Errorf("calls: %+v, peak %d, end %+v", run.Whole, run.Peak, run.End)
 	}
+	if (run.World != nil) != (cfg.Ranks != 0) {
+		t.Errorf("%d ranks: %+v", cfg.Ranks, run.World)
+	}
+	if w := run.World; w != nil && (w.Met <= 0 || w.Fence.Min <= 0) {
+		t.Errorf("ranks that meet: %+v", w)
+	}
 	if (run.Steady != nil) != (cfg.Steady != 0) {
 		t.Errorf("steady for %s: %+v", cfg.Steady, run.Steady)
 	}
@@ -100,6 +108,33 @@ func plausible(t *testing.T, cfg Config, run Run) {
 	}
 	if m := run.Machine; m.Memory < 1<<20 || m.Heap <= 0 || m.Heap > m.Memory || m.Goroutines < int64(cfg.Nodes) || m.Processor <= 0 || m.Busy <= 0 {
 		t.Errorf("machine: %+v", m)
+	}
+}
+
+// What ranks tell each other is no call, but where there are no lifelines; and looks aside, which come with time.
+func TestCallsDoNotGrowWithRanks(t *testing.T) {
+	calls := func(ranks int, lifeline config.LifelineMode) map[string]int64 {
+		cfg := few(4)
+		cfg.Ranks, cfg.Fences, cfg.Lifeline = ranks, 10, lifeline
+		run, _ := simulated(t, newRoom(t), cfg)
+		if run.Failure != nil {
+			t.Fatalf("it failed: %+v", run.Failure)
+		}
+		for _, kind := range []string{"list", "open", "close"} {
+			delete(run.Whole.ByKind, kind)
+		}
+		return run.Whole.ByKind
+	}
+	for _, lifeline := range []config.LifelineMode{config.LifelineOn, config.LifelineOff} {
+		few, many := calls(1, lifeline), calls(16, lifeline)
+		for kind, n := range many { // what waits to be written together differs
+			if n > few[kind]+few[kind]/2+4 {
+				t.Errorf("lifelines %s: %d times %s with 16 ranks a node, and %d times with one", lifeline, n, kind, few[kind])
+			}
+		}
+	}
+	if none, many := calls(0, config.LifelineOn), calls(16, config.LifelineOn); many["read"] > none["read"]+4+2 || many["write"] > none["write"]+4+4 {
+		t.Errorf("calls without ranks: %v; with them: %v", none, many)
 	}
 }
 
@@ -196,7 +231,7 @@ func TestOver(t *testing.T) {
 		{"hardly any", 4096, 20, overMemory},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := overWith(tc.nodes, tc.files); got != tc.want {
+			if got := overWith(tc.nodes, connectionsANode, tc.files); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})

@@ -23,6 +23,10 @@ func sample() Report {
 			Up:     Spread[time.Duration]{510 * time.Millisecond, 720 * time.Millisecond, 830 * time.Millisecond, 940 * time.Millisecond},
 			Worker: Calls{Calls: spread(21), ByKind: map[string]Spread[int64]{"open": spread(6)}}, WorkerToGate: spread(26),
 			Head: Tally{63, map[string]int64{"open": 17}}, ToGate: Tally{28123, map[string]int64{"open": 8101}}, Peak: 48770,
+			World: &World{
+				Ranks: 8, Fences: 4, Met: 1400 * time.Millisecond,
+				Fence: Spread[time.Duration]{11 * time.Millisecond, 110 * time.Millisecond, 620 * time.Millisecond, 650 * time.Millisecond},
+			},
 			Steady: &Steady{For: 28 * time.Second, Worker: 0.49, Head: 14.7, All: 521},
 			End:    End{Took: 13700 * time.Millisecond, Calls: 13423, Peak: 3395},
 			Death: &Death{
@@ -42,6 +46,8 @@ func TestText(t *testing.T) {
 
   gate open     1.93 s after the start
   nodes up      p50 720 ms, p99 830 ms, last 940 ms (first 510 ms)
+  ranks         8 a node: all had left 4 fences, with a put each, 1.40 s after the gate
+                a fence took p50 110 ms, p99 620 ms, at most 650 ms (at least 11 ms)
   steady state  0.49 calls a second of a worker, 15 of the head, 521 of all, over 28.00 s
   end           13.70 s from the head's wish until the last daemon had gone
   death         of rank 512; the others returned after p50 32 ms, p99 43 ms, last 54 ms (first 21 ms), with 23,456 calls, at most 98,760 a second

@@ -1,0 +1,85 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/binding"
+	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/meeting"
+	"github.com/bringupd/bringupd/pkg/ranks"
+)
+
+// world is the ranks of a job, which are goroutines: what they tell each other goes its real way.
+type world struct {
+	met chan struct{} // closed when all have left the last fence
+
+	mu   sync.Mutex
+	left int             // ranks that have not, guarded by mu
+	last time.Time       // when the last one had, guarded by mu
+	took []time.Duration // each fence of each rank, guarded by mu
+}
+
+func newWorld(cfg Config) *world {
+	w := &world{met: make(chan struct{}), left: cfg.Nodes * cfg.Ranks}
+	if w.left == 0 {
+		close(w.met)
+	}
+	return w
+}
+
+// means is what makes a daemon one of a world.
+func (w *world) means(cfg Config) (config.World, config.Play, []string) {
+	if cfg.Ranks == 0 {
+		return config.World{}, config.Play{}, nil
+	}
+	return config.World{Wish: ranks.Wish{PerNode: fmt.Sprint(cfg.Ranks), Oversubscribe: true}, Stdin: -1},
+		config.Play{Node: binding.Node{}, Ranks: func(ctx context.Context, meet *meeting.Node, of []ranks.Rank) { w.play(ctx, cfg, meet, of) }},
+		[]string{"/proc/self/exe"} // which is there, and is not started
+}
+
+// play is what the ranks of a node do, until ctx ends.
+func (w *world) play(ctx context.Context, cfg Config, meet *meeting.Node, of []ranks.Rank) {
+	var playing sync.WaitGroup
+	for _, rank := range of {
+		playing.Go(func() {
+			var took []time.Duration
+			for fence := range cfg.Fences {
+				if meet.Put(rank.Rank, map[string][]byte{fmt.Sprint("key-", fence): []byte("a value of a rank")}) != nil {
+					return
+				}
+				began := time.Now()
+				if meet.Fence(ctx, "fence", rank.Rank, false) != nil {
+					return
+				}
+				took = append(took, time.Since(began))
+			}
+			w.note(took)
+		})
+	}
+	playing.Wait()
+	<-ctx.Done()
+}
+
+// note takes in a rank that has left all fences.
+func (w *world) note(took []time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.took = append(w.took, took...)
+	if w.left--; w.left == 0 {
+		w.last = time.Now()
+		close(w.met)
+	}
+}
+
+// seen is what was seen of the ranks, from the gate on; nil: there were none, or not all have met.
+func (w *world) seen(cfg Config, gate time.Time) *World {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if cfg.Ranks == 0 || w.left > 0 {
+		return nil
+	}
+	return &World{Ranks: cfg.Ranks, Fences: cfg.Fences, Met: w.last.Sub(gate), Fence: spreadOf(w.took)}
+}
