@@ -31,7 +31,6 @@ const (
 // completeSlurm adds how many tasks the node has, what is theirs, and where the ranks may
 // meet: rank 0 is on the first node of the step, unless the user has laid out the tasks.
 func completeSlurm(env Environment, r *StartedRank) {
-	r.CPUs, _ = env.number(1, "SLURM_CPUS_ON_NODE") // 0 where it isn't told
 	r.OwnGPUs = slurmSplitsGPUs(env)
 	if locals := tasksOn(env.get("SLURM_STEP_TASKS_PER_NODE"), r.Node); locals > r.Local {
 		r.Locals = locals

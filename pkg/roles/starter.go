@@ -75,6 +75,7 @@ func StartedAs(env Environment) (StartedRank, error) {
 		}
 	}
 	r.By = s.title
+	r.CPUs, _ = env.number(1, "SLURM_CPUS_ON_NODE") // of a step of mpirun's, too; 0 where it isn't told
 	if s.complete != nil {
 		s.complete(env, &r)
 	}
