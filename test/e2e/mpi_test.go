@@ -4,9 +4,12 @@ package e2e
 
 import (
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/binding"
 )
 
 // An Open MPI that srun --mpi=pmix starts finds Slurm's PMIx through bringupd rank as it
@@ -34,6 +37,31 @@ func TestMPIFindsSlurmsPMIx(t *testing.T) {
 			}
 			if err != nil || !slices.Equal(said, want) {
 				t.Errorf("%v: it said %q, not %q\n%s", err, said, want, errors.String())
+			}
+		})
+	}
+}
+
+// Ranks of an mpirun that binds them stay where it has bound them; otherwise they share
+// this machine out.
+func TestMPIRunBinds(t *testing.T) {
+	for to, note := range map[string]string{"core": "the CPUs that Open MPI's mpirun has bound it to", "none": ""} {
+		t.Run(to, func(t *testing.T) {
+			mpirun := exec.CommandContext(t.Context(), "mpirun", "--allow-run-as-root", "--host", "localhost:2", "--bind-to", to, "-n", "2",
+				program, "rank", "--bind=cpu", "--", "sh", "-c", `echo "$BRINGUPD_BINDING"`)
+			out, err := mpirun.Output()
+			var used []int
+			for line := range strings.Lines(string(out)) {
+				place, err := binding.ParsePlace(line)
+				must(t, err)
+				used = append(used, place.CPUs...)
+				if len(place.CPUs) == 0 || place.Note != note {
+					t.Errorf("a rank has %+v", place)
+				}
+			}
+			slices.Sort(used)
+			if err != nil || len(used) < 2 || len(slices.Compact(slices.Clone(used))) < len(used) {
+				t.Errorf("%v: the ranks are on CPUs %v: %s", err, used, out)
 			}
 		})
 	}
