@@ -16,7 +16,11 @@ import socket
 
 
 class MeetingError(Exception):
-    """What the daemon has answered."""
+    """What the daemon has answered: late where the time was over, gone where what is waited for will never be."""
+
+    def __init__(self, says, late=False, gone=False):
+        super().__init__(says)
+        self.late, self.gone = late, gone
 
 
 class Client:
@@ -89,8 +93,8 @@ class Client:
     def _hear(self):
         line = self._lines.readline()
         if not line:
-            raise MeetingError("cannot hear this node's meeting any more: the run is over")
+            raise MeetingError("cannot hear this node's meeting any more: the run is over", gone=True)
         answer = json.loads(line)
         if "error" in answer:
-            raise MeetingError(answer["error"])
+            raise MeetingError(answer["error"], answer.get("late", False), answer.get("gone", False))
         return answer

@@ -38,7 +38,7 @@ func (inv *invocation) kvCommand() *cli.Command {
 		UsageText: "bringupd kv put KEY [VALUE]\nbringupd kv get KEY [--owner=RANK] [--timeout=TIME]\nbringupd kv fence [NAME] [--timeout=TIME]\n" +
 			"bringupd kv abort CODE [MESSAGE]\nbringupd kv watch",
 		Description: "It is for the programs that bringupd has started in ranks. What is put is there at once for who gets it; get waits for it, and a fence for all ranks. " +
-			"Abort ends the job with that code. Exits with 0; 124 if the timeout is over, and says who is missing; 64 if what is asked for is wrong.",
+			"Abort ends the job with that code. Exits with 0; 124 if the timeout is over, and says who is missing; 76 if who is waited for, or the run, has ended; 64 if what is asked for is wrong.",
 	}, under("Waiting", own...), k.do)
 }
 
@@ -70,14 +70,19 @@ func (k *meetingCall) do(args []string) error {
 		defer c.Close()
 		return verb.do(k, ctx, c, args)
 	})
-	if errors.Is(err, client.ErrLate) {
-		k.say("%v", err)
-		k.code = health.OutcomeOf(health.Deadline).Code
+	var kind health.Kind
+	switch {
+	case err == nil:
 		return nil
-	}
-	if err != nil {
+	case errors.Is(err, client.ErrLate):
+		kind = health.Deadline
+	case errors.Is(err, client.ErrGone):
+		kind = health.PeerLost
+	default:
 		return usage("%v", err)
 	}
+	k.say("%v", err)
+	k.code = health.OutcomeOf(kind).Code
 	return nil
 }
 

@@ -38,6 +38,23 @@ func TestRanksMeet(t *testing.T) {
 	}
 }
 
+// A Python program is told why it waits in vain.
+func TestPythonIsToldWhy(t *testing.T) {
+	j := newWorld(t, 2, 1, `[ "$BRINGUPD_RANK" = 1 ] && exit 0; `+inMeeting(`
+    try:
+        meeting.fence()
+    except bringupd_kv.MeetingError as e:
+        print(e.late, e.gone, e)
+    try:
+        meeting.put("a b", "")
+    except bringupd_kv.MeetingError as e:
+        print(e.late, e.gone)`))
+	j.start().expect(everyone(0, 2)...)
+	if got := j.contents(j.out); !strings.HasPrefix(got, "False True cannot pass the fence fence: rank 1 on ") || !strings.HasSuffix(got, "\nFalse False\n") {
+		t.Errorf("standard output is %q", got)
+	}
+}
+
 func TestRankAborts(t *testing.T) {
 	j := newWorld(t, 2, 2, inMeeting(`meeting.abort(42, "no data") if rank == 2 else meeting.fence()`))
 	j.start().expect(everyone(42, 2)...)

@@ -375,7 +375,7 @@ func (h *Head) keepLocked(entries []entry) {
 func (h *Head) foundLocked(to asked, at slot) {
 	owners := h.owners[at.Key]
 	if at.Owner == "" && len(owners) > 1 {
-		h.answerLocked(to, &message{Error: fmt.Sprintf("cannot tell whose %s is meant: both %s and %s have put it; name the owner",
+		h.answerLocked(to, &message{Wrong: true, Error: fmt.Sprintf("cannot tell whose %s is meant: both %s and %s have put it; name the owner",
 			at.Key, h.world.words(owners[0]), h.world.words(owners[1]))})
 		return
 	}

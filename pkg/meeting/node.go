@@ -80,6 +80,11 @@ type get struct {
 	found
 }
 
+// wrongError is that a question was wrong: no time would help.
+type wrongError string
+
+func (e wrongError) Error() string { return string(e) }
+
 // errOver is the cause of a wait that ended with its node's side.
 var errOver = errors.New("cannot wait any longer: the run is over")
 
@@ -247,9 +252,12 @@ func (n *Node) gotLocked(at slot, m *message) {
 	if g == nil {
 		return
 	}
-	if m.Error != "" {
+	switch {
+	case m.Wrong:
+		g.err = wrongError(m.Error)
+	case m.Error != "":
 		g.err = errors.New(m.Error)
-	} else if len(m.Entries) == 1 {
+	case len(m.Entries) == 1:
 		g.found = found{value: m.Entries[0].value, owner: m.Entries[0].Owner}
 		n.cache[at] = g.found // also by the key alone
 	}
@@ -344,7 +352,7 @@ func (n *Node) commit(owner, writer string, values map[string][]byte) error {
 // get waits for a value until ctx ends, whose cause is the deadline or the client's end. rank is who asks.
 func (n *Node) get(ctx context.Context, at slot, rank int) found {
 	if at.Owner != "" && n.cfg.World.home(at.Owner) == nil {
-		return found{err: fmt.Errorf("cannot get %s of %q: an owner is a rank's number, or n and a node's", at.Key, at.Owner)}
+		return found{err: wrongError(fmt.Sprintf("cannot get %s of %q: an owner is a rank's number, or n and a node's", at.Key, at.Owner))}
 	}
 	n.mu.Lock()
 	if v := n.own[at]; v != nil {

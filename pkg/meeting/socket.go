@@ -237,7 +237,9 @@ func (g *guest) later(ctx context.Context, ask client.Ask, wait func(context.Con
 		}
 		answer, err := wait(ctx)
 		if answer.ID = ask.ID; err != nil {
-			answer = client.Answer{ID: ask.ID, Error: err.Error(), Late: errors.Is(ctx.Err(), context.DeadlineExceeded)}
+			_, wrong := errors.AsType[wrongError](err)
+			late := errors.Is(ctx.Err(), context.DeadlineExceeded)
+			answer = client.Answer{ID: ask.ID, Error: err.Error(), Late: late && !wrong, Gone: !late && !wrong}
 		}
 		g.answer(answer)
 	})

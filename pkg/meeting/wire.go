@@ -59,6 +59,7 @@ type message struct {
 	Entered map[string]int `json:"entered,omitempty"` // of ended: how often which fence
 	Words   string         `json:"words,omitempty"`
 	Error   string         `json:"error,omitempty"`
+	Wrong   bool           `json:"wrong,omitempty"` // the error is that the question was wrong
 	Event   *client.Event  `json:"event,omitempty"`
 }
 

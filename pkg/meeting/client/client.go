@@ -51,6 +51,7 @@ type Answer struct {
 	ID    uint64 `json:"id"`
 	Error string `json:"error,omitempty"`
 	Late  bool   `json:"late,omitempty"`  // the error is that the deadline passed
+	Gone  bool   `json:"gone,omitempty"`  // the error is that what is waited for will never be
 	Value []byte `json:"value,omitempty"` // of get, in base64
 	Owner string `json:"owner,omitempty"` // of get: who has put it
 	Event *Event `json:"event,omitempty"` // of watch
@@ -94,14 +95,22 @@ type inbox struct {
 // ErrNoMeeting is that this program was not started by a daemon that has a meeting.
 var ErrNoMeeting = errors.New("cannot find a place to meet: " + SocketVariable + " is not set; it is for programs that bringupd has started")
 
-// ErrLate is that the deadline of a request has passed. The error that wraps it says who is missing.
-var ErrLate = errors.New("the deadline passed")
+// What errors of this package may be; errors.Is tells. Any other is of a request that was wrong.
+var (
+	// ErrLate is that the deadline of a request has passed. The error says who is missing.
+	ErrLate = errors.New("the deadline passed")
+	// ErrGone is that what is waited for will never be, as a rank or the run has ended. The error says which.
+	ErrGone = errors.New("it will never be")
+)
 
-// lateError is an answer that came at the deadline.
-type lateError struct{ says string }
+// waitError is why a wait has ended in vain.
+type waitError struct {
+	says string
+	kind error
+}
 
-func (e lateError) Error() string        { return e.says }
-func (e lateError) Is(target error) bool { return target == ErrLate }
+func (e waitError) Error() string        { return e.says }
+func (e waitError) Is(target error) bool { return target == e.kind }
 
 // Dial connects to the socket that the environment names, as the rank that it names.
 func Dial(ctx context.Context) (*Client, error) {
@@ -219,7 +228,9 @@ func (c *Client) ask(ctx context.Context, ask Ask) (Answer, error) {
 	case err != nil:
 		return Answer{}, err
 	case answer.Late:
-		return Answer{}, lateError{answer.Error}
+		return Answer{}, waitError{answer.Error, ErrLate}
+	case answer.Gone:
+		return Answer{}, waitError{answer.Error, ErrGone}
 	case answer.Error != "":
 		return Answer{}, errors.New(answer.Error)
 	}
@@ -283,7 +294,7 @@ func (c *Client) read() {
 	for {
 		var answer Answer
 		if err := decoder.Decode(&answer); err != nil {
-			c.end(fmt.Errorf("cannot hear this node's meeting any more: %w", err))
+			c.end(waitError{fmt.Sprintf("cannot hear this node's meeting any more: %v", err), ErrGone})
 			return
 		}
 		c.mu.Lock()
