@@ -176,13 +176,14 @@ func (w *worker) joinWorld(ctx context.Context) error {
 func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRecord) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	meet, socket, err := n.meet(place, record, cancel)
+	plan := ranks.PlanOf(record)
+	meet, socket, err := n.meet(place, plan, record, cancel)
 	if err != nil {
 		return health.Failed(health.Launch, "%v", err)
 	}
 	n.socket.Store(socket)
 	starting, started := n.lagging(ctx)
-	crew := n.crew(place, record)
+	crew := n.crew(place, plan, record)
 	crew.Meet = meet
 	stop := n.watchRanks(ctx, crew)
 	exits, err := crew.Run(ctx, starting)
@@ -196,8 +197,7 @@ func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRe
 }
 
 // crew are the ranks of this node's place in the team.
-func (n *node) crew(place *seat, record *signal.RanksRecord) *ranks.Crew {
-	plan := ranks.PlanOf(record)
+func (n *node) crew(place *seat, plan ranks.Plan, record *signal.RanksRecord) *ranks.Crew {
 	at := ranks.Meeting{Address: record.Master, Port: record.MasterPort, Run: n.Dir.Name()}
 	var endpoint framework.Endpoint
 	if known := n.surroundings.Load(); known != nil {

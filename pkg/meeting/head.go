@@ -121,7 +121,7 @@ func (h *Head) Serve(ctx context.Context, node int, conn io.ReadWriteCloser) {
 func (h *Head) connect(node int, bell chan struct{}, drop func()) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.world.byNode[node] == nil {
+	if h.world.at(node) == nil {
 		return false
 	}
 	p := h.peerLocked(node)
@@ -443,7 +443,7 @@ func (h *Head) RankEnded(rank int, words string) {
 func (h *Head) NodeLost(node int, words string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	place := h.world.byNode[node]
+	place := h.world.at(node)
 	if place == nil || h.lost[node] {
 		return
 	}

@@ -20,7 +20,7 @@ import (
 
 // Config is what a node's side needs.
 type Config struct {
-	Node  int // the daemon's number
+	Node  int // its place in the team
 	World World
 	// Dial makes a connection to the head on which this node is known: Head.Serve's other end.
 	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
@@ -90,7 +90,7 @@ var errOver = errors.New("cannot wait any longer: the run is over")
 
 // NewNode returns the node's side, which Run makes work.
 func NewNode(cfg Config) *Node {
-	place := cfg.World.byNode[cfg.Node]
+	place := cfg.World.at(cfg.Node)
 	if place == nil {
 		place = &Place{Node: cfg.Node}
 	}

@@ -10,25 +10,23 @@ import (
 
 // Place is a node of the team, and which ranks it has: none where there is a driver.
 type Place struct {
-	Node  int // the daemon's number
+	Node  int // its place in the team
 	Host  string
 	Ranks []int
 }
 
 // World is all nodes of the team.
 type World struct {
-	places []*Place
-	nodes  int // that have ranks
-	byNode map[int]*Place
+	places []Place
+	nodes  int      // that have ranks
 	byRank []*Place // nil where there is none
 }
 
-// NewWorld returns the world of these nodes, whose ranks are numbered from 0 on.
+// NewWorld returns the world of these nodes, which are in their order. Ranks are numbered from 0 on.
 func NewWorld(places []Place) World {
-	w := World{places: make([]*Place, len(places)), byNode: make(map[int]*Place, len(places))}
+	w := World{places: places}
 	for i := range places {
 		place := &places[i]
-		w.places[i], w.byNode[place.Node] = place, place
 		for _, rank := range place.Ranks {
 			if rank >= len(w.byRank) {
 				w.byRank = append(w.byRank, make([]*Place, rank+1-len(w.byRank))...)
@@ -40,6 +38,14 @@ func NewWorld(places []Place) World {
 		}
 	}
 	return w
+}
+
+// at returns a node's place.
+func (w World) at(node int) *Place {
+	if node < 0 || node >= len(w.places) {
+		return nil
+	}
+	return &w.places[node]
 }
 
 // of returns a rank's place.
@@ -62,7 +68,7 @@ func (p *Place) owner(rank int) string {
 func (w World) home(owner string) *Place {
 	if text, node := strings.CutPrefix(owner, "n"); node {
 		if number, err := strconv.Atoi(text); err == nil {
-			return w.byNode[number]
+			return w.at(number)
 		}
 		return nil
 	}
