@@ -36,7 +36,7 @@ func (n *Node) enter(name string, rank int, collect bool) (gen int, m *meet, err
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
-	case len(n.cfg.World.byRank) == 0:
+	case len(n.place.Ranks) == 0 && len(n.world().byRank) == 0:
 		return 0, nil, errors.New("cannot fence: this run has no ranks; start it with --ranks or --ranks-per-node")
 	case rank < 0:
 		return 0, nil, fmt.Errorf("cannot fence: only a rank enters one, and %s is not set here", client.RankVariable)

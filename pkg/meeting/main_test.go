@@ -60,7 +60,7 @@ func raise(t testing.TB, nodes, each int, tcp bool) *stage {
 			t.Fatal(err)
 		}
 		n := NewNode(Config{
-			Node: node, World: s.world, Log: zap.NewNop(),
+			Place: places[node], World: func() World { return s.world }, Log: zap.NewNop(),
 			Dial: func(ctx context.Context) (io.ReadWriteCloser, error) {
 				ours, theirs, err := pair(tcp)
 				if err != nil {

@@ -20,8 +20,10 @@ import (
 
 // Config is what a node's side needs.
 type Config struct {
-	Node  int // its place in the team
-	World World
+	Place Place // this node's
+	// World is all nodes of the team. It is asked for once, and only where somebody asks for another node's values: a
+	// node of thousands mostly needs to know no more than its own place.
+	World func() World
 	// Dial makes a connection to the head on which this node is known: Head.Serve's other end.
 	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
 	// Abort ends the job: who, as "rank 3" or "a program", with a code, 1 to 255, and a message. rank is -1 for no rank.
@@ -36,6 +38,7 @@ type Config struct {
 type Node struct {
 	cfg   Config
 	place *Place
+	world func() World // the Config's, made once
 	kick  chan struct{}
 
 	mu      sync.Mutex
@@ -90,12 +93,8 @@ var errOver = errors.New("cannot wait any longer: the run is over")
 
 // NewNode returns the node's side, which Run makes work.
 func NewNode(cfg Config) *Node {
-	place := cfg.World.at(cfg.Node)
-	if place == nil {
-		place = &Place{Node: cfg.Node}
-	}
 	return &Node{
-		cfg: cfg, place: place, kick: make(chan struct{}, 1), own: make(map[slot]*value), cache: make(map[slot]found),
+		cfg: cfg, place: &cfg.Place, world: sync.OnceValue(cfg.World), kick: make(chan struct{}, 1), own: make(map[slot]*value), cache: make(map[slot]found),
 		wanted: make(map[slot]bool), gets: make(map[slot]*get), whos: make(map[uint64]chan *message),
 		fences: make(map[string]*fence), ended: make(map[int]string), more: make(chan struct{}),
 	}
@@ -304,8 +303,7 @@ func (n *Node) deltaLocked() []entry {
 
 // Put makes values known that a rank of this node has put. Keys must be as Client.Put has them.
 func (n *Node) Put(rank int, values map[string][]byte) error {
-	owner := n.place.owner(rank)
-	return n.commit(owner, n.cfg.World.words(owner), values)
+	return n.commit(n.place.owner(rank), n.place.words(rank), values)
 }
 
 // Fence waits until all ranks of the world have entered the fence of this name as often as this one, or until ctx ends.
@@ -351,7 +349,7 @@ func (n *Node) commit(owner, writer string, values map[string][]byte) error {
 
 // get waits for a value until ctx ends, whose cause is the deadline or the client's end. rank is who asks.
 func (n *Node) get(ctx context.Context, at slot, rank int) found {
-	if at.Owner != "" && n.cfg.World.home(at.Owner) == nil {
+	if at.Owner != "" && n.world().home(at.Owner) == nil {
 		return found{err: wrongError(fmt.Sprintf("cannot get %s of %q: an owner is a rank's number, or n and a node's", at.Key, at.Owner))}
 	}
 	n.mu.Lock()
@@ -413,7 +411,7 @@ func (n *Node) who(question *message) (words string, ranks []int) {
 
 // abort ends the job.
 func (n *Node) abort(rank, code int, words string) {
-	who := n.cfg.World.words(n.place.owner(rank))
+	who := n.place.words(rank)
 	n.mu.Lock()
 	n.askLocked(&message{Kind: kindAbort, Event: &client.Event{Kind: "aborted", Who: who, What: words, Code: code}})
 	n.mu.Unlock()

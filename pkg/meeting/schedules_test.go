@@ -102,7 +102,7 @@ func play(t *testing.T, seed uint64, files bool, dir string) {
 		dials = d.byFiles(ctx, dir, &daemons)
 	}
 	for node, place := range places {
-		n := NewNode(Config{Node: node, World: d.world, Log: zap.NewNop(), Dial: dials(node), Abort: func(int, int, string) {}})
+		n := NewNode(Config{Place: place, World: func() World { return d.world }, Log: zap.NewNop(), Dial: dials(node), Abort: func(int, int, string) {}})
 		d.nodes = append(d.nodes, n)
 		door := door{guests: make(chan net.Conn), closed: make(chan struct{})}
 		living, stop := context.WithCancel(ctx)

@@ -203,7 +203,7 @@ func (g *guest) keep(ask client.Ask) error {
 }
 
 func (g *guest) commit() error {
-	writer := fmt.Sprintf("%s (process %d)", g.node.cfg.World.words(g.owner()), g.pid)
+	writer := fmt.Sprintf("%s (process %d)", g.node.place.words(g.rank), g.pid)
 	values := g.put
 	g.put = make(map[string][]byte)
 	return g.node.commit(g.owner(), writer, values)

@@ -64,6 +64,14 @@ func (p *Place) owner(rank int) string {
 	return "n" + strconv.Itoa(p.Node)
 }
 
+// words says who a rank is, or one of the node's other programs.
+func (p *Place) words(rank int) string {
+	if rank >= 0 {
+		return fmt.Sprintf("rank %d on %s", rank, p.Host)
+	}
+	return "a program on " + p.Host
+}
+
 // home returns where an owner is: nil where there is none such.
 func (w World) home(owner string) *Place {
 	if text, node := strings.CutPrefix(owner, "n"); node {
@@ -82,13 +90,10 @@ func (w World) home(owner string) *Place {
 // words says who an owner is.
 func (w World) words(owner string) string {
 	place := w.home(owner)
-	switch {
-	case place == nil:
+	if place == nil {
 		return owner
-	case owner[0] == 'n':
-		return "a program on " + place.Host
 	}
-	return fmt.Sprintf("rank %s on %s", owner, place.Host)
+	return place.words(rankOf(owner))
 }
 
 // missing says which ranks are, node by node.

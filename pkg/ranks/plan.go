@@ -21,7 +21,7 @@ type Rank struct {
 type Plan struct {
 	order   Order
 	perNode []int
-	all     []Rank // by rank
+	ranks   int // in all
 }
 
 // MakePlan makes the plan of a wish. slots is how many ranks each node has, or, where
@@ -50,21 +50,37 @@ func MakePlan(w Wish, slots []int) (Plan, error) {
 	return planned(w.Order, perNode), nil
 }
 
-// planned numbers the ranks.
-func planned(order Order, perNode []int) Plan {
-	p := Plan{order: order, perNode: perNode, all: make([]Rank, 0, total(perNode))}
-	for node, n := range perNode {
+func planned(order Order, perNode []int) Plan { return Plan{order, perNode, total(perNode)} }
+
+// all numbers the ranks.
+func (p Plan) all() []Rank {
+	all := make([]Rank, 0, p.ranks)
+	for node, n := range p.perNode {
 		for local := range n {
-			p.all = append(p.all, Rank{Node: node, Local: local})
+			all = append(all, Rank{Node: node, Local: local})
 		}
 	}
-	if order == RoundRobin {
-		slices.SortStableFunc(p.all, func(a, b Rank) int { return a.Local - b.Local })
+	if p.order == RoundRobin {
+		slices.SortStableFunc(all, func(a, b Rank) int { return a.Local - b.Local })
 	}
-	for rank := range p.all {
-		p.all[rank].Rank = rank
+	for rank := range all {
+		all[rank].Rank = rank
 	}
-	return p
+	return all
+}
+
+// number is the number of one rank, as all has it.
+func (p Plan) number(node, local int) (number int) {
+	if p.order != RoundRobin {
+		return total(p.perNode[:node]) + local
+	}
+	for other, n := range p.perNode {
+		number += min(n, local)
+		if other < node && n > local {
+			number++
+		}
+	}
+	return number
 }
 
 func total(numbers []int) (sum int) {
@@ -83,7 +99,7 @@ func (p Plan) Record() *signal.RanksRecord {
 }
 
 // Ranks returns how many ranks there are.
-func (p Plan) Ranks() int { return len(p.all) }
+func (p Plan) Ranks() int { return p.ranks }
 
 // Nodes returns how many nodes there are, also such as have no rank.
 func (p Plan) Nodes() int { return len(p.perNode) }
@@ -91,10 +107,8 @@ func (p Plan) Nodes() int { return len(p.perNode) }
 // On returns the ranks of a node, by their local number.
 func (p Plan) On(node int) []Rank {
 	on := make([]Rank, 0, p.perNode[node])
-	for _, rank := range p.all {
-		if rank.Node == node {
-			on = append(on, rank)
-		}
+	for local := range p.perNode[node] {
+		on = append(on, Rank{p.number(node, local), node, local})
 	}
 	return on
 }
@@ -103,21 +117,31 @@ func (p Plan) On(node int) []Rank {
 func (p Plan) World(hosts []string) meeting.World {
 	places := make([]meeting.Place, len(p.perNode))
 	for node := range places {
-		places[node] = meeting.Place{Node: node, Ranks: make([]int, 0, p.perNode[node])}
-		if node < len(hosts) {
-			places[node].Host = hosts[node]
-		} else {
-			places[node].Host = fmt.Sprintf("node %d", node)
-		}
+		places[node] = p.empty(node, hosts)
 	}
-	for _, rank := range p.all {
+	for _, rank := range p.all() {
 		places[rank.Node].Ranks = append(places[rank.Node].Ranks, rank.Rank)
 	}
 	return meeting.NewWorld(places)
 }
 
-// Of returns the place of a rank.
-func (p Plan) Of(rank int) Rank { return p.all[rank] }
+// Place is a node's part of the World.
+func (p Plan) Place(node int, hosts []string) meeting.Place {
+	place := p.empty(node, hosts)
+	for _, rank := range p.On(node) {
+		place.Ranks = append(place.Ranks, rank.Rank)
+	}
+	return place
+}
+
+// empty is a place without its ranks.
+func (p Plan) empty(node int, hosts []string) meeting.Place {
+	place := meeting.Place{Node: node, Host: fmt.Sprintf("node %d", node), Ranks: make([]int, 0, p.perNode[node])}
+	if node < len(hosts) {
+		place.Host = hosts[node]
+	}
+	return place
+}
 
 // Local returns how many ranks a node has.
 func (p Plan) Local(node int) int { return p.perNode[node] }

@@ -92,7 +92,7 @@ func TestMakePlan(t *testing.T) {
 			}
 			var got []string
 			for rank := range p.Ranks() {
-				r := p.Of(rank)
+				r := p.all()[rank]
 				got = append(got, fmt.Sprintf("%d.%d", r.Node, r.Local))
 				if r.Rank != rank || p.On(r.Node)[r.Local] != r {
 					t.Errorf("rank %d is %+v, and on its node %+v", rank, r, p.On(r.Node))
