@@ -27,7 +27,7 @@ class Client:
     def __init__(self, path=None, rank=None):
         path = path or os.environ.get("BRINGUPD_SOCKET")
         if not path:
-            raise MeetingError("cannot find a place to meet: BRINGUPD_SOCKET is not set; start this program by bringupd")
+            raise MeetingError("cannot find a place to meet: BRINGUPD_SOCKET is not set; the ranks of a world have it (bringupd --ranks-per-node)")
         if rank is None and os.environ.get("BRINGUPD_RANK"):
             rank = int(os.environ["BRINGUPD_RANK"])
         self._last = 0

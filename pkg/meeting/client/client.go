@@ -93,7 +93,7 @@ type inbox struct {
 }
 
 // ErrNoMeeting is that this program was not started by a daemon that has a meeting.
-var ErrNoMeeting = errors.New("cannot find a place to meet: " + SocketVariable + " is not set; it is for programs that bringupd has started")
+var ErrNoMeeting = errors.New("cannot find a place to meet: " + SocketVariable + " is not set; the ranks of a world have it (--ranks-per-node), and commands of bringupd exec in one")
 
 // What errors of this package may be; errors.Is tells. Any other is of a request that was wrong.
 var (
