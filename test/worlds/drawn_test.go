@@ -12,9 +12,6 @@ import (
 	"time"
 )
 
-// side is how many runs go on side by side: they mostly wait.
-const side = 2
-
 // TestDrawn strikes worlds as the seeds have it.
 func TestDrawn(t *testing.T) {
 	kinds := []kind{killRank, crashRank, exitRank, abortRank, killDaemon, killNode}
@@ -34,7 +31,7 @@ func TestDrawn(t *testing.T) {
 	times := make(map[kind][]time.Duration)
 	var mu sync.Mutex
 	t.Run("runs", func(t *testing.T) {
-		turns := make(chan struct{}, side)
+		turns := make(chan struct{}, *sideFlag)
 		for seed := first; seed < first+uint64(runs); seed++ {
 			s := draw(seed, kinds)
 			t.Run(fmt.Sprintf("%d %s", seed, strings.ReplaceAll(string(s.kind), " ", "-")), func(t *testing.T) {

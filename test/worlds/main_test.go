@@ -28,6 +28,7 @@ import (
 
 var (
 	runsFlag = flag.Int("runs", 24, "how many runs to draw")
+	sideFlag = flag.Int("side", 2, "how many of them go on side by side: they mostly wait, but for their times 1 is right")
 	seedFlag = flag.Uint64("seed", 0, "the first seed; given without -runs, the only one. 0: 1")
 )
 
