@@ -66,6 +66,15 @@ func tally(counts ...count) Tally {
 	return t
 }
 
+// less is what a tally has more than an earlier one.
+func (t Tally) less(earlier Tally) Tally {
+	t.Calls -= earlier.Calls
+	for kind, n := range earlier.ByKind {
+		t.ByKind[kind] -= n
+	}
+	return t
+}
+
 // differing tells how counts differ.
 func differing(counts []count) Calls {
 	if len(counts) == 0 {

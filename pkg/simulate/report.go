@@ -21,6 +21,7 @@ type Report struct {
 	Skew    time.Duration `json:"start_skew_ns"`
 	Peer    time.Duration `json:"peer_timeout_ns"`
 	Dies    string        `json:"dies,omitempty"` // whose daemon, as --death
+	Ranks   int           `json:"ranks_per_node"` // 0: none
 
 	Runs []Run `json:"runs"` // by the numbers of nodes, as given
 }
@@ -84,6 +85,7 @@ type World struct {
 	Fences int                   `json:"fences"`
 	Met    time.Duration         `json:"met_ns"`   // from the gate until the last rank had left the last fence
 	Fence  Spread[time.Duration] `json:"fence_ns"` // of all ranks and fences: from entering to leaving
+	Calls  Tally                 `json:"calls"`    // of all nodes, from the gate until then
 }
 
 // End is the orderly end, as after a driver.

@@ -100,8 +100,9 @@ type ended struct {
 func newJob(room *Room, cfg Config, said *os.File) *job {
 	j := &job{
 		cfg: cfg, said: said, over: cfg.over(), victim: newVictim(cfg), clock: newClock(2*cfg.Join + cfg.Steady),
-		ends: make(chan ended, cfg.Nodes), allUp: make(chan struct{}), gate: gate{open: make(chan struct{})}, world: newWorld(cfg),
+		ends: make(chan ended, cfg.Nodes), allUp: make(chan struct{}), gate: gate{open: make(chan struct{})},
 	}
+	j.world = newWorld(cfg, j.counts)
 	j.notUp.Store(int64(cfg.Nodes))
 	room.runs++
 	id := roles.Identity{
@@ -400,7 +401,7 @@ func (j *job) patience() time.Duration {
 
 // sum is what was seen of the daemons, which have ended.
 func (j *job) sum() Run {
-	run := Run{Nodes: len(j.daemons), Lifelines: j.over, Gate: j.gate.at, Machine: j.machine.result(), Whole: tally(j.counts()...), World: j.world.seen(j.cfg, j.clock.began.Add(j.gate.at))}
+	run := Run{Nodes: len(j.daemons), Lifelines: j.over, Gate: j.gate.at, Machine: j.machine.result(), Whole: tally(j.counts()...), World: j.world.seen(j.cfg, j.clock.began.Add(j.gate.at), j.gate.calls)}
 	if calls := j.gate.calls; calls != nil {
 		run.Head, run.ToGate = tally(calls[0]), tally(calls...)
 		run.WorkerToGate = differing(calls[1:]).Calls

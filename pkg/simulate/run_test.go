@@ -45,7 +45,7 @@ func TestSimulate(t *testing.T) {
 		{"far away", 5, func(c *Config) { c.Latency, c.Jitter = time.Millisecond, time.Millisecond }},
 		{"a slow server", 5, func(c *Config) { c.Rate = 2000 }},
 		{"one after the other", 5, func(c *Config) { c.Skew = 50 * time.Millisecond }},
-		{"ranks that meet", 5, func(c *Config) { c.Ranks, c.Fences = 3, 4 }},
+		{"ranks that meet", 16, func(c *Config) { c.Ranks, c.Fences = 4, 4 }},
 		{"ranks that meet by files", 5, func(c *Config) { c.Ranks, c.Fences, c.Lifeline = 3, 4, config.LifelineOff }},
 		{"a while", 5, func(c *Config) { c.Steady = 2 * time.Second }},
 	} {
@@ -97,7 +97,7 @@ func plausible(t *testing.T, cfg Config, run Run) {
 	if (run.World != nil) != (cfg.Ranks != 0) {
 		t.Errorf("%d ranks: %+v", cfg.Ranks, run.World)
 	}
-	if w := run.World; w != nil && (w.Met <= 0 || w.Fence.Min <= 0) {
+	if w := run.World; w != nil && (w.Met <= 0 || w.Fence.Min <= 0 || w.Fence.Max > w.Met || w.Calls.ByKind["read"] < workers || w.Calls.Calls > run.Whole.Calls) {
 		t.Errorf("ranks that meet: %+v", w)
 	}
 	if (run.Steady != nil) != (cfg.Steady != 0) {

@@ -17,7 +17,13 @@ func (r Report) Text() string { return written("text", r) + r.notes() }
 
 // Table is the report for people: one row a run. It is a table in Markdown,
 // too.
-func (r Report) Table() string { return written("table", r) + legend + r.notes() }
+func (r Report) Table() string {
+	text := written("table", r) + legend
+	if r.Ranks > 0 {
+		text += worldLegend
+	}
+	return text + r.notes()
+}
 
 //go:embed report.tmpl
 var templates string
@@ -92,6 +98,8 @@ func widthsOf(rows [][]string) []int {
 
 const legend = "Calls are those to the gate: of a worker (p50, most), of the head, of all. Steady is calls a second of one worker, and of the head.\n" +
 	"Cores is which part of this machine's they took to the gate.\n"
+
+const worldLegend = "All met is from the gate until the last rank had left the last fence, and reads and writes are those of all nodes meanwhile.\n"
 
 // table is the Markdown of the table that has one row a run, with all cells to
 // the right.

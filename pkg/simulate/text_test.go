@@ -17,7 +17,7 @@ func sample() Report {
 	return Report{
 		Version: ReportVersion, Program: "v1", Host: "login1", Cores: 64, Dir: "/scratch/me", Share: "lustre",
 		Latency: 2 * time.Millisecond, Jitter: 3 * time.Millisecond, Rate: 40000, Skew: 50 * time.Millisecond, Peer: 10 * time.Second,
-		Dies: DeathOfWorker,
+		Dies: DeathOfWorker, Ranks: 8,
 		Runs: []Run{{
 			Nodes: 1024, Lifelines: overTCP, Gate: 1930 * time.Millisecond,
 			Up:     Spread[time.Duration]{510 * time.Millisecond, 720 * time.Millisecond, 830 * time.Millisecond, 940 * time.Millisecond},
@@ -26,6 +26,7 @@ func sample() Report {
 			World: &World{
 				Ranks: 8, Fences: 4, Met: 1400 * time.Millisecond,
 				Fence: Spread[time.Duration]{11 * time.Millisecond, 110 * time.Millisecond, 620 * time.Millisecond, 650 * time.Millisecond},
+				Calls: Tally{31234, map[string]int64{"read": 1023, "write": 1024}},
 			},
 			Steady: &Steady{For: 28 * time.Second, Worker: 0.49, Head: 14.7, All: 521},
 			End:    End{Took: 13700 * time.Millisecond, Calls: 13423, Peak: 3395},
@@ -48,6 +49,7 @@ func TestText(t *testing.T) {
   nodes up      p50 720 ms, p99 830 ms, last 940 ms (first 510 ms)
   ranks         8 a node: all had left 4 fences, with a put each, 1.40 s after the gate
                 a fence took p50 110 ms, p99 620 ms, at most 650 ms (at least 11 ms)
+                meanwhile all nodes made 31,234 calls into the share, of which 1,023 were reads, and 1,024 writes
   steady state  0.49 calls a second of a worker, 15 of the head, 521 of all, over 28.00 s
   end           13.70 s from the head's wish until the last daemon had gone
   death         of rank 512; the others returned after p50 32 ms, p99 43 ms, last 54 ms (first 21 ms), with 23,456 calls, at most 98,760 a second
@@ -79,10 +81,10 @@ func TestTable(t *testing.T) {
 	}})
 	const want = `In /scratch/me (lustre): 2.0 ms added to a call, 3.0 ms more at random, at most 40,000 calls a second, starts over 50 ms, the death of a worker, peer timeout 10.00 s
 
-| nodes |  added |   gate | up p50 | up p99 | last up | worker calls | most | head calls | all calls | most /s | steady /s | head /s |     end |    lifelines |  memory | goroutines | cores | death p50 | death p99 |  last | death cores |
-|------:|-------:|-------:|-------:|-------:|--------:|-------------:|-----:|-----------:|----------:|--------:|----------:|--------:|--------:|-------------:|--------:|-----------:|------:|----------:|----------:|------:|------------:|
-| 1,024 | 2.0 ms | 1.93 s | 720 ms | 830 ms |  940 ms |           27 |   29 |         63 |    28,123 |  48,770 |      0.49 |      15 | 13.70 s | loopback TCP | 109 MiB |     10,646 |  37 % |     32 ms |     43 ms | 54 ms |        22 % |
-| 4,096 | 2.0 ms | failed |      - |      - |       - |            - |    - |          - |         - |       - |         - |       - |       - |         none |   0 MiB |          0 |     - |         - |         - |     - |           - |
+| nodes |  added |   gate | up p50 | up p99 | last up | worker calls | most | head calls | all calls | most /s | steady /s | head /s |     end |    lifelines |  memory | goroutines | cores | ranks | all met | fence p50 | fence p99 | reads | writes | death p50 | death p99 |  last | death cores |
+|------:|-------:|-------:|-------:|-------:|--------:|-------------:|-----:|-----------:|----------:|--------:|----------:|--------:|--------:|-------------:|--------:|-----------:|------:|------:|--------:|----------:|----------:|------:|-------:|----------:|----------:|------:|------------:|
+| 1,024 | 2.0 ms | 1.93 s | 720 ms | 830 ms |  940 ms |           27 |   29 |         63 |    28,123 |  48,770 |      0.49 |      15 | 13.70 s | loopback TCP | 109 MiB |     10,646 |  37 % |     8 |  1.40 s |    110 ms |    620 ms | 1,023 |  1,024 |     32 ms |     43 ms | 54 ms |        22 % |
+| 4,096 | 2.0 ms | failed |      - |      - |       - |            - |    - |          - |         - |       - |         - |       - |       - |         none |   0 MiB |          0 |     - |     8 |       - |         - |         - |     - |      - |         - |         - |     - |           - |
 
 4,096 nodes:
   IT FAILED with 66 (share): cannot meet 3 of 4096 nodes
@@ -91,7 +93,7 @@ func TestTable(t *testing.T) {
 1,024 nodes: The metadata server will see 28,123 calls in 1.93 s, at most 48,770 a second; then 521 a second; at the end 13,423 calls in 13.70 s, at most 3,395 a second.
 
 `
-	if diff := cmp.Diff(want+legend+r.notes(), r.Table()); diff != "" {
+	if diff := cmp.Diff(want+legend+worldLegend+r.notes(), r.Table()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -149,6 +151,7 @@ func TestTextShowsAll(t *testing.T) {
 		".Version": "of the form, and no figure",
 		".Program": "the user has started it",
 		".Host":    "the user is on it",
+		".Ranks":   "each run has it",
 	}
 	before := sample()
 	before.Runs[0].Failure = &Failure{Code: 76, Word: "peer-lost", Why: "rank 7 (n0007) is lost"}

@@ -14,16 +14,18 @@ import (
 
 // world is the ranks of a job, which are goroutines: what they tell each other goes its real way.
 type world struct {
-	met chan struct{} // closed when all have left the last fence
+	met   chan struct{}  // closed when all have left the last fence
+	count func() []count // of the calls of each daemon so far
 
 	mu   sync.Mutex
 	left int             // ranks that have not, guarded by mu
 	last time.Time       // when the last one had, guarded by mu
+	then []count         // by how many calls, guarded by mu
 	took []time.Duration // each fence of each rank, guarded by mu
 }
 
-func newWorld(cfg Config) *world {
-	w := &world{met: make(chan struct{}), left: cfg.Nodes * cfg.Ranks}
+func newWorld(cfg Config, count func() []count) *world {
+	w := &world{met: make(chan struct{}), count: count, left: cfg.Nodes * cfg.Ranks}
 	if w.left == 0 {
 		close(w.met)
 	}
@@ -69,17 +71,18 @@ func (w *world) note(took []time.Duration) {
 	defer w.mu.Unlock()
 	w.took = append(w.took, took...)
 	if w.left--; w.left == 0 {
-		w.last = time.Now()
+		w.last, w.then = time.Now(), w.count()
 		close(w.met)
 	}
 }
 
-// seen is what was seen of the ranks, from the gate on; nil: there were none, or not all have met.
-func (w *world) seen(cfg Config, gate time.Time) *World {
+// seen is what was seen of the ranks from the gate on, which was open at some time and by so many calls; nil: there were none, or not
+// all have met.
+func (w *world) seen(cfg Config, gate time.Time, calls []count) *World {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if cfg.Ranks == 0 || w.left > 0 {
 		return nil
 	}
-	return &World{Ranks: cfg.Ranks, Fences: cfg.Fences, Met: w.last.Sub(gate), Fence: spreadOf(w.took)}
+	return &World{Ranks: cfg.Ranks, Fences: cfg.Fences, Met: w.last.Sub(gate), Fence: spreadOf(w.took), Calls: tally(w.then...).less(tally(calls...))}
 }
