@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/meeting/client"
 )
 
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // ceiling is for waits that end much sooner, on whatever machine.
 const ceiling = time.Minute
 
-// stage is a world whose nodes meet by connections in memory or over TCP, and programs by real sockets.
+// stage is a world whose nodes meet by connections in memory or through the lifelines' port, and programs by real sockets.
 type stage struct {
 	t     testing.TB
 	head  *Head
@@ -35,7 +36,7 @@ type stage struct {
 }
 
 // raise makes a world of some nodes with some ranks each.
-func raise(t testing.TB, nodes, each int, tcp bool) *stage {
+func raise(t testing.TB, nodes, each int, lifelines bool) *stage {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &stage{t: t}
@@ -50,6 +51,14 @@ func raise(t testing.TB, nodes, each int, tcp bool) *stage {
 	s.world = NewWorld(places)
 	s.head = NewHead(s.world, zap.NewNop())
 	var tasks sync.WaitGroup
+	hall := new(Hall)
+	hall.Open(s.head)
+	dial := func(node int) func(context.Context) (io.ReadWriteCloser, error) {
+		return hall.Dial(node, func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) })
+	}
+	if lifelines {
+		dial = callers(ctx, t, nodes, hall, &tasks)
+	}
 	for node := range nodes {
 		dir, err := os.MkdirTemp("", "meet")
 		if err != nil {
@@ -61,14 +70,7 @@ func raise(t testing.TB, nodes, each int, tcp bool) *stage {
 		}
 		n := NewNode(Config{
 			Place: places[node], World: func() World { return s.world }, Log: zap.NewNop(),
-			Dial: func(ctx context.Context) (io.ReadWriteCloser, error) {
-				ours, theirs, err := pair(tcp)
-				if err != nil {
-					return nil, err
-				}
-				tasks.Go(func() { s.head.Serve(ctx, node, theirs) })
-				return ours, nil
-			},
+			Dial: dial(node),
 			Abort: func(rank, code int, message string) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -86,22 +88,21 @@ func raise(t testing.TB, nodes, each int, tcp bool) *stage {
 	return s
 }
 
-// pair returns both ends of a connection.
-func pair(tcp bool) (a, b net.Conn, err error) {
-	if !tcp {
-		a, b = net.Pipe()
-		return a, b, nil
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+// callers returns how nodes connect through the lifelines' port on this machine, where the hall serves them until ctx ends.
+func callers(ctx context.Context, t testing.TB, nodes int, hall *Hall, tasks *sync.WaitGroup) func(node int) func(context.Context) (io.ReadWriteCloser, error) {
+	t.Helper()
+	listener, err := lifeline.TCP{}.Listen()
 	if err != nil {
-		return nil, nil, err
+		t.Fatal(err)
 	}
-	defer listener.Close()
-	if a, err = net.Dial("tcp", listener.Addr().String()); err != nil {
-		return nil, nil, err
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	const key = "0123456789abcdef"
+	head := lifeline.NewHead(lifeline.Config{Key: key, Size: nodes, Beat: time.Second}, listener, nil)
+	head.Meet(hall.Serve)
+	tasks.Go(func() { head.Run(ctx) })
+	return func(node int) func(context.Context) (io.ReadWriteCloser, error) {
+		return lifeline.Caller(key, node, lifeline.TCP{}, []string{"127.0.0.1:" + port})
 	}
-	b, err = listener.Accept()
-	return a, b, err
 }
 
 // rank connects as a rank.
