@@ -49,7 +49,10 @@ func ContextOf(environ []string, run, nonce string) TraceContext {
 // parseParent reads a header of version 00, or what a later version has in
 // common with it.
 func parseParent(text string) (c TraceContext, ok bool) {
-	// It is asked for once, and by no command: nobody else is to pay for it.
+	if text == "" {
+		return c, false
+	}
+	// It is asked for by no command: nobody else is to pay for it.
 	form := regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
 	parts := form.FindStringSubmatch(text)
 	if parts == nil {
