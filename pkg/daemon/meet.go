@@ -7,7 +7,7 @@ import (
 )
 
 // meet opens the socket where this node's ranks meet the others, and returns its path.
-func (n *node) meet(place *seat, plan ranks.Plan, record *signal.RanksRecord, end func(error)) (*meeting.Node, string, error) {
+func (n *node) meet(place *seat, plan ranks.Plan, record *signal.RanksRecord, end func(error)) (*meeting.Node, string) {
 	return meeting.Join(meeting.Config{
 		Place: plan.Place(place.rank, record.Hosts), World: func() meeting.World { return plan.World(record.Hosts) },
 		Dial: n.call, Log: n.Log, Abort: ranks.Asked(n.id.Host, end), Met: n.Trail.Met,

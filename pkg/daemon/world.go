@@ -177,10 +177,7 @@ func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRe
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	plan := ranks.PlanOf(record)
-	meet, socket, err := n.meet(place, plan, record, cancel)
-	if err != nil {
-		return health.Failed(health.Launch, "%v", err)
-	}
+	meet, socket := n.meet(place, plan, record, cancel)
 	n.socket.Store(socket)
 	starting, started := n.lagging(ctx)
 	crew := n.crew(place, plan, record)

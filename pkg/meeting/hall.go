@@ -3,6 +3,7 @@ package meeting
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync/atomic"
@@ -42,17 +43,19 @@ func (h *Hall) Dial(node int, background func(task func(ctx context.Context))) f
 	}
 }
 
-// Join makes a node's side and, in a directory that private makes, which is this user's alone, its socket, which is served in the background.
-func Join(cfg Config, private func() (string, error), background func(task func(ctx context.Context))) (n *Node, path string, err error) {
+// Join makes a node's side and, in a directory that private makes, which is this user's alone, its socket, which is served in
+// the background. Where there can't be one the path is empty, and the log tells why: most programs have no use for it.
+func Join(cfg Config, private func() (string, error), background func(task func(ctx context.Context))) (n *Node, path string) {
 	n = NewNode(cfg)
 	dir, err := private()
-	if err != nil {
-		return nil, "", err
+	var listener net.Listener
+	if err == nil {
+		listener, err = Listen(dir)
 	}
-	listener, err := Listen(dir)
 	if err != nil {
-		return nil, "", err
+		cfg.Log.Warn(fmt.Sprintf("ranks of this node can't use bringupd kv: %v", err))
+		return n, ""
 	}
 	background(func(ctx context.Context) { n.Run(ctx, listener) })
-	return n, listener.Addr().String(), nil
+	return n, listener.Addr().String()
 }

@@ -1,14 +1,19 @@
 package meeting
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/bringupd/bringupd/pkg/meeting/client"
 )
@@ -211,6 +216,23 @@ func TestWatchMissesNothing(t *testing.T) {
 	defer s.nodes[1].mu.Unlock()
 	if n := len(s.nodes[1].events); n != 0 {
 		t.Errorf("a node where nobody watches was sent %d events", n)
+	}
+}
+
+// A node whose socket can't be made runs its ranks all the same.
+func TestJoinWithoutASocket(t *testing.T) {
+	for name, private := range map[string]func() (string, error){
+		"its path is too long": func() (string, error) { return t.TempDir() + strings.Repeat("/long", 30), nil },
+		"there is no room":     func() (string, error) { return "", syscall.ENOSPC },
+	} {
+		t.Run(name, func(t *testing.T) {
+			said, logs := observer.New(zap.WarnLevel)
+			n, path := Join(Config{World: func() World { return NewWorld([]Place{{Host: "n0", Ranks: []int{0}}}) }, Log: zap.New(said)}, private, func(func(context.Context)) { t.Error("it is served") })
+			n.RankEnded(0, "exit code 0")
+			if path != "" || logs.Len() != 1 || !strings.Contains(logs.All()[0].Message, "can't use bringupd kv: ") {
+				t.Errorf("the path is %q, and the log says %v", path, logs.All())
+			}
+		})
 	}
 }
 

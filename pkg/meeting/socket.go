@@ -23,9 +23,17 @@ import (
 // longestLine bounds a request: the largest value in base64, and some more.
 const longestLine = 2 * client.LargestValue
 
+// longestPath is how long a socket's path may be, in bytes: what the kernel has room for (sun_path of unix(7)), and a zero.
+const longestPath = 107
+
 // Listen makes the socket of a node's programs in a directory that is this user's alone.
 func Listen(dir string) (net.Listener, error) {
-	listener, err := net.Listen("unix", filepath.Join(dir, "meet"))
+	path := filepath.Join(dir, "meet")
+	if len(path) > longestPath {
+		return nil, fmt.Errorf("cannot make the socket for meetings: its path, %s, has %d bytes, and at most %d are accepted; give a shorter --temp-dir",
+			path, len(path), longestPath)
+	}
+	listener, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make the socket for meetings: %w", err)
 	}
