@@ -16,7 +16,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/meeting"
 	"github.com/bringupd/bringupd/pkg/output"
-	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/run"
@@ -165,8 +164,8 @@ func (w *worker) joinWorld(ctx context.Context) error {
 		return health.AsFailure(err)
 	}
 	w.call = meeting.DialByFiles(w.Dir, w.id.Rank, w.id.Size)
-	if w.line != nil && pause.Until(w.line.up, 0) {
-		w.call = lifeline.Caller(w.Dir.Nonce(), w.id.Rank, w.cfg.Network, w.line.tried)
+	if w.line != nil {
+		w.call = meeting.DialWhenUp(w.line.up, lifeline.Caller(w.Dir.Nonce(), w.id.Rank, w.cfg.Network, w.line.tried), w.call)
 	}
 	return w.runRanks(ctx, seat, &record)
 }

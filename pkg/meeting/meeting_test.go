@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -275,6 +277,40 @@ func TestRefusals(t *testing.T) {
 
 	bare := raise(t, 1, 0, false)
 	want(t, bare.dial(0, nil).Fence(ctx, "f", false, 0), "cannot fence: this run has no ranks")
+}
+
+func TestDialWhenUp(t *testing.T) {
+	dial := func(how string, dialled *string) func(context.Context) (io.ReadWriteCloser, error) {
+		return func(context.Context) (io.ReadWriteCloser, error) {
+			*dialled = how
+			return nil, nil
+		}
+	}
+	for _, tc := range []struct {
+		name     string
+		up, over time.Duration // after so long
+		want     string
+	}{
+		{"it is up", 0, time.Hour, "line"},
+		{"it soon is", upTime - 1, time.Hour, "line"},
+		{"it is up too late", upTime + 1, time.Hour, "files"},
+		{"the run is over before", upTime + 1, upTime / 2, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				up := make(chan struct{})
+				time.AfterFunc(tc.up, func() { close(up) })
+				ctx, cancel := context.WithTimeout(t.Context(), tc.over)
+				defer cancel()
+				got := ""
+				_, err := DialWhenUp(up, dial("line", &got), dial("files", &got))(ctx)
+				if got != tc.want || (err != nil) != (tc.want == "") {
+					t.Errorf("dialled %q, %v; want %q", got, err, tc.want)
+				}
+				<-up
+			})
+		})
+	}
 }
 
 // A fence of 64 ranks on 8 nodes, by the programs' real sockets and the lifelines' port: from the first entering until all
