@@ -8,7 +8,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -23,10 +22,10 @@ func (inv *invocation) plan(all settings, cfg config.Config, role roles.Role, la
 		return fmt.Errorf("cannot print the configuration: %v", err)
 	}
 	if launch == nil {
-		cfg.Driver = prose.RedactArgs(cfg.Driver)
+		cfg.Driver = redactArgs(cfg.Driver)
 		b.WriteString("\n# The plan:\n")
 		for _, line := range cfg.Plan(role) {
-			fmt.Fprintf(&b, "# - %s\n", prose.Redact(oneLine(line)))
+			fmt.Fprintf(&b, "# - %s\n", redact(oneLine(line)))
 		}
 	}
 	if _, err := inv.files.Out.Write(b.Bytes()); err != nil {
@@ -56,10 +55,10 @@ func (all settings) document(framework string, driver []string) *yaml.Node {
 func node(value any) *yaml.Node {
 	switch value := value.(type) {
 	case string:
-		return wordNode(prose.Redact(value))
+		return wordNode(redact(value))
 	case []string:
 		list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-		for _, word := range prose.RedactArgs(value) {
+		for _, word := range redactArgs(value) {
 			list.Content = append(list.Content, wordNode(word))
 		}
 		return list

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/bringupd/bringupd/pkg/pattern"
 	"github.com/bringupd/bringupd/pkg/process"
-	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -65,7 +65,7 @@ var symptoms = []string{
 
 // exceptionLine is the line with which Python ends a traceback, behind what
 // launchers and torch put before it.
-var exceptionLine = prose.Pattern(`^(?:\[[^\]]*\]:? ?)*(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Died)(?::|$)`)
+var exceptionLine = pattern.New(`^(?:\[[^\]]*\]:? ?)*(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Died)(?::|$)`)
 
 // hardSignals end a process that nobody has asked to end: by its own fault, or by
 // the kernel that has no memory left. ABRT is none of them: libraries end the

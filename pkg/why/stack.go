@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/pattern"
 )
 
 // Stack is where a thread is in its program.
@@ -80,7 +80,7 @@ var starters = []string{"_start", "__libc_start_main", "__libc_start_main_impl",
 	"_bootstrap", "_bootstrap_inner", "_run_module_as_main", "_run_code", "run_path", "_call_with_frames_removed"}
 
 // aLibrary is where sources and binaries are that are not the user's own.
-var aLibrary = prose.Pattern(`/(site|dist)-packages/|/lib(64)?/python[0-9.]+/|^<frozen |^<__array_function__|^/usr/(lib|lib64|include|src|share)/|` +
+var aLibrary = pattern.New(`/(site|dist)-packages/|/lib(64)?/python[0-9.]+/|^<frozen |^<__array_function__|^/usr/(lib|lib64|include|src|share)/|` +
 	`^(\./)?(Python|Modules|Objects|Include|Parser)/|^\.\.?/(sysdeps|nptl|csu|misc|io|socket|stdlib|stdio-common|posix|elf|libio|signal|time|string|malloc)/`)
 
 // isUsers tells whether a function is of the user's program.
@@ -131,8 +131,8 @@ func parsePySpy(text []byte, thread int) (*Stack, error) {
 }
 
 var (
-	gdbThread = prose.Pattern(`^Thread .*\(?(?:LWP |process )(\d+)\)?`)
-	gdbFrame  = prose.Pattern(`^#\d+\s+(?:0x[0-9a-f]+ in )?(.+?) \((.*)\)(?: at (.+):(\d+)| from (.+))?$`)
+	gdbThread = pattern.New(`^Thread .*\(?(?:LWP |process )(\d+)\)?`)
+	gdbFrame  = pattern.New(`^#\d+\s+(?:0x[0-9a-f]+ in )?(.+?) \((.*)\)(?: at (.+):(\d+)| from (.+))?$`)
 )
 
 // parseGDB reads what gdb prints for "thread apply all bt", of one thread.

@@ -1,4 +1,6 @@
-package prose
+package main
+
+import "github.com/bringupd/bringupd/pkg/pattern"
 
 const (
 	hiddenValue = "…"
@@ -9,22 +11,22 @@ const (
 )
 
 var (
-	secretFlag = Pattern(`(?i)^--?` + secretName + `$`)
-	secretPair = Pattern(`(?i)^(` + secretName + `=)`)
+	secretFlag = pattern.New(`(?i)^--?` + secretName + `$`)
+	secretPair = pattern.New(`(?i)^(` + secretName + `=)`)
 	// A switch may be named like a secret, and have the flag of one behind it.
-	secretInText = Pattern(`(?i)(` + secretName + `=|(?:--?` + secretName + `\s+)+)` + secretValue)
-	secretInURL  = Pattern(`(://)[^/\s@]*(@)`)
+	secretInText = pattern.New(`(?i)(` + secretName + `=|(?:--?` + secretName + `\s+)+)` + secretValue)
+	secretInURL  = pattern.New(`(://)[^/\s@]*(@)`)
 )
 
-// Redact hides, in a text such as a shell command, the values of NAME=VALUE and
+// redact hides, in a text such as a shell command, the values of NAME=VALUE and
 // of --name VALUE where the name speaks of a secret, and the user of a URL.
-func Redact(text string) string {
+func redact(text string) string {
 	text = secretInText().ReplaceAllString(text, "${1}"+hiddenValue)
 	return secretInURL().ReplaceAllString(text, "${1}"+hiddenValue+"${2}")
 }
 
-// RedactArgs does the same for arguments, each of them as a whole.
-func RedactArgs(args []string) []string {
+// redactArgs does the same for arguments, each of them as a whole.
+func redactArgs(args []string) []string {
 	out := make([]string, len(args))
 	for i, arg := range args {
 		switch pair := secretPair().FindString(arg); {
@@ -33,7 +35,7 @@ func RedactArgs(args []string) []string {
 		case pair != "":
 			out[i] = pair + hiddenValue
 		default:
-			out[i] = Redact(arg)
+			out[i] = redact(arg)
 		}
 	}
 	return out
