@@ -14,3 +14,4 @@ fabric.launch()
 
 total = fabric.all_reduce(torch.tensor(fabric.global_rank, device=fabric.device), reduce_op="sum")
 print(f"rank {fabric.global_rank} of {fabric.world_size}: the sum of all is {total.item()}", flush=True)
+torch.distributed.destroy_process_group()  # or its threads may abort a rank that exits
