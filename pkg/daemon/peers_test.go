@@ -349,6 +349,11 @@ func TestTheFarewellIsNotLookedFor(t *testing.T) {
 		}
 		return rare >= 3
 	})
+	mu.Lock()
+	if len(looks) > 9 { // the pace of who expects something has three such pauses after twelve
+		t.Errorf("a worker that is done has made %d looks until they were rare", len(looks))
+	}
+	mu.Unlock()
 	lines.Farewell()
 	j.expect(-1, 76, -1)
 	events, err := os.ReadFile(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", 1, size)))
