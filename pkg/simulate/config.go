@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/meeting/client"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // MostNodes bounds a simulation.
@@ -57,6 +59,10 @@ func (c Config) Validate() error {
 	}
 	if c.Ranks < 0 || c.Ranks > mostRanks || c.Fences < 0 || c.Fences > mostFences || c.Ranks > 0 && c.Fences == 0 {
 		return fmt.Errorf("cannot simulate %d ranks a node in %d fences: give 1 to %d ranks, and 1 to %d fences", c.Ranks, c.Fences, mostRanks, mostFences)
+	}
+	if values := c.Nodes * c.Ranks * c.Fences; values > client.MostKeys {
+		return fmt.Errorf("cannot simulate %d nodes of %d ranks in %d fences: they put %s values, and a world keeps at most %s; give fewer --fences",
+			c.Nodes, c.Ranks, c.Fences, prose.Grouped(values), prose.Grouped(client.MostKeys))
 	}
 	if c.Rate < 0 {
 		return fmt.Errorf("cannot use --server-rate=%d: give a number of calls a second, or 0 for no bound", c.Rate)

@@ -19,6 +19,7 @@ func TestValidate(t *testing.T) {
 		want   string // part of the error; empty: none
 	}{
 		{"as it is", func(*Config) {}, ""},
+		{"more values than are kept", func(c *Config) { c.Nodes, c.Ranks, c.Fences = 1024, 32, 4 }, "they put 131,072 values"},
 		{"the most", func(c *Config) {
 			c.Nodes, c.Latency, c.Jitter, c.Skew, c.Steady, c.Rate = MostNodes, time.Second, time.Second, 15*time.Second, time.Hour, 1e6
 		}, ""},
