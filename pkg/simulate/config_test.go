@@ -19,7 +19,7 @@ func TestValidate(t *testing.T) {
 		want   string // part of the error; empty: none
 	}{
 		{"as it is", func(*Config) {}, ""},
-		{"more values than are kept", func(c *Config) { c.Nodes, c.Ranks, c.Fences = 1024, 32, 4 }, "they put 131,072 values"},
+		{"more values than are kept", func(c *Config) { c.Nodes, c.Ranks, c.Fences = 1024, 32, 4 }, "cannot simulate 1024 nodes of 32 ranks in 4 fences: they put 131,072 values, and a world keeps at most 100,000"},
 		{"the most", func(c *Config) {
 			c.Nodes, c.Latency, c.Jitter, c.Skew, c.Steady, c.Rate = MostNodes, time.Second, time.Second, 15*time.Second, time.Hour, 1e6
 		}, ""},
