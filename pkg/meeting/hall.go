@@ -76,6 +76,7 @@ func Join(cfg Config, private func() (string, error), background func(task func(
 	}
 	if err != nil {
 		cfg.Log.Warn(fmt.Sprintf("ranks of this node can't use bringupd kv: %v", err))
+		background(n.keep) // others are told when they end
 		return n, ""
 	}
 	background(func(ctx context.Context) { n.Run(ctx, listener) })

@@ -221,19 +221,30 @@ func TestWatchMissesNothing(t *testing.T) {
 	}
 }
 
-// A node whose socket can't be made runs its ranks all the same.
+// A node whose socket can't be made runs its ranks all the same, and the others are told when these end.
 func TestJoinWithoutASocket(t *testing.T) {
 	for name, private := range map[string]func() (string, error){
 		"its path is too long": func() (string, error) { return t.TempDir() + strings.Repeat("/long", 30), nil },
 		"there is no room":     func() (string, error) { return "", syscall.ENOSPC },
 	} {
 		t.Run(name, func(t *testing.T) {
+			s := raise(t, 2, 1, false)
+			ctx, cancel := context.WithCancel(context.Background())
+			var tasks sync.WaitGroup
+			defer tasks.Wait()
+			defer cancel()
+			background := func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) }
 			said, logs := observer.New(zap.WarnLevel)
-			n, path := Join(Config{World: func() World { return NewWorld([]Place{{Host: "n0", Ranks: []int{0}}}) }, Log: zap.New(said)}, private, func(func(context.Context)) { t.Error("it is served") })
-			n.RankEnded(0, "exit code 0")
+			hall := new(Hall)
+			hall.Open(s.head)
+			n, path := Join(Config{
+				Place: *s.world.at(1), World: func() World { return s.world }, Log: zap.New(said), Dial: hall.Dial(1, background),
+			}, private, background)
 			if path != "" || logs.Len() != 1 || !strings.Contains(logs.All()[0].Message, "can't use bringupd kv: ") {
 				t.Errorf("the path is %q, and the log says %v", path, logs.All())
 			}
+			n.RankEnded(1, "exit code 0")
+			want(t, s.rank(0).Fence(t.Context(), "f", false, ceiling), "rank 1 on n1 will never come: exit code 0")
 		})
 	}
 }
