@@ -68,7 +68,7 @@ type Means struct {
 // Play is what a simulation has in place of a node and of the processes of ranks; the zero value: it is none.
 type Play struct {
 	Node  binding.Node
-	Ranks func(ctx context.Context, meet *meeting.Node, of []ranks.Rank) // until ctx ends
+	Ranks func(ctx context.Context, meet *meeting.Node, of []ranks.Rank) error // until ctx ends
 }
 
 // Layout returns what there is on this node for ranks.

@@ -40,7 +40,7 @@ type Crew struct {
 	// Meet is told of each rank that has ended; nil: they don't meet.
 	Meet *meeting.Node
 	// Play stands in for the ranks where that is not nil, until ctx ends: a simulation has no processes.
-	Play func(ctx context.Context, meet *meeting.Node, ranks []Rank)
+	Play func(ctx context.Context, meet *meeting.Node, ranks []Rank) error
 
 	mu      sync.Mutex
 	running map[int]*process.Child // that have been started, by rank; guarded by mu
@@ -57,7 +57,7 @@ func (c *Crew) Run(ctx, starting context.Context) ([]signal.RankExit, error) {
 	own, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if c.Play != nil {
-		c.Play(own, c.Meet, c.Ranks)
+		cancel(c.Play(own, c.Meet, c.Ranks))
 		return nil, context.Cause(own)
 	}
 	var starts errgroup.Group

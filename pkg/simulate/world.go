@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/meeting"
@@ -38,31 +40,37 @@ func (w *world) means(cfg Config) (config.World, config.Play, []string) {
 		return config.World{}, config.Play{}, nil
 	}
 	return config.World{Wish: ranks.Wish{PerNode: fmt.Sprint(cfg.Ranks), Oversubscribe: true}, Stdin: -1},
-		config.Play{Node: binding.Node{}, Ranks: func(ctx context.Context, meet *meeting.Node, of []ranks.Rank) { w.play(ctx, cfg, meet, of) }},
+		config.Play{Node: binding.Node{}, Ranks: func(ctx context.Context, meet *meeting.Node, of []ranks.Rank) error {
+			return w.play(ctx, cfg, meet, of)
+		}},
 		[]string{"/proc/self/exe"} // which is there, and is not started
 }
 
-// play is what the ranks of a node do, until ctx ends.
-func (w *world) play(ctx context.Context, cfg Config, meet *meeting.Node, of []ranks.Rank) {
-	var playing sync.WaitGroup
+// play is what the ranks of a node do, until ctx ends. Its error is of the first that could not do it.
+func (w *world) play(ctx context.Context, cfg Config, meet *meeting.Node, of []ranks.Rank) error {
+	playing, own := errgroup.WithContext(ctx)
 	for _, rank := range of {
-		playing.Go(func() {
+		playing.Go(func() error {
 			var took []time.Duration
 			for fence := range cfg.Fences {
-				if meet.Put(rank.Rank, map[string][]byte{fmt.Sprint("key-", fence): []byte("a value of a rank")}) != nil {
-					return
+				if err := meet.Put(rank.Rank, map[string][]byte{fmt.Sprint("key-", fence): []byte("a value of a rank")}); err != nil {
+					return err
 				}
 				began := time.Now()
-				if meet.Fence(ctx, "fence", rank.Rank, false) != nil {
-					return
+				if err := meet.Fence(own, "fence", rank.Rank, false); err != nil {
+					return err
 				}
 				took = append(took, time.Since(began))
 			}
 			w.note(took)
+			return nil
 		})
 	}
-	playing.Wait()
+	if err := playing.Wait(); err != nil && ctx.Err() == nil {
+		return err
+	}
 	<-ctx.Done()
+	return nil
 }
 
 // note takes in a rank that has left all fences.
