@@ -44,7 +44,7 @@ func BenchmarkWorld(b *testing.B) {
 	}()
 	program := filepath.Join(bed.Bin(), "bringupd")
 	build(b, program)
-	starters := starters(program, filepath.Join(bed.Share(), "logs"))
+	starters := starters(program, filepath.Join(bed.Share(), "logs"), filepath.Join(bed.Bin(), "logs"))
 	took := make([][]float64, len(starters))
 	for _, s := range starters {
 		s.timed(b, bed) // the first of each pays for caches
@@ -66,17 +66,21 @@ func BenchmarkWorld(b *testing.B) {
 	}
 }
 
-func starters(program, logs string) []starter {
+func starters(program, logs, local string) []starter {
 	n, all := strconv.Itoa(nodes), strconv.Itoa(nodes*ranksPerNode)
 	tasks := []string{"srun", "-N", n, "-n", all}
 	allocation := []string{"salloc", "-Q", "-N", n, "-n", all}
+	world := func(logs string) []string {
+		return []string{
+			"srun", "-N", n, "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0",
+			program, "--log-dir=" + logs, "--ranks-per-node=" + strconv.Itoa(ranksPerNode), "--oversubscribe", "--", "true",
+		}
+	}
 	return []starter{
 		{"srun -n64 true", 0, slices.Concat(tasks, []string{"true"})},
 		{"srun -n64 bringupd rank -- true", 0, slices.Concat(tasks, []string{program, "rank", "--", "true"})},
-		{"srun -N8 bringupd --ranks-per-node=8 -- true", 0, []string{
-			"srun", "-N", n, "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0",
-			program, "--log-dir=" + logs, "--ranks-per-node=" + strconv.Itoa(ranksPerNode), "--oversubscribe", "--", "true",
-		}},
+		{"srun -N8 bringupd --ranks-per-node=8 -- true", 0, world(logs)},
+		{"the same, in a directory that is no share", 0, world(local)},
 		{"salloc -n64 mpirun -n 64 true", 0, slices.Concat(allocation,
 			[]string{"mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", all, "true"})},
 		{"salloc -n64 true: the allocation alone", 0, slices.Concat(allocation, []string{"true"})},
@@ -86,7 +90,7 @@ func starters(program, logs string) []starter {
 }
 
 // one is the place of a single rank by srun among the starters.
-const one = 5
+const one = 6
 
 // timed returns how many milliseconds it took.
 func (s starter) timed(b *testing.B, bed *testbed.Bed) float64 {
