@@ -26,7 +26,9 @@ const (
 	guardPatience = time.Minute
 	// unreadWait is for what a dead daemon left in the pipe.
 	unreadWait = 50 * time.Millisecond
-	byeLine    = "bye"
+	// tidyFirst is for how long the directories, of which removal takes 1 ms, go before what runs.
+	tidyFirst = 20 * time.Millisecond
+	byeLine   = "bye"
 )
 
 // OwnBinary is the binary that runs here, also where its file was replaced or unmounted since.
@@ -76,7 +78,14 @@ func guard(order guardOrder) int {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), guardPatience)
 	defer cancel()
-	go func() { _ = state.tidy() }() // at once: what has started the daemon may end the guard with it
+	// First of all: what has started the daemon may end the guard with it. On a busy machine it would not even begin
+	// while this thread looks at processes.
+	tidied := make(chan struct{})
+	go func() {
+		defer close(tidied)
+		_ = state.tidy()
+	}()
+	pause.Until(tidied, tidyFirst)
 	s := newSweep(state.claim(order), newLooks(order.since))
 	_, _ = s.until(ctx, unix.SIGKILL) // there is nobody left to tell of who can't be ended
 	_, _ = pause.Bounded(ctx, 0, func() (struct{}, error) { return struct{}{}, state.tidy() })
