@@ -56,11 +56,11 @@ var verbs = map[string]struct {
 
 func (k *meetingCall) do(args []string) error {
 	if len(args) == 0 {
-		return usage("cannot do nothing: give put, get, fence, abort or watch")
+		return usage("cannot tell what to do: give put, get, fence, abort or watch")
 	}
 	verb, known := verbs[args[0]]
 	if args = args[1:]; !known || len(args) < verb.least || len(args) > verb.most {
-		return usage("cannot do that: give put KEY [VALUE], get KEY, fence [NAME], abort CODE [MESSAGE], or watch")
+		return usage("cannot tell what to do: give put KEY [VALUE], get KEY, fence [NAME], abort CODE [MESSAGE], or watch")
 	}
 	err := k.heeding(func(ctx context.Context, _ <-chan struct{}) error {
 		c, err := client.Dial(ctx)
