@@ -203,7 +203,7 @@ func (r *reading) finish(ctx context.Context, wanted func(string, int) bool) err
 		}
 	}
 	if len(r.files) == 0 {
-		r.say("there is no such log in %s", filepath.Join(r.run.Path(), signal.Logs))
+		r.say("cannot show that log: nothing was printed to it, or %s has none of that name", filepath.Join(r.run.Path(), signal.Logs))
 		r.code = 1
 	}
 	return nil
