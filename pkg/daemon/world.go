@@ -117,7 +117,7 @@ func (h *head) planRanks(ctx context.Context) error {
 	h.call = h.deaths.hall.Dial(0, h.Background)
 	h.Background(func(ctx context.Context) {
 		if _, err := h.nodes.Follow(ctx, func(l signal.Listing) bool { return len(l.Ranks(signal.Meets)) > 0 }); err == nil {
-			meeting.ServeFiles(ctx, h.Dir, h.id.Size, h.deaths.welcome)
+			meeting.ServeFiles(ctx, h.Dir, h.id.Size, h.Log, h.deaths.welcome)
 		}
 	})
 	return h.Publish(signal.Control, signal.NameRanks, record, false)
@@ -163,7 +163,7 @@ func (w *worker) joinWorld(ctx context.Context) error {
 	if err := w.Dir.Read(ctx, signal.Control, signal.NameRanks, &record); err != nil {
 		return health.AsFailure(err)
 	}
-	w.call = meeting.DialByFiles(w.Dir, w.id.Rank, w.id.Size)
+	w.call = meeting.DialByFiles(w.Dir, w.id.Rank, w.id.Size, w.Log)
 	if w.line != nil {
 		w.call = meeting.DialWhenUp(w.line.up, lifeline.Caller(w.Dir.Nonce(), w.id.Rank, w.cfg.Network, w.line.tried), w.call)
 	}

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -16,7 +18,8 @@ import (
 const (
 	// mostLetter is how much of what is said goes into one record, in bytes: in base64 it fits what a share gives whole.
 	mostLetter = 512 << 10
-	// repeat is how soon a share that has failed is asked again.
+	// repeat is how soon a share that has failed is asked again. One that does not answer is waited for: each call that is
+	// left to itself would keep a thread.
 	repeat = time.Second
 	// turnsAtOnce is how many calls for its nodes the head has under way.
 	turnsAtOnce = 32
@@ -32,6 +35,7 @@ type letters struct {
 	sending func()             // told of each record that is written
 	alive   context.Context
 	kill    context.CancelFunc
+	log     *zap.Logger
 	sent    int
 	newest  atomic.Int64 // of in, that a listing has shown
 	bell    chan struct{}
@@ -40,9 +44,9 @@ type letters struct {
 }
 
 // newLetters begins to read what newest tells of.
-func newLetters(ctx context.Context, dir *signal.Dir, node, size int, in, out string) *letters {
+func newLetters(ctx context.Context, dir *signal.Dir, node, size int, in, out string, log *zap.Logger) *letters {
 	l := &letters{
-		dir: dir, in: in, out: out, sending: func() {}, bell: make(chan struct{}, 1),
+		dir: dir, log: log, in: in, out: out, sending: func() {}, bell: make(chan struct{}, 1),
 		name: func(n int) string { return signal.MeetName(node, size, n) },
 	}
 	l.alive, l.kill = context.WithCancel(context.WithoutCancel(ctx))
@@ -82,22 +86,34 @@ func (l *letters) fetch(fresh *io.PipeWriter) {
 	}
 }
 
-// insist makes calls into the share until they succeed; it tells whether they have, before the connection was closed.
+// insist makes a call into the share until it succeeds; it tells whether it has, before the connection was closed. The first
+// time that it does not, the log tells why.
 func (l *letters) insist(call func() error) bool {
-	for l.alive.Err() == nil {
-		if l.turns != nil {
-			l.turns <- struct{}{}
-		}
-		err := call()
-		if l.turns != nil {
-			<-l.turns
-		}
-		if err == nil {
+	for tries := 1; ; tries++ {
+		err := l.try(call)
+		switch {
+		case err == nil:
 			return true
+		case l.alive.Err() != nil:
+			return false
+		case tries == 1:
+			l.log.Warn("ranks that meet by files wait for the share", zap.Error(err))
 		}
 		pause.For(l.alive, repeat)
 	}
-	return false
+}
+
+// try makes a call when it is its turn.
+func (l *letters) try(call func() error) error {
+	if l.turns != nil {
+		select {
+		case l.turns <- struct{}{}:
+			defer func() { <-l.turns }()
+		case <-l.alive.Done():
+			return context.Cause(l.alive)
+		}
+	}
+	return call()
 }
 
 // Read reads what has come.
@@ -108,7 +124,9 @@ func (l *letters) Write(p []byte) (written int, err error) {
 	for part := range slices.Chunk(p, mostLetter) {
 		l.sent++
 		name := l.name(l.sent)
-		if !l.insist(func() error { return l.dir.Publish(l.alive, l.out, name, &signal.MeetRecord{Data: part}, false) }) {
+		if !l.insist(func() error {
+			return l.dir.Publish(l.alive, l.out, name, &signal.MeetRecord{Data: part}, false)
+		}) {
 			return written, io.ErrClosedPipe
 		}
 		written += len(part)
@@ -126,7 +144,7 @@ func (l *letters) Close() error {
 }
 
 // DialByFiles returns how the daemon of a node without a lifeline connects, in a run of so many daemons. It is for one connection.
-func DialByFiles(dir *signal.Dir, node, size int) func(context.Context) (io.ReadWriteCloser, error) {
+func DialByFiles(dir *signal.Dir, node, size int, log *zap.Logger) func(context.Context) (io.ReadWriteCloser, error) {
 	in := path.Join(signal.Meet, signal.NodeName(node, size, "in"))
 	return func(ctx context.Context) (io.ReadWriteCloser, error) {
 		for _, sub := range []string{signal.Meet, in} {
@@ -137,7 +155,7 @@ func DialByFiles(dir *signal.Dir, node, size int) func(context.Context) (io.Read
 		if err := dir.Mark(ctx, signal.Nodes, signal.NodeName(node, size, signal.Meets)); err != nil {
 			return nil, err
 		}
-		l := newLetters(ctx, dir, node, size, in, signal.Meet)
+		l := newLetters(ctx, dir, node, size, in, signal.Meet, log)
 		watch := dir.Watch(in, signal.WorkerPace(size))
 		l.sending = watch.Quicken
 		l.tasks.Go(func() { watch.Run(l.alive) })
@@ -156,7 +174,9 @@ func DialByFiles(dir *signal.Dir, node, size int) func(context.Context) (io.Read
 }
 
 // ServeFiles has serve serve the nodes that connect by files, each on a goroutine of its own, until ctx ends. It waits for them.
-func ServeFiles(ctx context.Context, dir *signal.Dir, size int, serve func(ctx context.Context, node int, conn io.ReadWriteCloser)) {
+func ServeFiles(
+	ctx context.Context, dir *signal.Dir, size int, log *zap.Logger, serve func(ctx context.Context, node int, conn io.ReadWriteCloser),
+) {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	watch := dir.Watch(signal.Meet, signal.HeadPace)
@@ -171,7 +191,7 @@ func ServeFiles(ctx context.Context, dir *signal.Dir, size int, serve func(ctx c
 		for node, newest := range shown.Beats(signal.Meet) {
 			end := ends[node]
 			if end == nil {
-				end = newLetters(ctx, dir, node, size, signal.Meet, path.Join(signal.Meet, signal.NodeName(node, size, "in")))
+				end = newLetters(ctx, dir, node, size, signal.Meet, path.Join(signal.Meet, signal.NodeName(node, size, "in")), log)
 				end.turns, ends[node] = turns, end
 				tasks.Go(func() { serve(ctx, node, end) })
 			}

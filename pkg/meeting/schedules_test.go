@@ -152,9 +152,9 @@ func (d *drama) byFiles(ctx context.Context, dir string, daemons *sync.WaitGroup
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	daemons.Go(func() { ServeFiles(ctx, made, size, d.head.Serve) })
+	daemons.Go(func() { ServeFiles(ctx, made, size, zap.NewNop(), d.head.Serve) })
 	return func(node int) func(context.Context) (io.ReadWriteCloser, error) {
-		return DialByFiles(made.As(node), node, size)
+		return DialByFiles(made.As(node), node, size, zap.NewNop())
 	}
 }
 
