@@ -145,6 +145,20 @@ func want(t testing.TB, err error, words ...string) {
 	}
 }
 
+// until waits for a condition, and shows what was seen where it never holds.
+func until(t testing.TB, what string, holds func() (bool, any)) {
+	t.Helper()
+	for deadline := time.Now().Add(ceiling); ; time.Sleep(time.Millisecond) {
+		is, seen := holds()
+		if is {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s; seen: %v", what, ceiling, seen)
+		}
+	}
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

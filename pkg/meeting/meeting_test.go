@@ -202,9 +202,7 @@ func TestWatchMissesNothing(t *testing.T) {
 	enough, seen := errors.New("enough"), make(map[string]bool)
 	err := watcher.Watch(t.Context(), func(e client.Event) error {
 		if len(seen) == 0 {
-			for s.heard() < 128 {
-				time.Sleep(time.Millisecond)
-			}
+			until(t, "all events on the node", func() (bool, any) { n := s.heard(); return n >= 128, n })
 		}
 		if seen[e.Who] = true; len(seen) == 128 {
 			return enough
@@ -272,9 +270,7 @@ func TestRefusals(t *testing.T) {
 	waiting := s.rank(1)
 	var fence sync.WaitGroup
 	fence.Go(func() { must(t, waiting.Fence(ctx, "twice", false, ceiling)) })
-	for len(s.nodes[0].Waiting()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "a rank in the fence", func() (bool, any) { w := s.nodes[0].Waiting(); return len(w) > 0, w })
 	waits, err := c.Waits(ctx)
 	if err != nil || len(waits) != 1 || waits[0].SinceS <= 0 {
 		t.Fatalf("waiting: %+v, %v", waits, err)

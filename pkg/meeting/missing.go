@@ -1,0 +1,117 @@
+package meeting
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// censusTime is how long the nodes may take to say who is missing there, before all of theirs are.
+const censusTime = 300 * time.Millisecond
+
+// census is a question of who is missing in a fence.
+type census struct {
+	fenceID
+	to      asked
+	left    map[int]bool  // nodes that have not answered
+	missing map[int][]int // by node
+	timer   *time.Timer
+}
+
+// whoLocked answers who is missing: at a get who may have the key, in a fence as the nodes tell.
+func (h *Head) whoLocked(from asked, m *message) {
+	if m.Name == "" {
+		h.answerLocked(from, &message{Words: h.absentLocked(m.Slot)})
+		return
+	}
+	id := fenceID{m.Name, m.Gen}
+	if m.Warning && time.Since(h.warned[id]) < nextWarning/2 {
+		h.answerLocked(from, &message{})
+		return
+	}
+	if m.Warning {
+		h.warned[id] = time.Now()
+	}
+	c := &census{fenceID: id, to: from, left: make(map[int]bool), missing: make(map[int][]int)}
+	for _, place := range h.world.places {
+		if len(place.Ranks) == 0 || h.arrivedLocked(c.fenceID, place.Node) {
+			continue
+		}
+		c.missing[place.Node] = place.Ranks
+		if h.peerLocked(place.Node).bell != nil {
+			c.left[place.Node] = true
+			h.sendLocked(place.Node, &message{Kind: kindCensus, Name: m.Name, Gen: m.Gen})
+		}
+	}
+	h.counts = append(h.counts, c)
+	c.timer = time.AfterFunc(censusTime, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.countedLocked(c)
+	})
+	if len(c.left) == 0 {
+		h.countedLocked(c)
+	}
+}
+
+func (h *Head) arrivedLocked(id fenceID, node int) bool {
+	g := h.fences[id]
+	if g == nil {
+		return false
+	}
+	_, here := g.arrived[node]
+	return here
+}
+
+// hereLocked takes in which of a node's ranks are missing in a fence.
+func (h *Head) hereLocked(node int, m *message) {
+	for _, c := range slices.Clone(h.counts) {
+		if c.fenceID == (fenceID{m.Name, m.Gen}) && c.left[node] {
+			delete(c.left, node)
+			c.missing[node] = m.Ranks
+			if len(c.left) == 0 {
+				h.countedLocked(c)
+			}
+		}
+	}
+}
+
+func (h *Head) countedLocked(c *census) {
+	at := slices.Index(h.counts, c)
+	if at < 0 {
+		return
+	}
+	c.timer.Stop()
+	h.counts = slices.Delete(h.counts, at, at+1)
+	ranks := slices.Concat(slices.Collect(maps.Values(c.missing))...)
+	slices.Sort(ranks)
+	h.answerLocked(c.to, &message{Words: h.world.missing(c.missing), Ranks: ranks})
+}
+
+// absentLocked says who might have put what is waited for.
+func (h *Head) absentLocked(at slot) string {
+	if at.Owner != "" {
+		return h.world.words(at.Owner) + " has not put it"
+	}
+	never := make(map[int][]int)
+	for _, place := range h.world.places {
+		if !h.met[place.Node] {
+			never[place.Node] = place.Ranks
+		}
+	}
+	if words := h.world.missing(never); words != "" {
+		return "nobody has put it; not in any fence yet: " + words
+	}
+	return "nobody has put it"
+}
+
+// rankOf is the rank that an owner is; -1 where it is none.
+func rankOf(owner string) int {
+	rank := -1
+	if !strings.HasPrefix(owner, "n") {
+		_, _ = fmt.Sscan(owner, &rank)
+	}
+	return rank
+}
