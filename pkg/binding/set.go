@@ -1,11 +1,7 @@
 package binding
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/bringupd/bringupd/pkg/prose"
 )
@@ -19,26 +15,7 @@ const mostNumber = 8191
 
 // ParseSet reads a list as the kernel writes it: 0-3,8; the empty string is the empty set.
 func ParseSet(list string) (Set, error) {
-	var set Set
-	list = strings.TrimSpace(list)
-	if list == "" {
-		return nil, nil
-	}
-	for part := range strings.SplitSeq(list, ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		if !isRange {
-			last = first
-		}
-		from, err1 := strconv.Atoi(first)
-		to, err2 := strconv.Atoi(last)
-		if cmp.Or(err1, err2) != nil || from > to || to > mostNumber {
-			return nil, fmt.Errorf("cannot read the list %q: %q is no number and no range of them, as in 0-3,8", prose.Cut(list, 80), part)
-		}
-		for n := from; n <= to; n++ {
-			set = append(set, n)
-		}
-	}
-	return newSet(set), nil
+	return prose.ParseRanges(list, mostNumber)
 }
 
 // newSet is the set of these numbers.

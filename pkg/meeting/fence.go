@@ -15,6 +15,8 @@ import (
 // fence is one name, at which ranks meet again and again: each of them counts its own entries, and a generation is over
 // when all have come as often.
 type fence struct {
+	Group
+	rounds int         // how often all of this node were brought, by Gather
 	counts map[int]int // by rank
 	inside map[int]int // the generation that a rank waits in
 	owed   map[int]int // the generation that a rank has stopped to wait in
@@ -27,6 +29,7 @@ type meet struct {
 	collect bool
 	sent    bool // all of this node have come
 	done    chan struct{}
+	data    []byte // of all nodes, once it is done
 	err     error
 	heirs   int // ranks that have entered and not heard of its end
 }
@@ -42,11 +45,7 @@ func (n *Node) enter(name string, rank int, collect bool) (gen int, m *meet, err
 		return 0, nil, fmt.Errorf("cannot fence: only a rank enters one, and %s is not set here", client.RankVariable)
 	}
 	n.touchLocked() // the head may ask who is missing
-	f := n.fences[name]
-	if f == nil {
-		f = &fence{counts: make(map[int]int), inside: make(map[int]int), owed: make(map[int]int), open: make(map[int]*meet)}
-		n.fences[name] = f
-	}
+	f := n.fenceLocked(name, n.begun)
 	if _, twice := f.inside[rank]; twice {
 		return 0, nil, fmt.Errorf("cannot enter the fence %s twice: rank %d on %s waits in it already", name, rank, n.place.Host)
 	}
@@ -57,11 +56,7 @@ func (n *Node) enter(name string, rank int, collect bool) (gen int, m *meet, err
 	}
 	f.counts[rank]++
 	gen = f.counts[rank]
-	m = f.open[gen]
-	if m == nil {
-		m = &meet{since: time.Now(), done: make(chan struct{})}
-		f.open[gen] = m
-	}
+	m = f.openLocked(gen)
 	m.heirs++
 	m.collect = m.collect || collect
 	f.inside[rank] = gen
@@ -69,9 +64,28 @@ func (n *Node) enter(name string, rank int, collect bool) (gen int, m *meet, err
 	return gen, m, nil
 }
 
+func (n *Node) fenceLocked(name string, of Group) *fence {
+	f := n.fences[name]
+	if f == nil {
+		f = &fence{Group: of, counts: make(map[int]int), inside: make(map[int]int), owed: make(map[int]int), open: make(map[int]*meet)}
+		n.fences[name] = f
+	}
+	return f
+}
+
+func (f *fence) openLocked(gen int) *meet {
+	m := f.open[gen]
+	if m == nil {
+		m = &meet{since: time.Now(), done: make(chan struct{})}
+		f.open[gen] = m
+	}
+	return m
+}
+
 // arriveLocked tells the head once all ranks of this node have come, or that one never will.
 func (n *Node) arriveLocked(name string, gen int, m *meet) {
-	missing := n.missingLocked(name, gen)
+	f := n.fences[name]
+	missing := f.missing(f.Local, gen)
 	for _, rank := range missing {
 		if words, over := n.ended[rank]; over {
 			n.releaseLocked(name, gen, fmt.Sprintf("rank %d on %s will never come: %s", rank, n.place.Host, words))
@@ -84,10 +98,9 @@ func (n *Node) arriveLocked(name string, gen int, m *meet) {
 	}
 }
 
-// missingLocked returns which ranks of this node have not come.
-func (n *Node) missingLocked(name string, gen int) (missing []int) {
-	f := n.fences[name]
-	for _, rank := range n.place.Ranks {
+// missing returns which of these ranks have not come. Where f is nil none has.
+func (f *fence) missing(ranks []int, gen int) (missing []int) {
+	for _, rank := range ranks {
 		if f == nil || f.counts[rank] < gen {
 			missing = append(missing, rank)
 		}
@@ -96,7 +109,7 @@ func (n *Node) missingLocked(name string, gen int) (missing []int) {
 }
 
 // releaseLocked ends a generation for those of this node who are in it.
-func (n *Node) releaseLocked(name string, gen int, failed string) {
+func (n *Node) releaseLocked(name string, gen int, failed string, data ...byte) {
 	f := n.fences[name]
 	if f == nil || f.open[gen] == nil {
 		return
@@ -105,7 +118,7 @@ func (n *Node) releaseLocked(name string, gen int, failed string) {
 	if pause.Until(m.done, 0) {
 		return
 	}
-	if failed != "" {
+	if m.data = data; failed != "" {
 		m.err = fmt.Errorf("cannot pass the fence %s: %s", name, failed)
 	} else if n.watches > 0 {
 		n.tellLocked(client.Event{Kind: "fence", Who: name, What: "all have entered"})
@@ -123,7 +136,7 @@ func (n *Node) await(ctx context.Context, name string, rank, gen int, m *meet) e
 		defer n.mu.Unlock()
 		f := n.fences[name]
 		delete(f.inside, rank)
-		if m.heirs--; m.heirs == 0 && len(n.missingLocked(name, gen)) == 0 {
+		if m.heirs--; m.heirs == 0 && len(f.missing(f.Local, gen)) == 0 {
 			delete(f.open, gen)
 		}
 		return m.err
@@ -136,7 +149,7 @@ func (n *Node) await(ctx context.Context, name string, rank, gen int, m *meet) e
 	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
-	words, _ := n.who(&message{Kind: kindWho, Name: name, Gen: gen})
+	words, _ := n.who(fenceID{name, gen, f.Ranks}.question())
 	return fmt.Errorf("cannot pass the fence %s in time: missing are %s", name, words)
 }
 
@@ -145,7 +158,7 @@ func (n *Node) await(ctx context.Context, name string, rank, gen int, m *meet) e
 func (n *Node) Waiting() []client.Wait {
 	waits, asked := n.waits()
 	for id, own := range asked {
-		_, missing := n.who(&message{Kind: kindWho, Name: id.name, Gen: id.gen})
+		_, missing := n.who(id.question())
 		for _, i := range own {
 			waits[i].Missing = missing
 		}
@@ -161,7 +174,7 @@ func (n *Node) waits() (waits []client.Wait, in map[fenceID][]int) {
 	in = make(map[fenceID][]int)
 	for name, f := range n.fences {
 		for rank, gen := range f.inside {
-			id := fenceID{name, gen}
+			id := fenceID{name, gen, f.Ranks}
 			in[id] = append(in[id], len(waits))
 			waits = append(waits, client.Wait{Rank: rank, Kind: "fence", Name: name, SinceS: time.Since(f.open[gen].since).Seconds()})
 		}
@@ -191,7 +204,9 @@ func (n *Node) warn(ctx context.Context) {
 	for pause.For(ctx, time.Second) {
 		for id, m := range n.late(told) {
 			told[m] = time.Now()
-			if words, _ := n.who(&message{Kind: kindWho, Name: id.name, Gen: id.gen, Warning: true}); words != "" {
+			question := id.question()
+			question.Warning = true
+			if words, _ := n.who(question); words != "" {
 				n.cfg.Log.Warn(fmt.Sprintf("ranks wait in the fence %s since %s; missing are %s", id.name, m.since.Format(time.TimeOnly), words))
 			}
 		}
@@ -208,7 +223,7 @@ func (n *Node) late(told map[*meet]time.Time) map[fenceID]*meet {
 		for gen, m := range f.open {
 			last, before := told[m]
 			if !pause.Until(m.done, 0) && (!before && time.Since(m.since) >= firstWarning || before && time.Since(last) >= nextWarning) {
-				late[fenceID{name, gen}] = m
+				late[fenceID{name, gen, f.Ranks}] = m
 			}
 		}
 	}

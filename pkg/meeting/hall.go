@@ -68,6 +68,7 @@ func DialWhenUp(up <-chan struct{}, line, files func(context.Context) (io.ReadWr
 // Join makes a node's side and, in a directory that private makes, which is this user's alone, its socket, which is served in
 // the background. Where there can't be one the path is empty, and the log tells why: most programs have no use for it.
 func Join(cfg Config, private func() (string, error), background func(task func(ctx context.Context))) (n *Node, path string) {
+	cfg.Background = background
 	n = NewNode(cfg)
 	dir, err := private()
 	var listener net.Listener

@@ -35,6 +35,7 @@ type Head struct {
 	full   error        // why nothing more is kept
 	events []client.Event
 	counts []*census
+	serve  *service // of what nodes call
 }
 
 // peer is a node as the head sees it.
@@ -42,6 +43,8 @@ type peer struct {
 	last    uint64              // its highest request
 	listens bool                // somebody there watches
 	answers map[uint64]*message // that it may not have yet
+	orders  []*order            // that it has not done
+	given   int                 // how many orders it was given
 	queue   []*message          // to be sent on its connection
 	bell    chan struct{}       // nil without a connection
 	drop    func()              // ends the connection
@@ -50,6 +53,12 @@ type peer struct {
 type fenceID struct {
 	name string
 	gen  int
+	of   string // as a Group has it
+}
+
+// question asks who is missing.
+func (id fenceID) question() *message {
+	return &message{Kind: kindWho, Name: id.name, Gen: id.gen, Of: id.of}
 }
 
 // asked is a node's request.
@@ -61,8 +70,10 @@ type asked struct {
 // gathering is a fence that not all nodes have entered.
 type gathering struct {
 	arrived map[int]uint64 // the node's request
+	of      *members
 	collect bool
 	slots   []slot
+	data    []byte
 	failed  string
 }
 
@@ -206,6 +217,9 @@ func (h *Head) helloLocked(node int, p *peer, m *message) {
 			h.wantLocked(node, at)
 		}
 	}
+	for _, o := range p.orders {
+		h.sendLocked(node, o.message)
+	}
 }
 
 // listenLocked sends a node, if it listens, the events that it has not.
@@ -239,6 +253,11 @@ func (h *Head) doLocked(from asked, m *message) {
 		h.tellLocked(*m.Event)
 	case kindHere:
 		h.hereLocked(from.node, m)
+	case kindCall:
+		h.calledLocked(from, m)
+		return
+	case kindDone:
+		h.doneLocked(from.node, m)
 	default:
 		h.answerLocked(from, &message{Error: fmt.Sprintf("cannot do %q: the head does not know it", m.Kind)})
 		return
@@ -249,16 +268,24 @@ func (h *Head) doLocked(from asked, m *message) {
 // enterLocked counts a node into a fence.
 func (h *Head) enterLocked(from asked, m *message) {
 	h.keepLocked(m.Entries)
-	id := fenceID{m.Name, m.Gen}
+	id := fenceID{m.Name, m.Gen, m.Of}
 	g := h.fences[id]
 	if g == nil {
-		g = &gathering{arrived: make(map[int]uint64)}
+		of, err := h.world.group(m.Of)
+		if err != nil {
+			h.answerLocked(from, &message{Error: err.Error()})
+			return
+		}
+		g = &gathering{arrived: make(map[int]uint64), of: of}
 		h.fences[id] = g
 	}
 	g.arrived[from.node] = from.seq
 	g.collect = g.collect || m.Collect
 	for i := range m.Entries {
 		g.slots = append(g.slots, m.Entries[i].slot)
+	}
+	if g.data = append(g.data, m.data...); len(g.data) > mostData && g.failed == "" {
+		h.releaseLocked(g, &message{Error: fmt.Sprintf("the nodes bring more than the %d GiB that are accepted", mostData>>30)})
 	}
 	h.met[from.node] = true
 	h.settleLocked(id, g, from)
@@ -271,14 +298,14 @@ func (h *Head) settleLocked(id fenceID, g *gathering, just asked) {
 	if !known {
 		g.failed = h.hopelessLocked(id, g)
 	}
-	all := len(g.arrived) == h.world.nodes
+	all := len(g.arrived) == g.of.nodes
 	switch {
 	case g.failed != "" && known && just.seq != 0:
 		h.answerLocked(just, &message{Error: g.failed})
 	case g.failed != "" && !known:
 		h.releaseLocked(g, &message{Error: g.failed})
 	case all:
-		release := &message{}
+		release := &message{data: g.data}
 		if g.collect {
 			release.Entries = h.collectLocked(g.slots)
 		}
@@ -317,7 +344,7 @@ func (h *Head) hopelessLocked(id fenceID, g *gathering) string {
 	}
 	for _, rank := range slices.Sorted(maps.Keys(h.ended)) {
 		end, place := h.ended[rank], h.world.of(rank)
-		if _, here := g.arrived[place.Node]; !here && end.entered[id.name] < id.gen {
+		if _, here := g.arrived[place.Node]; !here && g.of.has(rank) && end.entered[id.name] < id.gen {
 			return fmt.Sprintf("rank %d on %s will never come: %s", rank, place.Host, end.words)
 		}
 	}
@@ -435,6 +462,7 @@ func (h *Head) NodeLost(node int, words string) {
 		return
 	}
 	h.lost[node] = true
+	h.abandonLocked(node)
 	h.tellLocked(client.Event{Kind: "lost", Who: place.Host, What: words})
 	for _, rank := range place.Ranks {
 		if _, over := h.ended[rank]; !over {

@@ -2,6 +2,7 @@ package meeting
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -51,6 +52,7 @@ func raise(t testing.TB, nodes, each int, lifelines bool) *stage {
 	s.world = NewWorld(places)
 	s.head = NewHead(s.world, zap.NewNop())
 	var tasks sync.WaitGroup
+	s.head.Offer(echo("head"), func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) })
 	hall := new(Hall)
 	hall.Open(s.head)
 	dial := func(node int) func(context.Context) (io.ReadWriteCloser, error) {
@@ -70,7 +72,8 @@ func raise(t testing.TB, nodes, each int, lifelines bool) *stage {
 		}
 		n := NewNode(Config{
 			Place: places[node], World: func() World { return s.world }, Log: zap.NewNop(),
-			Dial: dial(node),
+			Dial: dial(node), Do: echo(fmt.Sprint("n", node)),
+			Background: func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) },
 			Abort: func(rank, code int, message string) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -86,6 +89,20 @@ func raise(t testing.TB, nodes, each int, lifelines bool) *stage {
 		tasks.Wait()
 	})
 	return s
+}
+
+// echo answers with who it is and what was asked; what is asked to wait waits for ever.
+func echo(who string) Operation {
+	return func(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
+		switch name {
+		case "wait":
+			<-ctx.Done()
+			return nil, ctx.Err()
+		case "fail":
+			return nil, errors.New("no luck")
+		}
+		return fmt.Appendf(nil, "%s of %d: %s %s", who, node, name, data), nil
+	}
 }
 
 // callers returns how nodes connect through the lifelines' port on this machine, where the hall serves them until ctx ends.

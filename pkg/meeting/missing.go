@@ -26,7 +26,7 @@ func (h *Head) whoLocked(from asked, m *message) {
 		h.answerLocked(from, &message{Words: h.absentLocked(m.Slot)})
 		return
 	}
-	id := fenceID{m.Name, m.Gen}
+	id := fenceID{m.Name, m.Gen, m.Of}
 	if m.Warning && time.Since(h.warned[id]) < nextWarning/2 {
 		h.answerLocked(from, &message{})
 		return
@@ -35,14 +35,20 @@ func (h *Head) whoLocked(from asked, m *message) {
 		h.warned[id] = time.Now()
 	}
 	c := &census{fenceID: id, to: from, left: make(map[int]bool), missing: make(map[int][]int)}
+	of, err := h.world.group(m.Of)
+	if err != nil {
+		h.answerLocked(from, &message{Words: err.Error()})
+		return
+	}
 	for _, place := range h.world.places {
-		if len(place.Ranks) == 0 || h.arrivedLocked(c.fenceID, place.Node) {
+		ranks := of.of(place.Ranks)
+		if len(ranks) == 0 || h.arrivedLocked(c.fenceID, place.Node) {
 			continue
 		}
-		c.missing[place.Node] = place.Ranks
+		c.missing[place.Node] = ranks
 		if h.peerLocked(place.Node).bell != nil {
 			c.left[place.Node] = true
-			h.sendLocked(place.Node, &message{Kind: kindCensus, Name: m.Name, Gen: m.Gen})
+			h.sendLocked(place.Node, &message{Kind: kindCensus, Name: m.Name, Gen: m.Gen, Of: m.Of, Ranks: ranks})
 		}
 	}
 	h.counts = append(h.counts, c)
@@ -68,7 +74,7 @@ func (h *Head) arrivedLocked(id fenceID, node int) bool {
 // hereLocked takes in which of a node's ranks are missing in a fence.
 func (h *Head) hereLocked(node int, m *message) {
 	for _, c := range slices.Clone(h.counts) {
-		if c.fenceID == (fenceID{m.Name, m.Gen}) && c.left[node] {
+		if c.fenceID == (fenceID{m.Name, m.Gen, m.Of}) && c.left[node] {
 			delete(c.left, node)
 			c.missing[node] = m.Ranks
 			if len(c.left) == 0 {

@@ -31,12 +31,16 @@ type Config struct {
 	// Met is told that the ranks of this node have left a fence, in that round, which the first of them had
 	// entered so long ago, and by which error where not all had come; nil: nobody is told.
 	Met func(fence string, round int, took time.Duration, err error)
-	Log *zap.Logger
+	// Do does what the head orders, on a goroutine that Background starts and waits for.
+	Do         Operation
+	Background func(task func(ctx context.Context))
+	Log        *zap.Logger
 }
 
 // Node is a node's side: what its programs ask for, and what it asks the head.
 type Node struct {
 	cfg   Config
+	begun Group // the ranks that the run has begun with
 	place *Place
 	world func() World // the Config's, made once
 	kick  chan struct{}
@@ -53,7 +57,8 @@ type Node struct {
 	cache   map[slot]found
 	wanted  map[slot]bool
 	gets    map[slot]*get
-	whos    map[uint64]chan *message
+	asked   map[uint64]chan *message // whose answer somebody waits for
+	orders  int                      // how many of the head's have come
 	fences  map[string]*fence
 	ended   map[int]string
 	events  []client.Event
@@ -94,8 +99,8 @@ var errOver = errors.New("cannot wait any longer: the run is over")
 // NewNode returns the node's side, which Run makes work.
 func NewNode(cfg Config) *Node {
 	return &Node{
-		cfg: cfg, place: &cfg.Place, world: sync.OnceValue(cfg.World), kick: make(chan struct{}, 1), own: make(map[slot]*value), cache: make(map[slot]found),
-		wanted: make(map[slot]bool), gets: make(map[slot]*get), whos: make(map[uint64]chan *message),
+		cfg: cfg, begun: Group{Local: slices.Clone(cfg.Place.Ranks)}, place: &cfg.Place, world: sync.OnceValue(cfg.World), kick: make(chan struct{}, 1), own: make(map[slot]*value), cache: make(map[slot]found),
+		wanted: make(map[slot]bool), gets: make(map[slot]*get), asked: make(map[uint64]chan *message),
 		fences: make(map[string]*fence), ended: make(map[int]string), more: make(chan struct{}),
 	}
 }
@@ -203,7 +208,9 @@ func (n *Node) receive(m *message) {
 		n.wanted[m.Slot] = true
 		n.pushLocked(n.matchLocked(m.Slot))
 	case kindCensus:
-		n.askLocked(&message{Kind: kindHere, Name: m.Name, Gen: m.Gen, Ranks: n.missingLocked(m.Name, m.Gen)})
+		n.askLocked(&message{Kind: kindHere, Name: m.Name, Gen: m.Gen, Of: m.Of, Ranks: n.fences[m.Name].missing(m.Ranks, m.Gen)})
+	case kindOrder:
+		n.orderedLocked(m)
 	case kindEvent:
 		if m.Events == n.seen+1 {
 			n.seen++
@@ -230,13 +237,13 @@ func (n *Node) answeredLocked(m *message) {
 	}
 	switch asked.Kind {
 	case kindEnter:
-		n.releaseLocked(asked.Name, asked.Gen, m.Error)
+		n.releaseLocked(asked.Name, asked.Gen, m.Error, m.data...)
 	case kindGet:
 		n.gotLocked(asked.Slot, m)
-	case kindWho:
-		if to := n.whos[m.Seq]; to != nil {
+	case kindWho, kindCall:
+		if to := n.asked[m.Seq]; to != nil {
 			to <- m
-			delete(n.whos, m.Seq)
+			delete(n.asked, m.Seq)
 		}
 	default:
 		if m.Error != "" {
@@ -391,22 +398,12 @@ func (n *Node) get(ctx context.Context, at slot, rank int) found {
 
 // who asks the head who is missing, a short time; it returns that in words, and the ranks in a fence.
 func (n *Node) who(question *message) (words string, ranks []int) {
-	to := make(chan *message, 1)
-	n.mu.Lock()
-	seq := n.askLocked(question)
-	n.whos[seq] = to
-	n.mu.Unlock()
-	timer := time.NewTimer(2 * censusTime)
-	defer timer.Stop()
-	select {
-	case m := <-to:
+	ctx, cancel := context.WithTimeout(context.Background(), 2*censusTime)
+	defer cancel()
+	if m, err := n.ask(ctx, question); err == nil {
 		return m.Words, m.Ranks
-	case <-timer.C:
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		delete(n.whos, seq)
-		return "not known now: the head does not answer", nil
 	}
+	return "not known now: the head does not answer", nil
 }
 
 // abort ends the job.
@@ -458,7 +455,7 @@ func (n *Node) RankEnded(rank int, words string) {
 	n.askLocked(&message{Kind: kindEnded, Rank: rank, Words: words, Entries: n.takeLocked(slots), Entered: entered})
 	for name, f := range n.fences {
 		for gen, m := range f.open {
-			if f.counts[rank] < gen && !m.sent {
+			if slices.Contains(f.Local, rank) && f.counts[rank] < gen && !m.sent {
 				n.releaseLocked(name, gen, fmt.Sprintf("rank %d on %s will never come: %s", rank, n.place.Host, words))
 			}
 		}

@@ -22,9 +22,12 @@ const (
 	kindListen = "listen" // somebody watches: from the event after Events on
 	kindWho    = "who"    // who is missing in a fence, or at a get
 	kindHere   = "here"   // answers the head's census
+	kindCall   = "call"   // the operation Name, for who serves it at the head
+	kindDone   = "done"   // what came of the head's order Gen
 	kindAnswer = "answer" // of the head, to the request Seq
 	kindWant   = "want"   // of the head: push this as soon as it is committed
 	kindCensus = "census" // of the head: who is missing on your node
+	kindOrder  = "order"  // of the head: do the operation Name; Gen counts the orders
 	kindEvent  = "event"  // of the head
 )
 
@@ -49,6 +52,7 @@ type message struct {
 	Events  int            `json:"events,omitempty"`
 	Name    string         `json:"name,omitempty"`
 	Gen     int            `json:"gen,omitempty"`
+	Of      string         `json:"of,omitempty"` // whose fence it is, as a Group has it
 	Collect bool           `json:"collect,omitempty"`
 	Warning bool           `json:"warning,omitempty"` // of who: it is to be told to people, once for all nodes
 	Listen  bool           `json:"listen,omitempty"`  // of hello and listen
@@ -61,6 +65,8 @@ type message struct {
 	Error   string         `json:"error,omitempty"`
 	Wrong   bool           `json:"wrong,omitempty"` // the error is that the question was wrong
 	Event   *client.Event  `json:"event,omitempty"`
+	Size    int            `json:"size,omitempty"` // of data, which comes after the entries'
+	data    []byte
 }
 
 // Bounds of what is read: the head's key makes sure that a node has sent it.
@@ -73,7 +79,8 @@ const (
 
 // write writes the message: the lengths of header and data, four bytes each, and these.
 func (m *message) write(to io.Writer) error {
-	size := 0
+	m.Size = len(m.data)
+	size := m.Size
 	for i := range m.Entries {
 		size += len(m.Entries[i].value)
 	}
@@ -88,6 +95,7 @@ func (m *message) write(to io.Writer) error {
 	for i := range m.Entries {
 		frame = append(frame, m.Entries[i].value...)
 	}
+	frame = append(frame, m.data...)
 	_, err = to.Write(frame)
 	return err
 }
@@ -118,6 +126,10 @@ func read(from io.Reader) (*message, error) {
 		}
 		e.value, data = data[:e.Size:e.Size], data[e.Size:]
 	}
+	if m.Size != len(data) {
+		return nil, fmt.Errorf("cannot read a message: its data has %d bytes of %d", len(data), m.Size)
+	}
+	m.data = data
 	return m, nil
 }
 

@@ -18,7 +18,8 @@ type Place struct {
 // World is all nodes of the team.
 type World struct {
 	places []Place
-	nodes  int      // that have ranks
+	nodes  int      // that have any of the ranks that the run has begun with
+	begun  int      // how many these are
 	byRank []*Place // nil where there is none
 }
 
@@ -37,6 +38,7 @@ func NewWorld(places []Place) World {
 			w.nodes++
 		}
 	}
+	w.begun = len(w.byRank)
 	return w
 }
 

@@ -1,6 +1,7 @@
 package prose
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -33,6 +34,31 @@ func Ranges(numbers []int) string {
 		start = end + 1
 	}
 	return strings.Join(parts, ",")
+}
+
+// ParseRanges reads numbers as Ranges writes them, and as the kernel does: 0-3,8; nothing is none. They are returned in their order,
+// each once. None may be above most.
+func ParseRanges(list string, most int) ([]int, error) {
+	list = strings.TrimSpace(list)
+	if list == "" {
+		return nil, nil
+	}
+	var numbers []int
+	for part := range strings.SplitSeq(list, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, err1 := strconv.Atoi(first)
+		to, err2 := strconv.Atoi(last)
+		if cmp.Or(err1, err2) != nil || from < 0 || from > to || to > most {
+			return nil, fmt.Errorf("cannot read the list %q: %q is no number and no range of them, as in 0-3,8", Cut(list, 80), part)
+		}
+		for n := from; n <= to; n++ {
+			numbers = append(numbers, n)
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(numbers))), nil
 }
 
 // Ranks names sorted ranks: "rank 3", "ranks 1-3,7".
