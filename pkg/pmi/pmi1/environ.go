@@ -1,0 +1,47 @@
+package pmi1
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/pmi"
+)
+
+// Environ returns what a rank must find in its environment to speak PMI-1 by a descriptor, whichever MPI it has.
+func Environ(job *pmi.Job, rank, fd int) map[string]string {
+	node := job.Nodes[rank]
+	local := job.Local(node)
+	spawned := "0"
+	if job.Parent != nil {
+		spawned = "1"
+	}
+	return map[string]string{
+		"PMI_FD": strconv.Itoa(fd), "PMI_RANK": strconv.Itoa(rank), "PMI_SIZE": strconv.Itoa(len(job.Nodes)), "PMI_SPAWNED": spawned,
+		"PMI_HOSTNAME": job.Hosts[node], "MPI_LOCALNRANKS": strconv.Itoa(len(local)), "MPI_LOCALRANKID": strconv.Itoa(slices.Index(local, rank)),
+		"MPIR_CVAR_PMI_VERSION": "1", // MPICH can't choose where there is PMIx besides
+		"I_MPI_PMI":             "pmi1",
+		"I_MPI_SPAWN":           "on",
+	}
+}
+
+// Pair returns the ends of a connection, one for Serve and one to be a rank's descriptor. No child has either of them by itself; once
+// the rank has been started, theirs is to be closed, or its end is never seen.
+func Pair() (ours net.Conn, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot connect a rank to its PMI server: %v", err)
+	}
+	near := os.NewFile(uintptr(fds[0]), "pmi")
+	defer near.Close()
+	theirs = os.NewFile(uintptr(fds[1]), "pmi")
+	if ours, err = net.FileConn(near); err != nil {
+		_ = theirs.Close()
+		return nil, nil, fmt.Errorf("cannot connect a rank to its PMI server: %v", err)
+	}
+	return ours, theirs, nil
+}

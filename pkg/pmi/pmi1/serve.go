@@ -1,0 +1,251 @@
+package pmi1
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/pmi"
+	"github.com/bringupd/bringupd/pkg/pmi/pmi1/wire"
+	"github.com/bringupd/bringupd/pkg/prose"
+)
+
+// Parting is how a rank has left. One that spoke and has not finalized has died, whatever its exit code is; one that never spoke is no
+// MPI program, or a singleton.
+type Parting struct {
+	Spoke     bool // it has said that it is there
+	Finalized bool // it has said that it will go, or aborted
+}
+
+// visit is one rank that is served.
+type visit struct {
+	*Space
+	rank int
+	conn io.ReadWriteCloser
+	log  *zap.Logger
+
+	aborted bool // the reader's, until it has ended
+	parting Parting
+}
+
+// Serve answers a rank until it closes the connection or sends what can't be read, or until ctx ends, and closes the connection.
+func (s *Space) Serve(ctx context.Context, rank int, conn io.ReadWriteCloser) Parting {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	s.arrive()
+	defer s.leave()
+	v := &visit{Space: s, rank: rank, conn: conn, log: s.cfg.Log.With(zap.String("job", s.cfg.Job.Name), zap.Int("rank", rank))}
+	requests := make(chan request)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer cancel() // whatever the rank waits for, it has gone
+		defer close(requests)
+		v.read(ctx, requests)
+	})
+	for r := range requests {
+		if _, err := io.WriteString(conn, v.answer(ctx, r)); err != nil {
+			break
+		}
+	}
+	cancel()
+	_ = conn.Close()
+	reading.Wait()
+	v.parting.Finalized = v.parting.Finalized || v.aborted
+	return v.parting
+}
+
+// request is a message, or of a spawn all its blocks.
+type request struct {
+	wire.Message
+	blocks []wire.Message
+}
+
+// read hands over what a rank asks for. An abort it passes on itself: the rank may be waiting for something else in another thread.
+func (v *visit) read(ctx context.Context, requests chan<- request) {
+	lines := wire.Scanner(v.conn)
+	for lines.Scan() {
+		r, err := next(lines)
+		if err != nil {
+			v.log.Error("cannot serve this rank any more", zap.Error(err))
+			return
+		}
+		if r.Command == "abort" {
+			v.abort(r.Message)
+			continue
+		}
+		select {
+		case requests <- r:
+		case <-ctx.Done():
+			return
+		}
+	}
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		v.log.Error("cannot serve this rank any more: it has sent a line that is longer than any of PMI-1 may be")
+	}
+}
+
+// next reads a request from its first line on.
+func next(lines *bufio.Scanner) (request, error) {
+	if lines.Text() == spawnBegins {
+		blocks, err := readSpawn(lines)
+		return request{wire.Message{Command: "spawn"}, blocks}, err
+	}
+	m, err := wire.Parse(lines.Text())
+	return request{Message: m}, err
+}
+
+func (v *visit) abort(m wire.Message) {
+	v.aborted = true
+	code, err := strconv.Atoi(m.Fields["exitcode"])
+	if err != nil {
+		code = 1
+	}
+	v.cfg.Abort(v.rank, code, prose.Line(m.Fields["message"]+m.Fields["error_msg"], 1000))
+}
+
+// answers are the commands of PMI-1.1, and what Intel MPI asks for besides.
+var answers = map[string]func(*visit, context.Context, wire.Message) string{
+	"init":              (*visit).init,
+	"initack":           (*visit).initack,
+	"get_maxes":         (*visit).maxes,
+	"get_appnum":        (*visit).appnum,
+	"get_my_kvsname":    (*visit).name,
+	"get_universe_size": (*visit).universe,
+	"get_ranks2hosts":   (*visit).hosts,
+	"put":               (*visit).keep,
+	"get":               (*visit).find,
+	"barrier_in":        (*visit).wait,
+	"publish_name":      (*visit).publish,
+	"lookup_name":       (*visit).lookup,
+	"unpublish_name":    (*visit).unpublish,
+	"finalize":          (*visit).finalize,
+}
+
+func (v *visit) answer(ctx context.Context, r request) string {
+	if r.Command == "spawn" {
+		return v.spawn(ctx, r.blocks)
+	}
+	if answer := answers[r.Command]; answer != nil {
+		return answer(v, ctx, r.Message)
+	}
+	v.log.Warn("an MPI rank asks its PMI server for what that does not know", zap.String("command", prose.Line(r.Command, 80)))
+	return refuse(wire.Word(r.Command)+"_result", "it is not known")
+}
+
+func refuse(command, why string) string {
+	return wire.Line(command, "rc", "-1", "msg", wire.Word(prose.Line(why, 200)))
+}
+
+func agree(command string, pairs ...string) string {
+	return wire.Line(command, append([]string{"rc", "0"}, pairs...)...)
+}
+
+func (v *visit) init(_ context.Context, m wire.Message) string {
+	const version, subversion = "1", "1" // 1.2 is said to have barriers of groups, and of several threads
+	if asked := m.Fields["pmi_version"]; asked != version {
+		v.log.Error("cannot speak another PMI than 1 to this rank; has it lost MPIR_CVAR_PMI_VERSION=1?", zap.String("asked", prose.Line(asked, 80)))
+		return wire.Line("response_to_init", "rc", "-1", "pmi_version", version, "pmi_subversion", subversion)
+	}
+	v.parting = Parting{Spoke: true}
+	return wire.Line("response_to_init", "pmi_version", version, "pmi_subversion", subversion, "rc", "0")
+}
+
+// initack tells who came by a port instead of a descriptor what others find in their environment.
+func (v *visit) initack(context.Context, wire.Message) string {
+	return agree("initack") + wire.Line("set", "size", strconv.Itoa(len(v.cfg.Job.Nodes))) +
+		wire.Line("set", "rank", strconv.Itoa(v.rank)) + wire.Line("set", "debug", "0")
+}
+
+func (v *visit) maxes(context.Context, wire.Message) string {
+	return agree("maxes", "kvsname_max", strconv.Itoa(wire.LongestName), "keylen_max", strconv.Itoa(wire.LongestKey),
+		"vallen_max", strconv.Itoa(wire.LongestValue))
+}
+
+func (v *visit) appnum(context.Context, wire.Message) string {
+	return agree("appnum", "appnum", strconv.Itoa(v.cfg.Job.App(v.rank)))
+}
+
+func (v *visit) name(context.Context, wire.Message) string {
+	return agree("my_kvsname", "kvsname", v.cfg.Job.Name)
+}
+
+func (v *visit) universe(context.Context, wire.Message) string {
+	return agree("universe_size", "size", strconv.Itoa(max(v.cfg.Job.Universe, len(v.cfg.Job.Nodes))))
+}
+
+func (v *visit) hosts(context.Context, wire.Message) string { return ranksToHosts(v.cfg.Job) }
+
+// ours tells whether a message is about the key-value space of the rank's own job. No client is known that asks for another.
+func (v *visit) ours(m wire.Message) bool {
+	name, named := m.Fields["kvsname"]
+	return !named || name == v.cfg.Job.Name
+}
+
+func (v *visit) keep(_ context.Context, m wire.Message) string {
+	key, value := m.Fields["key"], m.Fields["value"]
+	switch {
+	case !v.ours(m):
+		return refuse("put_result", "this is not "+v.cfg.Job.Name)
+	case key == "" || len(key) > wire.LongestKey:
+		return refuse("put_result", "a key must have 1 to "+strconv.Itoa(wire.LongestKey)+" bytes")
+	case len(value) > wire.LongestValue:
+		return refuse("put_result", "a value must have at most "+strconv.Itoa(wire.LongestValue)+" bytes")
+	}
+	v.put(key, value)
+	return agree("put_result", "msg", "success")
+}
+
+func (v *visit) find(_ context.Context, m wire.Message) string {
+	value, found := v.get(m.Fields["key"])
+	if !found || !v.ours(m) {
+		return wire.Line("get_result", "rc", "-1", "msg", "key_not_found", "value", "unknown")
+	}
+	return agree("get_result", "msg", "success", "value", value)
+}
+
+func (v *visit) wait(ctx context.Context, _ wire.Message) string {
+	if err := v.enter(ctx, v.rank); err != nil {
+		return refuse("barrier_out", err.Error())
+	}
+	return agree("barrier_out")
+}
+
+func (v *visit) publish(ctx context.Context, m wire.Message) string {
+	err := v.cfg.Peers.Publish(ctx, []pmi.Entry{{Key: m.Fields["service"], By: v.proc(), Value: []byte(m.Fields["port"])}})
+	return result("publish_result", err)
+}
+
+func (v *visit) unpublish(ctx context.Context, m wire.Message) string {
+	return result("unpublish_result", v.cfg.Peers.Unpublish(ctx, v.proc(), []string{m.Fields["service"]}))
+}
+
+func (v *visit) lookup(ctx context.Context, m wire.Message) string {
+	entries, err := v.cfg.Peers.Lookup(ctx, []string{m.Fields["service"]}, false)
+	if err == nil && len(entries) == 0 {
+		err = pmi.NotFound
+	}
+	if err != nil {
+		return refuse("lookup_result", err.Error())
+	}
+	return agree("lookup_result", "info", "ok", "port", string(entries[0].Value))
+}
+
+func result(command string, err error) string {
+	if err != nil {
+		return refuse(command, err.Error())
+	}
+	return agree(command, "info", "ok")
+}
+
+func (v *visit) finalize(context.Context, wire.Message) string {
+	v.parting.Finalized = true
+	return agree("finalize_ack")
+}
+
+func (v *visit) proc() pmi.Proc { return pmi.Proc{Job: v.cfg.Job.Name, Rank: v.rank} }

@@ -1,0 +1,132 @@
+package pmi1
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/pmi"
+	"github.com/bringupd/bringupd/pkg/pmi/pmi1/wire"
+	"github.com/bringupd/bringupd/pkg/prose"
+)
+
+// A spawn is the one request of several lines: a block for each of its commands.
+const (
+	spawnBegins = "mcmd=spawn"
+	blockEnds   = "endcmd"
+)
+
+// longestSpawn bounds a spawn, in bytes: the kernel lets a command have no more than 6 MiB of arguments.
+const longestSpawn = 8 << 20
+
+// readSpawn reads the blocks of a spawn, the first line of which has been read. Each tells how many there are.
+func readSpawn(lines *bufio.Scanner) (blocks []wire.Message, err error) {
+	left := longestSpawn
+	for {
+		block, err := readBlock(lines, &left)
+		if err != nil {
+			return nil, err
+		}
+		blocks = append(blocks, block)
+		if total, _ := strconv.Atoi(block.Fields["totspawns"]); len(blocks) >= total {
+			return blocks, nil
+		}
+		if !lines.Scan() || lines.Text() != spawnBegins {
+			return nil, fmt.Errorf("cannot read a spawn: after %d of its blocks comes %q instead of %q", len(blocks), prose.Line(lines.Text(), 80), spawnBegins)
+		}
+	}
+}
+
+func readBlock(lines *bufio.Scanner, left *int) (wire.Message, error) {
+	block := wire.Message{Fields: make(map[string]string)}
+	for lines.Scan() {
+		line := lines.Text()
+		if line == blockEnds {
+			return block, nil
+		}
+		if *left -= len(line) + 1; *left < 0 {
+			return block, fmt.Errorf("cannot read a spawn: it has more than %d bytes", longestSpawn)
+		}
+		key, value, _ := strings.Cut(line, "=")
+		block.Fields[key] = value
+	}
+	return block, errors.New("cannot read a spawn: it ends amidst a block")
+}
+
+// spawnOf makes of the blocks what is to be spawned.
+func spawnOf(by pmi.Proc, blocks []wire.Message) (pmi.Spawn, error) {
+	s := pmi.Spawn{By: by, Preput: make(map[string]string)}
+	for i, block := range blocks {
+		command, err := commandOf(block.Fields)
+		if err != nil {
+			return pmi.Spawn{}, fmt.Errorf("cannot spawn command %d of %d: %v", i+1, len(blocks), err)
+		}
+		s.Commands = append(s.Commands, command)
+		maps.Copy(s.Preput, pairs(block.Fields, "preput_key_", "preput_val_"))
+	}
+	return s, nil
+}
+
+func commandOf(fields map[string]string) (pmi.Command, error) {
+	name := fields["execname"]
+	ranks, err := strconv.Atoi(fields["nprocs"])
+	if err != nil || ranks < 1 || name == "" {
+		return pmi.Command{}, fmt.Errorf("execname=%q nprocs=%q is no command and a number above 0", name, fields["nprocs"])
+	}
+	info := pairs(fields, "info_key_", "info_val_")
+	c := pmi.Command{Argv: []string{name}, Ranks: ranks, Info: info, Dir: info["wdir"]}
+	if c.Dir == "" {
+		c.Dir = info["wd"]
+	}
+	for i := 1; ; i++ {
+		arg, found := fields["arg"+strconv.Itoa(i)]
+		if !found {
+			return c, nil
+		}
+		c.Argv = append(c.Argv, arg)
+	}
+}
+
+// pairs returns what a block has under numbered names.
+func pairs(fields map[string]string, keys, values string) map[string]string {
+	found := make(map[string]string)
+	for i := 0; ; i++ {
+		key, is := fields[keys+strconv.Itoa(i)]
+		if !is {
+			return found
+		}
+		found[key] = fields[values+strconv.Itoa(i)]
+	}
+}
+
+func (v *visit) spawn(ctx context.Context, blocks []wire.Message) string {
+	s, err := spawnOf(v.proc(), blocks)
+	var job string
+	if err == nil {
+		job, err = v.cfg.Peers.Spawn(ctx, s)
+	}
+	if err != nil {
+		v.log.Warn("an MPI rank cannot spawn processes", zap.Error(err))
+		return refuse("spawn_result", err.Error())
+	}
+	v.log.Info("an MPI rank has spawned processes", zap.String("spawned", job))
+	return agree("spawn_result", codes(s)...)
+}
+
+// codes are those of all processes, in a line that MPICH 4.0 has room for; where they are left out, they count as 0.
+func codes(s pmi.Spawn) []string {
+	total := 0
+	for _, c := range s.Commands {
+		total += c.Ranks
+		if total > 400 {
+			return nil
+		}
+	}
+	return []string{"errcodes", strings.TrimSuffix(strings.Repeat("0,", total), ",")}
+}
