@@ -36,6 +36,8 @@ type Spec struct {
 	Dir string
 	// Stdin is its standard input; nil: /dev/null.
 	Stdin *os.File
+	// Files are its open files from descriptor 3 on. The caller closes its own.
+	Files []*os.File
 	// Stdout and Stderr get its output byte for byte, each from a goroutine of its own. A writer that does not take it
 	// holds the child up; one that fails with EPIPE closes the child's pipe. nil: it is not passed on.
 	Stdout, Stderr io.Writer
@@ -120,7 +122,7 @@ func (c *Child) launch(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	cmd := &exec.Cmd{
-		Args: c.spec.Argv, Env: env, Dir: c.spec.Dir, Stdout: theirs[0], Stderr: theirs[1],
+		Args: c.spec.Argv, Env: env, Dir: c.spec.Dir, ExtraFiles: c.spec.Files, Stdout: theirs[0], Stderr: theirs[1],
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	}
 	if c.spec.Stdin != nil {
