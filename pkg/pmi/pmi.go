@@ -24,6 +24,7 @@ func (p Proc) String() string {
 // Job is ranks that MPI knows by one name, its namespace: those that a run has begun with, or such as were spawned together.
 type Job struct {
 	Name     string            `json:"name"`
+	First    int               `json:"first"`          // the number that its rank 0 has in the run, where others are counted on
 	Hosts    []string          `json:"hosts"`          // of all nodes of the team, by their places, those without ranks of it too
 	Nodes    []int             `json:"nodes"`          // of each rank the place of its node
 	Apps     []int             `json:"apps,omitempty"` // of each rank which of the spawned commands it runs; nil: all the first
@@ -40,6 +41,14 @@ func (j *Job) Local(node int) (ranks []int) {
 		}
 	}
 	return ranks
+}
+
+// Number is the number in the run of one of its ranks; -1 where it has none such, or is nil.
+func (j *Job) Number(rank int) int {
+	if j == nil || rank < 0 || rank >= len(j.Nodes) {
+		return -1
+	}
+	return j.First + rank
 }
 
 // App returns which command a rank runs.

@@ -1,0 +1,361 @@
+package pmi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bringupd/bringupd/pkg/meeting"
+	"github.com/bringupd/bringupd/pkg/prose"
+)
+
+// What nodes call at the head, and what the head orders nodes to do.
+const (
+	opPublish   = "publish"
+	opLookup    = "lookup"
+	opUnpublish = "unpublish"
+	opModex     = "modex"  // also an order
+	opNotify    = "notify" // also an order
+	opSpawn     = "spawn"
+	opEnded     = "ended"  // all of a job's ranks on a node have
+	opAdd       = "add"    // an order: there is a new job
+	opStart     = "start"  // an order: start those of the job's ranks that are yours
+	opRemove    = "remove" // an order: the job is over
+)
+
+// question and answer are what goes either way in JSON.
+type question struct {
+	Entries []Entry  `json:"entries,omitempty"`
+	Keys    []string `json:"keys,omitempty"`
+	Wait    bool     `json:"wait,omitempty"`
+	Of      Proc     `json:"of,omitzero"`
+	Event   *Event   `json:"event,omitempty"`
+	Spawn   *Spawn   `json:"spawn,omitempty"`
+	Job     *Job     `json:"job,omitempty"`
+}
+
+type answer struct {
+	Status  Status  `json:"status,omitempty"`
+	Words   string  `json:"words,omitempty"` // of an error
+	Entries []Entry `json:"entries,omitempty"`
+	Data    []byte  `json:"data,omitempty"`
+	Job     string  `json:"job,omitempty"`
+}
+
+// Nodes is how the head reaches the nodes: a *meeting.Head.
+type Nodes interface {
+	Order(ctx context.Context, node int, name string, data []byte) ([]byte, error)
+	Add(places []meeting.Place)
+}
+
+// HeadConfig is what the head's side needs.
+type HeadConfig struct {
+	Nodes Nodes
+	World *Job  // what the run begins with
+	Slots []int // how many ranks each node may have
+	// Oversubscribe lets a spawn take more than the slots that are free.
+	Oversubscribe bool
+	// Spawned is told of each job that was spawned.
+	Spawned func(job *Job)
+}
+
+// Head is the head's side: what is published, and which jobs there are.
+type Head struct {
+	cfg HeadConfig
+
+	mu        sync.Mutex
+	jobs      map[string]*Job
+	left      map[string]int // of each spawned job, ranks that have not ended
+	used      []int          // slots of each node
+	next      int            // the number of the next rank
+	published map[string]Entry
+	changed   chan struct{} // closed at the next change
+}
+
+// NewHead returns the head's side for a world.
+func NewHead(cfg HeadConfig) *Head {
+	h := &Head{
+		cfg: cfg, jobs: map[string]*Job{cfg.World.Name: cfg.World}, left: make(map[string]int), used: make([]int, len(cfg.World.Hosts)),
+		next: len(cfg.World.Nodes), published: make(map[string]Entry), changed: make(chan struct{}),
+	}
+	for _, node := range cfg.World.Nodes {
+		h.used[node]++
+	}
+	return h
+}
+
+// Do does what a node calls: a meeting.Operation. What fails is told in the answer; its error is of the protocol.
+func (h *Head) Do(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
+	var q question
+	if err := json.Unmarshal(data, &q); err != nil {
+		return nil, fmt.Errorf("cannot read what node %d asks: %w", node, err)
+	}
+	a, err := h.do(ctx, node, name, q)
+	if err != nil {
+		a = answer{Status: StatusOf(err), Words: err.Error()}
+	}
+	return json.Marshal(a)
+}
+
+func (h *Head) do(ctx context.Context, node int, name string, q question) (a answer, err error) {
+	switch name {
+	case opPublish:
+		err = h.publish(q.Entries)
+	case opLookup:
+		a.Entries, err = h.lookup(ctx, q.Keys, q.Wait)
+	case opUnpublish:
+		h.unpublish(q.Of, q.Keys)
+	case opModex:
+		a.Data, err = h.modex(ctx, q)
+	case opNotify:
+		err = h.all(ctx, opNotify, q, func(other int) bool { return other != node })
+	case opSpawn:
+		a.Job, err = h.spawn(ctx, *q.Spawn)
+	case opEnded:
+		err = h.ended(ctx, q.Of.Job, node)
+	default:
+		err = fmt.Errorf("cannot do %q: %w", name, NotSupported)
+	}
+	return a, err
+}
+
+// Number is the number in the run of a process; -1 where it is not known.
+func (h *Head) Number(of Proc) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.jobs[of.Job].Number(of.Rank)
+}
+
+func (h *Head) changedLocked() {
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// publish makes entries known; none may be there already.
+func (h *Head) publish(entries []Entry) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range entries {
+		if was, known := h.published[e.Key]; known {
+			return fmt.Errorf("cannot publish %s: %v has: %w", e.Key, was.By, Duplicate)
+		}
+	}
+	for _, e := range entries {
+		h.published[e.Key] = e
+	}
+	h.changedLocked()
+	return nil
+}
+
+// lookup returns what was published under these keys; where it is to wait, once all are.
+func (h *Head) lookup(ctx context.Context, keys []string, wait bool) ([]Entry, error) {
+	for {
+		h.mu.Lock()
+		var found []Entry
+		for _, key := range keys {
+			if e, known := h.published[key]; known {
+				found = append(found, e)
+			}
+		}
+		changed := h.changed
+		h.mu.Unlock()
+		if len(found) == len(keys) || len(found) > 0 && !wait {
+			return found, nil
+		}
+		if !wait {
+			return nil, fmt.Errorf("cannot look up %s: %w", strings.Join(keys, ", "), NotFound)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// unpublish forgets keys, or all that by has published where none is named.
+func (h *Head) unpublish(by Proc, keys []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.published, func(key string, e Entry) bool {
+		return len(keys) == 0 && e.By == by || slices.Contains(keys, key)
+	})
+}
+
+// modex asks the node of a rank for what that has committed.
+func (h *Head) modex(ctx context.Context, q question) ([]byte, error) {
+	h.mu.Lock()
+	job := h.jobs[q.Of.Job]
+	h.mu.Unlock()
+	if job == nil || q.Of.Rank < 0 || q.Of.Rank >= len(job.Nodes) {
+		return nil, fmt.Errorf("cannot ask for what %v has: %w", q.Of, NotFound)
+	}
+	a, err := h.order(ctx, job.Nodes[q.Of.Rank], opModex, q)
+	return a.Data, err
+}
+
+// order has a node do something.
+func (h *Head) order(ctx context.Context, node int, name string, q question) (answer, error) {
+	data, err := json.Marshal(q)
+	if err != nil {
+		return answer{}, err
+	}
+	return answered(h.cfg.Nodes.Order(ctx, node, name, data))
+}
+
+// answered reads an answer, whose error it returns.
+func answered(data []byte, err error) (a answer, _ error) {
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(data, &a); err != nil {
+		return a, fmt.Errorf("cannot read an answer: %w", err)
+	}
+	if a.Status != 0 {
+		return a, told{a.Words, a.Status}
+	}
+	return a, nil
+}
+
+// told is an error of another node.
+type told struct {
+	words  string
+	status Status
+}
+
+func (t told) Error() string { return t.words }
+func (t told) Unwrap() error { return t.status }
+
+// StatusOf is the status that an error comes to; 0 of none.
+func StatusOf(err error) Status {
+	status, is := errors.AsType[Status](err)
+	switch {
+	case err == nil:
+		return 0
+	case is:
+		return status
+	case errors.Is(err, context.DeadlineExceeded):
+		return TimedOut
+	}
+	return Failed
+}
+
+// all has those of the nodes that are wanted do something, side by side.
+func (h *Head) all(ctx context.Context, name string, q question, wanted func(node int) bool) error {
+	orders, ctx := errgroup.WithContext(ctx)
+	for node := range h.used {
+		if wanted(node) {
+			orders.Go(func() error {
+				_, err := h.order(ctx, node, name, q)
+				return err
+			})
+		}
+	}
+	return orders.Wait()
+}
+
+// spawn starts a new job, and returns its name once its ranks have been started.
+func (h *Head) spawn(ctx context.Context, s Spawn) (string, error) {
+	job, err := h.place(s)
+	if err != nil {
+		return "", err
+	}
+	h.cfg.Nodes.Add(job.Places())
+	anyNode := func(int) bool { return true }
+	own := func(node int) bool { return slices.Contains(job.Nodes, node) }
+	q := question{Job: job, Spawn: &s}
+	if err = h.all(ctx, opAdd, q, anyNode); err == nil { // all know of it before any of its ranks runs
+		err = h.all(ctx, opStart, q, own)
+	}
+	if err != nil {
+		h.drop(job)
+		return "", fmt.Errorf("cannot spawn %s: %w", prose.Line(strings.Join(s.Commands[0].Argv, " "), 200), err)
+	}
+	h.cfg.Spawned(job)
+	return job.Name, nil
+}
+
+// place makes a job of a spawn, and takes the slots for it.
+func (h *Head) place(s Spawn) (*Job, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	parent := s.By
+	job := &Job{
+		Name: fmt.Sprintf("%s-%d", h.cfg.World.Name, len(h.jobs)), First: h.next, Hosts: h.cfg.World.Hosts, Universe: h.cfg.World.Universe,
+		Parent: &parent, Preput: s.Preput,
+	}
+	used := slices.Clone(h.used)
+	for app, c := range s.Commands {
+		nodes, err := Place(c, h.cfg.World.Hosts, h.cfg.Slots, used, h.cfg.Oversubscribe)
+		if err != nil {
+			return nil, err
+		}
+		job.Nodes = append(job.Nodes, nodes...)
+		job.Apps = append(job.Apps, slices.Repeat([]int{app}, len(nodes))...)
+	}
+	if len(job.Nodes) == 0 {
+		return nil, fmt.Errorf("cannot spawn nothing: %w", BadParam)
+	}
+	h.used, h.next = used, h.next+len(job.Nodes)
+	h.jobs[job.Name], h.left[job.Name] = job, len(job.Nodes)
+	job.Universe = max(job.Universe, len(job.Nodes))
+	return job, nil
+}
+
+// drop gives up a job that could not be started.
+func (h *Head) drop(job *Job) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, node := range job.Nodes {
+		h.used[node]--
+	}
+	delete(h.left, job.Name)
+	h.changedLocked()
+}
+
+// ended takes in that all ranks of a job on a node have ended. A job without ranks is forgotten.
+func (h *Head) ended(ctx context.Context, name string, node int) error {
+	h.mu.Lock()
+	job := h.jobs[name]
+	if _, live := h.left[name]; !live {
+		h.mu.Unlock()
+		return nil
+	}
+	own := len(job.Local(node))
+	h.left[name] -= own
+	h.used[node] -= own
+	over := h.left[name] <= 0
+	if over {
+		delete(h.left, name)
+		h.changedLocked()
+	}
+	h.mu.Unlock()
+	if !over {
+		return nil
+	}
+	return h.all(ctx, opRemove, question{Of: Proc{name, All}}, func(int) bool { return true })
+}
+
+// Await waits until the ranks of all spawned jobs have ended, or ctx ends, whose cause it returns.
+func (h *Head) Await(ctx context.Context) error {
+	for {
+		h.mu.Lock()
+		left, changed := len(h.left), h.changed
+		h.mu.Unlock()
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

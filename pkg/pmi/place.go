@@ -1,0 +1,85 @@
+package pmi
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/meeting"
+	"github.com/bringupd/bringupd/pkg/prose"
+)
+
+// Place returns on which nodes the ranks of a command are to run: each in turn on the one that has the most free slots of those that the
+// command's Info allows, by "host". It counts them into used. Its error is NoSpace, or BadParam of a host that is not one of hosts.
+func Place(c Command, hosts []string, slots, used []int, oversubscribe bool) ([]int, error) {
+	allowed, err := allowedNodes(c.Info["host"], hosts)
+	if err != nil {
+		return nil, err
+	}
+	var nodes []int
+	for range c.Ranks {
+		best := slices.MaxFunc(allowed, func(a, b int) int { return (slots[a] - used[a]) - (slots[b] - used[b]) })
+		if slots[best] <= used[best] && !oversubscribe {
+			return nil, fmt.Errorf("cannot place %d ranks: %s free of %d on %d %s: give --slots-per-node=N with a higher number, or --oversubscribe: %w",
+				c.Ranks, count(len(nodes), "slot is", "slots are"), sum(slots, allowed), len(allowed), prose.Noun(len(allowed), "node"), NoSpace)
+		}
+		used[best]++
+		nodes = append(nodes, best)
+	}
+	slices.Sort(nodes)
+	return nodes, nil
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+func sum(numbers, at []int) (sum int) {
+	for _, i := range at {
+		sum += numbers[i]
+	}
+	return sum
+}
+
+// allowedNodes are those that a list of hosts, as host or host:N, names; all where it is empty.
+func allowedNodes(list string, hosts []string) (allowed []int, err error) {
+	for word := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' || r == ' ' }) {
+		host, _, _ := strings.Cut(word, ":")
+		node := slices.IndexFunc(hosts, func(known string) bool { return short(known) == short(host) })
+		if node < 0 {
+			return nil, fmt.Errorf("cannot spawn on %s: the nodes are %s: %w", host, prose.List(hosts, 16, ", "), BadParam)
+		}
+		if !slices.Contains(allowed, node) {
+			allowed = append(allowed, node)
+		}
+	}
+	if allowed == nil {
+		for node := range hosts {
+			allowed = append(allowed, node)
+		}
+	}
+	slices.Sort(allowed)
+	return allowed, nil
+}
+
+// short is a host's name without its domain.
+func short(host string) string {
+	name, _, _ := strings.Cut(host, ".")
+	return name
+}
+
+// Places are the job's ranks for who meets, by the numbers that they have in the run.
+func (j *Job) Places() []meeting.Place {
+	places := make([]meeting.Place, len(j.Hosts))
+	for node, host := range j.Hosts {
+		places[node] = meeting.Place{Node: node, Host: host}
+	}
+	for rank, node := range j.Nodes {
+		places[node].Ranks = append(places[node].Ranks, j.First+rank)
+	}
+	return places
+}
