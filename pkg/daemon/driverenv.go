@@ -26,7 +26,9 @@ func (n *node) childEnv(base []string, place *seat) []string {
 		"BRINGUPD_LAUNCH_RANK":  strconv.Itoa(n.id.Rank),
 		"BRINGUPD_LAUNCH_COUNT": strconv.Itoa(n.id.Size),
 	}
-	more[client.SocketVariable], _ = n.socket.Load().(string)
+	if here := n.here.Load(); here != nil {
+		more[client.SocketVariable] = here.Socket()
+	}
 	trace := n.trace()
 	more[trail.ParentVariable], more[trail.StateVariable] = trace.String(), trace.State
 	maps.Copy(more, n.cards.Env())

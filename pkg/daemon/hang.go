@@ -8,14 +8,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/why"
+	"github.com/bringupd/bringupd/pkg/world"
 )
 
 // watchRanks tells whether the ranks of this node do anything, until the function that
 // it returns is called, which waits for that.
-func (n *node) watchRanks(ctx context.Context, crew *ranks.Crew) (stop func()) {
+func (n *node) watchRanks(ctx context.Context, here *world.Node) (stop func()) {
 	if n.cfg.World.Hang == 0 {
 		return func() {}
 	}
@@ -24,7 +24,7 @@ func (n *node) watchRanks(ctx context.Context, crew *ranks.Crew) (stop func()) {
 	watching.Go(func() {
 		told := 0
 		why.Vigil{
-			Timeout: n.cfg.World.Hang, OutputOnly: n.cfg.World.HangOutput, Ranks: crew.Running,
+			Timeout: n.cfg.World.Hang, OutputOnly: n.cfg.World.HangOutput, Ranks: here.Running,
 			Tell: func(bool) {
 				told++
 				n.Logged(n.Mark(signal.Nodes, signal.IdleName(n.id.Rank, n.id.Size, told)))

@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
 	"github.com/bringupd/bringupd/pkg/trail"
+	"github.com/bringupd/bringupd/pkg/world"
 )
 
 // head is rank 0: a node that leads the others besides.
@@ -34,9 +35,9 @@ type head struct {
 
 	gate        time.Duration // from the start to the open gate; 0 before
 	endpoint    framework.Endpoint
-	driver      *process.Child      // nil before it runs
-	world       *signal.RanksRecord // nil where the driver is one process
-	slowSandbox sync.WaitGroup      // the head's own sandbox, as long as it starts
+	driver      *process.Child // nil before it runs
+	world       *world.Head    // nil where the driver is one process
+	slowSandbox sync.WaitGroup // the head's own sandbox, as long as it starts
 }
 
 // stage is how far the head's own part of the bring-up is.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -15,20 +16,19 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/meeting"
-	"github.com/bringupd/bringupd/pkg/output"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/world"
 )
 
 // local is what a node has of the world. Before there are ranks it is nothing.
 type local struct {
 	layout binding.Node // what there is for ranks; the sequence's
-	chorus atomic.Pointer[output.Chorus]
+	here   atomic.Pointer[world.Node]
 	call   func(ctx context.Context) (io.ReadWriteCloser, error) // to where ranks meet
-	socket atomic.Value                                          // of the meeting, a path
 }
 
 // survey sees what this node has for ranks, and how many it may have, which it tells
@@ -109,18 +109,18 @@ func (h *head) planRanks(ctx context.Context) error {
 		<-h.Ended.Done()
 		release()
 	})
-	record := plan.Record()
-	record.Hosts = h.assembly.teamHosts()
-	record.Master, record.MasterPort = address, port
-	h.world = record
-	h.deaths.hall.Open(meeting.NewHead(plan.World(record.Hosts), h.Log))
+	h.world = world.NewHead(world.HeadConfig{
+		Wish: h.cfg.World.Wish, Plan: plan, Room: perNode, Hosts: h.assembly.teamHosts(), Trail: h.Trail, Log: h.Log, Background: h.Background,
+		Master: ranks.Meeting{Address: address, Port: port, Run: h.Dir.Name()},
+	})
+	h.deaths.hall.Open(h.world.Meet)
 	h.call = h.deaths.hall.Dial(0, h.Background)
 	h.Background(func(ctx context.Context) {
 		if _, err := h.nodes.Follow(ctx, func(l signal.Listing) bool { return len(l.Ranks(signal.Meets)) > 0 }); err == nil {
 			meeting.ServeFiles(ctx, h.Dir, h.id.Size, h.Log, h.deaths.welcome)
 		}
 	})
-	return h.Publish(signal.Control, signal.NameRanks, record, false)
+	return h.Publish(signal.Control, signal.NameRanks, h.world.Record, false)
 }
 
 // driveWorld runs the world to its end: the head's own ranks, and those of the others,
@@ -128,15 +128,15 @@ func (h *head) planRanks(ctx context.Context) error {
 // why the run ended instead.
 func (h *head) driveWorld(ctx context.Context) error {
 	parts, own := errgroup.WithContext(ctx)
-	parts.Go(func() error { return h.runRanks(own, &seat{size: h.roster.Count()}, h.world) })
+	parts.Go(func() error { return h.runRanks(own, &seat{size: h.roster.Count()}, h.world.Record) })
 	parts.Go(func() error {
 		last, err := h.nodes.Follow(own, func(l signal.Listing) bool { return len(h.roster.Missing(l, signal.Ended)) == 0 || h.hangs(l) })
 		if err == nil && h.hangs(last) {
 			return h.hang(own)
 		}
-		return err
+		return cmp.Or(err, h.world.Await(own), errWorldOver)
 	})
-	if err := parts.Wait(); err != nil {
+	if err := parts.Wait(); !errors.Is(err, errWorldOver) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -148,6 +148,9 @@ func (h *head) driveWorld(ctx context.Context) error {
 	}
 	return &run.Ending{Orderly: true, Word: health.Driven, Code: code, Why: why}
 }
+
+// errWorldOver is why the parts of a world end that goes well.
+var errWorldOver = errors.New("all ranks have ended")
 
 // joinWorld runs this node's ranks once the gate is open.
 func (w *worker) joinWorld(ctx context.Context) error {
@@ -170,55 +173,36 @@ func (w *worker) joinWorld(ctx context.Context) error {
 	return w.runRanks(ctx, seat, &record)
 }
 
-// runRanks runs the ranks of this node's place in the team to their end, and tells.
-// Those that run on when the run is over are told to end.
+// runRanks runs the ranks of this node's place in the team to their end, tells, and
+// goes on for those that they spawn until ctx ends. Those that run on when the run is
+// over are told to end.
 func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRecord) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	plan := ranks.PlanOf(record)
-	meet, socket := n.meet(place, plan, record, cancel)
-	n.socket.Store(socket)
+	here := world.Open(ctx, world.Config{
+		Config: &n.cfg, Record: record, Place: place.rank, Host: n.id.Host, Run: n.Dir.Name(), Base: func() []string { return n.ranksEnv(place, record) },
+		Layout: n.layout, Kinds: n.kinds(), Children: n.children, Background: n.Background, Trail: n.Trail, Log: n.Log,
+		Private: n.private.Dir, Dial: n.call,
+	})
+	n.here.Store(here)
 	starting, started := n.lagging(ctx)
-	crew := n.crew(place, plan, record)
-	crew.Meet = meet
-	stop := n.watchRanks(ctx, crew)
-	exits, err := crew.Run(ctx, starting)
+	stop := n.watchRanks(ctx, here)
+	err := here.Run(starting, func(exits []signal.RankExit) error {
+		started()
+		stop()
+		return n.Publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Ended), &signal.EndedRecord{Exits: exits}, false)
+	})
 	started()
 	stop()
-	if err != nil {
-		n.Background(func(context.Context) { n.stopUsers(err) })
-		return err
-	}
-	return n.Publish(signal.Nodes, signal.NodeName(n.id.Rank, n.id.Size, signal.Ended), &signal.EndedRecord{Exits: exits}, false)
+	n.Background(func(context.Context) { n.stopUsers(err) })
+	return err
 }
 
-// crew are the ranks of this node's place in the team.
-func (n *node) crew(place *seat, plan ranks.Plan, record *signal.RanksRecord) *ranks.Crew {
-	at := ranks.Meeting{Address: record.Master, Port: record.MasterPort, Run: n.Dir.Name()}
+// ranksEnv is what the environments of ranks are made on top of.
+func (n *node) ranksEnv(place *seat, record *signal.RanksRecord) []string {
 	var endpoint framework.Endpoint
 	if known := n.surroundings.Load(); known != nil {
 		endpoint = known.endpoint
 	}
-	base := driverEnv(n.childEnv(n.cfg.Environ, place), record.Hosts, endpoint)
-	local := plan.On(place.rank)
-	kit := ranks.Kit{Base: base, Plan: plan, At: at, Places: n.layout.Assign(len(local), n.kinds()), Own: n.cfg.World.Env}
-	chorus := output.New(output.Config{
-		Out: n.cfg.Files.Out, Err: n.cfg.Files.Err, Mode: n.cfg.World.Output, Tag: n.cfg.World.Tag, Host: n.id.Host, Ranks: plan.Ranks(), Merge: n.cfg.World.Merge,
-	})
-	n.chorus.Store(chorus)
-	return &ranks.Crew{
-		Argv: n.cfg.Driver, Ranks: local, Node: n.id.Host, GoOn: n.cfg.World.GoOn, Play: n.cfg.Play.Ranks, Strict: n.cfg.World.BindStrict,
-		Children: n.children, Background: n.Background, Log: n.Log,
-		Fit: func(rank ranks.Rank) ranks.Fit {
-			fit := kit.Fit(rank)
-			fit.Out, fit.Err = chorus.Writer(rank.Rank, false), chorus.Writer(rank.Rank, true)
-			fit.Done = func() { chorus.End(rank.Rank) }
-			if rank.Rank == n.cfg.World.Stdin {
-				fit.In = n.cfg.Files.In
-			}
-			return fit
-		},
-	}
+	return driverEnv(n.childEnv(n.cfg.Environ, place), record.Hosts, endpoint)
 }
 
 // stopUsers ends the ranks of this node, which have the driver's grace.
@@ -229,13 +213,13 @@ func (n *node) stopUsers(why error) {
 // hushRanks waits until what the ranks of this node have printed was passed on, where
 // somebody reads it.
 func (n *node) hushRanks() {
-	chorus := n.chorus.Load()
-	if chorus == nil {
+	here := n.here.Load()
+	if here == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(n.Hurry, unread, errDeadline)
 	defer cancel()
-	if err := chorus.Close(ctx); err != nil {
+	if err := here.Close(ctx); err != nil {
 		n.Log.Warn("not all that the ranks have printed was passed on: it is in their logs", zap.Error(err))
 	}
 }
@@ -268,6 +252,6 @@ func (h *head) worldsEnd(ctx context.Context) (code int, why string, err error) 
 		}
 		failed = append(failed, ranks.Failed(record.Exits)...)
 	}
-	code, why = ranks.Conclude(failed, ranks.PlanOf(h.world).Ranks())
+	code, why = ranks.Conclude(failed, ranks.PlanOf(h.world.Record).Ranks())
 	return code, why, nil
 }

@@ -124,6 +124,9 @@ const untouched = time.Second
 
 // keep connects to the head as soon as there is anything to say, again and again until ctx ends.
 func (n *Node) keep(ctx context.Context) {
+	if len(n.begun.Local) == 0 { // nothing here will ever ask, and the head may have it start ranks
+		pause.Ring(n.kick)
+	}
 	const first, most = 10 * time.Millisecond, time.Second
 	wait := first
 	for rung(ctx, n.kick) {
@@ -406,8 +409,8 @@ func (n *Node) who(question *message) (words string, ranks []int) {
 	return "not known now: the head does not answer", nil
 }
 
-// abort ends the job.
-func (n *Node) abort(rank, code int, words string) {
+// Abort ends the job, as a rank of this node wants it, with a code from 1 to 255; -1 is no rank.
+func (n *Node) Abort(rank, code int, words string) {
 	who := n.place.words(rank)
 	n.mu.Lock()
 	n.askLocked(&message{Kind: kindAbort, Event: &client.Event{Kind: "aborted", Who: who, What: words, Code: code}})

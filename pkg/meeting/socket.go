@@ -168,7 +168,7 @@ func (g *guest) do(ctx context.Context, ask client.Ask) error {
 		if ask.Code < 1 || ask.Code > 255 {
 			return fmt.Errorf("cannot abort with code %d: 1 to 255 are accepted", ask.Code)
 		}
-		g.node.abort(g.rank, ask.Code, ask.Message)
+		g.node.Abort(g.rank, ask.Code, ask.Message)
 	case "watch":
 		g.tasks.Go(func() { g.watch(ctx, ask.ID) })
 		return nil

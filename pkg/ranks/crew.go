@@ -25,10 +25,11 @@ import (
 
 // Crew are the ranks of one node.
 type Crew struct {
-	Argv  []string
 	Ranks []Rank
 	Node  string // in messages
-	Fit   func(Rank) Fit
+	Fit   func(ctx context.Context, rank Rank) (Fit, error)
+	// Started is told when all were started, or why one was not; nil: nobody is.
+	Started func(error)
 	// GoOn has the others run on where one has failed.
 	GoOn bool
 	// Strict makes a rank that is not where it should be a failed check.
@@ -81,7 +82,10 @@ func (c *Crew) Run(ctx, starting context.Context) ([]signal.RankExit, error) {
 			return nil
 		})
 	}
-	_ = starts.Wait() // which is why own has ended
+	err := starts.Wait() // which is why own has ended
+	if c.Started != nil {
+		c.Started(err)
+	}
 	stop := c.tellStragglers(own)
 	ends.Wait()
 	stop()
@@ -90,11 +94,17 @@ func (c *Crew) Run(ctx, starting context.Context) ([]signal.RankExit, error) {
 
 // start starts one rank.
 func (c *Crew) start(ctx context.Context, rank Rank) (*process.Child, Fit, error) {
-	fit := c.Fit(rank)
-	child, err := c.Children.Start(ctx, process.Spec{
-		Name: service.Rank(rank.Rank), Argv: c.Argv, Env: fit.Env, Stdin: fit.In, Stdout: fit.Out, Stderr: fit.Err,
-		Prepare: c.prepare(fit.Place),
-	})
+	fit, err := c.Fit(ctx, rank)
+	var child *process.Child
+	if err == nil {
+		child, err = c.Children.Start(ctx, process.Spec{
+			Name: service.Rank(rank.Rank), Argv: fit.Argv, Dir: fit.Dir, Env: fit.Env, Files: fit.Files, Stdin: fit.In, Stdout: fit.Out, Stderr: fit.Err,
+			Prepare: c.prepare(fit.Place),
+		})
+	}
+	for _, file := range fit.Files {
+		_ = file.Close() // or who serves the rank would never see its end
+	}
 	if err != nil && ctx.Err() != nil {
 		return nil, fit, context.Cause(ctx)
 	}
@@ -123,7 +133,7 @@ func (c *Crew) await(ctx context.Context, rank Rank, child *process.Child, fit F
 	ended, exit := time.Now(), child.Exit()
 	c.note(rank, exit)
 	if exit.Status() == 0 {
-		return nil
+		return c.parted(rank, child, fit)
 	}
 	// Who signals a whole step has signalled this daemon, too.
 	if !pause.For(ctx, service.Skew(exit)) {
@@ -134,6 +144,20 @@ func (c *Crew) await(ctx context.Context, rank Rank, child *process.Child, fit F
 	if !pause.For(ctx, health.Yield(f)) { // another rank here is the cause of it
 		return context.Cause(ctx)
 	}
+	return f
+}
+
+// parted is that a rank has ended well, and left those that it meets by MPI waiting; nil: it has not.
+func (c *Crew) parted(rank Rank, child *process.Child, fit Fit) error {
+	if fit.Parted == nil {
+		return nil
+	}
+	words := fit.Parted()
+	if words == "" {
+		return nil
+	}
+	f := c.failure(rank, child, fit)
+	f.What += ", " + words
 	return f
 }
 

@@ -21,12 +21,12 @@ type Meeting struct {
 // comes in more, as of the rank's binding, wins over that, and the last of it over the
 // others. A variable whose value is empty is taken away.
 func Environ(base []string, p Plan, r Rank, at Meeting, more ...map[string]string) []string {
-	rank, size := strconv.Itoa(r.Rank), strconv.Itoa(p.Ranks())
+	rank, size := strconv.Itoa(r.Rank-p.first), strconv.Itoa(p.Ranks())
 	local, locals := strconv.Itoa(r.Local), strconv.Itoa(p.Local(r.Node))
 	node, nodes := strconv.Itoa(r.Node), strconv.Itoa(p.Nodes())
 	set := roles.TaskVariables(base, p.task(r))
 	maps.Copy(set, map[string]string{
-		"BRINGUPD_RANK": rank, "BRINGUPD_RANKS": size, "BRINGUPD_LOCAL_RANK": local, "BRINGUPD_LOCAL_RANKS": locals,
+		"BRINGUPD_RANK": strconv.Itoa(r.Rank), "BRINGUPD_RANKS": size, "BRINGUPD_LOCAL_RANK": local, "BRINGUPD_LOCAL_RANKS": locals,
 		// As torchrun has them: torch/distributed/elastic/agent/server/local_elastic_agent.py.
 		"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": locals,
 		"GROUP_RANK": node, "GROUP_WORLD_SIZE": nodes, "ROLE_RANK": rank, "ROLE_WORLD_SIZE": size, "ROLE_NAME": "default",
@@ -43,9 +43,9 @@ func Environ(base []string, p Plan, r Rank, at Meeting, more ...map[string]strin
 
 // task is a rank as a launcher would start it.
 func (p Plan) task(r Rank) roles.Task {
-	t := roles.Task{Rank: r.Rank, Ranks: p.Ranks(), Local: r.Local, PerNode: p.perNode}
+	t := roles.Task{Rank: r.Rank - p.first, Ranks: p.Ranks(), Local: r.Local, PerNode: p.perNode}
 	for _, other := range p.On(r.Node) {
-		t.OnNode = append(t.OnNode, other.Rank)
+		t.OnNode = append(t.OnNode, other.Rank-p.first)
 	}
 	return t
 }

@@ -13,18 +13,24 @@ import (
 	"github.com/bringupd/bringupd/pkg/service"
 )
 
-// Fit is what one rank is given besides the command, which is the same for all.
+// Fit is what one rank is given.
 type Fit struct {
+	Argv  []string
+	Dir   string // empty: the daemon's
 	Env   []string
+	Files []*os.File // its descriptors from 3 on
 	Place binding.Place
 	In    *os.File  // nil: it has no standard input
 	Out   io.Writer // see process.Spec
 	Err   io.Writer
 	Done  func() // called when all that it has printed was passed on
+	// Parted says what is wrong with how the rank has left who serves it MPI, once it has ended with code 0; nil: nothing can be.
+	Parted func() string
 }
 
 // Kit is what the ranks of one node are told, and what they have of it.
 type Kit struct {
+	Argv   []string
 	Base   []string // the environment that theirs is made on top of
 	Plan   Plan
 	At     Meeting
@@ -32,10 +38,10 @@ type Kit struct {
 	Own    []string        // the user's own variables, NAME=VALUE, which win
 }
 
-// Fit is what one rank of the node is told.
-func (k Kit) Fit(rank Rank) Fit {
+// Fit is what one rank of the node is told, with more by who serves it.
+func (k Kit) Fit(rank Rank, more map[string]string) Fit {
 	place, own := k.Places[rank.Local], Told(k.Own)
-	return Fit{Place: place, Env: Environ(k.Base, k.Plan, rank, k.At, placed(k.Base, place, own), own)}
+	return Fit{Argv: k.Argv, Place: place, Env: Environ(k.Base, k.Plan, rank, k.At, placed(k.Base, place, own), more, own)}
 }
 
 // placed are the variables of a place. What the launch or the user has set for the ranks

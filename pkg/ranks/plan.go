@@ -12,7 +12,7 @@ import (
 
 // Rank is one rank's place in the world.
 type Rank struct {
-	Rank  int
+	Rank  int // in the run
 	Node  int // by its place in the team
 	Local int // on that node
 }
@@ -21,7 +21,18 @@ type Rank struct {
 type Plan struct {
 	order   Order
 	perNode []int
-	ranks   int // in all
+	ranks   int   // in all
+	nodes   []int // of each rank, where that follows no order
+	first   int   // what the ranks are numbered from
+}
+
+// Spread is the plan of ranks that come later, numbered from first on, on these nodes, each of which has a place below count.
+func Spread(nodes []int, count, first int) Plan {
+	p := Plan{perNode: make([]int, count), ranks: len(nodes), nodes: nodes, first: first}
+	for _, node := range nodes {
+		p.perNode[node]++
+	}
+	return p
 }
 
 // MakePlan makes the plan of a wish. slots is how many ranks each node has, or, where
@@ -50,11 +61,21 @@ func MakePlan(w Wish, slots []int) (Plan, error) {
 	return planned(w.Order, perNode), nil
 }
 
-func planned(order Order, perNode []int) Plan { return Plan{order, perNode, total(perNode)} }
+func planned(order Order, perNode []int) Plan {
+	return Plan{order: order, perNode: perNode, ranks: total(perNode)}
+}
 
 // all numbers the ranks.
 func (p Plan) all() []Rank {
 	all := make([]Rank, 0, p.ranks)
+	if p.nodes != nil {
+		local := make([]int, len(p.perNode))
+		for rank, node := range p.nodes {
+			all = append(all, Rank{p.first + rank, node, local[node]})
+			local[node]++
+		}
+		return all
+	}
 	for node, n := range p.perNode {
 		for local := range n {
 			all = append(all, Rank{Node: node, Local: local})
@@ -71,6 +92,16 @@ func (p Plan) all() []Rank {
 
 // number is the number of one rank, as all has it.
 func (p Plan) number(node, local int) (number int) {
+	if p.nodes != nil {
+		for rank, on := range p.nodes {
+			if on != node {
+				continue
+			}
+			if local--; local < 0 {
+				return p.first + rank
+			}
+		}
+	}
 	if p.order != RoundRobin {
 		return total(p.perNode[:node]) + local
 	}
@@ -141,6 +172,25 @@ func (p Plan) empty(node int, hosts []string) meeting.Place {
 		place.Host = hosts[node]
 	}
 	return place
+}
+
+// NodeOf returns of each rank on which node it runs.
+func (p Plan) NodeOf() []int {
+	nodes := make([]int, p.ranks)
+	for _, rank := range p.all() {
+		nodes[rank.Rank-p.first] = rank.Node
+	}
+	return nodes
+}
+
+// Used returns which of these hosts, one a node, have any ranks.
+func (p Plan) Used(hosts []string) (used []string) {
+	for node, n := range p.perNode {
+		if n > 0 {
+			used = append(used, hosts[node])
+		}
+	}
+	return used
 }
 
 // Local returns how many ranks a node has.

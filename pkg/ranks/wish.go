@@ -37,6 +37,8 @@ type Wish struct {
 	Order   Order  // empty: ByNode
 	// Oversubscribe lets a node have more ranks than GPUs or cores.
 	Oversubscribe bool
+	// Slots is how many ranks a node may have in all, those that are spawned too; 0: as many as it may be told to begin with.
+	Slots int
 }
 
 // most is how many ranks a node, and a world, may be told to have: what a rank's

@@ -223,6 +223,8 @@ type RanksRecord struct {
 	Header
 	Order   string `json:"order,omitempty"`
 	PerNode []int  `json:"per_node"`
+	// Slots is how many ranks each node may have, those that are spawned later too.
+	Slots []int `json:"slots"`
 	// Hosts are those of the nodes.
 	Hosts []string `json:"hosts"`
 	// Master is the address of the node of rank 0, and MasterPort a port there that is

@@ -37,6 +37,7 @@ const (
 	Exec    Word = "exec"         // a command for somebody outside begins
 	ExecEnd Word = "exec-exit"    // it has ended
 	Fence   Word = "fence"        // the ranks have left a fence
+	Spawned Word = "spawned"      // a rank has spawned others
 	Context Word = "trace"        // the head has a trace context for all that the run starts
 	End     Word = "end"          // the daemon has nothing left to do
 )

@@ -31,6 +31,7 @@ type Trail struct {
 	passed []signal.PhaseTime  // guarded by mu
 	exits  map[string]struct{} // children whose end was told of, guarded by mu
 	fences int                 // told of, guarded by mu
+	spawns int                 // guarded by mu
 }
 
 // New returns a trail that begins now. Close must be called once it was opened.
@@ -168,6 +169,23 @@ func (t *Trail) Met(fence string, round int, took time.Duration, err error) {
 	if told {
 		t.Event(Fence, fields)
 	}
+}
+
+// Spawned notes that a rank has spawned others, which are numbered from first on and run on these hosts; it returns that as a sentence.
+func (t *Trail) Spawned(by, first, count int, hosts []string) string {
+	ranks := make([]int, count)
+	for i := range ranks {
+		ranks[i] = first + i
+	}
+	what := fmt.Sprintf("rank %d has spawned %s on %s", by, prose.Ranks(ranks), prose.List(hosts, 16, ", "))
+	t.mu.Lock()
+	told := t.spawns < mostSlowFences
+	t.spawns++
+	t.mu.Unlock()
+	if told {
+		t.Event(Spawned, Fields{Of: &by, Ranks: prose.Ranges(ranks), What: what})
+	}
+	return what
 }
 
 // Sightings returns what takes in a look at Control, and notes what of the
