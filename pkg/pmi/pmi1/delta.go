@@ -68,14 +68,16 @@ func unframe(data []byte) ([]byte, error) {
 
 // fill adds the keys and values of a body, and tells whether it was made of nothing else.
 func fill(values map[string]string, body []byte) bool {
-	for len(body) > 0 {
+	text := string(body) // once, instead of each key and value: a large job has tens of thousands
+	for at := 0; at < len(body); {
 		var pair [2]string
 		for i := range pair {
-			size, n := binary.Uvarint(body)
-			if n <= 0 || size > uint64(len(body)-n) {
+			size, n := binary.Uvarint(body[at:])
+			if n <= 0 || size > uint64(len(body)-at-n) {
 				return false
 			}
-			pair[i], body = string(body[n:n+int(size)]), body[n+int(size):]
+			at += n + int(size)
+			pair[i] = text[at-int(size) : at]
 		}
 		values[pair[0]] = pair[1]
 	}

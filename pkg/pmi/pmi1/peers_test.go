@@ -27,6 +27,7 @@ type hall struct {
 	meetings  map[string]*meeting
 	published map[string]pmi.Entry
 	spoil     func([]byte) []byte // what a meeting returns, made of what it should
+	unmapped  bool                // jobs have no process mapping, as large and uneven ones
 }
 
 type meeting struct {
@@ -124,6 +125,9 @@ func (h *hall) open(job *pmi.Job, abort func(aborted), entered func(int)) map[in
 				Job: job, Node: node, Peers: h, Entered: entered, Log: zap.NewNop(),
 				Abort: func(rank, code int, words string) { abort(aborted{rank, code, words}) },
 			})
+		}
+		if h.unmapped {
+			delete(spaces[node].values, "PMI_process_mapping")
 		}
 	}
 	h.mu.Lock()

@@ -30,6 +30,8 @@ type Peers interface {
 
 // Config is what a Space is made of.
 type Config struct {
+	// Job has a name that no other job has ever had on these nodes: MPICH 5 names its shared memory by it, and takes for its own what a
+	// job left behind that was killed.
 	Job   *pmi.Job
 	Node  int // this node's place in the team
 	Peers Peers

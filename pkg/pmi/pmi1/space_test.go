@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -331,6 +333,27 @@ func TestEnviron(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, Environ(j, 2, 3)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	was := sharedMemory
+	t.Cleanup(func() { sharedMemory = was })
+	sharedMemory = t.TempDir()
+	for _, name := range []string{"mpich_shm_ddd42fdc_1", "mpich_vci_ddd42fdc_1", "mpich_shm_ddd42fdc_0", "mpich_shm_ddd42fdd_1"} {
+		if err := os.WriteFile(filepath.Join(sharedMemory, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	space := New(Config{Job: job(1, 1, 0), Node: 0, Peers: newHall(), Log: zap.NewNop()})
+	for range 2 {
+		if err := space.Sweep(); err != nil {
+			t.Error(err)
+		}
+	}
+	left, _ := filepath.Glob(filepath.Join(sharedMemory, "*"))
+	if len(left) != 2 || filepath.Base(left[0]) != "mpich_shm_ddd42fdc_0" || filepath.Base(left[1]) != "mpich_shm_ddd42fdd_1" {
+		t.Errorf("these are left: %v", left)
 	}
 }
 
