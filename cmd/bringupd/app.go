@@ -149,7 +149,7 @@ func (inv *invocation) app() *cli.App {
 		inv.runCommand(), inv.localCommand(), inv.rankCommand(), inv.statusCommand(), inv.reportCommand(), inv.logsCommand(),
 		inv.whyCommand(), inv.kvCommand(), inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.checkCommand(), inv.topologyCommand(),
 		inv.doctorCommand(), inv.simulateCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand(),
-		inv.gpuChildCommand(), inv.whyNodeCommand(),
+		inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand(),
 	}
 	for _, command := range app.Commands {
 		command.OnUsageError = onUsageError

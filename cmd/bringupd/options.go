@@ -10,6 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/output"
+	"github.com/bringupd/bringupd/pkg/pmi/pmix"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -43,7 +44,7 @@ func newOptions() *options {
 	o := &options{
 		launched:  launched{role: "auto", rank: -1, gpus: -1},
 		framework: "none", frameworks: frameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
-		cfg: config.Config{World: config.World{Wish: ranks.Wish{Order: ranks.ByNode}, Bind: binding.All(), Output: output.All}, Times: config.DefaultTimes(), Lifeline: config.LifelineAuto, Requeue: config.Requeue{Most: 3}},
+		cfg: config.Config{World: config.World{Wish: ranks.Wish{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: binding.All(), Output: output.All}, Times: config.DefaultTimes(), Lifeline: config.LifelineAuto, Requeue: config.Requeue{Most: 3}},
 	}
 	o.cfg.Sandbox.Require, _ = gate.ParseRequire("all")
 	return o

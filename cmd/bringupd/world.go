@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/output"
+	"github.com/bringupd/bringupd/pkg/pmi/pmix"
 	"github.com/bringupd/bringupd/pkg/ranks"
 )
 
@@ -38,6 +40,12 @@ func (o *options) ofWorld() settings {
 		yes("merge-identical", &w.Merge, "show a line once that ranks of a node print alike within 200ms, which it waits for: [0-7]"),
 		stdin,
 		variables("env", &w.Env, "variable of the ranks, which wins over all others but BRINGUPD_…; may be repeated").not(byVariable),
+		valued("pmix", "FILE", &w.PMIx, func(value string) (string, error) {
+			if value != pmix.Auto && value != pmix.Off && !filepath.IsAbs(value) {
+				return "", errors.New("give auto, off, or the whole path of a libpmix.so.2")
+			}
+			return value, nil
+		}, itself, "the libpmix that serves PMIx to ranks, which Open MPI needs: auto (where one is found), off, or a path"),
 		either("on-rank-failure", "end", "continue", &w.GoOn, "when a rank has failed: end, all others too, or continue"),
 		wait("hang-timeout", &w.Hang, "end the job with 124 when no rank has used the processor or printed anything for as long; 0: never"),
 		either("hang-signs", "any", "output", &w.HangOutput, "what shows that a rank does not hang: any, or output alone, for ranks that spin while they wait"),

@@ -34,6 +34,8 @@ type World struct {
 	// only what they print.
 	Hang       time.Duration
 	HangOutput bool
+	// PMIx is by which libpmix ranks are served PMIx: auto where one is found, off, or its path.
+	PMIx string
 }
 
 // validate returns an error for the first rule that it breaks.

@@ -111,7 +111,7 @@ func (h *head) planRanks(ctx context.Context) error {
 	})
 	h.world = world.NewHead(world.HeadConfig{
 		Wish: h.cfg.World.Wish, Plan: plan, Room: perNode, Hosts: h.assembly.teamHosts(), Trail: h.Trail, Log: h.Log, Background: h.Background,
-		Master: ranks.Meeting{Address: address, Port: port, Run: h.Dir.Name()},
+		Master: ranks.Meeting{Address: address, Port: port, Run: h.Dir.Name()}, Job: world.JobName(h.Dir.Name(), h.Dir.Nonce()),
 	})
 	h.deaths.hall.Open(h.world.Meet)
 	h.call = h.deaths.hall.Dial(0, h.Background)
@@ -178,7 +178,7 @@ func (w *worker) joinWorld(ctx context.Context) error {
 // over are told to end.
 func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRecord) error {
 	here := world.Open(ctx, world.Config{
-		Config: &n.cfg, Record: record, Place: place.rank, Host: n.id.Host, Run: n.Dir.Name(), Base: func() []string { return n.ranksEnv(place, record) },
+		Config: &n.cfg, Record: record, Place: place.rank, Host: n.id.Host, Run: n.Dir.Name(), Job: world.JobName(n.Dir.Name(), n.Dir.Nonce()), Base: func() []string { return n.ranksEnv(place, record) },
 		Layout: n.layout, Kinds: n.kinds(), Children: n.children, Background: n.Background, Trail: n.Trail, Log: n.Log,
 		Private: n.private.Dir, Dial: n.call,
 	})

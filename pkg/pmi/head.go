@@ -165,8 +165,14 @@ func (h *Head) lookup(ctx context.Context, keys []string, wait bool) ([]Entry, e
 			}
 		}
 		changed := h.changed
+		enough := len(found) == len(keys) || len(found) > 0 && !wait
+		for _, e := range found {
+			if enough && e.Once {
+				delete(h.published, e.Key)
+			}
+		}
 		h.mu.Unlock()
-		if len(found) == len(keys) || len(found) > 0 && !wait {
+		if enough {
 			return found, nil
 		}
 		if !wait {

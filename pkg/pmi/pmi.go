@@ -73,7 +73,8 @@ const (
 type Entry struct {
 	Key   string `json:"key"`
 	By    Proc   `json:"by"`
-	Value []byte `json:"value"` // opaque: the protocol's own
+	Value []byte `json:"value"`          // opaque: the protocol's own
+	Once  bool   `json:"once,omitempty"` // it is gone when it was looked up
 }
 
 // Command is one that is to be started in some ranks.

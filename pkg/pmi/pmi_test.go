@@ -84,10 +84,10 @@ func raise(t *testing.T, nodes, ranks, slots int) *team {
 	return m
 }
 
-func (m *team) asked(node int) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return strings.Join(m.told[node], "; ")
+func (t *team) asked(node int) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.Join(t.told[node], "; ")
 }
 
 func fails(t *testing.T, err error, status Status, words string) {
@@ -186,13 +186,13 @@ func TestPublish(t *testing.T) {
 		entries, err := b.Lookup(t.Context(), []string{"svc"}, true)
 		found <- fmt.Sprint(entries, err)
 	}()
-	if err := a.Publish(t.Context(), []Entry{{"svc", by, []byte("port")}}); err != nil {
+	if err := a.Publish(t.Context(), []Entry{{Key: "svc", By: by, Value: []byte("port")}}); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-found; got != fmt.Sprint([]Entry{{"svc", by, []byte("port")}}, error(nil)) {
+	if got := <-found; got != fmt.Sprint([]Entry{{Key: "svc", By: by, Value: []byte("port")}}, error(nil)) {
 		t.Errorf("found %s", got)
 	}
-	fails(t, b.Publish(t.Context(), []Entry{{"svc", Proc{"w", 1}, nil}}), Duplicate, "w.0 has")
+	fails(t, b.Publish(t.Context(), []Entry{{Key: "svc", By: Proc{"w", 1}}}), Duplicate, "w.0 has")
 	if err := a.Unpublish(t.Context(), by, nil); err != nil {
 		t.Fatal(err)
 	}

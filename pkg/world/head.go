@@ -20,6 +20,7 @@ type HeadConfig struct {
 	Room       []int
 	Hosts      []string
 	Master     ranks.Meeting
+	Job        string // the world's name for MPI: JobName
 	Trail      *trail.Trail
 	Log        *zap.Logger
 	Background func(task func(ctx context.Context))
@@ -44,7 +45,7 @@ func NewHead(cfg HeadConfig) *Head {
 	}
 	h := &Head{Record: record, Meet: meeting.NewHead(cfg.Plan.World(cfg.Hosts), cfg.Log)}
 	h.mpi = pmi.NewHead(pmi.HeadConfig{
-		Nodes: h.Meet, World: JobOf(cfg.Plan, record, cfg.Master.Run), Slots: record.Slots, Oversubscribe: cfg.Wish.Oversubscribe,
+		Nodes: h.Meet, World: JobOf(cfg.Plan, record, cfg.Job), Slots: record.Slots, Oversubscribe: cfg.Wish.Oversubscribe,
 		Spawned: func(job *pmi.Job) {
 			plan := ranks.Spread(job.Nodes, len(job.Hosts), job.First)
 			cfg.Log.Info(cfg.Trail.Spawned(h.mpi.Number(*job.Parent), job.First, len(job.Nodes), plan.Used(cfg.Hosts)))

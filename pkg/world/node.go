@@ -4,6 +4,8 @@ package world
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"slices"
@@ -30,6 +32,7 @@ type Config struct {
 	Place  int                 // of this node in the team
 	Host   string
 	Run    string // the run's name
+	Job    string // the world's name for MPI: JobName
 	// Base returns the environment that those of ranks are made on top of.
 	Base   func() []string
 	Layout binding.Node
@@ -90,7 +93,7 @@ func (n *Node) Socket() string { return n.socket }
 // rank's that has failed, or why the node's part ends. A start that has begun then goes on until starting ends, too.
 func (n *Node) Run(starting context.Context, ended func(exits []signal.RankExit) error) error {
 	defer n.end(nil)
-	if err := n.mpi.Add(n.over, JobOf(n.plan, n.cfg.Record, n.cfg.Run)); err != nil {
+	if err := n.serve(starting); err != nil {
 		return err
 	}
 	crew := n.crew(n.plan, nil)
@@ -99,11 +102,23 @@ func (n *Node) Run(starting context.Context, ended func(exits []signal.RankExit)
 	if err != nil {
 		return err
 	}
+	n.served.sweep(n.cfg.Job)
 	if err := ended(exits); err != nil {
 		return err
 	}
 	<-n.over.Done()
 	return context.Cause(n.over)
+}
+
+// serve has this node's ranks served MPI. A simulation has none.
+func (n *Node) serve(ctx context.Context) error {
+	if n.cfg.Play.Ranks != nil {
+		return nil
+	}
+	if err := n.served.start(); err != nil {
+		return err
+	}
+	return n.mpi.Add(ctx, JobOf(n.plan, n.cfg.Record, n.cfg.Job))
 }
 
 // Running are the ranks that run here.
@@ -116,17 +131,39 @@ func (n *Node) Running() (running []why.Rank) {
 	return running
 }
 
-// Close passes on what is left of what ranks have printed, until ctx ends.
-func (n *Node) Close(ctx context.Context) error { return n.chorus.Close(ctx) }
+// Close ends what serves the ranks of this node, all of which have ended, and passes on what is left of what they have printed, until ctx ends.
+func (n *Node) Close(ctx context.Context) error {
+	n.served.stop()
+	return n.chorus.Close(ctx)
+}
 
-// JobOf is the world that a run begins with, as MPI knows it.
-func JobOf(plan ranks.Plan, record *signal.RanksRecord, run string) *pmi.Job {
-	job := &pmi.Job{Name: "bringupd-" + run, Hosts: record.Hosts, Nodes: plan.NodeOf()}
+// JobName is the name of a run's world for MPI. It never comes again: MPICH names shared memory by it, and trusts what it finds there of a
+// job that was killed.
+func JobName(run, nonce string) string {
+	sum := sha256.Sum256([]byte("the name of a job for MPI " + nonce)) // which is a secret
+	return "bringupd-" + run + "-" + hex.EncodeToString(sum[:4])
+}
+
+// JobOf is the world that a run begins with, as MPI knows it by that name.
+func JobOf(plan ranks.Plan, record *signal.RanksRecord, name string) *pmi.Job {
+	job := &pmi.Job{Name: name, Hosts: distinct(record.Hosts), Nodes: plan.NodeOf()}
 	for _, slots := range record.Slots {
 		job.Universe += slots
 	}
 	job.Universe = max(job.Universe, len(job.Nodes))
 	return job
+}
+
+// distinct are the names of the nodes, where no two are alike: several daemons may have one machine, and an MPI takes those of one name for one
+// node.
+func distinct(hosts []string) []string {
+	names, seen := slices.Clone(hosts), make(map[string]int)
+	for node, host := range hosts {
+		if seen[host]++; seen[host] > 1 {
+			names[node] = fmt.Sprintf("%s-%d", host, seen[host])
+		}
+	}
+	return names
 }
 
 // crew are those of a plan's ranks that run here. spawned is by whom they were; nil: the run begins with them.
@@ -141,7 +178,7 @@ func (n *Node) crew(plan ranks.Plan, spawned *spawned) *ranks.Crew {
 		Ranks: local, Node: cfg.Host, GoOn: cfg.World.GoOn, Strict: cfg.World.BindStrict, Children: cfg.Children, Background: cfg.Background,
 		Log: cfg.Log, Meet: n.meet,
 		Fit: func(ctx context.Context, rank ranks.Rank) (ranks.Fit, error) {
-			given, err := n.served.give(ctx, spawned.proc(rank, n.served.world))
+			given, err := n.served.give(ctx, spawned.proc(rank, cfg.Job))
 			if err != nil {
 				return ranks.Fit{}, err
 			}
@@ -224,7 +261,7 @@ func (n *Node) Start(_ context.Context, job *pmi.Job, s pmi.Spawn) error {
 			n.end(err)
 			return
 		}
-		n.free(crew)
+		n.free(crew, job.Name)
 		if err := n.mpi.Ended(ctx, job.Name); err != nil {
 			n.cfg.Log.Warn("cannot tell that spawned ranks have ended", zap.Error(err))
 		}
@@ -233,9 +270,10 @@ func (n *Node) Start(_ context.Context, job *pmi.Job, s pmi.Spawn) error {
 }
 
 // free gives back what ranks have had that have ended.
-func (n *Node) free(crew *ranks.Crew) {
+func (n *Node) free(crew *ranks.Crew, job string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.served.sweep(job)
 	n.crews = slices.DeleteFunc(n.crews, func(c *ranks.Crew) bool { return c == crew })
 	for slot, taken := range n.taken {
 		if slices.ContainsFunc(crew.Ranks, func(r ranks.Rank) bool { return r.Rank == taken }) {
@@ -248,12 +286,12 @@ func (n *Node) free(crew *ranks.Crew) {
 func (n *Node) Add(ctx context.Context, job *pmi.Job) error { return n.served.add(ctx, job) }
 
 // Modex returns what a rank of this node has committed.
-func (n *Node) Modex(_ context.Context, of pmi.Proc) ([]byte, error) {
-	return nil, fmt.Errorf("cannot tell what %v has committed: %w", of, pmi.NotSupported)
+func (n *Node) Modex(ctx context.Context, of pmi.Proc) ([]byte, error) {
+	return n.served.modex(ctx, of)
 }
 
 // Tell tells the ranks here of an event on another node.
-func (n *Node) Tell(context.Context, pmi.Event) error { return nil }
+func (n *Node) Tell(ctx context.Context, event pmi.Event) error { return n.served.tell(ctx, event) }
 
 // Remove forgets a job that is over.
 func (n *Node) Remove(ctx context.Context, job string) error { return n.served.remove(ctx, job) }

@@ -3,20 +3,31 @@ package world
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/pmi"
 	"github.com/bringupd/bringupd/pkg/pmi/pmi1"
+	"github.com/bringupd/bringupd/pkg/pmi/pmix"
+	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // servers are who serve MPI to the ranks of this node, in each protocol at once: which of them a rank speaks is the affair of the MPI that it
 // was linked with.
 type servers struct {
-	n     *Node
-	world string // the job that the run has begun with
+	n    *Node
+	pmix *pmix.Server // nil: there is none
+	dir  string       // its own
 
 	mu     sync.Mutex
 	spaces map[string]*pmi1.Space // by job, guarded by mu
@@ -34,8 +45,85 @@ type given struct {
 	parted func() string // see ranks.Fit
 }
 
+// start starts the server of PMIx, where there is to be one. It goes on until stop: when ranks have ended, it removes what they leave. Without a libpmix ranks have PMI-1 alone, which not every MPI
+// speaks: that is an error only where one was asked for.
+func (s *servers) start() error {
+	cfg := &s.n.cfg
+	if cfg.World.PMIx == pmix.Off || cfg.World.PMIx == "" {
+		return nil
+	}
+	failed := func(err error) error {
+		if cfg.World.PMIx != pmix.Auto {
+			return health.Failed(health.Launch, "cannot serve MPI on %s: %v", cfg.Host, err)
+		}
+		cfg.Log.Info("ranks are served PMI-1 and no PMIx, which Open MPI needs", zap.Error(err))
+		return nil
+	}
+	path, _ := roles.EnvironmentOf(cfg.Base())("PATH")
+	library, err := pmix.Find(cfg.World.PMIx, cfg.Driver[0], path)
+	if err != nil {
+		return failed(err)
+	}
+	dir, err := cfg.Private()
+	if err != nil {
+		return failed(err)
+	}
+	s.dir = filepath.Join(dir, "pmix")
+	if err := os.Mkdir(s.dir, 0o700); err != nil {
+		return failed(err)
+	}
+	s.pmix, err = pmix.Start(context.WithoutCancel(s.n.over), pmix.Config{
+		Library: library, Environ: withoutPMI(os.Environ()), Node: cfg.Place, Host: distinct(cfg.Record.Hosts)[cfg.Place], Dir: s.dir, Peers: s.n.mpi, Jobs: jobs{s.n}, Log: cfg.Log,
+		Abort: func(by pmi.Proc, code int, words string) { s.n.meet.Abort(s.n.mpi.Number(by), code, words) },
+		Said:  s.print,
+	})
+	if err != nil {
+		return failed(err)
+	}
+	cfg.Background(func(ctx context.Context) {
+		if !pause.Await(ctx, s.pmix.Done()) {
+			s.pmix.Stop()
+		}
+		if err := s.pmix.Err(); err != nil {
+			s.n.end(health.Failed(health.ServiceDied, "cannot serve MPI on %s any longer: %v", cfg.Host, err))
+		}
+	})
+	return nil
+}
+
+// stop ends the server of PMIx.
+func (s *servers) stop() {
+	if s.pmix != nil {
+		s.pmix.Stop()
+	}
+}
+
+// jobs are those of Open MPI's ranks. When it can't spawn, the ranks that have waited for it hang, in its version 4 at least, and its mpirun ends the
+// job: so do we.
+type jobs struct{ *Node }
+
+func (j jobs) Notify(ctx context.Context, event pmi.Event) error { return j.mpi.Notify(ctx, event) }
+
+func (j jobs) Spawn(ctx context.Context, s pmi.Spawn) (string, error) {
+	name, err := j.mpi.Spawn(ctx, s)
+	if err != nil && ctx.Err() == nil {
+		j.end(health.Failed(health.Launch, "rank %d on %s: %v", j.mpi.Number(s.By), j.cfg.Host, err))
+	}
+	return name, err
+}
+
+// withoutPMI is an environment without what another server has told us.
+func withoutPMI(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return strings.HasPrefix(entry, "PMIX_") })
+}
+
+// print passes on what a rank has its server print.
+func (s *servers) print(by pmi.Proc, text string, isErr bool) {
+	_, _ = s.n.chorus.Writer(s.n.mpi.Number(by), isErr).Write([]byte(text))
+}
+
 // add has a job served here.
-func (s *servers) add(_ context.Context, job *pmi.Job) error {
+func (s *servers) add(ctx context.Context, job *pmi.Job) error {
 	own := pmi.Proc{Job: job.Name, Rank: pmi.All}
 	space := pmi1.New(pmi1.Config{
 		Job: job, Node: s.n.cfg.Place, Peers: s.n.mpi, Log: s.n.cfg.Log,
@@ -45,49 +133,117 @@ func (s *servers) add(_ context.Context, job *pmi.Job) error {
 		},
 	})
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.world == "" {
-		s.world = job.Name
-	}
 	s.spaces[job.Name], s.jobs[job.Name] = space, job
-	return nil
+	s.mu.Unlock()
+	if s.pmix == nil {
+		return nil
+	}
+	return s.pmix.Add(ctx, job)
 }
 
 // remove forgets a job that is over.
-func (s *servers) remove(_ context.Context, job string) error {
+func (s *servers) remove(ctx context.Context, job string) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.spaces, job)
 	delete(s.jobs, job)
-	return nil
+	s.mu.Unlock()
+	if s.pmix == nil {
+		return nil
+	}
+	return s.pmix.Remove(ctx, job)
+}
+
+// sweep removes what ranks of a job may have left on this node.
+func (s *servers) sweep(job string) {
+	s.mu.Lock()
+	space := s.spaces[job]
+	s.mu.Unlock()
+	if space == nil {
+		return
+	}
+	if err := space.Sweep(); err != nil {
+		s.n.cfg.Log.Warn("cannot remove what MPI ranks have left in shared memory", zap.Error(err))
+	}
+}
+
+func (s *servers) modex(ctx context.Context, of pmi.Proc) ([]byte, error) {
+	if s.pmix == nil {
+		return nil, fmt.Errorf("cannot tell what %v has committed: PMIx is not served on %s: %w", of, s.n.cfg.Host, pmi.NotSupported)
+	}
+	return s.pmix.Modex(ctx, of)
+}
+
+func (s *servers) tell(ctx context.Context, event pmi.Event) error {
+	if s.pmix == nil {
+		return nil
+	}
+	return s.pmix.Tell(ctx, event)
+}
+
+// died tells the other ranks, of all nodes, that one has: those that run on may want to know.
+func (s *servers) died(ctx context.Context, rank pmi.Proc) {
+	event := pmix.DeathOf(rank)
+	_ = s.tell(ctx, event) // a server that can't is ended, which is told
+	_ = s.n.mpi.Notify(ctx, event)
 }
 
 // partingTime is how long who serves a rank may take to hear of its end.
 const partingTime = time.Second
 
 // give makes what a rank finds its servers by.
-func (s *servers) give(_ context.Context, rank pmi.Proc) (given, error) {
+func (s *servers) give(ctx context.Context, rank pmi.Proc) (g given, err error) {
 	s.mu.Lock()
 	space, job := s.spaces[rank.Job], s.jobs[rank.Job]
 	s.mu.Unlock()
-	ours, theirs, err := pmi1.Pair()
-	if err != nil {
-		return given{}, fmt.Errorf("cannot serve MPI to rank %d: %w", job.First+rank.Rank, err)
+	if space == nil { // a simulation
+		return given{}, nil
 	}
 	const fd = 3 // the first of its files
+	g.env = pmi1.Environ(job, rank.Rank, fd)
+	if s.pmix != nil {
+		list, err := s.pmix.Fork(ctx, rank)
+		if err != nil {
+			return given{}, fmt.Errorf("cannot serve PMIx to rank %d: %w", job.First+rank.Rank, err)
+		}
+		maps.Copy(g.env, ranks.Told(list))
+		maps.Copy(g.env, s.hints())
+	}
+	ours, theirs, err := pmi1.Pair()
+	if err != nil {
+		return given{}, fmt.Errorf("cannot serve PMI-1 to rank %d: %w", job.First+rank.Rank, err)
+	}
+	g.files = []*os.File{theirs}
 	var parting pmi1.Parting
 	left := make(chan struct{})
 	s.n.cfg.Background(func(ctx context.Context) {
 		defer close(left)
 		parting = space.Serve(ctx, rank.Rank, ours)
 	})
-	return given{
-		env: pmi1.Environ(job, rank.Rank, fd), files: []*os.File{theirs},
-		parted: func() string {
-			if pause.Until(left, partingTime) && parting.Spoke && !parting.Finalized {
-				return "and has not called MPI_Finalize"
-			}
-			return ""
-		},
-	}, nil
+	g.parted = func() string {
+		if pause.Until(left, partingTime) && parting.Spoke && !parting.Finalized || s.stays(rank) {
+			return "and has not called MPI_Finalize"
+		}
+		return ""
+	}
+	return g, nil
+}
+
+// stays tells whether a rank has come up by PMIx, and never taken its leave.
+func (s *servers) stays(rank pmi.Proc) bool {
+	if s.pmix == nil {
+		return false
+	}
+	spoke, finalized := s.pmix.Spoke(rank)
+	return spoke && !finalized
+}
+
+// hints tell Open MPI 4 that it was launched: without any of a launcher that it knows it takes itself for a world of one. JSM's is the one that
+// makes nothing else of it. Where daemons share a machine, it takes the ranks of others for its own's, by the machine's name, and crashes in
+// shared memory.
+func (s *servers) hints() map[string]string {
+	hints := map[string]string{"JSM_JSRUN_PORT": "1"}
+	if s.n.cfg.Identity.LocalSize > 1 {
+		hints["OMPI_MCA_btl"] = "^vader"
+	}
+	return hints
 }

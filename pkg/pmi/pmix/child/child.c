@@ -1,0 +1,700 @@
+/* The child that serves PMIx: it loads a libpmix, and is told by frames what to do; what clients ask it passes on by frames. A frame is its
+ * length, an operation, an id and the operation's fields; numbers are 32 bits, the highest byte first, and a text or bytes come after their
+ * length. What it asks waits in a table, by its id, for the answer. Nothing here decides anything: that is the daemon's. */
+#define _GNU_SOURCE
+#include "child.h"
+#include "abi.h"
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the library */
+
+static void *library;
+static int major;
+
+#define DECLARE(result, name, ...) static result (*name)(__VA_ARGS__)
+DECLARE(pmix_status, PMIx_server_init, void *, pmix_info *, size_t);
+DECLARE(pmix_status, PMIx_server_finalize, void);
+DECLARE(pmix_status, PMIx_server_register_nspace, const char *, int, pmix_info *, size_t, op_done, void *);
+DECLARE(void, PMIx_server_deregister_nspace, const char *, op_done, void *);
+DECLARE(pmix_status, PMIx_server_register_client, const pmix_proc *, uid_t, gid_t, void *, op_done, void *);
+DECLARE(pmix_status, PMIx_server_setup_fork, const pmix_proc *, char ***);
+DECLARE(pmix_status, PMIx_server_dmodex_request, const pmix_proc *, dmodex_done, void *);
+DECLARE(pmix_status, PMIx_generate_regex, const char *, char **);
+DECLARE(pmix_status, PMIx_generate_ppn, const char *, char **);
+DECLARE(pmix_status, PMIx_Notify_event, pmix_status, const pmix_proc *, uint8_t, const pmix_info *, size_t, op_done, void *);
+DECLARE(const char *, PMIx_Get_version, void);
+DECLARE(pmix_status, PMIx_Info_load, pmix_info *, const char *, const void *, uint16_t);
+DECLARE(pmix_status, PMIx_Data_pack, const pmix_proc *, pmix_buffer *, void *, int32_t, uint16_t);
+DECLARE(pmix_status, PMIx_Data_unpack, const pmix_proc *, pmix_buffer *, void *, int32_t *, uint16_t);
+
+static const char *missing;
+
+static void *symbol(const char *name, bool needed) {
+	void *found = dlsym(library, name);
+	if (found == NULL && needed && missing == NULL)
+		missing = name;
+	return found;
+}
+
+static void load_symbols(void) {
+#define LOAD(name, needed) name = symbol(#name, needed)
+	LOAD(PMIx_server_init, true);
+	LOAD(PMIx_server_finalize, true);
+	LOAD(PMIx_server_register_nspace, true);
+	LOAD(PMIx_server_deregister_nspace, true);
+	LOAD(PMIx_server_register_client, true);
+	LOAD(PMIx_server_setup_fork, true);
+	LOAD(PMIx_server_dmodex_request, true);
+	LOAD(PMIx_generate_regex, true);
+	LOAD(PMIx_generate_ppn, true);
+	LOAD(PMIx_Notify_event, true);
+	LOAD(PMIx_Get_version, true);
+	LOAD(PMIx_Info_load, false); /* not in version 3 */
+	LOAD(PMIx_Data_pack, true);
+	LOAD(PMIx_Data_unpack, true);
+}
+
+/* ---- frames */
+
+typedef struct { unsigned char *bytes; size_t used, room, at; bool bad; } frame;
+
+static int from_daemon, to_daemon;
+static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
+
+static void *sure(void *memory) {
+	if (memory == NULL)
+		abort();
+	return memory;
+}
+
+static void put(frame *f, const void *bytes, size_t n) {
+	if (f->used + n > f->room) {
+		f->room = 2 * (f->used + n) + 256;
+		f->bytes = sure(realloc(f->bytes, f->room));
+	}
+	if (n > 0)
+		memcpy(f->bytes + f->used, bytes, n);
+	f->used += n;
+}
+
+static void put_byte(frame *f, int value) {
+	unsigned char byte = value;
+	put(f, &byte, 1);
+}
+
+static void put_number(frame *f, uint32_t value) {
+	value = htonl(value);
+	put(f, &value, 4);
+}
+
+static void put_bytes(frame *f, const void *bytes, size_t n) {
+	put_number(f, n);
+	put(f, bytes, n);
+}
+
+static void put_text(frame *f, const char *text) { put_bytes(f, text ? text : "", text ? strlen(text) : 0); }
+
+static void put_texts(frame *f, char **texts) {
+	uint32_t n = 0;
+	while (texts != NULL && texts[n] != NULL)
+		n++;
+	put_number(f, n);
+	for (uint32_t i = 0; i < n; i++)
+		put_text(f, texts[i]);
+}
+
+static void put_proc(frame *f, const pmix_proc *p) {
+	put_text(f, p ? p->nspace : "");
+	put_number(f, p ? p->rank : 0);
+}
+
+static void put_procs(frame *f, const pmix_proc *procs, size_t n) {
+	put_number(f, n);
+	for (size_t i = 0; i < n; i++)
+		put_proc(f, procs + i);
+}
+
+/* Values travel as texts: what the daemon looks at is short. */
+static void put_value(frame *f, const pmix_value *v) {
+	char text[32] = "";
+	switch (v->type) {
+	case T_STRING: put_text(f, v->data.string); return;
+	case T_BYTES: put_bytes(f, v->data.bytes.bytes, v->data.bytes.size); return;
+	case T_PROC: put_text(f, v->data.proc ? v->data.proc->nspace : ""); return;
+	case T_BOOL: snprintf(text, sizeof text, "%d", v->data.flag); break;
+	case T_INT: case T_INT32: case T_STATUS: snprintf(text, sizeof text, "%d", v->data.integer); break;
+	case T_UINT: case T_UINT32: case T_RANK: snprintf(text, sizeof text, "%u", v->data.uint32); break;
+	case T_UINT16: snprintf(text, sizeof text, "%u", v->data.uint16); break;
+	case T_SIZE: case T_UINT64: snprintf(text, sizeof text, "%lu", (unsigned long)v->data.uint64); break;
+	case T_BYTE: case T_RANGE: case T_PERSISTENCE: case T_SCOPE: snprintf(text, sizeof text, "%u", v->data.byte); break;
+	}
+	put_text(f, text);
+}
+
+static void put_infos(frame *f, const pmix_info *infos, size_t n) {
+	put_number(f, n);
+	for (size_t i = 0; i < n; i++) {
+		put_text(f, infos[i].key);
+		put_value(f, &infos[i].value);
+	}
+}
+
+/* What only another libpmix will look at goes as this one packs it. */
+static void put_packed(frame *f, void *what, int32_t n, uint16_t type) {
+	pmix_buffer b = {0};
+	if (n > 0 && PMIx_Data_pack(NULL, &b, what, n, type) != SUCCESS)
+		b.used = 0;
+	put_bytes(f, b.base, b.used);
+	free(b.base);
+}
+
+static void send_frame(frame *f) {
+	uint32_t length = htonl(f->used);
+	pthread_mutex_lock(&writing);
+	for (int part = 0; part < 2; part++) {
+		const unsigned char *bytes = part ? f->bytes : (unsigned char *)&length;
+		size_t left = part ? f->used : 4;
+		while (left > 0) {
+			ssize_t n = write(to_daemon, bytes, left);
+			if (n < 0 && errno == EINTR)
+				continue;
+			if (n <= 0)
+				_exit(CHILD_ORPHAN);
+			bytes += n, left -= n;
+		}
+	}
+	pthread_mutex_unlock(&writing);
+	free(f->bytes);
+}
+
+static bool read_all(void *into, size_t n) {
+	for (char *at = into; n > 0;) {
+		ssize_t got = read(from_daemon, at, n);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return false;
+		at += got, n -= got;
+	}
+	return true;
+}
+
+static bool take_frame(frame *f) {
+	uint32_t length;
+	if (!read_all(&length, 4))
+		return false;
+	length = ntohl(length);
+	free(f->bytes);
+	*f = (frame){.bytes = sure(malloc(length + 1)), .used = length};
+	return read_all(f->bytes, length);
+}
+
+static int get_byte(frame *f) {
+	if (f->at + 1 > f->used) {
+		f->bad = true;
+		return 0;
+	}
+	return f->bytes[f->at++];
+}
+
+static uint32_t get_number(frame *f) {
+	uint32_t value;
+	if (f->at + 4 > f->used) {
+		f->bad = true;
+		return 0;
+	}
+	memcpy(&value, f->bytes + f->at, 4);
+	f->at += 4;
+	return ntohl(value);
+}
+
+/* A copy that is the caller's, with a zero after it. */
+static char *get_bytes(frame *f, size_t *n) {
+	uint32_t length = get_number(f);
+	if (length > f->used - f->at)
+		f->bad = true, length = 0;
+	char *copy = sure(malloc(length + 1));
+	memcpy(copy, f->bytes + f->at, length);
+	copy[length] = 0;
+	f->at += length;
+	if (n != NULL)
+		*n = length;
+	return copy;
+}
+
+static char *get_text(frame *f) { return get_bytes(f, NULL); }
+
+static void get_name(frame *f, char *into, size_t longest) {
+	char *text = get_text(f);
+	snprintf(into, longest + 1, "%s", text);
+	free(text);
+}
+
+static pmix_proc get_proc(frame *f) {
+	pmix_proc p = {0};
+	get_name(f, p.nspace, LONGEST_NSPACE);
+	p.rank = get_number(f);
+	return p;
+}
+
+static pmix_info *get_infos(frame *f, size_t *n);
+
+/* The two maps of a job, which this library writes in its own way. */
+static void make_map(pmix_info *info, pmix_status (*generate)(const char *, char **), char *text) {
+	char *map = NULL;
+	if (generate(text, &map) != SUCCESS)
+		map = NULL;
+	if (major >= 4 && PMIx_Info_load != NULL) {
+		char key[LONGEST_KEY + 1];
+		memcpy(key, info->key, sizeof key);
+		PMIx_Info_load(info, key, map, T_REGEX);
+	} else {
+		info->value.type = T_STRING;
+		info->value.data.string = map;
+	}
+	free(text);
+}
+
+static void get_info(frame *f, pmix_info *info) {
+	get_name(f, info->key, LONGEST_KEY);
+	uint32_t type = get_number(f);
+	pmix_value *v = &info->value;
+	v->type = type;
+	switch (type) {
+	case T_STRING: v->data.string = get_text(f); break;
+	case T_BOOL: v->data.flag = get_number(f) != 0; break;
+	case T_UINT16: v->data.uint16 = get_number(f); break;
+	case T_UINT32: case T_RANK: case T_INT: case T_STATUS: v->data.uint32 = get_number(f); break;
+	case T_PROC:
+		v->data.proc = sure(malloc(sizeof(pmix_proc)));
+		*v->data.proc = get_proc(f);
+		break;
+	case T_ARRAY:
+		v->data.array = sure(calloc(1, sizeof(pmix_array)));
+		v->data.array->type = T_INFO;
+		v->data.array->array = get_infos(f, &v->data.array->size);
+		break;
+	case CHILD_NODE_MAP: make_map(info, PMIx_generate_regex, get_text(f)); break;
+	case CHILD_RANK_MAP: make_map(info, PMIx_generate_ppn, get_text(f)); break;
+	default: f->bad = true;
+	}
+}
+
+static pmix_info *get_infos(frame *f, size_t *n) {
+	*n = get_number(f);
+	if (*n > f->used - f->at) /* each has more than a byte */
+		f->bad = true, *n = 0;
+	pmix_info *infos = sure(calloc(*n + 1, sizeof *infos));
+	for (size_t i = 0; i < *n && !f->bad; i++)
+		get_info(f, infos + i);
+	return infos;
+}
+
+static void free_infos(pmix_info *infos, size_t n) {
+	for (size_t i = 0; i < n; i++) {
+		pmix_value *v = &infos[i].value;
+		if (v->type == T_ARRAY) {
+			free_infos(v->data.array->array, v->data.array->size);
+			free(v->data.array);
+		} else if (v->type == T_STRING || v->type == T_PROC) {
+			free(v->data.string);
+		} /* a map is kept: it is small, and only its library knows how to free it */
+	}
+	free(infos);
+}
+
+/* ---- what clients ask: each waits for the daemon's answer */
+
+typedef struct { int op; void *done, *data; uint32_t id; } waiting;
+
+static waiting *table;
+static size_t waits, room;
+static uint32_t last_id;
+static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+
+static frame ask(int op, void *done, void *data) {
+	pthread_mutex_lock(&asking);
+	if (waits == room) {
+		room = 2 * room + 64;
+		table = sure(realloc(table, room * sizeof *table));
+	}
+	uint32_t id = ++last_id;
+	table[waits++] = (waiting){op, done, data, id};
+	pthread_mutex_unlock(&asking);
+	frame f = {0};
+	put_byte(&f, op);
+	put_number(&f, id);
+	return f;
+}
+
+static bool answered(uint32_t id, waiting *w) {
+	bool found = false;
+	pthread_mutex_lock(&asking);
+	for (size_t i = 0; i < waits && !found; i++)
+		if (table[i].id == id) {
+			*w = table[i];
+			table[i] = table[--waits];
+			found = true;
+		}
+	pthread_mutex_unlock(&asking);
+	return found;
+}
+
+static pmix_status connected2(const pmix_proc *p, void *object, pmix_info *infos, size_t n, op_done done, void *data) {
+	frame f = ask(UP_CONNECTED, done, data);
+	put_proc(&f, p);
+	send_frame(&f);
+	return SUCCESS;
+}
+
+static pmix_status connected(const pmix_proc *p, void *object, op_done done, void *data) {
+	return connected2(p, object, NULL, 0, done, data);
+}
+
+static pmix_status finalized(const pmix_proc *p, void *object, op_done done, void *data) {
+	frame f = ask(UP_FINALIZED, done, data);
+	put_proc(&f, p);
+	send_frame(&f);
+	return SUCCESS;
+}
+
+static pmix_status aborting(const pmix_proc *p, void *object, int status, const char *words, pmix_proc *procs, size_t n, op_done done, void *data) {
+	frame f = ask(UP_ABORT, done, data);
+	put_proc(&f, p);
+	put_number(&f, status);
+	put_text(&f, words);
+	send_frame(&f);
+	return SUCCESS;
+}
+
+static pmix_status fence(const pmix_proc *procs, size_t n, const pmix_info *infos, size_t ninfo, char *bytes, size_t size, modex_done done, void *data) {
+	frame f = ask(UP_FENCE, done, data);
+	put_procs(&f, procs, n);
+	put_infos(&f, infos, ninfo);
+	put_bytes(&f, bytes, size);
+	send_frame(&f);
+	free(bytes);
+	return SUCCESS;
+}
+
+static pmix_status direct_modex(const pmix_proc *p, const pmix_info *infos, size_t n, modex_done done, void *data) {
+	frame f = ask(UP_MODEX, done, data);
+	put_proc(&f, p);
+	put_infos(&f, infos, n);
+	send_frame(&f);
+	return SUCCESS;
+}
+
+static pmix_status publish(const pmix_proc *p, const pmix_info *infos, size_t n, op_done done, void *data) {
+	frame f = ask(UP_PUBLISH, done, data);
+	put_proc(&f, p);
+	put_infos(&f, infos, n);
+	for (size_t i = 0; i < n; i++)
+		put_packed(&f, (void *)&infos[i].value, 1, T_VALUE);
+	send_frame(&f);
+	return SUCCESS;
+}
+
+static pmix_status lookup(const pmix_proc *p, char **keys, const pmix_info *infos, size_t n, lookup_done done, void *data) {
+	frame f = ask(UP_LOOKUP, done, data);
+	put_infos(&f, infos, n);
+	put_texts(&f, keys);
+	send_frame(&f);
+	return SUCCESS;
+}
+
+static pmix_status unpublish(const pmix_proc *p, char **keys, const pmix_info *infos, size_t n, op_done done, void *data) {
+	frame f = ask(UP_UNPUBLISH, done, data);
+	put_proc(&f, p);
+	put_texts(&f, keys);
+	send_frame(&f);
+	return SUCCESS;
+}
+
+static pmix_status spawn(const pmix_proc *p, const pmix_info *infos, size_t n, const pmix_app *apps, size_t napps, spawn_done done, void *data) {
+	frame f = ask(UP_SPAWN, done, data);
+	put_proc(&f, p);
+	put_infos(&f, infos, n);
+	put_number(&f, napps);
+	for (size_t i = 0; i < napps; i++) {
+		put_text(&f, apps[i].cmd);
+		put_texts(&f, apps[i].argv);
+		put_texts(&f, apps[i].env);
+		put_text(&f, apps[i].cwd);
+		put_number(&f, apps[i].maxprocs);
+		put_infos(&f, apps[i].info, apps[i].ninfo);
+	}
+	send_frame(&f);
+	return SUCCESS;
+}
+
+static pmix_status meet(int op, const pmix_proc *procs, size_t n, const pmix_info *infos, size_t ninfo, op_done done, void *data) {
+	frame f = ask(op, done, data);
+	put_procs(&f, procs, n);
+	put_infos(&f, infos, ninfo);
+	send_frame(&f);
+	return SUCCESS;
+}
+
+static pmix_status connecting(const pmix_proc *procs, size_t n, const pmix_info *infos, size_t ninfo, op_done done, void *data) {
+	return meet(UP_CONNECT, procs, n, infos, ninfo, done, data);
+}
+
+static pmix_status disconnecting(const pmix_proc *procs, size_t n, const pmix_info *infos, size_t ninfo, op_done done, void *data) {
+	return meet(UP_DISCONNECT, procs, n, infos, ninfo, done, data);
+}
+
+/* All events come to every node: there is nothing to be registered for. */
+static pmix_status register_events(pmix_status *codes, size_t n, const pmix_info *infos, size_t ninfo, op_done done, void *data) {
+	return OPERATION_SUCCEEDED;
+}
+
+static pmix_status deregister_events(pmix_status *codes, size_t n, op_done done, void *data) { return OPERATION_SUCCEEDED; }
+
+/* It is done when it is told: version 4.2.2 dies of an answer that comes later. */
+static pmix_status notify(pmix_status code, const pmix_proc *source, uint8_t range, pmix_info *infos, size_t n, op_done done, void *data) {
+	frame f = {0};
+	put_byte(&f, UP_NOTIFY);
+	put_number(&f, 0);
+	put_number(&f, code);
+	put_proc(&f, source);
+	put_byte(&f, range);
+	put_number(&f, n);
+	put_packed(&f, infos, n, T_INFO);
+	send_frame(&f);
+	return OPERATION_SUCCEEDED;
+}
+
+static pmix_status query(pmix_proc *p, pmix_query *queries, size_t n, info_done done, void *data) {
+	frame f = ask(UP_QUERY, done, data);
+	put_proc(&f, p);
+	put_number(&f, n);
+	for (size_t i = 0; i < n; i++) {
+		put_texts(&f, queries[i].keys);
+		put_infos(&f, queries[i].qualifiers, queries[i].nqual);
+	}
+	send_frame(&f);
+	return SUCCESS;
+}
+
+/* The answer must not come from within this call: the library holds a lock. It can't, as another thread gives it. */
+static void log_words(const pmix_proc *p, const pmix_info *infos, size_t n, const pmix_info *directives, size_t ndirectives, op_done done, void *data) {
+	frame f = ask(UP_LOG, done, data);
+	put_proc(&f, p);
+	put_infos(&f, infos, n);
+	send_frame(&f);
+}
+
+/* pmix_server_module_t has grown at its end alone, to 256 bytes in version 6: zeros beyond that are "not supported" in all to come. */
+static void *module[64];
+
+static void fill_module(void) {
+	void *common[] = {
+		[0] = connected, [1] = finalized, [2] = aborting, [3] = fence, [4] = direct_modex, [5] = publish, [6] = lookup, [7] = unpublish,
+		[8] = spawn, [9] = connecting, [10] = disconnecting, [11] = register_events, [12] = deregister_events, [14] = notify, [15] = query,
+		[17] = log_words,
+	};
+	memcpy(module, common, sizeof common);
+	if (major >= 4)
+		module[27] = connected2;
+}
+
+static void free_pdata(pmix_pdata *found, uint32_t n) { free(found); } /* their values are small, and the library's to free */
+
+static void answer_lookup(frame *f, pmix_status status, waiting *w) {
+	uint32_t n = get_number(f);
+	if (n > f->used - f->at)
+		f->bad = true, n = 0;
+	pmix_pdata *found = sure(calloc(n + 1, sizeof *found));
+	for (uint32_t i = 0; i < n && !f->bad; i++) {
+		found[i].proc = get_proc(f);
+		get_name(f, found[i].key, LONGEST_KEY);
+		size_t size;
+		char *packed = get_bytes(f, &size);
+		pmix_buffer b = {packed, packed + size, packed, size, size};
+		int32_t one = 1;
+		if (PMIx_Data_unpack(NULL, &b, &found[i].value, &one, T_VALUE) != SUCCESS)
+			status = FAILED;
+		free(packed);
+	}
+	((lookup_done)w->done)(status, found, status == SUCCESS ? n : 0, w->data);
+	free_pdata(found, n);
+}
+
+
+static void release_infos(void *infos) {
+	(void)infos; /* the library may look at them later: a query is rare, and its answer small */
+}
+
+static void take_answer(frame *f, uint32_t id) {
+	waiting w;
+	if (!answered(id, &w))
+		return;
+	pmix_status status = (int32_t)get_number(f);
+	switch (w.op) {
+	case UP_FENCE: case UP_MODEX: {
+		size_t n;
+		char *bytes = get_bytes(f, &n);
+		((modex_done)w.done)(status, n > 0 ? bytes : NULL, n, w.data, free, bytes);
+		break;
+	}
+	case UP_SPAWN: {
+		char nspace[LONGEST_NSPACE + 1];
+		get_name(f, nspace, LONGEST_NSPACE);
+		((spawn_done)w.done)(status, nspace, w.data);
+		break;
+	}
+	case UP_LOOKUP: answer_lookup(f, status, &w); break;
+	case UP_QUERY: {
+		size_t n;
+		pmix_info *infos = get_infos(f, &n);
+		((info_done)w.done)(status, infos, n, w.data, release_infos, infos);
+		break;
+	}
+	default:
+		if (w.done != NULL)
+			((op_done)w.done)(status, w.data);
+	}
+}
+
+/* ---- what the daemon orders */
+
+static void done(uint32_t id, pmix_status status, const void *bytes, size_t n) {
+	frame f = {0};
+	put_byte(&f, UP_DONE);
+	put_number(&f, id);
+	put_number(&f, status);
+	put_bytes(&f, bytes, n);
+	send_frame(&f);
+}
+
+static void op_is_done(pmix_status status, void *id) { done((uintptr_t)id, status, NULL, 0); }
+static void modex_is_done(pmix_status status, char *bytes, size_t n, void *id) { done((uintptr_t)id, status, bytes, n); }
+
+static pmix_status init(frame *f) {
+	size_t n;
+	pmix_info *infos = get_infos(f, &n);
+	pmix_status status = f->bad ? FAILED : PMIx_server_init(module, infos, n);
+	free_infos(infos, n);
+	return status;
+}
+
+/* The answer comes by op_is_done where this is SUCCESS: what is told must live until then, and a job's map is kept with it. */
+static pmix_status add_job(frame *f, void *id) {
+	char nspace[LONGEST_NSPACE + 1];
+	get_name(f, nspace, LONGEST_NSPACE);
+	int local = get_number(f);
+	size_t n;
+	pmix_info *infos = get_infos(f, &n);
+	return f->bad ? FAILED : PMIx_server_register_nspace(nspace, local, infos, n, op_is_done, id);
+}
+
+static void give_environment(frame *f, uint32_t id) {
+	pmix_proc p = get_proc(f);
+	char **env = sure(calloc(1, sizeof *env));
+	pmix_status status = PMIx_server_setup_fork(&p, &env);
+	frame list = {0};
+	put_texts(&list, env);
+	done(id, status, list.bytes, list.used);
+	free(list.bytes);
+	for (char **entry = env; entry != NULL && *entry != NULL; entry++)
+		free(*entry);
+	free(env);
+}
+
+/* An event of another node must not be passed on to where it comes from. */
+static pmix_status tell_event(frame *f, void *id) {
+	pmix_status code = (int32_t)get_number(f);
+	pmix_proc *source = sure(malloc(sizeof *source)); /* the library may look at it later */
+	*source = get_proc(f);
+	uint8_t range = get_byte(f);
+	int32_t n = get_number(f);
+	size_t size;
+	char *packed = get_bytes(f, &size);
+	if (n < 0 || (size_t)n > size)
+		n = 0;
+	pmix_info *infos = sure(calloc(n + 2, sizeof *infos));
+	pmix_buffer b = {packed, packed + size, packed, size, size};
+	if (n > 0 && PMIx_Data_unpack(NULL, &b, infos, &n, T_INFO) != SUCCESS)
+		n = 0;
+	if (n == 0) { /* of the daemon: the process has died */
+		strcpy(infos[n].key, "pmix.evproc");
+		infos[n].value.type = T_PROC;
+		infos[n++].value.data.proc = source;
+	}
+	strcpy(infos[n].key, "pmix.srvr.internal.notify");
+	infos[n].value.type = T_BOOL;
+	infos[n++].value.data.flag = true;
+	free(packed);
+	return PMIx_Notify_event(code, source, range, infos, n, op_is_done, id);
+}
+
+static void obey(frame *f) {
+	int op = get_byte(f);
+	uint32_t id = get_number(f);
+	void *data = (void *)(uintptr_t)id;
+	pmix_status status;
+	switch (op) {
+	case DO_ANSWER: take_answer(f, id); return;
+	case DO_ENVIRONMENT: give_environment(f, id); return;
+	case DO_INIT: {
+		status = init(f);
+		const char *version = PMIx_Get_version();
+		done(id, status, version, strlen(version));
+		return;
+	}
+	case DO_ADD_JOB: status = add_job(f, data); break;
+	case DO_ADD_CLIENT: {
+		pmix_proc p = get_proc(f);
+		status = PMIx_server_register_client(&p, getuid(), getgid(), NULL, op_is_done, data);
+		break;
+	}
+	case DO_REMOVE_JOB: {
+		char nspace[LONGEST_NSPACE + 1];
+		get_name(f, nspace, LONGEST_NSPACE);
+		PMIx_server_deregister_nspace(nspace, op_is_done, data);
+		return;
+	}
+	case DO_MODEX: {
+		pmix_proc p = get_proc(f);
+		status = PMIx_server_dmodex_request(&p, modex_is_done, data);
+		break;
+	}
+	case DO_EVENT: status = tell_event(f, data); break;
+	default: status = NOT_SUPPORTED;
+	}
+	if (status != SUCCESS) /* else the answer comes by itself */
+		done(id, status == OPERATION_SUCCEEDED ? SUCCESS : status, NULL, 0);
+}
+
+int serve_pmix(const char *path, int in, int out) {
+	from_daemon = in, to_daemon = out;
+	library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+	if (library == NULL) {
+		fprintf(stderr, "cannot load %s: %s\n", path, dlerror());
+		return CHILD_UNFIT;
+	}
+	load_symbols();
+	if (missing != NULL) {
+		fprintf(stderr, "cannot use %s as a PMIx server: it has no %s\n", path, missing);
+		return CHILD_UNFIT;
+	}
+	if (sscanf(PMIx_Get_version(), "%*[^0-9]%d", &major) != 1 || major < 3) {
+		fprintf(stderr, "cannot use %s as a PMIx server: it is %.80s, and versions from 3 on are accepted\n", path, PMIx_Get_version());
+		return CHILD_UNFIT;
+	}
+	fill_module();
+	frame f = {0};
+	while (take_frame(&f))
+		obey(&f);
+	PMIx_server_finalize();
+	return 0;
+}

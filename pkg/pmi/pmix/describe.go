@@ -1,0 +1,67 @@
+package pmix
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/pmi"
+)
+
+// describe is a job as a library is told of it on a node. Without the maps and each process's rank, local rank and node rank the
+// MPIs do not come up, Intel's also without the universe's size; the rest is what they ask for in between.
+func describe(job *pmi.Job, node int, dir string) []info {
+	var hosts, byNode []string
+	for place, host := range job.Hosts {
+		if local := job.Local(place); len(local) > 0 {
+			hosts, byNode = append(hosts, host), append(byNode, numbers(local))
+		}
+	}
+	apps := 1
+	if job.Apps != nil {
+		apps = slices.Max(job.Apps) + 1
+	}
+	infos := []info{
+		{"pmix.nmap", typeNodeMap, strings.Join(hosts, ",")}, {"pmix.pmap", typeRankMap, strings.Join(byNode, ";")},
+		{"pmix.job.size", typeUint32, len(job.Nodes)}, {"pmix.univ.size", typeUint32, job.Universe}, {"pmix.max.size", typeUint32, job.Universe},
+		{"pmix.job.napps", typeUint32, apps}, {"pmix.num.nodes", typeUint32, len(hosts)}, {"pmix.jobid", typeString, job.Name},
+		{"pmix.spawned", typeBool, job.Parent != nil}, {"pmix.tmpdir", typeString, dir},
+		{"pmix.nsdir", typeString, filepath.Join(dir, job.Name)},
+	}
+	if job.Parent != nil {
+		infos = append(infos, info{"pmix.parent", typeProc, *job.Parent})
+	}
+	if local := job.Local(node); len(local) > 0 {
+		infos = append(infos, info{"pmix.local.size", typeUint32, len(local)}, info{"pmix.node.size", typeUint32, len(local)},
+			info{"pmix.lpeers", typeString, numbers(local)}, info{"pmix.lldr", typeRank, local[0]}, info{"pmix.nodeid", typeUint32, node})
+	}
+	return append(infos, describeRanks(job)...)
+}
+
+// describeRanks is what is told of each rank.
+func describeRanks(job *pmi.Job) (infos []info) {
+	local, inApp, leader := make(map[int]int), make(map[int]int), make(map[int]int)
+	for rank, node := range job.Nodes {
+		app := job.App(rank)
+		if inApp[app] == 0 {
+			leader[app] = rank
+		}
+		infos = append(infos, info{"pmix.pdata", typeArray, []info{
+			{"pmix.rank", typeRank, rank}, {"pmix.appnum", typeUint32, app}, {"pmix.apprank", typeRank, inApp[app]}, {"pmix.aldr", typeRank, leader[app]},
+			{"pmix.grank", typeRank, rank}, {"pmix.lrank", typeUint16, local[node]}, {"pmix.nrank", typeUint16, local[node]},
+			{"pmix.nodeid", typeUint32, node}, {"pmix.hname", typeString, job.Hosts[node]},
+		}})
+		local[node]++
+		inApp[app]++
+	}
+	return infos
+}
+
+func numbers(list []int) string {
+	words := make([]string, len(list))
+	for i, n := range list {
+		words[i] = strconv.Itoa(n)
+	}
+	return strings.Join(words, ",")
+}

@@ -1,0 +1,213 @@
+package pmix
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/bringupd/bringupd/pkg/pmi"
+)
+
+// What daemon and child say to each other: child/child.h has the same numbers.
+const (
+	upConnected = 1 + iota
+	upFinalized
+	upAbort
+	upFence
+	upModex
+	upPublish
+	upLookup
+	upUnpublish
+	upSpawn
+	upConnect
+	upDisconnect
+	upNotify
+	upQuery
+	upLog
+	upDone
+)
+
+const (
+	doInit = 1 + iota
+	doAddJob
+	doRemoveJob
+	doAddClient
+	doEnvironment
+	doModex
+	doEvent
+	doAnswer
+)
+
+// Types of values, as PMIx numbers them in pmix_common.h, and two of the child's own: lists of which its library makes the maps of a job.
+const (
+	typeBool    = 1
+	typeString  = 3
+	typeUint16  = 13
+	typeUint32  = 14
+	typeProc    = 22
+	typeArray   = 39
+	typeRank    = 40
+	typeNodeMap = 0xfff0
+	typeRankMap = 0xfff1
+)
+
+// wildcard is PMIX_RANK_WILDCARD: all ranks of a job.
+const wildcard = 1<<32 - 2
+
+// longestFrame bounds what is read of a child, in bytes: what all ranks of a node commit at once goes into one.
+const longestFrame = 1 << 30
+
+// frame is one that is being written, after its length.
+type frame []byte
+
+func newFrame(op byte, id uint32) *frame {
+	f := make(frame, 0, 64)
+	f = append(f, op)
+	f = binary.BigEndian.AppendUint32(f, id)
+	return &f
+}
+
+func (f *frame) byte(v byte)       { *f = append(*f, v) }
+func (f *frame) number(v int)      { *f = binary.BigEndian.AppendUint32(*f, uint32(v)) }
+func (f *frame) text(v string)     { f.number(len(v)); *f = append(*f, v...) }
+func (f *frame) bytes(v []byte)    { f.number(len(v)); *f = append(*f, v...) }
+func (f *frame) status(err error)  { f.number(int(statusOf(err))) }
+func (f *frame) proc(p pmi.Proc)   { f.text(p.Job); f.number(rankOf(p.Rank)) }
+func (f *frame) infos(list []info) { f.number(len(list)); f.each(list) }
+
+func (f *frame) each(list []info) {
+	for _, i := range list {
+		f.text(i.key)
+		f.number(i.kind)
+		switch v := i.value.(type) {
+		case string:
+			f.text(v)
+		case int:
+			f.number(v)
+		case bool:
+			f.number(map[bool]int{true: 1}[v])
+		case pmi.Proc:
+			f.proc(v)
+		case []info:
+			f.infos(v)
+		}
+	}
+}
+
+// rankOf is a rank as PMIx has it.
+func rankOf(rank int) int {
+	if rank == pmi.All {
+		return wildcard
+	}
+	return rank
+}
+
+// statusOf is what an error comes to.
+func statusOf(err error) pmi.Status { return pmi.StatusOf(err) }
+
+// info is one that is told to the library.
+type info struct {
+	key   string
+	kind  int
+	value any // string, int, bool, pmi.Proc or []info, by kind
+}
+
+// errBroken is that a frame is not what it should be.
+var errBroken = errors.New("cannot read what the PMIx server says: a frame is broken")
+
+// reader reads a frame's fields. What is not there is empty, and broken.
+type reader struct {
+	left   []byte
+	broken bool
+}
+
+func (r *reader) take(n int) []byte {
+	if n < 0 || n > len(r.left) {
+		r.broken, r.left = true, nil
+		return nil
+	}
+	taken := r.left[:n:n]
+	r.left = r.left[n:]
+	return taken
+}
+
+func (r *reader) byte() byte {
+	if b := r.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *reader) number() uint32 {
+	if b := r.take(4); b != nil {
+		return binary.BigEndian.Uint32(b)
+	}
+	return 0
+}
+
+// signed reads a status.
+func (r *reader) signed() int    { return int(int32(r.number())) }
+func (r *reader) bytes() []byte  { return r.take(int(r.number())) }
+func (r *reader) text() string   { return string(r.bytes()) }
+func (r *reader) count() int     { return min(int(r.number()), len(r.left)) } // each has a byte at least
+func (r *reader) proc() pmi.Proc { return pmi.Proc{Job: r.text(), Rank: r.rank()} }
+
+func (r *reader) rank() int {
+	if rank := r.number(); rank != wildcard {
+		return int(rank)
+	}
+	return pmi.All
+}
+
+func (r *reader) procs() (procs []pmi.Proc) {
+	for range r.count() {
+		procs = append(procs, r.proc())
+	}
+	return procs
+}
+
+func (r *reader) texts() (texts []string) {
+	for range r.count() {
+		texts = append(texts, r.text())
+	}
+	return texts
+}
+
+// told is what comes with a question, by its keys in their order.
+type told []struct{ key, value string }
+
+func (r *reader) infos() (infos told) {
+	for range r.count() {
+		infos = append(infos, struct{ key, value string }{r.text(), r.text()})
+	}
+	return infos
+}
+
+// of returns the value of a key, and whether it is there.
+func (t told) of(key string) (value string, is bool) {
+	for _, i := range t {
+		if i.key == key {
+			return i.value, true
+		}
+	}
+	return "", false
+}
+
+// readFrame reads the next frame.
+func readFrame(from io.Reader) (op byte, id uint32, r *reader, err error) {
+	var length [4]byte
+	if _, err := io.ReadFull(from, length[:]); err != nil {
+		return 0, 0, nil, err
+	}
+	n := binary.BigEndian.Uint32(length[:])
+	if n < 5 || n > longestFrame {
+		return 0, 0, nil, fmt.Errorf("%w: it has %d bytes", errBroken, n)
+	}
+	bytes := make([]byte, n)
+	if _, err := io.ReadFull(from, bytes); err != nil {
+		return 0, 0, nil, err
+	}
+	r = &reader{left: bytes}
+	return r.byte(), r.number(), r, nil
+}

@@ -1,0 +1,520 @@
+// Package pmix serves PMIx to the ranks of one node, by a libpmix that a child loads: Open MPI comes up by it. The child decides nothing; who the
+// ranks are, and what becomes of what they ask, is told by the daemon.
+package pmix
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/pmi"
+	"github.com/bringupd/bringupd/pkg/prose"
+)
+
+// ChildCommand is the subcommand that serves, which gets the library's path.
+const ChildCommand = "pmix-child"
+
+// Peers is what the ranks of one node ask of the others: a *pmi.Node.
+type Peers interface {
+	Gather(ctx context.Context, kind pmi.Meet, of []pmi.Proc, data []byte) ([]byte, error)
+	Modex(ctx context.Context, of pmi.Proc) ([]byte, error)
+	Publish(ctx context.Context, entries []pmi.Entry) error
+	Lookup(ctx context.Context, keys []string, wait bool) ([]pmi.Entry, error)
+	Unpublish(ctx context.Context, by pmi.Proc, keys []string) error
+}
+
+// Jobs is who makes new jobs, and tells other nodes of events: a *pmi.Node.
+type Jobs interface {
+	Spawn(ctx context.Context, s pmi.Spawn) (job string, err error)
+	Notify(ctx context.Context, event pmi.Event) error
+}
+
+// Config is what a server needs.
+type Config struct {
+	Program string // that has the ChildCommand; empty: the one that runs
+	Library Library
+	Environ []string // of the child
+	Node    int      // this node's place in the team
+	Host    string
+	Dir     string // of this user alone, where the library keeps its files
+	Peers   Peers
+	Jobs    Jobs
+	// Abort is told that a rank wants the job to end, and must not wait.
+	Abort func(by pmi.Proc, code int, words string)
+	// Said is told what a rank has the server print; isErr: on standard error. It must not wait.
+	Said func(by pmi.Proc, text string, isErr bool)
+	Log  *zap.Logger
+}
+
+// Server is the child, and what is known of its clients. Its methods may be called at the same time.
+type Server struct {
+	cfg   Config
+	ctx   context.Context // of what clients ask; over when the child is
+	stop  context.CancelFunc
+	child *exec.Cmd
+	in    io.WriteCloser
+	said  tail
+	tasks sync.WaitGroup
+	done  chan struct{} // closed once the child has ended
+	err   error         // set before that
+
+	writing sync.Mutex
+	mu      sync.Mutex
+	last    uint32
+	waiting map[uint32]chan outcome
+	clients map[pmi.Proc]*client
+	jobs    map[string]*pmi.Job
+}
+
+// outcome is what came of an order.
+type outcome struct {
+	status pmi.Status
+	data   []byte
+}
+
+// client is a rank that has spoken.
+type client struct{ finalized bool }
+
+const (
+	// startTime is how long a library may take to start; on a busy machine of two processors it was 0.2 s.
+	startTime = 10 * time.Second
+	// endTime is how long it may take to end.
+	endTime = 2 * time.Second
+)
+
+// Start starts the child. What it serves ends with ctx or Stop.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	s := &Server{
+		cfg: cfg, done: make(chan struct{}), waiting: make(map[uint32]chan outcome), clients: make(map[pmi.Proc]*client), jobs: make(map[string]*pmi.Job),
+	}
+	s.ctx, s.stop = context.WithCancel(ctx)
+	program := cfg.Program
+	if program == "" {
+		program = "/proc/self/exe"
+	}
+	s.child = &exec.Cmd{
+		Path: program, Args: []string{"bringupd", ChildCommand, "--pmix=" + cfg.Library.Path}, Env: append(cfg.Environ, cfg.Library.environ()...),
+		Dir: "/", Stderr: &s.said, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}
+	in, err := s.child.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.child.StdoutPipe()
+	if err == nil {
+		err = s.child.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot start the PMIx server: %w", err)
+	}
+	s.in = in
+	s.tasks.Go(func() { s.listen(out) })
+	starting, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	version, err := s.order(starting, doInit, func(f *frame) {
+		f.infos([]info{
+			{"pmix.srv.nspace", typeString, "bringupd-server"}, {"pmix.srv.rank", typeRank, cfg.Node}, {"pmix.hname", typeString, cfg.Host},
+			{"pmix.srvr.tmpdir", typeString, cfg.Dir}, {"pmix.sys.tmpdir", typeString, cfg.Dir},
+		})
+	})
+	if err != nil {
+		s.Stop()
+		return nil, fmt.Errorf("cannot start a PMIx server by %s: %w", cfg.Library.Path, err)
+	}
+	cfg.Log.Info("PMIx is served", zap.String("library", cfg.Library.Path), zap.ByteString("version", version))
+	return s, nil
+}
+
+// Done is closed once the child has ended; Err then says how.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Err returns how the child has ended, where it should not have; nil before Done.
+func (s *Server) Err() error {
+	if !pause.Until(s.done, 0) {
+		return nil
+	}
+	return s.err
+}
+
+// Stop ends the child, within seconds, and waits for all that the server has begun.
+func (s *Server) Stop() {
+	s.stop()
+	_ = s.in.Close()
+	if !pause.Until(s.done, endTime) {
+		_ = s.child.Process.Kill()
+	}
+	s.tasks.Wait()
+}
+
+// listen takes in what the child says until it ends.
+func (s *Server) listen(out io.Reader) {
+	var broken error
+	for {
+		op, id, r, err := readFrame(out)
+		if errors.Is(err, errBroken) {
+			broken = err
+			_ = s.child.Process.Kill()
+		}
+		if err != nil {
+			break
+		}
+		s.hear(op, id, r)
+	}
+	ended := s.child.Wait()
+	if s.ctx.Err() == nil {
+		s.err = fmt.Errorf("the PMIx server died: %v%s", errors.Join(broken, ended), s.said.after(": "))
+	}
+	s.stop()
+	s.mu.Lock()
+	waiting := s.waiting
+	s.waiting = nil
+	s.mu.Unlock()
+	close(s.done)
+	for _, to := range waiting {
+		close(to)
+	}
+}
+
+// hear takes in one frame. What is asked is done on a goroutine of its own: it may wait for other nodes.
+func (s *Server) hear(op byte, id uint32, r *reader) {
+	if op == upDone {
+		o := outcome{pmi.Status(r.signed()), r.bytes()}
+		s.mu.Lock()
+		to := s.waiting[id]
+		delete(s.waiting, id)
+		s.mu.Unlock()
+		if to != nil {
+			to <- o
+		}
+		return
+	}
+	answer, err := s.asked(op, r)
+	if r.broken {
+		err = errBroken
+	}
+	if err != nil {
+		answer = refuse(err)
+	}
+	s.tasks.Go(func() { s.answer(op, id, answer) })
+}
+
+// answer has a question answered, and tells the child.
+func (s *Server) answer(op byte, id uint32, answer func(ctx context.Context, f *frame) error) {
+	rest := make(frame, 0)
+	err := answer(s.ctx, &rest)
+	if op == upNotify { // the child does not wait
+		return
+	}
+	f := newFrame(doAnswer, id)
+	f.status(err)
+	if err != nil {
+		rest = nothing(op)
+	}
+	*f = append(*f, rest...)
+	s.send(*f)
+}
+
+// nothing is what follows the status of an answer that is an error.
+func nothing(op byte) (f frame) {
+	switch op {
+	case upFence, upModex, upSpawn, upLookup, upQuery:
+		f.number(0)
+	}
+	return f
+}
+
+func (s *Server) send(f frame) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	length := binary.BigEndian.AppendUint32(nil, uint32(len(f)))
+	_, _ = s.in.Write(append(length, f...)) // a child that does not read has ended, or will be
+}
+
+// order has the child do something and waits for what comes of it until ctx ends.
+func (s *Server) order(ctx context.Context, op byte, fields func(*frame)) ([]byte, error) {
+	to := make(chan outcome, 1)
+	s.mu.Lock()
+	if s.waiting == nil {
+		s.mu.Unlock()
+		return nil, s.gone()
+	}
+	s.last++
+	id := s.last
+	s.waiting[id] = to
+	s.mu.Unlock()
+	f := newFrame(op, id)
+	fields(f)
+	s.send(*f)
+	select {
+	case o, ok := <-to:
+		switch {
+		case !ok:
+			return nil, s.gone()
+		case o.status != 0:
+			return nil, o.status
+		}
+		return o.data, nil
+	case <-ctx.Done():
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.waiting, id)
+		return nil, fmt.Errorf("cannot wait for the PMIx server any longer: %w", context.Cause(ctx))
+	}
+}
+
+func (s *Server) gone() error {
+	<-s.done
+	if s.err != nil {
+		return s.err
+	}
+	return errors.New("the PMIx server has ended")
+}
+
+// Add has a job served, also one without ranks on this node: others may meet it.
+func (s *Server) Add(ctx context.Context, job *pmi.Job) error {
+	s.mu.Lock()
+	s.jobs[job.Name] = job
+	s.mu.Unlock()
+	local := job.Local(s.cfg.Node)
+	_, err := s.order(ctx, doAddJob, func(f *frame) {
+		f.text(job.Name)
+		f.number(len(local))
+		f.infos(describe(job, s.cfg.Node, s.cfg.Dir))
+	})
+	for _, rank := range local {
+		if err == nil {
+			_, err = s.order(ctx, doAddClient, func(f *frame) { f.proc(pmi.Proc{Job: job.Name, Rank: rank}) })
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cannot serve PMIx to %s: %w", job.Name, err)
+	}
+	return nil
+}
+
+// Remove forgets a job.
+func (s *Server) Remove(ctx context.Context, job string) error {
+	_, err := s.order(ctx, doRemoveJob, func(f *frame) { f.text(job) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.jobs, job)
+	for p := range s.clients {
+		if p.Job == job {
+			delete(s.clients, p)
+		}
+	}
+	return err
+}
+
+// Fork returns the variables, NAME=VALUE, by which a rank finds its server.
+func (s *Server) Fork(ctx context.Context, rank pmi.Proc) ([]string, error) {
+	list, err := s.order(ctx, doEnvironment, func(f *frame) { f.proc(rank) })
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{left: list}
+	env := r.texts()
+	if r.broken {
+		return nil, errBroken
+	}
+	return env, nil
+}
+
+// Modex returns what a rank of this node has committed, once it has.
+func (s *Server) Modex(ctx context.Context, of pmi.Proc) ([]byte, error) {
+	return s.order(ctx, doModex, func(f *frame) { f.proc(of) })
+}
+
+// Tell tells the ranks here of an event on another node.
+func (s *Server) Tell(ctx context.Context, e pmi.Event) error {
+	_, err := s.order(ctx, doEvent, func(f *frame) {
+		f.number(e.Code)
+		f.proc(e.Source)
+		f.byte(byte(e.Range))
+		f.number(e.Count)
+		f.bytes(e.Info)
+	})
+	return err
+}
+
+// rangeSession is PMIX_RANGE_SESSION: all of the allocation.
+const rangeSession = 4
+
+// DeathOf is the event that a rank has died.
+func DeathOf(rank pmi.Proc) pmi.Event {
+	return pmi.Event{Code: int(pmi.Aborted), Source: rank, Range: rangeSession}
+}
+
+// Spoke tells whether a rank has been a client, and whether it has taken its leave.
+func (s *Server) Spoke(rank pmi.Proc) (spoke, finalized bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.clients[rank]
+	return c != nil, c != nil && c.finalized
+}
+
+// asked returns how a question is to be answered. It is read at once, in the order of the questions.
+func (s *Server) asked(op byte, r *reader) (func(ctx context.Context, f *frame) error, error) {
+	switch op {
+	case upConnected, upFinalized:
+		s.note(r.proc(), op == upFinalized)
+		return agree, nil
+	case upAbort:
+		by, code, words := r.proc(), r.signed(), r.text()
+		s.cfg.Abort(by, code, words)
+		return agree, nil
+	case upFence, upConnect, upDisconnect:
+		return s.meet(op, r), nil
+	case upModex:
+		of, with := r.proc(), r.infos()
+		return bounded(with, func(ctx context.Context, f *frame) error {
+			data, err := s.cfg.Peers.Modex(ctx, of)
+			f.bytes(data)
+			return err
+		}), nil
+	case upPublish, upLookup, upUnpublish:
+		return s.board(op, r), nil
+	case upSpawn:
+		order := readSpawn(r)
+		return func(ctx context.Context, f *frame) error {
+			job, err := s.cfg.Jobs.Spawn(ctx, order)
+			f.text(job)
+			return err
+		}, nil
+	case upNotify:
+		e := pmi.Event{Code: r.signed(), Source: r.proc(), Range: int(r.byte()), Count: int(r.number()), Info: r.bytes()}
+		return func(ctx context.Context, _ *frame) error { return s.cfg.Jobs.Notify(ctx, e) }, nil
+	case upQuery:
+		return s.query(r), nil
+	case upLog:
+		by, with := r.proc(), r.infos()
+		return func(context.Context, *frame) error { return s.print(by, with) }, nil
+	}
+	return nil, fmt.Errorf("cannot do %d: %w", op, pmi.NotSupported)
+}
+
+func agree(context.Context, *frame) error { return nil }
+
+func refuse(err error) func(context.Context, *frame) error {
+	return func(context.Context, *frame) error { return err }
+}
+
+// bounded has a question answered within the time that comes with it.
+func bounded(with told, answer func(ctx context.Context, f *frame) error) func(context.Context, *frame) error {
+	text, _ := with.of("pmix.timeout")
+	seconds, err := strconv.Atoi(text)
+	if err != nil || seconds <= 0 {
+		return answer
+	}
+	return func(ctx context.Context, f *frame) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second)
+		defer cancel()
+		return answer(ctx, f)
+	}
+}
+
+func (s *Server) note(who pmi.Proc, finalized bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clients[who] = &client{finalized}
+}
+
+// meet is a fence, or one that connects or disconnects jobs: those bring nothing.
+func (s *Server) meet(op byte, r *reader) func(context.Context, *frame) error {
+	of, with := r.procs(), r.infos()
+	kind := map[byte]pmi.Meet{upFence: pmi.Fence, upConnect: pmi.Connect, upDisconnect: pmi.Disconnect}[op]
+	var data []byte
+	if op == upFence {
+		data = r.bytes()
+	}
+	return bounded(with, func(ctx context.Context, f *frame) error {
+		all, err := s.cfg.Peers.Gather(ctx, kind, of, data)
+		if op == upFence {
+			f.bytes(all)
+		}
+		return err
+	})
+}
+
+// board is what is published.
+func (s *Server) board(op byte, r *reader) func(context.Context, *frame) error {
+	switch op {
+	case upPublish:
+		by, with := r.proc(), r.infos()
+		var entries []pmi.Entry
+		persistence, _ := with.of("pmix.persist")
+		for _, i := range with {
+			if value := r.bytes(); !isOwn(i.key) {
+				entries = append(entries, pmi.Entry{Key: i.key, By: by, Value: value, Once: persistence == firstRead})
+			}
+		}
+		return func(ctx context.Context, _ *frame) error { return s.cfg.Peers.Publish(ctx, entries) }
+	case upLookup:
+		with, keys := r.infos(), r.texts()
+		_, wait := with.of("pmix.wait")
+		return bounded(with, func(ctx context.Context, f *frame) error {
+			entries, err := s.cfg.Peers.Lookup(ctx, keys, wait)
+			f.number(len(entries))
+			for _, e := range entries {
+				f.proc(e.By)
+				f.text(e.Key)
+				f.bytes(e.Value)
+			}
+			return err
+		})
+	}
+	by, keys := r.proc(), r.texts()
+	return func(ctx context.Context, _ *frame) error { return s.cfg.Peers.Unpublish(ctx, by, keys) }
+}
+
+// print passes on what a rank wants logged; anywhere but where it would print itself is not supported.
+func (s *Server) print(by pmi.Proc, with told) error {
+	printed := false
+	for _, i := range with {
+		if i.key == "pmix.log.stdout" || i.key == "pmix.log.stderr" {
+			s.cfg.Said(by, i.value, i.key == "pmix.log.stderr")
+			printed = true
+		}
+	}
+	if !printed {
+		return fmt.Errorf("cannot log: %w", pmi.NotSupported)
+	}
+	return nil
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+const longestTail = 2048
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, p...)
+	t.kept = t.kept[max(0, len(t.kept)-longestTail):]
+	return len(p), nil
+}
+
+// after returns what was kept, on a line, after a word; nothing where there is nothing.
+func (t *tail) after(word string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if text := bytes.TrimSpace(t.kept); len(text) > 0 {
+		return word + prose.Line(string(text), longestTail)
+	}
+	return ""
+}
