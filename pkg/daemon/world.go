@@ -27,6 +27,7 @@ import (
 // local is what a node has of the world. Before there are ranks it is nothing.
 type local struct {
 	layout binding.Node // what there is for ranks; the sequence's
+	pmix   *world.PMIx  // the sequence's
 	here   atomic.Pointer[world.Node]
 	call   func(ctx context.Context) (io.ReadWriteCloser, error) // to where ranks meet
 }
@@ -37,6 +38,7 @@ func (n *node) survey() (err error) {
 	if !n.cfg.World.Wanted() {
 		return nil
 	}
+	n.pmix = world.StartPMIx(&n.cfg, n.private.Dir, n.Background, n.Log)
 	if n.layout, err = n.cfg.Play.Layout(n.cards.Topology(), roles.EnvironmentOf(n.cfg.Environ)); err != nil {
 		return health.Failed(health.Launch, "cannot run ranks on %s: %v", n.name(n.id.Rank), err)
 	}
@@ -97,7 +99,7 @@ func (h *head) planRanks(ctx context.Context) error {
 		}
 		return h.hostsOf(nodes)
 	})
-	if uneven != "" {
+	if uneven != "" && h.cfg.World.Total == 0 { // who tells how many in all knows
 		h.Log.Warn(uneven)
 	}
 	address, _ := h.cfg.Address()
@@ -179,7 +181,7 @@ func (w *worker) joinWorld(ctx context.Context) error {
 func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRecord) error {
 	here := world.Open(ctx, world.Config{
 		Config: &n.cfg, Record: record, Place: place.rank, Host: n.id.Host, Run: n.Dir.Name(), Job: world.JobName(n.Dir.Name(), n.Dir.Nonce()), Base: func() []string { return n.ranksEnv(place, record) },
-		Layout: n.layout, Kinds: n.kinds(), Children: n.children, Background: n.Background, Trail: n.Trail, Log: n.Log,
+		Layout: n.layout, Kinds: n.kinds(), PMIx: n.pmix, Children: n.children, Background: n.Background, Trail: n.Trail, Log: n.Log,
 		Private: n.private.Dir, Dial: n.call,
 	})
 	n.here.Store(here)

@@ -109,7 +109,8 @@ func (c *Crew) start(ctx context.Context, rank Rank) (*process.Child, Fit, error
 		return nil, fit, context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, fit, health.Failed(service.Unstarted(err), "cannot start rank %d on %s: %v", rank.Rank, c.Node, err)
+		return nil, fit, health.Failed(service.Unstarted(err), "cannot start %s on %s: %v",
+			service.Rank(rank.Rank), c.Node, strings.TrimPrefix(err.Error(), "cannot start "+service.Rank(rank.Rank)+": "))
 	}
 	c.mu.Lock()
 	if c.running == nil {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -38,6 +37,7 @@ type Config struct {
 	Layout binding.Node
 	Kinds  binding.Kinds // to what ranks are bound
 
+	PMIx     *PMIx
 	Children *service.Children
 	// Background runs a task that the daemon waits for.
 	Background func(task func(ctx context.Context))
@@ -115,7 +115,7 @@ func (n *Node) serve(ctx context.Context) error {
 	if n.cfg.Play.Ranks != nil {
 		return nil
 	}
-	if err := n.served.start(); err != nil {
+	if err := n.served.start(ctx); err != nil {
 		return err
 	}
 	return n.mpi.Add(ctx, JobOf(n.plan, n.cfg.Record, n.cfg.Job))
@@ -152,18 +152,6 @@ func JobOf(plan ranks.Plan, record *signal.RanksRecord, name string) *pmi.Job {
 	}
 	job.Universe = max(job.Universe, len(job.Nodes))
 	return job
-}
-
-// distinct are the names of the nodes, where no two are alike: several daemons may have one machine, and an MPI takes those of one name for one
-// node.
-func distinct(hosts []string) []string {
-	names, seen := slices.Clone(hosts), make(map[string]int)
-	for node, host := range hosts {
-		if seen[host]++; seen[host] > 1 {
-			names[node] = fmt.Sprintf("%s-%d", host, seen[host])
-		}
-	}
-	return names
 }
 
 // crew are those of a plan's ranks that run here. spawned is by whom they were; nil: the run begins with them.

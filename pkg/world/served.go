@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,7 +16,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/pmi/pmi1"
 	"github.com/bringupd/bringupd/pkg/pmi/pmix"
 	"github.com/bringupd/bringupd/pkg/ranks"
-	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // servers are who serve MPI to the ranks of this node, in each protocol at once: which of them a rank speaks is the affair of the MPI that it
@@ -27,7 +23,6 @@ import (
 type servers struct {
 	n    *Node
 	pmix *pmix.Server // nil: there is none
-	dir  string       // its own
 
 	mu     sync.Mutex
 	spaces map[string]*pmi1.Space // by job, guarded by mu
@@ -45,47 +40,28 @@ type given struct {
 	parted func() string // see ranks.Fit
 }
 
-// start starts the server of PMIx, where there is to be one. It goes on until stop: when ranks have ended, it removes what they leave. Without a libpmix ranks have PMI-1 alone, which not every MPI
-// speaks: that is an error only where one was asked for.
-func (s *servers) start() error {
+// start has ranks served PMIx by the server that was begun before, where there is one. It goes on until stop: when ranks have ended, it removes
+// what they leave. Without a libpmix ranks have PMI-1 alone, which not every MPI speaks: that is an error only where one was asked for.
+func (s *servers) start(ctx context.Context) error {
 	cfg := &s.n.cfg
-	if cfg.World.PMIx == pmix.Off || cfg.World.PMIx == "" {
-		return nil
-	}
-	failed := func(err error) error {
-		if cfg.World.PMIx != pmix.Auto {
-			return health.Failed(health.Launch, "cannot serve MPI on %s: %v", cfg.Host, err)
-		}
+	server, err := cfg.PMIx.await(ctx)
+	switch {
+	case err != nil && cfg.World.PMIx != pmix.Auto:
+		return health.Failed(health.Launch, "cannot serve MPI on %s: %v", cfg.Host, err)
+	case err != nil:
 		cfg.Log.Info("ranks are served PMI-1 and no PMIx, which Open MPI needs", zap.Error(err))
 		return nil
+	case server == nil:
+		return nil
 	}
-	path, _ := roles.EnvironmentOf(cfg.Base())("PATH")
-	library, err := pmix.Find(cfg.World.PMIx, cfg.Driver[0], path)
-	if err != nil {
-		return failed(err)
-	}
-	dir, err := cfg.Private()
-	if err != nil {
-		return failed(err)
-	}
-	s.dir = filepath.Join(dir, "pmix")
-	if err := os.Mkdir(s.dir, 0o700); err != nil {
-		return failed(err)
-	}
-	s.pmix, err = pmix.Start(context.WithoutCancel(s.n.over), pmix.Config{
-		Library: library, Environ: withoutPMI(os.Environ()), Node: cfg.Place, Host: distinct(cfg.Record.Hosts)[cfg.Place], Dir: s.dir, Peers: s.n.mpi, Jobs: jobs{s.n}, Log: cfg.Log,
+	s.pmix = server
+	server.Serve(pmix.Clients{
+		Node: cfg.Place, Peers: s.n.mpi, Jobs: jobs{s.n}, Said: s.print,
 		Abort: func(by pmi.Proc, code int, words string) { s.n.meet.Abort(s.n.mpi.Number(by), code, words) },
-		Said:  s.print,
 	})
-	if err != nil {
-		return failed(err)
-	}
 	cfg.Background(func(ctx context.Context) {
-		if !pause.Await(ctx, s.pmix.Done()) {
-			s.pmix.Stop()
-		}
-		if err := s.pmix.Err(); err != nil {
-			s.n.end(health.Failed(health.ServiceDied, "cannot serve MPI on %s any longer: %v", cfg.Host, err))
+		if pause.Await(ctx, server.Done()) && server.Err() != nil {
+			s.n.end(health.Failed(health.ServiceDied, "cannot serve MPI on %s any longer: %v", cfg.Host, server.Err()))
 		}
 	})
 	return nil
@@ -110,11 +86,6 @@ func (j jobs) Spawn(ctx context.Context, s pmi.Spawn) (string, error) {
 		j.end(health.Failed(health.Launch, "rank %d on %s: %v", j.mpi.Number(s.By), j.cfg.Host, err))
 	}
 	return name, err
-}
-
-// withoutPMI is an environment without what another server has told us.
-func withoutPMI(environ []string) []string {
-	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return strings.HasPrefix(entry, "PMIX_") })
 }
 
 // print passes on what a rank has its server print.

@@ -107,15 +107,13 @@ func pairs(fields map[string]string, keys, values string) map[string]string {
 
 func (v *visit) spawn(ctx context.Context, blocks []wire.Message) string {
 	s, err := spawnOf(v.proc(), blocks)
-	var job string
 	if err == nil {
-		job, err = v.cfg.Peers.Spawn(ctx, s)
+		_, err = v.cfg.Peers.Spawn(ctx, s)
 	}
 	if err != nil {
 		v.log.Warn("an MPI rank cannot spawn processes", zap.Error(err))
 		return refuse("spawn_result", err.Error())
 	}
-	v.log.Info("an MPI rank has spawned processes", zap.String("spawned", job))
 	return agree("spawn_result", codes(s)...)
 }
 

@@ -45,21 +45,27 @@ type Config struct {
 	Program string // that has the ChildCommand; empty: the one that runs
 	Library Library
 	Environ []string // of the child
-	Node    int      // this node's place in the team
+	Number  int      // that no other node's server has
 	Host    string
 	Dir     string // of this user alone, where the library keeps its files
-	Peers   Peers
-	Jobs    Jobs
+	Log     *zap.Logger
+}
+
+// Clients is what becomes of what ranks ask.
+type Clients struct {
+	Node  int // this node's place in the team
+	Peers Peers
+	Jobs  Jobs
 	// Abort is told that a rank wants the job to end, and must not wait.
 	Abort func(by pmi.Proc, code int, words string)
 	// Said is told what a rank has the server print; isErr: on standard error. It must not wait.
 	Said func(by pmi.Proc, text string, isErr bool)
-	Log  *zap.Logger
 }
 
 // Server is the child, and what is known of its clients. Its methods may be called at the same time.
 type Server struct {
-	cfg   Config
+	cfg Config
+	Clients
 	ctx   context.Context // of what clients ask; over when the child is
 	stop  context.CancelFunc
 	child *exec.Cmd
@@ -124,7 +130,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	defer cancel()
 	version, err := s.order(starting, doInit, func(f *frame) {
 		f.infos([]info{
-			{"pmix.srv.nspace", typeString, "bringupd-server"}, {"pmix.srv.rank", typeRank, cfg.Node}, {"pmix.hname", typeString, cfg.Host},
+			{"pmix.srv.nspace", typeString, "bringupd-server"}, {"pmix.srv.rank", typeRank, cfg.Number}, {"pmix.hname", typeString, cfg.Host},
 			{"pmix.srvr.tmpdir", typeString, cfg.Dir}, {"pmix.sys.tmpdir", typeString, cfg.Dir},
 		})
 	})
@@ -132,7 +138,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		s.Stop()
 		return nil, fmt.Errorf("cannot start a PMIx server by %s: %w", cfg.Library.Path, err)
 	}
-	cfg.Log.Info("PMIx is served", zap.String("library", cfg.Library.Path), zap.ByteString("version", version))
+	cfg.Log.Debug("PMIx is served", zap.String("library", cfg.Library.Path), zap.ByteString("version", version))
 	return s, nil
 }
 
@@ -281,16 +287,19 @@ func (s *Server) gone() error {
 	return errors.New("the PMIx server has ended")
 }
 
+// Serve says what becomes of what ranks ask. It is called once, before any Add.
+func (s *Server) Serve(clients Clients) { s.Clients = clients }
+
 // Add has a job served, also one without ranks on this node: others may meet it.
 func (s *Server) Add(ctx context.Context, job *pmi.Job) error {
 	s.mu.Lock()
 	s.jobs[job.Name] = job
 	s.mu.Unlock()
-	local := job.Local(s.cfg.Node)
+	local := job.Local(s.Node)
 	_, err := s.order(ctx, doAddJob, func(f *frame) {
 		f.text(job.Name)
 		f.number(len(local))
-		f.infos(describe(job, s.cfg.Node, s.cfg.Dir))
+		f.infos(describe(job, s.Node, s.cfg.Dir))
 	})
 	for _, rank := range local {
 		if err == nil {
@@ -372,14 +381,14 @@ func (s *Server) asked(op byte, r *reader) (func(ctx context.Context, f *frame) 
 		return agree, nil
 	case upAbort:
 		by, code, words := r.proc(), r.signed(), r.text()
-		s.cfg.Abort(by, code, words)
+		s.Abort(by, code, words)
 		return agree, nil
 	case upFence, upConnect, upDisconnect:
 		return s.meet(op, r), nil
 	case upModex:
 		of, with := r.proc(), r.infos()
 		return bounded(with, func(ctx context.Context, f *frame) error {
-			data, err := s.cfg.Peers.Modex(ctx, of)
+			data, err := s.Peers.Modex(ctx, of)
 			f.bytes(data)
 			return err
 		}), nil
@@ -388,13 +397,13 @@ func (s *Server) asked(op byte, r *reader) (func(ctx context.Context, f *frame) 
 	case upSpawn:
 		order := readSpawn(r)
 		return func(ctx context.Context, f *frame) error {
-			job, err := s.cfg.Jobs.Spawn(ctx, order)
+			job, err := s.Jobs.Spawn(ctx, order)
 			f.text(job)
 			return err
 		}, nil
 	case upNotify:
 		e := pmi.Event{Code: r.signed(), Source: r.proc(), Range: int(r.byte()), Count: int(r.number()), Info: r.bytes()}
-		return func(ctx context.Context, _ *frame) error { return s.cfg.Jobs.Notify(ctx, e) }, nil
+		return func(ctx context.Context, _ *frame) error { return s.Jobs.Notify(ctx, e) }, nil
 	case upQuery:
 		return s.query(r), nil
 	case upLog:
@@ -439,7 +448,7 @@ func (s *Server) meet(op byte, r *reader) func(context.Context, *frame) error {
 		data = r.bytes()
 	}
 	return bounded(with, func(ctx context.Context, f *frame) error {
-		all, err := s.cfg.Peers.Gather(ctx, kind, of, data)
+		all, err := s.Peers.Gather(ctx, kind, of, data)
 		if op == upFence {
 			f.bytes(all)
 		}
@@ -459,12 +468,12 @@ func (s *Server) board(op byte, r *reader) func(context.Context, *frame) error {
 				entries = append(entries, pmi.Entry{Key: i.key, By: by, Value: value, Once: persistence == firstRead})
 			}
 		}
-		return func(ctx context.Context, _ *frame) error { return s.cfg.Peers.Publish(ctx, entries) }
+		return func(ctx context.Context, _ *frame) error { return s.Peers.Publish(ctx, entries) }
 	case upLookup:
 		with, keys := r.infos(), r.texts()
 		_, wait := with.of("pmix.wait")
 		return bounded(with, func(ctx context.Context, f *frame) error {
-			entries, err := s.cfg.Peers.Lookup(ctx, keys, wait)
+			entries, err := s.Peers.Lookup(ctx, keys, wait)
 			f.number(len(entries))
 			for _, e := range entries {
 				f.proc(e.By)
@@ -475,7 +484,7 @@ func (s *Server) board(op byte, r *reader) func(context.Context, *frame) error {
 		})
 	}
 	by, keys := r.proc(), r.texts()
-	return func(ctx context.Context, _ *frame) error { return s.cfg.Peers.Unpublish(ctx, by, keys) }
+	return func(ctx context.Context, _ *frame) error { return s.Peers.Unpublish(ctx, by, keys) }
 }
 
 // print passes on what a rank wants logged; anywhere but where it would print itself is not supported.
@@ -483,7 +492,7 @@ func (s *Server) print(by pmi.Proc, with told) error {
 	printed := false
 	for _, i := range with {
 		if i.key == "pmix.log.stdout" || i.key == "pmix.log.stderr" {
-			s.cfg.Said(by, i.value, i.key == "pmix.log.stderr")
+			s.Said(by, i.value, i.key == "pmix.log.stderr")
 			printed = true
 		}
 	}
