@@ -1,0 +1,63 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A proxy that is killed leaves ranks in sessions of their own, whose environment and parent tell nothing.
+func TestKeeperEndsWhatHides(t *testing.T) {
+	s := newSupervisor(t)
+	for name, tc := range map[string]struct {
+		script string
+		code   int
+		within time.Duration // from its end to that of the others
+	}{
+		"killed":     {`(exec env -i setsid sleep 1000) & echo $! > "$FILE"; sleep 0.2; kill -9 $$`, 137, time.Second},
+		"daemonizes": {`(setsid sleep 1000 &) ; pgrep -n -x sleep > "$FILE"; exit 3`, 3, time.Second},
+		"stubborn":   {`(exec setsid sh -c 'trap "" TERM; echo $$ > "$FILE"; while :; do sleep 0.1; done') & sleep 0.5; exit 4`, 4, 4 * time.Second},
+		"alone":      {`echo $$ > "$FILE"; exit 7`, 7, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "pid")
+			child, err := s.Start(t.Context(), Spec{Name: name, Argv: Kept("/bin/sh", "-c", tc.script), Env: append(os.Environ(), "FILE="+file, "GORACE=atexit_sleep_ms=0")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			<-child.Ended()
+			if code := child.Exit().Status(); code != tc.code || time.Since(began) > tc.within+2*time.Second {
+				t.Errorf("it has ended by %d after %s", code, time.Since(began))
+			}
+			text, err := os.ReadFile(file)
+			pid, atoiErr := strconv.Atoi(strings.TrimSpace(string(text)))
+			if err != nil || atoiErr != nil {
+				t.Fatal(err, atoiErr)
+			}
+			if err := syscall.Kill(pid, 0); err == nil {
+				t.Errorf("process %d lives on", pid)
+			}
+		})
+	}
+}
+
+func TestDescendants(t *testing.T) {
+	s := newSupervisor(t)
+	child, err := s.Start(t.Context(), Spec{Name: "tree", Argv: []string{"sh", "-c", "(sleep 1000; :) & wait"}, Env: os.Environ()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []Relative
+	for end := time.Now().Add(5 * time.Second); len(found) < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		found = Descendants(child.Pid())
+	}
+	if len(found) != 2 || found[0].Parent != child.Pid() || found[1].Parent != found[0].PID || found[1].Name != "sleep" {
+		t.Errorf("below %d are %+v", child.Pid(), found)
+	}
+	child.Stop(t.Context(), time.Second, syscall.SIGTERM)
+}
