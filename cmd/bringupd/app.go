@@ -147,7 +147,7 @@ func (inv *invocation) app() *cli.App {
 	}
 	app.Commands = []*cli.Command{
 		inv.runCommand(), inv.localCommand(), inv.rankCommand(), inv.statusCommand(), inv.reportCommand(), inv.logsCommand(),
-		inv.whyCommand(), inv.kvCommand(), inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.checkCommand(), inv.topologyCommand(),
+		inv.whyCommand(), inv.kvCommand(), inv.rshCommand(), inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.checkCommand(), inv.topologyCommand(),
 		inv.doctorCommand(), inv.simulateCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand(),
 		inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand(),
 	}
@@ -171,13 +171,13 @@ func (inv *invocation) command(c cli.Command, all settings, do func(args []strin
 	c.Flags = all.flags()
 	c.Action = func(ctx *cli.Context) error {
 		switch takes := slices.Contains(ofRuns, c.Name); {
-		case !takes && ctx.Args().Present():
+		case !takes && !c.SkipFlagParsing && ctx.Args().Present():
 			return usage("cannot take %q: bringupd %s has no arguments", ctx.Args().First(), c.Name)
 		case inv.dashed && c.Name == "stop":
 			return usage("cannot stop by a driver: give the run directory, without --")
 		case inv.dashed && c.Name == "attach":
 			return usage("cannot take a command: bringupd exec runs one, and attach opens a shell")
-		case inv.dashed && c.Name != "exec" && c.Name != "rank":
+		case inv.dashed && c.Name != "exec" && c.Name != "rank" && c.Name != "rsh":
 			return usage("cannot take a driver: bringupd %s runs none", c.Name)
 		}
 		if _, err := all.gather(os.LookupEnv); err != nil {

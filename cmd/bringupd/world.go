@@ -27,12 +27,13 @@ func (o *options) ofWorld() settings {
 		}
 		return rank
 	}, "the rank that is given standard input, or none")
-	return under(worldFlags,
+	mpirun := either("mpirun", "auto", "off", &w.NoMPIRun, "auto: where --framework is none and there are no ranks, an mpirun of the driver's brings up its daemons by bringupd rsh; or off")
+	return append(under("The driver's own mpirun", mpirun), under(worldFlags,
 		perNode,
 		number("ranks", &w.Total, 1, math.MaxInt32, "run the driver in so many ranks in all, node by node: one a GPU where there are GPUs, one a core elsewhere").not(byVariable),
 		choice("rank-order", ranks.Orders, (*string)(&w.Order), "how ranks are numbered: node (all of one node, then the next), or round-robin"),
 		yes("oversubscribe", &w.Oversubscribe, "let a node have more ranks than GPUs or cores, and spawn more than it has slots"),
-		number("slots-per-node", &w.Slots, 1, math.MaxInt32, "how many ranks a node may have in all, those that MPI programs spawn too; 0: as many as it may begin with"),
+		number("slots-per-node", &w.Slots, 1, math.MaxInt32, "how many ranks a node may have in all, those too that MPI programs spawn or the driver's mpirun starts (default: one a GPU where there are GPUs, one a core elsewhere)"),
 		kinds(&w.Bind, "what each rank is bound to"),
 		yes("bind-strict", &w.BindStrict, "let the job fail, with 75, where a rank is not where it should be"),
 		choice("output", output.Modes, (*string)(&w.Output), "whose output is passed on, by whole lines: all, rank0 (its standard output as it comes), or none; the logs have all"),
@@ -49,7 +50,7 @@ func (o *options) ofWorld() settings {
 		either("on-rank-failure", "end", "continue", &w.GoOn, "when a rank has failed: end, all others too, or continue"),
 		wait("hang-timeout", &w.Hang, "end the job with 124 when no rank has used the processor or printed anything for as long; 0: never"),
 		either("hang-signs", "any", "output", &w.HangOutput, "what shows that a rank does not hang: any, or output alone, for ranks that spin while they wait"),
-	)
+	)...)
 }
 
 // either takes one of two words, the second of which is true.

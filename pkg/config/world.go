@@ -14,6 +14,8 @@ import (
 // zero value: there are none.
 type World struct {
 	ranks.Wish
+	// NoMPIRun leaves the driver's own mpirun as it is.
+	NoMPIRun bool
 	// Env are variables for the ranks, NAME=VALUE, on top of what they are told.
 	Env []string
 	// Bind is what each rank is bound to, and BindStrict makes a rank that is not

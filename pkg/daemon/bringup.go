@@ -15,11 +15,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/remote"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/team"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
@@ -120,6 +122,7 @@ func (h *head) open() error {
 	h.Log.Info("made the run directory", zap.String("dir", dir.Path()), zap.String("share", dir.FileSystem().Name))
 	h.Background(h.nodes.Run)
 	h.requests = request.NewHead(h.commands, requestTeam{h})
+	h.deaths.exchange = remote.NewExchange(remoteTeam{h}, h.remote)
 	h.deaths.serveLines(h.requests)
 	h.Background(h.deaths.followNodes)
 	h.chronicle.Dir, h.chronicle.Nodes = dir, h.nodes
@@ -303,7 +306,7 @@ func (h *head) workers(ctx, life context.Context) error {
 	return h.Phase("workers", func() error {
 		if h.roster.Spares() {
 			h.takeOwnSeat(life)
-		} else if err := h.serveWorker(ctx, h.endpoint, h.post.seat.Load()); err != nil {
+		} else if err := h.serveWorker(ctx, h.endpoint, h.post.Seat.Load()); err != nil {
 			return err
 		}
 		if err := h.awaitAll(ctx, signal.Up, h.cfg.CheckTime()+2*h.cfg.Times.Service+h.tempo.Silent); err != nil {
@@ -317,11 +320,11 @@ func (h *head) workers(ctx, life context.Context) error {
 // which is always the first.
 func (h *head) takeOwnSeat(ctx context.Context) {
 	members, _ := h.roster.Team()
-	if h.post.tenure != nil && h.post.tenure.seat.since == members[0].Since {
+	if since, taken := h.post.Taken(); taken && since == members[0].Since {
 		return
 	}
-	place := &seat{size: len(members), since: members[0].Since}
-	h.post.take(ctx, place, func(ctx context.Context) error { return h.serveWorker(ctx, h.endpoint, place) })
+	place := &team.Seat{Size: len(members), Since: members[0].Since}
+	h.post.Take(ctx, place, func(ctx context.Context) error { return h.serveWorker(ctx, h.endpoint, place) })
 }
 
 // awaitNodes waits for what the other nodes tell of their checks and sandboxes.
@@ -425,7 +428,7 @@ func (h *head) drive(ctx context.Context) error {
 	starting, started := h.lagging(ctx)
 	driver, err := h.children.Start(starting, process.Spec{
 		Name: service.Driver, Argv: h.cfg.Driver, Stdin: h.cfg.Files.In, Stdout: h.cfg.Files.Out, Stderr: h.cfg.Files.Err,
-		Env: driverEnv(h.childEnv(h.cfg.Environ, &seat{size: h.roster.Count()}), h.assembly.teamHosts(), h.endpoint),
+		Env: h.equip(driverEnv(h.childEnv(h.cfg.Environ, &team.Seat{Size: h.roster.Count()}), h.assembly.teamHosts(), h.endpoint)),
 	})
 	started()
 	if err != nil && ctx.Err() != nil {

@@ -355,11 +355,11 @@ func TestXidOfApplication(t *testing.T) {
 	}
 }
 
-// TestNothingIsKeptOfNoGPUs has no node make a directory for what it doesn't know.
+// TestNothingIsKeptOfNoGPUs has no node make a file of what it doesn't know.
 func TestNothingIsKeptOfNoGPUs(t *testing.T) {
 	t.Parallel()
 	j := newJob(t, 2, "")
-	j.all(func(c *config.Config) { c.Driver = service.Shell("! ls -d " + j.tempDir + "/bu-*") })
+	j.all(func(c *config.Config) { c.Driver = service.Shell("! ls -d " + j.tempDir + "/bu-*/topology.json") })
 	j.carded()
 	j.start().expect(0, 0)
 }

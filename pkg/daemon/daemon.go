@@ -20,6 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/team"
 	"github.com/bringupd/bringupd/pkg/trail"
 	"github.com/bringupd/bringupd/pkg/voice"
 )
@@ -75,13 +76,13 @@ func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, er
 	n.cards = cardsOf(n)
 	n.children = service.NewChildren(
 		service.Config{Super: super, Trail: n.Trail, Log: n.Log, Logged: n.Logged, Grace: cfg.Times.StopGrace, LargeLog: cfg.LargeLog}, life)
-	n.post.Lifetime, n.post.stop = n.Lifetime, func(service string) {
+	n.post.Owner = team.Owner{Background: n.Background, End: n.End, Stop: func(service string) {
 		n.children.Stop(cfg.Times.StopGrace, func(child string) bool { return child == service })
-	}
+	}}
 	if err := process.RaiseFiles(); err != nil {
 		n.Log.Warn("children start with the limit of open files as it was", zap.Error(err))
 	}
-	n.post.seat.Store(n.launchSeat())
+	n.post.Seat.Store(n.launchSeat())
 	n.Left = context.AfterFunc(ctx, func() {
 		n.finish(&run.Ending{Orderly: true, Word: "stopped", Why: "the daemon was told to leave"})
 	})

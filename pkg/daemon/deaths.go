@@ -28,7 +28,8 @@ func (d *deaths) serveLines(guests lifeline.Callers) {
 		d.ties.calm = func(now time.Time) bool { return d.lines.Calm(d.id.Size-1, now) }
 	}
 	d.ties.hears = d.hearsAll
-	d.lines.Head.Meet(d.welcome)
+	d.lines.Head.Meet(lifeline.ForMeeting, d.welcome)
+	d.lines.Head.Meet(lifeline.ForRemote, d.exchange.Serve)
 	d.Nudge = d.lines.Head.Nudge
 	d.Background(d.lines.Head.Run)
 	d.Background(func(ctx context.Context) {

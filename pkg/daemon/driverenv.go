@@ -10,12 +10,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/systemd"
+	"github.com/bringupd/bringupd/pkg/team"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
 // childEnv is what a child of ours is told on top of what we were. The place is
 // nil where there are spares and the child is none that has a place in the team.
-func (n *node) childEnv(base []string, place *seat) []string {
+func (n *node) childEnv(base []string, place *team.Seat) []string {
 	more := map[string]string{
 		roles.RunVariable:    n.Dir.Name(),
 		"BRINGUPD_RUN_DIR":   n.Dir.Path(),
@@ -33,7 +34,7 @@ func (n *node) childEnv(base []string, place *seat) []string {
 	more[trail.ParentVariable], more[trail.StateVariable] = trace.String(), trace.State
 	maps.Copy(more, n.cards.Env())
 	if place != nil {
-		more["BRINGUPD_NODE_RANK"], more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(place.rank), strconv.Itoa(place.size)
+		more["BRINGUPD_NODE_RANK"], more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(place.Rank), strconv.Itoa(place.Size)
 	}
 	return process.WithEnv(base, more)
 }
@@ -46,4 +47,11 @@ func driverEnv(base []string, hosts []string, endpoint framework.Endpoint) []str
 	}
 	maps.Copy(more, endpoint.Env)
 	return process.WithEnv(base, more)
+}
+
+// surroundings are what commands from outside are told of the run, once it is
+// known.
+type surroundings struct {
+	endpoint framework.Endpoint
+	hosts    []string // of the team; on the head alone
 }

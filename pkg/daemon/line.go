@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"io"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -67,6 +68,8 @@ func (w *worker) tie(job signal.Job) {
 	sick := func() bool { return w.Silence() > run.SickShare }
 	w.line.worker = lifeline.NewWorker(cfg, w.id.Rank, w.cfg.Network, job.Lifeline, &headLine{w}, sick)
 	w.Nudge = w.line.worker.Nudge
+	w.remote.Dial = w.caller(lifeline.ForRemote)
+	w.line.worker.Heed(w.remote.Summoned)
 	w.ties.calm = w.line.calm
 	w.ties.address = w.line.worker.LocalAddress
 	w.ties.hears = func(now time.Time) bool {
@@ -75,6 +78,11 @@ func (w *worker) tie(job signal.Job) {
 	}
 	w.Background(w.line.worker.Run)
 	w.Background(w.watchLine)
+}
+
+// caller calls the head a second time, whenever there is something to say.
+func (w *worker) caller(purpose lifeline.Purpose) func(context.Context) (io.ReadWriteCloser, error) {
+	return lifeline.Caller(purpose, w.Dir.Nonce(), w.id.Rank, w.cfg.Network, w.line.tried)
 }
 
 // watchLine has Control looked at rarely while the lifeline is well and nothing

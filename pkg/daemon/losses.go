@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/meeting"
+	"github.com/bringupd/bringupd/pkg/remote"
 	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
@@ -27,8 +28,9 @@ type deaths struct {
 	muster func(l signal.Listing) // makes the team that a look asks for
 
 	hall     meeting.Hall // where ranks meet
-	hearing  atomic.Bool  // the verdict waits for who may be lost, too
-	recorded atomic.Bool  // who is lost now is in no result any more
+	exchange *remote.Exchange
+	hearing  atomic.Bool // the verdict waits for who may be lost, too
+	recorded atomic.Bool // who is lost now is in no result any more
 
 	mu       sync.Mutex
 	failures []health.Observed // what has failed so far, guarded by mu
@@ -50,6 +52,7 @@ func (d *deaths) lose(f *health.Failure, ranks []int, at time.Time) {
 	record := f.FailedRecord
 	record.Header, record.Phase, record.Lost = d.header(), d.Trail.Phase(), ranks
 	for _, rank := range ranks {
+		d.exchange.Lose(rank)
 		d.hall.Lose(slices.Index(d.roster.Ranks(), rank), record.What)
 	}
 	d.observe(record, at)

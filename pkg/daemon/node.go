@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -11,12 +12,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/cards"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/remote"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/team"
 	"github.com/bringupd/bringupd/pkg/trail"
 	"github.com/bringupd/bringupd/pkg/voice"
 )
@@ -33,14 +36,17 @@ type node struct {
 	children *service.Children
 	private  *service.Private
 	ties     *ties // nil without any lifeline
-	post     post
+	post     team.Post
 	shown    *shown.Shown
+
+	sandboxTold sync.Once // the failure of this node's sandbox is recorded
 
 	fitness *fitness
 	cards   *cards.Cards
 	local
 
 	commands     *request.Node                // what somebody outside has this node run; nil before there is a run directory
+	remote       *remote.Node                 // commands between nodes, for an mpirun; nil before there is a run directory
 	surroundings atomic.Pointer[surroundings] // nil until the service is up
 }
 

@@ -19,26 +19,34 @@ func runsRequests(n *node) *request.Node {
 	return request.NewNode(request.Daemon{
 		Rank: n.id.Rank, Dir: n.Dir, Control: n.Control, Log: n.Log, Trail: n.Trail, Told: n.Logged,
 		Within: n.cfg.Times.Peer, Life: n.Life, Work: n.Work, Go: n.Background, About: n.children.Described,
-		Start: func(ctx context.Context, spec process.Spec) (*process.Child, func(), error) {
-			spec.Env = append(requestEnv(n), spec.Env...)
-			starting, started := n.lagging(ctx)
-			defer started()
-			child, err := n.children.Launch(starting, spec)
-			if err != nil {
-				return nil, nil, err
-			}
-			return child, func() {
-				child.Stop(n.Hurry, n.cfg.Times.StopGrace, syscall.SIGTERM)
-				n.children.Disown(child)
-			}, nil
-		},
+		Start: n.starts(n.children.Launch),
 	})
+}
+
+// starts returns what starts commands that end before the run does, by a start of the children's.
+func (n *node) starts(start func(context.Context, process.Spec) (*process.Child, error)) request.Start {
+	return func(ctx context.Context, spec process.Spec) (*process.Child, func(), error) {
+		if n.Life.Err() != nil {
+			return nil, nil, errors.New("the run is ending")
+		}
+		spec.Env = append(requestEnv(n), spec.Env...)
+		starting, started := n.lagging(ctx)
+		defer started()
+		child, err := start(starting, spec)
+		if err != nil {
+			return nil, nil, err
+		}
+		return child, func() {
+			child.Stop(n.Hurry, n.cfg.Times.StopGrace, syscall.SIGTERM)
+			n.children.Disown(child)
+		}, nil
+	}
 }
 
 // requestEnv is the environment of a command from outside: that of the node's
 // other children, and where the service is.
 func requestEnv(n *node) []string {
-	env := n.childEnv(n.cfg.Environ, n.post.seat.Load())
+	env := n.childEnv(n.cfg.Environ, n.post.Seat.Load())
 	if known := n.surroundings.Load(); known != nil {
 		env = driverEnv(env, known.hosts, known.endpoint)
 	}

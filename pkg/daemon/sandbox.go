@@ -41,13 +41,13 @@ func (n *node) serveSandbox(ctx context.Context) error {
 }
 
 func (n *node) sandboxFailed(f *health.Failure) {
-	if n.post.aside.Load() {
+	if n.post.Aside.Load() {
 		return // it was ended with the rest of what ran here
 	}
 	if f.Phase == "" {
 		f.Phase = "sandbox"
 	}
-	n.post.sandboxTold.Do(func() {
+	n.sandboxTold.Do(func() {
 		n.Log.Error(n.withLines(&f.FailedRecord))
 		_ = n.report(f, signal.SandboxFailed)
 	})
@@ -109,7 +109,7 @@ func (w *worker) attach() error {
 	}
 	w.id.Rank, w.id.Size, w.id.Hosts = rank, job.Size, nil
 	w.Rank.Store(int64(rank))
-	w.post.seat.Store(w.launchSeat())
+	w.post.Seat.Store(w.launchSeat())
 	w.begin(dir.As(rank), "sandbox-daemon", signal.WorkerPace(w.id.Size))
 	return nil
 }

@@ -6,15 +6,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // launchSeat is the place of a node that the launch gives it; nil where there
 // are spares.
-func (n *node) launchSeat() *seat {
+func (n *node) launchSeat() *team.Seat {
 	if n.cfg.Spares() {
 		return nil
 	}
-	return &seat{rank: n.id.Rank, size: n.id.Size}
+	return &team.Seat{Rank: n.id.Rank, Size: n.id.Size}
 }
 
 // standbyPart is how many beats of a node are one of a node that stands by.
@@ -28,7 +29,7 @@ func standbyTempo(tempo health.Tempo) health.Tempo {
 }
 
 // serveWorker starts the node's worker, proves it and tells.
-func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, place *seat) error {
+func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, place *team.Seat) error {
 	self, err := n.describe(place)
 	if err != nil {
 		return err
@@ -39,9 +40,9 @@ func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, pla
 	}
 	if service != nil {
 		service.Env = n.childEnv(service.Env, place)
-		n.post.occupy(service.Name)
+		n.post.Occupy(service.Name)
 		err = n.children.Serve(ctx, service, health.ServiceDied, n.cfg.Times.Service, func(f *health.Failure) {
-			if n.post.seat.Load() == place { // otherwise it was ended to make way
+			if n.post.Seat.Load() == place { // otherwise it was ended to make way
 				n.End(f)
 			}
 		})
@@ -49,17 +50,17 @@ func (n *node) serveWorker(ctx context.Context, endpoint framework.Endpoint, pla
 	if err != nil {
 		return err
 	}
-	return n.Tell(signal.UpSince(place.since))
+	return n.Tell(signal.UpSince(place.Since))
 }
 
 // describe is this node as frameworks see it.
-func (n *node) describe(place *seat) (framework.Node, error) {
+func (n *node) describe(place *team.Seat) (framework.Node, error) {
 	address, err := n.cfg.Address()
 	if err != nil {
 		return framework.Node{}, health.Failed(health.Launch, "%v; give --interface", err)
 	}
 	if place == nil {
-		place = new(seat) // a head that does not know its team yet
+		place = new(team.Seat) // a head that does not know its team yet
 	}
 	temp, err := n.private.Dir()
 	if n.Life.Err() != nil {
@@ -69,7 +70,7 @@ func (n *node) describe(place *seat) (framework.Node, error) {
 		return framework.Node{}, health.Failed(health.Check, "cannot make a private directory on %s: %v", n.name(n.id.Rank), err)
 	}
 	return framework.Node{
-		Attempt: n.Dir.Name(), Rank: place.rank, Size: place.size, LaunchRank: n.id.Rank, Host: n.id.Host, Address: address,
+		Attempt: n.Dir.Name(), Rank: place.Rank, Size: place.Size, LaunchRank: n.id.Rank, Host: n.id.Host, Address: address,
 		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, Shared: n.id.LocalSize > 1,
 		NVLinkDomain: n.cards.NVLinkDomain(), Environ: n.cfg.Environ,
 	}, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/remote"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -25,6 +26,7 @@ func (n *node) begin(dir *signal.Dir, log string, pace signal.Pace) {
 	n.Trail.Open(dir, n.id, log)
 	n.children.Open(dir, n.id.Rank, n.id.Size, n.name(n.id.Rank))
 	n.commands = runsRequests(n)
+	n.remote = remote.NewNode(remote.Daemon{Private: n.private.Dir, Start: n.starts(n.children.Start), Background: n.Background, Log: n.Log})
 	n.Background(n.Control.Run)
 	n.Background(n.watchShare)
 }
@@ -100,7 +102,7 @@ func (n *node) pulse(sub, state string) func(ctx context.Context) {
 			if n.ties.areCalm(now) && refused == 0 && now.Sub(last) < n.cfg.Times.Rest() {
 				continue
 			}
-			if rests++; n.post.standsBy() && rests%standbyPart != 0 {
+			if rests++; n.post.StandsBy() && rests%standbyPart != 0 {
 				last = now
 				continue
 			}

@@ -24,16 +24,16 @@ func (w *worker) standBy(ctx context.Context) error {
 	w.Control.Quicken()
 	for seen := -1; ; {
 		last, err := w.Control.Follow(ctx, func(l signal.Listing) bool {
-			return l.Team() > seen || l.Has(signal.NameGo) && !w.post.sawGate.Load() && seen >= 0
+			return l.Team() > seen || l.Has(signal.NameGo) && !w.post.SawGate.Load() && seen >= 0
 		})
 		if err != nil {
 			return context.Cause(w.Life)
 		}
 		generation := last.Team()
 		if generation <= seen { // the gate: no more teams are to be expected
-			w.post.sawGate.Store(true)
+			w.post.SawGate.Store(true)
 			w.relax()
-			if w.post.seat.Load() != nil {
+			if w.post.Seat.Load() != nil {
 				w.Trail.Enter("driver")
 				w.isUp("up")
 				w.Background(func(context.Context) {
@@ -60,31 +60,32 @@ func (w *worker) standBy(ctx context.Context) error {
 }
 
 // follow does what a team asks of this node.
-func (w *worker) follow(ctx context.Context, team *signal.TeamRecord) {
-	place := team.Place(w.id.Rank)
+func (w *worker) follow(ctx context.Context, record *signal.TeamRecord) {
+	place := record.Place(w.id.Rank)
+	since, taken := w.post.Taken()
 	switch {
-	case place < 0 && w.post.tenure == nil:
-		w.Log.Info("this node stands by", zap.Int("generation", team.Generation))
+	case place < 0 && !taken:
+		w.Log.Info("this node stands by", zap.Int("generation", record.Generation))
 	case place < 0:
-		w.Log.Warn("this node is dropped from the team, and stands by until the end: " + whyDropped(team, w.id.Rank))
+		w.Log.Warn("this node is dropped from the team, and stands by until the end: " + whyDropped(record, w.id.Rank))
 		w.retire()
-	case w.post.aside.Load(): // what was dropped is not taken in again
-	case w.post.tenure == nil || w.post.tenure.seat.since != team.Members[place].Since:
-		if w.post.tenure == nil {
-			w.Log.Info("this node is in the team", zap.Int("place", place), zap.Int("of", len(team.Members)))
+	case w.post.Aside.Load(): // what was dropped is not taken in again
+	case !taken || since != record.Members[place].Since:
+		if !taken {
+			w.Log.Info("this node is in the team", zap.Int("place", place), zap.Int("of", len(record.Members)))
 			w.Background(func(context.Context) {
-				if err := w.serveSandbox(ctx); err != nil && !w.post.aside.Load() {
+				if err := w.serveSandbox(ctx); err != nil && !w.post.Aside.Load() {
 					w.End(err)
 				}
 			})
 		}
-		next := &seat{rank: place, size: len(team.Members), since: team.Members[place].Since}
-		w.post.take(ctx, next, func(ctx context.Context) error { return w.serveSeat(ctx, next) })
+		next := &team.Seat{Rank: place, Size: len(record.Members), Since: record.Members[place].Since}
+		w.post.Take(ctx, next, func(ctx context.Context) error { return w.serveSeat(ctx, next) })
 	}
 }
 
 // serveSeat brings this node's worker up once the head's service is.
-func (w *worker) serveSeat(ctx context.Context, place *seat) error {
+func (w *worker) serveSeat(ctx context.Context, place *team.Seat) error {
 	if !w.cfg.Framework.Serves() {
 		return nil
 	}
@@ -106,8 +107,8 @@ func whyDropped(team *signal.TeamRecord, rank int) string {
 
 // retire ends all that runs on this node: the job goes on without it.
 func (w *worker) retire() {
-	w.post.aside.Store(true)
-	w.post.leave()
+	w.post.Aside.Store(true)
+	w.post.Leave()
 	w.children.Stop(config.AbortGrace, everything)
 }
 
@@ -117,10 +118,10 @@ func (w *worker) dispensable(f *health.Failure) bool {
 	if !w.cfg.Spares() {
 		return false
 	}
-	if w.post.seat.Load() == nil && w.Control.Last().Team() >= 0 {
+	if w.post.Seat.Load() == nil && w.Control.Last().Team() >= 0 {
 		return true // whatever it is
 	}
-	if w.post.sawGate.Load() || w.Control.Last().Has(signal.NameGo) {
+	if w.post.SawGate.Load() || w.Control.Last().Has(signal.NameGo) {
 		return false
 	}
 	return !slices.Contains(f.Lost, 0) && !team.Mistaken(health.Kind(f.Kind))

@@ -147,7 +147,7 @@ func (w *worker) sequence(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return w.Phase("workers", func() error { return w.serveWorker(ctx, endpoint, w.post.seat.Load()) })
+		return w.Phase("workers", func() error { return w.serveWorker(ctx, endpoint, w.post.Seat.Load()) })
 	})
 	if err := parts.Wait(); err != nil {
 		return err

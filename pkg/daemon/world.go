@@ -21,6 +21,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/team"
 	"github.com/bringupd/bringupd/pkg/world"
 )
 
@@ -130,7 +131,7 @@ func (h *head) planRanks(ctx context.Context) error {
 // why the run ended instead.
 func (h *head) driveWorld(ctx context.Context) error {
 	parts, own := errgroup.WithContext(ctx)
-	parts.Go(func() error { return h.runRanks(own, &seat{size: h.roster.Count()}, h.world.Record) })
+	parts.Go(func() error { return h.runRanks(own, &team.Seat{Size: h.roster.Count()}, h.world.Record) })
 	parts.Go(func() error {
 		last, err := h.nodes.Follow(own, func(l signal.Listing) bool { return len(h.roster.Missing(l, signal.Ended)) == 0 || h.hangs(l) })
 		if err == nil && h.hangs(last) {
@@ -160,7 +161,7 @@ func (w *worker) joinWorld(ctx context.Context) error {
 		return nil
 	}
 	_, err := w.Control.Follow(ctx, func(l signal.Listing) bool { return l.Has(signal.NameGo) })
-	seat := w.post.seat.Load()
+	seat := w.post.Seat.Load()
 	if err != nil || seat == nil {
 		return context.Cause(ctx)
 	}
@@ -170,7 +171,7 @@ func (w *worker) joinWorld(ctx context.Context) error {
 	}
 	w.call = meeting.DialByFiles(w.Dir, w.id.Rank, w.id.Size, w.Log)
 	if w.line != nil {
-		w.call = meeting.DialWhenUp(w.line.up, lifeline.Caller(w.Dir.Nonce(), w.id.Rank, w.cfg.Network, w.line.tried), w.call)
+		w.call = meeting.DialWhenUp(w.line.up, w.caller(lifeline.ForMeeting), w.call)
 	}
 	return w.runRanks(ctx, seat, &record)
 }
@@ -178,9 +179,9 @@ func (w *worker) joinWorld(ctx context.Context) error {
 // runRanks runs the ranks of this node's place in the team to their end, tells, and
 // goes on for those that they spawn until ctx ends. Those that run on when the run is
 // over are told to end.
-func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRecord) error {
+func (n *node) runRanks(ctx context.Context, place *team.Seat, record *signal.RanksRecord) error {
 	here := world.Open(ctx, world.Config{
-		Config: &n.cfg, Record: record, Place: place.rank, Host: n.id.Host, Run: n.Dir.Name(), Job: world.JobName(n.Dir.Name(), n.Dir.Nonce()), Base: func() []string { return n.ranksEnv(place, record) },
+		Config: &n.cfg, Record: record, Place: place.Rank, Host: n.id.Host, Run: n.Dir.Name(), Job: world.JobName(n.Dir.Name(), n.Dir.Nonce()), Base: func() []string { return n.ranksEnv(place, record) },
 		Layout: n.layout, Kinds: n.kinds(), PMIx: n.pmix, Children: n.children, Background: n.Background, Trail: n.Trail, Log: n.Log,
 		Private: n.private.Dir, Dial: n.call,
 	})
@@ -199,7 +200,7 @@ func (n *node) runRanks(ctx context.Context, place *seat, record *signal.RanksRe
 }
 
 // ranksEnv is what the environments of ranks are made on top of.
-func (n *node) ranksEnv(place *seat, record *signal.RanksRecord) []string {
+func (n *node) ranksEnv(place *team.Seat, record *signal.RanksRecord) []string {
 	var endpoint framework.Endpoint
 	if known := n.surroundings.Load(); known != nil {
 		endpoint = known.endpoint

@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"sync"
 	"time"
@@ -29,8 +28,8 @@ type Head struct {
 	seats    []seat // by rank
 	nudged   chan struct{}
 	tasks    sync.WaitGroup
-	callers  Callers // may be nil
-	meet     func(ctx context.Context, rank int, conn io.ReadWriteCloser)
+	callers  Callers           // may be nil
+	second   map[Purpose]Serve // for workers that call a second time
 
 	mu        sync.Mutex
 	strangers list.List // of net.Conn, the oldest first: who has not proven itself yet
@@ -41,7 +40,9 @@ type Head struct {
 
 // NewHead returns the head's side, which Run makes serve.
 func NewHead(cfg Config, listener net.Listener, peers Peers) *Head {
-	return &Head{cfg: cfg, listener: listener, peers: peers, seats: make([]seat, cfg.Size), nudged: make(chan struct{}, 1)}
+	return &Head{
+		cfg: cfg, listener: listener, peers: peers, seats: make([]seat, cfg.Size), nudged: make(chan struct{}, 1), second: make(map[Purpose]Serve),
+	}
 }
 
 // Run serves until ctx ends, then closes everything and waits for all its goroutines. It closes the listener too.
@@ -66,6 +67,13 @@ func (h *Head) NudgeRank(rank int) {
 		return
 	}
 	h.seats[rank].send(frameNudge)
+}
+
+// Summon has one worker call a second time, to run a command. It never blocks; without a lifeline it is lost.
+func (h *Head) Summon(rank int) {
+	if rank >= 1 && rank < len(h.seats) {
+		h.seats[rank].send(frameSummon)
+	}
 }
 
 // Over tells all workers, and those that connect later, with which code, 0 to 255, they are to end the run: some may be
@@ -146,8 +154,8 @@ func (h *Head) receive(ctx context.Context, conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
-	if rank&meetingFlag != 0 {
-		h.tasks.Go(func() { h.meet(ctx, rank&^meetingFlag, conn) })
+	if purpose := Purpose(uint32(rank) & purposes); purpose != 0 {
+		h.tasks.Go(func() { h.second[purpose](ctx, rank&^int(purpose), conn) })
 		return
 	}
 	// A goroutine of its own, for this one's stack has grown while it reckoned.
@@ -179,11 +187,12 @@ func (h *Head) identify(ctx context.Context, conn net.Conn) (int, *link) {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	who, ours, err := examine(conn, h.cfg.Key)
 	l := newLink(conn, who.identity())
+	purpose := Purpose(who.rank() & purposes)
 	switch rank := int64(who.rank()); {
 	case err != nil:
 	case rank == guestRank && h.callers != nil:
 		err = pronounce(conn, h.cfg.Key, who, ours, welcome)
-	case rank&meetingFlag != 0 && h.meet != nil && rank&^meetingFlag < int64(h.cfg.Size):
+	case h.second[purpose] != nil && rank&^int64(purpose) < int64(h.cfg.Size):
 		err = pronounce(conn, h.cfg.Key, who, ours, welcome)
 	case rank < 1 || rank >= int64(h.cfg.Size):
 		err = errWrongRank

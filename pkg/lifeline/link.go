@@ -21,6 +21,7 @@ const (
 	frameSickBeat byte = 's' // a beat of a worker whose own share does not answer it
 	frameNudge    byte = 'n' // look at the directory now
 	frameAsk      byte = 'a' // of the head: give a beat now
+	frameSummon   byte = 'r' // of the head: call a second time, to run a command
 	frameOver     byte = 'o' // of the head: the run is over
 	frameGoodbye  byte = 'g'
 )
@@ -115,7 +116,7 @@ func (l *link) frames(on func(frame, code byte)) Parting {
 				over = false
 			case frame == frameOver:
 				over = true
-			case frame == frameBeat, frame == frameSickBeat, frame == frameNudge, frame == frameAsk:
+			case frame == frameBeat, frame == frameSickBeat, frame == frameNudge, frame == frameAsk, frame == frameSummon:
 				l.heard.Store(int64(time.Since(l.begin)))
 				on(frame, 0)
 			case frame == frameGoodbye:

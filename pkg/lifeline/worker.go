@@ -45,6 +45,7 @@ type Worker struct {
 	early     early    // keep's
 	head      HeadPeer
 	shareSick func() bool
+	summoned  func() // may be nil
 
 	seat   seat // the head's
 	nudged chan struct{}
@@ -74,6 +75,10 @@ func NewWorker(
 	}
 	return w
 }
+
+// Heed has the worker call a second time, to run a command, where the head wants that. It comes before Run; summoned must
+// not block.
+func (w *Worker) Heed(summoned func()) { w.summoned = summoned }
 
 // Run keeps the worker connected until ctx ends, either side says goodbye or the head rejects this daemon. It waits
 // for all its goroutines.
@@ -265,6 +270,11 @@ func (w *Worker) follow(ctx context.Context, l *link) {
 		case frameAsk:
 			pause.Ring(w.asked)
 			w.head.Heard(false)
+		case frameSummon:
+			w.head.Heard(false)
+			if w.summoned != nil {
+				w.summoned()
+			}
 		default:
 			w.head.Heard(frame == frameNudge)
 		}

@@ -73,7 +73,7 @@ func Join(cfg Config, private func() (string, error), background func(task func(
 	dir, err := private()
 	var listener net.Listener
 	if err == nil {
-		listener, err = Listen(dir)
+		listener, err = Listen(dir, "meet")
 	}
 	if err != nil {
 		cfg.Log.Warn(fmt.Sprintf("ranks of this node can't use bringupd kv: %v", err))

@@ -66,7 +66,7 @@ func raise(t testing.TB, nodes, each int, lifelines bool) *stage {
 		if err != nil {
 			t.Fatal(err)
 		}
-		listener, err := Listen(dir)
+		listener, err := Listen(dir, "meet")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,10 +115,10 @@ func callers(ctx context.Context, t testing.TB, nodes int, hall *Hall, tasks *sy
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	const key = "0123456789abcdef"
 	head := lifeline.NewHead(lifeline.Config{Key: key, Size: nodes, Beat: time.Second}, listener, nil)
-	head.Meet(hall.Serve)
+	head.Meet(lifeline.ForMeeting, hall.Serve)
 	tasks.Go(func() { head.Run(ctx) })
 	return func(node int) func(context.Context) (io.ReadWriteCloser, error) {
-		return lifeline.Caller(key, node, lifeline.TCP{}, []string{"127.0.0.1:" + port})
+		return lifeline.Caller(lifeline.ForMeeting, key, node, lifeline.TCP{}, []string{"127.0.0.1:" + port})
 	}
 }
 

@@ -26,16 +26,16 @@ const longestLine = 2 * client.LargestValue
 // longestPath is how long a socket's path may be, in bytes: what the kernel has room for (sun_path of unix(7)), and a zero.
 const longestPath = 107
 
-// Listen makes the socket of a node's programs in a directory that is this user's alone.
-func Listen(dir string) (net.Listener, error) {
-	path := filepath.Join(dir, "meet")
+// Listen makes a socket for a node's programs in a directory that is this user's alone.
+func Listen(dir, name string) (net.Listener, error) {
+	path := filepath.Join(dir, name)
 	if len(path) > longestPath {
-		return nil, fmt.Errorf("cannot make the socket for meetings: its path, %s, has %d bytes, and at most %d are accepted; give a shorter --temp-dir",
-			path, len(path), longestPath)
+		return nil, fmt.Errorf("cannot make the socket %q: its path, %s, has %d bytes, and at most %d are accepted; give a shorter --temp-dir",
+			name, path, len(path), longestPath)
 	}
 	listener, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make the socket for meetings: %w", err)
+		return nil, fmt.Errorf("cannot make the socket %q: %w", name, err)
 	}
 	return listener, nil
 }
@@ -85,7 +85,8 @@ func (n *Node) serve(ctx context.Context, conn net.Conn) {
 		_ = conn.Close()
 		g.tasks.Wait()
 	}()
-	if err := g.check(conn); err != nil {
+	var err error
+	if g.pid, err = Admit(conn); err != nil {
 		g.answer(client.Answer{Error: err.Error()})
 		return
 	}
@@ -107,29 +108,28 @@ func (n *Node) serve(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// check lets in only who is this user.
-func (g *guest) check(conn net.Conn) error {
+// Admit lets in only who is this user, and returns which process that is; 0 where it is no socket of this node's.
+func Admit(conn net.Conn) (pid int32, err error) {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
-		return nil
+		return 0, nil
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var peer *unix.Ucred
 	var failed error
 	if err := raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return err
+		return 0, err
 	}
 	if failed != nil {
-		return failed
+		return 0, failed
 	}
-	g.pid = peer.Pid
 	if int(peer.Uid) != os.Geteuid() {
-		return fmt.Errorf("cannot let in user %d: the run is of user %d", peer.Uid, os.Geteuid())
+		return 0, fmt.Errorf("cannot let in user %d: the run is of user %d", peer.Uid, os.Geteuid())
 	}
-	return nil
+	return peer.Pid, nil
 }
 
 func (g *guest) answer(answer client.Answer) {

@@ -31,13 +31,15 @@ type Daemon struct {
 	// task until the end of Work, which is its context.
 	Life, Work context.Context
 	Go         func(task func(ctx context.Context))
-	// Start starts a command with the environment of the node's children and what
-	// the spec adds. stop ends it, and whatever it has left behind, by TERM, grace
-	// and KILL; it is called at least once.
-	Start func(ctx context.Context, spec process.Spec) (child *process.Child, stop func(), err error)
+	// Start starts a command. Its stop is called at least once.
+	Start Start
 	// About returns variables that tell the daemon's own program of the node, where an order is for that; nil: none.
 	About func() []string
 }
+
+// Start starts a command with the environment of the node's children and what the spec adds. stop ends it, and whatever
+// it has left behind, by TERM, grace and KILL.
+type Start = func(ctx context.Context, spec process.Spec) (child *process.Child, stop func(), err error)
 
 // within bounds a request to the share.
 func (d Daemon) within(ctx context.Context) (context.Context, context.CancelFunc) {

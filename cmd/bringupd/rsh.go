@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/bringupd/bringupd/pkg/remote"
+)
+
+// rshCommand is what launchers take for rsh: a host, and what a shell is to run there, in as many arguments as they like.
+func (inv *invocation) rshCommand() *cli.Command {
+	return inv.command(cli.Command{
+		Name: "rsh", Usage: "run a command on another node, for an mpirun that the driver starts",
+		UsageText: "bringupd rsh HOST COMMAND...",
+		Description: "It takes the place of rsh and ssh where a launcher brings up its daemons: see docs/mpirun.md. The command is one of the run's, on a node of it, and ends when this program does. " +
+			"It has the node's environment and no standard input. Exits with its code; 255 if there is none: the host is none of the run's, its node is lost, or the run is over.",
+		SkipFlagParsing: true,
+	}, nil, inv.rsh)
+}
+
+func (inv *invocation) rsh(args []string) error {
+	if inv.dashed { // which is the command's
+		args = append(append(args, "--"), inv.driver...)
+	}
+	if len(args) < 2 || strings.HasPrefix(args[0], "-") {
+		return usage("cannot tell what to run where: give HOST COMMAND..., without options before them")
+	}
+	return inv.heeding(func(ctx context.Context, _ <-chan struct{}) error {
+		agent := remote.Agent{Socket: os.Getenv(remote.SocketVariable), Out: inv.files.Out, Err: inv.files.Err}
+		code, err := agent.Run(ctx, args[0], strings.Join(args[1:], " "))
+		if inv.code = code; err != nil && ctx.Err() == nil {
+			inv.say("%v", err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,66 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/remote"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// remoteTeam is what who runs commands on other nodes is told of those.
+type remoteTeam struct{ head *head }
+
+var _ remote.Team = remoteTeam{}
+
+// Hosts returns the nodes of the driver.
+func (t remoteTeam) Hosts() ([]int, []string) {
+	return t.head.roster.Ranks(), t.head.assembly.teamHosts()
+}
+
+// Address returns where others reach a node.
+func (t remoteTeam) Address(rank int) string {
+	if rank == 0 {
+		address, _ := t.head.cfg.Address()
+		return address
+	}
+	joined, _ := t.head.assembly.readJoined(t.head.Work, rank)
+	return joined.Address
+}
+
+// Summon summons by the worker's lifeline.
+func (t remoteTeam) Summon(rank int) error {
+	if !t.head.lines.Ties(rank) {
+		return fmt.Errorf("%s holds no lifeline, and bringupd rsh goes by those: see --lifeline, and whether it reaches the head's ports", t.head.name(rank))
+	}
+	t.head.lines.Head.Summon(rank)
+	return nil
+}
+
+// equip tells the driver its nodes, and its mpirun the way to them.
+func (h *head) equip(env []string) []string {
+	program, err := os.Executable()
+	if err != nil {
+		h.Log.Warn("the driver's mpirun is told no way to the nodes", zap.Error(err))
+	}
+	quiet := err != nil || h.cfg.World.NoMPIRun || h.cfg.Framework.Name() != framework.None{}.Name()
+	return process.WithEnv(env, h.remote.Equip(remote.Driver{Program: program, Hosts: h.assembly.teamHosts(), Slots: h.room(), Quiet: quiet}, env))
+}
+
+// room is how many ranks a node has room for, as far as the head's own tells.
+func (h *head) room() int {
+	if told := h.cfg.World.Slots; told > 0 {
+		return told
+	}
+	var err error
+	if h.layout, err = h.cfg.Play.Layout(h.cards.Topology(), roles.EnvironmentOf(h.cfg.Environ)); err != nil {
+		h.Log.Warn("cannot tell how many slots a node has; give --slots-per-node", zap.Error(err))
+	}
+	room, _ := ranks.Wish{}.Here(h.slots()) // it fails for what is told alone
+	return room
+}

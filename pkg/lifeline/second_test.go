@@ -1,0 +1,76 @@
+package lifeline
+
+import (
+	"context"
+	"io"
+	"sync"
+	"testing"
+)
+
+func TestMeetingsHaveConnectionsOfTheirOwn(t *testing.T) {
+	listener, err := TCP{}.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHead(slowConfig(), listener, nil)
+	h.Meet(ForMeeting, func(_ context.Context, rank int, conn io.ReadWriteCloser) {
+		_, _ = conn.Write([]byte{byte(rank)})
+		_ = conn.Close()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { h.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	for _, rank := range []int{0, 3} {
+		conn, err := Call(ctx, ForMeeting, slowConfig().Key, rank, TCP{}, []string{listener.Addr().String()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(conn)
+		if err != nil || len(got) != 1 || int(got[0]) != rank {
+			t.Errorf("rank %d was served as %v: %v", rank, got, err)
+		}
+		_ = conn.Close()
+	}
+	for _, wrong := range []int{4, 1<<31 - 1} {
+		if conn, err := Call(ctx, ForMeeting, slowConfig().Key, wrong, TCP{}, []string{listener.Addr().String()}); err == nil {
+			_ = conn.Close()
+			t.Errorf("rank %d was let in", wrong)
+		}
+	}
+}
+
+func TestSummonedForACommand(t *testing.T) {
+	listener, err := TCP{}.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHead(slowConfig(), listener, headNews{newNews()})
+	came := make(chan int, 1)
+	h.Meet(ForRemote, func(_ context.Context, rank int, conn io.ReadWriteCloser) {
+		came <- rank
+		_ = conn.Close()
+	})
+	run(t, h.Run)
+	where, news := []string{listener.Addr().String()}, workerNews{newNews()}
+	w := NewWorker(slowConfig(), 2, TCP{}, where, news, well)
+	w.Heed(func() {
+		if conn, err := Call(t.Context(), ForRemote, slowConfig().Key, 2, TCP{}, where); err == nil {
+			_ = conn.Close()
+		}
+	})
+	run(t, w.Run)
+	news.wait(t, "connected", 1)
+	for _, nobody := range []int{-1, 0, 1, 4} {
+		h.Summon(nobody)
+	}
+	h.Summon(2)
+	if rank := <-came; rank != 2 {
+		t.Errorf("rank %d came", rank)
+	}
+	if conn, err := Call(t.Context(), ForMeeting, slowConfig().Key, 2, TCP{}, where); err == nil {
+		_ = conn.Close()
+		t.Error("a worker was let in for what nobody serves")
+	}
+}

@@ -1,0 +1,68 @@
+package remote
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/zap"
+)
+
+func TestHostfile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		hosts []string
+		want  string
+	}{
+		"hosts":                     {[]string{"n0", "n1"}, "n0:4\nn1:4\n"},
+		"several daemons on a host": {[]string{"n0", "vm", "n0"}, "n0:8\nvm:4\n"},
+		"none":                      {nil, ""},
+	} {
+		if got := hostfile(tc.hosts, 4, "%s:%d\n"); got != tc.want {
+			t.Errorf("%s: %q, not %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestEquip(t *testing.T) {
+	s := raise(t)
+	d := Driver{Program: "/bin/bringupd", Hosts: []string{"n0", "n1"}, Slots: 2}
+	set := s.nodes[0].Equip(d, []string{"HYDRA_LAUNCHER=ssh", "OMPI_MCA_ras="})
+	for name, want := range map[string]string{
+		"OMPI_MCA_plm_rsh_agent": "/bin/bringupd rsh", "PRTE_MCA_plm": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": "/bin/bringupd",
+		"HYDRA_LAUNCHER": "", "OMPI_MCA_ras": "", SocketVariable: s.nodes[0].Socket(), // what somebody has set stays
+	} {
+		if set[name] != want {
+			t.Errorf("%s is %q, not %q", name, set[name], want)
+		}
+	}
+	for name, want := range map[string]string{
+		HostfileVariable: "n0 slots=2\nn1 slots=2\n", "PRTE_MCA_prte_default_hostfile": "n0 slots=2\nn1 slots=2\n", "HYDRA_HOST_FILE": "n0:2\nn1:2\n",
+	} {
+		if text, err := os.ReadFile(set[name]); string(text) != want {
+			t.Errorf("%s has %q: %v", name, text, err)
+		}
+	}
+	d.Quiet = true
+	if set := s.nodes[0].Equip(d, nil); len(set) != 2 || set[HostfileVariable] == "" || set[SocketVariable] == "" {
+		t.Errorf("a driver whose mpirun is left alone is told %q", set)
+	}
+}
+
+func TestNoPrivateDirectory(t *testing.T) {
+	n := NewNode(Daemon{Private: func() (string, error) { return "/nowhere", os.ErrNotExist }, Log: zap.NewNop()})
+	if set := n.Equip(Driver{Hosts: []string{"n0"}, Slots: 1}, nil); set != nil || n.Socket() != "" {
+		t.Errorf("it is told %q, and of a socket %q", set, n.Socket())
+	}
+}
+
+func TestFind(t *testing.T) {
+	s := new(stage)
+	for word, want := range map[string]int{
+		"n0": 0, "N1.site": 1, "n1": 1, "n2.site": 2, "3": 3, "10.0.0.3": 2, "localhost": 2, "127.0.0.1": 2, "::1": 2,
+		"n1.other": -1, "10.0.0.9": -1, "4": -1, "": -1,
+	} {
+		rank, err := Find(word, 2, s)
+		if want == -1 && err == nil || want >= 0 && (err != nil || rank != want) {
+			t.Errorf("%q is %d (%v), not %d", word, rank, err, want)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Team is what the head knows of the nodes.
+type Team interface {
+	Hosts() (ranks []int, hosts []string) // the nodes of the driver's, in their order
+	Address(rank int) string              // where others reach it; "" where that is not known
+	// Summon has a node call, by its lifeline; its error says why that can't be.
+	Summon(rank int) error
+}
+
+// Exchange is the side of the head: it joins who asks and who is asked.
+type Exchange struct {
+	team Team
+	node *Node
+
+	mu      sync.Mutex
+	waiting map[int][]chan Conn // by rank, for a node that was summoned; guarded by mu
+	busy    map[int][]Conn      // what nodes run commands by; guarded by mu
+}
+
+// NewExchange returns the exchange of a head, whose own node's agents it serves, too.
+func NewExchange(team Team, node *Node) *Exchange {
+	x := &Exchange{team: team, node: node, waiting: make(map[int][]chan Conn), busy: make(map[int][]Conn)}
+	node.exchange = x
+	return x
+}
+
+// Serve serves the connection of a node: that of an agent there, or of one that was summoned.
+func (x *Exchange) Serve(ctx context.Context, rank int, conn Conn) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	r, err := asked(conn)
+	switch stop(); {
+	case err != nil:
+		_ = conn.Close()
+	case r.Here:
+		x.arrived(rank, conn)
+	default:
+		x.serve(ctx, rank, conn, r)
+		_ = conn.Close()
+	}
+}
+
+// serve serves an agent on a node.
+func (x *Exchange) serve(ctx context.Context, from int, agent Conn, r request) {
+	rank, err := Find(r.Host, from, x.team)
+	if err != nil {
+		refuse(agent, err)
+		return
+	}
+	if rank == 0 {
+		x.node.run(ctx, agent, r)
+		return
+	}
+	conn, err := x.summon(ctx, rank)
+	if err == nil {
+		defer x.release(rank, conn)
+		err = ask(conn, r)
+	}
+	if err != nil {
+		refuse(agent, fmt.Errorf("cannot run a command on %s: %w", r.Host, err))
+		return
+	}
+	join(ctx, agent, conn)
+}
+
+const (
+	// summonAgain is how long a node has to call until it is summoned once more, and summonTime in all.
+	summonAgain = time.Second
+	summonTime  = 10 * time.Second
+)
+
+var errSilent = errors.New("it does not answer its lifeline")
+
+// summon has a node call, and returns its connection.
+func (x *Exchange) summon(ctx context.Context, rank int) (Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, summonTime, errSilent)
+	defer cancel()
+	came := make(chan Conn, 1)
+	x.mu.Lock()
+	x.waiting[rank] = append(x.waiting[rank], came)
+	x.mu.Unlock()
+	for {
+		if err := x.team.Summon(rank); err != nil {
+			x.forget(rank, came)
+			return nil, err
+		}
+		select {
+		case conn := <-came:
+			return conn, nil
+		case <-ctx.Done():
+			x.forget(rank, came)
+			return nil, context.Cause(ctx)
+		case <-time.After(summonAgain):
+		}
+	}
+}
+
+// arrived gives the connection of a node to who waits for it longest.
+func (x *Exchange) arrived(rank int, conn Conn) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.waiting[rank]) == 0 {
+		_ = conn.Close()
+		return
+	}
+	x.busy[rank] = append(x.busy[rank], conn)
+	x.waiting[rank][0] <- conn
+	x.waiting[rank] = x.waiting[rank][1:]
+}
+
+// forget has nobody wait any more, and closes what has come meanwhile.
+func (x *Exchange) forget(rank int, came chan Conn) {
+	x.mu.Lock()
+	x.waiting[rank] = slices.DeleteFunc(x.waiting[rank], func(other chan Conn) bool { return other == came })
+	x.mu.Unlock()
+	select {
+	case conn := <-came:
+		x.release(rank, conn)
+	default:
+	}
+}
+
+// release closes a node's connection.
+func (x *Exchange) release(rank int, conn Conn) {
+	_ = conn.Close()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.busy[rank] = slices.DeleteFunc(x.busy[rank], func(other Conn) bool { return other == conn })
+}
+
+// Lose ends what a node runs that will not be heard of again: its agents are told, which may be waiting for a host that
+// says nothing any more. A nil exchange has none.
+func (x *Exchange) Lose(rank int) {
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, conn := range x.busy[rank] {
+		_ = conn.Close()
+	}
+}

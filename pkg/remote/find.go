@@ -1,0 +1,37 @@
+package remote
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+)
+
+// Find returns the node that somebody on a node means by a word: a host, with or without its domain, an address, localhost,
+// or a rank. Of several daemons on one host the first is meant. Its error names those there are.
+func Find(word string, from int, team Team) (rank int, err error) {
+	if ip := net.ParseIP(word); word == "localhost" || ip != nil && ip.IsLoopback() {
+		return from, nil
+	}
+	ranks, hosts := team.Hosts()
+	for _, same := range []func(at int) bool{
+		func(at int) bool { return strings.EqualFold(hosts[at], word) },
+		func(at int) bool { return net.ParseIP(word) == nil && alike(hosts[at], word) },
+		func(at int) bool { return strconv.Itoa(ranks[at]) == word },
+		func(at int) bool { return net.ParseIP(word) != nil && team.Address(ranks[at]) == word },
+	} {
+		for at := range ranks {
+			if same(at) {
+				return ranks[at], nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("cannot run a command on %s: it is none of this run's nodes, which are %s", word, strings.Join(hosts, ", "))
+}
+
+// alike tells whether two names are of one host, one of them without its domain.
+func alike(a, b string) bool {
+	shortA, domainA, _ := strings.Cut(a, ".")
+	shortB, domainB, _ := strings.Cut(b, ".")
+	return strings.EqualFold(shortA, shortB) && (domainA == "" || domainB == "")
+}
