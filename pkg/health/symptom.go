@@ -76,8 +76,8 @@ var hardSignals = []syscall.Signal{syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGI
 // gets because who read its output is gone.
 var softSignals = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE}
 
-// peerAborted is the code with which Open MPI 5 aborts where a peer has died: its
-// ranks do so before their daemon can have seen the death.
+// peerAborted is the code with which Open MPI 5 aborts, and exits, where a peer has
+// died: its ranks do so before their daemon can have seen the death.
 const peerAborted = 14
 
 // symptomOf returns what makes a rank look as if it had failed because of another:
@@ -85,7 +85,7 @@ const peerAborted = 14
 func symptomOf(f signal.FailedRecord) string {
 	by := syscall.Signal(rankCode(f) - 128) // also of a shell around what the signal has ended
 	switch {
-	case Kind(f.Kind) == RankAborted && f.Code == peerAborted:
+	case ofRank(Kind(f.Kind)) && f.Code == peerAborted:
 		return fmt.Sprintf("code %d", peerAborted)
 	case Kind(f.Kind) == RankFailed && slices.Contains(hardSignals, by):
 		return ""

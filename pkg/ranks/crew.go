@@ -168,10 +168,16 @@ func (c *Crew) failure(rank Rank, child *process.Child, fit Fit) *health.Failure
 	return c.Children.About(f, child)
 }
 
-// Asked has a job ended by a rank on host that asks for it.
+// Asked has a job ended by a rank on host that asks for it: at once, or, where it looks as if it did so because another rank has failed, when
+// that one of this node could have been heard of.
 func Asked(host string, end func(error)) func(rank, code int, words string) {
 	return func(rank, code int, words string) {
-		end(health.RankAsked(signal.WorldRank{Number: rank}, host, code, words, nil))
+		f := health.RankAsked(signal.WorldRank{Number: rank}, host, code, words, nil)
+		if wait := health.Yield(f); wait > 0 {
+			time.AfterFunc(wait, func() { end(f) })
+			return
+		}
+		end(f)
 	}
 }
 
