@@ -9,8 +9,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // childGrace is how long the child waits for a hanging driver after the end of its standard input.
@@ -36,7 +35,7 @@ type driver interface {
 // the exit code, which is 0 unless it could not go on.
 func ChildMain(library string, in io.Reader, out io.Writer) int {
 	if os.Getenv(childVariable) != "" {
-		closeInherited()
+		process.CloseInherited(2)
 	} else {
 		// Somebody has started it by hand, and must be able to end it: nothing here handles signals.
 		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -91,27 +90,5 @@ func answer(ctx context.Context, d driver, text []byte, tell func(line)) error {
 		return d.watch(ctx, tell)
 	default:
 		return fmt.Errorf("nobody can answer %q", text)
-	}
-}
-
-const descriptors = "/proc/self/fd"
-
-// closeInherited closes the files that this process has inherited beside its three streams, such as pipes of the
-// launcher: a child that can't be killed would hold them open until the node is rebooted. Files of the Go runtime stay.
-func closeInherited() {
-	entries, err := os.ReadDir(descriptors)
-	if err != nil {
-		return
-	}
-	for _, entry := range entries {
-		fd, err := strconv.Atoi(entry.Name())
-		if err != nil || fd <= 2 {
-			continue
-		}
-		target, err := os.Readlink(descriptors + "/" + entry.Name())
-		if err != nil || strings.HasPrefix(target, "anon_inode:") || strings.HasPrefix(target, "/sys/fs/cgroup/") {
-			continue
-		}
-		_ = syscall.Close(fd)
 	}
 }
