@@ -115,7 +115,7 @@ const (
 	NotSupported Status = -47
 	NoSpace      Status = -29
 	Duplicate    Status = -53
-	Aborted      Status = -144
+	Aborted      Status = -7   // PMIX_ERR_PROC_ABORTED
 	Ended        Status = -145 // PMIX_ERR_JOB_TERMINATED
 )
 
