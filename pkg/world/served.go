@@ -152,10 +152,13 @@ func (s *servers) tell(ctx context.Context, event pmi.Event) error {
 }
 
 // died tells the other ranks, of all nodes, that one has: those that run on may want to know.
-func (s *servers) died(ctx context.Context, rank pmi.Proc) {
-	event := pmix.DeathOf(rank)
-	_ = s.tell(ctx, event) // a server that can't is ended, which is told
-	_ = s.n.mpi.Notify(ctx, event)
+func (s *servers) died(ctx context.Context, rank pmi.Proc, status int) {
+	if s.pmix == nil {
+		return
+	}
+	if err := s.pmix.Died(ctx, rank, status); err != nil {
+		s.n.cfg.Log.Debug("cannot tell ranks of the end of another", zap.Error(err))
+	}
 }
 
 // partingTime is how long who serves a rank may take to hear of its end.

@@ -16,20 +16,24 @@ const firstRead = "1"
 // isOwn tells whether a key is PMIx's own: a directive, not something to publish.
 func isOwn(key string) bool { return strings.HasPrefix(key, "pmix.") }
 
-// readSpawn reads what is to be spawned.
-func readSpawn(r *reader) pmi.Spawn {
-	s := pmi.Spawn{By: r.proc()}
-	all := r.infos()
+// heeded are what may come with a spawn, and is passed on or makes no difference here.
+var heeded = []string{"pmix.timeout", "pmix.host", "pmix.wdir", "pmix.spawned", "pmix.parent", "pmix.requestor"}
+
+// readSpawn reads what is to be spawned, and what was said for all of it. Its error is NotSupported where something is required that is
+// not known here.
+func readSpawn(r *reader) (s pmi.Spawn, all told, err error) {
+	s.By, all = r.proc(), r.infos()
 	for range r.count() {
 		program := r.text()
-		c := pmi.Command{Argv: r.texts(), Env: r.texts(), Dir: r.text(), Ranks: int(r.number())}
+		c := pmi.Command{Argv: r.texts(), Env: r.texts(), Dir: r.text(), Ranks: int(r.number()), Info: make(map[string]string)}
 		if len(c.Argv) == 0 {
 			c.Argv = []string{program}
 		}
 		c.Argv[0] = program
-		own := r.infos()
-		c.Info = make(map[string]string)
-		for _, i := range slices.Concat(all, own) {
+		for _, i := range slices.Concat(all, r.infos()) {
+			if i.required && !slices.Contains(heeded, i.key) {
+				err = fmt.Errorf("cannot heed %s in a spawn: %w", i.key, pmi.NotSupported)
+			}
 			c.Info[strings.TrimPrefix(i.key, "pmix.")] = i.value
 		}
 		if dir := c.Info["wdir"]; dir != "" {
@@ -37,7 +41,7 @@ func readSpawn(r *reader) pmi.Spawn {
 		}
 		s.Commands = append(s.Commands, c)
 	}
-	return s
+	return s, all, err
 }
 
 // query answers what can be known here: which jobs there are, and how large they are.
@@ -68,8 +72,13 @@ func (s *Server) query(r *reader) func(context.Context, *frame) error {
 func (s *Server) lookAt(key string, by pmi.Proc, with told) (info, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if key == "pmix.qry.ns" {
+	switch key {
+	case "pmix.qry.ns":
 		return info{key, typeString, strings.Join(slices.Sorted(maps.Keys(s.jobs)), ",")}, true
+	case "pmix.qry.psetnum": // of sessions: there are none but MPI's own
+		return info{key, typeUint32, 0}, true
+	case "pmix.qry.psets":
+		return info{key, typeString, ""}, true
 	}
 	name := by.Job
 	if other, told := with.of("pmix.nspace"); told {

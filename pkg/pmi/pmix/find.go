@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // Library is a libpmix.
@@ -20,12 +22,12 @@ const soname = "libpmix.so.2"
 
 // environ is what the child is told. What version 5's clients could get by shared memory, and who they are by MUNGE, makes them print pages of
 // warnings where they can't.
-func (l Library) environ() []string {
-	env := []string{"PMIX_MCA_gds=hash", "PMIX_MCA_psec=native"}
+func (l Library) environ(base []string) []string {
+	set := map[string]string{"PMIX_MCA_gds": "hash", "PMIX_MCA_psec": "native", childVariable: "1", "GOMAXPROCS": "1"}
 	if l.Prefix != "" {
-		env = append(env, "OPAL_PREFIX="+l.Prefix, "PMIX_PREFIX="+l.Prefix)
+		set["OPAL_PREFIX"], set["PMIX_PREFIX"] = l.Prefix, l.Prefix
 	}
-	return env
+	return process.WithEnv(base, set)
 }
 
 // What --pmix takes beside a path.

@@ -37,12 +37,15 @@ const (
 	doModex
 	doEvent
 	doAnswer
+	doPack
 )
 
 // Types of values, as PMIx numbers them in pmix_common.h, and two of the child's own: lists of which its library makes the maps of a job.
 const (
 	typeBool    = 1
 	typeString  = 3
+	typeSize    = 4
+	typeInt     = 6
 	typeUint16  = 13
 	typeUint32  = 14
 	typeProc    = 22
@@ -56,7 +59,10 @@ const (
 const wildcard = 1<<32 - 2
 
 // longestFrame bounds what is read of a child, in bytes: what all ranks of a node commit at once goes into one.
-const longestFrame = 1 << 30
+const longestFrame = 256 << 20
+
+// longestName is PMIX_MAX_NSLEN.
+const longestName = 255
 
 // frame is one that is being written, after its length.
 type frame []byte
@@ -174,12 +180,19 @@ func (r *reader) texts() (texts []string) {
 	return texts
 }
 
-// told is what comes with a question, by its keys in their order.
-type told []struct{ key, value string }
+// said is what comes with a question.
+type said struct {
+	key      string
+	required bool // who does not know it must refuse
+	value    string
+}
+
+// told is all of that, in its order.
+type told []said
 
 func (r *reader) infos() (infos told) {
 	for range r.count() {
-		infos = append(infos, struct{ key, value string }{r.text(), r.text()})
+		infos = append(infos, said{r.text(), r.byte() != 0, r.text()})
 	}
 	return infos
 }

@@ -9,8 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -22,8 +25,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// ChildCommand is the subcommand that serves, which gets the library's path.
-const ChildCommand = "pmix-child"
+const (
+	// ChildCommand is the subcommand that serves, which gets the library's path.
+	ChildCommand = "pmix-child"
+	// childVariable is set for the child. A program that forgot to have the subcommand must not start itself without end.
+	childVariable = "BRINGUPD_PMIX_CHILD"
+)
+
+// IsChild tells whether a server has started this process.
+func IsChild() bool { return os.Getenv(childVariable) != "" }
 
 // Peers is what the ranks of one node ask of the others: a *pmi.Node.
 type Peers interface {
@@ -72,10 +82,12 @@ type Server struct {
 	in    io.WriteCloser
 	said  tail
 	tasks sync.WaitGroup
+	out   chan frame    // on their way to the child
 	done  chan struct{} // closed once the child has ended
 	err   error         // set before that
 
-	writing sync.Mutex
+	version string
+
 	mu      sync.Mutex
 	last    uint32
 	waiting map[uint32]chan outcome
@@ -89,8 +101,12 @@ type outcome struct {
 	data   []byte
 }
 
-// client is a rank that has spoken.
-type client struct{ finalized bool }
+// client is a rank of this node.
+type client struct {
+	spoke, finalized bool            // guarded by Server.mu
+	life             context.Context // of what it asks, and of what it is asked
+	die              context.CancelCauseFunc
+}
 
 const (
 	// startTime is how long a library may take to start; on a busy machine of two processors it was 0.2 s.
@@ -101,8 +117,11 @@ const (
 
 // Start starts the child. What it serves ends with ctx or Stop.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
+	if IsChild() {
+		return nil, fmt.Errorf("cannot start another PMIx server: this program has no subcommand %s", ChildCommand)
+	}
 	s := &Server{
-		cfg: cfg, done: make(chan struct{}), waiting: make(map[uint32]chan outcome), clients: make(map[pmi.Proc]*client), jobs: make(map[string]*pmi.Job),
+		cfg: cfg, out: make(chan frame), done: make(chan struct{}), waiting: make(map[uint32]chan outcome), clients: make(map[pmi.Proc]*client), jobs: make(map[string]*pmi.Job),
 	}
 	s.ctx, s.stop = context.WithCancel(ctx)
 	program := cfg.Program
@@ -110,7 +129,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		program = "/proc/self/exe"
 	}
 	s.child = &exec.Cmd{
-		Path: program, Args: []string{"bringupd", ChildCommand, "--pmix=" + cfg.Library.Path}, Env: append(cfg.Environ, cfg.Library.environ()...),
+		Path: program, Args: []string{"bringupd", ChildCommand, "--pmix=" + cfg.Library.Path}, Env: cfg.Library.environ(cfg.Environ),
 		Dir: "/", Stderr: &s.said, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
 	in, err := s.child.StdinPipe()
@@ -125,7 +144,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("cannot start the PMIx server: %w", err)
 	}
 	s.in = in
+	context.AfterFunc(s.ctx, func() { _ = in.Close() }) // by which the child ends
 	s.tasks.Go(func() { s.listen(out) })
+	s.tasks.Go(s.talk)
 	starting, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	version, err := s.order(starting, doInit, func(f *frame) {
@@ -138,6 +159,8 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		s.Stop()
 		return nil, fmt.Errorf("cannot start a PMIx server by %s: %w", cfg.Library.Path, err)
 	}
+	s.version, _, _ = strings.Cut(string(version), " (")
+	s.version, _, _ = strings.Cut(s.version, ",")
 	cfg.Log.Debug("PMIx is served", zap.String("library", cfg.Library.Path), zap.ByteString("version", version))
 	return s, nil
 }
@@ -153,10 +176,12 @@ func (s *Server) Err() error {
 	return s.err
 }
 
+// Version says which library it is, as "OpenPMIx 4.2.2".
+func (s *Server) Version() string { return s.version }
+
 // Stop ends the child, within seconds, and waits for all that the server has begun.
 func (s *Server) Stop() {
 	s.stop()
-	_ = s.in.Close()
 	if !pause.Until(s.done, endTime) {
 		_ = s.child.Process.Kill()
 	}
@@ -181,12 +206,12 @@ func (s *Server) listen(out io.Reader) {
 	if s.ctx.Err() == nil {
 		s.err = fmt.Errorf("the PMIx server died: %v%s", errors.Join(broken, ended), s.said.after(": "))
 	}
-	s.stop()
 	s.mu.Lock()
 	waiting := s.waiting
 	s.waiting = nil
 	s.mu.Unlock()
 	close(s.done)
+	s.stop()
 	for _, to := range waiting {
 		close(to)
 	}
@@ -227,8 +252,13 @@ func (s *Server) answer(op byte, id uint32, answer func(ctx context.Context, f *
 	if err != nil {
 		rest = nothing(op)
 	}
+	if tooLong := len(*f)+len(rest) > longestFrame; tooLong {
+		f = newFrame(doAnswer, id)
+		f.status(pmi.NoSpace)
+		rest = nothing(op)
+	}
 	*f = append(*f, rest...)
-	s.send(*f)
+	_ = s.send(s.ctx, *f) // where it fails the child has ended
 }
 
 // nothing is what follows the status of an answer that is an error.
@@ -240,11 +270,37 @@ func nothing(op byte) (f frame) {
 	return f
 }
 
-func (s *Server) send(f frame) {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	length := binary.BigEndian.AppendUint32(nil, uint32(len(f)))
-	_, _ = s.in.Write(append(length, f...)) // a child that does not read has ended, or will be
+// talk passes frames on to the child: nobody else waits where that does not read.
+func (s *Server) talk() {
+	for {
+		select {
+		case f := <-s.out:
+			length := binary.BigEndian.AppendUint32(nil, uint32(len(f)))
+			_, err := s.in.Write(length)
+			if err == nil {
+				_, err = s.in.Write(f)
+			}
+			if err != nil {
+				return // the child has ended, or will be
+			}
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Server) send(ctx context.Context, f frame) error {
+	if len(f) > longestFrame {
+		return fmt.Errorf("cannot have the PMIx server do with %d bytes at once: %w", len(f), pmi.NoSpace)
+	}
+	select {
+	case s.out <- f:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("cannot wait for the PMIx server any longer: %w", context.Cause(ctx))
+	case <-s.ctx.Done():
+		return s.gone()
+	}
 }
 
 // order has the child do something and waits for what comes of it until ctx ends.
@@ -259,9 +315,12 @@ func (s *Server) order(ctx context.Context, op byte, fields func(*frame)) ([]byt
 	id := s.last
 	s.waiting[id] = to
 	s.mu.Unlock()
+	defer s.forget(id)
 	f := newFrame(op, id)
 	fields(f)
-	s.send(*f)
+	if err := s.send(ctx, *f); err != nil {
+		return nil, err
+	}
 	select {
 	case o, ok := <-to:
 		switch {
@@ -272,17 +331,19 @@ func (s *Server) order(ctx context.Context, op byte, fields func(*frame)) ([]byt
 		}
 		return o.data, nil
 	case <-ctx.Done():
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.waiting, id)
 		return nil, fmt.Errorf("cannot wait for the PMIx server any longer: %w", context.Cause(ctx))
 	}
 }
 
+func (s *Server) forget(id uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waiting, id)
+}
+
 func (s *Server) gone() error {
-	<-s.done
-	if s.err != nil {
-		return s.err
+	if err := s.Err(); err != nil {
+		return err
 	}
 	return errors.New("the PMIx server has ended")
 }
@@ -292,10 +353,11 @@ func (s *Server) Serve(clients Clients) { s.Clients = clients }
 
 // Add has a job served, also one without ranks on this node: others may meet it.
 func (s *Server) Add(ctx context.Context, job *pmi.Job) error {
-	s.mu.Lock()
-	s.jobs[job.Name] = job
-	s.mu.Unlock()
+	if job.Name == "" || len(job.Name) > longestName {
+		return fmt.Errorf("cannot serve PMIx to a job %q: its name should have 1 to %d bytes: %w", prose.Line(job.Name, 80), longestName, pmi.BadParam)
+	}
 	local := job.Local(s.Node)
+	s.know(job, local)
 	_, err := s.order(ctx, doAddJob, func(f *frame) {
 		f.text(job.Name)
 		f.number(len(local))
@@ -312,18 +374,33 @@ func (s *Server) Add(ctx context.Context, job *pmi.Job) error {
 	return nil
 }
 
-// Remove forgets a job.
-func (s *Server) Remove(ctx context.Context, job string) error {
-	_, err := s.order(ctx, doRemoveJob, func(f *frame) { f.text(job) })
+func (s *Server) know(job *pmi.Job, local []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.jobs[job.Name] = job
+	for _, rank := range local {
+		c := &client{}
+		c.life, c.die = context.WithCancelCause(s.ctx)
+		s.clients[pmi.Proc{Job: job.Name, Rank: rank}] = c
+	}
+}
+
+// Remove forgets a job that is over, once it has told those ranks of others here that want to know.
+func (s *Server) Remove(ctx context.Context, job string) error {
+	s.mu.Lock()
 	delete(s.jobs, job)
-	for p := range s.clients {
+	for p, c := range s.clients {
 		if p.Job == job {
+			c.die(pmi.Ended)
 			delete(s.clients, p)
 		}
 	}
-	return err
+	s.mu.Unlock()
+	told := s.happened(ctx, pmi.Proc{Job: job, Rank: pmi.All}, pmi.Ended, nil, s.Tell)
+	if _, err := s.order(ctx, doRemoveJob, func(f *frame) { f.text(job) }); err != nil {
+		return err
+	}
+	return errors.Join(told, os.RemoveAll(filepath.Join(s.cfg.Dir, job)))
 }
 
 // Fork returns the variables, NAME=VALUE, by which a rank finds its server.
@@ -340,9 +417,24 @@ func (s *Server) Fork(ctx context.Context, rank pmi.Proc) ([]string, error) {
 	return env, nil
 }
 
-// Modex returns what a rank of this node has committed, once it has.
+// Modex returns what a rank of this node has committed, once it has, or an error once it has died.
 func (s *Server) Modex(ctx context.Context, of pmi.Proc) ([]byte, error) {
+	s.mu.Lock()
+	c := s.clients[of]
+	s.mu.Unlock()
+	if c == nil {
+		return nil, fmt.Errorf("cannot tell what %v has committed: it does not run on %s: %w", of, s.cfg.Host, pmi.NotFound)
+	}
+	ctx, stop := while(ctx, c.life)
+	defer stop()
 	return s.order(ctx, doModex, func(f *frame) { f.proc(of) })
+}
+
+// while returns a context that ends with either.
+func while(ctx, other context.Context) (both context.Context, stop func()) {
+	both, cancel := context.WithCancelCause(ctx)
+	forget := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return both, func() { forget(); cancel(nil) }
 }
 
 // Tell tells the ranks here of an event on another node.
@@ -360,9 +452,30 @@ func (s *Server) Tell(ctx context.Context, e pmi.Event) error {
 // rangeSession is PMIX_RANGE_SESSION: all of the allocation.
 const rangeSession = 4
 
-// DeathOf is the event that a rank has died.
-func DeathOf(rank pmi.Proc) pmi.Event {
-	return pmi.Event{Code: int(pmi.Aborted), Source: rank, Range: rangeSession}
+// happened tells of what became of a process. Only who has asked for just that is to know: MPI's handlers of all else abort.
+func (s *Server) happened(ctx context.Context, to pmi.Proc, what pmi.Status, more []info, tell ...func(context.Context, pmi.Event) error) error {
+	about := append([]info{{"pmix.evproc", typeProc, to}, {"pmix.evnondef", typeBool, true}}, more...)
+	packed, err := s.order(ctx, doPack, func(f *frame) { f.infos(about) })
+	if err != nil {
+		return fmt.Errorf("cannot tell what became of %v: %w", to, err)
+	}
+	e := pmi.Event{Code: int(what), Source: to, Range: rangeSession, Count: len(about), Info: packed}
+	for _, tell := range tell {
+		err = errors.Join(err, tell(ctx, e))
+	}
+	return err
+}
+
+// Died tells the ranks of all nodes that want to know that one of this node has ended before its time, with that status. What it has asked
+// for, or was asked, is given up.
+func (s *Server) Died(ctx context.Context, rank pmi.Proc, status int) error {
+	s.mu.Lock()
+	c := s.clients[rank]
+	s.mu.Unlock()
+	if c != nil {
+		c.die(fmt.Errorf("%v has ended: %w", rank, pmi.Unreachable))
+	}
+	return s.happened(ctx, rank, pmi.Aborted, []info{{"pmix.exit.code", typeInt, status}}, s.Tell, s.Jobs.Notify)
 }
 
 // Spoke tells whether a rank has been a client, and whether it has taken its leave.
@@ -370,7 +483,7 @@ func (s *Server) Spoke(rank pmi.Proc) (spoke, finalized bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.clients[rank]
-	return c != nil, c != nil && c.finalized
+	return c != nil && c.spoke, c != nil && c.finalized
 }
 
 // asked returns how a question is to be answered. It is read at once, in the order of the questions.
@@ -395,12 +508,12 @@ func (s *Server) asked(op byte, r *reader) (func(ctx context.Context, f *frame) 
 	case upPublish, upLookup, upUnpublish:
 		return s.board(op, r), nil
 	case upSpawn:
-		order := readSpawn(r)
-		return func(ctx context.Context, f *frame) error {
+		order, with, err := readSpawn(r)
+		return s.of(order.By, bounded(with, func(ctx context.Context, f *frame) error {
 			job, err := s.Jobs.Spawn(ctx, order)
 			f.text(job)
 			return err
-		}, nil
+		})), err
 	case upNotify:
 		e := pmi.Event{Code: r.signed(), Source: r.proc(), Range: int(r.byte()), Count: int(r.number()), Info: r.bytes()}
 		return func(ctx context.Context, _ *frame) error { return s.Jobs.Notify(ctx, e) }, nil
@@ -436,7 +549,24 @@ func bounded(with told, answer func(ctx context.Context, f *frame) error) func(c
 func (s *Server) note(who pmi.Proc, finalized bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.clients[who] = &client{finalized}
+	if c := s.clients[who]; c != nil {
+		c.spoke, c.finalized = true, finalized
+	}
+}
+
+// of has a question answered while who asks lives.
+func (s *Server) of(who pmi.Proc, answer func(ctx context.Context, f *frame) error) func(context.Context, *frame) error {
+	s.mu.Lock()
+	c := s.clients[who]
+	s.mu.Unlock()
+	if c == nil {
+		return answer
+	}
+	return func(ctx context.Context, f *frame) error {
+		ctx, stop := while(ctx, c.life)
+		defer stop()
+		return answer(ctx, f)
+	}
 }
 
 // meet is a fence, or one that connects or disconnects jobs: those bring nothing.
@@ -446,6 +576,10 @@ func (s *Server) meet(op byte, r *reader) func(context.Context, *frame) error {
 	var data []byte
 	if op == upFence {
 		data = r.bytes()
+	}
+	if text, _ := with.of("pmix.loc.col.st"); text != "" && text != "0" { // a rank of this node has gone amidst it
+		status, _ := strconv.Atoi(text)
+		return refuse(fmt.Errorf("cannot meet: %w", pmi.Status(status)))
 	}
 	return bounded(with, func(ctx context.Context, f *frame) error {
 		all, err := s.Peers.Gather(ctx, kind, of, data)
@@ -470,9 +604,9 @@ func (s *Server) board(op byte, r *reader) func(context.Context, *frame) error {
 		}
 		return func(ctx context.Context, _ *frame) error { return s.Peers.Publish(ctx, entries) }
 	case upLookup:
-		with, keys := r.infos(), r.texts()
+		by, with, keys := r.proc(), r.infos(), r.texts()
 		_, wait := with.of("pmix.wait")
-		return bounded(with, func(ctx context.Context, f *frame) error {
+		return s.of(by, bounded(with, func(ctx context.Context, f *frame) error {
 			entries, err := s.Peers.Lookup(ctx, keys, wait)
 			f.number(len(entries))
 			for _, e := range entries {
@@ -481,7 +615,7 @@ func (s *Server) board(op byte, r *reader) func(context.Context, *frame) error {
 				f.bytes(e.Value)
 			}
 			return err
-		})
+		}))
 	}
 	by, keys := r.proc(), r.texts()
 	return func(ctx context.Context, _ *frame) error { return s.Peers.Unpublish(ctx, by, keys) }

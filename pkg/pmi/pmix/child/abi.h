@@ -48,7 +48,9 @@ enum {
 	T_ARRAY = 39, T_RANK = 40, T_REGEX = 49,
 };
 
-enum { SUCCESS = 0, FAILED = -1, NOT_SUPPORTED = -47, OPERATION_SUCCEEDED = -157 };
+enum { SUCCESS = 0, FAILED = -1, TOO_MUCH = -29, NOT_SUPPORTED = -47, OPERATION_SUCCEEDED = -157 };
+
+enum { REQUIRED = 1 }; /* a flag: who does not know the key must refuse */
 
 typedef void (*op_done)(pmix_status, void *);
 typedef void (*release)(void *);

@@ -8,6 +8,8 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +67,8 @@ static void load_symbols(void) {
 /* ---- frames */
 
 typedef struct { unsigned char *bytes; size_t used, room, at; bool bad; } frame;
+
+static const size_t longest_frame = 256 << 20;
 
 static int from_daemon, to_daemon;
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
@@ -143,6 +147,7 @@ static void put_infos(frame *f, const pmix_info *infos, size_t n) {
 	put_number(f, n);
 	for (size_t i = 0; i < n; i++) {
 		put_text(f, infos[i].key);
+		put_byte(f, infos[i].flags & REQUIRED);
 		put_value(f, &infos[i].value);
 	}
 }
@@ -156,7 +161,12 @@ static void put_packed(frame *f, void *what, int32_t n, uint16_t type) {
 	free(b.base);
 }
 
-static void send_frame(frame *f) {
+/* One that is too long is not sent: false. */
+static bool send_frame(frame *f) {
+	if (f->used > longest_frame) {
+		free(f->bytes);
+		return false;
+	}
 	uint32_t length = htonl(f->used);
 	pthread_mutex_lock(&writing);
 	for (int part = 0; part < 2; part++) {
@@ -173,6 +183,7 @@ static void send_frame(frame *f) {
 	}
 	pthread_mutex_unlock(&writing);
 	free(f->bytes);
+	return true;
 }
 
 static bool read_all(void *into, size_t n) {
@@ -192,6 +203,10 @@ static bool take_frame(frame *f) {
 	if (!read_all(&length, 4))
 		return false;
 	length = ntohl(length);
+	if (length > longest_frame) {
+		fprintf(stderr, "cannot read what the daemon says: %u bytes at once\n", length);
+		return false;
+	}
 	free(f->bytes);
 	*f = (frame){.bytes = sure(malloc(length + 1)), .used = length};
 	return read_all(f->bytes, length);
@@ -256,6 +271,7 @@ static void make_map(pmix_info *info, pmix_status (*generate)(const char *, char
 		char key[LONGEST_KEY + 1];
 		memcpy(key, info->key, sizeof key);
 		PMIx_Info_load(info, key, map, T_REGEX);
+		free(map);
 	} else {
 		info->value.type = T_STRING;
 		info->value.data.string = map;
@@ -298,16 +314,25 @@ static pmix_info *get_infos(frame *f, size_t *n) {
 	return infos;
 }
 
-static void free_infos(pmix_info *infos, size_t n) {
-	for (size_t i = 0; i < n; i++) {
-		pmix_value *v = &infos[i].value;
-		if (v->type == T_ARRAY) {
-			free_infos(v->data.array->array, v->data.array->size);
-			free(v->data.array);
-		} else if (v->type == T_STRING || v->type == T_PROC) {
-			free(v->data.string);
-		} /* a map is kept: it is small, and only its library knows how to free it */
+static void free_infos(pmix_info *infos, size_t n);
+
+/* A value of another type, which a client may have published, is not freed: only its library knows how. */
+static void free_value(pmix_value *v) {
+	switch (v->type) {
+	case T_STRING: free(v->data.string); break;
+	case T_PROC: free(v->data.proc); break;
+	case T_BYTES: case T_REGEX: free(v->data.bytes.bytes); break;
+	case T_ARRAY:
+		if (v->data.array == NULL || v->data.array->type != T_INFO)
+			break;
+		free_infos(v->data.array->array, v->data.array->size);
+		free(v->data.array);
 	}
+}
+
+static void free_infos(pmix_info *infos, size_t n) {
+	for (size_t i = 0; i < n; i++)
+		free_value(&infos[i].value);
 	free(infos);
 }
 
@@ -348,11 +373,21 @@ static bool answered(uint32_t id, waiting *w) {
 	return found;
 }
 
+/* What a call of the library's returns that has been asked: no answer will come where it was too long to be. */
+static pmix_status sent(frame *f) {
+	uint32_t id;
+	memcpy(&id, f->bytes + 1, 4);
+	if (send_frame(f))
+		return SUCCESS;
+	waiting none;
+	answered(ntohl(id), &none);
+	return TOO_MUCH;
+}
+
 static pmix_status connected2(const pmix_proc *p, void *object, pmix_info *infos, size_t n, op_done done, void *data) {
 	frame f = ask(UP_CONNECTED, done, data);
 	put_proc(&f, p);
-	send_frame(&f);
-	return SUCCESS;
+	return sent(&f);
 }
 
 static pmix_status connected(const pmix_proc *p, void *object, op_done done, void *data) {
@@ -362,8 +397,7 @@ static pmix_status connected(const pmix_proc *p, void *object, op_done done, voi
 static pmix_status finalized(const pmix_proc *p, void *object, op_done done, void *data) {
 	frame f = ask(UP_FINALIZED, done, data);
 	put_proc(&f, p);
-	send_frame(&f);
-	return SUCCESS;
+	return sent(&f);
 }
 
 static pmix_status aborting(const pmix_proc *p, void *object, int status, const char *words, pmix_proc *procs, size_t n, op_done done, void *data) {
@@ -371,8 +405,7 @@ static pmix_status aborting(const pmix_proc *p, void *object, int status, const 
 	put_proc(&f, p);
 	put_number(&f, status);
 	put_text(&f, words);
-	send_frame(&f);
-	return SUCCESS;
+	return sent(&f);
 }
 
 static pmix_status fence(const pmix_proc *procs, size_t n, const pmix_info *infos, size_t ninfo, char *bytes, size_t size, modex_done done, void *data) {
@@ -380,17 +413,15 @@ static pmix_status fence(const pmix_proc *procs, size_t n, const pmix_info *info
 	put_procs(&f, procs, n);
 	put_infos(&f, infos, ninfo);
 	put_bytes(&f, bytes, size);
-	send_frame(&f);
 	free(bytes);
-	return SUCCESS;
+	return sent(&f);
 }
 
 static pmix_status direct_modex(const pmix_proc *p, const pmix_info *infos, size_t n, modex_done done, void *data) {
 	frame f = ask(UP_MODEX, done, data);
 	put_proc(&f, p);
 	put_infos(&f, infos, n);
-	send_frame(&f);
-	return SUCCESS;
+	return sent(&f);
 }
 
 static pmix_status publish(const pmix_proc *p, const pmix_info *infos, size_t n, op_done done, void *data) {
@@ -399,24 +430,22 @@ static pmix_status publish(const pmix_proc *p, const pmix_info *infos, size_t n,
 	put_infos(&f, infos, n);
 	for (size_t i = 0; i < n; i++)
 		put_packed(&f, (void *)&infos[i].value, 1, T_VALUE);
-	send_frame(&f);
-	return SUCCESS;
+	return sent(&f);
 }
 
 static pmix_status lookup(const pmix_proc *p, char **keys, const pmix_info *infos, size_t n, lookup_done done, void *data) {
 	frame f = ask(UP_LOOKUP, done, data);
+	put_proc(&f, p);
 	put_infos(&f, infos, n);
 	put_texts(&f, keys);
-	send_frame(&f);
-	return SUCCESS;
+	return sent(&f);
 }
 
 static pmix_status unpublish(const pmix_proc *p, char **keys, const pmix_info *infos, size_t n, op_done done, void *data) {
 	frame f = ask(UP_UNPUBLISH, done, data);
 	put_proc(&f, p);
 	put_texts(&f, keys);
-	send_frame(&f);
-	return SUCCESS;
+	return sent(&f);
 }
 
 static pmix_status spawn(const pmix_proc *p, const pmix_info *infos, size_t n, const pmix_app *apps, size_t napps, spawn_done done, void *data) {
@@ -432,16 +461,14 @@ static pmix_status spawn(const pmix_proc *p, const pmix_info *infos, size_t n, c
 		put_number(&f, apps[i].maxprocs);
 		put_infos(&f, apps[i].info, apps[i].ninfo);
 	}
-	send_frame(&f);
-	return SUCCESS;
+	return sent(&f);
 }
 
 static pmix_status meet(int op, const pmix_proc *procs, size_t n, const pmix_info *infos, size_t ninfo, op_done done, void *data) {
 	frame f = ask(op, done, data);
 	put_procs(&f, procs, n);
 	put_infos(&f, infos, ninfo);
-	send_frame(&f);
-	return SUCCESS;
+	return sent(&f);
 }
 
 static pmix_status connecting(const pmix_proc *procs, size_t n, const pmix_info *infos, size_t ninfo, op_done done, void *data) {
@@ -469,8 +496,7 @@ static pmix_status notify(pmix_status code, const pmix_proc *source, uint8_t ran
 	put_byte(&f, range);
 	put_number(&f, n);
 	put_packed(&f, infos, n, T_INFO);
-	send_frame(&f);
-	return OPERATION_SUCCEEDED;
+	return send_frame(&f) ? OPERATION_SUCCEEDED : TOO_MUCH;
 }
 
 static pmix_status query(pmix_proc *p, pmix_query *queries, size_t n, info_done done, void *data) {
@@ -481,8 +507,7 @@ static pmix_status query(pmix_proc *p, pmix_query *queries, size_t n, info_done 
 		put_texts(&f, queries[i].keys);
 		put_infos(&f, queries[i].qualifiers, queries[i].nqual);
 	}
-	send_frame(&f);
-	return SUCCESS;
+	return sent(&f);
 }
 
 /* The answer must not come from within this call: the library holds a lock. It can't, as another thread gives it. */
@@ -490,7 +515,7 @@ static void log_words(const pmix_proc *p, const pmix_info *infos, size_t n, cons
 	frame f = ask(UP_LOG, done, data);
 	put_proc(&f, p);
 	put_infos(&f, infos, n);
-	send_frame(&f);
+	sent(&f);
 }
 
 /* pmix_server_module_t has grown at its end alone, to 256 bytes in version 6: zeros beyond that are "not supported" in all to come. */
@@ -506,8 +531,6 @@ static void fill_module(void) {
 	if (major >= 4)
 		module[27] = connected2;
 }
-
-static void free_pdata(pmix_pdata *found, uint32_t n) { free(found); } /* their values are small, and the library's to free */
 
 static void answer_lookup(frame *f, pmix_status status, waiting *w) {
 	uint32_t n = get_number(f);
@@ -526,9 +549,10 @@ static void answer_lookup(frame *f, pmix_status status, waiting *w) {
 		free(packed);
 	}
 	((lookup_done)w->done)(status, found, status == SUCCESS ? n : 0, w->data);
-	free_pdata(found, n);
+	for (uint32_t i = 0; i < n; i++)
+		free_value(&found[i].value);
+	free(found);
 }
-
 
 static void release_infos(void *infos) {
 	(void)infos; /* the library may look at them later: a query is rare, and its answer small */
@@ -573,11 +597,33 @@ static void done(uint32_t id, pmix_status status, const void *bytes, size_t n) {
 	put_number(&f, id);
 	put_number(&f, status);
 	put_bytes(&f, bytes, n);
-	send_frame(&f);
+	if (!send_frame(&f))
+		done(id, TOO_MUCH, NULL, 0);
 }
 
-static void op_is_done(pmix_status status, void *id) { done((uintptr_t)id, status, NULL, 0); }
-static void modex_is_done(pmix_status status, char *bytes, size_t n, void *id) { done((uintptr_t)id, status, bytes, n); }
+/* An order that the library answers later, and what must live until then. */
+typedef struct { uint32_t id; pmix_proc who; pmix_info *infos; size_t n; } order;
+
+static order *new_order(uint32_t id) {
+	order *o = sure(calloc(1, sizeof *o));
+	o->id = id;
+	return o;
+}
+
+static void answer_order(order *o, pmix_status status, const char *bytes, size_t n) {
+	done(o->id, status, bytes, n);
+	free_infos(o->infos, o->n);
+	free(o);
+}
+
+static void op_is_done(pmix_status status, void *o) { answer_order(o, status, NULL, 0); }
+static void modex_is_done(pmix_status status, char *bytes, size_t n, void *o) { answer_order(o, status, bytes, n); }
+
+/* An order was given: its answer comes by itself where that is SUCCESS. */
+static void given(order *o, pmix_status status) {
+	if (status != SUCCESS)
+		answer_order(o, status == OPERATION_SUCCEEDED ? SUCCESS : status, NULL, 0);
+}
 
 static pmix_status init(frame *f) {
 	size_t n;
@@ -587,14 +633,28 @@ static pmix_status init(frame *f) {
 	return status;
 }
 
-/* The answer comes by op_is_done where this is SUCCESS: what is told must live until then, and a job's map is kept with it. */
-static pmix_status add_job(frame *f, void *id) {
+static void add_job(frame *f, order *o) {
 	char nspace[LONGEST_NSPACE + 1];
 	get_name(f, nspace, LONGEST_NSPACE);
 	int local = get_number(f);
-	size_t n;
-	pmix_info *infos = get_infos(f, &n);
-	return f->bad ? FAILED : PMIx_server_register_nspace(nspace, local, infos, n, op_is_done, id);
+	o->infos = get_infos(f, &o->n);
+	given(o, f->bad ? FAILED : PMIx_server_register_nspace(nspace, local, o->infos, o->n, op_is_done, o));
+}
+
+static void remove_job(frame *f, order *o) {
+	char nspace[LONGEST_NSPACE + 1];
+	get_name(f, nspace, LONGEST_NSPACE);
+	PMIx_server_deregister_nspace(nspace, op_is_done, o);
+}
+
+static void add_client(frame *f, order *o) {
+	o->who = get_proc(f);
+	given(o, PMIx_server_register_client(&o->who, getuid(), getgid(), NULL, op_is_done, o));
+}
+
+static void fetch(frame *f, order *o) {
+	o->who = get_proc(f);
+	given(o, PMIx_server_dmodex_request(&o->who, modex_is_done, o));
 }
 
 static void give_environment(frame *f, uint32_t id) {
@@ -610,73 +670,82 @@ static void give_environment(frame *f, uint32_t id) {
 	free(env);
 }
 
-/* An event of another node must not be passed on to where it comes from. */
-static pmix_status tell_event(frame *f, void *id) {
+/* What an event of the daemon's own is about. */
+static void pack(frame *f, uint32_t id) {
+	size_t n;
+	pmix_info *infos = get_infos(f, &n);
+	pmix_buffer b = {0};
+	pmix_status status = f->bad ? FAILED : PMIx_Data_pack(NULL, &b, infos, n, T_INFO);
+	done(id, status, b.base, status == SUCCESS ? b.used : 0);
+	free(b.base);
+	free_infos(infos, n);
+}
+
+static void tell_event(frame *f, order *o) {
 	pmix_status code = (int32_t)get_number(f);
-	pmix_proc *source = sure(malloc(sizeof *source)); /* the library may look at it later */
-	*source = get_proc(f);
+	o->who = get_proc(f);
 	uint8_t range = get_byte(f);
-	int32_t n = get_number(f);
+	uint32_t count = get_number(f);
 	size_t size;
 	char *packed = get_bytes(f, &size);
-	if (n < 0 || (size_t)n > size)
-		n = 0;
-	pmix_info *infos = sure(calloc(n + 2, sizeof *infos));
+	int32_t n = count <= size ? count : 0;
+	o->infos = sure(calloc(n + 1, sizeof *o->infos));
 	pmix_buffer b = {packed, packed + size, packed, size, size};
-	if (n > 0 && PMIx_Data_unpack(NULL, &b, infos, &n, T_INFO) != SUCCESS)
+	if (n > 0 && PMIx_Data_unpack(NULL, &b, o->infos, &n, T_INFO) != SUCCESS)
 		n = 0;
-	if (n == 0) { /* of the daemon: the process has died */
-		strcpy(infos[n].key, "pmix.evproc");
-		infos[n].value.type = T_PROC;
-		infos[n++].value.data.proc = source;
-	}
-	strcpy(infos[n].key, "pmix.srvr.internal.notify");
-	infos[n].value.type = T_BOOL;
-	infos[n++].value.data.flag = true;
 	free(packed);
-	return PMIx_Notify_event(code, source, range, infos, n, op_is_done, id);
+	o->n = n;
+	given(o, PMIx_Notify_event(code, &o->who, range, o->infos, n, op_is_done, o));
 }
 
 static void obey(frame *f) {
 	int op = get_byte(f);
 	uint32_t id = get_number(f);
-	void *data = (void *)(uintptr_t)id;
-	pmix_status status;
 	switch (op) {
 	case DO_ANSWER: take_answer(f, id); return;
 	case DO_ENVIRONMENT: give_environment(f, id); return;
+	case DO_PACK: pack(f, id); return;
 	case DO_INIT: {
-		status = init(f);
+		pmix_status status = init(f);
 		const char *version = PMIx_Get_version();
 		done(id, status, version, strlen(version));
 		return;
 	}
-	case DO_ADD_JOB: status = add_job(f, data); break;
-	case DO_ADD_CLIENT: {
-		pmix_proc p = get_proc(f);
-		status = PMIx_server_register_client(&p, getuid(), getgid(), NULL, op_is_done, data);
-		break;
+	case DO_ADD_JOB: add_job(f, new_order(id)); return;
+	case DO_REMOVE_JOB: remove_job(f, new_order(id)); return;
+	case DO_ADD_CLIENT: add_client(f, new_order(id)); return;
+	case DO_MODEX: fetch(f, new_order(id)); return;
+	case DO_EVENT: tell_event(f, new_order(id)); return;
 	}
-	case DO_REMOVE_JOB: {
-		char nspace[LONGEST_NSPACE + 1];
-		get_name(f, nspace, LONGEST_NSPACE);
-		PMIx_server_deregister_nspace(nspace, op_is_done, data);
-		return;
-	}
-	case DO_MODEX: {
-		pmix_proc p = get_proc(f);
-		status = PMIx_server_dmodex_request(&p, modex_is_done, data);
-		break;
-	}
-	case DO_EVENT: status = tell_event(f, data); break;
-	default: status = NOT_SUPPORTED;
-	}
-	if (status != SUCCESS) /* else the answer comes by itself */
-		done(id, status == OPERATION_SUCCEEDED ? SUCCESS : status, NULL, 0);
+	done(id, NOT_SUPPORTED, NULL, 0);
+}
+
+/* What the library prints must not get among the frames: those move away from standard input and output. */
+static bool take_pipes(int in, int out) {
+	from_daemon = fcntl(in, F_DUPFD_CLOEXEC, 3);
+	to_daemon = fcntl(out, F_DUPFD_CLOEXEC, 3);
+	int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	return from_daemon >= 0 && to_daemon >= 0 && nothing >= 0 && dup2(nothing, in) >= 0 && dup2(STDERR_FILENO, out) >= 0;
+}
+
+enum { LINGER = 2 }; /* seconds to end in by itself */
+
+/* A library that hangs must not keep the child when the daemon has died: then nobody is left at the pipe's other end. */
+static void *watch_daemon(void *none) {
+	struct pollfd daemon = {.fd = from_daemon};
+	while (poll(&daemon, 1, -1) <= 0)
+		;
+	sleep(LINGER);
+	_exit(CHILD_ORPHAN);
+	return none;
 }
 
 int serve_pmix(const char *path, int in, int out) {
-	from_daemon = in, to_daemon = out;
+	pthread_t watcher;
+	if (!take_pipes(in, out) || pthread_create(&watcher, NULL, watch_daemon, NULL) != 0) {
+		perror("cannot serve PMIx by standard input and output");
+		return CHILD_UNFIT;
+	}
 	library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
 	if (library == NULL) {
 		fprintf(stderr, "cannot load %s: %s\n", path, dlerror());

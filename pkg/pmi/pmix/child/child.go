@@ -17,11 +17,17 @@ import (
 	"os"
 	"runtime"
 	"unsafe"
+
+	"github.com/bringupd/bringupd/pkg/pmi/pmix"
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // Serve serves by the libpmix of a file until in ends, and returns the process's exit code. What it says goes to errs.
 func Serve(library string, in, out *os.File, errs io.Writer) int {
 	runtime.LockOSThread()
+	if pmix.IsChild() {
+		process.CloseInherited(2) // else somebody has started it by hand
+	}
 	path := C.CString(library)
 	defer C.free(unsafe.Pointer(path))
 	if in == nil || out == nil {

@@ -11,7 +11,7 @@ enum {
 };
 
 /* What the daemon orders, and, as DO_ANSWER, what came of what clients ask. */
-enum { DO_INIT = 1, DO_ADD_JOB, DO_REMOVE_JOB, DO_ADD_CLIENT, DO_ENVIRONMENT, DO_MODEX, DO_EVENT, DO_ANSWER };
+enum { DO_INIT = 1, DO_ADD_JOB, DO_REMOVE_JOB, DO_ADD_CLIENT, DO_ENVIRONMENT, DO_MODEX, DO_EVENT, DO_ANSWER, DO_PACK };
 
 /* Beside PMIx's own types of values: lists of which the library makes the maps of a job. */
 enum { CHILD_NODE_MAP = 0xfff0, CHILD_RANK_MAP = 0xfff1 };

@@ -1,0 +1,19 @@
+package pmix_test
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/bringupd/bringupd/pkg/pmi/pmix"
+	"github.com/bringupd/bringupd/pkg/pmi/pmix/child"
+)
+
+// TestMain makes the server's child of the test binary where that was started as one.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == pmix.ChildCommand {
+		os.Exit(child.Serve(os.Args[2][len("--pmix="):], os.Stdin, os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m)
+}
