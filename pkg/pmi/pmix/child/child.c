@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -728,6 +729,14 @@ static bool take_pipes(int in, int out) {
 	return from_daemon >= 0 && to_daemon >= 0 && nothing >= 0 && dup2(nothing, in) >= 0 && dup2(STDERR_FILENO, out) >= 0;
 }
 
+/* A library that crashes does so by its signal: Go would hide the cause behind the stacks of all its goroutines. */
+static void crash_plainly(void) {
+	const int crashes[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
+	for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
+		signal(crashes[i], SIG_DFL);
+	signal(SIGPIPE, SIG_IGN); /* a write tells */
+}
+
 enum { LINGER = 2 }; /* seconds to end in by itself */
 
 /* A library that hangs must not keep the child when the daemon has died: then nobody is left at the pipe's other end. */
@@ -741,6 +750,7 @@ static void *watch_daemon(void *none) {
 }
 
 int serve_pmix(const char *path, int in, int out) {
+	crash_plainly();
 	pthread_t watcher;
 	if (!take_pipes(in, out) || pthread_create(&watcher, NULL, watch_daemon, NULL) != 0) {
 		perror("cannot serve PMIx by standard input and output");

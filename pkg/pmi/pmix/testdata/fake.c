@@ -1,0 +1,49 @@
+/* A libpmix that goes wrong as FAULT says. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { NOTHING, OLD, REFUSES, ABORTS, EXITS, HANGS, CRASHES_LATER, PRINTS };
+
+#if FAULT != NOTHING
+const char *PMIx_Get_version(void) { return FAULT == OLD ? "PMIx 2.2.5, of old" : "PMIx 4.9.9, a fake"; }
+
+int PMIx_server_init(void *module, void *infos, size_t n) {
+	(void)module, (void)infos, (void)n;
+	switch (FAULT) {
+	case REFUSES: return -31;
+	case ABORTS: fprintf(stderr, "it can't be\n"); abort();
+	case EXITS: fprintf(stderr, "it won't be\n"); exit(0);
+	case HANGS: for (;;) pause();
+	case PRINTS: printf("page after page\n"); fflush(stdout);
+	}
+	return 0;
+}
+
+int PMIx_server_finalize(void) { return 0; }
+int PMIx_server_register_nspace(const char *name, int local, void *infos, size_t n, void *done, void *data) {
+	(void)name, (void)local, (void)infos, (void)n, (void)done, (void)data;
+	if (FAULT == CRASHES_LATER) {
+		fprintf(stderr, "oh no\n");
+		*(volatile int *)8 = 1;
+	}
+	return -157;
+}
+void PMIx_server_deregister_nspace(const char *name, void (*done)(int, void *), void *data) { (void)name, done(0, data); }
+int PMIx_server_register_client(const void *who, unsigned user, unsigned group, void *object, void *done, void *data) {
+	(void)who, (void)user, (void)group, (void)object, (void)done, (void)data;
+	return -157;
+}
+int PMIx_server_setup_fork(const void *who, char ***env) { (void)who, (void)env; return 0; }
+int PMIx_server_dmodex_request(const void *who, void *done, void *data) { (void)who, (void)done, (void)data; return 0; } /* never answers */
+int PMIx_generate_regex(const char *list, char **regex) { *regex = strdup(list); return 0; }
+int PMIx_generate_ppn(const char *list, char **regex) { *regex = strdup(list); return 0; }
+int PMIx_Notify_event(int code, const void *source, uint8_t range, const void *infos, size_t n, void *done, void *data) {
+	(void)code, (void)source, (void)range, (void)infos, (void)n, (void)done, (void)data;
+	return -157;
+}
+int PMIx_Data_pack(const void *to, void *buffer, void *what, int32_t n, uint16_t type) { (void)to, (void)buffer, (void)what, (void)n, (void)type; return 0; }
+int PMIx_Data_unpack(const void *from, void *buffer, void *into, int32_t *n, uint16_t type) { (void)from, (void)buffer, (void)into, (void)type; *n = 0; return 0; }
+#endif
