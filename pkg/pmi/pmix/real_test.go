@@ -4,6 +4,8 @@ package pmix_test
 
 import (
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -85,5 +87,57 @@ func (t *team) heard(times int, what string) {
 	defer t.mu.Unlock()
 	if n := len(slices.DeleteFunc(slices.Clone(t.said), func(s string) bool { return !strings.Contains(s, what) })); n != times {
 		t.t.Errorf("heard %q %d times, not %d: %s", what, n, times, fmt.Sprint(t.said))
+	}
+}
+
+// TestRealOpenMPI has ranks of an Open MPI of each line, on two nodes.
+func TestRealOpenMPI(t *testing.T) {
+	libs := libraries(t)
+	program := built(t, "../../pmi1/testdata/ring.c", "mpicc.openmpi")
+	script, err := filepath.Abs("../pmi1/testdata/mpi.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Both nodes are one machine here, which version 4 knows by its name, and would share memory with ranks of the other.
+	four := []string{"JSM_JSRUN_PORT=1", "OMPI_MCA_btl=^vader"}
+	for _, by := range []string{"4", "5"} {
+		for _, tc := range []struct {
+			name    string
+			argv    []string
+			env     []string
+			ranks   int
+			printed map[string]int
+		}{
+			{"4 ring", []string{program, "ring"}, four, 4, map[string]int{"sum 6, 2 here, universe 9\n": 4}},
+			{"4 publish", []string{program, "publish"}, four, 4, map[string]int{"met by name\n": 2}},
+			{"5 ring", []string{python(t), script, "ring"}, nil, 4, map[string]int{"sum 6, 2 here, universe 9\n": 4}},
+			{"5 publish", []string{python(t), script, "publish"}, nil, 4, map[string]int{"met by name\n": 2}},
+			{"5 spawn", []string{python(t), script, "spawn"}, nil, 7, map[string]int{"children 0 1 2 of 3\n": 1}},
+		} {
+			t.Run("server "+by+" Open MPI "+tc.name, func(t *testing.T) {
+				m := raise(t, libs[by])
+				m.env = tc.env
+				exits := m.run(tc.argv)
+				fine(t, exits, tc.ranks, "")
+				for line, times := range tc.printed {
+					n := 0
+					for _, e := range exits {
+						n += strings.Count(e.said, line)
+					}
+					if n != times {
+						t.Errorf("%q was printed %d times, not %d: %v", line, n, times, exits)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestLayout holds what is declared here to the headers of a version.
+func TestLayout(t *testing.T) {
+	header := needs(t, "the layout", "/usr/lib/*/pmix2/include/pmix_server.h")
+	said, err := exec.Command("gcc", "-std=gnu11", "-fsyntax-only", "-Wno-deprecated-declarations", "-I"+filepath.Dir(header), "testdata/layout.c").CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, said)
 	}
 }

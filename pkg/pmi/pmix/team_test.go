@@ -298,8 +298,8 @@ func libraries(t *testing.T) map[string]pmix.Library {
 // built returns a program of testdata.
 func built(t *testing.T, source string, compiler ...string) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), strings.TrimSuffix(source, ".c"))
-	args := slices.Concat(compiler[1:], []string{"-o", binary, "testdata/" + source, "-ldl"})
+	binary := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".c"))
+	args := slices.Concat(compiler[1:], []string{"-o", binary, filepath.Join("testdata", source), "-ldl"})
 	if said, err := exec.Command(compiler[0], args...).CombinedOutput(); err != nil {
 		t.Fatalf("cannot compile %s: %v\n%s", source, err, said)
 	}
