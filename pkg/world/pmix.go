@@ -13,7 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/pmi/pmix"
-	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // PMIx is a node's server of PMIx as it starts, beside all that a node does before its ranks run.
@@ -52,8 +51,7 @@ func (p *PMIx) await(ctx context.Context) (*pmix.Server, error) {
 }
 
 func start(ctx context.Context, cfg *config.Config, private func() (string, error), log *zap.Logger) (*pmix.Server, error) {
-	path, _ := roles.EnvironmentOf(cfg.Environ)("PATH")
-	library, err := pmix.Find(cfg.World.PMIx, cfg.Driver[0], path)
+	library, err := pmix.Find(cfg.World.PMIx, cfg.Driver[0], cfg.Environ)
 	if err != nil {
 		return nil, err
 	}

