@@ -438,10 +438,16 @@ func (h *head) drive(ctx context.Context) error {
 		return driverFailure(h.name(0), err)
 	}
 	h.driver = driver
+	running, ended := context.WithCancel(ctx)
+	defer ended()
+	h.watchSruns(running, driver)
 	if !pause.Await(ctx, driver.Ended()) {
 		return context.Cause(ctx)
 	}
 	exit := driver.Exit()
+	if broken := h.deaths.exchange.Broken(); broken != "" && exit.Status() == 0 {
+		h.Log.Warn("the driver has ended with 0, but " + broken)
+	}
 	// A driver that is well has ended the job, whatever came at the same time;
 	// one that is not may have died of it.
 	if exit.Status() != 0 && ctx.Err() != nil {

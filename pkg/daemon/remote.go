@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -50,6 +51,15 @@ func (h *head) equip(env []string) []string {
 	}
 	quiet := err != nil || h.cfg.World.NoMPIRun || h.cfg.Framework.Name() != framework.None{}.Name()
 	return process.WithEnv(env, h.remote.Equip(remote.Driver{Program: program, Hosts: h.assembly.teamHosts(), Slots: h.room(), Quiet: quiet}, env))
+}
+
+// watchSruns tells of what the driver waits for without end.
+func (h *head) watchSruns(ctx context.Context, driver *process.Child) {
+	if h.id.Launcher.Traits().Steps {
+		h.Background(func(context.Context) {
+			remote.WatchSruns(ctx, func() []process.Relative { return process.Descendants(driver.Pid()) }, func(words string) { h.Log.Warn(words) })
+		})
+	}
 }
 
 // room is how many ranks a node has room for, as far as the head's own tells.

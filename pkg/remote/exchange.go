@@ -25,6 +25,7 @@ type Exchange struct {
 	mu      sync.Mutex
 	waiting map[int][]chan Conn // by rank, for a node that was summoned; guarded by mu
 	busy    map[int][]Conn      // what nodes run commands by; guarded by mu
+	broken  []string            // the hosts where commands were killed, or have lost their agents; guarded by mu
 }
 
 // NewExchange returns the exchange of a head, whose own node's agents it serves, too.
@@ -69,13 +70,35 @@ func (x *Exchange) serve(ctx context.Context, from int, agent Conn, r request) {
 		refuse(agent, fmt.Errorf("cannot run a command on %s: %w", r.Host, err))
 		return
 	}
-	join(ctx, agent, conn)
+	if ended := join(ctx, agent, conn); ended.Code > 128 {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.broken = append(x.broken, r.Host)
+	}
+}
+
+// Broken says where commands were killed, or cut off from who had asked for them; "" where none was. An mpirun may end well
+// nevertheless: that of Open MPI 5 does.
+func (x *Exchange) Broken() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch hosts := x.broken; len(hosts) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("what it ran on %s by bringupd rsh was killed or cut off", hosts[0])
+	default:
+		return fmt.Sprintf("what it ran on %s and %d more by bringupd rsh was killed or cut off", hosts[0], len(hosts)-1)
+	}
 }
 
 const (
 	// summonAgain is how long a node has to call until it is summoned once more, and summonTime in all.
 	summonAgain = time.Second
 	summonTime  = 10 * time.Second
+	// upTime is for how long a node may hold no lifeline: a driver may be faster than the first connection.
+	upTime  = time.Second
+	upAgain = 10 * time.Millisecond
 )
 
 var errSilent = errors.New("it does not answer its lifeline")
@@ -88,19 +111,23 @@ func (x *Exchange) summon(ctx context.Context, rank int) (Conn, error) {
 	x.mu.Lock()
 	x.waiting[rank] = append(x.waiting[rank], came)
 	x.mu.Unlock()
-	for {
-		if err := x.team.Summon(rank); err != nil {
-			x.forget(rank, came)
-			return nil, err
+	for began := time.Now(); ; {
+		pace, err := summonAgain, x.team.Summon(rank)
+		if err != nil {
+			pace = upAgain
 		}
 		select {
 		case conn := <-came:
 			return conn, nil
 		case <-ctx.Done():
-			x.forget(rank, came)
-			return nil, context.Cause(ctx)
-		case <-time.After(summonAgain):
+			err = context.Cause(ctx)
+		case <-time.After(pace):
+			if time.Since(began) < upTime || err == nil {
+				continue
+			}
 		}
+		x.forget(rank, came)
+		return nil, err
 	}
 }
 

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -168,8 +169,9 @@ func (n *Node) run(ctx context.Context, conn Conn, r request) {
 	<-gone
 }
 
-// join passes on what comes back to an agent, until either side has gone or ctx ends.
-func join(ctx context.Context, agent, from Conn) {
+// join passes on what comes back to an agent, until either side has gone or ctx ends. It returns how the command has ended,
+// by no code where that has not come.
+func join(ctx context.Context, agent, from Conn) (ended exit) {
 	var both sync.WaitGroup
 	defer both.Wait()
 	defer agent.Close()
@@ -178,5 +180,14 @@ func join(ctx context.Context, agent, from Conn) {
 		_, _ = io.Copy(io.Discard, agent)
 		_ = from.Close()
 	})
-	_, _ = io.Copy(agent, from)
+	to := &back{conn: agent}
+	for {
+		kind, data, err := next(from)
+		if err != nil || to.send(kind, data) != nil {
+			return exit{Code: NoCode}
+		}
+		if kind == frameExit && json.Unmarshal(data, &ended) == nil {
+			return ended
+		}
+	}
 }

@@ -96,6 +96,9 @@ func TestLostNode(t *testing.T) {
 	file(t, path)
 	s.exchange.Lose(1)
 	call.Wait()
+	if got := s.exchange.Broken(); got != "what it ran on n1 by bringupd rsh was killed or cut off" {
+		t.Errorf("told %q", got)
+	}
 }
 
 func TestSilentNode(t *testing.T) {

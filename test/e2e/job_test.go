@@ -275,3 +275,13 @@ func processes() string {
 	}
 	return strings.Join(list, "\n")
 }
+
+// installed is what BRINGUPD_TEST_NAME says that make test has installed.
+func installed(t *testing.T, name string) string {
+	t.Helper()
+	path := os.Getenv("BRINGUPD_TEST_" + name)
+	if path == "" {
+		t.Fatalf("cannot run without %s: BRINGUPD_TEST_%s must name what has it (make test installs it)", name, name)
+	}
+	return path
+}

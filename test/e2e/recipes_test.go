@@ -37,16 +37,6 @@ func TestLightningFindsItsWorld(t *testing.T) {
 var sums = []string{"rank 0 of 4: the sum of all is 6", "rank 1 of 4: the sum of all is 6",
 	"rank 2 of 4: the sum of all is 6", "rank 3 of 4: the sum of all is 6"}
 
-// installed is what BRINGUPD_TEST_NAME says that make test has installed.
-func installed(t *testing.T, name string) string {
-	t.Helper()
-	path := os.Getenv("BRINGUPD_TEST_" + name)
-	if path == "" {
-		t.Fatalf("cannot run without %s: BRINGUPD_TEST_%s must name what has it (make test installs it)", name, name)
-	}
-	return path
-}
-
 // wantSaid has a Python run the first of the programs, with the others as its
 // arguments, in two nodes of two ranks, and wants these lines of it in any order.
 func wantSaid(t *testing.T, python string, programs, want []string) {

@@ -1,0 +1,234 @@
+//go:build testbed && mpi
+
+package e2e
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// ownMPI is an MPI whose own launcher a driver is.
+type ownMPI struct {
+	name     string
+	launcher string   // as the driver calls it
+	python   string   // with its mpi4py; "": the program in C, by compiler
+	compiler string   // only for one without a Python
+	daemons  []string // what it runs on each other node, as the last part of a path
+	pool     []string // flags for as many workers as there are slots; nil: it can't have a pool
+	exits    []int    // that a program's 7 may become
+	blind    bool     // it ends with 0 where it has lost what it runs on a node: so it does by any other agent
+}
+
+// ownMPIs are those that make test installs.
+func ownMPIs(t *testing.T) []ownMPI {
+	t.Helper()
+	beside := func(name, launcher string) (python, path string) {
+		python = installed(t, name)
+		return python, filepath.Join(filepath.Dir(python), launcher)
+	}
+	all := []ownMPI{
+		{name: "Open MPI 4", launcher: "mpirun.openmpi", python: installed(t, "OPENMPI4"), daemons: []string{"orted"}, pool: []string{}, exits: []int{7}},
+		{name: "Open MPI 5", daemons: []string{"prted"}, pool: []string{}, exits: []int{7}, blind: true},
+		{name: "MPICH 4", launcher: "mpirun.mpich", compiler: "mpicc.mpich", daemons: []string{"hydra_pmi_proxy"}, exits: []int{7}},
+		{name: "MPICH 5", daemons: []string{"hydra_pmi_proxy"}, pool: []string{"-usize", "6"}, exits: []int{7}},
+		// Its launcher alone, without bringupd, makes 255 of some, too; and its pools do not end.
+		{name: "Intel MPI", daemons: []string{"hydra_pmi_proxy", "hydra_bstrap_proxy"}, exits: []int{7, 255}},
+	}
+	all[1].python, all[1].launcher = beside("OPENMPI", "mpirun")
+	all[3].python, all[3].launcher = beside("MPICH", "mpirun")
+	all[4].python, all[4].launcher = beside("INTEL", "mpiexec.hydra")
+	return all
+}
+
+// ring is the ring as this MPI runs it.
+func (m ownMPI) ring(t *testing.T) []string {
+	t.Helper()
+	if m.python != "" {
+		return []string{m.python, copyFile(t, "testdata/mpirun_ring.py", bed.Bin())}
+	}
+	binary := filepath.Join(bed.Bin(), "mpirun_ring")
+	if out, err := exec.Command(m.compiler, "-o", binary, "testdata/mpirun_ring.c").CombinedOutput(); err != nil {
+		t.Fatalf("cannot build the ring: %v: %s", err, out)
+	}
+	return []string{binary}
+}
+
+// launch has the MPI's launcher for a driver, on three nodes of two slots.
+func (m ownMPI) launch(t *testing.T, flags []string, argv ...string) launch {
+	t.Helper()
+	t.Setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
+	t.Setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+	driver := slices.Concat([]string{m.launcher}, flags, argv)
+	return launch{nodes: 3, flags: []string{"--slots-per-node=2"}, driver: driver}
+}
+
+func TestOwnMPIRun(t *testing.T) {
+	for _, m := range ownMPIs(t) {
+		t.Run(m.name, func(t *testing.T) {
+			j := run(t, m.launch(t, []string{"-n", "6"}, m.ring(t)...))
+			j.wantCode(0)
+			if want := "ring of 6 on n0,n1,n2\n"; j.stdout.String() != want {
+				t.Errorf("it said %q, not %q", &j.stdout, want)
+			}
+			j = run(t, m.launch(t, []string{"-n", "6"}, append(m.ring(t), "7")...))
+			if code := j.wait(); !slices.Contains(m.exits, code) {
+				t.Errorf("the job ended with %d, not %v\n%s", code, m.exits, &j.stderr)
+			}
+		})
+	}
+}
+
+// What is killed takes all else with it, on every node, and the job's code is no 0.
+func TestOwnMPIRunIsKilled(t *testing.T) {
+	for _, m := range ownMPIs(t) {
+		for name, victim := range map[string]func(t *testing.T) int{
+			"launcher": func(t *testing.T) int { return findOf(t, 0, m.launcherNames()...) },
+			"agent":    func(t *testing.T) int { return find(t, 0, program, "rsh", "n1") },
+			"remote":   func(t *testing.T) int { return findOf(t, 1, m.daemons...) },
+		} {
+			t.Run(m.name+"/"+name, func(t *testing.T) {
+				j := start(t, m.launch(t, []string{"-n", "6"}, append(m.ring(t), "hold")...))
+				eventually(t, func() string {
+					if strings.Contains(j.stdout.String(), "ring of 6") {
+						return ""
+					}
+					return "not up: " + j.stderr.String()
+				})
+				killed := time.Now()
+				kill(t, victim(t), syscall.SIGKILL)
+				code := j.wait()
+				told := strings.Contains(j.stderr.String(), "the driver has ended with 0, but what it ran on n1 by bringupd rsh was killed or cut off")
+				if (code == 0) != (m.blind && told && name != "launcher") || name == "launcher" && code != 128+int(syscall.SIGKILL) {
+					t.Errorf("the job ended with %d\n%s", code, &j.stderr)
+				}
+				noneLeft(t)
+				took := time.Since(killed).Round(time.Millisecond)
+				t.Logf("ended with %d; nothing was left after %s", code, took)
+				if took > 15*time.Second {
+					t.Errorf("the end took %s", took)
+				}
+			})
+		}
+	}
+}
+
+// launcherNames are what the process of the launcher may be called: some become others.
+func (m ownMPI) launcherNames() []string {
+	return []string{filepath.Base(m.launcher), "prterun", "mpiexec.hydra", "mpiexec"}
+}
+
+// findOf waits for a process on a node whose program is one of these, and returns its pid.
+func findOf(t *testing.T, node int, programs ...string) (pid int) {
+	t.Helper()
+	eventually(t, func() string {
+		all, err := bed.Processes(node)
+		if err != nil {
+			return err.Error()
+		}
+		for _, p := range all {
+			if !p.Infra && len(p.Args) > 0 && slices.Contains(programs, filepath.Base(p.Args[0])) {
+				pid = p.PID
+				return ""
+			}
+		}
+		return fmt.Sprintf("no process of %v\n%s", programs, processes())
+	})
+	return pid
+}
+
+func TestOwnMPIRunsPool(t *testing.T) {
+	for _, m := range ownMPIs(t) {
+		if m.pool == nil {
+			continue // by its own launcher, it has none
+		}
+		t.Run(m.name, func(t *testing.T) {
+			argv := []string{m.python, copyFile(t, "testdata/mpirun_pool.py", bed.Bin())}
+			j := run(t, m.launch(t, append([]string{"-n", "1"}, m.pool...), argv...))
+			j.wantCode(0)
+			if want := "workers on n0,n1,n2\n"; j.stdout.String() != want {
+				t.Errorf("it said %q, not %q", &j.stdout, want)
+			}
+		})
+	}
+}
+
+// Two at once on the same nodes: the end of one is not that of the other.
+func TestOwnMPIRunsSideBySide(t *testing.T) {
+	for _, m := range ownMPIs(t) {
+		t.Run(m.name, func(t *testing.T) {
+			ring := strings.Join(m.ring(t), " ")
+			l := m.launch(t, nil)
+			l.flags = append(l.flags, "--driver-grace=1s")
+			l.driver = []string{"sh", "-c", m.launcher + " -n 6 " + ring + " hold & while ! " + m.launcher + " -n 6 " + ring + "; do exit 9; done; sleep 1; kill -0 $! && exit 5"}
+			run(t, l).wantCode(5)
+		})
+	}
+}
+
+// What would wait for ever is told of: an srun inside the run, and an mpirun that takes to one.
+func TestNestedSrunIsToldOf(t *testing.T) {
+	for name, l := range map[string]launch{
+		"srun":   {nodes: 2, driver: []string{"srun", "-N2", "hostname"}},
+		"mpirun": {nodes: 2, flags: []string{"--mpirun=off"}, driver: []string{"mpirun.openmpi", "--allow-run-as-root", "-n", "4", "hostname"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l.flags = append(l.flags, "--driver-grace=1s")
+			j := start(t, l)
+			eventually(t, func() string {
+				if said := j.stderr.String(); !strings.Contains(said, "the driver waits for an srun that has had no step") || !strings.Contains(said, "--overlap") {
+					return "not told: " + said
+				}
+				return ""
+			})
+			if took := time.Since(j.started); took > 10*time.Second {
+				t.Errorf("it was told after %s", took)
+			}
+		})
+	}
+	for name, srun := range map[string]string{"given to it": "srun --overlap -N2 hostname", "in the environment": "SLURM_OVERLAP=1 srun -N2 hostname"} {
+		t.Run("--overlap "+name, func(t *testing.T) {
+			run(t, launch{nodes: 2, driver: []string{"sh", "-c", srun}}).wantCode(0)
+		})
+	}
+}
+
+// Without lifelines there is no way, which is said.
+func TestOwnMPIRunNeedsLifelines(t *testing.T) {
+	j := run(t, launch{nodes: 2, flags: []string{"--lifeline=off"}, driver: []string{program, "rsh", "n1", "true"}})
+	j.wantCode(255)
+	if want := "holds no lifeline, and bringupd rsh goes by those"; !strings.Contains(j.stderr.String(), want) {
+		t.Errorf("standard error lacks %q: %s", want, &j.stderr)
+	}
+}
+
+// Hosts are found by each of their names, and what is printed comes at once.
+func TestRsh(t *testing.T) {
+	script := `for host in n1 n1.cluster.example ` + bed.Address(1) + ` 1; do ` + program + ` rsh $host 'hostname; exit 3'; echo $?; done; ` + program + ` rsh nowhere true`
+	j := run(t, launch{nodes: 3, driver: []string{"sh", "-c", script}})
+	j.wantCode(255)
+	if want := strings.Repeat("n1\n3\n", 4); j.stdout.String() != want {
+		t.Errorf("it said %q, not %q", &j.stdout, want)
+	}
+	if want := "cannot run a command on nowhere: it is none of this run's nodes, which are n0, n1, n2"; !strings.Contains(j.stderr.String(), want) {
+		t.Errorf("standard error lacks %q: %s", want, &j.stderr)
+	}
+}
+
+// A node that is lost ends the run; the agent's own end is not waited for.
+func TestRshToALostNode(t *testing.T) {
+	j := start(t, launch{nodes: 3, driver: []string{"sh", "-c", program + " rsh n2 'echo up; sleep 1000'; echo code $? >&2; sleep 1000"}})
+	eventually(t, func() string {
+		if strings.Contains(j.stdout.String(), "up") {
+			return ""
+		}
+		return "not up: " + j.stderr.String()
+	})
+	kill(t, daemonOf(t, 2), syscall.SIGKILL)
+	j.wantCode(76)
+}
