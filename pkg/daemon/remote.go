@@ -57,7 +57,7 @@ func (h *head) equip(env []string) []string {
 func (h *head) watchSruns(ctx context.Context, driver *process.Child) {
 	if h.id.Launcher.Traits().Steps {
 		h.Background(func(context.Context) {
-			remote.WatchSruns(ctx, func() []process.Relative { return process.Descendants(driver.Pid()) }, func(words string) { h.Log.Warn(words) })
+			remote.WatchSruns(ctx, func() []process.Relative { return process.Tree(driver.Pid()) }, func(words string) { h.Log.Warn(words) })
 		})
 	}
 }

@@ -64,8 +64,9 @@ func endOrphans(grace time.Duration) {
 			}
 		}
 		insist := time.Since(began) > grace
-		for _, p := range Descendants(os.Getpid()) {
+		for _, p := range Tree(os.Getpid()) {
 			switch {
+			case p.PID == os.Getpid():
 			case insist:
 				_ = unix.Kill(p.PID, unix.SIGKILL)
 			case !asked[p.PID]:

@@ -46,18 +46,18 @@ func TestKeeperEndsWhatHides(t *testing.T) {
 	}
 }
 
-func TestDescendants(t *testing.T) {
+func TestTree(t *testing.T) {
 	s := newSupervisor(t)
 	child, err := s.Start(t.Context(), Spec{Name: "tree", Argv: []string{"sh", "-c", "(sleep 1000; :) & wait"}, Env: os.Environ()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var found []Relative
-	for end := time.Now().Add(5 * time.Second); len(found) < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		found = Descendants(child.Pid())
+	for end := time.Now().Add(5 * time.Second); len(found) < 3 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		found = Tree(child.Pid())
 	}
-	if len(found) != 2 || found[0].Parent != child.Pid() || found[1].Parent != found[0].PID || found[1].Name != "sleep" {
-		t.Errorf("below %d are %+v", child.Pid(), found)
+	if len(found) != 3 || found[0].PID != child.Pid() || found[1].Parent != child.Pid() || found[2].Parent != found[1].PID || found[2].Name != "sleep" {
+		t.Errorf("of %d there are %+v", child.Pid(), found)
 	}
 	child.Stop(t.Context(), time.Second, syscall.SIGTERM)
 }

@@ -3,8 +3,11 @@ package remote
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // Find returns the node that somebody on a node means by a word: a host, with or without its domain, an address, localhost,
@@ -26,7 +29,7 @@ func Find(word string, from int, team Team) (rank int, err error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("cannot run a command on %s: it is none of this run's nodes, which are %s", word, strings.Join(hosts, ", "))
+	return 0, fmt.Errorf("cannot run a command on %s: it is none of this run's nodes: %s", word, roles.HostList(slices.Compact(hosts)))
 }
 
 // alike tells whether two names are of one host, one of them without its domain.

@@ -38,8 +38,8 @@ const (
 	nestedRest  = 30 * time.Second
 )
 
-// WatchSruns tells, once of each, of the sruns below a driver that two looks one after the other have found without a step,
-// until ctx ends. look looks below the driver.
+// WatchSruns tells, once of each, of the sruns of a driver that two looks one after the other have found without a step,
+// until ctx ends. look returns the driver and what is below it.
 func WatchSruns(ctx context.Context, look func() []process.Relative, tell func(words string)) {
 	began := time.Now()
 	seen, told := make(map[int]time.Time), make(map[int]bool)

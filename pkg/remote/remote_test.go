@@ -28,7 +28,7 @@ func TestRuns(t *testing.T) {
 		{"by a signal", 0, "n1", "kill -9 $$", said{code: 128 + 9}},
 		{"nothing in", 0, "n1", "cat", said{}},
 		{"a socket of its own", 0, "n1", `[ "$` + SocketVariable + `" = "` + s.nodes[1].Socket() + `" ] && echo so`, said{out: "so\n"}},
-		{"nobody's host", 0, "n9", "true", said{code: NoCode, why: "cannot run a command on n9: it is none of this run's nodes, which are n0, n1.site, n2, n3"}},
+		{"nobody's host", 0, "n9", "true", said{code: NoCode, why: "cannot run a command on n9: it is none of this run's nodes: n0,n1.site,n2,n3"}},
 		{"no lifeline", 0, "n3", "true", said{code: NoCode, why: "cannot run a command on n3: n3 holds no lifeline"}},
 		{"from where there is none", 3, "n1", "true", said{code: NoCode, why: "cannot run a command on n1: " + errNoLine.Error()}},
 	} {

@@ -46,6 +46,8 @@ var all = []part{
 		command: "go test -tags testbed -timeout 20m -count=1 ./test/e2e"},
 	{name: "the same with a real Ray, JAX, Lightning and MPI", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "ray", "jax", "torch", "lightning", "pmix"},
 		command: "go test -tags testbed,ray,recipes -timeout 20m -count=1 -run 'Ray|JAX|Lightning|MPI' ./test/e2e"},
+	{name: "drivers that are an mpirun of one of five MPIs", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "mpis"},
+		command: "go test -tags testbed,mpi -timeout 15m -count=1 -run 'OwnMPIRun|Rsh|Nested' ./test/e2e && go test -tags mpi -timeout 5m -count=1 -run OwnMPIRun ./test/local"},
 	{name: "jobs on another share: MooseFS", group: "cluster", lane: waits, needs: []string{"cc", "testbed"},
 		command: "go test -tags testbed -timeout 10m -count=1 -run 'Driver|OneNode|SeesNothing|Term|Stop|Sandbox' ./test/e2e -share=moosefs"},
 	{name: "chaos", group: "soak", lane: waits, needs: []string{"cc", "testbed"},
