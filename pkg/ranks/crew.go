@@ -136,6 +136,9 @@ func (c *Crew) await(ctx context.Context, rank Rank, child *process.Child, fit F
 	if exit.Status() == 0 {
 		return c.parted(rank, child, fit)
 	}
+	if fit.Died != nil {
+		fit.Died(exit.Status())
+	}
 	// Who signals a whole step has signalled this daemon, too.
 	if !pause.For(ctx, service.Skew(exit)) {
 		return context.Cause(ctx)

@@ -26,6 +26,8 @@ type Fit struct {
 	Done  func() // called when all that it has printed was passed on
 	// Parted says what is wrong with how the rank has left who serves it MPI, once it has ended with code 0; nil: nothing can be.
 	Parted func() string
+	// Died is told that the rank has ended with another code than 0, and must not wait; nil: nobody wants to know.
+	Died func(status int)
 }
 
 // Kit is what the ranks of one node are told, and what they have of it.

@@ -172,6 +172,9 @@ func (n *Node) crew(plan ranks.Plan, spawned *spawned) *ranks.Crew {
 			}
 			fit := kit.Fit(rank, given.env)
 			fit.Files, fit.Parted = given.files, given.parted
+			if cfg.World.GoOn { // else all ranks end by that
+				fit.Died = n.served.tellOf(spawned.proc(rank, cfg.Job))
+			}
 			fit.Out, fit.Err = n.chorus.Writer(rank.Rank, false), n.chorus.Writer(rank.Rank, true)
 			fit.Done = func() { n.chorus.End(rank.Rank) }
 			if rank.Rank == cfg.World.Stdin {

@@ -151,13 +151,17 @@ func (s *servers) tell(ctx context.Context, event pmi.Event) error {
 	return s.pmix.Tell(ctx, event)
 }
 
-// died tells the other ranks, of all nodes, that one has: those that run on may want to know.
-func (s *servers) died(ctx context.Context, rank pmi.Proc, status int) {
+// tellOf returns what tells the other ranks, of all nodes, that one has died: those that go on may want to know.
+func (s *servers) tellOf(rank pmi.Proc) func(status int) {
 	if s.pmix == nil {
-		return
+		return nil
 	}
-	if err := s.pmix.Died(ctx, rank, status); err != nil {
-		s.n.cfg.Log.Debug("cannot tell ranks of the end of another", zap.Error(err))
+	return func(status int) {
+		s.n.cfg.Background(func(ctx context.Context) {
+			if err := s.pmix.Died(ctx, rank, status); err != nil {
+				s.n.cfg.Log.Debug("cannot tell ranks of the end of another", zap.Error(err))
+			}
+		})
 	}
 }
 
