@@ -5,10 +5,162 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/pmi"
 )
+
+// asked returns how a question is to be answered. It is read at once, in the order of the questions.
+func (s *Server) asked(op byte, r *reader) (func(ctx context.Context, f *frame) error, error) {
+	switch op {
+	case upConnected, upFinalized:
+		s.note(r.proc(), op == upFinalized)
+		return agree, nil
+	case upAbort:
+		by, code, words := r.proc(), r.signed(), r.text()
+		s.Abort(by, code, words)
+		return agree, nil
+	case upFence, upConnect, upDisconnect:
+		return s.meet(op, r), nil
+	case upModex:
+		of, with := r.proc(), r.infos()
+		return bounded(with, func(ctx context.Context, f *frame) error {
+			data, err := s.Peers.Modex(ctx, of)
+			f.bytes(data)
+			return err
+		}), nil
+	case upPublish, upLookup, upUnpublish:
+		return s.board(op, r), nil
+	case upSpawn:
+		order, with, err := readSpawn(r)
+		return s.of(order.By, bounded(with, func(ctx context.Context, f *frame) error {
+			job, err := s.Jobs.Spawn(ctx, order)
+			f.text(job)
+			return err
+		})), err
+	case upNotify:
+		e := pmi.Event{Code: r.signed(), Source: r.proc(), Range: int(r.byte()), Count: int(r.number()), Info: r.bytes()}
+		return func(ctx context.Context, _ *frame) error { return s.Jobs.Notify(ctx, e) }, nil
+	case upQuery:
+		return s.query(r), nil
+	case upLog:
+		by, with := r.proc(), r.infos()
+		return func(context.Context, *frame) error { return s.print(by, with) }, nil
+	}
+	return nil, fmt.Errorf("cannot do %d: %w", op, pmi.NotSupported)
+}
+
+func agree(context.Context, *frame) error { return nil }
+
+func refuse(err error) func(context.Context, *frame) error {
+	return func(context.Context, *frame) error { return err }
+}
+
+// bounded has a question answered within the time that comes with it.
+func bounded(with told, answer func(ctx context.Context, f *frame) error) func(context.Context, *frame) error {
+	text, _ := with.of("pmix.timeout")
+	seconds, err := strconv.Atoi(text)
+	if err != nil || seconds <= 0 {
+		return answer
+	}
+	return func(ctx context.Context, f *frame) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second)
+		defer cancel()
+		return answer(ctx, f)
+	}
+}
+
+func (s *Server) note(who pmi.Proc, finalized bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.clients[who]; c != nil {
+		c.spoke, c.finalized = true, finalized
+	}
+}
+
+// of has a question answered while who asks lives.
+func (s *Server) of(who pmi.Proc, answer func(ctx context.Context, f *frame) error) func(context.Context, *frame) error {
+	s.mu.Lock()
+	c := s.clients[who]
+	s.mu.Unlock()
+	if c == nil {
+		return answer
+	}
+	return func(ctx context.Context, f *frame) error {
+		ctx, stop := while(ctx, c.life)
+		defer stop()
+		return answer(ctx, f)
+	}
+}
+
+// meet is a fence, or one that connects or disconnects jobs: those bring nothing.
+func (s *Server) meet(op byte, r *reader) func(context.Context, *frame) error {
+	of, with := r.procs(), r.infos()
+	kind := map[byte]pmi.Meet{upFence: pmi.Fence, upConnect: pmi.Connect, upDisconnect: pmi.Disconnect}[op]
+	var data []byte
+	if op == upFence {
+		data = r.bytes()
+	}
+	if text, _ := with.of("pmix.loc.col.st"); text != "" && text != "0" { // a rank of this node has gone amidst it
+		status, _ := strconv.Atoi(text)
+		return refuse(fmt.Errorf("cannot meet: %w", pmi.Status(status)))
+	}
+	return bounded(with, func(ctx context.Context, f *frame) error {
+		all, err := s.Peers.Gather(ctx, kind, of, data)
+		if op == upFence {
+			f.bytes(all)
+		}
+		return err
+	})
+}
+
+// board is what is published.
+func (s *Server) board(op byte, r *reader) func(context.Context, *frame) error {
+	switch op {
+	case upPublish:
+		by, with := r.proc(), r.infos()
+		var entries []pmi.Entry
+		persistence, _ := with.of("pmix.persist")
+		for _, i := range with {
+			if value := r.bytes(); !isOwn(i.key) {
+				entries = append(entries, pmi.Entry{Key: i.key, By: by, Value: value, Once: persistence == firstRead})
+			}
+		}
+		return func(ctx context.Context, _ *frame) error { return s.Peers.Publish(ctx, entries) }
+	case upLookup:
+		by, with, keys := r.proc(), r.infos(), r.texts()
+		_, wait := with.of("pmix.wait")
+		return s.of(by, bounded(with, func(ctx context.Context, f *frame) error {
+			entries, err := s.Peers.Lookup(ctx, keys, wait)
+			f.number(len(entries))
+			for _, e := range entries {
+				f.proc(e.By)
+				f.text(e.Key)
+				f.bytes(e.Value)
+			}
+			return err
+		}))
+	}
+	by, keys := r.proc(), r.texts()
+	return func(ctx context.Context, _ *frame) error { return s.Peers.Unpublish(ctx, by, keys) }
+}
+
+// print passes on what a rank wants logged; anywhere but where it would print itself is not supported.
+func (s *Server) print(by pmi.Proc, with told) error {
+	printed := false
+	for _, i := range with {
+		if i.key == "pmix.log.stdout" || i.key == "pmix.log.stderr" {
+			s.Said(by, i.value, i.key == "pmix.log.stderr")
+			printed = true
+		}
+	}
+	if !printed {
+		return fmt.Errorf("cannot log: %w", pmi.NotSupported)
+	}
+	return nil
+}
 
 // firstRead is PMIX_PERSIST_FIRST_READ: what was published is gone once it was looked up.
 const firstRead = "1"

@@ -48,7 +48,8 @@ func describeRanks(job *pmi.Job) (infos []info) {
 			leader[app] = rank
 		}
 		infos = append(infos, info{"pmix.pdata", typeArray, []info{
-			{"pmix.rank", typeRank, rank}, {"pmix.appnum", typeUint32, app}, {"pmix.apprank", typeRank, inApp[app]}, {"pmix.aldr", typeRank, leader[app]},
+			{"pmix.rank", typeRank, rank}, {"pmix.appnum", typeUint32, app}, {"pmix.apprank", typeRank, inApp[app]},
+			{"pmix.aldr", typeRank, leader[app]},
 			{"pmix.grank", typeRank, rank}, {"pmix.lrank", typeUint16, local[node]}, {"pmix.nrank", typeUint16, local[node]},
 			{"pmix.nodeid", typeUint32, node}, {"pmix.hname", typeString, job.Hosts[node]},
 		}})

@@ -37,7 +37,8 @@ const (
 func fake(t *testing.T, fault int) pmix.Library {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "libpmix.so.2")
-	if said, err := exec.Command("gcc", "-shared", "-fPIC", fmt.Sprintf("-DFAULT=%d", fault), "-o", path, "testdata/fake.c").CombinedOutput(); err != nil {
+	compile := exec.Command("gcc", "-shared", "-fPIC", fmt.Sprintf("-DFAULT=%d", fault), "-o", path, "testdata/fake.c")
+	if said, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("cannot compile: %v\n%s", err, said)
 	}
 	return pmix.Library{Path: path}
@@ -106,7 +107,8 @@ func TestLibraryThatCrashes(t *testing.T) {
 	if !pause.Until(s.Done(), 10*time.Second) {
 		t.Fatal("it goes on")
 	}
-	if err := s.Err(); err == nil || !strings.Contains(err.Error(), "signal: segmentation fault") || !strings.HasSuffix(err.Error(), ": oh no") {
+	if err := s.Err(); err == nil || !strings.Contains(err.Error(), "signal: segmentation fault") ||
+		!strings.HasSuffix(err.Error(), ": oh no") {
 		t.Errorf("it has ended with %v", err)
 	}
 	if _, err := s.Fork(t.Context(), pmi.Proc{Job: "w"}); err == nil || !strings.Contains(err.Error(), "oh no") {

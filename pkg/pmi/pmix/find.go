@@ -20,8 +20,8 @@ type Library struct {
 // soname is the same from version 3 to 6.
 const soname = "libpmix.so.2"
 
-// environ is what the child is told. What version 5's clients could get by shared memory, and who they are by MUNGE, makes them print pages of
-// warnings where they can't.
+// environ is the child's environment on top of another. What version 5's clients could get by shared memory, and who they are by MUNGE,
+// makes them print pages of warnings where they can't.
 func (l Library) environ(base []string) []string {
 	set := map[string]string{"PMIX_MCA_gds": "hash", "PMIX_MCA_psec": "native", childVariable: "1", "GOMAXPROCS": "1"}
 	if l.Prefix != "" {
@@ -36,8 +36,8 @@ const (
 	Off  = "off"
 )
 
-// Find returns the library that wanted asks for: a path, or Auto. That is the library of the Open MPI of program, whose first word is looked
-// for in the PATH of an environment; or of one that the environment names, as modules do; or what the linker would find; or where
+// Find returns the library that wanted asks for: a path, or Auto. That is the library of the Open MPI of program, whose first word is
+// looked for in the PATH of an environment; or of one that the environment names, as modules do; or what the linker would find; or where
 // distributions and sites put it.
 func Find(wanted, program string, environ []string) (Library, error) {
 	if wanted != Auto {
@@ -99,9 +99,13 @@ func linkerDirs(root string) (dirs []string) {
 }
 
 // prefixVariables are what modules of sites set to where an Open MPI or a PMIx is installed.
-var prefixVariables = []string{"OPAL_PREFIX", "PMIX_HOME", "PMIX_ROOT", "PMIX_DIR", "EBROOTPMIX", "OPENMPI_ROOT", "EBROOTOPENMPI", "MPI_HOME", "MPI_ROOT"}
+var prefixVariables = []string{
+	"OPAL_PREFIX", "PMIX_HOME", "PMIX_ROOT", "PMIX_DIR", "EBROOTPMIX", "OPENMPI_ROOT", "EBROOTOPENMPI",
+	"MPI_HOME", "MPI_ROOT",
+}
 
-// prefixes are where an Open MPI may be installed: where the program is, as in a virtual environment, where mpirun is, and where variables say.
+// prefixes are where an Open MPI may be installed: where the program is, as in a virtual environment, where mpirun is, and where variables
+// say.
 func prefixes(program string, environ []string) (found []string) {
 	add := func(prefix string) {
 		if filepath.IsAbs(prefix) && prefix != "/usr" && prefix != "/" && !slices.Contains(found, prefix) {

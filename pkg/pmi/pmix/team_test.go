@@ -188,7 +188,8 @@ func raise(t *testing.T, libraries ...pmix.Library) *team {
 		n := node{m, place}
 		m.nodes = append(m.nodes, pmi.NewNode(n, place, local{n}))
 		server, err := pmix.Start(m.ctx, pmix.Config{
-			Library: libraries[place%len(libraries)], Environ: bare(), Number: place, Host: world.Hosts[place], Dir: t.TempDir(), Log: zaptest.NewLogger(t),
+			Library: libraries[place%len(libraries)], Environ: bare(), Number: place, Host: world.Hosts[place],
+			Dir: t.TempDir(), Log: zaptest.NewLogger(t),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -46,6 +46,8 @@ var all = []part{
 		command: "go test -tags testbed -timeout 20m -count=1 ./test/e2e"},
 	{name: "the same with a real Ray, JAX, Lightning and MPI", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "ray", "jax", "torch", "lightning", "pmix"},
 		command: "go test -tags testbed,ray,recipes -timeout 20m -count=1 -run 'Ray|JAX|Lightning|MPI' ./test/e2e"},
+	{name: "ranks of real MPIs at the servers of PMI-1 and PMIx", group: "cluster", lane: computes, needs: []string{"cc", "mpis", "pmix"},
+		command: "go test -tags mpi -timeout 15m -count=1 -run 'Real|Layout' ./pkg/pmi/..."},
 	{name: "drivers that are an mpirun of one of five MPIs", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "mpis"},
 		command: "go test -tags testbed,mpi -timeout 15m -count=1 -run 'OwnMPIRun|Rsh|Nested' ./test/e2e && go test -tags mpi -timeout 5m -count=1 -run OwnMPIRun ./test/local"},
 	{name: "jobs on another share: MooseFS", group: "cluster", lane: waits, needs: []string{"cc", "testbed"},

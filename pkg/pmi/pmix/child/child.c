@@ -401,7 +401,8 @@ static pmix_status finalized(const pmix_proc *p, void *object, op_done done, voi
 	return sent(&f);
 }
 
-static pmix_status aborting(const pmix_proc *p, void *object, int status, const char *words, pmix_proc *procs, size_t n, op_done done, void *data) {
+static pmix_status aborting(const pmix_proc *p, void *object, int status, const char *words, pmix_proc *procs, size_t n,
+                            op_done done, void *data) {
 	frame f = ask(UP_ABORT, done, data);
 	put_proc(&f, p);
 	put_number(&f, status);
@@ -409,7 +410,8 @@ static pmix_status aborting(const pmix_proc *p, void *object, int status, const 
 	return sent(&f);
 }
 
-static pmix_status fence(const pmix_proc *procs, size_t n, const pmix_info *infos, size_t ninfo, char *bytes, size_t size, modex_done done, void *data) {
+static pmix_status fence(const pmix_proc *procs, size_t n, const pmix_info *infos, size_t ninfo, char *bytes, size_t size,
+                         modex_done done, void *data) {
 	frame f = ask(UP_FENCE, done, data);
 	put_procs(&f, procs, n);
 	put_infos(&f, infos, ninfo);
@@ -449,7 +451,8 @@ static pmix_status unpublish(const pmix_proc *p, char **keys, const pmix_info *i
 	return sent(&f);
 }
 
-static pmix_status spawn(const pmix_proc *p, const pmix_info *infos, size_t n, const pmix_app *apps, size_t napps, spawn_done done, void *data) {
+static pmix_status spawn(const pmix_proc *p, const pmix_info *infos, size_t n, const pmix_app *apps, size_t napps,
+                         spawn_done done, void *data) {
 	frame f = ask(UP_SPAWN, done, data);
 	put_proc(&f, p);
 	put_infos(&f, infos, n);
@@ -512,7 +515,8 @@ static pmix_status query(pmix_proc *p, pmix_query *queries, size_t n, info_done 
 }
 
 /* The answer must not come from within this call: the library holds a lock. It can't, as another thread gives it. */
-static void log_words(const pmix_proc *p, const pmix_info *infos, size_t n, const pmix_info *directives, size_t ndirectives, op_done done, void *data) {
+static void log_words(const pmix_proc *p, const pmix_info *infos, size_t n, const pmix_info *directives, size_t ndirectives,
+                      op_done done, void *data) {
 	frame f = ask(UP_LOG, done, data);
 	put_proc(&f, p);
 	put_infos(&f, infos, n);
