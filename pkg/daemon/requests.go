@@ -46,7 +46,7 @@ func (n *node) starts(start func(context.Context, process.Spec) (*process.Child,
 // requestEnv is the environment of a command from outside: that of the node's
 // other children, and where the service is.
 func requestEnv(n *node) []string {
-	env := n.childEnv(n.cfg.Environ, n.post.Seat.Load())
+	env := n.childEnv(process.WithEnv(n.cfg.Environ, roles.PMIVariables(n.cfg.Environ)), n.post.Seat.Load())
 	if known := n.surroundings.Load(); known != nil {
 		env = driverEnv(env, known.hosts, known.endpoint)
 	}

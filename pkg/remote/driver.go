@@ -2,6 +2,7 @@ package remote
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,6 +40,7 @@ func (n *Node) Equip(d Driver, environ []string) map[string]string {
 	if d.Quiet || set[SocketVariable] == "" {
 		return set
 	}
+	maps.Copy(set, roles.PMIVariables(environ)) // Slurm's serves this daemon's task, if any
 	own := roles.EnvironmentOf(environ)
 	for name, value := range launchers(d.Program, ours, hydras) {
 		if _, told := own(name); !told {

@@ -25,7 +25,7 @@ func TestHostfile(t *testing.T) {
 func TestEquip(t *testing.T) {
 	s := raise(t)
 	d := Driver{Program: "/bin/bringupd", Hosts: []string{"n0", "n1"}, Slots: 2}
-	set := s.nodes[0].Equip(d, []string{"HYDRA_LAUNCHER=ssh", "OMPI_MCA_ras="})
+	set := s.nodes[0].Equip(d, []string{"HYDRA_LAUNCHER=ssh", "OMPI_MCA_ras=", "PMIX_NAMESPACE=slurm.pmix", "PMIX_MCA_gds=hash"})
 	for name, want := range map[string]string{
 		"OMPI_MCA_plm_rsh_agent": "/bin/bringupd rsh", "PRTE_MCA_plm": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": "/bin/bringupd",
 		"HYDRA_LAUNCHER": "", "OMPI_MCA_ras": "", SocketVariable: s.nodes[0].Socket(), // what somebody has set stays
@@ -33,6 +33,12 @@ func TestEquip(t *testing.T) {
 		if set[name] != want {
 			t.Errorf("%s is %q, not %q", name, set[name], want)
 		}
+	}
+	if _, gone := set["PMIX_NAMESPACE"]; !gone || set["PMIX_NAMESPACE"] != "" {
+		t.Error("the server of another is left to the driver")
+	}
+	if _, gone := set["PMIX_MCA_gds"]; gone {
+		t.Error("what a user has set of PMIx is gone")
 	}
 	for name, want := range map[string]string{
 		HostfileVariable: "n0 slots=2\nn1 slots=2\n", "PRTE_MCA_prte_default_hostfile": "n0 slots=2\nn1 slots=2\n", "HYDRA_HOST_FILE": "n0:2\nn1:2\n",

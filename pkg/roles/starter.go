@@ -37,7 +37,10 @@ var starters = []starter{openMPI, hydra, mvapich, fluxRun, torchrun, pals, slurm
 // otherPrivate begin the names of what is told one process by whom StartedAs doesn't
 // know: the servers of PMI, Kubernetes, PBS, and rapidsmpf's rrun, whose places to meet
 // serve the ranks that it has started.
-var otherPrivate = []string{"PMI_", "PMI2_", "PMIX_", "JOB_COMPLETION_INDEX", "PBS_NODENUM", "PBS_TASKNUM", "PBS_VNODENUM", "RRUN_"}
+var otherPrivate = append([]string{"JOB_COMPLETION_INDEX", "PBS_NODENUM", "PBS_TASKNUM", "PBS_VNODENUM", "RRUN_"}, pmiPrivate...)
+
+// pmiPrivate begin the names of what the servers of PMI tell.
+var pmiPrivate = []string{"PMI_", "PMI2_", "PMIX_"}
 
 // usersPMIx begins the names of what users set of PMIx, for every process.
 const usersPMIx = "PMIX_MCA_"
@@ -133,6 +136,20 @@ func notStartedError() error {
 			"or let bringupd start the ranks: srun --ntasks-per-node=1 bringupd --ranks-per-node=4 -- ./app",
 		Alone: true,
 	}
+}
+
+// PMIVariables are the variables of an environment that speak of a server of PMI or PMIx, each with the empty string: it
+// serves the one process that it has started, and who starts others by an mpirun is not to take it for theirs.
+func PMIVariables(environ []string) map[string]string {
+	set := make(map[string]string)
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+		if slices.ContainsFunc(pmiPrivate, begins) && !begins(usersPMIx) {
+			set[name] = ""
+		}
+	}
+	return set
 }
 
 // Task is a process of a world as a launcher that starts one task a process would

@@ -86,6 +86,17 @@ func TestOwnMPIRun(t *testing.T) {
 	}
 }
 
+// The PMIx that Slurm serves each daemon's task is not for the ranks of an mpirun: MPICH's would end by it.
+func TestOwnMPIRunBesideSlurmsPMIx(t *testing.T) {
+	for _, m := range ownMPIs(t) {
+		t.Run(m.name, func(t *testing.T) {
+			l := m.launch(t, []string{"-n", "6"}, m.ring(t)...)
+			l.srun = []string{"--mpi=pmix"}
+			run(t, l).wantCode(0)
+		})
+	}
+}
+
 // What is killed takes all else with it, on every node, and the job's code is no 0.
 func TestOwnMPIRunIsKilled(t *testing.T) {
 	for _, m := range ownMPIs(t) {
