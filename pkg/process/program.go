@@ -69,8 +69,14 @@ func findProgram(argv0, dir string, env []string) (program, error) {
 
 // Find tells whether a child with this program and environment could be started: its errors are those of Start.
 func Find(argv0 string, env []string) error {
-	_, err := findProgram(argv0, "", env)
+	_, err := Which(argv0, env)
 	return err
+}
+
+// Which returns the file that a child with this program and environment would be started from.
+func Which(argv0 string, env []string) (file string, err error) {
+	p, err := findProgram(argv0, "", env)
+	return p.file, err
 }
 
 func checkDir(dir string) error {
