@@ -46,6 +46,7 @@ var symptoms = []string{
 	"failed to send rpc to coordination service",       // the same
 	"tasks are unhealthy (stopped sending heartbeats)", // the same, by the coordinator
 
+	"pmi_barrier returned",          // MPICH 5, which waits for a rank that has gone
 	"communication error with rank", // MPICH: pmodels/mpich#5762
 	"mpidi_ofi_handle_cq_error",     // MPICH and Intel MPI over libfabric: ofiwg/libfabric#10072
 

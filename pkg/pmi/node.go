@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/meeting"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
@@ -39,6 +41,9 @@ type Node struct {
 	meet   Meeting
 	place  int
 	server Server
+	// Patience is how long those who wait for a process that has died are not told: it ends the job, of which they would else be the first to
+	// fail.
+	Patience time.Duration
 
 	mu   sync.Mutex
 	jobs map[string]*Job
@@ -134,7 +139,11 @@ func (n *Node) Gather(ctx context.Context, kind Meet, of []Proc, data []byte) ([
 	if err != nil {
 		return nil, err
 	}
-	return n.meet.Gather(ctx, fenceName(kind), group, data)
+	all, err := n.meet.Gather(ctx, fenceName(kind), group, data)
+	if err != nil {
+		pause.For(ctx, n.Patience)
+	}
+	return all, err
 }
 
 // Entered tells that one of these processes has come to where Gather will bring all.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -79,12 +80,18 @@ func Open(ctx context.Context, cfg Config) *Node {
 		},
 	}, cfg.Private, cfg.Background)
 	n.mpi = pmi.NewNode(n.meet, cfg.Place, n)
+	if !cfg.World.GoOn {
+		n.mpi.Patience = deathTime
+	}
 	n.served = newServers(n)
 	n.chorus = output.New(output.Config{
 		Out: cfg.Files.Out, Err: cfg.Files.Err, Mode: cfg.World.Output, Tag: cfg.World.Tag, Host: cfg.Host, Ranks: n.plan.Ranks(), Merge: cfg.World.Merge,
 	})
 	return n
 }
+
+// deathTime is how long it may take until a job ends of a rank's death.
+const deathTime = 5 * time.Second
 
 // Socket is where programs of this node reach the meeting; empty where there is none.
 func (n *Node) Socket() string { return n.socket }

