@@ -43,6 +43,8 @@ func (s *Server) asked(op byte, r *reader) (func(ctx context.Context, f *frame) 
 	case upNotify:
 		e := pmi.Event{Code: r.signed(), Source: r.proc(), Range: int(r.byte()), Count: int(r.number()), Info: r.bytes()}
 		return func(ctx context.Context, _ *frame) error { return s.Jobs.Notify(ctx, e) }, nil
+	case upGroup:
+		return s.group(r), nil
 	case upQuery:
 		return s.query(r), nil
 	case upLog:

@@ -26,6 +26,7 @@ const (
 	upQuery
 	upLog
 	upDone
+	upGroup
 )
 
 const (
@@ -40,7 +41,8 @@ const (
 	doPack
 )
 
-// Types of values, as PMIx numbers them in pmix_common.h, and two of the child's own: lists of which its library makes the maps of a job.
+// Types of values, as PMIx numbers them in pmix_common.h, and three of the child's own: lists of which its library makes the
+// maps of a job, and processes.
 const (
 	typeBool    = 1
 	typeString  = 3
@@ -49,10 +51,12 @@ const (
 	typeUint16  = 13
 	typeUint32  = 14
 	typeProc    = 22
+	typeBytes   = 27
 	typeArray   = 39
 	typeRank    = 40
 	typeNodeMap = 0xfff0
 	typeRankMap = 0xfff1
+	typeProcs   = 0xfff2
 )
 
 // wildcard is PMIX_RANK_WILDCARD: all ranks of a job.
@@ -91,10 +95,19 @@ func (f *frame) each(list []info) {
 			f.text(v)
 		case int:
 			f.number(v)
+		case uint64:
+			*f = binary.BigEndian.AppendUint64(*f, v)
+		case []byte:
+			f.bytes(v)
 		case bool:
 			f.number(map[bool]int{true: 1}[v])
 		case pmi.Proc:
 			f.proc(v)
+		case []pmi.Proc:
+			f.number(len(v))
+			for _, p := range v {
+				f.proc(p)
+			}
 		case []info:
 			f.infos(v)
 		}
@@ -116,7 +129,7 @@ func statusOf(err error) pmi.Status { return pmi.StatusOf(err) }
 type info struct {
 	key   string
 	kind  int
-	value any // string, int, bool, pmi.Proc or []info, by kind
+	value any // string, int, uint64, []byte, bool, pmi.Proc, []pmi.Proc or []info, by kind
 }
 
 // errBroken is that a frame is not what it should be.

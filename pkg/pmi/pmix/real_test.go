@@ -25,6 +25,18 @@ func TestRealClients(t *testing.T) {
 	}
 }
 
+// TestRealGroups has clients make groups, served by the library that they have: versions 4 and 5 tell their servers of groups in different ways.
+func TestRealGroups(t *testing.T) {
+	program := built(t, "client.c", "gcc", "-O1")
+	for version, library := range libraries(t) {
+		t.Run(version, func(t *testing.T) {
+			m := raise(t, library)
+			m.env = prefixed(library)
+			fine(t, m.run([]string{program, library.Path, "group"}), 4, "fine\n")
+		})
+	}
+}
+
 func scenarios(t *testing.T, program string, server, client pmix.Library) {
 	for _, name := range []string{"exchange", "modex", "late", "publish", "event", "query", "log", "unsupported", "told", "nothing", "much"} {
 		t.Run(name, func(t *testing.T) {

@@ -263,7 +263,7 @@ func (s *Server) answer(op byte, id uint32, answer func(ctx context.Context, f *
 // nothing is what follows the status of an answer that is an error.
 func nothing(op byte) (f frame) {
 	switch op {
-	case upFence, upModex, upSpawn, upLookup, upQuery:
+	case upFence, upModex, upSpawn, upLookup, upQuery, upGroup:
 		f.number(0)
 	}
 	return f

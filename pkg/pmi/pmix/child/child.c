@@ -280,6 +280,18 @@ static void make_map(pmix_info *info, pmix_status (*generate)(const char *, char
 	free(text);
 }
 
+static void get_procs(frame *f, pmix_value *v) {
+	uint32_t n = get_number(f);
+	if (n > f->used - f->at) /* each has more than a byte */
+		f->bad = true, n = 0;
+	pmix_proc *procs = sure(calloc(n + 1, sizeof *procs));
+	for (uint32_t i = 0; i < n; i++)
+		procs[i] = get_proc(f);
+	v->type = T_ARRAY;
+	v->data.array = sure(malloc(sizeof(pmix_array)));
+	*v->data.array = (pmix_array){T_PROC, n, procs};
+}
+
 static void get_info(frame *f, pmix_info *info) {
 	get_name(f, info->key, LONGEST_KEY);
 	uint32_t type = get_number(f);
@@ -290,6 +302,11 @@ static void get_info(frame *f, pmix_info *info) {
 	case T_BOOL: v->data.flag = get_number(f) != 0; break;
 	case T_UINT16: v->data.uint16 = get_number(f); break;
 	case T_UINT32: case T_RANK: case T_INT: case T_STATUS: v->data.uint32 = get_number(f); break;
+	case T_SIZE:
+		v->data.uint64 = (uint64_t)get_number(f) << 32;
+		v->data.uint64 |= get_number(f);
+		break;
+	case T_BYTES: v->data.bytes.bytes = get_bytes(f, &v->data.bytes.size); break;
 	case T_PROC:
 		v->data.proc = sure(malloc(sizeof(pmix_proc)));
 		*v->data.proc = get_proc(f);
@@ -299,6 +316,7 @@ static void get_info(frame *f, pmix_info *info) {
 		v->data.array->type = T_INFO;
 		v->data.array->array = get_infos(f, &v->data.array->size);
 		break;
+	case CHILD_PROCS: get_procs(f, v); break;
 	case CHILD_NODE_MAP: make_map(info, PMIx_generate_regex, get_text(f)); break;
 	case CHILD_RANK_MAP: make_map(info, PMIx_generate_ppn, get_text(f)); break;
 	default: f->bad = true;
@@ -475,6 +493,16 @@ static pmix_status meet(int op, const pmix_proc *procs, size_t n, const pmix_inf
 	return sent(&f);
 }
 
+/* Open MPI's sessions make communicators by groups. */
+static pmix_status group(int op, char *name, const pmix_proc *procs, size_t n, const pmix_info *infos, size_t ninfo, info_done done, void *data) {
+	frame f = ask(UP_GROUP, done, data);
+	put_byte(&f, op);
+	put_text(&f, name);
+	put_procs(&f, procs, n);
+	put_infos(&f, infos, ninfo);
+	return sent(&f);
+}
+
 static pmix_status connecting(const pmix_proc *procs, size_t n, const pmix_info *infos, size_t ninfo, op_done done, void *data) {
 	return meet(UP_CONNECT, procs, n, infos, ninfo, done, data);
 }
@@ -533,8 +561,10 @@ static void fill_module(void) {
 		[17] = log_words,
 	};
 	memcpy(module, common, sizeof common);
-	if (major >= 4)
+	if (major >= 4) {
+		module[25] = group;
 		module[27] = connected2;
+	}
 }
 
 static void answer_lookup(frame *f, pmix_status status, waiting *w) {
@@ -560,7 +590,7 @@ static void answer_lookup(frame *f, pmix_status status, waiting *w) {
 }
 
 static void release_infos(void *infos) {
-	(void)infos; /* the library may look at them later: a query is rare, and its answer small */
+	(void)infos; /* the library may look at them later: queries and groups are rare, and their answers small */
 }
 
 static void take_answer(frame *f, uint32_t id) {
@@ -582,7 +612,7 @@ static void take_answer(frame *f, uint32_t id) {
 		break;
 	}
 	case UP_LOOKUP: answer_lookup(f, status, &w); break;
-	case UP_QUERY: {
+	case UP_QUERY: case UP_GROUP: {
 		size_t n;
 		pmix_info *infos = get_infos(f, &n);
 		((info_done)w.done)(status, infos, n, w.data, release_infos, infos);

@@ -349,6 +349,35 @@ static void told(void) {
 
 static void nothing(void) {}
 
+/* Two groups, one after the other: all ranks are given the same number for each, and the two are not the same. */
+static void groups(void) {
+	char last[32] = "";
+	for (int round = 0; round < 2; round++) {
+		pmix_proc all[16];
+		for (uint32_t i = 0; i < size; i++)
+			all[i] = proc_of(self.nspace, i);
+		pmix_info assign = flag_info("pmix.grp.actxid"), *found = NULL;
+		size_t n = 0;
+		want(CALL("PMIx_Group_construct", (const char *, const pmix_proc *, size_t, const pmix_info *, size_t, pmix_info **, size_t *),
+			  ("us", all, size, &assign, 1, &found, &n)), SUCCESS, "make a group");
+		char own[32] = "", key[16];
+		for (size_t i = 0; i < n; i++)
+			if (!strcmp(found[i].key, "pmix.grp.ctxid"))
+				snprintf(own, sizeof own, "%lu", (unsigned long)found[i].value.data.uint64);
+		snprintf(key, sizeof key, "group-%d", round);
+		put(key, own);
+		commit();
+		pmix_info collect = flag_info("pmix.collect");
+		want(fence_with(&collect, 1), SUCCESS, "fence");
+		pmix_value *others;
+		want(get(proc_of(self.nspace, (self.rank + 2) % size), key, &others), SUCCESS, "get");
+		if (own[0] == 0 || !strcmp(own, last) || strcmp(own, others->data.string))
+			printf("rank %u: the group's number is %s, after %s, and %s\n", self.rank, own, last, others->data.string), exit(1);
+		snprintf(last, sizeof last, "%s", own);
+		want(CALL("PMIx_Group_destruct", (const char *, const pmix_info *, size_t), ("us", NULL, 0)), SUCCESS, "end a group");
+	}
+}
+
 /* Much is put by each rank, which can't be compressed: version 5 would, in its own way. */
 static void much(void) {
 	enum { MUCH = 4 << 20 };
@@ -373,7 +402,7 @@ int main(int argc, char **argv) {
 	static const struct { const char *name; void (*does)(void); } scenarios[] = {
 		{"exchange", exchange}, {"modex", modex}, {"late", late}, {"publish", publish}, {"event", event}, {"death", death}, {"abort", abort_job},
 		{"spawn", spawn}, {"spawned", spawned}, {"query", query}, {"log", log_words}, {"timeout", timeout}, {"unsupported", unsupported},
-		{"told", told}, {"nothing", nothing}, {"much", much},
+		{"told", told}, {"nothing", nothing}, {"much", much}, {"group", groups},
 	};
 	program = argv;
 	if (argc != 3 || (library = dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL)) == NULL)
