@@ -18,6 +18,9 @@ type Facts struct {
 	Given  map[string]string // what it was given to find its servers by
 }
 
+// Off is why a node does not serve PMIx that was told not to.
+const Off = "--pmix=off was given"
+
 // Alone tells the likely reason why a rank of several has come up as a world of its own, and what to do about it, in one sentence each.
 func Alone(f Facts) (reason, mend string) {
 	for _, guess := range []func(*Facts) (reason, mend string){(*Facts).twoMPIs, (*Facts).scrubbed, (*Facts).told, (*Facts).contained, (*Facts).unserved, (*Facts).foreign} {
@@ -116,6 +119,9 @@ func (f *Facts) contained() (reason, mend string) {
 func (f *Facts) unserved() (reason, mend string) {
 	if f.MPI.Kind != OpenMPI {
 		return "", ""
+	}
+	if f.NoPMIx == Off {
+		return "Open MPI speaks PMIx alone, and " + Off, "leave --pmix=off out"
 	}
 	if f.NoPMIx != "" {
 		return "Open MPI speaks PMIx alone, and there is none: " + f.NoPMIx,

@@ -56,6 +56,7 @@ func TestAlone(t *testing.T) {
 		{"a container with a network of its own", Facts{MPI: open5, Loaded: Loaded{MPIs: one, Environ: all(), Apart: true}}, "127.0.0.1", "--network=host"},
 		{"a container does not keep a descriptor", Facts{MPI: intel, Loaded: Loaded{MPIs: one, Environ: all(), Apart: true, Hidden: true}}, "nothing that", ""},
 		{"no libpmix", Facts{MPI: open5, NoPMIx: "cannot find a libpmix.so.2", Loaded: Loaded{MPIs: one, Environ: all()}}, "cannot find a libpmix.so.2", "--pmix"},
+		{"PMIx is off", Facts{MPI: open5, NoPMIx: Off, Loaded: Loaded{MPIs: one, Environ: all()}}, "--pmix=off was given", "leave --pmix=off out"},
 		{"no libpmix is nothing to MPICH", Facts{MPI: mpich5, NoPMIx: "cannot find a libpmix.so.2", Loaded: Loaded{MPIs: one, Environ: all()}}, "nothing that", ""},
 		{"Open MPI 4 without a hint", Facts{MPI: open4, Loaded: Loaded{MPIs: one, Environ: without("JSM_JSRUN_PORT")}}, "no sign of a launcher", "JSM_JSRUN_PORT"},
 		{"a launcher's own library", Facts{MPI: Library{Kind: Cray, PMI: []string{PMI1}}, Loaded: Loaded{MPIs: one, PMIs: []string{"/opt/cray/libpmi2.so.0"}, Environ: all()}}, "/opt/cray/libpmi2.so.0", "PMI-1 within"},

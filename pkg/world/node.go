@@ -105,6 +105,7 @@ func (n *Node) Run(starting context.Context, ended func(exits []signal.RankExit)
 	}
 	crew := n.crew(n.plan, nil)
 	crew.Play = n.cfg.Play.Ranks
+	n.cfg.Background(func(ctx context.Context) { n.served.lone.watch(ctx) })
 	exits, err := crew.Run(n.over, starting)
 	if err != nil {
 		return err

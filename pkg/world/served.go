@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/mpi"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/pmi"
 	"github.com/bringupd/bringupd/pkg/pmi/pmi1"
@@ -23,6 +24,8 @@ import (
 type servers struct {
 	n    *Node
 	pmix *pmix.Server // nil: there is none
+	why  string       // why there is none
+	lone *lone
 
 	mu     sync.Mutex
 	spaces map[string]*pmi1.Space // by job, guarded by mu
@@ -30,7 +33,7 @@ type servers struct {
 }
 
 func newServers(n *Node) *servers {
-	return &servers{n: n, spaces: make(map[string]*pmi1.Space), jobs: make(map[string]*pmi.Job)}
+	return &servers{n: n, lone: newLone(n), spaces: make(map[string]*pmi1.Space), jobs: make(map[string]*pmi.Job)}
 }
 
 // given is what a rank gets of them.
@@ -50,8 +53,10 @@ func (s *servers) start(ctx context.Context) error {
 		return health.Failed(health.Launch, "cannot serve MPI on %s: %v", cfg.Host, err)
 	case err != nil:
 		cfg.Log.Info("ranks are served PMI-1 and no PMIx, which Open MPI needs", zap.Error(err))
+		s.why = err.Error()
 		return nil
 	case server == nil:
+		s.why = mpi.Off
 		return nil
 	}
 	s.pmix = server
@@ -197,13 +202,30 @@ func (s *servers) give(ctx context.Context, rank pmi.Proc) (g given, err error) 
 		defer close(left)
 		parting = space.Serve(ctx, rank.Rank, ours)
 	})
+	s.lone.given(rank, g.env)
 	g.parted = func() string {
+		s.lone.ended(rank)
 		if pause.Until(left, partingTime) && parting.Spoke && !parting.Finalized || s.stays(rank) {
 			return "and has not called MPI_Finalize"
 		}
 		return ""
 	}
 	return g, nil
+}
+
+// spoke tells whether a rank has come to either of its servers.
+func (s *servers) spoke(rank pmi.Proc) bool {
+	s.mu.Lock()
+	space := s.spaces[rank.Job]
+	s.mu.Unlock()
+	if space != nil && space.Spoke(rank.Rank) {
+		return true
+	}
+	if s.pmix == nil {
+		return false
+	}
+	spoke, _ := s.pmix.Spoke(rank)
+	return spoke
 }
 
 // stays tells whether a rank has come up by PMIx, and never taken its leave.

@@ -22,6 +22,13 @@ type Parting struct {
 	Finalized bool // it has said that it will go, or aborted
 }
 
+// Spoke tells whether a rank has said that it is there.
+func (s *Space) Spoke(rank int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.spoken[rank]
+}
+
 // visit is one rank that is served.
 type visit struct {
 	*Space
@@ -153,6 +160,9 @@ func (v *visit) init(_ context.Context, m wire.Message) string {
 		return wire.Line("response_to_init", "rc", "-1", "pmi_version", version, "pmi_subversion", subversion)
 	}
 	v.parting = Parting{Spoke: true}
+	v.mu.Lock()
+	v.spoken[v.rank] = true
+	v.mu.Unlock()
 	return wire.Line("response_to_init", "pmi_version", version, "pmi_subversion", subversion, "rc", "0")
 }
 

@@ -53,13 +53,14 @@ type Space struct {
 	fresh   map[string]string // what this node's ranks have put since the last barrier
 	barrier *barrier          // the one that ranks come to, or wait in
 	served  int               // how many ranks are being served
+	spoken  map[int]bool      // the ranks that have said that they are there
 }
 
 // New returns the space of a job on a node.
 func New(cfg Config) *Space {
 	s := &Space{
 		cfg: cfg, local: len(cfg.Job.Local(cfg.Node)), nodes: len(numbered(cfg.Job.Nodes)),
-		values: make(map[string]string), fresh: make(map[string]string), barrier: newBarrier(),
+		values: make(map[string]string), fresh: make(map[string]string), barrier: newBarrier(), spoken: make(map[int]bool),
 	}
 	maps.Copy(s.values, cfg.Job.Preput)
 	if mapping := Mapping(cfg.Job.Nodes); mapping != "" {
