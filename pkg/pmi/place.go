@@ -21,8 +21,8 @@ func Place(c Command, hosts []string, slots, used []int, oversubscribe bool) ([]
 	for range c.Ranks {
 		best := slices.MaxFunc(allowed, func(a, b int) int { return (slots[a] - used[a]) - (slots[b] - used[b]) })
 		if slots[best] <= used[best] && !oversubscribe {
-			return nil, fmt.Errorf("cannot place %d ranks: %s free of %d on %d %s: give --slots-per-node=N with a higher number, or --oversubscribe: %w",
-				c.Ranks, count(len(nodes), "slot is", "slots are"), sum(slots, allowed), len(allowed), prose.Noun(len(allowed), "node"), NoSpace)
+			return nil, fmt.Errorf("cannot place %d %s: %s free of %d on %d %s: give --slots-per-node=N with a higher number, or --oversubscribe: %w",
+				c.Ranks, prose.Noun(c.Ranks, "rank"), count(len(nodes), "slot is", "slots are"), sum(slots, allowed), len(allowed), prose.Noun(len(allowed), "node"), NoSpace)
 		}
 		used[best]++
 		nodes = append(nodes, best)

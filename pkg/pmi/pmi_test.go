@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/meeting"
 )
@@ -222,4 +224,28 @@ func TestModexAndNotify(t *testing.T) {
 	}
 	_, err = m.nodes[0].Gather(t.Context(), Fence, []Proc{{"who", All}}, nil)
 	fails(t, err, NotFound, "cannot meet who")
+}
+
+// broken is a meeting that another's death ends.
+type broken struct{ member }
+
+func (broken) Gather(context.Context, string, meeting.Group, []byte) ([]byte, error) {
+	return nil, errors.New("rank 1 will never come")
+}
+
+func TestGatherHasPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := raise(t, 1, 1, 1)
+		n := NewNode(broken{member{m, 0}}, 0, server{member{m, 0}})
+		if err := n.Add(t.Context(), m.head.cfg.World); err != nil {
+			t.Fatal(err)
+		}
+		n.Patience = 5 * time.Second
+		began := time.Now()
+		_, err := n.Gather(t.Context(), Fence, []Proc{{"w", All}}, nil)
+		fails(t, err, Failed, "rank 1 will never come")
+		if took := time.Since(began); took != n.Patience {
+			t.Errorf("it was told after %s", took)
+		}
+	})
 }

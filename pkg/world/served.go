@@ -61,7 +61,7 @@ func (s *servers) start(ctx context.Context) error {
 	}
 	s.pmix = server
 	server.Serve(pmix.Clients{
-		Node: cfg.Place, Peers: s.n.mpi, Jobs: jobs{s.n}, Said: s.print,
+		Node: cfg.Place, Peers: s.n.mpi, Jobs: peers{s.n.mpi, s.n}, Said: s.print,
 		Abort: func(by pmi.Proc, code int, words string) { s.n.meet.Abort(s.n.mpi.Number(by), code, words) },
 	})
 	cfg.Background(func(ctx context.Context) {
@@ -79,16 +79,17 @@ func (s *servers) stop() {
 	}
 }
 
-// jobs are those of Open MPI's ranks. When it can't spawn, the ranks that have waited for it hang, in its version 4 at least, and its mpirun ends the
-// job: so do we.
-type jobs struct{ *Node }
+// peers are the other nodes, as the ranks' servers ask them. When there can be no spawn, those that wait for it may hang, as Open MPI 4's other
+// ranks and mpi4py's pools do, and mpirun ends the job: so do we.
+type peers struct {
+	*pmi.Node
+	n *Node
+}
 
-func (j jobs) Notify(ctx context.Context, event pmi.Event) error { return j.mpi.Notify(ctx, event) }
-
-func (j jobs) Spawn(ctx context.Context, s pmi.Spawn) (string, error) {
-	name, err := j.mpi.Spawn(ctx, s)
+func (p peers) Spawn(ctx context.Context, s pmi.Spawn) (string, error) {
+	name, err := p.Node.Spawn(ctx, s)
 	if err != nil && ctx.Err() == nil {
-		j.end(health.Failed(health.Launch, "rank %d on %s: %v", j.mpi.Number(s.By), j.cfg.Host, err))
+		p.n.end(health.Failed(health.Launch, "rank %d on %s: %v", p.Number(s.By), p.n.cfg.Host, err))
 	}
 	return name, err
 }
@@ -102,7 +103,7 @@ func (s *servers) print(by pmi.Proc, text string, isErr bool) {
 func (s *servers) add(ctx context.Context, job *pmi.Job) error {
 	own := pmi.Proc{Job: job.Name, Rank: pmi.All}
 	space := pmi1.New(pmi1.Config{
-		Job: job, Node: s.n.cfg.Place, Peers: s.n.mpi, Log: s.n.cfg.Log,
+		Job: job, Node: s.n.cfg.Place, Peers: peers{s.n.mpi, s.n}, Log: s.n.cfg.Log,
 		Abort: func(rank, code int, words string) { s.n.meet.Abort(job.First+rank, code, words) },
 		Entered: func(rank int) {
 			s.n.mpi.Entered(pmi.Fence, []pmi.Proc{own}, pmi.Proc{Job: job.Name, Rank: rank})

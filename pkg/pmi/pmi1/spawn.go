@@ -111,7 +111,7 @@ func (v *visit) spawn(ctx context.Context, blocks []wire.Message) string {
 		_, err = v.cfg.Peers.Spawn(ctx, s)
 	}
 	if err != nil {
-		v.log.Warn("an MPI rank cannot spawn processes", zap.Error(err))
+		v.log.Debug("an MPI rank cannot spawn processes", zap.Error(err))
 		return refuse("spawn_result", err.Error())
 	}
 	return agree("spawn_result", codes(s)...)
