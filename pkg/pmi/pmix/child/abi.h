@@ -50,6 +50,7 @@ enum {
 
 enum { SUCCESS = 0, FAILED = -1, TOO_MUCH = -29, NOT_SUPPORTED = -47, OPERATION_SUCCEEDED = -157 };
 
+enum { GROUP_ENDS = 1 };
 enum { REQUIRED = 1 }; /* a flag: who does not know the key must refuse */
 
 typedef void (*op_done)(pmix_status, void *);

@@ -493,8 +493,18 @@ static pmix_status meet(int op, const pmix_proc *procs, size_t n, const pmix_inf
 	return sent(&f);
 }
 
-/* Open MPI's sessions make communicators by groups. */
+static bool all_here(const pmix_info *infos, size_t n) {
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(infos[i].key, "pmix.grp.lcl"))
+			return true;
+	return false;
+}
+
+/* Open MPI's sessions make communicators by groups. The end of one whose members are all here must be agreed to at once: version 5 asks for it
+ * a second time otherwise, and dies of the second answer. */
 static pmix_status group(int op, char *name, const pmix_proc *procs, size_t n, const pmix_info *infos, size_t ninfo, info_done done, void *data) {
+	if (op == GROUP_ENDS && all_here(infos, ninfo))
+		return OPERATION_SUCCEEDED;
 	frame f = ask(UP_GROUP, done, data);
 	put_byte(&f, op);
 	put_text(&f, name);

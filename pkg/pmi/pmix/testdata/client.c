@@ -349,17 +349,34 @@ static void told(void) {
 
 static void nothing(void) {}
 
-/* Two groups, one after the other: all ranks are given the same number for each, and the two are not the same. */
+static pmix_status make_group(const char *name, const pmix_proc *all, size_t size, pmix_info **found, size_t *n) {
+	pmix_info assign = flag_info("pmix.grp.actxid");
+	return CALL("PMIx_Group_construct", (const char *, const pmix_proc *, size_t, const pmix_info *, size_t, pmix_info **, size_t *),
+		    (name, all, size, &assign, 1, found, n));
+}
+
+static void end_group(const char *name) {
+	want(CALL("PMIx_Group_destruct", (const char *, const pmix_info *, size_t), (name, NULL, 0)), SUCCESS, "end a group");
+}
+
+/* Groups of each rank alone, and two of all, one after the other: all ranks are given the same number for each, and the two are not the same. */
 static void groups(void) {
+	for (int round = 0; round < 3; round++) {
+		pmix_info *found = NULL;
+		size_t n = 0;
+		char name[16];
+		snprintf(name, sizeof name, "me-%u", self.rank);
+		want(make_group(name, &self, 1, &found, &n), SUCCESS, "make a group of one");
+		end_group(name);
+	}
 	char last[32] = "";
 	for (int round = 0; round < 2; round++) {
 		pmix_proc all[16];
 		for (uint32_t i = 0; i < size; i++)
 			all[i] = proc_of(self.nspace, i);
-		pmix_info assign = flag_info("pmix.grp.actxid"), *found = NULL;
+		pmix_info *found = NULL;
 		size_t n = 0;
-		want(CALL("PMIx_Group_construct", (const char *, const pmix_proc *, size_t, const pmix_info *, size_t, pmix_info **, size_t *),
-			  ("us", all, size, &assign, 1, &found, &n)), SUCCESS, "make a group");
+		want(make_group("us", all, size, &found, &n), SUCCESS, "make a group");
 		char own[32] = "", key[16];
 		for (size_t i = 0; i < n; i++)
 			if (!strcmp(found[i].key, "pmix.grp.ctxid"))
@@ -374,7 +391,7 @@ static void groups(void) {
 		if (own[0] == 0 || !strcmp(own, last) || strcmp(own, others->data.string))
 			printf("rank %u: the group's number is %s, after %s, and %s\n", self.rank, own, last, others->data.string), exit(1);
 		snprintf(last, sizeof last, "%s", own);
-		want(CALL("PMIx_Group_destruct", (const char *, const pmix_info *, size_t), ("us", NULL, 0)), SUCCESS, "end a group");
+		end_group("us");
 	}
 }
 
