@@ -29,6 +29,7 @@ const (
 // schedule is one run to be.
 type schedule struct {
 	seed uint64
+	mpi  string // of the ranks; none: they hold connections of their own
 	kind kind
 	rank int // of the world: who is struck, or whose node or daemon
 	code int // with which it ends; 0 where that follows from the kind
@@ -44,7 +45,7 @@ func (s schedule) String() string {
 	if s.early {
 		when = "it has begun"
 	}
-	return fmt.Sprintf("seed %d: %s: rank %d (node %d), code %d, %v after %s", s.seed, s.kind, s.rank, s.node(), s.code, s.after, when)
+	return fmt.Sprintf("seed %d: %s%s: rank %d (node %d), code %d, %v after %s", s.seed, s.mpi, s.kind, s.rank, s.node(), s.code, s.after, when)
 }
 
 // draw makes the schedule of a seed. Each kind of those comes in turn.

@@ -38,7 +38,7 @@ func TestDrawn(t *testing.T) {
 				t.Parallel()
 				turns <- struct{}{}
 				defer func() { <-turns }()
-				took := one(t, s, cgroup)
+				took := one(t, beginRing(t), s, cgroup)
 				mu.Lock()
 				defer mu.Unlock()
 				times[s.kind] = append(times[s.kind], took)
@@ -52,8 +52,8 @@ func TestDrawn(t *testing.T) {
 
 // one goes through a schedule, and returns how long it took from the fault to the
 // last exit.
-func one(t *testing.T, s schedule, cgroup string) time.Duration {
-	j := beginRing(t)
+func one(t *testing.T, j *job, s schedule, cgroup string) time.Duration {
+	t.Helper()
 	struck := j.strike(s, cgroup)
 	<-j.ended
 	took := time.Since(struck)

@@ -35,6 +35,9 @@ func wantedOf(s schedule) wanted {
 	case exitRank:
 		return wanted{health.RankFailed, s.code, fmt.Sprintf("exit code %d", s.code)}
 	case abortRank:
+		if s.mpi != "" { // MPI_Abort takes no words
+			return wanted{health.RankAborted, s.code, fmt.Sprintf("has aborted the job with code %d", s.code)}
+		}
 		return wanted{health.RankAborted, s.code, "the loss is not a number"}
 	default:
 		return wanted{health.DaemonDied, 76, ""}

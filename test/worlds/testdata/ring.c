@@ -1,0 +1,73 @@
+/* One rank of a ring of MPI: it passes a message on again and again, until it is told to end, by a signal and a file, as the ranks of ring_test.go
+ * are. MPI_Test instead of MPI_Recv lets it hear of that, and leaves the processors to others. */
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *dir;
+static volatile sig_atomic_t ordered, connected;
+
+static void tell(const char *what, int rank) {
+	char temp[4096], path[4096];
+	snprintf(temp, sizeof temp, "%s/.%s.%d", dir, what, rank);
+	snprintf(path, sizeof path, "%s/%s.%d", dir, what, rank);
+	FILE *file = fopen(temp, "w");
+	if (file == NULL || fprintf(file, "%d", getpid()) < 0 || fclose(file) != 0 || rename(temp, path) != 0) {
+		perror(path);
+		exit(99);
+	}
+}
+
+static void obey(void) {
+	char path[4096], what[16] = "";
+	int code = 0;
+	snprintf(path, sizeof path, "%s/order", dir);
+	FILE *file = fopen(path, "r");
+	if (file == NULL || fscanf(file, "%15s %d", what, &code) < 1)
+		exit(98);
+	fprintf(stderr, "the loss is not a number\n");
+	if (!strcmp(what, "exit"))
+		exit(code);
+	if (!strcmp(what, "crash")) {
+		signal(SIGSEGV, SIG_DFL); /* Intel's library would make an exit of it */
+		raise(SIGSEGV);
+	}
+	if (!strcmp(what, "abort"))
+		MPI_Abort(MPI_COMM_WORLD, code);
+	exit(97);
+}
+
+/* Within MPI_Init there is nobody who would look at the order later. */
+static void on_order(int signal) {
+	ordered = 1;
+	if (!connected)
+		obey();
+}
+
+static void pass_on(int next, int before) {
+	char out = 1, in;
+	MPI_Request both[2];
+	MPI_Irecv(&in, 1, MPI_CHAR, before, 0, MPI_COMM_WORLD, &both[0]);
+	MPI_Isend(&out, 1, MPI_CHAR, next, 0, MPI_COMM_WORLD, &both[1]);
+	for (int done = 0; !done; usleep(1000)) {
+		if (ordered && connected)
+			obey();
+		MPI_Testall(2, both, &done, MPI_STATUSES_IGNORE);
+	}
+}
+
+int main(int argc, char **argv) {
+	int rank = atoi(getenv("BRINGUPD_RANK")), size = atoi(getenv("BRINGUPD_RANKS"));
+	dir = getenv("BRINGUPD_TEST_RING");
+	signal(SIGUSR1, on_order);
+	tell("begun", rank);
+	MPI_Init(&argc, &argv);
+	pass_on((rank + 1) % size, (rank + size - 1) % size);
+	connected = 1;
+	tell("up", rank);
+	for (;;)
+		pass_on((rank + 1) % size, (rank + size - 1) % size);
+}
