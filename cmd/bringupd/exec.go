@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/request"
 )
 
@@ -80,7 +81,7 @@ func (e *execing) orderOf() (request.Order, error) {
 	for _, entry := range e.env {
 		name, _, given := strings.Cut(entry, "=")
 		if name == "" {
-			return order, usage("cannot use --env=%s: give NAME or NAME=VALUE", oneLine(redact(entry)))
+			return order, usage("cannot use --env=%s: give NAME or NAME=VALUE", oneLine(prose.Redact(entry)))
 		}
 		if value, set := os.LookupEnv(name); !given && set {
 			entry = name + "=" + value

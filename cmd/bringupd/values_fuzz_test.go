@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // FuzzSetting gives one of all settings a value, and what it shows once more.
@@ -48,12 +50,12 @@ func FuzzRedact(f *testing.F) {
 		}
 		for _, form := range []string{"API_TOKEN=%s", "--password %s", "--secret-key=%s", `KEY="a %s"`, `KEY='%s'`, "https://me:%s@host/"} {
 			line := before + " " + fmt.Sprintf(form, secret) + " " + after
-			if hidden := redact(line); strings.Contains(hidden, secret) {
+			if hidden := prose.Redact(line); strings.Contains(hidden, secret) {
 				t.Errorf("%q becomes %q", line, hidden)
 			}
 		}
 		args := []string{before, "--token", secret, "KEY=" + secret, after}
-		if hidden := redactArgs(args); strings.Contains(strings.Join(hidden, " "), secret) || len(hidden) != len(args) {
+		if hidden := prose.RedactArgs(args); strings.Contains(strings.Join(hidden, " "), secret) || len(hidden) != len(args) {
 			t.Errorf("%q become %q", args, hidden)
 		}
 	})

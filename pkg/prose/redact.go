@@ -1,4 +1,4 @@
-package main
+package prose
 
 import "github.com/bringupd/bringupd/pkg/pattern"
 
@@ -18,15 +18,15 @@ var (
 	secretInURL  = pattern.New(`(://)[^/\s@]*(@)`)
 )
 
-// redact hides, in a text such as a shell command, the values of NAME=VALUE and
+// Redact hides, in a text such as a shell command, the values of NAME=VALUE and
 // of --name VALUE where the name speaks of a secret, and the user of a URL.
-func redact(text string) string {
+func Redact(text string) string {
 	text = secretInText().ReplaceAllString(text, "${1}"+hiddenValue)
 	return secretInURL().ReplaceAllString(text, "${1}"+hiddenValue+"${2}")
 }
 
-// redactArgs does the same for arguments, each of them as a whole.
-func redactArgs(args []string) []string {
+// RedactArgs does the same for arguments, each of them as a whole.
+func RedactArgs(args []string) []string {
 	out := make([]string, len(args))
 	for i, arg := range args {
 		switch pair := secretPair().FindString(arg); {
@@ -35,7 +35,7 @@ func redactArgs(args []string) []string {
 		case pair != "":
 			out[i] = pair + hiddenValue
 		default:
-			out[i] = redact(arg)
+			out[i] = Redact(arg)
 		}
 	}
 	return out

@@ -1,4 +1,4 @@
-package main
+package prose
 
 import "testing"
 
@@ -22,7 +22,7 @@ func TestRedact(t *testing.T) {
 		{"no value", "TOKEN= x --key", "TOKEN= x --key"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := redact(tc.in); got != tc.want {
+			if got := Redact(tc.in); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
