@@ -64,7 +64,7 @@ func asksForHelp(arg string) bool {
 }
 
 // ofRuns are the subcommands that have a run for an argument.
-var ofRuns = []string{"status", "report", "logs", "why", "exec", "attach", "stop", "kv"}
+var ofRuns = []string{"status", "report", "logs", "why", "exec", "attach", "stop", "kv", "pmi"}
 
 // takeNotifySocket returns where a service manager wants to be told, and keeps it
 // from all that is started here: a child would speak for the service.
@@ -147,7 +147,7 @@ func (inv *invocation) app() *cli.App {
 	}
 	app.Commands = []*cli.Command{
 		inv.runCommand(), inv.localCommand(), inv.rankCommand(), inv.statusCommand(), inv.reportCommand(), inv.logsCommand(),
-		inv.whyCommand(), inv.kvCommand(), inv.rshCommand(), inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.checkCommand(), inv.topologyCommand(),
+		inv.whyCommand(), inv.kvCommand(), inv.pmiCommand(), inv.rshCommand(), inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.checkCommand(), inv.topologyCommand(),
 		inv.doctorCommand(), inv.simulateCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand(),
 		inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand(),
 	}
