@@ -177,7 +177,7 @@ func (inv *invocation) command(c cli.Command, all settings, do func(args []strin
 			return usage("cannot stop by a driver: give the run directory, without --")
 		case inv.dashed && c.Name == "attach":
 			return usage("cannot take a command: bringupd exec runs one, and attach opens a shell")
-		case inv.dashed && c.Name != "exec" && c.Name != "rank" && c.Name != "rsh":
+		case inv.dashed && !slices.Contains([]string{"exec", "rank", "rsh", "doctor"}, c.Name):
 			return usage("cannot take a driver: bringupd %s runs none", c.Name)
 		}
 		if _, err := all.gather(os.LookupEnv); err != nil {

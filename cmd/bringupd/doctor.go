@@ -33,13 +33,13 @@ func (inv *invocation) doctorCommand() *cli.Command {
 	}
 	return e.command(cli.Command{
 		Name: "doctor", Usage: "tell before a big job whether its launch, its nodes and their share are fit for it",
-		UsageText: "srun --ntasks-per-node=1 bringupd doctor [flags]\nbringupd doctor [flags]   (this node alone)",
-		Description: "Give it the flags of the job. Rank 0 prints one table for all nodes on standard output, the worst first; its first line is the summary. " +
+		UsageText: "srun --ntasks-per-node=1 bringupd doctor [flags] [-- driver]\nbringupd doctor [flags] [-- driver]   (this node alone)",
+		Description: "Give it the flags of the job, and its driver, which is not run: it tells the MPI that this is linked with. Rank 0 prints one table for all nodes on standard output, the worst first; its first line is the summary. " +
 			"Exits with 0 if all is well, 1 if there are warnings, 2 if the job would fail, 3 if that can't be known, " +
 			"and with 64, 65 or 66 for what the table of exit codes says. It leaves nothing behind, and names what earlier runs have left without removing it.",
 	}, headings, []string{
 		"rank", "nnodes", "job-id", "interface", "log-dir", "temp-dir", "config", "gpus-per-node", "cpus-per-node", "join-timeout",
-		"launched-locally", "launched-of",
+		"launched-locally", "launched-of", "pmix",
 	}, e.run)
 }
 
@@ -65,6 +65,7 @@ func (e examination) configure() (doctor.Config, error) {
 	cfg := doctor.Config{
 		Launch:  doctor.Launch{Framework: daemonCfg.Framework, Policy: o.checks.Policy},
 		TempDir: daemonCfg.TempDir, Environ: daemonCfg.Environ, Program: version(), Join: o.cfg.Times.Join,
+		Driver: e.driver, PMIx: o.cfg.World.PMIx,
 	}
 	if err := e.check(); err != nil {
 		return cfg, err

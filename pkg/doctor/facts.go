@@ -21,6 +21,7 @@ type Facts struct {
 	PortFacts
 	Share  Share         `json:"share"`
 	Tool   *Tool         `json:"tool,omitempty"` // nil: the framework has none
+	MPI    *MPI          `json:"mpi,omitempty"`  // nil: no driver was given
 	Left   Left          `json:"left"`
 	Report *check.Report `json:"report,omitempty"` // of the node's own checks
 }

@@ -33,6 +33,7 @@ func (d *doctor) gather(ctx context.Context, dir *signal.Dir, job *signal.Job) F
 	looks.Go(func() { f.OwnName = d.resolve(ctx, d.Hostname) })
 	looks.Go(func() { f.Ports, f.NoPorts = d.ports(address) })
 	looks.Go(func() { f.Tool = d.tool(ctx) })
+	looks.Go(func() { f.MPI = d.mpi(ctx) })
 	looks.Go(func() { f.Left = d.left(ctx) })
 	if job != nil && d.Identity.Size > 1 {
 		looks.Go(func() { f.HeadName, f.Calls = d.wayToHead(ctx, job) })

@@ -29,6 +29,7 @@ var ofLaunch = []row{
 	{"node.twins", twins("the address", func(f Facts) string { return f.Address })},
 	{"clock", judgeClocks},
 	{"framework.version", judgeVersions},
+	{"mpi.alike", judgeMPIs},
 	{"x.alike", judgeAlike},
 	{"share.kind", judgeKinds},
 	{"gpus", judgeGPUs},

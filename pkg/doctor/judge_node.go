@@ -34,6 +34,7 @@ var ofNode = []row{
 		}
 	}},
 	{"framework", judgeTool},
+	{"mpi", judgeMPI},
 	{"left.processes", judgeProcesses},
 	{"left.shm", judgeShm},
 	{"left.temp", func(p *page) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework/ray"
+	"github.com/bringupd/bringupd/pkg/mpi"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -107,6 +108,18 @@ func TestPlantedFaults(t *testing.T) {
 		{"the share hangs", func(c *scene) { c.ShareErr, c.Facts = errors.New("no answer"), nil }, "share.seen", check.Fail, nil, "no answer", 66},
 		{"a node says nothing", func(c *scene) { c.Silent, c.Facts = []int{3}, c.Facts[:3] }, "node.answer", check.Fail, []string{"n3"}, "no facts came from n3", 2},
 		{"a node sees late", func(c *scene) { c.Trips[2] = 21 * time.Second }, "share.delay", check.Warn, []string{"n2"}, "21s, last by n2", 1},
+		{"an MPI that the linker does not find", func(c *scene) {
+			c.Facts[1].MPI = &MPI{Linked: mpi.Linked{Program: "/app", Missing: "libmpi.so.40"}}
+		}, "mpi", check.Fail, []string{"n1"}, "n1: /app needs libmpi.so.40, which is not found", 2},
+		{"Open MPI without a libpmix", func(c *scene) {
+			c.Facts[2].MPI = &MPI{Linked: mpi.Linked{Program: "/app", MPI: &mpi.Library{Kind: mpi.OpenMPI, Version: "5.0.11", Path: "/lib/libmpi.so.40", PMI: []string{mpi.PMIx}}}, NoPMIx: "cannot find it"}
+		}, "mpi", check.Fail, []string{"n2"}, "which speaks PMIx alone: cannot find it", 2},
+		{"another MPI on a node", func(c *scene) {
+			for rank := range c.Facts {
+				c.Facts[rank].MPI = &MPI{Linked: mpi.Linked{Program: "/app", MPI: &mpi.Library{Kind: mpi.MPICH, Version: "5.0.2", PMI: []string{mpi.PMI1}}}}
+			}
+			c.Facts[3].MPI.MPI.Version = "4.0.2"
+		}, "mpi.alike", check.Fail, []string{"n3"}, "MPICH 5.0.2 on n[0-2]; MPICH 4.0.2 on n3", 2},
 		{"a slow share", func(c *scene) { c.Facts[1].Share.Record = 4 * time.Second }, "share.record", check.Warn, []string{"n1"}, "takes 4s", 1},
 		{"no hard links", func(c *scene) { c.Facts[1].Share.Trial = &signal.Trial{Link: "operation not permitted"} }, "share.links", check.Warn, []string{"n1"}, "not permitted", 1},
 		{"no rename", func(c *scene) { c.Facts[1].Share.Trial = &signal.Trial{Rename: "lost"} }, "share.rename", check.Fail, []string{"n1"}, "lost", 2},

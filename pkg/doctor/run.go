@@ -56,6 +56,8 @@ type Config struct {
 	Address  func() (string, error) // where peers reach this node
 	Checks   Checks
 	Environ  []string
+	Driver   []string      // the job's; none: it is not looked at
+	PMIx     string        // as --pmix has it
 	Program  string        // version of this bringupd
 	Join     time.Duration // until all nodes have met
 	World

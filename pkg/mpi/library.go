@@ -62,6 +62,7 @@ func isMPI(name string) bool { return names().MatchString(filepath.Base(name)) }
 var (
 	versionText = pattern.New(`^[1-9]\d*\.\d+(\.\d+)*((a|b|rc|p)\d+)?$`) // 0.…: hwloc's, which some have within them
 	intelText   = pattern.New(`^20\d\d\.\d+(\.\d+)*$`)
+	pmixText    = pattern.New(`OpenPMIx (\d[\w.]*)`)
 	crayText    = pattern.New(`CRAY MPICH version (\d[\d.]*)`)
 )
 
@@ -154,6 +155,19 @@ func (l *linker) speaks(lib *Library, text []byte) {
 			return true
 		})
 	}
+}
+
+// PMIxVersion is the version of a libpmix; empty: it tells none.
+func PMIxVersion(path string) string {
+	f, err := elf.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if m := pmixText().FindSubmatch(section(f, ".rodata")); m != nil {
+		return string(m[1])
+	}
+	return ""
 }
 
 // section is what a section of a file has; nothing where it has none.

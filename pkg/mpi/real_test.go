@@ -36,6 +36,9 @@ func TestRealMPIs(t *testing.T) {
 			if m.Kind != tc.kind || m.Major() != tc.major || m.PMI[0] != tc.pmi || (m.PMILibrary != "") != tc.pmix {
 				t.Errorf("%v: %+v", got, *m)
 			}
+			if tc.pmix && PMIxVersion(m.PMILibrary)[:1] != tc.major {
+				t.Errorf("%s is of version %q", m.PMILibrary, PMIxVersion(m.PMILibrary))
+			}
 		})
 	}
 	t.Run("MPICH of Debian", func(t *testing.T) {
