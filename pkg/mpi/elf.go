@@ -45,7 +45,7 @@ func (o *object) dirs(f *elf.File, tag elf.DynTag) (dirs []string) {
 	}
 	values, _ := f.DynString(tag)
 	for _, value := range values {
-		for _, dir := range strings.Split(value, ":") {
+		for dir := range strings.SplitSeq(value, ":") {
 			dirs = append(dirs, strings.NewReplacer("$ORIGIN", filepath.Dir(real), "${ORIGIN}", filepath.Dir(real)).Replace(dir))
 		}
 	}

@@ -56,7 +56,7 @@ func (root procfs) children(pid int) (pids []int) {
 	files, _ := filepath.Glob(root.of(pid, "task", "*", "children"))
 	for _, file := range files {
 		text, _ := os.ReadFile(file) // of a thread that has ended: none
-		for _, field := range strings.Fields(string(text)) {
+		for field := range strings.FieldsSeq(string(text)) {
 			if child, err := strconv.Atoi(field); err == nil {
 				pids = append(pids, child)
 			}

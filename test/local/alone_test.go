@@ -49,7 +49,7 @@ func TestAlone(t *testing.T) {
 			if tc.warns == "" && strings.Contains(said.String(), "the likely reason") {
 				t.Errorf("they are told of:\n%s", said.String())
 			}
-			for _, part := range strings.Split(tc.warns, "|") {
+			for part := range strings.SplitSeq(tc.warns, "|") {
 				if !strings.Contains(said.String(), part) {
 					t.Errorf("it does not say %q\n%s", part, said.String())
 				}
