@@ -55,6 +55,7 @@ func (s *simulation) settings() settings {
 			s.counts(),
 			number("ranks", &s.cfg.Ranks, 0, 1024, "how many ranks each node has, which put values and meet in fences after the gate; 0: none"),
 			number("fences", &s.cfg.Fences, 1, 10_000, "how often they meet"),
+			number("fence-bytes", &s.cfg.Bytes, 0, 1<<20, "how many bytes each rank brings to each fence, as MPI's do; 0: it puts a value before"),
 			wait("start-skew", &s.cfg.Skew, "the daemons start at random within this time; a launcher takes 10ms and more"),
 			wait("steady", &s.cfg.Steady, fmt.Sprintf("how long the job stays up after the gate; the second half of that is measured, which needs at least 56s with 70 nodes or more, and 4s with few; with --death the default is %s", beforeDeath)),
 			choice("death", []string{simulate.DeathOfWorker, simulate.DeathOfHead}, &s.cfg.Death,

@@ -172,8 +172,9 @@ func (n *Node) Arrive(name string, of Group, rank int) {
 }
 
 // Gather enters all ranks of a group that this node has into the group's fence of this name, with what they bring, and waits until the other
-// nodes' ranks have come, or ctx ends. It returns what all nodes have brought, one after the other, in any order.
-func (n *Node) Gather(ctx context.Context, name string, of Group, data []byte) ([]byte, error) {
+// nodes' ranks have come, or ctx ends. It returns what all nodes have brought, one after the other, in any order; nothing where that is much
+// and no node needs it, but can ask for what it wants of it.
+func (n *Node) Gather(ctx context.Context, name string, of Group, data []byte, need bool) ([]byte, error) {
 	name = of.named(name)
 	n.mu.Lock()
 	f := n.fenceLocked(name, of)
@@ -185,7 +186,7 @@ func (n *Node) Gather(ctx context.Context, name string, of Group, data []byte) (
 		f.counts[rank], f.inside[rank] = max(f.counts[rank], gen), gen
 	}
 	n.touched = true
-	n.askLocked(&message{Kind: kindEnter, Name: name, Gen: gen, Of: of.Ranks, data: data})
+	n.askLocked(&message{Kind: kindEnter, Name: name, Gen: gen, Of: of.Ranks, Collect: need, data: data})
 	n.mu.Unlock()
 	passed := pause.Await(ctx, m.done)
 	n.mu.Lock()

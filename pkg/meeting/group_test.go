@@ -29,7 +29,7 @@ func TestGather(t *testing.T) {
 				var nodes sync.WaitGroup
 				for node, local := range tt.local {
 					nodes.Go(func() {
-						all, err := s.nodes[node].Gather(t.Context(), "f", Group{tt.ranks, local}, fmt.Appendf(nil, "%d%d;", node, round))
+						all, err := s.nodes[node].Gather(t.Context(), "f", Group{tt.ranks, local}, fmt.Appendf(nil, "%d%d;", node, round), true)
 						if err != nil || len(all) != 3*len(tt.local) {
 							t.Errorf("node %d, round %d: %q, %v", node, round, all, err)
 						}
@@ -47,7 +47,7 @@ func TestGatherNamesTheMissing(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var gathering sync.WaitGroup
 	gathering.Go(func() {
-		if _, err := s.nodes[0].Gather(ctx, "f", Group{"0,4-5", []int{0}}, nil); !errors.Is(err, errOver) {
+		if _, err := s.nodes[0].Gather(ctx, "f", Group{"0,4-5", []int{0}}, nil, true); !errors.Is(err, errOver) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -57,14 +57,14 @@ func TestGatherNamesTheMissing(t *testing.T) {
 	})
 	cancel(errOver)
 	gathering.Wait()
-	_, err := s.nodes[1].Gather(t.Context(), "f", Group{"2,99", []int{2}}, nil)
+	_, err := s.nodes[1].Gather(t.Context(), "f", Group{"2,99", []int{2}}, nil, false)
 	want(t, err, "there is no rank 99")
 }
 
 func TestGatherFailsWithARankThatHasEnded(t *testing.T) {
 	s := raise(t, 2, 2, false)
 	s.nodes[1].RankEnded(2, "exit code 3")
-	_, err := s.nodes[0].Gather(t.Context(), "f", Group{"0,2", []int{0}}, nil)
+	_, err := s.nodes[0].Gather(t.Context(), "f", Group{"0,2", []int{0}}, nil, false)
 	want(t, err, "cannot pass the fence f of 0,2: rank 2 on n1 will never come: exit code 3")
 }
 

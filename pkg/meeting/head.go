@@ -305,7 +305,10 @@ func (h *Head) settleLocked(id fenceID, g *gathering, just asked) {
 	case g.failed != "" && !known:
 		h.releaseLocked(g, &message{Error: g.failed})
 	case all:
-		release := &message{data: g.data}
+		release := &message{}
+		if g.collect || len(g.data)*len(g.arrived) <= mostSpread {
+			release.data = g.data
+		}
 		if g.collect {
 			release.Entries = h.collectLocked(g.slots)
 		}

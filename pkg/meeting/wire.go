@@ -75,6 +75,9 @@ const (
 	mostData   = 1 << 30
 	// mostCollected bounds what a fence brings to each node, in bytes.
 	mostCollected = 64 << 20
+	// mostSpread bounds what the head sends at once for a gathering of which nobody needs all, in bytes for all nodes together: 8 MB
+	// to each of 1,024 nodes would keep it busy for seconds.
+	mostSpread = 256 << 20
 )
 
 // write writes the message: the lengths of header and data, four bytes each, and these.

@@ -17,7 +17,7 @@ import (
 // Meeting is how a node reaches the others: a *meeting.Node.
 type Meeting interface {
 	Call(ctx context.Context, name string, data []byte) ([]byte, error)
-	Gather(ctx context.Context, name string, of meeting.Group, data []byte) ([]byte, error)
+	Gather(ctx context.Context, name string, of meeting.Group, data []byte, need bool) ([]byte, error)
 	Arrive(name string, of meeting.Group, rank int)
 	Add(places []meeting.Place)
 }
@@ -139,7 +139,7 @@ func (n *Node) Gather(ctx context.Context, kind Meet, of []Proc, data []byte) ([
 	if err != nil {
 		return nil, err
 	}
-	all, err := n.meet.Gather(ctx, fenceName(kind), group, data)
+	all, err := n.meet.Gather(ctx, fenceName(kind), group, data, kind == Barrier)
 	if err != nil {
 		pause.For(ctx, n.Patience)
 	}

@@ -64,7 +64,8 @@ type Meet string
 
 // The kinds.
 const (
-	Fence      Meet = "fence"
+	Fence      Meet = "fence"   // what all bring may be asked for by Modex, where it is too much for all at once
+	Barrier    Meet = "barrier" // what all bring is needed by all
 	Connect    Meet = "connect"
 	Disconnect Meet = "disconnect"
 )

@@ -39,7 +39,7 @@ func (m member) Call(ctx context.Context, name string, data []byte) ([]byte, err
 	return m.head.Do(ctx, m.node, name, data)
 }
 
-func (m member) Gather(_ context.Context, name string, of meeting.Group, _ []byte) ([]byte, error) {
+func (m member) Gather(_ context.Context, name string, of meeting.Group, _ []byte, _ bool) ([]byte, error) {
 	return fmt.Appendf(nil, "%s of %s here %v", name, of.Ranks, of.Local), nil
 }
 func (member) Arrive(string, meeting.Group, int) {}
@@ -229,7 +229,7 @@ func TestModexAndNotify(t *testing.T) {
 // broken is a meeting that another's death ends.
 type broken struct{ member }
 
-func (broken) Gather(context.Context, string, meeting.Group, []byte) ([]byte, error) {
+func (broken) Gather(context.Context, string, meeting.Group, []byte, bool) ([]byte, error) {
 	return nil, errors.New("rank 1 will never come")
 }
 

@@ -39,6 +39,8 @@ type Config struct {
 	// Ranks is how many ranks each node has, which meet in Fences fences, with a value put by each before; 0: there is a
 	// driver, and no ranks.
 	Ranks, Fences int
+	// Bytes is how many bytes each rank brings to each fence, as MPI's do; 0: it puts a value before.
+	Bytes int
 	// Lifeline says whether workers hold a connection to the head; empty: auto.
 	Lifeline config.LifelineMode
 

@@ -49,7 +49,12 @@ func (w *world) means(cfg Config) (config.World, config.Play, []string) {
 // play is what the ranks of a node do, until ctx ends. Its error is of the first that could not do it.
 func (w *world) play(ctx context.Context, cfg Config, meet *meeting.Node, of []ranks.Rank) error {
 	playing, own := errgroup.WithContext(ctx)
-	for _, rank := range of {
+	alone := of // who puts and meets for itself
+	if cfg.Bytes > 0 {
+		alone = nil
+		playing.Go(func() error { return w.gather(own, cfg, meet, of) })
+	}
+	for _, rank := range alone {
 		playing.Go(func() error {
 			var took []time.Duration
 			for fence := range cfg.Fences {
@@ -70,6 +75,26 @@ func (w *world) play(ctx context.Context, cfg Config, meet *meeting.Node, of []r
 		return err
 	}
 	<-ctx.Done()
+	return nil
+}
+
+// gather is what the server of an MPI does for the ranks of a node.
+func (w *world) gather(ctx context.Context, cfg Config, meet *meeting.Node, of []ranks.Rank) error {
+	var group meeting.Group
+	for _, rank := range of {
+		group.Local = append(group.Local, rank.Rank)
+	}
+	var took []time.Duration
+	for range cfg.Fences {
+		began := time.Now()
+		if _, err := meet.Gather(ctx, "fence", group, make([]byte, cfg.Bytes*len(of)), false); err != nil {
+			return err
+		}
+		took = append(took, time.Since(began))
+	}
+	for range of {
+		w.note(took)
+	}
 	return nil
 }
 

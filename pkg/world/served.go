@@ -106,7 +106,7 @@ func (s *servers) add(ctx context.Context, job *pmi.Job) error {
 		Job: job, Node: s.n.cfg.Place, Peers: peers{s.n.mpi, s.n}, Log: s.n.cfg.Log,
 		Abort: func(rank, code int, words string) { s.n.meet.Abort(job.First+rank, code, words) },
 		Entered: func(rank int) {
-			s.n.mpi.Entered(pmi.Fence, []pmi.Proc{own}, pmi.Proc{Job: job.Name, Rank: rank})
+			s.n.mpi.Entered(pmi.Barrier, []pmi.Proc{own}, pmi.Proc{Job: job.Name, Rank: rank})
 		},
 	})
 	s.mu.Lock()

@@ -132,7 +132,7 @@ func (s *Space) come(ctx context.Context, rank int) (*barrier, error) {
 func (s *Space) meet(ctx context.Context, b *barrier, delta []byte) {
 	defer close(b.done)
 	defer b.cancel()
-	all, err := s.cfg.Peers.Gather(ctx, pmi.Fence, []pmi.Proc{{Job: s.cfg.Job.Name, Rank: pmi.All}}, delta)
+	all, err := s.cfg.Peers.Gather(ctx, pmi.Barrier, []pmi.Proc{{Job: s.cfg.Job.Name, Rank: pmi.All}}, delta)
 	var values map[string]string
 	if err == nil {
 		values, err = decode(all, s.nodes)
