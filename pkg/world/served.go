@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/mpi"
 	"github.com/bringupd/bringupd/pkg/pause"
@@ -190,7 +191,7 @@ func (s *servers) give(ctx context.Context, rank pmi.Proc) (g given, err error) 
 			return given{}, fmt.Errorf("cannot serve PMIx to rank %d: %w", job.First+rank.Rank, err)
 		}
 		maps.Copy(g.env, ranks.Told(list))
-		maps.Copy(g.env, s.hints())
+		maps.Copy(g.env, s.hints(len(job.Local(s.n.cfg.Place))))
 	}
 	ours, theirs, err := pmi1.Pair()
 	if err != nil {
@@ -240,11 +241,14 @@ func (s *servers) stays(rank pmi.Proc) bool {
 
 // hints tell Open MPI 4 that it was launched: without any of a launcher that it knows it takes itself for a world of one. JSM's is the one that
 // makes nothing else of it. Where daemons share a machine, it takes the ranks of others for its own's, by the machine's name, and crashes in
-// shared memory.
-func (s *servers) hints() map[string]string {
+// shared memory. Where this node has more local ranks than cores, those that wait must let others run.
+func (s *servers) hints(local int) map[string]string {
 	hints := map[string]string{"JSM_JSRUN_PORT": "1"}
 	if s.n.cfg.Identity.LocalSize > 1 {
 		hints["OMPI_MCA_btl"] = "^vader"
+	}
+	if cores := s.n.cfg.Layout.Slots(binding.PerCore); cores > 0 && local > cores {
+		hints["OMPI_MCA_mpi_yield_when_idle"] = "1"
 	}
 	return hints
 }

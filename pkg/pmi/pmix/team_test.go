@@ -67,7 +67,7 @@ func (n node) Call(ctx context.Context, name string, data []byte) ([]byte, error
 	return n.head.Do(ctx, n.place, name, data)
 }
 
-func (n node) Gather(ctx context.Context, name string, of meeting.Group, data []byte) ([]byte, error) {
+func (n node) Gather(ctx context.Context, name string, of meeting.Group, data []byte, _ bool) ([]byte, error) {
 	ranks, err := prose.ParseRanges(of.Ranks, 1<<20)
 	if err != nil {
 		return nil, err
