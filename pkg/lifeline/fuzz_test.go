@@ -86,6 +86,7 @@ func FuzzFrames(f *testing.F) {
 	f.Add([]byte("bbx"))
 	f.Add([]byte("bogbg"))
 	f.Add([]byte("o"))
+	f.Add([]byte("rb"))
 	f.Fuzz(func(t *testing.T, said []byte) {
 		l := newLink(&script{said: bytes.NewReader(said)}, identity{})
 		told := 0
@@ -94,7 +95,7 @@ func FuzzFrames(f *testing.F) {
 	frames:
 		for rest := said; len(rest) > 0; {
 			switch rest[0] {
-			case frameBeat, frameSickBeat, frameNudge, frameAsk:
+			case frameBeat, frameSickBeat, frameNudge, frameAsk, frameSummon:
 				good, rest = good+1, rest[1:]
 			case frameOver:
 				good, rest = good+min(1, len(rest)-1), rest[min(2, len(rest)):]
