@@ -49,6 +49,9 @@ func (a *Account) Advise() []string {
 	case health.Interrupted:
 		return nil
 	case health.NotFound:
+		if !strings.Contains(a.Cause.What, a.Driver) {
+			return []string{"see whether what was to be spawned is there on " + a.name(a.Cause.Rank) + ": it is looked for in the directory and the PATH of who spawns it"}
+		}
 		if strings.Contains(a.Driver, "/") {
 			return []string{fmt.Sprintf("see whether %s is there on %s: its file system may not be mounted on the nodes", a.Driver, a.name(0))}
 		}

@@ -263,6 +263,7 @@ var plights = []plight{
 	{name: "aborted", end: endedBy(cause(5, health.Aborted, "driver", "rank 5 (n5) has aborted the run, and its record can't be read: it is damaged"))},
 	{name: "gave-up", end: endedBy(cause(0, health.GaveUp, "driver", "the job has been requeued 3 times, and rank 17 (n17) is lost again"))},
 	{name: "driver-not-found", before: true, end: endedBy(cause(0, health.NotFound, "join", "cannot start the driver on rank 0 (n0): train.py: not found in PATH"))},
+	{name: "spawned-not-found", end: endedBy(cause(2, health.NotFound, "driver", "cannot start rank 13 on n2: /no/such: not found"))},
 	{name: "driver-not-executable", before: true, end: endedBy(cause(0, health.NotExecutable, "join", "cannot start the driver on rank 0 (n0): train.py: permission denied"))},
 	{name: "usage", before: true, end: endedBy(cause(3, health.Usage, "join", "cannot take part as rank 3 (n3): it was configured otherwise than the head; give all ranks the same flags, variables and file"))},
 	{name: "launch", before: true, end: endedBy(cause(3, health.Launch, "join", "cannot take part as rank 3 (n3) of 8: the head runs 64 nodes; start all ranks by one launch"))},
