@@ -3,9 +3,25 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/pmi/pmix"
 	"github.com/bringupd/bringupd/pkg/pmi/pmix/child"
 )
+
+// gpuChildCommand is what a daemon runs to ask the driver, and to hear of what
+// befalls the GPUs: see gpu.Child.
+func (inv *invocation) gpuChildCommand() *cli.Command {
+	var library string
+	all := settings{text("nvml", "FILE", &library, "the library to ask, where the loader does not find it")}
+	return inv.command(cli.Command{
+		Name: gpu.ChildCommand, Usage: "ask NVML what standard input asks for, and print the answers as JSON lines",
+		UsageText: "bringupd gpu-child [--nvml=FILE]",
+		Hidden:    true,
+	}, all, func([]string) error {
+		inv.code = gpu.ChildMain(library, inv.files.In, inv.files.Out)
+		return nil
+	})
+}
 
 // pmixChildCommand is what a daemon runs to serve PMIx: see pmix.Server.
 func (inv *invocation) pmixChildCommand() *cli.Command {
