@@ -184,12 +184,12 @@ func (h *head) awaitDone(end *run.Ending) {
 	if h.roster.Spares() {
 		h.deaths.hear() // who has joined since the last look stands by, and sees the end
 	}
-	blind := h.Silence() > run.SickShare
+	blind := h.nodes.Silence() > run.SickShare // a look at another directory may have failed, and these come through
 	if slices.ContainsFunc(h.unended(lost, blind), func(rank int) bool { return !h.lines.Ties(rank) }) {
 		h.nodes.Quicken() // the others have us look
 	}
 	for {
-		blind = blind || h.Silence() > h.tempo.Silent/2
+		blind = blind || h.nodes.Silence() > h.tempo.Silent/2
 		missing := h.unended(lost, blind)
 		if len(missing) == 0 {
 			return
