@@ -119,7 +119,6 @@ func TestDoctorRefuses(t *testing.T) {
 		says string
 	}{
 		{"an argument", []string{"n7"}, `cannot take "n7": bringupd doctor has no arguments`},
-		{"a driver", []string{"--", "x"}, "cannot take a driver: bringupd doctor runs none"},
 		{"a flag of a job", []string{"--setup-cmd=x"}, "cannot use --setup-cmd: there is no such flag"},
 		{"no time at all", []string{"--join-timeout=0s"}, "cannot use --join-timeout=0s: give 1s to "},
 		{"another framework's flag", []string{"--ray-port=1"}, "cannot use --ray-port"},

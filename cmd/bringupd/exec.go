@@ -13,8 +13,8 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/request"
+	"github.com/bringupd/bringupd/pkg/secret"
 )
 
 // longestCommand bounds what a request may hold, in bytes.
@@ -81,7 +81,7 @@ func (e *execing) orderOf() (request.Order, error) {
 	for _, entry := range e.env {
 		name, _, given := strings.Cut(entry, "=")
 		if name == "" {
-			return order, usage("cannot use --env=%s: give NAME or NAME=VALUE", oneLine(prose.Redact(entry)))
+			return order, usage("cannot use --env=%s: give NAME or NAME=VALUE", oneLine(secret.Redact(entry)))
 		}
 		if value, set := os.LookupEnv(name); !given && set {
 			entry = name + "=" + value

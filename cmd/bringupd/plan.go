@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/secret"
 )
 
 // plan prints what a daemon would do: the configuration, as a file that
@@ -23,10 +23,10 @@ func (inv *invocation) plan(all settings, cfg config.Config, role roles.Role, la
 		return fmt.Errorf("cannot print the configuration: %v", err)
 	}
 	if launch == nil {
-		cfg.Driver = prose.RedactArgs(cfg.Driver)
+		cfg.Driver = secret.RedactArgs(cfg.Driver)
 		b.WriteString("\n# The plan:\n")
 		for _, line := range cfg.Plan(role) {
-			fmt.Fprintf(&b, "# - %s\n", prose.Redact(oneLine(line)))
+			fmt.Fprintf(&b, "# - %s\n", secret.Redact(oneLine(line)))
 		}
 	}
 	if _, err := inv.files.Out.Write(b.Bytes()); err != nil {
@@ -56,10 +56,10 @@ func (all settings) document(framework string, driver []string) *yaml.Node {
 func node(value any) *yaml.Node {
 	switch value := value.(type) {
 	case string:
-		return wordNode(prose.Redact(value))
+		return wordNode(secret.Redact(value))
 	case []string:
 		list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-		for _, word := range prose.RedactArgs(value) {
+		for _, word := range secret.RedactArgs(value) {
 			list.Content = append(list.Content, wordNode(word))
 		}
 		return list

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // FuzzSetting gives one of all settings a value, and what it shows once more.
@@ -37,26 +35,6 @@ func FuzzSetting(f *testing.F) {
 		again, err := give(name, fmt.Sprint(shown))
 		if err != nil || again != shown {
 			t.Errorf("--%s=%s is %v, which is %v: %v", name, value, shown, again, err)
-		}
-	})
-}
-
-// FuzzRedact hides a secret behind whatever else a command has.
-func FuzzRedact(f *testing.F) {
-	const secret = "s3cr3t"
-	f.Fuzz(func(t *testing.T, before, after string) {
-		if strings.Contains(before+after, secret) || strings.HasSuffix(before, "\\") {
-			return // it is there for another reason, or what follows is escaped
-		}
-		for _, form := range []string{"API_TOKEN=%s", "--password %s", "--secret-key=%s", `KEY="a %s"`, `KEY='%s'`, "https://me:%s@host/"} {
-			line := before + " " + fmt.Sprintf(form, secret) + " " + after
-			if hidden := prose.Redact(line); strings.Contains(hidden, secret) {
-				t.Errorf("%q becomes %q", line, hidden)
-			}
-		}
-		args := []string{before, "--token", secret, "KEY=" + secret, after}
-		if hidden := prose.RedactArgs(args); strings.Contains(strings.Join(hidden, " "), secret) || len(hidden) != len(args) {
-			t.Errorf("%q become %q", args, hidden)
 		}
 	})
 }

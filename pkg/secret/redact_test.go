@@ -1,6 +1,10 @@
-package prose
+package secret
 
-import "testing"
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
 
 func TestRedact(t *testing.T) {
 	for _, tc := range []struct{ name, in, want string }{
@@ -27,4 +31,24 @@ func TestRedact(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzRedact hides a secret behind whatever else a command has.
+func FuzzRedact(f *testing.F) {
+	const value = "s3cr3t"
+	f.Fuzz(func(t *testing.T, before, after string) {
+		if strings.Contains(before+after, value) || strings.HasSuffix(before, "\\") {
+			return // it is there for another reason, or what follows is escaped
+		}
+		for _, form := range []string{"API_TOKEN=%s", "--password %s", "--secret-key=%s", `KEY="a %s"`, `KEY='%s'`, "https://me:%s@host/"} {
+			line := before + " " + fmt.Sprintf(form, value) + " " + after
+			if hidden := Redact(line); strings.Contains(hidden, value) {
+				t.Errorf("%q becomes %q", line, hidden)
+			}
+		}
+		args := []string{before, "--token", value, "KEY=" + value, after}
+		if hidden := RedactArgs(args); strings.Contains(strings.Join(hidden, " "), value) || len(hidden) != len(args) {
+			t.Errorf("%q become %q", args, hidden)
+		}
+	})
 }

@@ -1,4 +1,5 @@
-package prose
+// Package secret hides what nobody else is to read in texts that are shown.
+package secret
 
 import "github.com/bringupd/bringupd/pkg/pattern"
 
