@@ -37,6 +37,7 @@ var errWhyLate = errors.New("it has not answered in time")
 type asking struct {
 	*invocation
 	which  whichRun
+	nodes  []string
 	stacks bool
 	json   bool
 }
@@ -45,6 +46,7 @@ func (inv *invocation) whyCommand() *cli.Command {
 	a := &asking{invocation: inv}
 	own := settings{
 		a.which.setting(),
+		words("node", "NODE", &a.nodes, "only this one, a rank or a host; may be repeated").not(byVariable),
 		yes("stacks", &a.stacks, "where in their programs they are: by py-spy for Python and gdb for all else, where they are installed").not(byVariable),
 		yes("json", &a.json, "print it as JSON, for programs").not(byVariable),
 	}
@@ -70,7 +72,10 @@ func (a *asking) do(args []string) error {
 
 // ask has all nodes look at what runs on them, and shows it.
 func (a *asking) ask(ctx context.Context, run openRun, again <-chan struct{}) error {
-	order := request.Order{Argv: []string{whyNode}, Own: true, Nodes: []string{request.OnAll}}
+	order := request.Order{Argv: []string{whyNode}, Own: true, Nodes: a.nodes}
+	if len(a.nodes) == 0 {
+		order.Nodes = []string{request.OnAll}
+	}
 	limit := whyTime
 	if a.stacks {
 		order.Argv, limit = append(order.Argv, "--stacks"), whyStacksTime

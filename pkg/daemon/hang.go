@@ -48,7 +48,7 @@ func (h *head) hangs(l signal.Listing) bool {
 func (h *head) hang(ctx context.Context) *health.Failure {
 	ctx, cancel := context.WithTimeoutCause(ctx, pictureTime, errDeadline)
 	defer cancel()
-	picture, err := why.Told(ctx, h.Dir.Path())
+	picture, err := why.Told(ctx, h.Dir.Path(), "--stacks")
 	if err != nil {
 		h.Log.Warn("cannot tell what the ranks are doing", zap.Error(err))
 	} else {

@@ -181,7 +181,7 @@ func (w *worker) joinWorld(ctx context.Context) error {
 // over are told to end.
 func (n *node) runRanks(ctx context.Context, place *team.Seat, record *signal.RanksRecord) error {
 	here := world.Open(ctx, world.Config{
-		Config: &n.cfg, Record: record, Place: place.Rank, Host: n.id.Host, Run: n.Dir.Name(), Job: world.JobName(n.Dir.Name(), n.Dir.Nonce()), Base: func() []string { return n.ranksEnv(place, record) },
+		Config: &n.cfg, Record: record, Place: place.Rank, Host: n.id.Host, Dir: n.Dir.Path(), Job: world.JobName(n.Dir.Name(), n.Dir.Nonce()), Base: func() []string { return n.ranksEnv(place, record) },
 		Layout: n.layout, Kinds: n.kinds(), PMIx: n.pmix, Children: n.children, Background: n.Background, Trail: n.Trail, Log: n.Log,
 		Private: n.private.Dir, Dial: n.call,
 	})

@@ -191,38 +191,48 @@ func (n *Node) waits() (waits []client.Wait, in map[fenceID][]int) {
 	return waits, in
 }
 
-// When people are told who is missing in a fence: first, and then again and again.
-const (
-	firstWarning = 10 * time.Second
-	nextWarning  = time.Minute
-)
+// warningAt is how long a fence lasts until people are told who is missing, who have been told so often.
+func warningAt(told int) time.Duration {
+	early := []time.Duration{15 * time.Second, 30 * time.Second}
+	if told < len(early) {
+		return early[told]
+	}
+	return time.Duration(told-len(early)+1) * time.Minute
+}
+
+// looks is how often it is told what the missing do: to look at them takes processor time of a node that may be at work.
+const looks = 3
 
 // warn tells of fences that somebody here waits in, and of who is missing, until ctx ends: on the node that asks the head
 // first, for all.
 func (n *Node) warn(ctx context.Context) {
-	told := make(map[*meet]time.Time)
+	told := make(map[*meet]int) // how often
 	for pause.For(ctx, time.Second) {
 		for id, m := range n.late(told) {
-			told[m] = time.Now()
+			told[m]++
 			question := id.question()
-			question.Warning = true
-			if words, _ := n.who(question); words != "" {
-				n.cfg.Log.Warn(fmt.Sprintf("ranks wait in the fence %s since %s; missing are %s", id.name, m.since.Format(time.TimeOnly), words))
+			question.Warning = told[m]
+			words, ranks := n.who(question)
+			if words == "" { // another node has told, or all have come
+				continue
 			}
+			if told[m] <= looks && n.cfg.Doing != nil {
+				words += "\n" + n.cfg.Doing(ctx, ranks)
+			}
+			n.cfg.Log.Warn(fmt.Sprintf("ranks wait in the fence %s since %s; missing are %s", id.name, m.since.Format(time.TimeOnly), words))
 		}
-		maps.DeleteFunc(told, func(m *meet, _ time.Time) bool { return pause.Until(m.done, 0) })
+		maps.DeleteFunc(told, func(m *meet, _ int) bool { return pause.Until(m.done, 0) })
 	}
 }
 
 // late returns the fences of which it is time to tell.
-func (n *Node) late(told map[*meet]time.Time) map[fenceID]*meet {
+func (n *Node) late(told map[*meet]int) map[fenceID]*meet {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	late := make(map[fenceID]*meet)
 	for name, f := range n.fences {
 		for gen, m := range f.open {
-			last, before := told[m]
-			if !pause.Until(m.done, 0) && (!before && time.Since(m.since) >= firstWarning || before && time.Since(last) >= nextWarning) {
+			if !pause.Until(m.done, 0) && time.Since(m.since) >= warningAt(told[m]) {
 				late[fenceID{name, gen, f.Ranks}] = m
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -25,7 +24,7 @@ type Head struct {
 	mu     sync.Mutex
 	peers  map[int]*peer
 	fences map[fenceID]*gathering
-	warned map[fenceID]time.Time
+	warned map[fenceID]int // how often people were told who is missing
 	store  map[slot][]byte
 	owners map[string][]string // of each key
 	gets   map[slot][]asked
@@ -86,7 +85,7 @@ type gone struct {
 // NewHead returns the head's side for a world.
 func NewHead(world World, log *zap.Logger) *Head {
 	return &Head{
-		world: world, log: log, peers: make(map[int]*peer), fences: make(map[fenceID]*gathering), warned: make(map[fenceID]time.Time),
+		world: world, log: log, peers: make(map[int]*peer), fences: make(map[fenceID]*gathering), warned: make(map[fenceID]int),
 		store: make(map[slot][]byte), owners: make(map[string][]string), gets: make(map[slot][]asked),
 		ended: make(map[int]gone), lost: make(map[int]bool), met: make(map[int]bool),
 	}

@@ -27,12 +27,12 @@ func (h *Head) whoLocked(from asked, m *message) {
 		return
 	}
 	id := fenceID{m.Name, m.Gen, m.Of}
-	if m.Warning && time.Since(h.warned[id]) < nextWarning/2 {
-		h.answerLocked(from, &message{})
-		return
-	}
-	if m.Warning {
-		h.warned[id] = time.Now()
+	if m.Warning > 0 {
+		if m.Warning <= h.warned[id] { // another node has told
+			h.answerLocked(from, &message{})
+			return
+		}
+		h.warned[id] = m.Warning
 	}
 	c := &census{fenceID: id, to: from, left: make(map[int]bool), missing: make(map[int][]int)}
 	of, err := h.world.group(m.Of)

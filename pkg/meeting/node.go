@@ -31,6 +31,8 @@ type Config struct {
 	// Met is told that the ranks of this node have left a fence, in that round, which the first of them had
 	// entered so long ago, and by which error where not all had come; nil: nobody is told.
 	Met func(fence string, round int, took time.Duration, err error)
+	// Doing says what these ranks do, for whom others wait long, in lines for people; nil: that is not known.
+	Doing func(ctx context.Context, ranks []int) string
 	// Do does what the head orders, on a goroutine that Background starts and waits for.
 	Do         Operation
 	Background func(task func(ctx context.Context))

@@ -54,7 +54,7 @@ type message struct {
 	Gen     int            `json:"gen,omitempty"`
 	Of      string         `json:"of,omitempty"` // whose fence it is, as a Group has it
 	Collect bool           `json:"collect,omitempty"`
-	Warning bool           `json:"warning,omitempty"` // of who: it is to be told to people, once for all nodes
+	Warning int            `json:"warning,omitempty"` // of who: it is to be told to people for the first time, the second and so on
 	Listen  bool           `json:"listen,omitempty"`  // of hello and listen
 	Slot    slot           `json:"slot,omitzero"`
 	Entries []entry        `json:"entries,omitempty"`

@@ -7,7 +7,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,7 +33,7 @@ type Config struct {
 	Record *signal.RanksRecord // the plan
 	Place  int                 // of this node in the team
 	Host   string
-	Run    string // the run's name
+	Dir    string // the run's directory
 	Job    string // the world's name for MPI: JobName
 	// Base returns the environment that those of ranks are made on top of.
 	Base   func() []string
@@ -74,7 +76,7 @@ func Open(ctx context.Context, cfg Config) *Node {
 	hosts := cfg.Record.Hosts
 	n.meet, n.socket = meeting.Join(meeting.Config{
 		Place: n.plan.Place(cfg.Place, hosts), World: func() meeting.World { return n.plan.World(hosts) },
-		Dial: cfg.Dial, Log: cfg.Log, Abort: ranks.Asked(cfg.Host, n.end), Met: cfg.Trail.Met,
+		Dial: cfg.Dial, Log: cfg.Log, Abort: ranks.Asked(cfg.Host, n.end), Met: cfg.Trail.Met, Doing: n.doing,
 		Do: func(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
 			return n.mpi.Do(ctx, node, name, data)
 		},
@@ -139,6 +141,37 @@ func (n *Node) Running() (running []why.Rank) {
 	return running
 }
 
+// doing says what the nodes of these ranks are doing; all nodes where these can't be named.
+func (n *Node) doing(ctx context.Context, of []int) string {
+	ctx, cancel := context.WithTimeout(ctx, sightTime)
+	defer cancel()
+	picture, err := why.Told(ctx, n.cfg.Dir, n.named(of)...)
+	if err != nil {
+		return "cannot tell what they are doing: " + err.Error()
+	}
+	return strings.TrimSpace(picture)
+}
+
+// named are the flags that name the nodes of these ranks: none where hosts have several nodes, or for ranks that were spawned.
+func (n *Node) named(of []int) (flags []string) {
+	hosts, nodes := n.cfg.Record.Hosts, n.plan.NodeOf()
+	if !slices.Equal(distinct(hosts), hosts) {
+		return nil
+	}
+	for _, rank := range of {
+		if rank >= len(nodes) {
+			return nil
+		}
+		if flag := "--node=" + hosts[nodes[rank]]; !slices.Contains(flags, flag) {
+			flags = append(flags, flag)
+		}
+	}
+	return flags
+}
+
+// sightTime is how long it may take to see what ranks are doing.
+const sightTime = 20 * time.Second
+
 // Close ends what serves the ranks of this node, all of which have ended, and passes on what is left of what they have printed, until ctx ends.
 func (n *Node) Close(ctx context.Context) error {
 	n.served.stop()
@@ -168,7 +201,7 @@ func (n *Node) crew(plan ranks.Plan, spawned *spawned) *ranks.Crew {
 	local := plan.On(cfg.Place)
 	kit := ranks.Kit{
 		Argv: cfg.Driver, Base: cfg.Base(), Plan: plan, Places: n.places(local, spawned != nil), Own: cfg.World.Env,
-		At: ranks.Meeting{Address: cfg.Record.Master, Port: cfg.Record.MasterPort, Run: cfg.Run},
+		At: ranks.Meeting{Address: cfg.Record.Master, Port: cfg.Record.MasterPort, Run: filepath.Base(cfg.Dir)},
 	}
 	crew := &ranks.Crew{
 		Ranks: local, Node: cfg.Host, GoOn: cfg.World.GoOn, Strict: cfg.World.BindStrict, Children: cfg.Children, Background: cfg.Background,
