@@ -47,10 +47,17 @@ have_fuse() {
     [ -e /dev/fuse ] || { lack "the tests on a hostile share need /dev/fuse"; return 1; }
 }
 
+# fair keeps ranks that spin from starving all else. On Linux 6.18 with autogroups two of them that call sched_yield were
+# seen to keep both processors for minutes, while sixty processes of other sessions waited to run.
+fair() {
+    [ ! -w /proc/sys/kernel/sched_autogroup_enabled ] || echo 0 >/proc/sys/kernel/sched_autogroup_enabled
+}
+
 # have_testbed installs the Debian packages of a Slurm, sshfs and MooseFS.
 have_testbed() {
     [ "$(id -u)" = 0 ] || { lack "the tests on a real Slurm need root, for namespaces and mounts"; return 1; }
     [ -e /dev/fuse ] || { lack "the tests on a real Slurm need /dev/fuse"; return 1; }
+    fair
     go run ./test/cmd/testbed -install || { lack "the tests on a real Slurm need Debian's slurm-wlm, munge, sshfs, openssh-server and MooseFS"; return 1; }
 }
 
@@ -85,6 +92,7 @@ have_pmix() {
 # have_mpis installs five MPIs: Debian's Open MPI 4 and MPICH 4, and those of PyPI. What mpirun is stays Open MPI.
 have_mpis() {
     have_pmix || return 1
+    fair
     [ -e /usr/include/x86_64-linux-gnu/mpich/mpi.h ] && [ -e /usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h ] && /usr/bin/python3 -c 'import mpi4py' 2>/dev/null ||
         { [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends mpich libmpich-dev libopenmpi-dev python3-mpi4py >/dev/null; } ||
         { lack "the tests with real MPIs need Debian's mpich, libmpich-dev, libopenmpi-dev and python3-mpi4py"; return 1; }

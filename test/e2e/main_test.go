@@ -41,10 +41,6 @@ func TestMain(m *testing.M) {
 
 func runOnBed(m *testing.M) (code int, err error) {
 	ctx := context.Background()
-	// The bed's nodes have this machine's few cores together: Open MPI's ranks, which spin while they wait, would keep all else from them.
-	if err := os.Setenv("OMPI_MCA_mpi_yield_when_idle", "1"); err != nil {
-		return 1, err
-	}
 	if err := testbed.Install(ctx); err != nil {
 		return 1, err
 	}
