@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/binding"
+	"github.com/bringupd/bringupd/pkg/mpi"
 	"github.com/bringupd/bringupd/pkg/output"
 	"github.com/bringupd/bringupd/pkg/ranks"
 )
@@ -51,7 +52,7 @@ func (w World) validate(driver []string) error {
 	if w.Hang != 0 && w.Hang < time.Second {
 		return fmt.Errorf("cannot use --hang-timeout=%s: give at least 1s, or 0 for none", w.Hang)
 	}
-	return nil
+	return mpi.Ranked(driver, w.Total)
 }
 
 // plan tells what a daemon would run of it.

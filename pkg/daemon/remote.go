@@ -50,7 +50,7 @@ func (h *head) equip(env []string) []string {
 		h.Log.Warn("the driver's mpirun is told no way to the nodes", zap.Error(err))
 	}
 	quiet := err != nil || h.cfg.World.NoMPIRun || h.cfg.Framework.Name() != framework.None{}.Name()
-	return process.WithEnv(env, h.remote.Equip(remote.Driver{Program: program, Hosts: h.assembly.teamHosts(), Slots: h.room(), Quiet: quiet}, env))
+	return process.WithEnv(env, h.remote.Equip(remote.Driver{Program: program, Hosts: h.assembly.teamHosts(), Slots: h.room(), Quiet: quiet, Argv: h.cfg.Driver}, env))
 }
 
 // watchSruns tells of what the driver waits for without end.

@@ -113,7 +113,7 @@ func (h *head) planRanks(ctx context.Context) error {
 		release()
 	})
 	h.world = world.NewHead(world.HeadConfig{
-		Wish: h.cfg.World.Wish, Plan: plan, Room: perNode, Hosts: h.assembly.teamHosts(), Trail: h.Trail, Log: h.Log, Background: h.Background,
+		Wish: h.cfg.World.Wish, Plan: plan, Room: perNode, Hosts: h.assembly.teamHosts(), Environ: h.cfg.Environ, Trail: h.Trail, Log: h.Log, Background: h.Background,
 		Master: ranks.Meeting{Address: address, Port: port, Run: h.Dir.Name()}, Job: world.JobName(h.Dir.Name(), h.Dir.Nonce()),
 	})
 	h.deaths.hall.Open(h.world.Meet)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/bringupd/bringupd/pkg/mpi"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -19,6 +20,7 @@ type Driver struct {
 	Hosts   []string // of the driver's nodes, in their order
 	Slots   int      // how many ranks each may have
 	Quiet   bool     // no mpirun is told: the hosts are listed, no more
+	Argv    []string // what it is
 }
 
 // Equip lists the hosts in files and returns the variables for a driver whose environment is told: what somebody has set
@@ -42,6 +44,12 @@ func (n *Node) Equip(d Driver, environ []string) map[string]string {
 	}
 	maps.Copy(set, roles.PMIVariables(environ)) // Slurm's serves this daemon's task, if any
 	own := roles.EnvironmentOf(environ)
+	if mpi.Launches(d.Argv) {
+		n.Log.Info(fmt.Sprintf("%s has %d slots: %d on each of %d nodes, %s (--slots-per-node)", filepath.Base(d.Argv[0]), d.Slots*len(d.Hosts), d.Slots, len(d.Hosts), roles.CompactNodeList(d.Hosts)))
+	}
+	if idle := roles.Idle(own); idle != "" {
+		n.Log.Info(idle)
+	}
 	for name, value := range launchers(d.Program, ours, hydras) {
 		if _, told := own(name); !told {
 			set[name] = value

@@ -68,6 +68,17 @@ func srunLine(nodes int, more string) string {
 // srunNodes are the flags by which srun starts one task on each of n nodes.
 func srunNodes(n int) string { return fmt.Sprintf("srun --nodes=%d --ntasks-per-node=1", n) }
 
+// Idle says that a Slurm step has not all nodes of its job, which its user may not mean, and how to start one that has; empty where it has
+// all, or that is not known.
+func Idle(env Environment) string {
+	step, _ := strconv.Atoi(env.get("SLURM_STEP_NUM_NODES"))
+	job, _ := strconv.Atoi(env.get("SLURM_JOB_NUM_NODES"))
+	if step == 0 || job <= step {
+		return ""
+	}
+	return fmt.Sprintf("this step has %d of the job's %d nodes, and the others are left idle; on all of them: %s", step, job, srunLine(job, ""))
+}
+
 // Starter is what starts the daemons, for who is told of it without a launch.
 const Starter = "srun"
 

@@ -26,6 +26,20 @@ func TestTasksOn(t *testing.T) {
 	}
 }
 
+func TestIdle(t *testing.T) {
+	for said, environ := range map[string][]string{
+		"":                                     {"SLURM_STEP_NUM_NODES=3", "SLURM_JOB_NUM_NODES=3"},
+		"this step has 1 of the job's 3 nodes": {"SLURM_STEP_NUM_NODES=1", "SLURM_JOB_NUM_NODES=3"},
+	} {
+		if got := Idle(EnvironmentOf(environ)); !strings.HasPrefix(got, said) || (said == "") != (got == "") {
+			t.Errorf("%q: %q", environ, got)
+		}
+	}
+	if got := Idle(EnvironmentOf([]string{"SLURM_JOB_NUM_NODES=3"})); got != "" {
+		t.Errorf("where there is no step: %q", got)
+	}
+}
+
 // As a Slurm 22.05 told its tasks.
 func TestSlurmSplitsGPUs(t *testing.T) {
 	for _, tc := range []struct {

@@ -8,6 +8,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/meeting"
 	"github.com/bringupd/bringupd/pkg/pmi"
 	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
@@ -21,6 +22,7 @@ type HeadConfig struct {
 	Hosts      []string
 	Master     ranks.Meeting
 	Job        string // the world's name for MPI: JobName
+	Environ    []string
 	Trail      *trail.Trail
 	Log        *zap.Logger
 	Background func(task func(ctx context.Context))
@@ -42,6 +44,9 @@ func NewHead(cfg HeadConfig) *Head {
 			room = cfg.Wish.Slots
 		}
 		record.Slots = append(record.Slots, max(room, cfg.Plan.Local(place)))
+	}
+	if idle := roles.Idle(roles.EnvironmentOf(cfg.Environ)); idle != "" {
+		cfg.Log.Info(idle)
 	}
 	h := &Head{Record: record, Meet: meeting.NewHead(cfg.Plan.World(cfg.Hosts), cfg.Log)}
 	h.mpi = pmi.NewHead(pmi.HeadConfig{

@@ -1,0 +1,34 @@
+package mpi
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// launchers are the programs that start the ranks of an MPI by themselves.
+var launchers = []string{"mpirun", "mpiexec", "orterun", "prterun"}
+
+// Launches tells whether a command is an MPI's own launcher, as Debian's mpirun.openmpi and Intel's mpiexec.hydra are, too.
+func Launches(argv []string) bool {
+	if len(argv) == 0 {
+		return false
+	}
+	name, _, _ := strings.Cut(filepath.Base(argv[0]), ".")
+	return slices.Contains(launchers, name)
+}
+
+// Ranked returns what speaks against a command as what each rank of a world runs, with what mends it; nil where nothing is known to. ranks is
+// how many there are, 0 where that is not told.
+func Ranked(argv []string, ranks int) error {
+	if Launches(argv) {
+		return fmt.Errorf("cannot run %s as each of the ranks: each would start a world of its own; leave it out, as ranks are served MPI without it, "+
+			"or leave --ranks and --ranks-per-node out, and it is the driver, which runs once", filepath.Base(argv[0]))
+	}
+	if at := slices.Index(argv, "mpi4py.futures"); at > 0 && argv[at-1] == "-m" && ranks == 1 {
+		return fmt.Errorf("cannot give mpi4py.futures a pool: it makes one of the ranks that there are, and 1 leaves none to work; use --ranks-per-node=N, " +
+			"or run the script without -m mpi4py.futures: its MPIPoolExecutor spawns workers on all nodes")
+	}
+	return nil
+}
