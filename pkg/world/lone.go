@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -126,6 +127,6 @@ func (l *lone) tell(rank pmi.Proc, how string) bool {
 	}
 	reason, mend := mpi.Alone(mpi.Facts{Loaded: *seen, MPI: library, NoPMIx: l.n.served.why, Given: l.gave[rank]})
 	l.n.cfg.Log.Warn(fmt.Sprintf("rank %d on %s has %s loaded (%s) and has not said a word to who serves it MPI, %s: where it has called MPI_Init, it is a world of 1, not one of %d; "+
-		"the likely reason: %s; to mend it: %s", rank.Rank, l.n.cfg.Host, library, library.Path, how, l.n.plan.Ranks(), reason, mend))
+		"the likely reason: %s; to mend it: %s", rank.Rank, l.n.cfg.Host, cmp.Or(library.String(), "an MPI"), library.Path, how, l.n.plan.Ranks(), reason, mend))
 	return true
 }
