@@ -83,7 +83,7 @@ func newFinder(p Place) *Finder {
 // it waits as long as ctx does, and the error wraps ctx's cause and tells of a
 // look that failed.
 func (f *Finder) Find(ctx context.Context) (*Dir, Job, error) {
-	for {
+	for again := false; ; {
 		begin := time.Now()
 		d, job, err := f.look(ctx)
 		if err == nil {
@@ -92,8 +92,12 @@ func (f *Finder) Find(ctx context.Context) (*Dir, Job, error) {
 		if !errors.Is(err, errAbsent) {
 			return nil, Job{}, err
 		}
+		waited := time.Since(f.begun)
+		if again = f.failed != nil && !again; again {
+			waited = 0 // what fails in passing is mostly well a moment later
+		}
 		head := min(headCalls*time.Since(begin), slowHead)
-		if !pause.For(ctx, f.pace.next(time.Since(f.begun), head, f.place.Jitter())) {
+		if !pause.For(ctx, f.pace.next(waited, head, f.place.Jitter())) {
 			return nil, Job{}, f.gaveUp(ctx)
 		}
 	}

@@ -84,6 +84,7 @@ var known = []struct {
 	{"a worker that had claimed the end died before it told of it, and the others did not agree on one", 87759, 1},
 	{"a head that was cut off took the one node for lost that had a lifeline", 225360, 1},
 	{"the test took a head whose share hung for one that knew of the others' end", 5469, 1},
+	{"a worker whose looks at the log directory failed in passing looked again after ever longer pauses", 44166512057, 0},
 	{"a head that could not list the aborts took itself for one that could not list who is done", 345924640225, 0},
 }
 
