@@ -13,6 +13,6 @@ for who in worker head; do
     go run ./cmd/bringupd simulate --nodes=4,16,64,256,1024,4096 --death=$who --dir="${SIMULATE_DIR:-/dev/shm}"
 done
 go run ./cmd/bringupd simulate --nodes=64,256,1024 --ranks=8 --op-latency=1ms --dir="${SIMULATE_DIR:-/dev/shm}"
-if have_testbed && have_mpi; then
+if have_testbed && have_mpis; then
     go test -tags testbed -run '^$' -bench . -benchtime 1x -timeout 120m ./test/bench -deaths="${DEATHS:-3}"
 fi

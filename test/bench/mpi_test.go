@@ -1,0 +1,86 @@
+//go:build testbed
+
+package bench
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/bringupd/bringupd/test/testbed"
+)
+
+const (
+	mpiRanksPerNode = 4
+	mpiTurns        = 7
+)
+
+// BenchmarkMPI starts 32 ranks on eight nodes that call MPI_Init and MPI_Finalize by bringupd, by Slurm's own plugins and by mpirun in an
+// allocation, of Debian's Open MPI 4 and MPICH 4; and 64 clients of PMIx that have no MPI and put a value, fence and get one. It prints medians in milliseconds; within the
+// ranks is from before MPI_Init until after MPI_Finalize, in the slowest.
+func BenchmarkMPI(b *testing.B) {
+	bed, err := testbed.Start(context.Background(), testbed.Config{Nodes: nodes, Share: testbed.StaleSSHFS})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		if err := bed.Close(); err != nil {
+			b.Error(err)
+		}
+	}()
+	program := filepath.Join(bed.Bin(), "bringupd")
+	build(b, program)
+	world := func(perNode int, argv ...string) []string {
+		return slices.Concat([]string{
+			"srun", "--mpi=none", "-N", strconv.Itoa(nodes), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0",
+			program, "--log-dir=" + filepath.Join(bed.Share(), "logs"), "--ranks-per-node=" + strconv.Itoa(perNode), "--oversubscribe", "--",
+		}, argv)
+	}
+	direct := func(perNode int, plugin string, argv ...string) []string {
+		return slices.Concat([]string{"srun", "--mpi=" + plugin, "-N", strconv.Itoa(nodes), "-n", strconv.Itoa(nodes * perNode)}, argv)
+	}
+	for _, m := range []struct {
+		name, compiler, plugin string
+		launcher               []string
+	}{
+		{"Open MPI 4", "mpicc.openmpi", "pmix", []string{"mpirun.openmpi", "--allow-run-as-root", "--bind-to", "none"}},
+		{"MPICH 4", "mpicc.mpich", "pmi2", []string{"mpirun.mpich"}},
+	} {
+		b.Run(m.name, func(b *testing.B) {
+			ring := compile(b, bed, m.compiler, "testdata/init.c")
+			all := strconv.Itoa(nodes * mpiRanksPerNode)
+			compare(b, bed, m.name+": 32 ranks on 8 nodes, MPI_Init to MPI_Finalize", mpiTurns, []starter{
+				{"srun --mpi=" + m.plugin, 0, direct(mpiRanksPerNode, m.plugin, ring)},
+				{"bringupd --ranks-per-node=4", 0, world(mpiRanksPerNode, ring)},
+				{"salloc mpirun", 0, slices.Concat([]string{"salloc", "-Q", "-N", strconv.Itoa(nodes), "-n", all}, m.launcher, []string{"-n", all, ring})},
+				{"srun -n32 true", 0, direct(mpiRanksPerNode, "none", "true")},
+				{"bringupd -- true", 0, world(mpiRanksPerNode, "true")},
+			})
+		})
+	}
+	b.Run("PMIx", func(b *testing.B) {
+		client := compile(b, bed, "gcc", "../../pkg/pmi/pmix/testdata/client.c", "-ldl")
+		library := cmp.Or(os.Getenv("BRINGUPD_TEST_PMIX"), "libpmix.so.2")
+		compare(b, bed, "64 clients of PMIx on 8 nodes", mpiTurns, []starter{
+			{"srun --mpi=pmix", 0, direct(ranksPerNode, "pmix", client, library, "exchange")},
+			{"bringupd --ranks-per-node=8", 0, world(ranksPerNode, client, library, "exchange")},
+			{"srun -n64 true", 0, direct(ranksPerNode, "none", "true")},
+			{"bringupd -- true", 0, world(ranksPerNode, "true")},
+		})
+	})
+}
+
+// compile compiles a program into where all nodes see it.
+func compile(b *testing.B, bed *testbed.Bed, compiler, source string, flags ...string) string {
+	b.Helper()
+	program := filepath.Join(bed.Bin(), compiler+"-"+filepath.Base(source)+".bin")
+	if out, err := exec.Command(compiler, slices.Concat([]string{"-O2", "-o", program, source}, flags)...).CombinedOutput(); err != nil {
+		b.Fatalf("cannot compile %s: %v: %s", source, err, out)
+	}
+	return program
+}
