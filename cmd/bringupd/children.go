@@ -8,8 +8,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/pmi/pmix/child"
 )
 
-// gpuChildCommand is what a daemon runs to ask the driver, and to hear of what
-// befalls the GPUs: see gpu.Child.
+// gpuChildCommand is what a daemon runs to ask the driver, and to hear of what befalls the GPUs: see gpu.Child.
 func (inv *invocation) gpuChildCommand() *cli.Command {
 	var library string
 	all := settings{text("nvml", "FILE", &library, "the library to ask, where the loader does not find it")}

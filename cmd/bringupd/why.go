@@ -21,8 +21,7 @@ import (
 )
 
 const (
-	// whyTime is for how long nodes are waited for, and whyStacksTime the same where they read stacks, which takes them
-	// half a minute at most.
+	// whyTime is for how long nodes are waited for, whyStacksTime where they read stacks, for half a minute at most.
 	whyTime       = 12 * time.Second
 	whyStacksTime = 45 * time.Second
 	// whySample is for how long a node measures processor time.
@@ -36,10 +35,9 @@ var errWhyLate = errors.New("it has not answered in time")
 // asking is one call of bringupd why.
 type asking struct {
 	*invocation
-	which  whichRun
-	nodes  []string
-	stacks bool
-	json   bool
+	which        whichRun
+	nodes        []string
+	stacks, json bool
 }
 
 func (inv *invocation) whyCommand() *cli.Command {
@@ -80,8 +78,7 @@ func (a *asking) ask(ctx context.Context, run openRun, again <-chan struct{}) er
 	if a.stacks {
 		order.Argv, limit = append(order.Argv, "--stacks"), whyStacksTime
 	}
-	times := request.Times{Taken: 10 * time.Second, Over: 2 * time.Second, Stop: 2 * time.Second, Beat: time.Second}
-	told := make(map[int]*bytes.Buffer)
+	told, times := make(map[int]*bytes.Buffer), request.Times{Taken: 10 * time.Second, Over: 2 * time.Second, Stop: 2 * time.Second, Beat: time.Second}
 	waiting, cancel := context.WithTimeoutCause(ctx, limit, errWhyLate)
 	defer cancel()
 	caller := request.New(run.Dir, run.job, order, lifeline.TCP{}, times, io.Discard, io.Discard).PerNode(func(node int) io.Writer {
