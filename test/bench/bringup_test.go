@@ -40,18 +40,7 @@ func BenchmarkBringUp(b *testing.B) {
 }
 
 func bringUp(b *testing.B, share testbed.Share) {
-	ctx := context.Background()
-	bed, err := testbed.Start(ctx, testbed.Config{Nodes: nodes, Share: share})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		if err := bed.Close(); err != nil {
-			b.Error(err)
-		}
-	}()
-	program := filepath.Join(bed.Bin(), "bringupd")
-	build(b, program)
+	bed, program := raise(b, share)
 	whole := []string{"-N", strconv.Itoa(nodes), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0",
 		program, "--log-dir=" + filepath.Join(bed.Share(), "logs"), "--"}
 	var floors, wholes, overs []float64
@@ -69,6 +58,23 @@ func bringUp(b *testing.B, share testbed.Share) {
 	b.ReportMetric(median(overs), "over-ms")
 	b.ReportMetric(median(wholes)/median(floors), "ratio")
 	b.ReportMetric(resident(b, bed, whole), "rss-MiB")
+}
+
+// raise starts a bed on such a share that is closed with the benchmark, with a bringupd that all of its nodes see.
+func raise(b *testing.B, share testbed.Share) (bed *testbed.Bed, program string) {
+	b.Helper()
+	bed, err := testbed.Start(context.Background(), testbed.Config{Nodes: nodes, Share: share})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := bed.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	program = filepath.Join(bed.Bin(), "bringupd")
+	build(b, program)
+	return bed, program
 }
 
 func build(b *testing.B, program string) {

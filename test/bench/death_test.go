@@ -54,17 +54,8 @@ func BenchmarkDeath(b *testing.B) {
 // deathsOn measures all kinds of deaths on a bed of their own, and returns the
 // rows of the table.
 func deathsOn(b *testing.B, share testbed.Share) (rows []string) {
-	bed, err := testbed.Start(context.Background(), testbed.Config{Nodes: nodes, Share: share})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		if err := bed.Close(); err != nil {
-			b.Error(err)
-		}
-	}()
-	hospital := hospital{bed: bed, program: filepath.Join(bed.Bin(), "bringupd")}
-	build(b, hospital.program)
+	bed, program := raise(b, share)
+	hospital := hospital{bed: bed, program: program}
 	for who := range strings.SplitSeq(*deathsOfFlag, ",") {
 		b.Run(who, func(b *testing.B) {
 			took, floors := hospital.deaths(b, who)

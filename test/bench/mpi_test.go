@@ -3,9 +3,6 @@
 package bench
 
 import (
-	"cmp"
-	"context"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -24,17 +21,7 @@ const (
 // allocation, of Debian's Open MPI 4 and MPICH 4; and 64 clients of PMIx that have no MPI and put a value, fence and get one. It prints medians in milliseconds; within the
 // ranks is from before MPI_Init until after MPI_Finalize, in the slowest.
 func BenchmarkMPI(b *testing.B) {
-	bed, err := testbed.Start(context.Background(), testbed.Config{Nodes: nodes, Share: testbed.StaleSSHFS})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		if err := bed.Close(); err != nil {
-			b.Error(err)
-		}
-	}()
-	program := filepath.Join(bed.Bin(), "bringupd")
-	build(b, program)
+	bed, program := raise(b, testbed.StaleSSHFS)
 	world := func(perNode int, argv ...string) []string {
 		return slices.Concat([]string{
 			"srun", "--mpi=none", "-N", strconv.Itoa(nodes), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0",
@@ -52,12 +39,12 @@ func BenchmarkMPI(b *testing.B) {
 		{"MPICH 4", "mpicc.mpich", "pmi2", []string{"mpirun.mpich"}},
 	} {
 		b.Run(m.name, func(b *testing.B) {
-			ring := compile(b, bed, m.compiler, "testdata/init.c")
+			init := compile(b, bed, m.compiler, "testdata/init.c")
 			all := strconv.Itoa(nodes * mpiRanksPerNode)
 			compare(b, bed, m.name+": 32 ranks on 8 nodes, MPI_Init to MPI_Finalize", mpiTurns, []starter{
-				{"srun --mpi=" + m.plugin, 0, direct(mpiRanksPerNode, m.plugin, ring)},
-				{"bringupd --ranks-per-node=4", 0, world(mpiRanksPerNode, ring)},
-				{"salloc mpirun", 0, slices.Concat([]string{"salloc", "-Q", "-N", strconv.Itoa(nodes), "-n", all}, m.launcher, []string{"-n", all, ring})},
+				{"srun --mpi=" + m.plugin, 0, direct(mpiRanksPerNode, m.plugin, init)},
+				{"bringupd --ranks-per-node=4", 0, world(mpiRanksPerNode, init)},
+				{"salloc mpirun", 0, slices.Concat([]string{"salloc", "-Q", "-N", strconv.Itoa(nodes), "-n", all}, m.launcher, []string{"-n", all, init})},
 				{"srun -n32 true", 0, direct(mpiRanksPerNode, "none", "true")},
 				{"bringupd -- true", 0, world(mpiRanksPerNode, "true")},
 			})
@@ -65,7 +52,7 @@ func BenchmarkMPI(b *testing.B) {
 	}
 	b.Run("PMIx", func(b *testing.B) {
 		client := compile(b, bed, "gcc", "../../pkg/pmi/pmix/testdata/client.c", "-ldl")
-		library := cmp.Or(os.Getenv("BRINGUPD_TEST_PMIX"), "libpmix.so.2")
+		const library = "libpmix.so.2" // as Debian's loader finds it
 		compare(b, bed, "64 clients of PMIx on 8 nodes", mpiTurns, []starter{
 			{"srun --mpi=pmix", 0, direct(ranksPerNode, "pmix", client, library, "exchange")},
 			{"bringupd --ranks-per-node=8", 0, world(ranksPerNode, client, library, "exchange")},

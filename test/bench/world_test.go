@@ -33,17 +33,7 @@ func BenchmarkWorld(b *testing.B) {
 	if _, err := exec.LookPath("mpirun"); err != nil {
 		b.Fatal("cannot run without a peer: Debian's openmpi-bin has mpirun")
 	}
-	bed, err := testbed.Start(context.Background(), testbed.Config{Nodes: nodes, Share: testbed.StaleSSHFS})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		if err := bed.Close(); err != nil {
-			b.Error(err)
-		}
-	}()
-	program := filepath.Join(bed.Bin(), "bringupd")
-	build(b, program)
+	bed, program := raise(b, testbed.StaleSSHFS)
 	compare(b, bed, "64 ranks of true on 8 nodes", pairs, starters(program, filepath.Join(bed.Share(), "logs"), filepath.Join(bed.Bin(), "logs")))
 }
 
