@@ -48,7 +48,7 @@ func (n *Node) Equip(d Driver, environ []string) map[string]string {
 		n.Log.Info(fmt.Sprintf("%s has %d slots: %d on each of %d nodes, %s (--slots-per-node)", filepath.Base(d.Argv[0]), d.Slots*len(d.Hosts), d.Slots, len(d.Hosts), roles.CompactNodeList(d.Hosts)))
 	}
 	if idle := roles.Idle(own); idle != "" {
-		n.Log.Info(idle)
+		n.Log.Warn(idle)
 	}
 	for name, value := range launchers(d.Program, ours, hydras) {
 		if _, told := own(name); !told {

@@ -76,7 +76,7 @@ func Idle(env Environment) string {
 	if step == 0 || job <= step {
 		return ""
 	}
-	return fmt.Sprintf("this step has %d of the job's %d nodes, and the others are left idle; on all of them: %s", step, job, srunLine(job, ""))
+	return fmt.Sprintf("this step has %d of the job's %d nodes, and bringupd runs on no other; on all of them: %s", step, job, srunLine(job, ""))
 }
 
 // Starter is what starts the daemons, for who is told of it without a launch.

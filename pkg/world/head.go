@@ -46,7 +46,7 @@ func NewHead(cfg HeadConfig) *Head {
 		record.Slots = append(record.Slots, max(room, cfg.Plan.Local(place)))
 	}
 	if idle := roles.Idle(roles.EnvironmentOf(cfg.Environ)); idle != "" {
-		cfg.Log.Info(idle)
+		cfg.Log.Warn(idle)
 	}
 	h := &Head{Record: record, Meet: meeting.NewHead(cfg.Plan.World(cfg.Hosts), cfg.Log)}
 	h.mpi = pmi.NewHead(pmi.HeadConfig{

@@ -152,7 +152,10 @@ func (n *Node) doing(ctx context.Context, of []int) string {
 	return strings.TrimSpace(picture)
 }
 
-// named are the flags that name the nodes of these ranks: none where hosts have several nodes, or for ranks that were spawned.
+// mostNamed is how many nodes are looked at: the first are as good as all for whom a log is for, who can ask for the others.
+const mostNamed = 16
+
+// named are the flags that name the first nodes of these ranks: none where hosts have several nodes, or for ranks that were spawned.
 func (n *Node) named(of []int) (flags []string) {
 	hosts, nodes := n.cfg.Record.Hosts, n.plan.NodeOf()
 	if !slices.Equal(distinct(hosts), hosts) {
@@ -161,6 +164,9 @@ func (n *Node) named(of []int) (flags []string) {
 	for _, rank := range of {
 		if rank >= len(nodes) {
 			return nil
+		}
+		if len(flags) == mostNamed {
+			break
 		}
 		if flag := "--node=" + hosts[nodes[rank]]; !slices.Contains(flags, flag) {
 			flags = append(flags, flag)

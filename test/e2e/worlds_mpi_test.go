@@ -102,6 +102,36 @@ func TestMPIWorlds(t *testing.T) {
 	}
 }
 
+// N worlds of one: ranks that have lost what tells them their server are told of, with what mends it.
+func TestMPIWorldsOfOne(t *testing.T) {
+	const script = "from mpi4py import MPI; import time; print('one of', MPI.COMM_WORLD.size); time.sleep(2)"
+	j := run(t, launch{nodes: 2, flags: []string{"--ranks-per-node=1"}, driver: []string{
+		"env", "-i", installed(t, "MPICH"), "-c", script,
+	}})
+	j.wantCode(0)
+	if got := j.stdout.String(); got != "one of 1\none of 1\n" {
+		t.Errorf("they say %q", got)
+	}
+	for _, want := range []string{"it is a world of 1, not one of 2; the likely reason: ", "; to mend it: "} {
+		if !strings.Contains(j.stderr.String(), want) {
+			t.Errorf("standard error lacks %q: %s", want, &j.stderr)
+		}
+	}
+}
+
+// All ranks on one node of a job of three, by an srun that says so: that is told of.
+func TestMPIStepOfFewerNodes(t *testing.T) {
+	for name, driver := range map[string][]string{"ranks": {"--ranks-per-node=1", "--", "true"}, "a driver": {"--", "true"}} {
+		t.Run(name, func(t *testing.T) {
+			args := append([]string{"-Q", "-N3", "srun", "-N1", "--ntasks-per-node=1", program, "--log-dir=" + filepath.Join(bed.Share(), "fewer-nodes")}, driver...)
+			out, err := bed.Command(t.Context(), "salloc", args...).CombinedOutput()
+			if want := "this step has 1 of the job's 3 nodes"; err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("%v; %q is missing in: %s", err, want, out)
+			}
+		})
+	}
+}
+
 // Ranks that are each in a container, which has mounts and process numbers of its own, are a world.
 func TestMPIContained(t *testing.T) {
 	const container = `mount -t tmpfs none /mnt && exec "$@"`
