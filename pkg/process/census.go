@@ -2,7 +2,10 @@ package process
 
 import (
 	"context"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -40,7 +43,39 @@ func (s *Supervisor) count() time.Duration {
 	if children := s.present(); len(children) > 0 {
 		s.note(children, true)
 	}
+	if os.Getpid() == 1 {
+		s.bury()
+	}
 	return time.Since(began)
+}
+
+// bury waits for those who have ended as orphans where this is the first process of a container: the kernel gives it
+// all orphans, and each keeps a process number until somebody has waited for it.
+func (s *Supervisor) bury() {
+	all, err := s.looks.all()
+	if err != nil {
+		return
+	}
+	var orphans []int
+	s.ended, orphans = unawaited(all, 1, s.ended)
+	for _, pid := range orphans {
+		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // it fails where somebody has waited
+	}
+}
+
+// unawaited returns the children of parent that have ended, and the numbers of those that before has too. Those are
+// nobody's: who starts a child here waits for it all the time, and censuses are a second apart.
+func unawaited(all []procStat, parent int, before map[processID]bool) (ended map[processID]bool, nobodys []int) {
+	ended = make(map[processID]bool)
+	for _, p := range all {
+		if id := (processID{p.pid, p.start}); p.dead && p.ppid == parent {
+			ended[id] = true
+			if before[id] {
+				nobodys = append(nobodys, p.pid)
+			}
+		}
+	}
+	return ended, nobodys
 }
 
 // note notes the families of children, as family finds them. Where not all processes can be seen, what is known stays so.

@@ -102,6 +102,19 @@ func readStat(pid int) (procStat, error) {
 	return parseStat(text[:n])
 }
 
+// readSelf looks at this process, whose number is pid. link is /proc/self. A /proc from outside of a container that
+// has process numbers of its own shows others by those numbers, whom signals would not reach.
+func readSelf(link string, pid int) (procStat, error) {
+	number, err := os.Readlink(link)
+	if err != nil {
+		return procStat{}, err
+	}
+	if number != strconv.Itoa(pid) {
+		return procStat{}, fmt.Errorf("%s says that this is process %s, and it is process %d: mount a proc inside", link, number, pid)
+	}
+	return readStat(pid)
+}
+
 // absent turns the two ways in which /proc says that a process is gone into one.
 func absent(err error) error {
 	if errors.Is(err, unix.ESRCH) {

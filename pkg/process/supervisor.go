@@ -47,7 +47,8 @@ type Supervisor struct {
 
 // censuses is the goroutine that takes them.
 type censuses struct {
-	started chan struct{} // holds a token after a child's start
+	started chan struct{}      // holds a token after a child's start
+	ended   map[processID]bool // children of ours, at the last census, that nobody had waited for; the goroutine's
 	end     context.CancelFunc
 	loops   sync.WaitGroup
 }
@@ -56,9 +57,9 @@ type censuses struct {
 // that tell one job from another, as roles.JobVariables returns them, the first that a child has names the job that it
 // belongs to: see the package's text. It fails where /proc can't be read, as without it no family can be found.
 func NewSupervisor(jobVariables []string) (*Supervisor, error) {
-	self, err := readStat(os.Getpid())
+	self, err := readSelf("/proc/self", os.Getpid())
 	if err != nil {
-		return nil, fmt.Errorf("cannot read /proc/%d/stat, without which no child's family can be found: %v", os.Getpid(), err)
+		return nil, fmt.Errorf("cannot find the families of children without a /proc of this container's: %v", err)
 	}
 	ctx, end := context.WithCancel(context.Background())
 	s := &Supervisor{

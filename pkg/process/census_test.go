@@ -1,0 +1,61 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestUnawaited(t *testing.T) {
+	zombie := procStat{pid: 20, ppid: 1, start: 100, dead: true}
+	before := map[processID]bool{{20, 100}: true}
+	for _, tc := range []struct {
+		name    string
+		all     []procStat
+		before  map[processID]bool
+		ended   int // how many are to be remembered
+		nobodys []int
+	}{
+		{"it has just ended: somebody may be about to wait", []procStat{zombie}, nil, 1, nil},
+		{"it had ended at the last census, too", []procStat{zombie}, before, 1, []int{20}},
+		{"another had its number", []procStat{{pid: 20, ppid: 1, start: 101, dead: true}}, before, 1, nil},
+		{"another's child", []procStat{{pid: 20, ppid: 7, start: 100, dead: true}}, before, 0, nil},
+		{"it runs", []procStat{{pid: 20, ppid: 1, start: 100}}, before, 0, nil},
+		{"gone meanwhile", nil, before, 0, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ended, nobodys := unawaited(tc.all, 1, tc.before)
+			if len(ended) != tc.ended || !slices.Equal(nobodys, tc.nobodys) {
+				t.Errorf("got %v and %v, want %d and %v", ended, nobodys, tc.ended, tc.nobodys)
+			}
+		})
+	}
+}
+
+func TestReadSelf(t *testing.T) {
+	for _, tc := range []struct {
+		name, number, want string
+	}{
+		{"its own", "", ""},
+		{"of another namespace", "12345678", "12345678, and it is process "},
+		{"none", "-", "no such file"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			link := "/proc/self"
+			if tc.number != "" {
+				link = filepath.Join(t.TempDir(), "self")
+			}
+			if strings.Trim(tc.number, "-") != "" {
+				if err := os.Symlink(tc.number, link); err != nil {
+					t.Fatal(err)
+				}
+			}
+			self, err := readSelf(link, os.Getpid())
+			if tc.want == "" && (err != nil || self.pid != os.Getpid()) || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("got %v, %v, want %q", self, err, tc.want)
+			}
+		})
+	}
+}
