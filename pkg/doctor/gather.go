@@ -22,7 +22,7 @@ import (
 // gather looks at this node with all there is, side by side. dir and job are nil where nobody meets.
 func (d *doctor) gather(ctx context.Context, dir *signal.Dir, job *signal.Job) Facts {
 	f := Facts{Rank: d.Identity.Rank, Host: d.Identity.Host, Hostname: d.Hostname, Locals: locals()}
-	f.Ephemeral = ephemeral(d.Root)
+	f.Ephemeral = health.EphemeralPorts(d.Root)
 	address, err := d.Address()
 	f.Address, f.NoAddress = address, words(err)
 	var looks sync.WaitGroup
@@ -113,7 +113,7 @@ func (d *doctor) ports(address string) ([]Port, string) {
 	var ports []Port
 	for i, wanted := range first {
 		port := Port{Name: wanted.Name, Number: wanted.Number, Fixed: i < len(second) && second[i] == wanted}
-		if holders, err := health.Listeners(wanted.Number); err == nil && len(holders) > 0 {
+		if holders, err := health.Listeners(wanted.Number, wanted.Number); err == nil && len(holders) > 0 {
 			port.Holder = holders[0].String()
 		}
 		if port.Fixed || port.Holder != "" {

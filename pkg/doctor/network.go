@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -132,14 +130,4 @@ func locals() (found []string) {
 	}
 	slices.Sort(found)
 	return found
-}
-
-// ephemeral returns the range that the kernel gives ports from; 0 where it does not tell.
-func ephemeral(root string) [2]int {
-	text, err := os.ReadFile(filepath.Join("/", root, "proc/sys/net/ipv4/ip_local_port_range"))
-	var low, high int
-	if _, bad := fmt.Sscan(string(text), &low, &high); err != nil || bad != nil {
-		return [2]int{}
-	}
-	return [2]int{low, high}
 }

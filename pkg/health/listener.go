@@ -37,13 +37,13 @@ func (l Listener) String() string {
 	return fmt.Sprintf("%s is held by pid %d (%s) of user %s", port, l.PID, l.Command, l.User)
 }
 
-// Listeners returns who listens on a TCP port in this process's network namespace, by IPv4 or IPv6, in the
-// kernel's order; none is no error.
-func Listeners(port int) ([]Listener, error) {
-	return listenersIn("/proc", port)
+// Listeners returns who listens on the TCP ports from low to high in this process's network namespace, by IPv4 or
+// IPv6, in the kernel's order; none is no error.
+func Listeners(low, high int) ([]Listener, error) {
+	return listenersIn("/proc", low, high)
 }
 
-func listenersIn(proc string, port int) ([]Listener, error) {
+func listenersIn(proc string, low, high int) ([]Listener, error) {
 	var found []Listener
 	for _, table := range []string{"tcp", "tcp6"} {
 		// net is self/net: the namespace of the calling process, which is where it connects.
@@ -52,12 +52,12 @@ func listenersIn(proc string, port int) ([]Listener, error) {
 			continue // a kernel without IPv6
 		}
 		if err != nil {
-			return nil, fmt.Errorf("cannot see who listens on port %d: %v", port, err)
+			return nil, fmt.Errorf("cannot see who listens on port %d: %v", low, err)
 		}
-		some, err := readListeners(file, port)
+		some, err := readListeners(file, low, high)
 		_ = file.Close()
 		if err != nil {
-			return nil, fmt.Errorf("cannot see who listens on port %d: %s: %v", port, file.Name(), err)
+			return nil, fmt.Errorf("cannot see who listens on port %d: %s: %v", low, file.Name(), err)
 		}
 		found = append(found, some...)
 	}
@@ -69,7 +69,7 @@ func listenersIn(proc string, port int) ([]Listener, error) {
 
 // readListeners reads the kernel's table of sockets. Its columns are: number, local address, remote address, state,
 // queues, timer, retransmissions, user, timeout, inode.
-func readListeners(table io.Reader, port int) ([]Listener, error) {
+func readListeners(table io.Reader, low, high int) ([]Listener, error) {
 	const listening = "0A"
 	var found []Listener
 	lines := bufio.NewScanner(table)
@@ -83,7 +83,7 @@ func readListeners(table io.Reader, port int) ([]Listener, error) {
 		if err != nil {
 			return nil, err
 		}
-		if int(local.Port()) == port {
+		if port := int(local.Port()); low <= port && port <= high {
 			found = append(found, Listener{Port: port, Address: local.Addr().Unmap().String(), User: fields[7], inode: fields[9]})
 		}
 	}

@@ -68,7 +68,7 @@ func FuzzSplitWords(f *testing.F) {
 // FuzzReadListeners reads whatever table of sockets below its heading.
 func FuzzReadListeners(f *testing.F) {
 	f.Fuzz(func(t *testing.T, table string, port uint16) {
-		found, err := readListeners(strings.NewReader("heading\n"+table), int(port))
+		found, err := readListeners(strings.NewReader("heading\n"+table), int(port), int(port))
 		if err != nil {
 			if found != nil {
 				t.Errorf("%v with the error %v", found, err)

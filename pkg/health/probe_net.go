@@ -37,7 +37,7 @@ func tryTCP(ctx context.Context, address string) error {
 func tryTCPHere(ctx context.Context, port int) error {
 	addrs := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
 	// What can't be listed can't be asked; the loopback addresses still are.
-	listeners, _ := Listeners(port)
+	listeners, _ := Listeners(port, port)
 	for _, l := range listeners {
 		if addr, err := netip.ParseAddr(l.Address); err == nil && !addr.IsUnspecified() && !slices.Contains(addrs, addr) {
 			addrs = append(addrs, addr)

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 
 const (
 	firstPause = 10 * time.Millisecond  // between the first two looks
-	lastPause  = 500 * time.Millisecond // between two looks, at most
+	lastPause  = 500 * time.Millisecond // between two looks, at most, where nothing else is said
 	dearPause  = 2 * time.Second        // the same after looks that take long themselves
 )
 
@@ -27,13 +28,15 @@ type Wait struct {
 	// ends the wait. A process that can't be seen (another user's, or one behind a translated address) is taken for
 	// the child.
 	Port int
+	// Pace is the longest pause between two looks; 0: half a second.
+	Pace time.Duration
 	// Owns tells whether a process is the child's. Without it nobody is asked.
 	Owns func(pid int) bool
 }
 
 var errChildDied = errors.New("the process has ended")
 
-// WaitReady looks until the look returns nil, first every 10 ms and then ever slower, down to every 500 ms, and
+// WaitReady looks until the look returns nil, first every 10 ms and then ever slower, down to the pace, and
 // never so often that looking takes more than half of the time. Each look must keep to its context, and to a bound
 // of its own, as Probe.Try does. WaitReady ends too with the child's death, with a stranger on the port, and with
 // ctx; the error then tells how long it took, how many looks and what the last one saw, and wraps the cause of ctx.
@@ -74,7 +77,7 @@ func WaitReady(ctx context.Context, look func(context.Context) error, w Wait) er
 		if !pause.For(ctx, max(gap, min(took, dearPause))) {
 			continue
 		}
-		gap = min(gap*3/2, lastPause)
+		gap = min(gap*3/2, cmp.Or(w.Pace, lastPause))
 	}
 }
 
@@ -89,7 +92,7 @@ func waitError(cause error, tries int, took time.Duration, last error) error {
 // judge decides on a look that found the service ready: whether that is final, and if so with what error.
 func (w Wait) judge() (final bool, err error) {
 	if w.Port != 0 && w.Owns != nil {
-		found, err := Listeners(w.Port)
+		found, err := Listeners(w.Port, w.Port)
 		if err == nil {
 			err = w.strangers(found)
 		}

@@ -167,7 +167,7 @@ func (c *Children) portsFree(service *framework.Service, kind health.Kind) error
 		ports = append(slices.Clip(ports), framework.Port{Name: service.Name, Number: service.Port})
 	}
 	for _, port := range ports {
-		holders, err := health.Listeners(port.Number)
+		holders, err := health.Listeners(port.Number, port.Number)
 		if err != nil {
 			return health.Failed(health.Internal, "%v", err)
 		}
