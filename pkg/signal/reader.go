@@ -187,21 +187,30 @@ func (f *Folder) Target(ctx context.Context, name string) (string, error) {
 // Directories returns the directories in it, the one that was changed last
 // first.
 func (f *Folder) Directories(ctx context.Context) ([]string, error) {
-	changed := make(map[string]time.Time)
-	_, err := guarded(ctx, f.of.via.Meter, "look into", f.path, func() (struct{}, error) {
+	found, err := f.looked(ctx, func(facts Facts) bool { return facts.Mode.IsDir() })
+	return slices.SortedFunc(maps.Keys(found), func(a, b string) int {
+		return cmp.Or(found[b].Written.Compare(found[a].Written), cmp.Compare(b, a))
+	}), err
+}
+
+// Files returns what is known of the files in it, by their names. What belongs to
+// anybody but the directory's owner is left out.
+func (f *Folder) Files(ctx context.Context) (map[string]Facts, error) {
+	return f.looked(ctx, func(facts Facts) bool { return facts.Mode.IsRegular() && f.of.own(facts) == nil })
+}
+
+// looked returns what is known of those names that are taken. Such as are gone are
+// left out.
+func (f *Folder) looked(ctx context.Context, taken func(Facts) bool) (map[string]Facts, error) {
+	return guarded(ctx, f.of.via.Meter, "look into", f.path, func() (map[string]Facts, error) {
+		found := make(map[string]Facts)
 		for _, name := range f.Names {
-			if facts, err := f.of.via.Share.Look(filepath.Join(f.path, name)); err == nil && facts.Mode.IsDir() {
-				changed[name] = facts.Written
+			if facts, err := f.of.via.Share.Look(filepath.Join(f.path, name)); err == nil && taken(facts) {
+				found[name] = facts
 			}
 		}
-		return struct{}{}, nil
+		return found, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return slices.SortedFunc(maps.Keys(changed), func(a, b string) int {
-		return cmp.Or(changed[b].Compare(changed[a]), cmp.Compare(b, a))
-	}), nil
 }
 
 // Hosts returns the host of each rank of a run of size nodes that has joined, as

@@ -129,6 +129,23 @@ func TestReaderSortsDirectoriesByAge(t *testing.T) {
 	}
 }
 
+// Files has what is a file, and the owner's, and no link to one.
+func TestReaderLooksAtFiles(t *testing.T) {
+	_, _, dir := reading(t, map[string]string{"a": "text", "theirs": ""})
+	must(t, os.Mkdir(filepath.Join(dir, "b"), 0o700))
+	must(t, os.Symlink("a", filepath.Join(dir, "c")))
+	must(t, syscall.Mkfifo(filepath.Join(dir, "d"), 0o600))
+	reader, err := OpenReader(t.Context(), dir)
+	must(t, err)
+	reader.via.Share = foreign{reader.via.Share, "/theirs"}
+	folder, err := reader.Folder(t.Context(), "")
+	must(t, err)
+	got, err := folder.Files(t.Context())
+	if err != nil || len(got) != 1 || got["a"].Size != 4 {
+		t.Errorf("its files are %v: %v", got, err)
+	}
+}
+
 // A share that does not answer holds nobody longer than the context.
 func TestReaderGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

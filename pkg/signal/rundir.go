@@ -2,7 +2,9 @@ package signal
 
 import (
 	"context"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -35,6 +37,16 @@ func (d *Dir) Name() string { return d.run }
 
 // Nonce returns what the head drew for this attempt alone.
 func (d *Dir) Nonce() string { return d.nonce }
+
+// Secret returns 32 bytes that who can read the run directory can make, and nobody else: the same in all daemons of this
+// attempt, others for each purpose, and none of them tells another. They are HKDF's of the nonce (RFC 5869, with SHA-256).
+func (d *Dir) Secret(purpose string) []byte {
+	secret, err := hkdf.Key(sha256.New, []byte(d.nonce), nil, "bringupd "+purpose, sha256.Size)
+	if err != nil {
+		panic(fmt.Sprintf("internal error: %v", err)) // of a length that HKDF doesn't have
+	}
+	return secret
+}
 
 // FileSystem returns what the run directory lies on, as its head saw it.
 func (d *Dir) FileSystem() FileSystem { return d.kind }
@@ -77,7 +89,7 @@ func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
 	}
 	// The nonce is in no name: only who can read the run directory knows it, and
 	// the log directory may be anybody's to list.
-	run, nonce := p.Run, newTag()
+	run, nonce := p.Run, newTag()+newTag() // 256 bits: secrets are made of it
 	if slices.Contains(names, run) {
 		if err := p.refuseOwn(ctx); err != nil {
 			return nil, err

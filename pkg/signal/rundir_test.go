@@ -1,7 +1,9 @@
 package signal
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -18,7 +20,7 @@ import (
 func TestCreate(t *testing.T) {
 	p := newPlace(t)
 	d := create(t, p)
-	if d.Name() != p.Run || d.Path() != filepath.Join(p.LogDir, p.Run) || len(d.Nonce()) != 32 {
+	if d.Name() != p.Run || d.Path() != filepath.Join(p.LogDir, p.Run) || len(d.Nonce()) != 64 {
 		t.Errorf("made %s at %s with the nonce %q", d.Name(), d.Path(), d.Nonce())
 	}
 	if got := names(t, d.Path()); !slices.Equal(got, []string{Control, Events, Logs, Nodes}) {
@@ -38,6 +40,24 @@ func TestCreate(t *testing.T) {
 	}
 	if job.Run != p.Run || job.Key != p.Key || job.Size != p.Size || job.FileSystem != d.FileSystem().Name || job.Digest != "digest" || job.Nonce != d.Nonce() {
 		t.Errorf("the job is %+v", job)
+	}
+}
+
+// Daemons of one attempt have the same secrets, another for each purpose; those of another attempt have others.
+func TestSecret(t *testing.T) {
+	p, other := newPlace(t), newPlace(t)
+	d, stranger := create(t, p), create(t, other)
+	p.Rank = 1
+	peer, _, err := NewFinder(p).Find(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := d.Secret("ray")
+	if len(secret) != 32 || !bytes.Equal(secret, peer.Secret("ray")) {
+		t.Errorf("the head has %x, and its peer %x", secret, peer.Secret("ray"))
+	}
+	if bytes.Equal(secret, d.Secret("dask")) || bytes.Equal(secret, stranger.Secret("ray")) || strings.Contains(d.Nonce(), hex.EncodeToString(secret)) {
+		t.Errorf("%x is no secret of its own", secret)
 	}
 }
 
