@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/framework/ray"
@@ -44,6 +43,9 @@ func ownSettings(f framework.Choice) settings {
 func ownSetting(flag framework.Flag) *setting {
 	switch to := flag.Value.(type) {
 	case *string:
+		if flag.Words != nil {
+			return choice(flag.Name, flag.Words, to, flag.Usage)
+		}
 		return text(flag.Name, flag.Shape, to, flag.Usage)
 	case *[]string:
 		return words(flag.Name, flag.Shape, to, flag.Usage)
@@ -54,11 +56,6 @@ func ownSetting(flag framework.Flag) *setting {
 	default:
 		panic(fmt.Sprintf("internal error: --%s sets a %T", flag.Name, to))
 	}
-}
-
-// frameworkUsage tells what --framework takes.
-func frameworkUsage() string {
-	return "what to bring up: none (your own commands, or nothing) or " + strings.Join(frameworkNames()[1:], " or ")
 }
 
 // chosen is the framework that --framework names.

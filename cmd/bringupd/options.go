@@ -3,6 +3,7 @@ package main
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/check"
@@ -102,7 +103,8 @@ func (o *options) ofNode() settings {
 			yes("sandbox-step", &o.cfg.Sandbox.Step, "the sandboxes are a step of their own (--role=sandbox): wait for them"),
 		),
 		under(bringUpFlags,
-			choice("framework", frameworkNames(), &o.framework, frameworkUsage()),
+			choice("framework", frameworkNames(), &o.framework,
+				"what to bring up: none (your own commands, or nothing) or "+strings.Join(frameworkNames()[1:], " or ")),
 			yes("dedicated-head", &o.dedicatedHead, "the head's node runs no worker and offers no GPUs"),
 		),
 	)

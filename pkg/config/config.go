@@ -129,7 +129,6 @@ func DefaultTimes() Times {
 		Service:     5 * time.Minute,
 		Peer:        10 * time.Second,
 		Share:       10 * time.Minute,
-		Settle:      time.Second,
 		DriverGrace: 10 * time.Second,
 		StopGrace:   5 * time.Second,
 	}

@@ -294,6 +294,7 @@ func (h *head) lead(ctx context.Context) error {
 			}
 		}
 		h.stage.serving.Store(true)
+		h.Background(func(ctx context.Context) { h.children.WarnIfOpen(ctx, h.cfg.Framework, self, endpoint) })
 		return h.Publish(signal.Control, signal.NameHead, &signal.HeadRecord{Address: h.endpoint.Address, Env: h.endpoint.Env}, false)
 	})
 }
@@ -428,7 +429,7 @@ func (h *head) drive(ctx context.Context) error {
 	starting, started := h.lagging(ctx)
 	driver, err := h.children.Start(starting, process.Spec{
 		Name: service.Driver, Argv: h.cfg.Driver, Stdin: h.cfg.Files.In, Stdout: h.cfg.Files.Out, Stderr: h.cfg.Files.Err,
-		Env: h.equip(driverEnv(h.childEnv(h.cfg.Environ, &team.Seat{Size: h.roster.Count()}), h.assembly.teamHosts(), h.endpoint)),
+		Env: h.equip(h.driverEnv(h.childEnv(h.cfg.Environ, &team.Seat{Size: h.roster.Count()}), h.assembly.teamHosts(), h.endpoint)),
 	})
 	started()
 	if err != nil && ctx.Err() != nil {

@@ -53,7 +53,7 @@ func (h *head) conclude(end *run.Ending) *run.Ending {
 		h.slowSandbox.Wait()
 		left = h.stopAll(end)
 		close(torn)
-		h.keepEvidence(end, h.children.Evidence())
+		h.keepEvidence(end)
 		h.Logged(h.Publish(signal.Nodes, signal.NodeName(0, h.id.Size, signal.Done), &signal.DoneRecord{Left: left}, false))
 		if !end.Orderly {
 			h.awaitDone(end)

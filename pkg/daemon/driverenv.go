@@ -40,12 +40,13 @@ func (n *node) childEnv(base []string, place *team.Seat) []string {
 }
 
 // driverEnv is what the driver is told on top of that.
-func driverEnv(base []string, hosts []string, endpoint framework.Endpoint) []string {
+func (n *node) driverEnv(base []string, hosts []string, endpoint framework.Endpoint) []string {
 	more := map[string]string{
 		"BRINGUPD_HOSTS":      strings.Join(hosts, ","),
 		framework.HeadAddress: endpoint.Address,
 	}
 	maps.Copy(more, endpoint.Env)
+	maps.Copy(more, n.private.Env())
 	return process.WithEnv(base, more)
 }
 

@@ -38,7 +38,7 @@ func TestChildAndDriverEnv(t *testing.T) {
 		{"with one", []string{"n0", "n1"}, framework.Endpoint{Address: "10.0.0.1", Env: map[string]string{"RAY_ADDRESS": "10.0.0.1:6379", "X": "1"}}, []string{"BRINGUPD_HEAD_ADDRESS=10.0.0.1", "BRINGUPD_HOSTS=n0,n1", "RAY_ADDRESS=10.0.0.1:6379", "X=1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, driverEnv([]string{"X=0"}, tc.hosts, tc.endpoint)); diff != "" {
+			if diff := cmp.Diff(tc.want, n.driverEnv([]string{"X=0"}, tc.hosts, tc.endpoint)); diff != "" {
 				t.Error(diff)
 			}
 		})

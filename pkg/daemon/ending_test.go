@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -117,8 +118,10 @@ func TestEvidenceIsKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := bare(t, config.Config{Identity: testIdentity(tc.rank, 3)}, dir)
-			n.keepEvidence(&tc.end, map[string]string{"worker.d": from})
-			kept, _ := filepath.Glob(filepath.Join(dir.Path(), signal.Logs, "worker.d", "raylet.out"))
+			n.children.Open(dir, tc.rank, 3, "")
+			n.children.Evident(&framework.Service{Name: "worker", Evidence: from})
+			n.keepEvidence(&tc.end)
+			kept, _ := filepath.Glob(filepath.Join(dir.Path(), signal.Logs, "worker-*.d", "raylet.out"))
 			if tc.kept != (len(kept) == 1) {
 				t.Errorf("there is %v", kept)
 			}

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -13,27 +12,15 @@ import (
 	"github.com/bringupd/bringupd/pkg/world"
 )
 
-// watchRanks tells whether the ranks of this node do anything, until the function that
-// it returns is called, which waits for that.
-func (n *node) watchRanks(ctx context.Context, here *world.Node) (stop func()) {
-	if n.cfg.World.Hang == 0 {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		told := 0
-		why.Vigil{
-			Timeout: n.cfg.World.Hang, OutputOnly: n.cfg.World.HangOutput, Ranks: here.Running,
-			Tell: func(bool) {
-				told++
-				n.Logged(n.Mark(signal.Nodes, signal.IdleName(n.id.Rank, n.id.Size, told)))
-			},
-		}.Run(ctx)
-	})
-	return func() {
-		cancel()
-		watching.Wait()
+// vigil tells whether the ranks of this node do anything.
+func (n *node) vigil(here *world.Node) why.Vigil {
+	told := 0
+	return why.Vigil{
+		Timeout: n.cfg.World.Hang, OutputOnly: n.cfg.World.HangOutput, Ranks: here.Running,
+		Tell: func(bool) {
+			told++
+			n.Logged(n.Mark(signal.Nodes, signal.IdleName(n.id.Rank, n.id.Size, told)))
+		},
 	}
 }
 

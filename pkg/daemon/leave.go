@@ -393,7 +393,7 @@ func (w *worker) leave(end *run.Ending) int {
 		w.Control.Relax(w.tempo.Look)
 	}
 	left := w.stopAll(end)
-	w.keepEvidence(end, w.children.Evidence())
+	w.keepEvidence(end)
 	w.Log.Info("this node is done", zap.String("why", end.Why), zap.Strings("left", left))
 	w.ownWords(end, left)
 	code := end.Code

@@ -384,6 +384,7 @@ func bare(t *testing.T, cfg config.Config, dir *signal.Dir) *node {
 	n.fitness = &fitness{node: n}
 	n.cards = cardsOf(n)
 	n.shown = shown.Begin(shown.Config{}, shown.Self{ID: n.id, Trail: n.Trail, Meter: cfg.Access.Meter, Log: n.Log}, nil)
+	n.private = new(service.Private)
 	n.children = service.NewChildren(
 		service.Config{Trail: n.Trail, Log: n.Log, Logged: n.Logged},
 		service.Life{Run: n.Life, Work: n.Work, Hurry: n.Hurry, Background: n.Background})

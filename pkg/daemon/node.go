@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/bringupd/bringupd/pkg/advice"
 	"github.com/bringupd/bringupd/pkg/cards"
 	"github.com/bringupd/bringupd/pkg/config"
@@ -99,23 +97,13 @@ func (n *node) report(err error, state string) *health.Failure {
 	return f
 }
 
-// keepEvidence saves what services have written in the private directory, where
-// the run ends by this node or by the head.
-func (n *node) keepEvidence(end *run.Ending, evidence map[string]string) {
-	if end.Cause == nil || (end.Cause.Rank != n.id.Rank && n.id.Rank != 0) || n.Silence() > run.SickShare {
-		return
-	}
-	ctx, cancel := context.WithTimeoutCause(n.Hurry, evidenceTime, errDeadline)
-	defer cancel()
-	for name, dir := range evidence {
-		if err := n.Dir.KeepEvidence(ctx, dir, name); err != nil {
-			n.Log.Warn("cannot keep the logs of a service", zap.String("in", dir), zap.Error(err))
-		}
+// keepEvidence saves what services have written in the private directory: more of it
+// where the run ends by this node, or this is the head.
+func (n *node) keepEvidence(end *run.Ending) {
+	if n.Silence() <= run.SickShare {
+		n.children.KeepEvidence(end.Cause != nil && (end.Cause.Rank == n.id.Rank || n.id.Rank == 0))
 	}
 }
-
-// evidenceTime bounds what the keeping of evidence may add to the end.
-const evidenceTime = 2 * time.Second
 
 // stopAll ends all children side by side, and returns what would not die.
 func (n *node) stopAll(end *run.Ending) (left []string) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/request"
@@ -48,7 +49,7 @@ func (n *node) starts(start func(context.Context, process.Spec) (*process.Child,
 func requestEnv(n *node) []string {
 	env := n.childEnv(process.WithEnv(n.cfg.Environ, roles.PMIVariables(n.cfg.Environ)), n.post.Seat.Load())
 	if known := n.surroundings.Load(); known != nil {
-		env = driverEnv(env, known.hosts, known.endpoint)
+		env = n.driverEnv(env, known.hosts, known.endpoint)
 	}
 	return env
 }
@@ -112,12 +113,15 @@ func (t requestTeam) NudgeRank(rank int) {
 	}
 }
 
+// tidyTime bounds what tidying may add to the end.
+const tidyTime = 2 * time.Second
+
 // tidyOrders removes, at the end of the run, what the workers were told to run.
 func (h *head) tidyOrders() {
 	if h.Silence() > run.SickShare {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(h.Hurry, evidenceTime, errDeadline)
+	ctx, cancel := context.WithTimeoutCause(h.Hurry, tidyTime, errDeadline)
 	defer cancel()
 	h.requests.Tidy(ctx)
 }

@@ -133,7 +133,7 @@ func (w *worker) dispensable(f *health.Failure) bool {
 // the node leaves with 0: what became of the job, others tell.
 func (w *worker) standAside(f *health.Failure) *run.Ending {
 	w.retire()
-	w.keepEvidence(&run.Ending{Cause: &f.FailedRecord}, w.children.Evidence())
+	w.keepEvidence(&run.Ending{Cause: &f.FailedRecord})
 	ctx, cancel := context.WithCancelCause(w.Led)
 	defer cancel(nil)
 	defer context.AfterFunc(w.Ended, func() { cancel(context.Cause(w.Ended)) })()

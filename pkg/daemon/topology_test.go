@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -21,7 +22,7 @@ func TestChildrenAndFrameworksAreToldOfTheTopology(t *testing.T) {
 	domain := &gpu.Domain{Cluster: "fabric", Clique: 7}
 	seen := &card{fails: errCeiling, topology: gpu.Topology{Domain: domain, GPUs: []gpu.Locality{{UUID: "GPU-a", Domain: domain}}}}
 	address := func() (string, error) { return "192.0.2.1", nil }
-	n := bare(t, config.Config{Identity: testIdentity(1, 2), Means: config.Means{Address: address, GPUs: seen}}, dir)
+	n := bare(t, config.Config{Identity: testIdentity(1, 2), Framework: framework.None{}, Means: config.Means{Address: address, GPUs: seen}}, dir)
 	n.private = service.NewPrivate(t.TempDir(), time.Minute, func(string) {}, n.Log, service.Life{Run: n.Life, Work: n.Work})
 	n.cards = cardsOf(n)
 	if err := n.cards.Watch(bounded(t)); err != nil {

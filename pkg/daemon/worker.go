@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -143,6 +144,8 @@ func (w *worker) sequence(ctx context.Context) error {
 		if !w.cfg.Framework.Serves() {
 			return nil
 		}
+		ahead, _ := w.workerOf(framework.Endpoint{}, w.post.Seat.Load()) // what is wrong with it is told when the head is up
+		w.children.Warm(ctx, ahead)
 		endpoint, err := w.awaitHead(ctx)
 		if err != nil {
 			return err

@@ -187,7 +187,7 @@ func (n *node) runRanks(ctx context.Context, place *team.Seat, record *signal.Ra
 	})
 	n.here.Store(here)
 	starting, started := n.lagging(ctx)
-	stop := n.watchRanks(ctx, here)
+	stop := n.vigil(here).Begin(ctx)
 	err := here.Run(starting, func(exits []signal.RankExit) error {
 		started()
 		stop()
@@ -205,7 +205,7 @@ func (n *node) ranksEnv(place *team.Seat, record *signal.RanksRecord) []string {
 	if known := n.surroundings.Load(); known != nil {
 		endpoint = known.endpoint
 	}
-	return driverEnv(n.childEnv(n.cfg.Environ, place), record.Hosts, endpoint)
+	return n.driverEnv(n.childEnv(n.cfg.Environ, place), record.Hosts, endpoint)
 }
 
 // stopUsers ends the ranks of this node, which have the driver's grace.

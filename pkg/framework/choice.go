@@ -21,6 +21,7 @@ type Flag struct {
 	// for a flag that can be repeated, a **health.Probe, or a *int of 0 to Most.
 	Value any
 	Most  int
+	Words []string // the only ones that a *string takes; empty: any
 }
 
 // Checked is a choice whose settings can contradict each other.

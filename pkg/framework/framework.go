@@ -6,6 +6,7 @@ package framework
 
 import (
 	"context"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/process"
 )
@@ -37,29 +38,49 @@ type Node struct {
 type Port struct {
 	Name   string // the service's own word for it
 	Number int
+	Last   int // where it is a range of ports, the last of them; 0: it is one
 }
 
 // Service is what a node runs for the framework.
 type Service struct {
-	Name  string // "worker": in messages and, with dashes for blanks, in the log's name
-	Argv  []string
-	Env   []string // whole
-	Ports []Port   // must be free before the start
+	Name string // "worker": in messages and, with dashes for blanks, in the log's name
+	Argv []string
+	Env  []string // whole
+	// Warm returns a command that can be started before Argv is known, with the same
+	// Env. It waits for Order, a line on its standard input, and then does what Argv
+	// does. It is nil, or returns nil, where there is none.
+	Warm  func() []string
+	Order []byte
+	Ports []Port // must be free before the start
 	// Ready takes one look and returns nil when the service is up.
 	Ready func(ctx context.Context) error
+	// Pace is the longest pause between two looks; 0: half a second.
+	Pace time.Duration
 	// Port is the local port on which Ready finds the service, 0 where it asks
 	// none: whoever answers there must be of the service's own family.
 	Port int
+	// Vital are names, as ps has them, of processes of the service's without which it is dead,
+	// even where its own process does not know that yet.
+	Vital []string
 	// Transient tells whether a start that ended so is worth another try.
 	Transient func(exit process.Exit, lines []string) bool
 	// Explain returns what the service's own files say of its death; nil where
 	// its output says all.
 	Explain func() []string
-	// Evidence is a node-local directory of the service's own logs, kept where
-	// the run fails by this node; empty: none.
+	// Evidence is a node-local directory of the service's own logs; empty: none.
+	// They are kept where the run fails by this node, and otherwise as Keep says.
 	Evidence string
+	Keep     Keep
 	// Attempts bounds the starts; at least one is made.
 	Attempts int
+	// Expendable says that nothing is lost where it is killed at the end, without a grace.
+	Expendable bool
+}
+
+// Keep says what is kept, besides, of the logs that a service writes on its node's own disk.
+type Keep struct {
+	Always bool          // they are kept at the end of every run
+	Every  time.Duration // and while it runs, at such intervals; 0: not before the end
 }
 
 // Endpoint is what the head tells workers and the driver of its service.
@@ -89,6 +110,25 @@ type Counter interface {
 	// Fleet takes one look from the head and returns nil when the framework
 	// itself counts every member; otherwise the error names who is missing.
 	Fleet(ctx context.Context, head Node, endpoint Endpoint, members []Member) error
+}
+
+// Guarded is a framework that can keep those out of its cluster who do not know a secret of the run.
+type Guarded interface {
+	// Credentials returns what lets the programs of a node in; nothing where nobody is kept out. secret is 32 bytes
+	// that the run's daemons alone know, the same on each node.
+	Credentials(node Node, secret []byte) (Credentials, error)
+	// Open takes a look from the head when its service is up, and returns why anybody who reaches the cluster is
+	// let in, for people; empty where nobody is, or it was asked for.
+	Open(ctx context.Context, head Node, endpoint Endpoint) string
+}
+
+// Credentials let the programs of a node into its framework's cluster.
+type Credentials struct {
+	// Files are there before anything of the framework's starts, by their names in the node's TempDir, for the
+	// user alone.
+	Files map[string][]byte
+	// Env is how all that is the job's on the node finds them: services, the driver or ranks, commands from outside.
+	Env map[string]string
 }
 
 // Traits are what else is so of a framework, and what people are told of it in its

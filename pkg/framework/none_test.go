@@ -74,7 +74,7 @@ func check(t *testing.T, name string, service *Service, argv []string, port int,
 	}
 	var ports []Port
 	if port > 0 {
-		ports = []Port{{name, port}}
+		ports = []Port{{Name: name, Number: port}}
 	}
 	if diff := cmp.Diff(ports, service.Ports); diff != "" {
 		t.Error(diff)

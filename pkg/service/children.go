@@ -69,15 +69,17 @@ type Children struct {
 	node       string // how messages speak of it
 
 	mu       sync.Mutex
-	all      []*process.Child  // in the order of their start; guarded by mu
-	starting int               // how many of the user's are being started, and may run already; guarded by mu
-	owed     []syscall.Signal  // what came for them then; guarded by mu
-	evidence map[string]string // directories worth keeping where this node fails, by name in the logs; guarded by mu
+	all      []*process.Child     // in the order of their start; guarded by mu
+	starting int                  // how many of the user's are being started, and may run already; guarded by mu
+	owed     []syscall.Signal     // what came for them then; guarded by mu
+	warm     *warm                // started ahead of its time, and not yet in use; guarded by mu
+	abrupt   map[string]bool      // which children are killed without a grace, by name; guarded by mu
+	evidence map[string]*evidence // logs of services' own, by the name they are kept under; guarded by mu
 }
 
 // NewChildren returns the children of a node, of which there are none yet.
 func NewChildren(cfg Config, life Life) *Children {
-	return &Children{cfg: cfg, life: life, evidence: make(map[string]string)}
+	return &Children{cfg: cfg, life: life, abrupt: make(map[string]bool), evidence: make(map[string]*evidence)}
 }
 
 // Open says where children log from now on: into dir, as those of a rank of a job
@@ -255,17 +257,22 @@ func (c *Children) Count() int {
 	return len(c.all)
 }
 
-// Stop ends those children side by side, by TERM and, after the grace, KILL, and
-// returns what would not die.
+// Stop ends those children side by side, by TERM and, after the grace, KILL, or, where
+// nothing is lost by it, by KILL alone. It returns what would not die.
 func (c *Children) Stop(grace time.Duration, which func(child string) bool) (left []string) {
 	c.mu.Lock()
 	children := slices.DeleteFunc(slices.Clone(c.all), func(child *process.Child) bool { return !which(child.Name()) })
+	abrupt := maps.Clone(c.abrupt)
 	c.mu.Unlock()
 	problems := make([]error, len(children))
 	var stops sync.WaitGroup
 	for i, child := range children {
+		first := syscall.SIGTERM
+		if abrupt[child.Name()] {
+			first = syscall.SIGKILL
+		}
 		stops.Go(func() {
-			problems[i] = child.Stop(c.life.Hurry, grace, syscall.SIGTERM).Err
+			problems[i] = child.Stop(c.life.Hurry, grace, first).Err
 			if Ended(child) {
 				c.exited(child)
 			}
@@ -278,14 +285,6 @@ func (c *Children) Stop(grace time.Duration, which func(child string) bool) (lef
 		}
 	}
 	return left
-}
-
-// Evidence returns where services have written logs of their own, by the name
-// that they are to be kept under.
-func (c *Children) Evidence() map[string]string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return maps.Clone(c.evidence)
 }
 
 // Ended tells whether a child has exited.

@@ -3,15 +3,20 @@ package service
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -192,4 +197,57 @@ func TestSkew(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A service is dead when a process is that it can't do without, even where its own goes on.
+func TestVital(t *testing.T) {
+	t.Parallel()
+	dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, at := children(t), t.TempDir()
+	c.cfg.Logged = func(error) {}
+	c.life.Background = func(task func(context.Context)) { go task(t.Context()) }
+	c.Open(dir, 0, 1, "rank 0 (n0)")
+	dead := make(chan *health.Failure, 2)
+	vital := func() (pid int, err error) {
+		text, err := os.ReadFile(filepath.Join(at, "pid"))
+		if err == nil {
+			pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		if err != nil {
+			return 0, err
+		}
+		// It has the shell's name until it runs its own program.
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if err == nil && string(name) != "vital\n" {
+			err = fmt.Errorf("process %d is %q", pid, name)
+		}
+		return pid, err
+	}
+	service := &framework.Service{
+		Name: "worker", Argv: Shell("ln -s /bin/sleep " + at + "/vital; " + at + "/vital 1000 & echo $! >" + at + "/pid; echo serving; while :; do sleep 0.1; done"), Env: os.Environ(),
+		Ready: func(context.Context) error { _, err := vital(); return err },
+		Vital: []string{"vital"}, Explain: func() []string { return []string{"it slept too long"} },
+	}
+	if err := c.Serve(t.Context(), service, health.ServiceDied, ceiling, func(f *health.Failure) { dead <- f }); err != nil {
+		t.Fatal(err)
+	}
+	pid, err := vital()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case f := <-dead:
+		if f.What != "the worker of rank 0 (n0) died: its vital has ended (it slept too long)" || !slices.Contains(f.Lines, "serving") || f.Child != "worker" {
+			t.Errorf("it is told %+v", f)
+		}
+	case <-time.After(ceiling):
+		t.Error("its death is not known")
+	}
+	c.Stop(0, func(string) bool { return true })
 }

@@ -2,12 +2,19 @@ package service
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
@@ -19,8 +26,12 @@ type Private struct {
 	within time.Duration // its disk may take to make it
 	life   Life
 
+	admitting sync.Mutex // over p.mu: its disk may hang
+
 	mu   sync.Mutex
-	made string // removed at the end; guarded by mu
+	made string            // removed at the end; guarded by mu
+	keys string            // where Admit has put its files, if not there; removed, too; guarded by mu
+	env  map[string]string // of what Admit has put there; nil before; guarded by mu
 }
 
 // NewPrivate returns a directory that is to be made in another, within a time. The
@@ -61,13 +72,68 @@ func (p *Private) own(made string) string {
 	return made
 }
 
-// Remove removes the directory, or leaves it on a disk that hangs. Who is in a
+// Admit puts what lets a node's programs into their framework's cluster where only
+// they find it, the first time, and returns the variables by which they do. The node
+// is described but for them.
+func (p *Private) Admit(f framework.Framework, self framework.Node, secret []byte) (map[string]string, error) {
+	guarded, is := f.(framework.Guarded)
+	if env := p.Env(); !is || env != nil {
+		return env, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(p.life.Run, p.within, health.ErrDeadline)
+	defer cancel()
+	return Answered(ctx, func() (map[string]string, error) {
+		p.admitting.Lock()
+		defer p.admitting.Unlock()
+		if env := p.Env(); env != nil { // another was first, and they may be in use
+			return env, nil
+		}
+		dir := filepath.Join(p.in, keysName(secret))
+		if err := os.Mkdir(dir, 0o700); err == nil {
+			p.owned(dir)
+			p.mu.Lock()
+			p.keys = dir
+			p.mu.Unlock()
+			self.TempDir = dir
+		}
+		credentials, err := guarded.Credentials(self, secret)
+		if err != nil {
+			return nil, err
+		}
+		for name, data := range credentials.Files {
+			if err := os.WriteFile(filepath.Join(self.TempDir, name), data, 0o600); err != nil {
+				return nil, err
+			}
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.env = maps.Clone(credentials.Env)
+		return p.env, nil
+	})
+}
+
+// keysName names the directory of what is made of a secret. It is the same on all nodes: programs pass their variables on
+// to others of theirs, on other nodes, as those of NeMo RL do. Nobody can guess it. Where it is there already, by another
+// daemon of this run on the same host, say, the node's private directory does as well.
+func keysName(secret []byte) string {
+	sum := sha256.Sum256(append([]byte("directory "), secret...))
+	return "bu-" + hex.EncodeToString(sum[:5])
+}
+
+// Env returns the variables that Admit has; nil before.
+func (p *Private) Env() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.env
+}
+
+// Remove removes the directory and what Admit has made, or leaves it on a disk that hangs. Who is in a
 // hurry was told to end, and may be killed.
 func (p *Private) Remove(hurried bool) {
 	p.mu.Lock()
-	dir := p.made
+	dirs := slices.DeleteFunc([]string{p.keys, p.made}, func(dir string) bool { return dir == "" })
 	p.mu.Unlock()
-	if dir == "" {
+	if len(dirs) == 0 {
 		return
 	}
 	within := removeTime
@@ -76,9 +142,14 @@ func (p *Private) Remove(hurried bool) {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), within, health.ErrDeadline)
 	defer cancel()
-	_, err := Answered(ctx, func() (struct{}, error) { return struct{}{}, os.RemoveAll(dir) })
+	_, err := Answered(ctx, func() (none struct{}, err error) {
+		for _, dir := range dirs {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+		return none, err
+	})
 	if err != nil {
-		p.log.Warn("left the temporary directory, which can't be removed", zap.String("dir", dir), zap.Error(err))
+		p.log.Warn("left the temporary directory, which can't be removed", zap.Strings("dirs", dirs), zap.Error(err))
 	}
 }
 

@@ -40,6 +40,7 @@ func (c *Children) Serve(ctx context.Context, service *framework.Service, kind h
 		child, f := c.attempt(ctx, service, kind, within)
 		if f == nil {
 			c.watch(child, kind, service.Explain, onDeath)
+			c.watchVital(child, kind, service, onDeath)
 			return nil
 		}
 		if err := overruled(ctx); err != nil {
@@ -101,8 +102,8 @@ type startFailure struct {
 
 // attempt makes one start; it returns no failure when the service is up.
 func (c *Children) attempt(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration) (*process.Child, *startFailure) {
-	c.evident(service)
-	child, err := c.Start(ctx, process.Spec{Name: service.Name, Argv: service.Argv, Env: service.Env})
+	c.note(service)
+	child, err := c.begin(ctx, service)
 	if err != nil {
 		return nil, &startFailure{Failure: health.Failed(kind, "cannot start the %s of %s: %v", service.Name, c.node, err)}
 	}
@@ -131,14 +132,12 @@ func (c *Children) attempt(ctx context.Context, service *framework.Service, kind
 	return nil, &startFailure{Failure: f}
 }
 
-// evident notes where the service's own logs are.
-func (c *Children) evident(service *framework.Service) {
-	if service.Evidence == "" {
-		return
-	}
+// note keeps in mind what is to be done about a service in the end.
+func (c *Children) note(service *framework.Service) {
+	c.Evident(service)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.evidence[strings.TrimSuffix(c.LogName(service.Name), ".log")+".d"] = service.Evidence
+	c.abrupt[service.Name] = service.Expendable
 }
 
 // hearOut gives whoever passes on what a child has printed, as a tee does, a
@@ -155,7 +154,7 @@ func (c *Children) prove(ctx context.Context, service *framework.Service, child 
 		return nil
 	}
 	return health.WaitReady(ctx, c.cfg.Trail.Probed(service.Name, service.Ready), health.Wait{
-		Died: child.Ended(), Owns: child.Owns, Port: service.Port,
+		Died: child.Ended(), Owns: child.Owns, Port: service.Port, Pace: service.Pace,
 	})
 }
 
@@ -167,16 +166,26 @@ func (c *Children) portsFree(service *framework.Service, kind health.Kind) error
 		ports = append(slices.Clip(ports), framework.Port{Name: service.Name, Number: service.Port})
 	}
 	for _, port := range ports {
-		holders, err := health.Listeners(port.Number, port.Number)
+		holders, err := health.Listeners(port.Number, max(port.Number, port.Last))
 		if err != nil {
 			return health.Failed(health.Internal, "%v", err)
 		}
 		if len(holders) > 0 {
 			return health.Failed(kind, "cannot start the %s of %s: port %d (%s) is taken: %s",
-				service.Name, c.node, port.Number, port.Name, holders[0])
+				service.Name, c.node, holders[0].Port, port.Name, holders[0])
 		}
 	}
 	return nil
+}
+
+// WarnIfOpen looks from the head, whose service is up, whether a framework that can keep
+// strangers out of its cluster lets them in, and tells why.
+func (c *Children) WarnIfOpen(ctx context.Context, f framework.Framework, head framework.Node, endpoint framework.Endpoint) {
+	if guarded, is := f.(framework.Guarded); is {
+		if open := guarded.Open(ctx, head, endpoint); open != "" {
+			c.cfg.Log.Warn(open)
+		}
+	}
 }
 
 // watch tells onDeath of a service's end. Whatever the code, it is a death,
@@ -193,6 +202,27 @@ func (c *Children) watch(child *process.Child, kind health.Kind, explain func() 
 		f := health.Failed(kind, "the %s of %s %s", child.Name(), c.node, deathOf(exit))
 		onDeath(explained(c.About(f, child), explain))
 	})
+}
+
+// watchVital tells onDeath of the end of a process that a service can't do without.
+func (c *Children) watchVital(child *process.Child, kind health.Kind, service *framework.Service, onDeath func(*health.Failure)) {
+	if service.Vital == nil {
+		return
+	}
+	for _, one := range process.Tree(child.Pid()) {
+		if !slices.Contains(service.Vital, one.Name) {
+			continue
+		}
+		c.life.Background(func(context.Context) {
+			// Where a signal to all is why, it has come to the daemon, too, in a moment.
+			if process.AwaitGone(c.life.Run, one.PID) != nil || !pause.For(c.life.Run, signalSkew) {
+				return
+			}
+			f := health.Failed(kind, "the %s of %s died: its %s has ended", child.Name(), c.node, one.Name)
+			f.Child, f.Log, f.Lines = child.Name(), c.LogName(child.Name()), child.LastLines()
+			onDeath(explained(f, service.Explain))
+		})
+	}
 }
 
 // deathOf says how something has ended that should live as long as the job.

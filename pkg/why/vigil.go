@@ -2,6 +2,7 @@ package why
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/pause"
@@ -31,6 +32,21 @@ const (
 	shortestVigil = time.Second
 	longestVigil  = 5 * time.Second
 )
+
+// Begin runs it until the function that it returns is called, which waits for its end. One
+// without a timeout never tells anything.
+func (v Vigil) Begin(ctx context.Context) (end func()) {
+	if v.Timeout == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { v.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
 
 // Run watches until ctx ends. A look at /proc that fails tells nothing of the ranks, and counts as none.
 func (v Vigil) Run(ctx context.Context) {

@@ -62,6 +62,8 @@ type launch struct {
 	logs   string   // log directory; a fresh one on the share where empty
 	flags  []string // of bringupd
 	driver []string
+	// container is the command, if any, that runs bringupd in a container on each node.
+	container []string
 }
 
 // places counts the names that place has given out.
@@ -82,7 +84,7 @@ func start(t *testing.T, l launch) *job {
 	}
 	// The same nodes each time: Slurm avoids those that have just been used.
 	args := append([]string{"-N", itoa(l.nodes), "-w", "n[0-" + itoa(l.nodes-1) + "]", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"}, l.srun...)
-	args = append(args, program, "--log-dir="+l.logs)
+	args = append(append(args, l.container...), program, "--log-dir="+l.logs)
 	args = append(args, l.flags...)
 	if len(l.driver) > 0 {
 		args = append(append(args, "--"), l.driver...)

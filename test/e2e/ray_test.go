@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -68,6 +71,7 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 	for _, code := range []string{"0", "42"} {
 		t.Run("exit "+code, func(t *testing.T) {
 			t.Setenv("EXIT_WITH", code)
+			t.Setenv("BRINGUPD_RAY_LOGS", map[string]string{"0": "1s", "42": "failure"}[code])
 			driver := copyFile(t, "../../examples/ray_hosts.py", bed.Bin())
 			b, logs := submitRay(t, "", "python", driver)
 			result := endOf(t, b, logs)
@@ -81,7 +85,32 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 			if want := []string{"n0", "n1", "n2", "n3"}; !slices.Equal(hosts, want) {
 				t.Errorf("the driver printed %v, want %v", hosts, want)
 			}
+			// Ray's own logs outlive its private directories where that is wanted.
+			kept, _ := filepath.Glob(filepath.Join(logs, b.id+".0", signal.Logs, "ray-*.d", "raylet.out"))
+			if (len(kept) == 4) != (code == "0") || (len(kept) == 0) != (code != "0") {
+				t.Errorf("the raylets' logs are kept in %v", kept)
+			}
 		})
+	}
+}
+
+// Who has not the run's token is refused, whatever the way; to the job's own programs it makes no difference.
+func TestRayLetsOnlyTheJobIn(t *testing.T) {
+	t.Setenv("PATH", filepath.Dir(rayProgram(t))+":"+os.Getenv("PATH"))
+	flags := []string{"--framework=ray"}
+	for _, arg := range []string{"--include-dashboard=true", "--dashboard-port=8299", "--ray-client-server-port=10001"} {
+		flags = append(flags, "--ray-head-args="+arg)
+	}
+	j := start(t, launch{nodes: 1, flags: flags, driver: []string{"python", copyFile(t, "testdata/ray_guests.py", bed.Bin())}})
+	within(t, 2*rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.NameResult)) })
+	j.wantCode(0)
+	want := []string{
+		"the job's own: let in", "the job's client: let in", "ray status: let in", "ray job submit: let in",
+		"a stranger: refused", "a stranger's status: refused", "a stranger's job: refused",
+		"a stranger's browser: 401", "the token: 64 digits, mode 600", "read in the run directory: []", "read in command lines: []", "",
+	}
+	if diff := cmp.Diff(want, strings.Split(j.stdout.String(), "\n")); diff != "" {
+		t.Errorf("%s\n%s", diff, &j.stderr)
 	}
 }
 
@@ -161,31 +190,101 @@ func TestRayStartThatFailsWithSpare(t *testing.T) {
 	}
 }
 
-// A raylet dies under the driver; Ray itself would take its time to notice.
-func TestARayletThatDies(t *testing.T) {
-	b, logs := submitRay(t, "", "sleep", "1008")
-	within(t, rayEnd, func() string { return missing(filepath.Join(logs, b.id+".0", signal.Control, signal.NameGo)) })
-	find(t, 0, "sleep", "1008")
-	kill(t, raylet(t, 3), syscall.SIGKILL)
-	result := endOf(t, b, logs)
-	if result.Code != 77 || result.Cause == nil || result.Cause.Kind != string(health.ServiceDied) || result.Cause.Rank != 3 {
-		t.Fatalf("the result is %+v, want 77 for rank 3", result)
+// rayKills is for by hand: once is enough for CI.
+var rayKills = flag.Int("ray-kills", 1, "how often TestRayDeaths kills each part of Ray")
+
+// victim is a driver with an actor on the last node, which ends with 3 when that is dead.
+const victim = `import ray, sys, time
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+ray.init(logging_level="ERROR", log_to_driver=False)
+@ray.remote(num_cpus=0)
+class Victim:
+    def live(self): time.sleep(1000)
+node = [n["NodeID"] for n in ray.nodes() if n["NodeManagerHostname"] == "n1"][0]
+victim = Victim.options(scheduling_strategy=On(node, soft=False)).remote()
+try: ray.get(victim.live.remote())
+except ray.exceptions.RayActorError: sys.exit(3)`
+
+// Each part of Ray is killed under the driver: it is named, its logs outlive the private directory, and what is Ray's own
+// affair stays so.
+func TestRayDeaths(t *testing.T) {
+	t.Setenv("PATH", filepath.Dir(rayProgram(t))+":"+os.Getenv("PATH"))
+	for _, tc := range []struct {
+		name    string
+		node    int
+		process string // begins its command line, its directory aside
+		code    int
+		log     string // that is kept
+		says    string
+	}{
+		{"raylet", 1, "raylet", 77, "ray-worker-0001.d/raylet.out", "raylet"},
+		{"GCS", 0, "gcs_server", 77, "ray-head.d/gcs_server.out", "gcs_server"},
+		{"dashboard agent", 1, "ray::DashboardAgent", 77, "ray-worker-0001.d/dashboard_agent.log", "raylet"},
+		{"worker process", 1, "ray::Victim", 3, "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for range *rayKills {
+				j := start(t, launch{nodes: 2, flags: []string{"--framework=ray"}, driver: []string{"python", "-c", victim}})
+				within(t, rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.Control, signal.NameGo)) })
+				within(t, rayEnd, func() string {
+					if processOf(t, 1, "ray::Victim") == 0 {
+						return "there is no actor"
+					}
+					return ""
+				})
+				kill(t, processOf(t, tc.node, tc.process), syscall.SIGKILL)
+				killed := time.Now()
+				within(t, rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.NameResult)) })
+				t.Logf("the result was there after %s", time.Since(killed))
+				j.wantCode(tc.code)
+				if tc.log == "" {
+					continue
+				}
+				result := j.result()
+				if result.Cause == nil || result.Cause.Kind != string(health.ServiceDied) || result.Cause.Rank != tc.node ||
+					!strings.Contains(strings.Join(append(result.Cause.Lines, result.Cause.What), "\n"), tc.says) {
+					t.Errorf("the result is %+v, want the service of rank %d, with %q", result, tc.node, tc.says)
+				}
+				within(t, rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.Logs, tc.log)) })
+			}
+		})
 	}
-	// Ray's own logs outlive its private directory.
-	kept := filepath.Join(logs, b.id+".0", signal.Logs, "ray-worker-0003.d", "raylet.out")
-	within(t, rayEnd, func() string { return missing(kept) })
 }
 
-// raylet is the pid of a node's raylet.
-func raylet(t *testing.T, node int) int {
+// processOf is the pid of a process of Ray's on a node; 0 where there is none.
+func processOf(t *testing.T, node int, name string) int {
 	t.Helper()
 	processes, err := bed.Processes(node)
 	must(t, err)
 	for _, p := range processes {
-		if len(p.Args) > 0 && filepath.Base(p.Args[0]) == "raylet" {
+		if len(p.Args) > 0 && strings.HasPrefix(filepath.Base(p.Args[0]), name) {
 			return p.PID
 		}
 	}
-	t.Fatalf("no raylet on n%d: %v", node, processes)
 	return 0
+}
+
+// Each rank of a world is a driver of the cluster, by the raylet of its own node. Ray looks for that among all processes
+// that it sees, and the bed's nodes see each other's: hence the containers.
+func TestRayRanks(t *testing.T) {
+	const rank = `import os, ray
+ray.init(logging_level="error")
+own = ray.get_runtime_context().get_node_id()
+print(os.environ["RANK"], *[node["NodeManagerHostname"] for node in ray.nodes() if node["NodeID"] == own], len(ray.nodes()))`
+	j := start(t, launch{
+		nodes: 2, container: []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"},
+		flags:  []string{"--framework=ray", "--ray=" + rayProgram(t), "--ranks-per-node=1"},
+		driver: []string{filepath.Join(filepath.Dir(rayProgram(t)), "python"), "-c", rank},
+	})
+	within(t, rayEnd, func() string {
+		select {
+		case <-j.ended:
+			return ""
+		default:
+			return j.stderr.String()
+		}
+	})
+	if j.wantCode(0); sortedLines(j.stdout.String()) != "0 n0 2\n1 n1 2\n" {
+		t.Errorf("the ranks said %q", j.stdout.String())
+	}
 }

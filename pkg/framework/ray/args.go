@@ -20,10 +20,10 @@ const resourcesFlag = "--resources"
 // otherwise, except for what the daemon has to know itself: that is refused. All
 // ports but the head's are the kernel's choice unless the user fixes them, so
 // that neither two jobs nor two raylets on one host meet.
-func (r Cluster) argv(node framework.Node, place startFlags, args []string) ([]string, error) {
+func (r Cluster) argv(node framework.Node, place framework.Arguments, args []string) ([]string, error) {
 	extra, err := parseFlags(args)
 	if err == nil {
-		err = refuseFlags(extra, place.has("--head"))
+		err = refuseFlags(extra, place.Has("--head"))
 	}
 	if err == nil {
 		err = fitsSockets(node.TempDir)
@@ -37,13 +37,13 @@ func (r Cluster) argv(node framework.Node, place startFlags, args []string) ([]s
 	}
 	argv := []string{r.program(), "start"}
 	for _, flag := range r.flags(node, place, extra) {
-		if !extra.has(nameOf(flag)) {
+		if !extra.Has(framework.FlagName(flag)) {
 			argv = append(argv, flag)
 		}
 	}
 	argv = append(argv, resourcesFlag+"="+resources)
 	for _, flag := range extra {
-		if nameOf(flag) != resourcesFlag {
+		if framework.FlagName(flag) != resourcesFlag {
 			argv = append(argv, flag)
 		}
 	}
@@ -52,15 +52,19 @@ func (r Cluster) argv(node framework.Node, place startFlags, args []string) ([]s
 
 // flags are the flags that would be given without the user's extra ones, but for
 // resources.
-func (r Cluster) flags(node framework.Node, place, extra startFlags) startFlags {
-	flags := append(startFlags{
+func (r Cluster) flags(node framework.Node, place, extra framework.Arguments) framework.Arguments {
+	flags := append(framework.Arguments{
 		"--block", "--disable-usage-stats", "--log-style=record", "--log-color=false", "--node-ip-address=" + node.Address,
-		"--node-name=" + nodeName(node.Attempt, node.LaunchRank), "--temp-dir=" + node.TempDir,
+		"--node-name=" + framework.NodeName(node.Attempt, node.LaunchRank), "--temp-dir=" + node.TempDir,
 	}, place...)
-	if !extra.has("--min-worker-port") && !extra.has("--max-worker-port") && !extra.has("--worker-port-list") {
-		flags = append(flags, "--min-worker-port=0", "--max-worker-port=0")
+	ports := framework.Arguments{"--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"}
+	if r.Ports > 0 {
+		ports = portBlock(r.Ports, place.Has("--head"))
 	}
-	flags = append(flags, "--dashboard-agent-listen-port=0")
+	if extra.Has("--min-worker-port") || extra.Has("--max-worker-port") || extra.Has("--worker-port-list") {
+		ports = slices.DeleteFunc(ports, func(flag string) bool { return strings.Contains(flag, "-worker-port=") })
+	}
+	flags = append(flags, ports...)
 	if node.CPUs > 0 {
 		flags = append(flags, "--num-cpus="+strconv.Itoa(node.CPUs))
 	}
@@ -74,8 +78,8 @@ func (r Cluster) flags(node framework.Node, place, extra startFlags) startFlags 
 }
 
 // mergeResources returns the resources as JSON, the user's over ours.
-func mergeResources(ours map[string]float64, extra startFlags) (string, error) {
-	if given, ok := extra.value(resourcesFlag); ok {
+func mergeResources(ours map[string]float64, extra framework.Arguments) (string, error) {
+	if given, ok := extra.Value(resourcesFlag); ok {
 		var theirs map[string]float64
 		err := json.Unmarshal([]byte(given), &theirs)
 		if err == nil && theirs == nil {
@@ -90,56 +94,15 @@ func mergeResources(ours map[string]float64, extra startFlags) (string, error) {
 	return string(text), err
 }
 
-// startFlags are flags of "ray start", each one argument: "--flag=value" or
-// "--switch".
-type startFlags []string
-
-// nameOf returns the name of a flag, with its dashes.
-func nameOf(flag string) string {
-	name, _, _ := strings.Cut(flag, "=")
-	return name
-}
-
-func (f startFlags) has(name string) bool {
-	_, found := f.value(name)
-	return found
-}
-
-// value returns the value of the last flag of a name, as Ray itself would
-// take it.
-func (f startFlags) value(name string) (value string, found bool) {
-	for _, flag := range slices.Backward(f) {
-		if has, value, _ := strings.Cut(flag, "="); has == name {
-			return value, true
-		}
-	}
-	return "", false
-}
-
 // switches are the flags of "ray start" that take no value; all others do.
 var switches = []string{
 	"--head", "--block", "--no-redirect-output", "--enable-object-reconstruction", "--no-monitor",
 	"--ray-debugger-external", "--disable-usage-stats", "--enable-resource-isolation", "--verbose", "-v", "-vv", "-vvv", "--help",
 }
 
-// parseFlags reads "--flag=value", "--flag value" and "--switch".
-func parseFlags(args []string) (startFlags, error) {
-	var flags startFlags
-	for i := 0; i < len(args); i++ {
-		flag := args[i]
-		name, _, hasValue := strings.Cut(flag, "=")
-		if !strings.HasPrefix(name, "-") || strings.Trim(name, "-") == "" {
-			return nil, fmt.Errorf("cannot pass %q to ray start: it takes flags only, as in --object-store-memory=1000000000", flag)
-		}
-		if !hasValue && !slices.Contains(switches, name) {
-			if i++; i == len(args) {
-				return nil, fmt.Errorf("cannot pass %s to ray start: it has no value; give %s=VALUE", name, name)
-			}
-			flag = name + "=" + args[i]
-		}
-		flags = append(flags, flag)
-	}
-	return flags, nil
+// parseFlags reads the user's arguments of "ray start".
+func parseFlags(args []string) (framework.Arguments, error) {
+	return framework.ParseArguments("ray start", args, switches, "--object-store-memory=1000000000")
 }
 
 // ownFlags are the daemon's own, with what to give instead.
@@ -157,13 +120,12 @@ var ownFlags = map[string]string{
 // headFlags are refused by Ray itself in a worker's start.
 var headFlags = []string{"--include-dashboard", "--redis-shard-ports", "--system-config"}
 
-func refuseFlags(extra startFlags, head bool) error {
-	for _, flag := range extra {
-		name := nameOf(flag)
-		if instead, own := ownFlags[name]; own {
-			return fmt.Errorf("cannot pass %s to ray start: %s", name, instead)
-		}
-		if !head && slices.Contains(headFlags, name) {
+func refuseFlags(extra framework.Arguments, head bool) error {
+	if err := extra.Refuse("ray start", ownFlags); err != nil || head {
+		return err
+	}
+	for _, name := range headFlags {
+		if extra.Has(name) {
 			return fmt.Errorf("cannot pass %s to a worker's ray start: Ray takes it for the head only", name)
 		}
 	}

@@ -40,29 +40,29 @@ func FuzzRayArgv(f *testing.F) {
 			}
 			numbers[port.Number] = true
 		}
-		if err := aloneOnHost(flags); err != nil && !strings.HasPrefix(err.Error(), "cannot ") {
+		if err := (Cluster{}).aloneOnHost(flags); err != nil && !strings.HasPrefix(err.Error(), "cannot ") {
 			t.Errorf("alone on a host: %v", err)
 		}
 	})
 }
 
 // checkFlags holds a command line to what the daemon must know of it.
-func checkFlags(t *testing.T, head bool, flags startFlags) {
+func checkFlags(t *testing.T, head bool, flags framework.Arguments) {
 	t.Helper()
 	times := make(map[string]int)
 	for _, flag := range flags {
-		times[nameOf(flag)]++
+		times[framework.FlagName(flag)]++
 	}
 	for name := range ownFlags {
 		if times[name] > 1 {
 			t.Errorf("%s is there %d times: %q", name, times[name], flags)
 		}
 	}
-	name, _ := flags.value("--node-name")
-	if name != "job.0-0" || !flags.has("--block") || flags.has("--head") != head || flags.has("--address") == head {
+	name, _ := flags.Value("--node-name")
+	if name != "job.0-0" || !flags.Has("--block") || flags.Has("--head") != head || flags.Has("--address") == head {
 		t.Errorf("what the daemon needs is not there: %q", flags)
 	}
-	text, _ := flags.value(resourcesFlag)
+	text, _ := flags.Value(resourcesFlag)
 	var resources map[string]float64
 	if err := json.Unmarshal([]byte(text), &resources); err != nil {
 		t.Errorf("resources %q: %v", text, err)

@@ -10,11 +10,11 @@ import (
 )
 
 // placeOf are the flags that tell a head from a worker.
-func placeOf(head bool) startFlags {
+func placeOf(head bool) framework.Arguments {
 	if head {
-		return startFlags{"--head", "--port=6379", "--ray-client-server-port=40001", "--include-dashboard=false"}
+		return framework.Arguments{"--head", "--port=6379", "--ray-client-server-port=40001", "--include-dashboard=false"}
 	}
-	return startFlags{"--address=192.0.2.1:6379"}
+	return framework.Arguments{"--address=192.0.2.1:6379"}
 }
 
 func TestRayArgv(t *testing.T) {

@@ -1,48 +1,29 @@
 package ray
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
+	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // staleVariables point at another cluster, or name this process in one.
 var staleVariables = []string{"RAY_ADDRESS", "RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_NODE_ID"}
 
-// daemonSettings are given to Ray's daemons unless the user sets them.
+// daemonSettings are given to Ray's daemons unless the user sets them; tunings for many
+// nodes come on top.
 var daemonSettings = map[string]string{
 	// On SIGTERM Ray waits up to 30 s for the node's tasks, which is as long as
 	// Slurm gives the whole job. When services are ended, the driver is gone.
 	"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
 }
 
-// daemonEnv returns the environment of Ray's daemons: what the node has,
-// without what its launcher tells MPI, for Ray's workers inherit it, and without
-// a cluster's address, and with what else the head tells its peers.
-func daemonEnv(environ []string, told map[string]string) []string {
-	set := maps.Clone(daemonSettings)
-	maps.Copy(set, told)
-	maps.DeleteFunc(set, func(name, _ string) bool { return slices.Contains(staleVariables, name) })
-	var out []string
-	for _, entry := range environ {
-		name, _, _ := strings.Cut(entry, "=")
-		if roles.Private(name) || slices.Contains(staleVariables, name) {
-			continue
-		}
-		if _, replaced := told[name]; replaced {
-			continue
-		}
-		delete(set, name)
-		out = append(out, entry)
-	}
-	for _, name := range slices.Sorted(maps.Keys(set)) {
-		out = append(out, name+"="+set[name])
-	}
-	return out
+// daemonEnv returns the environment of Ray's daemons: what the node has, without a
+// cluster's address, and with what else the head tells its peers.
+func daemonEnv(environ []string, settings, told map[string]string) []string {
+	return framework.ServiceEnviron(environ, settings, told, staleVariables)
 }
 
 // authToken returns the token of Ray's own authentication, as Ray would find it

@@ -35,7 +35,7 @@ func TestRayDaemonEnv(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			got := daemonEnv(append(slices.Clip(environ), tc.add...), tc.more)
+			got := daemonEnv(append(slices.Clip(environ), tc.add...), daemonSettings, tc.more)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Error(diff)
 			}

@@ -19,9 +19,6 @@ type member struct {
 	Want map[string]float64 // the least of each resource
 }
 
-// nodeName is the name of a rank in Ray's node table.
-func nodeName(attempt string, rank int) string { return fmt.Sprintf("%s-%d", attempt, rank) }
-
 // compareFleet returns nil when the node table has every member alive, once, with
 // what it should have, and nobody else; otherwise the error names who is
 // missing and why, in the order of the ranks, strangers last.

@@ -1,10 +1,14 @@
 package ray
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+)
 
 func TestRayFleet(t *testing.T) {
 	node := func(rank int, host string) member {
-		return member{Rank: rank, Host: host, Name: nodeName("job.0", rank), Want: map[string]float64{"GPU": 8}}
+		return member{Rank: rank, Host: host, Name: framework.NodeName("job.0", rank), Want: map[string]float64{"GPU": 8}}
 	}
 	alive := func(name string, gpus float64) entry {
 		return entry{Name: name, Alive: true, Host: "h", Address: "192.0.2.9", Resources: map[string]float64{"GPU": gpus}}

@@ -2,10 +2,7 @@ package ray
 
 import (
 	"fmt"
-	"math"
-	"net"
 	"slices"
-	"strconv"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 )
@@ -19,7 +16,7 @@ var portFlags = []struct {
 	reserved int
 }{
 	{"--port", "Ray's GCS", true, 0},
-	{"--ray-client-server-port", "the Ray Client server", true, 10001},
+	{clientPort, "the Ray Client server", true, 10001},
 	{dashboardPort, "Ray's dashboard", true, 8265},
 	{"--object-manager-port", "Ray's object manager", false, 0},
 	{"--node-manager-port", "Ray's node manager", false, 0},
@@ -29,24 +26,27 @@ var portFlags = []struct {
 	{"--metrics-export-port", "Ray's metrics", false, 0},
 }
 
-const dashboardPort = "--dashboard-port"
+const (
+	dashboardPort = "--dashboard-port"
+	clientPort    = "--ray-client-server-port"
+)
 
 // fixedPorts returns the fixed ports that a start with these flags will listen
 // on. It fails where two of them are the same, or one is in the range of the
 // worker processes: Ray would, after a second, with a traceback.
-func fixedPorts(flags startFlags) ([]framework.Port, error) {
-	low, err := flags.port("--min-worker-port", 0) // 0: the kernel gives workers theirs
+func fixedPorts(flags framework.Arguments) ([]framework.Port, error) {
+	low, err := flags.Port("--min-worker-port", 0) // 0: the kernel gives workers theirs
 	if err != nil {
 		return nil, err
 	}
-	high, err := flags.port("--max-worker-port", 0)
+	high, err := flags.Port("--max-worker-port", 0)
 	if err != nil {
 		return nil, err
 	}
 	holder := map[int]string{}
 	var ports []framework.Port
 	for _, known := range portFlags {
-		number, err := flags.port(known.name, known.reserved)
+		number, err := flags.Port(known.name, known.reserved)
 		if err != nil {
 			return nil, err
 		}
@@ -60,35 +60,66 @@ func fixedPorts(flags startFlags) ([]framework.Port, error) {
 			return nil, fmt.Errorf("cannot give port %d to %s: it is one of the worker processes', %d to %d", number, known.name, low, high)
 		}
 		holder[number] = known.name
-		if !known.ofHead || flags.has("--head") && (known.name != dashboardPort || flags.haveDashboard()) {
+		if !known.ofHead || flags.Has("--head") && (known.name != dashboardPort || haveDashboard(flags)) {
 			ports = append(ports, framework.Port{Name: known.what, Number: number})
 		}
 	}
 	return ports, nil
 }
 
-func (f startFlags) haveDashboard() bool {
-	wanted, _ := f.value("--include-dashboard")
+func haveDashboard(flags framework.Arguments) bool {
+	wanted, _ := flags.Value("--include-dashboard")
 	return slices.Contains([]string{"true", "True", "1", "yes", "on"}, wanted)
 }
 
-// port returns the port that a flag fixes, or another one where it isn't given;
-// 0 is the kernel's choice.
-func (f startFlags) port(name string, otherwise int) (int, error) {
-	value, given := f.value(name)
-	if !given {
-		return otherwise, nil
+// A block has a port for each of portFlags, in their order, and those of worker
+// processes from blockWorkers on. blockSize is how many ports it has.
+const (
+	blockWorkers = 10
+	blockSize    = 1010
+)
+
+// workerPorts are those of the worker processes in the block that begins at base. Elsewhere Ray passes over one that
+// is taken.
+func workerPorts(base int) framework.Port {
+	return framework.Port{Name: "Ray's worker processes", Number: base + blockWorkers, Last: base + blockSize - 1}
+}
+
+// portBlock returns the flags that put all ports of a node, but for those that the head
+// is given anyway, into the block that begins at base.
+func portBlock(base int, head bool) framework.Arguments {
+	var flags framework.Arguments
+	for i, known := range portFlags {
+		if !known.ofHead || head && known.name == dashboardPort {
+			flags = append(flags, fmt.Sprintf("%s=%d", known.name, base+i))
+		}
 	}
-	number, err := strconv.Atoi(value)
-	if err != nil || number < 0 || number > math.MaxUint16 {
-		return 0, fmt.Errorf("cannot use %s=%s: a port is a number of 0 to 65535", name, value)
+	workers := workerPorts(base)
+	return append(flags, fmt.Sprintf("--min-worker-port=%d", workers.Number), fmt.Sprintf("--max-worker-port=%d", workers.Last))
+}
+
+// keptFree returns an error where the kernel may give a port of the block that begins at
+// base to somebody else: it gives those from given[0] to given[1] which are not reserved.
+func keptFree(base int, host string, given [2]int, reserved [][2]int) error {
+	taken := func(port int) bool {
+		return given[0] <= port && port <= given[1] &&
+			!slices.ContainsFunc(reserved, func(r [2]int) bool { return r[0] <= port && port <= r[1] })
 	}
-	return number, nil
+	for port := base; port < base+blockSize; port++ {
+		if taken(port) {
+			return fmt.Errorf("cannot use --ray-ports=%d: port %d of %s may be given to any connection: the kernel gives those from %d to %d (net.ipv4.ip_local_port_range); "+
+				"give a block of %d ports outside of that range, or have it kept free (net.ipv4.ip_local_reserved_ports)", base, port, host, given[0], given[1], blockSize)
+		}
+	}
+	return nil
 }
 
 // aloneOnHost returns an error where a fixed port would be asked for by every
 // raylet of the host.
-func aloneOnHost(flags startFlags) error {
+func (r Cluster) aloneOnHost(flags framework.Arguments) error {
+	if r.Ports > 0 {
+		return fmt.Errorf("cannot use --ray-ports=%d for several nodes on one host: leave it out, and the kernel picks", r.Ports)
+	}
 	perNode := []string{"--min-worker-port", "--max-worker-port"}
 	for _, known := range portFlags {
 		if !known.ofHead {
@@ -96,24 +127,9 @@ func aloneOnHost(flags startFlags) error {
 		}
 	}
 	for _, name := range perNode {
-		if number, err := flags.port(name, 0); err != nil || number != 0 {
+		if number, err := flags.Port(name, 0); err != nil || number != 0 {
 			return fmt.Errorf("cannot use %s=%d for several nodes on one host: leave it out, and the kernel picks", name, number)
 		}
 	}
 	return nil
-}
-
-// freePorts returns n ports that nobody listens on right now, all different.
-func freePorts(n int) ([]int, error) {
-	ports := make([]int, 0, n)
-	for range n {
-		// Kept open until all are found: that is what makes them differ.
-		held, err := net.Listen("tcp", ":0")
-		if err != nil {
-			return nil, fmt.Errorf("cannot find a free port: %v", err)
-		}
-		defer func() { _ = held.Close() }()
-		ports = append(ports, held.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }

@@ -3,15 +3,17 @@ package ray
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"math"
 	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -24,6 +26,10 @@ const mostStarts = 3
 type Cluster struct {
 	Program       string   // the ray command; empty: ray
 	Port          int      // of the head's GCS; 0: one that is free
+	Ports         int      // the first of a block that all of Ray's ports are in; 0: the kernel's choice
+	Tuning        string   // whether Ray is set up for many nodes: auto or off; empty: auto
+	Auth          string   // who is let in: auto, own or off; empty: auto
+	Logs          string   // which of Ray's own logs are kept: failure, end or a duration; empty: failure
 	DedicatedHead bool     // the head's node offers no GPUs
 	HeadArgs      []string // more arguments for the head's ray start
 	WorkerArgs    []string // the same for the workers'
@@ -33,28 +39,57 @@ var (
 	_ framework.Framework = Cluster{}
 	_ framework.Counter   = Cluster{}
 	_ framework.Special   = Cluster{}
+	_ framework.Guarded   = Cluster{}
 	_ framework.Choice    = (*Cluster)(nil)
+	_ framework.Checked   = (*Cluster)(nil)
 )
 
 // Traits are about Ray's program, ports, store and logs. It gives its nodes no ranks.
 func (r Cluster) Traits() framework.Traits {
 	return framework.Traits{
-		Unranked: true, VersionCommand: []string{r.program(), "--version"}, Version: version, ObjectStore: r.objectStore(),
+		Unranked: true, VersionCommand: []string{r.program(), "--version"}, Version: framework.VersionAfter("ray, version "), ObjectStore: r.objectStore(),
 		Program: "--ray", FreePort: "with --framework=ray --ray-port=0 takes one that is free", Logs: "Ray's own logs",
 	}
 }
 
 // New returns a Ray that is to be told what it is by its flags.
-func New() *Cluster { return &Cluster{Program: "ray", Port: 6379} }
+func New() *Cluster {
+	return &Cluster{Program: "ray", Port: 6379, Tuning: tuningAuto, Auth: authAuto, Logs: logsFailure}
+}
 
 // Flags are Ray's program, the head's port, and arguments of the user's own.
 func (r *Cluster) Flags() []framework.Flag {
 	return []framework.Flag{
 		{Name: "ray", Shape: "PROGRAM", Value: &r.Program, Usage: "the ray program"},
 		{Name: "ray-port", Value: &r.Port, Most: math.MaxUint16, Usage: "the head's port; 0 takes one that is free"},
+		{Name: "ray-ports", Value: &r.Ports, Most: math.MaxUint16 - blockSize + 1, Usage: "the first of 1010 ports that all of Ray has on each node, see docs/ray.md; 0 leaves them to the kernel"},
+		{Name: "ray-tuning", Value: &r.Tuning, Words: []string{tuningAuto, tuningOff}, Usage: "settings for many nodes, see docs/ray.md: auto or off; what you set yourself wins"},
+		{Name: "ray-auth", Value: &r.Auth, Words: []string{authAuto, authOwn, authOff}, Usage: "who is let in: auto (who has the token of this run), own (what RAY_AUTH_MODE says), off (anybody)"},
+		{Name: "ray-logs", Shape: "WHEN", Value: &r.Logs, Usage: "when Ray's own logs are copied to the run directory: failure (from the nodes that it is about), end (of every run), or each DURATION besides, as 60s"},
 		{Name: "ray-head-args", Shape: "ARG", Value: &r.HeadArgs, Usage: "one more argument of the head's ray start (repeat for more)"},
 		{Name: "ray-worker-args", Shape: "ARG", Value: &r.WorkerArgs, Usage: "one more argument of the workers' ray start (repeat for more)"},
 	}
+}
+
+// Check refuses a time at which Ray's logs can't be kept.
+func (r *Cluster) Check() error {
+	every, err := time.ParseDuration(r.Logs)
+	if r.Logs == logsFailure || r.Logs == logsEnd || err == nil && every >= time.Second {
+		return nil
+	}
+	return fmt.Errorf("cannot use --ray-logs=%s: give %s, %s, or a duration of a second or more, as 60s", r.Logs, logsFailure, logsEnd)
+}
+
+// When Ray's own logs are kept.
+const (
+	logsFailure = "failure"
+	logsEnd     = "end"
+)
+
+// keep is what is kept of Ray's own logs when nothing has failed.
+func (r Cluster) keep() framework.Keep {
+	every, err := time.ParseDuration(r.Logs)
+	return framework.Keep{Always: err == nil || r.Logs == logsEnd, Every: every}
 }
 
 // Framework returns the cluster as it is told by now.
@@ -72,22 +107,26 @@ func (Cluster) Serves() bool { return true }
 
 // Head returns the head's ray start, and where workers and the driver find it.
 func (r Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoint, error) {
-	free, err := freePorts(2)
+	free, err := framework.FreePorts(2)
 	if err != nil {
 		return nil, framework.Endpoint{}, err
 	}
-	port := cmp.Or(r.Port, free[0])
-	place := startFlags{
+	port, client := cmp.Or(r.Port, free[0]), free[1]
+	if r.Ports > 0 {
+		port, client = r.Ports, r.Ports+1
+	}
+	place := framework.Arguments{
 		"--head", "--port=" + strconv.Itoa(port),
 		// Ray always starts the server of the Ray Client.
-		"--ray-client-server-port=" + strconv.Itoa(free[1]),
+		"--ray-client-server-port=" + strconv.Itoa(client),
 		// Ray's default costs a second of every start.
 		"--include-dashboard=false",
 	}
 	address := net.JoinHostPort(node.Address, strconv.Itoa(port))
 	// The driver keeps all else that the launcher says. Without RAY_ADDRESS, ray.init
 	// would start a cluster of its own where it finds none.
-	endpoint := framework.Endpoint{Address: address, Env: map[string]string{"RAY_ADDRESS": address}}
+	endpoint := framework.Endpoint{Address: address, Env: r.tuned(node, tunings)}
+	endpoint.Env["RAY_ADDRESS"] = address
 	if authToken(node.Environ) != "" {
 		endpoint.Env["RAY_AUTH_MODE"] = "token"
 	}
@@ -104,7 +143,7 @@ func (r Cluster) Worker(node framework.Node, endpoint framework.Endpoint) (*fram
 	if node.Rank == 0 {
 		return nil, nil
 	}
-	return r.service("ray worker", node, endpoint, startFlags{"--address=" + endpoint.Address}, r.WorkerArgs, looker.worker)
+	return r.service("ray worker", node, endpoint, framework.Arguments{"--address=" + endpoint.Address}, r.WorkerArgs, looker.worker)
 }
 
 // Fleet returns nil when Ray's node table has every member alive, and nobody
@@ -113,7 +152,7 @@ func (r Cluster) Fleet(ctx context.Context, head framework.Node, endpoint framew
 	wanted := make([]member, len(members))
 	for i, m := range members {
 		// What a node should offer, the node itself has looked at.
-		wanted[i] = member{Rank: m.Rank, Host: m.Host, Name: nodeName(head.Attempt, m.Rank)}
+		wanted[i] = member{Rank: m.Rank, Host: m.Host, Name: framework.NodeName(head.Attempt, m.Rank)}
 	}
 	return asking(endpoint.Address, authToken(head.Environ), func(gcs *gcsClient) error {
 		nodes, err := gcs.nodes(ctx)
@@ -149,27 +188,36 @@ func (r Cluster) resources(node framework.Node) map[string]float64 {
 
 // service is a ray start, whose service look finds up.
 func (r Cluster) service(
-	name string, node framework.Node, endpoint framework.Endpoint, place startFlags, args []string, look func(looker, context.Context) error,
+	name string, node framework.Node, endpoint framework.Endpoint, place framework.Arguments, args []string, look func(looker, context.Context) error,
 ) (*framework.Service, error) {
 	argv, err := r.argv(node, place, args)
 	if err != nil {
 		return nil, err
 	}
-	flags := startFlags(argv[2:])
+	flags := framework.Arguments(argv[2:])
 	ports, err := fixedPorts(flags)
 	if err == nil && node.Shared {
-		err = aloneOnHost(flags)
+		err = r.aloneOnHost(flags)
+	}
+	if err == nil && r.Ports > 0 {
+		ports = append(ports, workerPorts(r.Ports))
+		err = keptFree(r.Ports, node.Host, health.EphemeralPorts("/"), health.ReservedPorts("/"))
 	}
 	if err != nil {
 		return nil, err
 	}
-	env := daemonEnv(node.Environ, endpoint.Env)
-	self := member{Rank: node.LaunchRank, Host: node.Host, Name: nodeName(node.Attempt, node.LaunchRank), Want: wants(flags)}
+	env := daemonEnv(node.Environ, r.settings(node), endpoint.Env)
+	self := member{Rank: node.LaunchRank, Host: node.Host, Name: framework.NodeName(node.Attempt, node.LaunchRank), Want: wants(flags)}
 	at := looker{gcs: endpoint.Address, token: authToken(env), tempDir: node.TempDir, self: self}
 	return &framework.Service{
-		Name: name, Argv: argv, Env: env, Ports: ports, Attempts: mostStarts,
+		Name: name, Argv: argv, Env: env, Ports: ports, Attempts: mostStarts, Expendable: true,
+		Warm:     func() []string { return warm(r.program(), env) },
+		Order:    orderOf(argv, args, r.Ports > 0),
+		Vital:    []string{"gcs_server", "raylet"}, // ray start looks for them once a second
 		Ready:    func(ctx context.Context) error { return explained(look(at, ctx), node.TempDir) },
+		Pace:     pace(node.Size),
 		Evidence: filepath.Join(node.TempDir, "session_latest", "logs"),
+		Keep:     r.keep(),
 		Explain:  func() []string { return logSigns(node.TempDir) },
 		Transient: func(exit process.Exit, lines []string) bool {
 			return transient(exit, append(slices.Clip(lines), logSigns(node.TempDir)...))
@@ -178,25 +226,15 @@ func (r Cluster) service(
 }
 
 // wants are the CPUs and GPUs that flags tell Ray to offer.
-func wants(flags startFlags) map[string]float64 {
+func wants(flags framework.Arguments) map[string]float64 {
 	want := map[string]float64{}
 	for flag, resource := range map[string]string{"--num-cpus": "CPU", "--num-gpus": "GPU"} {
-		value, _ := flags.value(flag)
+		value, _ := flags.Value(flag)
 		if amount, err := strconv.ParseFloat(value, 64); err == nil {
 			want[resource] = amount
 		}
 	}
 	return want
-}
-
-// version understands "ray, version 2.9.0", among whatever warnings.
-func version(lines []string) string {
-	for _, line := range lines {
-		if version, ok := strings.CutPrefix(strings.TrimSpace(line), "ray, version "); ok {
-			return version
-		}
-	}
-	return ""
 }
 
 // objectStore is how many bytes the arguments of ray start have each node keep
@@ -208,7 +246,7 @@ func (r Cluster) objectStore() (most int64) {
 		if err != nil {
 			continue // Argv tells
 		}
-		value, _ := flags.value("--object-store-memory")
+		value, _ := flags.Value("--object-store-memory")
 		if bytes, err := strconv.ParseInt(value, 10, 64); err == nil {
 			most = max(most, bytes)
 		}

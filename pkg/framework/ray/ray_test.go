@@ -7,10 +7,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/framework/ray/gcs"
@@ -116,6 +119,100 @@ func TestRayTellsAllOfAuthentication(t *testing.T) {
 	const on = "RAY_AUTH_MODE=token"
 	if endpoint.Env["RAY_AUTH_MODE"] != "token" || !slices.Contains(head.Env, on) || !slices.Contains(worker.Env, on) {
 		t.Errorf("endpoint %v\nhead %q\nworker %q", endpoint, head.Env, worker.Env)
+	}
+}
+
+// Without a word of the user's the run has a token of its own, which is in no command line.
+func TestRayCredentials(t *testing.T) {
+	secret := []byte("0123456789abcdef0123456789abcdef")
+	const token = "3031323334353637383961626364656630313233343536373839616263646566"
+	for _, tc := range []struct {
+		name string
+		auth string
+		env  string
+		file bool
+		want map[string]string
+	}{
+		{"by default", "", "", true, map[string]string{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/tmp/bu-1/ray-token"}},
+		{"auto", authAuto, "RAY_AUTH_MODE=", true, map[string]string{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/tmp/bu-1/ray-token"}},
+		{"the user's mode", authAuto, "RAY_AUTH_MODE=disabled", false, map[string]string{}},
+		{"the user's token", authAuto, "RAY_AUTH_TOKEN=abc", false, map[string]string{}},
+		{"the user's file", authAuto, "RAY_AUTH_TOKEN_PATH=/home/u/token", false, map[string]string{}},
+		{"own", authOwn, "", false, map[string]string{}},
+		{"off", authOff, "RAY_AUTH_MODE=token", false, map[string]string{"RAY_AUTH_MODE": "disabled"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			node := testNode(t, 0)
+			node.TempDir, node.Environ = "/tmp/bu-1", append(node.Environ, tc.env)
+			got, err := Cluster{Auth: tc.auth}.Credentials(node, secret)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := framework.Credentials{Env: tc.want}
+			if tc.file {
+				want.Files = map[string][]byte{"ray-token": []byte(token)}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestRayLogs(t *testing.T) {
+	for _, tc := range []struct {
+		logs string
+		want framework.Keep
+		fine bool
+	}{
+		{"failure", framework.Keep{}, true},
+		{"end", framework.Keep{Always: true}, true},
+		{"60s", framework.Keep{Always: true, Every: time.Minute}, true},
+		{"10ms", framework.Keep{}, false},
+		{"-5s", framework.Keep{}, false},
+		{"always", framework.Keep{}, false},
+		{"60", framework.Keep{}, false},
+	} {
+		t.Run(tc.logs, func(t *testing.T) {
+			ray := New()
+			ray.Logs = tc.logs
+			if err := ray.Check(); (err == nil) != tc.fine || err != nil && !strings.HasPrefix(err.Error(), "cannot use --ray-logs="+tc.logs) {
+				t.Errorf("it says %v", err)
+			}
+			service, _, err := ray.Head(testNode(t, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.fine && service.Keep != tc.want {
+				t.Errorf("kept is %+v, want %+v", service.Keep, tc.want)
+			}
+		})
+	}
+}
+
+// Who is told of an open cluster did not ask for one.
+func TestRayOpen(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		asked, given string // the token that the GCS asks for, and what the head has
+		open         bool
+	}{
+		{"it asks for the token", "0123", "0123", false},
+		{"it is too old to ask", "", "0123", true},
+		{"nobody wants a token", "", "", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			fake := recordedGCS(t, "alive")
+			fake.token = tc.asked
+			address := fake.serve(t)
+			node := testNode(t, 0)
+			if tc.given != "" {
+				node.Environ = append(node.Environ, "RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN="+tc.given)
+			}
+			if open := (Cluster{}).Open(t.Context(), node, framework.Endpoint{Address: address}); (open != "") != tc.open {
+				t.Errorf("it says %q", open)
+			}
+		})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // looker looks at the Ray of one node, to see whether it is up.
@@ -85,6 +86,12 @@ func latestSession(tempDir string) (string, error) {
 		return "", fmt.Errorf("cannot read which session of Ray is the latest: %v", err)
 	}
 	return filepath.Base(target), nil
+}
+
+// pace is how often a node looks whether it is up: so that all of them together ask the GCS some thousand times a second
+// at most, and the gate does not wait for a look.
+func pace(nodes int) time.Duration {
+	return min(max(100*time.Millisecond, time.Duration(nodes)*time.Millisecond), 500*time.Millisecond)
 }
 
 // explained adds what Ray's own logs say to an error.

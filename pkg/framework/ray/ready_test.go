@@ -123,3 +123,13 @@ func TestRayReadyBeforeTheSession(t *testing.T) {
 	}
 	_ = listener.Close()
 }
+
+func TestPace(t *testing.T) {
+	for nodes, want := range map[int]time.Duration{
+		0: 100 * time.Millisecond, 2: 100 * time.Millisecond, 100: 100 * time.Millisecond, 256: 256 * time.Millisecond, 4096: 500 * time.Millisecond,
+	} {
+		if got := pace(nodes); got != want {
+			t.Errorf("of %d nodes it is %s, not %s", nodes, got, want)
+		}
+	}
+}

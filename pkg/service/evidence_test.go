@@ -1,0 +1,83 @@
+package service
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Logs of a service's own are kept when the run fails by this node, or when that is wanted:
+// at the end, or while it runs.
+func TestEvidence(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		keep    framework.Keep
+		failed  bool
+		running bool // it is kept before the end
+		ended   bool // and at the end
+	}{
+		{"nobody wants them", framework.Keep{}, false, false, false},
+		{"it fails", framework.Keep{}, true, false, true},
+		{"at the end", framework.Keep{Always: true}, false, false, true},
+		{"at the end of a run that fails", framework.Keep{Always: true}, true, false, true},
+		{"all the time", framework.Keep{Always: true, Every: 20 * time.Millisecond}, false, true, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			kept := make(chan struct{})
+			close(kept)
+			c := children(t)
+			c.life.Run = ctx
+			c.life.Background = func(task func(context.Context)) {
+				done := make(chan struct{})
+				kept = done
+				go func() { defer close(done); task(ctx) }()
+			}
+			c.Open(dir, 0, 1, "n0")
+			from := t.TempDir()
+			write := func(text string) {
+				t.Helper()
+				file, err := os.OpenFile(filepath.Join(from, "raylet.out"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = file.Close() }()
+				if _, err := file.WriteString(text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write("one\n")
+			for range 2 { // it starts again
+				c.Evident(&framework.Service{Name: "worker", Evidence: from, Keep: tc.keep})
+			}
+			at := filepath.Join(dir.Path(), signal.Logs, "worker-0000.d", "raylet.out")
+			if tc.running {
+				untilHolds(t, at, "one\n")
+			}
+			write("two\n")
+			if tc.running {
+				untilHolds(t, at, "one\ntwo\n")
+			}
+			cancel()
+			<-kept
+			c.KeepEvidence(tc.failed)
+			if !tc.ended {
+				if _, err := os.Stat(at); err == nil {
+					t.Error("they are kept")
+				}
+				return
+			}
+			untilHolds(t, at, "one\ntwo\n")
+		})
+	}
+}

@@ -1,0 +1,105 @@
+package service
+
+import (
+	"context"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// warm is a service's process that waits to be told its order.
+type warm struct {
+	child *process.Child
+	env   []string
+	order *os.File
+}
+
+// warmTime bounds how long a node that has better to do waits for a start ahead of its time.
+const warmTime = 5 * time.Second
+
+// Warm starts a service's process ahead of its time, where there is a service that can
+// use that, for Serve to go on with. What fails here is left to Serve, which tells.
+func (c *Children) Warm(ctx context.Context, service *framework.Service) {
+	if service == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, warmTime, health.ErrDeadline)
+	defer cancel()
+	w, err := c.warmUp(ctx, service)
+	if err != nil || w == nil {
+		c.cfg.Log.Debug("cannot start a service ahead of its time", zap.String("service", service.Name), zap.Error(err))
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.warm = w
+}
+
+// warmUp starts a service's process that waits; nil where there is no such way.
+func (c *Children) warmUp(ctx context.Context, service *framework.Service) (*warm, error) {
+	if service.Warm == nil {
+		return nil, nil
+	}
+	argv, err := Answered(ctx, func() ([]string, error) { return service.Warm(), nil })
+	if err != nil || argv == nil {
+		return nil, err
+	}
+	told, order, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	child, err := c.Start(ctx, process.Spec{Name: service.Name, Argv: argv, Env: service.Env, Stdin: told})
+	_ = told.Close()
+	if err != nil {
+		_ = order.Close()
+		return nil, err
+	}
+	return &warm{child: child, env: service.Env, order: order}, nil
+}
+
+// begin starts a service's process, or goes on with the one that was started ahead of
+// its time.
+func (c *Children) begin(ctx context.Context, service *framework.Service) (*process.Child, error) {
+	c.mu.Lock()
+	w := c.warm
+	c.warm = nil
+	c.mu.Unlock()
+	if w != nil && (Ended(w.child) || !sameEnv(w.env, service.Env)) {
+		c.discard(w)
+		w = nil
+	}
+	if w == nil {
+		var err error
+		if w, err = c.warmUp(ctx, service); err != nil {
+			return nil, err
+		}
+	}
+	if w == nil {
+		return c.Start(ctx, process.Spec{Name: service.Name, Argv: service.Argv, Env: service.Env})
+	}
+	defer func() { _ = w.order.Close() }()
+	_, err := w.order.Write(append(slices.Clip(service.Order), '\n'))
+	if err != nil && !Ended(w.child) { // else its exit tells more
+		return nil, err
+	}
+	return w.child, nil
+}
+
+// discard ends a process that nothing came of.
+func (c *Children) discard(w *warm) {
+	_ = w.order.Close()
+	w.child.Stop(c.life.Hurry, 0, syscall.SIGKILL)
+	c.Disown(w.child)
+}
+
+// sameEnv tells whether two environments hold the same, in whatever order.
+func sameEnv(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}

@@ -1,0 +1,72 @@
+package service
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// A service goes on with the process that was started ahead of its time, unless that
+// is of no use any more.
+func TestWarm(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		warm string // the command that waits for its order; empty: none
+		env  string // what it is told besides, ahead of its time
+		want string // who does the work
+	}{
+		{"it waits", "read order; echo $$ >ahead", "", "ahead"},
+		{"it was told something else", "read order || exit; echo $$ >ahead", "X=1", "begun"},
+		{"it has ended", "[ -e begun ] || exit 3; read order; echo $$ >ahead", "", "begun"},
+		{"there is no such way", "", "", "argv"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			c, at := children(t), t.TempDir()
+			dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.cfg.Logged = func(error) {}
+			c.life.Background = func(task func(context.Context)) { go task(t.Context()) }
+			c.Open(dir, 0, 1, "n0")
+			begin := func(command string) []string {
+				return Shell("cd " + at + "; " + command + "; exec sleep 1000")
+			}
+			service := &framework.Service{Name: "worker", Argv: begin("echo $$ >argv"), Env: os.Environ(), Order: []byte(`{"go": "on"}`)}
+			if tc.warm != "" {
+				service.Warm = func() []string { return begin(tc.warm) }
+			}
+			ahead := *service
+			if tc.env != "" {
+				ahead.Env = append(os.Environ(), tc.env)
+			}
+			c.Warm(t.Context(), &ahead)
+			if tc.want == "begun" && service.Warm != nil {
+				service.Warm = func() []string { return begin("read order; echo $order >begun") }
+			}
+			if w := c.warm; w != nil && tc.env == "" && tc.want == "begun" {
+				<-w.child.Ended()
+			}
+			if err := c.Serve(t.Context(), service, health.ServiceDied, time.Minute, func(f *health.Failure) {}); err != nil {
+				t.Fatal(err)
+			}
+			untilThere(t, filepath.Join(at, tc.want))
+			for _, other := range []string{"ahead", "begun", "argv"} {
+				if _, err := os.Stat(filepath.Join(at, other)); other != tc.want && err == nil {
+					t.Errorf("the work is done by %s, too", other)
+				}
+			}
+			if c.Count() != 1 {
+				t.Errorf("there are %d children", c.Count())
+			}
+			c.Stop(0, func(string) bool { return true })
+		})
+	}
+}

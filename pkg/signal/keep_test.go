@@ -1,0 +1,242 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// aRound changes the files and has what is new kept.
+type aRound struct {
+	do     func(t *testing.T, dir string)
+	limits KeepLimits
+}
+
+var all = KeepLimits{Tail: 1 << 20, Total: 1 << 20}
+
+func TestKeeper(t *testing.T) {
+	half := strings.Repeat("x", keepLeast/2)
+	for _, tc := range []struct {
+		name   string
+		rounds []aRound
+		want   map[string]string
+	}{
+		{"all of it, and no more twice", []aRound{
+			{appends("a.log", "one\n", "b.log", "1\n", "empty.log", ""), all}, {appends("a.log", "two\n"), all}, {nothing, all},
+		}, map[string]string{"a.log": "one\ntwo\n", "b.log": "1\n"}},
+		{"directories below", []aRound{{appends("events/raylet.log", "one\n", "serve/x/y.log", "1\n", "a/b/c/d/e.log", "far\n"), all}},
+			map[string]string{"events.raylet.log": "one\n", "serve.x.y.log": "1\n"}},
+		{"no links, no sockets", []aRound{{func(t *testing.T, dir string) {
+			appends("a.log", "one\n")(t, dir)
+			must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link.log")))
+			must(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+		}, all}}, map[string]string{"a.log": "one\n"}},
+		{"the end of what is new", []aRound{
+			{appends("a.log", "one\n"), all}, {appends("a.log", "0123456789"), KeepLimits{Tail: 4, Total: 100}},
+		}, map[string]string{"a.log": "one\n[bringupd: 6 bytes left out]\n6789"}},
+		{"so many bytes a round", []aRound{{appends("a.log", half+half+half, "b.log", "short"), KeepLimits{Tail: 1 << 20, Total: 10}}},
+			map[string]string{"a.log": "xxxxxxxxxx"}},
+		{"the rest in the next", []aRound{
+			{appends("a.log", half+half+half), KeepLimits{Tail: 1 << 20, Total: keepLeast}}, {nothing, KeepLimits{Tail: 1 << 20, Total: keepLeast}},
+		}, map[string]string{"a.log": half + half + half}},
+		{"in the last round the end", []aRound{
+			{appends("a.log", "one\n"+half+half+"the end\n"), KeepLimits{Tail: 1 << 20, Total: 8, Last: true}},
+		}, map[string]string{"a.log": fmt.Sprintf("[bringupd: %d bytes left out]\nthe end\n", 4+2*len(half))}},
+		{"rotated", []aRound{
+			{appends("a.out", "one\n"), all},
+			{func(t *testing.T, dir string) {
+				appends("a.out", "two\n")(t, dir)
+				must(t, os.Rename(filepath.Join(dir, "a.out"), filepath.Join(dir, "a.out.1")))
+				appends("a.out", "three\n")(t, dir)
+			}, all},
+			{appends("a.out.1", "late\n", "a.out", "four\n"), all},
+		}, map[string]string{"a.out": "one\ntwo\nthree\nlate\nfour\n"}},
+		{"begun anew", []aRound{
+			{appends("a.log", "one\n"), all},
+			{func(t *testing.T, dir string) {
+				must(t, os.WriteFile(filepath.Join(dir, "a.log"), []byte("2\n"), 0o600))
+			}, all},
+		}, map[string]string{"a.log": "one\n2\n"}},
+		{"removed", []aRound{
+			{appends("a.log", "one\n"), all},
+			{func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "a.log"))) }, all},
+		}, map[string]string{"a.log": "one\n"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d, from := emptyDir(t, Access{}), t.TempDir()
+			keeper := d.Keeper(from, "x.d")
+			for i, round := range tc.rounds {
+				round.do(t, from)
+				if err := keeper.Round(t.Context(), round.limits); err != nil {
+					t.Errorf("round %d: %v", i, err)
+				}
+			}
+			if diff := cmp.Diff(tc.want, contents(t, filepath.Join(d.path, Logs, "x.d"))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// A share that takes nothing for a while costs a log that was not too long nothing.
+func TestKeeperOfAFullShare(t *testing.T) {
+	share := &full{Share: plain}
+	d, from := emptyDir(t, Access{Share: share}), t.TempDir()
+	keeper := d.Keeper(from, "x.d")
+	appends("a.log", "one\n")(t, from)
+	share.is.Store(true)
+	for range 2 {
+		if err := keeper.Round(t.Context(), all); !errors.Is(err, syscall.EDQUOT) {
+			t.Fatalf("on a full share: %v", err)
+		}
+		appends("a.log", "two\n")(t, from)
+	}
+	share.is.Store(false)
+	if err := keeper.Round(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"a.log": "one\ntwo\ntwo\n"}, contents(t, filepath.Join(d.path, Logs, "x.d"))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A share that hangs holds up one round, and none that comes after it begins another.
+func TestKeeperOfAShareThatHangs(t *testing.T) {
+	share := &full{Share: plain, hang: make(chan struct{})}
+	d, from := emptyDir(t, Access{Share: share}), t.TempDir()
+	keeper := d.Keeper(from, "x.d")
+	appends("a.log", "one\n")(t, from)
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if err := keeper.Round(ctx, all); err == nil {
+			t.Error("a round came back without an error")
+		}
+		cancel()
+	}
+	close(share.hang)
+	if err := keeper.Round(t.Context(), all); err != nil {
+		t.Error(err)
+	}
+	if calls := share.calls.Load(); calls != 1 {
+		t.Errorf("the share was asked %d times", calls)
+	}
+}
+
+func TestKeeperErrors(t *testing.T) {
+	from := t.TempDir()
+	appends("a.log", "one\n")(t, from)
+	for _, tc := range []struct {
+		name string
+		from string
+		logs string // what is there in place of the directory; empty: nothing
+		want error
+	}{
+		{"never made", filepath.Join(from, "missing"), "", nil},
+		{"there is no place for it", from, "", fs.ErrNotExist},
+		{"something is there", from, "logs/x.d", fs.ErrExist},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := &Dir{path: t.TempDir(), via: Access{}.ready()}
+			if tc.logs != "" {
+				must(t, os.MkdirAll(filepath.Join(d.path, tc.logs), 0o700))
+			}
+			if err := d.Keeper(tc.from, "x.d").Round(t.Context(), all); !errors.Is(err, tc.want) {
+				t.Errorf("got %v, want %v", err, tc.want)
+			}
+		})
+	}
+	// One that can't be read keeps no other from being kept.
+	d, locked := emptyDir(t, Access{}), filepath.Join(from, "0.log")
+	must(t, os.WriteFile(locked, []byte("x"), 0o600))
+	keeper := d.Keeper(from, "x.d")
+	keeper.open = func(path string) (*os.File, error) {
+		if path == locked {
+			return nil, fs.ErrPermission
+		}
+		return openLog(path)
+	}
+	err := keeper.Round(t.Context(), all)
+	if got := contents(t, filepath.Join(d.path, Logs, "x.d")); !errors.Is(err, fs.ErrPermission) || got["a.log"] != "one\n" {
+		t.Errorf("kept %v: %v", got, err)
+	}
+	// What is enough for a share is not added to, but at the end.
+	keeper.bytes = keepBytes
+	appends("a.log", "two\n")(t, from)
+	if err := keeper.Round(t.Context(), all); err == nil || !strings.Contains(err.Error(), "cannot copy more") {
+		t.Errorf("after %d bytes: %v", int64(keepBytes), err)
+	}
+	last := all
+	last.Last = true
+	if _ = keeper.Round(t.Context(), last); contents(t, filepath.Join(d.path, Logs, "x.d"))["a.log"] != "one\ntwo\n" {
+		t.Error("the end was not kept")
+	}
+}
+
+// full is a share that takes nothing while it is full, and hangs until it is let go.
+type full struct {
+	Share
+	is    atomic.Bool
+	hang  chan struct{}
+	calls atomic.Int32
+}
+
+func (f *full) Extend(path string) (io.WriteCloser, error) {
+	f.calls.Add(1)
+	if f.hang != nil {
+		<-f.hang
+	}
+	if f.is.Load() {
+		return nil, syscall.EDQUOT
+	}
+	return f.Share.Extend(path)
+}
+
+// emptyDir is a run directory in which nothing is but the place for logs.
+func emptyDir(t *testing.T, access Access) *Dir {
+	t.Helper()
+	d := &Dir{path: t.TempDir(), via: access.ready()}
+	must(t, os.Mkdir(filepath.Join(d.path, Logs), 0o700))
+	return d
+}
+
+func nothing(*testing.T, string) {}
+
+// appends returns what appends texts to files.
+func appends(pairs ...string) func(*testing.T, string) {
+	return func(t *testing.T, dir string) {
+		t.Helper()
+		for i := 0; i < len(pairs); i += 2 {
+			path := filepath.Join(dir, pairs[i])
+			must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+			file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+			must(t, err)
+			_, err = fmt.Fprint(file, pairs[i+1])
+			must(t, errors.Join(err, file.Close()))
+		}
+	}
+}
+
+// contents are those of the files in a directory, by name.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	found := make(map[string]string)
+	for _, entry := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+		must(t, err)
+		found[entry.Name()] = string(text)
+	}
+	return found
+}
