@@ -61,6 +61,7 @@ have_testbed() {
     go run ./test/cmd/testbed -install || { lack "the tests on a real Slurm need Debian's slurm-wlm, munge, sshfs, openssh-server and MooseFS"; return 1; }
 }
 
+
 # have_stacks installs what reads stacks: gdb, and a pinned py-spy.
 PYSPY_HOME="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test/py-spy-0.4.3"
 export BRINGUPD_TEST_PYSPY="$PYSPY_HOME/bin"

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/framework/dask"
 	"github.com/bringupd/bringupd/pkg/framework/ray"
 	"github.com/bringupd/bringupd/pkg/health"
 )
@@ -14,6 +15,7 @@ func frameworks() []framework.Choice {
 	return []framework.Choice{
 		&framework.None{},
 		ray.New(),
+		dask.New(),
 	}
 }
 

@@ -123,7 +123,7 @@ func TestFlagsInPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range append(pages, "../../README.md", "../../docs/deaths.md", "../../docs/doctor.md") {
+	for _, page := range append(pages, "../../README.md", "../../docs/dask.md", "../../docs/deaths.md", "../../docs/doctor.md") {
 		for _, match := range regexp.MustCompile(`(?:^|[^-\w])--([a-z][-a-z0-9]*)`).FindAllStringSubmatch(contents(t, page), -1) {
 			if !slices.Contains(known, match[1]) {
 				t.Errorf("%s names --%s, which nobody has", page, match[1])

@@ -24,7 +24,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"flags before the subcommand", []string{"--verbose", "local"}, []string{`cannot take "local" there: a subcommand comes first`}},
 		{"nothing behind the dashes", []string{"local", "--"}, []string{"cannot run an empty driver"}},
 		{"unknown role", append([]string{"--role=haed"}, rank0...), []string{"cannot use --role=haed: give one of auto, head, worker, sandbox; the nearest is head"}},
-		{"unknown framework", []string{"--framework=rya"}, []string{"cannot use --framework=rya: give one of none, ray; the nearest is ray"}},
+		{"unknown framework", []string{"--framework=rya"}, []string{"cannot use --framework=rya: give one of none, ray, dask; the nearest is ray"}},
 		{"unknown policy", []string{"--on-failure=retry"}, []string{"cannot use --on-failure=retry: give one of exit, requeue"}},
 		{"requeues of a job that exits", append([]string{"--max-requeues=2"}, rank0...), []string{"cannot use --max-requeues with --on-failure=exit"}},
 		{"requeues without end", []string{"--max-requeues=-1"}, []string{"cannot use --max-requeues=-1: give a whole number of 0 to"}},
@@ -96,7 +96,7 @@ func TestRefusesVariables(t *testing.T) {
 		{"duration without a unit", "BRINGUPD_PEER_TIMEOUT=10", "cannot use BRINGUPD_PEER_TIMEOUT=10: it has no unit"},
 		{"no number", "BRINGUPD_RAY_PORT=none", "cannot use BRINGUPD_RAY_PORT=none: give a whole number"},
 		{"switch", "BRINGUPD_VERBOSE=loud", "cannot use BRINGUPD_VERBOSE=loud: give true or false"},
-		{"framework", "BRINGUPD_FRAMEWORK=rya", "cannot use BRINGUPD_FRAMEWORK=rya: give one of none, ray; the nearest is ray"},
+		{"framework", "BRINGUPD_FRAMEWORK=rya", "cannot use BRINGUPD_FRAMEWORK=rya: give one of none, ray, dask; the nearest is ray"},
 		{"probe", "BRINGUPD_HEAD_READY=80", "cannot use BRINGUPD_HEAD_READY=80: cannot read probe"},
 		{"file", "BRINGUPD_CONFIG=/nowhere.yaml", "cannot read the configuration: open /nowhere.yaml: no such file"},
 	} {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/logs"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
 )
@@ -101,10 +103,41 @@ func (w *whichRun) openNode(ctx context.Context, args []string, refuseEnded bool
 	return who, run, err
 }
 
+// openFile opens the run that is meant by the arguments of a subcommand that takes a
+// node, a file of it, and a run. What stands behind a node means a run where there is
+// one, and otherwise a file, which has no slash.
+func (w *whichRun) openFile(ctx context.Context, args []string) (node, file string, run openRun, err error) {
+	isFile := len(args) == 3
+	if len(args) == 2 && !strings.Contains(args[1], "/") {
+		_, err := w.find(ctx, args[1:])
+		isFile = err != nil
+	}
+	if !isFile {
+		node, run, err = w.openNode(ctx, args, false)
+		return node, "", run, err
+	}
+	run, err = w.open(ctx, args[2:], false)
+	return args[0], args[1], run, err
+}
+
 // isNode tells whether an argument can't mean a run.
 func isNode(arg string) bool {
 	_, err := strconv.Atoi(arg)
-	return err == nil || arg == "driver" || arg == "head" || arg == everyRank || strings.HasPrefix(arg, oneRank)
+	return err == nil || logs.IsWord(arg)
+}
+
+// node returns the rank and the host of a node that is named by either; the host
+// is empty where it has not joined.
+func (run openRun) node(ctx context.Context, name string) (int, string, error) {
+	hosts, err := run.Reader().Hosts(ctx, run.job.Size)
+	if err != nil {
+		return 0, "", err
+	}
+	rank, err := roles.RankNamed(name, run.job.Size, func(rank int) string { return hosts[rank] })
+	if err != nil {
+		return 0, "", usage("cannot use run %s: %v", run.Name(), err)
+	}
+	return rank, hosts[rank], nil
 }
 
 // stopTimeout bounds what is asked of the share at once, on behalf of somebody

@@ -53,18 +53,46 @@ func wantSaid(t *testing.T, python string, programs, want []string) {
 		flags = append(flags, copyFile(t, program, dir))
 	}
 	b := submitFile(t, dir, flags...)
-	within(t, worldEnd, func() string { return missing(filepath.Join(logs, b.id+".0", signal.NameResult)) })
-	result := resultOf(t, b, logs)
-	out, err := os.ReadFile(b.out)
-	must(t, err)
+	result, out := saidBy(t, b, logs)
 	// Libraries say more.
-	said := slices.DeleteFunc(strings.Split(string(out), "\n"), func(line string) bool { return !strings.Contains(line, "rank ") })
+	said := slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool { return !strings.Contains(line, "rank ") })
 	slices.Sort(said)
 	want = slices.Sorted(slices.Values(want))
 	if result.Code != 0 || !slices.Equal(said, want) {
 		errors, _ := os.ReadFile(filepath.Join(dir, "err"))
 		t.Errorf("the job ended with %d: %s; it said %q, want %q\n%s", result.Code, result.Why, out, want, errors)
 	}
+}
+
+// A cluster of Dask's over nodes that have addresses of their own: the gate opens, and the
+// driver's functions run on each.
+func TestDaskFindsItsNodes(t *testing.T) {
+	python := installed(t, "DASK")
+	dir := place(t)
+	must(t, os.MkdirAll(dir, 0o755))
+	logs := filepath.Join(dir, "logs")
+	t.Setenv("LOG_DIR", logs)
+	t.Setenv("PATH", strings.Join([]string{bed.Bin(), filepath.Dir(python), os.Getenv("PATH")}, ":"))
+	script, driver := copyFile(t, "../../deploy/slurm/dask.sbatch", dir), copyFile(t, "../../examples/dask_hosts.py", dir)
+	b := submitFile(t, dir, "--nodes=2", "--nodelist=n[0-1]", script, "python", driver)
+	result, out := saidBy(t, b, logs)
+	run := b.id + ".0"
+	want := run + "-0 on n0\n" + run + "-1 on n1\nthe sum of the squares is 328350\n"
+	if result.Code != 0 || out != want {
+		errors, _ := os.ReadFile(filepath.Join(dir, "err"))
+		t.Errorf("the job ended with %d: %s; it said %q, want %q\n%s", result.Code, result.Why, out, want, errors)
+	}
+}
+
+// saidBy waits for the end of a job, and returns how it ended and what its driver or ranks
+// have said.
+func saidBy(t *testing.T, b *batchJob, logs string) (signal.Result, string) {
+	t.Helper()
+	within(t, worldEnd, func() string { return missing(filepath.Join(logs, b.id+".0", signal.NameResult)) })
+	result := resultOf(t, b, logs)
+	out, err := os.ReadFile(b.out)
+	must(t, err)
+	return result, string(out)
 }
 
 // worldEnd bounds a world of Python's on this machine's few cores.

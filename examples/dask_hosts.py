@@ -1,0 +1,11 @@
+"""A Dask driver: runs a function on every worker and prints the workers' names and hosts, then computes."""
+
+import socket
+
+from dask.distributed import Client
+
+with Client() as client:  # finds the scheduler, and its certificate, by what bringupd sets
+    hosts = client.run(socket.gethostname)
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    print("\n".join(sorted(f"{workers[at]['name']} on {host}" for at, host in hosts.items())))
+    print("the sum of the squares is", sum(client.gather(client.map(lambda n: n * n, range(100)))))

@@ -1,0 +1,163 @@
+package dask
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+)
+
+// schedulerAddress is the variable by which Client() finds the scheduler.
+const schedulerAddress = "DASK_SCHEDULER_ADDRESS"
+
+// hidden is where the pages of a scheduler or a worker are: no certificate guards
+// them.
+const hidden = "--dashboard-address=127.0.0.1:0"
+
+// pairs are the switches of dask scheduler and dask worker of which the user's one
+// replaces ours.
+var pairs = [][2]string{{"--dashboard", "--no-dashboard"}, {"--nanny", "--no-nanny"}}
+
+// switches are the flags of both that take no value; all others do.
+var switches = []string{
+	"--dashboard", "--no-dashboard", "--nanny", "--no-nanny", "--show", "--no-show", "--jupyter", "--no-jupyter",
+	"--lifetime-restart", "--no-lifetime-restart", "--version", "--help", "-h",
+}
+
+// ownFlags are the daemon's own, with what to give instead.
+var ownFlags = map[string]string{
+	"--host":            "give --interface to bringupd",
+	"--interface":       "give --interface to bringupd",
+	"--port":            "give --dask-port",
+	"--protocol":        "give --dask-tls",
+	"--tls-ca-file":     "each run has a certificate of its own; give --dask-tls=off to have none",
+	"--tls-cert":        "each run has a certificate of its own; give --dask-tls=off to have none",
+	"--tls-key":         "each run has a certificate of its own; give --dask-tls=off to have none",
+	"--jupyter":         "who reaches its pages could run code, and no certificate guards them",
+	"--scheduler-file":  "workers and the driver are told the scheduler's address",
+	"--name":            "workers are counted by the names that bringupd gives them",
+	"--listen-address":  "give --interface to bringupd",
+	"--contact-address": "give --interface to bringupd",
+	"--version":         "run dask --version yourself",
+	"--help":            "run dask worker --help yourself",
+	"-h":                "run dask worker --help yourself",
+}
+
+// schedulerArgv returns the command line of the scheduler.
+func (d Cluster) schedulerArgv(node framework.Node, port int) ([]string, error) {
+	extra, err := parse("dask scheduler", d.SchedulerArgs)
+	if err != nil {
+		return nil, err
+	}
+	return append([]string{d.program(), "scheduler"}, merged(framework.Arguments{
+		"--host=" + node.Address, "--port=" + strconv.Itoa(port), "--protocol=" + d.scheme(), "--no-dashboard", hidden,
+	}, extra)...), nil
+}
+
+// workerArgv returns the command line of a node's worker, or of the nanny of its
+// workers, and those that the scheduler should count then.
+func (d Cluster) workerArgv(node framework.Node, scheduler string) ([]string, []worker, error) {
+	extra, err := parse("dask worker", d.WorkerArgs)
+	if err != nil {
+		return nil, nil, err
+	}
+	n, err := d.workersPerNode()
+	if err != nil {
+		return nil, nil, err
+	}
+	nanny := "--no-nanny"
+	if n > 1 {
+		nanny = "--nanny" // Dask starts several by nannies only
+	}
+	name := framework.NodeName(node.Attempt, node.LaunchRank)
+	flags := framework.Arguments{
+		"--name=" + name, "--host=" + node.Address, nanny, "--local-directory=" + filepath.Join(node.TempDir, "dask"), "--no-dashboard", hidden,
+	}
+	// Both are each worker's, and the node's are shared out.
+	if node.CPUs > 0 {
+		flags = append(flags, "--nthreads="+strconv.Itoa(max(1, node.CPUs/n)))
+	}
+	if node.GPUs >= n {
+		flags = append(flags, "--resources=GPU="+strconv.Itoa(node.GPUs/n))
+	}
+	flags = merged(flags, extra)
+	wanted := make([]worker, n)
+	for i, name := range workerNames(name, n) {
+		wanted[i] = wants(name, flags)
+	}
+	return append([]string{d.program(), "worker", scheduler}, flags...), wanted, nil
+}
+
+// workersPerNode is how many workers the user's arguments have each node start.
+func (d Cluster) workersPerNode() (int, error) {
+	extra, err := parse("dask worker", d.WorkerArgs)
+	if err != nil {
+		return 0, err
+	}
+	given, ok := extra.Value("--nworkers")
+	if !ok {
+		return 1, nil
+	}
+	n, err := strconv.Atoi(given)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("cannot pass --nworkers=%s to dask worker: its workers are counted, and a number from 1 on is accepted", given)
+	}
+	return n, nil
+}
+
+// workerNames are the names that Dask makes of one for n workers.
+func workerNames(name string, n int) []string {
+	if n == 1 {
+		return []string{name}
+	}
+	names := make([]string, n)
+	for i := range names {
+		names[i] = name + "-" + strconv.Itoa(i)
+	}
+	return names
+}
+
+func parse(program string, args []string) (framework.Arguments, error) {
+	flags, err := framework.ParseArguments(program, args, switches, "--preload=MODULE")
+	if err == nil {
+		err = flags.Refuse(program, ownFlags)
+	}
+	return flags, err
+}
+
+// merged are our flags, without those that the user's replace, and the user's.
+func merged(ours, extra framework.Arguments) framework.Arguments {
+	replaced := func(flag string) bool {
+		name := framework.FlagName(flag)
+		return extra.Has(name) || slices.ContainsFunc(pairs, func(pair [2]string) bool {
+			return slices.Contains(pair[:], name) && (extra.Has(pair[0]) || extra.Has(pair[1]))
+		})
+	}
+	return append(slices.DeleteFunc(ours, replaced), extra...)
+}
+
+// settings are given to Dask's programs unless the user sets them.
+func (d Cluster) settings(argv []string) map[string]string {
+	// What a task prints is in the log also where its worker is killed.
+	set := map[string]string{"PYTHONUNBUFFERED": "1"}
+	if d.guarded() {
+		// Whatever else would be listened on or connected to without TLS is refused.
+		set["DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"] = "True"
+	}
+	if slices.Contains(argv, hidden) && slices.Contains(argv, "--no-dashboard") {
+		// Dask listens for HTTP all the same, and other users of the node may read
+		// its pages, which show code and logs: there are none.
+		set["DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES"] = "[]"
+		set["DASK_DISTRIBUTED__WORKER__HTTP__ROUTES"] = "[]"
+	}
+	return set
+}
+
+func (d Cluster) scheme() string {
+	if d.guarded() {
+		return "tls"
+	}
+	return "tcp"
+}

@@ -1,0 +1,189 @@
+package dask
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+)
+
+// recorded is what the scheduler of distributed 2026.8.0 has answered: "greeting",
+// or an operation's name. It had two nodes with two workers each, of a thread and a
+// GPU, and knows no operation "none".
+func recorded(t testing.TB, what string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", "dask-2026.8.0-"+what+".bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// scheduler answers as the recorded one did, with TLS by a certificate, and returns
+// its address and the directory that the certificate is in.
+func scheduler(t *testing.T, guarded bool, answers map[string][]byte) (address, dir string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	address, dir = "tcp://"+listener.Addr().String(), t.TempDir()
+	if guarded {
+		text, err := certificate([]byte("one"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, certificateFile), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		config, err := tlsConfig(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, config.RootCAs
+		listener, address = tls.NewListener(listener, config), "tls://"+listener.Addr().String()
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = conn.Close() }()
+				_, _ = conn.Write(recorded(t, "greeting"))
+				if greeting, err := receive(conn); err != nil || greeting.(map[string]any)["pickle-protocol"] != int64(5) {
+					t.Errorf("it is greeted by %v: %v", greeting, err)
+				}
+				asked, err := receive(conn)
+				if err != nil {
+					t.Errorf("it is asked nothing: %v", err)
+					return
+				}
+				_, _ = conn.Write(answers[asked.(map[string]any)["op"].(string)])
+			}()
+		}
+	}()
+	return address, dir
+}
+
+func TestDaskReadyAndFleet(t *testing.T) {
+	well := map[string][]byte{"identity": recorded(t, "identity"), "ncores": recorded(t, "ncores")}
+	nobody := framed([]byte("\x80"))
+	members := []framework.Member{{Rank: 0, Host: "n0"}, {Rank: 1, Host: "n1"}}
+	for _, tc := range []struct {
+		name    string
+		answers map[string][]byte
+		dask    Cluster
+		node    func(*framework.Node)
+		members []framework.Member
+		// What the errors say, empty where there are none.
+		head, worker, fleet string
+	}{
+		{name: "all are counted", answers: well},
+		{name: "without TLS", answers: well, dask: Cluster{TLS: tlsOff}},
+		{name: "a thread too few", answers: well, node: func(n *framework.Node) { n.CPUs = 4 }, worker: "the worker job.0-1-0 has nthreads 1, wanted 2"},
+		{name: "a GPU too few", answers: well, node: func(n *framework.Node) { n.GPUs = 4 }, worker: "the worker job.0-1-0 has GPU 1, wanted 2"},
+		{
+			name: "another run's", answers: well, node: func(n *framework.Node) { n.Attempt = "job.1" },
+			worker: "the worker job.1-1-0 is not among the scheduler's workers", fleet: "job.0-0-0 (tls://127.0.0.1:",
+		},
+		{name: "one is missing", answers: well, members: append(members[:2:2], framework.Member{Rank: 2, Host: "n2"}), fleet: "rank 2 (n2): its worker job.0-2-0 is not among"},
+		{name: "one is too many", answers: well, members: members[:1], fleet: "is none of this job's workers"},
+		{name: "nobody works on a dedicated head", answers: well, dask: Cluster{DedicatedHead: true}, fleet: "job.0-0-0 (tls://"},
+		{
+			name: "nobody yet", answers: map[string][]byte{"identity": framed([]byte("\x82\xa4type\xa9Scheduler\xa7workers\x80")), "ncores": nobody},
+			worker: "counts no worker of 127.0.0.1 yet", fleet: "rank 0 (n0): its worker job.0-0-0",
+		},
+		{
+			name: "no scheduler", answers: map[string][]byte{"identity": recorded(t, "none"), "ncores": recorded(t, "none")},
+			head: "cannot understand", worker: "counts no worker", fleet: "cannot understand",
+		},
+		{name: "no answer", answers: map[string][]byte{"identity": {1}, "ncores": {}}, head: "cannot ask", worker: "cannot ask", fleet: "cannot ask"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			address, dir := scheduler(t, tc.dask.guarded(), tc.answers)
+			dask := tc.dask
+			dask.WorkerArgs = []string{"--nworkers=2"}
+			node := func(rank int) framework.Node {
+				n := testNode(rank)
+				n.CPUs, n.GPUs = 2, 2
+				n.Environ = append(n.Environ, authorityVariable+"="+filepath.Join(dir, certificateFile))
+				if tc.node != nil {
+					tc.node(&n)
+				}
+				return n
+			}
+			endpoint := framework.Endpoint{Address: address}
+			worker, err := dask.Worker(node(1), endpoint)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = identity(ctx, address, node(0))
+			says(t, "the head", err, tc.head)
+			says(t, "the worker", worker.Ready(ctx), tc.worker)
+			if tc.members == nil {
+				tc.members = members
+			}
+			says(t, "the fleet", dask.Fleet(ctx, node(0), endpoint, tc.members), tc.fleet)
+		})
+	}
+}
+
+func says(t *testing.T, what string, err error, want string) {
+	t.Helper()
+	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		t.Errorf("%s: %v; wanted %q", what, err, want)
+	}
+}
+
+func TestDaskReceive(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		message string
+	}{
+		{"nothing", ""},
+		{"cut short", string(recorded(t, "identity")[:1000])},
+		{"too long", "\xff\xff\xff\xff\xff\xff\xff\x7f"},
+		{"no frames", "\x08\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"},
+		{"more frames than there are", "\x08\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff"},
+		{"HTTP", "HTTP/1.1 400 Bad Request\r\n\r\n"},
+		{"no MessagePack", string(framed([]byte{0xc1}))},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if value, err := receive(strings.NewReader(tc.message)); err == nil {
+				t.Errorf("it is read as %v", value)
+			}
+		})
+	}
+}
+
+// FuzzDaskReplies reads whatever a scheduler may answer.
+func FuzzDaskReplies(f *testing.F) {
+	for _, what := range []string{"greeting", "identity", "ncores", "none"} {
+		f.Add(recorded(f, what))
+	}
+	f.Fuzz(func(t *testing.T, message []byte) {
+		value, err := receive(bytes.NewReader(message))
+		if err != nil {
+			return
+		}
+		workers, err := workersOf(value)
+		if err != nil {
+			return
+		}
+		if err := compareFleet("job.0", []framework.Member{{Rank: 0, Host: "n0"}}, 1, workers); err == nil && len(workers) != 1 {
+			t.Errorf("%+v are taken for one worker", workers)
+		}
+	})
+}

@@ -1,0 +1,227 @@
+// Package dask runs a Dask cluster: the command lines of its scheduler and workers,
+// the certificate of a run, and what the scheduler says of its workers.
+package dask
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// mostStarts bounds the starts of a scheduler or a worker.
+const mostStarts = 3
+
+// The words of --dask-tls.
+const (
+	tlsAuto = "auto"
+	tlsOff  = "off"
+)
+
+// Cluster runs a Dask cluster: its scheduler on rank 0, and a worker on every rank.
+type Cluster struct {
+	Program       string   // the dask command; empty: dask
+	Port          int      // of the scheduler; 0: one that is free
+	TLS           string   // who is let in: auto, who has the certificate of this run, or off, anybody; empty: auto
+	DedicatedHead bool     // the head's node has no worker
+	SchedulerArgs []string // more arguments for dask scheduler
+	WorkerArgs    []string // the same for dask worker
+}
+
+var (
+	_ framework.Framework = Cluster{}
+	_ framework.Counter   = Cluster{}
+	_ framework.Special   = Cluster{}
+	_ framework.Guarded   = Cluster{}
+	_ framework.Choice    = (*Cluster)(nil)
+)
+
+// New returns a Dask that is to be told what it is by its flags.
+func New() *Cluster { return &Cluster{Program: "dask", Port: 8786, TLS: tlsAuto} }
+
+// Traits are about Dask's program and port. Its workers are told no ranks, and its
+// logs are its output.
+func (d Cluster) Traits() framework.Traits {
+	return framework.Traits{
+		Unranked: true, VersionCommand: []string{d.program(), "--version"}, Version: framework.VersionAfter("dask, version "),
+		Program: "--dask", FreePort: "with --framework=dask --dask-port=0 takes one that is free",
+	}
+}
+
+// Flags are Dask's program, the scheduler's port, who is let in, and arguments of
+// the user's own.
+func (d *Cluster) Flags() []framework.Flag {
+	return []framework.Flag{
+		{Name: "dask", Shape: "PROGRAM", Value: &d.Program, Usage: "the dask program"},
+		{Name: "dask-port", Value: &d.Port, Most: math.MaxUint16, Usage: "the scheduler's port; 0 takes one that is free"},
+		{Name: "dask-tls", Value: &d.TLS, Words: []string{tlsAuto, tlsOff}, Usage: "who is let in: auto (who has the certificate of this run) or off (anybody who reaches a port)"},
+		{Name: "dask-scheduler-args", Shape: "ARG", Value: &d.SchedulerArgs, Usage: "one more argument of dask scheduler (repeat for more)"},
+		{Name: "dask-worker-args", Shape: "ARG", Value: &d.WorkerArgs, Usage: "one more argument of dask worker (repeat for more)"},
+	}
+}
+
+// Framework returns the cluster as it is told by now.
+func (d *Cluster) Framework(dedicatedHead bool) framework.Framework {
+	chosen := *d
+	chosen.DedicatedHead = dedicatedHead
+	return chosen
+}
+
+// Name returns "dask".
+func (Cluster) Name() string { return "dask" }
+
+// Serves returns true: the head runs a scheduler, and the others workers.
+func (Cluster) Serves() bool { return true }
+
+func (d Cluster) program() string { return cmp.Or(d.Program, "dask") }
+
+func (d Cluster) guarded() bool { return d.TLS != tlsOff }
+
+// Head returns the scheduler, and where workers and the driver find it.
+func (d Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoint, error) {
+	free, err := framework.FreePorts(1)
+	if err != nil {
+		return nil, framework.Endpoint{}, err
+	}
+	port := cmp.Or(d.Port, free[0])
+	argv, err := d.schedulerArgv(node, port)
+	if err != nil {
+		return nil, framework.Endpoint{}, err
+	}
+	address := d.scheme() + "://" + net.JoinHostPort(node.Address, strconv.Itoa(port))
+	endpoint := framework.Endpoint{Address: address, Env: map[string]string{schedulerAddress: address}}
+	service := d.service("dask head", node, endpoint, argv)
+	service.Port = port
+	service.Ready = func(ctx context.Context) error {
+		_, err := identity(ctx, address, node)
+		return err
+	}
+	return service, endpoint, nil
+}
+
+// Worker returns a node's worker; nil on the head's node where that is dedicated.
+func (d Cluster) Worker(node framework.Node, endpoint framework.Endpoint) (*framework.Service, error) {
+	if d.DedicatedHead && node.Rank == 0 {
+		return nil, nil
+	}
+	argv, wanted, err := d.workerArgv(node, endpoint.Address)
+	if err != nil {
+		return nil, err
+	}
+	name := "dask worker"
+	if slices.Contains(argv, "--nanny") {
+		name = "dask nanny" // it starts a worker that has died anew, and is what can die here
+	}
+	service := d.service(name, node, endpoint, argv)
+	service.Ready = func(ctx context.Context) error { return counted(ctx, endpoint.Address, node, wanted) }
+	return service, nil
+}
+
+// service is a program of Dask's. What a scheduler or a worker says, it says on its
+// output: there are no logs besides.
+func (d Cluster) service(name string, node framework.Node, endpoint framework.Endpoint, argv []string) *framework.Service {
+	return &framework.Service{
+		Name: name, Argv: argv, Env: framework.ServiceEnviron(node.Environ, d.settings(argv), endpoint.Env, nil), Attempts: mostStarts,
+		// A worker that is closing since the scheduler is, and gets TERM then, hangs: of
+		// 2026.8.0, four jobs in seven took the whole of a grace of 5 s.
+		Expendable: true,
+		Transient: func(exit process.Exit, lines []string) bool {
+			// Somebody was faster on a port that was free a moment before.
+			return exit.Signal == 0 && slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "Address already in use") })
+		},
+	}
+}
+
+// Fleet returns nil when the scheduler counts every worker of every member by its
+// name, and nobody else's.
+func (d Cluster) Fleet(ctx context.Context, head framework.Node, endpoint framework.Endpoint, members []framework.Member) error {
+	if d.DedicatedHead {
+		members = slices.DeleteFunc(slices.Clone(members), func(m framework.Member) bool { return m.Rank == head.LaunchRank })
+	}
+	perNode, err := d.workersPerNode()
+	if err != nil {
+		return err
+	}
+	workers, err := identity(ctx, endpoint.Address, head)
+	if err != nil {
+		return err
+	}
+	return compareFleet(head.Attempt, members, perNode, workers)
+}
+
+// counted returns nil when the scheduler counts the node's own workers with what
+// they should have. A thousand nodes look at the same time, and all of what the
+// scheduler knows is large: it is asked for only once a worker of this host is among
+// the addresses.
+func counted(ctx context.Context, address string, node framework.Node, wanted []worker) error {
+	config, err := dialing(address, node)
+	if err != nil {
+		return err
+	}
+	answer, err := ask(ctx, address, config, "ncores")
+	if err != nil {
+		return err
+	}
+	addresses, _ := answer.(map[string]any)
+	for worker := range addresses {
+		if host, _, err := net.SplitHostPort(withoutScheme(worker)); err == nil && host == node.Address {
+			workers, err := identity(ctx, address, node)
+			if err != nil {
+				return err
+			}
+			return compareOwn(wanted, workers)
+		}
+	}
+	return fmt.Errorf("the scheduler at %s counts no worker of %s yet", address, node.Address)
+}
+
+// identity asks the scheduler which workers it has.
+func identity(ctx context.Context, address string, node framework.Node) ([]worker, error) {
+	config, err := dialing(address, node)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := ask(ctx, address, config, "identity")
+	if err != nil {
+		return nil, err
+	}
+	workers, err := workersOf(answer)
+	if err != nil {
+		return nil, fmt.Errorf("cannot understand the Dask scheduler at %s: %v", address, err)
+	}
+	return workers, nil
+}
+
+// dialing returns how the scheduler at an address is spoken to: nil without TLS.
+func dialing(address string, node framework.Node) (*tls.Config, error) {
+	if !strings.HasPrefix(address, "tls://") {
+		return nil, nil
+	}
+	path, _ := roles.EnvironmentOf(node.Environ)(authorityVariable) // as Dask's programs find it
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the certificate of this run: %v", err)
+	}
+	config, err := tlsConfig(text)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the certificate of this run in %s: %v", path, err)
+	}
+	return config, nil
+}
+
+func withoutScheme(address string) string {
+	if _, rest, found := strings.Cut(address, "://"); found {
+		return rest
+	}
+	return address
+}

@@ -1,0 +1,136 @@
+package dask
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/prose"
+)
+
+// mostGaps is how many of those that are missing are told.
+const mostGaps = 8
+
+// worker is what the scheduler says of one of its workers, or should.
+type worker struct {
+	Name      string
+	Address   string
+	Status    string             // of what the scheduler says: "running" where it is given work
+	Threads   int                // wanted: 0 where Dask sees for itself
+	Resources map[string]float64 // wanted: the least of each
+}
+
+// wants is the worker that flags tell Dask to start.
+func wants(name string, flags framework.Arguments) worker {
+	want := worker{Name: name, Resources: map[string]float64{}}
+	threads, _ := flags.Value("--nthreads")
+	want.Threads, _ = strconv.Atoi(threads) // Dask says what is wrong with it
+	resources, _ := flags.Value("--resources")
+	for pair := range strings.FieldsSeq(strings.ReplaceAll(resources, ",", " ")) {
+		name, text, _ := strings.Cut(pair, "=")
+		if amount, err := strconv.ParseFloat(text, 64); err == nil {
+			want.Resources[name] = amount
+		}
+	}
+	return want
+}
+
+// compareOwn returns nil when the workers of a node are counted with what they
+// should have; otherwise the error names what is missing.
+func compareOwn(wanted, counted []worker) error {
+	var gaps []string
+	for _, want := range wanted {
+		if gap := gapOf(want, counted); gap != "" {
+			gaps = append(gaps, "the worker "+want.Name+" "+gap)
+		}
+	}
+	return missing(gaps)
+}
+
+// compareFleet returns nil when all workers of the members are counted, and nobody
+// else; otherwise the error names who is missing, in the order of the ranks,
+// strangers last. What a worker should have, its node has looked at.
+func compareFleet(attempt string, members []framework.Member, perNode int, counted []worker) error {
+	var gaps []string
+	ours := make(map[string]bool)
+	for _, member := range members {
+		for _, name := range workerNames(framework.NodeName(attempt, member.Rank), perNode) {
+			ours[name] = true
+			if gap := gapOf(worker{Name: name}, counted); gap != "" {
+				gaps = append(gaps, fmt.Sprintf("rank %d (%s): its worker %s %s", member.Rank, member.Host, name, gap))
+			}
+		}
+	}
+	for _, w := range counted {
+		if !ours[w.Name] {
+			gaps = append(gaps, fmt.Sprintf("%s (%s) is none of this job's workers", w.Name, w.Address))
+		}
+	}
+	return missing(gaps)
+}
+
+func missing(gaps []string) error {
+	if len(gaps) == 0 {
+		return nil
+	}
+	return errors.New(prose.List(gaps, mostGaps, "; "))
+}
+
+// gapOf tells what is wrong with a worker that should be counted; empty where
+// nothing is.
+func gapOf(want worker, counted []worker) string {
+	at := slices.IndexFunc(counted, func(w worker) bool { return w.Name == want.Name })
+	if at < 0 {
+		return "is not among the scheduler's workers"
+	}
+	has := counted[at]
+	if has.Status != "running" {
+		return "is " + has.Status + ", not running"
+	}
+	if want.Threads > 0 && has.Threads != want.Threads {
+		return fmt.Sprintf("has nthreads %d, wanted %d", has.Threads, want.Threads)
+	}
+	for name, amount := range want.Resources {
+		if !(has.Resources[name] >= amount) {
+			return fmt.Sprintf("has %s %g, wanted %g", name, has.Resources[name], amount)
+		}
+	}
+	return ""
+}
+
+// workersOf reads the scheduler's answer to "identity", in the order of the names.
+func workersOf(answer any) ([]worker, error) {
+	identity, _ := answer.(map[string]any)
+	entries, is := identity["workers"].(map[string]any)
+	if !is || identity["type"] != "Scheduler" {
+		return nil, errors.New("its identity is not that of a scheduler with workers")
+	}
+	workers := make([]worker, 0, len(entries))
+	for address, entry := range entries {
+		said, _ := entry.(map[string]any)
+		w := worker{Name: fmt.Sprint(said["name"]), Address: address, Resources: map[string]float64{}}
+		w.Status, _ = said["status"].(string)
+		w.Threads = int(number(said["nthreads"]))
+		resources, _ := said["resources"].(map[string]any)
+		for name, amount := range resources {
+			w.Resources[name] = number(amount)
+		}
+		workers = append(workers, w)
+	}
+	slices.SortFunc(workers, func(a, b worker) int { return strings.Compare(a.Name+a.Address, b.Name+b.Address) })
+	return workers, nil
+}
+
+// number is a number of an answer; 0 where it is none.
+func number(value any) float64 {
+	switch value := value.(type) {
+	case int64:
+		return float64(value)
+	case float64:
+		return value
+	}
+	return 0
+}

@@ -1,0 +1,45 @@
+package logs
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// TestWantedBy has words mean logs by their names.
+func TestWantedBy(t *testing.T) {
+	names := []string{"driver.log", "head.log", "daemon-0000.log", "worker-0000.log", "worker-0001.log", "rank-0000.log", "rank-0001.log"}
+	for _, tc := range []struct {
+		word string
+		want []string
+	}{
+		{"driver", names[:1]},
+		{"head", names[1:4]},
+		{"n0", names[1:4]},
+		{"n1", names[4:5]},
+		{"ranks", names[5:]},
+		{"rank-1", names[6:]},
+	} {
+		t.Run(tc.word, func(t *testing.T) {
+			wanted, err := wantedBy(t.Context(), nil, tc.word, func(_ context.Context, name string) (int, error) {
+				return strconv.Atoi(strings.TrimPrefix(name, "n"))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, name := range names {
+				if _, rank, ok := signal.ParseLogName(name); ok && wanted(name, rank) {
+					got = append(got, name)
+				}
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("it means %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
