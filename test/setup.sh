@@ -61,6 +61,12 @@ have_testbed() {
     go run ./test/cmd/testbed -install || { lack "the tests on a real Slurm need Debian's slurm-wlm, munge, sshfs, openssh-server and MooseFS"; return 1; }
 }
 
+# have_bubblewrap installs what runs a command in a container.
+have_bubblewrap() {
+    command -v bwrap >/dev/null && return
+    [ "$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq --yes --no-install-recommends bubblewrap >/dev/null ||
+        { lack "the tests in containers need Debian's bubblewrap"; return 1; }
+}
 
 # have_stacks installs what reads stacks: gdb, and a pinned py-spy.
 PYSPY_HOME="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test/py-spy-0.4.3"

@@ -42,7 +42,7 @@ var all = []part{
 		command: "go test -timeout 15m -count=1 ./test/faults"},
 	{name: "the testbed itself", group: "cluster", lane: waits, needs: []string{"cc", "testbed"},
 		command: "go test -tags testbed -timeout 10m -count=1 ./test/testbed/..."},
-	{name: "jobs on a real Slurm", group: "cluster", lane: waits, needs: []string{"cc", "testbed"},
+	{name: "jobs on a real Slurm", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "bubblewrap"},
 		command: "go test -tags testbed -timeout 20m -count=1 ./test/e2e"},
 	{name: "the same with a real Ray, Dask, JAX, Lightning and MPI", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "ray", "dask", "jax", "torch", "lightning", "mpis"},
 		command: "go test -tags testbed,ray,recipes -timeout 20m -count=1 -run 'Ray|Dask|JAX|Lightning|MPI' ./test/e2e"},
