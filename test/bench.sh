@@ -14,5 +14,7 @@ for who in worker head; do
 done
 go run ./cmd/bringupd simulate --nodes=64,256,1024 --ranks=8 --op-latency=1ms --dir="${SIMULATE_DIR:-/dev/shm}"
 if have_testbed && have_mpis; then
-    go test -tags testbed -run '^$' -bench . -benchtime 1x -timeout 120m ./test/bench -deaths="${DEATHS:-3}"
+    tags=testbed
+    ! have_ray || tags=testbed,ray
+    go test -tags $tags -run '^$' -bench . -benchtime 1x -timeout 180m ./test/bench -deaths="${DEATHS:-3}"
 fi
