@@ -37,6 +37,7 @@ static void tell_children(const char *what, MPI_Comm children) {
 		printf("\n");
 		fflush(stdout);
 	}
+	MPI_Barrier(children);
 	MPI_Comm_disconnect(&children);
 }
 
@@ -46,6 +47,7 @@ static void child(MPI_Comm parent, const char *word) {
 	MPI_Get_processor_name(name, &n);
 	snprintf(host, sizeof host, "%.40s%.10s", name, word);
 	MPI_Gather(host, 64, MPI_CHAR, NULL, 0, MPI_CHAR, 0, parent);
+	MPI_Barrier(parent); /* MPICH lets a child end before all who spawned it have reached it */
 	MPI_Comm_disconnect(&parent);
 }
 
