@@ -18,23 +18,40 @@ const (
 
 // census notes, every few seconds until ctx ends, the sessions that the families began. A worker that began a session,
 // wrote a title over its environment (setproctitle does) and lost its parent is known by nothing else.
-func (s *Supervisor) census(ctx context.Context) {
-	pause := firstCensus
+func (s *Supervisor) census(ctx context.Context) { repeat(ctx, s.started, s.count) }
+
+// repeat counts again and again until ctx ends, ever more slowly from the last start on. Starts that come all the time
+// put no census off. count returns what it has cost.
+func repeat(ctx context.Context, started <-chan struct{}, count func() time.Duration) {
+	pause, next, rested := firstCensus, time.Now().Add(firstCensus), time.Now()
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
-			took := s.count()
-			timer.Reset(max(pause, censusShare*took))
+			took := count()
+			rested = time.Now().Add(censusShare * took)
+			next = later(time.Now().Add(pause), rested)
 			pause = min(2*pause, longestCensus)
-		case <-s.started:
+		case <-started:
 			pause = firstCensus
-			timer.Reset(pause)
+			soon := later(time.Now().Add(pause), rested)
+			if !soon.Before(next) {
+				continue
+			}
+			next = soon
 		case <-ctx.Done():
 			return
 		}
+		timer.Reset(time.Until(next))
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // count does one census, and returns how long it took.

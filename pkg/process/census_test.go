@@ -1,11 +1,14 @@
 package process
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestUnawaited(t *testing.T) {
@@ -30,6 +33,46 @@ func TestUnawaited(t *testing.T) {
 			if len(ended) != tc.ended || !slices.Equal(nobodys, tc.nobodys) {
 				t.Errorf("got %v and %v, want %d and %v", ended, nobodys, tc.ended, tc.nobodys)
 			}
+		})
+	}
+}
+
+// Censuses come soon after a start, then ever more slowly, and are neither put off nor made dear by many starts.
+func TestRepeat(t *testing.T) {
+	const minute = time.Minute - firstCensus/2 // not when one is due
+	for _, tc := range []struct {
+		name   string
+		starts time.Duration // between two starts; 0: none
+		took   time.Duration // by each census
+		want   int           // censuses within a minute
+	}{
+		{"no start", 0, 0, 9},
+		{"starts all the time", 300 * time.Millisecond, 0, 59},
+		{"a dear one", 0, 100 * time.Millisecond, 6},
+		{"dear ones and starts", 300 * time.Millisecond, 100 * time.Millisecond, 6},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), minute)
+				defer cancel()
+				started, counted := make(chan struct{}, 1), 0
+				for at := tc.starts; at > 0 && at < minute; at += tc.starts {
+					time.AfterFunc(at, func() {
+						select {
+						case started <- struct{}{}:
+						default:
+						}
+					})
+				}
+				repeat(ctx, started, func() time.Duration {
+					counted++
+					time.Sleep(tc.took)
+					return tc.took
+				})
+				if counted != tc.want {
+					t.Errorf("there were %d censuses, want %d", counted, tc.want)
+				}
+			})
 		})
 	}
 }
