@@ -13,9 +13,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/binding"
 )
 
-// segmentation is what srun exits with where a rank has died of SIGSEGV.
-const segmentation = 128 + int(syscall.SIGSEGV)
-
 // An Open MPI that srun --mpi=pmix starts finds Slurm's PMIx through bringupd rank as it
 // does without, and both take each process for the same rank.
 func TestMPIFindsSlurmsPMIx(t *testing.T) {
@@ -37,7 +34,7 @@ func TestMPIFindsSlurmsPMIx(t *testing.T) {
 			for range 3 {
 				srun := bed.Command(t.Context(), "srun", args...)
 				srun.Stderr = &errors
-				if out, err = srun.Output(); srun.ProcessState == nil || srun.ProcessState.ExitCode() != segmentation {
+				if out, err = srun.Output(); srun.ProcessState == nil || srun.ProcessState.ExitCode() != 128+int(syscall.SIGSEGV) {
 					break
 				}
 			}
