@@ -74,8 +74,8 @@ func submitGeneric(t *testing.T, driver string) (b *batchJob, logs string) {
 	return submitCopied(t, "generic.sbatch", driver)
 }
 
-// submitCopied submits a script that users copy.
-func submitCopied(t *testing.T, name, driver string) (b *batchJob, logs string) {
+// submitCopied submits a script that users copy, and waits for its driver where there is one.
+func submitCopied(t *testing.T, name string, driver ...string) (b *batchJob, logs string) {
 	t.Helper()
 	dir := place(t)
 	must(t, os.MkdirAll(dir, 0o755))
@@ -86,8 +86,10 @@ func submitCopied(t *testing.T, name, driver string) (b *batchJob, logs string) 
 	t.Setenv("SANDBOX_CMD", "exec sleep 1009")
 	t.Setenv("BRINGUPD_STOP_GRACE", "10s")
 	t.Setenv("PATH", bed.Bin()+":"+os.Getenv("PATH"))
-	b = submitFile(t, dir, "--nodelist=n[0-3]", script, driver)
-	eventually(t, func() string { return lacks(b.out, "started") })
+	b = submitFile(t, dir, append([]string{"--nodelist=n[0-3]", script}, driver...)...)
+	if driver != nil {
+		eventually(t, func() string { return lacks(b.out, "started") })
+	}
 	return b, logs
 }
 
@@ -121,6 +123,19 @@ func TestAScriptThatIsTold(t *testing.T) {
 				t.Errorf("the result is %+v, want 5", end)
 			}
 		})
+	}
+}
+
+// Without a driver the services stay up, until the script is told.
+func TestAScriptWithoutADriver(t *testing.T) {
+	b, logs := submitCopied(t, "generic.sbatch")
+	eventually(t, func() string { return missing(filepath.Join(logs, b.id+".0", signal.Control, signal.NameGo)) })
+	for node := range 4 {
+		find(t, node, "sleep", "1009")
+	}
+	scancel(t, "--signal=TERM", "--batch", b.id)
+	if end := resultOf(t, b, logs); end.Code != 0 || end.Word != "stopped" {
+		t.Errorf("the result is %+v, want 0", end)
 	}
 }
 
