@@ -46,8 +46,8 @@ func (p *headLine) Heard(nudge bool) {
 // kernel has closed the connection, and that is not back, has died.
 //
 // One that never held the connection has not proven to be the head, and what is
-// in between may end a connection and refuse the next: its beats must have
-// stopped, too.
+// in between may reset a connection, or end one, and refuse the next: its beats
+// must have stopped, too.
 func (p *headLine) Gone(how lifeline.Parting) {
 	_, ever := p.line.Of(0)
 	if ever {
@@ -62,13 +62,13 @@ func (p *headLine) Gone(how lifeline.Parting) {
 	p.Control.Nudge()
 	switch {
 	case !ever:
-		p.Background(p.withoutHead(p.tempo.Silent/2, health.Failed(health.DaemonDied,
-			"the daemon of the head, %s, has died: its host took a call and has ended it, and nobody listens there any more", p.name(0))))
+		p.Background(p.withoutHead(p.tempo.Silent/2, p.head().TurnsAway()))
 	case how == lifeline.Closed || how == lifeline.Refused:
-		p.Background(p.withoutHead(0, health.Failed(health.DaemonDied,
-			"the daemon of the head, %s, has died: its host has closed the lifeline and nobody listens there any more", p.name(0))))
+		p.Background(p.withoutHead(0, p.head().Closed()))
+	case how == lifeline.Broken:
+		p.Background(p.withoutHead(p.tempo.Silent/2, p.head().Reset()))
 	case how == lifeline.Left:
-		p.Background(p.withoutHead(0, p.headLeft()))
+		p.Background(p.withoutHead(0, p.head().Left()))
 	}
 }
 
@@ -191,39 +191,33 @@ func (w *worker) loseHead(ctx context.Context, own string, f *health.Failure) {
 	w.End(f)
 }
 
+// head is how this node speaks of the loss of the head.
+func (w *worker) head() health.Head { return health.Head{Name: w.name(0), Seer: w.name(w.id.Rank)} }
+
 // lossOfHead is what the silence of the head is, by what else there is to see.
 func (w *worker) lossOfHead(ctx context.Context, quiet time.Duration) *health.Failure {
-	since := quiet.Round(time.Second / 10)
 	if w.line == nil {
-		return w.headSilent(since)
+		return w.head().Silent(quiet)
 	}
 	known, ever := w.line.Of(0)
 	switch {
 	case !ever && w.line.worker.Deserted(ctx):
-		return health.Failed(health.DaemonDied, "the daemon of the head, %s, has died: %s has not seen a beat of it for %s, and its host says that nobody listens at the port it offered",
-			w.name(0), w.name(w.id.Rank), since)
+		return w.head().Deserted(quiet)
 	case !ever:
-		return w.headSilent(since)
+		return w.head().Silent(quiet)
 	}
 	if f := w.linkDown(); f != nil {
 		return f
 	}
-	if !known.Connected && known.Parting == lifeline.Left {
-		return w.headLeft()
+	switch {
+	case !known.Connected && known.Parting == lifeline.Left:
+		return w.head().Left()
+	case !known.Connected && known.Parting == lifeline.Broken:
+		return w.head().Reset() // its kernel was there to say so: see lossOf
+	case known.Connected && w.line.worker.Evidence().Answers:
+		return w.head().Hangs(quiet)
 	}
-	if known.Connected && w.line.worker.Evidence().Answers {
-		return health.Failed(health.HostHangs, "the head, %s, hangs: the kernel of its host answers, and its daemon has not for %s", w.name(0), since)
-	}
-	return health.Failed(health.HostLost, "the host of the head, %s, is lost: %s has had no answer of it for %s", w.name(0), w.name(w.id.Rank), since)
-}
-
-func (w *worker) headSilent(since time.Duration) *health.Failure {
-	return health.Failed(health.PeerLost, "the head, %s, is lost: %s has not seen a beat of it for %s", w.name(0), w.name(w.id.Rank), since)
-}
-
-// headLeft is the failure of a head that has said goodbye, and no end is to be seen.
-func (w *worker) headLeft() *health.Failure {
-	return health.Failed(health.HostHangs, "the head, %s, hangs: its daemon has ended and could not write so into the run directory", w.name(0))
+	return w.head().Lost(quiet)
 }
 
 // withoutHead takes the head for lost when two looks have not shown the end (the

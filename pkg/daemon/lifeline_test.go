@@ -252,6 +252,49 @@ func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
 	}
 }
 
+// The kernel of a head that dies before it has read all that was said to it resets
+// the lifeline, as a firewall may: that its beats have stopped tells which it was.
+func TestTheHeadsLifelineIsReset(t *testing.T) {
+	takesSeconds(t)
+	t.Parallel()
+	net := new(network)
+	j := newJob(t, 2, "").all(func(c *config.Config) { c.Network = net })
+	listener, err := lifeline.TCP{}.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := j.playHead(listener.Addr().String())
+	cfg := lifeline.Config{Key: head.dir.Nonce(), Size: 2, Beat: j.configs[0].Times.LineBeat()}
+	peers := make(tiedPeers, 1)
+	ctx, cancel := context.WithCancel(bounded(t))
+	var serving sync.WaitGroup
+	serving.Go(func() { lifeline.NewHead(cfg, listener, peers).Run(ctx) })
+	t.Cleanup(serving.Wait)
+	t.Cleanup(cancel)
+	j.start(0)
+	select {
+	case <-peers:
+	case <-ctx.Done():
+		t.Fatal("the worker holds no lifeline")
+	}
+	net.refuses.Store(true)
+	head.silence()
+	net.cut()
+	j.expect(-1, 76)
+	abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(1, 2))
+	if abort.Cause.Kind != string(health.DaemonDied) || !strings.Contains(abort.Cause.What, "has reset the lifeline") || !slices.Equal(abort.Cause.Lost, []int{0}) {
+		t.Errorf("it says %+v", abort)
+	}
+}
+
+// tiedPeers is told of a worker that holds its lifeline: its first beat says so.
+type tiedPeers chan struct{}
+
+func (tiedPeers) Connected(int)              {}
+func (p tiedPeers) Heard(int, bool)          { pause.Ring(p) }
+func (tiedPeers) Nudged(int)                 {}
+func (tiedPeers) Gone(int, lifeline.Parting) {}
+
 // early is a network on which a worker never gets a connection.
 type early struct {
 	takes   bool

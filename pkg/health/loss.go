@@ -32,3 +32,52 @@ func Losses(kinds map[Kind][]int, since time.Duration, name func(rank int) strin
 	}
 	return all
 }
+
+// Head says in which way a head is lost, by what a worker knows of it. quiet is for how long nothing was heard.
+type Head struct {
+	Name string // of the head, in messages
+	Seer string // the same of the worker
+}
+
+// Closed is for a lifeline that was closed.
+func (h Head) Closed() *Failure {
+	return Failed(DaemonDied, "the daemon of the head, %s, has died: its host has closed the lifeline and nobody listens there any more", h.Name)
+}
+
+// Reset is for a lifeline that was reset, where the beats have stopped, too.
+func (h Head) Reset() *Failure {
+	return Failed(DaemonDied, "the daemon of the head, %s, has died: its host has reset the lifeline, and its beats have stopped", h.Name)
+}
+
+// TurnsAway is for a host that took a call, and takes none any more.
+func (h Head) TurnsAway() *Failure {
+	return Failed(DaemonDied, "the daemon of the head, %s, has died: its host took a call and has ended it, and nobody listens there any more", h.Name)
+}
+
+// Deserted is for a host that never took a call, and says why.
+func (h Head) Deserted(quiet time.Duration) *Failure {
+	return Failed(DaemonDied, "the daemon of the head, %s, has died: %s has not seen a beat of it for %s, and its host says that nobody listens at the port it offered",
+		h.Name, h.Seer, tenths(quiet))
+}
+
+// Left is for a head that has said goodbye, and no end is to be seen.
+func (h Head) Left() *Failure {
+	return Failed(HostHangs, "the head, %s, hangs: its daemon has ended and could not write so into the run directory", h.Name)
+}
+
+// Hangs is for a head whose lifeline is there and silent.
+func (h Head) Hangs(quiet time.Duration) *Failure {
+	return Failed(HostHangs, "the head, %s, hangs: the kernel of its host answers, and its daemon has not for %s", h.Name, tenths(quiet))
+}
+
+// Lost is for a lifeline whose other end says nothing.
+func (h Head) Lost(quiet time.Duration) *Failure {
+	return Failed(HostLost, "the host of the head, %s, is lost: %s has had no answer of it for %s", h.Name, h.Seer, tenths(quiet))
+}
+
+// Silent is for a head that only its beat files tell of.
+func (h Head) Silent(quiet time.Duration) *Failure {
+	return Failed(PeerLost, "the head, %s, is lost: %s has not seen a beat of it for %s", h.Name, h.Seer, tenths(quiet))
+}
+
+func tenths(d time.Duration) time.Duration { return d.Round(time.Second / 10) }

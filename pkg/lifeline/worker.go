@@ -21,7 +21,8 @@ type HeadPeer interface {
 	Heard(nudge bool) // a beat, or a nudge: this node is to look
 	Over(code int)    // the run ends by this code, also for who can't look
 	// Gone: the connection has ended for good. It is called with Refused, also where there never was a connection, when
-	// the head's kernel has taken a call and later refuses one. Who took that call had not proven to be the head.
+	// the head's kernel has taken a call and later refuses one. Who took that call had not proven to be the head. It is
+	// called with Broken as soon as calls are refused, too, and may be followed by Connected then.
 	Gone(how Parting)
 	Rejected(reason string) // another daemon of this rank is connected already: this one must end
 }
@@ -208,12 +209,19 @@ func (w *Worker) dialAll(ctx context.Context) *link {
 	return nil
 }
 
-// refused tells that the head's daemon has died, if a connection has ended that was not told of yet. It must have ended
-// in order: a firewall that begins to reject resets what there is, and refuses what comes.
+// refused tells, if a connection has ended that was not told of yet, that the head's daemon has died. Where the connection
+// was reset, it tells no more than that: the kernel of a daemon which dies before it has read all that was said to it does
+// so, and so does a firewall that begins to reject.
 func (w *Worker) refused() {
-	if l := w.seat.link.Load(); l != nil && !l.live() && l.how == Closed {
-		w.seat.lose(l, func() { w.gone(Refused) })
+	l := w.seat.link.Load()
+	if l == nil || l.live() {
+		return
 	}
+	how := l.how
+	if how == Closed {
+		how = Refused
+	}
+	w.seat.lose(l, func() { w.gone(how) })
 }
 
 // caller is who calls the head.
