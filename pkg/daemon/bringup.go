@@ -446,8 +446,10 @@ func (h *head) drive(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	exit := driver.Exit()
-	if broken := h.deaths.exchange.Broken(); broken != "" && exit.Status() == 0 {
-		h.Log.Warn("the driver has ended with 0, but " + broken)
+	if exit.Status() == 0 {
+		if broken := h.deaths.exchange.Broken(ctx); broken != "" {
+			h.Log.Warn("the driver has ended with 0, but " + broken)
+		}
 	}
 	// A driver that is well has ended the job, whatever came at the same time;
 	// one that is not may have died of it.

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // Team is what the head knows of the nodes.
@@ -21,6 +24,8 @@ type Team interface {
 type Exchange struct {
 	team Team
 	node *Node
+
+	agents atomic.Int32 // being served
 
 	mu      sync.Mutex
 	waiting map[int][]chan Conn // by rank, for a node that was summoned; guarded by mu
@@ -52,6 +57,8 @@ func (x *Exchange) Serve(ctx context.Context, rank int, conn Conn) {
 
 // serve serves an agent on a node.
 func (x *Exchange) serve(ctx context.Context, from int, agent Conn, r request) {
+	x.agents.Add(1)
+	defer x.agents.Add(-1)
 	rank, err := Find(r.Host, from, x.team)
 	if err != nil {
 		refuse(agent, err)
@@ -77,9 +84,19 @@ func (x *Exchange) serve(ctx context.Context, from int, agent Conn, r request) {
 	}
 }
 
+const (
+	// settleTime is for how long a driver's end waits for its agents', which have ended before it: an mpirun whose agent is
+	// killed may end sooner than this daemon comes to see that.
+	settleTime = time.Second
+	settlePace = 2 * time.Millisecond
+)
+
 // Broken says where commands were killed, or cut off from who had asked for them; "" where none was. An mpirun may end well
-// nevertheless: that of Open MPI 5 does.
-func (x *Exchange) Broken() string {
+// nevertheless: that of Open MPI 5 does. It is to be asked when the driver has ended, and waits for who is still served, for
+// a second at most: a driver may leave agents behind.
+func (x *Exchange) Broken(ctx context.Context) string {
+	for end := time.Now().Add(settleTime); x.agents.Load() > 0 && time.Now().Before(end) && pause.For(ctx, settlePace); {
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch hosts := x.broken; len(hosts) {
