@@ -221,8 +221,8 @@ func (w *worker) lossOfHead(ctx context.Context, quiet time.Duration) *health.Fa
 }
 
 // withoutHead takes the head for lost when two looks have not shown the end (the
-// first may have been under way before), nor a beat that came after the last one
-// for as long as quiet. Where that is 0 the head's host has spoken, and is believed
+// first may have been under way before), nor a beat, by file or by lifeline, that
+// came after the last one for as long as quiet. Where that is 0 the head's host has spoken, and is believed
 // where the share does not answer and is outwaited.
 func (w *worker) withoutHead(quiet time.Duration, f *health.Failure) func(ctx context.Context) {
 	return func(ctx context.Context) {
@@ -235,6 +235,9 @@ func (w *worker) withoutHead(quiet time.Duration, f *health.Failure) func(ctx co
 		_, err := w.Control.Wait(looking, func(l signal.Listing) bool {
 			if newest := l.Beats(signal.BeatState)[0]; newest > beat {
 				beat, since = newest, l.At
+			}
+			if at, heard := w.line.Last(0, l.At); heard && at.After(since) {
+				since = at // it is connected again, and beats there
 			}
 			return l.Looks > before.Looks+1 && l.At.Sub(since) >= quiet
 		})
