@@ -146,25 +146,34 @@ func (a Access) writeWhole(dir, name string, data []byte, durable bool) error {
 
 // renameOwn renames what this daemon alone has made and knows the name of. A
 // request that was repeated after a lost reply answers "no such file" though
-// the first one worked: that from is gone says so.
+// the first one worked: that from is gone says so, and that to is there.
 //
 // Once is not enough: a share that says "no such file" in passing may say so
-// twice.
+// of from twice. A client that does not know of to for a while is believed when
+// all tries have come to the same.
 func (a Access) renameOwn(from, to string) error {
 	gone := 0
-	return a.again(func() error {
+	err := a.again(func() error {
 		err := a.Share.Change(Rename, from, to)
-		if !errors.Is(err, os.ErrNotExist) {
+		if !errors.Is(err, os.ErrNotExist) || !a.lacks(from) {
 			return err
 		}
-		if _, missing := a.Share.Look(from); errors.Is(missing, os.ErrNotExist) {
-			if gone++; gone > 1 {
-				a.Meter.retry()
-				return nil
-			}
+		if gone++; gone > 1 && !a.lacks(to) {
+			a.Meter.retry()
+			return nil
 		}
 		return err
 	})
+	if gone > 1 && errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// lacks tells whether the share says that there is no such file.
+func (a Access) lacks(path string) bool {
+	_, err := a.Share.Look(path)
+	return errors.Is(err, os.ErrNotExist)
 }
 
 // writeFirst makes name appear in dir with data in it, or returns ErrTaken where

@@ -331,6 +331,56 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
+// Renames and looks that answer "no such file", each as often as one of few would
+// meet it on a share that says so in passing, lose no record and make none up.
+func TestNoSuchFileInPassing(t *testing.T) {
+	const often = 3
+	for name, works := range map[string]bool{"and the rename has worked": true, "and nothing is done": false} {
+		for _, hidden := range []bool{false, true} { // the new name, to the looks
+			t.Run(fmt.Sprintf("%s, hidden: %v", name, hidden), func(t *testing.T) {
+				p := newPlace(t)
+				renames, looks := 0, 0
+				p.Share = &faulty{
+					onChange: func(how Change, from, to string) error {
+						if filepath.Base(to) != NameDrain {
+							return plain.Change(how, from, to)
+						}
+						if renames++; renames > often || renames == 1 && works {
+							if err := plain.Change(how, from, to); err != nil {
+								return err
+							}
+						}
+						if renames > often {
+							return nil
+						}
+						return syscall.ENOENT
+					},
+					onLook: func(path string) error {
+						base := filepath.Base(path)
+						if base == "."+NameDrain+".tmp" {
+							looks++
+						}
+						if base == "."+NameDrain+".tmp" && looks <= often || base == NameDrain && hidden {
+							return syscall.ENOENT
+						}
+						return nil
+					},
+				}
+				d := create(t, p)
+				if err := d.Publish(within(t), Control, NameDrain, &DrainRecord{Code: 3}, false); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := os.Stat(filepath.Join(d.Path(), Control, NameDrain)); err != nil {
+					t.Error(err)
+				}
+				if works && !hidden && renames != 2 {
+					t.Errorf("it took %d tries to see that the first has worked", renames)
+				}
+			})
+		}
+	}
+}
+
 func TestBeat(t *testing.T) {
 	d := create(t, newPlace(t))
 	nodes := filepath.Join(d.Path(), Nodes)
