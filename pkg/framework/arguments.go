@@ -76,6 +76,18 @@ func (a Arguments) Port(name string, otherwise int) (int, error) {
 	return number, nil
 }
 
+// Dashboard returns the URL of pages that are served at a host and port. Those of all
+// addresses are at the node's; it is empty where the service picks the port.
+func Dashboard(node Node, host, port string) string {
+	switch {
+	case port == "" || port == "0":
+		return ""
+	case host == "" || host == "0.0.0.0" || host == "::":
+		host = node.Address
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
 // Refuse returns an error where the user has given one of the daemon's own flags,
 // each of which is there with what to give instead.
 func (a Arguments) Refuse(program string, own map[string]string) error {

@@ -87,6 +87,9 @@ type Keep struct {
 type Endpoint struct {
 	Address string
 	Env     map[string]string
+	// Dashboard is the URL of the service's pages on the head's node, for people; empty
+	// where there are none, or only the service knows where.
+	Dashboard string
 }
 
 // Member is a node that the framework should count, by its rank in the launch.

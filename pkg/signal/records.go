@@ -119,6 +119,8 @@ type HeadRecord struct {
 	Header
 	Address string            `json:"address,omitempty"`
 	Env     map[string]string `json:"env,omitempty"` // for workers and the driver
+	// Dashboard is the URL of its pages, as the head's node reaches them.
+	Dashboard string `json:"dashboard,omitempty"`
 }
 
 // TeamRecord says which of the nodes the driver gets, where there are more than

@@ -44,7 +44,8 @@ type Status struct {
 	counts
 	times
 	Driver string      `json:"driver,omitempty"`
-	World  bool        `json:"world,omitempty"` // the driver runs in ranks on all nodes
+	Pages  *Pages      `json:"dashboard,omitempty"` // nil where there are none, or it is over
+	World  bool        `json:"world,omitempty"`     // the driver runs in ranks on all nodes
 	Waits  []Wait      `json:"waits_for,omitempty"`
 	Steps  []StepCount `json:"steps"` // where the nodes are, in the order of the sequence
 	nodesShown
@@ -96,6 +97,12 @@ type life struct {
 	// for SilentAfter.
 	Silent      bool          `json:"silent,omitempty"`
 	SilentAfter time.Duration `json:"silent_after_ns"`
+}
+
+// Pages are those of the head's service.
+type Pages struct {
+	URL  string `json:"url"` // as the head's node reaches them
+	Host string `json:"host"`
 }
 
 // Wait is something that the gate waits for.
@@ -185,6 +192,9 @@ func Summarize(run *Run, look Look) Status {
 	s.nodesShown = v.shown(s.State, look.Verbose)
 	if s.State == BringingUp {
 		s.Waits = v.waits()
+	}
+	if !s.Over() {
+		s.Pages = v.pages()
 	}
 	s.Phase = tame(v.phase(s))
 	s.Next, s.Deadline = v.next(s)

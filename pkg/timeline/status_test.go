@@ -173,6 +173,11 @@ func TestStatus(t *testing.T) {
 			run.Job.Plan.Steps, run.Job.Plan.Driver = []string{"join"}, ""
 			return run
 		}, 0, 0, []string{"next: the job stays up until it is stopped: bringupd stop /logs/4711.0\n"}, nil},
+		{"up with pages", func() *Run {
+			run := open(up(2))
+			run.Control.Service = &signal.HeadRecord{Address: "n0:6379", Dashboard: "http://127.0.0.1:8265"}
+			return run
+		}, 0, 0, []string{"  dashboard: http://127.0.0.1:8265 on n0\n  next: "}, nil},
 		{"one was slow", func() *Run {
 			run := open(up(8))
 			run.Nodes[5].States[3].At = begin.Add(12 * time.Second)
@@ -214,11 +219,12 @@ func TestStatus(t *testing.T) {
 		}, 1, time.Hour, []string{"FAILED  4711.0"}, []string{"gone", "next:"}},
 		{"it has ended well", func() *Run {
 			run := open(up(2))
+			run.Control.Service = &signal.HeadRecord{Dashboard: "http://127.0.0.1:8265"}
 			run.Result = &signal.Result{Code: 0, Word: "driver", Why: "the driver has ended: exit code 0", Course: signal.Course{Took: time.Minute}}
 			only(run, 0, append(slices.Clone(upStates), signal.Done)...)
 			only(run, 1, append(slices.Clone(upStates), signal.Done)...)
 			return run
-		}, 0, 0, []string{"FINISHED  4711.0  code 0 (driver): the driver has ended: exit code 0; took 1m0s\n  phase  done\n  nodes     2\n"}, []string{"next:"}},
+		}, 0, 0, []string{"FINISHED  4711.0  code 0 (driver): the driver has ended: exit code 0; took 1m0s\n  phase  done\n  nodes     2\n"}, []string{"next:", "dashboard"}},
 		{"no clock tells", func() *Run {
 			run := up(4)
 			run.Job, run.Control = nil, Control{}
@@ -273,6 +279,7 @@ func TestStatusIsInert(t *testing.T) {
 		only(run, 1)
 		run.Nodes[2].Failures = []signal.FailedRecord{failure}
 		only(run, 3, signal.Joined)
+		run.Control.Service = &signal.HeadRecord{Dashboard: evil}
 		run.Nodes[0].Befell = []signal.EventRecord{{What: evil}}
 		run.Events = []Event{{Name: trail.Waits, Rank: 3, Fields: trail.Fields{Checks: evil}}}
 		if ended {

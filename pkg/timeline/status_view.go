@@ -221,6 +221,15 @@ func (v *view) member(rank int) bool {
 	return v.run.Control.Team == nil || v.run.Control.Team.Place(rank) >= 0
 }
 
+// pages are those that the head's service has, and nil where it has none or is not up.
+func (v *view) pages() *Pages {
+	service := v.run.Control.Service
+	if service == nil || service.Dashboard == "" || len(v.nodes) == 0 {
+		return nil
+	}
+	return &Pages{URL: tame(service.Dashboard), Host: tame(v.nodes[0].Host)}
+}
+
 // sandboxesMet tells whether the gate needs no more sandboxes, where it does not
 // need all of them.
 func (v *view) sandboxesMet() bool {

@@ -112,6 +112,11 @@ func TestRayLetsOnlyTheJobIn(t *testing.T) {
 	if diff := cmp.Diff(want, strings.Split(j.stdout.String(), "\n")); diff != "" {
 		t.Errorf("%s\n%s", diff, &j.stderr)
 	}
+	var head signal.HeadRecord
+	readJSON(t, filepath.Join(j.runDir(), signal.Control, signal.NameHead), &head)
+	if head.Dashboard != "http://127.0.0.1:8299" {
+		t.Errorf("status shows the dashboard at %q", head.Dashboard)
+	}
 }
 
 // Ray on two nodes, and a sandbox in a step of its own: the driver, which is started

@@ -2,6 +2,7 @@ package dask
 
 import (
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -12,9 +13,12 @@ import (
 // schedulerAddress is the variable by which Client() finds the scheduler.
 const schedulerAddress = "DASK_SCHEDULER_ADDRESS"
 
-// hidden is where the pages of a scheduler or a worker are: no certificate guards
-// them.
-const hidden = "--dashboard-address=127.0.0.1:0"
+// pagesFlag is where the pages of a scheduler or a worker are. Ours are hidden from
+// other nodes: no certificate guards them.
+const (
+	pagesFlag = "--dashboard-address"
+	hidden    = pagesFlag + "=127.0.0.1:0"
+)
 
 // pairs are the switches of dask scheduler and dask worker of which the user's one
 // replaces ours.
@@ -45,15 +49,41 @@ var ownFlags = map[string]string{
 	"-h":                "run dask worker --help yourself",
 }
 
-// schedulerArgv returns the command line of the scheduler.
-func (d Cluster) schedulerArgv(node framework.Node, port int) ([]string, error) {
+// schedulerArgv returns the command line of the scheduler. Its pages are at pages where
+// the user wants them, and does not say where.
+func (d Cluster) schedulerArgv(node framework.Node, port, pages int) ([]string, error) {
 	extra, err := parse("dask scheduler", d.SchedulerArgs)
 	if err != nil {
 		return nil, err
 	}
+	at := hidden
+	if haveDashboard(extra) {
+		at = pagesFlag + "=127.0.0.1:" + strconv.Itoa(pages)
+	}
 	return append([]string{d.program(), "scheduler"}, merged(framework.Arguments{
-		"--host=" + node.Address, "--port=" + strconv.Itoa(port), "--protocol=" + d.scheme(), "--no-dashboard", hidden,
+		"--host=" + node.Address, "--port=" + strconv.Itoa(port), "--protocol=" + d.scheme(), "--no-dashboard", at,
 	}, extra)...), nil
+}
+
+func haveDashboard(flags framework.Arguments) bool {
+	return slices.Contains(flags, "--dashboard") && !slices.Contains(flags, "--no-dashboard")
+}
+
+// dashboard returns where the pages of a scheduler are that starts with these flags;
+// empty where it has none. Its address is "host:port", ":port" or "port".
+func dashboard(node framework.Node, flags framework.Arguments) string {
+	if !haveDashboard(flags) {
+		return ""
+	}
+	at, _ := flags.Value(pagesFlag)
+	host, port, err := net.SplitHostPort(at)
+	if err != nil {
+		host, port = "", at
+	}
+	if url := framework.Dashboard(node, host, port); url != "" {
+		return url + "/status"
+	}
+	return ""
 }
 
 // workerArgv returns the command line of a node's worker, or of the nanny of its

@@ -19,25 +19,30 @@ func testNode(rank int) framework.Node {
 
 func TestDaskScheduler(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		dask Cluster
-		want []string
+		name      string
+		dask      Cluster
+		want      []string // PORT is one that is free
+		dashboard string
 	}{
 		{
 			"plain", Cluster{Port: 8786},
-			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls", "--no-dashboard", "--dashboard-address=127.0.0.1:0"},
+			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls", "--no-dashboard", "--dashboard-address=127.0.0.1:0"}, "",
 		},
 		{
 			"open to all", Cluster{Program: "/opt/dask", Port: 80, TLS: tlsOff},
-			[]string{"/opt/dask", "scheduler", "--host=127.0.0.1", "--port=80", "--protocol=tcp", "--no-dashboard", "--dashboard-address=127.0.0.1:0"},
+			[]string{"/opt/dask", "scheduler", "--host=127.0.0.1", "--port=80", "--protocol=tcp", "--no-dashboard", "--dashboard-address=127.0.0.1:0"}, "",
 		},
 		{
 			"with a dashboard for the node's users", Cluster{Port: 8786, SchedulerArgs: []string{"--dashboard"}},
-			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls", "--dashboard-address=127.0.0.1:0", "--dashboard"},
+			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls", "--dashboard-address=127.0.0.1:PORT", "--dashboard"}, "http://127.0.0.1:PORT/status",
 		},
 		{
 			"with a dashboard where the user wants it", Cluster{Port: 8786, SchedulerArgs: []string{"--dashboard", "--dashboard-address", ":8787"}},
-			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls", "--dashboard", "--dashboard-address=:8787"},
+			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls", "--dashboard", "--dashboard-address=:8787"}, "http://127.0.0.1:8787/status",
+		},
+		{
+			"with a dashboard whose port is Dask's choice", Cluster{Port: 8786, SchedulerArgs: []string{"--dashboard", "--dashboard-address=0"}},
+			[]string{"dask", "scheduler", "--host=127.0.0.1", "--port=8786", "--protocol=tls", "--dashboard", "--dashboard-address=0"}, "",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -45,8 +50,15 @@ func TestDaskScheduler(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			_, free, _ := strings.Cut(strings.TrimSuffix(endpoint.Dashboard, "/status"), "127.0.0.1:")
+			for i, arg := range tc.want {
+				tc.want[i] = strings.ReplaceAll(arg, "PORT", free)
+			}
 			if diff := cmp.Diff(tc.want, service.Argv); diff != "" {
 				t.Error(diff)
+			}
+			if want := strings.ReplaceAll(tc.dashboard, "PORT", free); endpoint.Dashboard != want {
+				t.Errorf("its pages are at %q, want %q", endpoint.Dashboard, want)
 			}
 			_, port, _ := strings.Cut(tc.want[3], "=")
 			_, scheme, _ := strings.Cut(tc.want[4], "=")

@@ -89,17 +89,17 @@ func (d Cluster) guarded() bool { return d.TLS != tlsOff }
 
 // Head returns the scheduler, and where workers and the driver find it.
 func (d Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoint, error) {
-	free, err := framework.FreePorts(1)
+	free, err := framework.FreePorts(2)
 	if err != nil {
 		return nil, framework.Endpoint{}, err
 	}
 	port := cmp.Or(d.Port, free[0])
-	argv, err := d.schedulerArgv(node, port)
+	argv, err := d.schedulerArgv(node, port, free[1])
 	if err != nil {
 		return nil, framework.Endpoint{}, err
 	}
 	address := d.scheme() + "://" + net.JoinHostPort(node.Address, strconv.Itoa(port))
-	endpoint := framework.Endpoint{Address: address, Env: map[string]string{schedulerAddress: address}}
+	endpoint := framework.Endpoint{Address: address, Env: map[string]string{schedulerAddress: address}, Dashboard: dashboard(node, argv[2:])}
 	service := d.service("dask head", node, endpoint, argv)
 	service.Port = port
 	service.Ready = func(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package ray
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -70,6 +71,17 @@ func fixedPorts(flags framework.Arguments) ([]framework.Port, error) {
 func haveDashboard(flags framework.Arguments) bool {
 	wanted, _ := flags.Value("--include-dashboard")
 	return slices.Contains([]string{"true", "True", "1", "yes", "on"}, wanted)
+}
+
+// dashboard returns where the dashboard of a head is that starts with these flags; empty
+// where it starts none.
+func dashboard(node framework.Node, flags framework.Arguments) string {
+	if !haveDashboard(flags) {
+		return ""
+	}
+	host, _ := flags.Value("--dashboard-host")
+	port, _ := flags.Value(dashboardPort)
+	return framework.Dashboard(node, cmp.Or(host, "127.0.0.1"), cmp.Or(port, "8265")) // Ray's own
 }
 
 // A block has a port for each of portFlags, in their order, and those of worker

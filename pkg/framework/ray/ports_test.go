@@ -157,3 +157,28 @@ func TestKeptFree(t *testing.T) {
 		})
 	}
 }
+
+func TestDashboard(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"none by itself", nil, ""},
+		{"none is wanted", []string{"--include-dashboard=false", "--dashboard-port=8299"}, ""},
+		{"where Ray has it", []string{"--include-dashboard=true"}, "http://127.0.0.1:8265"},
+		{"at a port", []string{"--include-dashboard", "true", "--dashboard-port=8299"}, "http://127.0.0.1:8299"},
+		{"at every address of the node", []string{"--include-dashboard=1", "--dashboard-host=0.0.0.0"}, "http://10.0.0.7:8265"},
+		{"at another address", []string{"--include-dashboard=1", "--dashboard-host=fe80::1"}, "http://[fe80::1]:8265"},
+		{"at a port of the kernel's choice", []string{"--include-dashboard=1", "--dashboard-port=0"}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			node := testNode(t, 0)
+			node.Address = "10.0.0.7"
+			_, endpoint, err := Cluster{HeadArgs: tc.args}.Head(node)
+			if err != nil || endpoint.Dashboard != tc.want {
+				t.Errorf("the dashboard is at %q (%v), want %q", endpoint.Dashboard, err, tc.want)
+			}
+		})
+	}
+}

@@ -135,6 +135,7 @@ func (r Cluster) Head(node framework.Node) (*framework.Service, framework.Endpoi
 		return nil, framework.Endpoint{}, err
 	}
 	service.Port = port
+	endpoint.Dashboard = dashboard(node, service.Argv[2:])
 	return service, endpoint, nil
 }
 
