@@ -25,8 +25,8 @@ var (
 
 // ask asks a scheduler by Dask's own protocol: its pages would need no certificate.
 // config is nil where it speaks no TLS; op is an operation without arguments, of
-// less than 32 bytes. It gives up when ctx ends.
-func ask(ctx context.Context, address string, config *tls.Config, op string) (any, error) {
+// less than 32 bytes. The answer is MessagePack. It gives up when ctx ends.
+func ask(ctx context.Context, address string, config *tls.Config, op string) ([]byte, error) {
 	answer, err := exchange(ctx, address, config, op)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -37,16 +37,17 @@ func ask(ctx context.Context, address string, config *tls.Config, op string) (an
 	return answer, nil
 }
 
-func exchange(ctx context.Context, address string, config *tls.Config, op string) (any, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", withoutScheme(address))
+func exchange(ctx context.Context, address string, config *tls.Config, op string) ([]byte, error) {
+	plain, err := (&net.Dialer{}).DialContext(ctx, "tcp", withoutScheme(address))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close() }()
+	defer func() { _ = plain.Close() }()
 	// A closed connection ends whatever waits for it.
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer context.AfterFunc(ctx, func() { _ = plain.Close() })()
+	conn := plain
 	if config != nil {
-		conn = tls.Client(conn, config)
+		conn = tls.Client(plain, config)
 	}
 	if _, err := conn.Write(append(framed(greeting), framed(question(op))...)); err != nil {
 		return nil, err
@@ -67,9 +68,9 @@ func framed(message []byte) []byte {
 	return append(b, message...)
 }
 
-// receive reads a message and returns its first frame, decoded. Others would have
-// what is pickled.
-func receive(from io.Reader) (any, error) {
+// receive reads a message and returns its first frame. Others would have what is
+// pickled.
+func receive(from io.Reader) ([]byte, error) {
 	var length [8]byte
 	if _, err := io.ReadFull(from, length[:]); err != nil {
 		return nil, err
@@ -86,11 +87,7 @@ func receive(from io.Reader) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	frame, err := firstFrame(message)
-	if err != nil {
-		return nil, err
-	}
-	return decode(frame)
+	return firstFrame(message)
 }
 
 // firstFrame returns the first frame of what follows a message's length.

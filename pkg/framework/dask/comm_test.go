@@ -11,6 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/tinylib/msgp/msgp"
+
 	"github.com/bringupd/bringupd/pkg/framework"
 )
 
@@ -60,19 +64,28 @@ func scheduler(t *testing.T, guarded bool, answers map[string][]byte) (address, 
 			go func() {
 				defer func() { _ = conn.Close() }()
 				_, _ = conn.Write(recorded(t, "greeting"))
-				if greeting, err := receive(conn); err != nil || greeting.(map[string]any)["pickle-protocol"] != int64(5) {
-					t.Errorf("it is greeted by %v: %v", greeting, err)
+				if greeting := heard(t, conn); greeting["pickle-protocol"] != int64(5) || greeting["compression"] != nil {
+					t.Errorf("it is greeted by %v", greeting)
 				}
-				asked, err := receive(conn)
-				if err != nil {
-					t.Errorf("it is asked nothing: %v", err)
-					return
-				}
-				_, _ = conn.Write(answers[asked.(map[string]any)["op"].(string)])
+				op, _ := heard(t, conn)["op"].(string)
+				_, _ = conn.Write(answers[op])
 			}()
 		}
 	}()
 	return address, dir
+}
+
+// heard is what a scheduler is told.
+func heard(t *testing.T, conn net.Conn) map[string]any {
+	message, err := receive(conn)
+	said := map[string]any{}
+	if err == nil {
+		said, _, err = msgp.ReadMapStrIntfBytes(message, said)
+	}
+	if err != nil {
+		t.Errorf("it is told nothing: %v", err)
+	}
+	return said
 }
 
 func TestDaskReadyAndFleet(t *testing.T) {
@@ -105,7 +118,7 @@ func TestDaskReadyAndFleet(t *testing.T) {
 		},
 		{
 			name: "no scheduler", answers: map[string][]byte{"identity": recorded(t, "none"), "ncores": recorded(t, "none")},
-			head: "cannot understand", worker: "counts no worker", fleet: "cannot understand",
+			head: "cannot understand", worker: "cannot understand", fleet: "cannot understand",
 		},
 		{name: "no answer", answers: map[string][]byte{"identity": {1}, "ncores": {}}, head: "cannot ask", worker: "cannot ask", fleet: "cannot ask"},
 	} {
@@ -158,11 +171,47 @@ func TestDaskReceive(t *testing.T) {
 		{"no frames", "\x08\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"},
 		{"more frames than there are", "\x08\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff"},
 		{"HTTP", "HTTP/1.1 400 Bad Request\r\n\r\n"},
-		{"no MessagePack", string(framed([]byte{0xc1}))},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if value, err := receive(strings.NewReader(tc.message)); err == nil {
 				t.Errorf("it is read as %v", value)
+			}
+		})
+	}
+}
+
+// The bytes are those of Python's msgpack 1.2.4, where it can write them.
+func TestDaskWorkersOf(t *testing.T) {
+	const scheduler = "\x82\xa4type\xa9Scheduler\xa7workers"
+	none := map[string]float64{}
+	for _, tc := range []struct {
+		name, answer string
+		want         []worker // nil: it is refused
+	}{
+		{"none", scheduler + "\x80", []worker{}},
+		{"whole", scheduler + "\x81\xa1a\x84\xa4name\xa1b\xa6status\xa7running\xa8nthreads\xcd\x01\x00\xa9resources\x81\xa3GPU\xcb@\x00\x00\x00\x00\x00\x00\x00",
+			[]worker{{Name: "b", Address: "a", Status: "running", Threads: 256, Resources: map[string]float64{"GPU": 2}}}},
+		{"a number for a name", scheduler + "\x81\xa1a\x81\xa4name\x07", []worker{{Name: "7", Address: "a", Resources: none}}},
+		{"a key that is no text", scheduler + "\x81\xa1a\x82\x92\x01\x02\xa1b\xa4name\xa1b", []worker{{Name: "b", Address: "a", Resources: none}}},
+		{"nonsense for a name", scheduler + "\x81\xa1a\x81\xa4name\x91\x01", []worker{{Name: "<nil>", Address: "a", Resources: none}}},
+		{"nothing", "", nil},
+		{"no MessagePack", "\xc1", nil},
+		{"a text", "\xa1a", nil},
+		{"no workers", "\x81\xa4type\xa9Scheduler", nil},
+		{"a worker's", "\x82\xa4type\xa6Worker\xa7workers\x80", nil},
+		{"workers that are none", scheduler + "\x01", nil},
+		{"a worker that is none", scheduler + "\x81\xa1a\x01", nil},
+		{"cut short", scheduler + "\x81\xa1a\x81\xa4name", nil},
+		{"more than there are", scheduler + "\xdf\xff\xff\xff\xff\xa1a\x80", nil},
+		{"too deep", "\x81\xa1a" + strings.Repeat("\x91", 1<<20), nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := workersOf([]byte(tc.answer))
+			if (err != nil) != (tc.want == nil) {
+				t.Fatalf("got %v: %v", got, err)
+			}
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
 			}
 		})
 	}

@@ -172,17 +172,23 @@ func counted(ctx context.Context, address string, node framework.Node, wanted []
 	if err != nil {
 		return err
 	}
-	addresses, _ := answer.(map[string]any)
-	for worker := range addresses {
-		if host, _, err := net.SplitHostPort(withoutScheme(worker)); err == nil && host == node.Address {
-			workers, err := identity(ctx, address, node)
-			if err != nil {
-				return err
-			}
-			return compareOwn(wanted, workers)
-		}
+	here := false
+	err = eachEntry(answer, func(worker string, _ []byte) error {
+		host, _, err := net.SplitHostPort(withoutScheme(worker))
+		here = here || err == nil && host == node.Address
+		return nil
+	})
+	if err != nil {
+		return notUnderstood(address, err)
 	}
-	return fmt.Errorf("the scheduler at %s counts no worker of %s yet", address, node.Address)
+	if !here {
+		return fmt.Errorf("the scheduler at %s counts no worker of %s yet", address, node.Address)
+	}
+	workers, err := identity(ctx, address, node)
+	if err != nil {
+		return err
+	}
+	return compareOwn(wanted, workers)
 }
 
 // identity asks the scheduler which workers it has.
@@ -197,9 +203,13 @@ func identity(ctx context.Context, address string, node framework.Node) ([]worke
 	}
 	workers, err := workersOf(answer)
 	if err != nil {
-		return nil, fmt.Errorf("cannot understand the Dask scheduler at %s: %v", address, err)
+		return nil, notUnderstood(address, err)
 	}
 	return workers, nil
+}
+
+func notUnderstood(address string, err error) error {
+	return fmt.Errorf("cannot understand the Dask scheduler at %s: %v", address, err)
 }
 
 // dialing returns how the scheduler at an address is spoken to: nil without TLS.

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/prose"
 )
@@ -102,35 +104,100 @@ func gapOf(want worker, counted []worker) string {
 }
 
 // workersOf reads the scheduler's answer to "identity", in the order of the names.
-func workersOf(answer any) ([]worker, error) {
-	identity, _ := answer.(map[string]any)
-	entries, is := identity["workers"].(map[string]any)
-	if !is || identity["type"] != "Scheduler" {
-		return nil, errors.New("its identity is not that of a scheduler with workers")
-	}
-	workers := make([]worker, 0, len(entries))
-	for address, entry := range entries {
-		said, _ := entry.(map[string]any)
-		w := worker{Name: fmt.Sprint(said["name"]), Address: address, Resources: map[string]float64{}}
-		w.Status, _ = said["status"].(string)
-		w.Threads = int(number(said["nthreads"]))
-		resources, _ := said["resources"].(map[string]any)
-		for name, amount := range resources {
-			w.Resources[name] = number(amount)
+func workersOf(answer []byte) ([]worker, error) {
+	var workers []worker
+	var kind any
+	listed := false
+	err := eachEntry(answer, func(key string, value []byte) error {
+		switch key {
+		case "type":
+			kind = scalar(value)
+		case "workers":
+			listed = true
+			return eachEntry(value, func(address string, value []byte) error {
+				w, err := workerOf(address, value)
+				workers = append(workers, w)
+				return err
+			})
 		}
-		workers = append(workers, w)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if kind != "Scheduler" || !listed {
+		return nil, errors.New("its identity is not that of a scheduler with workers")
 	}
 	slices.SortFunc(workers, func(a, b worker) int { return strings.Compare(a.Name+a.Address, b.Name+b.Address) })
 	return workers, nil
 }
 
+// workerOf reads what the identity says of one worker.
+func workerOf(address string, said []byte) (worker, error) {
+	w := worker{Address: address, Resources: map[string]float64{}}
+	err := eachEntry(said, func(key string, value []byte) error {
+		switch key {
+		case "name":
+			w.Name = fmt.Sprint(scalar(value)) // a number, where nobody has named it
+		case "status":
+			w.Status, _ = scalar(value).(string)
+		case "nthreads":
+			w.Threads = int(number(value))
+		case "resources":
+			return eachEntry(value, func(name string, value []byte) error {
+				w.Resources[name] = number(value)
+				return nil
+			})
+		}
+		return nil
+	})
+	return w, err
+}
+
+// eachEntry has take see each value of a map whose key is a text: the bytes that
+// begin with it.
+func eachEntry(message []byte, take func(key string, value []byte) error) error {
+	n, rest, err := msgp.ReadMapHeaderBytes(message)
+	for ; err == nil && n > 0; n-- {
+		key, named := "", msgp.NextType(rest) == msgp.StrType
+		if named {
+			key, rest, err = msgp.ReadStringBytes(rest)
+		} else {
+			rest, err = msgp.Skip(rest)
+		}
+		if err != nil {
+			break
+		}
+		value := rest
+		if rest, err = msgp.Skip(value); err == nil && named {
+			err = take(key, value)
+		}
+	}
+	return err
+}
+
+// scalar is a text or a number of an answer; nil where it is anything else, which
+// may be large.
+func scalar(value []byte) any {
+	switch msgp.NextType(value) {
+	case msgp.StrType, msgp.IntType, msgp.UintType, msgp.Float32Type, msgp.Float64Type:
+		read, _, _ := msgp.ReadIntfBytes(value)
+		return read
+	}
+	return nil
+}
+
 // number is a number of an answer; 0 where it is none.
-func number(value any) float64 {
-	switch value := value.(type) {
+func number(value []byte) float64 {
+	switch n := scalar(value).(type) {
 	case int64:
-		return float64(value)
+		return float64(n)
+	case uint64:
+		return float64(n)
+	case float32:
+		return float64(n)
 	case float64:
-		return value
+		return n
 	}
 	return 0
 }
