@@ -25,8 +25,9 @@ def workers(client):
 
 
 def pids(client, nanny=False):
+    """Of the workers that have answered: one that has just come, or gone, is not among both."""
     by_address = client.run(os.getpid, nanny=nanny)
-    return {name: by_address[address] for name, (address, _) in workers(client).items()}
+    return {name: by_address[address] for name, (address, _) in workers(client).items() if address in by_address}
 
 
 def restarted(client, before, killed):
