@@ -294,7 +294,7 @@ func (h *head) lead(ctx context.Context) error {
 			}
 		}
 		h.stage.serving.Store(true)
-		h.Background(func(ctx context.Context) { h.children.WarnIfOpen(ctx, h.cfg.Framework, self, endpoint) })
+		h.children.WatchStrangers(h.cfg.Framework, self, endpoint)
 		return h.Publish(signal.Control, signal.NameHead, &signal.HeadRecord{Address: endpoint.Address, Env: endpoint.Env, Dashboard: endpoint.Dashboard}, false)
 	})
 }

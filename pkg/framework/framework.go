@@ -120,9 +120,10 @@ type Guarded interface {
 	// Credentials returns what lets the programs of a node in; nothing where nobody is kept out. secret is 32 bytes
 	// that the run's daemons alone know, the same on each node.
 	Credentials(node Node, secret []byte) (Credentials, error)
-	// Open takes a look from the head when its service is up, and returns why anybody who reaches the cluster is
-	// let in, for people; empty where nobody is, or it was asked for.
-	Open(ctx context.Context, head Node, endpoint Endpoint) string
+	// Strangers watches from the head, whose service is up, until ctx ends or there is nothing to watch. It tells
+	// people why anybody who reaches the cluster is let in, where nobody has asked for that, and that somebody was
+	// refused, where the framework says so.
+	Strangers(ctx context.Context, head Node, endpoint Endpoint, tell func(sentence string))
 }
 
 // Credentials let the programs of a node into its framework's cluster.

@@ -28,7 +28,7 @@ func (g guarded) Credentials(node framework.Node, secret []byte) (framework.Cred
 	}, g.err
 }
 
-func (guarded) Open(context.Context, framework.Node, framework.Endpoint) string { return "" }
+func (guarded) Strangers(context.Context, framework.Node, framework.Endpoint, func(string)) {}
 
 func TestAdmit(t *testing.T) {
 	refused := errors.New("cannot make a key")

@@ -178,13 +178,13 @@ func (c *Children) portsFree(service *framework.Service, kind health.Kind) error
 	return nil
 }
 
-// WarnIfOpen looks from the head, whose service is up, whether a framework that can keep
-// strangers out of its cluster lets them in, and tells why.
-func (c *Children) WarnIfOpen(ctx context.Context, f framework.Framework, head framework.Node, endpoint framework.Endpoint) {
+// WatchStrangers warns, as long as the run goes on, of strangers that a framework lets in or
+// has refused, if it can keep them out of its cluster. Its service is up on the head.
+func (c *Children) WatchStrangers(f framework.Framework, head framework.Node, endpoint framework.Endpoint) {
 	if guarded, is := f.(framework.Guarded); is {
-		if open := guarded.Open(ctx, head, endpoint); open != "" {
-			c.cfg.Log.Warn(open)
-		}
+		c.life.Background(func(context.Context) {
+			guarded.Strangers(c.life.Run, head, endpoint, func(sentence string) { c.cfg.Log.Warn(sentence) })
+		})
 	}
 }
 

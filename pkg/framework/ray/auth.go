@@ -1,7 +1,6 @@
 package ray
 
 import (
-	"context"
 	"encoding/hex"
 	"path/filepath"
 	"slices"
@@ -51,19 +50,4 @@ func ownAuth(environ []string) bool {
 		value, _ := env(name)
 		return value != ""
 	})
-}
-
-// Open asks the GCS for its nodes as a stranger would.
-func (r Cluster) Open(ctx context.Context, head framework.Node, endpoint framework.Endpoint) string {
-	if authToken(head.Environ) == "" {
-		return "" // it was asked for
-	}
-	err := asking(endpoint.Address, "", func(gcs *gcsClient) error {
-		_, err := gcs.nodes(ctx, "none")
-		return err
-	})
-	if err != nil {
-		return ""
-	}
-	return "everybody who reaches Ray at " + endpoint.Address + " can run programs as you: this Ray asks for no token, which Ray 2.52 and later do"
 }

@@ -190,32 +190,6 @@ func TestRayLogs(t *testing.T) {
 	}
 }
 
-// Who is told of an open cluster did not ask for one.
-func TestRayOpen(t *testing.T) {
-	for _, tc := range []struct {
-		name         string
-		asked, given string // the token that the GCS asks for, and what the head has
-		open         bool
-	}{
-		{"it asks for the token", "0123", "0123", false},
-		{"it is too old to ask", "", "0123", true},
-		{"nobody wants a token", "", "", false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			fake := recordedGCS(t, "alive")
-			fake.token = tc.asked
-			address := fake.serve(t)
-			node := testNode(t, 0)
-			if tc.given != "" {
-				node.Environ = append(node.Environ, "RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN="+tc.given)
-			}
-			if open := (Cluster{}).Open(t.Context(), node, framework.Endpoint{Address: address}); (open != "") != tc.open {
-				t.Errorf("it says %q", open)
-			}
-		})
-	}
-}
-
 func TestRayRefuses(t *testing.T) {
 	shared := testNode(t, 0)
 	shared.Shared = true
