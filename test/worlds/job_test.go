@@ -44,9 +44,15 @@ func begin(t *testing.T, nodes, perNode int, program ...string) *job {
 // run starts bringupd with variables and arguments; dir is the job's.
 func run(t *testing.T, dir string, env []string, args ...string) *job {
 	t.Helper()
+	// A node that is killed as a whole leaves its private directory. Sockets are in there, whose names must be short.
+	temp, err := os.MkdirTemp("", "w-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(temp) })
 	j := &job{t: t, dir: dir, logs: filepath.Join(dir, "logs"), ended: make(chan struct{})}
 	j.cmd = exec.Command(bringupd, args...)
-	j.cmd.Env = append(append(os.Environ(), j.mark(), "BRINGUPD_TEST_PROGRAM="+bringupd, "GORACE=exitcode=199 atexit_sleep_ms=0"), env...)
+	j.cmd.Env = append(append(os.Environ(), j.mark(), "TMPDIR="+temp, "BRINGUPD_TEST_PROGRAM="+bringupd, "GORACE=exitcode=199 atexit_sleep_ms=0"), env...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.said, &j.said
 	j.cmd.WaitDelay = ceiling / 4
 	if err := j.cmd.Start(); err != nil {
