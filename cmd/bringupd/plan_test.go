@@ -53,7 +53,7 @@ func TestDryRunOfSpares(t *testing.T) {
 
 // What --dry-run prints says the same when it is given as --config.
 func TestDryRunRoundTrip(t *testing.T) {
-	first := call(t, nil, dry("--framework=ray", "--ray-head-args=--a={\"b\": \"c, d\"}", "--ray-head-args=: #",
+	first := call(t, nil, dry("--framework=ray", "--ray-head-args=--a={\"b\": \"c, d\"}", "--ray-head-args=--b", "--ray-head-args=: #",
 		"--setup-cmd=a\nb # c", "--interface=yes", "--sandbox-cmd=null", "--sandbox-ready=exec:true", "--sandbox-require=2",
 		"--gpus-per-node=0", "--check=*=warn", "--check=gpu.[a-c]*=off", "--active-check=a: b # c", "--active-check=\"x\"", "--gpu-check=off", "--peer-timeout=90s", "--", "sh", "-c", "echo 'a'\n", "-1", "")...)
 	values, origins := printed(t, first)

@@ -36,7 +36,7 @@ func dry(args ...string) []string {
 }
 
 func TestPrecedence(t *testing.T) {
-	const text = "setup-cmd: file\npeer-timeout: 3s\nframework: ray\nray-head-args: [file]\nverbose: true\nsandbox-cmd: x\nsandbox-ready: tcp:3\n" +
+	const text = "setup-cmd: file\npeer-timeout: 3s\nframework: ray\nray-head-args: [--of=file]\nverbose: true\nsandbox-cmd: x\nsandbox-ready: tcp:3\n" +
 		"check: [gpu.busy=warn, net.*=off]\nactive-check: dcgmi diag -r 1\ngpu-check: off\n"
 	for _, tc := range []struct {
 		name   string
@@ -64,19 +64,19 @@ func TestPrecedence(t *testing.T) {
 		{name: "switch on", key: "verbose", flags: []string{"--verbose"}, want: true, origin: "--verbose"},
 		{name: "switch by variable", key: "verbose", env: []string{"BRINGUPD_VERBOSE=1"}, want: true, origin: "BRINGUPD_VERBOSE"},
 		{name: "the last of two flags", key: "setup-cmd", flags: []string{"--setup-cmd=a", "--setup-cmd", "b"}, want: "b", origin: "--setup-cmd"},
-		{name: "list by file", key: "ray-head-args", file: true, want: []any{"file"}, origin: "job.yaml:4"},
+		{name: "list by file", key: "ray-head-args", file: true, want: []any{"--of=file"}, origin: "job.yaml:4"},
 		{
 			name: "list by flags over file", key: "ray-head-args", file: true,
-			flags: []string{`--ray-head-args=--resources={"a":1,"b":2}`, "--ray-head-args=--x"},
-			want:  []any{`--resources={"a":1,"b":2}`, "--x"}, origin: "--ray-head-args",
+			flags: []string{`--ray-head-args=--resources={"a":1,"b":2}`, "--ray-head-args=--x=3"},
+			want:  []any{`--resources={"a":1,"b":2}`, "--x=3"}, origin: "--ray-head-args",
 		},
 		{
 			name: "list by a variable's lines over file", key: "ray-head-args", file: true,
-			env: []string{"BRINGUPD_RAY_HEAD_ARGS=--a=1,2\n--b\n"}, want: []any{"--a=1,2", "--b"}, origin: "BRINGUPD_RAY_HEAD_ARGS",
+			env: []string{"BRINGUPD_RAY_HEAD_ARGS=--a=1,2\n--b=3\n"}, want: []any{"--a=1,2", "--b=3"}, origin: "BRINGUPD_RAY_HEAD_ARGS",
 		},
 		{
 			name: "list by flag over variable", key: "ray-head-args", env: []string{"BRINGUPD_RAY_HEAD_ARGS=--a"},
-			flags: []string{"--framework=ray", "--ray-head-args=--b"}, want: []any{"--b"}, origin: "--ray-head-args",
+			flags: []string{"--framework=ray", "--ray-head-args=--b=3"}, want: []any{"--b=3"}, origin: "--ray-head-args",
 		},
 		{name: "no rules by default", key: "check", want: []any{}, origin: "default"},
 		{name: "rules by file", key: "check", file: true, want: []any{"gpu.busy=warn", "net.*=off"}, origin: "job.yaml:8"},
@@ -136,7 +136,7 @@ func TestFile(t *testing.T) {
 		{"a number", "gpus-per-node: 8\n", "gpus-per-node", 8},
 		{"an alias", "head-cmd: &serve ./serve\nworker-cmd: *serve\n", "worker-cmd", "./serve"},
 		{"a capital switch", "verbose: True\n", "verbose", true},
-		{"one value for a list", "framework: ray\nray-head-args: --x\n", "ray-head-args", []any{"--x"}},
+		{"one value for a list", "framework: ray\nray-head-args: --x=3\n", "ray-head-args", []any{"--x=3"}},
 		{"lines", "setup-cmd: |\n  a\n  b\n", "setup-cmd", "a\nb\n"},
 		{"driver", "driver: [sleep, 5]\n", "driver", []any{"sleep", "5"}},
 	} {

@@ -24,8 +24,8 @@ type Flag struct {
 	Words []string // the only ones that a *string takes; empty: any
 }
 
-// Checked is a choice whose settings can contradict each other.
+// Checked is a choice whose settings can be wrong, or contradict each other.
 type Checked interface {
-	// Check returns an error for the user where they do.
+	// Check returns an error for the user where they do, before anything is started.
 	Check() error
 }

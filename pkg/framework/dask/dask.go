@@ -44,6 +44,7 @@ var (
 	_ framework.Special   = Cluster{}
 	_ framework.Guarded   = Cluster{}
 	_ framework.Choice    = (*Cluster)(nil)
+	_ framework.Checked   = (*Cluster)(nil)
 )
 
 // New returns a Dask that is to be told what it is by its flags.
@@ -68,6 +69,15 @@ func (d *Cluster) Flags() []framework.Flag {
 		{Name: "dask-scheduler-args", Shape: "ARG", Value: &d.SchedulerArgs, Usage: "one more argument of dask scheduler (repeat for more)"},
 		{Name: "dask-worker-args", Shape: "ARG", Value: &d.WorkerArgs, Usage: "one more argument of dask worker (repeat for more)"},
 	}
+}
+
+// Check refuses arguments that no node could give to Dask's programs.
+func (d *Cluster) Check() error {
+	_, err := parse("dask scheduler", d.SchedulerArgs)
+	if err == nil {
+		_, err = d.workersPerNode()
+	}
+	return err
 }
 
 // Framework returns the cluster as it is told by now.

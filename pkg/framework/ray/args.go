@@ -21,10 +21,7 @@ const resourcesFlag = "--resources"
 // ports but the head's are the kernel's choice unless the user fixes them, so
 // that neither two jobs nor two raylets on one host meet.
 func (r Cluster) argv(node framework.Node, place framework.Arguments, args []string) ([]string, error) {
-	extra, err := parseFlags(args)
-	if err == nil {
-		err = refuseFlags(extra, place.Has("--head"))
-	}
+	extra, err := usersFlags(args, place.Has("--head"))
 	if err == nil {
 		err = fitsSockets(node.TempDir)
 	}
@@ -119,6 +116,16 @@ var ownFlags = map[string]string{
 
 // headFlags are refused by Ray itself in a worker's start.
 var headFlags = []string{"--include-dashboard", "--redis-shard-ports", "--system-config"}
+
+// usersFlags reads the user's arguments of the head's or a worker's ray start, and
+// refuses those that are not the user's to give.
+func usersFlags(args []string, head bool) (framework.Arguments, error) {
+	extra, err := parseFlags(args)
+	if err == nil {
+		err = refuseFlags(extra, head)
+	}
+	return extra, err
+}
 
 func refuseFlags(extra framework.Arguments, head bool) error {
 	if err := extra.Refuse("ray start", ownFlags); err != nil || head {

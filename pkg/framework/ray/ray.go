@@ -71,13 +71,26 @@ func (r *Cluster) Flags() []framework.Flag {
 	}
 }
 
-// Check refuses a time at which Ray's logs can't be kept.
+// Check refuses a time at which Ray's logs can't be kept, and arguments that no node
+// could give to its ray start.
 func (r *Cluster) Check() error {
 	every, err := time.ParseDuration(r.Logs)
-	if r.Logs == logsFailure || r.Logs == logsEnd || err == nil && every >= time.Second {
-		return nil
+	if r.Logs != logsFailure && r.Logs != logsEnd && (err != nil || every < time.Second) {
+		return fmt.Errorf("cannot use --ray-logs=%s: give %s, %s, or a duration of a second or more, as 60s", r.Logs, logsFailure, logsEnd)
 	}
-	return fmt.Errorf("cannot use --ray-logs=%s: give %s, %s, or a duration of a second or more, as 60s", r.Logs, logsFailure, logsEnd)
+	for _, of := range []struct {
+		args []string
+		head bool
+	}{{r.HeadArgs, true}, {r.WorkerArgs, false}} {
+		extra, err := usersFlags(of.args, of.head)
+		if err == nil {
+			_, err = mergeResources(map[string]float64{}, extra)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // When Ray's own logs are kept.
