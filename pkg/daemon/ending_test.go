@@ -119,7 +119,7 @@ func TestEvidenceIsKept(t *testing.T) {
 			}
 			n := bare(t, config.Config{Identity: testIdentity(tc.rank, 3)}, dir)
 			n.children.Open(dir, tc.rank, 3, "")
-			n.children.Evident(&framework.Service{Name: "worker", Evidence: from})
+			n.children.Evident(&framework.Service{Name: "worker", Evidence: framework.Evidence{Dir: from}})
 			n.keepEvidence(&tc.end)
 			kept, _ := filepath.Glob(filepath.Join(dir.Path(), signal.Logs, "worker-*.d", "raylet.out"))
 			if tc.kept != (len(kept) == 1) {

@@ -67,18 +67,17 @@ type Service struct {
 	// Explain returns what the service's own files say of its death; nil where
 	// its output says all.
 	Explain func() []string
-	// Evidence is a node-local directory of the service's own logs; empty: none.
-	// They are kept where the run fails by this node, and otherwise as Keep says.
-	Evidence string
-	Keep     Keep
+	// Evidence are the service's own logs.
+	Evidence Evidence
 	// Attempts bounds the starts; at least one is made.
 	Attempts int
 	// Expendable says that nothing is lost where it is killed at the end, without a grace.
 	Expendable bool
 }
 
-// Keep says what is kept, besides, of the logs that a service writes on its node's own disk.
-type Keep struct {
+// Evidence are logs that a service writes on its node's own disk. They are kept where the run fails by this node.
+type Evidence struct {
+	Dir    string        // they are in; empty: there are none
 	Always bool          // they are kept at the end of every run
 	Every  time.Duration // and while it runs, at such intervals; 0: not before the end
 }

@@ -17,7 +17,7 @@ import (
 // evidence are the logs of a service's own.
 type evidence struct {
 	keeper *signal.Keeper
-	keep   framework.Keep
+	of     framework.Evidence
 }
 
 const (
@@ -42,7 +42,7 @@ const (
 // Evident notes where a service's own logs are, and keeps them while it runs where that
 // is wanted.
 func (c *Children) Evident(service *framework.Service) {
-	if service.Evidence == "" {
+	if service.Evidence.Dir == "" {
 		return
 	}
 	name := strings.TrimSuffix(c.LogName(service.Name), ".log") + ".d"
@@ -51,18 +51,18 @@ func (c *Children) Evident(service *framework.Service) {
 	if c.evidence[name] != nil { // it starts again
 		return
 	}
-	e := &evidence{keeper: c.dir.Keeper(service.Evidence, name), keep: service.Keep}
+	e := &evidence{keeper: c.dir.Keeper(service.Evidence.Dir, name), of: service.Evidence}
 	c.evidence[name] = e
-	if e.keep.Every > 0 {
+	if e.of.Every > 0 {
 		c.life.Background(func(context.Context) { c.keepUp(e) })
 	}
 }
 
 // keepUp keeps what is new, as long as the run goes on. What is wrong is told once.
 func (c *Children) keepUp(e *evidence) {
-	limits := signal.KeepLimits{Tail: keepTail, Total: int64(keepRate * e.keep.Every.Seconds())}
+	limits := signal.KeepLimits{Tail: keepTail, Total: int64(keepRate * e.of.Every.Seconds())}
 	told := ""
-	for pause.For(c.life.Run, e.keep.Every) {
+	for pause.For(c.life.Run, e.of.Every) {
 		ctx, cancel := context.WithTimeoutCause(c.life.Run, slowRound, health.ErrDeadline)
 		err := e.keeper.Round(ctx, limits)
 		cancel()
@@ -90,7 +90,7 @@ func (c *Children) KeepEvidence(failed bool) {
 	defer cancel()
 	for name, e := range all {
 		limits := signal.KeepLimits{Tail: failTail, Total: keepTotal, Last: true}
-		if e.keep.Always {
+		if e.of.Always {
 			limits.Tail = keepTail
 		} else if !failed {
 			continue

@@ -16,16 +16,16 @@ import (
 func TestEvidence(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		keep    framework.Keep
+		keep    framework.Evidence
 		failed  bool
 		running bool // it is kept before the end
 		ended   bool // and at the end
 	}{
-		{"nobody wants them", framework.Keep{}, false, false, false},
-		{"it fails", framework.Keep{}, true, false, true},
-		{"at the end", framework.Keep{Always: true}, false, false, true},
-		{"at the end of a run that fails", framework.Keep{Always: true}, true, false, true},
-		{"all the time", framework.Keep{Always: true, Every: 20 * time.Millisecond}, false, true, true},
+		{"nobody wants them", framework.Evidence{}, false, false, false},
+		{"it fails", framework.Evidence{}, true, false, true},
+		{"at the end", framework.Evidence{Always: true}, false, false, true},
+		{"at the end of a run that fails", framework.Evidence{Always: true}, true, false, true},
+		{"all the time", framework.Evidence{Always: true, Every: 20 * time.Millisecond}, false, true, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -58,7 +58,8 @@ func TestEvidence(t *testing.T) {
 			}
 			write("one\n")
 			for range 2 { // it starts again
-				c.Evident(&framework.Service{Name: "worker", Evidence: from, Keep: tc.keep})
+				tc.keep.Dir = from
+				c.Evident(&framework.Service{Name: "worker", Evidence: tc.keep})
 			}
 			at := filepath.Join(dir.Path(), signal.Logs, "worker-0000.d", "raylet.out")
 			if tc.running {

@@ -43,11 +43,9 @@ type Status struct {
 	Phase string `json:"phase"`
 	counts
 	times
-	Driver string      `json:"driver,omitempty"`
-	Pages  *Pages      `json:"dashboard,omitempty"` // nil where there are none, or it is over
-	World  bool        `json:"world,omitempty"`     // the driver runs in ranks on all nodes
-	Waits  []Wait      `json:"waits_for,omitempty"`
-	Steps  []StepCount `json:"steps"` // where the nodes are, in the order of the sequence
+	purpose
+	Waits []Wait      `json:"waits_for,omitempty"`
+	Steps []StepCount `json:"steps"` // where the nodes are, in the order of the sequence
 	nodesShown
 	// Next is what can happen next, and Deadline when, where that is known.
 	Next     string     `json:"next"`
@@ -77,6 +75,13 @@ type counts struct {
 type times struct {
 	Elapsed time.Duration `json:"elapsed_ns"`
 	ToGate  time.Duration `json:"to_gate_ns,omitempty"`
+}
+
+// purpose is what runs on the nodes, and where its pages are.
+type purpose struct {
+	Driver string `json:"driver,omitempty"`
+	World  bool   `json:"world,omitempty"`     // the driver runs in ranks on all nodes
+	Pages  *Pages `json:"dashboard,omitempty"` // nil where there are none, or it is over
 }
 
 // nodesShown are those to look at, the worst first, at most 20, and More others;
@@ -185,7 +190,7 @@ func Summarize(run *Run, look Look) Status {
 	v := newView(run, look.Now)
 	s := Status{
 		subject: subject{StatusVersion, tame(run.Name), tame(run.Path), look.Now},
-		State:   v.state(), times: times{v.elapsed(), v.toGate()}, Driver: tame(v.plan.Driver), World: v.plan.World, End: v.end(), Problems: tameAll(run.Problems),
+		State:   v.state(), times: times{v.elapsed(), v.toGate()}, purpose: purpose{Driver: tame(v.plan.Driver), World: v.plan.World}, End: v.end(), Problems: tameAll(run.Problems),
 	}
 	s.counts = counts{Nodes: run.Size(), Need: v.need}
 	s.Steps, s.Ready = v.count(s.Over())

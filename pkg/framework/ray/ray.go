@@ -99,10 +99,10 @@ const (
 	logsEnd     = "end"
 )
 
-// keep is what is kept of Ray's own logs when nothing has failed.
-func (r Cluster) keep() framework.Keep {
+// evidence are Ray's own logs below tempDir.
+func (r Cluster) evidence(tempDir string) framework.Evidence {
 	every, err := time.ParseDuration(r.Logs)
-	return framework.Keep{Always: err == nil || r.Logs == logsEnd, Every: every}
+	return framework.Evidence{Dir: filepath.Join(tempDir, "session_latest", "logs"), Always: err == nil || r.Logs == logsEnd, Every: every}
 }
 
 // Framework returns the cluster as it is told by now.
@@ -230,8 +230,7 @@ func (r Cluster) service(
 		Vital:    []string{"gcs_server", "raylet"}, // ray start looks for them once a second
 		Ready:    func(ctx context.Context) error { return explained(look(at, ctx), node.TempDir) },
 		Pace:     pace(node.Size),
-		Evidence: filepath.Join(node.TempDir, "session_latest", "logs"),
-		Keep:     r.keep(),
+		Evidence: r.evidence(node.TempDir),
 		Explain:  func() []string { return logSigns(node.TempDir) },
 		Transient: func(exit process.Exit, lines []string) bool {
 			return transient(exit, append(slices.Clip(lines), logSigns(node.TempDir)...))

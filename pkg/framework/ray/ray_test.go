@@ -162,16 +162,16 @@ func TestRayCredentials(t *testing.T) {
 func TestRayLogs(t *testing.T) {
 	for _, tc := range []struct {
 		logs string
-		want framework.Keep
+		want framework.Evidence
 		fine bool
 	}{
-		{"failure", framework.Keep{}, true},
-		{"end", framework.Keep{Always: true}, true},
-		{"60s", framework.Keep{Always: true, Every: time.Minute}, true},
-		{"10ms", framework.Keep{}, false},
-		{"-5s", framework.Keep{}, false},
-		{"always", framework.Keep{}, false},
-		{"60", framework.Keep{}, false},
+		{"failure", framework.Evidence{}, true},
+		{"end", framework.Evidence{Always: true}, true},
+		{"60s", framework.Evidence{Always: true, Every: time.Minute}, true},
+		{"10ms", framework.Evidence{}, false},
+		{"-5s", framework.Evidence{}, false},
+		{"always", framework.Evidence{}, false},
+		{"60", framework.Evidence{}, false},
 	} {
 		t.Run(tc.logs, func(t *testing.T) {
 			ray := New()
@@ -183,8 +183,9 @@ func TestRayLogs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if tc.fine && service.Keep != tc.want {
-				t.Errorf("kept is %+v, want %+v", service.Keep, tc.want)
+			tc.want.Dir = filepath.Join(testNode(t, 0).TempDir, "session_latest", "logs")
+			if tc.fine && service.Evidence != tc.want {
+				t.Errorf("kept is %+v, want %+v", service.Evidence, tc.want)
 			}
 		})
 	}
