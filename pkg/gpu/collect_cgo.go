@@ -37,7 +37,7 @@ type collector struct {
 // lacks, costs only its own reading.
 func (c *collector) collect() Facts {
 	facts := Facts{Version: FactsVersion}
-	answered := c.asking(system0, sourceInit)
+	answered := c.asking(system0, "nvmlInit_v2")
 	facts.Init = named(c.lib.Init())
 	if answered(); facts.Init != Success {
 		return facts
@@ -47,7 +47,7 @@ func (c *collector) collect() Facts {
 	facts.NVML = ask(s, c.lib.SystemGetNVMLVersion, "nvmlSystemGetNVMLVersion")
 	facts.CUDA = convert(ask(s, c.lib.SystemGetCudaDriverVersion, "nvmlSystemGetCudaDriverVersion"), cudaText)
 	facts.Count = ask(s, c.lib.DeviceGetCount, "nvmlDeviceGetCount")
-	facts.GPUs, facts.Pairs = c.gpus(facts.Count.value())
+	facts.GPUs, facts.Pairs = c.gpus(facts.Count.OrZero())
 	nameLost(facts.GPUs, sysfs{os.DirFS(c.root)}.gpuBuses())
 	nameProcesses(facts.GPUs, c.root)
 	_ = ask(s, func() (struct{}, nvml.Return) { return struct{}{}, c.lib.Shutdown() }, "nvmlShutdown")

@@ -85,8 +85,8 @@ func askedFor(recovery int) XidVerdict {
 	if recovery == 0 {
 		return XidVerdict{EffectIgnore, "nothing", "the GPU asks for nothing"}
 	}
-	if known, ok := recoveries[recovery]; ok {
-		return XidVerdict{EffectFatal, known.action, known.meaning}
+	if known, ok := Recoveries[recovery]; ok {
+		return XidVerdict{EffectFatal, known.Action, known.Meaning}
 	}
 	return XidVerdict{EffectFatal, "drain the node, and see nvidia-smi -q: GPU Recovery Action", fmt.Sprintf("the GPU asks for the recovery action %d", recovery)}
 }

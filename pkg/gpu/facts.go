@@ -1,6 +1,9 @@
 package gpu
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // FactsVersion is the version of the form that Facts have as JSON.
 const FactsVersion = 1
@@ -31,8 +34,16 @@ const (
 	ProbeDied          Return = "PROBE_DIED"          // ours: the process that asked has died
 )
 
-// gone tells of an answer that a GPU will give for ever, until somebody acts.
-func (why Return) gone() bool { return why == GPUIsLost || why == ResetRequired }
+// Gone tells of an answer that a GPU will give for ever, until somebody acts.
+func (why Return) Gone() bool { return why == GPUIsLost || why == ResetRequired }
+
+// Unasked tells whether the question can't be asked, or was not: then nothing is known, and nothing has gone wrong.
+func (why Return) Unasked() bool {
+	return why == "" || why == NotSupported || why == FunctionNotFound
+}
+
+// Said is the answer in words for people.
+func (why Return) Said() string { return cmp.Or(string(why), "not asked") }
 
 // Reading is what one question was answered: a value, or why there is none. So "zero" and "could not be read" never
 // look alike. The zero Reading was not asked.
@@ -55,8 +66,8 @@ func (r Reading[T]) Get() (value T, ok bool) {
 	return *r.Value, true
 }
 
-// value is the value, zero where there is none.
-func (r Reading[T]) value() (value T) {
+// OrZero is the value, zero where there is none.
+func (r Reading[T]) OrZero() (value T) {
 	value, _ = r.Get()
 	return value
 }
@@ -132,6 +143,35 @@ type Use struct {
 	Procs  Reading[[]Process] `json:"processes"`
 }
 
+// Answers tells whether the GPU can be worked with.
+func (g GPU) Answers() bool {
+	_, lost := g.Lost()
+	return !lost
+}
+
+// Lost tells whether the GPU can't be worked with, and which answer says so. A GPU that is lost while it is asked says
+// so in one of the later answers.
+func (g GPU) Lost() (Return, bool) {
+	if g.Handle != Success {
+		return g.Handle, true
+	}
+	for _, why := range []Return{
+		g.UUID.Why, g.Bus.Why, g.Name.Why, g.Serial.Why, g.VBIOS.Why, g.GSP.Why, g.Memory.Why, g.Numa.Why, g.Minor.Why, g.Persist.Why,
+		g.Compute.Why, g.Recovery.Why, g.Remapped.Why, g.Retired.Why, g.ECC.Why, g.DRAM.Why, g.SRAM.Why, g.Fabric.Why,
+		g.PCIe.Why, g.Replays.Why, g.Clocks.Why, g.Load.Why, g.MIG.Why, g.Procs.Why,
+	} {
+		if why.Gone() {
+			return why, true
+		}
+	}
+	for _, link := range g.Links {
+		if why := link.Active.Why; why.Gone() {
+			return why, true
+		}
+	}
+	return "", false
+}
+
 // Memory is a GPU's memory, in bytes.
 type Memory struct {
 	Total    uint64 `json:"total"`
@@ -184,11 +224,19 @@ type Fabric struct {
 	Mask    *uint32 `json:"mask,omitempty"`    // nvmlGpuFabricHealthMask: pairs of bits
 }
 
-// joined tells whether the GPU has joined the fabric.
-func (f Fabric) joined() bool { return f.State == fabricComplete && f.Status == Success }
+// The values of nvmlGpuFabricState_t.
+const (
+	FabricNone     = 0
+	FabricNotYet   = 1
+	FabricJoining  = 2
+	FabricComplete = 3
+)
 
-// single tells whether the fabric is of one node.
-func (f Fabric) single() bool { return strings.Trim(f.Cluster, "0-") == "" }
+// Joined tells whether the GPU has joined the fabric.
+func (f Fabric) Joined() bool { return f.State == FabricComplete && f.Status == Success }
+
+// Single tells whether the fabric is of one node.
+func (f Fabric) Single() bool { return strings.Trim(f.Cluster, "0-") == "" }
 
 // Link is one NVLink.
 type Link struct {

@@ -235,7 +235,7 @@ func (i *inspector) slices() {
 	if mode, ok := i.gpu.MIG.Get(); !ok || !mode.Current {
 		return
 	}
-	count := ask(i, i.device.GetMaxMigDeviceCount, "nvmlDeviceGetMaxMigDeviceCount").value()
+	count := ask(i, i.device.GetMaxMigDeviceCount, "nvmlDeviceGetMaxMigDeviceCount").OrZero()
 	for n := range min(count, mostInstances) {
 		instance, ok := ask(i, func() (nvml.Device, nvml.Return) { return i.device.GetMigDeviceHandleByIndex(n) },
 			"nvmlDeviceGetMigDeviceHandleByIndex").Get()
@@ -243,7 +243,7 @@ func (i *inspector) slices() {
 			continue // as many as there could be, and fewer there are
 		}
 		i.gpu.MIGs = append(i.gpu.MIGs, MIG{
-			UUID: ask(i, instance.GetUUID, "nvmlDeviceGetUUID").value(), Name: ask(i, instance.GetName, "nvmlDeviceGetName").value(),
+			UUID: ask(i, instance.GetUUID, "nvmlDeviceGetUUID").OrZero(), Name: ask(i, instance.GetName, "nvmlDeviceGetName").OrZero(),
 		})
 	}
 }
@@ -271,7 +271,7 @@ func nameProcesses(gpus []GPU, root string) {
 		return
 	}
 	for _, gpu := range gpus {
-		processes := gpu.Procs.value()
+		processes := gpu.Procs.OrZero()
 		for n := range processes {
 			name, _ := os.ReadFile(filepath.Join(root, "proc", strconv.Itoa(processes[n].PID), "comm"))
 			processes[n].Name = strings.TrimSpace(string(name))

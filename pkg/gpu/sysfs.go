@@ -35,9 +35,9 @@ func Present(root string) (signs []string) {
 	return signs
 }
 
-// withoutDriver tells of what Present has found whether there is a GPU on the bus, and neither a driver nor a device
+// OnlyOnBus tells of what Present has found whether there is a GPU on the bus, and neither a driver nor a device
 // file for it.
-func withoutDriver(signs []string) bool {
+func OnlyOnBus(signs []string) bool {
 	return len(signs) > 0 && !slices.ContainsFunc(signs, func(sign string) bool { return !strings.HasPrefix(sign, signBus+" ") })
 }
 

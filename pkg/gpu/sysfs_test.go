@@ -65,7 +65,7 @@ func TestPresent(t *testing.T) {
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)
 		}
-		if withoutDriver(got) != test.without {
+		if OnlyOnBus(got) != test.without {
 			t.Errorf("%s: without a driver is %v", test.name, !test.without)
 		}
 	}

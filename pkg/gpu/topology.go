@@ -88,8 +88,8 @@ func Topologize(root string, f Facts) Topology {
 	t.GPUs = make([]Locality, 0, len(f.GPUs))
 	for _, g := range f.GPUs {
 		at := Locality{Index: g.Index, NUMA: -1, NICs: []NIC{}, Domain: domainOf(g), Instances: instances(g)}
-		at.UUID, at.Model = g.UUID.value(), g.Name.value()
-		at.Why, _ = g.lost()
+		at.UUID, at.Model = g.UUID.OrZero(), g.Name.OrZero()
+		at.Why, _ = g.Lost()
 		if at.Bus, _ = g.Bus.Get(); at.Bus != "" {
 			here := sys.slot(path.Join(pciDevices, at.Bus))
 			at.NUMA, at.CPUs, at.NICs = here.numa, sys.cpus(here), nearest(here, cards)
@@ -102,7 +102,7 @@ func Topologize(root string, f Facts) Topology {
 
 // instances are the UUIDs of a GPU's instances; nil where it is not cut up.
 func instances(g GPU) []string {
-	if !g.MIG.value().Current {
+	if !g.MIG.OrZero().Current {
 		return nil
 	}
 	uuids := make([]string, len(g.MIGs))
@@ -115,8 +115,8 @@ func instances(g GPU) []string {
 // domainOf is the NVLink domain of a GPU that has joined one; nil otherwise. The fabric of a single node (an HGX board)
 // has no UUID, but zeros.
 func domainOf(g GPU) *Domain {
-	fabric := g.Fabric.value()
-	if !fabric.joined() || fabric.single() {
+	fabric := g.Fabric.OrZero()
+	if !fabric.Joined() || fabric.Single() {
 		return nil
 	}
 	return &Domain{Cluster: fabric.Cluster, Clique: fabric.Clique}

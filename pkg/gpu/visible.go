@@ -21,12 +21,12 @@ type Unit struct {
 // CUDA_DEVICE_ORDER. GPUs that do not answer are left out. Where nobody could look, those that are listed are returned
 // all the same, without a place. The error is of a list that can't be read, or that names what is not there.
 func (t Topology) Visible(lookup func(name string) (value string, set bool)) ([]Unit, error) {
-	value, listed := lookup(visibleVariable)
+	value, listed := lookup(VisibleVariable)
 	if !listed {
 		order, _ := lookup("CUDA_DEVICE_ORDER")
 		return t.every(order == "PCI_BUS_ID"), nil
 	}
-	selectors, err := parseVisible(value)
+	selectors, err := ParseVisible(value)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (t Topology) Visible(lookup func(name string) (value string, set bool)) ([]
 	for _, s := range selectors {
 		of, err := t.named(s)
 		if err != nil {
-			return nil, fmt.Errorf("cannot use %s=%s: %v", visibleVariable, prose.Cut(value, shown), err)
+			return nil, fmt.Errorf("cannot use %s=%s: %v", VisibleVariable, prose.Cut(value, shown), err)
 		}
 		units = append(units, of...)
 	}
@@ -51,7 +51,7 @@ func once(units []Unit, value string) error {
 		}
 		if seen[key] {
 			return fmt.Errorf("cannot use %s=%s: it has GPU %s twice, and CUDA would show no GPU at all",
-				visibleVariable, prose.Cut(value, shown), unit.Name)
+				VisibleVariable, prose.Cut(value, shown), unit.Name)
 		}
 		seen[key] = true
 	}
@@ -107,7 +107,7 @@ func (t Topology) named(s Selector) ([]Unit, error) {
 	var found []Unit
 	matches := 0
 	for i, g := range counted {
-		of, n := g.called(s.UUID, i)
+		of, n := g.called(s, i)
 		found, matches = append(found, of...), matches+n
 	}
 	switch matches {
@@ -120,16 +120,16 @@ func (t Topology) named(s Selector) ([]Unit, error) {
 }
 
 // called returns the units of a GPU that a UUID, or its beginning, names, and how many it names.
-func (l Locality) called(uuid string, index int) (units []Unit, named int) {
+func (l Locality) called(s Selector, index int) (units []Unit, named int) {
 	// MIG-GPU-<uuid>/<instance>/<instance> is how drivers before 470 name an instance.
-	if old, _, isOld := strings.Cut(uuid, "/"); isOld && l.UUID != "" && strings.EqualFold("MIG-"+l.UUID, old) {
-		return []Unit{{l, uuid}}, 1
+	if old, _, isOld := strings.Cut(s.UUID, "/"); isOld && l.UUID != "" && strings.EqualFold("MIG-"+l.UUID, old) {
+		return []Unit{{l, s.UUID}}, 1
 	}
-	if begins(l.UUID, uuid) {
+	if s.Begins(l.UUID) {
 		return l.units(index, true), 1
 	}
 	for _, instance := range l.Instances {
-		if begins(instance, uuid) {
+		if s.Begins(instance) {
 			units = append(units, Unit{l, instance})
 		}
 	}

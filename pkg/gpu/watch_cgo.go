@@ -126,7 +126,7 @@ func (g *watchedGPU) register(set nvml.EventSet) Return {
 }
 
 func (g *watchedGPU) event(kind Kind, detail string) Event {
-	return Event{Kind: kind, GPU: g.slot, UUID: g.gpu.UUID.value(), Bus: g.gpu.Bus.value(), Detail: detail}
+	return Event{Kind: kind, GPU: g.slot, UUID: g.gpu.UUID.OrZero(), Bus: g.gpu.Bus.OrZero(), Detail: detail}
 }
 
 func (w *watcher) report(e Event) {
@@ -184,7 +184,7 @@ func (w *watcher) whose(handle nvml.Device) Event {
 			unknown.UUID = uuid
 		}
 		at = slices.IndexFunc(w.gpus, func(g *watchedGPU) bool {
-			return unknown.UUID != "" && g.gpu.UUID.value() == unknown.UUID
+			return unknown.UUID != "" && g.gpu.UUID.OrZero() == unknown.UUID
 		})
 	}
 	if at < 0 {
@@ -219,12 +219,12 @@ func (g *watchedGPU) look() (event Event, is bool) {
 		return Event{}, false
 	}
 	now := unread[int](g.handle().Why) // fails for one that is lost
-	if !now.Why.gone() {
+	if !now.Why.Gone() {
 		now = g.recovery()
 	}
 	action, ok := now.Get()
 	switch {
-	case now.Why.gone():
+	case now.Why.Gone():
 		g.lost = true
 		return g.event(KindLost, string(now.Why)), true
 	case !ok || action == g.action:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -36,7 +37,7 @@ type Config struct {
 // a table of Xids that can't be read, CUDA_VISIBLE_DEVICES.
 func New(cfg Config) (*Checks, error) {
 	c := &Checks{Config: cfg, budget: cfg.Timeout + passive}
-	expect, err := gpu.ParseExpected(cfg.Granted, cfg.GrantedBy, cfg.Environ)
+	expect, err := fitness.ParseExpected(cfg.Granted, cfg.GrantedBy, cfg.Environ)
 	if err != nil && cfg.Policy.Mode != check.ModeOff {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func (c *Checks) runActive(ctx context.Context, fit bool) []check.Finding {
 
 // IDs are those of all checks that there are, in order: the built-in ones and those of a site's own commands.
 func IDs(active []string) []string {
-	ids := slices.Concat(gpu.IDs(), check.IDs(active))
+	ids := slices.Concat(fitness.IDs(), check.IDs(active))
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 )
 
 // Driver is what is asked for the GPUs of a node.
@@ -22,7 +23,7 @@ var _ Driver = gpu.Child{}
 // GPUs are those of the node: a Part, and what is watched while the driver runs.
 type GPUs struct {
 	Driver Driver
-	Expect gpu.Expect
+	Expect fitness.Expect
 	// Named says that the library's place was told: then it is asked whatever the node looks like.
 	Named bool
 	// Root is where /dev, /proc and /sys are.
@@ -49,7 +50,7 @@ func (g *GPUs) Look(ctx context.Context) []check.Finding {
 	g.mu.Lock()
 	g.facts = facts
 	g.mu.Unlock()
-	return gpu.Evaluate(facts, expect)
+	return fitness.Evaluate(facts, expect)
 }
 
 func (g *GPUs) seen() gpu.Facts {
@@ -59,7 +60,7 @@ func (g *GPUs) seen() gpu.Facts {
 }
 
 // Traits are those of the GPUs as they were last seen.
-func (g *GPUs) Traits() []check.Trait { return gpu.Traits(g.seen(), g.Expect) }
+func (g *GPUs) Traits() []check.Trait { return fitness.Traits(g.seen(), g.Expect) }
 
 // Topology is where the GPUs sit in the machine, as they were last seen.
 func (g *GPUs) Topology() gpu.Topology { return gpu.Topologize(g.Root, g.seen()) }
@@ -74,7 +75,7 @@ func (g *GPUs) Watch(ctx context.Context, ready func(gpus int), event func(gpu.J
 	}
 	return g.Driver.Watch(ctx, ready, func(e gpu.Event) {
 		judged := g.Table.Judge(e)
-		if !gpu.Concerns(facts, g.Expect, e) {
+		if !fitness.Concerns(facts, g.Expect, e) {
 			judged.Effect = gpu.EffectIgnore
 		}
 		event(judged)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 )
 
 // twoGPUs is a Driver of a node with two that are well, until both are lost.
@@ -30,12 +31,12 @@ func (twoGPUs) Watch(_ context.Context, ready func(int), event func(gpu.Event)) 
 // On a node that several jobs share, the end of a GPU ends the job that has it.
 func TestWatchOfOthers(t *testing.T) {
 	for name, tc := range map[string]struct {
-		want    gpu.Expect
+		want    fitness.Expect
 		effects []gpu.Effect
 	}{
-		"both are ours": {gpu.Expect{Count: -1}, []gpu.Effect{gpu.EffectFatal, gpu.EffectFatal}},
-		"one is":        {gpu.Expect{Count: 1, Visible: []gpu.Selector{{Index: 1}}}, []gpu.Effect{gpu.EffectIgnore, gpu.EffectFatal}},
-		"none is":       {gpu.Expect{Count: 0}, []gpu.Effect{gpu.EffectIgnore, gpu.EffectIgnore}},
+		"both are ours": {fitness.Expect{Count: -1}, []gpu.Effect{gpu.EffectFatal, gpu.EffectFatal}},
+		"one is":        {fitness.Expect{Count: 1, Visible: []gpu.Selector{{Index: 1}}}, []gpu.Effect{gpu.EffectIgnore, gpu.EffectFatal}},
+		"none is":       {fitness.Expect{Count: 0}, []gpu.Effect{gpu.EffectIgnore, gpu.EffectIgnore}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := &GPUs{Driver: twoGPUs{}, Expect: tc.want, Named: true, Root: t.TempDir(), Table: gpu.Xids()}

@@ -1,10 +1,11 @@
-package gpu
+package fitness
 
 import (
 	"cmp"
 	"fmt"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
@@ -14,10 +15,10 @@ const (
 )
 
 // lostHints are what to do about a GPU that gives no handle, or goes while it is asked.
-var lostHints = map[Return]string{
-	GPUIsLost:            "drain the node: the GPU has fallen off the bus, which a reboot may mend for a while and a power cycle or a new card for good",
-	ResetRequired:        hintReset,
-	UnknownError:         "drain the node, look into dmesg for NVRM lines of this GPU, and reboot",
+var lostHints = map[gpu.Return]string{
+	gpu.GPUIsLost:        "drain the node: the GPU has fallen off the bus, which a reboot may mend for a while and a power cycle or a new card for good",
+	gpu.ResetRequired:    hintReset,
+	gpu.UnknownError:     "drain the node, look into dmesg for NVRM lines of this GPU, and reboot",
 	"INSUFFICIENT_POWER": "drain the node and look at the power cables of this GPU",
 	"IRQ_ISSUE":          "drain the node: the GPU's interrupts do not arrive, see dmesg",
 	"CORRUPTED_INFOROM":  "drain the node: the GPU's own configuration memory is corrupted, see nvidia-smi and the vendor's return process",
@@ -36,7 +37,7 @@ func (s scene) count() []check.Finding {
 func (e *exam) judgeCount() {
 	counted, ok := e.facts.Count.Get()
 	if !ok {
-		e.say(check.Unknown, "GPUs can't be counted: "+e.facts.Count.Why.said(), "run nvidia-smi on the node, and look into dmesg for NVRM lines")
+		e.say(check.Unknown, "GPUs can't be counted: "+e.facts.Count.Why.Said(), "run nvidia-smi on the node, and look into dmesg for NVRM lines")
 		return
 	}
 	e.when(counted != len(e.facts.GPUs), check.Unknown, fmt.Sprintf("NVML counts %d GPUs, and %d were looked at", counted, len(e.facts.GPUs)),
@@ -45,12 +46,12 @@ func (e *exam) judgeCount() {
 	e.judgeMissing()
 	e.judgeTooFew()
 	e.when(e.unsure, check.Warn,
-		fmt.Sprintf("%s has indices, which count the fastest GPU first, and there are %d models: all GPUs are looked at", visibleVariable, len(models(e.gpus))),
+		fmt.Sprintf("%s has indices, which count the fastest GPU first, and there are %d models: all GPUs are looked at", gpu.VisibleVariable, len(models(e.gpus))),
 		"set CUDA_DEVICE_ORDER=PCI_BUS_ID, or list the GPUs by their UUIDs", expecting("CUDA_DEVICE_ORDER=PCI_BUS_ID"), ofTheList)
 }
 
 // ofTheList blames the job's own list of GPUs.
-func ofTheList(f *check.Finding) { f.Source, f.Class = visibleVariable, check.User }
+func ofTheList(f *check.Finding) { f.Source, f.Class = gpu.VisibleVariable, check.User }
 
 // judgeEnough tells of GPUs of which none is missing.
 func (e *exam) judgeEnough() {
@@ -70,13 +71,13 @@ func (e *exam) judgeEnough() {
 // judgeLost tells of GPUs that do not answer.
 func (e *exam) judgeLost() {
 	for _, g := range e.gpus {
-		why, lost := g.lost()
+		why, lost := g.Lost()
 		if !lost {
 			continue
 		}
-		f := e.say(check.Fail, "does not answer: "+why.said(), lostHints[why])
+		f := e.say(check.Fail, "does not answer: "+why.Said(), lostHints[why])
 		f.Device, f.Source, f.Expected = deviceOf(g), sourceHandle, "a GPU that answers"
-		if why == Uninitialized || why.unasked() {
+		if why == gpu.Uninitialized || why.Unasked() {
 			f.Verdict = check.Unknown // this says nothing about the GPU
 		}
 		f.Hint = cmp.Or(f.Hint, "run nvidia-smi on the node, and look into dmesg for NVRM lines of this GPU")
@@ -86,14 +87,14 @@ func (e *exam) judgeLost() {
 // judgeMissing tells of GPUs that are listed and not there.
 func (e *exam) judgeMissing() {
 	for _, selector := range e.missing {
-		lists := fmt.Sprintf("%s lists %s", visibleVariable, prose.Cut(selector.String(), shown))
+		lists := fmt.Sprintf("%s lists %s", gpu.VisibleVariable, prose.Cut(selector.String(), shown))
 		f := e.say(check.Fail, fmt.Sprintf("%s, and NVML shows no such GPU among %d", lists, len(e.facts.GPUs)),
 			"see nvidia-smi -L on the node: a GPU of it is gone, or the list is of another node")
-		f.Source, f.Expected = visibleVariable, "GPUs that are there"
+		f.Source, f.Expected = gpu.VisibleVariable, "GPUs that are there"
 		switch {
 		case selector.UUID != "" && e.nameless:
 			f.Verdict, f.Observed = check.Unknown, lists+", which may be a GPU whose UUID can't be read"
-		case e.want.Count >= 0 && e.seen >= e.want.Count && e.want.CountFrom != visibleVariable:
+		case e.want.Count >= 0 && e.seen >= e.want.Count && e.want.CountFrom != gpu.VisibleVariable:
 			f.Class = check.User // as many are there as were granted
 		}
 	}
@@ -118,8 +119,8 @@ func (e *exam) judgeTooFew() {
 	switch {
 	case e.want.Visible != nil && e.seen >= least:
 		ofTheList(f)
-		f.Observed += fmt.Sprintf(": %s lists %d, and NVML shows %d", visibleVariable, len(e.want.Visible), e.seen)
-		f.Hint = "let " + visibleVariable + " list as many GPUs as the job has, or unset it"
+		f.Observed += fmt.Sprintf(": %s lists %d, and NVML shows %d", gpu.VisibleVariable, len(e.want.Visible), e.seen)
+		f.Hint = "let " + gpu.VisibleVariable + " list as many GPUs as the job has, or unset it"
 	case e.hidden > 0:
 		f.Class = check.User
 		f.Observed += fmt.Sprintf(", and %d that this process may not use", e.hidden)

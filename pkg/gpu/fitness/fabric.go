@@ -1,18 +1,11 @@
-package gpu
+package fitness
 
 import (
 	"fmt"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/prose"
-)
-
-// The values of nvmlGpuFabricState_t.
-const (
-	fabricNone     = 0
-	fabricNotYet   = 1
-	fabricJoining  = 2
-	fabricComplete = 3
 )
 
 // fabricField is a field of the fabric's health mask, laid out as nvml.h has it in NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_…
@@ -50,17 +43,17 @@ func judgeFabric(e *exam) {
 	}
 	const waits = "start nvidia-fabricmanager on the node (on NVL72, see nvidia-imex and the switches too), or see its log for what it waits for"
 	switch {
-	case fabric.State == fabricNone:
-		e.cannot("fabric", NotSupported)
-	case fabric.State == fabricNotYet:
+	case fabric.State == gpu.FabricNone:
+		e.cannot("fabric", gpu.NotSupported)
+	case fabric.State == gpu.FabricNotYet:
 		e.Say(check.Wait, check.Node, "has not begun to join the fabric", "joined", waits)
-	case fabric.State == fabricJoining:
+	case fabric.State == gpu.FabricJoining:
 		e.Say(check.Wait, check.Node, "is joining the fabric", "joined", waits)
-	case fabric.State != fabricComplete:
+	case fabric.State != gpu.FabricComplete:
 		e.say(check.Unknown, fmt.Sprintf("a state that this bringupd does not know (%d)", fabric.State), fabricHint)
 	case fabric.Status == "":
 		e.cannot("status of the fabric", "")
-	case fabric.Status != Success:
+	case fabric.Status != gpu.Success:
 		e.Fail(check.Node, fmt.Sprintf("could not join the fabric: %s", fabric.Status), "joined", fabricHint)
 	default:
 		e.judgeFabricHealth(fabric)
@@ -69,7 +62,7 @@ func judgeFabric(e *exam) {
 }
 
 // judgeFabricHealth: what the GPU says where it has joined. "H100 80GB HBM3" has no summary.
-func (e *exam) judgeFabricHealth(fabric Fabric) {
+func (e *exam) judgeFabricHealth(fabric gpu.Fabric) {
 	if fabric.Mask != nil {
 		for _, field := range fabricFields {
 			e.judgeFabricField(field, *fabric.Mask)
@@ -100,11 +93,11 @@ func (e *exam) judgeFabricField(field fabricField, mask uint32) {
 
 // judgeClique: GPUs of one node are in one clique. Where a fabric manager cuts a node into partitions they needn't be,
 // and P2P tells what that does.
-func (e *exam) judgeClique(fabric Fabric) {
+func (e *exam) judgeClique(fabric gpu.Fabric) {
 	own := clique(fabric)
 	members := make(map[string]int)
 	for _, other := range e.gpus {
-		if f, ok := other.Fabric.Get(); ok && f.joined() {
+		if f, ok := other.Fabric.Get(); ok && f.Joined() {
 			members[clique(f)]++
 		}
 	}
@@ -118,9 +111,9 @@ func (e *exam) judgeClique(fabric Fabric) {
 }
 
 // clique names the GPUs that reach each other over NVLink.
-func clique(f Fabric) string {
+func clique(f gpu.Fabric) string {
 	cluster := f.Cluster
-	if f.single() {
+	if f.Single() {
 		cluster = "no cluster"
 	}
 	return fmt.Sprintf("%s, clique %d", prose.Cut(cluster, shown), f.Clique)

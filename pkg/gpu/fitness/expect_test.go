@@ -1,53 +1,14 @@
-package gpu
+package fitness
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
 )
-
-func TestParseVisible(t *testing.T) {
-	uuid := func(s string) Selector { return Selector{Index: -1, UUID: s} }
-	for _, tc := range []struct {
-		value string
-		want  []Selector
-		err   string // a part of it
-	}{
-		{value: "", want: []Selector{}},
-		{value: " ", want: []Selector{}},
-		{value: "-1", want: []Selector{}},
-		{value: "NoDevFiles", want: []Selector{}},
-		{value: "0", want: []Selector{{Index: 0}}},
-		{value: "3, 1,0", want: []Selector{{Index: 3}, {Index: 1}, {Index: 0}}},
-		{value: "0,-1,2", want: []Selector{{Index: 0}}},
-		{value: gpu2, want: []Selector{uuid(gpu2)}},
-		{value: "GPU-5d1e,1", want: []Selector{uuid("GPU-5d1e"), {Index: 1}}},
-		{value: "MIG-GPU-5d1e/7/0", want: []Selector{uuid("MIG-GPU-5d1e/7/0")}},
-		{value: "0-3", err: "CUDA knows no ranges"},
-		{value: "-2", err: "CUDA knows no ranges"},
-		{value: "99999999999999999999", err: "is no index"},
-		{value: "0,,1", err: "empty entry"},
-		{value: "0,", err: "empty entry"},
-		{value: "1,1", err: "has 1 twice"},
-		{value: "GPU-", err: "should go on with a UUID"},
-		{value: "all", err: `"all" should be an index`},
-		{value: strings.Repeat("x", 9999), err: "should be an index"},
-	} {
-		got, err := parseVisible(tc.value)
-		switch {
-		case tc.err != "":
-			if err == nil || !strings.Contains(err.Error(), tc.err) || len(err.Error()) > 400 || !strings.HasPrefix(err.Error(), "cannot read CUDA_VISIBLE_DEVICES=") {
-				t.Errorf("%.20q: error %v", tc.value, err)
-			}
-		case err != nil || got == nil || !slices.Equal(got, tc.want):
-			t.Errorf("%q: %v, %v", tc.value, got, err)
-		}
-	}
-}
 
 func TestParseExpected(t *testing.T) {
 	for _, tc := range []struct {
@@ -106,7 +67,7 @@ func TestTraits(t *testing.T) {
 	}
 	joining := load(t, "gb200")
 	for i := range joining.GPUs {
-		fabric(func(f *Fabric) { f.State = fabricJoining })(&joining.GPUs[i])
+		fabric(func(f *gpu.Fabric) { f.State = gpu.FabricJoining })(&joining.GPUs[i])
 	}
 	if traits := Traits(joining, Expect{Count: -1}); slices.ContainsFunc(traits, func(t check.Trait) bool { return t.ID == "x.fabric" }) {
 		t.Errorf("a fabric before it is joined: %v", traits)
@@ -126,7 +87,7 @@ func TestTraitsOfTheJob(t *testing.T) {
 	}{
 		{"all", Expect{Count: -1}, "NVIDIA A100 80GB PCIe, NVIDIA L40S", "3"},
 		{"none", Expect{Count: 0}, "", ""},
-		{"two are visible", Expect{Count: -1, Visible: []Selector{{Index: 0}, {Index: 1}}, PCIOrder: true}, "", "2"},
+		{"two are visible", Expect{Count: -1, Visible: []gpu.Selector{{Index: 0}, {Index: 1}}, PCIOrder: true}, "", "2"},
 		{"fewer than there are", Expect{Count: 2}, "NVIDIA A100 80GB PCIe, NVIDIA L40S", "2"},
 		{"more than there are", Expect{Count: 8}, "NVIDIA A100 80GB PCIe, NVIDIA L40S", "3"},
 	} {
@@ -144,23 +105,23 @@ func TestTraitsOfTheJob(t *testing.T) {
 // before it began.
 func TestConcerns(t *testing.T) {
 	f := load(t, "h100-lost")
-	lost := slices.IndexFunc(f.GPUs, func(g GPU) bool { return g.Handle != Success })
+	lost := slices.IndexFunc(f.GPUs, func(g gpu.GPU) bool { return g.Handle != gpu.Success })
 	uuid, _ := f.GPUs[1].UUID.Get()
-	ours := Expect{Count: -1, Visible: []Selector{{Index: 0}, {Index: 1}}}
+	ours := Expect{Count: -1, Visible: []gpu.Selector{{Index: 0}, {Index: 1}}}
 	for _, tc := range []struct {
 		name  string
 		want  Expect
-		event Event
+		event gpu.Event
 		is    bool
 	}{
-		{"all are the job's", Expect{Count: -1}, Event{GPU: 7}, true},
-		{"lost before", Expect{Count: -1}, Event{GPU: lost}, false},
-		{"ours", ours, Event{GPU: 1}, true},
-		{"ours by its UUID", ours, Event{GPU: -1, UUID: uuid}, true},
-		{"another's", ours, Event{GPU: 7}, false},
-		{"another's with a UUID", ours, Event{GPU: 7, UUID: "GPU-other"}, false},
-		{"nobody knows whose", ours, Event{GPU: -1}, true},
-		{"the job has none", Expect{Count: 0}, Event{GPU: 0}, false},
+		{"all are the job's", Expect{Count: -1}, gpu.Event{GPU: 7}, true},
+		{"lost before", Expect{Count: -1}, gpu.Event{GPU: lost}, false},
+		{"ours", ours, gpu.Event{GPU: 1}, true},
+		{"ours by its UUID", ours, gpu.Event{GPU: -1, UUID: uuid}, true},
+		{"another's", ours, gpu.Event{GPU: 7}, false},
+		{"another's with a UUID", ours, gpu.Event{GPU: 7, UUID: "GPU-other"}, false},
+		{"nobody knows whose", ours, gpu.Event{GPU: -1}, true},
+		{"the job has none", Expect{Count: 0}, gpu.Event{GPU: 0}, false},
 	} {
 		if got := Concerns(f, tc.want, tc.event); got != tc.is {
 			t.Errorf("%s: %t, want %t", tc.name, got, tc.is)

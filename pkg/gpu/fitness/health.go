@@ -1,32 +1,18 @@
-package gpu
+package fitness
 
 import (
 	"fmt"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
 )
-
-// recoveries are the values of nvmlDeviceGpuRecoveryAction_t except 0 (none): the words of the check before the job
-// starts, and those while it runs. DCGM's range check drops 5, which drivers from 575 on have.
-var recoveries = map[int]struct{ observed, hint, meaning, action string }{
-	1: {"reset the GPU", "drain the node and reset the GPU (nvidia-smi --gpu-reset)",
-		"the GPU asks to be reset", "drain the node, and reset the GPU"},
-	2: {"reboot the node", "drain and reboot the node",
-		"the GPU asks for a reboot of the node", "drain the node, and reboot it"},
-	3: {"end all work that reaches it from other GPUs", "drain the node, and end what runs on all of its GPUs: they reach this one",
-		"the GPU asks that all traffic from other GPUs ends", "end what uses the GPU over NVLink"},
-	4: {"end all work that reaches it, and reset it", "drain the node, end what runs on all of its GPUs, and reset this one (nvidia-smi --gpu-reset)",
-		"the GPU asks to be drained and reset", "end what uses the GPU over NVLink, drain the node, and reset the GPU"},
-	5: {"recover the IMEX domain", "restart nvidia-imex on all nodes of the NVLink domain",
-		"the GPU asks for a recovery of its IMEX domain", "recover the IMEX domain: see nvidia-imex-ctl"},
-}
 
 // judgeRecovery: what NVIDIA's driver itself advises, from 570 on.
 func judgeRecovery(e *exam) {
 	action, _ := get(e, "recovery action", e.gpu.Recovery)
-	known, ok := recoveries[action]
-	e.when(ok, check.Fail, fmt.Sprintf("the driver asks to %s (%d)", known.observed, action), known.hint)
+	known, ok := gpu.Recoveries[action]
+	e.when(ok, check.Fail, fmt.Sprintf("the driver asks to %s (%d)", known.Observed, action), known.Hint)
 	e.when(!ok && action != 0, check.Fail, fmt.Sprintf("the driver asks for an action that this bringupd does not know (%d)", action),
 		"see what nvidia-smi -q says of \"GPU Recovery Action\", and drain the node")
 }

@@ -1,4 +1,4 @@
-package gpu
+package fitness
 
 import (
 	"bytes"
@@ -6,17 +6,19 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
 // load returns the facts of testdata/facts. They are made by hand, after nvml.h
 // and the reports of others, until somebody records some on hardware.
-func load(t testing.TB, name string) Facts {
+func load(t testing.TB, name string) gpu.Facts {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "facts", name+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var f Facts
+	var f gpu.Facts
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&f); err != nil {
@@ -39,3 +41,9 @@ func fixtures(t testing.TB) []string {
 	}
 	return names
 }
+
+// read is the reading of that value.
+func read[T any](value T) gpu.Reading[T] { return gpu.Reading[T]{Value: &value} }
+
+// unread is a reading of none.
+func unread[T any](why gpu.Return) gpu.Reading[T] { return gpu.Reading[T]{Why: why} }

@@ -1,20 +1,20 @@
-package gpu
+package fitness
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // Evaluate returns what the facts mean for a job that expects that. Where all is well a check has one finding for the
 // node, and otherwise one for each GPU and each thing that is wrong. What could not be asked is a Skip, and what did
 // not work when asked is Unknown: neither is ever a Pass.
-func Evaluate(f Facts, want Expect) []check.Finding {
-	if f.Init != Success {
+func Evaluate(f gpu.Facts, want Expect) []check.Finding {
+	if f.Init != gpu.Success {
 		return []check.Finding{noNVML(f, want)}
 	}
 	findings := []check.Finding{{ID: "gpu.nvml", Verdict: check.Pass, Observed: versions(f), Source: sourceInit}}
@@ -34,7 +34,7 @@ func Evaluate(f Facts, want Expect) []check.Finding {
 
 // scene is what a check may look at.
 type scene struct {
-	facts Facts
+	facts gpu.Facts
 	want  Expect
 	choice
 }
@@ -86,18 +86,18 @@ type exam struct {
 	scene
 	check.Sheet
 	expect string // what passes
-	gpu    GPU
+	gpu    gpu.GPU
 	unread []hole // parts of the question that have no answer
 }
 
 // hole is something that could not be read.
 type hole struct {
-	what string // SRAM errors
-	why  Return // empty: nobody asked
+	what string     // SRAM errors
+	why  gpu.Return // empty: nobody asked
 }
 
 // cannot notes, once, what could not be read.
-func (e *exam) cannot(what string, why Return) {
+func (e *exam) cannot(what string, why gpu.Return) {
 	if u := (hole{what, why}); !slices.Contains(e.unread, u) {
 		e.unread = append(e.unread, u)
 	}
@@ -134,7 +134,7 @@ const (
 )
 
 // get returns the value of a reading; if it has none it returns zero, and notes why.
-func get[T any](e *exam, what string, r Reading[T]) (T, bool) {
+func get[T any](e *exam, what string, r gpu.Reading[T]) (T, bool) {
 	value, ok := r.Get()
 	if !ok {
 		e.cannot(what, r.Why)
@@ -142,22 +142,14 @@ func get[T any](e *exam, what string, r Reading[T]) (T, bool) {
 	return value, ok
 }
 
-// unasked tells whether the question can't be asked, or was not: then nothing is known, and nothing has gone wrong.
-func (why Return) unasked() bool {
-	return why == "" || why == NotSupported || why == FunctionNotFound
-}
-
-// said returns the words for people.
-func (why Return) said() string { return cmp.Or(string(why), "not asked") }
-
 // apply applies a rule to all GPUs.
 func (s scene) apply(r rule) []check.Finding {
 	var findings []check.Finding
 	var gaps gaps
 	well := 0
 	for _, g := range s.gpus {
-		if why, lost := g.lost(); lost {
-			gaps.add("does not answer ("+why.said()+")", g.Index)
+		if why, lost := g.Lost(); lost {
+			gaps.add("does not answer ("+why.Said()+")", g.Index)
 			continue
 		}
 		e := exam{scene: s, Sheet: r.sheet(), expect: r.expect, gpu: g}
@@ -167,8 +159,8 @@ func (s scene) apply(r rule) []check.Finding {
 			well++
 		}
 		for _, u := range e.unread {
-			if u.why.unasked() {
-				gaps.add(u.what+": "+u.why.said(), g.Index)
+			if u.why.Unasked() {
+				gaps.add(u.what+": "+u.why.Said(), g.Index)
 			} else {
 				e.sayUnread(u)
 			}
@@ -198,17 +190,17 @@ func (s scene) rest(r rule, well int, gaps gaps) []check.Finding {
 }
 
 // deviceOf is the GPU as findings name it.
-func deviceOf(g GPU) *check.Device {
-	return &check.Device{Index: g.Index, UUID: g.UUID.value(), Bus: g.Bus.value()}
+func deviceOf(g gpu.GPU) *check.Device {
+	return &check.Device{Index: g.Index, UUID: g.UUID.OrZero(), Bus: g.Bus.OrZero()}
 }
 
 // sayUnread tells of an error where an answer should be.
 func (e *exam) sayUnread(u hole) {
 	hint := "run nvidia-smi -q on the node: the driver answers this question with an error"
-	if u.why == NoPermission {
+	if u.why == gpu.NoPermission {
 		hint = "run \"bringupd check\" as a user who may ask this, or let the container see the whole GPU"
 	}
-	e.say(check.Unknown, fmt.Sprintf("%s could not be read: %s", u.what, u.why.said()), hint)
+	e.say(check.Unknown, fmt.Sprintf("%s could not be read: %s", u.what, u.why.Said()), hint)
 }
 
 // gaps list what is not known, in the order in which it came up, and of which GPUs.

@@ -1,4 +1,4 @@
-package gpu
+package fitness
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
@@ -20,33 +21,33 @@ type initAnswer struct {
 
 // initAnswers are what the failures of nvmlInit mean. A node without GPUs often has the library without the driver, and
 // a job without GPUs may be kept from a driver that is there: if nobody wants a GPU, neither is a fault.
-var initAnswers = map[Return]initAnswer{
-	LibraryNotFound: {check.Fail, check.Skip, "there is no libnvidia-ml.so.1", // or something else: see noLibrary
+var initAnswers = map[gpu.Return]initAnswer{
+	gpu.LibraryNotFound: {check.Fail, check.Skip, "there is no libnvidia-ml.so.1", // or something else: see noLibrary
 		"in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility or run it with --nv; on a node without NVIDIA's driver, " +
 			"choose nodes that have GPUs, or take back --gpus-per-node, or give --gpu-check=off"},
-	DriverNotLoaded: {check.Wait, check.Skip, "NVIDIA's driver is not loaded",
+	gpu.DriverNotLoaded: {check.Wait, check.Skip, "NVIDIA's driver is not loaded",
 		"load the driver (modprobe nvidia) and look into dmesg for why it isn't, or give --gpu-check=off if the job needs no GPU"},
-	LibRMVersion: {check.Fail, check.Fail, "the library is of another version than the driver that is loaded",
+	gpu.LibRMVersion: {check.Fail, check.Fail, "the library is of another version than the driver that is loaded",
 		"reboot the node after a driver update, or mend the container: its libnvidia-ml.so.1 must be the host's, as the NVIDIA container runtime mounts it"},
-	OperatingSystem: {check.Fail, check.Warn, "the operating system or a cgroup keeps this process from /dev/nvidiactl",
+	gpu.OperatingSystem: {check.Fail, check.Warn, "the operating system or a cgroup keeps this process from /dev/nvidiactl",
 		"let the container or the job step use the /dev/nvidia* devices: ask Slurm for GPUs, or run the container with --gpus or --nv"},
-	NoPermission: {check.Fail, check.Warn, "this user may not talk to the driver",
+	gpu.NoPermission: {check.Fail, check.Warn, "this user may not talk to the driver",
 		"give this user access to /dev/nvidiactl and /dev/nvidia* (NVreg_DeviceFileMode, the group of the device files)"},
-	NoCgo: {check.Unknown, check.Skip, "this bringupd was built without cgo, so it can't ask for GPUs",
+	gpu.NoCgo: {check.Unknown, check.Skip, "this bringupd was built without cgo, so it can't ask for GPUs",
 		"use a bringupd that was built with CGO_ENABLED=1, or give --gpu-check=off"},
-	DriverUnresponsive: {check.Fail, check.Fail, "the driver does not answer",
+	gpu.DriverUnresponsive: {check.Fail, check.Fail, "the driver does not answer",
 		"drain and reboot the node: who asks a wedged driver can't even be killed, so the job step may not end before that either"},
-	ProbeDied: {check.Unknown, check.Unknown, "the process that asked NVML has died",
+	gpu.ProbeDied: {check.Unknown, check.Unknown, "the process that asked NVML has died",
 		"run \"bringupd check\" and nvidia-smi on the node: if they die too, the driver or its library is broken"},
-	UnknownError: {check.Fail, check.Unknown, "NVML does not begin: UNKNOWN, an internal error of the driver",
+	gpu.UnknownError: {check.Fail, check.Unknown, "NVML does not begin: UNKNOWN, an internal error of the driver",
 		"look into dmesg for NVRM lines and reboot the node"},
 }
 
 // noNVML returns the finding about an NVML that does not start.
-func noNVML(f Facts, want Expect) check.Finding {
+func noNVML(f gpu.Facts, want Expect) check.Finding {
 	a, known := initAnswers[f.Init]
 	if !known {
-		a = initAnswer{check.Unknown, check.Unknown, "NVML does not begin: " + f.Init.said(), "look into dmesg for NVRM lines, and run nvidia-smi on the node"}
+		a = initAnswer{check.Unknown, check.Unknown, "NVML does not begin: " + f.Init.Said(), "look into dmesg for NVRM lines, and run nvidia-smi on the node"}
 	}
 	finding := check.Finding{
 		ID: "gpu.nvml", Verdict: a.idle, Observed: a.observed, Expected: "SUCCESS", Source: sourceInit, Hint: a.hint, Class: check.Node,
@@ -54,20 +55,20 @@ func noNVML(f Facts, want Expect) check.Finding {
 	switch {
 	case want.Needed():
 		finding.Verdict = a.wanted
-	case want.forgone() && f.Init == DriverUnresponsive:
+	case want.forgone() && f.Init == gpu.DriverUnresponsive:
 		finding.Verdict = check.Warn // the job does not need it, and somebody must know
 	case want.forgone():
 		finding.Verdict = check.Skip
 	}
 	switch f.Init {
-	case LibraryNotFound:
+	case gpu.LibraryNotFound:
 		noLibrary(&finding, f, want)
-	case DriverUnresponsive:
+	case gpu.DriverUnresponsive:
 		finding.ID, finding.Expected = "gpu.driver_unresponsive", "an answer"
-	case NoCgo:
+	case gpu.NoCgo:
 		finding.Source = "bringupd"
 		raise(&finding, want)
-	case DriverNotLoaded:
+	case gpu.DriverNotLoaded:
 		raise(&finding, want)
 	}
 	if f.Detail != "" {
@@ -91,14 +92,14 @@ func raise(f *check.Finding, want Expect) {
 }
 
 // noLibrary says why the library is missing, as far as that can be guessed.
-func noLibrary(f *check.Finding, facts Facts, want Expect) {
+func noLibrary(f *check.Finding, facts gpu.Facts, want Expect) {
 	f.Class = check.User
 	if facts.Library != "" {
 		f.Observed = "there is no " + facts.Library
 	}
 	raise(f, want)
 	switch signs := len(want.Signs) > 0; {
-	case signs && !withoutDriver(want.Signs):
+	case signs && !gpu.OnlyOnBus(want.Signs):
 		f.Hint = "the driver is there and its library isn't, as in a container without it: set NVIDIA_DRIVER_CAPABILITIES=compute,utility, or run the container with --nv"
 	case signs:
 		f.Class = check.Node
@@ -112,8 +113,8 @@ func noLibrary(f *check.Finding, facts Facts, want Expect) {
 }
 
 // versions names the driver and CUDA.
-func versions(f Facts) string {
-	text := "driver " + cmp.Or(f.Driver.value(), "of an unknown version")
+func versions(f gpu.Facts) string {
+	text := "driver " + cmp.Or(f.Driver.OrZero(), "of an unknown version")
 	if cuda, ok := f.CUDA.Get(); ok {
 		text += ", CUDA " + cuda
 	}

@@ -1,4 +1,4 @@
-package gpu
+package fitness
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
 // asks has the readings of a GPU that a check needs, by the names of the fields.
@@ -26,7 +27,7 @@ func TestUnread(t *testing.T) {
 				continue // skipped on this model
 			}
 			for _, field := range fields {
-				for _, why := range []Return{"", NotSupported, FunctionNotFound, "TIMEOUT", UnknownError, NoPermission, GPUIsLost} {
+				for _, why := range []gpu.Return{"", gpu.NotSupported, gpu.FunctionNotFound, "TIMEOUT", gpu.UnknownError, gpu.NoPermission, gpu.GPUIsLost} {
 					for _, all := range []bool{false, true} {
 						f := load(t, file)
 						for i := range f.GPUs {
@@ -43,16 +44,16 @@ func TestUnread(t *testing.T) {
 }
 
 // take takes the answer in that field away.
-func take(g *GPU, field string, why Return) {
+func take(g *gpu.GPU, field string, why gpu.Return) {
 	reading := reflect.ValueOf(g).Elem().FieldByName(field)
 	reading.SetZero()
 	reading.FieldByName("Why").SetString(string(why))
 }
 
-func wantUnread(t *testing.T, id, field string, why Return, findings []check.Finding) {
+func wantUnread(t *testing.T, id, field string, why gpu.Return, findings []check.Finding) {
 	t.Helper()
 	want := check.Skip
-	if !why.unasked() && why != GPUIsLost {
+	if !why.Unasked() && why != gpu.GPUIsLost {
 		want = check.Unknown
 	}
 	found := false
@@ -72,7 +73,7 @@ func wantUnread(t *testing.T, id, field string, why Return, findings []check.Fin
 
 // TestUnreadLinks is the same for NVLinks and what they lead to.
 func TestUnreadLinks(t *testing.T) {
-	for _, why := range []Return{"", NotSupported, FunctionNotFound, "TIMEOUT", UnknownError} {
+	for _, why := range []gpu.Return{"", gpu.NotSupported, gpu.FunctionNotFound, "TIMEOUT", gpu.UnknownError} {
 		f := load(t, "h100")
 		f.GPUs[5].Links[17].Active = unread[bool](why)
 		wantUnread(t, "gpu.nvlink", "a link", why, Evaluate(f, Expect{Count: 8}))
@@ -95,7 +96,7 @@ func FuzzEvaluate(f *testing.F) {
 	}
 	f.Add([]byte(`{"init":"SUCCESS","count":{"value":1},"gpus":[{"index":-1,"handle":"SUCCESS","links":[{}],"fabric":{"value":{"state":3,"status":"SUCCESS","mask":4294967295}}},{}],"pairs":[{}]}`), 0, "-1", false)
 	f.Fuzz(func(t *testing.T, text []byte, count int, list string, strict bool) {
-		var facts Facts
+		var facts gpu.Facts
 		if json.Unmarshal(text, &facts) != nil || len(facts.GPUs) > 32 || len(facts.Pairs) > 1024 {
 			return
 		}
@@ -127,10 +128,10 @@ func FuzzEvaluate(f *testing.F) {
 }
 
 // wantRead looks that all was read that a check needs.
-func wantRead(t *testing.T, id string, gpus []GPU) {
+func wantRead(t *testing.T, id string, gpus []gpu.GPU) {
 	t.Helper()
 	for _, g := range gpus {
-		if g.Handle != Success {
+		if g.Handle != gpu.Success {
 			t.Errorf("%s passes, and GPU %d does not answer", id, g.Index)
 		}
 		for _, field := range asks[id] {
@@ -138,7 +139,7 @@ func wantRead(t *testing.T, id string, gpus []GPU) {
 				t.Errorf("%s passes, and %s of GPU %d was not read", id, field, g.Index)
 			}
 		}
-		if id == "gpu.nvlink" && slices.ContainsFunc(g.Links, func(l Link) bool { return l.Active.Value == nil }) {
+		if id == "gpu.nvlink" && slices.ContainsFunc(g.Links, func(l gpu.Link) bool { return l.Active.Value == nil }) {
 			t.Errorf("%s passes, and a link of GPU %d was not read", id, g.Index)
 		}
 	}
@@ -146,18 +147,18 @@ func wantRead(t *testing.T, id string, gpus []GPU) {
 
 // TestLost: a GPU that is lost while it is asked says so in any answer.
 func TestLost(t *testing.T) {
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[GPU]()) {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[gpu.GPU]()) {
 		if field.Anonymous || field.Type.Kind() != reflect.Struct {
 			continue
 		}
 		f := load(t, "h100")
-		take(&f.GPUs[5], field.Name, GPUIsLost)
+		take(&f.GPUs[5], field.Name, gpu.GPUIsLost)
 		if got := summary(Evaluate(f, Expect{Count: 8})); got != "gpu.count 5 FAIL" {
 			t.Errorf("%s: %q", field.Name, got)
 		}
 	}
 	f := load(t, "h100")
-	f.GPUs[5].Links[0].Active = unread[bool](ResetRequired)
+	f.GPUs[5].Links[0].Active = unread[bool](gpu.ResetRequired)
 	if got := summary(Evaluate(f, Expect{Count: 8})); got != "gpu.count 5 FAIL" {
 		t.Errorf("a link: %q", got)
 	}

@@ -1,4 +1,4 @@
-package gpu
+package fitness
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/prose"
 )
@@ -67,8 +68,8 @@ const sharing = "nvidia-cuda-mps"
 func judgeBusy(e *exam) {
 	all, procsOK := get(e, "processes", e.gpu.Procs)
 	memory, memoryOK := get(e, "memory", e.gpu.Memory)
-	procs := slices.DeleteFunc(slices.Clone(all), func(p Process) bool { return strings.HasPrefix(path.Base(p.Name), sharing) })
-	alive := slices.ContainsFunc(procs, func(p Process) bool { return p.Name != "" })
+	procs := slices.DeleteFunc(slices.Clone(all), func(p gpu.Process) bool { return strings.HasPrefix(path.Base(p.Name), sharing) })
+	alive := slices.ContainsFunc(procs, func(p gpu.Process) bool { return p.Name != "" })
 	full := memoryOK && memory.Used > busyMost
 	if !full && (!procsOK || len(procs) == 0) {
 		return
@@ -79,7 +80,7 @@ func judgeBusy(e *exam) {
 	switch {
 	case e.want.Visible == nil && e.want.Count > 0 && e.seen > e.want.Count:
 		f.Verdict, f.Patience, f.Class = check.Warn, 0, check.User
-		f.Hint = fmt.Sprintf("list the job's own GPUs in %s: it has %d of %d, and this may be another job's", visibleVariable, e.want.Count, e.seen)
+		f.Hint = fmt.Sprintf("list the job's own GPUs in %s: it has %d of %d, and this may be another job's", gpu.VisibleVariable, e.want.Count, e.seen)
 	case !full && !alive && memoryOK:
 		// GCM leaves out processes that do not exist. In a container none does: there it is at least told of.
 		f.Verdict, f.Patience = check.Warn, 0
@@ -88,7 +89,7 @@ func judgeBusy(e *exam) {
 }
 
 // inUse says who uses a GPU and how much of its memory.
-func inUse(procs []Process, memory Memory, memoryOK bool) string {
+func inUse(procs []gpu.Process, memory gpu.Memory, memoryOK bool) string {
 	var users []string
 	for _, p := range procs {
 		user := fmt.Sprintf("process %d", p.PID)

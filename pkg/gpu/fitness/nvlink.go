@@ -1,4 +1,4 @@
-package gpu
+package fitness
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
 // judgeNVLink compares a GPU with its siblings, those of the same model on the node: how many links there should be
@@ -17,11 +18,11 @@ import (
 func judgeNVLink(e *exam) {
 	g := e.gpu
 	switch {
-	case g.MIG.value().Current:
-		e.cannot("NVLinks under MIG", NotSupported)
+	case g.MIG.OrZero().Current:
+		e.cannot("NVLinks under MIG", gpu.NotSupported)
 		return
 	case len(g.Links) == 0:
-		e.cannot("NVLinks", NotSupported)
+		e.cannot("NVLinks", gpu.NotSupported)
 		return
 	}
 	for _, link := range g.Links {
@@ -39,7 +40,7 @@ func judgeNVLink(e *exam) {
 			fmt.Sprintf("%d active links", max(most, active+len(down))),
 			"drain the node and reset its GPUs or reboot; have bridge, baseboard or switch looked at if a link stays down: NCCL would go over PCIe without a word")
 	case known && active == 0:
-		e.cannot("NVLinks in use", NotSupported) // cards without a bridge
+		e.cannot("NVLinks in use", gpu.NotSupported) // cards without a bridge
 	default:
 		e.judgePairs()
 	}
@@ -55,7 +56,7 @@ func (e *exam) linkFault(sure bool, observed, expected, hint string) {
 		return
 	}
 	for _, one := range append(e.siblings(e.gpu), e.gpu) {
-		if state := one.Fabric.value().State; state == fabricNotYet || state == fabricJoining {
+		if state := one.Fabric.OrZero().State; state == gpu.FabricNotYet || state == gpu.FabricJoining {
 			f.Verdict = check.Wait
 		}
 	}
@@ -81,7 +82,7 @@ func (e *exam) judgePairs() {
 }
 
 // reaches is how many siblings a GPU reaches over NVLink, and which it is known not to.
-func (s scene) reaches(g GPU) (n int, broken []string) {
+func (s scene) reaches(g gpu.GPU) (n int, broken []string) {
 	for _, sibling := range s.siblings(g) {
 		switch status, ok := s.p2p(g.Index, sibling.Index).Get(); {
 		case ok && status == p2pOK:
@@ -94,26 +95,26 @@ func (s scene) reaches(g GPU) (n int, broken []string) {
 }
 
 // siblings are the other GPUs of the model on the node that answer, have NVLinks and are whole.
-func (s scene) siblings(g GPU) []GPU {
-	return slices.DeleteFunc(slices.Clone(s.facts.GPUs), func(other GPU) bool {
-		return other.Index == g.Index || other.Name.value() != g.Name.value() || !other.answers() || other.MIG.value().Current || len(other.Links) == 0
+func (s scene) siblings(g gpu.GPU) []gpu.GPU {
+	return slices.DeleteFunc(slices.Clone(s.facts.GPUs), func(other gpu.GPU) bool {
+		return other.Index == g.Index || other.Name.OrZero() != g.Name.OrZero() || !other.Answers() || other.MIG.OrZero().Current || len(other.Links) == 0
 	})
 }
 
 // switched tells whether a GPU is of a kind whose links are all in use: on a board with switches, or soldered to its
 // siblings.
-func switched(g GPU) bool {
-	return g.Fabric.value().State != fabricNone || strings.Contains(g.Name.value(), "SXM")
+func switched(g gpu.GPU) bool {
+	return g.Fabric.OrZero().State != gpu.FabricNone || strings.Contains(g.Name.OrZero(), "SXM")
 }
 
 // meshed tells whether a GPU is of a kind that may reach only some of those on its board: before there were switches.
-func meshed(g GPU) bool {
-	return strings.Contains(g.Name.value(), "V100") || strings.Contains(g.Name.value(), "P100")
+func meshed(g gpu.GPU) bool {
+	return strings.Contains(g.Name.OrZero(), "V100") || strings.Contains(g.Name.OrZero(), "P100")
 }
 
 // activeLinks counts the links that are active, and names those that are down; known is false where one could not be
 // read.
-func activeLinks(g GPU) (active int, down []int, known bool) {
+func activeLinks(g gpu.GPU) (active int, down []int, known bool) {
 	known = true
 	for _, link := range g.Links {
 		switch up, ok := link.Active.Get(); {
@@ -129,13 +130,13 @@ func activeLinks(g GPU) (active int, down []int, known bool) {
 }
 
 // p2p is what NVML said of two GPUs.
-func (s scene) p2p(a, b int) Reading[int] {
+func (s scene) p2p(a, b int) gpu.Reading[int] {
 	for _, p := range s.facts.Pairs {
 		if p.A == a && p.B == b || p.A == b && p.B == a {
 			return p.Status
 		}
 	}
-	return Reading[int]{}
+	return gpu.Reading[int]{}
 }
 
 // p2pOK is nvmlGpuP2PStatus_t's.
