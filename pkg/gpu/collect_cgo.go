@@ -48,7 +48,8 @@ func (c *collector) collect() Facts {
 	facts.CUDA = convert(ask(s, c.lib.SystemGetCudaDriverVersion, "nvmlSystemGetCudaDriverVersion"), cudaText)
 	facts.Count = ask(s, c.lib.DeviceGetCount, "nvmlDeviceGetCount")
 	facts.GPUs, facts.Pairs = c.gpus(facts.Count.OrZero())
-	nameLost(facts.GPUs, sysfs{os.DirFS(c.root)}.gpuBuses())
+	facts.Slots = sysfs{os.DirFS(c.root)}.slots()
+	nameLost(facts.GPUs, facts.Slots)
 	nameProcesses(facts.GPUs, c.root)
 	_ = ask(s, func() (struct{}, nvml.Return) { return struct{}{}, c.lib.Shutdown() }, "nvmlShutdown")
 	return facts
@@ -143,12 +144,12 @@ func clusterText(id [16]byte) string {
 
 // nameLost fills in the addresses of GPUs that can't be asked, if as many addresses on the bus belong to no other GPU:
 // both NVML and sysfs list GPUs in the order of the bus.
-func nameLost(gpus []GPU, buses []string) {
+func nameLost(gpus []GPU, slots []Slot) {
 	var lost []*GPU
-	free := slices.Clone(buses)
+	free := slices.Clone(slots)
 	for i := range gpus {
 		if bus, ok := gpus[i].Bus.Get(); ok {
-			free = slices.DeleteFunc(free, func(other string) bool { return other == bus })
+			free = slices.DeleteFunc(free, func(other Slot) bool { return other.Bus == bus })
 		} else {
 			lost = append(lost, &gpus[i])
 		}
@@ -157,7 +158,7 @@ func nameLost(gpus []GPU, buses []string) {
 		return
 	}
 	for i, gpu := range lost {
-		gpu.Bus = read(free[i])
+		gpu.Bus = read(free[i].Bus)
 	}
 }
 

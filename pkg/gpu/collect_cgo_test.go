@@ -60,10 +60,28 @@ func wholly(d *dgxa100.Device, index int) {
 	d.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
 		return []nvml.ProcessInfo{{Pid: 12, UsedGpuMemory: 34}, {Pid: 13, UsedGpuMemory: 1<<64 - 1}}, ok
 	}
+	d.GetGraphicsRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
+		return []nvml.ProcessInfo{{Pid: 14, UsedGpuMemory: 56}}, ok
+	}
 	d.GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
+		value, link := uint32(2), values[0].ScopeId // the recovery action
+		switch values[0].FieldId {
+		case nvml.FI_DEV_C2C_LINK_COUNT:
+			value = 3
+		case nvml.FI_DEV_C2C_LINK_GET_STATUS:
+			value = map[bool]uint32{true: 1}[link != 1]
+		}
 		values[0].ValueType = uint32(nvml.VALUE_TYPE_UNSIGNED_INT)
-		binary.NativeEndian.PutUint32(values[0].Value[:], values[0].FieldId-nvml.FI_DEV_GET_GPU_RECOVERY_ACTION+2)
+		binary.NativeEndian.PutUint32(values[0].Value[:], value)
 		return ok
+	}
+	d.GetPerformanceStateFunc = func() (nvml.Pstates, nvml.Return) { return nvml.PSTATE_8, ok }
+	d.GetTemperatureFunc = func(sensor nvml.TemperatureSensors) (uint32, nvml.Return) { return 41, ok }
+	d.GetPowerUsageFunc = func() (uint32, nvml.Return) { return 70_500, ok }
+	d.GetPowerManagementLimitFunc = func() (uint32, nvml.Return) { return 400_000, ok }
+	d.GetPowerManagementDefaultLimitFunc = func() (uint32, nvml.Return) { return 500_000, ok }
+	d.GetApplicationsClockFunc = func(kind nvml.ClockType) (uint32, nvml.Return) {
+		return map[nvml.ClockType]uint32{nvml.CLOCK_GRAPHICS: 1095, nvml.CLOCK_MEM: 1215}[kind], ok
 	}
 	d.GetRemappedRowsFunc = func() (int, int, bool, bool, nvml.Return) { return 1, 2, true, false, ok }
 	d.GetRetiredPagesFunc = func(cause nvml.PageRetirementCause) ([]uint64, nvml.Return) {
@@ -160,9 +178,15 @@ func TestCollectFromMock(t *testing.T) {
 		Ties: Ties{
 			Fabric: read(Fabric{State: 3, Status: "NOT_READY", Cluster: "01000000-0000-0000-0000-000000000000", Clique: 7}),
 			Links:  all, PCIe: read(PCIe{Width: 8, MaxWidth: 16, Gen: 1, MaxGen: 4}), Replays: read(6),
+			C2C: read(Part{Active: 2, All: 3}),
 		},
 		Use: Use{
-			Clocks: read([]uint64{0x40, 0x40, 0x40}), Load: read(17), MIG: read(Switch{}), Procs: read([]Process{{PID: 12, Used: 34}, {PID: 13, Unknown: true}}),
+			Slowed: read([]uint64{0x40, 0x40, 0x40}), Load: read(17), MIG: read(Switch{}), Procs: read([]Process{{PID: 12, Used: 34}, {PID: 13, Unknown: true}}),
+			Screen: read([]Process{{PID: 14, Used: 56}}),
+		},
+		Tune: Tune{
+			State: read(8), Temperature: read(41), Power: read(Power{Draw: 70_500, Limit: 400_000, Default: 500_000}),
+			Clocks: read(Clocks{Graphics: 1095, Memory: 1215}),
 		},
 	}
 	if diff := cmp.Diff(want, f.GPUs[4]); diff != "" {
@@ -330,7 +354,7 @@ func TestLibraryWithoutFunctions(t *testing.T) {
 	server.SystemGetDriverVersionFunc, server.SystemGetCudaDriverVersionFunc, server.SystemGetNVMLVersionFunc = nil, nil, nil
 	f := collectFrom(server)
 	g := f.GPUs[0]
-	if g.Handle != Success || g.UUID.Why != FunctionNotFound || g.Procs.Why != FunctionNotFound || g.Clocks.Why != FunctionNotFound ||
+	if g.Handle != Success || g.UUID.Why != FunctionNotFound || g.Procs.Why != FunctionNotFound || g.Slowed.Why != FunctionNotFound ||
 		g.Fabric.Why != FunctionNotFound || g.Memory.Why != FunctionNotFound || len(g.Links) != 0 || f.Driver.Why != FunctionNotFound {
 		t.Errorf("got %+v", f)
 	}
@@ -347,10 +371,20 @@ func TestSlicedGPU(t *testing.T) {
 		}
 		part := dgxa100.NewDevice(index)
 		part.UUID, part.Name = fmt.Sprint("MIG-", index), "1g.5gb"
+		part.GetMemoryInfo_v2Func = func() (nvml.Memory_v2, nvml.Return) {
+			return nvml.Memory_v2{Total: 10, Used: uint64(index)}, nvml.SUCCESS
+		}
+		part.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return nil, nvml.ERROR_NO_PERMISSION }
 		return part, nvml.SUCCESS
 	}
 	g := collectFrom(server).GPUs[0]
-	want := []MIG{{"MIG-0", "1g.5gb"}, {"MIG-2", "1g.5gb"}}
+	instance := func(n int) MIG {
+		return MIG{
+			UUID: fmt.Sprint("MIG-", n), Name: "1g.5gb",
+			Memory: read(Memory{Total: 10, Used: uint64(n)}), Procs: unread[[]Process](NoPermission),
+		}
+	}
+	want := []MIG{instance(0), instance(2)}
 	if diff := cmp.Diff(want, g.MIGs); diff != "" {
 		t.Error(diff)
 	}
@@ -386,7 +420,7 @@ func TestCollectFromOlderDriver(t *testing.T) {
 	if diff := cmp.Diff(read(SRAM{Errors: Errors{Corrected: 70, Uncorrected: 71}, Unknown: true}), g.SRAM); diff != "" {
 		t.Error("SRAM", diff)
 	}
-	if diff := cmp.Diff(read([]uint64{0x80, 0x80, 0x80}), g.Clocks); diff != "" {
+	if diff := cmp.Diff(read([]uint64{0x80, 0x80, 0x80}), g.Slowed); diff != "" {
 		t.Error("clocks", diff)
 	}
 	if g.GSP.Why != FunctionNotFound || g.Fabric.Why != FunctionNotFound {
@@ -447,8 +481,11 @@ func TestRecoveryField(t *testing.T) {
 	} {
 		server := mockDGX()
 		server.Devices[0].(*dgxa100.Device).GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
-			if len(values) != 1 || values[0].FieldId != 230 {
+			if len(values) != 1 {
 				t.Errorf("%s: asked for %+v", test.name, values)
+			}
+			if values[0].FieldId != 230 {
+				return nvml.ERROR_NOT_SUPPORTED
 			}
 			values[0].NvmlReturn, values[0].ValueType = uint32(test.ret), uint32(test.kind)
 			binary.NativeEndian.PutUint64(values[0].Value[:], test.value)
@@ -491,7 +528,7 @@ func TestClocksOfSeveralLooks(t *testing.T) {
 		looks = looks[1:]
 		return uint64(len(looks)), ret
 	}
-	if diff := cmp.Diff(read([]uint64{2, 0}), collectFrom(server).GPUs[0].Clocks); diff != "" {
+	if diff := cmp.Diff(read([]uint64{2, 0}), collectFrom(server).GPUs[0].Slowed); diff != "" {
 		t.Error(diff)
 	}
 }

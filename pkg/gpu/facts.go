@@ -85,6 +85,7 @@ type Facts struct {
 
 	Count Reading[int] `json:"count"`
 	GPUs  []GPU        `json:"gpus,omitempty"`  // by index, also those that can't be had
+	Slots []Slot       `json:"slots,omitempty"` // by address: NVIDIA's GPUs on the bus, whoever may use them
 	Pairs []Pair       `json:"pairs,omitempty"` // each once, of GPUs that can be had
 }
 
@@ -102,6 +103,7 @@ type GPU struct {
 	Health
 	Ties
 	Use
+	Tune
 }
 
 // Make is what a GPU is, and how it is set up.
@@ -132,15 +134,25 @@ type Ties struct {
 	Links   []Link          `json:"links,omitempty"` // NVLinks, those that the GPU has
 	PCIe    Reading[PCIe]   `json:"pcie"`
 	Replays Reading[int]    `json:"pcie_replays"`
+	C2C     Reading[Part]   `json:"c2c"` // links to the CPU (Grace), those that are active
 }
 
 // Use is what a GPU does, and for whom.
 type Use struct {
-	Clocks Reading[[]uint64]  `json:"clock_reasons"` // bit masks, of several looks
+	Slowed Reading[[]uint64]  `json:"clock_reasons"` // bit masks, of several looks
 	Load   Reading[int]       `json:"load_percent"`
 	MIG    Reading[Switch]    `json:"mig"`
 	MIGs   []MIG              `json:"migs,omitempty"`
-	Procs  Reading[[]Process] `json:"processes"`
+	Procs  Reading[[]Process] `json:"processes"`          // that compute
+	Screen Reading[[]Process] `json:"graphics_processes"` // that draw: a desktop's
+}
+
+// Tune is how fast a GPU may go, and how hard it works.
+type Tune struct {
+	State       Reading[int]    `json:"performance_state"` // 0 the fastest, 15 the slowest
+	Temperature Reading[int]    `json:"temperature"`       // °C
+	Power       Reading[Power]  `json:"power"`
+	Clocks      Reading[Clocks] `json:"application_clocks"`
 }
 
 // Answers tells whether the GPU can be worked with.
@@ -158,7 +170,8 @@ func (g GPU) Lost() (Return, bool) {
 	for _, why := range []Return{
 		g.UUID.Why, g.Bus.Why, g.Name.Why, g.Serial.Why, g.VBIOS.Why, g.GSP.Why, g.Memory.Why, g.Numa.Why, g.Minor.Why, g.Persist.Why,
 		g.Compute.Why, g.Recovery.Why, g.Remapped.Why, g.Retired.Why, g.ECC.Why, g.DRAM.Why, g.SRAM.Why, g.Fabric.Why,
-		g.PCIe.Why, g.Replays.Why, g.Clocks.Why, g.Load.Why, g.MIG.Why, g.Procs.Why,
+		g.PCIe.Why, g.Replays.Why, g.C2C.Why, g.Slowed.Why, g.Load.Why, g.MIG.Why, g.Procs.Why, g.Screen.Why,
+		g.State.Why, g.Temperature.Why, g.Power.Why, g.Clocks.Why,
 	} {
 		if why.Gone() {
 			return why, true
@@ -171,6 +184,36 @@ func (g GPU) Lost() (Return, bool) {
 	}
 	return "", false
 }
+
+// Power is what a GPU draws and may draw, in mW.
+type Power struct {
+	Draw    int `json:"draw"`
+	Limit   int `json:"limit"`
+	Default int `json:"default_limit"`
+}
+
+// Clocks are those that programs run with where the GPU is not slowed down, in MHz.
+type Clocks struct {
+	Graphics int `json:"graphics"`
+	Memory   int `json:"memory"`
+}
+
+// Part is so many of all.
+type Part struct {
+	Active int `json:"active"`
+	All    int `json:"all"`
+}
+
+// Slot is a GPU of NVIDIA's as the kernel has it on the PCI bus.
+type Slot struct {
+	Bus string `json:"bus"` // 0000:3b:00.0
+	// ID is the first four bytes of its configuration space, vendor and device: 10de:2330. A device that has fallen off
+	// the bus answers ffff:ffff. Empty: it could not be read.
+	ID string `json:"id"`
+}
+
+// OffBus is Slot.ID of a device that is no longer there: a read that nobody answers has all bits set.
+const OffBus = "ffff:ffff"
 
 // Memory is a GPU's memory, in bytes.
 type Memory struct {
@@ -261,8 +304,10 @@ type PCIe struct {
 
 // MIG is one instance of a GPU that is cut into several.
 type MIG struct {
-	UUID string `json:"uuid"`
-	Name string `json:"name"`
+	UUID   string             `json:"uuid"`
+	Name   string             `json:"name"`
+	Memory Reading[Memory]    `json:"memory"`
+	Procs  Reading[[]Process] `json:"processes"`
 }
 
 // Process is one that computes on a GPU. The number is the host's, whatever container we are in.

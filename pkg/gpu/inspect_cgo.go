@@ -46,6 +46,7 @@ func (i *inspector) inspect() {
 	i.damage()
 	i.links()
 	i.slices()
+	i.tune()
 }
 
 // name asks what tells the GPU from others.
@@ -86,13 +87,43 @@ func switchOf[T ~int | ~int32 | ~uint32](current, pending T, ret nvml.Return) (S
 
 func (i *inspector) memory() {
 	d, g := i.device, i.gpu
+	g.Memory = i.memoryOf(d)
+	g.Procs = i.computing(d)
+	g.Screen = convert(ask(i, d.GetGraphicsRunningProcesses, "nvmlDeviceGetGraphicsRunningProcesses"), processes)
+}
+
+// memoryOf asks a GPU, or an instance of one, for its memory.
+func (i *inspector) memoryOf(d nvml.Device) Reading[Memory] {
 	newer := convert(ask(i, d.GetMemoryInfo_v2, "nvmlDeviceGetMemoryInfo_v2"), func(m nvml.Memory_v2) Memory {
 		return Memory{Total: m.Total, Used: m.Used, Reserved: m.Reserved}
 	})
-	g.Memory = or(newer, func() Reading[Memory] { // before r510: what is reserved counts as used
+	return or(newer, func() Reading[Memory] { // before r510: what is reserved counts as used
 		return convert(ask(i, d.GetMemoryInfo, "nvmlDeviceGetMemoryInfo"), func(m nvml.Memory) Memory { return Memory{Total: m.Total, Used: m.Used} })
 	})
-	g.Procs = convert(ask(i, d.GetComputeRunningProcesses, "nvmlDeviceGetComputeRunningProcesses"), processes)
+}
+
+// computing asks a GPU, or an instance of one, who computes on it.
+func (i *inspector) computing(d nvml.Device) Reading[[]Process] {
+	return convert(ask(i, d.GetComputeRunningProcesses, "nvmlDeviceGetComputeRunningProcesses"), processes)
+}
+
+// tune asks how fast the GPU may go.
+func (i *inspector) tune() {
+	d, g := i.device, i.gpu
+	g.State = convert(ask(i, d.GetPerformanceState, "nvmlDeviceGetPerformanceState"), func(state nvml.Pstates) int { return int(state) })
+	g.Temperature = convert(ask(i, func() (uint32, nvml.Return) { return d.GetTemperature(nvml.TEMPERATURE_GPU) }, "nvmlDeviceGetTemperature"),
+		func(degrees uint32) int { return int(degrees) })
+	g.Power = ask(i, func() (Power, nvml.Return) {
+		draw, ret := d.GetPowerUsage()
+		limit, next := d.GetPowerManagementLimit()
+		usual, last := d.GetPowerManagementDefaultLimit()
+		return Power{Draw: int(draw), Limit: int(limit), Default: int(usual)}, cmp.Or(ret, next, last)
+	}, "nvmlDeviceGetPowerUsage", "nvmlDeviceGetPowerManagementLimit", "nvmlDeviceGetPowerManagementDefaultLimit")
+	g.Clocks = ask(i, func() (Clocks, nvml.Return) {
+		graphics, ret := d.GetApplicationsClock(nvml.CLOCK_GRAPHICS)
+		memory, last := d.GetApplicationsClock(nvml.CLOCK_MEM)
+		return Clocks{Graphics: int(graphics), Memory: int(memory)}, cmp.Or(ret, last)
+	}, "nvmlDeviceGetApplicationsClock")
 }
 
 func processes(infos []nvml.ProcessInfo) []Process {
@@ -137,7 +168,7 @@ func (i *inspector) recovery() Reading[int] {
 	if i.device == nil {
 		return unread[int](i.gpu.Handle)
 	}
-	return ask(i, func() (int, nvml.Return) { return oneField(i.device, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION) }, "nvmlDeviceGetFieldValues")
+	return ask(i, func() (int, nvml.Return) { return oneField(i.device, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION, 0) }, "nvmlDeviceGetFieldValues")
 }
 
 func retired(d nvml.Device) (Retired, nvml.Return) {
@@ -169,6 +200,21 @@ func (i *inspector) links() {
 	g.PCIe = ask(i, func() (PCIe, nvml.Return) { return pcie(d) }, "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkWidth",
 		"nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkGeneration")
 	g.Replays = ask(i, d.GetPcieReplayCounter, "nvmlDeviceGetPcieReplayCounter")
+	g.C2C = i.c2c()
+}
+
+// c2c asks for the links to the CPU.
+func (i *inspector) c2c() Reading[Part] {
+	count := ask(i, func() (int, nvml.Return) { return oneField(i.device, nvml.FI_DEV_C2C_LINK_COUNT, 0) }, "nvmlDeviceGetFieldValues")
+	return convert(count, func(all int) Part {
+		part := Part{All: all}
+		for link := range min(max(all, 0), nvml.NVLINK_MAX_LINKS) {
+			part.Active += ask(i, func() (int, nvml.Return) {
+				return oneField(i.device, nvml.FI_DEV_C2C_LINK_GET_STATUS, link)
+			}, "nvmlDeviceGetFieldValues").OrZero()
+		}
+		return part
+	})
 }
 
 func pcie(d nvml.Device) (p PCIe, ret nvml.Return) {
@@ -244,6 +290,7 @@ func (i *inspector) slices() {
 		}
 		i.gpu.MIGs = append(i.gpu.MIGs, MIG{
 			UUID: ask(i, instance.GetUUID, "nvmlDeviceGetUUID").OrZero(), Name: ask(i, instance.GetName, "nvmlDeviceGetName").OrZero(),
+			Memory: i.memoryOf(instance), Procs: i.computing(instance),
 		})
 	}
 }
@@ -257,11 +304,11 @@ func (i *inspector) lookAtClocks() {
 	look := or(ask(i, i.device.GetCurrentClocksEventReasons, "nvmlDeviceGetCurrentClocksEventReasons"), func() Reading[uint64] {
 		return ask(i, i.device.GetCurrentClocksThrottleReasons, "nvmlDeviceGetCurrentClocksThrottleReasons")
 	})
-	before, taken := i.gpu.Clocks.Get()
+	before, taken := i.gpu.Slowed.Get()
 	if reasons, ok := look.Get(); ok {
-		i.gpu.Clocks = read(append(before, reasons))
+		i.gpu.Slowed = read(append(before, reasons))
 	} else if !taken {
-		i.gpu.Clocks = unread[[]uint64](look.Why)
+		i.gpu.Slowed = unread[[]uint64](look.Why)
 	}
 }
 
@@ -271,10 +318,15 @@ func nameProcesses(gpus []GPU, root string) {
 		return
 	}
 	for _, gpu := range gpus {
-		processes := gpu.Procs.OrZero()
-		for n := range processes {
-			name, _ := os.ReadFile(filepath.Join(root, "proc", strconv.Itoa(processes[n].PID), "comm"))
-			processes[n].Name = strings.TrimSpace(string(name))
+		all := [][]Process{gpu.Procs.OrZero(), gpu.Screen.OrZero()}
+		for _, instance := range gpu.MIGs {
+			all = append(all, instance.Procs.OrZero())
+		}
+		for _, processes := range all {
+			for n := range processes {
+				name, _ := os.ReadFile(filepath.Join(root, "proc", strconv.Itoa(processes[n].PID), "comm"))
+				processes[n].Name = strings.TrimSpace(string(name))
+			}
 		}
 	}
 }

@@ -69,11 +69,12 @@ func (d nvmlDriver) whyNotLoaded() string {
 
 // endings are how the names of functions end of which there are several, the newest first.
 var endings = map[string][]string{
-	"nvmlDeviceGetCount":                   {"_v2", ""},
-	"nvmlDeviceGetHandleByIndex":           {"_v2", ""},
-	"nvmlDeviceGetPciInfo":                 {"_v3", "_v2", ""},
-	"nvmlDeviceGetComputeRunningProcesses": {"_v3", "_v2", ""},
-	"nvmlEventSetWait":                     {"_v2", ""},
+	"nvmlDeviceGetCount":                    {"_v2", ""},
+	"nvmlDeviceGetHandleByIndex":            {"_v2", ""},
+	"nvmlDeviceGetPciInfo":                  {"_v3", "_v2", ""},
+	"nvmlDeviceGetComputeRunningProcesses":  {"_v3", "_v2", ""},
+	"nvmlDeviceGetGraphicsRunningProcesses": {"_v3", "_v2", ""},
+	"nvmlEventSetWait":                      {"_v2", ""},
 }
 
 // symbol names the newest version of a function, which is the one that go-nvml calls, and tells whether the library has
@@ -115,9 +116,10 @@ func named(ret nvml.Return) Return {
 	return Return(fmt.Sprintf("CODE_%d", int32(ret)))
 }
 
-// oneField asks for a field that holds a whole number. That the call was well says nothing of the field.
-func oneField(d nvml.Device, id uint32) (int, nvml.Return) {
-	fields := []nvml.FieldValue{{FieldId: id}}
+// oneField asks for a field that holds a whole number, of one link where it has several. That the call was well says
+// nothing of the field.
+func oneField(d nvml.Device, id uint32, link int) (int, nvml.Return) {
+	fields := []nvml.FieldValue{{FieldId: id, ScopeId: uint32(link)}}
 	ret := d.GetFieldValues(fields)
 	field := fields[0]
 	if ret = cmp.Or(ret, nvml.Return(field.NvmlReturn)); ret != nvml.SUCCESS {

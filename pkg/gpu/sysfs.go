@@ -3,6 +3,7 @@ package gpu
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -79,6 +80,23 @@ func (s sysfs) gpuBuses() []string {
 		device := path.Join(pciDevices, bus)
 		return s.text(path.Join(device, "vendor")) != nvidiaVendor || !matches(gpuClasses, s.text(path.Join(device, "class")))
 	})
+}
+
+// slots are the GPUs on the bus, and what they answer. The first bytes of a device's configuration space may be read by
+// anybody, in a container too.
+func (s sysfs) slots() (slots []Slot) {
+	for _, bus := range s.gpuBuses() {
+		slot := Slot{Bus: bus}
+		if file, err := s.Open(path.Join(pciDevices, bus, "config")); err == nil {
+			var id [4]byte
+			if _, err := io.ReadFull(file, id[:]); err == nil {
+				slot.ID = fmt.Sprintf("%02x%02x:%02x%02x", id[1], id[0], id[3], id[2]) // both are little-endian
+			}
+			file.Close()
+		}
+		slots = append(slots, slot)
+	}
+	return slots
 }
 
 // The directories of sysfs that are read.

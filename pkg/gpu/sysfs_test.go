@@ -76,3 +76,23 @@ func BenchmarkPresent(b *testing.B) {
 		Present("/")
 	}
 }
+
+// TestSlots: what has fallen off the bus still has its name there.
+func TestSlots(t *testing.T) {
+	root := t.TempDir()
+	for bus, config := range map[string]string{
+		"0000:3b:00.0": "\xde\x10\x30\x23and so on", "0000:86:00.0": "\xff\xff\xff\xff\xff\xff", "0000:af:00.0": "\xde", "0000:d8:00.0": "",
+	} {
+		addPCI(t, root, bus, "0x10de", "0x030200")
+		if config == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(root, pciDevices, bus, "config"), []byte(config), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []Slot{{"0000:3b:00.0", "10de:2330"}, {"0000:86:00.0", OffBus}, {Bus: "0000:af:00.0"}, {Bus: "0000:d8:00.0"}}
+	if diff := cmp.Diff(want, sysfs{os.DirFS(root)}.slots()); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -104,7 +104,7 @@ func TestHealthy(t *testing.T) {
 			"minor": g.Minor.Value != nil, "persistence": g.Persist.Value != nil, "compute mode": g.Compute.Value != nil,
 			"recovery": g.Recovery.Value != nil, "remapped": g.Remapped.Value != nil, "ecc": g.ECC.Value != nil,
 			"dram": g.DRAM.Value != nil, "sram": g.SRAM.Value != nil, "fabric": g.Fabric.Value != nil, "pcie": g.PCIe.Value != nil,
-			"replays": g.Replays.Value != nil, "clocks": g.Clocks.Value != nil, "load": g.Load.Value != nil,
+			"replays": g.Replays.Value != nil, "clocks": g.Slowed.Value != nil, "load": g.Load.Value != nil,
 			"mig": g.MIG.Value != nil, "processes": g.Procs.Value != nil, "links": len(g.Links) == 18,
 			"no retired pages": g.Retired.Why == gpu.NotSupported,
 		}
@@ -166,7 +166,7 @@ func TestTold(t *testing.T) {
 		}},
 		{"errors in SRAM", "gpu 0 sram_uncorrected 2", func(f gpu.Facts) bool { s, _ := f.GPUs[0].SRAM.Get(); return s.Uncorrected == 2 }},
 		{"MIG", "gpu 0 mig 1\ngpu 0 mig_instances 2", func(f gpu.Facts) bool { return len(f.GPUs[0].MIGs) == 2 && f.GPUs[1].MIGs == nil }},
-		{"clocks", "gpu 0 clocks 0x40", func(f gpu.Facts) bool { c, _ := f.GPUs[0].Clocks.Get(); return len(c) == 3 && c[2] == 0x40 }},
+		{"clocks", "gpu 0 clocks 0x40", func(f gpu.Facts) bool { c, _ := f.GPUs[0].Slowed.Get(); return len(c) == 3 && c[2] == 0x40 }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -214,7 +214,7 @@ func TestOldLibrary(t *testing.T) {
 		if fabric, ok := g.Fabric.Get(); !ok || fabric.State != 3 || fabric.Summary != nil {
 			t.Errorf("the fabric is %+v, want what the older function says", g.Fabric)
 		}
-		if g.SRAM.Value == nil || g.Clocks.Value == nil || g.Memory.Value == nil {
+		if g.SRAM.Value == nil || g.Slowed.Value == nil || g.Memory.Value == nil {
 			t.Errorf("what older functions could tell is missing: %+v", g)
 		}
 	})

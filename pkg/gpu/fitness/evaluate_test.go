@@ -101,7 +101,7 @@ func down(links ...int) func(*gpu.GPU) {
 }
 
 func slow(reasons ...uint64) func(*gpu.Facts) {
-	return one(6, func(g *gpu.GPU) { g.Clocks = read(reasons) })
+	return one(6, func(g *gpu.GPU) { g.Slowed = read(reasons) })
 }
 
 func procs(used uint64, list ...gpu.Process) func(*gpu.Facts) {

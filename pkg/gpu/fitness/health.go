@@ -39,7 +39,7 @@ var slowdowns = []struct {
 }
 
 func judgeClocks(e *exam) {
-	looks, ok := get(e, "clock reasons", e.gpu.Clocks)
+	looks, ok := get(e, "clock reasons", e.gpu.Slowed)
 	if ok && len(looks) < neededLooks {
 		e.cannot(fmt.Sprintf("clock reasons, more than %d times", len(looks)), "")
 	}

@@ -13,7 +13,7 @@ import (
 // asks has the readings of a GPU that a check needs, by the names of the fields.
 var asks = map[string][]string{
 	"gpu.recovery": {"Recovery"}, "gpu.remap": {"Remapped"}, "gpu.ecc_unc": {"DRAM", "SRAM"}, "gpu.ecc_corr": {"ECC", "DRAM", "SRAM"},
-	"gpu.retired": {"Retired"}, "gpu.fabric": {"Fabric"}, "gpu.pcie": {"PCIe"}, "gpu.clocks": {"Clocks"}, "gpu.persistence": {"Persist"},
+	"gpu.retired": {"Retired"}, "gpu.fabric": {"Fabric"}, "gpu.pcie": {"PCIe"}, "gpu.clocks": {"Slowed"}, "gpu.persistence": {"Persist"},
 	"gpu.mig": {"MIG"}, "gpu.compute_mode": {"Compute"}, "gpu.busy": {"Procs", "Memory"},
 }
 
