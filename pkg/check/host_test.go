@@ -22,7 +22,7 @@ func TestLook(t *testing.T) {
 	files["proc/meminfo"] = "MemTotal:       131072000 kB\n"
 	h := &Host{Root: tree(t, files), TempDir: t.TempDir(), GPUs: true, kernel: node{}}
 	var ids []string
-	for _, f := range h.Look(t.Context()) {
+	for _, f := range h.Look(t.Context(), nil) {
 		complete(t, f)
 		ids = append(ids, f.ID)
 		if f.Verdict != Pass {
@@ -39,7 +39,7 @@ func TestLook(t *testing.T) {
 func TestLookHere(t *testing.T) {
 	dir := t.TempDir()
 	seen := make(map[string]bool)
-	for _, f := range (&Host{TempDir: dir}).Look(t.Context()) {
+	for _, f := range (&Host{TempDir: dir}).Look(t.Context(), nil) {
 		t.Logf("%s %s: %s (%s)", f.ID, f.Verdict, f.Observed, f.Source)
 		complete(t, f)
 		seen[f.ID] = true
@@ -69,7 +69,7 @@ func TestLookAtWhatHangs(t *testing.T) {
 		}
 		begin := time.Now()
 		for _, after := range []string{"2s", "4s", "6s"} {
-			findings := h.Look(t.Context())
+			findings := h.Look(t.Context(), nil)
 			f := about(findings)
 			complete(t, f)
 			if f.Verdict != Wait || f.Patience == 0 || !strings.Contains(f.Observed, after) {
@@ -83,11 +83,11 @@ func TestLookAtWhatHangs(t *testing.T) {
 			t.Errorf("took %s, and asked %d times", took, asked.Load())
 		}
 		hang <- syscall.EROFS
-		if f := about(h.Look(t.Context())); f.Verdict != Fail || !strings.Contains(f.Observed, "read-only") {
+		if f := about(h.Look(t.Context(), nil)); f.Verdict != Fail || !strings.Contains(f.Observed, "read-only") {
 			t.Errorf("after the answer: %+v", f)
 		}
 		close(hang)
-		if f := about(h.Look(t.Context())); f.Verdict != Pass {
+		if f := about(h.Look(t.Context(), nil)); f.Verdict != Pass {
 			t.Errorf("when all is well again: %+v", f)
 		}
 	})
@@ -100,7 +100,7 @@ func TestLookEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin := time.Now()
-		h.Look(ctx)
+		h.Look(ctx, nil)
 		if took := time.Since(begin); took != time.Second {
 			t.Errorf("took %s", took)
 		}
@@ -110,7 +110,7 @@ func TestLookEndsWithItsContext(t *testing.T) {
 
 func TestLookBroken(t *testing.T) {
 	h := &Host{Root: tree(t, nil), TempDir: "/tmp", kernel: node{err: errors.New("broken"), prove: func(string) error { return nil }}}
-	for _, f := range h.Look(t.Context()) {
+	for _, f := range h.Look(t.Context(), nil) {
 		complete(t, f)
 		if f.Verdict != Unknown && f.ID != idIB && f.ID != idIBErrors {
 			t.Errorf("%s: %s", f.ID, f.Verdict)
@@ -121,7 +121,7 @@ func TestLookBroken(t *testing.T) {
 func BenchmarkLook(b *testing.B) {
 	h := &Host{TempDir: b.TempDir()}
 	for b.Loop() {
-		h.Look(b.Context())
+		h.Look(b.Context(), nil)
 	}
 }
 
@@ -129,6 +129,6 @@ func BenchmarkLook(b *testing.B) {
 func BenchmarkLookEightCards(b *testing.B) {
 	h := &Host{Root: tree(b, cards(eight(card{})...)), TempDir: b.TempDir(), GPUs: true}
 	for b.Loop() {
-		h.Look(b.Context())
+		h.Look(b.Context(), nil)
 	}
 }

@@ -54,6 +54,13 @@ func init() {
 	}
 	helpers["descriptors"] = tellDescriptors
 	helpers["parent"] = beParent
+	helpers["slow driver"] = func() int {
+		code := serve(slowDriver{}, os.Stdin, os.Stdout)
+		_ = os.WriteFile(os.Getenv(watchPID)+".bye", nil, 0o600)
+		return code
+	}
+	helpers["driver that gets stuck"] = func() int { return serve(stuckDriver{}, os.Stdin, os.Stdout) }
+	helpers["counting driver"] = func() int { return serve(&countingDriver{}, os.Stdin, os.Stdout) }
 	helpers["hanging driver"] = func() int { return serve(hangingDriver{}, os.Stdin, os.Stdout) }
 }
 
@@ -65,7 +72,7 @@ func printFacts(facts Facts) int {
 // hangingDriver never answers.
 type hangingDriver struct{ driver }
 
-func (hangingDriver) look() Facts {
+func (hangingDriver) look(func(line)) Facts {
 	hang()
 	return Facts{}
 }
@@ -143,7 +150,14 @@ func TestChildThatHangs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
 	}
-	for _, helper := range []string{"hang", "answer, then hang", "closed, then hang"} {
+	t.Run("once it has answered", func(t *testing.T) {
+		facts, err := helperChild("answer, then hang").Probe(t.Context())
+		if err != nil || facts.Init != DriverNotLoaded {
+			t.Errorf("got %+v, %v", facts, err)
+		}
+		noneLeft(t)
+	})
+	for _, helper := range []string{"hang", "closed, then hang"} {
 		t.Run(helper, func(t *testing.T) {
 			child := helperChild(helper)
 			child.Deadline = 700 * time.Millisecond // it must get as far as to say something
@@ -176,19 +190,102 @@ func noneLeft(t *testing.T) {
 	})
 }
 
-func TestChildEndsWithContext(t *testing.T) {
+// A look that is given up goes on: the driver may be attaching a GPU in it, which a KILL would leave in need of a reset.
+func TestGivenUpChildGoesOn(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	child := Child{Env: helperEnv("slow driver", watchPID+"="+file), Deadline: ceiling}
 	gone := errors.New("the daemon is told to end")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	time.AfterFunc(100*time.Millisecond, func() { cancel(gone) })
-	facts, err := helperChild("hang").Probe(ctx)
+	session := child.Session()
+	facts, err := session.Probe(ctx, func(Progress) { cancel(gone) })
 	if !errors.Is(err, gone) || facts.Init != "" {
 		t.Errorf("got %+v, %v", facts, err)
 	}
-	noneLeft(t)
-	if _, err := helperChild("hang").Probe(ctx); !errors.Is(err, gone) {
-		t.Errorf("the second: %v", err)
+	_ = session.Close(ctx)
+	if _, err := os.Stat(file + ".bye"); err == nil {
+		t.Error("it did not last: the test is too slow to say")
 	}
 	noneLeft(t)
+	if _, err := os.Stat(file + ".bye"); err != nil {
+		t.Errorf("the child was not let end by itself: %v", err)
+	}
+	if _, err := session.Probe(ctx, nil); !errors.Is(err, gone) {
+		t.Errorf("the second: %v", err)
+	}
+	if facts, err := session.Probe(t.Context(), nil); err != nil || facts.Init != ProbeDied {
+		t.Errorf("after its end: %+v, %v", facts, err)
+	}
+}
+
+// slowDriver attaches GPUs for a second, and says so.
+type slowDriver struct{ driver }
+
+func (slowDriver) look(tell func(line)) Facts {
+	for came := range 10 {
+		tell(line{Came: &Progress{Came: came, Of: 10, Waits: "nvmlDeviceGetHandleByIndex_v2 of GPU 9"}})
+		time.Sleep(100 * time.Millisecond)
+	}
+	return Facts{Version: FactsVersion, Init: Success}
+}
+
+// As long as GPUs come, they are waited for; once none comes any more, not for long.
+func TestDeadlineGrows(t *testing.T) {
+	const limit = 700 * time.Millisecond
+	for _, tc := range []struct {
+		helper string
+		init   Return
+		came   int
+	}{{"slow driver", Success, 9}, {"driver that gets stuck", DriverUnresponsive, 4}} {
+		child := helperChild(tc.helper)
+		child.Deadline = limit
+		session := child.Session()
+		// The machine may take long to start the child: that is not what is looked at.
+		_, _ = session.open(t.Context())
+		last := Progress{}
+		facts, err := session.Probe(t.Context(), func(p Progress) { last = p })
+		if err != nil || facts.Init != tc.init || last.Came != tc.came || last.Of != 10 || last.Waits == "" {
+			t.Errorf("%s: got %+v, %v after %+v", tc.helper, facts, err, last)
+		}
+		_ = session.Close(t.Context())
+		noneLeft(t)
+	}
+}
+
+// stuckDriver attaches four GPUs, and says for ever how many those are.
+type stuckDriver struct{ driver }
+
+func (stuckDriver) look(tell func(line)) Facts {
+	for came := 1; ; came = min(came+1, 4) {
+		tell(line{Came: &Progress{Came: came, Of: 10, Waits: "nvmlDeviceGetHandleByIndex_v2 of GPU 4"}})
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// A session starts one child for all that it is asked, and another where that has died.
+func TestSessionKeepsItsChild(t *testing.T) {
+	session := helperChild("counting driver").Session()
+	defer func() { _ = session.Close(t.Context()) }()
+	for _, want := range []string{"1", "2", "3"} {
+		if facts, err := session.Probe(t.Context(), nil); err != nil || facts.Detail != want {
+			t.Errorf("got %+v, %v, want %s", facts, err, want)
+		}
+	}
+	session.running.kill()
+	<-session.running.over
+	if facts, err := session.Probe(t.Context(), nil); err != nil || facts.Detail != "1" {
+		t.Errorf("after a death: %+v, %v", facts, err)
+	}
+}
+
+// countingDriver tells how often it was asked.
+type countingDriver struct {
+	driver
+	asked int
+}
+
+func (c *countingDriver) look(func(line)) Facts {
+	c.asked++
+	return Facts{Version: FactsVersion, Init: Success, Detail: strconv.Itoa(c.asked)}
 }
 
 func TestChildThatCannotStart(t *testing.T) {

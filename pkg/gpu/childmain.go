@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -19,15 +18,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// childGrace is how long the child waits for a hanging driver after the end of its standard input.
-const childGrace = time.Second
+// childGrace is how long the child waits, after the end of its standard input, for calls that have not returned: its
+// end in the middle of one that attaches a GPU would leave that in need of a reset.
+const childGrace = ProbeDeadline
 
 // driver is what the child asks: NVML.
 type driver interface {
-	// look takes a look at all GPUs.
-	look() Facts
+	// look takes a look at all GPUs, and tells how far it has got where that takes long.
+	look(tell func(line)) Facts
 	// watch tells of the GPUs' events until the context ends. The error says why it can't go on.
-	watch(ctx context.Context, tell func(line)) error
+	watch(ctx context.Context, what question, tell func(line)) error
 }
 
 // ChildMain is what the child runs: it reads questions, one a line, from in, and writes the answers as lines to out. It
@@ -76,18 +76,26 @@ func serve(d driver, in io.Reader, out io.Writer) int {
 	return 0
 }
 
-// answer answers a question. The error says why the child can't go on.
+// answer answers a question. The error is of one that can't be understood.
 func answer(ctx context.Context, d driver, text []byte, tell func(line)) error {
 	l, err := decodeLine(text)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case l.Ask == askLook:
-		facts := d.look()
-		tell(line{Facts: &facts})
+	}
+	answer := func(a line) {
+		a.Number = l.Number
+		tell(a)
+	}
+	switch l.Ask {
+	case askLook:
+		facts := d.look(answer)
+		answer(line{Facts: &facts})
 		return nil
-	case l.Ask == askWatch:
-		return d.watch(ctx, tell)
+	case askWatch, askResume:
+		if err := d.watch(ctx, l.Ask, answer); err != nil {
+			answer(line{Ended: err.Error()}) // it can still be asked for a look, and keeps the GPUs attached
+		}
+		return nil
 	default:
 		return fmt.Errorf("nobody can answer %q", text)
 	}

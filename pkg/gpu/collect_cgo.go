@@ -3,9 +3,9 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -22,24 +22,52 @@ const (
 	clockPause = 100 * time.Millisecond
 )
 
-// collector asks NVML all that Facts hold, once.
+// comePatience is how long the next GPU is waited for, or the next that has answered all: what ProbeDeadline is for, and
+// less than that, so that the others' facts arrive with the name of the one that hangs.
+const comePatience = 100 * time.Second
+
+// tellPause is between two words about a look that takes long.
+const tellPause = 5 * time.Second
+
+// collector asks NVML all that Facts hold. It stays, as NVML does: what hangs is asked nothing more.
 type collector struct {
-	lib   nvml.Interface
-	waits io.Writer           // gets the names of calls that take long
-	root  string              // of /proc and /sys
-	pause func(time.Duration) // between looks at the clocks
+	lib      nvml.Interface
+	waits    io.Writer           // gets the names of calls that take long
+	root     string              // of /proc and /sys
+	pause    func(time.Duration) // between looks at the clocks
+	patience time.Duration
+
+	opening sync.Mutex // held while NVML begins
+	opened  bool       // guarded by opening
 
 	mu   sync.Mutex
-	open map[int]wait // by slot: nil where nobody looks at them; guarded by mu
+	open map[*wait]bool // the calls that have not returned, nil where nobody looks at them; guarded by mu
+	busy map[int]bool   // GPUs that are being looked at, by index; guarded by mu
+}
+
+func newCollector(lib nvml.Interface, waits io.Writer) *collector {
+	return &collector{lib: lib, waits: waits, root: "/", pause: time.Sleep, patience: comePatience, busy: map[int]bool{}}
+}
+
+// begin opens NVML, which then stays open: with it the driver keeps the GPUs attached.
+func (c *collector) begin() Return {
+	c.opening.Lock()
+	defer c.opening.Unlock()
+	if c.opened {
+		return Success
+	}
+	defer c.asking(system0, "nvmlInit_v2")()
+	ret := named(c.lib.Init())
+	c.opened = ret == Success
+	return ret
 }
 
 // collect fills Facts. All GPUs are asked at the same time, as one may be slow. A call that fails, or that the library
-// lacks, costs only its own reading.
-func (c *collector) collect() Facts {
+// lacks, costs only its own reading, and a GPU that hangs its own facts. tell hears how far it has got, each time that a
+// GPU has come, and of calls that take long.
+func (c *collector) collect(tell func(Progress)) Facts {
 	facts := Facts{Version: FactsVersion}
-	answered := c.asking(system0, "nvmlInit_v2")
-	facts.Init = named(c.lib.Init())
-	if answered(); facts.Init != Success {
+	if facts.Init = c.begin(); facts.Init != Success {
 		return facts
 	}
 	s := &inspector{collector: c, slot: system0}
@@ -47,49 +75,89 @@ func (c *collector) collect() Facts {
 	facts.NVML = ask(s, c.lib.SystemGetNVMLVersion, "nvmlSystemGetNVMLVersion")
 	facts.CUDA = convert(ask(s, c.lib.SystemGetCudaDriverVersion, "nvmlSystemGetCudaDriverVersion"), cudaText)
 	facts.Count = ask(s, c.lib.DeviceGetCount, "nvmlDeviceGetCount")
-	facts.GPUs, facts.Pairs = c.gpus(facts.Count.OrZero())
+	facts.GPUs, facts.Pairs = c.gpus(facts.Count.OrZero(), tell)
 	facts.Slots = sysfs{os.DirFS(c.root)}.slots()
 	nameLost(facts.GPUs, facts.Slots)
 	nameProcesses(facts.GPUs, c.root)
-	_ = ask(s, func() (struct{}, nvml.Return) { return struct{}{}, c.lib.Shutdown() }, "nvmlShutdown")
 	return facts
 }
 
 // system0 is the slot of questions about no GPU.
 const system0 = -1
 
-// gpus asks each GPU, and each pair of those that have a handle.
-func (c *collector) gpus(count int) (gpus []GPU, pairs []Pair) {
+// gpus asks each GPU, and each pair of those that have a handle. It waits as long as they come. The goroutine of one
+// that hangs stays: nobody can end a call.
+func (c *collector) gpus(count int, tell func(Progress)) (gpus []GPU, pairs []Pair) {
+	came, done := make(chan int, count), make(chan *inspector, count)
 	gpus = make([]GPU, count)
-	all := make([]*inspector, count)
+	all := make([]*inspector, count) // those that are done
+	asked := 0
 	for i := range gpus {
-		all[i] = &inspector{collector: c, slot: i, gpu: &gpus[i]}
-		gpus[i].Index = i
+		gpus[i] = GPU{Index: i, Handle: DriverUnresponsive}
+		if c.enter(i) {
+			asked++
+			one := &inspector{collector: c, slot: i, gpu: &GPU{Index: i}}
+			go func() {
+				defer c.leave(i)
+				one.see(func() { came <- i })
+				done <- one
+			}()
+		}
 	}
-	side(all, func(one *inspector) { one.open(); one.lookAtClocks() })
-	began := time.Now()
-	side(all, (*inspector).inspect)
-	for look := 1; look < clockLooks; look++ {
-		c.pause(time.Duration(look)*clockPause - time.Since(began))
-		side(all, (*inspector).lookAtClocks)
+	late, again := time.NewTimer(c.patience), time.NewTicker(tellPause)
+	defer late.Stop()
+	defer again.Stop()
+	for n := 0; asked > 0; {
+		select {
+		case <-came:
+			n++
+			late.Reset(c.patience)
+			tell(Progress{Came: n, Of: count, Waits: c.late()})
+		case one := <-done:
+			asked--
+			late.Reset(c.patience)
+			all[one.slot], gpus[one.slot] = one, *one.gpu
+		case <-again.C:
+			tell(Progress{Came: n, Of: count, Waits: c.late()})
+		case <-late.C:
+			asked = 0
+		}
 	}
+	for i := range gpus {
+		if all[i] == nil {
+			gpus[i].Hangs = c.hangs(i)
+		}
+	}
+	return gpus, pairsOf(all)
+}
+
+// pairsOf asks for each pair of GPUs.
+func pairsOf(all []*inspector) (pairs []Pair) {
 	for a, one := range all {
 		for b := a + 1; b < len(all); b++ {
-			if one.device != nil && all[b].device != nil {
-				pairs = append(pairs, Pair{A: a, B: b, Status: one.linkTo(all[b])})
+			if other := all[b]; one != nil && other != nil && one.device != nil && other.device != nil {
+				pairs = append(pairs, Pair{A: a, B: b, Status: one.linkTo(other)})
 			}
 		}
 	}
-	return gpus, pairs
+	return pairs
 }
 
-// side does one thing for all GPUs at the same time.
-func side(all []*inspector, do func(*inspector)) {
-	var wg sync.WaitGroup
-	for _, one := range all {
-		wg.Go(func() { do(one) })
+// enter tells whether a GPU may be looked at: not while an earlier look hangs in it.
+func (c *collector) enter(gpu int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy[gpu] {
+		return false
 	}
-	wg.Wait()
+	c.busy[gpu] = true
+	return true
+}
+
+func (c *collector) leave(gpu int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.busy, gpu)
 }
 
 // ask makes a call that takes those functions of the library, if it has them.
@@ -169,44 +237,78 @@ const (
 
 // wait is a call that has not returned.
 type wait struct {
+	slot int
 	call string
 	from time.Time
 }
 
+func (w *wait) String() string {
+	if w.slot == system0 {
+		return w.call
+	}
+	return fmt.Sprintf("%s of GPU %d", w.call, w.slot)
+}
+
 // asking notes a call until it has returned: call answered then.
 func (c *collector) asking(slot int, function string) (answered func()) {
-	if slot != system0 {
-		function += fmt.Sprintf(" of GPU %d", slot)
-	}
+	w := &wait{slot, function, time.Now()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open == nil {
-		c.open = make(map[int]wait)
+		c.open = make(map[*wait]bool)
 		time.AfterFunc(waitLook, func() { c.tellWaits("") })
 	}
-	c.open[slot] = wait{function, time.Now()}
+	c.open[w] = true
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.open, slot)
+		delete(c.open, w)
 	}
+}
+
+// overdue are the calls that have not returned after so long, by their GPUs.
+func (c *collector) overdue(after time.Duration) (all []*wait) {
+	for w := range c.open {
+		if time.Since(w.from) >= after {
+			all = append(all, w)
+		}
+	}
+	slices.SortFunc(all, func(a, b *wait) int { return cmp.Or(cmp.Compare(a.slot, b.slot), a.from.Compare(b.from)) })
+	return all
+}
+
+// late names the calls that take long.
+func (c *collector) late() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var late []string
+	for _, w := range c.overdue(waitTold) {
+		late = append(late, w.String())
+	}
+	return strings.Join(late, ", ")
+}
+
+// hangs names the call that a GPU does not return from.
+func (c *collector) hangs(gpu int) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.overdue(0) {
+		if w.slot == gpu {
+			return w.call
+		}
+	}
+	return ""
 }
 
 // tellWaits names all calls that take long in one line, once for each change, as long as there are calls: the parent,
 // which kills a child that says nothing, finds them in the child's last lines, of which it keeps a few.
 func (c *collector) tellWaits(last string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var late []string
-	for _, slot := range slices.Sorted(maps.Keys(c.open)) {
-		if w := c.open[slot]; time.Since(w.from) >= waitTold {
-			late = append(late, w.call)
-		}
-	}
-	if text := strings.Join(late, ", "); text != "" && text != last {
+	if text := c.late(); text != "" && text != last {
 		fmt.Fprintf(c.waits, "waiting for %s\n", text)
 		last = text
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if len(c.open) == 0 {
 		c.open = nil
 		return

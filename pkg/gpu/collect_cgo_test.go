@@ -124,8 +124,9 @@ func wholly(d *dgxa100.Device, index int) {
 func collectFrom(server nvml.Interface) Facts { return collectBelow("/nonexistent", server) }
 
 func collectBelow(root string, server nvml.Interface) Facts {
-	c := collector{lib: server, root: root, waits: io.Discard, pause: func(time.Duration) {}}
-	return c.collect()
+	c := newCollector(server, io.Discard)
+	c.root, c.pause = root, func(time.Duration) {}
+	return c.collect(func(Progress) {})
 }
 
 // withHandles makes the server one of so many GPUs, whose handles are had or not.
@@ -198,8 +199,8 @@ func TestCollectFromMock(t *testing.T) {
 	if status, ok := f.Pairs[0].Status.Get(); !ok || status != 5 {
 		t.Errorf("the first pair is %+v", f.Pairs[0])
 	}
-	if len(server.ShutdownCalls()) != 1 {
-		t.Errorf("%d shutdowns", len(server.ShutdownCalls()))
+	if len(server.ShutdownCalls()) != 0 {
+		t.Error("NVML does not stay open")
 	}
 }
 
@@ -343,7 +344,7 @@ func failCounters(code nvml.Return) func(*dgxa100.Device) {
 func TestLibraryWithoutFunctions(t *testing.T) {
 	server := mockDGX()
 	server.LookupSymbolFunc = func(symbol string) error {
-		if slices.Contains([]string{"nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlShutdown"}, symbol) {
+		if slices.Contains([]string{"nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"}, symbol) {
 			return nil
 		}
 		return errors.New("no such symbol")
@@ -396,7 +397,7 @@ func TestSlicedGPU(t *testing.T) {
 // Without a driver NVML is not there, and asking must harm nobody: go-nvml's
 // Shutdown would end this process.
 func TestRealLibrary(t *testing.T) {
-	facts := openDriver("/nonexistent/libnvidia-ml.so.1").look()
+	facts := openDriver("/nonexistent/libnvidia-ml.so.1").look(func(line) {})
 	if facts.Init != LibraryNotFound || facts.Library != "/nonexistent/libnvidia-ml.so.1" ||
 		facts.Detail != "/nonexistent/libnvidia-ml.so.1: cannot open shared object file: No such file or directory" {
 		t.Errorf("got %+v", facts)
@@ -408,10 +409,10 @@ func TestRealLibrary(t *testing.T) {
 func TestCollectFromOlderDriver(t *testing.T) {
 	server := mockDGX()
 	without(server, "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetGspFirmwareVersion", "nvmlDeviceGetSramEccErrorStatus",
-		"nvmlDeviceGetGpuFabricInfo", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlShutdown")
+		"nvmlDeviceGetGpuFabricInfo", "nvmlDeviceGetCurrentClocksEventReasons")
 	d := server.Devices[1].(*dgxa100.Device)
 	d.GetMemoryInfo_v2Func, d.GetGspFirmwareVersionFunc, d.GetSramEccErrorStatusFunc = nil, nil, nil
-	d.GetGpuFabricInfoFunc, d.GetCurrentClocksEventReasonsFunc, server.ShutdownFunc = nil, nil, nil
+	d.GetGpuFabricInfoFunc, d.GetCurrentClocksEventReasonsFunc = nil, nil
 	d.MemoryInfo = nvml.Memory{Total: 80, Used: 2}
 	g := collectFrom(withHandles(server, nvml.ERROR_GPU_IS_LOST, nvml.SUCCESS)).GPUs[1]
 	if diff := cmp.Diff(read(Memory{Total: 80, Used: 2}), g.Memory); diff != "" {
@@ -589,11 +590,75 @@ func TestProcessNames(t *testing.T) {
 
 func TestClocksAreLookedAtOverTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := collector{lib: mockDGX(), root: t.TempDir(), waits: io.Discard, pause: time.Sleep}
+		c := newCollector(mockDGX(), io.Discard)
+		c.root = t.TempDir()
 		began := time.Now()
-		c.collect()
+		c.collect(func(Progress) {})
 		if took := time.Since(began); took != 200*time.Millisecond {
 			t.Errorf("eight GPUs took %v", took)
+		}
+	})
+}
+
+// A GPU that hangs is named, with the call, and the others' facts are there. It is not asked again as long as it hangs.
+func TestGPUThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := mockDGX()
+		calls := 0
+		server.Devices[3].(*dgxa100.Device).GetSerialFunc = func() (string, nvml.Return) {
+			calls++
+			time.Sleep(10 * time.Minute)
+			return "", nvml.ERROR_GPU_IS_LOST
+		}
+		c := newCollector(server, io.Discard)
+		c.root = t.TempDir()
+		for range 2 {
+			var last Progress
+			began := time.Now()
+			f := c.collect(func(p Progress) { last = p })
+			if took := time.Since(began); took > comePatience+time.Second {
+				t.Errorf("it took %v", took)
+			}
+			want := GPU{Index: 3, Handle: DriverUnresponsive, Hangs: "nvmlDeviceGetSerial"}
+			if diff := cmp.Diff(want, f.GPUs[3]); diff != "" || f.GPUs[4].Name.Value == nil || len(f.Pairs) != 21 {
+				t.Errorf("%s; the next is %+v, of %d pairs", diff, f.GPUs[4], len(f.Pairs))
+			}
+			if last.Waits != "nvmlDeviceGetSerial of GPU 3" && last.Waits != "" {
+				t.Errorf("it has told of %q", last.Waits)
+			}
+		}
+		if calls != 1 {
+			t.Errorf("it was asked %d times", calls)
+		}
+		time.Sleep(10 * time.Minute)
+	})
+}
+
+// A driver without persistence mode attaches one GPU after the other, however many ask.
+func TestGPUsThatComeSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := mockDGX()
+		handle := server.DeviceGetHandleByIndexFunc
+		attaching := make(chan bool, 1)
+		server.DeviceGetHandleByIndexFunc = func(index int) (nvml.Device, nvml.Return) {
+			attaching <- true
+			time.Sleep(comePatience - time.Second)
+			<-attaching
+			return handle(index)
+		}
+		c := newCollector(server, io.Discard)
+		c.root = t.TempDir()
+		var told []int
+		f := c.collect(func(p Progress) {
+			if len(told) == 0 || told[len(told)-1] != p.Came {
+				told = append(told, p.Came)
+			}
+		})
+		if lost := slices.ContainsFunc(f.GPUs, func(g GPU) bool { return !g.Answers() }); lost {
+			t.Errorf("a GPU was not waited for: %+v", f)
+		}
+		if diff := cmp.Diff([]int{0, 1, 2, 3, 4, 5, 6, 7, 8}, told); diff != "" {
+			t.Error(diff)
 		}
 	})
 }
@@ -621,7 +686,7 @@ func TestAddressesAreThoseOfSysfs(t *testing.T) {
 func TestWhatADriverHangsIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := &process.Beginning{Most: 1 << 10}
-		c := &collector{waits: said}
+		c := newCollector(nil, said)
 		remapped, name := c.asking(3, "nvmlDeviceGetRemappedRows"), c.asking(1, "nvmlDeviceGetName")
 		initiated := c.asking(system0, "nvmlInit_v2")
 		time.Sleep(waitTold / 2)

@@ -17,7 +17,10 @@ const (
 	KindRecovery  Kind = "recovery"  // the GPU asks for an action (field 230)
 	KindLost      Kind = "lost"      // the GPU can't be asked any more
 	KindUnwatched Kind = "unwatched" // the driver does not tell of this GPU's events
-	KindSilent    Kind = "silent"    // the watch has said nothing for long: the driver may hang
+	KindSilent    Kind = "silent"    // the watch, or a call about this GPU, has said nothing for long: the driver may hang
+	KindAgain     Kind = "again"     // the watch has died and begins anew
+	KindLink      Kind = "link"      // NVLinks that were active went down after an Xid
+	KindC2C       Kind = "c2c"       // the GPU's link to the CPU went down after an Xid
 )
 
 // Event is what befell a GPU while the driver ran.
@@ -73,7 +76,12 @@ func (t XidTable) judge(e Event) XidVerdict {
 	case KindUnwatched:
 		return XidVerdict{EffectWarn, "nothing; what befalls this GPU is seen by the driver only", "the events of this GPU can't be watched"}
 	case KindSilent:
+		if e.GPU >= 0 {
+			return XidVerdict{EffectWarn, "see whether nvidia-smi answers on the node: if not, only a reboot helps", "the driver does not answer about this GPU: it may hang"}
+		}
 		return XidVerdict{EffectWarn, "see whether nvidia-smi answers on the node: if not, only a reboot helps", "the watch of the GPUs says nothing any more: the driver may hang"}
+	case KindAgain:
+		return XidVerdict{EffectWarn, "nothing", "the watch of the GPUs has ended, and begins anew"}
 	default:
 		return XidVerdict{EffectWarn, "nothing", fmt.Sprintf("an event of a kind that this bringupd does not know: %s", e.Kind)}
 	}

@@ -95,6 +95,8 @@ type GPU struct {
 	// Handle is SUCCESS, or why this GPU can't be asked anything: then there is nothing below but what could be had of
 	// it otherwise.
 	Handle Return `json:"handle"`
+	// Hangs is the call that has not returned, where Handle is DRIVER_UNRESPONSIVE.
+	Hangs string `json:"hangs,omitempty"`
 
 	UUID Reading[string] `json:"uuid"`
 	Bus  Reading[string] `json:"bus"` // PCI address as sysfs has it: 0000:3b:00.0

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
@@ -34,11 +35,24 @@ func (i *inspector) handle() Reading[nvml.Device] {
 	return ask(i, func() (nvml.Device, nvml.Return) { return i.lib.DeviceGetHandleByIndex(i.slot) }, "nvmlDeviceGetHandleByIndex")
 }
 
-// inspect asks all but for the clocks.
-func (i *inspector) inspect() {
+// see asks a GPU all there is, and says when it has come.
+func (i *inspector) see(came func()) {
+	i.open()
+	came()
 	if i.device == nil {
 		return
 	}
+	i.lookAtClocks()
+	began := time.Now()
+	i.inspect()
+	for look := 1; look < clockLooks; look++ {
+		i.pause(time.Duration(look)*clockPause - time.Since(began))
+		i.lookAtClocks()
+	}
+}
+
+// inspect asks all but for the clocks.
+func (i *inspector) inspect() {
 	i.name()
 	i.identity()
 	i.modes()
@@ -142,10 +156,7 @@ func processes(infos []nvml.ProcessInfo) []Process {
 func (i *inspector) damage() {
 	d, g := i.device, i.gpu
 	g.Recovery = i.recovery()
-	g.Remapped = ask(i, func() (r Remapped, ret nvml.Return) {
-		r.Corrected, r.Uncorrected, r.Pending, r.Failed, ret = d.GetRemappedRows()
-		return r, ret
-	}, "nvmlDeviceGetRemappedRows")
+	g.Remapped = i.remapped()
 	g.Retired = ask(i, func() (Retired, nvml.Return) { return retired(d) }, "nvmlDeviceGetRetiredPages", "nvmlDeviceGetRetiredPagesPendingStatus")
 	g.DRAM = or(i.errorsIn(nvml.MEMORY_LOCATION_DRAM), func() Reading[Errors] { // of all memory, wherever it is
 		return i.errors("nvmlDeviceGetTotalEccErrors", func(kind nvml.MemoryErrorType) (uint64, nvml.Return) {
@@ -161,6 +172,13 @@ func (i *inspector) damage() {
 	g.SRAM = or(newer, func() Reading[SRAM] {
 		return convert(i.errorsIn(nvml.MEMORY_LOCATION_SRAM), func(e Errors) SRAM { return SRAM{Errors: e, Unknown: true} })
 	})
+}
+
+func (i *inspector) remapped() Reading[Remapped] {
+	return ask(i, func() (r Remapped, ret nvml.Return) {
+		r.Corrected, r.Uncorrected, r.Pending, r.Failed, ret = i.device.GetRemappedRows()
+		return r, ret
+	}, "nvmlDeviceGetRemappedRows")
 }
 
 // recovery asks for the action that the driver advises.
@@ -297,19 +315,21 @@ func (i *inspector) slices() {
 
 // lookAtClocks adds one look to those that were taken. One that failed is no reason to forget the others.
 func (i *inspector) lookAtClocks() {
-	if i.device == nil {
-		return
-	}
-	// The second is the older name of the same, before r535.
-	look := or(ask(i, i.device.GetCurrentClocksEventReasons, "nvmlDeviceGetCurrentClocksEventReasons"), func() Reading[uint64] {
-		return ask(i, i.device.GetCurrentClocksThrottleReasons, "nvmlDeviceGetCurrentClocksThrottleReasons")
-	})
+	look := i.reasons()
 	before, taken := i.gpu.Slowed.Get()
 	if reasons, ok := look.Get(); ok {
 		i.gpu.Slowed = read(append(before, reasons))
 	} else if !taken {
 		i.gpu.Slowed = unread[[]uint64](look.Why)
 	}
+}
+
+// reasons asks why the clocks are slower than they could be.
+func (i *inspector) reasons() Reading[uint64] {
+	// The second is the older name of the same, before r535.
+	return or(ask(i, i.device.GetCurrentClocksEventReasons, "nvmlDeviceGetCurrentClocksEventReasons"), func() Reading[uint64] {
+		return ask(i, i.device.GetCurrentClocksThrottleReasons, "nvmlDeviceGetCurrentClocksThrottleReasons")
+	})
 }
 
 // nameProcesses adds the names that /proc has, if its numbers are the driver's.

@@ -17,19 +17,46 @@ const lineVersion = 1
 type question string
 
 const (
-	askLook  question = "look"  // answered by one line with facts
-	askWatch question = "watch" // answered by how many GPUs are watched, and by lines without end
+	askLook   question = "look"   // answered by one line with facts, and lines that tell how far it has got
+	askWatch  question = "watch"  // answered by how many GPUs are watched, and by lines without end
+	askResume question = "resume" // as watch; and what GPUs ask for already is told, too: another watch may have missed it
 )
 
 // line is one line that the child reads or prints: one of its parts.
 type line struct {
-	Version  int      `json:"v"`
-	Ask      question `json:"ask,omitempty"` // all else are answers
-	Facts    *Facts   `json:"facts,omitempty"`
-	Watching *int     `json:"watching,omitempty"` // GPUs: the driver tells of their events from now on
-	Event    *Event   `json:"event,omitempty"`
-	Beat     bool     `json:"beat,omitempty"`  // nothing new: the driver answers
-	Ended    string   `json:"ended,omitempty"` // the last line: why it can't go on
+	Version  int       `json:"v"`
+	Number   int       `json:"n,omitempty"`   // of the question, and of all answers to it
+	Ask      question  `json:"ask,omitempty"` // all else are answers
+	Facts    *Facts    `json:"facts,omitempty"`
+	Came     *Progress `json:"came,omitempty"`
+	Watching *int      `json:"watching,omitempty"` // GPUs: the driver tells of their events from now on
+	Event    *Event    `json:"event,omitempty"`
+	Beat     *beat     `json:"beat,omitempty"`
+	Ended    string    `json:"ended,omitempty"` // the last line of a watch: why it can't go on
+}
+
+// Progress is how far the driver has got in attaching the GPUs: without persistence mode each takes seconds.
+type Progress struct {
+	Came  int    `json:"came"`
+	Of    int    `json:"of"`
+	Waits string `json:"waits,omitempty"` // the calls that have not returned for long
+}
+
+// beat says that the watch goes on, and what it has counted.
+type beat struct {
+	Tallies []Tally `json:"tallies,omitempty"`
+}
+
+// Tally is what a GPU has gone through while it was watched.
+type Tally struct {
+	GPU    int    `json:"gpu"`
+	UUID   string `json:"uuid,omitempty"`
+	Looks  int    `json:"looks"`
+	Slowed int    `json:"slowed"` // looks at which its clocks were kept down by heat or by a power brake
+	// What the driver counts, since it was loaded or the GPU was reset.
+	Replays    Reading[int] `json:"pcie_replays"`
+	Remapped   Reading[int] `json:"remapped_rows"`
+	Recoveries Reading[int] `json:"nvlink_recoveries"`
 }
 
 // encode is the line with its end. It can't fail: nothing of it is of a kind that JSON does not have.
@@ -63,7 +90,10 @@ func decodeLine(text []byte) (line, error) {
 		}
 	}
 	parts := 0
-	for _, is := range []bool{l.Ask != "", l.Facts != nil, l.Watching != nil, l.Event != nil, l.Beat, l.Ended != ""} {
+	if l.Came != nil {
+		l.Came.Waits = prose.Line(l.Came.Waits, mostWords)
+	}
+	for _, is := range []bool{l.Ask != "", l.Facts != nil, l.Came != nil, l.Watching != nil, l.Event != nil, l.Beat != nil, l.Ended != ""} {
 		if is {
 			parts++
 		}
@@ -73,6 +103,8 @@ func decodeLine(text []byte) (line, error) {
 		return line{}, fmt.Errorf("%w, with lines of version %d where this one has version %d", errOtherVersion, l.Version, lineVersion)
 	case parts != 1:
 		return line{}, fmt.Errorf("%w: it has %d parts and not one", errNoLine, parts)
+	case l.Number < 0:
+		return line{}, fmt.Errorf("%w: no question has the number %d", errNoLine, l.Number)
 	case l.Facts != nil && (l.Facts.Version != FactsVersion || l.Facts.Init == ""):
 		return line{}, fmt.Errorf("%w, with facts of version %d where this one has version %d", errOtherVersion, l.Facts.Version, FactsVersion)
 	case l.Watching != nil && (*l.Watching < 0 || *l.Watching > mostWatched):

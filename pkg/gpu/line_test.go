@@ -15,7 +15,8 @@ func TestLine(t *testing.T) {
 	at := time.Date(2026, 11, 22, 1, 2, 3, 4, time.UTC)
 	for name, l := range map[string]line{
 		"ready": {Version: lineVersion, Watching: &eight},
-		"beat":  {Version: lineVersion, Beat: true},
+		"beat":  {Version: lineVersion, Beat: &beat{Tallies: []Tally{{GPU: 3, UUID: "GPU-3", Looks: 7, Slowed: 2, Replays: read(4)}}}},
+		"came":  {Version: lineVersion, Number: 2, Came: &Progress{Came: 3, Of: 8, Waits: "nvmlInit_v2"}},
 		"look":  {Version: lineVersion, Ask: askLook},
 		"facts": {Version: lineVersion, Facts: &Facts{Version: FactsVersion, Init: Success, Driver: read("570")}},
 		"ended": {Version: lineVersion, Ended: "no library"},
@@ -41,10 +42,11 @@ func TestLineRefuses(t *testing.T) {
 		"another's":            `{"level":"info"}`,
 		"of tomorrow":          `{"v":2,"watching":8}`,
 		"empty":                `{"v":1}`,
-		"two things":           `{"v":1,"watching":8,"beat":true}`,
+		"two things":           `{"v":1,"watching":8,"beat":{}}`,
 		"facts of nothing":     `{"v":1,"facts":{"version":1}}`,
 		"facts of tomorrow":    `{"v":1,"facts":{"version":2,"init":"SUCCESS"}}`,
-		"a question and more":  `{"v":1,"ask":"look","beat":true}`,
+		"a question and more":  `{"v":1,"ask":"look","beat":{}}`,
+		"no number":            `{"v":1,"n":-1,"watching":1}`,
 		"fewer than none":      `{"v":1,"watching":-1}`,
 		"more than there are":  `{"v":1,"watching":100000}`,
 		"an event of no kind":  `{"v":1,"event":{"gpu":1}}`,
@@ -60,7 +62,7 @@ func TestLineRefuses(t *testing.T) {
 
 func FuzzLine(f *testing.F) {
 	f.Add([]byte(`{"v":1,"watching":8}`))
-	f.Add([]byte(`{"v":1,"beat":true}`))
+	f.Add([]byte(`{"v":1,"beat":{}}`))
 	f.Add([]byte(`{"v":1,"ended":"why"}`))
 	f.Add([]byte(`{"v":1,"event":{"at":"2026-11-22T01:02:03Z","kind":"xid","xid":79,"gpu":3,"uuid":"GPU-3","detail":"\u001b[2J"}}`))
 	f.Add([]byte(`{"v":1,"facts":{"version":1,"init":"SUCCESS","gpus":[{"index":0,"handle":"SUCCESS"}]}}`))

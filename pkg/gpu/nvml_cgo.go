@@ -25,7 +25,7 @@ const libraryName = "libnvidia-ml.so.1"
 // All but Init may be called after a successful Init only, and only where the library has the function: the loader ends
 // the process otherwise.
 type nvmlDriver struct {
-	lib  nvml.Interface
+	*collector
 	path string
 }
 
@@ -33,11 +33,16 @@ var _ driver = nvmlDriver{}
 
 func openDriver(path string) driver {
 	returnNames() // before a library is loaded
-	return nvmlDriver{nvml.New(nvml.WithLibraryPath(path)), path}
+	return nvmlDriver{newCollector(nvml.New(nvml.WithLibraryPath(path)), os.Stderr), path}
 }
 
-func (d nvmlDriver) look() Facts {
-	facts := (&collector{lib: d.lib, waits: os.Stderr, root: "/", pause: time.Sleep}).collect()
+func (d nvmlDriver) look(tell func(line)) Facts {
+	began := time.Now()
+	facts := d.collect(func(p Progress) {
+		if time.Since(began) >= waitTold {
+			tell(line{Came: &p})
+		}
+	})
 	facts.Library = d.path
 	if facts.Init == LibraryNotFound {
 		facts.Detail = d.whyNotLoaded()
@@ -45,16 +50,15 @@ func (d nvmlDriver) look() Facts {
 	return facts
 }
 
-func (d nvmlDriver) watch(ctx context.Context, tell func(line)) error {
-	switch ret := named(d.lib.Init()); ret {
+func (d nvmlDriver) watch(ctx context.Context, what question, tell func(line)) error {
+	switch ret := d.begin(); ret {
 	case Success:
+		return watch(ctx, d.collector, what, tell)
 	case LibraryNotFound:
 		return fmt.Errorf("NVML can't be used: %s: %s", ret, d.whyNotLoaded())
 	default:
 		return fmt.Errorf("NVML can't be used: %s", ret)
 	}
-	defer func() { _ = d.lib.Shutdown() }()
-	return watch(ctx, d.lib, tell)
 }
 
 // whyNotLoaded asks the loader once more, as go-nvml does not pass on what it said.

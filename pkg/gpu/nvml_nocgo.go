@@ -12,10 +12,10 @@ type noDriver string
 
 func openDriver(path string) driver { return noDriver(path) }
 
-func (d noDriver) look() Facts {
+func (d noDriver) look(func(line)) Facts {
 	return Facts{Version: FactsVersion, Init: NoCgo, Library: string(d)}
 }
 
-func (noDriver) watch(context.Context, func(line)) error {
+func (noDriver) watch(context.Context, question, func(line)) error {
 	return fmt.Errorf("%s: this bringupd was built without cgo", NoCgo)
 }

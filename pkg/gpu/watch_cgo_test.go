@@ -28,17 +28,18 @@ type fakeEvents struct {
 	init, count, create nvml.Return
 	missing             []string
 	gpus                []*fakeEventGPU
-	events              chan nvml.EventData
-	fails               nvml.Return // each wait, at once
-	freed, shut         bool
+	fails               nvml.Return   // each wait, at once
+	sets                int           // of events, that are not freed
 	longest             time.Duration // that a wait was to last
 }
 
 func newFakeEvents(gpus int) *fakeEvents {
-	f := &fakeEvents{events: make(chan nvml.EventData, 100_000)}
+	f := &fakeEvents{}
 	for i := range gpus {
 		id := string(rune('0' + i))
-		g := &fakeEventGPU{fake: f, uuid: "GPU-" + id, supported: xidEvents | recoveryEvents | 0x4}
+		g := &fakeEventGPU{
+			fake: f, uuid: "GPU-" + id, supported: xidEvents | recoveryEvents | 0x4, links: 18, reasons: 0x40, events: make(chan nvml.EventData, 100_000),
+		}
 		for at, c := range "00000000:3" + id + ":00.0" {
 			g.pci.BusId[at] = int8(c)
 		}
@@ -47,11 +48,7 @@ func newFakeEvents(gpus int) *fakeEvents {
 	return f
 }
 
-func (f *fakeEvents) Init() nvml.Return { return f.init }
-func (f *fakeEvents) Shutdown() nvml.Return {
-	f.shut = true
-	return nvml.SUCCESS
-}
+func (f *fakeEvents) Init() nvml.Return                  { return f.init }
 func (f *fakeEvents) Extensions() nvml.ExtendedInterface { return f }
 func (f *fakeEvents) LookupSymbol(symbol string) error {
 	if slices.Contains(f.missing, symbol) {
@@ -69,32 +66,42 @@ func (f *fakeEvents) DeviceGetHandleByIndex(index int) (nvml.Device, nvml.Return
 	return f.gpus[index], nvml.SUCCESS
 }
 func (f *fakeEvents) EventSetCreate() (nvml.EventSet, nvml.Return) {
-	return (*fakeEventSet)(f), f.create
+	f.Lock()
+	defer f.Unlock()
+	f.sets++
+	return &fakeEventSet{fake: f}, f.create
 }
 
-// event is one that the driver tells of a GPU.
-func (f *fakeEvents) event(gpu int, kind, data uint64) nvml.EventData {
-	return nvml.EventData{Device: f.gpus[gpu], EventType: kind, EventData: data}
+// happens has the driver tell an event of a GPU.
+func (f *fakeEvents) happens(gpu int, kind, data uint64) {
+	f.gpus[gpu].events <- nvml.EventData{Device: f.gpus[gpu], EventType: kind, EventData: data}
 }
 
-type fakeEventSet fakeEvents
+// fakeEventSet is of the GPU that was registered with it.
+type fakeEventSet struct {
+	fake *fakeEvents
+	gpu  *fakeEventGPU
+}
 
 func (s *fakeEventSet) Free() nvml.Return {
-	s.freed = true
+	s.fake.set(func() { s.fake.sets-- })
 	return nvml.SUCCESS
 }
 
 func (s *fakeEventSet) Wait(milliseconds uint32) (nvml.EventData, nvml.Return) {
 	limit := time.Duration(milliseconds) * time.Millisecond
-	s.Lock()
-	fails := s.fails
-	s.longest = max(s.longest, limit)
-	s.Unlock()
+	var fails nvml.Return
+	var hangs time.Duration
+	s.fake.set(func() {
+		fails, hangs = s.fake.fails, s.gpu.hangs
+		s.fake.longest = max(s.fake.longest, limit)
+	})
+	time.Sleep(hangs)
 	if fails != nvml.SUCCESS {
 		return nvml.EventData{}, fails
 	}
 	select {
-	case e := <-s.events:
+	case e := <-s.gpu.events:
 		return e, nvml.SUCCESS
 	case <-time.After(limit):
 		return nvml.EventData{}, nvml.ERROR_TIMEOUT
@@ -110,6 +117,34 @@ type fakeEventGPU struct {
 	supported, only        uint64
 	registered             uint64
 	recovery, asked        int
+	links, c2c             int // that are active
+	reasons                uint64
+	events                 chan nvml.EventData
+	hangs                  time.Duration // each wait, before anything else
+}
+
+func (g *fakeEventGPU) GetNvLinkState(link int) (nvml.EnableState, nvml.Return) {
+	if link >= 18 {
+		return 0, nvml.ERROR_INVALID_ARGUMENT
+	}
+	active := nvml.FEATURE_DISABLED
+	g.fake.set(func() {
+		if link < g.links {
+			active = nvml.FEATURE_ENABLED
+		}
+	})
+	return nvml.EnableState(active), nvml.SUCCESS
+}
+
+func (g *fakeEventGPU) GetCurrentClocksEventReasons() (reasons uint64, _ nvml.Return) {
+	g.fake.set(func() { reasons = g.reasons })
+	return reasons, nvml.SUCCESS
+}
+
+func (g *fakeEventGPU) GetPcieReplayCounter() (int, nvml.Return) { return 7, nvml.SUCCESS }
+
+func (g *fakeEventGPU) GetRemappedRows() (int, int, bool, bool, nvml.Return) {
+	return 1, 2, false, false, nvml.SUCCESS
 }
 
 func (g *fakeEventGPU) GetUUID() (string, nvml.Return) {
@@ -125,17 +160,27 @@ func (g *fakeEventGPU) GetSupportedEventTypes() (uint64, nvml.Return) {
 func (g *fakeEventGPU) GetFieldValues(values []nvml.FieldValue) nvml.Return {
 	g.fake.Lock()
 	defer g.fake.Unlock()
-	g.asked++
 	values[0].ValueType = uint32(nvml.VALUE_TYPE_UNSIGNED_INT)
-	binary.NativeEndian.PutUint32(values[0].Value[:], uint32(g.recovery))
+	value := 5 // a count
+	switch values[0].FieldId {
+	case nvml.FI_DEV_GET_GPU_RECOVERY_ACTION:
+		g.asked++
+		value = g.recovery
+	case nvml.FI_DEV_C2C_LINK_COUNT:
+		value = 2
+	case nvml.FI_DEV_C2C_LINK_GET_STATUS:
+		value = map[bool]int{true: 1}[int(values[0].ScopeId) < g.c2c]
+	}
+	binary.NativeEndian.PutUint32(values[0].Value[:], uint32(value))
 	return g.field
 }
-func (g *fakeEventGPU) RegisterEvents(events uint64, _ nvml.EventSet) nvml.Return {
+func (g *fakeEventGPU) RegisterEvents(events uint64, set nvml.EventSet) nvml.Return {
 	if g.only != 0 && events != g.only {
 		return nvml.ERROR_NOT_SUPPORTED
 	}
 	if g.register == nvml.SUCCESS {
 		g.registered = events
+		set.(*fakeEventSet).gpu = g
 	}
 	return g.register
 }
@@ -174,6 +219,16 @@ func (h *heard) events() (events []Event) {
 	return events
 }
 
+// watchingFirst tells whether no event came before it was said how many GPUs are watched.
+func (h *heard) watchingFirst() bool {
+	for _, line := range h.lines {
+		if line.Watching != nil || line.Event != nil {
+			return line.Watching != nil
+		}
+	}
+	return false
+}
+
 // last is when the last event was told.
 func (h *heard) last() (at time.Duration) {
 	for i, line := range h.lines {
@@ -191,7 +246,7 @@ func watched(t *testing.T, f *fakeEvents, during func(h *heard)) (told *heard, e
 	ctx, cancel := context.WithCancel(t.Context())
 	h := &heard{begin: time.Now()}
 	ended := make(chan error, 1)
-	go func() { ended <- watch(ctx, f, h.tell) }()
+	go func() { ended <- watch(ctx, newCollector(f, io.Discard), askWatch, h.tell) }()
 	synctest.Wait() // all are registered
 	during(h)
 	synctest.Wait()
@@ -220,41 +275,52 @@ func TestWatchLoop(t *testing.T) {
 	}{
 		"nothing": {during: func(*fakeEvents) { time.Sleep(time.Hour) }},
 		"an Xid": {
-			during: func(f *fakeEvents) { f.events <- f.event(1, xidEvents, 79) },
+			during: func(f *fakeEvents) { f.happens(1, xidEvents, 79) },
 			want:   []Event{xid(79)},
 		},
-		"of a handle that we do not know": {
-			during: func(f *fakeEvents) {
-				f.events <- nvml.EventData{Device: &fakeEventGPU{uuid: "GPU-1"}, EventType: xidEvents, EventData: 79}
-			},
-			want: []Event{xid(79)},
-		},
-		"of a GPU that we do not know": {
-			during: func(f *fakeEvents) {
-				f.events <- nvml.EventData{Device: &fakeEventGPU{uuid: "MIG-1"}, EventType: xidEvents, EventData: 79}
-			},
-			want: []Event{{Kind: KindXid, Xid: 79, GPU: -1, UUID: "MIG-1"}},
-		},
-		"of nobody knows whom": {
-			during: func(f *fakeEvents) { f.events <- nvml.EventData{EventType: xidEvents, EventData: 79} },
-			want:   []Event{{Kind: KindXid, Xid: 79, GPU: -1}},
-		},
-		"of a GPU without a name": {
-			during: func(f *fakeEvents) {
-				f.events <- nvml.EventData{Device: &fakeEventGPU{}, EventType: xidEvents, EventData: 79}
-			},
-			want: []Event{{Kind: KindXid, Xid: 79, GPU: -1}},
-		},
 		"a number that is none": {
-			during: func(f *fakeEvents) { f.events <- f.event(1, xidEvents, 1<<63) },
+			during: func(f *fakeEvents) { f.happens(1, xidEvents, 1<<63) },
 			want:   []Event{xid(mostXid)},
 		},
+		"links are lost with it": {
+			during: func(f *fakeEvents) {
+				f.happens(1, xidEvents, 145)
+				time.Sleep(2 * time.Second)
+				f.set(func() { f.gpus[1].links = 16 })
+			},
+			want: []Event{xid(145), as(gpu1, func(e *Event) { e.Kind, e.Detail = KindLink, "16, 17" })},
+			told: 3 * time.Second,
+		},
+		"the link to the CPU is lost with it": {
+			before: func(f *fakeEvents) { f.gpus[1].c2c = 2 },
+			during: func(f *fakeEvents) {
+				f.happens(1, xidEvents, 173)
+				f.set(func() { f.gpus[1].c2c = 1 })
+			},
+			want: []Event{xid(173), as(gpu1, func(e *Event) { e.Kind, e.Detail = KindC2C, "1 of 2 are active" })},
+			told: time.Second,
+		},
+		"links go without a word": { // no job may end for what the driver thinks nothing of
+			during: func(f *fakeEvents) { f.set(func() { f.gpus[1].links = 16 }) },
+		},
+		"a call that hangs": {
+			during: func(f *fakeEvents) {
+				f.set(func() { f.gpus[1].hangs = 2 * time.Minute })
+				time.Sleep(time.Minute)
+				f.happens(0, xidEvents, 45)
+				f.set(func() { f.gpus[1].hangs = 0 })
+			},
+			want: []Event{
+				{Kind: KindSilent, GPU: 1, Detail: "nvmlEventSetWait_v2 has not returned for 50s"},
+				{Kind: KindXid, Xid: 45, GPU: 0, UUID: "GPU-0", Bus: "0000:30:00.0"},
+			},
+		},
 		"what we have not asked for": {
-			during: func(f *fakeEvents) { f.events <- f.event(1, 0x4, 0) },
+			during: func(f *fakeEvents) { f.happens(1, 0x4, 0) },
 		},
 		"asks for a reset, after the event": {
 			during: func(f *fakeEvents) {
-				f.events <- f.event(1, xidEvents, 154)
+				f.happens(1, xidEvents, 154)
 				time.Sleep(2 * time.Second)
 				f.set(func() { f.gpus[1].recovery = 1 })
 			},
@@ -264,7 +330,7 @@ func TestWatchLoop(t *testing.T) {
 		"asks for a reset, by an event": {
 			during: func(f *fakeEvents) {
 				f.set(func() { f.gpus[1].recovery = 1 })
-				f.events <- f.event(1, recoveryEvents, 0)
+				f.happens(1, recoveryEvents, 0)
 			},
 			want: []Event{recovery(1)},
 			told: time.Second,
@@ -276,7 +342,7 @@ func TestWatchLoop(t *testing.T) {
 		},
 		"asked for it before": {
 			before: func(f *fakeEvents) { f.gpus[1].recovery = 1 },
-			during: func(f *fakeEvents) { f.events <- f.event(1, xidEvents, 154) },
+			during: func(f *fakeEvents) { f.happens(1, xidEvents, 154) },
 			want:   []Event{xid(154)},
 		},
 		"asks for more": {
@@ -295,7 +361,7 @@ func TestWatchLoop(t *testing.T) {
 		},
 		"an older driver, which has no such field": {
 			before: func(f *fakeEvents) { f.gpus[1].field, f.gpus[1].recovery = nvml.ERROR_NOT_SUPPORTED, 1 },
-			during: func(f *fakeEvents) { f.events <- f.event(1, xidEvents, 154) },
+			during: func(f *fakeEvents) { f.happens(1, xidEvents, 154) },
 			want:   []Event{xid(154)},
 		},
 		"lost": {
@@ -316,7 +382,7 @@ func TestWatchLoop(t *testing.T) {
 				f.set(func() { f.fails, f.gpus[1].reach = nvml.ERROR_GPU_IS_LOST, nvml.ERROR_GPU_IS_LOST })
 				time.Sleep(5 * time.Second)
 				f.set(func() { f.fails = nvml.SUCCESS })
-				f.events <- f.event(0, xidEvents, 45)
+				f.happens(0, xidEvents, 45)
 			},
 			want: []Event{lost(GPUIsLost), {Kind: KindXid, Xid: 45, GPU: 0, UUID: "GPU-0", Bus: "0000:30:00.0"}},
 		},
@@ -325,7 +391,7 @@ func TestWatchLoop(t *testing.T) {
 		},
 		"can't be watched": {
 			before: func(f *fakeEvents) { f.gpus[1].register = nvml.ERROR_NOT_SUPPORTED },
-			during: func(f *fakeEvents) { f.events <- f.event(0, xidEvents, 45) },
+			during: func(f *fakeEvents) { f.happens(0, xidEvents, 45) },
 			want: []Event{
 				as(gpu1, func(e *Event) { e.Kind, e.Detail = KindUnwatched, string(NotSupported) }),
 				{Kind: KindXid, Xid: 45, GPU: 0, UUID: "GPU-0", Bus: "0000:30:00.0"},
@@ -358,48 +424,116 @@ func TestWatchLoop(t *testing.T) {
 				if diff := cmp.Diff(c.want, told.events()); diff != "" {
 					t.Error(diff)
 				}
-				if told.lines[0].Watching == nil {
-					t.Errorf("the first line is %+v", told.lines[0])
+				if !told.watchingFirst() {
+					t.Errorf("the first lines are %+v", told.lines)
 				}
 				if at := told.last(); c.told > 0 && at > c.told {
 					t.Errorf("told after %v", at)
 				}
-				if f.longest > eventWait || !f.freed {
-					t.Errorf("waited for %v at a time; freed: %v", f.longest, f.freed)
+				if f.longest > eventWait || f.sets != 0 {
+					t.Errorf("waited for %v at a time; %d sets are left", f.longest, f.sets)
 				}
 			})
 		})
 	}
 }
 
-// The parent starts the job's driver at the first line: all must be registered.
+// The parent starts the job's driver once it hears how many are watched: all must be registered.
 func TestWatchRegistersFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEvents(4)
 		f.gpus[1].supported = xidEvents // an older driver
 		f.gpus[2].only = xidEvents      // says that it can, and can't
 		f.gpus[3].register = nvml.ERROR_GPU_IS_LOST
-		registered := func() (events []uint64) {
-			for _, g := range f.gpus {
-				events = append(events, g.registered)
-			}
-			return events
-		}
-		want := []uint64{xidEvents | recoveryEvents, xidEvents, xidEvents, 0}
+		var registered []uint64
 		ctx, cancel := context.WithCancel(t.Context())
-		first := true
-		err := watch(ctx, f, func(l line) {
-			if first && (l.Watching == nil || *l.Watching != 3) {
-				t.Errorf("the first line is %+v", l)
+		err := watch(ctx, newCollector(f, io.Discard), askWatch, func(l line) {
+			if l.Watching == nil {
+				return
 			}
-			if diff := cmp.Diff(want, registered()); diff != "" {
-				t.Error(diff)
+			if *l.Watching != 3 {
+				t.Errorf("%d are watched", *l.Watching)
 			}
-			first = false
+			for _, g := range f.gpus {
+				registered = append(registered, g.registered)
+			}
 			cancel()
 		})
-		if err != nil || !f.freed || first {
-			t.Errorf("it ends with %v; freed: %v", err, f.freed)
+		if diff := cmp.Diff([]uint64{xidEvents | recoveryEvents, xidEvents, xidEvents, 0}, registered); diff != "" {
+			t.Error(diff)
+		}
+		if err != nil || f.sets != 0 {
+			t.Errorf("it ends with %v; %d sets are left", err, f.sets)
+		}
+	})
+}
+
+// A GPU that can't be registered in time is said to be unwatched, and the others are watched.
+func TestWatchDoesNotWaitForAGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEvents(3)
+		release := make(chan struct{})
+		h := &heard{begin: time.Now()}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- watch(ctx, newCollector(hangingEvents{f, 2, release}, io.Discard), askWatch, h.tell) }()
+		time.Sleep(2 * comePatience)
+		f.happens(0, xidEvents, 45)
+		time.Sleep(time.Minute)
+		close(release)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		want := []Event{
+			{Kind: KindUnwatched, GPU: 2, Detail: string(DriverUnresponsive)},
+			{Kind: KindSilent, GPU: 2, Detail: "nvmlDeviceGetHandleByIndex_v2 has not returned for 50s"},
+			{Kind: KindXid, Xid: 45, GPU: 0, UUID: "GPU-0", Bus: "0000:30:00.0"},
+		}
+		if diff := cmp.Diff(want, h.events()); diff != "" || !h.watchingFirst() {
+			t.Error(diff)
+		}
+	})
+}
+
+// A watch after another that died tells what the GPUs ask for by now.
+func TestWatchResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEvents(2)
+		f.gpus[1].recovery = 2
+		h := &heard{begin: time.Now()}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := watch(ctx, newCollector(f, io.Discard), askResume, h.tell); err != nil {
+			t.Error(err)
+		}
+		want := []Event{{Kind: KindRecovery, Recovery: 2, GPU: 1, UUID: "GPU-1", Bus: "0000:31:00.0"}}
+		if diff := cmp.Diff(want, h.events()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestWatchTallies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeEvents(1)
+		told, err := watched(t, f, func(*heard) {
+			time.Sleep(41 * time.Second)
+			f.set(func() { f.gpus[0].reasons = 0x5 }) // idle, and its power cap
+			time.Sleep(60 * time.Second)
+		})
+		want := Tally{GPU: 0, UUID: "GPU-0", Looks: 10, Slowed: 4, Replays: read(7), Remapped: read(3), Recoveries: read(5)}
+		var last beat
+		for _, line := range told.lines {
+			if line.Beat != nil {
+				last = *line.Beat
+			}
+		}
+		if err != nil || len(last.Tallies) != 1 {
+			t.Fatalf("%+v, %v", last, err)
+		}
+		if got := last.Tallies[0]; got.Looks < 8 || got.Slowed != 4 || cmp.Diff(want, Tally{0, "GPU-0", 10, got.Slowed, got.Replays, got.Remapped, got.Recoveries}) != "" {
+			t.Errorf("%+v", got)
 		}
 	})
 }
@@ -411,30 +545,33 @@ func TestWatchCannotBegin(t *testing.T) {
 	}{
 		"too old":  {func(f *fakeEvents) { f.missing = []string{"nvmlEventSetCreate"} }, "nvmlEventSetCreate"},
 		"no count": {func(f *fakeEvents) { f.count = nvml.ERROR_UNKNOWN }, "UNKNOWN"},
-		"no set":   {func(f *fakeEvents) { f.create = nvml.ERROR_OPERATING_SYSTEM }, "OPERATING_SYSTEM"},
 	} {
 		f := newFakeEvents(1)
 		c.change(f)
-		err := watch(t.Context(), f, func(l line) { t.Errorf("%s: told %+v", name, l) })
+		err := watch(t.Context(), newCollector(f, io.Discard), askWatch, func(l line) { t.Errorf("%s: told %+v", name, l) })
 		if err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// A wait that fails at once must not take the node's time, and one that fails
-// for ever must not look like a watch.
+// A wait that fails at once must not take the node's time, and one that fails for ever must not look like a watch. The
+// GPU is looked at all the same.
 func TestWatchGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEvents(1)
 		f.fails = nvml.ERROR_UNKNOWN
-		begin := time.Now()
-		err := watch(t.Context(), f, func(line) {})
-		if err == nil || !strings.Contains(err.Error(), "12 waits in a row have returned UNKNOWN") {
-			t.Error(err)
-		}
-		if took := time.Since(begin); took < 20*time.Second || took > 2*time.Minute {
-			t.Errorf("gives up after %v", took)
+		told, err := watched(t, f, func(h *heard) {
+			time.Sleep(2 * time.Minute)
+			f.set(func() { f.gpus[0].recovery = 1 })
+			time.Sleep(time.Minute)
+		})
+		gpu0 := Event{GPU: 0, UUID: "GPU-0", Bus: "0000:30:00.0"}
+		unwatched, recovery := gpu0, gpu0
+		unwatched.Kind, unwatched.Detail = KindUnwatched, "12 waits in a row have returned UNKNOWN"
+		recovery.Kind, recovery.Recovery = KindRecovery, 1
+		if diff := cmp.Diff([]Event{unwatched, recovery}, told.events()); diff != "" || err != nil {
+			t.Error(diff, err)
 		}
 	})
 }
@@ -446,7 +583,7 @@ func TestWatchUnderAFlood(t *testing.T) {
 		const all = 10_000
 		told, err := watched(t, f, func(*heard) {
 			for range all {
-				f.events <- f.event(0, xidEvents, 31)
+				f.happens(0, xidEvents, 31)
 				time.Sleep(time.Millisecond)
 			}
 		})
@@ -483,10 +620,10 @@ func TestChildEndsWithItsInput(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeEvents(1)
-				d := nvmlDriver{lib: f}
+				d := nvmlDriver{collector: newCollector(f, io.Discard)}
 				release := make(chan struct{})
 				if hangs {
-					d.lib = hangingEvents{f, release}
+					d.lib = hangingEvents{f, 0, release}
 				}
 				in, parent := io.Pipe()
 				ended := make(chan int, 1)
@@ -503,23 +640,23 @@ func TestChildEndsWithItsInput(t *testing.T) {
 				}
 				close(release)
 				synctest.Wait()
-				if !f.shut {
-					t.Error("NVML is not shut down")
-				}
 			})
 		})
 	}
 }
 
-// hangingEvents is a library whose set of events can't be made until release.
+// hangingEvents is a library that does not give the handle of a GPU until release.
 type hangingEvents struct {
 	*fakeEvents
+	gpu     int
 	release chan struct{}
 }
 
-func (h hangingEvents) EventSetCreate() (nvml.EventSet, nvml.Return) {
-	<-h.release
-	return h.fakeEvents.EventSetCreate()
+func (h hangingEvents) DeviceGetHandleByIndex(index int) (nvml.Device, nvml.Return) {
+	if index == h.gpu {
+		<-h.release
+	}
+	return h.fakeEvents.DeviceGetHandleByIndex(index)
 }
 
 func TestChildTellsWhyItEnds(t *testing.T) {
@@ -527,7 +664,6 @@ func TestChildTellsWhyItEnds(t *testing.T) {
 		asked []byte
 		says  string
 	}{
-		"no driver":   {line{Ask: askWatch}.encode(), "DRIVER_NOT_LOADED"},
 		"no question": {[]byte("look\n"), "no line"},
 		"another's":   {line{Ask: "sing"}.encode(), "sing"},
 		"of tomorrow": {[]byte(`{"v":2,"ask":"look"}` + "\n"), "version 2"},
@@ -537,14 +673,39 @@ func TestChildTellsWhyItEnds(t *testing.T) {
 		in, parent := io.Pipe()
 		go func() { _, _ = parent.Write(c.asked) }()
 		var out strings.Builder
-		if code := serve(nvmlDriver{lib: f}, in, &out); code != 1 {
+		if code := serve(nvmlDriver{collector: newCollector(f, io.Discard)}, in, &out); code != 1 {
 			t.Errorf("%s: ends with code %d", name, code)
 		}
 		parent.Close()
 		l, err := decodeLine([]byte(out.String()))
-		if err != nil || !strings.Contains(l.Ended, c.says) || f.shut {
-			t.Errorf("%s: says %q: %v; shut down: %v", name, out.String(), err, f.shut)
+		if err != nil || !strings.Contains(l.Ended, c.says) {
+			t.Errorf("%s: says %q: %v", name, out.String(), err)
 		}
+	}
+}
+
+// A watch that can't be is told of by its answer; the child can still be asked.
+func TestWatchThatCannotBe(t *testing.T) {
+	f := newFakeEvents(1)
+	f.init = nvml.ERROR_DRIVER_NOT_LOADED
+	in, parent := io.Pipe()
+	answers, out := io.Pipe()
+	ended := make(chan int, 1)
+	go func() { ended <- serve(nvmlDriver{collector: newCollector(f, io.Discard)}, in, out) }()
+	said := bufio.NewScanner(answers)
+	for n, ask := range []question{askWatch, askLook, askResume} {
+		_, _ = parent.Write(line{Number: n, Ask: ask}.encode())
+		if !said.Scan() {
+			t.Fatal("it says no more")
+		}
+		l, err := decodeLine(said.Bytes())
+		if err != nil || l.Number != n || (ask == askLook) != (l.Facts != nil) || ask != askLook && !strings.Contains(l.Ended, "DRIVER_NOT_LOADED") {
+			t.Errorf("to %s it says %q: %v", ask, said.Text(), err)
+		}
+	}
+	parent.Close()
+	if code := <-ended; code != 0 {
+		t.Errorf("it ends with code %d", code)
 	}
 }
 
@@ -585,9 +746,9 @@ func TestChildAnswersAll(t *testing.T) {
 
 type manyAnswers struct{}
 
-func (manyAnswers) look() Facts { return Facts{Version: FactsVersion, Init: DriverNotLoaded} }
+func (manyAnswers) look(func(line)) Facts { return Facts{Version: FactsVersion, Init: DriverNotLoaded} }
 
-func (manyAnswers) watch(ctx context.Context, tell func(line)) error {
+func (manyAnswers) watch(ctx context.Context, _ question, tell func(line)) error {
 	tell(line{Watching: new(8)})
 	<-ctx.Done()
 	return nil

@@ -34,7 +34,7 @@ var watchChildren = map[string]func() int{
 		fmt.Println(sayReady)
 		fmt.Println(sayXid31)
 		fmt.Fprintln(os.Stderr, "a word beside")
-		fmt.Println(`{"v":1,"beat":true}`)
+		fmt.Println(`{"v":1,"beat":{"tallies":[{"gpu":3,"looks":7,"slowed":2}]}}`)
 		fmt.Println(sayXid79)
 		return untilUnheard()
 	},
@@ -45,22 +45,23 @@ var watchChildren = map[string]func() int{
 		return 127
 	},
 	"dies later": func() int {
-		fmt.Println(sayReady)
-		fmt.Println(sayXid79)
-		fmt.Fprintln(os.Stderr, "the end")
-		return 3
+		return again(sayXid31, func() int {
+			fmt.Fprintln(os.Stderr, "the end")
+			return 3
+		})
 	},
 	"is killed": func() int {
-		fmt.Println(sayReady)
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		return forever()
+		return again(sayXid31, func() int {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			return forever()
+		})
 	},
 	"gives up": func() int {
-		fmt.Println(sayReady)
-		fmt.Println(`{"v":1,"ended":"the driver tells of no events any more"}`)
-		return 1
+		fmt.Println(`{"v":1,"ended":"the library lacks nvmlEventSetCreate: its driver is too old"}`)
+		return untilUnheard()
 	},
-	"half a line": func() int { fmt.Print(sayReady[:10]); return 0 },
+	"gives up later": func() int { return again(`{"v":1,"ended":"all GPUs are lost"}`, untilUnheard) },
+	"half a line":    func() int { fmt.Print(sayReady[:10]); return 0 },
 	"garbage": func() int {
 		out := bufio.NewWriter(os.Stdout)
 		for {
@@ -103,6 +104,23 @@ var watchChildren = map[string]func() int{
 	"of tomorrow": func() int { fmt.Println(`{"v":2,"watching":8}`); return forever() },
 }
 
+// again is a watch that says something and meets its end. Where it was asked to resume it tells another event, and lives.
+func again(says string, end func() int) int {
+	for questions := bufio.NewScanner(os.Stdin); questions.Scan(); {
+		q, _ := decodeLine(questions.Bytes())
+		l, _ := decodeLine([]byte(says))
+		if q.Ask == askResume {
+			l, _ = decodeLine([]byte(sayXid79))
+		}
+		l.Number = q.Number
+		_, _ = os.Stdout.Write(append(line{Number: q.Number, Watching: new(8)}.encode(), l.encode()...))
+		if q.Ask != askResume && l.Ended == "" {
+			return end()
+		}
+	}
+	return 0
+}
+
 func init() {
 	for play, child := range watchChildren {
 		helpers["a watch that "+play] = func() int {
@@ -128,7 +146,7 @@ func untilUnheard() int {
 func watchOf(t *testing.T, play string) (w Child, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "pid")
-	return Child{Env: helperEnv("a watch that "+play, watchPID+"="+file), Start: ceiling}, file
+	return Child{Env: helperEnv("a watch that "+play, watchPID+"="+file), Deadline: ceiling}, file
 }
 
 // checkGone fails where the child stays. One that was killed is waited for in the
@@ -154,6 +172,7 @@ func checkGone(t *testing.T, file string) {
 type ran struct {
 	ready  int
 	events []Event
+	tally  []Tally
 	err    error
 }
 
@@ -169,7 +188,10 @@ func run(t *testing.T, w Child, enough func(*ran) bool) (r ran) {
 			cancel()
 		}
 	}
-	r.err = w.Watch(ctx, func(n int) { r.ready = n; after() }, func(e Event) { r.events = append(r.events, e); after() })
+	session := w.Session()
+	r.err = session.Watch(ctx, func(n int) { r.ready = n; after() }, func(e Event) { r.events = append(r.events, e); after() },
+		func(all []Tally) { r.tally = all; after() })
+	_ = session.Close(context.WithoutCancel(ctx))
 	if ctx.Err() == context.DeadlineExceeded {
 		t.Error("nothing ended it")
 	}
@@ -187,6 +209,9 @@ func TestWatchTells(t *testing.T) {
 		}
 		return len(r.events) == 2
 	})
+	if len(r.tally) != 1 || r.tally[0].Slowed != 2 {
+		t.Errorf("the tallies are %+v", r.tally)
+	}
 	if r.err != nil || r.ready != 8 || len(r.events) != 2 || r.events[0].Xid != 31 || r.events[1].Xid != 79 || r.events[1].UUID != "GPU-3" {
 		t.Errorf("%+v", r)
 	}
@@ -209,18 +234,16 @@ func TestWatchFails(t *testing.T) {
 		"hangs":            {300 * time.Millisecond, -1, 0, []string{"no word", "300ms", "driver may hang"}},
 		"mumbles":          {2 * time.Second, -1, 0, []string{"no word", "driver may hang"}},
 		"dies":             {0, -1, 0, []string{"exit code 127", "undefined symbol: nvmlEventSetCreate"}},
-		"dies later":       {0, 8, 1, []string{"exit code 3", "the end"}},
-		"is killed":        {0, 8, 0, []string{"SIGKILL"}},
-		"gives up":         {0, 8, 0, []string{"no events any more"}},
+		"gives up":         {0, -1, 0, []string{"its driver is too old"}},
 		"half a line":      {0, -1, 0, []string{"exit code 0", sayReady[:10]}},
-		"garbage":          {0, -1, 0, []string{"no event", "gar bbb"}},
+		"garbage":          {0, -1, 0, []string{"no answer", "gar bbb"}},
 		"one endless line": {0, -1, 0, []string{"more than 4 MiB"}},
 		"of tomorrow":      {2 * time.Second, -1, 0, []string{"no word", "version 2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, file := watchOf(t, name)
-			w.Start = cmp.Or(c.start, w.Start)
+			w.Deadline = cmp.Or(c.start, w.Deadline)
 			r := run(t, w, never)
 			if r.err == nil || r.ready != c.ready || len(r.events) != c.events {
 				t.Fatalf("%+v", r)
@@ -236,6 +259,27 @@ func TestWatchFails(t *testing.T) {
 			if name != "hangs" { // it may not have got so far
 				checkGone(t, file)
 			}
+		})
+	}
+}
+
+// A watch that dies, or gives up, is begun anew, and asked for what was missed.
+func TestWatchBeginsAgain(t *testing.T) {
+	for name, says := range map[string]string{
+		"dies later": "exit code 3: the end", "is killed": "SIGKILL", "gives up later": "all GPUs are lost",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, file := watchOf(t, name)
+			r := run(t, w, func(r *ran) bool { return len(r.events) > 0 && r.events[len(r.events)-1].Xid == 79 })
+			if r.err != nil || r.ready != 8 || len(r.events) < 2 {
+				t.Fatalf("%+v", r)
+			}
+			again := r.events[len(r.events)-2]
+			if again.Kind != KindAgain || again.GPU != -1 || !strings.Contains(again.Detail, says) {
+				t.Errorf("%+v", again)
+			}
+			checkGone(t, file)
 		})
 	}
 }
@@ -281,9 +325,11 @@ func TestWatchIsOverBeforeItBegins(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	told := func(Event) { t.Error("told") }
-	if err := w.Watch(ctx, func(int) { t.Error("ready") }, told); err != nil {
+	session := w.Session()
+	if err := session.Watch(ctx, func(int) { t.Error("ready") }, told, nil); err != nil {
 		t.Error(err)
 	}
+	_ = session.Close(ctx)
 }
 
 func TestWatchCannotStart(t *testing.T) {

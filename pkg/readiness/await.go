@@ -14,8 +14,9 @@ import (
 
 // part is a number of checks that look together.
 type part interface {
-	// Look takes one look. It heeds ctx, and a check that does not work is a finding.
-	Look(ctx context.Context) []check.Finding
+	// Look takes one look. It heeds ctx, and a check that does not work is a finding. Where it takes long it tells soFar,
+	// if it can, what it waits for.
+	Look(ctx context.Context, soFar func([]check.Finding)) []check.Finding
 	// Traits are what was seen at the last look that nodes are compared by.
 	Traits() []check.Trait
 }
@@ -51,36 +52,56 @@ const (
 // is still a Wait.
 func (c *Checks) Await(ctx context.Context, progress func(check.Report)) check.Report {
 	began := time.Now()
+	if progress == nil {
+		progress = func(check.Report) {}
+	}
 	seen := make([][]check.Finding, len(c.parts))
-	c.look(ctx, seen, func([]check.Finding) bool { return true })
+	look := func(chosen func([]check.Finding) bool) {
+		c.look(ctx, seen, chosen, func() { progress(c.report(began, c.Policy.Judge(slices.Concat(seen...)))) })
+	}
+	look(func([]check.Finding) bool { return true })
+	// A look may take minutes, in which nothing is waited for but its answer.
+	first := time.Now()
 	for wait := firstPause; ; wait = min(2*wait, lastPause) {
-		waited := time.Since(began)
+		waited := time.Since(first)
 		report := c.report(began, c.Policy.Judge(overdue(slices.Concat(seen...), waited, c.Timeout)))
 		if report.Verdict != check.Wait || ctx.Err() != nil {
 			return c.putToWork(ctx, began, report)
 		}
-		if progress != nil {
-			progress(report)
-		}
+		progress(report)
 		if !pause.For(ctx, min(wait, max(0, c.Timeout-waited))) {
 			return report
 		}
-		c.look(ctx, seen, waits)
+		look(waitedFor)
 	}
 }
 
-// look has those parts look, side by side, whose last findings are chosen.
-func (c *Checks) look(ctx context.Context, seen [][]check.Finding, chosen func([]check.Finding) bool) {
+// look has those parts look, side by side, whose last findings are chosen. It says when one of them has told what it
+// waits for.
+func (c *Checks) look(ctx context.Context, seen [][]check.Finding, chosen func([]check.Finding) bool, told func()) {
+	var mu sync.Mutex // guards seen
 	var looks sync.WaitGroup
 	for i, part := range c.parts {
-		if chosen(seen[i]) {
-			looks.Go(func() { seen[i] = part.Look(ctx) })
+		if !chosen(seen[i]) {
+			continue
 		}
+		looks.Go(func() {
+			found := part.Look(ctx, func(soFar []check.Finding) {
+				mu.Lock()
+				defer mu.Unlock()
+				seen[i] = soFar
+				told()
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			seen[i] = found
+		})
 	}
 	looks.Wait()
 }
 
-func waits(findings []check.Finding) bool {
+// waitedFor tells whether another look may show more.
+func waitedFor(findings []check.Finding) bool {
 	return slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Verdict == check.Wait })
 }
 

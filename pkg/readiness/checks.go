@@ -48,7 +48,7 @@ func New(cfg Config) (*Checks, error) {
 		}
 		expect.Mode = cfg.Policy.Mode
 		c.gpus = &GPUs{
-			Driver: gpu.Child{Library: cfg.NVML}, Expect: expect, Named: cfg.NVML != "", Root: cfg.Root, Table: table,
+			Driver: gpu.Child{Library: cfg.NVML}.Session(), Expect: expect, Named: cfg.NVML != "", Root: cfg.Root, Table: table,
 		}
 		c.parts = append(c.parts, c.gpus)
 		c.budget += gpu.ProbeDeadline // the last look may find that the driver hangs

@@ -2,23 +2,35 @@ package readiness
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 )
 
-// Driver is what is asked for the GPUs of a node.
+// Driver is what is asked for the GPUs of a node. It keeps them attached from the first question to Close.
 type Driver interface {
-	// Probe takes one look. What is not answered is in the facts; the error says why there are none at all.
-	Probe(ctx context.Context) (gpu.Facts, error)
+	// Probe takes one look, and tells how far it has got where that takes long. What is not answered is in the facts;
+	// the error says why there are none at all.
+	Probe(ctx context.Context, tell func(gpu.Progress)) (gpu.Facts, error)
 	// Watch tells of what befalls GPUs until ctx ends. It calls ready once, when
-	// nothing will be missed any more, with how many it watches.
-	Watch(ctx context.Context, ready func(gpus int), event func(gpu.Event)) error
+	// nothing will be missed any more, with how many it watches, and tally now
+	// and then.
+	Watch(ctx context.Context, ready func(gpus int), event func(gpu.Event), tally func([]gpu.Tally)) error
+	// Close lets go of the GPUs. It waits, until ctx ends, for a question that they have not answered.
+	Close(ctx context.Context) error
 }
 
-var _ Driver = gpu.Child{}
+var _ Driver = (*gpu.Session)(nil)
+
+// closeTime is how long a driver that attaches GPUs is waited for at the end: its last question must not be cut short,
+// and a launcher kills what is left of a step some 30 s after it has asked it to end (Slurm's KillWait).
+const closeTime = 20 * time.Second
+
+var errOver = errors.New("nobody needs the GPUs any more")
 
 // GPUs are those of the node: a Part, and what is watched while the driver runs.
 type GPUs struct {
@@ -35,14 +47,16 @@ type GPUs struct {
 	facts gpu.Facts // of the last look; guarded by mu
 }
 
-// Look asks the GPUs, where there is any sign of one or any should be: a process is started for it.
-func (g *GPUs) Look(ctx context.Context) []check.Finding {
+// Look asks the GPUs, where there is any sign of one or any should be: a process is started for it. While they come
+// slowly soFar is told how many there are.
+func (g *GPUs) Look(ctx context.Context, soFar func([]check.Finding)) []check.Finding {
 	expect := g.Expect
 	expect.Signs = gpu.Present(g.Root)
 	facts := gpu.Facts{Version: gpu.FactsVersion, Init: gpu.LibraryNotFound}
 	if g.Named || len(expect.Signs) > 0 || expect.Needed() {
-		asked, err := g.Driver.Probe(ctx)
+		asked, err := g.Driver.Probe(ctx, func(p gpu.Progress) { soFar([]check.Finding{fitness.Attaching(p)}) })
 		if err != nil { // ctx is over, and nobody minds what is found
+			g.Close()
 			return []check.Finding{{ID: "gpu.nvml", Verdict: check.Unknown, Observed: err.Error()}}
 		}
 		facts = asked
@@ -66,18 +80,26 @@ func (g *GPUs) Traits() []check.Trait { return fitness.Traits(g.seen(), g.Expect
 func (g *GPUs) Topology() gpu.Topology { return gpu.Topologize(g.Root, g.seen()) }
 
 // Watch tells what befalls the GPUs until ctx ends. It returns at once where the last look has seen none. What befalls
-// those that are not the job's is to be ignored: it ends another's.
+// those that are not the job's is to be ignored: it ends another's. It lets go of the GPUs at its end.
 func (g *GPUs) Watch(ctx context.Context, ready func(gpus int), event func(gpu.Judged)) error {
 	facts := g.seen()
 	if len(facts.GPUs) == 0 {
 		ready(0)
 		return nil
 	}
+	defer g.Close()
 	return g.Driver.Watch(ctx, ready, func(e gpu.Event) {
 		judged := g.Table.Judge(e)
 		if !fitness.Concerns(facts, g.Expect, e) {
 			judged.Effect = gpu.EffectIgnore
 		}
 		event(judged)
-	})
+	}, func([]gpu.Tally) {})
+}
+
+// Close lets go of the GPUs.
+func (g *GPUs) Close() {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), closeTime, errOver)
+	defer cancel()
+	_ = g.Driver.Close(ctx) // it returns none
 }

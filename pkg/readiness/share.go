@@ -29,7 +29,7 @@ const shareAnswer = 5 * time.Second
 
 // Look asks for the room there, and makes a file that tells the share's time, which it removes. A share may hang: then
 // the asking is left behind.
-func (s share) Look(ctx context.Context) []check.Finding {
+func (s share) Look(ctx context.Context, _ func([]check.Finding)) []check.Finding {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.answer, fmt.Errorf("it does not answer within %v", s.answer))
 	defer cancel()
 	told, err := pause.Bounded(ctx, 0, func() (check.Share, error) { return s.ask(s.dir), nil })

@@ -21,9 +21,9 @@ func watch(t *testing.T, fake nvml.Fake, lines ...string) gpu.Event {
 	ctx, cancel := context.WithCancelCause(limit)
 	defer cancel(nil)
 	var first gpu.Event
-	err := gpu.Child{
-		Program: program, Library: fake.Library, Start: patience, Env: append(os.Environ(), fake.Env()),
-	}.Watch(ctx, func(gpus int) {
+	session := gpu.Child{Program: program, Library: fake.Library, Env: append(os.Environ(), fake.Env())}.Session()
+	defer func() { _ = session.Close(context.WithoutCancel(ctx)) }()
+	err := session.Watch(ctx, func(gpus int) {
 		if gpus != 8 {
 			t.Errorf("%d GPUs are watched, want 8", gpus)
 		}
@@ -35,7 +35,7 @@ func watch(t *testing.T, fake nvml.Fake, lines ...string) gpu.Event {
 			first = e
 			cancel(seen)
 		}
-	})
+	}, func([]gpu.Tally) {})
 	if err != nil || !errors.Is(context.Cause(ctx), seen) {
 		t.Fatalf("the watch has ended with %v, %v", err, context.Cause(ctx))
 	}
@@ -72,8 +72,9 @@ func TestWatch(t *testing.T) {
 // Without a library nothing is watched, and that is said.
 func TestNothingToWatch(t *testing.T) {
 	none := nvml.Fake{Library: whole.Library + ".none"}
-	err := gpu.Child{Program: program, Library: none.Library, Start: patience}.Watch(t.Context(),
-		func(n int) { t.Errorf("%d GPUs are watched", n) }, func(e gpu.Event) { t.Errorf("there is %+v", e) })
+	session := gpu.Child{Program: program, Library: none.Library}.Session()
+	defer func() { _ = session.Close(t.Context()) }()
+	err := session.Watch(t.Context(), func(n int) { t.Errorf("%d GPUs are watched", n) }, func(e gpu.Event) { t.Errorf("there is %+v", e) }, nil)
 	if err == nil {
 		t.Error("the watch has ended without a word")
 	}

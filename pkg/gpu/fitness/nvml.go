@@ -80,6 +80,18 @@ func noNVML(f gpu.Facts, want Expect) check.Finding {
 	return finding
 }
 
+// Attaching is the finding about a look at GPUs that come slowly.
+func Attaching(p gpu.Progress) check.Finding {
+	observed := fmt.Sprintf("%d of %d GPUs have come", p.Came, p.Of)
+	if p.Waits != "" {
+		observed += "; waiting for " + prose.Cut(p.Waits, shown)
+	}
+	return check.Finding{
+		ID: "gpu.nvml", Verdict: check.Wait, Class: check.Node, Source: sourceInit, Observed: observed, Expected: "all GPUs",
+		Hint: "run nvidia-persistenced on the node: without persistence mode the driver attaches one GPU after the other, anew for each job",
+	}
+}
+
 // raise turns a Skip into a Warn if there are signs of GPUs nevertheless.
 func raise(f *check.Finding, want Expect) {
 	if len(want.Signs) == 0 || want.forgone() {
