@@ -1,6 +1,7 @@
 package readiness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ type Config struct {
 // New returns the checks of this node. The errors are of what the user has told:
 // a table of Xids that can't be read, CUDA_VISIBLE_DEVICES.
 func New(cfg Config) (*Checks, error) {
+	cfg.Root = cmp.Or(cfg.Root, "/")
 	c := &Checks{Config: cfg, budget: cfg.Timeout + passive}
 	expect, err := fitness.ParseExpected(cfg.Granted, cfg.GrantedBy, cfg.Environ)
 	if err != nil && cfg.Policy.Mode != check.ModeOff {

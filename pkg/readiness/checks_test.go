@@ -27,3 +27,14 @@ func TestLongest(t *testing.T) {
 		}
 	}
 }
+
+// Nobody tells a daemon where /sys is: it must look at its own machine then, not nowhere.
+func TestRoot(t *testing.T) {
+	checks, err := readiness.New(readiness.Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}, Granted: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if root := checks.GPUs().Root; root != "/" {
+		t.Errorf("GPUs are looked for below %q, want /", root)
+	}
+}
