@@ -1,0 +1,31 @@
+package kmsg
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// standing is a root with a file in the place of the kernel's log.
+func standing(t *testing.T, text string) (root string) {
+	t.Helper()
+	root = empty(t)
+	if err := os.WriteFile(path(root), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// empty is a root without a log.
+func empty(t *testing.T) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "dev"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
