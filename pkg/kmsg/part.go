@@ -31,7 +31,7 @@ func (*Part) Traits() []check.Trait { return nil }
 
 // Look reads the log once, within 2 s. There is one finding for each device and kind of event that matters, or one
 // where there is none.
-func (p *Part) Look(context.Context) []check.Finding {
+func (p *Part) Look(context.Context, func([]check.Finding)) []check.Finding {
 	sheet := check.Sheet{Each: check.Finding{ID: ID, Source: path(p.Root)}}
 	log, err := Read(p.Root)
 	if err != nil {

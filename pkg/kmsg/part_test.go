@@ -124,12 +124,12 @@ func TestLook(t *testing.T) {
 		{"not well", first + fell, "WARN* GPU 0000:3b:00.0: Xid 79 (off the bus), "},
 		{"empty", "", "SKIP cannot read the kernel's log "},
 	} {
-		got := said(t, (&Part{Root: standing(t, tc.text), Judge: some}).Look(t.Context()))
+		got := said(t, (&Part{Root: standing(t, tc.text), Judge: some}).Look(t.Context(), nil))
 		if len(got) != 1 || !strings.HasPrefix(got[0], tc.want) {
 			t.Errorf("%s: %q, want %q…", tc.name, got, tc.want)
 		}
 	}
-	if got := said(t, (&Part{Root: empty(t), Judge: some}).Look(t.Context())); len(got) != 1 || !strings.HasSuffix(got[0], "no such file or directory: a container has it where it is given it, as by --device=/dev/kmsg") {
+	if got := said(t, (&Part{Root: empty(t), Judge: some}).Look(t.Context(), nil)); len(got) != 1 || !strings.HasSuffix(got[0], "no such file or directory: a container has it where it is given it, as by --device=/dev/kmsg") {
 		t.Errorf("without a log: %q", got)
 	}
 }
@@ -141,7 +141,7 @@ func TestLookIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	unprivileged(t, func() {
-		got := said(t, (&Part{Root: root, Judge: some}).Look(t.Context()))
+		got := said(t, (&Part{Root: root, Judge: some}).Look(t.Context(), nil))
 		if want := "permission denied: it takes CAP_SYSLOG, or kernel.dmesg_restrict=0 and a container that is given it"; len(got) != 1 || !strings.HasPrefix(got[0], "SKIP ") || !strings.HasSuffix(got[0], want) {
 			t.Errorf("%q, want a SKIP that ends with %q", got, want)
 		}

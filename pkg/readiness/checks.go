@@ -12,6 +12,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
+	"github.com/bringupd/bringupd/pkg/kmsg"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -54,6 +55,9 @@ func New(cfg Config) (*Checks, error) {
 		}
 		c.parts = append(c.parts, c.gpus)
 		c.budget += gpu.ProbeDeadline // the last look may find that the driver hangs
+		if len(gpu.Present(cfg.Root)) > 0 {
+			c.parts = append(c.parts, &kmsg.Part{Root: cfg.Root, Judge: judge(table)})
+		}
 	}
 	c.parts = append(c.parts, &check.Host{
 		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore, GPUs: expect.Count > 0,
@@ -92,6 +96,14 @@ func xids(path string) (gpu.XidTable, error) {
 	return table, nil
 }
 
+// judge is what the table says of an Xid that the kernel's log has.
+func judge(table gpu.XidTable) func(xid int, severity string) (meaning, action string, bad bool) {
+	return func(xid int, severity string) (string, string, bool) {
+		judged := table.Judge(gpu.Event{Kind: gpu.KindXid, Xid: xid, Severity: severity})
+		return judged.Meaning, judged.Action, judged.Effect == gpu.EffectFatal
+	}
+}
+
 var errChecked = errors.New("the active checks are over")
 
 // runActive runs a site's own commands, with a guard of their own.
@@ -110,7 +122,7 @@ func (c *Checks) runActive(ctx context.Context, fit bool) []check.Finding {
 
 // IDs are those of all checks that there are, in order: the built-in ones and those of a site's own commands.
 func IDs(active []string) []string {
-	ids := slices.Concat(fitness.IDs(), check.IDs(active))
+	ids := slices.Concat(fitness.IDs(), check.IDs(active), []string{kmsg.ID})
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
