@@ -1,34 +1,17 @@
 /*
- * A libnvidia-ml.so.1 without a driver. What it answers is in a text file for
- * the host, $FAKE_NVML_DIR/HOST.conf, which is read at every call; where it has
- * nothing to say, and where there is none, this is a healthy node of eight
- * H100. A line of the file is a word and its value; the last such line counts:
+ * A libnvidia-ml.so.1 without a driver: a healthy node of eight H100, but for
+ * what it is told. How that is done is in test/standin/lib/answers.c; besides
+ * what is there it is told
  *
- *     gpus 8                        how many there are
- *     init 9                        what nvmlInit returns, and return what
- *     return nvmlDeviceGetName 15   another function does
- *     hang nvmlDeviceGetCount       never answers
- *     gpu 3 remap_failed 1          of one GPU; the words are below
- *     gpu * fabric_state 2          of each
+ *     init 9                        what nvmlInit returns
  *     gpu 3 handle 15               what asking for its handle returns
- *     gpu 3 return nvmlDeviceGetName 15
  *     event 3 xid 79                told once to who waits for events by then
- *
- * The names of functions are without _v2 and the like.
  */
-#define _GNU_SOURCE
 #define NVML_NO_UNVERSIONED_FUNC_DEFS 1
 #include <nvml.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#define GPUS 16
 #define INSTANCES 7
-#define LINE 256
-#define WHOLE (-1) /* the node, where a GPU could be meant */
 
 /* What nvml.h leaves open. */
 struct nvmlDevice_st {
@@ -42,61 +25,6 @@ struct nvmlEventSet_st {
 /* The first of each GPU is the GPU itself. */
 static struct nvmlDevice_st devices[GPUS][1 + INSTANCES];
 
-/* The file of this host; NULL where there is none. */
-static FILE *answers(void) {
-    const char *dir = getenv("FAKE_NVML_DIR");
-    char host[64] = "", path[4096];
-    if (!dir || gethostname(host, sizeof host - 1))
-        return NULL;
-    host[strcspn(host, ".")] = 0;
-    snprintf(path, sizeof path, "%s/%s.conf", dir, host);
-    return fopen(path, "re");
-}
-
-/* What follows the words that the line begins with; NULL where it doesn't. */
-static char *after(char *line, const char *words) {
-    size_t n = strlen(words);
-    if (strncmp(line, words, n) || !strchr(" \n", line[n]))
-        return NULL;
-    line += n + strspn(line + n, " ");
-    line[strcspn(line, "\n")] = 0;
-    return line;
-}
-
-/* The part of a line that is about this GPU, or about the node. */
-static char *about(char *line, int gpu) {
-    char *end, *rest;
-    if (gpu == WHOLE)
-        return line;
-    if (!(rest = after(line, "gpu")))
-        return NULL;
-    if (*rest == '*')
-        end = rest + 1;
-    else if (strtol(rest, &end, 10) != gpu || end == rest)
-        return NULL;
-    return end + strspn(end, " ");
-}
-
-static int told(int gpu, const char *words, char value[LINE]) {
-    char line[LINE], *rest;
-    int found = 0;
-    FILE *file = answers();
-    while (file && fgets(line, sizeof line, file)) {
-        if ((rest = about(line, gpu)) && (rest = after(strcat(rest, "\n"), words))) {
-            strcpy(value, rest);
-            found = 1;
-        }
-    }
-    if (file)
-        fclose(file);
-    return found;
-}
-
-static unsigned long long number(int gpu, const char *word, unsigned long long otherwise) {
-    char value[LINE];
-    return told(gpu, word, value) ? strtoull(value, NULL, 0) : otherwise;
-}
-
 static nvmlReturn_t text(int gpu, const char *word, const char *otherwise, char *to, unsigned int length) {
     char value[LINE];
     if (!told(gpu, word, value))
@@ -106,26 +34,6 @@ static nvmlReturn_t text(int gpu, const char *word, const char *otherwise, char 
     strcpy(to, value);
     return NVML_SUCCESS;
 }
-
-/* What the function is told to return before it does anything, if it does. */
-static nvmlReturn_t enter(const char *function, int gpu) {
-    char words[LINE], value[LINE];
-    int name = (int)strlen(function);
-    if (name > 3 && !strncmp(function + name - 3, "_v", 2))
-        name -= 3;
-    snprintf(words, sizeof words, "hang %.*s", name, function);
-    while (told(WHOLE, words, value) || (gpu != WHOLE && told(gpu, words, value)))
-        sleep(3600);
-    snprintf(words, sizeof words, "return %.*s", name, function);
-    return number(WHOLE, words, 0) ?: gpu == WHOLE ? 0 : number(gpu, words, 0);
-}
-
-#define ENTER(gpu)                                                                                                     \
-    do {                                                                                                               \
-        nvmlReturn_t entered = enter(__func__, gpu);                                                                   \
-        if (entered)                                                                                                   \
-            return entered;                                                                                            \
-    } while (0)
 
 /* A question about a GPU that one word answers. */
 #define ONE(function, type, word, otherwise)                                                                           \
