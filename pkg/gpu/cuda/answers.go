@@ -1,0 +1,146 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/prose"
+)
+
+// meaning is what it says of a node that cuInit has returned that.
+type meaning struct {
+	name     string // in cuda.h, without CUDA_ERROR_
+	verdict  check.Verdict
+	class    check.Class
+	observed string
+	hint     string
+	more     func(*check.Finding, Facts, Want) // what else was seen may say more, and mend it otherwise
+}
+
+const (
+	hintMPS = "see that nvidia-cuda-mps-control runs, for this user, and that CUDA_MPS_PIPE_DIRECTORY is its own; or unset the variable and take " +
+		"the GPUs out of EXCLUSIVE_PROCESS (nvidia-smi -c 0)"
+	hintReset  = "drain the node, look into dmesg for NVRM lines, and reset the GPUs (nvidia-smi --gpu-reset) or reboot"
+	hintReload = "look into dmesg for NVRM and nvidia-uvm lines and, with no program on the GPUs, reload the module (modprobe -r nvidia_uvm, modprobe " +
+		"nvidia_uvm), as is needed after a suspend, or reboot; where dmesg has \"request_free_mem_region() err -34\", set options nvidia_uvm uvm_disable_hmm=1"
+)
+
+// answers are what is known of cuInit. Numbers and names are cuda.h's, of CUDA 11.4 to 13.1, and so is what is said
+// without another source; those that no cuInit returns (of launches, modules, streams) are left out. 35 is not there:
+// INSUFFICIENT_DRIVER is the runtime's (cudaError_t) and never the driver's.
+var answers = map[Code]meaning{
+	LibraryNotFound: {"LIBRARY_NOT_FOUND", check.Fail, check.User, "CUDA's libcuda.so.1 can't be loaded, though NVML's library can",
+		"in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility (with utility alone there is nvidia-smi, and no CUDA), or run it with --nv; " +
+			"on the node itself, install the CUDA part of NVIDIA's driver", nil},
+	FunctionNotFound: {"FUNCTION_NOT_FOUND", check.Fail, check.User, "the libcuda.so.1 that is loaded has no cuInit", hintOwn, byLibrary},
+	NoCgo:            {"NO_CGO", check.Skip, "", "this bringupd was built without cgo, so it can't ask CUDA's driver", "", nil},
+	Unresponsive: {"DRIVER_UNRESPONSIVE", check.Fail, check.Node, "CUDA's driver does not answer",
+		"drain and reboot the node: who asks a wedged driver can't even be killed", nil},
+	Died: {"PROBE_DIED", check.Unknown, check.Node, "the process that asked CUDA's driver has died",
+		"run a small CUDA program on the node (nvidia-smi asks NVML only): if it dies too, the driver or its libraries are broken", byLibrary},
+	0: {name: "SUCCESS"},
+
+	// "Memory or other resources": CUDA keeps as many addresses as all GPUs and the host have memory, so that a limit of
+	// addresses is enough (NVIDIA/cuda-python pull request 2458 has the measure).
+	2: {"OUT_OF_MEMORY", check.Fail, check.User, "cuInit gets no memory",
+		"lift the limit of addresses (ulimit -v unlimited), and see how much memory the job's cgroup has left: it is the host's that is short, not a GPU's", nil},
+	3: {"NOT_INITIALIZED", check.Fail, check.Node, "CUDA's driver can't begin", hintReload, byDevice},
+	34: {"STUB_LIBRARY", check.Fail, check.User, "the libcuda.so.1 that is loaded is the toolkit's stub, which is there to link with only",
+		"take the toolkit's lib64/stubs out of LD_LIBRARY_PATH", byLibrary},
+	36: {"CALL_REQUIRES_NEWER_DRIVER", check.Fail, check.Node, "NVIDIA's driver is too old for this libcuda", hintOwn, byLibrary},
+	46: {"DEVICE_UNAVAILABLE", check.Fail, check.Node, "a GPU is not to be had now: in exclusive or prohibited mode, or another job's",
+		"see who uses it (nvidia-smi), and set its compute mode to DEFAULT (nvidia-smi -c 0)", nil},
+	100: {"NO_DEVICE", check.Fail, check.Node, "CUDA finds no GPU",
+		"see that the job's cgroup or container has the /dev/nvidia0 and so on of its GPUs, and run nvidia-smi -q for one that needs a reset, or is cut up (MIG) and has no instance",
+		byVisible},
+	101: {"INVALID_DEVICE", check.Fail, check.Node, "a GPU that CUDA looks for is not there, or can't be used",
+		"run nvidia-smi -q, and look into dmesg for NVRM lines of one that needs a reset", byVisible},
+	102: {"DEVICE_NOT_LICENSED", check.Fail, check.Node, "a virtual GPU has no license",
+		"see nvidia-smi -q for its license, and the service nvidia-gridd", nil},
+	214: {"ECC_UNCORRECTABLE", check.Fail, check.Node, "a GPU has met an uncorrectable memory error", hintReset, nil},
+	220: {"NVLINK_UNCORRECTABLE", check.Fail, check.Node, "a GPU has met an uncorrectable NVLink error", hintReset, nil},
+	// Also where a container's seccomp profile refuses a call (abetlen/llama-cpp-python issue 645).
+	304: {"OPERATING_SYSTEM", check.Fail, check.Node, "the operating system refuses CUDA's driver a call",
+		"in a container, see its seccomp profile and its capabilities; look into dmesg, and at the limits of the job (ulimit -a)", byDevice},
+	// As in a container that has lost its devices when systemd was reloaded (ollama/ollama issue 11373).
+	800: {"NOT_PERMITTED", check.Fail, check.Node, "CUDA's driver is not permitted to use the GPUs",
+		"see whether the job's cgroup or container still has the /dev/nvidia* devices, and start it again: a reload of systemd may take them away", byDevice},
+	801: {"NOT_SUPPORTED", check.Fail, check.Node, "CUDA's driver does not support this system, or its GPUs",
+		"see in dmesg whether the driver supports these GPUs: newer ones need its open kernel modules; a virtual GPU needs a profile for compute", nil},
+	// jax-ml/jax pull request 34113, pytorch/pytorch issue 35710; huggingface/huggingface_hub issue 4134 has a node
+	// that waits for ever, while nvidia-smi works.
+	802: {"SYSTEM_NOT_READY", check.Wait, check.Node, "the node's NVSwitches are not set up, and CUDA waits for that",
+		"see that nvidia-fabricmanager runs, in the driver's own version (systemctl status nvidia-fabricmanager; nvidia-smi -q shows the state as Fabric)", nil},
+	803: {"SYSTEM_DRIVER_MISMATCH", check.Fail, check.User, "libcuda is of another version than the driver that is loaded, and does not fit it",
+		hintOwn + "; after an update of the driver, reboot the node", byLibrary},
+	// NVIDIA's guide to CUDA compatibility: the package is for data center GPUs, and a few others.
+	804: {"COMPAT_NOT_SUPPORTED_ON_DEVICE", check.Fail, check.User, "the libcuda that is loaded is of a forward compatibility package, which these GPUs don't support",
+		hintOwn + "; or have the node's driver updated", byLibrary},
+	805: {"MPS_CONNECTION_FAILED", check.Fail, check.User, "MPS is asked for, and its daemon can't be reached", hintMPS, nil},
+	806: {"MPS_RPC_FAILURE", check.Fail, check.Node, "the MPS server does not answer as it should", hintMPS, nil},
+	807: {"MPS_SERVER_NOT_READY", check.Wait, check.Node, "the MPS server takes no clients yet", hintMPS, nil},
+	808: {"MPS_MAX_CLIENTS_REACHED", check.Fail, check.Node, "the MPS server has as many clients as it can have", hintMPS, nil},
+	809: {"MPS_MAX_CONNECTIONS_REACHED", check.Fail, check.Node, "the MPS server has as many connections as it can have", hintMPS, nil},
+	810: {"MPS_CLIENT_TERMINATED", check.Fail, check.Node, "the MPS server has ended its clients", hintMPS, nil},
+	999: {"UNKNOWN", check.Fail, check.Node, "CUDA's driver can't begin, and does not know why", hintReload, byDevice},
+}
+
+// hintOwn is for a libcuda that is not the driver's own.
+const hintOwn = "use the libcuda.so.1 of the driver that is loaded: take what has another one (a compat folder, as /usr/local/cuda/compat) out of " +
+	"LD_LIBRARY_PATH and /etc/ld.so.conf.d, and let the container's runtime bring it in"
+
+// ours returns an answer with our own name for it.
+func ours(code Code) Answer {
+	if m, known := answers[code]; known {
+		return Answer{code, m.name}
+	}
+	return Answer{code, fmt.Sprintf("CODE_%d", code)}
+}
+
+// byLibrary names the file, and the driver that it should fit.
+func byLibrary(f *check.Finding, facts Facts, want Want) {
+	if facts.Loaded != "" {
+		f.Observed += "; it is " + facts.Loaded
+	}
+	if want.Driver != "" {
+		f.Observed += "; the driver is " + want.Driver
+	}
+}
+
+// byVisible tells whether there may be no GPU because of what the job itself says, and of files otherwise.
+func byVisible(f *check.Finding, facts Facts, want Want) {
+	if facts.Visible != nil {
+		f.Class = check.User
+		f.Observed += fmt.Sprintf("; CUDA_VISIBLE_DEVICES is %q", prose.Cut(*facts.Visible, 80))
+		f.Hint = "list GPUs in CUDA_VISIBLE_DEVICES that this job has (nvidia-smi -L), or unset it"
+		return
+	}
+	if opened, all := facts.opened(caps); want.MIG && opened == 0 {
+		f.Observed += fmt.Sprintf("; GPUs are cut up (MIG), and none of %d files in %s can be opened", all, caps)
+		f.Hint = "let the job's cgroup or container use the files in " + caps + " of its instances (NVIDIA's runtime and Slurm's AutoDetect=nvml do)"
+		return
+	}
+	byDevice(f, facts, want)
+}
+
+// byDevice says what is wrong with /dev/nvidia-uvm, without which there is no CUDA, if something is: NVML does not need
+// it. In pytorch/pytorch issue 49081 and ollama/ollama issue 8638 it is missing, or stale after a suspend.
+func byDevice(f *check.Finding, facts Facts, _ Want) {
+	file := facts.file(uvm)
+	switch {
+	case file.Why == "":
+		return
+	case facts.Module != nil && !*facts.Module:
+		f.Observed += "; the kernel's module nvidia_uvm is not loaded"
+		f.Hint = "load it (modprobe nvidia_uvm; nvidia-modprobe -u -c 0 makes its device file too), and have it loaded at each boot"
+	case file.Why == "ENOENT":
+		f.Observed += "; there is no " + uvm
+		f.Hint = "on the node, make it (nvidia-modprobe -u -c 0); in a container, have it brought in by NVIDIA's runtime, or --nv"
+	case file.Why == "EPERM" || file.Why == "EACCES":
+		f.Observed += fmt.Sprintf("; %s can't be opened: %s", uvm, file.Why)
+		f.Hint = "let the job use it: EPERM is a cgroup's (cgroup_allowed_devices_file of Slurm, --device of a container), EACCES the mode of the file (666)"
+	default:
+		f.Observed += fmt.Sprintf("; %s can't be opened: %s", uvm, file.Why)
+		f.Hint = "make it again (nvidia-modprobe -u -c 0), in the container too: it is not that of the module that is loaded"
+	}
+}

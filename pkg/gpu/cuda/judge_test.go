@@ -1,0 +1,205 @@
+package cuda
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/check"
+)
+
+// uuid is that of GPU i, as CUDA has it.
+func uuid(i int) string { return fmt.Sprintf("fa4e000%d-0000-0000-0000-000000000000", i) }
+
+// wanting is a job that needs n GPUs, all of which NVLink joins.
+func wanting(n int, change ...func(*Want)) Want {
+	w := Want{Needed: true, Driver: "570.86.15"}
+	for i := range n {
+		w.GPUs = append(w.GPUs, check.Device{Index: i, UUID: "GPU-" + uuid(i)})
+		for other := range i {
+			w.Joined = append(w.Joined, [2]string{"GPU-" + uuid(other), "GPU-" + uuid(i)})
+		}
+	}
+	for _, c := range change {
+		c(&w)
+	}
+	return w
+}
+
+// healthy is a node of n devices.
+func healthy(n int, change ...func(*Facts)) Facts {
+	f := Facts{
+		Init: ours(0), Driver: reading(Answer{}, 12080), Count: reading(Answer{}, n), Loaded: "/usr/lib/libcuda.so.570.86.15",
+		Module: new(true), Files: []File{{Path: uvm}, {Path: uvm + "-tools"}},
+	}
+	for i := range n {
+		f.Devices = append(f.Devices, Device{Ordinal: i, UUID: reading(Answer{}, uuid(i)), Name: reading(Answer{}, "NVIDIA H100")})
+	}
+	for _, c := range change {
+		c(&f)
+	}
+	return f
+}
+
+// failing is a node where cuInit returns that.
+func failing(code Code, change ...func(*Facts)) Facts {
+	return healthy(0, slices.Insert(change, 0, func(f *Facts) { f.Init, f.Count = ours(code), Reading[int]{} })...)
+}
+
+func visible(list string) func(*Facts) { return func(f *Facts) { f.Visible = &list } }
+
+func without(module bool, why string) func(*Facts) {
+	return func(f *Facts) { f.Module, f.Files[0].Why = &module, why }
+}
+
+func apart(a, b int, answer Answer) func(*Facts) {
+	return func(f *Facts) { f.Apart = append(f.Apart, Pair{a, b, reading(answer, false)}) }
+}
+
+func with(paths ...File) func(*Facts) { return func(f *Facts) { f.Files = append(f.Files, paths...) } }
+
+func idle(w *Want)    { w.Needed = false }
+func cutUp(w *Want)   { w.MIG = true }
+func rack(w *Want)    { w.Fabric = true }
+func nowhere(w *Want) { w.Joined = nil }
+
+// written is a finding in short: id, verdict, class, device, what was seen.
+func written(f check.Finding) string {
+	parts := []string{f.ID, string(f.Verdict)}
+	if f.Class != "" {
+		parts = append(parts, string(f.Class))
+	}
+	if f.Strict {
+		parts = append(parts, "strict")
+	}
+	if f.Device != nil {
+		parts = append(parts, f.Device.String())
+	}
+	return strings.Join(append(parts, f.Observed), " ")
+}
+
+// A failing cuInit is one finding: what it says, and of what the hint speaks.
+func TestInit(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		facts Facts
+		want  Want
+		says  string
+		hint  string
+	}{
+		{"no library", failing(LibraryNotFound, func(f *Facts) { f.Detail = "libcuda.so.1: cannot open shared object file" }), wanting(1),
+			"FAIL user CUDA's libcuda.so.1 can't be loaded, though NVML's library can: LIBRARY_NOT_FOUND: libcuda.so.1: cannot open shared object file", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"},
+		{"a driver that hangs", failing(Unresponsive, func(f *Facts) { f.Detail = "waiting for cuInit" }), wanting(1),
+			"FAIL node CUDA's driver does not answer: DRIVER_UNRESPONSIVE: waiting for cuInit", "reboot"},
+		{"a driver that crashes", failing(Died), wanting(1), "UNKNOWN node the process that asked CUDA's driver has died: PROBE_DIED; it is /usr/lib/libcuda.so.570.86.15; the driver is 570.86.15", "CUDA program"},
+		{"no memory", failing(2), wanting(1), "FAIL user cuInit gets no memory: OUT_OF_MEMORY (2)", "ulimit -v"},
+		{"the stub", failing(34, func(f *Facts) { f.Loaded = "/usr/local/cuda/lib64/stubs/libcuda.so" }), wanting(1),
+			"FAIL user the libcuda.so.1 that is loaded is the toolkit's stub, which is there to link with only: STUB_LIBRARY (34); it is /usr/local/cuda/lib64/stubs/libcuda.so; the driver is 570.86.15", "LD_LIBRARY_PATH"},
+		{"no device", failing(100), wanting(1), "FAIL node CUDA finds no GPU: NO_DEVICE (100)", "/dev/nvidia0"},
+		{"no device by the job's own word", failing(100, visible("")), wanting(1), `FAIL user CUDA finds no GPU: NO_DEVICE (100); CUDA_VISIBLE_DEVICES is ""`, "nvidia-smi -L"},
+		{"no instance that can be opened", failing(100, with(File{caps + "/nvidia-cap21", "EPERM"})), wanting(1, cutUp),
+			"FAIL node CUDA finds no GPU: NO_DEVICE (100); GPUs are cut up (MIG), and none of 1 files in /dev/nvidia-caps can be opened", "/dev/nvidia-caps"},
+		{"no instance", failing(100, with(File{Path: caps + "/nvidia-cap21"})), wanting(1, cutUp), "FAIL node CUDA finds no GPU: NO_DEVICE (100)", "has no instance"},
+		{"a fabric manager that is not done", failing(802), wanting(1), "WAIT node the node's NVSwitches are not set up, and CUDA waits for that: SYSTEM_NOT_READY (802)", "nvidia-fabricmanager"},
+		{"and no job that needs it", failing(802), wanting(1, idle), "WARN node the node's NVSwitches are not set up, and CUDA waits for that: SYSTEM_NOT_READY (802)", "nvidia-fabricmanager"},
+		{"another version", failing(803, func(f *Facts) { f.Loaded = "/usr/local/cuda/compat/libcuda.so.535.54.03" }), wanting(1),
+			"FAIL user libcuda is of another version than the driver that is loaded, and does not fit it: SYSTEM_DRIVER_MISMATCH (803); it is /usr/local/cuda/compat/libcuda.so.535.54.03; the driver is 570.86.15", "reboot"},
+		{"forward compatibility", failing(804, func(f *Facts) { f.Loaded = "" }), wanting(1),
+			"FAIL user the libcuda that is loaded is of a forward compatibility package, which these GPUs don't support: COMPAT_NOT_SUPPORTED_ON_DEVICE (804); the driver is 570.86.15", "compat"},
+		{"MPS", failing(805), wanting(1), "FAIL user MPS is asked for, and its daemon can't be reached: MPS_CONNECTION_FAILED (805)", "nvidia-cuda-mps-control"},
+		{"unknown: wedged", failing(999), wanting(1), "FAIL node CUDA's driver can't begin, and does not know why: UNKNOWN (999)", "modprobe -r nvidia_uvm"},
+		{"unknown: no module", failing(999, without(false, "ENXIO")), wanting(1), "FAIL node CUDA's driver can't begin, and does not know why: UNKNOWN (999); the kernel's module nvidia_uvm is not loaded", "modprobe nvidia_uvm"},
+		{"unknown: no file", failing(999, without(true, "ENOENT")), wanting(1), "FAIL node CUDA's driver can't begin, and does not know why: UNKNOWN (999); there is no /dev/nvidia-uvm", "nvidia-modprobe"},
+		{"unknown: a cgroup", failing(999, without(true, "EPERM")), wanting(1), "FAIL node CUDA's driver can't begin, and does not know why: UNKNOWN (999); /dev/nvidia-uvm can't be opened: EPERM", "cgroup"},
+		{"unknown: an old file", failing(999, without(true, "ENXIO")), wanting(1), "FAIL node CUDA's driver can't begin, and does not know why: UNKNOWN (999); /dev/nvidia-uvm can't be opened: ENXIO", "make it again"},
+		{"unknown: the module is not known", failing(999, without(true, "ENOENT"), func(f *Facts) { f.Module = nil }), wanting(1),
+			"FAIL node CUDA's driver can't begin, and does not know why: UNKNOWN (999); there is no /dev/nvidia-uvm", "nvidia-modprobe"},
+		{"unknown: nobody looked", failing(999, func(f *Facts) { f.Files, f.Module = nil, nil }), wanting(1), "FAIL node CUDA's driver can't begin, and does not know why: UNKNOWN (999)", "dmesg"},
+		{"of tomorrow", failing(777, func(f *Facts) { f.Init.Name = "OF_TOMORROW" }), wanting(1), "FAIL node cuInit fails: OF_TOMORROW (777)", "CUresult"},
+		{"without a name", failing(778), wanting(1), "FAIL node cuInit fails: CODE_778 (778)", "CUresult"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := Judge(tc.facts, tc.want)
+			if len(got) != 1 || written(got[0]) != "cuda.init "+tc.says || !strings.Contains(got[0].Hint, tc.hint) || got[0].Source == "" {
+				t.Errorf("got  %+v\nwant %s … %s", got, tc.says, tc.hint)
+			}
+		})
+	}
+}
+
+// Each answer has a sentence, and something to do.
+func TestAnswers(t *testing.T) {
+	for code, m := range answers {
+		switch {
+		case m.name == "", ours(code).Name != m.name:
+			t.Errorf("%d has no name of its own", code)
+		case code != 0 && m.observed == "", m.verdict != check.Skip && code != 0 && (m.hint == "" || m.class == ""):
+			t.Errorf("%s says too little: %+v", m.name, m)
+		}
+	}
+}
+
+// After cuInit: what CUDA shows, by what NVML shows.
+func TestShown(t *testing.T) {
+	lost := func(f *Facts) { f.Devices[1].UUID = Reading[string]{Why: Answer{Code: 999}} }
+	for _, tc := range []struct {
+		name  string
+		facts Facts
+		want  Want
+		says  []string // of the devices and the peers
+	}{
+		{"healthy", healthy(2), wanting(2), []string{"cuda.devices PASS 2 devices", "cuda.peers PASS 1 pair"}},
+		{"more than the job's", healthy(3), wanting(1), []string{"cuda.devices PASS 3 devices", "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
+		{"one is missing", healthy(2), wanting(3), []string{"cuda.devices FAIL node GPU 2 NVML shows it, and CUDA does not", "cuda.peers PASS 1 pair"}},
+		{"and nobody needs it", healthy(2), wanting(3, idle, nowhere), []string{"cuda.devices WARN node GPU 2 NVML shows it, and CUDA does not", "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
+		{"one is missing by the job's own word", healthy(1, visible("0,9,1")), wanting(2, nowhere),
+			[]string{`cuda.devices FAIL user GPU 1 NVML shows it, and CUDA does not; CUDA_VISIBLE_DEVICES is "0,9,1"`, "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
+		{"NVML does not say which", healthy(1), wanting(2, nowhere, func(w *Want) { w.GPUs[0].UUID, w.GPUs[1].UUID = "", "" }),
+			[]string{"cuda.devices FAIL node 1 of the 2 GPUs that NVML shows", "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
+		{"CUDA does not say which", healthy(2, lost), wanting(2),
+			[]string{"cuda.devices UNKNOWN node which GPUs they are can't be read: device 1: UNKNOWN (999)", "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
+		{"no count", healthy(0, func(f *Facts) { f.Count = Reading[int]{Why: Answer{Code: 3}} }), wanting(1, nowhere),
+			[]string{"cuda.devices UNKNOWN node devices can't be counted: NOT_INITIALIZED (3)", "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
+		{"cut up", healthy(1), wanting(7, cutUp), []string{"cuda.devices PASS 1 device: under MIG a process has one instance at most", "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
+		{"one way only", healthy(3, apart(2, 0, Answer{})), wanting(3),
+			[]string{"cuda.devices PASS 3 devices", "cuda.peers WARN node strict joined by NVLink, and can't use each other's memory: GPU 0 and GPU 2"}},
+		{"joined by PCIe only", healthy(2, apart(0, 1, Answer{}), apart(1, 0, Answer{})), wanting(2, nowhere),
+			[]string{"cuda.devices PASS 2 devices", "cuda.peers SKIP CUDA shows no GPUs that NVLink joins"}},
+		{"no answer", healthy(2, apart(0, 1, ours(FunctionNotFound))), wanting(2),
+			[]string{"cuda.devices PASS 2 devices", "cuda.peers UNKNOWN node whether GPUs reach each other can't be read: GPU 0 and GPU 1: FUNCTION_NOT_FOUND"}},
+		{"in a rack", healthy(2, with(File{Path: channels + "/channel0"})), wanting(2, rack), []string{"cuda.devices PASS 2 devices", "cuda.peers PASS 1 pair"}},
+		{"in a rack without a channel", healthy(2), wanting(2, rack),
+			[]string{"cuda.devices PASS 2 devices", "cuda.peers WARN node strict there is no IMEX channel: GPUs of other nodes can't be reached over NVLink"}},
+		{"in a rack with another's channel", healthy(2, with(File{channels + "/channel7", "EPERM"})), wanting(2, rack),
+			[]string{"cuda.devices PASS 2 devices", "cuda.peers WARN node strict none of 1 IMEX channel can be opened: GPUs of other nodes can't be reached over NVLink"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var got []string
+			for _, f := range Judge(tc.facts, tc.want) {
+				got = append(got, written(f))
+			}
+			want := slices.Insert(slices.Clone(tc.says), 0, "cuda.init PASS CUDA 12.8, /usr/lib/libcuda.so.570.86.15")
+			if !slices.Equal(got, want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		})
+	}
+}
+
+// A node without GPUs, and no job that needs any, is nobody's concern.
+func TestNoGPU(t *testing.T) {
+	got := Judge(failing(100), Want{})
+	if len(got) != 1 || got[0].ID != "cuda.init" || got[0].Verdict != check.Skip || got[0].Hint != "" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// The findings have no other ids.
+func TestIDs(t *testing.T) {
+	for _, f := range Judge(healthy(2), wanting(3)) {
+		if !slices.Contains(IDs(), f.ID) {
+			t.Errorf("%s is not among %v", f.ID, IDs())
+		}
+	}
+}

@@ -1,0 +1,28 @@
+package cuda
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// lookVariable makes the test binary a process that looks once, at the library and below the root of its arguments.
+const lookVariable = "CUDA_TEST_LOOK"
+
+// buildDir is where a library is built that many tests load; empty: nowhere.
+var buildDir string
+
+func TestMain(m *testing.M) {
+	if os.Getenv(lookVariable) == "" {
+		goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+			_ = os.RemoveAll(buildDir)
+			os.Exit(code)
+		}))
+		return
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(Look(os.Args[1], os.Args[2])); err != nil {
+		panic(err)
+	}
+}
