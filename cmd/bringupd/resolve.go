@@ -67,7 +67,7 @@ func (o *options) addChecks(cfg *config.Config) error {
 	checks, err := readiness.New(readiness.Config{
 		ObjectStore: framework.TraitsOf(cfg.Framework).ObjectStore,
 		Config:      told, Host: cfg.Identity.Host, Rank: cfg.Identity.Rank, Granted: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsFrom,
-		Environ: cfg.Environ, TempDir: cfg.TempDir, Program: cfg.Program,
+		Environ: cfg.Environ, Nodes: cfg.Identity.Size, TempDir: cfg.TempDir, Program: cfg.Program,
 	})
 	if err != nil {
 		return usage("%v", err)

@@ -28,8 +28,10 @@ type Host struct {
 	Root        string // where /proc and /sys are; empty: /
 	TempDir     string // where services keep their files; empty: the system's
 	ObjectStore int64  // bytes that the service keeps in /dev/shm; 0: none, or not known
-	// GPUs says that the node has some: they talk over its network cards, all of which then matter.
-	GPUs bool
+
+	// Environ is what the driver is to have, which says over what it talks to the other nodes; nil: not known.
+	Environ []string
+	Nodes   int // of the job; 0: not known
 
 	kernel  kernel               // nil: the machine's
 	pending map[string]*question // what the kernel has not answered yet, by check

@@ -24,6 +24,7 @@ const enoughFiles = 8192
 func (h *Host) lookLimits(s *Sheet) {
 	files, filesErr := h.kernel.Limit(unix.RLIMIT_NOFILE)
 	locked, lockedErr := h.kernel.Limit(unix.RLIMIT_MEMLOCK)
+	cards, _ := h.devices()
 	s.Each.Source = "RLIMIT_NOFILE"
 	switch {
 	case filesErr != nil:
@@ -36,7 +37,7 @@ func (h *Host) lookLimits(s *Sheet) {
 	switch {
 	case lockedErr != nil:
 		s.unread(lockedErr)
-	case locked.Cur != unix.RLIM_INFINITY && len(h.devices()) > 0:
+	case locked.Cur != unix.RLIM_INFINITY && len(cards) > 0:
 		s.Warn(Node, lockedText(locked.Cur)+" of locked memory", "unlimited, for RDMA",
 			"set LimitMEMLOCK=infinity in slurmd's unit and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; ulimit -l unlimited in a container")
 	}

@@ -2,7 +2,9 @@ package check
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
@@ -23,8 +26,8 @@ const (
 // never ends.
 const trainingPatience = time.Minute
 
-// managementPart is the part of the fastest port's rate up to which an Ethernet
-// port is for management: nothing is computed over it.
+// managementPart is the part of its like's rate up to which an Ethernet port is for management: nothing is computed
+// over it.
 const managementPart = 0.25
 
 // port is what the kernel tells of one port of an RDMA device.
@@ -36,6 +39,7 @@ type port struct {
 	state, phys state
 	rate        float64 // Gb/s
 	err         error   // what could not be read
+	by          string  // the variable of the driver's that names it; empty: the job can do without it
 }
 
 // work is what the ports that do the same work on a node have in common: they are the same port of the same function of
@@ -70,18 +74,21 @@ const (
 	physRecovery = 6
 )
 
-func (p port) active() bool {
-	return p.err == nil && p.state.number == stateActive && p.phys.number == physLinkUp
-}
+// active is what NCCL asks of a port before it uses it: its state alone.
+func (p port) active() bool { return p.err == nil && p.state.number == stateActive }
 
-// lookIB judges all ports of a node by each other. What is wrong has a finding a port.
+// lookIB judges the ports that the job names, and those that are unlike their like. What is wrong has a finding a port.
+//
+// A node is not unfit for a port that is down: NCCL takes whatever ports are active (src/transport/net_ib/init.cc), many
+// cards have a second port without a cable, and only the site knows which should be up. NHC (check_hw_ib in
+// scripts/lbnl_hw.nhc) asks for one active port, of a device and a rate that the site may name; gpud judges no port
+// where nobody has told it how many there should be (components/accelerator/nvidia/infiniband/evaluate_threshold.go).
 func (h *Host) lookIB(s *Sheet) {
 	ports, err := h.ports()
 	if err != nil {
 		s.unread(err)
 		return
 	}
-	ports = withoutManagement(ports)
 	if len(ports) == 0 {
 		s.Skip("there are no RDMA network cards")
 		return
@@ -89,30 +96,75 @@ func (h *Host) lookIB(s *Sheet) {
 	whole := s.Each
 	for _, p := range ports {
 		s.Each.Source, s.Each.Device = p.path, &Device{Index: -1, Name: p.name}
-		p.judge(s, ports, h.GPUs)
+		p.judge(s, ports)
 	}
-	if s.Each = whole; len(s.Found) == 0 {
-		s.Pass(portsText(ports))
+	s.Each = whole
+	rates := activeRates(ports)
+	down := len(ports) - len(rates)
+	switch {
+	case len(s.Found) > 0:
+	case len(rates) == 0:
+		s.Warn(Node, fmt.Sprintf("none of %d %s is active", down, prose.Noun(down, "port")), "one that is, where the job computes over it",
+			"see whether they should have cables, and a subnet manager; --check "+idIB+"=off where not")
+	case down > 0:
+		s.Pass(fmt.Sprintf("%s active, %d down with no like that is up", tally(rates, "x"), down))
+	default:
+		s.Pass(tally(rates, "x") + " active")
 	}
 }
 
-// devices returns the names of the RDMA devices, without those that are virtual
-// functions of another: they are for virtual machines.
-func (h *Host) devices() []string {
-	entries, _ := os.ReadDir(h.path(ibClass))
-	var names []string
+// naming returns the variable of the driver's that names a port of these; empty where none does, or where the job has no
+// other node to talk to.
+//
+// NCCL_IB_HCA is [^][=]CARD[:PORT[:RAIL[:PLANE]]],… (NCCL's user guide, "Environment Variables") and UCX_NET_DEVICES is
+// [^]CARD[:PORT],… (UCX's src/ucp/core/ucp_context.c). A list of what is not to be used names nothing. Nor does the mere
+// beginning of a card's name, as in NCCL_IB_HCA=mlx5: it asks for those that are active. A card without a port is as
+// well as the best of its ports.
+func (h *Host) naming(p port, ports []port) string {
+	if h.Nodes == 1 {
+		return ""
+	}
+	another := slices.ContainsFunc(ports, func(o port) bool { return o.device == p.device && o.number != p.number && o.active() })
+	disabled, _ := process.LookupEnv(h.Environ, "NCCL_IB_DISABLE")
+	for _, variable := range []string{"NCCL_IB_HCA", "UCX_NET_DEVICES"} {
+		list, _ := process.LookupEnv(h.Environ, variable)
+		if strings.HasPrefix(list, "^") || variable == "NCCL_IB_HCA" && disabled == "1" {
+			continue
+		}
+		for entry := range strings.SplitSeq(strings.TrimPrefix(list, "="), ",") {
+			card, rest, _ := strings.Cut(entry, ":")
+			number, _, _ := strings.Cut(rest, ":")
+			if card == p.device && (number == strconv.Itoa(p.number) || number == "" && !another) {
+				return variable
+			}
+		}
+	}
+	return ""
+}
+
+// devices returns the names of the RDMA devices, without those that are virtual functions of another: they are for
+// virtual machines. That there are none is no error.
+func (h *Host) devices() (names []string, err error) {
+	entries, err := os.ReadDir(h.path(ibClass))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	for _, entry := range entries {
 		if _, err := os.Lstat(filepath.Join(h.path(ibClass), entry.Name(), "device/physfn")); err != nil {
 			names = append(names, entry.Name())
 		}
 	}
-	return names
+	return names, nil
 }
 
 // ports reads all ports. That there are none is no error.
 func (h *Host) ports() ([]port, error) {
+	devices, err := h.devices()
+	if err != nil {
+		return nil, err
+	}
 	var ports []port
-	for _, device := range h.devices() {
+	for _, device := range devices {
 		dir := filepath.Join(h.path(ibClass), device)
 		entries, err := os.ReadDir(filepath.Join(dir, "ports"))
 		if err != nil {
@@ -127,6 +179,9 @@ func (h *Host) ports() ([]port, error) {
 				ports = append(ports, p)
 			}
 		}
+	}
+	for i, p := range ports {
+		ports[i].by = h.naming(p, ports)
 	}
 	return ports, nil
 }
@@ -173,40 +228,34 @@ func parseRate(text string) (rate float64) {
 	return rate
 }
 
-// withoutManagement drops the Ethernet ports that are much slower than the fastest port.
-func withoutManagement(ports []port) []port {
-	var fastest float64
-	for _, p := range ports {
-		if p.active() {
-			fastest = max(fastest, p.rate)
+// judge judges one port: what the job names must be up, and as fast as its like that the job names. Any other should be
+// as its like are. It says nothing where all is well.
+func (p port) judge(s *Sheet, ports []port) {
+	observed, expected := fmt.Sprintf("%s, %s", p.state.said, p.phys.said), "ACTIVE, LinkUp"
+	verdict := Warn
+	if p.by != "" {
+		verdict, expected = Fail, expected+", for "+p.by+" names it"
+	}
+	var fastest port // the first of several
+	for _, other := range ports {
+		if other.active() && other.work == p.work && (p.by == "" || other.by != "") && (fastest.name == "" || other.rate > fastest.rate) {
+			fastest = other
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(ports), func(p port) bool {
-		return p.active() && p.layer == "Ethernet" && p.rate <= managementPart*fastest
-	})
-}
-
-// judge judges one port by those that are like it, and by whether it need do any work. It says nothing where all is well.
-func (p port) judge(s *Sheet, ports []port, gpus bool) {
-	observed, expected := fmt.Sprintf("%s, %s", p.state.said, p.phys.said), "ACTIVE, LinkUp"
-	needed := gpus && p.layer == "InfiniBand" && !slices.ContainsFunc(ports, port.active)
-	peers := slices.DeleteFunc(slices.Clone(ports), func(other port) bool { return !other.active() || other.work != p.work })
-	var fastest port // the first of several
-	if len(peers) > 0 {
-		fastest = slices.MaxFunc(peers, func(a, b port) int { return cmp.Compare(a.rate, b.rate) })
-		needed, expected = true, expected+" as "+fastest.name
-	}
+	management := p.layer == "Ethernet" && p.rate <= managementPart*fastest.rate
 	switch {
 	case p.err != nil:
 		s.unread(p.err)
-	case p.active() && p.rate >= fastest.rate: // all is well
+	case p.active() && (p.rate >= fastest.rate || management): // all is well
 	case p.active():
-		s.Fail(Node, rateText(p.rate), fmt.Sprintf("%s as %s", rateText(fastest.rate), fastest.name),
-			"drain the node: a worn cable or transceiver makes a link come up slower, and the slowest link sets the pace of all nodes")
+		s.Say(verdict, Node, rateText(p.rate), fmt.Sprintf("%s as %s", rateText(fastest.rate), fastest.name),
+			"see to cable and transceiver: a worn one makes a link come up slower, and the slowest link sets the pace of all nodes").Strict = p.by == ""
+	case p.by == "" && fastest.name != "":
+		s.Warn(Node, observed, expected+" as "+fastest.name,
+			"see whether it should have a cable, and to the switch port; ibportstate and mlxlink tell more").Strict = true
+	case p.by == "": // what has never had a cable looks the same
 	case p.phys.number == physLinkUp && slices.Contains([]int{stateInit, stateArmed, stateActiveDefer}, p.state.number):
 		s.Say(Wait, Node, observed, expected, "see whether the subnet manager runs and can reach this port: sminfo, ibdiagnet")
-	case !needed:
-		s.Warn(Node, observed, expected, "no other port like it is up: see whether it should have a cable; --check "+idIB+"=off where not")
 	case slices.Contains([]int{physPolling, physTraining, physRecovery}, p.phys.number):
 		s.Say(Wait, Node, observed, expected,
 			"the other side does not answer: see to cable, transceiver and switch port").Patience = trainingPatience
@@ -217,21 +266,29 @@ func (p port) judge(s *Sheet, ports []port, gpus bool) {
 
 func rateText(rate float64) string { return strconv.FormatFloat(rate, 'f', -1, 64) + " Gb/s" }
 
-// portsText says what is up: 8 ports of 400 Gb/s and 2 of 200 Gb/s active.
-func portsText(ports []port) string {
-	counts := make(map[float64]int)
+// activeRates are those of the ports that are up.
+func activeRates(ports []port) (rates []string) {
 	for _, p := range ports {
-		counts[p.rate]++
+		if p.active() {
+			rates = append(rates, rateText(p.rate))
+		}
+	}
+	return rates
+}
+
+// tally says how many there are of each, the most first: 8x400 Gb/s, 2x200 Gb/s.
+func tally(all []string, times string) string {
+	counts := make(map[string]int)
+	for _, one := range all {
+		counts[one]++
 	}
 	var parts []string
-	for _, rate := range slices.Backward(slices.Sorted(maps.Keys(counts))) {
-		word := ""
-		if len(parts) == 0 {
-			word = " " + prose.Noun(counts[rate], "port")
-		}
-		parts = append(parts, fmt.Sprintf("%d%s of %s", counts[rate], word, rateText(rate)))
+	for _, one := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	}) {
+		parts = append(parts, strconv.Itoa(counts[one])+times+one)
 	}
-	return strings.Join(parts, " and ") + " active"
+	return strings.Join(parts, ", ")
 }
 
 const idIBErrors = "net.ib_err"

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -55,63 +56,96 @@ func TestIB(t *testing.T) {
 	down := card{state: "1: DOWN", phys: "2: Polling", rate: "10 Gb/sec (4X SDR)"}
 	disabled := card{state: "1: DOWN", phys: "3: Disabled", rate: "10 Gb/sec (4X SDR)"}
 	initial := card{state: "2: INIT"}
+	slow := card{rate: "200 Gb/sec (4X HDR)"}
+	storage := card{board: "MT_1", rate: "200 Gb/sec (4X HDR)"}
 	ethernet := card{layer: "Ethernet", board: "MT_0000000425", rate: "25 Gb/sec (1X EDR)"}
 	with := func(c card, change func(*card)) card { change(&c); return c }
-	on := func(board, layer string) func(*card) {
-		return func(c *card) { c.board, c.layer = board, layer }
-	}
+	pair := func(last card) []card { return []card{{}, last} }
 	second := func(c *card) { c.function = "1" }
+	const hca, ucx = "NCCL_IB_HCA=", "UCX_NET_DEVICES="
+	const all = hca + "=mlx5_0,mlx5_1"
+	dual := []card{{name: "mlx4_0"}, {name: "mlx4_0", port: "2", state: "1: DOWN", phys: "3: Disabled"}}
 	for _, tc := range []struct {
 		name  string
 		cards []card
-		gpus  bool
-		want  []string // verdict, device, observed
+		env   string   // of the driver; several by blanks
+		nodes int      // of the job; 0: not known
+		want  []string // verdict, ! where strict fails, device, observed
 	}{
-		{"none", nil, true, []string{"SKIP  there are no RDMA network cards"}},
-		{"eight", eight(card{}), true, []string{"PASS  8 ports of 400 Gb/s active"}},
-		{"one", []card{{}}, true, []string{"PASS  1 port of 400 Gb/s active"}},
-		{"eight and two for storage", append(eight(card{}), card{board: "MT_1", rate: "200 Gb/sec (4X HDR)"}, card{board: "MT_1", rate: "200 Gb/sec (4X HDR)"}),
-			true, []string{"PASS  8 ports of 400 Gb/s and 2 of 200 Gb/s active"}},
-		{"eight and one for management", append(eight(card{}), ethernet), true, []string{"PASS  8 ports of 400 Gb/s active"}},
-		{"Ethernet alone", []card{ethernet, ethernet}, true, []string{"PASS  2 ports of 25 Gb/s active"}},
-		{"virtual functions don't count", append(eight(card{}), with(down, func(c *card) { c.virtual = true })), true,
-			[]string{"PASS  8 ports of 400 Gb/s active"}},
-		{"one is in INIT", eight(initial), true, []string{"WAIT mlx5_7 INIT, LinkUp"}},
-		{"one is ARMED", eight(card{state: "3: ARMED"}), true, []string{"WAIT mlx5_7 ARMED, LinkUp"}},
-		{"all are in INIT", []card{initial, initial}, false, []string{"WAIT mlx5_0 INIT, LinkUp", "WAIT mlx5_1 INIT, LinkUp"}},
-		{"one is Polling", eight(down), true, []string{"WAIT mlx5_7 DOWN, Polling"}},
-		{"one is Polling on a node without GPUs", eight(down), false, []string{"WAIT mlx5_7 DOWN, Polling"}},
-		{"one is Disabled", eight(disabled), true, []string{"FAIL mlx5_7 DOWN, Disabled"}},
-		{"two are Disabled", append(eight(disabled), disabled), true, []string{"FAIL mlx5_7 DOWN, Disabled", "FAIL mlx5_8 DOWN, Disabled"}},
-		{"one is asleep", eight(card{state: "1: DOWN", phys: "1: Sleep"}), true, []string{"FAIL mlx5_7 DOWN, Sleep"}},
-		{"one is slower", eight(card{rate: "200 Gb/sec (4X HDR)"}), true, []string{"FAIL mlx5_7 200 Gb/s"}},
-		{"the first is slower", append([]card{{rate: "100 Gb/sec (4X EDR)"}}, eight(card{})...), true, []string{"FAIL mlx5_0 100 Gb/s"}},
-		{"the management port is down", append(eight(card{}), with(disabled, on("MT_0000000425", "Ethernet"))), true,
-			[]string{"WARN mlx5_8 DOWN, Disabled"}},
-		{"no second port of a card has a cable", []card{{}, with(down, second), {}, with(down, second)}, true,
-			[]string{"WARN mlx5_1 DOWN, Polling", "WARN mlx5_3 DOWN, Polling"}},
-		{"one second port of a card is down", []card{{}, {function: "1"}, {}, with(disabled, second)}, true,
-			[]string{"FAIL mlx5_3 DOWN, Disabled"}},
-		{"all are down", []card{disabled, down}, true, []string{"FAIL mlx5_0 DOWN, Disabled", "WAIT mlx5_1 DOWN, Polling"}},
-		{"all are down on a node without GPUs", []card{disabled, down}, false,
-			[]string{"WARN mlx5_0 DOWN, Disabled", "WARN mlx5_1 DOWN, Polling"}},
-		{"all Ethernet is down on a node with GPUs", []card{with(down, on("b", "Ethernet"))}, true, []string{"WARN mlx5_0 DOWN, Polling"}},
-		{"two ports of a device", []card{{name: "mlx4_0"}, {name: "mlx4_0", port: "2", state: "1: DOWN", phys: "3: Disabled"}}, true,
-			[]string{"WARN mlx4_0 port 2 DOWN, Disabled"}},
-		{"no state to read", eight(card{lacks: "state"}), true, []string{"UNKNOWN mlx5_7"}},
-		{"a state that nobody knows", eight(card{state: "up"}), true,
-			[]string{"UNKNOWN mlx5_7 it could not be read: cannot understand the state \"up\" and the physical state \"LinkUp\""}},
+		{"none", nil, all, 4, []string{"SKIP  there are no RDMA network cards"}},
+		{"eight", eight(card{}), "", 4, []string{"PASS  8x400 Gb/s active"}},
+		{"eight and two for storage", append(eight(card{}), storage, storage), "", 4, []string{"PASS  8x400 Gb/s, 2x200 Gb/s active"}},
+		{"eight and one for management", append(eight(card{}), ethernet), "", 4, []string{"PASS  8x400 Gb/s, 1x25 Gb/s active"}},
+		{"two like it, and one of them for management", []card{with(ethernet, func(c *card) { c.rate = "100 Gb/sec (4X EDR)" }), ethernet}, "", 4,
+			[]string{"PASS  1x100 Gb/s, 1x25 Gb/s active"}},
+		{"virtual functions don't count", append(eight(card{}), with(down, func(c *card) { c.virtual = true })), "", 4, []string{"PASS  8x400 Gb/s active"}},
+		{"active is what counts", pair(card{phys: "6: LinkErrorRecovery"}), all, 4, []string{"PASS  2x400 Gb/s active"}},
+
+		// What nobody names.
+		{"one is in INIT", pair(initial), "", 4, []string{"WARN! mlx5_1 INIT, LinkUp"}},
+		{"one is Polling", pair(down), "", 4, []string{"WARN! mlx5_1 DOWN, Polling"}},
+		{"one is Disabled", pair(disabled), "", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
+		{"two are Disabled", append(pair(disabled), disabled), "", 4, []string{"WARN! mlx5_1 DOWN, Disabled", "WARN! mlx5_2 DOWN, Disabled"}},
+		{"one is slower", pair(slow), "", 4, []string{"WARN! mlx5_1 200 Gb/s"}},
+		{"the first is slower", []card{slow, {}}, "", 4, []string{"WARN! mlx5_0 200 Gb/s"}},
+		{"the storage is down, and nothing like it is up", append(pair(card{}), with(disabled, func(c *card) { c.board = "MT_1" })), "", 4,
+			[]string{"PASS  2x400 Gb/s active, 1 down with no like that is up"}},
+		{"no second port of a card has a cable", []card{{}, with(down, second), {}, with(down, second)}, "", 4,
+			[]string{"PASS  2x400 Gb/s active, 2 down with no like that is up"}},
+		{"one second port of a card is down", []card{{}, {function: "1"}, {}, with(disabled, second)}, "", 4, []string{"WARN! mlx5_3 DOWN, Disabled"}},
+		{"a device's second port has no cable", dual, "", 4, []string{"PASS  1x400 Gb/s active, 1 down with no like that is up"}},
+		{"all are down", []card{disabled, down}, "", 4, []string{"WARN  none of 2 ports is active"}},
+		{"all are in INIT", []card{initial, initial}, "", 4, []string{"WARN  none of 2 ports is active"}},
+		{"no state to read", pair(card{lacks: "state"}), "", 4, []string{"UNKNOWN mlx5_1"}},
+		{"a state that nobody knows", pair(card{state: "up"}), "", 4,
+			[]string{"UNKNOWN mlx5_1 it could not be read: cannot understand the state \"up\" and the physical state \"LinkUp\""}},
+
+		// What the job names.
+		{"all well", pair(card{}), all, 4, []string{"PASS  2x400 Gb/s active"}},
+		{"a named one is in INIT", pair(initial), all, 4, []string{"WAIT mlx5_1 INIT, LinkUp"}},
+		{"a named one is ARMED", pair(card{state: "3: ARMED"}), all, 4, []string{"WAIT mlx5_1 ARMED, LinkUp"}},
+		{"a named one is Polling", pair(down), all, 4, []string{"WAIT mlx5_1 DOWN, Polling"}},
+		{"a named one is Disabled", pair(disabled), all, 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
+		{"a named one is asleep", pair(card{state: "1: DOWN", phys: "1: Sleep"}), all, 4, []string{"FAIL mlx5_1 DOWN, Sleep"}},
+		{"a named one is slower", pair(slow), all, 4, []string{"FAIL mlx5_1 200 Gb/s"}},
+		{"the only named one is slower than what the job does not use", []card{slow, {}}, hca + "mlx5_0", 4, []string{"PASS  1x200 Gb/s, 1x400 Gb/s active"}},
+		{"the only named one is down, and nothing like it is up", []card{disabled}, hca + "=mlx5_0", 0, []string{"FAIL mlx5_0 DOWN, Disabled"}},
+		{"one that is not named is down", append(pair(card{}), disabled), all, 4, []string{"WARN! mlx5_2 DOWN, Disabled"}},
+		{"a name without =", pair(disabled), hca + "mlx5_1", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
+		{"what another name begins with", []card{{}, {}, with(disabled, func(c *card) { c.name = "mlx5_10" })}, hca + "mlx5_1", 4, []string{"WARN! mlx5_10 DOWN, Disabled"}},
+		{"what all names begin with", pair(disabled), hca + "mlx5", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
+		{"all but some", pair(disabled), hca + "^=mlx5_0,mlx5_1", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
+		{"a named port", pair(disabled), hca + "=mlx5_0:1,mlx5_1:1", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
+		{"a named port with its rail and plane", pair(disabled), hca + "=mlx5_1:1:0:1", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
+		{"a named card with its rail", pair(disabled), hca + "=mlx5_1::0", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
+		{"another port is named", pair(disabled), hca + "=mlx5_1:2", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
+		{"a card of two ports is named", dual, hca + "=mlx4_0", 4, []string{"PASS  1x400 Gb/s active, 1 down with no like that is up"}},
+		{"the second port of two is named", dual, hca + "=mlx4_0:2", 4, []string{"FAIL mlx4_0 port 2 DOWN, Disabled"}},
+		{"a card that is not there", []card{{}}, hca + "=mlx5_0,mlx5_9", 4, []string{"PASS  1x400 Gb/s active"}},
+		{"UCX names it", pair(disabled), ucx + "eth0,mlx5_1:1", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
+		{"UCX names the card", pair(disabled), ucx + "mlx5_1", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
+		{"UCX does without it", pair(disabled), ucx + "^mlx5_1:1", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
+		{"UCX names all", pair(disabled), ucx + "all", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
+		{"NCCL uses none", pair(disabled), all + " NCCL_IB_DISABLE=1", 4, []string{"WARN! mlx5_1 DOWN, Disabled"}},
+		{"NCCL may use them", pair(disabled), all + " NCCL_IB_DISABLE=0", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
+		{"NCCL uses none, and UCX one", pair(disabled), all + " NCCL_IB_DISABLE=1 " + ucx + "mlx5_1:1", 4, []string{"FAIL mlx5_1 DOWN, Disabled"}},
+		{"nobody knows how many nodes", pair(disabled), all, 0, []string{"FAIL mlx5_1 DOWN, Disabled"}},
+		{"a job on one node waits for nothing", pair(initial), all, 1, []string{"WARN! mlx5_1 INIT, LinkUp"}},
+		{"a job on one node needs nothing", pair(disabled), all, 1, []string{"WARN! mlx5_1 DOWN, Disabled"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := &Host{Root: tree(t, cards(tc.cards...)), GPUs: tc.gpus}
+			h := &Host{Root: tree(t, cards(tc.cards...)), Environ: strings.Fields(tc.env), Nodes: tc.nodes}
 			var got []string
 			for _, f := range found(h, idIB) {
 				complete(t, f)
-				device := ""
+				device, strict := "", ""
 				if f.Device != nil {
 					device = f.Device.String()
 				}
-				line := fmt.Sprintf("%s %s %s", f.Verdict, device, f.Observed)
+				if f.Strict {
+					strict = "!"
+				}
+				line := fmt.Sprintf("%s%s %s %s", f.Verdict, strict, device, f.Observed)
 				if slices.Contains(tc.want, fmt.Sprintf("%s %s", f.Verdict, device)) { // its words are the system's
 					line = fmt.Sprintf("%s %s", f.Verdict, device)
 				}
@@ -131,7 +165,7 @@ func TestIBPatience(t *testing.T) {
 		if !want {
 			state = "2: INIT"
 		}
-		h := &Host{Root: tree(t, cards(card{}, card{state: state, phys: phys}))}
+		h := &Host{Root: tree(t, cards(card{}, card{state: state, phys: phys})), Environ: []string{"NCCL_IB_HCA=mlx5_1"}}
 		if f := found(h, idIB)[0]; (f.Patience == trainingPatience) != want {
 			t.Errorf("%s: patience %s", phys, f.Patience)
 		}

@@ -27,6 +27,7 @@ type Config struct {
 	Granted   int
 	GrantedBy string
 	Environ   []string // that the driver is to have
+	Nodes     int      // of the job; 0: not known
 	TempDir   string
 	// ObjectStore is how many bytes a service is to keep in /dev/shm; 0: not told.
 	ObjectStore int64
@@ -60,7 +61,8 @@ func New(cfg Config) (*Checks, error) {
 		}
 	}
 	c.parts = append(c.parts, &check.Host{
-		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore, GPUs: expect.Count > 0,
+		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore,
+		Environ: cfg.Environ, Nodes: cfg.Nodes,
 	})
 	if cfg.LogDir != "" {
 		c.parts = append(c.parts, newShare(cfg.LogDir))

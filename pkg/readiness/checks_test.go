@@ -88,3 +88,31 @@ func TestKernel(t *testing.T) {
 		})
 	}
 }
+
+// What the driver's environment names must be up, unless there is no other node to talk to.
+func TestEnvironIsHeeded(t *testing.T) {
+	root := t.TempDir()
+	port := filepath.Join(root, "sys/class/infiniband/mlx5_0/ports/1")
+	if err := os.MkdirAll(port, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"state": "1: DOWN", "phys_state": "3: Disabled", "rate": "10 Gb/sec (4X SDR)", "link_layer": "InfiniBand"} {
+		if err := os.WriteFile(filepath.Join(port, name), []byte(text+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for nodes, want := range map[int]check.Verdict{1: check.Warn, 2: check.Fail} {
+		checks, err := readiness.New(readiness.Config{
+			Config: check.Config{Policy: check.Policy{Mode: check.ModeOff}}, Root: root, TempDir: t.TempDir(),
+			Environ: []string{"NCCL_IB_HCA=mlx5_0"}, Nodes: nodes,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range checks.Await(t.Context(), nil).Findings {
+			if f.ID == "net.ib" && f.Verdict != want {
+				t.Errorf("on %d nodes it is %s: %s", nodes, f.Verdict, f.Observed)
+			}
+		}
+	}
+}
