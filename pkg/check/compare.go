@@ -14,17 +14,31 @@ import (
 
 // What the nodes of a job are compared by. The ids are those of the checks that compare them, too.
 const (
-	GPUModel = "x.gpu_model"
-	GPUCount = "x.gpu_count"
-	CUDA     = "x.cuda"     // the newest that the driver runs: 12.8
-	Driver   = "x.driver"   // 570.86.15
-	VBIOS    = "x.vbios"    // of all its GPUs
-	GSP      = "x.gsp"      // version of the GPUs' own firmware
-	Memory   = "x.memory"   // of a GPU
-	CPU      = "x.cpu"      // number and model
-	Fabric   = "x.fabric"   // NVLink domain and clique; empty: none
-	Kernel   = "x.kernel"   // of the operating system
-	Bringupd = "x.bringupd" // this program's version
+	GPUModel    = "x.gpu_model"
+	GPUCount    = "x.gpu_count"
+	CUDA        = "x.cuda"   // the newest that the driver runs: 12.8
+	Driver      = "x.driver" // 570.86.15
+	VBIOS       = "x.vbios"  // of all its GPUs
+	GSP         = "x.gsp"    // version of the GPUs' own firmware
+	Memory      = "x.memory" // of a GPU
+	NVLink      = "x.nvlink" // active links of a GPU
+	PCIe        = "x.pcie"   // the best link that the GPUs can have
+	PowerLimit  = "x.power_limit"
+	AppClocks   = "x.app_clocks"
+	Persistence = "x.persistence"
+	ECC         = "x.ecc"
+	MIG         = "x.mig"
+	GPUIdle     = "x.gpu_idle" // what is unlike an idle GPU; not told where all are as they should be
+	PeerMem     = "x.peermem"  // loaded, or none
+	IMEX        = "x.imex"     // channels and service, or none
+	NICs        = "x.nics"     // RDMA cards: 8 MT4129
+	NICRate     = "x.nic_rate" // of their active ports: 8x400 Gb/s
+	NICFirmware = "x.nic_fw"   // MT4129 28.39.1002
+	CPU         = "x.cpu"      // number and model
+	Fabric      = "x.fabric"   // NVLink domain and clique; empty: none
+	Kernel      = "x.kernel"   // of the operating system
+	Uptime      = "x.uptime"   // that it was within the hour; not told of any other node
+	Bringupd    = "x.bringupd" // this program's version
 )
 
 // Group is some nodes that have told the same.
@@ -50,29 +64,57 @@ func fingerprint(traits []Trait) int64 {
 
 // kind is how a trait is compared, and what it means where it differs.
 type kind struct {
-	id      string
-	what    string
-	verdict Verdict
-	class   Class
-	hint    string
+	id     string
+	what   string
+	weight weight
+	class  Class
+	hint   string
 	// of is what of the value counts; nil: all of it.
 	of func(value string) string
+	// normal is what a node has that does not tell the trait, and it is the others that are odd, however many; empty: such
+	// a node is left out of the comparison, for why it can't tell is told by its own checks.
+	normal string
 }
 
-// kinds are compared in their order. A node that does not tell one is left out
-// of its comparison: why it can't is told by that node's own checks.
+// weight is how much it matters that nodes differ.
+type weight int
+
+const (
+	warns    weight = iota
+	strictly        // it warns, and fails where strict mode is asked for
+	fails
+)
+
+const oneModel = "ask for one model, as by --gres=gpu:MODEL:N or --constraint"
+
+// kinds are compared in their order. Neither a reboot nor this program's version is a fault of a node: strict mode does
+// not fail for them.
 var kinds = []kind{
-	{GPUModel, "GPU model", Fail, User, "ask for one model, as by --gres=gpu:MODEL:N or --constraint", nil},
-	{GPUCount, "number of GPUs", Fail, Node, "look at the nodes with fewer; --gpus-per-node has each of them checked for its number", nil},
-	{CUDA, "CUDA's major version", Fail, Node, "have the same driver on all nodes", major},
-	{CUDA, "CUDA version", Warn, Node, "have the same driver on all nodes", nil},
-	{Driver, "driver", Warn, Node, "have the same driver on all nodes", nil},
-	{VBIOS, "VBIOS", Warn, Node, "have the same VBIOS on all GPUs", nil},
-	{GSP, "GSP firmware", Warn, Node, "have the same driver on all nodes", nil},
-	{Memory, "GPU memory", Warn, User, "ask for one model, as by --gres=gpu:MODEL:N or --constraint", nil},
-	{CPU, "processors", Warn, User, "ask for one kind of nodes, as by --constraint", nil},
-	{Kernel, "kernel", Warn, Node, "have the same kernel on all nodes", nil},
-	{Bringupd, "version of bringupd", Warn, User, "start one file that all nodes see", nil},
+	{GPUModel, "GPU model", fails, User, oneModel, nil, ""},
+	{GPUCount, "number of GPUs", fails, Node, "look at the nodes with fewer; --gpus-per-node has each of them checked for its number", nil, ""},
+	{CUDA, "CUDA's major version", fails, Node, "have the same driver on all nodes", major, ""},
+	{CUDA, "CUDA version", strictly, Node, "have the same driver on all nodes", nil, ""},
+	{Driver, "driver", strictly, Node, "have the same driver on all nodes", nil, ""},
+	{VBIOS, "VBIOS", strictly, Node, "have the same VBIOS on all GPUs", nil, ""},
+	{GSP, "GSP firmware", strictly, Node, "have the same driver on all nodes", nil, ""},
+	{Memory, "GPU memory", strictly, User, oneModel, nil, ""},
+	{NVLink, "active NVLinks of a GPU", strictly, Node, "reset its GPUs, or power the node off and on: nvidia-smi nvlink --status", nil, ""},
+	{PCIe, "PCIe link of the GPUs", strictly, Node, "compare slots, risers and the firmware's settings of PCIe: lspci -vv, LnkCap", nil, ""},
+	{PowerLimit, "power limit of the GPUs", strictly, Node, "set it on all nodes when they boot: nvidia-smi --power-limit", nil, ""},
+	{AppClocks, "application clocks", strictly, Node, "take back what somebody has set: nvidia-smi --reset-applications-clocks", nil, ""},
+	{Persistence, "persistence mode", strictly, Node, "run nvidia-persistenced on all nodes", nil, ""},
+	{ECC, "ECC mode", strictly, Node, "set it on all nodes, and reset the GPUs: nvidia-smi --ecc-config=1", nil, ""},
+	{MIG, "MIG mode", strictly, Node, "set it on all nodes: nvidia-smi --multi-instance-gpu=0, or 1", nil, ""},
+	{GPUIdle, "GPUs that are hot or draw much at idle", strictly, Node, "see to what runs there, and to fans and cooling: nvidia-smi", nil, "none"},
+	{PeerMem, "nvidia_peermem", strictly, Node, "load it on all nodes when they boot: modprobe nvidia_peermem", nil, ""},
+	{IMEX, "IMEX", strictly, Node, "see systemctl status nvidia-imex and /dev/nvidia-caps-imex-channels, which a reboot empties", nil, ""},
+	{NICs, "RDMA cards", strictly, Node, "see lspci and dmesg: a card that has left the bus may be back once the node is powered off and on", nil, ""},
+	{NICRate, "active ports of the RDMA cards", strictly, Node, "see to cable, transceiver and switch port: ibstat, mlxlink", nil, ""},
+	{NICFirmware, "firmware of the RDMA cards", strictly, Node, "have the same firmware on all cards of a kind", nil, ""},
+	{CPU, "processors", strictly, User, "ask for one kind of nodes, as by --constraint", nil, ""},
+	{Kernel, "kernel", strictly, Node, "have the same kernel on all nodes", nil, ""},
+	{Uptime, "last boot", warns, Node, "see why it was rebooted, and whether what is set by hand is set again: journalctl --boot=-1", nil, "longer ago"},
+	{Bringupd, "version of bringupd", warns, User, "start one file that all nodes see", nil, ""},
 }
 
 func major(version string) string {
@@ -99,18 +141,26 @@ type value struct {
 	ranks []int // sorted
 }
 
-// valuesOf returns a trait's values, what most nodes have first.
+// valuesOf returns a trait's values, what is usual first: what is normal, or what most nodes have.
 func valuesOf(groups []Group, k kind) []value {
 	byText := make(map[string][]int)
 	for _, g := range groups {
-		if text, told := g.Report.trait(k.id); told {
-			if k.of != nil {
-				text = k.of(text)
-			}
-			byText[text] = append(byText[text], g.Ranks...)
+		text, told := g.Report.trait(k.id)
+		switch {
+		case told && k.of != nil:
+			text = k.of(text)
+		case !told && (k.normal == "" || len(g.Report.Traits) == 0): // which tells nothing at all could not be read
+			continue
+		case !told:
+			text = k.normal
 		}
+		byText[text] = append(byText[text], g.Ranks...)
 	}
-	return byCount(byText)
+	values := byCount(byText)
+	if i := slices.IndexFunc(values, func(v value) bool { return k.normal != "" && v.text == k.normal }); i > 0 {
+		values = slices.Concat(values[i:i+1], values[:i], values[i+1:])
+	}
+	return values
 }
 
 // byCount returns the values, what most nodes have first.
@@ -132,7 +182,7 @@ func byCount(byText map[string][]int) []value {
 // is odd, and all are told.
 func (k kind) difference(values []value, hosts func([]int) string) Finding {
 	usual := values[0]
-	if len(usual.ranks) == len(values[1].ranks) {
+	if usual.text != k.normal && len(usual.ranks) == len(values[1].ranks) {
 		f := k.about(values, hosts)
 		f.Ranks, f.Expected = nil, "the same on all nodes"
 		return f
@@ -144,7 +194,10 @@ func (k kind) difference(values []value, hosts func([]int) string) Finding {
 
 // about tells of the nodes that have these values.
 func (k kind) about(odd []value, hosts func([]int) string) Finding {
-	f := Finding{ID: k.id, Verdict: k.verdict, Class: k.class, Hint: k.hint}
+	f := Finding{ID: k.id, Verdict: Warn, Class: k.class, Hint: k.hint, Strict: k.weight == strictly}
+	if k.weight == fails {
+		f.Verdict = Fail
+	}
 	var said []string
 	for _, v := range odd {
 		said = append(said, shown(v.text)+" on "+nodes(v.ranks, hosts))
@@ -220,7 +273,7 @@ func compareFabric(groups []Group, hosts func([]int) string) []Finding {
 	if len(odd) == 0 {
 		return nil
 	}
-	k := kind{Fabric, "NVLink domain", Warn, Node, "see whether IMEX and the fabric manager run there, and whether the nodes are of one rack", nil}
+	k := kind{Fabric, "NVLink domain", strictly, Node, "see whether IMEX and the fabric manager run there, and whether the nodes are of one rack", nil, ""}
 	f := k.about(odd, hosts)
 	f.Expected = "one shared with others" + asOn(size-len(f.Ranks))
 	return []Finding{f}

@@ -92,6 +92,9 @@ func TestCompare(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
 			for _, d := range Compare(tc.groups, bySeparateNames) {
+				if strict := d.Verdict == Warn && d.ID != Bringupd; d.Strict != strict {
+					t.Errorf("%s is strict: %t", d.ID, d.Strict)
+				}
 				got = append(got, fmt.Sprintf("%s %s %v: %s; expected %s", d.Verdict, d.ID, d.Ranks, d.Observed, d.Expected))
 				if d.Hint == "" || d.Class == "" {
 					t.Errorf("%s has no hint, or no class", d.ID)
@@ -101,6 +104,82 @@ func TestCompare(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tc.want, "\n"))
 			}
 		})
+	}
+}
+
+// Each kind by one odd node of four, by nodes that are half and half, and by nodes that are alike.
+func TestCompareKinds(t *testing.T) {
+	for _, tc := range []struct {
+		id, usual, odd string // usual: empty where it is not told
+		strict         bool
+		want           string // of the odd one
+	}{
+		{"x.cuda", "12.8", "12.4", true, "CUDA version: 12.4 on n2 (rank 2); expected 12.8, as on 3 other nodes"},
+		{"x.driver", "570", "550", true, "driver: 550 on n2 (rank 2); expected 570, as on 3 other nodes"},
+		{"x.vbios", "96.00.74", "96.00.30", true, "VBIOS: 96.00.30 on n2 (rank 2); expected 96.00.74, as on 3 other nodes"},
+		{"x.gsp", "570", "550", true, "GSP firmware: 550 on n2 (rank 2); expected 570, as on 3 other nodes"},
+		{"x.memory", "80 GiB", "94 GiB", true, "GPU memory: 94 GiB on n2 (rank 2); expected 80 GiB, as on 3 other nodes"},
+		{"x.nvlink", "18", "17", true, "active NVLinks of a GPU: 17 on n2 (rank 2); expected 18, as on 3 other nodes"},
+		{"x.pcie", "x16 Gen5", "x16 Gen4", true, "PCIe link of the GPUs: x16 Gen4 on n2 (rank 2); expected x16 Gen5, as on 3 other nodes"},
+		{"x.power_limit", "700 W", "500 W", true, "power limit of the GPUs: 500 W on n2 (rank 2); expected 700 W, as on 3 other nodes"},
+		{"x.app_clocks", "1980 MHz", "1200 MHz", true, "application clocks: 1200 MHz on n2 (rank 2); expected 1980 MHz, as on 3 other nodes"},
+		{"x.persistence", "on", "off", true, "persistence mode: off on n2 (rank 2); expected on, as on 3 other nodes"},
+		{"x.ecc", "on", "off", true, "ECC mode: off on n2 (rank 2); expected on, as on 3 other nodes"},
+		{"x.mig", "off", "on", true, "MIG mode: on on n2 (rank 2); expected off, as on 3 other nodes"},
+		{"x.gpu_idle", "", "one above 60 C", true, "GPUs that are hot or draw much at idle: one above 60 C on n2 (rank 2); expected none, as on 3 other nodes"},
+		{"x.peermem", "loaded", "none", true, "nvidia_peermem: none on n2 (rank 2); expected loaded, as on 3 other nodes"},
+		{"x.imex", "channels and service", "service", true, "IMEX: service on n2 (rank 2); expected channels and service, as on 3 other nodes"},
+		{"x.nics", "8 MT4129", "7 MT4129", true, "RDMA cards: 7 MT4129 on n2 (rank 2); expected 8 MT4129, as on 3 other nodes"},
+		{"x.nic_rate", "8x400 Gb/s", "7x400 Gb/s, 1x200 Gb/s", true,
+			"active ports of the RDMA cards: 7x400 Gb/s, 1x200 Gb/s on n2 (rank 2); expected 8x400 Gb/s, as on 3 other nodes"},
+		{"x.nic_fw", "MT4129 28.39", "MT4129 28.40", true, "firmware of the RDMA cards: MT4129 28.40 on n2 (rank 2); expected MT4129 28.39, as on 3 other nodes"},
+		{"x.cpu", "64 EPYC", "63 EPYC", true, "processors: 63 EPYC on n2 (rank 2); expected 64 EPYC, as on 3 other nodes"},
+		{"x.kernel", "6.8", "6.5", true, "kernel: 6.5 on n2 (rank 2); expected 6.8, as on 3 other nodes"},
+		{"x.uptime", "", "within the hour", false, "last boot: within the hour on n2 (rank 2); expected longer ago, as on 3 other nodes"},
+		{"x.bringupd", "1.1", "1.0", false, "version of bringupd: 1.0 on n2 (rank 2); expected 1.1, as on 3 other nodes"},
+	} {
+		t.Run(tc.id, func(t *testing.T) {
+			some := func(value string, ranks ...int) Group {
+				if value == "" {
+					return told(ranks, "x.other=1")
+				}
+				return told(ranks, "x.other=1", tc.id+"="+value)
+			}
+			found := Compare([]Group{some(tc.usual, 0, 1, 3), some(tc.odd, 2)}, bySeparateNames)
+			if len(found) != 1 {
+				t.Fatalf("one odd node of four: %+v", found)
+			}
+			f := found[0]
+			if got := f.Observed + "; expected " + f.Expected; f.ID != tc.id || got != tc.want || !slices.Equal(f.Ranks, []int{2}) {
+				t.Errorf("got %s of %v: %s\nwant %s", f.ID, f.Ranks, got, tc.want)
+			}
+			for mode, want := range map[Mode]Verdict{ModeRequire: Warn, ModeStrict: map[bool]Verdict{true: Fail, false: Warn}[tc.strict]} {
+				if got := (Policy{Mode: mode}).Judge(found)[0].Verdict; got != want {
+					t.Errorf("with %s it is a %s, want %s", mode, got, want)
+				}
+			}
+			half := Compare([]Group{some(tc.usual, 0, 1), some(tc.odd, 2, 3)}, bySeparateNames)
+			if known := tc.usual == ""; len(half) != 1 || known != slices.Equal(half[0].Ranks, []int{2, 3}) || known == (half[0].Ranks == nil) {
+				t.Errorf("half and half: %+v", half)
+			}
+			for _, value := range []string{tc.usual, tc.odd} {
+				if alike := Compare([]Group{some(value, 0, 1), some(value, 2, 3)}, bySeparateNames); alike != nil {
+					t.Errorf("all have %q: %+v", value, alike)
+				}
+			}
+		})
+	}
+}
+
+// Where most nodes tell what a normal node does not, they are the odd ones still; a node of which nothing is known is
+// not taken for a normal one.
+func TestCompareWithNormal(t *testing.T) {
+	found := Compare([]Group{told([]int{0, 1, 2}, "x.uptime=within the hour"), told([]int{3}, "x.kernel=6"), {Ranks: []int{4}}}, bySeparateNames)
+	if len(found) != 1 || !slices.Equal(found[0].Ranks, []int{0, 1, 2}) || found[0].Expected != "longer ago, as on 1 other node" {
+		t.Errorf("got %+v", found)
+	}
+	if found := Compare([]Group{told([]int{0, 1}, "x.uptime=within the hour"), {Ranks: []int{2}}}, bySeparateNames); found != nil {
+		t.Errorf("got %+v", found)
 	}
 }
 

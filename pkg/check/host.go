@@ -28,12 +28,14 @@ type Host struct {
 	Root        string // where /proc and /sys are; empty: /
 	TempDir     string // where services keep their files; empty: the system's
 	ObjectStore int64  // bytes that the service keeps in /dev/shm; 0: none, or not known
+	GPUs        bool   // the job may use GPUs, where the node has some
 
 	// Environ is what the driver is to have, which says over what it talks to the other nodes; nil: not known.
 	Environ []string
 	Nodes   int // of the job; 0: not known
 
 	kernel  kernel               // nil: the machine's
+	nics    []Trait              // what the last look has seen of the network cards
 	pending map[string]*question // what the kernel has not answered yet, by check
 	errors  map[string]int       // counts of errors as first seen, by counter; owned by the check that counts them
 }
@@ -115,6 +117,9 @@ func (h *Host) answer(ctx context.Context, p probe) []Finding {
 	}
 	if pause.Until(q.answered, 0) {
 		delete(h.pending, p.id)
+		if p.id == idIB {
+			h.nics = q.traits
+		}
 		return q.Found
 	}
 	silent := Sheet{Each: Finding{ID: p.id, Source: p.source}}

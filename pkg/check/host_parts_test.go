@@ -230,10 +230,46 @@ func TestHostTraits(t *testing.T) {
 			[]Trait{{"x.kernel", "6.8.0-45-generic"}, {"x.cpu", "224 Intel(R) Xeon(R) Platinum 8480C"}}},
 		{"ARM", map[string]string{"sys/devices/system/cpu/online": "0-3,8,10-11\n", "proc/cpuinfo": "processor\t: 0\nBogoMIPS\t: 2000.00\n"},
 			[]Trait{{"x.cpu", "7"}}},
-		{"nonsense", map[string]string{"sys/devices/system/cpu/online": "3-0\n"}, nil},
+		{"nonsense", map[string]string{"sys/devices/system/cpu/online": "3-0\n", "proc/uptime": "soon\n"}, nil},
+		{"just rebooted", map[string]string{"proc/uptime": "3599.95 7100.01\n"}, []Trait{{"x.uptime", "within the hour"}}},
+		{"up for an hour", map[string]string{"proc/uptime": "3600.00 7100.01\n"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, (&Host{Root: tree(t, tc.files)}).Traits()); diff != "" {
+				t.Errorf("want (-), got (+):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What GPUs need of their host is told of nodes with GPUs alone, and that it is not there is told, too.
+func TestGPUHostTraits(t *testing.T) {
+	const driver, module, old = "sys/module/nvidia/version", "sys/module/nvidia_peermem/version", "sys/kernel/mm/memory_peers/nv_mem/version"
+	const channel, other = "dev/nvidia-caps-imex-channels/channel0", "dev/nvidia-caps-imex-channels/channel7"
+	const unit = "system.slice/nvidia-imex.service/cgroup.procs"
+	for _, tc := range []struct {
+		name  string
+		gpus  bool
+		cards []card
+		files []string
+		want  []Trait
+	}{
+		{"no driver", true, []card{{}}, []string{module, channel}, nil},
+		{"no GPU for the job", false, []card{{}}, []string{driver, module, channel}, nil},
+		{"no network card", true, nil, []string{driver, module}, []Trait{{"x.imex", "none"}}},
+		{"nothing", true, []card{{}}, []string{driver}, []Trait{{"x.imex", "none"}, {"x.peermem", "none"}}},
+		{"all", true, []card{{}}, []string{driver, module, channel, "sys/fs/cgroup/" + unit}, []Trait{{"x.imex", "channels and service"}, {"x.peermem", "loaded"}}},
+		{"the module before it", true, []card{{}}, []string{driver, old}, []Trait{{"x.imex", "none"}, {"x.peermem", "loaded"}}},
+		{"channels alone", true, nil, []string{driver, channel}, []Trait{{"x.imex", "channels"}}},
+		{"another job's channel", true, nil, []string{driver, channel, other}, []Trait{{"x.imex", "channels"}}},
+		{"the service alone, by cgroup v1", true, nil, []string{driver, "sys/fs/cgroup/systemd/" + unit}, []Trait{{"x.imex", "service"}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			files := cards(tc.cards...)
+			for _, name := range tc.files {
+				files[name] = "\n"
+			}
+			if diff := cmp.Diff(tc.want, (&Host{Root: tree(t, files), GPUs: tc.gpus}).Traits()); diff != "" {
 				t.Errorf("want (-), got (+):\n%s", diff)
 			}
 		})

@@ -20,7 +20,7 @@ func TestLook(t *testing.T) {
 	files := cards(card{}, card{})
 	files["sys/class/infiniband/mlx5_0/ports/1/counters/link_downed"] = "0\n"
 	files["proc/meminfo"] = "MemTotal:       131072000 kB\n"
-	h := &Host{Root: tree(t, files), TempDir: t.TempDir(), kernel: node{}}
+	h := &Host{Root: tree(t, files), TempDir: t.TempDir(), GPUs: true, kernel: node{}}
 	var ids []string
 	for _, f := range h.Look(t.Context(), nil) {
 		complete(t, f)
@@ -127,7 +127,7 @@ func BenchmarkLook(b *testing.B) {
 
 // Eight cards, as a node with eight GPUs has.
 func BenchmarkLookEightCards(b *testing.B) {
-	h := &Host{Root: tree(b, cards(eight(card{})...)), TempDir: b.TempDir()}
+	h := &Host{Root: tree(b, cards(eight(card{})...)), TempDir: b.TempDir(), GPUs: true}
 	for b.Loop() {
 		h.Look(b.Context(), nil)
 	}

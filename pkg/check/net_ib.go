@@ -83,12 +83,14 @@ func (p port) active() bool { return p.err == nil && p.state.number == stateActi
 // cards have a second port without a cable, and only the site knows which should be up. NHC (check_hw_ib in
 // scripts/lbnl_hw.nhc) asks for one active port, of a device and a rate that the site may name; gpud judges no port
 // where nobody has told it how many there should be (components/accelerator/nvidia/infiniband/evaluate_threshold.go).
+// That a node has fewer or slower ports than the other nodes of its job is told by x.nic_rate.
 func (h *Host) lookIB(s *Sheet) {
 	ports, err := h.ports()
 	if err != nil {
 		s.unread(err)
 		return
 	}
+	s.traits = h.nicTraits(ports)
 	if len(ports) == 0 {
 		s.Skip("there are no RDMA network cards")
 		return

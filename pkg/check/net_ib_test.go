@@ -17,6 +17,7 @@ type card struct {
 	virtual                      bool   // a virtual function of another
 	port                         string // empty: 1
 	lacks                        string // the file that is not there
+	model, firmware              string // empty: MT4129, 28.39.1002
 }
 
 func cards(all ...card) map[string]string {
@@ -33,7 +34,8 @@ func cards(all ...card) map[string]string {
 		port := device + "/ports/" + or(c.port, "1")
 		maps.Copy(files, map[string]string{
 			device + "/board_id":   or(c.board, "MT_0000000838") + "\n",
-			device + "/hca_type":   "MT4129\n",
+			device + "/hca_type":   or(c.model, "MT4129") + "\n",
+			device + "/fw_ver":     or(c.firmware, "28.39.1002") + "\n",
 			device + "/device":     "-> ../../../../" + pci,
 			pci + "/vendor":        "0x15b3\n",
 			port + "/state":        or(c.state, "4: ACTIVE") + "\n",
@@ -158,6 +160,17 @@ func TestIB(t *testing.T) {
 	}
 }
 
+// That nothing can be read is not that there is nothing.
+func TestIBUnread(t *testing.T) {
+	h := &Host{Root: tree(t, map[string]string{"sys/class/infiniband": "no directory\n"}), TempDir: t.TempDir(), kernel: node{}}
+	if f := only(t, found(h, idIB)); f.Verdict != Unknown {
+		t.Errorf("got %+v", f)
+	}
+	if h.Look(t.Context()); len(h.Traits()) > 0 {
+		t.Errorf("it tells %v", h.Traits())
+	}
+}
+
 // A cable that is missing must not hold the gate until the deadline.
 func TestIBPatience(t *testing.T) {
 	for phys, want := range map[string]bool{"2: Polling": true, "5: LinkUp": false} {
@@ -169,6 +182,44 @@ func TestIBPatience(t *testing.T) {
 		if f := found(h, idIB)[0]; (f.Patience == trainingPatience) != want {
 			t.Errorf("%s: patience %s", phys, f.Patience)
 		}
+	}
+}
+
+// Nodes that are alike have the same traits, in whatever order and by whatever names their cards come, and however much
+// they have worked. What is told by them is told by a look.
+func TestNICTraits(t *testing.T) {
+	down := card{state: "1: DOWN", phys: "2: Polling", rate: "10 Gb/sec (4X SDR)"}
+	field := card{model: "MT41692", firmware: "32.38.1002", board: "MT_1", rate: "200 Gb/sec (4X HDR)"}
+	for _, tc := range []struct {
+		name  string
+		cards []card
+		want  []Trait
+	}{
+		{"none", nil, []Trait{{"x.nics", "none"}}},
+		{"eight", eight(card{}), []Trait{{"x.nics", "8 MT4129"}, {"x.nic_rate", "8x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
+		{"by other names", []card{{name: "rocep0"}, {name: "rocep1"}}, []Trait{{"x.nics", "2 MT4129"}, {"x.nic_rate", "2x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
+		{"of two kinds", []card{field, {}, {}}, []Trait{{"x.nics", "2 MT4129, 1 MT41692"}, {"x.nic_rate", "2x400 Gb/s, 1x200 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002, MT41692 32.38.1002"}}},
+		{"in another order", []card{{}, field, {}}, []Trait{{"x.nics", "2 MT4129, 1 MT41692"}, {"x.nic_rate", "2x400 Gb/s, 1x200 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002, MT41692 32.38.1002"}}},
+		{"as many of each", []card{field, {}}, []Trait{{"x.nics", "1 MT4129, 1 MT41692"}, {"x.nic_rate", "1x200 Gb/s, 1x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002, MT41692 32.38.1002"}}},
+		{"of two versions", []card{{}, {firmware: "28.40.1000"}, {}},
+			[]Trait{{"x.nics", "3 MT4129"}, {"x.nic_rate", "3x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002, MT4129 28.40.1000"}}},
+		{"one is down", eight(down), []Trait{{"x.nics", "8 MT4129"}, {"x.nic_rate", "7x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
+		{"all are down", []card{down, down}, []Trait{{"x.nics", "2 MT4129"}, {"x.nic_rate", "none active"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
+		{"virtual functions don't count", []card{{}, {virtual: true}}, []Trait{{"x.nics", "1 MT4129"}, {"x.nic_rate", "1x400 Gb/s"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
+		{"a port can't be read", []card{{}, {lacks: "state"}}, []Trait{{"x.nics", "2 MT4129"}, {"x.nic_fw", "MT4129 28.39.1002"}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := &Host{Root: tree(t, cards(tc.cards...)), TempDir: t.TempDir(), kernel: node{}}
+			if diff := cmp.Diff([]Trait(nil), h.Traits()); diff != "" {
+				t.Errorf("before a look: want (-), got (+):\n%s", diff)
+			}
+			for range 2 {
+				h.Look(t.Context())
+				if diff := cmp.Diff(tc.want, h.Traits()); diff != "" {
+					t.Errorf("want (-), got (+):\n%s", diff)
+				}
+			}
+		})
 	}
 }
 

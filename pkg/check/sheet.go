@@ -7,6 +7,8 @@ type Sheet struct {
 	// Each is what all its findings have in common.
 	Each  Finding
 	Found []Finding
+	// traits are what the check has seen that nodes are compared by.
+	traits []Trait
 }
 
 // Say writes a finding down. What it returns may be changed until the next is said.

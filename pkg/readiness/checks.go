@@ -62,7 +62,7 @@ func New(cfg Config) (*Checks, error) {
 	}
 	c.parts = append(c.parts, &check.Host{
 		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore,
-		Environ: cfg.Environ, Nodes: cfg.Nodes,
+		GPUs: c.gpus != nil && expect.Count != 0, Environ: cfg.Environ, Nodes: cfg.Nodes,
 	})
 	if cfg.LogDir != "" {
 		c.parts = append(c.parts, newShare(cfg.LogDir))
