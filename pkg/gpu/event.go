@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -16,11 +17,11 @@ const (
 	KindXid       Kind = "xid"       // the driver has named an error
 	KindRecovery  Kind = "recovery"  // the GPU asks for an action (field 230)
 	KindLost      Kind = "lost"      // the GPU can't be asked any more
+	KindLink      Kind = "link"      // NVLinks that were active went down after an Xid; Detail names them
+	KindC2C       Kind = "c2c"       // the GPU's link to the CPU went down after an Xid
 	KindUnwatched Kind = "unwatched" // the driver does not tell of this GPU's events
 	KindSilent    Kind = "silent"    // the watch, or a call about this GPU, has said nothing for long: the driver may hang
 	KindAgain     Kind = "again"     // the watch has died and begins anew
-	KindLink      Kind = "link"      // NVLinks that were active went down after an Xid
-	KindC2C       Kind = "c2c"       // the GPU's link to the CPU went down after an Xid
 )
 
 // Event is what befell a GPU while the driver ran.
@@ -48,7 +49,22 @@ type Judged struct {
 	XidVerdict
 }
 
-// Judge says what an event is for the job.
+// ReadJudged reads an event that a record bears; ok is false where it bears none.
+func ReadJudged(record json.RawMessage) (j Judged, ok bool) {
+	ok = len(record) > 0 && json.Unmarshal(record, &j) == nil
+	return j, ok
+}
+
+// Finding is the event as a failed check would tell it, for who is to take the node out of service.
+func (j Judged) Finding() check.Finding {
+	device, what := j.Device(), j.Meaning
+	if j.Kind == KindXid {
+		what = fmt.Sprintf("Xid %d: %s", j.Xid, j.Meaning)
+	}
+	return check.Finding{ID: "gpu." + string(j.Kind), Device: &device, Verdict: check.Fail, Class: check.Node, Observed: what, Hint: j.Action}
+}
+
+// Judge says what an event is for the job, and for the next one.
 func (t XidTable) Judge(e Event) Judged {
 	return Judged{Event: e, XidVerdict: t.judge(e)}
 }
@@ -56,47 +72,58 @@ func (t XidTable) Judge(e Event) Judged {
 func (t XidTable) judge(e Event) XidVerdict {
 	switch e.Kind {
 	case KindXid:
-		verdict := t.verdict(e.Xid, e.Severity)
-		if verdict.Effect != EffectAsk {
-			return verdict
-		}
-		verdict.Effect = EffectWarn
-		if e.Recovery != 0 {
-			asked := askedFor(e.Recovery)
-			verdict.Effect, verdict.Action = asked.Effect, asked.Action
-		}
-		return verdict
+		return t.judgeXid(e)
 	case KindRecovery:
 		return askedFor(e.Recovery)
 	case KindLost:
 		if e.Detail == string(ResetRequired) {
-			return XidVerdict{EffectFatal, "drain the node, and reset the GPU", "the GPU does no more until it is reset"}
+			return XidVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPU", "the GPU does no more until it is reset"}
 		}
-		return XidVerdict{EffectFatal, "drain the node, and reboot it; if it comes back, have the GPU's seat and power looked at", "the GPU is lost"}
+		return XidVerdict{EffectFatal, NextUnfit, "drain the node, and reboot it; if it comes back, have the GPU's seat and power looked at", "the GPU is lost"}
+	case KindLink:
+		return XidVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPUs of the fabric; if it comes back, have link and peer tested", "NVLinks that were active have gone down"}
+	case KindC2C:
+		return XidVerdict{EffectFatal, NextUnfit, "drain the node, and reset the GPU; if it comes back, replace the GPU (RMA)", "the link to the CPU (C2C) has gone down"}
 	case KindUnwatched:
-		return XidVerdict{EffectWarn, "nothing; what befalls this GPU is seen by the driver only", "the events of this GPU can't be watched"}
+		return XidVerdict{EffectWarn, NextFit, "nothing; what befalls this GPU is seen by the driver only", "the events of this GPU can't be watched"}
 	case KindSilent:
 		if e.GPU >= 0 {
-			return XidVerdict{EffectWarn, "see whether nvidia-smi answers on the node: if not, only a reboot helps", "the driver does not answer about this GPU: it may hang"}
+			return XidVerdict{EffectWarn, NextFit, "see whether nvidia-smi answers on the node: if not, only a reboot helps", "the driver does not answer about this GPU: it may hang"}
 		}
-		return XidVerdict{EffectWarn, "see whether nvidia-smi answers on the node: if not, only a reboot helps", "the watch of the GPUs says nothing any more: the driver may hang"}
+		return XidVerdict{EffectWarn, NextFit, "see whether nvidia-smi answers on the node: if not, only a reboot helps", "the watch of the GPUs says nothing any more: the driver may hang"}
 	case KindAgain:
-		return XidVerdict{EffectWarn, "nothing", "the watch of the GPUs has ended, and begins anew"}
+		return XidVerdict{EffectWarn, NextFit, "nothing", "the watch of the GPUs has ended, and begins anew"}
 	default:
-		return XidVerdict{EffectWarn, "nothing", fmt.Sprintf("an event of a kind that this bringupd does not know: %s", e.Kind)}
+		return XidVerdict{EffectWarn, NextFit, "nothing", fmt.Sprintf("an event of a kind that this bringupd does not know: %s", e.Kind)}
 	}
+}
+
+// judgeXid: a GPU that asks for a recovery action is unfit whatever the Xid. What is left of an Xid that asks is a
+// warning: the watch looks at the GPU, and tells what it then finds as an event of its own.
+func (t XidTable) judgeXid(e Event) XidVerdict {
+	verdict, asked := t.verdict(e.Xid, e.Severity), askedFor(e.Recovery)
+	if asked.Next == NextUnfit {
+		verdict.Next = NextUnfit
+	}
+	if verdict.Effect == EffectAsk {
+		verdict.Effect = EffectWarn
+		if e.Recovery != 0 {
+			verdict.Effect, verdict.Action = asked.Effect, asked.Action
+		}
+	}
+	return verdict
 }
 
 // askedFor says what it is for the job that a GPU asks for an action. One that we can't name is one all the same: DCGM
 // drops the 5 that it does not know.
 func askedFor(recovery int) XidVerdict {
 	if recovery == 0 {
-		return XidVerdict{EffectIgnore, "nothing", "the GPU asks for nothing"}
+		return XidVerdict{EffectIgnore, NextFit, "nothing", "the GPU asks for nothing"}
 	}
 	if known, ok := Recoveries[recovery]; ok {
-		return XidVerdict{EffectFatal, known.Action, known.Meaning}
+		return XidVerdict{known.Now, NextUnfit, known.Action, known.Meaning}
 	}
-	return XidVerdict{EffectFatal, "drain the node, and see nvidia-smi -q: GPU Recovery Action", fmt.Sprintf("the GPU asks for the recovery action %d", recovery)}
+	return XidVerdict{EffectFatal, NextUnfit, "drain the node, and see nvidia-smi -q: GPU Recovery Action", fmt.Sprintf("the GPU asks for the recovery action %d", recovery)}
 }
 
 // String is one line for people: what befell which GPU, and what to do.

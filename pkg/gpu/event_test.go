@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -10,36 +11,86 @@ func TestJudge(t *testing.T) {
 	for name, c := range map[string]struct {
 		event Event
 		want  Effect
+		next  Next
 		says  string // in the action or the meaning
 	}{
-		"off the bus":                      {Event{Kind: KindXid, Xid: 79}, EffectFatal, "off the PCI bus"},
-		"a page fault":                     {Event{Kind: KindXid, Xid: 31}, EffectApp, "page fault"},
-		"an unknown Xid":                   {Event{Kind: KindXid, Xid: 4711}, EffectWarn, "4711"},
-		"NVLink, and nothing asked for":    {Event{Kind: KindXid, Xid: 145}, EffectWarn, "RLW"},
-		"NVLink, and a reset asked for":    {Event{Kind: KindXid, Xid: 145, Recovery: 1}, EffectFatal, "reset the GPU"},
-		"NVLink, nonfatal, reset asked":    {Event{Kind: KindXid, Xid: 145, Severity: severityNonfatal, Recovery: 1}, EffectWarn, "RLW"},
-		"NVLink, fatal":                    {Event{Kind: KindXid, Xid: 145, Severity: severityFatal}, EffectFatal, "RLW"},
-		"a page fault, and a reset asked":  {Event{Kind: KindXid, Xid: 31, Recovery: 1}, EffectApp, "page fault"},
-		"another action, none":             {Event{Kind: KindXid, Xid: 154}, EffectWarn, "has changed"},
-		"another action, a reboot":         {Event{Kind: KindXid, Xid: 154, Recovery: 2}, EffectFatal, "reboot"},
-		"asks for nothing":                 {Event{Kind: KindRecovery}, EffectIgnore, ""},
-		"asks for a reset":                 {Event{Kind: KindRecovery, Recovery: 1}, EffectFatal, "reset"},
-		"asks for a reboot":                {Event{Kind: KindRecovery, Recovery: 2}, EffectFatal, "reboot"},
-		"asks to be drained":               {Event{Kind: KindRecovery, Recovery: 3}, EffectFatal, "NVLink"},
-		"asks to be drained and reset":     {Event{Kind: KindRecovery, Recovery: 4}, EffectFatal, "reset"},
-		"asks for IMEX":                    {Event{Kind: KindRecovery, Recovery: 5}, EffectFatal, "IMEX"},
-		"asks for what we can't name":      {Event{Kind: KindRecovery, Recovery: 6}, EffectFatal, "6"},
-		"lost":                             {Event{Kind: KindLost, Detail: string(GPUIsLost)}, EffectFatal, "reboot"},
-		"lost until a reset":               {Event{Kind: KindLost, Detail: string(ResetRequired)}, EffectFatal, "reset"},
-		"unwatched":                        {Event{Kind: KindUnwatched}, EffectWarn, "can't be watched"},
-		"silent":                           {Event{Kind: KindSilent}, EffectWarn, "hang"},
-		"of a kind from a newer bringupd":  {Event{Kind: "melted"}, EffectWarn, "melted"},
-		"the driver can't name what it is": {Event{Kind: KindXid, Xid: 999}, EffectWarn, "999"},
+		"off the bus":                       {Event{Kind: KindXid, Xid: 79}, EffectFatal, NextUnfit, "off the PCI bus"},
+		"a page fault":                      {Event{Kind: KindXid, Xid: 31}, EffectApp, NextFit, "page fault"},
+		"no remapping":                      {Event{Kind: KindXid, Xid: 64}, EffectWarn, NextUnfit, "when the job has ended"},
+		"an unknown Xid":                    {Event{Kind: KindXid, Xid: 4711}, EffectWarn, NextFit, "4711"},
+		"old NVLink, and nothing asked for": {Event{Kind: KindXid, Xid: 74}, EffectWarn, NextUnfit, "NVLink"},
+		"old NVLink, and a reset asked for": {Event{Kind: KindXid, Xid: 74, Recovery: 1}, EffectFatal, NextUnfit, "reset the GPU"},
+		"old NVLink, and a drain asked for": {Event{Kind: KindXid, Xid: 74, Recovery: 4}, EffectWarn, NextUnfit, "when the job has ended"},
+		"NVLink, and nothing asked for":     {Event{Kind: KindXid, Xid: 145}, EffectWarn, NextFit, "RLW"},
+		"NVLink, and a reset asked for":     {Event{Kind: KindXid, Xid: 145, Recovery: 1}, EffectFatal, NextUnfit, "reset the GPU"},
+		"NVLink, nonfatal, reset asked":     {Event{Kind: KindXid, Xid: 145, Severity: severityNonfatal, Recovery: 1}, EffectWarn, NextUnfit, "RLW"},
+		"NVLink, nonfatal":                  {Event{Kind: KindXid, Xid: 145, Severity: severityNonfatal}, EffectWarn, NextFit, "RLW"},
+		"NVLink, fatal":                     {Event{Kind: KindXid, Xid: 145, Severity: severityFatal}, EffectFatal, NextUnfit, "RLW"},
+		"C2C, and nothing asked for":        {Event{Kind: KindXid, Xid: 173}, EffectWarn, NextUnfit, "C2C"},
+		"C2C, and a reboot asked for":       {Event{Kind: KindXid, Xid: 173, Recovery: 2}, EffectFatal, NextUnfit, "reboot"},
+		"a page fault, and a reset asked":   {Event{Kind: KindXid, Xid: 31, Recovery: 1}, EffectApp, NextUnfit, "page fault"},
+		"another action, none":              {Event{Kind: KindXid, Xid: 154}, EffectWarn, NextFit, "has changed"},
+		"another action, a reboot":          {Event{Kind: KindXid, Xid: 154, Recovery: 2}, EffectFatal, NextUnfit, "reboot"},
+		"another action, drain and reset":   {Event{Kind: KindXid, Xid: 154, Recovery: 4}, EffectWarn, NextUnfit, "reset"},
+		"asks for nothing":                  {Event{Kind: KindRecovery}, EffectIgnore, NextFit, ""},
+		"asks for a reset":                  {Event{Kind: KindRecovery, Recovery: 1}, EffectFatal, NextUnfit, "reset"},
+		"asks for a reboot":                 {Event{Kind: KindRecovery, Recovery: 2}, EffectFatal, NextUnfit, "reboot"},
+		"asks to be drained":                {Event{Kind: KindRecovery, Recovery: 3}, EffectWarn, NextUnfit, "NVLink"},
+		"asks to be drained and reset":      {Event{Kind: KindRecovery, Recovery: 4}, EffectWarn, NextUnfit, "reset"},
+		"asks for IMEX":                     {Event{Kind: KindRecovery, Recovery: 5}, EffectWarn, NextUnfit, "IMEX"},
+		"asks for its bus":                  {Event{Kind: KindRecovery, Recovery: 6}, EffectFatal, NextUnfit, "PCIe bus"},
+		"asks for the system":               {Event{Kind: KindRecovery, Recovery: 7}, EffectFatal, NextUnfit, "reboot of the system"},
+		"asks for what we can't name":       {Event{Kind: KindRecovery, Recovery: 8}, EffectFatal, NextUnfit, "8"},
+		"lost":                              {Event{Kind: KindLost, Detail: string(GPUIsLost)}, EffectFatal, NextUnfit, "reboot"},
+		"lost until a reset":                {Event{Kind: KindLost, Detail: string(ResetRequired)}, EffectFatal, NextUnfit, "reset"},
+		"links down":                        {Event{Kind: KindLink, Detail: "link 3"}, EffectFatal, NextUnfit, "NVLinks"},
+		"C2C down":                          {Event{Kind: KindC2C}, EffectFatal, NextUnfit, "C2C"},
+		"unwatched":                         {Event{Kind: KindUnwatched}, EffectWarn, NextFit, "can't be watched"},
+		"silent":                            {Event{Kind: KindSilent}, EffectWarn, NextFit, "hang"},
+		"of a kind from a newer bringupd":   {Event{Kind: "melted"}, EffectWarn, NextFit, "melted"},
+		"the driver can't name what it is":  {Event{Kind: KindXid, Xid: 999}, EffectWarn, NextFit, "999"},
 	} {
 		got := Xids().Judge(c.event)
-		if got.Effect != c.want || !strings.Contains(got.Meaning+got.Action, c.says) || got.Event != c.event {
-			t.Errorf("%s: %+v, want %s and %q", name, got, c.want, c.says)
+		if got.Effect != c.want || got.Next != c.next || !strings.Contains(got.Meaning+got.Action, c.says) || got.Event != c.event {
+			t.Errorf("%s: %+v, want %s, %s and %q", name, got, c.want, c.next, c.says)
 		}
+	}
+}
+
+// What the table says of a number is what an event of it is, but that what asks is a warning until the driver has told more.
+func TestJudgeEveryXid(t *testing.T) {
+	for xid, row := range Xids().rows {
+		want := row
+		if row.Effect == EffectAsk {
+			want.Effect = EffectWarn
+		}
+		got := Xids().Judge(Event{Kind: KindXid, Xid: xid})
+		if got.XidVerdict != want || strings.ContainsAny(got.String(), "\n\r") {
+			t.Errorf("Xid %d: %s", xid, got)
+		}
+		if got.Effect == EffectFatal && got.Next != NextUnfit {
+			t.Errorf("Xid %d ends the job, and the GPU is fit for the next one", xid)
+		}
+	}
+}
+
+func TestReadJudged(t *testing.T) {
+	told := Xids().Judge(Event{Kind: KindXid, Xid: 64, GPU: 3, Bus: "0000:5d:00.0"})
+	record, err := json.Marshal(told)
+	if err != nil || !strings.Contains(string(record), `"next":"unfit"`) {
+		t.Fatalf("%s, %v", record, err)
+	}
+	if got, ok := ReadJudged(record); !ok || got != told {
+		t.Errorf("it is read as %+v", got)
+	}
+	for _, record := range []string{"", "7", "{"} {
+		if got, ok := ReadJudged([]byte(record)); ok {
+			t.Errorf("%q is read as %+v", record, got)
+		}
+	}
+	want := "gpu.xid GPU 3 (0000:5d:00.0): Xid 64: a broken part of the GPU's memory could not be taken out of use"
+	if got := told.Finding().Line(); got != want {
+		t.Errorf("it is found as\n%s\n%s", got, want)
 	}
 }
 
@@ -55,6 +106,10 @@ func TestJudgedString(t *testing.T) {
 		"of nobody": {
 			Event{Kind: KindXid, Xid: 14, GPU: -1, Count: 7},
 			"an unknown GPU: Xid 14: an error that was injected for a test, 7 times more",
+		},
+		"links": {
+			Event{Kind: KindLink, GPU: 3, Detail: "links 2 and 5"},
+			"GPU 3: NVLinks that were active have gone down (links 2 and 5); drain the node, and reset the GPUs of the fabric; if it comes back, have link and peer tested",
 		},
 		"lost": {
 			Event{Kind: KindLost, Detail: "RESET_REQUIRED"},

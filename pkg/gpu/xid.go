@@ -21,16 +21,26 @@ type Effect string
 
 // The effects.
 const (
-	EffectFatal  Effect = "fatal"  // the job ends: the GPU is of no use until somebody acts
-	EffectAsk    Effect = "ask"    // the severity or the GPU's recovery action decides
+	EffectFatal  Effect = "fatal"  // the job ends: the GPU is of no use to it any more
+	EffectAsk    Effect = "ask"    // the severity, the GPU's recovery action or the state of its links decides
 	EffectApp    Effect = "app"    // the driver's end decides, and is told with this
 	EffectWarn   Effect = "warn"   // told, and the job goes on
 	EffectIgnore Effect = "ignore" // not told
 )
 
+// Next is what something that befell a GPU is for the job after this one.
+type Next string
+
+// What comes next.
+const (
+	NextFit   Next = "fit"   // the GPU may be given to another job
+	NextUnfit Next = "unfit" // not before somebody acts
+)
+
 // XidVerdict is what is thought of an Xid.
 type XidVerdict struct {
 	Effect  Effect `json:"effect"`
+	Next    Next   `json:"next,omitempty"`
 	Action  string `json:"action,omitempty"`  // what an operator does about it
 	Meaning string `json:"meaning,omitempty"` // what it is
 }
@@ -63,6 +73,7 @@ func (t XidTable) verdict(xid int, severity string) XidVerdict {
 	if !known {
 		return XidVerdict{
 			Effect:  EffectWarn,
+			Next:    NextFit,
 			Action:  "look it up in " + xidCatalogue,
 			Meaning: fmt.Sprintf("Xid %d is not in the table", xid),
 		}
@@ -71,7 +82,7 @@ func (t XidTable) verdict(xid int, severity string) XidVerdict {
 		// The kernel's log has "Nonfatal", the catalogue "Non-fatal".
 		switch word := strings.ReplaceAll(severity, "-", ""); {
 		case strings.EqualFold(word, severityFatal):
-			verdict.Effect = EffectFatal
+			verdict.Effect, verdict.Next = EffectFatal, NextUnfit
 		case strings.EqualFold(word, severityNonfatal):
 			verdict.Effect = EffectWarn
 		}
@@ -107,7 +118,7 @@ func (t XidTable) Overlay(data []byte) (XidTable, error) {
 
 const mostXid = 65535 // today's end below 200; 999 stands for what the driver can't name
 
-var errXidForm = errors.New("give a number, a verdict and, if you like, an action and a meaning, with tabs between")
+var errXidForm = errors.New("give a number, a verdict, fit or unfit and, if you like, an action and a meaning, with tabs between")
 
 // parseXid reads one line. What it leaves out is as it was.
 func parseXid(text string, was map[int]XidVerdict) (xid int, verdict XidVerdict, err error) {
@@ -115,7 +126,7 @@ func parseXid(text string, was map[int]XidVerdict) (xid int, verdict XidVerdict,
 		return 0, verdict, errors.New("give UTF-8 text")
 	}
 	fields := strings.Split(text, "\t")
-	if len(fields) < 2 || len(fields) > 4 {
+	if len(fields) < 3 || len(fields) > 5 {
 		return 0, verdict, fmt.Errorf("%.40q has %d fields: %w", text, len(fields), errXidForm)
 	}
 	for i := range fields {
@@ -135,11 +146,14 @@ func parseXid(text string, was map[int]XidVerdict) (xid int, verdict XidVerdict,
 		return 0, verdict, fmt.Errorf("%.40q is no verdict: give %s, %s, %s, %s or %s",
 			fields[1], EffectFatal, EffectAsk, EffectApp, EffectWarn, EffectIgnore)
 	}
-	if len(fields) > 2 && fields[2] != "" {
-		verdict.Action = fields[2]
+	if verdict.Next = Next(fields[2]); verdict.Next != NextFit && verdict.Next != NextUnfit {
+		return 0, verdict, fmt.Errorf("%.40q does not say whether the GPU is fit for the next job: %w", fields[2], errXidForm)
 	}
 	if len(fields) > 3 && fields[3] != "" {
-		verdict.Meaning = fields[3]
+		verdict.Action = fields[3]
+	}
+	if len(fields) > 4 && fields[4] != "" {
+		verdict.Meaning = fields[4]
 	}
 	return xid, verdict, nil
 }

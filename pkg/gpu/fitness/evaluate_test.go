@@ -194,7 +194,7 @@ func reports(t *testing.T) []report {
 
 		{name: "recovery-reset", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(1) }), says: "gpu.recovery 5 FAIL"},
 		{name: "recovery-imex", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(5) }), says: "gpu.recovery 5 FAIL"},
-		{name: "recovery-other", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(6) }), says: "gpu.recovery 5 FAIL"},
+		{name: "recovery-other", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(8) }), says: "gpu.recovery 5 FAIL"},
 		{name: "remap-failed", facts: "h100", change: remap(gpu.Remapped{Uncorrected: 1, Failed: true}), says: "gpu.remap 2 FAIL"},
 		{name: "remap-pending", facts: "h100", change: remap(gpu.Remapped{Uncorrected: 1, Pending: true}), says: "gpu.remap 2 WARN"},
 		{name: "remap-many", facts: "h100", change: remap(gpu.Remapped{Uncorrected: 512}), says: "gpu.remap 2 WARN"},
