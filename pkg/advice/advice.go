@@ -16,7 +16,9 @@ import (
 )
 
 // Advise returns what to do next, the likeliest first. Commands are only named that there are where the job ran.
-func (a *Account) Advise() []string {
+func (a *Account) Advise() []string { return slices.Concat(a.advise(), a.drains()) }
+
+func (a *Account) advise() []string {
 	if a.Cause == nil {
 		return a.adviseDriver()
 	}
@@ -93,11 +95,49 @@ func (a *Account) hints() []string {
 
 // gpuAction is what to do about a GPU that has failed.
 func (a *Account) gpuAction() []string {
-	var event gpu.Judged
-	if len(a.Cause.Report) == 0 || json.Unmarshal(a.Cause.Report, &event) != nil || event.Action == "" {
+	event, ok := gpu.ReadJudged(a.Cause.Report)
+	if !ok || event.Action == "" {
 		return nil
 	}
 	return []string{a.on([]int{a.Cause.Rank}) + prose.Said(event.Action)}
+}
+
+// mostDrained is how many nodes are told of with the command that drains them: the result has all bad nodes.
+const mostDrained = 4
+
+// drains are the commands by which an administrator takes out of service the nodes with GPUs that are not fit for
+// another job, whatever became of this one.
+func (a *Account) drains() (steps []string) {
+	drain := a.words().Drain
+	if drain == nil {
+		return nil
+	}
+	drained := make(map[string]bool)
+	for _, record := range a.gpuEvents() {
+		event, ok := gpu.ReadJudged(record.Detail)
+		if !ok || event.Next != gpu.NextUnfit || drained[record.Host] || len(drained) == mostDrained {
+			continue
+		}
+		if line := check.DrainLine(check.Report{Host: record.Host, Findings: []check.Finding{event.Finding()}}, drain); line != "" {
+			drained[record.Host] = true
+			steps = append(steps, "have an admin drain "+record.Host+", which is not fit for another job: "+prose.Said(line))
+		}
+	}
+	return steps
+}
+
+// gpuEvents are what befell GPUs, what the job has ended of first.
+func (a *Account) gpuEvents() (events []signal.EventRecord) {
+	failures := a.Consequences
+	if a.Cause != nil {
+		failures = append([]signal.FailedRecord{*a.Cause}, failures...)
+	}
+	for _, failure := range failures {
+		if health.Kind(failure.Kind) == health.GPUFailed {
+			events = append(events, signal.EventRecord{Header: failure.Header, Detail: failure.Report})
+		}
+	}
+	return append(events, a.Events...)
 }
 
 // adviseDriver is for a driver that has ended by itself, or a world of ranks that has gone on after failures.

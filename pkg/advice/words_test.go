@@ -249,6 +249,23 @@ var plights = []plight{
 		},
 	},
 	{
+		name: "gpu-unfit",
+		end:  endedBy(cause(3, health.ServiceDied, "driver", "the service of rank 3 (n3) has died"), gpuFailed(3)),
+		events: []signal.EventRecord{
+			unfitEvent(4, "n4", `{"kind":"xid","xid":64,"gpu":2,"next":"unfit","meaning":"a row could not be remapped"}`),
+			unfitEvent(4, "n4", `{"kind":"recovery","gpu":2,"next":"unfit","meaning":"the GPU asks to be drained"}`),
+			unfitEvent(5, "n5", `{"kind":"xid","xid":31,"gpu":2,"next":"fit"}`),
+			unfitEvent(6, "n6$(id)", `{"kind":"xid","xid":64,"gpu":2,"next":"unfit"}`),
+		},
+	},
+	{
+		name: "gpu-unfit-success",
+		end:  ending{word: health.Driven, why: "the driver has ended: exit code 0"},
+		events: []signal.EventRecord{
+			unfitEvent(4, "n4", `{"kind":"xid","xid":64,"gpu":2,"next":"unfit","meaning":"a row could not be remapped"}`),
+		},
+	},
+	{
 		name: "share-not-met", before: true,
 		end: endedBy(cause(0, health.Share, "join", "cannot meet 3 of 64 nodes: n[1-3] did not answer through /shared/logs within 2m0s: see whether their tasks have started, and whether it is the same file system there", lost(1, 2, 3))),
 	},
@@ -272,6 +289,16 @@ var plights = []plight{
 		name: "local", launcher: roles.Local,
 		end: endedBy(cause(0, health.PeerLost, "driver", "ranks 1,3 are lost: no beat for 6.7s", lost(1, 3)), consequences(health.ServiceDied, "driver", 0, 2, 4)...),
 	},
+}
+
+func unfitEvent(rank int, host, detail string) signal.EventRecord {
+	return signal.EventRecord{Header: signal.Header{Rank: rank, Host: host, At: at}, What: "Xid 64 on " + host, Detail: json.RawMessage(detail)}
+}
+
+func gpuFailed(rank int) signal.FailedRecord {
+	return cause(rank, health.GPUFailed, "driver", "Xid 79", func(f *signal.FailedRecord) {
+		f.Report = json.RawMessage(`{"kind":"xid","xid":79,"gpu":5,"next":"unfit","meaning":"it has fallen off the bus"}`)
+	})
 }
 
 func signalledBy(name string) signal.FailedRecord {

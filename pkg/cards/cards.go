@@ -55,7 +55,8 @@ type Cards struct {
 	Witness func(signal.EventRecord)
 
 	mu     sync.Mutex
-	events int // how many have befallen this node; guarded by mu
+	events int  // how many have befallen this node, besides UnfitEvent; guarded by mu
+	unfit  bool // UnfitEvent has befallen it; guarded by mu
 }
 
 // New returns the cards of a node, of which nothing is known yet.

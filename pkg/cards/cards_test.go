@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
@@ -130,6 +132,33 @@ func TestLearningWhileChildrenStart(t *testing.T) {
 		}
 	}
 	<-done
+}
+
+// TestEventsThatLeaveAGPUUnfit: the first one has a name of its own, and is told however many came before it.
+func TestEventsThatLeaveAGPUUnfit(t *testing.T) {
+	var told, ends []string
+	var own []signal.EventRecord
+	c := New(Config{
+		Size: 2, Life: context.Background(), Trail: trail.New(), Log: zap.NewNop(), Header: func() signal.Header { return signal.Header{} },
+		Background: func(task func(context.Context)) { task(context.Background()) },
+		Publish:    func(name string, _ *signal.EventRecord) { told = append(told, name) },
+		End:        func(cause error) { ends = append(ends, cause.Error()) },
+	})
+	c.Witness = func(record signal.EventRecord) { own = append(own, record) }
+	befalls := func(xid int) { c.befallen(gpu.Xids().Judge(gpu.Event{Kind: gpu.KindXid, Xid: xid})) }
+	for range mostEvents + 3 {
+		befalls(31)
+	}
+	told, own = nil, nil
+	befalls(64)
+	befalls(64)
+	befalls(79)
+	if diff := cmp.Diff([]string{signal.EventName(0, 2, signal.UnfitEvent)}, told); diff != "" || len(own) != 1 {
+		t.Errorf("the head learns of %d: %s", len(own), diff)
+	}
+	if len(ends) != 1 || !strings.Contains(ends[0], "Xid 79") {
+		t.Errorf("the job is ended by %q", ends)
+	}
 }
 
 // TestEventsOf holds the share to what it can bear when the driver goes wrong on

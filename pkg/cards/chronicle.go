@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -52,6 +53,31 @@ func (c *Chronicle) Told() []signal.EventRecord {
 	events := slices.Clone(c.events)
 	slices.SortStableFunc(events, func(a, b signal.EventRecord) int { return cmp.Compare(a.Rank, b.Rank) })
 	return events
+}
+
+// BadNodes adds to the hosts that a verdict speaks against those with a GPU that
+// is not fit for another job, however this one has ended. The names of their
+// events tell, so that there may be any number of them.
+func (c *Chronicle) BadNodes(hosts []string, hostOf func(rank int) string) []string {
+	var unfit []int
+	for rank, numbers := range c.Nodes.Last().Events() {
+		if numbers[0] == signal.UnfitEvent {
+			unfit = append(unfit, rank)
+		}
+	}
+	for _, record := range c.Told() { // the head's own may not have been listed yet
+		if event, ok := gpu.ReadJudged(record.Detail); ok && event.Next == gpu.NextUnfit {
+			unfit = append(unfit, record.Rank)
+		}
+	}
+	slices.Sort(unfit)
+	hosts = slices.Clone(hosts)
+	for _, rank := range unfit {
+		if host := hostOf(rank); host != "" && !slices.Contains(hosts, host) { // a launcher may not tell
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
 }
 
 // mostKept is how many events a result bears.

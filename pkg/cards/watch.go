@@ -77,7 +77,7 @@ func (c *Cards) befallen(event gpu.Judged) {
 // A node tells of mostEvents, or of fewer where all nodes together would tell of
 // more than jobEvents: a driver that goes wrong does so on all GPUs at once, and
 // the head reads mostKept. What comes after them is in the node's own timeline
-// alone.
+// alone; UnfitEvent is told besides.
 const (
 	mostEvents   = 16
 	fewestEvents = 2
@@ -88,16 +88,13 @@ const (
 func eventsOf(size int) int { return max(fewestEvents, min(mostEvents, jobEvents/size)) }
 
 // noteEvent tells the head of something that ends nothing.
-func (c *Cards) noteEvent(what string, detail any) {
-	data, err := json.Marshal(detail)
+func (c *Cards) noteEvent(what string, event gpu.Judged) {
+	data, err := json.Marshal(event)
 	if err != nil {
 		c.cfg.Log.Warn("cannot encode an event", zap.Error(err))
 		return
 	}
-	c.mu.Lock()
-	c.events++
-	number := c.events
-	c.mu.Unlock()
+	number := c.count(event)
 	if number > eventsOf(c.cfg.Size) {
 		return
 	}
@@ -108,4 +105,16 @@ func (c *Cards) noteEvent(what string, detail any) {
 	c.cfg.Background(func(context.Context) { // whoever has seen it is to see the next one
 		c.cfg.Publish(signal.EventName(c.cfg.Rank, c.cfg.Size, number), &record)
 	})
+}
+
+// count returns the number of an event of this node's.
+func (c *Cards) count(event gpu.Judged) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if event.Next == gpu.NextUnfit && !c.unfit {
+		c.unfit = true
+		return signal.UnfitEvent
+	}
+	c.events++
+	return c.events
 }

@@ -466,8 +466,8 @@ func (h *head) drive(ctx context.Context) error {
 	return &run.Ending{Orderly: true, Word: health.Driven, Code: exit.Status(), Why: "the driver has ended: " + exit.String()}
 }
 
-// hearEvents takes one more look where the driver has failed on GPUs: what it has
-// died of may have been told a moment later. It tells whether the run goes on.
+// hearEvents takes one more look where there are GPUs: what a driver has died of, or what leaves a GPU unfit for the
+// next job, may have been told a moment later. It tells whether the run goes on.
 func (h *head) hearEvents(ctx context.Context) bool {
 	if h.stage.gpus.Load() {
 		h.nodes.Nudge()

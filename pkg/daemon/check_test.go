@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
@@ -352,6 +353,52 @@ func TestXidOfApplication(t *testing.T) {
 	}
 	if said := j.said(); !strings.Contains(said, "before that: ") || strings.Contains(said, "Xid 106") {
 		t.Errorf("the last words don't tell of the events, or of those that mean nothing:\n%s", said)
+	}
+}
+
+// TestUnfitGPU: a node with a GPU that is not fit for another job is noted, and
+// the command that drains it told, though the job goes on and ends otherwise.
+func TestUnfitGPU(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		rank, code int
+		bad        string
+	}{
+		"of a job that succeeds":    {rank: 1, bad: "n1\n"},
+		"of the head":               {rank: 0, bad: "n0\n"},
+		"of a driver that fails":    {rank: 1, code: 9, bad: "n1\n"},
+		"besides a GPU that failed": {rank: 1, code: 75, bad: "n0\nn1\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "enough")
+			j := newJob(t, 2, fmt.Sprintf("until test -e %s; do sleep 0.05; done; exit %d", file, tc.code))
+			j.all(func(c *config.Config) { c.Identity.Launcher = roles.Slurm })
+			cards := j.carded()
+			j.start().untilNamed(signal.Control, signal.NameGo)
+			for i := range 2 * mostEvents { // more than are told
+				cards[tc.rank].events <- xid(i, gpu.EffectApp)
+			}
+			unfit := xid(64, gpu.EffectWarn)
+			unfit.Next = gpu.NextUnfit
+			cards[tc.rank].events <- unfit
+			j.untilNamed(signal.Nodes, signal.EventName(tc.rank, 2, signal.UnfitEvent))
+			codes := []int{tc.code, 0}
+			if tc.code == 75 {
+				cards[0].events <- xid(79, gpu.EffectFatal)
+				codes[1] = 75
+			} else if err := os.WriteFile(file, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			j.expect(codes...)
+			if bad := j.badNodes(); bad != tc.bad || strings.Join(j.result().Nodes, "\n")+"\n" != tc.bad {
+				t.Errorf("the bad nodes are %q, and in the result %v, want %q", bad, j.result().Nodes, tc.bad)
+			}
+			want := fmt.Sprintf("scontrol update nodename=n%d state=drain", tc.rank)
+			if said := j.said(); !strings.Contains(said, want) || !strings.Contains(said, "Xid 64") {
+				t.Errorf("nobody tells how to drain the node (%s):\n%s", want, said)
+			}
+		})
 	}
 }
 

@@ -40,7 +40,7 @@ func (h *head) conclude(end *run.Ending) *run.Ending {
 	ends.Go(func() {
 		h.deaths.takeLateLosses(end, torn)
 		if result, taken = h.writeResult(end); !taken {
-			h.noteBadNodes(end)
+			h.noteBadNodes(result.Nodes)
 		}
 	})
 	ends.Go(func() {
@@ -60,7 +60,7 @@ func (h *head) conclude(end *run.Ending) *run.Ending {
 		}
 	})
 	ends.Wait()
-	end.Taken = taken
+	end.Taken, end.Nodes = taken, result.Nodes
 	h.tidyOrders()
 	h.tellShare()
 	h.assembly.tellDropped()
@@ -211,12 +211,12 @@ func (h *head) unended(lost map[int]bool, blind bool) []int {
 	return signal.Without(missing, h.roster.Absent(last))
 }
 
-// writeResult says for good how it ended, and returns what it has said, and
-// whether another node had written a result before.
+// writeResult says for good how it ended, and returns what it has said, and whether another node has said it before.
 func (h *head) writeResult(end *run.Ending) (result *signal.Result, taken bool) {
 	result = h.result(end)
 	h.assembly.listTeam(result)
-	result.Events = h.chronicle.Told()
+	h.hearEvents(h.Work)
+	result.Events, result.Nodes = h.chronicle.Told(), h.chronicle.BadNodes(result.Nodes, h.id.HostOf)
 	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.assembly.hosts(), h.gate, h.shareReport(), h.lifelineReport()
 	result.Advice = h.account(end, result).Advise()
 	err := h.PublishResult(result)

@@ -405,7 +405,7 @@ func (w *worker) leave(end *run.Ending) int {
 		return code
 	}
 	if end.Claimed {
-		w.noteBadNodes(end)
+		w.noteBadNodes(end.Nodes)
 		w.afterwards(end)
 	}
 	w.awaitOver(end)

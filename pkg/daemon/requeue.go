@@ -46,14 +46,14 @@ func (n *node) afterwards(end *run.Ending) {
 
 // noteBadNodes writes down the nodes to stay away from. Where no launcher has
 // made the job, its nodes are none that could be avoided.
-func (n *node) noteBadNodes(end *run.Ending) {
-	if len(end.Nodes) == 0 || n.id.Launcher == roles.Local {
+func (n *node) noteBadNodes(hosts []string) {
+	if len(hosts) == 0 || n.id.Launcher == roles.Local {
 		return
 	}
 	n.Logged(n.Ask("write", signal.BadNodes, n.cfg.Times.Peer, func(ctx context.Context) error {
-		path, err := n.Dir.NoteBadNodes(ctx, end.Nodes)
+		path, err := n.Dir.NoteBadNodes(ctx, hosts)
 		if err == nil {
-			n.Log.Debug("noted the nodes to stay away from", zap.String("in", path), zap.Strings("bad nodes", end.Nodes))
+			n.Log.Debug("noted the nodes to stay away from", zap.String("in", path), zap.Strings("bad nodes", hosts))
 		}
 		return err
 	}))

@@ -2,6 +2,7 @@ package health
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -172,18 +173,17 @@ func (t testimony) explains(o Observed) bool {
 
 // badNodes names the nodes that the failures speak against, where the first
 // cause speaks against one: all that failed in the same way, or by themselves.
-// A service that died speaks of its command, not of the node.
+// A service that died speaks of its command, not of the node. A GPU that has
+// failed speaks against its node, whatever the cause: it may have been told of
+// after what died of it.
 func badNodes(ordered []blamed, hostOf func(rank int) string) []string {
 	var hosts []string
-	for i, failure := range ordered {
-		against := accused(failure.FailedRecord, hostOf)
-		if i == 0 && len(against) == 0 {
-			return nil
+	speaks := len(accused(ordered[0].FailedRecord, hostOf)) > 0
+	for _, failure := range ordered {
+		if Kind(failure.Kind) != GPUFailed && (!speaks || failure.remoteness > ordered[0].remoteness) {
+			continue
 		}
-		if failure.remoteness > ordered[0].remoteness {
-			break
-		}
-		for _, host := range against {
+		for _, host := range accused(failure.FailedRecord, hostOf) {
 			if !slices.Contains(hosts, host) {
 				hosts = append(hosts, host)
 			}
@@ -195,6 +195,8 @@ func badNodes(ordered []blamed, hostOf func(rank int) string) []string {
 // accused are the hosts that one failure speaks against.
 func accused(failure signal.FailedRecord, hostOf func(rank int) string) (hosts []string) {
 	switch kind := Kind(failure.Kind); {
+	case kind == GPUFailed && fit(failure):
+		return nil
 	case kind == Check, kind == GPUFailed, kind == CutOff:
 		return []string{failure.Host}
 	case Loss(kind), kind == NodesDiffer:
@@ -202,6 +204,15 @@ func accused(failure signal.FailedRecord, hostOf func(rank int) string) (hosts [
 	default:
 		return nil
 	}
+}
+
+// fit tells whether what ended the job leaves the GPU fit for another one, as a site's own table of Xids may have it:
+// the report is pkg/gpu's event.
+func fit(failure signal.FailedRecord) bool {
+	var event struct {
+		Next string `json:"next"`
+	}
+	return len(failure.Report) > 0 && json.Unmarshal(failure.Report, &event) == nil && event.Next == "fit"
 }
 
 func hostsOf(ranks []int, hostOf func(rank int) string) (hosts []string) {

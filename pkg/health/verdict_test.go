@@ -1,6 +1,7 @@
 package health
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -97,6 +98,12 @@ func TestDecide(t *testing.T) {
 		{"one of two that are lost has told why", []Observed{missing(HostLost, 0, 30, 3, 4), observed(ServiceDied, 4, 40)}, 76, []string{"n3", "n4"}},
 		{"a rack was lost", []Observed{missing(HostLost, 0, 30, 3), missing(HostHangs, 0, 31, 4, 3), observed(ServiceDied, 5, 32)}, 76, []string{"n3", "n4"}},
 		{"a GPU that has failed speaks against its node, and before what died of it", []Observed{observed(GPUFailed, 5, 1), observed(ServiceDied, 2, 3)}, 75, []string{"n5"}},
+		{"a GPU that has failed speaks against its node after what died of it, too", []Observed{
+			observed(ServiceDied, 5, 1), observed(GPUFailed, 5, 3), lost(0, 6, 4),
+		}, 77, []string{"n5"}},
+		{"a GPU that is fit for another job speaks against none", []Observed{
+			reported(`{"next":"fit"}`, observed(GPUFailed, 5, 1)), reported(`{"next":"unfit"}`, observed(GPUFailed, 4, 3)),
+		}, 75, []string{"n4"}},
 		{"nodes that differ are told of by the head", []Observed{missing(NodesDiffer, 0, 1, 3, 4)}, 75, []string{"n3", "n4"}},
 		{"where as many nodes are of one kind as of another, none is odd, nor the head that tells", []Observed{observed(NodesDiffer, 0, 1)}, 75, nil},
 		{"what another node would not pass speaks against none", []Observed{observed(CheckUser, 5, 1)}, 65, nil},
@@ -128,6 +135,12 @@ func TestDecide(t *testing.T) {
 			}
 		})
 	}
+}
+
+// reported is a failure with pkg/gpu's event.
+func reported(event string, of Observed) Observed {
+	of.Report = json.RawMessage(event)
+	return of
 }
 
 // records are all that a verdict tells of, in its order.

@@ -11,8 +11,9 @@ import (
 const BadNodes = "bad-nodes"
 
 // NoteBadNodes writes down, a host a line, which nodes were to blame for the
-// end of the run, and returns where: in a file of the run's name, so that those
-// of a job's attempts stand side by side. It is for who starts the job again.
+// end of the run or are not fit for another, and returns where: in a file of the
+// run's name, so that those of a job's attempts stand side by side. It is for who
+// starts the job again.
 // The first one who notes them for a run is right.
 func (d *Dir) NoteBadNodes(ctx context.Context, hosts []string) (path string, err error) {
 	dir := filepath.Join(filepath.Dir(d.path), BadNodes)

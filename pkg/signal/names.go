@@ -90,7 +90,11 @@ func CheckedName(rank, size int, kind int64) string {
 	return beatName(rank, size, Checked, kind)
 }
 
-// EventName returns the name in Nodes of the nth thing that befell rank.
+// UnfitEvent is the number of the first event of a node after which a GPU of it is not fit for another job: the name
+// alone tells, however many others there are.
+const UnfitEvent = 0
+
+// EventName returns the name in Nodes of the nth thing that befell rank, or of UnfitEvent.
 func EventName(rank, size, n int) string { return beatName(rank, size, Event, int64(n)) }
 
 // SlotsName returns the name in Nodes that says how many ranks a node may have.
