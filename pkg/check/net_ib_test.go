@@ -166,7 +166,7 @@ func TestIBUnread(t *testing.T) {
 	if f := only(t, found(h, idIB)); f.Verdict != Unknown {
 		t.Errorf("got %+v", f)
 	}
-	if h.Look(t.Context()); len(h.Traits()) > 0 {
+	if h.Look(t.Context(), nil); len(h.Traits()) > 0 {
 		t.Errorf("it tells %v", h.Traits())
 	}
 }
@@ -214,7 +214,7 @@ func TestNICTraits(t *testing.T) {
 				t.Errorf("before a look: want (-), got (+):\n%s", diff)
 			}
 			for range 2 {
-				h.Look(t.Context())
+				h.Look(t.Context(), nil)
 				if diff := cmp.Diff(tc.want, h.Traits()); diff != "" {
 					t.Errorf("want (-), got (+):\n%s", diff)
 				}
