@@ -88,6 +88,14 @@ func (c *choice) pick(allowed []gpu.GPU, want Expect) {
 	}
 }
 
+// instances are those of a GPU with MIG that the job has: those that are listed by name, or all where none is listed. Of
+// an entry that names the GPU alone CUDA says only that it takes one.
+func (s scene) instances(g gpu.GPU) []gpu.MIG {
+	return slices.DeleteFunc(slices.Clone(g.MIGs), func(m gpu.MIG) bool {
+		return s.want.Visible != nil && !slices.ContainsFunc(s.want.Visible, func(v gpu.Selector) bool { return v.UUID != "" && v.Begins(m.UUID) })
+	})
+}
+
 // find returns the place in gpus of the GPU that s names; -1 if there is none.
 func find(gpus []gpu.GPU, s gpu.Selector) int {
 	if s.UUID == "" {
@@ -177,4 +185,14 @@ func fabricTrait(g gpu.GPU) string {
 		return ""
 	}
 	return fmt.Sprintf("%s/%d", prose.Cut(f.Cluster, shown), f.Clique)
+}
+
+func onOff(on, known bool) string {
+	switch {
+	case !known:
+		return ""
+	case on:
+		return "on"
+	}
+	return "off"
 }

@@ -3,6 +3,7 @@ package fitness
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
@@ -12,6 +13,7 @@ import (
 const (
 	sourceCount  = "nvmlDeviceGetCount_v2"
 	sourceHandle = "nvmlDeviceGetHandleByIndex_v2"
+	sourceSlots  = "/sys/bus/pci/devices"
 )
 
 // lostHints are what to do about a GPU that gives no handle, or goes while it is asked.
@@ -43,6 +45,7 @@ func (e *exam) judgeCount() {
 	e.when(counted != len(e.facts.GPUs), check.Unknown, fmt.Sprintf("NVML counts %d GPUs, and %d were looked at", counted, len(e.facts.GPUs)),
 		"run \"bringupd check\" on the node again")
 	e.judgeLost()
+	e.judgeFallen()
 	e.judgeMissing()
 	e.judgeTooFew()
 	e.when(e.unsure, check.Warn,
@@ -84,6 +87,67 @@ func (e *exam) judgeLost() {
 	}
 }
 
+// judgeFallen tells of GPUs that are on the bus for the kernel and answer it no longer. NVML shows one as
+// lost, and not at all once the driver was loaded anew.
+func (e *exam) judgeFallen() {
+	needed := e.short()
+	for _, bus := range e.fallen() {
+		f := e.say(check.Fail, "has fallen off the bus: its configuration space reads "+gpu.OffBus, lostHints[gpu.GPUIsLost])
+		f.Device, f.Source, f.Expected = &check.Device{Index: -1, Bus: bus}, sourceSlots, "a GPU that answers"
+		if !needed {
+			f.Verdict = check.Warn
+			f.Observed += "; the job does not use it"
+		}
+	}
+}
+
+// fallen are the addresses of GPUs that have fallen off the bus, but for those that NVML shows.
+func (s scene) fallen() (addresses []string) {
+	for _, slot := range s.facts.Slots {
+		told := slices.ContainsFunc(s.facts.GPUs, func(g gpu.GPU) bool {
+			return g.Bus.OrZero() == slot.Bus && (g.Answers() || slices.ContainsFunc(s.gpus, func(own gpu.GPU) bool { return own.Index == g.Index }))
+		})
+		if slot.ID == gpu.OffBus && !told {
+			addresses = append(addresses, slot.Bus)
+		}
+	}
+	return addresses
+}
+
+// short tells whether the job would use a GPU that has fallen off the bus. Where nobody says how many it has, it has all
+// that are there, unless it is kept from some of those that answer.
+func (s scene) short() bool {
+	if s.want.Count >= 0 {
+		return s.units+s.lost < s.least()
+	}
+	return s.want.Visible == nil && s.onBus() <= len(s.facts.GPUs)
+}
+
+// least is how many GPUs the job needs.
+func (s scene) least() int {
+	if s.want.Needed() {
+		return max(s.want.Count, 1)
+	}
+	return max(s.want.Count, 0)
+}
+
+// onBus is how many GPUs answer on the bus, whoever may use them. Where NVML shows some, others than those models don't
+// count, as a display's: the driver may be too new for them.
+func (s scene) onBus() (n int) {
+	shown := make(map[string]bool)
+	for _, slot := range s.facts.Slots {
+		if slices.ContainsFunc(s.facts.GPUs, func(g gpu.GPU) bool { return g.Bus.OrZero() == slot.Bus }) {
+			shown[slot.ID] = true
+		}
+	}
+	for _, slot := range s.facts.Slots {
+		if slot.ID != "" && slot.ID != gpu.OffBus && (len(shown) == 0 || shown[slot.ID]) {
+			n++
+		}
+	}
+	return n
+}
+
 // judgeMissing tells of GPUs that are listed and not there.
 func (e *exam) judgeMissing() {
 	for _, selector := range e.missing {
@@ -102,11 +166,11 @@ func (e *exam) judgeMissing() {
 
 // judgeTooFew tells of GPUs that are short of the number expected, beyond those that are known to be lost.
 func (e *exam) judgeTooFew() {
-	least := max(e.want.Count, 0)
-	if e.want.Needed() {
-		least = max(least, 1)
-	}
+	least := e.least()
 	have := e.units + e.lost + len(e.missing)
+	if e.short() {
+		have += len(e.fallen())
+	}
 	if have >= least || e.unsure && e.seen >= least {
 		return
 	}
@@ -125,5 +189,10 @@ func (e *exam) judgeTooFew() {
 		f.Class = check.User
 		f.Observed += fmt.Sprintf(", and %d that this process may not use", e.hidden)
 		f.Hint = "ask Slurm for that many GPUs: its cgroup keeps this step from the others"
+	case e.onBus() >= least && e.onBus() > len(e.facts.GPUs):
+		f.Class, f.Source = check.User, sourceSlots
+		f.Observed += fmt.Sprintf(": the node has %d GPUs on its bus, and this process is shown %d", e.onBus(), len(e.facts.GPUs))
+		f.Hint = "let the container (docker run --gpus, NVIDIA_VISIBLE_DEVICES) and the step (srun --gpus-per-node: Slurm's cgroup) have them all; " +
+			"if they should, look into dmesg for NVRM lines, and at nvidia-smi -B, for GPUs that the driver has left out"
 	}
 }

@@ -64,7 +64,8 @@ var rules = []rule{
 
 	{"gpu.fabric", "nvmlDeviceGetGpuFabricInfoV", "joined, healthy, in the same clique as its siblings", judgeFabric},
 	{"gpu.nvlink", "nvmlDeviceGetNvLinkState, nvmlDeviceGetP2PStatus", "as many active links as its siblings, which it reaches", judgeNVLink},
-	{"gpu.pcie", "nvmlDeviceGetCurrPcieLinkWidth, nvmlDeviceGetCurrPcieLinkGeneration", "all lanes, at full speed under load", judgePCIe},
+	{"gpu.c2c", "nvmlDeviceGetFieldValues(NVML_FI_DEV_C2C_LINK_COUNT, NVML_FI_DEV_C2C_LINK_GET_STATUS)", "all links to the CPU active", judgeC2C},
+	{"gpu.pcie", "nvmlDeviceGetCurrPcieLinkWidth, nvmlDeviceGetCurrPcieLinkGeneration", "as many lanes and as fast as its siblings, all of it under load", judgePCIe},
 
 	{"gpu.persistence", "nvmlDeviceGetPersistenceMode", "on", judgePersistence},
 	{"gpu.mig", "nvmlDeviceGetMigMode", "as the job needs it, and nothing pending", judgeMIG},
@@ -94,11 +95,19 @@ type exam struct {
 type hole struct {
 	what string     // SRAM errors
 	why  gpu.Return // empty: nobody asked
+	moot bool       // an answer would not tell anything, or is not for this user to have: what says it all
 }
 
 // cannot notes, once, what could not be read.
 func (e *exam) cannot(what string, why gpu.Return) {
-	if u := (hole{what, why}); !slices.Contains(e.unread, u) {
+	e.note(hole{what: what, why: why})
+}
+
+// moot notes why there is nothing to be learned here, and that this is nobody's fault.
+func (e *exam) moot(why string) { e.note(hole{what: why, moot: true}) }
+
+func (e *exam) note(u hole) {
+	if !slices.Contains(e.unread, u) {
 		e.unread = append(e.unread, u)
 	}
 }
@@ -159,9 +168,12 @@ func (s scene) apply(r rule) []check.Finding {
 			well++
 		}
 		for _, u := range e.unread {
-			if u.why.Unasked() {
+			switch {
+			case u.moot:
+				gaps.add(u.what, g.Index)
+			case u.why.Unasked():
 				gaps.add(u.what+": "+u.why.Said(), g.Index)
-			} else {
+			default:
 				e.sayUnread(u)
 			}
 		}

@@ -27,6 +27,8 @@ type report struct {
 	want   func(*Expect)
 	// says are the findings that are neither Pass nor Skip: "gpu.remap 2 FAIL".
 	says string
+	// fault is what was planted, where the table of docs/gpu-zoo.md has it.
+	fault string
 }
 
 func one(i int, change func(*gpu.GPU)) func(*gpu.Facts) {
@@ -113,6 +115,28 @@ func procs(used uint64, list ...gpu.Process) func(*gpu.Facts) {
 	})
 }
 
+// slots puts eight GPUs on the bus, those of the h100; one of them has fallen off it.
+func slots(id, fallen string) func(*gpu.Facts) {
+	return func(f *gpu.Facts) {
+		for _, bus := range []string{"1b", "43", "52", "61", "9d", "c3", "d1", "df"} {
+			slot := gpu.Slot{Bus: "0000:" + bus + ":00.0", ID: id}
+			if slot.Bus == fallen {
+				slot.ID = gpu.OffBus
+			}
+			f.Slots = append(f.Slots, slot)
+		}
+	}
+}
+
+// onEach is the same finding of each of n GPUs.
+func onEach(id string, n int, verdict string) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf("%s %d %s", id, i, verdict))
+	}
+	return strings.Join(all, ", ")
+}
+
 func environ(list ...string) func(*Expect) { return func(e *Expect) { e.Environ = list } }
 
 const (
@@ -132,6 +156,9 @@ func reports(t *testing.T) []report {
 	}
 	idle := func(e *Expect) { e.Count, e.CountFrom = -1, "" }
 	none := func(e *Expect) { e.Count, e.CountFrom = 0, "SLURM_GPUS_ON_NODE" }
+	shown := func(n int) func(*gpu.Facts) {
+		return func(f *gpu.Facts) { f.Count, f.GPUs, f.Pairs = read(n), f.GPUs[:n], nil }
+	}
 	return []report{
 		{name: "h100"},
 		{name: "gb200", want: expect(4)},
@@ -143,37 +170,50 @@ func reports(t *testing.T) []report {
 		{name: "geforce", want: expect(1), says: "gpu.persistence 0 WARN"},
 		{name: "mixed", want: expect(3)},
 
-		{name: "no-library", says: "gpu.nvml FAIL"},
+		{name: "no-library", says: "gpu.nvml FAIL", fault: "no library where GPUs are expected"},
 		{name: "no-library-auto", facts: "no-library", want: idle},
 		{name: "no-library-none", facts: "no-library", want: allOf(none, signs("device file /dev/nvidia0"))},
 		{name: "no-library-require", facts: "no-library", want: allOf(idle, mode(check.ModeRequire)), says: "gpu.nvml FAIL"},
 		{name: "no-library-none-require", facts: "no-library", want: allOf(none, mode(check.ModeRequire)), says: "gpu.nvml FAIL"},
 		{name: "no-library-bus", facts: "no-library", want: allOf(idle, signs("PCI device 0000:3b:00.0")), says: "gpu.nvml WARN"},
 		{name: "no-library-bus-expected", facts: "no-library", want: signs("PCI device 0000:3b:00.0"), says: "gpu.nvml FAIL"},
-		{name: "no-library-container", facts: "no-library", want: signs("device file /dev/nvidia0", "device file /dev/nvidiactl", "PCI device 0000:3b:00.0"), says: "gpu.nvml FAIL"},
-		{name: "no-driver", says: "gpu.nvml WAIT"},
+		{name: "no-library-container", facts: "no-library", want: signs("device file /dev/nvidia0", "device file /dev/nvidiactl", "PCI device 0000:3b:00.0"), says: "gpu.nvml FAIL", fault: "a container without the library"},
+		{name: "no-driver", says: "gpu.nvml WAIT", fault: "the driver is not loaded"},
 		{name: "no-driver-auto", facts: "no-driver", want: idle},
 		{name: "no-driver-bus", facts: "no-driver", want: allOf(idle, signs("PCI device 0000:3b:00.0")), says: "gpu.nvml WARN"},
-		{name: "unresponsive", says: "gpu.driver_unresponsive FAIL"},
-		{name: "unresponsive-none", facts: "unresponsive", want: none, says: "gpu.driver_unresponsive WARN"},
-		{name: "mismatch", facts: "h100", change: initOf(gpu.LibRMVersion), says: "gpu.nvml FAIL"},
+		{name: "unresponsive", says: "gpu.driver_unresponsive FAIL", fault: "the driver hangs"},
+		{name: "unresponsive-none", facts: "unresponsive", want: none, says: "gpu.driver_unresponsive WARN", fault: "the driver hangs, and the job has no GPU"},
+		{name: "mismatch", facts: "h100", change: initOf(gpu.LibRMVersion), says: "gpu.nvml FAIL", fault: "the driver was updated without a reboot"},
 		{name: "mismatch-auto", facts: "h100", change: initOf(gpu.LibRMVersion), want: idle, says: "gpu.nvml FAIL"},
 		{name: "mismatch-none", facts: "h100", change: initOf(gpu.LibRMVersion), want: none},
-		{name: "cgroup", facts: "h100", change: initOf(gpu.OperatingSystem), says: "gpu.nvml FAIL"},
+		{name: "cgroup", facts: "h100", change: initOf(gpu.OperatingSystem), says: "gpu.nvml FAIL", fault: "a cgroup without /dev/nvidiactl"},
 		{name: "cgroup-auto", facts: "h100", change: initOf(gpu.OperatingSystem), want: idle, says: "gpu.nvml WARN"},
-		{name: "init-unknown", facts: "h100", change: initOf(gpu.UnknownError), says: "gpu.nvml FAIL"},
+		{name: "init-unknown", facts: "h100", change: initOf(gpu.UnknownError), says: "gpu.nvml FAIL", fault: "the driver fails inside"},
 		{name: "init-timeout", facts: "h100", change: initOf("TIMEOUT"), says: "gpu.nvml UNKNOWN"},
-		{name: "probe-died", facts: "h100", change: func(f *gpu.Facts) { initOf(gpu.ProbeDied)(f); f.Detail = "exit status 127" }, says: "gpu.nvml UNKNOWN"},
+		{name: "probe-died", facts: "h100", change: func(f *gpu.Facts) { initOf(gpu.ProbeDied)(f); f.Detail = "exit status 127" }, says: "gpu.nvml UNKNOWN", fault: "the library kills who asks it"},
 		{name: "no-cgo", facts: "h100", change: initOf(gpu.NoCgo), says: "gpu.nvml UNKNOWN"},
 		{name: "no-cgo-auto", facts: "h100", change: initOf(gpu.NoCgo), want: idle},
 
-		{name: "h100-seven", says: "gpu.count FAIL"},
-		{name: "h100-lost", says: "gpu.count 3 FAIL"},
-		{name: "reset-required", facts: "h100", change: handle(gpu.ResetRequired), says: "gpu.count 3 FAIL"},
-		{name: "handle-unknown", facts: "h100", change: handle(gpu.UnknownError), says: "gpu.count 3 FAIL"},
-		{name: "lost-late", facts: "h100", change: one(3, func(g *gpu.GPU) { g.Recovery = unread[int](gpu.GPUIsLost) }), says: "gpu.count 3 FAIL"},
+		{name: "h100-seven", says: "gpu.count FAIL", fault: "a GPU is gone, on the bus as well"},
+		{name: "fallen", facts: "h100-seven", change: slots("10de:2330", "0000:df:00.0"), says: "gpu.count 0000:df:00.0 FAIL", fault: "a GPU has fallen off the bus, and the driver was loaded anew"},
+		{name: "fallen-auto", facts: "h100-seven", change: slots("10de:2330", "0000:df:00.0"), want: idle, says: "gpu.count 0000:df:00.0 FAIL"},
+		{name: "fallen-unused", facts: "h100-seven", change: slots("10de:2330", "0000:df:00.0"), want: expect(4), says: "gpu.count 0000:df:00.0 WARN", fault: "the same, where the job has four others"},
+		{name: "fallen-lost", facts: "h100-lost", change: slots("10de:2330", "0000:61:00.0"), says: "gpu.count 3 FAIL"},
+		{name: "fallen-elsewhere", facts: "h100", change: func(f *gpu.Facts) { slots("10de:2330", "0000:df:00.0")(f); shown(2)(f) }, want: idle, says: "gpu.count 0000:df:00.0 WARN"},
+		{name: "slots", facts: "h100", change: slots("10de:2330", "")},
+		{name: "slots-other", facts: "h100-seven", change: func(f *gpu.Facts) {
+			slots("10de:2330", "")(f)
+			f.Slots = append(f.Slots, gpu.Slot{Bus: "0000:f0:00.0", ID: "10de:0ffa"})
+		}, says: "gpu.count FAIL"},
+		{name: "slots-unread", facts: "h100-seven", change: slots("", ""), says: "gpu.count FAIL"},
+		{name: "shown-two", facts: "h100", change: func(f *gpu.Facts) { slots("10de:2330", "")(f); shown(2)(f) }, says: "gpu.count FAIL", fault: "a container is shown two of eight"},
+		{name: "shown-none", facts: "h100", change: func(f *gpu.Facts) { slots("10de:2330", "")(f); shown(0)(f) }, want: allOf(idle, mode(check.ModeRequire)), says: "gpu.count FAIL", fault: "a step without --gpus"},
+		{name: "h100-lost", says: "gpu.count 3 FAIL", fault: "a GPU is lost"},
+		{name: "reset-required", facts: "h100", change: handle(gpu.ResetRequired), says: "gpu.count 3 FAIL", fault: "a GPU must be reset"},
+		{name: "handle-unknown", facts: "h100", change: handle(gpu.UnknownError), says: "gpu.count 3 FAIL", fault: "a GPU that does not begin"},
+		{name: "lost-late", facts: "h100", change: one(3, func(g *gpu.GPU) { g.Recovery = unread[int](gpu.GPUIsLost) }), says: "gpu.count 3 FAIL", fault: "a GPU is lost while it is asked"},
 		{name: "no-permission", facts: "h100", change: handle(gpu.NoPermission), want: expect(7)},
-		{name: "no-permission-short", facts: "h100", change: handle(gpu.NoPermission), says: "gpu.count FAIL"},
+		{name: "no-permission-short", facts: "h100", change: handle(gpu.NoPermission), says: "gpu.count FAIL", fault: "a GPU that this user may not use"},
 		{name: "count-unread", facts: "h100", change: func(f *gpu.Facts) { f.Count = unread[int]("TIMEOUT") }, says: "gpu.count UNKNOWN"},
 		{name: "count-other", facts: "h100", change: func(f *gpu.Facts) { f.Count = read(9) }, says: "gpu.count UNKNOWN"},
 		{name: "count-auto", facts: "h100", want: idle},
@@ -184,94 +224,156 @@ func reports(t *testing.T) []report {
 		{name: "listed-lost", facts: "h100-lost", want: visible(t, "2,3"), says: "gpu.count 3 FAIL"},
 		{name: "listed-uuid", facts: "h100-lost", want: visible(t, gpu2)},
 		{name: "listed-uuid-lost", facts: "h100-lost", want: visible(t, "GPU-5d1e0a03"), says: "gpu.count 3 FAIL, gpu.count UNKNOWN"},
-		{name: "listed-beyond", facts: "h100", want: visible(t, "7,8"), says: "gpu.count FAIL"},
-		{name: "listed-elsewhere", facts: "h100", want: visible(t, "GPU-ffffffff"), says: "gpu.count FAIL"},
-		{name: "listed-fewer", facts: "h100", want: allOf(visible(t, "0,1"), expect(4)), says: "gpu.count FAIL"},
+		{name: "listed-beyond", facts: "h100", want: visible(t, "7,8"), says: "gpu.count FAIL", fault: "CUDA_VISIBLE_DEVICES names a ninth GPU"},
+		{name: "listed-elsewhere", facts: "h100", want: visible(t, "GPU-ffffffff"), says: "gpu.count FAIL", fault: "CUDA_VISIBLE_DEVICES of another node"},
+		{name: "listed-fewer", facts: "h100", want: allOf(visible(t, "0,1"), expect(4)), says: "gpu.count FAIL", fault: "CUDA_VISIBLE_DEVICES lists fewer than the job has"},
 		{name: "listed-mig", facts: "a100-mig", want: visible(t, "MIG-8a1b0000,MIG-8a1b0003-33aa-5c31-8e0b-0d1f2c3b4a03")},
 		{name: "listed-mig-old", facts: "a100-mig", want: visible(t, "MIG-"+strings.Replace(gpu2, "5d1e0a02", "5d1e0a00", 1)[:len(gpu2)-1]+"0/7/0")},
-		{name: "listed-mixed", facts: "mixed", want: visible(t, "0,1"), says: "gpu.count WARN"},
+		{name: "listed-mixed", facts: "mixed", want: visible(t, "0,1"), says: "gpu.count WARN", fault: "indices on a node with two models"},
 		{name: "listed-mixed-ordered", facts: "mixed", want: allOf(visible(t, "0,1"), func(e *Expect) { e.PCIOrder = true })},
 
-		{name: "recovery-reset", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(1) }), says: "gpu.recovery 5 FAIL"},
-		{name: "recovery-imex", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(5) }), says: "gpu.recovery 5 FAIL"},
-		{name: "recovery-other", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(8) }), says: "gpu.recovery 5 FAIL"},
-		{name: "remap-failed", facts: "h100", change: remap(gpu.Remapped{Uncorrected: 1, Failed: true}), says: "gpu.remap 2 FAIL"},
-		{name: "remap-pending", facts: "h100", change: remap(gpu.Remapped{Uncorrected: 1, Pending: true}), says: "gpu.remap 2 WARN"},
-		{name: "remap-many", facts: "h100", change: remap(gpu.Remapped{Uncorrected: 512}), says: "gpu.remap 2 WARN"},
+		{name: "recovery-reset", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(1) }), says: "gpu.recovery 5 FAIL", fault: "the driver asks for a reset"},
+		{name: "recovery-imex", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(5) }), says: "gpu.recovery 5 FAIL", fault: "the driver asks for a recovery of the IMEX domain"},
+		{name: "recovery-other", facts: "h100", change: one(5, func(g *gpu.GPU) { g.Recovery = read(99) }), says: "gpu.recovery 5 FAIL", fault: "the driver asks for something new"},
+		{name: "remap-failed", facts: "h100", change: remap(gpu.Remapped{Uncorrected: 1, Failed: true}), says: "gpu.remap 2 FAIL", fault: "no spare rows are left"},
+		{name: "remap-pending", facts: "h100", change: remap(gpu.Remapped{Uncorrected: 1, Pending: true}), says: "gpu.remap 2 WARN", fault: "a row waits to be remapped"},
+		{name: "remap-many", facts: "h100", change: remap(gpu.Remapped{Uncorrected: 512}), says: "gpu.remap 2 WARN", fault: "512 rows are remapped"},
 		{name: "remap-some", facts: "h100", change: remap(gpu.Remapped{Corrected: 700, Uncorrected: 511})},
-		{name: "sram-uncorrected", facts: "h100", change: sram(gpu.SRAM{Errors: gpu.Errors{Uncorrected: 1}}), says: "gpu.ecc_unc 2 FAIL"},
-		{name: "sram-threshold", facts: "h100", change: sram(gpu.SRAM{ThresholdExceeded: true}), says: "gpu.ecc_unc 2 FAIL"},
-		{name: "sram-corrected", facts: "h100", change: sram(gpu.SRAM{Errors: gpu.Errors{Corrected: 10_000}}), says: "gpu.ecc_corr 2 WARN"},
-		{name: "dram-uncorrected", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.Errors{Uncorrected: 2}) }), says: "gpu.ecc_unc 2 WARN"},
-		{name: "dram-corrected", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.Errors{Corrected: 50_000_000}) }), says: "gpu.ecc_corr 2 WARN"},
+		{name: "sram-uncorrected", facts: "h100", change: sram(gpu.SRAM{Errors: gpu.Errors{Uncorrected: 1}}), says: "gpu.ecc_unc 2 WARN", fault: "an uncorrectable error of SRAM, contained"},
+		{name: "sram-uncorrected-old", facts: "h100", change: one(2, func(g *gpu.GPU) {
+			g.SRAM, g.Recovery = read(gpu.SRAM{Errors: gpu.Errors{Uncorrected: 1}, Unknown: true}), unread[int](gpu.NotSupported)
+		}), says: "gpu.ecc_unc 2 FAIL", fault: "the same, and the driver is too old to tell"},
+		{name: "sram-uncorrected-reset", facts: "h100", change: one(2, func(g *gpu.GPU) {
+			g.SRAM, g.Recovery = read(gpu.SRAM{Errors: gpu.Errors{Uncorrected: 1}}), read(1)
+		}), says: "gpu.recovery 2 FAIL, gpu.ecc_unc 2 FAIL"},
+		{name: "sram-threshold", facts: "h100", change: sram(gpu.SRAM{ThresholdExceeded: true}), says: "gpu.ecc_unc 2 FAIL", fault: "too many errors of SRAM"},
+		{name: "sram-corrected", facts: "h100", change: sram(gpu.SRAM{Errors: gpu.Errors{Corrected: 10_000}}), says: "gpu.ecc_corr 2 WARN", fault: "many corrected errors of SRAM"},
+		{name: "dram-uncorrected", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.Errors{Uncorrected: 2}) }), says: "gpu.ecc_unc 2 WARN", fault: "uncorrectable errors of DRAM"},
+		{name: "dram-corrected", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.Errors{Corrected: 50_000_000}) }), says: "gpu.ecc_corr 2 WARN", fault: "many corrected errors of DRAM"},
 		{name: "dram-corrected-few", facts: "h100", change: one(2, func(g *gpu.GPU) { g.DRAM = read(gpu.Errors{Corrected: 49_999_999}) })},
-		{name: "ecc-off", facts: "h100", change: one(2, func(g *gpu.GPU) { g.ECC = read(gpu.Switch{Pending: true}) }), says: "gpu.ecc_corr 2 WARN"},
-		{name: "v100-retired", says: "gpu.retired 2 FAIL, gpu.retired 5 FAIL, gpu.retired 6 WARN"},
+		{name: "ecc-off", facts: "h100", change: one(2, func(g *gpu.GPU) { g.ECC = read(gpu.Switch{Pending: true}) }), says: "gpu.ecc_corr 2 WARN", fault: "ECC is off until a reset"},
+		{name: "v100-retired", says: "gpu.retired 2 FAIL, gpu.retired 5 FAIL, gpu.retired 6 WARN", fault: "retired pages (V100)"},
 
 		{name: "h100-joining", says: "gpu.fabric 0 WAIT, gpu.fabric 1 WAIT, gpu.fabric 2 WAIT, gpu.fabric 3 WAIT, gpu.fabric 4 WAIT, gpu.fabric 5 WAIT, gpu.fabric 6 WAIT, gpu.fabric 7 WAIT, " +
-			"gpu.nvlink 0 WAIT, gpu.nvlink 1 WAIT, gpu.nvlink 2 WAIT, gpu.nvlink 3 WAIT, gpu.nvlink 4 WAIT, gpu.nvlink 5 WAIT, gpu.nvlink 6 WAIT, gpu.nvlink 7 WAIT"},
-		{name: "fabric-failed", facts: "h100", change: one(1, fabric(func(f *gpu.Fabric) { f.Status = "NOT_READY" })), says: "gpu.fabric 1 FAIL"},
-		{name: "fabric-bandwidth", facts: "h100", change: one(1, mask(1, 3)), says: "gpu.fabric 1 FAIL"},
-		{name: "fabric-recovers", facts: "h100", change: one(1, mask(1<<2, 3<<2)), says: "gpu.fabric 1 WAIT"},
-		{name: "fabric-route", facts: "h100", change: one(1, mask(1<<4, 3<<4)), says: "gpu.fabric 1 FAIL"},
+			"gpu.nvlink 0 WAIT, gpu.nvlink 1 WAIT, gpu.nvlink 2 WAIT, gpu.nvlink 3 WAIT, gpu.nvlink 4 WAIT, gpu.nvlink 5 WAIT, gpu.nvlink 6 WAIT, gpu.nvlink 7 WAIT", fault: "the fabric manager has not finished"},
+		{name: "fabric-failed", facts: "h100", change: one(1, fabric(func(f *gpu.Fabric) { f.Status = "NOT_READY" })), says: "gpu.fabric 1 FAIL", fault: "a GPU could not join the fabric"},
+		{name: "fabric-bandwidth", facts: "h100", change: one(1, mask(1, 3)), says: "gpu.fabric 1 FAIL", fault: "the fabric has lost bandwidth"},
+		{name: "fabric-recovers", facts: "h100", change: one(1, mask(1<<2, 3<<2)), says: "gpu.fabric 1 WAIT", fault: "routes are being recovered"},
+		{name: "fabric-route", facts: "h100", change: one(1, mask(1<<4, 3<<4)), says: "gpu.fabric 1 FAIL", fault: "a route is unhealthy"},
 		{name: "fabric-time-out", facts: "h100", change: one(1, mask(1<<6, 3<<6)), says: "gpu.fabric 1 WAIT"},
-		{name: "fabric-configuration", facts: "h100", change: one(1, mask(5<<8, 15<<8)), says: "gpu.fabric 1 FAIL"},
+		{name: "fabric-configuration", facts: "h100", change: one(1, mask(5<<8, 15<<8)), says: "gpu.fabric 1 FAIL", fault: "the fabric is wrongly configured"},
 		{name: "fabric-mask-new", facts: "h100", change: one(1, mask(15<<8, 0)), says: "gpu.fabric 1 UNKNOWN"},
-		{name: "fabric-unhealthy", facts: "gb200", change: one(1, fabric(func(f *gpu.Fabric) { f.Summary = new(2) })), want: expect(4), says: "gpu.fabric 1 FAIL"},
-		{name: "fabric-limited", facts: "gb200", change: one(1, fabric(func(f *gpu.Fabric) { f.Summary = new(3) })), want: expect(4), says: "gpu.fabric 1 WARN"},
-		{name: "fabric-clique", facts: "gb200", change: one(1, fabric(func(f *gpu.Fabric) { f.Clique = 2 })), want: expect(4), says: "gpu.fabric 1 WARN"},
+		{name: "fabric-unhealthy", facts: "gb200", change: one(1, fabric(func(f *gpu.Fabric) { f.Summary = new(2) })), want: expect(4), says: "gpu.fabric 1 FAIL", fault: "the fabric is unhealthy"},
+		{name: "fabric-limited", facts: "gb200", change: one(1, fabric(func(f *gpu.Fabric) { f.Summary = new(3) })), want: expect(4), says: "gpu.fabric 1 WARN", fault: "a tray with limited capacity"},
+		{name: "fabric-clique", facts: "gb200", change: one(1, fabric(func(f *gpu.Fabric) { f.Clique = 2 })), want: expect(4), says: "gpu.fabric 1 WARN", fault: "a GPU in another clique"},
 		{name: "fabric-state-new", facts: "h100", change: one(1, fabric(func(f *gpu.Fabric) { f.State = 4 })), says: "gpu.fabric 1 UNKNOWN"},
-		{name: "link-down", facts: "h100", change: one(3, down(4, 11)), says: "gpu.nvlink 3 FAIL"},
-		{name: "links-down", facts: "h100", change: each(down(0)), says: "gpu.nvlink 0 FAIL, gpu.nvlink 1 FAIL, gpu.nvlink 2 FAIL, gpu.nvlink 3 FAIL, gpu.nvlink 4 FAIL, gpu.nvlink 5 FAIL, gpu.nvlink 6 FAIL, gpu.nvlink 7 FAIL"},
-		{name: "link-gone", facts: "h100", change: one(3, func(g *gpu.GPU) { g.Links = g.Links[:17] }), says: "gpu.nvlink 3 FAIL"},
+		{name: "link-down", facts: "h100", change: one(3, down(4, 11)), says: "gpu.nvlink 3 FAIL", fault: "two NVLinks of a GPU are down"},
+		{name: "links-down", facts: "h100", change: each(down(0)), says: onEach("gpu.nvlink", 8, "WARN"), fault: "one NVLink is down on each GPU of an HGX board"},
+		{name: "links-dead", facts: "h100", change: each(down(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17)), says: onEach("gpu.nvlink", 8, "WARN"), fault: "all NVLinks are down on all SXM GPUs"},
+		{name: "nvl-dead", facts: "h100-nvl", change: each(down(0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15)), want: expect(2), says: onEach("gpu.nvlink", 2, "WARN"), fault: "a pair of H100 NVL without its links (azhpc-images#443)"},
+		{name: "nvl-alone", facts: "h100-nvl", change: func(f *gpu.Facts) {
+			shown(1)(f)
+			each(down(0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15))(f)
+		}, want: expect(1)},
+		{name: "mesh-part-link", facts: "v100-four", change: one(2, down(0, 1)), want: expect(4)},
+		{name: "c2c-down", facts: "gb200", change: one(2, func(g *gpu.GPU) { g.C2C = read(gpu.Part{Active: 9, All: 10}) }), want: expect(4), says: "gpu.c2c 2 FAIL", fault: "a link to Grace is down"},
+		{name: "c2c-dead", facts: "gb200", change: one(2, func(g *gpu.GPU) { g.C2C = read(gpu.Part{All: 10}) }), want: expect(4), says: "gpu.c2c 2 FAIL"},
+		{name: "c2c-none", facts: "h100", change: each(func(g *gpu.GPU) { g.C2C = read(gpu.Part{All: 10}) })},
+		{name: "link-gone", facts: "h100", change: one(3, func(g *gpu.GPU) { g.Links = g.Links[:17] }), says: "gpu.nvlink 3 FAIL", fault: "a GPU shows fewer NVLinks"},
 		{name: "bridge-gone", facts: "a100-bridges", change: each(func(g *gpu.GPU) { down(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)(g) }), want: expect(4)},
-		{name: "bridge-loose", facts: "a100-bridges", change: one(0, down(0, 1, 2, 3)), want: expect(4), says: "gpu.nvlink 0 WARN"},
-		{name: "p2p-one", facts: "h100", change: pair(5, 3), says: "gpu.nvlink 3 FAIL"},
-		{name: "p2p-pair", facts: "h100", change: pair(5, 2, 5), says: "gpu.nvlink 2 FAIL, gpu.nvlink 5 FAIL"},
-		{name: "p2p-mesh", facts: "v100", change: pair(5, 0, 3), says: "gpu.nvlink 0 WARN, gpu.nvlink 3 WARN"},
+		{name: "bridge-loose", facts: "a100-bridges", change: one(0, down(0, 1, 2, 3)), want: expect(4), says: "gpu.nvlink 0 WARN", fault: "a loose bridge"},
+		{name: "p2p-one", facts: "h100", change: pair(5, 3), says: "gpu.nvlink 3 FAIL", fault: "a GPU reaches no sibling"},
+		{name: "p2p-pair", facts: "h100", change: pair(5, 2, 5), says: "gpu.nvlink 2 FAIL, gpu.nvlink 5 FAIL", fault: "two GPUs don't reach each other"},
+		{name: "p2p-mesh", facts: "v100", change: pair(5, 0, 3), says: "gpu.nvlink 0 WARN, gpu.nvlink 3 WARN", fault: "the same in a mesh (V100)"},
 		{name: "p2p-bridges", facts: "a100-bridges", change: func(f *gpu.Facts) {
 			for i := range f.Pairs {
 				f.Pairs[i].Status = read(5)
 			}
-		}, want: expect(4), says: "gpu.nvlink 0 WARN, gpu.nvlink 1 WARN, gpu.nvlink 2 WARN, gpu.nvlink 3 WARN"},
+		}, want: expect(4), says: "gpu.nvlink 0 WARN, gpu.nvlink 1 WARN, gpu.nvlink 2 WARN, gpu.nvlink 3 WARN", fault: "bridges that carry nothing"},
 
 		{name: "p2p-none", facts: "h100", change: func(f *gpu.Facts) {
 			for i := range f.Pairs {
 				f.Pairs[i].Status = read(5)
 			}
-		}, says: "gpu.nvlink 0 FAIL, gpu.nvlink 1 FAIL, gpu.nvlink 2 FAIL, gpu.nvlink 3 FAIL, gpu.nvlink 4 FAIL, gpu.nvlink 5 FAIL, gpu.nvlink 6 FAIL, gpu.nvlink 7 FAIL"},
-		{name: "link-down-v100", facts: "v100", change: one(0, down(5)), says: "gpu.nvlink 0 FAIL"},
+		}, says: "gpu.nvlink 0 FAIL, gpu.nvlink 1 FAIL, gpu.nvlink 2 FAIL, gpu.nvlink 3 FAIL, gpu.nvlink 4 FAIL, gpu.nvlink 5 FAIL, gpu.nvlink 6 FAIL, gpu.nvlink 7 FAIL", fault: "no GPU reaches another"},
+		{name: "link-down-v100", facts: "v100", change: one(0, down(5)), says: "gpu.nvlink 0 FAIL", fault: "an NVLink of a mesh is down (V100)"},
 
-		{name: "hot", facts: "h100", change: slow(0x48, 0x40, 0x41), says: "gpu.clocks 6 WARN"},
+		{name: "hot", facts: "h100", change: slow(0x48, 0x40, 0x41), says: "gpu.clocks 6 WARN", fault: "a hot GPU"},
 		{name: "hot-at-times", facts: "h100", change: slow(0x48, 0x01, 0x48)},
-		{name: "power-brake", facts: "h100", change: slow(0x88, 0x88, 0x88), says: "gpu.clocks 6 WARN"},
-		{name: "slow", facts: "h100", change: slow(0x8, 0x8, 0x8), says: "gpu.clocks 6 WARN"},
+		{name: "power-brake", facts: "h100", change: slow(0x88, 0x88, 0x88), says: "gpu.clocks 6 WARN", fault: "the power brake is on"},
+		{name: "slow", facts: "h100", change: slow(0x8, 0x8, 0x8), says: "gpu.clocks 6 WARN", fault: "the hardware slows down and gives no reason"},
 		{name: "power-cap", facts: "h100", change: slow(0x4, 0x4, 0x5)},
 		{name: "hot-one-look", facts: "h100", change: slow(0x48)},
-		{name: "pcie-x8", facts: "h100", change: pcie(gpu.PCIe{Width: 8, MaxWidth: 16, Gen: 5, MaxGen: 5}, 0), says: "gpu.pcie 1 FAIL"},
-		{name: "pcie-slow", facts: "h100", change: pcie(gpu.PCIe{Width: 16, MaxWidth: 16, Gen: 3, MaxGen: 5}, 40), says: "gpu.pcie 1 WARN"},
-		{name: "pcie-idle", facts: "h100", change: pcie(gpu.PCIe{Width: 16, MaxWidth: 16, Gen: 1, MaxGen: 5}, 0)},
-		{name: "pcie-nothing", facts: "h100", change: pcie(gpu.PCIe{}, 0), says: "gpu.pcie 1 UNKNOWN"},
+		{name: "pcie-x8", facts: "h100", change: pcie(gpu.PCIe{Width: 8, MaxWidth: 16, Gen: 5, MaxGen: 5}, 0), says: "gpu.pcie 1 FAIL", fault: "a GPU has half the lanes of its siblings"},
+		{name: "pcie-slow", facts: "h100", change: pcie(gpu.PCIe{Width: 16, MaxWidth: 16, Gen: 3, MaxGen: 5}, 40), says: "gpu.pcie 1 WARN", fault: "a GPU's link is slower than its siblings'"},
+		{name: "pcie-same-state", facts: "h100", change: pcie(gpu.PCIe{Width: 16, MaxWidth: 16, Gen: 1, MaxGen: 5}, 0), says: "gpu.pcie 1 WARN"},
+		{name: "pcie-idle", facts: "h100", change: one(1, func(g *gpu.GPU) {
+			g.PCIe, g.State = read(gpu.PCIe{Width: 8, MaxWidth: 16, Gen: 1, MaxGen: 5}), read(8)
+		})},
+		{name: "pcie-state-unread", facts: "h100", change: func(f *gpu.Facts) {
+			pcie(gpu.PCIe{Width: 8, MaxWidth: 16, Gen: 1, MaxGen: 5}, 0)(f)
+			each(func(g *gpu.GPU) { g.State = gpu.Reading[int]{} })(f)
+		}},
+		{name: "pcie-alike", facts: "h100", change: each(func(g *gpu.GPU) { g.PCIe = read(gpu.PCIe{Width: 8, MaxWidth: 16, Gen: 4, MaxGen: 5}) })},
+		{name: "pcie-lone", facts: "l40s-vm", change: one(0, func(g *gpu.GPU) { g.Load = read(90) }), want: expect(1), says: "gpu.pcie 0 WARN", fault: "a lone GPU has half its lanes under load"},
+		{name: "pcie-scrubs", facts: "a10g-vm", change: one(0, func(g *gpu.GPU) { g.Load = read(100) }), want: expect(1), says: "gpu.persistence 0 WARN"},
+		{name: "hgx-a100-4", want: expect(4), says: "gpu.remap 1 WARN", fault: "a row of an A100 waits to be remapped (as found)"},
+		{name: "desktop-4060ti", want: expect(2), says: "gpu.pcie 0 FAIL, gpu.persistence 0 WARN, gpu.persistence 1 WARN", fault: "a desktop whose second slot has four lanes (as found)"},
+		{name: "pcie-nothing", facts: "h100", change: pcie(gpu.PCIe{}, 0), says: "gpu.pcie 1 UNKNOWN", fault: "a link that can't be"},
 
-		{name: "persistence-off", facts: "h100", change: one(7, func(g *gpu.GPU) { g.Persist = read(false) }), says: "gpu.persistence 7 WARN"},
-		{name: "mig-pending", facts: "h100", change: mig(false, true), says: "gpu.mig 0 FAIL"},
-		{name: "mig-empty", facts: "h100", change: mig(true, true), want: expect(7), says: "gpu.mig 0 FAIL"},
-		{name: "mig-whole", facts: "a100-mig", want: allOf(expect(2), func(e *Expect) { e.WholeGPUs = true }), says: "gpu.mig 0 FAIL, gpu.mig 1 FAIL"},
-		{name: "compute-prohibited", facts: "h100", change: one(0, func(g *gpu.GPU) { g.Compute = read(2) }), says: "gpu.compute_mode 0 FAIL"},
-		{name: "compute-exclusive", facts: "h100", change: one(0, func(g *gpu.GPU) { g.Compute = read(3) }), says: "gpu.compute_mode 0 WARN"},
+		{name: "persistence-off", facts: "h100", change: one(7, func(g *gpu.GPU) { g.Persist = read(false) }), says: "gpu.persistence 7 WARN", fault: "persistence mode is off"},
+		{name: "mig-pending", facts: "h100", change: mig(false, true), says: "gpu.mig 0 FAIL", fault: "MIG waits for a reset"},
+		{name: "mig-empty", facts: "h100", change: mig(true, true), want: expect(7), says: "gpu.mig 0 FAIL", fault: "MIG without an instance"},
+		{name: "compute-prohibited", facts: "h100", change: one(0, func(g *gpu.GPU) { g.Compute = read(2) }), says: "gpu.compute_mode 0 FAIL", fault: "computing is prohibited"},
+		{name: "compute-exclusive", facts: "h100", change: one(0, func(g *gpu.GPU) { g.Compute = read(3) }), says: "gpu.compute_mode 0 WARN", fault: "one process at a time"},
 		{name: "compute-new", facts: "h100", change: one(0, func(g *gpu.GPU) { g.Compute = read(4) }), says: "gpu.compute_mode 0 UNKNOWN"},
-		{name: "busy-process", facts: "h100", change: procs(70000*mib, gpu.Process{PID: 4711, Used: 69000 * mib, Name: "python3"}), says: "gpu.busy 4 WAIT"},
-		{name: "busy-memory", facts: "h100", change: procs(513 * mib), says: "gpu.busy 4 WAIT"},
+		{name: "busy-process", facts: "h100", change: procs(70000*mib, gpu.Process{PID: 4711, Used: 69000 * mib, Name: "python3"}), says: "gpu.busy 4 WAIT", fault: "the last job's process"},
+		{name: "busy-memory", facts: "h100", change: procs(513 * mib), says: "gpu.busy 4 WAIT", fault: "memory without a process"},
 		{name: "busy-little", facts: "h100", change: procs(512 * mib)},
-		{name: "busy-stale", facts: "h100", change: procs(mib, gpu.Process{PID: 4711}), says: "gpu.busy 4 WARN"},
-		{name: "busy-elsewhere", facts: "h100", change: procs(2000*mib, gpu.Process{PID: 4711, Unknown: true}), says: "gpu.busy 4 WAIT"},
+		{name: "busy-stale", facts: "h100", change: procs(mib, gpu.Process{PID: 4711}), says: "gpu.busy 4 WARN", fault: "a process that is no more"},
+		{name: "busy-elsewhere", facts: "h100", change: procs(2000*mib, gpu.Process{PID: 4711, Unknown: true}), says: "gpu.busy 4 WAIT", fault: "a process of another container"},
 		{name: "busy-mps", facts: "h100", change: procs(30*mib, gpu.Process{PID: 4711, Used: 30 * mib, Name: "nvidia-cuda-mps"})},
 		{name: "busy-many", facts: "h100", change: procs(mib, gpu.Process{PID: 1, Used: mib, Name: "a"}, gpu.Process{PID: 2, Used: mib, Name: "b"}, gpu.Process{PID: 3, Used: mib, Name: "c"}, gpu.Process{PID: 4, Used: mib, Name: "d"}, gpu.Process{PID: 5, Used: mib, Name: "e"}), says: "gpu.busy 4 WAIT"},
-		{name: "busy-other-job", facts: "h100", change: procs(70000*mib, gpu.Process{PID: 4711, Used: 69000 * mib, Name: "python3"}), want: expect(4), says: "gpu.busy 4 WARN"},
-		{name: "env-injection", facts: "h100", want: environ("HOME=/root", "CUDA_INJECTION64_PATH=/opt/nsys/libToolsInjection64.so"), says: "gpu.env WARN"},
+		{name: "busy-other-job", facts: "h100", change: procs(70000*mib, gpu.Process{PID: 4711, Used: 69000 * mib, Name: "python3"}), want: expect(4), says: "gpu.busy 4 WARN", fault: "another job's process"},
+		{name: "busy-desktop", facts: "desktop-rtx3080", change: one(0, func(g *gpu.GPU) { g.Procs = read([]gpu.Process{{PID: 4044, Used: mib, Name: "firefox"}}) }), want: expect(1)},
+		{name: "busy-desktop-unknown", facts: "desktop-rtx3080", change: one(0, func(g *gpu.GPU) { g.Screen = read([]gpu.Process{{PID: 835, Unknown: true, Name: "Xorg"}}) }), want: expect(1)},
+		{name: "busy-desktop-compute", facts: "desktop-rtx3080", change: one(0, func(g *gpu.GPU) { g.Procs = read([]gpu.Process{{PID: 42, Used: mib, Name: "python"}}) }), want: expect(1), says: "gpu.busy 0 WAIT", fault: "a program computes on a desktop's GPU"},
+		{name: "busy-desktop-full", facts: "desktop-rtx3080", change: one(0, func(g *gpu.GPU) { g.Memory = read(gpu.Memory{Total: 10 << 30, Used: 9 << 30}) }), want: expect(1), says: "gpu.busy 0 WAIT"},
+		{name: "busy-coherent", facts: "gb200", change: each(func(g *gpu.GPU) { g.Memory = read(gpu.Memory{Total: 185 << 30, Used: 100 << 30}) }), want: expect(4)},
+		{name: "busy-coherent-process", facts: "gb200", change: one(1, func(g *gpu.GPU) { g.Procs = read([]gpu.Process{{PID: 42, Used: 90 << 30, Name: "python"}}) }), want: expect(4), says: "gpu.busy 1 WAIT", fault: "a process is left on a GPU whose memory is a NUMA node"},
+		{name: "busy-instance", facts: "a100-tenants", want: visible(t, "MIG-00000000-0000-5000-8000-000000000001"), says: "gpu.persistence 0 WARN, gpu.busy 0 WAIT", fault: "the job's own MIG instance is in use"},
+		{name: "busy-all-instances", facts: "a100-tenants", want: expect(4), says: "gpu.persistence 0 WARN, gpu.busy 0 WAIT, gpu.busy 0 WAIT"},
+		{name: "busy-no-instance", facts: "a100-tenants", want: visible(t, "0"), says: "gpu.persistence 0 WARN"},
+		{name: "busy-hidden", facts: "h100", change: each(func(g *gpu.GPU) {
+			g.Procs, g.Memory = unread[[]gpu.Process](gpu.NoPermission), unread[gpu.Memory](gpu.NoPermission)
+		})},
+		{name: "env-injection", facts: "h100", want: environ("HOME=/root", "CUDA_INJECTION64_PATH=/opt/nsys/libToolsInjection64.so"), says: "gpu.env WARN", fault: "a profiler is injected"},
 		{name: "env-zero", facts: "h100", want: environ("CUDA_DEVICE_WAITS_ON_EXCEPTION=0", "CUDA_PROFILE=")},
 		{name: "env-unknown", facts: "h100", want: func(e *Expect) { e.Environ = nil }},
 	}
+}
+
+// scene returns what is evaluated, and what comes of it unchanged, where that is another report's.
+func (r report) scene(t *testing.T) (f gpu.Facts, want Expect, usual []check.Finding) {
+	t.Helper()
+	file := r.facts
+	if file == "" {
+		file = r.name
+	}
+	want = Expect{Count: 8, CountFrom: "SLURM_GPUS_ON_NODE", Mode: check.ModeAuto, Environ: []string{"HOME=/root"}}
+	f = load(t, file)
+	if r.change != nil {
+		usual = Evaluate(f, want)
+		r.change(&f)
+	}
+	if r.want != nil {
+		usual = Evaluate(load(t, file), want)
+		r.want(&want)
+	}
+	if r.facts == "" {
+		usual = nil
+	}
+	return f, want, usual
 }
 
 // TestReports evaluates each report. What is said of a changed one is compared
@@ -284,24 +386,7 @@ func TestReports(t *testing.T) {
 				t.Fatal("a second report of this name")
 			}
 			names[r.name] = true
-			file := r.facts
-			if file == "" {
-				file = r.name
-			}
-			want := Expect{Count: 8, CountFrom: "SLURM_GPUS_ON_NODE", Mode: check.ModeAuto, Environ: []string{"HOME=/root"}}
-			var usual []check.Finding
-			f := load(t, file)
-			if r.change != nil {
-				usual = Evaluate(f, want)
-				r.change(&f)
-			}
-			if r.want != nil {
-				usual = Evaluate(load(t, file), want)
-				r.want(&want)
-			}
-			if r.facts == "" {
-				usual = nil
-			}
+			f, want, usual := r.scene(t)
 			findings := Evaluate(f, want)
 			if got := summary(findings); got != r.says {
 				t.Errorf("got  %s\nwant %s", got, r.says)
@@ -346,6 +431,8 @@ func summary(findings []check.Finding) string {
 		case f.Verdict == check.Pass || f.Verdict == check.Skip:
 		case f.Device == nil:
 			parts = append(parts, fmt.Sprintf("%s %s", f.ID, f.Verdict))
+		case f.Device.Index < 0:
+			parts = append(parts, fmt.Sprintf("%s %s %s", f.ID, f.Device.Bus, f.Verdict))
 		default:
 			parts = append(parts, fmt.Sprintf("%s %d %s", f.ID, f.Device.Index, f.Verdict))
 		}

@@ -18,16 +18,14 @@ type Expect struct {
 	Visible  []gpu.Selector // by CUDA_VISIBLE_DEVICES; nil: all of them, empty: none
 	PCIOrder bool           // CUDA_DEVICE_ORDER=PCI_BUS_ID: the indices are NVML's
 
-	WholeGPUs bool // the job can do nothing with a part of a GPU
-	Mode      check.Mode
-	Environ   []string // that the driver is to have; nil: not known
+	Mode    check.Mode
+	Environ []string // that the driver is to have; nil: not known
 	// Signs are those that Present finds on this node.
 	Signs []string
 }
 
 // ParseExpected returns what there should be by the number of GPUs that are granted to this node (-1: not told; from
-// names the flag or the variable), and by the environment. The mode, the signs and whether a part of a GPU would do are
-// the caller's to add.
+// names the flag or the variable), and by the environment. The mode and the signs are the caller's to add.
 func ParseExpected(granted int, from string, environ []string) (Expect, error) {
 	e := Expect{Count: granted, CountFrom: from, Environ: environ}
 	order, _ := process.LookupEnv(environ, "CUDA_DEVICE_ORDER")

@@ -10,8 +10,10 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
-// load returns the facts of testdata/facts. They are made by hand, after nvml.h
-// and the reports of others, until somebody records some on hardware.
+// load returns the facts of testdata/facts. Those of the healthy machines of
+// TestZoo are made after what others have published, which is named there; the
+// rest by hand, after nvml.h and the reports of others, until somebody records
+// some on hardware.
 func load(t testing.TB, name string) gpu.Facts {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "facts", name+".json"))

@@ -91,17 +91,32 @@ func judgeRemapped(e *exam) {
 }
 
 // judgeUncorrected: DCGM and GCM fail on any. In DRAM the row is remapped and gpu.remap decides, so that such an error
-// is a warning, and a failure only in strict mode.
+// is a warning, and a failure only in strict mode. So it is with one of SRAM that was contained: it has ended the program
+// that met it (Xid 94, whose action is RESTART_APP in NVIDIA's catalog), and a driver that tells its recovery action asks
+// for none. An older one does not tell the two apart.
 func judgeUncorrected(e *exam) {
 	sram, _ := get(e, "SRAM errors", e.gpu.SRAM)
 	dram, _ := get(e, "DRAM errors", e.gpu.DRAM)
+	action, asked := e.gpu.Recovery.Get()
+	contained := asked && action == 0
+	some := !sram.ThresholdExceeded && sram.Uncorrected > 0
 	e.when(sram.ThresholdExceeded, check.Fail,
 		fmt.Sprintf("the GPU says that its SRAM has had too many uncorrectable errors (%d since the last reset)", sram.Uncorrected),
 		"drain the node and return the GPU")
-	e.when(!sram.ThresholdExceeded && sram.Uncorrected > 0, check.Fail, fmt.Sprintf("uncorrectable errors of SRAM: %d", sram.Uncorrected),
-		hintReset+"; return it if they come again")
+	e.when(some && !contained, check.Fail, fmt.Sprintf("uncorrectable errors of SRAM: %d", sram.Uncorrected), hintReset+"; return it if they come again")
+	e.when(some && contained, check.Warn, fmt.Sprintf("uncorrectable errors of SRAM: %d, contained: the driver asks for nothing", sram.Uncorrected),
+		hintResetLater+"; return the GPU if they come again", strictly)
 	e.when(dram.Uncorrected > 0, check.Warn, fmt.Sprintf("uncorrectable errors of DRAM: %d", dram.Uncorrected),
 		hintResetLater+", so that the row is replaced", strictly)
+	e.forgetful()
+}
+
+// forgetful keeps counters of no errors from passing where they have just begun: nvml.h says of NVML_VOLATILE_ECC that,
+// without persistence mode, they "are reset each time a compute app is run". Here that is our own question.
+func (e *exam) forgetful() {
+	if on, ok := e.gpu.Persist.Get(); ok && !on && len(e.Found)+len(e.unread) == 0 {
+		e.moot("without persistence mode its counters begin anew with each use")
+	}
 }
 
 func judgeCorrected(e *exam) {
@@ -121,6 +136,7 @@ func judgeCorrected(e *exam) {
 	many("DRAM", dram.Corrected, dramCorrectedMost)
 	sram, _ := get(e, "SRAM errors", e.gpu.SRAM)
 	many("SRAM", sram.Corrected, sramCorrectedMost)
+	e.forgetful()
 }
 
 // judgeRetired is for GPUs before Ampere: those that followed remap rows instead.

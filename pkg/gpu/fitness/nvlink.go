@@ -12,9 +12,11 @@ import (
 )
 
 // judgeNVLink compares a GPU with its siblings, those of the same model on the node: how many links there should be
-// depends on bridges and switches that NVML knows nothing of. Azure fails on any link that is inactive, on machines
-// where it knows that all are in use. NVML reports the links of a GPU with MIG as down (DCGM says so), so they say
-// nothing.
+// depends on bridges and switches that NVML knows nothing of. NVIDIA's health validation (nvlink_active) and Azure fail on
+// any link that is inactive, on machines where they know that all are in use. It is not so on an H100 NVL, which has 12 of
+// 18 (azurehpc-health-checks#162), nor where a machine has a part of a board: a lone GPU in a VM has none, and an RWTH
+// node with two V100 has two of six. What such a node should have, its likes tell: links are compared among nodes, too.
+// NVML reports the links of a GPU with MIG as down (DCGM says so), so they say nothing.
 func judgeNVLink(e *exam) {
 	g := e.gpu
 	switch {
@@ -29,36 +31,54 @@ func judgeNVLink(e *exam) {
 		get(e, "NVLinks", link.Active)
 	}
 	active, down, known := activeLinks(g)
-	most := 0
-	for _, sibling := range e.siblings(g) {
-		n, _, _ := activeLinks(sibling)
-		most = max(most, n)
-	}
-	switch fewer := active < most; {
-	case known && fewer, len(down) > 0 && (fewer || switched(g)):
-		e.linkFault(switched(g), fmt.Sprintf("%d of %d links are active (down: %s)", active, len(g.Links), numbers(down)),
-			fmt.Sprintf("%d active links", max(most, active+len(down))),
-			"drain the node and reset its GPUs or reboot; have bridge, baseboard or switch looked at if a link stays down: NCCL would go over PCIe without a word")
-	case known && active == 0:
+	siblings := e.siblings(g)
+	most := usual(g, siblings, func(one gpu.GPU) int { n, _, _ := activeLinks(one); return n })
+	text := fmt.Sprintf("%d of %d links are active (down: %s)", active, len(g.Links), numbers(down))
+	const hint = "drain the node and reset its GPUs or reboot; have bridge, baseboard or switch looked at if a link stays down: NCCL would go over PCIe without a word"
+	switch dead := known && active == 0; {
+	case active < most && (known || len(down) > 0):
+		e.linkFault(switched(g), text, fmt.Sprintf("%d active links", most), hint)
+	case dead && len(siblings) == 0:
+		e.moot("no NVLink is active, and the GPU has no sibling here")
+	case dead && (switched(g) || bridged(g)), len(down) > 0 && board(g, siblings):
+		e.linkFault(false, text+", on its siblings as well", fmt.Sprintf("%d active links", len(g.Links)), hint)
+	case dead:
 		e.cannot("NVLinks in use", gpu.NotSupported) // cards without a bridge
 	default:
 		e.judgePairs()
 	}
 }
 
+// usual is how much of something the GPUs of one kind have here: as much as the one with the most. In a mesh, of which
+// the machine may have a part, they differ by their places (of half an HGX-1 two have four links and two have five), and
+// only what more than half of them have tells anything.
+func usual(g gpu.GPU, siblings []gpu.GPU, much func(gpu.GPU) int) (most int) {
+	having := make(map[int]int)
+	for _, one := range append(siblings, g) {
+		having[much(one)]++
+	}
+	for n, gpus := range having {
+		if !meshed(g) || gpus*2 > len(siblings)+1 {
+			most = max(most, n)
+		}
+	}
+	return most
+}
+
 // linkFault is a Fail where it is sure that something is broken. Where it may be how the machine was built, or the
 // sibling at the other end is another job's, it is only told of: the job will be slow, and no node like this one is
 // better. It is a Wait while the fabric is still being set up: before that switches let nobody through.
 func (e *exam) linkFault(sure bool, observed, expected, hint string) {
-	f := e.Fail(check.Node, observed, expected, hint)
-	if !sure {
-		f.Verdict, f.Strict = check.Warn, true
-		return
+	joins := func(g gpu.GPU) bool {
+		state := g.Fabric.OrZero().State
+		return state == gpu.FabricNotYet || state == gpu.FabricJoining
 	}
-	for _, one := range append(e.siblings(e.gpu), e.gpu) {
-		if state := one.Fabric.OrZero().State; state == gpu.FabricNotYet || state == gpu.FabricJoining {
-			f.Verdict = check.Wait
-		}
+	f := e.Fail(check.Node, observed, expected, hint)
+	switch {
+	case slices.ContainsFunc(append(e.siblings(e.gpu), e.gpu), joins):
+		f.Verdict = check.Wait
+	case !sure:
+		f.Verdict, f.Strict = check.Warn, true
 	}
 }
 
@@ -68,12 +88,10 @@ func (e *exam) linkFault(sure bool, observed, expected, hint string) {
 func (e *exam) judgePairs() {
 	siblings := e.siblings(e.gpu)
 	own, broken := e.reaches(e.gpu)
-	most := 0
 	for _, sibling := range siblings {
 		get(e, "P2P", e.p2p(e.gpu.Index, sibling.Index))
-		n, _ := e.reaches(sibling)
-		most = max(most, n)
 	}
+	most := usual(e.gpu, siblings, func(one gpu.GPU) int { n, _ := e.reaches(one); return n })
 	if len(broken) > 0 && (own < most || own == 0) {
 		e.linkFault(switched(e.gpu) && !meshed(e.gpu),
 			fmt.Sprintf("reaches %d of %d siblings over NVLink, and not %s", own, len(siblings), strings.Join(broken, ", ")), strconv.Itoa(max(most, 1)),
@@ -105,6 +123,17 @@ func (s scene) siblings(g gpu.GPU) []gpu.GPU {
 // siblings.
 func switched(g gpu.GPU) bool {
 	return g.Fabric.OrZero().State != gpu.FabricNone || strings.Contains(g.Name.OrZero(), "SXM")
+}
+
+// bridged tells whether a card is of a kind that is mostly joined to another by bridges: half of the boots of an Azure
+// image left two H100 NVL without their links (azhpc-images#443). They are sold and used without a bridge as well
+// (frankdenneman.nl, 2025-09-02), and a VM may have cards of two pairs.
+func bridged(g gpu.GPU) bool { return strings.Contains(g.Name.OrZero(), " NVL") }
+
+// board tells whether all links of a GPU lead to switches that are this node's, or its rack's: it has joined their fabric,
+// or all eight of an HGX board are here.
+func board(g gpu.GPU, siblings []gpu.GPU) bool {
+	return !meshed(g) && (g.Fabric.OrZero().State == gpu.FabricComplete || switched(g) && len(siblings) >= 7)
 }
 
 // meshed tells whether a GPU is of a kind that may reach only some of those on its board: before there were switches.
@@ -152,26 +181,4 @@ func numbers(list []int) string {
 		return "none"
 	}
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ", "), "[]")
-}
-
-// judgePCIe: replays are not judged. Only their rate means something (DCGM: 0.15 to 3.84 a minute and lane, by
-// generation), and one look has none.
-func judgePCIe(e *exam) {
-	link, ok := get(e, "PCIe link", e.gpu.PCIe)
-	switch {
-	case !ok:
-		return
-	case min(link.Width, link.MaxWidth, link.Gen, link.MaxGen) <= 0:
-		e.say(check.Unknown, fmt.Sprintf("x%d of x%d, generation %d of %d: no such link exists", link.Width, link.MaxWidth, link.Gen, link.MaxGen),
-			"look at lspci -vv on the node")
-		return
-	}
-	e.when(link.Width < link.MaxWidth, check.Fail, fmt.Sprintf("x%d of x%d lanes", link.Width, link.MaxWidth),
-		"drain the node and power-cycle it; have the card, its riser and its slot looked at if lanes stay away", expecting(fmt.Sprintf("x%d", link.MaxWidth)))
-	if link.Gen < link.MaxGen { // an idle GPU lowers the speed of its link to save power
-		load, _ := get(e, "load, at a low speed of the PCIe link", e.gpu.Load)
-		e.when(load > 0, check.Warn, fmt.Sprintf("generation %d of %d, at %d %% load", link.Gen, link.MaxGen, load),
-			"have the card, its riser and its slot looked at: the link trains to less than it could",
-			expecting(fmt.Sprintf("generation %d", link.MaxGen)), strictly)
-	}
 }

@@ -13,25 +13,36 @@ import (
 // asks has the readings of a GPU that a check needs, by the names of the fields.
 var asks = map[string][]string{
 	"gpu.recovery": {"Recovery"}, "gpu.remap": {"Remapped"}, "gpu.ecc_unc": {"DRAM", "SRAM"}, "gpu.ecc_corr": {"ECC", "DRAM", "SRAM"},
-	"gpu.retired": {"Retired"}, "gpu.fabric": {"Fabric"}, "gpu.pcie": {"PCIe"}, "gpu.clocks": {"Slowed"}, "gpu.persistence": {"Persist"},
+	"gpu.retired": {"Retired"}, "gpu.fabric": {"Fabric"}, "gpu.c2c": {"C2C"}, "gpu.pcie": {"PCIe"}, "gpu.clocks": {"Slowed"}, "gpu.persistence": {"Persist"},
 	"gpu.mig": {"MIG"}, "gpu.compute_mode": {"Compute"}, "gpu.busy": {"Procs", "Memory"},
+}
+
+// needs are those that it needs of this GPU.
+func needs(id string, g gpu.GPU) []string {
+	switch {
+	case id == "gpu.busy" && g.MIG.OrZero().Current:
+		return nil // its instances are asked
+	case id == "gpu.busy" && g.Numa.Value != nil:
+		return []string{"Procs"} // the memory is the kernel's
+	}
+	return asks[id]
 }
 
 // TestUnread takes one answer away after the other, and looks that the checks
 // that need it do not pass.
 func TestUnread(t *testing.T) {
-	for _, file := range []string{"h100", "v100"} {
+	for _, file := range []string{"h100", "v100", "gb200"} {
 		usual := Evaluate(load(t, file), Expect{Count: 8})
-		for id, fields := range asks {
+		for id := range asks {
 			if !slices.ContainsFunc(usual, func(f check.Finding) bool { return f.ID == id && f.Verdict == check.Pass }) {
 				continue // skipped on this model
 			}
-			for _, field := range fields {
+			for _, field := range needs(id, load(t, file).GPUs[0]) {
 				for _, why := range []gpu.Return{"", gpu.NotSupported, gpu.FunctionNotFound, "TIMEOUT", gpu.UnknownError, gpu.NoPermission, gpu.GPUIsLost} {
 					for _, all := range []bool{false, true} {
 						f := load(t, file)
 						for i := range f.GPUs {
-							if all || i == 5 {
+							if all || i == 3 {
 								take(&f.GPUs[i], field, why)
 							}
 						}
@@ -53,7 +64,7 @@ func take(g *gpu.GPU, field string, why gpu.Return) {
 func wantUnread(t *testing.T, id, field string, why gpu.Return, findings []check.Finding) {
 	t.Helper()
 	want := check.Skip
-	if !why.Unasked() && why != gpu.GPUIsLost {
+	if !why.Unasked() && why != gpu.GPUIsLost && (id != "gpu.busy" || why != gpu.NoPermission) {
 		want = check.Unknown
 	}
 	found := false
@@ -80,6 +91,20 @@ func TestUnreadLinks(t *testing.T) {
 		f = load(t, "h100")
 		f.Pairs[3].Status = unread[int](why)
 		wantUnread(t, "gpu.nvlink", "a pair", why, Evaluate(f, Expect{Count: 8}))
+	}
+}
+
+// TestUnreadInstance is the same for the instances of a GPU that is cut up.
+func TestUnreadInstance(t *testing.T) {
+	for _, why := range []gpu.Return{"", gpu.NotSupported, "TIMEOUT", gpu.NoPermission} {
+		for _, change := range []func(*gpu.MIG){
+			func(m *gpu.MIG) { m.Procs = unread[[]gpu.Process](why) },
+			func(m *gpu.MIG) { m.Memory = unread[gpu.Memory](why) },
+		} {
+			f := load(t, "a100-mig")
+			change(&f.GPUs[1].MIGs[1])
+			wantUnread(t, "gpu.busy", "an instance", why, Evaluate(f, Expect{Count: 9}))
+		}
 	}
 }
 
@@ -134,7 +159,7 @@ func wantRead(t *testing.T, id string, gpus []gpu.GPU) {
 		if g.Handle != gpu.Success {
 			t.Errorf("%s passes, and GPU %d does not answer", id, g.Index)
 		}
-		for _, field := range asks[id] {
+		for _, field := range needs(id, g) {
 			if reflect.ValueOf(g).FieldByName(field).FieldByName("Value").IsNil() {
 				t.Errorf("%s passes, and %s of GPU %d was not read", id, field, g.Index)
 			}

@@ -18,9 +18,10 @@ const (
 	// reserved. GCM has 15 MiB, which a profiling service or MPS breaks; no fleet says more. It is ours, and not proven
 	// on hardware.
 	busyMost = 512 << 20
-	// busyPatience is for how long the last job's processes may still be ending: GCM looks three times, some seconds
-	// apart.
-	busyPatience = 10 * time.Second
+	// busyPatience is for how long the last job's processes may still be ending. The kernel gives terabytes of pinned
+	// memory back page by page, and nobody has published how long that takes: a minute is what Slurm waits before it calls
+	// a killed process unkillable and drains the node (slurm.conf, UnkillableStepTimeout).
+	busyPatience = time.Minute
 	// busyShown is how many processes are named.
 	busyShown = 4
 )
@@ -34,14 +35,10 @@ func judgePersistence(e *exam) {
 
 func judgeMIG(e *exam) {
 	mig, _ := get(e, "MIG mode", e.gpu.MIG)
-	onOff := map[bool]string{true: "on", false: "off"}
 	switch {
 	case mig.Current != mig.Pending:
-		e.say(check.Fail, fmt.Sprintf("MIG is %s, and %s after the next reset", onOff[mig.Current], onOff[mig.Pending]),
+		e.say(check.Fail, fmt.Sprintf("MIG is %s, and %s after the next reset", onOff(mig.Current, true), onOff(mig.Pending, true)),
 			hintReset+", or take the change back with nvidia-smi -mig")
-	case mig.Current && e.want.WholeGPUs:
-		e.Fail(check.User, fmt.Sprintf("MIG is on (%d instances), and the job needs whole GPUs", len(e.gpu.MIGs)), "off",
-			"ask for nodes whose GPUs are whole, or switch MIG off (nvidia-smi -mig 0) and reset the GPU")
 	case mig.Current && len(e.gpu.MIGs) == 0:
 		e.say(check.Fail, "MIG is on, and there is no instance to use",
 			"make instances (nvidia-smi mig -cgi … -C), or switch MIG off (nvidia-smi -mig 0) and reset the GPU")
@@ -65,16 +62,50 @@ func judgeCompute(e *exam) {
 // sharing is how the names in /proc begin of programs that are there to let others use a GPU.
 const sharing = "nvidia-cuda-mps"
 
+// judgeBusy looks at what the job has of a GPU: under MIG at its instances, as the whole GPU is other tenants' too.
 func judgeBusy(e *exam) {
-	all, procsOK := get(e, "processes", e.gpu.Procs)
-	memory, memoryOK := get(e, "memory", e.gpu.Memory)
-	procs := slices.DeleteFunc(slices.Clone(all), func(p gpu.Process) bool { return strings.HasPrefix(path.Base(p.Name), sharing) })
+	if !e.gpu.MIG.OrZero().Current {
+		e.judgeUse("", e.gpu.Procs, e.gpu.Memory)
+		return
+	}
+	instances := e.instances(e.gpu)
+	if len(instances) == 0 {
+		e.moot("MIG is on, and no instance is known to be the job's")
+	}
+	for _, m := range instances {
+		e.judgeUse("instance "+prose.Cut(m.UUID, shown)+": ", m.Procs, m.Memory)
+	}
+}
+
+// told returns the value of a reading that is not for everybody: nvml.h lets users see what others do on a GPU only "if
+// the caller has appropriate privileges".
+func told[T any](e *exam, what string, r gpu.Reading[T]) (value T, ok bool) {
+	if r.Why == gpu.NoPermission {
+		e.moot(what + " are not for this user to see")
+		return value, false
+	}
+	return get(e, what, r)
+}
+
+// judgeUse looks at a GPU, or an instance. Whose begins what it finds.
+func (e *exam) judgeUse(whose string, running gpu.Reading[[]gpu.Process], filled gpu.Reading[gpu.Memory]) {
+	all, procsOK := told(e, "processes", running)
+	var memory gpu.Memory
+	var memoryOK bool
+	// Where the GPU's memory is a NUMA node (Grace) it is the kernel's: nvml.h says of nvmlDeviceGetMemoryInfo_v2 that
+	// pages are "not released even after the process terminates", and that the system may use them for itself.
+	if _, coherent := e.gpu.Numa.Get(); !coherent {
+		memory, memoryOK = told(e, "amounts of memory", filled)
+	}
+	procs := slices.DeleteFunc(slices.Clone(all), func(p gpu.Process) bool {
+		return strings.HasPrefix(path.Base(p.Name), sharing) || e.draws(p.PID)
+	})
 	alive := slices.ContainsFunc(procs, func(p gpu.Process) bool { return p.Name != "" })
-	full := memoryOK && memory.Used > busyMost
+	full := memoryOK && memory.Used > busyMost+e.drawn(memory.Used)
 	if !full && (!procsOK || len(procs) == 0) {
 		return
 	}
-	f := e.say(check.Wait, inUse(procs, memory, memoryOK),
+	f := e.say(check.Wait, whose+inUse(procs, memory, memoryOK),
 		"see who that is with nvidia-smi, and end what the last job has left (the process numbers are the host's, not a container's)")
 	f.Patience = busyPatience
 	switch {
@@ -86,6 +117,22 @@ func judgeBusy(e *exam) {
 		f.Verdict, f.Patience = check.Warn, 0
 		f.Observed += "; /proc knows no such process, and little memory is in use"
 	}
+}
+
+// draws tells whether a process draws on the GPU: a desktop's programs often compute a little as well.
+func (e *exam) draws(pid int) bool {
+	return slices.ContainsFunc(e.gpu.Screen.OrZero(), func(p gpu.Process) bool { return p.PID == pid })
+}
+
+// drawn is how much memory a desktop's programs have; all that is in use where the driver does not tell.
+func (e *exam) drawn(used uint64) (sum uint64) {
+	for _, p := range e.gpu.Screen.OrZero() {
+		if p.Unknown {
+			return used
+		}
+		sum += min(p.Used, used)
+	}
+	return sum
 }
 
 // inUse says who uses a GPU and how much of its memory.
