@@ -157,6 +157,14 @@ func Traits(f gpu.Facts, want Expect) []check.Trait {
 		{ID: "x.gsp", Value: of(func(g gpu.GPU) string { return g.GSP.OrZero() })},
 		{ID: "x.memory", Value: of(memoryTrait)},
 		{ID: "x.fabric", Value: of(fabricTrait)},
+		{ID: "x.nvlink", Value: of(linksTrait)},
+		{ID: "x.pcie", Value: of(pcieTrait)},
+		{ID: "x.power_limit", Value: of(powerTrait)},
+		{ID: "x.app_clocks", Value: of(clocksTrait)},
+		{ID: "x.persistence", Value: of(func(g gpu.GPU) string { return onOff(g.Persist.Get()) })},
+		{ID: "x.ecc", Value: of(func(g gpu.GPU) string { return switchTrait(g.ECC) })},
+		{ID: "x.mig", Value: of(func(g gpu.GPU) string { return switchTrait(g.MIG) })},
+		{ID: "x.gpu_idle", Value: of(idleTrait)},
 	}, func(t check.Trait) bool { return t.Value == "" })
 }
 
@@ -187,6 +195,40 @@ func fabricTrait(g gpu.GPU) string {
 	return fmt.Sprintf("%s/%d", prose.Cut(f.Cluster, shown), f.Clique)
 }
 
+// linksTrait is how many NVLinks of a GPU are active. Under MIG all are reported as down.
+func linksTrait(g gpu.GPU) string {
+	active, _, known := activeLinks(g)
+	if len(g.Links) == 0 || !known || g.MIG.OrZero().Current {
+		return ""
+	}
+	return strconv.Itoa(active)
+}
+
+// pcieTrait is the most that a GPU's link could be: what it is changes with what the GPU does.
+func pcieTrait(g gpu.GPU) string {
+	link := g.PCIe.OrZero()
+	if !trained(link) {
+		return ""
+	}
+	return fmt.Sprintf("x%d gen%d", link.MaxWidth, link.MaxGen)
+}
+
+func powerTrait(g gpu.GPU) string {
+	limit := g.Power.OrZero().Limit
+	if limit <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d W", (limit+500)/1000)
+}
+
+func clocksTrait(g gpu.GPU) string {
+	clocks := g.Clocks.OrZero()
+	if clocks.Graphics <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d MHz", clocks.Graphics, clocks.Memory)
+}
+
 func onOff(on, known bool) string {
 	switch {
 	case !known:
@@ -195,4 +237,34 @@ func onOff(on, known bool) string {
 		return "on"
 	}
 	return "off"
+}
+
+func switchTrait(r gpu.Reading[gpu.Switch]) string { return onOff(r.OrZero().Current, r.Value != nil) }
+
+// When an idle GPU is out of the ordinary. The limits are ours: of the idle machines in testdata/facts the warmest GPU,
+// an air-cooled B200, has 53 °C, and an A100 slows itself down at 89; the thirstiest of 200 W and more, again the B200,
+// draws 21 % of its limit. Smaller cards rest at up to half of theirs (a T4 at 34 of 70 W).
+const (
+	idleHot  = 70 // °C
+	idleDraw = 40 // % of the default limit
+	idleFrom = 200_000
+)
+
+// idleTrait is empty for most GPUs.
+func idleTrait(g gpu.GPU) string {
+	load, known := g.Load.Get()
+	procs, told := g.Procs.Get()
+	if !known || !told || load > 0 || len(procs)+len(g.Screen.OrZero()) > 0 {
+		return ""
+	}
+	power := g.Power.OrZero()
+	switch thirsty := power.Default >= idleFrom && power.Draw > power.Default/100*idleDraw; {
+	case g.Temperature.OrZero() >= idleHot && thirsty:
+		return "hot, and draws much power"
+	case g.Temperature.OrZero() >= idleHot:
+		return "hot"
+	case thirsty:
+		return "draws much power"
+	}
+	return ""
 }
