@@ -1,0 +1,184 @@
+package fitness
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+)
+
+// machine is a healthy one, whose facts are those that somebody has published. What the publication does not tell is as
+// on a driver without the function, and numbers that name one piece of hardware are replaced.
+type machine struct {
+	name   string // for people
+	facts  string // of testdata/facts
+	source string
+	change func(*gpu.Facts)
+	want   func(*Expect)
+	says   string // beyond Pass and Skip
+}
+
+const (
+	captures = "NVIDIA/k8s-test-infra@3b2b865 tests/e2e/go/assertions/nvidiasmi/testdata/hardware/qx-%s.xml"
+	telegraf = "influxdata/telegraf@b272631 plugins/inputs/nvidia_smi/testdata/%s.xml"
+	gls      = "thamada/gls@e20f22d gls/%s_smi.py"
+)
+
+// machines are the healthy ones.
+func machines(t *testing.T) []machine {
+	return []machine{
+		{name: "DGX A100, 8 GPUs", facts: "dgx-a100", want: expect(8), source: "go-nvml@2f9e261 pkg/nvml/mock/dgxa100; links: NVIDIA/nccl#1505"},
+		{name: "HGX H100, 8 GPUs", facts: "hgx-h100", want: expect(8), source: fmt.Sprintf(captures, "h100") + "; links: bottlerocket-os/bottlerocket#4418, NVIDIA/nccl#1264"},
+		{name: "HGX B200, 8 GPUs", facts: "hgx-b200", want: expect(8), source: fmt.Sprintf(captures, "b200") + "; links: the-dsvolk.github.io/ai-perf/ai-infra/B200-explorer.html", says: onEach("gpu.persistence", 8, "WARN")},
+		{name: "a tray of GB200 NVL72, 4 GPUs", facts: "gb200-tray", want: expect(4), source: fmt.Sprintf(captures, "gb200") + "; links: NVIDIA/k8s-test-infra#371"},
+		{name: "a tray of GB300 NVL72, 4 GPUs", facts: "gb300-tray", want: expect(4), source: fmt.Sprintf(captures, "gb300")},
+		{name: "H100 NVL, a pair, 12 of 18 links each", facts: "h100-nvl", want: expect(2), source: fmt.Sprintf(gls, "H100NVLx2") + "; links: Azure/azurehpc-health-checks#162"},
+		{name: "GH200", facts: "gh200", want: expect(1), source: fmt.Sprintf(gls, "GH200")},
+		{name: "GH200 whose memory the kernel has filled with files", facts: "gh200", want: expect(1), change: one(0, func(g *gpu.GPU) {
+			g.Numa, g.Memory = read(1), read(gpu.Memory{Total: 97871 * mib, Used: 60000 * mib})
+		}), source: fmt.Sprintf(gls, "GH200") + "; the memory: nvml.h on nvmlDeviceGetMemoryInfo_v2"},
+		{name: "half an HGX-1, 4 V100 with 4, 4, 5 and 5 of 6 links", facts: "v100-four", want: expect(4), source: fmt.Sprintf(gls, "V100_x8") + ", its first four; links: the matrix of kyumdoctor.tistory.com/74"},
+		{name: "two V100 with 2 of 6 links", facts: "v100-two", want: expect(2), source: fmt.Sprintf(gls, "V100_x8") + ", its first two; links: help.itc.rwth-aachen.de/service/rhr4fjjutttf/article/20919ea3f07f4c9da581532def08c35f"},
+		{name: "one A100 SXM of a board, in a VM", facts: "a100-vm", want: expect(1), source: fmt.Sprintf(captures, "a100") + "; its links are taken to be down, as a lone A100's are in NVIDIA/NVSentinel#1481"},
+		{name: "one H200 of a board, in a VM", facts: "h200-vm", want: expect(1), source: fmt.Sprintf(gls, "H200")},
+		{name: "L40S in a VM, 8 of 16 lanes", facts: "l40s-vm", want: expect(1), source: fmt.Sprintf(captures, "l40s")},
+		{name: "T4 in a VM, 8 of 16 lanes", facts: "t4-vm", want: expect(1), source: fmt.Sprintf(captures, "t4")},
+		{name: "A10G in a VM, with Xorg", facts: "a10g-vm", want: expect(1), source: fmt.Sprintf(telegraf, "a10g"), says: "gpu.persistence 0 WARN"},
+		{name: "L4, at rest with 8 of 16 lanes", facts: "l4", want: expect(1), source: fmt.Sprintf(gls, "L4")},
+		{name: "A100 cut into four, of which another job works on two", facts: "a100-tenants", source: fmt.Sprintf(telegraf, "a100-sxm4-v12") + "; the others' use: XuehaiPan/nvitop#8",
+			want: visible(t, "MIG-00000000-0000-5000-8000-000000000002,MIG-00000000-0000-5000-8000-000000000003"), says: "gpu.persistence 0 WARN"},
+		{name: "a desktop, an RTX 3080 with Xorg and browsers", facts: "desktop-rtx3080", want: expect(1), source: fmt.Sprintf(telegraf, "rtx-3080-v12")},
+	}
+}
+
+// TestZoo holds healthy machines to pass, and docs/gpu-zoo.md to what comes of them and of the sick ones: those reports
+// that name a fault.
+func TestZoo(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(`<!-- Written by go test ./pkg/gpu/fitness -run Zoo -update: change the program, not this file. -->
+
+# The zoo
+
+Machines that the checks of [GPUs](checks.md#gpus) are tried on: no GPU is needed for it. What a machine's publication does not
+tell is left out, as on a driver without the function. Numbers of single pieces of hardware are replaced.
+
+## Healthy
+
+They pass with ` + "`--gpu-check=auto` and with `require`" + `, but for warnings about how they are set up.
+
+| machine | passed, skipped | warnings | facts of |
+|---|---|---|---|
+`)
+	for _, m := range machines(t) {
+		t.Run(m.facts, func(t *testing.T) { fmt.Fprintf(&b, "| %s | %s | %s |\n", m.name, m.outcome(t), m.source) })
+	}
+	b.WriteString("\n## Sick\n\nFaults that are planted. A WAIT is looked at again, and fails in the end.\n\n| fault | verdict | where | class | what is said |\n|---|---|---|---|---|\n")
+	planted := 0
+	for _, r := range reports(t) {
+		if r.fault == "" {
+			continue
+		}
+		planted++
+		f, want, usual := r.scene(t)
+		for i, line := range sick(Evaluate(f, want), usual) {
+			fault := r.fault
+			if i > 0 {
+				fault = ""
+			}
+			fmt.Fprintf(&b, "| %s | %s |\n", fault, line)
+		}
+	}
+	if planted < 30 {
+		t.Errorf("%d faults are planted", planted)
+	}
+	const path = "../../../docs/gpu-zoo.md"
+	if *update {
+		if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if old, err := os.ReadFile(path); err != nil || string(old) != b.String() {
+		t.Errorf("%s is not what comes of the machines: run go test ./pkg/gpu/fitness -run Zoo -update (%v)", path, err)
+	}
+}
+
+// outcome evaluates a healthy machine in both modes, and tells of its findings in two cells of a table.
+func (m machine) outcome(t *testing.T) (cells string) {
+	t.Helper()
+	for _, mode := range []check.Mode{check.ModeAuto, check.ModeRequire} {
+		want := Expect{Count: -1, Mode: mode, Environ: []string{"HOME=/root"}}
+		m.want(&want)
+		f := load(t, m.facts)
+		if m.change != nil {
+			m.change(&f)
+		}
+		findings := Evaluate(f, want)
+		wantComplete(t, findings)
+		if got := summary(findings); got != m.says {
+			t.Errorf("%s: %q, want %q", mode, got, m.says)
+		}
+		count := func(v check.Verdict) (n int) {
+			for _, f := range findings {
+				if f.Verdict == v {
+					n++
+				}
+			}
+			return n
+		}
+		for _, trait := range Traits(f, want) {
+			if trait.ID == "x.gpu_idle" {
+				t.Errorf("an idle GPU is out of the ordinary: %s", trait.Value)
+			}
+		}
+		var warnings []string
+		for _, f := range findings {
+			if f.Verdict == check.Warn {
+				warnings = append(warnings, fmt.Sprintf("`%s`: %s", f.ID, f.Observed))
+			}
+		}
+		cells = fmt.Sprintf("%d, %d | %s", count(check.Pass), count(check.Skip), strings.Join(slices.Compact(warnings), "; "))
+	}
+	return cells
+}
+
+// sick has a row of a table for each thing that is wrong and was not so before. GPUs of which the same is said share one; of
+// many rows there are two.
+func sick(findings, usual []check.Finding) (rows []string) {
+	type row struct{ verdict, class, said string }
+	where := make(map[row][]string)
+	var order []row
+	for _, f := range findings {
+		same := func(u check.Finding) bool {
+			return summary([]check.Finding{u}) == summary([]check.Finding{f}) && u.Observed == f.Observed
+		}
+		if f.Verdict == check.Pass || f.Verdict == check.Skip || slices.ContainsFunc(usual, same) {
+			continue
+		}
+		verdict := fmt.Sprintf("%s `%s`", f.Verdict, f.ID)
+		if f.Strict {
+			verdict += ", FAIL in *strict*"
+		}
+		r := row{verdict, string(f.Class), f.Observed}
+		if len(where[r]) == 0 {
+			order = append(order, r)
+		}
+		at := "node"
+		if f.Device != nil {
+			at = cmp.Or(strings.TrimPrefix(fmt.Sprint(f.Device.Index), "-1"), f.Device.Bus)
+		}
+		where[r] = append(where[r], at)
+	}
+	cell := strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`)
+	for _, r := range order {
+		rows = append(rows, fmt.Sprintf("%s | %s | %s | %s", r.verdict, strings.Join(where[r], ", "), r.class, cell.Replace(r.said)))
+	}
+	if n := len(rows) - 2; n > 1 {
+		rows = append(rows[:2], fmt.Sprintf("… | | | and %d more", n))
+	}
+	return rows
+}
