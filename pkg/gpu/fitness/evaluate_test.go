@@ -317,8 +317,8 @@ func reports(t *testing.T) []report {
 		{name: "pcie-alike", facts: "h100", change: each(func(g *gpu.GPU) { g.PCIe = read(gpu.PCIe{Width: 8, MaxWidth: 16, Gen: 4, MaxGen: 5}) })},
 		{name: "pcie-lone", facts: "l40s-vm", change: one(0, func(g *gpu.GPU) { g.Load = read(90) }), want: expect(1), says: "gpu.pcie 0 WARN", fault: "a lone GPU has half its lanes under load"},
 		{name: "pcie-scrubs", facts: "a10g-vm", change: one(0, func(g *gpu.GPU) { g.Load = read(100) }), want: expect(1), says: "gpu.persistence 0 WARN"},
-		{name: "hgx-a100-4", want: expect(4), says: "gpu.remap 1 WARN", fault: "a row of an A100 waits to be remapped (as found)"},
-		{name: "desktop-4060ti", want: expect(2), says: "gpu.pcie 0 FAIL, gpu.persistence 0 WARN, gpu.persistence 1 WARN", fault: "a desktop whose second slot has four lanes (as found)"},
+		{name: "hgx-a100-4", want: expect(4), says: "gpu.remap 1 WARN", fault: "a row of an A100 waits to be remapped (as found: thamada/gls@e20f22d gls/A100SXMx4_smi.py)"},
+		{name: "desktop-4060ti", want: expect(2), says: "gpu.pcie 0 FAIL, gpu.persistence 0 WARN, gpu.persistence 1 WARN", fault: "a desktop whose second slot has four lanes (as found: thamada/gls@e20f22d gls/RTX4060Ti_smi.py)"},
 		{name: "pcie-nothing", facts: "h100", change: pcie(gpu.PCIe{}, 0), says: "gpu.pcie 1 UNKNOWN", fault: "a link that can't be"},
 
 		{name: "persistence-off", facts: "h100", change: one(7, func(g *gpu.GPU) { g.Persist = read(false) }), says: "gpu.persistence 7 WARN", fault: "persistence mode is off"},
