@@ -221,18 +221,18 @@ func (i *inspector) links() {
 	g.C2C = i.c2c()
 }
 
-// c2c asks for the links to the CPU.
+// c2c asks for the links to the CPU. One that can't be read is not one that is down.
 func (i *inspector) c2c() Reading[Part] {
-	count := ask(i, func() (int, nvml.Return) { return oneField(i.device, nvml.FI_DEV_C2C_LINK_COUNT, 0) }, "nvmlDeviceGetFieldValues")
-	return convert(count, func(all int) Part {
+	return ask(i, func() (Part, nvml.Return) {
+		all, ret := oneField(i.device, nvml.FI_DEV_C2C_LINK_COUNT, 0)
 		part := Part{All: all}
-		for link := range min(max(all, 0), nvml.NVLINK_MAX_LINKS) {
-			part.Active += ask(i, func() (int, nvml.Return) {
-				return oneField(i.device, nvml.FI_DEV_C2C_LINK_GET_STATUS, link)
-			}, "nvmlDeviceGetFieldValues").OrZero()
+		for link := 0; link < all && ret == nvml.SUCCESS; link++ {
+			var active int
+			active, ret = oneField(i.device, nvml.FI_DEV_C2C_LINK_GET_STATUS, link)
+			part.Active += active
 		}
-		return part
-	})
+		return part, ret
+	}, "nvmlDeviceGetFieldValues")
 }
 
 func pcie(d nvml.Device) (p PCIe, ret nvml.Return) {

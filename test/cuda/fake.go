@@ -14,5 +14,5 @@ var source string
 // Build makes a library in dir, which must be there. It lacks the functions
 // whose symbols are given, as that of an older driver does.
 func Build(dir string, without ...string) (standin.Fake, error) {
-	return standin.Kind{Name: "libcuda.so.1", Variable: "FAKE_CUDA_DIR", Exports: "cu", Source: source}.Build(dir, nil, without...)
+	return standin.Kind{Name: "libcuda.so.1", Exports: "cu", Source: source}.Build(dir, nil, without...)
 }

@@ -24,6 +24,6 @@ func Build(dir string, without ...string) (Fake, error) {
 	if err != nil {
 		return Fake{}, fmt.Errorf("cannot find nvml.h: go list: %v", err)
 	}
-	kind := standin.Kind{Name: "libnvidia-ml.so.1", Variable: "FAKE_NVML_DIR", Exports: "nvml", Source: source}
+	kind := standin.Kind{Name: "libnvidia-ml.so.1", Exports: "nvml", Source: source}
 	return kind.Build(dir, []string{"-I" + strings.TrimSpace(string(header))}, without...)
 }

@@ -1,6 +1,8 @@
 package nvml_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -100,11 +102,13 @@ func TestHealthy(t *testing.T) {
 	for i, g := range facts.GPUs {
 		answered := map[string]bool{
 			"uuid": g.UUID.Value != nil, "bus": g.Bus.Value != nil, "name": g.Name.Value != nil, "serial": g.Serial.Value != nil,
-			"vbios": g.VBIOS.Value != nil, "gsp": g.GSP.Value != nil, "memory": g.Memory.Value != nil, "numa": g.Numa.Value != nil,
+			"vbios": g.VBIOS.Value != nil, "gsp": g.GSP.Value != nil, "memory": g.Memory.Value != nil, "no NUMA node": g.Numa.Why == gpu.NotSupported,
 			"minor": g.Minor.Value != nil, "persistence": g.Persist.Value != nil, "compute mode": g.Compute.Value != nil,
 			"recovery": g.Recovery.Value != nil, "remapped": g.Remapped.Value != nil, "ecc": g.ECC.Value != nil,
 			"dram": g.DRAM.Value != nil, "sram": g.SRAM.Value != nil, "fabric": g.Fabric.Value != nil, "pcie": g.PCIe.Value != nil,
 			"replays": g.Replays.Value != nil, "clocks": g.Slowed.Value != nil, "load": g.Load.Value != nil,
+			"state": g.State.Value != nil, "temperature": g.Temperature.Value != nil, "power": g.Power.Value != nil,
+			"application clocks": g.Clocks.Value != nil, "screen": g.Screen.Value != nil, "C2C": g.C2C.Value != nil,
 			"mig": g.MIG.Value != nil, "processes": g.Procs.Value != nil, "links": len(g.Links) == 18,
 			"no retired pages": g.Retired.Why == gpu.NotSupported,
 		}
@@ -230,4 +234,39 @@ func TestOldLibrary(t *testing.T) {
 			t.Errorf("the facts are %+v, want %s", facts, gpu.LibraryNotFound)
 		}
 	})
+}
+
+// A driver that attaches one GPU after the other is waited for, longer than for any one of them, and tells how far it
+// has got. Once they have come they stay: the watch of the same child has them at once.
+func TestAttach(t *testing.T) {
+	fake := saying(t, "gpu * attach 2")
+	session := gpu.Child{Program: program, Library: fake.Library, Deadline: patience, Env: append(os.Environ(), fake.Env())}.Session()
+	defer func() { _ = session.Close(t.Context()) }()
+	var came []int
+	began := time.Now()
+	facts, err := session.Probe(t.Context(), func(p gpu.Progress) {
+		if p.Of != 8 || !strings.Contains(p.Waits, "nvmlDeviceGetHandleByIndex_v2 of GPU ") && p.Came < 8 {
+			t.Errorf("it has come to %+v", p)
+		}
+		came = append(came, p.Came)
+	})
+	if err != nil || len(facts.GPUs) != 8 || slices.ContainsFunc(facts.GPUs, func(g gpu.GPU) bool { return !g.Answers() }) {
+		t.Fatalf("the facts are %+v, %v", facts, err)
+	}
+	if took := time.Since(began); took < 16*time.Second || !slices.Contains(came, 3) {
+		t.Errorf("it took %v, and told %v", took, came)
+	}
+	began = time.Now()
+	ready := errors.New("it is watched")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	err = session.Watch(ctx, func(gpus int) {
+		if took := time.Since(began); gpus != 8 || took > 2*time.Second {
+			t.Errorf("%d GPUs are watched after %v", gpus, took)
+		}
+		cancel(ready)
+	}, func(e gpu.Event) { t.Errorf("there is %+v", e) }, nil)
+	if err != nil {
+		t.Error(err)
+	}
 }

@@ -17,30 +17,31 @@ var answers string
 
 // Kind is what a library stands in for.
 type Kind struct {
-	Name     string // of its file: libnvidia-ml.so.1
-	Variable string // names the folder that the library finds its answers in
-	Exports  string // how its functions' names begin
-	Source   string // in C, behind that of this package
+	Name    string // of its file: libnvidia-ml.so.1
+	Exports string // how its functions' names begin
+	Source  string // in C, behind that of this package
 }
+
+// variable names the folder that all libraries find their answers in.
+const variable = "FAKE_NVIDIA_DIR"
 
 // Fake is a library, and what it answers.
 type Fake struct {
-	Library  string // the file
-	variable string
-	dir      string // of the answers, a file a host
+	Library string // the file
+	dir     string // of the answers, a file a host
 }
 
 // Build makes a library in dir, which must be there, with those flags of gcc. It
 // lacks the functions whose symbols are given, as that of an older driver does.
 func (k Kind) Build(dir string, flags []string, without ...string) (Fake, error) {
-	f := Fake{Library: filepath.Join(dir, k.Name), variable: k.Variable, dir: dir}
+	f := Fake{Library: filepath.Join(dir, k.Name), dir: dir}
 	exported := filepath.Join(dir, "exported")
 	script := "{ global: " + k.Exports + "*; local: *; " + strings.Join(append(without, ""), "; ") + "};\n"
 	if err := os.WriteFile(exported, []byte(script), 0o600); err != nil {
 		return Fake{}, err
 	}
 	gcc := exec.Command("gcc", append(flags, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
-		`-DVARIABLE="`+k.Variable+`"`, "-Wl,--version-script="+exported, "-o", f.Library, "-x", "c", "-")...)
+		`-DVARIABLE="`+variable+`"`, "-Wl,--version-script="+exported, "-o", f.Library, "-x", "c", "-")...)
 	gcc.Stdin = strings.NewReader(answers + "#line 1 \"fake.c\"\n" + k.Source)
 	if out, err := gcc.CombinedOutput(); err != nil {
 		return Fake{}, fmt.Errorf("cannot build %s: gcc: %v: %s", f.Library, err, out)
@@ -55,7 +56,7 @@ func (f Fake) In(dir string) Fake {
 }
 
 // Env is the variable that the library finds its answers by.
-func (f Fake) Env() string { return f.variable + "=" + f.dir }
+func (f Fake) Env() string { return variable + "=" + f.dir }
 
 // Answer sets what the library says on that host, from now on: nothing is wrong
 // but for what the lines say.

@@ -5,10 +5,13 @@
  *
  *     init 9                        what nvmlInit returns
  *     gpu 3 handle 15               what asking for its handle returns
+ *     gpu * attach 4                seconds that a process waits for it first,
+ *                                   one GPU after the other
  *     event 3 xid 79                told once to who waits for events by then
  */
 #define NVML_NO_UNVERSIONED_FUNC_DEFS 1
 #include <nvml.h>
+#include <pthread.h>
 #include <time.h>
 
 #define INSTANCES 7
@@ -87,10 +90,22 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
     return NVML_SUCCESS;
 }
 
+/* The driver attaches a GPU, without persistence mode, for each process that is the first to use it. */
+static void attach(unsigned int index) {
+    static pthread_mutex_t driver = PTHREAD_MUTEX_INITIALIZER;
+    static int attached[GPUS];
+    pthread_mutex_lock(&driver);
+    if (!attached[index])
+        sleep((unsigned)number((int)index, "attach", 0));
+    attached[index] = 1;
+    pthread_mutex_unlock(&driver);
+}
+
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
-    ENTER(WHOLE);
+    ENTER((int)index);
     if (index >= gpus() || index >= GPUS)
         return NVML_ERROR_INVALID_ARGUMENT;
+    attach(index);
     device->handle = devices[index];
     device->handle->gpu = (int)index;
     return number((int)index, "handle", 0);
@@ -102,7 +117,13 @@ TEXT(nvmlDeviceGetName, "name", "NVIDIA H100 80GB HBM3")
 TEXT(nvmlDeviceGetSerial, "serial", "1650000000001")
 TEXT(nvmlDeviceGetVbiosVersion, "vbios", "96.00.89.00.01")
 ONE(nvmlDeviceGetMinorNumber, unsigned int, "minor", (unsigned)device.handle->gpu)
-ONE(nvmlDeviceGetNumaNodeId, unsigned int, "numa", (unsigned)device.handle->gpu / 4)
+
+/* Only where the GPU's memory is a node of the machine's, as on Grace. */
+nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node) {
+    ENTER(device.handle->gpu);
+    *node = (unsigned)number(device.handle->gpu, "numa", ~0u);
+    return *node == ~0u ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+}
 
 nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *version) {
     ENTER(device.handle->gpu);
@@ -208,17 +229,64 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
     return NVML_SUCCESS;
 }
 
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos) {
+    ENTER(device.handle->gpu);
+    (void)infos;
+    *count = 0;
+    return NVML_SUCCESS;
+}
+
+ONE(nvmlDeviceGetPerformanceState, nvmlPstates_t, "state", 0)
+ONE(nvmlDeviceGetPowerUsage, unsigned int, "power", 70000)
+ONE(nvmlDeviceGetPowerManagementLimit, unsigned int, "power_limit", 700000)
+ONE(nvmlDeviceGetPowerManagementDefaultLimit, unsigned int, "power_default", 700000)
+
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor, unsigned int *degrees) {
+    ENTER(device.handle->gpu);
+    (void)sensor;
+    *degrees = (unsigned)number(device.handle->gpu, "temperature", 33);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, nvmlClockType_t kind, unsigned int *clock) {
+    ENTER(device.handle->gpu);
+    *clock = kind == NVML_CLOCK_MEM ? 2619 : (unsigned)number(device.handle->gpu, "app_clock", 1980);
+    return NVML_SUCCESS;
+}
+
 /* What has become of it. */
+
+/* The word of a field and what it is otherwise; NULL for one that the GPU does not have. */
+static const char *field(unsigned int id, unsigned int *otherwise) {
+    *otherwise = 0;
+    switch (id) {
+    case NVML_FI_DEV_GET_GPU_RECOVERY_ACTION:
+        return "recovery";
+    case NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL:
+        return "nvlink_recoveries";
+    case NVML_FI_DEV_C2C_LINK_COUNT:
+        return "c2c";
+    case NVML_FI_DEV_C2C_LINK_GET_STATUS:
+        *otherwise = 1;
+        return "c2c_active";
+    default:
+        return NULL;
+    }
+}
 
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
     ENTER(device.handle->gpu);
     for (int i = 0; i < count; i++) {
+        unsigned int otherwise;
+        const char *word = field(values[i].fieldId, &otherwise);
         values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
-        if (values[i].fieldId != NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)
+        if (!word)
             continue;
         values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
-        values[i].value.uiVal = (unsigned)number(device.handle->gpu, "recovery", 0);
-        values[i].nvmlReturn = (nvmlReturn_t)number(device.handle->gpu, "recovery_return", 0);
+        values[i].value.uiVal = (unsigned)number(device.handle->gpu, word, otherwise);
+        values[i].nvmlReturn = values[i].fieldId == NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+                                   ? (nvmlReturn_t)number(device.handle->gpu, "recovery_return", 0)
+                                   : NVML_SUCCESS;
     }
     return NVML_SUCCESS;
 }

@@ -8,6 +8,7 @@
  *     return nvmlDeviceGetName 15   what a function returns
  *     hang nvmlDeviceGetCount       it never returns
  *     crash nvmlDeviceGetCount      it ends the process
+ *     slow nvmlDeviceGetCount 45    it takes that many seconds
  *     gpu 3 remap_failed 1          of one GPU
  *     gpu * fabric_state 2          of each
  *     gpu 3 return nvmlDeviceGetName 15
@@ -92,6 +93,8 @@ static int enter(const char *function, int gpu) {
     snprintf(words, sizeof words, "hang %.*s", name, function);
     while (told(WHOLE, words, value) || (gpu != WHOLE && told(gpu, words, value)))
         sleep(3600);
+    snprintf(words, sizeof words, "slow %.*s", name, function);
+    sleep((unsigned)(number(WHOLE, words, 0) ?: gpu == WHOLE ? 0 : number(gpu, words, 0)));
     snprintf(words, sizeof words, "return %.*s", name, function);
     return (int)(number(WHOLE, words, 0) ?: gpu == WHOLE ? 0 : number(gpu, words, 0));
 }
