@@ -94,7 +94,9 @@ func (p Policy) rule(id string) Rule {
 	return Rule{}
 }
 
-func aboutGPUs(id string) bool { return strings.HasPrefix(id, "gpu.") }
+func aboutGPUs(id string) bool {
+	return strings.HasPrefix(id, "gpu.") || strings.HasPrefix(id, "cuda.")
+}
 
 // Judge returns the findings with the verdicts that they have by the policy, without those that are off. A Wait stays
 // one, for whoever waits: what has become of it in the end is judged again.

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -54,6 +55,10 @@ func init() {
 	}
 	helpers["descriptors"] = tellDescriptors
 	helpers["parent"] = beParent
+	helpers["CUDA"] = func() int {
+		_, _ = os.Stdout.Write(line{CUDA: &cuda.Facts{Init: cuda.Answer{Code: 802}}}.encode())
+		return 0
+	}
 	helpers["slow driver"] = func() int {
 		code := serve(slowDriver{}, os.Stdin, os.Stdout)
 		_ = os.WriteFile(os.Getenv(watchPID)+".bye", nil, 0o600)
@@ -61,20 +66,11 @@ func init() {
 	}
 	helpers["driver that gets stuck"] = func() int { return serve(stuckDriver{}, os.Stdin, os.Stdout) }
 	helpers["counting driver"] = func() int { return serve(&countingDriver{}, os.Stdin, os.Stdout) }
-	helpers["hanging driver"] = func() int { return serve(hangingDriver{}, os.Stdin, os.Stdout) }
 }
 
 func printFacts(facts Facts) int {
 	_, _ = os.Stdout.Write(line{Facts: &facts}.encode())
 	return 0
-}
-
-// hangingDriver never answers.
-type hangingDriver struct{ driver }
-
-func (hangingDriver) look(func(line)) Facts {
-	hang()
-	return Facts{}
 }
 
 // printMuch prints 100 MiB of valid JSON, unless it is stopped.
@@ -143,6 +139,59 @@ func TestWhatBecomesOfAChild(t *testing.T) {
 			}
 			noneLeft(t)
 		})
+	}
+}
+
+func TestCUDA(t *testing.T) {
+	for _, tc := range []struct {
+		helper string
+		limit  time.Duration
+		init   cuda.Code
+		detail string
+	}{
+		{"CUDA", ceiling, 802, ""},
+		{"answer", ceiling, cuda.Died, "another answer"},
+		{"nothing", ceiling, cuda.Died, "no answer"},
+		{"segv", ceiling, cuda.Died, "SIGSEGV"},
+		{"killed", ceiling, cuda.Died, "SIGKILL"},
+		{"hang", 700 * time.Millisecond, cuda.Unresponsive, "within 700ms"},
+	} {
+		child := helperChild(tc.helper)
+		child.Deadline = tc.limit
+		facts, err := child.CUDA(t.Context())
+		if err != nil || facts.Init.Code != tc.init || !strings.Contains(facts.Detail, tc.detail) {
+			t.Errorf("%s: got %+v, %v", tc.helper, facts, err)
+		}
+		noneLeft(t)
+	}
+	if facts, err := (Child{Program: "/nonexistent"}).CUDA(t.Context()); err != nil || facts.Init.Code != cuda.Died || !strings.Contains(facts.Detail, "/nonexistent") {
+		t.Errorf("that can't start: %+v, %v", facts, err)
+	}
+	over := errors.New("the job is over")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(over)
+	if _, err := helperChild("hang").CUDA(ctx); !errors.Is(err, over) {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// The libcuda of a driver that was named is in the same folder.
+func TestCUDALibrary(t *testing.T) {
+	dir := t.TempDir()
+	if got := cudaLibrary(filepath.Join(dir, "libnvidia-ml.so.1")); got != "" {
+		t.Errorf("without one it is %q", got)
+	}
+	beside, nvml, link := filepath.Join(dir, "libcuda.so.1"), filepath.Join(dir, "libnvidia-ml.so.1"), filepath.Join(t.TempDir(), "nvml")
+	if err := errors.Join(os.WriteFile(beside, nil, 0o600), os.WriteFile(nvml, nil, 0o600), os.Symlink(nvml, link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{nvml, link} {
+		if got := cudaLibrary(name); got != beside {
+			t.Errorf("for %s it is %q", name, got)
+		}
+	}
+	if got := cudaLibrary(""); got != "" {
+		t.Errorf("where none was named it is %q", got)
 	}
 }
 
@@ -385,10 +434,11 @@ func TestNoDescriptorLeaks(t *testing.T) {
 	}
 }
 
-// beParent probes with a child that hangs, and is killed meanwhile.
+// beParent probes with a child that takes a while, and is killed meanwhile. What becomes of one that hangs is looked at
+// where no minutes pass.
 func beParent() int {
 	os.Unsetenv(childVariable)
-	_, _ = helperChild("hanging driver").Probe(context.Background())
+	_, _ = helperChild("slow driver").Probe(context.Background())
 	return 0
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 )
@@ -28,6 +29,8 @@ type driver interface {
 	look(tell func(line)) Facts
 	// watch tells of the GPUs' events until the context ends. The error says why it can't go on.
 	watch(ctx context.Context, what question, tell func(line)) error
+	// cuda asks CUDA's driver.
+	cuda() cuda.Facts
 }
 
 // ChildMain is what the child runs: it reads questions, one a line, from in, and writes the answers as lines to out. It
@@ -90,6 +93,10 @@ func answer(ctx context.Context, d driver, text []byte, tell func(line)) error {
 	case askLook:
 		facts := d.look(answer)
 		answer(line{Facts: &facts})
+		return nil
+	case askCUDA:
+		facts := d.cuda()
+		answer(line{CUDA: &facts})
 		return nil
 	case askWatch, askResume:
 		if err := d.watch(ctx, l.Ask, answer); err != nil {

@@ -246,6 +246,22 @@ func (d *dialog) fate() string {
 	return fmt.Sprintf("ended with exit code %d%s", d.state.ExitCode(), d.after(": "))
 }
 
+// failure says why there was no answer, within limit, by the error of read: DRIVER_UNRESPONSIVE or PROBE_DIED.
+func (d *dialog) failure(err error, limit time.Duration) (why Return, detail string) {
+	switch {
+	case err == nil:
+		return "", ""
+	case errors.Is(err, errLate):
+		return DriverUnresponsive, fmt.Sprintf("no answer from the driver within %v%s", limit, d.after("; "))
+	case errors.Is(err, io.EOF) && d.state != nil && d.state.Success():
+		return ProbeDied, "it gave no answer" + d.after(": ")
+	case errors.Is(err, io.EOF):
+		return ProbeDied, "it " + d.fate()
+	default:
+		return ProbeDied, err.Error() + d.after(": ")
+	}
+}
+
 // end ends the child: it closes its standard input, and kills it if it has not ended within endWait or when the context
 // ends. One that has not answered a look is given until the context ends, and then left to itself: it ends once it has
 // the answer.

@@ -15,6 +15,7 @@ type Kind string
 // The kinds.
 const (
 	KindXid       Kind = "xid"       // the driver has named an error
+	KindSXid      Kind = "sxid"      // the driver has named an error of an NVSwitch
 	KindRecovery  Kind = "recovery"  // the GPU asks for an action (field 230)
 	KindLost      Kind = "lost"      // the GPU can't be asked any more
 	KindLink      Kind = "link"      // NVLinks that were active went down after an Xid; Detail names them
@@ -28,7 +29,7 @@ const (
 type Event struct {
 	At       time.Time `json:"at"`
 	Kind     Kind      `json:"kind"`
-	Xid      int       `json:"xid,omitempty"` // 999 where the driver can't name it
+	Xid      int       `json:"xid,omitempty"` // 999 where the driver can't name it; or an SXid
 	GPU      int       `json:"gpu"`           // index; -1 where it is not known
 	UUID     string    `json:"uuid,omitempty"`
 	Bus      string    `json:"bus,omitempty"`      // as sysfs has it: 0000:3b:00.0
@@ -73,6 +74,11 @@ func (t XidTable) judge(e Event) XidVerdict {
 	switch e.Kind {
 	case KindXid:
 		return t.judgeXid(e)
+	case KindSXid:
+		if e.Severity == severityFatal {
+			return XidVerdict{EffectWarn, NextUnfit, "drain the node, and reset its GPUs and NVSwitches together, or reboot it", "an NVSwitch has met a fatal error"}
+		}
+		return XidVerdict{EffectWarn, NextFit, "nothing", "an NVSwitch has met an error"}
 	case KindRecovery:
 		return askedFor(e.Recovery)
 	case KindLost:
@@ -129,15 +135,21 @@ func askedFor(recovery int) XidVerdict {
 // String is one line for people: what befell which GPU, and what to do.
 func (j Judged) String() string {
 	var b strings.Builder
-	if j.GPU < 0 {
-		b.WriteString("an unknown GPU")
-	} else {
-		b.WriteString(j.Device().String())
+	switch {
+	case j.GPU >= 0:
+		b.WriteString(j.Device().String() + ": ")
+	case j.Kind == KindSXid:
+		b.WriteString("NVSwitch " + j.Bus + ": ")
+	case j.Kind != KindAgain && j.Kind != KindSilent: // those are of all
+		b.WriteString("an unknown GPU: ")
 	}
-	if j.Kind == KindXid {
-		fmt.Fprintf(&b, ": Xid %d", j.Xid)
+	switch j.Kind {
+	case KindXid:
+		fmt.Fprintf(&b, "Xid %d: ", j.Xid)
+	case KindSXid:
+		fmt.Fprintf(&b, "SXid %d: ", j.Xid)
 	}
-	fmt.Fprintf(&b, ": %s", j.Meaning)
+	b.WriteString(j.Meaning)
 	if j.Detail != "" {
 		fmt.Fprintf(&b, " (%s)", j.Detail)
 	}
@@ -158,10 +170,10 @@ const (
 	mostRepeated = 4096 // different events that are told apart: 16 GPUs have far fewer
 )
 
-// dedup thins out events that are repeated. The zero value has seen none. It is not safe for concurrent use.
-type dedup struct{ seen map[Event]*repeats }
+// Repeats thins out events that are repeated. The zero value has seen none. It is not safe for concurrent use.
+type Repeats struct{ seen map[Event]*repeated }
 
-type repeats struct {
+type repeated struct {
 	untold int
 	next   time.Time
 	pause  time.Duration
@@ -170,17 +182,20 @@ type repeats struct {
 // alike is the same for events that are the same, whenever and however often they came.
 func (e Event) alike() Event {
 	e.At, e.Count, e.Severity = time.Time{}, 0, ""
+	if e.Kind == KindXid || e.Kind == KindSXid { // the kernel's words have numbers in them that differ each time
+		e.Detail = ""
+	}
 	if e.UUID != "" {
 		e.Bus = ""
 	}
 	return e
 }
 
-// pass tells whether an event is to be told now. Where it was repeated, its Count is set to how often since it was told
+// Pass tells whether an event is to be told now. Where it was repeated, its Count is set to how often since it was told
 // before.
-func (d *dedup) pass(e Event, now time.Time) (Event, bool) {
+func (d *Repeats) Pass(e Event, now time.Time) (Event, bool) {
 	if d.seen == nil {
-		d.seen = map[Event]*repeats{}
+		d.seen = map[Event]*repeated{}
 	}
 	key := e.alike()
 	if d.seen[key] == nil && len(d.seen) >= mostRepeated {
@@ -188,7 +203,7 @@ func (d *dedup) pass(e Event, now time.Time) (Event, bool) {
 	}
 	was := d.seen[key]
 	if was == nil {
-		d.seen[key] = &repeats{next: now.Add(firstRepeat), pause: firstRepeat}
+		d.seen[key] = &repeated{next: now.Add(firstRepeat), pause: firstRepeat}
 		return e, true
 	}
 	was.untold += max(e.Count, 1)

@@ -47,6 +47,10 @@ func TestJudge(t *testing.T) {
 		"C2C down":                          {Event{Kind: KindC2C}, EffectFatal, NextUnfit, "C2C"},
 		"unwatched":                         {Event{Kind: KindUnwatched}, EffectWarn, NextFit, "can't be watched"},
 		"silent":                            {Event{Kind: KindSilent}, EffectWarn, NextFit, "hang"},
+		"silent of one":                     {Event{Kind: KindSilent, GPU: 3}, EffectWarn, NextFit, "about this GPU"},
+		"begins anew":                       {Event{Kind: KindAgain, GPU: -1}, EffectWarn, NextFit, "begins anew"},
+		"an NVSwitch, fatal":                {Event{Kind: KindSXid, Xid: 20034, GPU: -1, Severity: severityFatal}, EffectWarn, NextUnfit, "NVSwitch"},
+		"an NVSwitch, nonfatal":             {Event{Kind: KindSXid, Xid: 12028, GPU: -1, Severity: severityNonfatal}, EffectWarn, NextFit, "NVSwitch"},
 		"of a kind from a newer bringupd":   {Event{Kind: "melted"}, EffectWarn, NextFit, "melted"},
 		"the driver can't name what it is":  {Event{Kind: KindXid, Xid: 999}, EffectWarn, NextFit, "999"},
 	} {
@@ -111,6 +115,14 @@ func TestJudgedString(t *testing.T) {
 			Event{Kind: KindLink, GPU: 3, Detail: "links 2 and 5"},
 			"GPU 3: NVLinks that were active have gone down (links 2 and 5); drain the node, and reset the GPUs of the fabric; if it comes back, have link and peer tested",
 		},
+		"an NVSwitch": {
+			Event{Kind: KindSXid, Xid: 12028, GPU: -1, Bus: "0000:c1:00.0", Detail: "Link 32"},
+			"NVSwitch 0000:c1:00.0: SXid 12028: an NVSwitch has met an error (Link 32)",
+		},
+		"the watch": {
+			Event{Kind: KindAgain, GPU: -1, Detail: "the child ended with exit code 3"},
+			"the watch of the GPUs has ended, and begins anew (the child ended with exit code 3)",
+		},
 		"lost": {
 			Event{Kind: KindLost, Detail: "RESET_REQUIRED"},
 			"GPU 0: the GPU does no more until it is reset (RESET_REQUIRED); drain the node, and reset the GPU",
@@ -132,12 +144,12 @@ func TestDedup(t *testing.T) {
 	asks := Event{Kind: KindRecovery, GPU: 1, UUID: "GPU-1", Recovery: 1}
 	reboot := asks
 	reboot.Recovery = 2
-	var d dedup
+	var d Repeats
 	for i, e := range []Event{xid, other, fatal, asks, reboot} {
-		if got, told := d.pass(e, begin); !told || got != e {
+		if got, told := d.Pass(e, begin); !told || got != e {
 			t.Errorf("event %d is not told the first time: %+v", i, got)
 		}
-		if _, told := d.pass(e, begin); told {
+		if _, told := d.Pass(e, begin); told {
 			t.Errorf("event %d is told twice", i)
 		}
 	}
@@ -147,10 +159,10 @@ func TestDedup(t *testing.T) {
 func TestDedupOfAFlood(t *testing.T) {
 	const day, each = 24 * time.Hour, 10 * time.Millisecond
 	begin := time.Unix(1_800_000_000, 0)
-	var d dedup
+	var d Repeats
 	told, counted, last, longest := 0, 0, time.Duration(0), time.Duration(0)
 	for at := time.Duration(0); at < day; at += each {
-		e, now := d.pass(Event{Kind: KindXid, Xid: 31}, begin.Add(at))
+		e, now := d.Pass(Event{Kind: KindXid, Xid: 31}, begin.Add(at))
 		if !now {
 			continue
 		}
@@ -173,10 +185,10 @@ func TestDedupOfAFlood(t *testing.T) {
 // What a broken watch makes up must not fill the memory.
 func TestDedupIsBounded(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	var d dedup
+	var d Repeats
 	told := 0
 	for xid := range 3 * mostRepeated {
-		if _, tell := d.pass(Event{Kind: KindXid, Xid: xid + 1}, now); tell {
+		if _, tell := d.Pass(Event{Kind: KindXid, Xid: xid + 1}, now); tell {
 			told++
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
 // libraryName is what the loader looks for where no file is named.
@@ -60,6 +62,8 @@ func (d nvmlDriver) watch(ctx context.Context, what question, tell func(line)) e
 		return fmt.Errorf("NVML can't be used: %s", ret)
 	}
 }
+
+func (d nvmlDriver) cuda() cuda.Facts { return cuda.Look(cudaLibrary(d.path), d.root) }
 
 // whyNotLoaded asks the loader once more, as go-nvml does not pass on what it said.
 func (d nvmlDriver) whyNotLoaded() string {

@@ -5,6 +5,8 @@ package gpu
 import (
 	"context"
 	"fmt"
+
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
 // noDriver is the path of a library that can't be asked: that takes cgo.
@@ -15,6 +17,8 @@ func openDriver(path string) driver { return noDriver(path) }
 func (d noDriver) look(func(line)) Facts {
 	return Facts{Version: FactsVersion, Init: NoCgo, Library: string(d)}
 }
+
+func (d noDriver) cuda() cuda.Facts { return cuda.Look(cudaLibrary(string(d)), "/") }
 
 func (noDriver) watch(context.Context, question, func(line)) error {
 	return fmt.Errorf("%s: this bringupd was built without cgo", NoCgo)

@@ -68,20 +68,14 @@ func (s *Session) Probe(ctx context.Context, tell func(Progress)) (Facts, error)
 func (s *Session) look(ctx context.Context, d *dialog, tell func(Progress)) Facts {
 	limit := s.child.deadline()
 	facts, err := d.look(ctx, limit, tell)
-	switch {
-	case err == nil:
+	if err == nil {
 		return facts
-	case errors.Is(err, errLate):
-		said := d.after("; ")
-		d.abandon()
-		return Facts{Version: FactsVersion, Init: DriverUnresponsive, Detail: fmt.Sprintf("no answer from the driver within %v%s", limit, said)}
-	case errors.Is(err, io.EOF) && d.state != nil && d.state.Success():
-		return died("it gave no answer%s", d.after(": "))
-	case errors.Is(err, io.EOF):
-		return died("it %s", d.fate())
-	default:
-		return died("%v%s", err, d.after(": "))
 	}
+	why, detail := d.failure(err, limit)
+	if why == DriverUnresponsive {
+		d.abandon()
+	}
+	return Facts{Version: FactsVersion, Init: why, Detail: detail}
 }
 
 // died returns the facts about a child that has sent none.
@@ -126,7 +120,7 @@ type listener struct {
 	event          func(Event)
 	tally          func([]Tally)
 
-	dedup    dedup
+	repeats  Repeats
 	begun    bool // some child has begun to watch
 	watching bool // this one has
 }
@@ -181,7 +175,7 @@ func (l *listener) tell(e Event) {
 	if e.At.IsZero() {
 		e.At = now
 	}
-	if e, told := l.dedup.pass(e, now); told {
+	if e, told := l.repeats.Pass(e, now); told {
 		l.event(e)
 	}
 }

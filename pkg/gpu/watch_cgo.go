@@ -14,6 +14,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 const (
@@ -349,7 +350,8 @@ func (g *watchedGPU) lookAtLinks() {
 	now := g.active()
 	down := slices.DeleteFunc(slices.Clone(g.links), func(link int) bool { return slices.Contains(now, link) })
 	if len(down) > 0 {
-		report(g.tell, g.event(KindLink, strings.Trim(strings.ReplaceAll(fmt.Sprint(down), " ", ", "), "[]")))
+		list := strings.Trim(strings.ReplaceAll(fmt.Sprint(down), " ", ", "), "[]")
+		report(g.tell, g.event(KindLink, prose.Noun(len(down), "link")+" "+list))
 	}
 	g.links = now
 	part, ok := g.inspector.c2c().Get()

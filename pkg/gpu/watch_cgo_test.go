@@ -17,6 +17,8 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
 // fakeEvents is NVML, as the watch sees it: it can't be asked for more. What it
@@ -288,7 +290,7 @@ func TestWatchLoop(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				f.set(func() { f.gpus[1].links = 16 })
 			},
-			want: []Event{xid(145), as(gpu1, func(e *Event) { e.Kind, e.Detail = KindLink, "16, 17" })},
+			want: []Event{xid(145), as(gpu1, func(e *Event) { e.Kind, e.Detail = KindLink, "links 16, 17" })},
 			told: 3 * time.Second,
 		},
 		"the link to the CPU is lost with it": {
@@ -306,7 +308,7 @@ func TestWatchLoop(t *testing.T) {
 		"a call that hangs": {
 			during: func(f *fakeEvents) {
 				f.set(func() { f.gpus[1].hangs = 2 * time.Minute })
-				time.Sleep(time.Minute)
+				time.Sleep(hangTold + 2*pollPause)
 				f.happens(0, xidEvents, 45)
 				f.set(func() { f.gpus[1].hangs = 0 })
 			},
@@ -728,13 +730,13 @@ func TestChildAnswersAll(t *testing.T) {
 	ended := make(chan int, 1)
 	go func() { ended <- serve(manyAnswers{}, in, out) }()
 	said := bufio.NewScanner(answers)
-	for _, ask := range []question{askLook, askWatch, askLook} {
+	for _, ask := range []question{askLook, askWatch, askCUDA, askLook} {
 		_, _ = parent.Write(line{Ask: ask}.encode())
 		if !said.Scan() {
 			t.Fatal("it says no more")
 		}
 		l, err := decodeLine(said.Bytes())
-		if err != nil || (ask == askLook) != (l.Facts != nil) || (ask == askWatch) != (l.Watching != nil) {
+		if err != nil || (ask == askLook) != (l.Facts != nil) || (ask == askWatch) != (l.Watching != nil) || (ask == askCUDA) != (l.CUDA != nil) {
 			t.Errorf("to %s it says %q: %v", ask, said.Text(), err)
 		}
 	}
@@ -747,6 +749,8 @@ func TestChildAnswersAll(t *testing.T) {
 type manyAnswers struct{}
 
 func (manyAnswers) look(func(line)) Facts { return Facts{Version: FactsVersion, Init: DriverNotLoaded} }
+
+func (manyAnswers) cuda() cuda.Facts { return cuda.Facts{Init: cuda.Answer{Code: 802}} }
 
 func (manyAnswers) watch(ctx context.Context, _ question, tell func(line)) error {
 	tell(line{Watching: new(8)})

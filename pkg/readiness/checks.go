@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 	"github.com/bringupd/bringupd/pkg/kmsg"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -52,10 +53,10 @@ func New(cfg Config) (*Checks, error) {
 		}
 		expect.Mode = cfg.Policy.Mode
 		c.gpus = &GPUs{
-			Driver: gpu.Child{Library: cfg.NVML}.Session(), Expect: expect, Named: cfg.NVML != "", Root: cfg.Root, Table: table,
+			Driver: gpu.Child{Library: cfg.NVML}.Session(), CUDA: cfg.cuda(), Expect: expect, Named: cfg.NVML != "", Root: cfg.Root, Table: table,
 		}
 		c.parts = append(c.parts, c.gpus)
-		c.budget += gpu.ProbeDeadline // the last look may find that the driver hangs
+		c.budget += 2 * gpu.ProbeDeadline // the last look may find that a driver hangs: NVML's, or else CUDA's
 		if len(gpu.Present(cfg.Root)) > 0 {
 			c.parts = append(c.parts, &kmsg.Part{Root: cfg.Root, Judge: judge(table)})
 		}
@@ -80,6 +81,14 @@ const (
 	// activeEnd is how long it may take to end an active check that hangs.
 	activeEnd = 5 * time.Second
 )
+
+// cuda asks CUDA's driver as a program of the job would; nil where nobody minds what it says.
+func (cfg Config) cuda() func(context.Context) (cuda.Facts, error) {
+	if !slices.ContainsFunc(cuda.IDs(), func(id string) bool { return !cfg.Policy.Off(id) }) {
+		return nil
+	}
+	return gpu.Child{Library: cfg.NVML, Env: cfg.Environ}.CUDA
+}
 
 // xids is the table that is built in, and what a site has changed of it.
 func xids(path string) (gpu.XidTable, error) {
@@ -124,7 +133,7 @@ func (c *Checks) runActive(ctx context.Context, fit bool) []check.Finding {
 
 // IDs are those of all checks that there are, in order: the built-in ones and those of a site's own commands.
 func IDs(active []string) []string {
-	ids := slices.Concat(fitness.IDs(), check.IDs(active), []string{kmsg.ID})
+	ids := slices.Concat(fitness.IDs(), cuda.IDs(), check.IDs(active), []string{kmsg.ID})
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }

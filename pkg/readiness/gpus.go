@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 )
 
@@ -35,6 +36,8 @@ var errOver = errors.New("nobody needs the GPUs any more")
 // GPUs are those of the node: a Part, and what is watched while the driver runs.
 type GPUs struct {
 	Driver Driver
+	// CUDA asks CUDA's driver, once NVML has shown a GPU; nil: nobody does.
+	CUDA   func(context.Context) (cuda.Facts, error)
 	Expect fitness.Expect
 	// Named says that the library's place was told: then it is asked whatever the node looks like.
 	Named bool
@@ -64,7 +67,20 @@ func (g *GPUs) Look(ctx context.Context, soFar func([]check.Finding)) []check.Fi
 	g.mu.Lock()
 	g.facts = facts
 	g.mu.Unlock()
-	return fitness.Evaluate(facts, expect)
+	return append(fitness.Evaluate(facts, expect), g.lookAtCUDA(ctx, facts, expect)...)
+}
+
+// lookAtCUDA asks what a program would find.
+func (g *GPUs) lookAtCUDA(ctx context.Context, facts gpu.Facts, expect fitness.Expect) []check.Finding {
+	want, ask := fitness.CUDA(facts, expect)
+	if !ask || g.CUDA == nil {
+		return nil
+	}
+	shown, err := g.CUDA(ctx)
+	if err != nil { // as above
+		return nil
+	}
+	return cuda.Judge(shown, want)
 }
 
 func (g *GPUs) seen() gpu.Facts {
@@ -88,13 +104,20 @@ func (g *GPUs) Watch(ctx context.Context, ready func(gpus int), event func(gpu.J
 		return nil
 	}
 	defer g.Close()
-	return g.Driver.Watch(ctx, ready, func(e gpu.Event) {
+	heard := hearsay{told: make(map[matter]word), tell: event}
+	hear := func(e gpu.Event, kernel bool) {
 		judged := g.Table.Judge(e)
 		if !fitness.Concerns(facts, g.Expect, e) {
 			judged.Effect = gpu.EffectIgnore
 		}
-		event(judged)
-	}, func([]gpu.Tally) {})
+		heard.hear(judged, kernel)
+	}
+	var follow sync.WaitGroup
+	defer follow.Wait()
+	life, end := context.WithCancelCause(ctx)
+	defer end(errOver)
+	follow.Go(func() { g.followKernel(life, facts.GPUs, func(e gpu.Event) { hear(e, true) }) })
+	return g.Driver.Watch(ctx, ready, func(e gpu.Event) { hear(e, false) }, func([]gpu.Tally) {})
 }
 
 // Close lets go of the GPUs.

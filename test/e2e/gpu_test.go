@@ -14,14 +14,18 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/cuda"
 	"github.com/bringupd/bringupd/test/nvml"
 )
 
-// library is the NVML of all nodes. They see the folder of the programs as the
+// library is the NVML of all nodes, with a libcuda beside it. They see the folder of the programs as the
 // host does: no share is between them and what a test has NVML say.
 var library = sync.OnceValues(func() (nvml.Fake, error) {
 	dir := filepath.Join(bed.Bin(), "nvml")
 	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nvml.Fake{}, err
+	}
+	if _, err := cuda.Build(dir); err != nil {
 		return nvml.Fake{}, err
 	}
 	return nvml.Build(dir)

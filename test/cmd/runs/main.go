@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/cuda"
 	"github.com/bringupd/bringupd/test/nvml"
 )
 
@@ -50,6 +51,9 @@ func record(wanted []string) error {
 	bin := filepath.Join(place, "bringupd")
 	if out, err := exec.Command("go", "build", "-o", bin, "./cmd/bringupd").CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build bringupd: %v: %s", err, out)
+	}
+	if _, err := cuda.Build(filepath.Join(place, "nvml")); err != nil {
+		return err
 	}
 	fake, err := nvml.Build(filepath.Join(place, "nvml"))
 	if err != nil {

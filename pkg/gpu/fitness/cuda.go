@@ -1,0 +1,28 @@
+package fitness
+
+import (
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
+)
+
+// CUDA is what CUDA's driver should show to a job that expects that, by what NVML has told. asked is false where there
+// is nothing to ask it for: NVML shows the job no GPU that answers.
+func CUDA(f gpu.Facts, want Expect) (should cuda.Want, asked bool) {
+	if f.Init != gpu.Success || want.forgone() {
+		return cuda.Want{}, false
+	}
+	s := scene{facts: f, want: want, choice: choose(f, want)}
+	should = cuda.Want{Needed: want.Needed(), Driver: f.Driver.OrZero()}
+	usable := s.usable()
+	for i, g := range usable {
+		should.GPUs = append(should.GPUs, *deviceOf(g))
+		should.MIG = should.MIG || g.MIG.OrZero().Current
+		should.Fabric = should.Fabric || g.Fabric.OrZero().Joined() && !g.Fabric.OrZero().Single()
+		for _, other := range usable[:i] {
+			if status, ok := s.p2p(g.Index, other.Index).Get(); ok && status == p2pOK {
+				should.Joined = append(should.Joined, [2]string{other.UUID.OrZero(), g.UUID.OrZero()})
+			}
+		}
+	}
+	return should, len(usable) > 0
+}
