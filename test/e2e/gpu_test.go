@@ -202,6 +202,42 @@ func TestXidOfTheDriver(t *testing.T) {
 	}
 }
 
+// A driver without persistence mode attaches one GPU after the other, anew for each process that is the first. The gate
+// waits, and says what for; and then all GPUs are watched, by the process that has them.
+func TestSlowAttach(t *testing.T) {
+	l, fake := onGPUs(t, "sleep", "60")
+	must(t, fake.Answer("n2", "gpu * attach 4"))
+	j := start(t, l)
+	j.traced(2, "check-waits", "gpu.nvml: 1 of 8 GPUs have come; waiting for nvmlDeviceGetHandleByIndex_v2 of GPU ")
+	j.traced(2, "check-waits", "gpu.nvml: 7 of 8 GPUs have come")
+	j.traced(2, "watch", `"gpus":8`)
+	must(t, fake.Add("n2", "event 3 xid 79"))
+	j.blames(health.GPUFailed, 2, "n2", "GPU 3", "Xid 79")
+}
+
+// A GPU that answers nothing for as long as its own processor may take is named, and the job begins if it answers then.
+func TestGPUThatTakesItsTime(t *testing.T) {
+	l, fake := onGPUs(t, "echo", "started")
+	must(t, fake.Answer("n1", "gpu 6 slow nvmlDeviceGetSerial 45"))
+	j := start(t, l)
+	j.traced(1, "check-waits", "gpu.nvml: 8 of 8 GPUs have come; waiting for nvmlDeviceGetSerial of GPU 6")
+	j.wantCode(0)
+	if got := j.stdout.String(); got != "started\n" {
+		t.Errorf("the driver says %q\n%s", got, &j.stderr)
+	}
+}
+
+// NVML is well, and CUDA is not.
+func TestCUDAMismatch(t *testing.T) {
+	l, fake := onGPUs(t, "echo", "started")
+	must(t, fake.Answer("n3", "return cuInit 214"))
+	j := run(t, l)
+	j.blames(health.Check, 3, "n3", "cuda.init", "ECC_UNCORRECTABLE (214)")
+	if got := j.stdout.String(); got != "" {
+		t.Errorf("the driver has run: %q", got)
+	}
+}
+
 // The loader finds no library on one of the nodes.
 func TestNoNVMLOnANode(t *testing.T) {
 	l, _ := onGPUs(t, "echo", "started")

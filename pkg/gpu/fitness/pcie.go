@@ -10,7 +10,7 @@ import (
 
 // judgePCIe compares a GPU's link with those of its siblings that do no more than it: nvidia-smi's manual says of width
 // and generation that they "may be reduced when the GPU is not in use". Virtual machines report more lanes than there are
-// ("x8 of x16" on all of AWS's g4dn, g5 and g6e), so that the most a link could be tells little. Replays are not judged.
+// ("x8 of x16" on a g4dn and a g6e of AWS), so that the most a link could be tells little. Replays are not judged.
 // Only their rate means something (DCGM: 0.15 to 3.84 a minute and lane, by generation), and one look has none.
 func judgePCIe(e *exam) {
 	link, ok := get(e, "PCIe link", e.gpu.PCIe)
