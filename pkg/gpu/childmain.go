@@ -25,7 +25,7 @@ const childGrace = ProbeDeadline
 
 // driver is what the child asks: NVML.
 type driver interface {
-	// look takes a look at all GPUs, and tells how far it has got where that takes long.
+	// look takes a look at all GPUs, and tells how far it has got.
 	look(tell func(line)) Facts
 	// watch tells of the GPUs' events until the context ends. The error says why it can't go on.
 	watch(ctx context.Context, what question, tell func(line)) error

@@ -20,7 +20,7 @@ import (
 
 const (
 	mostLine    = 4 << 20                // bytes of a line; 16 GPUs of 7 instances with 1000 processes have far less
-	mostGarbage = 1_000_000              // lines in a row that are none of ours, after which the child is none of ours either
+	mostGarbage = 50_000                 // lines in a row that are none of ours, after which the child is none of ours either
 	reapWait    = 200 * time.Millisecond // for the end of a child that was killed
 	forkWait    = 5 * time.Second        // for a fork
 	endWait     = 2 * time.Second        // from the end of the child's standard input to KILL: it takes up to eventWait

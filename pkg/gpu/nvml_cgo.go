@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -39,12 +38,7 @@ func openDriver(path string) driver {
 }
 
 func (d nvmlDriver) look(tell func(line)) Facts {
-	began := time.Now()
-	facts := d.collect(func(p Progress) {
-		if time.Since(began) >= waitTold {
-			tell(line{Came: &p})
-		}
-	})
+	facts := d.collect(func(p Progress) { tell(line{Came: &p}) })
 	facts.Library = d.path
 	if facts.Init == LibraryNotFound {
 		facts.Detail = d.whyNotLoaded()

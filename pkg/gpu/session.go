@@ -50,7 +50,7 @@ func (s *Session) open(ctx context.Context) (*dialog, error) {
 	return d, err
 }
 
-// Probe takes one look at the GPUs, and tells how far the driver has got where it takes long. Whatever becomes of the
+// Probe takes one look at the GPUs, and tells how far the driver has got, each time that one has come. Whatever becomes of the
 // child is in Facts.Init; the error is the cause of the context's end, which does not end the look.
 func (s *Session) Probe(ctx context.Context, tell func(Progress)) (Facts, error) {
 	d, err := s.open(ctx)

@@ -14,8 +14,8 @@ import (
 
 // Driver is what is asked for the GPUs of a node. It keeps them attached from the first question to Close.
 type Driver interface {
-	// Probe takes one look, and tells how far it has got where that takes long. What is not answered is in the facts;
-	// the error says why there are none at all.
+	// Probe takes one look, and tells how far it has got. What is not answered is in the facts; the error says why there
+	// are none at all.
 	Probe(ctx context.Context, tell func(gpu.Progress)) (gpu.Facts, error)
 	// Watch tells of what befalls GPUs until ctx ends. It calls ready once, when
 	// nothing will be missed any more, with how many it watches, and tally now
@@ -56,8 +56,19 @@ func (g *GPUs) Look(ctx context.Context, soFar func([]check.Finding)) []check.Fi
 	expect := g.Expect
 	expect.Signs = gpu.Present(g.Root)
 	facts := gpu.Facts{Version: gpu.FactsVersion, Init: gpu.LibraryNotFound}
+	shows := g.askCUDA(ctx)
+	var asking sync.WaitGroup
+	defer asking.Wait()
 	if g.Named || len(expect.Signs) > 0 || expect.Needed() {
-		asked, err := g.Driver.Probe(ctx, func(p gpu.Progress) { soFar([]check.Finding{fitness.Attaching(p)}) })
+		began := time.Now()
+		asked, err := g.Driver.Probe(ctx, func(p gpu.Progress) {
+			if p.Came == p.Of {
+				asking.Go(func() { shows() }) // while NVML is asked for the rest
+			}
+			if time.Since(began) >= toldAfter {
+				soFar([]check.Finding{fitness.Attaching(p)})
+			}
+		})
 		if err != nil { // ctx is over, and nobody minds what is found
 			g.Close()
 			return []check.Finding{{ID: "gpu.nvml", Verdict: check.Unknown, Observed: err.Error()}}
@@ -67,20 +78,27 @@ func (g *GPUs) Look(ctx context.Context, soFar func([]check.Finding)) []check.Fi
 	g.mu.Lock()
 	g.facts = facts
 	g.mu.Unlock()
-	return append(fitness.Evaluate(facts, expect), g.lookAtCUDA(ctx, facts, expect)...)
+	found := fitness.Evaluate(facts, expect)
+	if want, ask := fitness.CUDA(facts, expect); ask && g.CUDA != nil {
+		if shown := shows(); ctx.Err() == nil {
+			found = append(found, cuda.Judge(shown, want)...)
+		}
+	}
+	return found
 }
 
-// lookAtCUDA asks what a program would find.
-func (g *GPUs) lookAtCUDA(ctx context.Context, facts gpu.Facts, expect fitness.Expect) []check.Finding {
-	want, ask := fitness.CUDA(facts, expect)
-	if !ask || g.CUDA == nil {
-		return nil
-	}
-	shown, err := g.CUDA(ctx)
-	if err != nil { // as above
-		return nil
-	}
-	return cuda.Judge(shown, want)
+// toldAfter is how long a look may take before it is told how far it has got.
+const toldAfter = time.Second
+
+// askCUDA returns what asks what a program would find: once, whoever calls it first, and all get the same answer.
+func (g *GPUs) askCUDA(ctx context.Context) func() cuda.Facts {
+	return sync.OnceValue(func() cuda.Facts {
+		if g.CUDA == nil || g.Expect.Forgone() {
+			return cuda.Facts{}
+		}
+		facts, _ := g.CUDA(ctx) // its error is the end of ctx
+		return facts
+	})
 }
 
 func (g *GPUs) seen() gpu.Facts {

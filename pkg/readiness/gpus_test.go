@@ -3,12 +3,17 @@ package readiness
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 )
 
@@ -16,6 +21,8 @@ import (
 type twoGPUs struct{ closed bool }
 
 func (*twoGPUs) Probe(_ context.Context, tell func(gpu.Progress)) (gpu.Facts, error) {
+	tell(gpu.Progress{Of: 2}) // at once: nobody need hear of it
+	time.Sleep(toldAfter)
 	tell(gpu.Progress{Came: 1, Of: 2, Waits: "nvmlDeviceGetHandleByIndex_v2 of GPU 1"})
 	return gpu.Facts{
 		Version: gpu.FactsVersion, Init: gpu.Success,
@@ -49,7 +56,7 @@ func TestWatchOfOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			driver := &twoGPUs{}
 			g := &GPUs{Driver: driver, Expect: tc.want, Named: true, Root: t.TempDir(), Table: gpu.Xids()}
-			g.Look(t.Context(), func([]check.Finding) {})
+			synctest.Test(t, func(t *testing.T) { g.Look(t.Context(), func([]check.Finding) {}) })
 			if driver.closed {
 				t.Error("the GPUs are let go of before they are watched")
 			}
@@ -70,7 +77,10 @@ func TestGPUsThatComeSlowly(t *testing.T) {
 	g := &GPUs{Driver: &twoGPUs{}, Expect: fitness.Expect{Count: -1}, Named: true, Root: t.TempDir(), Table: gpu.Xids()}
 	node := &Checks{Config: Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}}, parts: []part{g}, gpus: g}
 	var told []check.Finding
-	report := node.Await(t.Context(), func(report check.Report) { told = append(told, report.Findings...) })
+	var report check.Report
+	synctest.Test(t, func(t *testing.T) {
+		report = node.Await(t.Context(), func(report check.Report) { told = append(told, report.Findings...) })
+	})
 	if len(told) != 1 || told[0].ID != "gpu.nvml" || told[0].Verdict != check.Wait ||
 		told[0].Observed != "1 of 2 GPUs have come; waiting for nvmlDeviceGetHandleByIndex_v2 of GPU 1" {
 		t.Errorf("it tells %+v", told)
@@ -97,4 +107,90 @@ type neverGPUs struct{ twoGPUs }
 func (*neverGPUs) Probe(ctx context.Context, _ func(gpu.Progress)) (gpu.Facts, error) {
 	<-ctx.Done()
 	return gpu.Facts{}, context.Cause(ctx)
+}
+
+// A node without any sign of a GPU, and a job that has not asked for one, cost nothing: nobody is asked.
+func TestNoGPU(t *testing.T) {
+	checks, err := New(Config{Config: check.Config{Policy: check.Policy{Mode: check.ModeAuto}}, Granted: -1, Root: t.TempDir(), TempDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks.gpus.Driver = untouchable{t}
+	checks.gpus.CUDA = func(context.Context) (cuda.Facts, error) {
+		t.Error("CUDA's driver is asked")
+		return cuda.Facts{}, nil
+	}
+	report := checks.Await(t.Context(), nil)
+	if err := checks.GPUs().Watch(t.Context(), func(gpus int) {
+		if gpus != 0 {
+			t.Errorf("%d GPUs are watched", gpus)
+		}
+	}, nil); err != nil {
+		t.Error(err)
+	}
+	for _, f := range report.Findings {
+		if f.ID == "gpu.nvml" && f.Verdict != check.Skip || f.ID == "host.kernel" {
+			t.Errorf("it is found %+v", f)
+		}
+	}
+}
+
+// untouchable is a driver that nobody may ask.
+type untouchable struct{ *testing.T }
+
+func (u untouchable) Probe(context.Context, func(gpu.Progress)) (gpu.Facts, error) {
+	u.Error("NVML is asked")
+	return gpu.Facts{}, nil
+}
+
+func (u untouchable) Watch(context.Context, func(int), func(gpu.Event), func([]gpu.Tally)) error {
+	u.Error("NVML is watched")
+	return nil
+}
+
+func (u untouchable) Close(context.Context) error { return nil }
+
+// CUDA's driver is asked once a look, as soon as all GPUs have come, and what it says counts where the job has some.
+func TestCUDAIsAsked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		want  fitness.Expect
+		asked int
+		found bool
+	}{
+		"all":      {fitness.Expect{Count: -1}, 1, true},
+		"none":     {fitness.Expect{Count: 0}, 0, false},
+		"the last": {fitness.Expect{Count: 1, Visible: []gpu.Selector{{Index: 1}}}, 1, true},
+	} {
+		asked, early := 0, false
+		driver := &comingGPUs{}
+		g := &GPUs{Driver: driver, Expect: tc.want, Named: true, Root: t.TempDir(), CUDA: func(context.Context) (cuda.Facts, error) {
+			asked++
+			early = !driver.answered.Load()
+			close(driver.cuda)
+			return cuda.Facts{Init: cuda.Answer{Code: 999}}, nil
+		}}
+		driver.cuda = make(chan struct{})
+		if tc.asked == 0 {
+			close(driver.cuda)
+		}
+		found := g.Look(t.Context(), nil)
+		is := slices.ContainsFunc(found, func(f check.Finding) bool { return f.ID == "cuda.init" })
+		if asked != tc.asked || is != tc.found || early != (tc.asked > 0) {
+			t.Errorf("%s: asked %d times, before NVML has told all: %t; found: %t", name, asked, early, is)
+		}
+	}
+}
+
+// comingGPUs answer once CUDA's driver was asked.
+type comingGPUs struct {
+	silentGPUs
+	cuda     chan struct{}
+	answered atomic.Bool
+}
+
+func (c *comingGPUs) Probe(ctx context.Context, tell func(gpu.Progress)) (gpu.Facts, error) {
+	tell(gpu.Progress{Came: 2, Of: 2})
+	<-c.cuda
+	c.answered.Store(true)
+	return c.silentGPUs.Probe(ctx, tell)
 }

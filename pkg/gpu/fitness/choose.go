@@ -52,7 +52,7 @@ func (c choice) usable() []gpu.GPU {
 // Concerns tells whether an event is of a GPU that the job uses, by what was seen before the job began: not of another
 // job's GPU, nor of one that was lost before. An event of an unknown GPU concerns the job.
 func Concerns(f gpu.Facts, want Expect, e gpu.Event) bool {
-	if want.forgone() {
+	if want.Forgone() {
 		return false
 	}
 	return e.GPU < 0 && e.UUID == "" || slices.ContainsFunc(choose(f, want).usable(), func(g gpu.GPU) bool {
@@ -143,7 +143,7 @@ func distinct(gpus []gpu.GPU, value func(gpu.GPU) string) []string {
 // Traits are what the nodes of a job are compared by: nodes that are alike for the job have the same traits, in
 // whatever order their GPUs come. Left out are what could not be read, and GPUs that are not the job's.
 func Traits(f gpu.Facts, want Expect) []check.Trait {
-	if f.Init != gpu.Success || want.forgone() {
+	if f.Init != gpu.Success || want.Forgone() {
 		return nil
 	}
 	well := choose(f, want).usable()

@@ -8,7 +8,7 @@ import (
 // CUDA is what CUDA's driver should show to a job that expects that, by what NVML has told. asked is false where there
 // is nothing to ask it for: NVML shows the job no GPU that answers.
 func CUDA(f gpu.Facts, want Expect) (should cuda.Want, asked bool) {
-	if f.Init != gpu.Success || want.forgone() {
+	if f.Init != gpu.Success || want.Forgone() {
 		return cuda.Want{}, false
 	}
 	s := scene{facts: f, want: want, choice: choose(f, want)}

@@ -18,7 +18,7 @@ func Evaluate(f gpu.Facts, want Expect) []check.Finding {
 		return []check.Finding{noNVML(f, want)}
 	}
 	findings := []check.Finding{{ID: "gpu.nvml", Verdict: check.Pass, Observed: versions(f), Source: sourceInit}}
-	if want.forgone() {
+	if want.Forgone() {
 		return append(findings, check.Finding{
 			ID: "gpu.count", Verdict: check.Skip, Source: sourceCount,
 			Observed: fmt.Sprintf("the job has none of the node's %d (%s)", len(f.GPUs), want.from()),

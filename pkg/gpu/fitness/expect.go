@@ -49,8 +49,8 @@ func (e Expect) Needed() bool {
 	return e.Count > 0 || len(e.Visible) > 0 || e.Mode == check.ModeRequire || e.Mode == check.ModeStrict
 }
 
-// forgone tells whether somebody says that the job has no GPU.
-func (e Expect) forgone() bool { return e.Count == 0 && !e.Needed() }
+// Forgone tells whether somebody says that the job has no GPU.
+func (e Expect) Forgone() bool { return e.Count == 0 && !e.Needed() }
 
 // from names who says how many GPUs there should be.
 func (e Expect) from() string { return cmp.Or(e.CountFrom, "expected") }

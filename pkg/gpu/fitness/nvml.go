@@ -55,9 +55,9 @@ func noNVML(f gpu.Facts, want Expect) check.Finding {
 	switch {
 	case want.Needed():
 		finding.Verdict = a.wanted
-	case want.forgone() && f.Init == gpu.DriverUnresponsive:
+	case want.Forgone() && f.Init == gpu.DriverUnresponsive:
 		finding.Verdict = check.Warn // the job does not need it, and somebody must know
-	case want.forgone():
+	case want.Forgone():
 		finding.Verdict = check.Skip
 	}
 	switch f.Init {
@@ -94,7 +94,7 @@ func Attaching(p gpu.Progress) check.Finding {
 
 // raise turns a Skip into a Warn if there are signs of GPUs nevertheless.
 func raise(f *check.Finding, want Expect) {
-	if len(want.Signs) == 0 || want.forgone() {
+	if len(want.Signs) == 0 || want.Forgone() {
 		return
 	}
 	if f.Verdict == check.Skip {
