@@ -1,0 +1,74 @@
+package recording
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"runtime"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+)
+
+// Version is the version of the form that a Recording has as JSON.
+const Version = 1
+
+// Recording is what one call of the checks has seen and said. New makes one, which has nothing that must not be told.
+type Recording struct {
+	Version  int    `json:"version"`
+	Bringupd string `json:"bringupd"` // version of the program
+	Platform string `json:"platform"` // linux/amd64
+	// Facts are what was seen of the GPUs at the last look, and Expected what should have been seen; absent where none
+	// was to be looked at.
+	Facts    *gpu.Facts `json:"facts,omitempty"`
+	Expected *Expected  `json:"expected,omitempty"`
+	// Report has what was found, and in its traits what was seen of the host.
+	Report check.Report `json:"report"`
+}
+
+// Expected is what there should be of GPUs: a fitness.Expect without the environment.
+type Expected struct {
+	Count     int        `json:"count"` // -1 where nobody says
+	CountFrom string     `json:"count_from,omitempty"`
+	Visible   []string   `json:"visible"` // entries of CUDA_VISIBLE_DEVICES; null: all, empty: none
+	PCIOrder  bool       `json:"pci_order,omitempty"`
+	WholeGPUs bool       `json:"whole_gpus,omitempty"`
+	Mode      check.Mode `json:"mode"`
+	Signs     []string   `json:"signs,omitempty"` // those that gpu.Present has found
+}
+
+// New returns a recording of what this version of the program has seen. It leaves what it is given as it is.
+func New(bringupd string, facts *gpu.Facts, expected *Expected, report check.Report) Recording {
+	r := Recording{Version: Version, Bringupd: bringupd, Platform: runtime.GOOS + "/" + runtime.GOARCH, Expected: expected}
+	if facts != nil {
+		without := anonymous(*facts)
+		r.Facts = &without
+	}
+	r.Report = discreet(report, r.Facts)
+	return r
+}
+
+// Facts returns what was seen of the GPUs: the JSON of a Recording, or that of bare gpu.Facts.
+func Facts(data []byte) (gpu.Facts, error) {
+	var outside map[string]json.RawMessage
+	if err := json.Unmarshal(data, &outside); err != nil {
+		return gpu.Facts{}, fmt.Errorf("cannot read facts of GPUs: %v", err)
+	}
+	if _, recorded := outside["report"]; recorded {
+		facts, there := outside["facts"]
+		if !there {
+			return gpu.Facts{}, fmt.Errorf("cannot read facts of GPUs: the recording has none, as with --gpu-check=off")
+		}
+		data = facts
+	}
+	var facts gpu.Facts
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&facts); err != nil {
+		return gpu.Facts{}, fmt.Errorf("cannot read facts of GPUs: %v; give a file of bringupd check --record, or gpu.Facts of version %d", err, gpu.FactsVersion)
+	}
+	if facts.Version != gpu.FactsVersion {
+		return gpu.Facts{}, fmt.Errorf("cannot read facts of GPUs of version %d: this bringupd knows %d", facts.Version, gpu.FactsVersion)
+	}
+	return facts, nil
+}

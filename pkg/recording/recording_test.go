@@ -1,0 +1,103 @@
+package recording
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+)
+
+var update = flag.Bool("update", false, "write testdata/recording.json anew")
+
+// secrets are what must be in no recording of the node below.
+var secrets = []string{"SERIAL", "4711", "4712", "4713", "alice", "n7", "hunter2", "0xbeef"}
+
+func reading[T any](value T) gpu.Reading[T] { return gpu.Reading[T]{Value: &value} }
+
+// node is one with a GPU that others use, and what was found there.
+func node() (gpu.Facts, check.Report) {
+	of := func(procs ...gpu.Process) gpu.Reading[[]gpu.Process] { return reading(procs) }
+	g := gpu.GPU{Handle: gpu.Success, UUID: reading("GPU-a"), Bus: reading("0000:3b:00.0")}
+	g.Serial, g.Memory = reading("SERIAL"), reading(gpu.Memory{Total: 80 << 30, Used: 40 << 30})
+	g.Procs = of(gpu.Process{PID: 4711, Used: 30 << 30, Name: "/home/alice/train"}, gpu.Process{PID: 4712, Used: 8 << 30},
+		gpu.Process{PID: 4713, Unknown: true, Name: "nvidia-cuda-mps-server"})
+	g.Screen = of(gpu.Process{PID: 4711, Name: "alice"})
+	g.MIGs = []gpu.MIG{{UUID: "MIG-a", Procs: of(gpu.Process{PID: 4711, Name: "alice"})}}
+	other := gpu.GPU{Index: 1, Handle: gpu.GPUIsLost}
+	other.Serial.Why = gpu.GPUIsLost
+	device := &check.Device{Index: 0, UUID: "GPU-a", Bus: "0000:3b:00.0"}
+	return gpu.Facts{Version: gpu.FactsVersion, Init: gpu.Success, Count: reading(2), GPUs: []gpu.GPU{g, other}}, check.Report{
+		Version: check.ReportVersion, Host: "n7", Rank: -1, At: time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC), Took: time.Second,
+		Verdict: check.Fail, Traits: []check.Trait{{ID: check.Kernel, Value: "6.8.0"}},
+		Findings: []check.Finding{
+			{ID: "gpu.busy", Device: device, Verdict: check.Fail, Observed: "process 4711 (/home/alice/train) with 30 GiB", Class: check.Node},
+			{ID: "gpu.env", Verdict: check.Warn, Observed: "CUDA_PROFILE=hunter2, 0xbeef, CUDA_LAUNCH_BLOCKING=1", Class: check.User},
+			{ID: "active.test", Verdict: check.Warn, Observed: "hunter2", Lines: []string{"alice"}},
+			{ID: "gpu.remap", Verdict: check.Pass, Observed: "2 of 2"},
+		},
+	}
+}
+
+// TestForm holds the form to what is in testdata: recordings of older versions are to be read, too.
+func TestForm(t *testing.T) {
+	facts, report := node()
+	before, _ := json.Marshal(facts)
+	recorded, err := json.MarshalIndent(New("v1.2.3", &facts, &Expected{Count: 2, CountFrom: "--gpus-per-node", Mode: check.ModeAuto}, report), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range secrets {
+		if bytes.Contains(recorded, []byte(secret)) {
+			t.Errorf("%q is told", secret)
+		}
+	}
+	recorded = append(bytes.Replace(recorded, []byte("linux/arm64"), []byte("linux/amd64"), 1), '\n')
+	if *update {
+		if err := os.WriteFile("testdata/recording.json", recorded, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile("testdata/recording.json"); err != nil || !bytes.Equal(recorded, want) {
+		t.Errorf("%v: %s", err, cmp.Diff(string(want), string(recorded)))
+	}
+	if after, _ := json.Marshal(facts); !bytes.Equal(before, after) || report.Findings[2].Lines == nil || report.Host != "n7" {
+		t.Errorf("what was given has changed: %s", cmp.Diff(string(before), string(after)))
+	}
+	if bare := New("v1.2.3", nil, nil, report); bare.Facts != nil || bare.Report.Findings[0].Observed != left {
+		t.Errorf("without facts it is %+v", bare)
+	}
+}
+
+func TestFacts(t *testing.T) {
+	recorded, err := os.ReadFile("testdata/recording.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, data string
+		gpus       int
+		says       string // error
+	}{
+		{"a recording", string(recorded), 2, ""},
+		{"bare facts", `{"version": 1, "init": "SUCCESS", "gpus": [{"index": 0, "handle": "SUCCESS"}]}`, 1, ""},
+		{"no GPU was looked at", `{"version": 1, "report": {}}`, 0, "the recording has none"},
+		{"a newer form", `{"version": 2, "init": "SUCCESS"}`, 0, "of version 2: this bringupd knows 1"},
+		{"something else", `{"version": 1, "verdict": "PASS"}`, 0, `unknown field "verdict"; give a file of bringupd check --record`},
+		{"no JSON", `PASS`, 0, "cannot read facts of GPUs: "},
+		{"a list", `[]`, 0, "cannot read facts of GPUs: "},
+		{"nothing", ``, 0, "cannot read facts of GPUs: "},
+	} {
+		facts, err := Facts([]byte(tc.data))
+		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) || len(facts.GPUs) != tc.gpus {
+			t.Errorf("%s: %d GPUs, %v", tc.name, len(facts.GPUs), err)
+		}
+	}
+}
