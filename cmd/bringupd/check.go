@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -12,24 +14,28 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/readiness"
+	"github.com/bringupd/bringupd/pkg/recording"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // checking is one call of bringupd check.
 type checking struct {
 	*looking
-	bind bool
+	bind   bool
+	record string // file; empty: none
 }
 
 func (inv *invocation) checkCommand() *cli.Command {
 	c := &checking{looking: inv.look("print the report as JSON, for programs", "show also what passed and what was skipped")}
 	// Behind a job's setting of that name, which a file for jobs may have.
+	c.all = append(c.all, under(resultFlags, text("record", "FILE", &c.record, "also write what the checks have seen, for a bug report, to a file "+
+		"that is not there yet").not(byVariable, byFile))...)
 	c.all = append(c.all, under(resultFlags, yes("bind", &c.bind, "tell instead whether this process, which a rank has started, "+
 		"is bound to the CPUs, the memory and the GPUs of that rank").not(byVariable, byFile))...)
 	c.all.find("log-dir").usage = "directory that all nodes share, to be looked at, too (default: none)"
 	return c.command(cli.Command{
 		Name: "check", Usage: "check this node as a job would, and tell what is wrong with it",
-		UsageText: "bringupd check [flags]\nbringupd check --json > node.json\nsrun bringupd --ranks-per-node=gpu -- bringupd check --bind",
+		UsageText: "bringupd check [flags]\nbringupd check --json > node.json\nbringupd check --record=node-record.json\nsrun bringupd --ranks-per-node=gpu -- bringupd check --bind",
 		Description: "Exits with 0 if the node is well, 1 if there are warnings, 2 if no driver would be started on it, " +
 			"3 if that can't be known, and 64 if the command line is wrong. The report is on standard output; its first line is the summary.",
 	}, []string{checkFlags, resultFlags}, []string{"gpus-per-node", "log-dir", "temp-dir", "config"}, c.run)
@@ -37,6 +43,9 @@ func (inv *invocation) checkCommand() *cli.Command {
 
 // run looks at the node, and ends as monitoring wants it.
 func (c *checking) run() error {
+	if err := c.judgeRecord(); err != nil {
+		return err
+	}
 	if c.bind {
 		return c.checkBinding()
 	}
@@ -64,7 +73,37 @@ func (c *checking) run() error {
 		return nil
 	}
 	c.code = check.Nagios(report.Verdict)
-	return c.show(report)
+	if err := c.show(report); err != nil || c.record == "" {
+		return err
+	}
+	return c.write(checks.Record(report))
+}
+
+// judgeRecord refuses, before anybody has to wait, a recording that could not be written.
+func (c *checking) judgeRecord() error {
+	switch _, err := os.Lstat(c.record); {
+	case c.record != "" && c.bind:
+		return usage("cannot use --record with --bind: no check is made")
+	case c.record == "-":
+		return usage("cannot write a recording to standard output, which is the report's: give a file")
+	case err == nil:
+		return usage("cannot write %s: it is there; give a file that is not", c.record)
+	}
+	return nil
+}
+
+// write writes the recording to a file of its own, which nobody else may read: what is left out is left out by what we
+// know of.
+func (c *checking) write(what recording.Recording) error {
+	file, err := os.OpenFile(c.record, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // it follows no link, by O_EXCL
+	if err != nil {
+		return usage("cannot write the recording: %v; give another file by --record", err)
+	}
+	if err := errors.Join(writeJSON(file, what), file.Close()); err != nil {
+		return fmt.Errorf("cannot write the recording: %w", err)
+	}
+	c.say("what the checks have seen is in %s: read it before you send it", c.record)
+	return nil
 }
 
 // progress says what is waited for, each time that it is something else.

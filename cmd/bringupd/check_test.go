@@ -12,7 +12,9 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/readiness"
+	"github.com/bringupd/bringupd/pkg/recording"
 )
 
 // nothingElse has none of the checks that depend on the machine of the test.
@@ -77,6 +79,46 @@ func TestCheckAsJSON(t *testing.T) {
 	}
 }
 
+// A recording is for somebody who was not there: nothing that they need is missing, and nothing else is in it.
+func TestCheckRecords(t *testing.T) {
+	t.Chdir(t.TempDir())
+	forget(t)
+	// In a process of its own: the process that asks for GPUs is let go of by the end of the program alone.
+	command := program(t, "check", "--nvml=/nonexistent/libnvidia-ml.so.1", "--check=host.*=off", "--check=net.*=off",
+		"--active-check=echo hunter2; exit 1", "--record=r.json")
+	command.Env = append(command.Env, "SLURMD_NODENAME=n7", "CUDA_PROFILE=hunter2")
+	var said strings.Builder
+	command.Stderr = &said
+	out, err := command.Output()
+	if command.ProcessState == nil {
+		t.Fatal(err)
+	}
+	data := content(t, "r.json")
+	var recorded recording.Recording
+	decoder := json.NewDecoder(strings.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&recorded); err != nil {
+		t.Fatalf("%v in:\n%s%s", err, data, said.String())
+	}
+	facts, err := recording.Facts([]byte(data))
+	if err != nil || facts.Init == gpu.Success || recorded.Expected.Count != -1 || recorded.Expected.Mode != check.ModeAuto ||
+		recorded.Version != recording.Version || recorded.Bringupd != version() || recorded.Report.Host != "node" ||
+		command.ProcessState.ExitCode() != check.Nagios(recorded.Report.Verdict) || !strings.HasPrefix(string(out), "WARN n7: ") {
+		t.Errorf("%v, %v:\n%s%s", command.ProcessState, err, data, out)
+	}
+	info, err := os.Stat("r.json")
+	if err != nil || info.Mode().Perm() != 0o600 || strings.Contains(data, "hunter2") || strings.Contains(data, "n7") {
+		t.Errorf("%v, %v:\n%s", info.Mode(), err, data)
+	}
+	if want := "bringupd: what the checks have seen is in r.json: read it before you send it\n"; !strings.HasSuffix(said.String(), want) {
+		t.Errorf("it says %s", said.String())
+	}
+	got := call(t, nil, checkArgs("--record=other.json")...)
+	if data = content(t, "other.json"); got.code != 0 || strings.Contains(data, `"facts"`) || strings.Contains(data, `"expected"`) {
+		t.Errorf("without GPUs: code %d, %s%s", got.code, got.err, data)
+	}
+}
+
 // A file that is made for jobs will do.
 func TestCheckReadsTheFileOfAJob(t *testing.T) {
 	config := file(t, "job.yaml", "framework: ray\nray-port: 0\nlog-dir: x\nactive-check: [exit 2, exit 1]\ncheck: [active.exit=warn]\ndriver: [a]\n")
@@ -102,6 +144,9 @@ func TestCheckRefuses(t *testing.T) {
 		{"a mistyped flag", []string{"--gpu-chek=off"}, "cannot use --gpu-chek: there is no such flag; the nearest is --gpu-check"},
 		{"a rule that is none", []string{"--check=x"}, "cannot use --check=x: give ID=fail"},
 		{"what can't be meant", []string{"--gpu-check=strict", "--gpus-per-node=0"}, "cannot use --gpu-check=strict with --gpus-per-node=0"},
+		{"a recording of no check", []string{"--record=r.json", "--bind"}, "cannot use --record with --bind"},
+		{"a recording instead of the report", []string{"--record=-"}, "cannot write a recording to standard output"},
+		{"a recording over something", []string{"--record=/dev/null"}, "cannot write /dev/null: it is there; give a file that is not"},
 		{"a policy that is not there", []string{"--xid-policy=nowhere.yaml"}, "nowhere.yaml: give a file that is there"},
 		{"a file with a mistake", []string{"--config=nowhere.yaml"}, "cannot read the configuration"},
 	} {

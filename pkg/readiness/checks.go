@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 	"github.com/bringupd/bringupd/pkg/kmsg"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/recording"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -73,6 +74,16 @@ func New(cfg Config) (*Checks, error) {
 		c.active = c.runActive
 	}
 	return c, nil
+}
+
+// Record is what the last looks have seen, of which that is the report, for somebody who was not there.
+func (c *Checks) Record(report check.Report) recording.Recording {
+	var facts *gpu.Facts
+	var expected *recording.Expected
+	if c.gpus != nil {
+		facts, expected = c.gpus.recorded()
+	}
+	return recording.New(c.Program, facts, expected, report)
 }
 
 const (

@@ -10,6 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
+	"github.com/bringupd/bringupd/pkg/recording"
 )
 
 // Driver is what is asked for the GPUs of a node. It keeps them attached from the first question to Close.
@@ -105,6 +106,22 @@ func (g *GPUs) seen() gpu.Facts {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.facts
+}
+
+// recorded is what was seen of the GPUs at the last look, and what was expected.
+func (g *GPUs) recorded() (*gpu.Facts, *recording.Expected) {
+	facts, want := g.seen(), g.Expect
+	expected := &recording.Expected{
+		Count: want.Count, CountFrom: want.CountFrom, PCIOrder: want.PCIOrder, WholeGPUs: want.WholeGPUs, Mode: want.Mode,
+		Signs: gpu.Present(g.Root),
+	}
+	if want.Visible != nil {
+		expected.Visible = []string{}
+	}
+	for _, entry := range want.Visible {
+		expected.Visible = append(expected.Visible, entry.String())
+	}
+	return &facts, expected
 }
 
 // Traits are those of the GPUs as they were last seen.

@@ -1,0 +1,89 @@
+package nvml_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/fitness"
+	"github.com/bringupd/bringupd/pkg/recording"
+)
+
+// What was recorded on a node means elsewhere what it has meant there.
+func TestRecording(t *testing.T) {
+	for name, tc := range map[string]struct{ lines, visible string }{
+		"all is well":           {"", "0,1,2,3,4,5,6,7"},
+		"a failed remap":        {"gpu 2 remap_failed 1", "2,3"},
+		"no driver":             {"init 9", "0"},
+		"a GPU that is lost":    {"gpu 3 handle 15", "3"},
+		"a GPU that others use": {"gpu 6 pid 1", "6"}, // there is a process of that number everywhere
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fake := saying(t, tc.lines)
+			file := filepath.Join(t.TempDir(), "recording.json")
+			command := exec.CommandContext(t.Context(), program, "check", "--json", "--nvml="+fake.Library, "--check-timeout=0s", "--record="+file)
+			command.Env = append(os.Environ(), fake.Env(), gpu.VisibleVariable+"="+tc.visible)
+			out, err := command.Output()
+			if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+				t.Fatal(err)
+			}
+			var live check.Report
+			if err := json.Unmarshal(out, &live); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			facts, err := recording.Facts(data)
+			var recorded recording.Recording
+			if err := errors.Join(err, json.Unmarshal(data, &recorded)); err != nil {
+				t.Fatal(err)
+			}
+			then := check.Policy{Mode: recorded.Expected.Mode}.Judge(fitness.Evaluate(facts, expect(t, *recorded.Expected)))
+			if diff := cmp.Diff(told(live.Findings), told(then)); diff != "" {
+				t.Errorf("it was, and is now: %s", diff)
+			}
+		})
+	}
+}
+
+// expect is what was expected, as the evaluation wants it.
+func expect(t *testing.T, e recording.Expected) fitness.Expect {
+	t.Helper()
+	visible, err := gpu.ParseVisible(strings.Join(e.Visible, ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fitness.Expect{
+		Count: e.Count, CountFrom: e.CountFrom, Visible: visible, PCIOrder: e.PCIOrder, WholeGPUs: e.WholeGPUs, Mode: e.Mode, Signs: e.Signs,
+	}
+}
+
+// told are the findings about GPUs that a recording has all of: the environment is not in it, nor is who uses a GPU.
+func told(all []check.Finding) (some []check.Finding) {
+	for _, f := range all {
+		if f.ID == "gpu.env" || !slices.Contains(fitness.IDs(), f.ID) {
+			continue
+		}
+		if f.ID == "gpu.busy" && !f.Quiet() {
+			f.Observed = ""
+		}
+		if f.Verdict == check.Fail { // what was waited for, in vain
+			f.Verdict = check.Wait
+			f.Observed, _, _ = strings.Cut(f.Observed, " (still")
+		}
+		some = append(some, f)
+	}
+	return some
+}
