@@ -48,7 +48,8 @@ type GPUs struct {
 	Table gpu.XidTable
 
 	mu    sync.Mutex
-	facts gpu.Facts // of the last look; guarded by mu
+	facts gpu.Facts   // of the last look; guarded by mu
+	shown *cuda.Facts // by CUDA's driver, at the last look that has asked it; guarded by mu
 }
 
 // Look asks the GPUs, where there is any sign of one or any should be: a process is started for it. While they come
@@ -83,6 +84,9 @@ func (g *GPUs) Look(ctx context.Context, soFar func([]check.Finding)) []check.Fi
 	if want, ask := fitness.CUDA(facts, expect); ask && g.CUDA != nil {
 		if shown := shows(); ctx.Err() == nil {
 			found = append(found, cuda.Judge(shown, want)...)
+			g.mu.Lock()
+			g.shown = &shown
+			g.mu.Unlock()
 		}
 	}
 	return found
@@ -109,10 +113,12 @@ func (g *GPUs) seen() gpu.Facts {
 }
 
 // recorded is what was seen of the GPUs at the last look, and what was expected.
-func (g *GPUs) recorded() (*gpu.Facts, *recording.Expected) {
-	facts, want := g.seen(), g.Expect
+func (g *GPUs) recorded() recording.GPUs {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	facts, want := g.facts, g.Expect
 	expected := &recording.Expected{
-		Count: want.Count, CountFrom: want.CountFrom, PCIOrder: want.PCIOrder, WholeGPUs: want.WholeGPUs, Mode: want.Mode,
+		Count: want.Count, CountFrom: want.CountFrom, PCIOrder: want.PCIOrder, Mode: want.Mode,
 		Signs: gpu.Present(g.Root),
 	}
 	if want.Visible != nil {
@@ -121,7 +127,7 @@ func (g *GPUs) recorded() (*gpu.Facts, *recording.Expected) {
 	for _, entry := range want.Visible {
 		expected.Visible = append(expected.Visible, entry.String())
 	}
-	return &facts, expected
+	return recording.GPUs{Facts: &facts, Expected: expected, CUDA: g.shown}
 }
 
 // Traits are those of the GPUs as they were last seen.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
 // Version is the version of the form that a Recording has as JSON.
@@ -22,6 +23,8 @@ type Recording struct {
 	// was to be looked at.
 	Facts    *gpu.Facts `json:"facts,omitempty"`
 	Expected *Expected  `json:"expected,omitempty"`
+	// CUDA is what CUDA's driver has shown; absent where it was not asked.
+	CUDA *cuda.Facts `json:"cuda,omitempty"`
 	// Report has what was found, and in its traits what was seen of the host.
 	Report check.Report `json:"report"`
 }
@@ -32,16 +35,24 @@ type Expected struct {
 	CountFrom string     `json:"count_from,omitempty"`
 	Visible   []string   `json:"visible"` // entries of CUDA_VISIBLE_DEVICES; null: all, empty: none
 	PCIOrder  bool       `json:"pci_order,omitempty"`
-	WholeGPUs bool       `json:"whole_gpus,omitempty"`
 	Mode      check.Mode `json:"mode"`
 	Signs     []string   `json:"signs,omitempty"` // those that gpu.Present has found
 }
 
+// GPUs are what was seen of them, and what should have been.
+type GPUs struct {
+	Facts    *gpu.Facts
+	Expected *Expected
+	CUDA     *cuda.Facts
+}
+
 // New returns a recording of what this version of the program has seen. It leaves what it is given as it is.
-func New(bringupd string, facts *gpu.Facts, expected *Expected, report check.Report) Recording {
-	r := Recording{Version: Version, Bringupd: bringupd, Platform: runtime.GOOS + "/" + runtime.GOARCH, Expected: expected}
-	if facts != nil {
-		without := anonymous(*facts)
+func New(bringupd string, seen GPUs, report check.Report) Recording {
+	r := Recording{
+		Version: Version, Bringupd: bringupd, Platform: runtime.GOOS + "/" + runtime.GOARCH, Expected: seen.Expected, CUDA: seen.CUDA,
+	}
+	if seen.Facts != nil {
+		without := anonymous(*seen.Facts)
 		r.Facts = &without
 	}
 	r.Report = discreet(report, r.Facts)

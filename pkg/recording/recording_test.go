@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
 var update = flag.Bool("update", false, "write testdata/recording.json anew")
@@ -50,7 +51,7 @@ func node() (gpu.Facts, check.Report) {
 func TestForm(t *testing.T) {
 	facts, report := node()
 	before, _ := json.Marshal(facts)
-	recorded, err := json.MarshalIndent(New("v1.2.3", &facts, &Expected{Count: 2, CountFrom: "--gpus-per-node", Mode: check.ModeAuto}, report), "", "  ")
+	recorded, err := json.MarshalIndent(New("v1.2.3", GPUs{&facts, &Expected{Count: 2, CountFrom: "--gpus-per-node", Mode: check.ModeAuto}, &cuda.Facts{Init: cuda.Answer{Code: 999}}}, report), "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestForm(t *testing.T) {
 	if after, _ := json.Marshal(facts); !bytes.Equal(before, after) || report.Findings[2].Lines == nil || report.Host != "n7" {
 		t.Errorf("what was given has changed: %s", cmp.Diff(string(before), string(after)))
 	}
-	if bare := New("v1.2.3", nil, nil, report); bare.Facts != nil || bare.Report.Findings[0].Observed != left {
+	if bare := New("v1.2.3", GPUs{}, report); bare.Facts != nil || bare.Report.Findings[0].Observed != left {
 		t.Errorf("without facts it is %+v", bare)
 	}
 }

@@ -207,7 +207,7 @@ func reports(t *testing.T) []report {
 		}, says: "gpu.count FAIL"},
 		{name: "slots-unread", facts: "h100-seven", change: slots("", ""), says: "gpu.count FAIL"},
 		{name: "shown-two", facts: "h100", change: func(f *gpu.Facts) { slots("10de:2330", "")(f); shown(2)(f) }, says: "gpu.count FAIL", fault: "a container is shown two of eight"},
-		{name: "shown-none", facts: "h100", change: func(f *gpu.Facts) { slots("10de:2330", "")(f); shown(0)(f) }, want: allOf(idle, mode(check.ModeRequire)), says: "gpu.count FAIL", fault: "a step without --gpus"},
+		{name: "shown-none", facts: "h100", change: func(f *gpu.Facts) { slots("10de:2330", "")(f); shown(0)(f) }, want: allOf(idle, mode(check.ModeRequire)), says: "gpu.count FAIL", fault: "a step that was given none"},
 		{name: "h100-lost", says: "gpu.count 3 FAIL", fault: "a GPU is lost"},
 		{name: "reset-required", facts: "h100", change: handle(gpu.ResetRequired), says: "gpu.count 3 FAIL", fault: "a GPU must be reset"},
 		{name: "handle-unknown", facts: "h100", change: handle(gpu.UnknownError), says: "gpu.count 3 FAIL", fault: "a GPU that does not begin"},
