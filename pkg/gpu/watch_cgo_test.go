@@ -135,7 +135,7 @@ func (g *fakeEventGPU) GetNvLinkState(link int) (nvml.EnableState, nvml.Return) 
 			active = nvml.FEATURE_ENABLED
 		}
 	})
-	return nvml.EnableState(active), nvml.SUCCESS
+	return active, nvml.SUCCESS
 }
 
 func (g *fakeEventGPU) GetCurrentClocksEventReasons() (reasons uint64, _ nvml.Return) {
