@@ -3,7 +3,6 @@ package gpu
 import (
 	"cmp"
 	"context"
-	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -51,8 +50,8 @@ type Child struct {
 // cause of the context's end.
 func (c Child) Probe(ctx context.Context) (Facts, error) {
 	session := c.Session()
-	facts, err := session.Probe(ctx, func(Progress) {})
-	return facts, errors.Join(err, session.Close(ctx))
+	defer func() { _ = session.Close(ctx) }()
+	return session.Probe(ctx, func(Progress) {})
 }
 
 // Session returns a Session with that child. Nothing is started before it is asked.

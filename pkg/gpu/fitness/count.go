@@ -18,12 +18,13 @@ const (
 
 // lostHints are what to do about a GPU that gives no handle, or goes while it is asked.
 var lostHints = map[gpu.Return]string{
-	gpu.GPUIsLost:        "drain the node: the GPU has fallen off the bus, which a reboot may mend for a while and a power cycle or a new card for good",
-	gpu.ResetRequired:    hintReset,
-	gpu.UnknownError:     "drain the node, look into dmesg for NVRM lines of this GPU, and reboot",
-	"INSUFFICIENT_POWER": "drain the node and look at the power cables of this GPU",
-	"IRQ_ISSUE":          "drain the node: the GPU's interrupts do not arrive, see dmesg",
-	"CORRUPTED_INFOROM":  "drain the node: the GPU's own configuration memory is corrupted, see nvidia-smi and the vendor's return process",
+	gpu.GPUIsLost:          "drain the node: the GPU has fallen off the bus, which a reboot may mend for a while and a power cycle or a new card for good",
+	gpu.ResetRequired:      hintReset,
+	gpu.UnknownError:       "drain the node, look into dmesg for NVRM lines of this GPU, and reboot",
+	"INSUFFICIENT_POWER":   "drain the node and look at the power cables of this GPU",
+	"IRQ_ISSUE":            "drain the node: the GPU's interrupts do not arrive, see dmesg",
+	gpu.DriverUnresponsive: "drain and reboot the node: who asks this GPU can't even be killed, so the job step may not end before that either",
+	"CORRUPTED_INFOROM":    "drain the node: the GPU's own configuration memory is corrupted, see nvidia-smi and the vendor's return process",
 }
 
 // count says whether the job has the GPUs that it should have.
@@ -78,7 +79,11 @@ func (e *exam) judgeLost() {
 		if !lost {
 			continue
 		}
-		f := e.say(check.Fail, "does not answer: "+why.Said(), lostHints[why])
+		observed := "does not answer: " + why.Said()
+		if g.Hangs != "" {
+			observed += ", in " + prose.Cut(g.Hangs, shown)
+		}
+		f := e.say(check.Fail, observed, lostHints[why])
 		f.Device, f.Source, f.Expected = deviceOf(g), sourceHandle, "a GPU that answers"
 		if why == gpu.Uninitialized || why.Unasked() {
 			f.Verdict = check.Unknown // this says nothing about the GPU

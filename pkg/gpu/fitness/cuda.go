@@ -1,14 +1,19 @@
 package fitness
 
 import (
+	"slices"
+
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
 
 // CUDA is what CUDA's driver should show to a job that expects that, by what NVML has told. asked is false where there
-// is nothing to ask it for: NVML shows the job no GPU that answers.
+// is nothing to ask it for: NVML shows the job no GPU that answers, or one hangs that CUDA would hang in, too.
 func CUDA(f gpu.Facts, want Expect) (should cuda.Want, asked bool) {
 	if f.Init != gpu.Success || want.Forgone() {
+		return cuda.Want{}, false
+	}
+	if slices.ContainsFunc(f.GPUs, func(g gpu.GPU) bool { return g.Handle == gpu.DriverUnresponsive }) {
 		return cuda.Want{}, false
 	}
 	s := scene{facts: f, want: want, choice: choose(f, want)}

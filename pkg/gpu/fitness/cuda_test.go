@@ -37,6 +37,11 @@ func TestCUDA(t *testing.T) {
 			t.Errorf("%s: %+v", tc.name, got)
 		}
 	}
+	hangs := load(t, "h100")
+	hangs.GPUs[5] = gpu.GPU{Index: 5, Handle: gpu.DriverUnresponsive}
+	if _, asked := CUDA(hangs, Expect{Count: 8}); asked {
+		t.Error("CUDA is asked where a GPU hangs")
+	}
 	got, _ := CUDA(load(t, "h100"), Expect{Count: 1, Visible: []gpu.Selector{{Index: 2}}})
 	want := cuda.Want{Needed: true, Driver: "570.86.15", GPUs: []check.Device{{Index: 2, UUID: gpu2, Bus: "0000:52:00.0"}}}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -210,6 +210,9 @@ func reports(t *testing.T) []report {
 		{name: "shown-none", facts: "h100", change: func(f *gpu.Facts) { slots("10de:2330", "")(f); shown(0)(f) }, want: allOf(idle, mode(check.ModeRequire)), says: "gpu.count FAIL", fault: "a step that was given none"},
 		{name: "h100-lost", says: "gpu.count 3 FAIL", fault: "a GPU is lost"},
 		{name: "reset-required", facts: "h100", change: handle(gpu.ResetRequired), says: "gpu.count 3 FAIL", fault: "a GPU must be reset"},
+		{name: "hangs", facts: "h100", change: one(3, func(g *gpu.GPU) {
+			*g = gpu.GPU{Index: 3, Handle: gpu.DriverUnresponsive, Hangs: "nvmlDeviceGetSerial", Bus: g.Bus}
+		}), says: "gpu.count 3 FAIL", fault: "a GPU hangs in a call"},
 		{name: "handle-unknown", facts: "h100", change: handle(gpu.UnknownError), says: "gpu.count 3 FAIL", fault: "a GPU that does not begin"},
 		{name: "lost-late", facts: "h100", change: one(3, func(g *gpu.GPU) { g.Recovery = unread[int](gpu.GPUIsLost) }), says: "gpu.count 3 FAIL", fault: "a GPU is lost while it is asked"},
 		{name: "no-permission", facts: "h100", change: handle(gpu.NoPermission), want: expect(7)},
