@@ -1,0 +1,142 @@
+package history
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+)
+
+var day = time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+
+// card is a GPU with so many rows replaced; -1: that can't be read.
+func card(id, bus string, rows int) Device {
+	d := Device{ID: "GPU-" + id, Index: int(bus[0] - '0'), Bus: bus, Rows: gpu.Reading[int]{Value: &rows}}
+	if rows < 0 {
+		d.Rows = gpu.Reading[int]{Why: gpu.NotSupported}
+	}
+	return d
+}
+
+func nic(guid, bus string) Device { return Device{ID: guid, Name: "mlx5_0", Index: -1, Bus: bus} }
+
+// encoded is what the runs leave, the newest first.
+func encoded(t *testing.T, records ...Record) (texts [][]byte) {
+	t.Helper()
+	for _, r := range records {
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+func TestNews(t *testing.T) {
+	before := []Device{card("a", "0:", 1), card("b", "1:", -1), nic("506b:4b03:0:1", "3:")}
+	for name, tc := range map[string]struct {
+		now   []Device
+		slots []string
+		want  string
+	}{
+		"nothing":                     {before, []string{"0:", "1:"}, ""},
+		"more rows":                   {[]Device{card("a", "0:", 3), card("b", "1:", -1)}, nil, "GPU 0 (0:): 2 rows of its memory were replaced since run 1.0: 3 now"},
+		"rows that could not be read": {[]Device{card("a", "0:", -1), card("b", "1:", 7)}, nil, ""},
+		"another GPU":                 {[]Device{card("c", "0:", 0), card("b", "1:", -1)}, []string{"0:", "1:"}, "GPU 0 (0:): it is another one than in run 1.0: GPU-c, which was GPU-a"},
+		"a GPU elsewhere":             {[]Device{card("a", "2:", 1), card("b", "1:", -1)}, []string{"1:", "2:"}, "GPU 2 (2:): it is in another place than in run 1.0: it was at 0:"},
+		"two that have changed places": {[]Device{card("b", "0:", -1), card("a", "1:", 1)}, []string{"0:", "1:"},
+			"GPU 0 (0:): it is in another place than in run 1.0: it was at 1:\nGPU 1 (1:): it is in another place than in run 1.0: it was at 0:"},
+		"a GPU that is gone":              {[]Device{card("b", "1:", -1)}, []string{"1:"}, "GPU 0 (0:): it is gone: it was there in run 1.0"},
+		"a GPU that another job has":      {[]Device{card("b", "1:", -1)}, []string{"0:", "1:"}, ""},
+		"where nobody tells of the bus":   {[]Device{card("b", "1:", -1)}, nil, ""},
+		"another network card":            {append(before[:2:2], nic("506b:4b03:0:2", "3:")), nil, "mlx5_0: it is another one than in run 1.0: 506b:4b03:0:2, which was 506b:4b03:0:1"},
+		"network cards that are not seen": {before[:2], []string{"0:", "1:"}, ""},
+		"a GPU more":                      {append(before[:3:3], card("c", "2:", 0)), nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			past := Record{}.Next("1.0", day, before, nil, nil)
+			var told []string
+			for _, news := range past.News(tc.now, tc.slots) {
+				told = append(told, news.Device.String()+": "+news.What)
+			}
+			if diff := cmp.Diff(tc.want, strings.Join(told, "\n")); diff != "" {
+				t.Error(diff)
+			}
+			after := past.Next("2.0", day, tc.now, tc.slots, nil)
+			if news := after.News(tc.now, tc.slots); len(news) > 0 {
+				t.Errorf("it is told twice: %+v", news)
+			}
+		})
+	}
+	if news := (Record{}).News(before, nil); len(news) > 0 {
+		t.Errorf("before any run there is news: %+v", news)
+	}
+}
+
+// TestRead: a run that has ended beside another knows best what it has seen itself, and what is no record is passed over.
+func TestRead(t *testing.T) {
+	old := Record{}.Next("1.0", day, []Device{card("a", "0:", 1), card("b", "1:", 1)}, nil, []Suspicion{{Run: "1.0", Device: "GPU-a", Kind: "xid 79"}})
+	one := old.Next("2.0", day, []Device{card("a", "0:", 2)}, nil, []Suspicion{{Run: "2.0", Device: "GPU-a", Kind: "lost"}})
+	other := old.Next("3.0", day, []Device{card("b", "1:", 5)}, nil, nil)
+	newer := Record{Version: Version + 1, Run: "9.0", Runs: []string{"9.0"}}
+	texts := append(encoded(t, newer, other, one, old), []byte("{"), nil, []byte(`{"version":1,"devices":"x"}`))
+	got := Read(texts)
+	if diff := cmp.Diff([]string{"3.0", "1.0", "2.0"}, got.Runs); diff != "" {
+		t.Error(diff)
+	}
+	rows := map[string]int{}
+	for _, d := range got.Devices {
+		rows[d.ID] = d.Rows.OrZero()
+	}
+	if diff := cmp.Diff(map[string]int{"GPU-a": 2, "GPU-b": 5}, rows); diff != "" {
+		t.Error(diff)
+	}
+	if len(got.Suspicions) != 2 {
+		t.Errorf("the suspicions are %+v", got.Suspicions)
+	}
+	if diff := cmp.Diff(Record{}, Read([][]byte{nil, []byte("null"), []byte("7")})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestReadCleans: nothing that a terminal obeys comes out of a file.
+func TestReadCleans(t *testing.T) {
+	d := card("a", "0:", 0)
+	d.Run = "\x1b[31m1.0"
+	r := Record{Version: Version, Runs: []string{"1.0"}, Devices: []Device{d}, Suspicions: []Suspicion{{Run: "1.0", What: "\x1b]0;x\a"}}}
+	got := Read(encoded(t, r))
+	if text := got.Devices[0].Run + got.Suspicions[0].What; strings.ContainsAny(text, "\x1b\a") {
+		t.Errorf("%q", text)
+	}
+}
+
+// TestBounded: a record stays small, however long a node lives.
+func TestBounded(t *testing.T) {
+	var r Record
+	for n := range 3 * mostDevices {
+		run := fmt.Sprintf("%d.0", n)
+		d := card(fmt.Sprint(n), fmt.Sprintf("%d:", n), 0)
+		var found []check.Finding
+		for i := range 3 * mostOf {
+			found = append(found, check.Finding{ID: "gpu.remap", Device: &check.Device{UUID: d.ID}, Verdict: check.Warn, Observed: strings.Repeat("x", 10000+i)})
+		}
+		r = r.Next(run, day, WithFindings([]Device{d}, found), nil, []Suspicion{{Run: run, Device: d.ID, Kind: "lost"}})
+	}
+	if len(r.Runs) != window || len(r.Devices) != mostDevices || len(r.Suspicions) != window || len(r.Devices[0].Findings) != mostOf {
+		t.Errorf("%d runs, %d devices, %d suspicions, %d findings", len(r.Runs), len(r.Devices), len(r.Suspicions), len(r.Devices[0].Findings))
+	}
+	const pastBytes = 256 << 10 // pkg/signal's
+	for i := range r.Devices[mostDevices/2:] {
+		r.Devices[i].Findings = nil // as of the cards of 32 GPUs that are well
+	}
+	if text := encoded(t, r)[0]; len(text) > pastBytes {
+		t.Errorf("it has %d bytes", len(text))
+	}
+}
