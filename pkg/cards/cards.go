@@ -16,6 +16,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/history"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -30,6 +31,16 @@ type GPUs interface {
 	Watch(ctx context.Context, ready func(gpus int), event func(gpu.Judged)) error
 	// Topology is where they sit, as the checks have seen them.
 	Topology() gpu.Topology
+	// Devices are they and the network cards, with what was counted of them
+	// while they were watched, and the addresses of all GPUs on the bus. There
+	// are none where the checks have seen no GPU.
+	Devices() (devices []history.Device, slots []string)
+}
+
+// Past is what earlier runs have left on this node, and what this one leaves.
+type Past interface {
+	Recall(ctx context.Context, most int) ([][]byte, error)
+	Keep(ctx context.Context, data []byte) error
 }
 
 // Config is what a node's cards need of its daemon.
@@ -43,6 +54,7 @@ type Config struct {
 	End        func(cause error)                    // ends the run
 	Header     func() signal.Header
 	Publish    func(name string, record *signal.EventRecord) // among the nodes' records
+	Past       func() Past                                   // asked once there is a run directory
 	Trail      *trail.Trail
 	Log        *zap.Logger
 }
@@ -55,6 +67,7 @@ type Cards struct {
 	Witness func(signal.EventRecord)
 
 	mu     sync.Mutex
+	memory      // guarded by mu
 	events int  // how many have befallen this node, besides UnfitEvent; guarded by mu
 	unfit  bool // UnfitEvent has befallen it; guarded by mu
 }

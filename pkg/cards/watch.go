@@ -59,6 +59,12 @@ func (c *Cards) befallen(event gpu.Judged) {
 	if c.cfg.Life.Err() != nil {
 		return
 	}
+	c.remember(event)
+	c.note(event)
+}
+
+// note tells of an event: here, and the head.
+func (c *Cards) note(event gpu.Judged) {
 	c.cfg.Trail.Event(trail.GPU, trail.Fields{GPU: event.String()})
 	what := fmt.Sprintf("%s: %s", c.cfg.Name, event)
 	if event.Effect == gpu.EffectFatal {

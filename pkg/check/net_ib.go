@@ -159,6 +159,28 @@ func (h *Host) devices() (names []string, err error) {
 	return names, nil
 }
 
+// Card is an RDMA device, as it is known wherever it is put.
+type Card struct {
+	Name string // mlx5_0
+	GUID string // of the node, as the kernel writes it: 506b:4b03:00c0:ffee
+	Bus  string // PCI address
+}
+
+// Cards are the RDMA devices below a root of which all of that can be read, without virtual functions.
+func Cards(root string) (cards []Card) {
+	h := &Host{Root: root}
+	names, _ := h.devices()
+	for _, name := range names {
+		dir := filepath.Join(h.path(ibClass), name)
+		guid, _ := readText(dir, "node_guid")
+		target, err := os.Readlink(filepath.Join(dir, "device"))
+		if err == nil && strings.Trim(guid, "0:") != "" {
+			cards = append(cards, Card{Name: name, GUID: guid, Bus: filepath.Base(target)})
+		}
+	}
+	return cards
+}
+
 // ports reads all ports. That there are none is no error.
 func (h *Host) ports() ([]port, error) {
 	devices, err := h.devices()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/history"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -264,9 +266,20 @@ type card struct {
 	fails   error
 
 	topology gpu.Topology
+	devices  []history.Device
 }
 
 func (c *card) Topology() gpu.Topology { return c.topology }
+
+func (c *card) Devices() ([]history.Device, []string) {
+	devices := slices.Clone(c.devices)
+	for i := range devices {
+		if !c.started.Load() { // nothing has been counted
+			devices[i].Course = nil
+		}
+	}
+	return devices, nil
+}
 
 func (c *card) Watch(ctx context.Context, ready func(int), event func(gpu.Judged)) error {
 	if c.fails != nil {

@@ -86,6 +86,7 @@ func (f *fitness) checkedReport(ctx context.Context) (report check.Report, err e
 	report.Findings = append(report.Findings, f.cfg.Checks.Judge(f.shareFindings(ctx))...)
 	report.Verdict = check.Worst(report.Findings)
 	f.shown.Checks(report)
+	f.cards.Checked(f.Dir.Name(), report.Findings)
 	readiness.Note(f.Trail, report)
 	if report.Verdict == check.Fail {
 		return report, readiness.Unfit(report, f.name(f.id.Rank))
@@ -136,8 +137,7 @@ func (f *fitness) tellFit(report check.Report) error {
 	return err
 }
 
-// compareNodes sets side by side what the nodes of the job are, once all of them
-// have said so. Its error is a difference that no driver is started on.
+// compareNodes sets side by side what the nodes are, once all have said so. Its error is a difference that no driver is started on.
 func (h *head) compareNodes(ctx context.Context, l signal.Listing) error {
 	if h.cfg.Checks == nil {
 		return nil

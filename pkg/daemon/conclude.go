@@ -215,6 +215,7 @@ func (h *head) unended(lost map[int]bool, blind bool) []int {
 func (h *head) writeResult(end *run.Ending) (result *signal.Result, taken bool) {
 	result = h.result(end)
 	h.assembly.listTeam(result)
+	h.cards.Settle(run.SickShare)
 	h.hearEvents(h.Work)
 	result.Events, result.Nodes = h.chronicle.Told(), h.chronicle.BadNodes(result.Nodes, h.id.HostOf)
 	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.assembly.hosts(), h.gate, h.shareReport(), h.lifelineReport()

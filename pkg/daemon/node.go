@@ -122,7 +122,7 @@ func (n *node) stopAll(end *run.Ending) (left []string) {
 func cardsOf(n *node) *cards.Cards {
 	return cards.New(cards.Config{
 		GPUs: n.cfg.GPUs, Name: n.name(n.id.Rank), Rank: n.id.Rank, Size: n.id.Size, Private: func() (string, error) { return n.private.Dir() },
-		Life: n.Life, Background: n.Background, End: n.End, Trail: n.Trail, Log: n.Log, Header: n.header,
+		Life: n.Life, Background: n.Background, End: n.End, Trail: n.Trail, Log: n.Log, Header: n.header, Past: func() cards.Past { return n.Dir.Past() },
 		Publish: func(name string, record *signal.EventRecord) { n.Logged(n.Publish(signal.Nodes, name, record, false)) },
 	})
 }

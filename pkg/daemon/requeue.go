@@ -44,8 +44,7 @@ func (n *node) afterwards(end *run.Ending) {
 	}.Carry()
 }
 
-// noteBadNodes writes down the nodes to stay away from. Where no launcher has
-// made the job, its nodes are none that could be avoided.
+// noteBadNodes writes down the nodes to stay away from. Where no launcher has made the job, none could be avoided.
 func (n *node) noteBadNodes(hosts []string) {
 	if len(hosts) == 0 || n.id.Launcher == roles.Local {
 		return

@@ -23,6 +23,10 @@ const (
 	KindUnwatched Kind = "unwatched" // the driver does not tell of this GPU's events
 	KindSilent    Kind = "silent"    // the watch, or a call about this GPU, has said nothing for long: the driver may hang
 	KindAgain     Kind = "again"     // the watch has died and begins anew
+	// What pkg/history makes of several runs: no watch tells of it.
+	KindChanged Kind = "changed" // something is new since an earlier run
+	KindCourse  Kind = "course"  // what the GPU has gone through in this one
+	KindSuspect Kind = "suspect" // it has been suspicious before, in the same way
 )
 
 // Event is what befell a GPU while the driver ran.
@@ -37,11 +41,12 @@ type Event struct {
 	Recovery int       `json:"recovery,omitempty"` // field 230, where it was read and is not 0
 	Detail   string    `json:"detail,omitempty"`
 	Count    int       `json:"count,omitempty"` // where it was repeated: how often, since it was told before
+	Name     string    `json:"name,omitempty"`  // where it is about a network card and no GPU: mlx5_0
 }
 
 // Device names the GPU.
 func (e Event) Device() check.Device {
-	return check.Device{Index: e.GPU, UUID: e.UUID, Bus: e.Bus}
+	return check.Device{Index: e.GPU, Name: e.Name, UUID: e.UUID, Bus: e.Bus}
 }
 
 // Judged is an event, and what it is for the job.
@@ -136,7 +141,7 @@ func askedFor(recovery int) XidVerdict {
 func (j Judged) String() string {
 	var b strings.Builder
 	switch {
-	case j.GPU >= 0:
+	case j.GPU >= 0, j.Name != "":
 		b.WriteString(j.Device().String() + ": ")
 	case j.Kind == KindSXid:
 		b.WriteString("NVSwitch " + j.Bus + ": ")

@@ -88,7 +88,7 @@ func decodeLine(text []byte) (line, error) {
 	}
 	l.Ended = prose.Line(l.Ended, mostWords)
 	if e := l.Event; e != nil {
-		for _, words := range []*string{(*string)(&e.Kind), &e.UUID, &e.Bus, &e.Severity, &e.Detail} {
+		for _, words := range []*string{(*string)(&e.Kind), &e.UUID, &e.Bus, &e.Severity, &e.Detail, &e.Name} {
 			*words = prose.Line(*words, mostWords)
 		}
 	}

@@ -28,6 +28,7 @@ type Checks struct {
 	// active are the checks that put the node to work; nil: none. They are run
 	// once, where nothing has failed before, and told whether that is so.
 	active func(ctx context.Context, fit bool) []check.Finding
+	past   *past // nil: not looked at
 	budget time.Duration
 	gpus   *GPUs // nil where none is to be looked at
 }
@@ -120,8 +121,11 @@ func overdue(findings []check.Finding, waited, within time.Duration) []check.Fin
 	return findings
 }
 
-// putToWork adds what the active checks say. They are for a node that is well so far.
+// putToWork adds what the past says, and the active checks. They are for a node that is well so far.
 func (c *Checks) putToWork(ctx context.Context, began time.Time, report check.Report) check.Report {
+	if c.past != nil && ctx.Err() == nil {
+		report = c.report(began, append(report.Findings, c.Policy.Judge(c.past.look(ctx, report.Findings))...))
+	}
 	if c.active == nil || ctx.Err() != nil {
 		return report
 	}

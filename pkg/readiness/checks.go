@@ -13,11 +13,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
+	"github.com/bringupd/bringupd/pkg/history"
 	"github.com/bringupd/bringupd/pkg/kmsg"
 	"github.com/bringupd/bringupd/pkg/monitor"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/recording"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // Config is what the checks of a node are made of.
@@ -70,6 +72,10 @@ func New(cfg Config) (*Checks, error) {
 	})
 	if cfg.LogDir != "" {
 		c.parts = append(c.parts, newShare(cfg.LogDir))
+		if c.gpus != nil && !cfg.Policy.Off(history.ID) {
+			c.past = &past{signal.Place{LogDir: cfg.LogDir, Host: cfg.Host}.Past(), c.gpus}
+			c.budget += shareAnswer
+		}
 	}
 	if len(cfg.Active) > 0 {
 		c.budget += time.Duration(len(cfg.Active)) * (cfg.ActiveTimeout + activeEnd)
@@ -155,7 +161,7 @@ func (c *Checks) runActive(ctx context.Context, fit bool) []check.Finding {
 
 // IDs are those of all checks that there are, in order: the built-in ones and those of a site's own commands.
 func IDs(active []string) []string {
-	ids := slices.Concat(fitness.IDs(), cuda.IDs(), check.IDs(active), monitor.IDs(), []string{kmsg.ID})
+	ids := slices.Concat(fitness.IDs(), cuda.IDs(), check.IDs(active), monitor.IDs(), []string{kmsg.ID, history.ID})
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
+	"github.com/bringupd/bringupd/pkg/history"
 	"github.com/bringupd/bringupd/pkg/recording"
 )
 
@@ -47,9 +48,10 @@ type GPUs struct {
 	// Table says what is thought of what befalls them.
 	Table gpu.XidTable
 
-	mu    sync.Mutex
-	facts gpu.Facts   // of the last look; guarded by mu
-	shown *cuda.Facts // by CUDA's driver, at the last look that has asked it; guarded by mu
+	mu      sync.Mutex
+	facts   gpu.Facts       // of the last look; guarded by mu
+	courses history.Courses // since Watch has begun; guarded by mu
+	shown   *cuda.Facts     // by CUDA's driver, at the last look that has asked it; guarded by mu
 }
 
 // Look asks the GPUs, where there is any sign of one or any should be: a process is started for it. While they come
@@ -158,7 +160,7 @@ func (g *GPUs) Watch(ctx context.Context, ready func(gpus int), event func(gpu.J
 	life, end := context.WithCancelCause(ctx)
 	defer end(errOver)
 	follow.Go(func() { g.followKernel(life, facts.GPUs, func(e gpu.Event) { hear(e, true) }) })
-	return g.Driver.Watch(ctx, ready, func(e gpu.Event) { hear(e, false) }, func([]gpu.Tally) {})
+	return g.Driver.Watch(ctx, ready, func(e gpu.Event) { hear(e, false) }, g.count)
 }
 
 // Close lets go of the GPUs.

@@ -1,0 +1,170 @@
+package cards
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/history"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/trail"
+)
+
+// pair is a node's two GPUs.
+type pair struct {
+	devices []history.Device
+	long    time.Duration // for how long the run lives
+	counts  bool
+}
+
+func (*pair) Watch(context.Context, func(int), func(gpu.Judged)) error { return nil }
+func (*pair) Topology() gpu.Topology                                   { return gpu.Topology{} }
+
+// Devices tells of what was counted from the second time on: the first is before any watch.
+func (p *pair) Devices() ([]history.Device, []string) {
+	devices := slices.Clone(p.devices)
+	for i := range devices {
+		if !p.counts {
+			devices[i].Course = nil
+		}
+	}
+	p.counts = true
+	return devices, nil
+}
+
+// shelf is what runs leave, the newest first; hangs and full are of a share.
+type shelf struct {
+	texts       [][]byte
+	hangs, full bool
+}
+
+func (s *shelf) Recall(ctx context.Context, most int) ([][]byte, error) {
+	if s.hangs {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return s.texts[:min(most, len(s.texts))], nil
+}
+
+func (s *shelf) Keep(_ context.Context, data []byte) error {
+	if s.full {
+		return errors.New("cannot keep it: there is no space")
+	}
+	s.texts = append([][]byte{data}, s.texts...)
+	return nil
+}
+
+// lives is a run on a node with the GPUs and that past, and returns what the head is told. Something befalls the node while
+// the run lives.
+func lives(t *testing.T, run string, gpus *pair, past *shelf, found []check.Finding, befalls ...gpu.Judged) (told []string) {
+	t.Helper()
+	gpus.counts = false
+	life, end := context.WithCancel(t.Context())
+	var tasks sync.WaitGroup
+	c := New(Config{
+		GPUs: gpus, Name: "n1", Size: 1, Life: life, Trail: trail.New(), Log: zap.NewNop(),
+		Past:       func() Past { return past },
+		Header:     func() signal.Header { return signal.Header{} },
+		Background: func(task func(context.Context)) { tasks.Go(func() { task(t.Context()) }) },
+		Publish:    func(string, *signal.EventRecord) {},
+		End:        func(error) { end() },
+	})
+	c.Witness = func(record signal.EventRecord) { told = append(told, record.What) }
+	c.Settle(time.Minute) // for nothing
+	c.Checked(run, found)
+	synctest.Wait()
+	for _, event := range befalls {
+		c.befallen(event)
+	}
+	time.Sleep(gpus.long)
+	began := time.Now()
+	end()
+	c.Settle(time.Minute)
+	if waited := time.Since(began); waited > 0 {
+		t.Errorf("the end waits for %v", waited)
+	}
+	tasks.Wait()
+	return told
+}
+
+func TestPastOfTwoRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gpus := &pair{devices: []history.Device{{ID: "GPU-a", Bus: "0000:1b:00.0"}, {ID: "GPU-b", Index: 1, Bus: "0000:9b:00.0"}}}
+		found := func(observed string) []check.Finding {
+			return []check.Finding{{ID: "gpu.ecc_unc", Device: &check.Device{UUID: "GPU-a"}, Verdict: check.Warn, Class: check.Node, Observed: observed}}
+		}
+		lost := gpu.Xids().Judge(gpu.Event{Kind: gpu.KindXid, Xid: 79, GPU: 1, UUID: "GPU-b"})
+		past := &shelf{}
+		if told := lives(t, "1.0", gpus, past, found("1 error"), lost); len(told) > 0 {
+			t.Errorf("the first run tells %q", told)
+		}
+		gpus.devices[0].Course = &history.Course{Looks: 10, Slowed: 2}
+		told := lives(t, "2.0", gpus, past, found("2 errors"), gpu.Xids().Judge(gpu.Event{Kind: gpu.KindXid, Xid: 31, GPU: 1, UUID: "GPU-b"}), lost)
+		today := time.Now().Format(time.DateOnly)
+		want := []string{
+			"n1: GPU 0 (0000:1b:00.0): gpu.ecc_unc: 2 errors, and in run 1.0 of " + today + ": 1 error; drain the node, and test the device",
+			"n1: GPU 1: Xid 31: ",
+			"n1: GPU 0 (0000:1b:00.0): throttled 20 % of the run (2 of 10 looks)",
+			"n1: GPU 1 (0000:9b:00.0): xid 79: 1 time, and in run 1.0 of " + today + ": 1 time; drain the node, and test the device",
+		}
+		if len(told) > 1 {
+			told[1] = strings.Join(strings.SplitAfter(told[1], ": ")[:3], "")
+		}
+		if diff := cmp.Diff(want, told); diff != "" {
+			t.Error(diff)
+		}
+		var record history.Record
+		if err := json.Unmarshal(past.texts[0], &record); err != nil || len(record.Suspicions) != 4 || len(record.Devices[1].Events) != 1 {
+			t.Errorf("it leaves %s: %v", past.texts[0], err)
+		}
+	})
+}
+
+// TestLongRun: what matters is told while the run lives, once, and at its end.
+func TestLongRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gpus := &pair{devices: []history.Device{
+			{ID: "GPU-a", Bus: "0000:1b:00.0", Course: &history.Course{Looks: 60}},
+			{ID: "GPU-b", Index: 1, Bus: "0000:9b:00.0", Course: &history.Course{Looks: 60, Slowed: 60}},
+		}}
+		past := &shelf{}
+		gpus.long = liveLook / 2
+		lives(t, "1.0", gpus, past, nil)
+		gpus.long = 5*liveLook + 1
+		told := lives(t, "2.0", gpus, past, nil)
+		const throttled = "n1: GPU 1 (0000:9b:00.0): throttled 100 % of the run (60 of 60 looks)"
+		if len(told) != 3 || told[0] != throttled || told[2] != throttled || !strings.Contains(told[1], ", and in run 1.0 of ") {
+			t.Errorf("it tells %q", told)
+		}
+	})
+}
+
+// TestPastThatHangs costs the history, and nobody waits for it.
+func TestPastThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gpus := &pair{devices: []history.Device{{ID: "GPU-a", Bus: "0000:1b:00.0", Course: &history.Course{Looks: 10, Slowed: 10}}}}
+		past := &shelf{hangs: true}
+		told := lives(t, "1.0", gpus, past, nil)
+		if diff := cmp.Diff([]string{"n1: GPU 0 (0000:1b:00.0): throttled 100 % of the run (10 of 10 looks)"}, told); diff != "" {
+			t.Error(diff)
+		}
+		if len(past.texts) > 0 {
+			t.Error("what could not be read is written over")
+		}
+		past = &shelf{full: true}
+		if told := lives(t, "2.0", gpus, past, nil); len(told) != 1 {
+			t.Errorf("on a full share it tells %q", told)
+		}
+	})
+}
