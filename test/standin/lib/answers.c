@@ -81,12 +81,28 @@ static unsigned long long number(int gpu, const char *word, unsigned long long o
     return told(gpu, word, value) ? strtoull(value, NULL, 0) : otherwise;
 }
 
+/* Whether any line has that in it: most calls are told nothing, and there may
+ * be many thousands of them. */
+static int mentioned(const char *what) {
+    char line[LINE];
+    int found = 0;
+    FILE *file = answers();
+    while (file && !found && fgets(line, sizeof line, file))
+        found = strstr(line, what) != NULL;
+    if (file)
+        fclose(file);
+    return found;
+}
+
 /* What the function is told to return before it does anything, if it does. */
 static int enter(const char *function, int gpu) {
     char words[LINE], value[LINE];
     int name = (int)strlen(function);
     if (name > 3 && !strncmp(function + name - 3, "_v", 2))
         name -= 3;
+    snprintf(words, sizeof words, "%.*s", name, function);
+    if (!mentioned(words))
+        return 0;
     snprintf(words, sizeof words, "crash %.*s", name, function);
     if (told(WHOLE, words, value) || (gpu != WHOLE && told(gpu, words, value)))
         raise(SIGSEGV);
