@@ -70,7 +70,7 @@ var rules = []rule{
 	{"gpu.persistence", "nvmlDeviceGetPersistenceMode", "on", judgePersistence},
 	{"gpu.mig", "nvmlDeviceGetMigMode", "as the job needs it, and nothing pending", judgeMIG},
 	{"gpu.compute_mode", "nvmlDeviceGetComputeMode", "default", judgeCompute},
-	{"gpu.busy", "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetMemoryInfo_v2", "nobody uses the GPU", judgeBusy},
+	{idBusy, "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetMemoryInfo_v2", "nobody uses the GPU", judgeBusy},
 }
 
 // IDs are those of all checks that Evaluate makes.

@@ -14,6 +14,7 @@ import (
 )
 
 const (
+	idBusy = "gpu.busy"
 	// busyMost is how much memory of an idle GPU is in use at most: the driver itself takes some that it doesn't call
 	// reserved. GCM has 15 MiB, which a profiling service or MPS breaks; no fleet says more. It is ours, and not proven
 	// on hardware.
