@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/ranks"
@@ -64,6 +65,9 @@ func (c *checking) run() error {
 	checks, err := readiness.New(at)
 	if err != nil {
 		return usage("%v", err)
+	}
+	if cfg.Work != "" {
+		c.say("looking at the node; where it is well, its GPUs are put to work, for up to %s", prose.FlagTime(cuda.WorkDeadline(cfg.Work == check.WorkLong)))
 	}
 	if len(cfg.Active) > 0 {
 		c.say("looking at the node; where it is well, the active checks (%d) follow, for up to %s each", len(cfg.Active), prose.FlagTime(cfg.ActiveTimeout))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -37,6 +38,11 @@ func (inv *invocation) look(jsonUsage, verboseUsage string) *looking {
 	l.all = slices.DeleteFunc(l.opts.settings(), func(s *setting) bool { return s.name == "verbose" })
 	own := under(resultFlags, yes("json", &l.json, jsonUsage).not(byVariable), yes("verbose", &l.verbose, verboseUsage).not(byVariable))
 	l.all = append(l.all, own...)
+	// Beside --active-check; no job has it.
+	at := slices.IndexFunc(l.all, func(s *setting) bool { return s.name == "active-check" })
+	l.all = slices.Insert(l.all, at, under(checkFlags, choice("active", check.Works, (*string)(&l.opts.checks.Work),
+		"when no other check has failed, put the GPUs that nobody uses to work, short (for some seconds) or long (for about a minute): "+
+			"copies, and a product whose result is checked (default: nothing is)").not(byVariable, byFile))...)
 	return l
 }
 

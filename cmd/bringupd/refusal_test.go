@@ -76,6 +76,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"no end of checks", append([]string{"--check-timeout=25h"}, rank0...), []string{"cannot use --check-timeout=25h0m0s: give at most 24h0m0s"}},
 		{"GPUs required where there are none", append([]string{"--gpu-check=require", "--gpus-per-node=0"}, rank0...), []string{"cannot use --gpu-check=require with --gpus-per-node=0"}},
 		{"strict where there are none", append([]string{"--gpu-check=strict", "--gpus-per-node=0"}, rank0...), []string{"cannot use --gpu-check=strict with --gpus-per-node=0"}},
+		{"work while a job may run", append([]string{"--active=short"}, rank0...), []string{"cannot use --active: there is no such flag"}},
 		{"a library that nobody asks", append([]string{"--gpu-check=off", "--nvml=/x"}, rank0...), []string{"cannot use --nvml with --gpu-check=off"}},
 		{"a policy of what nobody sees", append([]string{"--gpu-check=off", "--xid-policy=/x"}, rank0...), []string{"cannot use --xid-policy with --gpu-check=off"}},
 		{"a policy that is not there", append([]string{"--xid-policy=/nowhere/xid.yaml"}, rank0...), []string{"cannot use --xid-policy=/nowhere/xid.yaml: give a file that is there"}},

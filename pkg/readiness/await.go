@@ -123,14 +123,26 @@ func overdue(findings []check.Finding, waited, within time.Duration) []check.Fin
 
 // putToWork adds what the past says, and the active checks. They are for a node that is well so far.
 func (c *Checks) putToWork(ctx context.Context, began time.Time, report check.Report) check.Report {
+	var figures []check.Figure
+	fit := func() bool { return report.Verdict != check.Fail }
+	add := func(found []check.Finding) {
+		report = c.report(began, append(report.Findings, c.Policy.Judge(found)...))
+		report.Figures = figures
+	}
 	if c.past != nil && ctx.Err() == nil {
-		report = c.report(began, append(report.Findings, c.Policy.Judge(c.past.look(ctx, report.Findings))...))
+		add(c.past.look(ctx, report.Findings))
 	}
-	if c.active == nil || ctx.Err() != nil {
-		return report
+	if c.Work != "" && c.gpus != nil && ctx.Err() == nil {
+		found, measured := c.gpus.work(ctx, fit(), c.Work == check.WorkLong)
+		if figures = measured; c.Nodes < 2 { // otherwise the head compares them with those of all nodes
+			found = append(found, check.JudgeFigures([]check.Group{{Report: check.Report{Figures: figures}}})...)
+		}
+		add(found)
 	}
-	fit := report.Verdict != check.Fail
-	return c.report(began, append(report.Findings, c.Policy.Judge(c.active(ctx, fit))...))
+	if c.active != nil && ctx.Err() == nil {
+		add(c.active(ctx, fit()))
+	}
+	return report
 }
 
 func (c *Checks) report(began time.Time, findings []check.Finding) check.Report {

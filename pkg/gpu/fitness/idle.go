@@ -11,7 +11,7 @@ import (
 // Idle returns the GPUs of the job that may be put to work: whole ones that nobody is known to use. What is left out is
 // told of.
 func Idle(f gpu.Facts, want Expect) (idle []check.Device, left []check.Finding) {
-	if f.Init != gpu.Success || want.forgone() {
+	if f.Init != gpu.Success || want.Forgone() {
 		return nil, []check.Finding{cuda.Rested(nil, "the job has no GPU here that answers")}
 	}
 	c := choose(f, want)
