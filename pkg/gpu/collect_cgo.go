@@ -64,7 +64,7 @@ func (c *collector) begin() Return {
 
 // collect fills Facts. All GPUs are asked at the same time, as one may be slow. A call that fails, or that the library
 // lacks, costs only its own reading, and a GPU that hangs its own facts. tell hears how far it has got, each time that a
-// GPU has come, and of calls that take long.
+// GPU has come or has answered all, and now and then.
 func (c *collector) collect(tell func(Progress)) Facts {
 	facts := Facts{Version: FactsVersion}
 	if facts.Init = c.begin(); facts.Init != Success {
@@ -107,21 +107,21 @@ func (c *collector) gpus(count int, tell func(Progress)) (gpus []GPU, pairs []Pa
 	late, again := time.NewTimer(c.patience), time.NewTicker(tellPause)
 	defer late.Stop()
 	defer again.Stop()
-	for n := 0; asked > 0; {
+	for p := (Progress{Of: count}); p.Done < asked; {
 		select {
 		case <-came:
-			n++
+			p.Came++
 			late.Reset(c.patience)
-			tell(Progress{Came: n, Of: count, Waits: c.late()})
 		case one := <-done:
-			asked--
+			p.Done++
 			late.Reset(c.patience)
 			all[one.slot], gpus[one.slot] = one, *one.gpu
 		case <-again.C:
-			tell(Progress{Came: n, Of: count, Waits: c.late()})
 		case <-late.C:
 			asked = 0
 		}
+		p.Waits = c.late()
+		tell(p)
 	}
 	for i := range gpus {
 		if all[i] == nil {

@@ -220,8 +220,8 @@ func (d *dialog) look(ctx context.Context, limit time.Duration, tell func(Progre
 			return *l.Facts, nil
 		case l.Came == nil:
 			continue
-		case l.Came.Came > got: // only one more GPU is a reason to wait longer
-			got = l.Came.Came
+		case l.Came.Came+l.Came.Done > got: // only one more GPU is a reason to wait longer
+			got = l.Came.Came + l.Came.Done
 			late.Reset(limit)
 		}
 		tell(*l.Came)

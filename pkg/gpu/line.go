@@ -44,7 +44,8 @@ type line struct {
 
 // Progress is how far the driver has got in attaching the GPUs: without persistence mode each takes seconds.
 type Progress struct {
-	Came  int    `json:"came"`
+	Came  int    `json:"came"` // GPUs that are attached
+	Done  int    `json:"done"` // GPUs that have answered all
 	Of    int    `json:"of"`
 	Waits string `json:"waits,omitempty"` // the calls that have not returned for long
 }
