@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -225,6 +226,17 @@ func TestGPUThatTakesItsTime(t *testing.T) {
 	if got := j.stdout.String(); got != "started\n" {
 		t.Errorf("the driver says %q\n%s", got, &j.stderr)
 	}
+}
+
+// A watch that is killed begins anew, and tells what it has missed.
+func TestWatchThatDies(t *testing.T) {
+	l, fake := onGPUs(t, "sleep", "1006")
+	j := start(t, l)
+	find(t, 0, "sleep", "1006")
+	must(t, syscall.Kill(find(t, 2, program, "gpu-child"), syscall.SIGKILL))
+	must(t, fake.Add("n2", "gpu 4 recovery 2"))
+	j.blames(health.GPUFailed, 2, "n2", "GPU 4", "reboot")
+	j.traced(2, "begins anew", "SIGKILL")
 }
 
 // NVML is well, and CUDA is not.

@@ -204,13 +204,18 @@ func linksTrait(g gpu.GPU) string {
 	return strconv.Itoa(active)
 }
 
-// pcieTrait is the most that a GPU's link could be: what it is changes with what the GPU does.
+// pcieTrait is the most that a GPU's link could be, and how many lanes of it there are where the GPU is in its fastest
+// state: at rest it may have fewer, and a slower one.
 func pcieTrait(g gpu.GPU) string {
 	link := g.PCIe.OrZero()
 	if !trained(link) {
 		return ""
 	}
-	return fmt.Sprintf("x%d gen%d", link.MaxWidth, link.MaxGen)
+	text := fmt.Sprintf("x%d gen%d", link.MaxWidth, link.MaxGen)
+	if state, told := g.State.Get(); told && state == 0 && link.Width < link.MaxWidth {
+		text = fmt.Sprintf("x%d of ", link.Width) + text
+	}
+	return text
 }
 
 func powerTrait(g gpu.GPU) string {

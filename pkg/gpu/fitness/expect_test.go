@@ -85,6 +85,27 @@ func TestTraits(t *testing.T) {
 	}
 }
 
+// TestPCIeTrait: fewer lanes tell of a node only where the GPU does not rest.
+func TestPCIeTrait(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		width int
+		state gpu.Reading[int]
+		want  string
+	}{
+		{"all lanes", 16, read(0), "x16 gen5"},
+		{"half of them at work", 8, read(0), "x8 of x16 gen5"},
+		{"half of them at rest", 8, read(8), "x16 gen5"},
+		{"half of them, and nobody knows", 8, unread[int](gpu.NotSupported), "x16 gen5"},
+		{"no link", 0, read(0), ""},
+	} {
+		g := gpu.GPU{Ties: gpu.Ties{PCIe: read(gpu.PCIe{Width: tc.width, MaxWidth: 16, Gen: 1, MaxGen: 5})}, Tune: gpu.Tune{State: tc.state}}
+		if got := pcieTrait(g); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
 // TestIdle: an idle GPU that is hot or thirsty is out of the ordinary, and only an idle one.
 func TestIdle(t *testing.T) {
 	power := func(draw, limit int) gpu.Reading[gpu.Power] {
