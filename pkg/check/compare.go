@@ -33,6 +33,7 @@ const (
 	IMEX        = "x.imex"     // channels and service, or none
 	NICs        = "x.nics"     // RDMA cards: 8 MT4129
 	NICRate     = "x.nic_rate" // of their active ports: 8x400 Gb/s
+	GIDs        = "x.gids"     // of their active Ethernet ports, RoCE v2 with an IPv4 address: 8 at 3
 	NICFirmware = "x.nic_fw"   // MT4129 28.39.1002
 	CPU         = "x.cpu"      // number and model
 	Fabric      = "x.fabric"   // NVLink domain and clique; empty: none
@@ -110,6 +111,8 @@ var kinds = []kind{
 	{IMEX, "IMEX", strictly, Node, "see systemctl status nvidia-imex and /dev/nvidia-caps-imex-channels, which a reboot empties", nil, ""},
 	{NICs, "RDMA cards", strictly, Node, "see lspci and dmesg: a card that has left the bus may be back once the node is powered off and on", nil, ""},
 	{NICRate, "active ports of the RDMA cards", strictly, Node, "see to cable, transceiver and switch port: ibstat, mlxlink", nil, ""},
+	{GIDs, "index of the RoCE v2 GIDs (IPv4) of the RDMA ports", strictly, Node,
+		"see whether each port's interface has its IPv4 address: show_gids; where the order differs, leave NCCL_IB_GID_INDEX out", nil, ""},
 	{NICFirmware, "firmware of the RDMA cards", strictly, Node, "have the same firmware on all cards of a kind", nil, ""},
 	{CPU, "processors", strictly, User, "ask for one kind of nodes, as by --constraint", nil, ""},
 	{Kernel, "kernel", strictly, Node, "have the same kernel on all nodes", nil, ""},

@@ -132,6 +132,8 @@ func TestCompareKinds(t *testing.T) {
 		{"x.nics", "8 MT4129", "7 MT4129", true, "RDMA cards: 7 MT4129 on n2 (rank 2); expected 8 MT4129, as on 3 other nodes"},
 		{"x.nic_rate", "8x400 Gb/s", "7x400 Gb/s, 1x200 Gb/s", true,
 			"active ports of the RDMA cards: 7x400 Gb/s, 1x200 Gb/s on n2 (rank 2); expected 8x400 Gb/s, as on 3 other nodes"},
+		{"x.gids", "8 at 3", "7 at 3, 1 with none", true,
+			"index of the RoCE v2 GIDs (IPv4) of the RDMA ports: 7 at 3, 1 with none on n2 (rank 2); expected 8 at 3, as on 3 other nodes"},
 		{"x.nic_fw", "MT4129 28.39", "MT4129 28.40", true, "firmware of the RDMA cards: MT4129 28.40 on n2 (rank 2); expected MT4129 28.39, as on 3 other nodes"},
 		{"x.cpu", "64 EPYC", "63 EPYC", true, "processors: 63 EPYC on n2 (rank 2); expected 64 EPYC, as on 3 other nodes"},
 		{"x.kernel", "6.8", "6.5", true, "kernel: 6.5 on n2 (rank 2); expected 6.8, as on 3 other nodes"},

@@ -154,6 +154,7 @@ func (h *Host) nicTraits(ports []port) []Trait {
 	unread := slices.ContainsFunc(ports, func(p port) bool { return p.err != nil })
 	if len(ports) > 0 && !unread {
 		traits = append(traits, Trait{ID: NICRate, Value: cmp.Or(tally(activeRates(ports), "x"), "none active")})
+		traits = append(traits, gidTrait(ports)...)
 	}
 	if len(firmware) > 0 {
 		slices.Sort(firmware)

@@ -99,6 +99,7 @@ func (h *Host) lookIB(s *Sheet) {
 	for _, p := range ports {
 		s.Each.Source, s.Each.Device = p.path, &Device{Index: -1, Name: p.name}
 		p.judge(s, ports)
+		h.judgeGID(s, p)
 	}
 	s.Each = whole
 	rates := activeRates(ports)
