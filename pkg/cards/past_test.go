@@ -150,6 +150,22 @@ func TestLongRun(t *testing.T) {
 	})
 }
 
+// TestLinkDown: a link that goes down while the run lives is told of once and at its end, and is suspicious the second time.
+func TestLinkDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		card := history.Device{ID: "506b:4b03:00c0:ffee", Name: "mlx5_3", Index: -1, Bus: "0000:18:00.0", Course: new(history.Course)}
+		card.Course.Grown.LinkDowns = new(3)
+		gpus, past := &pair{devices: []history.Device{{ID: "GPU-a", Bus: "0000:1b:00.0"}, card}}, &shelf{}
+		lives(t, "1.0", gpus, past, nil)
+		gpus.long = 2*liveLook + 1
+		const down, suspect = "n1: mlx5_3: its link went down 3 times", "n1: mlx5_3: link down: 3 times, and in run 1.0 of 2000-01-01: 3 times; drain the node, and test the device"
+		// What the first run's end has shown is told as the second begins.
+		if diff := cmp.Diff([]string{down, suspect, down}, lives(t, "2.0", gpus, past, nil)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
 // TestPastThatHangs costs the history, and nobody waits for it.
 func TestPastThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -182,6 +182,36 @@ func Cards(root string) (cards []Card) {
 	return cards
 }
 
+// Links is how often the links of the card's ports have gone down, and have recovered from errors, since its driver was
+// loaded or somebody has reset the counts; nil where a port's could not be read. It asks the card's firmware, which may
+// never answer.
+func (c Card) Links(root string) (downs, recoveries *int) {
+	dir := filepath.Join((&Host{Root: root}).path(ibClass), c.Name, "ports")
+	return sumCounters(dir, linkDowned), sumCounters(dir, linkRecovered)
+}
+
+// sumCounters adds up a counter of all ports in a directory; nil where one can't be read, for the rest would be less.
+func sumCounters(dir, name string) *int {
+	ports, err := os.ReadDir(dir)
+	sum := 0
+	for _, port := range ports {
+		count, bad := readCounter(filepath.Join(dir, port.Name(), "counters", name))
+		sum, err = sum+count, cmp.Or(err, bad)
+	}
+	if err != nil || len(ports) == 0 {
+		return nil
+	}
+	return &sum
+}
+
+func readCounter(path string) (int, error) {
+	text, err := readText(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
 // ports reads all ports. That there are none is no error.
 func (h *Host) ports() ([]port, error) {
 	devices, err := h.devices()
@@ -320,7 +350,12 @@ const idIBErrors = "net.ib_err"
 
 // errorCounters are the counters of a port that stand still while its link is well. Only what they count from the first
 // look on is told.
-var errorCounters = []string{"link_downed", "link_error_recovery"}
+var errorCounters = []string{linkDowned, linkRecovered}
+
+const (
+	linkDowned    = "link_downed"
+	linkRecovered = "link_error_recovery"
+)
 
 // lookIBErrors compares the counts of errors with the first look's.
 func (h *Host) lookIBErrors(s *Sheet) {
@@ -333,9 +368,8 @@ func (h *Host) lookIBErrors(s *Sheet) {
 	for _, p := range ports {
 		for _, name := range errorCounters {
 			path := filepath.Join(p.path, "counters", name)
-			text, err := readText(path)
-			count, bad := strconv.Atoi(text)
-			if err != nil || bad != nil {
+			count, err := readCounter(path)
+			if err != nil {
 				continue
 			}
 			counted = true

@@ -10,16 +10,18 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// Course is what was counted of a GPU while a job ran.
+// Course is what was counted of a GPU, or of a network card's links, while a job ran.
 type Course struct {
 	Looks  int           `json:"looks"`
 	Slowed int           `json:"slowed"` // looks at which heat or a power brake kept its clocks down
 	Span   time.Duration `json:"span_ns"`
-	// Grown is by how much what the driver counts has grown; nil where that could not be read.
+	// Grown is by how much what the driver counts has grown; nil where that could not be read, or the device has none.
 	Grown struct {
-		Replays    *int `json:"pcie_replays,omitempty"`
-		Rows       *int `json:"remapped_rows,omitempty"`
-		Recoveries *int `json:"nvlink_recoveries,omitempty"`
+		Replays        *int `json:"pcie_replays,omitempty"`
+		Rows           *int `json:"remapped_rows,omitempty"`
+		Recoveries     *int `json:"nvlink_recoveries,omitempty"`
+		LinkDowns      *int `json:"link_downs,omitempty"`
+		LinkRecoveries *int `json:"link_recoveries,omitempty"`
 	} `json:"grown"`
 	// The same at the end, since the driver was loaded or the GPU was reset; the rows, since it was made.
 	Replays    gpu.Reading[int] `json:"pcie_replays"`
@@ -27,12 +29,19 @@ type Course struct {
 	Recoveries gpu.Reading[int] `json:"nvlink_recoveries"`
 }
 
-// Courses are those of a node's GPUs, by their UUIDs. The zero value is empty. It is not safe for concurrent use.
+// Courses are those of a node's GPUs and network cards, by their IDs. The zero value is empty. It is not safe for
+// concurrent use.
 type Courses struct{ of map[string]*counted }
 
-// counted is the first and the last tally of a GPU.
+// tallied is a GPU's tally, or what the links of a network card have counted.
+type tallied struct {
+	gpu.Tally
+	linkDowns, linkRecoveries gpu.Reading[int]
+}
+
+// counted is the first and the last tally of a device.
 type counted struct {
-	first, last   gpu.Tally
+	first, last   tallied
 	begun, ended  time.Time
 	looks, slowed int // of watches that have died: the next one counts from 0
 }
@@ -40,22 +49,33 @@ type counted struct {
 // Take takes in what a watch has counted by then.
 func (c *Courses) Take(tallies []gpu.Tally, at time.Time) {
 	for _, t := range tallies {
-		if t.UUID == "" {
-			continue
+		if t.UUID != "" {
+			c.take(tallied{Tally: t}, at)
 		}
-		is := c.of[t.UUID]
-		if is == nil {
-			is = &counted{first: t, begun: at}
-			if c.of == nil {
-				c.of = make(map[string]*counted)
-			}
-			c.of[t.UUID] = is
-		}
-		is.take(t, at)
 	}
 }
 
-func (c *counted) take(t gpu.Tally, at time.Time) {
+// TakeLinks takes in how often the links of a network card have gone down and recovered by then; nil: that could not be
+// read.
+func (c *Courses) TakeLinks(id string, downs, recoveries *int, at time.Time) {
+	if downs != nil || recoveries != nil {
+		c.take(tallied{gpu.Tally{UUID: id}, gpu.Reading[int]{Value: downs}, gpu.Reading[int]{Value: recoveries}}, at)
+	}
+}
+
+func (c *Courses) take(t tallied, at time.Time) {
+	is := c.of[t.UUID]
+	if is == nil {
+		is = &counted{first: t, begun: at}
+		if c.of == nil {
+			c.of = make(map[string]*counted)
+		}
+		c.of[t.UUID] = is
+	}
+	is.take(t, at)
+}
+
+func (c *counted) take(t tallied, at time.Time) {
 	if t.Looks < c.last.Looks {
 		c.looks, c.slowed = c.looks+c.last.Looks, c.slowed+c.last.Slowed
 	}
@@ -65,6 +85,8 @@ func (c *counted) take(t gpu.Tally, at time.Time) {
 		{&c.first.Replays, &c.last.Replays, &t.Replays},
 		{&c.first.Remapped, &c.last.Remapped, &t.Remapped},
 		{&c.first.Recoveries, &c.last.Recoveries, &t.Recoveries},
+		{&c.first.linkDowns, &c.last.linkDowns, &t.linkDowns},
+		{&c.first.linkRecoveries, &c.last.linkRecoveries, &t.linkRecoveries},
 	} {
 		if r.first.Value == nil {
 			*r.first = *r.now
@@ -79,7 +101,7 @@ func (c *counted) take(t gpu.Tally, at time.Time) {
 // Counted returns what was counted so far.
 func (c *Courses) Counted() map[string]Course {
 	all := make(map[string]Course)
-	for uuid, is := range c.of {
+	for id, is := range c.of {
 		course := Course{
 			Looks: is.looks + is.last.Looks, Slowed: is.slowed + is.last.Slowed, Span: is.ended.Sub(is.begun),
 			Replays: is.last.Replays, Rows: is.last.Remapped, Recoveries: is.last.Recoveries,
@@ -87,12 +109,14 @@ func (c *Courses) Counted() map[string]Course {
 		course.Grown.Replays = grown(is.first.Replays, is.last.Replays)
 		course.Grown.Rows = grown(is.first.Remapped, is.last.Remapped)
 		course.Grown.Recoveries = grown(is.first.Recoveries, is.last.Recoveries)
-		all[uuid] = course
+		course.Grown.LinkDowns = grown(is.first.linkDowns, is.last.linkDowns)
+		course.Grown.LinkRecoveries = grown(is.first.linkRecoveries, is.last.linkRecoveries)
+		all[id] = course
 	}
 	return all
 }
 
-// grown is by how much a count has grown; a driver that was loaded anew, or a GPU that was reset, counts from 0.
+// grown is by how much a count has grown; a driver that was loaded anew, or a device that was reset, counts from 0.
 func grown(first, last gpu.Reading[int]) *int {
 	before, ok := first.Get()
 	after, okAfter := last.Get()
@@ -138,6 +162,14 @@ func (c *Course) Told() string {
 			told = append(told, fmt.Sprintf("%d %s", *grown.by, plural(*grown.by, grown.what)))
 		}
 	}
+	for _, grown := range []struct {
+		by   *int
+		what string
+	}{{c.Grown.LinkDowns, "its link went down"}, {c.Grown.LinkRecoveries, "its link recovered from errors"}} {
+		if grown.by != nil && *grown.by > 0 {
+			told = append(told, grown.what+" "+times(*grown.by))
+		}
+	}
 	if c.Grown.Replays != nil && c.Span >= time.Minute {
 		if rate := float64(*c.Grown.Replays) / c.Span.Minutes(); rate > toldReplays {
 			told = append(told, fmt.Sprintf("%.0f PCIe replays a minute", rate))
@@ -149,6 +181,8 @@ func (c *Course) Told() string {
 func (c *Course) share() string {
 	return fmt.Sprintf("%.0f %% of the run (%d of %d looks)", 100*c.part(), c.Slowed, c.Looks)
 }
+
+func times(n int) string { return fmt.Sprintf("%d %s", n, prose.Noun(n, "time")) }
 
 func plural(n int, one string) string {
 	if stem, y := strings.CutSuffix(one, "y"); y && n != 1 {

@@ -59,6 +59,49 @@ func TestCourses(t *testing.T) {
 	}
 }
 
+func TestLinks(t *testing.T) {
+	for name, tc := range map[string]struct {
+		counts [][2]int // downs and recoveries, one look a minute; -1: that can't be read
+		grown  [2]int   // -1: not known
+		told   string
+	}{
+		"one":                        {[][2]int{{7, 2}}, [2]int{0, 0}, ""},
+		"nothing since":              {[][2]int{{7, 2}, {7, 2}}, [2]int{0, 0}, ""},
+		"down":                       {[][2]int{{7, 2}, {8, 2}}, [2]int{1, 0}, "its link went down 1 time"},
+		"both":                       {[][2]int{{7, 2}, {9, 2}, {10, 4}}, [2]int{3, 2}, "its link went down 3 times, its link recovered from errors 2 times"},
+		"what can't be read":         {[][2]int{{-1, -1}, {-1, -1}}, [2]int{-1, -1}, ""},
+		"what can be read at times":  {[][2]int{{-1, -1}, {7, -1}, {-1, -1}, {9, 1}, {-1, -1}}, [2]int{2, 0}, "its link went down 2 times"},
+		"a card that was reset":      {[][2]int{{200, 9}, {0, 0}}, [2]int{0, 0}, ""},
+		"and whose link went down":   {[][2]int{{200, 9}, {1, 0}}, [2]int{1, 0}, "its link went down 1 time"},
+		"a count that is never read": {[][2]int{{-1, 1}, {-1, 1}}, [2]int{-1, 0}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			read := func(n int) *int {
+				if n < 0 {
+					return nil
+				}
+				return &n
+			}
+			var c Courses
+			for i, count := range tc.counts {
+				c.TakeLinks("guid", read(count[0]), read(count[1]), day.Add(time.Duration(i)*time.Minute))
+			}
+			got := WithCourses([]Device{nic("guid", "3:")}, c.Counted())[0].Course
+			grown := [2]int{-1, -1}
+			if got != nil {
+				for i, by := range []*int{got.Grown.LinkDowns, got.Grown.LinkRecoveries} {
+					if by != nil {
+						grown[i] = *by
+					}
+				}
+			}
+			if diff := cmp.Diff(tc.grown, grown) + cmp.Diff(tc.told, got.Told()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 // TestWithCourses: the rows are those at the end of the run, where they could be read then.
 func TestWithCourses(t *testing.T) {
 	var c Courses

@@ -69,7 +69,7 @@ type Suspicion struct {
 	Run    string    `json:"run"`
 	At     time.Time `json:"at"`
 	Device string    `json:"device"` // its ID
-	Kind   string    `json:"kind"`   // the check's ID, xid 79, throttled
+	Kind   string    `json:"kind"`   // the check's ID, xid 79, throttled, link down
 	What   string    `json:"what"`
 }
 

@@ -18,8 +18,11 @@ var hardware = []string{
 	"gpu.retired", "net.ib", "net.ib_err",
 }
 
-// throttled is the kind of the suspicion that only a run's end can show.
-const throttled = "throttled"
+// The kinds of the suspicions that may be seen no sooner than at a run's end.
+const (
+	throttled = "throttled"
+	linkDown  = "link down"
+)
 
 // WithFindings gives the devices what the checks have said that is wrong with them.
 func WithFindings(devices []Device, found []check.Finding) []Device {
@@ -101,8 +104,11 @@ func (r Record) Suspects(run string, at time.Time, devices []Device) (found []Su
 		}
 		for _, h := range d.Events {
 			if suspect(h) {
-				add(d, h.Kind, fmt.Sprintf("%d %s", h.Times, prose.Noun(h.Times, "time")))
+				add(d, h.Kind, times(h.Times))
 			}
+		}
+		if c := d.Course; c != nil && c.Grown.LinkDowns != nil && *c.Grown.LinkDowns > 0 {
+			add(d, linkDown, times(*c.Grown.LinkDowns))
 		}
 	}
 	for _, d := range throttledAlone(devices) {
@@ -135,6 +141,6 @@ func (r Record) Again(found []Suspicion, devices []Device) (again []News) {
 // Late are the suspicions that the last run has had at its end, when it was late for its own bad nodes.
 func (r Record) Late() []Suspicion {
 	return slices.DeleteFunc(slices.Clone(r.Suspicions), func(s Suspicion) bool {
-		return s.Kind != throttled || s.Run != r.Runs[0]
+		return s.Kind != throttled && s.Kind != linkDown || s.Run != r.Runs[0]
 	})
 }

@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ func TestSuspects(t *testing.T) {
 		before []check.Finding
 		found  []check.Finding
 		events []gpu.Judged
+		downs  int // of the card's link
 		want   []string
 	}{
 		"nothing":                    {},
@@ -63,6 +65,7 @@ func TestSuspects(t *testing.T) {
 			events: []gpu.Judged{event(154, "GPU-b", gpu.EffectWarn, gpu.NextFit), event(154, "GPU-b", gpu.EffectWarn, gpu.NextUnfit)},
 			want:   []string{"GPU-b xid 154: 2 times"},
 		},
+		"a link that went down":  {downs: 3, want: []string{"guid link down: 3 times"}},
 		"known by its place":     {events: []gpu.Judged{lost}, want: []string{"GPU-b lost: 1 time"}},
 		"the program's affair":   {events: []gpu.Judged{event(31, "GPU-a", gpu.EffectApp, gpu.NextFit), event(106, "GPU-a", gpu.EffectIgnore, gpu.NextUnfit)}},
 		"a warning, and no more": {events: []gpu.Judged{event(63, "GPU-a", gpu.EffectWarn, gpu.NextFit)}},
@@ -70,6 +73,8 @@ func TestSuspects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			devices := []Device{card("a", "0:", 0), card("b", "1:", 0), nic("guid", "3:")}
 			past := Record{}.Next("1.0", day, WithFindings(devices, tc.before), nil, nil)
+			devices[2].Course = &Course{}
+			devices[2].Course.Grown.LinkDowns = &tc.downs
 			found := past.Suspects("2.0", day, WithEvents(WithFindings(devices, tc.found), tc.events))
 			if diff := cmp.Diff(tc.want, kinds(found)); diff != "" {
 				t.Error(diff)
@@ -156,7 +161,12 @@ func TestLate(t *testing.T) {
 	if again := past.Again(past.Late(), devices); len(again) != 1 {
 		t.Errorf("after two: %+v", again)
 	}
-	past = past.Next("3.0", day, devices, nil, nil)
+	past = past.Next("3.0", day, devices, nil, suspicion("3.0", linkDown))
+	past = past.Next("4.0", day, devices, nil, suspicion("4.0", linkDown))
+	if again := past.Again(past.Late(), devices); len(again) != 1 || !strings.HasPrefix(again[0].What, linkDown) {
+		t.Errorf("a link that went down twice: %+v", again)
+	}
+	past = past.Next("5.0", day, devices, nil, nil)
 	if late := past.Late(); len(late) > 0 {
 		t.Errorf("a run later: %+v", late)
 	}

@@ -59,7 +59,8 @@ type GPUs struct {
 
 	mu      sync.Mutex
 	facts   gpu.Facts       // of the last look; guarded by mu
-	courses history.Courses // since Watch has begun; guarded by mu
+	courses history.Courses // since Watch has begun, of cards since the first Devices; guarded by mu
+	silent  bool            // a card has not told its counts; guarded by mu
 	shown   *cuda.Facts     // by CUDA's driver, at the last look that has asked it; guarded by mu
 }
 

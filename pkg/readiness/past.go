@@ -8,6 +8,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/history"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -21,9 +22,7 @@ func (g *GPUs) count(tallies []gpu.Tally) {
 // Devices are the GPUs as they were last seen, with what was counted of them since, and the network cards, by what tells
 // them from all others; and the addresses of all GPUs on the node's bus. Without GPUs there are none.
 func (g *GPUs) Devices() (devices []history.Device, slots []string) {
-	g.mu.Lock()
-	facts, counted := g.facts, g.courses.Counted()
-	g.mu.Unlock()
+	facts := g.seen()
 	for _, is := range facts.GPUs {
 		uuid, named := is.UUID.Get()
 		bus, placed := is.Bus.Get()
@@ -39,7 +38,8 @@ func (g *GPUs) Devices() (devices []history.Device, slots []string) {
 	if len(devices) == 0 {
 		return nil, nil
 	}
-	for _, card := range check.Cards(g.Root) {
+	cards := check.Cards(g.Root)
+	for _, card := range cards {
 		devices = append(devices, history.Device{ID: card.GUID, Name: card.Name, Index: -1, Bus: card.Bus})
 	}
 	for _, slot := range facts.Slots {
@@ -47,7 +47,40 @@ func (g *GPUs) Devices() (devices []history.Device, slots []string) {
 			slots = append(slots, slot.Bus)
 		}
 	}
-	return history.WithCourses(devices, counted), slots
+	g.countLinks(cards)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return history.WithCourses(devices, g.courses.Counted()), slots
+}
+
+// linksAnswer is for how long the cards' counts are waited for, as the checks of the host wait for a card.
+const linksAnswer = 2 * time.Second
+
+// countLinks takes in what the links of the cards have counted by now. The firmware of a dead card may never answer: then
+// none is asked again, for each asking would leave a thread behind.
+func (g *GPUs) countLinks(cards []check.Card) {
+	g.mu.Lock()
+	silent := g.silent
+	g.mu.Unlock()
+	if silent {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), linksAnswer)
+	defer cancel()
+	type links struct{ downs, recoveries *int }
+	counted, err := pause.Bounded(ctx, 0, func() (all []links, _ error) {
+		for _, card := range cards {
+			downs, recoveries := card.Links(g.Root)
+			all = append(all, links{downs, recoveries})
+		}
+		return all, nil
+	})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.silent = err != nil
+	for i, is := range counted {
+		g.courses.TakeLinks(cards[i].GUID, is.downs, is.recoveries, time.Now())
+	}
 }
 
 // past is what jobs with this log directory have seen of the node's devices, for who looks without a job. In one it is

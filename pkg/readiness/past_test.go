@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
@@ -82,8 +83,51 @@ func TestDevices(t *testing.T) {
 	if is := devices[0]; is.ID != "GPU-a" || is.Model != "H100" || is.Rows.OrZero() != 11 || is.Course.Looks != 9 || is.Course.Slowed != 8 || *is.Course.Grown.Rows != 8 {
 		t.Errorf("it is %+v, with %+v", is, is.Course)
 	}
+	counters := filepath.Join(g.Root, "sys/class/infiniband/mlx5_0/ports/1/counters")
+	if err := os.MkdirAll(counters, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, downs := range []string{"7\n", "7\n", "9\n"} {
+		if err := os.WriteFile(filepath.Join(counters, "link_downed"), []byte(downs), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		devices, _ = g.Devices()
+	}
+	if course := devices[1].Course; course == nil || course.Grown.LinkRecoveries != nil || course.Told() != "its link went down 2 times" {
+		t.Errorf("of the link it tells %+v: %s", course, course.Told())
+	}
 	if devices, slots := (&GPUs{Root: g.Root}).Devices(); devices != nil || slots != nil {
 		t.Errorf("without GPUs there are %+v", devices)
+	}
+}
+
+// TestDeadCard: a card whose firmware does not answer is waited for once, and is still a device of the node.
+func TestDeadCard(t *testing.T) {
+	t.Parallel()
+	g := seenGPUs(t)
+	counters := filepath.Join(g.Root, "sys/class/infiniband/mlx5_0/ports/1/counters")
+	if err := os.MkdirAll(counters, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	silent := filepath.Join(counters, "link_downed")
+	if err := unix.Mkfifo(silent, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for range 20 {
+		if devices, _ := g.Devices(); len(devices) != 2 || devices[1].Course != nil {
+			t.Errorf("there are %+v", devices)
+		}
+	}
+	if waited := time.Since(began); waited < linksAnswer || waited > 5*linksAnswer {
+		t.Errorf("it waits for %v", waited)
+	}
+	file, err := os.OpenFile(silent, os.O_WRONLY, 0) // who asks is let go of
+	if err == nil {
+		err = file.Close()
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
 
