@@ -24,6 +24,10 @@ const (
 	linkDown  = "link down"
 )
 
+// linkFlaps is how often a link goes down in a run that is to be suspected: gpud's measure of one that flaps, within 12 h
+// (components/infiniband). A switch that is rebooted takes the links of all its nodes down, once, and no card is to blame.
+const linkFlaps = 3
+
 // WithFindings gives the devices what the checks have said that is wrong with them.
 func WithFindings(devices []Device, found []check.Finding) []Device {
 	devices = slices.Clone(devices)
@@ -107,7 +111,7 @@ func (r Record) Suspects(run string, at time.Time, devices []Device) (found []Su
 				add(d, h.Kind, times(h.Times))
 			}
 		}
-		if c := d.Course; c != nil && c.Grown.LinkDowns != nil && *c.Grown.LinkDowns > 0 {
+		if c := d.Course; c != nil && c.Grown.LinkDowns != nil && *c.Grown.LinkDowns >= linkFlaps {
 			add(d, linkDown, times(*c.Grown.LinkDowns))
 		}
 	}
