@@ -5,7 +5,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 )
@@ -29,11 +28,11 @@ func (c Child) askCUDA(ctx context.Context) (cuda.Facts, error) {
 		return cuda.Facts{}, err
 	}
 	a := d.ask(askCUDA)
-	late := time.NewTimer(c.deadline())
+	late := patient(c.deadline())
 	defer late.Stop()
-	l, err := a.read(ctx, late.C)
+	l, err := a.read(ctx, late)
 	a.forget()
-	switch why, detail := d.failure(err, c.deadline()); {
+	switch why, detail := d.failure(err); {
 	case err == nil && l.CUDA != nil:
 		d.end(ctx)
 		return *l.CUDA, nil

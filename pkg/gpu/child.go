@@ -19,6 +19,8 @@ const (
 	// confidential computing, where a KILL in the middle left GPUs that needed a reset (tinfoilsh/cvmimage#363). A call
 	// to a GPU's own processor (GSP) that gets no answer returns after 45 s (NVIDIA/open-gpu-kernel-modules#446).
 	ProbeDeadline = 120 * time.Second
+	// beginDeadline is how long the number of GPUs is waited for, before any is attached: the driver may have to be loaded.
+	beginDeadline = time.Minute
 	// watchSilence is Child.Silence where it is 0: the child says something at each look at the GPUs.
 	watchSilence = 6 * pollPause
 	pollPause    = 10 * time.Second // between two looks of the watch at a GPU
@@ -41,7 +43,8 @@ type Child struct {
 	Program string   // empty: the binary that runs here
 	Library string   // the file to be asked for; empty: the loader finds it
 	Env     []string // nil: ours
-	// Deadline is how long an answer, or the next GPU that is attached, is waited for. 0: ProbeDeadline.
+	// Deadline is how long an answer, or the next GPU that is attached, is waited for. 0: ProbeDeadline. Until it is known
+	// how many GPUs there are it is a minute at most.
 	Deadline time.Duration
 	Silence  time.Duration // of a watch, after which an event of KindSilent is told; 0: a minute
 }

@@ -107,7 +107,8 @@ func (c *collector) gpus(count int, tell func(Progress)) (gpus []GPU, pairs []Pa
 	late, again := time.NewTimer(c.patience), time.NewTicker(tellPause)
 	defer late.Stop()
 	defer again.Stop()
-	for p := (Progress{Of: count}); p.Done < asked; {
+	p := Progress{Of: count}
+	for tell(p); p.Done < asked; {
 		select {
 		case <-came:
 			p.Came++

@@ -27,7 +27,7 @@ const (
 )
 
 var (
-	errLate    = errors.New("it is late")
+	errLate    = errors.New("no answer from the driver")
 	errTooMuch = fmt.Errorf("it printed more than %d MiB in one line", mostLine>>20)
 	errGarbage = errors.New("what it prints is no answer")
 )
@@ -62,6 +62,20 @@ type answers struct {
 	number int
 	lines  chan line
 	gone   chan struct{} // closed by who no longer reads them
+}
+
+// patience is how long something is waited for.
+type patience struct {
+	*time.Timer
+	lasts time.Duration
+}
+
+func patient(lasts time.Duration) *patience { return &patience{time.NewTimer(lasts), lasts} }
+
+// renew begins anew.
+func (p *patience) renew(lasts time.Duration) {
+	p.lasts = lasts
+	p.Reset(lasts)
 }
 
 // start starts a child. It returns when forkWait is over or the context ends, even if the fork hangs because the
@@ -190,29 +204,29 @@ func (a *answers) forget() {
 }
 
 // read returns the next line of the answer. The error is io.EOF, errTooMuch or errGarbage if the child has ended;
-// errLate if late comes first; or the cause of the context's end.
-func (a *answers) read(ctx context.Context, late <-chan time.Time) (line, error) {
+// errLate, with how long that was, if the patience is over first; or the cause of the context's end.
+func (a *answers) read(ctx context.Context, late *patience) (line, error) {
 	select {
 	case l := <-a.lines:
 		return l, nil
 	case <-a.over:
 		return line{}, a.err
-	case <-late:
-		return line{}, errLate
+	case <-late.C:
+		return line{}, fmt.Errorf("%w within %v", errLate, late.lasts)
 	case <-ctx.Done():
 		return line{}, context.Cause(ctx)
 	}
 }
 
-// look asks for facts. It waits for each line of the answer for at most limit, and tells of those that say how far the
-// driver has got. The errors are those of read.
+// look asks for facts. It waits for each line of the answer that has news for at most limit, and tells of those that say
+// how far the driver has got. The errors are those of read.
 func (d *dialog) look(ctx context.Context, limit time.Duration, tell func(Progress)) (Facts, error) {
 	a := d.ask(askLook)
 	defer a.forget()
-	late := time.NewTimer(limit)
+	late := patient(min(limit, beginDeadline))
 	defer late.Stop()
 	for got := -1; ; {
-		l, err := a.read(ctx, late.C)
+		l, err := a.read(ctx, late)
 		switch {
 		case err != nil:
 			return Facts{}, err
@@ -222,7 +236,7 @@ func (d *dialog) look(ctx context.Context, limit time.Duration, tell func(Progre
 			continue
 		case l.Came.Came+l.Came.Done > got: // only one more GPU is a reason to wait longer
 			got = l.Came.Came + l.Came.Done
-			late.Reset(limit)
+			late.renew(limit)
 		}
 		tell(*l.Came)
 	}
@@ -246,13 +260,13 @@ func (d *dialog) fate() string {
 	return fmt.Sprintf("ended with exit code %d%s", d.state.ExitCode(), d.after(": "))
 }
 
-// failure says why there was no answer, within limit, by the error of read: DRIVER_UNRESPONSIVE or PROBE_DIED.
-func (d *dialog) failure(err error, limit time.Duration) (why Return, detail string) {
+// failure says why there was no answer, by the error of read: DRIVER_UNRESPONSIVE or PROBE_DIED.
+func (d *dialog) failure(err error) (why Return, detail string) {
 	switch {
 	case err == nil:
 		return "", ""
 	case errors.Is(err, errLate):
-		return DriverUnresponsive, fmt.Sprintf("no answer from the driver within %v%s", limit, d.after("; "))
+		return DriverUnresponsive, err.Error() + d.after("; ")
 	case errors.Is(err, io.EOF) && d.state != nil && d.state.Success():
 		return ProbeDied, "it gave no answer" + d.after(": ")
 	case errors.Is(err, io.EOF):

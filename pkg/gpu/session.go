@@ -66,12 +66,11 @@ func (s *Session) Probe(ctx context.Context, tell func(Progress)) (Facts, error)
 
 // look asks a child, and kills one that does not answer.
 func (s *Session) look(ctx context.Context, d *dialog, tell func(Progress)) Facts {
-	limit := s.child.deadline()
-	facts, err := d.look(ctx, limit, tell)
+	facts, err := d.look(ctx, s.child.deadline(), tell)
 	if err == nil {
 		return facts
 	}
-	why, detail := d.failure(err, limit)
+	why, detail := d.failure(err)
 	if why == DriverUnresponsive {
 		d.abandon()
 	}
@@ -129,14 +128,14 @@ type listener struct {
 func (l *listener) listen(ctx context.Context, d *dialog, what question) error {
 	a := d.ask(what)
 	defer a.forget()
-	late := time.NewTimer(l.start)
+	late := patient(l.start)
 	defer late.Stop()
 	for {
-		line, err := a.read(ctx, late.C)
+		line, err := a.read(ctx, late)
 		switch {
 		case errors.Is(err, errLate) && !l.watching:
 			d.abandon()
-			return fmt.Errorf("no word from the child within %v%s: the driver may hang", l.start, d.after(": "))
+			return fmt.Errorf("%w%s: it may hang", err, d.after(": "))
 		case errors.Is(err, errLate): // told once, until it says something again
 			l.tell(Event{Kind: KindSilent, GPU: -1, Detail: fmt.Sprintf("for %v", l.silence)})
 		case errors.Is(err, io.EOF):
@@ -149,7 +148,7 @@ func (l *listener) listen(ctx context.Context, d *dialog, what question) error {
 			return errors.New(line.Ended)
 		default:
 			l.take(line)
-			late.Reset(map[bool]time.Duration{true: l.silence, false: l.start}[l.watching])
+			late.renew(map[bool]time.Duration{true: l.silence, false: l.start}[l.watching])
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (c Child) Work(ctx context.Context, uuids []string, long bool) (cuda.Worked
 		limit = c.Deadline
 	}
 	worked, err := d.work(ctx, limit, map[bool]question{false: askWork, true: askWorkLong}[long])
-	if why, detail := d.failure(err, limit); why != "" {
+	if why, detail := d.failure(err); why != "" {
 		worked.End, worked.Detail = cuda.Answer{Code: cuda.Died}, detail
 		if why == DriverUnresponsive {
 			worked.End.Code = cuda.Unresponsive
@@ -52,10 +52,10 @@ func (c Child) Work(ctx context.Context, uuids []string, long bool) (cuda.Worked
 func (d *dialog) work(ctx context.Context, limit time.Duration, what question) (worked cuda.Worked, err error) {
 	a := d.ask(what)
 	defer a.forget()
-	late := time.NewTimer(limit)
+	late := patient(limit)
 	defer late.Stop()
 	for {
-		l, err := a.read(ctx, late.C)
+		l, err := a.read(ctx, late)
 		if err != nil {
 			return worked, err
 		}

@@ -245,7 +245,7 @@ func TestAttach(t *testing.T) {
 	var came []int
 	began := time.Now()
 	facts, err := session.Probe(t.Context(), func(p gpu.Progress) {
-		if p.Of != 8 || !strings.Contains(p.Waits, "nvmlDeviceGetHandleByIndex_v2 of GPU ") && p.Came < 8 {
+		if p.Of != 8 || !strings.Contains(p.Waits, "nvmlDeviceGetHandleByIndex_v2 of GPU ") && p.Came > 0 && p.Came < 8 {
 			t.Errorf("it has come to %+v", p)
 		}
 		came = append(came, p.Came)
