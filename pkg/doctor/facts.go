@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/pairs"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -31,6 +32,8 @@ type PortFacts struct {
 	Ports     []Port `json:"ports,omitempty"`    // that its service is to have
 	NoPorts   string `json:"no_ports,omitempty"` // why they can't be told
 	Ephemeral [2]int `json:"ephemeral_ports"`    // the range that the kernel gives ports from; 0: not known
+	// Seat is where the node's partners reach it; nil: it takes no part in transfers between the nodes.
+	Seat *pairs.Seat `json:"seat,omitempty"`
 }
 
 // Name is a host's name, and what the node's resolver says of it.
