@@ -57,6 +57,9 @@ func (c *checking) run() error {
 	if err != nil {
 		return usage("%v", err)
 	}
+	if cfg.Policy.Mode == check.ModeOff && cfg.Work != "" {
+		return usage("cannot use --active with --gpu-check=off: no GPU is looked at")
+	}
 	at, err := c.opts.where()
 	if err != nil {
 		return err

@@ -100,8 +100,6 @@ func judgeChecks(all settings, cfg check.Config, gpus int) error {
 		return usage("cannot use --nvml with --gpu-check=off: no GPU is looked at")
 	case mode == check.ModeOff && all.find("xid-policy").source == byFlag:
 		return usage("cannot use --xid-policy with --gpu-check=off: no GPU is looked at")
-	case mode == check.ModeOff && cfg.Work != "":
-		return usage("cannot use --active with --gpu-check=off: no GPU is looked at")
 	case len(cfg.Active) == 0 && all.find("active-check-timeout").source == byFlag:
 		return usage("cannot use --active-check-timeout without a command: give --active-check")
 	}

@@ -42,7 +42,7 @@ func (inv *invocation) look(jsonUsage, verboseUsage string) *looking {
 	at := slices.IndexFunc(l.all, func(s *setting) bool { return s.name == "active-check" })
 	l.all = slices.Insert(l.all, at, under(checkFlags, choice("active", check.Works, (*string)(&l.opts.checks.Work),
 		"when no other check has failed, put the GPUs that nobody uses to work, short (for some seconds) or long (for about a minute): "+
-			"copies, and a product whose result is checked (default: nothing is)").not(byVariable, byFile))...)
+			"copies, and a product whose result is checked; the doctor has pairs of nodes send each other data, too (default: neither)").not(byVariable, byFile))...)
 	return l
 }
 
