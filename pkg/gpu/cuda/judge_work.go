@@ -3,6 +3,7 @@ package cuda
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/bringupd/bringupd/pkg/check"
@@ -39,7 +40,7 @@ func JudgeWork(w Worked, gpus []check.Device) (findings []check.Finding, figures
 		f.ID = idCopy
 		return []check.Finding{f}, nil
 	}
-	r := roll{check.Sheet{}, w, devicesOf(w, gpus)}
+	r := roll{check.Sheet{}, w, devicesOf(w, gpus), lagging(w.GPUs)}
 	for _, e := range w.GPUs {
 		r.effort(e)
 		figures = append(figures, r.figures(e)...)
@@ -73,7 +74,28 @@ type roll struct {
 	check.Sheet
 	worked  Worked
 	devices []check.Device // by ordinal
+	lagging []int          // ordinals of those that are slow with all of their peers
 }
+
+// lagging are those whose fastest copy to a peer is far slower than that of most others. Two of which one is slow are both as slow to each other.
+func lagging(efforts []Effort) (slow []int) {
+	best := make(map[int]float64)
+	for _, e := range efforts {
+		for _, peer := range e.Peers {
+			best[e.Ordinal] = max(best[e.Ordinal], peer.Rate)
+		}
+	}
+	all := slices.Sorted(maps.Values(best))
+	for _, e := range efforts {
+		if own, told := best[e.Ordinal]; told && own < lagPart*all[len(all)/2] {
+			slow = append(slow, e.Ordinal)
+		}
+	}
+	return slow
+}
+
+// lagPart is what JudgeFigures tells of, of the median.
+const lagPart = 0.8
 
 // effort tells what is wrong with the work of one.
 func (r *roll) effort(e Effort) {
@@ -123,8 +145,8 @@ func (r *roll) end() {
 
 // figures are those of one GPU. What it reaches the others with is in the order of how fast that is: the fastest peer of
 // one is like the fastest of another, whoever that is, and so on. So a GPU whose links are all slow lags, and not those
-// that copy to it, for which one peer of many is slow; and where some peers are near and others far nobody lags for that.
-// In such a machine the neighbours of a slow GPU lag too: the figure has its name.
+// that copy to it: copies to it are its own affair, and left out of theirs. Where some peers are near and others far
+// nobody lags for that, but the neighbours of a slow GPU may: the figure has its name.
 func (r *roll) figures(e Effort) (all []check.Figure) {
 	model, known := e.Name.Get()
 	if !known {
@@ -138,7 +160,7 @@ func (r *roll) figures(e Effort) (all []check.Figure) {
 	figure(idCopy, "to it", "", e.To, "GB/s")
 	figure(idCopy, "from it", "", e.From, "GB/s")
 	peers := slices.SortedStableFunc(slices.Values(e.Peers), func(a, b Reach) int { return cmp.Compare(b.Rate, a.Rate) })
-	for i, peer := range peers {
+	for i, peer := range slices.DeleteFunc(peers, func(p Reach) bool { return slices.Contains(r.lagging, p.Peer) }) {
 		other := r.devices[peer.Peer]
 		other.Bus = "" // its number is enough
 		figure(idPeer, fmt.Sprintf("to no. %d of its peers by speed", i+1), other.String(), &peer.Rate, "GB/s")

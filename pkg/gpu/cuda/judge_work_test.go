@@ -152,6 +152,14 @@ func TestFigures(t *testing.T) {
 			}
 		})
 	}
+	// Beside a node that is well, too, the one that is slow is told of alone.
+	_, well := JudgeWork(done(8), wanting(8).GPUs)
+	_, lags := JudgeWork(done(8, slowly(3)), wanting(8).GPUs)
+	for _, f := range check.JudgeFigures([]check.Group{{Report: check.Report{Figures: well}, Ranks: []int{0}}, {Report: check.Report{Figures: lags}, Ranks: []int{1}}}) {
+		if f.Verdict == check.Warn && f.Device.Index != 3 {
+			t.Errorf("of two nodes it is told %+v", f)
+		}
+	}
 	_, figures := JudgeWork(done(2), wanting(2).GPUs)
 	want := check.Figure{ID: idPeer, What: "to no. 1 of its peers by speed", Other: "GPU 1", Device: wanting(2).GPUs[0], Kind: "NVIDIA H100", Value: 380, Unit: "GB/s"}
 	if len(figures) != 8 || figures[2] != want {
