@@ -201,7 +201,7 @@ func (d *doctor) member(ctx context.Context, dir *signal.Dir, job signal.Job, ki
 	if err := dir.Publish(ctx, signal.Nodes, dir.NodeName(d.Identity.Rank, factState), &record, false); err != nil || ear == nil {
 		return err
 	}
-	return d.transfer(ctx, dir, ear)
+	return d.transfer(ctx, dir, ear, record.Facts.Seat)
 }
 
 // pong waits for the head's question and answers it. It returns whether inotify has told of the question; nil where no

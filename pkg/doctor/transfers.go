@@ -84,8 +84,8 @@ func (d *doctor) seat(ear *pairs.Ear, address string) *pairs.Seat {
 }
 
 // transfer takes part in the rounds once the head tells the seats, and publishes what came. Where the head ends before,
-// there are none.
-func (d *doctor) transfer(ctx context.Context, dir *signal.Dir, ear *pairs.Ear) error {
+// there are none. Own is this node's seat as it has told it; nil where it has none.
+func (d *doctor) transfer(ctx context.Context, dir *signal.Dir, ear *pairs.Ear, own *pairs.Seat) error {
 	waiting, cancel := context.WithTimeoutCause(ctx, d.Join+2*pingTime+d.factTime(), errEnd)
 	defer cancel()
 	over := false
@@ -102,6 +102,11 @@ func (d *doctor) transfer(ctx context.Context, dir *signal.Dir, ear *pairs.Ear) 
 	var told seatsRecord
 	if err := dir.Read(waiting, signal.Control, seatsName, &told); err != nil {
 		return err
+	}
+	for i, seat := range told.Seats {
+		if own != nil && seat.Rank == own.Rank {
+			told.Seats[i] = *own // it names a program that is run here: no record is asked which
+		}
 	}
 	record := transfersRecord{Transfers: ear.Take(ctx, told.Seats, d.pace(), d.Environ)}
 	if ctx.Err() != nil {
