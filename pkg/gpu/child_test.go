@@ -266,20 +266,20 @@ func TestGivenUpChildGoesOn(t *testing.T) {
 	}
 }
 
-// slowDriver attaches GPUs for a second, and says so.
+// slowDriver attaches GPUs for some seconds, and says so.
 type slowDriver struct{ driver }
 
 func (slowDriver) look(tell func(line)) Facts {
 	for came := range 10 {
 		tell(line{Came: &Progress{Came: came, Of: 10, Waits: "nvmlDeviceGetHandleByIndex_v2 of GPU 9"}})
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(400 * time.Millisecond)
 	}
 	return Facts{Version: FactsVersion, Init: Success}
 }
 
 // As long as GPUs come, they are waited for; once none comes any more, not for long.
 func TestDeadlineGrows(t *testing.T) {
-	const limit = 700 * time.Millisecond
+	const limit = 3 * time.Second // less than the slow one takes in all, and far more than between two words
 	for _, tc := range []struct {
 		helper string
 		init   Return

@@ -221,6 +221,62 @@ func TestSlowGPUs(t *testing.T) {
 	j.blames(health.GPUFailed, 2, "n2", "GPU 3", "Xid 79")
 }
 
+// What leaves a GPU unfit for the next job ends none: the node is told of all the same.
+func TestUnfitGPU(t *testing.T) {
+	l, fake := onGPUs(t, "sleep", "5")
+	j := start(t, l)
+	find(t, 0, "sleep", "5")
+	must(t, fake.Add("n2", "event 3 xid 64"))
+	j.wantCode(0)
+	result := j.result()
+	if !slices.Equal(result.Nodes, []string{"n2"}) || len(result.Events) != 1 || !strings.Contains(result.Events[0].What, "Xid 64") {
+		t.Errorf("the bad nodes are %v, and the events %+v", result.Nodes, result.Events)
+	}
+}
+
+// The second time that something is wrong with a GPU its node is a bad one, in a job that is well.
+func TestSuspiciousTwice(t *testing.T) {
+	logs := place(t) // of both jobs
+	for i, want := range [][]string{nil, {"n1"}} {
+		l, fake := onGPUs(t, "sleep", "2")
+		l.logs = logs
+		must(t, fake.Answer("n1", fmt.Sprintf("gpu 2 dram_uncorrected %d", i+1)))
+		j := run(t, l)
+		j.wantCode(0)
+		var result signal.Result
+		readJSON(t, filepath.Join(logs, signal.Latest, signal.NameResult), &result)
+		if !slices.Equal(result.Nodes, want) {
+			t.Errorf("after job %d the bad nodes are %v, want %v: %+v", i+1, result.Nodes, want, result.Events)
+		}
+		if i == 1 && !slices.ContainsFunc(result.Events, func(e signal.EventRecord) bool {
+			return strings.Contains(e.What, "gpu.ecc_unc: uncorrectable errors of DRAM: 2, and in run")
+		}) {
+			t.Errorf("the evidence is not among %+v", result.Events)
+		}
+	}
+}
+
+// The odd node of four is told of, and for acceptance it is not taken.
+func TestOddNode(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		l, fake := onGPUs(t, "echo", "started")
+		if strict {
+			l.flags[0] = "--gpu-check=strict"
+			l.flags = append(l.flags, "--check=host.*=off")
+		}
+		must(t, fake.Answer("n3", "gpu 1 power_limit 350000"))
+		j := run(t, l)
+		if !strict {
+			j.wantCode(0)
+			if want := "the nodes differ: x.power_limit"; !strings.Contains(j.stderr.String(), want) {
+				t.Errorf("%q is not told\n%s", want, &j.stderr)
+			}
+			continue
+		}
+		j.blames(health.NodesDiffer, 3, "n3", "x.power_limit", "350 W")
+	}
+}
+
 // A watch that is killed begins anew, and tells what it has missed.
 func TestWatchThatDies(t *testing.T) {
 	l, fake := onGPUs(t, "sleep", "1006")
