@@ -77,7 +77,7 @@ type roll struct {
 	lagging []int          // ordinals of those that are slow with all of their peers
 }
 
-// lagging are those whose fastest copy to a peer is far slower than that of most others. Two of which one is slow are both as slow to each other.
+// lagging are those whose fastest copy to a peer is far slower than that of most others. Of two, both are as slow.
 func lagging(efforts []Effort) (slow []int) {
 	best := make(map[int]float64)
 	for _, e := range efforts {
