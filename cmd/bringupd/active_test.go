@@ -67,7 +67,8 @@ func TestCheckPutsToWork(t *testing.T) {
 			t.Errorf("%q is missing in %s", part, said)
 		}
 	}
-	if code != 2 || len(report.Figures) != 3*(2+2+1) || !strings.Contains(says, "its GPUs are put to work, for up to 1m") {
+	// Of each GPU two copies, one to each of two peers, and the product; but for those to GPU 1, which is slow with both.
+	if code != 2 || len(report.Figures) != 3*(2+2+1)-2 || !strings.Contains(says, "its GPUs are put to work, for up to 1m") {
 		t.Errorf("code %d, %+v: %s", code, report.Figures, says)
 	}
 	if code, report, _ = check(); code != 0 || report.Figures != nil || len(report.Findings) > 0 {
