@@ -45,7 +45,7 @@ func newOptions() *options {
 	o := &options{
 		launched:  launched{role: "auto", rank: -1, gpus: -1},
 		framework: "none", frameworks: frameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
-		cfg: config.Config{World: config.World{Wish: ranks.Wish{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: binding.All(), Output: output.All}, Times: config.DefaultTimes(), Lifeline: config.LifelineAuto, Requeue: config.Requeue{Most: 3}},
+		cfg: config.Config{World: config.World{Wish: ranks.Wish{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: binding.All(), Output: output.All}, Times: config.DefaultTimes(), Lifeline: config.LifelineAuto, After: config.After{Requeue: config.Requeue{Most: 3}}},
 	}
 	o.cfg.Sandbox.Require, _ = gate.ParseRequire("all")
 	return o
@@ -133,7 +133,7 @@ func (o *options) ofJob() settings {
 		under("After a failure",
 			choice("on-failure", []string{"exit", onFailureRequeue}, &o.onFailure,
 				"exit, or requeue: have Slurm start the job again without the bad nodes, where the table of exit codes says yes"),
-			number("max-requeues", &o.cfg.Requeue.Most, 0, math.MaxInt16, "how often a job may be started again; after that it exits with 69"),
+			number("max-requeues", &o.cfg.After.Requeue.Most, 0, math.MaxInt16, "how often a job may be started again; after that it exits with 69"),
 		),
 		under("Metrics, for Prometheus",
 			text("metrics-dir", "DIR", &o.cfg.Shown.MetricsDir, "node-local directory where each daemon keeps a file for node-exporter's textfile collector; the file is gone when the daemon is"),

@@ -99,7 +99,7 @@ func (inv *invocation) chosenDriver(o *options, fromFile []string) ([]string, er
 func (o *options) build(inv *invocation) config.Config {
 	cfg := o.cfg
 	cfg.Program, cfg.Framework = version(), o.chosen().Framework(o.dedicatedHead)
-	cfg.Requeue.OnFailure = o.onFailure == onFailureRequeue
+	cfg.After.Requeue.OnFailure = o.onFailure == onFailureRequeue
 	cfg.TempDir, cfg.Environ, cfg.Signals = o.temporary(), os.Environ(), inv.signals
 	cfg.Files, cfg.JSONLog = inv.files, o.logFormat == jsonFormat
 	return cfg
@@ -166,7 +166,7 @@ func (o *options) place(cfg *config.Config) (roles.Role, error) {
 		return role, err
 	}
 	cfg.Identity, cfg.Address = id, o.address(id)
-	cfg.Requeue.By = id.Requeuer(runProgram)
+	cfg.After.Requeue.By = id.Requeuer(runProgram)
 	if cfg.Team, err = o.teamOf(id); err != nil {
 		return role, err
 	}

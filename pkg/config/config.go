@@ -44,7 +44,7 @@ type Config struct {
 	Sandbox     Sandbox
 	Lifeline    LifelineMode // whether workers connect to the head
 	Times       Times
-	Requeue     Requeue
+	After       After
 	Means       `digest:"-"`
 	Output      `digest:"-"`
 }
@@ -274,6 +274,11 @@ func (c *Config) CheckTime() time.Duration {
 
 // Spares tells whether the job can do without some of its nodes.
 func (c *Config) Spares() bool { return c.Team.Of(c.Identity.Size).Min < c.Identity.Size }
+
+// After is what comes after the driver's end, and after a failure.
+type After struct {
+	Requeue Requeue
+}
 
 // Requeue says whether a job that has failed is tried again.
 type Requeue struct {

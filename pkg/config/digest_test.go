@@ -38,7 +38,7 @@ func TestDigest(t *testing.T) {
 		{"the node's temporary directory", func(c *Config) { c.TempDir = "/scratch" }, true},
 		{"what is said", func(c *Config) { c.Verbose = true }, true},
 		{"the version", func(c *Config) { c.Program = "v2" }, true},
-		{"who can start it anew", func(c *Config) { c.Requeue.By = new(struct{ roles.Requeuer }) }, true},
+		{"who can start it anew", func(c *Config) { c.After.Requeue.By = new(struct{ roles.Requeuer }) }, true},
 		{"the driver", func(c *Config) { c.Driver = []string{"a b"} }, false},
 		{"the framework's settings", func(c *Config) { c.Framework = framework.None{WorkerCommand: "x"} }, false},
 		{"the framework's probes", func(c *Config) { c.Framework = framework.None{HeadCommand: "x", HeadReady: probe(t, "tcp:1")} }, false},
@@ -50,8 +50,8 @@ func TestDigest(t *testing.T) {
 		{"a sandbox of its own step", func(c *Config) { c.Sandbox.Step = true }, false},
 		{"the lifelines", func(c *Config) { c.Lifeline = LifelineOff }, false},
 		{"a deadline", func(c *Config) { c.Times.Peer++ }, false},
-		{"what follows a failure", func(c *Config) { c.Requeue.OnFailure = true }, false},
-		{"how often it may", func(c *Config) { c.Requeue.Most = 1 }, false},
+		{"what follows a failure", func(c *Config) { c.After.Requeue.OnFailure = true }, false},
+		{"how often it may", func(c *Config) { c.After.Requeue.Most = 1 }, false},
 		{"the team", func(c *Config) { c.Team = team.Bounds{Min: 1, Max: 2} }, false},
 		{"a team of all, told", func(c *Config) { c.Team = team.Bounds{Min: 2, Max: 2} }, true},
 		{"what is checked", func(c *Config) { c.CheckPolicy = check.Config{NVML: "x"} }, false},
@@ -80,7 +80,7 @@ func TestDigestOfAll(t *testing.T) {
 // marked, one after the other: the digest must change with it. Marked are those
 // which may differ from node to node, and no others.
 func TestDigestHasEveryField(t *testing.T) {
-	may := []string{"Identity", "LogDir", "Program", "Requeue.By", "Means", "Output"}
+	may := []string{"Identity", "LogDir", "Program", "After.Requeue.By", "Means", "Output"}
 	// What another value is of a field that is no plain one.
 	others := map[string]any{
 		"Driver": []string{"x"}, "World.Env": []string{"X=1"}, "Framework": framework.None{HeadCommand: "x"}, "CheckPolicy": "x", "Sandbox.Ready": new(health.Probe),

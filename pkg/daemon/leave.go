@@ -428,7 +428,7 @@ func (w *worker) awaitOver(end *run.Ending) {
 	if aborts := w.Control.Last().Aborts(); len(aborts) > 0 && aborts[0] == 0 {
 		most = health.EndTime // a head that was told to end says so when its driver has ended
 	}
-	ctx, cancel := context.WithTimeoutCause(w.Led, most+w.cfg.Requeue.Longest(), errDeadline)
+	ctx, cancel := context.WithTimeoutCause(w.Led, most+w.cfg.After.Requeue.Longest(), errDeadline)
 	defer cancel()
 	if !end.Gentle {
 		var stop context.CancelFunc

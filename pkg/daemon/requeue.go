@@ -15,13 +15,13 @@ import (
 // reconsider decides whether the job is to be started anew after this end of
 // ours. One that has been as often as it may be ends with a code of its own.
 func (n *node) reconsider(end *run.Ending) *run.Ending {
-	if end.Orderly || !n.cfg.Requeue.OnFailure {
+	if end.Orderly || !n.cfg.After.Requeue.OnFailure {
 		return end
 	}
 	policy := health.RequeuePolicy{
-		Wanted: true, Most: n.cfg.Requeue.Most, Restarts: n.id.Restart, Told: n.Told.Load(),
+		Wanted: true, Most: n.cfg.After.Requeue.Most, Restarts: n.id.Restart, Told: n.Told.Load(),
 	}
-	if n.cfg.Requeue.By == nil {
+	if n.cfg.After.Requeue.By == nil {
 		policy.Unable = roles.NoRequeuer
 	}
 	again := health.DecideRequeue(health.OutcomeBy(*end.Cause), policy)
@@ -40,7 +40,7 @@ func (n *node) afterwards(end *run.Ending) {
 	n.voice.Postscript()
 	defer n.voice.Hush()
 	requeue.Order{
-		Requeue: *end.Requeue, BadNodes: end.Nodes, By: n.cfg.Requeue.By, Told: n.Told.Load, Hurry: n.Hurry, Log: n.Log,
+		Requeue: *end.Requeue, BadNodes: end.Nodes, By: n.cfg.After.Requeue.By, Told: n.Told.Load, Hurry: n.Hurry, Log: n.Log,
 	}.Carry()
 }
 

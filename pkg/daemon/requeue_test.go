@@ -51,7 +51,7 @@ func (l *launcher) Exclude(_ context.Context, hosts []string) error {
 func (j *job) requeued(by *launcher) *job {
 	return j.all(func(c *config.Config) {
 		c.Identity.Launcher = roles.Slurm
-		c.Requeue = config.Requeue{OnFailure: true, Most: 3, By: by}
+		c.After.Requeue = config.Requeue{OnFailure: true, Most: 3, By: by}
 		c.Times.StopGrace = 10 * time.Second // for a busy machine: nobody is deaf to TERM
 	})
 }
@@ -95,7 +95,7 @@ func TestRequeue(t *testing.T) {
 			code: 69, word: "gave-up", kind: health.Check, bad: "n1\n", why: "3 times of at most 3", says: "not started anew",
 		},
 		{
-			name: "the user asks for none", change: func(c *config.Config) { failsCheck(c); c.Requeue.OnFailure = false },
+			name: "the user asks for none", change: func(c *config.Config) { failsCheck(c); c.After.Requeue.OnFailure = false },
 			code: 75, word: "check", kind: health.Check, bad: "n1\n",
 		},
 		{
@@ -104,7 +104,7 @@ func TestRequeue(t *testing.T) {
 			}, code: 77, word: "service", kind: health.ServiceDied, why: "nothing that another try would mend", says: "not started anew",
 		},
 		{
-			name: "no launcher that could", change: func(c *config.Config) { failsCheck(c); c.Requeue.By = nil },
+			name: "no launcher that could", change: func(c *config.Config) { failsCheck(c); c.After.Requeue.By = nil },
 			code: 75, word: "check", kind: health.Check, bad: "n1\n", why: "no job of Slurm's", says: "not started anew",
 		},
 		{
