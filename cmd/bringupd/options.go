@@ -45,7 +45,7 @@ func newOptions() *options {
 	o := &options{
 		launched:  launched{role: "auto", rank: -1, gpus: -1},
 		framework: "none", frameworks: frameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
-		cfg: config.Config{World: config.World{Wish: ranks.Wish{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: binding.All(), Output: output.All}, Times: config.DefaultTimes(), Lifeline: config.LifelineAuto, After: config.After{Requeue: config.Requeue{Most: 3}}},
+		cfg: config.Config{World: config.World{Wish: ranks.Wish{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: binding.All(), Output: output.All}, Times: config.DefaultTimes(), Lifeline: config.LifelineAuto, After: config.After{Requeue: config.Requeue{Most: 3}, Clean: config.CleanAll, Look: config.DefaultLook}},
 	}
 	o.cfg.Sandbox.Require, _ = gate.ParseRequire("all")
 	return o
@@ -120,6 +120,7 @@ func (o *options) ofJob() settings {
 	t := &o.cfg.Times
 	return slices.Concat(
 		under("Deadlines, as in 90s or 5m",
+			wait("deadline", &t.Deadline, "for the whole job, which then ends with 124 (default: none)"),
 			wait("join-timeout", &t.Join, "until all nodes have met"),
 			wait("setup-timeout", &t.Setup, "for the setup command"),
 			wait("sandbox-timeout", &t.Sandbox, "until a sandbox is ready"),
@@ -134,6 +135,11 @@ func (o *options) ofJob() settings {
 			choice("on-failure", []string{"exit", onFailureRequeue}, &o.onFailure,
 				"exit, or requeue: have Slurm start the job again without the bad nodes, where the table of exit codes says yes"),
 			number("max-requeues", &o.cfg.After.Requeue.Most, 0, math.MaxInt16, "how often a job may be started again; after that it exits with 69"),
+		),
+		under("After the driver",
+			choice("clean", config.Cleans, (*string)(&o.cfg.After.Clean),
+				"what goes when the driver has ended: all, running (the nodes' temporary directories stay), or none (services stay for a look, too)"),
+			wait("clean-after", &o.cfg.After.Look, "how long services stay with --clean=none"),
 		),
 		under("Metrics, for Prometheus",
 			text("metrics-dir", "DIR", &o.cfg.Shown.MetricsDir, "node-local directory where each daemon keeps a file for node-exporter's textfile collector; the file is gone when the daemon is"),

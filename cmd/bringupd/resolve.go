@@ -100,7 +100,7 @@ func (o *options) build(inv *invocation) config.Config {
 	cfg := o.cfg
 	cfg.Program, cfg.Framework = version(), o.chosen().Framework(o.dedicatedHead)
 	cfg.After.Requeue.OnFailure = o.onFailure == onFailureRequeue
-	cfg.TempDir, cfg.Environ, cfg.Signals = o.temporary(), os.Environ(), inv.signals
+	cfg.TempDir, cfg.Environ, cfg.Signals, cfg.Began = o.temporary(), os.Environ(), inv.signals, time.Now()
 	cfg.Files, cfg.JSONLog = inv.files, o.logFormat == jsonFormat
 	return cfg
 }
@@ -117,6 +117,8 @@ func (o *options) check(all settings) error {
 		return usage("cannot use --sandbox-ready without a sandbox: give --sandbox-cmd")
 	case all.find("sandbox-require").source == byFlag && !o.cfg.Sandbox.Wanted():
 		return usage("cannot use --sandbox-require without a sandbox: give --sandbox-cmd or --sandbox-step")
+	case all.find("clean-after").source == byFlag && o.cfg.After.Clean != config.CleanNone:
+		return usage("cannot use --clean-after with --clean=%s: it is for --clean=none", o.cfg.After.Clean)
 	case all.find("max-requeues").source == byFlag && o.onFailure != onFailureRequeue:
 		return usage("cannot use --max-requeues with --on-failure=%s: it is for --on-failure=requeue", o.onFailure)
 	}

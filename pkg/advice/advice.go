@@ -46,6 +46,8 @@ func (a *Account) advise() []string {
 		return a.adviseShare()
 	case health.Deadline:
 		return append(a.longer(a.Cause.Phase), a.daemonLog(a.Cause.Rank)...)
+	case health.TimeUp:
+		return []string{"give a longer --deadline, or none, if the job needs more time"}
 	case health.Terminated:
 		return a.adviseTerminated()
 	case health.Interrupted:

@@ -110,6 +110,7 @@ func endedBy(first signal.FailedRecord, more ...signal.FailedRecord) ending {
 var plights = []plight{
 	{name: "orderly", end: ending{word: health.Driven, why: "the driver has ended: exit code 0"}},
 	{name: "stopped", end: ending{word: "stopped", code: 143, why: "a stop was asked for"}},
+	{name: "time-up", end: endedBy(cause(0, health.TimeUp, "driver", "the job's time is up: 2h (--deadline) have passed, and the driver had run for 1h58m of them"))},
 	{
 		name: "ranks-hang", world: true,
 		end: endedBy(cause(0, health.Deadline, "driver", "no rank has used the processor or printed anything for 30m (--hang-timeout); daemon-0000.log has what each of them was doing")),

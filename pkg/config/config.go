@@ -18,7 +18,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/meeting"
 	"github.com/bringupd/bringupd/pkg/ranks"
-	"github.com/bringupd/bringupd/pkg/requeue"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -60,6 +59,9 @@ type Means struct {
 	Signals <-chan os.Signal
 	// Access is how the run directory is reached.
 	Access signal.Access
+	// Began is when this program did, from which the deadline counts; zero: when
+	// the daemon does.
+	Began time.Time
 	// Network is how workers connect to the head; nil for TCP.
 	Network lifeline.Network
 	Play    Play
@@ -117,6 +119,7 @@ type Times struct {
 	Settle      time.Duration // the framework must count the same nodes for as long
 	DriverGrace time.Duration // from TERM to KILL, where no other end is near
 	StopGrace   time.Duration // the same for services and sandbox, after the driver
+	Deadline    time.Duration // of the whole job, from the start of its head; 0: none
 }
 
 // DefaultTimes are the deadlines that --help shows. The graces add up to less
@@ -147,6 +150,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("cannot require %s sandboxes: the job has %d nodes", c.Sandbox.Require, size)
 	}
 	if err := c.World.validate(c.Driver); err != nil {
+		return err
+	}
+	if err := c.After.validate(); err != nil {
 		return err
 	}
 	return c.Times.validate()
@@ -189,6 +195,7 @@ func (t Times) validate() error {
 		{"settle", t.Settle, 0},
 		{"driver-grace", t.DriverGrace, 0},
 		{"stop-grace", t.StopGrace, 0},
+		{"deadline", t.Deadline, 0},
 	} {
 		if row.d < row.min {
 			return fmt.Errorf("cannot use --%s=%s: give at least %s", row.flag, row.d, row.min)
@@ -274,27 +281,6 @@ func (c *Config) CheckTime() time.Duration {
 
 // Spares tells whether the job can do without some of its nodes.
 func (c *Config) Spares() bool { return c.Team.Of(c.Identity.Size).Min < c.Identity.Size }
-
-// After is what comes after the driver's end, and after a failure.
-type After struct {
-	Requeue Requeue
-}
-
-// Requeue says whether a job that has failed is tried again.
-type Requeue struct {
-	OnFailure bool // where the failure deserves it
-	Most      int  // how often the job may be started anew
-	// By is who can do it; nil where the launcher can't.
-	By roles.Requeuer `digest:"-"`
-}
-
-// Longest is by how much the end of a job may come later for its requeue.
-func (r Requeue) Longest() time.Duration {
-	if !r.OnFailure {
-		return 0
-	}
-	return 2 * requeue.Time
-}
 
 // LifelineMode says whether workers hold a connection to the head.
 type LifelineMode string

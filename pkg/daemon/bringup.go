@@ -58,6 +58,7 @@ func (h *head) sequence(ctx context.Context) error {
 			}
 			close(opened)
 			h.Background(func(context.Context) { h.tellProgress(own) })
+			h.Background(h.heedDeadline)
 			return h.meet(own)
 		})
 	})
@@ -81,7 +82,7 @@ func (h *head) sequence(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return h.Phase("driver", func() error { return h.drive(ctx) })
+	return h.Phase("driver", func() error { return h.letLook(ctx, h.drive(ctx)) })
 }
 
 // open makes the run directory, and begins to follow what appears in it.

@@ -103,7 +103,7 @@ func (n *node) close() {
 		n.cfg.Access.Meter.Settle(ctx)
 	}
 	n.Close()
-	n.private.Remove(n.Told.Load())
+	n.private.Remove(n.Told.Load(), n.cfg.After.Clean.Keeps())
 	n.voice.Hush()
 	if unread := n.voice.Close(); unread > 0 {
 		n.Log.Warn("nobody has read standard error to its end", zap.Int("lines missing there", unread))

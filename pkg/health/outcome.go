@@ -44,7 +44,9 @@ const (
 	HostHangs  Kind = "host-hangs"
 	CutOff     Kind = "cut-off"
 
-	Deadline   Kind = "deadline"
+	Deadline Kind = "deadline"
+	// TimeUp is the deadline of the whole job, which has its driver's grace.
+	TimeUp     Kind = "time-up"
 	Terminated Kind = "terminated"
 	// PeerLost is a loss that only the absence of beat files tells of.
 	PeerLost Kind = "peer-lost"
@@ -96,7 +98,7 @@ var outcomes = []struct {
 	{[]Kind{Check, NodesDiffer, GPUFailed}, Outcome{75, "check", "a node failed its check, or one of its GPUs failed", RequeueElsewhere}},
 	{[]Kind{PeerLost, DaemonDied, HostLost, HostHangs, CutOff, Aborted}, Outcome{76, "peer-lost", "a peer was lost", RequeueYes}},
 	{[]Kind{SandboxDied, ServiceDied, Setup}, Outcome{77, "service", "a setup command failed, or a sandbox or a service did not become ready, or died", RequeueNo}},
-	{[]Kind{Deadline}, Outcome{124, "deadline", "a deadline passed with nobody to blame", RequeueNo}},
+	{[]Kind{Deadline, TimeUp}, Outcome{124, "deadline", "a deadline passed with nobody to blame", RequeueNo}},
 	{[]Kind{NotExecutable}, Outcome{126, "driver-not-executable", "the driver is not executable", RequeueNo}},
 	{[]Kind{NotFound}, Outcome{127, "driver-not-found", "the driver was not found", RequeueNo}},
 	{[]Kind{Interrupted}, Outcome{130, "interrupted", "ended by SIGINT", RequeueYourCall}},

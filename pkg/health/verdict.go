@@ -85,7 +85,7 @@ func byBlame(failures []Observed) []blamed {
 // task has died, and a job that is cancelled loses its peers one after the other.
 func remoteness(kind Kind) int {
 	switch kind {
-	case Deadline:
+	case Deadline, TimeUp:
 		return 1
 	case PeerLost, Terminated:
 		return 2
@@ -104,7 +104,7 @@ const (
 )
 
 // Gentle tells whether a failure of this kind is an end that somebody has asked for.
-func Gentle(kind Kind) bool { return kind == Terminated || kind == Interrupted }
+func Gentle(kind Kind) bool { return kind == Terminated || kind == Interrupted || kind == TimeUp }
 
 // Loss tells whether a failure of this kind is the loss of a peer, and not
 // something that has failed where the record was written.

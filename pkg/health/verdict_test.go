@@ -71,6 +71,8 @@ func TestDecide(t *testing.T) {
 		}, 77, nil},
 		{"of two causes of one moment the lower rank", []Observed{observed(Check, 2, 3), observed(Check, 10, 3)}, 75, []string{"n2", "n10"}},
 		{"of two causes of one rank and moment, always the same", []Observed{observed(SandboxDied, 1, 3), observed(ServiceDied, 1, 3)}, 77, nil},
+		{"the job's time is up, and a service had died", []Observed{observed(ServiceDied, 3, 6), observed(TimeUp, 0, 7)}, 77, nil},
+		{"the job's time is up, and then it is told to end", []Observed{observed(TimeUp, 0, 7), observed(Terminated, 3, 9)}, 124, nil},
 		{"a deadline before a lost peer", []Observed{observed(Deadline, 0, 7), lost(0, 6, 2)}, 124, nil},
 		{"a peer was lost, and srun ended the rest", []Observed{lost(0, 5, 2, 3), observed(Terminated, 0, 6), observed(Terminated, 1, 6)}, 76, []string{"n2", "n3"}},
 		{"the job was cancelled, and peers went", []Observed{observed(Terminated, 0, 5), lost(0, 6, 2)}, 143, nil},
@@ -262,7 +264,7 @@ func TestDecideOnNothing(t *testing.T) {
 }
 
 func TestRemotenessNamesConsequences(t *testing.T) {
-	consequences := []Kind{Deadline, Terminated, PeerLost, Aborted}
+	consequences := []Kind{Deadline, TimeUp, Terminated, PeerLost, Aborted}
 	for _, kind := range kinds(t) {
 		if got := remoteness(kind) > 0; got != slices.Contains(consequences, kind) {
 			t.Errorf("%s is a consequence: %t", kind, got)

@@ -28,10 +28,11 @@ type Private struct {
 
 	admitting sync.Mutex // over p.mu: its disk may hang
 
-	mu   sync.Mutex
-	made string            // removed at the end; guarded by mu
-	keys string            // where Admit has put its files, if not there; removed, too; guarded by mu
-	env  map[string]string // of what Admit has put there; nil before; guarded by mu
+	mu    sync.Mutex
+	made  string            // removed at the end; guarded by mu
+	keys  string            // where Admit has put its files, if not there; removed, too; guarded by mu
+	files []string          // that Admit has put there; guarded by mu
+	env   map[string]string // of what Admit has put there; nil before; guarded by mu
 }
 
 // NewPrivate returns a directory that is to be made in another, within a time. The
@@ -100,13 +101,17 @@ func (p *Private) Admit(f framework.Framework, self framework.Node, secret []byt
 		if err != nil {
 			return nil, err
 		}
+		var files []string
 		for name, data := range credentials.Files {
-			if err := os.WriteFile(filepath.Join(self.TempDir, name), data, 0o600); err != nil {
+			path := filepath.Join(self.TempDir, name)
+			if err := os.WriteFile(path, data, 0o600); err != nil {
 				return nil, err
 			}
+			files = append(files, path)
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		p.files = files
 		p.env = maps.Clone(credentials.Env)
 		return p.env, nil
 	})
@@ -127,11 +132,16 @@ func (p *Private) Env() map[string]string {
 	return p.env
 }
 
-// Remove removes the directory and what Admit has made, or leaves it on a disk that hangs. Who is in a
-// hurry was told to end, and may be killed.
-func (p *Private) Remove(hurried bool) {
+// Remove removes the directory, unless it is to be kept, and what Admit has made; or leaves it on a disk that
+// hangs. Who is in a hurry was told to end, and may be killed.
+func (p *Private) Remove(hurried, keep bool) {
 	p.mu.Lock()
-	dirs := slices.DeleteFunc([]string{p.keys, p.made}, func(dir string) bool { return dir == "" })
+	dirs := []string{p.keys, p.made}
+	if keep && p.made != "" {
+		dirs = append(p.files, p.keys)
+		p.log.Warn("kept the temporary directory of this node (--clean)", zap.String("dir", p.made))
+	}
+	dirs = slices.DeleteFunc(dirs, func(path string) bool { return path == "" })
 	p.mu.Unlock()
 	if len(dirs) == 0 {
 		return

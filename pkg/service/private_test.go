@@ -67,11 +67,32 @@ func TestAdmit(t *testing.T) {
 			if tc.file != (err == nil) || tc.file && info.Mode() != 0o600 {
 				t.Errorf("the file is %v: %v", info, err)
 			}
-			p.Remove(false)
+			p.Remove(false, false)
 			if left, err := os.ReadDir(in); err != nil || len(left) > 0 {
 				t.Errorf("%v is left: %v", left, err)
 			}
 		})
+	}
+}
+
+// What is kept of a node's directory has no secret in it, wherever that was put.
+func TestKeepWithoutSecrets(t *testing.T) {
+	in := t.TempDir()
+	if err := os.Mkdir(filepath.Join(in, keysName([]byte("secret"))), 0o700); err != nil { // another daemon's
+		t.Fatal(err)
+	}
+	p := NewPrivate(in, time.Minute, func(string) {}, zap.NewNop(), Life{Run: t.Context(), Work: t.Context()})
+	dir, err := p.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, err := p.Admit(guarded{}, framework.Node{TempDir: dir}, []byte("secret"))
+	if err != nil || filepath.Dir(env["KEY"]) != dir {
+		t.Fatalf("the secret is in %v: %v", env, err)
+	}
+	p.Remove(false, true)
+	if !exists(dir) || exists(env["KEY"]) {
+		t.Errorf("the directory is there: %v; the secret: %v", exists(dir), exists(env["KEY"]))
 	}
 }
 
