@@ -262,6 +262,8 @@ type AbortRecord struct {
 	Cause FailedRecord `json:"cause"`
 	// Nodes are the hosts to stay away from, where nodes are to blame.
 	Nodes []string `json:"bad_nodes,omitempty"`
+	// NextAttempt is the attempt that follows; 0 where none does.
+	NextAttempt int `json:"next_attempt,omitempty"`
 }
 
 // DrainRecord is the orderly end.
@@ -297,6 +299,8 @@ type Result struct {
 	Lifelines *LifelineReport `json:"lifelines,omitempty"`
 	// Requeue is what was decided, where a failed job was to be tried again.
 	Requeue *Requeue `json:"requeue,omitempty"`
+	// NextAttempt is the attempt that follows within this launch; 0 where none does.
+	NextAttempt int `json:"next_attempt,omitempty"`
 }
 
 // Circumstances are what surrounds a cause.

@@ -40,7 +40,7 @@ func (r *Run) Verdict() *signal.Result {
 		return r.Result
 	case len(c.Aborts) > 0:
 		a := &c.Aborts[0]
-		return &signal.Result{Header: a.Header, Code: a.Code, Word: a.Word, Why: a.Cause.What, Cause: &a.Cause, Nodes: a.Nodes}
+		return &signal.Result{Header: a.Header, Code: a.Code, Word: a.Word, Why: a.Cause.What, Cause: &a.Cause, Nodes: a.Nodes, NextAttempt: a.NextAttempt}
 	case c.Ending != nil:
 		return &signal.Result{Header: c.Ending.Header, Code: c.Ending.Code, Why: c.Ending.Why}
 	default:

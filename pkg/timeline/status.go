@@ -37,10 +37,7 @@ const (
 // line each, short, and have nothing in them that moves a cursor.
 type Status struct {
 	subject
-	State State `json:"state"`
-	Code  int   `json:"exit_code"` // that status ends with, not the job's
-	// Phase is the one of the sequence that the run is in, or ended in.
-	Phase string `json:"phase"`
+	standing
 	counts
 	times
 	purpose
@@ -61,6 +58,15 @@ type subject struct {
 	Run     string    `json:"run"`
 	Path    string    `json:"path"`
 	At      time.Time `json:"at"`
+}
+
+// standing is how the run is on the whole.
+type standing struct {
+	State State `json:"state"`
+	Code  int   `json:"exit_code"` // that status ends with, not the job's
+	// Phase is the one of the sequence that the run is in, or ended in.
+	Phase      string      `json:"phase"`
+	Conditions []Condition `json:"conditions"`
 }
 
 // counts are how many nodes there are, how many the driver needs (less where there
@@ -189,8 +195,8 @@ type Look struct {
 func Summarize(run *Run, look Look) Status {
 	v := newView(run, look.Now)
 	s := Status{
-		subject: subject{StatusVersion, tame(run.Name), tame(run.Path), look.Now},
-		State:   v.state(), times: times{v.elapsed(), v.toGate()}, purpose: purpose{Driver: tame(v.plan.Driver), World: v.plan.World}, End: v.end(), Problems: tameAll(run.Problems),
+		subject:  subject{StatusVersion, tame(run.Name), tame(run.Path), look.Now},
+		standing: standing{State: v.state()}, times: times{v.elapsed(), v.toGate()}, purpose: purpose{Driver: tame(v.plan.Driver), World: v.plan.World}, End: v.end(), Problems: tameAll(run.Problems),
 	}
 	s.counts = counts{Nodes: run.Size(), Need: v.need}
 	s.Steps, s.Ready = v.count(s.Over())
@@ -208,6 +214,7 @@ func Summarize(run *Run, look Look) Status {
 	if s.Silent { // one that is up no more than it seems is no success to build upon
 		s.Code = StatusInProgress
 	}
+	s.Conditions = v.conditions(s)
 	return s
 }
 

@@ -373,7 +373,7 @@ func TestStatusJSONIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, typ := range []reflect.Type{reflect.TypeFor[Status](), reflect.TypeFor[Wait](), reflect.TypeFor[StepCount](), reflect.TypeFor[NodeStatus](), reflect.TypeFor[End]()} {
+	for _, typ := range []reflect.Type{reflect.TypeFor[Status](), reflect.TypeFor[Condition](), reflect.TypeFor[Wait](), reflect.TypeFor[StepCount](), reflect.TypeFor[NodeStatus](), reflect.TypeFor[End]()} {
 		for _, field := range reflect.VisibleFields(typ) {
 			if field.Anonymous {
 				continue
@@ -384,7 +384,7 @@ func TestStatusJSONIsDocumented(t *testing.T) {
 			}
 		}
 	}
-	for _, word := range slices.Concat(worst, []string{string(BringingUp), string(IsUp), string(Ending), string(Finished), string(HasFailed)}) {
+	for _, word := range slices.Concat(worst, []string{Created, Running, Restarting, Succeeded, Failed}, []string{string(BringingUp), string(IsUp), string(Ending), string(Finished), string(HasFailed)}) {
 		if !strings.Contains(string(data), "`"+word+"`") {
 			t.Errorf("docs/status.md does not tell of %s", word)
 		}

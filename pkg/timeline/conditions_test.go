@@ -1,0 +1,65 @@
+package timeline
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+func TestConditions(t *testing.T) {
+	begin := time.Date(2026, 11, 24, 17, 0, 0, 0, time.UTC)
+	result := func(code, next int) *signal.Result {
+		return &signal.Result{Header: signal.Header{At: begin.Add(time.Hour)}, Code: code, Word: "peer-lost", Why: "n1 is lost", NextAttempt: next}
+	}
+	open := Mark{There: true, At: begin.Add(time.Minute)}
+	for _, tc := range []struct {
+		name string
+		make func(run *Run)
+		want string // what is so, besides Created
+		says string // of that, or of Running
+	}{
+		{"nobody is there yet", func(*Run) {}, "", "the gate is not open yet: has not joined: ranks 0-1"},
+		{"it is up", func(run *Run) { run.Control.Go = open }, Running, "2 of 2 nodes are ready, and the gate is open"},
+		{"it ends", func(run *Run) { run.Control.Go, run.Control.Drain = open, open }, "", ""},
+		{"it has ended well", func(run *Run) { run.Result = result(0, 0) }, Succeeded, "n1 is lost"},
+		{"it has failed", func(run *Run) { run.Result = result(76, 0) }, Failed, "code 76: n1 is lost"},
+		{"it has failed, and another attempt follows", func(run *Run) { run.Result = result(76, 2) }, Restarting, "attempt 2 follows: n1 is lost"},
+		{"it fails, and another attempt will follow", func(run *Run) {
+			run.Control.Aborts = []signal.AbortRecord{{Code: 76, Word: "peer-lost", NextAttempt: 1, Cause: signal.FailedRecord{What: "n1 is lost"}}}
+		}, Restarting, "attempt 1 follows: n1 is lost"},
+		{"it is over, and its result can't be read", func(run *Run) { run.Control.Over = open }, "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			run := &Run{Nodes: make([]Node, 2), Job: &signal.Job{}}
+			for rank := range run.Nodes {
+				run.Nodes[rank].Rank = rank
+			}
+			run.Control.Job.At = begin
+			tc.make(run)
+			if run.Control.Go.There || run.Result != nil {
+				only(run, 0, signal.Joined)
+				only(run, 1, signal.Joined)
+			}
+			var got, says string
+			var types []string
+			for _, c := range Summarize(run, Look{Now: begin.Add(2 * time.Hour)}).Conditions {
+				types = append(types, c.Type)
+				if c.Status && c.Type != Created {
+					got += c.Type
+				}
+				if c.Status && c.Type != Created || c.Type == Running && says == "" {
+					says = c.Message
+				}
+			}
+			if diff := cmp.Diff([]string{Created, Running, Restarting, Succeeded, Failed}, types); diff != "" {
+				t.Error(diff)
+			}
+			if got != tc.want || says != tc.says {
+				t.Errorf("%s is so: %q, want %s: %q", got, says, tc.want, tc.says)
+			}
+		})
+	}
+}
