@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/systemd"
 	"github.com/bringupd/bringupd/pkg/voice"
@@ -43,11 +44,11 @@ func run(args []string, signals <-chan os.Signal, files config.Files) int {
 		command.CustomHelpTemplate = verbatim(helpText(app, command)) // which takes a millisecond, at each start
 	}
 	if slices.Contains(ofRuns, args[1]) {
-		args = slices.Concat(args[:2], flagsFirst(app.Command(args[1]), args[2:]))
+		args = slices.Concat(args[:2], setting.FlagsFirst(app.Command(args[1]), args[2:]))
 	}
 	if err := app.Run(args); err != nil {
 		code := codeOf(err)
-		if isUsage(err) && !inv.jsonLog {
+		if setting.IsUsage(err) && !inv.jsonLog {
 			err = fmt.Errorf("%w\nSee: %s", err, strings.TrimSuffix("bringupd help "+args[1], " help"))
 		}
 		voice.Refuse(files.Err, inv.jsonLog, err, code)
@@ -107,7 +108,7 @@ func codeOf(err error) int {
 	var directory *signal.DirError
 	var stall *signal.StallError
 	switch {
-	case isUsage(err):
+	case setting.IsUsage(err):
 		return health.OutcomeOf(health.Usage).Code
 	case errors.As(err, &launch):
 		return health.OutcomeOf(health.Launch).Code
@@ -120,20 +121,6 @@ func codeOf(err error) int {
 	default:
 		return health.OutcomeOf(health.Internal).Code
 	}
-}
-
-// usageError says that the command line or the configuration is wrong.
-type usageError struct{ what string }
-
-func (e *usageError) Error() string { return e.what }
-
-func usage(format string, args ...any) error {
-	return &usageError{fmt.Sprintf(format, args...)}
-}
-
-func isUsage(err error) bool {
-	var wrong *usageError
-	return errors.As(err, &wrong)
 }
 
 func (inv *invocation) app() *cli.App {
@@ -152,7 +139,7 @@ func (inv *invocation) app() *cli.App {
 		inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand(),
 	}
 	for _, command := range app.Commands {
-		command.OnUsageError = onUsageError
+		command.OnUsageError = setting.OnUsageError
 		command.HideHelpCommand = true
 	}
 	return app
@@ -167,8 +154,8 @@ func (inv *invocation) versionCommand() *cli.Command {
 
 // command completes a subcommand that runs no driver: once its settings are
 // settled, do gets its arguments. Only those of runs take any.
-func (inv *invocation) command(c cli.Command, all settings, do func(args []string) error) *cli.Command {
-	c.Flags = all.flags()
+func (inv *invocation) command(c cli.Command, all setting.List, do func(args []string) error) *cli.Command {
+	c.Flags = all.Flags()
 	c.Action = func(ctx *cli.Context) error {
 		switch takes := slices.Contains(ofRuns, c.Name); {
 		case !takes && !c.SkipFlagParsing && ctx.Args().Present():
@@ -180,7 +167,7 @@ func (inv *invocation) command(c cli.Command, all settings, do func(args []strin
 		case inv.dashed && !slices.Contains([]string{"exec", "rank", "rsh", "doctor"}, c.Name):
 			return usage("cannot take a driver: bringupd %s runs none", c.Name)
 		}
-		if _, err := all.gather(os.LookupEnv); err != nil {
+		if _, err := all.Gather(os.LookupEnv); err != nil {
 			return err
 		}
 		return do(ctx.Args().Slice())

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // attaching is one call of bringupd attach.
@@ -22,12 +23,12 @@ type attaching struct {
 
 func (inv *invocation) attachCommand() *cli.Command {
 	a := &attaching{invocation: inv}
-	own := settings{yes("run", &a.run, "run the command, and do not only print it").not(byVariable), a.which.setting()}
+	own := setting.List{setting.Yes("run", &a.run, "run the command, and do not only print it").Not(setting.ByVariable), a.which.setting()}
 	return inv.command(cli.Command{
 		Name: "attach", Usage: "show how to get a shell on a node of a running job, under Slurm",
 		UsageText:   "bringupd attach [flags] [NODE] [RUN | LOG-DIRECTORY]",
 		Description: "A node is a rank, or a host where no node has that rank; without one, the head is meant. " + aRun + " It prints a command line for a shell.",
-	}, under(otherFlags, own...), a.do)
+	}, setting.Under(otherFlags, own...), a.do)
 }
 
 func (a *attaching) do(args []string) error {

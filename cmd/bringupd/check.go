@@ -17,6 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/recording"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // checking is one call of bringupd check.
@@ -29,11 +30,11 @@ type checking struct {
 func (inv *invocation) checkCommand() *cli.Command {
 	c := &checking{looking: inv.look("print the report as JSON, for programs", "show also what passed and what was skipped")}
 	// Behind a job's setting of that name, which a file for jobs may have.
-	c.all = append(c.all, under(resultFlags, text("record", "FILE", &c.record, "also write what the checks have seen, for a bug report, to a file "+
-		"that is not there yet").not(byVariable, byFile))...)
-	c.all = append(c.all, under(resultFlags, yes("bind", &c.bind, "tell instead whether this process, which a rank has started, "+
-		"is bound to the CPUs, the memory and the GPUs of that rank").not(byVariable, byFile))...)
-	c.all.find("log-dir").usage = "directory that all nodes share, to be looked at, too (default: none)"
+	c.all = append(c.all, setting.Under(resultFlags, setting.Text("record", "FILE", &c.record, "also write what the checks have seen, for a bug report, to a file "+
+		"that is not there yet").Not(setting.ByVariable, setting.ByFile))...)
+	c.all = append(c.all, setting.Under(resultFlags, setting.Yes("bind", &c.bind, "tell instead whether this process, which a rank has started, "+
+		"is bound to the CPUs, the memory and the GPUs of that rank").Not(setting.ByVariable, setting.ByFile))...)
+	c.all.Find("log-dir").Usage = "directory that all nodes share, to be looked at, too (default: none)"
 	return c.command(cli.Command{
 		Name: "check", Usage: "check this node as a job would, and tell what is wrong with it",
 		UsageText: "bringupd check [flags]\nbringupd check --json > node.json\nbringupd check --record=node-record.json\nsrun bringupd --ranks-per-node=gpu -- bringupd check --bind",

@@ -10,35 +10,36 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/readiness"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // checkSettings are what a daemon, and "bringupd check", can be told of the checks of its node.
-func checkSettings(to *check.Config) settings {
-	return settings{
-		choice("gpu-check", check.Modes, (*string)(&to.Policy.Mode),
+func checkSettings(to *check.Config) setting.List {
+	return setting.List{
+		setting.Choice("gpu-check", check.Modes, (*string)(&to.Policy.Mode),
 			"how much the GPUs matter: off (not checked), auto (checked if there are any, or should be), require (there must be some, "+
 				"and all known to be well), or strict (some warnings are failures, too: for acceptance tests)"),
 		rules("check", &to.Policy.Rules, "what it means when the check ID finds something wrong: fail, warn, or off (not checked); "+
 			"ID may be a pattern, as in net.*=off, and the last one that matches counts (repeat for more)"),
 		commands("active-check", &to.Active, "shell command of your own that tests the node when no other check has failed; its exit code is "+
 			"0 (well), 1 (a warning), 3 (not known), 2 or any other (a failure) (repeat for more)"),
-		wait("active-check-timeout", &to.ActiveTimeout, "for each of these commands; one that takes longer is killed, and fails"),
-		wait("check-timeout", &to.Timeout, "how long to wait for what is not ready yet but may become so, such as a fabric manager"),
-		text("xid-policy", "FILE", &to.XidPolicy, "file that changes what NVIDIA's Xid errors mean for the job, in the format of pkg/gpu/xid.tsv"),
+		setting.Wait("active-check-timeout", &to.ActiveTimeout, "for each of these commands; one that takes longer is killed, and fails"),
+		setting.Wait("check-timeout", &to.Timeout, "how long to wait for what is not ready yet but may become so, such as a fabric manager"),
+		setting.Text("xid-policy", "FILE", &to.XidPolicy, "file that changes what NVIDIA's Xid errors mean for the job, in the format of pkg/gpu/xid.tsv"),
 		nvml(&to.NVML),
 	}
 }
 
 // nvml takes who is asked for GPUs.
-func nvml(to *string) *setting {
-	return text("nvml", "FILE", to, "NVIDIA's management library (default: libnvidia-ml.so.1, where the linker finds it)")
+func nvml(to *string) *setting.Setting {
+	return setting.Text("nvml", "FILE", to, "NVIDIA's management library (default: libnvidia-ml.so.1, where the linker finds it)")
 }
 
 // rules takes what findings mean.
-func rules(name string, to *[]check.Rule, usage string) *setting {
-	return &setting{
-		name: name, shape: "ID=WORD", usage: usage, repeats: true,
-		take: func(value string) error {
+func rules(name string, to *[]check.Rule, usage string) *setting.Setting {
+	return &setting.Setting{
+		Name: name, Shape: "ID=WORD", Usage: usage, Repeats: true,
+		Take: func(value string) error {
 			rule, err := check.ParseRule(value)
 			if err != nil {
 				return err
@@ -46,7 +47,7 @@ func rules(name string, to *[]check.Rule, usage string) *setting {
 			*to = append(*to, rule)
 			return nil
 		},
-		show: func() any {
+		Show: func() any {
 			var words []string
 			for _, rule := range *to {
 				words = append(words, rule.String())
@@ -57,10 +58,10 @@ func rules(name string, to *[]check.Rule, usage string) *setting {
 }
 
 // commands takes shell commands, of which none may be empty.
-func commands(name string, to *[]string, usage string) *setting {
-	s := words(name, "COMMAND", to, usage)
-	take := s.take
-	s.take = func(value string) error {
+func commands(name string, to *[]string, usage string) *setting.Setting {
+	s := setting.Words(name, "COMMAND", to, usage)
+	take := s.Take
+	s.Take = func(value string) error {
 		if strings.TrimSpace(value) == "" {
 			return errors.New("give a shell command")
 		}
@@ -76,7 +77,7 @@ const (
 )
 
 // judgeChecks refuses what can't be meant of the checks. gpus is -1 where nobody tells how many there should be.
-func judgeChecks(all settings, cfg check.Config, gpus int) error {
+func judgeChecks(all setting.List, cfg check.Config, gpus int) error {
 	for _, one := range []struct {
 		name        string
 		time, least time.Duration
@@ -96,11 +97,11 @@ func judgeChecks(all settings, cfg check.Config, gpus int) error {
 	switch mode := cfg.Policy.Mode; {
 	case gpus == 0 && (mode == check.ModeRequire || mode == check.ModeStrict):
 		return usage("cannot use --gpu-check=%s with --gpus-per-node=0: it is for nodes with GPUs", mode)
-	case mode == check.ModeOff && all.find("nvml").source == byFlag:
+	case mode == check.ModeOff && all.Find("nvml").Source == setting.ByFlag:
 		return usage("cannot use --nvml with --gpu-check=off: no GPU is looked at")
-	case mode == check.ModeOff && all.find("xid-policy").source == byFlag:
+	case mode == check.ModeOff && all.Find("xid-policy").Source == setting.ByFlag:
 		return usage("cannot use --xid-policy with --gpu-check=off: no GPU is looked at")
-	case len(cfg.Active) == 0 && all.find("active-check-timeout").source == byFlag:
+	case len(cfg.Active) == 0 && all.Find("active-check-timeout").Source == setting.ByFlag:
 		return usage("cannot use --active-check-timeout without a command: give --active-check")
 	}
 	return nil

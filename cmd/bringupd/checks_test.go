@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 func TestCheckConfig(t *testing.T) {
@@ -21,9 +22,9 @@ func TestCheckConfig(t *testing.T) {
 		"gpu-check": {"strict"}, "check": {"gpu.*=warn", "gpu.busy=off"}, "active-check": {"a b", "c"}, "active-check-timeout": {"10s"},
 		"check-timeout": {"0s"}, "xid-policy": {policy}, "nvml": {"lib/libnvidia-ml.so.1"},
 	} {
-		all.find(name).offer(byFlag, "", values...)
+		all.Find(name).Offer(setting.ByFlag, "", values...)
 	}
-	if _, err := all.gather(func(string) (string, bool) { return "", false }); err != nil {
+	if _, err := all.Gather(func(string) (string, bool) { return "", false }); err != nil {
 		t.Fatal(err)
 	}
 	got, err := o.checkConfig()

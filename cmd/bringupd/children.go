@@ -6,12 +6,13 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/pmi/pmix"
 	"github.com/bringupd/bringupd/pkg/pmi/pmix/child"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // gpuChildCommand is what a daemon runs to ask the driver, and to hear of what befalls the GPUs: see gpu.Child.
 func (inv *invocation) gpuChildCommand() *cli.Command {
 	var library string
-	all := settings{text("nvml", "FILE", &library, "the library to ask, where the loader does not find it")}
+	all := setting.List{setting.Text("nvml", "FILE", &library, "the library to ask, where the loader does not find it")}
 	return inv.command(cli.Command{
 		Name: gpu.ChildCommand, Usage: "ask NVML what standard input asks for, and print the answers as JSON lines",
 		UsageText: "bringupd gpu-child [--nvml=FILE]",
@@ -25,7 +26,7 @@ func (inv *invocation) gpuChildCommand() *cli.Command {
 // pmixChildCommand is what a daemon runs to serve PMIx: see pmix.Server.
 func (inv *invocation) pmixChildCommand() *cli.Command {
 	var library string
-	all := settings{text("pmix", "FILE", &library, "the libpmix to serve by")}
+	all := setting.List{setting.Text("pmix", "FILE", &library, "the libpmix to serve by")}
 	return inv.command(cli.Command{
 		Name: pmix.ChildCommand, Usage: "serve PMIx by a libpmix, as standard input says",
 		UsageText: "bringupd pmix-child --pmix=FILE",

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // completionFiles have what is the same whatever there is to complete.
@@ -63,9 +64,9 @@ func completables(app *cli.App) (all []completable) {
 	for _, command := range app.VisibleCommands() {
 		one := completable{Name: command.Name, Usage: command.Usage, Words: words[command.Name]}
 		for _, flag := range command.Flags {
-			if s, ours := flag.(*setting); ours && !s.hidden {
+			if s, ours := flag.(*setting.Setting); ours && !s.Hidden {
 				one.Flags = append(one.Flags, completableFlag{
-					Name: s.name, Usage: strings.ReplaceAll(s.usage, unbroken, " "), Shape: s.shape, Words: s.accepted, Repeats: s.repeats,
+					Name: s.Name, Usage: strings.ReplaceAll(s.Usage, setting.Unbroken, " "), Shape: s.Shape, Words: s.Accepted, Repeats: s.Repeats,
 				})
 			}
 		}
@@ -77,7 +78,7 @@ func completables(app *cli.App) (all []completable) {
 // completion is the script of a shell.
 func completion(app *cli.App, shell string) (string, error) {
 	if !slices.Contains(shells, shell) {
-		return "", usage("cannot complete in %q: give one of %s%s", shell, strings.Join(shells, ", "), suggestion("", shell, shells))
+		return "", usage("cannot complete in %q: give one of %s%s", shell, strings.Join(shells, ", "), setting.Suggestion("", shell, shells))
 	}
 	script, err := template.New(shell).Funcs(template.FuncMap{
 		"join": func(words []string) string { return strings.Join(words, " ") }, "quote": prose.QuoteShell, "bracket": bracketed, "brief": brief,

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // The manual page and docs/cli.md are what the program itself says.
@@ -31,9 +32,9 @@ const about = "bringupd brings a cluster up inside a batch allocation, one daemo
 	"driver on it when every node is proven ready. Where no subcommand is named, run is meant."
 
 // described are a subcommand's flags that --help shows.
-func described(command *cli.Command) (all settings) {
+func described(command *cli.Command) (all setting.List) {
 	for _, flag := range command.Flags {
-		if s, ours := flag.(*setting); ours && !s.hidden {
+		if s, ours := flag.(*setting.Setting); ours && !s.Hidden {
 			all = append(all, s)
 		}
 	}
@@ -41,13 +42,13 @@ func described(command *cli.Command) (all settings) {
 }
 
 // sameAsRun tells whether run has the flag, too, and says the same of it.
-func sameAsRun(s *setting) bool {
-	of := newOptions().settings().find(s.name)
-	return of != nil && !of.hidden && of.usage == s.usage
+func sameAsRun(s *setting.Setting) bool {
+	of := newOptions().settings().Find(s.Name)
+	return of != nil && !of.Hidden && of.Usage == s.Usage
 }
 
-func meaning(s *setting) string {
-	return strings.ReplaceAll(s.usage+s.defaultText(), unbroken, " ")
+func meaning(s *setting.Setting) string {
+	return strings.ReplaceAll(s.Usage+s.DefaultText(), setting.Unbroken, " ")
 }
 
 // markdown is docs/cli.md.
@@ -70,11 +71,11 @@ func markdown(app *cli.App) string {
 				shared = true
 				continue
 			}
-			if s.category != heading {
-				heading = s.category
+			if s.Category != heading {
+				heading = s.Category
 				fmt.Fprintf(&b, "\n| %s | |\n|---|---|\n", heading)
 			}
-			fmt.Fprintf(&b, "| `%s` | %s |\n", s.inHelp(), cell(meaning(s)))
+			fmt.Fprintf(&b, "| `%s` | %s |\n", s.InHelp(), cell(meaning(s)))
 		}
 		if shared {
 			b.WriteString("\n" + sharedFlags(flags, func(name string) string { return "`--" + name + "`" }) + "\n")
@@ -84,11 +85,11 @@ func markdown(app *cli.App) string {
 }
 
 // sharedFlags names the flags of a subcommand that are run's as well.
-func sharedFlags(flags settings, show func(name string) string) string {
+func sharedFlags(flags setting.List, show func(name string) string) string {
 	var names []string
 	for _, s := range flags {
 		if sameAsRun(s) {
-			names = append(names, show(s.name))
+			names = append(names, show(s.Name))
 		}
 	}
 	return "As with bringupd run: " + strings.Join(names, ", ") + "."
@@ -124,11 +125,11 @@ func manual(app *cli.App) string {
 				shared = true
 				continue
 			}
-			if s.category != heading {
-				heading = s.category
+			if s.Category != heading {
+				heading = s.Category
 				fmt.Fprintf(&b, ".SS \"%s\"\n", roff(heading))
 			}
-			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(s.inHelp()), roff(meaning(s)))
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(s.InHelp()), roff(meaning(s)))
 		}
 		if shared {
 			b.WriteString(".PP\n" + roff(sharedFlags(flags, func(name string) string { return "--" + name })) + "\n")
@@ -146,7 +147,7 @@ func manual(app *cli.App) string {
 // roff is a text that is shown as it is: a dash is one that can be copied, and
 // no line begins with a request.
 func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "~", `\(ti`, "^", `\(ha`, `"`, `\(dq`, unbroken, `\ `, "…", `\&...`).Replace(text)
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "~", `\(ti`, "^", `\(ha`, `"`, `\(dq`, setting.Unbroken, `\ `, "…", `\&...`).Replace(text)
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		if strings.HasPrefix(line, ".") {

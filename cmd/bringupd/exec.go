@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/secret"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // longestCommand bounds what a request may hold, in bytes.
@@ -32,11 +33,11 @@ type execing struct {
 
 func (inv *invocation) execCommand() *cli.Command {
 	e := &execing{invocation: inv}
-	own := settings{
-		words("node", "NODE", &e.nodes, "a rank, or a host; may be repeated").not(byVariable),
-		yes("all", &e.all, "all nodes").not(byVariable),
-		yes("head", &e.head, "the head, which is meant where none is named").not(byVariable),
-		words("env", "NAME[=VALUE]", &e.env, "variable for the command, on top of the node's environment; without a value, the one that it has here; may be repeated").not(byVariable),
+	own := setting.List{
+		setting.Words("node", "NODE", &e.nodes, "a rank, or a host; may be repeated").Not(setting.ByVariable),
+		setting.Yes("all", &e.all, "all nodes").Not(setting.ByVariable),
+		setting.Yes("head", &e.head, "the head, which is meant where none is named").Not(setting.ByVariable),
+		setting.Words("env", "NAME[=VALUE]", &e.env, "variable for the command, on top of the node's environment; without a value, the one that it has here; may be repeated").Not(setting.ByVariable),
 		e.which.setting(),
 	}
 	return inv.command(cli.Command{
@@ -46,7 +47,7 @@ func (inv *invocation) execCommand() *cli.Command {
 			"Its output is printed here, each line with the node's name before it if there are several nodes. " +
 			"Exits with the command's code, the highest of several; 76 if a node is lost or does not answer before the run has ended; 125 if it can't be started. " +
 			"When the run ends, its commands get TERM, which makes 143.",
-	}, under("Where", own...), e.do)
+	}, setting.Under("Where", own...), e.do)
 }
 
 func (e *execing) do(args []string) error {
@@ -81,12 +82,12 @@ func (e *execing) orderOf() (request.Order, error) {
 	for _, entry := range e.env {
 		name, _, given := strings.Cut(entry, "=")
 		if name == "" {
-			return order, usage("cannot use --env=%s: give NAME or NAME=VALUE", oneLine(secret.Redact(entry)))
+			return order, usage("cannot use --env=%s: give NAME or NAME=VALUE", setting.OneLine(secret.Redact(entry)))
 		}
 		if value, set := os.LookupEnv(name); !given && set {
 			entry = name + "=" + value
 		} else if !given {
-			return order, usage("cannot use --env=%s: there is no such variable here", oneLine(name))
+			return order, usage("cannot use --env=%s: there is no such variable here", setting.OneLine(name))
 		}
 		order.Env = append(order.Env, entry)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/request"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 func TestExecConclude(t *testing.T) {
@@ -49,7 +50,7 @@ func TestExecConclude(t *testing.T) {
 		})
 	}
 	e := &execing{invocation: &invocation{}}
-	if err := e.conclude(nil, fmt.Errorf("%w: no", request.ErrRefused)); !isUsage(err) {
+	if err := e.conclude(nil, fmt.Errorf("%w: no", request.ErrRefused)); !setting.IsUsage(err) {
 		t.Errorf("a refusal is %v", err)
 	}
 	odd := errors.New("odd")

@@ -7,6 +7,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework/dask"
 	"github.com/bringupd/bringupd/pkg/framework/ray"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // frameworks are those that there are, each with its settings' defaults. The
@@ -31,28 +32,28 @@ func frameworkNames() (names []string) {
 func frameworkFlags(name string) string { return "With --framework=" + name }
 
 // ownSettings are those that a framework has for itself.
-func ownSettings(f framework.Choice) settings {
-	var all settings
+func ownSettings(f framework.Choice) setting.List {
+	var all setting.List
 	for _, flag := range f.Flags() {
 		all = append(all, ownSetting(flag))
 	}
-	for _, s := range under(frameworkFlags(f.Name()), all...) {
-		s.framework = f.Name()
+	for _, s := range setting.Under(frameworkFlags(f.Name()), all...) {
+		s.Framework = f.Name()
 	}
 	return all
 }
 
-func ownSetting(flag framework.Flag) *setting {
+func ownSetting(flag framework.Flag) *setting.Setting {
 	switch to := flag.Value.(type) {
 	case *string:
 		if flag.Words != nil {
-			return choice(flag.Name, flag.Words, to, flag.Usage)
+			return setting.Choice(flag.Name, flag.Words, to, flag.Usage)
 		}
-		return text(flag.Name, flag.Shape, to, flag.Usage)
+		return setting.Text(flag.Name, flag.Shape, to, flag.Usage)
 	case *[]string:
-		return words(flag.Name, flag.Shape, to, flag.Usage)
+		return setting.Words(flag.Name, flag.Shape, to, flag.Usage)
 	case *int:
-		return number(flag.Name, to, 0, flag.Most, flag.Usage)
+		return setting.Number(flag.Name, to, 0, flag.Most, flag.Usage)
 	case **health.Probe:
 		return probe(flag.Name, to, flag.Usage)
 	default:

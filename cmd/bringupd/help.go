@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 const (
@@ -53,7 +54,7 @@ func (inv *invocation) helpCommand() *cli.Command {
 			command := c.App.Command(topic)
 			if command == nil || c.NArg() > 1 {
 				return usage("cannot help with %q: there is no such subcommand%s",
-					strings.Join(c.Args().Slice(), " "), suggestion("", topic, commandNames(c.App)))
+					strings.Join(c.Args().Slice(), " "), setting.Suggestion("", topic, commandNames(c.App)))
 			}
 			_, err := io.WriteString(inv.files.Out, helpText(c.App, command))
 			return err
@@ -102,28 +103,19 @@ func helpText(app *cli.App, command *cli.Command) string {
 func helpFlags(b *strings.Builder, flags []cli.Flag) {
 	heading := ""
 	for _, flag := range flags {
-		s, ours := flag.(*setting)
-		if !ours || s.hidden {
+		s, ours := flag.(*setting.Setting)
+		if !ours || s.Hidden {
 			continue
 		}
 		if heading == "" && slices.ContainsFunc(flags, hasVariable) {
 			fmt.Fprintf(b, "\n%s", wrapped(elsewhere(flags), ""))
 		}
-		if s.category != heading {
-			heading = s.category
+		if s.Category != heading {
+			heading = s.Category
 			fmt.Fprintf(b, "\n%s:\n", heading)
 		}
-		entry(b, s.inHelp(), s.usage+s.defaultText())
+		entry(b, s.InHelp(), s.Usage+s.DefaultText())
 	}
-}
-
-// defaultText tells the default where the usage does not.
-func (s *setting) defaultText() string {
-	value := s.show()
-	if value == nil || s.shape == "" || s.repeats || value == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (default:"+unbroken+"%v)", value)
 }
 
 // entry writes a name, and beside it what it means.
@@ -136,9 +128,6 @@ func entry(b *strings.Builder, name, meaning string) {
 	}
 	fmt.Fprintf(b, "  %-*s%s", flagWidth-2, name, strings.TrimPrefix(lines, indent))
 }
-
-// unbroken is a blank at which no line is broken.
-const unbroken = "\u00a0"
 
 // wrapped breaks a text into indented lines.
 func wrapped(text, indent string) string {
@@ -160,7 +149,7 @@ func wrapped(text, indent string) string {
 		b.WriteString(word)
 		column += length
 	}
-	return strings.ReplaceAll(b.String(), unbroken, " ") + "\n"
+	return strings.ReplaceAll(b.String(), setting.Unbroken, " ") + "\n"
 }
 
 // exitCodes is the table of exit codes.
@@ -175,8 +164,8 @@ func exitCodes() string {
 }
 
 func hasVariable(flag cli.Flag) bool {
-	s, ours := flag.(*setting)
-	return ours && !s.hidden && !slices.Contains(s.barred, byVariable)
+	s, ours := flag.(*setting.Setting)
+	return ours && !s.Hidden && s.HasVariable()
 }
 
 // elsewhere tells how else than on the command line flags can be given.

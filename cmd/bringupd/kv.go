@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/meeting/client"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // meetingCall is one call of bringupd kv.
@@ -28,10 +29,10 @@ const usualKVTime = 5 * time.Minute
 
 func (inv *invocation) kvCommand() *cli.Command {
 	k := &meetingCall{invocation: inv, timeout: usualKVTime}
-	own := settings{
-		wait("timeout", &k.timeout, "how long get and fence wait; 0: without an end").not(byVariable),
-		text("owner", "RANK", &k.owner, "of get: the rank that has put it (default: whoever has)").not(byVariable),
-		yes("collect", &k.collect, "of fence: bring all its data to every node, where each needs most of it").not(byVariable),
+	own := setting.List{
+		setting.Wait("timeout", &k.timeout, "how long get and fence wait; 0: without an end").Not(setting.ByVariable),
+		setting.Text("owner", "RANK", &k.owner, "of get: the rank that has put it (default: whoever has)").Not(setting.ByVariable),
+		setting.Yes("collect", &k.collect, "of fence: bring all its data to every node, where each needs most of it").Not(setting.ByVariable),
 	}
 	return inv.command(cli.Command{
 		Name: "kv", Usage: "put and get values, and wait for each other, as a rank of a world",
@@ -39,7 +40,7 @@ func (inv *invocation) kvCommand() *cli.Command {
 			"bringupd kv abort CODE [MESSAGE]\nbringupd kv watch",
 		Description: "It is for the programs that bringupd has started in ranks. What is put is there at once for who gets it; get waits for it, and a fence for all ranks. " +
 			"Abort ends the job with that code. Exits with 0; 124 if the timeout is over, and says who is missing; 76 if who is waited for, or the run, has ended; 64 if what is asked for is wrong.",
-	}, under("Waiting", own...), k.do)
+	}, setting.Under("Waiting", own...), k.do)
 }
 
 // verbs are what a call may ask for, with the least and the most of its arguments.

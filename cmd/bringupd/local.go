@@ -21,6 +21,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/systemd"
 )
@@ -32,7 +33,7 @@ const maxLocal = 1024
 type local struct {
 	*invocation
 	opts  *options
-	all   settings
+	all   setting.List
 	nodes int
 	named bool // by us: no other run has the name
 	super *process.Supervisor
@@ -42,13 +43,13 @@ type local struct {
 
 func (inv *invocation) localCommand() *cli.Command {
 	l := &local{invocation: inv, opts: newOptions(), nodes: 1}
-	count := number("nodes", &l.nodes, 1, maxLocal, "number of daemons to start on this machine").not(byVariable, byFile)
-	count.category = launchFlags
-	l.all = append(settings{count}, l.opts.settings()...)
+	count := setting.Number("nodes", &l.nodes, 1, maxLocal, "number of daemons to start on this machine").Not(setting.ByVariable, setting.ByFile)
+	count.Category = launchFlags
+	l.all = append(setting.List{count}, l.opts.settings()...)
 	return &cli.Command{
 		Name: "local", Usage: "run a whole job on this machine: all daemons, and the driver",
 		UsageText: "bringupd local --nodes=4 [flags] -- driver [args]",
-		Flags:     l.all.only(isLocalFlag).flags(),
+		Flags:     l.all.Only(isLocalFlag).Flags(),
 		Action: func(c *cli.Context) error {
 			if err := noPositional(c); err != nil {
 				return err
@@ -60,8 +61,8 @@ func (inv *invocation) localCommand() *cli.Command {
 
 // isLocalFlag tells which flags are left to tell where all daemons are ours. A
 // file that is made for Slurm may name the role.
-func isLocalFlag(s *setting) bool {
-	return !s.hidden && s.name != "role" && s.name != "rank"
+func isLocalFlag(s *setting.Setting) bool {
+	return !s.Hidden && s.Name != "role" && s.Name != "rank"
 }
 
 // launch judges the configuration as a daemon would, so that a mistake is told once, and runs the job.
@@ -101,17 +102,17 @@ var errTwinTimeout = errors.New("the join timeout is over")
 
 // gather settles what the user tells and what being local does.
 func (l *local) gather() (driver []string, err error) {
-	l.all.find("launched-locally").offer(byCommand, "", "true")
-	l.all.find("role").offer(byCommand, "", "auto")
-	l.all.find("rank").offer(byCommand, "", "0")
-	driver, err = l.all.gather(os.LookupEnv)
+	l.all.Find("launched-locally").Offer(setting.ByCommand, "", "true")
+	l.all.Find("role").Offer(setting.ByCommand, "", "auto")
+	l.all.Find("rank").Offer(setting.ByCommand, "", "0")
+	driver, err = l.all.Gather(os.LookupEnv)
 	if err != nil {
 		return nil, err
 	}
 	l.opts.localSize = l.nodes
 	if l.opts.asked.JobID == "" {
 		l.opts.asked.JobID = "local-" + time.Now().Format("20060102-150405-") + rand.Text()[:4]
-		l.all.find("job-id").source = byCommand
+		l.all.Find("job-id").Source = setting.ByCommand
 		l.named = true
 	}
 	return driver, nil
@@ -165,11 +166,11 @@ func (l *local) spec(self string, rank int) process.Spec {
 	argv := []string{self, "run", "--launched-locally", "--role=auto", "--job-id=" + l.opts.asked.JobID,
 		"--rank=" + strconv.Itoa(rank), "--launched-of=" + strconv.Itoa(l.nodes)}
 	for _, s := range l.all {
-		if s.source != byFlag || s.name == "nodes" || s.name == "job-id" {
+		if s.Source != setting.ByFlag || s.Name == "nodes" || s.Name == "job-id" {
 			continue
 		}
-		for _, value := range s.given {
-			argv = append(argv, "--"+s.name+"="+value)
+		for _, value := range s.Given {
+			argv = append(argv, "--"+s.Name+"="+value)
 		}
 	}
 	if l.dashed {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/logs"
 	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -26,9 +27,9 @@ type reading struct {
 
 func (inv *invocation) logsCommand() *cli.Command {
 	r := &reading{invocation: inv}
-	own := settings{
-		yes("follow", &r.follow, "go on until the run is over").not(byVariable).short("f"),
-		yes("raw", &r.raw, "show what a log has as it is, on a terminal, too").not(byVariable),
+	own := setting.List{
+		setting.Yes("follow", &r.follow, "go on until the run is over").Not(setting.ByVariable).Short("f"),
+		setting.Yes("raw", &r.raw, "show what a log has as it is, on a terminal, too").Not(setting.ByVariable),
 		r.which.setting(),
 	}
 	return inv.command(cli.Command{
@@ -39,7 +40,7 @@ func (inv *invocation) logsCommand() *cli.Command {
 			" Where none of these is named it shows the driver's log, or those of all ranks, or the head's if there is neither. " +
 			"With a framework's name, as ray, it shows which nodes' logs of its own are in the run directory, those of a node, or one of them, by its name or what that begins with. " +
 			"On a terminal control characters are shown, not obeyed; elsewhere logs come as they are.",
-	}, under(otherFlags, own...), r.do)
+	}, setting.Under(otherFlags, own...), r.do)
 }
 
 func (r *reading) do(args []string) error {
@@ -108,7 +109,7 @@ func (r *reading) kept(ctx context.Context, framework string, args []string) err
 		what = fmt.Sprintf(" of rank %d", rank)
 		shown, err = kept.Files(ctx, r.files.Out, rank)
 	default:
-		what = fmt.Sprintf(" of rank %d named %s", rank, oneLine(file))
+		what = fmt.Sprintf(" of rank %d named %s", rank, setting.OneLine(file))
 		shown, err = r.of(run).Show(ctx, kept.File(rank, file))
 	}
 	if err == nil && shown == 0 {

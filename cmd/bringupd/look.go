@@ -15,13 +15,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // looking is one call of a subcommand that looks at nodes for a job to come, and
 // ends as monitoring wants it: check or doctor.
 type looking struct {
 	*invocation
-	all     settings
+	all     setting.List
 	opts    *options
 	json    bool
 	verbose bool
@@ -30,28 +31,28 @@ type looking struct {
 // byHandTimeout is for how long somebody in front of a terminal, or a prolog, waits for what is not ready yet.
 const byHandTimeout = 10 * time.Second
 
-// look has all settings of a daemon, as a file for jobs may be given, and two of
+// look has all  setting.List of a daemon, as a file for jobs may be given, and two of
 // its own: what a job is to say is no affair of this one.
 func (inv *invocation) look(jsonUsage, verboseUsage string) *looking {
 	l := &looking{invocation: inv, opts: newOptions()}
 	l.opts.checks.Timeout = byHandTimeout
-	l.all = slices.DeleteFunc(l.opts.settings(), func(s *setting) bool { return s.name == "verbose" })
-	own := under(resultFlags, yes("json", &l.json, jsonUsage).not(byVariable), yes("verbose", &l.verbose, verboseUsage).not(byVariable))
+	l.all = slices.DeleteFunc(l.opts.settings(), func(s *setting.Setting) bool { return s.Name == "verbose" })
+	own := setting.Under(resultFlags, setting.Yes("json", &l.json, jsonUsage).Not(setting.ByVariable), setting.Yes("verbose", &l.verbose, verboseUsage).Not(setting.ByVariable))
 	l.all = append(l.all, own...)
 	// Beside --active-check; no job has it.
-	at := slices.IndexFunc(l.all, func(s *setting) bool { return s.name == "active-check" })
-	l.all = slices.Insert(l.all, at, under(checkFlags, choice("active", check.Works, (*string)(&l.opts.checks.Work),
+	at := slices.IndexFunc(l.all, func(s *setting.Setting) bool { return s.Name == "active-check" })
+	l.all = slices.Insert(l.all, at, setting.Under(checkFlags, setting.Choice("active", check.Works, (*string)(&l.opts.checks.Work),
 		"when no other check has failed, put the GPUs that nobody uses to work, short (for some seconds) or long (for about a minute): "+
-			"copies, and a product whose result is checked; the doctor has pairs of nodes send each other data, too (default: neither)").not(byVariable, byFile))...)
+			"copies, and a product whose result is checked; the doctor has pairs of nodes send each other data, too (default: neither)").Not(setting.ByVariable, setting.ByFile))...)
 	return l
 }
 
 // command completes a command that runs so, with flags of these categories and names.
 func (l *looking) command(command cli.Command, categories, names []string, run func() error) *cli.Command {
 	completed := l.invocation.command(command, l.all, func([]string) error { return run() })
-	completed.Flags = l.all.only(func(s *setting) bool {
-		return slices.Contains(categories, s.category) || slices.Contains(names, s.name)
-	}).flags()
+	completed.Flags = l.all.Only(func(s *setting.Setting) bool {
+		return slices.Contains(categories, s.Category) || slices.Contains(names, s.Name)
+	}).Flags()
 	return completed
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/pmi/pmix"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // options are the settings' values, before anything is made of them.
@@ -61,7 +62,7 @@ const (
 )
 
 // settings are all that a daemon can be told.
-func (o *options) settings() settings {
+func (o *options) settings() setting.List {
 	all := slices.Concat(o.ofNode(), o.ofWorld())
 	for _, f := range o.frameworks {
 		all = append(all, ownSettings(f)...)
@@ -72,40 +73,40 @@ func (o *options) settings() settings {
 // ofNode are the settings of the launch and of what each node brings to the job. A
 // rank's own are left to the command line: variables are inherited, and the file is
 // the same for all. The number of nodes is not that of a job which a driver starts.
-func (o *options) ofNode() settings {
+func (o *options) ofNode() setting.List {
 	return slices.Concat(
-		under(launchFlags,
-			choice("role", []string{"auto", "head", "worker", "sandbox"}, &o.role, "auto (head on rank 0, worker elsewhere), head, worker, or sandbox (a sandbox in a step of its own)"),
-			number("rank", &o.rank, 0, math.MaxInt32, "this daemon's rank, if no launcher tells it").not(byVariable, byFile),
+		setting.Under(launchFlags,
+			setting.Choice("role", []string{"auto", "head", "worker", "sandbox"}, &o.role, "auto (head on rank 0, worker elsewhere), head, worker, or sandbox (a sandbox in a step of its own)"),
+			setting.Number("rank", &o.rank, 0, math.MaxInt32, "this daemon's rank, if no launcher tells it").Not(setting.ByVariable, setting.ByFile),
 			bounds("nnodes", &o.cfg.Team, "how many nodes the driver needs, and may get at most; the others are spares (default: all; "+
-				"without a launcher, the number of daemons)").not(byVariable),
-			text("job-id", "NAME", &o.asked.JobID, "name of the run, if no launcher names it: the same on all ranks, a new one for every launch"),
-			text("interface", "NAME", &o.interfaceName, "network interface at whose address the other nodes reach this one (default: that of the route to where the job was launched)"),
-			choice("lifeline", config.LifelineModes, (*string)(&o.cfg.Lifeline), "connections of the workers to the head, which show a death at once: auto (beat files where none can be made), on (fail there), or off (beat files alone)"),
-			yes("launched-locally", &o.asked.Local, "").not(byVariable, byFile).hide(),
-			number("launched-of", &o.localSize, 1, maxLocal, "").not(byVariable, byFile).hide(),
+				"without a launcher, the number of daemons)").Not(setting.ByVariable),
+			setting.Text("job-id", "NAME", &o.asked.JobID, "name of the run, if no launcher names it: the same on all ranks, a new one for every launch"),
+			setting.Text("interface", "NAME", &o.interfaceName, "network interface at whose address the other nodes reach this one (default: that of the route to where the job was launched)"),
+			setting.Choice("lifeline", config.LifelineModes, (*string)(&o.cfg.Lifeline), "connections of the workers to the head, which show a death at once: auto (beat files where none can be made), on (fail there), or off (beat files alone)"),
+			setting.Yes("launched-locally", &o.asked.Local, "").Not(setting.ByVariable, setting.ByFile).Hide(),
+			setting.Number("launched-of", &o.localSize, 1, maxLocal, "").Not(setting.ByVariable, setting.ByFile).Hide(),
 		),
-		under("Places",
-			text("log-dir", "DIR", &o.cfg.LogDir, "directory that all nodes share, for the run's records and logs (default: bringupd-logs where the job was submitted)"),
-			text("temp-dir", "DIR", &o.cfg.TempDir, "node-local directory for private temporaries (default: TMPDIR, or /tmp)"),
-			text("config", "FILE", &o.file, "YAML file with settings, named like the flags, and the driver, as a list").not(byFile),
+		setting.Under("Places",
+			setting.Text("log-dir", "DIR", &o.cfg.LogDir, "directory that all nodes share, for the run's records and logs (default: bringupd-logs where the job was submitted)"),
+			setting.Text("temp-dir", "DIR", &o.cfg.TempDir, "node-local directory for private temporaries (default: TMPDIR, or /tmp)"),
+			setting.Text("config", "FILE", &o.file, "YAML file with settings, named like the flags, and the driver, as a list").Not(setting.ByFile),
 		),
-		under("The node",
-			number("gpus-per-node", &o.gpus, 0, math.MaxInt16, "GPUs that each node must have and offers (default: as the launcher tells)"),
-			number("cpus-per-node", &o.cpus, 1, math.MaxInt16, "CPUs that each node offers (default: as the launcher tells)"),
-			text("setup-cmd", "COMMAND", &o.cfg.Setup, "shell command that every node runs first; if it fails, so does the node"),
+		setting.Under("The node",
+			setting.Number("gpus-per-node", &o.gpus, 0, math.MaxInt16, "GPUs that each node must have and offers (default: as the launcher tells)"),
+			setting.Number("cpus-per-node", &o.cpus, 1, math.MaxInt16, "CPUs that each node offers (default: as the launcher tells)"),
+			setting.Text("setup-cmd", "COMMAND", &o.cfg.Setup, "shell command that every node runs first; if it fails, so does the node"),
 		),
-		under(checkFlags, checkSettings(&o.checks)...),
-		under("The sandbox",
-			text("sandbox-cmd", "COMMAND", &o.cfg.Sandbox.Command, "shell command of every node's sandbox"),
+		setting.Under(checkFlags, checkSettings(&o.checks)...),
+		setting.Under("The sandbox",
+			setting.Text("sandbox-cmd", "COMMAND", &o.cfg.Sandbox.Command, "shell command of every node's sandbox"),
 			probe("sandbox-ready", &o.cfg.Sandbox.Ready, "probe that proves it ready (default: ready as soon as it runs)"),
 			require("sandbox-require", &o.cfg.Sandbox.Require, "sandboxes that the driver needs: all, any, head (that of rank 0), or a number"),
-			yes("sandbox-step", &o.cfg.Sandbox.Step, "the sandboxes are a step of their own (--role=sandbox): wait for them"),
+			setting.Yes("sandbox-step", &o.cfg.Sandbox.Step, "the sandboxes are a step of their own (--role=sandbox): wait for them"),
 		),
-		under(bringUpFlags,
-			choice("framework", frameworkNames(), &o.framework,
+		setting.Under(bringUpFlags,
+			setting.Choice("framework", frameworkNames(), &o.framework,
 				"what to bring up: none (your own commands, or nothing) or "+strings.Join(frameworkNames()[1:], " or ")),
-			yes("dedicated-head", &o.dedicatedHead, "the head's node runs no worker and offers no GPUs"),
+			setting.Yes("dedicated-head", &o.dedicatedHead, "the head's node runs no worker and offers no GPUs"),
 		),
 	)
 }
@@ -116,40 +117,40 @@ const (
 )
 
 // ofJob are the settings of the job as a whole, and of what it says.
-func (o *options) ofJob() settings {
+func (o *options) ofJob() setting.List {
 	t := &o.cfg.Times
 	return slices.Concat(
-		under("Deadlines, as in 90s or 5m",
-			wait("deadline", &t.Deadline, "for the whole job, which then ends with 124 (default: none)"),
-			wait("join-timeout", &t.Join, "until all nodes have met"),
-			wait("setup-timeout", &t.Setup, "for the setup command"),
-			wait("sandbox-timeout", &t.Sandbox, "until a sandbox is ready"),
-			wait("service-timeout", &t.Service, "until a service of the framework is up"),
-			wait("settle", &t.Settle, "how long the framework must list the same nodes before the gate opens"),
-			wait("peer-timeout", &t.Peer, "the longest time from a peer's death to the end of the job"),
-			wait("share-timeout", &t.Share, "how long a running job goes on while the share does not answer, if every lifeline is well"),
-			wait("driver-grace", &t.DriverGrace, "between the driver's TERM and its KILL, up to 1h; shortened where Slurm's own KILL comes sooner"),
-			wait("stop-grace", &t.StopGrace, "the same for services and sandboxes, which end after the driver; up to 10s"),
+		setting.Under("Deadlines, as in 90s or 5m",
+			setting.Wait("deadline", &t.Deadline, "for the whole job, which then ends with 124 (default: none)"),
+			setting.Wait("join-timeout", &t.Join, "until all nodes have met"),
+			setting.Wait("setup-timeout", &t.Setup, "for the setup command"),
+			setting.Wait("sandbox-timeout", &t.Sandbox, "until a sandbox is ready"),
+			setting.Wait("service-timeout", &t.Service, "until a service of the framework is up"),
+			setting.Wait("settle", &t.Settle, "how long the framework must list the same nodes before the gate opens"),
+			setting.Wait("peer-timeout", &t.Peer, "the longest time from a peer's death to the end of the job"),
+			setting.Wait("share-timeout", &t.Share, "how long a running job goes on while the share does not answer, if every lifeline is well"),
+			setting.Wait("driver-grace", &t.DriverGrace, "between the driver's TERM and its KILL, up to 1h; shortened where Slurm's own KILL comes sooner"),
+			setting.Wait("stop-grace", &t.StopGrace, "the same for services and sandboxes, which end after the driver; up to 10s"),
 		),
-		under("After a failure",
-			choice("on-failure", []string{"exit", onFailureRequeue}, &o.onFailure,
+		setting.Under("After a failure",
+			setting.Choice("on-failure", []string{"exit", onFailureRequeue}, &o.onFailure,
 				"exit, or requeue: have Slurm start the job again without the bad nodes, where the table of exit codes says yes"),
-			number("max-requeues", &o.cfg.After.Requeue.Most, 0, math.MaxInt16, "how often a job may be started again; after that it exits with 69"),
+			setting.Number("max-requeues", &o.cfg.After.Requeue.Most, 0, math.MaxInt16, "how often a job may be started again; after that it exits with 69"),
 		),
-		under("After the driver",
-			choice("clean", config.Cleans, (*string)(&o.cfg.After.Clean),
+		setting.Under("After the driver",
+			setting.Choice("clean", config.Cleans, (*string)(&o.cfg.After.Clean),
 				"what goes when the driver has ended: all, running (the nodes' temporary directories stay), or none (services stay for a look, too)"),
-			wait("clean-after", &o.cfg.After.Look, "how long services stay with --clean=none"),
+			setting.Wait("clean-after", &o.cfg.After.Look, "how long services stay with --clean=none"),
 		),
-		under("Metrics, for Prometheus",
-			text("metrics-dir", "DIR", &o.cfg.Shown.MetricsDir, "node-local directory where each daemon keeps a file for node-exporter's textfile collector; the file is gone when the daemon is"),
+		setting.Under("Metrics, for Prometheus",
+			setting.Text("metrics-dir", "DIR", &o.cfg.Shown.MetricsDir, "node-local directory where each daemon keeps a file for node-exporter's textfile collector; the file is gone when the daemon is"),
 			loopback("metrics-listen", &o.cfg.Shown.MetricsListen, "loopback address at which every daemon serves /metrics; with port 0 the log tells the port"),
 		),
-		under(otherFlags,
-			yes("dry-run", &o.dryRun, "print the configuration and the plan, and touch nothing").not(byFile),
-			yes("share-stats", &o.cfg.ShareStats, "at the end, have the head print what all nodes have asked of the share"),
-			yes("verbose", &o.cfg.Verbose, "say everything on standard error, on all nodes"),
-			choice("log-format", []string{"console", jsonFormat}, &o.logFormat, "format of standard error: console or json"),
+		setting.Under(otherFlags,
+			setting.Yes("dry-run", &o.dryRun, "print the configuration and the plan, and touch nothing").Not(setting.ByFile),
+			setting.Yes("share-stats", &o.cfg.ShareStats, "at the end, have the head print what all nodes have asked of the share"),
+			setting.Yes("verbose", &o.cfg.Verbose, "say everything on standard error, on all nodes"),
+			setting.Choice("log-format", []string{"console", jsonFormat}, &o.logFormat, "format of standard error: console or json"),
 		),
 	)
 }

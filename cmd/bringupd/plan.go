@@ -10,23 +10,24 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/secret"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // plan prints what a daemon would do: the configuration, as a file that
 // --config reads, and the steps as comments in it. A launch mistake is part of
 // what it tells, and decides the code.
-func (inv *invocation) plan(all settings, cfg config.Config, role roles.Role, launch error) error {
+func (inv *invocation) plan(all setting.List, cfg config.Config, role roles.Role, launch error) error {
 	var b bytes.Buffer
 	b.WriteString("# flag > variable > file > default; secrets are left out\n")
 	encoder := yaml.NewEncoder(&b)
-	if err := encoder.Encode(all.document(cfg.Framework.Name(), cfg.Driver)); err != nil {
+	if err := encoder.Encode(document(all, cfg.Framework.Name(), cfg.Driver)); err != nil {
 		return fmt.Errorf("cannot print the configuration: %v", err)
 	}
 	if launch == nil {
 		cfg.Driver = secret.RedactArgs(cfg.Driver)
 		b.WriteString("\n# The plan:\n")
 		for _, line := range cfg.Plan(role) {
-			fmt.Fprintf(&b, "# - %s\n", secret.Redact(oneLine(line)))
+			fmt.Fprintf(&b, "# - %s\n", secret.Redact(setting.OneLine(line)))
 		}
 	}
 	if _, err := inv.files.Out.Write(b.Bytes()); err != nil {
@@ -37,18 +38,18 @@ func (inv *invocation) plan(all settings, cfg config.Config, role roles.Role, la
 
 // document is the configuration as YAML, with the origin of each value. What
 // the user has no choice in is left out.
-func (all settings) document(framework string, driver []string) *yaml.Node {
+func document(all setting.List, framework string, driver []string) *yaml.Node {
 	top := &yaml.Node{Kind: yaml.MappingNode}
 	add := func(key, origin string, value *yaml.Node) {
 		value.LineComment = origin
 		top.Content = append(top.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
 	}
 	for _, s := range all {
-		if s.isKey() && s.isFor(framework) && s.source != byCommand {
-			add(s.name, s.origin(), node(s.show()))
+		if s.IsKey() && s.IsFor(framework) && s.Source != setting.ByCommand {
+			add(s.Name, s.Origin(), node(s.Show()))
 		}
 	}
-	add(driverKey, "", node(driver))
+	add(setting.DriverKey, "", node(driver))
 	return top
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // becoming is one call of bringupd rank.
@@ -30,10 +31,10 @@ type becoming struct {
 // nothing of bringupd stays.
 func (inv *invocation) rankCommand() *cli.Command {
 	b := &becoming{invocation: inv, kinds: binding.All()}
-	own := under("What the rank is told, and has",
-		variables("env", &b.env, "variable of the rank, which wins over all others but BRINGUPD_…; an empty value takes it away; may be repeated").not(byVariable),
+	own := setting.Under("What the rank is told, and has",
+		variables("env", &b.env, "variable of the rank, which wins over all others but BRINGUPD_…; an empty value takes it away; may be repeated").Not(setting.ByVariable),
 		kinds(&b.kinds, "what the rank is bound to, where the launcher has not bound it"),
-		yes("bind-strict", &b.strict, "let the rank fail, with 75, where it is not where it should be"),
+		setting.Yes("bind-strict", &b.strict, "let the rank fail, with 75, where it is not where it should be"),
 		nvml(&b.library),
 	)
 	return inv.command(cli.Command{

@@ -152,7 +152,7 @@ func TestRefusesFile(t *testing.T) {
 	}
 	t.Run("too large", func(t *testing.T) {
 		path := file(t, "job.yaml", "")
-		if err := os.Truncate(path, maxConfig+1); err != nil {
+		if err := os.Truncate(path, 1<<20+1); err != nil {
 			t.Fatal(err)
 		}
 		refused(t, call(t, nil, append([]string{"--config=" + path}, rank0...)...), 64, "job.yaml is larger than")

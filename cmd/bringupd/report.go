@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
 	"github.com/bringupd/bringupd/pkg/timeline/report"
@@ -20,7 +21,7 @@ import (
 // reporting is one call of bringupd report.
 type reporting struct {
 	*invocation
-	output  *setting
+	output  *setting.Setting
 	which   whichRun
 	to      string // file; "-": standard output
 	format  string
@@ -34,11 +35,11 @@ var errReadTimeout = errors.New("the time for it is over")
 
 func (inv *invocation) reportCommand() *cli.Command {
 	r := &reporting{invocation: inv, to: "report.html", format: string(report.HTML)}
-	r.output = text("output", "FILE", &r.to, "where to write it, -o for short; - is standard output, where all other formats than html go anyway").short("o")
-	own := settings{
-		r.output.not(byVariable),
-		choice("format", report.Formats(), &r.format, "html (a page), json, text, md or chrome-trace (for Perfetto)").not(byVariable),
-		text("compare", "DIR", &r.compare, "an earlier run to compare with: what got slower, by how much, on which nodes").not(byVariable),
+	r.output = setting.Text("output", "FILE", &r.to, "where to write it, -o for short; - is standard output, where all other formats than html go anyway").Short("o")
+	own := setting.List{
+		r.output.Not(setting.ByVariable),
+		setting.Choice("format", report.Formats(), &r.format, "html (a page), json, text, md or chrome-trace (for Perfetto)").Not(setting.ByVariable),
+		setting.Text("compare", "DIR", &r.compare, "an earlier run to compare with: what got slower, by how much, on which nodes").Not(setting.ByVariable),
 		r.which.setting(),
 	}
 	return inv.command(cli.Command{
@@ -46,7 +47,7 @@ func (inv *invocation) reportCommand() *cli.Command {
 		UsageText: "bringupd report [RUN] [flags]\nbringupd report LOG-DIRECTORY -o bringup.html   (its newest run)\nbringupd report --format=text [RUN]",
 		Description: aRun + " Reads the run directory alone, during the job or a year later, on any machine that sees it. " +
 			"The page is one file that needs no network. Exits with 0 if there is a report, however the job has ended, and with 64 if there is no run.",
-	}, under(resultFlags, own...), r.do)
+	}, setting.Under(resultFlags, own...), r.do)
 }
 
 // do reads, looks and writes.

@@ -14,13 +14,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
 // configure makes the one validated configuration of the settings and what the launcher tells. No directory is made and
 // no process is started by it. Where only the launch is wrong, the configuration comes with the error.
-func (inv *invocation) configure(all settings, o *options, fromFile []string) (config.Config, roles.Role, error) {
+func (inv *invocation) configure(all setting.List, o *options, fromFile []string) (config.Config, roles.Role, error) {
 	cfg := o.build(inv)
 	var err error
 	if cfg.Shown, err = o.shown(inv); err != nil {
@@ -109,17 +110,17 @@ func (o *options) build(inv *invocation) config.Config {
 func (o *options) temporary() string { return cmp.Or(o.cfg.TempDir, os.TempDir()) }
 
 // check refuses settings that make no sense together.
-func (o *options) check(all settings) error {
+func (o *options) check(all setting.List) error {
 	switch {
 	case o.role == string(roles.Sandbox) && o.cfg.Sandbox.Command == "":
 		return usage("cannot be a sandbox without its command: give --sandbox-cmd")
 	case o.cfg.Sandbox.Ready != nil && o.cfg.Sandbox.Command == "":
 		return usage("cannot use --sandbox-ready without a sandbox: give --sandbox-cmd")
-	case all.find("sandbox-require").source == byFlag && !o.cfg.Sandbox.Wanted():
+	case all.Find("sandbox-require").Source == setting.ByFlag && !o.cfg.Sandbox.Wanted():
 		return usage("cannot use --sandbox-require without a sandbox: give --sandbox-cmd or --sandbox-step")
-	case all.find("clean-after").source == byFlag && o.cfg.After.Clean != config.CleanNone:
+	case all.Find("clean-after").Source == setting.ByFlag && o.cfg.After.Clean != config.CleanNone:
 		return usage("cannot use --clean-after with --clean=%s: it is for --clean=none", o.cfg.After.Clean)
-	case all.find("max-requeues").source == byFlag && o.onFailure != onFailureRequeue:
+	case all.Find("max-requeues").Source == setting.ByFlag && o.onFailure != onFailureRequeue:
 		return usage("cannot use --max-requeues with --on-failure=%s: it is for --on-failure=requeue", o.onFailure)
 	}
 	if checked, is := o.chosen().(framework.Checked); is {
@@ -134,16 +135,13 @@ func (o *options) check(all settings) error {
 		return usage("%v", err)
 	}
 	for _, s := range all {
-		if !s.isFor(o.framework) && s.isMeant() {
+		if !s.IsFor(o.framework) && s.IsMeant() {
 			return usage("cannot use --%s (given by %s) with --framework=%s: it is for --framework=%s",
-				s.name, s.origin(), o.framework, s.framework)
+				s.Name, s.Origin(), o.framework, s.Framework)
 		}
 	}
 	return nil
 }
-
-// isMeant tells whether somebody gave the setting for this job: a variable may be set for all of a site.
-func (s *setting) isMeant() bool { return s.source == byFlag || s.source == byFile }
 
 // logs is the log directory.
 func (o *options) logs() (string, error) { return logsIn(o.cfg.LogDir) }

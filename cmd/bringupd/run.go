@@ -9,6 +9,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 func (inv *invocation) runCommand() *cli.Command {
@@ -17,12 +18,12 @@ func (inv *invocation) runCommand() *cli.Command {
 	return &cli.Command{
 		Name: "run", Usage: "take part in a job as one of its daemons (meant where no subcommand is named)",
 		UsageText: "srun --kill-on-bad-exit=1 --wait=0 bringupd [flags] -- driver [args]",
-		Flags:     all.flags(),
+		Flags:     all.Flags(),
 		Action: func(c *cli.Context) error {
 			if err := noPositional(c); err != nil {
 				return err
 			}
-			driver, err := all.gather(os.LookupEnv)
+			driver, err := all.Gather(os.LookupEnv)
 			if err != nil {
 				return err
 			}
@@ -36,11 +37,11 @@ func (inv *invocation) runCommand() *cli.Command {
 
 // planOr judges the configuration, and tells the plan where that is asked for;
 // otherwise it runs what the configuration is for.
-func (inv *invocation) planOr(all settings, o *options, driver []string, run func(config.Config, roles.Role) error) error {
+func (inv *invocation) planOr(all setting.List, o *options, driver []string, run func(config.Config, roles.Role) error) error {
 	inv.jsonLog = o.logFormat == jsonFormat
 	cfg, role, err := inv.configure(all, o, driver)
 	switch {
-	case o.dryRun && !isUsage(err):
+	case o.dryRun && !setting.IsUsage(err):
 		return inv.plan(all, cfg, role, err)
 	case err != nil:
 		return err

@@ -17,13 +17,14 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/simulate"
 )
 
 // simulation is one call of bringupd simulate.
 type simulation struct {
 	*invocation
-	all   settings
+	all   setting.List
 	cfg   simulate.Config // Nodes aside
 	nodes []int           // of each run, in their order
 	dir   string
@@ -49,32 +50,32 @@ func (inv *invocation) simulateCommand() *cli.Command {
 	})
 }
 
-func (s *simulation) settings() settings {
+func (s *simulation) settings() setting.List {
 	return slices.Concat(
-		under("What is simulated",
+		setting.Under("What is simulated",
 			s.counts(),
-			number("ranks", &s.cfg.Ranks, 0, 1024, "how many ranks each node has, which put values and meet in fences after the gate; 0: none"),
-			number("fences", &s.cfg.Fences, 1, 10_000, "how often they meet"),
-			number("fence-bytes", &s.cfg.Bytes, 0, 1<<20, "how many bytes each rank brings to each fence, as MPI's do; 0: it puts a value before"),
-			wait("start-skew", &s.cfg.Skew, "the daemons start at random within this time; a launcher takes 10ms and more"),
-			wait("steady", &s.cfg.Steady, fmt.Sprintf("how long the job stays up after the gate; the second half of that is measured, which needs at least 56s with 70 nodes or more, and 4s with few; with --death the default is %s", beforeDeath)),
-			choice("death", []string{simulate.DeathOfWorker, simulate.DeathOfHead}, &s.cfg.Death,
+			setting.Number("ranks", &s.cfg.Ranks, 0, 1024, "how many ranks each node has, which put values and meet in fences after the gate; 0: none"),
+			setting.Number("fences", &s.cfg.Fences, 1, 10_000, "how often they meet"),
+			setting.Number("fence-bytes", &s.cfg.Bytes, 0, 1<<20, "how many bytes each rank brings to each fence, as MPI's do; 0: it puts a value before"),
+			setting.Wait("start-skew", &s.cfg.Skew, "the daemons start at random within this time; a launcher takes 10ms and more"),
+			setting.Wait("steady", &s.cfg.Steady, fmt.Sprintf("how long the job stays up after the gate; the second half of that is measured, which needs at least 56s with 70 nodes or more, and 4s with few; with --death the default is %s", beforeDeath)),
+			setting.Choice("death", []string{simulate.DeathOfWorker, simulate.DeathOfHead}, &s.cfg.Death,
 				"whose daemon then dies, as by kill -9; and how long the others take to end is printed"),
-			choice("lifeline", []string{string(config.LifelineAuto), string(config.LifelineOff)}, (*string)(&s.cfg.Lifeline),
+			setting.Choice("lifeline", []string{string(config.LifelineAuto), string(config.LifelineOff)}, (*string)(&s.cfg.Lifeline),
 				"whether workers hold a connection to the head: auto or off; in memory where this shell allows too few files"),
-			wait("join-timeout", &s.cfg.Join, "until all nodes have met"),
-			wait("peer-timeout", &s.cfg.Peer, "the longest time from a peer's death to the end of the job; how often nodes beat and look follows from it"),
+			setting.Wait("join-timeout", &s.cfg.Join, "until all nodes have met"),
+			setting.Wait("peer-timeout", &s.cfg.Peer, "the longest time from a peer's death to the end of the job; how often nodes beat and look follows from it"),
 		),
-		under("The share",
-			text("dir", "DIR", &s.dir, "directory on the share that the job is to use; everything happens in a new directory in it, which is removed at the end"),
-			wait("op-latency", &s.cfg.Latency, "added to every call into the share: how much farther away it is from the nodes than from here"),
-			wait("latency-jitter", &s.cfg.Jitter, "added at random: this much on average, seldom five times as much"),
-			number("server-rate", &s.cfg.Rate, 0, 10_000_000, "calls per second that the server answers, for all nodes together; 0: as many as it can"),
+		setting.Under("The share",
+			setting.Text("dir", "DIR", &s.dir, "directory on the share that the job is to use; everything happens in a new directory in it, which is removed at the end"),
+			setting.Wait("op-latency", &s.cfg.Latency, "added to every call into the share: how much farther away it is from the nodes than from here"),
+			setting.Wait("latency-jitter", &s.cfg.Jitter, "added at random: this much on average, seldom five times as much"),
+			setting.Number("server-rate", &s.cfg.Rate, 0, 10_000_000, "calls per second that the server answers, for all nodes together; 0: as many as it can"),
 		),
-		under(resultFlags,
-			yes("table", &s.table, "one row for each number of nodes, even if there is only one"),
-			text("json", "FILE", &s.json, "also write all figures as JSON; - is standard output, which then has nothing else"),
-			yes("keep", &s.keep, "leave the run directories to be looked at"),
+		setting.Under(resultFlags,
+			setting.Yes("table", &s.table, "one row for each number of nodes, even if there is only one"),
+			setting.Text("json", "FILE", &s.json, "also write all figures as JSON; - is standard output, which then has nothing else"),
+			setting.Yes("keep", &s.keep, "leave the run directories to be looked at"),
 		),
 	)
 }
@@ -84,8 +85,8 @@ func (s *simulation) settings() settings {
 const beforeDeath = 2 * time.Second
 
 // counts takes numbers of nodes, with commas between.
-func (s *simulation) counts() *setting {
-	return valued("nodes", "N,…", &s.nodes, func(value string) (nodes []int, err error) {
+func (s *simulation) counts() *setting.Setting {
+	return setting.Valued("nodes", "N,…", &s.nodes, func(value string) (nodes []int, err error) {
 		for field := range strings.SplitSeq(value, ",") {
 			n, err := strconv.Atoi(strings.TrimSpace(field))
 			if err != nil || n < 1 || n > simulate.MostNodes {
@@ -99,7 +100,7 @@ func (s *simulation) counts() *setting {
 
 // judge refuses what can't work.
 func (s *simulation) judge() error {
-	if s.cfg.Death != "" && !s.all.find("steady").IsSet() {
+	if s.cfg.Death != "" && !s.all.Find("steady").IsSet() {
 		s.cfg.Steady = beforeDeath
 	}
 	switch {

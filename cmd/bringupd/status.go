@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
 )
@@ -35,11 +36,11 @@ type statusing struct {
 
 func (inv *invocation) statusCommand() *cli.Command {
 	s := &statusing{invocation: inv}
-	own := settings{
+	own := setting.List{
 		s.which.setting(),
-		yes("watch", &s.watch, "look again and again until the run is over: drawn anew on a terminal, and the changes elsewhere").not(byVariable).short("w"),
-		yes("json", &s.json, "print it as JSON, for programs; with --watch, a line for each change").not(byVariable),
-		yes("verbose", &s.verbose, "show all nodes").not(byVariable).short("v"),
+		setting.Yes("watch", &s.watch, "look again and again until the run is over: drawn anew on a terminal, and the changes elsewhere").Not(setting.ByVariable).Short("w"),
+		setting.Yes("json", &s.json, "print it as JSON, for programs; with --watch, a line for each change").Not(setting.ByVariable),
+		setting.Yes("verbose", &s.verbose, "show all nodes").Not(setting.ByVariable).Short("v"),
 	}
 	return inv.command(cli.Command{
 		Name: "status", Usage: "show how a run is: what it waits for, who is late, how it ended",
@@ -47,13 +48,13 @@ func (inv *invocation) statusCommand() *cli.Command {
 		Description: aRun + " Reads the run directory alone, from wherever it is seen, and changes nothing there. " +
 			"Exits with 0 if the run is up or has ended with 0, 1 if it has failed, 2 if it is on its way or gives no sign of life, " +
 			"3 if there is no such run, and 64 if the command line is wrong.",
-	}, under(resultFlags, own...), s.do)
+	}, setting.Under(resultFlags, own...), s.do)
 }
 
 func (s *statusing) do(args []string) error {
 	return s.heeding(func(ctx context.Context, _ <-chan struct{}) error {
 		err := s.tell(ctx, args)
-		if err == nil || isUsage(err) || signal.Stalled(err) || ctx.Err() != nil {
+		if err == nil || setting.IsUsage(err) || signal.Stalled(err) || ctx.Err() != nil {
 			return err
 		}
 		s.say("%v", err)

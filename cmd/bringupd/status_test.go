@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
 )
@@ -231,7 +232,7 @@ func TestFlagsFirst(t *testing.T) {
 		"dir --log-dir":      "--log-dir dir",
 		"a b --unknown c":    "--unknown a b c",
 	} {
-		if got := strings.Join(flagsFirst(command, strings.Fields(args)), " "); got != want {
+		if got := strings.Join(setting.FlagsFirst(command, strings.Fields(args)), " "); got != want {
 			t.Errorf("%q becomes %q, not %q", args, got, want)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 func (inv *invocation) stopCommand() *cli.Command {
@@ -13,8 +15,8 @@ func (inv *invocation) stopCommand() *cli.Command {
 		Name: "stop", Usage: "end a run in good order, from wherever its log directory is seen",
 		UsageText:   "bringupd stop RUN\nbringupd stop LOG-DIRECTORY   (its newest run)\nbringupd stop   (within a run: that one)",
 		Description: aRun + " It guesses none: outside of a run, name one, or a log directory.",
-	}, under(otherFlags, which.setting()), func(args []string) error {
-		if len(args) == 0 && which.given.source != byFlag && os.Getenv("BRINGUPD_RUN_DIR") == "" {
+	}, setting.Under(otherFlags, which.setting()), func(args []string) error {
+		if len(args) == 0 && which.given.Source != setting.ByFlag && os.Getenv("BRINGUPD_RUN_DIR") == "" {
 			return usage("cannot tell which run to stop: give its directory, or a log directory whose newest run is meant")
 		}
 		ctx, cancel := inTime(context.Background())

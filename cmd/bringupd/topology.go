@@ -11,6 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 // surveying is one call of bringupd topology.
@@ -35,13 +36,13 @@ func (inv *invocation) topologyCommand() *cli.Command {
 	})
 }
 
-func (s *surveying) settings() settings {
+func (s *surveying) settings() setting.List {
 	perNode := ranksPerNode(&s.perNode, "how many ranks this node is to have: a number, or one for each gpu, numa (NUMA node) or core (default: gpu where there are GPUs, or else numa)")
 	bind := kinds(&s.kinds, "what they are to be bound to")
 	return slices.Concat(
-		under("The ranks", perNode, bind),
-		under("The GPUs", nvml(&s.library)),
-		under(resultFlags, yes("json", &s.json, "print it as JSON, for programs").not(byVariable)),
+		setting.Under("The ranks", perNode, bind),
+		setting.Under("The GPUs", nvml(&s.library)),
+		setting.Under(resultFlags, setting.Yes("json", &s.json, "print it as JSON, for programs").Not(setting.ByVariable)),
 	)
 }
 

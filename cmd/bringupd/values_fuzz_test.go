@@ -4,32 +4,34 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// FuzzSetting gives one of all settings a value, and what it shows once more.
+// FuzzSetting gives one of all  setting.List a value, and what it shows once more.
 func FuzzSetting(f *testing.F) {
 	give := func(name, value string) (shown any, err error) {
-		s := newOptions().settings().find(name)
-		s.offer(byFlag, "", value)
-		err = s.settle()
-		return s.show(), err
+		s := newOptions().settings().Find(name)
+		s.Offer(setting.ByFlag, "", value)
+		err = s.Settle()
+		return s.Show(), err
 	}
 	for _, s := range newOptions().settings() {
-		f.Add(s.name, "")
+		f.Add(s.Name, "")
 	}
 	f.Fuzz(func(t *testing.T, name, value string) {
-		s := newOptions().settings().find(name)
+		s := newOptions().settings().Find(name)
 		if s == nil {
 			return
 		}
 		shown, err := give(name, value)
 		if err != nil {
-			if !strings.HasPrefix(err.Error(), "cannot use --"+name+"="+oneLine(value)+": ") || strings.Contains(err.Error(), "\n") {
+			if !strings.HasPrefix(err.Error(), "cannot use --"+name+"="+setting.OneLine(value)+": ") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("the error is %v", err)
 			}
 			return
 		}
-		if s.repeats {
+		if s.Repeats {
 			return
 		}
 		again, err := give(name, fmt.Sprint(shown))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/logs"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
 )
@@ -21,12 +22,12 @@ const aRun = "RUN is a run's directory or its name in the log directory; without
 // whichRun is how a subcommand is told which run is meant.
 type whichRun struct {
 	logDir string
-	given  *setting
+	given  *setting.Setting
 }
 
 // setting is --log-dir.
-func (w *whichRun) setting() *setting {
-	w.given = text("log-dir", "DIR", &w.logDir, "log directory whose newest run is meant, if no run is named (default: bringupd-logs where the job was submitted)").not(byFile)
+func (w *whichRun) setting() *setting.Setting {
+	w.given = setting.Text("log-dir", "DIR", &w.logDir, "log directory whose newest run is meant, if no run is named (default: bringupd-logs where the job was submitted)").Not(setting.ByFile)
 	return w.given
 }
 
@@ -39,7 +40,7 @@ func (w *whichRun) find(ctx context.Context, args []string) (string, error) {
 	}
 	arg, logDir := strings.Join(args, ""), w.logDir
 	if own := os.Getenv("BRINGUPD_RUN_DIR"); own != "" {
-		if arg == "" && w.given.source != byFlag {
+		if arg == "" && w.given.Source != setting.ByFlag {
 			arg = own
 		}
 		if logDir == "" {

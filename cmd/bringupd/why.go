@@ -17,6 +17,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/meeting/client"
 	"github.com/bringupd/bringupd/pkg/request"
+	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/why"
 )
 
@@ -42,18 +43,18 @@ type asking struct {
 
 func (inv *invocation) whyCommand() *cli.Command {
 	a := &asking{invocation: inv}
-	own := settings{
+	own := setting.List{
 		a.which.setting(),
-		words("node", "NODE", &a.nodes, "only this one, a rank or a host; may be repeated").not(byVariable),
-		yes("stacks", &a.stacks, "where in their programs they are: by py-spy for Python and gdb for all else, where they are installed").not(byVariable),
-		yes("json", &a.json, "print it as JSON, for programs").not(byVariable),
+		setting.Words("node", "NODE", &a.nodes, "only this one, a rank or a host; may be repeated").Not(setting.ByVariable),
+		setting.Yes("stacks", &a.stacks, "where in their programs they are: by py-spy for Python and gdb for all else, where they are installed").Not(setting.ByVariable),
+		setting.Yes("json", &a.json, "print it as JSON, for programs").Not(setting.ByVariable),
 	}
 	return inv.command(cli.Command{
 		Name: "why", Usage: "show what the driver, the ranks and the services of a running job are doing, to explain a hang",
 		UsageText: "bringupd why [flags] [RUN | LOG-DIRECTORY]",
 		Description: aRun + " Those who do the same are shown together, and the fewest first: they are mostly whom all others wait for. " +
 			"Exits with 0; 76 if a node does not answer, or the head, which passes the question on, does not.",
-	}, under(resultFlags, own...), a.do)
+	}, setting.Under(resultFlags, own...), a.do)
 }
 
 func (a *asking) do(args []string) error {
@@ -135,7 +136,7 @@ func pictureOf(run string, answers []request.Answer, told map[int]*bytes.Buffer,
 // whyNodeCommand is what a daemon runs to have its node looked at.
 func (inv *invocation) whyNodeCommand() *cli.Command {
 	var stacks bool
-	all := settings{yes("stacks", &stacks, "read stacks, too").not(byVariable)}
+	all := setting.List{setting.Yes("stacks", &stacks, "read stacks, too").Not(setting.ByVariable)}
 	return inv.command(cli.Command{
 		Name: whyNode, Usage: "print what the children of this node's daemon are doing, as JSON lines",
 		UsageText: "bringupd why-node [--stacks]",

@@ -12,56 +12,57 @@ import (
 	"github.com/bringupd/bringupd/pkg/output"
 	"github.com/bringupd/bringupd/pkg/pmi/pmix"
 	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/setting"
 )
 
 const worldFlags = "A world of ranks"
 
 // ofWorld are the settings of a driver that every node runs in ranks. How many there
 // are no variable tells: ranks find that in variables of such names.
-func (o *options) ofWorld() settings {
+func (o *options) ofWorld() setting.List {
 	w := &o.cfg.World
-	perNode := ranksPerNode(&w.PerNode, "run the driver on every node, in so many ranks: a number, or one for each gpu, numa or core").not(byVariable)
-	stdin := valued("stdin", "N", &w.Stdin, parseStdin, func(rank int) any {
+	perNode := ranksPerNode(&w.PerNode, "run the driver on every node, in so many ranks: a number, or one for each gpu, numa or core").Not(setting.ByVariable)
+	stdin := setting.Valued("stdin", "N", &w.Stdin, parseStdin, func(rank int) any {
 		if rank < 0 {
 			return noStdin
 		}
 		return rank
 	}, "the rank that is given standard input, or none")
 	mpirun := either("mpirun", "auto", "off", &w.NoMPIRun, "auto: where --framework is none and there are no ranks, an mpirun of the driver's brings up its daemons by bringupd rsh; or off")
-	return append(under("The driver's own mpirun", mpirun), under(worldFlags,
+	return append(setting.Under("The driver's own mpirun", mpirun), setting.Under(worldFlags,
 		perNode,
-		number("ranks", &w.Total, 1, math.MaxInt32, "run the driver in so many ranks in all, node by node: one a GPU where there are GPUs, one a core elsewhere").not(byVariable),
-		choice("rank-order", ranks.Orders, (*string)(&w.Order), "how ranks are numbered: node (all of one node, then the next), or round-robin"),
-		yes("oversubscribe", &w.Oversubscribe, "let a node have more ranks than GPUs or cores, and spawn more than it has slots"),
-		number("slots-per-node", &w.Slots, 1, math.MaxInt32, "how many ranks a node may have in all, those too that MPI programs spawn or the driver's mpirun starts (default: one a GPU where there are GPUs, one a core elsewhere)"),
+		setting.Number("ranks", &w.Total, 1, math.MaxInt32, "run the driver in so many ranks in all, node by node: one a GPU where there are GPUs, one a core elsewhere").Not(setting.ByVariable),
+		setting.Choice("rank-order", ranks.Orders, (*string)(&w.Order), "how ranks are numbered: node (all of one node, then the next), or round-robin"),
+		setting.Yes("oversubscribe", &w.Oversubscribe, "let a node have more ranks than GPUs or cores, and spawn more than it has slots"),
+		setting.Number("slots-per-node", &w.Slots, 1, math.MaxInt32, "how many ranks a node may have in all, those too that MPI programs spawn or the driver's mpirun starts (default: one a GPU where there are GPUs, one a core elsewhere)"),
 		kinds(&w.Bind, "what each rank is bound to"),
-		yes("bind-strict", &w.BindStrict, "let the job fail, with 75, where a rank is not where it should be"),
-		choice("output", output.Modes, (*string)(&w.Output), "whose output is passed on, by whole lines: all, rank0 (its standard output as it comes), or none; the logs have all"),
-		yes("tag", &w.Tag, "begin each line with the rank and the node it is of: [12 n3]"),
-		yes("merge-identical", &w.Merge, "show a line once that ranks of a node print alike within 200ms, which it waits for: [0-7]"),
+		setting.Yes("bind-strict", &w.BindStrict, "let the job fail, with 75, where a rank is not where it should be"),
+		setting.Choice("output", output.Modes, (*string)(&w.Output), "whose output is passed on, by whole lines: all, rank0 (its standard output as it comes), or none; the logs have all"),
+		setting.Yes("tag", &w.Tag, "begin each line with the rank and the node it is of: [12 n3]"),
+		setting.Yes("merge-identical", &w.Merge, "show a line once that ranks of a node print alike within 200ms, which it waits for: [0-7]"),
 		stdin,
-		variables("env", &w.Env, "variable of the ranks, which wins over all others but BRINGUPD_…; may be repeated").not(byVariable),
-		valued("pmix", "FILE", &w.PMIx, func(value string) (string, error) {
+		variables("env", &w.Env, "variable of the ranks, which wins over all others but BRINGUPD_…; may be repeated").Not(setting.ByVariable),
+		setting.Valued("pmix", "FILE", &w.PMIx, func(value string) (string, error) {
 			if value != pmix.Auto && value != pmix.Off && !filepath.IsAbs(value) {
 				return "", errors.New("give auto, off, or the whole path of a libpmix.so.2")
 			}
 			return value, nil
-		}, itself, "the libpmix that serves PMIx to ranks, which Open MPI needs: auto (where one is found), off, or a path"),
+		}, setting.Itself, "the libpmix that serves PMIx to ranks, which Open MPI needs: auto (where one is found), off, or a path"),
 		either("on-rank-failure", "end", "continue", &w.GoOn, "when a rank has failed: end, all others too, or continue"),
-		wait("hang-timeout", &w.Hang, "end the job with 124 when no rank has used the processor or printed anything for as long; 0: never"),
+		setting.Wait("hang-timeout", &w.Hang, "end the job with 124 when no rank has used the processor or printed anything for as long; 0: never"),
 		either("hang-signs", "any", "output", &w.HangOutput, "what shows that a rank does not hang: any, or output alone, for ranks that spin while they wait"),
 	)...)
 }
 
 // either takes one of two words, the second of which is true.
-func either(name, no, yes string, to *bool, usage string) *setting {
-	s := valued(name, "WORD", to, func(value string) (bool, error) {
+func either(name, no, yes string, to *bool, usage string) *setting.Setting {
+	s := setting.Valued(name, "WORD", to, func(value string) (bool, error) {
 		if value != no && value != yes {
 			return false, fmt.Errorf("give %s or %s", no, yes)
 		}
 		return value == yes, nil
 	}, func(on bool) any { return map[bool]string{false: no, true: yes}[on] }, usage)
-	s.accepted = []string{no, yes}
+	s.Accepted = []string{no, yes}
 	return s
 }
 
@@ -79,8 +80,8 @@ func parseStdin(value string) (int, error) {
 }
 
 // variables takes environment variables, NAME=VALUE.
-func variables(name string, to *[]string, usage string) *setting {
-	s := valued(name, "NAME=VALUE", to, func(value string) ([]string, error) {
+func variables(name string, to *[]string, usage string) *setting.Setting {
+	s := setting.Valued(name, "NAME=VALUE", to, func(value string) ([]string, error) {
 		switch variable, _, given := strings.Cut(value, "="); {
 		case variable == "" || !given:
 			return nil, errors.New("give NAME=VALUE")
@@ -88,27 +89,27 @@ func variables(name string, to *[]string, usage string) *setting {
 			return nil, errors.New("the variables that begin with BRINGUPD_ are bringupd's own")
 		}
 		return append(*to, value), nil
-	}, itself, usage)
-	s.repeats = true
+	}, setting.Itself, usage)
+	s.Repeats = true
 	return s
 }
 
 // ranksPerNode takes how many ranks a node has.
-func ranksPerNode(to *string, usage string) *setting {
-	s := valued("ranks-per-node", "N", to, ranks.ParsePerNode, func(told string) any {
+func ranksPerNode(to *string, usage string) *setting.Setting {
+	s := setting.Valued("ranks-per-node", "N", to, ranks.ParsePerNode, func(told string) any {
 		if told == "" {
 			return nil
 		}
 		return told
 	}, usage)
-	s.accepted = ranks.Units
+	s.Accepted = ranks.Units
 	return s
 }
 
 // kinds takes what ranks are bound to.
-func kinds(to *binding.Kinds, usage string) *setting {
-	s := valued("bind", "KINDS", to, binding.ParseKinds, func(k binding.Kinds) any { return k.String() },
+func kinds(to *binding.Kinds, usage string) *setting.Setting {
+	s := setting.Valued("bind", "KINDS", to, binding.ParseKinds, func(k binding.Kinds) any { return k.String() },
 		usage+": auto (all, where it makes sense), none, or some of cpu,memory,network,gpu")
-	s.accepted = []string{"auto", "none", "cpu", "memory", "network", "gpu"}
+	s.Accepted = []string{"auto", "none", "cpu", "memory", "network", "gpu"}
 	return s
 }

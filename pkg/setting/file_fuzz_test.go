@@ -1,4 +1,4 @@
-package main
+package setting
 
 import (
 	"os"
@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
 
 // allocated returns how many bytes f allocates, with what runs beside it.
@@ -17,13 +18,27 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
+// examples are settings of all kinds.
+func examples() List {
+	var (
+		text, word string
+		n          int
+		on         bool
+		several    []string
+		time       time.Duration
+	)
+	return append(Under("Some", Text("text", "TEXT", &text, ""), Choice("word", []string{"one", "two"}, &word, ""), Number("number", &n, 1, 9, "")),
+		Yes("on", &on, ""), Words("words", "WORD", &several, ""), Wait("wait", &time, ""),
+		Text("config", "FILE", &text, "").Not(ByFile), Number("secret", &n, 0, 1, "").Hide())
+}
+
 func FuzzReadConfig(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "job.yaml")
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		all := newOptions().settings()
+		all := examples()
 		var driver []string
 		var err error
 		took := allocated(func() { driver, err = readConfig(path, all) })
@@ -32,7 +47,7 @@ func FuzzReadConfig(f *testing.F) {
 		}
 		for _, s := range all {
 			if err == nil {
-				err = s.settle()
+				err = s.Settle()
 			}
 		}
 		if err != nil {
@@ -45,8 +60,8 @@ func FuzzReadConfig(f *testing.F) {
 			t.Errorf("%q names the driver %q", text, driver)
 		}
 		for _, s := range all {
-			if _, line, _ := strings.Cut(s.line, path+":"); s.source > byFile || (s.source == byFile) != (strings.Trim(line, "0123456789") == "" && line != "") || s.source == byFile && !s.isKey() {
-				t.Errorf("%s is given by %d, %q", s.name, s.source, s.line)
+			if _, line, _ := strings.Cut(s.line, path+":"); s.Source > ByFile || (s.Source == ByFile) != (strings.Trim(line, "0123456789") == "" && line != "") || s.Source == ByFile && !s.IsKey() {
+				t.Errorf("%s is given by %d, %q", s.Name, s.Source, s.line)
 			}
 		}
 	})

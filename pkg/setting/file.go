@@ -1,4 +1,4 @@
-package main
+package setting
 
 import (
 	"bytes"
@@ -10,18 +10,18 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// driverKey is the one key of the configuration file that is no setting.
-const driverKey = "driver"
+// DriverKey is the one key of the configuration file that is no setting.
+const DriverKey = "driver"
 
-// maxConfig bounds the configuration file's size in bytes.
-const maxConfig = 1 << 20
+// maxFile bounds the configuration file's size in bytes.
+const maxFile = 1 << 20
 
-// readConfig offers the settings what the file says, and returns the driver
+// readConfig offers the List what the file says, and returns the driver
 // that it names.
-func readConfig(path string, all settings) (driver []string, err error) {
+func readConfig(path string, all List) (driver []string, err error) {
 	data, err := readBounded(path)
 	if err != nil {
-		return nil, usage("cannot read the configuration: %v", err)
+		return nil, Usagef("cannot read the configuration: %v", err)
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var root, more yaml.Node
@@ -30,14 +30,14 @@ func readConfig(path string, all settings) (driver []string, err error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, usage("cannot read the configuration %s: %v", path, err)
+		return nil, Usagef("cannot read the configuration %s: %v", path, err)
 	}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, usage("cannot read the configuration %s: give one document, without a second one behind ---", path)
+		return nil, Usagef("cannot read the configuration %s: give one document, without a second one behind ---", path)
 	}
 	top := root.Content[0]
 	if top.Kind != yaml.MappingNode {
-		return nil, usage("cannot read the configuration %s:%d: give settings by the flags' names, as in \"framework: %s\"", path, top.Line, frameworkNames()[1])
+		return nil, Usagef("cannot read the configuration %s:%d: give settings by the flags' names, as in \"%s: …\"", path, top.Line, all.Only((*Setting).IsKey)[0].Name)
 	}
 	return applyConfig(path, top, all)
 }
@@ -48,34 +48,34 @@ func readBounded(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	data, err := io.ReadAll(io.LimitReader(file, maxConfig+1))
-	if err == nil && len(data) > maxConfig {
-		err = fmt.Errorf("%s is larger than %d bytes", path, maxConfig)
+	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("%s is larger than %d bytes", path, maxFile)
 	}
 	return data, err
 }
 
-func applyConfig(path string, top *yaml.Node, all settings) (driver []string, err error) {
+func applyConfig(path string, top *yaml.Node, all List) (driver []string, err error) {
 	seen := make(map[string]int)
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, value := top.Content[i], resolved(top.Content[i+1])
 		at := fmt.Sprintf("%s:%d", path, key.Line)
 		if key.Kind != yaml.ScalarNode {
-			return nil, usage("cannot use %s: a key is the plain name of a setting", at)
+			return nil, Usagef("cannot use %s: a key is the plain name of a setting", at)
 		}
 		if line, twice := seen[key.Value]; twice {
-			return nil, usage("cannot use %s: line %d gives %q, too", at, line, key.Value)
+			return nil, Usagef("cannot use %s: line %d gives %q, too", at, line, key.Value)
 		}
 		seen[key.Value] = key.Line
-		if key.Value == driverKey {
+		if key.Value == DriverKey {
 			driver, err = scalars(value)
 			if value.Kind != yaml.SequenceNode || err != nil {
-				return nil, usage("cannot use %s: give the driver as a list of its words, as in [python, train.py]", at)
+				return nil, Usagef("cannot use %s: give the driver as a list of its words, as in [python, train.py]", at)
 			}
 			continue
 		}
-		s := all.find(key.Value)
-		if s == nil || !s.isKey() {
+		s := all.Find(key.Value)
+		if s == nil || !s.IsKey() {
 			return nil, unknownKey(at, key.Value, all)
 		}
 		if err := s.read(at, value); err != nil {
@@ -85,32 +85,32 @@ func applyConfig(path string, top *yaml.Node, all settings) (driver []string, er
 	return driver, nil
 }
 
-func unknownKey(at, key string, all settings) error {
-	if s := all.find(key); s != nil && !s.hidden {
-		return usage("cannot use %s: %s can't be given in the file, but by --%s", at, key, key)
+func unknownKey(at, key string, all List) error {
+	if s := all.Find(key); s != nil && !s.Hidden {
+		return Usagef("cannot use %s: %s can't be given in the file, but by --%s", at, key, key)
 	}
 	var known []string
-	for _, s := range all.only((*setting).isKey) {
-		known = append(known, s.name)
+	for _, s := range all.Only((*Setting).IsKey) {
+		known = append(known, s.Name)
 	}
-	return usage("cannot use %s: there is no key %q%s", at, key, suggestion("", key, append(known, driverKey)))
+	return Usagef("cannot use %s: there is no key %q%s", at, key, Suggestion("", key, append(known, DriverKey)))
 }
 
 // read offers the setting what the file says of it. A key without a value says
 // nothing.
-func (s *setting) read(at string, value *yaml.Node) error {
+func (s *Setting) read(at string, value *yaml.Node) error {
 	if value.Tag == "!!null" {
 		return nil
 	}
 	values, err := scalars(value)
-	if err != nil || value.Kind != yaml.ScalarNode && !s.repeats {
+	if err != nil || value.Kind != yaml.ScalarNode && !s.Repeats {
 		accepted := "one value"
-		if s.repeats {
+		if s.Repeats {
 			accepted = "a list of values"
 		}
-		return usage("cannot use %s: %s takes %s", at, s.name, accepted)
+		return Usagef("cannot use %s: %s takes %s", at, s.Name, accepted)
 	}
-	s.offer(byFile, at, values...)
+	s.Offer(ByFile, at, values...)
 	return nil
 }
 

@@ -1,0 +1,49 @@
+package setting
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestSources has several sources give one setting: the best one counts, and the others may be wrong.
+func TestSources(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "some.yaml")
+	if err := os.WriteFile(path, []byte("number: 3\ndriver: [a, b]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name           string
+		file, variable string
+		flag           string
+		want           any
+		origin, err    string
+	}{
+		{name: "none", origin: "default"},
+		{name: "file", file: path, want: 3, origin: path + ":1"},
+		{name: "variable over file", file: path, variable: "4", want: 4, origin: "BRINGUPD_NUMBER"},
+		{name: "flag over all", file: path, variable: "x", flag: "5", want: 5, origin: "--number"},
+		{name: "wrong", variable: "x", origin: "BRINGUPD_NUMBER", err: "cannot use BRINGUPD_NUMBER=x: give a whole number of 1 to 9"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			all := examples()
+			if tc.flag != "" {
+				_ = all.Find("number").Set(tc.flag)
+			}
+			driver, err := all.Gather(func(name string) (string, bool) {
+				value, set := map[string]string{"BRINGUPD_NUMBER": tc.variable, "BRINGUPD_CONFIG": tc.file}[name]
+				return value, set
+			})
+			number := all.Find("number")
+			if number.Origin() != tc.origin || (err == nil) != (tc.err == "") || err != nil && (err.Error() != tc.err || !IsUsage(err)) {
+				t.Fatalf("it is given by %s, and the error is %v", number.Origin(), err)
+			}
+			if got := number.Show(); err == nil && got != tc.want {
+				t.Errorf("got %v, not %v", got, tc.want)
+			}
+			if (tc.file != "") != (len(driver) == 2) {
+				t.Errorf("the driver is %q", driver)
+			}
+		})
+	}
+}

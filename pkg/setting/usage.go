@@ -1,0 +1,90 @@
+package setting
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/bringupd/bringupd/pkg/prose"
+)
+
+// usageError says that the command line or the configuration is wrong.
+type usageError struct{ what string }
+
+func (e *usageError) Error() string { return e.what }
+
+// Usagef is an error of who has told the settings.
+func Usagef(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// IsUsage tells whether an error is one of Usagef's.
+func IsUsage(err error) bool {
+	var wrong *usageError
+	return errors.As(err, &wrong)
+}
+
+// OnUsageError turns what the flag parser says into our own sentence.
+func OnUsageError(c *cli.Context, err error, _ bool) error {
+	said := err.Error()
+	if name, ok := strings.CutPrefix(said, "flag provided but not defined: -"); ok {
+		name = strings.TrimLeft(name, "-")
+		return Usagef("cannot use --%s: there is no such flag%s", name, Suggestion("--", name, flagNames(c.Command)))
+	}
+	if name, ok := strings.CutPrefix(said, "flag needs an argument: -"); ok {
+		return Usagef("cannot use --%s: it takes a value", name)
+	}
+	return Usagef("cannot understand the command line: %s", said)
+}
+
+func flagNames(command *cli.Command) (names []string) {
+	for _, flag := range command.Flags {
+		if s, ours := flag.(*Setting); ours && s.Hidden {
+			continue
+		}
+		names = append(names, flag.Names()...)
+	}
+	return names
+}
+
+// Suggestion names the known word that is nearest to one that isn't, if any is
+// near.
+func Suggestion(prefix, word string, known []string) string {
+	best := prose.Nearest(word, known, min(len(word), max(3, len(word)/3)))
+	if best == "" {
+		return ""
+	}
+	return "; the nearest is " + prefix + best
+}
+
+// FlagsFirst puts the flags of a subcommand before its arguments, where people
+// write them behind, too: the parser ends at the first argument.
+func FlagsFirst(command *cli.Command, args []string) []string {
+	var flags, others []string
+	for at := 0; at < len(args); at++ {
+		if arg := args[at]; len(arg) < 2 || arg[0] != '-' {
+			others = append(others, arg)
+			continue
+		}
+		flags = append(flags, args[at])
+		if takesNext(command, args[at]) && at+1 < len(args) {
+			at++
+			flags = append(flags, args[at])
+		}
+	}
+	return append(flags, others...)
+}
+
+// takesNext tells whether the value of a flag is the next argument.
+func takesNext(command *cli.Command, arg string) bool {
+	name := strings.TrimLeft(arg, "-")
+	for _, flag := range command.Flags {
+		if s, ours := flag.(*Setting); ours && s.Shape != "" && slices.Contains(s.Names(), name) {
+			return true
+		}
+	}
+	return false
+}
