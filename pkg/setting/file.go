@@ -16,7 +16,7 @@ const DriverKey = "driver"
 // maxFile bounds the configuration file's size in bytes.
 const maxFile = 1 << 20
 
-// readConfig offers the List what the file says, and returns the driver
+// readConfig offers settings what the file says, and returns the driver
 // that it names.
 func readConfig(path string, all List) (driver []string, err error) {
 	data, err := readBounded(path)

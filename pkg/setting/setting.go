@@ -119,7 +119,7 @@ func (s *Setting) DefaultText() string {
 	return fmt.Sprintf(" (default:"+Unbroken+"%v)", value)
 }
 
-// Under puts List under a heading of --help.
+// Under puts settings under a heading of --help.
 func Under(category string, all ...*Setting) List {
 	for _, s := range all {
 		s.Category = category
@@ -191,7 +191,7 @@ func (s *Setting) Origin() string {
 	}
 }
 
-// List are those of one subcommand, in the order of --help.
+// List is the settings of one subcommand, in the order of --help.
 type List []*Setting
 
 // Find returns the setting of that name, nil where there is none.
@@ -247,7 +247,7 @@ func (all List) Gather(lookup func(string) (string, bool)) (driver []string, err
 	return driver, nil
 }
 
-// Flags are the List as the parser of the command line wants them.
+// Flags are the settings as the parser of the command line wants them.
 func (all List) Flags() (flags []cli.Flag) {
 	for _, s := range all {
 		flags = append(flags, s)

@@ -11,7 +11,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
-// The constructors of List, one for each type of value.
+// The constructors of settings, one for each type of value.
 
 // Valued is a setting of one value: how it is parsed, and how it is shown.
 func Valued[T any](name, shape string, to *T, parse func(string) (T, error), show func(T) any, usage string) *Setting {
