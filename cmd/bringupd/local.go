@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -10,15 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/launch"
 	"github.com/bringupd/bringupd/pkg/output"
-	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/setting"
@@ -36,7 +33,6 @@ type local struct {
 	all   setting.List
 	nodes int
 	named bool // by us: no other run has the name
-	super *process.Supervisor
 	// chorus keeps the lines of several daemons apart; nil where only the head's print.
 	chorus *output.Chorus
 }
@@ -124,41 +120,16 @@ func (l *local) run() error {
 	if err != nil {
 		return fmt.Errorf("cannot find this program: %v", err)
 	}
-	if l.super, err = process.NewSupervisor(roles.JobVariables()); err != nil {
-		return err
-	}
 	l.gatherOutput()
-	var daemons []*process.Child
+	job := launch.Job{Signals: l.signals, Chorus: l.chorus}
 	for rank := range l.nodes {
-		child, err := l.super.Start(context.Background(), l.spec(self, rank))
-		if err != nil {
-			return errors.Join(err, l.end(daemons))
-		}
-		daemons = append(daemons, child)
+		job.Specs = append(job.Specs, l.spec(self, rank))
 	}
-	l.relay(daemons)
-	exits := make([]process.Exit, 0, l.nodes)
-	for _, child := range daemons {
-		exits = append(exits, child.Exit())
+	exits, err := job.Run()
+	if exits != nil {
+		l.code = launch.Code(exits)
 	}
-	l.code = jobCode(exits)
-	return l.end(daemons)
-}
-
-// jobCode is the code of a job by those of its daemons: the head's, unless it
-// was killed and the others came to a verdict.
-func jobCode(exits []process.Exit) int {
-	code := exits[0].Status()
-	if exits[0].Signal == 0 {
-		return code
-	}
-	verdict := 0
-	for _, exit := range exits[1:] {
-		if exit.Signal == 0 {
-			verdict = max(verdict, exit.Code)
-		}
-	}
-	return cmp.Or(verdict, code)
+	return err
 }
 
 // spec is the command of a rank's daemon. Variables and the file reach it by themselves.
@@ -207,41 +178,4 @@ func (l *local) out(rank int, isErr bool) io.Writer {
 	default:
 		return l.files.Out
 	}
-}
-
-// relay gives signals to all daemons, as a launcher does, until they have ended.
-func (l *local) relay(daemons []*process.Child) {
-	for _, child := range daemons {
-		for !pause.Until(child.Done(), 0) {
-			select {
-			case <-child.Done():
-			case sig := <-l.signals:
-				for _, other := range daemons {
-					// One that has ended needs none.
-					_ = other.Signal(sig.(syscall.Signal))
-				}
-			}
-		}
-	}
-}
-
-// endGrace is more than a daemon takes for its own end.
-const endGrace = 25 * time.Second
-
-var errLeft = errors.New("the daemons took too long to end")
-
-// end sees to it that nothing of the daemons is left.
-func (l *local) end(daemons []*process.Child) error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), endGrace, errLeft)
-	defer cancel()
-	var stops sync.WaitGroup
-	for _, child := range daemons {
-		stops.Go(func() { child.Stop(ctx, endGrace, syscall.SIGTERM) })
-	}
-	stops.Wait()
-	err := l.super.Close(ctx)
-	if l.chorus != nil {
-		err = errors.Join(err, l.chorus.Close(ctx))
-	}
-	return err
 }

@@ -1,4 +1,4 @@
-package main
+package launch
 
 import (
 	"syscall"
@@ -7,7 +7,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-func TestJobCode(t *testing.T) {
+func TestCode(t *testing.T) {
 	ended := func(code int) process.Exit { return process.Exit{Code: code} }
 	killed := process.Exit{Code: -1, Signal: syscall.SIGKILL}
 	for _, tc := range []struct {
@@ -25,7 +25,7 @@ func TestJobCode(t *testing.T) {
 		{"the head alone was killed", []process.Exit{killed}, 137},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := jobCode(tc.exits); got != tc.want {
+			if got := Code(tc.exits); got != tc.want {
 				t.Errorf("got %d, want %d", got, tc.want)
 			}
 		})
