@@ -36,6 +36,18 @@ type invocation struct {
 
 // run is the whole program; it returns the exit code.
 func run(args []string, signals <-chan os.Signal, files config.Files) int {
+	if len(args) == 2 && args[1] == tetheredCommand {
+		told, all, in, end, err := tethered(signals, files)
+		if err != nil {
+			code := codeOf(err)
+			voice.Refuse(files.Err, false, err, code)
+			return code
+		}
+		files.In = in
+		code := run(told, all, files)
+		end(code)
+		return code
+	}
 	inv := &invocation{files: files, signals: signals, notifySocket: takeNotifySocket()}
 	args, inv.driver, inv.dashed = cutDriver(args)
 	app := inv.app()
@@ -133,7 +145,7 @@ func (inv *invocation) app() *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
 	app.Commands = []*cli.Command{
-		inv.runCommand(), inv.localCommand(), inv.rankCommand(), inv.statusCommand(), inv.reportCommand(), inv.logsCommand(),
+		inv.runCommand(), inv.localCommand(), inv.hostsCommand(), inv.rankCommand(), inv.statusCommand(), inv.reportCommand(), inv.logsCommand(),
 		inv.whyCommand(), inv.kvCommand(), inv.pmiCommand(), inv.rshCommand(), inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.checkCommand(), inv.topologyCommand(),
 		inv.doctorCommand(), inv.simulateCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand(),
 		inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand(),

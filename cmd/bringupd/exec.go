@@ -79,22 +79,32 @@ func (e *execing) orderOf() (request.Order, error) {
 	if e.head || len(order.Nodes) == 0 {
 		order.Nodes = append(order.Nodes, request.OnHead)
 	}
-	for _, entry := range e.env {
-		name, _, given := strings.Cut(entry, "=")
-		if name == "" {
-			return order, usage("cannot use --env=%s: give NAME or NAME=VALUE", setting.OneLine(secret.Redact(entry)))
-		}
-		if value, set := os.LookupEnv(name); !given && set {
-			entry = name + "=" + value
-		} else if !given {
-			return order, usage("cannot use --env=%s: there is no such variable here", setting.OneLine(name))
-		}
-		order.Env = append(order.Env, entry)
+	env, err := namedHere("env", e.env)
+	if err != nil {
+		return order, err
 	}
+	order.Env = append(order.Env, env...)
 	if length := len(strings.Join(slices.Concat(order.Argv, order.Env), "")); length > longestCommand {
 		return order, usage("cannot pass on a command of %d bytes: at most %d; put it into a script", length, longestCommand)
 	}
 	return order, nil
+}
+
+// namedHere are variables that a flag names, with the values that they have here where it gives none.
+func namedHere(flag string, entries []string) (env []string, err error) {
+	for _, entry := range entries {
+		name, _, given := strings.Cut(entry, "=")
+		if name == "" {
+			return nil, usage("cannot use --%s=%s: give NAME or NAME=VALUE", flag, setting.OneLine(secret.Redact(entry)))
+		}
+		if value, set := os.LookupEnv(name); !given && set {
+			entry = name + "=" + value
+		} else if !given {
+			return nil, usage("cannot use --%s=%s: there is no such variable here", flag, setting.OneLine(name))
+		}
+		env = append(env, entry)
+	}
+	return env, nil
 }
 
 // conclude tells what went wrong where, and settles the exit code.

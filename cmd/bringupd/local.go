@@ -106,12 +106,17 @@ func (l *local) gather() (driver []string, err error) {
 		return nil, err
 	}
 	l.opts.localSize = l.nodes
+	l.nameRun("local-")
+	return driver, nil
+}
+
+// nameRun gives the run a name that no other has, unless the user has given one.
+func (l *local) nameRun(prefix string) {
 	if l.opts.asked.JobID == "" {
-		l.opts.asked.JobID = "local-" + time.Now().Format("20060102-150405-") + rand.Text()[:4]
+		l.opts.asked.JobID = prefix + time.Now().Format("20060102-150405-") + rand.Text()[:4]
 		l.all.Find("job-id").Source = setting.ByCommand
 		l.named = true
 	}
-	return driver, nil
 }
 
 // run starts a daemon for each node, and ends with the job's code.

@@ -84,6 +84,8 @@ func (o *options) ofNode() setting.List {
 			setting.Text("interface", "NAME", &o.interfaceName, "network interface at whose address the other nodes reach this one (default: that of the route to where the job was launched)"),
 			setting.Choice("lifeline", config.LifelineModes, (*string)(&o.cfg.Lifeline), "connections of the workers to the head, which show a death at once: auto (beat files where none can be made), on (fail there), or off (beat files alone)"),
 			setting.Yes("launched-locally", &o.asked.Local, "").Not(setting.ByVariable, setting.ByFile).Hide(),
+			setting.Valued("launched-on", "LIST", &o.asked.Hosts, func(list string) ([]string, error) { return strings.Split(list, ","), nil },
+				func(hosts []string) any { return strings.Join(hosts, ",") }, "").Not(setting.ByVariable, setting.ByFile).Hide(),
 			setting.Number("launched-of", &o.localSize, 1, maxLocal, "").Not(setting.ByVariable, setting.ByFile).Hide(),
 		),
 		setting.Under("Places",

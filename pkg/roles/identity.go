@@ -59,10 +59,11 @@ func (env Environment) number(least int, names ...string) (int, error) {
 
 // Want is what the command line says about the launch. The zero Want leaves everything to the environment.
 type Want struct {
-	Local bool   // this is a rank that "bringupd local" started: the environment of a launcher does not count
-	Rank  *int   // --rank: given together with Size; they outrank the environment
-	Size  *int   // the most of --nnodes: counts where no launcher tells a size, or with Rank
-	JobID string // --job-id: names the run where the launcher doesn't; unused under Slurm
+	Hosts []string // where "bringupd hosts" has started the ranks, as ssh was told; the environment of a launcher does not count
+	Local bool     // this is a rank that "bringupd local" started: the environment of a launcher does not count
+	Rank  *int     // --rank: given together with Size; they outrank the environment
+	Size  *int     // the most of --nnodes: counts where no launcher tells a size, or with Rank
+	JobID string   // --job-id: names the run where the launcher doesn't; unused under Slurm
 }
 
 // Identity is who a daemon is. All ranks of a run have the same Launcher, Size, Job, Step, Restart and Key.

@@ -25,7 +25,7 @@ type launcher struct {
 
 // launchers are all that Identify knows. Of those with the same claim the first counts, and where none has any, it
 // says what is missing.
-var launchers = []launcher{slurm, local, ranks}
+var launchers = []launcher{slurm, hosts, local, ranks}
 
 // claim is how sure a launcher is that it has started a process as a daemon.
 type claim int

@@ -145,8 +145,8 @@ func (s *Setting) Short(letter string) *Setting {
 	return s
 }
 
-// variable is the name of the environment variable that gives the setting.
-func (s *Setting) variable() string {
+// Variable is the name of the environment variable that gives the setting.
+func (s *Setting) Variable() string {
 	return "BRINGUPD_" + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
 }
 
@@ -181,7 +181,7 @@ func (s *Setting) Origin() string {
 	case ByFile:
 		return s.line
 	case ByVariable:
-		return s.variable()
+		return s.Variable()
 	case ByFlag:
 		return "--" + s.Name
 	case ByCommand:
@@ -225,7 +225,7 @@ func (s *Setting) IsKey() bool { return !s.Hidden && !slices.Contains(s.barred, 
 // the configuration file names.
 func (all List) Gather(lookup func(string) (string, bool)) (driver []string, err error) {
 	for _, s := range all {
-		value, _ := lookup(s.variable())
+		value, _ := lookup(s.Variable())
 		values := []string{value}
 		if s.Repeats {
 			values = strings.Split(strings.TrimSuffix(value, "\n"), "\n")

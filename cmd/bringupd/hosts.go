@@ -1,0 +1,246 @@
+package main
+
+import (
+	"cmp"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/launch"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/setting"
+)
+
+// tetheredCommand is what "bringupd hosts" has ssh run: no subcommand, for its arguments come by standard input.
+const tetheredCommand = "hosts-daemon"
+
+// onHosts is the launcher of several machines without a batch system.
+type onHosts struct {
+	*local
+	list, file, ssh, program string
+	export                   []string
+	tethers                  []*launch.Tether
+	failed                   int // the code of the first daemon that has not come to begin
+}
+
+func (inv *invocation) hostsCommand() *cli.Command {
+	h := &onHosts{local: &local{invocation: inv, opts: newOptions()}, ssh: "ssh"}
+	own := setting.Under(launchFlags,
+		setting.Text("hosts", "LIST", &h.list, "hosts to start a daemon on, in the order of the ranks, as in a,me@b,node[01-04]"),
+		setting.Text("hostfile", "FILE", &h.file, "file that names them instead, a host a line"),
+		setting.Text("ssh", "COMMAND", &h.ssh, "how to reach a host: words, to which its name is added"),
+		setting.Text("remote-program", "PATH", &h.program, "this program's path on the hosts (default: its path here)"),
+		setting.Words("export", "NAME[=VALUE]", &h.export, "variable for the daemons and their driver; without a value, the one that it has here; may be repeated"),
+	)
+	for _, s := range own {
+		s.Not(setting.ByFile)
+	}
+	h.all = append(own, h.opts.settings()...)
+	return &cli.Command{
+		Name: "hosts", Usage: "run a whole job on several machines without a batch system, by ssh",
+		UsageText: "bringupd hosts --hosts=a,b,c [flags] -- driver [args]\nbringupd hosts --hostfile=FILE [flags] -- driver [args]",
+		Flags:     h.all.Only(isLocalFlag).Flags(),
+		Action: func(c *cli.Context) error {
+			if err := noPositional(c); err != nil {
+				return err
+			}
+			return h.launch()
+		},
+	}
+}
+
+// launch judges the configuration as a daemon would, so that a mistake is told once, and runs the job.
+func (h *onHosts) launch() error {
+	h.all.Find("role").Offer(setting.ByCommand, "", "auto")
+	h.all.Find("rank").Offer(setting.ByCommand, "", "0")
+	driver, err := h.all.Gather(os.LookupEnv)
+	if err != nil {
+		return err
+	}
+	if err := h.name(); err != nil {
+		return err
+	}
+	h.nameRun("hosts-")
+	return h.planOr(h.all, h.opts, driver, func(cfg config.Config, _ roles.Role) error {
+		if err := h.refuseTwin(cfg); err != nil {
+			return err
+		}
+		return h.run(cfg)
+	})
+}
+
+// name finds out which hosts are meant.
+func (h *onHosts) name() (err error) {
+	slots := false
+	switch {
+	case (h.list == "") == (h.file == ""):
+		return usage("cannot tell which hosts are meant: give one of --hosts=a,b,c and --hostfile=FILE")
+	case h.list != "":
+		if h.opts.asked.Hosts, err = launch.ParseHosts(h.list); err != nil {
+			return usage("cannot use --hosts=%s: %v", setting.OneLine(h.list), err)
+		}
+	default:
+		file, err := os.Open(h.file)
+		if err != nil {
+			return usage("cannot read the hostfile: %v", err)
+		}
+		defer func() { _ = file.Close() }()
+		if h.opts.asked.Hosts, slots, err = launch.ReadHosts(h.file, file); err != nil {
+			return usage("%v", err)
+		}
+	}
+	if slots {
+		h.say("the slots in %s do not count: each host has one daemon", h.file)
+	}
+	if h.nodes = len(h.opts.asked.Hosts); h.nodes == 0 || h.nodes > maxLocal {
+		return usage("cannot start %d daemons: name 1 to %d hosts", h.nodes, maxLocal)
+	}
+	return nil
+}
+
+// run starts a daemon on each host, and ends with the job's code.
+func (h *onHosts) run(cfg config.Config) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("cannot find this program: %v", err)
+	}
+	h.program = cmp.Or(h.program, self)
+	order, err := h.order(cfg)
+	if err != nil {
+		return err
+	}
+	h.gatherOutput()
+	job := launch.Job{Signals: h.signals, Chorus: h.chorus, Ended: h.ended, Signal: func(rank int, _ *process.Child, sig syscall.Signal) {
+		h.tethers[rank].Signal(sig)
+	}}
+	defer func() {
+		for _, tether := range h.tethers {
+			tether.Close()
+		}
+	}()
+	for rank, destination := range h.opts.asked.Hosts {
+		mine := order
+		mine.Args = append([]string{"run", "--rank=" + strconv.Itoa(rank)}, order.Args...)
+		tether, stdin, err := launch.NewTether(mine, h.out(rank, true))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = stdin.Close() }()
+		h.tethers = append(h.tethers, tether)
+		job.Specs = append(job.Specs, process.Spec{
+			Name: "ssh to " + destination, Argv: h.command(destination), Env: os.Environ(), Stdin: stdin, Stdout: h.out(rank, false), Stderr: tether,
+		})
+	}
+	exits, err := job.Run()
+	if exits != nil {
+		h.code = cmp.Or(h.failed, launch.Code(exits))
+	}
+	return err
+}
+
+// command is how a host is reached. The user's own options come first, and the first one counts (ssh_config(5)).
+func (h *onHosts) command(destination string) []string {
+	return slices.Concat(strings.Fields(h.ssh), []string{
+		"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",
+		destination, "exec " + prose.ShellWord(h.program) + " " + tetheredCommand,
+	})
+}
+
+// order is what all daemons are told. What the user has told by a variable goes as a variable, and all else as a flag.
+func (h *onHosts) order(cfg config.Config) (order launch.Order, err error) {
+	order = launch.Order{Program: version(), Mark: "bringupd hosts " + rand.Text()}
+	if order.Dir, err = os.Getwd(); err != nil {
+		return order, fmt.Errorf("cannot find this directory: %v", err)
+	}
+	order.Args = []string{"--launched-on=" + strings.Join(h.opts.asked.Hosts, ","), "--role=auto", "--job-id=" + h.opts.asked.JobID, "--log-dir=" + cfg.LogDir}
+	own := []string{"hosts", "hostfile", "ssh", "remote-program", "export", "role", "rank", "job-id", "log-dir", "config"}
+	for _, s := range h.all {
+		switch {
+		case s.Source == setting.ByDefault || s.Source == setting.ByCommand || slices.Contains(own, s.Name):
+		case s.Source == setting.ByVariable:
+			order.Env = append(order.Env, s.Variable()+"="+strings.Join(s.Given, "\n"))
+		default:
+			for _, value := range s.Given {
+				order.Args = append(order.Args, "--"+s.Name+"="+value)
+			}
+		}
+	}
+	if len(cfg.Driver) > 0 {
+		order.Args = append(append(order.Args, "--"), cfg.Driver...)
+	}
+	exported, err := namedHere("export", h.export)
+	order.Env = append(order.Env, exported...)
+	return order, err
+}
+
+// ended hears how the ssh to a host has ended. A lost connection ends the daemon there, and its end that of the others;
+// but for one that has never begun they would wait, and are told to end.
+func (h *onHosts) ended(rank int, child *process.Child) (exit process.Exit, sig syscall.Signal) {
+	exit = child.Exit()
+	tether, host := h.tethers[rank], h.opts.asked.Hosts[rank]
+	said := "it has said nothing"
+	if lines := child.LastLines(); len(lines) > 0 {
+		said = prose.Line(lines[len(lines)-1], 200)
+	}
+	switch {
+	case tether.Began() && exit.Signal == 0 && (exit.Code != 255 || tether.Failed255()):
+		return exit, 0
+	case tether.Began():
+		h.say("lost the ssh connection to %s: %s", host, said)
+		return process.Exit{Code: -1, Signal: syscall.SIGKILL, Err: exit.Err}, 0
+	case exit.Code == 255:
+		h.say("cannot reach %s: %s; see whether this works: %s", host, said, strings.Join(append(strings.Fields(h.ssh), "-o", "BatchMode=yes", host, "true"), " "))
+		exit.Code = health.OutcomeOf(health.Launch).Code
+	case exit.Code == 127 || exit.Code == 126:
+		h.say("cannot find bringupd on %s: %s; put it at %s there, or give --remote-program", host, said, h.program)
+		exit.Code = health.OutcomeOf(health.Launch).Code
+	}
+	h.failed = cmp.Or(h.failed, exit.Status())
+	return exit, syscall.SIGTERM
+}
+
+// tethered makes of a daemon that ssh has started what it is told to be.
+func tethered(signals <-chan os.Signal, files config.Files) (args []string, all <-chan os.Signal, in *os.File, end func(code int), err error) {
+	host, _ := os.Hostname()
+	t, err := launch.ReadOrder(files.In, files.Err)
+	if err != nil {
+		return nil, nil, nil, nil, usage("%v", err)
+	}
+	if t.Program != version() {
+		return nil, nil, nil, nil, &roles.LaunchError{
+			Problem: fmt.Sprintf("cannot take part on %s: bringupd is %s there, and %s where it was launched", host, version(), t.Program),
+			Mend:    "have one on all hosts, or give --remote-program",
+		}
+	}
+	if err := os.Chdir(t.Dir); err != nil {
+		return nil, nil, nil, nil, &roles.LaunchError{
+			Problem: fmt.Sprintf("cannot begin on %s where bringupd was launched: %v", host, err), Mend: "launch it from a directory that all hosts have",
+		}
+	}
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "BRINGUPD_") {
+			_ = os.Unsetenv(name) // the launcher's count
+		}
+	}
+	for _, entry := range t.Env {
+		name, value, _ := strings.Cut(entry, "=")
+		if err := os.Setenv(name, value); err != nil {
+			return nil, nil, nil, nil, usage("cannot set %s: %v", name, err)
+		}
+	}
+	if in, err = os.Open(os.DevNull); err != nil {
+		return nil, nil, nil, nil, err
+	}
+	t.Begin()
+	return append([]string{"bringupd"}, t.Args...), t.Follow(signals), in, t.End, nil
+}

@@ -1,0 +1,94 @@
+package launch
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// ParseHosts reads "a,me@b,node[01-04]": where ssh is to go, in the order of the ranks. Each is there once.
+func ParseHosts(list string) ([]string, error) {
+	var all []string
+	for _, entry := range entries(list) {
+		user, names := roles.CutUser(entry)
+		if strings.ContainsAny(user, " \t-@[]") || user == "" && strings.Contains(entry, "@") {
+			return nil, fmt.Errorf("%q is no user of a host, as in me@b", user)
+		}
+		hosts, err := roles.ExpandNodeList(names, 0)
+		if err != nil {
+			return nil, err
+		}
+		for _, host := range hosts {
+			if user != "" {
+				host = user + "@" + host
+			}
+			all = append(all, host)
+		}
+	}
+	return all, once(all)
+}
+
+// entries parts a list at the commas that stand in no bracket.
+func entries(list string) []string {
+	depth := 0
+	return strings.FieldsFunc(list, func(r rune) bool {
+		switch r {
+		case '[':
+			depth++
+		case ']':
+			depth--
+		}
+		return r == ',' && depth == 0
+	})
+}
+
+// once refuses a host that is named twice: a daemon is the only one of its machine.
+func once(destinations []string) error {
+	seen := make(map[string]bool)
+	for _, destination := range destinations {
+		_, host := roles.CutUser(destination)
+		if seen[host] {
+			return fmt.Errorf("%s is there twice, and each host has one daemon", host)
+		}
+		seen[host] = true
+	}
+	return nil
+}
+
+// maxHostsFile bounds a hostfile's size in bytes.
+const maxHostsFile = 1 << 20
+
+// ReadHosts reads a hostfile: on each line a host, or a range of them, as in ParseHosts. What stands behind # is a
+// comment. The slots of an mpirun's hostfile are ignored, which slots tells: a host has one daemon.
+func ReadHosts(name string, from io.Reader) (all []string, slots bool, err error) {
+	lines := bufio.NewScanner(io.LimitReader(from, maxHostsFile))
+	for number := 1; lines.Scan(); number++ {
+		line, _, _ := strings.Cut(lines.Text(), "#")
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		hosts, err := ParseHosts(words[0])
+		if err == nil {
+			err = once(slices.Concat(all, hosts))
+		}
+		for _, word := range words[1:] {
+			if key, _, _ := strings.Cut(word, "="); err == nil && key != "slots" && key != "max_slots" && key != "max-slots" {
+				err = fmt.Errorf("%q is neither a comment nor slots=N: give one host a line", word)
+			}
+			slots = true
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("cannot use %s:%d: %v", name, number, err)
+		}
+		all = append(all, hosts...)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, false, fmt.Errorf("cannot read %s: %v", name, err)
+	}
+	return all, slots, nil
+}

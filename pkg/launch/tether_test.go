@@ -1,0 +1,94 @@
+package launch
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestTether gives an order and signals through a pipe, and hears what comes back.
+func TestTether(t *testing.T) {
+	var stderr bytes.Buffer
+	order := Order{Program: "v1", Args: []string{"--x=a 'b' \"c\"\n$d", ""}, Dir: "/", Env: []string{"A=b\nc"}, Mark: "mark 7"}
+	tether, stdin, err := NewTether(order, &stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stdin.Close() }()
+	got, err := ReadOrder(stdin, tether)
+	if err != nil || got.Args[0] != order.Args[0] || got.Env[0] != order.Env[0] || len(got.Args) != 2 {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	own := make(chan os.Signal)
+	signals := got.Follow(own)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGUSR1} {
+		tether.Signal(sig)
+		if got := next(t, signals); got != sig {
+			t.Errorf("got %v, not %v", got, sig)
+		}
+	}
+	if tether.Began() {
+		t.Error("it has begun before it said so")
+	}
+	for _, piece := range []string{"mar", "k my words\nma", "rk 7 beg", "un\nmark 7\n", "no end"} {
+		if _, err := tether.Write([]byte(piece)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got.End(3)
+	if !tether.Began() || tether.Failed255() || stderr.String() != "mark my words\nmark 7\nno end" {
+		t.Errorf("begun: %v; passed on: %q", tether.Began(), stderr.String())
+	}
+	got.End(255)
+	if !tether.Failed255() {
+		t.Error("255 is not known to be the daemon's")
+	}
+	tether.Close()
+	if got := next(t, signals); got != syscall.SIGTERM {
+		t.Errorf("the end of the connection is %v", got)
+	}
+	close(own)
+}
+
+func next(t *testing.T, signals <-chan os.Signal) os.Signal {
+	t.Helper()
+	select {
+	case sig := <-signals:
+		return sig
+	case <-time.After(10 * time.Second):
+		t.Fatal("no signal has come")
+		return nil
+	}
+}
+
+func TestReadHosts(t *testing.T) {
+	for _, tc := range []struct {
+		name, text, want, err string
+		slots                 bool
+	}{
+		{name: "plain", text: "a\n\n# all\nme@b # mine\nn[1-2]\n", want: "a me@b n1 n2"},
+		{name: "of an mpirun", text: "a slots=8 max_slots=9\nb slots=8\n", want: "a b", slots: true},
+		{name: "twice", text: "a\nb\nme@a\n", err: "cannot use F:3: a is there twice, and each host has one daemon"},
+		{name: "two on a line", text: "a b\n", err: `cannot use F:1: "b" is neither a comment nor slots=N: give one host a line`},
+		{name: "an option for ssh", text: "-oProxyCommand=x\n", err: `cannot use F:1: cannot read node list "-oProxyCommand=x"`},
+		{name: "an option for ssh as the user", text: "-x@a\n", err: `cannot use F:1: "-x" is no user`},
+		{name: "a count", text: "a:4\n", err: `cannot use F:1: cannot read node list "a:4"`},
+		{name: "empty", text: "# nobody\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, slots, err := ReadHosts("F", strings.NewReader(tc.text))
+			if tc.err != "" {
+				if err == nil || !strings.HasPrefix(err.Error(), tc.err) {
+					t.Errorf("got %v, not %s", err, tc.err)
+				}
+				return
+			}
+			if err != nil || strings.Join(got, " ") != tc.want || slots != tc.slots {
+				t.Errorf("got %q, %v, %v", got, slots, err)
+			}
+		})
+	}
+}

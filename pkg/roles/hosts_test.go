@@ -1,0 +1,26 @@
+package roles
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestHosts has "bringupd hosts" outrank what the environment tells on the other side.
+func TestHosts(t *testing.T) {
+	env := Environment(func(name string) (string, bool) {
+		value, set := map[string]string{
+			"RANK": "3", "WORLD_SIZE": "4", "SSH_CONNECTION": "10.0.0.9 5022 10.0.0.2 22",
+			"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_NNODES": "1",
+		}[name]
+		return value, set
+	})
+	rank := 1
+	id, err := Identify(env, "box.lab", Want{Rank: &rank, Hosts: []string{"a", "me@b", "c"}, JobID: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id.Launcher != Hosts || id.Rank != 1 || id.Size != 3 || id.Host != "b" || id.LaunchAddress != "10.0.0.9" ||
+		!slices.Equal(id.Hosts, []string{"a", "b", "c"}) || id.RunName() != "x" {
+		t.Errorf("got %+v", id)
+	}
+}
