@@ -197,6 +197,7 @@ func (o *options) identify(host string) (roles.Identity, error) {
 // want is what the flags say of the launch.
 func (o *options) want() roles.Want {
 	want := o.asked
+	want.ReadFile = readLaunchFile
 	if o.rank >= 0 {
 		want.Rank = &o.rank
 	}

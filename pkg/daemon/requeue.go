@@ -22,7 +22,7 @@ func (n *node) reconsider(end *run.Ending) *run.Ending {
 		Wanted: true, Most: n.cfg.After.Requeue.Most, Restarts: n.id.Restart, Told: n.Told.Load(),
 	}
 	if n.cfg.After.Requeue.By == nil {
-		policy.Unable = roles.NoRequeuer
+		policy.Unable = n.id.Launcher.Unable(n.id.Job)
 	}
 	again := health.DecideRequeue(health.OutcomeBy(*end.Cause), policy)
 	end.Code, end.Word = again.Outcome.Code, again.Outcome.Word

@@ -11,7 +11,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/pairs"
 	"github.com/bringupd/bringupd/pkg/prose"
-	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -302,5 +301,5 @@ func judgeRuns(p *page) {
 		runs = append(runs, fmt.Sprintf("%s (quiet for %s)", run.Path, strings.TrimSuffix(run.Quiet.Round(time.Hour).String(), "0m0s")))
 		paths = append(paths, run.Path)
 	}
-	p.left("runs without an end", runs, roles.NoSuchJob+": "+removal(paths), "no run without an end in "+p.LogDir)
+	p.left("runs without an end", runs, p.Identity.Launcher.Gone(p.Identity.Job)+": "+removal(paths), "no run without an end in "+p.LogDir)
 }

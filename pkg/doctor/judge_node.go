@@ -11,7 +11,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/prose"
-	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // ofNode are the checks of each node by itself, in the order of the report.
@@ -257,7 +256,7 @@ func judgeTool(p *page) {
 	case t == nil: // there is none
 	case t.Missing:
 		p.Fail(check.User, t.Err, t.Name+" on every node",
-			"activate its environment before "+roles.Starter+", install it where all nodes see it, or give its whole path ("+framework.TraitsOf(p.Framework).Program+")")
+			"activate its environment before "+p.Identity.Launcher.Starter()+", install it where all nodes see it, or give its whole path ("+framework.TraitsOf(p.Framework).Program+")")
 	case t.Err != "":
 		p.Fail(check.User, t.Name+": "+t.Err, "its version", "run it there by hand: "+t.Name+" --version").Lines = t.Lines
 	default:

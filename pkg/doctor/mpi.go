@@ -9,7 +9,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/mpi"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/pmi/pmix"
-	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // MPI is what the driver would load for MPI on the node, and who would serve it.
@@ -58,7 +57,7 @@ func judgeMPI(p *page) {
 	case m.Unknown != "":
 		p.Skip(m.Unknown)
 	case m.Missing != "":
-		p.Fail(check.User, m.String(), "an MPI that the linker finds", "load its module before "+roles.Starter+", or set LD_LIBRARY_PATH")
+		p.Fail(check.User, m.String(), "an MPI that the linker finds", "load its module before "+p.Identity.Launcher.Starter()+", or set LD_LIBRARY_PATH")
 	case m.MPI == nil:
 		p.Skip(m.String())
 	case slices.Equal(m.MPI.PMI, []string{mpi.PMIx}) && m.NoPMIx != "":

@@ -1,5 +1,5 @@
 // Package roles tells a daemon who it is: its rank, its node, its peers and its role, and whether the launch
-// that started it is a mistake. It knows nothing of files or processes, and reads no environment of its own.
+// that started it is a mistake. It knows nothing of processes, and reads no files and no environment of its own.
 package roles
 
 import (
@@ -59,11 +59,16 @@ func (env Environment) number(least int, names ...string) (int, error) {
 
 // Want is what the command line says about the launch. The zero Want leaves everything to the environment.
 type Want struct {
-	Hosts []string // where "bringupd hosts" has started the ranks, as ssh was told; the environment of a launcher does not count
-	Local bool     // this is a rank that "bringupd local" started: the environment of a launcher does not count
-	Rank  *int     // --rank: given together with Size; they outrank the environment
-	Size  *int     // the most of --nnodes: counts where no launcher tells a size, or with Rank
-	JobID string   // --job-id: names the run where the launcher doesn't; unused under Slurm
+	// Hosts are where "bringupd hosts" has started the ranks, as ssh was told; the environment of a launcher does not count.
+	Hosts []string
+	Local bool // this is a rank that "bringupd local" started: the environment of a launcher does not count
+	Rank  *int // --rank: given together with Size; they outrank the environment
+	Size  *int // the most of --nnodes: counts where no launcher tells a size, or with Rank
+	// JobID is --job-id: it names the run where the launcher doesn't, or one of several in the launcher's job; unused
+	// under Slurm.
+	JobID string
+	// ReadFile reads a file that the launcher names, all of it or nothing; nil: none is read.
+	ReadFile func(path string) ([]byte, error)
 }
 
 // Identity is who a daemon is. All ranks of a run have the same Launcher, Size, Job, Step, Restart and Key.
@@ -97,8 +102,8 @@ type Identity struct {
 	GPUsFrom string // the variable, or the flag, that tells GPUs; empty where not told
 }
 
-// Identify finds out from its launcher who this daemon is. It believes, in this order: want, a Slurm job step,
-// RANK and WORLD_SIZE. A size alone is no launch: where a launcher tells one, it outranks the one that is wanted. The
+// Identify finds out from its launcher who this daemon is. It believes, in this order: want, the launcher
+// that has started this very process, RANK and WORLD_SIZE. A size alone is no launch: where a launcher tells one, it outranks the one that is wanted. The
 // host name given stands in where the launcher tells none. A launch that cannot work is a *LaunchError.
 func Identify(env Environment, hostname string, want Want) (Identity, error) {
 	id, err := likeliest(env, want).identify(env, hostname, want)

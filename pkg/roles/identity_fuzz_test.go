@@ -11,7 +11,7 @@ import (
 // FuzzIdentify asks who it is in an environment of whatever lines NAME=VALUE,
 // with and without flags.
 func FuzzIdentify(f *testing.F) {
-	files, err := filepath.Glob(filepath.Join("testdata", "slurm-22.05", "*.env"))
+	files, err := filepath.Glob(filepath.Join("testdata", "*", "*.env"))
 	if err != nil || len(files) == 0 {
 		f.Fatal(files, err)
 	}
@@ -21,6 +21,7 @@ func FuzzIdentify(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(string(text), "n1", "", 0, 0, byte(0))
+		f.Add(string(text), "train-1", "mine", 1, 3, byte(10))
 	}
 	f.Fuzz(func(t *testing.T, text, hostname, job string, rank, size int, given byte) {
 		vars := make(map[string]string)
@@ -29,6 +30,9 @@ func FuzzIdentify(f *testing.F) {
 			vars[name] = value
 		}
 		want := Want{JobID: job, Local: given&4 != 0}
+		if given&8 != 0 { // a launcher's file holds whatever the environment does
+			want.ReadFile = func(string) ([]byte, error) { return []byte(text), nil }
+		}
 		if given&1 != 0 || want.Local {
 			want.Rank = &rank
 		}

@@ -21,7 +21,13 @@ func fromMap(vars map[string]string) Environment {
 // recorded reads an environment that a real srun, sbatch or salloc has made.
 func recorded(t *testing.T, name string) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "slurm-22.05", name+".env"))
+	return environmentOf(t, "slurm-22.05/"+name)
+}
+
+// environmentOf reads what a launcher tells a process: see testdata/README.md for where it is from.
+func environmentOf(t *testing.T, name string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name+".env"))
 	if err != nil {
 		t.Fatal(err)
 	}

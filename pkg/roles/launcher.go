@@ -23,9 +23,9 @@ type launcher struct {
 	requeuer func(job string, run Program) Requeuer // nil: it can't start a job anew
 }
 
-// launchers are all that Identify knows. Of those with the same claim the first counts, and where none has any, it
-// says what is missing.
-var launchers = []launcher{slurm, hosts, local, ranks}
+// launchers are all that Identify knows. Of those with the same claim the first counts: what starts processes within
+// another's comes before that, for they inherit what it was told. Where none has a claim, Slurm says what is missing.
+var launchers = []launcher{jsrunDaemons, openMPIDaemons, flux, palsDaemons, hydraDaemons, slurm, hosts, local, pbs, lsf, gridEngine, kubernetes, ranks}
 
 // claim is how sure a launcher is that it has started a process as a daemon.
 type claim int
@@ -44,6 +44,11 @@ type Traits struct {
 	NamesNodes bool
 	// Steps says that a job may have several launches, which find each other by the job's id.
 	Steps bool
+	// Relaunches says that it may start a daemon, or the whole job, anew under the same name: the run directories there
+	// tell which attempt it is.
+	Relaunches bool
+	// Starter is what starts the daemons, as in "before srun".
+	Starter string
 	// Private are the beginnings of the variables that it tells a daemon and that are not for its services.
 	Private []string
 
@@ -68,6 +73,8 @@ type Words struct {
 	OnEach                  string                           // to run a command on each node
 	Drain                   func(host, reason string) string // to take a node out of service
 	Attach                  func(host string) []string       // to get a shell on a node of the job
+	Gone                    string                           // when the job of a run without an end is over, as in "once …"
+	NoRequeue               string                           // why a job of its has no Requeuer, as a sentence
 }
 
 // of returns the launcher of that name; an unknown one has neither traits nor words.
@@ -82,6 +89,15 @@ func (l Launcher) of() launcher {
 
 // Traits are what is so of the launcher; the zero Traits where it isn't known.
 func (l Launcher) Traits() Traits { return l.of().traits }
+
+// Unable is why a job of this id can't be started anew here, as a sentence.
+func (l Launcher) Unable(job string) string { return cmp.Or(l.Words(job).NoRequeue, noSlurm) }
+
+// Gone is how to see that the job of a run without an end is over; by Slurm's program where the launcher isn't known.
+func (l Launcher) Gone(job string) string { return cmp.Or(l.Words(job).Gone, slurmWords(job).Gone) }
+
+// Starter is what starts the daemons, for "before …"; Slurm's where the launcher has none of its own.
+func (l Launcher) Starter() string { return cmp.Or(l.Traits().Starter, slurm.traits.Starter) }
 
 // Words are the launcher's for a job of this id; the zero Words where it isn't known.
 func (l Launcher) Words(job string) Words { return l.of().words(job) }
@@ -98,9 +114,6 @@ type Requeuer interface {
 	Exclude(ctx context.Context, hosts []string) error
 }
 
-// NoRequeuer is why a job has no Requeuer.
-const NoRequeuer = "it is no job of Slurm's, which alone can start one anew"
-
 // Requeuer returns who can have the job started anew, by the launcher's own programs; nil where nobody can.
 func (id Identity) Requeuer(run Program) Requeuer {
 	by := id.Launcher.of().requeuer
@@ -110,18 +123,9 @@ func (id Identity) Requeuer(run Program) Requeuer {
 	return by(id.Job, run)
 }
 
-// foreignJobs are variables with the job's id, of launchers that Identify doesn't know.
-var foreignJobs = []string{"PBS_JOBID", "FLUX_JOB_ID", "LSB_JOBID"}
-
-// foreignPrivate begin the names of what other launchers, and those of MPI's processes, tell whom they start.
-var foreignPrivate = []string{
-	"FLUX_", "PALS_", "ALPS_", "JSM_", "PMI_", "PMI2_", "PMIX", "OMPI_", "ORTE_", "PRTE_", "HYDRA_",
-	"HYDI_", "MPIEXEC_", "I_MPI_HYDRA_", "I_MPI_PMI_", "MPI_LOCAL", "MV2_COMM_", "MVP_COMM_",
-}
-
 // JobVariables are the variables that tell one job from another on the same node.
 func JobVariables() []string {
-	return append(variables(func(t Traits) string { return t.Job }), foreignJobs...)
+	return variables(func(t Traits) string { return t.Job })
 }
 
 // Private tells whether a variable is what a launcher tells a daemon, or an MPI process, about itself. Who inherits
@@ -129,8 +133,7 @@ func JobVariables() []string {
 // or have the launcher start its children.
 func Private(variable string) bool {
 	begins := func(prefix string) bool { return strings.HasPrefix(variable, prefix) }
-	return slices.ContainsFunc(foreignPrivate, begins) ||
-		slices.ContainsFunc(launchers, func(l launcher) bool { return slices.ContainsFunc(l.traits.Private, begins) })
+	return slices.ContainsFunc(launchers, func(l launcher) bool { return slices.ContainsFunc(l.traits.Private, begins) })
 }
 
 // SubmitDir is the directory where the job was submitted; empty where no launcher tells.
@@ -178,9 +181,13 @@ func (env Environment) firstOf(of func(Traits) string) (name, value string) {
 	return env.first(variables(of)...)
 }
 
-// likeliest is the launcher with the best claim to have started this process.
+// likeliest is the launcher with the best claim to have started this process; Slurm where none has any.
 func likeliest(env Environment, want Want) launcher {
-	return slices.MaxFunc(launchers, func(a, b launcher) int { return cmp.Compare(a.claim(env, want), b.claim(env, want)) })
+	best := slices.MaxFunc(launchers, func(a, b launcher) int { return cmp.Compare(a.claim(env, want), b.claim(env, want)) })
+	if best.claim(env, want) == unclaimed {
+		return slurm
+	}
+	return best
 }
 
 // LaunchError is a launch that cannot work, however often it is tried: the caller ends with the code for a

@@ -37,17 +37,17 @@ func TestOutsideOfALaunch(t *testing.T) {
 }
 
 func TestPrivate(t *testing.T) {
-	for _, name := range []string{"SLURM_JOB_ID", "SLURMD_NODENAME", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "FLUX_URI"} {
+	for _, name := range []string{"SLURM_JOB_ID", "SLURMD_NODENAME", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "FLUX_URI", "PBS_NODENUM", "LSB_HOSTS", "PALS_APID", "JSM_NAMESPACE_RANK", "MV2_COMM_WORLD_RANK", "PE_HOSTFILE"} {
 		if !Private(name) {
 			t.Errorf("%s reaches the services", name)
 		}
 	}
-	for _, name := range []string{"PATH", "MY_SLURM_JOB", "RANK", "MPI_HOME"} {
+	for _, name := range []string{"PATH", "MY_SLURM_JOB", "RANK", "MPI_HOME", "JOB_ID", "LSF_BINDIR", "SGE_ROOT", "KUBERNETES_SERVICE_HOST", "MV2_USE_CUDA"} {
 		if Private(name) {
 			t.Errorf("%s does not reach the services", name)
 		}
 	}
-	if got := JobVariables(); !slices.Equal(got, []string{"SLURM_JOB_ID", "PBS_JOBID", "FLUX_JOB_ID", "LSB_JOBID"}) {
+	if got := JobVariables(); !slices.Equal(got, []string{"FLUX_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"}) {
 		t.Errorf("a job is known by %v", got)
 	}
 }

@@ -30,9 +30,15 @@ func claimRanks(env Environment, want Want) claim {
 	}
 }
 
+// anotherName is what to do about a daemon inside its own run where the user may name runs.
+const anotherName = "give the inner one another --job-id"
+
+// noSlurm is why a job that no launcher here knows can't be started anew.
+const noSlurm = "it is no job of Slurm's, which alone can start one anew"
+
 // plainWords are those of a launcher that has none of its own: the user names the runs.
 func plainWords(string) Words {
-	return Words{Nested: "give the inner one another --job-id", Nodes: srunNodes}
+	return Words{Nested: anotherName, Nodes: srunNodes, Gone: "once none of its daemons runs any more", NoRequeue: noSlurm}
 }
 
 // identifyRanks takes the flags, or reads RANK and WORLD_SIZE.
@@ -85,10 +91,7 @@ func plainIdentity(launcher Launcher, hostname string, rank, size int, job, laun
 			Mend:    "give --job-id=NAME, the same on all ranks and another one for every launch",
 		}
 	case !mayNameRun(job) || job == "latest":
-		return Identity{}, &LaunchError{
-			Problem: fmt.Sprintf("cannot name a run %q: the name becomes a directory's", job),
-			Mend:    `give a --job-id of 1 to 128 letters, digits and "._+-" that begins with a letter or a digit and is not "latest"`,
-		}
+		return Identity{}, nameError(job)
 	}
 	return Identity{
 		Launcher: launcher, Rank: rank, Size: size, Host: hostname, Job: job,
@@ -96,6 +99,13 @@ func plainIdentity(launcher Launcher, hostname string, rank, size int, job, laun
 		LaunchAddress: launchAddress,
 		LocalSize:     1, GPUs: -1,
 	}, nil
+}
+
+func nameError(name string) error {
+	return &LaunchError{
+		Problem: fmt.Sprintf("cannot name a run %q: the name becomes a directory's", clip(name)),
+		Mend:    `give a --job-id of 1 to 128 letters, digits and "._+-" that begins with a letter or a digit and is not "latest"`,
+	}
 }
 
 func rankError(err error) error {

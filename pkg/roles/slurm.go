@@ -15,7 +15,7 @@ var slurm = launcher{
 	name: Slurm,
 	traits: Traits{
 		NamesNodes: true, Steps: true, Private: []string{"SLURM_", "SLURMD_"},
-		Job: "SLURM_JOB_ID", Rank: "SLURM_PROCID", Host: "SLURMD_NODENAME", GPUs: "SLURM_GPUS_ON_NODE", SubmitDir: "SLURM_SUBMIT_DIR",
+		Starter: "srun", Job: "SLURM_JOB_ID", Rank: "SLURM_PROCID", Host: "SLURMD_NODENAME", GPUs: "SLURM_GPUS_ON_NODE", SubmitDir: "SLURM_SUBMIT_DIR",
 	},
 	claim: claimSlurm, identify: identifySlurm, words: slurmWords,
 	// It is left to Slurm to say that an allocation without a batch script can't be started anew.
@@ -50,6 +50,7 @@ func slurmWords(job string) Words {
 		Drain: func(host, reason string) string {
 			return fmt.Sprintf(`scontrol update nodename=%s state=drain reason="%s"`, host, reason)
 		},
+		Gone: "once squeue shows no such job", NoRequeue: noSlurm,
 		Attach: func(host string) []string {
 			return []string{"srun", "--overlap", "--jobid=" + job, "--nodelist=" + host, "--nodes=1", "--ntasks=1", "--pty", "bash"}
 		},
@@ -78,12 +79,6 @@ func Idle(env Environment) string {
 	}
 	return fmt.Sprintf("this step has %d of the job's %d nodes, and bringupd runs on no other; on all of them: %s", step, job, srunLine(job, ""))
 }
-
-// Starter is what starts the daemons, for who is told of it without a launch.
-const Starter = "srun"
-
-// NoSuchJob is how to see that the job of a run without an end is over.
-const NoSuchJob = "once squeue shows no such job"
 
 // Managed tells whether an environment is that of a job of Slurm's, with or without a step.
 func Managed(env Environment) bool { return env.get("SLURM_JOB_ID") != "" }

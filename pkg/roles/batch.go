@@ -1,0 +1,135 @@
+package roles
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// errNoFiles is why a file of the launcher's can't be read where nobody has said how.
+var errNoFiles = errors.New("files are not read here")
+
+// read reads a file that the launcher has made, as Want says.
+func (want Want) read(path string) (string, error) {
+	if want.ReadFile == nil {
+		return "", errNoFiles
+	}
+	text, err := want.ReadFile(path)
+	return string(text), err
+}
+
+// hostColumn returns the first word of each line of a launcher's file of hosts, in its order. Lines that begin with #
+// and what follows a # are no hosts.
+func hostColumn(text string) ([]string, error) {
+	var hosts []string
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "#")
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		if !isHost(words[0]) {
+			return nil, fmt.Errorf("%q where a host name was expected", clip(words[0]))
+		}
+		if hosts = append(hosts, words[0]); len(hosts) > maxSize {
+			return nil, fmt.Errorf("it has more than %d hosts", maxSize)
+		}
+	}
+	if len(hosts) == 0 {
+		return nil, errors.New("it names no host")
+	}
+	return hosts, nil
+}
+
+// isHost tells whether a text may name a host; batch systems, too, put names of their own there.
+func isHost(text string) bool {
+	return text != "" && len(text) <= maxNodeName && isNameByte(text[0]) && text[0] != '-' && text[0] != '.' &&
+		!strings.ContainsFunc(text, func(r rune) bool { return r >= 0x80 || !isNameByte(byte(r)) })
+}
+
+// each returns every host once, where it is first.
+func each(hosts []string) []string {
+	seen := make(map[string]bool, len(hosts))
+	return slices.DeleteFunc(slices.Clone(hosts), func(host string) bool {
+		if seen[host] {
+			return true
+		}
+		seen[host] = true
+		return false
+	})
+}
+
+// placeOf returns the place of a host in a list, -1 where it isn't there. One of the two names may have a domain.
+func placeOf(host string, hosts []string) int {
+	if at := slices.Index(hosts, host); at >= 0 || host == "" {
+		return at
+	}
+	return slices.IndexFunc(hosts, func(other string) bool { return sameHost(host, other) })
+}
+
+// sameHost compares two names of which one may have a domain and the other none.
+func sameHost(a, b string) bool {
+	labelA, domainA, _ := strings.Cut(strings.ToLower(a), ".")
+	labelB, domainB, _ := strings.Cut(strings.ToLower(b), ".")
+	return labelA == labelB && (domainA == "" || domainB == "" || domainA == domainB)
+}
+
+// named makes of a launcher's name of a job one that a run may have: what no directory should have becomes a dash.
+func named(job string) string {
+	job = strings.Map(func(r rune) rune {
+		if r < 0x80 && (isNameByte(byte(r)) || r == '+') {
+			return r
+		}
+		return '-'
+	}, job)
+	return strings.Trim(job, "._+-")
+}
+
+// settle completes an identity by what is so of all daemons of a launch, and judges it. facts are what tells this launch
+// from another of the same name.
+func settle(id Identity, want Want, facts ...string) (Identity, error) {
+	switch {
+	case id.Size < 1 || id.Size > maxSize:
+		return Identity{}, rankError(fmt.Errorf("the number of nodes is %d, and should be 1 to %d", id.Size, maxSize))
+	case id.Rank < 0 || id.Rank >= id.Size:
+		return Identity{}, rankError(fmt.Errorf("the rank is %d, and should be 0 to %d in a run of %d nodes", id.Rank, id.Size-1, id.Size))
+	}
+	if want.JobID != "" {
+		id.Step = want.JobID
+		if id.Job == "" {
+			id.Job, id.Step = want.JobID, ""
+		}
+	}
+	if name := id.RunName(); !mayNameRun(name) || !mayNameRun(id.Job) || name == "latest" {
+		return Identity{}, nameError(name)
+	}
+	if id.Hosts != nil && (len(id.Hosts) != id.Size || id.Hosts[id.Rank] != id.Host) {
+		id.Hosts = nil
+	}
+	id.LocalSize, id.GPUs = 1, -1
+	id.Key = digest(append([]string{string(id.Launcher), id.Job, id.Step, strconv.Itoa(id.Restart), strconv.Itoa(id.Size)}, facts...)...)
+	return id, nil
+}
+
+// nameless is for a launcher whose daemons share nothing that names the launch.
+func nameless(by, mend string) error {
+	return &LaunchError{
+		Problem: "cannot name the run: " + by + " tells its processes nothing that names their launch, and runs of one name would meet each other",
+		Mend:    "give --job-id=NAME, the same on all ranks and another one for every launch" + mend,
+	}
+}
+
+// torn is for an environment that the launcher alone can't have made.
+func torn(by string, err error) error {
+	return &LaunchError{
+		Problem: fmt.Sprintf("cannot tell which node this is from what %s tells: %v", by, err),
+		Mend:    "let all variables of the launcher through (in a container, and where the environment is cleaned), and let it alone set them",
+	}
+}
+
+// crowded is for a daemon that is not the only one of its node.
+func crowded(seen, start string) error {
+	return &LaunchError{Problem: "cannot run several daemons on one node (" + seen + "): bringupd runs once on every node", Mend: "start it with: " + start + " bringupd …"}
+}

@@ -1,0 +1,81 @@
+package roles
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// GridEngine is qrsh -inherit of Sun's Grid Engine and its heirs, within a parallel environment.
+//
+// A task is told the job alone: PE_HOSTFILE, with the hosts, is for the job's script and lies on its host
+// (exec_job.c: "forward PE_HOSTFILE only to master task"), so that the script gives each its --rank and --nnodes. A job
+// that is started anew has RESTARTED=1, however often.
+const GridEngine Launcher = "gridengine"
+
+var gridEngine = launcher{
+	name: GridEngine,
+	// JOB_ID is too common a name to tell a process's job by, or to be kept from services.
+	traits: Traits{
+		NamesNodes: true, Relaunches: true, Starter: "qrsh -inherit", Private: []string{"PE_HOSTFILE", "SGE_JOB_SPOOL_DIR", "SGE_TASK_"},
+		SubmitDir: "SGE_O_WORKDIR",
+	},
+	claim: func(env Environment, want Want) claim {
+		switch {
+		case env.get("JOB_ID") == "" || env.get("SGE_TASK_ID") == "":
+			return unclaimed
+		case want.Rank != nil && want.Size != nil:
+			return told
+		default:
+			return hinted
+		}
+	},
+	identify: identifyGridEngine, words: gridEngineWords,
+}
+
+func gridEngineWords(job string) Words {
+	number, index, array := strings.Cut(job, "-")
+	if array {
+		job = number + "." + index
+	}
+	return Words{
+		Title: "Grid Engine", Nodes: func(n int) string { return fmt.Sprintf("qrsh -inherit, in a job of %d hosts", n) }, Nested: anotherName,
+		Exclude: func(nodes string) string {
+			return "qsub -l 'h=!(" + strings.ReplaceAll(spaced(nodes), " ", "|") + ")' …"
+		},
+		Memory: "qsub -l h_vmem=…", AllMemory: "qsub -l exclusive=true", Time: "qsub -l h_rt=…",
+		WhyEnded:   "h_rt, a limit or qdel: qacct -j " + number,
+		MemoryUsed: "qacct -j " + number,
+		ShowNode:   func(nodes string) string { return "qhost -q -h " + strings.ReplaceAll(spaced(nodes), " ", ",") },
+		Drain:      func(host, _ string) string { return "qmod -d '*@" + host + "'" },
+		Gone:       "once qstat shows no such job",
+		NoRequeue:  "Grid Engine lets its managers alone have a job run again (qmod -rj " + job + "), or the job itself where its script ends with code 99",
+	}
+}
+
+// gridEngineJob is the job's number, and its index in an array.
+func gridEngineJob(env Environment) string {
+	job := env.get("JOB_ID")
+	if index := env.get("SGE_TASK_ID"); isDecimal(index) {
+		job += "-" + index
+	}
+	return named(job)
+}
+
+func identifyGridEngine(env Environment, hostname string, want Want) (Identity, error) {
+	id := Identity{Launcher: GridEngine, Host: hostname, Job: gridEngineJob(env)}
+	if want.Rank != nil && want.Size != nil {
+		id.Rank, id.Size = *want.Rank, *want.Size
+		return settle(id, want)
+	}
+	// A job of one host needs no qrsh.
+	if hosts, err := env.number(1, "NHOSTS"); err == nil && hosts == 1 && want.Rank == nil && want.Size == nil {
+		id.Size = 1
+		return settle(id, want)
+	}
+	return Identity{}, &LaunchError{
+		Problem: fmt.Sprintf("cannot tell which of the %s hosts of job %s this is: Grid Engine tells its tasks no rank", cmp.Or(clip(env.get("NHOSTS")), "job's"), clip(id.Job)),
+		Mend:    "start it with: qrsh -inherit HOST bringupd --rank=I --nnodes=N …, for the I-th host of PE_HOSTFILE from 0 (deploy/gridengine/generic.sge does so)",
+		Alone:   want.Rank == nil && want.Size == nil,
+	}
+}

@@ -1,0 +1,51 @@
+package roles
+
+import (
+	"fmt"
+	"strings"
+)
+
+// PALS is mpiexec and aprun of HPE's PALS, under PBS, as a starter of daemons. Each launch has an id of its own, so that
+// a job may have several.
+const PALS Launcher = "pals"
+
+var palsDaemons = launcher{
+	name: PALS,
+	traits: Traits{
+		Starter: "mpiexec", Rank: "PALS_RANKID", Private: []string{"PALS_", "ALPS_"},
+	},
+	claim: claimPALS, identify: identifyPALS,
+	words: func(job string) Words {
+		words := pbsWords(job)
+		words.Nodes = func(n int) string { return fmt.Sprintf("mpiexec -n %d --ppn 1", n) }
+		words.OnEach = "mpiexec --ppn 1 --line-buffer"
+		return words
+	},
+}
+
+// claimPALS leaves steps of Slurm's to Slurm, whose plugin for Cray's MPI tells their processes the same, with an id of
+// the job and the step (src/plugins/mpi/cray_shasta/apinfo.c).
+func claimPALS(env Environment, _ Want) claim {
+	if inSlurmStep(env) && strings.HasPrefix(env.get("PALS_APID"), env.get("SLURM_JOB_ID")+".") {
+		return unclaimed
+	}
+	return bothOf(env, "PALS_RANKID", "PALS_APID")
+}
+
+func identifyPALS(env Environment, hostname string, want Want) (Identity, error) {
+	r, err := pals.names.read(env)
+	if err != nil {
+		return Identity{}, torn(pals.title, err)
+	}
+	if r.Local > 0 || r.Locals > 1 {
+		return Identity{}, crowded(fmt.Sprintf("PALS_LOCAL_RANKID=%d, rank %d of %d on %s", r.Local, r.Rank, r.Ranks, hostname), "mpiexec --ppn 1")
+	}
+	id := Identity{Launcher: PALS, Rank: r.Rank, Size: r.Ranks, Host: hostname}
+	// mpiexec hands its whole environment to all of its processes, or none of it.
+	if id.Job = pbsJob(env); id.Job == "" {
+		id.Job = named(env.get("PALS_APID"))
+	} else if want.JobID == "" {
+		id.Step = named(env.get("PALS_APID"))
+	}
+	return settle(id, want, env.get("PALS_APID"), env.get("PBS_JOBID"))
+}

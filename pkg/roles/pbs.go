@@ -1,0 +1,125 @@
+package roles
+
+import (
+	"fmt"
+	"strings"
+)
+
+// PBS is pbsdsh and pbs_tmrsh of OpenPBS, PBS Professional and Torque: tasks that the job's task manager starts.
+//
+// A task is told the job, and the number of its host among the job's (PBS_NODENUM: ji_nodeid in OpenPBS's
+// src/resmom/start_exec.c), but not how many hosts there are: PBS_NODEFILE has a line for each process that the job has
+// room for. Where PBS makes that file on the first host alone (before OpenPBS 23, or with $gen_nodefile_on_sister_mom 0)
+// --nnodes has to tell. Nothing tells how often the job was run.
+const PBS Launcher = "pbs"
+
+var pbs = launcher{
+	name: PBS,
+	traits: Traits{
+		NamesNodes: true, Relaunches: true, Starter: "pbsdsh", Private: []string{"PBS_"},
+		Job: "PBS_JOBID", Rank: "PBS_NODENUM", SubmitDir: "PBS_O_WORKDIR",
+	},
+	claim: claimPBS, identify: identifyPBS, words: pbsWords,
+}
+
+func claimPBS(env Environment, _ Want) claim {
+	switch {
+	case env.get("PBS_JOBID") == "":
+		return unclaimed
+	case env.get("PBS_NODENUM") == "" || env.get("PBS_TASKNUM") == "" || inPBSShell(env):
+		return hinted
+	default:
+		return started
+	}
+}
+
+// inPBSShell tells whether this is the job's script or its shell: the task manager's first task, on the first host.
+func inPBSShell(env Environment) bool {
+	return env.get("PBS_NODENUM") == "0" && strings.TrimLeft(env.get("PBS_TASKNUM"), "0") == "1"
+}
+
+func pbsWords(job string) Words {
+	if job, index, array := strings.Cut(job, "-"); array {
+		return pbsWords(job + "[" + index + "]")
+	}
+	return Words{
+		Title: "PBS", Nodes: pbsNodes, Nested: anotherName,
+		Memory: "qsub -l select=…:mem=…", AllMemory: "-l place=scatter:excl without mem=", Time: "qsub -l walltime=…",
+		WhyEnded:   "the walltime, a preemption or qdel: qstat -xf " + job,
+		MemoryUsed: "qstat -xf " + job,
+		ShowNode:   func(nodes string) string { return "pbsnodes " + spaced(nodes) },
+		OnEach:     "pbsdsh --",
+		Drain:      func(host, reason string) string { return fmt.Sprintf(`pbsnodes -C "%s" -o %s`, reason, host) },
+		Gone:       "once qstat shows no such job",
+		NoRequeue:  "PBS lets its operators alone have a job run again (qrerun " + job + ")",
+	}
+}
+
+// pbsNodes is how to start one daemon on each of n hosts.
+func pbsNodes(n int) string {
+	return fmt.Sprintf("pbsdsh, in a job of -l select=%d:mpiprocs=1 -l place=scatter", n)
+}
+
+// spaced writes the hosts of a node list one after the other.
+func spaced(nodes string) string {
+	if hosts, err := ExpandNodeList(nodes, 0); err == nil {
+		return strings.Join(hosts, " ")
+	}
+	return nodes
+}
+
+// pbsJob is the job's number, and its index in an array: "17[4].server" is "17-4". Another server is another cluster.
+func pbsJob(env Environment) string {
+	job, _, _ := strings.Cut(env.get("PBS_JOBID"), ".")
+	return named(strings.ReplaceAll(job, "[]", ""))
+}
+
+func identifyPBS(env Environment, hostname string, want Want) (Identity, error) {
+	rank, err := env.number(0, "PBS_NODENUM")
+	if err != nil {
+		return Identity{}, torn("PBS", err)
+	}
+	lines, err := pbsLines(env, want)
+	hosts := each(lines)
+	id := Identity{Launcher: PBS, Rank: rank, Size: len(hosts), Host: hostname, Job: pbsJob(env)}
+	switch {
+	case err != nil && want.Size == nil:
+		return Identity{}, &LaunchError{
+			Problem: fmt.Sprintf("cannot tell how many nodes the job has: PBS_NODEFILE (%q) can't be read on %s: %v", clip(env.get("PBS_NODEFILE")), hostname, err),
+			Mend:    "give --nnodes, as in: pbsdsh -- bringupd --nnodes=$(sort -u $PBS_NODEFILE | wc -l) …",
+		}
+	case err != nil:
+		id.Size = *want.Size
+	case inPBSShell(env) && len(hosts) > 1:
+		return Identity{}, &LaunchError{
+			Problem: fmt.Sprintf("cannot start in the shell of job %s: no pbsdsh has started this process, and bringupd runs once on each of %d hosts", id.Job, len(hosts)),
+			Mend:    "start it with: pbsdsh -- bringupd …, or on this node alone with: bringupd local --nodes=N …",
+			Alone:   true,
+		}
+	case again(env, lines), len(lines) > len(hosts) && want.Size == nil && env.get("PBS_VNODENUM") == "":
+		return Identity{}, &LaunchError{
+			Problem: fmt.Sprintf("cannot run several daemons on one node: PBS_NODEFILE has %d lines for %d hosts, and pbsdsh starts a process for each line", len(lines), len(hosts)),
+			Mend: "start it with: " + pbsNodes(len(hosts)) +
+				fmt.Sprintf("; or, started once a host (pbsdsh -u of Torque, pbs_tmrsh HOST), with --nnodes=%d", len(hosts)),
+		}
+	case rank < len(hosts) && sameHost(hostname, hosts[rank]):
+		id.Host, id.Hosts = hosts[rank], hosts
+	}
+	return settle(id, want, env.get("PBS_JOBID"))
+}
+
+// pbsLines are the hosts of PBS_NODEFILE, one for each process that the job has room for.
+func pbsLines(env Environment, want Want) ([]string, error) {
+	text, err := want.read(env.get("PBS_NODEFILE"))
+	if err != nil {
+		return nil, err
+	}
+	return hostColumn(text)
+}
+
+// again tells whether Torque, which numbers the lines (PBS_VNODENUM), has started this process for a line whose host
+// has an earlier one.
+func again(env Environment, lines []string) bool {
+	line, err := env.number(0, "PBS_VNODENUM")
+	return err == nil && line < len(lines) && placeOf(lines[line], lines) < line
+}
