@@ -135,7 +135,7 @@ func (c *checking) show(report check.Report) error {
 		report.Findings = []check.Finding{} // an empty list, which is no null
 	}
 	text := report.Text(check.Style{Verbose: c.verbose, Colour: showsColour(c.files.Out)})
-	if drain := check.DrainLine(report, roles.Slurm.Words("").Drain); drain != "" {
+	if drain := check.DrainLine(report, roles.Around(os.LookupEnv).Words("").Drain); drain != "" {
 		text += "To take the node out of service (nobody has):\n  " + drain + "\n"
 	}
 	return c.tell(report, text)

@@ -148,6 +148,16 @@ func NodeName(env Environment) string {
 	return name
 }
 
+// Around is the launcher whose job an environment is of, also outside of a launch; Slurm where none tells.
+func Around(env Environment) Launcher {
+	for _, l := range launchers {
+		if l.traits.Job != "" && env.get(l.traits.Job) != "" {
+			return l.name
+		}
+	}
+	return Slurm
+}
+
 // BatchGPUs returns how many GPUs a job was given on this node, also outside of a launch, as in a batch shell, and the
 // variable that tells it; -1 where none does.
 func BatchGPUs(env Environment) (n int, from string) {

@@ -9,7 +9,7 @@ import (
 //
 // A task is told the job, and the number of its host among the job's (PBS_NODENUM: ji_nodeid in OpenPBS's
 // src/resmom/start_exec.c), but not how many hosts there are: PBS_NODEFILE has a line for each process that the job has
-// room for. Where PBS makes that file on the first host alone (before OpenPBS 23, or with $gen_nodefile_on_sister_mom 0)
+// room for. Where PBS makes that file on the first host alone (before December 2020, or with $gen_nodefile_on_sister_mom 0)
 // --nnodes has to tell. Nothing tells how often the job was run.
 const PBS Launcher = "pbs"
 

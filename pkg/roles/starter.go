@@ -138,14 +138,21 @@ func notStartedError() error {
 	}
 }
 
-// PMIVariables are the variables of an environment that speak of a server of PMI or PMIx, each with the empty string: it
-// serves the one process that it has started, and who starts others by an mpirun is not to take it for theirs.
+// PMIVariables are the variables of an environment that speak of a server of PMI or PMIx, or of the mpirun that has
+// started this process, each with the empty string: they are for that one process, and an mpirun that it starts is not
+// to take them for its own (Open MPI's refuses "recursive calls").
 func PMIVariables(environ []string) map[string]string {
 	set := make(map[string]string)
+	private := slices.Clone(pmiPrivate)
+	for _, s := range []starter{openMPI, hydra} {
+		if s.has(EnvironmentOf(environ)) {
+			private = append(private, s.private...)
+		}
+	}
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
 		begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
-		if slices.ContainsFunc(pmiPrivate, begins) && !begins(usersPMIx) {
+		if slices.ContainsFunc(private, begins) && !begins(usersPMIx) {
 			set[name] = ""
 		}
 	}

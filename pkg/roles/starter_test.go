@@ -154,3 +154,25 @@ func TestStartedAsRecorded(t *testing.T) {
 		}
 	}
 }
+
+// An mpirun that a daemon's driver starts sees nothing of the one that has started the daemon.
+func TestPMIVariables(t *testing.T) {
+	for _, tc := range []struct{ name, environ, gone string }{
+		{"under Open MPI's", "OMPI_COMM_WORLD_RANK=1 OMPI_UNIVERSE_SIZE=3 OMPI_MCA_orte_hnp_uri=x OMPI_MCA_btl=tcp PMIX_RANK=1 PMIX_MCA_gds=hash PATH=/bin",
+			"OMPI_COMM_WORLD_RANK OMPI_MCA_orte_hnp_uri OMPI_UNIVERSE_SIZE PMIX_RANK"},
+		{"under hydra", "MPI_LOCALRANKID=0 HYDI_CONTROL_FD=7 PMI_FD=6 PMI_RANK=1", "HYDI_CONTROL_FD MPI_LOCALRANKID PMI_FD PMI_RANK"},
+		{"what a user has set", "OMPI_MCA_orte_base_help_aggregate=0 HYDRA_LAUNCHER=ssh PMI_RANK=1", "PMI_RANK"},
+	} {
+		if got := strings.Join(slices.Sorted(maps.Keys(PMIVariables(strings.Fields(tc.environ)))), " "); got != tc.gone {
+			t.Errorf("%s: taken away are %s, not %s", tc.name, got, tc.gone)
+		}
+	}
+	for _, tc := range []struct {
+		environ string
+		want    Launcher
+	}{{"", Slurm}, {"PBS_JOBID=1.s", PBS}, {"LSB_JOBID=1", LSF}, {"SLURM_JOB_ID=1 PBS_JOBID=1.s", Slurm}} {
+		if got := Around(EnvironmentOf(strings.Fields(tc.environ))); got != tc.want {
+			t.Errorf("%q is of a job of %s, not %s", tc.environ, got, tc.want)
+		}
+	}
+}
