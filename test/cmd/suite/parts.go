@@ -50,7 +50,7 @@ var all = []part{
 	{name: "ranks of real MPIs at the servers of PMI-1 and PMIx, and which MPI it is", group: "cluster", lane: waits, needs: []string{"cc", "mpis", "pmix"},
 		command: "go test -tags mpi -timeout 15m -count=1 -run 'Real|Layout' ./pkg/pmi/... ./pkg/mpi"},
 	{name: "drivers that are an mpirun of one of five MPIs", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "mpis"},
-		command: "go test -tags testbed,mpi -timeout 15m -count=1 -run 'OwnMPIRun|Rsh|Nested' ./test/e2e && go test -tags mpi -timeout 5m -count=1 -run 'OwnMPIRun|Alone' ./test/local"},
+		command: "go test -tags testbed,mpi -timeout 15m -count=1 -run 'OwnMPIRun|Rsh|Nested' ./test/e2e && go test -tags mpi -timeout 5m -count=1 -run 'OwnMPIRun|StartedByMPIRun|Alone' ./test/local"},
 	{name: "jobs on another share: MooseFS", group: "cluster", lane: waits, needs: []string{"cc", "testbed"},
 		command: "go test -tags testbed -timeout 10m -count=1 -run 'Driver|OneNode|SeesNothing|Term|Stop|Sandbox' ./test/e2e -share=moosefs"},
 	{name: "chaos", group: "soak", lane: waits, needs: []string{"cc", "testbed"},
