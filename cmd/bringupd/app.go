@@ -146,7 +146,7 @@ func (inv *invocation) app() *cli.App {
 	}
 	app.Commands = []*cli.Command{
 		inv.runCommand(), inv.localCommand(), inv.hostsCommand(), inv.rankCommand(), inv.statusCommand(), inv.reportCommand(), inv.logsCommand(),
-		inv.whyCommand(), inv.kvCommand(), inv.pmiCommand(), inv.rshCommand(), inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.checkCommand(), inv.topologyCommand(),
+		inv.whyCommand(), inv.kvCommand(), inv.pmiCommand(), inv.rshCommand(), inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.pruneCommand(), inv.checkCommand(), inv.topologyCommand(),
 		inv.doctorCommand(), inv.simulateCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand(),
 		inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand(),
 	}

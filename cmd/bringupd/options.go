@@ -90,6 +90,7 @@ func (o *options) ofNode() setting.List {
 		),
 		setting.Under("Places",
 			setting.Text("log-dir", "DIR", &o.cfg.LogDir, "directory that all nodes share, for the run's records and logs (default: bringupd-logs where the job was submitted)"),
+			keeping(&o.cfg.After.Keep, "which runs of the log directory stay that are over, when this one has come up: so many (20), or those of the last days (30d) or hours (36h) (default: all)"),
 			setting.Text("temp-dir", "DIR", &o.cfg.TempDir, "node-local directory for private temporaries (default: TMPDIR, or /tmp)"),
 			setting.Text("config", "FILE", &o.file, "YAML file with settings, named like the flags, and the driver, as a list").Not(setting.ByFile),
 		),

@@ -5,6 +5,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/metrics"
 	"github.com/bringupd/bringupd/pkg/setting"
+	"github.com/bringupd/bringupd/pkg/signal/prune"
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
@@ -51,4 +52,9 @@ func bounds(name string, to *team.Bounds, usage string) *setting.Setting {
 		}
 		return b.String()
 	}, usage)
+}
+
+// keeping takes which old runs stay.
+func keeping(to *prune.Keep, usage string) *setting.Setting {
+	return setting.Valued("keep", "N|TIME", to, prune.ParseKeep, func(k prune.Keep) any { return k.String() }, usage)
 }

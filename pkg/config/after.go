@@ -6,6 +6,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/requeue"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal/prune"
 )
 
 // After is what comes after the driver's end, and after a failure.
@@ -14,6 +15,7 @@ type After struct {
 	Clean   Clean // the zero value: CleanAll
 	// Look is how long services stay after the driver with CleanNone.
 	Look time.Duration
+	Keep prune.Keep // which earlier runs of the log directory stay
 }
 
 // Clean is what goes when the driver has ended. The words are those of Kubeflow's mpi-operator for

@@ -412,6 +412,7 @@ func (h *head) openGate() error {
 	h.nodes.Relax(h.tempo.Look)
 	h.Control.Relax(h.tempo.Look)
 	h.Background(h.measureTrips)
+	h.Background(h.cfg.After.Keep.Behind(h.Dir, h.cfg.Access.Meter, func(said string) { h.Log.Info(said) }))
 	h.Log.Info("the gate is open", zap.Int("nodes", h.roster.Count()), zap.Duration("took", h.gate.Round(time.Millisecond)))
 	return nil
 }

@@ -1,0 +1,95 @@
+// Package prune removes old runs from a log directory: only such as are this user's, look in all ways as bringupd makes
+// them, and are over.
+package prune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/prose"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Keep says which runs that are over stay; the zero Keep: all of them.
+type Keep struct {
+	Age  time.Duration // those that ended less than so long ago; 0: whenever it was
+	Runs int           // the newest ones; 0: all
+}
+
+const day = 24 * time.Hour
+
+var errKeep = errors.New("give a number of runs, or a time with its unit, as in 20, 30d or 36h")
+
+// ParseKeep reads "20" (runs), "30d" or "36h"; nothing is the zero Keep.
+func ParseKeep(text string) (Keep, error) {
+	if text == "" {
+		return Keep{}, nil
+	}
+	if runs, err := strconv.Atoi(text); err == nil {
+		if runs < 1 {
+			return Keep{}, errKeep
+		}
+		return Keep{Runs: runs}, nil
+	}
+	if days, found := strings.CutSuffix(text, "d"); found {
+		n, err := strconv.Atoi(days)
+		if err != nil || n < 1 || n > int(math.MaxInt64/day) {
+			return Keep{}, errKeep
+		}
+		return Keep{Age: time.Duration(n) * day}, nil
+	}
+	age, err := time.ParseDuration(text)
+	if err != nil || age <= 0 {
+		return Keep{}, errKeep
+	}
+	return Keep{Age: age}, nil
+}
+
+// String returns what ParseKeep reads.
+func (k Keep) String() string {
+	switch {
+	case k.Runs > 0:
+		return strconv.Itoa(k.Runs)
+	case k.Age > 0 && k.Age%day == 0:
+		return strconv.Itoa(int(k.Age/day)) + "d"
+	case k.Age > 0:
+		return prose.FlagTime(k.Age)
+	default:
+		return ""
+	}
+}
+
+// Wanted tells whether anything may be removed at all.
+func (k Keep) Wanted() bool { return k != Keep{} }
+
+// behindTime bounds what a run does about old ones, which must never matter to it.
+const behindTime = 5 * time.Minute
+
+var errBehind = errors.New("the time for it is over: the next run goes on")
+
+// Behind returns what a head does about old runs beside its own, which has the run directory dir: it removes those with
+// a result that are not to be kept, and says one line. Where the share hangs, it is left to itself when ctx ends.
+func (k Keep) Behind(dir *signal.Dir, meter *signal.Meter, say func(string)) func(ctx context.Context) {
+	return func(ctx context.Context) {
+		if !k.Wanted() {
+			return
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, behindTime, errBehind)
+		defer cancel()
+		begin := time.Now()
+		order := Order{LogDir: filepath.Dir(dir.Path()), Keep: k, Own: dir.Name(), Meter: meter, Say: func(string, string) {}}
+		counts, err := pause.Bounded(ctx, 0, func() (Counts, error) { return order.Run(ctx) })
+		line := fmt.Sprintf("old runs removed from this log directory: %d (--keep=%s), in %s", counts.Removed, k, prose.Brief(time.Since(begin)))
+		if err != nil {
+			line += fmt.Sprintf("; some may be left: %v", err)
+		}
+		say(line)
+	}
+}

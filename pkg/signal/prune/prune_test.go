@@ -1,0 +1,240 @@
+package prune
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// logDir is an empty log directory.
+func logDir(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "logs")
+	must(t, os.Mkdir(dir, 0o700))
+	return dir
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// leave makes a run that is over since so long; without a result where result is false.
+func leave(t *testing.T, logs, name string, ago time.Duration, result bool) string {
+	t.Helper()
+	dir := filepath.Join(logs, name)
+	for _, sub := range []string{"", signal.Control, signal.Nodes, signal.Logs} {
+		must(t, os.Mkdir(filepath.Join(dir, sub), 0o700))
+	}
+	job, err := json.Marshal(&signal.Job{Header: signal.Header{Nonce: "x"}, Run: name, Size: 1})
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, signal.Control, signal.NameJob), job, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, signal.Logs, "driver.log"), []byte("x\n"), 0o600))
+	when := time.Now().Add(-ago)
+	if result {
+		path := filepath.Join(dir, signal.NameResult)
+		must(t, os.WriteFile(path, []byte("{}\n"), 0o600))
+		must(t, os.Chtimes(path, when, when))
+	}
+	for _, sub := range []string{signal.Control, signal.Nodes} {
+		must(t, os.Chtimes(filepath.Join(dir, sub), when, when))
+	}
+	return dir
+}
+
+// begin makes a run that is under way.
+func begin(t *testing.T, logs, name string) *signal.Dir {
+	t.Helper()
+	dir, err := signal.Create(t.Context(), signal.Place{LogDir: logs, Run: name, Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+	must(t, err)
+	return dir
+}
+
+// heard is what a prune has said of each run.
+type heard map[string]string
+
+func (h heard) say(run, what string) { h[run] = what }
+
+func there(t *testing.T, path string) bool {
+	t.Helper()
+	_, err := os.Lstat(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func TestJudgement(t *testing.T) {
+	logs, said := logDir(t), heard{}
+	leave(t, logs, "old.0", 40*day, true)
+	leave(t, logs, "new.0", 2*day, true)
+	leave(t, logs, "ends.0", time.Minute, true)
+	leave(t, logs, "lost.0", 40*day, false)
+	leave(t, logs, "pauses.0", 2*time.Hour, false)
+	begin(t, logs, "live.0")
+	elsewhere := leave(t, logDir(t), "planted.0", 40*day, true)
+	must(t, os.Symlink(elsewhere, filepath.Join(logs, "planted.0")))
+	must(t, os.Chmod(leave(t, logs, "open.0", 40*day, true), 0o755))
+	must(t, os.Rename(leave(t, logs, "named.0", 40*day, true), filepath.Join(logs, "renamed.0")))
+	must(t, os.MkdirAll(filepath.Join(logs, "mine", "data"), 0o700))
+	must(t, os.MkdirAll(filepath.Join(logs, "history", "n0"), 0o700))
+	must(t, os.Mkdir(filepath.Join(logs, signal.BadNodes), 0o700))
+	must(t, os.WriteFile(filepath.Join(logs, signal.BadNodes, "old.0"), nil, 0o600))
+	must(t, os.WriteFile(filepath.Join(logs, "slurm-7.out"), nil, 0o600))
+	must(t, os.Symlink("old.0", filepath.Join(logs, signal.Latest)))
+	// A link in an old run is removed, and what it points at is not.
+	must(t, os.Symlink(elsewhere, filepath.Join(logs, "old.0", "link")))
+	must(t, os.Rename(leave(t, logs, "half.0", 40*day, true), filepath.Join(logs, gone+"half.0-X")))
+
+	order := Order{LogDir: logs, Keep: Keep{Age: 30 * day}, Say: said.say, DryRun: true}
+	counts, err := order.Run(t.Context())
+	must(t, err)
+	if counts != (Counts{Removed: 1, New: 1, Live: 4, Strange: 4}) || !there(t, filepath.Join(logs, "old.0")) {
+		t.Errorf("a dry run comes to %+v: %v", counts, said)
+	}
+	order.DryRun, order.Lost = false, true
+	counts, err = order.Run(t.Context())
+	must(t, err)
+	if counts != (Counts{Removed: 2, New: 1, Live: 3, Strange: 4}) {
+		t.Errorf("got %+v: %v", counts, said)
+	}
+	for name, stays := range map[string]bool{
+		"old.0": false, "new.0": true, "ends.0": true, "lost.0": false, "pauses.0": true, "live.0": true, "planted.0": true, "open.0": true,
+		"renamed.0": true, "mine/data": true, "history/n0": true, "bad-nodes/old.0": false, "slurm-7.out": true, "latest": false, gone + "half.0-X": false,
+	} {
+		if there(t, filepath.Join(logs, name)) != stays {
+			t.Errorf("%s stays: %v (%s)", name, !stays, said[name])
+		}
+	}
+	if !there(t, filepath.Join(elsewhere, signal.NameResult)) {
+		t.Error("a link was followed")
+	}
+	left, err := os.ReadDir(logs)
+	must(t, err)
+	for _, entry := range left {
+		if strings.HasPrefix(entry.Name(), ".") {
+			t.Errorf("%s is left", entry.Name())
+		}
+	}
+}
+
+// TestOthers has a log directory that others may write to, and, for root, the run of another user.
+func TestOthers(t *testing.T) {
+	logs, said := logDir(t), heard{}
+	theirs := leave(t, logs, "theirs.0", 40*day, true)
+	mode := os.FileMode(0o750) // where nothing can be given away, this is as strange
+	if os.Geteuid() == 0 {
+		must(t, os.Chown(theirs, 1234, 1234))
+		mode = 0o700
+	}
+	must(t, os.Chmod(theirs, mode))
+	order := Order{LogDir: logs, Keep: Keep{Runs: 1}, Say: said.say}
+	if counts, err := order.Run(t.Context()); err != nil || counts != (Counts{Strange: 1}) {
+		t.Errorf("got %+v, %v", counts, err)
+	}
+	must(t, os.Chmod(logs, 0o770))
+	if _, err := order.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "not yours alone") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestMany removes 10,000 old runs beside a live one, by two at once.
+func TestMany(t *testing.T) {
+	const runs = 10_000
+	logs := logDir(t)
+	for i := range runs {
+		leave(t, logs, fmt.Sprintf("%d.0", i), time.Hour+time.Duration(i)*time.Minute, true)
+	}
+	live := begin(t, logs, "live.0")
+	ctx, end := context.WithCancel(t.Context())
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		for ctx.Err() == nil {
+			if err := live.Beat(ctx, signal.Control, signal.BeatState); err != nil && ctx.Err() == nil {
+				t.Errorf("the live run could not beat: %v", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+	defer beating.Wait()
+	defer end()
+	start := time.Now()
+	var both [2]Counts
+	var meter signal.Meter
+	var pruning sync.WaitGroup
+	for i := range both {
+		pruning.Go(func() {
+			var err error
+			order := Order{LogDir: logs, Keep: Keep{Runs: 20}, Lost: true, Meter: &meter, Say: func(run, what string) {
+				if run == "live.0" && !strings.HasPrefix(what, "kept") || strings.HasPrefix(what, "kept for now") {
+					t.Errorf("%s is %s", run, what)
+				}
+			}}
+			if both[i], err = order.Run(t.Context()); err != nil {
+				t.Errorf("one of two fails: %v", err)
+			}
+		})
+	}
+	pruning.Wait()
+	took := time.Since(start)
+	left, err := os.ReadDir(logs)
+	must(t, err)
+	if removed := both[0].Removed + both[1].Removed; removed != runs-20 || len(left) != 21 || !there(t, live.Path()) {
+		t.Errorf("%d are removed, and %d things left", removed, len(left))
+	}
+	t.Logf("%d runs of 7 names beside a live one, by two at once: %s, %d calls into the share", runs, took.Round(time.Millisecond), meter.Stats().Calls)
+}
+
+// TestEndsEarly leaves off when it is told to, and the next one goes on.
+func TestEndsEarly(t *testing.T) {
+	logs := logDir(t)
+	for i := range 5 {
+		leave(t, logs, fmt.Sprintf("%d.0", i), 40*day, true)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	order := Order{LogDir: logs, Keep: Keep{Age: day}, Say: func(string, string) { cancel(enough) }}
+	if counts, err := order.Run(ctx); !errors.Is(err, enough) || counts.Removed != 1 {
+		t.Errorf("got %+v, %v", counts, err)
+	}
+	order.Say = func(string, string) {}
+	if counts, err := order.Run(t.Context()); err != nil || counts.Removed != 4 {
+		t.Errorf("got %+v, %v", counts, err)
+	}
+	if left, err := os.ReadDir(logs); err != nil || len(left) != 0 {
+		t.Errorf("there is %v, %v", left, err)
+	}
+}
+
+func TestParseKeep(t *testing.T) {
+	for text, want := range map[string]Keep{"": {}, "20": {Runs: 20}, "30d": {Age: 30 * day}, "36h": {Age: 36 * time.Hour}, "48h": {Age: 2 * day}} {
+		got, err := ParseKeep(text)
+		again, againErr := ParseKeep(got.String())
+		if err != nil || got != want || againErr != nil || again != want {
+			t.Errorf("%q is %+v, which is %q: %v", text, got, got, err)
+		}
+	}
+	for _, text := range []string{"0", "-1", "0d", "-1d", "d", "1.5d", "x", "0s", "-1h", "999999999999d"} {
+		if got, err := ParseKeep(text); err == nil {
+			t.Errorf("%q is %+v", text, got)
+		}
+	}
+}
