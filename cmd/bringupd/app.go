@@ -157,13 +157,6 @@ func (inv *invocation) app() *cli.App {
 	return app
 }
 
-func (inv *invocation) versionCommand() *cli.Command {
-	return inv.command(cli.Command{Name: "version", Usage: "print the version", UsageText: "bringupd version"}, nil, func([]string) error {
-		_, err := fmt.Fprintln(inv.files.Out, "bringupd", version())
-		return err
-	})
-}
-
 // command completes a subcommand that runs no driver: once its settings are
 // settled, do gets its arguments. Only those of runs take any.
 func (inv *invocation) command(c cli.Command, all setting.List, do func(args []string) error) *cli.Command {

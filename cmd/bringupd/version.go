@@ -1,6 +1,15 @@
 package main
 
-import "runtime/debug"
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/bringupd/bringupd/pkg/setting"
+)
 
 // stamped is set by release builds: -ldflags "-X main.stamped=v1.2.3".
 var stamped string
@@ -28,4 +37,60 @@ func version() string {
 		text += "-dirty"
 	}
 	return text
+}
+
+// build is how this program was made, as "bringupd version --json" prints it.
+type build struct {
+	Module  string `json:"module"`
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"` // where it was built in a checkout
+	Time    string `json:"time,omitempty"`   // of the commit
+	Dirty   bool   `json:"dirty"`            // something was not committed
+	Go      string `json:"go"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+	Cgo     bool   `json:"cgo"` // false: it is static, and can call no library
+	// NVML is the version of go-nvml that GPUs are asked by; empty where this build can't ask.
+	NVML string `json:"nvml"`
+}
+
+// buildOf reads what the linker has left of a build.
+func buildOf(info *debug.BuildInfo) build {
+	b := build{Module: info.Main.Path, Version: version(), Go: info.GoVersion, OS: runtime.GOOS, Arch: runtime.GOARCH}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.time":
+			b.Time = s.Value
+		case "vcs.modified":
+			b.Dirty = s.Value == "true"
+		case "CGO_ENABLED":
+			b.Cgo = s.Value == "1"
+		}
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == "github.com/NVIDIA/go-nvml" && b.Cgo {
+			b.NVML = dep.Version
+		}
+	}
+	return b
+}
+
+func (inv *invocation) versionCommand() *cli.Command {
+	asJSON := false
+	own := setting.Under(resultFlags, setting.Yes("json", &asJSON, "print it as JSON, with how it was built").Not(setting.ByVariable))
+	return inv.command(cli.Command{Name: "version", Usage: "print the version", UsageText: "bringupd version [--json]"}, own, func([]string) error {
+		if !asJSON {
+			_, err := fmt.Fprintln(inv.files.Out, "bringupd", version())
+			return err
+		}
+		info, ok := debug.ReadBuildInfo()
+		if !ok {
+			return fmt.Errorf("cannot tell how this program was built: its linker has left nothing of it")
+		}
+		encoder := json.NewEncoder(inv.files.Out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(buildOf(info))
+	})
 }
