@@ -3,12 +3,12 @@
 
 GO       ?= go
 BIN      ?= bin
-VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+VERSION  ?= $(shell git describe --tags --match 'v[0-9]*' --always --abbrev=12 --dirty 2>/dev/null)
 TOOL      = $(GO) tool -modfile=tools/go.mod
 # The manual's generator in urfave/cli takes more of a start than all the rest.
 # NVML can only be called through C; names and users are still Go's to look up.
 TAGS      = urfave_cli_no_docs,netgo,osusergo
-SMALL     = -trimpath -ldflags "-s -w -X main.stamped=$(VERSION)"
+SMALL     = -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$(VERSION)"
 
 # Without it 29 warnings about what NVIDIA's own header calls deprecated.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
@@ -16,7 +16,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 # Runs groups of tests; without one, all. -list tells what is in them.
 SUITE = $(GO) run ./test/cmd/suite
 
-.PHONY: build release static test quick unit lint share cluster soak bench deaths testbed clean
+.PHONY: build release static package test quick unit lint share cluster soak bench deaths testbed clean
 
 build: ## build bin/bringupd, to put where all nodes see it
 	CGO_ENABLED=1 $(GO) build -tags $(TAGS) -o $(BIN)/bringupd ./cmd/bringupd
@@ -26,6 +26,9 @@ release: ## the same, small, and stamped with its version
 
 static: ## the same for nodes with another C library; it sees no GPUs
 	CGO_ENABLED=0 $(GO) build -tags $(TAGS) $(SMALL) -o $(BIN)/bringupd ./cmd/bringupd
+
+package: ## leave tarballs, a .deb, an .rpm, SBOMs and their sums in dist/
+	VERSION='$(VERSION)' TAGS=$(TAGS) sh packaging/build.sh
 
 test: ## install what the tests need, and run everything: lint, unit, share, cluster and soak
 	$(SUITE)
@@ -60,4 +63,4 @@ testbed: ## leave a Slurm of four nodes up to play with, until Ctrl-C
 	$(GO) run ./test/cmd/testbed -nodes 4 -share sshfs-stale
 
 clean:
-	rm -rf $(BIN)
+	rm -rf $(BIN) dist

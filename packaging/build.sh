@@ -1,0 +1,61 @@
+#!/bin/sh
+# Leaves in $DIST what people install: two tarballs, a .deb and an .rpm, what they are made of, and their sums.
+# make package calls it with VERSION and TAGS. The same commit gives the same bytes, wherever and whenever it is built with the
+# same Go and, as NVML is called through C, the same gcc.
+set -eu
+cd "$(dirname "$0")/.."
+umask 022
+export LC_ALL=C TZ=UTC GOFLAGS="-trimpath -buildvcs=false" SOURCE_DATE_EPOCH
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+tool() { CGO_ENABLED=0 go tool -modfile=tools/package/go.mod "$@"; } # stripped of paths, too: the SBOM has its hash
+
+# The tag v1.2.3-rc1 is 1.2.3~rc1 to packagers, which is before 1.2.3; four commits after v1.2.3 is 1.2.3+4.g0123456789ab, which is
+# between that and 1.2.4. What has no tag is before all that have one, in the order of the commits' times.
+case $VERSION in
+v*) version=$(echo "${VERSION#v}" | sed 's/-dirty$/+dirty/; s/-\([0-9]*\)-\(g[0-9a-f]*\)/+\1.\2/; s/+\(.*\)+/+\1./; s/-/~/g') ;;
+*) version=0.0.0+$(date -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S).g$(echo "$VERSION" | tr - .) ;;
+esac
+arch=$(go env GOARCH)
+name=bringupd-$version
+out=$(realpath -m "${DIST:-dist}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$out"
+rm -f "$out"/bringupd[-_]* "$out/SHA256SUMS"
+
+# What is the same in all of them.
+stage=$work/$name
+share=$stage/share
+mkdir -p "$stage/bin" "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/site-functions" "$share/fish/vendor_completions.d" \
+    "$share/doc/bringupd" "$share/bringupd/modulefiles/bringupd" "$share/bringupd/spack/packages/bringupd"
+make -s release BIN="$work/glibc" VERSION="$VERSION"
+make -s static BIN="$work/static" VERSION="$VERSION"
+gzip -9n <docs/bringupd.1 >"$share/man/man1/bringupd.1.gz"
+"$work/static/bringupd" completion bash >"$share/bash-completion/completions/bringupd"
+"$work/static/bringupd" completion zsh >"$share/zsh/site-functions/_bringupd"
+"$work/static/bringupd" completion fish >"$share/fish/vendor_completions.d/bringupd.fish"
+cp -R README.md docs "$share/doc/bringupd"
+cp -R deploy examples "$share/bringupd"
+ln -s ../../bringupd/deploy ../../bringupd/examples "$share/doc/bringupd" # where the README has them
+cp packaging/modulefile "$share/bringupd/modulefiles/bringupd/$version"
+sed "s/@VERSION@/$(echo "${VERSION#v}" | tr -d +)/; s/@COMMIT@/$(git rev-parse HEAD)/; s/@TAGS@/$TAGS/" packaging/spack.py \
+    >"$share/bringupd/spack/packages/bringupd/package.py"
+printf 'repo:\n  namespace: bringupd\n  api: v2.0\n' >"$share/bringupd/spack/repo.yaml"
+chmod -R u=rwX,go=rX "$stage"
+
+for kind in glibc static; do
+    cp "$work/$kind/bringupd" "$stage/bin"
+    suffix=linux-$arch
+    [ $kind = glibc ] || suffix=$suffix-static
+    tar -C "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "$name" |
+        gzip -9n >"$out/$name-$suffix.tar.gz"
+    tool cyclonedx-gomod bin -json -std -noserial -notimestamp -version "$VERSION" -output "$out/$name-$suffix.cdx.json" "$stage/bin/bringupd"
+done
+
+cp "$work/glibc/bringupd" "$stage/bin"
+export STAGE="$stage" PACKAGE_VERSION="$version" GOARCH="$arch" GLIBC
+GLIBC=$(objdump -T "$stage/bin/bringupd" | sed -n 's/.*(GLIBC_\([0-9.]*\)).*/\1/p' | sort -V | tail -n 1)
+for packager in deb rpm; do
+    tool nfpm package --config packaging/nfpm.yaml --packager $packager --target "$out" >/dev/null
+done
+(cd "$out" && sha256sum bringupd* >SHA256SUMS && cat SHA256SUMS)

@@ -1,0 +1,35 @@
+# For Spack 1.0 and later, whose packages are imported from spack_repo.
+from spack_repo.builtin.build_systems.go import GoPackage
+
+from spack.package import *
+
+
+class Bringupd(GoPackage):
+    """Brings up a cluster inside a batch allocation, and runs a driver on it."""
+
+    homepage = "https://github.com/bringupd/bringupd"
+    git = "https://github.com/bringupd/bringupd.git"
+
+    version("@VERSION@", commit="@COMMIT@")
+    version("main", branch="main")
+
+    variant("gpu", default=True, description="See GPUs, by NVIDIA's library where there is one")
+
+    depends_on("go@1.26:", type="build")
+    depends_on("c", type="build", when="+gpu")
+
+    @property
+    def cgo_enabled(self):
+        return self.spec.satisfies("+gpu")
+
+    @property
+    def build_args(self):
+        ldflags = f"-s -w -X main.stamped=v{self.version}"
+        return ["-p", str(make_jobs), "-modcacherw", "-trimpath", "-tags", "@TAGS@", "-ldflags", ldflags, "-o", "bringupd", "./cmd/bringupd"]
+
+    @run_after("install")
+    def install_the_rest(self):
+        mkdirp(prefix.share.man.man1)
+        install("docs/bringupd.1", prefix.share.man.man1)
+        install_tree("deploy", prefix.share.bringupd.deploy)
+        install_tree("examples", prefix.share.bringupd.examples)
