@@ -4,7 +4,7 @@
 # found something.
 set -u
 cd "$(dirname "$0")/.."
-tags=testbed,ray,browser,recipes,stacks,mpi
+tags=testbed,ray,browser,recipes,stacks,mpi,packages
 generated=$(mktemp -d) || exit 1
 trap 'rm -rf "$generated"' EXIT
 code=0

@@ -108,6 +108,23 @@ have_mpis() {
         pip_home "intelmpi-$INTEL_VERSION" "impi-rt==$INTEL_VERSION" "mpi4py==$MPI4PY_VERSION"
 }
 
+# have_packages installs what the packages are tried with, and makes a fresh Debian of the release and from the mirror that this machine has.
+# Its name has the mark of a whole one.
+export BRINGUPD_TEST_DEBIAN="$CACHE/debian"
+have_packages() {
+    [ "$(id -u)" = 0 ] || { lack "the tests of the packages need root, for a Debian in a directory"; return 1; }
+    command -v debootstrap >/dev/null && command -v rpm >/dev/null && command -v make >/dev/null && [ -e /usr/share/lmod/lmod/libexec/lmod ] ||
+        { apt-get update -qq && apt-get install -qq --yes --no-install-recommends debootstrap rpm make lmod >/dev/null; } ||
+        { lack "the tests of the packages need Debian's debootstrap, rpm, make and lmod"; return 1; }
+    [ ! -e "$BRINGUPD_TEST_DEBIAN" ] || return 0
+    rm -rf "$BRINGUPD_TEST_DEBIAN.part"
+    mkdir -p "$CACHE"
+    suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    mirror=$(apt-get indextargets --format '$(SITE)' "Created-By: Packages" "Codename: $suite" "Component: main" | head -n 1)
+    debootstrap --variant=minbase "$suite" "$BRINGUPD_TEST_DEBIAN.part" "$mirror" >/dev/null && mv "$BRINGUPD_TEST_DEBIAN.part" "$BRINGUPD_TEST_DEBIAN" ||
+        { lack "the tests of the packages need a mirror of Debian for debootstrap"; return 1; }
+}
+
 # have_browser installs a Chromium that has no window: some 100 MB with what it
 # needs.
 have_browser() {

@@ -76,6 +76,8 @@ var all = []part{
 		command: "go test -tags browser -timeout 10m -count=1 -run Browser ./pkg/timeline/report"},
 	{name: "a real Dask, and worlds of a real torch, Lightning and Dask", group: "cluster", lane: computes, needs: []string{"cc", "dask", "torch", "lightning", "stacks"},
 		command: "go test -tags recipes -timeout 10m -count=1 -run Recipes ./test/local"},
+	{name: "what users install, in a fresh Debian", group: "cluster", lane: computes, needs: []string{"cc", "packages"},
+		command: "go test -tags packages -timeout 10m -count=1 ./test/package"},
 	{name: "the client of a real Ray", group: "cluster", lane: computes, needs: []string{"cc", "ray"},
 		command: "go test -tags ray -timeout 10m -count=1 -run TestRealRay ./pkg/framework/ray"},
 }

@@ -1,0 +1,212 @@
+//go:build packages
+
+// Package packages installs what make package leaves, as users do, in roots that have nothing else of ours.
+package packages
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const repository = "../.."
+
+// dist is where the packages under test are.
+var dist string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if dist, err = os.MkdirTemp("", "bringupd-package-"); err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dist)
+		build := exec.Command("make", "package", "DIST="+dist)
+		build.Dir, build.Stderr = repository, os.Stderr
+		if err := build.Run(); err != nil {
+			panic(err)
+		}
+		return m.Run()
+	}())
+}
+
+// Whoever builds the same commit gets the same bytes: elsewhere, with another umask, in another time zone.
+func TestSameBytes(t *testing.T) {
+	other, again := filepath.Join(t.TempDir(), "elsewhere"), t.TempDir()
+	command(t, "", "cp", "-a", repository, other)
+	command(t, "", "chmod", "-R", "go=", other)
+	command(t, other, "sh", "-c", `umask 077 && TZ=Asia/Tokyo LC_ALL=C.UTF-8 make package DIST="$1"`, "sh", again)
+	command(t, "", "diff", "-r", dist, again)
+	command(t, dist, "sha256sum", "--check", "--strict", "SHA256SUMS")
+}
+
+// The .deb in a fresh Debian: the README's first job runs, by nobody in particular, and nothing is left of it afterwards.
+func TestDeb(t *testing.T) {
+	root := debian(t)
+	before := files(t, root)
+	command(t, "", "cp", only(t, "*.deb"), root+"/tmp/bringupd.deb")
+	inside(t, root, "dpkg --install /tmp/bringupd.deb && rm /tmp/bringupd.deb")
+	for _, path := range []string{
+		"man/man1/bringupd.1.gz", "bash-completion/completions/bringupd", "zsh/vendor-completions/_bringupd",
+		"fish/vendor_completions.d/bringupd.fish", "doc/bringupd/deploy/slurm/ray.sbatch", "bringupd/spack/packages/bringupd/package.py",
+	} {
+		if _, err := os.Stat(filepath.Join(root, "usr/share", path)); err != nil {
+			t.Error(err)
+		}
+	}
+	out := inside(t, root, "su -s /bin/sh nobody -c 'mkdir /tmp/work && cd /tmp/work && cp -r /usr/share/bringupd/examples . && "+
+		strings.ReplaceAll(firstJob(t), "'", `'\''`)+"' && rm -r /tmp/work")
+	if !strings.Contains(out, "hello from the driver on ") || !strings.Contains(out, " rank 0 of 4\n") {
+		t.Errorf("the README's first job printed\n%s", out)
+	}
+	inside(t, root, "dpkg --purge bringupd")
+	after := files(t, root)
+	for path := range after {
+		if !before[path] {
+			t.Errorf("left behind: %s", path)
+		}
+	}
+	for path := range before {
+		if !after[path] {
+			t.Errorf("gone, and was not ours: %s", path)
+		}
+	}
+}
+
+// The .rpm asks for nothing but the C library, and goes as it came.
+func TestRpm(t *testing.T) {
+	root, rpm := t.TempDir(), only(t, "*.rpm")
+	if out := command(t, "", "rpm", "-qp", "--requires", rpm); !regexp.MustCompile(`^libc\.so\.6\(GLIBC_[0-9.]+\)\(64bit\)\n$`).MatchString(out) {
+		t.Errorf("it requires %s", out)
+	}
+	command(t, "", "rpm", "-K", rpm)
+	command(t, "", "rpm", "--root", root, "--nodeps", "--install", rpm) // that root has no C library
+	if out := command(t, "", root+"/usr/bin/bringupd", "version"); out == "" {
+		t.Error("it says no version")
+	}
+	command(t, "", "rpm", "--root", root, "--erase", "bringupd")
+	for path := range files(t, root) {
+		if strings.Contains(path, "bringupd") { // directories of the distribution stay
+			t.Errorf("left behind: %s", path)
+		}
+	}
+}
+
+// The static binary needs nothing at all beside it, not even a shell.
+func TestStatic(t *testing.T) {
+	root := t.TempDir()
+	unpack(t, only(t, "*-static.tar.gz"), root)
+	for _, dir := range []string{"proc", "tmp", "dev"} {
+		if err := os.Mkdir(filepath.Join(root, dir), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command(t, "", "mknod", root+"/dev/null", "c", "1", "3")
+	want := command(t, "", root+"/bin/bringupd", "version")
+	out := command(t, "", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc="+root+"/proc", "chroot", root,
+		"/bin/bringupd", "local", "--nodes=2", "--log-dir=/tmp/logs", "--", "/bin/bringupd", "version")
+	if out != want {
+		t.Errorf("the job printed %q: want %q", out, want)
+	}
+}
+
+// The modulefile finds the tree that it was unpacked with.
+func TestModulefile(t *testing.T) {
+	root := t.TempDir()
+	unpack(t, only(t, "*-linux-*[0-9].tar.gz"), root)
+	load := exec.Command("/usr/share/lmod/lmod/libexec/lmod", "sh", "load", "bringupd")
+	load.Env = append(os.Environ(), "MODULEPATH="+root+"/share/bringupd/modulefiles")
+	var errs bytes.Buffer
+	load.Stderr = &errs
+	out, err := load.Output()
+	if err != nil || !regexp.MustCompile(`(?m)^(export )?PATH="?`+regexp.QuoteMeta(root)+`/bin:`).Match(out) {
+		t.Errorf("it was loaded with %v: %s%s", err, out, &errs)
+	}
+}
+
+// firstJob is the README's, by the bringupd that is installed.
+func firstJob(t *testing.T) string {
+	t.Helper()
+	readme, err := os.ReadFile(repository + "/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const source = "    go run ./cmd/"
+	_, job, found := strings.Cut(string(readme), "\n"+source)
+	if !found {
+		t.Fatalf("cannot find the README's first job: no line begins with %q", source)
+	}
+	job, _, _ = strings.Cut(job, "\n")
+	return job
+}
+
+// debian is a fresh copy of BRINGUPD_TEST_DEBIAN, which make test has made by debootstrap.
+func debian(t *testing.T) string {
+	t.Helper()
+	made := os.Getenv("BRINGUPD_TEST_DEBIAN")
+	if made == "" {
+		t.Fatal("cannot run without a Debian: BRINGUPD_TEST_DEBIAN must name the root that debootstrap has made")
+	}
+	root := filepath.Join(t.TempDir(), "debian")
+	command(t, "", "cp", "-a", made, root)
+	return root
+}
+
+// inside is what a shell in the root printed, among processes of its own.
+func inside(t *testing.T, root, script string) string {
+	t.Helper()
+	return command(t, "", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc="+root+"/proc", "chroot", root, "/bin/sh", "-c", script)
+}
+
+func unpack(t *testing.T, tarball, root string) {
+	t.Helper()
+	command(t, "", "tar", "-C", root, "--strip-components=1", "-xzf", tarball)
+}
+
+// only is the one package whose name matches.
+func only(t *testing.T, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dist, pattern))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%v: %d packages match %s: want 1", err, len(found), pattern)
+	}
+	return found[0]
+}
+
+// files are all paths below root, but for those where package managers take notes.
+func files(t *testing.T, root string) map[string]bool {
+	t.Helper()
+	all := make(map[string]bool)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		inner := strings.TrimPrefix(path, root)
+		if err == nil && d.IsDir() && (inner == "/var" || inner == "/proc") {
+			return filepath.SkipDir
+		}
+		all[inner] = true
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// command is what a program printed on standard output. It must succeed.
+func command(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	var errs bytes.Buffer
+	run := exec.CommandContext(t.Context(), name, args...)
+	run.Dir, run.Stderr = dir, &errs
+	run.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LC_") || strings.HasPrefix(v, "LANG") })
+	out, err := run.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, out, &errs)
+	}
+	return string(out)
+}
