@@ -114,7 +114,8 @@ func TestFlagsInPages(t *testing.T) {
 		"ntasks cpu-bind gpu-bind mem-bind gpus-per-task ntasks-per-gpu network unbuffered error label distribution " +
 		"bind-to hostfile pid cap-add nworkers nthreads nanny memory-limit dashboard jupyter container-name container-mounts " +
 		"ppn map-by tasks-per-node rs tasks " + // other launchers'
-		"container-workdir container-remap-root nv init include-dashboard working-dir no-wait num-cpus num-gpus ray-client-server-port gres resources least shm-size version")
+		"container-workdir container-remap-root nv init include-dashboard working-dir no-wait num-cpus num-gpus ray-client-server-port gres resources least shm-size version " +
+		"strip-components ignore-missing purge")
 	for _, command := range (&invocation{}).app().Commands {
 		for _, flag := range command.Flags {
 			known = append(known, flag.Names()...)
