@@ -67,6 +67,8 @@ var all = []part{
 		command: "go test -race -timeout 10m $(go list ./cmd/... ./pkg/... ./test/nvml/... ./test/memory ./test/cmd/... | grep -v '/pkg/daemon$')"},
 	{name: "jobs on this machine", group: "unit", lane: computes, needs: []string{"cc"},
 		command: "go test -race -timeout 10m ./test/local/..."},
+	{name: "what Kubernetes makes of deploy/kubernetes, by its own code", group: "unit", lane: computes,
+		command: "cd test/kubernetes && go vet . && go test -timeout 10m ."},
 	{name: "stacks of real programs by py-spy and gdb", group: "unit", lane: computes, needs: []string{"cc", "stacks"},
 		command: "go test -tags stacks -timeout 10m -count=1 -run TestRealStacks ./pkg/why"},
 	{name: "schedules of the daemons and of ranks that meet", group: "soak", lane: computes, needs: []string{"cc"},
