@@ -49,12 +49,14 @@ const startTimeout = 90 * time.Second
 
 // Config says what bed Start builds.
 type Config struct {
-	Nodes     int       // how many nodes, 1 to 200; they are called n0, n1, …
-	Share     Share     // how the nodes see the share; SSHFS where empty
-	CPUs      int       // CPUs that Slurm believes a node has; 8 where zero
-	GPUs      int       // GPUs that Slurm believes a node has (behind each is a /dev/null)
-	SlurmConf []string  // further lines of slurm.conf
-	Log       io.Writer // what Start and the faults have to say; nil for silence
+	Nodes     int      // how many nodes, 1 to 200; they are called n0, n1, …
+	Share     Share    // how the nodes see the share; SSHFS where empty
+	CPUs      int      // CPUs that Slurm believes a node has; 8 where zero
+	GPUs      int      // GPUs that Slurm believes a node has (behind each is a /dev/null)
+	SlurmConf []string // further lines of slurm.conf
+	// GridEngine has a Grid Engine run beside Slurm, on the same nodes; it must have been unpacked (test/setup.sh).
+	GridEngine bool
+	Log        io.Writer // what Start and the faults have to say; nil for silence
 }
 
 // Bed is a running Slurm. Its methods may be called from several goroutines, but for one node only one of the
@@ -76,6 +78,7 @@ type node struct {
 	*place
 	mu     sync.Mutex // guards the fields below
 	slurmd *daemon
+	execd  *daemon // Grid Engine's; nil without one
 	mount  *daemon // sshfs, mfsmount or hostile; nil on a local share
 	panel  *panel  // of a hostile mount; nil on other shares
 	disk   *daemon // that serves a disk of its own; nil without MountDisk
@@ -149,6 +152,7 @@ func (b *Bed) build(ctx context.Context) error {
 		{"servers", b.startServers},
 		{"nodes", b.startNodes},
 		{"first job", b.waitReady},
+		{"Grid Engine", b.startGridEngine},
 	}
 	for _, step := range steps {
 		began := time.Now()
@@ -199,7 +203,7 @@ func (b *Bed) daemons() []*daemon {
 func (n *node) daemons() []*daemon {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.DeleteFunc([]*daemon{n.slurmd, n.mount, n.disk}, func(d *daemon) bool { return d == nil })
+	return slices.DeleteFunc([]*daemon{n.slurmd, n.execd, n.mount, n.disk}, func(d *daemon) bool { return d == nil })
 }
 
 // Share returns the absolute path of the share, the same on every node, on ctl and on the host. On the host
@@ -212,8 +216,14 @@ func (b *Bed) Bin() string { return b.slot.path("bin") }
 // Logs returns the folder with the logs of Slurm's daemons. Close removes it.
 func (b *Bed) Logs() string { return b.slot.path("log") }
 
-// Env returns the variables a Slurm client needs to find this bed.
-func (b *Bed) Env() []string { return []string{"SLURM_CONF=" + b.slot.path("slurm.conf")} }
+// Env returns the variables that a client of Slurm, or of Grid Engine, needs to find this bed.
+func (b *Bed) Env() []string {
+	env := []string{"SLURM_CONF=" + b.slot.path("slurm.conf")}
+	if b.cfg.GridEngine {
+		env = append(env, b.gridEngineEnv()...)
+	}
+	return env
+}
 
 // Nodes returns how many nodes the bed has.
 func (b *Bed) Nodes() int { return len(b.nodes) }

@@ -18,7 +18,8 @@ type Process struct {
 	PID, PPID int
 	State     string   // as ps has it: R, S, D, T (stopped), …
 	Args      []string // its command line; nil where it has none any more
-	// Infra says that it belongs to the bed, not to a job: the node's holder, slurmd, slurmstepd, the mount.
+	// Infra says that it belongs to the bed, not to a job: the node's holder, slurmd, slurmstepd, the mount,
+	// sge_execd and sge_shepherd.
 	Infra bool
 
 	place string // whose namespaces it lives in
@@ -68,7 +69,7 @@ func (n *node) isInfra(p Process) bool {
 	}
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
 	name := filepath.Base(exe)
-	return err == nil && (name == "slurmd" || strings.HasPrefix(name, "slurmstepd"))
+	return err == nil && (name == "slurmd" || strings.HasPrefix(name, "slurmstepd") || name == "sge_execd" || name == "sge_shepherd")
 }
 
 // isMount tells whether a process is the node's mount or its disk, or the ssh of an sshfs, which is nobody's child: sshfs forks

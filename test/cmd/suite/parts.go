@@ -40,7 +40,7 @@ var all = []part{
 		command: "go test -timeout 15m -count=1 ./test/hostile"},
 	{name: "each fault of a share in each phase", group: "share", lane: alone, needs: []string{"cc", "fuse"},
 		command: "go test -timeout 15m -count=1 ./test/faults"},
-	{name: "the testbed itself", group: "cluster", lane: waits, needs: []string{"cc", "testbed"},
+	{name: "the testbed itself", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "gridengine"},
 		command: "go test -tags testbed -timeout 10m -count=1 ./test/testbed/..."},
 	{name: "jobs on a real Slurm", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "bubblewrap"},
 		command: "go test -tags testbed -timeout 20m -count=1 ./test/e2e"},
