@@ -3,6 +3,7 @@ package roles
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"strings"
 )
 
@@ -62,6 +63,13 @@ func gridEngineJob(env Environment) string {
 	return named(job)
 }
 
+// ofQrsh tells whether qrsh -inherit has started this process: the folder of its task is in the job's, active_jobs/17.1.
+// Such a task on any host but the first is told one host and one slot (NHOSTS=1), whatever the job has.
+func ofQrsh(env Environment) bool {
+	dir := env.get("SGE_JOB_SPOOL_DIR")
+	return dir != "" && path.Base(path.Dir(dir)) != "active_jobs"
+}
+
 func identifyGridEngine(env Environment, hostname string, want Want) (Identity, error) {
 	id := Identity{Launcher: GridEngine, Host: hostname, Job: gridEngineJob(env)}
 	if want.Rank != nil && want.Size != nil {
@@ -69,7 +77,7 @@ func identifyGridEngine(env Environment, hostname string, want Want) (Identity, 
 		return settle(id, want)
 	}
 	// A job of one host needs no qrsh.
-	if hosts, err := env.number(1, "NHOSTS"); err == nil && hosts == 1 && want.Rank == nil && want.Size == nil {
+	if hosts, err := env.number(1, "NHOSTS"); err == nil && hosts == 1 && !ofQrsh(env) && want.Rank == nil && want.Size == nil {
 		id.Size = 1
 		return settle(id, want)
 	}
