@@ -4,7 +4,7 @@
 # found something.
 set -u
 cd "$(dirname "$0")/.."
-tags=testbed,ray,browser,recipes,stacks,mpi,packages
+tags=testbed,ray,browser,recipes,stacks,mpi,packages,starters
 generated=$(mktemp -d) || exit 1
 trap 'rm -rf "$generated"' EXIT
 code=0

@@ -26,6 +26,9 @@ var bed *testbed.Bed
 // nodes is how many nodes the bed has.
 const nodes = 8
 
+// withGridEngine has the bed run a Grid Engine, too.
+var withGridEngine bool
+
 // program is the bringupd under test, as every node sees it.
 var program string
 
@@ -44,7 +47,7 @@ func runOnBed(m *testing.M) (code int, err error) {
 	if err := testbed.Install(ctx); err != nil {
 		return 1, err
 	}
-	bed, err = testbed.Start(ctx, testbed.Config{Nodes: nodes, Share: testbed.Share(*share)})
+	bed, err = testbed.Start(ctx, testbed.Config{Nodes: nodes, Share: testbed.Share(*share), GridEngine: withGridEngine})
 	if err != nil {
 		return 1, err
 	}

@@ -51,6 +51,8 @@ var all = []part{
 		command: "go test -tags mpi -timeout 15m -count=1 -run 'Real|Layout' ./pkg/pmi/... ./pkg/mpi"},
 	{name: "drivers that are an mpirun of one of five MPIs", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "mpis"},
 		command: "go test -tags testbed,mpi -timeout 15m -count=1 -run 'OwnMPIRun|Rsh|Nested' ./test/e2e && go test -tags mpi -timeout 5m -count=1 -run 'OwnMPIRun|StartedByMPIRun|Alone' ./test/local"},
+	{name: "daemons started by a real Grid Engine and by mpiruns, and by stand-ins of others", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "gridengine", "mpis"},
+		command: "go test -tags testbed,starters -timeout 5m -count=1 -run Starters ./test/e2e"},
 	{name: "jobs on another share: MooseFS", group: "cluster", lane: waits, needs: []string{"cc", "testbed"},
 		command: "go test -tags testbed -timeout 10m -count=1 -run 'Driver|OneNode|SeesNothing|Term|Stop|Sandbox' ./test/e2e -share=moosefs"},
 	{name: "chaos", group: "soak", lane: waits, needs: []string{"cc", "testbed"},

@@ -1,0 +1,255 @@
+//go:build testbed && starters
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bringupd/bringupd/test/testbed"
+)
+
+func init() { withGridEngine = true }
+
+// started is how many daemons each starter here starts, one on each of the first nodes.
+const started = 4
+
+// starter starts the daemons of one run.
+type starter struct {
+	name string
+	// start has it start them, by the flags of bringupd and with a driver; wrong, in the way that mistake speaks of.
+	start   func(t *testing.T, logs string, wrong bool, args []string) *exec.Cmd
+	mistake string // the sentence that a wrong start ends by, with 65
+	// blind is set where its own code is 0 once a daemon was killed, whatever the job's script ended with.
+	blind bool
+	// byPath is set where it starts the daemons as a name that PATH finds.
+	byPath bool
+}
+
+// mpirun is one as a starter, in an allocation of Slurm's, with its flags. JOB among them is for bringupd: it names the run.
+func mpirun(name, command, right, wrong, mistake string) starter {
+	return starter{name: name, mistake: mistake, start: func(t *testing.T, logs string, isWrong bool, args []string) *exec.Cmd {
+		t.Setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
+		t.Setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+		flags := right
+		if isWrong {
+			flags = wrong
+		}
+		if strings.Contains(flags, "JOB") {
+			args = append([]string{"--job-id=" + filepath.Base(logs)}, args...)
+			flags = strings.Replace(flags, "JOB", "", 1)
+		}
+		argv := slices.Concat([]string{"--quiet", "-N4", "--ntasks-per-node=2", "-w", "n[0-3]", command}, strings.Fields(flags), []string{program}, args)
+		return bed.Command(context.Background(), "salloc", argv...)
+	}}
+}
+
+// gridEngine submits the script that users copy; wrong, one that tells the daemons no rank.
+func gridEngine(t *testing.T, logs string, wrong bool, args []string) *exec.Cmd {
+	script := "../../deploy/gridengine/generic.sge"
+	if wrong {
+		script = filepath.Join(t.TempDir(), "wrong.sge")
+		must(t, os.WriteFile(script, []byte(`#!/bin/bash
+while read -r host rest; do
+	qrsh -inherit -V "$host" bringupd -- true </dev/null && exit 0
+	code=$?
+done <"$PE_HOSTFILE"
+exit $code
+`), 0o644))
+	}
+	path, err := filepath.Abs(script)
+	must(t, err)
+	out := logs + ".out"
+	driver := args[slices.Index(args, "--")+1:]
+	qsub := slices.Concat([]string{
+		"PATH=" + testbed.GridEnginePrograms + ":" + bed.Bin() + ":/usr/bin:/bin", "BRINGUPD_LOG_DIR=" + logs,
+		"sh", "-c", `"$@"; code=$?; cat ` + out + `; exit $code`, "sh",
+		"qsub", "-sync", "y", "-cwd", "-V", "-j", "y", "-o", out, "-pe", testbed.ParallelEnvironment, itoa(started), "-l", "h=n0|n1|n2|n3", path,
+	}, driver)
+	return bed.Command(context.Background(), "env", qsub...)
+}
+
+// fake is a starter that nothing here can be: it starts the daemons with what the real one tells them, and nothing
+// else, and waits for all; its code is the highest of theirs. Right and wrong are the environments of each node's daemons,
+// as many as it starts there, with flags of bringupd among them. The variables are those of pkg/roles/testdata.
+func fake(name, mistake string, right, wrong func(node int) [][]string) starter {
+	return starter{name: name, mistake: mistake, start: func(t *testing.T, logs string, isWrong bool, args []string) *exec.Cmd {
+		environments := right
+		if isWrong {
+			environments = wrong
+		}
+		var script strings.Builder
+		for node := range started {
+			enter, err := bed.Enter(bed.Node(node))
+			must(t, err)
+			for _, environment := range environments(node) {
+				var flags, variables []string
+				for _, word := range environment {
+					if strings.HasPrefix(word, "--") {
+						flags = append(flags, word)
+					} else {
+						variables = append(variables, word)
+					}
+				}
+				words := slices.Concat([]string{"env", "-i", "PATH=/usr/bin:/bin", "HOME=/root"}, variables, []string{program}, flags, args)
+				fmt.Fprintf(&script, "%s -- '%s' & all=\"$all $!\"\n", enter, strings.Join(words, "' '"))
+			}
+		}
+		script.WriteString("trap 'kill $all' TERM\nworst=0\nfor one in $all; do wait $one; code=$?; [ $code -le $worst ] || worst=$code; done\nexit $worst\n")
+		return bed.Command(context.Background(), "sh", "-c", script.String())
+	}}
+}
+
+// one is for a starter of one daemon a node.
+func one(environment func(node int) []string) func(int) [][]string {
+	return func(node int) [][]string { return [][]string{environment(node)} }
+}
+
+// two is for a starter of two daemons a node, by their numbers.
+func two(environment func(task, local int) []string) func(int) [][]string {
+	return func(node int) [][]string { return [][]string{environment(2*node, 0), environment(2*node+1, 1)} }
+}
+
+const several = "cannot run several daemons on one node"
+
+// starters are all that docs/launchers.md names, but Slurm and Intel MPI: the first four are the real ones.
+func starters(t *testing.T) []starter {
+	t.Helper()
+	openMPI5 := filepath.Join(filepath.Dir(installed(t, "OPENMPI")), "mpirun")
+	nodefile := filepath.Join(bed.Bin(), "nodefile")
+	must(t, os.WriteFile(nodefile, []byte("n0\nn1\nn2\nn3\n"), 0o644))
+	twice := filepath.Join(bed.Bin(), "nodefile-twice")
+	must(t, os.WriteFile(twice, []byte("n0\nn0\nn1\nn1\nn2\nn2\nn3\nn3\n"), 0o644))
+	job := places.Add(1) + 1000
+
+	pbs := func(node, task int, file string) []string {
+		return []string{fmt.Sprintf("PBS_JOBID=%d.server", job), "PBS_NODENUM=" + itoa(node), fmt.Sprintf("PBS_TASKNUM=%d", task+2),
+			"PBS_MOMPORT=15003", "PBS_JOBCOOKIE=1234", "PBS_ENVIRONMENT=PBS_BATCH", "PBS_NODEFILE=" + file, "PBS_O_WORKDIR=" + bed.Share()}
+	}
+	flux := func(rank, ranks, local int) []string {
+		return []string{fmt.Sprintf("FLUX_JOB_ID=f%d", job), "FLUX_TASK_RANK=" + itoa(rank), "FLUX_TASK_LOCAL_ID=" + itoa(local), "FLUX_JOB_SIZE=" + itoa(ranks),
+			"FLUX_JOB_NNODES=4", "FLUX_URI=local:///run/flux/local", "FLUX_KVS_NAMESPACE=job-1", "PMI_RANK=" + itoa(rank), "PMI_SIZE=" + itoa(ranks), "PMI_FD=99"}
+	}
+	lsf := func(task int, hosts string) []string {
+		return []string{fmt.Sprintf("LSB_JOBID=%d", job), "LSB_JOBINDEX=0", "LSB_MCPU_HOSTS=" + hosts, "LSF_PM_TASKID=" + itoa(task+1), "LSB_BATCH_JID=" + itoa(int(job)), "LS_SUBCWD=" + bed.Share()}
+	}
+	jsrun := func(rank, ranks, local, locals int) []string {
+		return append(lsf(0, "batch 1 n0 1 n1 1 n2 1 n3 1")[:3], "JSM_NAMESPACE_RANK="+itoa(rank), "JSM_NAMESPACE_SIZE="+itoa(ranks), "JSM_NAMESPACE_LOCAL_RANK="+itoa(local),
+			"JSM_NAMESPACE_LOCAL_SIZE="+itoa(locals), "PMIX_RANK="+itoa(rank), "PMIX_NAMESPACE=1")
+	}
+	pals := func(rank, ranks, local, locals int) []string {
+		return []string{fmt.Sprintf("PBS_JOBID=%d.server", job+1), "PALS_APID=" + fmt.Sprint("apid-", job), "PALS_RANKID=" + itoa(rank), "PALS_NODEID=" + itoa(rank/locals),
+			"PALS_LOCAL_RANKID=" + itoa(local), "PALS_LOCAL_SIZE=" + itoa(locals), "PMI_RANK=" + itoa(rank), "PMI_SIZE=" + itoa(ranks)}
+	}
+	pod := func(node int) []string {
+		return []string{"JOB_COMPLETION_INDEX=" + itoa(node), "KUBERNETES_SERVICE_HOST=10.0.0.1", "KUBERNETES_SERVICE_PORT=443"}
+	}
+	return []starter{
+		{name: "Grid Engine", start: gridEngine, mistake: "Grid Engine tells its tasks no rank", blind: true, byPath: true},
+		mpirun("Open MPI 4", "mpirun.openmpi", "-np 4 --map-by ppr:1:node", "-np 8 --map-by ppr:2:node", several),
+		mpirun("Open MPI 5", openMPI5, "-np 4 --map-by ppr:1:node", "-np 8 --map-by ppr:2:node", several),
+		// By itself it kills all with the first one, and nothing is recorded.
+		mpirun("MPICH", "mpiexec.hydra", "-disable-auto-cleanup -n 4 -ppn 1 JOB", "-n 4 -ppn 1", "cannot name the run"),
+		fake("PBS", several,
+			one(func(node int) []string { return pbs(node, node, nodefile) }),
+			two(func(task, _ int) []string { return pbs(task/2, task, twice) })),
+		fake("Flux", several,
+			one(func(node int) []string { return flux(node, started, 0) }),
+			two(func(task, local int) []string { return flux(task, 2*started, local) })),
+		fake("LSF", "no blaunch has started this process",
+			one(func(node int) []string { return lsf(node, "n0 1 n1 1 n2 1 n3 1") }),
+			one(func(int) []string {
+				return slices.DeleteFunc(lsf(0, "n0 1 n1 1 n2 1 n3 1"), func(v string) bool { return strings.HasPrefix(v, "LSF_PM_") })
+			})),
+		fake("jsrun", several,
+			one(func(node int) []string { return jsrun(node, started, 0, 1) }),
+			two(func(task, local int) []string { return jsrun(task, 2*started, local, 2) })),
+		fake("PALS", several,
+			one(func(node int) []string { return pals(node, started, 0, 1) }),
+			two(func(task, local int) []string { return pals(task, 2*started, local, 2) })),
+		// A pod's host name ends in its index; the nodes' do not.
+		fake("Kubernetes", "cannot tell how many pods the Job has",
+			one(func(node int) []string { return append(pod(node), "--nnodes=4", fmt.Sprint("--job-id=pods-", job)) }),
+			one(pod)),
+	}
+}
+
+// runBy starts a run by the starter.
+func (s starter) runBy(t *testing.T, wrong bool, what string) *job {
+	t.Helper()
+	logs := place(t)
+	driver := copyFile(t, "testdata/starter_driver.sh", bed.Bin())
+	args := []string{"--log-dir=" + logs, "--", driver, what}
+	return startCommand(t, logs, s.start(t, logs, wrong, args))
+}
+
+// TestStarters brings up four nodes by each launcher, for a driver that ends well, one that does not, in a way that can't
+// be, and with a node that is lost.
+func TestStarters(t *testing.T) {
+	for _, s := range starters(t) {
+		t.Run(s.name, func(t *testing.T) {
+			for what, want := range map[string]int{"end with 0": 0, "end with 42": 42} {
+				t.Run("the driver is to "+what, func(t *testing.T) { s.testEnd(t, what, want) })
+			}
+			t.Run("a wrong launch", func(t *testing.T) {
+				j := s.runBy(t, true, "end with 0")
+				j.wantCode(65)
+				if said := j.stdout.String() + j.stderr.String(); !strings.Contains(said, s.mistake) {
+					t.Errorf("it lacks %q: %s", s.mistake, said)
+				}
+			})
+			t.Run("a daemon is killed", s.testLoss)
+		})
+	}
+}
+
+func (s starter) testEnd(t *testing.T, what string, want int) {
+	j := s.runBy(t, false, what)
+	j.wantCode(want)
+	var seen string
+	for line := range strings.Lines(j.stdout.String()) {
+		if told, ok := strings.CutPrefix(line, "rank 0 of 4: "); ok {
+			hosts := strings.Split(strings.TrimSpace(told), ",") // in the order of the ranks, which Grid Engine picks
+			slices.Sort(hosts)
+			seen += strings.Join(hosts, " ")
+		}
+	}
+	if seen != "n0 n1 n2 n3" {
+		t.Errorf("the driver saw the nodes %q\n%s%s", seen, &j.stdout, &j.stderr)
+	}
+	if code := j.result().Code; code != want {
+		t.Errorf("the result says %d, want %d", code, want)
+	}
+}
+
+// daemonOf is the pid of a node's daemon, by whatever path it was started.
+func (s starter) daemonOf(t *testing.T, node int) int {
+	if s.byPath {
+		return find(t, node, filepath.Base(program))
+	}
+	return daemonOf(t, node)
+}
+
+// The starter may end the others itself, by a signal, when it sees the killed one.
+func (s starter) testLoss(t *testing.T) {
+	j := s.runBy(t, false, "hold")
+	j.reached("control/go")
+	kill(t, s.daemonOf(t, 2), syscall.SIGKILL)
+	if code := j.wait(); (code == 0) != s.blind {
+		t.Errorf("the starter ended with %d: %s", code, &j.stderr)
+	}
+	r := j.result()
+	if died := fmt.Sprintf("the daemon of rank %d ", slices.Index(r.Hosts, "n2")); r.Code != 76 || !strings.HasPrefix(r.Why, died) {
+		t.Errorf("the result is %d, of %v: %s\n%s", r.Code, r.Hosts, r.Why, &j.stderr)
+	}
+	if said := j.stdout.String() + j.stderr.String(); !strings.Contains(said, "where: n2, rank") {
+		t.Errorf("the node is not named: %s", said)
+	}
+}
