@@ -36,7 +36,7 @@ func Run(ctx context.Context, cfg config.Config, role roles.Role) int {
 		return code
 	}
 	defer n.close()
-	n.Background(n.heedSignals)
+	n.Background(func(ctx context.Context) { n.Heed(ctx, cfg.Signals, n.id.Host, cfg.Times.StopGrace, n.children.PassOn) })
 	switch role {
 	case roles.Head:
 		return runHead(n)

@@ -1,4 +1,4 @@
-package daemon
+package run
 
 import (
 	"context"
@@ -8,7 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bringupd/bringupd/pkg/config"
+	"go.uber.org/zap"
+
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
@@ -18,8 +19,8 @@ type notice struct {
 	at  time.Duration
 }
 
-// TestHeedSignals has the graces end when the notices say so.
-func TestHeedSignals(t *testing.T) {
+// TestHeed has the graces end when the notices say so.
+func TestHeed(t *testing.T) {
 	const hurried = 6*time.Second + 50*time.Millisecond // for two signals at once are told in any order
 	for _, tc := range []struct {
 		name        string
@@ -34,8 +35,8 @@ func TestHeedSignals(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				signals := make(chan os.Signal)
-				n := bare(t, config.Config{Times: config.DefaultTimes(), Means: config.Means{Signals: signals}}, nil)
-				n.Background(n.heedSignals)
+				r := &Records{Lifetime: NewLifetime(t.Context()), Log: zap.NewNop()}
+				r.Background(func(ctx context.Context) { r.Heed(ctx, signals, "n0", 5*time.Second, func(syscall.Signal) {}) })
 				start := time.Now()
 				for _, seen := range tc.seen {
 					time.Sleep(time.Until(start.Add(seen.at)))
@@ -45,14 +46,14 @@ func TestHeedSignals(t *testing.T) {
 					pause.For(ctx, time.Until(start.Add(time.Hour)))
 					return time.Since(start)
 				}
-				driver := ends(n.Parting)
-				if all := ends(n.Hurry); driver != tc.driver || all != tc.all {
+				driver := ends(r.Parting)
+				if all := ends(r.Hurry); driver != tc.driver || all != tc.all {
 					t.Errorf("the driver's grace ended after %s, all after %s; want %s and %s", driver, all, tc.driver, tc.all)
 				}
-				if n.Life.Err() == nil {
+				if r.Life.Err() == nil {
 					t.Error("the run was not ended")
 				}
-				n.Close()
+				r.Close()
 			})
 		})
 	}
