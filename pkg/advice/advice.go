@@ -34,6 +34,8 @@ func (a *Account) advise() []string {
 		return slices.Concat([]string{a.on(a.blamed()) + "look at its network: ip -s link; dmesg -T | grep -i link"}, a.askAdmins(), a.without())
 	case health.PeerLost:
 		return slices.Concat(a.killer(a.blamed()), a.ownLogs(), a.askAdmins(), a.without())
+	case health.NotBack:
+		return append([]string{"ask for a node more than the driver needs, and give --nnodes: another attempt then goes on without a node that is lost"}, a.without()...)
 	case health.ServiceDied, health.SandboxDied, health.Setup, health.RankFailed:
 		return a.adviseChild(kind)
 	case health.RankAborted:

@@ -142,6 +142,7 @@ var plights = []plight{
 	{name: "host-hangs", end: endedBy(cause(0, health.HostHangs, "driver", "rank 17 (n17) hangs: the kernel of its host answers, and its daemon, or its mount of the share, has not for 9.2s", lost(17)))},
 	{name: "cut-off", end: endedBy(cause(3, health.CutOff, "driver", "rank 3 (n3) is cut off from the others: its network interface eth0 is down", lost(3)))},
 	{name: "peer-lost", end: endedBy(cause(0, health.PeerLost, "driver", "rank 17 (n17) is lost: no beat for 6.7s (the daemon was killed, or the node or its mount hangs)", lost(17)))},
+	{name: "not-back", end: endedBy(cause(0, health.NotBack, "join", "rank 17 (n17) was lost in attempt 1 and has not come back within 30s", lost(17)))},
 	{name: "head-lost", end: endedBy(cause(3, health.PeerLost, "driver", "the head, rank 0 (n0), is lost: rank 3 (n3) has not seen a beat of it for 6.7s", lost(0)))},
 	{
 		name: "service-killed",

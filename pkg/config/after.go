@@ -11,8 +11,10 @@ import (
 
 // After is what comes after the driver's end, and after a failure.
 type After struct {
-	Requeue Requeue
-	Clean   Clean // the zero value: CleanAll
+	Restarts int           // how often the run may be begun anew within its launch
+	Backoff  time.Duration // before the first of these; it doubles each time
+	Requeue  Requeue
+	Clean    Clean // the zero value: CleanAll
 	// Look is how long services stay after the driver with CleanNone.
 	Look time.Duration
 	Keep prune.Keep // which earlier runs of the log directory stay

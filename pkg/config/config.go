@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/advice"
@@ -59,12 +60,51 @@ type Means struct {
 	Signals <-chan os.Signal
 	// Access is how the run directory is reached.
 	Access signal.Access
-	// Began is when this program did, from which the deadline counts; zero: when
-	// the daemon does.
-	Began time.Time
 	// Network is how workers connect to the head; nil for TCP.
 	Network lifeline.Network
 	Play    Play
+	// Began is when the first attempt of this launch did, as far as this process knows: the
+	// deadline counts from there; zero: from the daemon's start.
+	Began   time.Time
+	Earlier Earlier
+}
+
+// Earlier is what earlier attempts of the same launch have left to this one. A later one comes last.
+type Earlier struct {
+	Unfit []signal.DroppedRank // with which something was wrong: they stand by
+	Lost  []signal.DroppedRank // whose daemons the last one has missed
+}
+
+// AllUnfit are the ranks, in order, that the next attempt does without if this one ends by these failures.
+func (e Earlier) AllUnfit(failures []signal.FailedRecord) []int {
+	ranks := health.Unfit(failures...)
+	for _, dropped := range e.Unfit {
+		ranks = append(ranks, dropped.Rank)
+	}
+	slices.Sort(ranks)
+	return slices.Compact(ranks)
+}
+
+// After is what an attempt leaves to the next one that ends by these failures.
+func (e Earlier) After(failures []signal.FailedRecord, hostOf func(rank int) string) Earlier {
+	why := func(rank int) string {
+		for _, failure := range failures {
+			if failure.Rank == rank || slices.Contains(failure.Lost, rank) {
+				return failure.What
+			}
+		}
+		return ""
+	}
+	next := Earlier{Unfit: slices.Clone(e.Unfit)}
+	for _, rank := range e.AllUnfit(failures) {
+		if !slices.ContainsFunc(e.Unfit, func(d signal.DroppedRank) bool { return d.Rank == rank }) {
+			next.Unfit = append(next.Unfit, signal.DroppedRank{Rank: rank, Host: hostOf(rank), Why: why(rank)})
+		}
+	}
+	for _, rank := range health.Missed(failures...) {
+		next.Lost = append(next.Lost, signal.DroppedRank{Rank: rank, Host: hostOf(rank), Why: why(rank)})
+	}
+	return next
 }
 
 // Play is what a simulation has in place of a node and of the processes of ranks; the zero value: it is none.
@@ -146,6 +186,9 @@ func (c *Config) Validate() error {
 	if c.Sandbox.Command != "" && c.Sandbox.Step {
 		return fmt.Errorf("cannot both run a sandbox (--sandbox-cmd) and wait for one of another step (--sandbox-step): give one")
 	}
+	if c.After.Backoff < 0 || c.After.Backoff > mostBackoff {
+		return fmt.Errorf("cannot use --restart-backoff=%s: give 0s to %s", c.After.Backoff, mostBackoff)
+	}
 	if size := c.Team.Of(c.Identity.Size).Min; c.Sandbox.Require.Exceeds(size) {
 		return fmt.Errorf("cannot require %s sandboxes: the job has %d nodes", c.Sandbox.Require, size)
 	}
@@ -219,6 +262,7 @@ func (t Times) validate() error {
 const (
 	mostDriverGrace = time.Hour
 	mostStopGrace   = health.EndTime / 2
+	mostBackoff     = time.Minute
 )
 
 // GraceOfDriver is how long the driver has after TERM. Where the run has failed,
@@ -252,6 +296,10 @@ const restful = 4
 // Rest is how long lies between two looks of a worker, and between two beats by
 // files, while a lifeline tells of all that happens.
 func (t Times) Rest() time.Duration { return restful * t.Peer }
+
+// ComeBack is how long a daemon that was lost has to come back in the next attempt, where the launcher is not
+// known to start one anew.
+func (t Times) ComeBack() time.Duration { return 3 * t.Peer }
 
 // Checks are the checks of this node.
 type Checks interface {

@@ -44,6 +44,9 @@ const (
 	HostHangs  Kind = "host-hangs"
 	CutOff     Kind = "cut-off"
 
+	// NotBack is the loss of a peer in an earlier attempt that nobody has mended.
+	NotBack Kind = "not-back"
+
 	Deadline Kind = "deadline"
 	// TimeUp is the deadline of the whole job, which has its driver's grace.
 	TimeUp     Kind = "time-up"
@@ -96,7 +99,7 @@ var outcomes = []struct {
 	{[]Kind{GaveUp}, Outcome{69, "gave-up", "the job has failed as often as it may be requeued", RequeueNo}},
 	{[]Kind{Internal}, Outcome{70, "internal", "an internal error", RequeueNo}},
 	{[]Kind{Check, NodesDiffer, GPUFailed}, Outcome{75, "check", "a node failed its check, or one of its GPUs failed", RequeueElsewhere}},
-	{[]Kind{PeerLost, DaemonDied, HostLost, HostHangs, CutOff, Aborted}, Outcome{76, "peer-lost", "a peer was lost", RequeueYes}},
+	{[]Kind{PeerLost, DaemonDied, HostLost, HostHangs, CutOff, NotBack, Aborted}, Outcome{76, "peer-lost", "a peer was lost", RequeueYes}},
 	{[]Kind{SandboxDied, ServiceDied, Setup}, Outcome{77, "service", "a setup command failed, or a sandbox or a service did not become ready, or died", RequeueNo}},
 	{[]Kind{Deadline, TimeUp}, Outcome{124, "deadline", "a deadline passed with nobody to blame", RequeueNo}},
 	{[]Kind{NotExecutable}, Outcome{126, "driver-not-executable", "the driver is not executable", RequeueNo}},

@@ -110,7 +110,7 @@ func Gentle(kind Kind) bool { return kind == Terminated || kind == Interrupted |
 // something that has failed where the record was written.
 func Loss(kind Kind) bool {
 	switch kind {
-	case DaemonDied, HostLost, HostHangs, CutOff, PeerLost:
+	case DaemonDied, HostLost, HostHangs, CutOff, PeerLost, NotBack:
 		return true
 	default:
 		return false

@@ -273,7 +273,7 @@ func TestRemotenessNamesConsequences(t *testing.T) {
 }
 
 func TestLoss(t *testing.T) {
-	losses := []Kind{DaemonDied, HostLost, HostHangs, CutOff, PeerLost}
+	losses := []Kind{DaemonDied, HostLost, HostHangs, CutOff, PeerLost, NotBack}
 	for _, kind := range kinds(t) {
 		if got := Loss(kind); got != slices.Contains(losses, kind) {
 			t.Errorf("%s is a loss: %t", kind, got)

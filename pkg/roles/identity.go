@@ -71,7 +71,7 @@ type Want struct {
 	ReadFile func(path string) ([]byte, error)
 }
 
-// Identity is who a daemon is. All ranks of a run have the same Launcher, Size, Job, Step, Restart and Key.
+// Identity is who a daemon is. All ranks of a run have the same Launcher, Size, Job, Step, Restart, Attempt and Key.
 type Identity struct {
 	Launcher Launcher
 	Rank     int    // 0 … Size-1
@@ -85,6 +85,7 @@ type Identity struct {
 	Job     string
 	Step    string // empty where the launcher has no steps
 	Restart int    // how often the job was requeued
+	Attempt int    // how often the run was begun anew within this launch
 
 	// Key digests what all ranks of this launch share and another launch of the same RunName, within one
 	// cluster, most likely does not: job ids start again when a controller loses its state.
@@ -110,14 +111,14 @@ func Identify(env Environment, hostname string, want Want) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	if env.get(RunVariable) == id.RunName() {
+	if run := env.get(RunVariable); run == id.RunName() || hasAttempt(run, id.RunName()) {
 		return Identity{}, nestedError(id)
 	}
 	return id, nil
 }
 
-// RunName returns the name of this run's directory, "<job>.<step>", with "-r<restart>" after a requeue. It is
-// the same on all ranks, and made of letters, digits and "._+-" alone.
+// RunName returns the name of this run's directory, "<job>.<step>", with "-r<restart>" after a requeue and
+// "-a<attempt>" where it was begun anew. It is the same on all ranks, and made of letters, digits and "._+-" alone.
 func (id Identity) RunName() string {
 	name := id.Job
 	if id.Step != "" {
@@ -126,7 +127,19 @@ func (id Identity) RunName() string {
 	if id.Restart > 0 {
 		name += "-r" + strconv.Itoa(id.Restart)
 	}
+	if id.Attempt > 0 {
+		name += attemptMark + strconv.Itoa(id.Attempt)
+	}
 	return name
+}
+
+// attemptMark stands in a run's name before the number of its attempt.
+const attemptMark = "-a"
+
+// hasAttempt tells whether a run is a later attempt of the launch whose first one has this name.
+func hasAttempt(run, first string) bool {
+	digits, is := strings.CutPrefix(run, first+attemptMark)
+	return is && isDecimal(digits)
 }
 
 // HostOf returns the host of a rank, or the empty string where the launcher doesn't tell it.

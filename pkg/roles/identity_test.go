@@ -219,6 +219,7 @@ func TestIdentifyMistakes(t *testing.T) {
 		{name: "node list of another count", env: change(step, "SLURM_STEP_NODELIST=n[1-4]"), says: []string{"names 4 nodes (n[1-4]), and the step has 3"}},
 		{name: "inside itself", env: change(step, "BRINGUPD_RUN=1.0"), says: []string{"inside run 1.0", "srun --overlap --ntasks-per-node=1 bringupd"}},
 
+		{name: "inside a later attempt of itself", env: change(step, "BRINGUPD_RUN=1.0-a12"), says: []string{"inside run 1.0"}},
 		{name: "rank without size", env: map[string]string{"RANK": "0"}, says: []string{"WORLD_SIZE is not set"}},
 		{name: "size without rank", env: map[string]string{"WORLD_SIZE": "2"}, says: []string{"RANK is not set"}},
 		{name: "plain rank is no number", env: map[string]string{"RANK": "a", "WORLD_SIZE": "2"}, want: Want{JobID: "j"}, says: []string{`RANK is "a"`}},

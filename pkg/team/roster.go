@@ -48,6 +48,15 @@ func NewRoster(size int, bounds Bounds, ranked bool) *Roster {
 	return r
 }
 
+// Exclude keeps nodes out of the team from the start. Their daemons end with the job.
+func (r *Roster) Exclude(unfit []signal.DroppedRank) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, dropped := range unfit {
+		r.gone[dropped.Rank], r.spoke[dropped.Rank] = dropped, true
+	}
+}
+
 // Spares tells whether the job can do without some of its nodes.
 func (r *Roster) Spares() bool { return r.spares }
 

@@ -1,0 +1,69 @@
+package signal
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// TestNewest has the newest attempt of a launch found, and none of another's.
+func TestNewest(t *testing.T) {
+	ctx, p := within(t), newPlace(t)
+	make := func(run, key string) *Dir {
+		t.Helper()
+		place := p
+		place.Run, place.Key = run, key
+		dir, err := Create(ctx, place, Job{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	newest := func(want int, over bool) Begun {
+		t.Helper()
+		begun, err := p.Newest(ctx)
+		if err != nil || begun.Attempt != want || begun.Over != over {
+			t.Errorf("found attempt %d, over %v (%v), want %d and %v", begun.Attempt, begun.Over, err, want, over)
+		}
+		return begun
+	}
+	newest(-1, false)
+	for _, other := range []string{p.Run + "-a7", p.Run + "x", p.Run + "-r1"} {
+		make(other, "another launch's")
+	}
+	for _, strange := range []string{"-a", "-a01", "-a0", "-a-1", "-a1x"} {
+		if err := os.Mkdir(filepath.Join(p.LogDir, p.Run+strange), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(p.LogDir, p.Run+"-a8"), nil, 0o600); err != nil { // a job's own output
+		t.Fatal(err)
+	}
+	newest(-1, false)
+	first := make(p.Run, p.Key)
+	newest(0, false)
+	publishResult := func(d *Dir, next int) {
+		t.Helper()
+		if err := d.PublishOnce(ctx, NameResult, &Result{Code: 76, NextAttempt: next}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publishResult(first, 1)
+	newest(0, true)
+	second := make(p.Run+"-a1", p.Key)
+	if err := second.Claim(ctx, Nodes, NodeName(0, p.Size, Joined), &JoinedRecord{}); err != nil {
+		t.Fatal(err)
+	}
+	begun := newest(1, false)
+	if !slices.Contains(begun.Nodes, NodeName(0, p.Size, Joined)) || !slices.Contains(begun.Control, NameJob) {
+		t.Errorf("it shows %v and %v", begun.Nodes, begun.Control)
+	}
+	publishResult(second, 2)
+	make(p.Run+"-a10", p.Key) // not in the order of the alphabet
+	newest(10, false)
+	results, err := p.Results(ctx, 10)
+	if err != nil || len(results) != 2 || results[0].NextAttempt != 1 || results[1].NextAttempt != 2 {
+		t.Errorf("the results are %+v (%v)", results, err)
+	}
+}
