@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/check"
@@ -46,7 +47,7 @@ func newOptions() *options {
 	o := &options{
 		launched:  launched{role: "auto", rank: -1, gpus: -1},
 		framework: "none", frameworks: frameworks(), logFormat: "console", onFailure: "exit", checks: check.DefaultConfig(),
-		cfg: config.Config{World: config.World{Wish: ranks.Wish{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: binding.All(), Output: output.All}, Times: config.DefaultTimes(), Lifeline: config.LifelineAuto, After: config.After{Requeue: config.Requeue{Most: 3}, Clean: config.CleanAll, Look: config.DefaultLook}},
+		cfg: config.Config{World: config.World{Wish: ranks.Wish{Order: ranks.ByNode}, PMIx: pmix.Auto, Bind: binding.All(), Output: output.All}, Times: config.DefaultTimes(), Lifeline: config.LifelineAuto, After: config.After{Backoff: time.Second, Requeue: config.Requeue{Most: 3}, Clean: config.CleanAll, Look: config.DefaultLook}},
 	}
 	o.cfg.Sandbox.Require, _ = gate.ParseRequire("all")
 	return o
@@ -136,6 +137,8 @@ func (o *options) ofJob() setting.List {
 			setting.Wait("stop-grace", &t.StopGrace, "the same for services and sandboxes, which end after the driver; up to 10s"),
 		),
 		setting.Under("After a failure",
+			setting.Number("restarts", &o.cfg.After.Restarts, 0, 1000, "how often the run may be begun anew within its allocation, on the nodes that are left, where the table of exit codes says yes to a requeue"),
+			setting.Wait("restart-backoff", &o.cfg.After.Backoff, "the pause before the first restart, up to 1m; it doubles each time, up to 1m"),
 			setting.Choice("on-failure", []string{"exit", onFailureRequeue}, &o.onFailure,
 				"exit, or requeue: have Slurm start the job again without the bad nodes, where the table of exit codes says yes"),
 			setting.Number("max-requeues", &o.cfg.After.Requeue.Most, 0, math.MaxInt16, "how often a job may be started again; after that it exits with 69"),

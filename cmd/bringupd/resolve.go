@@ -118,6 +118,10 @@ func (o *options) check(all setting.List) error {
 		return usage("cannot use --sandbox-ready without a sandbox: give --sandbox-cmd")
 	case all.Find("sandbox-require").Source == setting.ByFlag && !o.cfg.Sandbox.Wanted():
 		return usage("cannot use --sandbox-require without a sandbox: give --sandbox-cmd or --sandbox-step")
+	case o.cfg.After.Restarts > 0 && o.cfg.Sandbox.Step:
+		return usage("cannot use --restarts with --sandbox-step: the sandboxes of another step are not started anew; give --sandbox-cmd to this one")
+	case all.Find("restart-backoff").Source == setting.ByFlag && o.cfg.After.Restarts == 0:
+		return usage("cannot use --restart-backoff without restarts: give --restarts")
 	case all.Find("clean-after").Source == setting.ByFlag && o.cfg.After.Clean != config.CleanNone:
 		return usage("cannot use --clean-after with --clean=%s: it is for --clean=none", o.cfg.After.Clean)
 	case all.Find("max-requeues").Source == setting.ByFlag && o.onFailure != onFailureRequeue:

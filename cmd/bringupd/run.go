@@ -6,8 +6,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/pkg/attempt"
 	"github.com/bringupd/bringupd/pkg/config"
-	"github.com/bringupd/bringupd/pkg/daemon"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/setting"
 )
@@ -28,7 +28,7 @@ func (inv *invocation) runCommand() *cli.Command {
 				return err
 			}
 			return inv.planOr(all, opts, driver, func(cfg config.Config, role roles.Role) error {
-				inv.code = daemon.Run(context.Background(), cfg, role)
+				inv.code = attempt.Run(context.Background(), cfg, role)
 				return nil
 			})
 		},

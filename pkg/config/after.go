@@ -40,7 +40,13 @@ func (c Clean) Keeps() bool { return c == CleanRunning || c == CleanNone }
 // DefaultLook is how long services stay for a look where nothing is told.
 const DefaultLook = 10 * time.Minute
 
+// mostBackoff is the longest pause before another attempt.
+const mostBackoff = time.Minute
+
 func (a After) validate() error {
+	if a.Backoff < 0 || a.Backoff > mostBackoff {
+		return fmt.Errorf("cannot use --restart-backoff=%s: give 0s to %s", a.Backoff, mostBackoff)
+	}
 	if a.Look < 0 {
 		return fmt.Errorf("cannot use --clean-after=%s: give at least 0s", a.Look)
 	}

@@ -186,9 +186,6 @@ func (c *Config) Validate() error {
 	if c.Sandbox.Command != "" && c.Sandbox.Step {
 		return fmt.Errorf("cannot both run a sandbox (--sandbox-cmd) and wait for one of another step (--sandbox-step): give one")
 	}
-	if c.After.Backoff < 0 || c.After.Backoff > mostBackoff {
-		return fmt.Errorf("cannot use --restart-backoff=%s: give 0s to %s", c.After.Backoff, mostBackoff)
-	}
 	if size := c.Team.Of(c.Identity.Size).Min; c.Sandbox.Require.Exceeds(size) {
 		return fmt.Errorf("cannot require %s sandboxes: the job has %d nodes", c.Sandbox.Require, size)
 	}
@@ -262,7 +259,6 @@ func (t Times) validate() error {
 const (
 	mostDriverGrace = time.Hour
 	mostStopGrace   = health.EndTime / 2
-	mostBackoff     = time.Minute
 )
 
 // GraceOfDriver is how long the driver has after TERM. Where the run has failed,

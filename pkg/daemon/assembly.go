@@ -208,7 +208,32 @@ func (a *assembly) readJoined(ctx context.Context, rank int) (joined signal.Join
 	return joined, err
 }
 
+// areLost tells whether earlier attempts have lost all of the nodes.
+func (a *assembly) areLost(ranks []int) bool {
+	return !slices.ContainsFunc(ranks, func(rank int) bool {
+		return !slices.ContainsFunc(a.cfg.Earlier.Lost, func(d signal.DroppedRank) bool { return d.Rank == rank })
+	})
+}
+
+// givesUp tells whether those that are missing are waited for no longer: none but nodes
+// that an earlier attempt has lost, and nothing is known to start their daemons anew.
+func (a *assembly) givesUp(missing []int) bool {
+	return !a.roster.Spares() && len(missing) > 0 && a.areLost(missing) && time.Since(a.began) > a.cfg.Times.ComeBack() &&
+		!a.id.Launcher.Traits().Relaunches
+}
+
+// notBack is the failure that nodes are missing which an earlier attempt has lost.
+func (a *assembly) notBack(missing []int) *health.Failure {
+	f := health.Failed(health.NotBack, "cannot go on without %s: lost in attempt %d, and not back within %s; give --nnodes=%d:%d to go on with fewer nodes",
+		a.hostsOf(missing), a.id.Attempt, time.Since(a.began).Round(time.Second/10), max(1, a.id.Size-len(missing)), a.id.Size)
+	f.Lost = missing
+	return f
+}
+
 func (a *assembly) unmet(missing []int) *health.Failure {
+	if a.areLost(missing) && !a.roster.Spares() {
+		return a.notBack(missing)
+	}
 	mend := "see whether their tasks have started, and whether it is the same file system there"
 	if a.Dir.FileSystem().Local && a.id.Launcher != roles.Local {
 		mend = fmt.Sprintf("it is on %s, which lives on one machine alone: give a --log-dir that all nodes share", a.Dir.FileSystem().Name)

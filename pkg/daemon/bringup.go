@@ -25,19 +25,19 @@ import (
 	"github.com/bringupd/bringupd/pkg/trail"
 )
 
-// runHead is the head's daemon; it returns its exit code, which is the job's.
-func runHead(n *node) int {
+// runHead is the head's daemon; its exit code is the job's.
+func runHead(n *node) run.Exit {
 	h := newHead(n)
 	h.fitness.lookEarly()
 	err := h.sequence(h.Life)
 	if h.Dir == nil {
 		h.lines.Close()
-		return h.leaveAlone(err)
+		return run.Exit{Code: h.leaveAlone(err)}
 	}
 	end := h.conclude(h.deaths.judge(err, h.opened()))
 	h.tellOver(end)
 	h.lines.Close()
-	return end.Code
+	return run.Exit{Code: end.Code, End: end}
 }
 
 // sequence goes through the phases. Its error is an orderly *run.Ending where the
@@ -213,6 +213,10 @@ func (h *head) meet(ctx context.Context) error {
 	last, err := h.nodes.Wait(ctx, func(l signal.Listing) bool {
 		h.canary.arrivals.Note(l.Ranks(signal.Joined), l.At)
 		if suspect && time.Since(h.assembly.began) > localJoin && len(l.Ranks(signal.Joined)) == 1 {
+			cancel()
+			return false
+		}
+		if h.assembly.givesUp(l.Missing(signal.Joined, h.id.Size)) {
 			cancel()
 			return false
 		}

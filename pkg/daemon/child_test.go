@@ -45,7 +45,7 @@ func childDaemon(text string) int {
 			Address: func() (string, error) { return "127.0.0.1", nil },
 		},
 		Output: config.Output{Files: config.Files{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}},
-	}, t.Role)
+	}, t.Role).Code
 }
 
 // child is a daemon of a job that is a process of its own.

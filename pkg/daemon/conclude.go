@@ -128,7 +128,7 @@ func (h *head) lifelineReport() *signal.LifelineReport {
 // publishAbort publishes a node's end with a cause.
 func (n *node) publishAbort(end *run.Ending) error {
 	err := n.Publish(signal.Control, signal.AbortName(n.id.Rank, n.id.Size), &signal.AbortRecord{
-		Code: end.Code, Word: end.Word, Cause: *end.Cause, Nodes: end.Nodes,
+		Code: end.Code, Word: end.Word, Cause: *end.Cause, Nodes: end.Nodes, NextAttempt: end.Again.Attempt,
 	}, true)
 	n.Logged(err)
 	return err

@@ -25,26 +25,28 @@ import (
 	"github.com/bringupd/bringupd/pkg/voice"
 )
 
-// Run is the whole of a daemon's life as the role says; it returns its exit
-// code. The configuration must have been validated. When ctx ends, the daemon
+// Run is the whole of a daemon's life in one attempt of a run, as the role says. The configuration must have been validated. When ctx ends, the daemon
 // leaves as at an orderly end. What is to be said has been said when it returns.
-func Run(ctx context.Context, cfg config.Config, role roles.Role) int {
+func Run(ctx context.Context, cfg config.Config, role roles.Role) run.Exit {
 	n, err := newNode(ctx, cfg, role)
 	if err != nil {
 		code := health.OutcomeOf(health.Internal).Code
 		voice.Refuse(cfg.Files.Err, cfg.JSONLog, err, code)
-		return code
+		return run.Exit{Code: code}
 	}
 	defer n.close()
 	n.Background(func(ctx context.Context) { n.Heed(ctx, cfg.Signals, n.id.Host, cfg.Times.StopGrace, n.children.PassOn) })
+	var exit run.Exit
 	switch role {
 	case roles.Head:
-		return runHead(n)
+		exit = runHead(n)
 	case roles.Sandbox:
-		return (&worker{node: n}).serveApart()
+		exit.Code = (&worker{node: n}).serveApart()
 	default:
-		return (&worker{node: n}).run()
+		exit = (&worker{node: n}).run()
 	}
+	exit.Told = n.Told.Load()
+	return exit
 }
 
 func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, error) {

@@ -20,6 +20,7 @@ func (n *node) childEnv(base []string, place *team.Seat) []string {
 	more := map[string]string{
 		roles.RunVariable:    n.Dir.Name(),
 		"BRINGUPD_RUN_DIR":   n.Dir.Path(),
+		"BRINGUPD_ATTEMPT":   strconv.Itoa(n.id.Attempt),
 		"BRINGUPD_NODE_HOST": n.id.Host,
 		// Those of another daemon that runs around ours are none of a child's.
 		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "",

@@ -18,13 +18,13 @@ func TestChildAndDriverEnv(t *testing.T) {
 	}
 	n := bare(t, config.Config{Identity: testIdentity(1, 2)}, dir)
 	child := n.childEnv([]string{"HOME=/h", "BRINGUPD_NODE_RANK=99", "NOTIFY_SOCKET=/run/notify", "TRACESTATE=of-another", "BRINGUPD_GPU_COUNT=99"}, n.launchSeat())
-	want := []string{"HOME=/h", "BRINGUPD_LAUNCH_COUNT=2", "BRINGUPD_LAUNCH_RANK=1", "BRINGUPD_NODE_COUNT=2", "BRINGUPD_NODE_HOST=n1", "BRINGUPD_NODE_RANK=1", "BRINGUPD_RUN=17.0", "BRINGUPD_RUN_DIR=" + dir.Path(), "TRACEPARENT=" + n.trace().String()}
+	want := []string{"HOME=/h", "BRINGUPD_ATTEMPT=0", "BRINGUPD_LAUNCH_COUNT=2", "BRINGUPD_LAUNCH_RANK=1", "BRINGUPD_NODE_COUNT=2", "BRINGUPD_NODE_HOST=n1", "BRINGUPD_NODE_RANK=1", "BRINGUPD_RUN=17.0", "BRINGUPD_RUN_DIR=" + dir.Path(), "TRACEPARENT=" + n.trace().String()}
 	if diff := cmp.Diff(want, child); diff != "" {
 		t.Error(diff)
 	}
 	n.cfg.Team = team.Bounds{Min: 1, Max: 1}
 	spare := n.childEnv([]string{"HOME=/h", "BRINGUPD_NODE_RANK=99"}, n.launchSeat())
-	want = []string{"HOME=/h", "BRINGUPD_LAUNCH_COUNT=2", "BRINGUPD_LAUNCH_RANK=1", "BRINGUPD_NODE_HOST=n1", "BRINGUPD_RUN=17.0", "BRINGUPD_RUN_DIR=" + dir.Path(), "TRACEPARENT=" + n.trace().String()}
+	want = []string{"HOME=/h", "BRINGUPD_ATTEMPT=0", "BRINGUPD_LAUNCH_COUNT=2", "BRINGUPD_LAUNCH_RANK=1", "BRINGUPD_NODE_HOST=n1", "BRINGUPD_RUN=17.0", "BRINGUPD_RUN_DIR=" + dir.Path(), "TRACEPARENT=" + n.trace().String()}
 	if diff := cmp.Diff(want, spare); diff != "" {
 		t.Error(diff)
 	}

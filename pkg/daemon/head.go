@@ -49,6 +49,7 @@ type stage struct {
 
 func newHead(n *node) *head {
 	h := &head{node: n, roster: team.NewRoster(n.id.Size, n.cfg.Team, !framework.TraitsOf(n.cfg.Framework).Unranked)}
+	h.roster.Exclude(n.cfg.Earlier.Unfit)
 	h.deaths = &deaths{node: n, roster: h.roster}
 	h.assembly = &assembly{node: n, roster: h.roster, deaths: h.deaths, began: time.Now()}
 	h.deaths.muster = h.assembly.muster

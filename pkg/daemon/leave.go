@@ -79,7 +79,7 @@ var errFarewell = errors.New("the head has ended in order")
 // more of it, or that the head could not say why: see withoutHead.
 func (p *headLine) Over(code int) {
 	p.line.over.Store(int32(code) + 1)
-	if code == 0 || p.Silence() > p.tempo.Silent/2 {
+	if code == 0 && !p.id.Launcher.Traits().Relaunches || p.Silence() > p.tempo.Silent/2 {
 		p.finish(run.EndingByCode(code))
 	}
 }
@@ -131,8 +131,7 @@ func (w *worker) published(ctx context.Context, l signal.Listing, heard bool) bo
 	aborts := l.Aborts()
 	byHead := len(aborts) > 0 && aborts[0] == 0
 	if l.Has(signal.NameDrain) && !byHead {
-		w.finish(run.EndingByDrain())
-		return true
+		return w.drained(ctx)
 	}
 	_, parted := w.parted()
 	heard = heard && !byHead
@@ -155,6 +154,26 @@ func (w *worker) published(ctx context.Context, l signal.Listing, heard bool) bo
 		return true
 	}
 	return false
+}
+
+// drained ends this node by the orderly end. Under a launcher that starts a task anew
+// which exits with a code, all exit with the driver's: one alone would meet nobody.
+func (w *worker) drained(ctx context.Context) bool {
+	end := run.EndingByDrain()
+	if w.id.Launcher.Traits().Relaunches {
+		ctx, cancel := context.WithTimeoutCause(ctx, w.tempo.Silent, errDeadline)
+		defer cancel()
+		var record signal.DrainRecord
+		switch err := w.Dir.Read(ctx, signal.Control, signal.NameDrain, &record); {
+		case signal.Stalled(err):
+			return false
+		case err != nil: // it may be a mark without a code: once started anew, the daemon sees how the run has ended
+			record.Code = health.OutcomeOf(health.Aborted).Code
+		}
+		end.Code = record.Code
+	}
+	w.finish(end)
+	return true
 }
 
 // bereft tells whether no word of the head's is to be waited for, before its
@@ -371,15 +390,11 @@ func (w *worker) claim(end *run.Ending) *run.Ending {
 func (w *worker) endByResult() *run.Ending {
 	ctx, cancel := context.WithTimeoutCause(w.Hurry, run.SickShare, errDeadline)
 	defer cancel()
-	var result signal.Result
-	names, err := w.Dir.Names(ctx, "")
-	if err != nil || !slices.Contains(names, signal.NameResult) {
+	result, err := w.Dir.Result(ctx)
+	if err != nil || result.Cause == nil {
 		return nil
 	}
-	if err := w.Dir.Read(ctx, "", signal.NameResult, &result); err != nil || result.Cause == nil {
-		return nil
-	}
-	return run.EndingFrom(signal.AbortRecord{Code: result.Code, Word: result.Word, Cause: *result.Cause, Nodes: result.Nodes})
+	return run.EndingFrom(signal.AbortRecord{Code: result.Code, Word: result.Word, Cause: *result.Cause, Nodes: result.Nodes, NextAttempt: result.NextAttempt})
 }
 
 // leave tears this node down for the end, tells, and returns the exit code.
@@ -394,7 +409,7 @@ func (w *worker) leave(end *run.Ending) int {
 	w.Log.Info("this node is done", zap.String("why", end.Why), zap.Strings("left", left))
 	w.ownWords(end, left)
 	code := end.Code
-	if end.Orderly {
+	if end.Orderly && !w.id.Launcher.Traits().Relaunches {
 		code = 0
 	}
 	w.Trail.Event(trail.End, trail.Fields{Code: &code})

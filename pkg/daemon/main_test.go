@@ -184,7 +184,7 @@ func (j *job) start(except ...int) *job {
 			j.t.Fatal(err)
 		}
 		j.running.Go(func() {
-			code := Run(context.Background(), cfg, j.roles[i])
+			code := Run(context.Background(), cfg, j.roles[i]).Code
 			j.mu.Lock()
 			defer j.mu.Unlock()
 			j.codes[i] = code

@@ -12,10 +12,22 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// reconsider decides whether the job is to be started anew after this end of
-// ours. One that has been as often as it may be ends with a code of its own.
+// reconsider decides whether another attempt follows this end of ours, or whether the
+// job is to be started anew. One that has been as often as it may be ends with a code of its own.
 func (n *node) reconsider(end *run.Ending) *run.Ending {
-	if end.Orderly || !n.cfg.After.Requeue.OnFailure {
+	if end.Orderly {
+		return end
+	}
+	restart := health.DecideRestart(*end.Cause, health.RestartPolicy{
+		Most: n.cfg.After.Restarts, Attempt: n.id.Attempt, Told: n.Told.Load(),
+		Unfit: n.cfg.Earlier.AllUnfit(end.Failures()), Nodes: n.id.Size, Least: n.cfg.Team.Of(n.id.Size).Min,
+	})
+	end.Again.Why = restart.Why
+	if restart.Again {
+		end.Again.Attempt = n.id.Attempt + 1
+		return end
+	}
+	if !n.cfg.After.Requeue.OnFailure {
 		return end
 	}
 	policy := health.RequeuePolicy{
@@ -30,15 +42,25 @@ func (n *node) reconsider(end *run.Ending) *run.Ending {
 	return end
 }
 
-// afterwards does what is due when the run has ended, by the one daemon that has written its result: it has the job
-// started anew where that was decided.
+// afterwards does what is due when the run has ended, by the one daemon that has written its result: it tells of the
+// next attempt, or has the job started anew where that was decided.
 func (n *node) afterwards(end *run.Ending) {
-	if end.Taken || end.Requeue == nil {
+	if end.Taken || end.Requeue == nil && end.Again.Why == "" {
 		return
 	}
 	// The last words have been said; what follows is still for people.
 	n.voice.Postscript()
 	defer n.voice.Hush()
+	switch {
+	case end.Again.Attempt > 0:
+		n.Log.Warn(end.Again.Why)
+		return
+	case end.Again.Why != "":
+		n.Log.Warn("there is no other attempt: " + end.Again.Why)
+	}
+	if end.Requeue == nil {
+		return
+	}
 	requeue.Order{
 		Requeue: *end.Requeue, BadNodes: end.Nodes, By: n.cfg.After.Requeue.By, Told: n.Told.Load, Hurry: n.Hurry, Log: n.Log,
 	}.Carry()

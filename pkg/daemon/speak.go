@@ -81,19 +81,6 @@ func (n *node) withLines(cause *signal.FailedRecord) string {
 	return strings.Join(append([]string{cause.What}, a.Quote()...), "\n")
 }
 
-// mostConsequences is how many of them a result bears: there can be one a node.
-const mostConsequences = 100
-
-// bearable are consequences as a result has them.
-func bearable(all []signal.FailedRecord) []signal.FailedRecord {
-	var kept []signal.FailedRecord
-	for _, failure := range all[:min(len(all), mostConsequences)] {
-		failure.Lines = nil // the peer's own record has them
-		kept = append(kept, failure)
-	}
-	return kept
-}
-
 // leaveAlone ends a worker that could not even join: nobody else can tell it a
 // code.
 func (n *node) leaveAlone(err error) int {
@@ -115,7 +102,8 @@ func (n *node) leaveAlone(err error) int {
 func (n *node) result(end *run.Ending) *signal.Result {
 	return &signal.Result{
 		Run: n.Dir.Name(), Size: n.id.Size, Code: end.Code, Word: end.Word, Why: end.Why, Cause: end.Cause, Nodes: end.Nodes,
-		Circumstances: signal.Circumstances{AtPhase: end.Phase, AfterGate: end.Opened, Consequences: bearable(end.Consequences)},
+		Circumstances: signal.Circumstances{AtPhase: end.Phase, AfterGate: end.Opened, Consequences: end.Bearable()},
 		Course:        signal.Course{Took: n.Trail.Age(), Program: n.cfg.Program, Phases: n.Trail.Passed()}, Requeue: end.Requeue,
+		NextAttempt: end.Again.Attempt,
 	}
 }

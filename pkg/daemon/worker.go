@@ -24,13 +24,13 @@ import (
 // file system that lives on one machine alone, and the nodes do not.
 const localJoin = 10 * time.Second
 
-// run is a daemon that is not the head; it returns its exit code.
-func (w *worker) run() int {
+// run is a daemon that is not the head.
+func (w *worker) run() run.Exit {
 	began := time.Now()
 	w.fitness.lookEarly()
 	err := w.Phase("join", func() error { return w.join(began) })
 	if _, second := errors.AsType[*outsider](err); second || w.Dir == nil {
-		return w.leaveAlone(err)
+		return run.Exit{Code: w.leaveAlone(err), Second: second}
 	}
 	w.Background(w.followControl(signal.BeatState))
 	w.Background(w.commands.FollowOrders)
@@ -40,11 +40,12 @@ func (w *worker) run() int {
 	}
 	if _, ok := errors.AsType[*outsider](context.Cause(w.Life)); ok {
 		w.stopAll(&run.Ending{})
-		return w.leaveAlone(context.Cause(w.Life))
+		return run.Exit{Code: w.leaveAlone(context.Cause(w.Life)), Second: true}
 	}
-	code := w.leave(w.agree(err))
+	end := w.agree(err)
+	code := w.leave(end)
 	w.farewell()
-	return code
+	return run.Exit{Code: code, End: end}
 }
 
 // join finds the run directory that the head makes, and echoes its canary.

@@ -270,7 +270,7 @@ func (j *job) start(head, workers context.Context) {
 		go func() {
 			<-begin
 			pause.For(ctx, time.Duration(rand.Float64()*float64(j.cfg.Skew)))
-			code := daemon.Run(ctx, p.Config, role)
+			code := daemon.Run(ctx, p.Config, role).Code
 			j.ends <- ended{rank, code, j.clock.elapsed()}
 		}()
 	}

@@ -256,7 +256,7 @@ func (a *attempt) start(all *sync.WaitGroup, tempDir string, said *os.File) {
 			a.world.mu.Lock()
 			d.born = a.world.now()
 			a.world.mu.Unlock()
-			code := daemon.Run(ctx, cfg, role)
+			code := daemon.Run(ctx, cfg, role).Code
 			a.world.mu.Lock()
 			defer a.world.mu.Unlock()
 			d.gone = true

@@ -1,0 +1,162 @@
+package attempt
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+
+	"go.uber.org/zap/zapcore"
+
+	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/voice"
+)
+
+// Run is the whole of a daemon's life as the role says; it returns its exit code. The
+// configuration must have been validated. When ctx ends, the daemon leaves as at an
+// orderly end. Where the launch can have one attempt alone, it is daemon.Run.
+func Run(ctx context.Context, cfg config.Config, role roles.Role) int {
+	relaunches := cfg.Identity.Launcher.Traits().Relaunches
+	if role == roles.Sandbox || cfg.After.Restarts == 0 && !relaunches {
+		return daemon.Run(ctx, cfg, role).Code
+	}
+	l := &launch{cfg: cfg, head: cfg.Identity.Rank == 0, relaunches: relaunches, take: daemon.Run}
+	v := voice.New(voice.Config{To: cfg.Files.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, cfg.Identity, zapcore.AddSync(io.Discard))
+	defer v.Close()
+	l.log = v.Log.Warn
+	return l.run(ctx, role)
+}
+
+// launch is one daemon's way through the attempts of a launch.
+type launch struct {
+	cfg        config.Config
+	head       bool
+	relaunches bool // the launcher may start daemons anew
+	take       func(context.Context, config.Config, roles.Role) run.Exit
+	log        func(words string, fields ...zapcore.Field)
+
+	floor   int            // the attempt that is due at least
+	row     int            // how many in a row have failed soon, in this process
+	verdict *verdict       // of the newest attempt that is over; nil before
+	lost    bool           // the head was lost in it
+	earlier config.Earlier // what the next attempt is told
+}
+
+// verdict is how an attempt has ended.
+type verdict struct {
+	code   int
+	why    string
+	failed bool
+}
+
+// end is why a daemon ends between two attempts.
+type end struct {
+	code int
+	why  string // empty where nothing is to be said
+}
+
+func (e *end) Error() string { return e.why }
+
+// run goes through the attempts; it returns the exit code.
+func (l *launch) run(ctx context.Context, role roles.Role) int {
+	for {
+		attempt, err := l.next(ctx)
+		told, err := l.ends(err)
+		if err != nil {
+			return l.leave(err)
+		}
+		exit := l.begin(ctx, role, attempt, told)
+		switch {
+		case exit.Second && !exit.Told: // it may have been this rank's daemon that has died there
+			if err := l.outlive(ctx, attempt); err != nil {
+				return l.leave(err)
+			}
+		case exit.End == nil || exit.End.Again.Attempt == 0 || exit.Told || ctx.Err() != nil:
+			return exit.Code
+		default:
+			l.follow(exit)
+		}
+	}
+}
+
+// ends tells by why there is no next attempt whether the daemon ends: a head that is told
+// to end makes the attempt nevertheless, and ends it for all: the others wait for it.
+func (l *launch) ends(err error) (told os.Signal, _ error) {
+	by, is := errors.AsType[*toldToEnd](err)
+	switch {
+	case !is:
+		return nil, err
+	case l.head && l.verdict != nil:
+		return by.sig, nil
+	default:
+		f := run.Signalled(by.sig, l.cfg.Identity.Host, l.cfg.Identity.Rank)
+		return nil, &end{health.OutcomeOf(health.Kind(f.Kind)).Code, f.What}
+	}
+}
+
+// leave says why the daemon ends, and returns its exit code.
+func (l *launch) leave(err error) int {
+	why, is := errors.AsType[*end](err)
+	if !is {
+		f := health.AsFailure(err)
+		why = &end{health.OutcomeOf(health.Kind(f.Kind)).Code, f.What}
+	}
+	if why.why != "" {
+		l.log(why.why)
+	}
+	return why.code
+}
+
+// begin takes part in an attempt. A signal that was told before is told the daemon first.
+func (l *launch) begin(ctx context.Context, role roles.Role, attempt int, told os.Signal) run.Exit {
+	cfg := l.cfg
+	cfg.Identity.Attempt, cfg.Earlier = attempt, l.earlier
+	if told != nil {
+		signals, stop := retold(told, cfg.Signals)
+		defer stop()
+		cfg.Signals = signals
+	}
+	return l.take(ctx, cfg, role)
+}
+
+// follow takes in the end of an attempt that another one follows.
+func (l *launch) follow(exit run.Exit) {
+	ending := exit.End
+	l.floor = ending.Again.Attempt
+	l.verdict = &verdict{exit.Code, ending.Why, true}
+	if l.row++; ending.Opened > long {
+		l.row = 1
+	}
+	l.lost = ending.Cause != nil && slices.Contains(ending.Cause.Lost, 0)
+	l.earlier = l.earlier.After(ending.Failures(), l.cfg.Identity.HostOf)
+}
+
+// next returns the attempt to take part in, when it is time for that.
+func (l *launch) next(ctx context.Context) (int, error) {
+	if l.head && l.verdict != nil { // nobody else makes one
+		return l.floor, l.wait(ctx, backoff(l.cfg.After.Backoff, l.row))
+	}
+	m, err := l.look(ctx)
+	for err == nil && m.doing == await {
+		if err = l.outlive(ctx, m.attempt); err == nil {
+			m, err = l.look(ctx)
+		}
+	}
+	switch {
+	case err != nil:
+		return 0, err
+	case m.doing == finish:
+		return 0, l.finished(m.attempt)
+	case m.attempt == 0:
+		return 0, nil
+	case l.head:
+		return m.attempt, l.wait(ctx, l.cfg.After.Backoff)
+	default:
+		return m.attempt, l.meet(ctx, m.attempt)
+	}
+}

@@ -1,0 +1,408 @@
+package local
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// pods are daemons of one launch, each of which is started again whenever it was killed,
+// as Kubernetes does, or a loop in a batch script.
+type pods struct {
+	t      *testing.T
+	dir    string
+	size   int
+	again  bool // start those again that were killed
+	flags  []string
+	driver string
+
+	mu      sync.Mutex
+	daemons map[int]*exec.Cmd
+	codes   map[int]int
+	said    map[int]*bytes.Buffer
+	all     sync.WaitGroup
+}
+
+func newPods(t *testing.T, size int, driver string, flags ...string) *pods {
+	t.Helper()
+	p := &pods{
+		t: t, dir: t.TempDir(), size: size, again: true, driver: driver, flags: flags,
+		daemons: make(map[int]*exec.Cmd), codes: make(map[int]int), said: make(map[int]*bytes.Buffer),
+	}
+	t.Cleanup(func() {
+		p.mu.Lock()
+		p.again = false
+		for _, cmd := range p.daemons {
+			_ = cmd.Process.Kill()
+		}
+		p.mu.Unlock()
+		p.all.Wait()
+		if t.Failed() {
+			for rank, said := range p.said {
+				t.Logf("rank %d says:\n%s", rank, said)
+			}
+		}
+	})
+	return p
+}
+
+func (p *pods) mark() string { return "PODS=" + p.dir }
+
+// start starts a rank, and starts it again until it ends by itself.
+func (p *pods) start(rank int) {
+	p.mu.Lock()
+	p.said[rank] = new(bytes.Buffer)
+	p.mu.Unlock()
+	p.all.Go(func() {
+		for {
+			args := append([]string{"run", "--rank=" + strconv.Itoa(rank), "--nnodes=" + p.bounds(), "--job-id=j",
+				"--log-dir=" + filepath.Join(p.dir, "logs"), "--peer-timeout=3s", "--restart-backoff=100ms"}, p.flags...)
+			cmd := exec.Command(filepath.Join(bin, "bringupd"), append(args, "--", "sh", "-c", p.driver)...)
+			cmd.Env = append(os.Environ(), p.mark(), "D="+p.dir, "GORACE=exitcode=199 atexit_sleep_ms=0")
+			cmd.Stdout, cmd.Stderr = p.said[rank], p.said[rank]
+			p.mu.Lock()
+			err := cmd.Start()
+			p.daemons[rank] = cmd
+			p.mu.Unlock()
+			if err != nil {
+				p.t.Error(err)
+				return
+			}
+			err = cmd.Wait()
+			exit, _ := errors.AsType[*exec.ExitError](err)
+			p.mu.Lock()
+			killed := exit != nil && exit.Sys().(syscall.WaitStatus).Signaled()
+			if !killed || !p.again {
+				p.codes[rank] = cmd.ProcessState.ExitCode()
+				delete(p.daemons, rank)
+			}
+			again := killed && p.again
+			p.mu.Unlock()
+			if !again {
+				return
+			}
+		}
+	})
+}
+
+func (p *pods) bounds() string { return strconv.Itoa(p.size) }
+
+func (p *pods) startAll() *pods {
+	for rank := range p.size {
+		p.start(rank)
+	}
+	return p
+}
+
+// kill signals a daemon alone.
+func (p *pods) kill(rank int, sig syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if cmd := p.daemons[rank]; cmd != nil {
+		_ = cmd.Process.Signal(sig)
+	}
+}
+
+// await waits until something is so.
+func (p *pods) await(what string, is func() bool) {
+	p.t.Helper()
+	for deadline := time.Now().Add(ceiling); !is(); time.Sleep(step) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%s has not come", what)
+		}
+	}
+}
+
+func (p *pods) runDir(attempt int) string {
+	name := "j"
+	if attempt > 0 {
+		name += fmt.Sprint("-a", attempt)
+	}
+	return filepath.Join(p.dir, "logs", name)
+}
+
+// there tells whether a file of an attempt is there.
+func (p *pods) there(attempt int, name string) func() bool {
+	return func() bool {
+		_, err := os.Stat(filepath.Join(p.runDir(attempt), name))
+		return err == nil
+	}
+}
+
+// starts are the attempts that the driver was told.
+func (p *pods) starts() []string {
+	data, _ := os.ReadFile(filepath.Join(p.dir, "starts"))
+	return strings.Fields(string(data))
+}
+
+// driving waits until the driver runs in an attempt.
+func (p *pods) driving(attempt int) {
+	p.t.Helper()
+	p.await(fmt.Sprint("the driver of attempt ", attempt), func() bool { return slices.Contains(p.starts(), strconv.Itoa(attempt)) })
+}
+
+// expect waits for the end, and checks the codes, and that nothing is left.
+func (p *pods) expect(codes ...int) {
+	p.t.Helper()
+	p.await("the end", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.codes) == len(codes)
+	})
+	for rank, code := range codes {
+		if p.codes[rank] != code {
+			p.t.Errorf("rank %d has ended with %d, not %d", rank, p.codes[rank], code)
+		}
+	}
+	left := (&story{mark: p.mark()}).left()
+	if len(left) > 0 {
+		p.t.Errorf("still running: %s", strings.Join(left, "; "))
+	}
+}
+
+// result reads how an attempt has ended.
+func (p *pods) result(attempt, code, next int) (r signal.Result) {
+	p.t.Helper()
+	data, err := os.ReadFile(filepath.Join(p.runDir(attempt), signal.NameResult))
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil || r.Code != code || r.NextAttempt != next {
+		p.t.Errorf("attempt %d has ended with %d, and attempt %d follows (%v); want %d and %d", attempt, r.Code, r.NextAttempt, err, code, next)
+	}
+	return r
+}
+
+// untilThird is a driver that would run for ever before its third start.
+func until(attempt int) string {
+	return fmt.Sprintf(`echo $BRINGUPD_ATTEMPT >>$D/starts; [ $BRINGUPD_ATTEMPT -ge %d ] || exec sleep 300`, attempt)
+}
+
+func TestWorkerStartedAgainWhileOthersAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	p := newPods(t, 3, until(1), "--restarts=3")
+	p.start(0)
+	p.start(2)
+	p.await("rank 2", p.there(0, "nodes/0002.joined"))
+	p.kill(2, syscall.SIGKILL)
+	p.await("the end of attempt 0", p.there(0, signal.NameResult))
+	p.start(1)
+	p.expect(0, 0, 0)
+	p.result(0, 76, 1)
+	p.result(1, 0, 0)
+	if starts := p.starts(); !slices.Equal(starts, []string{"1"}) {
+		t.Errorf("the driver was told the attempts %q", starts)
+	}
+}
+
+func TestDaemonStartedAgainWhileTheDriverRuns(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		killed []int // in one attempt after the other
+	}{{"a worker", []int{2}}, {"the head", []int{0}}, {"one after the other", []int{1, 0, 2}}} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			p := newPods(t, 3, until(len(tc.killed)), "--restarts=3").startAll()
+			var starts []string
+			for attempt, rank := range tc.killed {
+				p.driving(attempt)
+				p.kill(rank, syscall.SIGKILL)
+				starts = append(starts, strconv.Itoa(attempt))
+			}
+			p.expect(0, 0, 0)
+			for attempt := range tc.killed {
+				p.result(attempt, 76, attempt+1)
+			}
+			p.result(len(tc.killed), 0, 0)
+			if got, want := p.starts(), append(starts, strconv.Itoa(len(tc.killed))); !slices.Equal(got, want) {
+				t.Errorf("the driver was told the attempts %q, not %q", got, want)
+			}
+			if latest, err := os.Readlink(filepath.Join(p.dir, "logs", signal.Latest)); err != nil || latest != filepath.Base(p.runDir(len(tc.killed))) {
+				t.Errorf("the newest run is %s (%v)", latest, err)
+			}
+		})
+	}
+}
+
+func TestNoRestart(t *testing.T) {
+	for _, tc := range []struct {
+		name, driver string
+		flags        []string
+		code, worker int
+	}{
+		{"a driver that fails", "exit 42", nil, 42, 0},
+		{"a service that dies", until(1), []string{"--worker-cmd=sleep 0.5; exit 3"}, 77, 77},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			p := newPods(t, 2, tc.driver, append(tc.flags, "--restarts=3")...).startAll()
+			p.expect(tc.code, tc.worker)
+			p.result(0, tc.code, 0)
+		})
+	}
+}
+
+func TestRestartsAreUsedUp(t *testing.T) {
+	t.Parallel()
+	p := newPods(t, 2, until(9), "--restarts=1").startAll()
+	for attempt := range 2 {
+		p.driving(attempt)
+		p.kill(1, syscall.SIGKILL)
+	}
+	p.expect(76, 76)
+	p.result(0, 76, 1)
+	p.result(1, 76, 0)
+}
+
+// A launcher that starts nothing anew leaves a node missing: that is told soon.
+func TestLostForGood(t *testing.T) {
+	for rank, says := range []string{"rank 0 has not come back", "cannot go on without rank 1"} {
+		t.Run(strconv.Itoa(rank), func(t *testing.T) {
+			t.Parallel()
+			p := newPods(t, 2, until(9), "--restarts=3")
+			p.again = false
+			p.startAll().driving(0)
+			p.kill(rank, syscall.SIGKILL)
+			codes := []int{76, 76}
+			codes[rank] = -1
+			p.expect(codes...)
+			if said := p.said[1-rank].String(); !strings.Contains(said, says) {
+				t.Errorf("it said %s", said)
+			}
+		})
+	}
+}
+
+func TestTermBetweenAttempts(t *testing.T) {
+	t.Parallel()
+	p := newPods(t, 2, until(9), "--restarts=3", "--restart-backoff=30s").startAll()
+	p.driving(0)
+	p.kill(1, syscall.SIGKILL)
+	p.await("over", p.there(0, "control/over"))
+	time.Sleep(300 * time.Millisecond) // the daemons are between the attempts
+	p.kill(0, syscall.SIGTERM)
+	p.kill(1, syscall.SIGTERM)
+	p.expect(143, 143)
+	p.result(1, 143, 0)
+}
+
+// TestFiftyRestarts strikes the daemons of one launch fifty times: each attempt is counted,
+// nothing of an earlier one is alive in a later one, and all that stands in a run directory
+// is of its own attempt.
+func TestFiftyRestarts(t *testing.T) {
+	const restarts, size = 50, 3
+	if testing.Short() {
+		t.Skip("it takes a minute")
+	}
+	seed := uint64(time.Now().UnixNano())
+	draw := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	p := newPods(t, size, until(restarts), fmt.Sprint("--restarts=", restarts), "--restart-backoff=0s", "--worker-cmd=exec sleep 300").startAll()
+	var files []int
+	for attempt := range restarts {
+		p.driving(attempt)
+		p.aliveOf(attempt)
+		p.mu.Lock()
+		fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.daemons[1].Process.Pid))
+		p.mu.Unlock()
+		files = append(files, len(fds))
+		p.strike(draw)
+	}
+	p.expect(0, 0, 0)
+	nonces := make(map[string]bool)
+	for attempt := range restarts {
+		p.result(attempt, 76, attempt+1)
+		nonces[p.records(attempt)] = true
+	}
+	p.result(restarts, 0, 0)
+	nonces[p.records(restarts)] = true
+	if len(nonces) != restarts+1 {
+		t.Errorf("%d attempts have %d nonces", restarts+1, len(nonces))
+	}
+	if _, err := os.Stat(p.runDir(restarts + 1)); err == nil {
+		t.Error("there is one attempt too many")
+	}
+	t.Logf("open files of rank 1, attempt by attempt: %v", files)
+}
+
+// strike kills a daemon or two, or stops one for long enough to be lost.
+func (p *pods) strike(draw *rand.Rand) {
+	time.Sleep(time.Duration(draw.IntN(100)) * time.Millisecond)
+	rank := draw.IntN(p.size)
+	switch draw.IntN(10) {
+	case 0:
+		p.kill(rank, syscall.SIGSTOP)
+		time.Sleep(4 * time.Second)
+		p.kill(rank, syscall.SIGCONT)
+	case 1:
+		p.kill(rank, syscall.SIGKILL)
+		p.kill((rank+1)%p.size, syscall.SIGKILL)
+	default:
+		p.kill(rank, syscall.SIGKILL)
+	}
+}
+
+// aliveOf sees that no process of an earlier attempt is alive.
+func (p *pods) aliveOf(attempt int) {
+	p.t.Helper()
+	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range paths {
+		environ, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(environ, []byte(p.mark())) {
+			continue
+		}
+		for entry := range strings.SplitSeq(string(environ), "\x00") {
+			told, is := strings.CutPrefix(entry, "BRINGUPD_ATTEMPT=")
+			if is && told != strconv.Itoa(attempt) {
+				p.t.Errorf("in attempt %d a process of attempt %s is alive: %s", attempt, told, filepath.Dir(path))
+			}
+		}
+	}
+}
+
+// records sees that all records of an attempt have its nonce, which it returns.
+func (p *pods) records(attempt int) string {
+	p.t.Helper()
+	var nonce string
+	for _, sub := range []string{"control", "nodes", ""} {
+		entries, err := os.ReadDir(filepath.Join(p.runDir(attempt), sub))
+		if err != nil {
+			p.t.Error(err)
+		}
+		for _, entry := range entries {
+			path := filepath.Join(p.runDir(attempt), sub, entry.Name())
+			data, err := os.ReadFile(path)
+			if entry.IsDir() || err == nil && len(data) == 0 || entry.Name()[0] == '.' {
+				continue
+			}
+			var record struct {
+				signal.Header
+				Run string `json:"run"`
+			}
+			if err == nil {
+				err = json.Unmarshal(data, &record)
+			}
+			if nonce == "" {
+				nonce = record.Nonce
+			}
+			if err != nil || record.Nonce != nonce || record.Run != "" && record.Run != filepath.Base(p.runDir(attempt)) {
+				p.t.Errorf("%s is of another attempt: %s, run %s (%v)", path, record.Nonce, record.Run, err)
+			}
+		}
+	}
+	return nonce
+}
