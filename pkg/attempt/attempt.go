@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"syscall"
 
 	"go.uber.org/zap/zapcore"
 
@@ -64,11 +65,15 @@ func (e *end) Error() string { return e.why }
 
 // run goes through the attempts; it returns the exit code.
 func (l *launch) run(ctx context.Context, role roles.Role) int {
+	var told os.Signal // somebody has told a head to end whom the others wait for
 	for {
-		attempt, err := l.next(ctx)
-		told, err := l.ends(err)
-		if err != nil {
-			return l.leave(err)
+		attempt := l.floor
+		if told == nil {
+			var err error
+			attempt, err = l.next(ctx)
+			if told, err = l.ends(err); err != nil {
+				return l.leave(err)
+			}
 		}
 		exit := l.begin(ctx, role, attempt, told)
 		switch {
@@ -76,10 +81,13 @@ func (l *launch) run(ctx context.Context, role roles.Role) int {
 			if err := l.outlive(ctx, attempt); err != nil {
 				return l.leave(err)
 			}
-		case exit.End == nil || exit.End.Again.Attempt == 0 || exit.Told || ctx.Err() != nil:
+		case exit.End == nil || exit.End.Again.Attempt == 0 || told != nil || exit.Told && !l.head || ctx.Err() != nil:
 			return exit.Code
 		default:
 			l.follow(exit)
+			if exit.Told { // after it had decided
+				told = syscall.SIGTERM
+			}
 		}
 	}
 }

@@ -174,6 +174,23 @@ func TestToldToEnd(t *testing.T) {
 	}
 }
 
+// TestToldAfterTheDecision has a head that is told to end when it has decided on another
+// attempt end that one for all who wait for it.
+func TestToldAfterTheDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 0, func(_ *world, cfg config.Config) run.Exit {
+			exit := lost(cfg, 1)
+			if exit.Told = true; cfg.Identity.Attempt == 1 {
+				<-cfg.Signals
+				exit.Code = 143
+			}
+			return exit
+		})
+		w.live(143)
+		w.expectTaken("0 at 0s", "1 at 0s")
+	})
+}
+
 // TestStartedAnew has daemons that were started anew find their attempt.
 func TestStartedAnew(t *testing.T) {
 	for _, tc := range []struct {
