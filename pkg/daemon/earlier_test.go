@@ -1,0 +1,83 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/pkg/team"
+)
+
+// TestUnfitBefore has a node stand by to the end that an earlier attempt has found unfit.
+func TestUnfitBefore(t *testing.T) {
+	t.Parallel()
+	j := spared(t, 4, team.Bounds{Min: 3, Max: 4}, tellsTeam).all(func(c *config.Config) {
+		c.Identity.Attempt = 1
+		c.Earlier.Unfit = []signal.DroppedRank{{Rank: 1, Host: "n1", Why: "its GPU has failed in attempt 1"}}
+	})
+	j.start().expect(0, 0, 0, 0)
+	j.chose([]int{0, 2, 3}, 1)
+	if got, want := j.contents(j.out), "0 of 3: n0,n2,n3\n"; got != want {
+		t.Errorf("the driver said %q", got)
+	}
+}
+
+// TestNotBack has the head give up soon where nobody is missing but nodes that an earlier
+// attempt has lost, and wait for all others.
+func TestNotBack(t *testing.T) {
+	t.Parallel()
+	takesSeconds(t)
+	for _, tc := range []struct {
+		name string
+		lost []signal.DroppedRank
+		kind health.Kind
+		code int
+		says string
+	}{
+		{"lost", []signal.DroppedRank{{Rank: 2}}, health.NotBack, 76, "cannot go on without rank 2: lost in attempt 1, and not back within 3"},
+		{"another one", []signal.DroppedRank{{Rank: 1}}, health.Share, 66, "cannot meet 1 of 3 nodes: rank 2 did not answer"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, 3, "true").all(func(c *config.Config) {
+				c.Identity.Attempt, c.Earlier.Lost, c.After.Restarts = 1, tc.lost, 3
+				c.Times.Peer, c.Times.Join = time.Second, 6*time.Second
+			})
+			j.start(2).expect(tc.code, tc.code, -1)
+			if cause := j.blames(0, string(tc.kind), tc.code); !strings.Contains(cause.What, tc.says) {
+				t.Errorf("the cause is %q", cause.What)
+			}
+			if next := j.result().NextAttempt; next != 0 {
+				t.Errorf("attempt %d follows", next)
+			}
+		})
+	}
+}
+
+// TestRestartsBeforeARequeue has the job requeued only when there is no other attempt.
+func TestRestartsBeforeARequeue(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		attempt, next int
+		requeued      bool
+	}{{"an attempt is left", 1, 2, false}, {"none is left", 2, 0, true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := config.Config{Identity: testIdentity(0, 3), After: config.After{
+				Restarts: 2, Requeue: config.Requeue{OnFailure: true, Most: 1, By: new(launcher)},
+			}}
+			cfg.Identity.Attempt = tc.attempt
+			n := bare(t, cfg, nil)
+			defer n.Close()
+			f := health.Failed(health.DaemonDied, "n1 has died")
+			f.Lost = []int{1}
+			end := n.reconsider(run.EndingOf(health.Decide([]health.Observed{{FailedRecord: f.FailedRecord}}, n.id.HostOf)))
+			if end.Again.Attempt != tc.next || (end.Requeue != nil && end.Requeue.Wanted) != tc.requeued || end.Code != 76 {
+				t.Errorf("it ends with %d, attempt %d follows, and the requeue is %+v", end.Code, end.Again.Attempt, end.Requeue)
+			}
+		})
+	}
+}
