@@ -417,6 +417,11 @@ func (w *worker) leave(end *run.Ending) int {
 	asked := w.Meter.Stats()
 	w.Logged(w.Publish(signal.Nodes, signal.NodeName(w.id.Rank, w.id.Size, signal.Done), &signal.DoneRecord{Left: left, Share: &asked}, false))
 	if end.Orderly {
+		if code != 0 { // the launcher may end the others at the first task that fails: the head is to be the first
+			ctx, cancel := context.WithTimeoutCause(w.Led, w.cfg.Times.Peer, errDeadline)
+			defer cancel()
+			<-ctx.Done()
+		}
 		return code
 	}
 	if end.Claimed {
