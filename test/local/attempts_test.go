@@ -64,8 +64,9 @@ func (p *pods) mark() string { return "PODS=" + p.dir }
 
 // start starts a rank, and starts it again until it ends by itself.
 func (p *pods) start(rank int) {
+	said := new(bytes.Buffer)
 	p.mu.Lock()
-	p.said[rank] = new(bytes.Buffer)
+	p.said[rank] = said
 	p.mu.Unlock()
 	p.all.Go(func() {
 		for {
@@ -73,7 +74,7 @@ func (p *pods) start(rank int) {
 				"--log-dir=" + filepath.Join(p.dir, "logs"), "--peer-timeout=3s", "--restart-backoff=100ms"}, p.flags...)
 			cmd := exec.Command(filepath.Join(bin, "bringupd"), append(args, "--", "sh", "-c", p.driver)...)
 			cmd.Env = append(os.Environ(), p.mark(), "D="+p.dir, "GORACE=exitcode=199 atexit_sleep_ms=0")
-			cmd.Stdout, cmd.Stderr = p.said[rank], p.said[rank]
+			cmd.Stdout, cmd.Stderr = said, said
 			p.mu.Lock()
 			err := cmd.Start()
 			p.daemons[rank] = cmd
@@ -187,7 +188,7 @@ func (p *pods) result(attempt, code, next int) (r signal.Result) {
 	return r
 }
 
-// untilThird is a driver that would run for ever before its third start.
+// until is a driver that would run for ever before an attempt.
 func until(attempt int) string {
 	return fmt.Sprintf(`echo $BRINGUPD_ATTEMPT >>$D/starts; [ $BRINGUPD_ATTEMPT -ge %d ] || exec sleep 300`, attempt)
 }
@@ -284,6 +285,20 @@ func TestLostForGood(t *testing.T) {
 				t.Errorf("it said %s", said)
 			}
 		})
+	}
+}
+
+// Where all daemons die at once, nobody is left to end the attempt: the new head does.
+func TestAllStartedAgain(t *testing.T) {
+	t.Parallel()
+	p := newPods(t, 3, until(1), "--restarts=3").startAll()
+	p.driving(0)
+	for rank := range 3 {
+		p.kill(rank, syscall.SIGKILL)
+	}
+	p.expect(0, 0, 0)
+	if first := p.result(0, 76, 1); !strings.Contains(first.Why, "are gone") && !strings.Contains(first.Why, "has died") {
+		t.Errorf("attempt 0 has ended because %s", first.Why)
 	}
 }
 
