@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
 )
@@ -193,19 +194,11 @@ func (a *assembly) hosts() []string {
 
 // hostOfJoined reads the host of a rank that has joined; empty where it can't.
 func (a *assembly) hostOfJoined(rank int) string {
-	joined, err := a.readJoined(a.Work, rank)
+	joined, err := a.canary.Joined(a.Work, rank)
 	if err != nil {
 		a.Log.Warn("cannot read which host a rank is on", zap.Int("of", rank), zap.Error(err))
 	}
 	return joined.Host
-}
-
-// readJoined reads the answer of a rank that has joined.
-func (a *assembly) readJoined(ctx context.Context, rank int) (joined signal.JoinedRecord, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, a.tempo.Look, errDeadline)
-	defer cancel()
-	err = a.Dir.Read(ctx, signal.Nodes, signal.NodeName(rank, a.id.Size, signal.Joined), &joined)
-	return joined, err
 }
 
 // areLost tells whether earlier attempts have lost all of the nodes.
@@ -250,5 +243,6 @@ type assembly struct {
 	nodes  *signal.Watch // over Nodes
 	roster *team.Roster
 	deaths *deaths
+	canary *run.Canary
 	began  time.Time
 }

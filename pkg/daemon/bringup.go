@@ -110,7 +110,7 @@ func (h *head) open() error {
 	}
 	dir := <-made
 	h.Trail.Published(signal.NameJob, began)
-	h.canary.arrivals = trail.NewArrivals(time.Now())
+	h.canary.Arrivals = trail.NewArrivals(time.Now())
 	pace := signal.HeadPace
 	pace.Fast = pace.Steady // nothing is waited for there, but what may come at any time
 	h.begin(dir, "daemon", pace)
@@ -211,7 +211,7 @@ func (h *head) meet(ctx context.Context) error {
 	// On a file system of one machine alone, nobody will come.
 	suspect := h.Dir.FileSystem().Local && h.id.Launcher != roles.Local
 	last, err := h.nodes.Wait(ctx, func(l signal.Listing) bool {
-		h.canary.arrivals.Note(l.Ranks(signal.Joined), l.At)
+		h.canary.Arrivals.Note(l.Ranks(signal.Joined), l.At)
 		if suspect && time.Since(h.assembly.began) > localJoin && len(l.Ranks(signal.Joined)) == 1 {
 			cancel()
 			return false
@@ -415,7 +415,7 @@ func (h *head) openGate() error {
 	}
 	h.nodes.Relax(h.tempo.Look)
 	h.Control.Relax(h.tempo.Look)
-	h.Background(h.measureTrips)
+	h.Background(h.canary.Measure)
 	h.Background(h.cfg.After.Keep.Behind(h.Dir, h.cfg.Access.Meter, func(said string) { h.Log.Info(said) }))
 	h.Log.Info("the gate is open", zap.Int("nodes", h.roster.Count()), zap.Duration("took", h.gate.Round(time.Millisecond)))
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -62,7 +63,9 @@ func (h *head) conclude(end *run.Ending) *run.Ending {
 	ends.Wait()
 	end.Taken, end.Nodes = taken, result.Nodes
 	h.tidyOrders()
-	h.tellShare()
+	if h.cfg.ShareStats {
+		h.canary.Tell(h.nodes.Last().Ranks(signal.Done))
+	}
 	h.assembly.tellDropped()
 	h.lastWords(end, result, left)
 	if !end.Orderly {
@@ -217,8 +220,14 @@ func (h *head) writeResult(end *run.Ending) (result *signal.Result, taken bool) 
 	h.assembly.listTeam(result)
 	h.cards.Settle(run.SickShare)
 	h.hearEvents(h.Work)
-	result.Events, result.Nodes = h.chronicle.Told(), h.chronicle.BadNodes(result.Nodes, h.id.HostOf)
-	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.assembly.hosts(), h.gate, h.shareReport(), h.lifelineReport()
+	result.Hosts, result.ToGate, result.Share, result.Lifelines = h.assembly.hosts(), h.gate, h.canary.Report(), h.lifelineReport()
+	hostOf := func(rank int) string { // not all launchers tell
+		if result.Hosts[rank] == strconv.Itoa(rank) { // which stands where the node has not, either
+			return ""
+		}
+		return result.Hosts[rank]
+	}
+	result.Events, result.Nodes = h.chronicle.Told(), h.chronicle.BadNodes(health.WithAccused(result.Nodes, end.Cause, hostOf), hostOf)
 	result.Advice = h.account(end, result).Advise()
 	err := h.PublishResult(result)
 	if taken = errors.Is(err, signal.ErrTaken); !taken {

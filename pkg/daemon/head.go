@@ -13,9 +13,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/request"
+	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
-	"github.com/bringupd/bringupd/pkg/trail"
 	"github.com/bringupd/bringupd/pkg/world"
 )
 
@@ -30,7 +30,7 @@ type head struct {
 
 	requests  *request.Head
 	chronicle *cards.Chronicle
-	canary    canary
+	canary    *run.Canary
 	stage     stage
 
 	gate        time.Duration // from the start to the open gate; 0 before
@@ -48,10 +48,11 @@ type stage struct {
 }
 
 func newHead(n *node) *head {
-	h := &head{node: n, roster: team.NewRoster(n.id.Size, n.cfg.Team, !framework.TraitsOf(n.cfg.Framework).Unranked)}
+	canary := &run.Canary{Records: n.Records, Within: n.tempo.Look}
+	h := &head{node: n, canary: canary, roster: team.NewRoster(n.id.Size, n.cfg.Team, !framework.TraitsOf(n.cfg.Framework).Unranked)}
 	h.roster.Exclude(n.cfg.Earlier.Unfit)
 	h.deaths = &deaths{node: n, roster: h.roster}
-	h.assembly = &assembly{node: n, roster: h.roster, deaths: h.deaths, began: time.Now()}
+	h.assembly = &assembly{node: n, roster: h.roster, deaths: h.deaths, canary: canary, began: time.Now()}
 	h.deaths.muster = h.assembly.muster
 	h.chronicle = &cards.Chronicle{Size: n.id.Size, Silent: n.tempo.Silent, Trail: n.Trail, Log: n.Log}
 	h.cards.Witness = h.chronicle.Keep
@@ -89,12 +90,6 @@ func (h *head) opened() time.Duration {
 		return 0
 	}
 	return time.Since(h.assembly.began) - h.gate
-}
-
-// canary is how long records take to be seen on this share.
-type canary struct {
-	arrivals *trail.Arrivals
-	trips    atomic.Pointer[[]signal.RoundTrip] // nil before they are known
 }
 
 // lookPause lies between two looks at what is known of the others.

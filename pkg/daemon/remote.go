@@ -30,7 +30,7 @@ func (t remoteTeam) Address(rank int) string {
 		address, _ := t.head.cfg.Address()
 		return address
 	}
-	joined, _ := t.head.assembly.readJoined(t.head.Work, rank)
+	joined, _ := t.head.canary.Joined(t.head.Work, rank)
 	return joined.Address
 }
 

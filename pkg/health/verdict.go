@@ -192,6 +192,21 @@ func badNodes(ordered []blamed, hostOf func(rank int) string) []string {
 	return hosts
 }
 
+// WithAccused are bad nodes, and those that the first cause speaks against by hosts that were not known when it was
+// found. The cause is nil where there is none.
+func WithAccused(nodes []string, cause *signal.FailedRecord, hostOf func(rank int) string) []string {
+	if cause == nil {
+		return nodes
+	}
+	nodes = slices.Clip(nodes)
+	for _, host := range accused(*cause, hostOf) {
+		if !slices.Contains(nodes, host) {
+			nodes = append(nodes, host)
+		}
+	}
+	return nodes
+}
+
 // accused are the hosts that one failure speaks against.
 func accused(failure signal.FailedRecord, hostOf func(rank int) string) (hosts []string) {
 	switch kind := Kind(failure.Kind); {

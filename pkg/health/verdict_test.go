@@ -280,3 +280,26 @@ func TestLoss(t *testing.T) {
 		}
 	}
 }
+
+// Where the launcher tells no hosts, those of the lost are known when the result is written.
+func TestWithAccused(t *testing.T) {
+	lost := signal.FailedRecord{Kind: string(DaemonDied), Lost: []int{1, 2, 3}}
+	unknown := func(rank int) string { return map[int]string{1: "n1", 2: "n2"}[rank] }
+	for _, tc := range []struct {
+		name  string
+		nodes []string
+		cause *signal.FailedRecord
+		want  []string
+	}{
+		{"no cause", []string{"a"}, nil, []string{"a"}},
+		{"of the lost, those that are known", nil, &lost, []string{"n1", "n2"}},
+		{"each once", []string{"n2"}, &lost, []string{"n2", "n1"}},
+		{"a service speaks against none", nil, &signal.FailedRecord{Kind: string(ServiceDied), Lost: []int{1}}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := WithAccused(tc.nodes, tc.cause, unknown); !slices.Equal(got, tc.want) {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
