@@ -249,6 +249,9 @@ func (s starter) testLoss(t *testing.T) {
 	if died := fmt.Sprintf("the daemon of rank %d ", slices.Index(r.Hosts, "n2")); r.Code != 76 || !strings.HasPrefix(r.Why, died) {
 		t.Errorf("the result is %d, of %v: %s\n%s", r.Code, r.Hosts, r.Why, &j.stderr)
 	}
+	if !slices.Equal(r.Nodes, []string{"n2"}) {
+		t.Errorf("the nodes to stay away from are %q", r.Nodes)
+	}
 	if said := j.stdout.String() + j.stderr.String(); !strings.Contains(said, "where: n2, rank") {
 		t.Errorf("the node is not named: %s", said)
 	}
