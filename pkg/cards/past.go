@@ -27,6 +27,7 @@ const (
 type memory struct {
 	befell []gpu.Judged
 	told   chan struct{} // closed when what the GPUs have gone through is told; nil where nothing is to be told
+	kept   chan struct{} // closed when that is left for later runs, or given up; nil where nothing is to be left
 }
 
 // mostRemembered bounds the events that are remembered: a GPU has a few kinds of
@@ -53,11 +54,12 @@ func (c *Cards) Checked(run string, found []check.Finding) {
 	if len(devices) == 0 {
 		return
 	}
-	told := make(chan struct{})
+	told, kept := make(chan struct{}), make(chan struct{})
 	c.mu.Lock()
-	c.told = told
+	c.told, c.kept = told, kept
 	c.mu.Unlock()
 	c.cfg.Background(func(ctx context.Context) {
+		defer close(kept)
 		past, err := c.recall()
 		if err != nil && c.cfg.Life.Err() == nil {
 			c.cfg.Log.Info("cannot compare the devices of this node with those of earlier runs", zap.Error(err))
@@ -139,6 +141,17 @@ func (c *Cards) Settle(within time.Duration) {
 	c.mu.Unlock()
 	if told != nil {
 		pause.Until(told, within)
+	}
+}
+
+// Kept waits for no longer than within until that is left for later runs; the run must have ended. A daemon that has
+// nothing else to do any more would else end the task before it has begun to write.
+func (c *Cards) Kept(within time.Duration) {
+	c.mu.Lock()
+	kept := c.kept
+	c.mu.Unlock()
+	if kept != nil {
+		pause.Until(kept, within)
 	}
 }
 

@@ -101,6 +101,7 @@ func (n *node) close() {
 	if err := n.children.Close(ctx); err != nil {
 		n.Log.Warn("cannot end the guard", zap.Error(err))
 	}
+	n.cards.Kept(run.SickShare)
 	if n.Dir != nil {
 		n.cfg.Access.Meter.Settle(ctx)
 	}
