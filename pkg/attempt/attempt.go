@@ -22,11 +22,11 @@ import (
 // configuration must have been validated. When ctx ends, the daemon leaves as at an
 // orderly end. Where the launch can have one attempt alone, it is daemon.Run.
 func Run(ctx context.Context, cfg config.Config, role roles.Role) int {
-	relaunches := cfg.Identity.Launcher.Traits().Relaunches
-	if role == roles.Sandbox || cfg.After.Restarts == 0 && !relaunches {
+	traits := cfg.Identity.Launcher.Traits()
+	if role == roles.Sandbox || cfg.After.Restarts == 0 && !traits.Relaunches {
 		return daemon.Run(ctx, cfg, role).Code
 	}
-	l := &launch{cfg: cfg, head: cfg.Identity.Rank == 0, relaunches: relaunches, take: daemon.Run}
+	l := &launch{cfg: cfg, head: cfg.Identity.Rank == 0, relaunches: traits.Relaunches, each: traits.RelaunchesEach, take: daemon.Run}
 	v := voice.New(voice.Config{To: cfg.Files.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, cfg.Identity, zapcore.AddSync(io.Discard))
 	defer v.Close()
 	l.log = v.Log.Warn
@@ -38,6 +38,7 @@ type launch struct {
 	cfg        config.Config
 	head       bool
 	relaunches bool // the launcher may start daemons anew
+	each       bool // and does so with each that has failed
 	take       func(context.Context, config.Config, roles.Role) run.Exit
 	log        func(words string, fields ...zapcore.Field)
 

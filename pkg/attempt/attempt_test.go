@@ -223,6 +223,13 @@ func TestStartedAnew(t *testing.T) {
 		{"a head of a name that was used", 0, func(w *world) {
 			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{})
 		}, false, 66, nil, "give another --job-id"},
+		{"another launch of a name that is done", 0, func(w *world) {
+			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{})
+		}, true, 66, nil, "give another --job-id"},
+		{"a head's pod of a job that is done", 0, func(w *world) {
+			w.each = true
+			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{})
+		}, true, 0, nil, "run j has ended already"},
 		{"a worker of a job that is done", 1, func(w *world) {
 			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{})
 		}, true, 0, nil, "run j has ended already"},

@@ -292,7 +292,7 @@ func (l *launch) finished(attempt int) error {
 	switch {
 	case v.failed || v.code != 0:
 		return &end{v.code, fmt.Sprintf("run %s has ended already, with code %d: %s", run, v.code, v.why)}
-	case l.head && !l.relaunches:
+	case l.head && !l.each: // another launch of that name, which must not seem to have been done
 		return &end{health.OutcomeOf(health.Share).Code, fmt.Sprintf("cannot make run %s in %s: it has been there before, and has ended; "+
 			"give another --job-id, or another --log-dir", run, l.cfg.LogDir)}
 	default:

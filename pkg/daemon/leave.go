@@ -79,7 +79,7 @@ var errFarewell = errors.New("the head has ended in order")
 // more of it, or that the head could not say why: see withoutHead.
 func (p *headLine) Over(code int) {
 	p.line.over.Store(int32(code) + 1)
-	if code == 0 && !p.id.Launcher.Traits().Relaunches || p.Silence() > p.tempo.Silent/2 {
+	if code == 0 && !p.id.Launcher.Traits().RelaunchesEach || p.Silence() > p.tempo.Silent/2 {
 		p.finish(run.EndingByCode(code))
 	}
 }
@@ -160,7 +160,7 @@ func (w *worker) published(ctx context.Context, l signal.Listing, heard bool) bo
 // which exits with a code, all exit with the driver's: one alone would meet nobody.
 func (w *worker) drained(ctx context.Context) bool {
 	end := run.EndingByDrain()
-	if w.id.Launcher.Traits().Relaunches {
+	if w.id.Launcher.Traits().RelaunchesEach {
 		ctx, cancel := context.WithTimeoutCause(ctx, w.tempo.Silent, errDeadline)
 		defer cancel()
 		var record signal.DrainRecord
@@ -409,7 +409,7 @@ func (w *worker) leave(end *run.Ending) int {
 	w.Log.Info("this node is done", zap.String("why", end.Why), zap.Strings("left", left))
 	w.ownWords(end, left)
 	code := end.Code
-	if end.Orderly && !w.id.Launcher.Traits().Relaunches {
+	if end.Orderly && !w.id.Launcher.Traits().RelaunchesEach {
 		code = 0
 	}
 	w.Trail.Event(trail.End, trail.Fields{Code: &code})

@@ -15,7 +15,7 @@ const Kubernetes Launcher = "kubernetes"
 var kubernetes = launcher{
 	name: Kubernetes,
 	traits: Traits{
-		Relaunches: true, Starter: "the pods start", Rank: "JOB_COMPLETION_INDEX", Private: []string{"JOB_COMPLETION_INDEX"},
+		Relaunches: true, RelaunchesEach: true, Starter: "the pods start", Rank: "JOB_COMPLETION_INDEX", Private: []string{"JOB_COMPLETION_INDEX"},
 	},
 	claim: func(env Environment, _ Want) claim {
 		switch {

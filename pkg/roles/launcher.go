@@ -47,6 +47,9 @@ type Traits struct {
 	// Relaunches says that it may start a daemon, or the whole job, anew under the same name: the run directories there
 	// tell which attempt it is.
 	Relaunches bool
+	// RelaunchesEach says that it does so by itself with each daemon that has failed, whatever the others do, and never
+	// to start something else: what has ended well is not begun again.
+	RelaunchesEach bool
 	// Starter is what starts the daemons, as in "before srun".
 	Starter string
 	// Private are the beginnings of the variables that it tells a daemon and that are not for its services.
