@@ -94,6 +94,13 @@ func start(t *testing.T, l launch) *job {
 
 func startCommand(t *testing.T, logs string, cmd *exec.Cmd) *job {
 	t.Helper()
+	t.Cleanup(func() { noneLeft(t) }) // when it has ended
+	return begin(t, logs, cmd)
+}
+
+// begin starts a job; the test waits for its end, and looks for nothing that it may have left.
+func begin(t *testing.T, logs string, cmd *exec.Cmd) *job {
+	t.Helper()
 	j := &job{t: t, cmd: cmd, logs: logs, ended: make(chan struct{}), started: time.Now()}
 	cmd.Stdout, cmd.Stderr = &j.stdout, &j.stderr
 	if err := cmd.Start(); err != nil {
@@ -106,7 +113,6 @@ func startCommand(t *testing.T, logs string, cmd *exec.Cmd) *job {
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		<-j.ended
-		noneLeft(t)
 	})
 	return j
 }
@@ -156,7 +162,7 @@ func (j *job) runDir() string {
 			return err.Error()
 		}
 		for _, entry := range entries {
-			if entry.IsDir() && !strings.HasPrefix(entry.Name(), ".") {
+			if name := entry.Name(); entry.IsDir() && name[0] != '.' && name != signal.BadNodes && name != signal.History {
 				found = filepath.Join(j.logs, entry.Name())
 				return ""
 			}
