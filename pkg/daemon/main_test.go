@@ -119,7 +119,7 @@ func (j *job) add(rank int, role roles.Role, line string) {
 func testIdentity(rank, size int) roles.Identity {
 	id := roles.Identity{
 		Launcher: roles.Local, Rank: rank, Size: size, Host: fmt.Sprintf("n%d", rank),
-		Job: "17", Step: "0", Key: "facts", LocalRank: rank, LocalSize: size, GPUs: -1,
+		Job: "17", Step: "0", Key: "facts", LocalSize: size, GPUs: -1,
 	}
 	for rank := range size {
 		id.Hosts = append(id.Hosts, fmt.Sprintf("n%d", rank))

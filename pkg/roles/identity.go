@@ -95,7 +95,6 @@ type Identity struct {
 	// somewhere to route towards, and may be a loopback address.
 	LaunchAddress string
 
-	LocalRank int // rank among the daemons of this machine: 0 but for Local
 	LocalSize int // daemons on this machine: 1 but for Local
 	GPUs      int // granted to this node, -1 where not told
 	CPUs      int // granted to this node, 0 where not told
@@ -140,6 +139,14 @@ const attemptMark = "-a"
 func hasAttempt(run, first string) bool {
 	digits, is := strings.CutPrefix(run, first+attemptMark)
 	return is && isDecimal(digits)
+}
+
+// LocalRank is the rank among the daemons of this machine: 0 but for Local.
+func (id Identity) LocalRank() int {
+	if id.LocalSize > 1 {
+		return id.Rank
+	}
+	return 0
 }
 
 // HostOf returns the host of a rank, or the empty string where the launcher doesn't tell it.

@@ -59,8 +59,8 @@ func FuzzIdentify(f *testing.F) {
 // checkIdentity holds an identity to what its fields promise.
 func checkIdentity(t *testing.T, id Identity) {
 	t.Helper()
-	if id.Size < 1 || id.Size > maxSize || id.Rank < 0 || id.Rank >= id.Size || id.LocalRank < 0 || id.LocalRank >= id.LocalSize || id.LocalSize > id.Size {
-		t.Errorf("rank %d of %d, %d of %d here", id.Rank, id.Size, id.LocalRank, id.LocalSize)
+	if id.Size < 1 || id.Size > maxSize || id.Rank < 0 || id.Rank >= id.Size || id.LocalRank() < 0 || id.LocalRank() >= id.LocalSize || id.LocalSize > id.Size {
+		t.Errorf("rank %d of %d, %d of %d here", id.Rank, id.Size, id.LocalRank(), id.LocalSize)
 	}
 	if id.Hosts != nil && (len(id.Hosts) != id.Size || id.Hosts[id.Rank] != id.Host) {
 		t.Errorf("%d hosts for %d ranks, and rank %d is on %q", len(id.Hosts), id.Size, id.Rank, id.Host)

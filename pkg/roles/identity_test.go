@@ -89,8 +89,8 @@ func TestIdentifyRecorded(t *testing.T) {
 			if id.RunName() != tc.run {
 				t.Errorf("run name is %q, want %q", id.RunName(), tc.run)
 			}
-			if id.GPUs != tc.gpus || id.CPUs != tc.cpus || id.LocalRank != 0 || id.LocalSize != 1 {
-				t.Errorf("got %d GPUs, %d CPUs, local rank %d of %d", id.GPUs, id.CPUs, id.LocalRank, id.LocalSize)
+			if id.GPUs != tc.gpus || id.CPUs != tc.cpus || id.LocalRank() != 0 || id.LocalSize != 1 {
+				t.Errorf("got %d GPUs, %d CPUs, local rank %d of %d", id.GPUs, id.CPUs, id.LocalRank(), id.LocalSize)
 			}
 			if id.LaunchAddress != "127.0.0.1" {
 				t.Errorf("launch address is %q", id.LaunchAddress)
@@ -277,7 +277,7 @@ func TestIdentifyRanks(t *testing.T) {
 		{name: "in a batch shell", env: change(recorded(t, "batch-shell"), "RANK=0", "WORLD_SIZE=1"), want: Want{JobID: "a"}, run: "a",
 			id: Identity{Launcher: Ranks, Rank: 0, Size: 1, Host: "h", Job: "a", LocalSize: 1, GPUs: -1}},
 		{name: "local", env: recorded(t, "batch-shell"), want: Want{Local: true, Rank: new(1), Size: new(3), JobID: "local-1"}, run: "local-1",
-			id: Identity{Launcher: Local, Rank: 1, Size: 3, Host: "h", Hosts: []string{"h", "h", "h"}, Job: "local-1", LocalRank: 1, LocalSize: 3, GPUs: -1}},
+			id: Identity{Launcher: Local, Rank: 1, Size: 3, Host: "h", Hosts: []string{"h", "h", "h"}, Job: "local-1", LocalSize: 3, GPUs: -1}},
 		{name: "inside another run", env: change(plain, "BRINGUPD_RUN=12.0"), want: Want{JobID: "b"}, run: "b",
 			id: Identity{Launcher: Ranks, Rank: 1, Size: 4, Host: "h", Job: "b", LaunchAddress: "10.0.0.1", LocalSize: 1, GPUs: -1}},
 	} {
@@ -305,7 +305,7 @@ func equalIdentity(a, b Identity) bool {
 	a.Hosts, b.Hosts = nil, nil
 	return hosts && a.Launcher == b.Launcher && a.Rank == b.Rank && a.Size == b.Size && a.Host == b.Host &&
 		a.Job == b.Job && a.Step == b.Step && a.Restart == b.Restart && a.Key == b.Key &&
-		a.LaunchAddress == b.LaunchAddress && a.LocalRank == b.LocalRank && a.LocalSize == b.LocalSize &&
+		a.LaunchAddress == b.LaunchAddress && a.LocalRank() == b.LocalRank() && a.LocalSize == b.LocalSize &&
 		a.GPUs == b.GPUs && a.GPUsFrom == b.GPUsFrom && a.CPUs == b.CPUs
 }
 

@@ -28,6 +28,6 @@ func identifyLocal(_ Environment, hostname string, want Want) (Identity, error) 
 		return Identity{}, err
 	}
 	id.Hosts = slices.Repeat([]string{hostname}, id.Size)
-	id.LocalRank, id.LocalSize = id.Rank, id.Size
+	id.LocalSize = id.Size
 	return id, nil
 }

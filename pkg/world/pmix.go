@@ -65,7 +65,7 @@ func start(ctx context.Context, cfg *config.Config, private func() (string, erro
 	}
 	id := cfg.Identity
 	return pmix.Start(ctx, pmix.Config{
-		Library: library, Environ: withoutPMIx(cfg.Environ), Number: id.Rank, Host: nameOf(id.Host, id.LocalRank), Dir: dir, Log: log,
+		Library: library, Environ: withoutPMIx(cfg.Environ), Number: id.Rank, Host: nameOf(id.Host, id.LocalRank()), Dir: dir, Log: log,
 	})
 }
 
