@@ -4,11 +4,12 @@
 GO       ?= go
 BIN      ?= bin
 VERSION  ?= $(shell git describe --tags --match 'v[0-9]*' --always --abbrev=12 --dirty 2>/dev/null)
+COMMIT   ?= $(shell git rev-parse HEAD 2>/dev/null)
 TOOL      = $(GO) tool -modfile=tools/go.mod
 # The manual's generator in urfave/cli takes more of a start than all the rest.
 # NVML can only be called through C; names and users are still Go's to look up.
 TAGS      = urfave_cli_no_docs,netgo,osusergo
-SMALL     = -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$(VERSION)"
+SMALL     = -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$(VERSION) -X main.commit=$(COMMIT)"
 
 # Without it 29 warnings about what NVIDIA's own header calls deprecated.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations

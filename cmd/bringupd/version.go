@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
-// stamped is set by release builds: -ldflags "-X main.stamped=v1.2.3".
-var stamped string
+// stamped is set by release builds, -ldflags "-X main.stamped=v1.2.3", and so is the commit.
+var stamped, commit string
 
 // version is what a release was stamped with, or the commit that it was built
 // from.
@@ -43,7 +44,7 @@ func version() string {
 type build struct {
 	Module  string `json:"module"`
 	Version string `json:"version"`
-	Commit  string `json:"commit,omitempty"` // where it was built in a checkout
+	Commit  string `json:"commit,omitempty"` // empty where it was built without a checkout
 	Time    string `json:"time,omitempty"`   // of the commit
 	Dirty   bool   `json:"dirty"`            // something was not committed
 	Go      string `json:"go"`
@@ -56,7 +57,10 @@ type build struct {
 
 // buildOf reads what the linker has left of a build.
 func buildOf(info *debug.BuildInfo) build {
-	b := build{Module: info.Main.Path, Version: version(), Go: info.GoVersion, OS: runtime.GOOS, Arch: runtime.GOARCH}
+	b := build{
+		Module: info.Main.Path, Version: version(), Commit: commit, Dirty: strings.HasSuffix(stamped, "-dirty"),
+		Go: info.GoVersion, OS: runtime.GOOS, Arch: runtime.GOARCH,
+	}
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":

@@ -87,8 +87,9 @@ func TestRpm(t *testing.T) {
 	}
 	command(t, "", "rpm", "-K", rpm)
 	command(t, "", "rpm", "--root", root, "--nodeps", "--install", rpm) // that root has no C library
-	if out := command(t, "", root+"/usr/bin/bringupd", "version"); out == "" {
-		t.Error("it says no version")
+	head := strings.TrimSpace(command(t, "../..", "git", "rev-parse", "HEAD"))
+	if out := command(t, "", root+"/usr/bin/bringupd", "version", "--json"); !strings.Contains(out, `"commit": "`+head+`"`) {
+		t.Errorf("its version is %s, want the commit %s", out, head)
 	}
 	command(t, "", "rpm", "--root", root, "--erase", "bringupd")
 	for path := range files(t, root) {
