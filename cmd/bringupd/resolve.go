@@ -45,6 +45,7 @@ func (inv *invocation) configure(all setting.List, o *options, fromFile []string
 	}
 	if role != roles.Sandbox {
 		err = o.addChecks(&cfg)
+		cfg.Renew = o.addChecks
 	}
 	return cfg, role, err
 }

@@ -42,6 +42,7 @@ type launch struct {
 	take       func(context.Context, config.Config, roles.Role) run.Exit
 	log        func(words string, fields ...zapcore.Field)
 
+	begun   bool           // in this process
 	floor   int            // the attempt that is due at least
 	row     int            // how many in a row have failed soon, in this process
 	verdict *verdict       // of the newest attempt that is over; nil before
@@ -125,6 +126,12 @@ func (l *launch) leave(err error) int {
 func (l *launch) begin(ctx context.Context, role roles.Role, attempt int, told os.Signal) run.Exit {
 	cfg := l.cfg
 	cfg.Identity.Attempt, cfg.Earlier = attempt, l.earlier
+	if l.begun && cfg.Renew != nil {
+		if err := cfg.Renew(&cfg); err != nil {
+			return run.Exit{Code: l.leave(err)}
+		}
+	}
+	l.begun = true
 	if told != nil {
 		signals, stop := retold(told, cfg.Signals)
 		defer stop()

@@ -58,6 +58,8 @@ type Means struct {
 	Checks  Checks     // nil for none
 	GPUs    cards.GPUs // that are watched; nil for nothing
 	Signals <-chan os.Signal
+	// Renew makes Checks and GPUs anew for another attempt of this process: those of one end with it. nil: they need it not.
+	Renew func(*Config) error
 	// Access is how the run directory is reached.
 	Access signal.Access
 	// Network is how workers connect to the head; nil for TCP.

@@ -1,0 +1,18 @@
+//go:build testbed
+
+package e2e
+
+import "testing"
+
+// A GPU falls off the bus: the run is begun anew without its node, and the GPUs of the others are looked at again.
+func TestRestartWithoutSickNode(t *testing.T) {
+	l, fake := onGPUs(t, "sh", "-c", `[ $BRINGUPD_ATTEMPT = 1 ] || exec sleep 1011; echo $BRINGUPD_HOSTS`)
+	l.flags = append(l.flags, "--nnodes=3:4", "--restarts=1")
+	j := start(t, l)
+	find(t, 0, "sleep", "1011")
+	must(t, fake.Add("n2", "event 3 xid 79"))
+	j.wantCode(0)
+	if got := j.stdout.String(); got != "n0,n1,n3\n" {
+		t.Errorf("the driver saw the nodes %q\n%s", got, &j.stderr)
+	}
+}
