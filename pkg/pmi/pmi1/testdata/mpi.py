@@ -56,6 +56,7 @@ def start(commands, ranks):
     else:
         children = world.Spawn_multiple([sys.executable] * commands, args=[[here, "child", "a b", ""]] * commands, maxprocs=ranks)
     told = children.gather(None, root=MPI.ROOT if rank == 0 else MPI.PROC_NULL)
+    children.barrier()
     children.Disconnect()
     return told or []
 
@@ -80,6 +81,7 @@ def spawns():
 def child():
     parent = MPI.Comm.Get_parent()
     parent.gather((rank, world.Get_attr(MPI.APPNUM)), root=0)
+    parent.barrier()  # or MPICH 5 fails where a parent that was slow in Spawn finds the child's memory gone, under its own mpiexec too
     parent.Disconnect()
 
 
