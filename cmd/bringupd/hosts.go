@@ -30,7 +30,8 @@ type onHosts struct {
 	list, file, ssh, program string
 	export                   []string
 	tethers                  []*launch.Tether
-	failed                   int // the code of the first daemon that has not come to begin
+	spares                   int // how many daemons more need not begin
+	failed                   int // the code of the first daemon that has not come to begin, and had to
 }
 
 func (inv *invocation) hostsCommand() *cli.Command {
@@ -114,7 +115,7 @@ func (h *onHosts) run(cfg config.Config) error {
 	if err != nil {
 		return fmt.Errorf("cannot find this program: %v", err)
 	}
-	h.program = cmp.Or(h.program, self)
+	h.program, h.spares = cmp.Or(h.program, self), len(h.opts.asked.Hosts)-cfg.Team.Of(len(h.opts.asked.Hosts)).Min
 	order, err := h.order(cfg)
 	if err != nil {
 		return err
@@ -184,7 +185,7 @@ func (h *onHosts) order(cfg config.Config) (order launch.Order, err error) {
 }
 
 // ended hears how the ssh to a host has ended. A lost connection ends the daemon there, and its end that of the others;
-// but for one that has never begun they would wait, and are told to end.
+// but for one that has never begun they would wait, and are told that the launch has failed, unless there are spares.
 func (h *onHosts) ended(rank int, child *process.Child) (exit process.Exit, sig syscall.Signal) {
 	exit = child.Exit()
 	tether, host := h.tethers[rank], h.opts.asked.Hosts[rank]
@@ -199,13 +200,25 @@ func (h *onHosts) ended(rank int, child *process.Child) (exit process.Exit, sig 
 		h.say("lost the ssh connection to %s: %s", host, said)
 		return process.Exit{Code: -1, Signal: syscall.SIGKILL, Err: exit.Err}, 0
 	case exit.Code == 255:
-		h.say("cannot reach %s: %s; see whether this works: %s", host, said, strings.Join(append(strings.Fields(h.ssh), "-o", "BatchMode=yes", host, "true"), " "))
 		exit.Code = health.OutcomeOf(health.Launch).Code
+		said = fmt.Sprintf("cannot reach %s: %s; see whether this works: %s", host, said, strings.Join(append(strings.Fields(h.ssh), "-o", "BatchMode=yes", host, "true"), " "))
+		h.say("%s", said)
 	case exit.Code == 127 || exit.Code == 126:
-		h.say("cannot find bringupd on %s: %s; put it at %s there, or give --remote-program", host, said, h.program)
 		exit.Code = health.OutcomeOf(health.Launch).Code
+		said = fmt.Sprintf("cannot find bringupd on %s: %s; put it at %s there, or give --remote-program", host, said, h.program)
+		h.say("%s", said)
+	default: // it has told so itself
+		said = fmt.Sprintf("cannot begin on %s: %s", host, said)
+	}
+	if rank > 0 && h.spares > 0 && h.failed == 0 {
+		h.spares--
+		h.say("going on without %s: %d more can be spared", host, h.spares)
+		return process.Exit{}, 0
 	}
 	h.failed = cmp.Or(h.failed, exit.Status())
+	for _, other := range h.tethers {
+		other.Fail(said)
+	}
 	return exit, syscall.SIGTERM
 }
 

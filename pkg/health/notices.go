@@ -22,6 +22,16 @@ type Notices struct {
 	term, cont time.Time // the newest of each
 }
 
+// LaunchFailed is told a daemon among its signals, by a launcher that has failed to start the others: why, in a
+// sentence. The run has then ended, as by a wrong launch.
+type LaunchFailed string
+
+// Signal makes it an os.Signal.
+func (LaunchFailed) Signal() {}
+
+// String returns the sentence.
+func (l LaunchFailed) String() string { return string(l) }
+
 const (
 	// EndTime is how long after a final TERM all must be over. Slurm's KillWait
 	// is 30 s; the rest is for what doesn't die of KILL at once, and for the

@@ -12,6 +12,9 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // Order is what a daemon on another machine is told. It goes over ssh's standard input, in one line, and not by a
@@ -29,6 +32,13 @@ const (
 	begun = " begun"
 	// ended255 tells the code 255 from that of an ssh which has failed.
 	ended255 = " ended 255"
+)
+
+// failed begins a line for a daemon that is no signal's name, and is followed by why the launch has failed: see
+// health.LaunchFailed.
+const (
+	failed    = "FAILED "
+	maxFailed = 500 // characters of such a line
 )
 
 // maxOrder bounds an order in bytes.
@@ -75,9 +85,14 @@ func NewTether(order Order, stderr io.Writer) (t *Tether, stdin *os.File, err er
 }
 
 // Signal has the daemon get a signal. Where the connection takes nothing any more, it is dropped.
-func (t *Tether) Signal(sig syscall.Signal) {
+func (t *Tether) Signal(sig syscall.Signal) { t.tell(unix.SignalName(sig)) }
+
+// Fail tells the daemon why the launch has failed, as Signal does.
+func (t *Tether) Fail(why string) { t.tell(failed + why) }
+
+func (t *Tether) tell(word string) {
 	select {
-	case t.lines <- unix.SignalName(sig):
+	case t.lines <- prose.Line(word, maxFailed):
 	default:
 	}
 }
@@ -182,7 +197,7 @@ func (t *Tethered) End(code int) {
 	}
 }
 
-// Follow returns the signals of this process and those that the launcher sends. When the launcher, or the way to it, is
+// Follow returns the signals of this process and those that the launcher sends, where health.LaunchFailed is one. When the launcher, or the way to it, is
 // gone, that is a TERM. What reads its words can't be ended: it goes with the process.
 func (t *Tethered) Follow(own <-chan os.Signal) <-chan os.Signal {
 	all := make(chan os.Signal, 16)
@@ -194,7 +209,10 @@ func (t *Tethered) Follow(own <-chan os.Signal) <-chan os.Signal {
 	go func() {
 		for {
 			line, err := t.from.ReadString('\n')
-			if sig := unix.SignalNum(strings.TrimSpace(line)); sig != 0 {
+			word := strings.TrimSpace(line)
+			if why, is := strings.CutPrefix(word, failed); is {
+				all <- health.LaunchFailed(why)
+			} else if sig := unix.SignalNum(word); sig != 0 {
 				all <- sig
 			}
 			if err != nil {

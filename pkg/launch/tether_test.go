@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/health"
 )
 
 // TestTether gives an order and signals through a pipe, and hears what comes back.
@@ -29,6 +31,10 @@ func TestTether(t *testing.T) {
 		if got := next(t, signals); got != sig {
 			t.Errorf("got %v, not %v", got, sig)
 		}
+	}
+	tether.Fail("cannot reach b:\nno way")
+	if got := next(t, signals); got != health.LaunchFailed("cannot reach b: no way") {
+		t.Errorf("got %v", got)
 	}
 	if tether.Began() {
 		t.Error("it has begun before it said so")

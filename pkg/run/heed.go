@@ -13,7 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
-// Heed ends the run at TERM or INT, ends the graces when the notices say so, and
+// Heed ends the run at TERM or INT and where the launch has failed, ends the graces when the notices say so, and
 // passes on to the driver what is meant for it, until ctx ends. host is this node's, and
 // stopGrace what services have.
 func (r *Records) Heed(ctx context.Context, signals <-chan os.Signal, host string, stopGrace time.Duration, passOn func(syscall.Signal)) {
@@ -28,6 +28,10 @@ func (r *Records) Heed(ctx context.Context, signals <-chan os.Signal, host strin
 		case <-ctx.Done():
 			return
 		case got := <-signals:
+			if why, is := got.(health.LaunchFailed); is {
+				r.End(health.Failed(health.Launch, "%s", why))
+				continue
+			}
 			sig = got.(syscall.Signal)
 		}
 		before := heard

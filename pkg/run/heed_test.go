@@ -10,8 +10,26 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/pause"
 )
+
+// TestHeedLaunchFailed has the launcher's words be the cause, whatever signal comes behind them.
+func TestHeedLaunchFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signals := make(chan os.Signal)
+		r := &Records{Lifetime: NewLifetime(t.Context()), Log: zap.NewNop()}
+		r.Background(func(ctx context.Context) { r.Heed(ctx, signals, "n0", time.Second, func(syscall.Signal) {}) })
+		signals <- health.LaunchFailed("cannot reach b: no way")
+		signals <- syscall.SIGTERM
+		<-r.Life.Done()
+		f := health.AsFailure(context.Cause(r.Life))
+		if f.Kind != string(health.Launch) || f.What != "cannot reach b: no way" {
+			t.Errorf("it ended by %s: %s", f.Kind, f.What)
+		}
+		r.Close()
+	})
+}
 
 // notice is a signal at a time since the first.
 type notice struct {

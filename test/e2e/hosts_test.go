@@ -121,6 +121,18 @@ func TestHosts(t *testing.T) {
 		if said := j.stderr.String(); !strings.Contains(said, "cannot reach n4: ") {
 			t.Errorf("it said: %s", said)
 		}
+		if r := j.result(); r.Code != 65 || !strings.Contains(r.Why, "cannot reach n4: ") {
+			t.Errorf("the result is %d: %s", r.Code, r.Why)
+		}
+	})
+	t.Run("one of two that can't be reached can be spared", func(t *testing.T) {
+		j := onHosts(t, ssh, "n0,n4,n1", "--nnodes=2", "--", "sh", "-c", "echo $BRINGUPD_HOSTS")
+		j.wantCode(0)
+		if said := j.stderr.String(); !strings.Contains(said, "going on without n4: 0 more") || j.stdout.String() != "n0,n1\n" {
+			t.Errorf("it said: %s%s", &j.stdout, said)
+		}
+		j = onHosts(t, ssh, "n0,n4,n5", "--nnodes=2", "--", "true")
+		j.wantCode(65)
 	})
 	t.Run("no program there", func(t *testing.T) {
 		j := onHosts(t, ssh, "n0,n1", "--remote-program=/nowhere/bringupd", "--", "true")
