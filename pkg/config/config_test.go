@@ -8,6 +8,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal/prune"
 	"github.com/bringupd/bringupd/pkg/team"
 )
 
@@ -97,6 +98,18 @@ func TestPlan(t *testing.T) {
 				c.Sandbox = Sandbox{Command: "box", Require: require(t, "2")}
 			},
 			[]string{"rank 0", "meet", "ready once it runs; the gate needs 2", "gate", "driver: none"},
+		},
+		{
+			"a life of its own", 1,
+			func(_ *testing.T, c *Config) {
+				c.Driver, c.Times.Deadline = []string{"go"}, time.Hour
+				c.After = After{Restarts: 2, Backoff: time.Second, Requeue: Requeue{OnFailure: true, Most: 3}, Clean: CleanNone, Look: time.Minute, Keep: prune.Keep{Runs: 5}}
+			},
+			[]string{"rank 0", "meet", "gate", "runs go", "ends with 124, 1h0m0s after", "stay for 1m0s", "restarts: at most 2", "requeue: at most 3", "earlier runs in /logs: yours are removed as --keep=5 says"},
+		},
+		{
+			"directories that stay", 1, func(_ *testing.T, c *Config) { c.Driver, c.After.Clean = []string{"go"}, CleanRunning },
+			[]string{"rank 0", "meet", "gate", "runs go", "clean: the temporary directories stay"},
 		},
 		{
 			"a sandbox of another step", 2,

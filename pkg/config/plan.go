@@ -34,13 +34,42 @@ func (c Config) Plan(role roles.Role) []string {
 	lines = append(lines, c.planSandbox()...)
 	lines = append(lines, c.planServices()...)
 	lines = append(lines, "gate: open when all of this is proven")
+	lines = append(lines, c.planDriver()...)
+	return append(lines, c.planEnd()...)
+}
+
+func (c Config) planDriver() []string {
 	if len(c.Driver) == 0 {
-		return append(lines, "driver: none; the job stays up until it is stopped")
+		return []string{"driver: none; the job stays up until it is stopped"}
 	}
 	if c.World.Wanted() {
-		return append(lines, c.World.plan(c.Driver)...)
+		return c.World.plan(c.Driver)
 	}
-	return append(lines, fmt.Sprintf("driver: rank 0 runs %s; its exit code is the job's", strings.Join(c.Driver, " ")))
+	return []string{fmt.Sprintf("driver: rank 0 runs %s; its exit code is the job's", strings.Join(c.Driver, " "))}
+}
+
+// planEnd tells what ends the job besides its driver, and what comes then.
+func (c Config) planEnd() (lines []string) {
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	if c.Times.Deadline > 0 {
+		add("deadline: the job ends with %d, %s after its start", health.OutcomeOf(health.TimeUp).Code, c.Times.Deadline)
+	}
+	switch {
+	case c.After.Clean == CleanNone && c.After.Look > 0:
+		add("clean: services and sandboxes stay for %s after the driver, temporary directories for good", c.After.Look)
+	case c.After.Clean.Keeps():
+		add("clean: the temporary directories stay")
+	}
+	if c.After.Restarts > 0 {
+		add("restarts: at most %d, of a run that fails and may be tried again, the first %s after its end", c.After.Restarts, c.After.Backoff)
+	}
+	if c.After.Requeue.OnFailure {
+		add("requeue: at most %d, of a job that fails and may be tried again", c.After.Requeue.Most)
+	}
+	if c.After.Keep.Wanted() {
+		add("earlier runs in %s: yours are removed as --keep=%s says", c.LogDir, c.After.Keep)
+	}
+	return lines
 }
 
 func (c Config) planSandbox() []string {
