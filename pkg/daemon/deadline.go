@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/run"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // heedDeadline ends the job when its time is up. The driver has its grace then.
@@ -24,10 +26,7 @@ func (h *head) heedDeadline(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer context.AfterFunc(h.Life, cancel)()
 	defer cancel()
-	began := h.cfg.Began
-	if began.IsZero() {
-		began = h.assembly.began
-	}
+	began := cmp.Or(h.cfg.Began, h.assembly.began)
 	if pause.For(ctx, h.cfg.Times.Deadline-time.Since(began)) {
 		h.End(health.Failed(health.TimeUp, "the job's time is up: %s (--deadline) have passed, and %s", prose.FlagTime(h.cfg.Times.Deadline), h.unfinished()))
 	}
@@ -55,6 +54,7 @@ func (h *head) letLook(ctx context.Context, err error) error {
 	}
 	h.Log.Warn("the driver has ended, and all else stays for a look (--clean=none): bringupd stop ends it sooner",
 		zap.String("why", end.Why), zap.Int("code", end.Code), zap.Duration("for", h.cfg.After.Look), zap.String("run", h.Dir.Path()))
+	h.Logged(h.Publish(signal.Control, signal.NameLook, &signal.DrainRecord{Code: end.Code, Why: end.Why, Look: h.cfg.After.Look}, false))
 	pause.For(ctx, h.cfg.After.Look)
 	return err
 }

@@ -25,6 +25,7 @@ const (
 	NameHead  = "head"  // the head's service is up
 	NameRanks = "ranks" // which ranks of a world run where
 	NameGo    = "go"    // the gate is open
+	NameLook  = "look"  // the driver has ended, and all else stays for a while
 	NameDrain = "drain" // the orderly end
 	NameOver  = "over"  // after an abort: the head has done all it will do
 	NameStop  = "stop"  // somebody outside asks for the orderly end

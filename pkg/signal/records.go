@@ -266,11 +266,12 @@ type AbortRecord struct {
 	NextAttempt int `json:"next_attempt,omitempty"`
 }
 
-// DrainRecord is the orderly end.
+// DrainRecord is the orderly end, or that it will come so when all that stays for a look has stayed for Look.
 type DrainRecord struct {
 	Header
-	Code int    `json:"code"` // the job's: the driver's own
-	Why  string `json:"why"`
+	Code int           `json:"code"` // the job's: the driver's own
+	Why  string        `json:"why"`
+	Look time.Duration `json:"look_ns,omitempty"`
 }
 
 // DoneRecord says that nothing of ours runs on the node any more.

@@ -36,6 +36,9 @@ func (v *view) conditions(s Status) []Condition {
 	switch {
 	case s.State == IsUp:
 		all[1] = so(Running, "gate-open", fmt.Sprintf("%d of %d nodes are ready, and the gate is open", s.Ready, s.Nodes), v.run.Control.Go.At)
+		if s.DriverCode != nil {
+			all[1].Reason, all[1].Message = "look", fmt.Sprintf("the driver has ended with code %d, and all else stays for a look", *s.DriverCode)
+		}
 	case s.State == BringingUp:
 		all[1].Message = "the gate is not open yet"
 		if len(s.Waits) > 0 {

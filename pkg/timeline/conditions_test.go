@@ -23,6 +23,8 @@ func TestConditions(t *testing.T) {
 	}{
 		{"nobody is there yet", func(*Run) {}, "", "the gate is not open yet: has not joined: ranks 0-1"},
 		{"it is up", func(run *Run) { run.Control.Go = open }, Running, "2 of 2 nodes are ready, and the gate is open"},
+		{"it stays for a look", func(run *Run) { run.Control.Go, run.Control.Look = open, &signal.DrainRecord{Code: 3} }, Running,
+			"the driver has ended with code 3, and all else stays for a look"},
 		{"it ends", func(run *Run) { run.Control.Go, run.Control.Drain = open, open }, "", ""},
 		{"it has ended well", func(run *Run) { run.Result = result(0, 0) }, Succeeded, "n1 is lost"},
 		{"it has failed", func(run *Run) { run.Result = result(76, 0) }, Failed, "code 76: n1 is lost"},

@@ -56,6 +56,7 @@ func (r *reading) readControl(control *signal.Folder) {
 	c.Beat = l.Beats(signal.BeatState)[0]
 	c.Service, c.Head = listed[signal.HeadRecord](r, control, signal.NameHead)
 	c.Ending, c.Drain = listed[signal.DrainRecord](r, control, signal.NameDrain)
+	c.Look, _ = listed[signal.DrainRecord](r, control, signal.NameLook)
 	_, c.Go = listed[signal.State](r, control, signal.NameGo)
 	_, c.Over = listed[signal.State](r, control, signal.NameOver)
 	aborts := l.Aborts()

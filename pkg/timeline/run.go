@@ -125,6 +125,7 @@ type Control struct {
 	Job, Head, Go, Drain, Over Mark
 
 	Service *signal.HeadRecord   // what Head says, where it can be read
+	Look    *signal.DrainRecord  // nil unless all stays for a look behind the driver
 	Ending  *signal.DrainRecord  // what Drain says
 	Aborts  []signal.AbortRecord // by rank: the head's comes first
 	Team    *signal.TeamRecord   // the newest; nil where there are no spares

@@ -86,8 +86,10 @@ type times struct {
 // purpose is what runs on the nodes, and where its pages are.
 type purpose struct {
 	Driver string `json:"driver,omitempty"`
-	World  bool   `json:"world,omitempty"`     // the driver runs in ranks on all nodes
-	Pages  *Pages `json:"dashboard,omitempty"` // nil where there are none, or it is over
+	World  bool   `json:"world,omitempty"` // the driver runs in ranks on all nodes
+	// DriverCode is what the driver has ended with where all else stays for a look; nil: it has not ended, or all ends.
+	DriverCode *int   `json:"driver_code,omitempty"`
+	Pages      *Pages `json:"dashboard,omitempty"` // nil where there are none, or it is over
 }
 
 // nodesShown are those to look at, the worst first, at most 20, and More others;
@@ -206,6 +208,9 @@ func Summarize(run *Run, look Look) Status {
 	}
 	if !s.Over() {
 		s.Pages = v.pages()
+	}
+	if look := run.Control.Look; look != nil && s.State == IsUp {
+		s.DriverCode = &look.Code
 	}
 	s.Phase = tame(v.phase(s))
 	s.Next, s.Deadline = v.next(s)

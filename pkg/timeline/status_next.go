@@ -37,6 +37,10 @@ func (v *view) next(s Status) (what string, deadline *time.Time) {
 	case Ending:
 		return "the nodes end what they run, and the head writes the result", nil
 	case IsUp:
+		if look := v.run.Control.Look; look != nil {
+			end := look.At.Add(look.Look)
+			return "all else ends (--clean-after), or sooner by bringupd stop " + s.Path, &end
+		}
 		if v.plan.World {
 			return "the end of the last rank ends the job, or the first that fails", nil
 		}

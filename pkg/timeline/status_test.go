@@ -168,6 +168,14 @@ func TestStatus(t *testing.T) {
 			run.Job.Plan.World = true
 			return run
 		}, 0, 0, []string{"the gate opened after 5s: the ranks of train.py run\n", "next: the end of the last rank ends the job, or the first that fails\n"}, nil},
+		{"up for a look", func() *Run {
+			run := open(up(4))
+			run.Control.Look = &signal.DrainRecord{Header: signal.Header{At: begin.Add(40 * time.Second)}, Code: 3, Look: 10 * time.Minute}
+			return run
+		}, 0, 0, []string{
+			"the gate opened after 5s: the driver train.py has ended with code 3\n",
+			"next: all else ends (--clean-after), or sooner by bringupd stop /logs/4711.0: in 09:58\n",
+		}, []string{"runs"}},
 		{"up without a driver", func() *Run {
 			run := open(up(2))
 			run.Job.Plan.Steps, run.Job.Plan.Driver = []string{"join"}, ""
