@@ -301,10 +301,7 @@ func TestTwoLoseTheHead(t *testing.T) {
 	})
 	head, lines, _ := j.playLines()
 	j.start(0, 2)
-	j.until("a lifeline, at both ends", func() bool {
-		events, _ := os.ReadFile(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", 1, size)))
-		return lines.Stats().Connected == 1 && strings.Contains(string(events), `"event":"lifeline"`)
-	})
+	j.until("a lifeline", func() bool { return lines.heard() == 1 })
 	wire.refuses.Store(true)
 	wire.cut()
 	cause := health.Failed(health.DaemonDied, "the daemon of the head has died").FailedRecord
@@ -334,7 +331,7 @@ func TestTheFarewellIsNotLookedFor(t *testing.T) {
 	j.configs[1].Access.Deaf = true
 	head, lines, _ := j.playLines()
 	j.start(0, 2)
-	j.until("a lifeline", func() bool { return lines.Stats().Connected == 1 })
+	j.until("a lifeline", func() bool { return lines.heard() == 1 })
 	j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
 	cause := health.Failed(health.DaemonDied, "the daemon of rank 2 has died").FailedRecord
 	head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 76, Word: string(health.DaemonDied), Cause: cause})
@@ -414,12 +411,13 @@ func TestTheHeadWaitsForWhoIsNotDone(t *testing.T) {
 }
 
 // playLines is playHead, with lifelines, which die closes without a goodbye.
-func (j *job) playLines() (head *peer, lines *lifeline.Head, die func()) {
+func (j *job) playLines() (head *peer, lines *playedLines, die func()) {
 	j.t.Helper()
 	listener, port := listen(j.t)
 	head = j.playHead("127.0.0.1:" + port)
 	cfg := lifeline.Config{Key: head.dir.Nonce(), Size: len(j.configs), Beat: health.HeadTempo(j.configs[1].Times.Peer, 1).Beat}
-	lines = lifeline.NewHead(cfg, listener, nobody{})
+	lines = new(playedLines)
+	lines.Head = lifeline.NewHead(cfg, listener, &lines.ranks)
 	ctx, end := context.WithCancel(bounded(j.t))
 	var running sync.WaitGroup
 	running.Go(func() { lines.Run(ctx) })
@@ -430,6 +428,26 @@ func (j *job) playLines() (head *peer, lines *lifeline.Head, die func()) {
 	j.t.Cleanup(die)
 	return head, lines, die
 }
+
+// playedLines are the head's ends of the lifelines where the test plays it.
+type playedLines struct {
+	*lifeline.Head
+	ranks hearing
+}
+
+// heard is how many workers were: one speaks when it has noted itself that it is connected.
+func (l *playedLines) heard() (count int) {
+	l.ranks.Range(func(any, any) bool { count++; return true })
+	return count
+}
+
+// hearing has the ranks that were heard.
+type hearing struct {
+	nobody
+	sync.Map
+}
+
+func (h *hearing) Heard(rank int, _ bool) { h.Store(rank, true) }
 
 // listen takes a port for the lifelines of a head that the test plays.
 func listen(t *testing.T) (listener net.Listener, port string) {

@@ -106,7 +106,7 @@ func TestALauncherEndsTheOthers(t *testing.T) {
 		j := newJob(t, size, "exit 0").patient()
 		head, lines, die := j.playLines()
 		j.start(0)
-		j.until("two lifelines", func() bool { return lines.Stats().Connected == size-1 })
+		j.until("two lifelines", func() bool { return lines.heard() == size-1 })
 		head.silence()
 		j.signals[1] <- syscall.SIGTERM
 		j.signals[2] <- syscall.SIGTERM
