@@ -75,7 +75,7 @@ func applyConfig(path string, top *yaml.Node, all List) (driver []string, err er
 			continue
 		}
 		s := all.Find(key.Value)
-		if s == nil || !s.IsKey() {
+		if s == nil || !s.IsKey() && !s.removed {
 			return nil, unknownKey(at, key.Value, all)
 		}
 		if err := s.read(at, value); err != nil {

@@ -35,6 +35,7 @@ type Setting struct {
 	// Framework that it is for; empty: all
 	Framework string
 	Hidden    bool     // from --help
+	removed   bool     // it is known only to name its replacement
 	barred    []Source // that may not give it
 	Repeats   bool     // it may be given several times, and each counts
 

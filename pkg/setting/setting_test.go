@@ -47,3 +47,36 @@ func TestSources(t *testing.T) {
 		})
 	}
 }
+
+// TestRemoved gives a removed setting by each source: it is refused with its replacement, and
+// neither suggested nor documented as a key.
+func TestRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "some.yaml")
+	if err := os.WriteFile(path, []byte("old: 3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, file, variable, flag, err string }{
+		{name: "none"},
+		{name: "file", file: path, err: "cannot use " + path + ":1 (old: 3): this flag was removed: give --number"},
+		{name: "variable", variable: "4", err: "cannot use BRINGUPD_OLD=4: this flag was removed: give --number"},
+		{name: "flag", flag: "5", err: "cannot use --old=5: this flag was removed: give --number"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			old := Removed("old", "N", "give --number")
+			all := append(examples(), old)
+			if tc.flag != "" {
+				_ = old.Set(tc.flag)
+			}
+			_, err := all.Gather(func(name string) (string, bool) {
+				value, set := map[string]string{"BRINGUPD_OLD": tc.variable, "BRINGUPD_CONFIG": tc.file}[name]
+				return value, set
+			})
+			if (err == nil) != (tc.err == "") || err != nil && (err.Error() != tc.err || !IsUsage(err)) {
+				t.Errorf("the error is %v, not %s", err, tc.err)
+			}
+			if old.IsKey() || !old.Hidden {
+				t.Error("a removed setting is documented")
+			}
+		})
+	}
+}

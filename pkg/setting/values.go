@@ -96,3 +96,15 @@ func Wait(name string, to *time.Duration, usage string) *Setting {
 		return 0, errors.New("give a number and its unit, as in 90s, 5m or 250ms")
 	}, func(d time.Duration) any { return prose.FlagTime(d) }, usage)
 }
+
+// Removed returns the setting of a flag that this release no longer has. A value for it, from
+// whatever source, is refused with instead, a clause that names the replacement. The shape is that
+// of the former value.
+func Removed(name, shape, instead string) *Setting {
+	s := &Setting{
+		Name: name, Shape: shape, removed: true,
+		Take: func(string) error { return errors.New("this flag was removed: " + instead) },
+		Show: func() any { return nil },
+	}
+	return s.Hide()
+}
