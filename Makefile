@@ -14,10 +14,10 @@ SMALL     = -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$(VERSION)
 # Without it 29 warnings about what NVIDIA's own header calls deprecated.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 
-# Runs groups of tests; without one, all. -list tells what is in them.
+# Runs the tests in parts. SUITE -list shows them.
 SUITE = $(GO) run ./test/cmd/suite
 
-.PHONY: build release static package test quick unit lint share cluster soak bench deaths testbed clean
+.PHONY: build release static package test test-all quick unit lint share cluster soak bench deaths testbed clean
 
 build: ## build bin/bringupd, to put where all nodes see it
 	CGO_ENABLED=1 $(GO) build -tags $(TAGS) -o $(BIN)/bringupd ./cmd/bringupd
@@ -31,7 +31,10 @@ static: ## the same for nodes with another C library; it sees no GPUs
 package: ## leave tarballs, a .deb, an .rpm, SBOMs and their sums in dist/
 	VERSION='$(VERSION)' TAGS=$(TAGS) sh packaging/build.sh
 
-test: ## install what the tests need, and run everything: lint, unit, share, cluster and soak
+test: ## install what the gate needs and run it: the core and what fails often, as CI does
+	$(SUITE) -gate
+
+test-all: ## install what all tests need, and run them: once before an issue is resolved
 	$(SUITE)
 
 quick: ## vet, and the tests beside the code that take no seconds: to be run all the time

@@ -1,17 +1,15 @@
-// Command suite runs the tests by their groups, as make test, make unit and
-// their like do: it installs what they need and this machine lacks, has parts
-// that mostly wait run beside parts that compute, and tells at the end how each
-// part went.
+// Command suite runs the tests in parts, as make test, make test-all and make unit do. It installs
+// what a part needs and this machine lacks, runs parts that mostly wait beside parts that compute,
+// and ends with a table of all results.
 //
-//	go run ./test/cmd/suite [-list] [GROUP...]
+//	go run ./test/cmd/suite [-list] [-gate] [GROUP...]
 //
-// Without a group it runs everything. It exits with 1 if a part has failed and,
-// where CI is true, if one could not run.
+// Without -gate or a group it runs every part. It exits with 1 if a part failed or, where CI=true,
+// could not run.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -35,28 +33,28 @@ func main() {
 func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("suite", flag.ContinueOnError)
 	list := flags.Bool("list", false, "only list the parts, with their groups and commands")
+	gate := flags.Bool("gate", false, "only the parts of make test")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	chosen, err := choose(all, flags.Args())
+	parts, err := selectParts(allParts, *gate, flags.Args())
 	if err != nil {
 		return err
 	}
 	if *list {
-		for _, p := range chosen {
-			fmt.Fprintf(stdout, "%-7s  %-44s  %s\n", p.group, p.name, p.command)
+		for _, p := range parts {
+			fmt.Fprintf(stdout, "%-7s  %-60s  %s\n", p.group, p.name, p.command)
 		}
 		return nil
 	}
-	s := &suite{parts: chosen, setup: ". test/setup.sh && ", stdout: stdout, strict: os.Getenv("CI") == "true"}
+	strict := os.Getenv("CI") == "true"
+	s := &suite{parts: parts, setup: ". test/setup.sh && ", stdout: stdout, strict: strict}
 	return s.run(ctx)
 }
 
-// choose returns the parts of these groups, or all of them where none is named.
-func choose(parts []part, groups []string) ([]part, error) {
-	if len(groups) == 0 {
-		return parts, nil
-	}
+// selectParts returns the parts of these groups, or of all groups if none is named, and only those
+// of the gate if gate is set.
+func selectParts(parts []part, gate bool, groups []string) ([]part, error) {
 	var known []string
 	for _, p := range parts {
 		known = append(known, p.group)
@@ -64,8 +62,10 @@ func choose(parts []part, groups []string) ([]part, error) {
 	known = slices.Compact(slices.Sorted(slices.Values(known)))
 	for _, g := range groups {
 		if !slices.Contains(known, g) {
-			return nil, errors.New("there is no group " + g + ": there are " + strings.Join(known, ", "))
+			return nil, fmt.Errorf("cannot run group %s: give one of %s", g, strings.Join(known, ", "))
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return !slices.Contains(groups, p.group) }), nil
+	return slices.DeleteFunc(slices.Clone(parts), func(p part) bool {
+		return gate && !p.gate || len(groups) > 0 && !slices.Contains(groups, p.group)
+	}), nil
 }

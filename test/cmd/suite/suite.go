@@ -17,40 +17,40 @@ import (
 // suite is one run of some parts.
 type suite struct {
 	parts  []part
-	setup  string // what comes before a need's have_… and before a part's command
+	setup  string // shell text that precedes a need's have_… and each part's command
 	stdout io.Writer
 	strict bool // a part that could not run is a failure
 
-	needs map[string]*need
-	mu    sync.Mutex
-	ended []outcome // guarded by mu, as is writing to stdout
+	needs    map[string]*need
+	mu       sync.Mutex
+	outcomes []outcome // guarded by mu, as is writing to stdout
 }
 
-// need is something that is installed where it is missing.
+// need is something that is installed if it is missing.
 type need struct {
 	name    string
-	settled chan struct{} // closed by install, once lacking is known
-	lacking string        // why it can't be had; empty where it can
+	settled chan struct{} // closed by installNeeds once lacking is known
+	lacking string        // the reason why it cannot be had; empty if it can
 }
 
-// outcome is how a part went.
+// outcome is how a part ended.
 type outcome struct {
 	part
-	took, used time.Duration // by the clock, and by all processors
+	took, used time.Duration // wall-clock time, and processor time
 	result     result
-	why        string // it could not run
+	reason     string // of a part that could not run
 }
 
 type result string
 
 const (
-	ok     result = "ok"
+	passed result = "ok"
 	failed result = "FAILED"
 	absent result = "NOT RUN"
 )
 
-// run runs all parts and prints each one's output when it ends, and a table of
-// all at the end. Its error names those that have failed.
+// run runs all parts, prints the output of each when it ends, and a table at the end. Its error
+// names the parts that failed.
 func (s *suite) run(ctx context.Context) error {
 	began := time.Now()
 	s.needs = make(map[string]*need)
@@ -64,33 +64,31 @@ func (s *suite) run(ctx context.Context) error {
 		}
 	}
 	var running sync.WaitGroup
-	running.Go(func() { s.install(ctx, order) })
-	for _, p := range s.parts {
-		if p.lane == alone {
-			s.note(s.runPart(ctx, p))
-		}
-	}
+	running.Go(func() { s.installNeeds(ctx, order) })
+	s.runLane(ctx, alone)
 	for l := range lanes {
-		running.Go(func() {
-			for _, p := range s.parts {
-				if p.lane == l {
-					s.note(s.runPart(ctx, p))
-				}
-			}
-		})
+		running.Go(func() { s.runLane(ctx, l) })
 	}
 	running.Wait()
-	if err := s.conclude(time.Since(began)); err != nil {
+	if err := s.printTable(time.Since(began)); err != nil {
 		return err
 	}
 	return ctx.Err()
 }
 
-// install sees to one need after the other: of Debian's packages only one can
-// be installed at a time.
-func (s *suite) install(ctx context.Context, order []*need) {
+// runLane runs the parts of a lane one after the other.
+func (s *suite) runLane(ctx context.Context, l lane) {
+	for _, p := range s.parts {
+		if p.lane == l {
+			s.addOutcome(s.runPart(ctx, p))
+		}
+	}
+}
+
+// installNeeds installs one need after the other: apt cannot run twice at the same time.
+func (s *suite) installNeeds(ctx context.Context, order []*need) {
 	for _, n := range order {
-		_, out, err := s.command(ctx, s.setup+"have_"+n.name, false)
+		_, out, err := s.runCommand(ctx, s.setup+"have_"+n.name, false)
 		if err != nil {
 			n.lacking = strings.TrimPrefix(lastLine(out), "NOT RUN: ")
 			if n.lacking == "" {
@@ -102,14 +100,14 @@ func (s *suite) install(ctx context.Context, order []*need) {
 	}
 }
 
-// runPart runs one part, once there is all that it needs.
+// runPart waits for the needs of a part, runs it, and returns its outcome and output.
 func (s *suite) runPart(ctx context.Context, p part) (outcome, string) {
-	o := outcome{part: p, result: ok}
+	o := outcome{part: p, result: passed}
 	for _, name := range p.needs {
 		n := s.needs[name]
 		<-n.settled
 		if n.lacking != "" {
-			o.result, o.why = absent, n.lacking
+			o.result, o.reason = absent, n.lacking
 			return o, ""
 		}
 	}
@@ -117,14 +115,14 @@ func (s *suite) runPart(ctx context.Context, p part) (outcome, string) {
 		s.print("-- " + p.name + " begins")
 	}
 	began := time.Now()
-	used, out, err := s.command(ctx, s.setup+p.command, p.lane == computes)
+	used, out, err := s.runCommand(ctx, s.setup+p.command, p.lane == computes)
 	o.took, o.used = time.Since(began), used
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		o.result, o.why = absent, "interrupted"
+		o.result, o.reason = absent, "interrupted"
 	case errors.As(err, &exit) && exit.ExitCode() == notRun:
-		o.result, o.why = absent, strings.TrimPrefix(lastLine(out), "NOT RUN: ")
+		o.result, o.reason = absent, strings.TrimPrefix(lastLine(out), "NOT RUN: ")
 	case err != nil:
 		o.result = failed
 		out += fmt.Sprintf("%v\n", err)
@@ -132,34 +130,34 @@ func (s *suite) runPart(ctx context.Context, p part) (outcome, string) {
 	return o, out
 }
 
-// grace is what a part has, when all is interrupted, to clean up after itself.
-const grace = 20 * time.Second
+// cleanupGrace is the time that a part has to clean up after an interrupt.
+const cleanupGrace = 20 * time.Second
 
-// command runs a shell command in a process group of its own, and returns what
-// it used of the processors and all that it said. An interrupt reaches the whole
-// group.
-func (s *suite) command(ctx context.Context, line string, humble bool) (time.Duration, string, error) {
+// runCommand runs a shell command in a process group of its own, and returns its processor time and
+// its output. An interrupt reaches the whole group. If nice is set it yields to other commands.
+func (s *suite) runCommand(ctx context.Context, line string, nice bool) (time.Duration, string, error) {
 	args := []string{"sh", "-c", line}
-	if humble {
+	if nice {
 		args = slices.Concat([]string{"nice", "-n", "10"}, args)
 	}
-	// A file, not a pipe, which whoever is left behind would keep open.
-	said, err := os.CreateTemp("", "bringupd-suite-")
+	// A file instead of a pipe, which a process left behind would keep open.
+	output, err := os.CreateTemp("", "bringupd-suite-")
 	if err != nil {
 		return 0, "", err
 	}
-	defer os.Remove(said.Name())
-	defer said.Close()
+	defer os.Remove(output.Name())
+	defer output.Close()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Stdout, cmd.Stderr = said, said
+	cmd.Env = append(os.Environ(), raceOptions())
+	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
-	cmd.WaitDelay = grace
+	cmd.WaitDelay = cleanupGrace
 	err = cmd.Run()
 	if ctx.Err() != nil && cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // who is left of the group, if anybody
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the rest of the group, if any
 	}
-	out, readErr := os.ReadFile(said.Name())
+	out, readErr := os.ReadFile(output.Name())
 	if readErr != nil {
 		return 0, "", errors.Join(err, readErr)
 	}
@@ -169,14 +167,20 @@ func (s *suite) command(ctx context.Context, line string, humble bool) (time.Dur
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), string(out), err
 }
 
-// note keeps how a part went, and prints what it has said.
-func (s *suite) note(o outcome, out string) {
+// raceOptions returns the environment variable that keeps every program under the race detector
+// from sleeping for a second before it exits. Options that the caller has set stay in force.
+func raceOptions() string {
+	return "GORACE=" + strings.TrimSpace("atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+}
+
+// addOutcome keeps the outcome of a part and prints its output.
+func (s *suite) addOutcome(o outcome, out string) {
 	text := fmt.Sprintf("== %s: %s", o.name, o.verdict())
 	if o.took > 0 {
 		text += fmt.Sprintf(" (%.0f s)", o.took.Seconds())
 	}
 	s.mu.Lock()
-	s.ended = append(s.ended, o)
+	s.outcomes = append(s.outcomes, o)
 	s.mu.Unlock()
 	s.print(text + "\n" + out)
 }
@@ -187,33 +191,34 @@ func (s *suite) print(text string) {
 	fmt.Fprint(s.stdout, strings.TrimSuffix(text, "\n")+"\n")
 }
 
-// conclude prints the table. Its error names the parts that have failed and, where
-// that counts, those that could not run.
-func (s *suite) conclude(took time.Duration) error {
-	slices.SortStableFunc(s.ended, func(a, b outcome) int { return a.result.weight() - b.result.weight() })
+// printTable prints the table of all parts. Its error names the parts that failed and, in strict
+// mode, those that could not run.
+func (s *suite) printTable(took time.Duration) error {
+	slices.SortStableFunc(s.outcomes, func(a, b outcome) int { return a.result.weight() - b.result.weight() })
 	var table strings.Builder
-	fmt.Fprintf(&table, "\n%-44s %9s %10s  %s\n", "part", "seconds", "processor", "result")
+	fmt.Fprintf(&table, "\n%-60s %9s %10s  %s\n", "part", "seconds", "processor", "result")
 	var bad []string
-	for _, o := range s.ended {
-		fmt.Fprintf(&table, "%-44s %9.0f %10.0f  %s\n", o.name, o.took.Seconds(), o.used.Seconds(), o.verdict())
+	for _, o := range s.outcomes {
+		fmt.Fprintf(&table, "%-60s %9.0f %10.0f  %s\n", o.name, o.took.Seconds(), o.used.Seconds(), o.verdict())
 		if o.result == failed || o.result == absent && s.strict && !o.lenient {
 			bad = append(bad, o.name)
 		}
 	}
-	fmt.Fprintf(&table, "%-44s %9.0f", "all", took.Seconds())
+	fmt.Fprintf(&table, "%-60s %9.0f", "all", took.Seconds())
 	s.print(table.String())
 	if len(bad) > 0 {
-		return fmt.Errorf("failed or could not run: %s (%d of %d parts)", strings.Join(bad, "; "), len(bad), len(s.ended))
+		return fmt.Errorf("failed or could not run: %s (%d of %d parts)",
+			strings.Join(bad, "; "), len(bad), len(s.outcomes))
 	}
 	return nil
 }
 
-// weight sorts what matters most to the end, where it is seen.
-func (r result) weight() int { return slices.Index([]result{ok, absent, failed}, r) }
+// weight sorts the most important results to the end of the table, where they are seen.
+func (r result) weight() int { return slices.Index([]result{passed, absent, failed}, r) }
 
 func (o outcome) verdict() string {
-	if o.why != "" {
-		return string(o.result) + ": " + o.why
+	if o.reason != "" {
+		return string(o.result) + ": " + o.reason
 	}
 	return string(o.result)
 }

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// have stands for test/setup.sh: a share can be had, and a browser can't.
+// have replaces test/setup.sh: a share can be installed, and a browser cannot.
 const have = `have_share() { echo installed a share; }
 have_browser() { echo "NOT RUN: no browser" >&2; return 1; }
 `
 
-func runParts(t *testing.T, ctx context.Context, strict bool, parts ...part) (said string, err error) {
+func runParts(t *testing.T, ctx context.Context, strict bool, parts ...part) (output string, err error) {
 	t.Helper()
 	var out strings.Builder
 	s := &suite{parts: parts, setup: have, stdout: &out, strict: strict}
@@ -22,7 +22,7 @@ func runParts(t *testing.T, ctx context.Context, strict bool, parts ...part) (sa
 	return out.String(), err
 }
 
-func TestEveryPartIsToldOf(t *testing.T) {
+func TestTableNamesEveryPart(t *testing.T) {
 	parts := []part{
 		{name: "well", needs: []string{"share"}, command: "echo one; echo two >&2"},
 		{name: "bad", command: "echo three; exit 4"},
@@ -43,41 +43,41 @@ func TestEveryPartIsToldOf(t *testing.T) {
 		{"in CI, what is no failure there either", parts[5:], true, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			said, err := runParts(t, t.Context(), tc.strict, tc.parts...)
+			out, err := runParts(t, t.Context(), tc.strict, tc.parts...)
 			if got := errorText(err); got != tc.err {
 				t.Errorf("the error is %q, not %q", got, tc.err)
 			}
-			_, table, _ := strings.Cut(said, "\npart ")
+			_, table, _ := strings.Cut(out, "\npart ")
 			for _, p := range tc.parts {
-				if strings.Count(said, "== "+p.name+": ") != 1 || !strings.Contains(table, "\n"+p.name+" ") {
-					t.Errorf("%s is not told of once, and in the table:\n%s", p.name, said)
+				if strings.Count(out, "== "+p.name+": ") != 1 || !strings.Contains(table, "\n"+p.name+" ") {
+					t.Errorf("%s is not reported once and in the table:\n%s", p.name, out)
 				}
 			}
 			if len(tc.parts) > 1 && !strings.Contains(table, "NOT RUN: no browser\n") {
-				t.Errorf("the table does not tell why the page was not looked at:\n%s", said)
+				t.Errorf("the table lacks the reason why the page was not tested:\n%s", out)
 			}
-			if strings.Contains(said, "six") || !strings.Contains(said, "seven\n") {
-				t.Errorf("this was said:\n%s", said)
+			if strings.Contains(out, "six") || !strings.Contains(out, "seven\n") {
+				t.Errorf("the output is:\n%s", out)
 			}
 		})
 	}
 }
 
-// What parts that run side by side say is not mixed.
+// TestOutputIsNotMixed runs two parts side by side: the output of each is printed as a whole.
 func TestOutputIsNotMixed(t *testing.T) {
 	both := filepath.Join(t.TempDir(), "both")
 	meet := func(own, other string) string {
 		return "echo " + own + "1; touch " + both + own + "; until [ -e " + both + other + " ]; do sleep 0.01; done; echo " + own + "2; exit 1"
 	}
-	said, _ := runParts(t, t.Context(), false, part{name: "x", command: meet("a", "b")}, part{name: "y", lane: computes, command: meet("b", "a")})
+	out, _ := runParts(t, t.Context(), false, part{name: "x", command: meet("a", "b")}, part{name: "y", lane: computes, command: meet("b", "a")})
 	for _, want := range []string{"\na1\na2\n", "\nb1\nb2\n"} {
-		if !strings.Contains(said, want) {
-			t.Errorf("%q is not in:\n%s", want, said)
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in:\n%s", want, out)
 		}
 	}
 }
 
-// An interrupt ends what parts have started, and counts as a failure.
+// TestInterrupt interrupts a run: processes of its parts end, and it counts as a failure.
 func TestInterrupt(t *testing.T) {
 	started := filepath.Join(t.TempDir(), "started")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -90,14 +90,24 @@ func TestInterrupt(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}()
-	said, err := runParts(t, ctx, false, part{name: "long", command: "touch " + started + "; sleep 60; echo over"}, part{name: "next", command: "echo no"})
-	if err == nil || strings.Contains(said, "over") || strings.Count(said, "NOT RUN: interrupted") != 4 {
-		t.Errorf("the error is %v, and this was said:\n%s", err, said)
+	out, err := runParts(t, ctx, false, part{name: "long", command: "touch " + started + "; sleep 60; echo over"}, part{name: "next", command: "echo no"})
+	if err == nil || strings.Contains(out, "over") || strings.Count(out, "NOT RUN: interrupted") != 4 {
+		t.Errorf("the error is %v, and the output is:\n%s", err, out)
 	}
 }
 
-// What the parts need is what test/setup.sh can install, and each group has a
-// target of make.
+// TestRaceOptions reads the race detector's options in a part: they have no sleep at exit, and those
+// of the caller come last, where they win.
+func TestRaceOptions(t *testing.T) {
+	t.Setenv("GORACE", "exitcode=199")
+	out, err := runParts(t, t.Context(), false, part{name: "race", command: `echo "[$GORACE]"`})
+	if err != nil || !strings.Contains(out, "[atexit_sleep_ms=0 exitcode=199]") {
+		t.Errorf("the output is %s: %v", out, err)
+	}
+}
+
+// TestPartsAreWellFormed checks that test/setup.sh can install what each part needs, that each group
+// has a make target, and that make test runs the gate.
 func TestPartsAreWellFormed(t *testing.T) {
 	setup, err := os.ReadFile("../../setup.sh")
 	if err != nil {
@@ -107,7 +117,12 @@ func TestPartsAreWellFormed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range all {
+	names := make(map[string]bool)
+	for _, p := range allParts {
+		if names[p.name] {
+			t.Errorf("two parts have the name %s", p.name)
+		}
+		names[p.name] = true
 		for _, name := range p.needs {
 			if !strings.Contains(string(setup), "\nhave_"+name+"() {") {
 				t.Errorf("%s: test/setup.sh has no have_%s", p.name, name)
@@ -117,14 +132,34 @@ func TestPartsAreWellFormed(t *testing.T) {
 			t.Errorf("%s: the Makefile has no target for its group %s", p.name, p.group)
 		}
 	}
+	if !strings.Contains(string(makefile), "\n\t$(SUITE) -gate\n") {
+		t.Error("make test does not run the gate")
+	}
 }
 
-func TestChoose(t *testing.T) {
-	if _, err := choose(all, []string{"unti"}); err == nil || !strings.HasPrefix(err.Error(), "there is no group unti: there are cluster, lint, ") {
-		t.Errorf("the error is %v", err)
-	}
-	if some, err := choose(all, []string{"share"}); err != nil || len(some) != 2 {
-		t.Errorf("share has %d parts: %v", len(some), err)
+func TestSelectParts(t *testing.T) {
+	some := []part{{name: "a", group: "unit", gate: true}, {name: "b", group: "unit"}, {name: "c", group: "soak", gate: true}}
+	for _, tc := range []struct {
+		gate   bool
+		groups []string
+		want   string
+		err    string
+	}{
+		{want: "abc"},
+		{gate: true, want: "ac"},
+		{groups: []string{"unit"}, want: "ab"},
+		{gate: true, groups: []string{"unit"}, want: "a"},
+		{groups: []string{"soak", "unit"}, want: "abc"},
+		{groups: []string{"unti"}, err: "cannot run group unti: give one of soak, unit"},
+	} {
+		parts, err := selectParts(some, tc.gate, tc.groups)
+		var got string
+		for _, p := range parts {
+			got += p.name
+		}
+		if got != tc.want || errorText(err) != tc.err {
+			t.Errorf("gate %v, groups %q: got %q and %v", tc.gate, tc.groups, got, err)
+		}
 	}
 }
 
