@@ -76,6 +76,9 @@ const (
 	mostCheck   = 24 * time.Hour
 )
 
+// removedChecks are the ids of checks that this release no longer has.
+var removedChecks = []string{"monitor.dcgm", "monitor.gpud"}
+
 // judgeChecks refuses what can't be meant of the checks. gpus is -1 where nobody tells how many there should be.
 func judgeChecks(all setting.List, cfg check.Config, gpus int) error {
 	for _, one := range []struct {
@@ -91,6 +94,10 @@ func judgeChecks(all setting.List, cfg check.Config, gpus int) error {
 	}
 	for _, rule := range cfg.Policy.Rules {
 		if ids := readiness.IDs(cfg.Active); !rule.Means(ids...) {
+			if rule.Means(removedChecks...) {
+				return usage("cannot use --check=%s: this check was removed: give --active-check with a command "+
+					"that asks DCGM or gpud, as in docs/checks.md", rule)
+			}
 			return usage("cannot use --check=%s: no check has such an id; there are %s", rule, strings.Join(ids, ", "))
 		}
 	}

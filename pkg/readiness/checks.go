@@ -15,7 +15,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
 	"github.com/bringupd/bringupd/pkg/history"
 	"github.com/bringupd/bringupd/pkg/kmsg"
-	"github.com/bringupd/bringupd/pkg/monitor"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/recording"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -63,7 +62,6 @@ func New(cfg Config) (*Checks, error) {
 		c.budget += 2 * gpu.ProbeDeadline // the last look may find that a driver hangs: NVML's, or else CUDA's
 		if len(gpu.Present(cfg.Root)) > 0 {
 			c.parts = append(c.parts, &kmsg.Part{Root: cfg.Root, Judge: judge(table)})
-			c.parts = append(c.parts, monitors(cfg)...)
 		}
 	}
 	c.parts = append(c.parts, &check.Host{
@@ -94,16 +92,6 @@ func (c *Checks) Record(report check.Report) recording.Recording {
 		seen = c.gpus.recorded()
 	}
 	return recording.New(c.Program, seen, report)
-}
-
-// monitors are the checks that ask a site's GPU monitors, but for those that nobody wants to know of.
-func monitors(cfg Config) (parts []part) {
-	for _, p := range monitor.Parts(cfg.Root) {
-		if !cfg.Policy.Off(p.ID) {
-			parts = append(parts, p)
-		}
-	}
-	return parts
 }
 
 const (
@@ -164,7 +152,7 @@ func (c *Checks) runActive(ctx context.Context, fit bool) []check.Finding {
 
 // IDs are those of all checks that there are, in order: the built-in ones and those of a site's own commands.
 func IDs(active []string) []string {
-	ids := slices.Concat(fitness.IDs(), cuda.IDs(), cuda.WorkIDs(), check.IDs(active), monitor.IDs(), []string{kmsg.ID, history.ID})
+	ids := slices.Concat(fitness.IDs(), cuda.IDs(), cuda.WorkIDs(), check.IDs(active), []string{kmsg.ID, history.ID})
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }

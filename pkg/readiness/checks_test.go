@@ -89,54 +89,6 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// Monitors are asked where there is a GPU, or the driver of one, and somebody wants to know.
-func TestMonitors(t *testing.T) {
-	for name, tc := range map[string]struct {
-		file string
-		mode check.Mode
-		off  string
-		want string
-	}{
-		"no GPU":           {"dev/null", check.ModeAuto, "x.*", ""},
-		"not to be looked": {"dev/nvidiactl", check.ModeOff, "x.*", ""},
-		"a GPU":            {"dev/nvidiactl", check.ModeAuto, "x.*", "monitor.gpud monitor.dcgm"},
-		"one is off":       {"dev/nvidiactl", check.ModeAuto, "monitor.g*", "monitor.dcgm"},
-		"all are off":      {"dev/nvidiactl", check.ModeStrict, "monitor.*", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
-			for _, path := range []string{tc.file, "proc/net/tcp"} { // nobody listens
-				path = filepath.Join(root, path)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			checks, err := readiness.New(readiness.Config{
-				Config:  check.Config{Policy: check.Policy{Mode: tc.mode, Rules: []check.Rule{{Pattern: tc.off, Effect: check.EffectOff}}}},
-				Granted: -1, Root: root, TempDir: t.TempDir(),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			// Nobody waits for the driver, which does not answer: the context is over.
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			var asked []string
-			for _, f := range checks.Await(ctx, nil).Findings {
-				if strings.HasPrefix(f.ID, "monitor.") {
-					asked = append(asked, f.ID)
-				}
-				if strings.HasPrefix(f.ID, "monitor.") && f.Verdict != check.Skip {
-					t.Errorf("it says %+v", f)
-				}
-			}
-			if got := strings.Join(asked, " "); got != tc.want {
-				t.Errorf("asked are %q, want %q", got, tc.want)
-			}
-		})
-	}
-}
-
 // What the driver's environment names must be up, unless there is no other node to talk to.
 func TestEnvironIsHeeded(t *testing.T) {
 	root := t.TempDir()
