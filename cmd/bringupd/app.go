@@ -77,7 +77,7 @@ func asksForHelp(arg string) bool {
 }
 
 // ofRuns are the subcommands that have a run for an argument.
-var ofRuns = []string{"status", "report", "logs", "why", "exec", "attach", "stop", "kv", "pmi"}
+var ofRuns = []string{"status", "report", "logs", "why", "exec", "attach", "stop", "kv"}
 
 // takeNotifySocket returns where a service manager wants to be told, and keeps it
 // from all that is started here: a child would speak for the service.
@@ -146,15 +146,27 @@ func (inv *invocation) app() *cli.App {
 	}
 	app.Commands = []*cli.Command{
 		inv.runCommand(), inv.localCommand(), inv.hostsCommand(), inv.rankCommand(), inv.statusCommand(), inv.reportCommand(), inv.logsCommand(),
-		inv.whyCommand(), inv.kvCommand(), inv.pmiCommand(), inv.rshCommand(), inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.pruneCommand(), inv.checkCommand(), inv.topologyCommand(),
+		inv.whyCommand(), inv.kvCommand(), inv.rshCommand(), inv.execCommand(), inv.attachCommand(), inv.stopCommand(), inv.pruneCommand(), inv.checkCommand(), inv.topologyCommand(),
 		inv.doctorCommand(), inv.simulateCommand(), inv.completionCommand(), inv.versionCommand(), inv.helpCommand(),
 		inv.gpuChildCommand(), inv.pmixChildCommand(), inv.whyNodeCommand(),
+		removedCommand("pmi", "give a program of your MPI in its place, as in docs/mpi.md"),
 	}
 	for _, command := range app.Commands {
 		command.OnUsageError = setting.OnUsageError
 		command.HideHelpCommand = true
 	}
 	return app
+}
+
+// removedCommand returns the hidden subcommand of a name that this release no longer has. Every
+// call of it is refused with instead, a clause that names the replacement.
+func removedCommand(name, instead string) *cli.Command {
+	return &cli.Command{
+		Name: name, Usage: "removed: " + instead, UsageText: "(none)", Hidden: true, SkipFlagParsing: true,
+		Action: func(*cli.Context) error {
+			return usage("cannot run bringupd %s: this subcommand was removed: %s", name, instead)
+		},
+	}
 }
 
 // command completes a subcommand that runs no driver: once its settings are

@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/pmi"
-	"github.com/bringupd/bringupd/pkg/pmi/pmi1/client"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -139,7 +138,7 @@ func (h *hall) open(job *pmi.Job, abort func(aborted), entered func(int)) map[in
 // world is a job whose ranks are clients within the test.
 type world struct {
 	*hall
-	ranks   []*client.Client
+	ranks   []*client
 	entered []int
 	aborts  chan aborted
 	serving sync.WaitGroup
@@ -168,9 +167,9 @@ func serve(ctx context.Context, t *testing.T, h *hall, job *pmi.Job) *world {
 	for rank, node := range job.Nodes {
 		ours, theirs := net.Pipe()
 		w.serving.Go(func() { w.parting[rank] = spaces[node].Serve(ctx, rank, ours) })
-		c := client.Over(theirs)
+		c := over(theirs)
 		w.ranks = append(w.ranks, c)
-		if err := c.Init(ctx); err != nil {
+		if err := c.init(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -178,7 +177,7 @@ func serve(ctx context.Context, t *testing.T, h *hall, job *pmi.Job) *world {
 }
 
 // each has every rank do something, all at once.
-func (w *world) each(t *testing.T, do func(rank int, c *client.Client) error) {
+func (w *world) each(t *testing.T, do func(rank int, c *client) error) {
 	t.Helper()
 	errs := make([]error, len(w.ranks))
 	var all sync.WaitGroup
@@ -196,7 +195,7 @@ func (w *world) each(t *testing.T, do func(rank int, c *client.Client) error) {
 // end closes all ranks, and returns how they have parted.
 func (w *world) end() []Parting {
 	for _, c := range w.ranks {
-		c.Close()
+		c.close()
 	}
 	w.serving.Wait()
 	return w.parting

@@ -20,7 +20,6 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/bringupd/bringupd/pkg/pmi"
-	"github.com/bringupd/bringupd/pkg/pmi/pmi1/client"
 	"github.com/bringupd/bringupd/pkg/pmi/pmi1/wire"
 )
 
@@ -28,21 +27,21 @@ func TestEveryRankSeesWhatAllHavePut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := serve(t.Context(), t, newHall(), job(0, 0, 1, 1, 2))
 		for turn := range 3 {
-			w.each(t, func(rank int, c *client.Client) error {
-				return c.Put(t.Context(), fmt.Sprintf("of-%d", rank), fmt.Sprintf("a card, %d = %d", turn, rank))
+			w.each(t, func(rank int, c *client) error {
+				return c.put(t.Context(), fmt.Sprintf("of-%d", rank), fmt.Sprintf("a card, %d = %d", turn, rank))
 			})
-			w.each(t, func(_ int, c *client.Client) error { return c.Barrier(t.Context()) })
-			w.each(t, func(_ int, c *client.Client) error {
+			w.each(t, func(_ int, c *client) error { return c.barrier(t.Context()) })
+			w.each(t, func(_ int, c *client) error {
 				for of := range w.ranks {
 					want := fmt.Sprintf("a card, %d = %d", turn, of)
-					if got, err := c.Get(t.Context(), fmt.Sprintf("of-%d", of)); err != nil || got != want {
+					if got, err := c.get(t.Context(), fmt.Sprintf("of-%d", of)); err != nil || got != want {
 						return fmt.Errorf("it gets %q of rank %d, not %q: %v", got, of, want, err)
 					}
 				}
 				return nil
 			})
 		}
-		w.each(t, func(_ int, c *client.Client) error { return c.Finalize(t.Context()) })
+		w.each(t, func(_ int, c *client) error { return c.finalize(t.Context()) })
 		for rank, p := range w.end() {
 			if p != (Parting{Spoke: true, Finalized: true}) {
 				t.Errorf("rank %d has parted as %+v", rank, p)
@@ -165,7 +164,7 @@ func TestDeathInABarrier(t *testing.T) {
 			w := serve(t.Context(), t, newHall(), job(0, 0, 1))
 			wait, giveUp := context.WithCancelCause(t.Context())
 			others := make(chan error, 2)
-			enter := func(rank int, to chan<- error) { go func() { to <- w.ranks[rank].Barrier(wait) }() }
+			enter := func(rank int, to chan<- error) { go func() { to <- w.ranks[rank].barrier(wait) }() }
 			died := make(chan error, 1)
 			if last {
 				enter(1, others)
@@ -173,7 +172,7 @@ func TestDeathInABarrier(t *testing.T) {
 			}
 			enter(0, died) // with rank 1 before it, this has the nodes meet
 			synctest.Wait()
-			w.ranks[0].Close()
+			w.ranks[0].close()
 			if err := <-died; err == nil {
 				t.Error("a rank that has closed its connection is through the barrier")
 			}
@@ -206,7 +205,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := serve(ctx, t, newHall(), job(0, 1))
 		ended := make(chan error)
-		go func() { ended <- w.ranks[0].Barrier(t.Context()) }() // its node's last: the nodes meet
+		go func() { ended <- w.ranks[0].barrier(t.Context()) }() // its node's last: the nodes meet
 		time.Sleep(time.Hour)
 		cancel()
 		w.serving.Wait()
@@ -228,11 +227,11 @@ func TestBarrierOfWhatCannotBeRead(t *testing.T) {
 			h := newHall()
 			h.spoil = spoil
 			w := serve(t.Context(), t, h, job(0, 1))
-			w.each(t, func(rank int, c *client.Client) error {
-				if err := c.Put(t.Context(), "of", fmt.Sprint(rank)); err != nil {
+			w.each(t, func(rank int, c *client) error {
+				if err := c.put(t.Context(), "of", fmt.Sprint(rank)); err != nil {
 					return err
 				}
-				if err := c.Barrier(t.Context()); err == nil || !strings.Contains(err.Error(), "a barrier") {
+				if err := c.barrier(t.Context()); err == nil || !strings.Contains(err.Error(), "a barrier") {
 					return fmt.Errorf("it is through a barrier whose data is spoiled (%s): %v", name, err)
 				}
 				return nil
