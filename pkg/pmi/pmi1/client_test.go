@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/pmi"
-	"github.com/bringupd/bringupd/pkg/pmi/pmi1/wire"
 )
 
 // client is a rank's connection to its PMI server, as MPICH has one. One goroutine at a time may
@@ -34,7 +33,7 @@ type client struct {
 }
 
 // over returns the client of a connection.
-func over(conn io.ReadWriteCloser) *client { return &client{conn: conn, lines: wire.Scanner(conn)} }
+func over(conn io.ReadWriteCloser) *client { return &client{conn: conn, lines: scanner(conn)} }
 
 // dial connects to the server by the descriptor that the environment names.
 func dial(environ func(name string) string) (*client, error) {
@@ -62,7 +61,7 @@ func (c *client) init(ctx context.Context) error {
 		return err
 	}
 	m, err := c.ask(ctx, "get_my_kvsname", "my_kvsname")
-	c.name = m.Fields["kvsname"]
+	c.name = m.fields["kvsname"]
 	return err
 }
 
@@ -73,7 +72,7 @@ func (c *client) put(ctx context.Context, key, value string) error {
 
 func (c *client) get(ctx context.Context, key string) (string, error) {
 	m, err := c.ask(ctx, "get", "get_result", "kvsname", c.name, "key", key)
-	return m.Fields["value"], err
+	return m.fields["value"], err
 }
 
 func (c *client) barrier(ctx context.Context) error {
@@ -86,7 +85,7 @@ func (c *client) universe(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return strconv.Atoi(m.Fields["size"])
+	return strconv.Atoi(m.fields["size"])
 }
 
 // spawn starts a job, which finds preput in its key-value space.
@@ -117,7 +116,7 @@ func (c *client) spawn(ctx context.Context, commands []pmi.Command, preput map[s
 
 // abort asks that all ranks be ended, this one too; there is no answer.
 func (c *client) abort(code int, message string) error {
-	_, err := io.WriteString(c.conn, wire.Line("abort", "exitcode", strconv.Itoa(code), "message", message))
+	_, err := io.WriteString(c.conn, lineOf("abort", "exitcode", strconv.Itoa(code), "message", message))
 	return err
 }
 
@@ -127,26 +126,26 @@ func (c *client) finalize(ctx context.Context) error {
 }
 
 // ask sends a command and returns its answer.
-func (c *client) ask(ctx context.Context, command, answer string, pairs ...string) (wire.Message, error) {
-	return c.exchange(ctx, wire.Line(command, pairs...), answer)
+func (c *client) ask(ctx context.Context, command, answer string, pairs ...string) (message, error) {
+	return c.exchange(ctx, lineOf(command, pairs...), answer)
 }
 
-func (c *client) exchange(ctx context.Context, lines, answer string) (wire.Message, error) {
+func (c *client) exchange(ctx context.Context, lines, answer string) (message, error) {
 	defer context.AfterFunc(ctx, c.close)()
 	if _, err := io.WriteString(c.conn, lines); err != nil {
-		return wire.Message{}, causeOr(ctx, err)
+		return message{}, causeOr(ctx, err)
 	}
 	if !c.lines.Scan() {
-		return wire.Message{}, causeOr(ctx, errors.Join(c.lines.Err(), io.EOF))
+		return message{}, causeOr(ctx, errors.Join(c.lines.Err(), io.EOF))
 	}
-	m, err := wire.Parse(c.lines.Text())
-	switch rc := m.Fields["rc"]; {
+	m, err := parse(c.lines.Text())
+	switch rc := m.fields["rc"]; {
 	case err != nil:
 		return m, err
-	case m.Command != answer:
+	case m.command != answer:
 		return m, fmt.Errorf("cannot go on: the server answers %q and not %s", c.lines.Text(), answer)
 	case !slices.Contains([]string{"", "0"}, rc):
-		return m, fmt.Errorf("cannot go on: %s, rc %s", strings.ReplaceAll(m.Fields["msg"], "_", " "), rc)
+		return m, fmt.Errorf("cannot go on: %s, rc %s", strings.ReplaceAll(m.fields["msg"], "_", " "), rc)
 	}
 	return m, nil
 }

@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/pmi"
-	"github.com/bringupd/bringupd/pkg/pmi/pmi1/wire"
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
@@ -69,21 +68,21 @@ func (s *Space) Serve(ctx context.Context, rank int, conn io.ReadWriteCloser) Pa
 
 // request is a message, or of a spawn all its blocks.
 type request struct {
-	wire.Message
-	blocks []wire.Message
+	message
+	blocks []message
 }
 
 // read hands over what a rank asks for. An abort it passes on itself: the rank may be waiting for something else in another thread.
 func (v *visit) read(ctx context.Context, requests chan<- request) {
-	lines := wire.Scanner(v.conn)
+	lines := scanner(v.conn)
 	for lines.Scan() {
 		r, err := next(lines)
 		if err != nil {
 			v.log.Error("cannot serve this rank any more", zap.Error(err))
 			return
 		}
-		if r.Command == "abort" {
-			v.abort(r.Message)
+		if r.command == "abort" {
+			v.abort(r.message)
 			continue
 		}
 		select {
@@ -101,23 +100,23 @@ func (v *visit) read(ctx context.Context, requests chan<- request) {
 func next(lines *bufio.Scanner) (request, error) {
 	if lines.Text() == spawnBegins {
 		blocks, err := readSpawn(lines)
-		return request{wire.Message{Command: "spawn"}, blocks}, err
+		return request{message{command: "spawn"}, blocks}, err
 	}
-	m, err := wire.Parse(lines.Text())
-	return request{Message: m}, err
+	m, err := parse(lines.Text())
+	return request{message: m}, err
 }
 
-func (v *visit) abort(m wire.Message) {
+func (v *visit) abort(m message) {
 	v.aborted = true
-	code, err := strconv.Atoi(m.Fields["exitcode"])
+	code, err := strconv.Atoi(m.fields["exitcode"])
 	if err != nil {
 		code = 1
 	}
-	v.cfg.Abort(v.rank, code, prose.Line(m.Fields["message"]+m.Fields["error_msg"], 1000))
+	v.cfg.Abort(v.rank, code, prose.Line(m.fields["message"]+m.fields["error_msg"], 1000))
 }
 
 // answers are the commands of PMI-1.1, and what Intel MPI asks for besides.
-var answers = map[string]func(*visit, context.Context, wire.Message) string{
+var answers = map[string]func(*visit, context.Context, message) string{
 	"init":              (*visit).init,
 	"initack":           (*visit).initack,
 	"get_maxes":         (*visit).maxes,
@@ -135,108 +134,108 @@ var answers = map[string]func(*visit, context.Context, wire.Message) string{
 }
 
 func (v *visit) answer(ctx context.Context, r request) string {
-	if r.Command == "spawn" {
+	if r.command == "spawn" {
 		return v.spawn(ctx, r.blocks)
 	}
-	if answer := answers[r.Command]; answer != nil {
-		return answer(v, ctx, r.Message)
+	if answer := answers[r.command]; answer != nil {
+		return answer(v, ctx, r.message)
 	}
-	v.log.Warn("an MPI rank asks its PMI server for what that does not know", zap.String("command", prose.Line(r.Command, 80)))
-	return refuse(wire.Word(r.Command)+"_result", "it is not known")
+	v.log.Warn("an MPI rank asks its PMI server for what that does not know", zap.String("command", prose.Line(r.command, 80)))
+	return refuse(word(r.command)+"_result", "it is not known")
 }
 
 func refuse(command, why string) string {
-	return wire.Line(command, "rc", "-1", "msg", wire.Word(prose.Line(why, 200)))
+	return lineOf(command, "rc", "-1", "msg", word(prose.Line(why, 200)))
 }
 
 func agree(command string, pairs ...string) string {
-	return wire.Line(command, append([]string{"rc", "0"}, pairs...)...)
+	return lineOf(command, append([]string{"rc", "0"}, pairs...)...)
 }
 
-func (v *visit) init(_ context.Context, m wire.Message) string {
+func (v *visit) init(_ context.Context, m message) string {
 	const version, subversion = "1", "1" // 1.2 is said to have barriers of groups, and of several threads
-	if asked := m.Fields["pmi_version"]; asked != version {
+	if asked := m.fields["pmi_version"]; asked != version {
 		v.log.Error("cannot speak another PMI than 1 to this rank; has it lost MPIR_CVAR_PMI_VERSION=1?", zap.String("asked", prose.Line(asked, 80)))
-		return wire.Line("response_to_init", "rc", "-1", "pmi_version", version, "pmi_subversion", subversion)
+		return lineOf("response_to_init", "rc", "-1", "pmi_version", version, "pmi_subversion", subversion)
 	}
 	v.parting = Parting{Spoke: true}
 	v.mu.Lock()
 	v.spoken[v.rank] = true
 	v.mu.Unlock()
-	return wire.Line("response_to_init", "pmi_version", version, "pmi_subversion", subversion, "rc", "0")
+	return lineOf("response_to_init", "pmi_version", version, "pmi_subversion", subversion, "rc", "0")
 }
 
 // initack tells who came by a port instead of a descriptor what others find in their environment.
-func (v *visit) initack(context.Context, wire.Message) string {
-	return agree("initack") + wire.Line("set", "size", strconv.Itoa(len(v.cfg.Job.Nodes))) +
-		wire.Line("set", "rank", strconv.Itoa(v.rank)) + wire.Line("set", "debug", "0")
+func (v *visit) initack(context.Context, message) string {
+	return agree("initack") + lineOf("set", "size", strconv.Itoa(len(v.cfg.Job.Nodes))) +
+		lineOf("set", "rank", strconv.Itoa(v.rank)) + lineOf("set", "debug", "0")
 }
 
-func (v *visit) maxes(context.Context, wire.Message) string {
-	return agree("maxes", "kvsname_max", strconv.Itoa(wire.LongestName), "keylen_max", strconv.Itoa(wire.LongestKey),
-		"vallen_max", strconv.Itoa(wire.LongestValue))
+func (v *visit) maxes(context.Context, message) string {
+	return agree("maxes", "kvsname_max", strconv.Itoa(longestName), "keylen_max", strconv.Itoa(longestKey),
+		"vallen_max", strconv.Itoa(longestValue))
 }
 
-func (v *visit) appnum(context.Context, wire.Message) string {
+func (v *visit) appnum(context.Context, message) string {
 	return agree("appnum", "appnum", strconv.Itoa(v.cfg.Job.App(v.rank)))
 }
 
-func (v *visit) name(context.Context, wire.Message) string {
+func (v *visit) name(context.Context, message) string {
 	return agree("my_kvsname", "kvsname", v.cfg.Job.Name)
 }
 
-func (v *visit) universe(context.Context, wire.Message) string {
+func (v *visit) universe(context.Context, message) string {
 	return agree("universe_size", "size", strconv.Itoa(max(v.cfg.Job.Universe, len(v.cfg.Job.Nodes))))
 }
 
-func (v *visit) hosts(context.Context, wire.Message) string { return ranksToHosts(v.cfg.Job) }
+func (v *visit) hosts(context.Context, message) string { return ranksToHosts(v.cfg.Job) }
 
 // ours tells whether a message is about the key-value space of the rank's own job. No client is known that asks for another.
-func (v *visit) ours(m wire.Message) bool {
-	name, named := m.Fields["kvsname"]
+func (v *visit) ours(m message) bool {
+	name, named := m.fields["kvsname"]
 	return !named || name == v.cfg.Job.Name
 }
 
-func (v *visit) keep(_ context.Context, m wire.Message) string {
-	key, value := m.Fields["key"], m.Fields["value"]
+func (v *visit) keep(_ context.Context, m message) string {
+	key, value := m.fields["key"], m.fields["value"]
 	switch {
 	case !v.ours(m):
 		return refuse("put_result", "this is not "+v.cfg.Job.Name)
-	case key == "" || len(key) > wire.LongestKey:
-		return refuse("put_result", "a key must have 1 to "+strconv.Itoa(wire.LongestKey)+" bytes")
-	case len(value) > wire.LongestValue:
-		return refuse("put_result", "a value must have at most "+strconv.Itoa(wire.LongestValue)+" bytes")
+	case key == "" || len(key) > longestKey:
+		return refuse("put_result", "a key must have 1 to "+strconv.Itoa(longestKey)+" bytes")
+	case len(value) > longestValue:
+		return refuse("put_result", "a value must have at most "+strconv.Itoa(longestValue)+" bytes")
 	}
 	v.put(key, value)
 	return agree("put_result", "msg", "success")
 }
 
-func (v *visit) find(_ context.Context, m wire.Message) string {
-	value, found := v.get(m.Fields["key"])
+func (v *visit) find(_ context.Context, m message) string {
+	value, found := v.get(m.fields["key"])
 	if !found || !v.ours(m) {
-		return wire.Line("get_result", "rc", "-1", "msg", "key_not_found", "value", "unknown")
+		return lineOf("get_result", "rc", "-1", "msg", "key_not_found", "value", "unknown")
 	}
 	return agree("get_result", "msg", "success", "value", value)
 }
 
-func (v *visit) wait(ctx context.Context, _ wire.Message) string {
+func (v *visit) wait(ctx context.Context, _ message) string {
 	if err := v.enter(ctx, v.rank); err != nil {
 		return refuse("barrier_out", err.Error())
 	}
 	return agree("barrier_out")
 }
 
-func (v *visit) publish(ctx context.Context, m wire.Message) string {
-	err := v.cfg.Peers.Publish(ctx, []pmi.Entry{{Key: m.Fields["service"], By: v.proc(), Value: []byte(m.Fields["port"])}})
+func (v *visit) publish(ctx context.Context, m message) string {
+	err := v.cfg.Peers.Publish(ctx, []pmi.Entry{{Key: m.fields["service"], By: v.proc(), Value: []byte(m.fields["port"])}})
 	return result("publish_result", err)
 }
 
-func (v *visit) unpublish(ctx context.Context, m wire.Message) string {
-	return result("unpublish_result", v.cfg.Peers.Unpublish(ctx, v.proc(), []string{m.Fields["service"]}))
+func (v *visit) unpublish(ctx context.Context, m message) string {
+	return result("unpublish_result", v.cfg.Peers.Unpublish(ctx, v.proc(), []string{m.fields["service"]}))
 }
 
-func (v *visit) lookup(ctx context.Context, m wire.Message) string {
-	entries, err := v.cfg.Peers.Lookup(ctx, []string{m.Fields["service"]}, false)
+func (v *visit) lookup(ctx context.Context, m message) string {
+	entries, err := v.cfg.Peers.Lookup(ctx, []string{m.fields["service"]}, false)
 	if err == nil && len(entries) == 0 {
 		err = pmi.NotFound
 	}
@@ -253,7 +252,7 @@ func result(command string, err error) string {
 	return agree(command, "info", "ok")
 }
 
-func (v *visit) finalize(context.Context, wire.Message) string {
+func (v *visit) finalize(context.Context, message) string {
 	v.parting.Finalized = true
 	return agree("finalize_ack")
 }

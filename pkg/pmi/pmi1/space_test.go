@@ -20,7 +20,6 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/bringupd/bringupd/pkg/pmi"
-	"github.com/bringupd/bringupd/pkg/pmi/pmi1/wire"
 )
 
 func TestEveryRankSeesWhatAllHavePut(t *testing.T) {
@@ -412,12 +411,12 @@ func FuzzServe(f *testing.F) {
 		space := h.open(job(0), func(aborted) {}, nil)[0]
 		conn := &script{Reader: strings.NewReader(says)}
 		space.Serve(t.Context(), 0, conn)
-		lines := wire.Scanner(&conn.heard)
+		lines := scanner(&conn.heard)
 		for lines.Scan() {
 			if strings.HasPrefix(lines.Text(), "cmd=put_ranks2hosts") {
 				return // is not of that form
 			}
-			if m, err := wire.Parse(lines.Text()); err != nil || m.Fields["rc"] == "" && m.Command != "set" {
+			if m, err := parse(lines.Text()); err != nil || m.fields["rc"] == "" && m.command != "set" {
 				t.Errorf("it answers %q: %v", lines.Text(), err)
 			}
 		}

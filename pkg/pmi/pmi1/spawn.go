@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/pmi"
-	"github.com/bringupd/bringupd/pkg/pmi/pmi1/wire"
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
@@ -26,7 +25,7 @@ const (
 const longestSpawn = 8 << 20
 
 // readSpawn reads the blocks of a spawn, the first line of which has been read. Each tells how many there are.
-func readSpawn(lines *bufio.Scanner) (blocks []wire.Message, err error) {
+func readSpawn(lines *bufio.Scanner) (blocks []message, err error) {
 	left := longestSpawn
 	for {
 		block, err := readBlock(lines, &left)
@@ -34,7 +33,7 @@ func readSpawn(lines *bufio.Scanner) (blocks []wire.Message, err error) {
 			return nil, err
 		}
 		blocks = append(blocks, block)
-		if total, _ := strconv.Atoi(block.Fields["totspawns"]); len(blocks) >= total {
+		if total, _ := strconv.Atoi(block.fields["totspawns"]); len(blocks) >= total {
 			return blocks, nil
 		}
 		if !lines.Scan() || lines.Text() != spawnBegins {
@@ -43,8 +42,8 @@ func readSpawn(lines *bufio.Scanner) (blocks []wire.Message, err error) {
 	}
 }
 
-func readBlock(lines *bufio.Scanner, left *int) (wire.Message, error) {
-	block := wire.Message{Fields: make(map[string]string)}
+func readBlock(lines *bufio.Scanner, left *int) (message, error) {
+	block := message{fields: make(map[string]string)}
 	for lines.Scan() {
 		line := lines.Text()
 		if line == blockEnds {
@@ -54,21 +53,21 @@ func readBlock(lines *bufio.Scanner, left *int) (wire.Message, error) {
 			return block, fmt.Errorf("cannot read a spawn: it has more than %d bytes", longestSpawn)
 		}
 		key, value, _ := strings.Cut(line, "=")
-		block.Fields[key] = value
+		block.fields[key] = value
 	}
 	return block, errors.New("cannot read a spawn: it ends amidst a block")
 }
 
 // spawnOf makes of the blocks what is to be spawned.
-func spawnOf(by pmi.Proc, blocks []wire.Message) (pmi.Spawn, error) {
+func spawnOf(by pmi.Proc, blocks []message) (pmi.Spawn, error) {
 	s := pmi.Spawn{By: by, Preput: make(map[string]string)}
 	for i, block := range blocks {
-		command, err := commandOf(block.Fields)
+		command, err := commandOf(block.fields)
 		if err != nil {
 			return pmi.Spawn{}, fmt.Errorf("cannot spawn command %d of %d: %v", i+1, len(blocks), err)
 		}
 		s.Commands = append(s.Commands, command)
-		maps.Copy(s.Preput, pairs(block.Fields, "preput_key_", "preput_val_"))
+		maps.Copy(s.Preput, pairs(block.fields, "preput_key_", "preput_val_"))
 	}
 	return s, nil
 }
@@ -105,7 +104,7 @@ func pairs(fields map[string]string, keys, values string) map[string]string {
 	}
 }
 
-func (v *visit) spawn(ctx context.Context, blocks []wire.Message) string {
+func (v *visit) spawn(ctx context.Context, blocks []message) string {
 	s, err := spawnOf(v.proc(), blocks)
 	if err == nil {
 		_, err = v.cfg.Peers.Spawn(ctx, s)
