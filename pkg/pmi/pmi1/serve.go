@@ -118,7 +118,6 @@ func (v *visit) abort(m message) {
 // answers are the commands of PMI-1.1, and what Intel MPI asks for besides.
 var answers = map[string]func(*visit, context.Context, message) string{
 	"init":              (*visit).init,
-	"initack":           (*visit).initack,
 	"get_maxes":         (*visit).maxes,
 	"get_appnum":        (*visit).appnum,
 	"get_my_kvsname":    (*visit).name,
@@ -163,12 +162,6 @@ func (v *visit) init(_ context.Context, m message) string {
 	v.spoken[v.rank] = true
 	v.mu.Unlock()
 	return lineOf("response_to_init", "pmi_version", version, "pmi_subversion", subversion, "rc", "0")
-}
-
-// initack tells who came by a port instead of a descriptor what others find in their environment.
-func (v *visit) initack(context.Context, message) string {
-	return agree("initack") + lineOf("set", "size", strconv.Itoa(len(v.cfg.Job.Nodes))) +
-		lineOf("set", "rank", strconv.Itoa(v.rank)) + lineOf("set", "debug", "0")
 }
 
 func (v *visit) maxes(context.Context, message) string {
