@@ -1,9 +1,6 @@
 package recording
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"runtime"
 
 	"github.com/bringupd/bringupd/pkg/check"
@@ -57,29 +54,4 @@ func New(bringupd string, seen GPUs, report check.Report) Recording {
 	}
 	r.Report = discreet(report, r.Facts)
 	return r
-}
-
-// Facts returns what was seen of the GPUs: the JSON of a Recording, or that of bare gpu.Facts.
-func Facts(data []byte) (gpu.Facts, error) {
-	var outside map[string]json.RawMessage
-	if err := json.Unmarshal(data, &outside); err != nil {
-		return gpu.Facts{}, fmt.Errorf("cannot read facts of GPUs: %v", err)
-	}
-	if _, recorded := outside["report"]; recorded {
-		facts, there := outside["facts"]
-		if !there {
-			return gpu.Facts{}, fmt.Errorf("cannot read facts of GPUs: the recording has none, as with --gpu-check=off")
-		}
-		data = facts
-	}
-	var facts gpu.Facts
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&facts); err != nil {
-		return gpu.Facts{}, fmt.Errorf("cannot read facts of GPUs: %v; give a file of bringupd check --record, or gpu.Facts of version %d", err, gpu.FactsVersion)
-	}
-	if facts.Version != gpu.FactsVersion {
-		return gpu.Facts{}, fmt.Errorf("cannot read facts of GPUs of version %d: this bringupd knows %d", facts.Version, gpu.FactsVersion)
-	}
-	return facts, nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -74,31 +73,5 @@ func TestForm(t *testing.T) {
 	}
 	if bare := New("v1.2.3", GPUs{}, report); bare.Facts != nil || bare.Report.Findings[0].Observed != left {
 		t.Errorf("without facts it is %+v", bare)
-	}
-}
-
-func TestFacts(t *testing.T) {
-	recorded, err := os.ReadFile("testdata/recording.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tc := range []struct {
-		name, data string
-		gpus       int
-		says       string // error
-	}{
-		{"a recording", string(recorded), 2, ""},
-		{"bare facts", `{"version": 1, "init": "SUCCESS", "gpus": [{"index": 0, "handle": "SUCCESS"}]}`, 1, ""},
-		{"no GPU was looked at", `{"version": 1, "report": {}}`, 0, "the recording has none"},
-		{"a newer form", `{"version": 2, "init": "SUCCESS"}`, 0, "of version 2: this bringupd knows 1"},
-		{"something else", `{"version": 1, "verdict": "PASS"}`, 0, `unknown field "verdict"; give a file of bringupd check --record`},
-		{"no JSON", `PASS`, 0, "cannot read facts of GPUs: "},
-		{"a list", `[]`, 0, "cannot read facts of GPUs: "},
-		{"nothing", ``, 0, "cannot read facts of GPUs: "},
-	} {
-		facts, err := Facts([]byte(tc.data))
-		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) || len(facts.GPUs) != tc.gpus {
-			t.Errorf("%s: %d GPUs, %v", tc.name, len(facts.GPUs), err)
-		}
 	}
 }
