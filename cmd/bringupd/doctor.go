@@ -65,7 +65,7 @@ func (e examination) configure() (doctor.Config, error) {
 	cfg := doctor.Config{
 		Launch:  doctor.Launch{Framework: daemonCfg.Framework, Policy: o.checks.Policy},
 		TempDir: daemonCfg.TempDir, Environ: daemonCfg.Environ, Program: version(), Join: o.cfg.Times.Join,
-		Driver: e.driver, PMIx: o.cfg.World.PMIx, Work: o.checks.Work,
+		Driver: e.driver, PMIx: o.cfg.World.PMIx,
 	}
 	if err := e.check(); err != nil {
 		return cfg, err

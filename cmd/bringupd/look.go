@@ -43,7 +43,7 @@ func (inv *invocation) look(jsonUsage, verboseUsage string) *looking {
 	at := slices.IndexFunc(l.all, func(s *setting.Setting) bool { return s.Name == "active-check" })
 	l.all = slices.Insert(l.all, at, setting.Under(checkFlags, setting.Choice("active", check.Works, (*string)(&l.opts.checks.Work),
 		"when no other check has failed, put the GPUs that nobody uses to work, short (for some seconds) or long (for about a minute): "+
-			"copies, and a product whose result is checked; the doctor has pairs of nodes send each other data, too (default: neither)").Not(setting.ByVariable, setting.ByFile))...)
+			"copies, and a product whose result is checked (default: neither)").Not(setting.ByVariable, setting.ByFile))...)
 	return l
 }
 

@@ -319,19 +319,6 @@ func (p port) judge(s *Sheet, ports []port) {
 	}
 }
 
-// FastestRDMA returns the first of the fastest RDMA ports that are active, by its device and its number there; no device
-// where there is none. Root is where /sys is; empty: /.
-func FastestRDMA(root string) (device string, number int, err error) {
-	ports, err := (&Host{Root: root}).ports()
-	var fastest port
-	for _, p := range ports {
-		if p.active() && (fastest.device == "" || p.rate > fastest.rate) {
-			fastest = p
-		}
-	}
-	return fastest.device, fastest.number, err
-}
-
 func rateText(rate float64) string { return strconv.FormatFloat(rate, 'f', -1, 64) + " Gb/s" }
 
 // activeRates are those of the ports that are up.

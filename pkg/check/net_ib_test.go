@@ -54,26 +54,6 @@ func cards(all ...card) map[string]string {
 
 func eight(last card) []card { return append(make([]card, 7), last) }
 
-func TestFastestRDMA(t *testing.T) {
-	down := card{state: "1: DOWN", phys: "2: Polling", rate: "800 Gb/sec (8X NDR)"}
-	slow := card{layer: "Ethernet", rate: "25 Gb/sec (1X EDR)"}
-	for _, tc := range []struct {
-		name   string
-		cards  []card
-		device string
-		number int
-	}{
-		{"none", nil, "", 0},
-		{"none that is active", []card{down}, "", 0},
-		{"the first of the fastest", []card{down, slow, {}, {}}, "mlx5_2", 1},
-		{"a second port", []card{{port: "2"}}, "mlx5_0", 2},
-	} {
-		if device, number, err := FastestRDMA(tree(t, cards(tc.cards...))); device != tc.device || number != tc.number || err != nil {
-			t.Errorf("%s: %q, port %d, %v", tc.name, device, number, err)
-		}
-	}
-}
-
 func TestIB(t *testing.T) {
 	down := card{state: "1: DOWN", phys: "2: Polling", rate: "10 Gb/sec (4X SDR)"}
 	disabled := card{state: "1: DOWN", phys: "3: Disabled", rate: "10 Gb/sec (4X SDR)"}

@@ -4,36 +4,28 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/pairs"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // Facts are what one node has seen: of itself, of the share and of the head.
 type Facts struct {
-	Rank      int      `json:"rank"`
-	Host      string   `json:"host"`                 // as the launcher has it
-	Hostname  string   `json:"hostname"`             // as the kernel has it
-	Address   string   `json:"address,omitempty"`    // where peers would reach it
-	NoAddress string   `json:"no_address,omitempty"` // why it has none
-	Locals    []string `json:"locals,omitempty"`     // all addresses of the node
-	OwnName   Name     `json:"own_name"`
-	HeadName  *Name    `json:"head_name,omitempty"` // nil: not asked
-	Calls     []Call   `json:"calls,omitempty"`     // to the head
-	PortFacts
-	Share  Share         `json:"share"`
-	Tool   *Tool         `json:"tool,omitempty"` // nil: the framework has none
-	MPI    *MPI          `json:"mpi,omitempty"`  // nil: no driver was given
-	Left   Left          `json:"left"`
-	Report *check.Report `json:"report,omitempty"` // of the node's own checks
-}
-
-// PortFacts are about the ports of a node.
-type PortFacts struct {
-	Ports     []Port `json:"ports,omitempty"`    // that its service is to have
-	NoPorts   string `json:"no_ports,omitempty"` // why they can't be told
-	Ephemeral [2]int `json:"ephemeral_ports"`    // the range that the kernel gives ports from; 0: not known
-	// Seat is where the node's partners reach it; nil: it takes no part in transfers between the nodes.
-	Seat *pairs.Seat `json:"seat,omitempty"`
+	Rank      int           `json:"rank"`
+	Host      string        `json:"host"`                 // as the launcher has it
+	Hostname  string        `json:"hostname"`             // as the kernel has it
+	Address   string        `json:"address,omitempty"`    // where peers would reach it
+	NoAddress string        `json:"no_address,omitempty"` // why it has none
+	Locals    []string      `json:"locals,omitempty"`     // all addresses of the node
+	OwnName   Name          `json:"own_name"`
+	HeadName  *Name         `json:"head_name,omitempty"` // nil: not asked
+	Calls     []Call        `json:"calls,omitempty"`     // to the head
+	Ports     []Port        `json:"ports,omitempty"`     // that its service is to have
+	NoPorts   string        `json:"no_ports,omitempty"`  // why they can't be told
+	Ephemeral [2]int        `json:"ephemeral_ports"`     // the range that the kernel gives ports from; 0: not known
+	Share     Share         `json:"share"`
+	Tool      *Tool         `json:"tool,omitempty"` // nil: the framework has none
+	MPI       *MPI          `json:"mpi,omitempty"`  // nil: no driver was given
+	Left      Left          `json:"left"`
+	Report    *check.Report `json:"report,omitempty"` // of the node's own checks
 }
 
 // Name is a host's name, and what the node's resolver says of it.

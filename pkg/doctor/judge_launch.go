@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/pairs"
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -33,8 +32,6 @@ var ofLaunch = []row{
 	{"x.alike", judgeAlike},
 	{"share.kind", judgeKinds},
 	{"gpus", judgeGPUs},
-	{"net.pairs", judgePairs(pairs.TCP)},
-	{"net.pairs_ib", judgePairs(pairs.Verbs)},
 	{"host.share", judgeRoom},
 	{"left.runs", judgeRuns},
 }

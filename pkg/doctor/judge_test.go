@@ -10,7 +10,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework/ray"
 	"github.com/bringupd/bringupd/pkg/mpi"
-	"github.com/bringupd/bringupd/pkg/pairs"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -37,7 +36,7 @@ func well() scene {
 				{To: "10.0.0.1:4711", Took: time.Millisecond, Ahead: &none},
 				{To: "n0:4711", ByName: true, Took: time.Millisecond, Ahead: &none},
 			},
-			PortFacts: PortFacts{Ephemeral: [2]int{32768, 60999}},
+			Ephemeral: [2]int{32768, 60999},
 			Share:     Share{FileSystem: "nfs", Record: 3 * time.Millisecond, Trial: &signal.Trial{}, Offset: &none, Heard: &no},
 			Tool:      &Tool{Name: "ray", Version: "2.9.0"},
 			Report: &check.Report{
@@ -81,46 +80,6 @@ func TestAllIsWell(t *testing.T) {
 	}
 	if strings.Contains(text, "RDMA") || !strings.Contains(r.Text(check.Style{Verbose: true}), "RDMA") {
 		t.Error("what was skipped of a node's checks is for who asks")
-	}
-}
-
-// transfers are those of four nodes that meet two each, all well but what has to do with one of them.
-func transfers(odd int, like ...pairs.Transfer) (all []pairs.Transfer) {
-	for round := range pairs.Rounds(4, 2) {
-		for node := range 4 {
-			one := pairs.Transfer{Rate: 11.8}
-			if partner := pairs.Partner(4, round, node); len(like) > 0 && (node == odd || partner == odd) {
-				one = like[0]
-			}
-			one.Way, one.Round, one.From, one.To = pairs.TCP, round, pairs.Partner(4, round, node), node
-			all = append(all, one)
-		}
-	}
-	return all
-}
-
-func lose(all []pairs.Transfer) {
-	for i := range all {
-		all[i].Rate, all[i].Err, all[i].Lost = 0, "refused", true
-	}
-}
-
-// What was transferred, and why nothing was, is told where all is well.
-func TestTransfersAreTold(t *testing.T) {
-	c := well()
-	c.Transfers = transfers(9)
-	for rank := range c.Facts {
-		c.Facts[rank].Seat = &pairs.Seat{NoVerbs: "ib_write_bw is not there"}
-	}
-	r := judge(&c)
-	text := r.Text(check.Style{})
-	for _, want := range []string{"11.8 GB/s in 4 pairs of 4 nodes\n", "no two nodes can try it: ib_write_bw is not there on n[0-3]\n"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in\n%s", want, text)
-		}
-	}
-	if r.Code != 0 || len(r.Transfers) != 8 {
-		t.Errorf("code %d, with %d transfers", r.Code, len(r.Transfers))
 	}
 }
 
@@ -215,21 +174,6 @@ func TestPlantedFaults(t *testing.T) {
 			c.Facts[3].Report.Findings[0] = check.Finding{ID: "host.disk", Verdict: check.Wait, Observed: "no answer"}
 		}, "host.disk", check.Fail, []string{"n3"}, "n3: no answer", 2},
 		{"another GPU", func(c *scene) { c.Facts[3].Report.Traits[0].Value = "A100" }, "x.gpu_model", check.Fail, []string{"n3"}, "A100 on n3", 2},
-		{"a node that is slow with all", func(c *scene) { c.Transfers = transfers(2, pairs.Transfer{Rate: 1.1}) },
-			"net.pairs", check.Warn, []string{"n2"}, "n2: 1.1 GB/s with n1, 1.1 GB/s with n3; the median is 11.8 GB/s", 1},
-		{"a node that nobody reaches", func(c *scene) { c.Transfers = transfers(2, pairs.Transfer{Err: "no connection", Lost: true}) },
-			"net.pairs", check.Fail, []string{"n2"}, "n2: nothing with n1 (no connection), nothing with n3 (no connection)", 2},
-		{"a pair that is slow", func(c *scene) { c.Transfers = transfers(4); c.Transfers[0].Rate = 2 },
-			"net.pairs", check.Warn, nil, "between n0 and n3 2 GB/s; the median is 11.8 GB/s", 1},
-		{"transfers that nobody can make", func(c *scene) { c.Transfers = transfers(9); lose(c.Transfers) },
-			"net.pairs", check.Fail, nil, "in none of 4 pairs something came; between n0 and n3: refused", 2},
-		{"verbs that nobody can use", func(c *scene) {
-			c.Transfers = transfers(9)
-			lose(c.Transfers)
-			for i := range c.Transfers {
-				c.Transfers[i].Way = pairs.Verbs
-			}
-		}, "net.pairs_ib", check.Warn, nil, "in none of 4 pairs something came", 1},
 		{"processes that are left", func(c *scene) { c.Facts[1].Left.Processes = []Process{{PID: 77, Command: "raylet", Run: "6.0"}} }, "left.processes", check.Warn, []string{"n1"}, "77 (raylet of run 6.0)", 1},
 		{"shared memory that is left", func(c *scene) { c.Facts[1].Left.Shm = []File{{"/dev/shm/plasma", 5 << 20}} }, "left.shm", check.Warn, []string{"n1"}, "5 MiB of yours that nobody uses: /dev/shm/plasma", 1},
 		{"directories that are left", func(c *scene) { c.Facts[1].Left.Temp = []string{"/tmp/bu-1"} }, "left.temp", check.Warn, []string{"n1"}, "/tmp/bu-1", 1},

@@ -89,8 +89,7 @@ func (m *meeting) collect(ctx context.Context, c *scene) error {
 		silent, told := m.shown(ctx, m.factTime(), m.came, factState)
 		c.Facts, c.Silent = m.read(ctx, told)
 		c.Silent = slices.Sorted(slices.Values(append(c.Silent, silent...)))
-		c.Transfers, err = m.pair(ctx, c.Facts)
-		return err
+		return nil
 	})
 	return own.Wait()
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/pairs"
 )
 
 // row is one check: a line of the report, or several where not all is well.
@@ -52,8 +51,6 @@ type Report struct {
 	Code     int             `json:"code"` // to end with
 	Findings []check.Finding `json:"findings"`
 	Facts    []Facts         `json:"facts"`
-	// Transfers are all that were made between the nodes, as their receivers tell.
-	Transfers []pairs.Transfer `json:"transfers,omitempty"`
 }
 
 // Text is the report as one table. What was skipped of a node's own checks is shown where it is to be verbose.
@@ -98,7 +95,7 @@ func judge(c *scene) Report {
 	all = c.Policy.Judge(all)
 	report := Report{
 		Version: ReportVersion, Subject: c.subject(), At: time.Now(), Took: c.Took,
-		Verdict: check.Worst(all), Findings: all, Facts: c.Facts, Transfers: c.Transfers,
+		Verdict: check.Worst(all), Findings: all, Facts: c.Facts,
 	}
 	report.Code = c.codeOf(report.Verdict)
 	return report

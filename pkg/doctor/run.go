@@ -16,7 +16,6 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/pairs"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -47,7 +46,6 @@ type World struct {
 	Resolver Resolver         // nil: the system's
 	Now      func() time.Time // this node's clock; nil: the system's
 	Root     string           // where /proc, /sys and /dev/shm are; empty: /
-	Pace     pairs.Pace       // of transfers between the nodes; its zero value: as Work has it
 }
 
 // Config is what the doctor is to look at, and by what.
@@ -62,7 +60,6 @@ type Config struct {
 	PMIx     string        // as --pmix has it
 	Program  string        // version of this bringupd
 	Join     time.Duration // until all nodes have met
-	Work     check.Work    // that the nodes are put to; empty: none
 	World
 }
 
@@ -164,7 +161,7 @@ func isThere(dir string) bool {
 	return err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == filepath.Base(dir) })
 }
 
-// member is what every node does, the head too: it joins, answers, tells its facts, and transfers what it is to.
+// member is what every node does, the head too: it joins, answers and tells its facts.
 func (d *doctor) member(ctx context.Context, dir *signal.Dir, job signal.Job, kind signal.FileSystem) error {
 	heard, deaf := dir.Hear(signal.Control)
 	defer deaf()
@@ -174,13 +171,6 @@ func (d *doctor) member(ctx context.Context, dir *signal.Dir, job signal.Job, ki
 		return err
 	}
 	took := time.Since(began)
-	ear, err := d.listen(dir)
-	if err != nil {
-		return err
-	}
-	if ear != nil {
-		defer ear.Close()
-	}
 	var record factsRecord
 	var gathering sync.WaitGroup
 	gathering.Go(func() { record.Facts = d.gather(ctx, dir, &job) })
@@ -189,7 +179,6 @@ func (d *doctor) member(ctx context.Context, dir *signal.Dir, job signal.Job, ki
 	if err = cmp.Or(err, context.Cause(ctx)); err != nil {
 		return err
 	}
-	record.Facts.Seat = d.seat(ear, record.Facts.Address)
 	share := &record.Facts.Share
 	share.FileSystem, share.Record = kind.Name, took
 	if offset, known := dir.Offset(); known {
@@ -198,10 +187,7 @@ func (d *doctor) member(ctx context.Context, dir *signal.Dir, job signal.Job, ki
 	if d.Identity.Rank != 0 { // the head hears itself
 		share.Heard = hears
 	}
-	if err := dir.Publish(ctx, signal.Nodes, dir.NodeName(d.Identity.Rank, factState), &record, false); err != nil || ear == nil {
-		return err
-	}
-	return d.transfer(ctx, dir, ear, record.Facts.Seat)
+	return dir.Publish(ctx, signal.Nodes, dir.NodeName(d.Identity.Rank, factState), &record, false)
 }
 
 // pong waits for the head's question and answers it. It returns whether inotify has told of the question; nil where no
@@ -267,7 +253,7 @@ func (d *doctor) unseen(ctx context.Context, finder *signal.Finder) error {
 // leave waits until the head has published the report's exit code, and returns it. No node leaves before: some
 // launchers end all tasks when one has ended.
 func (d *doctor) leave(ctx context.Context, dir *signal.Dir) (int, error) {
-	waiting, cancel := context.WithTimeoutCause(ctx, d.Join+2*pingTime+d.factTime()+d.pairTime(), errEnd)
+	waiting, cancel := context.WithTimeoutCause(ctx, d.Join+2*pingTime+d.factTime(), errEnd)
 	defer cancel()
 	if err := dir.Await(waiting, signal.Control, func(l signal.Listing) bool { return l.Has(signal.NameDrain) }); err != nil {
 		return 0, fmt.Errorf("cannot learn how it has ended on %s: nothing came from the head: %w", d.Identity.Host, err)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework/ray"
-	"github.com/bringupd/bringupd/pkg/pairs"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -61,10 +60,7 @@ func (d dialer) Dial(ctx context.Context, address string) (net.Conn, error) {
 
 // launch is three nodes in one process, with a share, names and programs of
 // their own.
-func launch(t *testing.T) []Config { return launchOf(t, 3) }
-
-// launchOf is so many of them.
-func launchOf(t *testing.T, size int) []Config {
+func launch(t *testing.T) []Config {
 	t.Helper()
 	logs := filepath.Join(t.TempDir(), "logs")
 	bin := filepath.Join(t.TempDir(), "bin")
@@ -74,7 +70,7 @@ func launchOf(t *testing.T, size int) []Config {
 	}
 	var hosts []string
 	known := make(names)
-	for rank := range size {
+	for rank := range 3 {
 		hosts = append(hosts, fmt.Sprint("n", rank))
 		known[hosts[rank]] = []string{"127.0.0.1"}
 	}
@@ -178,76 +174,6 @@ func TestFindsPlantedFaults(t *testing.T) {
 	tells(t, report, "head.name", check.Fail, "leads to 127.0.0.2, where the head is not", "n2")
 	tells(t, report, "head.address", check.Pass, "127.0.0.1")
 	tells(t, report, "host.shm", check.Warn, "1.0 MiB", "n2")
-}
-
-// Nodes that are put to work transfer data in pairs; who does not is told of.
-func TestTransfers(t *testing.T) {
-	for _, tc := range []struct {
-		size, transfers int
-		says            string
-	}{{2, 2, "B/s between n[0-1]; there is no other pair to compare it with"}, {3, 6, "in 3 pairs of 3 nodes"}, {5, 12, " 5 nodes"}} {
-		t.Run(fmt.Sprint(tc.size, " nodes"), func(t *testing.T) {
-			nodes := launchOf(t, tc.size)
-			for i := range nodes {
-				nodes[i].Pace = pairs.Pace{Partners: 2, Lasts: 20 * time.Millisecond, Wait: ceiling}
-				// How fast this machine is just now is no matter: what is slow is judged elsewhere.
-				nodes[i].Policy.Rules = []check.Rule{{Pattern: "net.pairs", Effect: check.EffectWarn}}
-			}
-			report, _, errs := examine(t, nodes)
-			if err := errors.Join(errs...); err != nil {
-				t.Fatal(err)
-			}
-			if len(report.Transfers) != tc.transfers {
-				t.Errorf("%d transfers: %+v", len(report.Transfers), report.Transfers)
-			}
-			for _, one := range report.Transfers {
-				if one.Err != "" || one.Rate <= 0 {
-					t.Errorf("%+v", one)
-				}
-			}
-			if !slices.ContainsFunc(report.Findings, func(f check.Finding) bool {
-				return f.ID == "net.pairs" && (f.Verdict == check.Warn || strings.Contains(f.Observed, tc.says))
-			}) {
-				t.Errorf("%q is not in\n%s", tc.says, report.Text(check.Style{}))
-			}
-		})
-	}
-}
-
-// deaf is the network of a node that is called and does not hear it.
-type deaf struct{ dialer }
-
-func (d deaf) Listen() (net.Listener, error) {
-	listener, err := d.dialer.Listen()
-	return &silent{listener, make(chan struct{})}, err
-}
-
-type silent struct {
-	net.Listener
-	closed chan struct{}
-}
-
-func (s *silent) Accept() (net.Conn, error) {
-	<-s.closed
-	return nil, net.ErrClosed
-}
-
-func (s *silent) Close() error {
-	close(s.closed)
-	return s.Listener.Close()
-}
-
-func TestTransfersWithTheDeaf(t *testing.T) {
-	nodes := launch(t)
-	for i := range nodes {
-		nodes[i].Pace = pairs.Pace{Partners: 2, Lasts: 20 * time.Millisecond, Wait: 2 * time.Second}
-	}
-	nodes[2].Network = deaf{dialer{nodes[2].Resolver.(names)}}
-	report, codes, errs := examine(t, nodes)
-	if err := errors.Join(errs...); err != nil || !slices.Equal(codes, []int{1, 1, 1}) {
-		t.Errorf("codes %v, %v", codes, err)
-	}
-	tells(t, report, "net.pairs", check.Warn, "n2: nothing with n", "n2")
 }
 
 // A node whose log directory is not the others' is named by the head, and says

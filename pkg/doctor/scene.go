@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/pairs"
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
@@ -25,8 +24,6 @@ type scene struct {
 	Facts    []Facts       // by rank, those that came
 	Trips    map[int]time.Duration
 	Took     time.Duration
-	// Transfers are what came from node to node, where they were to be put to work.
-	Transfers []pairs.Transfer
 }
 
 // several tells whether other nodes are asked.
