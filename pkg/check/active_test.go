@@ -198,3 +198,97 @@ func TestActiveIDs(t *testing.T) {
 		}
 	}
 }
+
+// diagnosed is what dcgmi diag prints of tests with these results.
+func diagnosed(results ...string) string {
+	text := "Successfully ran diagnostic for group.\n" +
+		"| Diagnostic                | Result                                         |\n" +
+		"| DCGM Version              | 4.2.3                                          |\n" +
+		"|-----  Deployment  --------+------------------------------------------------|\n"
+	for _, one := range results {
+		name, result, _ := strings.Cut(one, "=")
+		text += fmt.Sprintf("| %-25s | %-46s |\n|                           | GPU0: %-40s |\n",
+			name, result, result)
+	}
+	return text
+}
+
+// The shipped script makes of dcgmi's exit codes those of an active check.
+func TestDCGM(t *testing.T) {
+	script, err := filepath.Abs("../../deploy/checks/dcgm.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, args string
+		said       string // by dcgmi
+		code       int    // of dcgmi
+		asked      string // of dcgmi
+		verdict    Verdict
+		observed   string
+	}{
+		{
+			"all pass", "", diagnosed("NVML Library=Pass", "software=Pass - All", "PCIe=Skip"), 0,
+			"diag -r 1", Pass, "passed: NVML Library, software",
+		},
+		{
+			"another level", " -r 2 -i 0,1", diagnosed("memory=Pass"), 0,
+			"diag -r 2 -i 0,1", Pass, "passed: memory",
+		},
+		{
+			"one fails", "", diagnosed("NVML Library=Pass", "Inforom=Fail - GPU: 3", "memory=Fail"), 226,
+			"diag -r 1", Fail, "failed: Inforom, memory",
+		},
+		{
+			"one fails, and an older dcgmi ends with 0", "", diagnosed("memory=Fail"), 0,
+			"diag -r 1", Fail, "failed: memory",
+		},
+		{
+			"a GPU is to be isolated", "", "Error: row remapping failed\n", 205,
+			"diag -r 1", Fail, "failed: dcgmi asks for the GPU to be isolated",
+		},
+		{
+			"one warns", "", diagnosed("Persistence Mode=Warn", "memory=Pass"), 0,
+			"diag -r 1", Warn, "warned: Persistence Mode",
+		},
+		{
+			"all are skipped", "", diagnosed("memory=Skip"), 0,
+			"diag -r 1", Unknown, "cannot tell: no test has passed",
+		},
+		{
+			"no host engine", "", "Error: unable to establish a connection\n", 235,
+			"diag -r 1", Unknown, "cannot test the GPUs: dcgmi has ended with exit code 235",
+		},
+		{
+			"NVVS fails, and no test", "", diagnosed("memory=Pass"), 226,
+			"diag -r 1", Unknown, "cannot test the GPUs: dcgmi has ended with exit code 226",
+		},
+		{
+			"dcgmi is not there", "", "", -1,
+			"", Unknown, "cannot find dcgmi in PATH: install DCGM (datacenter-gpu-manager)",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			a := activeOf(t, script+tc.args)
+			path := a.Dir
+			if tc.code >= 0 {
+				path += ":" + os.Getenv("PATH")
+				text := fmt.Sprintf("#!/bin/sh\necho \"$*\" >asked\ncat <<'END'\n%sEND\nexit %d\n", tc.said, tc.code)
+				if err := os.WriteFile(filepath.Join(a.Dir, "dcgmi"), []byte(text), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a.Env = []string{"PATH=" + path}
+			found := a.Run(t.Context(), true)
+			if len(found) != 1 || found[0].ID != "active.dcgm.sh" || found[0].Verdict != tc.verdict ||
+				found[0].Observed != tc.observed {
+				t.Errorf("found %+v", found)
+			}
+			asked, _ := os.ReadFile(filepath.Join(a.Dir, "asked"))
+			if got := strings.TrimSpace(string(asked)); got != tc.asked {
+				t.Errorf("dcgmi was asked for %q", got)
+			}
+		})
+	}
+}
