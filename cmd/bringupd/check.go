@@ -10,7 +10,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/check"
-	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/ranks"
@@ -58,9 +57,6 @@ func (c *checking) run() error {
 	if err != nil {
 		return usage("%v", err)
 	}
-	if cfg.Policy.Mode == check.ModeOff && cfg.Work != "" {
-		return usage("cannot use --active with --gpu-check=off: no GPU is looked at")
-	}
 	at, err := c.opts.where()
 	if err != nil {
 		return err
@@ -69,9 +65,6 @@ func (c *checking) run() error {
 	checks, err := readiness.New(at)
 	if err != nil {
 		return usage("%v", err)
-	}
-	if cfg.Work != "" {
-		c.say("looking at the node; where it is well, its GPUs are put to work, for up to %s", prose.FlagTime(cuda.WorkDeadline(cfg.Work == check.WorkLong)))
 	}
 	if len(cfg.Active) > 0 {
 		c.say("looking at the node; where it is well, the active checks (%d) follow, for up to %s each", len(cfg.Active), prose.FlagTime(cfg.ActiveTimeout))

@@ -146,8 +146,10 @@ func TestCheckRefuses(t *testing.T) {
 		{"a recording of no check", []string{"--record=r.json", "--bind"}, "cannot use --record with --bind"},
 		{"a recording instead of the report", []string{"--record=-"}, "cannot write a recording to standard output"},
 		{"a recording over something", []string{"--record=/dev/null"}, "cannot write /dev/null: it is there; give a file that is not"},
-		{"work for GPUs that nobody looks at", []string{"--active=short", "--gpu-check=off"}, "cannot use --active with --gpu-check=off: no GPU is looked at"},
-		{"work of no kind", []string{"--active=yes"}, "cannot use --active=yes: give one of short, long"},
+		{
+			"the removed work of the GPUs", []string{"--active=short"},
+			"cannot use --active=short: this flag was removed: for the GPUs, give --active-check",
+		},
 		{"a policy that is not there", []string{"--xid-policy=nowhere.yaml"}, "nowhere.yaml: give a file that is there"},
 		{"a file with a mistake", []string{"--config=nowhere.yaml"}, "cannot read the configuration"},
 	} {

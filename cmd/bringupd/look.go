@@ -12,7 +12,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/setting"
@@ -39,11 +38,9 @@ func (inv *invocation) look(jsonUsage, verboseUsage string) *looking {
 	l.all = slices.DeleteFunc(l.opts.settings(), func(s *setting.Setting) bool { return s.Name == "verbose" })
 	own := setting.Under(resultFlags, setting.Yes("json", &l.json, jsonUsage).Not(setting.ByVariable), setting.Yes("verbose", &l.verbose, verboseUsage).Not(setting.ByVariable))
 	l.all = append(l.all, own...)
-	// Beside --active-check; no job has it.
-	at := slices.IndexFunc(l.all, func(s *setting.Setting) bool { return s.Name == "active-check" })
-	l.all = slices.Insert(l.all, at, setting.Under(checkFlags, setting.Choice("active", check.Works, (*string)(&l.opts.checks.Work),
-		"when no other check has failed, put the GPUs that nobody uses to work, short (for some seconds) or long (for about a minute): "+
-			"copies, and a product whose result is checked (default: neither)").Not(setting.ByVariable, setting.ByFile))...)
+	l.all = append(l.all, setting.Under(checkFlags, setting.Removed("active", "WORD", "for the GPUs, "+
+		"give --active-check with dcgmi diag, as in docs/checks.md; for the network, run nccl-tests "+
+		"or perftest, as in docs/doctor.md").Not(setting.ByVariable, setting.ByFile))...)
 	return l
 }
 

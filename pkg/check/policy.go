@@ -95,7 +95,7 @@ func (p Policy) rule(id string) Rule {
 }
 
 func aboutGPUs(id string) bool {
-	return strings.HasPrefix(id, "gpu.") || strings.HasPrefix(id, "cuda.") || strings.HasPrefix(id, "active.gpu_")
+	return strings.HasPrefix(id, "gpu.") || strings.HasPrefix(id, "cuda.")
 }
 
 // Judge returns the findings with the verdicts that they have by the policy, without those that are off. A Wait stays
@@ -155,22 +155,9 @@ func Worst(findings []Finding) Verdict {
 	return all
 }
 
-// Work is the work that the GPUs of a node are put to.
-type Work string
-
-// The kinds of work; empty: none.
-const (
-	WorkShort Work = "short" // for some seconds
-	WorkLong  Work = "long"  // for about a minute
-)
-
-// Works are what a user may ask for.
-var Works = []string{string(WorkShort), string(WorkLong)}
-
 // Config is what the user has told about the checks of a node.
 type Config struct {
 	Policy Policy
-	Work   Work // that the GPUs are put to
 	// Active are shell commands of the site's own, run in their order.
 	Active        []string
 	ActiveTimeout time.Duration // for each of them

@@ -23,8 +23,6 @@ type Report struct {
 	Findings []Finding     `json:"findings"`
 	// Traits are what the nodes of a job are compared by.
 	Traits []Trait `json:"traits,omitempty"`
-	// Figures are what was measured when the node was put to work.
-	Figures []Figure `json:"figures,omitempty"`
 }
 
 // Trait is the node's value of that id; empty where it tells none.

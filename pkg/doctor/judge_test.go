@@ -265,34 +265,3 @@ func TestMergeNamesEach(t *testing.T) {
 		t.Errorf("nobody knows which one is meant:\n%s", text)
 	}
 }
-
-// The GPUs of all nodes are compared, which no node can do by itself.
-func TestFiguresOfAll(t *testing.T) {
-	c := well()
-	for i := range c.Facts {
-		rate := 55.
-		if i == 2 {
-			rate = 12
-		}
-		for gpu := range 2 {
-			c.Facts[i].Report.Figures = append(c.Facts[i].Report.Figures,
-				check.Figure{ID: "active.gpu_copy", What: "to it", Device: check.Device{Index: gpu}, Kind: "H100", Value: rate, Unit: "GB/s"})
-		}
-	}
-	c.Policy.Mode = check.ModeStrict
-	text := judge(&c).Text(check.Style{})
-	const want = "FAIL     active.gpu_copy  n2: GPU 0: 12 GB/s to it: 22 % of 55, the median of 8 like it; " +
-		"n2: GPU 1: 12 GB/s to it: 22 % of 55, the median of 8 like it\n"
-	if !strings.Contains(text, want) {
-		t.Errorf("%q is missing in\n%s", want, text)
-	}
-	for i := range c.Facts {
-		c.Facts[i].Report.Figures = c.Facts[i].Report.Figures[:2-i%2]
-		for k := range c.Facts[i].Report.Figures {
-			c.Facts[i].Report.Figures[k].Value = 54
-		}
-	}
-	if text = judge(&c).Text(check.Style{}); !strings.Contains(text, "PASS     active.gpu_copy  6 GPUs: 54 GB/s (all 4 nodes)\n") {
-		t.Errorf("all is well, and it says\n%s", text)
-	}
-}

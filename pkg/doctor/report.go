@@ -86,7 +86,7 @@ func judge(c *scene) Report {
 			each = append(each, finding)
 		}
 	}
-	all = append(all, c.merge(append(each, c.figures()...))...)
+	all = append(all, c.merge(each)...)
 	for i, f := range all {
 		if all[i].Nodes = c.names(f.Ranks); f.Verdict == check.Wait {
 			all[i].Verdict = check.Fail // it has waited enough
@@ -99,20 +99,6 @@ func judge(c *scene) Report {
 	}
 	report.Code = c.codeOf(report.Verdict)
 	return report
-}
-
-// figures sets what the GPUs of all nodes have done side by side. One node alone has done so itself.
-func (c *scene) figures() []check.Finding {
-	if c.Identity.Size < 2 {
-		return nil
-	}
-	var groups []check.Group
-	for _, f := range c.Facts {
-		if f.Report != nil {
-			groups = append(groups, check.Group{Report: *f.Report, Ranks: []int{f.Rank}})
-		}
-	}
-	return check.JudgeFigures(groups)
 }
 
 // codeOf returns the exit code: that of the table of exit codes for a wrong launch and an unusable share, otherwise

@@ -31,8 +31,6 @@ type driver interface {
 	watch(ctx context.Context, what question, tell func(line)) error
 	// cuda asks CUDA's driver.
 	cuda() cuda.Facts
-	// work puts the GPUs that CUDA shows to work, and tells what they have done so far.
-	work(long bool, tell func(cuda.Worked)) cuda.Worked
 }
 
 // ChildMain is what the child runs: it reads questions, one a line, from in, and writes the answers as lines to out. It
@@ -99,10 +97,6 @@ func answer(ctx context.Context, d driver, text []byte, tell func(line)) error {
 	case askCUDA:
 		facts := d.cuda()
 		answer(line{CUDA: &facts})
-		return nil
-	case askWork, askWorkLong:
-		worked := d.work(l.Ask == askWorkLong, func(w cuda.Worked) { answer(line{Worked: &w}) })
-		answer(line{Worked: &worked})
 		return nil
 	case askWatch, askResume:
 		if err := d.watch(ctx, l.Ask, answer); err != nil {

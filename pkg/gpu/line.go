@@ -22,24 +22,20 @@ const (
 	askWatch  question = "watch"  // answered by how many GPUs are watched, and by lines without end
 	askCUDA   question = "cuda"   // answered by one line with what CUDA's driver says
 	askResume question = "resume" // as watch; and what GPUs ask for already is told, too: another watch may have missed it
-	// Answered by lines with what was done so far; of the last one Took is set.
-	askWork     question = "work"
-	askWorkLong question = "work-long"
 )
 
 // line is one line that the child reads or prints: one of its parts.
 type line struct {
-	Version  int          `json:"v"`
-	Number   int          `json:"n,omitempty"`   // of the question, and of all answers to it
-	Ask      question     `json:"ask,omitempty"` // all else are answers
-	Facts    *Facts       `json:"facts,omitempty"`
-	CUDA     *cuda.Facts  `json:"cuda,omitempty"`
-	Worked   *cuda.Worked `json:"worked,omitempty"`
-	Came     *Progress    `json:"came,omitempty"`
-	Watching *int         `json:"watching,omitempty"` // GPUs: the driver tells of their events from now on
-	Event    *Event       `json:"event,omitempty"`
-	Beat     *beat        `json:"beat,omitempty"`
-	Ended    string       `json:"ended,omitempty"` // the last line of a watch: why it can't go on
+	Version  int         `json:"v"`
+	Number   int         `json:"n,omitempty"`   // of the question, and of all answers to it
+	Ask      question    `json:"ask,omitempty"` // all else are answers
+	Facts    *Facts      `json:"facts,omitempty"`
+	CUDA     *cuda.Facts `json:"cuda,omitempty"`
+	Came     *Progress   `json:"came,omitempty"`
+	Watching *int        `json:"watching,omitempty"` // GPUs: the driver tells of their events from now on
+	Event    *Event      `json:"event,omitempty"`
+	Beat     *beat       `json:"beat,omitempty"`
+	Ended    string      `json:"ended,omitempty"` // the last line of a watch: why it can't go on
 }
 
 // Progress is how far the driver has got in attaching the GPUs: without persistence mode each takes seconds.
@@ -101,7 +97,7 @@ func decodeLine(text []byte) (line, error) {
 	if l.Came != nil {
 		l.Came.Waits = prose.Line(l.Came.Waits, mostWords)
 	}
-	for _, is := range []bool{l.Ask != "", l.Facts != nil, l.CUDA != nil, l.Worked != nil, l.Came != nil, l.Watching != nil, l.Event != nil, l.Beat != nil, l.Ended != ""} {
+	for _, is := range []bool{l.Ask != "", l.Facts != nil, l.CUDA != nil, l.Came != nil, l.Watching != nil, l.Event != nil, l.Beat != nil, l.Ended != ""} {
 		if is {
 			parts++
 		}

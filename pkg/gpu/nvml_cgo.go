@@ -59,10 +59,6 @@ func (d nvmlDriver) watch(ctx context.Context, what question, tell func(line)) e
 
 func (d nvmlDriver) cuda() cuda.Facts { return cuda.Look(cudaLibrary(d.path), d.root) }
 
-func (d nvmlDriver) work(long bool, tell func(cuda.Worked)) cuda.Worked {
-	return cuda.Work(cudaLibrary(d.path), long, tell)
-}
-
 // whyNotLoaded asks the loader once more, as go-nvml does not pass on what it said.
 func (d nvmlDriver) whyNotLoaded() string {
 	lib := dl.New(cmp.Or(d.path, libraryName), dl.RTLD_LAZY|dl.RTLD_GLOBAL)

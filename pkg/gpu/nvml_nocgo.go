@@ -20,8 +20,6 @@ func (d noDriver) look(func(line)) Facts {
 
 func (d noDriver) cuda() cuda.Facts { return cuda.Look(cudaLibrary(string(d)), "/") }
 
-func (noDriver) work(long bool, tell func(cuda.Worked)) cuda.Worked { return cuda.Work("", long, tell) }
-
 func (noDriver) watch(context.Context, question, func(line)) error {
 	return fmt.Errorf("%s: this bringupd was built without cgo", NoCgo)
 }

@@ -752,8 +752,6 @@ func (manyAnswers) look(func(line)) Facts { return Facts{Version: FactsVersion, 
 
 func (manyAnswers) cuda() cuda.Facts { return cuda.Facts{Init: cuda.Answer{Code: 802}} }
 
-func (manyAnswers) work(bool, func(cuda.Worked)) cuda.Worked { return cuda.Worked{} }
-
 func (manyAnswers) watch(ctx context.Context, _ question, tell func(line)) error {
 	tell(line{Watching: new(8)})
 	<-ctx.Done()

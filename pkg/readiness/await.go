@@ -123,24 +123,14 @@ func overdue(findings []check.Finding, waited, within time.Duration) []check.Fin
 
 // putToWork adds what the past says, and the active checks. They are for a node that is well so far.
 func (c *Checks) putToWork(ctx context.Context, began time.Time, report check.Report) check.Report {
-	var figures []check.Figure
-	fit := func() bool { return report.Verdict != check.Fail }
 	add := func(found []check.Finding) {
 		report = c.report(began, append(report.Findings, c.Policy.Judge(found)...))
-		report.Figures = figures
 	}
 	if c.past != nil && ctx.Err() == nil {
 		add(c.past.look(ctx, report.Findings))
 	}
-	if c.Work != "" && c.gpus != nil && ctx.Err() == nil {
-		found, measured := c.gpus.work(ctx, fit(), c.Work == check.WorkLong)
-		if figures = measured; c.Nodes < 2 { // otherwise the head compares them with those of all nodes
-			found = append(found, check.JudgeFigures([]check.Group{{Report: check.Report{Figures: figures}}})...)
-		}
-		add(found)
-	}
 	if c.active != nil && ctx.Err() == nil {
-		add(c.active(ctx, fit()))
+		add(c.active(ctx, report.Verdict != check.Fail))
 	}
 	return report
 }

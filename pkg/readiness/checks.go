@@ -56,7 +56,7 @@ func New(cfg Config) (*Checks, error) {
 		}
 		expect.Mode = cfg.Policy.Mode
 		c.gpus = &GPUs{
-			Driver: gpu.Child{Library: cfg.NVML}.Session(), CUDA: cfg.cuda(), Worker: gpu.Child{Library: cfg.NVML, Env: cfg.Environ}, Expect: expect, Named: cfg.NVML != "", Root: cfg.Root, Table: table,
+			Driver: gpu.Child{Library: cfg.NVML}.Session(), CUDA: cfg.cuda(), Expect: expect, Named: cfg.NVML != "", Root: cfg.Root, Table: table,
 		}
 		c.parts = append(c.parts, c.gpus)
 		c.budget += 2 * gpu.ProbeDeadline // the last look may find that a driver hangs: NVML's, or else CUDA's
@@ -74,9 +74,6 @@ func New(cfg Config) (*Checks, error) {
 			c.past = &past{signal.Place{LogDir: cfg.LogDir, Host: cfg.Host}.Past(), c.gpus}
 			c.budget += shareAnswer
 		}
-	}
-	if cfg.Work != "" {
-		c.budget += cuda.WorkDeadline(cfg.Work == check.WorkLong) + activeEnd
 	}
 	if len(cfg.Active) > 0 {
 		c.budget += time.Duration(len(cfg.Active)) * (cfg.ActiveTimeout + activeEnd)
@@ -152,7 +149,7 @@ func (c *Checks) runActive(ctx context.Context, fit bool) []check.Finding {
 
 // IDs are those of all checks that there are, in order: the built-in ones and those of a site's own commands.
 func IDs(active []string) []string {
-	ids := slices.Concat(fitness.IDs(), cuda.IDs(), cuda.WorkIDs(), check.IDs(active), []string{kmsg.ID, history.ID})
+	ids := slices.Concat(fitness.IDs(), cuda.IDs(), check.IDs(active), []string{kmsg.ID, history.ID})
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }

@@ -27,15 +27,7 @@ type Driver interface {
 	Close(ctx context.Context) error
 }
 
-// worker puts GPUs to work, by their UUIDs. The error is the cause of the context's end.
-type worker interface {
-	Work(ctx context.Context, uuids []string, long bool) (cuda.Worked, error)
-}
-
-var (
-	_ Driver = (*gpu.Session)(nil)
-	_ worker = gpu.Child{}
-)
+var _ Driver = (*gpu.Session)(nil)
 
 // closeTime is how long a driver that attaches GPUs is waited for at the end: its last question must not be cut short,
 // and a launcher kills what is left of a step some 30 s after it has asked it to end (Slurm's KillWait).
@@ -48,7 +40,6 @@ type GPUs struct {
 	Driver Driver
 	// CUDA asks CUDA's driver, once NVML has shown a GPU; nil: nobody does.
 	CUDA   func(context.Context) (cuda.Facts, error)
-	Worker worker
 	Expect fitness.Expect
 	// Named says that the library's place was told: then it is asked whatever the node looks like.
 	Named bool

@@ -96,23 +96,6 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 	finds(t, report, "share.seen", check.Pass, "all 4 nodes")
 }
 
-// A GPU that computes slowly is found among those of all nodes.
-func TestDoctorFindsASlowGPU(t *testing.T) {
-	l, fake := onGPUs(t)
-	must(t, fake.Answer("n1", "gpu 2 slow 4"))
-	l.nodes, l.flags = 2, append(l.flags, "--active=short", "--ray-port=0", "--check=host.shm=off")
-	j, report := examine(t, nil, l)
-	j.wantCode(1)
-	for _, id := range []string{"active.gpu_copy", "active.gpu_peer", "active.gpu_math"} {
-		finds(t, report, id, check.Warn, "the median of 16 like it", "n1")
-	}
-	for _, f := range report.Findings {
-		if f.Verdict == check.Warn && (!strings.Contains(f.Observed, "GPU 2 ") || strings.Contains(f.Observed, "GPU 0 ")) {
-			t.Errorf("who is slow is not told alone: %s", f.Observed)
-		}
-	}
-}
-
 func TestDoctorFindsAShareOfItsOwn(t *testing.T) {
 	logs := place(t)
 	must(t, os.Mkdir(logs, 0o700))

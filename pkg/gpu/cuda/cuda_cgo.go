@@ -54,10 +54,7 @@ const (
 //
 // It is called by C of our own. purego, which needs none, would link the program without cgo to the loader too, and
 // that one is to run everywhere; go-nvml's loader does not tell where a function is.
-type library struct {
-	handle unsafe.Pointer
-	of     string // whose calls they are, behind the name of a call: " of device 3"
-}
+type library struct{ handle unsafe.Pointer }
 
 // load loads the library. What can't be resolved is told of here, in the loader's words, and does not end the process
 // within a call.
@@ -70,7 +67,7 @@ func load(path string) (library, error) {
 	if handle == nil {
 		return library{}, errors.New(prose.Line(C.GoString(C.dlerror()), shown))
 	}
-	return library{handle: handle}, nil
+	return library{handle}, nil
 }
 
 // lookup returns where a function is; nil where the library lacks it.
@@ -99,7 +96,7 @@ func (l library) call(function string, call func(f unsafe.Pointer) C.int) Answer
 	if f == nil {
 		return ours(FunctionNotFound)
 	}
-	late := time.AfterFunc(waitTold, func() { fmt.Fprintf(os.Stderr, "waiting for %s%s\n", function, l.of) })
+	late := time.AfterFunc(waitTold, func() { fmt.Fprintf(os.Stderr, "waiting for %s\n", function) })
 	defer late.Stop()
 	return l.named(call(f))
 }

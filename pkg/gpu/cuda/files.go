@@ -3,9 +3,7 @@ package cuda
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -84,27 +82,4 @@ func (f Facts) opened(folder string) (opened, all int) {
 		}
 	}
 	return opened, all
-}
-
-// near returns the CPUs near a PCI device, as the kernel lists them: 0-47,96-143.
-func near(root, bus string) (cpus unix.CPUSet, ok bool) {
-	text, err := os.ReadFile(filepath.Join(root, "sys/bus/pci/devices", filepath.Base(bus), "local_cpulist"))
-	if err != nil {
-		return cpus, false
-	}
-	for part := range strings.SplitSeq(strings.TrimSpace(string(text)), ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		if !isRange {
-			last = first
-		}
-		from, err := strconv.Atoi(first)
-		to, again := strconv.Atoi(last)
-		if err != nil || again != nil || from < 0 || to >= 8*int(unsafe.Sizeof(cpus)) {
-			return cpus, false
-		}
-		for cpu := from; cpu <= to; cpu++ {
-			cpus.Set(cpu)
-		}
-	}
-	return cpus, cpus.Count() > 0
 }

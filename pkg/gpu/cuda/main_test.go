@@ -22,13 +22,7 @@ func TestMain(m *testing.M) {
 		}))
 		return
 	}
-	var did any
-	if os.Getenv(lookVariable) == "work" {
-		did = Work(os.Args[1], false, func(Worked) {})
-	} else {
-		did = Look(os.Args[1], os.Args[2])
-	}
-	if err := json.NewEncoder(os.Stdout).Encode(did); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(Look(os.Args[1], os.Args[2])); err != nil {
 		panic(err)
 	}
 }
