@@ -47,9 +47,8 @@ func claimOf(rank uint32, self identity) (c claim) {
 	return c
 }
 
-func (c claim) rank() uint32         { return binary.BigEndian.Uint32(c[:]) }
-func (c claim) identity() identity   { return identity(c[4 : 4+identitySize]) }
-func (c claim) challenge() challenge { return challenge(c[4+identitySize:]) }
+func (c claim) rank() uint32       { return binary.BigEndian.Uint32(c[:]) }
+func (c claim) identity() identity { return identity(c[4 : 4+identitySize]) }
 
 // prove signs parts of fixed sizes; who tells the two sides apart, so that neither's proof serves the other.
 func prove(key, who string, parts ...[]byte) []byte {

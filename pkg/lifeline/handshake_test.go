@@ -180,7 +180,8 @@ func TestChallenges(t *testing.T) {
 			if err := errors.Join(err, pronounce(far, key, c, ours, welcome), <-introduced); err != nil {
 				t.Fatalf("cannot shake hands %s: %v", when, err)
 			}
-			for whose, drawn := range map[string]challenge{"the head's": ours, "the worker's": c.challenge()} {
+			theirs := challenge(c[4+identitySize:])
+			for whose, drawn := range map[string]challenge{"the head's": ours, "the worker's": theirs} {
 				if before, ok := seen[drawn]; ok {
 					t.Errorf("%s challenge %s was %s", whose, when, before)
 				}
