@@ -21,11 +21,10 @@ import (
 // reporting is one call of bringupd report.
 type reporting struct {
 	*invocation
-	output  *setting.Setting
-	which   whichRun
-	to      string // file; "-": standard output
-	format  string
-	compare string
+	output *setting.Setting
+	which  whichRun
+	to     string // file; "-": standard output
+	format string
 }
 
 // readTimeout bounds the reading of a run on a share that may hang.
@@ -39,7 +38,8 @@ func (inv *invocation) reportCommand() *cli.Command {
 	own := setting.List{
 		r.output.Not(setting.ByVariable),
 		setting.Choice("format", report.Formats(), &r.format, "html (a page), json, text, md or chrome-trace (for Perfetto)").Not(setting.ByVariable),
-		setting.Text("compare", "DIR", &r.compare, "an earlier run to compare with: what got slower, by how much, on which nodes").Not(setting.ByVariable),
+		setting.Removed("compare", "DIR",
+			"run bringupd report --format=json for each of the two runs, and compare these by jq or diff").Not(setting.ByVariable),
 		r.which.setting(),
 	}
 	return inv.command(cli.Command{
@@ -53,7 +53,7 @@ func (inv *invocation) reportCommand() *cli.Command {
 // do reads, looks and writes.
 func (r *reporting) do(args []string) error {
 	if len(args) > 1 {
-		return usage("cannot report %d runs: give one run directory; --compare=DIR sets another one beside it", len(args))
+		return usage("cannot report %d runs: give one run directory", len(args))
 	}
 	format := report.Format(r.format)
 	if format != report.HTML && !r.output.IsSet() {
@@ -64,13 +64,6 @@ func (r *reporting) do(args []string) error {
 	view, err := r.look(ctx, args)
 	if err != nil {
 		return err
-	}
-	if r.compare != "" {
-		other, err := r.look(ctx, []string{r.compare})
-		if err != nil {
-			return err
-		}
-		view.Compare(other)
 	}
 	return r.write(view, format)
 }

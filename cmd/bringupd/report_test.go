@@ -28,12 +28,14 @@ func TestReportRefuses(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{"two runs", []string{dir, dir}, []string{"cannot report 2 runs", "--compare"}},
+		{"two runs", []string{dir, dir}, []string{"cannot report 2 runs"}},
 		{"a format that is none", []string{dir, "--format=pdf"}, []string{"cannot use --format=pdf: give one of html, json, text, md, chrome-trace"}},
 		{"nothing there", []string{"nowhere"}, []string{"cannot find a run at ", "nowhere"}},
 		{"no run there", []string{t.TempDir()}, []string{"cannot find a run in "}},
 		{"a page into nowhere", []string{dir, "-o", "no/where.html"}, []string{"cannot write the report: ", "no/where.html", "-o"}},
-		{"another run that is none", []string{dir, "--compare=nowhere"}, []string{"cannot find a run at ", "nowhere"}},
+		{"the removed comparison", []string{dir, "--compare=nowhere"}, []string{
+			"cannot use --compare=nowhere: this flag was removed: run bringupd report --format=json for each",
+		}},
 		{"a driver", []string{dir, "--", "x"}, []string{"cannot take a driver"}},
 		{"a mistyped flag", []string{dir, "--formt=md"}, []string{"cannot use --formt: there is no such flag; the nearest is --format"}},
 	} {
@@ -74,7 +76,6 @@ func TestReportWritesAPage(t *testing.T) {
 
 func TestReportInOtherFormats(t *testing.T) {
 	dir, _ := recordedRun(t, "peer-76")
-	before, _ := recordedRun(t, "good")
 	for _, tc := range []struct {
 		name, begins, has string
 		args              []string
@@ -84,7 +85,6 @@ func TestReportInOtherFormats(t *testing.T) {
 		{"JSON", "{\n", `"critical_path"`, []string{"--format=json"}},
 		{"a trace", "{", `"traceEvents"`, []string{"--format=chrome-trace"}},
 		{"a page", "<!doctype html>", `id="timeline"`, []string{"-o", "-"}},
-		{"beside another one", "Failed: ", "Beside run good", []string{"--format=text", "--compare", before}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())

@@ -56,26 +56,19 @@ func (a *Arrivals) Trip(rank int, joined signal.JoinedRecord) (signal.RoundTrip,
 type Asked struct {
 	Rows    []AskedRow // those of which there were any, then their sum
 	Slowest signal.SlowCall
-	By      int // the index among the workers of who waited for it; -1: the head
 	Trips   []signal.RoundTrip
 	Workers int // that have told
 }
 
-// AskedRow is how often one call was made: by the head, by the workers (P50 is of
-// the lower one where two are in the middle), and by all of them.
+// AskedRow is how often one call was made: by the head, by the workers, and by all of them.
 type AskedRow struct {
-	Call string `json:"call"`
-	Head int64  `json:"head"`
-	P50  int64  `json:"worker_p50"`
-	Most int64  `json:"worker_most"`
-	All  int64  `json:"all"`
-
-	least, median int64
+	Call                           string
+	Head, Least, Median, Most, All int64
 }
 
 // AskedOf adds up what the head and those workers tell that have.
 func AskedOf(report *signal.ShareReport, workers []signal.Stats) Asked {
-	a := Asked{Slowest: report.Head.Slowest, By: -1, Trips: report.RoundTrips, Workers: len(workers)}
+	a := Asked{Slowest: report.Head.Slowest, Trips: report.RoundTrips, Workers: len(workers)}
 	row := func(call string, of func(signal.Stats) int64) {
 		r := AskedRow{Call: call, Head: of(report.Head), All: of(report.Head)}
 		var counts []int64
@@ -84,7 +77,7 @@ func AskedOf(report *signal.ShareReport, workers []signal.Stats) Asked {
 		}
 		if n := len(counts); n > 0 {
 			slices.Sort(counts)
-			r.least, r.P50, r.median, r.Most = counts[0], counts[(n-1)/2], counts[n/2], counts[n-1]
+			r.Least, r.Median, r.Most = counts[0], counts[n/2], counts[n-1]
 		}
 		if r.All > 0 {
 			a.Rows = append(a.Rows, r)
@@ -95,9 +88,9 @@ func AskedOf(report *signal.ShareReport, workers []signal.Stats) Asked {
 	}
 	row("all", func(s signal.Stats) int64 { return s.Calls })
 	row("made again", func(s signal.Stats) int64 { return s.Retries })
-	for i, worker := range workers {
+	for _, worker := range workers {
 		if worker.Slowest.Took > a.Slowest.Took {
-			a.Slowest, a.By = worker.Slowest, i
+			a.Slowest = worker.Slowest
 		}
 	}
 	return a
@@ -109,7 +102,7 @@ func (a Asked) Table() string {
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(table, "calls\thead\tworkers: least\tmedian\tmost\tall %d\t\n", a.Workers)
 	for _, r := range a.Rows {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t\n", r.Call, r.Head, r.least, r.median, r.Most, r.All-r.Head)
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t\n", r.Call, r.Head, r.Least, r.Median, r.Most, r.All-r.Head)
 	}
 	_ = table.Flush() // into memory
 	fmt.Fprintf(&text, "the slowest: %s of %s, %s", a.Slowest.Op, a.Slowest.Path, a.Slowest.Took.Round(time.Microsecond))

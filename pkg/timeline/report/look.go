@@ -69,7 +69,6 @@ func Look(run *timeline.Run, logs []Log, touched time.Time) *View {
 	markCritical(v.Nodes, v.Critical)
 	v.Seen = l.arrows()
 	v.Checks = checks(run.Nodes)
-	v.Share = l.share()
 	v.Config = l.config()
 	v.Banner = l.banner(v)
 	v.Facts = l.facts(v)

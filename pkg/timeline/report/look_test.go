@@ -129,35 +129,6 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// What got slower is named, by how much and where.
-func TestCompare(t *testing.T) {
-	before, now := look(8, false), look(8, false)
-	for i := range before.Nodes {
-		if before.Nodes[i].Host == "n6" {
-			before.Nodes[i].Lanes[1].To = before.Nodes[i].Lanes[1].From + time.Second
-		}
-	}
-	before.Phases, before.Gate = phases(before.Nodes), before.Gate-5*time.Second
-	now.Compare(before)
-	says := make(map[string]string)
-	for _, p := range now.Compared.Phases {
-		says[p.Phase] = p.Says
-	}
-	if says["join"] != "the same" || !strings.Contains(says["check"], "slower") || !strings.Contains(says["check"], "on the slowest node") || !strings.HasPrefix(says["start to gate"], "5.00 s slower") {
-		t.Errorf("it says %v", says)
-	}
-	want := []NodeChange{{Rank: 6, Host: "n6", Phase: "check", Was: time.Second, Is: 7200 * time.Millisecond}}
-	if diff := cmp.Diff(want, now.Compared.Nodes); diff != "" {
-		t.Error(diff)
-	}
-	for _, format := range []Format{HTML, Text, MD} {
-		var b strings.Builder
-		if err := now.Write(&b, format); err != nil || !strings.Contains(b.String(), "6.20 s") {
-			t.Errorf("%s does not tell by how much: %v", format, err)
-		}
-	}
-}
-
 // A long driver leaves room for what came before it.
 func TestScaleSqueezesTheDriver(t *testing.T) {
 	v := look(4, true)

@@ -20,7 +20,7 @@ var parts embed.FS
 
 // functions are those that the formats call.
 var functions = template.FuncMap{
-	"brief": prose.Brief, "name": nameOf, "grouped": prose.Grouped[int], "calls": prose.Grouped[int64], "plural": plural, "join": strings.Join,
+	"brief": prose.Brief, "name": nameOf, "grouped": prose.Grouped[int], "plural": plural, "join": strings.Join,
 	"class": class, "bringsUp": brings, "table": newTable, "marked": marking.Replace, "coded": coded, "fenced": fenced,
 }
 
@@ -62,7 +62,7 @@ func (v *View) Write(w io.Writer, format Format) error {
 // sheet is a view with what its formats of lines need.
 type sheet struct {
 	*View
-	Text          bool // Markdown has no table of the share, and shorter headings
+	Text          bool // Markdown has shorter headings
 	Wrong, Passed []CheckGroup
 	Few           []Node // that have a line
 	MostNodes     int
@@ -79,12 +79,11 @@ func (v *View) write(w io.Writer, name string) error {
 	return template.Must(template.New(name).Funcs(functions).ParseFS(parts, name, "tables.tmpl")).Execute(w, s)
 }
 
-// table has a heading, rows under the names of their columns, and sentences on them.
+// table has a heading, and rows under the names of their columns.
 type table struct {
 	Heading string
 	Columns []string
 	Rows    [][]string
-	Notes   []string
 }
 
 // newTable returns one without rows; columns are the names, between bars.
@@ -95,12 +94,6 @@ func newTable(heading, columns string) *table {
 // Row adds one. It returns nothing to be shown, as a template wants it.
 func (t *table) Row(cells ...string) string {
 	t.Rows = append(t.Rows, cells)
-	return ""
-}
-
-// Note adds sentences, and returns nothing either.
-func (t *table) Note(notes []string) string {
-	t.Notes = append(t.Notes, notes...)
 	return ""
 }
 

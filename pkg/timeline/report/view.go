@@ -1,10 +1,6 @@
 package report
 
-import (
-	"time"
-
-	"github.com/bringupd/bringupd/pkg/trail"
-)
+import "time"
 
 // ViewVersion is the version of the form that a View has as JSON.
 const ViewVersion = 1
@@ -22,10 +18,8 @@ type View struct {
 	Nodes    []Node       `json:"node"` // by when they were ready
 	Seen     []Arrow      `json:"seen,omitempty"`
 	Checks   []CheckGroup `json:"checks,omitempty"`
-	Share    *Share       `json:"share,omitempty"`
 	Config   []Fact       `json:"configuration"`
 	Logs     []Log        `json:"logs,omitempty"`
-	Compared *Comparison  `json:"compared,omitempty"`
 }
 
 // subject is which run it is.
@@ -171,13 +165,6 @@ type CheckGroup struct {
 	On       string `json:"on"` // the nodes, in words
 
 	ranks []int
-}
-
-// Share is what was asked of the share.
-type Share struct {
-	Workers int              `json:"workers"` // that have told
-	Rows    []trail.AskedRow `json:"calls"`
-	Notes   []string         `json:"notes,omitempty"`
 }
 
 // Log is the end of a file in logs/.
