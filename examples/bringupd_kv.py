@@ -16,11 +16,11 @@ import socket
 
 
 class MeetingError(Exception):
-    """What the daemon has answered: late where the time was over, gone where what is waited for will never be."""
+    """What the daemon has answered: late where the time was over, gone where what is waited for will never be, refused where the node has no peer link."""
 
-    def __init__(self, says, late=False, gone=False):
+    def __init__(self, says, late=False, gone=False, refused=False):
         super().__init__(says)
-        self.late, self.gone = late, gone
+        self.late, self.gone, self.refused = late, gone, refused
 
 
 class Client:
@@ -96,5 +96,5 @@ class Client:
             raise MeetingError("cannot hear this node's meeting any more: the run is over", gone=True)
         answer = json.loads(line)
         if "error" in answer:
-            raise MeetingError(answer["error"], answer.get("late", False), answer.get("gone", False))
+            raise MeetingError(answer["error"], answer.get("late", False), answer.get("gone", False), answer.get("refused", False))
         return answer

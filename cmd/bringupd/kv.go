@@ -39,7 +39,8 @@ func (inv *invocation) kvCommand() *cli.Command {
 		UsageText: "bringupd kv put KEY [VALUE]\nbringupd kv get KEY [--owner=RANK] [--timeout=TIME]\nbringupd kv fence [NAME] [--timeout=TIME]\n" +
 			"bringupd kv abort CODE [MESSAGE]\nbringupd kv watch",
 		Description: "It is for the programs that bringupd has started in ranks. What is put is there at once for who gets it; get waits for it, and a fence for all ranks. " +
-			"Abort ends the job with that code. Exits with 0; 124 if the timeout is over, and says who is missing; 76 if who is waited for, or the run, has ended; 64 if what is asked for is wrong.",
+			"Abort ends the job with that code. Exits with 0; 124 if the timeout is over, and says who is missing; 76 if who is waited for, or the run, has ended; " +
+			"65 if the node has no peer link (--lifeline=off); 64 if what is asked for is wrong.",
 	}, setting.Under("Waiting", own...), k.do)
 }
 
@@ -79,6 +80,8 @@ func (k *meetingCall) do(args []string) error {
 		kind = health.Deadline
 	case errors.Is(err, client.ErrGone):
 		kind = health.PeerLost
+	case errors.Is(err, client.ErrRefused):
+		kind = health.Launch
 	default:
 		return usage("%v", err)
 	}

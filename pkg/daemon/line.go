@@ -39,6 +39,7 @@ type line struct {
 	worker          *lifeline.Worker
 	over            atomic.Int32  // the code by which the run ends and 1, where the head has said so
 	tried           []string      // where the head is
+	began           time.Time     // when it was first tried
 	once            sync.Once     // closes up
 	up              chan struct{} // closed at the first connection
 }
@@ -63,7 +64,9 @@ func (w *worker) tie(job signal.Job) {
 	if w.ties == nil {
 		return
 	}
-	w.line = &line{Signs: w.ties.Signs, tried: job.Lifeline, up: make(chan struct{})}
+	w.line = &line{
+		Signs: w.ties.Signs, tried: job.Lifeline, began: time.Now(), up: make(chan struct{}),
+	}
 	cfg := lifeline.Config{Key: w.Dir.Nonce(), Size: w.id.Size, Beat: w.cfg.Times.LineBeat(), Jitter: w.cfg.Access.Jitter}
 	sick := func() bool { return w.Silence() > run.SickShare }
 	w.line.worker = lifeline.NewWorker(cfg, w.id.Rank, w.cfg.Network, job.Lifeline, &headLine{w}, sick)
@@ -90,7 +93,7 @@ func (w *worker) caller(purpose lifeline.Purpose) func(context.Context) (io.Read
 func (w *worker) watchLine(ctx context.Context) {
 	tick := time.NewTicker(w.cfg.Times.LineBeat() / 2)
 	defer tick.Stop()
-	began, said, pace := time.Now(), false, w.tempo.Look // as relax has made it
+	said, pace := false, w.tempo.Look // as relax has made it
 	for {
 		select {
 		case <-ctx.Done():
@@ -101,7 +104,7 @@ func (w *worker) watchLine(ctx context.Context) {
 		w.line.Tick(now)
 		w.watchLink(now)
 		_, ever := w.line.Of(0)
-		if !ever && !said && now.Sub(began) > w.cfg.Times.Peer {
+		if !ever && !said && now.Sub(w.line.began) > w.cfg.Times.Peer {
 			said = true
 			w.Log.Warn("cannot reach the head by a lifeline: beat files replace it, and a death is noticed later",
 				zap.String("host", w.id.Host), zap.Strings("tried", w.line.tried))

@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/health"
 )
 
 // examples is where the client is.
@@ -24,15 +26,46 @@ with bringupd_kv.Client() as meeting:
     ` + line + "'"
 }
 
-// Ranks meet by lifelines, and by files where there are none.
+// Ranks meet by the peer links.
 func TestRanksMeet(t *testing.T) {
-	for _, mode := range []config.LifelineMode{config.LifelineAuto, config.LifelineOff} {
-		t.Run(string(mode), func(t *testing.T) {
-			j := newWorld(t, 3, 2, inMeeting(`meeting.put("card", "of %d" % rank); meeting.fence(); print(meeting.get("card", owner=5 - rank).decode())`))
-			j.all(func(c *config.Config) { c.Lifeline = mode }).start().expect(everyone(0, 3)...)
-			got := slices.Sorted(strings.Lines(j.contents(j.out)))
-			if want := []string{"of 0\n", "of 1\n", "of 2\n", "of 3\n", "of 4\n", "of 5\n"}; !slices.Equal(got, want) {
-				t.Errorf("standard output is %q", got)
+	j := newWorld(t, 3, 2, inMeeting(`meeting.put("card", "of %d" % rank); meeting.fence(); print(meeting.get("card", owner=5 - rank).decode())`))
+	j.start().expect(everyone(0, 3)...)
+	got := slices.Sorted(strings.Lines(j.contents(j.out)))
+	if want := []string{"of 0\n", "of 1\n", "of 2\n", "of 3\n", "of 4\n", "of 5\n"}; !slices.Equal(got, want) {
+		t.Errorf("standard output is %q", got)
+	}
+}
+
+// TestRanksWithoutLinks refuses ranks that exchange data where a node has no peer link: the first
+// that does names what is missing, and others end with the job.
+func TestRanksWithoutLinks(t *testing.T) {
+	takesSeconds(t)
+	t.Parallel()
+	const put = `meeting.put("k", "v")`
+	for _, tc := range []struct {
+		name string
+		mode config.LifelineMode
+		by   int // the rank that asks, whose node ends the job
+		asks string
+		what string
+	}{
+		{"switched off", config.LifelineOff, 0, put, "this run has no peer links"},
+		{"not made, its own rank", config.LifelineAuto, 1, put, "node 1 (n1) could not reach the head at "},
+		{"not made, another's", config.LifelineAuto, 0, "meeting.fence()", "node 1 made no peer link to the head within 6s"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			firewall := new(network)
+			firewall.refuses.Store(true)
+			j := newWorld(t, 2, 1, onRank(1-tc.by, "exec sleep 300", inMeeting(tc.asks)))
+			j.all(func(c *config.Config) {
+				c.Lifeline, c.Network = tc.mode, firewall
+				c.Times.Peer = 6 * time.Second // on a busy machine a share may be silent for less
+			})
+			j.start().expect(everyone(65, 2)...)
+			cause := j.blames(tc.by, string(health.Launch), 65)
+			if !strings.Contains(cause.What, tc.what) {
+				t.Errorf("the cause is %q", cause.What)
 			}
 		})
 	}

@@ -171,11 +171,21 @@ func (w *worker) awaitLine(ctx context.Context) error {
 	if w.cfg.Lifeline != config.LifelineOn {
 		return nil
 	}
-	const mend = "let the nodes connect to each other's ports, or give --lifeline=auto"
+	const what, mend = "cannot hold a lifeline", ", or give --lifeline=auto"
 	if w.line == nil {
-		return health.Failed(health.Launch, "cannot hold a lifeline: the head, %s, offers none; %s", w.name(0), mend)
+		return health.Failed(health.Launch, "%s: the head, %s, offers none; %s%s",
+			what, w.name(0), openPorts, mend)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Times.Peer, errDeadline)
+	return w.held(ctx, what, mend)
+}
+
+// openPorts is what mends a lifeline that cannot be made.
+const openPorts = "let the nodes connect to each other's ports"
+
+// held waits for the lifeline's first connection, at most for the peer timeout from when it was
+// first tried. Its error begins with what cannot be done without, and ends with what also mends it.
+func (w *worker) held(ctx context.Context, what, mend string) error {
+	ctx, cancel := context.WithDeadlineCause(ctx, w.line.began.Add(w.cfg.Times.Peer), errDeadline)
 	defer cancel()
 	if pause.Await(ctx, w.line.up) {
 		return nil
@@ -183,6 +193,6 @@ func (w *worker) awaitLine(ctx context.Context) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {
 		return cause
 	}
-	return health.Failed(health.Launch, "cannot hold a lifeline: %s could not reach the head at %v within %s; %s",
-		w.name(w.id.Rank), w.line.tried, w.cfg.Times.Peer, mend)
+	return health.Failed(health.Launch, "%s: %s could not reach the head at %v within %s; %s%s",
+		what, w.name(w.id.Rank), w.line.tried, w.cfg.Times.Peer, openPorts, mend)
 }

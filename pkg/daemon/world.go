@@ -15,7 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
-	"github.com/bringupd/bringupd/pkg/meeting"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/run"
@@ -31,6 +31,7 @@ type local struct {
 	pmix   *world.PMIx  // the sequence's
 	here   atomic.Pointer[world.Node]
 	call   func(ctx context.Context) (io.ReadWriteCloser, error) // to where ranks meet
+	linked func(ctx context.Context) error                       // see world.Config
 }
 
 // survey sees what this node has for ranks, and how many it may have, which it tells
@@ -118,11 +119,12 @@ func (h *head) planRanks(ctx context.Context) error {
 	})
 	h.deaths.hall.Open(h.world.Meet)
 	h.call = h.deaths.hall.Dial(0, h.Background)
-	h.Background(func(ctx context.Context) {
-		if _, err := h.nodes.Follow(ctx, func(l signal.Listing) bool { return len(l.Ranks(signal.Meets)) > 0 }); err == nil {
-			meeting.ServeFiles(ctx, h.Dir, h.id.Size, h.Log, h.deaths.welcome)
+	h.linked = func(context.Context) error {
+		if h.lines == nil && h.roster.Count() > 1 {
+			return health.Failed(health.Launch, unlinked)
 		}
-	})
+		return nil
+	}
 	return h.Publish(signal.Control, signal.NameRanks, h.world.Record, false)
 }
 
@@ -132,6 +134,7 @@ func (h *head) planRanks(ctx context.Context) error {
 func (h *head) driveWorld(ctx context.Context) error {
 	parts, own := errgroup.WithContext(ctx)
 	parts.Go(func() error { return h.runRanks(own, &team.Seat{Size: h.roster.Count()}, h.world.Record) })
+	parts.Go(func() error { return h.awaitLinks(own) })
 	parts.Go(func() error {
 		last, err := h.nodes.Follow(own, func(l signal.Listing) bool { return len(h.roster.Missing(l, signal.Ended)) == 0 || h.hangs(l) })
 		if err == nil && h.hangs(last) {
@@ -169,11 +172,52 @@ func (w *worker) joinWorld(ctx context.Context) error {
 	if err := w.Dir.Read(ctx, signal.Control, signal.NameRanks, &record); err != nil {
 		return health.AsFailure(err)
 	}
-	w.call = meeting.DialByFiles(w.Dir, w.id.Rank, w.id.Size, w.Log)
-	if w.line != nil {
-		w.call = meeting.DialWhenUp(w.line.up, w.caller(lifeline.ForMeeting), w.call)
+	w.call = func(ctx context.Context) (io.ReadWriteCloser, error) {
+		if w.line == nil || !pause.Await(ctx, w.line.up) {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}
+		return w.caller(lifeline.ForMeeting)(ctx)
+	}
+	w.linked = func(ctx context.Context) error {
+		if w.line == nil {
+			return health.Failed(health.Launch, unlinked)
+		}
+		return w.held(ctx, noData, "")
 	}
 	return w.runRanks(ctx, seat, &record)
+}
+
+// Why ranks that exchange data are refused.
+const (
+	noData   = "cannot exchange data between ranks (put, get, fence, MPI)"
+	unlinked = noData + ": this run has no peer links; leave out --lifeline=off, " +
+		"or see in the head's log why it offers none"
+)
+
+// awaitLinks waits until ranks exchange data, and from then on until all nodes have made a peer
+// link. Its error names those that have made none within the peer timeout from the gate.
+func (h *head) awaitLinks(ctx context.Context) error {
+	deadline := time.Now().Add(h.cfg.Times.Peer)
+	if h.lines == nil || !pause.Await(ctx, h.world.Meet.Used()) {
+		return nil
+	}
+	for {
+		var without []int
+		for _, rank := range h.roster.Ranks() {
+			if _, ever := h.lines.Of(rank); !ever && rank != 0 {
+				without = append(without, rank)
+			}
+		}
+		if len(without) > 0 && time.Now().After(deadline) {
+			return health.Failed(health.Launch,
+				"%s: %s made no peer link to the head within %s; %s",
+				noData, h.hostsOf(without), h.cfg.Times.Peer, openPorts)
+		}
+		if len(without) == 0 || !pause.For(ctx, h.cfg.Times.LineBeat()) {
+			return nil
+		}
+	}
 }
 
 // runRanks runs the ranks of this node's place in the team to their end, tells, and
@@ -183,7 +227,7 @@ func (n *node) runRanks(ctx context.Context, place *team.Seat, record *signal.Ra
 	here := world.Open(ctx, world.Config{
 		Config: &n.cfg, Record: record, Place: place.Rank, Host: n.id.Host, Dir: n.Dir.Path(), Job: world.JobName(n.Dir.Name(), n.Dir.Nonce()), Base: func() []string { return n.ranksEnv(place, record) },
 		Layout: n.layout, Kinds: n.kinds(), PMIx: n.pmix, Children: n.children, Background: n.Background, Trail: n.Trail, Log: n.Log,
-		Private: n.private.Dir, Dial: n.call,
+		Private: n.private.Dir, Dial: n.call, Linked: n.linked,
 	})
 	n.here.Store(here)
 	starting, started := n.lagging(ctx)

@@ -7,9 +7,6 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
-	"time"
-
-	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // Hall is where the head's side will be, once it is known which ranks there are.
@@ -43,25 +40,6 @@ func (h *Hall) Dial(node int, background func(task func(ctx context.Context))) f
 		ours, theirs := net.Pipe()
 		background(func(ctx context.Context) { h.Serve(ctx, node, theirs) })
 		return ours, nil
-	}
-}
-
-// upTime is how long a node that has something to say waits for its lifeline's first connection: one way or the other, it is how
-// its ranks meet from then on.
-const upTime = time.Second
-
-// DialWhenUp returns how a node connects whose lifeline is to be: by it where it is up, or soon is, and else by files.
-func DialWhenUp(up <-chan struct{}, line, files func(context.Context) (io.ReadWriteCloser, error)) func(context.Context) (io.ReadWriteCloser, error) {
-	return func(ctx context.Context) (io.ReadWriteCloser, error) {
-		soon, cancel := context.WithTimeout(ctx, upTime)
-		defer cancel()
-		if pause.Await(soon, up) {
-			return line(ctx)
-		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		return files(ctx)
 	}
 }
 

@@ -34,7 +34,9 @@ type Head struct {
 	full   error        // why nothing more is kept
 	events []client.Event
 	counts []*census
-	serve  *service // of what nodes call
+	serve  *service      // of what nodes call
+	used   chan struct{} // closed by the first request for data of other nodes
+	use    func()        // closes used, once
 }
 
 // peer is a node as the head sees it.
@@ -84,12 +86,18 @@ type gone struct {
 
 // NewHead returns the head's side for a world.
 func NewHead(world World, log *zap.Logger) *Head {
-	return &Head{
+	h := &Head{
 		world: world, log: log, peers: make(map[int]*peer), fences: make(map[fenceID]*gathering), warned: make(map[fenceID]int),
 		store: make(map[slot][]byte), owners: make(map[string][]string), gets: make(map[slot][]asked),
 		ended: make(map[int]gone), lost: make(map[int]bool), met: make(map[int]bool),
+		used: make(chan struct{}),
 	}
+	h.use = sync.OnceFunc(func() { close(h.used) })
+	return h
 }
+
+// Used is closed once a node has asked for what takes the other nodes: a fence, a value or a call.
+func (h *Head) Used() <-chan struct{} { return h.used }
 
 // Serve serves a node's connection until it or ctx ends, and closes it. A later one of the same node takes its place.
 func (h *Head) Serve(ctx context.Context, node int, conn io.ReadWriteCloser) {
@@ -231,6 +239,9 @@ func (h *Head) listenLocked(node int, p *peer, m *message) {
 }
 
 func (h *Head) doLocked(from asked, m *message) {
+	if m.Kind == kindEnter || m.Kind == kindGet || m.Kind == kindCall {
+		h.use()
+	}
 	switch m.Kind {
 	case kindEnter:
 		h.enterLocked(from, m)
@@ -446,13 +457,6 @@ func (h *Head) neverLocked(at slot) string {
 		why = end.words
 	}
 	return fmt.Sprintf("%s has not put it and never will: %s", h.world.words(at.Owner), why)
-}
-
-// RankEnded tells that a rank has ended, and how, where its own node does not.
-func (h *Head) RankEnded(rank int, words string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.endLocked(rank, gone{words: words})
 }
 
 // NodeLost tells that a node will not be heard of again, nor its ranks.

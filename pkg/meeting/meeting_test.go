@@ -4,20 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/bringupd/bringupd/pkg/meeting/client"
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 func put(t testing.TB, c *client.Client, key, value string) {
@@ -103,28 +102,18 @@ func TestFenceNamesTheMissing(t *testing.T) {
 }
 
 func TestFenceFailsWithARankThatHasEnded(t *testing.T) {
-	for name, end := range map[string]func(*stage){
-		"told by its node": func(s *stage) { s.nodes[1].RankEnded(3, "exit code 0") },
-		"told to the head": func(s *stage) { s.head.RankEnded(3, "exit code 0") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := raise(t, 3, 2, false)
-			var ranks sync.WaitGroup
-			for _, rank := range []int{0, 1, 2, 4, 5} {
-				c := s.rank(rank)
-				ranks.Go(func() {
-					want(t, c.Fence(t.Context(), "", false, ceiling), "rank 3 on n1 will never come: exit code 0")
-				})
-			}
-			end(s)
-			if name == "told to the head" {
-				s.nodes[1].RankEnded(3, "exit code 0")
-			}
-			ranks.Wait()
-			_, _, err := s.rank(0).Get(t.Context(), "k", "3", ceiling)
-			want(t, err, "cannot get k: rank 3 on n1 has not put it and never will: exit code 0")
+	s := raise(t, 3, 2, false)
+	var ranks sync.WaitGroup
+	for _, rank := range []int{0, 1, 2, 4, 5} {
+		c := s.rank(rank)
+		ranks.Go(func() {
+			want(t, c.Fence(t.Context(), "", false, ceiling), "rank 3 on n1 will never come: exit code 0")
 		})
 	}
+	s.nodes[1].RankEnded(3, "exit code 0")
+	ranks.Wait()
+	_, _, err := s.rank(0).Get(t.Context(), "k", "3", ceiling)
+	want(t, err, "cannot get k: rank 3 on n1 has not put it and never will: exit code 0")
 }
 
 func TestNodeLost(t *testing.T) {
@@ -286,37 +275,60 @@ func TestRefusals(t *testing.T) {
 	want(t, bare.dial(0, nil).Fence(ctx, "f", false, 0), "cannot fence: this run has no ranks")
 }
 
-func TestDialWhenUp(t *testing.T) {
-	dial := func(how string, dialled *string) func(context.Context) (io.ReadWriteCloser, error) {
-		return func(context.Context) (io.ReadWriteCloser, error) {
-			*dialled = how
-			return nil, nil
+// TestRefused has a node that has no link refuse whatever takes the others, and serve the rest.
+func TestRefused(t *testing.T) {
+	s := raise(t, 1, 2, false)
+	var mu sync.Mutex
+	var askers []int
+	s.nodes[0].cfg.Linked = func(_ context.Context, rank int) error {
+		mu.Lock()
+		defer mu.Unlock()
+		askers = append(askers, rank)
+		return errors.New("no link: open the port")
+	}
+	c, other := s.rank(1), s.dial(0, nil)
+	_, _, err := c.Get(t.Context(), "key", "", 0)
+	for what, err := range map[string]error{
+		"put":            c.Put(t.Context(), "key", nil),
+		"commit":         c.Commit(t.Context()),
+		"get":            err,
+		"fence":          c.Fence(t.Context(), "", false, 0),
+		"watch":          c.Watch(t.Context(), func(client.Event) error { return nil }),
+		"put of no rank": other.Put(t.Context(), "key", nil),
+	} {
+		if !errors.Is(err, client.ErrRefused) || err.Error() != "no link: open the port" {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for _, tc := range []struct {
-		name     string
-		up, over time.Duration // after so long
-		want     string
-	}{
-		{"it is up", 0, time.Hour, "line"},
-		{"it soon is", upTime - 1, time.Hour, "line"},
-		{"it is up too late", upTime + 1, time.Hour, "files"},
-		{"the run is over before", upTime + 1, upTime / 2, ""},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				up := make(chan struct{})
-				time.AfterFunc(tc.up, func() { close(up) })
-				ctx, cancel := context.WithTimeout(t.Context(), tc.over)
-				defer cancel()
-				got := ""
-				_, err := DialWhenUp(up, dial("line", &got), dial("files", &got))(ctx)
-				if got != tc.want || (err != nil) != (tc.want == "") {
-					t.Errorf("dialled %q, %v; want %q", got, err, tc.want)
-				}
-				<-up
-			})
-		})
+	if slices.Sort(askers); !slices.Equal(askers, []int{-1, 1, 1, 1, 1, 1}) {
+		t.Errorf("asked for ranks %d", askers)
+	}
+	if waits, err := c.Waits(t.Context()); err != nil || len(waits) > 0 {
+		t.Errorf("waits are %v, %v", waits, err)
+	}
+	must(t, c.Abort(t.Context(), 3, "over"))
+	if !slices.Equal(s.aborted, []string{"1 3 over"}) {
+		t.Errorf("aborts are %q", s.aborted)
+	}
+}
+
+// TestUsed tells the use of the meeting from what nodes tell by themselves.
+func TestUsed(t *testing.T) {
+	s := raise(t, 2, 1, false)
+	c := s.rank(1)
+	put(t, c, "key", "value")
+	s.nodes[0].RankEnded(0, "exit code 0")
+	until(t, "the rank's end at the head", func() (bool, any) {
+		s.head.mu.Lock()
+		defer s.head.mu.Unlock()
+		return len(s.head.ended) == 1, s.head.ended
+	})
+	if pause.Until(s.head.Used(), 0) {
+		t.Error("an end is taken for a use")
+	}
+	_ = c.Fence(t.Context(), "", false, ceiling)
+	if !pause.Until(s.head.Used(), 0) {
+		t.Error("a fence is not taken for a use")
 	}
 }
 

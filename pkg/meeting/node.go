@@ -26,6 +26,9 @@ type Config struct {
 	World func() World
 	// Dial makes a connection to the head on which this node is known: Head.Serve's other end.
 	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
+	// Linked waits until it is known whether this node can reach the head, or ctx ends. Its error
+	// is why it cannot; rank is that which asks, or -1 for another program. nil: it always can.
+	Linked func(ctx context.Context, rank int) error
 	// Abort ends the job: who, as "rank 3" or "a program", with a code, 1 to 255, and a message. rank is -1 for no rank.
 	Abort func(rank, code int, message string)
 	// Met is told that the ranks of this node have left a fence, in that round, which the first of them had

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,28 +20,22 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/meeting/client"
 	"github.com/bringupd/bringupd/pkg/pause"
-	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 var (
-	schedulesFlag = flag.Int("schedules", usual, "how many schedules of each carrier TestSchedules goes through")
+	schedulesFlag = flag.Int("schedules", usual, "how many schedules TestSchedules goes through")
 	seedFlag      = flag.Uint64("seed", 0, "the only schedule that TestSchedules goes through")
 )
 
 // Whatever the order, and whatever breaks: nobody leaves a fence before all have entered it, what was put is got, and who
 // will never come is named to all who wait.
 func TestSchedules(t *testing.T) {
-	for _, carrier := range []string{"connections", "files"} {
-		t.Run(carrier, func(t *testing.T) {
-			first, last := uint64(1), uint64(*schedulesFlag)
-			if *seedFlag > 0 {
-				first, last = *seedFlag, *seedFlag
-			}
-			for seed := first; seed <= last && !t.Failed(); seed++ {
-				dir := t.TempDir()
-				synctest.Test(t, func(t *testing.T) { play(t, seed, carrier == "files", dir) })
-			}
-		})
+	first, last := uint64(1), uint64(*schedulesFlag)
+	if *seedFlag > 0 {
+		first, last = *seedFlag, *seedFlag
+	}
+	for seed := first; seed <= last && !t.Failed(); seed++ {
+		synctest.Test(t, func(t *testing.T) { play(t, seed) })
 	}
 }
 
@@ -69,7 +62,7 @@ type drama struct {
 	entered [rounds]int
 }
 
-func play(t *testing.T, seed uint64, files bool, dir string) {
+func play(t *testing.T, seed uint64) {
 	var mu sync.Mutex
 	source := rand.New(rand.NewPCG(seed, 7))
 	d := &drama{t: t, victim: -1, draw: func(n int) int {
@@ -98,9 +91,6 @@ func play(t *testing.T, seed uint64, files bool, dir string) {
 	var daemons, programs sync.WaitGroup
 	var doors []door
 	dials := d.byConnections(ctx, &daemons)
-	if files {
-		dials = d.byFiles(ctx, dir, &daemons)
-	}
 	for node, place := range places {
 		n := NewNode(Config{Place: place, World: func() World { return d.world }, Log: zap.NewNop(), Dial: dials(node), Abort: func(int, int, string) {}})
 		d.nodes = append(d.nodes, n)
@@ -118,9 +108,8 @@ func play(t *testing.T, seed uint64, files bool, dir string) {
 	programs.Wait()
 	cancel()
 	daemons.Wait()
-	time.Sleep(time.Minute) // calls into the share that nobody waits for
 	if t.Failed() {
-		t.Logf("%s, with -seed=%d: victim %d in round %d, node lost: %v", t.Name(), seed, d.victim, d.round, d.lost)
+		t.Logf("-seed=%d: victim %d in round %d, node lost: %v", seed, d.victim, d.round, d.lost)
 	}
 }
 
@@ -139,22 +128,6 @@ func (d *drama) byConnections(ctx context.Context, daemons *sync.WaitGroup) func
 			}
 			return ours, nil
 		}
-	}
-}
-
-// byFiles has nodes meet by files on a share that is slow, stale and fails.
-func (d *drama) byFiles(ctx context.Context, dir string, daemons *sync.WaitGroup) func(int) func(context.Context) (io.ReadWriteCloser, error) {
-	share := &badShare{draw: d.draw, latency: time.Duration(1 + d.draw(5000)), fails: []int{0, 50, 10}[d.draw(3)], seen: make(map[string][]string)}
-	share.Share = signal.Disk(share)
-	access := signal.Access{Share: share, Deaf: true, Jitter: func() float64 { return float64(d.draw(1000)) / 1000 }}
-	size := len(d.world.places)
-	made, err := signal.Create(ctx, signal.Place{LogDir: dir, Run: "run", Size: size, Host: "n0", Access: access}, signal.Job{})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	daemons.Go(func() { ServeFiles(ctx, made, size, zap.NewNop(), d.head.Serve) })
-	return func(node int) func(context.Context) (io.ReadWriteCloser, error) {
-		return DialByFiles(made.As(node), node, size, zap.NewNop())
 	}
 }
 
@@ -265,42 +238,3 @@ func (d door) Close() error {
 }
 
 func (d door) Addr() net.Addr { return &net.UnixAddr{} }
-
-// badShare is a share that is slow, sometimes fails, and shows listings of a while ago.
-type badShare struct {
-	signal.Share
-	draw    func(n int) int
-	latency time.Duration // at most, in microseconds
-	fails   int           // one call in so many; 0: none
-
-	mu   sync.Mutex
-	seen map[string][]string
-}
-
-func (s *badShare) Enter(op signal.Op, path string) (time.Time, error) {
-	time.Sleep(time.Duration(s.draw(int(s.latency))) * time.Microsecond)
-	if s.fails > 0 && s.draw(s.fails) == 0 {
-		return time.Time{}, &os.PathError{Op: "call", Path: path, Err: syscall.EIO}
-	}
-	return time.Now(), nil
-}
-
-func (s *badShare) Leave(signal.Op, string, time.Time) {}
-
-func (s *badShare) List(path string, vet func(signal.Facts) error) ([]string, error) {
-	if s.draw(4) == 0 {
-		s.mu.Lock()
-		old, known := s.seen[path]
-		s.mu.Unlock()
-		if known {
-			return old, nil
-		}
-	}
-	names, err := s.Share.List(path, vet)
-	if err == nil {
-		s.mu.Lock()
-		s.seen[path] = names
-		s.mu.Unlock()
-	}
-	return names, err
-}

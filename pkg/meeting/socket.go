@@ -138,8 +138,27 @@ func (g *guest) answer(answer client.Answer) {
 	_ = g.out.Encode(answer) // who does not read it is gone
 }
 
+// refuse answers what takes the other nodes where this one cannot reach them. It returns whether it
+// has.
+func (g *guest) refuse(ctx context.Context, ask client.Ask) bool {
+	needs := slices.Contains([]string{"put", "commit", "get", "fence", "watch"}, ask.Op)
+	if !needs || g.node.cfg.Linked == nil {
+		return false
+	}
+	err := g.node.cfg.Linked(ctx, g.rank)
+	if err == nil {
+		return false
+	}
+	over := ctx.Err() != nil
+	g.answer(client.Answer{ID: ask.ID, Error: err.Error(), Gone: over, Refused: !over})
+	return true
+}
+
 // do does what is asked, in the order of the requests; what waits goes on beside the next.
 func (g *guest) do(ctx context.Context, ask client.Ask) error {
+	if g.refuse(ctx, ask) {
+		return nil
+	}
 	switch ask.Op {
 	case "hello":
 		if err := g.hello(ask.Rank); err != nil {

@@ -14,9 +14,6 @@ const (
 	Logs    = "logs"
 	Events  = "events"
 	Exec    = "exec" // of pkg/request; made by the first who needs it
-	// Meet is what ranks tell each other where there are no lifelines, and the state of
-	// its records: from the node 0007, 0007.meet.000001 in Meet, and to it in Meet's 0007.in.
-	Meet = "meet"
 )
 
 // The names in Control that the head writes.
@@ -49,7 +46,6 @@ const (
 	SandboxBeat = "sandbox-beat"
 	Slots       = "slots" // the node may have so many ranks; the third part is that number
 	Idle        = "idle"  // the ranks of the node do nothing, where the third part is odd, or do something again
-	Meets       = "meets" // the node's ranks meet the others by files
 	Ended       = "ended" // all ranks of the node have
 	Done        = "done"  // ended
 	Event       = "event" // something befell the node that ended nothing; the third part counts
@@ -151,16 +147,13 @@ func EventsName(kind string, rank, size int) string {
 	return name + ".jsonl"
 }
 
-// MeetName returns the name of the nth record of what a node and the head tell each other in Meet, either way.
-func MeetName(rank, size, n int) string { return beatName(rank, size, Meet, int64(n)) }
-
 func beatName(rank, size int, state string, count int64) string {
 	return fmt.Sprintf("%s.%06d", NodeName(rank, size, state), count)
 }
 
 // counted tells whether a name of that state must end with a number.
 func counted(state string) bool {
-	return state == BeatState || state == SandboxBeat || state == Event || state == Slots || state == Idle || state == Meet
+	return state == BeatState || state == SandboxBeat || state == Event || state == Slots || state == Idle
 }
 
 // ParseNodeName takes a name in Nodes of a job of size nodes apart: the rank,

@@ -235,12 +235,6 @@ type RanksRecord struct {
 	MasterPort int    `json:"master_port"`
 }
 
-// MeetRecord is a part of what a node and the head tell each other for their ranks.
-type MeetRecord struct {
-	Header
-	Data []byte `json:"data"`
-}
-
 // EndedRecord says how the ranks of a node have ended, by their numbers.
 type EndedRecord struct {
 	Header

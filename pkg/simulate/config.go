@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -61,6 +62,9 @@ func (c Config) Validate() error {
 	}
 	if c.Ranks < 0 || c.Ranks > mostRanks || c.Fences < 0 || c.Fences > mostFences || c.Ranks > 0 && c.Fences == 0 {
 		return fmt.Errorf("cannot simulate %d ranks a node in %d fences: give 1 to %d ranks, and 1 to %d fences", c.Ranks, c.Fences, mostRanks, mostFences)
+	}
+	if c.Ranks > 0 && c.Nodes > 1 && c.Lifeline == config.LifelineOff {
+		return errors.New("cannot simulate ranks without lifelines: leave out --lifeline=off or --ranks")
 	}
 	if values := c.Nodes * c.Ranks * c.Fences; values > client.MostKeys {
 		return fmt.Errorf("cannot simulate %d nodes of %d ranks in %d fences: they put %s values, and a world keeps at most %s; give fewer --fences",

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/config"
 )
 
 // few is a job that is soon over.
@@ -23,6 +25,9 @@ func TestValidate(t *testing.T) {
 		{"the most", func(c *Config) {
 			c.Nodes, c.Latency, c.Jitter, c.Skew, c.Steady, c.Rate = MostNodes, time.Second, time.Second, 15*time.Second, time.Hour, 1e6
 		}, ""},
+		{"ranks without lifelines", func(c *Config) {
+			c.Nodes, c.Ranks, c.Fences, c.Lifeline = 2, 1, 1, config.LifelineOff
+		}, "cannot simulate ranks without lifelines: leave out --lifeline=off or --ranks"},
 		{"no nodes", func(c *Config) { c.Nodes = 0 }, "cannot simulate 0 nodes: give a number of 1 to 16384"},
 		{"too many nodes", func(c *Config) { c.Nodes = MostNodes + 1 }, "cannot simulate 16385 nodes"},
 		{"a call from the past", func(c *Config) { c.Latency = -1 }, "cannot use --op-latency=-1ns: give a time of 0s to 1s"},

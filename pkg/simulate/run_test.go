@@ -46,7 +46,6 @@ func TestSimulate(t *testing.T) {
 		{"a slow server", 5, func(c *Config) { c.Rate = 2000 }},
 		{"one after the other", 5, func(c *Config) { c.Skew = 50 * time.Millisecond }},
 		{"ranks that meet", 16, func(c *Config) { c.Ranks, c.Fences = 4, 4 }},
-		{"ranks that meet by files", 5, func(c *Config) { c.Ranks, c.Fences, c.Lifeline = 3, 4, config.LifelineOff }},
 		{"a while", 5, func(c *Config) { c.Steady = 2 * time.Second }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -111,11 +110,11 @@ func plausible(t *testing.T, cfg Config, run Run) {
 	}
 }
 
-// What ranks tell each other is no call, but where there are no lifelines; and looks aside, which come with time.
+// What ranks tell each other takes no call into the share; looks come with time.
 func TestCallsDoNotGrowWithRanks(t *testing.T) {
-	calls := func(ranks int, lifeline config.LifelineMode) map[string]int64 {
+	calls := func(ranks int) map[string]int64 {
 		cfg := few(4)
-		cfg.Ranks, cfg.Fences, cfg.Lifeline = ranks, 10, lifeline
+		cfg.Ranks, cfg.Fences, cfg.Lifeline = ranks, 10, config.LifelineOn
 		run, _ := simulated(t, newRoom(t), cfg)
 		if run.Failure != nil {
 			t.Fatalf("it failed: %+v", run.Failure)
@@ -125,15 +124,13 @@ func TestCallsDoNotGrowWithRanks(t *testing.T) {
 		}
 		return run.Whole.ByKind
 	}
-	for _, lifeline := range []config.LifelineMode{config.LifelineOn, config.LifelineOff} {
-		few, many := calls(1, lifeline), calls(16, lifeline)
-		for kind, n := range many { // what waits to be written together differs
-			if n > few[kind]+few[kind]/2+4 {
-				t.Errorf("lifelines %s: %d times %s with 16 ranks a node, and %d times with one", lifeline, n, kind, few[kind])
-			}
+	few, many := calls(1), calls(16)
+	for kind, n := range many { // what waits to be written together differs
+		if n > few[kind]+few[kind]/2+4 {
+			t.Errorf("%d times %s with 16 ranks a node, and %d times with one", n, kind, few[kind])
 		}
 	}
-	if none, many := calls(0, config.LifelineOn), calls(16, config.LifelineOn); many["read"] > none["read"]+4+2 || many["write"] > none["write"]+4+4 {
+	if none := calls(0); many["read"] > none["read"]+4+2 || many["write"] > none["write"]+4+4 {
 		t.Errorf("calls without ranks: %v; with them: %v", none, many)
 	}
 }

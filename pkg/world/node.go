@@ -50,6 +50,9 @@ type Config struct {
 	Private func() (string, error)
 	// Dial connects to where ranks meet.
 	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
+	// Linked waits until it is known whether this node can reach where ranks meet, or ctx ends. Its
+	// error is why it cannot.
+	Linked func(ctx context.Context) error
 }
 
 // Node is a node's part.
@@ -76,7 +79,8 @@ func Open(ctx context.Context, cfg Config) *Node {
 	hosts := cfg.Record.Hosts
 	n.meet, n.socket = meeting.Join(meeting.Config{
 		Place: n.plan.Place(cfg.Place, hosts), World: func() meeting.World { return n.plan.World(hosts) },
-		Dial: cfg.Dial, Log: cfg.Log, Abort: ranks.Asked(cfg.Host, n.end), Met: cfg.Trail.Met, Doing: n.doing,
+		Dial: cfg.Dial, Linked: n.linked, Log: cfg.Log,
+		Abort: ranks.Asked(cfg.Host, n.end), Met: cfg.Trail.Met, Doing: n.doing,
 		Do: func(ctx context.Context, node int, name string, data []byte) ([]byte, error) {
 			return n.mpi.Do(ctx, node, name, data)
 		},
@@ -90,6 +94,16 @@ func Open(ctx context.Context, cfg Config) *Node {
 		Out: cfg.Files.Out, Err: cfg.Files.Err, Mode: cfg.World.Output, Tag: cfg.World.Tag, Host: cfg.Host, Ranks: n.plan.Ranks(), Merge: cfg.World.Merge,
 	})
 	return n
+}
+
+// linked is Linked for a rank, or for another program where that is -1. A rank that is refused has
+// been launched wrong: the job ends.
+func (n *Node) linked(ctx context.Context, rank int) error {
+	err := n.cfg.Linked(ctx)
+	if err != nil && ctx.Err() == nil && rank >= 0 {
+		n.end(err)
+	}
+	return err
 }
 
 // deathTime is how long it may take until a job ends of a rank's death.

@@ -63,6 +63,9 @@ func (s *servers) start(ctx context.Context) error {
 	s.pmix = server
 	server.Serve(pmix.Clients{
 		Node: cfg.Place, Peers: s.n.mpi, Jobs: peers{s.n.mpi, s.n}, Said: s.print,
+		Linked: func(ctx context.Context, by pmi.Proc) error {
+			return s.n.linked(ctx, s.n.mpi.Number(by))
+		},
 		Abort: func(by pmi.Proc, code int, words string) { s.n.meet.Abort(s.n.mpi.Number(by), code, words) },
 	})
 	cfg.Background(func(ctx context.Context) {
@@ -105,6 +108,9 @@ func (s *servers) add(ctx context.Context, job *pmi.Job) error {
 	own := pmi.Proc{Job: job.Name, Rank: pmi.All}
 	space := pmi1.New(pmi1.Config{
 		Job: job, Node: s.n.cfg.Place, Peers: peers{s.n.mpi, s.n}, Log: s.n.cfg.Log,
+		Linked: func(ctx context.Context, rank int) error {
+			return s.n.linked(ctx, job.First+rank)
+		},
 		Abort: func(rank, code int, words string) { s.n.meet.Abort(job.First+rank, code, words) },
 		Entered: func(rank int) {
 			s.n.mpi.Entered(pmi.Barrier, []pmi.Proc{own}, pmi.Proc{Job: job.Name, Rank: rank})

@@ -81,6 +81,15 @@ func TestMPIWorlds(t *testing.T) {
 				}
 			})
 		}
+		t.Run(m.name+", without peer links", func(t *testing.T) {
+			flags := append(m.flags(t), "--ranks-per-node=2", "--oversubscribe", "--lifeline=off")
+			j := run(t, launch{nodes: 2, flags: flags, driver: []string{program, "meet"}})
+			j.wantCode(65)
+			cause := j.result().Cause
+			if cause == nil || !strings.Contains(cause.What, "this run has no peer links") {
+				t.Errorf("the cause is %+v", cause)
+			}
+		})
 		for mode, want := range map[string]struct {
 			code int
 			says string

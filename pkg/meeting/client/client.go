@@ -50,8 +50,11 @@ type Ask struct {
 type Answer struct {
 	ID    uint64 `json:"id"`
 	Error string `json:"error,omitempty"`
-	Late  bool   `json:"late,omitempty"`  // the error is that the deadline passed
-	Gone  bool   `json:"gone,omitempty"`  // the error is that what is waited for will never be
+	Late  bool   `json:"late,omitempty"` // the error is that the deadline passed
+	Gone  bool   `json:"gone,omitempty"` // the error is that what is waited for will never be
+	// Refused is that the error is that the node has no peer link, which the request takes.
+	Refused bool `json:"refused,omitempty"`
+
 	Value []byte `json:"value,omitempty"` // of get, in base64
 	Owner string `json:"owner,omitempty"` // of get: who has put it
 	Event *Event `json:"event,omitempty"` // of watch
@@ -101,9 +104,11 @@ var (
 	ErrLate = errors.New("the deadline passed")
 	// ErrGone is that what is waited for will never be, as a rank or the run has ended. The error says which.
 	ErrGone = errors.New("it will never be")
+	// ErrRefused is that the node has no peer link. The error says what to do.
+	ErrRefused = errors.New("there is no peer link")
 )
 
-// waitError is why a wait has ended in vain.
+// waitError is why a request was in vain.
 type waitError struct {
 	says string
 	kind error
@@ -208,7 +213,7 @@ func (c *Client) Watch(ctx context.Context, on func(Event) error) error {
 		case err != nil:
 			return err
 		case answer.Error != "":
-			return errors.New(answer.Error)
+			return answer.failure()
 		case answer.Event != nil:
 			if err := on(*answer.Event); err != nil {
 				return err
@@ -224,17 +229,26 @@ func (c *Client) ask(ctx context.Context, ask Ask) (Answer, error) {
 	}
 	defer c.forget(id)
 	answer, err := c.next(ctx, id)
-	switch {
-	case err != nil:
+	if err == nil && answer.Error != "" {
+		err = answer.failure()
+	}
+	if err != nil {
 		return Answer{}, err
-	case answer.Late:
-		return Answer{}, waitError{answer.Error, ErrLate}
-	case answer.Gone:
-		return Answer{}, waitError{answer.Error, ErrGone}
-	case answer.Error != "":
-		return Answer{}, errors.New(answer.Error)
 	}
 	return answer, nil
+}
+
+// failure is the error of an answer that has one.
+func (a Answer) failure() error {
+	switch {
+	case a.Late:
+		return waitError{a.Error, ErrLate}
+	case a.Gone:
+		return waitError{a.Error, ErrGone}
+	case a.Refused:
+		return waitError{a.Error, ErrRefused}
+	}
+	return errors.New(a.Error)
 }
 
 // next waits for the next answer to a request until ctx or the connection ends.

@@ -151,11 +151,16 @@ func agree(command string, pairs ...string) string {
 	return lineOf(command, append([]string{"rc", "0"}, pairs...)...)
 }
 
-func (v *visit) init(_ context.Context, m message) string {
+func (v *visit) init(ctx context.Context, m message) string {
 	const version, subversion = "1", "1" // 1.2 is said to have barriers of groups, and of several threads
+	refusal := lineOf("response_to_init",
+		"rc", "-1", "pmi_version", version, "pmi_subversion", subversion)
 	if asked := m.fields["pmi_version"]; asked != version {
 		v.log.Error("cannot speak another PMI than 1 to this rank; has it lost MPIR_CVAR_PMI_VERSION=1?", zap.String("asked", prose.Line(asked, 80)))
-		return lineOf("response_to_init", "rc", "-1", "pmi_version", version, "pmi_subversion", subversion)
+		return refusal
+	}
+	if v.cfg.Linked != nil && v.cfg.Linked(ctx, v.rank) != nil { // the daemon tells why
+		return refusal
 	}
 	v.parting = Parting{Spoke: true}
 	v.mu.Lock()

@@ -37,6 +37,9 @@ type Config struct {
 	Peers Peers
 	// Abort is told that a rank wants the job to end, with which code and why. It must not wait.
 	Abort func(rank, code int, words string)
+	// Linked waits until it is known whether this node can reach the others, or ctx ends. Its error
+	// is why a rank cannot be served; nil: it always can.
+	Linked func(ctx context.Context, rank int) error
 	// Entered is told of each rank that comes to a barrier; it may be nil. It must not wait.
 	Entered func(rank int)
 	Log     *zap.Logger

@@ -1,6 +1,7 @@
 package pmi1
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -130,6 +131,26 @@ func TestCommands(t *testing.T) {
 				t.Errorf("it aborts %v, not %v", aborts, tc.aborts)
 			}
 		})
+	}
+}
+
+// TestRefusedRank has a rank refused where its node cannot reach the others: it never has come up.
+func TestRefusedRank(t *testing.T) {
+	space := New(Config{
+		Job: job(0, 0), Peers: newHall(), Log: zap.NewNop(),
+		Linked: func(context.Context, int) error { return errors.New("there is no link") },
+	})
+	ours, theirs := net.Pipe()
+	var heard string
+	go func() {
+		_, _ = io.WriteString(theirs, "cmd=init pmi_version=1 pmi_subversion=1\n")
+		heard, _ = bufio.NewReader(theirs).ReadString('\n')
+		_ = theirs.Close()
+	}()
+	parting := space.Serve(t.Context(), 1, ours)
+	const refusal = "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1\n"
+	if heard != refusal || parting != (Parting{}) || space.Spoke(1) {
+		t.Errorf("it hears %q and parts as %+v", heard, parting)
 	}
 }
 

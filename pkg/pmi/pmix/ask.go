@@ -16,7 +16,11 @@ import (
 func (s *Server) asked(op byte, r *reader) (func(ctx context.Context, f *frame) error, error) {
 	switch op {
 	case upConnected, upFinalized:
-		s.note(r.proc(), op == upFinalized)
+		who := r.proc()
+		s.note(who, op == upFinalized)
+		if op == upConnected && s.Linked != nil {
+			return func(ctx context.Context, _ *frame) error { return s.Linked(ctx, who) }, nil
+		}
 		return agree, nil
 	case upAbort:
 		by, code, words := r.proc(), r.signed(), r.text()

@@ -1,6 +1,7 @@
 package pmix
 
 import (
+	"context"
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/pmi"
@@ -40,5 +41,27 @@ func TestGroupOfUnknownKind(t *testing.T) {
 	answer := (&Server{}).group(&reader{left: f})
 	if err := answer(t.Context(), nil); pmi.StatusOf(err) != pmi.NotSupported {
 		t.Error(err)
+	}
+}
+
+// TestRefusedRank has a rank that connects refused where its node cannot reach the others.
+func TestRefusedRank(t *testing.T) {
+	who := pmi.Proc{Job: "j", Rank: 3}
+	s := &Server{Clients: Clients{Linked: func(_ context.Context, by pmi.Proc) error {
+		if by != who {
+			t.Errorf("asked for %v", by)
+		}
+		return pmi.Unreachable
+	}}}
+	for op, want := range map[byte]pmi.Status{upConnected: pmi.Unreachable, upFinalized: 0} {
+		var f frame
+		f.proc(who)
+		answer, err := s.asked(op, &reader{left: f})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pmi.StatusOf(answer(t.Context(), nil)); got != want {
+			t.Errorf("the answer to %d is %v, not %v", op, got, want)
+		}
 	}
 }

@@ -64,6 +64,9 @@ type Clients struct {
 	Node  int // this node's place in the team
 	Peers Peers
 	Jobs  Jobs
+	// Linked waits until it is known whether this node can reach the others, or ctx ends. Its error
+	// is why a rank cannot be served; nil: it always can.
+	Linked func(ctx context.Context, by pmi.Proc) error
 	// Abort is told that a rank wants the job to end, and must not wait.
 	Abort func(by pmi.Proc, code int, words string)
 	// Said is told what a rank has the server print; isErr: on standard error. It must not wait.
