@@ -104,6 +104,7 @@ func (b *Bed) HealNode(ctx context.Context, i int) error {
 		b.unmountShare,
 		func(ctx context.Context, n *node) error { return b.setLink(ctx, n, "up") },
 		b.startNode,
+		b.endCompletion,
 		b.undrain,
 		func(ctx context.Context, n *node) error { return b.waitIdle(ctx, n) },
 	}
@@ -116,18 +117,37 @@ func (b *Bed) HealNode(ctx context.Context, i int) error {
 	return nil
 }
 
-// undrain takes back what made Slurm, or a test, close the node to jobs.
-func (b *Bed) undrain(ctx context.Context, n *node) error {
+// endCompletion takes the node down for Slurm where a job is still ending on it. Of a node that is
+// back Slurm would ask once more, a KillWait after it has asked in vain, whether its job has ended.
+func (b *Bed) endCompletion(ctx context.Context, n *node) error {
 	states, err := b.nodeStates(ctx)
-	if err != nil {
+	if err != nil || !strings.HasPrefix(states[n.name], "completing") {
 		return err
 	}
-	state := states[n.name]
-	if !strings.HasPrefix(state, "down") && !strings.HasPrefix(state, "drain") {
-		return nil // Slurm refuses to resume a node that it does not think ill
-	}
-	_, err = b.client(ctx, "scontrol", "update", "nodename="+n.name, "state=resume")
+	_, err = b.client(ctx, "scontrol", "update", "nodename="+n.name, "state=down", "reason=healed")
 	return err
+}
+
+// undrain takes back what made Slurm, or a test, close the node to jobs.
+func (b *Bed) undrain(ctx context.Context, n *node) error {
+	var refused error
+	err := poll(ctx, func() (bool, error) {
+		states, err := b.nodeStates(ctx)
+		if err != nil {
+			return false, err
+		}
+		state := states[n.name]
+		if !strings.HasPrefix(state, "down") && !strings.HasPrefix(state, "drain") {
+			return true, nil // Slurm refuses to resume a node that it does not think ill
+		}
+		// It refuses also where the node has come back by itself since that look.
+		_, refused = b.client(ctx, "scontrol", "update", "nodename="+n.name, "state=resume")
+		return refused == nil, nil
+	})
+	if err != nil {
+		return errors.Join(err, refused)
+	}
+	return nil
 }
 
 func (n *node) isHolder(p Process) bool { return p.PID == n.holder.pid() }
