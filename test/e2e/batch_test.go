@@ -13,14 +13,15 @@ import (
 // batchJob is a script that was submitted.
 type batchJob struct {
 	t   *testing.T
+	bed *lane
 	id  string
 	out string // the file that its output goes to
 }
 
 // submit hands a script to sbatch.
-func submit(t *testing.T, script string, flags ...string) *batchJob {
+func (bed *lane) submit(t *testing.T, script string, flags ...string) *batchJob {
 	t.Helper()
-	dir := place(t)
+	dir := bed.place(t)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -28,11 +29,11 @@ func submit(t *testing.T, script string, flags ...string) *batchJob {
 	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return submitFile(t, dir, append(flags, path)...)
+	return bed.submitFile(t, dir, append(flags, path)...)
 }
 
 // submitFile calls sbatch with these flags, the script and its arguments.
-func submitFile(t *testing.T, dir string, flags ...string) *batchJob {
+func (bed *lane) submitFile(t *testing.T, dir string, flags ...string) *batchJob {
 	t.Helper()
 	out := filepath.Join(dir, "out")
 	args := append([]string{"--parsable", "--output=" + out, "--error=" + filepath.Join(dir, "err"), "--chdir=" + dir}, flags...)
@@ -44,9 +45,9 @@ func submitFile(t *testing.T, dir string, flags ...string) *batchJob {
 	id := strings.TrimSpace(string(answer))
 	t.Cleanup(func() {
 		_ = bed.Command(context.Background(), "scancel", id).Run()
-		noneLeft(t)
+		bed.noneLeft(t)
 	})
-	return &batchJob{t: t, id: id, out: out}
+	return &batchJob{t: t, bed: bed, id: id, out: out}
 }
 
 func copyFile(t *testing.T, from, dir string) string {
@@ -78,9 +79,9 @@ func (b *batchJob) wait(last string) string {
 }
 
 // batch submits a script and returns its output when it has ended.
-func batch(t *testing.T, script string, flags ...string) string {
+func (bed *lane) batch(t *testing.T, script string, flags ...string) string {
 	t.Helper()
 	const end = "--end--\n"
-	out := submit(t, script+"echo --end--\n", flags...).wait(end)
+	out := bed.submit(t, script+"echo --end--\n", flags...).wait(end)
 	return strings.TrimSuffix(out, end)
 }

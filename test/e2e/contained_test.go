@@ -12,7 +12,7 @@ import (
 
 // container is a command that runs others in a container of their own, made of the host's /usr. What else is in there
 // is the bed's share and this bringupd, at the same paths, and a /tmp that ends with it.
-func container(flags ...string) []string {
+func (bed *lane) container(flags ...string) []string {
 	return append([]string{
 		"bwrap", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64",
 		"--ro-bind", "/etc/hosts", "/etc/hosts", "--ro-bind", "/sys", "/sys", "--dev", "/dev", "--tmpfs", "/tmp",
@@ -23,6 +23,7 @@ func container(flags ...string) []string {
 // The daemons run each in a container, as they do under pyxis and apptainer: with the host's process numbers, in a user
 // namespace, and with numbers of its own, below an init and without one.
 func TestContained(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []struct {
 		name   string
 		flags  []string
@@ -34,46 +35,48 @@ func TestContained(t *testing.T) {
 		{"as the first process", []string{"--proc", "/proc", "--unshare-pid", "--as-pid-1"}, true},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
-			inside := container(kind.flags...)
-			over := run(t, launch{nodes: 2, container: inside, driver: []string{"sh", "-c", "ls /etc; exit 7"}})
+			bed := claim(t, fewNodes)
+			inside := bed.container(kind.flags...)
+			over := bed.run(t, launch{nodes: 2, container: inside, driver: []string{"sh", "-c", "ls /etc; exit 7"}})
 			if over.wantCode(7); over.stdout.String() != "hosts\n" {
 				t.Errorf("the driver said %q, want hosts", &over.stdout)
 			}
 
-			j := start(t, launch{
+			j := bed.start(t, launch{
 				nodes: 2, container: inside, driver: []string{"sleep", "1004"},
 				flags: []string{"--worker-cmd=exec sleep 1002", "--sandbox-cmd=setsid sleep 1003 & (sleep 1005 &); wait"},
 			})
-			find(t, 0, "sleep", "1004")
-			if code, out, errs, _ := outside(t, "exec", "--all", j.logs, "--", "ls", "/etc"); code != 0 || sortedLines(out) != "n0: hosts\nn1: hosts\n" {
+			bed.find(t, 0, "sleep", "1004")
+			if code, out, errs, _ := bed.outside(t, "exec", "--all", j.logs, "--", "ls", "/etc"); code != 0 || sortedLines(out) != "n0: hosts\nn1: hosts\n" {
 				t.Errorf("exec ended with %d: %s%s", code, out, errs)
 			}
-			if code, out, errs, _ := outside(t, "why", j.logs); code != 0 || !strings.Contains(out, "driver on n0: asleep in ") || !strings.Contains(out, "2 of sandbox on n0, n1: asleep in ") {
+			if code, out, errs, _ := bed.outside(t, "why", j.logs); code != 0 || !strings.Contains(out, "driver on n0: asleep in ") || !strings.Contains(out, "2 of sandbox on n0, n1: asleep in ") {
 				t.Errorf("why ended with %d: %s%s", code, out, errs)
 			}
-			if code, out, errs, _ := outside(t, "attach", "n1", j.logs); code != 0 || !strings.HasPrefix(out, "srun --overlap --jobid=") {
+			if code, out, errs, _ := bed.outside(t, "attach", "n1", j.logs); code != 0 || !strings.HasPrefix(out, "srun --overlap --jobid=") {
 				t.Errorf("attach ended with %d: %s%s", code, out, errs)
 			}
-			kill(t, find(t, 1, "sleep", "1005"), syscall.SIGKILL)
+			kill(t, bed.find(t, 1, "sleep", "1005"), syscall.SIGKILL)
 			if kind.orphan {
 				buried := []string{"sh", "-c", "while cat /proc/[0-9]*/stat 2>&1 | grep -q ' Z 1 '; do sleep 0.1; done"}
-				if code, _, errs, _ := outside(t, append([]string{"exec", "--node=1", j.logs, "--"}, buried...)...); code != 0 {
+				if code, _, errs, _ := bed.outside(t, append([]string{"exec", "--node=1", j.logs, "--"}, buried...)...); code != 0 {
 					t.Errorf("an orphan that has ended stays: code %d: %s", code, errs)
 				}
 			}
-			kill(t, daemonOf(t, 1), syscall.SIGKILL)
+			kill(t, bed.daemonOf(t, 1), syscall.SIGKILL)
 			j.wantCode(137)
 			if cause, _, code := causeOf(j, false); cause.Kind != string(health.DaemonDied) || !about(cause, 1) || code != 76 {
 				t.Errorf("the first cause is %+v and the code %d, want that the daemon of rank 1 has died, and 76", cause, code)
 			}
-			noneLeft(t)
+			bed.noneLeft(t)
 		})
 	}
 }
 
 // A /proc of other process numbers would have signals reach strangers.
 func TestContainedProc(t *testing.T) {
-	j := run(t, launch{nodes: 1, container: container("--unshare-pid", "--ro-bind", "/proc", "/proc"), driver: []string{"true"}})
+	bed := claim(t, fewNodes)
+	j := bed.run(t, launch{nodes: 1, container: bed.container("--unshare-pid", "--ro-bind", "/proc", "/proc"), driver: []string{"true"}})
 	if j.wantCode(70); !strings.Contains(j.stderr.String(), "mount a proc inside") {
 		t.Errorf("standard error lacks what to do:\n%s", &j.stderr)
 	}
@@ -81,14 +84,15 @@ func TestContainedProc(t *testing.T) {
 
 // Daemons and sandboxes are in containers of their own, which share the log directory and the network.
 func TestContainedApart(t *testing.T) {
-	logs := place(t)
-	srun := "srun --overlap --kill-on-bad-exit=1 --wait=0 " + strings.Join(container("--proc", "/proc", "--unshare-pid"), " ") + " " + program + " --log-dir=" + logs
+	bed := claim(t, fewNodes)
+	logs := bed.place(t)
+	srun := "srun --overlap --kill-on-bad-exit=1 --wait=0 " + strings.Join(bed.container("--proc", "/proc", "--unshare-pid"), " ") + " " + program + " --log-dir=" + logs
 	script := "#!/bin/sh\n" +
 		srun + " --role=sandbox --sandbox-cmd='cd /tmp && touch mine && exec python3 -m http.server 6000' --sandbox-ready=tcp:6000 &\n" +
 		srun + ` --sandbox-step -- sh -c 'ls /tmp/mine 2>&1 >/dev/null | wc -l; for host in n0 n1; do
 			python3 -c "import urllib.request as u; print(u.urlopen(\"http://$host:6000/mine\").status)"; done'` +
 		"\necho main: $?\nwait %1\necho sandbox: $?\n"
-	if out, want := batch(t, script, "-N", "2", "-w", "n[0-1]", "--ntasks-per-node=1"), "1\n200\n200\nmain: 0\nsandbox: 0\n"; out != want {
+	if out, want := bed.batch(t, script, "-N", "2", "-w", "n[0-1]", "--ntasks-per-node=1"), "1\n200\n200\nmain: 0\nsandbox: 0\n"; out != want {
 		t.Errorf("the job wrote %q, want %q", out, want)
 	}
 }

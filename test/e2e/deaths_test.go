@@ -22,11 +22,12 @@ const peerTimeout = 10 * time.Second
 // Every part of a job is killed without warning, with Slurm told not to care:
 // bringupd alone ends the rest, and says what was first.
 func TestDeaths(t *testing.T) {
+	bed := claim(t, fewNodes)
 	daemon := func(node int) func(*testing.T) int {
-		return func(t *testing.T) int { return daemonOf(t, node) }
+		return func(t *testing.T) int { return bed.daemonOf(t, node) }
 	}
 	child := func(node int, words ...string) func(*testing.T) int {
-		return func(t *testing.T) int { return find(t, node, words...) }
+		return func(t *testing.T) int { return bed.find(t, node, words...) }
 	}
 	for _, tc := range []struct {
 		name string
@@ -52,7 +53,7 @@ func TestDeaths(t *testing.T) {
 			{"where srun ends the others", "control/go", "", []string{"--kill-on-bad-exit=1"}},
 		} {
 			t.Run(tc.name+" "+when.name, func(t *testing.T) {
-				j := start(t, launch{
+				j := bed.start(t, launch{
 					nodes: 4,
 					srun:  when.srun,
 					flags: []string{"--head-cmd=exec sleep 1001", "--worker-cmd=exec sleep 1002", "--worker-ready=" + when.ready,
@@ -73,7 +74,7 @@ func TestDeaths(t *testing.T) {
 				}
 				pid := tc.pid(t)
 				if when.reached == "control/go" {
-					find(t, 0, "sleep", "1004")
+					bed.find(t, 0, "sleep", "1004")
 				}
 				killed := time.Now()
 				kill(t, pid, syscall.SIGKILL)

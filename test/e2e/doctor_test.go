@@ -19,19 +19,19 @@ const slurmdPort = "6818"
 
 // examine runs the doctor on four nodes, each with a ray of its own in /tmp but
 // for those without, and returns its report.
-func examine(t *testing.T, without []int, l launch) (*job, doctor.Report) {
+func (bed *lane) examine(t *testing.T, without []int, l launch) (*job, doctor.Report) {
 	t.Helper()
-	bin := "/tmp/ray-" + filepath.Base(place(t)) // each node has a /tmp of its own
+	bin := "/tmp/ray-" + filepath.Base(bed.place(t)) // each node has a /tmp of its own
 	for node := range l.nodes {
 		if !slices.Contains(without, node) {
-			onNode(t, node, "sh", "-c", "mkdir "+bin+" && printf '#!/bin/sh\necho ray, version 2.9.0\n' > "+bin+"/ray && chmod +x "+bin+"/ray")
-			t.Cleanup(func() { onNode(t, node, "rm", "-r", bin) })
+			bed.onNode(t, node, "sh", "-c", "mkdir "+bin+" && printf '#!/bin/sh\necho ray, version 2.9.0\n' > "+bin+"/ray && chmod +x "+bin+"/ray")
+			t.Cleanup(func() { bed.onNode(t, node, "rm", "-r", bin) })
 		}
 	}
-	t.Setenv("PATH", bin+":"+os.Getenv("PATH")) // srun passes it on
+	bed.prependPath(bin)
 	l.flags = append([]string{"--framework=ray", "--gpu-check=off", "--check=host.disk=off", "--check=host.limits=off", "--check=left.*=off"}, l.flags...)
 	l.flags = append(l.flags, "--json")
-	j := startDoctor(t, l)
+	j := bed.startDoctor(t, l)
 	j.wait()
 	var report doctor.Report
 	if err := json.Unmarshal([]byte(j.stdout.String()), &report); err != nil {
@@ -42,17 +42,17 @@ func examine(t *testing.T, without []int, l launch) (*job, doctor.Report) {
 }
 
 // startDoctor starts what start would, as a doctor.
-func startDoctor(t *testing.T, l launch) *job {
+func (bed *lane) startDoctor(t *testing.T, l launch) *job {
 	t.Helper()
 	if l.logs == "" {
-		l.logs = place(t)
+		l.logs = bed.place(t)
 	}
 	args := []string{"-N", itoa(l.nodes), "-w", "n[0-" + itoa(l.nodes-1) + "]", "--kill-on-bad-exit=0", "--wait=0"}
 	if len(l.srun) == 0 {
 		l.srun = []string{"--ntasks-per-node=1"}
 	}
 	args = append(append(args, l.srun...), program, "doctor", "--log-dir="+l.logs)
-	return startCommand(t, l.logs, bed.Command(t.Context(), "srun", append(args, l.flags...)...))
+	return bed.startCommand(t, l.logs, bed.Command(t.Context(), "srun", append(args, l.flags...)...))
 }
 
 // finds fails the test unless the report has that line, about those nodes.
@@ -66,7 +66,8 @@ func finds(t *testing.T, r doctor.Report, id string, verdict check.Verdict, says
 }
 
 func TestDoctorFindsNothing(t *testing.T) {
-	j, report := examine(t, nil, launch{nodes: 4, flags: []string{"--ray-port=6379", "--check=host.shm=off"}})
+	bed := claim(t, fewNodes)
+	j, report := bed.examine(t, nil, launch{nodes: 4, flags: []string{"--ray-port=6379", "--check=host.shm=off"}})
 	j.wantCode(0)
 	finds(t, report, "share.seen", check.Pass, "all 4 nodes see and write")
 	finds(t, report, "share.inotify", check.Pass, "inotify")
@@ -80,13 +81,14 @@ func TestDoctorFindsNothing(t *testing.T) {
 // What is planted on the nodes is found, all of it in one table. No node here
 // has a clock of its own: that is pkg/doctor's test.
 func TestDoctorFindsPlantedFaults(t *testing.T) {
-	onNode(t, 2, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/dev/shm")
-	t.Cleanup(func() { onNode(t, 2, "umount", "/dev/shm") })
-	onNode(t, 3, "hostname", "elsewhere")
-	t.Cleanup(func() { onNode(t, 3, "hostname", "n3") })
-	onNode(t, 1, "sh", "-c", "sed 's/^[0-9.]*\\(.*n0\\)/"+bed.Address(2)+"\\1/' /etc/hosts > /tmp/hosts && mount --bind /tmp/hosts /etc/hosts")
-	t.Cleanup(func() { onNode(t, 1, "umount", "/etc/hosts") })
-	j, report := examine(t, []int{1}, launch{nodes: 4, flags: []string{"--ray-port=" + slurmdPort}})
+	bed := claim(t, fewNodes)
+	bed.onNode(t, 2, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/dev/shm")
+	t.Cleanup(func() { bed.onNode(t, 2, "umount", "/dev/shm") })
+	bed.onNode(t, 3, "hostname", "elsewhere")
+	t.Cleanup(func() { bed.onNode(t, 3, "hostname", "n3") })
+	bed.onNode(t, 1, "sh", "-c", "sed 's/^[0-9.]*\\(.*n0\\)/"+bed.Address(2)+"\\1/' /etc/hosts > /tmp/hosts && mount --bind /tmp/hosts /etc/hosts")
+	t.Cleanup(func() { bed.onNode(t, 1, "umount", "/etc/hosts") })
+	j, report := bed.examine(t, []int{1}, launch{nodes: 4, flags: []string{"--ray-port=" + slurmdPort}})
 	j.wantCode(2)
 	finds(t, report, "ports", check.Fail, "Ray's GCS can't have "+slurmdPort, "n0")
 	finds(t, report, "framework", check.Fail, "not found in PATH", "n1")
@@ -97,7 +99,8 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 }
 
 func TestDoctorFindsAShareOfItsOwn(t *testing.T) {
-	logs := place(t)
+	bed := claim(t, fewNodes)
+	logs := bed.place(t)
 	must(t, os.Mkdir(logs, 0o700))
 	eventually(t, func() string { // the mount of the node may show it late
 		if out, err := bed.OnNode(t.Context(), 2, "mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", logs).CombinedOutput(); err != nil {
@@ -105,8 +108,8 @@ func TestDoctorFindsAShareOfItsOwn(t *testing.T) {
 		}
 		return ""
 	})
-	t.Cleanup(func() { onNode(t, 2, "umount", logs) })
-	j, report := examine(t, nil, launch{nodes: 4, logs: logs, flags: []string{"--join-timeout=10s"}})
+	t.Cleanup(func() { bed.onNode(t, 2, "umount", logs) })
+	j, report := bed.examine(t, nil, launch{nodes: 4, logs: logs, flags: []string{"--join-timeout=10s"}})
 	j.wantCode(66)
 	finds(t, report, "share.seen", check.Fail, "1 of 4 nodes were not seen in "+logs, "n2")
 	if !strings.Contains(j.stderr.String(), "on n2: the head's run ") {
@@ -115,7 +118,8 @@ func TestDoctorFindsAShareOfItsOwn(t *testing.T) {
 }
 
 func TestDoctorOfTasksThatAreNotNodes(t *testing.T) {
-	j, report := examine(t, nil, launch{nodes: 2, srun: []string{"--ntasks-per-node=2", "--overcommit"}})
+	bed := claim(t, fewNodes)
+	j, report := bed.examine(t, nil, launch{nodes: 2, srun: []string{"--ntasks-per-node=2", "--overcommit"}})
 	j.wantCode(65)
 	finds(t, report, "launch", check.Fail, "cannot run 2 daemons on one node")
 }

@@ -15,6 +15,7 @@ import (
 func itoa(n int) string { return strconv.Itoa(n) }
 
 func TestTheDriversCodeIsTheJobs(t *testing.T) {
+	bed := claim(t, nodes)
 	for _, tc := range []struct {
 		name   string
 		driver []string
@@ -27,7 +28,7 @@ func TestTheDriversCodeIsTheJobs(t *testing.T) {
 		{"not executable", []string{"/etc/passwd"}, 126},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			j := run(t, launch{nodes: nodes, driver: tc.driver})
+			j := bed.run(t, launch{nodes: nodes, driver: tc.driver})
 			j.wantCode(tc.code)
 			if got := j.result().Code; got != tc.code {
 				t.Errorf("result.json has code %d, want %d", got, tc.code)
@@ -37,7 +38,8 @@ func TestTheDriversCodeIsTheJobs(t *testing.T) {
 }
 
 func TestStandardOutputIsTheDrivers(t *testing.T) {
-	j := run(t, launch{nodes: 3, driver: []string{"sh", "-c", `printf 'no newline'; echo "$BRINGUPD_HOSTS" >&2`}})
+	bed := claim(t, fewNodes)
+	j := bed.run(t, launch{nodes: 3, driver: []string{"sh", "-c", `printf 'no newline'; echo "$BRINGUPD_HOSTS" >&2`}})
 	j.wantCode(0)
 	if got := j.stdout.String(); got != "no newline" {
 		t.Errorf("standard output is %q", got)
@@ -48,18 +50,20 @@ func TestStandardOutputIsTheDrivers(t *testing.T) {
 }
 
 func TestOneNode(t *testing.T) {
-	run(t, launch{nodes: 1, driver: []string{"true"}}).wantCode(0)
+	bed := claim(t, fewNodes)
+	bed.run(t, launch{nodes: 1, driver: []string{"true"}}).wantCode(0)
 }
 
 // A second srun in the same allocation, and a requeue, must not see the first.
 func TestASecondStepSeesNothingOfTheFirst(t *testing.T) {
-	logs := place(t)
+	bed := claim(t, fewNodes)
+	logs := bed.place(t)
 	script := "#!/bin/sh\n" +
 		"srun --wait=0 " + program + " --log-dir=" + logs + " -- sh -c 'exit 3'\n" +
 		"echo first: $?\n" +
 		"srun --wait=0 " + program + " --log-dir=" + logs + " -- sh -c 'ls $BRINGUPD_RUN_DIR/nodes | grep -c joined'\n" +
 		"echo second: $?\n"
-	out := batch(t, script, "-N", "4", "--ntasks-per-node=1")
+	out := bed.batch(t, script, "-N", "4", "--ntasks-per-node=1")
 	if want := "first: 3\n4\nsecond: 0\n"; out != want {
 		t.Errorf("the job wrote %q, want %q", out, want)
 	}
@@ -79,11 +83,12 @@ func TestASecondStepSeesNothingOfTheFirst(t *testing.T) {
 }
 
 func TestARequeueSeesNothingOfTheFirst(t *testing.T) {
-	logs := place(t)
+	bed := claim(t, fewNodes)
+	logs := bed.place(t)
 	script := "#!/bin/sh\n" +
 		"srun --wait=0 " + program + " --log-dir=" + logs + " -- sh -c 'echo run $BRINGUPD_RUN; [ -n \"$SLURM_RESTART_COUNT\" ] || sleep 1000'\n" +
 		"echo ended: $?\n"
-	b := submit(t, script, "-N", "4", "--ntasks-per-node=1", "--requeue", "--open-mode=append")
+	b := bed.submit(t, script, "-N", "4", "--ntasks-per-node=1", "--requeue", "--open-mode=append")
 	first := filepath.Join(logs, b.id+".0")
 	eventually(t, func() string { return missing(filepath.Join(first, signal.Control, signal.NameGo)) })
 	if err := bed.Requeue(t.Context(), b.id); err != nil {

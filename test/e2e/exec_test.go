@@ -18,7 +18,7 @@ import (
 )
 
 // outside runs bringupd on the login node.
-func outside(t *testing.T, args ...string) (code int, stdout, stderr string, took time.Duration) {
+func (bed *lane) outside(t *testing.T, args ...string) (code int, stdout, stderr string, took time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), ceiling)
 	defer cancel()
@@ -43,9 +43,9 @@ func timed(t *testing.T, cmd *exec.Cmd) (code int, stdout, stderr string, took t
 }
 
 // hostnames are what exec --all -- hostname says.
-func hostnames() string {
+func (bed *lane) hostnames() string {
 	var lines []string
-	for node := range nodes {
+	for node := range bed.Nodes() {
 		lines = append(lines, fmt.Sprintf("n%d: n%d", node, node))
 	}
 	return strings.Join(lines, "\n") + "\n"
@@ -59,14 +59,16 @@ func sortedLines(text string) string {
 
 // TestExec has all nodes of a job without a driver run commands, from outside.
 func TestExec(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"on", "off"} {
 		t.Run("lifeline "+mode, func(t *testing.T) {
-			j := start(t, launch{nodes: nodes, flags: []string{"--lifeline=" + mode}})
+			bed := claim(t, nodes)
+			j := bed.start(t, launch{nodes: nodes, flags: []string{"--lifeline=" + mode}})
 			j.reached("control/go")
 			for range 5 {
-				code, out, errs, took := outside(t, "exec", "--all", j.logs, "--", "hostname")
+				code, out, errs, took := bed.outside(t, "exec", "--all", j.logs, "--", "hostname")
 				t.Logf("%d nodes have answered after %s", nodes, took.Round(time.Millisecond))
-				if code != 0 || sortedLines(out) != hostnames() {
+				if code != 0 || sortedLines(out) != bed.hostnames() {
 					t.Fatalf("exec ended with %d: %s%s", code, out, errs)
 				}
 			}
@@ -75,19 +77,19 @@ func TestExec(t *testing.T) {
 			code, out, errs, took := timed(t, bed.OnNode(ctx, 6, program, "exec", "--all", j.logs, "--", "hostname"))
 			cancel()
 			t.Logf("from a node: after %s", took.Round(time.Millisecond))
-			if code != 0 || sortedLines(out) != hostnames() {
+			if code != 0 || sortedLines(out) != bed.hostnames() {
 				t.Errorf("exec on a node ended with %d: %s%s", code, out, errs)
 			}
-			if code, out, errs, _ := outside(t, "exec", "--node=n3", "--node=5", j.logs, "--", "sh", "-c", "exit $BRINGUPD_NODE_RANK"); code != 5 || out != "" {
+			if code, out, errs, _ := bed.outside(t, "exec", "--node=n3", "--node=5", j.logs, "--", "sh", "-c", "exit $BRINGUPD_NODE_RANK"); code != 5 || out != "" {
 				t.Errorf("exec ended with %d: %s%s", code, out, errs)
 			}
 			foreign(t, j)
 			killed(t, j)
-			code, out, errs, _ = outside(t, "attach", "n3", j.logs)
+			code, out, errs, _ = bed.outside(t, "attach", "n3", j.logs)
 			if want := " --nodelist=n3 "; code != 0 || !strings.HasPrefix(out, "srun --overlap --jobid=") || !strings.Contains(out, want) {
 				t.Errorf("attach ended with %d: %s%s", code, out, errs)
 			}
-			if code, _, errs, _ := outside(t, "stop", j.logs); code != 0 {
+			if code, _, errs, _ := bed.outside(t, "stop", j.logs); code != 0 {
 				t.Errorf("stop ended with %d: %s", code, errs)
 			}
 			j.wantCode(0)
@@ -100,7 +102,7 @@ func foreign(t *testing.T, j *job) {
 	t.Helper()
 	const id = "0123456789abcdef"
 	dir := filepath.Join(j.runDir(), "exec")
-	ran := place(t)
+	ran := j.bed.place(t)
 	request := filepath.Join(dir, id+".request")
 	err := errors.Join(
 		os.WriteFile(request, fmt.Appendf(nil, `{"v":1,"argv":["touch",%q],"nodes":["all"]}`+"\n", ran), 0o600),
@@ -125,18 +127,18 @@ func foreign(t *testing.T, j *job) {
 // killed has a caller vanish: what it has asked for ends.
 func killed(t *testing.T, j *job) {
 	t.Helper()
-	cmd := bed.Command(context.Background(), program, "exec", "--all", j.logs, "--", "sleep", "4321")
+	cmd := j.bed.Command(context.Background(), program, "exec", "--all", j.logs, "--", "sleep", "4321")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	for node := range nodes {
-		find(t, node, "sleep", "4321")
+		j.bed.find(t, node, "sleep", "4321")
 	}
 	began := time.Now()
 	_ = cmd.Process.Signal(syscall.SIGKILL)
 	_ = cmd.Wait()
 	eventually(t, func() string {
-		if left := processes(); strings.Contains(left, "4321") {
+		if left := j.bed.processes(); strings.Contains(left, "4321") {
 			return left
 		}
 		return ""
@@ -146,14 +148,15 @@ func killed(t *testing.T, j *job) {
 
 // TestExecHundredCallers has a hundred callers at once.
 func TestExecHundredCallers(t *testing.T) {
-	j := start(t, launch{nodes: nodes})
+	bed := claim(t, nodes)
+	j := bed.start(t, launch{nodes: nodes})
 	j.reached("control/go")
 	began := time.Now()
 	var callers sync.WaitGroup
 	for i := range 100 {
 		callers.Go(func() {
 			node := fmt.Sprintf("n%d", i%nodes)
-			code, out, errs, _ := outside(t, "exec", "--node="+node, j.logs, "--", "echo", itoa(i))
+			code, out, errs, _ := bed.outside(t, "exec", "--node="+node, j.logs, "--", "echo", itoa(i))
 			if code != 0 || out != itoa(i)+"\n" {
 				t.Errorf("caller %d ended with %d: %s%s", i, code, out, errs)
 			}
@@ -161,7 +164,7 @@ func TestExecHundredCallers(t *testing.T) {
 	}
 	callers.Wait()
 	t.Logf("a hundred callers were served in %s", time.Since(began).Round(time.Millisecond))
-	if code, _, errs, _ := outside(t, "stop", j.logs); code != 0 {
+	if code, _, errs, _ := bed.outside(t, "stop", j.logs); code != 0 {
 		t.Errorf("stop ended with %d: %s", code, errs)
 	}
 	j.wantCode(0)

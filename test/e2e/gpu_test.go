@@ -22,7 +22,7 @@ import (
 // library is the NVML of all nodes, with a libcuda beside it. They see the folder of the programs as the
 // host does: no share is between them and what a test has NVML say.
 var library = sync.OnceValues(func() (nvml.Fake, error) {
-	dir := filepath.Join(bed.Bin(), "nvml")
+	dir := filepath.Join(beds.bin(), "nvml")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nvml.Fake{}, err
 	}
@@ -34,14 +34,14 @@ var library = sync.OnceValues(func() (nvml.Fake, error) {
 
 // onGPUs returns a launch on four nodes of eight GPUs each, with which nothing
 // is wrong but for what NVML is then told to say.
-func onGPUs(t *testing.T, driver ...string) (launch, nvml.Fake) {
+func (bed *lane) onGPUs(t *testing.T, driver ...string) (launch, nvml.Fake) {
 	t.Helper()
 	built, err := library()
 	must(t, err)
 	dir, err := os.MkdirTemp(filepath.Dir(built.Library), "answers-*")
 	must(t, err)
 	name, value, _ := strings.Cut(built.In(dir).Env(), "=")
-	t.Setenv(name, value) // srun passes it on
+	bed.setenv(name, value)
 	return launch{
 		nodes:  4,
 		flags:  []string{"--gpu-check=require", "--gpus-per-node=8", "--nvml=" + built.Library},
@@ -63,8 +63,8 @@ func (j *job) blames(kind health.Kind, rank int, says ...string) signal.Result {
 			j.t.Errorf("the reason lacks %q: %s", want, result.Why)
 		}
 	}
-	if !slices.Equal(result.Nodes, []string{bed.Node(rank)}) {
-		j.t.Errorf("the bad nodes are %v, want %s", result.Nodes, bed.Node(rank))
+	if !slices.Equal(result.Nodes, []string{j.bed.Node(rank)}) {
+		j.t.Errorf("the bad nodes are %v, want %s", result.Nodes, j.bed.Node(rank))
 	}
 	if len(result.Advice) == 0 {
 		j.t.Errorf("nothing is advised: %+v", result)
@@ -77,9 +77,10 @@ func (j *job) blames(kind health.Kind, rank int, says ...string) signal.Result {
 const soon = 5 * time.Second
 
 func TestLostGPU(t *testing.T) {
-	l, fake := onGPUs(t, "echo", "started")
+	bed := claim(t, fewNodes)
+	l, fake := bed.onGPUs(t, "echo", "started")
 	must(t, fake.Answer("n2", "gpu 3 handle 15"))
-	j := run(t, l)
+	j := bed.run(t, l)
 	result := j.blames(health.Check, 2, "n2", "gpu.count", "GPU 3", "GPU_IS_LOST")
 	if !slices.ContainsFunc(result.Advice, func(step string) bool { return strings.HasPrefix(step, "gpu.count: ") }) {
 		t.Errorf("the hint is not among the advice: %q", result.Advice)
@@ -94,10 +95,11 @@ func TestLostGPU(t *testing.T) {
 
 // The driver can do with three.
 func TestLostGPUOfFour(t *testing.T) {
-	l, fake := onGPUs(t, "sh", "-c", "echo $BRINGUPD_HOSTS")
+	bed := claim(t, fewNodes)
+	l, fake := bed.onGPUs(t, "sh", "-c", "echo $BRINGUPD_HOSTS")
 	l.flags = append(l.flags, "--nnodes=3:4")
 	must(t, fake.Answer("n1", "gpu 3 handle 15"))
-	j := run(t, l)
+	j := bed.run(t, l)
 	j.wantCode(0)
 	if got := j.stdout.String(); got != "n0,n2,n3\n" {
 		t.Errorf("the driver says %q\n%s", got, &j.stderr)
@@ -111,9 +113,10 @@ func TestLostGPUOfFour(t *testing.T) {
 
 // The gate waits for what a fabric manager has yet to do, and opens then.
 func TestFabricInProgress(t *testing.T) {
-	l, fake := onGPUs(t, "echo", "started")
+	bed := claim(t, fewNodes)
+	l, fake := bed.onGPUs(t, "echo", "started")
 	must(t, fake.Answer("n3", "gpu * fabric_state 2"))
-	j := start(t, l)
+	j := bed.start(t, l)
 	j.traced(3, "check-waits", "gpu.fabric")
 	if _, err := os.Lstat(filepath.Join(j.runDir(), signal.Control, signal.NameGo)); err == nil {
 		t.Error("the gate is open while a node waits for its fabric")
@@ -127,10 +130,11 @@ func TestFabricInProgress(t *testing.T) {
 
 // What is waited for is waited for until the checks may take no longer.
 func TestFabricNeverReady(t *testing.T) {
-	l, fake := onGPUs(t, "echo", "started")
+	bed := claim(t, fewNodes)
+	l, fake := bed.onGPUs(t, "echo", "started")
 	l.flags = append(l.flags, "--check-timeout=2s")
 	must(t, fake.Answer("n3", "gpu * fabric_state 2"))
-	j := run(t, l)
+	j := bed.run(t, l)
 	j.blames(health.Check, 3, "n3", "gpu.fabric", "GPU 0")
 	if got := j.stdout.String(); got != "" {
 		t.Errorf("the driver has run: %q", got)
@@ -139,10 +143,11 @@ func TestFabricNeverReady(t *testing.T) {
 
 // A driver that no longer answers takes the node, and not its daemon.
 func TestNVMLHangs(t *testing.T) {
-	l, fake := onGPUs(t, "echo", "started")
+	bed := claimEarly(t, fewNodes)
+	l, fake := bed.onGPUs(t, "echo", "started")
 	l.flags = append(l.flags, "--check-timeout=2s")
 	must(t, fake.Answer("n1", "hang nvmlDeviceGetCount"))
-	j := run(t, l)
+	j := bed.run(t, l)
 	j.blames(health.Check, 1, "n1", "gpu.driver_unresponsive", "nvmlDeviceGetCount")
 	if got := j.stdout.String(); got != "" {
 		t.Errorf("the driver has run: %q", got)
@@ -166,9 +171,10 @@ func (j *job) traced(rank int, words ...string) {
 
 // A GPU falls off the bus under the driver.
 func TestXidEndsTheJob(t *testing.T) {
-	l, fake := onGPUs(t, "sleep", "1004")
-	j := start(t, l)
-	find(t, 0, "sleep", "1004")
+	bed := claim(t, fewNodes)
+	l, fake := bed.onGPUs(t, "sleep", "1004")
+	j := bed.start(t, l)
+	bed.find(t, 0, "sleep", "1004")
 	fallen := time.Now()
 	must(t, fake.Add("n2", "event 3 xid 79"))
 	result := j.blames(health.GPUFailed, 2, "n2", "GPU 3", "Xid 79", "fallen off")
@@ -181,9 +187,10 @@ func TestXidEndsTheJob(t *testing.T) {
 // What the driver itself may have done to a GPU is left to the driver, and told
 // where that fails.
 func TestXidOfTheDriver(t *testing.T) {
-	failing := filepath.Join(bed.Bin(), "failing-"+filepath.Base(place(t)))
-	l, fake := onGPUs(t, "sh", "-c", "echo started; until [ -e "+failing+" ]; do sleep 0.1; done; exit 3")
-	j := start(t, l)
+	bed := claim(t, fewNodes)
+	failing := filepath.Join(bed.Bin(), "failing-"+filepath.Base(bed.place(t)))
+	l, fake := bed.onGPUs(t, "sh", "-c", "echo started; until [ -e "+failing+" ]; do sleep 0.1; done; exit 3")
+	j := bed.start(t, l)
 	eventually(t, func() string {
 		if j.stdout.String() == "" {
 			return "the driver has not started\n" + j.stderr.String()
@@ -207,25 +214,27 @@ func TestXidOfTheDriver(t *testing.T) {
 // node a GPU does not answer for as long as its own processor may take. The gate waits for both, and says what for; and
 // then all GPUs are watched, by the processes that have them.
 func TestSlowGPUs(t *testing.T) {
-	l, fake := onGPUs(t, "sleep", "1007")
+	bed := claimEarly(t, fewNodes)
+	l, fake := bed.onGPUs(t, "sleep", "1007")
 	must(t, fake.Answer("n2", "gpu * attach 4"))
 	must(t, fake.Answer("n1", "gpu 6 slow nvmlDeviceGetSerial 45"))
-	j := start(t, l)
+	j := bed.start(t, l)
 	j.traced(2, "check-waits", "gpu.nvml: 1 of 8 GPUs have come; waiting for nvmlDeviceGetHandleByIndex_v2 of GPU ")
 	j.traced(1, "check-waits", "gpu.nvml: 8 of 8 GPUs have come; waiting for nvmlDeviceGetSerial of GPU 6")
 	j.traced(2, "check-waits", "gpu.nvml: 7 of 8 GPUs have come")
 	j.traced(1, "watch", `"gpus":8`)
 	j.traced(2, "watch", `"gpus":8`)
-	find(t, 0, "sleep", "1007")
+	bed.find(t, 0, "sleep", "1007")
 	must(t, fake.Add("n2", "event 3 xid 79"))
 	j.blames(health.GPUFailed, 2, "n2", "GPU 3", "Xid 79")
 }
 
 // What leaves a GPU unfit for the next job ends none: the node is told of all the same.
 func TestUnfitGPU(t *testing.T) {
-	l, fake := onGPUs(t, "sleep", "5")
-	j := start(t, l)
-	find(t, 0, "sleep", "5")
+	bed := claim(t, fewNodes)
+	l, fake := bed.onGPUs(t, "sleep", "5")
+	j := bed.start(t, l)
+	bed.find(t, 0, "sleep", "5")
 	must(t, fake.Add("n2", "event 3 xid 64"))
 	j.wantCode(0)
 	result := j.result()
@@ -236,12 +245,13 @@ func TestUnfitGPU(t *testing.T) {
 
 // The second time that something is wrong with a GPU its node is a bad one, in a job that is well.
 func TestSuspiciousTwice(t *testing.T) {
-	logs := place(t) // of both jobs
+	bed := claim(t, fewNodes)
+	logs := bed.place(t) // of both jobs
 	for i, want := range [][]string{nil, {"n1"}} {
-		l, fake := onGPUs(t, "sleep", "2")
+		l, fake := bed.onGPUs(t, "sleep", "2")
 		l.logs = logs
 		must(t, fake.Answer("n1", fmt.Sprintf("gpu 2 dram_uncorrected %d", i+1)))
-		j := run(t, l)
+		j := bed.run(t, l)
 		j.wantCode(0)
 		var result signal.Result
 		readJSON(t, filepath.Join(logs, signal.Latest, signal.NameResult), &result)
@@ -258,14 +268,15 @@ func TestSuspiciousTwice(t *testing.T) {
 
 // The odd node of four is told of, and for acceptance it is not taken.
 func TestOddNode(t *testing.T) {
+	bed := claim(t, fewNodes)
 	for _, strict := range []bool{false, true} {
-		l, fake := onGPUs(t, "echo", "started")
+		l, fake := bed.onGPUs(t, "echo", "started")
 		if strict {
 			l.flags[0] = "--gpu-check=strict"
 			l.flags = append(l.flags, "--check=host.*=off")
 		}
 		must(t, fake.Answer("n3", "gpu 1 power_limit 350000"))
-		j := run(t, l)
+		j := bed.run(t, l)
 		if !strict {
 			j.wantCode(0)
 			if want := "the nodes differ: x.power_limit"; !strings.Contains(j.stderr.String(), want) {
@@ -279,10 +290,11 @@ func TestOddNode(t *testing.T) {
 
 // A watch that is killed begins anew, and tells what it has missed.
 func TestWatchThatDies(t *testing.T) {
-	l, fake := onGPUs(t, "sleep", "1006")
-	j := start(t, l)
-	find(t, 0, "sleep", "1006")
-	must(t, syscall.Kill(find(t, 2, program, "gpu-child"), syscall.SIGKILL))
+	bed := claim(t, fewNodes)
+	l, fake := bed.onGPUs(t, "sleep", "1006")
+	j := bed.start(t, l)
+	bed.find(t, 0, "sleep", "1006")
+	must(t, syscall.Kill(bed.find(t, 2, program, "gpu-child"), syscall.SIGKILL))
 	must(t, fake.Add("n2", "gpu 4 recovery 2"))
 	j.blames(health.GPUFailed, 2, "n2", "GPU 4", "reboot")
 	j.traced(2, "begins anew", "SIGKILL")
@@ -290,9 +302,10 @@ func TestWatchThatDies(t *testing.T) {
 
 // NVML is well, and CUDA is not.
 func TestCUDAMismatch(t *testing.T) {
-	l, fake := onGPUs(t, "echo", "started")
+	bed := claim(t, fewNodes)
+	l, fake := bed.onGPUs(t, "echo", "started")
 	must(t, fake.Answer("n3", "return cuInit 214"))
-	j := run(t, l)
+	j := bed.run(t, l)
 	j.blames(health.Check, 3, "n3", "cuda.init", "ECC_UNCORRECTABLE (214)")
 	if got := j.stdout.String(); got != "" {
 		t.Errorf("the driver has run: %q", got)
@@ -301,18 +314,19 @@ func TestCUDAMismatch(t *testing.T) {
 
 // The loader finds no library on one of the nodes.
 func TestNoNVMLOnANode(t *testing.T) {
-	l, _ := onGPUs(t, "echo", "started")
+	bed := claim(t, fewNodes)
+	l, _ := bed.onGPUs(t, "echo", "started")
 	built, err := library()
 	must(t, err)
-	link := "/tmp/libnvidia-ml-" + filepath.Base(place(t)) // each node has a /tmp of its own
+	link := "/tmp/libnvidia-ml-" + filepath.Base(bed.place(t)) // each node has a /tmp of its own
 	for node := range 4 {
 		if node != 1 {
-			onNode(t, node, "ln", "-s", built.Library, link)
-			t.Cleanup(func() { onNode(t, node, "rm", link) })
+			bed.onNode(t, node, "ln", "-s", built.Library, link)
+			t.Cleanup(func() { bed.onNode(t, node, "rm", link) })
 		}
 	}
 	l.flags[len(l.flags)-1] = "--nvml=" + link
-	j := run(t, l)
+	j := bed.run(t, l)
 	j.blames(health.Check, 1, "n1", "gpu.nvml", link)
 	if got := j.stdout.String(); got != "" {
 		t.Errorf("the driver has run: %q", got)
@@ -321,9 +335,10 @@ func TestNoNVMLOnANode(t *testing.T) {
 
 // A node that is well by itself, and not like the others.
 func TestMixedModels(t *testing.T) {
-	l, fake := onGPUs(t, "echo", "started")
+	bed := claim(t, fewNodes)
+	l, fake := bed.onGPUs(t, "echo", "started")
 	must(t, fake.Answer("n3", "gpu * name NVIDIA A100-SXM4-80GB"))
-	j := run(t, l)
+	j := bed.run(t, l)
 	j.blames(health.NodesDiffer, 3, "n3", "x.gpu_model", "A100")
 	if got := j.stdout.String(); got != "" {
 		t.Errorf("the driver has run: %q", got)

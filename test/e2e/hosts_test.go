@@ -21,9 +21,9 @@ import (
 const sshPort = "2222"
 
 // withSSH starts an sshd on some of the nodes, and returns a client's configuration for them and what ends them all.
-func withSSH(t *testing.T, on ...int) (config string, end func()) {
+func (bed *lane) withSSH(t *testing.T, on ...int) (config string, end func()) {
 	t.Helper()
-	dir := filepath.Join(bed.Bin(), filepath.Base(place(t)))
+	dir := filepath.Join(bed.Bin(), filepath.Base(bed.place(t)))
 	must(t, os.Mkdir(dir, 0o700))
 	for _, name := range []string{"host", "client"} {
 		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", filepath.Join(dir, name)).CombinedOutput(); err != nil {
@@ -63,28 +63,29 @@ func withSSH(t *testing.T, on ...int) (config string, end func()) {
 }
 
 // onHosts starts a job on nodes by ssh, without Slurm.
-func onHosts(t *testing.T, ssh, hosts string, args ...string) *job {
+func (bed *lane) onHosts(t *testing.T, ssh, hosts string, args ...string) *job {
 	t.Helper()
-	logs := place(t)
+	logs := bed.place(t)
 	command := slices.Concat([]string{"-u", "SLURM_CONF", program, "hosts", "--hosts=" + hosts, "--ssh=ssh -F " + ssh, "--log-dir=" + logs, "--job-id=1"}, args)
-	return begin(t, logs, bed.Command(context.Background(), "env", command...))
+	return bed.begin(t, logs, bed.Command(context.Background(), "env", command...))
 }
 
 // TestHosts runs jobs over a real sshd on each of four machines that share a directory.
 func TestHosts(t *testing.T) {
-	ssh, end := withSSH(t, 0, 1, 2, 3)
+	bed := claim(t, fewNodes)
+	ssh, end := bed.withSSH(t, 0, 1, 2, 3)
 	defer end()
 	t.Run("a driver's words, output, code and hosts", func(t *testing.T) {
-		j := onHosts(t, ssh, "n[0-3]", "--export=WORDS=it's $HOME", "--", "sh", "-c", `echo "$1|$WORDS|$BRINGUPD_HOSTS"; exit 42`, "sh", "a  b'\n\"c")
+		j := bed.onHosts(t, ssh, "n[0-3]", "--export=WORDS=it's $HOME", "--", "sh", "-c", `echo "$1|$WORDS|$BRINGUPD_HOSTS"; exit 42`, "sh", "a  b'\n\"c")
 		j.wantCode(42)
 		if want := "a  b'\n\"c|it's $HOME|n0,n1,n2,n3\n"; j.stdout.String() != want {
 			t.Errorf("it printed %q, want %q", &j.stdout, want)
 		}
 	})
 	t.Run("a daemon is killed", func(t *testing.T) {
-		j := onHosts(t, ssh, "n[0-3]", "--", "sleep", "600")
+		j := bed.onHosts(t, ssh, "n[0-3]", "--", "sleep", "600")
 		j.reached("control/go")
-		kill(t, daemonOf(t, 2), syscall.SIGKILL)
+		kill(t, bed.daemonOf(t, 2), syscall.SIGKILL)
 		j.wantCode(76)
 		if r := j.result(); !slices.Equal(r.Nodes, []string{"n2"}) {
 			t.Errorf("the result is %d, by %v: %s", r.Code, r.Nodes, r.Why)
@@ -92,7 +93,7 @@ func TestHosts(t *testing.T) {
 	})
 	t.Run("the launcher is told to end, and is killed", func(t *testing.T) {
 		for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGKILL: 137} {
-			j := onHosts(t, ssh, "n[0-3]", "--", "sleep", "600")
+			j := bed.onHosts(t, ssh, "n[0-3]", "--", "sleep", "600")
 			j.reached("control/go")
 			kill(t, j.cmd.Process.Pid, sig)
 			if got := j.wait(); code != 137 && got != code {
@@ -115,42 +116,9 @@ func TestHosts(t *testing.T) {
 			t.Logf("%s: nothing was left after %s", sig, time.Since(ended))
 		}
 	})
-	t.Run("a host that can't be reached", func(t *testing.T) {
-		j := onHosts(t, ssh, "n0,n1,n4", "--", "true")
-		j.wantCode(65)
-		if said := j.stderr.String(); !strings.Contains(said, "cannot reach n4: ") {
-			t.Errorf("it said: %s", said)
-		}
-		if r := j.result(); r.Code != 65 || !strings.Contains(r.Why, "cannot reach n4: ") {
-			t.Errorf("the result is %d: %s", r.Code, r.Why)
-		}
-	})
-	t.Run("one of two that can't be reached can be spared", func(t *testing.T) {
-		j := onHosts(t, ssh, "n0,n4,n1", "--nnodes=2", "--", "sh", "-c", "echo $BRINGUPD_HOSTS")
-		j.wantCode(0)
-		if said := j.stderr.String(); !strings.Contains(said, "going on without n4: 0 more") || j.stdout.String() != "n0,n1\n" {
-			t.Errorf("it said: %s%s", &j.stdout, said)
-		}
-		j = onHosts(t, ssh, "n0,n4,n5", "--nnodes=2", "--", "true")
-		j.wantCode(65)
-	})
-	t.Run("no program there", func(t *testing.T) {
-		j := onHosts(t, ssh, "n0,n1", "--remote-program=/nowhere/bringupd", "--", "true")
-		j.wantCode(65)
-		if said := j.stderr.String(); !strings.Contains(said, "cannot find bringupd on n") {
-			t.Errorf("it said: %s", said)
-		}
-	})
-	t.Run("nothing is shared", func(t *testing.T) {
-		j := onHosts(t, ssh, "n[0-1]", "--log-dir=/tmp/alone", "--", "true")
-		j.wantCode(66)
-		if said := j.stderr.String(); !strings.Contains(said, "lives on one machine alone") {
-			t.Errorf("it said: %s", said)
-		}
-	})
 	// The last one: what heals the node ends its sshd.
 	t.Run("a host's network is down", func(t *testing.T) {
-		j := onHosts(t, ssh, "n[0-3]", "--", "sleep", "600")
+		j := bed.onHosts(t, ssh, "n[0-3]", "--", "sleep", "600")
 		j.reached("control/go")
 		ctx := context.Background()
 		must(t, bed.LinkDown(ctx, 3))
@@ -162,5 +130,45 @@ func TestHosts(t *testing.T) {
 		}
 		must(t, bed.LinkUp(ctx, 3)) // its ssh waits for it, or for ServerAliveInterval
 		j.wantCode(76)
+	})
+}
+
+// TestHostsThatAreNotReady runs jobs over machines some of which have no sshd, no program or no share.
+func TestHostsThatAreNotReady(t *testing.T) {
+	bed := claimEarly(t, fewNodes)
+	ssh, end := bed.withSSH(t, 0, 1)
+	defer end()
+	t.Run("a host that can't be reached", func(t *testing.T) {
+		j := bed.onHosts(t, ssh, "n0,n1,n2", "--", "true")
+		j.wantCode(65)
+		if said := j.stderr.String(); !strings.Contains(said, "cannot reach n2: ") {
+			t.Errorf("it said: %s", said)
+		}
+		if r := j.result(); r.Code != 65 || !strings.Contains(r.Why, "cannot reach n2: ") {
+			t.Errorf("the result is %d: %s", r.Code, r.Why)
+		}
+	})
+	t.Run("one of two that can't be reached can be spared", func(t *testing.T) {
+		j := bed.onHosts(t, ssh, "n0,n2,n1", "--nnodes=2", "--", "sh", "-c", "echo $BRINGUPD_HOSTS")
+		j.wantCode(0)
+		if said := j.stderr.String(); !strings.Contains(said, "going on without n2: 0 more") || j.stdout.String() != "n0,n1\n" {
+			t.Errorf("it said: %s%s", &j.stdout, said)
+		}
+		j = bed.onHosts(t, ssh, "n0,n2,n3", "--nnodes=2", "--", "true")
+		j.wantCode(65)
+	})
+	t.Run("no program there", func(t *testing.T) {
+		j := bed.onHosts(t, ssh, "n0,n1", "--remote-program=/nowhere/bringupd", "--", "true")
+		j.wantCode(65)
+		if said := j.stderr.String(); !strings.Contains(said, "cannot find bringupd on n") {
+			t.Errorf("it said: %s", said)
+		}
+	})
+	t.Run("nothing is shared", func(t *testing.T) {
+		j := bed.onHosts(t, ssh, "n[0-1]", "--log-dir=/tmp/alone", "--", "true")
+		j.wantCode(66)
+		if said := j.stderr.String(); !strings.Contains(said, "lives on one machine alone") {
+			t.Errorf("it said: %s", said)
+		}
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/testbed"
 )
 
 // ceiling bounds every wait of a test: far above what any of them takes.
@@ -28,6 +29,7 @@ const ceiling = 90 * time.Second
 // job is one srun of bringupd, run to its end or under way.
 type job struct {
 	t       *testing.T
+	bed     *lane
 	cmd     *exec.Cmd
 	logs    string // its log directory, as the host sees it
 	stdout  buffer
@@ -69,39 +71,39 @@ type launch struct {
 // places counts the names that place has given out.
 var places atomic.Int64
 
-// place returns a path on the share that nobody has used yet: the tests may be
-// run more than once on one bed.
-func place(t *testing.T) string {
+// place returns a path on the share that nobody has used yet: many tests run on
+// one bed.
+func (bed *lane) place(t *testing.T) string {
 	name := strings.ReplaceAll(t.Name(), "/", "_") + "-" + strconv.FormatInt(places.Add(1), 10)
 	return filepath.Join(bed.Share(), name)
 }
 
 // start starts a job; the test waits for it at its end.
-func start(t *testing.T, l launch) *job {
+func (bed *lane) start(t *testing.T, l launch) *job {
 	t.Helper()
 	if l.logs == "" {
-		l.logs = place(t)
+		l.logs = bed.place(t)
 	}
-	// The same nodes each time: Slurm avoids those that have just been used.
+	// The first nodes each time: Slurm avoids those that have just been used.
 	args := append([]string{"-N", itoa(l.nodes), "-w", "n[0-" + itoa(l.nodes-1) + "]", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"}, l.srun...)
 	args = append(append(args, l.container...), program, "--log-dir="+l.logs)
 	args = append(args, l.flags...)
 	if len(l.driver) > 0 {
 		args = append(append(args, "--"), l.driver...)
 	}
-	return startCommand(t, l.logs, bed.Command(context.Background(), "srun", args...))
+	return bed.startCommand(t, l.logs, bed.Command(context.Background(), "srun", args...))
 }
 
-func startCommand(t *testing.T, logs string, cmd *exec.Cmd) *job {
+func (bed *lane) startCommand(t *testing.T, logs string, cmd *exec.Cmd) *job {
 	t.Helper()
-	t.Cleanup(func() { noneLeft(t) }) // when it has ended
-	return begin(t, logs, cmd)
+	t.Cleanup(func() { bed.noneLeft(t) }) // when it has ended
+	return bed.begin(t, logs, cmd)
 }
 
 // begin starts a job; the test waits for its end, and looks for nothing that it may have left.
-func begin(t *testing.T, logs string, cmd *exec.Cmd) *job {
+func (bed *lane) begin(t *testing.T, logs string, cmd *exec.Cmd) *job {
 	t.Helper()
-	j := &job{t: t, cmd: cmd, logs: logs, ended: make(chan struct{}), started: time.Now()}
+	j := &job{t: t, bed: bed, cmd: cmd, logs: logs, ended: make(chan struct{}), started: time.Now()}
 	cmd.Stdout, cmd.Stderr = &j.stdout, &j.stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -118,9 +120,9 @@ func begin(t *testing.T, logs string, cmd *exec.Cmd) *job {
 }
 
 // run starts a job and waits for its end.
-func run(t *testing.T, l launch) *job {
+func (bed *lane) run(t *testing.T, l launch) *job {
 	t.Helper()
-	j := start(t, l)
+	j := bed.start(t, l)
 	j.wait()
 	return j
 }
@@ -131,7 +133,7 @@ func (j *job) wait() int {
 	select {
 	case <-j.ended:
 	case <-time.After(ceiling):
-		j.t.Fatalf("the job has not ended after %s\nstdout: %s\nstderr: %s\n%s", ceiling, &j.stdout, &j.stderr, processes())
+		j.t.Fatalf("the job has not ended after %s\nstdout: %s\nstderr: %s\n%s", ceiling, &j.stdout, &j.stderr, j.bed.processes())
 	}
 	var exit *exec.ExitError
 	switch {
@@ -210,6 +212,9 @@ func eventually(t *testing.T, see func() string) {
 	within(t, ceiling, see)
 }
 
+// pollPeriod is the pause between two looks. A look at the processes costs some milliseconds.
+const pollPeriod = 20 * time.Millisecond
+
 func within(t *testing.T, ceiling time.Duration, see func() string) {
 	t.Helper()
 	deadline := time.Now().Add(ceiling)
@@ -221,27 +226,27 @@ func within(t *testing.T, ceiling time.Duration, see func() string) {
 		if time.Now().After(deadline) {
 			t.Fatalf("after %s still: %s", ceiling, seen)
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(pollPeriod)
 	}
 }
 
 // find waits for a process of the job on a node whose command line begins with
 // these words, and returns its pid, the lowest of several.
-func find(t *testing.T, node int, words ...string) int {
+func (bed *lane) find(t *testing.T, node int, words ...string) int {
 	t.Helper()
 	pid := 0
 	eventually(t, func() string {
-		all, err := bed.Processes(node)
+		all, err := bed.AllProcesses()
 		if err != nil {
 			return err.Error()
 		}
-		for _, p := range all {
+		for _, p := range all[node] {
 			if !p.Infra && len(p.Args) >= len(words) && slices.Equal(p.Args[:len(words)], words) && (pid == 0 || p.PID < pid) {
 				pid = p.PID
 			}
 		}
 		if pid == 0 {
-			return "no process " + strings.Join(words, " ") + "\n" + processes()
+			return "no process " + strings.Join(words, " ") + "\n" + bed.listed(all)
 		}
 		return ""
 	})
@@ -249,9 +254,9 @@ func find(t *testing.T, node int, words ...string) int {
 }
 
 // daemonOf is the pid of a node's daemon.
-func daemonOf(t *testing.T, node int) int {
+func (bed *lane) daemonOf(t *testing.T, node int) int {
 	t.Helper()
-	return find(t, node, program)
+	return bed.find(t, node, program)
 }
 
 func kill(t *testing.T, pid int, sig syscall.Signal) {
@@ -261,21 +266,26 @@ func kill(t *testing.T, pid int, sig syscall.Signal) {
 	}
 }
 
-// noneLeft waits until nothing of any job runs on any node.
-func noneLeft(t *testing.T) {
+// noneLeft waits until nothing of any job runs on any node of the lane.
+func (bed *lane) noneLeft(t *testing.T) {
 	t.Helper()
-	eventually(t, func() string { return processes() })
+	eventually(t, func() string { return bed.processes() })
 }
 
-// processes lists what runs on the nodes and is not the bed's own.
-func processes() string {
+// processes lists what runs on the lane's nodes and is not the bed's own.
+func (bed *lane) processes() string {
+	all, err := bed.AllProcesses()
+	if err != nil {
+		return err.Error()
+	}
+	return bed.listed(all)
+}
+
+// listed is processes' list of those that a look has shown, by their nodes.
+func (bed *lane) listed(all [][]testbed.Process) string {
 	var list []string
-	for node := range bed.Nodes() {
-		all, err := bed.Processes(node)
-		if err != nil {
-			return err.Error()
-		}
-		for _, p := range all {
+	for node := range all {
+		for _, p := range all[node] {
 			if !p.Infra {
 				list = append(list, bed.Node(node)+": "+p.String())
 			}

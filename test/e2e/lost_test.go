@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/testbed"
 )
 
 // quick is a peer timeout that makes the tests of lost nodes short.
@@ -20,12 +21,12 @@ const quick = 3 * time.Second
 
 // upAndConnected starts a job of four nodes, and returns when its driver runs
 // and the head holds a lifeline of each worker.
-func upAndConnected(t *testing.T, flags ...string) *job {
+func (bed *lane) upAndConnected(t *testing.T, flags ...string) *job {
 	t.Helper()
-	j := start(t, launch{
+	j := bed.start(t, launch{
 		nodes: 4, flags: append([]string{"--worker-cmd=exec sleep 1012"}, flags...), driver: []string{"sleep", "1011"},
 	})
-	find(t, 0, "sleep", "1011")
+	bed.find(t, 0, "sleep", "1011")
 	j.connected(3)
 	return j
 }
@@ -41,7 +42,7 @@ func (j *job) connected(want int) {
 	}
 	_, port, _ := strings.Cut(record.Lifeline[0], ":")
 	eventually(j.t, func() string {
-		out, err := bed.OnNode(context.Background(), 0, "ss", "-Htn", "state", "established", "sport = :"+port).CombinedOutput()
+		out, err := j.bed.OnNode(context.Background(), 0, "ss", "-Htn", "state", "established", "sport = :"+port).CombinedOutput()
 		if got := strings.Count(string(out), "\n"); err != nil || got < want {
 			return "the head has " + itoa(got) + " lifelines: " + string(out) + j.stderr.String()
 		}
@@ -55,13 +56,13 @@ func (j *job) gone(nodes ...int) {
 	eventually(j.t, func() string {
 		var left []string
 		for _, node := range nodes {
-			all, err := bed.Processes(node)
+			all, err := j.bed.Processes(node)
 			if err != nil {
 				return err.Error()
 			}
 			for _, p := range all {
 				if !p.Infra {
-					left = append(left, bed.Node(node)+": "+p.String())
+					left = append(left, j.bed.Node(node)+": "+p.String())
 				}
 			}
 		}
@@ -72,32 +73,34 @@ func (j *job) gone(nodes ...int) {
 // A node that is lost, hangs, or is off the network, is named by the others,
 // which all end within the peer timeout and a second.
 func TestANodeIsLost(t *testing.T) {
+	t.Parallel()
 	others := func(node int) []int {
 		return slices.DeleteFunc([]int{0, 1, 2, 3}, func(n int) bool { return n == node })
 	}
 	for _, tc := range []struct {
 		name   string
 		node   int
-		strike func(context.Context, int) error
-		mend   func(context.Context, int) error
+		strike func(*testbed.Bed, context.Context, int) error
+		mend   func(*testbed.Bed, context.Context, int) error
 		kind   health.Kind
 	}{
-		{"hung worker", 1, bed.HangNode, bed.ResumeNode, health.HostHangs},
-		{"hung head", 0, bed.HangNode, bed.ResumeNode, health.HostHangs},
-		{"worker off the network", 2, bed.LinkDown, bed.LinkUp, health.HostLost},
-		{"head off the network", 0, bed.LinkDown, bed.LinkUp, health.HostLost},
-		{"lost worker", 3, bed.LoseNode, bed.HealNode, health.HostLost},
+		{"hung worker", 1, (*testbed.Bed).HangNode, (*testbed.Bed).ResumeNode, health.HostHangs},
+		{"hung head", 0, (*testbed.Bed).HangNode, (*testbed.Bed).ResumeNode, health.HostHangs},
+		{"worker off the network", 2, (*testbed.Bed).LinkDown, (*testbed.Bed).LinkUp, health.HostLost},
+		{"head off the network", 0, (*testbed.Bed).LinkDown, (*testbed.Bed).LinkUp, health.HostLost},
+		{"lost worker", 3, (*testbed.Bed).LoseNode, (*testbed.Bed).HealNode, health.HostLost},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			j := upAndConnected(t, "--peer-timeout="+quick.String())
+			bed := claim(t, fewNodes)
+			j := bed.upAndConnected(t, "--peer-timeout="+quick.String())
 			mended := false
 			t.Cleanup(func() {
 				if !mended {
-					must(t, tc.mend(context.Background(), tc.node))
+					must(t, tc.mend(bed.Bed, context.Background(), tc.node))
 				}
 			})
 			began := time.Now()
-			must(t, tc.strike(t.Context(), tc.node))
+			must(t, tc.strike(bed.Bed, t.Context(), tc.node))
 			j.gone(others(tc.node)...)
 			took := time.Since(began)
 			t.Logf("the others had ended after %s", took)
@@ -117,7 +120,7 @@ func TestANodeIsLost(t *testing.T) {
 			if out, err := bed.Command(t.Context(), "scancel", id).CombinedOutput(); err != nil {
 				t.Fatalf("cannot cancel job %s: %v: %s", id, err, out)
 			}
-			must(t, tc.mend(context.Background(), tc.node))
+			must(t, tc.mend(bed.Bed, context.Background(), tc.node))
 			mended = true
 		})
 	}
@@ -125,12 +128,14 @@ func TestANodeIsLost(t *testing.T) {
 
 // The node that is cut off names itself, where somebody may still read it.
 func TestTheCutOffNodeNamesItself(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name string
 		node int
 	}{{"a worker", 2}, {"the head", 0}} {
 		t.Run(tc.name, func(t *testing.T) {
-			j := upAndConnected(t, "--peer-timeout="+quick.String())
+			bed := claim(t, fewNodes)
+			j := bed.upAndConnected(t, "--peer-timeout="+quick.String())
 			must(t, bed.LinkDown(t.Context(), tc.node))
 			eventually(t, func() string {
 				all, err := bed.Processes(tc.node)
@@ -159,14 +164,16 @@ func TestTheCutOffNodeNamesItself(t *testing.T) {
 
 // Two seconds without a network kill nobody.
 func TestAGlitchKillsNobody(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name string
 		node int
 	}{{"of a worker", 2}, {"of the head", 0}} {
 		t.Run(tc.name, func(t *testing.T) {
-			over := place(t) // found by a listing: a name that was missed once stays missing for long
+			bed := claim(t, fewNodes)
+			over := bed.place(t) // found by a listing: a name that was missed once stays missing for long
 			must(t, os.Mkdir(over, 0o755))
-			j := start(t, launch{nodes: 4, flags: []string{"--worker-cmd=exec sleep 1012"}, driver: []string{
+			j := bed.start(t, launch{nodes: 4, flags: []string{"--worker-cmd=exec sleep 1012"}, driver: []string{
 				"sh", "-c", "echo waiting; until ls " + over + " | grep -q over; do sleep 0.1; done",
 			}})
 			eventually(t, func() string { return without(j, "waiting") })

@@ -20,16 +20,16 @@ import (
 // goes on saying for 20 s that a name is missing.
 var share = flag.String("share", string(testbed.StaleSSHFS), "kind of share that the testbed's nodes see")
 
-// bed is the testbed that all tests here run on, one after the other.
-var bed *testbed.Bed
+// lanes is how many tests run side by side.
+var lanes = flag.Int("lanes", 4, "how many tests run at the same time, each on a testbed of its own")
 
-// nodes is how many nodes the bed has.
-const nodes = 8
+// beds are those of the lanes.
+var beds *bedPool
 
-// withGridEngine has the bed run a Grid Engine, too.
+// withGridEngine has the beds run a Grid Engine, too.
 var withGridEngine bool
 
-// program is the bringupd under test, as every node sees it.
+// program is the bringupd under test, as every node of every bed sees it.
 var program string
 
 func TestMain(m *testing.M) {
@@ -44,19 +44,26 @@ func TestMain(m *testing.M) {
 
 func runOnBed(m *testing.M) (code int, err error) {
 	ctx := context.Background()
+	if *lanes < 1 {
+		return 1, fmt.Errorf("cannot run the tests in %d lanes: give 1 or more", *lanes)
+	}
+	// All wait for a lane at the same time, so that the order in which they get one is the pool's.
+	if err := flag.Set("test.parallel", "1000"); err != nil {
+		return 1, err
+	}
 	if err := testbed.Install(ctx); err != nil {
 		return 1, err
 	}
-	bed, err = testbed.Start(ctx, testbed.Config{Nodes: nodes, Share: testbed.Share(*share), GridEngine: withGridEngine})
+	beds, err = startBeds(ctx, *lanes, testbed.Config{Share: testbed.Share(*share), GridEngine: withGridEngine})
 	if err != nil {
 		return 1, err
 	}
 	defer func() {
-		if closeErr := bed.Close(); err == nil {
+		if closeErr := beds.close(); err == nil {
 			err = closeErr
 		}
 	}()
-	program = filepath.Join(bed.Bin(), "bringupd")
+	program = filepath.Join(beds.bin(), "bringupd")
 	build := exec.Command("go", "build", "-tags", "netgo,osusergo", "-o", program, "github.com/bringupd/bringupd/cmd/bringupd")
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("cannot build bringupd: %v: %s", err, out)

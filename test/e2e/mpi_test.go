@@ -16,6 +16,7 @@ import (
 // An Open MPI that srun --mpi=pmix starts finds Slurm's PMIx through bringupd rank as it
 // does without, and both take each process for the same rank.
 func TestMPIFindsSlurmsPMIx(t *testing.T) {
+	bed := claim(t, fewNodes)
 	script := copyFile(t, "testdata/mpi_ranks.py", bed.Bin())
 	for _, tc := range []struct {
 		name    string

@@ -51,7 +51,7 @@ func ownMPIs(t *testing.T) []ownMPI {
 }
 
 // ring is the ring as this MPI runs it.
-func (m ownMPI) ring(t *testing.T) []string {
+func (m ownMPI) ring(t *testing.T, bed *lane) []string {
 	t.Helper()
 	if m.python != "" {
 		return []string{m.python, copyFile(t, "testdata/mpirun_ring.py", bed.Bin())}
@@ -64,23 +64,25 @@ func (m ownMPI) ring(t *testing.T) []string {
 }
 
 // launch has the MPI's launcher for a driver, on three nodes of two slots.
-func (m ownMPI) launch(t *testing.T, flags []string, argv ...string) launch {
+func (m ownMPI) launch(t *testing.T, bed *lane, flags []string, argv ...string) launch {
 	t.Helper()
-	t.Setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
-	t.Setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+	bed.setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
+	bed.setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
 	driver := slices.Concat([]string{m.launcher}, flags, argv)
 	return launch{nodes: 3, flags: []string{"--slots-per-node=2"}, driver: driver}
 }
 
 func TestOwnMPIRun(t *testing.T) {
+	t.Parallel()
 	for _, m := range ownMPIs(t) {
 		t.Run(m.name, func(t *testing.T) {
-			j := run(t, m.launch(t, []string{"-n", "6"}, m.ring(t)...))
+			bed := claim(t, fewNodes)
+			j := bed.run(t, m.launch(t, bed, []string{"-n", "6"}, m.ring(t, bed)...))
 			j.wantCode(0)
 			if want := "ring of 6 on n0,n1,n2\n"; j.stdout.String() != want {
 				t.Errorf("it said %q, not %q", &j.stdout, want)
 			}
-			j = run(t, m.launch(t, []string{"-n", "6"}, append(m.ring(t), "7")...))
+			j = bed.run(t, m.launch(t, bed, []string{"-n", "6"}, append(m.ring(t, bed), "7")...))
 			if code := j.wait(); !slices.Contains(m.exits, code) {
 				t.Errorf("the job ended with %d, not %v\n%s", code, m.exits, &j.stderr)
 			}
@@ -90,25 +92,29 @@ func TestOwnMPIRun(t *testing.T) {
 
 // The PMIx that Slurm serves each daemon's task is not for the ranks of an mpirun: MPICH's would end by it.
 func TestOwnMPIRunBesideSlurmsPMIx(t *testing.T) {
+	t.Parallel()
 	for _, m := range ownMPIs(t) {
 		t.Run(m.name, func(t *testing.T) {
-			l := m.launch(t, []string{"-n", "6"}, m.ring(t)...)
+			bed := claim(t, fewNodes)
+			l := m.launch(t, bed, []string{"-n", "6"}, m.ring(t, bed)...)
 			l.srun = []string{"--mpi=pmix"}
-			run(t, l).wantCode(0)
+			bed.run(t, l).wantCode(0)
 		})
 	}
 }
 
 // What is killed takes all else with it, on every node, and the job's code is no 0.
 func TestOwnMPIRunIsKilled(t *testing.T) {
+	t.Parallel()
 	for _, m := range ownMPIs(t) {
-		for name, victim := range map[string]func(t *testing.T) int{
-			"launcher": func(t *testing.T) int { return findOf(t, 0, m.launcherNames()...) },
-			"agent":    func(t *testing.T) int { return find(t, 0, program, "rsh", "n1") },
-			"remote":   func(t *testing.T) int { return findOf(t, 1, m.daemons...) },
+		for name, victim := range map[string]func(*testing.T, *lane) int{
+			"launcher": func(t *testing.T, bed *lane) int { return bed.findOf(t, 0, m.launcherNames()...) },
+			"agent":    func(t *testing.T, bed *lane) int { return bed.find(t, 0, program, "rsh", "n1") },
+			"remote":   func(t *testing.T, bed *lane) int { return bed.findOf(t, 1, m.daemons...) },
 		} {
 			t.Run(m.name+"/"+name, func(t *testing.T) {
-				j := start(t, m.launch(t, []string{"-n", "6"}, append(m.ring(t), "hold")...))
+				bed := claim(t, fewNodes)
+				j := bed.start(t, m.launch(t, bed, []string{"-n", "6"}, append(m.ring(t, bed), "hold")...))
 				eventually(t, func() string {
 					if strings.Contains(j.stdout.String(), "ring of 6") {
 						return ""
@@ -116,13 +122,13 @@ func TestOwnMPIRunIsKilled(t *testing.T) {
 					return "not up: " + j.stderr.String()
 				})
 				killed := time.Now()
-				kill(t, victim(t), syscall.SIGKILL)
+				kill(t, victim(t, bed), syscall.SIGKILL)
 				code := j.wait()
 				told := strings.Contains(j.stderr.String(), "the driver has ended with 0, but what it ran on n")
 				if (code == 0) != (m.blind && told && name != "launcher") || name == "launcher" && code != 128+int(syscall.SIGKILL) {
 					t.Errorf("the job ended with %d\n%s", code, &j.stderr)
 				}
-				noneLeft(t)
+				bed.noneLeft(t)
 				took := time.Since(killed).Round(time.Millisecond)
 				t.Logf("ended with %d; nothing was left after %s", code, took)
 				if took > 15*time.Second {
@@ -139,7 +145,7 @@ func (m ownMPI) launcherNames() []string {
 }
 
 // findOf waits for a process on a node whose program is one of these, and returns its pid.
-func findOf(t *testing.T, node int, programs ...string) (pid int) {
+func (bed *lane) findOf(t *testing.T, node int, programs ...string) (pid int) {
 	t.Helper()
 	eventually(t, func() string {
 		all, err := bed.Processes(node)
@@ -152,21 +158,23 @@ func findOf(t *testing.T, node int, programs ...string) (pid int) {
 				return ""
 			}
 		}
-		return fmt.Sprintf("no process of %v\n%s", programs, processes())
+		return fmt.Sprintf("no process of %v\n%s", programs, bed.processes())
 	})
 	return pid
 }
 
 func TestOwnMPIRunsPool(t *testing.T) {
+	t.Parallel()
 	for _, m := range ownMPIs(t) {
 		if m.pool == nil {
 			continue // by its own launcher, it has none
 		}
 		t.Run(m.name, func(t *testing.T) {
+			bed := claim(t, fewNodes)
 			argv := []string{m.python, copyFile(t, "testdata/mpirun_pool.py", bed.Bin())}
 			const want = "workers on n0,n1,n2\n"
 			for tries := 1; ; tries++ {
-				j := run(t, m.launch(t, append([]string{"-n", "1"}, m.pool...), argv...))
+				j := bed.run(t, m.launch(t, bed, append([]string{"-n", "1"}, m.pool...), argv...))
 				code := j.wait()
 				died := m.dies && (code == 128+int(syscall.SIGABRT) || code == 128+int(syscall.SIGSEGV))
 				if died && j.stdout.String() != want && tries < 3 {
@@ -183,26 +191,30 @@ func TestOwnMPIRunsPool(t *testing.T) {
 
 // Two at once on the same nodes: the end of one is not that of the other.
 func TestOwnMPIRunsSideBySide(t *testing.T) {
+	t.Parallel()
 	for _, m := range ownMPIs(t) {
 		t.Run(m.name, func(t *testing.T) {
-			ring := strings.Join(m.ring(t), " ")
-			l := m.launch(t, nil)
+			bed := claim(t, fewNodes)
+			ring := strings.Join(m.ring(t, bed), " ")
+			l := m.launch(t, bed, nil)
 			l.flags = append(l.flags, "--driver-grace=1s")
 			l.driver = []string{"sh", "-c", m.launcher + " -n 6 " + ring + " hold & while ! " + m.launcher + " -n 6 " + ring + "; do exit 9; done; sleep 1; kill -0 $! && exit 5"}
-			run(t, l).wantCode(5)
+			bed.run(t, l).wantCode(5)
 		})
 	}
 }
 
 // What would wait for ever is told of: an srun inside the run, and an mpirun that takes to one.
 func TestNestedSrunIsToldOf(t *testing.T) {
+	t.Parallel()
 	for name, l := range map[string]launch{
 		"srun":   {nodes: 2, driver: []string{"srun", "-N2", "hostname"}},
 		"mpirun": {nodes: 2, flags: []string{"--mpirun=off"}, driver: []string{"mpirun.openmpi", "--allow-run-as-root", "-n", "4", "hostname"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			bed := claim(t, fewNodes)
 			l.flags = append(l.flags, "--driver-grace=1s")
-			j := start(t, l)
+			j := bed.start(t, l)
 			eventually(t, func() string {
 				if said := j.stderr.String(); !strings.Contains(said, "the driver waits for an srun that has had no step") || !strings.Contains(said, "--overlap") {
 					return "not told: " + said
@@ -216,14 +228,16 @@ func TestNestedSrunIsToldOf(t *testing.T) {
 	}
 	for name, srun := range map[string]string{"given to it": "srun --overlap -N2 hostname", "in the environment": "SLURM_OVERLAP=1 srun -N2 hostname"} {
 		t.Run("--overlap "+name, func(t *testing.T) {
-			run(t, launch{nodes: 2, driver: []string{"sh", "-c", srun}}).wantCode(0)
+			bed := claim(t, fewNodes)
+			bed.run(t, launch{nodes: 2, driver: []string{"sh", "-c", srun}}).wantCode(0)
 		})
 	}
 }
 
 // Without lifelines there is no way, which is said.
 func TestOwnMPIRunNeedsLifelines(t *testing.T) {
-	j := run(t, launch{nodes: 2, flags: []string{"--lifeline=off"}, driver: []string{program, "rsh", "n1", "true"}})
+	bed := claim(t, fewNodes)
+	j := bed.run(t, launch{nodes: 2, flags: []string{"--lifeline=off"}, driver: []string{program, "rsh", "n1", "true"}})
 	j.wantCode(255)
 	if want := "holds no lifeline, and bringupd rsh goes by those"; !strings.Contains(j.stderr.String(), want) {
 		t.Errorf("standard error lacks %q: %s", want, &j.stderr)
@@ -232,8 +246,9 @@ func TestOwnMPIRunNeedsLifelines(t *testing.T) {
 
 // Hosts are found by each of their names, and what is printed comes at once.
 func TestRsh(t *testing.T) {
+	bed := claim(t, fewNodes)
 	script := `for host in n1 n1.cluster.example ` + bed.Address(1) + ` 1; do ` + program + ` rsh $host 'hostname; exit 3'; echo $?; done; ` + program + ` rsh nowhere true`
-	j := run(t, launch{nodes: 3, driver: []string{"sh", "-c", script}})
+	j := bed.run(t, launch{nodes: 3, driver: []string{"sh", "-c", script}})
 	j.wantCode(255)
 	if want := strings.Repeat("n1\n3\n", 4); j.stdout.String() != want {
 		t.Errorf("it said %q, not %q", &j.stdout, want)
@@ -245,14 +260,15 @@ func TestRsh(t *testing.T) {
 
 // The agent of a command on a node that is lost says so, and the run ends by the loss.
 func TestRshToALostNode(t *testing.T) {
-	j := start(t, launch{nodes: 3, driver: []string{"sh", "-c", program + " rsh n2 'echo up; sleep 1000'; echo code $?; sleep 1000"}})
+	bed := claim(t, fewNodes)
+	j := bed.start(t, launch{nodes: 3, driver: []string{"sh", "-c", program + " rsh n2 'echo up; sleep 1000'; echo code $?; sleep 1000"}})
 	eventually(t, func() string {
 		if strings.Contains(j.stdout.String(), "up") {
 			return ""
 		}
 		return "not up: " + j.stderr.String()
 	})
-	kill(t, daemonOf(t, 2), syscall.SIGKILL)
+	kill(t, bed.daemonOf(t, 2), syscall.SIGKILL)
 	j.wait()
 	if code := j.result().Code; code != 76 || j.stdout.String() != "up\ncode 255\n" || !strings.Contains(j.stderr.String(), "its node is lost, or the run is over") {
 		t.Errorf("the run ended with %d, and the driver said %q\n%s", code, &j.stdout, &j.stderr)

@@ -35,12 +35,13 @@ func snippet(t *testing.T, page, first string) string {
 // A job whose driver was ended by TERM is started again by its own script, as
 // docs/ending.md shows it.
 func TestAScriptThatRequeuesItself(t *testing.T) {
-	logs := place(t)
+	bed := claim(t, fewNodes)
+	logs := bed.place(t)
 	driver := `if [ -n "$SLURM_RESTART_COUNT" ]; then echo again; else echo started; exec sleep 1000; fi`
-	b := submit(t, "#!/bin/sh\nsrun --wait=0 "+program+" --log-dir="+logs+" -- sh -c '"+driver+"'\n"+snippet(t, "ending.md", "code=$?"),
+	b := bed.submit(t, "#!/bin/sh\nsrun --wait=0 "+program+" --log-dir="+logs+" -- sh -c '"+driver+"'\n"+snippet(t, "ending.md", "code=$?"),
 		"-N", "2", "--ntasks-per-node=1", "--requeue", "--open-mode=append")
 	eventually(t, func() string { return lacks(b.out, "started") })
-	scancel(t, "--signal=TERM", b.id+".0")
+	bed.scancel(t, "--signal=TERM", b.id+".0")
 	b.wait("again\n")
 	if first, again := resultOfRun(t, logs, b.id+".0"), resultOfRun(t, logs, b.id+".0-r1"); first.Code != 143 || again.Code != 0 {
 		t.Errorf("the first attempt ended with %d, and the second with %d", first.Code, again.Code)
@@ -50,7 +51,8 @@ func TestAScriptThatRequeuesItself(t *testing.T) {
 // The wrapper of docs/requeue.md submits a job again, off the node that failed, and ends
 // with the code of one that ends otherwise.
 func TestAWrapperThatSubmitsAnew(t *testing.T) {
-	dir := place(t)
+	bed := claim(t, fewNodes)
+	dir := bed.place(t)
 	must(t, os.MkdirAll(dir, 0o755))
 	wrapper, script := filepath.Join(dir, "wrapper.sh"), filepath.Join(dir, "job.sh")
 	must(t, os.WriteFile(wrapper, []byte("#!/bin/bash\ncd "+dir+"\n"+snippet(t, "requeue.md", "logs=$PWD/bringupd-logs; bad=")), 0o755))
@@ -77,16 +79,17 @@ func TestAWrapperThatSubmitsAnew(t *testing.T) {
 // The services and sandboxes that docs/services.md shows come up, and the driver after
 // them.
 func TestServicesAsShown(t *testing.T) {
+	bed := claim(t, fewNodes)
 	for _, tc := range []struct{ name, first string }{
 		{"in one step", `srun --ntasks-per-node=1 bringupd \`},
 		{"a sandbox in a step of its own", `srun --overlap --kill-on-bad-exit=1 --wait=0 \`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			dir := place(t)
+			dir := bed.place(t)
 			must(t, os.MkdirAll(filepath.Join(dir, "examples"), 0o755))
 			copyFile(t, "../../examples/hello.sh", filepath.Join(dir, "examples"))
-			script := "#!/bin/bash\ncd " + dir + "\nPATH=" + bed.Bin() + ":$PATH\n" + snippet(t, "services.md", tc.first) + "wait\n"
-			if out := batch(t, script, "-N", "3", "--ntasks-per-node=1"); !strings.Contains(out, "hello from the driver on n") ||
+			script := "#!/bin/bash\ncd " + dir + "\nPATH=" + beds.bin() + ":$PATH\n" + snippet(t, "services.md", tc.first) + "wait\n"
+			if out := bed.batch(t, script, "-N", "3", "--ntasks-per-node=1"); !strings.Contains(out, "hello from the driver on n") ||
 				!strings.Contains(out, "0002.sandbox") {
 				t.Errorf("the job said %q", out)
 			}

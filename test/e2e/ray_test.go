@@ -33,20 +33,20 @@ func rayProgram(t *testing.T) string {
 }
 
 // submitRay submits the script that users copy, as it stands.
-func submitRay(t *testing.T, path string, driver ...string) (b *batchJob, logs string) {
+func (bed *lane) submitRay(t *testing.T, path string, driver ...string) (b *batchJob, logs string) {
 	t.Helper()
-	return submitRayBy(t, "ray.sbatch", []string{"--nodelist=n[0-3]"}, path, driver...)
+	return bed.submitRayBy(t, "ray.sbatch", []string{"--nodelist=n[0-3]"}, path, driver...)
 }
 
-func submitRayBy(t *testing.T, name string, flags []string, path string, driver ...string) (b *batchJob, logs string) {
+func (bed *lane) submitRayBy(t *testing.T, name string, flags []string, path string, driver ...string) (b *batchJob, logs string) {
 	t.Helper()
-	dir := place(t)
+	dir := bed.place(t)
 	must(t, os.MkdirAll(dir, 0o755))
 	logs = filepath.Join(dir, "logs")
 	script := copyFile(t, "../../deploy/slurm/"+name, dir)
-	t.Setenv("LOG_DIR", logs)
-	t.Setenv("PATH", strings.Join([]string{bed.Bin(), path, filepath.Dir(rayProgram(t)), os.Getenv("PATH")}, ":"))
-	return submitFile(t, dir, slices.Concat(flags, []string{script}, driver)...), logs
+	bed.setenv("LOG_DIR", logs)
+	bed.prependPath(beds.bin(), path, filepath.Dir(rayProgram(t)))
+	return bed.submitFile(t, dir, slices.Concat(flags, []string{script}, driver)...), logs
 }
 
 // endOf waits for the result of a job's first step.
@@ -68,12 +68,14 @@ func endOf(t *testing.T, b *batchJob, logs string) signal.Result {
 
 // The main job: a real Ray of four nodes, and a driver that finds all of them.
 func TestRayRunsATaskOnEveryNode(t *testing.T) {
+	t.Parallel()
 	for _, code := range []string{"0", "42"} {
 		t.Run("exit "+code, func(t *testing.T) {
-			t.Setenv("EXIT_WITH", code)
-			t.Setenv("BRINGUPD_RAY_LOGS", map[string]string{"0": "1s", "42": "failure"}[code])
+			bed := claim(t, fewNodes)
+			bed.setenv("EXIT_WITH", code)
+			bed.setenv("BRINGUPD_RAY_LOGS", map[string]string{"0": "1s", "42": "failure"}[code])
 			driver := copyFile(t, "../../examples/ray_hosts.py", bed.Bin())
-			b, logs := submitRay(t, "", "python", driver)
+			b, logs := bed.submitRay(t, "", "python", driver)
 			result := endOf(t, b, logs)
 			if itoa(result.Code) != code {
 				out, _ := os.ReadFile(filepath.Join(filepath.Dir(b.out), "err"))
@@ -96,12 +98,13 @@ func TestRayRunsATaskOnEveryNode(t *testing.T) {
 
 // Who has not the run's token is refused, whatever the way; to the job's own programs it makes no difference.
 func TestRayLetsOnlyTheJobIn(t *testing.T) {
-	t.Setenv("PATH", filepath.Dir(rayProgram(t))+":"+os.Getenv("PATH"))
+	bed := claim(t, fewNodes)
+	bed.prependPath(filepath.Dir(rayProgram(t)))
 	flags := []string{"--framework=ray"}
 	for _, arg := range []string{"--include-dashboard=true", "--dashboard-port=8299", "--ray-client-server-port=10001"} {
 		flags = append(flags, "--ray-head-args="+arg)
 	}
-	j := start(t, launch{nodes: 1, flags: flags, driver: []string{"python", copyFile(t, "testdata/ray_guests.py", bed.Bin())}})
+	j := bed.start(t, launch{nodes: 1, flags: flags, driver: []string{"python", copyFile(t, "testdata/ray_guests.py", bed.Bin())}})
 	within(t, 2*rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.NameResult)) })
 	j.wantCode(0)
 	want := []string{
@@ -122,10 +125,11 @@ func TestRayLetsOnlyTheJobIn(t *testing.T) {
 // Ray on two nodes, and a sandbox in a step of its own: the driver, which is started
 // when both are ready, finds the nodes of the one and the port of the other.
 func TestRayWithASandboxOfItsOwn(t *testing.T) {
-	t.Setenv("SANDBOX_CMD", "exec python3 -m http.server 6000")
-	t.Setenv("SANDBOX_READY", "tcp:6000")
+	bed := claim(t, fewNodes)
+	bed.setenv("SANDBOX_CMD", "exec python3 -m http.server 6000")
+	bed.setenv("SANDBOX_READY", "tcp:6000")
 	driver := copyFile(t, "../../examples/ray_hosts.py", bed.Bin())
-	b, logs := submitRayBy(t, "ray-sandbox.sbatch", []string{"--nodes=2", "--nodelist=n[0-1]"}, "",
+	b, logs := bed.submitRayBy(t, "ray-sandbox.sbatch", []string{"--nodes=2", "--nodelist=n[0-1]"}, "",
 		"bash", "-c", "exec 3<>/dev/tcp/localhost/6000 && exec python "+driver)
 	within(t, rayEnd, func() string {
 		if results, _ := filepath.Glob(filepath.Join(logs, b.id+".*", signal.NameResult)); len(results) == 0 {
@@ -144,13 +148,14 @@ func TestRayWithASandboxOfItsOwn(t *testing.T) {
 
 // One worker's ray start fails for good: the job ends at once, and names it.
 func TestRayStartThatFails(t *testing.T) {
+	bed := claim(t, fewNodes)
 	path := filepath.Join(bed.Bin(), "failing")
 	must(t, os.MkdirAll(path, 0o755))
-	at := place(t)
+	at := bed.place(t)
 	script := "#!/bin/sh\n[ \"$(hostname)\" != n2 ] || { echo 'no such thing as a free raylet'; date > " + at + "; exit 1; }\n" +
 		"exec " + rayProgram(t) + " \"$@\"\n"
 	must(t, os.WriteFile(filepath.Join(path, "ray"), []byte(script), 0o755))
-	b, logs := submitRay(t, path, "sleep", "1000")
+	b, logs := bed.submitRay(t, path, "sleep", "1000")
 	within(t, rayEnd, func() string { return missing(at) })
 	failed := time.Now()
 	within(t, rayEnd, func() string { return missing(filepath.Join(logs, b.id+".0", signal.Control, "over")) })
@@ -169,15 +174,16 @@ func TestRayStartThatFails(t *testing.T) {
 
 // The same with a spare: the job goes on, and Ray counts the three that are left.
 func TestRayStartThatFailsWithSpare(t *testing.T) {
+	bed := claim(t, fewNodes)
 	path := filepath.Join(bed.Bin(), "failing-n1")
 	must(t, os.MkdirAll(path, 0o755))
 	script := "#!/bin/sh\n[ \"$(hostname)\" != n1 ] || { sleep 5; echo 'no such thing as a free raylet'; exit 1; }\n" +
 		"exec " + rayProgram(t) + " \"$@\"\n"
 	ray := filepath.Join(path, "ray")
 	must(t, os.WriteFile(ray, []byte(script), 0o755))
-	t.Setenv("PATH", filepath.Dir(rayProgram(t))+":"+os.Getenv("PATH"))
-	t.Setenv("EXIT_WITH", "0")
-	j := start(t, launch{
+	bed.prependPath(filepath.Dir(rayProgram(t)))
+	bed.setenv("EXIT_WITH", "0")
+	j := bed.start(t, launch{
 		nodes: 4,
 		flags: []string{"--nnodes=2:3", "--framework=ray", "--ray=" + ray,
 			// The spare comes when the team is there, and up but for one.
@@ -213,7 +219,7 @@ except ray.exceptions.RayActorError: sys.exit(3)`
 // Each part of Ray is killed under the driver: it is named, its logs outlive the private directory, and what is Ray's own
 // affair stays so.
 func TestRayDeaths(t *testing.T) {
-	t.Setenv("PATH", filepath.Dir(rayProgram(t))+":"+os.Getenv("PATH"))
+	t.Parallel()
 	for _, tc := range []struct {
 		name    string
 		node    int
@@ -228,16 +234,18 @@ func TestRayDeaths(t *testing.T) {
 		{"worker process", 1, "ray::Victim", 3, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			bed := claim(t, fewNodes)
+			bed.prependPath(filepath.Dir(rayProgram(t)))
 			for range *rayKills {
-				j := start(t, launch{nodes: 2, flags: []string{"--framework=ray"}, driver: []string{"python", "-c", victim}})
+				j := bed.start(t, launch{nodes: 2, flags: []string{"--framework=ray"}, driver: []string{"python", "-c", victim}})
 				within(t, rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.Control, signal.NameGo)) })
 				within(t, rayEnd, func() string {
-					if processOf(t, 1, "ray::Victim") == 0 {
+					if bed.processOf(t, 1, "ray::Victim") == 0 {
 						return "there is no actor"
 					}
 					return ""
 				})
-				kill(t, processOf(t, tc.node, tc.process), syscall.SIGKILL)
+				kill(t, bed.processOf(t, tc.node, tc.process), syscall.SIGKILL)
 				killed := time.Now()
 				within(t, rayEnd, func() string { return missing(filepath.Join(j.runDir(), signal.NameResult)) })
 				t.Logf("the result was there after %s", time.Since(killed))
@@ -257,7 +265,7 @@ func TestRayDeaths(t *testing.T) {
 }
 
 // processOf is the pid of a process of Ray's on a node; 0 where there is none.
-func processOf(t *testing.T, node int, name string) int {
+func (bed *lane) processOf(t *testing.T, node int, name string) int {
 	t.Helper()
 	processes, err := bed.Processes(node)
 	must(t, err)
@@ -272,11 +280,12 @@ func processOf(t *testing.T, node int, name string) int {
 // Each rank of a world is a driver of the cluster, by the raylet of its own node. Ray looks for that among all processes
 // that it sees, and the bed's nodes see each other's: hence the containers.
 func TestRayRanks(t *testing.T) {
+	bed := claim(t, fewNodes)
 	const rank = `import os, ray
 ray.init(logging_level="error")
 own = ray.get_runtime_context().get_node_id()
 print(os.environ["RANK"], *[node["NodeManagerHostname"] for node in ray.nodes() if node["NodeID"] == own], len(ray.nodes()))`
-	j := start(t, launch{
+	j := bed.start(t, launch{
 		nodes: 2, container: []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"},
 		flags:  []string{"--framework=ray", "--ray=" + rayProgram(t), "--ranks-per-node=1"},
 		driver: []string{filepath.Join(filepath.Dir(rayProgram(t)), "python"), "-c", rank},

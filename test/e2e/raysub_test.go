@@ -27,7 +27,7 @@ exec REAL "${args[@]}"
 `
 
 // submitRaySub submits ray.sub on two nodes. Its logs are the job's in the directory.
-func submitRaySub(t *testing.T, env map[string]string) (b *batchJob, logs, contained string) {
+func (bed *lane) submitRaySub(t *testing.T, env map[string]string) (b *batchJob, logs, contained string) {
 	t.Helper()
 	real, err := exec.LookPath("srun")
 	must(t, err)
@@ -35,16 +35,16 @@ func submitRaySub(t *testing.T, env map[string]string) (b *batchJob, logs, conta
 	must(t, os.MkdirAll(path, 0o755))
 	must(t, os.WriteFile(filepath.Join(path, "srun"), []byte(strings.Replace(bareSrun, "REAL", real, 1)), 0o755))
 	contained = filepath.Join(path, "contained")
-	t.Setenv("CONTAINED", contained)
-	t.Setenv("BRINGUPD_GPU_CHECK", "off")
-	t.Setenv("GPUS_PER_NODE", "2")
-	t.Setenv("UV_CACHE_DIR", "/of/the/host")
-	base := place(t)
-	t.Setenv("BASE_LOG_DIR", base)
+	bed.setenv("CONTAINED", contained)
+	bed.setenv("BRINGUPD_GPU_CHECK", "off")
+	bed.setenv("GPUS_PER_NODE", "2")
+	bed.setenv("UV_CACHE_DIR", "/of/the/host")
+	base := bed.place(t)
+	bed.setenv("BASE_LOG_DIR", base)
 	for name, value := range env {
-		t.Setenv(name, value)
+		bed.setenv(name, value)
 	}
-	b, _ = submitRayBy(t, "ray.sub", []string{"--nodes=2", "--nodelist=n[0-1]"}, path)
+	b, _ = bed.submitRayBy(t, "ray.sub", []string{"--nodes=2", "--nodelist=n[0-1]"}, path)
 	return b, filepath.Join(base, b.id+"-logs"), contained
 }
 
@@ -72,9 +72,10 @@ func (n nemoRL) hosts() (hosts []string) {
 // A job as those of NeMo RL are, which brings its sandboxes: it finds all that it reads of its cluster and its
 // environment, its logs have the names that its tools know, and its code is the job's.
 func TestRaySub(t *testing.T) {
-	uv := place(t)
+	bed := claim(t, fewNodes)
+	uv := bed.place(t)
 	script := copyFile(t, "testdata/nemo_rl.py", bed.Bin())
-	b, logs, contained := submitRaySub(t, map[string]string{
+	b, logs, contained := bed.submitRaySub(t, map[string]string{
 		"COMMAND":               "exec 3<>/dev/tcp/localhost/6000 && python " + script + "\necho to the log >&2; exit 3",
 		"DASHBOARD_PORT":        "off",
 		"SETUP_COMMAND":         "hostname >/tmp/of-setup",
@@ -143,7 +144,8 @@ func TestRaySub(t *testing.T) {
 // Without a command the cluster stays up, for programs and shells by the attach script. With a head of its own, and
 // ports, and no containers. When a node dies, so does the job, and says which.
 func TestRaySubStaysUp(t *testing.T) {
-	b, logs, _ := submitRaySub(t, map[string]string{
+	bed := claim(t, fewNodes)
+	b, logs, _ := bed.submitRaySub(t, map[string]string{
 		"DEDICATED_RAY_HEAD": "1", "NODE_MANAGER_PORT": "1301", "RAY_SUB_DEBUG_ENV": "1", "WANDB_API_KEY": "hush",
 	})
 	attach := filepath.Join(bed.Share(), b.id+"-attach.sh")
@@ -178,7 +180,7 @@ func TestRaySubStaysUp(t *testing.T) {
 	if said, err := os.ReadFile(filepath.Join(logs, "ray", "setup-0001.log")); err != nil || !strings.Contains(string(said), "GPUS_PER_NODE=2\n") || strings.Contains(string(said), "hush") {
 		t.Errorf("of its variables node 1 shows %q: %v", said, err)
 	}
-	kill(t, processOf(t, 1, "raylet"), syscall.SIGKILL)
+	kill(t, bed.processOf(t, 1, "raylet"), syscall.SIGKILL)
 	if result := resultWithin(t, logs); result.Code != 77 || result.Cause == nil || result.Cause.Host != "n1" {
 		t.Errorf("the result is %+v, want 77 for n1", result)
 	}

@@ -17,20 +17,22 @@ import (
 // JAX finds its world by Slurm's own variables: those of the step speak of one daemon
 // a node, and each rank must read its own.
 func TestJAXFindsItsWorld(t *testing.T) {
-	wantSaid(t, installed(t, "JAX"), []string{"../../examples/jax_allreduce.py"}, sums)
+	bed := claim(t, fewNodes)
+	bed.wantSaid(t, installed(t, "JAX"), []string{"../../examples/jax_allreduce.py"}, sums)
 }
 
 // Under Slurm two of Lightning's environments know where they are. It prefers that of
 // torchrun, and that of Slurm must say the same of each rank.
 func TestLightningFindsItsWorld(t *testing.T) {
-	t.Setenv("PYTHONPATH", installed(t, "LIGHTNING"))
+	bed := claim(t, fewNodes)
+	bed.setenv("PYTHONPATH", installed(t, "LIGHTNING"))
 	want := slices.Clone(sums)
 	for _, kind := range []string{"TorchElastic", "SLURM"} {
 		for rank := range 4 {
 			want = append(want, fmt.Sprintf("%sEnvironment: rank %d of 4, %d on node %d, meets where it is told: True", kind, rank, rank%2, rank/2))
 		}
 	}
-	wantSaid(t, installed(t, "TORCH"), []string{"../local/testdata/lightning_finds.py", "../../examples/lightning_allreduce.py"}, want)
+	bed.wantSaid(t, installed(t, "TORCH"), []string{"../local/testdata/lightning_finds.py", "../../examples/lightning_allreduce.py"}, want)
 }
 
 // sums are what two nodes of two ranks find when they add up their numbers.
@@ -39,20 +41,20 @@ var sums = []string{"rank 0 of 4: the sum of all is 6", "rank 1 of 4: the sum of
 
 // wantSaid has a Python run the first of the programs, with the others as its
 // arguments, in two nodes of two ranks, and wants these lines of it in any order.
-func wantSaid(t *testing.T, python string, programs, want []string) {
+func (bed *lane) wantSaid(t *testing.T, python string, programs, want []string) {
 	t.Helper()
-	dir := place(t)
+	dir := bed.place(t)
 	must(t, os.MkdirAll(dir, 0o755))
 	logs := filepath.Join(dir, "logs")
-	t.Setenv("LOG_DIR", logs)
-	t.Setenv("RANKS_PER_NODE", "2")
-	t.Setenv("BRINGUPD_OVERSUBSCRIBE", "true") // the machine may have fewer cores than ranks
-	t.Setenv("PATH", bed.Bin()+":"+os.Getenv("PATH"))
+	bed.setenv("LOG_DIR", logs)
+	bed.setenv("RANKS_PER_NODE", "2")
+	bed.setenv("BRINGUPD_OVERSUBSCRIBE", "true") // the machine may have fewer cores than ranks
+	bed.prependPath(beds.bin())
 	flags := []string{"--nodes=2", "--nodelist=n[0-1]", copyFile(t, "../../deploy/slurm/ranks.sbatch", dir), python}
 	for _, program := range programs {
 		flags = append(flags, copyFile(t, program, dir))
 	}
-	b := submitFile(t, dir, flags...)
+	b := bed.submitFile(t, dir, flags...)
 	result, out := saidBy(t, b, logs)
 	// Libraries say more.
 	said := slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool { return !strings.Contains(line, "rank ") })
@@ -67,14 +69,15 @@ func wantSaid(t *testing.T, python string, programs, want []string) {
 // A cluster of Dask's over nodes that have addresses of their own: the gate opens, and the
 // driver's functions run on each.
 func TestDaskFindsItsNodes(t *testing.T) {
+	bed := claim(t, fewNodes)
 	python := installed(t, "DASK")
-	dir := place(t)
+	dir := bed.place(t)
 	must(t, os.MkdirAll(dir, 0o755))
 	logs := filepath.Join(dir, "logs")
-	t.Setenv("LOG_DIR", logs)
-	t.Setenv("PATH", strings.Join([]string{bed.Bin(), filepath.Dir(python), os.Getenv("PATH")}, ":"))
+	bed.setenv("LOG_DIR", logs)
+	bed.prependPath(beds.bin(), filepath.Dir(python))
 	script, driver := copyFile(t, "../../deploy/slurm/dask.sbatch", dir), copyFile(t, "../../examples/dask_hosts.py", dir)
-	b := submitFile(t, dir, "--nodes=2", "--nodelist=n[0-1]", script, "python", driver)
+	b := bed.submitFile(t, dir, "--nodes=2", "--nodelist=n[0-1]", script, "python", driver)
 	result, out := saidBy(t, b, logs)
 	run := b.id + ".0"
 	want := run + "-0 on n0\n" + run + "-1 on n1\nthe sum of the squares is 328350\n"

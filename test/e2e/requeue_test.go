@@ -16,12 +16,12 @@ import (
 
 // requeued submits a batch job of three nodes that asks to be started anew
 // after a failure, and whose output ends with the code of its srun.
-func requeued(t *testing.T, logs, flags, driver string) *batchJob {
+func (bed *lane) requeued(t *testing.T, logs, flags, driver string) *batchJob {
 	t.Helper()
 	script := "#!/bin/sh\n" +
 		"srun --kill-on-bad-exit=0 --wait=0 " + program + " --log-dir=" + logs + " --on-failure=requeue " + flags + " -- sh -c '" + driver + "'\n" +
 		"echo ended: $?\n"
-	return submit(t, script, "-N", "3", "--ntasks-per-node=1", "--requeue", "--open-mode=append", "--exclude=n7")
+	return bed.submit(t, script, "-N", "3", "--ntasks-per-node=1", "--requeue", "--open-mode=append", "--exclude=n7")
 }
 
 // resultOfRun waits for the result of one attempt of a batch job.
@@ -36,7 +36,7 @@ func resultOfRun(t *testing.T, logs, run string) (result signal.Result) {
 // shown is one field of what Slurm shows of a job.
 func (b *batchJob) shown(name string) string {
 	b.t.Helper()
-	out, err := bed.Command(context.Background(), "scontrol", "show", "job", "--oneliner", b.id).Output()
+	out, err := b.bed.Command(context.Background(), "scontrol", "show", "job", "--oneliner", b.id).Output()
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func (b *batchJob) shown(name string) string {
 }
 
 // nodeOf is the number of the bed's node of that name.
-func nodeOf(t *testing.T, host string) int {
+func (bed *lane) nodeOf(t *testing.T, host string) int {
 	t.Helper()
 	for node := range bed.Nodes() {
 		if bed.Node(node) == host {
@@ -62,13 +62,14 @@ func nodeOf(t *testing.T, host string) int {
 
 // A job whose node was lost comes again without it, and ends well.
 func TestALostNodeHasTheJobStartedAnewElsewhere(t *testing.T) {
-	logs := place(t)
-	b := requeued(t, logs, "--peer-timeout=3s", `[ -n "$SLURM_RESTART_COUNT" ] || sleep 1000`)
+	bed := claim(t, nodes)
+	logs := bed.place(t)
+	b := bed.requeued(t, logs, "--peer-timeout=3s", `[ -n "$SLURM_RESTART_COUNT" ] || sleep 1000`)
 	first := filepath.Join(logs, b.id+".0")
 	eventually(t, func() string { return missing(filepath.Join(first, signal.Control, signal.NameGo)) })
 	var joined signal.JoinedRecord
 	readJSON(t, filepath.Join(first, signal.Nodes, signal.NodeName(2, 3, signal.Joined)), &joined)
-	kill(t, daemonOf(t, nodeOf(t, joined.Host)), syscall.SIGKILL)
+	kill(t, bed.daemonOf(t, bed.nodeOf(t, joined.Host)), syscall.SIGKILL)
 
 	result := resultOfRun(t, logs, b.id+".0")
 	if result.Code != 76 || result.Requeue == nil || !result.Requeue.Wanted || !slices.Equal(result.Nodes, []string{joined.Host}) {
@@ -90,9 +91,10 @@ func TestALostNodeHasTheJobStartedAnewElsewhere(t *testing.T) {
 
 // A job that fails each time gives up in the end, with a code of its own.
 func TestAJobGivesUp(t *testing.T) {
-	logs := place(t)
+	bed := claim(t, nodes)
+	logs := bed.place(t)
 	// A node that has no place for temporaries fails its check.
-	b := requeued(t, logs, "--max-requeues=1 --temp-dir=/nonexistent --worker-cmd=true", "true")
+	b := bed.requeued(t, logs, "--max-requeues=1 --temp-dir=/nonexistent --worker-cmd=true", "true")
 	b.wait("ended: 69\n")
 	for run, code := range map[string]int{b.id + ".0": 75, b.id + ".0-r1": 69} {
 		result := resultOfRun(t, logs, run)
@@ -107,8 +109,9 @@ func TestAJobGivesUp(t *testing.T) {
 
 // What would only come again is not tried again.
 func TestAServiceThatDiesIsNotStartedAnew(t *testing.T) {
-	logs := place(t)
-	b := requeued(t, logs, "--worker-cmd='exit 3'", "sleep 1000")
+	bed := claim(t, nodes)
+	logs := bed.place(t)
+	b := bed.requeued(t, logs, "--worker-cmd='exit 3'", "sleep 1000")
 	b.wait("ended: 77\n")
 	result := resultOfRun(t, logs, b.id+".0")
 	if result.Requeue == nil || result.Requeue.Wanted {
@@ -122,7 +125,8 @@ func TestAServiceThatDiesIsNotStartedAnew(t *testing.T) {
 // An allocation without a batch script can't be started anew: Slurm says so,
 // and the job ends as it would.
 func TestAnAllocationIsNotStartedAnew(t *testing.T) {
-	j := run(t, launch{nodes: 2, flags: []string{"--on-failure=requeue", "--temp-dir=/nonexistent", "--worker-cmd=true"}, driver: []string{"true"}})
+	bed := claim(t, fewNodes)
+	j := bed.run(t, launch{nodes: 2, flags: []string{"--on-failure=requeue", "--temp-dir=/nonexistent", "--worker-cmd=true"}, driver: []string{"true"}})
 	j.wantCode(75)
 	if got := j.stderr.String(); !strings.Contains(got, "Only batch jobs") {
 		t.Errorf("nothing says why: %s", got)

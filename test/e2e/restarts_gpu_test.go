@@ -6,10 +6,11 @@ import "testing"
 
 // A GPU falls off the bus: the run is begun anew without its node, and the GPUs of the others are looked at again.
 func TestRestartWithoutSickNode(t *testing.T) {
-	l, fake := onGPUs(t, "sh", "-c", `[ $BRINGUPD_ATTEMPT = 1 ] || exec sleep 1011; echo $BRINGUPD_HOSTS`)
+	bed := claim(t, fewNodes)
+	l, fake := bed.onGPUs(t, "sh", "-c", `[ $BRINGUPD_ATTEMPT = 1 ] || exec sleep 1011; echo $BRINGUPD_HOSTS`)
 	l.flags = append(l.flags, "--nnodes=3:4", "--restarts=1")
-	j := start(t, l)
-	find(t, 0, "sleep", "1011")
+	j := bed.start(t, l)
+	bed.find(t, 0, "sleep", "1011")
 	must(t, fake.Add("n2", "event 3 xid 79"))
 	j.wantCode(0)
 	if got := j.stdout.String(); got != "n0,n1,n3\n" {

@@ -16,19 +16,21 @@ import (
 // A daemon that is killed, and started again by a loop in its task, meets the others in
 // the next attempt, in the same allocation.
 func TestADaemonIsStartedAgain(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name string
 		node int
 	}{{"index 2", 2}, {"the head", 0}} {
 		t.Run(tc.name, func(t *testing.T) {
-			j := start(t, launch{
+			bed := claim(t, fewNodes)
+			j := bed.start(t, launch{
 				nodes: 4, flags: []string{"--peer-timeout=" + quick.String(), "--restarts=3"},
 				container: []string{"sh", "-c", `for i in 0 1 2 3; do "$@"; code=$?; [ $code = 137 ] || break; done; exit $code`, "sh"},
 				driver:    []string{"sh", "-c", "echo attempt $BRINGUPD_ATTEMPT; [ $BRINGUPD_ATTEMPT = 1 ] || exec sleep 1013"},
 			})
-			find(t, 0, "sleep", "1013")
+			bed.find(t, 0, "sleep", "1013")
 			j.connected(3)
-			kill(t, daemonOf(t, tc.node), syscall.SIGKILL)
+			kill(t, bed.daemonOf(t, tc.node), syscall.SIGKILL)
 			j.wantCode(0)
 			if got := j.stdout.String(); got != "attempt 0\nattempt 1\n" {
 				t.Errorf("the driver said %q", got)
@@ -47,7 +49,7 @@ func TestADaemonIsStartedAgain(t *testing.T) {
 					t.Errorf("attempt %d has ended with %d, and %d follows (%v)", attempt, result.Code, result.NextAttempt, err)
 				}
 			}
-			noneLeft(t)
+			bed.noneLeft(t)
 		})
 	}
 }

@@ -27,7 +27,8 @@ func anyAbort(j *job) signal.AbortRecord {
 
 // /tmp is each node's own: everybody can write there and nobody meets.
 func TestALogDirectoryThatIsNotShared(t *testing.T) {
-	j := run(t, launch{nodes: 4, logs: "/tmp/logs", driver: []string{"true"}})
+	bed := claim(t, fewNodes)
+	j := bed.run(t, launch{nodes: 4, logs: "/tmp/logs", driver: []string{"true"}})
 	j.wantCode(66)
 	if took := time.Since(j.started); took > 30*time.Second {
 		t.Errorf("it took %s to tell", took)
@@ -41,7 +42,8 @@ func TestALogDirectoryThatIsNotShared(t *testing.T) {
 
 // One node alone doesn't see the share: the others must learn its name.
 func TestALogDirectoryThatOneNodeDoesNotSee(t *testing.T) {
-	logs := place(t)
+	bed := claim(t, fewNodes)
+	logs := bed.place(t)
 	hide := bed.OnNode(t.Context(), 2, "mount", "-t", "tmpfs", "tmpfs", bed.Share())
 	hide.Dir = "/"
 	if out, err := hide.CombinedOutput(); err != nil {
@@ -52,7 +54,7 @@ func TestALogDirectoryThatOneNodeDoesNotSee(t *testing.T) {
 			t.Errorf("cannot show the share again: %v: %s", err, out)
 		}
 	})
-	j := run(t, launch{nodes: 4, logs: logs, srun: []string{"--chdir=/"}, flags: []string{"--join-timeout=15s"}, driver: []string{"true"}})
+	j := bed.run(t, launch{nodes: 4, logs: logs, srun: []string{"--chdir=/"}, flags: []string{"--join-timeout=15s"}, driver: []string{"true"}})
 	j.wantCode(66)
 	if cause := j.result().Cause; cause == nil || len(cause.Lost) != 1 || cause.Lost[0] != 2 {
 		t.Errorf("the cause is %+v, want rank 2 missing", cause)
@@ -60,6 +62,7 @@ func TestALogDirectoryThatOneNodeDoesNotSee(t *testing.T) {
 }
 
 func TestALogDirectoryThatCannotBeUsed(t *testing.T) {
+	bed := claim(t, fewNodes)
 	for _, tc := range []struct {
 		name string
 		make func(t *testing.T, path string)
@@ -78,12 +81,12 @@ func TestALogDirectoryThatCannotBeUsed(t *testing.T) {
 		{"without a parent", func(*testing.T, string) {}, "does not exist"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			path := place(t)
+			path := bed.place(t)
 			tc.make(t, path)
 			if tc.name == "without a parent" {
 				path += "/below"
 			}
-			j := run(t, launch{nodes: 2, logs: path, driver: []string{"true"}})
+			j := bed.run(t, launch{nodes: 2, logs: path, driver: []string{"true"}})
 			j.wantCode(66)
 			if !strings.Contains(j.stderr.String(), tc.says) {
 				t.Errorf("the message lacks %q: %s", tc.says, &j.stderr)
@@ -94,16 +97,17 @@ func TestALogDirectoryThatCannotBeUsed(t *testing.T) {
 
 // A full or a read-only file system, on the head's node alone.
 func TestALogDirectoryThatTakesNothing(t *testing.T) {
+	bed := claim(t, fewNodes)
 	for _, tc := range []struct{ name, options, says string }{
 		{"full", "size=4k,nr_inodes=4", "no space left"},
 		{"read-only", "ro", "read-only"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := "/tmp/" + tc.name
-			onNode(t, 0, "mkdir", "-p", path)
-			onNode(t, 0, "mount", "-t", "tmpfs", "-o", "mode=0700,"+tc.options, "tmpfs", path)
-			t.Cleanup(func() { onNode(t, 0, "umount", path) })
-			j := run(t, launch{nodes: 1, logs: path, driver: []string{"true"}})
+			bed.onNode(t, 0, "mkdir", "-p", path)
+			bed.onNode(t, 0, "mount", "-t", "tmpfs", "-o", "mode=0700,"+tc.options, "tmpfs", path)
+			t.Cleanup(func() { bed.onNode(t, 0, "umount", path) })
+			j := bed.run(t, launch{nodes: 1, logs: path, driver: []string{"true"}})
 			j.wantCode(66)
 			if !strings.Contains(j.stderr.String(), tc.says) {
 				t.Errorf("the message lacks %q: %s", tc.says, &j.stderr)
@@ -112,7 +116,7 @@ func TestALogDirectoryThatTakesNothing(t *testing.T) {
 	}
 }
 
-func onNode(t *testing.T, node int, argv ...string) {
+func (bed *lane) onNode(t *testing.T, node int, argv ...string) {
 	t.Helper()
 	if out, err := bed.OnNode(context.Background(), node, argv...).CombinedOutput(); err != nil {
 		t.Errorf("cannot run %v on n%d: %v: %s", argv, node, err, out)

@@ -23,9 +23,9 @@ echo started
 while :; do sleep 0.1; done
 `
 
-func writeDriver(t *testing.T, script string) string {
+func (bed *lane) writeDriver(t *testing.T, script string) string {
 	t.Helper()
-	path := place(t) + ".sh"
+	path := bed.place(t) + ".sh"
 	must(t, os.WriteFile(path, []byte(script), 0o755))
 	return path
 }
@@ -33,9 +33,10 @@ func writeDriver(t *testing.T, script string) string {
 // scancel signals all processes of the step: the driver may save its state
 // while its services live, and the job is 143 whatever the driver then says.
 func TestTermLeavesTheDriverItsGrace(t *testing.T) {
-	driver, logs := writeDriver(t, slowDriver), place(t)
+	bed := claim(t, fewNodes)
+	driver, logs := bed.writeDriver(t, slowDriver), bed.place(t)
 	script := "#!/bin/sh\nexec srun --wait=0 " + program + " --log-dir=" + logs + " -- " + driver + "\n"
-	b := submit(t, script, "-N", "4", "--ntasks-per-node=1")
+	b := bed.submit(t, script, "-N", "4", "--ntasks-per-node=1")
 	result := filepath.Join(logs, b.id+".0", "result.json")
 	eventually(t, func() string { return lacks(b.out, "started") })
 	asked := time.Now()
@@ -43,7 +44,7 @@ func TestTermLeavesTheDriverItsGrace(t *testing.T) {
 		t.Fatalf("cannot cancel: %v: %s", err, out)
 	}
 	eventually(t, func() string { return missing(result) })
-	noneLeft(t)
+	bed.noneLeft(t)
 	if took := time.Since(asked); took > 20*time.Second {
 		t.Errorf("it took %s to end", took)
 	}
@@ -69,31 +70,31 @@ while :; do sleep 0.1; done
 `
 
 // submitGeneric submits generic.sbatch, which users copy, as it stands.
-func submitGeneric(t *testing.T, driver string) (b *batchJob, logs string) {
+func (bed *lane) submitGeneric(t *testing.T, driver string) (b *batchJob, logs string) {
 	t.Helper()
-	return submitCopied(t, "generic.sbatch", driver)
+	return bed.submitCopied(t, "generic.sbatch", driver)
 }
 
 // submitCopied submits a script that users copy, and waits for its driver where there is one.
-func submitCopied(t *testing.T, name string, driver ...string) (b *batchJob, logs string) {
+func (bed *lane) submitCopied(t *testing.T, name string, driver ...string) (b *batchJob, logs string) {
 	t.Helper()
-	dir := place(t)
+	dir := bed.place(t)
 	must(t, os.MkdirAll(dir, 0o755))
 	logs = filepath.Join(dir, "logs")
 	script := copyFile(t, "../../deploy/slurm/"+name, dir)
-	t.Setenv("LOG_DIR", logs)
-	t.Setenv("WORKER_CMD", "exec sleep 1009")
-	t.Setenv("SANDBOX_CMD", "exec sleep 1009")
-	t.Setenv("BRINGUPD_STOP_GRACE", "10s")
-	t.Setenv("PATH", bed.Bin()+":"+os.Getenv("PATH"))
-	b = submitFile(t, dir, append([]string{"--nodelist=n[0-3]", script}, driver...)...)
+	bed.setenv("LOG_DIR", logs)
+	bed.setenv("WORKER_CMD", "exec sleep 1009")
+	bed.setenv("SANDBOX_CMD", "exec sleep 1009")
+	bed.setenv("BRINGUPD_STOP_GRACE", "10s")
+	bed.prependPath(beds.bin())
+	b = bed.submitFile(t, dir, append([]string{"--nodelist=n[0-3]", script}, driver...)...)
 	if driver != nil {
 		eventually(t, func() string { return lacks(b.out, "started") })
 	}
 	return b, logs
 }
 
-func scancel(t *testing.T, args ...string) {
+func (bed *lane) scancel(t *testing.T, args ...string) {
 	t.Helper()
 	if out, err := bed.Command(t.Context(), "scancel", args...).CombinedOutput(); err != nil {
 		t.Fatalf("cannot cancel: %v: %s", err, out)
@@ -103,13 +104,15 @@ func scancel(t *testing.T, args ...string) {
 // Slurm tells the script alone, as by --signal=B:TERM@120: the driver has its
 // own grace, its services live, and its code is the job's.
 func TestAScriptThatIsTold(t *testing.T) {
+	t.Parallel()
 	for _, script := range []string{"generic.sbatch", "generic-sandbox.sbatch"} {
 		t.Run(script, func(t *testing.T) {
-			b, logs := submitCopied(t, script, writeDriver(t, saver))
-			scancel(t, "--signal=TERM", "--batch", b.id)
+			bed := claim(t, fewNodes)
+			b, logs := bed.submitCopied(t, script, bed.writeDriver(t, saver))
+			bed.scancel(t, "--signal=TERM", "--batch", b.id)
 			eventually(t, func() string { return lacks(b.out, "saving") })
 			for node := range 4 {
-				find(t, node, "sleep", "1009")
+				bed.find(t, node, "sleep", "1009")
 			}
 			eventually(t, func() string { return lacks(b.out, "saved") })
 			eventually(t, func() string {
@@ -128,12 +131,13 @@ func TestAScriptThatIsTold(t *testing.T) {
 
 // Without a driver the services stay up, until the script is told.
 func TestAScriptWithoutADriver(t *testing.T) {
-	b, logs := submitCopied(t, "generic.sbatch")
+	bed := claim(t, fewNodes)
+	b, logs := bed.submitCopied(t, "generic.sbatch")
 	eventually(t, func() string { return missing(filepath.Join(logs, b.id+".0", signal.Control, signal.NameGo)) })
 	for node := range 4 {
-		find(t, node, "sleep", "1009")
+		bed.find(t, node, "sleep", "1009")
 	}
-	scancel(t, "--signal=TERM", "--batch", b.id)
+	bed.scancel(t, "--signal=TERM", "--batch", b.id)
 	if end := resultOf(t, b, logs); end.Code != 0 || end.Word != "stopped" {
 		t.Errorf("the result is %+v, want 0", end)
 	}
@@ -158,8 +162,9 @@ func resultOf(t *testing.T, b *batchJob, logs string) signal.Result {
 // Slurm tells all processes of the steps, as by --signal=TERM@120: services die
 // of it, which is nobody's fault, and no KILL follows.
 func TestAStepThatIsTold(t *testing.T) {
-	b, logs := submitGeneric(t, writeDriver(t, saver))
-	scancel(t, "--signal=TERM", b.id)
+	bed := claim(t, fewNodes)
+	b, logs := bed.submitGeneric(t, bed.writeDriver(t, saver))
+	bed.scancel(t, "--signal=TERM", b.id)
 	eventually(t, func() string { return lacks(b.out, "saved") })
 	if end := resultOf(t, b, logs); end.Code != 143 || end.Word != string(health.Terminated) {
 		t.Errorf("the result is %+v, want 143", end)
@@ -168,12 +173,13 @@ func TestAStepThatIsTold(t *testing.T) {
 
 // Whoever tells a job twice has no time for the driver's grace.
 func TestAStepThatIsToldTwice(t *testing.T) {
-	t.Setenv("DRIVER_GRACE", "1h")
-	b, logs := submitGeneric(t, writeDriver(t, "#!/bin/sh\ntrap 'echo heard' TERM\necho started\nwhile :; do sleep 0.1; done\n"))
-	scancel(t, "--signal=TERM", b.id)
+	bed := claim(t, fewNodes)
+	bed.setenv("DRIVER_GRACE", "1h")
+	b, logs := bed.submitGeneric(t, bed.writeDriver(t, "#!/bin/sh\ntrap 'echo heard' TERM\necho started\nwhile :; do sleep 0.1; done\n"))
+	bed.scancel(t, "--signal=TERM", b.id)
 	eventually(t, func() string { return lacks(b.out, "heard") })
 	time.Sleep(3 * time.Second) // longer than what follows is an echo
-	scancel(t, "--signal=TERM", b.id)
+	bed.scancel(t, "--signal=TERM", b.id)
 	if end := resultOf(t, b, logs); end.Code != 143 || end.Word != string(health.Terminated) {
 		t.Errorf("the result is %+v, want 143", end)
 	}
@@ -182,13 +188,14 @@ func TestAStepThatIsToldTwice(t *testing.T) {
 // A grace of an hour is cut where Slurm kills 30 s after TERM: the end is our
 // own, with a result.
 func TestScancelCutsALongGrace(t *testing.T) {
-	t.Setenv("DRIVER_GRACE", "1h")
-	b, logs := submitGeneric(t, writeDriver(t, "#!/bin/sh\ntrap '' TERM\necho started\nwhile :; do sleep 0.1; done\n"))
+	bed := claim(t, fewNodes)
+	bed.setenv("DRIVER_GRACE", "1h")
+	b, logs := bed.submitGeneric(t, bed.writeDriver(t, "#!/bin/sh\ntrap '' TERM\necho started\nwhile :; do sleep 0.1; done\n"))
 	asked := time.Now()
-	scancel(t, b.id)
+	bed.scancel(t, b.id)
 	end := resultOf(t, b, logs)
 	eventually(t, func() string { return missing(filepath.Join(logs, b.id+".0", signal.Control, signal.NameOver)) })
-	noneLeft(t)
+	bed.noneLeft(t)
 	t.Logf("it took %s", time.Since(asked))
 	if end.Code != 143 || end.Word != string(health.Terminated) {
 		t.Errorf("the result is %+v, want 143", end)
@@ -207,13 +214,14 @@ func lacks(path, want string) string {
 }
 
 func TestUserSignalsReachTheDriver(t *testing.T) {
-	driver := writeDriver(t, slowDriver)
-	j := start(t, launch{nodes: 2, driver: []string{driver}})
+	bed := claim(t, fewNodes)
+	driver := bed.writeDriver(t, slowDriver)
+	j := bed.start(t, launch{nodes: 2, driver: []string{driver}})
 	eventually(t, func() string { return without(j, "started") })
-	kill(t, daemonOf(t, 0), syscall.SIGUSR1)
+	kill(t, bed.daemonOf(t, 0), syscall.SIGUSR1)
 	eventually(t, func() string { return without(j, "got USR1") })
 	// One daemon alone is told to end: that ends the job, too.
-	kill(t, daemonOf(t, 1), syscall.SIGTERM)
+	kill(t, bed.daemonOf(t, 1), syscall.SIGTERM)
 	j.wantCode(143)
 	eventually(t, func() string { return without(j, "saved") })
 }
@@ -226,7 +234,8 @@ func without(j *job, want string) string {
 }
 
 func TestStopEndsAJobWithoutADriver(t *testing.T) {
-	j := start(t, launch{nodes: 3, flags: []string{"--worker-cmd=exec sleep 1000"}})
+	bed := claim(t, fewNodes)
+	j := bed.start(t, launch{nodes: 3, flags: []string{"--worker-cmd=exec sleep 1000"}})
 	j.reached("control/go")
 	if out, err := bed.Command(t.Context(), program, "stop", j.logs).CombinedOutput(); err != nil {
 		t.Fatalf("cannot stop: %v: %s", err, out)
@@ -235,12 +244,13 @@ func TestStopEndsAJobWithoutADriver(t *testing.T) {
 }
 
 func TestASandboxInAStepOfItsOwn(t *testing.T) {
-	logs := place(t)
+	bed := claim(t, fewNodes)
+	logs := bed.place(t)
 	script := "#!/bin/sh\n" +
 		"srun --overlap --wait=0 " + program + " --role=sandbox --log-dir=" + logs + " --sandbox-cmd='exec sleep 1005' &\n" +
 		"srun --overlap --wait=0 " + program + " --log-dir=" + logs + " --sandbox-step -- sh -c 'ls $BRINGUPD_RUN_DIR/nodes | grep -c \"[.]sandbox$\"'\n" +
 		"echo main: $?\nwait %1\necho sandbox: $?\n"
-	out := batch(t, script, "-N", "3", "-w", "n[0-2]", "--ntasks-per-node=1")
+	out := bed.batch(t, script, "-N", "3", "-w", "n[0-2]", "--ntasks-per-node=1")
 	if want := "3\nmain: 0\nsandbox: 0\n"; out != want {
 		t.Errorf("the job wrote %q, want %q", out, want)
 	}
@@ -248,13 +258,14 @@ func TestASandboxInAStepOfItsOwn(t *testing.T) {
 
 // A sandbox that dies in its own step ends the run of the other step.
 func TestASandboxStepThatDies(t *testing.T) {
-	logs := place(t)
+	bed := claim(t, fewNodes)
+	logs := bed.place(t)
 	script := "#!/bin/sh\n" +
 		"srun --overlap --wait=0 --kill-on-bad-exit=0 " + program + " --role=sandbox --log-dir=" + logs + " --sandbox-cmd='exec sleep 1006' &\n" +
 		"srun --overlap --wait=0 --kill-on-bad-exit=0 " + program + " --log-dir=" + logs + " --sandbox-step -- sleep 1007\n" +
 		"echo main: $?\nwait %1\necho sandbox: $?\n"
-	b := submit(t, script, "-N", "3", "-w", "n[0-2]", "--ntasks-per-node=1")
-	find(t, 0, "sleep", "1007")
-	kill(t, find(t, 2, "sleep", "1006"), syscall.SIGKILL)
+	b := bed.submit(t, script, "-N", "3", "-w", "n[0-2]", "--ntasks-per-node=1")
+	bed.find(t, 0, "sleep", "1007")
+	kill(t, bed.find(t, 2, "sleep", "1006"), syscall.SIGKILL)
 	b.wait("main: 77\nsandbox: 77\n")
 }

@@ -18,7 +18,8 @@ import (
 // first that exits at all, as sites with a WaitTime have it: the node that is
 // dropped outlives a driver that takes longer.
 func TestNodeDropped(t *testing.T) {
-	j := run(t, launch{
+	bed := claim(t, fewNodes)
+	j := bed.run(t, launch{
 		nodes: 4,
 		srun:  []string{"--kill-on-bad-exit=1", "--wait=4"},
 		flags: []string{"--nnodes=3", "--worker-cmd=exec sleep 1002",
@@ -40,17 +41,18 @@ func TestNodeDropped(t *testing.T) {
 // Slurm is told not to care; its code is that of the worst task all the same,
 // and the job's own is in the result.
 func TestDaemonKilledBeforeGate(t *testing.T) {
-	started := filepath.Join(place(t), "started")
-	j := start(t, launch{
+	bed := claim(t, fewNodes)
+	started := filepath.Join(bed.place(t), "started")
+	j := bed.start(t, launch{
 		nodes: 4,
 		flags: []string{"--nnodes=3", "--peer-timeout=" + peerTimeout.String(),
 			"--setup-cmd=mkdir -p " + filepath.Dir(started) + `; [ "$BRINGUPD_LAUNCH_RANK" != 3 ] || sleep 5`,
 			"--worker-cmd=exec sleep 1002", "--worker-ready=exec:test -e " + started},
 		driver: []string{"/bin/sh", "-c", "sleep 6; echo $BRINGUPD_HOSTS"},
 	})
-	find(t, 1, "sleep", "1002")
-	kill(t, daemonOf(t, 1), syscall.SIGKILL)
-	find(t, 3, "sleep", "1002") // in its place
+	bed.find(t, 1, "sleep", "1002")
+	kill(t, bed.daemonOf(t, 1), syscall.SIGKILL)
+	bed.find(t, 3, "sleep", "1002") // in its place
 	j.reached(filepath.Join(signal.Control, signal.TeamName(1)))
 	must(t, os.WriteFile(started, nil, 0o600))
 	j.wantCode(137)

@@ -26,7 +26,7 @@ const started = 4
 type starter struct {
 	name string
 	// start has it start them, by the flags of bringupd and with a driver; wrong, in the way that mistake speaks of.
-	start   func(t *testing.T, logs string, wrong bool, args []string) *exec.Cmd
+	start   func(t *testing.T, bed *lane, logs string, wrong bool, args []string) *exec.Cmd
 	mistake string // the sentence that a wrong start ends by, with 65
 	// blind is set where its own code is 0 once a daemon was killed, whatever the job's script ended with.
 	blind bool
@@ -36,9 +36,9 @@ type starter struct {
 
 // mpirun is one as a starter, in an allocation of Slurm's, with its flags. JOB among them is for bringupd: it names the run.
 func mpirun(name, command, right, wrong, mistake string) starter {
-	return starter{name: name, mistake: mistake, start: func(t *testing.T, logs string, isWrong bool, args []string) *exec.Cmd {
-		t.Setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
-		t.Setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+	return starter{name: name, mistake: mistake, start: func(t *testing.T, bed *lane, logs string, isWrong bool, args []string) *exec.Cmd {
+		bed.setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
+		bed.setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
 		flags := right
 		if isWrong {
 			flags = wrong
@@ -53,7 +53,7 @@ func mpirun(name, command, right, wrong, mistake string) starter {
 }
 
 // gridEngine submits the script that users copy; wrong, one that tells the daemons no rank.
-func gridEngine(t *testing.T, logs string, wrong bool, args []string) *exec.Cmd {
+func gridEngine(t *testing.T, bed *lane, logs string, wrong bool, args []string) *exec.Cmd {
 	script := "../../deploy/gridengine/generic.sge"
 	if wrong {
 		script = filepath.Join(t.TempDir(), "wrong.sge")
@@ -70,7 +70,7 @@ exit $code
 	out := logs + ".out"
 	driver := args[slices.Index(args, "--")+1:]
 	qsub := slices.Concat([]string{
-		"PATH=" + testbed.GridEnginePrograms + ":" + bed.Bin() + ":/usr/bin:/bin", "BRINGUPD_LOG_DIR=" + logs,
+		"PATH=" + testbed.GridEnginePrograms + ":" + beds.bin() + ":/usr/bin:/bin", "BRINGUPD_LOG_DIR=" + logs,
 		"sh", "-c", `"$@"; code=$?; cat ` + out + `; exit $code`, "sh",
 		"qsub", "-sync", "y", "-cwd", "-V", "-j", "y", "-o", out, "-pe", testbed.ParallelEnvironment, itoa(started), "-l", "h=n0|n1|n2|n3", path,
 	}, driver)
@@ -79,9 +79,9 @@ exit $code
 
 // fake is a starter that nothing here can be: it starts the daemons with what the real one tells them, and nothing
 // else, and waits for all; its code is the highest of theirs. Right and wrong are the environments of each node's daemons,
-// as many as it starts there, with flags of bringupd among them. The variables are those of pkg/roles/testdata.
+// as many as it starts there, with flags of bringupd among them; SHARE in them is the bed's share. The variables are those of pkg/roles/testdata.
 func fake(name, mistake string, right, wrong func(node int) [][]string) starter {
-	return starter{name: name, mistake: mistake, start: func(t *testing.T, logs string, isWrong bool, args []string) *exec.Cmd {
+	return starter{name: name, mistake: mistake, start: func(t *testing.T, bed *lane, logs string, isWrong bool, args []string) *exec.Cmd {
 		environments := right
 		if isWrong {
 			environments = wrong
@@ -96,7 +96,7 @@ func fake(name, mistake string, right, wrong func(node int) [][]string) starter 
 					if strings.HasPrefix(word, "--") {
 						flags = append(flags, word)
 					} else {
-						variables = append(variables, word)
+						variables = append(variables, strings.ReplaceAll(word, "SHARE", bed.Share()))
 					}
 				}
 				words := slices.Concat([]string{"env", "-i", "PATH=/usr/bin:/bin", "HOME=/root"}, variables, []string{program}, flags, args)
@@ -124,22 +124,22 @@ const several = "cannot run several daemons on one node"
 func starters(t *testing.T) []starter {
 	t.Helper()
 	openMPI5 := filepath.Join(filepath.Dir(installed(t, "OPENMPI")), "mpirun")
-	nodefile := filepath.Join(bed.Bin(), "nodefile")
+	nodefile := filepath.Join(beds.bin(), "nodefile")
 	must(t, os.WriteFile(nodefile, []byte("n0\nn1\nn2\nn3\n"), 0o644))
-	twice := filepath.Join(bed.Bin(), "nodefile-twice")
+	twice := filepath.Join(beds.bin(), "nodefile-twice")
 	must(t, os.WriteFile(twice, []byte("n0\nn0\nn1\nn1\nn2\nn2\nn3\nn3\n"), 0o644))
 	job := places.Add(1) + 1000
 
 	pbs := func(node, task int, file string) []string {
 		return []string{fmt.Sprintf("PBS_JOBID=%d.server", job), "PBS_NODENUM=" + itoa(node), fmt.Sprintf("PBS_TASKNUM=%d", task+2),
-			"PBS_MOMPORT=15003", "PBS_JOBCOOKIE=1234", "PBS_ENVIRONMENT=PBS_BATCH", "PBS_NODEFILE=" + file, "PBS_O_WORKDIR=" + bed.Share()}
+			"PBS_MOMPORT=15003", "PBS_JOBCOOKIE=1234", "PBS_ENVIRONMENT=PBS_BATCH", "PBS_NODEFILE=" + file, "PBS_O_WORKDIR=SHARE"}
 	}
 	flux := func(rank, ranks, local int) []string {
 		return []string{fmt.Sprintf("FLUX_JOB_ID=f%d", job), "FLUX_TASK_RANK=" + itoa(rank), "FLUX_TASK_LOCAL_ID=" + itoa(local), "FLUX_JOB_SIZE=" + itoa(ranks),
 			"FLUX_JOB_NNODES=4", "FLUX_URI=local:///run/flux/local", "FLUX_KVS_NAMESPACE=job-1", "PMI_RANK=" + itoa(rank), "PMI_SIZE=" + itoa(ranks), "PMI_FD=99"}
 	}
 	lsf := func(task int, hosts string) []string {
-		return []string{fmt.Sprintf("LSB_JOBID=%d", job), "LSB_JOBINDEX=0", "LSB_MCPU_HOSTS=" + hosts, "LSF_PM_TASKID=" + itoa(task+1), "LSB_BATCH_JID=" + itoa(int(job)), "LS_SUBCWD=" + bed.Share()}
+		return []string{fmt.Sprintf("LSB_JOBID=%d", job), "LSB_JOBINDEX=0", "LSB_MCPU_HOSTS=" + hosts, "LSF_PM_TASKID=" + itoa(task+1), "LSB_BATCH_JID=" + itoa(int(job)), "LS_SUBCWD=SHARE"}
 	}
 	jsrun := func(rank, ranks, local, locals int) []string {
 		return append(lsf(0, "batch 1 n0 1 n1 1 n2 1 n3 1")[:3], "JSM_NAMESPACE_RANK="+itoa(rank), "JSM_NAMESPACE_SIZE="+itoa(ranks), "JSM_NAMESPACE_LOCAL_RANK="+itoa(local),
@@ -183,36 +183,38 @@ func starters(t *testing.T) []starter {
 }
 
 // runBy starts a run by the starter.
-func (s starter) runBy(t *testing.T, wrong bool, what string) *job {
+func (s starter) runBy(t *testing.T, bed *lane, wrong bool, what string) *job {
 	t.Helper()
-	logs := place(t)
+	logs := bed.place(t)
 	driver := copyFile(t, "testdata/starter_driver.sh", bed.Bin())
 	args := []string{"--log-dir=" + logs, "--", driver, what}
-	return startCommand(t, logs, s.start(t, logs, wrong, args))
+	return bed.startCommand(t, logs, s.start(t, bed, logs, wrong, args))
 }
 
 // TestStarters brings up four nodes by each launcher, for a driver that ends well, one that does not, in a way that can't
 // be, and with a node that is lost.
 func TestStarters(t *testing.T) {
+	t.Parallel()
 	for _, s := range starters(t) {
 		t.Run(s.name, func(t *testing.T) {
+			bed := claim(t, fewNodes)
 			for what, want := range map[string]int{"end with 0": 0, "end with 42": 42} {
-				t.Run("the driver is to "+what, func(t *testing.T) { s.testEnd(t, what, want) })
+				t.Run("the driver is to "+what, func(t *testing.T) { s.testEnd(t, bed, what, want) })
 			}
 			t.Run("a wrong launch", func(t *testing.T) {
-				j := s.runBy(t, true, "end with 0")
+				j := s.runBy(t, bed, true, "end with 0")
 				j.wantCode(65)
 				if said := j.stdout.String() + j.stderr.String(); !strings.Contains(said, s.mistake) {
 					t.Errorf("it lacks %q: %s", s.mistake, said)
 				}
 			})
-			t.Run("a daemon is killed", s.testLoss)
+			t.Run("a daemon is killed", func(t *testing.T) { s.testLoss(t, bed) })
 		})
 	}
 }
 
-func (s starter) testEnd(t *testing.T, what string, want int) {
-	j := s.runBy(t, false, what)
+func (s starter) testEnd(t *testing.T, bed *lane, what string, want int) {
+	j := s.runBy(t, bed, false, what)
 	j.wantCode(want)
 	var seen string
 	for line := range strings.Lines(j.stdout.String()) {
@@ -231,16 +233,16 @@ func (s starter) testEnd(t *testing.T, what string, want int) {
 }
 
 // daemonOf is the pid of a node's daemon, by whatever path it was started.
-func (s starter) daemonOf(t *testing.T, node int) int {
+func (s starter) daemonOf(t *testing.T, bed *lane, node int) int {
 	if s.byPath {
-		return find(t, node, filepath.Base(program))
+		return bed.find(t, node, filepath.Base(program))
 	}
-	return daemonOf(t, node)
+	return bed.daemonOf(t, node)
 }
 
 // The starter may end the others itself, by a signal, when it sees the killed one: a worker, wherever Grid Engine has put rank 0.
-func (s starter) testLoss(t *testing.T) {
-	j := s.runBy(t, false, "hold")
+func (s starter) testLoss(t *testing.T, bed *lane) {
+	j := s.runBy(t, bed, false, "hold")
 	j.reached("control/go")
 	var head signal.Job
 	readJSON(t, filepath.Join(j.runDir(), signal.Control, signal.NameJob), &head)
@@ -248,7 +250,7 @@ func (s starter) testLoss(t *testing.T) {
 	if head.Host == bed.Node(victim) {
 		victim = 1
 	}
-	kill(t, s.daemonOf(t, victim), syscall.SIGKILL)
+	kill(t, s.daemonOf(t, bed, victim), syscall.SIGKILL)
 	if code := j.wait(); (code == 0) != s.blind {
 		t.Errorf("the starter ended with %d: %s", code, &j.stderr)
 	}

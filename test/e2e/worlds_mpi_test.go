@@ -42,7 +42,8 @@ func (m mpi) build(t *testing.T) string {
 	if m.python != "" {
 		cc = filepath.Join(filepath.Dir(installed(t, m.python)), cc)
 	}
-	to := filepath.Join(bed.Bin(), "mpi_trial-"+strings.ReplaceAll(m.name, " ", ""))
+	of := strings.NewReplacer(" ", "", "/", "-").Replace(t.Name() + "-" + m.name)
+	to := filepath.Join(beds.bin(), "mpi_trial-"+of)
 	if out, err := exec.Command(cc, "testdata/mpi_trial.c", "-o", to).CombinedOutput(); err != nil {
 		t.Fatalf("cannot compile for %s: %v\n%s", m.name, err, out)
 	}
@@ -65,11 +66,12 @@ func (m mpi) flags(t *testing.T) []string {
 
 // Each MPI comes up without its mpirun, by one environment for all, and what goes wrong in a rank has its name and its code.
 func TestMPIWorlds(t *testing.T) {
+	t.Parallel()
 	for _, m := range mpis {
 		program := m.build(t)
 		world := func(t *testing.T, nodes, perNode int, mode string) *job {
 			flags := append([]string{"--ranks-per-node=" + itoa(perNode), "--oversubscribe"}, m.flags(t)...)
-			return run(t, launch{nodes: nodes, flags: flags, driver: []string{program, mode}})
+			return claim(t, nodes).run(t, launch{nodes: nodes, flags: flags, driver: []string{program, mode}})
 		}
 		for _, size := range [][2]int{{2, 2}, {8, 4}} {
 			t.Run(fmt.Sprintf("%s, %d nodes of %d", m.name, size[0], size[1]), func(t *testing.T) {
@@ -83,7 +85,7 @@ func TestMPIWorlds(t *testing.T) {
 		}
 		t.Run(m.name+", without peer links", func(t *testing.T) {
 			flags := append(m.flags(t), "--ranks-per-node=2", "--oversubscribe", "--lifeline=off")
-			j := run(t, launch{nodes: 2, flags: flags, driver: []string{program, "meet"}})
+			j := claim(t, 2).run(t, launch{nodes: 2, flags: flags, driver: []string{program, "meet"}})
 			j.wantCode(65)
 			cause := j.result().Cause
 			if cause == nil || !strings.Contains(cause.What, "this run has no peer links") {
@@ -113,8 +115,9 @@ func TestMPIWorlds(t *testing.T) {
 
 // N worlds of one: ranks that have lost what tells them their server are told of, with what mends it.
 func TestMPIWorldsOfOne(t *testing.T) {
+	bed := claim(t, fewNodes)
 	const script = "from mpi4py import MPI; import time; print('one of', MPI.COMM_WORLD.size); time.sleep(2)"
-	j := run(t, launch{nodes: 2, flags: []string{"--ranks-per-node=1"}, driver: []string{
+	j := bed.run(t, launch{nodes: 2, flags: []string{"--ranks-per-node=1"}, driver: []string{
 		"env", "-i", installed(t, "MPICH"), "-c", script,
 	}})
 	j.wantCode(0)
@@ -130,6 +133,7 @@ func TestMPIWorldsOfOne(t *testing.T) {
 
 // All ranks on one node of a job of three, by an srun that says so: that is told of.
 func TestMPIStepOfFewerNodes(t *testing.T) {
+	bed := claim(t, fewNodes)
 	for name, driver := range map[string][]string{"ranks": {"--ranks-per-node=1", "--", "true"}, "a driver": {"--", "true"}} {
 		t.Run(name, func(t *testing.T) {
 			args := append([]string{"-Q", "-N3", "srun", "-N1", "--ntasks-per-node=1", program, "--log-dir=" + filepath.Join(bed.Share(), "fewer-nodes")}, driver...)
@@ -143,14 +147,16 @@ func TestMPIStepOfFewerNodes(t *testing.T) {
 
 // Ranks that are each in a container, which has mounts and process numbers of its own, are a world.
 func TestMPIContained(t *testing.T) {
+	t.Parallel()
 	const container = `mount -t tmpfs none /mnt && exec "$@"`
 	for _, m := range mpis {
 		t.Run(m.name, func(t *testing.T) {
+			bed := claim(t, fewNodes)
 			flags := append([]string{"--ranks-per-node=2", "--oversubscribe"}, m.flags(t)...)
 			if m.parted != "" {
 				flags = append(flags, "--env="+m.parted)
 			}
-			j := run(t, launch{nodes: 2, flags: flags, driver: []string{
+			j := bed.run(t, launch{nodes: 2, flags: flags, driver: []string{
 				"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", container, "container", m.build(t), "meet",
 			}})
 			j.wantCode(0)
@@ -163,13 +169,15 @@ func TestMPIContained(t *testing.T) {
 
 // What ranks spawn are ranks like others, on the nodes that have room, and find each other by names.
 func TestMPISpawns(t *testing.T) {
+	t.Parallel()
 	const said = "three: n0 n1 n2\non n1: n1 n1\ntwo commands: n0/a n0/b n2/b\nagain: n1\nagain: n0\nagain: n1\nagain: n0\nagain: n1\naccepted rank 2\n"
 	for _, m := range mpis {
 		if !m.spawns {
 			continue
 		}
 		t.Run(m.name, func(t *testing.T) {
-			j := run(t, launch{nodes: 3, flags: append([]string{"--ranks-per-node=1", "--oversubscribe", "--slots-per-node=3"}, m.flags(t)...), driver: []string{m.build(t), "spawn"}})
+			bed := claim(t, fewNodes)
+			j := bed.run(t, launch{nodes: 3, flags: append([]string{"--ranks-per-node=1", "--oversubscribe", "--slots-per-node=3"}, m.flags(t)...), driver: []string{m.build(t), "spawn"}})
 			j.wantCode(0)
 			var got strings.Builder
 			for line := range strings.Lines(j.stdout.String()) {
@@ -189,8 +197,9 @@ func TestMPISpawns(t *testing.T) {
 
 // More than there is room for is refused, with the flags that make room.
 func TestMPISpawnsTooMany(t *testing.T) {
+	bed := claim(t, fewNodes)
 	m := mpis[0]
-	j := run(t, launch{nodes: 2, flags: []string{"--ranks-per-node=1", "--slots-per-node=2"}, driver: []string{m.build(t), "spawn"}})
+	j := bed.run(t, launch{nodes: 2, flags: []string{"--ranks-per-node=1", "--slots-per-node=2"}, driver: []string{m.build(t), "spawn"}})
 	j.wantCode(health.OutcomeOf(health.Launch).Code)
 	if cause := j.result().Cause; cause == nil || !strings.Contains(cause.What, "cannot place 3 ranks: 2 slots are free of 4 on 2 nodes: give --slots-per-node=N with a higher number, or --oversubscribe") {
 		t.Errorf("the cause is %+v", cause)
@@ -199,10 +208,12 @@ func TestMPISpawnsTooMany(t *testing.T) {
 
 // A pool of mpi4py's on a world of one has a worker in each other slot of the nodes.
 func TestMPIPool(t *testing.T) {
+	t.Parallel()
 	for _, python := range []string{"OPENMPI4", "OPENMPI", "MPICH"} {
 		t.Run(python, func(t *testing.T) {
+			bed := claim(t, fewNodes)
 			script := copyFile(t, "../../examples/mpi_pool.py", bed.Bin())
-			j := run(t, launch{nodes: 3, flags: []string{"--ranks=1", "--slots-per-node=2"}, driver: []string{installed(t, python), script}})
+			j := bed.run(t, launch{nodes: 3, flags: []string{"--ranks=1", "--slots-per-node=2"}, driver: []string{installed(t, python), script}})
 			j.wantCode(0)
 			var hosts []string
 			for line := range strings.Lines(j.stdout.String()) {
