@@ -109,7 +109,7 @@ func TestDoctorFindsAShareOfItsOwn(t *testing.T) {
 		return ""
 	})
 	t.Cleanup(func() { bed.onNode(t, 2, "umount", logs) })
-	j, report := bed.examine(t, nil, launch{nodes: 4, logs: logs, flags: []string{"--join-timeout=10s"}})
+	j, report := bed.examine(t, nil, launch{nodes: 4, logs: logs, flags: []string{"--join-timeout=5s"}})
 	j.wantCode(66)
 	finds(t, report, "share.seen", check.Fail, "1 of 4 nodes were not seen in "+logs, "n2")
 	if !strings.Contains(j.stderr.String(), "on n2: the head's run ") {

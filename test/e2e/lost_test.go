@@ -122,6 +122,7 @@ func TestANodeIsLost(t *testing.T) {
 			}
 			must(t, tc.mend(bed.Bed, context.Background(), tc.node))
 			mended = true
+			must(t, j.cmd.Process.Kill()) // srun waits half a minute for the task of a lost node
 		})
 	}
 }

@@ -54,7 +54,7 @@ func TestALogDirectoryThatOneNodeDoesNotSee(t *testing.T) {
 			t.Errorf("cannot show the share again: %v: %s", err, out)
 		}
 	})
-	j := bed.run(t, launch{nodes: 4, logs: logs, srun: []string{"--chdir=/"}, flags: []string{"--join-timeout=15s"}, driver: []string{"true"}})
+	j := bed.run(t, launch{nodes: 4, logs: logs, srun: []string{"--chdir=/"}, flags: []string{"--join-timeout=10s"}, driver: []string{"true"}})
 	j.wantCode(66)
 	if cause := j.result().Cause; cause == nil || len(cause.Lost) != 1 || cause.Lost[0] != 2 {
 		t.Errorf("the cause is %+v, want rank 2 missing", cause)
