@@ -103,10 +103,12 @@ func foreign(t *testing.T, j *job) {
 	const id = "0123456789abcdef"
 	dir := filepath.Join(j.runDir(), "exec")
 	ran := j.bed.place(t)
-	request := filepath.Join(dir, id+".request")
+	// The head may look at any time: the request appears as a whole, and as another user's.
+	part := filepath.Join(dir, "."+id)
 	err := errors.Join(
-		os.WriteFile(request, fmt.Appendf(nil, `{"v":1,"argv":["touch",%q],"nodes":["all"]}`+"\n", ran), 0o600),
-		os.Chown(request, 65534, 65534),
+		os.WriteFile(part, fmt.Appendf(nil, `{"v":1,"argv":["touch",%q],"nodes":["all"]}`+"\n", ran), 0o600),
+		os.Chown(part, 65534, 65534),
+		os.Rename(part, filepath.Join(dir, id+".request")),
 		os.WriteFile(filepath.Join(j.runDir(), "control", "call."+id), nil, 0o600),
 	)
 	if err != nil {
@@ -115,7 +117,7 @@ func foreign(t *testing.T, j *job) {
 	eventually(t, func() string {
 		data, err := os.ReadFile(filepath.Join(dir, id+".taken"))
 		if err != nil || !strings.Contains(string(data), `"refused":"cannot use `) || !strings.Contains(string(data), "it belongs to") {
-			return fmt.Sprintf("%v, %s", err, data)
+			return fmt.Sprintf("%v, %s\n%s", err, data, &j.stderr)
 		}
 		return ""
 	})
