@@ -15,8 +15,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
-// peerTimeout is what the jobs here are told; a death must have ended the whole
-// job by then.
+// peerTimeout is the default, and what the jobs here are told; a death must have
+// ended the whole job by then.
 const peerTimeout = 10 * time.Second
 
 // Every part of a job is killed without warning, with Slurm told not to care:

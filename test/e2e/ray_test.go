@@ -295,7 +295,7 @@ print(os.environ["RANK"], *[node["NodeManagerHostname"] for node in ray.nodes() 
 		case <-j.ended:
 			return ""
 		default:
-			return j.stderr.String()
+			return "it has not ended\n" + j.stderr.String()
 		}
 	})
 	if j.wantCode(0); sortedLines(j.stdout.String()) != "0 n0 2\n1 n1 2\n" {
