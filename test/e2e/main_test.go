@@ -5,6 +5,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -21,7 +22,10 @@ import (
 var share = flag.String("share", string(testbed.StaleSSHFS), "kind of share that the testbed's nodes see")
 
 // lanes is how many tests run side by side.
-var lanes = flag.Int("lanes", 4, "how many tests run at the same time, each on a testbed of its own")
+var lanes = flag.Int("lanes", 0, "how many tests run at the same time, each on a bed of its own; 0: 4, or 1 with a real Ray, torch or MPI")
+
+// usualLanes is what lanes is by default.
+var usualLanes = 4
 
 // beds are those of the lanes.
 var beds *bedPool
@@ -44,9 +48,10 @@ func TestMain(m *testing.M) {
 
 func runOnBed(m *testing.M) (code int, err error) {
 	ctx := context.Background()
-	if *lanes < 1 {
+	if *lanes < 0 {
 		return 1, fmt.Errorf("cannot run the tests in %d lanes: give 1 or more", *lanes)
 	}
+	count := cmp.Or(*lanes, usualLanes)
 	// All wait for a lane at the same time, so that the order in which they get one is the pool's.
 	if err := flag.Set("test.parallel", "1000"); err != nil {
 		return 1, err
@@ -54,7 +59,7 @@ func runOnBed(m *testing.M) (code int, err error) {
 	if err := testbed.Install(ctx); err != nil {
 		return 1, err
 	}
-	beds, err = startBeds(ctx, *lanes, testbed.Config{Share: testbed.Share(*share), GridEngine: withGridEngine})
+	beds, err = startBeds(ctx, count, testbed.Config{Share: testbed.Share(*share), GridEngine: withGridEngine})
 	if err != nil {
 		return 1, err
 	}
