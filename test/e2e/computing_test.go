@@ -2,6 +2,6 @@
 
 package e2e
 
-// A real Ray gives up a start that gets too little of the processor for half a minute, and the ranks
-// of an MPI use it while they wait.
+// A real Ray gives up a start that gets too little of the processor for half a minute, and the
+// ranks of an MPI use it while they wait.
 func init() { usualLanes = 1 }

@@ -133,7 +133,8 @@ func TestHosts(t *testing.T) {
 	})
 }
 
-// TestHostsThatAreNotReady runs jobs over machines some of which have no sshd, no program or no share.
+// TestHostsThatAreNotReady runs jobs over machines some of which have no sshd, no program or no
+// share.
 func TestHostsThatAreNotReady(t *testing.T) {
 	bed := claimEarly(t, fewNodes)
 	ssh, end := bed.withSSH(t, 0, 1)

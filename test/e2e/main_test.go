@@ -22,7 +22,8 @@ import (
 var share = flag.String("share", string(testbed.StaleSSHFS), "kind of share that the testbed's nodes see")
 
 // lanes is how many tests run side by side.
-var lanes = flag.Int("lanes", 0, "how many tests run at the same time, each on a bed of its own; 0: 4, or 1 with a real Ray, torch or MPI")
+var lanes = flag.Int("lanes", 0, "how many tests run at the same time, each on a bed of its own; "+
+	"0: 4, or 1 with a real Ray, torch or MPI")
 
 // usualLanes is what lanes is by default.
 var usualLanes = 4
@@ -59,7 +60,8 @@ func runOnBed(m *testing.M) (code int, err error) {
 	if err := testbed.Install(ctx); err != nil {
 		return 1, err
 	}
-	beds, err = startBeds(ctx, count, testbed.Config{Share: testbed.Share(*share), GridEngine: withGridEngine})
+	config := testbed.Config{Share: testbed.Share(*share), GridEngine: withGridEngine}
+	beds, err = startBeds(ctx, count, config)
 	if err != nil {
 		return 1, err
 	}
