@@ -18,6 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/meeting"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/shown"
@@ -64,11 +65,25 @@ type Means struct {
 	Access signal.Access
 	// Network is how workers connect to the head; nil for TCP.
 	Network lifeline.Network
-	Play    Play
+	// Children starts the daemon's children; nil: as processes.
+	Children process.Starter
+	Play     Play
 	// Began is when the first attempt of this launch did, as far as this process knows: the
 	// deadline counts from there; zero: from the daemon's start.
 	Began   time.Time
 	Earlier Earlier
+}
+
+// Starter returns what starts the daemon's children.
+func (m Means) Starter() (process.Starter, error) {
+	if m.Children != nil {
+		return m.Children, nil
+	}
+	super, err := process.NewSupervisor(roles.JobVariables())
+	if err != nil {
+		return nil, err
+	}
+	return super.Starter(), nil
 }
 
 // Earlier is what earlier attempts of the same launch have left to this one. A later one comes last.

@@ -50,7 +50,7 @@ func Run(ctx context.Context, cfg config.Config, role roles.Role) run.Exit {
 }
 
 func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, error) {
-	super, err := process.NewSupervisor(roles.JobVariables())
+	super, err := cfg.Starter()
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ type head struct {
 
 	gate        time.Duration // from the start to the open gate; 0 before
 	endpoint    framework.Endpoint
-	driver      *process.Child // nil before it runs
+	driver      process.Handle // nil before it runs
 	world       *world.Head    // nil where the driver is one process
 	slowSandbox sync.WaitGroup // the head's own sandbox, as long as it starts
 }

@@ -54,7 +54,7 @@ func (h *head) equip(env []string) []string {
 }
 
 // watchSruns tells of what the driver waits for without end.
-func (h *head) watchSruns(ctx context.Context, driver *process.Child) {
+func (h *head) watchSruns(ctx context.Context, driver process.Handle) {
 	if h.id.Launcher.Traits().Steps {
 		h.Background(func(context.Context) {
 			remote.WatchSruns(ctx, func() []process.Relative { return process.Tree(driver.Pid()) }, func(words string) { h.Log.Warn(words) })

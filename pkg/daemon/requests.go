@@ -25,8 +25,8 @@ func runsRequests(n *node) *request.Node {
 }
 
 // starts returns what starts commands that end before the run does, by a start of the children's.
-func (n *node) starts(start func(context.Context, process.Spec) (*process.Child, error)) request.Start {
-	return func(ctx context.Context, spec process.Spec) (*process.Child, func(), error) {
+func (n *node) starts(start func(context.Context, process.Spec) (process.Handle, error)) request.Start {
+	return func(ctx context.Context, spec process.Spec) (process.Handle, func(), error) {
 		if n.Life.Err() != nil {
 			return nil, nil, errors.New("the run is ending")
 		}

@@ -44,7 +44,7 @@ type Crew struct {
 	Play func(ctx context.Context, meet *meeting.Node, ranks []Rank) error
 
 	mu      sync.Mutex
-	running map[int]*process.Child // that have been started, by rank; guarded by mu
+	running map[int]process.Handle // that have been started, by rank; guarded by mu
 	exits   []signal.RankExit      // of those that have ended, in the order of their ends; guarded by mu
 	said    []string               // what holds for all of them, and was told; guarded by mu
 }
@@ -93,9 +93,9 @@ func (c *Crew) Run(ctx, starting context.Context) ([]signal.RankExit, error) {
 }
 
 // start starts one rank.
-func (c *Crew) start(ctx context.Context, rank Rank) (*process.Child, Fit, error) {
+func (c *Crew) start(ctx context.Context, rank Rank) (process.Handle, Fit, error) {
 	fit, err := c.Fit(ctx, rank)
-	var child *process.Child
+	var child process.Handle
 	if err == nil {
 		child, err = c.Children.Start(ctx, process.Spec{
 			Name: service.Rank(rank.Rank), Argv: fit.Argv, Dir: fit.Dir, Env: fit.Env, Files: fit.Files, Stdin: fit.In, Stdout: fit.Out, Stderr: fit.Err,
@@ -114,7 +114,7 @@ func (c *Crew) start(ctx context.Context, rank Rank) (*process.Child, Fit, error
 	}
 	c.mu.Lock()
 	if c.running == nil {
-		c.running = make(map[int]*process.Child)
+		c.running = make(map[int]process.Handle)
 	}
 	c.running[rank.Rank] = child
 	c.mu.Unlock()
@@ -127,7 +127,7 @@ func (c *Crew) start(ctx context.Context, rank Rank) (*process.Child, Fit, error
 
 // await waits for the end of a rank. Its error is the rank's failure, or that ctx
 // has ended first.
-func (c *Crew) await(ctx context.Context, rank Rank, child *process.Child, fit Fit) error {
+func (c *Crew) await(ctx context.Context, rank Rank, child process.Handle, fit Fit) error {
 	if !pause.Await(ctx, child.Ended()) {
 		return context.Cause(ctx)
 	}
@@ -152,7 +152,7 @@ func (c *Crew) await(ctx context.Context, rank Rank, child *process.Child, fit F
 }
 
 // parted is that a rank has ended well, and left those that it meets by MPI waiting; nil: it has not.
-func (c *Crew) parted(rank Rank, child *process.Child, fit Fit) error {
+func (c *Crew) parted(rank Rank, child process.Handle, fit Fit) error {
 	if fit.Parted == nil {
 		return nil
 	}
@@ -166,7 +166,7 @@ func (c *Crew) parted(rank Rank, child *process.Child, fit Fit) error {
 }
 
 // failure is that a rank has failed.
-func (c *Crew) failure(rank Rank, child *process.Child, fit Fit) *health.Failure {
+func (c *Crew) failure(rank Rank, child process.Handle, fit Fit) *health.Failure {
 	f := health.RankDied(signal.WorldRank{Number: rank.Rank, GPUs: strings.Join(fit.Place.GPUs, ",")}, c.Node, child.Exit(), child.LastLines())
 	return c.Children.About(f, child)
 }

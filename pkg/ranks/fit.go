@@ -86,7 +86,7 @@ func (c *Crew) tellOnce(word string) {
 
 // bound sees whether a rank is where it should be. Its error is a failed check, where
 // a difference is to be one.
-func (c *Crew) bound(rank Rank, child *process.Child, place binding.Place) error {
+func (c *Crew) bound(rank Rank, child process.Handle, place binding.Place) error {
 	differences, err := place.Differences(child.Pid())
 	if service.Ended(child) { // before it was looked at, perhaps
 		return nil

@@ -68,9 +68,9 @@ func raise(t testing.TB) *stage {
 	for rank := range 4 {
 		dir := t.TempDir()
 		daemon := Daemon{Private: func() (string, error) { return dir, nil }, Background: background, Log: zap.NewNop()}
-		daemon.Start = func(ctx context.Context, spec process.Spec) (*process.Child, func(), error) {
+		daemon.Start = func(ctx context.Context, spec process.Spec) (process.Handle, func(), error) {
 			spec.Env = append(os.Environ(), append(spec.Env, fmt.Sprintf("NODE=n%d", rank), "GORACE=atexit_sleep_ms=0")...) // of keepers
-			child, err := super.Start(ctx, spec)
+			child, err := super.Starter().Start(ctx, spec)
 			return child, func() { child.Stop(context.WithoutCancel(ctx), time.Second, syscall.SIGTERM) }, err
 		}
 		if rank == 1 || rank == 2 {

@@ -27,7 +27,7 @@ type Daemon struct {
 	Private func() (string, error)
 	// Start starts a command with the environment of the node's children and what the spec adds. stop ends it, and
 	// whatever it has left behind.
-	Start func(ctx context.Context, spec process.Spec) (child *process.Child, stop func(), err error)
+	Start func(ctx context.Context, spec process.Spec) (child process.Handle, stop func(), err error)
 	// Background runs a task that the daemon waits for, until there is nothing left to do.
 	Background func(task func(ctx context.Context))
 	// Dial connects to the head, beside the lifeline; nil on the head.

@@ -39,7 +39,7 @@ type Daemon struct {
 
 // Start starts a command with the environment of the node's children and what the spec adds. stop ends it, and whatever
 // it has left behind, by TERM, grace and KILL.
-type Start = func(ctx context.Context, spec process.Spec) (child *process.Child, stop func(), err error)
+type Start = func(ctx context.Context, spec process.Spec) (child process.Handle, stop func(), err error)
 
 // within bounds a request to the share.
 func (d Daemon) within(ctx context.Context) (context.Context, context.CancelFunc) {

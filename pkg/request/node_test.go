@@ -36,7 +36,7 @@ func TestCanceled(t *testing.T) {
 					Dir: dir, Control: dir.Watch(signal.Control, signal.HeadPace), Log: zap.NewNop(), Trail: trail.New(),
 					Told: func(error) {}, Within: ceiling, Life: t.Context(), Work: t.Context(),
 					Go: func(task func(context.Context)) { go task(t.Context()) },
-					Start: func(wanted context.Context, _ process.Spec) (*process.Child, func(), error) {
+					Start: func(wanted context.Context, _ process.Spec) (process.Handle, func(), error) {
 						begun = append(begun, wanted)
 						<-t.Context().Done()
 						return nil, nil, context.Canceled

@@ -47,7 +47,7 @@ type Life struct {
 
 // Config is what the children of a node need.
 type Config struct {
-	Super *process.Supervisor
+	Super process.Starter
 	Trail *trail.Trail
 	Log   *zap.Logger
 	// Logged says that something could not be written, where the error is not nil.
@@ -69,7 +69,7 @@ type Children struct {
 	node       string // how messages speak of it
 
 	mu       sync.Mutex
-	all      []*process.Child     // in the order of their start; guarded by mu
+	all      []process.Handle     // in the order of their start; guarded by mu
 	starting int                  // how many of the user's are being started, and may run already; guarded by mu
 	owed     []syscall.Signal     // what came for them then; guarded by mu
 	warm     *warm                // started ahead of its time, and not yet in use; guarded by mu
@@ -108,7 +108,7 @@ func (c *Children) LogName(child string) string {
 
 // Start starts a child that logs into the run directory. It is stopped by Stop.
 // Its errors are those of process.Supervisor.
-func (c *Children) Start(ctx context.Context, spec process.Spec) (*process.Child, error) {
+func (c *Children) Start(ctx context.Context, spec process.Spec) (process.Handle, error) {
 	log := c.openLog(spec.Name)
 	spec.Log = log
 	child, err := c.Launch(ctx, spec)
@@ -156,14 +156,14 @@ func (c *Children) openLog(child string) *signal.Journal {
 }
 
 // Launch starts a child with a log of the caller's, of which no trace is left.
-func (c *Children) Launch(ctx context.Context, spec process.Spec) (*process.Child, error) {
+func (c *Children) Launch(ctx context.Context, spec process.Spec) (process.Handle, error) {
 	c.expect(spec.Name)
 	child, err := c.cfg.Super.Start(ctx, spec)
 	c.adopt(spec.Name, child)
 	return child, err
 }
 
-func (c *Children) exited(child *process.Child) {
+func (c *Children) exited(child process.Handle) {
 	c.cfg.Trail.Exited(child.Name(), child.Pid(), child.Exit().String())
 }
 
@@ -192,7 +192,7 @@ func (c *Children) expect(name string) {
 
 // adopt takes a child in, nil where its start failed, and gives it, where it is the
 // user's, what has come for it meanwhile.
-func (c *Children) adopt(name string, child *process.Child) {
+func (c *Children) adopt(name string, child process.Handle) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if child != nil {
@@ -225,17 +225,17 @@ func (c *Children) PassOn(sig syscall.Signal) {
 	}
 }
 
-func (c *Children) signal(child *process.Child, sig syscall.Signal) {
+func (c *Children) signal(child process.Handle, sig syscall.Signal) {
 	if err := child.Signal(sig); err != nil {
 		c.cfg.Log.Warn("cannot pass a signal on", zap.String("signal", process.SignalName(sig)), zap.Error(err))
 	}
 }
 
 // Disown forgets a child that has ended.
-func (c *Children) Disown(child *process.Child) {
+func (c *Children) Disown(child process.Handle) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all = slices.DeleteFunc(c.all, func(other *process.Child) bool { return other == child })
+	c.all = slices.DeleteFunc(c.all, func(other process.Handle) bool { return other == child })
 }
 
 // ExitOf returns how a child has ended that was started; false where it was not.
@@ -261,7 +261,7 @@ func (c *Children) Count() int {
 // nothing is lost by it, by KILL alone. It returns what would not die.
 func (c *Children) Stop(grace time.Duration, which func(child string) bool) (left []string) {
 	c.mu.Lock()
-	children := slices.DeleteFunc(slices.Clone(c.all), func(child *process.Child) bool { return !which(child.Name()) })
+	children := slices.DeleteFunc(slices.Clone(c.all), func(child process.Handle) bool { return !which(child.Name()) })
 	abrupt := maps.Clone(c.abrupt)
 	c.mu.Unlock()
 	problems := make([]error, len(children))
@@ -288,7 +288,7 @@ func (c *Children) Stop(grace time.Duration, which func(child string) bool) (lef
 }
 
 // Ended tells whether a child has exited.
-func Ended(child *process.Child) bool { return pause.Until(child.Ended(), 0) }
+func Ended(child process.Handle) bool { return pause.Until(child.Ended(), 0) }
 
 // largeLog is from how many bytes on people are told of a child's log. It has no
 // bound: what a driver prints is the user's, and an end that is cut off explains

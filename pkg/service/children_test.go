@@ -31,7 +31,7 @@ func children(t *testing.T) *Children {
 	}
 	t.Cleanup(func() { _ = super.Close(context.Background()) })
 	life := Life{Run: t.Context(), Work: t.Context(), Hurry: context.Background(), Background: func(task func(context.Context)) { task(context.Background()) }}
-	return NewChildren(Config{Super: super, Trail: trail.New(), Log: zap.NewNop()}, life)
+	return NewChildren(Config{Super: super.Starter(), Trail: trail.New(), Log: zap.NewNop()}, life)
 }
 
 // A signal that comes when the driver runs, and its start has not returned yet, is
@@ -61,7 +61,7 @@ func TestSignalBeforeTheDriverIsAdopted(t *testing.T) {
 func TestSignalsReachAllRanks(t *testing.T) {
 	t.Parallel()
 	c, marks := children(t), t.TempDir()
-	begin := func(rank int) (*process.Child, string) {
+	begin := func(rank int) (process.Handle, string) {
 		t.Helper()
 		name, heard := Rank(rank), filepath.Join(marks, strconv.Itoa(rank))
 		c.expect(name)

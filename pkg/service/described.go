@@ -23,7 +23,7 @@ func (c *Children) Described() []string {
 	return []string{why.Describe(told)}
 }
 
-func described(child *process.Child) why.Child {
+func described(child process.Handle) why.Child {
 	told := why.Child{Name: child.Name(), PID: child.Pid()}
 	if Ended(child) {
 		told.Ended = child.Exit().String()

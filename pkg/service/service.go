@@ -101,7 +101,7 @@ type startFailure struct {
 }
 
 // attempt makes one start; it returns no failure when the service is up.
-func (c *Children) attempt(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration) (*process.Child, *startFailure) {
+func (c *Children) attempt(ctx context.Context, service *framework.Service, kind health.Kind, within time.Duration) (process.Handle, *startFailure) {
 	c.note(service)
 	child, err := c.begin(ctx, service)
 	if err != nil {
@@ -142,14 +142,14 @@ func (c *Children) note(service *framework.Service) {
 
 // hearOut gives whoever passes on what a child has printed, as a tee does, a
 // moment to do so.
-func (c *Children) hearOut(child *process.Child) {
+func (c *Children) hearOut(child process.Handle) {
 	ctx, cancel := context.WithTimeout(c.life.Hurry, signalSkew)
 	defer cancel()
 	pause.Await(ctx, child.Done())
 }
 
 // prove waits until the service is up. One without a probe is up when it runs.
-func (c *Children) prove(ctx context.Context, service *framework.Service, child *process.Child) error {
+func (c *Children) prove(ctx context.Context, service *framework.Service, child process.Handle) error {
 	if service.Ready == nil {
 		return nil
 	}
@@ -190,7 +190,7 @@ func (c *Children) WatchStrangers(f framework.Framework, head framework.Node, en
 
 // watch tells onDeath of a service's end. Whatever the code, it is a death,
 // unless the run is over.
-func (c *Children) watch(child *process.Child, kind health.Kind, explain func() []string, onDeath func(*health.Failure)) {
+func (c *Children) watch(child process.Handle, kind health.Kind, explain func() []string, onDeath func(*health.Failure)) {
 	c.life.Background(func(ctx context.Context) {
 		if !pause.Await(ctx, child.Ended()) {
 			return
@@ -205,7 +205,7 @@ func (c *Children) watch(child *process.Child, kind health.Kind, explain func() 
 }
 
 // watchVital tells onDeath of the end of a process that a service can't do without.
-func (c *Children) watchVital(child *process.Child, kind health.Kind, service *framework.Service, onDeath func(*health.Failure)) {
+func (c *Children) watchVital(child process.Handle, kind health.Kind, service *framework.Service, onDeath func(*health.Failure)) {
 	if service.Vital == nil {
 		return
 	}
@@ -276,7 +276,7 @@ func (c *Children) Setup(ctx context.Context, line string, env []string, within 
 }
 
 // About adds what is known of the child that a failure is about, and returns that.
-func (c *Children) About(f *health.Failure, child *process.Child) *health.Failure {
+func (c *Children) About(f *health.Failure, child process.Handle) *health.Failure {
 	exit := child.Exit()
 	f.Child, f.Log, f.Lines = child.Name(), c.LogName(child.Name()), child.LastLines()
 	f.Code, f.Exit = exit.Code, exit.String()

@@ -16,7 +16,7 @@ import (
 
 // warm is a service's process that waits to be told its order.
 type warm struct {
-	child *process.Child
+	child process.Handle
 	env   []string
 	order *os.File
 }
@@ -66,7 +66,7 @@ func (c *Children) warmUp(ctx context.Context, service *framework.Service) (*war
 
 // begin starts a service's process, or goes on with the one that was started ahead of
 // its time.
-func (c *Children) begin(ctx context.Context, service *framework.Service) (*process.Child, error) {
+func (c *Children) begin(ctx context.Context, service *framework.Service) (process.Handle, error) {
 	c.mu.Lock()
 	w := c.warm
 	c.warm = nil
