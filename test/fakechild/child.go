@@ -1,0 +1,190 @@
+package fakechild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// child is a child that was started.
+type child struct {
+	owner *Supervisor
+	spec  process.Spec
+	pid   int
+	out   *output
+	main  *Process
+	ended chan struct{}
+	done  chan struct{}
+	gone  chan struct{} // closed when nothing of its family is left
+
+	mu       sync.Mutex
+	members  []*member // of its family beside the child itself, that live
+	left     int       // members, and 1 while the child lives
+	exit     process.Exit
+	killedBy syscall.Signal
+	stopping bool // Stop was called while it ran
+	stops    int  // that ask and wait
+	sent     map[syscall.Signal]bool
+}
+
+var _ process.Handle = (*child)(nil)
+
+// member is one of a child's family, such as a command that a shell has in the background.
+type member struct {
+	end     context.CancelFunc
+	ignores map[syscall.Signal]bool
+}
+
+func newChild(owner *Supervisor, spec process.Spec) *child {
+	c := &child{
+		owner: owner, spec: spec, pid: owner.pid, out: newOutput(spec), left: 1, exit: process.Exit{Code: -1},
+		ended: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}), sent: make(map[syscall.Signal]bool),
+	}
+	ctx, end := context.WithCancel(context.Background())
+	c.main = &Process{
+		Argv: spec.Argv, Env: spec.Env, Dir: spec.Dir, Stdin: spec.Stdin, PID: c.pid,
+		Stdout: stream{c.out, spec.Stdout}, Stderr: stream{c.out, spec.Stderr},
+		child: c, ctx: ctx, end: end, catches: make(map[syscall.Signal]chan<- syscall.Signal), ignores: make(map[syscall.Signal]bool),
+	}
+	return c
+}
+
+// run sees the child to its end.
+func (c *child) run(program Program) {
+	code := program(c.main.ctx, c.main)
+	c.main.end()
+	c.mu.Lock()
+	c.exit = process.Exit{Code: code}
+	if c.killedBy != 0 {
+		c.exit = process.Exit{Code: -1, Signal: c.killedBy}
+	}
+	asked := slices.ContainsFunc([]syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGKILL},
+		func(sig syscall.Signal) bool { return c.sent[sig] })
+	c.exit.Asked = c.stopping || asked || c.exit.Signal != 0 && c.sent[c.exit.Signal]
+	c.leave()
+	c.mu.Unlock()
+	close(c.ended)
+	for !pause.Until(c.gone, drainTime) {
+		c.mu.Lock()
+		stops := c.stops
+		c.mu.Unlock()
+		if stops == 0 {
+			break
+		}
+	}
+	c.out.close()
+	close(c.done)
+	<-c.gone
+	c.owner.forget(c)
+}
+
+// leave notes that one of the family has ended; c.mu is held.
+func (c *child) leave() {
+	if c.left--; c.left == 0 {
+		close(c.gone)
+	}
+}
+
+func (c *child) Name() string           { return c.spec.Name }
+func (c *child) Pid() int               { return c.pid }
+func (c *child) Ended() <-chan struct{} { return c.ended }
+func (c *child) Done() <-chan struct{}  { return c.done }
+func (c *child) Owns(pid int) bool      { return pid == c.pid && !pause.Until(c.ended, 0) }
+func (c *child) LastLines() []string    { return c.out.lastLines() }
+
+// Exit implements process.Handle.
+func (c *child) Exit() process.Exit {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.exit
+}
+
+// Printed implements process.Handle.
+func (c *child) Printed() (bytes int64, ago time.Duration) { return c.out.count() }
+
+// Signal implements process.Handle.
+func (c *child) Signal(sig syscall.Signal) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if pause.Until(c.ended, 0) {
+		return fmt.Errorf("cannot send %s to %s: %w", process.SignalName(sig), c.spec.Name, os.ErrProcessDone)
+	}
+	c.send(sig)
+	return nil
+}
+
+// send has the signal come to the whole family; c.mu is held.
+func (c *child) send(sig syscall.Signal) {
+	c.sent[sig] = true
+	c.main.get(sig)
+	c.sendOthers(sig)
+}
+
+// sendOthers has the signal come to the family beside the child; c.mu is held.
+func (c *child) sendOthers(sig syscall.Signal) {
+	for _, m := range c.members {
+		if sig == syscall.SIGKILL || ends(sig) && !m.ignores[sig] {
+			m.end()
+		}
+	}
+}
+
+// ends tells whether a signal ends a process that has said nothing about it.
+func ends(sig syscall.Signal) bool {
+	return sig != syscall.SIGCONT && sig != syscall.SIGCHLD && sig != syscall.SIGWINCH && sig != syscall.SIGURG
+}
+
+// Stop implements process.Handle.
+func (c *child) Stop(ctx context.Context, grace time.Duration, first syscall.Signal) process.Exit {
+	err := c.End(ctx, grace, first)
+	if err == nil && !pause.Await(ctx, c.done) && !pause.Until(c.done, 2*drainTime) {
+		err = errors.New("cannot pass on its last output in time")
+	}
+	exit := c.Exit()
+	exit.Err = errors.Join(err, exit.Err)
+	return exit
+}
+
+// End implements process.Handle.
+func (c *child) End(ctx context.Context, grace time.Duration, first syscall.Signal) error {
+	patience, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	c.mu.Lock()
+	c.stops++
+	if running := !pause.Until(c.ended, 0); running {
+		c.stopping = true
+		if !c.sent[first] {
+			c.send(first)
+		}
+	}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.stops--
+	}()
+	if patience.Err() == nil && pause.Await(patience, c.ended) {
+		c.mu.Lock()
+		c.sendOthers(first)
+		c.mu.Unlock()
+		if pause.Await(patience, c.gone) {
+			return nil
+		}
+	}
+	c.mu.Lock()
+	c.send(syscall.SIGKILL)
+	c.mu.Unlock()
+	if !pause.Until(c.gone, killTime) {
+		return fmt.Errorf("cannot end all of %s: its program does not end with its context", c.spec.Name)
+	}
+	<-c.ended
+	return nil
+}

@@ -1,0 +1,264 @@
+// Package childtest has the tests that hold for a daemon's children whatever they are: processes,
+// or the goroutines of package fakechild.
+package childtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// Buffer is a bytes.Buffer that goroutines share.
+type Buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *Buffer) Write(data []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(data)
+}
+
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+const patience = 30 * time.Second
+
+// Contract runs the tests; in runs each of them, with a new Starter that the test closes.
+func Contract(t *testing.T, in func(t *testing.T, test func(t *testing.T, s process.Starter))) {
+	for _, tc := range []struct {
+		name string
+		test func(t *testing.T, s process.Starter)
+	}{
+		{"an exit", testExit},
+		{"what it prints", testOutput},
+		{"a start that fails", testNoStart},
+		{"a signal of its own", testKilled},
+		{"a signal that it is sent", testSignal},
+		{"a stop that it heeds", testStop},
+		{"a stop that it does not heed", testDeaf},
+		{"output that others hold open", testFamily},
+		{"a stop of what it has left behind", testStopFamily},
+		{"a close", testClose},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			in(t, func(t *testing.T, s process.Starter) {
+				tc.test(t, s)
+				if err := s.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func start(t *testing.T, s process.Starter, line string, change ...func(*process.Spec)) process.Handle {
+	t.Helper()
+	spec := process.Spec{Name: "child", Argv: []string{"/bin/sh", "-c", line}, Env: append(os.Environ(), "OF_CHILD=1")}
+	for _, do := range change {
+		do(&spec)
+	}
+	child, err := s.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return child
+}
+
+func await(t *testing.T, what string, closed <-chan struct{}) {
+	t.Helper()
+	if !pause.Until(closed, patience) {
+		t.Fatalf("it is not %s", what)
+	}
+}
+
+// ready starts a child and waits until it has made the file $READY.
+func ready(t *testing.T, s process.Starter, line string) process.Handle {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ready")
+	child := start(t, s, line, func(spec *process.Spec) { spec.Env = append(spec.Env, "READY="+path) })
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return child
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it is not ready")
+		}
+	}
+}
+
+func testExit(t *testing.T, s process.Starter) {
+	child := start(t, s, "exit 7")
+	await(t, "done", child.Done())
+	await(t, "ended", child.Ended())
+	if exit := child.Exit(); exit.Code != 7 || exit.Signal != 0 || exit.Asked || exit.Err != nil || exit.Status() != 7 {
+		t.Errorf("it exits with %+v", exit)
+	}
+	if child.Name() != "child" || child.Pid() <= 1 || child.Owns(child.Pid()) {
+		t.Errorf("its name is %q, and its process %d", child.Name(), child.Pid())
+	}
+	if err := child.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("a signal to it returns %v", err)
+	}
+	if exit := child.Stop(t.Context(), time.Second, syscall.SIGTERM); exit.Code != 7 || exit.Asked || exit.Err != nil {
+		t.Errorf("a stop of it returns %+v", exit)
+	}
+}
+
+func testOutput(t *testing.T, s process.Starter) {
+	var out, errs, log Buffer
+	child := start(t, s, "echo $OF_CHILD one; echo two >&2; printf end", func(spec *process.Spec) {
+		spec.Stdout, spec.Stderr, spec.Log, spec.KeepLines = &out, &errs, &log, 2
+	})
+	await(t, "done", child.Done())
+	if out.String() != "1 one\nend" || errs.String() != "two\n" {
+		t.Errorf("standard output is %q, standard error %q", out.String(), errs.String())
+	}
+	got := slices.Sorted(strings.Lines(log.String()))
+	if want := []string{"1 one\n", "end\n", "two\n"}; !slices.Equal(got, want) {
+		t.Errorf("the log is %q", log.String())
+	}
+	if lines := child.LastLines(); len(lines) != 2 {
+		t.Errorf("the last lines are %q", lines)
+	}
+	if bytes, _ := child.Printed(); bytes != int64(len("1 one\nendtwo\n")) {
+		t.Errorf("it has printed %d bytes", bytes)
+	}
+}
+
+func testNoStart(t *testing.T, s process.Starter) {
+	for name, argv := range map[string][]string{"no command": nil, "an empty one": {""}} {
+		if child, err := s.Start(t.Context(), process.Spec{Name: "child", Argv: argv}); err == nil || child != nil {
+			t.Errorf("%s is started: %v", name, err)
+		}
+	}
+	child, err := s.Start(t.Context(), process.Spec{Name: "child", Argv: []string{"/nonexistent/program"}})
+	if !errors.Is(err, process.ErrNotFound) || child != nil || !strings.HasPrefix(err.Error(), "cannot start child: ") {
+		t.Errorf("the error is %v", err)
+	}
+	child, err = s.Start(t.Context(), process.Spec{Name: "child", Argv: []string{t.TempDir()}})
+	if !errors.Is(err, process.ErrNotExecutable) || child != nil {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func testKilled(t *testing.T, s process.Starter) {
+	child := start(t, s, "echo last; kill -KILL $$; echo never")
+	await(t, "done", child.Done())
+	if exit := child.Exit(); exit.Code != -1 || exit.Signal != syscall.SIGKILL || exit.Asked || exit.Status() != 137 {
+		t.Errorf("it exits with %+v", exit)
+	}
+	if lines := child.LastLines(); !slices.Equal(lines, []string{"last"}) {
+		t.Errorf("its last lines are %q", lines)
+	}
+}
+
+func testSignal(t *testing.T, s process.Starter) {
+	for _, tc := range []struct {
+		line   string
+		sig    syscall.Signal
+		status int
+		asked  bool
+	}{
+		{"touch $READY; exec sleep 300", syscall.SIGTERM, 143, true},
+		{"touch $READY; exec sleep 300", syscall.SIGUSR1, 128 + int(syscall.SIGUSR1), true},
+		{"trap 'exit 6' USR1; touch $READY; while :; do sleep 0.01; done", syscall.SIGUSR1, 6, false},
+		{"trap 'exit 0' TERM; touch $READY; while :; do sleep 0.01; done", syscall.SIGTERM, 0, true},
+	} {
+		child := ready(t, s, tc.line)
+		if !child.Owns(child.Pid()) {
+			t.Errorf("%s: its own process is none of its family", tc.line)
+		}
+		if err := child.Signal(tc.sig); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "done", child.Done())
+		if exit := child.Exit(); exit.Status() != tc.status || exit.Asked != tc.asked {
+			t.Errorf("%s: it exits with %+v", tc.line, exit)
+		}
+	}
+}
+
+func testStop(t *testing.T, s process.Starter) {
+	child := ready(t, s, "trap 'sleep 0.2; echo saved; exit 3' TERM; touch $READY; while :; do sleep 0.01; done")
+	exit := child.Stop(t.Context(), patience, syscall.SIGTERM)
+	if exit.Code != 3 || !exit.Asked || exit.Err != nil || !slices.Contains(child.LastLines(), "saved") {
+		t.Errorf("it exits with %+v, and has said %q", exit, child.LastLines())
+	}
+}
+
+func testDeaf(t *testing.T, s process.Starter) {
+	child := ready(t, s, "trap '' TERM; touch $READY; while :; do sleep 0.01; done")
+	began := time.Now()
+	exit := child.Stop(t.Context(), 300*time.Millisecond, syscall.SIGTERM)
+	if exit.Signal != syscall.SIGKILL || !exit.Asked || exit.Err != nil || time.Since(began) < 300*time.Millisecond {
+		t.Errorf("it exits with %+v after %v", exit, time.Since(began))
+	}
+	hurried := ready(t, s, "trap '' TERM; touch $READY; while :; do sleep 0.01; done")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began = time.Now()
+	if exit := hurried.Stop(ctx, time.Hour, syscall.SIGTERM); exit.Signal != syscall.SIGKILL || time.Since(began) > patience {
+		t.Errorf("in a hurry it exits with %+v", exit)
+	}
+}
+
+func testFamily(t *testing.T, s process.Starter) {
+	var out Buffer
+	child := start(t, s, "(sleep 0.2; echo late) & echo early; exit 4", func(spec *process.Spec) { spec.Stdout = &out })
+	await(t, "ended", child.Ended())
+	if exit := child.Exit(); exit.Code != 4 {
+		t.Errorf("it exits with %+v", exit)
+	}
+	await(t, "done", child.Done())
+	if out.String() != "early\nlate\n" {
+		t.Errorf("standard output is %q", out.String())
+	}
+	began := time.Now()
+	child = start(t, s, "sleep 300 & exit 4")
+	await(t, "done", child.Done())
+	if took := time.Since(began); took < 900*time.Millisecond {
+		t.Errorf("output that others hold open is waited for %v", took)
+	}
+	if exit := child.Stop(t.Context(), patience, syscall.SIGTERM); exit.Code != 4 || exit.Asked || exit.Err != nil {
+		t.Errorf("it exits with %+v", exit)
+	}
+}
+
+func testStopFamily(t *testing.T, s process.Starter) {
+	child := start(t, s, "sleep 300 & exit 4")
+	await(t, "ended", child.Ended())
+	began := time.Now()
+	if exit := child.Stop(t.Context(), patience, syscall.SIGTERM); exit.Code != 4 || exit.Asked || exit.Err != nil || time.Since(began) > patience/2 {
+		t.Errorf("it exits with %+v after %v", exit, time.Since(began))
+	}
+}
+
+func testClose(t *testing.T, s process.Starter) {
+	child := ready(t, s, "trap '' TERM; touch $READY; while :; do sleep 0.01; done")
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if exit := child.Exit(); exit.Signal != syscall.SIGKILL {
+		t.Errorf("it exits with %+v", exit)
+	}
+	if child, err := s.Start(t.Context(), process.Spec{Name: "child", Argv: []string{"/bin/sh", "-c", "exit 0"}}); err == nil || child != nil {
+		t.Error("a child is started after the close")
+	}
+}

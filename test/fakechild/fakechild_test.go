@@ -1,0 +1,53 @@
+package fakechild
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/test/fakechild/childtest"
+)
+
+// programs are those of the tests.
+func programs() map[string]Program { return map[string]Program{"sh": Shell{}.Run} }
+
+func TestContract(t *testing.T) {
+	childtest.Contract(t, func(t *testing.T, test func(*testing.T, process.Starter)) {
+		synctest.Test(t, func(t *testing.T) { test(t, New(programs())) })
+	})
+}
+
+// TestProgram has a function of Go for a child, and its waits take no real time.
+func TestProgram(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		saves := func(ctx context.Context, p *Process) int {
+			terms := make(chan syscall.Signal, 1)
+			p.Catch(syscall.SIGTERM, terms)
+			select {
+			case <-terms:
+				Sleep(ctx, time.Hour)
+				_, _ = p.Stdout.Write([]byte("saved on " + p.Getenv("NODE") + "\n"))
+				return 5
+			case <-ctx.Done():
+				return 0
+			}
+		}
+		s := New(map[string]Program{"saves": saves})
+		child, err := s.Start(t.Context(), process.Spec{Name: "driver", Argv: []string{"/opt/saves"}, Env: []string{"NODE=n1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // or TERM comes before it is caught
+		began := time.Now()
+		exit := child.Stop(t.Context(), 2*time.Hour, syscall.SIGTERM)
+		if took := time.Since(began); exit.Code != 5 || took != time.Hour || child.LastLines()[0] != "saved on n1" {
+			t.Errorf("it exits with %+v after %v, and has said %q", exit, took, child.LastLines())
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,122 @@
+// Package fakechild has goroutines in place of a daemon's children, for tests in bubbles of
+// testing/synctest: they are started, signalled and stopped as processes are, and their waits take
+// simulated time. What a child does is a function of Go, or a line of shell. The tests in
+// childtest hold for these children and for real ones.
+package fakechild
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// Program is what a child runs; it returns the exit code. ctx ends when the child is to end at
+// once, by KILL or by another signal that the program neither catches nor ignores: what the
+// program returns does not count then.
+type Program func(ctx context.Context, p *Process) int
+
+// Supervisor starts goroutines as the children of one daemon. Its methods may be called from any
+// goroutine.
+type Supervisor struct {
+	programs map[string]Program
+
+	mu       sync.Mutex
+	closed   bool
+	pid      int                 // of the latest child
+	children map[*child]struct{} // whose family may be there
+	running  sync.WaitGroup
+}
+
+var _ process.Starter = (*Supervisor)(nil)
+
+// firstPID is above the process ids of any kernel: /proc has nothing of these children.
+const firstPID = 1 << 30
+
+// New returns a Supervisor of children that run these programs, by the last element of the path
+// that they are started by. Without one of that name the start fails as that of a process does.
+func New(programs map[string]Program) *Supervisor {
+	return &Supervisor{programs: programs, pid: firstPID, children: make(map[*child]struct{})}
+}
+
+// Own implements process.Starter. It does nothing, as there is no guard: no test kills a daemon
+// that is a goroutine.
+func (*Supervisor) Own(string) {}
+
+// Start implements process.Starter.
+func (s *Supervisor) Start(ctx context.Context, spec process.Spec) (process.Handle, error) {
+	c, err := s.start(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("cannot start %s: %w", spec.Name, err)
+	}
+	return c, nil
+}
+
+func (s *Supervisor) start(ctx context.Context, spec process.Spec) (*child, error) {
+	if len(spec.Argv) == 0 || spec.Argv[0] == "" {
+		return nil, errors.New("its command is empty")
+	}
+	program := s.programs[filepath.Base(spec.Argv[0])]
+	if program == nil {
+		err := process.Find(spec.Argv[0], spec.Env)
+		return nil, cmp.Or(err, fmt.Errorf("the test has no program %s", spec.Argv[0]))
+	}
+	if spec.Prepare != nil || len(spec.Files) > 0 {
+		return nil, errors.New("a child that is a goroutine is bound to nothing and has no open files")
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errors.New("the daemon is ending")
+	}
+	s.pid++
+	c := newChild(s, spec)
+	s.children[c] = struct{}{}
+	s.running.Go(func() { c.run(program) })
+	return c, nil
+}
+
+// Close implements process.Starter.
+func (s *Supervisor) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	left := slices.Collect(maps.Keys(s.children))
+	s.mu.Unlock()
+	for _, c := range left {
+		c.Stop(ctx, 0, syscall.SIGKILL)
+	}
+	done := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(done)
+	}()
+	if !pause.Await(ctx, done) {
+		return errors.New("cannot wait for all children: a program does not end with its context")
+	}
+	return nil
+}
+
+func (s *Supervisor) forget(c *child) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.children, c)
+}
+
+// The bounds of a real Supervisor: for output that others than the child hold open, and from KILL
+// to the end of all.
+const (
+	drainTime = time.Second
+	killTime  = 3 * time.Second
+)
