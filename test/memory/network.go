@@ -1,5 +1,6 @@
-// Package memory is a network in memory, for tests: lifelines are held over it as
-// over TCP, and the test says how long things travel and what is cut off.
+// Package memory is a network and a share in memory, for tests. Lifelines are held over the
+// network as over TCP, and the test says how long things travel and what is cut off. Daemons reach
+// the share by clients, and a policy says what becomes of their calls.
 package memory
 
 import (

@@ -54,7 +54,7 @@ type attempt struct {
 	daemons []*running
 	changed chan struct{} // buffered by one: somebody has returned or crashed
 
-	// These are guarded by the world's mu.
+	// These are guarded by the share's lock.
 	run     string // the run directory, once it is there
 	nonce   string
 	jobFile *file
@@ -73,7 +73,7 @@ type running struct {
 	signals chan os.Signal
 	leave   context.CancelFunc
 
-	// These are guarded by the world's mu.
+	// These are guarded by the share's lock.
 	born      time.Duration // when it started
 	termed    time.Duration // when it was first told to end by a signal; 0: it was not
 	signalled int           // how often it was: a second signal ends every wait
@@ -90,6 +90,7 @@ func newAttempt(w *world, p plan, number int, machines []*machine) *attempt {
 			world: w, machine: machines[rank], attempt: a, rank: rank,
 			made: make(map[string]bool), knows: make(map[string]time.Duration), temporaries: make(map[string]bool),
 		}
+		c.Client = &memory.Client{Share: w.Share, Policy: c}
 		a.daemons = append(a.daemons, &running{client: c, signals: make(chan os.Signal, 16)})
 	}
 	for _, f := range a.plan.Faults {
@@ -102,11 +103,11 @@ func newAttempt(w *world, p plan, number int, machines []*machine) *attempt {
 	return a
 }
 
-// happen needs the world's mu.
+// happen needs the share's lock.
 func (d *running) happen(f fault) {
 	switch f.What {
 	case crash:
-		d.crashed, d.died = true, d.world.now()
+		d.crashed, d.died = true, d.world.Now()
 		time.AfterFunc(1, d.host.Vanish) // its kernel closes its connections
 		d.attempt.stir()
 	case cut:
@@ -119,7 +120,7 @@ func (d *running) happen(f fault) {
 		d.get(syscall.SIGINT)
 	case stall:
 		d.world.note(nil, "stalls for "+f.For.String()+" the mount of", d.name(), nil)
-		d.machine.stalled = max(d.machine.stalled, d.world.now()+f.For)
+		d.machine.stalled = max(d.machine.stalled, d.world.Now()+f.For)
 		d.machine.sick = d.machine.sick || f.For > harmless
 	}
 }
@@ -127,18 +128,18 @@ func (d *running) happen(f fault) {
 // happenAt has a fault happen at a time of its own, where the daemon runs then.
 func (d *running) happenAt(at time.Duration, f fault) {
 	d.world.pause(at)
-	d.world.mu.Lock()
-	defer d.world.mu.Unlock()
+	d.world.Lock()
+	defer d.world.Unlock()
 	if d.born > 0 && d.returned == 0 && !d.crashed && !d.world.down() {
 		d.world.note(nil, f.What+" strikes", d.name(), nil)
 		d.happen(f)
 	}
 }
 
-// get needs the world's mu.
+// get needs the share's lock.
 func (d *running) get(sig syscall.Signal) {
 	if d.termed == 0 {
-		d.termed = d.world.now()
+		d.termed = d.world.Now()
 	}
 	d.signalled++
 	d.world.note(nil, sig.String()+" to", d.name(), nil)
@@ -177,19 +178,19 @@ func (a *attempt) joinedPath(rank int) string {
 // appeared learns of a name that has become visible.
 func (a *attempt) appeared(p string, f *file) {
 	s := spotOf(p)
-	if s.sub == "" && s.name == "" && f.kind.IsDir() {
-		a.run, a.shown = p, a.world.now()
-		if job := a.world.find(a.path(signal.Control, signal.NameJob)); job != nil {
+	if s.sub == "" && s.name == "" && f.Kind.IsDir() {
+		a.run, a.shown = p, a.world.Now()
+		if job := a.world.Find(a.path(signal.Control, signal.NameJob)); job != nil {
 			var record signal.Job
-			_ = json.Unmarshal(job.data, &record)
+			_ = json.Unmarshal(job.Data, &record)
 			a.nonce, a.jobFile = record.Nonce, job
 		}
 	}
 	if s.sub == signal.Control && a.ended == 0 && (s.name == signal.NameDrain || strings.HasPrefix(s.name, "abort.")) {
-		a.ended = a.world.now()
+		a.ended = a.world.Now()
 	}
 	if s.sub == signal.Control && s.name == signal.NameGo {
-		a.opened = a.world.now()
+		a.opened = a.world.Now()
 		a.mustBeUp()
 	}
 	if s.sub == signal.Control && s.name == signal.NameOver {
@@ -201,10 +202,10 @@ func (a *attempt) appeared(p string, f *file) {
 // begins learns of what is about to be written.
 func (a *attempt) begins(c *client, p string) {
 	if c.rank == 0 && strings.HasSuffix(p, "/."+signal.AbortName(0, a.size)+".tmp") {
-		a.world.mu.Lock()
-		defer a.world.mu.Unlock()
+		a.world.Lock()
+		defer a.world.Unlock()
 		if a.judged == 0 {
-			a.judged = a.world.now()
+			a.judged = a.world.Now()
 		}
 	}
 }
@@ -253,14 +254,14 @@ func (a *attempt) start(all *sync.WaitGroup, tempDir string, said *os.File) {
 		cfg := a.config(d, tempDir, said)
 		all.Go(func() {
 			time.Sleep(a.plan.Start + a.plan.Late[rank])
-			a.world.mu.Lock()
-			d.born = a.world.now()
-			a.world.mu.Unlock()
+			a.world.Lock()
+			d.born = a.world.Now()
+			a.world.Unlock()
 			code := daemon.Run(ctx, cfg, role).Code
-			a.world.mu.Lock()
-			defer a.world.mu.Unlock()
+			a.world.Lock()
+			defer a.world.Unlock()
 			d.gone = true
-			d.returned, d.code, d.left, d.last = a.world.now(), code, a.ended > 0, a.over
+			d.returned, d.code, d.left, d.last = a.world.Now(), code, a.ended > 0, a.over
 			a.world.note(d.client, fmt.Sprint("returns ", code), "", nil)
 			a.stir()
 		})
@@ -284,17 +285,17 @@ const strange = 42
 // directory, and another one has taken the name.
 func (a *attempt) stray() {
 	time.Sleep(a.plan.Start + a.plan.After/2)
-	a.world.mu.Lock()
-	defer a.world.mu.Unlock()
+	a.world.Lock()
+	defer a.world.Unlock()
 	if a.run == "" {
 		return
 	}
 	header := signal.Header{Version: signal.Version, Nonce: "another attempt's", Rank: strange, Host: "n42"}
 	cause := signal.FailedRecord{Header: header, Kind: string(health.Internal), What: "that was another attempt"}
-	a.world.put(a.path(signal.Control, signal.AbortName(strange, a.size)), &file{
-		data: encoded(signal.AbortRecord{Header: header, Code: health.OutcomeOf(health.Internal).Code, Cause: cause}),
+	a.world.Put(a.path(signal.Control, signal.AbortName(strange, a.size)), &file{
+		Data: encoded(signal.AbortRecord{Header: header, Code: health.OutcomeOf(health.Internal).Code, Cause: cause}),
 	})
-	a.world.put(a.path(signal.Nodes, signal.NodeName(strange, a.size, signal.Failed)), &file{data: encoded(cause)})
+	a.world.Put(a.path(signal.Nodes, signal.NodeName(strange, a.size, signal.Failed)), &file{Data: encoded(cause)})
 	a.world.note(nil, "leaves records of another attempt in", a.run, nil)
 }
 
@@ -314,16 +315,16 @@ func (a *attempt) finish() {
 	case endStop:
 		a.stop()
 	case endLeave:
-		a.world.mu.Lock()
-		a.asked = a.world.now()
-		a.world.mu.Unlock()
+		a.world.Lock()
+		a.asked = a.world.Now()
+		a.world.Unlock()
 		a.daemons[0].leave()
 	case endCancel:
 		for _, d := range a.daemons {
 			time.Sleep(time.Duration(d.draw("skew", "") % uint64(20*time.Millisecond)))
-			a.world.mu.Lock()
+			a.world.Lock()
 			d.get(syscall.SIGTERM)
-			a.world.mu.Unlock()
+			a.world.Unlock()
 		}
 	}
 }
@@ -333,15 +334,15 @@ func (a *attempt) stop() {
 	tick := time.NewTicker(17*time.Millisecond + time.Nanosecond)
 	defer tick.Stop()
 	for {
-		a.world.mu.Lock()
+		a.world.Lock()
 		if a.run != "" {
-			a.asked = a.world.now()
-			a.world.put(a.path(signal.Control, signal.NameStop), &file{data: []byte("{}\n")})
+			a.asked = a.world.Now()
+			a.world.Put(a.path(signal.Control, signal.NameStop), &file{Data: []byte("{}\n")})
 			a.world.note(nil, "asks for a stop", "", nil)
-			a.world.mu.Unlock()
+			a.world.Unlock()
 			return
 		}
-		a.world.mu.Unlock()
+		a.world.Unlock()
 		select {
 		case <-a.world.over:
 			return
@@ -352,8 +353,8 @@ func (a *attempt) stop() {
 
 // settled tells whether every daemon has returned or crashed.
 func (a *attempt) settled() bool {
-	a.world.mu.Lock()
-	defer a.world.mu.Unlock()
+	a.world.Lock()
+	defer a.world.Unlock()
 	for _, d := range a.daemons {
 		if d.returned == 0 && !d.crashed {
 			return false

@@ -26,25 +26,25 @@ func (w *world) connect(a *attempt) {
 func (w *world) newNet(mean time.Duration) *memory.Net {
 	return &memory.Net{
 		Travel: func(from, to *memory.Host, what memory.Parcel) time.Duration {
-			w.mu.Lock()
-			defer w.mu.Unlock()
+			w.Lock()
+			defer w.Unlock()
 			one, other := w.hosts[from], w.hosts[to]
-			until := max(one.machine.parted.until, other.machine.parted.until, w.now())
+			until := max(one.machine.parted.until, other.machine.parted.until, w.Now())
 			h := one.draw("way of "+string(what), to.Name)
 			mean := uint64(mean)
 			if h>>56 < 4 {
 				mean *= 10
 			}
-			return until - w.now() + time.Duration(1+h%(2*mean))
+			return until - w.Now() + time.Duration(1+h%(2*mean))
 		},
 		Cut: func(one, other *memory.Host) time.Duration {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return max(w.hosts[one].machine.parted.since(w.now()), w.hosts[other].machine.parted.since(w.now()))
+			w.Lock()
+			defer w.Unlock()
+			return max(w.hosts[one].machine.parted.since(w.Now()), w.hosts[other].machine.parted.since(w.Now()))
 		},
 		Arrived: func(from, to *memory.Host, what memory.Parcel) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
+			w.Lock()
+			defer w.Unlock()
 			w.note(w.hosts[to].client, "gets: "+string(what), "from "+from.Name, nil)
 		},
 	}
@@ -61,22 +61,22 @@ func (p parting) since(now time.Duration) time.Duration {
 	return now - p.from + 1
 }
 
-// part needs the world's mu.
+// part needs the share's lock.
 func (d *running) part(span time.Duration) {
 	w := d.world
 	w.note(nil, "cuts off the network for "+span.String()+" the machine of", d.name(), nil)
 	p := &d.machine.parted
-	if p.since(w.now()) == 0 {
-		p.from = w.now()
+	if p.since(w.Now()) == 0 {
+		p.from = w.Now()
 	}
-	p.until = max(p.until, w.now()+span)
+	p.until = max(p.until, w.Now()+span)
 	d.machine.disturbed = true
 	if d.draw("whether connections survive", "")%2 == 0 {
 		d.cutConnections()
 	}
 }
 
-// cutConnections breaks what lifelines the daemon has. It needs the world's mu,
+// cutConnections breaks what lifelines the daemon has. It needs the share's lock,
 // which the network must not meet.
 func (d *running) cutConnections() {
 	d.world.note(nil, "breaks the connections of", d.name(), nil)

@@ -14,11 +14,11 @@ import (
 const slack = time.Second
 
 // check holds an attempt that is over to what must be true of it then. It
-// needs the world's mu.
+// needs the share's lock.
 func (a *attempt) check() {
 	for _, d := range a.daemons {
 		if d.returned == 0 && !d.crashed {
-			a.world.broke(9, d.client, "has not ended, %v after the beginning", a.world.now())
+			a.world.broke(9, d.client, "has not ended, %v after the beginning", a.world.Now())
 			return
 		}
 	}
@@ -69,7 +69,7 @@ func (a *attempt) mustBeUp() {
 		a.world.broke(1, nil, "sees the gate open for %v, and %d are needed", team, a.needed)
 	}
 	for _, member := range team {
-		if a.world.find(a.path(signal.Nodes, signal.NodeName(member.Rank, a.size, signal.UpSince(member.Since)))) == nil {
+		if a.world.Find(a.path(signal.Nodes, signal.NodeName(member.Rank, a.size, signal.UpSince(member.Since)))) == nil {
 			a.world.broke(1, nil, "sees the gate open, and rank %d is not up", member.Rank)
 		}
 	}
@@ -85,7 +85,7 @@ func (a *attempt) team() (members []signal.Member) {
 		}
 		return members
 	}
-	for generation := 0; a.world.find(a.path(signal.Control, signal.TeamName(generation))) != nil; generation++ {
+	for generation := 0; a.world.Find(a.path(signal.Control, signal.TeamName(generation))) != nil; generation++ {
 		members = read[signal.TeamRecord](a, signal.Control, signal.TeamName(generation)).Members
 	}
 	return members
@@ -110,7 +110,7 @@ func (a *attempt) stoodAside(d *running) bool {
 
 // mustHaveResult: over is the last that the head tells, where its mount lets it.
 func (a *attempt) mustHaveResult() {
-	if !a.daemons[0].machine.sick && a.world.find(a.path("", signal.NameResult)) == nil {
+	if !a.daemons[0].machine.sick && a.world.Find(a.path("", signal.NameResult)) == nil {
 		a.world.broke(11, nil, "sees that the head is done, and there is no result")
 	}
 }
@@ -121,8 +121,8 @@ func (a *attempt) mustBeLast(head *running) {
 		return
 	}
 	for _, d := range a.survivors() {
-		done := a.world.find(a.path(signal.Nodes, signal.NodeName(d.rank, a.size, signal.Done)))
-		if d.told > 0 && d.told < a.ended && d.returned > head.returned && (done == nil || done.born > head.returned) {
+		done := a.world.Find(a.path(signal.Nodes, signal.NodeName(d.rank, a.size, signal.Done)))
+		if d.told > 0 && d.told < a.ended && d.returned > head.returned && (done == nil || done.Born > head.returned) {
 			a.world.broke(13, head.client, "has returned at %v, and %s was not done", head.returned, d.name())
 		}
 	}
@@ -193,8 +193,8 @@ func (a *attempt) checkCodes() {
 
 // published are the names in the run's control.
 func (a *attempt) published() (names []string) {
-	if dir := a.world.find(a.path(signal.Control, "")); a.run != "" && dir != nil {
-		for name := range dir.live {
+	if dir := a.world.Find(a.path(signal.Control, "")); a.run != "" && dir != nil {
+		for name := range dir.Live {
 			names = append(names, name)
 		}
 	}
@@ -215,8 +215,8 @@ func aborts(names []string) []string {
 
 // read returns a record of the run, its zero value where it is not there.
 func read[T any](a *attempt, sub, name string) (record T) {
-	if f := a.world.find(a.path(sub, name)); f != nil {
-		_ = json.Unmarshal(f.data, &record)
+	if f := a.world.Find(a.path(sub, name)); f != nil {
+		_ = json.Unmarshal(f.Data, &record)
 	}
 	return record
 }

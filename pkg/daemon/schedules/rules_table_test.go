@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/memory"
 )
 
 // The rules must see what breaks them: each row is done to a run of three
@@ -97,8 +98,8 @@ func TestRules(t *testing.T) {
 				a := newAttempt(w, p, 0, machines)
 				head, worker := a.daemons[0].client, a.daemons[1].client
 				head.makeRun(run)
-				w.put(logDir+"/17.0-r7", newDir(nil))
-				w.put(logDir+"/17.0-r7/control", newDir(nil))
+				w.Put(logDir+"/17.0-r7", memory.NewDir(nil))
+				w.Put(logDir+"/17.0-r7/control", memory.NewDir(nil))
 				for _, c := range []*client{head, worker} {
 					_ = c.Change(signal.MakeDir, "", logDir)
 					_, _ = c.List(logDir, nil)
@@ -127,9 +128,9 @@ func (c *client) makeRun(run string) {
 }
 
 func (c *client) sees(p string) bool {
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
-	return c.world.find(p) != nil
+	c.world.Lock()
+	defer c.world.Unlock()
+	return c.world.Find(p) != nil
 }
 
 func (c *client) publish(dir, name string, data []byte) {

@@ -26,7 +26,7 @@ func (b breach) String() string {
 // broke notes a breach; c is who has made the step.
 func (w *world) broke(rule int, c *client, format string, args ...any) {
 	what := c.name() + " " + fmt.Sprintf(format, args...)
-	w.breaches = append(w.breaches, breach{rule, w.now(), w.steps, what})
+	w.breaches = append(w.breaches, breach{rule, w.Now(), w.steps, what})
 }
 
 // spot is a path, taken apart: logDir/run/sub/name. The files and directories
@@ -46,7 +46,7 @@ func spotOf(p string) spot {
 // runOf is the directory of the run that p lies in, nil where it is in none.
 func (w *world) runOf(p string) *file {
 	if s := spotOf(p); s.run != "" && (s.sub != "" || s.name != "") {
-		return w.find(logDir + "/" + s.run)
+		return w.Find(logDir + "/" + s.run)
 	}
 	return nil
 }
@@ -54,7 +54,7 @@ func (w *world) runOf(p string) *file {
 // own tells whether p lies in a run that this attempt's head has made.
 func (c *client) own(p string) bool {
 	run := c.world.runOf(p)
-	return run != nil && run.maker != nil && run.maker.attempt == c.attempt
+	return run != nil && maker(run) != nil && maker(run).attempt == c.attempt
 }
 
 // mustHaveSeen is rule 3: no name is opened or looked at before a listing has
@@ -107,21 +107,21 @@ func (w *world) mayRead(c *client, p string) {
 
 // mustBeWhole is rule 2 for the reader.
 func (w *world) mustBeWhole(c *client, p string, f *file) {
-	if f.open {
-		w.broke(2, c, "reads %s, of which only %d bytes are there yet", p, len(f.data))
+	if f.Open {
+		w.broke(2, c, "reads %s, of which only %d bytes are there yet", p, len(f.Data))
 	}
 }
 
 // mayCreate is rule 2 for a name that is not renamed into place, and rule 5.
 func (w *world) mayCreate(c *client, p string, empty bool) {
 	w.mustOwn(c, "makes", p)
-	old := w.find(p)
+	old := w.Find(p)
 	switch {
 	case !hidden(p) && !empty:
 		w.broke(2, c, "makes %s, which others may read before all of it is there", p)
-	case !hidden(p) && old != nil && (old.maker != c || len(old.data) > 0):
+	case !hidden(p) && old != nil && (maker(old) != c || len(old.Data) > 0):
 		w.broke(2, c, "writes over %s", p)
-	case old != nil && old.maker != c:
+	case old != nil && maker(old) != c:
 		w.broke(5, c, "writes over the temporary %s of another", p)
 	}
 }
@@ -134,7 +134,7 @@ func (w *world) mayExtend(c *client, p string) {
 	if s := spotOf(p); s.sub != signal.Logs && s.sub != signal.Events {
 		w.broke(2, c, "appends to %s, which is no log", p)
 	}
-	if old := w.find(p); old != nil && old.maker != c {
+	if old := w.Find(p); old != nil && maker(old) != c {
 		w.broke(5, c, "appends to %s, which another has made", p)
 	}
 }
@@ -148,13 +148,13 @@ func (w *world) mayRename(c *client, from, to string, f *file) {
 	}
 	w.mustOwn(c, "renames", from)
 	w.mustOwn(c, "renames something to", to)
-	if f.maker != c {
+	if maker(f) != c {
 		w.broke(5, c, "renames %s, which another has made", from)
 	}
-	if to != logDir+"/latest" && w.find(to) != nil {
+	if to != logDir+"/latest" && w.Find(to) != nil {
 		w.broke(2, c, "renames %s over %s", from, to)
 	}
-	if path.Dir(to) == logDir && f.kind.IsDir() {
+	if path.Dir(to) == logDir && f.Kind.IsDir() {
 		w.mustBeTree(c, to, f)
 		return
 	}
@@ -164,7 +164,7 @@ func (w *world) mayRename(c *client, from, to string, f *file) {
 // mayLink is rule 2 for what the first of several writers links into place.
 func (w *world) mayLink(c *client, from, to string, f *file) {
 	w.mustOwn(c, "links", to)
-	if f.maker != c {
+	if maker(f) != c {
 		w.broke(5, c, "links %s, which another has made", from)
 	}
 	w.mustBeRecord(c, from, to, f)
@@ -181,13 +181,13 @@ func (w *world) mayRemove(c *client, p string) {
 // mustBeTree: a run directory appears with all that the others look for.
 func (w *world) mustBeTree(c *client, to string, f *file) {
 	for _, part := range []string{signal.Control, signal.Nodes, signal.Logs, signal.Events} {
-		if e := f.live[part]; e == nil || !e.file.kind.IsDir() {
+		if e := f.Live[part]; e == nil || !e.File.Kind.IsDir() {
 			w.broke(2, c, "shows the run directory %s without %s", to, part)
 			return
 		}
 	}
-	job := f.live[signal.Control].file.live[signal.NameJob]
-	if job == nil || job.file.open {
+	job := f.Live[signal.Control].File.Live[signal.NameJob]
+	if job == nil || job.File.Open {
 		w.broke(2, c, "shows the run directory %s before its job is whole", to)
 	}
 }
@@ -199,14 +199,14 @@ func (w *world) mustBeRecord(c *client, from, to string, f *file) {
 	if !hidden(from) || hidden(to) || s.sub != signal.Control && s.sub != signal.Nodes && s.name != signal.NameResult {
 		return
 	}
-	if f.open {
+	if f.Open {
 		w.broke(2, c, "shows %s before it is closed", to)
 	}
 	var record signal.JoinedRecord
-	err := json.Unmarshal(f.data, &record)
+	err := json.Unmarshal(f.Data, &record)
 	switch {
-	case err != nil || f.data[len(f.data)-1] != '\n':
-		w.broke(2, c, "shows %s, which is not whole: %q", to, f.data)
+	case err != nil || f.Data[len(f.Data)-1] != '\n':
+		w.broke(2, c, "shows %s, which is not whole: %q", to, f.Data)
 	case record.Rank != c.rank:
 		w.broke(5, c, "writes a record of rank %d to %s", record.Rank, to)
 	case record.Nonce != c.attempt.nonce:

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/memory"
 )
 
 // longest bounds a schedule, counted from the last thing that is planned.
@@ -87,13 +88,13 @@ func (s stage) play(p plan) (v verdict) {
 
 // close ends the share for good and judges what has become of the attempts.
 func (w *world) close(p plan, attempts []*attempt) verdict {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.Lock()
+	defer w.Unlock()
 	for _, a := range attempts {
 		a.check()
 	}
 	close(w.over)
-	return verdict{plan: p, breaches: w.breaches, steps: w.steps, sum: w.sum, trace: w.trace, ended: w.now()}
+	return verdict{plan: p, breaches: w.breaches, steps: w.steps, sum: w.sum, trace: w.trace, ended: w.Now()}
 }
 
 // shrink returns the simplest schedule that it finds to be bad like that one.
@@ -136,15 +137,15 @@ func (w *world) furnish(p plan) {
 	if p.Leftover == "" {
 		return
 	}
-	w.put(logDir, newDir(nil))
+	w.Put(logDir, memory.NewDir(nil))
 	run := logDir + "/17.0"
 	if p.Leftover == "file" {
-		w.put(run+".out", &file{data: []byte("what srun has written\n")})
+		w.Put(run+".out", &file{Data: []byte("what srun has written\n")})
 		return
 	}
-	w.put(run, newDir(nil))
+	w.Put(run, memory.NewDir(nil))
 	for _, sub := range []string{signal.Control, signal.Nodes, signal.Logs, signal.Events} {
-		w.put(run+"/"+sub, newDir(nil))
+		w.Put(run+"/"+sub, memory.NewDir(nil))
 	}
 	header := signal.Header{Version: signal.Version, Nonce: "another launch's", Host: "n0"}
 	records := map[string]any{
@@ -166,7 +167,7 @@ func (w *world) furnish(p plan) {
 		if record != nil {
 			data = encoded(record)
 		}
-		w.put(run+"/"+name, &file{data: data})
+		w.Put(run+"/"+name, &file{Data: data})
 	}
 }
 

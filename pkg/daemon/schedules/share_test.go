@@ -1,16 +1,13 @@
 package schedules
 
 import (
-	"errors"
-	"io"
-	"io/fs"
-	"os"
 	"path"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/memory"
 )
 
 // machine is a node as a client of the share: what it believes of it outlives
@@ -60,12 +57,13 @@ type mood struct {
 
 // client is one daemon's access to the share.
 type client struct {
+	*memory.Client
 	world   *world
 	machine *machine
 	attempt *attempt
 	rank    int
 
-	// All of these are guarded by the world's mu.
+	// All of these are guarded by the share's lock.
 	steps       int
 	happens     []happening              // what comes with a step of this client's, by its number
 	crashed     bool                     // nothing that it asks for has any effect, or an answer
@@ -85,7 +83,7 @@ type happening struct {
 	what func()
 }
 
-var _ signal.Share = (*client)(nil)
+var _ memory.Policy = (*client)(nil)
 
 // errDown is what a call is answered when the schedule is torn down.
 var errDown error = syscall.EIO
@@ -101,7 +99,7 @@ func (c *client) number() int {
 // and on nothing that differs when the schedule is gone through again.
 func (c *client) draw(what, p string) uint64 {
 	h := mix(c.world.seed ^ hash(what, uint64(c.number())))
-	h = mix(h ^ uint64(c.world.now()))
+	h = mix(h ^ uint64(c.world.Now()))
 	return mix(h ^ hash(plainName(p), 0))
 }
 
@@ -121,25 +119,27 @@ func (c *client) delay(what, p string) time.Duration {
 	return time.Duration(1 + h%(2*mean))
 }
 
-// step waits for the step's time and makes it, if the daemon lives to see it.
-func (c *client) step(what, p string, effect func() error) error {
+// Step implements memory.Policy: it waits for the step's time and makes it, if the daemon lives to
+// see it.
+func (c *client) Step(step memory.Step, p string, effect func() error) error {
+	what := string(step)
 	w := c.world
 	w.pause(c.delay(what, p))
-	w.mu.Lock()
-	for c.machine.stalled > w.now() && !w.down() {
-		left := c.machine.stalled - w.now()
-		w.mu.Unlock()
+	w.Lock()
+	for c.machine.stalled > w.Now() && !w.down() {
+		left := c.machine.stalled - w.Now()
+		w.Unlock()
 		w.pause(left + c.delay(what, p))
-		w.mu.Lock()
+		w.Lock()
 	}
 	if !c.alive(what, p) {
-		w.mu.Unlock()
+		w.Unlock()
 		<-w.over
 		return errDown
 	}
 	err := effect()
 	w.note(c, what, p, err)
-	w.mu.Unlock()
+	w.Unlock()
 	return err
 }
 
@@ -160,13 +160,6 @@ func (c *client) alive(what, p string) bool {
 	return !c.crashed
 }
 
-// reply is the way back of an answer, on which the daemon can crash, too.
-func (c *client) reply(p string) {
-	if c.chance(250, "a slow reply", p) {
-		_ = c.step("reply", p, func() error { return nil })
-	}
-}
-
 // passing is an error that goes away by itself, or none.
 func (c *client) passing(p string) error {
 	if !c.chance(c.machine.mood.Passing, "a passing error", p) {
@@ -183,62 +176,47 @@ func (c *client) refused(what, p string) error {
 	return []error{syscall.ESTALE, syscall.EIO}[c.draw("which error", p)%2]
 }
 
-// open finds what has that path, as this client's machine believes it.
-func (c *client) open(what, p string) (*file, error) {
-	c.world.mustHaveSeen(c, what, p)
-	if err := c.passing(p); err != nil {
-		return nil, err
+// Resolve implements memory.Policy: what has a path, as this client's machine believes it.
+func (c *client) Resolve(what memory.Step, p string, f *file) error {
+	if what == memory.Read {
+		c.world.mayRead(c, p)
 	}
-	m, now := c.machine, c.world.now()
-	f := c.world.find(p)
-	if what == "read" && f != nil && c.late(p, f) && c.draw("whether it is there", p)%2 == 0 {
-		return nil, syscall.ENOENT
+	err := c.believed(what, p, f)
+	if what == memory.List {
+		c.world.mayList(c, p)
+	}
+	return err
+}
+
+func (c *client) believed(what memory.Step, p string, f *file) error {
+	c.world.mustHaveSeen(c, string(what), p)
+	if err := c.passing(p); err != nil {
+		return err
+	}
+	m, now := c.machine, c.world.Now()
+	if what == memory.Read && f != nil && c.late(p, f) && c.draw("whether it is there", p)%2 == 0 {
+		return syscall.ENOENT
 	}
 	if f == nil || m.absent[p] > now {
 		m.absent[p] = max(m.absent[p], now+m.mood.Absent)
-		return nil, syscall.ENOENT
+		return syscall.ENOENT
 	}
-	return f, nil
+	return nil
 }
 
-// List implements signal.Lookup.
-func (c *client) List(p string, vet func(signal.Facts) error) ([]string, error) {
-	var dir *file
-	err := c.step("open to list", p, func() (err error) {
-		dir, err = c.open("list", p)
-		c.world.mayList(c, p)
-		if err == nil && !dir.kind.IsDir() {
-			err = syscall.ENOTDIR
-		}
-		return err
-	})
-	if err == nil && vet != nil {
-		err = vet(facts(dir))
-	}
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	parts := uint64(1)
+// View implements memory.Policy.
+func (c *client) View(dir *file, p string, number int) (names []string, more bool) {
+	parts := 1
 	if c.machine.mood.Torn {
 		parts = 2
 	}
-	for number := range parts {
-		err := c.step("list", p, func() error {
-			names = append(names, c.view(dir, p, number, parts)...)
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return names, nil
+	return c.view(dir, p, uint64(number), uint64(parts)), number+1 < parts
 }
 
 // view returns the names of a part of a directory, as they were at a time that
 // this machine's mount makes of now.
 func (c *client) view(dir *file, p string, number, parts uint64) (names []string) {
-	m, now := c.machine, c.world.now()
+	m, now := c.machine, c.world.Now()
 	at := now
 	if m.mood.Stale > 0 && c.chance(500, "an old listing", p) {
 		at -= time.Duration(c.draw("how old", p) % uint64(m.mood.Stale))
@@ -253,178 +231,125 @@ func (c *client) view(dir *file, p string, number, parts uint64) (names []string
 		at = max(at, m.viewed[dir])
 	}
 	m.viewed[dir] = max(at, m.viewed[dir])
-	for _, e := range dir.past {
-		if e.name[0] != '.' && e.shows(at) && hash(plainName(e.name), 0)%parts == number {
-			names = append(names, e.name)
-			m.shown[p+"/"+e.name] = true
+	for _, name := range dir.Names(at) {
+		if hash(plainName(name), 0)%parts == number {
+			names = append(names, name)
+			m.shown[p+"/"+name] = true
 		}
 	}
 	return names
 }
 
-func facts(f *file) signal.Facts {
-	mode := fs.FileMode(0o600)
-	if f.kind.IsDir() {
-		mode = 0o700
+// Content implements memory.Policy.
+func (c *client) Content(p string, f *file) (data []byte, whole bool) {
+	c.world.mustBeWhole(c, p, f)
+	if c.late(p, f) {
+		return append(data, f.Data[:c.draw("how much is there", p)%uint64(len(f.Data))]...), false
 	}
-	return signal.Facts{Mode: f.kind | mode, Owner: os.Geteuid()}
-}
-
-// Look implements signal.Lookup.
-func (c *client) Look(p string) (seen signal.Facts, err error) {
-	err = c.step("look", p, func() error {
-		f, err := c.open("look at", p)
-		if err == nil {
-			seen = facts(f)
-		}
-		return err
-	})
-	return seen, err
-}
-
-// Read implements signal.Lookup.
-func (c *client) Read(p string) (data []byte, err error) {
-	var f *file
-	err = c.step("open to read", p, func() (err error) {
-		c.world.mayRead(c, p)
-		f, err = c.open("read", p)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	whole := true
-	err = c.step("read", p, func() error {
-		c.world.mustBeWhole(c, p, f)
-		if whole = !c.late(p, f); !whole {
-			data = append(data, f.data[:c.draw("how much is there", p)%uint64(len(f.data))]...)
-			return nil
-		}
-		data = append(data, f.data...)
-		c.met = c.met || c.attempt.job() == f
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	c.reply(p)
-	if whole {
-		c.world.mu.Lock()
-		defer c.world.mu.Unlock()
-		c.knows[p] = c.world.now()
-	}
-	return data, nil
+	c.met = c.met || c.attempt.job() == f
+	return append(data, f.Data...), true
 }
 
 // late tells whether a record of another machine's is not all there yet for this
 // one, which knows its name: half of those of the last while are.
 func (c *client) late(p string, f *file) bool {
 	most := uint64(c.machine.mood.Late)
-	if most == 0 || len(f.data) == 0 || f.maker != nil && f.maker.machine == c.machine {
+	if most == 0 || len(f.Data) == 0 || maker(f) != nil && maker(f).machine == c.machine {
 		return false
 	}
-	h := mix(c.world.seed ^ hash(plainName(p), uint64(c.machine.number)) ^ uint64(f.born))
-	return h>>63 == 0 && c.world.now() < f.born+time.Duration(h%most)
+	h := mix(c.world.seed ^ hash(plainName(p), uint64(c.machine.number)) ^ uint64(f.Born))
+	return h>>63 == 0 && c.world.Now() < f.Born+time.Duration(h%most)
 }
 
-// Part implements signal.Lookup. No daemon's protocol hangs on it.
-func (c *client) Part(p string, offset, most int64) ([]byte, signal.Facts, error) {
-	seen, err := c.Look(p)
-	if err != nil || !seen.Mode.IsRegular() {
-		return nil, seen, err
-	}
-	data, err := c.Read(p)
-	seen.Size = int64(len(data))
-	from := min(offset, seen.Size)
-	return data[from:min(from+most, seen.Size)], seen, err
-}
-
-// Target implements signal.Lookup.
-func (c *client) Target(p string) (target string, err error) {
-	err = c.step("follow", p, func() error {
-		f := c.world.find(p)
-		switch {
-		case f == nil:
-			return syscall.ENOENT
-		case f.kind&fs.ModeSymlink == 0:
-			return syscall.EINVAL
-		}
-		target = f.target
+// maker is who has made a file, nil where that is no client.
+func maker(f *file) *client {
+	if f.Maker == nil {
 		return nil
-	})
-	return target, err
-}
-
-// Kind implements signal.Lookup.
-func (c *client) Kind(p string) (signal.FileSystem, error) {
-	return signal.FileSystem{Name: "nfs"}, c.step("statfs", p, func() error { return nil })
-}
-
-// Space implements signal.Lookup.
-func (c *client) Space(p string) (signal.Space, error) {
-	return signal.Space{Size: 1 << 40, Free: 1 << 39}, c.step("statfs", p, func() error { return nil })
-}
-
-// Write implements signal.Mutation. What the disk does in several calls takes
-// several steps here: the file is there and empty, then it has a part of its
-// data, then all of it, and then it is closed.
-func (c *client) Write(p string, data []byte, durable bool) error {
-	c.attempt.begins(c, p)
-	var f *file
-	err := c.step("create", p, func() (err error) {
-		if err := c.refused("create", p); err != nil {
-			return err
-		}
-		c.world.mayCreate(c, p, len(data) == 0)
-		if f, err = c.create(p); err == nil {
-			f.data, f.open = nil, len(data) > 0
-		}
-		return err
-	})
-	if err == nil && len(data) > 0 {
-		err = c.fill(p, f, data)
 	}
-	if err == nil && durable {
-		err = c.step("sync", p, func() error { return c.refused("sync", p) })
+	return f.Maker.Policy.(*client)
+}
+
+// Reply implements memory.Policy: the way back of an answer, on which the daemon can crash, too.
+func (c *client) Reply(what memory.Step, p string, whole bool) {
+	if c.chance(250, "a slow reply", p) {
+		_ = c.Step("reply", p, func() error { return nil })
 	}
-	if err != nil {
+	if what == memory.Read && whole {
+		c.world.Lock()
+		defer c.world.Unlock()
+		c.knows[p] = c.world.Now()
+	}
+}
+
+// Begin implements memory.Policy.
+func (c *client) Begin(p string) { c.attempt.begins(c, p) }
+
+// Refuse implements memory.Policy.
+func (c *client) Refuse(what memory.Step, from, p string) error {
+	c.came = c.came || what == memory.Step(signal.MakeDir) && p == logDir
+	if err := c.refused(string(what), p); err != nil {
 		return err
 	}
-	return c.step("close", p, func() error {
-		err := c.refused("close", p)
-		f.open = err != nil && len(data) > 0
-		return err
-	})
-}
-
-// fill writes data in two parts, of which the first may be empty.
-func (c *client) fill(p string, f *file, data []byte) error {
-	cut := int(c.draw("where to cut", p) % uint64(len(data)))
-	for _, part := range [][]byte{data[:cut], data[cut:]} {
-		err := c.step("write", p, func() error {
-			err := c.refused("write", p)
-			if err == nil {
-				f.data = append(f.data, part...)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
+	if dir, err := c.world.Parent(p); what == memory.Step(signal.Link) && c.world.Find(from) != nil && err == nil {
+		c.machine.changed[dir] = c.world.Now()
 	}
 	return nil
 }
 
-// create makes a plain file where there is none.
-func (c *client) create(p string) (*file, error) {
-	dir, err := c.world.parent(p)
-	if err != nil {
-		return nil, err
+// Cut implements memory.Policy: two parts, of which the first may be empty.
+func (c *client) Cut(p string, data []byte) [][]byte {
+	cut := int(c.draw("where to cut", p) % uint64(len(data)))
+	return [][]byte{data[:cut], data[cut:]}
+}
+
+// May implements memory.Policy.
+func (c *client) May(what memory.Step, from, p string, f *file, empty bool) {
+	w := c.world
+	switch signal.Change(what) {
+	case signal.Rename:
+		w.mayRename(c, from, p, f)
+	case signal.Link:
+		w.mayLink(c, from, p, f)
+	case signal.Remove:
+		w.mayRemove(c, p)
+	case signal.MakeDir:
+		if p != logDir {
+			w.mayCreate(c, p, true)
+		}
+	case signal.Change(memory.OpenToAppend):
+		w.mayExtend(c, p)
+	default:
+		w.mayCreate(c, p, empty)
 	}
-	f := c.world.find(p)
-	if f == nil {
-		f = &file{maker: c}
-		c.world.put(p, f)
+}
+
+// Happened implements memory.Policy.
+func (c *client) Happened(what memory.Step, from, p string, dir, f *file, fresh bool) error {
+	switch signal.Change(what) {
+	case signal.Rename:
+		delete(c.temporaries, from)
+		c.change(dir, p)
+		c.made[p] = true
+		c.attempt.appeared(p, f)
+		if c.chance(c.machine.mood.Lost, "a lost answer", p) {
+			return syscall.ENOENT
+		}
+		return nil
+	case signal.Remove:
+		delete(c.temporaries, p)
+		if dir != nil {
+			c.change(dir, p)
+		}
+		return nil
+	case signal.Link, signal.Symlink:
+		c.change(dir, p)
+		return nil
+	case signal.MakeDir:
+		c.change(dir, p)
+		c.made[p] = true
+		return nil
+	}
+	if fresh {
 		c.attempt.appeared(p, f)
 	}
 	c.change(dir, p)
@@ -432,170 +357,17 @@ func (c *client) create(p string) (*file, error) {
 	if path.Base(p)[0] == '.' {
 		c.temporaries[p] = true
 	}
-	return f, nil
+	return nil
 }
 
 // change notes that this machine has changed a name: it knows of that one.
 func (c *client) change(dir *file, p string) {
-	c.machine.changed[dir] = c.world.now()
+	c.machine.changed[dir] = c.world.Now()
 	delete(c.machine.absent, p)
-	dir.forget(c.world.now())
+	dir.Forget(c.world.Now())
 	if c.told == 0 && p == c.attempt.joinedPath(c.rank) {
-		c.told = c.world.now()
+		c.told = c.world.Now()
 	}
-}
-
-// Extend implements signal.Mutation.
-func (c *client) Extend(p string) (io.WriteCloser, error) {
-	var f *file
-	err := c.step("open to append", p, func() (err error) {
-		if err := c.refused("open to append", p); err != nil {
-			return err
-		}
-		c.world.mayExtend(c, p)
-		f, err = c.create(p)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return appender{c, p, f}, nil
-}
-
-type appender struct {
-	client *client
-	path   string
-	file   *file
-}
-
-func (a appender) Write(data []byte) (int, error) {
-	err := a.client.step("append", a.path, func() error {
-		err := a.client.refused("append", a.path)
-		if err == nil {
-			a.file.data = append(a.file.data, data...)
-		}
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	return len(data), nil
-}
-
-func (a appender) Close() error { return a.client.step("close", a.path, func() error { return nil }) }
-
-// Change implements signal.Mutation.
-func (c *client) Change(how signal.Change, from, to string) error {
-	err := c.step(string(how), to, func() error {
-		c.came = c.came || how == signal.MakeDir && to == logDir
-		if err := c.refused(string(how), to); err != nil {
-			return err
-		}
-		return c.changed(how, from, to)
-	})
-	if err == nil {
-		c.reply(to)
-	}
-	return err
-}
-
-func (c *client) changed(how signal.Change, from, to string) error {
-	switch how {
-	case signal.MakeDir:
-		return c.makeDir(to)
-	case signal.Rename:
-		return c.rename(from, to)
-	case signal.Link:
-		return c.link(from, to)
-	case signal.Symlink:
-		return c.symlink(from, to)
-	case signal.Remove:
-		return c.remove(to)
-	case signal.Settle:
-		return nil
-	default:
-		return errors.New("the test knows no such change: " + string(how))
-	}
-}
-
-func (c *client) makeDir(p string) error {
-	dir, err := c.world.parent(p)
-	if err != nil {
-		return err
-	}
-	if dir.live[path.Base(p)] != nil {
-		return syscall.EEXIST
-	}
-	if p != logDir {
-		c.world.mayCreate(c, p, true)
-	}
-	c.world.put(p, newDir(c))
-	c.change(dir, p)
-	c.made[p] = true
-	return nil
-}
-
-func (c *client) rename(from, to string) error {
-	f := c.world.find(from)
-	dir, err := c.world.parent(to)
-	if f == nil || err != nil {
-		return syscall.ENOENT
-	}
-	if old := c.world.find(to); old != nil && old.kind.IsDir() && len(old.live) > 0 {
-		return syscall.ENOTEMPTY
-	}
-	c.world.mayRename(c, from, to, f)
-	c.world.drop(from)
-	c.world.drop(to)
-	c.world.put(to, f)
-	delete(c.temporaries, from)
-	c.change(dir, to)
-	c.made[to] = true
-	c.attempt.appeared(to, f)
-	if c.chance(c.machine.mood.Lost, "a lost answer", to) {
-		return syscall.ENOENT
-	}
-	return nil
-}
-
-func (c *client) link(from, to string) error {
-	f := c.world.find(from)
-	dir, err := c.world.parent(to)
-	if f == nil || err != nil {
-		return syscall.ENOENT
-	}
-	c.machine.changed[dir] = c.world.now()
-	if old := c.world.find(to); old != nil && old != f {
-		return syscall.EEXIST
-	}
-	c.world.mayLink(c, from, to, f)
-	c.world.put(to, f)
-	c.change(dir, to)
-	return nil
-}
-
-func (c *client) symlink(target, p string) error {
-	dir, err := c.world.parent(p)
-	if err != nil {
-		return err
-	}
-	if dir.live[path.Base(p)] != nil {
-		return syscall.EEXIST
-	}
-	c.world.mayCreate(c, p, true)
-	c.world.put(p, &file{kind: fs.ModeSymlink, target: target, maker: c})
-	c.change(dir, p)
-	return nil
-}
-
-func (c *client) remove(p string) error {
-	c.world.mayRemove(c, p)
-	c.world.drop(p)
-	delete(c.temporaries, p)
-	if dir, err := c.world.parent(p); err == nil {
-		c.change(dir, p)
-	}
-	return nil
 }
 
 // hidden tells whether no reader looks at that path.

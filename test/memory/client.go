@@ -1,0 +1,481 @@
+package memory
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// Client is the access of one daemon to a share. Each call takes one or several steps, between
+// which others make theirs, and a Policy says what becomes of them.
+type Client struct {
+	Share  *Share
+	Policy Policy
+}
+
+var _ signal.Share = (*Client)(nil)
+
+// Step is what is done in one step of a call; of changes of names it is the signal.Change.
+type Step string
+
+// The steps of other calls.
+const (
+	OpenToList   Step = "open to list"
+	List         Step = "list"
+	Look         Step = "look"
+	OpenToRead   Step = "open to read"
+	Read         Step = "read"
+	Follow       Step = "follow"
+	Statfs       Step = "statfs"
+	Create       Step = "create"
+	Write        Step = "write"
+	Sync         Step = "sync"
+	Close        Step = "close"
+	OpenToAppend Step = "open to append"
+	Append       Step = "append"
+)
+
+// Policy says what becomes of a client's steps. Plain is one by which all of them succeed, at
+// once, and which others can embed. All but Step, Begin, Cut and Reply are called within a step,
+// with the share's lock held.
+type Policy interface {
+	// Step makes a step: it waits for its time, if it has one, and returns what effect does,
+	// called with the share's lock held, or an error in place of that.
+	Step(what Step, p string, effect func() error) error
+	// Begin is told that a file is going to be written.
+	Begin(p string)
+	// Refuse returns the error of a step that changes something; nil: it goes on.
+	Refuse(what Step, from, p string) error
+	// Resolve is told what has a path that a client lists, looks at or reads, nil for nothing,
+	// and returns the error of that.
+	Resolve(what Step, p string, f *File) error
+	// View returns the names that a listing shows, or those of one of its parts, and whether
+	// there are more parts.
+	View(dir *File, p string, part int) (names []string, more bool)
+	// Content returns what is read of a file, and whether that is all of it.
+	Content(p string, f *File) (data []byte, whole bool)
+	// Cut cuts what is written to a file into what is written by one step each.
+	Cut(p string, data []byte) [][]byte
+	// May is told what is about to be made, written, appended to, renamed, linked or removed;
+	// what is made is to stay empty, or not.
+	May(what Step, from, p string, f *File, empty bool)
+	// Happened is told that it was, in which directory, and whether a file is a new one; it
+	// returns the error that is the answer all the same.
+	Happened(what Step, from, p string, dir, f *File, fresh bool) error
+	// Reply is called when a file was read, whole or not, or names were changed.
+	Reply(what Step, p string, whole bool)
+}
+
+func (c *Client) step(what Step, p string, effect func() error) error {
+	return c.Policy.Step(what, p, effect)
+}
+
+// refusable is a step that the policy may refuse.
+func (c *Client) refusable(what Step, from, p string, effect func() error) error {
+	return c.step(what, p, func() error {
+		if err := c.Policy.Refuse(what, from, p); err != nil {
+			return err
+		}
+		return effect()
+	})
+}
+
+// open finds what has that path.
+func (c *Client) open(what Step, p string) (*File, error) {
+	f := c.Share.Find(p)
+	if err := c.Policy.Resolve(what, p, f); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// List implements signal.Lookup.
+func (c *Client) List(p string, vet func(signal.Facts) error) ([]string, error) {
+	var dir *File
+	var facts signal.Facts
+	err := c.step(OpenToList, p, func() (err error) {
+		if dir, err = c.open(List, p); err != nil {
+			return err
+		}
+		if !dir.Kind.IsDir() {
+			return syscall.ENOTDIR
+		}
+		facts = c.facts(dir)
+		return nil
+	})
+	if err == nil && vet != nil {
+		err = vet(facts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for part, more := 0, true; more; part++ {
+		err := c.step(List, p, func() error {
+			var shown []string
+			shown, more = c.Policy.View(dir, p, part)
+			names = append(names, shown...)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+func (c *Client) facts(f *File) signal.Facts {
+	mode := f.Kind
+	switch {
+	case mode.Perm() != 0:
+	case mode.IsDir():
+		mode |= 0o700
+	default:
+		mode |= 0o600
+	}
+	facts := signal.Facts{Mode: mode, Owner: cmp.Or(f.Owner, os.Geteuid())}
+	if c.Share.Clock != nil {
+		facts.Written, facts.Size = f.written, int64(len(f.Data))
+	}
+	return facts
+}
+
+// Look implements signal.Lookup.
+func (c *Client) Look(p string) (seen signal.Facts, err error) {
+	err = c.step(Look, p, func() error {
+		f, err := c.open(Look, p)
+		if err == nil {
+			seen = c.facts(f)
+		}
+		return err
+	})
+	return seen, err
+}
+
+// Read implements signal.Lookup.
+func (c *Client) Read(p string) (data []byte, err error) {
+	var f *File
+	err = c.step(OpenToRead, p, func() (err error) {
+		if f, err = c.open(Read, p); err == nil && f.Kind&fs.ModeSymlink != 0 {
+			err = syscall.ELOOP
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var whole bool
+	err = c.step(Read, p, func() error {
+		if f.Kind.IsDir() {
+			return syscall.EISDIR
+		}
+		data, whole = c.Policy.Content(p, f)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.Policy.Reply(Read, p, whole)
+	return data, nil
+}
+
+// Part implements signal.Lookup.
+func (c *Client) Part(p string, offset, most int64) ([]byte, signal.Facts, error) {
+	seen, err := c.Look(p)
+	if err != nil || !seen.Mode.IsRegular() {
+		return nil, seen, err
+	}
+	data, err := c.Read(p)
+	seen.Size = int64(len(data))
+	from := min(offset, seen.Size)
+	return data[from:min(from+most, seen.Size)], seen, err
+}
+
+// Target implements signal.Lookup.
+func (c *Client) Target(p string) (target string, err error) {
+	err = c.step(Follow, p, func() error {
+		f := c.Share.Find(p)
+		switch {
+		case f == nil:
+			return syscall.ENOENT
+		case f.Kind&fs.ModeSymlink == 0:
+			return syscall.EINVAL
+		}
+		target = f.Target
+		return nil
+	})
+	return target, err
+}
+
+// Kind implements signal.Lookup.
+func (c *Client) Kind(p string) (signal.FileSystem, error) {
+	return signal.FileSystem{Name: "nfs"}, c.step(Statfs, p, func() error { return nil })
+}
+
+// Space implements signal.Lookup.
+func (c *Client) Space(p string) (signal.Space, error) {
+	return signal.Space{Size: 1 << 40, Free: 1 << 39}, c.step(Statfs, p, func() error { return nil })
+}
+
+// Write implements signal.Mutation. What the disk does in several calls takes several steps here:
+// the file is there and empty, then it has a part of its data, then all of it, and then it is
+// closed.
+func (c *Client) Write(p string, data []byte, durable bool) error {
+	c.Policy.Begin(p)
+	var f *File
+	err := c.refusable(Create, "", p, func() (err error) {
+		if f, err = c.create(Create, p, len(data) == 0); err == nil && len(data) > 0 {
+			f.Data, f.Open = nil, true
+		}
+		return err
+	})
+	if err == nil && len(data) > 0 {
+		err = c.fill(p, f, data)
+	}
+	if err == nil && durable {
+		err = c.refusable(Sync, "", p, func() error { return nil })
+	}
+	if err != nil {
+		return err
+	}
+	return c.step(Close, p, func() error {
+		err := c.Policy.Refuse(Close, "", p)
+		f.Open = err != nil && len(data) > 0
+		return err
+	})
+}
+
+// fill writes data in the parts that the policy makes of it.
+func (c *Client) fill(p string, f *File, data []byte) error {
+	for _, part := range c.Policy.Cut(p, data) {
+		err := c.refusable(Write, "", p, func() error {
+			f.Data = append(f.Data, part...)
+			c.Share.date(f)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create makes a plain file where there is none.
+func (c *Client) create(what Step, p string, empty bool) (*File, error) {
+	f := c.Share.Find(p)
+	c.Policy.May(what, "", p, f, empty)
+	dir, err := c.Share.Parent(p)
+	if err != nil {
+		return nil, err
+	}
+	fresh := f == nil
+	if fresh {
+		f = &File{Maker: c}
+		c.Share.date(f)
+		c.Share.Put(p, f)
+	}
+	return f, c.Policy.Happened(what, "", p, dir, f, fresh)
+}
+
+// Extend implements signal.Mutation.
+func (c *Client) Extend(p string) (io.WriteCloser, error) {
+	var f *File
+	err := c.refusable(OpenToAppend, "", p, func() (err error) {
+		f, err = c.create(OpenToAppend, p, false)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return appender{c, p, f}, nil
+}
+
+type appender struct {
+	client *Client
+	path   string
+	file   *File
+}
+
+func (a appender) Write(data []byte) (int, error) {
+	err := a.client.refusable(Append, "", a.path, func() error {
+		a.file.Data = append(a.file.Data, data...)
+		a.client.Share.date(a.file)
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return len(data), nil
+}
+
+func (a appender) Close() error { return a.client.step(Close, a.path, func() error { return nil }) }
+
+// Change implements signal.Mutation.
+func (c *Client) Change(how signal.Change, from, to string) error {
+	err := c.refusable(Step(how), from, to, func() error { return c.change(how, from, to) })
+	if err == nil {
+		c.Policy.Reply(Step(how), to, false)
+	}
+	return err
+}
+
+func (c *Client) change(how signal.Change, from, to string) error {
+	switch how {
+	case signal.MakeDir:
+		return c.put(how, from, to, NewDir(c))
+	case signal.Rename:
+		return c.rename(from, to)
+	case signal.Link:
+		return c.link(from, to)
+	case signal.Symlink:
+		return c.put(how, from, to, &File{Kind: fs.ModeSymlink, Target: from, Maker: c})
+	case signal.Remove:
+		return c.remove(to)
+	case signal.Settle:
+		return nil
+	default:
+		return errors.New("the share knows no such change: " + string(how))
+	}
+}
+
+// put makes a directory or a link where nothing is.
+func (c *Client) put(how signal.Change, from, p string, f *File) error {
+	dir, err := c.Share.Parent(p)
+	if err != nil {
+		return err
+	}
+	if dir.Live[path.Base(p)] != nil {
+		return syscall.EEXIST
+	}
+	c.Policy.May(Step(how), from, p, f, true)
+	c.Share.date(f)
+	c.Share.Put(p, f)
+	return c.Policy.Happened(Step(how), from, p, dir, f, true)
+}
+
+func (c *Client) rename(from, to string) error {
+	f := c.Share.Find(from)
+	dir, err := c.Share.Parent(to)
+	if f == nil || err != nil {
+		return syscall.ENOENT
+	}
+	if old := c.Share.Find(to); old != nil && old.Kind.IsDir() && len(old.Live) > 0 {
+		return syscall.ENOTEMPTY
+	}
+	c.Policy.May(Step(signal.Rename), from, to, f, false)
+	c.Share.Drop(from)
+	c.Share.Drop(to)
+	c.Share.Put(to, f)
+	return c.Policy.Happened(Step(signal.Rename), from, to, dir, f, false)
+}
+
+func (c *Client) link(from, to string) error {
+	f := c.Share.Find(from)
+	dir, err := c.Share.Parent(to)
+	if f == nil || err != nil {
+		return syscall.ENOENT
+	}
+	if old := c.Share.Find(to); old != nil && old != f {
+		return syscall.EEXIST
+	}
+	c.Policy.May(Step(signal.Link), from, to, f, false)
+	c.Share.Put(to, f)
+	return c.Policy.Happened(Step(signal.Link), from, to, dir, f, false)
+}
+
+func (c *Client) remove(p string) error {
+	c.Policy.May(Step(signal.Remove), "", p, c.Share.Find(p), false)
+	c.Share.Drop(p)
+	dir, _ := c.Share.Parent(p) // nil where it is gone as well
+	return c.Policy.Happened(Step(signal.Remove), "", p, dir, nil, false)
+}
+
+// Plain is the policy of a share that all see alike, at once, and which has no faults but those
+// that its porter makes.
+type Plain struct {
+	Share *Share
+	// Porter stands before each step, as before a call into a real share: it may wait, and it may
+	// return an error in place of the step.
+	Porter signal.Porter
+}
+
+var _ Policy = Plain{}
+
+// operations are the kinds of calls that steps stand for.
+var operations = map[Step]signal.Op{
+	OpenToList: signal.OpOpen, List: signal.OpList, Look: signal.OpStat, OpenToRead: signal.OpOpen, Read: signal.OpRead,
+	Follow: signal.OpReadlink, Statfs: signal.OpStatfs, Create: signal.OpOpen, Write: signal.OpWrite, Sync: signal.OpSync,
+	Close: signal.OpClose, OpenToAppend: signal.OpOpen, Append: signal.OpWrite, Step(signal.MakeDir): signal.OpMkdir,
+	Step(signal.Rename): signal.OpRename, Step(signal.Link): signal.OpLink, Step(signal.Symlink): signal.OpSymlink,
+	Step(signal.Remove): signal.OpRemove, Step(signal.Settle): signal.OpSync,
+}
+
+// Access returns a new daemon's access to the share by a porter.
+func (s *Share) Access(porter signal.Porter) *Client {
+	return &Client{Share: s, Policy: Plain{Share: s, Porter: porter}}
+}
+
+// Step implements Policy.
+func (p Plain) Step(what Step, at string, effect func() error) error {
+	op := operations[what]
+	entered, err := p.Porter.Enter(op, at)
+	if err != nil {
+		return err
+	}
+	defer p.Porter.Leave(op, at, entered)
+	p.Share.Lock()
+	defer p.Share.Unlock()
+	return effect()
+}
+
+// Begin implements Policy.
+func (Plain) Begin(string) {}
+
+// Refuse implements Policy.
+func (Plain) Refuse(Step, string, string) error { return nil }
+
+// Resolve implements Policy.
+func (Plain) Resolve(_ Step, _ string, f *File) error {
+	if f == nil {
+		return syscall.ENOENT
+	}
+	return nil
+}
+
+// View implements Policy.
+func (p Plain) View(dir *File, _ string, _ int) (names []string, more bool) {
+	for name := range dir.Live {
+		if name[0] != '.' {
+			names = append(names, name)
+		}
+	}
+	return names, false
+}
+
+// Content implements Policy.
+func (Plain) Content(_ string, f *File) (data []byte, whole bool) {
+	return append([]byte(nil), f.Data...), true
+}
+
+// Cut implements Policy.
+func (Plain) Cut(_ string, data []byte) [][]byte { return [][]byte{data} }
+
+// May implements Policy.
+func (Plain) May(Step, string, string, *File, bool) {}
+
+// Happened implements Policy.
+func (p Plain) Happened(_ Step, _, _ string, dir, _ *File, _ bool) error {
+	if dir != nil {
+		dir.Forget(p.Share.Now())
+	}
+	return nil
+}
+
+// Reply implements Policy.
+func (Plain) Reply(Step, string, bool) {}

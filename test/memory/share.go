@@ -1,0 +1,269 @@
+package memory
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Share is a file system in memory as its server has it: what is there, and what was there a while
+// ago. Its lock guards all of it, the files included; the methods that need it say so. Daemons
+// reach it by Clients.
+type Share struct {
+	sync.Mutex
+	// Clock, where it is not nil, is the server's: files tell their sizes and when they were
+	// written.
+	Clock func() time.Time
+
+	mount string
+	began time.Time
+	root  *File
+}
+
+// File is a directory, a link or a plain file.
+type File struct {
+	Kind   fs.FileMode // of its type, and its permissions where they are not the usual ones
+	Owner  int         // 0: the test's own user
+	Data   []byte
+	Target string  // of a link
+	Maker  *Client // nil: no client has made it
+	// Born is when it got its newest name, from the beginning of the share on.
+	Born time.Duration
+	Open bool // what is to be in it is not yet, or its writer has not closed it
+	// Live are the names in a directory.
+	Live map[string]*Entry
+
+	written time.Time
+	past    []*Entry // the same and those that were there lately, in the order of their births
+}
+
+// Entry is a name in a directory, for as long as it is there.
+type Entry struct {
+	Name string
+	File *File
+	born time.Duration
+	died time.Duration // 0: it is there
+}
+
+// NewShare returns an empty share that is mounted at a path.
+func NewShare(mount string) *Share {
+	return &Share{mount: mount, began: time.Now(), root: NewDir(nil)}
+}
+
+// NewDir returns an empty directory.
+func NewDir(maker *Client) *File {
+	return &File{Kind: fs.ModeDir, Maker: maker, Live: make(map[string]*Entry)}
+}
+
+// Now is the time since the share's beginning.
+func (s *Share) Now() time.Duration { return time.Since(s.began) }
+
+// Find returns what has that path, nil where there is nothing. It needs the lock.
+func (s *Share) Find(p string) *File {
+	at := s.root
+	rest, inside := strings.CutPrefix(p, s.mount)
+	if !inside {
+		return nil
+	}
+	for rest = strings.Trim(rest, "/"); rest != ""; {
+		var name string
+		name, rest, _ = strings.Cut(rest, "/")
+		e := at.Live[name]
+		if e == nil {
+			return nil
+		}
+		at = e.File
+	}
+	return at
+}
+
+// Parent returns the directory that p is in or would be in. It needs the lock.
+func (s *Share) Parent(p string) (*File, error) {
+	dir := s.Find(path.Dir(p))
+	switch {
+	case dir == nil:
+		return nil, syscall.ENOENT
+	case !dir.Kind.IsDir():
+		return nil, syscall.ENOTDIR
+	default:
+		return dir, nil
+	}
+}
+
+// Put makes p a name of f. It needs the lock.
+func (s *Share) Put(p string, f *File) {
+	dir, err := s.Parent(p)
+	if err != nil {
+		panic("the test puts " + p + " where there is no directory")
+	}
+	e := &Entry{Name: path.Base(p), File: f, born: s.Now()}
+	f.Born = e.born
+	dir.Live[e.Name] = e
+	dir.past = append(dir.past, e)
+}
+
+// Drop makes p no name any more. It needs the lock.
+func (s *Share) Drop(p string) {
+	dir, err := s.Parent(p)
+	if err != nil {
+		return
+	}
+	if e := dir.Live[path.Base(p)]; e != nil {
+		e.died = max(s.Now(), 1)
+		delete(dir.Live, e.Name)
+	}
+}
+
+// Remembered is how long a listing may be told of what was there.
+const Remembered = 5 * time.Second
+
+// Names returns the names that a directory had at a time, those of temporary files aside, in the
+// order in which they appeared. It needs the lock.
+func (f *File) Names(at time.Duration) (names []string) {
+	for _, e := range f.past {
+		if e.Name[0] != '.' && e.shows(at) {
+			names = append(names, e.Name)
+		}
+	}
+	return names
+}
+
+// shows tells whether the entry was there at that time.
+func (e *Entry) shows(at time.Duration) bool {
+	return e.born <= at && (e.died == 0 || e.died > at)
+}
+
+// Forget drops what no listing can show any more. It needs the lock.
+func (f *File) Forget(now time.Duration) {
+	if len(f.past) < 2*len(f.Live)+32 {
+		return
+	}
+	f.past = slices.DeleteFunc(f.past, func(e *Entry) bool { return e.died > 0 && e.died <= now-Remembered })
+}
+
+// Add makes what has that path f, and the directories above it where they are missing, as nobody
+// does who is a client.
+func (s *Share) Add(p string, f *File) {
+	s.Lock()
+	defer s.Unlock()
+	var missing []string
+	for dir := path.Dir(p); s.Find(dir) == nil; dir = path.Dir(dir) {
+		missing = append(missing, dir)
+	}
+	for _, dir := range slices.Backward(missing) {
+		s.Put(dir, NewDir(nil))
+	}
+	s.Drop(p)
+	s.date(f)
+	s.Put(p, f)
+}
+
+// WriteFile adds a plain file.
+func (s *Share) WriteFile(p string, data []byte) {
+	s.Add(p, &File{Data: data})
+}
+
+// ReadFile returns the content of a plain file.
+func (s *Share) ReadFile(p string) ([]byte, error) {
+	s.Lock()
+	defer s.Unlock()
+	f := s.Find(p)
+	if f == nil {
+		return nil, &fs.PathError{Op: "read", Path: p, Err: syscall.ENOENT}
+	}
+	return slices.Clone(f.Data), nil
+}
+
+// ReadDir returns all names in a directory, in order; none where there is no directory.
+func (s *Share) ReadDir(p string) (names []string) {
+	s.Lock()
+	defer s.Unlock()
+	if f := s.Find(p); f != nil {
+		for name := range f.Live {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Change has a function change what has that path; it returns whether there is anything.
+func (s *Share) Change(p string, change func(*File)) bool {
+	s.Lock()
+	defer s.Unlock()
+	f := s.Find(p)
+	if f != nil {
+		change(f)
+	}
+	return f != nil
+}
+
+// Has tells whether there is anything that has that path.
+func (s *Share) Has(p string) bool { return s.Change(p, func(*File) {}) }
+
+// Stat returns what os.Lstat would.
+func (s *Share) Stat(p string) (info fs.FileInfo, err error) {
+	if !s.Change(p, func(f *File) { info = fileInfo{path.Base(p), *f} }) {
+		return nil, &fs.PathError{Op: "stat", Path: p, Err: syscall.ENOENT}
+	}
+	return info, nil
+}
+
+type fileInfo struct {
+	name string
+	file File
+}
+
+func (i fileInfo) Name() string       { return i.name }
+func (i fileInfo) Size() int64        { return int64(len(i.file.Data)) }
+func (i fileInfo) Mode() fs.FileMode  { return i.file.Kind }
+func (i fileInfo) ModTime() time.Time { return i.file.written }
+func (i fileInfo) IsDir() bool        { return i.file.Kind.IsDir() }
+func (i fileInfo) Sys() any           { return nil }
+
+// Walk calls each with the path of all that is below a directory.
+func (s *Share) Walk(dir string, each func(p string, f *File)) {
+	s.Lock()
+	defer s.Unlock()
+	var walk func(dir string, f *File)
+	walk = func(dir string, f *File) {
+		for name, e := range f.Live {
+			each(dir+"/"+name, e.File)
+			walk(dir+"/"+name, e.File)
+		}
+	}
+	if f := s.Find(dir); f != nil {
+		walk(dir, f)
+	}
+}
+
+// Export copies a directory of the share to one of the machine, for what reads files there.
+func (s *Share) Export(from, to string) (err error) {
+	s.Walk(from, func(p string, f *File) {
+		at := filepath.Join(to, strings.TrimPrefix(p, from))
+		if err != nil {
+			return
+		}
+		switch {
+		case f.Kind.IsDir():
+			err = os.MkdirAll(at, 0o700)
+		case f.Kind&fs.ModeSymlink != 0:
+			err = os.Symlink(f.Target, at)
+		default:
+			err = os.WriteFile(at, f.Data, 0o600)
+		}
+	})
+	return err
+}
+
+func (s *Share) date(f *File) {
+	if s.Clock != nil {
+		f.written = s.Clock()
+	}
+}

@@ -1,0 +1,91 @@
+package memory
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// TestShare makes, renames, links and removes names by one client, and another one sees them.
+func TestShare(t *testing.T) {
+	share := NewShare("/share")
+	share.Clock = time.Now
+	meter := new(signal.Meter)
+	one, other := share.Access(meter), share.Access(new(signal.Meter))
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(one.Change(signal.MakeDir, "", "/share/logs"))
+	if err := other.Change(signal.MakeDir, "", "/share/logs"); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a directory is made twice: %v", err)
+	}
+	must(one.Write("/share/logs/.new", []byte("text"), true))
+	must(one.Change(signal.Rename, "/share/logs/.new", "/share/logs/first"))
+	must(one.Change(signal.Link, "/share/logs/first", "/share/logs/second"))
+	must(one.Change(signal.Symlink, "first", "/share/logs/latest"))
+	log, err := one.Extend("/share/logs/log")
+	must(err)
+	for range 2 {
+		_, err = log.Write([]byte("line\n"))
+		must(err)
+	}
+	names, err := other.List("/share/logs", nil)
+	if slices.Sort(names); err != nil || !slices.Equal(names, []string{"first", "latest", "log", "second"}) {
+		t.Errorf("the names are %v: %v", names, err)
+	}
+	if data, err := other.Read("/share/logs/second"); err != nil || string(data) != "text" {
+		t.Errorf("it reads %q: %v", data, err)
+	}
+	if data, facts, err := other.Part("/share/logs/log", 5, 3); err != nil || string(data) != "lin" || facts.Size != 10 || facts.Written.IsZero() {
+		t.Errorf("the part is %q of %+v: %v", data, facts, err)
+	}
+	if target, err := other.Target("/share/logs/latest"); err != nil || target != "first" {
+		t.Errorf("the link points at %q: %v", target, err)
+	}
+	share.Change("/share/logs/first", func(f *File) { f.Kind |= 0o644 })
+	if facts, err := other.Look("/share/logs/first"); err != nil || facts.Mode != 0o644 || facts.Owner != os.Geteuid() {
+		t.Errorf("the facts are %+v: %v", facts, err)
+	}
+	must(other.Change(signal.Remove, "", "/share/logs"))
+	if _, err := one.Read("/share/logs/first"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what was removed is read: %v", err)
+	}
+	if stats := meter.Stats(); stats.ByKind[signal.OpLink.String()] != 1 || stats.ByKind[signal.OpMkdir.String()] != 1 {
+		t.Errorf("the meter has counted %v", stats.ByKind)
+	}
+}
+
+// refusing is a porter that refuses all calls of a kind.
+type refusing struct {
+	signal.Meter
+	op  signal.Op
+	err error
+}
+
+func (r *refusing) Enter(op signal.Op, path string) (time.Time, error) {
+	if op == r.op {
+		return time.Time{}, r.err
+	}
+	return r.Meter.Enter(op, path)
+}
+
+// TestShareRefuses has a full disk.
+func TestShareRefuses(t *testing.T) {
+	share := NewShare("/share")
+	client := share.Access(&refusing{op: signal.OpWrite, err: syscall.ENOSPC})
+	if err := client.Write("/share/file", []byte("text"), false); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a write returns %v", err)
+	}
+	if err := client.Write("/share/mark", nil, false); err != nil {
+		t.Errorf("a name without data: %v", err)
+	}
+}
