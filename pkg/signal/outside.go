@@ -18,11 +18,16 @@ const Latest = "latest"
 // OpenExisting opens the run directory at path from outside the job. Its errors
 // tell what was found there and what would be accepted.
 func OpenExisting(ctx context.Context, path, host string) (*Dir, Job, error) {
+	return Access{}.OpenExisting(ctx, path, host)
+}
+
+// OpenExisting is the function of that name by another way to the share.
+func (a Access) OpenExisting(ctx context.Context, path, host string) (*Dir, Job, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return nil, Job{}, fmt.Errorf("cannot use %s: %v", path, err)
 	}
-	return Place{LogDir: absolute, Rank: outsider, Host: host}.openExisting(ctx)
+	return Place{LogDir: absolute, Rank: outsider, Host: host, Access: a}.openExisting(ctx)
 }
 
 // openExisting opens the run directory that the log directory is.
