@@ -70,27 +70,28 @@ var lostGPU = check.Finding{
 }
 
 func TestChecksPass(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 3, "exit 0").looked(nil).start()
-	j.expect(0, 0, 0)
-	names := j.names(signal.Nodes)
-	kinds := make(map[string]bool)
-	for rank := range 3 {
-		prefix := signal.NodeName(rank, 3, signal.Checked) + "."
-		for _, name := range names {
-			if number, is := strings.CutPrefix(name, prefix); is {
-				kinds[number] = true
-				rec := record[signal.CheckedRecord](j, signal.Nodes, name)
-				var report check.Report
-				if err := json.Unmarshal(rec.Report, &report); err != nil || report.Verdict != check.Pass || report.Rank != rank || report.Findings[0].ID != "gpu.count" {
-					t.Errorf("%s has %s: %v", name, rec.Report, err)
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 3, "exit 0").looked(nil).start()
+		j.expect(0, 0, 0)
+		names := j.names(signal.Nodes)
+		kinds := make(map[string]bool)
+		for rank := range 3 {
+			prefix := signal.NodeName(rank, 3, signal.Checked) + "."
+			for _, name := range names {
+				if number, is := strings.CutPrefix(name, prefix); is {
+					kinds[number] = true
+					rec := record[signal.CheckedRecord](j, signal.Nodes, name)
+					var report check.Report
+					if err := json.Unmarshal(rec.Report, &report); err != nil || report.Verdict != check.Pass || report.Rank != rank || report.Findings[0].ID != "gpu.count" {
+						t.Errorf("%s has %s: %v", name, rec.Report, err)
+					}
 				}
 			}
 		}
-	}
-	if len(kinds) != 1 {
-		t.Errorf("nodes that are alike are of the kinds %v: %v", kinds, names)
-	}
+		if len(kinds) != 1 {
+			t.Errorf("nodes that are alike are of the kinds %v: %v", kinds, names)
+		}
+	})
 }
 
 func TestUnfitNode(t *testing.T) {
@@ -107,71 +108,75 @@ func TestUnfitNode(t *testing.T) {
 		{"what another node would not mend", 1, check.User, health.CheckUser, 65},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, 3, "exit 0").patient().looked(func(rank int, l *looks) {
-				if rank == tc.rank {
-					bad := lostGPU
-					bad.Class = tc.class
-					l.found = append(l.found, bad, check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "small"})
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, 3, "exit 0").patient().looked(func(rank int, l *looks) {
+					if rank == tc.rank {
+						bad := lostGPU
+						bad.Class = tc.class
+						l.found = append(l.found, bad, check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "small"})
+					}
+				}).all(func(c *config.Config) {
+					c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
+				}).start()
+				j.expect(everyone(tc.code, 3)...)
+				cause := j.blames(tc.rank, string(tc.kind), tc.code)
+				for _, want := range []string{"gpu.count", "GPU 3 (0000:5d:00.0)", "GPU_IS_LOST", "8 GPUs"} {
+					if !strings.Contains(cause.What, want) {
+						t.Errorf("the cause lacks %q: %s", want, cause.What)
+					}
 				}
-			}).all(func(c *config.Config) {
-				c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
-			}).start()
-			j.expect(everyone(tc.code, 3)...)
-			cause := j.blames(tc.rank, string(tc.kind), tc.code)
-			for _, want := range []string{"gpu.count", "GPU 3 (0000:5d:00.0)", "GPU_IS_LOST", "8 GPUs"} {
-				if !strings.Contains(cause.What, want) {
-					t.Errorf("the cause lacks %q: %s", want, cause.What)
+				if cause.Phase != "check" || len(cause.Report) == 0 {
+					t.Errorf("the cause is of phase %s, with the report %s", cause.Phase, cause.Report)
 				}
-			}
-			if cause.Phase != "check" || len(cause.Report) == 0 {
-				t.Errorf("the cause is of phase %s, with the report %s", cause.Phase, cause.Report)
-			}
-			if said := j.said(); !strings.Contains(said, "next: gpu.count: power-cycle the node") {
-				t.Errorf("nobody says what to do:\n%s", said)
-			}
-			if j.has(signal.Control, signal.NameGo) {
-				t.Error("the gate was opened")
-			}
+				if said := j.said(); !strings.Contains(said, "next: gpu.count: power-cycle the node") {
+					t.Errorf("nobody says what to do:\n%s", said)
+				}
+				if j.has(signal.Control, signal.NameGo) {
+					t.Error("the gate was opened")
+				}
+			})
 		})
 	}
 }
 
 func TestSpareForUnfitNode(t *testing.T) {
-	t.Parallel()
-	j := spared(t, 4, team.Bounds{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
-		if rank == 2 {
-			l.found = append(l.found, lostGPU)
-		}
+	inBubble(t, func(t *testing.T) {
+		j := spared(t, 4, team.Bounds{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
+			if rank == 2 {
+				l.found = append(l.found, lostGPU)
+			}
+		})
+		j.start().expect(0, 0, 0, 0)
+		j.chose([]int{0, 1, 3}, 2)
 	})
-	j.start().expect(0, 0, 0, 0)
-	j.chose([]int{0, 1, 3}, 2)
 }
 
 // TestGateWaits has one node not ready yet: the gate waits for it.
 func TestGateWaits(t *testing.T) {
-	t.Parallel()
-	ready := make(chan struct{})
-	j := newJob(t, 2, "exit 0").looked(func(rank int, l *looks) {
-		if rank == 1 {
-			l.waits = ready
+	inBubble(t, func(t *testing.T) {
+		ready := make(chan struct{})
+		j := newJob(t, 2, "exit 0").looked(func(rank int, l *looks) {
+			if rank == 1 {
+				l.waits = ready
+			}
+		}).all(func(c *config.Config) { c.Verbose = true }).start()
+		j.until("that the node waits", func() bool { return strings.Contains(j.said(), "waiting for what is not ready yet") })
+		if j.has(signal.Control, signal.NameGo) {
+			t.Error("the gate was opened")
 		}
-	}).all(func(c *config.Config) { c.Verbose = true }).start()
-	j.until("that the node waits", func() bool { return strings.Contains(j.said(), "waiting for what is not ready yet") })
-	if j.has(signal.Control, signal.NameGo) {
-		t.Error("the gate was opened")
-	}
-	close(ready)
-	j.expect(0, 0)
+		close(ready)
+		j.expect(0, 0)
+	})
 }
 
 // TestEndWhileWaiting has a stop find all nodes waiting.
 func TestEndWhileWaiting(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "exit 0").looked(func(_ int, l *looks) { l.waits = make(chan struct{}) }).start()
-	j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Joined))
-	j.signals[0] <- os.Interrupt
-	j.expect(130, 130)
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "exit 0").looked(func(_ int, l *looks) { l.waits = make(chan struct{}) }).start()
+		j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Joined))
+		j.signals[0] <- os.Interrupt
+		j.expect(130, 130)
+	})
 }
 
 func TestNodesDiffer(t *testing.T) {
@@ -191,25 +196,26 @@ func TestNodesDiffer(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, 4, "exit 0").patient().looked(func(rank int, l *looks) {
-				l.policy = tc.policy
-				for i, trait := range l.traits {
-					if rank == 2 && trait.ID == tc.trait.ID {
-						l.traits[i] = tc.trait
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, 4, "exit 0").patient().looked(func(rank int, l *looks) {
+					l.policy = tc.policy
+					for i, trait := range l.traits {
+						if rank == 2 && trait.ID == tc.trait.ID {
+							l.traits[i] = tc.trait
+						}
+					}
+				}).start()
+				j.expect(everyone(tc.code, 4)...)
+				if said := j.said(); !strings.Contains(said, tc.says) {
+					t.Errorf("nobody says %q:\n%s", tc.says, said)
+				}
+				if tc.code != 0 {
+					cause := j.blames(0, string(health.NodesDiffer), tc.code)
+					if result := j.result(); fmt.Sprint(cause.Lost, result.Nodes) != "[2] [n2]" {
+						t.Errorf("%v and the nodes %v are blamed, want 2 and n2", cause.Lost, result.Nodes)
 					}
 				}
-			}).start()
-			j.expect(everyone(tc.code, 4)...)
-			if said := j.said(); !strings.Contains(said, tc.says) {
-				t.Errorf("nobody says %q:\n%s", tc.says, said)
-			}
-			if tc.code != 0 {
-				cause := j.blames(0, string(health.NodesDiffer), tc.code)
-				if result := j.result(); fmt.Sprint(cause.Lost, result.Nodes) != "[2] [n2]" {
-					t.Errorf("%v and the nodes %v are blamed, want 2 and n2", cause.Lost, result.Nodes)
-				}
-			}
+			})
 		})
 	}
 }
@@ -217,46 +223,49 @@ func TestNodesDiffer(t *testing.T) {
 // TestNobodyIsOdd has as many nodes of one kind as of another: the head tells of
 // it, and its node is no worse than the other.
 func TestNobodyIsOdd(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "exit 0").patient().looked(func(rank int, l *looks) {
-		if rank == 1 {
-			l.traits[0].Value = "7"
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "exit 0").patient().looked(func(rank int, l *looks) {
+			if rank == 1 {
+				l.traits[0].Value = "7"
+			}
+		}).start()
+		j.expect(75, 75)
+		j.blames(0, string(health.NodesDiffer), 75)
+		if nodes := j.result().Nodes; len(nodes) > 0 {
+			t.Errorf("the bad nodes are %v", nodes)
 		}
-	}).start()
-	j.expect(75, 75)
-	j.blames(0, string(health.NodesDiffer), 75)
-	if nodes := j.result().Nodes; len(nodes) > 0 {
-		t.Errorf("the bad nodes are %v", nodes)
-	}
-	if said := j.said(); !strings.Contains(said, "where: all 2 nodes, in phase check") {
-		t.Errorf("the last words say that it is about one node:\n%s", said)
-	}
+		if said := j.said(); !strings.Contains(said, "where: all 2 nodes, in phase check") {
+			t.Errorf("the last words say that it is about one node:\n%s", said)
+		}
+	})
 }
 
 // TestSpareForOddNode has the job do without the node that differs.
 func TestSpareForOddNode(t *testing.T) {
-	t.Parallel()
-	j := spared(t, 4, team.Bounds{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
-		if rank == 1 {
-			l.traits[0].Value = "7"
-		}
+	inBubble(t, func(t *testing.T) {
+		j := spared(t, 4, team.Bounds{Min: 3, Max: 4}, tellsTeam).looked(func(rank int, l *looks) {
+			if rank == 1 {
+				l.traits[0].Value = "7"
+			}
+		})
+		j.start().expect(0, 0, 0, 0)
+		j.chose([]int{0, 3, 2}, 1) // the last one has moved up
 	})
-	j.start().expect(0, 0, 0, 0)
-	j.chose([]int{0, 3, 2}, 1) // the last one has moved up
 }
 
 // TestWarningsAreToldOnce has the head tell what many nodes' checks have found.
 func TestWarningsAreToldOnce(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 4, "exit 0").looked(func(rank int, l *looks) {
-		if rank > 0 {
-			l.found = append(l.found, check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "64 MiB", Hint: "enlarge it"})
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 4, "exit 0").looked(func(rank int, l *looks) {
+			if rank > 0 {
+				l.found = append(l.found, check.Finding{ID: "host.shm", Verdict: check.Warn, Observed: "64 MiB", Hint: "enlarge it"})
+			}
+		}).start()
+		j.expect(0, 0, 0, 0)
+		if said := j.said(); strings.Count(said, "a check warns: host.shm: 64 MiB") != 1 || !strings.Contains(said, "ranks 1-3") {
+			t.Errorf("the warning is not told once, of ranks 1, 2 and 3:\n%s", said)
 		}
-	}).start()
-	j.expect(0, 0, 0, 0)
-	if said := j.said(); strings.Count(said, "a check warns: host.shm: 64 MiB") != 1 || !strings.Contains(said, "ranks 1-3") {
-		t.Errorf("the warning is not told once, of ranks 1, 2 and 3:\n%s", said)
-	}
+	})
 }
 
 // card is the GPUs of a node, and what befalls them.
@@ -318,55 +327,57 @@ func TestFatalXid(t *testing.T) {
 	t.Parallel()
 	for _, rank := range []int{0, 2} {
 		t.Run(fmt.Sprintf("on rank %d", rank), func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, 3, "exec sleep 300").patient()
-			cards := j.carded()
-			j.start().untilNamed(signal.Control, signal.NameGo)
-			for i, card := range cards {
-				if !card.started.Load() {
-					t.Errorf("the gate is open, and nobody watches the GPUs of rank %d", i)
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, 3, "exec sleep 300").patient()
+				cards := j.carded()
+				j.start().untilNamed(signal.Control, signal.NameGo)
+				for i, card := range cards {
+					if !card.started.Load() {
+						t.Errorf("the gate is open, and nobody watches the GPUs of rank %d", i)
+					}
 				}
-			}
-			cards[rank].events <- xid(79, gpu.EffectFatal)
-			j.expect(75, 75, 75)
-			cause := j.blames(rank, string(health.GPUFailed), 75)
-			for _, want := range []string{"Xid 79", "GPU 3", "the meaning", fmt.Sprintf("rank %d", rank)} {
-				if !strings.Contains(cause.What, want) {
-					t.Errorf("the cause lacks %q: %s", want, cause.What)
+				cards[rank].events <- xid(79, gpu.EffectFatal)
+				j.expect(75, 75, 75)
+				cause := j.blames(rank, string(health.GPUFailed), 75)
+				for _, want := range []string{"Xid 79", "GPU 3", "the meaning", fmt.Sprintf("rank %d", rank)} {
+					if !strings.Contains(cause.What, want) {
+						t.Errorf("the cause lacks %q: %s", want, cause.What)
+					}
 				}
-			}
-			if nodes := j.result().Nodes; fmt.Sprint(nodes) != fmt.Sprintf("[n%d]", rank) {
-				t.Errorf("the bad nodes are %v", nodes)
-			}
-			if said := j.said(); !strings.Contains(said, "the action") {
-				t.Errorf("nobody says what to do:\n%s", said)
-			}
+				if nodes := j.result().Nodes; fmt.Sprint(nodes) != fmt.Sprintf("[n%d]", rank) {
+					t.Errorf("the bad nodes are %v", nodes)
+				}
+				if said := j.said(); !strings.Contains(said, "the action") {
+					t.Errorf("nobody says what to do:\n%s", said)
+				}
+			})
 		})
 	}
 }
 
 // TestXidOfApplication ends nothing, and is told when the driver has failed.
 func TestXidOfApplication(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "enough")
-	j := newJob(t, 2, "until test -e "+file+"; do sleep 0.05; done; exit 9")
-	cards := j.carded()
-	j.start().untilNamed(signal.Control, signal.NameGo)
-	cards[1].events <- xid(31, gpu.EffectApp)
-	cards[0].events <- xid(13, gpu.EffectApp)
-	cards[0].events <- xid(106, gpu.EffectIgnore)
-	j.untilNamed(signal.Nodes, signal.EventName(1, 2, 1))
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	j.expect(9, 0)
-	result := j.result()
-	if len(result.Events) != 2 || !strings.Contains(result.Events[0].What, "Xid 13") || !strings.Contains(result.Events[1].What, "Xid 31") {
-		t.Errorf("the result has the events %+v", result.Events)
-	}
-	if said := j.said(); !strings.Contains(said, "before that: ") || strings.Contains(said, "Xid 106") {
-		t.Errorf("the last words don't tell of the events, or of those that mean nothing:\n%s", said)
-	}
+	inBubble(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "enough")
+		j := newJob(t, 2, "until test -e "+file+"; do sleep 0.05; done; exit 9")
+		cards := j.carded()
+		j.start().untilNamed(signal.Control, signal.NameGo)
+		cards[1].events <- xid(31, gpu.EffectApp)
+		cards[0].events <- xid(13, gpu.EffectApp)
+		cards[0].events <- xid(106, gpu.EffectIgnore)
+		j.untilNamed(signal.Nodes, signal.EventName(1, 2, 1))
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j.expect(9, 0)
+		result := j.result()
+		if len(result.Events) != 2 || !strings.Contains(result.Events[0].What, "Xid 13") || !strings.Contains(result.Events[1].What, "Xid 31") {
+			t.Errorf("the result has the events %+v", result.Events)
+		}
+		if said := j.said(); !strings.Contains(said, "before that: ") || strings.Contains(said, "Xid 106") {
+			t.Errorf("the last words don't tell of the events, or of those that mean nothing:\n%s", said)
+		}
+	})
 }
 
 // TestUnfitGPU: a node with a GPU that is not fit for another job is noted, and
@@ -383,45 +394,47 @@ func TestUnfitGPU(t *testing.T) {
 		"besides a GPU that failed": {rank: 1, code: 75, bad: "n0\nn1\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			file := filepath.Join(t.TempDir(), "enough")
-			j := newJob(t, 2, fmt.Sprintf("until test -e %s; do sleep 0.05; done; exit %d", file, tc.code))
-			j.all(func(c *config.Config) { c.Identity.Launcher = roles.Slurm })
-			cards := j.carded()
-			j.start().untilNamed(signal.Control, signal.NameGo)
-			for i := range 2 * mostEvents { // more than are told
-				cards[tc.rank].events <- xid(i, gpu.EffectApp)
-			}
-			unfit := xid(64, gpu.EffectWarn)
-			unfit.Next = gpu.NextUnfit
-			cards[tc.rank].events <- unfit
-			j.untilNamed(signal.Nodes, signal.EventName(tc.rank, 2, signal.UnfitEvent))
-			codes := []int{tc.code, 0}
-			if tc.code == 75 {
-				cards[0].events <- xid(79, gpu.EffectFatal)
-				codes[1] = 75
-			} else if err := os.WriteFile(file, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			j.expect(codes...)
-			if bad := j.badNodes(); bad != tc.bad || strings.Join(j.result().Nodes, "\n")+"\n" != tc.bad {
-				t.Errorf("the bad nodes are %q, and in the result %v, want %q", bad, j.result().Nodes, tc.bad)
-			}
-			want := fmt.Sprintf("scontrol update nodename=n%d state=drain", tc.rank)
-			if said := j.said(); !strings.Contains(said, want) || !strings.Contains(said, "Xid 64") {
-				t.Errorf("nobody tells how to drain the node (%s):\n%s", want, said)
-			}
+			inBubble(t, func(t *testing.T) {
+				file := filepath.Join(t.TempDir(), "enough")
+				j := newJob(t, 2, fmt.Sprintf("until test -e %s; do sleep 0.05; done; exit %d", file, tc.code))
+				j.all(func(c *config.Config) { c.Identity.Launcher = roles.Slurm })
+				cards := j.carded()
+				j.start().untilNamed(signal.Control, signal.NameGo)
+				for i := range 2 * mostEvents { // more than are told
+					cards[tc.rank].events <- xid(i, gpu.EffectApp)
+				}
+				unfit := xid(64, gpu.EffectWarn)
+				unfit.Next = gpu.NextUnfit
+				cards[tc.rank].events <- unfit
+				j.untilNamed(signal.Nodes, signal.EventName(tc.rank, 2, signal.UnfitEvent))
+				codes := []int{tc.code, 0}
+				if tc.code == 75 {
+					cards[0].events <- xid(79, gpu.EffectFatal)
+					codes[1] = 75
+				} else if err := os.WriteFile(file, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				j.expect(codes...)
+				if bad := j.badNodes(); bad != tc.bad || strings.Join(j.result().Nodes, "\n")+"\n" != tc.bad {
+					t.Errorf("the bad nodes are %q, and in the result %v, want %q", bad, j.result().Nodes, tc.bad)
+				}
+				want := fmt.Sprintf("scontrol update nodename=n%d state=drain", tc.rank)
+				if said := j.said(); !strings.Contains(said, want) || !strings.Contains(said, "Xid 64") {
+					t.Errorf("nobody tells how to drain the node (%s):\n%s", want, said)
+				}
+			})
 		})
 	}
 }
 
 // TestNothingIsKeptOfNoGPUs has no node make a file of what it doesn't know.
 func TestNothingIsKeptOfNoGPUs(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "")
-	j.all(func(c *config.Config) { c.Driver = service.Shell("! ls -d " + j.tempDir + "/bu-*/topology.json") })
-	j.carded()
-	j.start().expect(0, 0)
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "")
+		j.all(func(c *config.Config) { c.Driver = service.Shell("! ls -d " + j.tempDir + "/bu-*/topology.json") })
+		j.carded()
+		j.start().expect(0, 0)
+	})
 }
 
 // mostEvents is how many events a node of a small job tells of.
@@ -429,61 +442,62 @@ const mostEvents = 16
 
 // TestManyEvents does not have a GPU that repeats itself fill the run directory.
 func TestManyEvents(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "exec sleep 300")
-	cards := j.carded()
-	j.start().untilNamed(signal.Control, signal.NameGo)
-	for i := range 3 * mostEvents {
-		cards[1].events <- xid(i, gpu.EffectApp)
-	}
-	j.untilNamed(signal.Nodes, signal.EventName(1, 2, mostEvents))
-	j.signals[0] <- os.Interrupt
-	j.expect(130, 130)
-	told := 0
-	for _, name := range j.names(signal.Nodes) {
-		if strings.Contains(name, ".event.") {
-			told++
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "exec sleep 300")
+		cards := j.carded()
+		j.start().untilNamed(signal.Control, signal.NameGo)
+		for i := range 3 * mostEvents {
+			cards[1].events <- xid(i, gpu.EffectApp)
 		}
-	}
-	if told != mostEvents {
-		t.Errorf("%d events are told, want %d", told, mostEvents)
-	}
+		j.untilNamed(signal.Nodes, signal.EventName(1, 2, mostEvents))
+		j.signals[0] <- os.Interrupt
+		j.expect(130, 130)
+		told := 0
+		for _, name := range j.names(signal.Nodes) {
+			if strings.Contains(name, ".event.") {
+				told++
+			}
+		}
+		if told != mostEvents {
+			t.Errorf("%d events are told, want %d", told, mostEvents)
+		}
+	})
 }
 
 // TestUnreadableEvents: the head's mount does not give it what befell a node, and
 // the failure of that node is not kept waiting by it.
 func TestUnreadableEvents(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "exec sleep 300")
-	j.all(func(c *config.Config) { c.Times.Peer = 10 * time.Minute }) // for so long a record is asked for
-	cards := j.carded()
-	asked := new(signal.Meter)
-	j.configs[0].Access.Meter = asked
-	j.start().untilNamed(signal.Control, signal.NameGo)
-	pasts, err := json.Marshal(signal.EventRecord{Header: signal.Header{Version: signal.Version, Nonce: "another attempt's"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := range mostEvents {
-		path := filepath.Join(j.run(), signal.Nodes, signal.EventName(1, 2, n+1))
-		if err := os.WriteFile(path, pasts, 0o600); err != nil {
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "exec sleep 300")
+		j.all(func(c *config.Config) { c.Times.Peer = 10 * time.Minute }) // for so long a record is asked for
+		cards := j.carded()
+		asked := new(signal.Meter)
+		j.configs[0].Access.Meter = asked
+		j.start().untilNamed(signal.Control, signal.NameGo)
+		pasts, err := json.Marshal(signal.EventRecord{Header: signal.Header{Version: signal.Version, Nonce: "another attempt's"}})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	before := asked.Stats().Retries
-	cards[0].events <- xid(13, gpu.EffectApp) // has the head look
-	j.until("that the head asks again for what it does not get", func() bool { return asked.Stats().Retries > before })
-	cards[1].events <- xid(79, gpu.EffectFatal)
-	j.expect(75, 75)
-	j.blames(1, string(health.GPUFailed), 75)
+		for n := range mostEvents {
+			path := filepath.Join(j.run(), signal.Nodes, signal.EventName(1, 2, n+1))
+			j.share.WriteFile(path, pasts)
+		}
+		before := asked.Stats().Retries
+		cards[0].events <- xid(13, gpu.EffectApp) // has the head look
+		j.until("that the head asks again for what it does not get", func() bool { return asked.Stats().Retries > before })
+		cards[1].events <- xid(79, gpu.EffectFatal)
+		j.expect(75, 75)
+		j.blames(1, string(health.GPUFailed), 75)
+	})
 }
 
 func TestWatchThatFails(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "exit 0")
-	j.carded()[1].fails = fmt.Errorf("cannot watch: no such symbol")
-	j.start().expect(0, 0)
-	if said := j.said(); !strings.Contains(said, "no such symbol") {
-		t.Errorf("nobody says that the watch failed:\n%s", said)
-	}
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "exit 0")
+		j.carded()[1].fails = fmt.Errorf("cannot watch: no such symbol")
+		j.start().expect(0, 0)
+		if said := j.said(); !strings.Contains(said, "no such symbol") {
+			t.Errorf("nobody says that the watch failed:\n%s", said)
+		}
+	})
 }

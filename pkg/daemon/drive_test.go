@@ -32,12 +32,13 @@ func TestDriverEndsAsTheRunDoes(t *testing.T) {
 		{"with a code", "exit 3", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			h := aHead(t, tc.driver)
-			err := h.drive(endsWithDriver{context.Background()})
-			if tc.orderly != run.Orderly(err) || !tc.orderly && !errors.Is(err, errElsewhere) {
-				t.Errorf("the run ends by %v", err)
-			}
+			inBubble(t, func(t *testing.T) {
+				h := aHead(t, tc.driver)
+				err := h.drive(endsWithDriver{context.Background()})
+				if tc.orderly != run.Orderly(err) || !tc.orderly && !errors.Is(err, errElsewhere) {
+					t.Errorf("the run ends by %v", err)
+				}
+			})
 		})
 	}
 }
@@ -45,7 +46,7 @@ func TestDriverEndsAsTheRunDoes(t *testing.T) {
 // aHead is a head that has made its run directory, and does nothing by itself.
 func aHead(t *testing.T, driver string) *head {
 	t.Helper()
-	n, err := newNode(t.Context(), newJob(t, 1, driver).configs[0], roles.Head)
+	n, err := newNode(t.Context(), newJob(t, 1, driver).ready(0), roles.Head)
 	if err != nil {
 		t.Fatal(err)
 	}

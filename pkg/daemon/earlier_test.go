@@ -14,23 +14,23 @@ import (
 
 // TestUnfitBefore has a node stand by to the end that an earlier attempt has found unfit.
 func TestUnfitBefore(t *testing.T) {
-	t.Parallel()
-	j := spared(t, 4, team.Bounds{Min: 3, Max: 4}, tellsTeam).all(func(c *config.Config) {
-		c.Identity.Attempt = 1
-		c.Earlier.Unfit = []signal.DroppedRank{{Rank: 1, Host: "n1", Why: "its GPU has failed in attempt 1"}}
+	inBubble(t, func(t *testing.T) {
+		j := spared(t, 4, team.Bounds{Min: 3, Max: 4}, tellsTeam).all(func(c *config.Config) {
+			c.Identity.Attempt = 1
+			c.Earlier.Unfit = []signal.DroppedRank{{Rank: 1, Host: "n1", Why: "its GPU has failed in attempt 1"}}
+		})
+		j.start().expect(0, 0, 0, 0)
+		j.chose([]int{0, 2, 3}, 1)
+		if got, want := j.contents(j.out), "0 of 3: n0,n2,n3\n"; got != want {
+			t.Errorf("the driver said %q", got)
+		}
 	})
-	j.start().expect(0, 0, 0, 0)
-	j.chose([]int{0, 2, 3}, 1)
-	if got, want := j.contents(j.out), "0 of 3: n0,n2,n3\n"; got != want {
-		t.Errorf("the driver said %q", got)
-	}
 }
 
 // TestNotBack has the head give up soon where nobody is missing but nodes that an earlier
 // attempt has lost, and wait for all others.
 func TestNotBack(t *testing.T) {
 	t.Parallel()
-	takesSeconds(t)
 	for _, tc := range []struct {
 		name string
 		lost []signal.DroppedRank
@@ -42,18 +42,19 @@ func TestNotBack(t *testing.T) {
 		{"another one", []signal.DroppedRank{{Rank: 1}}, health.Share, 66, "cannot meet 1 of 3 nodes: rank 2 did not answer"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, 3, "true").all(func(c *config.Config) {
-				c.Identity.Attempt, c.Earlier.Lost, c.After.Restarts = 1, tc.lost, 3
-				c.Times.Peer, c.Times.Join = time.Second, 6*time.Second
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, 3, "true").all(func(c *config.Config) {
+					c.Identity.Attempt, c.Earlier.Lost, c.After.Restarts = 1, tc.lost, 3
+					c.Times.Peer, c.Times.Join = time.Second, 6*time.Second
+				})
+				j.start(2).expect(tc.code, tc.code, -1)
+				if cause := j.blames(0, string(tc.kind), tc.code); !strings.Contains(cause.What, tc.says) {
+					t.Errorf("the cause is %q", cause.What)
+				}
+				if next := j.result().NextAttempt; next != 0 {
+					t.Errorf("attempt %d follows", next)
+				}
 			})
-			j.start(2).expect(tc.code, tc.code, -1)
-			if cause := j.blames(0, string(tc.kind), tc.code); !strings.Contains(cause.What, tc.says) {
-				t.Errorf("the cause is %q", cause.What)
-			}
-			if next := j.result().NextAttempt; next != 0 {
-				t.Errorf("attempt %d follows", next)
-			}
 		})
 	}
 }

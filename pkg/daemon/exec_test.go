@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -20,13 +21,14 @@ import (
 	"github.com/bringupd/bringupd/pkg/request"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/memory"
 )
 
 // outside opens the job's run directory as somebody does who is none of it.
 func (j *job) outside() (*signal.Dir, signal.Job) {
 	j.t.Helper()
 	j.untilNamed(signal.Control, signal.NameGo)
-	dir, about, err := signal.OpenExisting(context.Background(), j.run(), "outside")
+	dir, about, err := j.through(signal.Access{}).OpenExisting(context.Background(), j.run(), "outside")
 	if err != nil {
 		j.t.Fatal(err)
 	}
@@ -55,7 +57,7 @@ func (j *job) exec(ctx context.Context, nodes, line string) answer {
 	order := request.Order{Argv: service.Shell(line), Nodes: strings.Split(nodes, ",")}
 	ctx, cancel := context.WithTimeoutCause(ctx, ceiling, errCeiling)
 	defer cancel()
-	answers, err := request.New(dir, about, order, lifeline.TCP{}, request.UsualTimes, &out, &errs).Do(ctx, nil)
+	answers, err := request.New(dir, about, order, j.net.Host("outside"), request.UsualTimes, &out, &errs).Do(ctx, nil)
 	return answer{answers, err, out.String(), errs.String()}
 }
 
@@ -69,102 +71,106 @@ func (j *job) dismiss() {
 }
 
 func TestExec(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	const size = 4
-	for _, mode := range []config.LifelineMode{config.LifelineAuto, config.LifelineOff} {
-		j := newJob(t, size, "").patient().all(func(c *config.Config) { c.Lifeline = mode }).start()
-		j.untilNamed(signal.Control, signal.NameGo) // before it nobody knows the hosts of the team
-		for _, tc := range []struct {
-			name, nodes, line string
-			codes             []int
-			out, errs         string // lines in any order
-		}{
-			{"one node", "2", "printf 'no end'; echo other >&2", []int{0}, "no end", "other\n"},
-			{"the head", "head", "echo $BRINGUPD_LAUNCH_RANK $BRINGUPD_HOSTS", []int{0}, "0 n0,n1,n2,n3\n", ""},
-			{"a host, twice", "n3,3", "echo $BRINGUPD_NODE_HOST $BRINGUPD_RUN; exit 3", []int{3}, "n3 17.0\n", ""},
-			{"all", "all", "echo it is $BRINGUPD_NODE_RANK; printf end; exit $BRINGUPD_NODE_RANK", []int{0, 1, 2, 3},
-				"n0: end\nn0: it is 0\nn1: end\nn1: it is 1\nn2: end\nn2: it is 2\nn3: end\nn3: it is 3\n", ""},
-			{"a signal", "1,head", "kill -KILL $$", []int{137, 137}, "", ""},
-			{"nothing is left behind", "1", "sleep 300 & echo", []int{0}, "\n", ""},
-		} {
-			got := j.exec(context.Background(), tc.nodes, tc.line)
-			lines := strings.SplitAfter(got.out, "\n")
-			slices.Sort(lines)
-			if got.err != nil || !slices.Equal(got.codes(), tc.codes) || strings.Join(lines, "") != tc.out || got.errs != tc.errs {
-				t.Errorf("%s, lifeline %s: %v, codes %v, out %q, errors %q", tc.name, mode, got.err, got.codes(), got.out, got.errs)
+	inBubble(t, func(t *testing.T) {
+		const size = 4
+		for _, mode := range []config.LifelineMode{config.LifelineAuto, config.LifelineOff} {
+			j := newJob(t, size, "").patient().all(func(c *config.Config) { c.Lifeline = mode }).start()
+			j.untilNamed(signal.Control, signal.NameGo) // before it nobody knows the hosts of the team
+			for _, tc := range []struct {
+				name, nodes, line string
+				codes             []int
+				out, errs         string // lines in any order
+			}{
+				{"one node", "2", "printf 'no end'; echo other >&2", []int{0}, "no end", "other\n"},
+				{"the head", "head", "echo $BRINGUPD_LAUNCH_RANK $BRINGUPD_HOSTS", []int{0}, "0 n0,n1,n2,n3\n", ""},
+				{"a host, twice", "n3,3", "echo $BRINGUPD_NODE_HOST $BRINGUPD_RUN; exit 3", []int{3}, "n3 17.0\n", ""},
+				{"all", "all", "echo it is $BRINGUPD_NODE_RANK; printf end; exit $BRINGUPD_NODE_RANK", []int{0, 1, 2, 3},
+					"n0: end\nn0: it is 0\nn1: end\nn1: it is 1\nn2: end\nn2: it is 2\nn3: end\nn3: it is 3\n", ""},
+				{"a signal", "1,head", "kill -KILL $$", []int{137, 137}, "", ""},
+				{"nothing is left behind", "1", "sleep 300 & echo", []int{0}, "\n", ""},
+			} {
+				got := j.exec(context.Background(), tc.nodes, tc.line)
+				lines := strings.SplitAfter(got.out, "\n")
+				slices.Sort(lines)
+				if got.err != nil || !slices.Equal(got.codes(), tc.codes) || strings.Join(lines, "") != tc.out || got.errs != tc.errs {
+					t.Errorf("%s, lifeline %s: %v, codes %v, out %q, errors %q", tc.name, mode, got.err, got.codes(), got.out, got.errs)
+				}
 			}
-		}
-		for _, nodes := range []string{"4", "-1", "n4", "", "all,9"} {
-			if got := j.exec(context.Background(), nodes, "echo"); !errors.Is(got.err, request.ErrRefused) || got.out != "" {
-				t.Errorf("nodes %q: %v, out %q", nodes, got.err, got.out)
+			for _, nodes := range []string{"4", "-1", "n4", "", "all,9"} {
+				if got := j.exec(context.Background(), nodes, "echo"); !errors.Is(got.err, request.ErrRefused) || got.out != "" {
+					t.Errorf("nodes %q: %v, out %q", nodes, got.err, got.out)
+				}
 			}
-		}
-		j.until("an empty exec and no orders", func() bool {
-			return len(j.names(signal.Exec)) == 0 && !slices.ContainsFunc(j.names(signal.Control), func(name string) bool {
-				return strings.HasPrefix(name, "exec.") || strings.HasPrefix(name, "call.")
+			j.until("an empty exec and no orders", func() bool {
+				return len(j.names(signal.Exec)) == 0 && !slices.ContainsFunc(j.names(signal.Control), func(name string) bool {
+					return strings.HasPrefix(name, "exec.") || strings.HasPrefix(name, "call.")
+				})
 			})
-		})
-		j.dismiss()
-		j.expect(everyone(0, size)...)
-	}
+			j.dismiss()
+			j.expect(everyone(0, size)...)
+		}
+	})
 }
 
 // TestExecMany has many callers at once, of whom none is to be lost. A hundred are
 // on the testbed: it is alone there.
 func TestExecMany(t *testing.T) {
-	const size, callers = 2, 40
-	j := newJob(t, size, "").patient().start()
-	answers := make([]answer, callers)
-	j.untilNamed(signal.Control, signal.NameGo)
-	var all sync.WaitGroup
-	for i := range answers {
-		all.Go(func() { answers[i] = j.exec(context.Background(), "all", fmt.Sprintf("echo %d; exit %d", i, i)) })
-	}
-	all.Wait()
-	for i, got := range answers {
-		lines := strings.Split(got.out, "\n")
-		slices.Sort(lines)
-		want := []string{"", fmt.Sprintf("n0: %d", i), fmt.Sprintf("n1: %d", i)}
-		if got.err != nil || !slices.Equal(lines, want) || !slices.Equal(got.codes(), everyone(i, size)) {
-			t.Errorf("caller %d: %v, codes %v, out %q", i, got.err, got.codes(), got.out)
+	inBubble(t, func(t *testing.T) {
+		const size, callers = 2, 40
+		j := newJob(t, size, "").patient().start()
+		answers := make([]answer, callers)
+		j.untilNamed(signal.Control, signal.NameGo)
+		var all sync.WaitGroup
+		for i := range answers {
+			all.Go(func() { answers[i] = j.exec(context.Background(), "all", fmt.Sprintf("echo %d; exit %d", i, i)) })
 		}
-	}
-	j.dismiss()
-	j.expect(everyone(0, size)...)
+		all.Wait()
+		for i, got := range answers {
+			lines := strings.Split(got.out, "\n")
+			slices.Sort(lines)
+			want := []string{"", fmt.Sprintf("n0: %d", i), fmt.Sprintf("n1: %d", i)}
+			if got.err != nil || !slices.Equal(lines, want) || !slices.Equal(got.codes(), everyone(i, size)) {
+				t.Errorf("caller %d: %v, codes %v, out %q", i, got.err, got.codes(), got.out)
+			}
+		}
+		j.dismiss()
+		j.expect(everyone(0, size)...)
+	})
 }
 
 // TestExecOutput has more output than goes into a few records.
 func TestExecOutput(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "").patient().start()
-	const lines = 200_000
-	got := j.exec(context.Background(), "1", fmt.Sprintf("seq %d", lines))
-	var want strings.Builder
-	for i := range lines {
-		fmt.Fprintln(&want, i+1)
-	}
-	if got.err != nil || got.out != want.String() {
-		t.Errorf("%v: %d bytes have come, of %d", got.err, len(got.out), want.Len())
-	}
-	j.dismiss()
-	j.expect(0, 0)
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "").patient().start()
+		const lines = 200_000
+		got := j.exec(context.Background(), "1", fmt.Sprintf("seq %d", lines))
+		var want strings.Builder
+		for i := range lines {
+			fmt.Fprintln(&want, i+1)
+		}
+		if got.err != nil || got.out != want.String() {
+			t.Errorf("%v: %d bytes have come, of %d", got.err, len(got.out), want.Len())
+		}
+		j.dismiss()
+		j.expect(0, 0)
+	})
 }
 
 // TestExecStream has output that comes before the command's end.
 func TestExecStream(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "").patient().start()
-	dir, about := j.outside()
-	mark := filepath.Join(t.TempDir(), "seen")
-	order := request.Order{Argv: service.Shell("echo first; until test -e " + mark + "; do sleep 0.02; done; echo second"), Nodes: []string{"1"}}
-	out := &waker{line: "first\n", wake: func() { _ = os.WriteFile(mark, nil, 0o600) }}
-	answers, err := request.New(dir, about, order, lifeline.TCP{}, request.UsualTimes, out, out).Do(context.Background(), nil)
-	if err != nil || len(answers) != 1 || !answers[0].Answered || out.String() != "first\nsecond\n" {
-		t.Errorf("%v, %+v, out %q", err, answers, out.String())
-	}
-	j.dismiss()
-	j.expect(0, 0)
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "").patient().start()
+		dir, about := j.outside()
+		mark := filepath.Join(t.TempDir(), "seen")
+		order := request.Order{Argv: service.Shell("echo first; until test -e " + mark + "; do sleep 0.02; done; echo second"), Nodes: []string{"1"}}
+		out := &waker{line: "first\n", wake: func() { _ = os.WriteFile(mark, nil, 0o600) }}
+		answers, err := request.New(dir, about, order, j.net.Host("outside"), request.UsualTimes, out, out).Do(context.Background(), nil)
+		if err != nil || len(answers) != 1 || !answers[0].Answered || out.String() != "first\nsecond\n" {
+			t.Errorf("%v, %+v, out %q", err, answers, out.String())
+		}
+		j.dismiss()
+		j.expect(0, 0)
+	})
 }
 
 // waker does something when a line has come.
@@ -209,153 +215,143 @@ func call(t *testing.T, dir *signal.Dir, id string) {
 }
 
 func TestExecForeign(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	ran := filepath.Join(t.TempDir(), "ran")
-	j := newJob(t, 2, "").patient().start()
-	dir, _ := j.outside()
-	rows := map[string]func(path string) error{
-		"others may write to it": func(path string) error { return os.Chmod(path, 0o622) },
-		"a link to one": func(path string) error {
-			elsewhere := filepath.Join(t.TempDir(), "request")
-			return errors.Join(os.Rename(path, elsewhere), os.Symlink(elsewhere, path))
-		},
-		"a directory": func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) },
-		"no record":   func(path string) error { return os.WriteFile(path, []byte("{}\n"), 0o600) },
-		"of another attempt": func(path string) error {
-			data, err := os.ReadFile(path)
-			data = bytes.Replace(data, []byte(dir.Nonce()), []byte(strings.Repeat("0", len(dir.Nonce()))), 1)
-			return errors.Join(err, os.WriteFile(path, data, 0o600))
-		},
-	}
-	if os.Geteuid() == 0 {
-		rows["another user's"] = func(path string) error { return os.Chown(path, 65534, 65534) }
-	}
-	for name, spoil := range rows {
-		id := ask(t, dir, "touch "+ran, "all")
-		if err := spoil(filepath.Join(j.run(), signal.Exec, id+".request")); err != nil {
-			t.Fatalf("%s: %v", name, err)
+	inBubble(t, func(t *testing.T) {
+		ran := filepath.Join(t.TempDir(), "ran")
+		j := newJob(t, 2, "").patient().start()
+		dir, _ := j.outside()
+		rows := map[string]func(f *memory.File){
+			"others may write to it": func(f *memory.File) { f.Kind |= 0o622 },
+			"a link to one":          func(f *memory.File) { f.Kind, f.Target = fs.ModeSymlink, "/elsewhere/request" },
+			"a directory":            func(f *memory.File) { *f = *memory.NewDir(nil) },
+			"no record":              func(f *memory.File) { f.Data = []byte("{}\n") },
+			"another user's":         func(f *memory.File) { f.Owner = 65534 },
+			"of another attempt": func(f *memory.File) {
+				f.Data = bytes.Replace(f.Data, []byte(dir.Nonce()), []byte(strings.Repeat("0", len(dir.Nonce()))), 1)
+			},
 		}
-		call(t, dir, id)
-		j.untilNamed(signal.Exec, id+".taken")
-		taken, err := os.ReadFile(filepath.Join(j.run(), signal.Exec, id+".taken"))
-		if err != nil || !strings.Contains(string(taken), `"refused":"`) || strings.Contains(string(taken), `"nodes"`) {
-			t.Errorf("%s: it was taken: %s, %v", name, taken, err)
+		for name, spoil := range rows {
+			id := ask(t, dir, "touch "+ran, "all")
+			j.share.Change(filepath.Join(j.run(), signal.Exec, id+".request"), spoil)
+			call(t, dir, id)
+			j.untilNamed(signal.Exec, id+".taken")
+			taken, err := j.read(filepath.Join(j.run(), signal.Exec, id+".taken"))
+			if err != nil || !strings.Contains(string(taken), `"refused":"`) || strings.Contains(string(taken), `"nodes"`) {
+				t.Errorf("%s: it was taken: %s, %v", name, taken, err)
+			}
 		}
-	}
-	good := filepath.Join(t.TempDir(), "good")
-	call(t, dir, ask(t, dir, "touch "+good, "1"))
-	j.untilFile(good)
-	if _, err := os.Stat(ran); err == nil {
-		t.Error("what was refused has run")
-	}
-	j.dismiss()
-	j.expect(0, 0)
+		good := filepath.Join(t.TempDir(), "good")
+		call(t, dir, ask(t, dir, "touch "+good, "1"))
+		j.untilFile(good)
+		if _, err := os.Stat(ran); err == nil {
+			t.Error("what was refused has run")
+		}
+		j.dismiss()
+		j.expect(0, 0)
+	})
 }
 
 // TestExecUnsafeDirectory has a directory in which others could plant names.
 func TestExecUnsafeDirectory(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 1, "").patient().start()
-	dir, _ := j.outside()
-	id := ask(t, dir, "true", "all")
-	if err := os.Chmod(filepath.Join(j.run(), signal.Exec), 0o722); err != nil {
-		t.Fatal(err)
-	}
-	call(t, dir, id)
-	j.until("a word of it", func() bool { return strings.Contains(j.said(), "others could plant files there") })
-	if err := os.Chmod(filepath.Join(j.run(), signal.Exec), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	j.untilNamed(signal.Exec, id+".0000.end")
-	j.dismiss()
-	j.expect(0)
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 1, "").patient().start()
+		dir, _ := j.outside()
+		id := ask(t, dir, "true", "all")
+		j.share.Change(filepath.Join(j.run(), signal.Exec), func(f *memory.File) { f.Kind |= 0o722 })
+		call(t, dir, id)
+		j.until("a word of it", func() bool { return strings.Contains(j.said(), "others could plant files there") })
+		j.share.Change(filepath.Join(j.run(), signal.Exec), func(f *memory.File) { f.Kind &^= fs.ModePerm })
+		j.untilNamed(signal.Exec, id+".0000.end")
+		j.dismiss()
+		j.expect(0)
+	})
 }
 
 // TestExecCallerGone has a command whose caller gives no sign of life once it has
 // begun. A shell on a busy machine may take a second until it heeds the TERM.
 func TestExecCallerGone(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	place := t.TempDir()
-	j := newJob(t, 2, "").patient().all(func(c *config.Config) { c.Times.StopGrace = 10 * time.Second }).start()
-	dir, about := j.outside()
-	line := func(name string) string {
-		return "trap 'touch " + place + "/" + name + ".ended.$BRINGUPD_NODE_RANK; exit' TERM; touch " + place + "/" + name + ".began.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done"
-	}
-	untilBoth := func(name string, beat func()) {
-		t.Helper()
-		last := time.Now()
-		for _, rank := range []string{"0", "1"} {
-			j.until(name+" on rank "+rank, func() bool {
-				if now := time.Now(); now.Sub(last) > 200*time.Millisecond {
-					last = now
-					beat()
-				}
-				_, err := os.Stat(filepath.Join(place, name+"."+rank))
-				return err == nil
-			})
+	inBubble(t, func(t *testing.T) {
+		place := t.TempDir()
+		j := newJob(t, 2, "").patient().all(func(c *config.Config) { c.Times.StopGrace = 10 * time.Second }).start()
+		dir, about := j.outside()
+		line := func(name string) string {
+			return "trap 'touch " + place + "/" + name + ".ended.$BRINGUPD_NODE_RANK; exit' TERM; touch " + place + "/" + name + ".began.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done"
 		}
-	}
-	silent := func() {}
-	// One that beats by files, if at all.
-	id := ask(t, dir, line("files"), "all")
-	call(t, dir, id)
-	untilBoth("files.began", func() { _ = dir.BeatAs(context.Background(), signal.Exec, id+".beat") })
-	untilBoth("files.ended", silent)
-	// One that has held a connection, and is seen to go by its end.
-	id = ask(t, dir, line("guest"), "all")
-	var raw lifeline.GuestID
-	_, _ = hex.Decode(raw[:], []byte(id))
-	guest := lifeline.Visit(context.Background(), dir.Nonce(), raw, lifeline.TCP{}, about.Lifeline)
-	guest.Nudge()
-	untilBoth("guest.began", func() { guest.Beat() })
-	guest.Leave()
-	untilBoth("guest.ended", silent)
-	j.dismiss()
-	j.expect(0, 0)
+		untilBoth := func(name string, beat func()) {
+			t.Helper()
+			last := time.Now()
+			for _, rank := range []string{"0", "1"} {
+				j.until(name+" on rank "+rank, func() bool {
+					if now := time.Now(); now.Sub(last) > 200*time.Millisecond {
+						last = now
+						beat()
+					}
+					_, err := os.Stat(filepath.Join(place, name+"."+rank))
+					return err == nil
+				})
+			}
+		}
+		silent := func() {}
+		// One that beats by files, if at all.
+		id := ask(t, dir, line("files"), "all")
+		call(t, dir, id)
+		untilBoth("files.began", func() { _ = dir.BeatAs(context.Background(), signal.Exec, id+".beat") })
+		untilBoth("files.ended", silent)
+		// One that has held a connection, and is seen to go by its end.
+		id = ask(t, dir, line("guest"), "all")
+		var raw lifeline.GuestID
+		_, _ = hex.Decode(raw[:], []byte(id))
+		guest := lifeline.Visit(context.Background(), dir.Nonce(), raw, j.net.Host("outside"), about.Lifeline)
+		guest.Nudge()
+		untilBoth("guest.began", func() { guest.Beat() })
+		guest.Leave()
+		untilBoth("guest.ended", silent)
+		j.dismiss()
+		j.expect(0, 0)
+	})
 }
 
 // A job may be asked for commands for months: those that have ended are none of
 // the node's children any more.
 func TestExecIsForgotten(t *testing.T) {
-	t.Parallel()
-	h := aHead(t, "unused")
-	call(t, h.Dir, ask(t, h.Dir, "exit 3", "head"))
-	until := func(what string, so func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(ceiling); !so(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("there is no %s", what)
+	inBubble(t, func(t *testing.T) {
+		h := aHead(t, "unused")
+		call(t, h.Dir, ask(t, h.Dir, "exit 3", "head"))
+		until := func(what string, so func() bool) {
+			t.Helper()
+			for deadline := time.Now().Add(ceiling); !so(); time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("there is no %s", what)
+				}
 			}
 		}
-	}
-	until("end of the command", func() bool {
-		names, err := h.Dir.Names(t.Context(), signal.Exec)
-		return err == nil && slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".0000.end") })
+		until("end of the command", func() bool {
+			names, err := h.Dir.Names(t.Context(), signal.Exec)
+			return err == nil && slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".0000.end") })
+		})
+		until("head without children", func() bool { return h.children.Count() == 0 })
 	})
-	until("head without children", func() bool { return h.children.Count() == 0 })
 }
 
 // TestExecCanceled has somebody who has seen enough.
 func TestExecCanceled(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 3, "").patient().start()
-	began := filepath.Join(t.TempDir(), "began")
-	enough := errors.New("enough")
-	ctx, cancel := context.WithCancelCause(context.Background())
-	go func() {
-		for _, rank := range []string{".0", ".1", ".2"} {
-			j.untilFile(began + rank)
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 3, "").patient().start()
+		began := filepath.Join(t.TempDir(), "began")
+		enough := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(context.Background())
+		go func() {
+			for _, rank := range []string{".0", ".1", ".2"} {
+				j.untilFile(began + rank)
+			}
+			cancel(enough)
+		}()
+		got := j.exec(ctx, "all", "touch "+began+".$BRINGUPD_NODE_RANK; exec sleep 300")
+		if !errors.Is(got.err, enough) || !slices.Equal(got.codes(), everyone(143, 3)) {
+			t.Errorf("%v, codes %v", got.err, got.codes())
 		}
-		cancel(enough)
-	}()
-	got := j.exec(ctx, "all", "touch "+began+".$BRINGUPD_NODE_RANK; exec sleep 300")
-	if !errors.Is(got.err, enough) || !slices.Equal(got.codes(), everyone(143, 3)) {
-		t.Errorf("%v, codes %v", got.err, got.codes())
-	}
-	j.dismiss()
-	j.expect(0, 0, 0)
+		j.dismiss()
+		j.expect(0, 0, 0)
+	})
 }
 
 // TestExecRunEnds has the run end while a command runs: the nodes tell so.
@@ -370,68 +366,71 @@ func TestExecRunEnds(t *testing.T) {
 		{"while another keeps the command's output open", "sleep 300 & exit 3", 3, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, 2, "").patient().start()
-			began := filepath.Join(t.TempDir(), "began")
-			await := j.untilFile
-			if tc.gone {
-				await = j.untilGone
-			}
-			go func() {
-				await(began + ".0")
-				await(began + ".1")
-				j.dismiss()
-			}()
-			path := began + ".$BRINGUPD_NODE_RANK"
-			got := j.exec(context.Background(), "all", "echo $$ >"+path+".new; mv "+path+".new "+path+"; "+tc.line)
-			if got.err != nil || !slices.Equal(got.codes(), everyone(tc.code, 2)) {
-				t.Errorf("%v, codes %v", got.err, got.codes())
-			}
-			j.expect(0, 0)
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, 2, "").patient().start()
+				began := filepath.Join(t.TempDir(), "began")
+				await := j.untilFile
+				if tc.gone {
+					await = j.untilGone
+				}
+				go func() {
+					await(began + ".0")
+					await(began + ".1")
+					j.dismiss()
+				}()
+				path := began + ".$BRINGUPD_NODE_RANK"
+				got := j.exec(context.Background(), "all", "echo $$ >"+path+".new; mv "+path+".new "+path+"; "+tc.line)
+				if got.err != nil || !slices.Equal(got.codes(), everyone(tc.code, 2)) {
+					t.Errorf("%v, codes %v", got.err, got.codes())
+				}
+				j.expect(0, 0)
+			})
 		})
 	}
 }
 
 // TestExecNoAnswer has nodes that hang, and a head that does not look.
 func TestExecNoAnswer(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "").patient().start()
-	dir, about := j.outside()
-	j.dismiss()
-	j.expect(0, 0)
-	times := request.Times{Taken: 300 * time.Millisecond, Over: 30 * time.Second, Stop: time.Second, Beat: time.Second}
-	caller := request.New(dir, about, request.Order{Argv: service.Shell("true"), Nodes: []string{"all"}}, lifeline.TCP{}, times, os.Stderr, os.Stderr)
-	if answers, err := caller.Do(context.Background(), nil); !errors.Is(err, request.ErrNoAnswer) || len(answers) > 0 {
-		t.Errorf("%v, %+v", err, answers)
-	}
-	if left := j.names(signal.Exec); len(left) > 0 {
-		t.Errorf("this is left: %v", left)
-	}
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "").patient().start()
+		dir, about := j.outside()
+		j.dismiss()
+		j.expect(0, 0)
+		times := request.Times{Taken: 300 * time.Millisecond, Over: 30 * time.Second, Stop: time.Second, Beat: time.Second}
+		caller := request.New(dir, about, request.Order{Argv: service.Shell("true"), Nodes: []string{"all"}}, j.net.Host("outside"), times, os.Stderr, os.Stderr)
+		if answers, err := caller.Do(context.Background(), nil); !errors.Is(err, request.ErrNoAnswer) || len(answers) > 0 {
+			t.Errorf("%v, %+v", err, answers)
+		}
+		if left := j.names(signal.Exec); len(left) > 0 {
+			t.Errorf("this is left: %v", left)
+		}
+	})
 }
 
 // TestExecHangs has a node that takes part in the run and never answers.
 func TestExecHangs(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "").patient().start()
-	dir, about := j.outside()
-	began := filepath.Join(t.TempDir(), "began")
-	times := request.UsualTimes
-	times.Stop = 200 * time.Millisecond
-	// The command heeds no TERM: who waits for it is sent away, and the node's
-	// grace for it ends it.
-	order := request.Order{Argv: service.Shell("trap '' TERM; touch " + began + "; while :; do sleep 0.1; done"), Nodes: []string{"all"}}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	go func() {
-		j.untilFile(began)
-		cancel(request.ErrLate)
-	}()
-	answers, err := request.New(dir, about, order, lifeline.TCP{}, times, os.Stderr, os.Stderr).Do(ctx, nil)
-	if !errors.Is(err, request.ErrLate) || len(answers) != 2 {
-		t.Errorf("%v, %+v", err, answers)
-	}
-	j.until("the end of the command", func() bool {
-		return !slices.ContainsFunc(j.processes(), func(line string) bool { return strings.Contains(line, began) })
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "").patient().start()
+		dir, about := j.outside()
+		began := filepath.Join(t.TempDir(), "began")
+		times := request.UsualTimes
+		times.Stop = 200 * time.Millisecond
+		// The command heeds no TERM: who waits for it is sent away, and the node's
+		// grace for it ends it.
+		order := request.Order{Argv: service.Shell("trap '' TERM; touch " + began + "; while :; do sleep 0.1; done"), Nodes: []string{"all"}}
+		ctx, cancel := context.WithCancelCause(context.Background())
+		go func() {
+			j.untilFile(began)
+			cancel(request.ErrLate)
+		}()
+		answers, err := request.New(dir, about, order, j.net.Host("outside"), times, os.Stderr, os.Stderr).Do(ctx, nil)
+		if !errors.Is(err, request.ErrLate) || len(answers) != 2 {
+			t.Errorf("%v, %+v", err, answers)
+		}
+		j.until("the end of the command", func() bool {
+			return !slices.ContainsFunc(j.processes(), func(line string) bool { return strings.Contains(line, began) })
+		})
+		j.dismiss()
+		j.expect(0, 0)
 	})
-	j.dismiss()
-	j.expect(0, 0)
 }

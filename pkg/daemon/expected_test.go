@@ -12,7 +12,7 @@ import (
 // listing is what a look at Nodes shows where these names are there.
 func listing(t *testing.T, names ...string) signal.Listing {
 	t.Helper()
-	dir, err := signal.Create(bounded(t), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 8, Host: "n0"}, signal.Job{})
+	dir, err := signal.Create(bounded(t), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "facts", Size: 8, Host: "n0", Access: signal.Access{Deaf: true}}, signal.Job{})
 	if err != nil {
 		t.Fatal(err)
 	}

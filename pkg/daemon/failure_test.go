@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/memory"
 )
 
 // only is a shell line that does what one rank is to do, and otherwise stays.
@@ -109,61 +110,63 @@ func TestFirstCause(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, size, "exec sleep 300").patient().all(func(c *config.Config) { tc.change(t, c) })
-			j.start().expect(everyone(tc.code, size)...)
-			cause := j.blames(tc.rank, string(tc.kind), tc.code)
-			if cause.Phase != tc.phase {
-				t.Errorf("the phase of the cause is %q, not %q", cause.Phase, tc.phase)
-			}
-			if tc.line != "" && !slices.Contains(cause.Lines, tc.line) {
-				t.Errorf("the last lines are %q, without %q", cause.Lines, tc.line)
-			}
-			own := record[signal.FailedRecord](j, signal.Nodes, signal.NodeName(tc.rank, size, signal.Failed))
-			if own.What != cause.What || own.Rank != tc.rank {
-				t.Errorf("rank %d has recorded %q of rank %d; the result says %q", tc.rank, own.What, own.Rank, cause.What)
-			}
-			if own.Age <= 0 || own.Age != cause.Age || own.Age > time.Minute {
-				t.Errorf("rank %d has recorded that it happened %v before, the result %v", tc.rank, own.Age, cause.Age)
-			}
-			if abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(0, size)); abort.Code != tc.code {
-				t.Errorf("the abort says %d", abort.Code)
-			}
-			if got := j.has(signal.Control, signal.NameGo); got != tc.opened {
-				t.Errorf("the gate was opened: %v", got)
-			}
-			if j.has(signal.Control, signal.NameDrain) {
-				t.Error("an abort is no drain")
-			}
-			for rank := range size {
-				if !j.has(signal.Nodes, signal.NodeName(rank, size, signal.Done)) {
-					t.Errorf("rank %d has not said that it is done", rank)
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, size, "exec sleep 300").patient().all(func(c *config.Config) { tc.change(t, c) })
+				j.start().expect(everyone(tc.code, size)...)
+				cause := j.blames(tc.rank, string(tc.kind), tc.code)
+				if cause.Phase != tc.phase {
+					t.Errorf("the phase of the cause is %q, not %q", cause.Phase, tc.phase)
 				}
-			}
+				if tc.line != "" && !slices.Contains(cause.Lines, tc.line) {
+					t.Errorf("the last lines are %q, without %q", cause.Lines, tc.line)
+				}
+				own := record[signal.FailedRecord](j, signal.Nodes, signal.NodeName(tc.rank, size, signal.Failed))
+				if own.What != cause.What || own.Rank != tc.rank {
+					t.Errorf("rank %d has recorded %q of rank %d; the result says %q", tc.rank, own.What, own.Rank, cause.What)
+				}
+				if own.Age < 0 || own.Age != cause.Age || own.Age > time.Minute {
+					t.Errorf("rank %d has recorded that it happened %v before, the result %v", tc.rank, own.Age, cause.Age)
+				}
+				if abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(0, size)); abort.Code != tc.code {
+					t.Errorf("the abort says %d", abort.Code)
+				}
+				if got := j.has(signal.Control, signal.NameGo); got != tc.opened {
+					t.Errorf("the gate was opened: %v", got)
+				}
+				if j.has(signal.Control, signal.NameDrain) {
+					t.Error("an abort is no drain")
+				}
+				for rank := range size {
+					if !j.has(signal.Nodes, signal.NodeName(rank, size, signal.Done)) {
+						t.Errorf("rank %d has not said that it is done", rank)
+					}
+				}
+			})
 		})
 	}
 }
 
 func TestTwoFailuresOneVerdict(t *testing.T) {
-	t.Parallel()
-	const size = 4
-	// Both at once, of kinds that have different codes.
-	j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) {
-		c.Framework = framework.None{WorkerCommand: only("1", "exit 0")}
+	inBubble(t, func(t *testing.T) {
+		const size = 4
+		// Both at once, of kinds that have different codes.
+		j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) {
+			c.Framework = framework.None{WorkerCommand: only("1", "exit 0")}
+		})
+		j.start()
+		j.untilNamed(signal.Nodes, signal.NodeName(2, size, signal.Joined))
+		j.untilNamed(signal.Nodes, signal.NodeName(3, size, signal.Joined))
+		j.signals[2] <- os.Interrupt
+		j.signals[3] <- os.Interrupt
+		codes := j.wait()
+		result := j.result()
+		if !slices.Equal(codes, everyone(result.Code, size)) || (result.Code != 77 && result.Code != 130) {
+			t.Errorf("the daemons returned %v, and the result says %d", codes, result.Code)
+		}
+		if abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(0, size)); abort.Code != result.Code || abort.Cause.What != result.Cause.What {
+			t.Errorf("the abort says %d for %q, the result %d for %q", abort.Code, abort.Cause.What, result.Code, result.Cause.What)
+		}
 	})
-	j.start()
-	j.untilNamed(signal.Nodes, signal.NodeName(2, size, signal.Joined))
-	j.untilNamed(signal.Nodes, signal.NodeName(3, size, signal.Joined))
-	j.signals[2] <- os.Interrupt
-	j.signals[3] <- os.Interrupt
-	codes := j.wait()
-	result := j.result()
-	if !slices.Equal(codes, everyone(result.Code, size)) || (result.Code != 77 && result.Code != 130) {
-		t.Errorf("the daemons returned %v, and the result says %d", codes, result.Code)
-	}
-	if abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(0, size)); abort.Code != result.Code || abort.Cause.What != result.Cause.What {
-		t.Errorf("the abort says %d for %q, the result %d for %q", abort.Code, abort.Cause.What, result.Code, result.Cause.What)
-	}
 }
 
 // TestPartsFailTogether ends a daemon while two of its parts are at work: each
@@ -178,23 +181,24 @@ func TestPartsFailTogether(t *testing.T) {
 		{"on a worker", 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			marks := t.TempDir()
-			j := newJob(t, 2, "exec sleep 300").all(func(c *config.Config) {
-				c.Sandbox = config.Sandbox{Command: "touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; exec sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
-				c.Framework = framework.None{WorkerCommand: "touch " + marks + "/worker.$BRINGUPD_NODE_RANK; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
-			}).start()
-			for _, what := range []string{"sandbox.0", "sandbox.1", "worker.0", "worker.1"} {
-				j.untilFile(filepath.Join(marks, what))
-			}
-			j.signals[tc.rank] <- os.Interrupt
-			j.expect(130, 130)
-			j.blames(tc.rank, string(health.Interrupted), 130)
-			for _, name := range j.names(signal.Nodes) {
-				if strings.HasSuffix(name, signal.SandboxFailed) {
-					t.Errorf("no sandbox has failed, yet there is %s", name)
+			inBubble(t, func(t *testing.T) {
+				marks := t.TempDir()
+				j := newJob(t, 2, "exec sleep 300").all(func(c *config.Config) {
+					c.Sandbox = config.Sandbox{Command: "touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; exec sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
+					c.Framework = framework.None{WorkerCommand: "touch " + marks + "/worker.$BRINGUPD_NODE_RANK; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
+				}).start()
+				for _, what := range []string{"sandbox.0", "sandbox.1", "worker.0", "worker.1"} {
+					j.untilFile(filepath.Join(marks, what))
 				}
-			}
+				j.signals[tc.rank] <- os.Interrupt
+				j.expect(130, 130)
+				j.blames(tc.rank, string(health.Interrupted), 130)
+				for _, name := range j.names(signal.Nodes) {
+					if strings.HasSuffix(name, signal.SandboxFailed) {
+						t.Errorf("no sandbox has failed, yet there is %s", name)
+					}
+				}
+			})
 		})
 	}
 }
@@ -202,22 +206,22 @@ func TestPartsFailTogether(t *testing.T) {
 // TestPartsDoNotWaitForGraces has one part fail while another's child is
 // deaf to TERM: the failure is told before that child's grace is over.
 func TestPartsDoNotWaitForGraces(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	marks := t.TempDir()
-	j := newJob(t, 2, "exec sleep 300").all(func(c *config.Config) {
-		c.Times.StopGrace = 10 * time.Second
-		c.Sandbox = config.Sandbox{Command: "trap '' TERM; touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; sleep 300; sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
-		c.Framework = framework.None{WorkerCommand: only("1", "while ! test -e "+marks+"/sandbox.1; do sleep 0.1; done; exit 5"), WorkerReady: probe(t, "file:/nonexistent")}
-	}).start()
-	j.untilFile(filepath.Join(marks, "sandbox.1"))
-	began := time.Now()
-	j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Failed))
-	if took := time.Since(began); took > 8*time.Second {
-		t.Errorf("it took %s to tell of the failure", took)
-	}
-	j.expect(77, 77)
-	j.blames(1, string(health.ServiceDied), 77)
+	inBubble(t, func(t *testing.T) {
+		marks := t.TempDir()
+		j := newJob(t, 2, "exec sleep 300").all(func(c *config.Config) {
+			c.Times.StopGrace = 10 * time.Second
+			c.Sandbox = config.Sandbox{Command: "trap '' TERM; touch " + marks + "/sandbox.$BRINGUPD_NODE_RANK; sleep 300; sleep 300", Ready: probe(t, "file:/nonexistent"), Require: require(t, "all")}
+			c.Framework = framework.None{WorkerCommand: only("1", "while ! test -e "+marks+"/sandbox.1; do sleep 0.1; done; exit 5"), WorkerReady: probe(t, "file:/nonexistent")}
+		}).start()
+		j.untilFile(filepath.Join(marks, "sandbox.1"))
+		began := time.Now()
+		j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Failed))
+		if took := time.Since(began); took > 8*time.Second {
+			t.Errorf("it took %s to tell of the failure", took)
+		}
+		j.expect(77, 77)
+		j.blames(1, string(health.ServiceDied), 77)
+	})
 }
 
 func TestUnlikeConfigurations(t *testing.T) {
@@ -232,18 +236,19 @@ func TestUnlikeConfigurations(t *testing.T) {
 		{"another number of nodes", func(c *config.Config) { c.Identity.Size = 4 }, health.Launch, 65},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, 3, "exit 0")
-			tc.change(&j.configs[1])
-			j.start().expect(everyone(tc.code, 3)...)
-			if cause := j.blames(1, string(tc.kind), tc.code); cause.Phase != "join" {
-				t.Errorf("the phase of the cause is %q", cause.Phase)
-			}
-			// It stays for the end, as everybody does: a task that leaves with
-			// a code has the rest of the step killed.
-			if !j.has(signal.Nodes, signal.NodeName(1, 3, signal.Done)) {
-				t.Error("the one that is unlike has not waited for the end")
-			}
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, 3, "exit 0")
+				tc.change(&j.configs[1])
+				j.start().expect(everyone(tc.code, 3)...)
+				if cause := j.blames(1, string(tc.kind), tc.code); cause.Phase != "join" {
+					t.Errorf("the phase of the cause is %q", cause.Phase)
+				}
+				// It stays for the end, as everybody does: a task that leaves with
+				// a code has the rest of the step killed.
+				if !j.has(signal.Nodes, signal.NodeName(1, 3, signal.Done)) {
+					t.Error("the one that is unlike has not waited for the end")
+				}
+			})
 		})
 	}
 }
@@ -268,22 +273,24 @@ func TestLogDirectoryOfNoUse(t *testing.T) {
 		{"others can write to it", open},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.LogDir = tc.path })
-			j.start().expect(66, 66)
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.LogDir = tc.path })
+				j.start().expect(66, 66)
+			})
 		})
 	}
 }
 
 func TestSecondRunOfOneName(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 1, "exit 0")
-	j.start().expect(0)
-	before := j.result()
-	j.start().expect(66)
-	if after := j.result(); after.At != before.At {
-		t.Error("the first run's result was written over")
-	}
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 1, "exit 0")
+		j.start().expect(0)
+		before := j.result()
+		j.start().expect(66)
+		if after := j.result(); after.At != before.At {
+			t.Error("the first run's result was written over")
+		}
+	})
 }
 
 // A second daemon of a rank takes no part: what the first one has told stays, and
@@ -292,32 +299,32 @@ func TestSecondOfARank(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []config.LifelineMode{config.LifelineOff, config.LifelineAuto} {
 		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			const second = 2
-			mark := t.TempDir() + "/over"
-			j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done").patient()
-			j.add(1, roles.Worker, "")
-			j.configs[second] = j.configs[1]
-			j.configs[second].Signals = j.signals[second]
-			j.all(func(c *config.Config) { c.Lifeline = mode })
-			j.start(second)
-			j.untilNamed(signal.Control, signal.NameGo)
-			joined := filepath.Join(j.run(), signal.Nodes, signal.NodeName(1, 2, signal.Joined))
-			before, err := os.Stat(joined)
-			if err != nil {
-				t.Fatal(err)
-			}
-			j.start(0, 1)
-			j.until("the second one's end", func() bool { _, over := j.ended()[second]; return over })
-			if after, err := os.Stat(joined); err != nil || !os.SameFile(before, after) {
-				t.Errorf("the record of the first is another one (%v)", err)
-			}
-			const says = "cannot take part as rank 1 (n1): another daemon of this rank has joined already; start each rank once"
-			if !strings.Contains(j.said(), says) {
-				t.Errorf("nobody says %q: %s", says, j.said())
-			}
-			touch(t, mark)
-			j.expect(0, 0, 65)
+			inBubble(t, func(t *testing.T) {
+				const second = 2
+				mark := t.TempDir() + "/over"
+				j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done").patient()
+				j.add(1, roles.Worker, "")
+				j.configs[second] = j.configs[1]
+				j.configs[second].Signals = j.signals[second]
+				j.all(func(c *config.Config) { c.Lifeline = mode })
+				j.start(second)
+				j.untilNamed(signal.Control, signal.NameGo)
+				joined := filepath.Join(j.run(), signal.Nodes, signal.NodeName(1, 2, signal.Joined))
+				var before, after *memory.File
+				j.share.Change(joined, func(f *memory.File) { before = f })
+				j.start(0, 1)
+				j.until("the second one's end", func() bool { _, over := j.ended()[second]; return over })
+				j.share.Change(joined, func(f *memory.File) { after = f })
+				if before == nil || before != after {
+					t.Error("the record of the first is another one")
+				}
+				const says = "cannot take part as rank 1 (n1): another daemon of this rank has joined already; start each rank once"
+				if !strings.Contains(j.said(), says) {
+					t.Errorf("nobody says %q: %s", says, j.said())
+				}
+				touch(t, mark)
+				j.expect(0, 0, 65)
+			})
 		})
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/history"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/memory"
 )
 
 // devicesOf are a node's two GPUs, of which the second was throttled for so many of 100 looks.
@@ -32,89 +34,89 @@ func (j *job) events() (told string) {
 // TestHistory goes through three jobs on the same two nodes: a GPU of n0 is throttled in two of them, and one of n1 has
 // errors of its memory in the first and the last.
 func TestHistory(t *testing.T) {
-	t.Parallel()
-	logs := filepath.Join(t.TempDir(), "logs")
-	job := func(run, driver, errors string, slowed int) (*job, []*card) {
-		j := newJob(t, 2, driver)
-		cards := j.carded()
-		j.logDir = logs
-		j.all(func(c *config.Config) {
-			c.LogDir, c.Identity.Launcher, c.Identity.Job = logs, roles.Slurm, run
-			if looks := c.Checks.(*looks); c.Identity.Rank == 1 && errors != "" {
-				looks.found = append(looks.found, check.Finding{
-					ID: "gpu.ecc_unc", Device: &check.Device{UUID: "GPU-n1-0"}, Verdict: check.Warn, Class: check.Node, Observed: errors,
-				})
+	inBubble(t, func(t *testing.T) {
+		share := memory.NewShare(mountPoint)
+		share.Clock = time.Now
+		job := func(run, driver, errors string, slowed int) (*job, []*card) {
+			j := newJob(t, 2, driver)
+			cards := j.carded()
+			j.share = share
+			j.all(func(c *config.Config) {
+				c.Identity.Launcher, c.Identity.Job = roles.Slurm, run
+				if looks := c.Checks.(*looks); c.Identity.Rank == 1 && errors != "" {
+					looks.found = append(looks.found, check.Finding{
+						ID: "gpu.ecc_unc", Device: &check.Device{UUID: "GPU-n1-0"}, Verdict: check.Warn, Class: check.Node, Observed: errors,
+					})
+				}
+			})
+			cards[0].devices, cards[1].devices = devicesOf("n0", slowed), devicesOf("n1", 0)
+			return j, cards
+		}
+		first, _ := job("1", "exit 0", "1 error", 70)
+		first.start().expect(0, 0)
+		if bad, told := first.badNodes(), first.events(); bad != "" || !strings.Contains(told, "(n0): GPU 1 (0000:9b:00.0): throttled 70 % of the run") {
+			t.Errorf("the first time the bad nodes are %q, and it is told: %s", bad, told)
+		}
+		second, _ := job("2", "exit 0", "", 80)
+		second.start().expect(0, 0)
+		const evidence = "throttled: 80 % of the run (80 of 100 looks), and in run 1.0 of "
+		if bad, told := second.badNodes(), second.events(); bad != "n0\n" || !strings.Contains(told, evidence) {
+			t.Errorf("the second time the bad nodes are %q, and it is told: %s", bad, told)
+		}
+		if said := second.said(); !strings.Contains(said, "have an admin drain n0, ") {
+			t.Errorf("nobody says what to do:\n%s", said)
+		}
+		enough := filepath.Join(t.TempDir(), "enough")
+		third, cards := job("3", "until test -e "+enough+"; do sleep 0.05; done", "5 errors", 0)
+		cards[0].devices[0].ID = "GPU-another"
+		third.start().untilNamed(signal.Nodes, signal.EventName(1, 2, signal.UnfitEvent))
+		if err := os.WriteFile(enough, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		third.expect(0, 0)
+		told := third.events()
+		for _, want := range []string{
+			"(n0): GPU 0 (0000:1b:00.0): it is another one than in run 2.0: GPU-another, which was GPU-n0-0",
+			"(n1): GPU 0 (0000:1b:00.0): gpu.ecc_unc: 5 errors, and in run 1.0 of ",
+			evidence, // once more, for the end of the second job may have been too late for its own bad nodes
+		} {
+			if !strings.Contains(told, want) {
+				t.Errorf("the third job does not tell %q: %s", want, told)
 			}
-		})
-		cards[0].devices, cards[1].devices = devicesOf("n0", slowed), devicesOf("n1", 0)
-		return j, cards
-	}
-	first, _ := job("1", "exit 0", "1 error", 70)
-	first.start().expect(0, 0)
-	if bad, told := first.badNodes(), first.events(); bad != "" || !strings.Contains(told, "(n0): GPU 1 (0000:9b:00.0): throttled 70 % of the run") {
-		t.Errorf("the first time the bad nodes are %q, and it is told: %s", bad, told)
-	}
-	second, _ := job("2", "exit 0", "", 80)
-	second.start().expect(0, 0)
-	const evidence = "throttled: 80 % of the run (80 of 100 looks), and in run 1.0 of "
-	if bad, told := second.badNodes(), second.events(); bad != "n0\n" || !strings.Contains(told, evidence) {
-		t.Errorf("the second time the bad nodes are %q, and it is told: %s", bad, told)
-	}
-	if said := second.said(); !strings.Contains(said, "have an admin drain n0, ") {
-		t.Errorf("nobody says what to do:\n%s", said)
-	}
-	enough := filepath.Join(t.TempDir(), "enough")
-	third, cards := job("3", "until test -e "+enough+"; do sleep 0.05; done", "5 errors", 0)
-	cards[0].devices[0].ID = "GPU-another"
-	third.start().untilNamed(signal.Nodes, signal.EventName(1, 2, signal.UnfitEvent))
-	if err := os.WriteFile(enough, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	third.expect(0, 0)
-	told := third.events()
-	for _, want := range []string{
-		"(n0): GPU 0 (0000:1b:00.0): it is another one than in run 2.0: GPU-another, which was GPU-n0-0",
-		"(n1): GPU 0 (0000:1b:00.0): gpu.ecc_unc: 5 errors, and in run 1.0 of ",
-		evidence, // once more, for the end of the second job may have been too late for its own bad nodes
-	} {
-		if !strings.Contains(told, want) {
-			t.Errorf("the third job does not tell %q: %s", want, told)
 		}
-	}
-	if bad := third.badNodes(); bad != "n0\nn1\n" {
-		t.Errorf("the third job's bad nodes are %q", bad)
-	}
-	for _, host := range []string{"n0", "n1"} {
-		if entries, err := os.ReadDir(filepath.Join(logs, signal.History, host)); len(entries) != 3 {
-			t.Errorf("of %s there is %v, %v", host, entries, err)
+		if bad := third.badNodes(); bad != "n0\nn1\n" {
+			t.Errorf("the third job's bad nodes are %q", bad)
 		}
-	}
+		for _, host := range []string{"n0", "n1"} {
+			if entries := third.share.ReadDir(filepath.Join(third.logDir, signal.History, host)); len(entries) != 3 {
+				t.Errorf("of %s there is %v", host, entries)
+			}
+		}
+	})
 }
 
 // TestHistoryThatCannotBeKept costs a job nothing.
 func TestHistoryThatCannotBeKept(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "exit 0")
-	cards := j.carded()
-	cards[0].devices, cards[1].devices = devicesOf("n0", 70), devicesOf("n1", 0)
-	for _, err := range []error{os.Mkdir(j.logDir, 0o700), os.WriteFile(filepath.Join(j.logDir, signal.History), nil, 0o600)} {
-		if err != nil {
-			t.Fatal(err)
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "exit 0")
+		cards := j.carded()
+		cards[0].devices, cards[1].devices = devicesOf("n0", 70), devicesOf("n1", 0)
+		j.share.WriteFile(filepath.Join(j.logDir, signal.History), nil)
+		j.start().expect(0, 0)
+		if told := j.events(); !strings.Contains(told, "throttled 70 %") {
+			t.Errorf("it is told: %s", told)
 		}
-	}
-	j.start().expect(0, 0)
-	if told := j.events(); !strings.Contains(told, "throttled 70 %") {
-		t.Errorf("it is told: %s", told)
-	}
+	})
 }
 
 // TestNoHistoryOfNoGPUs has nodes without GPUs make nothing.
 func TestNoHistoryOfNoGPUs(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "exit 0")
-	j.carded()
-	j.start().expect(0, 0)
-	if _, err := os.Lstat(filepath.Join(j.logDir, signal.History)); !os.IsNotExist(err) {
-		t.Errorf("there is a history: %v", err)
-	}
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "exit 0")
+		j.carded()
+		j.start().expect(0, 0)
+		if j.share.Has(filepath.Join(j.logDir, signal.History)) {
+			t.Error("there is a history")
+		}
+	})
 }

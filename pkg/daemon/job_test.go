@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,46 +12,51 @@ import (
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/memory"
 )
 
 func TestJobOfManySizes(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{1, 2, 8, 32} {
 		t.Run(fmt.Sprintf("%d nodes", size), func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, size, `echo "$BRINGUPD_NODE_RANK of $BRINGUPD_NODE_COUNT on $BRINGUPD_NODE_HOST"`)
-			// Thirty-two daemons under the race detector may keep each other
-			// from their beats.
-			j.all(func(c *config.Config) { c.Times.Peer = 10 * time.Second })
-			j.start().expect(everyone(0, size)...)
-			if got, want := j.contents(j.out), fmt.Sprintf("0 of %d on n0\n", size); got != want {
-				t.Errorf("standard output is %q, not %q", got, want)
-			}
-			if result := j.result(); result.Code != 0 || result.Word != health.Driven || result.Cause != nil || result.Size != size || result.ToGate <= 0 {
-				t.Errorf("the result is %+v", result)
-			}
-			for rank := range size {
-				for _, state := range []string{signal.Joined, signal.Done} {
-					if !j.has(signal.Nodes, signal.NodeName(rank, size, state)) {
-						t.Errorf("rank %d is not %s", rank, state)
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, size, `echo "$BRINGUPD_NODE_RANK of $BRINGUPD_NODE_COUNT on $BRINGUPD_NODE_HOST"`)
+				// Thirty-two daemons under the race detector may keep each other
+				// from their beats.
+				j.all(func(c *config.Config) { c.Times.Peer = 10 * time.Second })
+				j.start().expect(everyone(0, size)...)
+				if got, want := j.contents(j.out), fmt.Sprintf("0 of %d on n0\n", size); got != want {
+					t.Errorf("standard output is %q, not %q", got, want)
+				}
+				if result := j.result(); result.Code != 0 || result.Word != health.Driven || result.Cause != nil || result.Size != size || result.ToGate <= 0 {
+					t.Errorf("the result is %+v", result)
+				}
+				for rank := range size {
+					for _, state := range []string{signal.Joined, signal.Done} {
+						if !j.has(signal.Nodes, signal.NodeName(rank, size, state)) {
+							t.Errorf("rank %d is not %s", rank, state)
+						}
+					}
+					if j.has(signal.Nodes, signal.NodeName(rank, size, signal.Failed)) {
+						t.Errorf("rank %d has failed", rank)
 					}
 				}
-				if j.has(signal.Nodes, signal.NodeName(rank, size, signal.Failed)) {
-					t.Errorf("rank %d has failed", rank)
+				for _, name := range []string{signal.NameJob, signal.NameGo, signal.NameDrain} {
+					if !j.has(signal.Control, name) {
+						t.Errorf("control has no %s", name)
+					}
 				}
-			}
-			for _, name := range []string{signal.NameJob, signal.NameGo, signal.NameDrain} {
-				if !j.has(signal.Control, name) {
-					t.Errorf("control has no %s", name)
+				if j.has(signal.Control, signal.AbortName(0, size)) {
+					t.Error("the run was aborted")
 				}
-			}
-			if j.has(signal.Control, signal.AbortName(0, size)) {
-				t.Error("the run was aborted")
-			}
-			if link, err := os.Readlink(filepath.Join(j.logDir, "latest")); err != nil || link != "17.0" {
-				t.Errorf("latest points at %q: %v", link, err)
-			}
+				var link string
+				j.share.Change(filepath.Join(j.logDir, "latest"), func(f *memory.File) { link = f.Target })
+				if link != "17.0" {
+					t.Errorf("latest points at %q", link)
+				}
+			})
 		})
 	}
 }
@@ -69,16 +75,17 @@ func TestDriverCodes(t *testing.T) {
 		{"a code that looks like a signal's", "exit 200", 200},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, 2, tc.line).start()
-			// The workers' end is orderly: the head is the one that tells.
-			j.expect(tc.code, 0)
-			if result := j.result(); result.Code != tc.code || result.Word != health.Driven || result.Cause != nil {
-				t.Errorf("the result is %+v", result)
-			}
-			if drain := record[signal.DrainRecord](j, signal.Control, signal.NameDrain); drain.Code != tc.code {
-				t.Errorf("drain says %d", drain.Code)
-			}
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, 2, tc.line).start()
+				// The workers' end is orderly: the head is the one that tells.
+				j.expect(tc.code, 0)
+				if result := j.result(); result.Code != tc.code || result.Word != health.Driven || result.Cause != nil {
+					t.Errorf("the result is %+v", result)
+				}
+				if drain := record[signal.DrainRecord](j, signal.Control, signal.NameDrain); drain.Code != tc.code {
+					t.Errorf("drain says %d", drain.Code)
+				}
+			})
 		})
 	}
 }
@@ -100,33 +107,34 @@ func TestDriverLeavesSomebody(t *testing.T) {
 		{name: "who passes the output of a failure on", leaves: "sleep 0.5; echo late", out: "late\n", code: 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			pid := filepath.Join(t.TempDir(), "driver")
-			j := newJob(t, 2, fmt.Sprintf("(%s) & echo $$ >%[2]s.new; mv %[2]s.new %[2]s; exit %d", tc.leaves, pid, tc.code))
-			if tc.service {
-				j.all(func(c *config.Config) {
-					c.Framework = framework.None{WorkerCommand: only("1", "until [ -e "+pid+" ] && ! [ -e /proc/$(cat "+pid+") ]; do sleep 0.01; done; exit 5")}
-				})
-			}
-			if !tc.daemon {
-				j.start().expect(tc.code, 0)
-			} else {
-				j.start(1)
-				p := j.playWorker(1)
-				line := j.playLine(p, 1)
-				j.untilGone(pid)
-				p.silence()
-				line.close()
-				j.untilNamed(signal.Control, signal.NameDrain)
-				p.publish(signal.NodeName(1, 2, signal.Done), &signal.DoneRecord{})
-				j.expect(0, -1)
-			}
-			if result := j.result(); result.Code != tc.code || result.Word != health.Driven || result.Cause != nil {
-				t.Errorf("the result is %+v", result)
-			}
-			if got := j.contents(j.out); got != tc.out {
-				t.Errorf("standard output is %q, not %q", got, tc.out)
-			}
+			inBubble(t, func(t *testing.T) {
+				pid := filepath.Join(t.TempDir(), "driver")
+				j := newJob(t, 2, fmt.Sprintf("(%s) & echo $$ >%[2]s.new; mv %[2]s.new %[2]s; exit %d", tc.leaves, pid, tc.code))
+				if tc.service {
+					j.all(func(c *config.Config) {
+						c.Framework = framework.None{WorkerCommand: only("1", "until [ -e "+pid+" ] && ! [ -e /proc/$(cat "+pid+") ]; do sleep 0.01; done; exit 5")}
+					})
+				}
+				if !tc.daemon {
+					j.start().expect(tc.code, 0)
+				} else {
+					j.start(1)
+					p := j.playWorker(1)
+					line := j.playLine(p, 1)
+					j.untilGone(pid)
+					p.silence()
+					line.close()
+					j.untilNamed(signal.Control, signal.NameDrain)
+					p.publish(signal.NodeName(1, 2, signal.Done), &signal.DoneRecord{})
+					j.expect(0, -1)
+				}
+				if result := j.result(); result.Code != tc.code || result.Word != health.Driven || result.Cause != nil {
+					t.Errorf("the result is %+v", result)
+				}
+				if got := j.contents(j.out); got != tc.out {
+					t.Errorf("standard output is %q, not %q", got, tc.out)
+				}
+			})
 		})
 	}
 }
@@ -148,75 +156,78 @@ func TestDriverThatCannotStart(t *testing.T) {
 		{"a directory", t.TempDir(), health.NotExecutable, 126},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, 2, "").all(func(c *config.Config) { c.Driver = []string{tc.driver} })
-			j.start().expect(everyone(tc.code, 2)...)
-			j.blames(0, string(tc.kind), tc.code)
-			if j.has(signal.Control, signal.NameGo) {
-				t.Error("the gate was opened")
-			}
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, 2, "").all(func(c *config.Config) { c.Driver = []string{tc.driver} })
+				j.start().expect(everyone(tc.code, 2)...)
+				j.blames(0, string(tc.kind), tc.code)
+				if j.has(signal.Control, signal.NameGo) {
+					t.Error("the gate was opened")
+				}
+			})
 		})
 	}
 }
 
 // TestEverything has all that a node can run, and looks at it from the driver.
 func TestEverything(t *testing.T) {
-	t.Parallel()
-	const size = 3
-	marks := t.TempDir()
-	ready, err := health.ParseProbe("file:" + filepath.Join(marks, "head.ready"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	mark := func(what string) string { return "touch " + marks + "/" + what + ".$BRINGUPD_NODE_RANK" }
-	j := newJob(t, size, "ls "+marks+"; echo $BRINGUPD_HEAD_ADDRESS $BRINGUPD_HOSTS").all(func(c *config.Config) {
-		c.Setup = mark("setup")
-		c.Sandbox = config.Sandbox{Command: mark("sandbox") + "; exec sleep 300", Ready: counts(t, size, marks+"/sandbox.*"), Require: require(t, "all")}
-		c.Times.Settle = 300 * time.Millisecond
-		c.Framework = framework.None{
-			HeadCommand: mark("head") + "; sleep 0.3; touch " + marks + "/head.ready; exec sleep 300", HeadReady: &ready,
-			WorkerCommand: "test -e " + marks + "/head.ready || exit 9; " + mark("worker") + "; exec sleep 300",
-			WorkerReady:   counts(t, size, marks+"/worker.*"),
+	inBubble(t, func(t *testing.T) {
+		const size = 3
+		marks := t.TempDir()
+		ready, err := health.ParseProbe("file:" + filepath.Join(marks, "head.ready"))
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	j.start().expect(everyone(0, size)...)
-	want := "head.0\nhead.ready\nsandbox.0\nsandbox.1\nsandbox.2\nsetup.0\nsetup.1\nsetup.2\nworker.0\nworker.1\nworker.2\n127.0.0.1 n0,n1,n2\n"
-	if got := j.contents(j.out); got != want {
-		t.Errorf("the driver saw %q, not %q", got, want)
-	}
-	for rank := range size {
-		for _, state := range []string{signal.Joined, signal.Checked, signal.Sandbox, signal.Up, signal.Done} {
-			if !j.has(signal.Nodes, signal.NodeName(rank, size, state)) {
-				t.Errorf("rank %d is not %s", rank, state)
+		mark := func(what string) string { return "touch " + marks + "/" + what + ".$BRINGUPD_NODE_RANK" }
+		j := newJob(t, size, "ls "+marks+"; echo $BRINGUPD_HEAD_ADDRESS $BRINGUPD_HOSTS").all(func(c *config.Config) {
+			c.Setup = mark("setup")
+			c.Sandbox = config.Sandbox{Command: mark("sandbox") + "; exec sleep 300", Ready: counts(t, size, marks+"/sandbox.*"), Require: require(t, "all")}
+			c.Times.Settle = 300 * time.Millisecond
+			c.Framework = framework.None{
+				HeadCommand: mark("head") + "; sleep 0.3; touch " + marks + "/head.ready; exec sleep 300", HeadReady: &ready,
+				WorkerCommand: "test -e " + marks + "/head.ready || exit 9; " + mark("worker") + "; exec sleep 300",
+				WorkerReady:   counts(t, size, marks+"/worker.*"),
+			}
+		})
+		j.start().expect(everyone(0, size)...)
+		want := "head.0\nhead.ready\nsandbox.0\nsandbox.1\nsandbox.2\nsetup.0\nsetup.1\nsetup.2\nworker.0\nworker.1\nworker.2\n127.0.0.1 n0,n1,n2\n"
+		if got := j.contents(j.out); got != want {
+			t.Errorf("the driver saw %q, not %q", got, want)
+		}
+		for rank := range size {
+			for _, state := range []string{signal.Joined, signal.Checked, signal.Sandbox, signal.Up, signal.Done} {
+				if !j.has(signal.Nodes, signal.NodeName(rank, size, state)) {
+					t.Errorf("rank %d is not %s", rank, state)
+				}
 			}
 		}
-	}
+	})
 }
 
 func TestServiceTellsOthers(t *testing.T) {
-	t.Parallel()
-	// The services' output goes to their logs, never to the driver's output.
-	// The driver ends only when all have spoken.
-	marks := t.TempDir()
-	j := newJob(t, 2, "echo driver").patient().all(func(c *config.Config) {
-		c.Framework = framework.None{
-			HeadCommand: "echo head; touch " + marks + "/head; exec sleep 300", HeadReady: probe(t, "file:"+marks+"/head"),
-			WorkerCommand: "echo worker; touch " + marks + "/worker.$BRINGUPD_NODE_RANK; exec sleep 300",
-			WorkerReady:   counts(t, 2, marks+"/worker.*"),
+	inBubble(t, func(t *testing.T) {
+		// The services' output goes to their logs, never to the driver's output.
+		// The driver ends only when all have spoken.
+		marks := t.TempDir()
+		j := newJob(t, 2, "echo driver").patient().all(func(c *config.Config) {
+			c.Framework = framework.None{
+				HeadCommand: "echo head; touch " + marks + "/head; exec sleep 300", HeadReady: probe(t, "file:"+marks+"/head"),
+				WorkerCommand: "echo worker; touch " + marks + "/worker.$BRINGUPD_NODE_RANK; exec sleep 300",
+				WorkerReady:   counts(t, 2, marks+"/worker.*"),
+			}
+		})
+		j.start().expect(0, 0)
+		if got := j.contents(j.out); got != "driver\n" {
+			t.Errorf("standard output is %q", got)
+		}
+		for name, want := range map[string]string{
+			"head.log": "head\n", "worker-0000.log": "worker\n", "worker-0001.log": "worker\n", "driver.log": "driver\n",
+		} {
+			got, err := j.read(filepath.Join(j.run(), signal.Logs, name))
+			if err != nil || string(got) != want {
+				t.Errorf("%s has %q, not %q: %v", name, got, want, err)
+			}
 		}
 	})
-	j.start().expect(0, 0)
-	if got := j.contents(j.out); got != "driver\n" {
-		t.Errorf("standard output is %q", got)
-	}
-	for name, want := range map[string]string{
-		"head.log": "head\n", "worker-0000.log": "worker\n", "worker-0001.log": "worker\n", "driver.log": "driver\n",
-	} {
-		got, err := os.ReadFile(filepath.Join(j.run(), signal.Logs, name))
-		if err != nil || string(got) != want {
-			t.Errorf("%s has %q, not %q: %v", name, got, want, err)
-		}
-	}
 }
 
 func probe(t *testing.T, text string) *health.Probe {
@@ -231,7 +242,16 @@ func probe(t *testing.T, text string) *health.Probe {
 // counts is a probe for as many files.
 func counts(t *testing.T, files int, pattern string) *health.Probe {
 	t.Helper()
-	return probe(t, fmt.Sprintf("exec:/bin/sh -c 'ls %s | wc -l | grep -qx %d'", pattern, files))
+	enough := filepath.Dir(pattern) + "-enough-" + strings.Trim(filepath.Base(pattern), ".*")
+	go func() {
+		for pause.For(t.Context(), 5*time.Millisecond) {
+			if made, _ := filepath.Glob(pattern); len(made) >= files {
+				_ = os.WriteFile(enough, nil, 0o600)
+				return
+			}
+		}
+	}()
+	return probe(t, "file:"+enough)
 }
 
 func require(t *testing.T, text string) gate.Require {

@@ -15,7 +15,7 @@ import (
 func TestKilledDaemonLeavesNoDirectory(t *testing.T) {
 	t.Parallel()
 	marks := t.TempDir()
-	j := newJob(t, 1, "touch "+marks+"/running; exec sleep 300").all(func(c *config.Config) {
+	j := newRealJob(t, 1, "touch "+marks+"/running; exec sleep 300").all(func(c *config.Config) {
 		c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
 	})
 	j.roles[0] = roles.Head

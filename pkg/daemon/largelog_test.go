@@ -20,16 +20,17 @@ func TestLargeLog(t *testing.T) {
 		{"as large as usual", 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, 1, "for i in 1 2 3 4 5 6 7 8 9; do printf '%01023d\n' $i; sleep 0.02; done").
-				all(func(c *config.Config) { c.LargeLog = tc.large }).start()
-			j.expect(0)
-			if told := strings.Count(j.said(), "a log has become large"); told != tc.told {
-				t.Errorf("it is told %d times, not %d: %s", told, tc.told, j.said())
-			}
-			if tc.told > 0 && !strings.Contains(j.said(), "/logs/driver.log") {
-				t.Errorf("nobody says which log: %s", j.said())
-			}
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, 1, "for i in 1 2 3 4 5 6 7 8 9; do printf '%01023d\n' $i; sleep 0.02; done").
+					all(func(c *config.Config) { c.LargeLog = tc.large }).start()
+				j.expect(0)
+				if told := strings.Count(j.said(), "a log has become large"); told != tc.told {
+					t.Errorf("it is told %d times, not %d: %s", told, tc.told, j.said())
+				}
+				if tc.told > 0 && !strings.Contains(j.said(), "/logs/driver.log") {
+					t.Errorf("nobody says which log: %s", j.said())
+				}
+			})
 		})
 	}
 }

@@ -23,22 +23,26 @@ import (
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/memory"
 )
 
-// network is TCP whose connections the test may cut or refuse.
+// network is one whose connections the test may cut or refuse.
 type network struct {
-	lifeline.TCP
+	lifeline.Network
 	refuses atomic.Bool
 
 	mu    sync.Mutex
 	conns []net.Conn // guarded by mu
 }
 
+// network is a way to the job's network.
+func (j *job) network() *network { return &network{Network: j.net.Host("wire")} }
+
 func (n *network) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if n.refuses.Load() {
 		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	}
-	conn, err := n.TCP.Dial(ctx, address)
+	conn, err := n.Network.Dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +64,7 @@ func (n *network) cut() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, conn := range n.conns {
-		_ = conn.(*net.TCPConn).SetLinger(0)
+		_ = conn.(interface{ SetLinger(int) error }).SetLinger(0)
 		_ = conn.Close()
 	}
 	defer func() { n.conns = nil }()
@@ -70,7 +74,6 @@ func (n *network) cut() int {
 // A daemon that nobody can connect to is heard by its beat files, and the log
 // says so.
 func TestNoLifelineCanBeHeld(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		mode config.LifelineMode
@@ -81,18 +84,20 @@ func TestNoLifelineCanBeHeld(t *testing.T) {
 		{config.LifelineOn, 65, "cannot hold a lifeline: rank 1 (n1) could not reach the head"},
 	} {
 		t.Run(string(tc.mode), func(t *testing.T) {
-			t.Parallel()
-			mark := t.TempDir() + "/over"
-			firewall := new(network)
-			firewall.refuses.Store(true)
-			j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *config.Config) {
-				c.Lifeline, c.Network = tc.mode, firewall
-				c.Times.Peer = 6 * time.Second // on a busy machine a share may be silent for less
+			inBubble(t, func(t *testing.T) {
+				mark := t.TempDir() + "/over"
+				j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done")
+				firewall := j.network()
+				firewall.refuses.Store(true)
+				j.all(func(c *config.Config) {
+					c.Lifeline, c.Network = tc.mode, firewall
+					c.Times.Peer = 6 * time.Second // on a busy machine a share may be silent for less
+				})
+				j.start()
+				j.until("the word of it", func() bool { return strings.Contains(j.said(), tc.says) })
+				touch(t, mark)
+				j.expect(everyone(tc.code, 2)...)
 			})
-			j.start()
-			j.until("the word of it", func() bool { return strings.Contains(j.said(), tc.says) })
-			touch(t, mark)
-			j.expect(everyone(tc.code, 2)...)
 		})
 	}
 }
@@ -148,58 +153,60 @@ func TestWhoMissesTheHeadGoesOnLooking(t *testing.T) {
 
 // A connection that breaks is made anew, and nobody dies.
 func TestALifelineBreaks(t *testing.T) {
-	t.Parallel()
-	mark := t.TempDir() + "/over"
-	net := new(network)
-	j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *config.Config) { c.Network = net })
-	j.start()
-	j.untilNamed(signal.Control, signal.NameGo)
-	for broken := 0; broken < 6; {
-		j.until("connections", func() bool {
-			cut := net.cut()
-			broken += cut
-			return cut > 0
-		})
-	}
-	touch(t, mark)
-	j.expect(0, 0, 0)
+	inBubble(t, func(t *testing.T) {
+		mark := t.TempDir() + "/over"
+		j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done")
+		net := j.network()
+		j.all(func(c *config.Config) { c.Network = net })
+		j.start()
+		j.untilNamed(signal.Control, signal.NameGo)
+		for broken := 0; broken < 6; {
+			j.until("connections", func() bool {
+				cut := net.cut()
+				broken += cut
+				return cut > 0
+			})
+		}
+		touch(t, mark)
+		j.expect(0, 0, 0)
+	})
 }
 
 // A firewall that begins to reject resets what there is and refuses what comes,
 // as the host of a head that has died does: the beat files tell that nobody has.
 func TestAFirewallBeginsToReject(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	mark := t.TempDir() + "/over"
-	net := new(network)
-	j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done").all(func(c *config.Config) {
-		c.Network = net
-		c.Times.Peer = 8 * time.Second // a busy machine may keep a head from the beats of less
-	})
-	j.start()
-	j.until("two connections", func() bool { return net.count() == 2 })
-	j.untilNamed(signal.Control, signal.NameGo)
-	net.refuses.Store(true)
-	net.cut()
-	// A peer timeout is eight beats, and five that are missed are the end.
-	for _, beat := range []struct{ sub, name string }{
-		{signal.Control, "0000.beat.000010"}, {signal.Nodes, "0001.beat.000010"}, {signal.Nodes, "0002.beat.000010"},
-	} {
-		j.until(beat.name, func() bool {
-			return slices.ContainsFunc(j.names(beat.sub), func(name string) bool {
-				return len(name) == len(beat.name) && name[:10] == beat.name[:10] && name >= beat.name
-			})
+	inBubble(t, func(t *testing.T) {
+		mark := t.TempDir() + "/over"
+		j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done")
+		net := j.network()
+		j.all(func(c *config.Config) {
+			c.Network = net
+			c.Times.Peer = 8 * time.Second // a busy machine may keep a head from the beats of less
 		})
-	}
-	touch(t, mark)
-	j.expect(0, 0, 0)
+		j.start()
+		j.until("two connections", func() bool { return net.count() == 2 })
+		j.untilNamed(signal.Control, signal.NameGo)
+		net.refuses.Store(true)
+		net.cut()
+		// A peer timeout is eight beats, and five that are missed are the end.
+		for _, beat := range []struct{ sub, name string }{
+			{signal.Control, "0000.beat.000010"}, {signal.Nodes, "0001.beat.000010"}, {signal.Nodes, "0002.beat.000010"},
+		} {
+			j.until(beat.name, func() bool {
+				return slices.ContainsFunc(j.names(beat.sub), func(name string) bool {
+					return len(name) == len(beat.name) && name[:10] == beat.name[:10] && name >= beat.name
+				})
+			})
+		}
+		touch(t, mark)
+		j.expect(0, 0, 0)
+	})
 }
 
 // A head that dies before a worker holds its lifeline: what its host does with
 // calls tells so, where its beats have stopped. A head that beats is alive,
 // whatever becomes of calls.
 func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		name    string
@@ -218,36 +225,37 @@ func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
 		{"it dies after that", true, true, true, true, health.DaemonDied, "nobody listens at the port it offered"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			net := &early{takes: tc.takes, refuses: make(chan struct{}), refused: make(chan struct{})}
-			j := newJob(t, 2, "").all(func(c *config.Config) {
-				c.Network = net
-				c.Times.Peer = 10 * time.Second
-			})
-			head := j.playHead("the head's port")
-			j.start(0)
-			j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Joined))
-			if !tc.lives {
+			inBubble(t, func(t *testing.T) {
+				net := &early{takes: tc.takes, refuses: make(chan struct{}), refused: make(chan struct{})}
+				j := newJob(t, 2, "").all(func(c *config.Config) {
+					c.Network = net
+					c.Times.Peer = 10 * time.Second
+				})
+				head := j.playHead("the head's port")
+				j.start(0)
+				j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Joined))
+				if !tc.lives {
+					head.silence()
+				}
+				if tc.refuses {
+					close(net.refuses)
+				}
+				if tc.lives {
+					net.await(t)
+					pause.For(bounded(t), j.configs[0].Times.Peer/2)
+				}
+				if !tc.dies {
+					head.publish(signal.NameDrain, &signal.DrainRecord{})
+					j.expect(-1, 0)
+					return
+				}
 				head.silence()
-			}
-			if tc.refuses {
-				close(net.refuses)
-			}
-			if tc.lives {
-				net.await(t)
-				pause.For(bounded(t), j.configs[0].Times.Peer/2)
-			}
-			if !tc.dies {
-				head.publish(signal.NameDrain, &signal.DrainRecord{})
-				j.expect(-1, 0)
-				return
-			}
-			head.silence()
-			j.expect(-1, 76)
-			abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(1, 2))
-			if abort.Cause.Kind != string(tc.kind) || !strings.Contains(abort.Cause.What, tc.says) || !slices.Equal(abort.Cause.Lost, []int{0}) {
-				t.Errorf("it says %+v", abort)
-			}
+				j.expect(-1, 76)
+				abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(1, 2))
+				if abort.Cause.Kind != string(tc.kind) || !strings.Contains(abort.Cause.What, tc.says) || !slices.Equal(abort.Cause.Lost, []int{0}) {
+					t.Errorf("it says %+v", abort)
+				}
+			})
 		})
 	}
 }
@@ -255,36 +263,34 @@ func TestTheHeadDiesBeforeTheFirstLifeline(t *testing.T) {
 // The kernel of a head that dies before it has read all that was said to it resets
 // the lifeline, as a firewall may: that its beats have stopped tells which it was.
 func TestTheHeadsLifelineIsReset(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	net := new(network)
-	j := newJob(t, 2, "").all(func(c *config.Config) { c.Network = net })
-	listener, err := lifeline.TCP{}.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
-	head := j.playHead(listener.Addr().String())
-	cfg := lifeline.Config{Key: head.dir.Nonce(), Size: 2, Beat: j.configs[0].Times.LineBeat()}
-	peers := make(tiedPeers, 1)
-	ctx, cancel := context.WithCancel(bounded(t))
-	var serving sync.WaitGroup
-	serving.Go(func() { lifeline.NewHead(cfg, listener, peers).Run(ctx) })
-	t.Cleanup(serving.Wait)
-	t.Cleanup(cancel)
-	j.start(0)
-	select {
-	case <-peers:
-	case <-ctx.Done():
-		t.Fatal("the worker holds no lifeline")
-	}
-	net.refuses.Store(true)
-	head.silence()
-	net.cut()
-	j.expect(-1, 76)
-	abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(1, 2))
-	if abort.Cause.Kind != string(health.DaemonDied) || !strings.Contains(abort.Cause.What, "has reset the lifeline") || !slices.Equal(abort.Cause.Lost, []int{0}) {
-		t.Errorf("it says %+v", abort)
-	}
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "")
+		net := j.network()
+		j.all(func(c *config.Config) { c.Network = net })
+		listener, port := j.listen()
+		head := j.playHead("127.0.0.1:" + port)
+		cfg := lifeline.Config{Key: head.dir.Nonce(), Size: 2, Beat: j.configs[0].Times.LineBeat()}
+		peers := make(tiedPeers, 1)
+		ctx, cancel := context.WithCancel(bounded(t))
+		var serving sync.WaitGroup
+		serving.Go(func() { lifeline.NewHead(cfg, listener, peers).Run(ctx) })
+		t.Cleanup(serving.Wait)
+		t.Cleanup(cancel)
+		j.start(0)
+		select {
+		case <-peers:
+		case <-ctx.Done():
+			t.Fatal("the worker holds no lifeline")
+		}
+		net.refuses.Store(true)
+		head.silence()
+		net.cut()
+		j.expect(-1, 76)
+		abort := record[signal.AbortRecord](j, signal.Control, signal.AbortName(1, 2))
+		if abort.Cause.Kind != string(health.DaemonDied) || !strings.Contains(abort.Cause.What, "has reset the lifeline") || !slices.Equal(abort.Cause.Lost, []int{0}) {
+			t.Errorf("it says %+v", abort)
+		}
+	})
 }
 
 // tiedPeers is told of a worker that holds its lifeline: its first beat says so.
@@ -344,7 +350,6 @@ func (e *early) Dial(ctx context.Context, _ string) (net.Conn, error) {
 
 // Who plays a worker can end its lifeline in every way; each is another loss.
 func TestAWorkersLifelineEnds(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
@@ -359,29 +364,30 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 		{"it leaves, and has not said why", func(p *playedLine) { p.worker.Farewell() }, health.HostHangs, "could not write so"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, 3, "sleep 100")
-			j.start(1)
-			p := j.playWorker(1)
-			line := j.playLine(p, 1)
-			j.untilNamed(signal.Control, signal.NameGo)
-			p.silence()
-			tc.end(line)
-			j.expect(76, -1, 76)
-			cause := j.blames(0, string(tc.kind), 76)
-			if !strings.Contains(cause.What, tc.what) {
-				t.Errorf("the head says %q", cause.What)
-			}
-			// Or what has died of it before it was told of would seem to be the cause.
-			if cause.Age <= 0 || tc.what == "has died" && cause.Age < lifeline.ComeBackTime {
-				t.Errorf("it is told to have happened %s before it was told of", cause.Age)
-			}
-			if said := j.said(); strings.Contains(said, untold) {
-				t.Errorf("the end has waited for who is lost:\n%s", said)
-			}
-			if !slices.Equal(cause.Lost, []int{1}) || !slices.Equal(j.result().Nodes, []string{"n1"}) {
-				t.Errorf("the head takes %v for lost, and %v for bad", cause.Lost, j.result().Nodes)
-			}
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, 3, "sleep 100")
+				j.start(1)
+				p := j.playWorker(1)
+				line := j.playLine(p, 1)
+				j.untilNamed(signal.Control, signal.NameGo)
+				p.silence()
+				tc.end(line)
+				j.expect(76, -1, 76)
+				cause := j.blames(0, string(tc.kind), 76)
+				if !strings.Contains(cause.What, tc.what) {
+					t.Errorf("the head says %q", cause.What)
+				}
+				// Or what has died of it before it was told of would seem to be the cause.
+				if cause.Age <= 0 || tc.what == "has died" && cause.Age < lifeline.ComeBackTime {
+					t.Errorf("it is told to have happened %s before it was told of", cause.Age)
+				}
+				if said := j.said(); strings.Contains(said, untold) {
+					t.Errorf("the end has waited for who is lost:\n%s", said)
+				}
+				if !slices.Equal(cause.Lost, []int{1}) || !slices.Equal(j.result().Nodes, []string{"n1"}) {
+					t.Errorf("the head takes %v for lost, and %v for bad", cause.Lost, j.result().Nodes)
+				}
+			})
 		})
 	}
 }
@@ -389,62 +395,63 @@ func TestAWorkersLifelineEnds(t *testing.T) {
 // Of daemons that die at once each is told of and stayed away from, and the end
 // does not wait for any of them.
 func TestSeveralWorkersDieAtOnce(t *testing.T) {
-	t.Parallel()
-	const size = 5
-	dead := []int{1, 2, 3}
-	j := newJob(t, size, "exec sleep 300")
-	j.start(dead...)
-	var lines []*playedLine
-	for _, rank := range dead {
-		lines = append(lines, j.playLine(j.playWorker(rank), rank))
-	}
-	j.untilNamed(signal.Control, signal.NameGo)
-	var closing sync.WaitGroup
-	for _, line := range lines {
-		closing.Go(line.close)
-	}
-	closing.Wait()
-	j.expect(76, -1, -1, -1, 76)
-	result := j.result()
-	lost := slices.Clone(result.Cause.Lost)
-	for _, failure := range result.Consequences {
-		lost = append(lost, failure.Lost...)
-	}
-	slices.Sort(lost)
-	nodes := slices.Sorted(slices.Values(result.Nodes))
-	if !slices.Equal(lost, dead) || !slices.Equal(nodes, []string{"n1", "n2", "n3"}) {
-		t.Errorf("lost are %v, and bad nodes are %v; %v died", lost, nodes, dead)
-	}
-	if said := j.said(); strings.Contains(said, untold) {
-		t.Errorf("the end has waited for the dead:\n%s", said)
-	}
+	inBubble(t, func(t *testing.T) {
+		const size = 5
+		dead := []int{1, 2, 3}
+		j := newJob(t, size, "exec sleep 300")
+		j.start(dead...)
+		var lines []*playedLine
+		for _, rank := range dead {
+			lines = append(lines, j.playLine(j.playWorker(rank), rank))
+		}
+		j.untilNamed(signal.Control, signal.NameGo)
+		var closing sync.WaitGroup
+		for _, line := range lines {
+			closing.Go(line.close)
+		}
+		closing.Wait()
+		j.expect(76, -1, -1, -1, 76)
+		result := j.result()
+		lost := slices.Clone(result.Cause.Lost)
+		for _, failure := range result.Consequences {
+			lost = append(lost, failure.Lost...)
+		}
+		slices.Sort(lost)
+		nodes := slices.Sorted(slices.Values(result.Nodes))
+		if !slices.Equal(lost, dead) || !slices.Equal(nodes, []string{"n1", "n2", "n3"}) {
+			t.Errorf("lost are %v, and bad nodes are %v; %v died", lost, nodes, dead)
+		}
+		if said := j.said(); strings.Contains(said, untold) {
+			t.Errorf("the end has waited for the dead:\n%s", said)
+		}
+	})
 }
 
 // Who is lost when the verdict is drawn already is in the result all the same.
 func TestAWorkerDiesAfterAnother(t *testing.T) {
-	t.Parallel()
-	const size = 4
-	j := newJob(t, size, "trap 'sleep 0.3; exit 0' TERM; while :; do sleep 0.02; done")
-	j.start(1, 2)
-	first, second := j.playLine(j.playWorker(1), 1), j.playLine(j.playWorker(2), 2)
-	j.untilNamed(signal.Control, signal.NameGo)
-	first.close()
-	j.untilNamed(signal.Control, signal.AbortName(0, size))
-	second.close()
-	j.expect(76, -1, -1, 76)
-	result := j.result()
-	if !slices.Equal(result.Cause.Lost, []int{1}) || !slices.Equal(result.Nodes, []string{"n1", "n2"}) {
-		t.Errorf("lost are %v, and bad nodes are %v; rank 1 died, then rank 2", result.Cause.Lost, result.Nodes)
-	}
-	if len(result.Consequences) != 1 || !slices.Equal(result.Consequences[0].Lost, []int{2}) {
-		t.Errorf("the consequences are %+v", result.Consequences)
-	}
+	inBubble(t, func(t *testing.T) {
+		const size = 4
+		j := newJob(t, size, "trap 'sleep 0.3; exit 0' TERM; while :; do sleep 0.02; done")
+		j.start(1, 2)
+		first, second := j.playLine(j.playWorker(1), 1), j.playLine(j.playWorker(2), 2)
+		j.untilNamed(signal.Control, signal.NameGo)
+		first.close()
+		j.untilNamed(signal.Control, signal.AbortName(0, size))
+		second.close()
+		j.expect(76, -1, -1, 76)
+		result := j.result()
+		if !slices.Equal(result.Cause.Lost, []int{1}) || !slices.Equal(result.Nodes, []string{"n1", "n2"}) {
+			t.Errorf("lost are %v, and bad nodes are %v; rank 1 died, then rank 2", result.Cause.Lost, result.Nodes)
+		}
+		if len(result.Consequences) != 1 || !slices.Equal(result.Consequences[0].Lost, []int{2}) {
+			t.Errorf("the consequences are %+v", result.Consequences)
+		}
+	})
 }
 
 // A driver that fails of the loss of a node may see it before the head does: the
 // loss is the cause.
 func TestDriverFailsOfALoss(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
@@ -455,28 +462,29 @@ func TestDriverFailsOfALoss(t *testing.T) {
 		{"as its daemon does not answer, and its kernel does", func(p *playedLine) { p.freeze() }, health.HostHangs},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			mark := filepath.Join(t.TempDir(), "fail")
-			j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.005; done; exit 1")
-			j.start(1)
-			p := j.playWorker(1)
-			line := j.playLine(p, 1)
-			j.untilNamed(signal.Control, signal.NameGo)
-			p.silence()
-			tc.lose(line)
-			touch(t, mark)
-			j.expect(76, -1, 76)
-			j.blames(0, string(tc.kind), 76)
-			if nodes := j.result().Nodes; !slices.Equal(nodes, []string{"n1"}) {
-				t.Errorf("the nodes to stay away from are %v", nodes)
-			}
+			inBubble(t, func(t *testing.T) {
+				mark := filepath.Join(t.TempDir(), "fail")
+				j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.005; done; exit 1")
+				j.start(1)
+				p := j.playWorker(1)
+				line := j.playLine(p, 1)
+				j.untilNamed(signal.Control, signal.NameGo)
+				p.silence()
+				tc.lose(line)
+				touch(t, mark)
+				j.expect(76, -1, 76)
+				j.blames(0, string(tc.kind), 76)
+				if nodes := j.result().Nodes; !slices.Equal(nodes, []string{"n1"}) {
+					t.Errorf("the nodes to stay away from are %v", nodes)
+				}
+			})
 		})
 	}
 }
 
 // playedLine is the lifeline of a worker that the test plays.
 type playedLine struct {
-	net    network
+	net    *network
 	sick   atomic.Bool
 	worker *lifeline.Worker
 	close  func()
@@ -488,13 +496,13 @@ type playedLine struct {
 func (j *job) playLine(p *peer, rank int) *playedLine {
 	j.t.Helper()
 	job := record[signal.Job](j, signal.Control, signal.NameJob)
-	l := new(playedLine)
+	l := &playedLine{net: j.network()}
 	hang, withheld := make(chan struct{}), make(chan struct{})
 	withhold := sync.OnceFunc(func() { close(withheld) })
 	cfg := lifeline.Config{Key: p.dir.Nonce(), Size: j.size, Beat: health.HeadTempo(j.configs[0].Times.Peer, 1).Beat}
 	heard := &connected{up: make(chan struct{})}
 	ctx, cancel := context.WithCancel(bounded(j.t))
-	l.worker = lifeline.NewWorker(cfg, rank, &l.net, job.Lifeline, heard, func() bool {
+	l.worker = lifeline.NewWorker(cfg, rank, l.net, job.Lifeline, heard, func() bool {
 		select {
 		case <-hang:
 			withhold()
@@ -539,24 +547,23 @@ func (c *connected) Rejected(string)       {}
 
 // A second daemon of a rank is sent away, and the job does not hear of it.
 func TestASecondDaemonOfARank(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	mark := t.TempDir() + "/over"
-	j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done")
-	first := j.configs[1]
-	j.start()
-	j.until("the lifeline of the first", func() bool {
-		events, _ := os.ReadFile(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", 1, 2)))
-		return strings.Contains(string(events), `"up":true`)
+	inBubble(t, func(t *testing.T) {
+		mark := t.TempDir() + "/over"
+		j := newJob(t, 2, "until [ -e "+mark+" ]; do sleep 0.05; done")
+		first := j.configs[1]
+		j.start()
+		j.until("the lifeline of the first", func() bool {
+			return strings.Contains(j.daemonEvents(1), `"up":true`)
+		})
+		second := newJob(t, 2, "")
+		second.share, second.logDir = j.share, j.logDir
+		first.Signals, first.TempDir, first.Files = second.signals[1], second.tempDir, second.configs[1].Files
+		second.configs[1] = first
+		second.start(0)
+		second.expect(-1, 65)
+		touch(t, mark)
+		j.expect(0, 0)
 	})
-	second := newJob(t, 2, "")
-	second.logDir = j.logDir
-	first.Signals, first.TempDir, first.Files = second.signals[1], second.tempDir, second.configs[1].Files
-	second.configs[1] = first
-	second.start(0)
-	second.expect(-1, 65)
-	touch(t, mark)
-	j.expect(0, 0)
 }
 
 // touch makes the file that a driver waits for.
@@ -570,54 +577,55 @@ func touch(t *testing.T, path string) {
 // Strangers at the lifelines' port are turned away and counted, and the job is
 // none the worse for them.
 func TestStrangersAtTheLifelinesPort(t *testing.T) {
-	t.Parallel()
-	mark := t.TempDir() + "/over"
-	j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done")
-	j.start()
-	j.untilNamed(signal.Control, signal.NameGo)
-	port := record[signal.Job](j, signal.Control, signal.NameJob).Lifeline[0]
-	const each = 20
-	answers := make([]byte, 64)
-	for i := range 3 * each {
-		conn, err := net.Dial("tcp", port)
-		if err != nil {
-			t.Fatal(err)
-		}
-		switch i % 3 {
-		case 0: // says nothing
-			t.Cleanup(func() { _ = conn.Close() })
-		case 1:
-			_, _ = conn.Write([]byte(strings.Repeat("GET / HTTP/1.1\r\n", 4096)))
-			_ = conn.SetReadDeadline(time.Now().Add(ceiling))
-			for err == nil {
-				_, err = conn.Read(answers)
+	inBubble(t, func(t *testing.T) {
+		mark := t.TempDir() + "/over"
+		j := newJob(t, 3, "until [ -e "+mark+" ]; do sleep 0.05; done")
+		j.start()
+		j.untilNamed(signal.Control, signal.NameGo)
+		port := record[signal.Job](j, signal.Control, signal.NameJob).Lifeline[0]
+		const each = 20
+		stranger := j.net.Host("stranger")
+		answers := make([]byte, 64)
+		for i := range 3 * each {
+			conn, err := stranger.Dial(t.Context(), port)
+			if err != nil {
+				t.Fatal(err)
 			}
-			_ = conn.Close()
-		default:
-			_ = conn.Close()
+			switch i % 3 {
+			case 0: // says nothing
+				t.Cleanup(func() { _ = conn.Close() })
+			case 1:
+				_, _ = conn.Write([]byte(strings.Repeat("GET / HTTP/1.1\r\n", 128)))
+				_ = conn.SetReadDeadline(time.Now().Add(ceiling))
+				for err == nil {
+					_, err = conn.Read(answers)
+				}
+				_ = conn.Close()
+			default:
+				_ = conn.Close()
+			}
 		}
-	}
-	j.until("the last of them turned away", func() bool {
-		conn, err := net.Dial("tcp", port)
-		if err != nil {
-			return false
+		j.until("the last of them turned away", func() bool {
+			conn, err := stranger.Dial(t.Context(), port)
+			if err != nil {
+				return false
+			}
+			defer func() { _ = conn.Close() }()
+			_, err = conn.Read(answers)
+			return err == nil
+		})
+		touch(t, mark)
+		j.expect(0, 0, 0)
+		report := j.result().Lifelines
+		if report == nil || report.Strangers["garbage"]+report.Strangers["late"]+report.Strangers["wrong_key"] < 2*each {
+			t.Errorf("of %d strangers, the result tells %+v", 3*each, report)
 		}
-		defer func() { _ = conn.Close() }()
-		_, err = conn.Read(answers)
-		return err == nil
 	})
-	touch(t, mark)
-	j.expect(0, 0, 0)
-	report := j.result().Lifelines
-	if report == nil || report.Strangers["garbage"]+report.Strangers["late"]+report.Strangers["wrong_key"] < 2*each {
-		t.Errorf("of %d strangers, the result tells %+v", 3*each, report)
-	}
 }
 
 // A service that dies while a peer is missed, or a rank that loses a connection, has
 // died of that, most likely: the verdict waits until it is known.
 func TestDeathsOfALoss(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
@@ -632,36 +640,37 @@ func TestDeathsOfALoss(t *testing.T) {
 		{"a rank, and it was none", true, false, health.RankFailed, 9},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			mark := t.TempDir() + "/dies"
-			j := newJob(t, 3, "sleep 100").all(func(c *config.Config) {
-				c.Times.Peer = 6 * time.Second
-				dies := "until [ -e " + mark + ".$BRINGUPD_NODE_RANK ]; do sleep 0.05; done; echo 'Transport retry count exceeded'; exit 9"
-				if tc.ranks {
-					c.World.PerNode, c.World.Oversubscribe, c.Driver = "1", true, []string{"sh", "-c", dies}
-				} else {
-					c.Framework = framework.None{WorkerCommand: dies}
+			inBubble(t, func(t *testing.T) {
+				mark := t.TempDir() + "/dies"
+				j := newJob(t, 3, "sleep 100").all(func(c *config.Config) {
+					c.Times.Peer = 6 * time.Second
+					dies := "until [ -e " + mark + ".$BRINGUPD_NODE_RANK ]; do sleep 0.05; done; echo 'Transport retry count exceeded'; exit 9"
+					if tc.ranks {
+						c.World.PerNode, c.World.Oversubscribe, c.Driver = "1", true, []string{"sh", "-c", dies}
+					} else {
+						c.Framework = framework.None{WorkerCommand: dies}
+					}
+				})
+				j.start(1)
+				p := j.playWorker(1)
+				line := j.playLine(p, 1)
+				j.untilNamed(signal.Control, signal.NameGo)
+				p.silence()
+				line.sick.Store(true) // it speaks, and its sign is none
+				beats := health.HeadTempo(6*time.Second, 1)
+				pause.For(bounded(t), beats.Beat*(lifeline.Overdue+1)) // until it is missed, and not yet lost
+				touch(t, mark+".2")
+				if !tc.kills {
+					line.sick.Store(false)
+				}
+				codes := j.wait()
+				if codes[0] != tc.code {
+					t.Errorf("the head returned %d, want %d", codes[0], tc.code)
+				}
+				if cause := j.result().Cause; cause == nil || cause.Kind != string(tc.kind) {
+					t.Errorf("the cause is %+v, want %s", cause, tc.kind)
 				}
 			})
-			j.start(1)
-			p := j.playWorker(1)
-			line := j.playLine(p, 1)
-			j.untilNamed(signal.Control, signal.NameGo)
-			p.silence()
-			line.sick.Store(true) // it speaks, and its sign is none
-			beats := health.HeadTempo(6*time.Second, 1)
-			pause.For(bounded(t), beats.Beat*(lifeline.Overdue+1)) // until it is missed, and not yet lost
-			touch(t, mark+".2")
-			if !tc.kills {
-				line.sick.Store(false)
-			}
-			codes := j.wait()
-			if codes[0] != tc.code {
-				t.Errorf("the head returned %d, want %d", codes[0], tc.code)
-			}
-			if cause := j.result().Cause; cause == nil || cause.Kind != string(tc.kind) {
-				t.Errorf("the cause is %+v, want %s", cause, tc.kind)
-			}
 		})
 	}
 }
@@ -669,41 +678,46 @@ func TestDeathsOfALoss(t *testing.T) {
 // Beats by files are rare while the lifelines are well, and not any more when
 // one has ended, which is told of later: until then a verdict waits.
 func TestCalm(t *testing.T) {
-	t.Parallel()
-	cfg := lifeline.Config{Key: "the attempt's nonce", Size: 2, Beat: ceiling} // nobody is told of an end before that
-	listener, port := listen(t)
-	wire, told := new(network), &connected{up: make(chan struct{})}
-	ends := &lifeline.Lines{Signs: lifeline.NewSigns(cfg.Beat), Head: lifeline.NewHead(cfg, listener, nobody{})}
-	worker := &line{Signs: lifeline.NewSigns(cfg.Beat)}
-	worker.worker = lifeline.NewWorker(cfg, 1, wire, []string{"127.0.0.1:" + port}, told, func() bool { return false })
-	ctx, end := context.WithCancel(bounded(t))
-	var both sync.WaitGroup
-	both.Go(func() { ends.Head.Run(ctx) })
-	both.Go(func() { worker.worker.Run(ctx) })
-	defer both.Wait()
-	defer end()
-	ends.Connect(1)
-	worker.Connect(0)
-	config := config.Config{Identity: testIdentity(0, 2), Framework: framework.None{}, Times: config.Times{Peer: 8 * ceiling}}
-	judge := bareHead(t, config, nil).deaths
-	judge.lines = ends
-	judge.roster.Expected(listing(t, "0001.joined"))
-	for _, want := range []bool{true, false} {
-		if !want {
-			wire.refuses.Store(true)
-			wire.cut()
+	inBubble(t, func(t *testing.T) {
+		cfg := lifeline.Config{Key: "the attempt's nonce", Size: 2, Beat: ceiling} // nobody is told of an end before that
+		net := new(memory.Net)
+		listener, err := net.Host("n0").Listen()
+		if err != nil {
+			t.Fatal(err)
 		}
-		for {
-			atHead, atWorker := ends.Calm(1, time.Now()), worker.calm(time.Now())
-			doubted := judge.doubted(signal.Listing{}, time.Now(), time.Time{})
-			if atHead == want && atWorker == want && doubted != want {
-				break
+		wire, told := &network{Network: net.Host("n1")}, &connected{up: make(chan struct{})}
+		ends := &lifeline.Lines{Signs: lifeline.NewSigns(cfg.Beat), Head: lifeline.NewHead(cfg, listener, nobody{})}
+		worker := &line{Signs: lifeline.NewSigns(cfg.Beat)}
+		worker.worker = lifeline.NewWorker(cfg, 1, wire, []string{listener.Addr().String()}, told, func() bool { return false })
+		ctx, end := context.WithCancel(bounded(t))
+		var both sync.WaitGroup
+		both.Go(func() { ends.Head.Run(ctx) })
+		both.Go(func() { worker.worker.Run(ctx) })
+		defer both.Wait()
+		defer end()
+		ends.Connect(1)
+		worker.Connect(0)
+		config := config.Config{Identity: testIdentity(0, 2), Framework: framework.None{}, Times: config.Times{Peer: 8 * ceiling}}
+		judge := bareHead(t, config, nil).deaths
+		judge.lines = ends
+		judge.roster.Expected(listing(t, "0001.joined"))
+		for _, want := range []bool{true, false} {
+			if !want {
+				wire.refuses.Store(true)
+				wire.cut()
 			}
-			if !pause.For(ctx, time.Millisecond) {
-				t.Fatalf("calm is %v at the head and %v at the worker, not %v; the worker is doubted: %v", atHead, atWorker, want, doubted)
+			for {
+				atHead, atWorker := ends.Calm(1, time.Now()), worker.calm(time.Now())
+				doubted := judge.doubted(signal.Listing{}, time.Now(), time.Time{})
+				if atHead == want && atWorker == want && doubted != want {
+					break
+				}
+				if !pause.For(ctx, time.Millisecond) {
+					t.Fatalf("calm is %v at the head and %v at the worker, not %v; the worker is doubted: %v", atHead, atWorker, want, doubted)
+				}
 			}
 		}
-	}
+	})
 }
 
 // No word of the head's is waited for where its host has closed the lifeline, or

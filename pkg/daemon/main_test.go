@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -27,6 +29,8 @@ import (
 	"github.com/bringupd/bringupd/pkg/shown"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
+	"github.com/bringupd/bringupd/test/fakechild"
+	"github.com/bringupd/bringupd/test/memory"
 )
 
 func TestMain(m *testing.M) {
@@ -62,6 +66,8 @@ var errCeiling = errors.New("the ceiling of the test")
 // job is one job whose daemons all run in the test's own process.
 type job struct {
 	t       *testing.T
+	share   *memory.Share // nil: the log directory is on the machine's disk
+	net     *memory.Net
 	logDir  string
 	tempDir string
 	size    int
@@ -76,19 +82,49 @@ type job struct {
 	codes   map[int]int // by index, of the daemons that have ended; guarded by mu
 }
 
-// newJob is a job of size nodes that runs line by /bin/sh as its driver;
-// without a line it has none.
+// inBubble runs a test, beside others, in a bubble of testing/synctest, where all waits take
+// simulated time.
+func inBubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// mountPoint is where jobs in bubbles have their share.
+const mountPoint = "/share"
+
+// newJob is a job of size nodes in a bubble: its share and its network are in memory, and its
+// children are goroutines. It runs line by the test's shell as its driver; without a line it has
+// none.
 func newJob(t *testing.T, size int, line string) *job {
 	t.Helper()
-	j := &job{
-		t: t, size: size, logDir: filepath.Join(t.TempDir(), "logs"), tempDir: t.TempDir(),
-		codes: make(map[int]int), out: tempFile(t), errs: tempFile(t),
+	j := &job{t: t, size: size, logDir: mountPoint + "/logs", share: memory.NewShare(mountPoint), net: new(memory.Net)}
+	j.share.Clock, j.share.Latency = time.Now, 100*time.Microsecond
+	j.furnish(line)
+	// The path is too long for a socket, so that the daemons open none: a wait for the kernel
+	// would keep the time of the bubble from advancing.
+	j.tempDir = filepath.Join(j.tempDir, strings.Repeat("no-sockets-", 10))
+	if err := os.Mkdir(j.tempDir, 0o700); err != nil {
+		t.Fatal(err)
 	}
-	for rank := range size {
+	return j.all(func(c *config.Config) { c.TempDir = j.tempDir })
+}
+
+// newRealJob is a job whose daemons have a directory for their share, TCP and processes.
+func newRealJob(t *testing.T, size int, line string) *job {
+	t.Helper()
+	j := &job{t: t, size: size, logDir: filepath.Join(t.TempDir(), "logs")}
+	return j.furnish(line)
+}
+
+func (j *job) furnish(line string) *job {
+	j.t.Helper()
+	j.tempDir, j.codes, j.out, j.errs = j.t.TempDir(), make(map[int]int), tempFile(j.t), tempFile(j.t)
+	for rank := range j.size {
 		j.add(rank, roles.Worker, line)
 	}
 	j.roles[0] = roles.Head
-	t.Cleanup(j.tidy)
+	j.t.Cleanup(j.tidy)
 	return j
 }
 
@@ -111,9 +147,39 @@ func (j *job) add(rank int, role roles.Role, line string) {
 	if line != "" {
 		cfg.Driver = service.Shell(line)
 	}
+	if j.net != nil {
+		cfg.Network = j.net.Host(cfg.Identity.Host)
+	}
 	j.configs = append(j.configs, cfg)
 	j.signals = append(j.signals, signals)
 	j.roles = append(j.roles, role)
+}
+
+// through has an access lead to the job's share.
+func (j *job) through(access signal.Access) signal.Access {
+	if _, is := access.Share.(*memory.Client); is || j.share == nil {
+		return access
+	}
+	if access.Meter == nil {
+		access.Meter = new(signal.Meter)
+	}
+	var porter signal.Porter = access.Meter
+	if asked, is := access.Share.(asked); is {
+		porter = asked.way
+	}
+	access.Share, access.Deaf = j.share.Access(porter), true
+	return access
+}
+
+// programs are what children that are goroutines run.
+func (j *job) programs() map[string]fakechild.Program {
+	shell := fakechild.Shell{Stat: func(path string) (fs.FileInfo, error) {
+		if strings.HasPrefix(path, mountPoint+"/") {
+			return j.share.Stat(path)
+		}
+		return nil, errors.ErrUnsupported
+	}}
+	return map[string]fakechild.Program{"sh": shell.Run}
 }
 
 func testIdentity(rank, size int) roles.Identity {
@@ -161,10 +227,17 @@ func (w way) Enter(op signal.Op, path string) (time.Time, error) {
 
 func (w way) Leave(op signal.Op, path string, entered time.Time) { w.meter.Leave(op, path, entered) }
 
-// asking is the file system by that way.
+// asking is the file system by that way, and of a job in a bubble its share.
 func asking(ask func(op signal.Op, path string) error) signal.Access {
 	meter := new(signal.Meter)
-	return signal.Access{Meter: meter, Share: signal.Disk(way{meter, ask})}
+	way := way{meter, ask}
+	return signal.Access{Meter: meter, Share: asked{signal.Disk(way), way}}
+}
+
+// asked is the file system by a way that can lead elsewhere.
+type asked struct {
+	signal.Share
+	way way
 }
 
 // patient has nobody given up for being slow on a busy machine, where losses are
@@ -173,16 +246,28 @@ func (j *job) patient() *job {
 	return j.all(func(c *config.Config) { c.Times.Peer = 20 * time.Second })
 }
 
+// ready is what a daemon is told that is to start.
+func (j *job) ready(i int) config.Config {
+	j.t.Helper()
+	j.configs[i].Access = j.through(j.configs[i].Access)
+	cfg := j.configs[i]
+	if j.share != nil {
+		cfg.Children = fakechild.New(j.programs())
+	}
+	if err := cfg.Validate(); err != nil {
+		j.t.Fatal(err)
+	}
+	return cfg
+}
+
 // start starts the daemons, those of except aside.
 func (j *job) start(except ...int) *job {
 	j.t.Helper()
-	for i, cfg := range j.configs {
+	for i := range j.configs {
 		if slices.Contains(except, i) {
 			continue
 		}
-		if err := cfg.Validate(); err != nil {
-			j.t.Fatal(err)
-		}
+		cfg := j.ready(i)
 		j.running.Go(func() {
 			code := Run(context.Background(), cfg, j.roles[i]).Code
 			j.mu.Lock()
@@ -236,8 +321,34 @@ func everyone(code, n int) []int { return slices.Repeat([]int{code}, n) }
 // run is the job's run directory.
 func (j *job) run() string { return filepath.Join(j.logDir, j.configs[0].Identity.RunName()) }
 
+// read returns what a file in the log directory has.
+func (j *job) read(path string) ([]byte, error) {
+	if j.share != nil {
+		return j.share.ReadFile(path)
+	}
+	return os.ReadFile(path)
+}
+
+// exists tells whether there is anything that has that path in the log directory.
+func (j *job) exists(path string) bool {
+	if j.share != nil {
+		return j.share.Has(path)
+	}
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// daemonEvents are those that a daemon has told of.
+func (j *job) daemonEvents(rank int) string {
+	events, _ := j.read(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", rank, j.size)))
+	return string(events)
+}
+
 // names are those in a part of the run directory.
 func (j *job) names(sub string) []string {
+	if j.share != nil {
+		return j.share.ReadDir(filepath.Join(j.run(), sub))
+	}
 	entries, _ := os.ReadDir(filepath.Join(j.run(), sub))
 	names := make([]string, 0, len(entries))
 	for _, entry := range entries {
@@ -286,7 +397,7 @@ func (j *job) untilGone(path string) {
 // record reads a record.
 func record[T any](j *job, sub, name string) (rec T) {
 	j.t.Helper()
-	data, err := os.ReadFile(filepath.Join(j.run(), sub, name))
+	data, err := j.read(filepath.Join(j.run(), sub, name))
 	if err == nil {
 		err = json.Unmarshal(data, &rec)
 	}
@@ -327,6 +438,9 @@ func (j *job) contents(file *os.File) string {
 
 func (j *job) said() string { return j.contents(j.errs) }
 
+// lingering is how long what nobody waits for may take to end after a daemon's return.
+const lingering = 10 * time.Second
+
 // tidy checks, when the test is over, that the job has left nothing.
 func (j *job) tidy() {
 	for _, signals := range j.signals {
@@ -338,13 +452,21 @@ func (j *job) tidy() {
 	if left, _ := filepath.Glob(filepath.Join(j.tempDir, "*")); len(left) > 0 {
 		j.t.Errorf("this is left in the temporary directory: %v", left)
 	}
+	if j.share != nil {
+		j.share.Walk(j.logDir, func(p string, _ *memory.File) {
+			if filepath.Base(p)[0] == '.' {
+				j.t.Errorf("this is left in the log directory: %s", p)
+			}
+		})
+		time.Sleep(lingering)
+	}
 	_ = filepath.WalkDir(j.logDir, func(path string, entry os.DirEntry, err error) error {
 		if err == nil && entry.Name()[0] == '.' {
 			j.t.Errorf("this is left in the log directory: %s", path)
 		}
 		return nil
 	})
-	if left := j.processes(); len(left) > 0 {
+	if left := j.processes(); j.share == nil && len(left) > 0 {
 		j.t.Errorf("these still run: %v", left)
 	}
 	if j.t.Failed() {

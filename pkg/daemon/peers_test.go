@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"os"
@@ -43,7 +42,7 @@ func bounded(t *testing.T) context.Context {
 
 func (j *job) placeOf(rank int) signal.Place {
 	id := j.configs[0].Identity
-	return signal.Place{LogDir: j.logDir, Run: id.RunName(), Key: id.Key, Rank: rank, Size: j.size, Host: "n" + strconv.Itoa(rank)}
+	return signal.Place{LogDir: j.logDir, Run: id.RunName(), Key: id.Key, Rank: rank, Size: j.size, Host: "n" + strconv.Itoa(rank), Access: j.through(signal.Access{})}
 }
 
 // playWorker joins as rank and beats.
@@ -103,7 +102,6 @@ func (p *peer) pulse(state string) {
 }
 
 func TestSilentWorker(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	const size = 3
 	for _, tc := range []struct {
@@ -115,42 +113,43 @@ func TestSilentWorker(t *testing.T) {
 		{"all of them", []int{1, 2}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, size, "exec sleep 300").start(tc.silent...)
-			var played []*peer
-			for _, rank := range tc.silent {
-				played = append(played, j.playWorker(rank))
-			}
-			j.untilNamed(signal.Control, signal.NameGo)
-			// Longer than a peer may be silent: beats alone keep it alive.
-			time.Sleep(j.configs[0].Times.Peer)
-			if j.has(signal.Control, signal.AbortName(0, size)) {
-				t.Fatal("the run was aborted though all peers beat")
-			}
-			began := time.Now()
-			for _, p := range played {
-				p.silence()
-			}
-			j.untilNamed(signal.Control, signal.AbortName(0, size))
-			// The peer timeout is 3 s; the rest is for a busy machine.
-			if took := time.Since(began); took > 20*time.Second {
-				t.Errorf("it took %s to tell of the loss", took)
-			}
-			want := everyone(76, size)
-			for _, rank := range tc.silent {
-				want[rank] = -1
-			}
-			j.expect(want...)
-			cause := j.blames(0, string(health.PeerLost), 76)
-			// Of several that fall silent, the first ones are enough for the end.
-			if len(cause.Lost) == 0 || slices.ContainsFunc(cause.Lost, func(rank int) bool { return !slices.Contains(tc.silent, rank) }) {
-				t.Errorf("lost are %v, of %v that are silent", cause.Lost, tc.silent)
-			}
-			for i, host := range j.result().Nodes {
-				if want := "n" + strconv.Itoa(cause.Lost[i]); host != want {
-					t.Errorf("a node to stay away from is %s, not %s", host, want)
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, size, "exec sleep 300").start(tc.silent...)
+				var played []*peer
+				for _, rank := range tc.silent {
+					played = append(played, j.playWorker(rank))
 				}
-			}
+				j.untilNamed(signal.Control, signal.NameGo)
+				// Longer than a peer may be silent: beats alone keep it alive.
+				time.Sleep(j.configs[0].Times.Peer)
+				if j.has(signal.Control, signal.AbortName(0, size)) {
+					t.Fatal("the run was aborted though all peers beat")
+				}
+				began := time.Now()
+				for _, p := range played {
+					p.silence()
+				}
+				j.untilNamed(signal.Control, signal.AbortName(0, size))
+				// The peer timeout is 3 s; the rest is for a busy machine.
+				if took := time.Since(began); took > 20*time.Second {
+					t.Errorf("it took %s to tell of the loss", took)
+				}
+				want := everyone(76, size)
+				for _, rank := range tc.silent {
+					want[rank] = -1
+				}
+				j.expect(want...)
+				cause := j.blames(0, string(health.PeerLost), 76)
+				// Of several that fall silent, the first ones are enough for the end.
+				if len(cause.Lost) == 0 || slices.ContainsFunc(cause.Lost, func(rank int) bool { return !slices.Contains(tc.silent, rank) }) {
+					t.Errorf("lost are %v, of %v that are silent", cause.Lost, tc.silent)
+				}
+				for i, host := range j.result().Nodes {
+					if want := "n" + strconv.Itoa(cause.Lost[i]); host != want {
+						t.Errorf("a node to stay away from is %s, not %s", host, want)
+					}
+				}
+			})
 		})
 	}
 }
@@ -158,82 +157,81 @@ func TestSilentWorker(t *testing.T) {
 // The peers fall silent and the head's own beats are refused: it can't tell who of
 // them lives, and blames the share, whoever's last beat was the first.
 func TestPeersAreSilentAndNothingCanBeWritten(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	const size = 3
-	var refuses atomic.Bool
-	j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) { c.Times.Peer = 4 * time.Second })
-	j.configs[0].Access = asking(func(_ signal.Op, path string) error {
-		if refuses.Load() && strings.Contains(filepath.Base(path), signal.BeatState) {
-			return syscall.EROFS
+	inBubble(t, func(t *testing.T) {
+		const size = 3
+		var refuses atomic.Bool
+		j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) { c.Times.Peer = 4 * time.Second })
+		j.configs[0].Access = asking(func(_ signal.Op, path string) error {
+			if refuses.Load() && strings.Contains(filepath.Base(path), signal.BeatState) {
+				return syscall.EROFS
+			}
+			return nil
+		})
+		j.start(1, 2)
+		first, second := j.playWorker(1), j.playWorker(2)
+		j.untilNamed(signal.Control, signal.NameGo)
+		first.silence()
+		time.Sleep(time.Second) // or the head's own beats would be overdue before theirs
+		second.silence()
+		refuses.Store(true)
+		j.expect(66, -1, -1)
+		if said := j.said(); strings.Contains(said, "lost") {
+			t.Errorf("a peer is blamed:\n%s", said)
 		}
-		return nil
 	})
-	j.start(1, 2)
-	first, second := j.playWorker(1), j.playWorker(2)
-	j.untilNamed(signal.Control, signal.NameGo)
-	first.silence()
-	time.Sleep(time.Second) // or the head's own beats would be overdue before theirs
-	second.silence()
-	refuses.Store(true)
-	j.expect(66, -1, -1)
-	if said := j.said(); strings.Contains(said, "lost") {
-		t.Errorf("a peer is blamed:\n%s", said)
-	}
 }
 
 func TestSilentHead(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	const size = 3
-	j := newJob(t, size, "exit 0")
-	head := j.playHead()
-	j.start(0)
-	for rank := 1; rank < size; rank++ {
-		j.untilNamed(signal.Nodes, signal.NodeName(rank, size, signal.Joined))
-	}
-	time.Sleep(j.configs[0].Times.Peer)
-	if aborted := j.has(signal.Control, signal.AbortName(1, size)) || j.has(signal.Control, signal.AbortName(2, size)); aborted {
-		t.Fatal("the run was aborted though the head beats")
-	}
-	head.silence()
-	j.expect(-1, 76, 76)
-	found := 0
-	for rank := 1; rank < size; rank++ {
-		if name := signal.AbortName(rank, size); j.has(signal.Control, name) {
-			found++
-			abort := record[signal.AbortRecord](j, signal.Control, name)
-			if abort.Code != 76 || abort.Cause.Kind != string(health.PeerLost) || !slices.Equal(abort.Cause.Lost, []int{0}) || !slices.Equal(abort.Nodes, []string{"n0"}) {
-				t.Errorf("%s says %+v", name, abort)
+	inBubble(t, func(t *testing.T) {
+		const size = 3
+		j := newJob(t, size, "exit 0")
+		head := j.playHead()
+		j.start(0)
+		for rank := 1; rank < size; rank++ {
+			j.untilNamed(signal.Nodes, signal.NodeName(rank, size, signal.Joined))
+		}
+		time.Sleep(j.configs[0].Times.Peer)
+		if aborted := j.has(signal.Control, signal.AbortName(1, size)) || j.has(signal.Control, signal.AbortName(2, size)); aborted {
+			t.Fatal("the run was aborted though the head beats")
+		}
+		head.silence()
+		j.expect(-1, 76, 76)
+		found := 0
+		for rank := 1; rank < size; rank++ {
+			if name := signal.AbortName(rank, size); j.has(signal.Control, name) {
+				found++
+				abort := record[signal.AbortRecord](j, signal.Control, name)
+				if abort.Code != 76 || abort.Cause.Kind != string(health.PeerLost) || !slices.Equal(abort.Cause.Lost, []int{0}) || !slices.Equal(abort.Nodes, []string{"n0"}) {
+					t.Errorf("%s says %+v", name, abort)
+				}
 			}
 		}
-	}
-	if found == 0 {
-		t.Error("nobody has published an abort")
-	}
+		if found == 0 {
+			t.Error("nobody has published an abort")
+		}
+	})
 }
 
 // TestWorkerLosesTheHead has a worker give up a head that is well: the head
 // takes its word, and all end alike.
 func TestWorkerLosesTheHead(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	const size = 3
-	j := newJob(t, size, "exec sleep 300").start(2)
-	p := j.playWorker(2)
-	j.untilNamed(signal.Control, signal.NameGo)
-	p = &peer{t: t, dir: p.dir, sub: signal.Control}
-	cause := health.Failed(health.PeerLost, "the head is lost").FailedRecord
-	cause.Rank, cause.Lost = 2, []int{0}
-	p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Word: "peer-lost", Cause: cause})
-	j.expect(76, 76, -1)
-	j.blames(2, string(health.PeerLost), 76)
+	inBubble(t, func(t *testing.T) {
+		const size = 3
+		j := newJob(t, size, "exec sleep 300").start(2)
+		p := j.playWorker(2)
+		j.untilNamed(signal.Control, signal.NameGo)
+		p = &peer{t: t, dir: p.dir, sub: signal.Control}
+		cause := health.Failed(health.PeerLost, "the head is lost").FailedRecord
+		cause.Rank, cause.Lost = 2, []int{0}
+		p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Word: "peer-lost", Cause: cause})
+		j.expect(76, 76, -1)
+		j.blames(2, string(health.PeerLost), 76)
+	})
 }
 
 // TestAWorkersAbort has a peer abort the run for a hang of its own share: while
 // the head is heard its word counts, which may be another one.
 func TestAWorkersAbort(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	const size = 3
 	for _, tc := range []struct {
@@ -250,22 +248,23 @@ func TestAWorkersAbort(t *testing.T) {
 		{"and no word of the head", func(head *peer) { head.silence() }, 66},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, size, "exit 0").patient()
-			meter := new(signal.Meter)
-			j.configs[1].Access.Meter = meter
-			head := j.playHead()
-			j.start(0, 2)
-			j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
-			p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
-			cause := health.Failed(health.Share, "its share hangs").FailedRecord
-			cause.Rank = 2
-			p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 66, Word: string(health.Share), Cause: cause})
-			seen := meter.Stats().ByKind[signal.OpList.String()]
-			// The first may have been under way.
-			j.until("two more looks", func() bool { return meter.Stats().ByKind[signal.OpList.String()] >= seen+2 })
-			tc.does(head)
-			j.expect(-1, tc.code, -1)
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, size, "exit 0").patient()
+				meter := new(signal.Meter)
+				j.configs[1].Access.Meter = meter
+				head := j.playHead()
+				j.start(0, 2)
+				j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
+				p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
+				cause := health.Failed(health.Share, "its share hangs").FailedRecord
+				cause.Rank = 2
+				p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 66, Word: string(health.Share), Cause: cause})
+				seen := meter.Stats().ByKind[signal.OpList.String()]
+				// The first may have been under way.
+				j.until("two more looks", func() bool { return meter.Stats().ByKind[signal.OpList.String()] >= seen+2 })
+				tc.does(head)
+				j.expect(-1, tc.code, -1)
+			})
 		})
 	}
 }
@@ -273,90 +272,92 @@ func TestAWorkersAbort(t *testing.T) {
 // TestAHeadThatIsLostIsNotWaitedFor has a peer be told to end, and the head fall
 // silent: its driver's grace, however long it is, is nothing to stay for.
 func TestAHeadThatIsLostIsNotWaitedFor(t *testing.T) {
-	t.Parallel()
-	const size = 3
-	j := newJob(t, size, "exit 0").all(func(c *config.Config) {
-		c.Times.Peer, c.Times.DriverGrace = 1500*time.Millisecond, 2*ceiling
+	inBubble(t, func(t *testing.T) {
+		const size = 3
+		j := newJob(t, size, "exit 0").all(func(c *config.Config) {
+			c.Times.Peer, c.Times.DriverGrace = 1500*time.Millisecond, 2*ceiling
+		})
+		head := j.playHead()
+		head.silence()
+		p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
+		cause := health.Failed(health.Terminated, "it was told to end").FailedRecord
+		cause.Rank = 2
+		p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 143, Word: string(health.Terminated), Cause: cause})
+		j.start(0, 2)
+		j.expect(-1, 143, -1)
 	})
-	head := j.playHead()
-	head.silence()
-	p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
-	cause := health.Failed(health.Terminated, "it was told to end").FailedRecord
-	cause.Rank = 2
-	p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 143, Word: string(health.Terminated), Cause: cause})
-	j.start(0, 2)
-	j.expect(-1, 143, -1)
 }
 
 // TestTwoLoseTheHead has a peer abort the run for the loss of the head, and this
 // node's lifeline broken: its beats, which may be old ones, are not waited for.
 func TestTwoLoseTheHead(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	const size = 3
-	wire := new(network)
-	j := newJob(t, size, "exit 0").all(func(c *config.Config) {
-		c.Network = wire
-		c.Times.Peer = 6 * time.Second
+	inBubble(t, func(t *testing.T) {
+		const size = 3
+		j := newJob(t, size, "exit 0")
+		wire := j.network()
+		j.all(func(c *config.Config) {
+			c.Network = wire
+			c.Times.Peer = 6 * time.Second
+		})
+		head, lines, _ := j.playLines()
+		j.start(0, 2)
+		j.until("a lifeline", func() bool { return lines.heard() == 1 })
+		wire.refuses.Store(true)
+		wire.cut()
+		cause := health.Failed(health.DaemonDied, "the daemon of the head has died").FailedRecord
+		cause.Rank, cause.Lost = 2, []int{0}
+		p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
+		p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Word: string(health.DaemonDied), Cause: cause})
+		j.expect(-1, 76, -1)
 	})
-	head, lines, _ := j.playLines()
-	j.start(0, 2)
-	j.until("a lifeline", func() bool { return lines.heard() == 1 })
-	wire.refuses.Store(true)
-	wire.cut()
-	cause := health.Failed(health.DaemonDied, "the daemon of the head has died").FailedRecord
-	cause.Rank, cause.Lost = 2, []int{0}
-	p := &peer{t: t, dir: head.dir.As(2), sub: signal.Control}
-	p.publish(signal.AbortName(2, size), &signal.AbortRecord{Code: 76, Word: string(health.DaemonDied), Cause: cause})
-	j.expect(-1, 76, -1)
 }
 
 // TestTheFarewellIsNotLookedFor has a worker be done long before the head: it looks
 // for the end of that rarely, and leaves when the lifeline tells of it.
 func TestTheFarewellIsNotLookedFor(t *testing.T) {
-	t.Parallel()
-	const size, rarely = 3, 50 * time.Millisecond
-	done := signal.NodeName(1, size, signal.Done)
-	var mu sync.Mutex
-	var looks []time.Time // since it is done
-	j := newJob(t, size, "exit 0").patient()
-	j.configs[1].Access = asking(func(op signal.Op, path string) error {
-		if op == signal.OpList && filepath.Base(path) == signal.Control && j.has(signal.Nodes, done) {
+	inBubble(t, func(t *testing.T) {
+		const size, rarely = 3, 50 * time.Millisecond
+		done := signal.NodeName(1, size, signal.Done)
+		var mu sync.Mutex
+		var looks []time.Time // since it is done
+		j := newJob(t, size, "exit 0").patient()
+		j.configs[1].Access = asking(func(op signal.Op, path string) error {
+			if op == signal.OpList && filepath.Base(path) == signal.Control && j.has(signal.Nodes, done) {
+				mu.Lock()
+				defer mu.Unlock()
+				looks = append(looks, time.Now())
+			}
+			return nil
+		})
+		j.configs[1].Access.Deaf = true
+		head, lines, _ := j.playLines()
+		j.start(0, 2)
+		j.until("a lifeline", func() bool { return lines.heard() == 1 })
+		j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
+		cause := health.Failed(health.DaemonDied, "the daemon of rank 2 has died").FailedRecord
+		head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 76, Word: string(health.DaemonDied), Cause: cause})
+		j.untilNamed(signal.Nodes, done)
+		// Its record may be seen a few looks before it knows that itself, and that the head hears it.
+		j.until("three rare looks of a worker that is done", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
-			looks = append(looks, time.Now())
-		}
-		return nil
-	})
-	j.configs[1].Access.Deaf = true
-	head, lines, _ := j.playLines()
-	j.start(0, 2)
-	j.until("a lifeline", func() bool { return lines.heard() == 1 })
-	j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
-	cause := health.Failed(health.DaemonDied, "the daemon of rank 2 has died").FailedRecord
-	head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 76, Word: string(health.DaemonDied), Cause: cause})
-	j.untilNamed(signal.Nodes, done)
-	// Its record may be seen a few looks before it knows that itself, and that the head hears it.
-	j.until("three rare looks of a worker that is done", func() bool {
+			rare := 0
+			for i := len(looks) - 1; i > 0 && looks[i].Sub(looks[i-1]) >= rarely; i-- {
+				rare++
+			}
+			return rare >= 3
+		})
 		mu.Lock()
-		defer mu.Unlock()
-		rare := 0
-		for i := len(looks) - 1; i > 0 && looks[i].Sub(looks[i-1]) >= rarely; i-- {
-			rare++
+		if len(looks) > 9 { // the pace of who expects something has three such pauses after twelve
+			t.Errorf("a worker that is done has made %d looks until they were rare", len(looks))
 		}
-		return rare >= 3
+		mu.Unlock()
+		lines.Farewell()
+		j.expect(-1, 76, -1)
+		if events := j.daemonEvents(1); events == "" || strings.Contains(events, `"up":false`) {
+			t.Errorf("a farewell that came after the end is told of: one more write of each node\n%s", events)
+		}
 	})
-	mu.Lock()
-	if len(looks) > 9 { // the pace of who expects something has three such pauses after twelve
-		t.Errorf("a worker that is done has made %d looks until they were rare", len(looks))
-	}
-	mu.Unlock()
-	lines.Farewell()
-	j.expect(-1, 76, -1)
-	events, err := os.ReadFile(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", 1, size)))
-	if err != nil || bytes.Contains(events, []byte(`"up":false`)) {
-		t.Errorf("%v, and a farewell that came after the end is told of: one more write of each node\n%s", err, events)
-	}
 }
 
 // A tug costs every worker a look: none is for what workers do not look for.
@@ -387,33 +388,34 @@ func TestTug(t *testing.T) {
 // TestTheHeadWaitsForWhoIsNotDone has a worker fail that takes its time to end what
 // runs there: Slurm may kill its step when the first daemon exits with a code.
 func TestTheHeadWaitsForWhoIsNotDone(t *testing.T) {
-	t.Parallel()
-	const size = 2
-	j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) { c.Times.StopGrace = health.EndTime / 2 })
-	meter := new(signal.Meter)
-	j.configs[0].Access.Meter = meter
-	j.start(1)
-	p := j.playWorker(1)
-	j.untilNamed(signal.Control, signal.NameGo)
-	cause := health.Failed(health.ServiceDied, "the service has died").FailedRecord
-	cause.Rank = 1
-	p.publish(signal.NodeName(1, size, signal.Failed), &cause)
-	j.untilNamed(signal.Nodes, signal.NodeName(0, size, signal.Done))
-	looks := func() int64 { return meter.Stats().ByKind[signal.OpList.String()] }
-	before := looks()
-	j.until("some more looks of the head", func() bool { return looks() > before+10 || len(j.ended()) > 0 })
-	if ended := j.ended(); len(ended) > 0 || j.has(signal.Control, signal.NameOver) {
-		t.Errorf("the head has not waited for rank 1: %v has ended, and %v are there", ended, j.names(signal.Control))
-	}
-	p.publish(signal.NodeName(1, size, signal.Done), &signal.DoneRecord{})
-	j.untilNamed(signal.Control, signal.NameOver)
-	j.expect(77, -1)
+	inBubble(t, func(t *testing.T) {
+		const size = 2
+		j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) { c.Times.StopGrace = health.EndTime / 2 })
+		meter := new(signal.Meter)
+		j.configs[0].Access.Meter = meter
+		j.start(1)
+		p := j.playWorker(1)
+		j.untilNamed(signal.Control, signal.NameGo)
+		cause := health.Failed(health.ServiceDied, "the service has died").FailedRecord
+		cause.Rank = 1
+		p.publish(signal.NodeName(1, size, signal.Failed), &cause)
+		j.untilNamed(signal.Nodes, signal.NodeName(0, size, signal.Done))
+		looks := func() int64 { return meter.Stats().ByKind[signal.OpList.String()] }
+		before := looks()
+		j.until("some more looks of the head", func() bool { return looks() > before+10 || len(j.ended()) > 0 })
+		if ended := j.ended(); len(ended) > 0 || j.has(signal.Control, signal.NameOver) {
+			t.Errorf("the head has not waited for rank 1: %v has ended, and %v are there", ended, j.names(signal.Control))
+		}
+		p.publish(signal.NodeName(1, size, signal.Done), &signal.DoneRecord{})
+		j.untilNamed(signal.Control, signal.NameOver)
+		j.expect(77, -1)
+	})
 }
 
 // playLines is playHead, with lifelines, which die closes without a goodbye.
 func (j *job) playLines() (head *peer, lines *playedLines, die func()) {
 	j.t.Helper()
-	listener, port := listen(j.t)
+	listener, port := j.listen()
 	head = j.playHead("127.0.0.1:" + port)
 	cfg := lifeline.Config{Key: head.dir.Nonce(), Size: len(j.configs), Beat: health.HeadTempo(j.configs[1].Times.Peer, 1).Beat}
 	lines = new(playedLines)
@@ -450,11 +452,11 @@ type hearing struct {
 func (h *hearing) Heard(rank int, _ bool) { h.Store(rank, true) }
 
 // listen takes a port for the lifelines of a head that the test plays.
-func listen(t *testing.T) (listener net.Listener, port string) {
-	t.Helper()
-	listener, err := lifeline.TCP{}.Listen()
+func (j *job) listen() (listener net.Listener, port string) {
+	j.t.Helper()
+	listener, err := j.net.Host("played head").Listen()
 	if err != nil {
-		t.Fatal(err)
+		j.t.Fatal(err)
 	}
 	_, port, _ = net.SplitHostPort(listener.Addr().String())
 	return listener, port
@@ -463,7 +465,6 @@ func listen(t *testing.T) (listener net.Listener, port string) {
 // TestUnreadableAbort has the run end by a record that never can be read: no
 // daemon may wait for it.
 func TestUnreadableAbort(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	const size = 2
 	for _, tc := range []struct{ name, content string }{
@@ -476,27 +477,27 @@ func TestUnreadableAbort(t *testing.T) {
 			t.Parallel()
 			plant := func(j *job, rank int) {
 				path := filepath.Join(j.run(), signal.Control, signal.AbortName(rank, size))
-				if err := os.WriteFile(path, []byte(tc.content), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				j.share.WriteFile(path, []byte(tc.content))
 			}
 			t.Run("by the head", func(t *testing.T) {
-				t.Parallel()
-				j := newJob(t, size, "exit 0")
-				head := j.playHead()
-				j.start(0)
-				j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
-				plant(j, 0)
-				head.publish(signal.NameOver, &signal.State{})
-				j.expect(-1, 76)
+				inBubble(t, func(t *testing.T) {
+					j := newJob(t, size, "exit 0")
+					head := j.playHead()
+					j.start(0)
+					j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
+					plant(j, 0)
+					head.publish(signal.NameOver, &signal.State{})
+					j.expect(-1, 76)
+				})
 			})
 			t.Run("by a worker", func(t *testing.T) {
-				t.Parallel()
-				j := newJob(t, size, "exec sleep 300").start(1)
-				j.playWorker(1)
-				j.untilNamed(signal.Control, signal.NameGo)
-				plant(j, 1)
-				j.expect(76, -1)
+				inBubble(t, func(t *testing.T) {
+					j := newJob(t, size, "exec sleep 300").start(1)
+					j.playWorker(1)
+					j.untilNamed(signal.Control, signal.NameGo)
+					plant(j, 1)
+					j.expect(76, -1)
+				})
 			})
 		})
 	}
@@ -504,109 +505,110 @@ func TestUnreadableAbort(t *testing.T) {
 
 // TestNobodyCame is a job of which one task never started.
 func TestNobodyCame(t *testing.T) {
-	t.Parallel()
-	const size = 3
-	j := newJob(t, size, "exit 0").all(func(c *config.Config) { c.Times.Join = time.Second })
-	j.start(2).expect(66, 66, -1)
-	if cause := j.blames(0, string(health.Share), 66); !slices.Equal(cause.Lost, []int{2}) {
-		t.Errorf("missing are %v, not [2]", cause.Lost)
-	}
+	inBubble(t, func(t *testing.T) {
+		const size = 3
+		j := newJob(t, size, "exit 0").all(func(c *config.Config) { c.Times.Join = time.Second })
+		j.start(2).expect(66, 66, -1)
+		if cause := j.blames(0, string(health.Share), 66); !slices.Equal(cause.Lost, []int{2}) {
+			t.Errorf("missing are %v, not [2]", cause.Lost)
+		}
+	})
 }
 
 func TestNoHead(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.Times.Join = time.Second })
-	j.start(0).expect(-1, 66)
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.Times.Join = time.Second })
+		j.start(0).expect(-1, 66)
+	})
 }
 
 // TestWorkerLostInDrain has a worker die after the driver's end: the code is
 // the driver's.
 func TestWorkerLostInDrain(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	const size = 3
-	mark := filepath.Join(t.TempDir(), "end")
-	j := newJob(t, size, "while ! test -e "+mark+"; do sleep 0.05; done; exit 4").start(2)
-	p := j.playWorker(2)
-	j.untilNamed(signal.Control, signal.NameGo)
-	p.silence()
-	if err := os.WriteFile(mark, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	j.expect(4, 0, -1)
-	if result := j.result(); result.Word != health.Driven || result.Code != 4 {
-		t.Errorf("the result is %+v", result)
-	}
+	inBubble(t, func(t *testing.T) {
+		const size = 3
+		mark := filepath.Join(t.TempDir(), "end")
+		j := newJob(t, size, "while ! test -e "+mark+"; do sleep 0.05; done; exit 4").start(2)
+		p := j.playWorker(2)
+		j.untilNamed(signal.Control, signal.NameGo)
+		p.silence()
+		if err := os.WriteFile(mark, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j.expect(4, 0, -1)
+		if result := j.result(); result.Word != health.Driven || result.Code != 4 {
+			t.Errorf("the result is %+v", result)
+		}
+	})
 }
 
 // TestDrainEndsServices has services that take time to end: the head leaves
 // when the workers' have.
 func TestDrainEndsServices(t *testing.T) {
-	t.Parallel()
-	marks := t.TempDir()
-	j := newJob(t, 3, "exit 0").all(func(c *config.Config) {
-		c.Times.StopGrace = 10 * time.Second
-		c.Framework = framework.None{WorkerCommand: "trap 'sleep 0.5; touch " + marks + "/saved.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done", WorkerReady: counts(t, 3, marks+"/up.*")}
-	})
-	j.start().expect(everyone(0, 3)...)
-	for _, rank := range []string{"1", "2"} {
-		if _, err := os.Stat(filepath.Join(marks, "saved."+rank)); err != nil {
-			t.Errorf("the worker of rank %s was not let to end: %v", rank, err)
+	inBubble(t, func(t *testing.T) {
+		marks := t.TempDir()
+		j := newJob(t, 3, "exit 0").all(func(c *config.Config) {
+			c.Times.StopGrace = 10 * time.Second
+			c.Framework = framework.None{WorkerCommand: "trap 'sleep 0.5; touch " + marks + "/saved.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done", WorkerReady: counts(t, 3, marks+"/up.*")}
+		})
+		j.start().expect(everyone(0, 3)...)
+		for _, rank := range []string{"1", "2"} {
+			if _, err := os.Stat(filepath.Join(marks, "saved."+rank)); err != nil {
+				t.Errorf("the worker of rank %s was not let to end: %v", rank, err)
+			}
 		}
-	}
+	})
 }
 
 // TestNewerHead has a head whose records this daemon can't read.
 func TestNewerHead(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "exit 0")
-	control := filepath.Join(j.run(), signal.Control)
-	if err := os.MkdirAll(control, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(control, signal.NameJob), []byte(`{"v":999,"nonce":"n","key":"facts","size":2}`+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	if code := j.start(0).wait()[1]; code <= 0 || time.Since(began) > j.configs[1].Times.Join/2 {
-		t.Errorf("it ended with %d after %s", code, time.Since(began))
-	}
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "exit 0")
+		control := filepath.Join(j.run(), signal.Control)
+		j.share.WriteFile(filepath.Join(control, signal.NameJob), []byte(`{"v":999,"nonce":"n","key":"facts","size":2}`+"\n"))
+		began := time.Now()
+		if code := j.start(0).wait()[1]; code <= 0 || time.Since(began) > j.configs[1].Times.Join/2 {
+			t.Errorf("it ended with %d after %s", code, time.Since(began))
+		}
+	})
 }
 
 // TestHeadLeavesLast has a worker that takes its time to end: the head waits
 // for it, as the step is over for the launcher when the head's task is.
 func TestHeadLeavesLast(t *testing.T) {
-	t.Parallel()
-	const size = 2
-	j := newJob(t, size, "exit 4").all(func(c *config.Config) { c.Times.StopGrace = 10 * time.Second }).start(1)
-	p := j.playWorker(1)
-	j.untilNamed(signal.Control, signal.NameDrain)
-	time.Sleep(time.Second)
-	if ended := j.ended(); len(ended) > 0 {
-		t.Errorf("the head has left: %v", ended)
-	}
-	p.publish(signal.NodeName(1, size, signal.Done), &signal.DoneRecord{})
-	j.expect(4, -1)
+	inBubble(t, func(t *testing.T) {
+		const size = 2
+		j := newJob(t, size, "exit 4").all(func(c *config.Config) { c.Times.StopGrace = 10 * time.Second }).start(1)
+		p := j.playWorker(1)
+		j.untilNamed(signal.Control, signal.NameDrain)
+		time.Sleep(time.Second)
+		if ended := j.ended(); len(ended) > 0 {
+			t.Errorf("the head has left: %v", ended)
+		}
+		p.publish(signal.NodeName(1, size, signal.Done), &signal.DoneRecord{})
+		j.expect(4, -1)
+	})
 }
 
 // TestWorkerStaysForTheEnd has a head that takes its time to end an aborted
 // run: the first task that leaves with a code ends the step.
 func TestWorkerStaysForTheEnd(t *testing.T) {
-	t.Parallel()
-	const size = 2
-	j := newJob(t, size, "exit 0").all(func(c *config.Config) { c.Times.DriverGrace = 15 * time.Second })
-	head := j.playHead()
-	j.start(0)
-	j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
-	cause := health.Failed(health.Setup, "it failed").FailedRecord
-	head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 77, Word: "service", Cause: cause})
-	j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Done))
-	time.Sleep(time.Second)
-	if ended := j.ended(); len(ended) > 0 {
-		t.Errorf("the worker has left: %v", ended)
-	}
-	head.publish(signal.NameOver, &signal.State{})
-	j.expect(-1, 77)
+	inBubble(t, func(t *testing.T) {
+		const size = 2
+		j := newJob(t, size, "exit 0").all(func(c *config.Config) { c.Times.DriverGrace = 15 * time.Second })
+		head := j.playHead()
+		j.start(0)
+		j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Joined))
+		cause := health.Failed(health.Setup, "it failed").FailedRecord
+		head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 77, Word: "service", Cause: cause})
+		j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Done))
+		time.Sleep(time.Second)
+		if ended := j.ended(); len(ended) > 0 {
+			t.Errorf("the worker has left: %v", ended)
+		}
+		head.publish(signal.NameOver, &signal.State{})
+		j.expect(-1, 77)
+	})
 }
 
 // A worker that was told to end serves the driver while that saves its work, also

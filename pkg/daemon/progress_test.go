@@ -19,29 +19,29 @@ import (
 // TestProgress has the head tell who is missing, and why where that is known.
 // Nobody but the head says so, and never on standard output.
 func TestProgress(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	waits := make(chan struct{})
-	j := newJob(t, 4, "echo driven").patient().looked(func(rank int, l *looks) {
-		if rank == 2 {
-			l.waits = waits
+	inBubble(t, func(t *testing.T) {
+		waits := make(chan struct{})
+		j := newJob(t, 4, "echo driven").patient().looked(func(rank int, l *looks) {
+			if rank == 2 {
+				l.waits = waits
+			}
+		})
+		j.all(func(c *config.Config) { c.Times.Join = ceiling })
+		j.start(3)
+		const want = "s now, for 2 of 4 nodes: not joined: rank 3; checks not passed: rank 2 (rank 2: waits for gpu.fabric: in progress)"
+		// What a node waits for is in its timeline, which is written now and then: on a
+		// busy machine the second line has it.
+		j.until("the line of a long wait", func() bool { return strings.Contains(j.said(), want) })
+		close(waits)
+		j.start(0, 1, 2)
+		j.expect(0, 0, 0, 0)
+		if said := j.said(); strings.Count(said, "still waiting") > 3 {
+			t.Errorf("it is told too often:\n%s", said)
+		}
+		if out := j.contents(j.out); out != "driven\n" {
+			t.Errorf("standard output has %q", out)
 		}
 	})
-	j.all(func(c *config.Config) { c.Times.Join = ceiling })
-	j.start(3)
-	const want = "s now, for 2 of 4 nodes: not joined: rank 3; checks not passed: rank 2 (rank 2: waits for gpu.fabric: in progress)"
-	// What a node waits for is in its timeline, which is written now and then: on a
-	// busy machine the second line has it.
-	j.until("the line of a long wait", func() bool { return strings.Contains(j.said(), want) })
-	close(waits)
-	j.start(0, 1, 2)
-	j.expect(0, 0, 0, 0)
-	if said := j.said(); strings.Count(said, "still waiting") > 3 {
-		t.Errorf("it is told too often:\n%s", said)
-	}
-	if out := j.contents(j.out); out != "driven\n" {
-		t.Errorf("standard output has %q", out)
-	}
 }
 
 // TestHeadAtRest looks once a second, for three of its rests, at the beats of a head
@@ -87,16 +87,17 @@ func TestHeadAtRest(t *testing.T) {
 }
 
 func TestJobTellsThePlan(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "exit 0").patient().looked(nil)
-	j.start().expect(0, 0)
-	plan := record[signal.Job](j, signal.Control, signal.NameJob).Plan
-	want := &signal.Plan{
-		Framework: "none", Steps: []string{"join", "check", "driver"}, Need: 2, Driver: "sh",
-		Deadlines: map[string]time.Duration{"join": 30 * time.Second, "check": 30 * time.Second},
-		Rest:      j.configs[0].Times.Rest() + j.configs[0].Times.Peer/8,
-	}
-	if !reflect.DeepEqual(plan, want) {
-		t.Errorf("the job tells the plan %+v, not %+v", plan, want)
-	}
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "exit 0").patient().looked(nil)
+		j.start().expect(0, 0)
+		plan := record[signal.Job](j, signal.Control, signal.NameJob).Plan
+		want := &signal.Plan{
+			Framework: "none", Steps: []string{"join", "check", "driver"}, Need: 2, Driver: "sh",
+			Deadlines: map[string]time.Duration{"join": 30 * time.Second, "check": 30 * time.Second},
+			Rest:      j.configs[0].Times.Rest() + j.configs[0].Times.Peer/8,
+		}
+		if !reflect.DeepEqual(plan, want) {
+			t.Errorf("the job tells the plan %+v, not %+v", plan, want)
+		}
+	})
 }

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -58,7 +57,7 @@ func (j *job) requeued(by *launcher) *job {
 
 // badNodes are what the run has written down to stay away from.
 func (j *job) badNodes() string {
-	data, _ := os.ReadFile(filepath.Join(j.logDir, signal.BadNodes, j.configs[0].Identity.RunName()))
+	data, _ := j.read(filepath.Join(j.logDir, signal.BadNodes, j.configs[0].Identity.RunName()))
 	return string(data)
 }
 
@@ -113,88 +112,90 @@ func TestRequeue(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			by := &launcher{refuses: tc.refuses}
-			j := newJob(t, size, "sleep 300").requeued(by).all(tc.change)
-			by.asked = func() { // the last thing: the launcher ends what is left
-				if j.has(signal.Control, signal.NameOver) || !j.has("", signal.NameResult) || j.badNodes() != tc.bad {
-					t.Errorf("too soon or too late: control %v, bad nodes %q", j.names(signal.Control), j.badNodes())
-				}
-				for rank := range size {
-					if !j.has(signal.Nodes, signal.NodeName(rank, size, signal.Done)) {
-						t.Errorf("rank %d is not done", rank)
+			inBubble(t, func(t *testing.T) {
+				by := &launcher{refuses: tc.refuses}
+				j := newJob(t, size, "sleep 300").requeued(by).all(tc.change)
+				by.asked = func() { // the last thing: the launcher ends what is left
+					if j.has(signal.Control, signal.NameOver) || !j.has("", signal.NameResult) || j.badNodes() != tc.bad {
+						t.Errorf("too soon or too late: control %v, bad nodes %q", j.names(signal.Control), j.badNodes())
+					}
+					for rank := range size {
+						if !j.has(signal.Nodes, signal.NodeName(rank, size, signal.Done)) {
+							t.Errorf("rank %d is not done", rank)
+						}
 					}
 				}
-			}
-			j.start().expect(everyone(tc.code, size)...)
-			j.blames(1, string(tc.kind), tc.code)
-			if by.requeued != tc.requeued || !slices.Equal(by.excluded, tc.excluded) {
-				t.Errorf("the launcher was asked %d times, and to exclude %v", by.requeued, by.excluded)
-			}
-			if got := j.badNodes(); got != tc.bad {
-				t.Errorf("the list of bad nodes has %q", got)
-			}
-			result := j.result()
-			if result.Word != tc.word {
-				t.Errorf("the result's word is %q", result.Word)
-			}
-			decided := result.Requeue
-			if (decided != nil) != (tc.why != "") || decided != nil && (decided.Wanted != (tc.requeued > 0) || !strings.Contains(decided.Why, tc.why)) {
-				t.Errorf("the result says %+v", decided)
-			}
-			if tc.says != "" && !strings.Contains(j.said(), tc.says) {
-				t.Errorf("nothing says %q", tc.says)
-			}
+				j.start().expect(everyone(tc.code, size)...)
+				j.blames(1, string(tc.kind), tc.code)
+				if by.requeued != tc.requeued || !slices.Equal(by.excluded, tc.excluded) {
+					t.Errorf("the launcher was asked %d times, and to exclude %v", by.requeued, by.excluded)
+				}
+				if got := j.badNodes(); got != tc.bad {
+					t.Errorf("the list of bad nodes has %q", got)
+				}
+				result := j.result()
+				if result.Word != tc.word {
+					t.Errorf("the result's word is %q", result.Word)
+				}
+				decided := result.Requeue
+				if (decided != nil) != (tc.why != "") || decided != nil && (decided.Wanted != (tc.requeued > 0) || !strings.Contains(decided.Why, tc.why)) {
+					t.Errorf("the result says %+v", decided)
+				}
+				if tc.says != "" && !strings.Contains(j.said(), tc.says) {
+					t.Errorf("nothing says %q", tc.says)
+				}
+			})
 		})
 	}
 }
 
 // Where the head is lost, the one worker that has written the result asks.
 func TestRequeueWithoutHead(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	by := &launcher{}
-	j := newJob(t, 3, "").requeued(by)
-	head := j.playHead()
-	j.start(0)
-	for rank := 1; rank < 3; rank++ {
-		j.untilNamed(signal.Nodes, signal.NodeName(rank, 3, signal.Joined))
-	}
-	head.silence()
-	j.expect(-1, 76, 76)
-	if by.requeued != 1 || !slices.Equal(by.excluded, []string{"n0"}) || j.badNodes() != "n0\n" {
-		t.Errorf("the launcher was asked %d times, and to exclude %v; the bad nodes are %q", by.requeued, by.excluded, j.badNodes())
-	}
+	inBubble(t, func(t *testing.T) {
+		by := &launcher{}
+		j := newJob(t, 3, "").requeued(by)
+		head := j.playHead()
+		j.start(0)
+		for rank := 1; rank < 3; rank++ {
+			j.untilNamed(signal.Nodes, signal.NodeName(rank, 3, signal.Joined))
+		}
+		head.silence()
+		j.expect(-1, 76, 76)
+		if by.requeued != 1 || !slices.Equal(by.excluded, []string{"n0"}) || j.badNodes() != "n0\n" {
+			t.Errorf("the launcher was asked %d times, and to exclude %v; the bad nodes are %q", by.requeued, by.excluded, j.badNodes())
+		}
+	})
 }
 
 // Who has told the job to end decides whether it comes again.
 func TestRequeueNotWhereTold(t *testing.T) {
-	t.Parallel()
-	by := &launcher{}
-	ready := filepath.Join(t.TempDir(), "ready")
-	j := newJob(t, 2, "touch "+ready+"; exec sleep 300").requeued(by).start()
-	j.untilFile(ready)
-	j.signals[0] <- syscall.SIGTERM
-	j.expect(143, 143)
-	if decided := j.result().Requeue; by.requeued != 0 || decided == nil || decided.Wanted {
-		t.Errorf("the launcher was asked %d times; the result says %+v", by.requeued, decided)
-	}
+	inBubble(t, func(t *testing.T) {
+		by := &launcher{}
+		ready := filepath.Join(t.TempDir(), "ready")
+		j := newJob(t, 2, "touch "+ready+"; exec sleep 300").requeued(by).start()
+		j.untilFile(ready)
+		j.signals[0] <- syscall.SIGTERM
+		j.expect(143, 143)
+		if decided := j.result().Requeue; by.requeued != 0 || decided == nil || decided.Wanted {
+			t.Errorf("the launcher was asked %d times; the result says %+v", by.requeued, decided)
+		}
+	})
 }
 
 // A job that is cancelled while it ends by a failure does not come again.
 func TestRequeueNotWhereToldMeanwhile(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	by := &launcher{}
-	ready := filepath.Join(t.TempDir(), "ready")
-	j := newJob(t, 2, "trap '' TERM; touch "+ready+"; exec sleep 300").requeued(by).start(1)
-	worker := j.playWorker(1)
-	j.untilFile(ready)
-	worker.silence()
-	j.untilNamed(signal.Control, signal.AbortName(0, 2))
-	j.signals[0] <- syscall.SIGTERM
-	j.expect(76, -1)
-	if by.requeued != 0 || j.badNodes() != "n1\n" || !strings.Contains(j.said(), "told to end meanwhile") {
-		t.Errorf("the launcher was asked %d times; the bad nodes are %q", by.requeued, j.badNodes())
-	}
+	inBubble(t, func(t *testing.T) {
+		by := &launcher{}
+		ready := filepath.Join(t.TempDir(), "ready")
+		j := newJob(t, 2, "trap '' TERM; touch "+ready+"; exec sleep 300").requeued(by).start(1)
+		worker := j.playWorker(1)
+		j.untilFile(ready)
+		worker.silence()
+		j.untilNamed(signal.Control, signal.AbortName(0, 2))
+		j.signals[0] <- syscall.SIGTERM
+		j.expect(76, -1)
+		if by.requeued != 0 || j.badNodes() != "n1\n" || !strings.Contains(j.said(), "told to end meanwhile") {
+			t.Errorf("the launcher was asked %d times; the bad nodes are %q", by.requeued, j.badNodes())
+		}
+	})
 }

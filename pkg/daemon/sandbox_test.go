@@ -13,6 +13,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/memory"
 )
 
 func TestSandboxRequired(t *testing.T) {
@@ -34,33 +35,36 @@ func TestSandboxRequired(t *testing.T) {
 		{"the head's, and it dies", "head", "0", true, 77},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			marks := t.TempDir()
-			open := filepath.Join(marks, "open")
-			name := "000" + tc.dies + "." + signal.SandboxFailed
-			driver := "touch " + open + "; exec sleep 300"
-			if tc.code == 0 {
-				driver = "touch " + open + "; while ! test -e $BRINGUPD_RUN_DIR/nodes/" + name + "; do sleep 0.05; done; echo driver"
-			}
-			j := newJob(t, size, driver).all(func(c *config.Config) {
-				c.Sandbox = config.Sandbox{Command: only(tc.dies, "while ! test -e "+open+"; do sleep 0.05; done; echo bye; exit 0"), Require: require(t, tc.require)}
-				if tc.early {
-					c.Sandbox.Command = only(tc.dies, "touch "+marks+"/died; echo bye; exit 0")
-					c.Sandbox.Ready = probe(t, "exec:/bin/sh -c 'test -e "+marks+"/died && sleep 0.3'")
+			inBubble(t, func(t *testing.T) {
+				marks := t.TempDir()
+				open := filepath.Join(marks, "open")
+				name := "000" + tc.dies + "." + signal.SandboxFailed
+				driver := "touch " + open + "; exec sleep 300"
+				if tc.code == 0 {
+					driver = "touch " + open + "; while ! test -e $BRINGUPD_RUN_DIR/nodes/" + name + "; do sleep 0.05; done; echo driver"
 				}
-			}).start()
-			j.expect(everyone(tc.code, size)...)
-			failure := record[signal.FailedRecord](j, signal.Nodes, name)
-			if failure.Kind != string(health.SandboxDied) || failure.Phase != "sandbox" || len(failure.Lines) != 1 || failure.Lines[0] != "bye" {
-				t.Errorf("%s says %+v", name, failure)
-			}
-			if tc.code == 0 {
-				if got := j.contents(j.out); got != "driver\n" {
-					t.Errorf("standard output is %q", got)
+				j := newJob(t, size, driver).all(func(c *config.Config) {
+					c.Sandbox = config.Sandbox{Command: only(tc.dies, "while ! test -e "+open+"; do sleep 0.05; done; echo bye; exit 0"), Require: require(t, tc.require)}
+					if tc.early {
+						c.Sandbox.Command = `[ "$BRINGUPD_NODE_RANK" = ` + tc.dies + ` ] && { touch ` + marks +
+							`/died; echo bye; exit 0; }; ` + waitsFor(marks+"/died") + "; sleep 0.3; touch " + marks +
+							"/late; exec sleep 300"
+						c.Sandbox.Ready = probe(t, "file:"+marks+"/late")
+					}
+				}).start()
+				j.expect(everyone(tc.code, size)...)
+				failure := record[signal.FailedRecord](j, signal.Nodes, name)
+				if failure.Kind != string(health.SandboxDied) || failure.Phase != "sandbox" || len(failure.Lines) != 1 || failure.Lines[0] != "bye" {
+					t.Errorf("%s says %+v", name, failure)
 				}
-				return
-			}
-			j.blames(failure.Rank, string(health.SandboxDied), tc.code)
+				if tc.code == 0 {
+					if got := j.contents(j.out); got != "driver\n" {
+						t.Errorf("standard output is %q", got)
+					}
+					return
+				}
+				j.blames(failure.Rank, string(health.SandboxDied), tc.code)
+			})
 		})
 	}
 }
@@ -77,37 +81,39 @@ func TestGateDoesNotWaitForMoreSandboxes(t *testing.T) {
 		{"a worker's is slow", 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			// Whoever asks first is told that the sandbox is ready; the slow one comes second.
-			claimed, slow := filepath.Join(t.TempDir(), "claimed"), strconv.Itoa(tc.slow)
-			j := newJob(t, 2, "echo driver").all(func(c *config.Config) {
-				c.Setup = "while [ $BRINGUPD_NODE_RANK = " + slow + " ] && ! test -e " + claimed + "; do sleep 0.05; done"
-				c.Sandbox = config.Sandbox{Command: "exec sleep 300", Require: require(t, "any")}
-				c.Sandbox.Ready = probe(t, "exec:/bin/sh -c 'mkdir "+claimed+" || sleep 300'")
-				c.Times.Sandbox = 40 * time.Second
+			inBubble(t, func(t *testing.T) {
+				// Whoever asks first is told that the sandbox is ready; the slow one comes second.
+				claimed, slow := filepath.Join(t.TempDir(), "claimed"), strconv.Itoa(tc.slow)
+				j := newJob(t, 2, "echo driver").all(func(c *config.Config) {
+					c.Setup = "while [ $BRINGUPD_NODE_RANK = " + slow + " ] && ! test -e " + claimed + "; do sleep 0.05; done"
+					c.Sandbox = config.Sandbox{Command: "exec sleep 300", Require: require(t, "any")}
+					c.Sandbox.Ready = probe(t, "exec:/bin/sh -c 'mkdir "+claimed+"'")
+					c.Times.Sandbox = 40 * time.Second
+				})
+				began := time.Now()
+				j.start().expect(0, 0)
+				if took := time.Since(began); took > 20*time.Second {
+					t.Errorf("it took %s", took)
+				}
+				if j.has(signal.Nodes, signal.NodeName(tc.slow, 2, signal.SandboxFailed)) {
+					t.Error("a sandbox that was ended with the job is no failure")
+				}
 			})
-			began := time.Now()
-			j.start().expect(0, 0)
-			if took := time.Since(began); took > 20*time.Second {
-				t.Errorf("it took %s", took)
-			}
-			if j.has(signal.Nodes, signal.NodeName(tc.slow, 2, signal.SandboxFailed)) {
-				t.Error("a sandbox that was ended with the job is no failure")
-			}
 		})
 	}
 }
 
 func TestSandboxNeverReady(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "exit 0").all(func(c *config.Config) {
-		c.Sandbox = config.Sandbox{Command: "echo waiting; exec sleep 300", Require: require(t, "any"), Ready: probe(t, "file:/nonexistent")}
-		c.Times.Sandbox = time.Second
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "exit 0").all(func(c *config.Config) {
+			c.Sandbox = config.Sandbox{Command: "echo waiting; exec sleep 300", Require: require(t, "any"), Ready: probe(t, "file:/nonexistent")}
+			c.Times.Sandbox = time.Second
+		})
+		j.start().expect(77, 77)
+		if result := j.result(); result.Cause == nil || result.Cause.Kind != string(health.SandboxDied) {
+			t.Errorf("the result is %+v", result)
+		}
 	})
-	j.start().expect(77, 77)
-	if result := j.result(); result.Cause == nil || result.Cause.Kind != string(health.SandboxDied) {
-		t.Errorf("the result is %+v", result)
-	}
 }
 
 // newSteps is a job of size nodes whose sandboxes are a step of their own: the
@@ -129,122 +135,125 @@ func newSteps(t *testing.T, size int, line, sandbox string) *job {
 }
 
 func TestSandboxStep(t *testing.T) {
-	t.Parallel()
-	marks := t.TempDir()
-	j := newSteps(t, 2, "ls "+marks, "touch "+marks+"/$BRINGUPD_NODE_RANK.$BRINGUPD_NODE_HOST; exec sleep 300")
-	j.configs[2].Sandbox.Ready = counts(t, 2, marks+"/*")
-	j.configs[3].Sandbox.Ready = counts(t, 2, marks+"/*")
-	j.start().expect(0, 0, 0, 0)
-	if got, want := j.contents(j.out), "0.n0\n1.n1\n"; got != want {
-		t.Errorf("the driver saw %q, not %q", got, want)
-	}
+	inBubble(t, func(t *testing.T) {
+		marks := t.TempDir()
+		j := newSteps(t, 2, "ls "+marks, "touch "+marks+"/$BRINGUPD_NODE_RANK.$BRINGUPD_NODE_HOST; exec sleep 300")
+		j.configs[2].Sandbox.Ready = counts(t, 2, marks+"/*")
+		j.configs[3].Sandbox.Ready = counts(t, 2, marks+"/*")
+		j.start().expect(0, 0, 0, 0)
+		if got, want := j.contents(j.out), "0.n0\n1.n1\n"; got != want {
+			t.Errorf("the driver saw %q, not %q", got, want)
+		}
+	})
 }
 
 func TestSandboxStepDies(t *testing.T) {
-	t.Parallel()
-	marks := t.TempDir()
-	j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", only("1", "while ! test -e "+marks+"/open; do sleep 0.05; done; echo bye; exit 0"))
-	j.start().expect(77, 77, 77, 77)
-	j.blames(1, string(health.SandboxDied), 77)
+	inBubble(t, func(t *testing.T) {
+		marks := t.TempDir()
+		j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", only("1", "while ! test -e "+marks+"/open; do sleep 0.05; done; echo bye; exit 0"))
+		j.start().expect(77, 77, 77, 77)
+		j.blames(1, string(health.SandboxDied), 77)
+	})
 }
 
 // TestSandboxStepRecordsOnce has a sandbox's daemon fail twice: the record of
 // the first failure stays.
 func TestSandboxStepRecordsOnce(t *testing.T) {
-	t.Parallel()
-	j := newSteps(t, 2, "exec sleep 300", only("1", "echo bye; exit 3")).all(func(c *config.Config) { c.Sandbox.Require = require(t, "any") })
-	j.configs[3].Sandbox.Ready = probe(t, "file:/nonexistent")
-	j.configs[2].Sandbox.Ready = probe(t, "file:/nonexistent")
-	j.configs[2].Times.Sandbox = time.Minute
-	j.start()
-	name := signal.NodeName(1, 2, signal.SandboxFailed)
-	j.untilNamed(signal.Nodes, name)
-	before := record[signal.FailedRecord](j, signal.Nodes, name)
-	for i := range j.configs[2:] {
-		j.signals[2+i] <- syscall.SIGTERM
-	}
-	j.wait()
-	if after := record[signal.FailedRecord](j, signal.Nodes, name); !after.At.Equal(before.At) {
-		t.Errorf("the record %q was written over by %q", before.What, after.What)
-	}
+	inBubble(t, func(t *testing.T) {
+		j := newSteps(t, 2, "exec sleep 300", only("1", "echo bye; exit 3")).all(func(c *config.Config) { c.Sandbox.Require = require(t, "any") })
+		j.configs[3].Sandbox.Ready = probe(t, "file:/nonexistent")
+		j.configs[2].Sandbox.Ready = probe(t, "file:/nonexistent")
+		j.configs[2].Times.Sandbox = time.Minute
+		j.start()
+		name := signal.NodeName(1, 2, signal.SandboxFailed)
+		j.untilNamed(signal.Nodes, name)
+		before := record[signal.FailedRecord](j, signal.Nodes, name)
+		for i := range j.configs[2:] {
+			j.signals[2+i] <- syscall.SIGTERM
+		}
+		j.wait()
+		if after := record[signal.FailedRecord](j, signal.Nodes, name); !after.At.Equal(before.At) {
+			t.Errorf("the record %q was written over by %q", before.What, after.What)
+		}
+	})
 }
 
 // TestSandboxStepOutlivesTheDriver has all steps told to end: the sandboxes are
 // there until the driver has saved its work.
 func TestSandboxStepOutlivesTheDriver(t *testing.T) {
-	t.Parallel()
-	marks := t.TempDir()
-	j := newSteps(t, 2, saving(marks, "0"), "trap 'touch "+marks+"/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; while :; do sleep 0.05; done").start()
-	j.untilFile(filepath.Join(marks, "running"))
-	for _, signals := range j.signals {
-		signals <- syscall.SIGTERM
-	}
-	j.expect(everyone(143, 4)...)
-	saved, err := os.Stat(filepath.Join(marks, "saved"))
-	if err != nil {
-		t.Fatalf("the driver was not let to save its work: %v", err)
-	}
-	ended, err := os.Stat(filepath.Join(marks, "ended.1"))
-	if err != nil || ended.ModTime().Before(saved.ModTime()) {
-		t.Errorf("a sandbox ended before the driver had saved its work, or by force: %v", err)
-	}
+	inBubble(t, func(t *testing.T) {
+		marks := t.TempDir()
+		j := newSteps(t, 2, saving(marks, "0"), "trap 'touch "+marks+"/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; while :; do sleep 0.05; done").start()
+		j.untilFile(filepath.Join(marks, "running"))
+		for _, signals := range j.signals {
+			signals <- syscall.SIGTERM
+		}
+		j.expect(everyone(143, 4)...)
+		saved, err := os.Stat(filepath.Join(marks, "saved"))
+		if err != nil {
+			t.Fatalf("the driver was not let to save its work: %v", err)
+		}
+		ended, err := os.Stat(filepath.Join(marks, "ended.1"))
+		if err != nil || ended.ModTime().Before(saved.ModTime()) {
+			t.Errorf("a sandbox ended before the driver had saved its work, or by force: %v", err)
+		}
+	})
 }
 
 // TestSandboxStepWithoutARun has nobody to serve.
 func TestSandboxStepWithoutARun(t *testing.T) {
-	t.Parallel()
-	j := newSteps(t, 1, "exit 0", "exec sleep 300").all(func(c *config.Config) { c.Times.Join = time.Second })
-	if err := os.Mkdir(j.logDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	j.start(0).expect(-1, 66)
+	inBubble(t, func(t *testing.T) {
+		j := newSteps(t, 1, "exit 0", "exec sleep 300").all(func(c *config.Config) { c.Times.Join = time.Second })
+		j.share.Add(j.logDir, memory.NewDir(nil))
+		j.start(0).expect(-1, 66)
+	})
 }
 
 // TestSandboxStepSilent has one sandbox fail and the daemon of the other fall
 // silent: neither alone ends the job.
 func TestSandboxStepSilent(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	marks := t.TempDir()
-	j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", "exec sleep 300").all(func(c *config.Config) { c.Sandbox.Require = require(t, "any") })
-	j.configs[2].Sandbox.Command = "while ! test -e " + marks + "/end; do sleep 0.05; done; exit 0"
-	j.start(3) // of the daemons 2 and 3, which serve the ranks 1 and 0
-	dir, _, err := signal.NewFinder(j.placeOf(0)).Find(bounded(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &peer{t: t, dir: dir, sub: signal.Nodes}
-	p.publish(signal.NodeName(0, 2, signal.Sandbox), &signal.State{})
-	p.pulse(signal.SandboxBeat)
-	j.untilFile(filepath.Join(marks, "open"))
-	j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Sandbox))
-	if err := os.WriteFile(filepath.Join(marks, "end"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.SandboxFailed))
-	p.silence()
-	j.expect(77, 77, 77, -1)
-	j.blames(0, string(health.SandboxDied), 77)
+	inBubble(t, func(t *testing.T) {
+		marks := t.TempDir()
+		j := newSteps(t, 2, "touch "+marks+"/open; exec sleep 300", "exec sleep 300").all(func(c *config.Config) { c.Sandbox.Require = require(t, "any") })
+		j.configs[2].Sandbox.Command = "while ! test -e " + marks + "/end; do sleep 0.05; done; exit 0"
+		j.start(3) // of the daemons 2 and 3, which serve the ranks 1 and 0
+		dir, _, err := signal.NewFinder(j.placeOf(0)).Find(bounded(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &peer{t: t, dir: dir, sub: signal.Nodes}
+		p.publish(signal.NodeName(0, 2, signal.Sandbox), &signal.State{})
+		p.pulse(signal.SandboxBeat)
+		j.untilFile(filepath.Join(marks, "open"))
+		j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Sandbox))
+		if err := os.WriteFile(filepath.Join(marks, "end"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.SandboxFailed))
+		p.silence()
+		j.expect(77, 77, 77, -1)
+		j.blames(0, string(health.SandboxDied), 77)
+	})
 }
 
 // TestSandboxStepLosesTheHead has a sandbox's daemon lose the head: it bears
 // the rank of another daemon, whose names it may not write.
 func TestSandboxStepLosesTheHead(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	j := newSteps(t, 1, "exit 0", "exec sleep 300")
-	head := j.playHead()
-	joined := &signal.JoinedRecord{Canary: head.dir.Nonce()}
-	if err := head.dir.Publish(bounded(t), signal.Nodes, signal.NodeName(0, 1, signal.Joined), joined, false); err != nil {
-		t.Fatal(err)
-	}
-	j.start(0)
-	j.untilNamed(signal.Nodes, signal.NodeName(0, 1, signal.Sandbox))
-	head.silence()
-	j.expect(-1, 76)
-	for _, name := range j.names(signal.Nodes) {
-		if strings.HasPrefix(name, "0000.beat.") {
-			t.Errorf("it wrote %s", name)
+	inBubble(t, func(t *testing.T) {
+		j := newSteps(t, 1, "exit 0", "exec sleep 300")
+		head := j.playHead()
+		joined := &signal.JoinedRecord{Canary: head.dir.Nonce()}
+		if err := head.dir.Publish(bounded(t), signal.Nodes, signal.NodeName(0, 1, signal.Joined), joined, false); err != nil {
+			t.Fatal(err)
 		}
-	}
+		j.start(0)
+		j.untilNamed(signal.Nodes, signal.NodeName(0, 1, signal.Sandbox))
+		head.silence()
+		j.expect(-1, 76)
+		for _, name := range j.names(signal.Nodes) {
+			if strings.HasPrefix(name, "0000.beat.") {
+				t.Errorf("it wrote %s", name)
+			}
+		}
+	})
 }

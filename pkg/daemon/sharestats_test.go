@@ -10,21 +10,23 @@ import (
 
 // What the head tells at the end is what each daemon has counted.
 func TestShareStats(t *testing.T) {
-	j := newJob(t, 3, "true").all(func(c *config.Config) { c.ShareStats = true })
-	j.start().expect(0, 0, 0)
-	report := j.result().Share
-	if report == nil || report.Head.Calls == 0 || report.Head.ByKind["open"] == 0 || report.Head.Slowest.Took == 0 {
-		t.Errorf("the result tells of the share: %+v", report)
-	}
-	for rank := 1; rank < 3; rank++ {
-		done := record[signal.DoneRecord](j, signal.Nodes, signal.NodeName(rank, 3, signal.Done))
-		if done.Share == nil || done.Share.ByKind["link"] == 0 {
-			t.Errorf("rank %d tells of the share: %+v", rank, done.Share)
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 3, "true").all(func(c *config.Config) { c.ShareStats = true })
+		j.start().expect(0, 0, 0)
+		report := j.result().Share
+		if report == nil || report.Head.Calls == 0 || report.Head.ByKind["open"] == 0 || report.Head.Slowest.Took == 0 {
+			t.Errorf("the result tells of the share: %+v", report)
 		}
-	}
-	for _, want := range []string{"all 2", "rename", "the slowest:"} {
-		if !strings.Contains(j.said(), want) {
-			t.Errorf("the head does not say %q: %s", want, j.said())
+		for rank := 1; rank < 3; rank++ {
+			done := record[signal.DoneRecord](j, signal.Nodes, signal.NodeName(rank, 3, signal.Done))
+			if done.Share == nil || done.Share.ByKind["link"] == 0 {
+				t.Errorf("rank %d tells of the share: %+v", rank, done.Share)
+			}
 		}
-	}
+		for _, want := range []string{"all 2", "rename", "the slowest:"} {
+			if !strings.Contains(j.said(), want) {
+				t.Errorf("the head does not say %q: %s", want, j.said())
+			}
+		}
+	})
 }

@@ -26,7 +26,7 @@ func waitsFor(path string) string { return "while ! [ -e " + path + " ]; do slee
 func TestMetricsOfAJob(t *testing.T) {
 	t.Parallel()
 	dir, marks := t.TempDir(), t.TempDir()
-	j := newJob(t, 3, waitsFor(marks+"/go")).patient().all(func(c *config.Config) {
+	j := newRealJob(t, 3, waitsFor(marks+"/go")).patient().all(func(c *config.Config) {
 		c.Shown = shown.Config{MetricsDir: dir, MetricsListen: "127.0.0.1:0"}
 		c.Setup = "true"
 	}).start()
@@ -81,7 +81,7 @@ func TestMetricsThatCannotBeShown(t *testing.T) {
 	}
 	defer taken.Close()
 	marks := t.TempDir()
-	j := newJob(t, 1, waitsFor(marks+"/go")).all(func(c *config.Config) {
+	j := newRealJob(t, 1, waitsFor(marks+"/go")).all(func(c *config.Config) {
 		c.Shown = shown.Config{MetricsDir: "/nonexistent", MetricsListen: taken.Addr().String(), NotifySocket: "/nonexistent/notify"}
 	}).start()
 	parts := []string{"cannot write the metrics: ", "cannot serve metrics: ", "cannot notify NOTIFY_SOCKET="}
@@ -126,7 +126,7 @@ func TestNotify(t *testing.T) {
 	head, ofHead := managed(t)
 	worker, ofWorker := managed(t)
 	marks := t.TempDir()
-	j := newJob(t, 2, "env; "+waitsFor(marks+"/go")).patient()
+	j := newRealJob(t, 2, "env; "+waitsFor(marks+"/go")).patient()
 	for i, socket := range []string{head, worker} {
 		j.configs[i].Shown.NotifySocket = socket
 		j.configs[i].Environ = append(slices.Clone(j.configs[i].Environ), systemd.Variable+"="+socket)
@@ -157,7 +157,7 @@ func TestNotify(t *testing.T) {
 func TestNotifyOfAFailure(t *testing.T) {
 	t.Parallel()
 	socket, heard := managed(t)
-	j := newJob(t, 1, "true").all(func(c *config.Config) { c.Setup, c.Shown.NotifySocket = "exit 3", socket })
+	j := newRealJob(t, 1, "true").all(func(c *config.Config) { c.Setup, c.Shown.NotifySocket = "exit 3", socket })
 	if code := j.start().wait()[0]; code == 0 {
 		t.Error("it went well")
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/fakechild"
 )
 
 // saving is a driver that takes a moment to save its work at TERM.
@@ -38,61 +39,64 @@ func TestSignals(t *testing.T) {
 		{"TERM to all", []int{0, 1, 2}, syscall.SIGTERM, health.Terminated, 143},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			marks := t.TempDir()
-			j := newJob(t, 3, saving(marks, "0")).patient().all(func(c *config.Config) {
-				c.Framework = framework.None{
-					WorkerCommand: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done",
-					WorkerReady:   counts(t, 3, marks+"/up.*"),
+			inBubble(t, func(t *testing.T) {
+				marks := t.TempDir()
+				j := newJob(t, 3, saving(marks, "0")).patient().all(func(c *config.Config) {
+					c.Framework = framework.None{
+						WorkerCommand: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done",
+						WorkerReady:   counts(t, 3, marks+"/up.*"),
+					}
+				}).start()
+				j.untilFile(filepath.Join(marks, "running"))
+				for _, rank := range tc.to {
+					j.signals[rank] <- tc.sig
 				}
-			}).start()
-			j.untilFile(filepath.Join(marks, "running"))
-			for _, rank := range tc.to {
-				j.signals[rank] <- tc.sig
-			}
-			j.expect(everyone(tc.code, 3)...)
-			if cause := j.blames(j.result().Cause.Rank, string(tc.kind), tc.code); len(tc.to) == 1 && cause.Rank != tc.to[0] {
-				t.Errorf("the result blames rank %d, not %d", cause.Rank, tc.to[0])
-			}
-			saved, err := os.Stat(filepath.Join(marks, "saved"))
-			if err != nil {
-				t.Fatalf("the driver was not let to save its work: %v", err)
-			}
-			// The services are there for as long as the driver.
-			ended, err := os.Stat(filepath.Join(marks, "ended.1"))
-			if err != nil || ended.ModTime().Before(saved.ModTime()) {
-				t.Errorf("the services ended before the driver had saved its work, or by force: %v", err)
-			}
+				j.expect(everyone(tc.code, 3)...)
+				if cause := j.blames(j.result().Cause.Rank, string(tc.kind), tc.code); len(tc.to) == 1 && cause.Rank != tc.to[0] {
+					t.Errorf("the result blames rank %d, not %d", cause.Rank, tc.to[0])
+				}
+				saved, err := os.Stat(filepath.Join(marks, "saved"))
+				if err != nil {
+					t.Fatalf("the driver was not let to save its work: %v", err)
+				}
+				// The services are there for as long as the driver.
+				ended, err := os.Stat(filepath.Join(marks, "ended.1"))
+				if err != nil || ended.ModTime().Before(saved.ModTime()) {
+					t.Errorf("the services ended before the driver had saved its work, or by force: %v", err)
+				}
+			})
 		})
 	}
 }
 
 // TestSignalAtAnyTime ends a job that is still coming up.
 func TestSignalAtAnyTime(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	t.Run("before the nodes have met", func(t *testing.T) {
-		t.Parallel()
-		j := newJob(t, 2, "exit 0").start(1)
-		j.untilNamed(signal.Nodes, signal.NodeName(0, 2, signal.Joined))
-		j.signals[0] <- syscall.SIGTERM
-		j.expect(143, -1)
+		inBubble(t, func(t *testing.T) {
+			j := newJob(t, 2, "exit 0").start(1)
+			j.untilNamed(signal.Nodes, signal.NodeName(0, 2, signal.Joined))
+			j.signals[0] <- syscall.SIGTERM
+			j.expect(143, -1)
+		})
 	})
 	t.Run("before there is a head", func(t *testing.T) {
-		t.Parallel()
-		j := newJob(t, 2, "exit 0").start(0)
-		j.signals[1] <- syscall.SIGTERM
-		j.expect(-1, 143)
+		inBubble(t, func(t *testing.T) {
+			j := newJob(t, 2, "exit 0").start(0)
+			j.signals[1] <- syscall.SIGTERM
+			j.expect(-1, 143)
+		})
 	})
 	t.Run("in the setup", func(t *testing.T) {
-		t.Parallel()
-		marks := t.TempDir()
-		j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.Setup = "touch " + marks + "/$BRINGUPD_NODE_RANK; sleep 300" }).start()
-		j.untilFile(filepath.Join(marks, "0"))
-		j.untilFile(filepath.Join(marks, "1"))
-		j.signals[1] <- syscall.SIGTERM
-		j.expect(143, 143)
-		j.blames(1, string(health.Terminated), 143)
+		inBubble(t, func(t *testing.T) {
+			marks := t.TempDir()
+			j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.Setup = "touch " + marks + "/$BRINGUPD_NODE_RANK; sleep 300" }).start()
+			j.untilFile(filepath.Join(marks, "0"))
+			j.untilFile(filepath.Join(marks, "1"))
+			j.signals[1] <- syscall.SIGTERM
+			j.expect(143, 143)
+			j.blames(1, string(health.Terminated), 143)
+		})
 	})
 }
 
@@ -102,92 +106,95 @@ func TestALauncherEndsTheOthers(t *testing.T) {
 	t.Parallel()
 	const size = 3
 	t.Run("the head was killed", func(t *testing.T) {
-		t.Parallel()
-		j := newJob(t, size, "exit 0").patient()
-		head, lines, die := j.playLines()
-		j.start(0)
-		j.until("two lifelines", func() bool { return lines.heard() == size-1 })
-		head.silence()
-		j.signals[1] <- syscall.SIGTERM
-		j.signals[2] <- syscall.SIGTERM
-		die()
-		j.expect(-1, 76, 76)
-		if result := j.result(); result.Cause == nil || result.Cause.Kind != string(health.DaemonDied) || !slices.Equal(result.Cause.Lost, []int{0}) {
-			t.Errorf("the result, of code %d, blames %+v", result.Code, result.Cause)
-		}
+		inBubble(t, func(t *testing.T) {
+			j := newJob(t, size, "exit 0").patient()
+			head, lines, die := j.playLines()
+			j.start(0)
+			j.until("two lifelines", func() bool { return lines.heard() == size-1 })
+			head.silence()
+			j.signals[1] <- syscall.SIGTERM
+			j.signals[2] <- syscall.SIGTERM
+			die()
+			j.expect(-1, 76, 76)
+			if result := j.result(); result.Cause == nil || result.Cause.Kind != string(health.DaemonDied) || !slices.Equal(result.Cause.Lost, []int{0}) {
+				t.Errorf("the result, of code %d, blames %+v", result.Code, result.Cause)
+			}
+		})
 	})
 	t.Run("a worker was killed", func(t *testing.T) {
-		t.Parallel()
-		j := newJob(t, size, "exec sleep 300").patient()
-		j.start(1)
-		dead := j.playWorker(1)
-		line := j.playLine(dead, 1)
-		j.untilNamed(signal.Control, signal.NameGo)
-		dead.silence()
-		line.close()
-		j.signals[0] <- syscall.SIGTERM
-		j.signals[2] <- syscall.SIGTERM
-		j.expect(76, -1, 76)
-		if cause := j.blames(0, string(health.DaemonDied), 76); !slices.Equal(cause.Lost, []int{1}) {
-			t.Errorf("the ranks %v are taken for lost", cause.Lost)
-		}
+		inBubble(t, func(t *testing.T) {
+			j := newJob(t, size, "exec sleep 300").patient()
+			j.start(1)
+			dead := j.playWorker(1)
+			line := j.playLine(dead, 1)
+			j.untilNamed(signal.Control, signal.NameGo)
+			dead.silence()
+			line.close()
+			j.signals[0] <- syscall.SIGTERM
+			j.signals[2] <- syscall.SIGTERM
+			j.expect(76, -1, 76)
+			if cause := j.blames(0, string(health.DaemonDied), 76); !slices.Equal(cause.Lost, []int{1}) {
+				t.Errorf("the ranks %v are taken for lost", cause.Lost)
+			}
+		})
 	})
 }
 
 func TestSecondSignal(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	marks := t.TempDir()
-	j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *config.Config) {
-		c.Times.DriverGrace = 20 * time.Second
-		c.Times.StopGrace = 0
-	}).start()
-	j.untilFile(filepath.Join(marks, "running"))
-	began := time.Now()
-	j.signals[0] <- syscall.SIGTERM
-	time.Sleep(health.EchoTime + 100*time.Millisecond)
-	j.signals[0] <- syscall.SIGTERM
-	j.expect(143, 143)
-	if took := time.Since(began); took > 15*time.Second {
-		t.Errorf("it took %s to end, and the driver's grace is 20 s", took)
-	}
-	j.blames(0, string(health.Terminated), 143)
+	inBubble(t, func(t *testing.T) {
+		marks := t.TempDir()
+		j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *config.Config) {
+			c.Times.DriverGrace = 20 * time.Second
+			c.Times.StopGrace = 0
+		}).start()
+		j.untilFile(filepath.Join(marks, "running"))
+		began := time.Now()
+		j.signals[0] <- syscall.SIGTERM
+		time.Sleep(health.EchoTime + 100*time.Millisecond)
+		j.signals[0] <- syscall.SIGTERM
+		j.expect(143, 143)
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("it took %s to end, and the driver's grace is 20 s", took)
+		}
+		j.blames(0, string(health.Terminated), 143)
+	})
 }
 
 // TestServicesOutliveTheDriver has Slurm signal all processes of the services,
 // too, as it may: they end before their daemons know why, and nobody blames
 // them. Those that bear it are there until the driver has saved its work.
 func TestServicesOutliveTheDriver(t *testing.T) {
-	t.Parallel()
-	marks := t.TempDir()
-	mortal := "echo $$ >" + marks + "/mortal.$BRINGUPD_NODE_RANK; exec sleep 300"
-	j := newJob(t, 3, saving(marks, "0")).all(func(c *config.Config) {
-		c.Times.DriverGrace = time.Hour
-		c.Framework = framework.None{HeadCommand: "exec sleep 300", WorkerCommand: mortal, WorkerReady: counts(t, 3, marks+"/mortal.*")}
-		c.Sandbox = config.Sandbox{
-			Command: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; while :; do sleep 0.05; done",
-			Require: require(t, "all"),
+	inBubble(t, func(t *testing.T) {
+		marks := t.TempDir()
+		mortal := "echo $$ >" + marks + "/mortal.$BRINGUPD_NODE_RANK; exec sleep 300"
+		j := newJob(t, 3, saving(marks, "0")).all(func(c *config.Config) {
+			c.Times.DriverGrace = time.Hour
+			c.Framework = framework.None{HeadCommand: "exec sleep 300", WorkerCommand: mortal, WorkerReady: counts(t, 3, marks+"/mortal.*")}
+			c.Sandbox = config.Sandbox{
+				Command: "trap 'touch " + marks + "/ended.$BRINGUPD_NODE_RANK; exit 0' TERM; while :; do sleep 0.05; done",
+				Require: require(t, "all"),
+			}
+		}).start()
+		j.untilFile(filepath.Join(marks, "running"))
+		for rank := range 3 {
+			if !fakechild.Kill(j.pidIn(filepath.Join(marks, "mortal."+strconv.Itoa(rank))), syscall.SIGTERM) {
+				t.Fatalf("the service of rank %d has ended", rank)
+			}
 		}
-	}).start()
-	j.untilFile(filepath.Join(marks, "running"))
-	for rank := range 3 {
-		if err := syscall.Kill(j.pidIn(filepath.Join(marks, "mortal."+strconv.Itoa(rank))), syscall.SIGTERM); err != nil {
-			t.Fatal(err)
+		for _, signals := range j.signals {
+			signals <- syscall.SIGTERM
 		}
-	}
-	for _, signals := range j.signals {
-		signals <- syscall.SIGTERM
-	}
-	j.expect(everyone(143, 3)...)
-	j.blames(j.result().Cause.Rank, string(health.Terminated), 143)
-	saved, err := os.Stat(filepath.Join(marks, "saved"))
-	if err != nil {
-		t.Fatalf("the driver was not let to save its work: %v", err)
-	}
-	ended, err := os.Stat(filepath.Join(marks, "ended.2"))
-	if err != nil || ended.ModTime().Before(saved.ModTime()) {
-		t.Errorf("the sandboxes ended before the driver had saved its work, or by force: %v", err)
-	}
+		j.expect(everyone(143, 3)...)
+		j.blames(j.result().Cause.Rank, string(health.Terminated), 143)
+		saved, err := os.Stat(filepath.Join(marks, "saved"))
+		if err != nil {
+			t.Fatalf("the driver was not let to save its work: %v", err)
+		}
+		ended, err := os.Stat(filepath.Join(marks, "ended.2"))
+		if err != nil || ended.ModTime().Before(saved.ModTime()) {
+			t.Errorf("the sandboxes ended before the driver had saved its work, or by force: %v", err)
+		}
+	})
 }
 
 // pidIn is the process that a child has written to a file.
@@ -207,51 +214,52 @@ func (j *job) pidIn(path string) int {
 // TestWorkerWithoutAHeadHasNoGrace has the head die in the driver's grace, for
 // whose end a worker waits.
 func TestWorkerWithoutAHeadHasNoGrace(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.Times.DriverGrace = time.Hour })
-	head := j.playHead()
-	j.start(0)
-	j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Joined))
-	j.signals[1] <- syscall.SIGTERM
-	j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Failed))
-	head.silence()
-	j.expect(-1, 143)
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.Times.DriverGrace = time.Hour })
+		head := j.playHead()
+		j.start(0)
+		j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Joined))
+		j.signals[1] <- syscall.SIGTERM
+		j.untilNamed(signal.Nodes, signal.NodeName(1, 2, signal.Failed))
+		head.silence()
+		j.expect(-1, 143)
+	})
 }
 
 // TestSignalsThatBelongTogether has TERM with a CONT cut a grace that would
 // outlast Slurm's patience.
 func TestSignalsThatBelongTogether(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	marks := t.TempDir()
-	j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *config.Config) {
-		c.Times.DriverGrace, c.Times.StopGrace = time.Hour, health.EndTime/2
-	}).start()
-	j.untilFile(filepath.Join(marks, "running"))
-	for _, signals := range j.signals {
-		signals <- syscall.SIGCONT
-		signals <- syscall.SIGTERM
-	}
-	j.expect(143, 143)
+	inBubble(t, func(t *testing.T) {
+		marks := t.TempDir()
+		j := newJob(t, 2, "trap '' TERM; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *config.Config) {
+			c.Times.DriverGrace, c.Times.StopGrace = time.Hour, health.EndTime/2
+		}).start()
+		j.untilFile(filepath.Join(marks, "running"))
+		for _, signals := range j.signals {
+			signals <- syscall.SIGCONT
+			signals <- syscall.SIGTERM
+		}
+		j.expect(143, 143)
+	})
 }
 
 func TestSignalsForTheDriver(t *testing.T) {
-	t.Parallel()
-	marks := t.TempDir()
-	j := newJob(t, 2, "trap 'touch "+marks+"/saved; exit 6' USR1; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *config.Config) {
-		c.Framework = framework.None{
-			WorkerCommand: "trap 'touch " + marks + "/passed' USR1; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.01; done",
-			WorkerReady:   counts(t, 2, marks+"/up.*"),
+	inBubble(t, func(t *testing.T) {
+		marks := t.TempDir()
+		j := newJob(t, 2, "trap 'touch "+marks+"/saved; exit 6' USR1; touch "+marks+"/running; while :; do sleep 0.05; done").all(func(c *config.Config) {
+			c.Framework = framework.None{
+				WorkerCommand: "trap 'touch " + marks + "/passed' USR1; touch " + marks + "/up.$BRINGUPD_NODE_RANK; while :; do sleep 0.01; done",
+				WorkerReady:   counts(t, 2, marks+"/up.*"),
+			}
+		}).start()
+		j.untilFile(filepath.Join(marks, "running"))
+		j.signals[1] <- syscall.SIGUSR1 // where there is no driver
+		j.signals[0] <- syscall.SIGUSR1
+		j.expect(6, 0)
+		if _, err := os.Stat(filepath.Join(marks, "passed")); err == nil {
+			t.Error("a service was signalled, too")
 		}
-	}).start()
-	j.untilFile(filepath.Join(marks, "running"))
-	j.signals[1] <- syscall.SIGUSR1 // where there is no driver
-	j.signals[0] <- syscall.SIGUSR1
-	j.expect(6, 0)
-	if _, err := os.Stat(filepath.Join(marks, "passed")); err == nil {
-		t.Error("a service was signalled, too")
-	}
+	})
 }
 
 // stop asks for the end as a stranger does, once the link tells of the run: it is
@@ -259,10 +267,9 @@ func TestSignalsForTheDriver(t *testing.T) {
 func (j *job) stop() {
 	j.t.Helper()
 	j.until("the link to the run", func() bool {
-		_, err := os.Lstat(filepath.Join(j.logDir, "latest"))
-		return err == nil
+		return j.exists(filepath.Join(j.logDir, "latest"))
 	})
-	dir, _, err := signal.OpenExisting(bounded(j.t), j.run(), "login")
+	dir, _, err := j.through(signal.Access{}).OpenExisting(bounded(j.t), j.run(), "login")
 	if err != nil {
 		j.t.Fatal(err)
 	}
@@ -274,71 +281,76 @@ func (j *job) stop() {
 func TestStop(t *testing.T) {
 	t.Parallel()
 	t.Run("without a driver", func(t *testing.T) {
-		t.Parallel()
-		j := newJob(t, 2, "").patient().start()
-		j.untilNamed(signal.Control, signal.NameGo)
-		j.stop()
-		j.expect(0, 0)
-		if result := j.result(); result.Code != 0 || result.Word != "stopped" {
-			t.Errorf("the result is %+v", result)
-		}
+		inBubble(t, func(t *testing.T) {
+			j := newJob(t, 2, "").patient().start()
+			j.untilNamed(signal.Control, signal.NameGo)
+			j.stop()
+			j.expect(0, 0)
+			if result := j.result(); result.Code != 0 || result.Word != "stopped" {
+				t.Errorf("the result is %+v", result)
+			}
+		})
 	})
 	t.Run("with a driver", func(t *testing.T) {
-		t.Parallel()
-		marks := t.TempDir()
-		j := newJob(t, 2, saving(marks, "5")).patient().start()
-		j.untilFile(filepath.Join(marks, "running"))
-		j.stop()
-		j.expect(5, 0)
-		if _, err := os.Stat(filepath.Join(marks, "saved")); err != nil {
-			t.Errorf("the driver was not let to save its work: %v", err)
-		}
-		if drain := record[signal.DrainRecord](j, signal.Control, signal.NameDrain); drain.Code != 5 {
-			t.Errorf("drain says %d", drain.Code)
-		}
+		inBubble(t, func(t *testing.T) {
+			marks := t.TempDir()
+			j := newJob(t, 2, saving(marks, "5")).patient().start()
+			j.untilFile(filepath.Join(marks, "running"))
+			j.stop()
+			j.expect(5, 0)
+			if _, err := os.Stat(filepath.Join(marks, "saved")); err != nil {
+				t.Errorf("the driver was not let to save its work: %v", err)
+			}
+			if drain := record[signal.DrainRecord](j, signal.Control, signal.NameDrain); drain.Code != 5 {
+				t.Errorf("drain says %d", drain.Code)
+			}
+		})
 	})
 	t.Run("a job that is coming up", func(t *testing.T) {
-		t.Parallel()
-		marks := t.TempDir()
-		j := newJob(t, 2, "touch "+marks+"/driver").patient().all(func(c *config.Config) {
-			c.Framework = framework.None{WorkerCommand: "touch " + marks + "/worker; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
-		}).start()
-		j.untilFile(filepath.Join(marks, "worker"))
-		j.stop()
-		j.expect(0, 0)
-		if _, err := os.Stat(filepath.Join(marks, "driver")); err == nil {
-			t.Error("the driver was started")
-		}
+		inBubble(t, func(t *testing.T) {
+			marks := t.TempDir()
+			j := newJob(t, 2, "touch "+marks+"/driver").patient().all(func(c *config.Config) {
+				c.Framework = framework.None{WorkerCommand: "touch " + marks + "/worker; exec sleep 300", WorkerReady: probe(t, "file:/nonexistent")}
+			}).start()
+			j.untilFile(filepath.Join(marks, "worker"))
+			j.stop()
+			j.expect(0, 0)
+			if _, err := os.Stat(filepath.Join(marks, "driver")); err == nil {
+				t.Error("the driver was started")
+			}
+		})
 	})
 }
 
 // TestDriverAndNodeEndTogether has the driver die of what a node dies of.
 func TestDriverAndNodeEndTogether(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 2, "").all(func(c *config.Config) { c.Driver = service.Shell("exec sleep 300") }).start()
-	j.untilNamed(signal.Control, signal.NameGo)
-	j.signals[1] <- syscall.SIGINT
-	j.expect(130, 130)
-	if got := j.result().Why; !strings.Contains(got, "n1") {
-		t.Errorf("the result does not name the node: %q", got)
-	}
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "").all(func(c *config.Config) { c.Driver = service.Shell("exec sleep 300") }).start()
+		j.untilNamed(signal.Control, signal.NameGo)
+		j.signals[1] <- syscall.SIGINT
+		j.expect(130, 130)
+		if got := j.result().Why; !strings.Contains(got, "n1") {
+			t.Errorf("the result does not name the node: %q", got)
+		}
+	})
 }
 
 // TestChildDeafToTerm has everything ignore TERM: nothing may outlive the job.
 func TestChildDeafToTerm(t *testing.T) {
-	t.Parallel()
-	marks := t.TempDir()
-	deaf := func(what string) string {
-		return "trap '' TERM INT HUP; touch " + marks + "/" + what + ".$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done"
-	}
-	j := newJob(t, 2, deaf("driver")).all(func(c *config.Config) {
-		c.Times.DriverGrace, c.Times.StopGrace = 300*time.Millisecond, 300*time.Millisecond
-		c.Framework = framework.None{HeadCommand: deaf("head"), WorkerCommand: deaf("worker")}
-		c.Sandbox = config.Sandbox{Command: deaf("sandbox"), Require: require(t, "all")}
-	}).start()
-	for _, what := range []string{"driver.0", "head.0", "worker.0", "worker.1", "sandbox.0", "sandbox.1"} {
-		j.untilFile(filepath.Join(marks, what))
-	}
-	j.signals[0] <- syscall.SIGTERM
-	j.expect(143, 143)
+	inBubble(t, func(t *testing.T) {
+		marks := t.TempDir()
+		deaf := func(what string) string {
+			return "trap '' TERM INT HUP; touch " + marks + "/" + what + ".$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done"
+		}
+		j := newJob(t, 2, deaf("driver")).all(func(c *config.Config) {
+			c.Times.DriverGrace, c.Times.StopGrace = 300*time.Millisecond, 300*time.Millisecond
+			c.Framework = framework.None{HeadCommand: deaf("head"), WorkerCommand: deaf("worker")}
+			c.Sandbox = config.Sandbox{Command: deaf("sandbox"), Require: require(t, "all")}
+		}).start()
+		for _, what := range []string{"driver.0", "head.0", "worker.0", "worker.1", "sandbox.0", "sandbox.1"} {
+			j.untilFile(filepath.Join(marks, what))
+		}
+		j.signals[0] <- syscall.SIGTERM
+		j.expect(143, 143)
+	})
 }

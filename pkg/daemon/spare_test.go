@@ -95,33 +95,33 @@ func marking(marks string) string {
 }
 
 func TestSparesStandBy(t *testing.T) {
-	t.Parallel()
-	marks := t.TempDir()
-	j := spared(t, 3, team.Bounds{Min: 1, Max: 1}, tellsTeam).all(func(c *config.Config) {
-		c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}} // or the driver may end before that
-		c.Sandbox = config.Sandbox{Command: "touch " + marks + "/sandbox-$BRINGUPD_LAUNCH_RANK; exec sleep 300", Require: require(t, "all")}
-	})
-	j.start().expect(0, 0, 0)
-	if got := j.contents(j.out); got != "0 of 1: n0\n" {
-		t.Errorf("the driver says %q", got)
-	}
-	if got := starts(t, marks); got != "0-as-0-of-1 sandbox-0" {
-		t.Errorf("started were %s", got)
-	}
-	if result := j.chose([]int{0}); len(result.Hosts) != 3 || result.Size != 3 {
-		t.Errorf("the result is %+v", result)
-	}
-	for rank := range 3 {
-		if !j.has(signal.Nodes, signal.NodeName(rank, 3, signal.Done)) {
-			t.Errorf("rank %d has not said that it is done", rank)
+	inBubble(t, func(t *testing.T) {
+		marks := t.TempDir()
+		j := spared(t, 3, team.Bounds{Min: 1, Max: 1}, tellsTeam).all(func(c *config.Config) {
+			c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}} // or the driver may end before that
+			c.Sandbox = config.Sandbox{Command: "touch " + marks + "/sandbox-$BRINGUPD_LAUNCH_RANK; exec sleep 300", Require: require(t, "all")}
+		})
+		j.start().expect(0, 0, 0)
+		if got := j.contents(j.out); got != "0 of 1: n0\n" {
+			t.Errorf("the driver says %q", got)
 		}
-	}
+		if got := starts(t, marks); got != "0-as-0-of-1 sandbox-0" {
+			t.Errorf("started were %s", got)
+		}
+		if result := j.chose([]int{0}); len(result.Hosts) != 3 || result.Size != 3 {
+			t.Errorf("the result is %+v", result)
+		}
+		for rank := range 3 {
+			if !j.has(signal.Nodes, signal.NodeName(rank, 3, signal.Done)) {
+				t.Errorf("rank %d has not said that it is done", rank)
+			}
+		}
+	})
 }
 
 // TestNodesDropped has one node fail before the gate: the driver runs on the
 // others, and no daemon tells a code of its own.
 func TestNodesDropped(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		name    string
@@ -190,62 +190,65 @@ func TestNodesDropped(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			marks := t.TempDir()
-			// The driver takes longer than a node that failed would wait for an end.
-			j := spared(t, tc.size, tc.bounds, "sleep 3; "+tellsTeam).all(func(c *config.Config) {
-				c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}}
-				tc.change(t, c, marks)
+			inBubble(t, func(t *testing.T) {
+				marks := t.TempDir()
+				// The driver takes longer than a node that failed would wait for an end.
+				j := spared(t, tc.size, tc.bounds, "sleep 3; "+tellsTeam).all(func(c *config.Config) {
+					c.Framework = marked{marks, framework.None{WorkerCommand: marking(marks)}}
+					tc.change(t, c, marks)
+				})
+				j.start(tc.absent...).expect(tc.codes...)
+				if got, want := j.contents(j.out), fmt.Sprintf("0 of %d: %s\n", len(tc.team), tc.hosts); got != want {
+					t.Errorf("the driver says %q, not %q", got, want)
+				}
+				if got := starts(t, marks); got != tc.started {
+					t.Errorf("started were %s, not %s", got, tc.started)
+				}
+				result := j.chose(tc.team, tc.dropped...)
+				if why := result.Dropped[0].Why; !strings.Contains(why, tc.why) || result.Dropped[0].Host != "n1" {
+					t.Errorf("dropped is %+v, without %q", result.Dropped[0], tc.why)
+				}
+				if result.Code != 0 || result.Cause != nil {
+					t.Errorf("the result is %+v", result)
+				}
 			})
-			j.start(tc.absent...).expect(tc.codes...)
-			if got, want := j.contents(j.out), fmt.Sprintf("0 of %d: %s\n", len(tc.team), tc.hosts); got != want {
-				t.Errorf("the driver says %q, not %q", got, want)
-			}
-			if got := starts(t, marks); got != tc.started {
-				t.Errorf("started were %s, not %s", got, tc.started)
-			}
-			result := j.chose(tc.team, tc.dropped...)
-			if why := result.Dropped[0].Why; !strings.Contains(why, tc.why) || result.Dropped[0].Host != "n1" {
-				t.Errorf("dropped is %+v, without %q", result.Dropped[0], tc.why)
-			}
-			if result.Code != 0 || result.Cause != nil {
-				t.Errorf("the result is %+v", result)
-			}
 		})
 	}
 }
 
 // TestTooFewLeft ends the job, with the cause that was the first.
 func TestTooFewLeft(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	j := spared(t, 4, team.Bounds{Min: 3, Max: 3}, "exit 0").all(func(c *config.Config) {
-		c.Times.Join = 5 * time.Second
-		c.Setup = onLaunch(2, "echo no disk; exit 3", "true")
+	inBubble(t, func(t *testing.T) {
+		j := spared(t, 4, team.Bounds{Min: 3, Max: 3}, "exit 0").all(func(c *config.Config) {
+			c.Times.Join = 5 * time.Second
+			c.Setup = onLaunch(2, "echo no disk; exit 3", "true")
+		})
+		j.start(3).expect(77, 77, 77, -1)
+		j.blames(2, string(health.Setup), 77)
+		if j.has(signal.Control, signal.NameGo) {
+			t.Error("the gate was opened")
+		}
 	})
-	j.start(3).expect(77, 77, 77, -1)
-	j.blames(2, string(health.Setup), 77)
-	if j.has(signal.Control, signal.NameGo) {
-		t.Error("the gate was opened")
-	}
 }
 
 // TestHeadIsNeeded: whatever spares there are.
 func TestHeadIsNeeded(t *testing.T) {
-	t.Parallel()
-	j := spared(t, 3, team.Bounds{Min: 1, Max: 3}, "exit 0").all(func(c *config.Config) { c.Setup = onLaunch(0, "exit 3", "true") })
-	j.start().expect(77, 77, 77)
-	j.blames(0, string(health.Setup), 77)
+	inBubble(t, func(t *testing.T) {
+		j := spared(t, 3, team.Bounds{Min: 1, Max: 3}, "exit 0").all(func(c *config.Config) { c.Setup = onLaunch(0, "exit 3", "true") })
+		j.start().expect(77, 77, 77)
+		j.blames(0, string(health.Setup), 77)
+	})
 }
 
 // TestUnlikeConfigurationOfSpare is a mistake that no other node makes good.
 func TestUnlikeConfigurationOfSpare(t *testing.T) {
-	t.Parallel()
-	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, "exit 0")
-	j.configs[1].Driver = service.Shell("exit 9")
-	j.all(func(c *config.Config) { c.Setup = onLaunch(0, "sleep 1", "true") })
-	j.start().expect(64, 64, 64)
-	j.blames(1, string(health.Usage), 64)
+	inBubble(t, func(t *testing.T) {
+		j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, "exit 0")
+		j.configs[1].Driver = service.Shell("exit 9")
+		j.all(func(c *config.Config) { c.Setup = onLaunch(0, "sleep 1", "true") })
+		j.start().expect(64, 64, 64)
+		j.blames(1, string(health.Usage), 64)
+	})
 }
 
 // waits is a driver that goes on until a file is there.
@@ -255,64 +258,65 @@ func waits(file string) string {
 
 // TestDeathOfSpare ends nothing; that of a member ends the job.
 func TestDeathOfSpare(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "enough")
-	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, waits(file)).all(func(c *config.Config) {
-		c.Setup = onLaunch(2, "sleep 1", "true") // it is the spare
-		c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
-	}).start()
-	j.untilNamed(signal.Control, signal.NameGo)
-	j.untilNamed(signal.Nodes, signal.NodeName(2, 3, signal.Checked))
-	j.signals[2] <- os.Interrupt
-	j.until("the end of the spare", func() bool { _, ended := j.ended()[2]; return ended })
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	j.expect(0, 0, 0)
-	j.chose([]int{0, 1}, 2)
+	inBubble(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "enough")
+		j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, waits(file)).all(func(c *config.Config) {
+			c.Setup = onLaunch(2, "sleep 1", "true") // it is the spare
+			c.Framework = framework.None{WorkerCommand: "exec sleep 300"}
+		}).start()
+		j.untilNamed(signal.Control, signal.NameGo)
+		j.untilNamed(signal.Nodes, signal.NodeName(2, 3, signal.Checked))
+		j.signals[2] <- os.Interrupt
+		j.until("the end of the spare", func() bool { _, ended := j.ended()[2]; return ended })
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j.expect(0, 0, 0)
+		j.chose([]int{0, 1}, 2)
+	})
 }
 
 func TestDeathOfMemberAfterGate(t *testing.T) {
-	t.Parallel()
-	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, "exec sleep 300").all(func(c *config.Config) {
-		c.Setup = onLaunch(2, "sleep 1", "true")
-		c.Framework = framework.None{WorkerCommand: onLaunch(1, "sleep 1; exit 5", "exec sleep 300")}
+	inBubble(t, func(t *testing.T) {
+		j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, "exec sleep 300").all(func(c *config.Config) {
+			c.Setup = onLaunch(2, "sleep 1", "true")
+			c.Framework = framework.None{WorkerCommand: onLaunch(1, "sleep 1; exit 5", "exec sleep 300")}
+		})
+		j.start().expect(77, 77, 77)
+		j.blames(1, string(health.ServiceDied), 77)
+		j.chose([]int{0, 1})
 	})
-	j.start().expect(77, 77, 77)
-	j.blames(1, string(health.ServiceDied), 77)
-	j.chose([]int{0, 1})
 }
 
 // TestSilentSpare has a spare's mount hang for good, under way: the job goes on,
 // and names it.
 func TestSilentSpare(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "enough")
-	spare := new(mount)
-	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, waits(file)).all(func(c *config.Config) {
-		c.Times.Peer, c.Times.Join = time.Second, 10*time.Second
-		c.Setup = onLaunch(2, "sleep 1", "true")
-		if c.Identity.Rank == 2 {
-			c.Access = asking(spare.pass)
+	inBubble(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "enough")
+		spare := new(mount)
+		j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, waits(file)).all(func(c *config.Config) {
+			c.Times.Peer, c.Times.Join = time.Second, 10*time.Second
+			c.Setup = onLaunch(2, "sleep 1", "true")
+			if c.Identity.Rank == 2 {
+				c.Access = asking(spare.pass)
+			}
+		})
+		t.Cleanup(func() {
+			spare.release()
+			j.configs[2].Access.Meter.Settle(bounded(t))
+		})
+		j.start()
+		j.untilNamed(signal.Control, signal.NameGo)
+		j.untilNamed(signal.Nodes, signal.NodeName(2, 3, signal.Checked))
+		spare.stall()
+		j.until("the end of the spare", func() bool { _, ended := j.ended()[2]; return ended })
+		j.until("that the head has noticed", func() bool { return strings.Contains(j.said(), "a node is dropped, and the job goes on") })
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
 		}
+		j.expect(0, 0, 0)
+		j.chose([]int{0, 1}, 2)
 	})
-	t.Cleanup(func() {
-		spare.release()
-		j.configs[2].Access.Meter.Settle(bounded(t))
-	})
-	j.start()
-	j.untilNamed(signal.Control, signal.NameGo)
-	j.untilNamed(signal.Nodes, signal.NodeName(2, 3, signal.Checked))
-	spare.stall()
-	j.until("the end of the spare", func() bool { _, ended := j.ended()[2]; return ended })
-	j.until("that the head has noticed", func() bool { return strings.Contains(j.said(), "a node is dropped, and the job goes on") })
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	j.expect(0, 0, 0)
-	j.chose([]int{0, 1}, 2)
 }
 
 // TestSpareWithoutALifeline is heard by its beat files alone, and may be silent

@@ -38,17 +38,17 @@ func endedBy(first signal.FailedRecord) run.Ending {
 	return *run.EndingOf(health.Decide([]health.Observed{{FailedRecord: first}}, func(rank int) string { return fmt.Sprintf("n%d", rank) }))
 }
 
-// memory keeps what is written to a node's own log.
-type memory struct{ strings.Builder }
+// ownLog keeps what is written to a node's own log.
+type ownLog struct{ strings.Builder }
 
-func (*memory) Sync() error { return nil }
+func (*ownLog) Sync() error { return nil }
 
 func TestSpeakIsTheLast(t *testing.T) {
 	first := cause(2, health.ServiceDied, "driver", "it died")
 	end := endedBy(first)
 	words := []string{"bringupd: it died", "  next: mend it"}
 	for _, asJSON := range []bool{false, true} {
-		stderr, journal := tempFile(t), new(memory)
+		stderr, journal := tempFile(t), new(ownLog)
 		n := bare(t, config.Config{Identity: testIdentity(0, 3)}, nil)
 		n.voice = voice.New(voice.Config{To: stderr, JSON: asJSON}, n.id, journal)
 		n.Log = n.voice.Log
@@ -109,55 +109,56 @@ func lastRecord(t *testing.T, said string) spoken {
 // TestJobsLastWords ends real jobs: whatever else is said, each daemon ends with
 // its last words, and the result has the same.
 func TestJobsLastWords(t *testing.T) {
-	t.Parallel()
-	const size = 3
-	j := newJob(t, size, "exec sleep 300").patient().all(func(c *config.Config) {
-		c.JSONLog = true
-		c.Framework = framework.None{WorkerCommand: only("2", "sleep 1; echo step 42; kill -KILL $$")}
+	inBubble(t, func(t *testing.T) {
+		const size = 3
+		j := newJob(t, size, "exec sleep 300").patient().all(func(c *config.Config) {
+			c.JSONLog = true
+			c.Framework = framework.None{WorkerCommand: only("2", "sleep 1; echo step 42; kill -KILL $$")}
+		})
+		j.start().expect(everyone(77, size)...)
+		if !j.has(signal.Control, signal.NameOver) {
+			t.Error("the others are not told that the head is done")
+		}
+		last := make(map[string]spoken)
+		for _, record := range spokenLines(t, j.said()) {
+			last[record.Daemon] = record
+		}
+		const what = "the worker of rank 2 (n2) died: killed by SIGKILL (perhaps out of memory: see dmesg)"
+		for daemon, begins := range map[string]string{
+			"bringupd[0 n0]": "bringupd: the job failed with code 77, ",
+			"bringupd[1 n1]": "bringupd: rank 1 (n1) ends with the job, code 77: " + what,
+			"bringupd[2 n2]": "bringupd: rank 2 (n2) has ended the job, code 77: " + what,
+		} {
+			got := last[daemon]
+			if len(got.LastWords) == 0 || !strings.HasPrefix(got.LastWords[0], begins) {
+				t.Errorf("%s says %q at last, want %q", daemon, got.LastWords, begins)
+			}
+			if got.Level != "error" || got.Code != 77 || got.Kind != string(health.ServiceDied) || got.Msg != what {
+				t.Errorf("%s has %+v", daemon, got)
+			}
+		}
+		head := last["bringupd[0 n0]"].LastWords
+		for _, line := range []string{
+			"  | step 42", "  took down: the driver", "  requeue: no",
+			"  all of it: " + filepath.Join(j.run(), signal.NameResult),
+		} {
+			if !slices.Contains(head, line) {
+				t.Errorf("the head's last words lack %q: %q", line, head)
+			}
+		}
+		result := j.result()
+		if result.AtPhase != "driver" || result.AfterGate <= 0 || len(result.Advice) == 0 {
+			t.Errorf("the result is %+v", result)
+		}
+		for _, step := range result.Advice {
+			if !slices.Contains(head, "  next: "+step) {
+				t.Errorf("the result advises %q, and the last words don't", step)
+			}
+		}
+		if result.Cause.Exit != "killed by SIGKILL (perhaps out of memory: see dmesg)" || result.Cause.Signal != "SIGKILL" {
+			t.Errorf("the cause is %+v", result.Cause)
+		}
 	})
-	j.start().expect(everyone(77, size)...)
-	if !j.has(signal.Control, signal.NameOver) {
-		t.Error("the others are not told that the head is done")
-	}
-	last := make(map[string]spoken)
-	for _, record := range spokenLines(t, j.said()) {
-		last[record.Daemon] = record
-	}
-	const what = "the worker of rank 2 (n2) died: killed by SIGKILL (perhaps out of memory: see dmesg)"
-	for daemon, begins := range map[string]string{
-		"bringupd[0 n0]": "bringupd: the job failed with code 77, ",
-		"bringupd[1 n1]": "bringupd: rank 1 (n1) ends with the job, code 77: " + what,
-		"bringupd[2 n2]": "bringupd: rank 2 (n2) has ended the job, code 77: " + what,
-	} {
-		got := last[daemon]
-		if len(got.LastWords) == 0 || !strings.HasPrefix(got.LastWords[0], begins) {
-			t.Errorf("%s says %q at last, want %q", daemon, got.LastWords, begins)
-		}
-		if got.Level != "error" || got.Code != 77 || got.Kind != string(health.ServiceDied) || got.Msg != what {
-			t.Errorf("%s has %+v", daemon, got)
-		}
-	}
-	head := last["bringupd[0 n0]"].LastWords
-	for _, line := range []string{
-		"  | step 42", "  took down: the driver", "  requeue: no",
-		"  all of it: " + filepath.Join(j.run(), signal.NameResult),
-	} {
-		if !slices.Contains(head, line) {
-			t.Errorf("the head's last words lack %q: %q", line, head)
-		}
-	}
-	result := j.result()
-	if result.AtPhase != "driver" || result.AfterGate <= 0 || len(result.Advice) == 0 {
-		t.Errorf("the result is %+v", result)
-	}
-	for _, step := range result.Advice {
-		if !slices.Contains(head, "  next: "+step) {
-			t.Errorf("the result advises %q, and the last words don't", step)
-		}
-	}
-	if result.Cause.Exit != "killed by SIGKILL (perhaps out of memory: see dmesg)" || result.Cause.Signal != "SIGKILL" {
-		t.Errorf("the cause is %+v", result.Cause)
-	}
 }
 
 // TestWhoSpeaksForTheHead has a worker that wrote the result say all that the
@@ -167,7 +168,7 @@ func TestWhoSpeaksForTheHead(t *testing.T) {
 	for _, wrote := range []bool{true, false} {
 		stderr := tempFile(t)
 		n := bare(t, config.Config{Identity: testIdentity(2, 3), Output: config.Output{Files: config.Files{Err: stderr}}}, new(signal.Dir))
-		n.voice = voice.New(voice.Config{To: stderr}, n.id, new(memory))
+		n.voice = voice.New(voice.Config{To: stderr}, n.id, new(ownLog))
 		end := endedBy(first)
 		if wrote {
 			end.Result = n.result(&end)
@@ -203,12 +204,13 @@ func TestConsequencesGoIntoTheResult(t *testing.T) {
 // TestLastWordsWithoutARun has nobody but the workers: each says for itself why
 // it ends.
 func TestLastWordsWithoutARun(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 3, "exec sleep 300").all(func(c *config.Config) { c.Times.Join = time.Second })
-	j.start(0).expect(-1, 66, 66)
-	for _, rank := range []string{"rank 1 (n1)", "rank 2 (n2)"} {
-		if want := "bringupd: " + rank + " ends with code 66: cannot meet the head"; !strings.Contains(j.said(), want) {
-			t.Errorf("nobody says %q: %s", want, j.said())
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 3, "exec sleep 300").all(func(c *config.Config) { c.Times.Join = time.Second })
+		j.start(0).expect(-1, 66, 66)
+		for _, rank := range []string{"rank 1 (n1)", "rank 2 (n2)"} {
+			if want := "bringupd: " + rank + " ends with code 66: cannot meet the head"; !strings.Contains(j.said(), want) {
+				t.Errorf("nobody says %q: %s", want, j.said())
+			}
 		}
-	}
+	})
 }

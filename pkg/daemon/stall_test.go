@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -99,8 +98,7 @@ func (j *job) allRunning(marks string) {
 	j.untilFile(filepath.Join(marks, "running"))
 	for rank := 1; rank < j.size; rank++ {
 		j.until("a worker that has nothing left to do", func() bool {
-			events, _ := os.ReadFile(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", rank, j.size)))
-			return strings.Contains(string(events), `"phase":"driver"`)
+			return strings.Contains(j.daemonEvents(rank), `"phase":"driver"`)
 		})
 	}
 }
@@ -109,7 +107,6 @@ const stalled = "the share has not answered"
 
 // One mount that hangs: its node ends by itself, the others name it.
 func TestAMountStalls(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
@@ -120,25 +117,26 @@ func TestAMountStalls(t *testing.T) {
 		{"the head's", 0, []int{66, 76, 76}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j, mounts, marks := mounted(t, 3*time.Second)
-			j.start()
-			j.allRunning(marks)
-			mounts[tc.which].stall()
-			j.expect(tc.codes...)
-			if !strings.Contains(j.said(), stalled+" "+j.name(tc.which)) {
-				t.Errorf("rank %d did not say that its share hangs: %s", tc.which, j.said())
-			}
-			j.untilFile(filepath.Join(marks, "saved"))
-			if tc.which == 0 {
-				if result := j.result(); result.Code != 76 || len(result.Cause.Lost) != 1 || result.Cause.Lost[0] != 0 {
-					t.Errorf("without a head, a worker writes the result %+v", result)
+			inBubble(t, func(t *testing.T) {
+				j, mounts, marks := mounted(t, 3*time.Second)
+				j.start()
+				j.allRunning(marks)
+				mounts[tc.which].stall()
+				j.expect(tc.codes...)
+				if !strings.Contains(j.said(), stalled+" "+j.name(tc.which)) {
+					t.Errorf("rank %d did not say that its share hangs: %s", tc.which, j.said())
 				}
-				return
-			}
-			if cause := j.blames(0, string(health.HostHangs), 76); len(cause.Lost) != 1 || cause.Lost[0] != 1 {
-				t.Errorf("the head takes %v for lost", cause.Lost)
-			}
+				j.untilFile(filepath.Join(marks, "saved"))
+				if tc.which == 0 {
+					if result := j.result(); result.Code != 76 || len(result.Cause.Lost) != 1 || result.Cause.Lost[0] != 0 {
+						t.Errorf("without a head, a worker writes the result %+v", result)
+					}
+					return
+				}
+				if cause := j.blames(0, string(health.HostHangs), 76); len(cause.Lost) != 1 || cause.Lost[0] != 1 {
+					t.Errorf("the head takes %v for lost", cause.Lost)
+				}
+			})
 		})
 	}
 }
@@ -146,7 +144,6 @@ func TestAMountStalls(t *testing.T) {
 // Once the job runs, a share that is gone costs records alone, while the lifelines
 // are well: for a while or until the end, of one node or of all.
 func TestAMissingShareIsOutwaited(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	const peer = 4 * time.Second
 	for _, tc := range []struct {
@@ -165,35 +162,36 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 		{"the head's refuses, until the driver has ended", []int{0}, true, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j, mounts, marks := mounted(t, peer)
-			over := filepath.Join(marks, "over")
-			j.all(func(c *config.Config) {
-				c.Times.Share = ceiling
-				c.Driver = service.Shell("touch " + marks + "/running; until [ -e " + over + " ]; do echo works; sleep 0.05; done")
-			})
-			j.start()
-			j.allRunning(marks)
-			for _, rank := range tc.which {
-				mounts[rank].stop(tc.refuses)
-			}
-			time.Sleep(2 * peer)
-			// A worker whose lifeline is well looks rarely.
-			j.until("that people are told of it", func() bool { return strings.Contains(j.said(), "the share does not answer") })
-			if ended := j.ended(); len(ended) > 0 {
-				t.Fatalf("these daemons have ended for want of a share: %v", ended)
-			}
-			if tc.returns {
+			inBubble(t, func(t *testing.T) {
+				j, mounts, marks := mounted(t, peer)
+				over := filepath.Join(marks, "over")
+				j.all(func(c *config.Config) {
+					c.Times.Share = ceiling
+					c.Driver = service.Shell("touch " + marks + "/running; until [ -e " + over + " ]; do echo works; sleep 0.05; done")
+				})
+				j.start()
+				j.allRunning(marks)
 				for _, rank := range tc.which {
-					mounts[rank].release()
+					mounts[rank].stop(tc.refuses)
 				}
-				j.until("the word that it is back", func() bool { return strings.Contains(j.said(), "the share answers all nodes again") })
-			}
-			touch(t, over)
-			j.expect(0, 0, 0)
-			if tc.returns && j.result().Word != health.Driven {
-				t.Errorf("the result is %+v", j.result())
-			}
+				time.Sleep(2 * peer)
+				// A worker whose lifeline is well looks rarely.
+				j.until("that people are told of it", func() bool { return strings.Contains(j.said(), "the share does not answer") })
+				if ended := j.ended(); len(ended) > 0 {
+					t.Fatalf("these daemons have ended for want of a share: %v", ended)
+				}
+				if tc.returns {
+					for _, rank := range tc.which {
+						mounts[rank].release()
+					}
+					j.until("the word that it is back", func() bool { return strings.Contains(j.said(), "the share answers all nodes again") })
+				}
+				touch(t, over)
+				j.expect(0, 0, 0)
+				if tc.returns && j.result().Word != health.Driven {
+					t.Errorf("the result is %+v", j.result())
+				}
+			})
 		})
 	}
 }
@@ -201,7 +199,6 @@ func TestAMissingShareIsOutwaited(t *testing.T) {
 // A share that stays away is not outwaited for ever, nor is one that hides whether
 // a peer lives: then all end by one code, and the one that is lost is named.
 func TestAMissingShareIsNotOutwaited(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	const peer = 2 * time.Second
 	for _, tc := range []struct {
@@ -217,43 +214,43 @@ func TestAMissingShareIsNotOutwaited(t *testing.T) {
 		{"when a worker falls silent", ceiling, func(p *playedLine) { p.freeze() }, []int{76, -1, 76, 76}, "rank 1 (n1) hangs"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			var mounts []*mount
-			j := newJob(t, 4, "exec sleep 300").all(func(c *config.Config) {
-				c.Times.Peer, c.Times.Share = peer, tc.share
-				m := new(mount)
-				mounts = append(mounts, m)
-				c.Access = asking(m.pass)
-			})
-			t.Cleanup(func() {
-				for i, m := range mounts {
-					m.release()
-					j.configs[i].Access.Meter.Settle(bounded(t))
-				}
-			})
-			j.start(1)
-			p := j.playWorker(1)
-			line := j.playLine(p, 1)
-			j.untilNamed(signal.Control, signal.NameGo)
-			j.until("workers that have nothing left to do", func() bool {
-				for _, rank := range []int{2, 3} {
-					events, _ := os.ReadFile(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", rank, j.size)))
-					if !strings.Contains(string(events), `"phase":"driver"`) {
-						return false
+			inBubble(t, func(t *testing.T) {
+				var mounts []*mount
+				j := newJob(t, 4, "exec sleep 300").all(func(c *config.Config) {
+					c.Times.Peer, c.Times.Share = peer, tc.share
+					m := new(mount)
+					mounts = append(mounts, m)
+					c.Access = asking(m.pass)
+				})
+				t.Cleanup(func() {
+					for i, m := range mounts {
+						m.release()
+						j.configs[i].Access.Meter.Settle(bounded(t))
 					}
+				})
+				j.start(1)
+				p := j.playWorker(1)
+				line := j.playLine(p, 1)
+				j.untilNamed(signal.Control, signal.NameGo)
+				j.until("workers that have nothing left to do", func() bool {
+					for _, rank := range []int{2, 3} {
+						if !strings.Contains(j.daemonEvents(rank), `"phase":"driver"`) {
+							return false
+						}
+					}
+					return true
+				})
+				for _, m := range mounts {
+					m.stall()
 				}
-				return true
+				j.until("the word of it", func() bool { return strings.Contains(j.said(), "the share does not answer") })
+				p.silence()
+				tc.lose(line)
+				j.expect(tc.codes...)
+				if said := j.said(); !strings.Contains(said, tc.says) {
+					t.Errorf("nobody says that %s:\n%s", tc.says, said)
+				}
 			})
-			for _, m := range mounts {
-				m.stall()
-			}
-			j.until("the word of it", func() bool { return strings.Contains(j.said(), "the share does not answer") })
-			p.silence()
-			tc.lose(line)
-			j.expect(tc.codes...)
-			if said := j.said(); !strings.Contains(said, tc.says) {
-				t.Errorf("nobody says that %s:\n%s", tc.says, said)
-			}
 		})
 	}
 }
@@ -266,101 +263,101 @@ func (j *job) name(rank int) string {
 // All mounts hang at once: nobody blames a peer, all children end, and what was
 // to be written is written if the share comes back in time.
 func TestAllMountsStall(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	for _, returns := range []bool{false, true} {
 		t.Run(map[bool]string{false: "for good", true: "until the end has begun"}[returns], func(t *testing.T) {
-			t.Parallel()
-			j, mounts, marks := mounted(t, 3*time.Second)
-			j.all(func(c *config.Config) { c.Times.DriverGrace = 5 * time.Second })
-			j.start()
-			j.allRunning(marks)
-			for _, m := range mounts {
-				m.stall()
-			}
-			if returns {
-				j.until("a daemon that tells", func() bool { return strings.Contains(j.said(), stalled) })
+			inBubble(t, func(t *testing.T) {
+				j, mounts, marks := mounted(t, 3*time.Second)
+				j.all(func(c *config.Config) { c.Times.DriverGrace = 5 * time.Second })
+				j.start()
+				j.allRunning(marks)
 				for _, m := range mounts {
-					m.release()
+					m.stall()
 				}
-			}
-			j.expect(66, 66, 66)
-			if strings.Contains(j.said(), "lost") {
-				t.Errorf("somebody blames a peer: %s", j.said())
-			}
-			for _, mark := range []string{"saved", "ended.0", "ended.1", "ended.2"} {
-				j.untilFile(filepath.Join(marks, mark))
-			}
-			if returns && j.result().Word != string(health.Share) {
-				t.Errorf("the result is %+v", j.result())
-			}
+				if returns {
+					j.until("a daemon that tells", func() bool { return strings.Contains(j.said(), stalled) })
+					for _, m := range mounts {
+						m.release()
+					}
+				}
+				j.expect(66, 66, 66)
+				if strings.Contains(j.said(), "lost") {
+					t.Errorf("somebody blames a peer: %s", j.said())
+				}
+				for _, mark := range []string{"saved", "ended.0", "ended.1", "ended.2"} {
+					j.untilFile(filepath.Join(marks, mark))
+				}
+				if returns && j.result().Word != string(health.Share) {
+					t.Errorf("the result is %+v", j.result())
+				}
+			})
 		})
 	}
 }
 
 // A hang that is over before the peer timeout is no reason to end.
 func TestAMountStallsForAWhile(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	j, mounts, marks := mounted(t, 6*time.Second)
-	j.start()
-	j.allRunning(marks)
-	for _, m := range mounts {
-		m.stall()
-	}
-	time.Sleep(3 * time.Second) // half of the peer timeout
-	for _, m := range mounts {
-		m.release()
-	}
-	time.Sleep(3 * time.Second) // for whoever would take a peer for lost now
-	j.signals[0] <- syscall.SIGTERM
-	j.expect(143, 143, 143)
-	j.blames(0, string(health.Terminated), 143)
+	inBubble(t, func(t *testing.T) {
+		j, mounts, marks := mounted(t, 6*time.Second)
+		j.start()
+		j.allRunning(marks)
+		for _, m := range mounts {
+			m.stall()
+		}
+		time.Sleep(3 * time.Second) // half of the peer timeout
+		for _, m := range mounts {
+			m.release()
+		}
+		time.Sleep(3 * time.Second) // for whoever would take a peer for lost now
+		j.signals[0] <- syscall.SIGTERM
+		j.expect(143, 143, 143)
+		j.blames(0, string(health.Terminated), 143)
+	})
 }
 
 // Who is told to end does so though the share hangs: long before the peer
 // timeout, and with the driver's grace.
 func TestSignalWhileMountsStall(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		known bool // the hang lasts for a while when the signal comes
 	}{{"that has just begun", false}, {"that is known", true}} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			const peer = 30 * time.Second
-			j, mounts, marks := mounted(t, peer)
-			j.start()
-			j.allRunning(marks)
-			hung := time.Now()
-			for _, m := range mounts {
-				m.stall()
-			}
-			if tc.known {
-				j.until("silence", func() bool {
-					for _, cfg := range j.configs {
-						if cfg.Access.Meter.Silence() < 2*run.SickShare {
-							return false
+			inBubble(t, func(t *testing.T) {
+				const peer = 30 * time.Second
+				j, mounts, marks := mounted(t, peer)
+				j.start()
+				j.allRunning(marks)
+				hung := time.Now()
+				for _, m := range mounts {
+					m.stall()
+				}
+				if tc.known {
+					j.until("silence", func() bool {
+						for _, cfg := range j.configs {
+							if cfg.Access.Meter.Silence() < 2*run.SickShare {
+								return false
+							}
 						}
-					}
-					return true
-				})
-			}
-			began := time.Now()
-			for _, signals := range j.signals {
-				signals <- syscall.SIGTERM
-			}
-			j.untilFile(filepath.Join(marks, "saved"))
-			saved := time.Since(began)
-			j.expect(143, 143, 143)
-			took := time.Since(began)
-			t.Logf("the driver had saved its work %s after TERM, all daemons had ended after %s", saved, took)
-			// Who waited for the share would do so until it has been silent
-			// for the peer timeout.
-			if silent := time.Since(hung); silent > peer {
-				t.Errorf("all daemons had ended %s after the hang began: they waited for the share", silent)
-			}
+						return true
+					})
+				}
+				began := time.Now()
+				for _, signals := range j.signals {
+					signals <- syscall.SIGTERM
+				}
+				j.untilFile(filepath.Join(marks, "saved"))
+				saved := time.Since(began)
+				j.expect(143, 143, 143)
+				took := time.Since(began)
+				t.Logf("the driver had saved its work %s after TERM, all daemons had ended after %s", saved, took)
+				// Who waited for the share would do so until it has been silent
+				// for the peer timeout.
+				if silent := time.Since(hung); silent > peer {
+					t.Errorf("all daemons had ended %s after the hang began: they waited for the share", silent)
+				}
+			})
 		})
 	}
 }

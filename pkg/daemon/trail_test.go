@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -31,47 +30,52 @@ func told(run *timeline.Run, rank int) []string {
 // A reader learns from the events who has published what, who has seen it, and
 // what has run.
 func TestEventsTellOfAJob(t *testing.T) {
-	t.Parallel()
-	j := newJob(t, 3, "exit 3")
-	j.start().expect(3, 0, 0)
-	run, err := timeline.Read(t.Context(), j.run(), timeline.Options{Depth: timeline.Full})
-	if err != nil || len(run.Problems) > 0 {
-		t.Fatalf("cannot read the run: %v, %q", err, run.Problems)
-	}
-	for rank, want := range [][]string{
-		{"published job", "published 0000.joined", "reached joined", "leave join", "published go", "start driver", "exit driver", "leave driver", "published drain", "reached done", "end"},
-		{"saw job", "published 0001.joined", "leave join", "saw drain", "enter", "end"},
-		{"saw job", "published 0002.joined", "leave join", "saw drain", "enter", "end"},
-	} {
-		got := told(run, rank)
-		for _, event := range want {
-			if !slices.Contains(got, event) {
-				t.Errorf("rank %d does not tell of %q: %q", rank, event, got)
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 3, "exit 3")
+		j.start().expect(3, 0, 0)
+		dir := filepath.Join(t.TempDir(), filepath.Base(j.run()))
+		if err := j.share.Export(j.run(), dir); err != nil {
+			t.Fatal(err)
+		}
+		run, err := timeline.Read(t.Context(), dir, timeline.Options{Depth: timeline.Full})
+		if err != nil || len(run.Problems) > 0 {
+			t.Fatalf("cannot read the run: %v, %q", err, run.Problems)
+		}
+		for rank, want := range [][]string{
+			{"published job", "published 0000.joined", "reached joined", "leave join", "published go", "start driver", "exit driver", "leave driver", "published drain", "reached done", "end"},
+			{"saw job", "published 0001.joined", "leave join", "saw drain", "enter", "end"},
+			{"saw job", "published 0002.joined", "leave join", "saw drain", "enter", "end"},
+		} {
+			got := told(run, rank)
+			for _, event := range want {
+				if !slices.Contains(got, event) {
+					t.Errorf("rank %d does not tell of %q: %q", rank, event, got)
+				}
 			}
 		}
-	}
-	for _, e := range run.Events {
-		if e.Name == trail.End && *e.Code != []int{3, 0, 0}[e.Rank] {
-			t.Errorf("rank %d says that it ends with %d", e.Rank, e.Code)
+		for _, e := range run.Events {
+			if e.Name == trail.End && *e.Code != []int{3, 0, 0}[e.Rank] {
+				t.Errorf("rank %d says that it ends with %d", e.Rank, e.Code)
+			}
+			if e.Name == trail.Exit && (e.Rank != 0 || e.Exit != "exit code 3") {
+				t.Errorf("rank %d says that %s ended with %s", e.Rank, e.Child, e.Exit)
+			}
 		}
-		if e.Name == trail.Exit && (e.Rank != 0 || e.Exit != "exit code 3") {
-			t.Errorf("rank %d says that %s ended with %s", e.Rank, e.Child, e.Exit)
+		for rank, host := range j.configs[0].Identity.Hosts {
+			raw, err := j.read(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", rank, 3)))
+			if end := fmt.Sprintf(`"event":"end","v":1,"rank":%d,"host":%q`, rank, host); err != nil || !strings.Contains(string(raw), end) {
+				t.Errorf("the events of rank %d lack %s: %s, %v", rank, end, raw, err)
+			}
 		}
-	}
-	for rank, host := range j.configs[0].Identity.Hosts {
-		raw, err := os.ReadFile(filepath.Join(j.run(), signal.Events, signal.EventsName("daemon", rank, 3)))
-		if end := fmt.Sprintf(`"event":"end","v":1,"rank":%d,"host":%q`, rank, host); err != nil || !strings.Contains(string(raw), end) {
-			t.Errorf("the events of rank %d lack %s: %s, %v", rank, end, raw, err)
+		for _, node := range run.Nodes[1:] {
+			if !node.Clock.Known || node.Clock.Offset.Abs() > node.Clock.Residual {
+				t.Errorf("the clock of rank %d, which is the head's, is said to be %+v", node.Rank, node.Clock)
+			}
 		}
-	}
-	for _, node := range run.Nodes[1:] {
-		if !node.Clock.Known || node.Clock.Offset.Abs() > node.Clock.Residual {
-			t.Errorf("the clock of rank %d, which is the head's, is said to be %+v", node.Rank, node.Clock)
+		if run.Job.Hosts != "n[0-2]" {
+			t.Errorf("the job's hosts are %q", run.Job.Hosts)
 		}
-	}
-	if run.Job.Hosts != "n[0-2]" {
-		t.Errorf("the job's hosts are %q", run.Job.Hosts)
-	}
+	})
 }
 
 // The driver goes on with the trace that the job is in, and the events tell.
@@ -83,20 +87,21 @@ func TestTraceOfAJob(t *testing.T) {
 		{"of who has started it", "00-" + outer + "-00f067aa0ba902b7-01", `^TRACEPARENT=(00-` + outer + `-[0-9a-f]{16}-01)\nTRACESTATE=a=1\n$`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newJob(t, 1, "env | grep ^TRACE | sort").all(func(c *config.Config) {
-				c.Environ = process.WithEnv(c.Environ, map[string]string{trail.ParentVariable: tc.parent, trail.StateVariable: "a=1"})
+			inBubble(t, func(t *testing.T) {
+				j := newJob(t, 1, "env | grep ^TRACE | sort").all(func(c *config.Config) {
+					c.Environ = process.WithEnv(c.Environ, map[string]string{trail.ParentVariable: tc.parent, trail.StateVariable: "a=1"})
+				})
+				j.start().expect(0)
+				said := regexp.MustCompile(tc.want).FindStringSubmatch(j.contents(j.out))
+				if said == nil {
+					t.Fatalf("the driver has %q", j.contents(j.out))
+				}
+				events, err := j.read(filepath.Join(j.run(), signal.Events, "0000.jsonl"))
+				if err != nil || !strings.Contains(string(events), `"event":"trace"`) || !strings.Contains(string(events), `"traceparent":"`+said[1]+`"`) ||
+					strings.Contains(string(events), `"parent_span":"00f067aa0ba902b7"`) != (tc.parent != "") {
+					t.Errorf("the events are %s: %v", events, err)
+				}
 			})
-			j.start().expect(0)
-			said := regexp.MustCompile(tc.want).FindStringSubmatch(j.contents(j.out))
-			if said == nil {
-				t.Fatalf("the driver has %q", j.contents(j.out))
-			}
-			events, err := os.ReadFile(filepath.Join(j.run(), signal.Events, "0000.jsonl"))
-			if err != nil || !strings.Contains(string(events), `"event":"trace"`) || !strings.Contains(string(events), `"traceparent":"`+said[1]+`"`) ||
-				strings.Contains(string(events), `"parent_span":"00f067aa0ba902b7"`) != (tc.parent != "") {
-				t.Errorf("the events are %s: %v", events, err)
-			}
 		})
 	}
 }

@@ -32,7 +32,7 @@ func TestNobodyReadsStandardError(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
 	marks := t.TempDir()
-	j := newJob(t, 2, saving(marks, "0")).patient()
+	j := newRealJob(t, 2, saving(marks, "0")).patient()
 	_, stderr := pipe.Unread(t)
 	head, worker := j.launch(0, stderr), j.launch(1, stderr)
 	j.untilFile(filepath.Join(marks, "running"))
@@ -73,7 +73,7 @@ func (j *job) log(rank int) string {
 func TestNobodyReadsARefusal(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
-	j := newJob(t, 2, "").all(func(c *config.Config) { c.Times.Join = time.Second })
+	j := newRealJob(t, 2, "").all(func(c *config.Config) { c.Times.Join = time.Second })
 	_, stderr := pipe.Unread(t)
 	began := time.Now()
 	j.launch(1, stderr).wait()
@@ -99,7 +99,7 @@ func TestNobodyReadsARefusal(t *testing.T) {
 func TestNobodyReadsASandbox(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
-	j := newJob(t, 1, "").all(func(c *config.Config) { c.Times.Join = time.Second })
+	j := newRealJob(t, 1, "").all(func(c *config.Config) { c.Times.Join = time.Second })
 	j.roles[0] = roles.Sandbox
 	_, stderr := pipe.Unread(t)
 	j.launch(0, stderr).wait()

@@ -23,7 +23,7 @@ import (
 // newWorld is a job of so many nodes that run a line each in so many ranks.
 func newWorld(t *testing.T, size, perNode int, line string) *job {
 	t.Helper()
-	return newJob(t, size, line).all(func(c *config.Config) {
+	return newRealJob(t, size, line).all(func(c *config.Config) {
 		c.World.PerNode, c.World.Oversubscribe = strconv.Itoa(perNode), true
 		c.World.Output = output.All
 	})
@@ -326,7 +326,8 @@ func TestTooManyRanks(t *testing.T) {
 // TestWorldOfATeam has a world be as large as the team: spares run no ranks.
 func TestWorldOfATeam(t *testing.T) {
 	t.Parallel()
-	j := spared(t, 3, team.Bounds{Min: 2, Max: 2}, `echo "$RANK of $WORLD_SIZE: $BRINGUPD_NODE_RANK"`).all(func(c *config.Config) {
+	j := newRealJob(t, 3, `echo "$RANK of $WORLD_SIZE: $BRINGUPD_NODE_RANK"`).all(func(c *config.Config) {
+		c.Team = team.Bounds{Min: 2, Max: 2}
 		c.World.PerNode, c.World.Oversubscribe, c.World.Output = "2", true, output.All
 	})
 	j.start().expect(everyone(0, 3)...)

@@ -45,7 +45,7 @@ type member struct {
 
 func newChild(owner *Supervisor, spec process.Spec) *child {
 	c := &child{
-		owner: owner, spec: spec, pid: owner.pid, out: newOutput(spec), left: 1, exit: process.Exit{Code: -1},
+		owner: owner, spec: spec, pid: firstPID + int(latest.Add(1)), out: newOutput(spec), left: 1, exit: process.Exit{Code: -1},
 		ended: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}), sent: make(map[syscall.Signal]bool),
 	}
 	ctx, end := context.WithCancel(context.Background())
@@ -61,6 +61,7 @@ func newChild(owner *Supervisor, spec process.Spec) *child {
 func (c *child) run(program Program) {
 	code := program(c.main.ctx, c.main)
 	c.main.end()
+	living.Delete(c.pid)
 	c.mu.Lock()
 	c.exit = process.Exit{Code: code}
 	if c.killedBy != 0 {

@@ -1,6 +1,7 @@
 package fakechild
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ import (
 // Shell is /bin/sh -c without a process: sleep takes the bubble's time, kill and trap know the
 // child alone, and a trap that has run ends the script. Files are the machine's own but where Stat
 // or ReadFile have others. Other commands than these and the shell's own are run as processes:
-// they must be short, as time stands still meanwhile.
+// they must be short and print little, as time stands still meanwhile, also for who takes that.
 type Shell struct {
 	// Stat, where it is not nil, tells of files that are not the machine's; else it returns
 	// errors.ErrUnsupported.
@@ -171,6 +172,8 @@ func (s *script) exec(next interp.ExecHandlerFunc) interp.ExecHandlerFunc {
 			}
 			now := time.Now()
 			return errors.Join(file.Close(), os.Chtimes(args[1], now, now))
+		case "seq":
+			return seq(interp.HandlerCtx(ctx).Stdout, args[1])
 		case "kill of the test":
 			return s.kill(ctx, args[1:])
 		}
@@ -187,6 +190,19 @@ func (s *script) sleep(ctx context.Context, text string) error {
 		return ctx.Err()
 	}
 	return nil
+}
+
+// seq prints so many lines, by writes of some thousands of bytes.
+func seq(to io.Writer, text string) error {
+	last, err := strconv.Atoi(text)
+	if err != nil {
+		return interp.ExitStatus(1)
+	}
+	out := bufio.NewWriter(to)
+	for i := range last {
+		fmt.Fprintln(out, i+1)
+	}
+	return out.Flush()
 }
 
 func (s *script) kill(ctx context.Context, args []string) error {

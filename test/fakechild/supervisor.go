@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,13 +27,12 @@ import (
 type Program func(ctx context.Context, p *Process) int
 
 // Supervisor starts goroutines as the children of one daemon. Its methods may be called from any
-// goroutine.
+// goroutine. They heed neither Spec.Prepare nor Spec.Files.
 type Supervisor struct {
 	programs map[string]Program
 
 	mu       sync.Mutex
 	closed   bool
-	pid      int                 // of the latest child
 	children map[*child]struct{} // whose family may be there
 	running  sync.WaitGroup
 }
@@ -42,10 +42,26 @@ var _ process.Starter = (*Supervisor)(nil)
 // firstPID is above the process ids of any kernel: /proc has nothing of these children.
 const firstPID = 1 << 30
 
+// living are all children that have not ended, by process id, and latest the id of the newest.
+var (
+	living sync.Map
+	latest atomic.Int64
+)
+
+// Kill sends a signal to the child of that id, and to nobody else of its family, as kill(2) does.
+// It returns whether there is one.
+func Kill(pid int, sig syscall.Signal) bool {
+	c, found := living.Load(pid)
+	if found {
+		c.(*child).main.Kill(sig)
+	}
+	return found
+}
+
 // New returns a Supervisor of children that run these programs, by the last element of the path
 // that they are started by. Without one of that name the start fails as that of a process does.
 func New(programs map[string]Program) *Supervisor {
-	return &Supervisor{programs: programs, pid: firstPID, children: make(map[*child]struct{})}
+	return &Supervisor{programs: programs, children: make(map[*child]struct{})}
 }
 
 // Own implements process.Starter. It does nothing, as there is no guard: no test kills a daemon
@@ -70,9 +86,6 @@ func (s *Supervisor) start(ctx context.Context, spec process.Spec) (*child, erro
 		err := process.Find(spec.Argv[0], spec.Env)
 		return nil, cmp.Or(err, fmt.Errorf("the test has no program %s", spec.Argv[0]))
 	}
-	if spec.Prepare != nil || len(spec.Files) > 0 {
-		return nil, errors.New("a child that is a goroutine is bound to nothing and has no open files")
-	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -81,8 +94,8 @@ func (s *Supervisor) start(ctx context.Context, spec process.Spec) (*child, erro
 	if s.closed {
 		return nil, errors.New("the daemon is ending")
 	}
-	s.pid++
 	c := newChild(s, spec)
+	living.Store(c.pid, c)
 	s.children[c] = struct{}{}
 	s.running.Go(func() { c.run(program) })
 	return c, nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"syscall"
+	"time"
 
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -396,8 +397,8 @@ func (c *Client) remove(p string) error {
 	return c.Policy.Happened(Step(signal.Remove), "", p, dir, nil, false)
 }
 
-// Plain is the policy of a share that all see alike, at once, and which has no faults but those
-// that its porter makes.
+// Plain is the policy of a share that all see alike, and which has no faults but those that its
+// porter makes.
 type Plain struct {
 	Share *Share
 	// Porter stands before each step, as before a call into a real share: it may wait, and it may
@@ -429,6 +430,7 @@ func (p Plain) Step(what Step, at string, effect func() error) error {
 		return err
 	}
 	defer p.Porter.Leave(op, at, entered)
+	time.Sleep(p.Share.Latency)
 	p.Share.Lock()
 	defer p.Share.Unlock()
 	return effect()

@@ -20,6 +20,8 @@ type Share struct {
 	// Clock, where it is not nil, is the server's: files tell their sizes and when they were
 	// written.
 	Clock func() time.Time
+	// Latency is how long each step of a client takes whose policy is Plain.
+	Latency time.Duration
 
 	mount string
 	began time.Time
