@@ -9,6 +9,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/lifeline"
 )
 
 // examples is where the client is.
@@ -28,7 +29,7 @@ with bringupd_kv.Client() as meeting:
 
 // Ranks meet by the peer links.
 func TestRanksMeet(t *testing.T) {
-	j := newWorld(t, 3, 2, inMeeting(`meeting.put("card", "of %d" % rank); meeting.fence(); print(meeting.get("card", owner=5 - rank).decode())`))
+	j := newRealWorld(t, 3, 2, inMeeting(`meeting.put("card", "of %d" % rank); meeting.fence(); print(meeting.get("card", owner=5 - rank).decode())`))
 	j.start().expect(everyone(0, 3)...)
 	got := slices.Sorted(strings.Lines(j.contents(j.out)))
 	if want := []string{"of 0\n", "of 1\n", "of 2\n", "of 3\n", "of 4\n", "of 5\n"}; !slices.Equal(got, want) {
@@ -39,7 +40,6 @@ func TestRanksMeet(t *testing.T) {
 // TestRanksWithoutLinks refuses ranks that exchange data where a node has no peer link: the first
 // that does names what is missing, and others end with the job.
 func TestRanksWithoutLinks(t *testing.T) {
-	takesSeconds(t)
 	t.Parallel()
 	const put = `meeting.put("k", "v")`
 	for _, tc := range []struct {
@@ -55,9 +55,9 @@ func TestRanksWithoutLinks(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			firewall := new(network)
+			firewall := &network{Network: lifeline.TCP{}}
 			firewall.refuses.Store(true)
-			j := newWorld(t, 2, 1, onRank(1-tc.by, "exec sleep 300", inMeeting(tc.asks)))
+			j := newRealWorld(t, 2, 1, onRank(1-tc.by, "exec sleep 300", inMeeting(tc.asks)))
 			j.all(func(c *config.Config) {
 				c.Lifeline, c.Network = tc.mode, firewall
 				c.Times.Peer = 6 * time.Second // on a busy machine a share may be silent for less
@@ -73,7 +73,7 @@ func TestRanksWithoutLinks(t *testing.T) {
 
 // A Python program is told why it waits in vain.
 func TestPythonIsToldWhy(t *testing.T) {
-	j := newWorld(t, 2, 1, `[ "$BRINGUPD_RANK" = 1 ] && exit 0; `+inMeeting(`
+	j := newRealWorld(t, 2, 1, `[ "$BRINGUPD_RANK" = 1 ] && exit 0; `+inMeeting(`
     try:
         meeting.fence()
     except bringupd_kv.MeetingError as e:
@@ -89,7 +89,7 @@ func TestPythonIsToldWhy(t *testing.T) {
 }
 
 func TestRankAborts(t *testing.T) {
-	j := newWorld(t, 2, 2, inMeeting(`meeting.abort(42, "no data") if rank == 2 else meeting.fence()`))
+	j := newRealWorld(t, 2, 2, inMeeting(`meeting.abort(42, "no data") if rank == 2 else meeting.fence()`))
 	j.start().expect(everyone(42, 2)...)
 	if result := j.result(); result.Cause == nil || !strings.Contains(result.Cause.What, "rank 2") || !strings.Contains(result.Cause.What, "no data") {
 		t.Errorf("the result is %+v", result)

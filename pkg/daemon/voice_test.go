@@ -17,17 +17,9 @@ import (
 	"github.com/bringupd/bringupd/test/pipe"
 )
 
-// unreadTime is what a job may take to end that nobody listens to: its driver
-// takes 0.7 s, the taker of its output 10 s, and each daemon lastTime; the rest is
-// for a busy machine, as in toldTime, in which all know of the end.
-const (
-	unreadTime = 25 * time.Second
-	toldTime   = 8 * time.Second
-)
-
 // TestNobodyReadsStandardError tells a job to end whose daemons' standard error
 // is a pipe that is full and stays so: the driver is told, the abort is
-// published, everybody ends in time, and the daemon's log has what was not read.
+// published, everybody ends, and the daemon's log has what was not read.
 func TestNobodyReadsStandardError(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
@@ -36,19 +28,11 @@ func TestNobodyReadsStandardError(t *testing.T) {
 	_, stderr := pipe.Unread(t)
 	head, worker := j.launch(0, stderr), j.launch(1, stderr)
 	j.untilFile(filepath.Join(marks, "running"))
-	began := time.Now()
 	head.signal(syscall.SIGTERM)
 	j.untilFile(filepath.Join(marks, "saved"))
-	t.Logf("the driver had saved its work %s after TERM", time.Since(began))
 	j.untilNamed(signal.Control, signal.AbortName(0, 2))
-	if took := time.Since(began); took > toldTime {
-		t.Errorf("it took %s to publish the abort", took)
-	}
 	head.wait()
 	worker.wait()
-	if took := time.Since(began); took > unreadTime {
-		t.Errorf("they took %s to end", took)
-	}
 	j.expect(143, 143)
 	j.blames(0, string(health.Terminated), 143)
 	log := j.log(0)
@@ -75,14 +59,9 @@ func TestNobodyReadsARefusal(t *testing.T) {
 	t.Parallel()
 	j := newRealJob(t, 2, "").all(func(c *config.Config) { c.Times.Join = time.Second })
 	_, stderr := pipe.Unread(t)
-	began := time.Now()
 	j.launch(1, stderr).wait()
-	if took := time.Since(began); took > unreadTime {
-		t.Errorf("it took %s to end", took)
-	}
 	j.expect(-1, 66)
 
-	began = time.Now()
 	refused := make(chan struct{})
 	go func() {
 		defer close(refused)
@@ -90,8 +69,8 @@ func TestNobodyReadsARefusal(t *testing.T) {
 	}()
 	select {
 	case <-refused:
-	case <-time.After(unreadTime):
-		t.Errorf("a refusal waits for its reader for %s", time.Since(began))
+	case <-time.After(ceiling):
+		t.Error("a refusal waits for its reader")
 	}
 }
 

@@ -18,12 +18,24 @@ import (
 	"github.com/bringupd/bringupd/pkg/output"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
+	"github.com/bringupd/bringupd/test/fakechild"
 )
 
 // newWorld is a job of so many nodes that run a line each in so many ranks.
 func newWorld(t *testing.T, size, perNode int, line string) *job {
 	t.Helper()
-	return newRealJob(t, size, line).all(func(c *config.Config) {
+	return newJob(t, size, line).ranks(perNode)
+}
+
+// newRealWorld is the same with processes, on the machine's disk.
+func newRealWorld(t *testing.T, size, perNode int, line string) *job {
+	t.Helper()
+	return newRealJob(t, size, line).ranks(perNode)
+}
+
+// ranks has each node run so many.
+func (j *job) ranks(perNode int) *job {
+	return j.all(func(c *config.Config) {
 		c.World.PerNode, c.World.Oversubscribe = strconv.Itoa(perNode), true
 		c.World.Output = output.All
 	})
@@ -38,33 +50,34 @@ func TestWorldsOfManySizes(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ nodes, perNode int }{{1, 1}, {1, 4}, {2, 2}, {5, 3}} {
 		t.Run(fmt.Sprintf("%d nodes of %d ranks", tc.nodes, tc.perNode), func(t *testing.T) {
-			t.Parallel()
-			j := newWorld(t, tc.nodes, tc.perNode, `echo "rank $RANK of $WORLD_SIZE on $BRINGUPD_NODE_RANK of $BRINGUPD_HOSTS"`)
-			j.start().expect(everyone(0, tc.nodes)...)
-			var want, hosts []string
-			for node := range tc.nodes {
-				hosts = append(hosts, fmt.Sprintf("n%d", node))
-			}
-			for rank := range tc.nodes * tc.perNode {
-				line := fmt.Sprintf("rank %d of %d on %d of %s\n", rank, tc.nodes*tc.perNode, rank/tc.perNode, strings.Join(hosts, ","))
-				want = append(want, line)
-				if log, err := os.ReadFile(filepath.Join(j.run(), signal.Logs, signal.LogName("rank", rank, 0))); string(log) != line {
-					t.Errorf("the log of rank %d is %q: %v", rank, log, err)
+			inBubble(t, func(t *testing.T) {
+				j := newWorld(t, tc.nodes, tc.perNode, `echo "rank $RANK of $WORLD_SIZE on $BRINGUPD_NODE_RANK of $BRINGUPD_HOSTS"`)
+				j.start().expect(everyone(0, tc.nodes)...)
+				var want, hosts []string
+				for node := range tc.nodes {
+					hosts = append(hosts, fmt.Sprintf("n%d", node))
 				}
-			}
-			got := slices.Sorted(strings.Lines(j.contents(j.out)))
-			if !slices.Equal(got, slices.Sorted(slices.Values(want))) {
-				t.Errorf("standard output is %q", got)
-			}
-			if result := j.result(); result.Code != 0 || result.Word != health.Driven || result.Cause != nil {
-				t.Errorf("the result is %+v", result)
-			}
-			for node := range tc.nodes {
-				ended := record[signal.EndedRecord](j, signal.Nodes, signal.NodeName(node, tc.nodes, signal.Ended))
-				if len(ended.Exits) != tc.perNode || ended.Exits[0].Rank != node*tc.perNode {
-					t.Errorf("node %d has told of %+v", node, ended.Exits)
+				for rank := range tc.nodes * tc.perNode {
+					line := fmt.Sprintf("rank %d of %d on %d of %s\n", rank, tc.nodes*tc.perNode, rank/tc.perNode, strings.Join(hosts, ","))
+					want = append(want, line)
+					if log, err := j.read(filepath.Join(j.run(), signal.Logs, signal.LogName("rank", rank, 0))); string(log) != line {
+						t.Errorf("the log of rank %d is %q: %v", rank, log, err)
+					}
 				}
-			}
+				got := slices.Sorted(strings.Lines(j.contents(j.out)))
+				if !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+					t.Errorf("standard output is %q", got)
+				}
+				if result := j.result(); result.Code != 0 || result.Word != health.Driven || result.Cause != nil {
+					t.Errorf("the result is %+v", result)
+				}
+				for node := range tc.nodes {
+					ended := record[signal.EndedRecord](j, signal.Nodes, signal.NodeName(node, tc.nodes, signal.Ended))
+					if len(ended.Exits) != tc.perNode || ended.Exits[0].Rank != node*tc.perNode {
+						t.Errorf("node %d has told of %+v", node, ended.Exits)
+					}
+				}
+			})
 		})
 	}
 }
@@ -84,27 +97,28 @@ func TestRankFails(t *testing.T) {
 		{"crashed", "kill -SEGV $$", 3, 139},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			pids := t.TempDir()
-			begins := "echo $$ >" + pids + "/$BRINGUPD_RANK; until [ $(ls " + pids + " | wc -l) = 6 ]; do sleep 0.02; done; "
-			j := newWorld(t, nodes, perNode, begins+onRank(tc.rank, tc.does, "exec sleep 300"))
-			j.start().expect(everyone(tc.code, nodes)...)
-			cause := j.blames(tc.rank/perNode, string(health.RankFailed), tc.code)
-			if cause.Child != fmt.Sprintf("rank %d", tc.rank) || cause.Log != signal.LogName("rank", tc.rank, 0) {
-				t.Errorf("the cause is %+v", cause)
-			}
-			if strings.Contains(tc.does, "sorry") && !slices.Contains(cause.Lines, "sorry") {
-				t.Errorf("its last lines are %q", cause.Lines)
-			}
-			for rank := range nodes * perNode {
-				pid, err := os.ReadFile(filepath.Join(pids, strconv.Itoa(rank)))
-				if err != nil {
-					t.Fatal(err)
+			inBubble(t, func(t *testing.T) {
+				pids := t.TempDir()
+				begins := "echo $$ >" + pids + "/$BRINGUPD_RANK; until [ $(ls " + pids + " | wc -l) = 6 ]; do sleep 0.02; done; "
+				j := newWorld(t, nodes, perNode, begins+onRank(tc.rank, tc.does, "exec sleep 300"))
+				j.start().expect(everyone(tc.code, nodes)...)
+				cause := j.blames(tc.rank/perNode, string(health.RankFailed), tc.code)
+				if cause.Child != fmt.Sprintf("rank %d", tc.rank) || cause.Log != signal.LogName("rank", tc.rank, 0) {
+					t.Errorf("the cause is %+v", cause)
 				}
-				if number, _ := strconv.Atoi(strings.TrimSpace(string(pid))); syscall.Kill(number, 0) == nil {
-					t.Errorf("rank %d runs on", rank)
+				if strings.Contains(tc.does, "sorry") && !slices.Contains(cause.Lines, "sorry") {
+					t.Errorf("its last lines are %q", cause.Lines)
 				}
-			}
+				for rank := range nodes * perNode {
+					pid, err := os.ReadFile(filepath.Join(pids, strconv.Itoa(rank)))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if number, _ := strconv.Atoi(strings.TrimSpace(string(pid))); fakechild.Lives(number) {
+						t.Errorf("rank %d runs on", rank)
+					}
+				}
+			})
 		})
 	}
 }
@@ -125,31 +139,33 @@ func TestTheCauseAmongRanks(t *testing.T) {
 		{"nowhere", "touch %s; exec sleep 300", 3, 1}, // it was the one beside it
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			dying := filepath.Join(t.TempDir(), "dying")
-			j := newWorld(t, 3, 2, onRank(2, fmt.Sprintf(loses, dying), onRank(tc.rank, fmt.Sprintf(tc.dies, dying), "exec sleep 300")))
-			j.start().expect(everyone(tc.code, 3)...)
-			cause := j.blames(tc.rank/2, string(health.RankFailed), tc.code)
-			if looks := cause.WorldRank.Symptom != ""; looks != (tc.code == 1) {
-				t.Errorf("the cause is %+v, of %+v", cause, cause.WorldRank)
-			}
+			inBubble(t, func(t *testing.T) {
+				dying := filepath.Join(t.TempDir(), "dying")
+				j := newWorld(t, 3, 2, onRank(2, fmt.Sprintf(loses, dying), onRank(tc.rank, fmt.Sprintf(tc.dies, dying), "exec sleep 300")))
+				j.start().expect(everyone(tc.code, 3)...)
+				cause := j.blames(tc.rank/2, string(health.RankFailed), tc.code)
+				if looks := cause.WorldRank.Symptom != ""; looks != (tc.code == 1) {
+					t.Errorf("the cause is %+v, of %+v", cause, cause.WorldRank)
+				}
+			})
 		})
 	}
 }
 
 func TestOtherRanksGoOn(t *testing.T) {
-	t.Parallel()
-	marks := t.TempDir()
-	then := onRank(2, "kill -KILL $$", "until [ -e "+marks+"/late ]; do sleep 0.02; done; echo $RANK")
-	j := newWorld(t, 2, 2, onRank(1, "exit 9", onRank(3, "sleep 0.5; touch "+marks+"/late; exit 0", then)))
-	j.all(func(c *config.Config) { c.World.GoOn = true })
-	j.start().expect(9, 0)
-	if got := j.contents(j.out); got != "0\n" {
-		t.Errorf("standard output is %q", got)
-	}
-	if result := j.result(); result.Code != 9 || result.Word != health.Driven || result.Cause != nil {
-		t.Errorf("the result is %+v", result)
-	}
+	inBubble(t, func(t *testing.T) {
+		marks := t.TempDir()
+		then := onRank(2, "kill -KILL $$", "until [ -e "+marks+"/late ]; do sleep 0.02; done; echo $RANK")
+		j := newWorld(t, 2, 2, onRank(1, "exit 9", onRank(3, "sleep 0.5; touch "+marks+"/late; exit 0", then)))
+		j.all(func(c *config.Config) { c.World.GoOn = true })
+		j.start().expect(9, 0)
+		if got := j.contents(j.out); got != "0\n" {
+			t.Errorf("standard output is %q", got)
+		}
+		if result := j.result(); result.Code != 9 || result.Word != health.Driven || result.Cause != nil {
+			t.Errorf("the result is %+v", result)
+		}
+	})
 }
 
 func TestRanksAreToldToEnd(t *testing.T) {
@@ -165,19 +181,20 @@ func TestRanksAreToldToEnd(t *testing.T) {
 		{"a stop", func(j *job) { j.stop() }, []int{5, 0}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			marks := t.TempDir()
-			j := newWorld(t, 2, 2, "trap 'sleep 0.7; touch "+marks+"/saved.$RANK; exit 5' TERM; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").patient().start()
-			for rank := range 4 {
-				j.untilFile(fmt.Sprintf("%s/running.%d", marks, rank))
-			}
-			tc.end(j)
-			j.expect(tc.code...)
-			for rank := range 4 {
-				if _, err := os.Stat(fmt.Sprintf("%s/saved.%d", marks, rank)); err != nil {
-					t.Errorf("rank %d was not let to save its work: %v", rank, err)
+			inBubble(t, func(t *testing.T) {
+				marks := t.TempDir()
+				j := newWorld(t, 2, 2, "trap 'sleep 0.7; touch "+marks+"/saved.$RANK; exit 5' TERM; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").patient().start()
+				for rank := range 4 {
+					j.untilFile(fmt.Sprintf("%s/running.%d", marks, rank))
 				}
-			}
+				tc.end(j)
+				j.expect(tc.code...)
+				for rank := range 4 {
+					if _, err := os.Stat(fmt.Sprintf("%s/saved.%d", marks, rank)); err != nil {
+						t.Errorf("rank %d was not let to save its work: %v", rank, err)
+					}
+				}
+			})
 		})
 	}
 }
@@ -192,38 +209,39 @@ func TestSignalsForRanks(t *testing.T) {
 		{"of which they die", "true", []int{138, 138}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			marks := t.TempDir()
-			handles := strings.ReplaceAll(tc.handles, "%[1]s", marks)
-			j := newWorld(t, 2, 2, handles+"; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").start()
-			for rank := range 4 {
-				j.untilFile(fmt.Sprintf("%s/running.%d", marks, rank))
-			}
-			j.signals[0] <- syscall.SIGUSR1
-			j.signals[1] <- syscall.SIGUSR1
-			j.expect(tc.code...)
-			for rank := range 4 {
-				if _, err := os.Stat(fmt.Sprintf("%s/heard.%d", marks, rank)); (err == nil) != (tc.code[0] == 0) {
-					t.Errorf("whether rank %d has heard: %v", rank, err)
+			inBubble(t, func(t *testing.T) {
+				marks := t.TempDir()
+				handles := strings.ReplaceAll(tc.handles, "%[1]s", marks)
+				j := newWorld(t, 2, 2, handles+"; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").start()
+				for rank := range 4 {
+					j.untilFile(fmt.Sprintf("%s/running.%d", marks, rank))
 				}
-			}
+				j.signals[0] <- syscall.SIGUSR1
+				j.signals[1] <- syscall.SIGUSR1
+				j.expect(tc.code...)
+				for rank := range 4 {
+					if _, err := os.Stat(fmt.Sprintf("%s/heard.%d", marks, rank)); (err == nil) != (tc.code[0] == 0) {
+						t.Errorf("whether rank %d has heard: %v", rank, err)
+					}
+				}
+			})
 		})
 	}
 }
 
 // TestWorldWithoutLifelines has nodes see the gate and each other's ends by the share.
 func TestWorldWithoutLifelines(t *testing.T) {
-	takesSeconds(t)
-	t.Parallel()
-	j := newWorld(t, 3, 2, onRank(5, "exit 4", "exec sleep 300"))
-	j.all(func(c *config.Config) { c.Lifeline = config.LifelineOff })
-	j.start().expect(everyone(4, 3)...)
-	j.blames(2, string(health.RankFailed), 4)
+	inBubble(t, func(t *testing.T) {
+		j := newWorld(t, 3, 2, onRank(5, "exit 4", "exec sleep 300"))
+		j.all(func(c *config.Config) { c.Lifeline = config.LifelineOff })
+		j.start().expect(everyone(4, 3)...)
+		j.blames(2, string(health.RankFailed), 4)
+	})
 }
 
 func TestAProgramThatOneNodeLacks(t *testing.T) {
 	t.Parallel()
-	j := newWorld(t, 2, 1, "")
+	j := newRealWorld(t, 2, 1, "")
 	program := filepath.Join(t.TempDir(), "app")
 	if err := os.Symlink("/bin/true", program); err != nil {
 		t.Fatal(err)
@@ -255,7 +273,7 @@ func TestRanksAreBound(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			j := newWorld(t, 1, 2, tells).all(func(c *config.Config) { c.World.Bind, c.World.BindStrict = tc.kinds, true })
+			j := newRealWorld(t, 1, 2, tells).all(func(c *config.Config) { c.World.Bind, c.World.BindStrict = tc.kinds, true })
 			j.start().expect(0)
 			lines := slices.Sorted(strings.Lines(j.contents(j.out)))
 			if len(lines) != 4 || lines[1] != "0 has a place\n" {
@@ -285,56 +303,59 @@ func TestWhatRanksPrint(t *testing.T) {
 		{"of none, and nobody reads", output.None, false, -1, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			j := newWorld(t, 2, 2, `read -r line; printf "%s:%s\n" $RANK "${line:+ $line}"`).all(func(c *config.Config) {
-				in, err := os.CreateTemp(t.TempDir(), "")
-				if err != nil {
-					t.Fatal(err)
+			inBubble(t, func(t *testing.T) {
+				j := newWorld(t, 2, 2, `read -r line; printf "%s:%s\n" $RANK "${line:+ $line}"`).all(func(c *config.Config) {
+					in, err := os.CreateTemp(t.TempDir(), "")
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { _ = in.Close() })
+					if _, err := in.WriteString("hello\n"); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := in.Seek(0, 0); err != nil {
+						t.Fatal(err)
+					}
+					c.Files.In = in
+					c.World.Output, c.World.Tag, c.World.Stdin = tc.output, tc.tag, tc.stdin
+				})
+				j.start().expect(0, 0)
+				got := slices.Sorted(strings.Lines(j.contents(j.out)))
+				for i := range got {
+					got[i] = strings.TrimSuffix(got[i], "\n")
 				}
-				t.Cleanup(func() { _ = in.Close() })
-				if _, err := in.WriteString("hello\n"); err != nil {
-					t.Fatal(err)
+				if !slices.Equal(got, tc.want) {
+					t.Errorf("standard output is %q, not %q", got, tc.want)
 				}
-				if _, err := in.Seek(0, 0); err != nil {
-					t.Fatal(err)
-				}
-				c.Files.In = in
-				c.World.Output, c.World.Tag, c.World.Stdin = tc.output, tc.tag, tc.stdin
 			})
-			j.start().expect(0, 0)
-			got := slices.Sorted(strings.Lines(j.contents(j.out)))
-			for i := range got {
-				got[i] = strings.TrimSuffix(got[i], "\n")
-			}
-			if !slices.Equal(got, tc.want) {
-				t.Errorf("standard output is %q, not %q", got, tc.want)
-			}
 		})
 	}
 }
 
 // TestTooManyRanks has a node refuse more ranks than it has cores.
 func TestTooManyRanks(t *testing.T) {
-	t.Parallel()
-	j := newWorld(t, 2, 1<<20, "exit 0").all(func(c *config.Config) { c.World.Oversubscribe = false })
-	j.start().expect(65, 65)
-	if result := j.result(); result.Cause.Kind != string(health.Launch) || !strings.Contains(result.Why, "--oversubscribe") {
-		t.Errorf("the result is %+v", result)
-	}
+	inBubble(t, func(t *testing.T) {
+		j := newWorld(t, 2, 1<<20, "exit 0").all(func(c *config.Config) { c.World.Oversubscribe = false })
+		j.start().expect(65, 65)
+		if result := j.result(); result.Cause.Kind != string(health.Launch) || !strings.Contains(result.Why, "--oversubscribe") {
+			t.Errorf("the result is %+v", result)
+		}
+	})
 }
 
 // TestWorldOfATeam has a world be as large as the team: spares run no ranks.
 func TestWorldOfATeam(t *testing.T) {
-	t.Parallel()
-	j := newRealJob(t, 3, `echo "$RANK of $WORLD_SIZE: $BRINGUPD_NODE_RANK"`).all(func(c *config.Config) {
-		c.Team = team.Bounds{Min: 2, Max: 2}
-		c.World.PerNode, c.World.Oversubscribe, c.World.Output = "2", true, output.All
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 3, `echo "$RANK of $WORLD_SIZE: $BRINGUPD_NODE_RANK"`).all(func(c *config.Config) {
+			c.Team = team.Bounds{Min: 2, Max: 2}
+			c.World.PerNode, c.World.Oversubscribe, c.World.Output = "2", true, output.All
+		})
+		j.start().expect(everyone(0, 3)...)
+		got := slices.Sorted(strings.Lines(j.contents(j.out)))
+		if want := []string{"0 of 4: 0\n", "1 of 4: 0\n", "2 of 4: 1\n", "3 of 4: 1\n"}; !slices.Equal(got, want) {
+			t.Errorf("standard output is %q, not %q", got, want)
+		}
 	})
-	j.start().expect(everyone(0, 3)...)
-	got := slices.Sorted(strings.Lines(j.contents(j.out)))
-	if want := []string{"0 of 4: 0\n", "1 of 4: 0\n", "2 of 4: 1\n", "3 of 4: 1\n"}; !slices.Equal(got, want) {
-		t.Errorf("standard output is %q, not %q", got, want)
-	}
 }
 
 // TestRanksThatHang has the run end when no rank does anything any more, and not before
@@ -344,7 +365,7 @@ func TestRanksThatHang(t *testing.T) {
 	t.Parallel()
 	done := filepath.Join(t.TempDir(), "done")
 	busy := "i=0; while [ $i -lt 8 ]; do echo $i; sleep 0.5; i=$((i+1)); done; touch " + done + "; exec sleep 300"
-	j := newWorld(t, 2, 2, onRank(0, "exit 0", onRank(3, busy, "exec sleep 300"))).all(func(c *config.Config) {
+	j := newRealWorld(t, 2, 2, onRank(0, "exit 0", onRank(3, busy, "exec sleep 300"))).all(func(c *config.Config) {
 		c.World.Hang, c.World.HangOutput = 2*time.Second, true
 	})
 	j.start().expect(124, 124)

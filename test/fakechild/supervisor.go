@@ -48,6 +48,12 @@ var (
 	latest atomic.Int64
 )
 
+// Lives tells whether the child of that id has not ended.
+func Lives(pid int) bool {
+	_, found := living.Load(pid)
+	return found
+}
+
 // Kill sends a signal to the child of that id, and to nobody else of its family, as kill(2) does.
 // It returns whether there is one.
 func Kill(pid int, sig syscall.Signal) bool {
