@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	// A daemon's guard is this binary again, and one under the race detector
 	// sleeps for a second before it ends.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
-	// Most of a job's time is spent waiting, which takes no processor.
+	// Jobs of processes spend most of their time waiting, which takes no processor.
 	flag.Parse()
 	_ = flag.Set("test.parallel", "8")
 	goleak.VerifyTestMain(m)
@@ -68,6 +68,7 @@ type job struct {
 	t       *testing.T
 	share   *memory.Share // nil: the log directory is on the machine's disk
 	net     *memory.Net
+	supers  []*fakechild.Supervisor // of the daemons, where children are goroutines
 	logDir  string
 	tempDir string
 	size    int
@@ -252,7 +253,8 @@ func (j *job) ready(i int) config.Config {
 	j.configs[i].Access = j.through(j.configs[i].Access)
 	cfg := j.configs[i]
 	if j.share != nil {
-		cfg.Children = fakechild.New(j.programs())
+		super := fakechild.New(j.programs())
+		j.supers, cfg.Children = append(j.supers, super), super
 	}
 	if err := cfg.Validate(); err != nil {
 		j.t.Fatal(err)
@@ -466,7 +468,7 @@ func (j *job) tidy() {
 		}
 		return nil
 	})
-	if left := j.processes(); j.share == nil && len(left) > 0 {
+	if left := j.processes(); len(left) > 0 {
 		j.t.Errorf("these still run: %v", left)
 	}
 	if j.t.Failed() {
@@ -477,6 +479,12 @@ func (j *job) tidy() {
 // processes are the children of this job that run, and the guards of its daemons
 // that hold its directory in their environment.
 func (j *job) processes() (left []string) {
+	for _, super := range j.supers {
+		left = append(left, super.Left()...)
+	}
+	if j.share != nil {
+		return left
+	}
 	mark := "BRINGUPD_RUN_DIR=" + j.run()
 	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range paths {

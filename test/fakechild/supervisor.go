@@ -127,6 +127,16 @@ func (s *Supervisor) Close(ctx context.Context) error {
 	return nil
 }
 
+// Left returns the names of the children of whose family somebody is there.
+func (s *Supervisor) Left() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.children {
+		names = append(names, c.Name())
+	}
+	return names
+}
+
 func (s *Supervisor) forget(c *child) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
