@@ -109,7 +109,7 @@ func TestUnfitNode(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 3, "exit 0").patient().looked(func(rank int, l *looks) {
+				j := newJob(t, 3, "exit 0").looked(func(rank int, l *looks) {
 					if rank == tc.rank {
 						bad := lostGPU
 						bad.Class = tc.class
@@ -197,7 +197,7 @@ func TestNodesDiffer(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 4, "exit 0").patient().looked(func(rank int, l *looks) {
+				j := newJob(t, 4, "exit 0").looked(func(rank int, l *looks) {
 					l.policy = tc.policy
 					for i, trait := range l.traits {
 						if rank == 2 && trait.ID == tc.trait.ID {
@@ -224,7 +224,7 @@ func TestNodesDiffer(t *testing.T) {
 // it, and its node is no worse than the other.
 func TestNobodyIsOdd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exit 0").patient().looked(func(rank int, l *looks) {
+		j := newJob(t, 2, "exit 0").looked(func(rank int, l *looks) {
 			if rank == 1 {
 				l.traits[0].Value = "7"
 			}
@@ -328,7 +328,7 @@ func TestFatalXid(t *testing.T) {
 	for _, rank := range []int{0, 2} {
 		t.Run(fmt.Sprintf("on rank %d", rank), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 3, "exec sleep 300").patient()
+				j := newJob(t, 3, "exec sleep 300")
 				cards := j.carded()
 				j.start().untilNamed(signal.Control, signal.NameGo)
 				for i, card := range cards {

@@ -74,7 +74,7 @@ func TestExec(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 4
 		for _, mode := range []config.LifelineMode{config.LifelineAuto, config.LifelineOff} {
-			j := newJob(t, size, "").patient().all(func(c *config.Config) { c.Lifeline = mode }).start()
+			j := newJob(t, size, "").all(func(c *config.Config) { c.Lifeline = mode }).start()
 			j.untilNamed(signal.Control, signal.NameGo) // before it nobody knows the hosts of the team
 			for _, tc := range []struct {
 				name, nodes, line string
@@ -117,7 +117,7 @@ func TestExec(t *testing.T) {
 func TestExecMany(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size, callers = 2, 40
-		j := newJob(t, size, "").patient().start()
+		j := newJob(t, size, "").start()
 		answers := make([]answer, callers)
 		j.untilNamed(signal.Control, signal.NameGo)
 		var all sync.WaitGroup
@@ -141,7 +141,7 @@ func TestExecMany(t *testing.T) {
 // TestExecOutput has more output than goes into a few records.
 func TestExecOutput(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "").patient().start()
+		j := newJob(t, 2, "").start()
 		const lines = 200_000
 		got := j.exec(context.Background(), "1", fmt.Sprintf("seq %d", lines))
 		var want strings.Builder
@@ -159,7 +159,7 @@ func TestExecOutput(t *testing.T) {
 // TestExecStream has output that comes before the command's end.
 func TestExecStream(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "").patient().start()
+		j := newJob(t, 2, "").start()
 		dir, about := j.outside()
 		mark := filepath.Join(t.TempDir(), "seen")
 		order := request.Order{Argv: service.Shell("echo first; until test -e " + mark + "; do sleep 0.02; done; echo second"), Nodes: []string{"1"}}
@@ -217,7 +217,7 @@ func call(t *testing.T, dir *signal.Dir, id string) {
 func TestExecForeign(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ran := filepath.Join(t.TempDir(), "ran")
-		j := newJob(t, 2, "").patient().start()
+		j := newJob(t, 2, "").start()
 		dir, _ := j.outside()
 		rows := map[string]func(f *memory.File){
 			"others may write to it": func(f *memory.File) { f.Kind |= 0o622 },
@@ -253,7 +253,7 @@ func TestExecForeign(t *testing.T) {
 // TestExecUnsafeDirectory has a directory in which others could plant names.
 func TestExecUnsafeDirectory(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 1, "").patient().start()
+		j := newJob(t, 1, "").start()
 		dir, _ := j.outside()
 		id := ask(t, dir, "true", "all")
 		j.share.Change(filepath.Join(j.run(), signal.Exec), func(f *memory.File) { f.Kind |= 0o722 })
@@ -267,11 +267,11 @@ func TestExecUnsafeDirectory(t *testing.T) {
 }
 
 // TestExecCallerGone has a command whose caller gives no sign of life once it has
-// begun. A shell on a busy machine may take a second until it heeds the TERM.
+// begun.
 func TestExecCallerGone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		place := t.TempDir()
-		j := newJob(t, 2, "").patient().all(func(c *config.Config) { c.Times.StopGrace = 10 * time.Second }).start()
+		j := newJob(t, 2, "").start()
 		dir, about := j.outside()
 		line := func(name string) string {
 			return "trap 'touch " + place + "/" + name + ".ended.$BRINGUPD_NODE_RANK; exit' TERM; touch " + place + "/" + name + ".began.$BRINGUPD_NODE_RANK; while :; do sleep 0.05; done"
@@ -335,7 +335,7 @@ func TestExecIsForgotten(t *testing.T) {
 // TestExecCanceled has somebody who has seen enough.
 func TestExecCanceled(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 3, "").patient().start()
+		j := newJob(t, 3, "").start()
 		began := filepath.Join(t.TempDir(), "began")
 		enough := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(context.Background())
@@ -367,7 +367,7 @@ func TestExecRunEnds(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				j := newJob(t, 2, "").patient().start()
+				j := newJob(t, 2, "").start()
 				began := filepath.Join(t.TempDir(), "began")
 				await := j.untilFile
 				if tc.gone {
@@ -392,7 +392,7 @@ func TestExecRunEnds(t *testing.T) {
 // TestExecNoAnswer has nodes that hang, and a head that does not look.
 func TestExecNoAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "").patient().start()
+		j := newJob(t, 2, "").start()
 		dir, about := j.outside()
 		j.dismiss()
 		j.expect(0, 0)
@@ -410,7 +410,7 @@ func TestExecNoAnswer(t *testing.T) {
 // TestExecHangs has a node that takes part in the run and never answers.
 func TestExecHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "").patient().start()
+		j := newJob(t, 2, "").start()
 		dir, about := j.outside()
 		began := filepath.Join(t.TempDir(), "began")
 		times := request.UsualTimes

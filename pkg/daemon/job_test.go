@@ -208,7 +208,7 @@ func TestServiceTellsOthers(t *testing.T) {
 		// The services' output goes to their logs, never to the driver's output.
 		// The driver ends only when all have spoken.
 		marks := t.TempDir()
-		j := newJob(t, 2, "echo driver").patient().all(func(c *config.Config) {
+		j := newJob(t, 2, "echo driver").all(func(c *config.Config) {
 			c.Framework = framework.None{
 				HeadCommand: "echo head; touch " + marks + "/head; exec sleep 300", HeadReady: probe(t, "file:"+marks+"/head"),
 				WorkerCommand: "echo worker; touch " + marks + "/worker.$BRINGUPD_NODE_RANK; exec sleep 300",

@@ -91,7 +91,6 @@ func TestNoLifelineCanBeHeld(t *testing.T) {
 				firewall.refuses.Store(true)
 				j.all(func(c *config.Config) {
 					c.Lifeline, c.Network = tc.mode, firewall
-					c.Times.Peer = 6 * time.Second // on a busy machine a share may be silent for less
 				})
 				j.start()
 				j.until("the word of it", func() bool { return strings.Contains(j.said(), tc.says) })
@@ -181,7 +180,6 @@ func TestAFirewallBeginsToReject(t *testing.T) {
 		net := j.network()
 		j.all(func(c *config.Config) {
 			c.Network = net
-			c.Times.Peer = 8 * time.Second // a busy machine may keep a head from the beats of less
 		})
 		j.start()
 		j.until("two connections", func() bool { return net.count() == 2 })

@@ -241,8 +241,8 @@ type asked struct {
 	way way
 }
 
-// patient has nobody given up for being slow on a busy machine, where losses are
-// not what the test is about.
+// patient has nobody given up for being slow on a busy machine: for jobs of processes, and where
+// losses are not what the test is about.
 func (j *job) patient() *job {
 	return j.all(func(c *config.Config) { c.Times.Peer = 20 * time.Second })
 }

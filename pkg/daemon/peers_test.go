@@ -130,8 +130,7 @@ func TestSilentWorker(t *testing.T) {
 					p.silence()
 				}
 				j.untilNamed(signal.Control, signal.AbortName(0, size))
-				// The peer timeout is 3 s; the rest is for a busy machine.
-				if took := time.Since(began); took > 20*time.Second {
+				if took := time.Since(began); took > j.configs[0].Times.Peer+time.Second {
 					t.Errorf("it took %s to tell of the loss", took)
 				}
 				want := everyone(76, size)
@@ -249,7 +248,7 @@ func TestAWorkersAbort(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				j := newJob(t, size, "exit 0").patient()
+				j := newJob(t, size, "exit 0")
 				meter := new(signal.Meter)
 				j.configs[1].Access.Meter = meter
 				head := j.playHead()
@@ -320,7 +319,7 @@ func TestTheFarewellIsNotLookedFor(t *testing.T) {
 		done := signal.NodeName(1, size, signal.Done)
 		var mu sync.Mutex
 		var looks []time.Time // since it is done
-		j := newJob(t, size, "exit 0").patient()
+		j := newJob(t, size, "exit 0")
 		j.configs[1].Access = asking(func(op signal.Op, path string) error {
 			if op == signal.OpList && filepath.Base(path) == signal.Control && j.has(signal.Nodes, done) {
 				mu.Lock()
@@ -581,7 +580,7 @@ func TestHeadLeavesLast(t *testing.T) {
 		j := newJob(t, size, "exit 4").all(func(c *config.Config) { c.Times.StopGrace = 10 * time.Second }).start(1)
 		p := j.playWorker(1)
 		j.untilNamed(signal.Control, signal.NameDrain)
-		time.Sleep(time.Second)
+		time.Sleep(j.configs[0].Times.StopGrace - time.Second)
 		if ended := j.ended(); len(ended) > 0 {
 			t.Errorf("the head has left: %v", ended)
 		}
@@ -602,7 +601,7 @@ func TestWorkerStaysForTheEnd(t *testing.T) {
 		cause := health.Failed(health.Setup, "it failed").FailedRecord
 		head.publish(signal.AbortName(0, size), &signal.AbortRecord{Code: 77, Word: "service", Cause: cause})
 		j.untilNamed(signal.Nodes, signal.NodeName(1, size, signal.Done))
-		time.Sleep(time.Second)
+		time.Sleep(j.configs[1].Times.DriverGrace - time.Second)
 		if ended := j.ended(); len(ended) > 0 {
 			t.Errorf("the worker has left: %v", ended)
 		}

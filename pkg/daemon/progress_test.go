@@ -21,7 +21,7 @@ import (
 func TestProgress(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		waits := make(chan struct{})
-		j := newJob(t, 4, "echo driven").patient().looked(func(rank int, l *looks) {
+		j := newJob(t, 4, "echo driven").looked(func(rank int, l *looks) {
 			if rank == 2 {
 				l.waits = waits
 			}
@@ -29,8 +29,7 @@ func TestProgress(t *testing.T) {
 		j.all(func(c *config.Config) { c.Times.Join = ceiling })
 		j.start(3)
 		const want = "s now, for 2 of 4 nodes: not joined: rank 3; checks not passed: rank 2 (rank 2: waits for gpu.fabric: in progress)"
-		// What a node waits for is in its timeline, which is written now and then: on a
-		// busy machine the second line has it.
+		// What a node waits for is in its timeline, which is written now and then.
 		j.until("the line of a long wait", func() bool { return strings.Contains(j.said(), want) })
 		close(waits)
 		j.start(0, 1, 2)
@@ -88,7 +87,7 @@ func TestHeadAtRest(t *testing.T) {
 
 func TestJobTellsThePlan(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		j := newJob(t, 2, "exit 0").patient().looked(nil)
+		j := newJob(t, 2, "exit 0").looked(nil)
 		j.start().expect(0, 0)
 		plan := record[signal.Job](j, signal.Control, signal.NameJob).Plan
 		want := &signal.Plan{

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
@@ -51,7 +50,6 @@ func (j *job) requeued(by *launcher) *job {
 	return j.all(func(c *config.Config) {
 		c.Identity.Launcher = roles.Slurm
 		c.After.Requeue = config.Requeue{OnFailure: true, Most: 3, By: by}
-		c.Times.StopGrace = 10 * time.Second // for a busy machine: nobody is deaf to TERM
 	})
 }
 

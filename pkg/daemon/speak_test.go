@@ -111,7 +111,7 @@ func lastRecord(t *testing.T, said string) spoken {
 func TestJobsLastWords(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size = 3
-		j := newJob(t, size, "exec sleep 300").patient().all(func(c *config.Config) {
+		j := newJob(t, size, "exec sleep 300").all(func(c *config.Config) {
 			c.JSONLog = true
 			c.Framework = framework.None{WorkerCommand: only("2", "sleep 1; echo step 42; kill -KILL $$")}
 		})

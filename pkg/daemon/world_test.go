@@ -183,7 +183,7 @@ func TestRanksAreToldToEnd(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				marks := t.TempDir()
-				j := newWorld(t, 2, 2, "trap 'sleep 0.7; touch "+marks+"/saved.$RANK; exit 5' TERM; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").patient().start()
+				j := newWorld(t, 2, 2, "trap 'sleep 0.7; touch "+marks+"/saved.$RANK; exit 5' TERM; touch "+marks+"/running.$RANK; while :; do sleep 0.05; done").start()
 				for rank := range 4 {
 					j.untilFile(fmt.Sprintf("%s/running.%d", marks, rank))
 				}
