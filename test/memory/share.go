@@ -2,6 +2,7 @@ package memory
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -184,14 +185,7 @@ func (s *Share) ReadFile(p string) ([]byte, error) {
 
 // ReadDir returns all names in a directory, in order; none where there is no directory.
 func (s *Share) ReadDir(p string) (names []string) {
-	s.Lock()
-	defer s.Unlock()
-	if f := s.Find(p); f != nil {
-		for name := range f.Live {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
+	s.Change(p, func(f *File) { names = slices.Sorted(maps.Keys(f.Live)) })
 	return names
 }
 
@@ -229,15 +223,16 @@ func (i fileInfo) ModTime() time.Time { return i.file.written }
 func (i fileInfo) IsDir() bool        { return i.file.Kind.IsDir() }
 func (i fileInfo) Sys() any           { return nil }
 
-// Walk calls each with the path of all that is below a directory.
+// Walk calls each with the path of all that is below a directory, in order.
 func (s *Share) Walk(dir string, each func(p string, f *File)) {
 	s.Lock()
 	defer s.Unlock()
 	var walk func(dir string, f *File)
 	walk = func(dir string, f *File) {
-		for name, e := range f.Live {
-			each(dir+"/"+name, e.File)
-			walk(dir+"/"+name, e.File)
+		for _, name := range slices.Sorted(maps.Keys(f.Live)) {
+			below := f.Live[name].File
+			each(dir+"/"+name, below)
+			walk(dir+"/"+name, below)
 		}
 	}
 	if f := s.Find(dir); f != nil {
@@ -247,6 +242,9 @@ func (s *Share) Walk(dir string, each func(p string, f *File)) {
 
 // Export copies a directory of the share to one of the machine, for what reads files there.
 func (s *Share) Export(from, to string) (err error) {
+	if err = os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
 	s.Walk(from, func(p string, f *File) {
 		at := filepath.Join(to, strings.TrimPrefix(p, from))
 		if err != nil {
@@ -254,7 +252,7 @@ func (s *Share) Export(from, to string) (err error) {
 		}
 		switch {
 		case f.Kind.IsDir():
-			err = os.MkdirAll(at, 0o700)
+			err = os.Mkdir(at, 0o700)
 		case f.Kind&fs.ModeSymlink != 0:
 			err = os.Symlink(f.Target, at)
 		default:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -54,6 +55,11 @@ func TestShare(t *testing.T) {
 	share.Change("/share/logs/first", func(f *File) { f.Kind |= 0o644 })
 	if facts, err := other.Look("/share/logs/first"); err != nil || facts.Mode != 0o644 || facts.Owner != os.Geteuid() {
 		t.Errorf("the facts are %+v: %v", facts, err)
+	}
+	copied := filepath.Join(t.TempDir(), "logs")
+	must(share.Export("/share/logs", copied))
+	if data, err := os.ReadFile(filepath.Join(copied, "log")); err != nil || string(data) != "line\nline\n" {
+		t.Errorf("the copy has %q: %v", data, err)
 	}
 	must(other.Change(signal.Remove, "", "/share/logs"))
 	if _, err := one.Read("/share/logs/first"); !errors.Is(err, fs.ErrNotExist) {
