@@ -45,16 +45,23 @@ type member struct {
 
 func newChild(owner *Supervisor, spec process.Spec) *child {
 	c := &child{
-		owner: owner, spec: spec, pid: firstPID + int(latest.Add(1)), out: newOutput(spec), left: 1, exit: process.Exit{Code: -1},
-		ended: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}), sent: make(map[syscall.Signal]bool),
+		owner: owner, spec: spec, pid: firstPID + int(latest.Add(1)), out: newOutput(spec), left: 1,
+		ended: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
+		exit: process.Exit{Code: -1}, sent: make(map[syscall.Signal]bool),
 	}
 	ctx, end := context.WithCancel(context.Background())
 	c.main = &Process{
 		Argv: spec.Argv, Env: spec.Env, Dir: spec.Dir, Stdin: spec.Stdin, PID: c.pid,
 		Stdout: stream{c.out, spec.Stdout}, Stderr: stream{c.out, spec.Stderr},
-		child: c, ctx: ctx, end: end, catches: make(map[syscall.Signal]chan<- syscall.Signal), ignores: make(map[syscall.Signal]bool),
+		child: c, ctx: ctx, end: end,
+		catches: make(map[syscall.Signal]chan<- syscall.Signal), ignores: make(map[syscall.Signal]bool),
 	}
 	return c
+}
+
+// askingForAnEnd are the signals that do, as pkg/process has them.
+var askingForAnEnd = []syscall.Signal{
+	syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGKILL,
 }
 
 // run sees the child to its end.
@@ -67,8 +74,7 @@ func (c *child) run(program Program) {
 	if c.killedBy != 0 {
 		c.exit = process.Exit{Code: -1, Signal: c.killedBy}
 	}
-	asked := slices.ContainsFunc([]syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGKILL},
-		func(sig syscall.Signal) bool { return c.sent[sig] })
+	asked := slices.ContainsFunc(askingForAnEnd, func(sig syscall.Signal) bool { return c.sent[sig] })
 	c.exit.Asked = c.stopping || asked || c.exit.Signal != 0 && c.sent[c.exit.Signal]
 	c.leave()
 	c.mu.Unlock()
@@ -116,7 +122,8 @@ func (c *child) Signal(sig syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if pause.Until(c.ended, 0) {
-		return fmt.Errorf("cannot send %s to %s: %w", process.SignalName(sig), c.spec.Name, os.ErrProcessDone)
+		name := process.SignalName(sig)
+		return fmt.Errorf("cannot send %s to %s: %w", name, c.spec.Name, os.ErrProcessDone)
 	}
 	c.send(sig)
 	return nil
@@ -140,7 +147,11 @@ func (c *child) sendOthers(sig syscall.Signal) {
 
 // ends tells whether a signal ends a process that has said nothing about it.
 func ends(sig syscall.Signal) bool {
-	return sig != syscall.SIGCONT && sig != syscall.SIGCHLD && sig != syscall.SIGWINCH && sig != syscall.SIGURG
+	switch sig {
+	case syscall.SIGCONT, syscall.SIGCHLD, syscall.SIGWINCH, syscall.SIGURG:
+		return false
+	}
+	return true
 }
 
 // Stop implements process.Handle.

@@ -36,15 +36,17 @@ func TestProgram(t *testing.T) {
 			}
 		}
 		s := New(map[string]Program{"saves": saves})
-		child, err := s.Start(t.Context(), process.Spec{Name: "driver", Argv: []string{"/opt/saves"}, Env: []string{"NODE=n1"}})
+		spec := process.Spec{Name: "driver", Argv: []string{"/opt/saves"}, Env: []string{"NODE=n1"}}
+		child, err := s.Start(t.Context(), spec)
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait() // or TERM comes before it is caught
 		began := time.Now()
 		exit := child.Stop(t.Context(), 2*time.Hour, syscall.SIGTERM)
-		if took := time.Since(began); exit.Code != 5 || took != time.Hour || child.LastLines()[0] != "saved on n1" {
-			t.Errorf("it exits with %+v after %v, and has said %q", exit, took, child.LastLines())
+		took, lines := time.Since(began), child.LastLines()
+		if exit.Code != 5 || took != time.Hour || lines[0] != "saved on n1" {
+			t.Errorf("it exits with %+v after %v, and has said %q", exit, took, lines)
 		}
 		if err := s.Close(t.Context()); err != nil {
 			t.Error(err)

@@ -33,7 +33,10 @@ func newOutput(spec process.Spec) *output {
 	if keep == 0 {
 		keep = 20
 	}
-	return &output{keep: max(0, keep), log: spec.Log, turn: make(chan struct{}, 1), lines: process.Lines{Longest: 64 << 10}}
+	return &output{
+		keep: max(0, keep), log: spec.Log, turn: make(chan struct{}, 1),
+		lines: process.Lines{Longest: 64 << 10},
+	}
 }
 
 // stream is one of a child's two streams.

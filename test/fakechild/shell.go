@@ -36,7 +36,9 @@ func (s Shell) Run(ctx context.Context, p *Process) int {
 		fmt.Fprintln(p.Stderr, "the test's shell runs -c LINE alone")
 		return 2
 	}
-	script := &script{Shell: s, p: p, traps: make(map[string]string), caught: make(chan syscall.Signal, 16)}
+	script := &script{
+		Shell: s, p: p, traps: make(map[string]string), caught: make(chan syscall.Signal, 16),
+	}
 	running, interrupt := context.WithCancel(ctx)
 	defer interrupt()
 	trapped := make(chan syscall.Signal, 1)

@@ -410,10 +410,13 @@ var _ Policy = Plain{}
 
 // operations are the kinds of calls that steps stand for.
 var operations = map[Step]signal.Op{
-	OpenToList: signal.OpOpen, List: signal.OpList, Look: signal.OpStat, OpenToRead: signal.OpOpen, Read: signal.OpRead,
-	Follow: signal.OpReadlink, Statfs: signal.OpStatfs, Create: signal.OpOpen, Write: signal.OpWrite, Sync: signal.OpSync,
-	Close: signal.OpClose, OpenToAppend: signal.OpOpen, Append: signal.OpWrite, Step(signal.MakeDir): signal.OpMkdir,
-	Step(signal.Rename): signal.OpRename, Step(signal.Link): signal.OpLink, Step(signal.Symlink): signal.OpSymlink,
+	OpenToList: signal.OpOpen, List: signal.OpList, Look: signal.OpStat,
+	OpenToRead: signal.OpOpen, Read: signal.OpRead,
+	Follow: signal.OpReadlink, Statfs: signal.OpStatfs,
+	Create: signal.OpOpen, Write: signal.OpWrite, Sync: signal.OpSync, Close: signal.OpClose,
+	OpenToAppend: signal.OpOpen, Append: signal.OpWrite,
+	Step(signal.MakeDir): signal.OpMkdir, Step(signal.Rename): signal.OpRename,
+	Step(signal.Link): signal.OpLink, Step(signal.Symlink): signal.OpSymlink,
 	Step(signal.Remove): signal.OpRemove, Step(signal.Settle): signal.OpSync,
 }
 

@@ -147,7 +147,9 @@ func (f *File) Forget(now time.Duration) {
 	if len(f.past) < 2*len(f.Live)+32 {
 		return
 	}
-	f.past = slices.DeleteFunc(f.past, func(e *Entry) bool { return e.died > 0 && e.died <= now-Remembered })
+	f.past = slices.DeleteFunc(f.past, func(e *Entry) bool {
+		return e.died > 0 && e.died <= now-Remembered
+	})
 }
 
 // Add makes what has that path f, and the directories above it where they are missing, as nobody

@@ -40,33 +40,38 @@ func TestShare(t *testing.T) {
 		must(err)
 	}
 	names, err := other.List("/share/logs", nil)
-	if slices.Sort(names); err != nil || !slices.Equal(names, []string{"first", "latest", "log", "second"}) {
+	slices.Sort(names)
+	if err != nil || !slices.Equal(names, []string{"first", "latest", "log", "second"}) {
 		t.Errorf("the names are %v: %v", names, err)
 	}
 	if data, err := other.Read("/share/logs/second"); err != nil || string(data) != "text" {
 		t.Errorf("it reads %q: %v", data, err)
 	}
-	if data, facts, err := other.Part("/share/logs/log", 5, 3); err != nil || string(data) != "lin" || facts.Size != 10 || facts.Written.IsZero() {
+	data, facts, err := other.Part("/share/logs/log", 5, 3)
+	if err != nil || string(data) != "lin" || facts.Size != 10 || facts.Written.IsZero() {
 		t.Errorf("the part is %q of %+v: %v", data, facts, err)
 	}
 	if target, err := other.Target("/share/logs/latest"); err != nil || target != "first" {
 		t.Errorf("the link points at %q: %v", target, err)
 	}
 	share.Change("/share/logs/first", func(f *File) { f.Kind |= 0o644 })
-	if facts, err := other.Look("/share/logs/first"); err != nil || facts.Mode != 0o644 || facts.Owner != os.Geteuid() {
+	facts, err = other.Look("/share/logs/first")
+	if err != nil || facts.Mode != 0o644 || facts.Owner != os.Geteuid() {
 		t.Errorf("the facts are %+v: %v", facts, err)
 	}
 	copied := filepath.Join(t.TempDir(), "logs")
 	must(share.Export("/share/logs", copied))
-	if data, err := os.ReadFile(filepath.Join(copied, "log")); err != nil || string(data) != "line\nline\n" {
+	data, err = os.ReadFile(filepath.Join(copied, "log"))
+	if err != nil || string(data) != "line\nline\n" {
 		t.Errorf("the copy has %q: %v", data, err)
 	}
 	must(other.Change(signal.Remove, "", "/share/logs"))
 	if _, err := one.Read("/share/logs/first"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("what was removed is read: %v", err)
 	}
-	if stats := meter.Stats(); stats.ByKind[signal.OpLink.String()] != 1 || stats.ByKind[signal.OpMkdir.String()] != 1 {
-		t.Errorf("the meter has counted %v", stats.ByKind)
+	kinds := meter.Stats().ByKind
+	if kinds[signal.OpLink.String()] != 1 || kinds[signal.OpMkdir.String()] != 1 {
+		t.Errorf("the meter has counted %v", kinds)
 	}
 }
 

@@ -40,6 +40,14 @@ func (b *Buffer) String() string {
 
 const patience = 30 * time.Second
 
+// waits is the end of a line of shell that is ready, and goes on until a signal ends it.
+const waits = "touch $READY; while :; do sleep 0.01; done"
+
+// unasked tells whether an exit is one with that code that nobody has asked for.
+func unasked(exit process.Exit, code int) bool {
+	return exit.Code == code && !exit.Asked && exit.Err == nil
+}
+
 // Contract runs the tests; in runs each of them, with a new Starter that the test closes.
 func Contract(t *testing.T, in func(t *testing.T, test func(t *testing.T, s process.Starter))) {
 	for _, tc := range []struct {
@@ -68,9 +76,17 @@ func Contract(t *testing.T, in func(t *testing.T, test func(t *testing.T, s proc
 	}
 }
 
-func start(t *testing.T, s process.Starter, line string, change ...func(*process.Spec)) process.Handle {
+// spec is of a child that runs a line of shell.
+func spec(line string) process.Spec {
+	env := append(os.Environ(), "OF_CHILD=1")
+	return process.Spec{Name: "child", Argv: []string{"/bin/sh", "-c", line}, Env: env}
+}
+
+func start(
+	t *testing.T, s process.Starter, line string, change ...func(*process.Spec),
+) process.Handle {
 	t.Helper()
-	spec := process.Spec{Name: "child", Argv: []string{"/bin/sh", "-c", line}, Env: append(os.Environ(), "OF_CHILD=1")}
+	spec := spec(line)
 	for _, do := range change {
 		do(&spec)
 	}
@@ -107,7 +123,7 @@ func testExit(t *testing.T, s process.Starter) {
 	child := start(t, s, "exit 7")
 	await(t, "done", child.Done())
 	await(t, "ended", child.Ended())
-	if exit := child.Exit(); exit.Code != 7 || exit.Signal != 0 || exit.Asked || exit.Err != nil || exit.Status() != 7 {
+	if exit := child.Exit(); exit.Signal != 0 || exit.Status() != 7 || !unasked(exit, 7) {
 		t.Errorf("it exits with %+v", exit)
 	}
 	if child.Name() != "child" || child.Pid() <= 1 || child.Owns(child.Pid()) {
@@ -116,7 +132,7 @@ func testExit(t *testing.T, s process.Starter) {
 	if err := child.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("a signal to it returns %v", err)
 	}
-	if exit := child.Stop(t.Context(), time.Second, syscall.SIGTERM); exit.Code != 7 || exit.Asked || exit.Err != nil {
+	if exit := child.Stop(t.Context(), time.Second, syscall.SIGTERM); !unasked(exit, 7) {
 		t.Errorf("a stop of it returns %+v", exit)
 	}
 }
@@ -144,15 +160,19 @@ func testOutput(t *testing.T, s process.Starter) {
 
 func testNoStart(t *testing.T, s process.Starter) {
 	for name, argv := range map[string][]string{"no command": nil, "an empty one": {""}} {
-		if child, err := s.Start(t.Context(), process.Spec{Name: "child", Argv: argv}); err == nil || child != nil {
+		child, err := s.Start(t.Context(), process.Spec{Name: "child", Argv: argv})
+		if err == nil || child != nil {
 			t.Errorf("%s is started: %v", name, err)
 		}
 	}
-	child, err := s.Start(t.Context(), process.Spec{Name: "child", Argv: []string{"/nonexistent/program"}})
-	if !errors.Is(err, process.ErrNotFound) || child != nil || !strings.HasPrefix(err.Error(), "cannot start child: ") {
+	missing := process.Spec{Name: "child", Argv: []string{"/nonexistent/program"}}
+	child, err := s.Start(t.Context(), missing)
+	if !errors.Is(err, process.ErrNotFound) || child != nil ||
+		!strings.HasPrefix(err.Error(), "cannot start child: ") {
 		t.Errorf("the error is %v", err)
 	}
-	child, err = s.Start(t.Context(), process.Spec{Name: "child", Argv: []string{t.TempDir()}})
+	directory := process.Spec{Name: "child", Argv: []string{t.TempDir()}}
+	child, err = s.Start(t.Context(), directory)
 	if !errors.Is(err, process.ErrNotExecutable) || child != nil {
 		t.Errorf("the error is %v", err)
 	}
@@ -161,7 +181,8 @@ func testNoStart(t *testing.T, s process.Starter) {
 func testKilled(t *testing.T, s process.Starter) {
 	child := start(t, s, "echo last; kill -KILL $$; echo never")
 	await(t, "done", child.Done())
-	if exit := child.Exit(); exit.Code != -1 || exit.Signal != syscall.SIGKILL || exit.Asked || exit.Status() != 137 {
+	exit := child.Exit()
+	if exit.Signal != syscall.SIGKILL || exit.Status() != 137 || !unasked(exit, -1) {
 		t.Errorf("it exits with %+v", exit)
 	}
 	if lines := child.LastLines(); !slices.Equal(lines, []string{"last"}) {
@@ -178,8 +199,8 @@ func testSignal(t *testing.T, s process.Starter) {
 	}{
 		{"touch $READY; exec sleep 300", syscall.SIGTERM, 143, true},
 		{"touch $READY; exec sleep 300", syscall.SIGUSR1, 128 + int(syscall.SIGUSR1), true},
-		{"trap 'exit 6' USR1; touch $READY; while :; do sleep 0.01; done", syscall.SIGUSR1, 6, false},
-		{"trap 'exit 0' TERM; touch $READY; while :; do sleep 0.01; done", syscall.SIGTERM, 0, true},
+		{"trap 'exit 6' USR1; " + waits, syscall.SIGUSR1, 6, false},
+		{"trap 'exit 0' TERM; " + waits, syscall.SIGTERM, 0, true},
 	} {
 		child := ready(t, s, tc.line)
 		if !child.Owns(child.Pid()) {
@@ -196,32 +217,38 @@ func testSignal(t *testing.T, s process.Starter) {
 }
 
 func testStop(t *testing.T, s process.Starter) {
-	child := ready(t, s, "trap 'sleep 0.2; echo saved; exit 3' TERM; touch $READY; while :; do sleep 0.01; done")
+	child := ready(t, s, "trap 'sleep 0.2; echo saved; exit 3' TERM; "+waits)
 	exit := child.Stop(t.Context(), patience, syscall.SIGTERM)
-	if exit.Code != 3 || !exit.Asked || exit.Err != nil || !slices.Contains(child.LastLines(), "saved") {
-		t.Errorf("it exits with %+v, and has said %q", exit, child.LastLines())
+	lines := child.LastLines()
+	if exit.Code != 3 || !exit.Asked || exit.Err != nil || !slices.Contains(lines, "saved") {
+		t.Errorf("it exits with %+v, and has said %q", exit, lines)
 	}
 }
 
 func testDeaf(t *testing.T, s process.Starter) {
-	child := ready(t, s, "trap '' TERM; touch $READY; while :; do sleep 0.01; done")
+	child := ready(t, s, "trap '' TERM; "+waits)
 	began := time.Now()
 	exit := child.Stop(t.Context(), 300*time.Millisecond, syscall.SIGTERM)
-	if exit.Signal != syscall.SIGKILL || !exit.Asked || exit.Err != nil || time.Since(began) < 300*time.Millisecond {
-		t.Errorf("it exits with %+v after %v", exit, time.Since(began))
+	took := time.Since(began)
+	killed := exit.Signal == syscall.SIGKILL && exit.Asked && exit.Err == nil
+	if !killed || took < 300*time.Millisecond {
+		t.Errorf("it exits with %+v after %v", exit, took)
 	}
-	hurried := ready(t, s, "trap '' TERM; touch $READY; while :; do sleep 0.01; done")
+	hurried := ready(t, s, "trap '' TERM; "+waits)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	began = time.Now()
-	if exit := hurried.Stop(ctx, time.Hour, syscall.SIGTERM); exit.Signal != syscall.SIGKILL || time.Since(began) > patience {
+	exit = hurried.Stop(ctx, time.Hour, syscall.SIGTERM)
+	if exit.Signal != syscall.SIGKILL || time.Since(began) > patience {
 		t.Errorf("in a hurry it exits with %+v", exit)
 	}
 }
 
 func testFamily(t *testing.T, s process.Starter) {
 	var out Buffer
-	child := start(t, s, "(sleep 0.2; echo late) & echo early; exit 4", func(spec *process.Spec) { spec.Stdout = &out })
+	child := start(t, s, "(sleep 0.2; echo late) & echo early; exit 4", func(spec *process.Spec) {
+		spec.Stdout = &out
+	})
 	await(t, "ended", child.Ended())
 	if exit := child.Exit(); exit.Code != 4 {
 		t.Errorf("it exits with %+v", exit)
@@ -236,7 +263,7 @@ func testFamily(t *testing.T, s process.Starter) {
 	if took := time.Since(began); took < 900*time.Millisecond {
 		t.Errorf("output that others hold open is waited for %v", took)
 	}
-	if exit := child.Stop(t.Context(), patience, syscall.SIGTERM); exit.Code != 4 || exit.Asked || exit.Err != nil {
+	if exit := child.Stop(t.Context(), patience, syscall.SIGTERM); !unasked(exit, 4) {
 		t.Errorf("it exits with %+v", exit)
 	}
 }
@@ -245,20 +272,21 @@ func testStopFamily(t *testing.T, s process.Starter) {
 	child := start(t, s, "sleep 300 & exit 4")
 	await(t, "ended", child.Ended())
 	began := time.Now()
-	if exit := child.Stop(t.Context(), patience, syscall.SIGTERM); exit.Code != 4 || exit.Asked || exit.Err != nil || time.Since(began) > patience/2 {
+	exit := child.Stop(t.Context(), patience, syscall.SIGTERM)
+	if !unasked(exit, 4) || time.Since(began) > patience/2 {
 		t.Errorf("it exits with %+v after %v", exit, time.Since(began))
 	}
 }
 
 func testClose(t *testing.T, s process.Starter) {
-	child := ready(t, s, "trap '' TERM; touch $READY; while :; do sleep 0.01; done")
+	child := ready(t, s, "trap '' TERM; "+waits)
 	if err := s.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if exit := child.Exit(); exit.Signal != syscall.SIGKILL {
 		t.Errorf("it exits with %+v", exit)
 	}
-	if child, err := s.Start(t.Context(), process.Spec{Name: "child", Argv: []string{"/bin/sh", "-c", "exit 0"}}); err == nil || child != nil {
+	if child, err := s.Start(t.Context(), spec("exit 0")); err == nil || child != nil {
 		t.Error("a child is started after the close")
 	}
 }
