@@ -256,29 +256,35 @@ func TestUnlikeConfigurations(t *testing.T) {
 // TestLogDirectoryOfNoUse fails before there is a run directory.
 func TestLogDirectoryOfNoUse(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	open := filepath.Join(t.TempDir(), "open")
-	if err := os.Mkdir(open, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(open, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	for _, tc := range []struct{ name, path string }{
-		{"its parent is missing", filepath.Join(t.TempDir(), "no", "logs")},
-		{"it is a file", file},
-		{"others can write to it", open},
+	for _, tc := range []struct {
+		name, path string
+		there      *memory.File // nil: nothing
+		says       string
+	}{
+		{"its parent is missing", mountPoint + "/no/logs", nil, "its parent /share/no does not exist"},
+		{"it is a file", mountPoint + "/file", new(memory.File), "not a directory"},
+		{"others can write to it", mountPoint + "/open", openDir(), "others"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				j := newJob(t, 2, "exit 0").all(func(c *config.Config) { c.LogDir = tc.path })
+				if tc.there != nil {
+					j.share.Add(tc.path, tc.there)
+				}
 				j.start().expect(66, 66)
+				if said := j.said(); !strings.Contains(said, tc.says) {
+					t.Errorf("nobody says %q: %s", tc.says, said)
+				}
 			})
 		})
 	}
+}
+
+// openDir is a directory that everybody may write to.
+func openDir() *memory.File {
+	dir := memory.NewDir(nil)
+	dir.Kind |= 0o777
+	return dir
 }
 
 func TestSecondRunOfOneName(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -177,6 +178,9 @@ func (j *job) programs() map[string]fakechild.Program {
 	shell := fakechild.Shell{Stat: func(path string) (fs.FileInfo, error) {
 		if strings.HasPrefix(path, mountPoint+"/") {
 			return j.share.Stat(path)
+		}
+		if pid, err := strconv.Atoi(strings.TrimPrefix(path, "/proc/")); err == nil && fakechild.Lives(pid) {
+			return os.Stat("/proc/self")
 		}
 		return nil, errors.ErrUnsupported
 	}}
@@ -384,16 +388,12 @@ func (j *job) untilFile(path string) {
 	j.until(path, func() bool { _, err := os.Stat(path); return err == nil })
 }
 
-// untilGone waits until a child has told its process in a file, and was reaped.
+// untilGone waits until a child has told its process in a file, and has ended.
 func (j *job) untilGone(path string) {
 	j.t.Helper()
 	j.untilFile(path)
-	pid, err := os.ReadFile(path)
-	if err != nil {
-		j.t.Fatal(err)
-	}
-	process := "/proc/" + strings.TrimSpace(string(pid))
-	j.until("the end of "+process, func() bool { _, err := os.Stat(process); return os.IsNotExist(err) })
+	pid := j.pidIn(path)
+	j.until(fmt.Sprintf("the end of process %d", pid), func() bool { return !fakechild.Lives(pid) })
 }
 
 // record reads a record.

@@ -68,7 +68,6 @@ var askingForAnEnd = []syscall.Signal{
 func (c *child) run(program Program) {
 	code := program(c.main.ctx, c.main)
 	c.main.end()
-	living.Delete(c.pid)
 	c.mu.Lock()
 	c.exit = process.Exit{Code: code}
 	if c.killedBy != 0 {
@@ -79,6 +78,7 @@ func (c *child) run(program Program) {
 	c.leave()
 	c.mu.Unlock()
 	close(c.ended)
+	living.Delete(c.pid)
 	for !pause.Until(c.gone, drainTime) {
 		c.mu.Lock()
 		stops := c.stops
