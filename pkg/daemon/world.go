@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/team"
+	"github.com/bringupd/bringupd/pkg/why"
 	"github.com/bringupd/bringupd/pkg/world"
 )
 
@@ -121,7 +123,7 @@ func (h *head) planRanks(ctx context.Context) error {
 	h.call = h.deaths.hall.Dial(0, h.Background)
 	h.linked = func(context.Context) error {
 		if h.lines == nil && h.roster.Count() > 1 {
-			return health.Failed(health.Launch, unlinked)
+			return health.Failed(health.Launch, world.Unlinked)
 		}
 		return nil
 	}
@@ -138,7 +140,10 @@ func (h *head) driveWorld(ctx context.Context) error {
 	parts.Go(func() error {
 		last, err := h.nodes.Follow(own, func(l signal.Listing) bool { return len(h.roster.Missing(l, signal.Ended)) == 0 || h.hangs(l) })
 		if err == nil && h.hangs(last) {
-			return h.hang(own)
+			return world.Hang{
+				Dir: h.Dir.Path(), Timeout: h.cfg.World.Hang, OutputOnly: h.cfg.World.HangOutput,
+				LogName: h.children.LogName("daemon"), Log: h.Log,
+			}.Failure(own)
 		}
 		return cmp.Or(err, h.world.Await(own), errWorldOver)
 	})
@@ -181,43 +186,30 @@ func (w *worker) joinWorld(ctx context.Context) error {
 	}
 	w.linked = func(ctx context.Context) error {
 		if w.line == nil {
-			return health.Failed(health.Launch, unlinked)
+			return health.Failed(health.Launch, world.Unlinked)
 		}
-		return w.held(ctx, noData, "")
+		return w.held(ctx, world.NoData, "")
 	}
 	return w.runRanks(ctx, seat, &record)
 }
 
-// Why ranks that exchange data are refused.
-const (
-	noData   = "cannot exchange data between ranks (put, get, fence, MPI)"
-	unlinked = noData + ": this run has no peer links; leave out --lifeline=off, " +
-		"or see in the head's log why it offers none"
-)
-
 // awaitLinks waits until ranks exchange data, and from then on until all nodes have made a peer
 // link. Its error names those that have made none within the peer timeout from the gate.
 func (h *head) awaitLinks(ctx context.Context) error {
-	deadline := time.Now().Add(h.cfg.Times.Peer)
-	if h.lines == nil || !pause.Await(ctx, h.world.Meet.Used()) {
+	if h.lines == nil {
 		return nil
 	}
-	for {
-		var without []int
-		for _, rank := range h.roster.Ranks() {
-			if _, ever := h.lines.Of(rank); !ever && rank != 0 {
-				without = append(without, rank)
-			}
-		}
-		if len(without) > 0 && time.Now().After(deadline) {
-			return health.Failed(health.Launch,
-				"%s: %s made no peer link to the head within %s; %s",
-				noData, h.hostsOf(without), h.cfg.Times.Peer, openPorts)
-		}
-		if len(without) == 0 || !pause.For(ctx, h.cfg.Times.LineBeat()) {
-			return nil
-		}
+	without := h.world.AwaitLinks(ctx, h.cfg.Times.Peer, h.cfg.Times.LineBeat(), func() []int {
+		return slices.DeleteFunc(h.roster.Ranks(), func(rank int) bool {
+			_, ever := h.lines.Of(rank)
+			return ever || rank == 0
+		})
+	})
+	if len(without) == 0 {
+		return nil
 	}
+	return health.Failed(health.Launch, "%s: %s made no peer link to the head within %s; %s",
+		world.NoData, h.hostsOf(without), h.cfg.Times.Peer, openPorts)
 }
 
 // runRanks runs the ranks of this node's place in the team to their end, tells, and
@@ -301,4 +293,22 @@ func (h *head) worldsEnd(ctx context.Context) (code int, why string, err error) 
 	}
 	code, why = ranks.Conclude(failed, ranks.PlanOf(h.world.Record).Ranks())
 	return code, why, nil
+}
+
+// vigil returns what notices that no rank of this node does anything.
+func (n *node) vigil(here *world.Node) why.Vigil {
+	told := 0
+	return why.Vigil{
+		Timeout: n.cfg.World.Hang, OutputOnly: n.cfg.World.HangOutput, Ranks: here.Running,
+		Tell: func(bool) {
+			told++
+			n.Logged(n.Mark(signal.Nodes, signal.IdleName(n.id.Rank, n.id.Size, told)))
+		},
+	}
+}
+
+// hangs reports whether no rank of any node does anything.
+func (h *head) hangs(l signal.Listing) bool {
+	idle, busy := l.IdleNodes(), h.roster.Missing(l, signal.Ended)
+	return h.cfg.World.Hang > 0 && len(busy) > 0 && len(signal.Without(busy, idle)) == 0
 }

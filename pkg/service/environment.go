@@ -1,0 +1,49 @@
+package service
+
+import (
+	"maps"
+	"strconv"
+
+	"github.com/bringupd/bringupd/pkg/meeting/client"
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/systemd"
+	"github.com/bringupd/bringupd/pkg/team"
+	"github.com/bringupd/bringupd/pkg/trail"
+)
+
+// Environment is what a run tells the children of a node.
+type Environment struct {
+	Run, Dir string         // the run's name and directory
+	ID       roles.Identity // the node's
+	Place    *team.Seat     // in the team; nil for a child on a node that has none
+	Socket   string         // of the node's rendezvous server; empty without a world of ranks
+	Trace    trail.TraceContext
+	GPUs     map[string]string // the variables about the node's GPUs
+}
+
+// Of returns base with the variables of the environment.
+func (e Environment) Of(base []string) []string {
+	more := map[string]string{
+		roles.RunVariable:    e.Run,
+		"BRINGUPD_RUN_DIR":   e.Dir,
+		"BRINGUPD_ATTEMPT":   strconv.Itoa(e.ID.Attempt),
+		"BRINGUPD_NODE_HOST": e.ID.Host,
+		// A daemon that runs around this one may have set them.
+		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "",
+		systemd.Variable:        "", // the service manager waits for the daemon, not for a child
+		"BRINGUPD_LAUNCH_RANK":  strconv.Itoa(e.ID.Rank),
+		"BRINGUPD_LAUNCH_COUNT": strconv.Itoa(e.ID.Size),
+		trail.ParentVariable:    e.Trace.String(),
+		trail.StateVariable:     e.Trace.State,
+	}
+	if e.Socket != "" {
+		more[client.SocketVariable] = e.Socket
+	}
+	maps.Copy(more, e.GPUs)
+	if e.Place != nil {
+		more["BRINGUPD_NODE_RANK"] = strconv.Itoa(e.Place.Rank)
+		more["BRINGUPD_NODE_COUNT"] = strconv.Itoa(e.Place.Size)
+	}
+	return process.WithEnv(base, more)
+}
