@@ -31,6 +31,9 @@ const (
 	alone = lanes
 )
 
+// coreFrameworks matches the end-to-end jobs with real frameworks that belong to the gate.
+const coreFrameworks = "^(TestRayRunsATaskOnEveryNode|TestRayDeaths|TestMPIWorlds)$/^(exit|raylet|Open MPI 4|MPICH 4)"
+
 // allParts are the parts in the order in which each lane runs them and in which their needs are
 // installed, so parts whose needs take long to install come late.
 var allParts = []part{
@@ -43,16 +46,17 @@ var allParts = []part{
 		needs: []string{"cc", "testbed"}, command: "go test -tags testbed -timeout 10m -count=1 ./test/chaos"},
 	{name: "end-to-end jobs with real Ray and MPI", group: "cluster", gate: true, lane: waits,
 		needs:   []string{"cc", "testbed", "ray", "mpis"},
-		command: "go test -tags testbed,ray -timeout 20m -count=1 -run 'Ray|MPI' ./test/e2e"},
+		command: "go test -tags testbed,ray,recipes -timeout 20m -count=1 -run '" + coreFrameworks + "' ./test/e2e"},
 	{name: "chaos: random faults in worlds of ranks", group: "soak", gate: true, lane: waits,
 		needs: []string{"cc", "mpis"}, command: "go test -tags mpi -timeout 10m -count=1 ./test/worlds"},
 	{name: "fault matrix: each file system fault in each phase", group: "share", lane: alone,
 		needs: []string{"cc", "fuse"}, command: "go test -timeout 15m -count=1 ./test/faults"},
 	{name: "testbed", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "gridengine"},
 		command: "go test -tags testbed -timeout 10m -count=1 ./test/testbed/..."},
-	{name: "end-to-end jobs with real Dask, JAX and Lightning", group: "cluster", lane: waits,
-		needs:   []string{"cc", "testbed", "dask", "jax", "torch", "lightning", "mpis"},
-		command: "go test -tags testbed,recipes -timeout 20m -count=1 -run 'Dask|JAX|Lightning|MPI|Recipes' ./test/e2e"},
+	{name: "end-to-end jobs with real Ray, Dask, JAX, Lightning and MPI", group: "cluster", lane: waits,
+		needs: []string{"cc", "testbed", "ray", "dask", "jax", "torch", "lightning", "mpis"},
+		command: "go test -tags testbed,ray,recipes -timeout 20m -count=1 -run 'Ray|Dask|JAX|Lightning|MPI'" +
+			" -skip '" + coreFrameworks + "' ./test/e2e"},
 	// Not beside the testbeds: UCX would bind to their networks, which come and go.
 	{name: "MPI servers against real MPIs", group: "cluster", lane: waits,
 		needs:   []string{"cc", "mpis", "pmix"},
@@ -69,12 +73,13 @@ var allParts = []part{
 
 	{name: "lint", group: "lint", gate: true, lane: computes, needs: []string{"cc"}, command: "sh test/lint.sh"},
 	{name: "unit tests", group: "unit", gate: true, lane: computes, needs: []string{"cc"},
-		command: "go test -race -p 4 -timeout 10m $(go list ./cmd/... ./pkg/... ./test/nvml/... ./test/memory/... ./test/cmd/... | grep -v -e /pkg/daemon/schedules -e /pkg/meeting$)"},
+		command: "go test -race -p 4 -timeout 10m $(go list ./cmd/... ./pkg/... ./test/nvml/... " +
+			"./test/memory/... ./test/fakechild/... ./test/cmd/... | grep -v -e /pkg/daemon/schedules -e '/pkg/meeting$')"},
 	{name: "schedules: simulated interleavings of daemons and of ranks", group: "unit", gate: true,
 		lane: computes, needs: []string{"cc"},
 		command: "go test -timeout 10m ./pkg/daemon/schedules ./pkg/meeting"},
 	{name: "jobs on this machine", group: "unit", gate: true, lane: computes, needs: []string{"cc"},
-		command: "go test -race -timeout 10m ./test/local/..."},
+		command: "go test -race -parallel 6 -timeout 10m ./test/local/..."},
 	{name: "report page in a browser", group: "soak", gate: true, lane: computes, needs: []string{"browser"},
 		command: "go test -tags browser -timeout 10m -count=1 -run Browser ./pkg/timeline/report"},
 	{name: "stack dumps of real programs by py-spy and gdb", group: "unit", gate: true, lane: computes,
