@@ -1,6 +1,7 @@
 package fakechild
 
 import (
+	"bytes"
 	"io"
 	"sync"
 	"syscall"
@@ -76,10 +77,8 @@ func (o *output) take(data []byte) (log []byte, closed bool) {
 
 // lastLine returns the line that has begun, and not ended, once data has come.
 func lastLine(begun string, data []byte) string {
-	for i := len(data) - 1; i >= 0; i-- {
-		if data[i] == '\n' {
-			return string(data[i+1:])
-		}
+	if end := bytes.LastIndexByte(data, '\n'); end >= 0 {
+		return string(data[end+1:])
 	}
 	return begun + string(data)
 }
