@@ -77,7 +77,10 @@ const (
 )
 
 // removedChecks are the ids of checks that this release no longer has.
-var removedChecks = []string{"monitor.dcgm", "monitor.gpud"}
+var removedChecks = []string{
+	"monitor.dcgm", "monitor.gpud", "net.pairs", "net.pairs_ib",
+	"active.gpu_copy", "active.gpu_peer", "active.gpu_math",
+}
 
 // judgeChecks refuses what can't be meant of the checks. gpus is -1 where nobody tells how many there should be.
 func judgeChecks(all setting.List, cfg check.Config, gpus int) error {
@@ -96,7 +99,7 @@ func judgeChecks(all setting.List, cfg check.Config, gpus int) error {
 		if ids := readiness.IDs(cfg.Active); !rule.Means(ids...) {
 			if rule.Means(removedChecks...) {
 				return usage("cannot use --check=%s: this check was removed: give --active-check with a command "+
-					"that asks DCGM or gpud, as in docs/checks.md", rule)
+					"of your own, as in docs/checks.md", rule)
 			}
 			return usage("cannot use --check=%s: no check has such an id; there are %s", rule, strings.Join(ids, ", "))
 		}

@@ -74,6 +74,7 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"the second of two checks", []string{"--check=gpu.busy=off", "--check=x"}, []string{"cannot use --check=x: "}},
 		{"a removed check", append([]string{"--check=monitor.gpud=off"}, rank0...), []string{"cannot use --check=monitor.gpud=off: this check was removed: give --active-check"}},
 		{"removed checks", []string{"check", "--check=monitor.*=warn"}, []string{"cannot use --check=monitor.*=warn: this check was removed: give --active-check"}},
+		{"removed checks of the doctor", []string{"doctor", "--check=net.pairs=off"}, []string{"cannot use --check=net.pairs=off: this check was removed: give --active-check"}},
 		{"an empty active check", []string{"--active-check= "}, []string{"cannot use --active-check= : give a shell command"}},
 		{"no time for active checks", append([]string{"--active-check=true", "--active-check-timeout=1ms"}, rank0...), []string{"cannot use --active-check-timeout=1ms: give at least 1s"}},
 		{"time for no active check", append([]string{"--active-check-timeout=1m"}, rank0...), []string{"cannot use --active-check-timeout without a command: give --active-check"}},
