@@ -96,8 +96,12 @@ func plausible(t *testing.T, cfg Config, run Run) {
 	if (run.World != nil) != (cfg.Ranks != 0) {
 		t.Errorf("%d ranks: %+v", cfg.Ranks, run.World)
 	}
-	if w := run.World; w != nil && (w.Met <= 0 || w.Fence.Min <= 0 || w.Fence.Max > w.Met || w.Calls.ByKind["read"] < workers || w.Calls.Calls > run.Whole.Calls) {
+	if w := run.World; w != nil && (w.Met <= 0 || w.Fence.Min <= 0 || w.Fence.Max > w.Met || w.Calls.Calls > run.Whole.Calls-run.ToGate.Calls) {
 		t.Errorf("ranks that meet: %+v", w)
+	}
+	// Each worker reads the job and the plan of ranks, the latter before or after the gate's count.
+	if w := run.World; w != nil && run.ToGate.ByKind["read"]+w.Calls.ByKind["read"] < 2*workers {
+		t.Errorf("ranks that meet: %+v after %+v", w, run.ToGate)
 	}
 	if (run.Steady != nil) != (cfg.Steady != 0) {
 		t.Errorf("steady for %s: %+v", cfg.Steady, run.Steady)
