@@ -128,7 +128,7 @@ func (d *deaths) hearsAll(now time.Time) bool {
 	return true
 }
 
-// lossOf is what the silence of a worker is, by what else there is to see.
+// lossOf returns the kind of loss that the silence of a worker is, by its lifeline.
 func (d *deaths) lossOf(rank int) health.Kind {
 	if d.lines == nil {
 		return health.PeerLost
@@ -137,6 +137,8 @@ func (d *deaths) lossOf(rank int) health.Kind {
 	switch {
 	case !ever:
 		return health.PeerLost
+	case !known.Connected && known.Parting == lifeline.Left: // its daemon could not write why
+		return health.HostHangs
 	case known.Connected && (known.Sick || d.lines.Head.Evidence(rank).Answers):
 		return health.HostHangs
 	case !known.Connected && known.Parting == lifeline.Broken:

@@ -58,6 +58,38 @@ func TestTheHeadCouldNotLook(t *testing.T) {
 	}
 }
 
+// TestKindOfLoss checks what the silence of a worker is taken for. A host that has said goodbye
+// answered, so it is not lost.
+func TestKindOfLoss(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		connected bool
+		sick      bool
+		parting   lifeline.Parting
+		want      health.Kind
+	}{
+		{"its share hangs", true, true, lifeline.Left, health.HostHangs},
+		{"its share hung, and it left", false, true, lifeline.Left, health.HostHangs},
+		{"it left", false, false, lifeline.Left, health.HostHangs},
+		{"its connection was reset", false, false, lifeline.Broken, health.DaemonDied},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := &deaths{lines: &lifeline.Lines{Signs: lifeline.NewSigns(time.Second)}}
+			if got := d.lossOf(1); got != health.PeerLost {
+				t.Errorf("a worker without a connection is %s", got)
+			}
+			d.lines.Connect(1)
+			d.lines.Hear(1, tc.sick)
+			if !tc.connected {
+				d.lines.Part(1, tc.parting)
+			}
+			if got := d.lossOf(1); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
 // Who looks for losses, because the driver has failed, may do so at any moment: where
 // one is known, the run has ended.
 func TestALossIsKnownWithTheEnd(t *testing.T) {
