@@ -94,6 +94,18 @@ func TestLibraryThatHangs(t *testing.T) {
 	}
 }
 
+// TestStartIsCanceled checks that the error names the cause, also if the child is seen to end first.
+func TestStartIsCanceled(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("late"))
+	library := fake(t, hangs)
+	for range 5 {
+		if _, err := start(ctx, t, library); err == nil || !strings.Contains(err.Error(), "late") {
+			t.Fatalf("got %v", err)
+		}
+	}
+}
+
 var world = &pmi.Job{Name: "w", Hosts: []string{"n0"}, Nodes: []int{0}, Universe: 1}
 
 func TestLibraryThatCrashes(t *testing.T) {

@@ -343,11 +343,12 @@ func (s *Server) forget(id uint32) {
 	delete(s.waiting, id)
 }
 
+// gone returns why the child does nothing any more: how it died, or why its context ended.
 func (s *Server) gone() error {
 	if err := s.Err(); err != nil {
 		return err
 	}
-	return errors.New("the PMIx server has ended")
+	return fmt.Errorf("cannot use the PMIx server any longer: %w", context.Cause(s.ctx))
 }
 
 // tail keeps the end of what is written to it.
