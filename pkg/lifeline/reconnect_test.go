@@ -36,7 +36,8 @@ func took(t *testing.T, n *news, what string) time.Duration {
 
 func TestEnds(t *testing.T) {
 	t.Run("closed in order, and nobody listens", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, _ *memory, h *aHead, w *aWorker) {
+		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
+			_ = network.listen.Close() // first, or the worker may come back while the head ends
 			h.stop()
 			if took := took(t, w.news.news, "refused"); took > time.Millisecond {
 				t.Errorf("it took %v", took)
