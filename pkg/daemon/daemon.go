@@ -98,15 +98,16 @@ func (n *node) close() {
 	errEnding := errors.New("the daemon is ending")
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
 	defer cancel()
-	if err := n.children.Close(ctx); err != nil {
-		n.Log.Warn("cannot end the guard", zap.Error(err))
-	}
+	_ = n.children.EndAll(ctx) // Close returns its error
 	n.cards.Kept(run.SickShare)
 	if n.Dir != nil {
 		n.cfg.Access.Meter.Settle(ctx)
 	}
 	n.Close()
 	n.private.Remove(n.Told.Load(), n.cfg.After.Clean.Keeps())
+	if err := n.children.Close(ctx); err != nil { // the guard goes last, as it removes what a killed daemon leaves
+		n.Log.Warn("cannot end the guard", zap.Error(err))
+	}
 	n.voice.Hush()
 	if unread := n.voice.Close(); unread > 0 {
 		n.Log.Warn("nobody has read standard error to its end", zap.Int("lines missing there", unread))

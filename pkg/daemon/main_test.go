@@ -458,6 +458,11 @@ func (j *job) tidy() {
 	if left, _ := filepath.Glob(filepath.Join(j.tempDir, "*")); len(left) > 0 {
 		j.t.Errorf("this is left in the temporary directory: %v", left)
 	}
+	for _, super := range j.supers {
+		if late := super.Unguarded(); len(late) > 0 {
+			j.t.Errorf("nobody would have removed these, had the daemon been killed: %v", late)
+		}
+	}
 	if j.share != nil {
 		j.share.Walk(j.logDir, func(p string, _ *memory.File) {
 			if filepath.Base(p)[0] == '.' {

@@ -43,6 +43,9 @@ type Supervisor struct {
 	numbers  int
 	children map[*Child]struct{} // those whose family may be there
 	wg       sync.WaitGroup      // starts that were given up, and the goroutine of each child
+
+	ending  sync.Once // of endAll
+	unended error     // its error
 }
 
 // censuses is the goroutine that takes them.
@@ -167,10 +170,28 @@ func (s *Supervisor) present() []*Child {
 	return slices.Collect(maps.Keys(s.children))
 }
 
-// Close ends what is left of the children, without grace, and then the guard. Callers Stop their children before, with
-// the grace that each needs. It returns when all is gone, or, with an error that names what is not, some seconds after
-// the end of ctx. No child can be started afterwards.
+// EndAll ends what is left of the children, without grace. Callers Stop their children before, with
+// the grace that each needs. It returns when all is gone, or, with an error that names what is not,
+// some seconds after the end of ctx. No child can be started afterwards. The guard goes on: if the
+// daemon dies before Close, it removes what the daemon owns. Only the first call does something.
+func (s *Supervisor) EndAll(ctx context.Context) error {
+	s.ending.Do(func() { s.unended = s.endAll(ctx) })
+	return s.unended
+}
+
+// Close calls EndAll and then ends the guard.
 func (s *Supervisor) Close(ctx context.Context) error {
+	err := s.EndAll(ctx)
+	// Without a goodbye the guard goes on where we gave up.
+	err = errors.Join(err, s.guard.close(ctx, err == nil))
+	s.forks.close()
+	if !waitsBy(ctx, &s.forks.wg) {
+		err = errors.Join(err, errors.New("cannot end a thread that forks: an exec hangs"))
+	}
+	return err
+}
+
+func (s *Supervisor) endAll(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
@@ -191,12 +212,6 @@ func (s *Supervisor) Close(ctx context.Context) error {
 	s.loops.Wait()
 	if !waitsBy(ctx, &s.wg) {
 		err = errors.Join(err, errors.New("cannot wait for all children: a start or an output hangs"))
-	}
-	// Without a goodbye the guard goes on where we gave up.
-	err = errors.Join(err, s.guard.close(ctx, err == nil))
-	s.forks.close()
-	if !waitsBy(ctx, &s.forks.wg) {
-		err = errors.Join(err, errors.New("cannot end a thread that forks: an exec hangs"))
 	}
 	return err
 }

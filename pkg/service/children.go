@@ -92,6 +92,9 @@ func (c *Children) Open(dir *signal.Dir, rank, size int, node string) {
 // Its error is that of process.Supervisor.
 func (c *Children) Close(ctx context.Context) error { return c.cfg.Super.Close(ctx) }
 
+// EndAll ends the children alone: the guard goes on until Close.
+func (c *Children) EndAll(ctx context.Context) error { return c.cfg.Super.EndAll(ctx) }
+
 // LogName is where a child's output goes: the head's service, the driver and each
 // rank are one a job, all else is one a node.
 func (c *Children) LogName(child string) string {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -33,6 +34,8 @@ type Supervisor struct {
 
 	mu       sync.Mutex
 	closed   bool
+	owned    []string            // by the daemon
+	late     []string            // what of it was left at Close
 	children map[*child]struct{} // whose family may be there
 	running  sync.WaitGroup
 }
@@ -70,9 +73,21 @@ func New(programs map[string]Program) *Supervisor {
 	return &Supervisor{programs: programs, children: make(map[*child]struct{})}
 }
 
-// Own implements process.Starter. It does nothing, as there is no guard: no test kills a daemon
-// that is a goroutine.
-func (*Supervisor) Own(string) {}
+// Own implements process.Starter. There is no guard, as no test kills a daemon that is a goroutine:
+// see Unguarded.
+func (s *Supervisor) Own(dir string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owned = append(s.owned, dir)
+}
+
+// Unguarded returns what the daemon owned and had not removed when it called Close, which ends the
+// guard of a real daemon.
+func (s *Supervisor) Unguarded() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.late
+}
 
 // Start implements process.Starter.
 func (s *Supervisor) Start(ctx context.Context, spec process.Spec) (process.Handle, error) {
@@ -109,6 +124,18 @@ func (s *Supervisor) start(ctx context.Context, spec process.Spec) (*child, erro
 
 // Close implements process.Starter.
 func (s *Supervisor) Close(ctx context.Context) error {
+	s.mu.Lock()
+	for _, dir := range s.owned {
+		if _, err := os.Lstat(dir); err == nil {
+			s.late = append(s.late, dir)
+		}
+	}
+	s.mu.Unlock()
+	return s.EndAll(ctx)
+}
+
+// EndAll implements process.Starter.
+func (s *Supervisor) EndAll(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
 	left := slices.Collect(maps.Keys(s.children))
