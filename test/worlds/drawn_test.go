@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // TestDrawn strikes worlds as the seeds have it.
@@ -55,7 +57,7 @@ func TestDrawn(t *testing.T) {
 func one(t *testing.T, j *job, s schedule, cgroup string) time.Duration {
 	t.Helper()
 	struck := j.strike(s, cgroup)
-	<-j.ended
+	pause.Until(j.ended, ceiling) // await fails if it has not
 	took := time.Since(struck)
 	if wrong := judge(s, j.await()); len(wrong) > 0 {
 		t.Errorf("%v:\n%s\nit said:\n%s", s, strings.Join(wrong, "\n"), &j.said)

@@ -55,6 +55,7 @@ func run(t *testing.T, dir string, env []string, args ...string) *job {
 	j.cmd.Env = append(append(os.Environ(), j.mark(), "TMPDIR="+temp, "BRINGUPD_TEST_PROGRAM="+bringupd, "GORACE=exitcode=199 atexit_sleep_ms=0"), env...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.said, &j.said
 	j.cmd.WaitDelay = ceiling / 4
+	j.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // if the tests time out
 	if err := j.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
