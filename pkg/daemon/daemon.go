@@ -105,7 +105,10 @@ func (n *node) close() {
 	}
 	n.Close()
 	n.private.Remove(n.Told.Load(), n.cfg.After.Clean.Keeps())
-	if err := n.children.Close(ctx); err != nil { // the guard goes last, as it removes what a killed daemon leaves
+	// The guard goes last, as it removes what a killed daemon leaves. It has its own time.
+	guardCtx, cancelGuard := context.WithTimeoutCause(context.Background(), time.Second, errEnding)
+	defer cancelGuard()
+	if err := n.children.Close(guardCtx); err != nil {
 		n.Log.Warn("cannot end the guard", zap.Error(err))
 	}
 	n.voice.Hush()
@@ -121,12 +124,10 @@ func (n *node) close() {
 	last.Wait()
 }
 
-// Signals returns the channel of signals that a daemon heeds. It is to be
-// called first thing, so that none is missed.
+// Signals returns the channel of signals that a daemon handles. Call it first: none is lost then.
 func Signals() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
-	// PIPE is caught, and not heeded: a program that doesn't is ended by the
-	// first line that it writes to a standard error which nobody reads.
+	// PIPE is caught and ignored: otherwise a line to a closed standard error ends the daemon.
 	ossignal.Notify(signals, syscall.SIGPIPE, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT)
 	return signals
