@@ -74,7 +74,7 @@ var allParts = []part{
 	{name: "lint", group: "lint", gate: true, lane: computes, needs: []string{"cc"}, command: "sh test/lint.sh"},
 	{name: "unit tests", group: "unit", gate: true, lane: computes, needs: []string{"cc"},
 		command: "go test -race -p 4 -timeout 10m $(go list ./cmd/... ./pkg/... ./test/nvml/... " +
-			"./test/memory/... ./test/fakechild/... ./test/cmd/... | grep -v -e /pkg/daemon/schedules -e '/pkg/meeting$')"},
+			"./test/memory/... ./test/fakechild/... ./test/users/... ./test/cmd/... | grep -v -e /pkg/daemon/schedules -e '/pkg/meeting$')"},
 	{name: "schedules: simulated interleavings of daemons and of ranks", group: "unit", gate: true,
 		lane: computes, needs: []string{"cc"},
 		command: "go test -timeout 10m ./pkg/daemon/schedules ./pkg/meeting"},
