@@ -86,14 +86,26 @@ func (a Access) names(ctx context.Context, path string, vet func(Facts) error) (
 	return names, err
 }
 
-// change is Share.Change of what may be changed twice, and write Share.Write of
-// what need not be durable: they are made again while again makes them.
+// change is Share.Change of what may be changed twice. It repeats the call as again does.
 func (a Access) change(how Change, from, to string) error {
 	return a.again(func() error { return a.Share.Change(how, from, to) })
 }
 
-func (a Access) write(path string, data []byte) error {
-	return a.again(func() error { return a.Share.Write(path, data, false) })
+// write is Share.Write of a name that nobody else makes. It repeats the call as again does, without
+// what a try before has left.
+func (a Access) write(path string, data []byte, durable bool) error {
+	tried := false
+	return a.again(func() error {
+		if tried && len(data) > 0 {
+			_ = a.Share.Change(Remove, "", path)
+		}
+		err := a.Share.Write(path, data, durable)
+		if tried && errors.Is(err, os.ErrExist) {
+			return errAbsent // the remove has failed in passing
+		}
+		tried = true
+		return err
+	})
 }
 
 // tidy removes what nobody will look at, if it can.
@@ -111,16 +123,16 @@ func (a Access) makeOwn(path string) error {
 // draft writes a temporary. The first one of this node tells the time of the share
 // where it is stamped.
 func (a Access) draft(path string, data []byte, durable, stamped bool) error {
-	var began time.Time
-	err := a.again(func() error {
-		began = time.Now()
-		return a.Share.Write(path, data, durable)
-	})
+	began := time.Now()
+	err := a.write(path, data, durable)
 	if err == nil && stamped {
 		a.clock.learn(a.Share, path, began)
 	}
 	return err
 }
+
+// draftName returns a name for a temporary in dir that nobody can guess and no other writer uses.
+func draftName(dir, name string) string { return dir + "/." + name + "." + newTag() }
 
 // settle has the names in dir survive a crash of the server, where that is wanted.
 func (a Access) settle(dir string, durable bool) error {
@@ -132,7 +144,7 @@ func (a Access) settle(dir string, durable bool) error {
 
 // writeWhole makes name appear in dir with data in it, or not at all.
 func (a Access) writeWhole(dir, name string, data []byte, durable bool) error {
-	temporary := dir + "/." + name + ".tmp"
+	temporary := draftName(dir, name)
 	err := a.draft(temporary, data, durable, true)
 	if err == nil {
 		err = a.renameOwn(temporary, dir+"/"+name)
@@ -184,7 +196,7 @@ func (a Access) lacks(path string) bool {
 // moment for two; the others are in a directory that is too large to be listed by
 // all, and of these the last one wins.
 func (a Access) writeFirst(dir, name string, data []byte, durable bool) error {
-	temporary := dir + "/." + name + "." + newTag() // the writers are of several nodes, and may have no rank
+	temporary := draftName(dir, name)
 	defer a.tidy(temporary)
 	if err := a.draft(temporary, data, durable, !durable); err != nil {
 		return err

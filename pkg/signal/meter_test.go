@@ -122,7 +122,7 @@ func TestMeterSilence(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := do(ctx, m, "publish", filepath.Join("nodes", "0001.up"), func() error {
-			return disk{m}.call(OpOpen, "open", func() error { <-hang; return nil })
+			return Disk(m).(disk).call(OpOpen, "open", func() error { <-hang; return nil })
 		})
 		if _, stalled := errors.AsType[*StallError](err); !stalled {
 			t.Errorf("got %v", err)
@@ -169,7 +169,7 @@ func TestMeterSpentAddsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(Meter)
 		for _, op := range []Op{OpRead, OpRead, OpWrite} {
-			_ = disk{m}.call(op, "a", func() error { time.Sleep(time.Second); return nil })
+			_ = Disk(m).(disk).call(op, "a", func() error { time.Sleep(time.Second); return nil })
 		}
 		want := []Spent{{OpRead, 2, 2 * time.Second}, {OpWrite, 1, time.Second}}
 		if got := m.Spent(); !slices.Equal(got, want) {

@@ -34,7 +34,7 @@ func (a Access) OpenExisting(ctx context.Context, path, host string) (*Dir, Job,
 func (p Place) openExisting(ctx context.Context) (*Dir, Job, error) {
 	var job Job
 	p.Access = p.ready()
-	_, err := asked(ctx, p.Access, "look into", p.LogDir, func() ([]string, error) { return p.Share.List(p.LogDir, p.vetting(p.LogDir)) })
+	_, err := asked(ctx, p.Access, "look into", p.LogDir, func() ([]string, error) { return p.Share.Hold(p.LogDir, p.vetting(p.LogDir)) })
 	switch err := classify(err); {
 	case errors.Is(err, errAbsent):
 		return nil, job, fmt.Errorf("cannot find a run directory at %s: %s", p.LogDir, outsideMend)
@@ -112,18 +112,39 @@ func (d *Dir) OwnedNames(ctx context.Context, sub string) ([]string, error) {
 // which may go away by themselves.
 func (d *Dir) ReadOwned(ctx context.Context, sub, name string, rec Record) error {
 	path := filepath.Join(d.path, sub, name)
-	facts, err := asked(ctx, d.via, "inspect", path, func() (Facts, error) { return d.via.Share.Look(path) })
-	switch {
-	case err != nil:
-		return fmt.Errorf("cannot look at %s: %w", path, err)
-	case !facts.Mode.IsRegular():
-		return fmt.Errorf("cannot use %s: it is no file", path)
-	case facts.Owner != os.Geteuid():
-		return fmt.Errorf("cannot use %s: it belongs to %s, and the run to %s", path, userName(facts.Owner), userName(os.Geteuid()))
-	case facts.Mode.Perm()&0o022 != 0:
-		return fmt.Errorf("cannot use %s: its mode is %04o: others could have written it", path, facts.Mode.Perm())
+	file, err := asked(ctx, d.via, "read", path, func() (ownedFile, error) { return d.via.openOwned(path) })
+	if err != nil {
+		return fmt.Errorf("cannot read %s: %w", path, err)
 	}
-	if err := d.read(ctx, sub, name, rec); err != nil {
+	return d.use(file, path, rec)
+}
+
+// ownedFile is the content of a file, and what is known of the file that was opened.
+type ownedFile struct {
+	data  []byte
+	facts Facts
+}
+
+func (a Access) openOwned(path string) (file ownedFile, err error) {
+	file.data, file.facts, err = a.Share.Part(path, 0, maxRecord+1)
+	return file, err
+}
+
+// use decodes the record in a file, unless another user may have written it.
+func (d *Dir) use(file ownedFile, path string, rec Record) (err error) {
+	switch mode := file.facts.Mode; {
+	case !mode.IsRegular():
+		err = errors.New("it is no file")
+	case file.facts.Owner != os.Geteuid():
+		err = fmt.Errorf("it belongs to %s, and the run to %s", userName(file.facts.Owner), userName(os.Geteuid()))
+	case mode.Perm()&0o022 != 0:
+		err = fmt.Errorf("its mode is %04o: others could have written it", mode.Perm())
+	case len(file.data) > maxRecord:
+		err = errors.New("it is larger than any record")
+	default:
+		err = decode(file.data, d.nonce, rec)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot use %s: %w", path, err)
 	}
 	return nil

@@ -36,11 +36,11 @@ func (p Place) refuse(path, mend, format string, args ...any) error {
 // safe, so neither is done again.
 func (p Place) look(ctx context.Context, met bool) ([]string, error) {
 	return guarded(ctx, p.Meter, "look into", p.LogDir, func() ([]string, error) {
-		made, vet := os.ErrExist, p.vetting(p.LogDir)
+		made, list, vet := os.ErrExist, p.Share.List, p.vetting(p.LogDir)
 		if met {
 			vet = nil
 		} else {
-			made = p.Share.Change(MakeDir, "", p.LogDir)
+			made, list = p.Share.Change(MakeDir, "", p.LogDir), p.Share.Hold
 		}
 		switch {
 		case errors.Is(made, os.ErrNotExist):
@@ -48,7 +48,7 @@ func (p Place) look(ctx context.Context, met bool) ([]string, error) {
 		case passing(made):
 			return nil, made // to be asked again: nobody may have made it yet
 		}
-		names, err := p.Share.List(p.LogDir, vet)
+		names, err := list(p.LogDir, vet)
 		var refused *DirError
 		switch {
 		case err == nil, errors.As(err, &refused):

@@ -232,7 +232,8 @@ func mounted(t *testing.T, options string) Place {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := syscall.Unmount(p.LogDir, 0); err != nil {
+		// The place keeps its directory open.
+		if err := syscall.Unmount(p.LogDir, syscall.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	})

@@ -155,7 +155,7 @@ func (d *Dir) build(logDir string, job []byte) error {
 		}
 	}
 	if err == nil {
-		err = d.via.write(filepath.Join(hidden, Control, NameJob), job)
+		err = d.via.write(filepath.Join(hidden, Control, NameJob), job, false)
 	}
 	if err == nil {
 		err = d.via.renameOwn(hidden, d.path)
@@ -203,9 +203,21 @@ func (p Place) open(ctx context.Context, name string) (*Dir, Job, error) {
 	return d, job, err
 }
 
-// adopt makes d what its job record says that it is, and returns that.
+// adopt makes d what its job record says that it is, and returns that. The secrets of the attempt
+// come from this record, so it must be this user's own.
 func (d *Dir) adopt(ctx context.Context) (job Job, err error) {
-	if err = d.read(ctx, Control, NameJob, &job); err == nil {
+	path := filepath.Join(d.path, Control, NameJob)
+	file, err := guarded(ctx, d.via.Meter, "read", path, func() (ownedFile, error) { return d.via.openOwned(path) })
+	switch {
+	case err == nil:
+		err = d.use(file, path, &job)
+	case !passing(err):
+		err = fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	if passing(err) {
+		return job, errAbsent
+	}
+	if err == nil {
 		d.nonce, d.size, d.kind = job.Nonce, job.Size, named(job.FileSystem)
 	}
 	return job, err
@@ -280,7 +292,7 @@ func (d *Dir) explainWrite(path string, err error) error {
 // keeps what it says.
 func (d *Dir) Mark(ctx context.Context, sub, name string) error {
 	path := filepath.Join(d.path, sub, name)
-	return d.change(ctx, "publish", path, func() error { return d.via.write(path, nil) })
+	return d.change(ctx, "publish", path, func() error { return d.via.write(path, nil, false) })
 }
 
 // Remark gives a mark of this rank's another name, for a share that is full: a
@@ -376,7 +388,7 @@ func (d *Dir) beat(path string, newest int64) error {
 		err = d.via.Share.Change(Rename, name(newest), name(newest+1))
 	}
 	if err != nil { // or it has worked and only the reply was lost: then this changes nothing
-		err = d.via.write(name(newest+1), nil)
+		err = d.via.write(name(newest+1), nil, false)
 	}
 	return err
 }

@@ -357,10 +357,11 @@ func TestNoSuchFileInPassing(t *testing.T) {
 					},
 					onLook: func(path string) error {
 						base := filepath.Base(path)
-						if base == "."+NameDrain+".tmp" {
+						draft := strings.HasPrefix(base, "."+NameDrain+".")
+						if draft {
 							looks++
 						}
-						if base == "."+NameDrain+".tmp" && looks <= often || base == NameDrain && hidden {
+						if draft && looks <= often || base == NameDrain && hidden {
 							return syscall.ENOENT
 						}
 						return nil

@@ -38,6 +38,10 @@ type Lookup interface {
 	// returns its names, without the dot-names, which are temporaries. A
 	// handle kept open may show the past.
 	List(path string, vet func(Facts) error) ([]string, error)
+	// Hold lists a directory that vet accepts and keeps it open: from then on,
+	// what has the path of something in it is what this directory has under
+	// that name, whatever may be renamed meanwhile.
+	Hold(path string, vet func(Facts) error) ([]string, error)
 	// Look returns what a name is that a listing has shown. It follows no link.
 	Look(path string) (Facts, error)
 	// Read returns a file's content, which must not be larger than 1 MiB.
@@ -55,9 +59,9 @@ type Lookup interface {
 
 // Mutation is what changes the share.
 type Mutation interface {
-	// Write makes a file of data. A durable one survives a crash of the
-	// server that follows the return. Without data, a file that is there stays
-	// as it is.
+	// Write makes a file of data, whose name must be new. A durable one
+	// survives a crash of the server that follows the return. Without data, a
+	// file that is there stays as it is.
 	Write(path string, data []byte, durable bool) error
 	// Extend opens a file to append to it, and makes it where it is missing.
 	Extend(path string) (io.WriteCloser, error)
@@ -106,7 +110,7 @@ func (a Access) ready() Access {
 		a.Meter = new(Meter)
 	}
 	if a.Share == nil {
-		a.Share = disk{a.Meter}
+		a.Share = Disk(a.Meter)
 	}
 	if a.Jitter == nil {
 		a.Jitter = rand.Float64
@@ -128,12 +132,15 @@ type Porter interface {
 }
 
 // disk is the file system itself.
-type disk struct{ porter Porter }
+type disk struct {
+	porter Porter
+	held   *heldDirs
+}
 
 var _ Share = disk{}
 
 // Disk returns the file system, each call into which passes the porter.
-func Disk(porter Porter) Share { return disk{porter} }
+func Disk(porter Porter) Share { return disk{porter, new(heldDirs)} }
 
 // called is what a call returns.
 func called[T any](d disk, op Op, path string, call func() (T, error)) (value T, err error) {
@@ -151,10 +158,16 @@ func (d disk) call(op Op, path string, call func() error) error {
 	return err
 }
 
-func (d disk) open(path string, flags int) (*os.File, error) {
-	return called(d, OpOpen, path, func() (*os.File, error) {
-		return os.OpenFile(path, flags|syscall.O_NOFOLLOW, fileMode)
+func (d disk) open(path string, flags int) (file *os.File, err error) {
+	err = d.at(OpOpen, path, func() error {
+		at := d.held.relative(path)
+		fd, err := unix.Openat(at.fd, at.name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, fileMode)
+		if err == nil {
+			file = os.NewFile(uintptr(fd), path)
+		}
+		return err
 	})
+	return file, err
 }
 
 func (d disk) close(file *os.File, path string) error {
@@ -173,23 +186,52 @@ func (d disk) within(path string, flags int, use func(*os.File) error) error {
 
 func (d disk) List(path string, vet func(Facts) error) (names []string, err error) {
 	err = d.within(path, os.O_RDONLY|syscall.O_DIRECTORY, func(dir *os.File) error {
-		if vet != nil {
-			facts, err := d.stat(path, dir.Stat)
-			if err == nil {
-				err = vet(facts)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		names, err = called(d, OpList, path, func() ([]string, error) { return dir.Readdirnames(-1) })
+		names, err = d.list(dir, path, vet)
 		return err
 	})
+	return names, err
+}
+
+// list returns the names in an open directory that vet accepts.
+func (d disk) list(dir *os.File, path string, vet func(Facts) error) ([]string, error) {
+	if vet != nil {
+		facts, err := d.stat(path, dir.Stat)
+		if err == nil {
+			err = vet(facts)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	names, err := called(d, OpList, path, func() ([]string, error) { return dir.Readdirnames(-1) })
 	return slices.DeleteFunc(names, func(name string) bool { return name[0] == '.' }), err
 }
 
-func (d disk) Look(path string) (Facts, error) {
-	return d.stat(path, func() (os.FileInfo, error) { return os.Lstat(path) })
+func (d disk) Hold(path string, vet func(Facts) error) ([]string, error) {
+	if d.held.above(path) != nil {
+		return d.List(path, vet)
+	}
+	dir, err := d.open(path, os.O_RDONLY|syscall.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	names, err := d.list(dir, path, vet)
+	if err != nil {
+		return nil, errors.Join(err, d.close(dir, path))
+	}
+	d.held.add(path, dir, vet)
+	return names, nil
+}
+
+func (d disk) Look(path string) (facts Facts, err error) {
+	err = d.at(OpStat, path, func() error {
+		info, err := d.held.relative(path).stat()
+		if err == nil {
+			facts = factsOf(info)
+		}
+		return err
+	})
+	return facts, err
 }
 
 func (d disk) stat(path string, ask func() (os.FileInfo, error)) (Facts, error) {
@@ -197,7 +239,11 @@ func (d disk) stat(path string, ask func() (os.FileInfo, error)) (Facts, error) 
 	if err != nil {
 		return Facts{}, err
 	}
-	return Facts{Mode: info.Mode(), Owner: int(info.Sys().(*syscall.Stat_t).Uid), Written: info.ModTime(), Size: info.Size()}, nil
+	return factsOf(info), nil
+}
+
+func factsOf(info os.FileInfo) Facts {
+	return Facts{Mode: info.Mode(), Owner: int(info.Sys().(*syscall.Stat_t).Uid), Written: info.ModTime(), Size: info.Size()}
 }
 
 func (d disk) Read(path string) (data []byte, err error) {
@@ -222,22 +268,37 @@ func (d disk) Part(path string, offset, most int64) (data []byte, facts Facts, e
 	return data, facts, err
 }
 
-func (d disk) Target(path string) (string, error) {
-	return called(d, OpReadlink, path, func() (string, error) { return os.Readlink(path) })
+func (d disk) Target(path string) (target string, err error) {
+	err = d.at(OpReadlink, path, func() error {
+		at := d.held.relative(path)
+		text := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(at.fd, at.name, text)
+		target = string(text[:max(n, 0)])
+		return err
+	})
+	return target, err
 }
 
-func (d disk) Kind(path string) (FileSystem, error) {
-	return called(d, OpStatfs, path, func() (FileSystem, error) { return fileSystemOf(path) })
+func (d disk) Kind(path string) (kind FileSystem, err error) {
+	err = d.at(OpStatfs, path, func() error {
+		kind, err = fileSystemOf(d.held.relative(path).path())
+		return err
+	})
+	return kind, err
 }
 
-func (d disk) Space(path string) (Space, error) {
-	return called(d, OpStatfs, path, func() (Space, error) { return SpaceOf(path) })
+func (d disk) Space(path string) (space Space, err error) {
+	err = d.at(OpStatfs, path, func() error {
+		space, err = SpaceOf(d.held.relative(path).path())
+		return err
+	})
+	return space, err
 }
 
 func (d disk) Write(path string, data []byte, durable bool) error {
 	flags := os.O_WRONLY | os.O_CREATE
 	if len(data) > 0 {
-		flags |= os.O_TRUNC
+		flags |= os.O_EXCL // nobody has made it to read what is written there
 	}
 	return d.within(path, flags, func(file *os.File) (err error) {
 		if len(data) > 0 {
@@ -272,42 +333,50 @@ func (e extended) Write(data []byte) (int, error) {
 func (e extended) Close() error { return e.disk.close(e.file, e.path) }
 
 func (d disk) Change(how Change, from, to string) error {
-	switch how {
-	case MakeDir:
-		return d.call(OpMkdir, to, func() error { return os.Mkdir(to, dirMode) })
-	case Rename:
-		// Not os.Rename: it looks at the new name first, which teaches a
-		// client of the share that it is missing.
-		return d.call(OpRename, to, func() error { return unix.Rename(from, to) })
-	case Link:
-		return d.linkSeen(from, to)
-	case Symlink:
-		return d.call(OpSymlink, to, func() error { return os.Symlink(from, to) })
-	case Remove:
-		return d.call(OpRemove, to, func() error { return os.RemoveAll(to) })
-	case Settle:
+	if how == Settle {
 		return d.syncDir(to)
-	default:
+	}
+	op, known := changeOps[how]
+	if !known {
 		return errors.New("internal error: no such change: " + string(how))
 	}
-}
-
-// linkSeen links, and asks whether a name that is there is the one it made: a
-// request that was repeated after a lost reply answers "file exists".
-func (d disk) linkSeen(from, to string) error {
-	err := d.call(OpLink, to, func() error { return os.Link(from, to) })
-	if !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	same, _ := called(d, OpStat, to, func() (bool, error) {
-		ours, oursErr := os.Lstat(from)
-		there, thereErr := os.Lstat(to)
-		return oursErr == nil && thereErr == nil && os.SameFile(ours, there), nil
+	err := d.at(op, to, func() error {
+		from, target := d.held.relative(from), from
+		to := d.held.relative(to)
+		switch how {
+		case MakeDir:
+			return unix.Mkdirat(to.fd, to.name, dirMode)
+		case Rename:
+			// Not os.Rename: it looks at the new name first, which teaches a
+			// client of the share that it is missing.
+			return unix.Renameat(from.fd, from.name, to.fd, to.name)
+		case Link:
+			return unix.Linkat(from.fd, from.name, to.fd, to.name, 0)
+		case Symlink:
+			return unix.Symlinkat(target, to.fd, to.name)
+		default:
+			return to.remove()
+		}
 	})
-	if same {
+	if how == Link && errors.Is(err, os.ErrExist) && d.linked(from, to) {
 		return nil
 	}
 	return err
+}
+
+// changeOps are the calls that changes of names are.
+var changeOps = map[Change]Op{MakeDir: OpMkdir, Rename: OpRename, Link: OpLink, Symlink: OpSymlink, Remove: OpRemove}
+
+// linked reports whether a name that is there is the link that was made: a
+// request that was repeated after a lost reply answers "file exists".
+func (d disk) linked(from, to string) (same bool) {
+	err := d.at(OpStat, to, func() error {
+		ours, oursErr := d.held.relative(from).stat()
+		there, thereErr := d.held.relative(to).stat()
+		same = oursErr == nil && thereErr == nil && os.SameFile(ours, there)
+		return nil
+	})
+	return same && err == nil
 }
 
 // syncDir asks the server to keep the names. File systems that can't sync a

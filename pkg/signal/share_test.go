@@ -100,8 +100,11 @@ func TestDiskWriteFollowsNoLink(t *testing.T) {
 	if err := os.Symlink("elsewhere", filepath.Join(dir, "name")); err != nil {
 		t.Fatal(err)
 	}
-	if err := plain.Write(filepath.Join(dir, "name"), []byte("x"), false); !errors.Is(err, syscall.ELOOP) {
+	if err := plain.Write(filepath.Join(dir, "name"), []byte("x"), false); !errors.Is(err, os.ErrExist) {
 		t.Errorf("write: %v", err)
+	}
+	if err := plain.Write(filepath.Join(dir, "name"), nil, false); !errors.Is(err, syscall.ELOOP) {
+		t.Errorf("mark: %v", err)
 	}
 	if file, err := plain.Extend(filepath.Join(dir, "name")); !errors.Is(err, syscall.ELOOP) {
 		t.Errorf("extend: %v, %v", file, err)
@@ -130,8 +133,8 @@ func TestDiskClose(t *testing.T) {
 		name string
 		do   func(d disk, path string) error
 	}{
-		{"write", func(d disk, path string) error { return d.Write(path, []byte("x"), false) }},
-		{"write for good", func(d disk, path string) error { return d.Write(path, []byte("x"), true) }},
+		{"write", func(d disk, path string) error { return d.Write(path+draftName("", "new")[1:], []byte("x"), false) }},
+		{"write for good", func(d disk, path string) error { return d.Write(path+draftName("", "new")[1:], []byte("x"), true) }},
 		{"mark", func(d disk, path string) error { return d.Write(path, nil, false) }},
 		{"read", func(d disk, path string) error { _, err := d.Read(path); return err }},
 		{"list", func(d disk, path string) error { _, err := d.List(filepath.Dir(path), nil); return err }},
@@ -150,7 +153,7 @@ func TestDiskClose(t *testing.T) {
 				t.Fatal(err)
 			}
 			calls, closes, last := 0, 0, -1
-			d := disk{before(func(op Op, _ string) error {
+			d := Disk(before(func(op Op, _ string) error {
 				if calls++; calls == last {
 					return failed
 				}
@@ -158,7 +161,7 @@ func TestDiskClose(t *testing.T) {
 					closes++
 				}
 				return nil
-			})}
+			})).(disk)
 			if err := tc.do(d, path); err != nil {
 				t.Fatal(err)
 			}

@@ -34,7 +34,7 @@ func (d *Dir) Try(ctx context.Context) (Trial, error) {
 			}
 		}()
 		for _, path := range []string{first, second} {
-			if err := d.via.write(path, []byte(filepath.Base(path))); err != nil {
+			if err := d.via.write(path, []byte(filepath.Base(path)), false); err != nil {
 				return Trial{}, d.explainWrite(path, err)
 			}
 		}

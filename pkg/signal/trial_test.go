@@ -38,7 +38,7 @@ func (s overwriting) Change(how Change, from, to string) error {
 
 func TestTryWhereLinksOverwrite(t *testing.T) {
 	p := newPlace(t)
-	p.Share = overwriting{disk{new(Meter)}}
+	p.Share = overwriting{Disk(new(Meter)).(disk)}
 	got, err := create(t, p).Try(within(t))
 	if err != nil || !strings.Contains(got.Link, "a name that is taken") {
 		t.Errorf("got %+v, %v", got, err)
@@ -52,7 +52,7 @@ func TestTry(t *testing.T) {
 		t.Errorf("a local file system: %+v, %v", got, err)
 	}
 	p := newPlace(t)
-	p.Share = noLinks{disk{new(Meter)}}
+	p.Share = noLinks{Disk(new(Meter)).(disk)}
 	d = create(t, p)
 	got, err = d.Try(within(t))
 	if err != nil || got.Link != "operation not permitted" || got.Rename != "invalid cross-device link" {

@@ -131,6 +131,11 @@ func (c *Client) List(p string, vet func(signal.Facts) error) ([]string, error) 
 	return names, nil
 }
 
+// Hold implements signal.Lookup. No directory of the share is ever replaced by a stranger's.
+func (c *Client) Hold(p string, vet func(signal.Facts) error) ([]string, error) {
+	return c.List(p, vet)
+}
+
 func (c *Client) facts(f *File) signal.Facts {
 	mode := f.Kind
 	switch {
@@ -231,8 +236,11 @@ func (c *Client) Write(p string, data []byte, durable bool) error {
 	c.Policy.Begin(p)
 	var f *File
 	err := c.refusable(Create, "", p, func() (err error) {
+		if len(data) > 0 && c.Share.Find(p) != nil {
+			return syscall.EEXIST
+		}
 		if f, err = c.create(Create, p, len(data) == 0); err == nil && len(data) > 0 {
-			f.Data, f.Open = nil, true
+			f.Open = true
 		}
 		return err
 	})

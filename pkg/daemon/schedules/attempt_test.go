@@ -201,7 +201,7 @@ func (a *attempt) appeared(p string, f *file) {
 
 // begins learns of what is about to be written.
 func (a *attempt) begins(c *client, p string) {
-	if c.rank == 0 && strings.HasSuffix(p, "/."+signal.AbortName(0, a.size)+".tmp") {
+	if c.rank == 0 && strings.Contains(p, "/."+signal.AbortName(0, a.size)+".") {
 		a.world.Lock()
 		defer a.world.Unlock()
 		if a.judged == 0 {

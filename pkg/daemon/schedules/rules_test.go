@@ -244,7 +244,10 @@ func (w *world) mustNameRun(c *client, what, p string) {
 
 // writtenBy tells whether a rank may write there.
 func (s spot) writtenBy(rank, size int) bool {
-	head, name := rank == 0, strings.TrimSuffix(strings.TrimPrefix(s.name, "."), ".tmp")
+	head, name := rank == 0, s.name
+	if draft, is := strings.CutPrefix(name, "."); is { // ends with a dot and what makes it unique
+		name = strings.TrimSuffix(draft, path.Ext(draft))
+	}
 	bearing := strings.TrimSuffix(signal.NodeName(rank, size, "."), ".") // 0007.
 	switch s.sub {
 	case "":

@@ -106,5 +106,8 @@ func plainName(p string) string {
 	if at := strings.IndexAny(name, "-+"); at >= 0 {
 		return name[:at]
 	}
-	return name[:min(len(name), len(".result.json."))]
+	if name[0] == '.' {
+		return strings.TrimSuffix(name, path.Ext(name)) // a draft ends with a tag
+	}
+	return name
 }

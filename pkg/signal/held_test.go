@@ -1,0 +1,203 @@
+package signal
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// exchange gives two directories each other's name.
+func exchange(t *testing.T, a, b string) {
+	t.Helper()
+	if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lure makes a tree that looks like a run's, in which everybody can read and write.
+func lure(t *testing.T, dir, run string) {
+	t.Helper()
+	for _, sub := range []string{"", run, run + "/" + Control, run + "/" + Nodes, run + "/" + Logs, run + "/" + Events, BadNodes, History} {
+		path := filepath.Join(dir, sub)
+		if err := errors.Join(os.Mkdir(path, 0o777), os.Chmod(path, 0o777)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// tree returns the paths of all that is in a directory.
+func tree(t *testing.T, dir string) (paths []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		paths = append(paths, strings.TrimPrefix(path, dir))
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return paths
+}
+
+// A directory that gets the name of the log directory once that is verified receives nothing and is asked nothing.
+func TestLogDirectoryIsExchanged(t *testing.T) {
+	p := newPlace(t)
+	p.Access = p.ready()
+	head := create(t, p)
+	worker := p
+	worker.Rank, worker.Access = 1, Access{}
+	joined, _, err := NewFinder(worker).Find(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, away := p.LogDir, p.LogDir+"-away"
+	lure(t, away, head.Name())
+	before := tree(t, away)
+	exchange(t, there, away)
+	log := head.LogFile(Logs, "head.log")
+	for what, err := range map[string]error{
+		"publish":   joined.Publish(within(t), Nodes, NodeName(1, 4, Joined), &JoinedRecord{PID: 17}, true),
+		"mark":      head.Mark(within(t), Control, NameGo),
+		"beat":      joined.Beat(within(t), Nodes, BeatState),
+		"once":      head.PublishOnce(within(t), NameResult, &Result{}),
+		"make":      head.Make(within(t), Exec),
+		"latest":    head.PointLatest(within(t)),
+		"keep":      head.Past().Keep(within(t), []byte("past")),
+		"log":       func() error { _, err := log.Write([]byte("line\n")); return errors.Join(err, log.Close()) }(),
+		"bad nodes": func() error { _, err := head.NoteBadNodes(within(t), []string{"n1"}); return err }(),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// All is where the log directory is now, and is read from there.
+	if shown, err := head.Names(within(t), Nodes); err != nil || !slices.Contains(shown, NodeName(1, 4, Joined)) {
+		t.Errorf("nodes: %v, %v", shown, err)
+	}
+	var rec JoinedRecord
+	if err := head.Read(within(t), Nodes, NodeName(1, 4, Joined), &rec); err != nil || rec.PID != 17 {
+		t.Errorf("read %+v: %v", rec, err)
+	}
+	if target, err := os.Readlink(filepath.Join(away, Latest)); err != nil || target != head.Name() {
+		t.Errorf("the link points at %q: %v", target, err)
+	}
+	if err := head.Remove(within(t)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(away, head.Name())); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the run directory is there still: %v", err)
+	}
+	if after := tree(t, there); !slices.Equal(after, before) {
+		t.Errorf("the stranger's directory has %v, and had %v", after, before)
+	}
+}
+
+// Another node that opens the path meanwhile refuses the stranger's directory, and reads none of its records.
+func TestStrangersLogDirectory(t *testing.T) {
+	p := newPlace(t)
+	head := create(t, p)
+	away := p.LogDir + "-away"
+	lure(t, away, head.Name())
+	if os.Geteuid() == 0 {
+		if err := os.Chown(away, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exchange(t, p.LogDir, away)
+	p.Access = Access{}
+	_, _, err := NewFinder(p).Find(within(t))
+	var refused *DirError
+	if !errors.As(err, &refused) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A descriptor that the server or the mount does not know any more is replaced, once the directory is verified again.
+func TestHeldDirectoryIsStale(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		err   error
+		fails int // how many calls
+		theirs,
+		well bool
+	}{
+		{"the server began anew", syscall.ESTALE, 1, false, true},
+		{"the mount began anew", syscall.ENOTCONN, 1, false, true},
+		{"it stays so", syscall.ENOTCONN, 99, false, false},
+		{"another user has the name now", syscall.ENOTCONN, 1, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			fails, opened := 0, 0
+			d := Disk(before(func(op Op, path string) error {
+				if op == OpOpen && path == dir {
+					opened++
+				}
+				if op == OpMkdir && fails > 0 {
+					fails--
+					return tc.err
+				}
+				return nil
+			})).(disk)
+			theirs := false
+			vet := func(Facts) error {
+				if theirs {
+					return &DirError{Path: dir, Seen: "it belongs to another"}
+				}
+				return nil
+			}
+			if _, err := d.Hold(dir, vet); err != nil {
+				t.Fatal(err)
+			}
+			fails, theirs = tc.fails, tc.theirs
+			err := d.Change(MakeDir, "", filepath.Join(dir, "sub"))
+			var refused *DirError
+			if (err == nil) != tc.well || errors.As(err, &refused) != tc.theirs || opened != 2 {
+				t.Errorf("%v, opened %d times", err, opened)
+			}
+			_, err = os.Stat(filepath.Join(dir, "sub"))
+			if (err == nil) != tc.well {
+				t.Errorf("the directory: %v", err)
+			}
+		})
+	}
+}
+
+// A temporary never has a name that somebody can know before, and is never a file that is there.
+func TestDraftsAreNew(t *testing.T) {
+	p := newPlace(t)
+	var drafts []string
+	share := &faulty{onWrite: func(path string, data []byte) error {
+		if strings.HasPrefix(filepath.Base(path), ".") && len(data) > 0 {
+			drafts = append(drafts, path)
+		}
+		return nil
+	}}
+	p.Share = share
+	d := create(t, p)
+	for range 2 {
+		publish(t, d, Nodes, NodeName(0, 4, Joined), &State{})
+	}
+	if err := d.PublishOnce(within(t), NameResult, &Result{}); err != nil {
+		t.Fatal(err)
+	}
+	if len(drafts) != 3 || drafts[0] == drafts[1] {
+		t.Errorf("the drafts are %v", drafts)
+	}
+	for _, path := range drafts {
+		if at := strings.LastIndexByte(path, '.'); len(path)-at-1 != 32 {
+			t.Errorf("%s has less than 128 random bits", path)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(d.Path(), "there"), []byte("old"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := plain.Write(filepath.Join(d.Path(), "there"), []byte("new"), false); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a file that is there is written: %v", err)
+	}
+}
