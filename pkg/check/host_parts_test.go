@@ -192,6 +192,7 @@ func TestJudgeShare(t *testing.T) {
 		{"nothing is known", Share{}, nil},
 		{"all is well", Share{Space: room, Offset: offset(300 * time.Millisecond)},
 			[]string{"PASS 10 GiB of 1000 GiB free (1 %)", "PASS within 2s of the share's clock"}},
+		{"another user can replace it", Share{Exposure: signal.Exposure{Seen: "seen", Mend: "mend"}}, []string{"WARN seen"}},
 		{"nearly full", Share{Space: &signal.Space{Size: 1000 * gib, Free: 100 << 20}}, []string{"WARN! 100 MiB of 1000 GiB free (0 %)"}},
 		{"no inodes", Share{Space: &signal.Space{Size: gib, Free: gib, Files: 1e6}}, []string{"WARN! 0 of 1000000 inodes free"}},
 		{"the space is not told", Share{SpaceErr: syscall.EIO}, []string{"UNKNOWN it could not be read: input/output error"}},

@@ -158,12 +158,17 @@ type Share struct {
 	Space    *signal.Space  // nil: not asked, or not told
 	SpaceErr error          // why it was not told
 	Offset   *time.Duration // by how much the server's clock is ahead; nil: not known
+	Exposure signal.Exposure
 }
 
-// JudgeShare judges the room on the share and this node's clock, as far as they are known.
+// JudgeShare judges the room on the share, who could replace the directory, and this node's clock, as far as they are
+// known.
 func JudgeShare(share Share) []Finding {
 	s := Sheet{Each: Finding{ID: idShare, Source: share.Path}}
 	share.judgeRoom(&s)
+	if share.Exposure.Seen != "" {
+		s.Warn(User, share.Exposure.Seen, "directories above that only you and root can change", share.Exposure.Mend)
+	}
 	s.Each.ID = idClock
 	share.judgeClock(&s)
 	return s.Found

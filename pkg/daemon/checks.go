@@ -108,10 +108,7 @@ func (f *fitness) shareFindings(ctx context.Context) []check.Finding {
 		ctx, cancel := context.WithTimeoutCause(ctx, run.SickShare, errDeadline)
 		defer cancel()
 		space, err := f.Dir.Space(ctx)
-		share.SpaceErr = err
-		if err == nil {
-			share.Space = &space
-		}
+		share.Space, share.SpaceErr, share.Exposure = &space, err, f.Dir.Exposure(ctx)
 	}
 	return check.JudgeShare(share)
 }

@@ -57,7 +57,7 @@ func askShare(dir string) check.Share {
 		return check.Share{Path: dir, SpaceErr: err}
 	}
 	offset, err := askClock(dir)
-	return check.Share{Path: dir, Space: &space, SpaceErr: err, Offset: offset}
+	return check.Share{Path: dir, Space: &space, SpaceErr: err, Offset: offset, Exposure: signal.ExposureOf(dir)}
 }
 
 // askClock returns by how much the share's clock is ahead of ours: a new file has the server's time.

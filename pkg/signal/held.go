@@ -17,7 +17,7 @@ import (
 // heldDirs are directories that stay open after they have been verified. A path below one is resolved from its
 // descriptor: another user who may rename it, or a directory above it, cannot put other files in place of ours.
 //
-// A file system that goes by path on its own, as sshfs does, is not protected by this: see Place.Exposed.
+// A file system that goes by path on its own, as sshfs does, is not protected by this: see Exposure.
 type heldDirs struct {
 	mu   sync.Mutex
 	dirs []*heldDir // guarded by mu; never removed

@@ -22,6 +22,9 @@ const command = "../../cmd/bringupd"
 var bin string
 
 func TestMain(m *testing.M) {
+	if paths, is := os.LookupEnv(exchangeVariable); is {
+		os.Exit(exchange(paths))
+	}
 	code, err := runBuilt(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

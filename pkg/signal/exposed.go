@@ -1,0 +1,97 @@
+package signal
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/moby/sys/mountinfo"
+)
+
+// byInode are the FUSE file systems that find an open directory by its inode, as the kernel's own do.
+// Others may go by path, as sshfs, rclone and s3fs do: for them, whatever has a directory's path is the directory.
+var byInode = []string{"fuse.glusterfs", "fuse.mfs", "fuse.ceph-fuse", "fuse.juicefs"}
+
+// Exposure says how another user could put a directory of theirs in place of one that is in use. It is empty if no
+// other user can, as far as this node sees. On most file systems that is so whatever the directories above allow,
+// because a daemon keeps its directory open.
+type Exposure struct {
+	Seen string // what makes it possible, as a clause
+	Mend string // what prevents it
+}
+
+// Exposure returns that of the run directory. It is empty, too, if the share does not answer before ctx ends.
+func (d *Dir) Exposure(ctx context.Context) Exposure {
+	found, _ := guarded(ctx, d.via.Meter, "look above", d.path, func() (Exposure, error) { return ExposureOf(d.path), nil })
+	return found
+}
+
+// ExposureOf returns that of the directory at path.
+func ExposureOf(path string) Exposure {
+	mounts, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
+	if err != nil || len(mounts) == 0 {
+		return Exposure{}
+	}
+	// Of mounts on the same path, the last one is seen.
+	mount := mounts[0]
+	for _, m := range mounts {
+		if len(m.Mountpoint) >= len(mount.Mountpoint) {
+			mount = m
+		}
+	}
+	if !strings.HasPrefix(mount.FSType, "fuse") || slices.Contains(byInode, mount.FSType) {
+		return Exposure{}
+	}
+	return exposureOn(mount.FSType, path)
+}
+
+// exposureOn is ExposureOf on a file system of that kind, which goes by path.
+func exposureOn(kind, path string) Exposure {
+	unknown := overflowUser()
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		info, err := os.Lstat(dir)
+		if err != nil {
+			return Exposure{} // a parent that cannot be seen cannot be judged
+		}
+		mode, owner := info.Mode(), int(info.Sys().(*syscall.Stat_t).Uid)
+		open := mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0
+		switch {
+		case open:
+			return Exposure{
+				Seen: fmt.Sprintf("other users can rename what is in %s (mode %04o, owner %s), and %s goes by path, so they could replace the log directory",
+					dir, mode.Perm(), userName(owner), kind),
+				Mend: "run chmod +t " + dir + " (or have its owner do so), or give another --log-dir",
+			}
+		case owner != 0 && owner != os.Geteuid() && owner != unknown:
+			return Exposure{
+				Seen: fmt.Sprintf("%s belongs to %s, and %s goes by path, so that user could replace the log directory", dir, userName(owner), kind),
+				Mend: "give a --log-dir below directories of your own or root's",
+			}
+		}
+		if dir == filepath.Dir(dir) {
+			return Exposure{}
+		}
+	}
+}
+
+// overflowUser returns the user id by which this user namespace shows users that it does not know, such as the root of
+// the machine. It returns -1 outside of user namespaces.
+func overflowUser() int {
+	const all = "4294967295" // the initial user namespace maps all ids to themselves
+	mapped, err := os.ReadFile("/proc/self/uid_map")
+	if fields := strings.Fields(string(mapped)); err != nil || len(fields) == 3 && fields[2] == all {
+		return -1
+	}
+	text, err := os.ReadFile("/proc/sys/kernel/overflowuid")
+	id, numberErr := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || numberErr != nil {
+		return 65534 // DEFAULT_OVERFLOWUID of linux/highuid.h
+	}
+	return id
+}

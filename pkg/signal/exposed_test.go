@@ -1,0 +1,49 @@
+package signal
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A directory above the log directory in which others can rename is told of where descriptors do not help.
+func TestExposure(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it takes root to make directories of others")
+	}
+	for _, tc := range []struct {
+		name        string
+		mode        os.FileMode
+		owner       int
+		seen, mend  string
+		grandparent os.FileMode
+	}{
+		{"the user's own", 0o755, 0, "", "", 0o755},
+		{"a project's", 0o775 | os.ModeSetgid, 0, "other users can rename what is in DIR/team (mode 0775", "chmod +t DIR/team", 0o755},
+		{"a project's, sticky", 0o775 | os.ModeSetgid | os.ModeSticky, 0, "", "", 0o755},
+		{"anybody's", 0o777, 0, "other users can rename what is in DIR/team", "chmod +t DIR/team", 0o755},
+		{"another user's", 0o755, 64102, "DIR/team belongs to uid 64102", "of your own or root's", 0o755},
+		{"a parent of its parent is anybody's", 0o755, 0, "other users can rename what is in DIR (", "chmod +t DIR ", 0o777},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			team := filepath.Join(dir, "team")
+			for _, err := range []error{os.Mkdir(team, 0o700), os.Chown(team, tc.owner, 0), os.Chmod(team, tc.mode), os.Chmod(dir, tc.grandparent)} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			found := exposureOn("fuse.sshfs", filepath.Join(team, "logs"))
+			plain := strings.NewReplacer(dir, "DIR")
+			seen, mend := plain.Replace(found.Seen), plain.Replace(found.Mend)
+			if (seen == "") != (tc.seen == "") || !strings.HasPrefix(seen, tc.seen) || !strings.Contains(mend, tc.mend) {
+				t.Errorf("%q: %q", seen, mend)
+			}
+			// A file system of the kernel's own is reached by descriptor.
+			if found := ExposureOf(filepath.Join(team, "logs")); found != (Exposure{}) {
+				t.Errorf("%+v", found)
+			}
+		})
+	}
+}
