@@ -3,8 +3,11 @@ package signal
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 )
 
 // BadNodes is the directory, beside the runs, of what NoteBadNodes writes.
@@ -19,7 +22,11 @@ func (d *Dir) NoteBadNodes(ctx context.Context, hosts []string) (path string, er
 	dir := filepath.Join(filepath.Dir(d.path), BadNodes)
 	path = filepath.Join(dir, d.run)
 	err = d.change(ctx, "publish", path, func() error {
-		if err := d.via.makeOwn(dir); err != nil {
+		err := d.via.change(MakeDir, "", dir)
+		if errors.Is(err, os.ErrExist) {
+			err = d.trustOld(dir)
+		}
+		if err != nil {
 			return err
 		}
 		return d.via.writeFirst(dir, d.run, []byte(strings.Join(hosts, "\n")+"\n"), true)
@@ -28,4 +35,22 @@ func (d *Dir) NoteBadNodes(ctx context.Context, hosts []string) (path string, er
 		return path, nil
 	}
 	return path, err
+}
+
+// trustOld refuses a directory beside the runs that a stranger may have made when others could still write to the log
+// directory. One that a listing does not show yet is a peer's, made just now.
+func (d *Dir) trustOld(dir string) error {
+	names, err := d.via.Share.List(filepath.Dir(dir), nil)
+	if err != nil || !slices.Contains(names, filepath.Base(dir)) {
+		return nil
+	}
+	facts, err := d.via.Share.Look(dir)
+	switch {
+	case err != nil:
+		return nil // the write that follows explains it
+	case !facts.Mode.IsDir():
+		return syscall.ENOTDIR
+	default:
+		return Place{Host: d.host}.trust(dir, facts)
+	}
 }

@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,6 +44,31 @@ func TestNoteBadNodesRefused(t *testing.T) {
 	_, err := d.NoteBadNodes(within(t), []string{"n3"})
 	if err == nil || !strings.HasPrefix(err.Error(), "cannot use the directory ") || !strings.Contains(err.Error(), "/bad-nodes/123.0") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A directory that others could write to, or that is a link to one, is not used: a stranger may have made it.
+func TestNoteBadNodesElsewhere(t *testing.T) {
+	for name, make := range map[string]func(dir, elsewhere string) error{
+		"a link":       func(dir, elsewhere string) error { return os.Symlink(elsewhere, dir) },
+		"anybody's":    func(dir, _ string) error { return errors.Join(os.Mkdir(dir, 0o777), os.Chmod(dir, 0o777)) },
+		"another user": func(dir, _ string) error { return errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, 64102, 64102)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, elsewhere := newPlace(t), t.TempDir()
+			d := create(t, p)
+			dir := filepath.Join(p.LogDir, BadNodes)
+			if err := make(dir, elsewhere); errors.Is(err, syscall.EPERM) {
+				t.Skip("it takes root to give a directory away")
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			_, err := d.NoteBadNodes(within(t), []string{"n3"})
+			var refused *DirError
+			if !errors.As(err, &refused) || len(names(t, dir))+len(names(t, elsewhere)) > 0 {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }
 

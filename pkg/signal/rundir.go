@@ -280,7 +280,8 @@ func (d *Dir) change(ctx context.Context, op, path string, call func() error) er
 }
 
 func (d *Dir) explainWrite(path string, err error) error {
-	if err == nil || errors.Is(err, ErrTaken) || Stalled(err) {
+	var refused *DirError
+	if err == nil || errors.Is(err, ErrTaken) || Stalled(err) || errors.As(err, &refused) {
 		return err
 	}
 	return &DirError{Path: d.path, Host: d.host, Seen: fmt.Sprintf("cannot write %s: %v", path, errno(err)), Mend: mendFor(err)}
