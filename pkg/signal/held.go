@@ -89,10 +89,10 @@ func (r relative) stat() (os.FileInfo, error) {
 // remove removes what has the path and, if it is a directory, all in it. It is no error if there is nothing.
 func (r relative) remove() error {
 	err := unix.Unlinkat(r.fd, r.name, 0)
-	switch {
-	case err == unix.ENOENT:
+	switch err {
+	case unix.ENOENT:
 		return nil
-	case err == unix.EISDIR, err == unix.EPERM, err == unix.EINVAL:
+	case unix.EISDIR, unix.EPERM, unix.EINVAL:
 		return os.RemoveAll(r.path())
 	default:
 		return err

@@ -111,8 +111,7 @@ func TestStrangersLogDirectory(t *testing.T) {
 	exchange(t, p.LogDir, away)
 	p.Access = Access{}
 	_, _, err := NewFinder(p).Find(within(t))
-	var refused *DirError
-	if !errors.As(err, &refused) {
+	if _, refused := errors.AsType[*DirError](err); !refused {
 		t.Errorf("got %v", err)
 	}
 }
