@@ -51,7 +51,9 @@ type Service struct {
 	// does. It is nil, or returns nil, where there is none.
 	Warm  func() []string
 	Order []byte
-	Ports []Port // must be free before the start
+	// Ports must be free before the start. Until the service is up, no stranger may take one that
+	// is not of a range.
+	Ports []Port
 	// Ready takes one look and returns nil when the service is up.
 	Ready func(ctx context.Context) error
 	// Pace is the longest pause between two looks; 0: half a second.

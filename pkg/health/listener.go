@@ -2,6 +2,7 @@ package health
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -24,6 +25,7 @@ type Listener struct {
 	Command string // of that process, empty where PID is 0
 	User    string // name of the socket's owner, or its number where it has no local account
 
+	user  int   // the number of User
 	pids  []int // all that hold it
 	inode string
 }
@@ -40,11 +42,66 @@ func (l Listener) String() string {
 // Listeners returns who listens on the TCP ports from low to high in this process's network namespace, by IPv4 or
 // IPv6, in the kernel's order; none is no error.
 func Listeners(low, high int) ([]Listener, error) {
-	return listenersIn("/proc", low, high)
+	ports := []int{low}
+	for len(ports) <= high-low {
+		ports = append(ports, low+len(ports))
+	}
+	return listenersIn("/proc", ports...)
 }
 
-func listenersIn(proc string, low, high int) ([]Listener, error) {
-	var found []Listener
+func listenersIn(proc string, ports ...int) ([]Listener, error) {
+	found, err := listenersOf(proc, ports...)
+	if len(found) > 0 {
+		nameHolders(proc, found)
+	}
+	return found, err
+}
+
+// listenersOf returns the listeners without the processes that hold them: the search for these
+// takes longer than all else.
+func listenersOf(proc string, ports ...int) (found []Listener, err error) {
+	if len(ports) == 0 {
+		return nil, nil
+	}
+	sockets, err := readSockets(proc, func(s socket) bool {
+		return s.state == listening && slices.Contains(ports, int(s.local.Port()))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot see who listens on port %d: %v", ports[0], err)
+	}
+	for _, s := range sockets {
+		found = append(found, s.listener())
+	}
+	return found, nil
+}
+
+// listener returns a socket that listens as a Listener.
+func (s socket) listener() Listener {
+	return Listener{
+		Port: int(s.local.Port()), Address: s.local.Addr().String(),
+		User: userName(s.user), user: s.user, inode: s.inode,
+	}
+}
+
+// A socket is a line of the kernel's tables of TCP sockets.
+type socket struct {
+	local, remote netip.AddrPort // an IPv4 address is one in both tables
+	state         string
+	user          int
+	inode         string // noInode if no process has it: it was not accepted yet, or is closed
+}
+
+// States of a socket, and the inode of one that no process has.
+const (
+	established = "01"
+	listening   = "0A"
+	noInode     = "0"
+)
+
+// readSockets returns the sockets of this process's network namespace that are wanted. In each of
+// the two tables listeners come before connections.
+func readSockets(proc string, wanted func(socket) bool) ([]socket, error) {
+	var found []socket
 	for _, table := range []string{"tcp", "tcp6"} {
 		// net is self/net: the namespace of the calling process, which is where it connects.
 		file, err := os.Open(filepath.Join(proc, "self", "net", table))
@@ -52,42 +109,42 @@ func listenersIn(proc string, low, high int) ([]Listener, error) {
 			continue // a kernel without IPv6
 		}
 		if err != nil {
-			return nil, fmt.Errorf("cannot see who listens on port %d: %v", low, err)
+			return nil, err
 		}
-		some, err := readListeners(file, low, high)
+		found, err = appendSockets(found, file, wanted)
 		_ = file.Close()
 		if err != nil {
-			return nil, fmt.Errorf("cannot see who listens on port %d: %s: %v", low, file.Name(), err)
+			return nil, fmt.Errorf("%s: %v", file.Name(), err)
 		}
-		found = append(found, some...)
-	}
-	if len(found) > 0 {
-		nameHolders(proc, found)
 	}
 	return found, nil
 }
 
-// readListeners reads the kernel's table of sockets. Its columns are: number, local address, remote address, state,
+// appendSockets reads one table. Its columns are: number, local address, remote address, state,
 // queues, timer, retransmissions, user, timeout, inode.
-func readListeners(table io.Reader, low, high int) ([]Listener, error) {
-	const listening = "0A"
-	var found []Listener
+func appendSockets(found []socket, table io.Reader, wanted func(socket) bool) ([]socket, error) {
 	lines := bufio.NewScanner(table)
 	lines.Scan() // the heading
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
-		if len(fields) < 10 || fields[3] != listening {
+		if len(fields) < 10 {
 			continue
 		}
 		local, err := parseSocketAddress(fields[1])
-		if err != nil {
+		remote, remoteErr := parseSocketAddress(fields[2])
+		user, userErr := strconv.Atoi(fields[7])
+		if err := cmp.Or(err, remoteErr, userErr); err != nil {
 			return nil, err
 		}
-		if port := int(local.Port()); low <= port && port <= high {
-			found = append(found, Listener{Port: port, Address: local.Addr().Unmap().String(), User: fields[7], inode: fields[9]})
+		s := socket{local: local, remote: remote, state: fields[3], user: user, inode: fields[9]}
+		if wanted(s) {
+			found = append(found, s)
 		}
 	}
-	return found, lines.Err()
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 // parseSocketAddress reads "0100007F:1F90": the address as words of 32 bits in the machine's order, then the port.
@@ -102,7 +159,7 @@ func parseSocketAddress(s string) (netip.AddrPort, error) {
 		binary.NativeEndian.PutUint32(raw[at:], binary.BigEndian.Uint32(raw[at:]))
 	}
 	addr, _ := netip.AddrFromSlice(raw)
-	return netip.AddrPortFrom(addr, uint16(port)), nil
+	return netip.AddrPortFrom(addr.Unmap(), uint16(port)), nil
 }
 
 // nameHolders fills in the processes that hold the sockets, as far as this user may see them, and their users.
@@ -110,7 +167,6 @@ func nameHolders(proc string, found []Listener) {
 	byLink := map[string]*Listener{}
 	for i := range found {
 		byLink["socket:["+found[i].inode+"]"] = &found[i]
-		found[i].User = userName(found[i].User)
 	}
 	entries, _ := os.ReadDir(proc)
 	for _, entry := range entries {
@@ -137,13 +193,19 @@ func nameHolders(proc string, found []Listener) {
 	}
 }
 
-// userName looks a user up among the local accounts. It asks no directory service, which could take its time.
-func userName(uid string) string {
-	accounts, _ := os.ReadFile("/etc/passwd")
+// userName returns the name of a user's local account, or its number if it has none.
+func userName(user int) string {
+	return append(accountNames("/", user), strconv.Itoa(user))[0]
+}
+
+// accountNames returns the names of a user's local accounts. It asks no directory service, which
+// could take its time.
+func accountNames(root string, user int) (names []string) {
+	accounts, _ := os.ReadFile(filepath.Join(root, "etc/passwd"))
 	for line := range strings.Lines(string(accounts)) {
-		if fields := strings.Split(line, ":"); len(fields) > 2 && fields[2] == uid {
-			return fields[0]
+		if fields := strings.Split(line, ":"); len(fields) > 2 && fields[2] == strconv.Itoa(user) {
+			names = append(names, fields[0])
 		}
 	}
-	return uid
+	return names
 }

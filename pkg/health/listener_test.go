@@ -110,7 +110,7 @@ func TestListenersInTable(t *testing.T) {
 		"   2: 00000000:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 5003 1 0 100 0 0 10 0\n"
 	const tcp6 = tcpHeading +
 		"   0: 0000000000000000FFFF00000200007F:1F90 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 5001 1 0 100 0 0 10 0\n"
-	found, err := listenersIn(fakeProc(t, tcp, tcp6), 8080, 8080)
+	found, err := listenersIn(fakeProc(t, tcp, tcp6), 8080)
 	if err != nil || len(found) != 2 {
 		t.Fatalf("found %v, %v", found, err)
 	}
@@ -120,16 +120,16 @@ func TestListenersInTable(t *testing.T) {
 	if l := found[1]; l.PID != 90 || l.Command != "server of 90" || l.User != "root" || l.Address != "127.0.0.2" || len(l.pids) != 2 {
 		t.Errorf("the shared one is %+v", l)
 	}
-	if found, err := listenersIn(fakeProc(t, tcp, ""), 8081, 8081); err != nil || len(found) != 1 {
+	if found, err := listenersIn(fakeProc(t, tcp, ""), 8081); err != nil || len(found) != 1 {
 		t.Errorf("without IPv6 found %v, %v", found, err)
 	}
 	for _, table := range []string{"0100007F", "0100007F:XXXX", "01:1F90", "zz:1F90"} {
 		text := tcpHeading + "   0: " + table + " 0:0 0A 0:0 0:0 0 0 0 1 1\n"
-		if found, err := listenersIn(fakeProc(t, text, ""), 8080, 8080); err == nil {
+		if found, err := listenersIn(fakeProc(t, text, ""), 8080); err == nil {
 			t.Errorf("%q is read as %v", table, found)
 		}
 	}
-	if found, err := listenersIn(t.TempDir(), 8080, 8080); err == nil {
+	if found, err := listenersIn(t.TempDir(), 8080); err == nil {
 		t.Errorf("without tables found %v", found)
 	}
 }

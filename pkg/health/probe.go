@@ -98,17 +98,21 @@ func (p Probe) Port() (int, bool) {
 		return 0, false
 	}
 	hostname, _ := os.Hostname()
-	var own []netip.Addr
+	if !isThisNode(p.host, hostname, ownAddresses()) {
+		return 0, false
+	}
+	return p.port, true
+}
+
+// ownAddresses returns the addresses of this node.
+func ownAddresses() (own []netip.Addr) {
 	addrs, _ := net.InterfaceAddrs()
 	for _, addr := range addrs {
 		if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
 			own = append(own, prefix.Addr())
 		}
 	}
-	if !isThisNode(p.host, hostname, own) {
-		return 0, false
-	}
-	return p.port, true
+	return own
 }
 
 // isThisNode tells whether host is a name or an address of the node that has this name and these addresses. The

@@ -65,17 +65,18 @@ func FuzzSplitWords(f *testing.F) {
 	})
 }
 
-// FuzzReadListeners reads whatever table of sockets below its heading.
+// FuzzReadListeners reads any table of sockets below its heading.
 func FuzzReadListeners(f *testing.F) {
 	f.Fuzz(func(t *testing.T, table string, port uint16) {
-		found, err := readListeners(strings.NewReader("heading\n"+table), int(port), int(port))
+		found, err := appendSockets(nil, strings.NewReader("heading\n"+table), func(s socket) bool { return s.local.Port() == port })
 		if err != nil {
 			if found != nil {
 				t.Errorf("%v with the error %v", found, err)
 			}
 			return
 		}
-		for _, l := range found {
+		for _, s := range found {
+			l := s.listener()
 			if l.Port != int(port) || l.Address == "" || !strings.Contains(l.String(), strconv.Itoa(int(port))) {
 				t.Errorf("%q shows %+v for port %d", table, l, port)
 			}

@@ -3,6 +3,7 @@ package health
 import (
 	"context"
 	"fmt"
+	"net"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,6 +17,7 @@ func tryGRPC(ctx context.Context, address, service string) error {
 	// passthrough leaves the name to the dialer, which asks the resolver as the other probes do.
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return Dial(ctx, "tcp", address) }),
 		grpc.WithNoProxy(), grpc.WithUserAgent(probeUserAgent), grpc.WithDisableServiceConfig(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(headerBytes)))
 	if err != nil {

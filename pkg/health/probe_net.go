@@ -24,8 +24,7 @@ const (
 
 // tryTCP connects and hangs up.
 func tryTCP(ctx context.Context, address string) error {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", address)
+	conn, err := Dial(ctx, "tcp", address)
 	if err != nil {
 		return seenInstead(err, address)
 	}
@@ -59,7 +58,7 @@ func tryTCPHere(ctx context.Context, port int) error {
 // tryHTTP is ready at 2xx. The answer's body is not read beyond an excerpt.
 func tryHTTP(ctx context.Context, u *url.URL) error {
 	// No proxy is asked: it would answer for the service. No connection is kept: the next look shall be a new one.
-	transport := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: headerBytes}
+	transport := &http.Transport{DialContext: Dial, DisableKeepAlives: true, MaxResponseHeaderBytes: headerBytes}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, CheckRedirect: sameHost}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)

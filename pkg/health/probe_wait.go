@@ -23,11 +23,12 @@ const (
 type Wait struct {
 	// Died is closed when the service's child has ended, which ends the wait.
 	Died <-chan struct{}
-	// Port is the local port that the look asks, 0 where it asks none. Nobody listened there when the child was
-	// started. Whoever answers there must be the child or of its family, as Owns tells; a stranger who listens there
-	// ends the wait. A process that can't be seen (another user's, or one behind a translated address) is taken for
-	// the child.
-	Port int
+	// Ports are the service's local ports: that which the look asks, and others. Nobody listened
+	// there when the child was started. Each listener, on any address of the node, must be the
+	// child or of its family, as Owns tells, or, if its process cannot be seen, belong to a trusted
+	// user. Any other ends the wait: before a look, if its user is not trusted, and otherwise after
+	// the look that found the service ready.
+	Ports []int
 	// Pace is the longest pause between two looks; 0: half a second.
 	Pace time.Duration
 	// Owns tells whether a process is the child's. Without it nobody is asked.
@@ -59,6 +60,10 @@ func WaitReady(ctx context.Context, look func(context.Context) error, w Wait) er
 			return waitError(context.Cause(ctx), tries, time.Since(start), last)
 		}
 		began := time.Now()
+		// A look may send a password: nothing is sent to a stranger.
+		if err := w.judgeUsers(); err != nil {
+			return err
+		}
 		seen := look(ctx)
 		took := time.Since(began)
 		if seen == nil {
@@ -89,10 +94,26 @@ func waitError(cause error, tries int, took time.Duration, last error) error {
 	return fmt.Errorf("cannot see it ready after %s and %d %s: %w; %s", took.Round(time.Millisecond), tries, prose.Noun(tries, "look"), cause, seen)
 }
 
+// judgeUsers returns an error if a user who is not trusted listens on the port.
+func (w Wait) judgeUsers() error {
+	if w.Owns == nil {
+		return nil
+	}
+	found, err := listenersOf("/proc", w.Ports...)
+	if err != nil {
+		return err
+	}
+	found = slices.DeleteFunc(found, func(l Listener) bool { return trusted().include(l.user) })
+	if len(found) > 0 {
+		nameHolders("/proc", found)
+	}
+	return w.strangers(found)
+}
+
 // judge decides on a look that found the service ready: whether that is final, and if so with what error.
 func (w Wait) judge() (final bool, err error) {
-	if w.Port != 0 && w.Owns != nil {
-		found, err := Listeners(w.Port, w.Port)
+	if w.Owns != nil {
+		found, err := listenersIn("/proc", w.Ports...)
 		if err == nil {
 			err = w.strangers(found)
 		}
@@ -107,11 +128,14 @@ func (w Wait) judge() (final bool, err error) {
 	return true, nil
 }
 
-// strangers is an error that names who listens and is not the child's. One among several is one too many: which of them
-// has answered can't be told.
+// strangers returns an error that names a listener that is not the child's. One among several is one
+// too many: which of them has answered is unknown, and a client may connect to another.
 func (w Wait) strangers(found []Listener) error {
 	for _, l := range found {
-		if l.PID != 0 && !slices.ContainsFunc(l.pids, w.Owns) {
+		switch {
+		case l.PID == 0 && !trusted().include(l.user):
+			return trusted().refuse(l)
+		case l.PID != 0 && !slices.ContainsFunc(l.pids, w.Owns):
 			return fmt.Errorf("cannot take the answer for the service's own: %s, which is not of its family", l)
 		}
 	}

@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 var errNotYet = errors.New("not yet")
@@ -171,7 +175,8 @@ func TestStrangers(t *testing.T) {
 	owned := Listener{Port: 1, Address: "::", PID: 7, pids: []int{7}}
 	shared := Listener{Port: 1, Address: "::", PID: 3, pids: []int{3, 8}}
 	stranger := Listener{Port: 1, Address: "127.0.0.1", PID: 4, Command: "redis", User: "bob", pids: []int{4}}
-	unseen := Listener{Port: 1, Address: "127.0.0.1", User: "bob"}
+	unseen := Listener{Port: 1, Address: "127.0.0.1", User: "bob", user: 64102}
+	engine := Listener{Port: 1, Address: "127.0.0.1", User: "root"}
 	for _, tc := range []struct {
 		name  string
 		found []Listener
@@ -181,11 +186,12 @@ func TestStrangers(t *testing.T) {
 		{name: "a socket handed down to the child", found: []Listener{shared}},
 		{name: "a stranger", found: []Listener{stranger}, says: "held by pid 4 (redis) of user bob"},
 		{name: "the child and a stranger", found: []Listener{owned, stranger}, says: "pid 4"},
-		{name: "another user's", found: []Listener{unseen}},
+		{name: "another user's", found: []Listener{unseen}, says: "held by a process of user bob that can't be seen from here, and the job runs as user "},
+		{name: "root's, which forwards a port", found: []Listener{engine}},
 		{name: "nobody"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			mustSee(t, Wait{Port: 1, Owns: func(pid int) bool { return pid >= 7 }}.strangers(tc.found), tc.says)
+			mustSee(t, Wait{Ports: []int{1}, Owns: func(pid int) bool { return pid >= 7 }}.strangers(tc.found), tc.says)
 		})
 	}
 }
@@ -196,22 +202,44 @@ func TestListenElsewhere(t *testing.T) {
 	if address == "" {
 		return
 	}
-	l, err := net.Listen("tcp", address)
+	network := "tcp"
+	if strings.HasPrefix(address, "0.0.0.0:") {
+		network = "tcp4" // or it is on all of IPv6, too
+	}
+	var config net.ListenConfig
+	if os.Getenv("HEALTH_TEST_REUSEPORT") != "" {
+		config.Control = func(_, _ string, conn syscall.RawConn) error {
+			return conn.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+		}
+	}
+	l, err := config.Listen(t.Context(), network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(os.Getenv("HEALTH_TEST_FILE"), []byte(strconv.Itoa(portOf(l))+"\n"), 0o600); err != nil {
+	file := os.Getenv("HEALTH_TEST_FILE")
+	if err := os.WriteFile(file, []byte(strconv.Itoa(portOf(l))+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	go func() {
+		_ = http.Serve(l, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_ = os.WriteFile(file+".received", []byte(r.URL.String()), 0o600)
+		}))
+	}()
 	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test ends
 }
 
 // listener starts a process that listens, and returns its pid and its port.
 func listener(t *testing.T, address string) (pid, port int) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "port")
 	cmd := exec.Command(os.Args[0], "-test.run=^TestListenElsewhere$")
-	cmd.Env = append(os.Environ(), "HEALTH_TEST_LISTEN="+address, "HEALTH_TEST_FILE="+file,
+	cmd.Env = os.Environ()
+	return listenerBy(t, cmd, filepath.Join(t.TempDir(), "port"), address)
+}
+
+// listenerBy is listener with a command that runs TestListenElsewhere, and a file of its user's for the port.
+func listenerBy(t *testing.T, cmd *exec.Cmd, file, address string) (pid, port int) {
+	t.Helper()
+	cmd.Env = append(cmd.Env, "HEALTH_TEST_LISTEN="+address, "HEALTH_TEST_FILE="+file,
 		"GORACE=atexit_sleep_ms=0") // or a test binary with the race detector takes a second to end
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -231,11 +259,11 @@ func TestWaitReadyOwner(t *testing.T) {
 	noLeaks(t)
 	pid, port := listener(t, "127.0.0.1:0")
 	look := parse(t, fmt.Sprintf("tcp:%d", port)).Try
-	mine := Wait{Port: port, Owns: func(p int) bool { return p == pid }}
+	mine := Wait{Ports: []int{port}, Owns: func(p int) bool { return p == pid }}
 	if err := WaitReady(t.Context(), look, mine); err != nil {
 		t.Errorf("the child's own port: %v", err)
 	}
-	stranger := Wait{Port: port, Owns: func(int) bool { return false }}
+	stranger := Wait{Ports: []int{port}, Owns: func(int) bool { return false }}
 	err := WaitReady(t.Context(), look, stranger)
 	mustSee(t, err, fmt.Sprintf("port %d of 127.0.0.1 is held by pid %d (", port, pid))
 	if err := WaitReady(t.Context(), look, Wait{}); err != nil {
@@ -271,7 +299,7 @@ func TestWaitReadyComesUp(t *testing.T) {
 			}
 		}
 		return err
-	}, Wait{Port: port, Owns: func(pid int) bool { return pid == os.Getpid() }})
+	}, Wait{Ports: []int{port}, Owns: func(pid int) bool { return pid == os.Getpid() }})
 	if err != nil {
 		t.Error(err)
 	}

@@ -153,19 +153,29 @@ func (c *Children) prove(ctx context.Context, service *framework.Service, child 
 	if service.Ready == nil {
 		return nil
 	}
+	var ports []int
+	for _, port := range portsOf(service) {
+		if port.Last == 0 { // of a range the service may leave out those that others have
+			ports = append(ports, port.Number)
+		}
+	}
 	return health.WaitReady(ctx, c.cfg.Trail.Probed(service.Name, service.Ready), health.Wait{
-		Died: child.Ended(), Owns: child.Owns, Port: service.Port, Pace: service.Pace,
+		Died: child.Ended(), Owns: child.Owns, Ports: ports, Pace: service.Pace,
 	})
+}
+
+// portsOf returns all ports that a service will listen on.
+func portsOf(service *framework.Service) []framework.Port {
+	if service.Port == 0 {
+		return service.Ports
+	}
+	return append(slices.Clip(service.Ports), framework.Port{Name: service.Name, Number: service.Port})
 }
 
 // portsFree refuses to start a service where somebody else already listens: a
 // stranger's answer would be taken for the service's own.
 func (c *Children) portsFree(service *framework.Service, kind health.Kind) error {
-	ports := service.Ports
-	if service.Port > 0 {
-		ports = append(slices.Clip(ports), framework.Port{Name: service.Name, Number: service.Port})
-	}
-	for _, port := range ports {
+	for _, port := range portsOf(service) {
 		holders, err := health.Listeners(port.Number, max(port.Number, port.Last))
 		if err != nil {
 			return health.Failed(health.Internal, "%v", err)

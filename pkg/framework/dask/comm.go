@@ -7,7 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
+
+	"github.com/bringupd/bringupd/pkg/health"
 )
 
 // largest is the largest answer that is read: a worker takes about a kilobyte.
@@ -38,7 +39,7 @@ func ask(ctx context.Context, address string, config *tls.Config, op string) ([]
 }
 
 func exchange(ctx context.Context, address string, config *tls.Config, op string) ([]byte, error) {
-	plain, err := (&net.Dialer{}).DialContext(ctx, "tcp", withoutScheme(address))
+	plain, err := health.Dial(ctx, "tcp", withoutScheme(address))
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,92 @@
+package health
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// Dial connects to an address as a net.Dialer does. If it is an address of this node, the
+// connection is returned only if it, and every listener of its port, belongs to a trusted user:
+// nothing was sent until then, and what answers is not a stranger's. (Two users cannot listen on
+// one address, but on IPv4 and IPv6, and on different addresses.)
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if err := trusted().judge("/proc", conn); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// judge returns an error if a connection to this node does not lead to a trusted user.
+func (t trustedUsers) judge(proc string, conn net.Conn) error {
+	here, there := endOf(conn.LocalAddr()), endOf(conn.RemoteAddr())
+	if here.Addr() != there.Addr() && !isThisNode(there.Addr().String(), "", ownAddresses()) {
+		return nil
+	}
+	// The other end is missing if it is in another network namespace, to which root has the kernel
+	// translate the address. A look may also miss a socket while others come and go, but not twice.
+	for range 2 {
+		seen, err := t.look(proc, here, there)
+		if seen || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look looks for the other end of a connection between two addresses of this node, and reports
+// whether it has seen it.
+func (t trustedUsers) look(proc string, here, there netip.AddrPort) (seen bool, err error) {
+	sockets, err := readSockets(proc, func(s socket) bool {
+		return s.state == listening && s.local.Port() == there.Port() ||
+			s.local == there && s.remote == here || s.local == here && s.remote == there
+	})
+	if err != nil {
+		return false, fmt.Errorf("cannot see who has accepted the connection to %s: %v", there, err)
+	}
+	var other *socket
+	connected, listeners := false, 0
+	for i, s := range sockets {
+		switch {
+		case s.state == listening:
+			if !t.include(s.user) {
+				found := []Listener{s.listener()}
+				nameHolders(proc, found)
+				return true, t.refuse(found[0])
+			}
+			listeners++
+		case s.local == there:
+			other = &sockets[i]
+		default:
+			connected = s.state == established
+		}
+	}
+	switch {
+	case other == nil && !connected, other != nil && other.inode == noInode && listeners == 0:
+		return true, fmt.Errorf("connection closed by %s", there)
+	case other == nil:
+		return false, nil
+	case other.inode == noInode:
+		// It waits to be accepted by a listener that is there still, and was seen above: had a
+		// stranger accepted it, and closed the listener, it would have an inode. Or the other end
+		// has closed it, and nobody receives what is sent.
+		return true, nil
+	case !t.include(other.user):
+		return true, fmt.Errorf("cannot trust the connection to %s: user %s has accepted it, and the job runs as user %s",
+			there, userName(other.user), userName(t.self))
+	}
+	return true, nil
+}
+
+// endOf returns an end of a TCP connection as readSockets has it.
+func endOf(addr net.Addr) netip.AddrPort {
+	end := addr.(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(end.Addr().Unmap().WithZone(""), end.Port())
+}

@@ -1,0 +1,96 @@
+package health
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// trustedUsers are the users whose sockets count as the job's own if their processes cannot be
+// seen: the job's user, root, whose container engine may forward a port, the user's subordinate
+// ids, as those of a rootless container, and the users of processes that the job has started, as by
+// sudo.
+type trustedUsers struct {
+	self        int
+	subordinate [][2]int // the first id of a range, and how many it has
+	// ambiguous is the id by which the kernel shows every user who has none in this user namespace,
+	// root among them; -1 outside of user namespaces, where all have one. Nobody is trusted by it,
+	// even if this process has it.
+	ambiguous int
+	started   func() []int // users of the processes that this one has started, and that these have
+}
+
+// trusted are the users that this process trusts.
+var trusted = sync.OnceValue(func() trustedUsers { return trustedUsersIn("/", os.Geteuid()) })
+
+// trustedUsersIn returns the users that a process of user self trusts, by the files below root.
+func trustedUsersIn(root string, self int) trustedUsers {
+	users := trustedUsers{self: self, ambiguous: -1, started: startedUsers}
+	uidMap, _ := os.ReadFile(filepath.Join(root, "proc/self/uid_map")) // empty: a kernel without user namespaces
+	if fields := strings.Fields(string(uidMap)); len(fields) > 0 && !slices.Equal(fields, []string{"0", "0", "4294967295"}) {
+		users.ambiguous = 65534
+		text, _ := os.ReadFile(filepath.Join(root, "proc/sys/kernel/overflowuid"))
+		if uid, err := strconv.Atoi(string(bytes.TrimSpace(text))); err == nil {
+			users.ambiguous = uid
+		}
+	}
+	names := accountNames(root, self)
+	if names == nil { // a user of a directory service
+		names = append(names, os.Getenv("USER"))
+	}
+	names = append(names, strconv.Itoa(self))
+	ranges, _ := os.ReadFile(filepath.Join(root, "etc/subuid"))
+	for line := range strings.Lines(string(ranges)) {
+		fields := strings.Split(strings.TrimSpace(line), ":")
+		if len(fields) != 3 || !slices.Contains(names, fields[0]) {
+			continue
+		}
+		first, err := strconv.Atoi(fields[1])
+		count, countErr := strconv.Atoi(fields[2])
+		if err == nil && countErr == nil {
+			users.subordinate = append(users.subordinate, [2]int{first, count})
+		}
+	}
+	return users
+}
+
+// startedUsers returns the users of this process's descendants.
+func startedUsers() (users []int) {
+	for _, one := range process.Tree(os.Getpid()) {
+		// The owner of /proc/PID is root for some processes, whoever they belong to.
+		status, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(one.PID), "status"))
+		_, line, _ := bytes.Cut(status, []byte("\nUid:"))
+		if fields := bytes.Fields(line); len(fields) > 1 {
+			if effective, err := strconv.Atoi(string(fields[1])); err == nil {
+				users = append(users, effective)
+			}
+		}
+	}
+	return users
+}
+
+// include reports whether the sockets of a user count as the job's own.
+func (t trustedUsers) include(user int) bool {
+	if user == t.ambiguous {
+		return false
+	}
+	inRange := func(r [2]int) bool { return r[0] <= user && user-r[0] < r[1] }
+	return user == t.self || user == 0 || slices.ContainsFunc(t.subordinate, inRange) || slices.Contains(t.started(), user)
+}
+
+// refuse returns the error that a listener of a user who is not trusted leads to.
+func (t trustedUsers) refuse(l Listener) error {
+	if l.user == t.ambiguous {
+		return fmt.Errorf("cannot trust the service's port: %s; in this user namespace (a container) that may be any user, "+
+			"root included: run the service in the namespace of bringupd, or give it another port", l)
+	}
+	return fmt.Errorf("cannot trust the service's port: %s, and the job runs as user %s: give the service another port",
+		l, userName(t.self))
+}

@@ -1,0 +1,144 @@
+package health
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// rootWith returns a directory with these files, as the root of a system.
+func rootWith(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestTrustedUsers(t *testing.T) {
+	const (
+		all       = "         0          0 4294967295\n"
+		rootless  = "         0       1000          1\n         1     100000      65536\n"
+		accounts  = "root:x:0:0::/:/bin/sh\nann:x:1000:1000::/:/bin/sh\nann-too:x:1000:1000::/:/bin/sh\nbob:x:1001:1001::/:/bin/sh\n"
+		subuids   = "bob:100000:65536\nann-too:200000:10\n1000:300000:10\n\nann:x:1\nann:5\ncarol:400000:10\n"
+		overflow  = "65534\n"
+		overflow2 = "65533\n"
+	)
+	t.Setenv("USER", "carol")
+	for _, tc := range []struct {
+		name       string
+		self       int
+		uidMap     string
+		overflow   string
+		yes, never []int
+	}{
+		{"ranges by name and by number", 1000, all, overflow, []int{1000, 0, 200000, 200009, 300000, 300009}, []int{1001, 1, 100000, 199999, 200010, 300010, 400000, 65534}},
+		{"a user of a directory service", 1700, all, overflow, []int{1700, 0, 400000, 400009}, []int{1000, 200000, 400010}},
+		{"nobody, outside of user namespaces", 65534, all, overflow, []int{65534, 0}, []int{1000}},
+		{"a kernel without user namespaces", 65534, "", "", []int{65534, 0}, []int{1000}},
+		{"root of a rootless container", 0, rootless, overflow, []int{0}, []int{1000, 65534}},
+		{"a user without an id in its namespace", 65534, "  1000  1000  1\n", overflow, nil, []int{65534, 1000}},
+		{"another overflow id", 1000, rootless, overflow2, []int{1000, 0}, []int{65533, 65534}},
+		{"an overflow id that cannot be read", 1000, rootless, "x", []int{1000, 0}, []int{65534}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			users := trustedUsersIn(rootWith(t, map[string]string{
+				"proc/self/uid_map": tc.uidMap, "proc/sys/kernel/overflowuid": tc.overflow, "etc/passwd": accounts, "etc/subuid": subuids,
+			}), tc.self)
+			users.started = func() []int { return nil }
+			for _, user := range tc.yes {
+				if !users.include(user) {
+					t.Errorf("user %d is not trusted", user)
+				}
+			}
+			for _, user := range tc.never {
+				if users.include(user) {
+					t.Errorf("user %d is trusted", user)
+				}
+			}
+			users.started = func() []int { return []int{7} }
+			if !users.include(7) {
+				t.Error("the user of a process that was started is not trusted")
+			}
+		})
+	}
+}
+
+// Rows of the kernel's tables: the ends of connections as it writes them.
+const (
+	localhost7123 = "0100007F:1BD3"
+	localhost5000 = "0100007F:1388"
+	mapped7123    = "0000000000000000FFFF00000100007F:1BD3"
+	mapped5000    = "0000000000000000FFFF00000100007F:1388"
+	all7123       = "00000000:1BD3"
+	loopback6     = "00000000000000000000000001000000:1BD3"
+	unspecified6  = "00000000000000000000000000000000:1BD3"
+	nobodyThere   = "00000000:0000"
+)
+
+func row(local, remote, state, user, inode string) string {
+	return "   0: " + local + " " + remote + " " + state + " 00000000:00000000 00:00000000 00000000 " + user + " 0 " + inode + " 1 0 100 0 0 10 0\n"
+}
+
+// A connection is judged by the user who has accepted it, and by all who listen on its port.
+func TestTrustedConnection(t *testing.T) {
+	users := trustedUsers{self: 1000, subordinate: [][2]int{{100000, 65536}}, ambiguous: -1, started: func() []int { return nil }}
+	here := row(localhost5000, localhost7123, established, "1000", "90")
+	accepted := func(user string) string { return row(localhost7123, localhost5000, established, user, "91") }
+	waiting := row(localhost7123, localhost5000, established, "0", noInode)
+	listener := func(user string) string { return row(localhost7123, nobodyThere, listening, user, "92") }
+	for _, tc := range []struct {
+		name      string
+		tcp, tcp6 string
+		unseen    bool // whether the other end is not on this node
+		says      string
+	}{
+		{name: "accepted by this user", tcp: listener("1000") + accepted("1000") + here},
+		{name: "accepted by root", tcp: listener("0") + accepted("0") + here},
+		{name: "accepted by a rootless container", tcp: listener("100005") + accepted("100005") + here},
+		{name: "accepted by a stranger", tcp: listener("1007") + accepted("1007") + here, says: "port 7123 of 127.0.0.1 is held by a process of user 1007"},
+		{name: "accepted by a stranger who has closed the port", tcp: accepted("1007") + here,
+			says: "cannot trust the connection to 127.0.0.1:7123: user 1007 has accepted it"},
+		{name: "the same, and the service has it now", tcp: listener("1000") + accepted("1007") + here, says: "user 1007 has accepted it"},
+		{name: "not accepted yet", tcp: listener("1000") + waiting + here},
+		{name: "not accepted, and nobody listens any more", tcp: waiting + here, says: "connection closed by 127.0.0.1:7123"},
+		{name: "closed at once", tcp: listener("1000") + row(localhost7123, localhost5000, "05", "0", noInode) + row(localhost5000, localhost7123, "08", "1000", "90")},
+		{name: "reset", tcp: listener("1000"), says: "connection closed by 127.0.0.1:7123"},
+		{name: "translated by the kernel", tcp: here, unseen: true},
+		{name: "a stranger on all addresses", tcp: row(all7123, nobodyThere, listening, "1007", "93") + waiting + here, says: "port 7123 of 0.0.0.0 is held by"},
+		{name: "a stranger on the other loopback address", tcp: listener("1000") + accepted("1000") + here,
+			tcp6: row(loopback6, nobodyThere, listening, "1007", "93"), says: "port 7123 of ::1 is held by a process of user 1007"},
+		{name: "by IPv4 to a listener on all of IPv6", tcp: here,
+			tcp6: row(unspecified6, nobodyThere, listening, "1000", "93") + row(mapped7123, mapped5000, established, "1000", "94")},
+		{name: "the same of a stranger", tcp: here, tcp6: row(mapped7123, mapped5000, established, "1007", "94"), says: "user 1007 has accepted it"},
+		{name: "another connection of a stranger's", tcp: listener("1000") + row(localhost7123, "0100007F:1389", established, "1007", "95") + accepted("1000") + here},
+		{name: "no table", tcp: "   0: zz\n" + row("zz", nobodyThere, listening, "0", "1"), says: "cannot see who has accepted the connection to 127.0.0.1:7123"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			proc := rootWith(t, map[string]string{"self/net/tcp": tcpHeading + tc.tcp, "self/net/tcp6": tcpHeading + tc.tcp6})
+			seen, err := users.look(proc, netip.MustParseAddrPort("127.0.0.1:5000"), netip.MustParseAddrPort("127.0.0.1:7123"))
+			mustSee(t, err, tc.says)
+			if err == nil && seen == tc.unseen {
+				t.Errorf("whether it has seen the other end: %v", seen)
+			}
+		})
+	}
+}
+
+// Inside a user namespace a listener of an unknown user is refused, and the reason is given.
+func TestTrustedUnknown(t *testing.T) {
+	users := trustedUsers{self: 0, ambiguous: 65534, started: func() []int { return nil }}
+	err := users.refuse(Listener{Address: "0.0.0.0", Port: 7123, User: "nobody", user: 65534})
+	if text := err.Error(); !strings.Contains(text, "port 7123 of 0.0.0.0") || !strings.Contains(text, "that may be any user, root included") {
+		t.Errorf("it says %q", text)
+	}
+}

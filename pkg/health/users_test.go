@@ -1,0 +1,205 @@
+package health
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/test/users"
+)
+
+// TestWaitElsewhere is no test: it is the job of the tests below. It waits, as its user, for a
+// probe of a port on which it listens itself at the address that it is told, if any, and prints how
+// the wait has ended.
+func TestWaitElsewhere(t *testing.T) {
+	probe := os.Getenv("HEALTH_TEST_PROBE")
+	if probe == "" {
+		return
+	}
+	if address := os.Getenv("HEALTH_TEST_SERVICE"); address != "" {
+		if _, err := net.Listen("tcp", address); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	p := parse(t, probe)
+	port, _ := p.Port()
+	err := WaitReady(ctx, p.Try, Wait{Ports: []int{port}, Owns: func(pid int) bool { return pid == os.Getpid() }})
+	fmt.Printf("the wait ended: %v.\n", err)
+}
+
+// TestFlickerElsewhere is no test: it is a stranger who opens a port, accepts, and closes it, all
+// the time.
+func TestFlickerElsewhere(t *testing.T) {
+	address := os.Getenv("HEALTH_TEST_FLICKER")
+	for address != "" {
+		if l, err := net.Listen("tcp", address); err == nil {
+			_ = l.(*net.TCPListener).SetDeadline(time.Now().Add(time.Millisecond))
+			_, _ = l.Accept() // left open
+			_ = l.Close()
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// waitAs runs TestWaitElsewhere as the job's user, by a command that runs it, and returns how its
+// wait has ended. program is a public copy of this test.
+func waitAs(t *testing.T, program, service, probe string, command ...string) string {
+	t.Helper()
+	command = append(command, program, "-test.run=^TestWaitElsewhere$")
+	cmd := users.Job.Command(t.Context(), users.Job.Dir(t), command[0], command[1:]...)
+	if command[0] == "unshare" && command[1] == "--mount" { // it becomes the job's user by itself
+		cmd.SysProcAttr.Credential = nil
+	}
+	cmd.Env = append(cmd.Env, "HEALTH_TEST_PROBE="+probe, "HEALTH_TEST_SERVICE="+service, "GORACE=atexit_sleep_ms=0")
+	out, err := cmd.CombinedOutput()
+	_, said, found := strings.Cut(string(out), "the wait ended: ")
+	if !found {
+		t.Fatalf("%v: %s", err, out)
+	}
+	said, _, _ = strings.Cut(said, ".\n")
+	return said
+}
+
+// listenerAs starts a listener of a user's, and returns its port and the file that has what it
+// receives.
+func listenerAs(t *testing.T, program string, user users.User, address string, env ...string) (port int, received string) {
+	t.Helper()
+	dir := user.Dir(t)
+	file := filepath.Join(dir, "port")
+	cmd := user.Command(t.Context(), dir, program, "-test.run=^TestListenElsewhere$")
+	cmd.Env = append(cmd.Env, env...)
+	_, port = listenerBy(t, cmd, file, address)
+	return port, file + ".received"
+}
+
+// A stranger who listens on the service's port, on whatever address, is never taken for the
+// service, and receives nothing.
+func TestWaitReadyStranger(t *testing.T) {
+	users.Need(t)
+	program := users.Public(t, os.Args[0])
+	for _, tc := range []struct{ stranger, service, probe string }{
+		{"0.0.0.0", "", "tcp:%d"},
+		{"0.0.0.0", "", "http://localhost:%d/"},
+		{"127.0.0.1", "", "tcp://127.0.0.1:%d"},
+		{"127.0.0.1", "", "grpc://localhost:%d"},
+		{"[::1]", "", "http://localhost:%d/"},
+		{"[::1]", "127.0.0.1", "tcp:%d"},
+		{"[::1]", "127.0.0.1", "http://127.0.0.1:%d/"},
+		{"127.0.0.1", "[::1]", "tcp://localhost:%d"},
+		{"[::]", "", "tcp:%d"},
+	} {
+		t.Run(tc.probe+" with "+tc.stranger, func(t *testing.T) {
+			t.Parallel()
+			port, received := listenerAs(t, program, users.Stranger, tc.stranger+":0")
+			service := tc.service
+			if service != "" {
+				service += fmt.Sprintf(":%d", port)
+			}
+			said := waitAs(t, program, service, fmt.Sprintf(tc.probe, port))
+			want := fmt.Sprintf("port %d of %s is held by a process of user %d", port, strings.Trim(tc.stranger, "[]"), users.Stranger.ID)
+			if !strings.Contains(said, want) || !strings.Contains(said, fmt.Sprintf("the job runs as user %d", users.Job.ID)) {
+				t.Errorf("it says %q, not %q", said, want)
+			}
+			if text, err := os.ReadFile(received); err == nil {
+				t.Errorf("the stranger has received %q", text)
+			}
+		})
+	}
+}
+
+// A stranger who opens and closes the port all the time may be met by a look, but not between two
+// looks at who listens.
+func TestWaitReadyFlicker(t *testing.T) {
+	users.Need(t)
+	program := users.Public(t, os.Args[0])
+	port := unusedPort(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	stranger := users.Stranger.Command(ctx, users.Stranger.Dir(t), program, "-test.run=^TestFlickerElsewhere$")
+	stranger.Env = append(stranger.Env, fmt.Sprintf("HEALTH_TEST_FLICKER=127.0.0.1:%d", port))
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stranger.Wait() }()
+	defer cancel()
+	for range 5 {
+		if said := waitAs(t, program, "", fmt.Sprintf("tcp:%d", port)); said == "<nil>" {
+			t.Fatal("the stranger was taken for the service")
+		}
+	}
+}
+
+// What Dial takes for granted of the kernel: while one user listens, another cannot listen on the
+// same port, but on an address that the first does not serve. Go sets SO_REUSEADDR.
+func TestTwoUsersListen(t *testing.T) {
+	users.Need(t)
+	program := users.Public(t, os.Args[0])
+	for _, tc := range []struct {
+		first, second string
+		both          bool
+	}{
+		{"127.0.0.1", "127.0.0.1", false},
+		{"127.0.0.1", "0.0.0.0", false},
+		{"0.0.0.0", "127.0.0.1", false},
+		{"[::]", "127.0.0.1", false},
+		{"127.0.0.1", "[::]", false},
+		{"[::1]", "127.0.0.1", true},
+		{"127.0.0.1", "[::1]", true},
+		{"0.0.0.0", "[::1]", true},
+		{"127.0.0.1", "127.0.0.2", true},
+	} {
+		for _, reuse := range []string{"", "SO_REUSEPORT"} {
+			t.Run(tc.first+" and "+tc.second+" "+reuse, func(t *testing.T) {
+				t.Parallel()
+				port, _ := listenerAs(t, program, users.Stranger, tc.first+":0", "HEALTH_TEST_REUSEPORT="+reuse)
+				dir := users.Job.Dir(t)
+				second := users.Job.Command(t.Context(), dir, program, "-test.run=^TestListenElsewhere$")
+				second.Env = append(second.Env, "GORACE=atexit_sleep_ms=0", "HEALTH_TEST_REUSEPORT="+reuse,
+					fmt.Sprintf("HEALTH_TEST_LISTEN=%s:%d", tc.second, port), "HEALTH_TEST_FILE="+filepath.Join(dir, "port"))
+				out, err := second.CombinedOutput() // its input is empty: it ends
+				if (err == nil) != tc.both || err != nil && !strings.Contains(string(out), "address already in use") {
+					t.Errorf("%v: %s", err, out)
+				}
+			})
+		}
+	}
+}
+
+// Root, and the user's subordinate ids, listen for the service: engines of containers do.
+func TestWaitReadyContainer(t *testing.T) {
+	users.Need(t)
+	program := users.Public(t, os.Args[0])
+	ranges := filepath.Join(users.Job.Dir(t), "subuid")
+	if err := os.WriteFile(ranges, fmt.Appendf(nil, "%d:%d:65536\n", users.Job.ID, 700000), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	become := []string{"unshare", "--mount", "sh", "-c", `mount --bind "$1" /etc/subuid && shift && exec "$@"`, "sh", ranges,
+		"setpriv", fmt.Sprintf("--reuid=%d", users.Job.ID), fmt.Sprintf("--regid=%d", users.Job.ID), "--clear-groups"}
+	for _, tc := range []struct {
+		name    string
+		user    users.User
+		command []string
+		want    string
+	}{
+		{"root", users.User{}, nil, "<nil>"},
+		{"a subordinate id", users.User{ID: 700005}, become, "<nil>"},
+		{"an id above the range", users.User{ID: 765536}, become, "held by a process of user 765536"},
+		{"a stranger, seen from a user namespace", users.Stranger, []string{"unshare", "--user", "--map-root-user"}, "in this user namespace (a container) that may be any user"},
+		{"root, seen from a user namespace", users.User{}, []string{"unshare", "--user", "--map-root-user"}, "in this user namespace (a container) that may be any user"},
+		{"the job's user, seen from a user namespace", users.Job, []string{"unshare", "--user", "--map-root-user"}, "<nil>"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			port, _ := listenerAs(t, program, tc.user, "127.0.0.1:0")
+			if said := waitAs(t, program, "", fmt.Sprintf("tcp:%d", port), tc.command...); !strings.Contains(said, tc.want) {
+				t.Errorf("it says %q, not %q", said, tc.want)
+			}
+		})
+	}
+}
