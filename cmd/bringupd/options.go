@@ -81,7 +81,7 @@ func (o *options) ofNode() setting.List {
 			setting.Number("rank", &o.rank, 0, math.MaxInt32, "this daemon's rank, if no launcher tells it").Not(setting.ByVariable, setting.ByFile),
 			bounds("nnodes", &o.cfg.Team, "how many nodes the driver needs, and may get at most; the others are spares (default: all; "+
 				"without a launcher, the number of daemons)").Not(setting.ByVariable),
-			setting.Text("job-id", "NAME", &o.asked.JobID, "name of the run, if no launcher names it: the same on all ranks, a new one for every launch"),
+			runName("job-id", &o.asked.JobID, "name of the run, if no launcher names it: the same on all ranks, a new one for every launch"),
 			setting.Text("interface", "NAME", &o.interfaceName, "network interface at whose address the other nodes reach this one (default: that of the route to where the job was launched)"),
 			setting.Choice("lifeline", config.LifelineModes, (*string)(&o.cfg.Lifeline), "connections of the workers to the head, which show a death at once: auto (beat files where none can be made), on (fail there), or off (beat files alone)"),
 			setting.Yes("launched-locally", &o.asked.Local, "").Not(setting.ByVariable, setting.ByFile).Hide(),

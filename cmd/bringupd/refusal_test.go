@@ -46,6 +46,11 @@ func TestRefusesCommandLine(t *testing.T) {
 		{"a team turned round", []string{"--nnodes=6:4"}, []string{"cannot use --nnodes=6:4"}},
 		{"gate beyond the team", append([]string{"--sandbox-cmd=x", "--sandbox-require=2", "--nnodes=1:2"}, "--rank=0", "--job-id=x"), []string{"cannot require 2 sandboxes: the job has 1 nodes"}},
 		{"no nodes", []string{"local", "--nodes=0"}, []string{"cannot use --nodes=0: give a whole number of 1 to 1024"}},
+		{"a run named like the history", []string{"local", "--job-id=history"}, []string{"cannot use --job-id=history: the log directory has a history of its own: use any name but"}},
+		{"a run named like the list of bad nodes", []string{"local", "--job-id=bad-nodes"}, []string{"cannot use --job-id=bad-nodes: the log directory"}},
+		{"a run named like the link", []string{"--rank=0", "--nnodes=1", "--job-id=Latest"}, []string{"cannot use --job-id=Latest: the log directory has a latest"}},
+		{"a hidden run", []string{"local", "--job-id=.new-1"}, []string{"cannot use --job-id=.new-1: use 1 to 128 letters, digits"}},
+		{"a run above the log directory", []string{"hosts", "--hosts=a", "--job-id=../x"}, []string{"cannot use --job-id=../x: use 1 to 128 letters"}},
 		{"switch with a value", []string{"--verbose=loud"}, []string{"cannot use --verbose=loud: give true or false"}},
 		{"unknown probe", []string{"--sandbox-cmd=x", "--sandbox-ready=tpc:80"}, []string{"cannot use --sandbox-ready=tpc:80", "is it tcp?"}},
 		{"probe without a command", append([]string{"--head-ready=tcp:80"}, rank0...), []string{"cannot use --head-ready", "--head-cmd"}},
@@ -195,8 +200,6 @@ func TestRefusesLaunch(t *testing.T) {
 		{"at least more nodes than tasks", step, []string{"--nnodes=3:4"}, []string{"cannot gather 3 nodes"}},
 		{"more nodes than local ones", nil, []string{"local", "--nodes=2", "--nnodes=3", "--", "true"}, []string{"cannot gather 3 nodes"}},
 		{"no name", nil, []string{"--rank=1", "--nnodes=2"}, []string{"cannot name the run", "--job-id=NAME"}},
-		{"a name that is a path", nil, []string{"--rank=1", "--nnodes=2", "--job-id=../x"}, []string{`cannot name a run "../x"`}},
-		{"local of a name that is a path", nil, []string{"local", "--job-id=a/b", "--", "true"}, []string{`cannot name a run "a/b"`}},
 		{"local inside itself", []string{"BRINGUPD_RUN=x"}, []string{"local", "--job-id=x", "--", "true"}, []string{"cannot start inside run x"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/metrics"
+	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/signal/prune"
 	"github.com/bringupd/bringupd/pkg/team"
@@ -42,6 +43,16 @@ func require(name string, to *gate.Require, usage string) *setting.Setting {
 	s := setting.Valued(name, "WHICH", to, gate.ParseRequire, func(r gate.Require) any { return r.String() }, usage)
 	s.Accepted = []string{"all", "any", "head"}
 	return s
+}
+
+// runName takes a name that a run may have; the empty string means that the launcher names it.
+func runName(name string, to *string, usage string) *setting.Setting {
+	return setting.Valued(name, "NAME", to, func(value string) (string, error) {
+		if value == "" {
+			return "", nil
+		}
+		return value, roles.CheckRunName(value)
+	}, setting.Itself, usage)
 }
 
 // bounds takes a number of nodes, or the least and the most of them.

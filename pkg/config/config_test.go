@@ -8,6 +8,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/signal/prune"
 	"github.com/bringupd/bringupd/pkg/team"
 )
@@ -156,5 +157,14 @@ func TestGraces(t *testing.T) {
 				t.Errorf("all others have %s, not %s", got, tc.other)
 			}
 		})
+	}
+}
+
+// A name that the log directory has for itself is no run's.
+func TestReservedNames(t *testing.T) {
+	for _, name := range []string{signal.Latest, signal.History, signal.BadNodes} {
+		if roles.CheckRunName(name) == nil {
+			t.Errorf("a run may have the name %s, which is the log directory's own", name)
+		}
 	}
 }

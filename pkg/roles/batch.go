@@ -102,9 +102,6 @@ func settle(id Identity, want Want, facts ...string) (Identity, error) {
 			id.Job, id.Step = want.JobID, ""
 		}
 	}
-	if name := id.RunName(); !mayNameRun(name) || !mayNameRun(id.Job) || name == "latest" {
-		return Identity{}, nameError(name)
-	}
 	if id.Hosts != nil && (len(id.Hosts) != id.Size || id.Hosts[id.Rank] != id.Host) {
 		id.Hosts = nil
 	}

@@ -5,7 +5,9 @@ package roles
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -110,6 +112,12 @@ func Identify(env Environment, hostname string, want Want) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
+	if err := CheckRunName(id.RunName()); err != nil {
+		return Identity{}, &LaunchError{
+			Problem: fmt.Sprintf("cannot name a run %q: its directory has the same name", clip(id.RunName())),
+			Mend:    "give --job-id=NAME: " + err.Error(),
+		}
+	}
 	if run := env.get(RunVariable); run == id.RunName() || hasAttempt(run, id.RunName()) {
 		return Identity{}, nestedError(id)
 	}
@@ -161,10 +169,21 @@ func (id Identity) HostOf(rank int) string {
 	}
 }
 
-// mayNameRun tells whether a text may name a run: it becomes a directory's name, and dot-names are not looked at.
-func mayNameRun(text string) bool {
+// reservedNames are the names in a log directory that are no run's: see package signal.
+var reservedNames = []string{"latest", "history", "bad-nodes"}
+
+// CheckRunName returns an error that says what is accepted if name cannot be the name of a run.
+// The name becomes that of a directory, and listings of runs leave out names that begin with a dot.
+// Some file systems ignore case.
+func CheckRunName(name string) error {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	return text != "" && len(text) <= 128 && strings.Trim(text, letters+decimal+"._+-") == "" && !strings.ContainsAny(text[:1], "._+-")
+	switch {
+	case name == "", len(name) > 128, strings.Trim(name, letters+decimal+"._+-") != "", strings.ContainsAny(name[:1], "._+-"):
+		return errors.New(`use 1 to 128 letters, digits and "._+-", of which the first is a letter or a digit`)
+	case slices.ContainsFunc(reservedNames, func(reserved string) bool { return strings.EqualFold(name, reserved) }):
+		return fmt.Errorf("the log directory has a %s of its own: use any name but %s", strings.ToLower(name), strings.Join(reservedNames, ", "))
+	}
+	return nil
 }
 
 const decimal = "0123456789"

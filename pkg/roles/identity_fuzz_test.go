@@ -66,7 +66,7 @@ func checkIdentity(t *testing.T, id Identity) {
 		t.Errorf("%d hosts for %d ranks, and rank %d is on %q", len(id.Hosts), id.Size, id.Rank, id.Host)
 	}
 	name := id.RunName()
-	if !mayNameRun(name) || name == "latest" || filepath.Base(name) != name || len(name) > 200 {
+	if CheckRunName(name) != nil || filepath.Base(name) != name || len(name) > 200 {
 		t.Errorf("the run is %q", name)
 	}
 	if _, err := hex.DecodeString(id.Key); err != nil || len(id.Key) != 16 {

@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"os"
@@ -183,6 +184,7 @@ func TestIdentifyMistakes(t *testing.T) {
 		name string
 		env  map[string]string
 		want Want
+		host string
 		says []string // parts of the problem or the mend
 	}{
 		{name: "batch shell", env: recorded(t, "batch-shell"),
@@ -231,6 +233,8 @@ func TestIdentifyMistakes(t *testing.T) {
 		{name: "name with a slash", env: map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, want: Want{JobID: "a/b"}, says: []string{`"a/b"`}},
 		{name: "name with a dot first", env: map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, want: Want{JobID: ".a"}, says: []string{`".a"`}},
 		{name: "name of the link", env: map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, want: Want{JobID: "latest"}, says: []string{`"latest"`}},
+		{name: "launcher's name of the history", env: map[string]string{"KUBERNETES_SERVICE_HOST": "x", "JOB_COMPLETION_INDEX": "0", "HOSTNAME": "history-0"},
+			host: "history-0", want: Want{Size: new(2)}, says: []string{`cannot name a run "history"`, "give --job-id=NAME", "use any name but latest, history, bad-nodes"}},
 		{name: "plain ranks inside themselves", env: map[string]string{"RANK": "0", "WORLD_SIZE": "2", "BRINGUPD_RUN": "j"}, want: Want{JobID: "j"},
 			says: []string{"inside run j", "another --job-id"}},
 		{name: "flag --rank alone", want: Want{Rank: new(0)}, says: []string{"--rank is given, and --nnodes is not"}},
@@ -240,7 +244,7 @@ func TestIdentifyMistakes(t *testing.T) {
 		{name: "flags of a huge size", want: Want{Rank: new(0), Size: new(1 << 40), JobID: "j"}, says: []string{"the number of nodes is 1099511627776"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			id, err := Identify(fromMap(tc.env), "h", tc.want)
+			id, err := Identify(fromMap(tc.env), cmp.Or(tc.host, "h"), tc.want)
 			var launch *LaunchError
 			if !errors.As(err, &launch) {
 				t.Fatalf("got %+v, %v; want a LaunchError", id, err)

@@ -90,8 +90,6 @@ func plainIdentity(launcher Launcher, hostname string, rank, size int, job, laun
 			Problem: fmt.Sprintf("cannot name the run of rank %d of %d: RANK and WORLD_SIZE tell no job, and runs of one name would meet each other", rank, size),
 			Mend:    "give --job-id=NAME, the same on all ranks and another one for every launch",
 		}
-	case !mayNameRun(job) || job == "latest":
-		return Identity{}, nameError(job)
 	}
 	return Identity{
 		Launcher: launcher, Rank: rank, Size: size, Host: hostname, Job: job,
@@ -99,13 +97,6 @@ func plainIdentity(launcher Launcher, hostname string, rank, size int, job, laun
 		LaunchAddress: launchAddress,
 		LocalSize:     1, GPUs: -1,
 	}, nil
-}
-
-func nameError(name string) error {
-	return &LaunchError{
-		Problem: fmt.Sprintf("cannot name a run %q: the name becomes a directory's", clip(name)),
-		Mend:    `give a --job-id of 1 to 128 letters, digits and "._+-" that begins with a letter or a digit and is not "latest"`,
-	}
 }
 
 func rankError(err error) error {

@@ -46,13 +46,14 @@ func (p Place) Attempts(ctx context.Context) ([]Begun, error) {
 
 // attemptOf tells by a name whether it may be an attempt's of the launch, and which.
 func (p Place) attemptOf(name string) (int, bool) {
-	plain, _, _ := strings.Cut(name, "+") // see Create
-	if plain == p.Run {
-		return 0, true
+	rest, is := strings.CutPrefix(name, p.Run)
+	rest, _, _ = strings.Cut(rest, "+") // see Create; the run's own name may contain one, too
+	if rest == "" {
+		return 0, is
 	}
-	digits, is := strings.CutPrefix(plain, p.Run+"-a")
+	digits, found := strings.CutPrefix(rest, "-a")
 	attempt, err := strconv.Atoi(digits)
-	return attempt, is && err == nil && attempt > 0 && digits == strconv.Itoa(attempt)
+	return attempt, is && found && err == nil && attempt > 0 && digits == strconv.Itoa(attempt)
 }
 
 // Newest is the newest attempt of a launch, as Attempts has it.

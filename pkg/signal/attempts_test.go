@@ -67,3 +67,28 @@ func TestNewest(t *testing.T) {
 		t.Errorf("the results are %+v (%v)", results, err)
 	}
 }
+
+// The names of a run's attempts are recognised if the run's own name contains what else they are made of.
+func TestAttemptOf(t *testing.T) {
+	for _, tc := range []struct {
+		run, name string
+		attempt   int
+		ok        bool
+	}{
+		{"17.0", "17.0", 0, true},
+		{"17.0", "17.0+b", 0, true},
+		{"17.0", "17.0-a2+b", 2, true},
+		{"17.0", "17.01", 0, false},
+		{"17.0", "17", 0, false},
+		{"a+b", "a+b", 0, true},
+		{"a+b", "a+b-a3", 3, true},
+		{"a+b", "a+c", 0, false},
+		{"x-a1", "x-a1", 0, true},
+		{"x-a1", "x-a1-a1", 1, true},
+	} {
+		attempt, ok := Place{Run: tc.run}.attemptOf(tc.name)
+		if ok != tc.ok || ok && attempt != tc.attempt {
+			t.Errorf("%s is attempt %d of %s: %v", tc.name, attempt, tc.run, ok)
+		}
+	}
+}
