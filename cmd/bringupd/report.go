@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/pkg/files"
 	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/timeline"
@@ -85,7 +85,8 @@ func (r *reporting) look(ctx context.Context, args []string) (*report.View, erro
 	return report.Look(run, report.ReadLogs(ctx, run), touched), nil
 }
 
-// write writes the report, and says where it is.
+// write writes the report, and says where it is. Other users cannot read it, as it quotes logs of a directory that they
+// cannot read either.
 func (r *reporting) write(view *report.View, format report.Format) error {
 	if r.to == "-" {
 		buffered := bufio.NewWriter(r.files.Out)
@@ -95,7 +96,7 @@ func (r *reporting) write(view *report.View, format report.Format) error {
 	if err := view.Write(&b, format); err != nil {
 		return fmt.Errorf("cannot write the report: %v", err)
 	}
-	if err := os.WriteFile(r.to, []byte(b.String()), 0o644); err != nil {
+	if err := files.Replace(r.to, []byte(b.String()), 0o600); err != nil {
 		return usage("cannot write the report: %v; give another file by -o", err)
 	}
 	at, err := filepath.Abs(r.to)

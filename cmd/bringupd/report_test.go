@@ -70,6 +70,9 @@ func TestReportWritesAPage(t *testing.T) {
 			if err != nil || !strings.Contains(string(page), "cannot bind: address already in use") {
 				t.Errorf("the page does not explain it: %v", err)
 			}
+			if info, err := os.Stat(tc.file); err != nil || info.Mode() != 0o600 {
+				t.Errorf("the page, which quotes logs, has mode %v, %v", info.Mode(), err)
+			}
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/files"
 	"github.com/bringupd/bringupd/pkg/setting"
 	"github.com/bringupd/bringupd/pkg/simulate"
 )
@@ -156,7 +157,7 @@ func (s *simulation) show(report simulate.Report) error {
 	var figures bytes.Buffer
 	err := writeJSON(&figures, report)
 	if err == nil {
-		err = os.WriteFile(s.json, figures.Bytes(), 0o644)
+		err = files.Replace(s.json, figures.Bytes(), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write the figures: %v", err)

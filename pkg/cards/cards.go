@@ -6,7 +6,6 @@ package cards
 import (
 	"context"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/files"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/history"
@@ -110,11 +110,7 @@ func (c *Cards) keepTopology(t gpu.Topology) (file string, err error) {
 		return "", err
 	}
 	file = filepath.Join(dir, "topology.json")
-	unfinished := filepath.Join(dir, ".topology.json")
-	if err := os.WriteFile(unfinished, append(text, '\n'), 0o600); err != nil {
-		return "", err
-	}
-	if err := os.Rename(unfinished, file); err != nil {
+	if err := files.Replace(file, append(text, '\n'), 0o600); err != nil {
 		return "", err
 	}
 	return file, nil

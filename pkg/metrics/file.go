@@ -1,12 +1,12 @@
 package metrics
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
+
+	"github.com/bringupd/bringupd/pkg/files"
 )
 
 // filePace is how often a file is written anew where nothing asks for it: most
@@ -54,9 +54,10 @@ func (f *File) run() {
 	tick := time.NewTicker(filePace)
 	defer tick.Stop()
 	for {
-		err := replace(f.path, f.source())
+		// Other users may read it: a node exporter runs as one.
+		err := files.Replace(f.path, f.source(), 0o644)
 		if err != nil && !f.wrong {
-			f.say(err)
+			f.say(fmt.Errorf("cannot write the metrics: %v", err))
 		}
 		f.wrong = err != nil
 		select {
@@ -81,24 +82,4 @@ func (f *File) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("cannot remove %s: its file system does not answer: %v", f.path, context.Cause(ctx))
 	}
-}
-
-// replace writes a file so that readers, who may be other users, never see a part of it.
-func replace(path string, text []byte) error {
-	// Who collects the files looks for names that end in .prom. The name can't
-	// be guessed: others may write there, too.
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
-	if err == nil {
-		_, err = file.Write(text)
-		if err = cmp.Or(err, file.Chmod(0o644), file.Close()); err == nil {
-			err = os.Rename(file.Name(), path)
-		}
-		if err != nil {
-			_ = os.Remove(file.Name())
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("cannot write the metrics: %v", err)
-	}
-	return nil
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/bringupd/bringupd/pkg/files"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -106,14 +108,14 @@ func TestFileIsSeenWhole(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.prom")
 	texts := [2]string{strings.Repeat("a\n", 1<<15), strings.Repeat("b\n", 1<<16)}
-	if err := replace(path, []byte(texts[0])); err != nil {
+	if err := files.Replace(path, []byte(texts[0]), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	written := make(chan error, 1)
 	go func() {
 		var err error
 		for i := range 50 {
-			err = errors.Join(err, replace(path, []byte(texts[i%2])))
+			err = errors.Join(err, files.Replace(path, []byte(texts[i%2]), 0o644))
 		}
 		written <- err
 	}()

@@ -1,0 +1,74 @@
+// Package files reads and replaces files whose paths a user gives: they may be anything, such as a
+// named pipe, and lie in directories that others can write to.
+package files
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/bringupd/bringupd/pkg/pause"
+)
+
+// Read returns what a file contains, which may be a named pipe or what a shell opens for "<(...)".
+// It fails if that is more than most bytes, and, with the cause of ctx, if ctx ends before the end
+// of the file.
+func Read(ctx context.Context, path string, most int64) ([]byte, error) {
+	text, err := pause.Bounded(ctx, 0, func() ([]byte, error) {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = file.Close() }() // nothing was written
+		text, err := io.ReadAll(io.LimitReader(file, most+1))
+		if err == nil && int64(len(text)) > most {
+			err = fmt.Errorf("%s is larger than %d bytes", path, most)
+		}
+		return text, err
+	})
+	if errors.Is(err, pause.ErrHangs) {
+		return nil, fmt.Errorf("%s has no end yet: %w", path, context.Cause(ctx))
+	}
+	return text, err
+}
+
+// Replace writes a file of that mode, whatever the umask, in the place of the one at path. A reader
+// sees all of it or nothing, and a link or a pipe that another user has put there is not written to.
+// What is no regular file but root's or the user's own, such as /dev/stdout, is written to as it is.
+func Replace(path string, text []byte, mode os.FileMode) error {
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		if owner := info.Sys().(*syscall.Stat_t).Uid; owner == 0 || int(owner) == os.Geteuid() {
+			return overwrite(path, text)
+		}
+	}
+	// The temporary name cannot be guessed, and is used only if no file has it.
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
+	if err == nil {
+		_, err = file.Write(text)
+		if err = cmp.Or(err, file.Chmod(mode), file.Close()); err == nil {
+			err = os.Rename(file.Name(), path)
+		}
+		if err != nil {
+			_ = os.Remove(file.Name())
+		}
+	}
+	if number, is := errors.AsType[syscall.Errno](err); is {
+		return &os.PathError{Op: "write", Path: path, Err: number} // a user does not know the temporary name
+	}
+	return err
+}
+
+// overwrite writes into what is there.
+func overwrite(path string, text []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	return errors.Join(err, file.Close())
+}
