@@ -119,7 +119,10 @@ func codeOf(err error) int {
 	var launch *roles.LaunchError
 	var directory *signal.DirError
 	var stall *signal.StallError
+	var by *stopped
 	switch {
+	case errors.As(err, &by):
+		return by.code()
 	case setting.IsUsage(err):
 		return health.OutcomeOf(health.Usage).Code
 	case errors.As(err, &launch):
@@ -184,7 +187,7 @@ func (inv *invocation) command(c cli.Command, all setting.List, do func(args []s
 		case inv.dashed && !slices.Contains([]string{"exec", "rank", "rsh", "doctor"}, c.Name):
 			return usage("cannot take a driver: bringupd %s runs none", c.Name)
 		}
-		if _, err := all.Gather(os.LookupEnv); err != nil {
+		if _, err := all.Gather(os.LookupEnv, inv.read); err != nil {
 			return err
 		}
 		return do(ctx.Args().Slice())

@@ -24,7 +24,7 @@ func TestCheckConfig(t *testing.T) {
 	} {
 		all.Find(name).Offer(setting.ByFlag, "", values...)
 	}
-	if _, err := all.Gather(func(string) (string, bool) { return "", false }); err != nil {
+	if _, err := all.Gather(func(string) (string, bool) { return "", false }, nil); err != nil {
 		t.Fatal(err)
 	}
 	got, err := o.checkConfig()

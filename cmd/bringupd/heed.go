@@ -7,9 +7,11 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/pkg/files"
 	"github.com/bringupd/bringupd/pkg/health"
 )
 
@@ -45,6 +47,29 @@ func (inv *invocation) heeding(do func(ctx context.Context, again <-chan struct{
 		return nil
 	}
 	return err
+}
+
+// mostFile and fileTimeout bound in size and in time what is read of a file that the user names.
+const (
+	mostFile    = 1 << 20
+	fileTimeout = time.Minute
+)
+
+// read reads a file that the user names, which may be a named pipe or what a shell opens for
+// "<(...)". What is read is for the error. If a signal to end arrives, the error is a *stopped.
+func (inv *invocation) read(what, path string) ([]byte, error) {
+	ctx, _, stop := inv.heed()
+	defer stop()
+	within, cancel := context.WithTimeoutCause(ctx, fileTimeout, fmt.Errorf("nothing more has come within %s", fileTimeout))
+	defer cancel()
+	text, err := files.Read(within, path, mostFile)
+	switch by, told := errors.AsType[*stopped](context.Cause(ctx)); {
+	case told:
+		return nil, by
+	case err != nil:
+		return nil, usage("cannot read %s: %v", what, err)
+	}
+	return text, nil
 }
 
 // leaving has something done until it is over; at a second signal to end it is left

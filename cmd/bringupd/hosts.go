@@ -64,7 +64,7 @@ func (inv *invocation) hostsCommand() *cli.Command {
 func (h *onHosts) launch() error {
 	h.all.Find("role").Offer(setting.ByCommand, "", "auto")
 	h.all.Find("rank").Offer(setting.ByCommand, "", "0")
-	driver, err := h.all.Gather(os.LookupEnv)
+	driver, err := h.all.Gather(os.LookupEnv, h.read)
 	if err != nil {
 		return err
 	}
@@ -91,12 +91,11 @@ func (h *onHosts) name() (err error) {
 			return usage("cannot use --hosts=%s: %v", setting.OneLine(h.list), err)
 		}
 	default:
-		file, err := os.Open(h.file)
+		text, err := h.read("the hostfile", h.file)
 		if err != nil {
-			return usage("cannot read the hostfile: %v", err)
+			return err
 		}
-		defer func() { _ = file.Close() }()
-		if h.opts.asked.Hosts, slots, err = launch.ReadHosts(h.file, file); err != nil {
+		if h.opts.asked.Hosts, slots, err = launch.ReadHosts(h.file, string(text)); err != nil {
 			return usage("%v", err)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,5 +32,54 @@ func TestReadLaunchFile(t *testing.T) {
 		if text, err := readLaunchFile(path); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: got %q, %v; want %q", path, text, err, says)
 		}
+	}
+}
+
+// A file that the user names may be a pipe: it is read to its end, and a signal ends the wait for that.
+func TestReadPipes(t *testing.T) {
+	for _, args := range [][]string{{"hosts", "--dry-run", "--hostfile=PIPE"}, {"check", "--config=PIPE"}, {"run", "--config=PIPE"}} {
+		t.Run(args[0], func(t *testing.T) {
+			pipe := filepath.Join(t.TempDir(), "pipe")
+			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for at := range args {
+				args[at] = strings.ReplaceAll(args[at], "PIPE", pipe)
+			}
+			command := program(t, args...)
+			var said bytes.Buffer
+			command.Stderr = &said
+			if err := command.Start(); err != nil {
+				t.Fatal(err)
+			}
+			open, err := os.OpenFile(pipe, os.O_WRONLY, 0) // it waits until the program reads
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = open.Close() }()
+			if err := command.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if _ = command.Wait(); command.ProcessState.ExitCode() != 143 || said.String() != "bringupd: ended by SIGTERM\n" {
+				t.Errorf("it ended with %v and said %q", command.ProcessState, said.String())
+			}
+		})
+	}
+}
+
+// What a shell opens for <(...) is a file for a list of hosts.
+func TestReadProcessSubstitution(t *testing.T) {
+	ours, theirs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := program(t, "hosts", "--dry-run", "--hostfile=/dev/fd/3", "--job-id=x", "--", "true")
+	command.ExtraFiles = []*os.File{ours}
+	if _, err := theirs.WriteString("a\nb\n"); err != nil {
+		t.Fatal(err)
+	}
+	_ = theirs.Close()
+	if out, err := command.CombinedOutput(); err != nil || !strings.Contains(string(out), "meet 2 nodes") {
+		t.Errorf("%v: %s", err, out)
 	}
 }

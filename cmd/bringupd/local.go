@@ -101,7 +101,7 @@ func (l *local) gather() (driver []string, err error) {
 	l.all.Find("launched-locally").Offer(setting.ByCommand, "", "true")
 	l.all.Find("role").Offer(setting.ByCommand, "", "auto")
 	l.all.Find("rank").Offer(setting.ByCommand, "", "0")
-	driver, err = l.all.Gather(os.LookupEnv)
+	driver, err = l.all.Gather(os.LookupEnv, l.read)
 	if err != nil {
 		return nil, err
 	}

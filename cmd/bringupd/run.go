@@ -23,7 +23,7 @@ func (inv *invocation) runCommand() *cli.Command {
 			if err := noPositional(c); err != nil {
 				return err
 			}
-			driver, err := all.Gather(os.LookupEnv)
+			driver, err := all.Gather(os.LookupEnv, inv.read)
 			if err != nil {
 				return err
 			}

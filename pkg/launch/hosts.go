@@ -1,9 +1,7 @@
 package launch
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -59,15 +57,13 @@ func once(destinations []string) error {
 	return nil
 }
 
-// maxHostsFile bounds a hostfile's size in bytes.
-const maxHostsFile = 1 << 20
-
-// ReadHosts reads a hostfile: on each line a host, or a range of them, as in ParseHosts. What stands behind # is a
+// ReadHosts reads the text of a hostfile: on each line a host, or a range of them, as in ParseHosts. What stands behind # is a
 // comment. The slots of an mpirun's hostfile are ignored, which slots tells: a host has one daemon.
-func ReadHosts(name string, from io.Reader) (all []string, slots bool, err error) {
-	lines := bufio.NewScanner(io.LimitReader(from, maxHostsFile))
-	for number := 1; lines.Scan(); number++ {
-		line, _, _ := strings.Cut(lines.Text(), "#")
+func ReadHosts(name, text string) (all []string, slots bool, err error) {
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line, _, _ = strings.Cut(line, "#")
 		words := strings.Fields(line)
 		if len(words) == 0 {
 			continue
@@ -86,9 +82,6 @@ func ReadHosts(name string, from io.Reader) (all []string, slots bool, err error
 			return nil, false, fmt.Errorf("cannot use %s:%d: %v", name, number, err)
 		}
 		all = append(all, hosts...)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, false, fmt.Errorf("cannot read %s: %v", name, err)
 	}
 	return all, slots, nil
 }

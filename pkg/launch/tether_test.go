@@ -85,7 +85,7 @@ func TestReadHosts(t *testing.T) {
 		{name: "empty", text: "# nobody\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, slots, err := ReadHosts("F", strings.NewReader(tc.text))
+			got, slots, err := ReadHosts("F", tc.text)
 			if tc.err != "" {
 				if err == nil || !strings.HasPrefix(err.Error(), tc.err) {
 					t.Errorf("got %v, not %s", err, tc.err)

@@ -5,14 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/files"
 	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/gpu/cuda"
 	"github.com/bringupd/bringupd/pkg/gpu/fitness"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/history"
 	"github.com/bringupd/bringupd/pkg/kmsg"
 	"github.com/bringupd/bringupd/pkg/process"
@@ -106,13 +107,18 @@ func (cfg Config) cuda() func(context.Context) (cuda.Facts, error) {
 	return gpu.Child{Library: cfg.NVML, Env: cfg.Environ}.CUDA
 }
 
+// mostTable bounds the size in bytes of a site's table of Xids.
+const mostTable = 1 << 20
+
 // xids is the table that is built in, and what a site has changed of it.
 func xids(path string) (gpu.XidTable, error) {
 	table := gpu.Xids()
 	if path == "" {
 		return table, nil
 	}
-	data, err := os.ReadFile(path)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), passive, health.ErrDeadline)
+	defer cancel()
+	data, err := files.Read(ctx, path, mostTable)
 	if err != nil {
 		return table, fmt.Errorf("cannot read the table of Xids: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -13,15 +12,12 @@ import (
 // DriverKey is the one key of the configuration file that is no setting.
 const DriverKey = "driver"
 
-// maxFile bounds the configuration file's size in bytes.
-const maxFile = 1 << 20
-
 // readConfig offers settings what the file says, and returns the driver
 // that it names.
-func readConfig(path string, all List) (driver []string, err error) {
-	data, err := readBounded(path)
+func readConfig(path string, read func(what, path string) ([]byte, error), all List) (driver []string, err error) {
+	data, err := read("the configuration", path)
 	if err != nil {
-		return nil, Usagef("cannot read the configuration: %v", err)
+		return nil, err
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var root, more yaml.Node
@@ -40,19 +36,6 @@ func readConfig(path string, all List) (driver []string, err error) {
 		return nil, Usagef("cannot read the configuration %s:%d: give settings by the flags' names, as in \"%s: …\"", path, top.Line, all.Only((*Setting).IsKey)[0].Name)
 	}
 	return applyConfig(path, top, all)
-}
-
-func readBounded(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
-	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("%s is larger than %d bytes", path, maxFile)
-	}
-	return data, err
 }
 
 func applyConfig(path string, top *yaml.Node, all List) (driver []string, err error) {

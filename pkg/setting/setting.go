@@ -223,8 +223,8 @@ func (s *Setting) IsMeant() bool { return s.Source == ByFlag || s.Source == ByFi
 func (s *Setting) IsKey() bool { return !s.Hidden && !slices.Contains(s.barred, ByFile) }
 
 // Gather settles every setting by its best source. It returns the driver that
-// the configuration file names.
-func (all List) Gather(lookup func(string) (string, bool)) (driver []string, err error) {
+// the configuration file names. The errors of read, which reads that file, are returned as they are.
+func (all List) Gather(lookup func(string) (string, bool), read func(what, path string) ([]byte, error)) (driver []string, err error) {
 	for _, s := range all {
 		value, _ := lookup(s.Variable())
 		values := []string{value}
@@ -236,7 +236,7 @@ func (all List) Gather(lookup func(string) (string, bool)) (driver []string, err
 		}
 	}
 	if config := all.Find("config"); config != nil && len(config.Given) > 0 && config.Given[0] != "" {
-		if driver, err = readConfig(config.Given[0], all); err != nil {
+		if driver, err = readConfig(config.Given[0], read, all); err != nil {
 			return nil, err
 		}
 	}

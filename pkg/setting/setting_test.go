@@ -33,7 +33,7 @@ func TestSources(t *testing.T) {
 			driver, err := all.Gather(func(name string) (string, bool) {
 				value, set := map[string]string{"BRINGUPD_NUMBER": tc.variable, "BRINGUPD_CONFIG": tc.file}[name]
 				return value, set
-			})
+			}, readFile)
 			number := all.Find("number")
 			if number.Origin() != tc.origin || (err == nil) != (tc.err == "") || err != nil && (err.Error() != tc.err || !IsUsage(err)) {
 				t.Fatalf("it is given by %s, and the error is %v", number.Origin(), err)
@@ -70,7 +70,7 @@ func TestRemoved(t *testing.T) {
 			_, err := all.Gather(func(name string) (string, bool) {
 				value, set := map[string]string{"BRINGUPD_OLD": tc.variable, "BRINGUPD_CONFIG": tc.file}[name]
 				return value, set
-			})
+			}, readFile)
 			if (err == nil) != (tc.err == "") || err != nil && (err.Error() != tc.err || !IsUsage(err)) {
 				t.Errorf("the error is %v, not %s", err, tc.err)
 			}
