@@ -83,6 +83,7 @@ func (m Means) Starter() (process.Starter, error) {
 	if err != nil {
 		return nil, err
 	}
+	super.AdoptOrphans()
 	return super.Starter(), nil
 }
 

@@ -36,6 +36,7 @@ func (j Job) Run() (exits []process.Exit, err error) {
 	if err != nil {
 		return nil, err
 	}
+	super.AdoptOrphans()
 	var daemons []*process.Child
 	for _, spec := range j.Specs {
 		child, err := super.Start(context.Background(), spec)

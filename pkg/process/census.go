@@ -2,10 +2,7 @@ package process
 
 import (
 	"context"
-	"os"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -57,27 +54,14 @@ func later(a, b time.Time) time.Time {
 // count does one census, and returns how long it took.
 func (s *Supervisor) count() time.Duration {
 	began := time.Now()
-	if children := s.present(); len(children) > 0 {
+	children := s.present()
+	if len(children) > 0 {
 		s.note(children, true)
 	}
-	if os.Getpid() == 1 {
-		s.bury()
+	if s.adopts.Load() {
+		s.noteOrphans(children)
 	}
 	return time.Since(began)
-}
-
-// bury waits for those who have ended as orphans where this is the first process of a container: the kernel gives it
-// all orphans, and each keeps a process number until somebody has waited for it.
-func (s *Supervisor) bury() {
-	all, err := s.looks.all()
-	if err != nil {
-		return
-	}
-	var orphans []int
-	s.ended, orphans = unawaited(all, 1, s.ended)
-	for _, pid := range orphans {
-		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // it fails where somebody has waited
-	}
 }
 
 // unawaited returns the children of parent that have ended, and the numbers of those that before has too. Those are

@@ -133,6 +133,7 @@ func (c *Child) launch(ctx context.Context) error {
 		return err
 	}
 	c.process, c.pid = cmd.Process, cmd.Process.Pid
+	hasForked(c.pid)
 	return c.begin()
 }
 
@@ -157,6 +158,7 @@ func (c *Child) begin() error {
 	if err != nil && !c.veiled {
 		_ = unix.Kill(-c.pid, unix.SIGKILL)
 		takeExit(c.process)
+		hasReaped(c.pid)
 		return fmt.Errorf("cannot look at it: %v", err)
 	}
 	if !c.veiled {
@@ -202,6 +204,7 @@ func (c *Child) reap() {
 	defer c.mu.Unlock()
 	c.gone = bootTicks()
 	c.exit = takeExit(c.process)
+	hasReaped(c.pid)
 	c.exit.Asked = wasAsked(c.exit, c.stopping, c.sent)
 	if c.exit.Status() != 0 && !c.exit.Asked {
 		c.exit.OOM = c.owner.memory().since(c.kills, c.exit.killed())

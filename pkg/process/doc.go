@@ -41,15 +41,20 @@
 //     without grace. It needs neither the file system nor the network then. No child is forked before the guard was,
 //     and what it is told waits in the pipe until its code runs.
 //  4. The guard dies: the daemon starts another and tells it all.
+//  5. AdoptOrphans: the kernel makes the daemon the parent of what its children leave behind (PR_SET_CHILD_SUBREAPER), so
+//     that no descendant can hide from it. The census tells the guard of the sessions of these orphans, EndAll kills
+//     them, and those that end earlier are reaped. The processes that another part of the daemon waits for are in the
+//     daemon's own session and are left alone.
 //
 // The end of a child alone, whatever ended it, is an ordinary exit: its family stays until Stop, which is to be called
 // for each child, also for one that ended by itself.
 //
 // # What does not hold
 //
-//   - A process that called setsid, and scrubbed its environment, and lost its parent, all since the last census, is not
-//     found unless something that belongs is still in the session. By 2, a child's own children lose their parent when
-//     the daemon dies. It stays until the launcher ends the step (Slurm's proctrack).
+//   - A process that called setsid, cleared its environment and lost its parent since the last census (one second after
+//     a start, ten later on) survives a daemon that is killed: by 2, a child's own children lose their parent with the
+//     daemon, and the guard was not told of the session. It stays until the launcher ends the step (Slurm's proctrack).
+//     A daemon that ends by itself finds it: see 5.
 //   - What another service runs for a child (a container's daemon, atd, systemd-run) is not the child's.
 //   - Where daemon and guard are killed in the same instant, 2 is all there is; so it is in the second that may pass
 //     before a third guard follows two that died at once.
@@ -63,8 +68,6 @@
 //   - A program on a file system that hangs is looked at before the fork, by a thread that may hang: Start ends with its
 //     context. If the file system dies between that look and the exec, the fork holds up the whole daemon, as any
 //     vfork in a Go program does.
-//   - Orphans are reaped by whom the kernel gives them to. Where the daemon is the first process of a container, that is
-//     the daemon, which does not: their zombies stay, and count as ended here.
 //
 // # Output
 //

@@ -18,7 +18,8 @@ type claim struct {
 	mark  string
 	since uint64 // nothing that started before this belongs
 	roots []root
-	self  int // never belongs
+	pids  map[int]bool // of orphans that belong
+	self  int          // never belongs
 }
 
 // family returns those of all who belong and live, and the sessions that are ours by them. It looks at nothing but its
@@ -36,7 +37,7 @@ func (c claim) family(all []procStat) (alive []procStat, sessions []root) {
 			if kin[p.pid] || !c.eligible(p) {
 				continue
 			}
-			if c.marked(p) || isMember(p, roots, byPID) || isKin(byPID, kin, p.ppid, p) || isKin(byPID, kin, p.sid, p) {
+			if c.pids[p.pid] || c.marked(p) || isMember(p, roots, byPID) || isKin(byPID, kin, p.ppid, p) || isKin(byPID, kin, p.sid, p) {
 				kin[p.pid], grown = true, true
 			}
 		}

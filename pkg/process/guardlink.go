@@ -104,6 +104,7 @@ func (g *guardLink) once() {
 	}
 	if guard != nil {
 		_, _ = guard.Wait()
+		hasReaped(guard.Pid)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -133,6 +134,7 @@ func (g *guardLink) begin() *os.Process {
 	if <-reply != nil {
 		return nil
 	}
+	hasForked(cmd.Process.Pid)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.guard = cmd.Process

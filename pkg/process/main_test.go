@@ -90,6 +90,7 @@ func standIn() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	s.AdoptOrphans()
 	if dir := os.Getenv(ownVariable); dir != "" {
 		s.Own(dir)
 	}

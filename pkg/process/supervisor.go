@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -50,8 +51,10 @@ type Supervisor struct {
 
 // censuses is the goroutine that takes them.
 type censuses struct {
-	started chan struct{}      // holds a token after a child's start
-	ended   map[processID]bool // children of ours, at the last census, that nobody had waited for; the goroutine's
+	started chan struct{} // holds a token after a child's start
+	adopts  atomic.Bool   // see AdoptOrphans
+	strays  map[int]root  // the sessions of orphans that the guard was told of; the goroutine's
+	life    context.Context
 	end     context.CancelFunc
 	loops   sync.WaitGroup
 }
@@ -73,7 +76,7 @@ func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 		memory:   sync.OnceValue(func() memoryGroup { return findMemoryGroup("/") }),
 		jobs:     jobVariables,
 		find:     findProgram,
-		censuses: censuses{started: make(chan struct{}, 1), end: end},
+		censuses: censuses{started: make(chan struct{}, 1), life: ctx, end: end},
 		children: make(map[*Child]struct{}),
 	}
 	s.guard = newGuardLink(s.forks, guardOrder{mark: s.mark, daemon: self.pid, since: self.start})
@@ -207,7 +210,7 @@ func (s *Supervisor) endAll(ctx context.Context) error {
 		})
 	}
 	stops.Wait()
-	err := errors.Join(results...)
+	err := errors.Join(errors.Join(results...), s.endOrphans(ctx))
 	s.end()
 	s.loops.Wait()
 	if !waitsBy(ctx, &s.wg) {

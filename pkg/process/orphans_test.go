@@ -1,0 +1,74 @@
+package process
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"testing"
+	"time"
+)
+
+// A process that forks twice, begins a session and clears its environment, all before the first census, ends with its
+// daemon: at once if the daemon closes, and by the guard if the daemon is killed after a census.
+func TestOrphansEnd(t *testing.T) {
+	takesSeconds(t)
+	for name, end := range map[string]func(d *daemon) error{
+		"close": func(d *daemon) error {
+			_, err := io.WriteString(d.word, "close")
+			_ = d.word.Close()
+			return err
+		},
+		"kill": func(d *daemon) error {
+			time.Sleep(3 * firstCensus) // a census is not seen from outside
+			return d.cmd.Process.Kill()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			arg := nap()
+			killNaps(t, arg)
+			d := newDaemon(t, fmt.Sprintf(`env -i setsid sh -c '(sleep %s & setsid sleep %[1]s &)'; exec sleep %s`, arg, nap()))
+			sleepers(t, arg, 2)
+			until(t, "adopted orphans", func() (bool, any) {
+				found := naps(t, arg)
+				for _, p := range found {
+					if p.name == "sleep" && p.ppid != d.cmd.Process.Pid {
+						return false, found
+					}
+				}
+				return true, found
+			})
+			if err := end(d); err != nil {
+				t.Fatal(err)
+			}
+			noneLeft(t, arg)
+			if err := d.cmd.Wait(); name == "close" && err != nil {
+				t.Errorf("the daemon ended with %v", err)
+			}
+		})
+	}
+}
+
+// Orphans that end are reaped while their daemon lives, and the ends of its own children stay known.
+func TestOrphansAreReaped(t *testing.T) {
+	takesSeconds(t)
+	d := newDaemon(t, fmt.Sprintf(`for i in 1 2 3; do (env -i setsid sleep 0.1 &); done; exec sleep %s`, nap()))
+	seen := 0
+	until(t, "end of all orphans", func() (bool, any) {
+		all, err := newLooks(0).all()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var left []procStat
+		for _, p := range all {
+			if p.ppid == d.cmd.Process.Pid && p.pid != d.child && p.name == "sleep" {
+				left = append(left, p)
+			}
+		}
+		seen = max(seen, len(left))
+		return seen > 0 && len(left) == 0, left
+	})
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", d.child)); err != nil {
+		t.Errorf("the child is gone: %v", err)
+	}
+}
