@@ -49,6 +49,8 @@ type Node struct {
 	place *Place
 	world func() World // the Config's, made once
 	kick  chan struct{}
+	open  Load // what programs wait for
+	puts  Load // what programs have put without commit
 
 	mu      sync.Mutex
 	seq     uint64

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bringupd/bringupd/pkg/meeting/client"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // longestLine bounds a request: the largest value in base64, and some more.
@@ -84,6 +85,7 @@ func (n *Node) serve(ctx context.Context, conn net.Conn) {
 		stop()
 		_ = conn.Close()
 		g.tasks.Wait()
+		g.forget()
 	}()
 	var err error
 	if g.pid, err = Admit(conn); err != nil {
@@ -176,11 +178,10 @@ func (g *guest) do(ctx context.Context, ask client.Ask) error {
 		if err := checkKey(ask.Key); err != nil {
 			return err
 		}
-		g.later(ctx, ask, func(ctx context.Context) (client.Answer, error) {
+		return g.later(ctx, ask, func(ctx context.Context) (client.Answer, error) {
 			found := g.node.get(ctx, slot{ask.Key, ask.Owner}, g.rank)
 			return client.Answer{Value: found.value, Owner: found.owner}, found.err
 		})
-		return nil
 	case "fence":
 		return g.fence(ctx, ask)
 	case "abort":
@@ -189,11 +190,9 @@ func (g *guest) do(ctx context.Context, ask client.Ask) error {
 		}
 		g.node.Abort(g.rank, ask.Code, ask.Message)
 	case "watch":
-		g.tasks.Go(func() { g.watch(ctx, ask.ID) })
-		return nil
+		return g.wait(func() { g.watch(ctx, ask.ID) })
 	case "waits":
-		g.later(ctx, ask, func(context.Context) (client.Answer, error) { return client.Answer{Waits: g.node.Waiting()}, nil })
-		return nil
+		return g.later(ctx, ask, func(context.Context) (client.Answer, error) { return client.Answer{Waits: g.node.Waiting()}, nil })
 	default:
 		return fmt.Errorf("cannot do %q: hello, put, commit, get, fence, abort, watch and waits are known", ask.Op)
 	}
@@ -222,6 +221,14 @@ func (g *guest) keep(ask client.Ask) error {
 	if len(ask.Value) > client.LargestValue {
 		return fmt.Errorf("cannot put %s: its value has %d bytes, and at most %d are accepted", ask.Key, len(ask.Value), client.LargestValue)
 	}
+	if was, again := g.put[ask.Key]; again {
+		g.node.puts.Give(1, len(was))
+		delete(g.put, ask.Key)
+	}
+	if !g.node.puts.Take(len(ask.Value), client.MostKeys, mostData) {
+		return fmt.Errorf("cannot put %s: the programs of a node have put %s keys or %d GiB without commit, the most that is accepted",
+			ask.Key, prose.Grouped(client.MostKeys), mostData>>30)
+	}
 	g.put[ask.Key] = ask.Value
 	if ask.Commit {
 		return g.commit()
@@ -231,9 +238,17 @@ func (g *guest) keep(ask client.Ask) error {
 
 func (g *guest) commit() error {
 	writer := fmt.Sprintf("%s (process %d)", g.node.place.words(g.rank), g.pid)
+	return g.node.commit(g.owner(), writer, g.forget())
+}
+
+// forget returns what was put and not committed, and keeps it no longer.
+func (g *guest) forget() map[string][]byte {
 	values := g.put
 	g.put = make(map[string][]byte)
-	return g.node.commit(g.owner(), writer, values)
+	for _, value := range values {
+		g.node.puts.Give(1, len(value))
+	}
+	return values
 }
 
 func (g *guest) fence(ctx context.Context, ask client.Ask) error {
@@ -248,15 +263,29 @@ func (g *guest) fence(ctx context.Context, ask client.Ask) error {
 	if err != nil {
 		return err
 	}
-	g.later(ctx, ask, func(ctx context.Context) (client.Answer, error) {
+	return g.later(ctx, ask, func(ctx context.Context) (client.Answer, error) {
 		return client.Answer{}, g.node.await(ctx, name, rank, gen, m)
+	})
+}
+
+// mostWaits is for how many things the programs of a node may wait at a time.
+const mostWaits = 1 << 16
+
+// wait has something done beside the next requests.
+func (g *guest) wait(task func()) error {
+	if !g.node.open.Take(0, mostWaits, 0) {
+		return fmt.Errorf("cannot wait for more: the programs of a node wait for %s things, the most that is accepted", prose.Grouped(mostWaits))
+	}
+	g.tasks.Go(func() {
+		defer g.node.open.Give(1, 0)
+		task()
 	})
 	return nil
 }
 
 // later answers what waits, by its deadline.
-func (g *guest) later(ctx context.Context, ask client.Ask, wait func(context.Context) (client.Answer, error)) {
-	g.tasks.Go(func() {
+func (g *guest) later(ctx context.Context, ask client.Ask, wait func(context.Context) (client.Answer, error)) error {
+	return g.wait(func() {
 		if ask.Timeout > 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(min(ask.Timeout, 1e9)*float64(time.Second)))
