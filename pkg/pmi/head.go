@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -75,7 +74,9 @@ type Head struct {
 	left      map[string]int // of each spawned job, ranks that have not ended
 	used      []int          // slots of each node
 	next      int            // the number of the next rank
+	spawns    int            // how many jobs were spawned
 	published map[string]Entry
+	size      int           // of what is published, in bytes
 	changed   chan struct{} // closed at the next change
 }
 
@@ -138,20 +139,42 @@ func (h *Head) changedLocked() {
 	h.changed = make(chan struct{})
 }
 
+// What may be published at a time: so many entries, and so many bytes.
+const (
+	mostPublished     = 1 << 16
+	mostPublishedSize = 64 << 20
+)
+
+func (e Entry) size() int { return len(e.Key) + len(e.Value) }
+
 // publish makes entries known; none may be there already.
 func (h *Head) publish(entries []Entry) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	size := h.size
 	for _, e := range entries {
 		if was, known := h.published[e.Key]; known {
-			return fmt.Errorf("cannot publish %s: %v has: %w", e.Key, was.By, Duplicate)
+			return fmt.Errorf("cannot publish %s: %v has: %w", prose.Line(e.Key, 80), was.By, Duplicate)
 		}
+		size += e.size()
+	}
+	if len(h.published)+len(entries) > mostPublished || size > mostPublishedSize {
+		return fmt.Errorf("cannot publish: at most %d entries of %d MiB together are accepted: %w", mostPublished, mostPublishedSize>>20, NoSpace)
 	}
 	for _, e := range entries {
+		h.removeLocked(e.Key) // if entries has it twice
 		h.published[e.Key] = e
+		h.size += e.size()
 	}
 	h.changedLocked()
 	return nil
+}
+
+func (h *Head) removeLocked(key string) {
+	if e, known := h.published[key]; known {
+		h.size -= e.size()
+		delete(h.published, key)
+	}
 }
 
 // lookup returns what was published under these keys; where it is to wait, once all are.
@@ -168,7 +191,7 @@ func (h *Head) lookup(ctx context.Context, keys []string, wait bool) ([]Entry, e
 		enough := len(found) == len(keys) || len(found) > 0 && !wait
 		for _, e := range found {
 			if enough && e.Once {
-				delete(h.published, e.Key)
+				h.removeLocked(e.Key)
 			}
 		}
 		h.mu.Unlock()
@@ -176,7 +199,7 @@ func (h *Head) lookup(ctx context.Context, keys []string, wait bool) ([]Entry, e
 			return found, nil
 		}
 		if !wait {
-			return nil, fmt.Errorf("cannot look up %s: %w", strings.Join(keys, ", "), NotFound)
+			return nil, fmt.Errorf("cannot look up %s: %w", prose.Line(prose.List(keys, 16, ", "), 1000), NotFound)
 		}
 		select {
 		case <-changed:
@@ -190,9 +213,16 @@ func (h *Head) lookup(ctx context.Context, keys []string, wait bool) ([]Entry, e
 func (h *Head) unpublish(by Proc, keys []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	maps.DeleteFunc(h.published, func(key string, e Entry) bool {
-		return len(keys) == 0 && e.By == by || slices.Contains(keys, key)
-	})
+	if len(keys) == 0 {
+		for key, e := range h.published {
+			if e.By == by {
+				keys = append(keys, key)
+			}
+		}
+	}
+	for _, key := range keys {
+		h.removeLocked(key)
+	}
 }
 
 // modex asks the node of a rank for what that has committed.
@@ -292,9 +322,12 @@ func (h *Head) spawn(ctx context.Context, s Spawn) (string, error) {
 func (h *Head) place(s Spawn) (*Job, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if len(s.Commands) > MostCommands {
+		return nil, fmt.Errorf("cannot spawn %d commands: at most %d are accepted: %w", len(s.Commands), MostCommands, NoSpace)
+	}
 	parent := s.By
 	job := &Job{
-		Name: fmt.Sprintf("%s-%d", h.cfg.World.Name, len(h.jobs)), First: h.next, Hosts: h.cfg.World.Hosts, Universe: h.cfg.World.Universe,
+		Name: spawnedName(h.cfg.World.Name, h.spawns+1), First: h.next, Hosts: h.cfg.World.Hosts, Universe: h.cfg.World.Universe,
 		Parent: &parent, Preput: s.Preput,
 	}
 	used := slices.Clone(h.used)
@@ -303,13 +336,20 @@ func (h *Head) place(s Spawn) (*Job, error) {
 		if err != nil {
 			return nil, err
 		}
+		alive := 0
+		for _, n := range used {
+			alive += n
+		}
+		if alive > MostRanks {
+			return nil, fmt.Errorf("cannot spawn: with these the run has %d ranks, and at most %d are accepted: %w", alive, MostRanks, NoSpace)
+		}
 		job.Nodes = append(job.Nodes, nodes...)
 		job.Apps = append(job.Apps, slices.Repeat([]int{app}, len(nodes))...)
 	}
 	if len(job.Nodes) == 0 {
 		return nil, fmt.Errorf("cannot spawn nothing: %w", BadParam)
 	}
-	h.used, h.next = used, h.next+len(job.Nodes)
+	h.used, h.next, h.spawns = used, h.next+len(job.Nodes), h.spawns+1
 	h.jobs[job.Name], h.left[job.Name] = job, len(job.Nodes)
 	job.Universe = max(job.Universe, len(job.Nodes))
 	return job, nil
@@ -323,6 +363,7 @@ func (h *Head) drop(job *Job) {
 		h.used[node]--
 	}
 	delete(h.left, job.Name)
+	delete(h.jobs, job.Name)
 	h.changedLocked()
 }
 
@@ -340,6 +381,7 @@ func (h *Head) ended(ctx context.Context, name string, node int) error {
 	over := h.left[name] <= 0
 	if over {
 		delete(h.left, name)
+		delete(h.jobs, name)
 		h.changedLocked()
 	}
 	h.mu.Unlock()

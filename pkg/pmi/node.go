@@ -110,17 +110,23 @@ func (n *Node) group(of []Proc) (meeting.Group, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var all, local []int
+	whole := make(map[string]bool) // jobs of which all are in it: naming one again adds nothing
 	for _, p := range of {
 		job := n.jobs[p.Job]
 		if job == nil || p.Rank < All || p.Rank >= len(job.Nodes) {
 			return meeting.Group{}, fmt.Errorf("cannot meet %v: it is not known: %w", p, NotFound)
 		}
-		for rank, node := range job.Nodes {
-			if p.Rank != All && p.Rank != rank {
-				continue
-			}
+		first, last := p.Rank, p.Rank
+		if p.Rank == All {
+			first, last = 0, len(job.Nodes)-1
+		}
+		if whole[p.Job] {
+			continue
+		}
+		whole[p.Job] = p.Rank == All
+		for rank := first; rank <= last; rank++ {
 			all = append(all, job.First+rank)
-			if node == n.place {
+			if job.Nodes[rank] == n.place {
 				local = append(local, job.First+rank)
 			}
 		}

@@ -4,6 +4,17 @@ package pmi
 
 import "fmt"
 
+// What a program may ask for at most. More is refused with NoSpace.
+const (
+	// MostRanks bounds the ranks of a spawn, and those of a run that are alive.
+	MostRanks = 1 << 20
+	// MostCommands bounds the commands of a spawn.
+	MostCommands = 4096
+	// LongestSpawn bounds a spawn, in bytes: the kernel lets a command have no more than 6 MiB of
+	// arguments.
+	LongestSpawn = 8 << 20
+)
+
 // All stands for every process of a job.
 const All = -1
 
@@ -13,12 +24,12 @@ type Proc struct {
 	Rank int    `json:"rank"` // in the job, from 0 on
 }
 
-// String returns the process as messages have it.
+// String returns the process as messages have it, without the secret in its job's name.
 func (p Proc) String() string {
 	if p.Rank == All {
-		return p.Job
+		return Shown(p.Job)
 	}
-	return fmt.Sprintf("%s.%d", p.Job, p.Rank)
+	return fmt.Sprintf("%s.%d", Shown(p.Job), p.Rank)
 }
 
 // Job is ranks that MPI knows by one name, its namespace: those that a run has begun with, or such as were spawned together.
@@ -41,6 +52,18 @@ func (j *Job) Local(node int) (ranks []int) {
 		}
 	}
 	return ranks
+}
+
+// Spread returns on how many nodes the job has ranks.
+func (j *Job) Spread() (nodes int) {
+	seen := make(map[int]bool)
+	for _, node := range j.Nodes {
+		if !seen[node] {
+			seen[node] = true
+			nodes++
+		}
+	}
+	return nodes
 }
 
 // Number is the number in the run of one of its ranks; -1 where it has none such, or is nil.
@@ -124,7 +147,7 @@ const (
 func (s Status) Error() string {
 	words := map[Status]string{
 		Failed: "it failed", TimedOut: "it took too long", Unreachable: "a peer can't be reached", BadParam: "a bad parameter",
-		NotFound: "not found", NotSupported: "not supported", NoSpace: "no free slots", Duplicate: "there is one of that name already", Aborted: "a process was aborted", Ended: "the job has ended",
+		NotFound: "not found", NotSupported: "not supported", NoSpace: "out of resources", Duplicate: "there is one of that name already", Aborted: "a process was aborted", Ended: "the job has ended",
 	}
 	if w := words[s]; w != "" {
 		return w

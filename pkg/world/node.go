@@ -5,7 +5,6 @@ package world
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"io"
 	"path/filepath"
 	"slices"
@@ -198,11 +197,11 @@ func (n *Node) Close(ctx context.Context) error {
 	return n.chorus.Close(ctx)
 }
 
-// JobName is the name of a run's world for MPI. It never comes again: MPICH names shared memory by it, and trusts what it finds there of a
-// job that was killed.
+// JobName returns the name of a run's world for MPI, which is a secret. It never comes again: MPICH
+// names shared memory by it, and trusts what it finds there of a job that was killed.
 func JobName(run, nonce string) string {
-	sum := sha256.Sum256([]byte("the name of a job for MPI " + nonce)) // which is a secret
-	return "bringupd-" + run + "-" + hex.EncodeToString(sum[:4])
+	sum := sha256.Sum256([]byte("the name of a job for MPI " + nonce))
+	return pmi.NewName("bringupd-"+run, [24]byte(sum[:]))
 }
 
 // JobOf is the world that a run begins with, as MPI knows it by that name.

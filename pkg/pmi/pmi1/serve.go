@@ -46,7 +46,7 @@ func (s *Space) Serve(ctx context.Context, rank int, conn io.ReadWriteCloser) Pa
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	s.arrive()
 	defer s.leave()
-	v := &visit{Space: s, rank: rank, conn: conn, log: s.cfg.Log.With(zap.String("job", s.cfg.Job.Name), zap.Int("rank", rank))}
+	v := &visit{Space: s, rank: rank, conn: conn, log: s.cfg.Log.With(zap.String("job", pmi.Shown(s.cfg.Job.Name)), zap.Int("rank", rank))}
 	requests := make(chan request)
 	var reading sync.WaitGroup
 	reading.Go(func() {
@@ -69,7 +69,8 @@ func (s *Space) Serve(ctx context.Context, rank int, conn io.ReadWriteCloser) Pa
 // request is a message, or of a spawn all its blocks.
 type request struct {
 	message
-	blocks []message
+	blocks  []message
+	refusal error // why it is refused; nil: it is not
 }
 
 // read hands over what a rank asks for. An abort it passes on itself: the rank may be waiting for something else in another thread.
@@ -100,7 +101,10 @@ func (v *visit) read(ctx context.Context, requests chan<- request) {
 func next(lines *bufio.Scanner) (request, error) {
 	if lines.Text() == spawnBegins {
 		blocks, err := readSpawn(lines)
-		return request{message{command: "spawn"}, blocks}, err
+		if errors.Is(err, errLongSpawn) {
+			return request{message: message{command: "spawn"}, refusal: err}, nil
+		}
+		return request{message: message{command: "spawn"}, blocks: blocks}, err
 	}
 	m, err := parse(lines.Text())
 	return request{message: m}, err
@@ -134,7 +138,7 @@ var answers = map[string]func(*visit, context.Context, message) string{
 
 func (v *visit) answer(ctx context.Context, r request) string {
 	if r.command == "spawn" {
-		return v.spawn(ctx, r.blocks)
+		return v.spawn(ctx, r)
 	}
 	if answer := answers[r.command]; answer != nil {
 		return answer(v, ctx, r.message)
@@ -198,13 +202,15 @@ func (v *visit) keep(_ context.Context, m message) string {
 	key, value := m.fields["key"], m.fields["value"]
 	switch {
 	case !v.ours(m):
-		return refuse("put_result", "this is not "+v.cfg.Job.Name)
+		return refuse("put_result", "this is not "+pmi.Shown(v.cfg.Job.Name))
 	case key == "" || len(key) > longestKey:
 		return refuse("put_result", "a key must have 1 to "+strconv.Itoa(longestKey)+" bytes")
 	case len(value) > longestValue:
 		return refuse("put_result", "a value must have at most "+strconv.Itoa(longestValue)+" bytes")
 	}
-	v.put(key, value)
+	if !v.put(key, value) {
+		return refuse("put_result", "the ranks of a node can put at most "+strconv.Itoa(mostPut>>20)+" MiB")
+	}
 	return agree("put_result", "msg", "success")
 }
 

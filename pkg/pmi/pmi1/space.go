@@ -54,6 +54,7 @@ type Space struct {
 	mu      sync.Mutex
 	values  map[string]string // of all nodes, as of the last barrier, and of this node
 	fresh   map[string]string // what this node's ranks have put since the last barrier
+	size    int               // bytes that they have put, less those that were replaced
 	barrier *barrier          // the one that ranks come to, or wait in
 	served  int               // how many ranks are being served
 	spoken  map[int]bool      // the ranks that have said that they are there
@@ -72,10 +73,27 @@ func New(cfg Config) *Space {
 	return s
 }
 
-func (s *Space) put(key, value string) {
+// mostPut bounds what the ranks of a node may put, in bytes, with pairCost for each key.
+const (
+	mostPut  = 64 << 20
+	pairCost = 128
+)
+
+// put keeps a value for all ranks of the job. It reports whether there was room for it.
+func (s *Space) put(key, value string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.values[key], s.fresh[key] = value, value
+	size := s.size + len(value)
+	if was, known := s.values[key]; known {
+		size -= len(was)
+	} else {
+		size += len(key) + pairCost
+	}
+	if size > mostPut {
+		return false
+	}
+	s.values[key], s.fresh[key], s.size = value, value, size
+	return true
 }
 
 func (s *Space) get(key string) (value string, found bool) {
@@ -119,7 +137,7 @@ func (s *Space) come(ctx context.Context, rank int) (*barrier, error) {
 	defer s.mu.Unlock()
 	b := s.barrier
 	if b.in[rank] {
-		return nil, fmt.Errorf("cannot enter a barrier of %s: rank %d is in it, by another connection", s.cfg.Job.Name, rank)
+		return nil, fmt.Errorf("cannot enter a barrier of %s: rank %d is in it, by another connection", pmi.Shown(s.cfg.Job.Name), rank)
 	}
 	b.in[rank] = true
 	if len(b.in) == s.local {
@@ -141,7 +159,7 @@ func (s *Space) meet(ctx context.Context, b *barrier, delta []byte) {
 		values, err = decode(all, s.nodes)
 	}
 	if b.err = err; err != nil && ctx.Err() == nil {
-		s.cfg.Log.Debug("cannot complete a barrier of MPI ranks", zap.String("job", s.cfg.Job.Name), zap.Error(err))
+		s.cfg.Log.Debug("cannot complete a barrier of MPI ranks", zap.String("job", pmi.Shown(s.cfg.Job.Name)), zap.Error(err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

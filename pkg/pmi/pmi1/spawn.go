@@ -21,23 +21,34 @@ const (
 	blockEnds   = "endcmd"
 )
 
-// longestSpawn bounds a spawn, in bytes: the kernel lets a command have no more than 6 MiB of arguments.
-const longestSpawn = 8 << 20
+// spawnPatience is how many times the most accepted are read of a spawn before the rank is dropped.
+const spawnPatience = 8
 
-// readSpawn reads the blocks of a spawn, the first line of which has been read. Each tells how many there are.
+// errLongSpawn is that a spawn was read to its end, and is too long to be kept.
+var errLongSpawn = fmt.Errorf("a spawn may have at most %d bytes and %d commands", pmi.LongestSpawn, pmi.MostCommands)
+
+// readSpawn reads the blocks of a spawn, the first line of which has been read. Each tells how many
+// there are. A spawn that is too long is read to its end and not kept: the rank waits for an answer.
 func readSpawn(lines *bufio.Scanner) (blocks []message, err error) {
-	left := longestSpawn
-	for {
+	left := pmi.LongestSpawn
+	for read := 1; ; read++ {
 		block, err := readBlock(lines, &left)
 		if err != nil {
 			return nil, err
 		}
-		blocks = append(blocks, block)
-		if total, _ := strconv.Atoi(block.fields["totspawns"]); len(blocks) >= total {
+		if read > pmi.MostCommands {
+			left = min(left, -1)
+		}
+		if left >= 0 {
+			blocks = append(blocks, block)
+		}
+		if total, _ := strconv.Atoi(block.fields["totspawns"]); read >= total && left < 0 {
+			return nil, errLongSpawn
+		} else if read >= total {
 			return blocks, nil
 		}
 		if !lines.Scan() || lines.Text() != spawnBegins {
-			return nil, fmt.Errorf("cannot read a spawn: after %d of its blocks comes %q instead of %q", len(blocks), prose.Line(lines.Text(), 80), spawnBegins)
+			return nil, fmt.Errorf("cannot read a spawn: after %d of its blocks comes %q instead of %q", read, prose.Line(lines.Text(), 80), spawnBegins)
 		}
 	}
 }
@@ -49,11 +60,13 @@ func readBlock(lines *bufio.Scanner, left *int) (message, error) {
 		if line == blockEnds {
 			return block, nil
 		}
-		if *left -= len(line) + 1; *left < 0 {
-			return block, fmt.Errorf("cannot read a spawn: it has more than %d bytes", longestSpawn)
+		if *left -= len(line) + pairCost; *left < -spawnPatience*pmi.LongestSpawn {
+			return block, fmt.Errorf("cannot read a spawn: it has more than %d bytes", pmi.LongestSpawn)
 		}
 		key, value, _ := strings.Cut(line, "=")
-		block.fields[key] = value
+		if *left >= 0 || key == "totspawns" {
+			block.fields[key] = value
+		}
 	}
 	return block, errors.New("cannot read a spawn: it ends amidst a block")
 }
@@ -104,8 +117,11 @@ func pairs(fields map[string]string, keys, values string) map[string]string {
 	}
 }
 
-func (v *visit) spawn(ctx context.Context, blocks []message) string {
-	s, err := spawnOf(v.proc(), blocks)
+func (v *visit) spawn(ctx context.Context, r request) string {
+	s, err := spawnOf(v.proc(), r.blocks)
+	if r.refusal != nil {
+		err = r.refusal
+	}
 	if err == nil {
 		_, err = v.cfg.Peers.Spawn(ctx, s)
 	}
