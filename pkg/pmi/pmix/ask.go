@@ -10,6 +10,15 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/pmi"
+	"github.com/bringupd/bringupd/pkg/prose"
+)
+
+// What a question may have: the bytes of an event, which goes to all nodes, and of a rank's last
+// words; and how much a query may ask for.
+const (
+	longestEvent = 1 << 20
+	longestWords = 1000
+	mostQueried  = 256
 )
 
 // asked returns how a question is to be answered. It is read at once, in the order of the questions.
@@ -24,7 +33,7 @@ func (s *Server) asked(op byte, r *reader) (func(ctx context.Context, f *frame) 
 		return agree, nil
 	case upAbort:
 		by, code, words := r.proc(), r.signed(), r.text()
-		s.Abort(by, code, words)
+		s.Abort(by, code, prose.Line(words, longestWords))
 		return agree, nil
 	case upFence, upConnect, upDisconnect:
 		return s.meet(op, r), nil
@@ -46,6 +55,9 @@ func (s *Server) asked(op byte, r *reader) (func(ctx context.Context, f *frame) 
 		})), err
 	case upNotify:
 		e := pmi.Event{Code: r.signed(), Source: r.proc(), Range: int(r.byte()), Count: int(r.number()), Info: r.bytes()}
+		if len(e.Info) > longestEvent {
+			return nil, fmt.Errorf("cannot tell of an event by %d bytes: at most %d are accepted: %w", len(e.Info), longestEvent, pmi.NoSpace)
+		}
 		return func(ctx context.Context, _ *frame) error { return s.Jobs.Notify(ctx, e) }, nil
 	case upGroup:
 		return s.group(r), nil
@@ -180,19 +192,25 @@ var heeded = []string{"pmix.timeout", "pmix.host", "pmix.wdir", "pmix.spawned", 
 // readSpawn reads what is to be spawned, and what was said for all of it. Its error is NotSupported where something is required that is
 // not known here.
 func readSpawn(r *reader) (s pmi.Spawn, all told, err error) {
+	if len(r.left) > pmi.LongestSpawn {
+		return s, nil, fmt.Errorf("cannot spawn by %d bytes: at most %d are accepted: %w", len(r.left), pmi.LongestSpawn, pmi.NoSpace)
+	}
 	s.By, all = r.proc(), r.infos()
-	for range r.count() {
+	for range r.count(pmi.MostCommands) {
 		program := r.text()
-		c := pmi.Command{Argv: r.texts(), Env: r.texts(), Dir: r.text(), Ranks: int(r.number()), Info: make(map[string]string)}
+		c := pmi.Command{Argv: r.texts(), Env: r.texts(), Dir: r.text(), Ranks: r.signed(), Info: make(map[string]string)}
 		if len(c.Argv) == 0 {
 			c.Argv = []string{program}
 		}
 		c.Argv[0] = program
-		for _, i := range slices.Concat(all, r.infos()) {
-			if i.required && !slices.Contains(heeded, i.key) {
-				err = fmt.Errorf("cannot heed %s in a spawn: %w", i.key, pmi.NotSupported)
+		for _, infos := range []told{all, r.infos()} {
+			for _, i := range infos {
+				if known := slices.Contains(heeded, i.key); known {
+					c.Info[strings.TrimPrefix(i.key, "pmix.")] = i.value
+				} else if i.required {
+					err = fmt.Errorf("cannot heed %s in a spawn: %w", prose.Line(i.key, 80), pmi.NotSupported)
+				}
 			}
-			c.Info[strings.TrimPrefix(i.key, "pmix.")] = i.value
 		}
 		if dir := c.Info["wdir"]; dir != "" {
 			c.Dir = dir
@@ -206,9 +224,12 @@ func readSpawn(r *reader) (s pmi.Spawn, all told, err error) {
 func (s *Server) query(r *reader) func(context.Context, *frame) error {
 	by := r.proc()
 	var found []info
-	unknown := ""
-	for range r.count() {
+	unknown, asked := "", 0
+	for range r.count(mostQueried) {
 		keys, with := r.texts(), r.infos()
+		if asked += len(keys); asked > mostQueried {
+			return refuse(fmt.Errorf("cannot tell %d things: at most %d are accepted: %w", asked, mostQueried, pmi.NoSpace))
+		}
 		for _, key := range keys {
 			if i, known := s.lookAt(key, by, with); known {
 				found = append(found, i)
@@ -219,7 +240,7 @@ func (s *Server) query(r *reader) func(context.Context, *frame) error {
 	}
 	return func(_ context.Context, f *frame) error {
 		if len(found) == 0 {
-			return fmt.Errorf("cannot tell %s: %w", unknown, pmi.NotSupported)
+			return fmt.Errorf("cannot tell %s: %w", prose.Line(unknown, 80), pmi.NotSupported)
 		}
 		f.infos(found)
 		return nil
@@ -252,7 +273,7 @@ func (s *Server) lookAt(key string, by pmi.Proc, with told) (info, bool) {
 	case "pmix.univ.size", "pmix.max.size":
 		return info{key, typeUint32, job.Universe}, true
 	case "pmix.num.nodes":
-		return info{key, typeUint32, len(slices.Compact(slices.Sorted(slices.Values(job.Nodes))))}, true
+		return info{key, typeUint32, job.Spread()}, true
 	}
 	return info{}, false
 }

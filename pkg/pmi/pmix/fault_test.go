@@ -31,6 +31,7 @@ const (
 	hangs
 	crashesLater
 	prints
+	listens
 )
 
 // fake is a libpmix with a fault.

@@ -23,26 +23,30 @@ const soname = "libpmix.so.2"
 // environ is the child's environment on top of another. What version 5's clients could get by shared memory, and who they are by MUNGE,
 // makes them print pages of warnings where they can't.
 func (l Library) environ(base []string) []string {
-	set := map[string]string{"PMIX_MCA_gds": "hash", "PMIX_MCA_psec": "native", childVariable: "1", "GOMAXPROCS": "1"}
+	set := map[string]string{
+		"PMIX_MCA_gds": "hash", "PMIX_MCA_psec": "native", childVariable: "1", "GOMAXPROCS": "1",
+		"PMIX_MCA_ptl_base_remote_connections": "0", "PMIX_MCA_ptl_tcp_remote_connections": "0", // version 3 has the second
+	}
 	if l.Prefix != "" {
 		set["OPAL_PREFIX"], set["PMIX_PREFIX"] = l.Prefix, l.Prefix
 	}
 	return process.WithEnv(base, set)
 }
 
-// What --pmix takes beside a path.
+// What --pmix takes beside a path: Auto starts a server if the program may use one.
 const (
 	Auto = "auto"
+	On   = "on"
 	Off  = "off"
 )
 
-// Find returns the library that wanted asks for: a path, or Auto. That is the library of the Open MPI of program, whose first word is
+// Find returns the library that wanted asks for: a path, or Auto or On. That is the library of the Open MPI of program, whose first word is
 // looked for in the PATH of an environment; or of one that the environment names, as modules do; or what the linker would find; or where
 // distributions and sites put it.
 func Find(wanted, program string, environ []string) (Library, error) {
-	if wanted != Auto {
+	if wanted != Auto && wanted != On {
 		if !isFile(wanted) {
-			return Library{}, fmt.Errorf("cannot serve PMIx by --pmix=%s: it is no file; it should be that of a %s, auto or off", wanted, soname)
+			return Library{}, fmt.Errorf("cannot serve PMIx by --pmix=%s: it is no file; it should be that of a %s, auto, on or off", wanted, soname)
 		}
 		return Library{Path: wanted}, nil
 	}

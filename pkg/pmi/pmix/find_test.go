@@ -101,7 +101,7 @@ func TestFindAsked(t *testing.T) {
 func TestChildEnviron(t *testing.T) {
 	library := Library{Path: "/p/lib/libpmix.so.2", Prefix: "/p"}
 	got := strings.Join(library.environ([]string{"A=B", "OPAL_PREFIX=/other", "PMIX_MCA_gds=ds21"}), " ")
-	if want := "A=B BRINGUPD_PMIX_CHILD=1 GOMAXPROCS=1 OPAL_PREFIX=/p PMIX_MCA_gds=hash PMIX_MCA_psec=native PMIX_PREFIX=/p"; got != want {
+	if want := "A=B BRINGUPD_PMIX_CHILD=1 GOMAXPROCS=1 OPAL_PREFIX=/p PMIX_MCA_gds=hash PMIX_MCA_psec=native PMIX_MCA_ptl_base_remote_connections=0 PMIX_MCA_ptl_tcp_remote_connections=0 PMIX_PREFIX=/p"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

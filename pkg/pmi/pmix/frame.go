@@ -2,7 +2,6 @@ package pmix
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 
@@ -65,8 +64,15 @@ const wildcard = 1<<32 - 2
 // longestFrame bounds what is read of a child, in bytes: what all ranks of a node commit at once goes into one.
 const longestFrame = 256 << 20
 
-// longestName is PMIX_MAX_NSLEN.
-const longestName = 255
+// longestName is PMIX_MAX_NSLEN, and longestKey is PMIX_MAX_KEYLEN.
+const (
+	longestName = 255
+	longestKey  = 511
+)
+
+// What a rank may send: mostItems bounds all lists but those of processes, which may have one of
+// each rank.
+const mostItems = 1 << 16
 
 // frame is one that is being written, after its length.
 type frame []byte
@@ -132,8 +138,8 @@ type info struct {
 	value any // string, int, uint64, []byte, bool, pmi.Proc, []pmi.Proc or []info, by kind
 }
 
-// errBroken is that a frame is not what it should be.
-var errBroken = errors.New("cannot read what the PMIx server says: a frame is broken")
+// errBroken is that a frame is not what it should be, or has a longer list than is accepted.
+var errBroken = fmt.Errorf("cannot read what the PMIx server says: a frame is broken: %w", pmi.BadParam)
 
 // reader reads a frame's fields. What is not there is empty, and broken.
 type reader struct {
@@ -169,7 +175,6 @@ func (r *reader) number() uint32 {
 func (r *reader) signed() int    { return int(int32(r.number())) }
 func (r *reader) bytes() []byte  { return r.take(int(r.number())) }
 func (r *reader) text() string   { return string(r.bytes()) }
-func (r *reader) count() int     { return min(int(r.number()), len(r.left)) } // each has a byte at least
 func (r *reader) proc() pmi.Proc { return pmi.Proc{Job: r.text(), Rank: r.rank()} }
 
 func (r *reader) rank() int {
@@ -179,15 +184,25 @@ func (r *reader) rank() int {
 	return pmi.All
 }
 
+// count reads how many items follow, which is broken if that is more than can, or most.
+func (r *reader) count(most int) int {
+	n := int(r.number())
+	if n > min(most, len(r.left)/4) { // each begins with a number
+		r.broken = true
+		return 0
+	}
+	return n
+}
+
 func (r *reader) procs() (procs []pmi.Proc) {
-	for range r.count() {
+	for range r.count(pmi.MostRanks) {
 		procs = append(procs, r.proc())
 	}
 	return procs
 }
 
 func (r *reader) texts() (texts []string) {
-	for range r.count() {
+	for range r.count(mostItems) {
 		texts = append(texts, r.text())
 	}
 	return texts
@@ -204,7 +219,7 @@ type said struct {
 type told []said
 
 func (r *reader) infos() (infos told) {
-	for range r.count() {
+	for range r.count(mostItems) {
 		infos = append(infos, said{r.text(), r.byte() != 0, r.text()})
 	}
 	return infos

@@ -3,6 +3,7 @@ package pmix
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 
 	"github.com/bringupd/bringupd/pkg/pmi"
@@ -17,6 +18,9 @@ func (s *Server) group(r *reader) func(context.Context, *frame) error {
 	op, name, of, with := int(r.byte()), r.text(), r.procs(), r.infos()
 	if op >= len(groupOps) {
 		return refuse(pmi.NotSupported)
+	}
+	if len(name) > longestKey {
+		return refuse(fmt.Errorf("cannot use a group's name of %d bytes: at most %d are accepted: %w", len(name), longestKey, pmi.BadParam))
 	}
 	endpoints, _ := with.of("pmix.grp.endpt")
 	own := binary.BigEndian.AppendUint64(nil, rand.Uint64())

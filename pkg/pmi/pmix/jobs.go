@@ -18,7 +18,7 @@ func (s *Server) Serve(clients Clients) { s.Clients = clients }
 func (s *Server) Add(ctx context.Context, job *pmi.Job) error {
 	if job.Name == "" || len(job.Name) > longestName {
 		return fmt.Errorf("cannot serve PMIx to a job %q: its name should have 1 to %d bytes: %w",
-			prose.Line(job.Name, 80), longestName, pmi.BadParam)
+			prose.Line(pmi.Shown(job.Name), 80), longestName, pmi.BadParam)
 	}
 	local := job.Local(s.Node)
 	s.know(job, local)
@@ -33,7 +33,7 @@ func (s *Server) Add(ctx context.Context, job *pmi.Job) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("cannot serve PMIx to %s: %w", job.Name, err)
+		return fmt.Errorf("cannot serve PMIx to %s: %w", pmi.Shown(job.Name), err)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/bringupd/bringupd/pkg/meeting"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/pmi"
 	"github.com/bringupd/bringupd/pkg/prose"
@@ -88,6 +89,8 @@ type Server struct {
 	err   error         // set before that
 
 	version string
+	open    meeting.Load // questions that were not answered yet
+	refused meeting.Load // of these, those that are refused
 
 	mu      sync.Mutex
 	last    uint32
@@ -202,7 +205,10 @@ func (s *Server) listen(out io.Reader) {
 		if err != nil {
 			break
 		}
-		s.hear(op, id, r)
+		if broken = s.hear(op, id, r); broken != nil {
+			_ = s.child.Process.Kill()
+			break
+		}
 	}
 	ended := s.child.Wait()
 	if s.ctx.Err() == nil {
@@ -219,8 +225,8 @@ func (s *Server) listen(out io.Reader) {
 	}
 }
 
-// hear takes in one frame. What is asked is done on a goroutine of its own: it may wait for other nodes.
-func (s *Server) hear(op byte, id uint32, r *reader) {
+// hear takes in one frame. What is asked is done on a goroutine of its own: it may wait for other nodes. Its error ends the server.
+func (s *Server) hear(op byte, id uint32, r *reader) error {
 	if op == upDone {
 		o := outcome{pmi.Status(r.signed()), r.bytes()}
 		s.mu.Lock()
@@ -230,17 +236,39 @@ func (s *Server) hear(op byte, id uint32, r *reader) {
 		if to != nil {
 			to <- o
 		}
-		return
+		return nil
 	}
-	answer, err := s.asked(op, r)
+	size, load := len(r.left), &s.open
+	var answer func(context.Context, *frame) error
+	var err error
+	if load.Take(size, mostQuestions, mostAsked) {
+		answer, err = s.asked(op, r)
+	} else if size, load = 0, &s.refused; load.Take(size, mostQuestions, 0) {
+		err = fmt.Errorf("cannot take in more than %d questions of %d GiB at once: %w", mostQuestions, mostAsked>>30, pmi.NoSpace)
+	} else {
+		return errFlood
+	}
 	if r.broken {
 		err = errBroken
 	}
 	if err != nil {
 		answer = refuse(err)
 	}
-	s.tasks.Go(func() { s.answer(op, id, answer) })
+	s.tasks.Go(func() {
+		s.answer(op, id, answer)
+		load.Give(1, size)
+	})
+	return nil
 }
+
+// What ranks of a node may have asked at a time. More is refused.
+const (
+	mostQuestions = 1 << 16
+	mostAsked     = 1 << 30 // bytes
+)
+
+// errFlood is that the child does not even take in the refusals.
+var errFlood = fmt.Errorf("cannot serve ranks that ask for %d things at once", 2*mostQuestions)
 
 // answer has a question answered, and tells the child.
 func (s *Server) answer(op byte, id uint32, answer func(ctx context.Context, f *frame) error) {

@@ -30,6 +30,7 @@ const ceiling = time.Minute
 // team is two nodes with real servers and real ranks, that reach each other in memory.
 type team struct {
 	t     *testing.T
+	name  string // of the world
 	ctx   context.Context
 	head  *pmi.Head
 	nodes []*pmi.Node
@@ -178,10 +179,16 @@ func (l local) start(rank pmi.Proc, argv, env []string, done func()) error {
 // raise makes a team of two nodes, served by libraries, a node each.
 func raise(t *testing.T, libraries ...pmix.Library) *team {
 	t.Helper()
-	m := &team{t: t, nodeOf: make(map[int]int), meets: make(map[string]*meet), exits: make(map[pmi.Proc]exit)}
+	return raiseAs(t, "world", libraries...)
+}
+
+// raiseAs makes a team whose world has a name.
+func raiseAs(t *testing.T, name string, libraries ...pmix.Library) *team {
+	t.Helper()
+	m := &team{t: t, name: name, nodeOf: make(map[int]int), meets: make(map[string]*meet), exits: make(map[pmi.Proc]exit)}
 	m.ctx, m.over = context.WithTimeout(t.Context(), ceiling)
 	t.Cleanup(m.end)
-	world := &pmi.Job{Name: "world", Hosts: []string{"n0", "n1"}, Nodes: []int{0, 0, 1, 1}, Universe: 9}
+	world := &pmi.Job{Name: name, Hosts: []string{"n0", "n1"}, Nodes: []int{0, 0, 1, 1}, Universe: 9}
 	m.head = pmi.NewHead(pmi.HeadConfig{Nodes: m, World: world, Slots: []int{5, 5}, Spawned: func(*pmi.Job) {}})
 	m.Add(world.Places())
 	for place := range 2 {
@@ -239,7 +246,7 @@ func (t *team) run(commands ...[]string) map[pmi.Proc]exit {
 	t.t.Helper()
 	for rank := range 4 {
 		l := local{node{t, rank / 2}}
-		if err := l.start(pmi.Proc{Job: "world", Rank: rank}, commands[rank%len(commands)], nil, func() {}); err != nil {
+		if err := l.start(pmi.Proc{Job: t.name, Rank: rank}, commands[rank%len(commands)], nil, func() {}); err != nil {
 			t.t.Fatal(err)
 		}
 	}

@@ -71,6 +71,13 @@ typedef struct { unsigned char *bytes; size_t used, room, at; bool bad; } frame;
 
 static const size_t longest_frame = 256 << 20;
 
+/* The most items of a list, how deep lists may be nested (the daemon's are two deep), and the bytes
+ * that an event may have, which goes to all nodes. */
+enum { MOST_ITEMS = 2 << 20, DEEPEST = 8, LONGEST_EVENT = 1 << 20 };
+
+/* The least bytes of a process, a pair of key and value, and an entry that was looked up. */
+enum { LEAST_PROC = 8, LEAST_INFO = 12, LEAST_ENTRY = 16 };
+
 static int from_daemon, to_daemon;
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
@@ -248,6 +255,14 @@ static char *get_bytes(frame *f, size_t *n) {
 
 static char *get_text(frame *f) { return get_bytes(f, NULL); }
 
+/* get_count reads how many items follow, each of which has some bytes at least. */
+static uint32_t get_count(frame *f, size_t least) {
+	uint32_t n = get_number(f);
+	if (n > (f->used - f->at) / least || n > MOST_ITEMS)
+		f->bad = true, n = 0;
+	return n;
+}
+
 static void get_name(frame *f, char *into, size_t longest) {
 	char *text = get_text(f);
 	snprintf(into, longest + 1, "%s", text);
@@ -261,29 +276,48 @@ static pmix_proc get_proc(frame *f) {
 	return p;
 }
 
-static pmix_info *get_infos(frame *f, size_t *n);
+static pmix_info *get_infos(frame *f, size_t *n, int depth);
+
+/* has_words reports whether a text consists of words that are not empty, with a separator between
+ * two of them: libpmix crashes if a map has none. */
+static bool has_words(const char *text, const char *separators) {
+	for (;; text++) {
+		size_t length = strcspn(text, separators);
+		if (length == 0)
+			return false;
+		if (text[length] == 0)
+			return true;
+		text += length;
+	}
+}
 
 /* The two maps of a job, which this library writes in its own way. */
-static void make_map(pmix_info *info, pmix_status (*generate)(const char *, char **), char *text) {
-	char *map = NULL;
-	if (generate(text, &map) != SUCCESS)
-		map = NULL;
+static void make_map(frame *f, pmix_info *info, bool of_ranks) {
+	char *text = get_text(f), *map = NULL;
+	info->value.type = T_STRING;
+	if (f->bad || !has_words(text, ",;") || (of_ranks && strspn(text, "0123456789,;") != strlen(text))) {
+		f->bad = true;
+		free(text);
+		return;
+	}
+	if ((of_ranks ? PMIx_generate_ppn : PMIx_generate_regex)(text, &map) != SUCCESS || map == NULL) {
+		f->bad = true;
+		free(text);
+		return;
+	}
 	if (major >= 4 && PMIx_Info_load != NULL) {
 		char key[LONGEST_KEY + 1];
 		memcpy(key, info->key, sizeof key);
 		PMIx_Info_load(info, key, map, T_REGEX);
 		free(map);
 	} else {
-		info->value.type = T_STRING;
 		info->value.data.string = map;
 	}
 	free(text);
 }
 
 static void get_procs(frame *f, pmix_value *v) {
-	uint32_t n = get_number(f);
-	if (n > f->used - f->at) /* each has more than a byte */
-		f->bad = true, n = 0;
+	uint32_t n = get_count(f, LEAST_PROC);
 	pmix_proc *procs = sure(calloc(n + 1, sizeof *procs));
 	for (uint32_t i = 0; i < n; i++)
 		procs[i] = get_proc(f);
@@ -292,7 +326,7 @@ static void get_procs(frame *f, pmix_value *v) {
 	*v->data.array = (pmix_array){T_PROC, n, procs};
 }
 
-static void get_info(frame *f, pmix_info *info) {
+static void get_info(frame *f, pmix_info *info, int depth) {
 	get_name(f, info->key, LONGEST_KEY);
 	uint32_t type = get_number(f);
 	pmix_value *v = &info->value;
@@ -314,22 +348,22 @@ static void get_info(frame *f, pmix_info *info) {
 	case T_ARRAY:
 		v->data.array = sure(calloc(1, sizeof(pmix_array)));
 		v->data.array->type = T_INFO;
-		v->data.array->array = get_infos(f, &v->data.array->size);
+		v->data.array->array = get_infos(f, &v->data.array->size, depth + 1);
 		break;
 	case CHILD_PROCS: get_procs(f, v); break;
-	case CHILD_NODE_MAP: make_map(info, PMIx_generate_regex, get_text(f)); break;
-	case CHILD_RANK_MAP: make_map(info, PMIx_generate_ppn, get_text(f)); break;
-	default: f->bad = true;
+	case CHILD_NODE_MAP: make_map(f, info, false); break;
+	case CHILD_RANK_MAP: make_map(f, info, true); break;
+	default: f->bad = true, v->type = T_BOOL;
 	}
 }
 
-static pmix_info *get_infos(frame *f, size_t *n) {
-	*n = get_number(f);
-	if (*n > f->used - f->at) /* each has more than a byte */
+static pmix_info *get_infos(frame *f, size_t *n, int depth) {
+	*n = get_count(f, LEAST_INFO);
+	if (depth > DEEPEST)
 		f->bad = true, *n = 0;
 	pmix_info *infos = sure(calloc(*n + 1, sizeof *infos));
 	for (size_t i = 0; i < *n && !f->bad; i++)
-		get_info(f, infos + i);
+		get_info(f, infos + i, depth);
 	return infos;
 }
 
@@ -342,9 +376,12 @@ static void free_value(pmix_value *v) {
 	case T_PROC: free(v->data.proc); break;
 	case T_BYTES: case T_REGEX: free(v->data.bytes.bytes); break;
 	case T_ARRAY:
-		if (v->data.array == NULL || v->data.array->type != T_INFO)
+		if (v->data.array == NULL || (v->data.array->type != T_INFO && v->data.array->type != T_PROC))
 			break;
-		free_infos(v->data.array->array, v->data.array->size);
+		if (v->data.array->type == T_INFO)
+			free_infos(v->data.array->array, v->data.array->size);
+		else
+			free(v->data.array->array);
 		free(v->data.array);
 	}
 }
@@ -538,6 +575,10 @@ static pmix_status notify(pmix_status code, const pmix_proc *source, uint8_t ran
 	put_byte(&f, range);
 	put_number(&f, n);
 	put_packed(&f, infos, n, T_INFO);
+	if (f.used > LONGEST_EVENT) {
+		free(f.bytes);
+		return TOO_MUCH;
+	}
 	return send_frame(&f) ? OPERATION_SUCCEEDED : TOO_MUCH;
 }
 
@@ -578,9 +619,7 @@ static void fill_module(void) {
 }
 
 static void answer_lookup(frame *f, pmix_status status, waiting *w) {
-	uint32_t n = get_number(f);
-	if (n > f->used - f->at)
-		f->bad = true, n = 0;
+	uint32_t n = get_count(f, LEAST_ENTRY);
 	pmix_pdata *found = sure(calloc(n + 1, sizeof *found));
 	for (uint32_t i = 0; i < n && !f->bad; i++) {
 		found[i].proc = get_proc(f);
@@ -593,6 +632,8 @@ static void answer_lookup(frame *f, pmix_status status, waiting *w) {
 			status = FAILED;
 		free(packed);
 	}
+	if (f->bad)
+		status = FAILED;
 	((lookup_done)w->done)(status, found, status == SUCCESS ? n : 0, w->data);
 	for (uint32_t i = 0; i < n; i++)
 		free_value(&found[i].value);
@@ -612,7 +653,7 @@ static void take_answer(frame *f, uint32_t id) {
 	case UP_FENCE: case UP_MODEX: {
 		size_t n;
 		char *bytes = get_bytes(f, &n);
-		((modex_done)w.done)(status, n > 0 ? bytes : NULL, n, w.data, free, bytes);
+		((modex_done)w.done)(f->bad ? FAILED : status, n > 0 ? bytes : NULL, n, w.data, free, bytes);
 		break;
 	}
 	case UP_SPAWN: {
@@ -624,8 +665,8 @@ static void take_answer(frame *f, uint32_t id) {
 	case UP_LOOKUP: answer_lookup(f, status, &w); break;
 	case UP_QUERY: case UP_GROUP: {
 		size_t n;
-		pmix_info *infos = get_infos(f, &n);
-		((info_done)w.done)(status, infos, n, w.data, release_infos, infos);
+		pmix_info *infos = get_infos(f, &n, 0);
+		((info_done)w.done)(f->bad ? FAILED : status, infos, f->bad ? 0 : n, w.data, release_infos, infos);
 		break;
 	}
 	default:
@@ -672,7 +713,7 @@ static void given(order *o, pmix_status status) {
 
 static pmix_status init(frame *f) {
 	size_t n;
-	pmix_info *infos = get_infos(f, &n);
+	pmix_info *infos = get_infos(f, &n, 0);
 	pmix_status status = f->bad ? FAILED : PMIx_server_init(module, infos, n);
 	free_infos(infos, n);
 	return status;
@@ -682,7 +723,7 @@ static void add_job(frame *f, order *o) {
 	char nspace[LONGEST_NSPACE + 1];
 	get_name(f, nspace, LONGEST_NSPACE);
 	int local = get_number(f);
-	o->infos = get_infos(f, &o->n);
+	o->infos = get_infos(f, &o->n, 0);
 	given(o, f->bad ? FAILED : PMIx_server_register_nspace(nspace, local, o->infos, o->n, op_is_done, o));
 }
 
@@ -694,12 +735,12 @@ static void remove_job(frame *f, order *o) {
 
 static void add_client(frame *f, order *o) {
 	o->who = get_proc(f);
-	given(o, PMIx_server_register_client(&o->who, getuid(), getgid(), NULL, op_is_done, o));
+	given(o, f->bad ? FAILED : PMIx_server_register_client(&o->who, getuid(), getgid(), NULL, op_is_done, o));
 }
 
 static void fetch(frame *f, order *o) {
 	o->who = get_proc(f);
-	given(o, PMIx_server_dmodex_request(&o->who, modex_is_done, o));
+	given(o, f->bad ? FAILED : PMIx_server_dmodex_request(&o->who, modex_is_done, o));
 }
 
 static void give_environment(frame *f, uint32_t id) {
@@ -718,7 +759,7 @@ static void give_environment(frame *f, uint32_t id) {
 /* What an event of the daemon's own is about. */
 static void pack(frame *f, uint32_t id) {
 	size_t n;
-	pmix_info *infos = get_infos(f, &n);
+	pmix_info *infos = get_infos(f, &n, 0);
 	pmix_buffer b = {0};
 	pmix_status status = f->bad ? FAILED : PMIx_Data_pack(NULL, &b, infos, n, T_INFO);
 	done(id, status, b.base, status == SUCCESS ? b.used : 0);
@@ -733,7 +774,7 @@ static void tell_event(frame *f, order *o) {
 	uint32_t count = get_number(f);
 	size_t size;
 	char *packed = get_bytes(f, &size);
-	int32_t n = count <= size ? count : 0;
+	int32_t n = count <= size && count <= MOST_ITEMS ? count : 0;
 	o->infos = sure(calloc(n + 1, sizeof *o->infos));
 	pmix_buffer b = {packed, packed + size, packed, size, size};
 	if (n > 0 && PMIx_Data_unpack(NULL, &b, o->infos, &n, T_INFO) != SUCCESS)
@@ -798,6 +839,11 @@ int serve_pmix(const char *path, int in, int out) {
 	pthread_t watcher;
 	if (!take_pipes(in, out) || pthread_create(&watcher, NULL, watch_daemon, NULL) != 0) {
 		perror("cannot serve PMIx by standard input and output");
+		return CHILD_UNFIT;
+	}
+	const char *unguarded = guard_port();
+	if (unguarded != NULL) {
+		fprintf(stderr, "cannot keep other users from the PMIx server's port: %s\n", unguarded);
 		return CHILD_UNFIT;
 	}
 	library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);

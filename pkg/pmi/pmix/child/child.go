@@ -5,7 +5,7 @@ package child
 
 /*
 #cgo CFLAGS: -std=gnu11 -Wall
-#cgo LDFLAGS: -ldl -lpthread
+#cgo LDFLAGS: -ldl -lpthread -rdynamic
 #include "child.h"
 #include <stdlib.h>
 */
