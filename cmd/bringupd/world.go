@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,12 +43,7 @@ func (o *options) ofWorld() setting.List {
 		setting.Yes("merge-identical", &w.Merge, "show a line once that ranks of a node print alike within 200ms, which it waits for: [0-7]"),
 		stdin,
 		variables("env", &w.Env, "variable of the ranks, which wins over all others but BRINGUPD_…; may be repeated").Not(setting.ByVariable),
-		setting.Valued("pmix", "FILE", &w.PMIx, func(value string) (string, error) {
-			if value != pmix.Auto && value != pmix.Off && !filepath.IsAbs(value) {
-				return "", errors.New("give auto, off, or the whole path of a libpmix.so.2")
-			}
-			return value, nil
-		}, setting.Itself, "the libpmix that serves PMIx to ranks, which Open MPI needs: auto (where one is found), off, or a path"),
+		pmixServer(&w.PMIx),
 		either("on-rank-failure", "end", "continue", &w.GoOn, "when a rank has failed: end, all others too, or continue"),
 		setting.Wait("hang-timeout", &w.Hang, "end the job with 124 when no rank has used the processor or printed anything for as long; 0: never"),
 		either("hang-signs", "any", "output", &w.HangOutput, "what shows that a rank does not hang: any, or output alone, for ranks that spin while they wait"),
@@ -63,6 +59,19 @@ func either(name, no, yes string, to *bool, usage string) *setting.Setting {
 		return value == yes, nil
 	}, func(on bool) any { return map[bool]string{false: no, true: yes}[on] }, usage)
 	s.Accepted = []string{no, yes}
+	return s
+}
+
+// pmixServer takes whether, and by which library, PMIx is served.
+func pmixServer(to *string) *setting.Setting {
+	words := []string{pmix.Auto, pmix.On, pmix.Off}
+	s := setting.Valued("pmix", "FILE", to, func(value string) (string, error) {
+		if !slices.Contains(words, value) && !filepath.IsAbs(value) {
+			return "", errors.New("give auto, on, off, or the whole path of a libpmix.so.2")
+		}
+		return value, nil
+	}, setting.Itself, "serve PMIx to ranks, which Open MPI needs: auto (if the program may use it and a libpmix is found), on, off, or the path of the libpmix to serve by")
+	s.Accepted = words
 	return s
 }
 

@@ -37,7 +37,7 @@ type World struct {
 	// only what they print.
 	Hang       time.Duration
 	HangOutput bool
-	// PMIx is by which libpmix ranks are served PMIx: auto where one is found, off, or its path.
+	// PMIx is whether ranks are served PMIx: auto, on, off, or the path of the libpmix.
 	PMIx string
 }
 

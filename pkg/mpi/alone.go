@@ -123,6 +123,9 @@ func (f *Facts) unserved() (reason, mend string) {
 	if f.NoPMIx == Off {
 		return "Open MPI speaks PMIx alone, and " + Off, "leave --pmix=off out"
 	}
+	if strings.HasPrefix(f.NoPMIx, Unneeded) {
+		return "Open MPI speaks PMIx alone, which is not served: " + f.NoPMIx, "give --pmix=on"
+	}
 	if f.NoPMIx != "" {
 		return "Open MPI speaks PMIx alone, and there is none: " + f.NoPMIx,
 			"give a libpmix.so.2 by --pmix, install Debian's libpmix2 or Fedora's pmix, or load a module that has it"

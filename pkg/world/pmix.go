@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/mpi"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/pmi/pmix"
 )
@@ -19,6 +21,7 @@ import (
 type PMIx struct {
 	started chan struct{} // closed once server and err are set
 	server  *pmix.Server  // nil: there is none
+	why     string        // why there is none, although nothing has failed
 	err     error
 }
 
@@ -27,11 +30,16 @@ type PMIx struct {
 func StartPMIx(cfg *config.Config, private func() (string, error), background func(task func(ctx context.Context)), log *zap.Logger) *PMIx {
 	p := &PMIx{started: make(chan struct{})}
 	if cfg.World.PMIx == pmix.Off || cfg.World.PMIx == "" || cfg.Play.Ranks != nil {
+		p.why = mpi.Off
 		close(p.started)
 		return p
 	}
 	background(func(ctx context.Context) {
-		p.server, p.err = start(ctx, cfg, private, log)
+		if p.why = unneeded(ctx, cfg); p.why != "" {
+			log.Debug("no PMIx server is started", zap.String("reason", p.why))
+		} else {
+			p.server, p.err = start(ctx, cfg, private, log)
+		}
 		close(p.started)
 		if p.server == nil {
 			return
@@ -48,6 +56,25 @@ func (p *PMIx) await(ctx context.Context) (*pmix.Server, error) {
 		return nil, context.Cause(ctx)
 	}
 	return p.server, p.err
+}
+
+// lookTime is how long it may take to find out whether a program may use PMIx.
+const lookTime = 5 * time.Second
+
+// unneeded returns why no server is to be started: the program is known not to use one. --pmix=on and
+// --pmix=FILE start one for any program.
+func unneeded(ctx context.Context, cfg *config.Config) string {
+	if cfg.World.PMIx != pmix.Auto {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	environ := slices.Concat(cfg.Environ, cfg.World.Env)
+	reason, err := pause.Bounded(ctx, 0, func() (string, error) { return mpi.WithoutPMIx(ctx, cfg.Driver, environ), nil })
+	if err != nil {
+		return "" // a file system that hangs
+	}
+	return reason
 }
 
 func start(ctx context.Context, cfg *config.Config, private func() (string, error), log *zap.Logger) (*pmix.Server, error) {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/binding"
 	"github.com/bringupd/bringupd/pkg/health"
-	"github.com/bringupd/bringupd/pkg/mpi"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/pmi"
 	"github.com/bringupd/bringupd/pkg/pmi/pmi1"
@@ -57,7 +56,7 @@ func (s *servers) start(ctx context.Context) error {
 		s.why = err.Error()
 		return nil
 	case server == nil:
-		s.why = mpi.Off
+		s.why = cfg.PMIx.why
 		return nil
 	}
 	s.pmix = server

