@@ -22,7 +22,7 @@ func (d *deaths) serveLines(guests lifeline.Callers) {
 	if d.lines == nil {
 		return
 	}
-	cfg := lifeline.Config{Key: d.Dir.Nonce(), Size: d.id.Size, Beat: d.cfg.Times.LineBeat()}
+	cfg := lifeline.Config{Key: d.Dir.Secret(lifeline.SecretName), Size: d.id.Size, Beat: d.cfg.Times.LineBeat()}
 	d.lines.Serve(cfg, &workerLines{d}, guests)
 	if !d.cfg.Sandbox.Step { // the daemons of those sandboxes hear the head's beats by files alone
 		d.ties.calm = func(now time.Time) bool { return d.lines.Calm(d.id.Size-1, now) }

@@ -300,7 +300,7 @@ func TestExecCallerGone(t *testing.T) {
 		id = ask(t, dir, line("guest"), "all")
 		var raw lifeline.GuestID
 		_, _ = hex.Decode(raw[:], []byte(id))
-		guest := lifeline.Visit(context.Background(), dir.Nonce(), raw, j.net.Host("outside"), about.Lifeline)
+		guest := lifeline.Visit(context.Background(), dir.Secret(lifeline.SecretName), raw, j.net.Host("outside"), about.Lifeline)
 		guest.Nudge()
 		untilBoth("guest.began", func() { guest.Beat() })
 		guest.Leave()

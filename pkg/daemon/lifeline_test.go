@@ -267,7 +267,7 @@ func TestTheHeadsLifelineIsReset(t *testing.T) {
 		j.all(func(c *config.Config) { c.Network = net })
 		listener, port := j.listen()
 		head := j.playHead("127.0.0.1:" + port)
-		cfg := lifeline.Config{Key: head.dir.Nonce(), Size: 2, Beat: j.configs[0].Times.LineBeat()}
+		cfg := lifeline.Config{Key: head.dir.Secret(lifeline.SecretName), Size: 2, Beat: j.configs[0].Times.LineBeat()}
 		peers := make(tiedPeers, 1)
 		ctx, cancel := context.WithCancel(bounded(t))
 		var serving sync.WaitGroup
@@ -497,7 +497,7 @@ func (j *job) playLine(p *peer, rank int) *playedLine {
 	l := &playedLine{net: j.network()}
 	hang, withheld := make(chan struct{}), make(chan struct{})
 	withhold := sync.OnceFunc(func() { close(withheld) })
-	cfg := lifeline.Config{Key: p.dir.Nonce(), Size: j.size, Beat: health.HeadTempo(j.configs[0].Times.Peer, 1).Beat}
+	cfg := lifeline.Config{Key: p.dir.Secret(lifeline.SecretName), Size: j.size, Beat: health.HeadTempo(j.configs[0].Times.Peer, 1).Beat}
 	heard := &connected{up: make(chan struct{})}
 	ctx, cancel := context.WithCancel(bounded(j.t))
 	l.worker = lifeline.NewWorker(cfg, rank, l.net, job.Lifeline, heard, func() bool {
@@ -677,7 +677,7 @@ func TestDeathsOfALoss(t *testing.T) {
 // one has ended, which is told of later: until then a verdict waits.
 func TestCalm(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		cfg := lifeline.Config{Key: "the attempt's nonce", Size: 2, Beat: ceiling} // nobody is told of an end before that
+		cfg := lifeline.Config{Key: make([]byte, lifeline.KeySize), Size: 2, Beat: ceiling} // nobody is told of an end before that
 		net := new(memory.Net)
 		listener, err := net.Host("n0").Listen()
 		if err != nil {

@@ -67,7 +67,7 @@ func (w *worker) tie(job signal.Job) {
 	w.line = &line{
 		Signs: w.ties.Signs, tried: job.Lifeline, began: time.Now(), up: make(chan struct{}),
 	}
-	cfg := lifeline.Config{Key: w.Dir.Nonce(), Size: w.id.Size, Beat: w.cfg.Times.LineBeat(), Jitter: w.cfg.Access.Jitter}
+	cfg := lifeline.Config{Key: w.Dir.Secret(lifeline.SecretName), Size: w.id.Size, Beat: w.cfg.Times.LineBeat(), Jitter: w.cfg.Access.Jitter}
 	sick := func() bool { return w.Silence() > run.SickShare }
 	w.line.worker = lifeline.NewWorker(cfg, w.id.Rank, w.cfg.Network, job.Lifeline, &headLine{w}, sick)
 	w.Nudge = w.line.worker.Nudge
@@ -85,7 +85,7 @@ func (w *worker) tie(job signal.Job) {
 
 // caller calls the head a second time, whenever there is something to say.
 func (w *worker) caller(purpose lifeline.Purpose) func(context.Context) (io.ReadWriteCloser, error) {
-	return lifeline.Caller(purpose, w.Dir.Nonce(), w.id.Rank, w.cfg.Network, w.line.tried)
+	return lifeline.Caller(purpose, w.Dir.Secret(lifeline.SecretName), w.id.Rank, w.cfg.Network, w.line.tried)
 }
 
 // watchLine has Control looked at rarely while the lifeline is well and nothing

@@ -416,7 +416,7 @@ func (j *job) playLines() (head *peer, lines *playedLines, die func()) {
 	j.t.Helper()
 	listener, port := j.listen()
 	head = j.playHead("127.0.0.1:" + port)
-	cfg := lifeline.Config{Key: head.dir.Nonce(), Size: len(j.configs), Beat: health.HeadTempo(j.configs[1].Times.Peer, 1).Beat}
+	cfg := lifeline.Config{Key: head.dir.Secret(lifeline.SecretName), Size: len(j.configs), Beat: health.HeadTempo(j.configs[1].Times.Peer, 1).Beat}
 	lines = new(playedLines)
 	lines.Head = lifeline.NewHead(cfg, listener, &lines.ranks)
 	ctx, end := context.WithCancel(bounded(j.t))

@@ -21,7 +21,7 @@ import (
 const benchBeat = 1250 * time.Millisecond
 
 func benchConfig(size int) Config {
-	return Config{Key: "0123456789abcdef", Size: size, Beat: benchBeat}
+	return Config{Key: testKey, Size: size, Beat: benchBeat}
 }
 
 // BenchmarkHead holds many workers and nudges them all, b.N times. It says what the head costs while nothing happens:
@@ -65,6 +65,43 @@ func benchHead(b *testing.B, workers int) {
 	b.ReportMetric(float64(memory)/float64(workers), "B/worker")
 	many.kill()
 	stop()
+}
+
+// BenchmarkLinks makes all links of a job, of which both ends are in this process. It reports, for each link, the memory
+// of both ends (heap and stacks; not the kernel's) once they are idle, and the CPU time that both ends took to make it.
+func BenchmarkLinks(b *testing.B) {
+	for _, workers := range []int{64, 1024, 4096} {
+		b.Run(strconv.Itoa(workers), func(b *testing.B) {
+			for b.Loop() {
+				benchLinks(b, workers)
+			}
+		})
+	}
+}
+
+func benchLinks(b *testing.B, workers int) {
+	listener, err := TCP{}.Listen()
+	if err != nil {
+		b.Fatal(err)
+	}
+	seen := &benchPeers{answers: make(chan struct{}, 1)}
+	before, used := inUse(), cpuTime()
+	stops := []func(){run(b, NewHead(benchConfig(workers+1), listener, seen).Run)}
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	begin := time.Now()
+	for rank := 1; rank <= workers; rank++ {
+		w := NewWorker(benchConfig(workers+1), rank, TCP{}, []string{"127.0.0.1:" + port}, &benchHeadPeer{}, well)
+		stops = append(stops, run(b, w.Run))
+	}
+	until(b, "all are connected", func() bool { return seen.connected.Load() == int64(workers) })
+	took, used := time.Since(begin), cpuTime()-used
+	<-time.After(2 * benchBeat)
+	b.ReportMetric(float64(inUse()-before)/float64(workers), "B/link")
+	b.ReportMetric(float64(took.Milliseconds()), "ms-to-connect")
+	b.ReportMetric(float64(used.Microseconds())/float64(workers), "cpu-µs/link")
+	for _, stop := range stops {
+		stop()
+	}
 }
 
 // inUse returns what the heap and the stacks take.

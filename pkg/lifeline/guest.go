@@ -40,7 +40,7 @@ type Guest struct {
 
 // Visit has a connection made to the head at one of its addresses, tried in turn, and
 // has the head look then: there may be something already. Leave must be called.
-func Visit(ctx context.Context, key string, self GuestID, network Network, addresses []string) *Guest {
+func Visit(ctx context.Context, key []byte, self GuestID, network Network, addresses []string) *Guest {
 	g := &Guest{made: make(chan struct{})}
 	from := caller{network: network, key: key, rank: guestRank, self: self}
 	go func() {

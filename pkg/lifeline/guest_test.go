@@ -67,7 +67,7 @@ func TestGuest(t *testing.T) {
 		t.Error("a beat was told where nothing can be")
 	}
 	dead.Leave()
-	if stranger := Visit(ctx, "another key", GuestID{3}, TCP{}, where[1:]); isLetIn(stranger) {
+	if stranger := Visit(ctx, otherKey, GuestID{3}, TCP{}, where[1:]); isLetIn(stranger) {
 		t.Error("who does not know the key was let in")
 	}
 	last := visit(4)

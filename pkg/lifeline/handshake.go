@@ -1,30 +1,46 @@
 package lifeline
 
 import (
-	"crypto/hmac"
+	"crypto/ecdh"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"time"
+
+	"github.com/flynn/noise"
 )
 
-// The head speaks first: the preface and its challenge. The worker answers with the preface, its claim and a proof of
-// it, and the head with a verdict and a proof of that. All have fixed sizes: nobody says how much is to be read.
+// The handshake is that of the Noise protocol NNpsk0 (https://noiseprotocol.org), with the run's key as the
+// pre-shared key and the preface as the prologue. Both sides send the preface at once. The worker's first message
+// follows its preface, and the head answers it. Only then each side knows that the other one has the key and is not
+// a recording: the worker sends its claim and the head its verdict, with the keys of the connection. All sizes are
+// fixed, so no side says how much is read before it has proven itself.
 const (
-	preface       = "bringupd\x01" // the last byte is the version
-	challengeSize = 32
-	identitySize  = 8
-	proofSize     = sha256.Size
-	claimSize     = 4 + identitySize + challengeSize // rank, identity, challenge
-	verdictSize   = 1
+	preface      = "bringupd\x02" // the last byte is the version
+	messageSize  = 32 + tagSize   // an ephemeral public key of Curve25519, and the tag of an empty payload
+	identitySize = 8
+	claimSize    = 4 + identitySize // rank, identity
+	verdictSize  = 1
+	tagSize      = 16
 )
 
-// strangerTime is how long somebody may take to prove who it is.
-const strangerTime = 2 * time.Second
+// KeySize is the size of the key of both sides, in bytes.
+const KeySize = 32
+
+// SecretName is the purpose of the run's secret that is the key of peer links: see signal.Dir.Secret.
+const SecretName = "peer link"
+
+const (
+	// strangerTime is how long a connection may take until the other side has said something that only a daemon of
+	// some run says.
+	strangerTime = 2 * time.Second
+	// busyTime is how long the rest of the handshake may take then: if thousands connect at once to a head without a
+	// free processor, each of them takes longer, but none has to begin again.
+	busyTime = 10 * time.Second
+)
 
 // What the head's verdict on a worker may be.
 const (
@@ -32,104 +48,155 @@ const (
 	taken        // another daemon of this rank is connected
 )
 
-type (
-	challenge [challengeSize]byte
-	identity  [identitySize]byte
-)
+type identity [identitySize]byte
 
-// claim is who a worker says that it is, as it says so: its rank, its identity and its challenge.
+// claim is the rank and the identity of a worker, as the worker states them.
 type claim [claimSize]byte
 
 func claimOf(rank uint32, self identity) (c claim) {
 	binary.BigEndian.PutUint32(c[:], rank)
 	copy(c[4:], self[:])
-	draw(c[4+identitySize:])
 	return c
 }
 
 func (c claim) rank() uint32       { return binary.BigEndian.Uint32(c[:]) }
-func (c claim) identity() identity { return identity(c[4 : 4+identitySize]) }
-
-// prove signs parts of fixed sizes; who tells the two sides apart, so that neither's proof serves the other.
-func prove(key, who string, parts ...[]byte) []byte {
-	mac := hmac.New(sha256.New, []byte(key))
-	mac.Write([]byte(who)) // it never fails: see hash.Hash
-	for _, part := range parts {
-		mac.Write(part)
-	}
-	return mac.Sum(nil)
-}
-
-func workerProof(key string, ours challenge, c claim) []byte {
-	const who = 4 + identitySize
-	return prove(key, "worker", ours[:], c[who:], c[:who])
-}
-
-func headProof(key string, ours challenge, c claim, verdict byte) []byte {
-	return prove(key, "head", ours[:], c[4+identitySize:], []byte{verdict})
-}
+func (c claim) identity() identity { return identity(c[4:]) }
 
 func draw(into []byte) { _, _ = rand.Read(into) } // it never fails: see crypto/rand
 
-// examine is the head's side up to its verdict: it returns who is there, proven, and the challenge that it was given.
-func examine(conn net.Conn, key string) (c claim, ours challenge, err error) {
-	if err := conn.SetDeadline(time.Now().Add(strangerTime)); err != nil {
-		return c, ours, err
-	}
-	draw(ours[:])
-	if _, err := conn.Write(append([]byte(preface), ours[:]...)); err != nil {
-		return c, ours, err
-	}
-	var proof [proofSize]byte
-	if err := hear(conn, c[:], proof[:]); err != nil {
-		return c, ours, err
-	}
-	if !hmac.Equal(proof[:], workerProof(key, ours, c)) {
-		return c, ours, errWrongKey
-	}
-	return c, ours, nil
+// ephemeral is Curve25519 for one handshake: with the key of which it keeps more than the library does, it multiplies
+// twice and not three times.
+type ephemeral struct {
+	noise.DHFunc
+	key *ecdh.PrivateKey // nil before it is made, and after its use
 }
 
-// pronounce tells the worker the head's verdict. Nothing of this time is left on the connection.
-func pronounce(conn net.Conn, key string, c claim, ours challenge, verdict byte) error {
-	if _, err := conn.Write(append([]byte{verdict}, headProof(key, ours, c, verdict)...)); err != nil {
+// GenerateKeypair implements noise.DHFunc. The private key stays here.
+func (e *ephemeral) GenerateKeypair(io.Reader) (pair noise.DHKey, err error) {
+	if e.key, err = ecdh.X25519().GenerateKey(rand.Reader); err != nil {
+		return pair, err
+	}
+	return noise.DHKey{Public: e.key.PublicKey().Bytes()}, nil
+}
+
+// DH implements noise.DHFunc for the pair that was generated, once.
+func (e *ephemeral) DH(_, public []byte) ([]byte, error) {
+	theirs, err := ecdh.X25519().NewPublicKey(public)
+	if err != nil {
+		return nil, err
+	}
+	key := e.key
+	e.key = nil
+	return key.ECDH(theirs)
+}
+
+// newHandshake returns the state of one side's handshake.
+func newHandshake(key []byte, initiator bool) (*noise.HandshakeState, error) {
+	if len(key) != KeySize { // without a key the library leaves out the proof of it
+		return nil, fmt.Errorf("cannot connect with a key of %d bytes: it must have %d", len(key), KeySize)
+	}
+	// ChaCha20-Poly1305 keeps 32 bytes for each direction of a connection, AES-GCM about a kilobyte.
+	suite := noise.NewCipherSuite(&ephemeral{DHFunc: noise.DH25519}, noise.CipherChaChaPoly, noise.HashSHA256)
+	return noise.NewHandshakeState(noise.Config{
+		CipherSuite: suite, Pattern: noise.HandshakeNN, Initiator: initiator, Prologue: []byte(preface), PresharedKey: key,
+	})
+}
+
+// examine is the head's side up to its verdict. It returns the worker's claim, which is proven, and the connection
+// with the keys.
+func examine(conn net.Conn, key []byte) (c claim, sealed *secureConn, err error) {
+	if err := conn.SetDeadline(time.Now().Add(strangerTime)); err != nil {
+		return c, nil, err
+	}
+	if _, err := conn.Write([]byte(preface)); err != nil {
+		return c, nil, err
+	}
+	var first [messageSize]byte
+	if err := hear(conn); err != nil {
+		return c, nil, err
+	}
+	if _, err := io.ReadFull(conn, first[:]); err != nil {
+		return c, nil, err
+	}
+	state, err := newHandshake(key, false)
+	if err != nil {
+		return c, nil, err
+	}
+	if _, _, _, err := state.ReadMessage(nil, first[:]); err != nil {
+		return c, nil, errWrongKey
+	}
+	if err := conn.SetDeadline(time.Now().Add(busyTime)); err != nil {
+		return c, nil, err
+	}
+	answer, receives, sends, err := state.WriteMessage(nil, nil)
+	if err != nil {
+		return c, nil, err
+	}
+	if _, err := conn.Write(answer); err != nil {
+		return c, nil, err
+	}
+	sealed = &secureConn{Conn: conn, sends: sends, receives: receives}
+	return c, sealed, sealed.readFixed(c[:])
+}
+
+// pronounce sends the head's verdict to the worker, and ends the time limit of the handshake.
+func pronounce(conn *secureConn, verdict byte) error {
+	if err := conn.writeFixed(verdict); err != nil {
 		return err
 	}
 	return conn.SetDeadline(time.Time{})
 }
 
-// introduce is the worker's side. It returns errTaken where the head says so, and proves it.
-func introduce(conn net.Conn, key string, rank int, self identity) error {
+// introduce is the worker's side. It returns errTaken if that is the head's verdict.
+func introduce(conn net.Conn, key []byte, rank int, self identity) (*secureConn, error) {
 	if err := conn.SetDeadline(time.Now().Add(strangerTime)); err != nil {
-		return err
+		return nil, err
 	}
-	var theirs challenge
-	if err := hear(conn, theirs[:]); err != nil {
-		return err
+	state, err := newHandshake(key, true)
+	if err != nil {
+		return nil, err
 	}
+	first, _, _, err := state.WriteMessage([]byte(preface), nil)
+	if err != nil {
+		return nil, err
+	}
+	// A stranger may have said something and closed the connection: what it said counts, not that this fails then.
+	_, _ = conn.Write(first)
+	var answer [messageSize]byte
+	if err := hear(conn); err != nil {
+		return nil, err
+	}
+	if err := conn.SetDeadline(time.Now().Add(busyTime)); err != nil {
+		return nil, err
+	}
+	if _, err := io.ReadFull(conn, answer[:]); err != nil {
+		return nil, err
+	}
+	_, sends, receives, err := state.ReadMessage(nil, answer[:])
+	if err != nil {
+		return nil, errWrongKey
+	}
+	sealed := &secureConn{Conn: conn, sends: sends, receives: receives}
 	c := claimOf(uint32(rank), self)
-	if _, err := conn.Write(slices.Concat([]byte(preface), c[:], workerProof(key, theirs, c))); err != nil {
-		return err
+	if err := sealed.writeFixed(c[:]...); err != nil {
+		return nil, err
 	}
-	var verdict [verdictSize + proofSize]byte
-	if _, err := io.ReadFull(conn, verdict[:]); err != nil {
-		return err
-	}
-	if !hmac.Equal(verdict[verdictSize:], headProof(key, theirs, c, verdict[0])) {
-		return errWrongKey
+	var verdict [verdictSize]byte
+	if err := sealed.readFixed(verdict[:]); err != nil {
+		return nil, err
 	}
 	switch verdict[0] {
 	case welcome:
-		return conn.SetDeadline(time.Time{})
+		return sealed, conn.SetDeadline(time.Time{})
 	case taken:
-		return errTaken
+		return nil, errTaken
 	default:
-		return fmt.Errorf("cannot make out the head's verdict %d", verdict[0])
+		return nil, fmt.Errorf("cannot use the head's verdict %d: it is not known", verdict[0])
 	}
 }
 
-// hear reads the preface, and what comes after it.
-func hear(conn net.Conn, parts ...[]byte) error {
+// hear reads the preface.
+func hear(conn net.Conn) error {
 	var opening [len(preface)]byte
 	if _, err := io.ReadFull(conn, opening[:]); err != nil {
 		return err
@@ -137,10 +204,11 @@ func hear(conn net.Conn, parts ...[]byte) error {
 	if string(opening[:]) != preface {
 		return errGarbage
 	}
-	for _, part := range parts {
-		if _, err := io.ReadFull(conn, part); err != nil {
-			return err
-		}
-	}
 	return nil
+}
+
+// IsStranger reports whether err means that the other side is no daemon of this run.
+func IsStranger(err error) bool {
+	_, is := errors.AsType[*stranger](err)
+	return is
 }

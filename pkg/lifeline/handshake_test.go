@@ -2,91 +2,175 @@ package lifeline
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"io"
 	"maps"
 	"net"
 	"os"
-	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/flynn/noise"
 )
 
-// answer is what a worker of this claim says to the head.
-func answer(key string, theirs challenge, c claim) []byte {
-	return slices.Concat([]byte(preface), c[:], workerProof(key, theirs, c))
+// recorder is a connection of which all that is written is kept.
+type recorder struct {
+	net.Conn
+	written []byte
 }
 
-func readChallenge(t *testing.T, conn net.Conn) (theirs challenge) {
+func (r *recorder) Write(p []byte) (int, error) {
+	r.written = append(r.written, p...)
+	return r.Conn.Write(p)
+}
+
+// recording returns what a worker of that rank says to the head at the address, and which is let in. The head of a
+// recording has no worker of that rank.
+func recording(t *testing.T, key []byte, rank int, address string) []byte {
 	t.Helper()
-	var hello [len(preface) + challengeSize]byte
-	if _, err := io.ReadFull(conn, hello[:]); err != nil || string(hello[:len(preface)]) != preface {
-		t.Fatalf("the head said %q, %v", hello, err)
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
 	}
-	copy(theirs[:], hello[len(preface):])
-	return theirs
+	defer conn.Close()
+	kept := &recorder{Conn: conn}
+	sealed, err := introduce(kept, key, rank, identity{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed.Conn = kept
+	_, _ = sealed.Write([]byte{frameGoodbye})
+	return kept.written
 }
 
-// Whoever is not one of ours is dropped and counted, and ours don't notice.
+// hearMessage reads the preface and the message after it.
+func hearMessage(conn net.Conn, message []byte) error {
+	if err := hear(conn); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(conn, message)
+	return err
+}
+
+// call plays a worker up to its claim.
+func call(t *testing.T, conn net.Conn, key []byte) (sealed *secureConn) {
+	t.Helper()
+	state, err := newHandshake(key, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _, _ := state.WriteMessage([]byte(preface), nil)
+	_, _ = conn.Write(first)
+	var answer [messageSize]byte
+	if err := hearMessage(conn, answer[:]); err != nil {
+		t.Fatal(err)
+	}
+	_, sends, receives, err := state.ReadMessage(nil, answer[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &secureConn{Conn: conn, sends: sends, receives: receives}
+}
+
+// Connections that are none of ours are dropped and counted, and ours do not notice.
 func TestStrangers(t *testing.T) {
-	key := testConfig().Key
-	// What a worker of another attempt has said, to another head.
-	other := claimOf(2, identity{})
-	of := func(rank uint32) claim { return claimOf(rank, identity{}) }
-	two := of(2)
-	var once challenge
-	draw(once[:])
+	other := startHead(t, Config{Key: otherKey, Size: 4, Beat: time.Second})
+	ofOther := recording(t, otherKey, 2, other.address)
+	says := func(said []byte) func(*testing.T, net.Conn, []byte) {
+		return func(_ *testing.T, conn net.Conn, _ []byte) { _, _ = conn.Write(said) }
+	}
+	claims := func(rank uint32, alter func(sealed []byte)) func(*testing.T, net.Conn, []byte) {
+		return func(t *testing.T, conn net.Conn, _ []byte) {
+			c := claimOf(rank, identity{})
+			sealed, _ := call(t, conn, testKey).sends.Encrypt(nil, nil, c[:])
+			if alter != nil {
+				alter(sealed)
+			}
+			_, _ = conn.Write(sealed)
+		}
+	}
 	for _, tc := range []struct {
 		name string
-		say  func(theirs challenge) []byte
-		want map[string]int
+		say  func(t *testing.T, conn net.Conn, recorded []byte)
+		want *stranger
 	}{
-		{"another key", func(c challenge) []byte { return answer("another", c, two) }, map[string]int{errWrongKey.word: 1}},
-		{"no key", func(c challenge) []byte { return answer("", c, two) }, map[string]int{errWrongKey.word: 1}},
-		{"a proof for another rank", func(c challenge) []byte {
-			said := answer(key, c, two)
-			binary.BigEndian.PutUint32(said[len(preface):], 3)
-			return said
-		}, map[string]int{errWrongKey.word: 1}},
-		{"a proof for another daemon", func(c challenge) []byte {
-			said := answer(key, c, two)
-			said[len(preface)+4]++
-			return said
-		}, map[string]int{errWrongKey.word: 1}},
-		{"the head's own proof", func(c challenge) []byte {
-			return slices.Concat([]byte(preface), two[:], headProof(key, c, two, welcome))
-		}, map[string]int{errWrongKey.word: 1}},
-		{"a replay", func(challenge) []byte { return answer(key, once, other) }, map[string]int{errWrongKey.word: 1}},
-		{"a replay from another attempt", func(challenge) []byte { return answer("another", once, other) }, map[string]int{errWrongKey.word: 1}},
-		{"zeros", func(challenge) []byte { return make([]byte, 200) }, map[string]int{errGarbage.word: 1}},
-		{"a browser", func(challenge) []byte { return []byte("GET / HTTP/1.1\r\n\r\n") }, map[string]int{errGarbage.word: 1}},
-		{"another version", func(challenge) []byte { return []byte("bringupd\x02") }, map[string]int{errGarbage.word: 1}},
-		{"much", func(challenge) []byte { return bytes.Repeat([]byte("much"), 1<<20) }, map[string]int{errGarbage.word: 1}},
-		{"the head's rank", func(c challenge) []byte { return answer(key, c, of(0)) }, map[string]int{errWrongRank.word: 1}},
-		{"a rank too many", func(c challenge) []byte { return answer(key, c, of(4)) }, map[string]int{errWrongRank.word: 1}},
-		{"a rank below zero", func(c challenge) []byte { return answer(key, c, of(1<<32-1)) }, map[string]int{errWrongRank.word: 1}},
+		{"another key", func(_ *testing.T, conn net.Conn, _ []byte) { _, _ = introduce(conn, otherKey, 2, identity{}) }, errWrongKey},
+		{"no key", func(_ *testing.T, conn net.Conn, _ []byte) {
+			state, _ := noise.NewHandshakeState(noise.Config{
+				CipherSuite: testSuite, Pattern: noise.HandshakeNN, Initiator: true, Prologue: []byte(preface),
+			})
+			first, _, _, _ := state.WriteMessage([]byte(preface), make([]byte, tagSize))
+			_, _ = conn.Write(first)
+		}, errWrongKey},
+		{"a claim with a changed rank", claims(2, func(sealed []byte) { sealed[3] ^= 1 }), errWrongKey},
+		{"a claim with a changed identity", claims(2, func(sealed []byte) { sealed[4]++ }), errWrongKey},
+		{"a claim with a changed tag", claims(2, func(sealed []byte) { sealed[claimSize]++ }), errWrongKey},
+		{"the head's own answer", func(t *testing.T, conn net.Conn, _ []byte) {
+			state, _ := newHandshake(testKey, true)
+			first, _, _, _ := state.WriteMessage([]byte(preface), nil)
+			_, _ = conn.Write(first)
+			var answer [messageSize]byte
+			if err := hearMessage(conn, answer[:]); err != nil {
+				t.Error(err)
+			}
+			_, _ = conn.Write(answer[:])
+		}, errWrongKey},
+		{"a recording", func(_ *testing.T, conn net.Conn, recorded []byte) { _, _ = conn.Write(recorded) }, errWrongKey},
+		{"a recording of another attempt", says(ofOther), errWrongKey},
+		{"a recorded claim", func(t *testing.T, conn net.Conn, recorded []byte) {
+			call(t, conn, testKey)
+			_, _ = conn.Write(recorded[len(preface)+messageSize:])
+		}, errWrongKey},
+		{"zeros", says(make([]byte, 200)), errGarbage},
+		{"a browser", says([]byte("GET / HTTP/1.1\r\n\r\n")), errGarbage},
+		{"version 1", says([]byte("bringupd\x01")), errGarbage},
+		{"another version", says([]byte("bringupd\x03")), errGarbage},
+		{"much", says(bytes.Repeat([]byte("much"), 1<<20)), errGarbage},
+		{"the head's rank", claims(0, nil), errWrongRank},
+		{"a rank too many", claims(4, nil), errWrongRank},
+		{"a rank below zero", claims(1<<32-1, nil), errWrongRank},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h, w := meet(t)
+			recorded := recording(t, testKey, 2, h.address)
+			h.news.wait(t, "2 left", 1)
 			conn, err := net.Dial("tcp", h.address)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			said := tc.say(readChallenge(t, conn))
-			go func() { _, _ = conn.Write(said) }()
-			_ = conn.SetReadDeadline(time.Now().Add(ceiling))
-			if n, err := conn.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("the head said %d bytes more, %v", n, err)
+			_ = conn.SetDeadline(time.Now().Add(ceiling))
+			tc.say(t, conn, recorded)
+			said, err := io.ReadAll(conn)
+			if most := len(preface) + messageSize; len(said) > most || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the head said %d bytes, and then %v", len(said), err)
 			}
-			until(t, "it is counted", func() bool { return maps.Equal(h.Stats().Strangers, tc.want) })
+			want := map[string]int{tc.want.word: 1}
+			until(t, "it is counted", func() bool { return maps.Equal(h.Stats().Strangers, want) })
 			h.Nudge()
 			w.news.wait(t, "nudged", 1)
-			expect(t, "head", h.news.news, "1 connected")
+			expect(t, "head", h.news.news, "1 connected", "2 connected", "2 left")
 		})
+	}
+}
+
+// A side without a whole key connects to no one: the library would leave out the proof.
+func TestNoKey(t *testing.T) {
+	for _, key := range [][]byte{nil, {}, make([]byte, KeySize-1), make([]byte, KeySize+1)} {
+		near, far := newMemoryPair()
+		_, err := introduce(near, key, 1, identity{})
+		if err == nil || !strings.Contains(err.Error(), "cannot connect with a key of") {
+			t.Errorf("a worker with a key of %d bytes: %v", len(key), err)
+		}
+		theirs, _ := newHandshake(testKey, true)
+		first, _, _, _ := theirs.WriteMessage([]byte(preface), nil)
+		_, _ = near.Write(first)
+		if _, _, err = examine(far, key); err == nil || !strings.Contains(err.Error(), "cannot connect with a key of") {
+			t.Errorf("a head with a key of %d bytes: %v", len(key), err)
+		}
 	}
 }
 
@@ -129,7 +213,7 @@ func TestSlowStrangers(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		pace time.Duration // between two bytes
-		all  bool          // it reads the challenge
+		all  bool          // it reads the preface
 	}{
 		{"it says nothing", time.Hour, true},
 		{"it reads nothing", time.Hour, false},
@@ -144,7 +228,11 @@ func TestSlowStrangers(t *testing.T) {
 				conn, _ := network.Dial(t.Context(), "")
 				var said []byte
 				if tc.all {
-					said = answer(h.cfg.Key, readChallenge(t, conn), claimOf(2, identity{}))
+					if _, err := io.ReadFull(conn, make([]byte, len(preface))); err != nil {
+						t.Fatal(err)
+					}
+					state, _ := newHandshake(testKey, true)
+					said, _, _, _ = state.WriteMessage([]byte(preface), nil)
 				}
 				var saying sync.WaitGroup
 				defer saying.Wait()
@@ -168,47 +256,88 @@ func TestSlowStrangers(t *testing.T) {
 	}
 }
 
-// Both sides' challenges are new each time: what was said once serves nobody again.
-func TestChallenges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		key, seen := testConfig().Key, map[challenge]string{}
-		for _, when := range []string{"at first", "again"} {
-			near, far := net.Pipe()
-			introduced := make(chan error)
-			go func() { introduced <- introduce(near, key, 1, identity{}) }()
-			c, ours, err := examine(far, key)
-			if err := errors.Join(err, pronounce(far, key, c, ours, welcome), <-introduced); err != nil {
-				t.Fatalf("cannot shake hands %s: %v", when, err)
-			}
-			theirs := challenge(c[4+identitySize:])
-			for whose, drawn := range map[string]challenge{"the head's": ours, "the worker's": theirs} {
-				if before, ok := seen[drawn]; ok {
-					t.Errorf("%s challenge %s was %s", whose, when, before)
-				}
-				seen[drawn] = whose + " " + when
-			}
+// Both sides' keys are new each time: a recording of one connection is of no use in another, nor is the run's key for
+// reading it.
+func TestFreshKeys(t *testing.T) {
+	seen := map[[32]byte]string{}
+	for _, when := range []string{"at first", "again"} {
+		near, far := newMemoryPair()
+		worker, head := &recorder{Conn: near}, &recorder{Conn: far}
+		introduced := make(chan error)
+		go func() {
+			_, err := introduce(worker, testKey, 1, identity{})
+			introduced <- err
+		}()
+		_, sealed, err := examine(head, testKey)
+		if err == nil {
+			err = pronounce(sealed, welcome)
 		}
-	})
+		if err := errors.Join(err, <-introduced); err != nil {
+			t.Fatalf("cannot shake hands %s: %v", when, err)
+		}
+		for whose, said := range map[string][]byte{"the head's": head.written, "the worker's": worker.written} {
+			key := [32]byte(said[len(preface):])
+			if before, ok := seen[key]; ok {
+				t.Errorf("%s key %s was %s", whose, when, before)
+			}
+			seen[key] = whose + " " + when
+		}
+	}
+}
+
+// answerTo returns what a head answers to a worker, without the preface.
+func answerTo(t *testing.T, address string) []byte {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	read := &readRecorder{Conn: conn}
+	if _, err := introduce(read, testKey, 2, identity{}); err != nil {
+		t.Fatal(err)
+	}
+	return read.read[len(preface):]
+}
+
+// readRecorder is a connection of which all that is read is kept.
+type readRecorder struct {
+	net.Conn
+	read []byte
+}
+
+func (r *readRecorder) Read(p []byte) (int, error) {
+	n, err := r.Conn.Read(p)
+	r.read = append(r.read, p[:n]...)
+	return n, err
 }
 
 // A head that does not know the key is not believed, whatever it says.
 func TestFalseHead(t *testing.T) {
+	recorded := answerTo(t, startHead(t, slowConfig()).address)
 	for _, tc := range []struct {
 		name string
-		play func(conn net.Conn, said []byte) // after the challenge; said is the worker's answer
+		play func(conn net.Conn, said []byte) // said is the worker's first message
 	}{
 		{"it welcomes all", func(conn net.Conn, _ []byte) {
-			_, _ = conn.Write(append(make([]byte, verdictSize+proofSize), "nnngggg"...))
+			_, _ = conn.Write(append(make([]byte, messageSize+verdictSize+tagSize), "nnngggg"...))
 		}},
 		{"it rejects all", func(conn net.Conn, _ []byte) {
-			_, _ = conn.Write(append([]byte{taken}, make([]byte, proofSize)...))
+			_, _ = conn.Write(bytes.Repeat([]byte{taken}, messageSize+verdictSize+tagSize))
 		}},
-		{"it echoes the proof", func(conn net.Conn, said []byte) {
-			_, _ = conn.Write(append([]byte{welcome}, said[len(said)-proofSize:]...))
-		}},
-		{"it has another key", func(conn net.Conn, said []byte) {
-			c := claim(said[len(preface):])
-			_, _ = conn.Write(append([]byte{taken}, headProof("another", challenge{}, c, taken)...))
+		{"it echoes the message", func(conn net.Conn, said []byte) { _, _ = conn.Write(said) }},
+		{"it repeats a recording of the head", func(conn net.Conn, _ []byte) { _, _ = conn.Write(recorded) }},
+		{"it has another key", func(conn net.Conn, _ []byte) {
+			worker, _ := newHandshake(otherKey, true)
+			head, _ := newHandshake(otherKey, false)
+			first, _, _, _ := worker.WriteMessage(nil, nil)
+			_, _, _, _ = head.ReadMessage(nil, first)
+			answer, _, sends, err := head.WriteMessage(nil, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			verdict, _ := sends.Encrypt(nil, nil, []byte{taken})
+			_, _ = conn.Write(append(answer, verdict...))
 		}},
 		{"it says nothing", func(net.Conn, []byte) {}},
 	} {
@@ -227,9 +356,9 @@ func TestFalseHead(t *testing.T) {
 					t.Fatalf("after %d tries the worker does not come again, and was told %v: %v", tries, w.news.all(), err)
 				}
 				_ = conn.SetDeadline(time.Now().Add(ceiling))
-				_, _ = conn.Write(append([]byte(preface), make([]byte, challengeSize)...))
-				said := make([]byte, len(preface)+claimSize+proofSize)
-				if _, err := io.ReadFull(conn, said); err != nil {
+				_, _ = conn.Write([]byte(preface))
+				said := make([]byte, messageSize)
+				if err := hearMessage(conn, said); err != nil {
 					t.Fatal(err)
 				}
 				tc.play(conn, said)

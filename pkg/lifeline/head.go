@@ -155,7 +155,7 @@ func (h *Head) receive(ctx context.Context, conn net.Conn) {
 		return
 	}
 	if purpose := Purpose(uint32(rank) & purposes); purpose != 0 {
-		h.tasks.Go(func() { h.second[purpose](ctx, rank&^int(purpose), conn) })
+		h.tasks.Go(func() { h.second[purpose](ctx, rank&^int(purpose), l.conn) })
 		return
 	}
 	// A goroutine of its own, for this one's stack has grown while it reckoned.
@@ -185,19 +185,22 @@ func (h *Head) identify(ctx context.Context, conn net.Conn) (int, *link) {
 	stranger := h.count(conn)
 	defer h.know(stranger)
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	who, ours, err := examine(conn, h.cfg.Key)
-	l := newLink(conn, who.identity())
+	who, sealed, err := examine(conn, h.cfg.Key)
+	if err != nil {
+		h.turnAway(err)
+		return 0, nil
+	}
+	l := newLink(sealed, who.identity())
 	purpose := Purpose(who.rank() & purposes)
 	switch rank := int64(who.rank()); {
-	case err != nil:
 	case rank == guestRank && h.callers != nil:
-		err = pronounce(conn, h.cfg.Key, who, ours, welcome)
+		err = pronounce(sealed, welcome)
 	case h.second[purpose] != nil && rank&^int64(purpose) < int64(h.cfg.Size):
-		err = pronounce(conn, h.cfg.Key, who, ours, welcome)
+		err = pronounce(sealed, welcome)
 	case rank < 1 || rank >= int64(h.cfg.Size):
 		err = errWrongRank
 	default:
-		err = h.seat(l, who, ours)
+		err = h.seat(l, int(rank))
 	}
 	if err != nil {
 		h.turnAway(err)
@@ -228,17 +231,16 @@ func (h *Head) know(stranger *list.Element) {
 
 // seat gives the worker its place, unless another daemon has it: one that was heard of lately. The place of one that
 // wasn't is free, and it is told of as gone before.
-func (h *Head) seat(l *link, who claim, ours challenge) error {
-	rank := int(who.rank())
+func (h *Head) seat(l *link, rank int) error {
 	s := &h.seats[rank]
 	s.telling.Lock()
 	defer s.telling.Unlock()
 	old := s.link.Load()
 	other := old != nil && old.identity != l.identity
 	if other && old.quiet() <= h.cfg.silence() {
-		return errors.Join(errTaken, pronounce(l.conn, h.cfg.Key, who, ours, taken))
+		return errors.Join(errTaken, pronounce(l.conn, taken))
 	}
-	if err := pronounce(l.conn, h.cfg.Key, who, ours, welcome); err != nil {
+	if err := pronounce(l.conn, welcome); err != nil {
 		return err
 	}
 	s.takeLocked(l)

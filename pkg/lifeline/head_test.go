@@ -46,7 +46,8 @@ func TestReplaced(t *testing.T) {
 			near, far := net.Pipe()
 			defer near.Close()
 			defer far.Close()
-			links[i] = newLink(near, identity{})
+			end, _ := sealedPair(near, far)
+			links[i] = newLink(end, identity{})
 			s.takeLocked(links[i])
 		}
 		begin := time.Now()

@@ -35,7 +35,7 @@ const (
 
 // link is one connection whose other side has proven itself.
 type link struct {
-	conn     net.Conn
+	conn     *secureConn
 	raw      syscall.RawConn // nil where it is no socket
 	identity identity
 	begin    time.Time
@@ -44,14 +44,12 @@ type link struct {
 	ended    chan struct{} // closed by its reader: nothing will come any more
 	replaced chan struct{} // closed by the seat: another connection has taken its place
 	buffer   [8]byte       // its reader's
-
-	sending sync.Mutex
-	reset   bool // a write was told that the connection is broken, guarded by sending
+	reset    atomic.Bool   // a write was told that the connection is broken
 }
 
-func newLink(conn net.Conn, who identity) *link {
+func newLink(conn *secureConn, who identity) *link {
 	l := &link{conn: conn, identity: who, begin: time.Now(), ended: make(chan struct{}), replaced: make(chan struct{})}
-	if socket, ok := conn.(syscall.Conn); ok {
+	if socket, ok := conn.Conn.(syscall.Conn); ok {
 		l.raw, _ = socket.SyscallConn()
 	}
 	return l
@@ -71,19 +69,23 @@ func (l *link) live() bool {
 
 // send writes a frame if there is room for it at once. The reader learns of the end; but the kernel tells once only that
 // a connection was reset, and who reads after a write was told so sees an end in order.
-func (l *link) send(frame ...byte) {
+func (l *link) send(frame ...byte) { l.conn.offer(l.try, frame...) }
+
+// try sends what there is room for at once, and returns how many bytes that is.
+func (l *link) try(record []byte) (sent int) {
 	if l.raw == nil {
 		_ = l.conn.SetWriteDeadline(time.Now().Add(slowWrite))
-		_, _ = l.conn.Write(frame)
-		return
+		sent, _ = l.conn.Conn.Write(record)
+		return sent
 	}
-	l.sending.Lock()
-	defer l.sending.Unlock()
 	_ = l.raw.Write(func(fd uintptr) bool {
-		err := unix.Send(int(fd), frame, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		l.reset = l.reset || errors.Is(err, unix.ECONNRESET)
+		n, err := unix.SendmsgN(int(fd), record, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		if sent = max(n, 0); errors.Is(err, unix.ECONNRESET) {
+			l.reset.Store(true)
+		}
 		return true // whatever it said, we don't wait
 	})
+	return sent
 }
 
 // sayGoodbye waits a moment for the other side to hear it.
@@ -99,7 +101,7 @@ func (l *link) read(on func(frame, code byte)) {
 		l.send(frameGoodbye) // so that the other side knows that it was heard
 	}
 	if l.how == Broken {
-		abort(l.conn)
+		abort(l.conn.Conn)
 	}
 	_ = l.conn.Close()
 	close(l.ended)
@@ -125,19 +127,13 @@ func (l *link) frames(on func(frame, code byte)) Parting {
 				return Broken
 			}
 		}
-		if errors.Is(err, io.EOF) && !l.wasReset() {
+		if errors.Is(err, io.EOF) && !l.reset.Load() {
 			return Closed
 		}
 		if err != nil {
 			return Broken
 		}
 	}
-}
-
-func (l *link) wasReset() bool {
-	l.sending.Lock()
-	defer l.sending.Unlock()
-	return l.reset
 }
 
 // abort ends the connection so that the other side sees it broken, and waits for us: an end in order would be taken
@@ -152,7 +148,7 @@ func abort(conn net.Conn) {
 // finish ends the connection in order: the other side reads all that was sent and closes its own end, which our reader
 // waits for a moment. What we had not read would make our kernel reset the connection.
 func (l *link) finish() {
-	if half, ok := l.conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+	if l.conn.CloseWrite() == nil {
 		_ = l.conn.SetReadDeadline(time.Now().Add(lingering))
 		return
 	}
@@ -185,7 +181,7 @@ func (s *seat) send(frame ...byte) {
 func (s *seat) takeLocked(l *link) {
 	if old := s.link.Swap(l); old != nil {
 		close(old.replaced)
-		abort(old.conn)
+		abort(old.conn.Conn)
 	}
 }
 

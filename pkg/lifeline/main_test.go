@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flynn/noise"
 	"go.uber.org/goleak"
 )
 
@@ -20,7 +21,9 @@ const ceiling = 60 * time.Second
 
 const testBeat = 50 * time.Millisecond
 
-func testConfig() Config { return Config{Key: "0123456789abcdef", Size: 4, Beat: testBeat} }
+var testKey, otherKey = []byte("0123456789abcdef0123456789abcdef"), make([]byte, KeySize)
+
+func testConfig() Config { return Config{Key: testKey, Size: 4, Beat: testBeat} }
 
 // slowConfig is for real sockets: it leaves those who are late on a busy machine two seconds.
 func slowConfig() Config {
@@ -205,6 +208,16 @@ func startWorker(t testing.TB, cfg Config, rank int, network Network, addresses 
 		w.Run(ctx)
 	})
 	return w
+}
+
+var testSuite = noise.NewCipherSuite(noise.DH25519, noise.CipherChaChaPoly, noise.HashSHA256)
+
+// sealedPair returns the two ends of a connection as they are after a handshake.
+func sealedPair(near, far net.Conn) (*secureConn, *secureConn) {
+	key := func(first byte) *noise.CipherState {
+		return noise.UnsafeNewCipherState(testSuite, [KeySize]byte{first}, 0)
+	}
+	return &secureConn{Conn: near, sends: key(1), receives: key(2)}, &secureConn{Conn: far, sends: key(2), receives: key(1)}
 }
 
 // meet returns a head and a worker that are connected.

@@ -112,7 +112,7 @@ func newMemoryPair() (*memoryConn, *memoryConn) {
 	return near, far
 }
 
-// deaf is a network whose connections fail once the head's challenge has come.
+// deaf is a network whose connections fail once the head's answer has come.
 type deaf struct{ *memory }
 
 func (d deaf) Dial(ctx context.Context, address string) (net.Conn, error) {
@@ -120,7 +120,7 @@ func (d deaf) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &deafConn{memoryConn: conn.(*memoryConn), left: len(preface) + challengeSize}, nil
+	return &deafConn{memoryConn: conn.(*memoryConn), left: len(preface) + messageSize}, nil
 }
 
 type deafConn struct {

@@ -57,7 +57,7 @@ func (l *link) evidence(beat time.Duration) Evidence {
 	if l == nil {
 		return Evidence{}
 	}
-	if w, ok := l.conn.(witness); ok {
+	if w, ok := l.conn.Conn.(witness); ok {
 		return w.Evidence()
 	}
 	if l.raw == nil {

@@ -4,7 +4,7 @@ import "time"
 
 // Config is what both sides of a lifeline agree on.
 type Config struct {
-	Key  string        // the shared secret: the attempt's nonce
+	Key  []byte        // KeySize bytes, which only daemons and callers of this run have: its secret for SecretName
 	Size int           // nodes, the head included
 	Beat time.Duration // between two beats, each way
 	// Jitter draws by how much a worker's pauses differ, at least 0 and less

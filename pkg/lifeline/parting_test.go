@@ -50,7 +50,8 @@ func TestHowItEnds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l := newLink(ours, identity{})
+			end, _ := sealedPair(ours, theirs)
+			l := newLink(end, identity{})
 			tc.end(theirs)
 			until(t, "the end is here", func() bool { return tcpState(l) == tc.state })
 			for _, answered := range tc.sends {

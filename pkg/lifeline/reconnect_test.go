@@ -129,7 +129,7 @@ func TestEndsThatAreNoDeath(t *testing.T) {
 	t.Run("the head does not understand a frame", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
 			network.apart.Store(true)
-			_, _ = network.last().Write([]byte{'x'})
+			_, _ = w.seat.link.Load().conn.Write([]byte{'x'})
 			w.news.waitAny(t, "closed", "broken", "refused")
 			expect(t, "worker", w.news.news, "connected", "broken")
 		})
@@ -138,7 +138,7 @@ func TestEndsThatAreNoDeath(t *testing.T) {
 		inMemory(t, func(t *testing.T, network *memory, h *aHead, w *aWorker) {
 			conn, _ := network.Dial(t.Context(), "head")
 			network.apart.Store(true)
-			if err := introduce(conn, w.cfg.Key, 1, w.self); err != nil {
+			if _, err := introduce(conn, w.cfg.Key, 1, w.self); err != nil {
 				t.Fatal(err)
 			}
 			w.news.waitAny(t, "closed", "broken", "refused")
@@ -174,7 +174,7 @@ func TestReset(t *testing.T) {
 		if times%2 == 1 {
 			l = h.seats[1].link.Load()
 		}
-		abort(l.conn)
+		abort(l.conn.Conn)
 	}
 	h.news.wait(t, "1 connected", 21)
 	w.stop()
@@ -267,7 +267,7 @@ func TestAddresses(t *testing.T) {
 	h := startHead(t, slowConfig())
 	w := startWorker(t, slowConfig(), 1, TCP{}, nobody.Addr().String(), stranger.Addr().String(), h.address)
 	w.news.wait(t, "connected", 1)
-	abort(w.seat.link.Load().conn)
+	abort(w.seat.link.Load().conn.Conn)
 	w.news.wait(t, "connected", 2)
 	expect(t, "worker", w.news.news, "connected", "connected")
 }

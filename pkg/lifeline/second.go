@@ -4,7 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
+	"syscall"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // Purpose is what a worker calls a second time for: the data of such a connection is not to delay the beats.
@@ -26,7 +31,7 @@ func (h *Head) Meet(purpose Purpose, serve Serve) { h.second[purpose] = serve }
 
 // Caller is Call, whenever there is something to say.
 func Caller(
-	purpose Purpose, key string, rank int, network Network, addresses []string,
+	purpose Purpose, key []byte, rank int, network Network, addresses []string,
 ) func(context.Context) (io.ReadWriteCloser, error) {
 	return func(ctx context.Context) (io.ReadWriteCloser, error) {
 		return Call(ctx, purpose, key, rank, network, addresses)
@@ -34,16 +39,31 @@ func Caller(
 }
 
 // Call returns a connection of a worker that Meet's serve has the other end of, from the first of the head's addresses
-// that answers.
-func Call(ctx context.Context, purpose Purpose, key string, rank int, network Network, addresses []string) (net.Conn, error) {
+// that answers. A head that strangers keep busy drops the oldest connections, which may be ours: Call tries again then.
+func Call(ctx context.Context, purpose Purpose, key []byte, rank int, network Network, addresses []string) (net.Conn, error) {
 	from := caller{network: network, key: key, rank: rank | int(purpose)}
 	draw(from.self[:])
-	err := errors.New("the head offers no lifelines")
-	for _, address := range addresses {
-		var conn net.Conn
-		if conn, _, err = from.reach(ctx, address); err == nil {
-			return conn, nil
+	for wait := firstPause; ; wait *= 2 {
+		conn, dropped, err := from.callAll(ctx, addresses)
+		if !dropped || wait > lastCallPause || !pause.For(ctx, wait/2+rand.N(wait)) {
+			return conn, err
 		}
 	}
-	return nil, err
+}
+
+// lastCallPause is about the longest pause between two calls.
+const lastCallPause = 320 * time.Millisecond
+
+// callAll tries the addresses in turn. dropped reports whether one of them took the call and ended it.
+func (c caller) callAll(ctx context.Context, addresses []string) (conn net.Conn, dropped bool, err error) {
+	err = errors.New("the head offers no lifelines")
+	for _, address := range addresses {
+		proven, took, failed := c.reach(ctx, address)
+		if failed == nil {
+			return proven, false, nil
+		}
+		ended := errors.Is(failed, io.EOF) || errors.Is(failed, syscall.ECONNRESET) || errors.Is(failed, syscall.EPIPE)
+		dropped, err = dropped || took && ended, failed
+	}
+	return nil, dropped, err
 }

@@ -227,7 +227,7 @@ func (w *Worker) refused() {
 // caller is who calls the head.
 type caller struct {
 	network Network
-	key     string
+	key     []byte
 	rank    int
 	self    identity
 }
@@ -235,7 +235,7 @@ type caller struct {
 // reach makes a connection to the head on which both sides have proven themselves. Where they have not, it tells whether
 // the call was taken. One that fails is aborted: the head may have let us in already, and must not take its end for our
 // death.
-func (c caller) reach(ctx context.Context, address string) (proven net.Conn, took bool, err error) {
+func (c caller) reach(ctx context.Context, address string) (proven *secureConn, took bool, err error) {
 	short, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	conn, err := c.network.Dial(short, address)
@@ -244,15 +244,16 @@ func (c caller) reach(ctx context.Context, address string) (proven net.Conn, too
 	}
 	stop := context.AfterFunc(ctx, func() { abort(conn) })
 	defer stop()
-	if err := introduce(conn, c.key, c.rank, c.self); err != nil {
+	proven, err = introduce(conn, c.key, c.rank, c.self)
+	if err != nil {
 		abort(conn)
 		return nil, true, err
 	}
-	return conn, true, nil
+	return proven, true, nil
 }
 
 // take gives the head's seat to the connection.
-func (w *Worker) take(ctx context.Context, conn net.Conn) *link {
+func (w *Worker) take(ctx context.Context, conn *secureConn) *link {
 	l := newLink(conn, w.self)
 	if local, ok := conn.LocalAddr().(*net.TCPAddr); ok {
 		addr := local.AddrPort().Addr().Unmap()

@@ -113,7 +113,7 @@ func callers(ctx context.Context, t testing.TB, nodes int, hall *Hall, tasks *sy
 		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	const key = "0123456789abcdef"
+	key := make([]byte, lifeline.KeySize)
 	head := lifeline.NewHead(lifeline.Config{Key: key, Size: nodes, Beat: time.Second}, listener, nil)
 	head.Meet(lifeline.ForMeeting, hall.Serve)
 	tasks.Go(func() { head.Run(ctx) })

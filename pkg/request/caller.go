@@ -104,7 +104,7 @@ func (c *Caller) PerNode(each func(rank int) io.Writer) *Caller {
 func (c *Caller) Do(ctx context.Context, again <-chan struct{}) ([]Answer, error) {
 	tasks, work := errgroup.WithContext(context.WithoutCancel(ctx))
 	self, _ := c.id.raw()
-	c.guest = lifeline.Visit(work, c.dir.Nonce(), self, c.network, c.job.Lifeline)
+	c.guest = lifeline.Visit(work, c.dir.Secret(lifeline.SecretName), self, c.network, c.job.Lifeline)
 	control := c.dir.Watch(signal.Control, signal.Pace{Fast: time.Second / 2, Steady: time.Second, Part: 8})
 	tasks.Go(func() error { return cmp.Or(c.ask(work, tasks), errDone) })
 	tasks.Go(func() error { control.Run(work); return nil })

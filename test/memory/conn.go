@@ -38,7 +38,7 @@ type pipe struct {
 }
 
 // room is how many bytes may be under way and unread in one direction.
-const room = 4096
+const room = 1 << 15
 
 // pair makes a connection between two hosts.
 func (n *Net) pair(one, other *Host) (ours, theirs *conn) {
