@@ -36,7 +36,7 @@ func (d *doctor) gather(ctx context.Context, dir *signal.Dir, job *signal.Job) F
 	looks.Go(func() { f.MPI = d.mpi(ctx) })
 	looks.Go(func() { f.Left = d.left(ctx) })
 	if job != nil && d.Identity.Size > 1 {
-		looks.Go(func() { f.HeadName, f.Calls = d.wayToHead(ctx, job) })
+		looks.Go(func() { f.HeadName, f.Calls = d.wayToHead(ctx, dir.Secret(secretName), job) })
 	}
 	if dir != nil {
 		looks.Go(func() { d.tryShare(ctx, dir, &f.Share) })
@@ -91,12 +91,12 @@ func (d *doctor) tryShare(ctx context.Context, dir *signal.Dir, s *Share) {
 }
 
 // wayToHead resolves the head's name and calls it, wherever it says it is.
-func (d *doctor) wayToHead(ctx context.Context, job *signal.Job) (*Name, []Call) {
+func (d *doctor) wayToHead(ctx context.Context, key []byte, job *signal.Job) (*Name, []Call) {
 	name := d.resolve(ctx, job.Host)
 	calls := make([]Call, len(job.Lifeline))
 	var calling sync.WaitGroup
 	for i, to := range job.Lifeline {
-		calling.Go(func() { calls[i] = d.call(ctx, to, job.Nonce, hostOf(to) == job.Host) })
+		calling.Go(func() { calls[i] = d.call(ctx, to, key, hostOf(to) == job.Host) })
 	}
 	calling.Wait()
 	return &name, calls

@@ -55,7 +55,7 @@ func (d *doctor) open(ctx context.Context) (m *meeting, err error) {
 	m.nodes = m.dir.Watch(signal.Nodes, signal.HeadPace)
 	m.running.Go(func() { m.nodes.Run(running) })
 	if m.listener != nil {
-		m.running.Go(func() { greet(m.listener, m.job.Nonce, d.Now) })
+		m.running.Go(func() { d.greet(running, m.listener, m.dir.Secret(secretName)) })
 	}
 	return m, nil
 }

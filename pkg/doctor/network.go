@@ -3,19 +3,18 @@ package doctor
 import (
 	"bufio"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -24,76 +23,65 @@ type Resolver interface {
 	LookupHost(ctx context.Context, host string) ([]string, error)
 }
 
-const (
-	// callTime is for how long a node tries to reach the head, or to resolve a
-	// name: a firewall that drops what comes answers never.
-	callTime = 5 * time.Second
-	// greetTime bounds what one connection may take at the head.
-	greetTime = 2 * time.Second
-)
+// callTime is for how long a node tries to reach the head, or to resolve a name: a firewall that drops what comes
+// answers never.
+const callTime = 5 * time.Second
 
 var errCall = fmt.Errorf("no answer within %s", callTime)
 
-// greeting is what only the head of this attempt says to who connects, with its own time behind it.
-func greeting(nonce string) string {
-	mac := hmac.New(sha256.New, []byte(nonce))
-	mac.Write([]byte("bringupd doctor"))
-	return hex.EncodeToString(mac.Sum(nil))
-}
+// secretName is the purpose of the run's secret by which the head and the nodes know each other.
+const secretName = "doctor"
 
-// greet tells everybody who connects who we are and what time it is, until the listener is closed.
-func greet(listener net.Listener, nonce string, now func() time.Time) {
-	var greetings sync.WaitGroup
-	defer greetings.Wait()
-	for {
-		conn, err := listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			continue // of one connection
-		}
-		greetings.Go(func() {
-			_ = conn.SetDeadline(time.Now().Add(greetTime))
-			_, _ = fmt.Fprintf(conn, "%s %d\n", greeting(nonce), now().UnixNano())
-			_ = conn.Close()
-		})
-	}
+// greet says what time it is to every node that connects, until ctx ends. Strangers are dropped as on a peer link's port.
+func (d *doctor) greet(ctx context.Context, listener net.Listener, key []byte) {
+	head := lifeline.NewHead(lifeline.Config{Key: key, Size: d.Identity.Size, Beat: time.Minute}, listener, nil)
+	head.Meet(lifeline.ForDoctor, func(_ context.Context, _ int, conn io.ReadWriteCloser) {
+		_, _ = fmt.Fprintf(conn, "%d\n", d.Now().UnixNano()) // a few bytes, which never wait
+		_ = conn.Close()
+	})
+	head.Run(ctx)
 }
 
 // call connects to where the head should be.
-func (d *doctor) call(ctx context.Context, to, nonce string, byName bool) Call {
+func (d *doctor) call(ctx context.Context, to string, key []byte, byName bool) Call {
 	c := Call{To: to, ByName: byName}
 	ctx, cancel := context.WithTimeoutCause(ctx, callTime, errCall)
 	defer cancel()
-	began, asked := time.Now(), d.Now()
-	said, err := d.answer(ctx, to)
+	began := time.Now()
+	at, asked, err := d.answer(ctx, to, key)
 	c.Took = time.Since(began)
-	who, when, _ := strings.Cut(strings.TrimSpace(said), " ")
-	told, notTold := strconv.ParseInt(when, 10, 64)
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errCall):
 		c.Err = errCall.Error()
+	case lifeline.IsStranger(err), errors.Is(err, io.EOF): // another run's head ends the connection
+		c.Err = "somebody else answers there"
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.Err = "it accepts connections and does not answer"
 	case err != nil:
 		c.Err = reason(err)
-	case who != greeting(nonce) || notTold != nil:
-		c.Err = "somebody else answers there"
 	default:
-		ahead := -signal.OffsetOf(time.Unix(0, told), asked, d.Now())
+		ahead := -signal.OffsetOf(at, asked, d.Now())
 		c.Ahead = &ahead
 	}
 	return c
 }
 
-func (d *doctor) answer(ctx context.Context, to string) (string, error) {
-	conn, err := d.Network.Dial(ctx, to)
+// answer returns the head's time, and when it was asked for.
+func (d *doctor) answer(ctx context.Context, to string, key []byte) (at, asked time.Time, err error) {
+	asked = d.Now()
+	conn, err := lifeline.Call(ctx, lifeline.ForDoctor, key, d.Identity.Rank, d.Network, []string{to})
 	if err != nil {
-		return "", err
+		return at, asked, err
 	}
 	defer func() { _ = conn.Close() }()
 	deadline, _ := ctx.Deadline()
 	_ = conn.SetDeadline(deadline)
-	return bufio.NewReaderSize(conn, 256).ReadString('\n')
+	said, err := bufio.NewReaderSize(conn, 256).ReadString('\n')
+	if err != nil {
+		return at, asked, err
+	}
+	nanoseconds, err := strconv.ParseInt(strings.TrimSpace(said), 10, 64)
+	return time.Unix(0, nanoseconds), asked, err
 }
 
 // resolve asks what a name means on this node.

@@ -1,20 +1,24 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/framework/ray"
+	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
@@ -359,24 +363,84 @@ func TestTool(t *testing.T) {
 	}
 }
 
-// Somebody else at the head's port is not the head.
+// A stranger at the head's port is not the head.
 func TestCallOfAStranger(t *testing.T) {
-	stranger, err := net.Listen("tcp", "127.0.0.1:0")
+	key := bytes.Repeat([]byte{1}, lifeline.KeySize)
+	d := &doctor{Config: Config{World: World{Network: dialer{}, Now: time.Now}}}
+	d.Identity.Size = 2
+	for _, tc := range []struct {
+		name   string
+		answer func(ctx context.Context, listener net.Listener)
+		want   string
+	}{
+		{"another program", func(_ context.Context, listener net.Listener) {
+			if conn, err := listener.Accept(); err == nil {
+				_, _ = io.WriteString(conn, "220 mail is welcome here\r\n")
+				_ = conn.Close()
+			}
+		}, "somebody else answers there"},
+		{"another run's head", func(ctx context.Context, listener net.Listener) {
+			d.greet(ctx, listener, bytes.Repeat([]byte{2}, lifeline.KeySize))
+		}, "somebody else answers there"},
+		{"a silent one", func(ctx context.Context, listener net.Listener) {
+			if conn, err := listener.Accept(); err == nil {
+				<-ctx.Done()
+				_ = conn.Close()
+			}
+		}, "it accepts connections and does not answer"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			var answering sync.WaitGroup
+			answering.Go(func() { tc.answer(ctx, listener) })
+			got := d.call(t.Context(), listener.Addr().String(), key, false)
+			cancel()
+			_ = listener.Close()
+			answering.Wait()
+			if got.Ahead != nil || got.Err != tc.want {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+// Idle connections of strangers, in any number, keep no node from reaching the head.
+func TestStrangersAtTheHead(t *testing.T) {
+	key := bytes.Repeat([]byte{1}, lifeline.KeySize)
+	d := &doctor{Config: Config{World: World{Network: dialer{}, Now: time.Now}}}
+	d.Identity.Size = 2
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = stranger.Close() }()
-	var answering sync.WaitGroup
-	defer answering.Wait()
-	answering.Go(func() {
-		if conn, err := stranger.Accept(); err == nil {
-			_, _ = fmt.Fprintf(conn, "%s %d\n", greeting("another"), time.Now().UnixNano())
-			_ = conn.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var greeting sync.WaitGroup
+	greeting.Go(func() { d.greet(ctx, listener, key) })
+	defer greeting.Wait()
+	defer cancel()
+	var dropped atomic.Int64
+	for range 200 {
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	d := &doctor{Config: Config{World: World{Network: dialer{}, Now: time.Now}}}
-	got := d.call(t.Context(), stranger.Addr().String(), "nonce", false)
-	if got.Err != "somebody else answers there" || got.Ahead != nil {
+		defer conn.Close()
+		go func() {
+			_, _ = io.Copy(io.Discard, conn)
+			dropped.Add(1)
+		}()
+	}
+	if got := d.call(t.Context(), listener.Addr().String(), key, false); got.Err != "" || got.Ahead == nil {
 		t.Errorf("got %+v", got)
+	}
+	for end := time.Now().Add(ceiling); dropped.Load() < 200-66; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d of 200 idle connections were dropped", dropped.Load())
+		}
 	}
 }

@@ -19,9 +19,10 @@ type Purpose uint32
 const (
 	ForMeeting Purpose = 1 << 31 // its ranks meet those of the others
 	ForRemote  Purpose = 1 << 30 // commands are run on other nodes
+	ForDoctor  Purpose = 1 << 29 // bringupd doctor looks whether the head can be reached, and what time it has
 )
 
-const purposes = uint32(ForMeeting | ForRemote)
+const purposes = uint32(ForMeeting | ForRemote | ForDoctor)
 
 // Serve is what has a worker's connection from then on, until ctx ends, and closes it.
 type Serve = func(ctx context.Context, rank int, conn io.ReadWriteCloser)
