@@ -7,11 +7,38 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
+	"sync"
 	"time"
 )
 
 // requestTime bounds one request, of which none takes long.
 const requestTime = 5 * time.Second
+
+// maxConnections bounds the connections at one time: more than are ever in use, fewer than would leave the daemon
+// without files.
+const maxConnections = 64
+
+// connections are those of an endpoint, the oldest first.
+type connections struct {
+	mu   sync.Mutex
+	open []net.Conn // guarded by mu
+}
+
+// track keeps the connections. It closes the oldest to make room for a new one: any user of this machine can connect.
+func (c *connections) track(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		if c.open = append(c.open, conn); len(c.open) > maxConnections {
+			_ = c.open[0].Close()
+			c.open = slices.Delete(c.open, 0, 1)
+		}
+	case http.StateClosed:
+		c.open = slices.DeleteFunc(c.open, func(other net.Conn) bool { return other == conn })
+	}
+}
 
 // Loopback returns an error for an address that others than this machine could
 // reach, or that is none. A port of 0 is one that the kernel picks.
@@ -48,7 +75,7 @@ func Listen(address string, source Source) (*Endpoint, error) {
 		listener: listener,
 		server: &http.Server{
 			Handler: routes, ReadTimeout: requestTime, WriteTimeout: requestTime, IdleTimeout: time.Minute,
-			MaxHeaderBytes: 1 << 14, ErrorLog: log.New(io.Discard, "", 0),
+			MaxHeaderBytes: 1 << 14, ErrorLog: log.New(io.Discard, "", 0), ConnState: new(connections).track,
 		},
 		ended: make(chan struct{}),
 	}

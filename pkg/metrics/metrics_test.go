@@ -238,3 +238,39 @@ func TestEndpoint(t *testing.T) {
 		t.Error("it listens still")
 	}
 }
+
+// Idle connections, in any number, are bounded, and keep nobody from the metrics.
+func TestEndpointWithIdleConnections(t *testing.T) {
+	e, err := Listen("127.0.0.1:0", tells("up\n").source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	const idle = 3 * maxConnections
+	var dropped atomic.Int64
+	for range idle {
+		conn, err := net.Dial("tcp", e.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		go func() {
+			_, _ = io.Copy(io.Discard, conn)
+			dropped.Add(1)
+		}()
+	}
+	began := time.Now()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Get(e.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if text, err := io.ReadAll(answer.Body); string(text) != "up\n" {
+		t.Errorf("read %q: %v", text, err)
+	}
+	until(t, "the oldest dropped", func() bool { return dropped.Load() >= idle-maxConnections })
+	if took := time.Since(began); took >= requestTime/2 {
+		t.Errorf("they were dropped after %s, when their time was over", took)
+	}
+}
