@@ -23,8 +23,8 @@ type Resolver interface {
 	LookupHost(ctx context.Context, host string) ([]string, error)
 }
 
-// callTime is for how long a node tries to reach the head, or to resolve a name: a firewall that drops what comes
-// answers never.
+// callTime is for how long a node tries to reach the head, or to resolve a name: a firewall that
+// drops what comes answers never.
 const callTime = 5 * time.Second
 
 var errCall = fmt.Errorf("no answer within %s", callTime)
@@ -32,7 +32,8 @@ var errCall = fmt.Errorf("no answer within %s", callTime)
 // secretName is the purpose of the run's secret by which the head and the nodes know each other.
 const secretName = "doctor"
 
-// greet says what time it is to every node that connects, until ctx ends. Strangers are dropped as on a peer link's port.
+// greet says what time it is to every node that connects, until ctx ends. Strangers are dropped as
+// on a peer link's port.
 func (d *doctor) greet(ctx context.Context, listener net.Listener, key []byte) {
 	head := lifeline.NewHead(lifeline.Config{Key: key, Size: d.Identity.Size, Beat: time.Minute}, listener, nil)
 	head.Meet(lifeline.ForDoctor, func(_ context.Context, _ int, conn io.ReadWriteCloser) {
@@ -97,7 +98,8 @@ func (d *doctor) resolve(ctx context.Context, host string) Name {
 	return name
 }
 
-// reason is the text of an error without the operation and the address, which the sentence around it has already.
+// reason is the text of an error without the operation and the address, which the sentence around
+// it has already.
 func reason(err error) string {
 	if number, ok := errors.AsType[syscall.Errno](err); ok {
 		return number.Error()

@@ -47,7 +47,8 @@ func (s *script) SetDeadline(time.Time) error      { return nil }
 func (s *script) SetWriteDeadline(time.Time) error { return nil }
 func (s *script) Close() error                     { s.closed = true; return nil }
 
-// FuzzExamine plays a stranger to the head, that may have the key, and then says this as its claim, or an altered one.
+// FuzzExamine plays a stranger to the head, that may have the key, and then says this as its claim,
+// or an altered one.
 func FuzzExamine(f *testing.F) {
 	whole := claimOf(3, identity{1, 2})
 	f.Add([]byte(preface), false, 0)
@@ -149,8 +150,8 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// FuzzRecords changes records on their way: at a byte some are left out, and others are put in. Only what was sent, and
-// only what was sent before that, is ever read.
+// FuzzRecords changes records on their way: at a byte some are left out, and others are put in.
+// Only what was sent, and only what was sent before that, is ever read.
 func FuzzRecords(f *testing.F) {
 	long := bytes.Repeat([]byte("much "), 7000)
 	f.Add([]byte("one two"), 3, 0, 0, []byte(nil), 0, 0)

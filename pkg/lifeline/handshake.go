@@ -13,11 +13,12 @@ import (
 	"github.com/flynn/noise"
 )
 
-// The handshake is that of the Noise protocol NNpsk0 (https://noiseprotocol.org), with the run's key as the
-// pre-shared key and the preface as the prologue. Both sides send the preface at once. The worker's first message
-// follows its preface, and the head answers it. Only then each side knows that the other one has the key and is not
-// a recording: the worker sends its claim and the head its verdict, with the keys of the connection. All sizes are
-// fixed, so no side says how much is read before it has proven itself.
+// The handshake is that of the Noise protocol NNpsk0 (https://noiseprotocol.org), with the run's
+// key as the pre-shared key and the preface as the prologue. Both sides send the preface at once.
+// The worker's first message follows its preface, and the head answers it. Only then each side
+// knows that the other one has the key and is not a recording: the worker sends its claim and the
+// head its verdict, with the keys of the connection. All sizes are fixed, so no side says how much
+// is read before it has proven itself.
 const (
 	preface      = "bringupd\x02" // the last byte is the version
 	messageSize  = 32 + tagSize   // an ephemeral public key of Curve25519, and the tag of an empty payload
@@ -30,15 +31,16 @@ const (
 // KeySize is the size of the key of both sides, in bytes.
 const KeySize = 32
 
-// SecretName is the purpose of the run's secret that is the key of peer links: see signal.Dir.Secret.
+// SecretName is the purpose of the run's secret that is the key of peer links: see
+// signal.Dir.Secret.
 const SecretName = "peer link"
 
 const (
-	// strangerTime is how long a connection may take until the other side has said something that only a daemon of
-	// some run says.
+	// strangerTime is how long a connection may take until the other side has said something that
+	// only a daemon of some run says.
 	strangerTime = 2 * time.Second
-	// busyTime is how long the rest of the handshake may take then: if thousands connect at once to a head without a
-	// free processor, each of them takes longer, but none has to begin again.
+	// busyTime is how long the rest of the handshake may take then: if thousands connect at once to
+	// a head without a free processor, each of them takes longer, but none has to begin again.
 	busyTime = 10 * time.Second
 )
 
@@ -64,8 +66,8 @@ func (c claim) identity() identity { return identity(c[4:]) }
 
 func draw(into []byte) { _, _ = rand.Read(into) } // it never fails: see crypto/rand
 
-// ephemeral is Curve25519 for one handshake: with the key of which it keeps more than the library does, it multiplies
-// twice and not three times.
+// ephemeral is Curve25519 for one handshake: with the key of which it keeps more than the library
+// does, it multiplies twice and not three times.
 type ephemeral struct {
 	noise.DHFunc
 	key *ecdh.PrivateKey // nil before it is made, and after its use
@@ -95,15 +97,16 @@ func newHandshake(key []byte, initiator bool) (*noise.HandshakeState, error) {
 	if len(key) != KeySize { // without a key the library leaves out the proof of it
 		return nil, fmt.Errorf("cannot connect with a key of %d bytes: it must have %d", len(key), KeySize)
 	}
-	// ChaCha20-Poly1305 keeps 32 bytes for each direction of a connection, AES-GCM about a kilobyte.
+	// ChaCha20-Poly1305 keeps 32 bytes for each direction of a connection, AES-GCM about a
+	// kilobyte.
 	suite := noise.NewCipherSuite(&ephemeral{DHFunc: noise.DH25519}, noise.CipherChaChaPoly, noise.HashSHA256)
 	return noise.NewHandshakeState(noise.Config{
 		CipherSuite: suite, Pattern: noise.HandshakeNN, Initiator: initiator, Prologue: []byte(preface), PresharedKey: key,
 	})
 }
 
-// examine is the head's side up to its verdict. It returns the worker's claim, which is proven, and the connection
-// with the keys.
+// examine is the head's side up to its verdict. It returns the worker's claim, which is proven, and
+// the connection with the keys.
 func examine(conn net.Conn, key []byte) (c claim, sealed *secureConn, err error) {
 	if err := conn.SetDeadline(time.Now().Add(strangerTime)); err != nil {
 		return c, nil, err
@@ -160,7 +163,8 @@ func introduce(conn net.Conn, key []byte, rank int, self identity) (*secureConn,
 	if err != nil {
 		return nil, err
 	}
-	// A stranger may have said something and closed the connection: what it said counts, not that this fails then.
+	// A stranger may have said something and closed the connection: what it said counts, not that
+	// this fails then.
 	_, _ = conn.Write(first)
 	var answer [messageSize]byte
 	if err := hear(conn); err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/flynn/noise"
 )
 
-// A record is a length of two bytes, that of the ciphertext which follows. The ciphertext ends with its tag. Its nonce
-// is the number of records sent before, so a record that is repeated, left out or moved does not decrypt.
+// A record is a length of two bytes, that of the ciphertext which follows. The ciphertext ends with
+// its tag. Its nonce is the number of records sent before, so a record that is repeated, left out
+// or moved does not decrypt.
 const (
 	recordHeader = 2
 	maxPayload   = 16 << 10
@@ -29,9 +30,9 @@ var errForged = errors.New("cannot decrypt a record: what was sent has been chan
 // records are buffers for one record each.
 var records = sync.Pool{New: func() any { return new([maxRecord]byte) }}
 
-// secureConn is a connection whose sides have both proven that they know the key. What is written to it is encrypted
-// and authenticated. Write is safe for concurrent use, also with Read; Read is for one goroutine at a time. An idle
-// connection holds no buffer but the small one.
+// secureConn is a connection whose sides have both proven that they know the key. What is written
+// to it is encrypted and authenticated. Write is safe for concurrent use, also with Read; Read is
+// for one goroutine at a time. An idle connection holds no buffer but the small one.
 type secureConn struct {
 	net.Conn // carries the records
 
@@ -77,15 +78,16 @@ func (c *secureConn) Read(into []byte) (int, error) {
 	return n, nil
 }
 
-// reject ends the connection, in a way that the other side does not take for the end of this process.
+// reject ends the connection, in a way that the other side does not take for the end of this
+// process.
 func (c *secureConn) reject() error {
 	c.failed = errForged
 	abort(c.Conn)
 	return errForged
 }
 
-// receive returns the ciphertext of the next record, which is valid until the next call. It can be called again after
-// an error of the network, for example when a deadline has passed.
+// receive returns the ciphertext of the next record, which is valid until the next call. It can be
+// called again after an error of the network, for example when a deadline has passed.
 func (c *secureConn) receive() ([]byte, error) {
 	if err := c.fill(recordHeader); err != nil {
 		return nil, err
@@ -170,8 +172,9 @@ func (c *secureConn) Write(data []byte) (written int, err error) {
 	return written, c.broken
 }
 
-// offer sends a frame of at most maxFrame bytes as a record if try, which returns how many bytes it has sent, sends it
-// at once. What it has not sent of the record goes before the next one, and until it has gone frames are dropped.
+// offer sends a frame of at most maxFrame bytes as a record if try, which returns how many bytes it
+// has sent, sends it at once. What it has not sent of the record goes before the next one, and
+// until it has gone frames are dropped.
 func (c *secureConn) offer(try func(record []byte) int, frame ...byte) {
 	c.sending.Lock()
 	defer c.sending.Unlock()

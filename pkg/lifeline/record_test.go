@@ -17,7 +17,8 @@ import (
 	"github.com/bringupd/bringupd/test/proxy"
 )
 
-// tampering is one way of changing the records of one direction, from the first that it is given on.
+// tampering is one way of changing the records of one direction, from the first that it is given
+// on.
 type tampering struct {
 	name string
 	do   func(record []byte, kept *[]byte) (instead []byte, stop bool)
@@ -81,8 +82,8 @@ func (a tampering) of(toHead bool, used *atomic.Int64) proxy.Tamper {
 	}
 }
 
-// Whoever changes what is sent over a lifeline ends the connection and nothing else: no frame that was not sent is heard
-// by either side, and once they are left alone they are connected again.
+// Whoever changes what is sent over a lifeline ends the connection and nothing else: no frame that
+// was not sent is heard by either side, and once they are left alone they are connected again.
 func TestManInTheMiddle(t *testing.T) {
 	for _, toHead := range []bool{true, false} {
 		for _, tc := range tamperings {
@@ -128,7 +129,8 @@ func TestManInTheMiddle(t *testing.T) {
 	}
 }
 
-// Of a stream beside the lifeline each side reads what the other one sent, up to where somebody changed it.
+// Of a stream beside the lifeline each side reads what the other one sent, up to where somebody
+// changed it.
 func TestManInTheMiddleOfAStream(t *testing.T) {
 	for _, toHead := range []bool{true, false} {
 		for _, tc := range tamperings {
@@ -207,7 +209,8 @@ func mustListen(t *testing.T) net.Listener {
 	return listener
 }
 
-// counted is a connection that counts the calls, and lets a write pass as many bytes as there is room for.
+// counted is a connection that counts the calls, and lets a write pass as many bytes as there is
+// room for.
 type counted struct {
 	*script
 	writes int
@@ -245,8 +248,8 @@ func TestRecordSizes(t *testing.T) {
 	}
 }
 
-// A frame that does not fit into the kernel's buffer is dropped, but for one that has begun: the next one that fits is
-// heard.
+// A frame that does not fit into the kernel's buffer is dropped, but for one that has begun: the
+// next one that fits is heard.
 func TestFramesThatDoNotFit(t *testing.T) {
 	const record = recordHeader + 1 + tagSize
 	for room := range 2*record + 1 {

@@ -13,7 +13,8 @@ import (
 	"github.com/bringupd/bringupd/test/proxy"
 )
 
-// A user on the path between the nodes and the head neither reads a command nor has another one run in its place.
+// A user on the path between the nodes and the head neither reads a command nor has another one run
+// in its place.
 func TestManInTheMiddle(t *testing.T) {
 	s := raise(t)
 	listener, err := lifeline.TCP{}.Listen()

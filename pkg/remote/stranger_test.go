@@ -13,8 +13,8 @@ import (
 	"github.com/bringupd/bringupd/test/users"
 )
 
-// Another user runs nothing even where the socket can be reached, and its connections, which stay open in any number,
-// keep nobody else out.
+// Another user runs nothing even where the socket can be reached, and its connections, which stay
+// open in any number, keep nobody else out.
 func TestStrangerAtTheSocket(t *testing.T) {
 	users.Need(t)
 	s := raise(t)

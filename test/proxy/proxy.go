@@ -1,5 +1,5 @@
-// Package proxy is a man in the middle for tests: a TCP proxy between two daemons that passes their handshake on, and
-// may change what follows.
+// Package proxy is a man in the middle for tests: a TCP proxy between two daemons that passes their
+// handshake on, and may change what follows.
 package proxy
 
 import (
@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// The handshake of a peer link has these many bytes in each direction. A length of two bytes and as many bytes as it
-// says follow, again and again: a record.
+// The handshake of a peer link has these many bytes in each direction. A length of two bytes and as
+// many bytes as it says follow, again and again: a record.
 const (
 	handshakeToHead   = 9 + 48 + 28
 	handshakeToWorker = 9 + 48 + 17
@@ -34,8 +34,8 @@ type Proxy struct {
 	conns map[net.Conn]bool // guarded by mu
 }
 
-// Tamper returns what is sent instead of a record, whose direction is toHead. If stop is set, this direction of the
-// connection ends then.
+// Tamper returns what is sent instead of a record, whose direction is toHead. If stop is set, this
+// direction of the connection ends then.
 type Tamper func(toHead bool, record []byte) (instead []byte, stop bool)
 
 // New returns a proxy in front of the head's address, which runs until the test ends.
@@ -99,7 +99,8 @@ func (p *Proxy) accept() {
 	}
 }
 
-// pass passes on one direction of a connection to its end, and then that end: a reset is one on the other side, too.
+// pass passes on one direction of a connection to its end, and then that end: a reset is one on the
+// other side, too.
 func (p *Proxy) pass(from, to net.Conn, toHead bool) {
 	if err := p.copy(from, to, toHead); errors.Is(err, io.EOF) || errors.Is(err, errStop) {
 		_ = to.(*net.TCPConn).CloseWrite()

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Do runs f as the user, on a thread of its own: system calls that f makes itself, for example to connect to a socket,
-// are the user's. Goroutines that f starts, and this process otherwise, remain root.
+// Do runs f as the user, on a thread of its own: system calls that f makes itself, for example to
+// connect to a socket, are the user's. Goroutines that f starts, and this process otherwise, remain
+// root.
 func (u User) Do(t testing.TB, f func()) {
 	t.Helper()
 	var failed error
@@ -34,8 +35,8 @@ func (u User) Do(t testing.TB, f func()) {
 	}
 }
 
-// Open makes a socket's directory and the socket accessible to all users, as they never are in a run, so that what the
-// socket itself does about strangers is seen.
+// Open makes a socket's directory and the socket accessible to all users, as they never are in a
+// run, so that what the socket itself does about strangers is seen.
 func Open(t testing.TB, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
