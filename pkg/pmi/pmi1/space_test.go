@@ -158,7 +158,7 @@ func TestLinesAreBounded(t *testing.T) {
 	for _, tc := range []struct{ name, says, error string }{
 		{"a line", "cmd=put key=K value=" + strings.Repeat("v", 200_000) + "\n", "longer"},
 		{"a line without an end", strings.Repeat("v", 200_000), "longer"},
-		{"a spawn", "mcmd=spawn\n" + strings.Repeat("arg="+strings.Repeat("v", 100_000)+"\n", 700), "bytes"},
+		{"a spawn", "mcmd=spawn\n" + strings.Repeat("arg="+strings.Repeat("v", 100_000)+"\n", 800), "bytes"},
 		{"a spawn of what is none", "mcmd=spawn\ntotspawns=2\nendcmd\ncmd=get_maxes\n", "instead of"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

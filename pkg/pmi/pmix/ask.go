@@ -196,21 +196,17 @@ func readSpawn(r *reader) (s pmi.Spawn, all told, err error) {
 		return s, nil, fmt.Errorf("cannot spawn by %d bytes: at most %d are accepted: %w", len(r.left), pmi.LongestSpawn, pmi.NoSpace)
 	}
 	s.By, all = r.proc(), r.infos()
+	shared := make(map[string]string)
+	err = heed(all, shared)
 	for range r.count(pmi.MostCommands) {
 		program := r.text()
-		c := pmi.Command{Argv: r.texts(), Env: r.texts(), Dir: r.text(), Ranks: r.signed(), Info: make(map[string]string)}
+		c := pmi.Command{Argv: r.texts(), Env: r.texts(), Dir: r.text(), Ranks: r.signed(), Info: maps.Clone(shared)}
 		if len(c.Argv) == 0 {
 			c.Argv = []string{program}
 		}
 		c.Argv[0] = program
-		for _, infos := range []told{all, r.infos()} {
-			for _, i := range infos {
-				if known := slices.Contains(heeded, i.key); known {
-					c.Info[strings.TrimPrefix(i.key, "pmix.")] = i.value
-				} else if i.required {
-					err = fmt.Errorf("cannot heed %s in a spawn: %w", prose.Line(i.key, 80), pmi.NotSupported)
-				}
-			}
+		if refused := heed(r.infos(), c.Info); refused != nil {
+			err = refused
 		}
 		if dir := c.Info["wdir"]; dir != "" {
 			c.Dir = dir
@@ -218,6 +214,18 @@ func readSpawn(r *reader) (s pmi.Spawn, all told, err error) {
 		s.Commands = append(s.Commands, c)
 	}
 	return s, all, err
+}
+
+// heed puts the infos that are heeded into a map. It returns an error if one that is required is not known here.
+func heed(infos told, into map[string]string) (err error) {
+	for _, i := range infos {
+		if slices.Contains(heeded, i.key) {
+			into[strings.TrimPrefix(i.key, "pmix.")] = i.value
+		} else if i.required {
+			err = fmt.Errorf("cannot heed %s in a spawn: %w", prose.Line(i.key, 80), pmi.NotSupported)
+		}
+	}
+	return err
 }
 
 // query answers what can be known here: which jobs there are, and how large they are.
