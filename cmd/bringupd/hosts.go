@@ -194,7 +194,10 @@ func (h *onHosts) ended(rank int, child *process.Child) (exit process.Exit, sig 
 	}
 	switch {
 	case tether.Began() && exit.Signal == 0 && (exit.Code != 255 || tether.Failed255()):
-		return exit, 0
+		if exit.Code < health.OutcomeOf(health.Usage).Code || exit.Code > health.OutcomeOf(health.Internal).Code {
+			return exit, 0 // the log directory may not be shared with this machine
+		}
+		return h.local.ended(rank, child)
 	case tether.Began():
 		h.say("lost the ssh connection to %s: %s", host, said)
 		return process.Exit{Code: -1, Signal: syscall.SIGKILL, Err: exit.Err}, 0

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -33,6 +34,8 @@ type local struct {
 	all   setting.List
 	nodes int
 	named bool // by us: no other run has the name
+	host  string
+	path  string // the run directory's, as long as there is no other of its name
 	// chorus keeps the lines of several daemons apart; nil where only the head's print.
 	chorus *output.Chorus
 }
@@ -78,14 +81,9 @@ func (l *local) launch() error {
 // refuseTwin refuses a name that a run has already. The head would, too; but by
 // then the workers would have met that run, which may be under way.
 func (l *local) refuseTwin(cfg config.Config) error {
-	if l.named {
-		return nil
-	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), cfg.Times.Join, errTwinTimeout)
-	defer cancel()
-	if _, _, err := signal.OpenExisting(ctx, filepath.Join(cfg.LogDir, l.opts.asked.JobID), cfg.Identity.Host); err != nil {
-		// There is none, or the daemons will tell what is wrong there.
-		return nil
+	l.path, l.host = filepath.Join(cfg.LogDir, l.opts.asked.JobID), cfg.Identity.Host
+	if l.named || !l.hasRun(cfg.Times.Join) {
+		return nil // or the daemons will tell what is wrong there
 	}
 	return &signal.DirError{
 		Path: cfg.LogDir, Host: cfg.Identity.Host,
@@ -94,7 +92,28 @@ func (l *local) refuseTwin(cfg config.Config) error {
 	}
 }
 
+// hasRun reports whether there is a run of this name, as far as this process sees within a time.
+func (l *local) hasRun(within time.Duration) bool {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), within, errTwinTimeout)
+	defer cancel()
+	_, _, err := signal.OpenExisting(ctx, l.path, l.host)
+	return err == nil
+}
+
 var errTwinTimeout = errors.New("the join timeout is over")
+
+// headlessLook bounds the look for the run of a head that has ended.
+const headlessLook = 10 * time.Second
+
+// ended returns how a daemon's end counts. If the head ends before there is a run, nothing tells the others of it: they
+// would wait for the run until their join timeout, and are ended by a signal.
+func (l *local) ended(rank int, child *process.Child) (process.Exit, syscall.Signal) {
+	if rank == 0 && l.nodes > 1 && !l.hasRun(headlessLook) {
+		l.say("the head has ended before the run began: ending the other daemons")
+		return child.Exit(), syscall.SIGTERM
+	}
+	return child.Exit(), 0
+}
 
 // gather settles what the user tells and what being local does.
 func (l *local) gather() (driver []string, err error) {
@@ -126,7 +145,7 @@ func (l *local) run() error {
 		return fmt.Errorf("cannot find this program: %v", err)
 	}
 	l.gatherOutput()
-	job := launch.Job{Signals: l.signals, Chorus: l.chorus}
+	job := launch.Job{Signals: l.signals, Chorus: l.chorus, Ended: l.ended}
 	for rank := range l.nodes {
 		job.Specs = append(job.Specs, l.spec(self, rank))
 	}

@@ -1,0 +1,29 @@
+package local
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/test/users"
+)
+
+// A head that ends before there is a run takes the other daemons with it: its log directory has no room for the run
+// directory, and they would wait for that until the join timeout, of two minutes.
+func TestHeadEndsFirst(t *testing.T) {
+	users.Need(t) // to mount
+	dir := t.TempDir()
+	const full = `mount -t tmpfs -o mode=0700,size=1m,nr_inodes=5 none "$1" && shift && exec "$@"`
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	job := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", full, "sh", dir,
+		filepath.Join(bin, "bringupd"), "local", "--nodes=3", "--log-dir="+dir, "--", "true")
+	began := time.Now()
+	out, err := job.CombinedOutput()
+	if code := job.ProcessState.ExitCode(); code != 66 || !strings.Contains(string(out), "the head has ended before the run began") {
+		t.Errorf("it ended with %d (%v) after %s:\n%s", code, err, time.Since(began), out)
+	}
+}
