@@ -3,11 +3,13 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon"
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // The kernel gives a signal of the process to its first thread, and that thread
@@ -16,6 +18,14 @@ import (
 func init() { runtime.LockOSThread() }
 
 func main() {
+	// This comes before anything that needs another thread, which a low limit may not leave.
+	if startsDaemon(os.Args) {
+		host, _ := os.Hostname() // the message goes without
+		if err := enoughFor(roles.Identity{Host: host, Rank: -1}); err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, "bringupd:", err)
+			os.Exit(codeOf(err))
+		}
+	}
 	signals := daemon.Signals()
 	os.Exit(run(os.Args, signals, config.Files{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

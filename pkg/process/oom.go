@@ -40,7 +40,10 @@ func (o OOM) String() string {
 }
 
 // memoryGroup is the memory cgroup that a process is in, and those above it.
-type memoryGroup struct {
+type memoryGroup = cgroup
+
+// cgroup is a cgroup that a process is in, and those above it.
+type cgroup struct {
 	levels []string // the directories, innermost first
 	events string   // the file of the count
 	limit  string   // the file of the limit
@@ -49,16 +52,23 @@ type memoryGroup struct {
 // findMemoryGroup returns the memory cgroup of this process, of version 1 or 2, in the file system below root; one
 // without levels where there is none, or none that shows from here.
 func findMemoryGroup(root string) memoryGroup {
+	return findGroup(root, "memory", cgroup{events: "memory.oom_control", limit: "memory.limit_in_bytes"},
+		cgroup{events: "memory.events", limit: "memory.max"})
+}
+
+// findGroup returns the cgroup of this process for a controller of version 1, with the files of v1, or that of version
+// 2, with the files of v2. It has no levels if there is none, or none that shows from here.
+func findGroup(root, controller string, v1, v2 cgroup) cgroup {
 	// What can't be read names no group.
 	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	mounts, _ := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
 	for _, version := range []struct {
-		group         string // how the line of /proc/self/cgroup has it
-		kind          string // of file system
-		events, limit string
+		group string // how the line of /proc/self/cgroup has it
+		kind  string // of file system
+		files cgroup
 	}{
-		{"memory", "cgroup", "memory.oom_control", "memory.limit_in_bytes"},
-		{"", "cgroup2", "memory.events", "memory.max"},
+		{controller, "cgroup", v1},
+		{"", "cgroup2", v2},
 	} {
 		path, in := groupPath(string(groups), version.group)
 		if !in {
@@ -69,7 +79,7 @@ func findMemoryGroup(root string) memoryGroup {
 		if !mounted || !shown || strings.HasPrefix(path, "/..") {
 			continue
 		}
-		group := memoryGroup{events: version.events, limit: version.limit}
+		group := version.files
 		for dir := filepath.Join(at, below); ; dir = filepath.Dir(dir) {
 			group.levels = append(group.levels, filepath.Join(root, dir))
 			if dir == at || len(dir) <= len(at) {
@@ -77,7 +87,7 @@ func findMemoryGroup(root string) memoryGroup {
 			}
 		}
 	}
-	return memoryGroup{}
+	return cgroup{}
 }
 
 // groupPath returns the path of a cgroup by /proc/self/cgroup. Version 2 has the empty list of controllers.
