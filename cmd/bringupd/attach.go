@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/setting"
 )
@@ -54,7 +54,7 @@ func (a *attaching) do(args []string) error {
 	}
 	argv := attach(host)
 	if !a.run {
-		_, err := fmt.Fprintln(a.files.Out, strings.Join(argv, " "))
+		_, err := fmt.Fprintln(a.files.Out, prose.ShellLine(argv...))
 		return err
 	}
 	program, err := exec.LookPath(argv[0])

@@ -13,11 +13,12 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/files"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // say tells how far it is, beside the result.
 func (inv *invocation) say(format string, args ...any) {
-	fmt.Fprintf(inv.files.Err, "bringupd: "+format+"\n", args...)
+	_, _ = inv.files.Err.Write(prose.Escaped(fmt.Appendf(nil, "bringupd: "+format+"\n", args...))) // it may quote a record
 }
 
 // stopped says which signal ended it.

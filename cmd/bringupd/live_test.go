@@ -42,6 +42,27 @@ func TestAttachRun(t *testing.T) {
 	refused(t, call(t, nil, "attach", "--run", "1", dir), 64, "cannot run srun", "PATH")
 }
 
+// What a record says of a host and of a job is quoted for a shell, and obeyed by no terminal.
+func TestAttachQuotes(t *testing.T) {
+	dir := runDir(t, 2, -1)
+	put(t, dir, signal.Control, signal.NameJob, &signal.Job{
+		Header: signal.Header{Version: signal.Version, Nonce: "n0", At: time.Now()}, Run: "4711.0", Size: 2, Launcher: "slurm", LaunchID: "$(touch x)\x1b[2J",
+	})
+	const want = `srun --overlap $'--jobid=$(touch x)\x1b[2J' --nodelist=node0001 --nodes=1 --ntasks=1 --pty bash` + "\n"
+	if got := call(t, nil, "attach", "1", dir); got.code != 0 || got.out != want {
+		t.Errorf("it prints %+v, want %s", got, want)
+	}
+	put(t, dir, signal.Control, signal.NameJob, &signal.Job{
+		Header: signal.Header{Version: signal.Version, Nonce: "n0", At: time.Now()}, Run: "4711.0\x1b[2J", Size: 2, Launcher: "hosts",
+	})
+	if got := call(t, nil, "attach", "1", dir); got.code != 0 || got.out != "ssh -- node0001\n" {
+		t.Errorf("it prints %+v", got)
+	}
+	if got := call(t, nil, "status", "\x1b[2J"); got.code == 0 || strings.Contains(got.err, "\x1b") {
+		t.Errorf("the error is %+v", got)
+	}
+}
+
 // terminal returns both ends of a new terminal: what is written to it can be read
 // from its master.
 func terminal(t *testing.T) (master, slave *os.File) {

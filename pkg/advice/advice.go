@@ -63,11 +63,11 @@ func (a *Account) advise() []string {
 		}
 		return []string{fmt.Sprintf("give the driver's path: %s is looked for in the job's PATH on %s, not in that of your login", a.Driver, a.name(0))}
 	case health.NotExecutable:
-		return []string{fmt.Sprintf("chmod +x %s, and see that its first line names an interpreter that %s has", a.Driver, a.name(0))}
+		return []string{fmt.Sprintf("chmod +x %s, and see that its first line names an interpreter that %s has", prose.ShellWord(a.Driver), a.name(0))}
 	case health.Usage, health.Launch:
 		return []string{"bringupd --dry-run with the same flags shows what is in force, and touches nothing"}
 	case health.GaveUp:
-		return []string{"look at the runs before this one, of which each has a result.json: ls -d " + filepath.Join(a.LogDir, a.ID.Job+"*")}
+		return []string{"look at the runs before this one, of which each has a result.json: ls -d " + prose.ShellWord(filepath.Join(a.LogDir, a.ID.Job)) + "*"}
 	default:
 		return append(a.daemonLog(a.Cause.Rank), "where the message doesn't explain it, this is a mistake of bringupd's: keep the run directory and report it")
 	}
@@ -150,7 +150,7 @@ func (a *Account) adviseDriver() []string {
 		return nil
 	}
 	if a.World {
-		return []string{"see what they have printed: bringupd logs ranks " + a.Path}
+		return []string{"see what they have printed: bringupd logs ranks " + prose.ShellWord(a.Path)}
 	}
 	steps := []string{"read " + a.log("driver.log")}
 	if a.Code == memoryCode {
@@ -219,10 +219,10 @@ func phaseOf(kind health.Kind) string {
 func (a *Account) adviseShare() []string {
 	var steps []string
 	if each := a.words().OnEach; each != "" && a.Cause.Phase == "join" {
-		steps = append(steps, "see what each node has there, by a line of the script before bringupd's: "+each+" stat -f -c %T "+a.LogDir)
+		steps = append(steps, "see what each node has there, by a line of the script before bringupd's: "+each+" stat -f -c %T "+prose.ShellWord(a.LogDir))
 	}
 	if a.Path != "" && a.Cause.Phase != "join" {
-		steps = append(steps, fmt.Sprintf("%sdf -h %s; df -i %s: it shows a file system that is full, and hangs with one that does", a.on(a.blamed()), a.LogDir, a.LogDir))
+		steps = append(steps, fmt.Sprintf("%sdf -h %s; df -i %s: it shows a file system that is full, and hangs with one that does", a.on(a.blamed()), prose.ShellWord(a.LogDir), prose.ShellWord(a.LogDir)))
 	}
 	return append(steps, "or give another place with --log-dir")
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/xrash/smetrics"
 )
@@ -77,11 +79,41 @@ func Nearest(word string, known []string, limit int) (nearest string) {
 
 // ShellWord is a word as a shell reads it.
 func ShellWord(word string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:@"
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:@="
 	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !strings.ContainsRune(plain, r) }) {
 		return word
 	}
+	if strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) }) || !utf8.ValidString(word) {
+		return ansiWord(word)
+	}
 	return "'" + QuoteShell(word) + "'"
+}
+
+// ansiWord is a word in $'…', where a terminal finds nothing to obey.
+func ansiWord(word string) string {
+	var b strings.Builder
+	b.WriteString("$'")
+	for _, c := range []byte(word) {
+		switch {
+		case c == '\'' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ' || c > '~':
+			fmt.Fprintf(&b, `\x%02x`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String() + "'"
+}
+
+// ShellLine is a command as it is pasted into a shell.
+func ShellLine(argv ...string) string {
+	words := make([]string, len(argv))
+	for i, word := range argv {
+		words[i] = ShellWord(word)
+	}
+	return strings.Join(words, " ")
 }
 
 // QuoteShell is what stands between single quotes for a shell to read text.

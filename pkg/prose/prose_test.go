@@ -95,7 +95,8 @@ func TestNearest(t *testing.T) {
 }
 
 func TestShellWord(t *testing.T) {
-	for word, want := range map[string]string{"/a/b.c": "/a/b.c", "": "''", "a b": "'a b'", "/a b/'c'": `'/a b/'\''c'\'''`, "it's": `'it'\''s'`, "$x": "'$x'"} {
+	for word, want := range map[string]string{"/a/b.c": "/a/b.c", "": "''", "a b": "'a b'", "/a b/'c'": `'/a b/'\''c'\'''`, "it's": `'it'\''s'`, "$x": "'$x'",
+		"$(id)": "'$(id)'", "\x1b]0;x\a'": `$'\x1b]0;x\x07\''`, "a\nb": `$'a\x0ab'`, "\xff": `$'\xff'`, "größe": "'größe'"} {
 		if got := ShellWord(word); got != want {
 			t.Errorf("%q: got %s, want %s", word, got, want)
 		}

@@ -23,7 +23,7 @@ func hostsWords(string) Words {
 		Nested:  anotherName,
 		Nodes:   func(n int) string { return fmt.Sprintf("bringupd hosts with %d of them in --hosts", n) },
 		Exclude: func(string) string { return "leave them out of --hosts" },
-		Attach:  func(host string) []string { return []string{"ssh", host} },
+		Attach:  func(host string) []string { return []string{"ssh", "--", host} },
 		Gone:    "once no machine runs a daemon of it", NoRequeue: "bringupd hosts starts no job anew",
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -39,7 +40,7 @@ func Refuse(to io.Writer, asJSON bool, err error, code int) {
 	v := open(Config{To: to, JSON: asJSON})
 	defer v.Close()
 	if !asJSON {
-		fmt.Fprintf(v, "bringupd: %v\n", err)
+		_, _ = v.Write(prose.Escaped(fmt.Appendf(nil, "bringupd: %v\n", err))) // it may quote a record
 		return
 	}
 	core := zapcore.NewCore(peopleEncoder(true), v, zapcore.ErrorLevel)
