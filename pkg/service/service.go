@@ -33,10 +33,10 @@ func (c *Children) Serve(ctx context.Context, service *framework.Service, kind h
 	ctx, cancel := context.WithTimeoutCause(ctx, within, health.ErrDeadline)
 	defer cancel()
 	service = c.unhung(service)
-	if err := c.portsFree(service, kind); err != nil {
-		return err
-	}
 	for attempt := 1; ; attempt++ {
+		if err := c.portsFree(service, kind); err != nil {
+			return err
+		}
 		child, f := c.attempt(ctx, service, kind, within)
 		if f == nil {
 			c.watch(child, kind, service.Explain, onDeath)

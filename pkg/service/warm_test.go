@@ -2,13 +2,18 @@ package service
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
@@ -68,5 +73,40 @@ func TestWarm(t *testing.T) {
 			}
 			c.Stop(0, func(string) bool { return true })
 		})
+	}
+}
+
+// Each start looks who has the service's ports, and says who has, also after one that failed in
+// passing.
+func TestPortTakenBetweenStarts(t *testing.T) {
+	c := children(t)
+	dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.cfg.Logged = func(error) {}
+	c.life.Background = func(task func(context.Context)) { go task(t.Context()) }
+	c.Open(dir, 0, 1, "n0")
+	ports, err := framework.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := &framework.Service{
+		Name: "worker", Argv: Shell("exit 1"), Env: os.Environ(), Port: ports[0], Attempts: 2,
+		Ready: func(context.Context) error { return errors.New("not yet") },
+		Transient: func(process.Exit, []string) bool {
+			listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", ports[0]))
+			if err != nil {
+				t.Error(err)
+				return false
+			}
+			t.Cleanup(func() { _ = listener.Close() })
+			return true
+		},
+	}
+	err = c.Serve(t.Context(), service, health.ServiceDied, time.Minute, func(*health.Failure) {})
+	want := fmt.Sprintf("port %d (worker) is taken: port %[1]d of 127.0.0.1 is held by pid %d", ports[0], os.Getpid())
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v does not say %q", err, want)
 	}
 }
