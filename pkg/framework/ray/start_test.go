@@ -2,9 +2,14 @@ package ray
 
 import (
 	"encoding/json"
+	"io"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -100,6 +105,109 @@ func TestOrder(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Error(diff)
+			}
+		})
+	}
+}
+
+// fakeRay is what startProgram uses of Ray: a command that starts a GCS and then sends it the token.
+var fakeRay = map[string]string{
+	"ray":                        "from ray.scripts.scripts import main\nmain()\n",
+	"ray.d/__init__.py":          "",
+	"ray.d/scripts/__init__.py":  "",
+	"ray.d/scripts/scripts.py":   "def main():\n    from ray._private.node import Node\n    Node()\n",
+	"ray.d/_private/__init__.py": "",
+	"ray.d/_private/node.py": `
+import os, socket, subprocess, sys
+from types import SimpleNamespace
+
+GCS = """
+import os, socket, sys, time
+time.sleep(0.3)
+if os.environ["ENDS"]:
+    sys.exit(3)
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
+    server.settimeout(2)  # no daemon ends it here
+    print("the GCS has received", server.accept()[0].recv(99).decode())
+"""
+
+class Node:
+    def __init__(self):
+        self._ray_params = SimpleNamespace(gcs_server_port=int(os.environ["PORT"]))
+        self.all_processes = {}
+        self.start_gcs_server()
+        for at in ("127.0.0.1", "::1"):
+            try:
+                with socket.create_connection((at, self._ray_params.gcs_server_port)) as gcs:
+                    gcs.sendall(b"the token")
+            except OSError:
+                pass
+        self.all_processes["gcs_server"][0].process.wait()
+
+    def start_gcs_server(self):
+        gcs = subprocess.Popen([sys.executable, "-c", GCS, str(self._ray_params.gcs_server_port)])
+        self.all_processes["gcs_server"] = [SimpleNamespace(process=gcs)]
+`,
+}
+
+// ray start sends the token to its own GCS alone: to no stranger who has the port, and to nobody if
+// the GCS has ended.
+func TestStartTellsNoStranger(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, stranger, ends string
+		says                 string
+	}{
+		{"nobody else", "", "", "the GCS has received the token"},
+		{"a stranger on the GCS's address", "127.0.0.1", "", "cannot start Ray's GCS: a process of user "},
+		{"a stranger on another address", "[::1]", "", "cannot start Ray's GCS: a process of user "},
+		{"a GCS that ends", "", "yes", "cannot start Ray's GCS: it ended with 3 before it used port "},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for name, text := range fakeRay {
+				path := filepath.Join(dir, strings.Replace(name, "ray.d", "lib/ray", 1))
+				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			address := tc.stranger
+			if address == "" {
+				address = "127.0.0.1"
+			}
+			listener, err := net.Listen("tcp", address+":0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			port := listener.Addr().(*net.TCPAddr).Port
+			if tc.stranger == "" {
+				_ = listener.Close()
+			}
+			received := make(chan string, 1)
+			go func() {
+				var text []byte
+				if conn, err := listener.Accept(); err == nil {
+					text, _ = io.ReadAll(conn)
+				}
+				received <- string(text)
+			}()
+			cmd := exec.CommandContext(t.Context(), python, "-c", startProgram, filepath.Join(dir, "ray"))
+			cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(dir, "lib"), "PORT="+strconv.Itoa(port), "ENDS="+tc.ends)
+			cmd.Stdin = strings.NewReader(`{"args": [], "never": [], "later": []}`)
+			out, err := cmd.CombinedOutput()
+			_ = listener.Close()
+			if (err == nil) != (tc.stranger == "" && tc.ends == "") || !strings.Contains(string(out), tc.says) {
+				t.Errorf("%v: %s", err, out)
+			}
+			if text := <-received; text != "" {
+				t.Errorf("the stranger has received %q", text)
 			}
 		})
 	}

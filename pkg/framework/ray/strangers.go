@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/pause"
 )
 
@@ -72,7 +73,7 @@ func refusals(ctx context.Context, head framework.Node) (int, error) {
 		return 0, err
 	}
 	// Without a proxy, which is for the world outside.
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: gcsCallTimeout}
+	client := http.Client{Transport: &http.Transport{DialContext: health.Dial, DisableKeepAlives: true}, Timeout: gcsCallTimeout}
 	response, err := client.Do(request)
 	if err != nil {
 		return 0, err
