@@ -72,7 +72,7 @@
 // # Output
 //
 // Each stream has a reader of its own, which does three things with what comes: it cuts lines for the tail that goes
-// into errors, gives them to the log, which may hold the child up for a bounded time alone (see signal.Journal), and passes the bytes on, unchanged,
+// into errors, gives them to the log, which may hold the child up for a bounded time alone (see journal.Journal), and passes the bytes on, unchanged,
 // to whom the caller named. The last may hold the child up for as long as it likes, as that is its own standard output.
 //
 // A child has ended when it was reaped, whatever becomes of its output: Child.Ended tells. What is in its pipes then is

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/journal"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -141,9 +142,9 @@ const logPatience = time.Second
 
 // openLog returns a child's log in the run directory. What is not the user's never
 // waits for the share.
-func (c *Children) openLog(child string) *signal.Journal {
+func (c *Children) openLog(child string) *journal.Journal {
 	file := c.dir.LogFile(signal.Logs, c.LogName(child))
-	log := signal.NewJournal()
+	log := journal.New()
 	log.Eager = true
 	if IsUsers(child) {
 		log.Patience = logPatience

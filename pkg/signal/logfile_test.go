@@ -101,3 +101,30 @@ func TestLogFileIsOpenedAnew(t *testing.T) {
 		t.Errorf("it was opened %d times: %+v", len(share.opened), share.opened)
 	}
 }
+
+func TestLogFile(t *testing.T) {
+	d := create(t, newPlace(t))
+	silent := d.LogFile(Logs, "silent.log")
+	if err := silent.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, text := range []string{"one\n", "two\n"} {
+		file := d.LogFile(Logs, "child.log")
+		if _, err := file.Write([]byte(text)); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(file.Close(), file.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	data, err := plain.Read(d.LogFile(Logs, "child.log").Path())
+	if err != nil || string(data) != "one\ntwo\n" {
+		t.Errorf("got %q, %v", data, err)
+	}
+	if got := names(t, d.Path()+"/"+Logs); len(got) != 1 {
+		t.Errorf("a log that says nothing was made: %v", got)
+	}
+	if _, err := d.LogFile("nowhere", "child.log").Write([]byte("x")); err == nil {
+		t.Error("no error for a directory that is not there")
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/journal"
 	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/signal"
@@ -16,13 +17,13 @@ import (
 // there is a run directory. Its methods may be called from several goroutines.
 type Trail struct {
 	// Log takes the lines of the daemon's log.
-	Log *signal.Journal
+	Log *journal.Journal
 	// Changed is told of each phase that is entered, and of none where one is
 	// left; nil: nobody is told. It is set before the first phase.
 	Changed func(entered string)
 
 	began  time.Time
-	events *signal.Journal
+	events *journal.Journal
 
 	mu     sync.Mutex
 	rank   *int                // nil before Open; guarded by mu
@@ -36,7 +37,7 @@ type Trail struct {
 
 // New returns a trail that begins now. Close must be called once it was opened.
 func New() *Trail {
-	return &Trail{Log: signal.NewJournal(), began: time.Now(), events: signal.NewJournal(), exits: make(map[string]struct{})}
+	return &Trail{Log: journal.New(), began: time.Now(), events: journal.New(), exits: make(map[string]struct{})}
 }
 
 // Open gives the trail its files, which are named after the kind of daemon: a

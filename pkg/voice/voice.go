@@ -15,9 +15,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/bringupd/bringupd/pkg/journal"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/roles"
-	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // lastTime is for how long, in all, a daemon that ends waits for a reader.
@@ -39,7 +39,7 @@ type Voice struct {
 	// daemon's own log.
 	Log *zap.Logger
 
-	*signal.Journal
+	*journal.Journal
 	cfg      Config
 	loud     zap.AtomicLevel // of what Log tells people
 	lost     atomic.Int64    // lines that were refused for good
@@ -58,7 +58,7 @@ func New(cfg Config, id roles.Identity, own zapcore.WriteSyncer) *Voice {
 
 // open returns a voice without a log.
 func open(cfg Config) *Voice {
-	v := &Voice{Journal: signal.NewJournal(), cfg: cfg, patience: lastTime}
+	v := &Voice{Journal: journal.New(), cfg: cfg, patience: lastTime}
 	v.Eager = true
 	if !cfg.JSON {
 		v.Dropped = func(lines int) string {

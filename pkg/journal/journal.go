@@ -1,4 +1,6 @@
-package signal
+// Package journal appends lines to a file that may be slow, or not take them for a while, without making
+// those who write wait.
+package journal
 
 import (
 	"bytes"
@@ -6,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -61,9 +61,9 @@ type Journal struct {
 	stop  context.CancelFunc // of life, called by Close
 }
 
-// NewJournal returns a journal that has no file yet: it keeps what it is given
+// New returns a journal that has no file yet: it keeps what it is given
 // until Open. Close must be called.
-func NewJournal() *Journal {
+func New() *Journal {
 	j := &Journal{flush: make(chan struct{}, 1), ended: make(chan struct{})}
 	j.Dropped = func(lines int) string { return fmt.Sprintf("{\"dropped\":%d}", lines) }
 	j.life, j.stop = context.WithCancel(context.Background())
@@ -244,72 +244,3 @@ func (j *Journal) Close(ctx context.Context) error {
 	}
 }
 
-// LogFile appends to a file of the run directory. It is opened by the first
-// write, so that what says nothing costs nothing, and so that a stalled share
-// holds the goroutine that writes and not the one that starts a child.
-// Who writes may be left behind in a call that hangs: a Close from elsewhere
-// waits for its end, and no later Write opens the file again.
-type LogFile struct {
-	via  Access
-	path string
-
-	mu     sync.Mutex
-	file   io.WriteCloser // nil before the first write; guarded by mu
-	closed bool           // guarded by mu
-}
-
-// LogFile returns the file name in the subdirectory sub. One rank only may
-// write to it.
-func (d *Dir) LogFile(sub, name string) *LogFile {
-	return &LogFile{via: d.via, path: filepath.Join(d.path, sub, name)}
-}
-
-// Path returns where the file is.
-func (l *LogFile) Path() string { return l.path }
-
-// Write appends; a call may hang for as long as the share does. A handle that
-// the share has forgotten is not asked again: the file is opened anew for what
-// was not taken, now where the error goes away by itself, or by the next Write.
-func (l *LogFile) Write(data []byte) (written int, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return 0, fmt.Errorf("cannot write to %s: %w", l.path, os.ErrClosed)
-	}
-	err = l.via.again(func() error {
-		n, err := l.extend(data[written:])
-		written += n
-		return err
-	})
-	return written, err
-}
-
-// extend needs mu.
-func (l *LogFile) extend(data []byte) (int, error) {
-	if l.file == nil {
-		file, err := l.via.Share.Extend(l.path)
-		if err != nil {
-			return 0, err
-		}
-		l.file = file
-	}
-	n, err := l.file.Write(data)
-	if err != nil {
-		_ = l.file.Close() // the write's error says more
-		l.file = nil
-	}
-	return n, err
-}
-
-// Close closes the file if it was opened. Its error says that data was lost.
-func (l *LogFile) Close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = true
-	if l.file == nil {
-		return nil
-	}
-	file := l.file
-	l.file = nil
-	return file.Close()
-}

@@ -1,4 +1,4 @@
-package signal
+package journal
 
 import (
 	"bytes"
@@ -67,7 +67,7 @@ func closeJournal(t *testing.T, j *Journal) {
 
 func TestJournalGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := NewJournal(), &sink{}
+		j, file := New(), &sink{}
 		line(t, j, "before\n")
 		j.Open(file)
 		line(t, j, "after\n")
@@ -102,7 +102,7 @@ func TestJournalGathers(t *testing.T) {
 // and closing the file may tell that it was lost after all.
 func TestJournalEager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := NewJournal(), &sink{lost: errors.New("lost")}
+		j, file := New(), &sink{lost: errors.New("lost")}
 		j.Eager = true
 		j.Open(file)
 		want := ""
@@ -122,7 +122,7 @@ func TestJournalEager(t *testing.T) {
 
 func TestJournalClosedBeforeOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := NewJournal(), &sink{}
+		j, file := New(), &sink{}
 		line(t, j, "early\n")
 		closeJournal(t, j)
 		closeJournal(t, j)
@@ -135,7 +135,7 @@ func TestJournalClosedBeforeOpen(t *testing.T) {
 }
 
 func TestJournalNeverOpened(t *testing.T) {
-	j := NewJournal()
+	j := New()
 	line(t, j, "for nobody\n")
 	if err := j.Sync(); err != nil {
 		t.Error(err)
@@ -146,7 +146,7 @@ func TestJournalNeverOpened(t *testing.T) {
 // A share that hangs makes nobody wait, and what it can't take is counted.
 func TestJournalHangingFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := NewJournal(), &sink{hang: make(chan struct{})}
+		j, file := New(), &sink{hang: make(chan struct{})}
 		j.Open(file)
 		line(t, j, "first\n")
 		time.Sleep(2 * journalPace) // the goroutine hangs with it
@@ -172,7 +172,7 @@ func TestJournalHangingFile(t *testing.T) {
 // Who has patience waits for a file that is slow, and nothing is lost.
 func TestJournalWaitsForSlowFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := NewJournal(), &slowFile{}
+		j, file := New(), &slowFile{}
 		j.Eager, j.Patience = true, time.Second
 		j.Open(file)
 		kilobyte := strings.Repeat("x", 1023) + "\n"
@@ -198,7 +198,7 @@ func (s *slowFile) Write(data []byte) (int, error) {
 // many lines are missing, the torn one too.
 func TestJournalPatienceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := NewJournal(), &sink{hang: make(chan struct{})}
+		j, file := New(), &sink{hang: make(chan struct{})}
 		j.Eager, j.Patience = true, time.Second
 		j.Open(file)
 		line(t, j, "first\n")
@@ -225,7 +225,7 @@ func TestJournalPatienceEnds(t *testing.T) {
 
 func TestJournalDropsWhatIsTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := NewJournal(), &sink{}
+		j, file := New(), &sink{}
 		line(t, j, strings.Repeat("x", journalLimit+1))
 		line(t, j, "short\n")
 		j.Open(file)
@@ -240,7 +240,7 @@ func TestJournalDropsWhatIsTooLong(t *testing.T) {
 // where it belongs once it is taken.
 func TestJournalKeepsWhatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := NewJournal(), &sink{fails: errors.New("full")}
+		j, file := New(), &sink{fails: errors.New("full")}
 		j.Open(file)
 		line(t, j, "refused\n")
 		time.Sleep(2 * journalPace)
@@ -269,7 +269,7 @@ func TestJournalKeepsWhatIsRefused(t *testing.T) {
 // Half a line that was taken is gone on with.
 func TestJournalGoesOnInTheMiddleOfALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := NewJournal(), &sink{fails: errors.New("full"), room: 3}
+		j, file := New(), &sink{fails: errors.New("full"), room: 3}
 		j.Open(file)
 		line(t, j, "a line\n")
 		time.Sleep(2 * journalPace)
@@ -286,7 +286,7 @@ func TestJournalGoesOnInTheMiddleOfALine(t *testing.T) {
 
 func TestJournalFlushIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, file := NewJournal(), &sink{hang: make(chan struct{})}
+		j, file := New(), &sink{hang: make(chan struct{})}
 		j.Open(file)
 		if err := j.Flush(t.Context()); err != nil {
 			t.Errorf("nothing was to be written: %v", err)
@@ -301,31 +301,4 @@ func TestJournalFlushIsBounded(t *testing.T) {
 		close(file.hang)
 		closeJournal(t, j)
 	})
-}
-
-func TestLogFile(t *testing.T) {
-	d := create(t, newPlace(t))
-	silent := d.LogFile(Logs, "silent.log")
-	if err := silent.Close(); err != nil {
-		t.Error(err)
-	}
-	for _, text := range []string{"one\n", "two\n"} {
-		file := d.LogFile(Logs, "child.log")
-		if _, err := file.Write([]byte(text)); err != nil {
-			t.Error(err)
-		}
-		if err := errors.Join(file.Close(), file.Close()); err != nil {
-			t.Error(err)
-		}
-	}
-	data, err := plain.Read(d.LogFile(Logs, "child.log").Path())
-	if err != nil || string(data) != "one\ntwo\n" {
-		t.Errorf("got %q, %v", data, err)
-	}
-	if got := names(t, d.Path()+"/"+Logs); len(got) != 1 {
-		t.Errorf("a log that says nothing was made: %v", got)
-	}
-	if _, err := d.LogFile("nowhere", "child.log").Write([]byte("x")); err == nil {
-		t.Error("no error for a directory that is not there")
-	}
 }
