@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -84,6 +85,42 @@ func TestLinks(t *testing.T) {
 		if !linked[filepath.Clean(page)] {
 			t.Errorf("the README does not link to %s", page)
 		}
+	}
+}
+
+// Every row of what is protected names its tests, and there are such tests.
+func TestSecurityRows(t *testing.T) {
+	const root = "../.."
+	there := make(map[string]bool)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			for _, match := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllStringSubmatch(contents(t, path), -1) {
+				there[match[1]] = true
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(contents(t, root+"/docs/security.md")) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| what |") {
+			continue
+		}
+		rows++
+		named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(line, -1)
+		if len(named) == 0 {
+			t.Errorf("a row names no test: %s", line)
+		}
+		for _, match := range named {
+			if !there[match[1]] {
+				t.Errorf("there is no %s, which this row names: %s", match[1], line)
+			}
+		}
+	}
+	if rows < 20 {
+		t.Errorf("there are %d rows", rows)
 	}
 }
 
