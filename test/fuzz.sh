@@ -1,7 +1,9 @@
 #!/bin/sh
-# Fuzzes every target for a while: FUZZTIME each, 3s by default. An input that
-# fails is left in the package's testdata/fuzz, where plain go test finds it.
-# Nothing else is left: what was interesting this time is forgotten.
+# Fuzzes every target for a while: 3s each, and 45s (10 minutes in all) those that
+# read what others send: peers, ranks and other programs, and the run directory.
+# FUZZTIME is for all of them, if it is set. An input that fails is left in the
+# package's testdata/fuzz, where plain go test finds it. Nothing else is left: what
+# was interesting this time is forgotten.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -9,8 +11,17 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 
+# fuzz_time prints for how long a target is fuzzed.
+fuzz_time() {
+    case $1 in
+    FuzzExamine | FuzzIntroduce | FuzzRecords | FuzzFrames | FuzzServe | FuzzDelta | FuzzFrame | FuzzChild | \
+        FuzzSocket | FuzzAsked | FuzzAgent | FuzzDecode | FuzzReadRecord | FuzzRequestsShown) echo "${FUZZTIME:-45s}" ;;
+    *) echo "${FUZZTIME:-3s}" ;;
+    esac
+}
+
 fuzz() {
-    "$work/test" -test.run='^$' -test.fuzz="^$1\$" -test.fuzztime="${FUZZTIME:-3s}" \
+    "$work/test" -test.run='^$' -test.fuzz="^$1\$" -test.fuzztime="$(fuzz_time "$1")" \
         -test.fuzzminimizetime=200x -test.fuzzcachedir="$work/cache" >"$work/said" 2>&1
 }
 
