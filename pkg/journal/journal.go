@@ -243,4 +243,3 @@ func (j *Journal) Close(ctx context.Context) error {
 		return fmt.Errorf("cannot finish a journal: the share has not taken it: %w", context.Cause(ctx))
 	}
 }
-

@@ -5,17 +5,21 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // Private is the attempt's own directory on this node.
@@ -56,6 +60,10 @@ func (p *Private) Dir() (string, error) {
 		if err != nil {
 			return "", err
 		}
+		if exposure := signal.ExposureAbove(made); exposure.Seen != "" {
+			p.log.Warn("other users could replace this node's temporary files: "+exposure.Seen,
+				zap.String("to mend it", exposure.Mend+", or give another --temp-dir"))
+		}
 		return p.own(made), nil
 	})
 }
@@ -90,7 +98,13 @@ func (p *Private) Admit(f framework.Framework, self framework.Node, secret []byt
 			return env, nil
 		}
 		dir := filepath.Join(p.in, keysName(secret))
-		if err := os.Mkdir(dir, 0o700); err == nil {
+		err := os.Mkdir(dir, 0o700)
+		if errors.Is(err, fs.ErrExist) {
+			if err := ownDirectory(dir); err != nil {
+				return nil, err
+			}
+		}
+		if err == nil {
 			p.owned(dir)
 			p.mu.Lock()
 			p.keys = dir
@@ -115,6 +129,20 @@ func (p *Private) Admit(f framework.Framework, self framework.Node, secret []byt
 		p.env = maps.Clone(credentials.Env)
 		return p.env, nil
 	})
+}
+
+// ownDirectory returns an error if what has the path is anything but a directory that this user alone can change. A
+// stranger could have made it: programs of other nodes may look for their keys there.
+func ownDirectory(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if owner := info.Sys().(*syscall.Stat_t).Uid; !info.IsDir() || int(owner) != os.Geteuid() || info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("cannot put this run's keys into %s: it is there already (%v, owner uid %d) and is no directory of yours alone; see who has made it",
+			path, info.Mode(), owner)
+	}
+	return nil
 }
 
 // keysName names the directory of what is made of a secret. It is the same on all nodes: programs pass their variables on

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/test/users"
 )
 
 // guarded lets in who has its file.
@@ -120,4 +123,44 @@ func TestAdmitElsewhere(t *testing.T) {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
+}
+
+// The directory of keys may be there, if another daemon of this user's has made it. One that a stranger may have made is
+// refused: programs of other nodes would find the stranger's keys.
+func TestKeysOfAStranger(t *testing.T) {
+	for name, plant := range map[string]func(dir string) error{
+		"another user's": func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, int(users.Stranger.ID), int(users.Stranger.ID)))
+		},
+		"open to others": func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)) },
+		"a link":         func(dir string) error { return os.Symlink(t.TempDir(), dir) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			users.Need(t)
+			in := t.TempDir()
+			if err := plant(filepath.Join(in, keysName([]byte("secret")))); err != nil {
+				t.Fatal(err)
+			}
+			p := NewPrivate(in, time.Minute, func(string) {}, zap.NewNop(), Life{Run: t.Context(), Work: t.Context()})
+			env, err := p.Admit(guarded{}, framework.Node{TempDir: in}, []byte("secret"))
+			if err == nil || env != nil || !strings.Contains(err.Error(), "cannot put this run's keys into "+in) {
+				t.Errorf("%v, %v", env, err)
+			}
+		})
+	}
+}
+
+// A directory for temporary files that others could replace is told of.
+func TestTempDirOfAProject(t *testing.T) {
+	users.Need(t)
+	for dir, warns := range map[string]bool{t.TempDir(): false, users.Project(t): true} {
+		core, logs := observer.New(zap.WarnLevel)
+		p := NewPrivate(dir, time.Minute, func(string) {}, zap.New(core), Life{Run: t.Context(), Work: t.Context()})
+		if _, err := p.Dir(); err != nil {
+			t.Fatal(err)
+		}
+		if said := logs.All(); (len(said) == 1) != warns || warns && !strings.Contains(said[0].Message, "rename what is in "+dir) {
+			t.Errorf("%s: %v", dir, said)
+		}
+	}
 }

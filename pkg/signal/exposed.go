@@ -48,11 +48,17 @@ func ExposureOf(path string) Exposure {
 	if !strings.HasPrefix(mount.FSType, "fuse") || slices.Contains(byInode, mount.FSType) {
 		return Exposure{}
 	}
-	return exposureOn(mount.FSType, path)
+	found := ExposureAbove(path)
+	if found.Seen != "" {
+		found.Seen += fmt.Sprintf(", and could replace the log directory, as %s goes by path", mount.FSType)
+		found.Mend += ", or give another --log-dir"
+	}
+	return found
 }
 
-// exposureOn is ExposureOf on a file system of that kind, which goes by path.
-func exposureOn(kind, path string) Exposure {
+// ExposureAbove returns that of a path that is used as a path, whatever file system it is on: other users must not be
+// able to rename any directory above it.
+func ExposureAbove(path string) Exposure {
 	unknown := overflowUser()
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		info, err := os.Lstat(dir)
@@ -60,18 +66,16 @@ func exposureOn(kind, path string) Exposure {
 			return Exposure{} // a parent that cannot be seen cannot be judged
 		}
 		mode, owner := info.Mode(), int(info.Sys().(*syscall.Stat_t).Uid)
-		open := mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0
 		switch {
-		case open:
+		case mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0:
 			return Exposure{
-				Seen: fmt.Sprintf("other users can rename what is in %s (mode %04o, owner %s), and %s goes by path, so they could replace the log directory",
-					dir, mode.Perm(), userName(owner), kind),
-				Mend: "run chmod +t " + dir + " (or have its owner do so), or give another --log-dir",
+				Seen: fmt.Sprintf("other users can rename what is in %s (mode %04o, owner %s)", dir, mode.Perm(), userName(owner)),
+				Mend: "run chmod +t " + dir + " (or have its owner do so)",
 			}
 		case owner != 0 && owner != os.Geteuid() && owner != unknown:
 			return Exposure{
-				Seen: fmt.Sprintf("%s belongs to %s, and %s goes by path, so that user could replace the log directory", dir, userName(owner), kind),
-				Mend: "give a --log-dir below directories of your own or root's",
+				Seen: fmt.Sprintf("%s, who owns %s, can rename what is in it", userName(owner), dir),
+				Mend: "use directories below your own or root's",
 			}
 		}
 		if dir == filepath.Dir(dir) {
