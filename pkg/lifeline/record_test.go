@@ -256,7 +256,7 @@ func TestFramesThatDoNotFit(t *testing.T) {
 		wire := &counted{script: new(script), room: room}
 		theirs, ours := sealedPair(wire, wire)
 		l := newLink(theirs, identity{})
-		wire.script.then = nil
+		wire.then = nil
 		for range 5 {
 			l.send(frameNudge)
 		}
