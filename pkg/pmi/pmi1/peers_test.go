@@ -42,7 +42,7 @@ func newHall() *hall {
 var _ Peers = (*hall)(nil)
 
 func (h *hall) Gather(ctx context.Context, kind pmi.Meet, of []pmi.Proc, data []byte) ([]byte, error) {
-	name := fmt.Sprint(kind, of)
+	name := fmt.Sprintf("%s %#v", kind, of)
 	h.mu.Lock()
 	m := h.meetings[name]
 	if m == nil {
