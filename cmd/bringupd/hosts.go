@@ -203,7 +203,7 @@ func (h *onHosts) ended(rank int, child *process.Child) (exit process.Exit, sig 
 		return process.Exit{Code: -1, Signal: syscall.SIGKILL, Err: exit.Err}, 0
 	case exit.Code == 255:
 		exit.Code = health.OutcomeOf(health.Launch).Code
-		said = fmt.Sprintf("cannot reach %s: %s; see whether this works: %s", host, said, strings.Join(append(strings.Fields(h.ssh), "-o", "BatchMode=yes", host, "true"), " "))
+		said = fmt.Sprintf("cannot reach %s: %s; see whether this works: %s", host, said, prose.ShellLine(append(strings.Fields(h.ssh), "-o", "BatchMode=yes", host, "true")...))
 		h.say("%s", said)
 	case exit.Code == 127 || exit.Code == 126:
 		exit.Code = health.OutcomeOf(health.Launch).Code

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/meeting/client"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/setting"
 )
 
@@ -131,7 +132,7 @@ func (k *meetingCall) abort(ctx context.Context, c *client.Client, args []string
 // watch prints a line an event.
 func (k *meetingCall) watch(ctx context.Context, c *client.Client, _ []string) error {
 	return c.Watch(ctx, func(e client.Event) error {
-		_, err := fmt.Fprintf(k.files.Out, "%s %s: %s\n", e.Kind, e.Who, e.What)
+		_, err := k.files.Out.Write(prose.Escaped(fmt.Appendf(nil, "%s %s: %s\n", e.Kind, e.Who, e.What)))
 		return err
 	})
 }
