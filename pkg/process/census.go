@@ -60,6 +60,7 @@ func (s *Supervisor) count() time.Duration {
 	}
 	if s.adopts.Load() {
 		s.noteOrphans(children)
+		s.reapOrphans()
 	}
 	return time.Since(began)
 }

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/bringupd/bringupd/pkg/pause"
 )
 
 // forked holds the children that this process has forked and not reaped, of all its Supervisors,
@@ -48,7 +45,6 @@ func (s *Supervisor) AdoptOrphans() {
 		return // a kernel before 3.4
 	}
 	s.adopts.Store(true)
-	s.loops.Go(func() { s.reapOrphans(s.life) })
 }
 
 // orphans returns the pids of this process's orphans, dead or alive.
@@ -157,34 +153,18 @@ func (s *Supervisor) endOrphans(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// reapOrphans reaps the orphans that end, until ctx ends. It never takes the end of a child that
-// somebody waits for: what it reaps is dead at two looks, a second apart.
-func (s *Supervisor) reapOrphans(ctx context.Context) {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, unix.SIGCHLD)
-	defer signal.Stop(signals)
-	for {
-		select {
-		case <-signals:
-		case <-ctx.Done():
-			return
+// reapOrphans reaps the orphans that have ended. It never takes the end of a child that somebody
+// waits for: what it reaps is dead at two censuses, which are at least a second apart.
+func (s *Supervisor) reapOrphans() {
+	var all []procStat
+	for _, pid := range s.orphans() {
+		if p, err := readStat(pid); err == nil {
+			all = append(all, p)
 		}
-		var before map[processID]bool
-		for look := true; look; look = len(before) > 0 {
-			if !pause.For(ctx, firstCensus) {
-				return
-			}
-			var all []procStat
-			for _, pid := range s.orphans() {
-				if p, err := readStat(pid); err == nil {
-					all = append(all, p)
-				}
-			}
-			var gone []int
-			before, gone = unawaited(all, os.Getpid(), before)
-			for _, pid := range gone {
-				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // it fails if somebody has waited
-			}
-		}
+	}
+	var gone []int
+	s.ended, gone = unawaited(all, os.Getpid(), s.ended)
+	for _, pid := range gone {
+		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // it fails if somebody has waited
 	}
 }

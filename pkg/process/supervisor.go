@@ -51,10 +51,10 @@ type Supervisor struct {
 
 // censuses is the goroutine that takes them.
 type censuses struct {
-	started chan struct{} // holds a token after a child's start
-	adopts  atomic.Bool   // see AdoptOrphans
-	strays  map[int]root  // the sessions of orphans that the guard was told of; the goroutine's
-	life    context.Context
+	started chan struct{}      // holds a token after a child's start
+	adopts  atomic.Bool        // see AdoptOrphans
+	strays  map[int]root       // the sessions of orphans that the guard was told of; the goroutine's
+	ended   map[processID]bool // orphans that were dead at the last one; the goroutine's
 	end     context.CancelFunc
 	loops   sync.WaitGroup
 }
@@ -76,7 +76,7 @@ func NewSupervisor(jobVariables []string) (*Supervisor, error) {
 		memory:   sync.OnceValue(func() memoryGroup { return findMemoryGroup("/") }),
 		jobs:     jobVariables,
 		find:     findProgram,
-		censuses: censuses{started: make(chan struct{}, 1), life: ctx, end: end},
+		censuses: censuses{started: make(chan struct{}, 1), end: end},
 		children: make(map[*Child]struct{}),
 	}
 	s.guard = newGuardLink(s.forks, guardOrder{mark: s.mark, daemon: self.pid, since: self.start})
