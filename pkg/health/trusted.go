@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/signal"
 )
 
 // trustedUsers are the users whose sockets count as the job's own if their processes cannot be
@@ -32,15 +33,7 @@ var trusted = sync.OnceValue(func() trustedUsers { return trustedUsersIn("/", os
 
 // trustedUsersIn returns the users that a process of user self trusts, by the files below root.
 func trustedUsersIn(root string, self int) trustedUsers {
-	users := trustedUsers{self: self, ambiguous: -1, started: startedUsers}
-	uidMap, _ := os.ReadFile(filepath.Join(root, "proc/self/uid_map")) // empty: a kernel without user namespaces
-	if fields := strings.Fields(string(uidMap)); len(fields) > 0 && !slices.Equal(fields, []string{"0", "0", "4294967295"}) {
-		users.ambiguous = 65534
-		text, _ := os.ReadFile(filepath.Join(root, "proc/sys/kernel/overflowuid"))
-		if uid, err := strconv.Atoi(string(bytes.TrimSpace(text))); err == nil {
-			users.ambiguous = uid
-		}
-	}
+	users := trustedUsers{self: self, ambiguous: signal.OverflowUser(root), started: startedUsers}
 	names := accountNames(root, self)
 	if names == nil { // a user of a directory service
 		names = append(names, os.Getenv("USER"))

@@ -59,7 +59,7 @@ func ExposureOf(path string) Exposure {
 // ExposureAbove returns that of a path that is used as a path, whatever file system it is on: other users must not be
 // able to rename any directory above it.
 func ExposureAbove(path string) Exposure {
-	unknown := overflowUser()
+	unknown := OverflowUser("/")
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		info, err := os.Lstat(dir)
 		if err != nil {
@@ -84,17 +84,17 @@ func ExposureAbove(path string) Exposure {
 	}
 }
 
-// overflowUser returns the user id by which this user namespace shows users that it does not know, such as the root of
-// the machine. It returns -1 outside of user namespaces.
-func overflowUser() int {
-	const all = "4294967295" // the initial user namespace maps all ids to themselves
-	mapped, err := os.ReadFile("/proc/self/uid_map")
-	if fields := strings.Fields(string(mapped)); err != nil || len(fields) == 3 && fields[2] == all {
+// OverflowUser returns the user id by which this user namespace shows every user that it does not know, root of the
+// machine among them, by the files below root. It returns -1 outside of user namespaces, where all users are known.
+func OverflowUser(root string) int {
+	// A kernel without user namespaces has no such file. The initial namespace maps all ids to themselves.
+	mapped, _ := os.ReadFile(filepath.Join(root, "proc/self/uid_map"))
+	if fields := strings.Fields(string(mapped)); len(fields) == 0 || slices.Equal(fields, []string{"0", "0", "4294967295"}) {
 		return -1
 	}
-	text, err := os.ReadFile("/proc/sys/kernel/overflowuid")
-	id, numberErr := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || numberErr != nil {
+	text, _ := os.ReadFile(filepath.Join(root, "proc/sys/kernel/overflowuid"))
+	id, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
 		return 65534 // DEFAULT_OVERFLOWUID of linux/highuid.h
 	}
 	return id
