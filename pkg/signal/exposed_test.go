@@ -5,13 +5,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bringupd/bringupd/test/users"
 )
 
 // A directory above the log directory in which others can rename is told of where descriptors do not help.
 func TestExposure(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("it takes root to make directories of others")
-	}
+	users.Need(t)
 	for _, tc := range []struct {
 		name        string
 		mode        os.FileMode

@@ -24,6 +24,9 @@ func pidsCgroup(t *testing.T, most int) (dir string) {
 			return dir
 		}
 	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal("cannot make a cgroup with the pids controller")
+	}
 	t.Skip("cannot make a cgroup with the pids controller")
 	return ""
 }
@@ -41,17 +44,23 @@ func TestLimitsTooLow(t *testing.T) {
 		"cgroup":                {"", "the cgroup allows 24 processes and threads"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if race && name == "address space" {
-				t.Skip("the race detector reserves more than that before the program begins")
+			self := self
+			if race && name == "address space" { // the race detector reserves more before the program begins
+				self = filepath.Join(t.TempDir(), "bringupd")
+				build := exec.CommandContext(t.Context(), "go", "build", "-tags", "netgo,osusergo", "-o", self, command)
+				if out, err := build.CombinedOutput(); err != nil {
+					t.Fatalf("cannot build bringupd: %v: %s", err, out)
+				}
+				self = users.Public(t, self)
 			}
-			command := users.Job.Command(t.Context(), dir, "bash", "-c", tc.limit+"exec "+self+daemon)
+			job := users.Job.Command(t.Context(), dir, "bash", "-c", tc.limit+"exec "+self+daemon)
 			if name == "cgroup" {
 				group := pidsCgroup(t, 24)
-				command = exec.Command("sh", "-c", "echo $$ > "+group+"/cgroup.procs; exec "+self+daemon)
+				job = exec.Command("sh", "-c", "echo $$ > "+group+"/cgroup.procs; exec "+self+daemon)
 			}
-			command.Env = append(command.Env, "GOMAXPROCS=2")
-			out, err := command.CombinedOutput()
-			if code := command.ProcessState.ExitCode(); code != 65 || !strings.Contains(string(out), tc.says) || strings.Contains(string(out), "goroutine") {
+			job.Env = append(job.Env, "GOMAXPROCS=2")
+			out, err := job.CombinedOutput()
+			if code := job.ProcessState.ExitCode(); code != 65 || !strings.Contains(string(out), tc.says) || strings.Contains(string(out), "goroutine") {
 				t.Errorf("it ended with %d, %v:\n%s", code, err, out)
 			}
 		})
