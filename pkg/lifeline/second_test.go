@@ -5,6 +5,7 @@ import (
 	"io"
 	"sync"
 	"testing"
+	"time"
 )
 
 func TestMeetingsHaveConnectionsOfTheirOwn(t *testing.T) {
@@ -46,28 +47,35 @@ func TestSummonedForACommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := NewHead(slowConfig(), listener, headNews{newNews()})
+	peers := headNews{newNews()}
+	h := NewHead(slowConfig(), listener, peers)
 	came := make(chan int, 1)
 	h.Meet(ForRemote, func(_ context.Context, rank int, conn io.ReadWriteCloser) {
 		came <- rank
 		_ = conn.Close()
 	})
 	run(t, h.Run)
-	where, news := []string{listener.Addr().String()}, workerNews{newNews()}
-	w := NewWorker(slowConfig(), 2, TCP{}, where, news, well)
+	where := []string{listener.Addr().String()}
+	w := NewWorker(slowConfig(), 2, TCP{}, where, workerNews{newNews()}, well)
 	w.Heed(func() {
 		if conn, err := Call(t.Context(), ForRemote, slowConfig().Key, 2, TCP{}, where); err == nil {
 			_ = conn.Close()
 		}
 	})
 	run(t, w.Run)
-	news.wait(t, "connected", 1)
+	// The worker is told first, and what the head sends before it is told is lost.
+	peers.wait(t, "2 connected", 1)
 	for _, nobody := range []int{-1, 0, 1, 4} {
 		h.Summon(nobody)
 	}
 	h.Summon(2)
-	if rank := <-came; rank != 2 {
-		t.Errorf("rank %d came", rank)
+	select {
+	case rank := <-came:
+		if rank != 2 {
+			t.Errorf("rank %d came", rank)
+		}
+	case <-time.After(ceiling):
+		t.Error("rank 2 was summoned and did not come")
 	}
 	if conn, err := Call(t.Context(), ForMeeting, slowConfig().Key, 2, TCP{}, where); err == nil {
 		_ = conn.Close()
