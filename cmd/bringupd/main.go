@@ -9,7 +9,6 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/daemon"
-	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // The kernel gives a signal of the process to its first thread, and that thread
@@ -21,7 +20,7 @@ func main() {
 	// This comes before anything that needs another thread, which a low limit may not leave.
 	if startsDaemon(os.Args) {
 		host, _ := os.Hostname() // the message goes without
-		if err := enoughFor(roles.Identity{Host: host, Rank: -1}); err != nil {
+		if err := enough(daemonNeeds, host); err != nil {
 			_, _ = fmt.Fprintln(os.Stderr, "bringupd:", err)
 			os.Exit(codeOf(err))
 		}

@@ -32,8 +32,11 @@ func (inv *invocation) runCommand() *cli.Command {
 				return err
 			}
 			return inv.planOr(all, opts, driver, func(cfg config.Config, role roles.Role) error {
-				if err := enoughFor(cfg.Identity); err != nil {
-					return err
+				if id := cfg.Identity; id.Rank == 0 { // a head has a connection to each worker
+					need := process.Limits{Files: daemonFiles + uint64(id.Size)}
+					if err := enough(need, id.Host); err != nil {
+						return err
+					}
 				}
 				inv.code = attempt.Run(context.Background(), cfg, role)
 				return nil
@@ -42,13 +45,12 @@ func (inv *invocation) runCommand() *cli.Command {
 	}
 }
 
-// What a daemon needs: with a driver it has been seen to have 27 processes and threads, with four ranks 48, and 1.9 GiB
-// of address space.
-const (
-	daemonTasks  = 64
-	daemonFiles  = 128
-	daemonMemory = 2560 << 20
-)
+// daemonFiles is how many files a daemon needs, without the connections of a head.
+const daemonFiles = 128
+
+// daemonNeeds is what a daemon needs: with a driver it has been seen to have 27 processes and
+// threads, with four ranks 48, and 1.9 GiB of address space.
+var daemonNeeds = process.Limits{Tasks: 64, Files: daemonFiles, Memory: 2560 << 20}
 
 // startsDaemon reports whether a command line is one that starts daemons on this machine.
 func startsDaemon(args []string) bool {
@@ -59,17 +61,13 @@ func startsDaemon(args []string) bool {
 	return len(own) < 2 || strings.HasPrefix(own[1], "-") || slices.Contains([]string{"run", "local", tetheredCommand}, own[1])
 }
 
-// enoughFor returns an error if a limit of this process leaves less than a daemon needs.
-func enoughFor(id roles.Identity) error {
-	need := process.Limits{Tasks: daemonTasks, Files: daemonFiles, Memory: daemonMemory}
-	if id.Rank == 0 {
-		need.Files += uint64(id.Size) // a head has a connection to each worker
-	}
+// enough returns an error if a limit of this process leaves less than is needed.
+func enough(need process.Limits, host string) error {
 	problem, mend := need.Lack("/")
 	if problem == "" {
 		return nil
 	}
-	return &roles.LaunchError{Problem: fmt.Sprintf("cannot start on %s: %s", id.Host, problem), Mend: mend}
+	return &roles.LaunchError{Problem: fmt.Sprintf("cannot start on %s: %s", host, problem), Mend: mend}
 }
 
 // planOr judges the configuration, and tells the plan where that is asked for;

@@ -29,24 +29,12 @@ const manyTasks = 1 << 14
 // Lack returns which limit of this process leaves less than is needed, in the file system below
 // root, and what to do; empty strings if all leave enough. A limit that cannot be read is none.
 func (need Limits) Lack(root string) (problem, mend string) {
-	pids := findGroup(root, "pids", cgroup{events: "pids.current", limit: "pids.max"}, cgroup{events: "pids.current", limit: "pids.max"})
-	for _, dir := range pids.levels {
-		most, used := numberIn(filepath.Join(dir, pids.limit)), numberIn(filepath.Join(dir, pids.events))
-		if used < math.MaxUint64 && left(most, used) < need.Tasks {
-			return fmt.Sprintf("the cgroup allows %d processes and threads (%s), %d are in use, and a daemon needs %d",
-					most, filepath.Join(dir, pids.limit), used, need.Tasks),
-				"raise this limit, such as TasksMax of the systemd unit or --pids-limit of the container"
+	if need.Tasks > 0 {
+		if problem, mend = lackOfTasks(root, need.Tasks); problem != "" {
+			return problem, mend
 		}
 	}
 	var limit syscall.Rlimit
-	if unlimited(unix.RLIMIT_NPROC, &limit); limit.Cur < manyTasks && os.Geteuid() != 0 {
-		if used := tasksOf(root, os.Getuid()); left(limit.Cur, used) < need.Tasks {
-			return fmt.Sprintf("a user may have %d processes and threads on this node (RLIMIT_NPROC), %d are in use, and a daemon needs %d",
-					limit.Cur, used, need.Tasks),
-				"raise ulimit -u where the job is submitted, or the limit in /etc/security/limits.conf, " +
-					"or end what else runs there"
-		}
-	}
 	if unlimited(unix.RLIMIT_NOFILE, &limit); limit.Max < need.Files {
 		return fmt.Sprintf("a process may open %d files (the hard limit RLIMIT_NOFILE), and this daemon needs %d", limit.Max, need.Files),
 			"raise ulimit -Hn where the job is submitted, or LimitNOFILE of the launcher's systemd unit"
@@ -56,6 +44,29 @@ func (need Limits) Lack(root string) (problem, mend string) {
 				prose.Size(limit.Cur), prose.Size(need.Memory)),
 			"raise ulimit -v, or what the launcher sets it by (h_vmem of Grid Engine, pvmem of PBS): " +
 				"a daemon reserves address space, and not memory"
+	}
+	return "", ""
+}
+
+// lackOfTasks is Lack for processes and threads alone.
+func lackOfTasks(root string, need uint64) (problem, mend string) {
+	pids := findGroup(root, "pids", cgroup{events: "pids.current", limit: "pids.max"}, cgroup{events: "pids.current", limit: "pids.max"})
+	for _, dir := range pids.levels {
+		most, used := numberIn(filepath.Join(dir, pids.limit)), numberIn(filepath.Join(dir, pids.events))
+		if used < math.MaxUint64 && left(most, used) < need {
+			return fmt.Sprintf("the cgroup allows %d processes and threads (%s), %d are in use, and a daemon needs %d",
+					most, filepath.Join(dir, pids.limit), used, need),
+				"raise this limit, such as TasksMax of the systemd unit or --pids-limit of the container"
+		}
+	}
+	var limit syscall.Rlimit
+	if unlimited(unix.RLIMIT_NPROC, &limit); limit.Cur < manyTasks && os.Geteuid() != 0 {
+		if used := tasksOf(root, os.Getuid()); left(limit.Cur, used) < need {
+			return fmt.Sprintf("a user may have %d processes and threads on this node (RLIMIT_NPROC), %d are in use, and a daemon needs %d",
+					limit.Cur, used, need),
+				"raise ulimit -u where the job is submitted, or the limit in /etc/security/limits.conf, " +
+					"or end what else runs there"
+		}
 	}
 	return "", ""
 }
