@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -318,42 +319,47 @@ func testNoInodes(t *testing.T) {
 	}
 }
 
-// What stalls is given up, by every call.
+// What stalls is given up, by every call. Time passes only while all calls hang.
 func TestStalledShare(t *testing.T) {
-	p := newPlace(t)
-	stall := make(chan struct{})
-	defer close(stall)
-	hang := func() error { <-stall; return errors.New("stalled") }
-	fs := &faulty{}
-	p.Share = fs
-	d := create(t, p)
-	fs.onList = func(string) ([]string, error) { return nil, hang() }
-	fs.onRead = func(string) error { return hang() }
-	fs.onWrite = func(string, []byte) error { return hang() }
-	fs.onChange = func(Change, string, string) error { return hang() }
-	over := errors.New("over")
 	for _, tc := range []struct {
 		name string
-		call func(ctx context.Context) error
+		call func(ctx context.Context, p Place, d *Dir) error
 	}{
-		{"create", func(ctx context.Context) error { _, err := Create(ctx, p, Job{}); return err }},
-		{"find", func(ctx context.Context) error { _, _, err := NewFinder(p).Find(ctx); return err }},
-		{"open", func(ctx context.Context) error { _, _, err := p.openExisting(ctx); return err }},
-		{"publish", func(ctx context.Context) error { return d.Publish(ctx, Nodes, "0000.up", &State{}, true) }},
-		{"publish once", func(ctx context.Context) error { return d.PublishOnce(ctx, NameResult, &Result{}) }},
-		{"beat", func(ctx context.Context) error { return d.Beat(ctx, Nodes, BeatState) }},
-		{"read", func(ctx context.Context) error { return d.Read(ctx, Control, NameJob, &Job{}) }},
-		{"point at the newest", d.PointLatest},
-		{"ask for a stop", d.RequestStop},
+		{"create", func(ctx context.Context, p Place, _ *Dir) error { _, err := Create(ctx, p, Job{}); return err }},
+		{"find", func(ctx context.Context, p Place, _ *Dir) error { _, _, err := NewFinder(p).Find(ctx); return err }},
+		{"open", func(ctx context.Context, p Place, _ *Dir) error { _, _, err := p.openExisting(ctx); return err }},
+		{"publish", func(ctx context.Context, _ Place, d *Dir) error {
+			return d.Publish(ctx, Nodes, "0000.up", &State{}, true)
+		}},
+		{"publish once", func(ctx context.Context, _ Place, d *Dir) error { return d.PublishOnce(ctx, NameResult, &Result{}) }},
+		{"beat", func(ctx context.Context, _ Place, d *Dir) error { return d.Beat(ctx, Nodes, BeatState) }},
+		{"read", func(ctx context.Context, _ Place, d *Dir) error { return d.Read(ctx, Control, NameJob, &Job{}) }},
+		{"point at the newest", func(ctx context.Context, _ Place, d *Dir) error { return d.PointLatest(ctx) }},
+		{"ask for a stop", func(ctx context.Context, _ Place, d *Dir) error { return d.RequestStop(ctx) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeoutCause(within(t), 20*time.Millisecond, over)
-			defer cancel()
-			err := tc.call(ctx)
-			var stalled *StallError
-			if !errors.As(err, &stalled) || !errors.Is(err, over) || stalled.Path == "" || stalled.After == 0 {
-				t.Errorf("got %v", err)
-			}
+			p := newPlace(t)
+			synctest.Test(t, func(t *testing.T) {
+				stall := make(chan struct{})
+				defer synctest.Wait() // for the calls that were given up
+				defer close(stall)
+				hang := func() error { <-stall; return errors.New("stalled") }
+				fs := &faulty{}
+				p.Share = fs
+				d := create(t, p)
+				fs.onList = func(string) ([]string, error) { return nil, hang() }
+				fs.onRead = func(string) error { return hang() }
+				fs.onWrite = func(string, []byte) error { return hang() }
+				fs.onChange = func(Change, string, string) error { return hang() }
+				over := errors.New("over")
+				ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, over)
+				defer cancel()
+				err := tc.call(ctx, p, d)
+				var stalled *StallError
+				if !errors.As(err, &stalled) || !errors.Is(err, over) || stalled.Path == "" || stalled.After == 0 {
+					t.Errorf("got %v", err)
+				}
+			})
 		})
 	}
 }
