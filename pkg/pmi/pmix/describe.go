@@ -9,12 +9,16 @@ import (
 	"github.com/bringupd/bringupd/pkg/pmi"
 )
 
-// describe is a job as a library is told of it on a node. Without the maps and each process's rank, local rank and node rank the
-// MPIs do not come up, Intel's also without the universe's size; the rest is what they ask for in between.
+// describe returns what a library on a node is told of a job. The MPIs do not come up without the maps
+// and the rank, local rank and node rank of each process, nor Intel's without the universe's size;
+// they ask for the rest later. A library derives from pmix.nodeid which ranks share a node, so it
+// counts the nodes of pmix.nmap, which has only those that have ranks of the job.
 func describe(job *pmi.Job, node int, dir string) []info {
 	var hosts, byNode []string
+	nodeID := make(map[int]int) // of each node with ranks of the job, its place in the node map
 	for place, host := range job.Hosts {
 		if local := job.Local(place); len(local) > 0 {
+			nodeID[place] = len(hosts)
 			hosts, byNode = append(hosts, host), append(byNode, numbers(local))
 		}
 	}
@@ -34,13 +38,13 @@ func describe(job *pmi.Job, node int, dir string) []info {
 	}
 	if local := job.Local(node); len(local) > 0 {
 		infos = append(infos, info{"pmix.local.size", typeUint32, len(local)}, info{"pmix.node.size", typeUint32, len(local)},
-			info{"pmix.lpeers", typeString, numbers(local)}, info{"pmix.lldr", typeRank, local[0]}, info{"pmix.nodeid", typeUint32, node})
+			info{"pmix.lpeers", typeString, numbers(local)}, info{"pmix.lldr", typeRank, local[0]}, info{"pmix.nodeid", typeUint32, nodeID[node]})
 	}
-	return append(infos, describeRanks(job)...)
+	return append(infos, describeRanks(job, nodeID)...)
 }
 
-// describeRanks is what is told of each rank.
-func describeRanks(job *pmi.Job) (infos []info) {
+// describeRanks returns what is told of each rank. nodeID has the place of each node in the node map.
+func describeRanks(job *pmi.Job, nodeID map[int]int) (infos []info) {
 	local, inApp, leader := make(map[int]int), make(map[int]int), make(map[int]int)
 	for rank, node := range job.Nodes {
 		app := job.App(rank)
@@ -51,7 +55,7 @@ func describeRanks(job *pmi.Job) (infos []info) {
 			{"pmix.rank", typeRank, rank}, {"pmix.appnum", typeUint32, app}, {"pmix.apprank", typeRank, inApp[app]},
 			{"pmix.aldr", typeRank, leader[app]},
 			{"pmix.grank", typeRank, rank}, {"pmix.lrank", typeUint16, local[node]}, {"pmix.nrank", typeUint16, local[node]},
-			{"pmix.nodeid", typeUint32, node}, {"pmix.hname", typeString, job.Hosts[node]},
+			{"pmix.nodeid", typeUint32, nodeID[node]}, {"pmix.hname", typeString, job.Hosts[node]},
 		}})
 		local[node]++
 		inApp[app]++
