@@ -121,9 +121,8 @@ type Guarded interface {
 	// Credentials returns what lets the programs of a node in; nothing where nobody is kept out. secret is 32 bytes
 	// that the run's daemons alone know, the same on each node.
 	Credentials(node Node, secret []byte) (Credentials, error)
-	// Strangers watches from the head, whose service is up, until ctx ends or there is nothing to watch. It tells
-	// people why anybody who reaches the cluster is let in, where nobody has asked for that, and that somebody was
-	// refused, where the framework says so.
+	// Strangers looks from the head, whose service is up, whether anybody who reaches the cluster is
+	// let in although nobody has asked for that, and tells people so.
 	Strangers(ctx context.Context, head Node, endpoint Endpoint, tell func(sentence string))
 }
 

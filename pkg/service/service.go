@@ -188,8 +188,8 @@ func (c *Children) portsFree(service *framework.Service, kind health.Kind) error
 	return nil
 }
 
-// WatchStrangers warns, as long as the run goes on, of strangers that a framework lets in or
-// has refused, if it can keep them out of its cluster. Its service is up on the head.
+// WatchStrangers warns in the background if a framework that can keep strangers out of its cluster
+// lets them in. Its service is up on the head.
 func (c *Children) WatchStrangers(f framework.Framework, head framework.Node, endpoint framework.Endpoint) {
 	if guarded, is := f.(framework.Guarded); is {
 		c.life.Background(func(context.Context) {

@@ -109,7 +109,7 @@ func TestRayLetsOnlyTheJobIn(t *testing.T) {
 	j.wantCode(0)
 	want := []string{
 		"the job's own: let in", "the job's client: let in", "ray status: let in", "ray job submit: let in",
-		"a stranger: refused", "a stranger's status: refused", "a stranger's job: refused", "strangers: told of",
+		"a stranger: refused", "a stranger's status: refused", "a stranger's job: refused",
 		"a stranger's browser: 401", "the token: 64 digits, mode 600", "read in the run directory: []", "read in command lines: []", "",
 	}
 	if diff := cmp.Diff(want, strings.Split(j.stdout.String(), "\n")); diff != "" {

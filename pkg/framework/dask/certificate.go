@@ -47,8 +47,8 @@ func (d Cluster) Credentials(node framework.Node, secret []byte) (framework.Cred
 	return framework.Credentials{Files: map[string][]byte{certificateFile: text}, Env: env}, nil
 }
 
-// Strangers tells nothing: Dask lets nobody in without a certificate where it was given
-// one, and with --dask-tls=off it was asked to. Whom it refuses it does not count.
+// Strangers tells nothing: Dask lets nobody in without a certificate if it was given
+// one, and with --dask-tls=off it was asked to.
 func (Cluster) Strangers(context.Context, framework.Node, framework.Endpoint, func(string)) {}
 
 // certificate makes a key of the secret and a certificate for it, which is its own

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -64,18 +63,6 @@ for who, command in own.items():
 for who, attempt in strangers.items():
     judge(who, attempt)
 
-
-def told():
-    """Waits until the head has said that strangers were refused: it counts every 15 s, and Ray tells it every 10."""
-    log = Path(os.environ["BRINGUPD_RUN_DIR"], "logs", "daemon-0000.log")
-    for _ in range(180):
-        if "calls were refused" in text(log):
-            return "told of"
-        time.sleep(0.5)
-    return "not told of"
-
-
-print("strangers:", told())
 try:
     urllib.request.urlopen(DASHBOARD + "/nodes?view=summary")
     print("a stranger's browser: let in")
