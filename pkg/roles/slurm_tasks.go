@@ -73,18 +73,20 @@ func tasksOn(counts string, node int) int {
 	return 0
 }
 
-// retellSlurm are srun's variables that tell which task a process is, how many there
-// are, and what each may use of its node.
+// retellSlurm returns srun's variables that tell which task a process is, how many there
+// are, and what each may use of its node. As those of a step, they have no nodes without tasks: a
+// Hydra divides by the count of each.
 func retellSlurm(env Environment, t Task) map[string]string {
 	var onNode []string
 	for _, rank := range t.OnNode {
 		onNode = append(onNode, strconv.Itoa(rank))
 	}
 	rank, ranks, perNode := strconv.Itoa(t.Rank), strconv.Itoa(t.Ranks), ""
-	if slices.Min(t.PerNode) == slices.Max(t.PerNode) {
-		perNode = strconv.Itoa(t.PerNode[0])
+	used := slices.DeleteFunc(slices.Clone(t.PerNode), func(tasks int) bool { return tasks == 0 })
+	if slices.Min(used) == slices.Max(used) {
+		perNode = strconv.Itoa(used[0])
 	}
-	counts := taskCounts(t.PerNode)
+	counts := taskCounts(used)
 	set := map[string]string{
 		"SLURM_PROCID": rank, "SLURM_LOCALID": strconv.Itoa(t.Local), "SLURM_GTIDS": strings.Join(onNode, ","),
 		"SLURM_NTASKS": ranks, "SLURM_NPROCS": ranks, "SLURM_STEP_NUM_TASKS": ranks,
@@ -93,7 +95,31 @@ func retellSlurm(env Environment, t Task) map[string]string {
 	if cpus, err := env.number(1, "SLURM_CPUS_PER_TASK"); err == nil {
 		set["SLURM_CPUS_PER_TASK"] = strconv.Itoa(max(1, cpus/max(1, len(t.OnNode))))
 	}
+	if len(used) < len(t.PerNode) {
+		retellNodes(env, t, set)
+	}
 	return set
+}
+
+// retellNodes adds srun's variables of the nodes that have tasks.
+func retellNodes(env Environment, t Task, set map[string]string) {
+	nodes, err := ExpandNodeList(env.get("SLURM_STEP_NODELIST"), len(t.PerNode))
+	if err != nil || len(nodes) != len(t.PerNode) {
+		return // the step was started in a way that tells another number of nodes
+	}
+	own, err := env.number(0, "SLURM_NODEID")
+	var used []string
+	for at, tasks := range t.PerNode {
+		if err == nil && at == own {
+			set["SLURM_NODEID"] = strconv.Itoa(len(used))
+		}
+		if tasks > 0 {
+			used = append(used, nodes[at])
+		}
+	}
+	list, count := strings.Join(used, ","), strconv.Itoa(len(used))
+	set["SLURM_NODELIST"], set["SLURM_STEP_NODELIST"] = list, list
+	set["SLURM_NNODES"], set["SLURM_STEP_NUM_NODES"] = count, count
 }
 
 // taskCounts writes how many tasks each node has as Slurm does: "2(x3),1".

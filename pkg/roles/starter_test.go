@@ -89,6 +89,43 @@ func TestMasterPort(t *testing.T) {
 	}
 }
 
+// A step has no nodes without tasks, as srun itself has none.
+func TestTaskNodes(t *testing.T) {
+	const step = "SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[4-7] SLURM_JOB_NODELIST=n[4-7] SLURM_NNODES=4 SLURM_NODEID="
+	for _, tc := range []struct {
+		name    string
+		environ string
+		task    Task
+		want    map[string]string // empty: untouched
+	}{
+		{"one rank on the first node", step + "0", Task{Ranks: 1, PerNode: []int{1, 0, 0, 0}, OnNode: []int{0}}, map[string]string{
+			"SLURM_NODELIST": "n4", "SLURM_STEP_NODELIST": "n4", "SLURM_NNODES": "1", "SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0",
+			"SLURM_TASKS_PER_NODE": "1", "SLURM_NTASKS_PER_NODE": "1",
+		}},
+		{"spawned ranks with gaps", step + "3", Task{Rank: 2, Ranks: 3, PerNode: []int{0, 2, 0, 1}, OnNode: []int{2}}, map[string]string{
+			"SLURM_NODELIST": "n5,n7", "SLURM_NNODES": "2", "SLURM_NODEID": "1", "SLURM_TASKS_PER_NODE": "2,1", "SLURM_NTASKS_PER_NODE": "",
+		}},
+		{"ranks everywhere", step + "3", Task{Rank: 3, Ranks: 4, PerNode: []int{1, 1, 1, 1}, OnNode: []int{3}}, map[string]string{
+			"SLURM_TASKS_PER_NODE": "1(x4)", "SLURM_NODELIST": "", "SLURM_NODEID": "",
+		}},
+		{"a list of another length", "SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[4-9]", Task{Ranks: 1, PerNode: []int{1, 0}, OnNode: []int{0}}, map[string]string{
+			"SLURM_TASKS_PER_NODE": "1", "SLURM_NODELIST": "",
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			told := TaskVariables(strings.Fields(tc.environ), tc.task)
+			for name, want := range tc.want {
+				if got := told[name]; got != want {
+					t.Errorf("%s is set to %q, not %q", name, got, want)
+				}
+			}
+			if _, set := told["SLURM_JOB_NODELIST"]; set {
+				t.Error("the nodes of the job are changed")
+			}
+		})
+	}
+}
+
 // The variables of each launcher's one process reach no rank of a world, and what users
 // have set for all of theirs does.
 func TestTaskVariables(t *testing.T) {
