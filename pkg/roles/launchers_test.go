@@ -38,10 +38,10 @@ func TestLaunchers(t *testing.T) {
 		{files: "flux-core/run-", launcher: Flux, run: "fD2e73NP-fDCB6RV"},
 		{files: "pals/mpiexec-", launcher: PALS, run: "1234.0f4fb1b2-73a0-4b63-9c43-6c2f1c1d0a11"},
 		{files: "pals/mpiexec-", launcher: PALS, want: Want{JobID: "second"}, run: "1234.second"},
-		{files: "openpbs/task-", launcher: PBS, want: Want{ReadFile: files("n1\nn2\nn3\n")}, run: "1234", hosts: hosts},
-		{files: "openpbs/task-", launcher: PBS, want: Want{JobID: "second", ReadFile: files("n1\nn2\nn3\n")}, run: "1234.second", hosts: hosts},
-		{files: "openpbs/task-", launcher: PBS, want: Want{Size: new(3)}, run: "1234"},
-		{files: "openpbs/task-", launcher: PBS, want: Want{Size: new(3), ReadFile: files("n1\nn1\nn2\nn2\nn3\n")}, run: "1234", hosts: hosts},
+		{files: "openpbs/task-", launcher: PBS, want: Want{ReadFile: files("n1\nn2\nn3\n")}, run: "0", hosts: hosts},
+		{files: "openpbs/task-", launcher: PBS, want: Want{JobID: "second", ReadFile: files("n1\nn2\nn3\n")}, run: "0.second", hosts: hosts},
+		{files: "openpbs/task-", launcher: PBS, want: Want{Size: new(3)}, run: "0"},
+		{files: "openpbs/task-", launcher: PBS, want: Want{Size: new(3), ReadFile: files("n1\nn1\nn2\nn2\nn3\n")}, run: "0", hosts: hosts},
 		{files: "lsf-10.1/blaunch-", launcher: LSF, run: "748", hosts: hosts},
 		{files: "lsf-10.1/jsrun-", launcher: JSM, run: "749"},
 		{files: "kubernetes/pod-", launcher: Kubernetes, want: Want{Size: new(3)}, run: "train"},
@@ -90,6 +90,37 @@ func TestGridEngine(t *testing.T) {
 	}
 }
 
+// A task on the first host, which is not told PBS_NODEFILE, finds the file where PBS has it.
+func TestPBSNodeFile(t *testing.T) {
+	const aux = "aux/0.pbs01"
+	for _, tc := range []struct {
+		name, file string
+		change     []string
+		files      map[string]string
+		want       int // nodes; 0: an error that names the file's place, of which says is a part
+		says       string
+	}{
+		{"PBS's usual place", "task-rank0", nil, map[string]string{"/var/spool/pbs/" + aux: "n1\nn2\n"}, 2, ""},
+		{"the place in the configuration", "task-rank0", nil, map[string]string{"/etc/pbs.conf": "PBS_EXEC=/opt/pbs\nPBS_HOME=/data/pbs\n", "/data/pbs/" + aux: "n1\nn2\nn3\n"}, 3, ""},
+		{"another configuration", "task-rank0", []string{"PBS_CONF_FILE=/opt/pbs.conf"}, map[string]string{"/opt/pbs.conf": " PBS_HOME=\"/d\"\n", "/d/" + aux: "n1\n"}, 1, ""},
+		{"PBS_HOME itself", "task-rank0", []string{"PBS_HOME=/h"}, map[string]string{"/etc/pbs.conf": "PBS_HOME=/data\n", "/h/" + aux: "n1\n"}, 1, ""},
+		{"an element of an array", "array-rank0", nil, map[string]string{"/var/spool/pbs/aux/32[5].pbs01": "n1\nn2\n"}, 2, ""},
+		{"no such file", "task-rank0", nil, nil, 0, "/var/spool/pbs/" + aux},
+		{"told, and elsewhere", "task-rank1", []string{"PBS_NODEFILE=/x"}, map[string]string{"/var/spool/pbs/" + aux: "n1\nn2\n"}, 0, `"/x"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			read := func(path string) ([]byte, error) { return files(tc.files[path])(path) }
+			id, err := Identify(fromMap(change(environmentOf(t, "openpbs/"+tc.file), tc.change...)), "n1", Want{ReadFile: read})
+			if tc.want > 0 && (err != nil || id.Size != tc.want || id.Rank != 0) {
+				t.Errorf("got %+v, %v", id, err)
+			}
+			if tc.want == 0 && (err == nil || !strings.Contains(err.Error(), tc.says)) {
+				t.Errorf("the error is %v, want %q", err, tc.says)
+			}
+		})
+	}
+}
+
 func TestPBSKinds(t *testing.T) {
 	for _, tc := range []struct {
 		name, file, host, lines string
@@ -97,9 +128,9 @@ func TestPBSKinds(t *testing.T) {
 		rank, size              int
 		run                     string
 	}{
-		{name: "an element of an array", file: "openpbs/array-rank1", host: "n2", lines: "n1\nn2\n", rank: 1, size: 2, run: "1234-4"},
+		{name: "an element of an array", file: "openpbs/array-rank1", host: "n2", lines: "n1\nn2\n", rank: 1, size: 2, run: "32-5"},
 		{name: "pbsdsh -u of Torque", file: "torque/task-rank1", host: "n2", lines: strings.Repeat("n1\n", 4) + strings.Repeat("n2\n", 4), rank: 1, size: 2, run: "55"},
-		{name: "a job of one host, in its shell", file: "openpbs/shell", host: "n1", lines: "n1\nn1\n", change: []string{"PBS_VNODENUM=0"}, size: 1, run: "1234"},
+		{name: "a job of one host, in its shell", file: "openpbs/shell", host: "n1", lines: "n1\nn1\n", change: []string{"PBS_VNODENUM=0"}, size: 1, run: "0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			id, err := Identify(fromMap(change(environmentOf(t, tc.file), tc.change...)), tc.host, Want{ReadFile: files(tc.lines)})
@@ -179,12 +210,12 @@ func TestLaunchersMistakes(t *testing.T) {
 		{name: "PALS, two ranks a node", env: env("pals/mpiexec-rank1", "PALS_LOCAL_SIZE=2"), says: []string{"mpiexec --ppn 1"}},
 		{name: "PALS without PMI", env: env("pals/mpiexec-rank1", "PMI_SIZE"), says: []string{"PMI_SIZE is not set"}},
 
-		{name: "PBS's shell", env: env("openpbs/shell"), want: Want{ReadFile: files("n1\nn2\n")}, says: []string{"the shell of job 1234", "each of 2 hosts", "pbsdsh -- bringupd"}},
+		{name: "PBS's shell", env: env("openpbs/shell"), want: Want{ReadFile: files("n1\nn2\n")}, says: []string{"the shell of job 0", "each of 2 hosts", "pbsdsh -- bringupd"}},
 		{name: "PBS, a process for each CPU", env: env("openpbs/task-rank1"), want: Want{ReadFile: files("n1\nn1\nn2\nn2\n")},
 			says: []string{"4 lines for 2 hosts", "-l select=2:mpiprocs=1 -l place=scatter", "--nnodes=2"}},
 		{name: "Torque, a second task of the host", env: env("torque/task-rank1", "PBS_VNODENUM=5"), want: Want{ReadFile: files(strings.Repeat("n1\n", 4) + strings.Repeat("n2\n", 4))},
 			says: []string{"8 lines for 2 hosts", "pbsdsh -u"}},
-		{name: "PBS without a file", env: env("openpbs/task-rank1"), want: Want{ReadFile: files("")}, says: []string{`PBS_NODEFILE ("/var/spool/pbs/aux/1234.pbs01")`, "does not exist", "--nnodes"}},
+		{name: "PBS without a file", env: env("openpbs/task-rank1"), want: Want{ReadFile: files("")}, says: []string{`PBS_NODEFILE ("/var/spool/pbs/aux/0.pbs01")`, "does not exist", "--nnodes"}},
 		{name: "PBS with a file of something else", env: env("openpbs/task-rank1"), want: Want{ReadFile: files("#!/bin/sh\n\x7fELF\n")}, says: []string{"where a host name was expected"}},
 		{name: "PBS, a host beyond", env: env("openpbs/task-rank2"), want: Want{ReadFile: files("n1\nn2\n")}, says: []string{"the rank is 2"}},
 

@@ -1,7 +1,9 @@
 package roles
 
 import (
+	"cmp"
 	"fmt"
+	"path/filepath"
 	"strings"
 )
 
@@ -9,8 +11,9 @@ import (
 //
 // A task is told the job, and the number of its host among the job's (PBS_NODENUM: ji_nodeid in OpenPBS's
 // src/resmom/start_exec.c), but not how many hosts there are: PBS_NODEFILE has a line for each process that the job has
-// room for. Where PBS makes that file on the first host alone (before December 2020, or with $gen_nodefile_on_sister_mom 0)
-// --nnodes has to tell. Nothing tells how often the job was run.
+// room for. Its tasks on the first host are not told that variable, although the file is there: see pbsNodeFile. If PBS
+// makes the file on the first host alone (before December 2020, or with $gen_nodefile_on_sister_mom 0), --nnodes has to
+// tell. Nothing tells how often the job was run.
 const PBS Launcher = "pbs"
 
 var pbs = launcher{
@@ -85,7 +88,7 @@ func identifyPBS(env Environment, hostname string, want Want) (Identity, error) 
 	switch {
 	case err != nil && want.Size == nil:
 		return Identity{}, &LaunchError{
-			Problem: fmt.Sprintf("cannot tell how many nodes the job has: PBS_NODEFILE (%q) can't be read on %s: %v", clip(env.get("PBS_NODEFILE")), hostname, err),
+			Problem: fmt.Sprintf("cannot tell how many nodes the job has: its PBS_NODEFILE (%q) can't be read on %s: %v", clip(pbsNodeFile(env, want)), hostname, err),
 			Mend:    "give --nnodes, as in: pbsdsh -- bringupd --nnodes=$(sort -u $PBS_NODEFILE | wc -l) …",
 		}
 	case err != nil:
@@ -110,11 +113,27 @@ func identifyPBS(env Environment, hostname string, want Want) (Identity, error) 
 
 // pbsLines are the hosts of PBS_NODEFILE, one for each process that the job has room for.
 func pbsLines(env Environment, want Want) ([]string, error) {
-	text, err := want.read(env.get("PBS_NODEFILE"))
+	text, err := want.read(pbsNodeFile(env, want))
 	if err != nil {
 		return nil, err
 	}
 	return hostColumn(text)
+}
+
+// pbsNodeFile returns the path of the job's PBS_NODEFILE. A task that is not told it finds it where the
+// MoM of every host puts it: $PBS_HOME/aux, whose PBS_HOME is in PBS's configuration.
+func pbsNodeFile(env Environment, want Want) string {
+	if file := env.get("PBS_NODEFILE"); file != "" {
+		return file
+	}
+	home := env.get("PBS_HOME")
+	text, _ := want.read(cmp.Or(env.get("PBS_CONF_FILE"), "/etc/pbs.conf")) // without one it has the usual place
+	for line := range strings.Lines(text) {
+		if value, is := strings.CutPrefix(strings.TrimSpace(line), "PBS_HOME="); is && home == "" {
+			home = strings.Trim(value, `"'`)
+		}
+	}
+	return filepath.Join(cmp.Or(home, "/var/spool/pbs"), "aux", env.get("PBS_JOBID"))
 }
 
 // again tells whether Torque, which numbers the lines (PBS_VNODENUM), has started this process for a line whose host
