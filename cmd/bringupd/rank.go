@@ -21,10 +21,11 @@ import (
 // becoming is one call of bringupd rank.
 type becoming struct {
 	*invocation
-	env     []string
-	kinds   binding.Kinds
-	strict  bool
-	library string
+	env           []string
+	kinds         binding.Kinds
+	strict        bool
+	allowLauncher bool
+	library       string
 }
 
 // rankCommand is a rank that a launcher has started: it becomes the program, and
@@ -34,6 +35,7 @@ func (inv *invocation) rankCommand() *cli.Command {
 	own := setting.Under("What the rank is told, and has",
 		variables("env", &b.env, "variable of the rank, which wins over all others but BRINGUPD_…; an empty value takes it away; may be repeated").Not(setting.ByVariable),
 		kinds(&b.kinds, "what the rank is bound to, where the launcher has not bound it"),
+		setting.Yes("allow-launcher", &b.allowLauncher, "let the app be torchrun or another program that starts processes on its own node alone"),
 		setting.Yes("bind-strict", &b.strict, "let the rank fail, with 75, where it is not where it should be"),
 		nvml(&b.library),
 	)
@@ -55,6 +57,11 @@ func (b *becoming) become([]string) error {
 	rank, err := roles.StartedAs(roles.EnvironmentOf(environ))
 	if err != nil {
 		return err
+	}
+	if rank.Ranks > 1 && !b.allowLauncher {
+		if err := ranks.CheckCommand(b.driver, rank.Nodes, true); err != nil {
+			return usage("%v", err)
+		}
 	}
 	runtime.LockOSThread() // which is bound, and becomes the app
 	defer runtime.UnlockOSThread()

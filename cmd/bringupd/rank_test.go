@@ -43,6 +43,8 @@ func TestRankRefused(t *testing.T) {
 		{"a rank that can't be", []string{"RANK=2", "WORLD_SIZE=2"}, []string{"rank", "--", "true"}, 65, "the rank is 2 of 2"},
 		{"without an app", task, []string{"rank"}, 64, "behind --"},
 		{"an app that is not behind --", task, []string{"rank", "true"}, 64, "has no arguments"},
+		{"torchrun in every rank", task, []string{"rank", "--", "torchrun", "train.py"}, 64, "cannot run torchrun as each of the ranks"},
+		{"torchrun, which is allowed", task, []string{"rank", "--allow-launcher", "--", "/no-such/torchrun", "train.py"}, 127, "cannot start rank 1"},
 		{"an app that is not there", task, []string{"rank", "--", "no-such-app"}, 127, "cannot start rank 1"},
 		{"an app that is none", task, []string{"rank", "--", plain}, 126, "not executable"},
 		{"a GPU that is not there", append([]string{"CUDA_VISIBLE_DEVICES=0-3"}, task...), []string{"rank", "--", "true"}, 65, "give --bind=none"},

@@ -36,6 +36,7 @@ func (o *options) ofWorld() setting.List {
 		setting.Choice("rank-order", ranks.Orders, (*string)(&w.Order), "how ranks are numbered: node (all of one node, then the next), or round-robin"),
 		setting.Yes("oversubscribe", &w.Oversubscribe, "let a node have more ranks than GPUs or cores, and spawn more than it has slots"),
 		setting.Number("slots-per-node", &w.Slots, 1, math.MaxInt32, "how many ranks a node may have in all, those too that MPI programs spawn or the driver's mpirun starts (default: one a GPU where there are GPUs, one a core elsewhere)"),
+		setting.Yes("allow-launcher", &w.AllowLauncher, "let the driver, or what each rank runs, be torchrun or another program that starts processes on its own node alone"),
 		kinds(&w.Bind, "what each rank is bound to"),
 		setting.Yes("bind-strict", &w.BindStrict, "let the job fail, with 75, where a rank is not where it should be"),
 		setting.Choice("output", output.Modes, (*string)(&w.Output), "whose output is passed on, by whole lines: all, rank0 (its standard output as it comes), or none; the logs have all"),

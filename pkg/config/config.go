@@ -210,10 +210,28 @@ func (c *Config) Validate() error {
 	if err := c.World.validate(c.Driver); err != nil {
 		return err
 	}
+	if err := c.validateLauncher(); err != nil {
+		return err
+	}
 	if err := c.After.validate(); err != nil {
 		return err
 	}
 	return c.Times.validate()
+}
+
+// validateLauncher returns an error if the driver is torchrun or its like, and would make several
+// worlds or leave nodes without work.
+func (c *Config) validateLauncher() error {
+	nodes, w := c.Team.Of(c.Identity.Size).Max, c.World
+	err := ranks.CheckCommand(c.Driver, nodes, w.Wanted())
+	one := w.Total == 1 || w.PerNode == "1" || !w.Wanted()
+	if err == nil || w.AllowLauncher || nodes == 1 && one {
+		return nil
+	}
+	if !w.Wanted() && (c.Framework.Serves() || c.Sandbox.Command != "" || c.Sandbox.Step) {
+		return nil // the other nodes have work
+	}
+	return err
 }
 
 // Bounds are the deadlines of the phases, with the flags that set them.

@@ -14,6 +14,7 @@ import (
 )
 
 func TestValidate(t *testing.T) {
+	torchrun := []string{"torchrun", "train.py"}
 	for _, tc := range []struct {
 		name   string
 		change func(*Config)
@@ -37,10 +38,20 @@ func TestValidate(t *testing.T) {
 		{"a negative grace", func(c *Config) { c.Times.StopGrace = -1 }, "--stop-grace"},
 		{"the longest graces", func(c *Config) { c.Times.DriverGrace, c.Times.StopGrace = time.Hour, 10*time.Second }, ""},
 		{"a driver that would not end", func(c *Config) { c.Times.DriverGrace = time.Hour + 1 }, "--driver-grace"},
+		{"torchrun as the driver", func(c *Config) { c.Driver = torchrun }, "--allow-launcher"},
+		{"torchrun as the driver of one node", func(c *Config) { c.Driver, c.Identity.Size = torchrun, 1 }, ""},
+		{"torchrun as the driver of one node of four", func(c *Config) { c.Driver, c.Team = torchrun, team.Bounds{Min: 1, Max: 1} }, ""},
+		{"torchrun, which is allowed", func(c *Config) { c.Driver, c.World.AllowLauncher = torchrun, true }, ""},
+		{"torchrun beside workers", func(c *Config) { c.Driver, c.Framework = torchrun, framework.None{WorkerCommand: "x"} }, ""},
+		{"torchrun beside sandboxes", func(c *Config) { c.Driver, c.Sandbox.Command = torchrun, "x" }, ""},
+		{"torchrun that knows the other nodes", func(c *Config) { c.Driver = append([]string{"torchrun", "--nnodes=4"}, torchrun[1:]...) }, ""},
+		{"torchrun in each rank", func(c *Config) { c.Driver, c.World.PerNode = torchrun, "1" }, "as each of the ranks"},
+		{"torchrun in each rank of a node", func(c *Config) { c.Driver, c.World.PerNode, c.Identity.Size = torchrun, "2", 1 }, "as each of the ranks"},
+		{"torchrun in the one rank of a node", func(c *Config) { c.Driver, c.World.PerNode, c.Identity.Size = torchrun, "1", 1 }, ""},
 		{"services beyond Slurm's patience", func(c *Config) { c.Times.StopGrace = 10*time.Second + 1 }, "Slurm"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			cfg := Config{Identity: testIdentity(0, 4), LogDir: "/logs", Times: DefaultTimes()}
+			cfg := Config{Identity: testIdentity(0, 4), LogDir: "/logs", Times: DefaultTimes(), Framework: framework.None{}}
 			tc.change(&cfg)
 			err := cfg.Validate()
 			switch {

@@ -17,6 +17,8 @@ type World struct {
 	ranks.Wish
 	// NoMPIRun leaves the driver's own mpirun as it is.
 	NoMPIRun bool
+	// AllowLauncher lets the driver, or what each rank runs, be a launcher of one node's processes.
+	AllowLauncher bool
 	// Env are variables for the ranks, NAME=VALUE, on top of what they are told.
 	Env []string
 	// Bind is what each rank is bound to, and BindStrict makes a rank that is not

@@ -1,0 +1,185 @@
+package ranks
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// nodeLaunchers are programs that start the processes of one node, by the names of their commands
+// and Python modules. Without flags that name the other nodes, each makes a world of its own.
+var nodeLaunchers = []struct {
+	command string   // what comes first on the command line
+	module  string   // the same as python -m MODULE; empty: there is none
+	verb    string   // what comes second; empty: anything
+	needs   []string // flags of which one makes it a launcher at all; empty: it always is one
+	spans   []string // flags that name other nodes
+	count   []string // flags that tell how many processes a node has
+}{
+	{
+		command: "torchrun", module: "torch.distributed.run", spans: torchSpans, count: torchCounts,
+	}, {
+		command: "torch_distributed_launch", module: "torch.distributed.launch", spans: torchSpans, count: torchCounts,
+	}, {
+		command: "ft_launcher", module: "nvidia_resiliency_ext.fault_tolerance.launcher", spans: torchSpans, count: torchCounts,
+	}, {
+		command: "accelerate", module: "accelerate.commands.accelerate_cli", verb: "launch",
+		spans: []string{"num-machines", "machine-rank", "main-process-ip", "config-file", "same-network"}, count: []string{"num-processes"},
+	}, {
+		command: "accelerate-launch", module: "accelerate.commands.launch",
+		spans: []string{"num-machines", "machine-rank", "main-process-ip", "config-file", "same-network"}, count: []string{"num-processes"},
+	}, {
+		command: "rrun", needs: []string{"n", "nranks"}, spans: []string{"slurm"}, count: []string{"n", "nranks"},
+	},
+}
+
+// The flags of PyTorch's torch/distributed/run.py, which takes - and _ alike.
+var (
+	torchSpans  = []string{"nnodes", "node-rank", "rdzv-endpoint", "rdzv-backend", "rdzv-id", "rdzv-conf", "master-addr"}
+	torchCounts = []string{"nproc-per-node"}
+)
+
+// NodeLauncher is a command that starts the processes of one node alone.
+type NodeLauncher struct {
+	Name    string // as people call it, such as "torchrun"
+	PerNode string // how many processes it was told to start; empty if it was told nothing
+	Program string // the command that each of its processes runs, as far as it can be told
+}
+
+// FindNodeLauncher reports whether a command is a launcher that starts the processes of its own node
+// and has not been told of others.
+func FindNodeLauncher(argv []string) (NodeLauncher, bool) {
+	argv = unwrapped(argv)
+	if len(argv) == 0 {
+		return NodeLauncher{}, false
+	}
+	name, args := filepath.Base(argv[0]), argv[1:]
+	module, moduleArgs := pythonModule(argv)
+	for _, l := range nodeLaunchers {
+		found := NodeLauncher{Name: name}
+		switch {
+		case module != "" && module == l.module:
+			found.Name, args = "python -m "+module, moduleArgs
+		case name != l.command:
+			continue
+		}
+		if l.verb != "" {
+			if len(args) == 0 || args[0] != l.verb {
+				continue
+			}
+			found.Name, args = found.Name+" "+l.verb, args[1:]
+		}
+		own, program := splitProgram(args)
+		if _, told := flagValue(own, l.spans); told {
+			return NodeLauncher{}, false
+		}
+		found.Program = program
+		if found.PerNode, _ = flagValue(own, l.count); found.PerNode == "" && len(l.needs) > 0 {
+			continue
+		}
+		return found, true
+	}
+	return NodeLauncher{}, false
+}
+
+// unwrapped returns a command without an env or uv run before it.
+func unwrapped(argv []string) []string {
+	switch {
+	case len(argv) > 0 && filepath.Base(argv[0]) == "env":
+		at := 1
+		for at < len(argv) && (strings.HasPrefix(argv[at], "-") || strings.Contains(argv[at], "=")) {
+			at++
+		}
+		return argv[at:]
+	case len(argv) > 2 && filepath.Base(argv[0]) == "uv" && argv[1] == "run" && !strings.HasPrefix(argv[2], "-"):
+		return argv[2:]
+	}
+	return argv
+}
+
+// pythonModule returns the module that a command runs as python -m does, and its arguments; an empty
+// one if it runs none.
+func pythonModule(argv []string) (module string, args []string) {
+	if !strings.HasPrefix(filepath.Base(argv[0]), "python") {
+		return "", nil
+	}
+	for at := 1; at+1 < len(argv) && strings.HasPrefix(argv[at], "-"); at++ {
+		switch argv[at] {
+		case "-m":
+			return argv[at+1], argv[at+2:]
+		case "-X", "-W":
+			at++
+		}
+	}
+	return "", nil
+}
+
+// splitProgram splits the arguments of a launcher where its program begins, at a script of Python's
+// or at the flag for a module. All are its own if there is neither.
+func splitProgram(args []string) (own []string, program string) {
+	for at, arg := range args {
+		switch {
+		case strings.HasSuffix(arg, ".py") && !strings.HasPrefix(arg, "-"):
+			return args[:at], "python " + strings.Join(args[at:], " ")
+		case arg == "-m" || arg == "--module":
+			return args[:at], "python -m " + strings.Join(args[at+1:], " ")
+		}
+	}
+	return args, ""
+}
+
+// flagValue returns the value of the first of some flags that is among the arguments, which may
+// stand behind = or be the next one. A value of 1 or 1:1 for a count of nodes is as good as no flag.
+func flagValue(args, names []string) (value string, told bool) {
+	for at, arg := range args {
+		name, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		name = strings.ReplaceAll(name, "_", "-")
+		if !strings.HasPrefix(arg, "-") || !slices.Contains(names, name) {
+			continue
+		}
+		if !joined && at+1 < len(args) && !strings.HasPrefix(args[at+1], "-") {
+			value = args[at+1]
+		}
+		if counts := name == "nnodes" || name == "num-machines"; counts && (value == "1" || value == "1:1") {
+			continue
+		}
+		return value, true
+	}
+	return "", false
+}
+
+// CheckCommand returns an error if a command would make several worlds, or leave nodes without
+// work: it is a launcher of one node's processes, and runs on several nodes or in several ranks.
+// ranked tells that every rank runs it, and nodes is how many nodes there are.
+func CheckCommand(argv []string, nodes int, ranked bool) error {
+	l, is := FindNodeLauncher(argv)
+	if !is {
+		return nil
+	}
+	program, perNode := l.Program, l.PerNode
+	if program == "" {
+		program = "…"
+	}
+	if perNode == "" {
+		perNode = "N"
+	}
+	mend := fmt.Sprintf("leave it out, as ranks have the variables that it sets: bringupd --ranks-per-node=%s -- %s", perNode, program)
+	if l.Name != "rrun" {
+		mend += "; or run it once on each node, with its flags for several nodes: bringupd --ranks-per-node=1 -- sh -c " +
+			`'exec ` + l.Name + spanningFlags(l.Name) + ` …'`
+	}
+	mend += "; --allow-launcher runs it as it is"
+	if ranked {
+		return fmt.Errorf("cannot run %s as each of the ranks: it starts processes on its own node alone, so each would be a world of its own; %s", l.Name, mend)
+	}
+	return fmt.Errorf("cannot run %s as the driver of %d nodes: it starts processes on the head's node alone, and the other nodes would have no work; %s", l.Name, nodes, mend)
+}
+
+// spanningFlags returns the flags by which a launcher finds its other nodes in the variables of ranks.
+func spanningFlags(name string) string {
+	if strings.Contains(name, "accelerate") {
+		return ` --num_machines=$GROUP_WORLD_SIZE --machine_rank=$GROUP_RANK --main_process_ip=$MASTER_ADDR --main_process_port=$MASTER_PORT`
+	}
+	return ` --nnodes=$GROUP_WORLD_SIZE --node-rank=$GROUP_RANK --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT`
+}
