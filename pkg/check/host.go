@@ -64,6 +64,7 @@ func (h *Host) probes() []probe {
 		{idShm, h.path(shmDir), h.lookShm},
 		{idDisk, h.tempDir(), h.lookDisk},
 		{idLimits, limitsSource, h.lookLimits},
+		{idStep, stepSource, h.lookStep},
 	}
 }
 

@@ -1,0 +1,33 @@
+package check
+
+import "testing"
+
+func TestLookStep(t *testing.T) {
+	files := map[string]string{
+		"proc/self/status":              "Name:\tbringupd\nCpus_allowed:\t3\nCpus_allowed_list:\t0-1\n",
+		"sys/devices/system/cpu/online": "0-15\n",
+	}
+	step := []string{"SLURM_JOB_ID=17", "SLURM_STEP_ID=0", "SLURM_NODEID=0"}
+	for _, tc := range []struct {
+		name    string
+		environ []string
+		files   map[string]string
+		verdict Verdict
+		says    string
+	}{
+		{"no job", nil, files, Skip, "this is no job of Slurm's"},
+		{"few CPUs", step, files, Warn, "this task may use 2 of the node's 16 CPUs, and no number was asked for"},
+		{"as many as asked for", append(step, "SLURM_CPUS_PER_TASK=2"), files, Pass, "the step has what its job has"},
+		{"what cannot be read", step, nil, Pass, "the step has what its job has"},
+		{"no GPUs", append(step, "SLURM_JOB_GPUS=0"), nil, Warn, "the job has the GPUs 0 here, and this step has none"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := Sheet{Each: Finding{ID: idStep, Source: stepSource}}
+			(&Host{Root: tree(t, tc.files), Environ: tc.environ}).lookStep(&s)
+			if len(s.Found) != 1 || s.Found[0].Verdict != tc.verdict || s.Found[0].Observed != tc.says {
+				t.Fatalf("found %+v", s.Found)
+			}
+			complete(t, s.Found[0])
+		})
+	}
+}

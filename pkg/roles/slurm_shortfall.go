@@ -1,0 +1,66 @@
+package roles
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Shortfall is something that a Slurm job has and a step of it has not, which its user may not mean.
+type Shortfall struct {
+	Seen string // what the step has, and what the job has
+	Mend string // the flag that gives the step all of it
+}
+
+// Shortfalls returns what the step that an environment is of lacks. cpus is how many CPUs the task may
+// use, and nodeCPUs how many its node has; 0 if that is not known. It returns nil outside a step. What
+// concerns all nodes alike is told on the first node alone.
+func Shortfalls(env Environment, cpus, nodeCPUs int) (found []Shortfall) {
+	if !inSlurmStep(env) {
+		return nil
+	}
+	if lack, is := hetShortfall(env); is && env.get("SLURM_NODEID") == "0" {
+		found = append(found, lack)
+	}
+	// Without a GPU of its own a step has an empty list, or none.
+	if job := env.get("SLURM_JOB_GPUS"); job != "" && env.get("SLURM_STEP_GPUS") == "" {
+		flag := "--gpus-per-node=N"
+		if ids, err := ExpandNodeList("["+job+"]", 0); err == nil {
+			flag = "--gpus-per-node=" + strconv.Itoa(len(ids))
+		}
+		found = append(found, Shortfall{
+			fmt.Sprintf("the job has the GPUs %s here, and this step has none", clip(job)), "add " + flag + " to srun",
+		})
+	}
+	// Half of a node's CPUs may be one thread of each core, by --hint=nomultithread.
+	asked := env.get("SLURM_CPUS_PER_TASK") + env.get("SLURM_CPUS_PER_GPU")
+	if asked == "" && cpus > 0 && 2*cpus < nodeCPUs {
+		found = append(found, Shortfall{
+			fmt.Sprintf("this task may use %d of the node's %d CPUs, and no number was asked for", cpus, nodeCPUs),
+			"add --cpus-per-task=N to srun and sbatch, or --exclusive for all",
+		})
+	}
+	return found
+}
+
+// hetShortfall reports whether a step has not all components of a heterogeneous job.
+func hetShortfall(env Environment) (lack Shortfall, is bool) {
+	components, _ := strconv.Atoi(env.get("SLURM_HET_SIZE")) // 0 in a job without components
+	step, _ := strconv.Atoi(env.get("SLURM_STEP_NUM_NODES"))
+	nodes := 0
+	var groups []string
+	for component := range min(components, maxComponents) {
+		n, _ := strconv.Atoi(env.get(fmt.Sprint("SLURM_JOB_NUM_NODES_HET_GROUP_", component)))
+		nodes, groups = nodes+n, append(groups, strconv.Itoa(component))
+	}
+	if step == 0 || nodes <= step {
+		return lack, false // an srun of all components does not tell their sizes
+	}
+	return Shortfall{
+		fmt.Sprintf("the job has %d nodes in %d components, and this step has %d of them", nodes, components, step),
+		"add --het-group=" + strings.Join(groups, ",") + " to srun",
+	}, true
+}
+
+// maxComponents bounds how many components are looked for. Slurm allows 128 (MAX_HET_JOB_COMPS).
+const maxComponents = 128
