@@ -167,6 +167,40 @@ func TestMPIContained(t *testing.T) {
 	}
 }
 
+// Ranks know which others are on their node on every placement of a spawn of 1 to 3 ranks: on a first node that has
+// ranks, has none, or has no room, with gaps, and as a master with one worker on each node.
+func TestMPIPlacements(t *testing.T) {
+	t.Parallel()
+	for _, m := range mpis {
+		if !m.spawns {
+			continue
+		}
+		for _, nodes := range []int{2, 3, 4} {
+			t.Run(fmt.Sprintf("%s, %d nodes", m.name, nodes), func(t *testing.T) {
+				bed := claim(t, fewNodes)
+				hosts := []string{"any", "n1", fmt.Sprintf("n1,n%d", nodes-1)}
+				flags := append([]string{"--ranks=1", "--slots-per-node=1", "--oversubscribe"}, m.flags(t)...)
+				j := bed.run(t, launch{nodes: nodes, flags: flags, driver: append([]string{m.build(t), "place"}, hosts...)})
+				j.wantCode(0)
+				if want := "9 placements\n"; withoutUCX(j.stdout.String()) != want {
+					t.Errorf("it said %q, want %q; %s", j.stdout.String(), want, &j.stderr)
+				}
+			})
+		}
+	}
+}
+
+// withoutUCX returns what was said without the lines of UCX, which warns of ranks that have left.
+func withoutUCX(said string) string {
+	var own strings.Builder
+	for line := range strings.Lines(said) {
+		if !strings.Contains(line, " UCX ") {
+			own.WriteString(line)
+		}
+	}
+	return own.String()
+}
+
 // What ranks spawn are ranks like others, on the nodes that have room, and find each other by names.
 func TestMPISpawns(t *testing.T) {
 	t.Parallel()
@@ -179,14 +213,8 @@ func TestMPISpawns(t *testing.T) {
 			bed := claim(t, fewNodes)
 			j := bed.run(t, launch{nodes: 3, flags: append([]string{"--ranks-per-node=1", "--oversubscribe", "--slots-per-node=3"}, m.flags(t)...), driver: []string{m.build(t), "spawn"}})
 			j.wantCode(0)
-			var got strings.Builder
-			for line := range strings.Lines(j.stdout.String()) {
-				if !strings.Contains(line, " UCX ") { // which warns of those that have left
-					got.WriteString(line)
-				}
-			}
-			if got.String() != said {
-				t.Errorf("it said %q, want %q", got.String(), said)
+			if got := withoutUCX(j.stdout.String()); got != said {
+				t.Errorf("it said %q, want %q", got, said)
 			}
 			if log, err := os.ReadFile(filepath.Join(j.runDir(), signal.Events, signal.EventsName("daemon", 0, 3))); err != nil || !strings.Contains(string(log), `"what":"rank 0 has spawned ranks 3-5 on n0, n1, n2"`) {
 				t.Errorf("the head's events do not tell of the spawned ranks: %v", err)

@@ -24,6 +24,57 @@ static void meet(void) {
 		printf("%d ranks, %d a node: the sum is %d, the universe %d\n", size, local, sum, known ? *universe : -1);
 }
 
+/* Ranks of a communicator share memory if, and only if, they are on one node. */
+static void check_shared(MPI_Comm comm, const char *what) {
+	int all, me, together = 0, shared, n;
+	MPI_Comm node;
+	MPI_Comm_size(comm, &all);
+	MPI_Comm_rank(comm, &me);
+	char name[MPI_MAX_PROCESSOR_NAME] = "", *names = calloc(all, sizeof name);
+	MPI_Get_processor_name(name, &n);
+	MPI_Allgather(name, sizeof name, MPI_CHAR, names, sizeof name, MPI_CHAR, comm);
+	for (int i = 0; i < all; i++)
+		together += strcmp(name, names + i * sizeof name) == 0;
+	MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+	MPI_Comm_size(node, &shared);
+	if (shared != together) {
+		fprintf(stderr, "%s: rank %d of %d on %s shares memory with %d ranks, and %d are there\n", what, me, all, name, shared, together);
+		MPI_Abort(MPI_COMM_WORLD, 98);
+	}
+	MPI_Comm_free(&node);
+	free(names);
+}
+
+/* Spawned ranks and those who have spawned them meet. MPICH 5 takes the first nodes of both for one, with its own mpiexec too. */
+static void meet_spawned(MPI_Comm other, int high) {
+	MPI_Comm all;
+	MPI_Intercomm_merge(other, high, &all);
+	MPI_Barrier(all);
+#ifdef OPEN_MPI
+	check_shared(all, "together");
+#endif
+	MPI_Comm_free(&all);
+}
+
+/* 1 to 3 ranks are spawned on each list of hosts. */
+static void place(char *program, int lists, char **hosts) {
+	char *arguments[] = {"child", "placed", NULL};
+	for (int list = 0; list < lists; list++)
+		for (int ranks = 1; ranks <= 3; ranks++) {
+			MPI_Comm children;
+			MPI_Info where;
+			MPI_Info_create(&where);
+			if (strcmp(hosts[list], "any") != 0)
+				MPI_Info_set(where, "host", hosts[list]);
+			MPI_Comm_spawn(program, arguments, ranks, where, 0, MPI_COMM_WORLD, &children, MPI_ERRCODES_IGNORE);
+			meet_spawned(children, 0);
+			MPI_Comm_disconnect(&children);
+			MPI_Info_free(&where);
+		}
+	if (rank == 0)
+		printf("%d placements\n", 3 * lists);
+}
+
 /* The hosts of what a communicator connects to, in order. */
 static void tell_children(const char *what, MPI_Comm children) {
 	int n;
@@ -44,6 +95,12 @@ static void tell_children(const char *what, MPI_Comm children) {
 static void child(MPI_Comm parent, const char *word) {
 	char host[64] = "", name[MPI_MAX_PROCESSOR_NAME];
 	int n;
+	if (strcmp(word, "placed") == 0) {
+		check_shared(MPI_COMM_WORLD, "spawned");
+		meet_spawned(parent, 1);
+		MPI_Comm_disconnect(&parent);
+		return;
+	}
 	MPI_Get_processor_name(name, &n);
 	snprintf(host, sizeof host, "%.40s%.10s", name, word);
 	MPI_Gather(host, 64, MPI_CHAR, NULL, 0, MPI_CHAR, 0, parent);
@@ -108,6 +165,8 @@ int main(int argc, char **argv) {
 		child(parent, argc > 2 ? argv[2] : "");
 	else if (strcmp(mode, "spawn") == 0)
 		spawn(argv[0]);
+	else if (strcmp(mode, "place") == 0)
+		place(argv[0], argc - 2, argv + 2);
 	else
 		meet();
 	if (strcmp(mode, "spawn") == 0 && parent == MPI_COMM_NULL)
