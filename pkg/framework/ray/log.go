@@ -46,6 +46,10 @@ func lastPart(path string) []byte {
 	return text
 }
 
+// noDashboard is in a line that each agent logs without a dashboard, and explains nothing: see
+// python/ray/dashboard/modules/event/event_agent.py of Ray 2.60.
+const noDashboard = "Dashboard http address not found"
+
 // signsIn returns the lines of a log that are a fatal error of Ray's C++ parts,
 // an error of theirs, or the end of a Python traceback; of each kind the last.
 func signsIn(text []byte) []string {
@@ -54,6 +58,7 @@ func signsIn(text []byte) []string {
 	for part := range bytes.Lines(text) {
 		line := strings.TrimRight(string(part[:min(len(part), longest)]), "\r\n")
 		switch {
+		case strings.Contains(line, noDashboard):
 		case strings.HasPrefix(line, "[") && strings.Contains(start(line, 60), " C "):
 			fatal = essence(line)
 		case strings.HasPrefix(line, "[") && strings.Contains(start(line, 60), " E "):

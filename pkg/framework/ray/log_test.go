@@ -78,4 +78,7 @@ func TestLastPart(t *testing.T) {
 	if got := signsIn(lastPart(path)); len(got) != 1 || got[0] != "OSError: it is full" {
 		t.Errorf("got %q", got)
 	}
+	if got := signsIn([]byte("ValueError: Dashboard http address not found in InternalKV.\n")); len(got) != 0 {
+		t.Errorf("an agent without a dashboard explains %q", got)
+	}
 }
