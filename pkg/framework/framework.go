@@ -61,20 +61,28 @@ type Service struct {
 	// Port is the local port on which Ready finds the service, 0 where it asks
 	// none: whoever answers there must be of the service's own family.
 	Port int
-	// Vital are names, as ps has them, of processes of the service's without which it is dead,
-	// even where its own process does not know that yet.
-	Vital []string
 	// Transient tells whether a start that ended so is worth another try.
 	Transient func(exit process.Exit, lines []string) bool
-	// Explain returns what the service's own files say of its death; nil where
-	// its output says all.
-	Explain func() []string
+	// Death is how the end of the service is seen and explained.
+	Death Death
 	// Evidence are the service's own logs.
 	Evidence Evidence
 	// Attempts bounds the starts; at least one is made.
 	Attempts int
 	// Expendable says that nothing is lost where it is killed at the end, without a grace.
 	Expendable bool
+}
+
+// Death is how the end of a service is seen and explained.
+type Death struct {
+	// Vital are the names, as ps has them, of processes of the service without which it is dead, even
+	// if its own process does not know that yet.
+	Vital []string
+	// Explain returns what the service's own files say of its death. It is nil if its output says all.
+	Explain func() []string
+	// Stops reports whether a program with this command line ends the service on purpose. It is nil if
+	// there is no such program.
+	Stops func(argv []string) bool
 }
 
 // Evidence are logs that a service writes on its node's own disk. They are kept where the run fails by this node.

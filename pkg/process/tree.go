@@ -3,6 +3,7 @@ package process
 import (
 	"os"
 	"strconv"
+	"strings"
 )
 
 // Relative is one of a process and those below it.
@@ -38,4 +39,14 @@ func Tree(top int) (found []Relative) {
 		found = append(found, children[found[at].PID]...)
 	}
 	return found
+}
+
+// CommandLine returns the arguments of a process, the first of which is its program; nil if it cannot
+// be read.
+func CommandLine(pid int) []string {
+	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline") // of one that has ended there is none
+	if len(text) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 }

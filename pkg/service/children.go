@@ -69,6 +69,8 @@ type Children struct {
 	rank, size int
 	node       string // how messages speak of it
 
+	stopTold sync.Once // people were told that the driver has ended a service
+
 	mu       sync.Mutex
 	all      []process.Handle     // in the order of their start; guarded by mu
 	starting int                  // how many of the user's are being started, and may run already; guarded by mu
@@ -242,16 +244,25 @@ func (c *Children) Disown(child process.Handle) {
 	c.all = slices.DeleteFunc(c.all, func(other process.Handle) bool { return other == child })
 }
 
-// ExitOf returns how a child has ended that was started; false where it was not.
-func (c *Children) ExitOf(name string) (process.Exit, bool) {
+// find returns the child of that name; nil if there is none.
+func (c *Children) find(name string) process.Handle {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, child := range c.all {
 		if child.Name() == name {
-			return child.Exit(), true
+			return child
 		}
 	}
-	return process.Exit{}, false
+	return nil
+}
+
+// ExitOf returns how a child has ended that was started; false where it was not.
+func (c *Children) ExitOf(name string) (process.Exit, bool) {
+	child := c.find(name)
+	if child == nil {
+		return process.Exit{}, false
+	}
+	return child.Exit(), true
 }
 
 // Count returns how many children there are.

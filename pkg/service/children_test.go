@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -229,7 +230,7 @@ func TestVital(t *testing.T) {
 	service := &framework.Service{
 		Name: "worker", Argv: Shell("ln -s /bin/sleep " + at + "/vital; " + at + "/vital 1000 & echo $! >" + at + "/pid; echo serving; while :; do sleep 0.1; done"), Env: os.Environ(),
 		Ready: func(context.Context) error { _, err := vital(); return err },
-		Vital: []string{"vital"}, Explain: func() []string { return []string{"it slept too long"} },
+		Death: framework.Death{Vital: []string{"vital"}, Explain: func() []string { return []string{"it slept too long"} }},
 	}
 	if err := c.Serve(t.Context(), service, health.ServiceDied, ceiling, func(f *health.Failure) { dead <- f }); err != nil {
 		t.Fatal(err)
@@ -250,4 +251,64 @@ func TestVital(t *testing.T) {
 		t.Error("its death is not known")
 	}
 	c.Stop(0, func(string) bool { return true })
+}
+
+// A service that the driver itself has ended is no failure if the driver ends well soon after, and is
+// one with the driver's command named if it does not.
+func TestStoppedByDriver(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, ending string // what the driver does once it has ended the service
+		says         string // empty: no failure is told
+	}{
+		{"and ends well", "exit 0", ""},
+		{"and fails", "exit 3", `the worker of rank 0 (n0) has ended: the driver has run "sh -c `},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			dir, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, pid := children(t), filepath.Join(t.TempDir(), "pid")
+			c.cfg.Logged = func(error) {}
+			var tasks sync.WaitGroup
+			ctx, cancel := context.WithCancel(t.Context())
+			defer tasks.Wait()
+			defer cancel()
+			c.life.Run, c.life.Work = ctx, ctx
+			c.life.Background = func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) }
+			c.Open(dir, 0, 1, "rank 0 (n0)")
+			dead := make(chan *health.Failure, 2)
+			service := &framework.Service{
+				Name: "worker", Argv: Shell("echo $$ >" + pid + "; exec sleep 1000"), Env: os.Environ(),
+				Ready: func(context.Context) error { _, err := os.Stat(pid); return err },
+				Death: framework.Death{Stops: func(argv []string) bool { return slices.Contains(argv, "stop-it") }},
+			}
+			if err := c.Serve(t.Context(), service, health.ServiceDied, ceiling, func(f *health.Failure) { dead <- f }); err != nil {
+				t.Fatal(err)
+			}
+			driver, err := c.Start(t.Context(), process.Spec{
+				Name: Driver, Argv: Shell("sh -c 'kill -9 $(cat " + pid + "); sleep 1' stop-it; " + tc.ending), Env: os.Environ(),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var told *health.Failure
+			select {
+			case told = <-dead:
+			case <-driver.Ended():
+				select { // the failure is told after the driver's end, too
+				case told = <-dead:
+				case <-time.After(2 * time.Second):
+				}
+			case <-time.After(ceiling):
+				t.Fatal("the driver does not end")
+			}
+			if (told == nil) != (tc.says == "") || told != nil && !strings.Contains(told.What, tc.says) {
+				t.Errorf("it is told %+v, want %q", told, tc.says)
+			}
+			c.Stop(0, func(string) bool { return true })
+		})
+	}
 }

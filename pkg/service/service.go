@@ -39,7 +39,7 @@ func (c *Children) Serve(ctx context.Context, service *framework.Service, kind h
 		}
 		child, f := c.attempt(ctx, service, kind, within)
 		if f == nil {
-			c.watch(child, kind, service.Explain, onDeath)
+			c.watch(child, kind, service, onDeath)
 			c.watchVital(child, kind, service, onDeath)
 			return nil
 		}
@@ -75,8 +75,8 @@ func (c *Children) unhung(service *framework.Service) *framework.Service {
 			return err
 		}
 	}
-	if explain := service.Explain; explain != nil {
-		unhung.Explain = func() []string { return soon(c.life.Work, explain) }
+	if explain := service.Death.Explain; explain != nil {
+		unhung.Death.Explain = func() []string { return soon(c.life.Work, explain) }
 	}
 	if transient := service.Transient; transient != nil {
 		unhung.Transient = func(exit process.Exit, lines []string) bool {
@@ -122,7 +122,7 @@ func (c *Children) attempt(ctx context.Context, service *framework.Service, kind
 	if died {
 		f := health.Failed(kind, "the %s of %s died before it was ready: %s", service.Name, c.node, exit)
 		transient := service.Transient != nil && service.Transient(exit, child.LastLines())
-		return nil, &startFailure{explained(c.About(f, child), service.Explain), transient}
+		return nil, &startFailure{explained(c.About(f, child), service.Death.Explain), transient}
 	}
 	f := health.Failed(kind, "the %s of %s is not ready: %v", service.Name, c.node, err)
 	if errors.Is(err, health.ErrDeadline) {
@@ -200,39 +200,97 @@ func (c *Children) WatchStrangers(f framework.Framework, head framework.Node, en
 
 // watch tells onDeath of a service's end. Whatever the code, it is a death,
 // unless the run is over.
-func (c *Children) watch(child process.Handle, kind health.Kind, explain func() []string, onDeath func(*health.Failure)) {
+func (c *Children) watch(child process.Handle, kind health.Kind, service *framework.Service, onDeath func(*health.Failure)) {
 	c.life.Background(func(ctx context.Context) {
 		if !pause.Await(ctx, child.Ended()) {
 			return
 		}
-		exit := child.Exit()
-		if !pause.For(c.life.Run, Skew(exit)) {
+		exit, stop := child.Exit(), c.stopOf(service)
+		if !pause.For(c.life.Run, Skew(exit)) || c.endsAfter(stop, child) {
 			return
 		}
-		f := health.Failed(kind, "the %s of %s %s", child.Name(), c.node, deathOf(exit))
-		onDeath(explained(c.About(f, child), explain))
+		f := health.Failed(kind, "the %s of %s %s", child.Name(), c.node, orStopped(deathOf(exit), stop))
+		f = c.About(f, child)
+		if stop == "" {
+			f = explained(f, service.Death.Explain)
+		}
+		onDeath(f)
 	})
 }
 
 // watchVital tells onDeath of the end of a process that a service can't do without.
 func (c *Children) watchVital(child process.Handle, kind health.Kind, service *framework.Service, onDeath func(*health.Failure)) {
-	if service.Vital == nil {
+	if service.Death.Vital == nil {
 		return
 	}
 	for _, one := range process.Tree(child.Pid()) {
-		if !slices.Contains(service.Vital, one.Name) {
+		if !slices.Contains(service.Death.Vital, one.Name) {
 			continue
 		}
 		c.life.Background(func(context.Context) {
-			// Where a signal to all is why, it has come to the daemon, too, in a moment.
-			if process.AwaitGone(c.life.Run, one.PID) != nil || !pause.For(c.life.Run, signalSkew) {
+			if process.AwaitGone(c.life.Run, one.PID) != nil {
 				return
 			}
-			f := health.Failed(kind, "the %s of %s died: its %s has ended", child.Name(), c.node, one.Name)
+			// If a signal to all is why, it has come to the daemon, too, in a moment.
+			stop := c.stopOf(service)
+			if !pause.For(c.life.Run, signalSkew) || c.endsAfter(stop, child) {
+				return
+			}
+			f := health.Failed(kind, "the %s of %s %s", child.Name(), c.node, orStopped("died: its "+one.Name+" has ended", stop))
 			f.Child, f.Log, f.Lines = child.Name(), c.LogName(child.Name()), child.LastLines()
-			onDeath(explained(f, service.Explain))
+			if stop == "" {
+				f = explained(f, service.Death.Explain)
+			}
+			onDeath(f)
 		})
 	}
+}
+
+// stopPatience is for how long the driver may go on after it has ended a service by itself.
+const stopPatience = 10 * time.Second
+
+// stopOf returns the command by which the driver is ending a service at this moment; an empty string
+// if there is none.
+func (c *Children) stopOf(service *framework.Service) string {
+	driver := c.find(Driver)
+	if service.Death.Stops == nil || driver == nil {
+		return ""
+	}
+	for _, one := range process.Tree(driver.Pid()) {
+		if argv := process.CommandLine(one.PID); service.Death.Stops(argv) {
+			return strings.Join(argv, " ")
+		}
+	}
+	return ""
+}
+
+// endsAfter reports whether the driver ends in time, and well, after it has ended a service by the
+// command stop: it needs the service no more then. The end of the run is as good.
+func (c *Children) endsAfter(stop string, service process.Handle) bool {
+	if stop == "" {
+		return false
+	}
+	c.stopTold.Do(func() { // not for each process of the service
+		c.cfg.Log.Warn(fmt.Sprintf("the driver has ended the %s of %s by itself: it has %s to end", service.Name(), c.node, stopPatience), zap.String("command", stop))
+	})
+	driver := c.find(Driver)
+	if driver == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(c.life.Run, stopPatience)
+	defer cancel()
+	if pause.Await(ctx, driver.Ended()) {
+		return driver.Exit().Status() == 0
+	}
+	return c.life.Run.Err() != nil
+}
+
+// orStopped returns what was seen of a service's end, or the driver's command that explains it.
+func orStopped(seen, stop string) string {
+	if stop == "" {
+		return seen
+	}
+	return fmt.Sprintf("has ended: the driver has run %q", stop)
 }
 
 // deathOf says how something has ended that should live as long as the job.

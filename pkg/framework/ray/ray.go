@@ -225,17 +225,31 @@ func (r Cluster) service(
 	at := looker{gcs: endpoint.Address, token: authToken(env), tempDir: node.TempDir, self: self}
 	return &framework.Service{
 		Name: name, Argv: argv, Env: env, Ports: ports, Attempts: mostStarts, Expendable: true,
-		Warm:     func() []string { return warm(r.program(), env) },
-		Order:    orderOf(argv, args, r.Ports > 0),
-		Vital:    []string{"gcs_server", "raylet"}, // ray start looks for them once a second
+		Warm:  func() []string { return warm(r.program(), env) },
+		Order: orderOf(argv, args, r.Ports > 0),
+		Death: framework.Death{
+			Vital:   []string{"gcs_server", "raylet"}, // ray start looks for them once a second
+			Explain: func() []string { return logSigns(node.TempDir) },
+			Stops:   stops,
+		},
 		Ready:    func(ctx context.Context) error { return explained(look(at, ctx), node.TempDir) },
 		Pace:     pace(node.Size),
 		Evidence: r.evidence(node.TempDir),
-		Explain:  func() []string { return logSigns(node.TempDir) },
 		Transient: func(exit process.Exit, lines []string) bool {
 			return transient(exit, append(slices.Clip(lines), logSigns(node.TempDir)...))
 		},
 	}, nil
+}
+
+// stops reports whether a command line is that of ray stop: the script itself, one that a Python runs,
+// or its module.
+func stops(argv []string) bool {
+	for at := 0; at+1 < min(len(argv), 5); at++ {
+		if (filepath.Base(argv[at]) == "ray" || argv[at] == "ray.scripts.scripts") && argv[at+1] == "stop" {
+			return true
+		}
+	}
+	return false
 }
 
 // wants are the CPUs and GPUs that flags tell Ray to offer.

@@ -370,3 +370,19 @@ func TestObjectStore(t *testing.T) {
 		})
 	}
 }
+
+func TestStops(t *testing.T) {
+	for command, want := range map[string]bool{
+		"ray stop": true,
+		"/venv/bin/python3 /venv/bin/ray stop --force": true,
+		"python -m ray.scripts.scripts stop -f":        true,
+		"ray status":                                   false,
+		"python train.py --ray stop":                   false,
+		"ray":                                          false,
+		"":                                             false,
+	} {
+		if got := stops(strings.Fields(command)); got != want {
+			t.Errorf("%q: %v", command, got)
+		}
+	}
+}
