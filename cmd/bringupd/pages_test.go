@@ -152,7 +152,7 @@ func TestFlagsInPages(t *testing.T) {
 		"bind-to hostfile pid cap-add nworkers nthreads nanny memory-limit dashboard jupyter container-name container-mounts " +
 		"ppn map-by tasks-per-node rs tasks " + // other launchers'
 		"container-workdir container-remap-root nv init include-dashboard working-dir no-wait num-cpus num-gpus ray-client-server-port gres resources least shm-size version " +
-		"node-rank master-addr master-port nproc-per-node " + // torchrun's
+		"master nproc " + // torchrun's --master_addr and --nproc_per_node
 		"strip-components ignore-missing purge")
 	for _, command := range (&invocation{}).app().Commands {
 		for _, flag := range command.Flags {

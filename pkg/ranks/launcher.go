@@ -60,7 +60,7 @@ func FindNodeLauncher(argv []string) (NodeLauncher, bool) {
 		found := NodeLauncher{Name: name}
 		switch {
 		case module != "" && module == l.module:
-			found.Name, args = "python -m "+module, moduleArgs
+			found.Name, args = name+" -m "+module, moduleArgs
 		case name != l.command:
 			continue
 		}
@@ -115,8 +115,9 @@ func pythonModule(argv []string) (module string, args []string) {
 	return "", nil
 }
 
-// splitProgram splits the arguments of a launcher where its program begins, at a script of Python's
-// or at the flag for a module. All are its own if there is neither.
+// splitProgram splits the arguments of a launcher where its program begins: at a script of Python's, at
+// the flag for a module, or at a word that is no flag and follows none. The command is told for the
+// first two alone.
 func splitProgram(args []string) (own []string, program string) {
 	for at, arg := range args {
 		switch {
@@ -124,6 +125,8 @@ func splitProgram(args []string) (own []string, program string) {
 			return args[:at], "python " + strings.Join(args[at:], " ")
 		case arg == "-m" || arg == "--module":
 			return args[:at], "python -m " + strings.Join(args[at+1:], " ")
+		case !strings.HasPrefix(arg, "-") && (at == 0 || !strings.HasPrefix(args[at-1], "-") || strings.Contains(args[at-1], "=")):
+			return args[:at], ""
 		}
 	}
 	return args, ""
@@ -181,5 +184,6 @@ func spanningFlags(name string) string {
 	if strings.Contains(name, "accelerate") {
 		return ` --num_machines=$GROUP_WORLD_SIZE --machine_rank=$GROUP_RANK --main_process_ip=$MASTER_ADDR --main_process_port=$MASTER_PORT`
 	}
-	return ` --nnodes=$GROUP_WORLD_SIZE --node-rank=$GROUP_RANK --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT`
+	// PyTorch takes - in these names from 2.0 on.
+	return ` --nnodes=$GROUP_WORLD_SIZE --node_rank=$GROUP_RANK --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT`
 }

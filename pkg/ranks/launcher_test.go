@@ -17,7 +17,7 @@ func TestFindNodeLauncher(t *testing.T) {
 		{"torchrun --rdzv_endpoint=n0:1 train.py", "", "", ""},
 		{"torchrun train.py --nnodes=2", "torchrun", "", "python train.py --nnodes=2"}, // which is the script's
 		{"python -m torch.distributed.run --nproc-per-node=2 train.py", "python -m torch.distributed.run", "2", "python train.py"},
-		{"python3.11 -u -X faulthandler -m torch.distributed.launch train.py", "python -m torch.distributed.launch", "", "python train.py"},
+		{"python3.11 -u -X faulthandler -m torch.distributed.launch train.py", "python3.11 -m torch.distributed.launch", "", "python train.py"},
 		{"python -m torch.distributed.run --node_rank=1 train.py", "", "", ""},
 		{"python train.py -m torch.distributed.run", "", "", ""},
 		{"python -m train", "", "", ""},
@@ -34,6 +34,7 @@ func TestFindNodeLauncher(t *testing.T) {
 		{"ft_launcher --nproc-per-node=8 train.py", "ft_launcher", "8", "python train.py"},
 		{"rrun -n 4 ./app", "rrun", "4", ""},
 		{"rrun ./app", "", "", ""},
+		{"rrun ./app -n 4", "", "", ""}, // which is the app's
 		{"rrun --slurm -n 4 ./app", "", "", ""},
 		{"./torchrunner train.py", "", "", ""},
 		{"", "", "", ""},
@@ -51,7 +52,7 @@ func TestCheckCommand(t *testing.T) {
 		ranked bool
 		says   []string
 	}{
-		{true, []string{"cannot run torchrun as each of the ranks", "bringupd --ranks-per-node=2 -- python train.py --lr 1", "--node-rank=$GROUP_RANK", "--allow-launcher"}},
+		{true, []string{"cannot run torchrun as each of the ranks", "bringupd --ranks-per-node=2 -- python train.py --lr 1", "--node_rank=$GROUP_RANK", "--allow-launcher"}},
 		{false, []string{"cannot run torchrun as the driver of 4 nodes", "the other nodes would have no work", "bringupd --ranks-per-node=2 -- python train.py --lr 1"}},
 	} {
 		err := CheckCommand(argv, 4, tc.ranked)

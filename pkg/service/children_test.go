@@ -18,6 +18,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -294,16 +295,14 @@ func TestStoppedByDriver(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if !pause.Until(driver.Ended(), ceiling) {
+				t.Fatal("the driver does not end")
+			}
+			tasks.Wait() // the service's end has been judged then
 			var told *health.Failure
 			select {
 			case told = <-dead:
-			case <-driver.Ended():
-				select { // the failure is told after the driver's end, too
-				case told = <-dead:
-				case <-time.After(2 * time.Second):
-				}
-			case <-time.After(ceiling):
-				t.Fatal("the driver does not end")
+			default:
 			}
 			if (told == nil) != (tc.says == "") || told != nil && !strings.Contains(told.What, tc.says) {
 				t.Errorf("it is told %+v, want %q", told, tc.says)

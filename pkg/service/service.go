@@ -256,12 +256,16 @@ func (c *Children) stopOf(service *framework.Service) string {
 	if service.Death.Stops == nil || driver == nil {
 		return ""
 	}
-	for _, one := range process.Tree(driver.Pid()) {
-		if argv := process.CommandLine(one.PID); service.Death.Stops(argv) {
-			return strings.Join(argv, " ")
+	// The command line of a process whose memory is locked does not come, and a death must be told.
+	found := soon(c.life.Work, func() (commands []string) {
+		for _, one := range process.Tree(driver.Pid()) {
+			if argv := process.CommandLine(one.PID); service.Death.Stops(argv) {
+				commands = append(commands, strings.Join(argv, " "))
+			}
 		}
-	}
-	return ""
+		return commands
+	})
+	return strings.Join(found[:min(len(found), 1)], "")
 }
 
 // endsAfter reports whether the driver ends in time, and well, after it has ended a service by the
