@@ -111,6 +111,33 @@ func TestLogsRaw(t *testing.T) {
 	}
 }
 
+// TestLogsOfSilentDriver checks that the log of a driver that printed nothing, and so has no file, is
+// shown as empty, and that the log of a program that the run does not have is an error.
+func TestLogsOfSilentDriver(t *testing.T) {
+	for _, tc := range []struct {
+		name, word string
+		plan       *signal.Plan
+		code       int
+		says       string
+	}{
+		{"a driver", "driver", &signal.Plan{Driver: "train.py"}, 0, "the driver of run 17.0 printed nothing"},
+		{"ranks", "ranks", &signal.Plan{Driver: "train.py", World: true}, 0, "the ranks of run 17.0 printed nothing"},
+		{"no driver", "driver", &signal.Plan{}, 1, "cannot show that log"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			place := signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}
+			dir, err := signal.Create(t.Context(), place, signal.Job{Plan: tc.plan})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := call(t, nil, "logs", tc.word, dir.Path())
+			if got.code != tc.code || got.out != "" || !strings.Contains(got.err, tc.says) {
+				t.Errorf("it ended with %d, printed %q and said %q; want %d and %q", got.code, got.out, got.err, tc.code, tc.says)
+			}
+		})
+	}
+}
+
 // TestLogsOfRanks has the logs of a world's ranks told from those of nodes with the same
 // numbers.
 func TestLogsOfRanks(t *testing.T) {

@@ -48,11 +48,15 @@ func (r *reading) do(args []string) error {
 		if len(args) > 0 && slices.Contains(frameworkNames()[1:], args[0]) { // the first has none of its own
 			return r.kept(ctx, args[0], args[1:])
 		}
-		run, meant, err := r.open(ctx, args)
+		run, word, meant, err := r.open(ctx, args)
 		if err != nil {
 			return err
 		}
 		shown, err := r.of(run).Show(ctx, meant)
+		if silent := logs.Printer(word, run.job.Plan); err == nil && shown == 0 && silent != "" {
+			r.say("%s of run %s printed nothing", silent, run.Name())
+			return nil
+		}
 		if err == nil && shown == 0 {
 			r.say("cannot show that log: nothing was printed to it, or %s has none of that name", filepath.Join(run.Path(), signal.Logs))
 			r.code = 1
@@ -69,19 +73,18 @@ func (r *reading) do(args []string) error {
 	return err
 }
 
-// open opens the run, and returns which logs are meant.
-func (r *reading) open(ctx context.Context, args []string) (run openRun, meant logs.Meant, err error) {
+// open opens the run, and returns which logs are meant, and by which word.
+func (r *reading) open(ctx context.Context, args []string) (run openRun, word string, meant logs.Meant, err error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
-	word := ""
 	if word, run, err = r.which.openNode(ctx, args, false); err != nil {
-		return run, nil, err
+		return run, word, nil, err
 	}
 	meant, err = logs.Named(ctx, run.Dir, word, func(ctx context.Context, name string) (int, error) {
 		rank, _, err := run.node(ctx, name)
 		return rank, err
 	})
-	return run, meant, err
+	return run, word, meant, err
 }
 
 // kept shows a framework's own logs: which nodes have any, which a node has, or one.

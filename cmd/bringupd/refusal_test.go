@@ -200,7 +200,7 @@ func TestRefusesLaunch(t *testing.T) {
 		{"nodes alone", nil, []string{"--nnodes=2"}, []string{"--nnodes is given, and --rank is not"}},
 		{"more nodes than tasks", step, []string{"--nnodes=3"}, []string{"cannot gather 3 nodes (--nnodes): the launch has 2 daemons", "srun --nodes=3"}},
 		{"at least more nodes than tasks", step, []string{"--nnodes=3:4"}, []string{"cannot gather 3 nodes"}},
-		{"more nodes than local ones", nil, []string{"local", "--nodes=2", "--nnodes=3", "--", "true"}, []string{"cannot gather 3 nodes"}},
+		{"more nodes than local ones", nil, []string{"local", "--nodes=2", "--nnodes=3", "--", "true"}, []string{"cannot gather 3 nodes", "(bringupd local --nodes=3)"}},
 		{"no name", nil, []string{"--rank=1", "--nnodes=2"}, []string{"cannot name the run", "--job-id=NAME"}},
 		{"local inside itself", []string{"BRINGUPD_RUN=x"}, []string{"local", "--job-id=x", "--", "true"}, []string{"cannot start inside run x"}},
 	} {

@@ -24,9 +24,14 @@ type Account struct {
 	Left         []string         // what would not die on this node
 	Bounds       map[string]Bound // of the phases that can be given more time
 	DriverGrace  time.Duration
+	// DriverEnd is how this node's driver ended, and DriverSilent is set if it printed nothing.
+	DriverEnd    signal.ChildEnd
+	DriverSilent bool
 	// OwnLogs is what people call the logs that the framework's services write
 	// by themselves; empty where they write none.
 	OwnLogs string
+	// ProgramFlag is the flag that names the framework's program; empty if there is none.
+	ProgramFlag string
 }
 
 // Bound is the flag that bounds a phase, and its value.

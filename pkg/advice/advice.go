@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/check"
@@ -55,15 +56,9 @@ func (a *Account) advise() []string {
 	case health.Interrupted:
 		return nil
 	case health.NotFound:
-		if !strings.Contains(a.Cause.What, a.Driver) {
-			return []string{"see whether what was to be spawned is there on " + a.name(a.Cause.Rank) + ": it is looked for in the directory and the PATH of who spawns it"}
-		}
-		if strings.Contains(a.Driver, "/") {
-			return []string{fmt.Sprintf("see whether %s is there on %s: its file system may not be mounted on the nodes", a.Driver, a.name(0))}
-		}
-		return []string{fmt.Sprintf("give the driver's path: %s is looked for in the job's PATH on %s, not in that of your login", a.Driver, a.name(0))}
+		return a.adviseNotFound()
 	case health.NotExecutable:
-		return []string{fmt.Sprintf("chmod +x %s, and see that its first line names an interpreter that %s has", prose.ShellWord(a.Driver), a.name(0))}
+		return nil // the message says what is wrong with the file, and the command that repairs it
 	case health.Usage, health.Launch:
 		return []string{"bringupd --dry-run with the same flags shows what is in force, and touches nothing"}
 	case health.GaveUp:
@@ -153,11 +148,41 @@ func (a *Account) adviseDriver() []string {
 		return []string{"see what they have printed: bringupd logs ranks " + prose.ShellWord(a.Path)}
 	}
 	steps := []string{"read " + a.log("driver.log")}
-	if a.Code == memoryCode {
-		steps = append(steps, a.killer([]int{0})...)
-		steps = append(steps, a.moreMemory()...)
+	if a.DriverSilent {
+		steps = []string{"it printed nothing, so there is no driver.log: " +
+			"in a shell script, set -x shows which command failed"}
+	}
+	switch {
+	case a.DriverEnd.OOM != nil:
+		steps = append(steps, a.enoughMemory())
+	case a.Code == memoryCode:
+		steps = slices.Concat(steps, a.killer([]int{0}), a.moreMemory())
 	}
 	return steps
+}
+
+// adviseNotFound returns the steps for a driver, or a program to be spawned, that was not found.
+func (a *Account) adviseNotFound() []string {
+	// The message quotes a driver whose name has a quotation mark.
+	what := a.Cause.What
+	if !strings.Contains(what, a.Driver) && !strings.Contains(what, strconv.Quote(a.Driver)) {
+		return []string{"see whether what was to be spawned is there on " + a.name(a.Cause.Rank) +
+			": it is looked for in the directory and the PATH of who spawns it"}
+	}
+	var steps []string
+	if words := strings.Fields(a.Driver); len(words) > 1 {
+		steps = append(steps, fmt.Sprintf("if %s is a whole line, it was quoted as one word: "+
+			"leave out the quotes around it, as in: -- %s %s …", prose.ShellWord(a.Driver), words[0], words[1]))
+		if !strings.Contains(words[0], "/") {
+			return steps // no file has that name
+		}
+	}
+	if strings.Contains(a.Driver, "/") {
+		return append(steps, fmt.Sprintf(
+			"see whether %s is there on %s: its file system may not be mounted on the nodes", a.Driver, a.name(0)))
+	}
+	return append(steps, fmt.Sprintf("give the driver's path: %s is looked for in the job's PATH on %s, not in that of your login",
+		a.Driver, a.name(0)))
 }
 
 // memoryCode is the exit code of what SIGKILL has ended, as the kernel does where memory runs out.
@@ -179,12 +204,13 @@ func (a *Account) adviseChild(kind health.Kind) []string {
 		steps = append(steps, "read "+a.OwnLogs+", which are kept in "+a.log(strings.TrimSuffix(c.Log, ".log")+".d"))
 	}
 	switch {
-	case c.OOM != nil && w.Memory != "":
-		steps = append(steps, fmt.Sprintf("%s for more memory, %s for all that a node has", w.Memory, w.AllMemory))
 	case c.OOM != nil:
-		steps = append(steps, "give it more memory, or have it use less")
+		steps = append(steps, a.enoughMemory())
 	case c.Signal == "SIGKILL" || c.Code == memoryCode:
 		steps = slices.Concat(steps, a.killer([]int{c.Rank}), a.moreMemory())
+	case c.Child == "" && c.Code == 126: // the message says what is wrong with the file
+	case c.Child == "" && c.Code == 127:
+		steps = append(steps, a.findProgram())
 	case c.Code == 127 || c.Code == 126:
 		steps = append(steps, fmt.Sprintf("see whether %s has the command that code %d speaks of: PATH is the job's there, not that of your login", a.name(c.Rank), c.Code))
 	case c.Exit != "" && c.Code == 0 && c.Signal == "" && kind != health.Setup:
@@ -259,6 +285,24 @@ func (a *Account) blamed() []int {
 // killer tells how to find who has killed something on these nodes.
 func (a *Account) killer(ranks []int) []string {
 	return []string{a.on(ranks) + "see whether the kernel killed it for want of memory: dmesg -T | grep -i -e 'out of memory' -e 'killed process'"}
+}
+
+// findProgram returns the step for a framework's program that is not in the PATH of the job.
+func (a *Account) findProgram() string {
+	step := fmt.Sprintf("activate the environment that has the program in the job's script: "+
+		"PATH on %s is the job's, not that of your login", a.name(a.Cause.Rank))
+	if a.ProgramFlag != "" {
+		step += "; or give its path with " + a.ProgramFlag
+	}
+	return step
+}
+
+// enoughMemory returns the step for a program that is known to have run out of memory.
+func (a *Account) enoughMemory() string {
+	if w := a.words(); w.Memory != "" {
+		return fmt.Sprintf("%s for more memory, %s for all that a node has", w.Memory, w.AllMemory)
+	}
+	return "give it more memory, or have it use less"
 }
 
 // moreMemory tells how to get more memory, where it is not known that memory ran out.

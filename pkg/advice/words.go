@@ -67,7 +67,7 @@ func (a *Account) NodeWords() []string {
 		return append([]string{prose.Cut(words, shortLine)}, a.left()...)
 	}
 	lines := append([]string{fmt.Sprintf(line, a.name(a.ID.Rank), "has ended the job", a.Code, prose.Said(a.Why))}, a.left()...)
-	if a.Cause.Log != "" {
+	if len(a.Cause.Lines) > 0 {
 		return append(lines, "  its log: "+a.log(a.Cause.Log))
 	}
 	return append(lines, a.next(1)...)
@@ -162,7 +162,7 @@ func (a *Account) Quote() []string {
 		return nil
 	}
 	if len(a.Cause.Lines) == 0 {
-		return []string{"  its log is empty: " + a.log(a.Cause.Log)}
+		return []string{"  it printed nothing, so there is no " + a.log(a.Cause.Log)}
 	}
 	lines := []string{"  its last lines, of " + a.log(a.Cause.Log) + ":"}
 	for _, line := range a.Cause.Lines {

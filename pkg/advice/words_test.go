@@ -32,6 +32,9 @@ type plight struct {
 	events   []signal.EventRecord
 	ownLogs  string // of the framework
 	world    bool   // of ranks
+	driver   string // train.py if empty
+	oom      bool   // the kernel ended processes of the driver
+	silent   bool   // the driver printed nothing
 }
 
 func reported(findings ...check.Finding) func(*signal.FailedRecord) {
@@ -130,6 +133,11 @@ var plights = []plight{
 		left: []string{"worker: cannot end pid 4242"},
 	},
 	{
+		name: "driver-out-of-memory", oom: true,
+		end: ending{word: health.Driven, code: 137, why: "the driver has ended: killed by SIGKILL: the kernel has ended 1 process of this cgroup because memory ran out (limit 64 GiB; /sys/fs/cgroup)"},
+	},
+	{name: "driver-silent", silent: true, end: ending{word: health.Driven, code: 1, why: "the driver has ended: exit code 1"}},
+	{
 		name: "daemon-died",
 		end:  endedBy(cause(0, health.DaemonDied, "driver", "the daemon of rank 17 (n17) has died: its host has closed the lifeline", lost(17)), consequences(health.ServiceDied, "driver", 2, 3, 4, 5)...),
 	},
@@ -181,6 +189,11 @@ var plights = []plight{
 		name: "service-not-found", before: true,
 		end: endedBy(cause(2, health.ServiceDied, "workers", "the worker of rank 2 (n2) died before it was ready: exit code 127",
 			died("worker", "worker-0002.log", "exit code 127", "", 127, "/bin/sh: 1: redis-server: not found"))),
+	},
+	{
+		name: "service-program-not-found", before: true,
+		end: endedBy(cause(0, health.ServiceDied, "head", `cannot start the ray head of rank 0 (n0): cannot start ray head: "ray": not found in PATH (/usr/bin:/bin)`,
+			func(f *signal.FailedRecord) { f.Code = 127 })),
 	},
 	{
 		name: "service-port-taken", before: true,
@@ -282,8 +295,16 @@ var plights = []plight{
 	{name: "aborted", end: endedBy(cause(5, health.Aborted, "driver", "rank 5 (n5) has aborted the run, and its record can't be read: it is damaged"))},
 	{name: "gave-up", end: endedBy(cause(0, health.GaveUp, "driver", "the job has been requeued 3 times, and rank 17 (n17) is lost again"))},
 	{name: "driver-not-found", before: true, end: endedBy(cause(0, health.NotFound, "join", "cannot start the driver on rank 0 (n0): train.py: not found in PATH"))},
+	{
+		name: "driver-quoted-line", before: true, driver: `python3 -c "print(1)"`,
+		end: endedBy(cause(0, health.NotFound, "join", `cannot start the driver on rank 0 (n0): "python3 -c \"print(1)\"": not found in PATH (/usr/bin:/bin)`)),
+	},
+	{
+		name: "driver-quoted-path", before: true, driver: "./run.sh --all",
+		end: endedBy(cause(0, health.NotFound, "join", "cannot start the driver on rank 0 (n0): ./run.sh --all: not found")),
+	},
 	{name: "spawned-not-found", end: endedBy(cause(2, health.NotFound, "driver", "cannot start rank 13 on n2: /no/such: not found"))},
-	{name: "driver-not-executable", before: true, end: endedBy(cause(0, health.NotExecutable, "join", "cannot start the driver on rank 0 (n0): train.py: permission denied"))},
+	{name: "driver-not-executable", before: true, end: endedBy(cause(0, health.NotExecutable, "join", "cannot start the driver on rank 0 (n0): train.py: not executable: its first line ends in a carriage return, so that the interpreter is \"/bin/bash\\r\": save it with Unix line ends, as by: sed -i 's/\\r$//' train.py"))},
 	{name: "usage", before: true, end: endedBy(cause(3, health.Usage, "join", "cannot take part as rank 3 (n3): it was configured otherwise than the head; give all ranks the same flags, variables and file"))},
 	{name: "launch", before: true, end: endedBy(cause(3, health.Launch, "join", "cannot take part as rank 3 (n3) of 8: the head runs 64 nodes; start all ranks by one launch"))},
 	{name: "internal", end: endedBy(cause(3, health.Internal, "driver", "cannot encode a record of rank 3: odd"))},
@@ -326,11 +347,17 @@ func (p plight) tells(rank int) *Account {
 	a := &Account{
 		Result: result, Path: "/shared/logs/17.0", Consequences: end.consequences, Left: p.left, LogDir: "/shared/logs", Driver: "train.py",
 		ID:          roles.Identity{Rank: rank, Host: fmt.Sprintf("n%d", rank), Size: size, Launcher: p.startedBy(), Job: "17"},
-		DriverGrace: 10 * time.Second, OwnLogs: p.ownLogs, World: p.world,
+		DriverGrace: 10 * time.Second, OwnLogs: p.ownLogs, ProgramFlag: "--ray", World: p.world, DriverSilent: p.silent,
 		Bounds: map[string]Bound{
 			"join": {"join-timeout", 2 * time.Minute}, "check": {"setup-timeout", 10 * time.Minute},
 			"sandbox": {"sandbox-timeout", 10 * time.Minute}, "workers": {"service-timeout", 5 * time.Minute},
 		},
+	}
+	if p.driver != "" {
+		a.Driver = p.driver
+	}
+	if p.oom {
+		a.DriverEnd.OOM = &signal.OOM{Kills: 1, Limit: 64 << 30, Cgroup: "/sys/fs/cgroup"}
 	}
 	for rank := range size {
 		a.Names = append(a.Names, fmt.Sprintf("n%d", rank))

@@ -17,19 +17,18 @@ import (
 
 // account is what the last words of this node are made of.
 func (n *node) account(end *run.Ending, result *signal.Result) *advice.Account {
+	traits := framework.TraitsOf(n.cfg.Framework)
 	a := &advice.Account{
 		Result: result, ID: n.id, Names: n.id.Hosts, Consequences: end.Consequences, LogDir: n.cfg.LogDir, World: n.cfg.World.Wanted(),
-		DriverGrace: n.cfg.Times.DriverGrace, Bounds: n.cfg.Bounds(),
+		DriverGrace: n.cfg.Times.DriverGrace, Bounds: n.cfg.Bounds(), OwnLogs: traits.Logs, ProgramFlag: traits.Program,
+		Driver: strings.Join(n.cfg.Driver[:min(1, len(n.cfg.Driver))], ""),
 	}
-	a.OwnLogs = framework.TraitsOf(n.cfg.Framework).Logs
+	a.DriverEnd, a.DriverSilent = n.children.DriverEnd()
 	if n.Dir != nil {
 		a.Path = n.Dir.Path()
 	}
 	if len(result.Hosts) > 0 {
 		a.Names = result.Hosts
-	}
-	if len(n.cfg.Driver) > 0 {
-		a.Driver = n.cfg.Driver[0]
 	}
 	return a
 }

@@ -46,6 +46,20 @@ func IsWord(word string) bool {
 	return word == "driver" || word == "head" || word == everyRank || strings.HasPrefix(word, oneRank)
 }
 
+// Printer returns what prints to the logs that a word means, in a run of this plan. It returns an
+// empty string if the plan does not say that the run has such logs.
+func Printer(word string, plan *signal.Plan) string {
+	switch {
+	case plan == nil:
+		return ""
+	case word == "driver" && plan.Driver != "" && !plan.World:
+		return "the driver"
+	case word == everyRank && plan.World:
+		return "the ranks"
+	}
+	return ""
+}
+
 // Meant returns the logs that are meant, as far as they are there now.
 type Meant func(ctx context.Context) ([]Log, error)
 

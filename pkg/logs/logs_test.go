@@ -10,6 +10,29 @@ import (
 	"github.com/bringupd/bringupd/pkg/signal"
 )
 
+// TestPrinter checks which words name something that a run of a plan has.
+func TestPrinter(t *testing.T) {
+	withDriver, withRanks := &signal.Plan{Driver: "train.py"}, &signal.Plan{Driver: "train.py", World: true}
+	for _, tc := range []struct {
+		word string
+		plan *signal.Plan
+		want string
+	}{
+		{"driver", withDriver, "the driver"},
+		{"driver", withRanks, ""},
+		{"driver", &signal.Plan{}, ""},
+		{"driver", nil, ""},
+		{"ranks", withRanks, "the ranks"},
+		{"ranks", withDriver, ""},
+		{"rank-7", withRanks, ""},
+		{"3", withDriver, ""},
+	} {
+		if got := Printer(tc.word, tc.plan); got != tc.want {
+			t.Errorf("%s of %+v is of %q, want %q", tc.word, tc.plan, got, tc.want)
+		}
+	}
+}
+
 // TestWantedBy has words mean logs by their names.
 func TestWantedBy(t *testing.T) {
 	names := []string{"driver.log", "head.log", "daemon-0000.log", "worker-0000.log", "worker-0001.log", "rank-0000.log", "rank-0001.log"}

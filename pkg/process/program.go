@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/prose"
 )
 
 // What Start's error says of a program that can't be run; a shell has exit codes for them.
@@ -107,7 +109,8 @@ func openProgram(path, dir string) (program, error) {
 		return p, p.refused("it is a directory")
 	}
 	if unix.Faccessat(unix.AT_FDCWD, p.file, unix.X_OK, unix.AT_EACCESS) != nil {
-		return p, p.refused(fmt.Sprintf("its mode is %v, and this user (%d) may not execute it", info.Mode(), os.Geteuid()))
+		return p, p.refused(fmt.Sprintf("its mode is %v, and this user (%d) may not execute it: chmod +x %s",
+			info.Mode(), os.Geteuid(), prose.ShellWord(p.file)))
 	}
 	p.head = headOf(p.file)
 	if name := p.interpreter(); name != "" {
@@ -194,9 +197,9 @@ func (p program) withoutInterpreter() string {
 	switch {
 	case strings.HasSuffix(name, "\r"):
 		return fmt.Sprintf("its first line ends in a carriage return, so that the interpreter is %q: "+
-			"save it with Unix line ends", name)
+			`save it with Unix line ends, as by: sed -i 's/\r$//' %s`, name, prose.ShellWord(p.file))
 	case name != "":
-		return fmt.Sprintf("its interpreter %s (first line) is not there", name)
+		return fmt.Sprintf("its interpreter %s (first line) is not there: name one that this node has", name)
 	case bytes.HasPrefix(p.head, []byte("\x7fELF")):
 		return "the loader that the binary names is not there: it was built for another system"
 	}

@@ -9,13 +9,19 @@ import (
 const Local Launcher = "local"
 
 var local = launcher{
-	name: Local, identify: identifyLocal, words: plainWords,
+	name: Local, identify: identifyLocal, words: localWords,
 	claim: func(_ Environment, want Want) claim {
 		if want.Local {
 			return told
 		}
 		return unclaimed
 	},
+}
+
+func localWords(job string) Words {
+	words := plainWords(job)
+	words.Nodes = func(n int) string { return fmt.Sprintf("bringupd local --nodes=%d", n) }
+	return words
 }
 
 // identifyLocal takes what "bringupd local" says: all ranks are on this host.

@@ -265,6 +265,18 @@ func (c *Children) ExitOf(name string) (process.Exit, bool) {
 	return child.Exit(), true
 }
 
+// DriverEnd returns how the driver that was started on this node ended, and whether it printed
+// nothing. It returns zero values if there was no driver.
+func (c *Children) DriverEnd() (end signal.ChildEnd, silent bool) {
+	driver := c.find(Driver)
+	if driver == nil {
+		return end, false
+	}
+	exit := driver.Exit()
+	printed, _ := driver.Printed()
+	return signal.ChildEnd{Exit: exit.String(), OOM: oomOf(exit)}, printed == 0
+}
+
 // Count returns how many children there are.
 func (c *Children) Count() int {
 	c.mu.Lock()

@@ -130,6 +130,54 @@ func TestLogHasAllOfARank(t *testing.T) {
 	}
 }
 
+// TestServiceWithoutProgram checks that the failure of a service whose program is missing has the code of
+// a shell, so that the advice can name the reason.
+func TestServiceWithoutProgram(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for program, code := range map[string]int{"ray": 127, plain: 126} {
+		c := children(t)
+		run, err := signal.Create(t.Context(), signal.Place{LogDir: t.TempDir(), Run: "17.0", Key: "k", Size: 1, Host: "n0"}, signal.Job{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Open(run, 0, 1, "n0")
+		service := &framework.Service{Name: "ray head", Argv: []string{program, "start"}, Env: []string{"PATH=" + dir}}
+		err = c.Serve(t.Context(), service, health.ServiceDied, time.Minute, func(*health.Failure) {})
+		f := health.AsFailure(err)
+		if f.Code != code || f.Child != "" || !strings.Contains(f.What, program) {
+			t.Errorf("without %s the failure is %+v, want code %d", program, f.FailedRecord, code)
+		}
+	}
+}
+
+// TestDriverEnd checks what is known of a driver that has ended.
+func TestDriverEnd(t *testing.T) {
+	for _, tc := range []struct {
+		script, exit string
+		silent       bool
+	}{
+		{"exit 3", "exit code 3", true},
+		{"echo done", "exit code 0", false},
+	} {
+		c := children(t)
+		if end, silent := c.DriverEnd(); end != (signal.ChildEnd{}) || silent {
+			t.Errorf("without a driver it is %+v, %t", end, silent)
+		}
+		driver, err := c.Launch(t.Context(), process.Spec{Name: Driver, Argv: Shell(tc.script), Env: os.Environ()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-driver.Done()
+		if end, silent := c.DriverEnd(); end.Exit != tc.exit || silent != tc.silent {
+			t.Errorf("%s ends with %q, silent %t; want %q, %t", tc.script, end.Exit, silent, tc.exit, tc.silent)
+		}
+	}
+}
+
 func TestLogNames(t *testing.T) {
 	c := children(t)
 	c.Open(nil, 3, 8, "n3")

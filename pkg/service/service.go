@@ -105,7 +105,11 @@ func (c *Children) attempt(ctx context.Context, service *framework.Service, kind
 	c.note(service)
 	child, err := c.begin(ctx, service)
 	if err != nil {
-		return nil, &startFailure{Failure: health.Failed(kind, "cannot start the %s of %s: %v", service.Name, c.node, err)}
+		f := health.Failed(kind, "cannot start the %s of %s: %v", service.Name, c.node, err)
+		if why := Unstarted(err); why != health.Internal {
+			f.Code = health.OutcomeOf(why).Code
+		}
+		return nil, &startFailure{Failure: f}
 	}
 	err = c.prove(ctx, service, child)
 	if err == nil {

@@ -161,7 +161,7 @@ type FailedRecord struct {
 	Phase  string `json:"phase"`            // of the sequence
 	What   string `json:"what"`             // the sentence for people
 	Child  string `json:"child,omitempty"`  // the child that died
-	Code   int    `json:"code,omitempty"`   // its exit code
+	Code   int    `json:"code,omitempty"`   // its exit code; without a child, 126 or 127 as a shell has it
 	Signal string `json:"signal,omitempty"` // or the signal that ended it
 	ChildEnd
 	Log   string   `json:"log,omitempty"`   // where its output is, in Logs
