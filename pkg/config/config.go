@@ -359,6 +359,15 @@ func (c *Config) CheckTime() time.Duration {
 	return within
 }
 
+// SandboxTime returns how long the gate waits for sandboxes when the job has run for age. Those of another
+// step start with the job, the others when their nodes have passed their checks.
+func (c *Config) SandboxTime(age time.Duration) time.Duration {
+	if c.Sandbox.Step {
+		return max(0, c.Times.Sandbox-age)
+	}
+	return c.CheckTime() + c.Times.Sandbox
+}
+
 // Spares tells whether the job can do without some of its nodes.
 func (c *Config) Spares() bool { return c.Team.Of(c.Identity.Size).Min < c.Identity.Size }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/gate"
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/pause"
@@ -273,7 +274,8 @@ func (h *head) raise(ctx, life context.Context, led <-chan struct{}) error {
 		}
 		return h.workers(own, life)
 	})
-	parts.Go(func() error { return h.awaitNodes(own) })
+	parts.Go(func() error { return h.awaitChecks(own) })
+	parts.Go(func() error { return h.awaitSandboxes(own) })
 	return parts.Wait()
 }
 
@@ -333,28 +335,27 @@ func (h *head) takeOwnSeat(ctx context.Context) {
 	h.post.Take(ctx, place, func(ctx context.Context) error { return h.serveWorker(ctx, h.endpoint, place) })
 }
 
-// awaitNodes waits for what the other nodes tell of their checks and sandboxes.
-func (h *head) awaitNodes(ctx context.Context) error {
-	if h.cfg.Checked() {
-		if err := h.awaitAll(ctx, signal.Checked, h.cfg.CheckTime()+h.tempo.Silent); err != nil {
-			return err
-		}
-		if err := h.compareNodes(ctx, h.nodes.Last()); err != nil {
-			return err
-		}
+// awaitChecks waits until all nodes have passed their checks, and compares the nodes.
+func (h *head) awaitChecks(ctx context.Context) error {
+	if !h.cfg.Checked() {
+		return nil
 	}
+	if err := h.awaitAll(ctx, signal.Checked, h.cfg.CheckTime()+h.tempo.Silent); err != nil {
+		return err
+	}
+	return h.compareNodes(ctx, h.nodes.Last())
+}
+
+// awaitSandboxes waits for the sandboxes that the gate needs.
+func (h *head) awaitSandboxes(ctx context.Context) error {
 	if !h.cfg.Sandbox.Wanted() {
 		return nil
 	}
-	within := h.cfg.CheckTime() + h.cfg.Times.Sandbox + h.tempo.Silent
-	ctx, cancel := context.WithTimeoutCause(ctx, within, errDeadline)
-	defer cancel()
-	last, err := h.nodes.Wait(ctx, h.sandboxesMet)
-	if !errors.Is(err, errDeadline) {
-		return err
-	}
-	return health.Failed(health.Deadline, "the gate needs the sandbox of %s, and after %s %s had none ready",
-		h.cfg.Sandbox.Require, within, h.hostsOf(h.roster.Missing(last, signal.Sandbox)))
+	return gate.Sandboxes{
+		Require: h.cfg.Sandbox.Require, Step: h.cfg.Sandbox.Step, First: h.cfg.SandboxTime(h.Trail.Age()),
+		Timeout: h.cfg.Times.Sandbox, Slack: h.tempo.Silent, Met: h.sandboxesMet, HostsOf: h.hostsOf,
+		Late: func(l signal.Listing) []int { return h.roster.Missing(l, signal.Sandbox) },
+	}.Await(ctx, h.nodes)
 }
 
 // settle waits until the framework itself counts every node, and has for the

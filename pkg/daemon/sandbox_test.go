@@ -200,6 +200,26 @@ func TestSandboxStepOutlivesTheDriver(t *testing.T) {
 	})
 }
 
+// TestSandboxStepNeverStarts checks that a step of sandboxes that is never created ends the job by its own
+// deadline, which does not follow that of the checks (J11).
+func TestSandboxStepNeverStarts(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		j := newJob(t, 2, "exit 0").all(func(c *config.Config) {
+			c.Sandbox = config.Sandbox{Step: true, Require: require(t, "all")}
+			c.Times.Sandbox, c.Times.Setup = 5*time.Second, 10*time.Minute
+			c.Setup = `[ "$BRINGUPD_NODE_RANK" = 0 ] || sleep 120`
+		})
+		j.start().expect(124, 124)
+		cause := j.blames(0, string(health.Deadline), 124)
+		if cause.Phase != "sandbox" || !strings.Contains(cause.What, "(--sandbox-timeout=5s); no daemon of the sandbox's step") {
+			t.Errorf("the cause is in phase %s: %s", cause.Phase, cause.What)
+		}
+		if took := j.result().Took; took > time.Minute {
+			t.Errorf("the job was held for %s", took)
+		}
+	})
+}
+
 // TestSandboxStepWithoutARun has nobody to serve.
 func TestSandboxStepWithoutARun(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

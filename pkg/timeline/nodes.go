@@ -61,7 +61,9 @@ func (n *Node) named(state string, count int64) (recorded bool) {
 	switch {
 	case state == signal.BeatState:
 		n.Beat = max(n.Beat, count)
-	case state == signal.SandboxBeat, state == signal.Event:
+	case state == signal.SandboxBeat:
+		n.SandboxBeat = max(n.SandboxBeat, count)
+	case state == signal.Event:
 	case up:
 		n.States = append(n.States, NodeState{Word: signal.Up, Generation: generation})
 	default:

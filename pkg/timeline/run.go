@@ -141,8 +141,10 @@ type Node struct {
 	// comes through them, without beats and events.
 	States []NodeState
 	Beat   int64 // the newest; 0 where there is none
-	Joined *signal.JoinedRecord
-	Done   *signal.DoneRecord
+	// SandboxBeat is that of its sandbox's daemon in another step; 0 if none has appeared.
+	SandboxBeat int64
+	Joined      *signal.JoinedRecord
+	Done        *signal.DoneRecord
 	// Failures are what the node itself has recorded.
 	Failures []signal.FailedRecord
 	// Befell are things that ended nothing.

@@ -94,6 +94,8 @@ func (v *view) deadline(wait Wait) (at time.Time, rank int, known bool) {
 		return v.start.Add(within), 0, true
 	case wait.Step == gate.Head:
 		return later(v.start, v.nodes[0].since).Add(within), 0, true
+	case wait.Step == gate.Sandbox && v.run.Job != nil && v.run.Job.SandboxStep:
+		return v.stepDeadline(wait, within)
 	}
 	for _, of := range wait.Ranks {
 		// From the head's start on a node has come nowhere that would be known.
@@ -103,6 +105,22 @@ func (v *view) deadline(wait Wait) (at time.Time, rank int, known bool) {
 		}
 	}
 	return at, rank, known
+}
+
+// stepDeadline returns the deadline of the sandboxes of another step, and the first node that waits for
+// one. It counts from the job's start until a daemon of that step appears, and is not known from then on,
+// nor before the head's node has passed its checks.
+func (v *view) stepDeadline(wait Wait, within time.Duration) (at time.Time, rank int, known bool) {
+	head := v.nodes[0]
+	if head.step == gate.Join || head.step == gate.Check {
+		return at, 0, false
+	}
+	for _, of := range wait.Ranks {
+		if v.nodes[of].SandboxBeat > 0 {
+			return at, 0, false
+		}
+	}
+	return later(v.start.Add(within), head.since), wait.Ranks[0], true
 }
 
 // who is a list of ranks for people: their hosts, where those tell them apart.

@@ -105,6 +105,13 @@ func open(run *Run) *Run {
 	return run
 }
 
+// inStep has the sandboxes of a run, whose services are not asked for, be those of another step.
+func inStep(run *Run) *Run {
+	run.Job.SandboxStep = true
+	run.Job.Plan.Steps = []string{"join", "check", "sandbox", "driver"}
+	return run
+}
+
 func resting(rest time.Duration) *Run {
 	run := up(2)
 	run.Job.Plan.Rest = rest
@@ -143,6 +150,16 @@ func TestStatus(t *testing.T) {
 			"head: 0/4 ready after 00:42: the head's service is not up\n",
 			"unless the head's service is up (--service-timeout): in 04:21\n",
 		}, []string{"… rank"}},
+		{"the sandboxes are of another step", func() *Run {
+			run := inStep(made(2, signal.Joined, signal.Checked))
+			only(run, 1, signal.Joined)
+			return run
+		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n0 (--sandbox-timeout): in 04:18\n"}, nil},
+		{"a daemon of the sandboxes' step has appeared", func() *Run {
+			run := inStep(made(2, signal.Joined, signal.Checked))
+			run.Nodes[0].SandboxBeat = 3
+			return run
+		}, 2, 0, []string{"next: the job fails unless the sandbox is ready on n[0-1] (--sandbox-timeout)\n"}, []string{"that was"}},
 		{"the framework counts", func() *Run { return up(2) }, 2, 0, []string{"workers: 2/2 ready after 00:42: ray has not counted all nodes yet\n"}, nil},
 		{"one sandbox is enough", func() *Run {
 			run := up(2)
