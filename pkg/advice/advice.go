@@ -261,7 +261,8 @@ func (a *Account) adviseTerminated() []string {
 	}
 	return []string{
 		"see whether it was " + w.WhyEnded,
-		fmt.Sprintf("if it was the time limit: %s for more; --driver-grace (now %s) is what the driver has to save its work", w.Time, a.DriverGrace),
+		fmt.Sprintf("if it was the time limit: %s for more; the driver had %s to save its work (--driver-grace, "+
+			"or what is left until the launcher's KILL)", w.Time, prose.FlagTime(a.DriverGrace)),
 	}
 }
 

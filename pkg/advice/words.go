@@ -62,7 +62,7 @@ func (a *Account) NodeWords() []string {
 		return a.left()
 	}
 	const line = "bringupd: %s %s, code %d: %s"
-	if !slices.Contains(a.blamed(), a.ID.Rank) {
+	if health.Gentle(a.kind()) || !slices.Contains(a.blamed(), a.ID.Rank) { // who gets a signal has not ended the job
 		words := fmt.Sprintf(line, a.name(a.ID.Rank), "ends with the job", a.Code, prose.Said(a.Why))
 		return append([]string{prose.Cut(words, shortLine)}, a.left()...)
 	}

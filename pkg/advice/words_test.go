@@ -291,6 +291,11 @@ var plights = []plight{
 			consequences(health.Setup, "check", 7)...),
 	},
 	{name: "terminated", end: endedBy(signalledBy("SIGTERM"), consequences(health.PeerLost, "driver", 5)...)},
+	{
+		name: "ended-by-slurm",
+		end: endedBy(cause(1, health.Terminated, "driver", "Slurm ended the job: rank 1 (n1) got SIGTERM",
+			func(f *signal.FailedRecord) { f.Signal = "SIGTERM" })),
+	},
 	{name: "interrupted", end: endedBy(signalledBy("SIGINT"))},
 	{name: "aborted", end: endedBy(cause(5, health.Aborted, "driver", "rank 5 (n5) has aborted the run, and its record can't be read: it is damaged"))},
 	{name: "gave-up", end: endedBy(cause(0, health.GaveUp, "driver", "the job has been requeued 3 times, and rank 17 (n17) is lost again"))},

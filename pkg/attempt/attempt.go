@@ -104,7 +104,7 @@ func (l *launch) ends(err error) (told os.Signal, _ error) {
 	case l.head && l.verdict != nil:
 		return by.sig, nil
 	default:
-		f := run.Signalled(by.sig, l.cfg.Identity.Host, l.cfg.Identity.Rank)
+		f := run.Signalled(by.sig, l.cfg.Identity.Host, "", l.cfg.Identity.Rank)
 		return nil, &end{health.OutcomeOf(health.Kind(f.Kind)).Code, f.What}
 	}
 }

@@ -144,7 +144,7 @@ func (h *head) stopDriver(end *run.Ending) *run.Ending {
 	if h.driver == nil {
 		return end
 	}
-	grace := h.cfg.Times.GraceOfDriver(end.Gentle)
+	grace := h.CutGrace(h.cfg.Times.GraceOfDriver(end.Gentle))
 	if end.Gentle && !service.Ended(h.driver) {
 		h.Log.Info("the driver is told to end", zap.Duration("grace", grace))
 	}

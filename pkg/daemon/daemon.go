@@ -65,7 +65,7 @@ func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, er
 	if n.id.Rank == 0 {
 		n.tempo = health.HeadTempo(cfg.Times.Peer, n.id.Size)
 	}
-	n.Records = &run.Records{Lifetime: n.Lifetime, Trail: trail.New(), Meter: cfg.Access.Meter, Peer: cfg.Times.Peer}
+	n.Records = &run.Records{Lifetime: n.Lifetime, Trail: trail.New(), Meter: cfg.Access.Meter, Peer: cfg.Times.Peer, By: n.id.Title()}
 	n.voice = voice.New(voice.Config{To: cfg.Files.Err, JSON: cfg.JSONLog, Verbose: cfg.Verbose}, n.id, n.Trail.Log)
 	n.Log = n.voice.Log
 	n.Rank.Store(int64(n.id.Rank))

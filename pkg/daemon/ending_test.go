@@ -55,8 +55,8 @@ func TestEnding(t *testing.T) {
 	}{
 		{"a setup", health.Failed(health.Setup, "it failed").FailedRecord, 77, false, nil},
 		{"lost peers", lost, 76, false, []string{"n1", "n3"}},
-		{"TERM", run.Signalled(syscall.SIGTERM, "n1", 1).FailedRecord, 143, true, nil},
-		{"INT", run.Signalled(syscall.SIGINT, "n1", 1).FailedRecord, 130, true, nil},
+		{"TERM", run.Signalled(syscall.SIGTERM, "n1", "", 1).FailedRecord, 143, true, nil},
+		{"INT", run.Signalled(syscall.SIGINT, "n1", "", 1).FailedRecord, 130, true, nil},
 		{"a kind that nobody knows", signal.FailedRecord{Kind: "odd", What: "odd"}, 70, false, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

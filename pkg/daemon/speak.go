@@ -20,7 +20,7 @@ func (n *node) account(end *run.Ending, result *signal.Result) *advice.Account {
 	traits := framework.TraitsOf(n.cfg.Framework)
 	a := &advice.Account{
 		Result: result, ID: n.id, Names: n.id.Hosts, Consequences: end.Consequences, LogDir: n.cfg.LogDir, World: n.cfg.World.Wanted(),
-		DriverGrace: n.cfg.Times.DriverGrace, Bounds: n.cfg.Bounds(), OwnLogs: traits.Logs, ProgramFlag: traits.Program,
+		DriverGrace: n.CutGrace(n.cfg.Times.DriverGrace), Bounds: n.cfg.Bounds(), OwnLogs: traits.Logs, ProgramFlag: traits.Program,
 		Driver: strings.Join(n.cfg.Driver[:min(1, len(n.cfg.Driver))], ""),
 	}
 	a.DriverEnd, a.DriverSilent = n.children.DriverEnd()

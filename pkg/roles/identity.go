@@ -157,6 +157,9 @@ func (id Identity) LocalRank() int {
 	return 0
 }
 
+// Title is the launcher's name for people; empty if it has none.
+func (id Identity) Title() string { return id.Launcher.Words(id.Job).Title }
+
 // HostOf returns the host of a rank, or the empty string where the launcher doesn't tell it.
 func (id Identity) HostOf(rank int) string {
 	switch {

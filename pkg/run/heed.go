@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"syscall"
@@ -18,6 +19,9 @@ import (
 // stopGrace what services have.
 func (r *Records) Heed(ctx context.Context, signals <-chan os.Signal, host string, stopGrace time.Duration, passOn func(syscall.Signal)) {
 	var heard health.Notices
+	var began time.Time          // when the end was first asked for
+	var settled <-chan time.Time // when it is known whether that signal is final
+	var ending syscall.Signal    // that signal
 	driver := time.AfterFunc(math.MaxInt64, func() { r.Insist(ErrHurry) })
 	defer driver.Stop()
 	all := time.AfterFunc(math.MaxInt64, func() { r.Hasten(ErrHurry) })
@@ -27,6 +31,13 @@ func (r *Records) Heed(ctx context.Context, signals <-chan os.Signal, host strin
 		select {
 		case <-ctx.Done():
 			return
+		case <-settled:
+			by := ""
+			if heard.Final() {
+				by = r.By
+			}
+			r.End(Signalled(ending, host, by, int(r.Rank.Load())))
+			continue
 		case got := <-signals:
 			if why, is := got.(health.LaunchFailed); is {
 				r.End(health.Failed(health.Launch, "%s", why))
@@ -34,19 +45,23 @@ func (r *Records) Heed(ctx context.Context, signals <-chan os.Signal, host strin
 			}
 			sig = got.(syscall.Signal)
 		}
-		before := heard
-		heard = heard.With(sig, time.Now())
-		if !before.Final() && heard.Final() {
-			r.Log.Info("TERM came with CONT, so KILL is near: the graces are cut", zap.Duration("to", health.EndTime))
+		before, now := heard, time.Now()
+		heard = heard.With(sig, now)
+		if began.IsZero() && (sig == syscall.SIGTERM || sig == syscall.SIGINT) {
+			r.Told.Store(true)
+			began, ending, settled = now, sig, time.After(pairTime)
 		}
 		if driverBy, allBy := heard.Limits(stopGrace); !allBy.IsZero() {
 			driver.Reset(time.Until(driverBy))
 			all.Reset(time.Until(allBy))
+			r.cut.Store(int64(driverBy.Sub(began)))
+			if !before.Final() && heard.Final() {
+				r.Log.Info("TERM came with CONT, so KILL is near: the graces are cut",
+					zap.Duration("driver", time.Until(driverBy)), zap.Duration("all", time.Until(allBy)))
+			}
 		}
 		switch sig {
 		case syscall.SIGTERM, syscall.SIGINT:
-			r.Told.Store(true)
-			r.End(Signalled(sig, host, int(r.Rank.Load())))
 		case syscall.SIGPIPE:
 		default:
 			passOn(sig)
@@ -54,13 +69,22 @@ func (r *Records) Heed(ctx context.Context, signals <-chan os.Signal, host strin
 	}
 }
 
-// Signalled is the failure that a signal to this daemon is.
-func Signalled(sig os.Signal, host string, rank int) *health.Failure {
+// pairTime is how long a TERM waits for the CONT that was sent before it: the Go runtime passes on signals that
+// are pending together in the order of their numbers.
+const pairTime = 10 * time.Millisecond
+
+// Signalled returns the failure that a signal to this daemon is. by is the title of the launcher that has sent it;
+// empty if that is not known.
+func Signalled(sig os.Signal, host, by string, rank int) *health.Failure {
 	kind := health.Terminated
 	if sig == os.Interrupt {
 		kind = health.Interrupted
 	}
-	f := health.Failed(kind, "rank %d (%s) was told to end by %s", rank, host, process.SignalName(sig.(syscall.Signal)))
-	f.Signal = process.SignalName(sig.(syscall.Signal))
+	name := process.SignalName(sig.(syscall.Signal))
+	f := health.Failed(kind, "rank %d (%s) was told to end by %s", rank, host, name)
+	if by != "" {
+		f.What = fmt.Sprintf("%s ended the job: rank %d (%s) got %s", by, rank, host, name)
+	}
+	f.Signal = name
 	return f
 }

@@ -18,7 +18,7 @@ import (
 func TestHeedLaunchFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		signals := make(chan os.Signal)
-		r := &Records{Lifetime: NewLifetime(t.Context()), Log: zap.NewNop()}
+		r := &Records{Lifetime: NewLifetime(t.Context()), Log: zap.NewNop(), By: "Slurm"}
 		r.Background(func(ctx context.Context) { r.Heed(ctx, signals, "n0", time.Second, func(syscall.Signal) {}) })
 		signals <- health.LaunchFailed("cannot reach b: no way")
 		signals <- syscall.SIGTERM
@@ -39,21 +39,25 @@ type notice struct {
 
 // TestHeed has the graces end when the notices say so.
 func TestHeed(t *testing.T) {
+	const byTERM, bySlurm = "rank 0 (n0) was told to end by SIGTERM", "Slurm ended the job: rank 0 (n0) got SIGTERM"
 	const hurried = 6*time.Second + 50*time.Millisecond // for two signals at once are told in any order
 	for _, tc := range []struct {
 		name        string
 		seen        []notice
 		driver, all time.Duration
+		what        string
 	}{
-		{"early", []notice{{syscall.SIGTERM, 0}}, time.Hour, time.Hour},
-		{"final", []notice{{syscall.SIGCONT, 0}, {syscall.SIGTERM, 0}}, 15 * time.Second, 20 * time.Second},
-		{"early, then final", []notice{{syscall.SIGTERM, 0}, {syscall.SIGCONT, time.Minute}, {syscall.SIGTERM, time.Minute}}, 75 * time.Second, 80 * time.Second},
-		{"final, then hurried", []notice{{syscall.SIGCONT, 0}, {syscall.SIGTERM, 0}, {syscall.SIGINT, 6 * time.Second}}, hurried, hurried},
+		{"early", []notice{{syscall.SIGTERM, 0}}, time.Hour, time.Hour, byTERM},
+		{"final", []notice{{syscall.SIGCONT, 0}, {syscall.SIGTERM, 0}}, 15 * time.Second, 20 * time.Second, bySlurm},
+		{"final, told in the other order", []notice{{syscall.SIGTERM, 0}, {syscall.SIGCONT, 0}}, 15 * time.Second, 20 * time.Second, bySlurm},
+		{"early, then final", []notice{{syscall.SIGTERM, 0}, {syscall.SIGCONT, time.Minute}, {syscall.SIGTERM, time.Minute}}, 75 * time.Second, 80 * time.Second, byTERM},
+		{"final, then hurried", []notice{{syscall.SIGCONT, 0}, {syscall.SIGTERM, 0}, {syscall.SIGINT, 6 * time.Second}}, hurried, hurried, bySlurm},
+		{"INT", []notice{{syscall.SIGINT, 0}}, time.Hour, time.Hour, "rank 0 (n0) was told to end by SIGINT"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				signals := make(chan os.Signal)
-				r := &Records{Lifetime: NewLifetime(t.Context()), Log: zap.NewNop()}
+				r := &Records{Lifetime: NewLifetime(t.Context()), Log: zap.NewNop(), By: "Slurm"}
 				r.Background(func(ctx context.Context) { r.Heed(ctx, signals, "n0", 5*time.Second, func(syscall.Signal) {}) })
 				start := time.Now()
 				for _, seen := range tc.seen {
@@ -68,8 +72,11 @@ func TestHeed(t *testing.T) {
 				if all := ends(r.Hurry); driver != tc.driver || all != tc.all {
 					t.Errorf("the driver's grace ended after %s, all after %s; want %s and %s", driver, all, tc.driver, tc.all)
 				}
-				if r.Life.Err() == nil {
-					t.Error("the run was not ended")
+				if f := health.AsFailure(context.Cause(r.Life)); f.What != tc.what {
+					t.Errorf("the run ended by %q, want %q", f.What, tc.what)
+				}
+				if grace := r.CutGrace(time.Hour); grace != tc.driver {
+					t.Errorf("the driver's grace is reported as %s, want %s", grace, tc.driver)
 				}
 				r.Close()
 			})

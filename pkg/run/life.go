@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Lifetime is how long the parts of a daemon go on: contexts, each over with the
@@ -25,6 +26,7 @@ type Lifetime struct {
 	rest context.CancelFunc // ends Work
 	Left func() bool        // stops heeding the caller's context
 	Told atomic.Bool        // somebody has told this daemon to end
+	cut  atomic.Int64       // how long the driver's grace lasts by signals, in nanoseconds; 0: they leave it as it is
 
 	// The contexts, each with what ends it by a cause.
 	Life  context.Context
@@ -56,6 +58,14 @@ func NewLifetime(ctx context.Context) *Lifetime {
 	l.Parting, l.Insist = context.WithCancelCause(l.Hurry)
 	l.Led, l.Orphan = context.WithCancelCause(l.Hurry)
 	return l
+}
+
+// CutGrace returns how long a grace of the driver lasts, which signals may have cut.
+func (l *Lifetime) CutGrace(grace time.Duration) time.Duration {
+	if cut := time.Duration(l.cut.Load()); cut > 0 {
+		return min(grace, cut)
+	}
+	return grace
 }
 
 // Background runs a task until Work is over; Close waits for it.

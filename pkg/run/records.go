@@ -24,6 +24,7 @@ type Records struct {
 	Log   *zap.Logger
 	Meter *signal.Meter
 	Peer  time.Duration // Times.Peer
+	By    string        // the title of the launcher; empty if it has none
 	Rank  atomic.Int64  // this node's; a sandbox's daemon learns it late
 
 	Dir     *signal.Dir   // nil until the run directory is made or found
