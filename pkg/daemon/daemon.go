@@ -77,7 +77,7 @@ func newNode(ctx context.Context, cfg config.Config, role roles.Role) (*node, er
 	n.private = service.NewPrivate(cfg.TempDir, cfg.Times.Service, super.Own, n.Log, life)
 	n.cards = cardsOf(n)
 	n.children = service.NewChildren(
-		service.Config{Super: super, Trail: n.Trail, Log: n.Log, Logged: n.Logged, Grace: cfg.Times.StopGrace, LargeLog: cfg.LargeLog}, life)
+		service.Config{Super: super, Trail: n.Trail, Log: n.Log, Logged: n.Logged, Grace: cfg.Times.StopGrace, LargeLog: cfg.LargeLog, Shared: roles.SignalsAll(cfg.Environ)}, life)
 	n.post.Owner = team.Owner{Background: n.Background, End: n.End, Stop: func(service string) {
 		n.children.Stop(cfg.Times.StopGrace, func(child string) bool { return child == service })
 	}}

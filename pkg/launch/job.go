@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -45,12 +46,12 @@ func (j Job) Run() (exits []process.Exit, err error) {
 		}
 		daemons = append(daemons, child)
 	}
-	exits = j.await(daemons)
+	exits = j.await(super, daemons)
 	return exits, j.end(super, daemons)
 }
 
 // await gives signals to all daemons until they have ended.
-func (j Job) await(daemons []*process.Child) []process.Exit {
+func (j Job) await(super *process.Supervisor, daemons []*process.Child) []process.Exit {
 	over := make(chan int, len(daemons))
 	for rank, child := range daemons {
 		go func() { // it ends with the child, which is waited for below
@@ -71,10 +72,23 @@ func (j Job) await(daemons []*process.Child) []process.Exit {
 				}
 			}
 		case sig := <-j.Signals:
-			j.pass(daemons, sig.(syscall.Signal))
+			j.passOn(super, daemons, sig.(syscall.Signal))
 		}
 	}
 	return exits
+}
+
+// passOn gives all daemons a signal, unless the launcher of the job around has sent it to all processes here.
+func (j Job) passOn(super *process.Supervisor, daemons []*process.Child, sig syscall.Signal) {
+	if j.Signal != nil || !slices.Contains(process.Relayed, sig) || !roles.SignalsAll(os.Environ()) {
+		j.pass(daemons, sig)
+		return
+	}
+	go func() { // the ends of daemons are waited for meanwhile
+		if !super.Reached(context.Background(), sig) {
+			j.pass(daemons, sig)
+		}
+	}()
 }
 
 // pass gives all daemons a signal. One that has ended needs none.

@@ -40,6 +40,8 @@
 //     a goodbye, or another parent than the daemon, means the daemon is gone, and it kills all families as in 1,
 //     without grace. It needs neither the file system nor the network then. No child is forked before the guard was,
 //     and what it is told waits in the pipe until its code runs.
+//     It also reports the signals of Relayed that it gets: one that reaches daemon and guard was sent to all processes
+//     of a step, the children among them (see Reached).
 //  4. The guard dies: the daemon starts another and tells it all.
 //  5. AdoptOrphans: the kernel makes the daemon the parent of what its children leave behind (PR_SET_CHILD_SUBREAPER), so
 //     that no descendant can hide from it. The census tells the guard of the sessions of these orphans, EndAll kills

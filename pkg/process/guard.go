@@ -63,7 +63,8 @@ func parseOrder(argv []string) (guardOrder, error) {
 
 // guard is the life of the guard process. It returns its exit code.
 func guard(order guardOrder) int {
-	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTSTP)
+	reportSignals()
+	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTSTP)
 	becomeGuard()
 	// A pipe's end may come late: whoever was being forked when the daemon died holds it until its exec.
 	_ = unix.SetNonblock(0, true)
@@ -90,6 +91,19 @@ func guard(order guardOrder) int {
 	_, _ = s.until(ctx, unix.SIGKILL) // there is nobody left to tell of who can't be ended
 	_, _ = pause.Bounded(ctx, 0, func() (struct{}, error) { return struct{}{}, state.tidy() })
 	return 1
+}
+
+// reportSignals has the daemon know of each signal of Relayed that the guard gets, by its number on standard output.
+func reportSignals() {
+	signals := make(chan os.Signal, 16)
+	for _, sig := range Relayed {
+		signal.Notify(signals, sig)
+	}
+	go func() {
+		for sig := range signals {
+			_, _ = unix.Write(unix.Stdout, []byte{byte(sig.(unix.Signal))}) // it fails if the daemon has died
+		}
+	}()
 }
 
 // becomeGuard gives the process its name in ps, and keeps the kernel from choosing it when memory runs out. The latter

@@ -97,9 +97,15 @@ func newDaemon(t *testing.T, script string) *daemon {
 // guarded waits for the guard's code to run.
 func (d *daemon) guarded(t *testing.T) int {
 	t.Helper()
+	return guardOf(t, d.mark)
+}
+
+// guardOf waits for the code of the one guard of a mark to run.
+func guardOf(t *testing.T, mark string) int {
+	t.Helper()
 	pid := 0
 	until(t, "guard that ignores TERM", func() (bool, any) {
-		pids := guards(t, d.mark)
+		pids := guards(t, mark)
 		if len(pids) != 1 {
 			return false, pids
 		}

@@ -29,6 +29,7 @@ type guardLink struct {
 	first chan struct{} // closed when the first guard was forked, or could not be
 	done  chan struct{} // closed when its goroutine has ended, or will not start
 	begun int           // how many guards it has started, or tried to; its goroutine's
+	heard echoes        // the signals that guards got
 
 	mu    sync.Mutex
 	told  guardState  // what a guard must know
@@ -124,6 +125,11 @@ func (g *guardLink) begin() *os.Process {
 	cmd := &exec.Cmd{
 		Path: OwnBinary, Args: g.order.argv(), Env: append(os.Environ(), "GOMAXPROCS=1"), Dir: "/", Stdin: theirs,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: guardSignal},
+	}
+	if ours, report, err := os.Pipe(); err == nil {
+		cmd.Stdout = report
+		defer report.Close()
+		go g.heard.read(ours) // it ends with the guard
 	}
 	reply := make(chan error, 1)
 	g.forks.do(func() {

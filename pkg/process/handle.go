@@ -26,6 +26,7 @@ type Handle interface {
 type Starter interface {
 	Start(ctx context.Context, spec Spec) (Handle, error)
 	Own(dir string)
+	Reached(ctx context.Context, sig syscall.Signal) bool
 	EndAll(ctx context.Context) error
 	Close(ctx context.Context) error
 }

@@ -50,6 +50,8 @@ type Traits struct {
 	// RelaunchesEach says that it does so by itself with each daemon that has failed, whatever the others do, and never
 	// to start something else: what has ended well is not begun again.
 	RelaunchesEach bool
+	// SignalsAll says that it may send a signal to all processes of a job, and not to the daemons alone.
+	SignalsAll bool
 	// Starter is what starts the daemons, as in "before srun".
 	Starter string
 	// Private are the beginnings of the variables that it tells a daemon and that are not for its services.
@@ -159,6 +161,12 @@ func Around(env Environment) Launcher {
 		}
 	}
 	return Slurm
+}
+
+// SignalsAll reports whether the job that an environment is of may be one whose launcher signals all processes.
+func SignalsAll(environ []string) bool {
+	env := EnvironmentOf(environ)
+	return slices.ContainsFunc(launchers, func(l launcher) bool { return l.traits.SignalsAll && env.get(l.traits.Job) != "" })
 }
 
 // BatchGPUs returns how many GPUs a job was given on this node, also outside of a launch, as in a batch shell, and the

@@ -294,3 +294,11 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+func TestSignalsAll(t *testing.T) {
+	for variable, want := range map[string]bool{"SLURM_JOB_ID=7": true, "PBS_JOBID=7": false, "FLUX_JOB_ID=7": false, "HOME=/": false} {
+		if got := SignalsAll([]string{variable}); got != want {
+			t.Errorf("with %s it is %t", variable, got)
+		}
+	}
+}

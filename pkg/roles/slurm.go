@@ -14,7 +14,10 @@ const Slurm Launcher = "slurm"
 var slurm = launcher{
 	name: Slurm,
 	traits: Traits{
-		NamesNodes: true, Steps: true, Private: []string{"SLURM_", "SLURMD_"},
+		// proctrack/linuxproc signals all that descends from slurmstepd (kill_proc_tree), and so does proctrack/cgroup
+		// with SignalChildrenProcesses=yes; without that, and with proctrack/pgid, only the tasks get a signal. A step
+		// is not told which.
+		NamesNodes: true, Steps: true, SignalsAll: true, Private: []string{"SLURM_", "SLURMD_"},
 		Starter: "srun", Job: "SLURM_JOB_ID", Rank: "SLURM_PROCID", Host: "SLURMD_NODENAME", GPUs: "SLURM_GPUS_ON_NODE", SubmitDir: "SLURM_SUBMIT_DIR",
 	},
 	claim: claimSlurm, identify: identifySlurm, words: slurmWords,

@@ -54,6 +54,8 @@ type Config struct {
 	// Logged says that something could not be written, where the error is not nil.
 	Logged func(err error)
 	Grace  time.Duration // from TERM to KILL
+	// Shared says that a launcher may signal the daemon alone or all processes of its step.
+	Shared bool
 	// LargeLog is from how many bytes on people are told that a log is large; 0:
 	// 1 GiB.
 	LargeLog int64
@@ -217,18 +219,31 @@ func (c *Children) adopt(name string, child process.Handle) {
 	}
 }
 
-// PassOn gives a signal to the user's, where they run here.
+// PassOn gives a signal to the user's, where they run here, unless the launcher has sent it to them, too. Those that are
+// being started get it in any case: the launcher may have missed them.
 func (c *Children) PassOn(sig syscall.Signal) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.starting > 0 {
 		c.owed = append(c.owed, sig)
 	}
-	for _, child := range c.all {
-		if IsUsers(child.Name()) && !Ended(child) {
-			c.signal(child, sig)
+	users := slices.DeleteFunc(slices.Clone(c.all), func(child process.Handle) bool { return !IsUsers(child.Name()) })
+	c.mu.Unlock()
+	give := func() {
+		for _, child := range users {
+			if !Ended(child) {
+				c.signal(child, sig)
+			}
 		}
 	}
+	if !c.cfg.Shared || !slices.Contains(process.Relayed, sig) {
+		give()
+		return
+	}
+	c.life.Background(func(ctx context.Context) {
+		if !c.cfg.Super.Reached(ctx, sig) {
+			give()
+		}
+	})
 }
 
 func (c *Children) signal(child process.Handle, sig syscall.Signal) {

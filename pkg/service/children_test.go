@@ -86,6 +86,49 @@ func TestSignalsReachAllRanks(t *testing.T) {
 	}
 }
 
+// sharedStep is a supervisor in a step whose launcher signals all processes, or the daemon alone.
+type sharedStep struct {
+	process.Starter
+	all bool
+}
+
+// Reached implements process.Starter.
+func (s sharedStep) Reached(context.Context, syscall.Signal) bool { return s.all }
+
+// TestSignalsOfALauncher checks that a child gets a signal once, whether the launcher has sent it to all
+// processes or to the daemon alone (J12).
+func TestSignalsOfALauncher(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		sig  syscall.Signal
+		all  bool // the launcher signals all
+		want string
+	}{
+		"to all":           {syscall.SIGUSR1, true, "USR2\n"},
+		"to the daemon":    {syscall.SIGUSR1, false, "USR1\nUSR2\n"},
+		"CONT is repeated": {syscall.SIGCONT, true, "CONT\nUSR2\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, heard := children(t), filepath.Join(t.TempDir(), "heard")
+			c.cfg.Super, c.cfg.Shared = sharedStep{c.cfg.Super, tc.all}, true
+			script := "for s in USR1 USR2 CONT; do trap \"echo $s >>" + heard + "\" $s; done; touch " + heard + "; while :; do sleep 0.02; done"
+			driver, err := c.Launch(t.Context(), process.Spec{Name: Driver, Argv: Shell(script), Env: os.Environ()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { driver.Stop(context.Background(), 0, syscall.SIGKILL) })
+			untilThere(t, heard)
+			c.PassOn(tc.sig)
+			if tc.want != "USR2\n" {
+				untilHolds(t, heard, strings.TrimSuffix(tc.want, "USR2\n"))
+			}
+			c.cfg.Shared = false
+			c.PassOn(syscall.SIGUSR2) // by then what was passed on has arrived
+			untilHolds(t, heard, tc.want)
+		})
+	}
+}
+
 // All that a rank prints at full speed is in its log.
 func TestLogHasAllOfARank(t *testing.T) {
 	t.Parallel()

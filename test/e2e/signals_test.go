@@ -226,6 +226,30 @@ func TestUserSignalsReachTheDriver(t *testing.T) {
 	eventually(t, func() string { return without(j, "saved") })
 }
 
+// The driver gets a signal once that Slurm sends to all processes of the step, as proctrack/linuxproc does (J12).
+func TestUserSignalsOfSlurmReachTheDriverOnce(t *testing.T) {
+	bed := claim(t, fewNodes)
+	driver := bed.writeDriver(t, "#!/bin/sh\nfor s in USR1 USR2 HUP; do trap \"echo got $s\" $s; done\necho started\nwhile :; do sleep 0.1; done\n")
+	b, logs := bed.submitGeneric(t, driver)
+	names := []string{"USR1", "USR2", "HUP"}
+	for _, name := range names {
+		bed.scancel(t, "--signal="+name, b.id)
+		eventually(t, func() string { return lacks(b.out, "got "+name) })
+	}
+	time.Sleep(3 * time.Second) // longer than a daemon waits before it passes a signal on
+	data, err := os.ReadFile(b.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if got := strings.Count(string(data), "got "+name+"\n"); got != 1 {
+			t.Errorf("the driver got %s %d times", name, got)
+		}
+	}
+	bed.scancel(t, b.id)
+	resultOf(t, b, logs)
+}
+
 func without(j *job, want string) string {
 	if out := j.stdout.String(); !strings.Contains(out, want) {
 		return "standard output lacks " + want + ": " + out + "\n" + j.stderr.String()

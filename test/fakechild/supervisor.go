@@ -81,6 +81,9 @@ func (s *Supervisor) Own(dir string) {
 	s.owned = append(s.owned, dir)
 }
 
+// Reached implements process.Starter. There is no guard that could be signalled.
+func (s *Supervisor) Reached(context.Context, syscall.Signal) bool { return false }
+
 // Unguarded returns what the daemon owned and had not removed when it called Close, which ends the
 // guard of a real daemon.
 func (s *Supervisor) Unguarded() []string {

@@ -1,0 +1,89 @@
+package process
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestReached has a real guard, and checks that a signal to it is told once to the daemon that got the same one (J12).
+func TestReached(t *testing.T) {
+	t.Parallel()
+	const alone = 20 * time.Millisecond // for what nobody sends
+	s := newSupervisor(t)
+	c := start(t, s, Spec{Name: "driver", Argv: []string{"/bin/sleep", "300"}})
+	t.Cleanup(func() { c.Stop(context.Background(), 0, unix.SIGKILL) })
+	guard := guardOf(t, s.mark)
+	reached := func(sig unix.Signal, within time.Duration) bool {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		return s.Reached(ctx, sig)
+	}
+	for _, sig := range Relayed {
+		if reached(sig, alone) {
+			t.Errorf("%s has reached the guard, which nobody has signalled", SignalName(sig))
+		}
+		if err := unix.Kill(guard, sig); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "report of "+SignalName(sig), func() (bool, any) {
+			s.guard.heard.mu.Lock()
+			defer s.guard.heard.mu.Unlock()
+			return len(s.guard.heard.at[sig]) > 0, s.guard.heard.at
+		})
+		for _, other := range Relayed {
+			if got := reached(other, alone); got != (other == sig) {
+				t.Errorf("after %s it is %t that %s has reached the guard", SignalName(sig), got, SignalName(other))
+			}
+		}
+		if reached(sig, alone) {
+			t.Errorf("%s, sent once, has reached the guard twice", SignalName(sig))
+		}
+	}
+	if now := guardOf(t, s.mark); now != guard {
+		t.Errorf("the guard is pid %d, and was %d", now, guard)
+	}
+}
+
+// TestEchoes checks which signals of the daemon are those that a guard got before, after, or long ago.
+func TestEchoes(t *testing.T) {
+	const never = time.Duration(-1)
+	for name, tc := range map[string]struct {
+		echoes []time.Duration // when the guard gets USR1, after the start
+		asks   []time.Duration // when the daemon gets it
+		want   []bool
+		waits  time.Duration // of the last ask
+	}{
+		"the daemon alone":                {nil, []time.Duration{0}, []bool{false}, echoTime},
+		"the guard first":                 {[]time.Duration{0}, []time.Duration{300 * time.Millisecond}, []bool{true}, 0},
+		"the guard later":                 {[]time.Duration{400 * time.Millisecond}, []time.Duration{0}, []bool{true}, 400 * time.Millisecond},
+		"the guard long ago":              {[]time.Duration{0}, []time.Duration{5 * time.Second}, []bool{false}, echoTime},
+		"twice":                           {[]time.Duration{0, 0}, []time.Duration{0, 0}, []bool{true, true}, never},
+		"twice, and the guard got one":    {[]time.Duration{0}, []time.Duration{0, 0}, []bool{true, false}, never},
+		"both, and then the daemon alone": {[]time.Duration{0}, []time.Duration{0, 100 * time.Millisecond}, []bool{true, false}, echoTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &Supervisor{guard: new(guardLink)}
+				began := time.Now()
+				for _, at := range tc.echoes {
+					time.AfterFunc(at, func() { s.guard.heard.add(unix.SIGUSR1, time.Now()) })
+				}
+				for i, at := range tc.asks {
+					time.Sleep(time.Until(began.Add(at)))
+					synctest.Wait()
+					asked := time.Now()
+					if got := s.Reached(t.Context(), unix.SIGUSR1); got != tc.want[i] {
+						t.Errorf("signal %d of the daemon has reached the guard: %t, want %t", i, got, tc.want[i])
+					}
+					if waited := time.Since(asked); i == len(tc.asks)-1 && tc.waits != never && waited != tc.waits {
+						t.Errorf("the answer took %s, want %s", waited, tc.waits)
+					}
+				}
+			})
+		})
+	}
+}
