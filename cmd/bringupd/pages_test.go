@@ -147,11 +147,11 @@ func anchors(text string) (all []string) {
 // Every flag that the pages name is one of the program's, or of another one's.
 func TestFlagsInPages(t *testing.T) {
 	known := strings.Fields("ntasks-per-node kill-on-bad-exit wait no-kill overlap signal requeue no-requeue open-mode nodes exclude " + // Slurm's
-		"parsable pty gres container-image account partition time output job-name exclusive gpus-per-node mpi " +
+		"mem mem-per-cpu mem-per-gpu parsable pty gres container-image account partition time output job-name exclusive gpus-per-node mpi " +
 		"ntasks cpu-bind gpu-bind mem-bind gpus-per-task ntasks-per-gpu network unbuffered error label distribution " +
 		"bind-to hostfile pid cap-add nworkers nthreads nanny memory-limit dashboard jupyter container-name container-mounts " +
 		"ppn map-by tasks-per-node rs tasks " + // other launchers'
-		"container-workdir container-remap-root nv init include-dashboard working-dir no-wait num-cpus num-gpus ray-client-server-port gres resources least shm-size version " +
+		"container-workdir container-remap-root nv init include-dashboard working-dir no-wait num-cpus num-gpus ray-client-server-port object-store-memory memory gres resources least shm-size version " +
 		"master nproc " + // torchrun's --master_addr and --nproc_per_node
 		"strip-components ignore-missing purge")
 	for _, command := range (&invocation{}).app().Commands {

@@ -82,7 +82,7 @@ func (n *node) describe(place *team.Seat) (framework.Node, error) {
 	}
 	self := framework.Node{
 		Attempt: n.Dir.Name(), Rank: place.Rank, Size: place.Size, LaunchRank: n.id.Rank, Host: n.id.Host, Address: address,
-		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, Shared: n.id.LocalSize > 1,
+		TempDir: temp, CPUs: n.id.CPUs, GPUs: n.id.GPUs, Memory: framework.GrantedMemory(n.cfg.Environ), Shared: n.id.LocalSize > 1,
 		NVLinkDomain: n.cards.NVLinkDomain(), Environ: n.cfg.Environ,
 	}
 	env, err := n.private.Admit(n.cfg.Framework, self, n.Dir.Secret(n.cfg.Framework.Name()))

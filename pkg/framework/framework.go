@@ -27,6 +27,7 @@ type Node struct {
 	TempDir    string // private to this attempt and node, on a node-local disk
 	CPUs       int    // what the node should offer; 0: let the framework see
 	GPUs       int    // likewise; -1: let the framework see
+	Memory     int64  // in bytes, what it may use at most; 0: all that the framework sees
 	// NVLinkDomain is the UUID of the NVLink fabric that the node's GPUs share with
 	// other nodes'; empty: none.
 	NVLinkDomain string

@@ -21,6 +21,7 @@ type launcher struct {
 	identify func(env Environment, hostname string, want Want) (Identity, error)
 	words    func(job string) Words                 // for a job of this id
 	requeuer func(job string, run Program) Requeuer // nil: it can't start a job anew
+	memory   func(env Environment) int64            // in bytes, that a job may use on this node; nil or 0: it does not say
 }
 
 // launchers are all that Identify knows. Of those with the same claim the first counts: what starts processes within
@@ -161,6 +162,20 @@ func Around(env Environment) Launcher {
 		}
 	}
 	return Slurm
+}
+
+// GrantedMemory returns how many bytes of memory the launcher of an environment says that the job may use on this node. It
+// returns 0 if no launcher says so, or if that is all of the node's.
+func GrantedMemory(environ []string) int64 {
+	for _, l := range launchers {
+		if l.memory == nil {
+			continue
+		}
+		if bytes := l.memory(EnvironmentOf(environ)); bytes > 0 {
+			return bytes
+		}
+	}
+	return 0
 }
 
 // SignalsAll reports whether the job that an environment is of may be one whose launcher signals all processes.

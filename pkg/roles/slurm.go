@@ -22,7 +22,7 @@ var slurm = launcher{
 	},
 	claim: claimSlurm, identify: identifySlurm, words: slurmWords,
 	// It is left to Slurm to say that an allocation without a batch script can't be started anew.
-	requeuer: func(job string, run Program) Requeuer { return slurmJob{job, run} },
+	requeuer: func(job string, run Program) Requeuer { return slurmJob{job, run} }, memory: slurmMemory,
 }
 
 func claimSlurm(env Environment, _ Want) claim {
@@ -385,6 +385,21 @@ func slurmCPUs(env Environment) (least int) {
 		}
 	}
 	return least
+}
+
+// slurmMemory returns the memory on this node that the step may use, in bytes: --mem, --mem-per-cpu and --mem-per-gpu
+// are told in MiB, and --mem=0, which is all of it, as 0. It returns 0 if nothing is told.
+func slurmMemory(env Environment) int64 {
+	gpus, _ := env.number(1, "SLURM_GPUS_ON_NODE")
+	for _, of := range []struct {
+		name  string
+		times int
+	}{{"SLURM_MEM_PER_NODE", 1}, {"SLURM_MEM_PER_CPU", slurmCPUs(env)}, {"SLURM_MEM_PER_GPU", gpus}} {
+		if n, err := env.number(1, of.name); err == nil && of.times > 0 {
+			return int64(n) * int64(of.times) << 20
+		}
+	}
+	return 0
 }
 
 // mostTasks returns the highest count of "2(x3),1", two tasks on each of three nodes and then one on one; 0

@@ -109,6 +109,9 @@ func (d Cluster) workerArgv(node framework.Node, scheduler string) ([]string, []
 	if node.CPUs > 0 {
 		flags = append(flags, "--nthreads="+strconv.Itoa(max(1, node.CPUs/n)))
 	}
+	if node.Memory > 0 { // Dask looks at the limit of a container, and not at that of a step
+		flags = append(flags, "--memory-limit="+strconv.FormatInt(node.Memory/int64(n), 10))
+	}
 	if node.GPUs >= n {
 		flags = append(flags, "--resources=GPU="+strconv.Itoa(node.GPUs/n))
 	}

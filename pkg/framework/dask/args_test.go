@@ -109,6 +109,16 @@ func TestDaskWorker(t *testing.T) {
 			[]worker{{Name: "job.0-1-0", Threads: 8, Resources: map[string]float64{"GPU": 4}}, {Name: "job.0-1-1", Threads: 8, Resources: map[string]float64{"GPU": 4}}},
 		},
 		{
+			"less memory than the node has", []string{"--nworkers=2"}, func(n *framework.Node) { n.Memory = 500 << 20 },
+			ours("--nanny", scratch, "--no-dashboard", hidden, "--nthreads=8", "--memory-limit=262144000", "--resources=GPU=4", "--nworkers=2"), "dask nanny",
+			[]worker{{Name: "job.0-1-0", Threads: 8, Resources: map[string]float64{"GPU": 4}}, {Name: "job.0-1-1", Threads: 8, Resources: map[string]float64{"GPU": 4}}},
+		},
+		{
+			"the user's own memory", []string{"--memory-limit=1GB"}, func(n *framework.Node) { n.Memory, n.CPUs, n.GPUs = 500<<20, 0, -1 },
+			ours("--no-nanny", scratch, "--no-dashboard", hidden, "--memory-limit=1GB"), "dask worker",
+			[]worker{{Name: "job.0-1", Resources: map[string]float64{}}},
+		},
+		{
 			"more than there are GPUs", []string{"--nworkers=2"}, func(n *framework.Node) { n.GPUs, n.CPUs = 1, 1 },
 			ours("--nanny", scratch, "--no-dashboard", hidden, "--nthreads=1", "--nworkers=2"), "dask nanny",
 			[]worker{{Name: "job.0-1-0", Threads: 1, Resources: map[string]float64{}}, {Name: "job.0-1-1", Threads: 1, Resources: map[string]float64{}}},

@@ -65,6 +65,7 @@ func (r Cluster) flags(node framework.Node, place, extra framework.Arguments) fr
 	if node.CPUs > 0 {
 		flags = append(flags, "--num-cpus="+strconv.Itoa(node.CPUs))
 	}
+	flags = append(flags, memoryFlags(node, extra)...)
 	switch {
 	case r.dedicated(node):
 		flags = append(flags, "--num-gpus=0")

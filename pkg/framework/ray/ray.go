@@ -273,7 +273,7 @@ func (r Cluster) objectStore() (most int64) {
 		if err != nil {
 			continue // Argv tells
 		}
-		value, _ := flags.Value("--object-store-memory")
+		value, _ := flags.Value(storeFlag)
 		if bytes, err := strconv.ParseInt(value, 10, 64); err == nil {
 			most = max(most, bytes)
 		}

@@ -1,0 +1,33 @@
+package framework
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
+)
+
+// GrantedMemory returns how many bytes of memory the job may use on this node: the least of what its launcher has
+// granted and of the limits of the cgroups that this process is in. It returns 0 if the job may use all that the
+// node has, or if nothing is known.
+func GrantedMemory(environ []string) int64 {
+	var node unix.Sysinfo_t
+	if unix.Sysinfo(&node) != nil {
+		return 0
+	}
+	return leastMemory(int64(node.Totalram)*int64(node.Unit), process.MemoryLimit("/"), roles.GrantedMemory(environ))
+}
+
+// leastMemory returns the least of some limits that are known, which are not 0; 0 if none is less than all that there is.
+func leastMemory(all int64, limits ...int64) int64 {
+	least := all
+	for _, limit := range limits {
+		if limit > 0 {
+			least = min(least, limit)
+		}
+	}
+	if least == all {
+		return 0
+	}
+	return least
+}

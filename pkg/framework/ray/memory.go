@@ -1,0 +1,63 @@
+package ray
+
+import (
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+// storeFlag is the flag for the size of a node's object store, in bytes.
+const storeFlag = "--object-store-memory"
+
+// memoryFlags returns how much memory Ray has on a node that may use less than there is. Ray itself looks at the limit
+// of a container, at the root of the cgroups, and not at that of a step below it.
+func memoryFlags(node framework.Node, extra framework.Arguments) framework.Arguments {
+	if node.Memory <= 0 {
+		return nil
+	}
+	store := storeSize(node.Memory, node.Environ, shmSize())
+	flags := framework.Arguments{storeFlag + "=" + strconv.FormatInt(store, 10)}
+	if given, has := extra.Value(storeFlag); has {
+		store, _ = strconv.ParseInt(given, 10, 64) // Ray refuses what is no number
+	}
+	if left := node.Memory - store; left > 0 {
+		flags = append(flags, "--memory="+strconv.FormatInt(left, 10))
+	}
+	return flags
+}
+
+// Ray's own rule for the size of an object store (ray._private.utils.resolve_object_store_memory of 2.60).
+const (
+	storePart    = 0.3
+	mostStore    = 200e9
+	leastStore   = 75 << 20 // Ray refuses less
+	shmPart      = 0.95
+	slowStoreMin = 10e9 // up to here Ray takes a store that /dev/shm has no room for
+)
+
+// storeSize returns how large the object store is that Ray would make in so much memory, with a /dev/shm of shm bytes.
+func storeSize(memory int64, environ []string, shm int64) int64 {
+	setting := func(name string, rays float64) float64 {
+		given, _ := process.LookupEnv(environ, name)
+		if users, err := strconv.ParseFloat(given, 64); err == nil && users > 0 {
+			return users
+		}
+		return rays
+	}
+	part := min(1, setting("RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION", storePart))
+	most := setting("RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", mostStore)
+	size := min(part*float64(memory), most, max(slowStoreMin, shmPart*float64(shm)))
+	return max(int64(size), leastStore)
+}
+
+// shmSize returns the size of /dev/shm in bytes; 0 if it cannot be told.
+func shmSize() int64 {
+	var room unix.Statfs_t
+	if unix.Statfs("/dev/shm", &room) != nil {
+		return 0
+	}
+	return int64(room.Blocks) * room.Bsize
+}

@@ -1,0 +1,69 @@
+package ray
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/bringupd/bringupd/pkg/framework"
+)
+
+// TestMemoryFlags checks that Ray offers no more memory than the job may use on its node (R3).
+func TestMemoryFlags(t *testing.T) {
+	const mib = 1 << 20
+	for name, tc := range map[string]struct {
+		memory int64
+		args   []string
+		want   framework.Arguments
+	}{
+		"all of the node":     {0, nil, nil},
+		"--mem=500":           {500 * mib, nil, framework.Arguments{"--object-store-memory=157286400", "--memory=367001600"}},
+		"a store of the user": {500 * mib, []string{"--object-store-memory=100000000"}, framework.Arguments{"--memory=424288000"}},
+		"both of the user":    {500 * mib, []string{"--object-store-memory", "100000000", "--memory", "1"}, nil},
+		"memory of the user":  {500 * mib, []string{"--memory=1"}, framework.Arguments{"--object-store-memory=157286400"}},
+		"less than a store":   {50 * mib, nil, framework.Arguments{"--object-store-memory=78643200"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := framework.Node{Attempt: "17.0", Address: "10.0.0.1", TempDir: "/tmp/x", GPUs: -1, Memory: tc.memory}
+			argv, err := Cluster{}.argv(node, framework.Arguments{"--head"}, tc.args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got framework.Arguments
+			extra, err := parseFlags(tc.args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, flag := range argv[2:] {
+				name := framework.FlagName(flag)
+				if (name == "--memory" || name == storeFlag) && !slices.Contains(extra, flag) {
+					got = append(got, flag)
+				}
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("the flags are %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestStoreSize(t *testing.T) {
+	const gb = 1_000_000_000
+	for name, tc := range map[string]struct {
+		memory, shm int64
+		environ     []string
+		want        int64
+	}{
+		"a part":              {100 * gb, 50 * gb, nil, 30 * gb},
+		"the user's part":     {100 * gb, 80 * gb, []string{"RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION=0.5"}, 50 * gb},
+		"no part":             {100 * gb, 80 * gb, []string{"RAY_DEFAULT_OBJECT_STORE_MEMORY_PROPORTION=half"}, 30 * gb},
+		"no more than Ray's":  {2000 * gb, 1000 * gb, nil, 200 * gb},
+		"the user's most":     {2000 * gb, 1000 * gb, []string{"RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES=400000000000"}, 400 * gb},
+		"no more than in shm": {1000 * gb, 100 * gb, nil, 95 * gb},
+		"a small shm":         {1000 * gb, 0, nil, 10 * gb},
+		"no less than Ray's":  {gb / 10, 50 * gb, nil, 75 << 20},
+	} {
+		if got := storeSize(tc.memory, tc.environ, tc.shm); got != tc.want {
+			t.Errorf("%s: it is %d, want %d", name, got, tc.want)
+		}
+	}
+}
