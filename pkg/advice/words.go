@@ -92,11 +92,15 @@ func (a *Account) kind() health.Kind { return health.Kind(a.Cause.Kind) }
 
 // when tells how far the sequence had come.
 func (a *Account) when() string {
+	phase := a.AtPhase
+	if a.kind() == health.Deadline { // it is that of its own phase, whichever the head has entered since
+		phase = cmp.Or(a.Cause.Phase, phase)
+	}
 	switch {
 	case a.AfterGate > 0:
 		return ", " + span(a.AfterGate) + " after the gate"
-	case a.AtPhase != "" && a.AtPhase != "driver":
-		return " in phase " + a.AtPhase + ", before the gate"
+	case phase != "" && phase != "driver":
+		return " in phase " + phase + ", before the gate"
 	default:
 		return ""
 	}

@@ -28,6 +28,7 @@ type plight struct {
 	end      ending
 	launcher roles.Launcher // Slurm where empty
 	before   bool           // the gate never opened
+	at       string         // the phase that the head had entered last; that of the cause if empty
 	left     []string
 	events   []signal.EventRecord
 	ownLogs  string // of the framework
@@ -290,6 +291,10 @@ var plights = []plight{
 		end: endedBy(cause(0, health.Deadline, "workers", "the head waited 5m0s for n[3-4] to be up, and they neither were nor failed"),
 			consequences(health.Setup, "check", 7)...),
 	},
+	{
+		name: "sandbox-step", before: true, at: "check",
+		end: endedBy(cause(0, health.Deadline, "sandbox", "the gate needs the sandbox of all, and after 5m6s that of n[0-3] is not ready (--sandbox-timeout=5m)")),
+	},
 	{name: "terminated", end: endedBy(signalledBy("SIGTERM"), consequences(health.PeerLost, "driver", 5)...)},
 	{
 		name: "ended-by-slurm",
@@ -357,6 +362,9 @@ func (p plight) tells(rank int) *Account {
 			"join": {"join-timeout", 2 * time.Minute}, "check": {"setup-timeout", 10 * time.Minute},
 			"sandbox": {"sandbox-timeout", 10 * time.Minute}, "workers": {"service-timeout", 5 * time.Minute},
 		},
+	}
+	if p.at != "" {
+		a.AtPhase = p.at
 	}
 	if p.driver != "" {
 		a.Driver = p.driver
