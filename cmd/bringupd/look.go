@@ -96,7 +96,7 @@ func (o *options) where() (at readiness.Config, err error) {
 		at.Host, _, _ = strings.Cut(host, ".")
 	}
 	at.Granted, at.GrantedBy = roles.BatchGPUs(os.LookupEnv)
-	if id, err := roles.Identify(os.LookupEnv, host, roles.Want{ReadFile: readLaunchFile}); err == nil {
+	if id, err := roles.Identify(os.LookupEnv, host, roles.Want{ReadFile: readLaunchFile, Ancestry: ancestry}); err == nil {
 		at.Host, at.Rank, at.Granted, at.GrantedBy = id.Host, id.Rank, id.GPUs, id.GPUsFrom
 	}
 	if o.gpus >= 0 {

@@ -54,7 +54,7 @@ func (b *becoming) become([]string) error {
 		return usage("cannot become a rank of nothing: give the command behind --, as in: srun bringupd rank -- ./app")
 	}
 	environ := os.Environ()
-	rank, err := roles.StartedAs(roles.EnvironmentOf(environ))
+	rank, err := roles.StartedAs(roles.EnvironmentOf(environ), ancestry)
 	if err != nil {
 		return err
 	}

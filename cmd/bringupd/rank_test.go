@@ -26,6 +26,23 @@ func TestRank(t *testing.T) {
 	}
 }
 
+// A task of a job that an mpirun or a torchrun has submitted is srun's: it has inherited the variables
+// of those, and shares no world with them.
+func TestRankInsideSubmittedJob(t *testing.T) {
+	forget(t)
+	command := program(t, "rank", "--bind=none", "--", "sh", "-c", `echo "$BRINGUPD_RANK/$BRINGUPD_RANKS $RANK/$WORLD_SIZE $MASTER_ADDR $PMIX_RANK $OMPI_COMM_WORLD_RANK$TORCHELASTIC_RUN_ID"`)
+	command.Args = append([]string{"sh", "-c", `SLURM_TASK_PID=$$ exec "$@"`, "sh", command.Path}, command.Args[1:]...)
+	command.Path = "/bin/sh"
+	command.Env = append(command.Env, "SLURM_JOB_ID=17", "SLURM_STEP_ID=0", "SLURM_PROCID=2", "SLURM_NTASKS=4", "SLURM_LOCALID=0", "SLURM_NODEID=2",
+		"SLURM_STEP_NODELIST=n[1-4]", "SLURM_STEP_TASKS_PER_NODE=1(x4)",
+		"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1", "PMIX_RANK=0", "PMIX_NAMESPACE=prterun-n1-7@1",
+		"TORCHELASTIC_RUN_ID=none", "RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_ADDR=old", "MASTER_PORT=1")
+	out, err := command.Output()
+	if want := "2/4 2/4 n1  \n"; string(out) != want || err != nil {
+		t.Errorf("got %q, %v, want %q", out, err, want)
+	}
+}
+
 func TestRankRefused(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, []byte("text\n"), 0o600); err != nil {
@@ -40,6 +57,8 @@ func TestRankRefused(t *testing.T) {
 		part string
 	}{
 		{"without a launcher", nil, []string{"rank", "--", "true"}, 65, "srun --ntasks-per-node=4 bringupd rank -- ./app"},
+		{"two launchers that disagree", append([]string{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1", "MPI_LOCALRANKID=0", "PMI_RANK=1", "PMI_SIZE=2"}, task...),
+			[]string{"rank", "--", "true"}, 65, "Open MPI's mpirun says rank 0 of 1 (OMPI_COMM_WORLD_RANK is set), and MPICH's mpiexec says rank 1 of 2"},
 		{"a rank that can't be", []string{"RANK=2", "WORLD_SIZE=2"}, []string{"rank", "--", "true"}, 65, "the rank is 2 of 2"},
 		{"without an app", task, []string{"rank"}, 64, "behind --"},
 		{"an app that is not behind --", task, []string{"rank", "true"}, 64, "has no arguments"},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/config"
 	"github.com/bringupd/bringupd/pkg/framework"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/readiness"
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/setting"
@@ -202,7 +203,7 @@ func (o *options) identify(host string) (roles.Identity, error) {
 // want is what the flags say of the launch.
 func (o *options) want() roles.Want {
 	want := o.asked
-	want.ReadFile = readLaunchFile
+	want.ReadFile, want.Ancestry = readLaunchFile, ancestry
 	if o.rank >= 0 {
 		want.Rank = &o.rank
 	}
@@ -213,6 +214,14 @@ func (o *options) want() roles.Want {
 		want.Size = &o.cfg.Team.Max
 	}
 	return want
+}
+
+// ancestry returns this process and its ancestors.
+func ancestry() (all []roles.Ancestor) {
+	for pid, argv := range process.Ancestors(os.Getpid()) {
+		all = append(all, roles.Ancestor{PID: pid, Argv: argv})
+	}
+	return all
 }
 
 // teamOf is the team that the driver wants of a launch: no larger than that.

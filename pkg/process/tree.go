@@ -1,9 +1,11 @@
 package process
 
 import (
+	"iter"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Relative is one of a process and those below it.
@@ -49,4 +51,40 @@ func CommandLine(pid int) []string {
 		return nil
 	}
 	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
+}
+
+// commandLineTimeout bounds the wait for one process's command line: the kernel takes a lock of that
+// process for it, which may be held for as long as a file system hangs.
+const commandLineTimeout = 250 * time.Millisecond
+
+// Ancestors yields a process and its ancestors, the nearest first, each by its PID and its arguments:
+// of a process without any the name alone, and nothing of one that cannot be seen, which is the last.
+func Ancestors(pid int) iter.Seq2[int, []string] {
+	return func(yield func(int, []string) bool) {
+		for pid > 0 {
+			p, err := readStat(pid)
+			var argv []string
+			if err == nil {
+				if argv = commandLineInTime(pid); argv == nil {
+					argv = []string{p.name}
+				}
+			}
+			if !yield(pid, argv) || err != nil {
+				return
+			}
+			pid = p.ppid
+		}
+	}
+}
+
+// commandLineInTime returns the arguments of a process; nil if they do not come in time, either.
+func commandLineInTime(pid int) []string {
+	read := make(chan []string, 1)
+	go func() { read <- CommandLine(pid) }()
+	select {
+	case argv := <-read:
+		return argv
+	case <-time.After(commandLineTimeout):
+		return nil
+	}
 }

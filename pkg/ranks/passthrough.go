@@ -12,8 +12,9 @@ import (
 
 // PassedOn is what a rank that another launcher has started is told on top of base,
 // whose variables of the launcher's own stay as they are: an MPI finds its server by
-// them. Own are the user's variables, NAME=VALUE, which win.
+// them. Those of launches around it are taken away. Own are the user's variables, NAME=VALUE, which win.
 func PassedOn(base []string, r roles.StartedRank, place binding.Place, own []string) []string {
+	base = process.WithEnv(base, roles.OuterVariables(base, r))
 	has := roles.EnvironmentOf(base)
 	rank, size := strconv.Itoa(r.Rank), strconv.Itoa(r.Ranks)
 	set := map[string]string{

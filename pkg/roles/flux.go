@@ -8,5 +8,6 @@ var fluxRun = starter{
 		rank: []string{"FLUX_TASK_RANK"}, ranks: []string{"FLUX_JOB_SIZE"},
 		local: []string{"FLUX_TASK_LOCAL_ID"}, nodes: []string{"FLUX_JOB_NNODES"},
 	},
+	servesPMI: true, origin: origin{programs: []string{"flux-shell"}},
 	private: []string{"FLUX_TASK_", "FLUX_JOB_SIZE", "FLUX_PMI_LIBRARY_PATH"},
 }

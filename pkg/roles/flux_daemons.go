@@ -14,6 +14,7 @@ var flux = launcher{
 	traits: Traits{
 		NamesNodes: true, Starter: "flux run", Job: "FLUX_JOB_ID", Rank: "FLUX_TASK_RANK", Private: []string{"FLUX_"},
 	},
+	tasks: fluxRun,
 	claim: func(env Environment, _ Want) claim {
 		switch {
 		case env.get(fluxRun.mark) != "":

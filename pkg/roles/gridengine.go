@@ -21,6 +21,7 @@ var gridEngine = launcher{
 		NamesNodes: true, Relaunches: true, Starter: "qrsh -inherit", Private: []string{"PE_HOSTFILE", "SGE_JOB_SPOOL_DIR", "SGE_TASK_"},
 		SubmitDir: "SGE_O_WORKDIR",
 	},
+	tasks: gridEngineTasks,
 	claim: func(env Environment, want Want) claim {
 		switch {
 		case env.get("JOB_ID") == "" || env.get("SGE_TASK_ID") == "":
@@ -33,6 +34,9 @@ var gridEngine = launcher{
 	},
 	identify: identifyGridEngine, words: gridEngineWords,
 }
+
+// gridEngineTasks are what an execution daemon starts.
+var gridEngineTasks = starter{title: "qrsh", origin: origin{programs: []string{"sge_shepherd"}}}
 
 func gridEngineWords(job string) Words {
 	number, index, array := strings.Cut(job, "-")

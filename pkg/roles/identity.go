@@ -71,6 +71,8 @@ type Want struct {
 	JobID string
 	// ReadFile reads a file that the launcher names, all of it or nothing; nil: none is read.
 	ReadFile func(path string) ([]byte, error)
+	// Ancestry is asked if several launchers may have started this process.
+	Ancestry Ancestry
 }
 
 // Identity is who a daemon is. All ranks of a run have the same Launcher, Size, Job, Step, Restart, Attempt and Key.
@@ -105,10 +107,14 @@ type Identity struct {
 }
 
 // Identify finds out from its launcher who this daemon is. It believes, in this order: want, the launcher
-// that has started this very process, RANK and WORLD_SIZE. A size alone is no launch: where a launcher tells one, it outranks the one that is wanted. The
+// that has started this very process, which its ancestors show if several may have, RANK and WORLD_SIZE. A size alone is no launch: where a launcher tells one, it outranks the one that is wanted. The
 // host name given stands in where the launcher tells none. A launch that cannot work is a *LaunchError.
 func Identify(env Environment, hostname string, want Want) (Identity, error) {
-	id, err := likeliest(env, want).identify(env, hostname, want)
+	by, err := likeliest(env, want)
+	if err != nil {
+		return Identity{}, err
+	}
+	id, err := by.identify(env, hostname, want)
 	if err != nil {
 		return Identity{}, err
 	}

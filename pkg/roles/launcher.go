@@ -17,6 +17,8 @@ type launcher struct {
 	traits Traits
 	// claim tells how sure it is that it has started this process as a daemon.
 	claim func(env Environment, want Want) claim
+	// tasks is the same launcher as a starter of ranks; a launcher that is no such one has its origin alone.
+	tasks starter
 	// identify finds out who this daemon is. A launch that cannot work is a *LaunchError, also one by nobody.
 	identify func(env Environment, hostname string, want Want) (Identity, error)
 	words    func(job string) Words                 // for a job of this id
@@ -217,13 +219,28 @@ func (env Environment) firstOf(of func(Traits) string) (name, value string) {
 	return env.first(variables(of)...)
 }
 
-// likeliest is the launcher with the best claim to have started this process; Slurm where none has any.
-func likeliest(env Environment, want Want) launcher {
-	best := slices.MaxFunc(launchers, func(a, b launcher) int { return cmp.Compare(a.claim(env, want), b.claim(env, want)) })
-	if best.claim(env, want) == unclaimed {
-		return slurm
+// likeliest returns the launcher with the best claim to have started this process, of those that its
+// ancestors speak for; Slurm if none has a claim. Its error is a *LaunchError.
+func likeliest(env Environment, want Want) (launcher, error) {
+	claims := slices.DeleteFunc(slices.Clone(launchers), func(l launcher) bool { return l.claim(env, want) == unclaimed })
+	byClaim := func(a, b launcher) int { return cmp.Compare(a.claim(env, want), b.claim(env, want)) }
+	if len(claims) > 1 && slices.MaxFunc(claims, byClaim).claim(env, want) != told {
+		var tasks []starter
+		for _, l := range claims {
+			tasks = append(tasks, l.tasks)
+		}
+		left, err := innermost(tasks, env, want.Ancestry)
+		if err != nil {
+			return launcher{}, err
+		}
+		claims = slices.DeleteFunc(claims, func(l launcher) bool {
+			return !slices.ContainsFunc(left, func(s starter) bool { return s.title == l.tasks.title })
+		})
 	}
-	return best
+	if len(claims) == 0 {
+		return slurm, nil
+	}
+	return slices.MaxFunc(claims, byClaim), nil
 }
 
 // LaunchError is a launch that cannot work, however often it is tried: the caller ends with the code for a

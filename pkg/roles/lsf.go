@@ -39,6 +39,7 @@ var jsrunDaemons = launcher{
 	traits: Traits{
 		NamesNodes: true, Relaunches: true, Starter: "jsrun", Rank: "JSM_NAMESPACE_RANK", Private: []string{"JSM_"},
 	},
+	tasks: jsrun,
 	claim: func(env Environment, _ Want) claim {
 		if env.get("LSB_JOBID") == "" {
 			return unclaimed

@@ -12,6 +12,7 @@ var hydraDaemons = launcher{
 		Relaunches: true, Starter: "mpiexec", Rank: "PMI_RANK",
 		Private: []string{"PMI_", "PMI2_", "HYDRA_", "HYDI_", "MPIEXEC_", "I_MPI_HYDRA_", "I_MPI_PMI_", "MPI_LOCAL", "MV2_COMM_", "MVP_COMM_"},
 	},
+	tasks: hydra,
 	claim: func(env Environment, _ Want) claim {
 		if env.get(hydra.mark) == "" {
 			return unclaimed

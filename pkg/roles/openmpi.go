@@ -8,6 +8,8 @@ var openMPI = starter{
 		rank: []string{"OMPI_COMM_WORLD_RANK"}, ranks: []string{"OMPI_COMM_WORLD_SIZE"},
 		local: []string{"OMPI_COMM_WORLD_LOCAL_RANK"}, locals: []string{"OMPI_COMM_WORLD_LOCAL_SIZE"},
 	},
+	servesPMI: true,
+	origin:    origin{programs: []string{"orted", "prted", "prte", "prterun", "orterun", "mpirun", "mpiexec"}},
 	private: []string{
 		"OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "OMPI_NUM_APP_CTX", "OMPI_FIRST_RANKS", "OMPI_APP_CTX_NUM_PROCS", "OMPI_COMMAND", "OMPI_ARGV",
 		"OMPI_FILE_LOCATION", "OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir", "OMPI_MCA_mpi_oversubscribe", "ORTE_",

@@ -18,6 +18,7 @@ var openMPIDaemons = launcher{
 		Relaunches: true, Starter: "mpirun", Rank: "OMPI_COMM_WORLD_RANK",
 		Private: []string{"PMIX", "OMPI_", "ORTE_", "PRTE_"},
 	},
+	tasks: openMPI,
 	claim: func(env Environment, _ Want) claim {
 		// Flux's plugin for Spectrum MPI sets the rank alone (src/shell/lua.d/mpi/spectrum.lua).
 		return bothOf(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")

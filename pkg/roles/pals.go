@@ -9,7 +9,8 @@ var pals = starter{
 		local: []string{"PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"}, locals: []string{"PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"},
 		node: []string{"PALS_NODEID"},
 	},
-	private: []string{"PALS_", "ALPS_APP_"},
+	servesPMI: true,
+	private:   []string{"PALS_", "ALPS_APP_"},
 }
 
 // jsrun is that of IBM's job step manager, under LSF.

@@ -14,6 +14,7 @@ var palsDaemons = launcher{
 	traits: Traits{
 		Starter: "mpiexec", Rank: "PALS_RANKID", Private: []string{"PALS_", "ALPS_"},
 	},
+	tasks: pals,
 	claim: claimPALS, identify: identifyPALS,
 	words: func(job string) Words {
 		words := pbsWords(job)

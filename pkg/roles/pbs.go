@@ -22,8 +22,12 @@ var pbs = launcher{
 		NamesNodes: true, Relaunches: true, Starter: "pbsdsh", Private: []string{"PBS_"},
 		Job: "PBS_JOBID", Rank: "PBS_NODENUM", SubmitDir: "PBS_O_WORKDIR",
 	},
+	tasks: pbsTasks,
 	claim: claimPBS, identify: identifyPBS, words: pbsWords,
 }
+
+// pbsTasks are what a job's task manager starts.
+var pbsTasks = starter{title: "pbsdsh", origin: origin{programs: []string{"pbs_mom"}}}
 
 func claimPBS(env Environment, _ Want) claim {
 	switch {

@@ -20,6 +20,7 @@ var slurm = launcher{
 		NamesNodes: true, Steps: true, SignalsAll: true, Private: []string{"SLURM_", "SLURMD_"},
 		Starter: "srun", Job: "SLURM_JOB_ID", Rank: "SLURM_PROCID", Host: "SLURMD_NODENAME", GPUs: "SLURM_GPUS_ON_NODE", SubmitDir: "SLURM_SUBMIT_DIR",
 	},
+	tasks: slurmTasks,
 	claim: claimSlurm, identify: identifySlurm, words: slurmWords,
 	// It is left to Slurm to say that an allocation without a batch script can't be started anew.
 	requeuer: func(job string, run Program) Requeuer { return slurmJob{job, run} }, memory: slurmMemory,

@@ -16,9 +16,9 @@ var slurmTasks = starter{
 		rank: []string{"SLURM_PROCID"}, ranks: []string{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
 		local: []string{"SLURM_LOCALID"}, node: []string{"SLURM_NODEID"}, nodes: []string{"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
 	},
-	complete: completeSlurm,
-	private:  []string{"SLURM_PMI", "SLURM_TASK_PID", "SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"},
-	retell:   retellSlurm,
+	complete: completeSlurm, origin: slurmOrigin,
+	private: []string{"SLURM_PMI", "SLURM_TASK_PID", "SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"},
+	retell:  retellSlurm,
 }
 
 // The ports that completeSlurm picks from: below those that kernels give away (32768 on),

@@ -16,8 +16,10 @@ type starter struct {
 	// started tells whether it has, where mark alone does not; nil: where mark is set.
 	started func(env Environment) bool
 	names   rankNames
+	origin  origin // by which the process's ancestors show it
 	// complete adds what no variable tells alone; nil: nothing.
-	complete func(env Environment, r *StartedRank)
+	complete  func(env Environment, r *StartedRank)
+	servesPMI bool // whether its processes are told a server of PMI or PMIx
 	// private are the beginnings of the variables that speak of the one process which
 	// it has started: another one that believes them takes itself for that one.
 	private []string
@@ -30,9 +32,9 @@ type starter struct {
 // one that is set counts.
 type rankNames struct{ rank, ranks, local, locals, node, nodes []string }
 
-// starters are all that StartedAs knows. The first that has started a process counts:
-// mpirun, flux and torchrun start theirs within a task of Slurm's.
-var starters = []starter{openMPI, hydra, mvapich, fluxRun, torchrun, pals, slurmTasks, jsrun, plainTasks}
+// starters are all that StartedAs knows. If the ancestors of a process do not decide, the first whose
+// variables it has counts: mpirun, flux and torchrun start theirs within a task of Slurm's.
+var starters = []starter{openMPI, hydra, mvapich, fluxRun, ownRanks, torchrun, pals, slurmTasks, jsrun, plainTasks}
 
 // otherPrivate begin the names of what is told one process by whom StartedAs doesn't
 // know: the servers of PMI, Kubernetes, PBS, and rapidsmpf's rrun, whose places to meet
@@ -64,12 +66,16 @@ type StartedRank struct {
 
 // StartedAs finds out which of a launcher's processes this is, for a program that
 // nothing but that launcher has started. Its error is a *LaunchError.
-func StartedAs(env Environment) (StartedRank, error) {
-	at := slices.IndexFunc(starters, func(s starter) bool { return s.has(env) })
-	if at < 0 {
+func StartedAs(env Environment, ancestry Ancestry) (StartedRank, error) {
+	candidates := slices.DeleteFunc(slices.Clone(starters), func(s starter) bool { return !s.has(env) })
+	candidates, err := innermost(candidates, env, ancestry)
+	if err != nil {
+		return StartedRank{}, err
+	}
+	if len(candidates) == 0 {
 		return StartedRank{}, notStartedError()
 	}
-	s := starters[at]
+	s := candidates[0]
 	r, err := s.names.read(env)
 	if err != nil {
 		return StartedRank{}, &LaunchError{
@@ -142,21 +148,13 @@ func notStartedError() error {
 // started this process, each with the empty string: they are for that one process, and an mpirun that it starts is not
 // to take them for its own (Open MPI's refuses "recursive calls").
 func PMIVariables(environ []string) map[string]string {
-	set := make(map[string]string)
 	private := slices.Clone(pmiPrivate)
 	for _, s := range []starter{openMPI, hydra} {
 		if s.has(EnvironmentOf(environ)) {
 			private = append(private, s.private...)
 		}
 	}
-	for _, entry := range environ {
-		name, _, _ := strings.Cut(entry, "=")
-		begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
-		if slices.ContainsFunc(private, begins) && !begins(usersPMIx) {
-			set[name] = ""
-		}
-	}
-	return set
+	return cleared(environ, private)
 }
 
 // Task is a process of a world as a launcher that starts one task a process would
@@ -176,15 +174,7 @@ func TaskVariables(environ []string, t Task) map[string]string {
 	for _, s := range starters {
 		private = append(private, s.private...)
 	}
-	set := make(map[string]string)
-	for _, entry := range environ {
-		name, _, _ := strings.Cut(entry, "=")
-		begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
-		if slices.ContainsFunc(private, begins) && !begins(usersPMIx) {
-			set[name] = ""
-		}
-	}
-	env := EnvironmentOf(environ)
+	set, env := cleared(environ, private), EnvironmentOf(environ)
 	for _, s := range starters {
 		if s.retell != nil && s.has(env) {
 			maps.Copy(set, s.retell(env, t))

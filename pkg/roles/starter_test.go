@@ -19,6 +19,8 @@ func TestStartedAs(t *testing.T) {
 	inStep := ours(StartedRank{Rank: 5, Ranks: 6, Local: 1, Locals: 2, Node: 2, Nodes: 3, Master: "n2", MasterPort: 27313})
 	split := inStep
 	split.CPUs, split.OwnGPUs = 8, true
+	// What of it is seen among the ancestors.
+	programs := map[string]string{"srun": "slurmstepd: [17.2]", "Open MPI's mpirun": "orted", "MPICH's mpiexec": "hydra_pmi_proxy", "flux run": "flux-shell", "torchrun": "torchrun"}
 	for _, tc := range []struct {
 		name    string
 		environ []string
@@ -62,7 +64,7 @@ func TestStartedAs(t *testing.T) {
 		{"a local rank below", []string{"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=-1"}, StartedRank{}, `LOCAL_RANK is "-1"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := StartedAs(EnvironmentOf(tc.environ))
+			got, err := StartedAs(EnvironmentOf(tc.environ), func() []Ancestor { return []Ancestor{{2, nil}, {1, []string{programs[tc.want.By]}}} })
 			if launch := (*LaunchError)(nil); tc.err != "" {
 				if !errors.As(err, &launch) || !strings.Contains(err.Error(), tc.err) {
 					t.Errorf("got %v", err)
@@ -81,7 +83,7 @@ func TestMasterPort(t *testing.T) {
 	seen := make(map[int]string)
 	for _, more := range []string{"SLURM_STEP_ID=0", "SLURM_STEP_ID=1", "SLURM_STEP_ID=0 SLURM_RESTART_COUNT=1"} {
 		environ := append([]string{"SLURM_JOB_ID=17", "SLURM_PROCID=0", "SLURM_NTASKS=1", "SLURM_STEP_NODELIST=n1"}, strings.Fields(more)...)
-		r, err := StartedAs(EnvironmentOf(environ))
+		r, err := StartedAs(EnvironmentOf(environ), nil)
 		if err != nil || seen[r.MasterPort] != "" || r.MasterPort < firstMasterPort || r.MasterPort >= firstMasterPort+masterPorts {
 			t.Errorf("%s: %d, as of %q; %v", more, r.MasterPort, seen[r.MasterPort], err)
 		}
@@ -178,7 +180,7 @@ func TestStartedAsRecorded(t *testing.T) {
 		"arbitrary-rank2": {Rank: 2, Ranks: 3, Local: 0, Locals: 1, Node: 1, Nodes: 3, CPUs: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := StartedAs(fromMap(recorded(t, name)))
+			got, err := StartedAs(fromMap(recorded(t, name)), nil)
 			got.MasterPort = 0
 			if want.By = "srun"; err != nil || got != want {
 				t.Errorf("got %+v, %v; want %+v", got, err, want)
@@ -186,7 +188,7 @@ func TestStartedAsRecorded(t *testing.T) {
 		})
 	}
 	for _, name := range []string{"batch-shell", "salloc-shell", "interactive-step"} {
-		if got, err := StartedAs(fromMap(recorded(t, name))); err == nil {
+		if got, err := StartedAs(fromMap(recorded(t, name)), nil); err == nil {
 			t.Errorf("%s is taken for %+v", name, got)
 		}
 	}

@@ -5,11 +5,25 @@ var torchNames = rankNames{
 	node: []string{"GROUP_RANK", "NODE_RANK"}, nodes: []string{"GROUP_WORLD_SIZE"},
 }
 
-// torchrun is that of torch, and a world of bringupd's own, which tells its ranks the
-// same.
+// torchrun is that of torch, and what starts its processes in the same way.
 var torchrun = starter{
 	title: "torchrun", mark: "TORCHELASTIC_RUN_ID", names: torchNames,
-	private: []string{"TORCHELASTIC_", "NODE_RANK"},
+	origin: origin{programs: []string{
+		"torchrun", "torch.distributed.run", "torch.distributed.launch", "torch_distributed_launch", "accelerate", "ft_launcher",
+		"nvidia_resiliency_ext.fault_tolerance.launcher",
+	}, within: python},
+	private: []string{"TORCHELASTIC_", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"},
+}
+
+// ownRanks are the ranks of a world of bringupd's own, which are told what torchrun tells, too.
+var ownRanks = starter{
+	title: "bringupd", mark: "BRINGUPD_RANK",
+	names: rankNames{
+		rank: []string{"BRINGUPD_RANK"}, ranks: []string{"BRINGUPD_RANKS"},
+		local: []string{"BRINGUPD_LOCAL_RANK"}, locals: []string{"BRINGUPD_LOCAL_RANKS"}, node: []string{"GROUP_RANK"}, nodes: []string{"GROUP_WORLD_SIZE"},
+	},
+	servesPMI: true, origin: origin{programs: []string{"bringupd"}},
+	private: append([]string{"JAX_COORDINATOR_ADDRESS", "RRUN_"}, torchrun.private...),
 }
 
 // plainTasks is any launcher that sets RANK and WORLD_SIZE. Under Slurm they may be left

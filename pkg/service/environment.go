@@ -29,16 +29,13 @@ func (e Environment) Of(base []string) []string {
 		"BRINGUPD_RUN_DIR":   e.Dir,
 		"BRINGUPD_ATTEMPT":   strconv.Itoa(e.ID.Attempt),
 		"BRINGUPD_NODE_HOST": e.ID.Host,
-		// A daemon that runs around this one may have set them.
-		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "",
+		// A daemon that runs around this one, or has submitted this job, may have set them.
+		"BRINGUPD_NODE_RANK": "", "BRINGUPD_NODE_COUNT": "", client.SocketVariable: e.Socket,
 		systemd.Variable:        "", // the service manager waits for the daemon, not for a child
 		"BRINGUPD_LAUNCH_RANK":  strconv.Itoa(e.ID.Rank),
 		"BRINGUPD_LAUNCH_COUNT": strconv.Itoa(e.ID.Size),
 		trail.ParentVariable:    e.Trace.String(),
 		trail.StateVariable:     e.Trace.State,
-	}
-	if e.Socket != "" {
-		more[client.SocketVariable] = e.Socket
 	}
 	maps.Copy(more, e.GPUs)
 	if e.Place != nil {
