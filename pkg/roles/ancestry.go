@@ -53,6 +53,35 @@ func (o origin) distance(env Environment, ancestors []Ancestor) int {
 	return -1
 }
 
+// see returns the ancestors, none if nothing is seen.
+func (a Ancestry) see() []Ancestor {
+	if a == nil {
+		return nil
+	}
+	return a()
+}
+
+// withoutStep returns the environment of a process that Slurm runs in a job's script or its shell. There
+// Slurm tells no step, and one that is told is that of the task which has submitted the job.
+func (env Environment) withoutStep(ancestors []Ancestor) Environment {
+	at := slices.IndexFunc(ancestors, func(a Ancestor) bool { return a.runs(slurmOrigin.programs[0]) })
+	if at < 0 {
+		return env
+	}
+	// As in "slurmstepd: [17.batch]", and "[17.0]" of a step.
+	title := strings.TrimRight(strings.Join(ancestors[at].Argv, " "), "] ")
+	step := title[strings.LastIndexByte(title, '.')+1:]
+	if _, pseudo := pseudoSteps[step]; !pseudo {
+		return env
+	}
+	return func(name string) (string, bool) {
+		if name == "SLURM_STEP_ID" {
+			return step, true
+		}
+		return env(name)
+	}
+}
+
 // runs reports whether the process is of a program, which may have a version or a number in its name.
 func (a Ancestor) runs(program string) bool {
 	return slices.ContainsFunc(a.names(), func(name string) bool {
@@ -87,11 +116,7 @@ func (a Ancestor) names() []string {
 // inherit the variables of the launch around them: only the nearest candidate among the ancestors
 // counts, and none whose programs are known and are not there, unless no launcher is seen.
 // It returns a *LaunchError if candidates disagree of which the ancestors show neither to be the nearest.
-func innermost(candidates []starter, env Environment, ancestry Ancestry) ([]starter, error) {
-	var ancestors []Ancestor
-	if ancestry != nil {
-		ancestors = ancestry()
-	}
+func innermost(candidates []starter, env Environment, ancestors []Ancestor) ([]starter, error) {
 	// The daemon of a batch system is an ancestor of all that its job runs, also in the shell of the job.
 	known := append(slices.Clone(candidates), slurmTasks, pbsTasks, gridEngineTasks)
 	if !slices.ContainsFunc(known, func(s starter) bool { return s.origin.distance(env, ancestors) >= 0 }) {

@@ -179,6 +179,7 @@ func TestStartedAsByAncestry(t *testing.T) {
 		{"none is seen, and nobody looks", step + mpirun, nil, "", 0, nil},
 		{"the batch shell of a job that mpirun has submitted", "SLURM_JOB_ID=17 SLURM_PROCID=0 " + mpirun, seen("bringupd rank", "bash slurm_script", "slurmstepd: [17.batch]"), "", 0,
 			[]string{"no launcher has started"}},
+		{"the batch shell of a job that a task has submitted", step, seen("bringupd rank", "bash slurm_script", "slurmstepd: [18.batch]"), "", 0, []string{"no launcher has started"}},
 		{"a shell without a job", mpirun, seen("bringupd rank", "bash", "sshd: me@pts/0"), "Open MPI's mpirun", 0, nil},
 		{"a job of PBS", mpirun + "RANK=3 WORLD_SIZE=4", seen("bringupd rank", "bash", "/opt/pbs/sbin/pbs_mom"), "a launcher that sets RANK and WORLD_SIZE", 3, nil},
 		{"a task of a job that torchrun has submitted", step + torch, seen("bringupd rank", "slurmstepd: [17.2]"), "srun", 3, nil},
@@ -254,7 +255,9 @@ func TestIdentifyByAncestry(t *testing.T) {
 		if err != nil || id.Launcher != Slurm || id.Rank != 1 || id.Size != 3 {
 			t.Errorf("%s around srun: got %+v, %v", name, id, err)
 		}
-		_, err = Identify(within(vars, recorded(t, "batch-shell")), "n1", Want{JobID: "a", Ancestry: func() []Ancestor { return stepd }})
+		// A task has submitted the job, too, so that the number of its step is left.
+		batch := []Ancestor{{40, []string{"bringupd"}}, {39, []string{"slurmstepd: [1.batch]", "", ""}}}
+		_, err = Identify(within(vars, change(recorded(t, "batch-shell"), "SLURM_STEP_ID=0")), "n1", Want{JobID: "a", Ancestry: func() []Ancestor { return batch }})
 		if name != "torchrun" && (err == nil || !strings.Contains(err.Error(), "cannot start in the batch shell of job")) {
 			t.Errorf("%s around a batch shell: got %v", name, err)
 		}

@@ -71,7 +71,7 @@ type Want struct {
 	JobID string
 	// ReadFile reads a file that the launcher names, all of it or nothing; nil: none is read.
 	ReadFile func(path string) ([]byte, error)
-	// Ancestry is asked if several launchers may have started this process.
+	// Ancestry is asked which of several launchers has started this process.
 	Ancestry Ancestry
 }
 
@@ -110,7 +110,9 @@ type Identity struct {
 // that has started this very process, which its ancestors show if several may have, RANK and WORLD_SIZE. A size alone is no launch: where a launcher tells one, it outranks the one that is wanted. The
 // host name given stands in where the launcher tells none. A launch that cannot work is a *LaunchError.
 func Identify(env Environment, hostname string, want Want) (Identity, error) {
-	by, err := likeliest(env, want)
+	ancestors := want.Ancestry.see()
+	env = env.withoutStep(ancestors)
+	by, err := likeliest(env, want, ancestors)
 	if err != nil {
 		return Identity{}, err
 	}

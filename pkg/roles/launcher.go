@@ -221,7 +221,7 @@ func (env Environment) firstOf(of func(Traits) string) (name, value string) {
 
 // likeliest returns the launcher with the best claim to have started this process, of those that its
 // ancestors speak for; Slurm if none has a claim. Its error is a *LaunchError.
-func likeliest(env Environment, want Want) (launcher, error) {
+func likeliest(env Environment, want Want, ancestors []Ancestor) (launcher, error) {
 	claims := slices.DeleteFunc(slices.Clone(launchers), func(l launcher) bool { return l.claim(env, want) == unclaimed })
 	byClaim := func(a, b launcher) int { return cmp.Compare(a.claim(env, want), b.claim(env, want)) }
 	if len(claims) > 1 && slices.MaxFunc(claims, byClaim).claim(env, want) != told {
@@ -229,7 +229,7 @@ func likeliest(env Environment, want Want) (launcher, error) {
 		for _, l := range claims {
 			tasks = append(tasks, l.tasks)
 		}
-		left, err := innermost(tasks, env, want.Ancestry)
+		left, err := innermost(tasks, env, ancestors)
 		if err != nil {
 			return launcher{}, err
 		}

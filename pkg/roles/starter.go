@@ -67,8 +67,10 @@ type StartedRank struct {
 // StartedAs finds out which of a launcher's processes this is, for a program that
 // nothing but that launcher has started. Its error is a *LaunchError.
 func StartedAs(env Environment, ancestry Ancestry) (StartedRank, error) {
+	ancestors := ancestry.see()
+	env = env.withoutStep(ancestors)
 	candidates := slices.DeleteFunc(slices.Clone(starters), func(s starter) bool { return !s.has(env) })
-	candidates, err := innermost(candidates, env, ancestry)
+	candidates, err := innermost(candidates, env, ancestors)
 	if err != nil {
 		return StartedRank{}, err
 	}

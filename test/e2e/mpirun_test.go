@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -200,6 +201,35 @@ func TestOwnMPIRunsSideBySide(t *testing.T) {
 			l.flags = append(l.flags, "--driver-grace=1s")
 			l.driver = []string{"sh", "-c", m.launcher + " -n 6 " + ring + " hold & while ! " + m.launcher + " -n 6 " + ring + "; do exit 9; done; sleep 1; kill -0 $! && exit 5"}
 			bed.run(t, l).wantCode(5)
+		})
+	}
+}
+
+// A job that is submitted from inside an mpirun inherits what that tells its ranks, and its own ranks and
+// daemons are those of srun.
+func TestJobSubmittedFromMPIRun(t *testing.T) {
+	t.Parallel()
+	for _, m := range ownMPIs(t) {
+		t.Run(m.name, func(t *testing.T) {
+			bed := claim(t, fewNodes)
+			m.launch(t, bed, nil) // which lets root use mpirun
+			dir := bed.place(t)
+			must(t, os.MkdirAll(dir, 0o755))
+			script, out := filepath.Join(dir, "job.sh"), filepath.Join(dir, "out")
+			must(t, os.WriteFile(script, []byte("#!/bin/sh\n"+
+				"srun -n4 "+program+" rank --bind=none -- sh -c 'echo rank $BRINGUPD_RANK/$BRINGUPD_RANKS'\n"+
+				"srun -n4 "+program+" --log-dir="+dir+" -- sh -c 'echo $BRINGUPD_NODE_COUNT nodes'\n"), 0o755))
+			cmd := bed.Command(t.Context(), m.launcher, "-n", "1", "sbatch", "--quiet", "--wait", "-N4", "--ntasks-per-node=1", "--chdir="+dir, "--output="+out, script)
+			if said, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, said)
+			}
+			text, err := os.ReadFile(out)
+			must(t, err)
+			for _, line := range []string{"rank 0/4\n", "rank 1/4\n", "rank 2/4\n", "rank 3/4\n", "4 nodes\n"} {
+				if strings.Count(string(text), line) != 1 {
+					t.Errorf("%q is not there once in:\n%s", line, text)
+				}
+			}
 		})
 	}
 }
