@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/remote"
 )
 
@@ -27,6 +28,11 @@ func (inv *invocation) rsh(args []string) error {
 	}
 	if len(args) < 2 || strings.HasPrefix(args[0], "-") {
 		return usage("cannot tell what to run where: give HOST COMMAND..., without options before them")
+	}
+	if site := remote.Outside(os.Environ(), args[0], strings.Join(args[1:], " ")); site != nil {
+		inv.say("cannot run a command on %s: %v", args[0], process.Exec(site, os.Environ()))
+		inv.code = remote.NoCode
+		return nil
 	}
 	return inv.heeding(func(ctx context.Context, _ <-chan struct{}) error {
 		agent := remote.Agent{Socket: os.Getenv(remote.SocketVariable), Out: inv.files.Out, Err: inv.files.Err}

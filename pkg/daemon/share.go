@@ -26,7 +26,7 @@ func (n *node) begin(dir *signal.Dir, log string, pace signal.Pace) {
 	n.Trail.Open(dir, n.id, log)
 	n.children.Open(dir, n.id.Rank, n.id.Size, n.name(n.id.Rank))
 	n.commands = runsRequests(n)
-	n.remote = remote.NewNode(remote.Daemon{Private: n.private.Dir, Start: n.starts(n.children.Start), Background: n.Background, Log: n.Log})
+	n.remote = remote.NewNode(remote.Daemon{Private: n.private.Dir, Start: n.starts(n.children.Start), Background: n.Background, Environ: n.cfg.Environ, Log: n.Log})
 	n.Background(n.Control.Run)
 	n.Background(n.watchShare)
 }

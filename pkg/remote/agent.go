@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // Agent is what takes the place of rsh on a node.
@@ -41,6 +43,22 @@ func (a Agent) Run(ctx context.Context, host, command string) (code int, err err
 		return ended.Code, errors.New(ended.Failed)
 	}
 	return ended.Code, nil
+}
+
+// Outside returns the command by which another job than that of the run runs one on a host of its own; nil
+// in the run's job. A job that a driver submits inherits the agent of the driver's mpirun.
+func Outside(environ []string, host, command string) []string {
+	env := roles.EnvironmentOf(environ)
+	made, _ := env(jobVariable)
+	switch {
+	case made == "" || !roles.IsOther(env, made):
+		return nil
+	case roles.Managed(env):
+		return []string{"srun", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--nodelist=" + host, "--overlap", "--cpu-bind=none", "--mpi=none",
+			"--kill-on-bad-exit=1", "--input=none", "/bin/sh", "-c", command}
+	default:
+		return []string{"ssh", "-x", host, command}
+	}
 }
 
 // pass passes on what comes until it is told the end.

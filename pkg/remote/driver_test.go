@@ -2,9 +2,13 @@ package remote
 
 import (
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/zap"
+
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 func TestHostfile(t *testing.T) {
@@ -25,10 +29,10 @@ func TestHostfile(t *testing.T) {
 func TestEquip(t *testing.T) {
 	s := raise(t)
 	d := Driver{Program: "/bin/bringupd", Hosts: []string{"n0", "n1"}, Slots: 2}
-	set := s.nodes[0].Equip(d, []string{"HYDRA_LAUNCHER=ssh", "OMPI_MCA_ras=", "PMIX_NAMESPACE=slurm.pmix", "PMIX_MCA_gds=hash"})
+	set := s.nodes[0].Equip(d, []string{"HYDRA_LAUNCHER=ssh", "OMPI_MCA_plm=", "PMIX_NAMESPACE=slurm.pmix", "PMIX_MCA_gds=hash"})
 	for name, want := range map[string]string{
 		"OMPI_MCA_plm_rsh_agent": "/bin/bringupd rsh", "PRTE_MCA_plm": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": "/bin/bringupd",
-		"HYDRA_LAUNCHER": "", "OMPI_MCA_ras": "", SocketVariable: s.nodes[0].Socket(), // what somebody has set stays
+		"HYDRA_LAUNCHER": "", "OMPI_MCA_plm": "", jobVariable: "none", SocketVariable: s.nodes[0].Socket(), // what somebody has set stays
 	} {
 		if set[name] != want {
 			t.Errorf("%s is %q, not %q", name, set[name], want)
@@ -50,6 +54,60 @@ func TestEquip(t *testing.T) {
 	d.Quiet = true
 	if set := s.nodes[0].Equip(d, nil); len(set) != 2 || set[HostfileVariable] == "" || set[SocketVariable] == "" {
 		t.Errorf("a driver whose mpirun is left alone is told %q", set)
+	}
+}
+
+// In a job of Slurm's an mpirun finds the nodes by what Slurm tells another job anew.
+func TestEquipInSlurm(t *testing.T) {
+	s := raise(t)
+	d := Driver{Program: "/bin/bringupd", Hosts: []string{"n0", "n1", "n4"}, Slots: 2}
+	job := []string{"SLURM_JOB_ID=17", "SLURM_JOBID=17", "SLURM_NODELIST=n[0-7]", "SLURM_TASKS_PER_NODE=1(x8)"}
+	set := s.nodes[0].Equip(d, job)
+	for name, want := range map[string]string{
+		"SLURM_NODELIST": "n[0-1,4]", "SLURM_TASKS_PER_NODE": "2(x3)", "HYDRA_HOST_FILE": "", "I_MPI_HYDRA_HOST_FILE": "", "OMPI_MCA_ras": "",
+		"HYDRA_LAUNCHER_EXEC": "/bin/bringupd", jobVariable: "SLURM_JOB_ID=17",
+	} {
+		if set[name] != want {
+			t.Errorf("%s is %q, not %q", name, set[name], want)
+		}
+	}
+
+	// A run in a job that this driver submits sets its own, but for what somebody has changed.
+	inherited := process.WithEnv(append(job, "BRINGUPD_RUN=17.0"), set)
+	inherited = process.WithEnv(inherited, map[string]string{"SLURM_JOB_ID": "18", "SLURM_JOBID": "18", "HYDRA_LAUNCHER": "ssh"})
+	set = s.nodes[0].Equip(Driver{Program: "/opt/bringupd", Hosts: []string{"n5"}, Slots: 4}, inherited)
+	for name, want := range map[string]string{
+		"SLURM_NODELIST": "n5", "SLURM_TASKS_PER_NODE": "4", "HYDRA_LAUNCHER_EXEC": "/opt/bringupd", "PRTE_MCA_plm_ssh_agent": "/opt/bringupd rsh",
+		"HYDRA_LAUNCHER": "", jobVariable: "SLURM_JOB_ID=18",
+	} {
+		if set[name] != want {
+			t.Errorf("in a submitted job, %s is %q, not %q", name, set[name], want)
+		}
+	}
+
+	// On one machine without a job Hydra needs no file, which a job would inherit.
+	set = s.nodes[0].Equip(Driver{Program: "/bin/bringupd", Hosts: []string{"vm", "vm"}, Slots: 2}, []string{"HYDRA_HOST_FILE=mine"})
+	if _, is := set["HYDRA_HOST_FILE"]; is || set["I_MPI_HYDRA_HOST_FILE"] != "" {
+		t.Errorf("on one machine Hydra is told %q", set)
+	}
+}
+
+func TestOutside(t *testing.T) {
+	for _, tc := range []struct{ name, environ, want string }{
+		{"in the run", "BRINGUPD_RSH_JOB=SLURM_JOB_ID=17 SLURM_JOB_ID=17", ""},
+		{"in another job", "BRINGUPD_RSH_JOB=SLURM_JOB_ID=17 SLURM_JOB_ID=18", "srun"},
+		{"in a job that a run without one has submitted", "BRINGUPD_RSH_JOB=none SLURM_JOB_ID=18", "srun"},
+		{"in another job of PBS", "BRINGUPD_RSH_JOB=PBS_JOBID=17.s PBS_JOBID=18.s", "ssh"},
+		{"where the job is not told", "BRINGUPD_RSH_JOB=SLURM_JOB_ID=17", ""},
+		{"without a run", "SLURM_JOB_ID=18", ""},
+	} {
+		argv := Outside(strings.Fields(tc.environ), "n1", "orted -x 1")
+		if tc.want == "" && argv != nil || tc.want != "" && (len(argv) == 0 || argv[0] != tc.want || argv[len(argv)-1] != "orted -x 1") {
+			t.Errorf("%s: %q", tc.name, argv)
+		}
+		if tc.want == "srun" && !slices.Contains(argv, "--nodelist=n1") {
+			t.Errorf("%s: %q", tc.name, argv)
+		}
 	}
 }
 

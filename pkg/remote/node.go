@@ -16,6 +16,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/meeting"
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/roles"
 )
 
 // Conn is a connection, whatever it goes over.
@@ -31,8 +32,9 @@ type Daemon struct {
 	// Background runs a task that the daemon waits for, until there is nothing left to do.
 	Background func(task func(ctx context.Context))
 	// Dial connects to the head, beside the lifeline; nil on the head.
-	Dial func(ctx context.Context) (Conn, error)
-	Log  *zap.Logger
+	Dial    func(ctx context.Context) (Conn, error)
+	Environ []string // the daemon's
+	Log     *zap.Logger
 }
 
 // Node is the side of each node: it takes in what agents ask, and runs what others ask for.
@@ -145,7 +147,7 @@ func (n *Node) run(ctx context.Context, conn Conn, r request) {
 	to := &back{conn: conn}
 	number := n.count.Add(1)
 	child, stop, err := n.Start(ctx, process.Spec{
-		Name: fmt.Sprintf("rsh %d", number), Argv: process.Kept("/bin/sh", "-c", r.Command), Env: []string{SocketVariable + "=" + n.Socket()},
+		Name: fmt.Sprintf("rsh %d", number), Argv: process.Kept("/bin/sh", "-c", r.Command), Env: []string{SocketVariable + "=" + n.Socket(), jobVariable + "=" + roles.JobOf(roles.EnvironmentOf(n.Environ))},
 		Stdout: stream{to, frameOut}, Stderr: stream{to, frameErr},
 	})
 	if err != nil {

@@ -136,6 +136,30 @@ func JobVariables() []string {
 	return variables(func(t Traits) string { return t.Job })
 }
 
+// JobOf returns the variables that tell one job from another, as they are in an environment, separated
+// by blanks; "none" outside of a job.
+func JobOf(env Environment) string {
+	var jobs []string
+	for _, name := range JobVariables() {
+		if job := env.get(name); job != "" {
+			jobs = append(jobs, name+"="+job)
+		}
+	}
+	return cmp.Or(strings.Join(jobs, " "), NoJob)
+}
+
+// NoJob is what JobOf returns outside of a job.
+const NoJob = "none"
+
+// IsOther reports whether an environment is of another job than the one that JobOf has returned. One
+// that lacks variables of that job is not.
+func IsOther(env Environment, job string) bool {
+	known := strings.Fields(job)
+	return slices.ContainsFunc(JobVariables(), func(name string) bool {
+		return env.get(name) != "" && !slices.Contains(known, name+"="+env.get(name))
+	})
+}
+
 // Private tells whether a variable is what a launcher tells a daemon, or an MPI process, about itself. Who inherits
 // it from a daemon would take it for its own: an MPI library would look for a PMI server that serves another process,
 // or have the launcher start its children.

@@ -122,6 +122,35 @@ func retellNodes(env Environment, t Task, set map[string]string) {
 	set["SLURM_NNODES"], set["SLURM_STEP_NUM_NODES"] = count, count
 }
 
+// SlotVariables are the variables of a step of Slurm's by which the mpiruns of Open MPI, MPICH and Intel
+// MPI find nodes and how many ranks each may have, for these hosts, of which one may be there several
+// times. Another job that inherits them is told its own. It returns nil outside of a job of Slurm's.
+func SlotVariables(env Environment, hosts []string, slots int) map[string]string {
+	names, perNode := each(hosts), []int(nil)
+	list := HostList(names)
+	if strings.Contains(list, ".") { // they do not read what stands behind a bracket
+		list = strings.Join(names, ",")
+	}
+	if env.get("SLURM_JOBID") == "" || list == "" { // by the first they know Slurm
+		return nil
+	}
+	for _, name := range names {
+		n := 0
+		for _, host := range hosts {
+			if host == name {
+				n += slots
+			}
+		}
+		perNode = append(perNode, n)
+	}
+	set := map[string]string{"SLURM_NODELIST": list, "SLURM_TASKS_PER_NODE": taskCounts(perNode)}
+	// Hydra has room for so many counts, and in a heterogeneous job the variable counts one component.
+	if nodes, err := env.number(1, "SLURM_NNODES"); err != nil || nodes < len(names) {
+		set["SLURM_NNODES"] = strconv.Itoa(len(names))
+	}
+	return set
+}
+
 // taskCounts writes how many tasks each node has as Slurm does: "2(x3),1".
 func taskCounts(perNode []int) string {
 	var parts []string

@@ -171,6 +171,35 @@ func TestTaskVariables(t *testing.T) {
 	}
 }
 
+// An mpirun in a step of Slurm's finds the nodes by the step's variables.
+func TestSlotVariables(t *testing.T) {
+	step := EnvironmentOf([]string{"SLURM_JOBID=17", "SLURM_JOB_ID=17"})
+	large := SlotVariables(EnvironmentOf([]string{"SLURM_JOBID=17", "SLURM_NNODES=8"}), []string{"n1"}, 4)
+	if nodes, is := large["SLURM_NNODES"]; is {
+		t.Errorf("a nested srun is told %s nodes", nodes)
+	}
+	for _, tc := range []struct {
+		env         Environment
+		hosts       []string
+		list, tasks string
+	}{
+		{step, []string{"n1", "n2", "n3"}, "n[1-3]", "4(x3)"},
+		{step, []string{"n3", "n1"}, "n3,n1", "4(x2)"}, // in the order of the ranks
+		{step, []string{"n1", "n1", "n2"}, "n[1-2]", "8,4"},
+		{step, []string{"n1.site", "n2.site"}, "n1.site,n2.site", "4(x2)"},
+		{step, []string{"n1", ""}, "", ""},
+		{EnvironmentOf(nil), []string{"n1"}, "", ""},
+	} {
+		got := SlotVariables(tc.env, tc.hosts, 4)
+		if nodes := got["SLURM_NNODES"]; tc.list != "" && nodes == "" {
+			t.Errorf("%q: Hydra is told no number of nodes: %q", tc.hosts, got)
+		}
+		if got["SLURM_NODELIST"] != tc.list || got["SLURM_TASKS_PER_NODE"] != tc.tasks {
+			t.Errorf("%q: got %q", tc.hosts, got)
+		}
+	}
+}
+
 // What a real Slurm 22.05 told its tasks.
 func TestStartedAsRecorded(t *testing.T) {
 	for name, want := range map[string]StartedRank{

@@ -234,6 +234,29 @@ func TestJobSubmittedFromMPIRun(t *testing.T) {
 	}
 }
 
+// A job that the driver submits inherits what was set for the driver's mpirun, and its own runs on its
+// own nodes.
+func TestOwnMPIRunInSubmittedJob(t *testing.T) {
+	t.Parallel()
+	for _, m := range ownMPIs(t) {
+		t.Run(m.name, func(t *testing.T) {
+			bed := claim(t, fewNodes)
+			dir := bed.place(t)
+			must(t, os.MkdirAll(dir, 0o755))
+			script, out := filepath.Join(dir, "job.sh"), filepath.Join(dir, "out")
+			must(t, os.WriteFile(script, []byte("#!/bin/sh\nexec "+m.launcher+" -n 4 "+strings.Join(m.ring(t, bed), " ")+"\n"), 0o755))
+			l := m.launch(t, bed, nil)
+			l.nodes = 2
+			l.driver = []string{"sh", "-c", "sbatch --quiet --wait -N2 -n4 --ntasks-per-node=2 -w n[2-3] --chdir=" + dir + " --output=" + out + " " + script + "; code=$?; cat " + out + "; exit $code"}
+			j := bed.run(t, l)
+			j.wantCode(0)
+			if want := "ring of 4 on n2,n3\n"; !strings.HasSuffix(j.stdout.String(), want) {
+				t.Errorf("it said %q, not %q", &j.stdout, want)
+			}
+		})
+	}
+}
+
 // What would wait for ever is told of: an srun inside the run, and an mpirun that takes to one.
 func TestNestedSrunIsToldOf(t *testing.T) {
 	t.Parallel()
