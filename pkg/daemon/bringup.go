@@ -448,7 +448,7 @@ func (h *head) drive(ctx context.Context) error {
 	h.driver = driver
 	running, ended := context.WithCancel(ctx)
 	defer ended()
-	h.watchSruns(running, driver)
+	h.watchDriver(running, driver)
 	if !pause.Await(ctx, driver.Ended()) {
 		return context.Cause(ctx)
 	}

@@ -53,13 +53,11 @@ func (h *head) equip(env []string) []string {
 	return process.WithEnv(env, h.remote.Equip(remote.Driver{Program: program, Hosts: h.assembly.teamHosts(), Slots: h.room(), Quiet: quiet, Argv: h.cfg.Driver}, env))
 }
 
-// watchSruns tells of what the driver waits for without end.
-func (h *head) watchSruns(ctx context.Context, driver process.Handle) {
-	if h.id.Launcher.Traits().Steps {
-		h.Background(func(context.Context) {
-			remote.WatchSruns(ctx, func() []process.Relative { return process.Tree(driver.Pid()) }, func(words string) { h.Log.Warn(words) })
-		})
-	}
+// watchDriver warns of what the driver waits for without an end.
+func (h *head) watchDriver(ctx context.Context, driver process.Handle) {
+	alone := h.roster.Count() > 1 && h.cfg.Framework.Name() == framework.None{}.Name() // which would tell it of the nodes
+	look := remote.DriverWaits(driver.Pid(), h.roster.Count(), alone, h.id.Launcher.Traits().Steps)
+	h.Background(func(context.Context) { remote.WatchWaits(ctx, look, func(words string) { h.Log.Warn(words) }) })
 }
 
 // room is how many ranks a node has room for, as far as the head's own tells.

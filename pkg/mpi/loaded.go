@@ -120,6 +120,14 @@ func (p *Loaded) sort(maps string) {
 	}
 }
 
+// IsLaunched reports whether a launcher of an MPI, or a daemon of ours, has started the process as a rank.
+func (p *Loaded) IsLaunched() bool {
+	return slices.ContainsFunc([]string{"PMI_RANK", "PMI_ID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID"}, func(name string) bool {
+		_, set := process.LookupEnv(p.Environ, name)
+		return set
+	})
+}
+
 // Library tells which MPI it is that a process has loaded, of several the first.
 func (p *Loaded) Library() (Library, error) {
 	l := newLinker("/", p.Environ)

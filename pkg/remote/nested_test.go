@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bringupd/bringupd/pkg/mpi"
 	"github.com/bringupd/bringupd/pkg/process"
 )
 
@@ -40,7 +41,7 @@ func TestStepless(t *testing.T) {
 	}
 }
 
-func TestWatchSruns(t *testing.T) {
+func TestWatchWaits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		at   func(after time.Duration) []process.Relative
 		want int
@@ -67,7 +68,10 @@ func TestWatchSruns(t *testing.T) {
 				var told []string
 				var watching sync.WaitGroup
 				watching.Go(func() {
-					WatchSruns(ctx, func() []process.Relative { return tc.at(time.Since(began)) }, func(words string) {
+					look := func() []Wait {
+						return Sruns(tc.at(time.Since(began)), map[int]string{1: "the driver", 2: "the driver", 9: "the driver"}, mendDriver)
+					}
+					WatchWaits(ctx, look, func(words string) {
 						told = append(told, words)
 						if len(told) == 1 && time.Since(began) > 5*time.Second {
 							t.Errorf("told after %s", time.Since(began))
@@ -80,5 +84,40 @@ func TestWatchSruns(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// An srun is reported for the rank that has started it, and not at all if none of these has.
+func TestSrunsOfRanks(t *testing.T) {
+	all := tree(10, 1, "bringupd", 11, 10, "python", 12, 10, "python", 13, 12, "mpirun", 14, 13, "srun", 15, 10, "srun")
+	waits := Sruns(all, map[int]string{11: "rank 0 on n0", 12: "rank 1 on n0"}, MendOfRanks)
+	if len(waits) != 1 || waits[0].Key != 14 {
+		t.Fatalf("got %+v", waits)
+	}
+	words := waits[0].Words(4 * time.Second)
+	for _, part := range []string{"rank 1 on n0 waits for an srun that has had no step for 4s (process 14)", "leave out an mpirun", "--overlap"} {
+		if !strings.Contains(words, part) {
+			t.Errorf("%q is missing in: %s", part, words)
+		}
+	}
+}
+
+// A driver with an MPI that no launcher has started is told of --ranks=1, and a rank of its mpirun is not.
+func TestSingleton(t *testing.T) {
+	alone := &mpi.Loaded{PID: 7, MPIs: []string{"/nowhere/libmpi.so.40"}, Environ: []string{"SLURM_PROCID=0"}}
+	waits := singleton(alone, 3)
+	if len(waits) != 1 || waits[0].Key != 0 {
+		t.Fatalf("got %+v", waits)
+	}
+	if words := waits[0].Words(0); !strings.Contains(words, "the driver (process 7) has an MPI loaded") || !strings.Contains(words, "with --ranks=1 it spawns ranks on all 3 nodes") {
+		t.Error(words)
+	}
+	for _, launched := range []string{"PMIX_RANK=0", "PMI_RANK=0", "OMPI_COMM_WORLD_RANK=0"} {
+		if waits := singleton(&mpi.Loaded{PID: 7, MPIs: alone.MPIs, Environ: []string{launched}}, 3); waits != nil {
+			t.Errorf("%s: %+v", launched, waits)
+		}
+	}
+	if waits := singleton(nil, 3); waits != nil {
+		t.Errorf("without an MPI: %+v", waits)
 	}
 }

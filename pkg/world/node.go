@@ -5,7 +5,9 @@ package world
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,7 +21,9 @@ import (
 	"github.com/bringupd/bringupd/pkg/meeting"
 	"github.com/bringupd/bringupd/pkg/output"
 	"github.com/bringupd/bringupd/pkg/pmi"
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
+	"github.com/bringupd/bringupd/pkg/remote"
 	"github.com/bringupd/bringupd/pkg/service"
 	"github.com/bringupd/bringupd/pkg/signal"
 	"github.com/bringupd/bringupd/pkg/trail"
@@ -121,6 +125,7 @@ func (n *Node) Run(starting context.Context, ended func(exits []signal.RankExit)
 	crew := n.crew(n.plan, nil)
 	crew.Play = n.cfg.Play.Ranks
 	n.cfg.Background(func(ctx context.Context) { n.served.lone.watch(ctx) })
+	n.cfg.Background(n.watchSruns)
 	exits, err := crew.Run(n.over, starting)
 	if err != nil {
 		return err
@@ -152,6 +157,25 @@ func (n *Node) Running() (running []why.Rank) {
 		running = append(running, crew.Running()...)
 	}
 	return running
+}
+
+// watchSruns warns of the first srun that a rank waits for without an end, as an mpirun of its does.
+func (n *Node) watchSruns(ctx context.Context) {
+	if !n.cfg.Identity.Launcher.Traits().Steps || n.cfg.Play.Ranks != nil {
+		return
+	}
+	ctx, told := context.WithCancel(ctx)
+	defer told()
+	remote.WatchWaits(ctx, func() []remote.Wait {
+		owners := make(map[int]string)
+		for _, rank := range n.Running() {
+			owners[rank.PID] = fmt.Sprintf("rank %d on %s", rank.Rank, n.cfg.Host)
+		}
+		return remote.Sruns(process.Tree(os.Getpid()), owners, remote.MendOfRanks)
+	}, func(words string) {
+		n.cfg.Log.Warn(words)
+		told()
+	})
 }
 
 // doing says what the nodes of these ranks are doing; all nodes where these can't be named.

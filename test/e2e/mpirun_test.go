@@ -262,6 +262,7 @@ func TestNestedSrunIsToldOf(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]launch{
 		"srun":   {nodes: 2, driver: []string{"srun", "-N2", "hostname"}},
+		"a rank": {nodes: 2, flags: []string{"--ranks-per-node=1"}, driver: []string{"sh", "-c", "srun -N2 hostname"}},
 		"mpirun": {nodes: 2, flags: []string{"--mpirun=off"}, driver: []string{"mpirun.openmpi", "--allow-run-as-root", "-n", "4", "hostname"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -269,7 +270,7 @@ func TestNestedSrunIsToldOf(t *testing.T) {
 			l.flags = append(l.flags, "--driver-grace=1s")
 			j := bed.start(t, l)
 			eventually(t, func() string {
-				if said := j.stderr.String(); !strings.Contains(said, "the driver waits for an srun that has had no step") || !strings.Contains(said, "--overlap") {
+				if said := j.stderr.String(); !strings.Contains(said, " waits for an srun that has had no step") || !strings.Contains(said, "--overlap") {
 					return "not told: " + said
 				}
 				return ""

@@ -35,6 +35,35 @@ func TestOwnMPIRun(t *testing.T) {
 	}
 }
 
+// A driver with an MPI that no launcher has started is a world of one, and is told of --ranks=1; one that
+// its mpirun has started is not.
+func TestDriverWithMPI(t *testing.T) {
+	for name, launcher := range map[string]string{"OPENMPI": "", "MPICH": "", "MPICH below its mpirun": "mpirun"} {
+		t.Run(name, func(t *testing.T) {
+			mpi, _, _ := strings.Cut(name, " ")
+			python := os.Getenv("BRINGUPD_TEST_" + mpi)
+			if python == "" {
+				t.Fatalf("cannot run without %s: BRINGUPD_TEST_%s must name a Python that has it (make test installs it)", mpi, mpi)
+			}
+			driver := []string{python, "-c", "import time; from mpi4py import MPI; time.sleep(8)"}
+			if launcher != "" {
+				driver = append([]string{filepath.Join(filepath.Dir(python), launcher), "-n", "1"}, driver...)
+			}
+			argv := append([]string{"local", "--nodes=3", "--log-dir=" + t.TempDir(), "--"}, driver...)
+			job := exec.CommandContext(t.Context(), filepath.Join(bin, "bringupd"), argv...)
+			var said strings.Builder
+			job.Stderr = &said
+			if err := job.Run(); err != nil {
+				t.Fatalf("%v\n%s", err, said.String())
+			}
+			const words = "no launcher of it has started that process: it is a world of 1"
+			if want := 1 - min(len(launcher), 1); strings.Count(said.String(), words) != want || strings.Count(said.String(), "with --ranks=1 it spawns ranks on all 3 nodes") != want {
+				t.Errorf("it was told of %d times, not %d\n%s", strings.Count(said.String(), words), want, said.String())
+			}
+		})
+	}
+}
+
 // An mpirun starts the daemons themselves, one on each of three nodes that are all this machine: what it has them run on a
 // node is run here. Open MPI 4 is not among them: with several of its daemons on one machine it hangs now and then.
 func TestStartedByMPIRun(t *testing.T) {
