@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/bringupd/bringupd/pkg/framework"
 	"github.com/bringupd/bringupd/pkg/framework/dask"
@@ -26,6 +28,23 @@ func frameworkNames() (names []string) {
 		names = append(names, f.Name())
 	}
 	return names
+}
+
+// frameworkSetting is --framework. What needs none, and is looked for there, is told its own flag.
+func frameworkSetting(to *string) *setting.Setting {
+	s := setting.Choice("framework", frameworkNames(), to,
+		"what to bring up: none (your own commands, or nothing) or "+strings.Join(frameworkNames()[1:], " or "))
+	choose := s.Take
+	s.Take = func(value string) error {
+		switch value {
+		case "torch", "pytorch", "torchrun":
+			return errors.New("torch needs no framework: give --ranks-per-node=gpu, and the program behind -- without torchrun")
+		case "mpi", "mpirun":
+			return errors.New("MPI needs no framework: give --ranks-per-node=N, and the program behind -- without mpirun")
+		}
+		return choose(value)
+	}
+	return s
 }
 
 // frameworkFlags is the heading of a framework's own flags.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -61,7 +62,7 @@ func (inv *invocation) localCommand() *cli.Command {
 // isLocalFlag tells which flags are left to tell where all daemons are ours. A
 // file that is made for Slurm may name the role.
 func isLocalFlag(s *setting.Setting) bool {
-	return !s.Hidden && s.Name != "role" && s.Name != "rank"
+	return !strings.HasPrefix(s.Name, "launched-") && s.Name != "role" && s.Name != "rank"
 }
 
 // launch judges the configuration as a daemon would, so that a mistake is told once, and runs the job.

@@ -108,8 +108,7 @@ func (o *options) ofNode() setting.List {
 			setting.Yes("sandbox-step", &o.cfg.Sandbox.Step, "the sandboxes are a step of their own (--role=sandbox): wait for them"),
 		),
 		setting.Under(bringUpFlags,
-			setting.Choice("framework", frameworkNames(), &o.framework,
-				"what to bring up: none (your own commands, or nothing) or "+strings.Join(frameworkNames()[1:], " or ")),
+			frameworkSetting(&o.framework),
 			setting.Yes("dedicated-head", &o.dedicatedHead, "the head's node runs no worker and offers no GPUs"),
 		),
 	)

@@ -22,7 +22,7 @@ const worldFlags = "A world of ranks"
 // are no variable tells: ranks find that in variables of such names.
 func (o *options) ofWorld() setting.List {
 	w := &o.cfg.World
-	perNode := ranksPerNode(&w.PerNode, "run the driver on every node, in so many ranks: a number, or one for each gpu, numa or core").Not(setting.ByVariable)
+	perNode := setting.List{ranksPerNode(&w.PerNode, "run the driver on every node, in so many ranks: a number, or one for each gpu, numa or core").Not(setting.ByVariable)}
 	stdin := setting.Valued("stdin", "N", &w.Stdin, parseStdin, func(rank int) any {
 		if rank < 0 {
 			return noStdin
@@ -30,8 +30,8 @@ func (o *options) ofWorld() setting.List {
 		return rank
 	}, "the rank that is given standard input, or none")
 	mpirun := either("mpirun", "auto", "off", &w.NoMPIRun, "auto: where --framework is none and there are no ranks, an mpirun of the driver's brings up its daemons by bringupd rsh; or off")
-	return append(setting.Under("The driver's own mpirun", mpirun), setting.Under(worldFlags,
-		perNode,
+	perNode = append(perNode, foreignFlags()...)
+	return append(setting.Under("The driver's own mpirun", mpirun), setting.Under(worldFlags, append(perNode,
 		setting.Number("ranks", &w.Total, 1, math.MaxInt32, "run the driver in so many ranks in all, node by node: one a GPU where there are GPUs, one a core elsewhere").Not(setting.ByVariable),
 		setting.Choice("rank-order", ranks.Orders, (*string)(&w.Order), "how ranks are numbered: node (all of one node, then the next), or round-robin"),
 		setting.Yes("oversubscribe", &w.Oversubscribe, "let a node have more ranks than GPUs or cores, and spawn more than it has slots"),
@@ -48,7 +48,21 @@ func (o *options) ofWorld() setting.List {
 		either("on-rank-failure", "end", "continue", &w.GoOn, "when a rank has failed: end, all others too, or continue"),
 		setting.Wait("hang-timeout", &w.Hang, "end the job with 124 when no rank has used the processor or printed anything for as long; 0: never"),
 		either("hang-signs", "any", "output", &w.HangOutput, "what shows that a rank does not hang: any, or output alone, for ranks that spin while they wait"),
-	)...)
+	)...)...)
+}
+
+// foreignFlags are those by which mpirun and torchrun are told how many ranks to start.
+func foreignFlags() (flags setting.List) {
+	for name, of := range map[string]string{"np": "mpirun", "nproc-per-node": "torchrun", "nproc_per_node": "torchrun"} {
+		instead := "ranks-per-node"
+		if name == "np" {
+			instead = "ranks"
+		}
+		flags = append(flags, setting.Foreign(name, "N", func(value string) string {
+			return fmt.Sprintf("this flag is %s's; give --%s=%s, and the program behind -- without %s", of, instead, value, of)
+		}).Not(setting.ByVariable, setting.ByFile))
+	}
+	return flags
 }
 
 // either takes one of two words, the second of which is true.

@@ -101,9 +101,17 @@ func Wait(name string, to *time.Duration, usage string) *Setting {
 // whatever source, is refused with instead, a clause that names the replacement. The shape is that
 // of the former value.
 func Removed(name, shape, instead string) *Setting {
+	s := Foreign(name, shape, func(string) string { return "this flag was removed: " + instead })
+	s.removed = true
+	return s
+}
+
+// Foreign returns the setting of a flag that only other programs have. A value for it is refused with the
+// reason, a clause that names the flag to give in its place.
+func Foreign(name, shape string, reason func(value string) string) *Setting {
 	s := &Setting{
-		Name: name, Shape: shape, removed: true,
-		Take: func(string) error { return errors.New("this flag was removed: " + instead) },
+		Name: name, Shape: shape,
+		Take: func(value string) error { return errors.New(reason(value)) },
 		Show: func() any { return nil },
 	}
 	return s.Hide()
