@@ -111,7 +111,7 @@ func (e examination) place(cfg *doctor.Config) (err error) {
 		return err
 	case launch.Alone:
 		cfg.Alone = launch
-	case !roles.IsFirst(os.LookupEnv):
+	case !roles.IsFirst(os.LookupEnv, ancestry):
 		e.code = health.OutcomeOf(health.Launch).Code
 		return nil
 	default:

@@ -45,7 +45,7 @@ func (inv *invocation) rankCommand() *cli.Command {
 		Description: "It finds out which rank this is from what srun, Open MPI's mpirun, MPICH's mpiexec, flux run, PALS, jsrun or torchrun tells each " +
 			"of its processes, or from RANK and WORLD_SIZE, binds it to its share of the node (docs/binding.md), and becomes the app with that told in its environment: " +
 			"BRINGUPD_RANK, RANK, LOCAL_RANK and so on (docs/ranks.md). " +
-			"The launcher's own variables stay as they are. No daemon takes part, and no process of bringupd stays.",
+			"The launcher's own variables stay as they are, and those of launches around it are taken away. No daemon takes part, and no process of bringupd stays.",
 	}, own, b.become)
 }
 

@@ -17,7 +17,7 @@ func (inv *invocation) rshCommand() *cli.Command {
 		Name: "rsh", Usage: "run a command on another node, for an mpirun that the driver starts",
 		UsageText: "bringupd rsh HOST COMMAND...",
 		Description: "It takes the place of rsh and ssh where a launcher brings up its daemons: see docs/mpirun.md. The command is one of the run's, on a node of it, and ends when this program does. " +
-			"It has the node's environment and no standard input. Exits with its code; 255 if there is none: the host is none of the run's, its node is lost, or the run is over.",
+			"It has the node's environment and no standard input. In another job, which has inherited it, it becomes srun or ssh. Exits with its code; 255 if there is none: the host is none of the run's, its node is lost, or the run is over.",
 		SkipFlagParsing: true,
 	}, nil, inv.rsh)
 }

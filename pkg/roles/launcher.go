@@ -220,10 +220,14 @@ func BatchGPUs(env Environment) (n int, from string) {
 	return -1, ""
 }
 
-// IsFirst tells whether this is the task that speaks for all of a launch, however wrong that is: its rank is 0, or it
-// has none.
-func IsFirst(env Environment) bool {
-	_, rank := env.firstOf(func(t Traits) string { return t.Rank })
+// IsFirst reports whether this is the task that speaks for all of a launch, however wrong that is: the
+// launcher that has started it gives it rank 0, or none.
+func IsFirst(env Environment, ancestry Ancestry) bool {
+	by, err := likeliest(env, Want{}, ancestry.see())
+	rank := env.get(by.traits.Rank)
+	if err != nil || by.claim(env, Want{}) != started {
+		_, rank = env.firstOf(func(t Traits) string { return t.Rank })
+	}
 	return rank == "" || rank == "0"
 }
 

@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -29,11 +30,21 @@ func TestOutsideOfALaunch(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			env := EnvironmentOf(tc.environ)
-			got := answers{dir: SubmitDir(env), node: NodeName(env), first: IsFirst(env), block: Block(env)}
+			got := answers{dir: SubmitDir(env), node: NodeName(env), first: IsFirst(env, nil), block: Block(env)}
 			if got.gpus, got.from = BatchGPUs(env); got != tc.want {
 				t.Errorf("got %+v, want %+v", got, tc.want)
 			}
 		})
+	}
+}
+
+// Of a job that an mpirun has submitted, one task speaks.
+func TestIsFirstByAncestry(t *testing.T) {
+	for rank, want := range []bool{true, false} {
+		env := EnvironmentOf(strings.Fields(fmt.Sprintf("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_PROCID=%d", rank)))
+		if got := IsFirst(env, func() []Ancestor { return []Ancestor{{2, nil}, {1, []string{"slurmstepd: [17.0]"}}} }); got != want {
+			t.Errorf("task %d speaks: %v", rank, got)
+		}
 	}
 }
 
