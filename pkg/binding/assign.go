@@ -43,7 +43,7 @@ func (n Node) place(gpus []GPU, cores []Core, k Kinds) (p Place) {
 	}
 	if k.GPU {
 		for _, g := range gpus {
-			p.GPUs = append(p.GPUs, g.Name)
+			p.GPUs, p.Vendor = append(p.GPUs, g.Name), g.Vendor
 		}
 	}
 	return p

@@ -2,11 +2,15 @@ package binding
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/test/zoo"
 )
 
 var all = Kinds{CPU: true, Memory: true, Network: true, GPU: true}
@@ -215,3 +219,34 @@ func TestSplitOfUnlikeParts(t *testing.T) {
 		}
 	}
 }
+
+// TestAssignOthers gives each rank a GPU of AMD's or Intel's, near its CPUs, by the variable of the
+// vendor (N1).
+func TestAssignOthers(t *testing.T) {
+	for _, tc := range []struct {
+		node  zoo.Node
+		ranks int
+		want  []string // of the first and the last rank
+	}{
+		{zoo.MI250, 8, []string{"ROCR_VISIBLE_DEVICES=0", "ROCR_VISIBLE_DEVICES=7"}},
+		{zoo.MI300X, 4, []string{"ROCR_VISIBLE_DEVICES=0,1", "ROCR_VISIBLE_DEVICES=6,7"}},
+		{zoo.Max1550, 12, []string{"ZE_AFFINITY_MASK=0", "ZE_AFFINITY_MASK=11"}},
+	} {
+		f := load(t, "dgx-h100")
+		f.root, f.env = tc.node.Tree(t), map[string]string{}
+		f.write(path.Join(cpuFolder, "online"), "0-63")
+		f.write(statusFile, "Cpus_allowed_list:\t0-63\nMems_allowed_list:\t0-1")
+		f.facts = gpu.Unmanaged(f.root)
+		places := f.discovered().Assign(tc.ranks, all)
+		for i, place := range []Place{places[0], places[tc.ranks-1]} {
+			if env := place.Environ(func(string) bool { return false }); !slices.Contains(env, tc.want[i]) || place.Misled(none) == nil {
+				t.Errorf("%s: rank %d of %d has %q and %v, want %s", tc.node.Name, i*(tc.ranks-1), tc.ranks, env, place, tc.want[i])
+			}
+			if near := place.CPUs; len(near) == 0 || (near[0] >= 32) != (i == 1) {
+				t.Errorf("%s: the CPUs of a rank are %v, far from its GPU", tc.node.Name, near)
+			}
+		}
+	}
+}
+
+func none(string) (string, bool) { return "", false }

@@ -21,7 +21,7 @@ const (
 
 // Discover finds out what there is on this node. Root is "/", or what stands for it: sys is read below it, and
 // proc/thread-self/status, which tells what the calling thread may use. GPUs are those that the node has, as gpu.Topologize has seen
-// them, and lookup finds CUDA_VISIBLE_DEVICES, which tells what of them is the job's: so both must be asked before they
+// them, and lookup finds CUDA_VISIBLE_DEVICES, or another vendor's variable, which tells what of them is the job's: so both must be asked before they
 // are narrowed for a rank. The error is of what no rank could be bound by: no CPUs that can be read, a
 // CUDA_VISIBLE_DEVICES that names what is not there.
 func Discover(root string, gpus gpu.Topology, lookup func(name string) (value string, set bool)) (Node, error) {
@@ -51,7 +51,7 @@ func Discover(root string, gpus gpu.Topology, lookup func(name string) (value st
 
 // gpu is what is known of a GPU, within this node.
 func (n Node) gpu(unit gpu.Unit) GPU {
-	g := GPU{Name: unit.Name, Index: unit.Index, UUID: unit.UUID, Bus: unit.Bus, NUMA: unit.NUMA}
+	g := GPU{Name: unit.Name, Vendor: unit.Vendor, Index: unit.Index, UUID: unit.UUID, Bus: unit.Bus, NUMA: unit.NUMA}
 	near, _ := ParseSet(unit.CPUs) // a list that can't be read is none
 	if g.CPUs = near.and(n.CPUs); len(g.CPUs) == 0 {
 		g.CPUs, g.Far = n.CPUs, true

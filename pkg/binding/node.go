@@ -34,13 +34,14 @@ type Memory struct {
 
 // GPU is a GPU that the job has, or one of the instances that a GPU is cut into.
 type GPU struct {
-	Name  string `json:"name"` // in CUDA_VISIBLE_DEVICES
-	Index int    `json:"index"`
-	UUID  string `json:"uuid"`
-	Bus   string `json:"bus"`
-	NUMA  int    `json:"numa"`         // -1: not known
-	CPUs  Set    `json:"cpus"`         // the near ones of those that are allowed; where there are none, all of these
-	Far   bool   `json:"far,omitzero"` // there are none, or nobody knows
+	Name   string     `json:"name"`             // in its vendor's variable: CUDA_VISIBLE_DEVICES
+	Vendor gpu.Vendor `json:"vendor,omitempty"` // empty: NVIDIA
+	Index  int        `json:"index"`
+	UUID   string     `json:"uuid"`
+	Bus    string     `json:"bus"`
+	NUMA   int        `json:"numa"`         // -1: not known
+	CPUs   Set        `json:"cpus"`         // the near ones of those that are allowed; where there are none, all of these
+	Far    bool       `json:"far,omitzero"` // there are none, or nobody knows
 	// NICs are the nearest RDMA devices, as in NIC.
 	NICs []string `json:"nics"`
 }

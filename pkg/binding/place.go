@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
@@ -13,8 +14,9 @@ import (
 type Place struct {
 	CPUs Set `json:"cpus,omitempty"`
 	Mems Set `json:"mems,omitempty"` // memory nodes
-	// GPUs are named as in CUDA_VISIBLE_DEVICES.
-	GPUs []string `json:"gpus,omitempty"`
+	// GPUs are named as in the variable of their vendor, CUDA_VISIBLE_DEVICES for NVIDIA.
+	GPUs   []string   `json:"gpus,omitempty"`
+	Vendor gpu.Vendor `json:"gpu_vendor,omitempty"` // empty: NVIDIA
 	// NICs are RDMA devices with their port: mlx5_0:1.
 	NICs []string `json:"nics,omitempty"`
 	// Note says why less was bound than was asked for; empty: nothing was left.
@@ -33,7 +35,6 @@ func ParsePlace(text string) (p Place, err error) {
 }
 
 const (
-	cudaVariable = "CUDA_VISIBLE_DEVICES"
 	ucxVariable  = "UCX_NET_DEVICES"
 	ncclVariable = "NCCL_IB_HCA"
 )
@@ -44,7 +45,13 @@ func (p Place) Environ(has func(name string) bool) []string {
 	text, _ := json.Marshal(p) // strings and numbers
 	env := []string{Variable + "=" + string(text)}
 	if len(p.GPUs) > 0 {
-		env = append(env, cudaVariable+"="+strings.Join(p.GPUs, ","))
+		env = append(env, p.Vendor.Variable()+"="+strings.Join(p.GPUs, ","))
+	}
+	// HIP and Ray select again among the GPUs that ROCR shows, and number these from 0.
+	for _, name := range []string{gpu.HIPVariable, gpu.VisibleVariable} {
+		if p.Vendor == gpu.AMD && len(p.GPUs) > 0 && has(name) {
+			env = append(env, name+"="+prose.Ordinals(len(p.GPUs)))
+		}
 	}
 	if len(p.NICs) == 0 {
 		return env
@@ -65,14 +72,15 @@ func (p Place) Misled(lookup func(name string) (value string, set bool)) []strin
 	if len(p.GPUs) == 0 {
 		return nil
 	}
-	value, set := lookup(cudaVariable)
+	variable := p.Vendor.Variable()
+	value, set := lookup(variable)
 	own := strings.Join(p.GPUs, ",")
 	if !set {
-		return []string{fmt.Sprintf("%s is not set: it would use all GPUs, and its own are %s", cudaVariable, own)}
+		return []string{fmt.Sprintf("%s is not set: it would use all GPUs, and its own are %s", variable, own)}
 	}
 	for name := range strings.SplitSeq(value, ",") {
 		if !slices.Contains(p.GPUs, name) {
-			return []string{fmt.Sprintf("%s is %s, and its own GPUs are %s", cudaVariable, prose.Cut(value, 80), own)}
+			return []string{fmt.Sprintf("%s is %s, and its own GPUs are %s", variable, prose.Cut(value, 80), own)}
 		}
 	}
 	return nil

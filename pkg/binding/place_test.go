@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bringupd/bringupd/pkg/gpu"
 )
 
 func TestSets(t *testing.T) {
@@ -46,6 +48,11 @@ func TestEnviron(t *testing.T) {
 		{"all", p, "", []string{itself, "CUDA_VISIBLE_DEVICES=2,3", "UCX_NET_DEVICES=mlx5_1:1,mlx5_10:1", "NCCL_IB_HCA==mlx5_1:1,mlx5_10:1"}},
 		{"some are set", p, "CUDA_VISIBLE_DEVICES UCX_NET_DEVICES", []string{itself, "CUDA_VISIBLE_DEVICES=2,3", "NCCL_IB_HCA==mlx5_1:1,mlx5_10:1"}},
 		{"nothing", Place{}, "", []string{"BRINGUPD_BINDING={}"}},
+		{"AMD", Place{GPUs: []string{"2", "3"}, Vendor: gpu.AMD}, "", []string{`BRINGUPD_BINDING={"gpus":["2","3"],"gpu_vendor":"amd"}`, "ROCR_VISIBLE_DEVICES=2,3"}},
+		{"AMD, and the job selects by HIP", Place{GPUs: []string{"2", "3"}, Vendor: gpu.AMD}, "HIP_VISIBLE_DEVICES", []string{
+			`BRINGUPD_BINDING={"gpus":["2","3"],"gpu_vendor":"amd"}`, "ROCR_VISIBLE_DEVICES=2,3", "HIP_VISIBLE_DEVICES=0,1",
+		}},
+		{"Intel", Place{GPUs: []string{"4"}, Vendor: gpu.Intel}, "", []string{`BRINGUPD_BINDING={"gpus":["4"],"gpu_vendor":"intel"}`, "ZE_AFFINITY_MASK=4"}},
 	} {
 		got := tc.p.Environ(func(name string) bool { return strings.Contains(tc.set, name) })
 		if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -19,13 +19,19 @@ const (
 	Fail    Verdict = "FAIL"    // no driver starts on this node
 )
 
-// Class is who can mend what a finding tells of.
+// Class is what a finding is evidence of.
 type Class string
 
 // The classes.
 const (
-	Node Class = "node" // who runs the cluster: another node may do
-	User Class = "user" // who runs the job: another node will not do
+	// Node is evidence of a fault of this node's hardware or kernel, which counts against it
+	// whatever other nodes report.
+	Node Class = "node"
+	// Environment is a fault that the job's settings or its image may cause on every node. It counts
+	// against this node only if another node of the job has passed the same check.
+	Environment Class = "environment"
+	// User is a fault of what the job asks for: no other node passes either.
+	User Class = "user"
 )
 
 // Device is the GPU, network card or disk that a finding is about.

@@ -87,6 +87,8 @@ type Facts struct {
 	GPUs  []GPU        `json:"gpus,omitempty"`  // by index, also those that can't be had
 	Slots []Slot       `json:"slots,omitempty"` // by address: NVIDIA's GPUs on the bus, whoever may use them
 	Pairs []Pair       `json:"pairs,omitempty"` // each once, of GPUs that can be had
+	// Others are the GPUs of a node on which nothing shows NVIDIA.
+	Others []Other `json:"others,omitempty"`
 }
 
 // GPU is one GPU.

@@ -10,7 +10,10 @@ import (
 // words why there are none, or why nobody knows. The error is the cause of the context's end.
 func (c Child) Locate(ctx context.Context) (t Topology, why string, err error) {
 	if c.Library == "" && len(Present("/")) == 0 {
-		return t, "there is no sign of an NVIDIA GPU, or of its driver", nil
+		if t = Topologize("/", Unmanaged("/")); t.GPUs == nil {
+			why = "there is no sign of an NVIDIA GPU, or of its driver, nor of one of AMD or Intel"
+		}
+		return t, why, nil
 	}
 	facts, err := c.Probe(ctx)
 	switch {

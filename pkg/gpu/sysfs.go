@@ -86,17 +86,23 @@ func (s sysfs) gpuBuses() []string {
 // anybody, in a container too.
 func (s sysfs) slots() (slots []Slot) {
 	for _, bus := range s.gpuBuses() {
-		slot := Slot{Bus: bus}
-		if file, err := s.Open(path.Join(pciDevices, bus, "config")); err == nil {
-			var id [4]byte
-			if _, err := io.ReadFull(file, id[:]); err == nil {
-				slot.ID = fmt.Sprintf("%02x%02x:%02x%02x", id[1], id[0], id[3], id[2]) // both are little-endian
-			}
-			file.Close()
-		}
-		slots = append(slots, slot)
+		slots = append(slots, Slot{Bus: bus, ID: s.slotID(bus)})
 	}
 	return slots
+}
+
+// slotID returns what a device on the PCI bus answers, as Slot.ID.
+func (s sysfs) slotID(bus string) string {
+	file, err := s.Open(path.Join(pciDevices, bus, "config"))
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	var id [4]byte
+	if _, err := io.ReadFull(file, id[:]); err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%02x%02x:%02x%02x", id[1], id[0], id[3], id[2]) // both are little-endian
 }
 
 // The directories of sysfs that are read.

@@ -16,7 +16,7 @@ const TopologyVersion = 1
 // Topology is where the GPUs of a node sit: what frameworks need to place processes near them.
 type Topology struct {
 	Version int `json:"version"`
-	// GPUs are all that NVML shows, in its order, which is that of the PCI bus and of nvidia-smi: CUDA_VISIBLE_DEVICES
+	// GPUs are all that NVML shows or, on a node without NVIDIA's, all of AMD's and Intel's. Those of NVML are in its order, which is that of the PCI bus and of nvidia-smi: CUDA_VISIBLE_DEVICES
 	// hides none here. Nil (null) is that nobody could look, which is not the same as none.
 	GPUs []Locality `json:"gpus"`
 	// Domain is the NVLink domain of the node: that of its GPUs, where all are in the same; null otherwise.
@@ -26,14 +26,17 @@ type Topology struct {
 // Locality is where one GPU sits. One that can't be had has its place in the list all the same, so that the places are
 // the indices.
 type Locality struct {
-	Index int    `json:"index"`
-	UUID  string `json:"uuid"`
+	Index  int    `json:"index"`
+	Vendor Vendor `json:"vendor,omitempty"` // empty: NVIDIA
+	UUID   string `json:"uuid"`
 	// Why is the answer of a GPU that can't be had, as NO_PERMISSION; empty: it can be.
 	Why   Return `json:"why,omitempty"`
 	Model string `json:"model,omitempty"`
 	// Instances are the UUIDs of those that the GPU is cut into (MIG). Nil is that it is whole, which is not the same as
 	// none: a GPU that is to be cut is of no use to a program.
 	Instances []string `json:"instances,omitzero"`
+	// Tiles is how many tiles an Intel GPU has if there are several.
+	Tiles int `json:"tiles,omitempty"`
 
 	Bus  string `json:"bus"`  // PCI address: 0000:3b:00.0
 	NUMA int    `json:"numa"` // the node whose CPUs are near; -1: none, or not known
@@ -80,10 +83,15 @@ func (d Domain) String() string { return fmt.Sprintf("%s.%d", d.Cluster, d.Cliqu
 // does.
 func Topologize(root string, f Facts) Topology {
 	t := Topology{Version: TopologyVersion}
-	if f.Init != Success {
+	sys := sysfs{os.DirFS(root)}
+	switch {
+	case f.Init == Success:
+	case len(f.Others) > 0:
+		t.GPUs = sys.localities(f.Others, sys.cards())
+		return t
+	default:
 		return t
 	}
-	sys := sysfs{os.DirFS(root)}
 	cards := sys.cards()
 	t.GPUs = make([]Locality, 0, len(f.GPUs))
 	for _, g := range f.GPUs {

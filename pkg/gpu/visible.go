@@ -12,7 +12,7 @@ import (
 // Unit is what a rank can have for its own: a GPU, or one of the instances that a GPU is cut into.
 type Unit struct {
 	Locality // of the GPU
-	// Name is what it is called in CUDA_VISIBLE_DEVICES: CUDA's index, or a UUID where an index would mislead, as a
+	// Name is what it is called in its vendor's variable, CUDA_VISIBLE_DEVICES for NVIDIA: CUDA's index, or a UUID where an index would mislead, as a
 	// program that counts by NVML would take it for another GPU.
 	Name string
 }
@@ -20,7 +20,12 @@ type Unit struct {
 // Visible returns what this process may use, in the order that CUDA shows it in: lookup finds CUDA_VISIBLE_DEVICES, and
 // CUDA_DEVICE_ORDER. GPUs that do not answer are left out. Where nobody could look, those that are listed are returned
 // all the same, without a place. The error is of a list that can't be read, or that names what is not there.
+//
+// GPUs of other vendors are selected by their vendor's variable.
 func (t Topology) Visible(lookup func(name string) (value string, set bool)) ([]Unit, error) {
+	if t.vendor() != "" {
+		return t.others(lookup)
+	}
 	value, listed := lookup(VisibleVariable)
 	if !listed {
 		order, _ := lookup("CUDA_DEVICE_ORDER")

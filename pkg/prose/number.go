@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // Size is a number of bytes in the largest unit of which there is a whole one, with a decimal below ten: "64 GiB",
@@ -47,4 +48,13 @@ func Noun(n int, one string) string {
 		return one
 	}
 	return one + "s"
+}
+
+// Ordinals lists the numbers of n things that are counted from 0: "0,1,2".
+func Ordinals(n int) string {
+	numbers := make([]string, n)
+	for i := range numbers {
+		numbers[i] = strconv.Itoa(i)
+	}
+	return strings.Join(numbers, ",")
 }

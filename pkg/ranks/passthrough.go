@@ -6,7 +6,9 @@ import (
 	"strings"
 
 	"github.com/bringupd/bringupd/pkg/binding"
+	"github.com/bringupd/bringupd/pkg/gpu"
 	"github.com/bringupd/bringupd/pkg/process"
+	"github.com/bringupd/bringupd/pkg/prose"
 	"github.com/bringupd/bringupd/pkg/roles"
 )
 
@@ -52,20 +54,13 @@ func PassedOn(base []string, r roles.StartedRank, place binding.Place, own []str
 func add(set map[string]string, more []map[string]string) {
 	for _, m := range more {
 		maps.Copy(set, m)
-		if visible := m["CUDA_VISIBLE_DEVICES"]; visible != "" {
-			set["JAX_LOCAL_DEVICE_IDS"] = devicesOf(visible)
+		for _, vendor := range []gpu.Vendor{"", gpu.AMD} {
+			if visible := m[vendor.Variable()]; visible != "" {
+				// JAX would otherwise look for the device whose number is the task's own on its node.
+				set["JAX_LOCAL_DEVICE_IDS"] = prose.Ordinals(strings.Count(visible, ",") + 1)
+			}
 		}
 	}
-}
-
-// devicesOf are the numbers that a program gives to the devices that it sees: from 0.
-// JAX would otherwise look for the one whose number is the task's own on its node.
-func devicesOf(visible string) string {
-	numbers := make([]string, strings.Count(visible, ",")+1)
-	for i := range numbers {
-		numbers[i] = strconv.Itoa(i)
-	}
-	return strings.Join(numbers, ",")
 }
 
 // Told are variables, NAME=VALUE, by their names. Of a name that is there twice the last

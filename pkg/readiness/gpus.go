@@ -59,12 +59,15 @@ type GPUs struct {
 // slowly soFar is told how many there are.
 func (g *GPUs) Look(ctx context.Context, soFar func([]check.Finding)) []check.Finding {
 	expect := g.Expect
-	expect.Signs = gpu.Present(g.Root)
+	expect.Signs, expect.Named = gpu.Present(g.Root), g.Named
 	facts := gpu.Facts{Version: gpu.FactsVersion, Init: gpu.LibraryNotFound}
 	shows := g.askCUDA(ctx)
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	if g.Named || len(expect.Signs) > 0 || expect.Needed() {
+	if len(expect.Signs) == 0 && !g.Named {
+		facts.Others = gpu.Others(g.Root)
+	}
+	if len(facts.Others) == 0 && (g.Named || len(expect.Signs) > 0 || expect.Needed()) {
 		began := time.Now()
 		asked, err := g.Driver.Probe(ctx, func(p gpu.Progress) {
 			if p.Came == p.Of {

@@ -131,7 +131,7 @@ func models(gpus []gpu.GPU) []string {
 }
 
 // distinct returns the values that GPUs have, each once and in order.
-func distinct(gpus []gpu.GPU, value func(gpu.GPU) string) []string {
+func distinct[T any](gpus []T, value func(T) string) []string {
 	values := make(map[string]bool)
 	for _, g := range gpus {
 		values[value(g)] = true
@@ -143,7 +143,14 @@ func distinct(gpus []gpu.GPU, value func(gpu.GPU) string) []string {
 // Traits are what the nodes of a job are compared by: nodes that are alike for the job have the same traits, in
 // whatever order their GPUs come. Left out are what could not be read, and GPUs that are not the job's.
 func Traits(f gpu.Facts, want Expect) []check.Trait {
-	if f.Init != gpu.Success || want.Forgone() {
+	switch {
+	case want.Forgone():
+		return nil
+	case len(f.Others) > 0:
+		return crowdOf(f, want.Environ).traits(want)
+	case f.Init == gpu.LibraryNotFound && want.Count > 0: // nothing shows a GPU here, and others may have some
+		return []check.Trait{{ID: check.GPUCount, Value: "0"}}
+	case f.Init != gpu.Success:
 		return nil
 	}
 	well := choose(f, want).usable()

@@ -159,7 +159,7 @@ func (e *exam) judgeMissing() {
 		lists := fmt.Sprintf("%s lists %s", gpu.VisibleVariable, prose.Cut(selector.String(), shown))
 		f := e.say(check.Fail, fmt.Sprintf("%s, and NVML shows no such GPU among %d", lists, len(e.facts.GPUs)),
 			"see nvidia-smi -L on the node: a GPU of it is gone, or the list is of another node")
-		f.Source, f.Expected = gpu.VisibleVariable, "GPUs that are there"
+		f.Source, f.Expected, f.Class = gpu.VisibleVariable, "GPUs that are there", check.Environment
 		switch {
 		case selector.UUID != "" && e.nameless:
 			f.Verdict, f.Observed = check.Unknown, lists+", which may be a GPU whose UUID can't be read"
@@ -179,7 +179,7 @@ func (e *exam) judgeTooFew() {
 	if have >= least || e.unsure && e.seen >= least {
 		return
 	}
-	f := e.Fail(check.Node, fmt.Sprintf("%d of %d", e.units, least), fmt.Sprintf("%d (%s)", least, e.want.from()),
+	f := e.Fail(check.Environment, fmt.Sprintf("%d of %d", e.units, least), fmt.Sprintf("%d (%s)", least, e.want.from()),
 		"drain the node and look into dmesg and lspci for the GPUs that are gone, or give the --gpus-per-node that it really has")
 	if e.want.Count <= 0 {
 		f.Expected, f.Class = "at least 1", check.User
@@ -191,11 +191,10 @@ func (e *exam) judgeTooFew() {
 		f.Observed += fmt.Sprintf(": %s lists %d, and NVML shows %d", gpu.VisibleVariable, len(e.want.Visible), e.seen)
 		f.Hint = "let " + gpu.VisibleVariable + " list as many GPUs as the job has, or unset it"
 	case e.hidden > 0:
-		f.Class = check.User
 		f.Observed += fmt.Sprintf(", and %d that this process may not use", e.hidden)
 		f.Hint = "ask Slurm for that many GPUs: its cgroup keeps this step from the others"
 	case e.onBus() >= least && e.onBus() > len(e.facts.GPUs):
-		f.Class, f.Source = check.User, sourceSlots
+		f.Source = sourceSlots
 		f.Observed += fmt.Sprintf(": the node has %d GPUs on its bus, and this process is shown %d", e.onBus(), len(e.facts.GPUs))
 		f.Hint = "let the container (docker run --gpus, NVIDIA_VISIBLE_DEVICES) and the step (srun --gpus-per-node: Slurm's cgroup) have them all; " +
 			"if they should, look into dmesg for NVRM lines, and at nvidia-smi -B, for GPUs that the driver has left out"

@@ -14,7 +14,11 @@ import (
 // node, and otherwise one for each GPU and each thing that is wrong. What could not be asked is a Skip, and what did
 // not work when asked is Unknown: neither is ever a Pass.
 func Evaluate(f gpu.Facts, want Expect) []check.Finding {
-	if f.Init != gpu.Success {
+	switch {
+	case f.Init == gpu.Success:
+	case want.foreign(f):
+		return withoutNVIDIA(f, want)
+	default:
 		return []check.Finding{noNVML(f, want)}
 	}
 	findings := []check.Finding{{ID: "gpu.nvml", Verdict: check.Pass, Observed: versions(f), Source: sourceInit}}

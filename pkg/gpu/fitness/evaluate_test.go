@@ -75,6 +75,13 @@ func mask(set, clear uint32) func(*gpu.GPU) {
 	return fabric(func(f *gpu.Fabric) { m := *f.Mask&^clear | set; f.Mask = &m })
 }
 
+// withheld has the process use none of the GPUs that are not NVIDIA's.
+func withheld(f *gpu.Facts) {
+	for i := range f.Others {
+		f.Others[i].Why = gpu.NoPermission
+	}
+}
+
 func handle(why gpu.Return) func(*gpu.Facts) {
 	return one(3, func(g *gpu.GPU) { *g = gpu.GPU{Index: 3, Handle: why, Bus: g.Bus} })
 }
@@ -170,7 +177,7 @@ func reports(t *testing.T) []report {
 		{name: "geforce", want: expect(1), says: "gpu.persistence 0 WARN"},
 		{name: "mixed", want: expect(3)},
 
-		{name: "no-library", says: "gpu.nvml FAIL", fault: "no library where GPUs are expected"},
+		{name: "no-library", says: "gpu.nvml WARN", fault: "nothing shows a GPU, and some are expected"},
 		{name: "no-library-auto", facts: "no-library", want: idle},
 		{name: "no-library-none", facts: "no-library", want: allOf(none, signs("device file /dev/nvidia0"))},
 		{name: "no-library-require", facts: "no-library", want: allOf(idle, mode(check.ModeRequire)), says: "gpu.nvml FAIL"},
@@ -178,7 +185,18 @@ func reports(t *testing.T) []report {
 		{name: "no-library-bus", facts: "no-library", want: allOf(idle, signs("PCI device 0000:3b:00.0")), says: "gpu.nvml WARN"},
 		{name: "no-library-bus-expected", facts: "no-library", want: signs("PCI device 0000:3b:00.0"), says: "gpu.nvml FAIL"},
 		{name: "no-library-container", facts: "no-library", want: signs("device file /dev/nvidia0", "device file /dev/nvidiactl", "PCI device 0000:3b:00.0"), says: "gpu.nvml FAIL", fault: "a container without the library"},
-		{name: "no-driver", says: "gpu.nvml WAIT", fault: "the driver is not loaded"},
+		{name: "no-driver", want: signs("PCI device 0000:3b:00.0"), says: "gpu.nvml WAIT", fault: "the driver is not loaded"},
+		{name: "mi250"},
+		{name: "mi250-slurm-modules", facts: "mi250", want: expect(4)},
+		{name: "mi300x"},
+		{name: "mi300x-some", facts: "mi300x", want: allOf(expect(2), environ("ROCR_VISIBLE_DEVICES=2,3"))},
+		{name: "mi300x-lost", facts: "mi300x", change: func(f *gpu.Facts) { f.Others[3].Why = gpu.GPUIsLost }, says: "gpu.count 3 FAIL", fault: "an MI300X has fallen off the bus"},
+		{name: "mi300x-withheld", facts: "mi300x", change: withheld, says: "gpu.count WARN", fault: "a user outside of the group render (MI300X)"},
+		{name: "mi300x-withheld-require", facts: "mi300x", change: withheld, want: mode(check.ModeRequire), says: "gpu.count FAIL"},
+		{name: "mi300x-forgone", facts: "mi300x", want: none},
+		{name: "max1550", want: expect(6)},
+		{name: "max1550-tiles", facts: "max1550", want: expect(12)},
+		{name: "max1550-short", facts: "max1550", want: expect(16), says: "gpu.count WARN"},
 		{name: "no-driver-auto", facts: "no-driver", want: idle},
 		{name: "no-driver-bus", facts: "no-driver", want: allOf(idle, signs("PCI device 0000:3b:00.0")), says: "gpu.nvml WARN"},
 		{name: "unresponsive", says: "gpu.driver_unresponsive FAIL", fault: "the driver hangs"},
@@ -191,7 +209,7 @@ func reports(t *testing.T) []report {
 		{name: "init-unknown", facts: "h100", change: initOf(gpu.UnknownError), says: "gpu.nvml FAIL", fault: "the driver fails inside"},
 		{name: "init-timeout", facts: "h100", change: initOf("TIMEOUT"), says: "gpu.nvml UNKNOWN"},
 		{name: "probe-died", facts: "h100", change: func(f *gpu.Facts) { initOf(gpu.ProbeDied)(f); f.Detail = "exit status 127" }, says: "gpu.nvml UNKNOWN", fault: "the library kills who asks it"},
-		{name: "no-cgo", facts: "h100", change: initOf(gpu.NoCgo), says: "gpu.nvml UNKNOWN"},
+		{name: "no-cgo", facts: "h100", change: initOf(gpu.NoCgo), want: signs("device file /dev/nvidia0"), says: "gpu.nvml UNKNOWN"},
 		{name: "no-cgo-auto", facts: "h100", change: initOf(gpu.NoCgo), want: idle},
 
 		{name: "h100-seven", says: "gpu.count FAIL", fault: "a GPU is gone, on the bus as well"},

@@ -22,6 +22,14 @@ type Expect struct {
 	Environ []string // that the driver is to have; nil: not known
 	// Signs are those that Present finds on this node.
 	Signs []string
+	// Named is whether the user has named NVIDIA's library.
+	Named bool
+}
+
+// foreign reports whether nothing on the node shows NVIDIA, although GPUs are there or expected.
+func (e Expect) foreign(f gpu.Facts) bool {
+	absent := f.Init == gpu.LibraryNotFound || f.Init == gpu.DriverNotLoaded || f.Init == gpu.NoCgo
+	return absent && len(e.Signs) == 0 && !e.Named && (len(f.Others) > 0 || e.Needed())
 }
 
 // ParseExpected returns what there should be by the number of GPUs that are granted to this node (-1: not told; from

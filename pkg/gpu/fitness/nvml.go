@@ -50,7 +50,7 @@ func noNVML(f gpu.Facts, want Expect) check.Finding {
 		a = initAnswer{check.Unknown, check.Unknown, "NVML does not begin: " + f.Init.Said(), "look into dmesg for NVRM lines, and run nvidia-smi on the node"}
 	}
 	finding := check.Finding{
-		ID: "gpu.nvml", Verdict: a.idle, Observed: a.observed, Expected: "SUCCESS", Source: sourceInit, Hint: a.hint, Class: check.Node,
+		ID: "gpu.nvml", Verdict: a.idle, Observed: a.observed, Expected: "SUCCESS", Source: sourceInit, Hint: a.hint, Class: check.Environment,
 	}
 	switch {
 	case want.Needed():
@@ -64,7 +64,7 @@ func noNVML(f gpu.Facts, want Expect) check.Finding {
 	case gpu.LibraryNotFound:
 		noLibrary(&finding, f, want)
 	case gpu.DriverUnresponsive:
-		finding.ID, finding.Expected = "gpu.driver_unresponsive", "an answer"
+		finding.ID, finding.Expected, finding.Class = "gpu.driver_unresponsive", "an answer", check.Node
 	case gpu.NoCgo:
 		finding.Source = "bringupd"
 		raise(&finding, want)
@@ -105,7 +105,6 @@ func raise(f *check.Finding, want Expect) {
 
 // noLibrary says why the library is missing, as far as that can be guessed.
 func noLibrary(f *check.Finding, facts gpu.Facts, want Expect) {
-	f.Class = check.User
 	if facts.Library != "" {
 		f.Observed = "there is no " + facts.Library
 	}
@@ -114,10 +113,7 @@ func noLibrary(f *check.Finding, facts gpu.Facts, want Expect) {
 	case signs && !gpu.OnlyOnBus(want.Signs):
 		f.Hint = "the driver is there and its library isn't, as in a container without it: set NVIDIA_DRIVER_CAPABILITIES=compute,utility, or run the container with --nv"
 	case signs:
-		f.Class = check.Node
 		f.Hint = "install and load NVIDIA's driver on this node, or give --gpu-check=off if the job needs no GPU"
-	case want.Count > 0: // this node should have GPUs: another one may
-		f.Class = check.Node
 	}
 	if want.Count > 0 {
 		f.Observed += fmt.Sprintf(", and %d GPUs are expected (%s)", want.Count, want.from())

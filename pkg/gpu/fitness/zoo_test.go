@@ -10,6 +10,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/check"
 	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/test/zoo"
 )
 
 // machine is a healthy one, whose facts are those that somebody has published. What the publication does not tell is as
@@ -52,6 +53,9 @@ func machines(t *testing.T) []machine {
 		{name: "L4, at rest with 8 of 16 lanes", facts: "l4", want: expect(1), source: fmt.Sprintf(gls, "L4")},
 		{name: "A100 cut into four, of which another job works on two", facts: "a100-tenants", source: fmt.Sprintf(telegraf, "a100-sxm4-v12") + "; the others' use: XuehaiPan/nvitop#8",
 			want: visible(t, "MIG-00000000-0000-5000-8000-000000000002,MIG-00000000-0000-5000-8000-000000000003"), says: "gpu.persistence 0 WARN"},
+		{name: zoo.MI250.Name, facts: "mi250", want: expect(zoo.MI250.Count), source: zoo.MI250.Source},
+		{name: zoo.MI300X.Name, facts: "mi300x", want: expect(zoo.MI300X.Count), source: zoo.MI300X.Source},
+		{name: zoo.Max1550.Name, facts: "max1550", want: expect(zoo.Max1550.Count), source: zoo.Max1550.Source},
 		{name: "a desktop, an RTX 3080 with Xorg and browsers", facts: "desktop-rtx3080", want: expect(1), source: fmt.Sprintf(telegraf, "rtx-3080-v12")},
 	}
 }

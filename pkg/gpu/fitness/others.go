@@ -1,0 +1,150 @@
+package fitness
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/process"
+)
+
+const sourceKernel = "/sys/class/kfd, /sys/class/drm, /sys/bus/pci"
+
+// crowd is the GPUs of a node on which nothing shows NVIDIA.
+type crowd struct {
+	all    []gpu.Other
+	usable []gpu.Unit // that the job may use: GPUs, or tiles of them
+	whole  int        // how many GPUs these are
+	wrong  error      // in the variable that selects them
+}
+
+// crowdOf returns the GPUs of the facts, of which the job's environment may select some.
+func crowdOf(f gpu.Facts, environ []string) (c crowd) {
+	c.all = f.Others
+	// The place of a GPU in the machine does not matter here.
+	c.usable, c.wrong = gpu.Topologize("", f).Visible(func(name string) (string, bool) { return process.LookupEnv(environ, name) })
+	c.whole = len(distinct(c.usable, func(u gpu.Unit) string { return fmt.Sprint(u.Index) }))
+	return c
+}
+
+// withoutNVIDIA returns the findings for a node on which nothing shows NVIDIA. Health can be judged
+// by NVML alone, so that the GPUs of other vendors are counted, and no more.
+func withoutNVIDIA(f gpu.Facts, want Expect) []check.Finding {
+	s := check.Sheet{Each: check.Finding{ID: "gpu.nvml", Source: sourceKernel}}
+	if len(f.Others) == 0 {
+		s.Warn(check.Environment, "nothing on this node shows a GPU of NVIDIA, AMD or Intel", fmt.Sprintf("%d GPUs (%s)", want.Count, want.from()),
+			"GPUs of other vendors are not checked; give --gpu-check=off if the job needs none that bringupd knows")
+		if want.Mode == check.ModeRequire || want.Mode == check.ModeStrict {
+			s.Found[0].Verdict, s.Found[0].Expected = check.Fail, "GPUs"
+		}
+		return s.Found
+	}
+	c := crowdOf(f, want.Environ)
+	s.Skip(fmt.Sprintf("no GPU of NVIDIA: %s are counted, and their health is not checked", c.describe()))
+	s.Each.ID = "gpu.count"
+	if want.Forgone() {
+		s.Skip(fmt.Sprintf("the job has none of the node's %d (%s)", len(c.all), want.from()))
+		return s.Found
+	}
+	c.judgeLost(&s, want)
+	c.judgeCount(&s, want)
+	return s.Found
+}
+
+// describe names the models of the GPUs with their number: 8 AMD Instinct MI300X.
+func (c crowd) describe() string {
+	var parts []string
+	for _, model := range distinct(c.all, func(o gpu.Other) string { return o.Model }) {
+		n := 0
+		for _, o := range c.all {
+			if o.Model == model {
+				n++
+			}
+		}
+		parts = append(parts, fmt.Sprintf("%d %s", n, model))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// has returns how many GPUs the job has: by tiles if it was granted as many.
+func (c crowd) has(want Expect) int {
+	if want.Count > c.whole {
+		return len(c.usable)
+	}
+	return c.whole
+}
+
+// judgeLost reports the GPUs that the kernel had and that do not answer, and those that their
+// driver has not taken.
+func (c crowd) judgeLost(s *check.Sheet, want Expect) {
+	missed := want.Count < 0 || c.has(want) < want.Count
+	for i, o := range c.all {
+		var f *check.Finding
+		switch o.Why {
+		case gpu.GPUIsLost:
+			f = s.Fail(check.Node, "has fallen off the bus: its configuration space reads "+gpu.OffBus, "a GPU that answers", lostHints[gpu.GPUIsLost])
+		case gpu.DriverNotLoaded:
+			f = s.Fail(check.Environment, "is on the PCI bus, and its driver does not have it", "a GPU that its driver has",
+				"drain the node, and look into dmesg for what amdgpu, xe or i915 says of this GPU")
+		default:
+			continue
+		}
+		f.Device = &check.Device{Index: i, UUID: o.UUID, Bus: o.Bus}
+		if !missed || o.Why == gpu.DriverNotLoaded && !want.Needed() {
+			f.Verdict = check.Warn
+		}
+	}
+}
+
+// judgeCount reports whether the job has as many GPUs as it was granted. What a launcher counts as a
+// GPU is not known (a module, a half of it, a partition, a tile), so that fewer fail only if GPUs
+// are required.
+func (c crowd) judgeCount(s *check.Sheet, want Expect) {
+	have := c.has(want)
+	observed, expected := strconv.Itoa(have), ""
+	if want.Count >= 0 {
+		observed, expected = fmt.Sprintf("%d of %d", have, want.Count), fmt.Sprintf("%d (%s)", want.Count, want.from())
+	}
+	hidden, lost := 0, 0
+	for _, o := range c.all {
+		switch o.Why {
+		case "":
+		case gpu.NoPermission:
+			hidden++
+		default: // judgeLost reports it
+			lost++
+		}
+	}
+	short := have+lost < want.Count || have+lost == 0 && want.Needed()
+	if !short && c.wrong == nil {
+		if len(s.Found) == 1 { // nothing is wrong with any of them
+			s.Say(check.Pass, "", observed, expected, "")
+		}
+		return
+	}
+	hint := "compare rocm-smi, amd-smi or xpu-smi on the node with what the job has been granted"
+	switch {
+	case c.wrong != nil:
+		observed, hint = c.wrong.Error(), "let the variable list GPUs that this process may use, or unset it"
+	case hidden > 0:
+		observed += fmt.Sprintf(", and %d that this process may not use", hidden)
+		hint = "let the step and the container use /dev/kfd and /dev/dri/renderD*, which belong to the groups render and video on most systems"
+	}
+	f := s.Warn(check.Environment, observed, expected, hint)
+	if want.Mode == check.ModeRequire || want.Mode == check.ModeStrict {
+		f.Verdict = check.Fail
+	}
+}
+
+// traits are what such a node is compared by.
+func (c crowd) traits(want Expect) []check.Trait {
+	count := check.Trait{ID: check.GPUCount, Value: strconv.Itoa(c.has(want))}
+	models := distinct(c.usable, func(u gpu.Unit) string { return u.Model })
+	if len(models) == 0 {
+		return []check.Trait{count}
+	}
+	return []check.Trait{{ID: check.GPUModel, Value: strings.Join(slices.Sorted(slices.Values(models)), ", ")}, count}
+}
