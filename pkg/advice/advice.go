@@ -41,7 +41,7 @@ func (a *Account) advise() []string {
 		return a.adviseChild(kind)
 	case health.RankAborted:
 		return a.wholeLog()
-	case health.Check, health.CheckUser, health.NodesDiffer:
+	case health.Check, health.CheckUser, health.CheckEnvironment, health.NodesDiffer:
 		return append(a.hints(), a.without()...)
 	case health.GPUFailed:
 		return slices.Concat(a.gpuAction(), a.askAdmins(), a.without())

@@ -245,6 +245,12 @@ var plights = []plight{
 		))),
 	},
 	{
+		name: "check-environment", before: true,
+		end: endedBy(cause(3, health.CheckEnvironment, "check", "rank 3 (n3) is not fit for the job: host.disk: TMPDIR=/scratch/login: a byte could not be written: no such file or directory", reported(
+			check.Finding{ID: "host.disk", Verdict: check.Fail, Hint: "give a directory that is on every node: --temp-dir, or TMPDIR", Class: check.Environment},
+		))),
+	},
+	{
 		name: "check-differ", before: true,
 		end: endedBy(cause(0, health.NodesDiffer, "check", "the nodes of the job differ: x.gpu_count: 7 on n3 (expected: 8, as on 63 other nodes)", lost(3), reported(
 			check.Finding{ID: "x.gpu_count", Verdict: check.Fail, Hint: "look at the nodes with fewer", Class: check.User},

@@ -109,7 +109,7 @@ func (a Active) run(ctx context.Context, s *Sheet, command string) {
 	}
 	s.Each.Source = "--active-check"
 	if err != nil { // also where it ran by then: the starter ends it
-		s.Say(Unknown, Node, unfinished(ctx), "", "")
+		s.Say(Unknown, Environment, unfinished(ctx), "", "")
 		return
 	}
 	inTime, grace, first := true, time.Duration(0), unix.SIGKILL // one that is done may have left something running
@@ -124,9 +124,9 @@ func (a Active) run(ctx context.Context, s *Sheet, command string) {
 	case inTime:
 		f = s.judgeExit(exit, firstLine(said.String()))
 	case ctx.Err() != nil:
-		f = s.Say(Unknown, Node, unfinished(ctx), exitWell, "")
+		f = s.Say(Unknown, Environment, unfinished(ctx), exitWell, "")
 	default:
-		f = s.Fail(Node, fmt.Sprintf("had not ended after %s, and was killed", time.Since(began).Round(time.Second/10)), exitWell,
+		f = s.Fail(Environment, fmt.Sprintf("had not ended after %s, and was killed", time.Since(began).Round(time.Second/10)), exitWell,
 			"see what it waits for, or give it more by --active-check-timeout")
 	}
 	if lines := child.LastLines(); f.Verdict != Pass && (len(lines) != 1 || plain(lines[0]) != f.Observed) { // not said already
@@ -151,15 +151,15 @@ func (s *Sheet) judgeExit(exit process.Exit, said string) *Finding {
 	case 0:
 		return s.Say(Pass, "", observed, "", "")
 	case 1, 2, 3:
-		return s.Say([]Verdict{1: Warn, 2: Fail, 3: Unknown}[code], Node, observed, exitWell, "")
+		return s.Say([]Verdict{1: Warn, 2: Fail, 3: Unknown}[code], Environment, observed, exitWell, "")
 	case 126, 127:
-		return s.Say(Unknown, User, exit.String()+": the shell can't execute it", exitWell,
+		return s.Say(Unknown, Environment, exit.String()+": the shell can't execute it", exitWell,
 			"see that the command is there on all nodes, and executable: give its whole path")
 	}
 	if said != "" {
 		observed = exit.String() + ": " + said
 	}
-	return s.Fail(Node, observed, exitWell, "end it with 0 (well), 1 (a warning), 2 (fails) or 3 (can't tell) where that is not meant")
+	return s.Fail(Environment, observed, exitWell, "end it with 0 (well), 1 (a warning), 2 (fails) or 3 (can't tell) where that is not meant")
 }
 
 // firstLine is the first one that is not blank.

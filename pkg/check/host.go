@@ -124,7 +124,11 @@ func (h *Host) answer(ctx context.Context, p probe) []Finding {
 		return q.Found
 	}
 	silent := Sheet{Each: Finding{ID: p.id, Source: p.source}}
-	silent.Say(Wait, Node, fmt.Sprintf("the kernel has not answered for %s", time.Since(q.asked).Round(time.Second/10)),
+	by := Node
+	if p.id == idDisk { // the job chooses the directory, which may be on a share
+		by = Environment
+	}
+	silent.Say(Wait, by, fmt.Sprintf("the kernel has not answered for %s", time.Since(q.asked).Round(time.Second/10)),
 		fmt.Sprintf("an answer within %s", answerLimit),
 		"drain the node and look at the kernel's log (dmesg): the disk, the mount or the device hangs").Patience = patienceForAnswers
 	return silent.Found

@@ -30,7 +30,7 @@ func (h *Host) lookLimits(s *Sheet) {
 	case filesErr != nil:
 		s.unread(filesErr)
 	case files.Max < enoughFiles:
-		s.Warn(Node, "at most "+filesText(files.Max)+" open files", strconv.Itoa(enoughFiles),
+		s.Warn(Environment, "at most "+filesText(files.Max)+" open files", strconv.Itoa(enoughFiles),
 			"raise LimitNOFILE of slurmd's unit, or the limit where the job is submitted, which Slurm carries along (PropagateResourceLimits)")
 	}
 	s.Each.Source = "RLIMIT_MEMLOCK"
@@ -38,7 +38,7 @@ func (h *Host) lookLimits(s *Sheet) {
 	case lockedErr != nil:
 		s.unread(lockedErr)
 	case locked.Cur != unix.RLIM_INFINITY && len(cards) > 0:
-		s.Warn(Node, lockedText(locked.Cur)+" of locked memory", "unlimited, for RDMA",
+		s.Warn(Environment, lockedText(locked.Cur)+" of locked memory", "unlimited, for RDMA",
 			"set LimitMEMLOCK=infinity in slurmd's unit and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; ulimit -l unlimited in a container")
 	}
 	s.Each.Source = limitsSource

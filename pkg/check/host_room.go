@@ -33,14 +33,14 @@ func (h *Host) lookDisk(s *Sheet) {
 	const room = "remove what earlier jobs left there, or drain the node"
 	switch {
 	case wrong != nil:
-		why, by, hint := unwritten(wrong)
-		s.Fail(by, fmt.Sprintf("a byte could not be written: %s", why), expected, hint)
+		why, hint := unwritten(wrong)
+		s.Fail(Environment, fmt.Sprintf("a byte could not be written: %s", why), expected, hint)
 	case err != nil:
 		s.unread(err)
 	case verdict == Fail:
-		s.Fail(Node, observed, expected, room)
+		s.Fail(Environment, observed, expected, room)
 	case verdict == Warn:
-		s.Warn(Node, observed, expected, room).Strict = true
+		s.Warn(Environment, observed, expected, room).Strict = true
 	default:
 		s.Pass(observed)
 	}
@@ -69,27 +69,26 @@ func part(some, whole uint64) float64 {
 	return float64(some) / float64(whole)
 }
 
-// unwritten tells, of an error of writing a byte, what it is without the path, which the finding has, who can mend it,
-// and how.
-func unwritten(err error) (why string, by Class, hint string) {
+// unwritten tells, of an error of writing a byte, what it is without the path, which the finding
+// has, and how to mend it.
+func unwritten(err error) (why, hint string) {
 	number, known := errors.AsType[syscall.Errno](err)
 	if why = err.Error(); known {
 		why = number.Error()
 	}
 	switch number {
 	case syscall.EROFS:
-		return why, Node, "drain the node: its kernel makes a file system read-only when the disk gives errors (dmesg)"
+		return why, "drain the node: its kernel makes a file system read-only when the disk gives errors (dmesg)"
 	case syscall.ENOENT, syscall.ENOTDIR:
-		// Where other nodes have it, its disk is not mounted here.
-		return why, Node, "see whether the node-local disk is mounted there, or give a directory that is on every node: --temp-dir"
+		return why, "give a directory that is on every node: --temp-dir, or TMPDIR; if other nodes have it, its disk is not mounted there"
 	case syscall.EACCES, syscall.EPERM:
-		return why, User, "give a directory that you can write to: --temp-dir, or TMPDIR"
+		return why, "give a directory that you can write to: --temp-dir, or TMPDIR"
 	case syscall.EDQUOT:
-		return why, User, "free some of your quota there"
+		return why, "free some of your quota there"
 	case syscall.ENOSPC:
-		return why, Node, "remove what earlier jobs left there, or drain the node"
+		return why, "remove what earlier jobs left there, or drain the node"
 	default:
-		return why, Node, "drain the node and look at the kernel's log (dmesg)"
+		return why, "drain the node and look at the kernel's log (dmesg)"
 	}
 }
 
@@ -122,19 +121,19 @@ func (h *Host) lookShm(s *Sheet) {
 	switch {
 	case errors.Is(err, syscall.ENOENT):
 		const mount = "mount it, or have the container's runtime do so"
-		if f := s.Warn(Node, "it is not there", "a tmpfs", mount); store > 0 {
+		if f := s.Warn(Environment, "it is not there", "a tmpfs", mount); store > 0 {
 			f.Verdict = Fail
 		}
 	case err != nil:
 		s.unread(err)
 	case space.Size < store:
-		s.Fail(User, observed, prose.Size(store)+" for the object store", "give a smaller object store, or "+enlarge)
+		s.Fail(Environment, observed, prose.Size(store)+" for the object store", "give a smaller object store, or "+enlarge)
 	case space.Free < store:
-		s.Fail(Node, observed, prose.Size(store)+" free for the object store", leaving)
+		s.Fail(Environment, observed, prose.Size(store)+" free for the object store", leaving)
 	case part(used, space.Size) > usedShm && space.Size > 0:
-		s.Warn(Node, observed, fmt.Sprintf("less than %.0f %% used before the job", 100*usedShm), leaving)
+		s.Warn(Environment, observed, fmt.Sprintf("less than %.0f %% used before the job", 100*usedShm), leaving)
 	case float64(space.Size) < smallShm*float64(memory):
-		s.Warn(Node, observed, fmt.Sprintf("%.0f %% of the memory", 100*smallShm), enlarge)
+		s.Warn(Environment, observed, fmt.Sprintf("%.0f %% of the memory", 100*smallShm), enlarge)
 	default:
 		s.Pass(observed)
 	}
@@ -206,6 +205,6 @@ func (share Share) judgeClock(s *Sheet) {
 	if *share.Offset < 0 {
 		way = "ahead of"
 	}
-	s.Warn(Node, fmt.Sprintf("%s %s the share's clock", apart.Round(time.Second/10), way), fmt.Sprintf("within %s of it", wrongClock),
+	s.Warn(Environment, fmt.Sprintf("%s %s the share's clock", apart.Round(time.Second/10), way), fmt.Sprintf("within %s of it", wrongClock),
 		"see whether chronyd or ntpd runs on the node; times in its logs are off by as much").Strict = apart > worseClock
 }

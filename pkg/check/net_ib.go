@@ -107,7 +107,7 @@ func (h *Host) lookIB(s *Sheet) {
 	switch {
 	case len(s.Found) > 0:
 	case len(rates) == 0:
-		s.Warn(Node, fmt.Sprintf("none of %d %s is active", down, prose.Noun(down, "port")), "one that is, where the job computes over it",
+		s.Warn(Environment, fmt.Sprintf("none of %d %s is active", down, prose.Noun(down, "port")), "one that is, where the job computes over it",
 			"see whether they should have cables, and a subnet manager; --check "+idIB+"=off where not")
 	case down > 0:
 		s.Pass(fmt.Sprintf("%s active, %d down with no like that is up", tally(rates, "x"), down))
@@ -303,19 +303,19 @@ func (p port) judge(s *Sheet, ports []port) {
 		s.unread(p.err)
 	case p.active() && (p.rate >= fastest.rate || management): // all is well
 	case p.active():
-		s.Say(verdict, Node, rateText(p.rate), fmt.Sprintf("%s as %s", rateText(fastest.rate), fastest.name),
+		s.Say(verdict, Environment, rateText(p.rate), fmt.Sprintf("%s as %s", rateText(fastest.rate), fastest.name),
 			"see to cable and transceiver: a worn one makes a link come up slower, and the slowest link sets the pace of all nodes").Strict = p.by == ""
 	case p.by == "" && fastest.name != "":
-		s.Warn(Node, observed, expected+" as "+fastest.name,
+		s.Warn(Environment, observed, expected+" as "+fastest.name,
 			"see whether it should have a cable, and to the switch port; ibportstate and mlxlink tell more").Strict = true
 	case p.by == "": // what has never had a cable looks the same
 	case p.phys.number == physLinkUp && slices.Contains([]int{stateInit, stateArmed, stateActiveDefer}, p.state.number):
-		s.Say(Wait, Node, observed, expected, "see whether the subnet manager runs and can reach this port: sminfo, ibdiagnet")
+		s.Say(Wait, Environment, observed, expected, "see whether the subnet manager runs and can reach this port: sminfo, ibdiagnet")
 	case slices.Contains([]int{physPolling, physTraining, physRecovery}, p.phys.number):
-		s.Say(Wait, Node, observed, expected,
+		s.Say(Wait, Environment, observed, expected,
 			"the other side does not answer: see to cable, transceiver and switch port").Patience = trainingPatience
 	default:
-		s.Fail(Node, observed, expected, "drain the node: see to the card, its cable and the switch port; ibportstate and mlxlink tell more")
+		s.Fail(Environment, observed, expected, "drain the node: see to the card, its cable and the switch port; ibportstate and mlxlink tell more")
 	}
 }
 
@@ -378,7 +378,7 @@ func (h *Host) lookIBErrors(s *Sheet) {
 				h.errors[path] = count
 			} else if more := count - first; more > 0 {
 				s.Each.Source, s.Each.Device = path, &Device{Index: -1, Name: p.device}
-				s.Warn(Node, fmt.Sprintf("%s has counted %d since the first look", name, more), "none",
+				s.Warn(Environment, fmt.Sprintf("%s has counted %d since the first look", name, more), "none",
 					"the link goes up and down: see to cable, transceiver and switch port before a long run")
 			}
 		}

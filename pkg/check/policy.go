@@ -107,6 +107,9 @@ func (p Policy) Judge(findings []Finding) []Finding {
 			continue
 		}
 		if verdict, by := p.verdict(f); verdict != f.Verdict {
+			if f.Verdict == Unknown && f.Class != User { // what is not known is no evidence
+				f.Class = Environment
+			}
 			f.Verdict, f.By = verdict, by
 		}
 		judged = append(judged, f)

@@ -37,6 +37,6 @@ func (s *Sheet) Fail(by Class, observed, expected, hint string) *Finding {
 
 // unread tells that a check could not look.
 func (s *Sheet) unread(err error) {
-	s.Say(Unknown, Node, fmt.Sprintf("it could not be read: %v", err), "",
+	s.Say(Unknown, Environment, fmt.Sprintf("it could not be read: %v", err), "",
 		"see whether the path is there and readable for the job's user, in the container too")
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/health"
 	"github.com/bringupd/bringupd/pkg/lifeline"
 	"github.com/bringupd/bringupd/pkg/meeting"
+	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/ranks"
 	"github.com/bringupd/bringupd/pkg/roles"
@@ -91,6 +92,30 @@ func (m Means) Starter() (process.Starter, error) {
 type Earlier struct {
 	Unfit []signal.DroppedRank // with which something was wrong: they stand by
 	Lost  []signal.DroppedRank // whose daemons the last one has missed
+	// Failed are the failures of all of them.
+	Failed []signal.FailedRecord
+}
+
+// causesTime is for how long the result of the job's last start may be read.
+const causesTime = 2 * time.Second
+
+// Causes returns the failures of the earlier attempts of this launch and, of a job that was started
+// anew, the cause of the last attempt before that, if it can be read.
+func (c *Config) Causes() []signal.FailedRecord {
+	if c.Identity.Restart == 0 {
+		return c.Earlier.Failed
+	}
+	place := c.Place()
+	last := c.Identity
+	last.Restart, last.Attempt = last.Restart-1, 0
+	place.Run = last.RunName()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), causesTime, health.ErrDeadline)
+	defer cancel()
+	result, err := pause.Bounded(ctx, 0, func() (signal.Result, error) { return place.LastResult(ctx) })
+	if err != nil || result.Cause == nil {
+		return c.Earlier.Failed
+	}
+	return append(slices.Clip(c.Earlier.Failed), *result.Cause)
 }
 
 // AllUnfit are the ranks, in order, that the next attempt does without if this one ends by these failures.
@@ -113,7 +138,7 @@ func (e Earlier) After(failures []signal.FailedRecord, hostOf func(rank int) str
 		}
 		return ""
 	}
-	next := Earlier{Unfit: slices.Clone(e.Unfit)}
+	next := Earlier{Unfit: slices.Clone(e.Unfit), Failed: slices.Concat(e.Failed, failures)}
 	for _, rank := range e.AllUnfit(failures) {
 		if !slices.ContainsFunc(e.Unfit, func(d signal.DroppedRank) bool { return d.Rank == rank }) {
 			next.Unfit = append(next.Unfit, signal.DroppedRank{Rank: rank, Host: hostOf(rank), Why: why(rank)})

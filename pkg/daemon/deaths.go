@@ -132,12 +132,12 @@ func (d *deaths) followNodes(ctx context.Context) {
 	note := d.Trail.Musters()
 	_, _ = d.nodes.Follow(ctx, func(l signal.Listing) bool {
 		note(l)
-		for _, rank := range l.Ranks(signal.Failed) {
-			d.readFailure(ctx, rank, signal.Failed, l, read)
+		for _, state := range []string{signal.Failed, signal.SandboxFailed} {
+			for _, rank := range l.Ranks(state) {
+				d.readFailure(ctx, rank, state, l, read)
+			}
 		}
-		for _, rank := range l.Ranks(signal.SandboxFailed) {
-			d.readFailure(ctx, rank, signal.SandboxFailed, l, read)
-		}
+		d.roster.Ripen(health.Passed(l), d.cfg.Causes, d.observe)
 		over := d.Life.Err() != nil
 		if over && !d.hearing.Load() { // it may be our own share that has failed
 			return false
@@ -358,18 +358,20 @@ func (d *deaths) judge(err error, opened time.Duration) *run.Ending {
 	d.hearRanks()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	end = d.reconsider(run.EndingOf(health.Decide(d.failures, d.id.HostOf)))
+	weighed := health.Weigh(d.failures, health.Passed(d.nodes.Last()), d.cfg.Causes)
+	end = d.reconsider(run.EndingOf(health.Decide(weighed, d.id.HostOf)))
 	end.Phase, end.Opened = phase, opened
 	return end
 }
 
 // hearRanks waits as long as only such ranks are known to have failed as look as if
-// another had before them.
+// another had before them, or checks that others' records judge.
 func (d *deaths) hearRanks() {
 	undecided := func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return time.Now().Before(health.Undecided(d.failures))
+		d.failures = append(d.failures, d.roster.TakeHeld()...)
+		return time.Now().Before(health.Undecided(d.failures, health.Passed(d.nodes.Last()), d.id.Size))
 	}
 	for first := true; undecided() && pause.For(d.Work, lookPause); first = false {
 		if first {
@@ -473,7 +475,7 @@ func (d *deaths) takeLateLosses(end *run.Ending, torn <-chan struct{}) {
 	pause.Until(torn, lateLosses)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := health.Decide(d.failures, d.id.HostOf)
+	all := health.Decide(health.Weigh(d.failures, health.Passed(d.nodes.Last()), d.cfg.Causes), d.id.HostOf)
 	besides := append([]signal.FailedRecord{all.Cause}, all.Consequences...)
 	cause := slices.IndexFunc(besides, func(f signal.FailedRecord) bool {
 		return f.Kind == end.Cause.Kind && f.Rank == end.Cause.Rank && f.What == end.Cause.What

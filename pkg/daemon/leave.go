@@ -328,7 +328,7 @@ func (w *worker) awaitEnd(f *health.Failure) *run.Ending {
 	if w.Silence() > run.SickShare {
 		return nil
 	}
-	patience, most := w.tempo.Silent, w.tempo.Silent/2
+	patience, most := w.tempo.Silent+health.Patience(kind), w.tempo.Silent/2
 	if health.Gentle(kind) {
 		// What runs here serves the driver as long as that saves its work, also
 		// while the share is silent for no longer than a peer may be.

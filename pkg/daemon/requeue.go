@@ -30,9 +30,7 @@ func (n *node) reconsider(end *run.Ending) *run.Ending {
 	if !n.cfg.After.Requeue.OnFailure {
 		return end
 	}
-	policy := health.RequeuePolicy{
-		Wanted: true, Most: n.cfg.After.Requeue.Most, Restarts: n.id.Restart, Told: n.Told.Load(),
-	}
+	policy := health.RequeuePolicy{Wanted: true, Most: n.cfg.After.Requeue.Most, Restarts: n.id.Restart, Told: n.Told.Load()}
 	if n.cfg.After.Requeue.By == nil {
 		policy.Unable = n.id.Launcher.Unable(n.id.Job)
 	}

@@ -78,7 +78,7 @@ func (n *node) describe(place *team.Seat) (framework.Node, error) {
 		return framework.Node{}, context.Cause(n.Life)
 	}
 	if err != nil {
-		return framework.Node{}, health.Failed(health.Check, "cannot make a private directory on %s: %v", n.name(n.id.Rank), err)
+		return framework.Node{}, health.Failed(health.CheckEnvironment, "cannot make a private directory on %s: %v", n.name(n.id.Rank), err)
 	}
 	self := framework.Node{
 		Attempt: n.Dir.Name(), Rank: place.Rank, Size: place.Size, LaunchRank: n.id.Rank, Host: n.id.Host, Address: address,

@@ -20,6 +20,9 @@ const (
 	// CheckUser is a check that another node would not pass either: it is the
 	// job that asks for something else.
 	CheckUser Kind = "check-user"
+	// CheckEnvironment is a failed check of what the job's settings or its image may have caused.
+	// Weigh makes a Check or a CheckUser of it by the records of the other nodes.
+	CheckEnvironment Kind = "check-environment"
 	// NodesDiffer is the head's word of nodes that are well, each by itself: it
 	// misses those that differ from most, none where nobody can tell which.
 	NodesDiffer Kind = "nodes-differ"
@@ -94,7 +97,7 @@ var outcomes = []struct {
 	Outcome
 }{
 	{[]Kind{Usage}, Outcome{64, "usage", "the command line or the configuration is wrong", RequeueNo}},
-	{[]Kind{Launch, CheckUser}, Outcome{65, "launch", "the launch is wrong (tasks and nodes don't match, not under srun, no node has what is asked for, …)", RequeueNo}},
+	{[]Kind{Launch, CheckUser, CheckEnvironment}, Outcome{65, "launch", "the launch is wrong (tasks and nodes don't match, not under srun, no node has what is asked for, …)", RequeueNo}},
 	{[]Kind{Share}, Outcome{66, "share", "the log directory is unusable: not shared, not writable, not ours, too slow", RequeueNo}},
 	{[]Kind{GaveUp}, Outcome{69, "gave-up", "the job has failed as often as it may be requeued", RequeueNo}},
 	{[]Kind{Internal}, Outcome{70, "internal", "an internal error", RequeueNo}},

@@ -44,7 +44,7 @@ func TestOutcomeOf(t *testing.T) {
 		Usage: 64, Launch: 65, Share: 66, Internal: 70, Check: 75, PeerLost: 76, Aborted: 76,
 		SandboxDied: 77, ServiceDied: 77, Setup: 77, Deadline: 124, TimeUp: 124, NotExecutable: 126, NotFound: 127,
 		Interrupted: 130, Terminated: 143, DaemonDied: 76, HostLost: 76, HostHangs: 76, CutOff: 76, NotBack: 76, GaveUp: 69,
-		CheckUser: 65, NodesDiffer: 75, GPUFailed: 75,
+		CheckUser: 65, CheckEnvironment: 65, NodesDiffer: 75, GPUFailed: 75,
 		RankFailed: 0, RankAborted: 0, // TestOutcomeBy has theirs
 	}
 	declared := kinds(t)

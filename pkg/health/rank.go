@@ -160,8 +160,14 @@ const afterSymptom = 300 * time.Millisecond
 // failures is to wait for others: what is to blame so far is a rank that looks as
 // if it had failed because of another. The zero time: there is nothing to wait for.
 // The caller asks again when more is known.
-func Undecided(failures []Observed) time.Time {
+//
+// A failed check waits for the nodes of size that have neither passed their
+// checks nor failed.
+func Undecided(failures []Observed, passed []int, size int) time.Time {
 	ordered := byBlame(failures)
+	if len(ordered) > 0 && (Kind(ordered[0].Kind) == CheckEnvironment || Kind(ordered[0].Kind) == Check) {
+		return unspoken(Kind(ordered[0].Kind), failures, passed, size)
+	}
 	if len(ordered) == 0 || !symptomatic(ordered[0].FailedRecord) {
 		return time.Time{}
 	}

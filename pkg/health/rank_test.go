@@ -146,7 +146,7 @@ func TestUndecided(t *testing.T) {
 		{"or a loss", []Observed{exited(12, 5, 1, gloo), missing(DaemonDied, 0, 40, 3)}, time.Time{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := Undecided(tc.failures); !got.Equal(tc.until) {
+			if got := Undecided(tc.failures, nil, 8); !got.Equal(tc.until) {
 				t.Errorf("got %v after the first, want %v", got.Sub(began), tc.until.Sub(began))
 			}
 		})

@@ -174,13 +174,13 @@ func (t testimony) explains(o Observed) bool {
 // badNodes names the nodes that the failures speak against, where the first
 // cause speaks against one: all that failed in the same way, or by themselves.
 // A service that died speaks of its command, not of the node. A GPU that has
-// failed speaks against its node, whatever the cause: it may have been told of
-// after what died of it.
+// failed and a check that was failed speak against their node, whatever the
+// cause: a GPU may have been told of after what died of it.
 func badNodes(ordered []blamed, hostOf func(rank int) string) []string {
 	var hosts []string
 	speaks := len(accused(ordered[0].FailedRecord, hostOf)) > 0
 	for _, failure := range ordered {
-		if Kind(failure.Kind) != GPUFailed && (!speaks || failure.remoteness > ordered[0].remoteness) {
+		if evident := Kind(failure.Kind) == GPUFailed || Kind(failure.Kind) == Check; !evident && (!speaks || failure.remoteness > ordered[0].remoteness) {
 			continue
 		}
 		for _, host := range accused(failure.FailedRecord, hostOf) {

@@ -65,10 +65,10 @@ func TestDecide(t *testing.T) {
 		}, 77, nil},
 		{"a check that failed outranks the end that srun made of it", []Observed{observed(Check, 5, 4), observed(Terminated, 0, 3)}, 75, []string{"n5"}},
 		{"an internal error is a cause", []Observed{observed(Internal, 1, 8), lost(0, 2, 2)}, 70, nil},
-		{"of two causes the one that happened earlier", []Observed{observed(Setup, 9, 3), observed(Check, 1, 4)}, 77, nil},
+		{"of two causes the one that happened earlier", []Observed{observed(Setup, 9, 3), observed(Check, 1, 4)}, 77, []string{"n1"}},
 		{"of two causes the one that happened earlier, though it was told later", []Observed{
 			aged(700, observed(ServiceDied, 9, 900)), observed(Check, 1, 300),
-		}, 77, nil},
+		}, 77, []string{"n1"}},
 		{"of two causes of one moment the lower rank", []Observed{observed(Check, 2, 3), observed(Check, 10, 3)}, 75, []string{"n2", "n10"}},
 		{"of two causes of one rank and moment, always the same", []Observed{observed(SandboxDied, 1, 3), observed(ServiceDied, 1, 3)}, 77, nil},
 		{"the job's time is up, and a service had died", []Observed{observed(ServiceDied, 3, 6), observed(TimeUp, 0, 7)}, 77, nil},

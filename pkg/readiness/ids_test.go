@@ -4,6 +4,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/bringupd/bringupd/pkg/check"
@@ -46,6 +47,16 @@ func TestDocumented(t *testing.T) {
 	for _, id := range ids {
 		if !slices.Contains(documented, id) {
 			t.Errorf("docs/checks.md does not tell of %s", id)
+		}
+	}
+	rows := regexp.MustCompile("(?m)^\\| `([a-z]+\\.[a-z0-9_]+)` \\| ([^|]*) \\|").FindAllStringSubmatch(string(text), -1)
+	classes := make(map[string]string)
+	for _, row := range rows {
+		classes[row[1]] = row[2]
+	}
+	for _, id := range ids {
+		if !strings.HasPrefix(id, "x.") && !regexp.MustCompile(`\b(node|environment|user)\b`).MatchString(classes[id]) {
+			t.Errorf("docs/checks.md has no class for %s: %q", id, classes[id])
 		}
 	}
 	for _, id := range documented {

@@ -45,13 +45,16 @@ func Note(events *trail.Trail, report check.Report) {
 	events.Event(trail.Checked, trail.Fields{Verdict: string(report.Verdict), Passed: &passed, TookNS: report.Took.Nanoseconds()})
 }
 
-// Unfit is the failure that a node, as messages name it, does not pass its checks.
-// Where none of them speaks of the node itself, another one would fail, too.
+// Unfit is the failure that a node, as messages name it, does not pass its checks. It counts
+// against the node if one of them is evidence of that.
 func Unfit(report check.Report, node string) *health.Failure {
 	kind, fails := health.CheckUser, check.Of(report.Findings, check.Fail)
 	for _, f := range fails {
-		if f.Class != check.User {
+		switch {
+		case f.Class == check.Node:
 			kind = health.Check
+		case f.Class == check.Environment && kind == health.CheckUser:
+			kind = health.CheckEnvironment
 		}
 	}
 	failure := health.Failed(kind, "%s is not fit for the job: %s", node, check.Sentence(fails))

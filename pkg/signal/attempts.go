@@ -122,6 +122,21 @@ func (p Place) Results(ctx context.Context, before int) ([]Result, error) {
 	return results, nil
 }
 
+// LastResult reads how the newest attempt has ended of the launch whose first one is called
+// place.Run, whoever started it.
+func (p Place) LastResult(ctx context.Context) (result Result, err error) {
+	p.Access = p.ready()
+	all, err := p.Attempts(ctx)
+	if err != nil || len(all) == 0 {
+		return result, cmp.Or(err, error(errAbsent))
+	}
+	d, _, err := p.open(ctx, all[0].run)
+	if err != nil {
+		return result, err
+	}
+	return d.Result(ctx)
+}
+
 // Result reads how an attempt has ended; the error is errAbsent's where it has not.
 func (d *Dir) Result(ctx context.Context) (result Result, err error) {
 	names, err := d.Names(ctx, "")

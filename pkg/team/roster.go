@@ -26,9 +26,21 @@ type Roster struct {
 	spoke   map[int]bool               // have told themselves why they go; guarded by mu
 	excused []health.Observed          // what has failed and ended nothing so far; guarded by mu
 	open    bool                       // the team stays as it is; guarded by mu
-	ready   int                        // how many were at the last look; guarded by mu
-	since   time.Time                  // when that number last grew; guarded by mu
-	full    time.Time                  // when they were first as many as the driver may get; guarded by mu
+	coming                             // guarded by mu
+	pending                            // guarded by mu
+}
+
+// coming is how the nodes become ready.
+type coming struct {
+	ready int       // how many were at the last look
+	since time.Time // when that number last grew
+	full  time.Time // when they were first as many as the driver may get
+}
+
+// pending is what Excuse has held back.
+type pending struct {
+	held  []health.Observed // failed checks that the records of other nodes will judge
+	ended bool              // nothing is held any more
 }
 
 // NewRoster returns the roster of a launch of size nodes, of which bounds.Of(size)
@@ -213,6 +225,10 @@ func (r *Roster) Excuse(seen health.Observed, hostOf func(int) string) (goesOn, 
 	if len(seen.Lost) == 0 {
 		r.spoke[seen.Rank] = true
 	}
+	if health.Kind(seen.Kind) == health.CheckEnvironment && !r.ended {
+		r.held = append(r.held, seen)
+		return true, false
+	}
 	if !r.spares || slices.Contains(blamed, 0) || !r.open && Mistaken(health.Kind(seen.Kind)) {
 		return false, false
 	}
@@ -232,6 +248,31 @@ func (r *Roster) Excuse(seen health.Observed, hostOf func(int) string) (goesOn, 
 		r.excused = append(r.excused, seen)
 	}
 	return true, news
+}
+
+// Ripen calls observe, once for each, with the failed checks that Excuse has held back and that can
+// be judged by now, as health.Weigh judges them by the nodes that have passed theirs.
+func (r *Roster) Ripen(passed []int, earlier func() []signal.FailedRecord, observe func(signal.FailedRecord, time.Time)) {
+	r.mu.Lock()
+	held := r.held
+	if len(held) == 0 || time.Now().Before(health.Undecided(held, passed, r.size)) {
+		r.mu.Unlock()
+		return
+	}
+	r.held = nil
+	r.mu.Unlock()
+	for _, seen := range health.Weigh(held, passed, earlier) {
+		observe(seen.FailedRecord, seen.At)
+	}
+}
+
+// TakeHeld hands over what is held back, for the verdict, and has Excuse hold nothing back any more.
+func (r *Roster) TakeHeld() []health.Observed {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	held := r.held
+	r.held, r.ended = nil, true
+	return held
 }
 
 // Mistaken tells whether a failure is not the node's: another node would not

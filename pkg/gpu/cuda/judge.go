@@ -59,7 +59,7 @@ func begin(f Facts, want Want) check.Finding {
 	}
 	m, known := answers[f.Init.Code]
 	if !known {
-		m = meaning{verdict: check.Fail, class: check.Node, observed: "cuInit fails", more: byDevice,
+		m = meaning{verdict: check.Fail, class: check.Environment, observed: "cuInit fails", more: byDevice,
 			hint: "look it up in NVIDIA's documentation of CUresult, and look into dmesg for NVRM lines"}
 	}
 	finding.Verdict, finding.Class, finding.Hint, finding.Expected = m.verdict, m.class, m.hint, "SUCCESS"
@@ -124,7 +124,7 @@ func (e *exam) lacks(observed string) *check.Finding {
 		return e.Fail(check.User, fmt.Sprintf("%s; CUDA_VISIBLE_DEVICES is %q", observed, prose.Cut(*visible, 80)), "",
 			"list each GPU in CUDA_VISIBLE_DEVICES as CUDA counts them, or by UUID (nvidia-smi -L): it shows none behind an entry that it can't find")
 	}
-	return e.Fail(check.Node, observed, "",
+	return e.Fail(check.Environment, observed, "",
 		"see that the job's cgroup or container has the /dev/nvidia* of this GPU, and run nvidia-smi -q for whether it needs a reset; look into dmesg for NVRM lines")
 }
 

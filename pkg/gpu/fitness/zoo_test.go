@@ -111,6 +111,23 @@ They pass with ` + "`--gpu-check=auto` and with `require`" + `, but for warnings
 	}
 }
 
+// TestClasses holds docs/checks.md to the classes of what is found.
+func TestClasses(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/checks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range reports(t) {
+		f, want, _ := r.scene(t)
+		for _, found := range Evaluate(f, want) {
+			_, row, _ := strings.Cut(string(text), "\n| `"+found.ID+"` | ")
+			if classes, _, _ := strings.Cut(row, " | "); !strings.Contains(classes, string(found.Class)) {
+				t.Errorf("docs/checks.md gives %s the class %q, and that of %q is %s", found.ID, classes, found.Observed, found.Class)
+			}
+		}
+	}
+}
+
 // outcome evaluates a healthy machine in both modes, and tells of its findings in two cells of a table.
 func (m machine) outcome(t *testing.T) (cells string) {
 	t.Helper()

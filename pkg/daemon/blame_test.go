@@ -1,0 +1,229 @@
+package daemon
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bringupd/bringupd/pkg/check"
+	"github.com/bringupd/bringupd/pkg/config"
+	"github.com/bringupd/bringupd/pkg/gpu"
+	"github.com/bringupd/bringupd/pkg/gpu/cuda"
+	gpufitness "github.com/bringupd/bringupd/pkg/gpu/fitness"
+	"github.com/bringupd/bringupd/pkg/health"
+	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/pkg/signal"
+)
+
+// fault is something that is wrong with a node, as its checks find it.
+type fault struct {
+	name   string
+	device bool // it is evidence against its node, whatever the others are like
+	found  []check.Finding
+}
+
+// faults are found by the checks themselves where that takes no hardware. The mode is the strictest
+// that a user may ask for: what would only be a warning otherwise is a fault as well.
+func faults(t *testing.T) (all []fault) {
+	t.Helper()
+	add := func(name string, device bool, found []check.Finding) {
+		found = slices.Clone(found)
+		for i := range found { // it was waited for in vain
+			if found[i].Verdict == check.Wait {
+				found[i].Verdict = check.Fail
+			}
+		}
+		found = check.Policy{Mode: check.ModeStrict}.Judge(found)
+		if check.Worst(found) != check.Fail {
+			t.Errorf("%s: the checks find %+v", name, found)
+		}
+		all = append(all, fault{name, device, found})
+	}
+	eight := gpufitness.Expect{Count: 8, CountFrom: "--gpus-per-node", Mode: check.ModeRequire, Signs: []string{"device file /dev/nvidia0"}}
+	nvml := func(name string, device bool, why gpu.Return) {
+		add(name, device, gpufitness.Evaluate(gpu.Facts{Version: gpu.FactsVersion, Init: why}, eight))
+	}
+	nvml("a container without NVIDIA's library", false, gpu.LibraryNotFound)
+	nvml("NVIDIA's driver is not loaded", false, gpu.DriverNotLoaded)
+	nvml("the library of another driver", false, gpu.LibRMVersion)
+	nvml("a cgroup without the device files", false, gpu.OperatingSystem)
+	nvml("device files of another group", false, gpu.NoPermission)
+	nvml("a bringupd without cgo", false, gpu.NoCgo)
+	nvml("an unknown error of NVML", false, gpu.UnknownError)
+	nvml("the process that asks NVML dies", false, gpu.ProbeDied)
+	nvml("the driver hangs", true, gpu.DriverUnresponsive)
+
+	bare := eight
+	bare.Signs = nil
+	add("no GPU, and GPUs are required", false, gpufitness.Evaluate(gpu.Facts{Init: gpu.LibraryNotFound}, bare))
+	amd := gpu.Facts{Init: gpu.LibraryNotFound, Others: []gpu.Other{{Vendor: gpu.AMD, Why: gpu.NoPermission}, {Vendor: gpu.AMD, Why: gpu.NoPermission}}}
+	add("a user outside of the group render", false, gpufitness.Evaluate(amd, bare))
+	lost := gpu.Facts{Init: gpu.LibraryNotFound, Others: []gpu.Other{{Vendor: gpu.AMD, Bus: "0000:05:00.0", Why: gpu.GPUIsLost}, {Vendor: gpu.AMD}}}
+	add("an AMD GPU has fallen off the bus", true, gpufitness.Evaluate(lost, gpufitness.Expect{Count: 2, CountFrom: "SLURM_GPUS_ON_NODE"}))
+
+	four := func(change func(*gpu.GPU)) gpu.Facts {
+		f := gpu.Facts{Version: gpu.FactsVersion, Init: gpu.Success, Count: gpu.Reading[int]{Value: new(4)}}
+		for i := range 4 {
+			f.GPUs = append(f.GPUs, gpu.GPU{Index: i, Handle: gpu.Success})
+		}
+		change(&f.GPUs[3])
+		return f
+	}
+	granted := gpufitness.Expect{Count: 4, CountFrom: "SLURM_GPUS_ON_NODE", Mode: check.ModeAuto}
+	add("--gpus-per-node=8 on nodes with four", false, gpufitness.Evaluate(four(func(*gpu.GPU) {}), eight))
+	listed := granted
+	listed.Count, listed.CountFrom, listed.Visible = 1, gpu.VisibleVariable, []gpu.Selector{{Index: 7}}
+	add("CUDA_VISIBLE_DEVICES names a GPU that is not there", false, gpufitness.Evaluate(four(func(*gpu.GPU) {}), listed))
+	gpus := func(name string, change func(*gpu.GPU)) { add(name, true, gpufitness.Evaluate(four(change), granted)) }
+	gpus("a GPU is lost", func(g *gpu.GPU) { g.Handle = gpu.GPUIsLost })
+	gpus("a GPU must be reset", func(g *gpu.GPU) { g.Handle = gpu.ResetRequired })
+	gpus("the driver asks for a reset", func(g *gpu.GPU) { g.Recovery = gpu.Reading[int]{Value: new(1)} })
+	gpus("a row could not be remapped", func(g *gpu.GPU) { g.Remapped = gpu.Reading[gpu.Remapped]{Value: &gpu.Remapped{Failed: true}} })
+	gpus("too many errors of SRAM", func(g *gpu.GPU) { g.SRAM = gpu.Reading[gpu.SRAM]{Value: &gpu.SRAM{ThresholdExceeded: true}} })
+
+	for name, code := range map[string]cuda.Code{
+		"no libcuda": cuda.LibraryNotFound, "no memory for CUDA": 2, "the toolkit's stub of libcuda": 34, "a libcuda that is too new": 36,
+		"CUDA finds no GPU": 100, "a seccomp profile": 304, "a libcuda of another driver": 803, "MPS without its daemon": 805, "no nvidia-uvm": 999,
+		"CUDA meets an uncorrectable memory error": 214,
+	} {
+		found := cuda.Judge(cuda.Facts{Init: cuda.Answer{Code: code}}, cuda.Want{Needed: true, GPUs: []check.Device{{}}})
+		add(name, code == 214, found)
+	}
+
+	host := func(name string, h check.Host) {
+		found := h.Look(t.Context(), nil)
+		add(name, false, slices.DeleteFunc(found, func(f check.Finding) bool { return f.Verdict != check.Fail }))
+	}
+	host("TMPDIR exists on the login node alone", check.Host{TempDir: "/nonexistent/tmp"})
+	host("TMPDIR is a file", check.Host{TempDir: "/proc/self/status"})
+	host("a larger object store than /dev/shm", check.Host{TempDir: t.TempDir(), ObjectStore: 1 << 60})
+	command := func(name, observed string) {
+		add(name, false, []check.Finding{{ID: "active.test", Verdict: check.Fail, Class: check.Environment, Observed: observed}})
+	}
+	command("a test with a wrong flag", "exit code 2: unknown flag --leest")
+	command("a test that hangs", "had not ended after 2m, and was killed")
+	return all
+}
+
+// TestBlame injects faults. One of the environment on all nodes is the launch's: no node is blamed,
+// nothing is requeued or drained. On one node of four it is that node's. A fault of a device is its
+// node's, on however many nodes (N2, N3).
+func TestBlame(t *testing.T) {
+	t.Parallel()
+	all := faults(t)
+	if len(all) < 30 {
+		t.Errorf("there are %d faults", len(all))
+	}
+	const size = 4
+	for i, f := range all {
+		on := []int{2}
+		if i%4 == 0 {
+			on = []int{0} // the head's own
+		}
+		t.Run(f.name+"/on one node", func(t *testing.T) { inBubble(t, func(t *testing.T) { f.inject(t, size, on, on, 75) }) })
+		everywhere, bad, code := []int{0, 1, 2, 3}, []int(nil), 65
+		if f.device {
+			bad, code = everywhere, 75
+		}
+		t.Run(f.name+"/on all nodes", func(t *testing.T) { inBubble(t, func(t *testing.T) { f.inject(t, size, everywhere, bad, code) }) })
+		if !f.device {
+			t.Run(f.name+"/on the only node", func(t *testing.T) { inBubble(t, func(t *testing.T) { f.inject(t, 1, []int{0}, nil, 65) }) })
+		}
+	}
+}
+
+// inject runs a job with the fault on some nodes and sees which are blamed.
+func (f fault) inject(t *testing.T, size int, on, bad []int, code int) {
+	t.Helper()
+	by := &launcher{}
+	j := newJob(t, size, "exit 0").requeued(by).looked(func(rank int, l *looks) {
+		if slices.Contains(on, rank) {
+			l.found = f.found
+		}
+	}).start()
+	j.expect(everyone(code, size)...)
+	var hosts []string
+	for _, rank := range bad {
+		hosts = append(hosts, j.configs[rank].Identity.Host)
+	}
+	result := j.result()
+	blamed := slices.Sorted(slices.Values(result.Nodes))
+	if !slices.Equal(blamed, hosts) || result.Code != code || (by.requeued > 0) != (code == 75) {
+		t.Errorf("the result is %d and blames %v, with %d requeues: %s", result.Code, blamed, by.requeued, result.Cause.What)
+	}
+	if said := j.said(); code == 65 && strings.Contains(said, "state=drain") {
+		t.Errorf("somebody is told to drain a node:\n%s", said)
+	}
+}
+
+// TestSameFindingElsewhere: a job that was started anew without the node that failed a check, and
+// fails the same one on another node, stops with 65 (N2).
+func TestSameFindingElsewhere(t *testing.T) {
+	t.Parallel()
+	temp := check.Finding{ID: "host.disk", Verdict: check.Fail, Class: check.Environment, Observed: "TMPDIR=/scratch/x: no such file or directory"}
+	for name, tc := range map[string]struct {
+		rank, code int
+	}{
+		"another node":       {1, 65},
+		"the node of before": {2, 75},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				failsOn := func(j *job, bad int) *job {
+					return j.looked(func(rank int, l *looks) {
+						if rank == bad {
+							l.found = []check.Finding{temp}
+						}
+					}).all(func(c *config.Config) { c.Identity.Launcher = roles.Slurm })
+				}
+				first := failsOn(newJob(t, 4, "exit 0"), 2).start()
+				first.expect(everyone(75, 4)...)
+				again := failsOn(newJob(t, 4, "exit 0"), tc.rank).all(func(c *config.Config) { c.Identity.Restart = 1 })
+				again.share, again.net = first.share, first.net
+				again.start().expect(everyone(tc.code, 4)...)
+				if tc.code == 65 && !strings.Contains(again.said(), "an earlier attempt failed the same check on another node") {
+					t.Errorf("nobody says why:\n%s", again.said())
+				}
+			})
+		})
+	}
+}
+
+// TestEvidenceComesLater: a node that passes its checks a while after another has failed one shows
+// that it is that node, and a node that never says anything is waited for no longer than that.
+func TestEvidenceComesLater(t *testing.T) {
+	t.Parallel()
+	temp := check.Finding{ID: "host.disk", Verdict: check.Fail, Class: check.Environment, Observed: "no such file or directory"}
+	for name, tc := range map[string]struct {
+		after time.Duration // of all others
+		code  int
+	}{
+		"in time": {20 * time.Second, 75},
+		"never":   {0, 65},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				waits := make(chan struct{})
+				j := newJob(t, 3, "exit 0").looked(func(rank int, l *looks) {
+					if rank == 1 {
+						l.found = []check.Finding{temp}
+					} else {
+						l.waits = waits
+					}
+				}).start()
+				began := time.Now()
+				if tc.after > 0 {
+					time.AfterFunc(tc.after, func() { close(waits) })
+				}
+				j.expect(everyone(tc.code, 3)...)
+				if took := time.Since(began); took > health.EvidenceTime+10*time.Second {
+					t.Errorf("the end came after %s", took)
+				}
+				if !j.has(signal.Nodes, signal.NodeName(1, 3, signal.Failed)) {
+					t.Error("the node has not told of its failure")
+				}
+			})
+		})
+	}
+}
