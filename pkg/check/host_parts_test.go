@@ -53,6 +53,22 @@ func TestDisk(t *testing.T) {
 	}
 }
 
+// TestTempDirIsNamed: who has set the directory that cannot be used is told by which setting (N3).
+func TestTempDirIsNamed(t *testing.T) {
+	for _, tc := range []struct{ variable, dir, want string }{
+		{"/scratch/login", "", "TMPDIR=/scratch/login: a byte could not be written: no such file or directory"},
+		{"/scratch/login", "/scratch/login", "TMPDIR=/scratch/login: a byte could not be written: no such file or directory"},
+		{"/tmp", "/scratch/x", "--temp-dir=/scratch/x: a byte could not be written: no such file or directory"},
+		{"", "", "a byte could not be written: no such file or directory"},
+	} {
+		t.Setenv("TMPDIR", tc.variable)
+		h := &Host{TempDir: tc.dir, kernel: node{prove: func(string) error { return syscall.ENOENT }}}
+		if f := only(t, found(h, idDisk)); f.Observed != tc.want || f.Verdict != Fail || f.Class != Environment {
+			t.Errorf("with TMPDIR=%s and --temp-dir=%s: %+v", tc.variable, tc.dir, f)
+		}
+	}
+}
+
 // only is the one finding of a check, which lacks nothing.
 func only(t *testing.T, all []Finding) Finding {
 	t.Helper()

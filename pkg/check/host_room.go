@@ -34,11 +34,11 @@ func (h *Host) lookDisk(s *Sheet) {
 	switch {
 	case wrong != nil:
 		why, hint := unwritten(wrong)
-		s.Fail(Environment, fmt.Sprintf("a byte could not be written: %s", why), expected, hint)
+		s.Fail(Environment, fmt.Sprintf("%sa byte could not be written: %s", h.tempSetting(), why), expected, hint)
 	case err != nil:
 		s.unread(err)
 	case verdict == Fail:
-		s.Fail(Environment, observed, expected, room)
+		s.Fail(Environment, h.tempSetting()+observed, expected, room)
 	case verdict == Warn:
 		s.Warn(Environment, observed, expected, room).Strict = true
 	default:
@@ -67,6 +67,19 @@ func part(some, whole uint64) float64 {
 		return 1
 	}
 	return float64(some) / float64(whole)
+}
+
+// tempSetting names the setting that has chosen the directory for temporary files, to begin a
+// finding; empty if nobody has.
+func (h *Host) tempSetting() string {
+	dir := h.tempDir()
+	switch value := os.Getenv("TMPDIR"); {
+	case value == dir:
+		return "TMPDIR=" + value + ": "
+	case value != "" || dir != os.TempDir():
+		return "--temp-dir=" + dir + ": "
+	}
+	return ""
 }
 
 // unwritten tells, of an error of writing a byte, what it is without the path, which the finding
