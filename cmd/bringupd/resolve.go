@@ -67,9 +67,10 @@ func (o *options) addChecks(cfg *config.Config) error {
 	if err != nil {
 		return usage("%v", err)
 	}
+	traits := framework.TraitsOf(cfg.Framework)
 	checks, err := readiness.New(readiness.Config{
-		ObjectStore: framework.TraitsOf(cfg.Framework).ObjectStore,
-		Config:      told, Host: cfg.Identity.Host, Rank: cfg.Identity.Rank, Granted: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsFrom,
+		ObjectStore: traits.ObjectStore, Tasks: traits.Tasks,
+		Config: told, Host: cfg.Identity.Host, Rank: cfg.Identity.Rank, Granted: cfg.Identity.GPUs, GrantedBy: cfg.Identity.GPUsFrom,
 		Environ: cfg.Environ, Nodes: cfg.Identity.Size, TempDir: cfg.TempDir, Program: cfg.Program,
 	})
 	if err != nil {

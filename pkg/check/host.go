@@ -28,6 +28,7 @@ type Host struct {
 	Root        string // where /proc and /sys are; empty: /
 	TempDir     string // where services keep their files; empty: the system's
 	ObjectStore int64  // bytes that the service keeps in /dev/shm; 0: none, or not known
+	Tasks       uint64 // processes and threads that the services need; 0: none, or not known
 	GPUs        bool   // the job may use GPUs, where the node has some
 
 	// Environ is what the driver is to have, which says over what it talks to the other nodes; nil: not known.

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bringupd/bringupd/pkg/process"
 	"github.com/bringupd/bringupd/pkg/prose"
 )
 
@@ -20,7 +21,8 @@ const (
 const enoughFiles = 8192
 
 // lookLimits judges the hard limit of files, for the soft one is raised to it, and the soft limit of locked memory,
-// which children have as it is.
+// which children have as it is. Without the processes and threads that they need services retry for
+// minutes: what they are refused looks as if it could pass.
 func (h *Host) lookLimits(s *Sheet) {
 	files, filesErr := h.kernel.Limit(unix.RLIMIT_NOFILE)
 	locked, lockedErr := h.kernel.Limit(unix.RLIMIT_MEMLOCK)
@@ -40,6 +42,10 @@ func (h *Host) lookLimits(s *Sheet) {
 	case locked.Cur != unix.RLIM_INFINITY && len(cards) > 0:
 		s.Warn(Environment, lockedText(locked.Cur)+" of locked memory", "unlimited, for RDMA",
 			"set LimitMEMLOCK=infinity in slurmd's unit and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; ulimit -l unlimited in a container")
+	}
+	s.Each.Source = "pids.max, RLIMIT_NPROC"
+	if lack, mend := (process.Limits{Tasks: h.Tasks, For: "the services need"}).Lack(h.path("")); lack != "" {
+		s.Fail(Environment, lack, "", mend)
 	}
 	s.Each.Source = limitsSource
 	if len(s.Found) == 0 {

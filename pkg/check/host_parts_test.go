@@ -1,8 +1,11 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -65,6 +68,26 @@ func TestTempDirIsNamed(t *testing.T) {
 		h := &Host{TempDir: tc.dir, kernel: node{prove: func(string) error { return syscall.ENOENT }}}
 		if f := only(t, found(h, idDisk)); f.Observed != tc.want || f.Verdict != Fail || f.Class != Environment {
 			t.Errorf("with TMPDIR=%s and --temp-dir=%s: %+v", tc.variable, tc.dir, f)
+		}
+	}
+}
+
+// TestTasks compares the processes and threads that are left with what the services need (N4).
+func TestTasks(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"proc/self/cgroup": "0::/job\n", "proc/self/mountinfo": "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+		"sys/fs/cgroup/job/pids.max": "300\n", "sys/fs/cgroup/job/pids.current": "60\n",
+	} {
+		path := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for tasks, want := range map[uint64]Verdict{0: Pass, 240: Pass, 241: Fail} {
+		f := only(t, found(&Host{Root: root, Tasks: tasks, kernel: node{}}, idLimits))
+		if f.Verdict != want || want == Fail && (f.Class != Environment || !strings.Contains(f.Observed, "allows 300 processes and threads")) {
+			t.Errorf("%d tasks: %+v", tasks, f)
 		}
 	}
 }

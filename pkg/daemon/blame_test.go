@@ -1,6 +1,9 @@
 package daemon
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +101,7 @@ func faults(t *testing.T) (all []fault) {
 	host("TMPDIR exists on the login node alone", check.Host{TempDir: "/nonexistent/tmp"})
 	host("TMPDIR is a file", check.Host{TempDir: "/proc/self/status"})
 	host("a larger object store than /dev/shm", check.Host{TempDir: t.TempDir(), ObjectStore: 1 << 60})
+	host("a limit of processes", check.Host{TempDir: t.TempDir(), Tasks: 1 << 40, Root: pidsLimit(t)})
 	command := func(name, observed string) {
 		add(name, false, []check.Finding{{ID: "active.test", Verdict: check.Fail, Class: check.Environment, Observed: observed}})
 	}
@@ -226,4 +230,20 @@ func TestEvidenceComesLater(t *testing.T) {
 			})
 		})
 	}
+}
+
+// pidsLimit returns the root of a file system whose cgroup allows 100 processes.
+func pidsLimit(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"proc/self/cgroup": "0::/job\n", "proc/self/mountinfo": "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+		"sys/fs/cgroup/job/pids.max": "100\n", "sys/fs/cgroup/job/pids.current": "60\n",
+	} {
+		path := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
 }

@@ -158,6 +158,8 @@ type Traits struct {
 	// ObjectStore is how many bytes each node is told to keep in /dev/shm; 0 where
 	// it takes what there is, or keeps nothing there.
 	ObjectStore int64
+	// Tasks is how many processes and threads its services need on a node; 0: a few.
+	Tasks uint64
 
 	Program  string // the flag that names its program
 	FreePort string // how it takes a port that is free, to follow "give another port; "

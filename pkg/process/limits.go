@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -20,6 +21,7 @@ type Limits struct {
 	Tasks  uint64 // processes and threads
 	Files  uint64 // open files
 	Memory uint64 // bytes of address space, in all
+	For    string // what needs the tasks, in words; empty: "a daemon needs"
 }
 
 // manyTasks is up to which limit the tasks of a user are counted, which takes a look at all
@@ -30,7 +32,7 @@ const manyTasks = 1 << 14
 // root, and what to do; empty strings if all leave enough. A limit that cannot be read is none.
 func (need Limits) Lack(root string) (problem, mend string) {
 	if need.Tasks > 0 {
-		if problem, mend = lackOfTasks(root, need.Tasks); problem != "" {
+		if problem, mend = need.lackOfTasks(root); problem != "" {
 			return problem, mend
 		}
 	}
@@ -49,21 +51,22 @@ func (need Limits) Lack(root string) (problem, mend string) {
 }
 
 // lackOfTasks is Lack for processes and threads alone.
-func lackOfTasks(root string, need uint64) (problem, mend string) {
+func (need Limits) lackOfTasks(root string) (problem, mend string) {
+	needs := fmt.Sprintf("%s %d", cmp.Or(need.For, "a daemon needs"), need.Tasks)
 	pids := findGroup(root, "pids", cgroup{events: "pids.current", limit: "pids.max"}, cgroup{events: "pids.current", limit: "pids.max"})
 	for _, dir := range pids.levels {
 		most, used := numberIn(filepath.Join(dir, pids.limit)), numberIn(filepath.Join(dir, pids.events))
-		if used < math.MaxUint64 && left(most, used) < need {
-			return fmt.Sprintf("the cgroup allows %d processes and threads (%s), %d are in use, and a daemon needs %d",
-					most, filepath.Join(dir, pids.limit), used, need),
+		if used < math.MaxUint64 && left(most, used) < need.Tasks {
+			return fmt.Sprintf("the cgroup allows %d processes and threads (%s), %d are in use, and %s",
+					most, filepath.Join(dir, pids.limit), used, needs),
 				"raise this limit, such as TasksMax of the systemd unit or --pids-limit of the container"
 		}
 	}
 	var limit syscall.Rlimit
 	if unlimited(unix.RLIMIT_NPROC, &limit); limit.Cur < manyTasks && os.Geteuid() != 0 {
-		if used := tasksOf(root, os.Getuid()); left(limit.Cur, used) < need {
-			return fmt.Sprintf("a user may have %d processes and threads on this node (RLIMIT_NPROC), %d are in use, and a daemon needs %d",
-					limit.Cur, used, need),
+		if used := tasksOf(root, os.Getuid()); left(limit.Cur, used) < need.Tasks {
+			return fmt.Sprintf("a user may have %d processes and threads on this node (RLIMIT_NPROC), %d are in use, and %s",
+					limit.Cur, used, needs),
 				"raise ulimit -u where the job is submitted, or the limit in /etc/security/limits.conf, " +
 					"or end what else runs there"
 		}

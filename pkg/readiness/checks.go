@@ -36,9 +36,11 @@ type Config struct {
 	TempDir   string
 	// ObjectStore is how many bytes a service is to keep in /dev/shm; 0: not told.
 	ObjectStore int64
-	LogDir      string // to be looked at without a job; empty: a daemon knows its own
-	Program     string // version of this bringupd
-	Root        string // where /dev, /proc and /sys are; empty: /
+	// Tasks is how many processes and threads the services need; 0: not told.
+	Tasks   uint64
+	LogDir  string // to be looked at without a job; empty: a daemon knows its own
+	Program string // version of this bringupd
+	Root    string // where /dev, /proc and /sys are; empty: /
 }
 
 // New returns the checks of this node. The errors are of what the user has told:
@@ -66,7 +68,7 @@ func New(cfg Config) (*Checks, error) {
 		}
 	}
 	c.parts = append(c.parts, &check.Host{
-		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore,
+		Root: cfg.Root, TempDir: cfg.TempDir, ObjectStore: cfg.ObjectStore, Tasks: cfg.Tasks,
 		GPUs: c.gpus != nil && expect.Count != 0, Environ: cfg.Environ, Nodes: cfg.Nodes,
 	})
 	if cfg.LogDir != "" {

@@ -44,10 +44,15 @@ var (
 	_ framework.Checked   = (*Cluster)(nil)
 )
 
+// tasks is how many processes and threads a node of Ray's needs at least: a head of Ray 2.60 without
+// dashboard and workers was seen to have 130 on two CPUs, of which 91 are on every node. A worker
+// has some 25.
+const tasks = 128
+
 // Traits are about Ray's program, ports, store and logs. It gives its nodes no ranks.
 func (r Cluster) Traits() framework.Traits {
 	return framework.Traits{
-		Unranked: true, VersionCommand: []string{r.program(), "--version"}, Version: framework.VersionAfter("ray, version "), ObjectStore: r.objectStore(),
+		Unranked: true, VersionCommand: []string{r.program(), "--version"}, Version: framework.VersionAfter("ray, version "), ObjectStore: r.objectStore(), Tasks: tasks,
 		Program: "--ray", FreePort: "with --framework=ray --ray-port=0 takes one that is free", Logs: "Ray's own logs",
 	}
 }
