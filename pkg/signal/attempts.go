@@ -128,7 +128,7 @@ func (p Place) LastResult(ctx context.Context) (result Result, err error) {
 	p.Access = p.ready()
 	all, err := p.Attempts(ctx)
 	if err != nil || len(all) == 0 {
-		return result, cmp.Or(err, error(errAbsent))
+		return result, cmp.Or(err, errAbsent)
 	}
 	d, _, err := p.open(ctx, all[0].run)
 	if err != nil {
