@@ -93,17 +93,36 @@ func TestALostNodeHasTheJobStartedAnewElsewhere(t *testing.T) {
 func TestAJobGivesUp(t *testing.T) {
 	bed := claim(t, nodes)
 	logs := bed.place(t)
-	// A node that has no place for temporaries fails its check.
-	b := bed.requeued(t, logs, "--max-requeues=1 --temp-dir=/nonexistent --worker-cmd=true", "true")
+	b := bed.requeued(t, logs, "--max-requeues=1 --peer-timeout=3s", "sleep 1000")
+	for _, run := range []string{b.id + ".0", b.id + ".0-r1"} {
+		dir := filepath.Join(logs, run)
+		eventually(t, func() string { return missing(filepath.Join(dir, signal.Control, signal.NameGo)) })
+		var joined signal.JoinedRecord
+		readJSON(t, filepath.Join(dir, signal.Nodes, signal.NodeName(2, 3, signal.Joined)), &joined)
+		kill(t, bed.daemonOf(t, bed.nodeOf(t, joined.Host)), syscall.SIGKILL)
+	}
 	b.wait("ended: 69\n")
-	for run, code := range map[string]int{b.id + ".0": 75, b.id + ".0-r1": 69} {
+	for run, code := range map[string]int{b.id + ".0": 76, b.id + ".0-r1": 69} {
 		result := resultOfRun(t, logs, run)
-		if result.Code != code || result.Cause == nil || result.Cause.Kind != "check" || len(result.Nodes) == 0 {
+		if result.Code != code || result.Cause == nil || result.Cause.Kind != "daemon-died" || len(result.Nodes) == 0 {
 			t.Errorf("run %s ended with %d by %+v", run, result.Code, result.Cause)
 		}
 	}
 	if got := b.shown("Restarts"); got != "1" {
 		t.Errorf("Slurm has started it anew %s times", got)
+	}
+}
+
+// A directory for temporary files that no node has is the launch's fault: no node is bad, and
+// nothing is started anew (N2, N3).
+func TestABadTempDirIsNotStartedAnew(t *testing.T) {
+	bed := claim(t, nodes)
+	logs := bed.place(t)
+	b := bed.requeued(t, logs, "--temp-dir=/nonexistent --worker-cmd=true", "true")
+	b.wait("ended: 65\n")
+	result := resultOfRun(t, logs, b.id+".0")
+	if len(result.Nodes) > 0 || result.Requeue == nil || result.Requeue.Wanted || !strings.Contains(result.Why, "--temp-dir=/nonexistent") {
+		t.Errorf("the result blames %v, with %+v: %s", result.Nodes, result.Requeue, result.Why)
 	}
 }
 
@@ -126,7 +145,10 @@ func TestAServiceThatDiesIsNotStartedAnew(t *testing.T) {
 // and the job ends as it would.
 func TestAnAllocationIsNotStartedAnew(t *testing.T) {
 	bed := claim(t, fewNodes)
-	j := bed.run(t, launch{nodes: 2, flags: []string{"--on-failure=requeue", "--temp-dir=/nonexistent", "--worker-cmd=true"}, driver: []string{"true"}})
+	temp := "/tmp/" + filepath.Base(bed.place(t)) // each node has a /tmp of its own
+	bed.onNode(t, 0, "mkdir", temp)
+	t.Cleanup(func() { bed.onNode(t, 0, "rm", "-r", temp) })
+	j := bed.run(t, launch{nodes: 2, flags: []string{"--on-failure=requeue", "--temp-dir=" + temp, "--worker-cmd=true"}, driver: []string{"true"}})
 	j.wantCode(75)
 	if got := j.stderr.String(); !strings.Contains(got, "Only batch jobs") {
 		t.Errorf("nothing says why: %s", got)
