@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -204,7 +205,7 @@ func (o *options) identify(host string) (roles.Identity, error) {
 // want is what the flags say of the launch.
 func (o *options) want() roles.Want {
 	want := o.asked
-	want.ReadFile, want.Ancestry = readLaunchFile, ancestry
+	want.ReadFile, want.CPUs, want.Ancestry = readLaunchFile, runtime.NumCPU(), ancestry
 	if o.rank >= 0 {
 		want.Rank = &o.rank
 	}

@@ -69,6 +69,7 @@ type Want struct {
 	// JobID is --job-id: it names the run where the launcher doesn't, or one of several in the launcher's job; unused
 	// under Slurm.
 	JobID string
+	CPUs  int // how many this process may run on; 0 if that is not known
 	// ReadFile reads a file that the launcher names, all of it or nothing; nil: none is read.
 	ReadFile func(path string) ([]byte, error)
 	// Ancestry is asked which of several launchers has started this process.

@@ -363,6 +363,7 @@ func TestSlurmResources(t *testing.T) {
 		vars       map[string]string
 		gpus, cpus int
 		from       string
+		usable     int
 	}{
 		{name: "nothing told", gpus: -1},
 		{name: "count", vars: map[string]string{"SLURM_GPUS_ON_NODE": "8"}, gpus: 8, from: "SLURM_GPUS_ON_NODE"},
@@ -372,17 +373,19 @@ func TestSlurmResources(t *testing.T) {
 		{name: "list unreadable", vars: map[string]string{"SLURM_STEP_GPUS": "gpu:a", "SLURM_GPUS_ON_NODE": "4"}, gpus: 4, from: "SLURM_GPUS_ON_NODE"},
 		{name: "count unreadable", vars: map[string]string{"SLURM_GPUS_ON_NODE": "gpu:2"}, gpus: -1},
 		{name: "what sbatch was asked for", vars: map[string]string{"SLURM_GPUS_PER_NODE": "8"}, gpus: -1},
-		{name: "cpus on node", vars: map[string]string{"SLURM_CPUS_ON_NODE": "96"}, gpus: -1, cpus: 96},
-		{name: "cpus of the task", vars: map[string]string{"SLURM_CPUS_PER_TASK": "16"}, gpus: -1, cpus: 16},
-		{name: "fewer for the task", vars: map[string]string{"SLURM_CPUS_PER_TASK": "16", "SLURM_CPUS_ON_NODE": "96"}, gpus: -1, cpus: 16},
-		{name: "stale for the task", vars: map[string]string{"SLURM_CPUS_PER_TASK": "16", "SLURM_CPUS_ON_NODE": "4"}, gpus: -1, cpus: 4},
+		{name: "CPUs of the node", vars: map[string]string{"SLURM_CPUS_ON_NODE": "96"}, gpus: -1, cpus: 96},
+		{name: "a task that is bound", vars: map[string]string{"SLURM_CPUS_ON_NODE": "96"}, usable: 16, gpus: -1, cpus: 16},
+		{name: "may run on more than it has", vars: map[string]string{"SLURM_CPUS_ON_NODE": "4"}, usable: 96, gpus: -1, cpus: 4},
+		// sbatch --ntasks-per-node=2 -c3, and in it srun --ntasks-per-node=1 (R16)
+		{name: "inherited from sbatch", vars: map[string]string{"SLURM_CPUS_PER_TASK": "3", "SLURM_CPUS_ON_NODE": "6"}, usable: 6, gpus: -1, cpus: 6},
+		{name: "sbatch alone", vars: map[string]string{"SLURM_CPUS_PER_TASK": "16"}, usable: 8, gpus: -1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			env := fromMap(tc.vars)
 			if got, from := slurmGPUs(env); got != tc.gpus || from != tc.from {
 				t.Errorf("got %d GPUs by %q, want %d by %q", got, from, tc.gpus, tc.from)
 			}
-			if got := slurmCPUs(env); got != tc.cpus {
+			if got := slurmCPUs(env, tc.usable); got != tc.cpus {
 				t.Errorf("got %d CPUs, want %d", got, tc.cpus)
 			}
 		})

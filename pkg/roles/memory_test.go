@@ -11,7 +11,7 @@ func TestGrantedMemory(t *testing.T) {
 		"--mem=500":                  {[]string{"SLURM_MEM_PER_NODE=500", "SLURM_CPUS_ON_NODE=8"}, 500 << 20},
 		"--mem=0":                    {[]string{"SLURM_MEM_PER_NODE=0"}, 0},
 		"--mem-per-cpu=100":          {[]string{"SLURM_MEM_PER_CPU=100", "SLURM_CPUS_ON_NODE=8"}, 800 << 20},
-		"--mem-per-cpu for one task": {[]string{"SLURM_MEM_PER_CPU=100", "SLURM_CPUS_ON_NODE=8", "SLURM_CPUS_PER_TASK=2"}, 200 << 20},
+		"sbatch's --cpus-per-task":   {[]string{"SLURM_MEM_PER_CPU=100", "SLURM_CPUS_ON_NODE=8", "SLURM_CPUS_PER_TASK=2"}, 800 << 20},
 		"--mem-per-cpu without CPUs": {[]string{"SLURM_MEM_PER_CPU=100"}, 0},
 		"--mem-per-gpu=1G":           {[]string{"SLURM_MEM_PER_GPU=1024", "SLURM_GPUS_ON_NODE=4"}, 4 << 30},
 		"asked of srun by a user":    {[]string{"SLURM_MEM_PER_NODE=4G"}, 0},

@@ -192,12 +192,13 @@ type slurmStep struct {
 }
 
 // identifySlurm reads a task's environment, and refuses a step that isn't one task a node.
-func identifySlurm(env Environment, hostname string, _ Want) (Identity, error) {
+func identifySlurm(env Environment, hostname string, want Want) (Identity, error) {
 	if !inSlurmStep(env) {
 		return Identity{}, noStepError(env)
 	}
 	s := slurmStep{Environment: env, job: env.get("SLURM_JOB_ID"), step: env.get("SLURM_STEP_ID"), list: env.get("SLURM_STEP_NODELIST")}
 	id, err := s.identity(hostname)
+	id.CPUs = slurmCPUs(env, want.CPUs)
 	if _, launch := err.(*LaunchError); err != nil && !launch {
 		// No srun has made this environment.
 		err = &LaunchError{
@@ -238,7 +239,7 @@ func (s slurmStep) identity(hostname string) (Identity, error) {
 		Host: hostname,
 		Job:  s.job, Step: s.step, Restart: restart,
 		Key:       s.key(restart),
-		LocalSize: 1, CPUs: slurmCPUs(s.Environment),
+		LocalSize: 1,
 	}
 	id.GPUs, id.GPUsFrom = slurmGPUs(s.Environment)
 	if name := s.get("SLURMD_NODENAME"); name != "" {
@@ -377,15 +378,20 @@ func slurmGPUs(env Environment) (n int, from string) {
 	return -1, ""
 }
 
-// slurmCPUs returns the CPUs of this task, 0 where not told. Both variables may say too much: SLURM_CPUS_PER_TASK is
-// inherited from sbatch, and SLURM_CPUS_ON_NODE counts all that the job has on the node.
-func slurmCPUs(env Environment) (least int) {
-	for _, name := range []string{"SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"} {
-		if n, err := env.number(1, name); err == nil && (least == 0 || n < least) {
-			least = n
-		}
+// slurmCPUs returns how many CPUs this task may use; 0 if that is not known. usable is how many the
+// process may run on, 0 if that is not known. SLURM_CPUS_ON_NODE is what the step has on the node, or all
+// that the job has if the step is not bound. SLURM_CPUS_PER_TASK is not asked: it is what sbatch was told
+// for tasks of its own kind, and srun with another number of tasks leaves it as it is.
+func slurmCPUs(env Environment, usable int) int {
+	n, err := env.number(1, "SLURM_CPUS_ON_NODE")
+	switch {
+	case err != nil:
+		return 0
+	case usable == 0:
+		return n
+	default:
+		return min(n, usable)
 	}
-	return least
 }
 
 // slurmMemory returns the memory on this node that the step may use, in bytes: --mem, --mem-per-cpu and --mem-per-gpu
@@ -395,7 +401,7 @@ func slurmMemory(env Environment) int64 {
 	for _, of := range []struct {
 		name  string
 		times int
-	}{{"SLURM_MEM_PER_NODE", 1}, {"SLURM_MEM_PER_CPU", slurmCPUs(env)}, {"SLURM_MEM_PER_GPU", gpus}} {
+	}{{"SLURM_MEM_PER_NODE", 1}, {"SLURM_MEM_PER_CPU", slurmCPUs(env, 0)}, {"SLURM_MEM_PER_GPU", gpus}} {
 		if n, err := env.number(1, of.name); err == nil && of.times > 0 {
 			return int64(n) * int64(of.times) << 20
 		}
