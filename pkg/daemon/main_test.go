@@ -120,7 +120,8 @@ func newJob(t *testing.T, size int, line string) *job {
 func newRealJob(t *testing.T, size int, line string) *job {
 	t.Helper()
 	j := &job{t: t, size: size, logDir: filepath.Join(t.TempDir(), "logs")}
-	return j.furnish(line)
+	// A disk that links of other tests keep busy does not answer for seconds.
+	return j.furnish(line).all(func(c *config.Config) { c.Times.Peer = 20 * time.Second })
 }
 
 func (j *job) furnish(line string) *job {
@@ -247,12 +248,6 @@ func asking(ask func(op signal.Op, path string) error) signal.Access {
 type asked struct {
 	signal.Share
 	way way
-}
-
-// patient has nobody given up for being slow on a busy machine: for jobs of processes, and where
-// losses are not what the test is about.
-func (j *job) patient() *job {
-	return j.all(func(c *config.Config) { c.Times.Peer = 20 * time.Second })
 }
 
 // ready is what a daemon is told that is to start.

@@ -60,7 +60,7 @@ func TestRanksWithoutLinks(t *testing.T) {
 			j := newRealWorld(t, 2, 1, onRank(1-tc.by, "exec sleep 300", inMeeting(tc.asks)))
 			j.all(func(c *config.Config) {
 				c.Lifeline, c.Network = tc.mode, firewall
-				c.Times.Peer = 6 * time.Second // on a busy machine a share may be silent for less
+				c.Times.Peer = 6 * time.Second // a missing peer link is reported after that
 			})
 			j.start().expect(everyone(65, 2)...)
 			cause := j.blames(tc.by, string(health.Launch), 65)

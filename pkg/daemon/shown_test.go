@@ -26,7 +26,7 @@ func waitsFor(path string) string { return "while ! [ -e " + path + " ]; do slee
 func TestMetricsOfAJob(t *testing.T) {
 	t.Parallel()
 	dir, marks := t.TempDir(), t.TempDir()
-	j := newRealJob(t, 3, waitsFor(marks+"/go")).patient().all(func(c *config.Config) {
+	j := newRealJob(t, 3, waitsFor(marks+"/go")).all(func(c *config.Config) {
 		c.Shown = shown.Config{MetricsDir: dir, MetricsListen: "127.0.0.1:0"}
 		c.Setup = "true"
 	}).start()
@@ -126,7 +126,7 @@ func TestNotify(t *testing.T) {
 	head, ofHead := managed(t)
 	worker, ofWorker := managed(t)
 	marks := t.TempDir()
-	j := newRealJob(t, 2, "env; "+waitsFor(marks+"/go")).patient()
+	j := newRealJob(t, 2, "env; "+waitsFor(marks+"/go"))
 	for i, socket := range []string{head, worker} {
 		j.configs[i].Shown.NotifySocket = socket
 		j.configs[i].Environ = append(slices.Clone(j.configs[i].Environ), systemd.Variable+"="+socket)

@@ -24,7 +24,7 @@ func TestNobodyReadsStandardError(t *testing.T) {
 	takesSeconds(t)
 	t.Parallel()
 	marks := t.TempDir()
-	j := newRealJob(t, 2, saving(marks, "0")).patient()
+	j := newRealJob(t, 2, saving(marks, "0"))
 	_, stderr := pipe.Unread(t)
 	head, worker := j.launch(0, stderr), j.launch(1, stderr)
 	j.untilFile(filepath.Join(marks, "running"))
