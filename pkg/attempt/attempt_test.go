@@ -20,6 +20,7 @@ import (
 	"github.com/bringupd/bringupd/pkg/roles"
 	"github.com/bringupd/bringupd/pkg/run"
 	"github.com/bringupd/bringupd/pkg/signal"
+	"github.com/bringupd/bringupd/test/twin"
 )
 
 // world is a launch of two nodes, whose daemons are played.
@@ -95,6 +96,15 @@ func (w *world) make(attempt, next int) *signal.Dir {
 		w.t.Fatal(err)
 	}
 	return dir
+}
+
+// joined publishes that a daemon of a rank, the process pid of this host, has joined.
+func (w *world) joined(dir *signal.Dir, rank, pid int) {
+	w.t.Helper()
+	err := dir.As(rank).Publish(w.t.Context(), signal.Nodes, signal.NodeName(rank, 2, signal.Joined), &signal.JoinedRecord{PID: pid}, false)
+	if err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // TestHead has the head make one attempt after the other, later each time, and at once
@@ -193,6 +203,7 @@ func TestToldAfterTheDecision(t *testing.T) {
 
 // TestStartedAnew has daemons that were started anew find their attempt.
 func TestStartedAnew(t *testing.T) {
+	other := twin.Start(t)
 	for _, tc := range []struct {
 		name       string
 		rank       int
@@ -209,7 +220,7 @@ func TestStartedAnew(t *testing.T) {
 		{"a head of a whole job that is started anew", 0, func(w *world) { w.make(0, 0) }, true, 9, []string{"1 at 1s"}, ""},
 		{"a worker whose death is noticed", 1, func(w *world) {
 			dir := w.make(0, -1)
-			_ = dir.As(1).Mark(w.t.Context(), signal.Nodes, signal.NodeName(1, 2, signal.Joined))
+			w.joined(dir, 1, 0)
 			time.AfterFunc(7*time.Second, func() {
 				_ = dir.PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{Code: 76, NextAttempt: 1})
 				w.make(1, -1)
@@ -217,8 +228,14 @@ func TestStartedAnew(t *testing.T) {
 		}, false, 9, []string{"1 at 7s"}, "an earlier daemon of rank 1 (n1) has taken part in attempt 1"},
 		{"a second daemon of a rank", 1, func(w *world) {
 			dir := w.make(0, -1)
-			_ = dir.As(1).Mark(w.t.Context(), signal.Nodes, signal.NodeName(1, 2, signal.Joined))
+			w.joined(dir, 1, 0)
 		}, false, 65, nil, "start each rank once"},
+		{"a second daemon of a rank on its host", 1, func(w *world) {
+			w.joined(w.make(0, -1), 1, other)
+		}, false, 65, nil, "start one daemon on each host"},
+		{"a second head on its host", 0, func(w *world) {
+			w.joined(w.make(0, -1), 0, other)
+		}, true, 65, nil, "start one daemon on each host"},
 		{"a head whose daemons are all gone", 0, func(w *world) { w.make(0, -1) }, false, 9, []string{"1 at 51s"}, "the daemons of attempt 1 are gone"},
 		{"a head of a name that was used", 0, func(w *world) {
 			_ = w.make(0, -1).PublishOnce(w.t.Context(), signal.NameResult, &signal.Result{})

@@ -203,6 +203,9 @@ func (l *launch) outlive(ctx context.Context, attempt int) error {
 		}
 		if !slices.Equal(now.Control, before.Control) || !slices.Equal(now.Nodes, before.Nodes) {
 			changed, before = time.Now(), now
+			if err := l.twin(ctx, now); err != nil {
+				return err
+			}
 		}
 		if l.head && time.Since(changed) > l.gone() {
 			return l.bury(ctx, now)
@@ -214,6 +217,18 @@ func (l *launch) outlive(ctx context.Context, attempt int) error {
 			return l.broken(ctx)
 		}
 	}
+}
+
+// twin returns an error if the earlier daemon of this node lives on this host: it was started beside this
+// one, and does not end by waiting.
+func (l *launch) twin(ctx context.Context, begun signal.Begun) error {
+	id := l.cfg.Identity
+	if !slices.Contains(begun.Nodes, signal.NodeName(id.Rank, id.Size, signal.Joined)) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.Times.Peer, health.ErrDeadline)
+	defer cancel()
+	return begun.Twin(ctx)
 }
 
 // gone is for how long nothing has changed where all daemons of an attempt are gone.

@@ -27,11 +27,14 @@ func AsFailure(err error) *Failure {
 	var f *Failure
 	var directory *signal.DirError
 	var stall *signal.StallError
+	var twin *signal.TwinError
 	switch {
 	case errors.As(err, &f):
 		return f
 	case errors.As(err, &directory), errors.As(err, &stall):
 		return Failed(Share, "%v", err)
+	case errors.As(err, &twin):
+		return Failed(Launch, "%v", err)
 	default:
 		return Failed(Internal, "%v", err)
 	}

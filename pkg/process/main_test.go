@@ -19,6 +19,7 @@ import (
 
 	"github.com/bringupd/bringupd/pkg/pause"
 	"github.com/bringupd/bringupd/pkg/roles"
+	"github.com/bringupd/bringupd/test/twin"
 )
 
 // ceiling is for waits that end much sooner, on whatever machine.
@@ -28,6 +29,7 @@ const ceiling = 60 * time.Second
 const helperVariable = "PROCESS_TEST_HELPER"
 
 func TestMain(m *testing.M) {
+	twin.Main()
 	switch helper := os.Getenv(helperVariable); helper {
 	case "":
 		goleak.VerifyTestMain(m)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/bringupd/bringupd/pkg/process"
 )
 
 // Begun is what one look shows of the newest attempt of a launch.
@@ -147,4 +149,22 @@ func (d *Dir) Result(ctx context.Context) (result Result, err error) {
 		err = d.Read(ctx, "", NameResult, &result)
 	}
 	return result, err
+}
+
+// Twin returns a *TwinError if the daemon that has joined as this node runs on this host and is not this
+// process. A listing must have shown its record; one that cannot be read names no daemon.
+func (d *Dir) Twin(ctx context.Context) error {
+	var joined JoinedRecord
+	if err := d.Read(ctx, Nodes, d.NodeName(d.rank, Joined), &joined); err != nil {
+		return nil
+	}
+	return d.twin(joined.Header, joined.PID)
+}
+
+// twin returns a *TwinError if the process that has written a record runs on this host and is not this one.
+func (d *Dir) twin(by Header, pid int) error {
+	if by.Host != d.host || !process.RunsProgram(pid, by.At) {
+		return nil
+	}
+	return &TwinError{Run: d.run, Host: d.host, Rank: by.Rank, PID: pid}
 }

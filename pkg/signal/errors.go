@@ -33,6 +33,17 @@ func (e *DirError) Error() string {
 	return text + ": " + e.Mend
 }
 
+// TwinError says that another daemon of the same run and node runs on this host.
+type TwinError struct {
+	Run, Host string
+	Rank, PID int
+}
+
+func (e *TwinError) Error() string {
+	return fmt.Sprintf("cannot take part in run %s as node %d: process %d on %s does already; start one daemon on each host",
+		e.Run, e.Rank, e.PID, e.Host)
+}
+
 // StallError says that a call into the share had not returned when the caller
 // stopped waiting. The call may still be under way.
 type StallError struct {

@@ -11,9 +11,14 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/bringupd/bringupd/test/twin"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	twin.Main()
+	goleak.VerifyTestMain(m)
+}
 
 // ceiling is for waits that end much sooner, on whatever machine.
 const ceiling = 60 * time.Second

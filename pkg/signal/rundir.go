@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"cmp"
 	"context"
 	"crypto/hkdf"
 	"crypto/rand"
@@ -104,6 +105,9 @@ func Create(ctx context.Context, p Place, job Job) (*Dir, error) {
 		return nil, err
 	}
 	err = do(ctx, d.via.Meter, "make", d.path, func() error { return d.build(p.LogDir, data) })
+	if taken(err) && run == p.Run {
+		err = cmp.Or(p.refuseOwn(ctx), err) // by another head at the same moment
+	}
 	if err != nil {
 		return nil, p.explainBuild(d.path, err)
 	}
@@ -129,7 +133,7 @@ func (p Place) survey(ctx context.Context) (names []string, kind FileSystem, err
 // could not tell the two apart. It refuses, too, what they would stumble over.
 func (p Place) refuseOwn(ctx context.Context) error {
 	const mend = "give another --job-id, or another --log-dir"
-	_, job, err := p.open(ctx, p.Run)
+	d, job, err := p.open(ctx, p.Run)
 	var refused *DirError
 	switch {
 	case errors.Is(err, errAbsent):
@@ -139,7 +143,7 @@ func (p Place) refuseOwn(ctx context.Context) error {
 	case err != nil:
 		return p.refuse(p.LogDir, mend, "a run of the same name has been there before, and it can't be told whose: %v", err)
 	case job.Key == p.Key:
-		return p.refuse(p.LogDir, mend, "a run of the same name, %s, has been there before", p.Run)
+		return cmp.Or(d.twin(job.Header, job.PID), p.refuse(p.LogDir, mend, "a run of the same name, %s, has been there before", p.Run))
 	default:
 		return nil
 	}
@@ -166,11 +170,18 @@ func (d *Dir) build(logDir string, job []byte) error {
 	return err
 }
 
+// taken reports whether a run directory could not be made because something has its name.
+func taken(err error) bool {
+	return errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, os.ErrExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
 func (p Place) explainBuild(path string, err error) error {
+	var refused *DirError
+	var twin *TwinError
 	switch {
-	case Stalled(err):
+	case Stalled(err), errors.As(err, &refused), errors.As(err, &twin):
 		return err
-	case errors.Is(err, syscall.ENOTEMPTY), errors.Is(err, os.ErrExist), errors.Is(err, syscall.ENOTDIR):
+	case taken(err):
 		return p.refuse(p.LogDir, "give another --job-id, or another --log-dir",
 			"another run has made %s at the same moment", filepath.Base(path))
 	default:

@@ -1,0 +1,48 @@
+package signal
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/bringupd/bringupd/test/twin"
+)
+
+// TestTwin has daemons of the same run and node be told of each other if both run on one host.
+func TestTwin(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		host string // of the second daemon
+		pid  int
+		twin bool
+	}{
+		{"it runs", "n0", twin.Start(t), true},
+		{"it has ended", "n0", 1 << 30, false},
+		{"on another host", "n1", twin.Start(t), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPlace(t)
+			d, err := Create(within(t), p, Job{PID: tc.pid})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Publish(within(t), Nodes, d.NodeName(0, Joined), &JoinedRecord{PID: tc.pid}, false); err != nil {
+				t.Fatal(err)
+			}
+			p.Host = tc.host
+			begun, err := p.Newest(within(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, again := Create(within(t), p, Job{})
+			for what, err := range map[string]error{"joined": begun.Twin(within(t)), "created": again} {
+				var same *TwinError
+				if errors.As(err, &same) != tc.twin {
+					t.Errorf("%s: the error is %v", what, err)
+				}
+				if tc.twin && *same != (TwinError{Run: "123.0", Host: "n0", PID: tc.pid}) {
+					t.Errorf("%s: the error is %+v", what, same)
+				}
+			}
+		})
+	}
+}
