@@ -83,6 +83,7 @@ func TestBed(t *testing.T) {
 			t.Errorf("CUDA_VISIBLE_DEVICES is %q, want 0,1", got)
 		}
 	})
+	t.Run("scripts give their steps the GPUs of the job", func(t *testing.T) { testScriptGPUs(t, b) })
 	t.Run("link down and up", func(t *testing.T) { testLink(t, b) })
 	t.Run("hang and resume", func(t *testing.T) { testHang(t, b) })
 	t.Run("TCP filtered and no longer", func(t *testing.T) { testFilter(t, b) })
@@ -91,6 +92,39 @@ func TestBed(t *testing.T) {
 	t.Run("requeue", func(t *testing.T) { testRequeue(t, b) })
 	t.Run("a second bed", func(t *testing.T) { testSecondBed(t, b, Local) })
 	t.Run("close leaves nothing", func(t *testing.T) { testClose(t, b) })
+}
+
+// testScriptGPUs submits each script that users copy as a job of --exclusive alone. A program in bringupd's
+// place tells the GPUs of the step on each node.
+func testScriptGPUs(t *testing.T, b *Bed) {
+	folder := filepath.Join(b.Bin(), "gpus-of-steps")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(folder, "bringupd")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho \"GPUs ${SLURM_STEP_GPUS-none}\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	scripts, err := filepath.Glob("../../deploy/slurm/*.sbatch")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("there are no scripts: %v", err)
+	}
+	for _, script := range scripts {
+		out := filepath.Join(b.Share(), filepath.Base(script)+".out")
+		cmd := b.Command(t.Context(), "sh", "-c", `PATH="$0:$PATH" SANDBOX_CMD=true exec sbatch "$@"`,
+			folder, "--wait", "--nodes=2", "--output="+out)
+		if cmd.Stdin, err = os.Open(script); err != nil {
+			t.Fatal(err)
+		}
+		output(t, cmd)
+		said, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(said), "GPUs 0,1\n"); n < 2 || strings.Contains(string(said), "none") {
+			t.Errorf("%s: the steps tell %q, want the GPUs 0,1 on both nodes", filepath.Base(script), said)
+		}
+	}
 }
 
 func testSeen(t *testing.T, b *Bed) {
