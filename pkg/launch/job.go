@@ -52,6 +52,10 @@ func (j Job) Run() (exits []process.Exit, err error) {
 
 // await gives signals to all daemons until they have ended.
 func (j Job) await(super *process.Supervisor, daemons []*process.Child) []process.Exit {
+	var passing sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	defer passing.Wait()
+	defer cancel()
 	over := make(chan int, len(daemons))
 	for rank, child := range daemons {
 		go func() { // it ends with the child, which is waited for below
@@ -71,24 +75,25 @@ func (j Job) await(super *process.Supervisor, daemons []*process.Child) []proces
 					j.pass(daemons, sig)
 				}
 			}
-		case sig := <-j.Signals:
-			j.passOn(super, daemons, sig.(syscall.Signal))
+		case got := <-j.Signals:
+			sig := got.(syscall.Signal)
+			if !j.shared(sig) {
+				j.pass(daemons, sig)
+				continue
+			}
+			passing.Go(func() {
+				if !super.Reached(ctx, sig) {
+					j.pass(daemons, sig)
+				}
+			})
 		}
 	}
 	return exits
 }
 
-// passOn gives all daemons a signal, unless the launcher of the job around has sent it to all processes here.
-func (j Job) passOn(super *process.Supervisor, daemons []*process.Child, sig syscall.Signal) {
-	if j.Signal != nil || !slices.Contains(process.Relayed, sig) || !roles.SignalsAll(os.Environ()) {
-		j.pass(daemons, sig)
-		return
-	}
-	go func() { // the ends of daemons are waited for meanwhile
-		if !super.Reached(context.Background(), sig) {
-			j.pass(daemons, sig)
-		}
-	}()
+// shared reports whether the launcher of the job around may have sent a signal to all processes here.
+func (j Job) shared(sig syscall.Signal) bool {
+	return j.Signal == nil && slices.Contains(process.Relayed, sig) && roles.SignalsAll(os.Environ())
 }
 
 // pass gives all daemons a signal. One that has ended needs none.
