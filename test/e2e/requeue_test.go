@@ -101,7 +101,7 @@ func TestAJobGivesUp(t *testing.T) {
 		readJSON(t, filepath.Join(dir, signal.Nodes, signal.NodeName(2, 3, signal.Joined)), &joined)
 		kill(t, bed.daemonOf(t, bed.nodeOf(t, joined.Host)), syscall.SIGKILL)
 	}
-	b.wait("ended: 69\n")
+	b.wait("ended: 137\n") // srun's code is that of the daemon that was killed
 	for run, code := range map[string]int{b.id + ".0": 76, b.id + ".0-r1": 69} {
 		result := resultOfRun(t, logs, run)
 		if result.Code != code || result.Cause == nil || result.Cause.Kind != "daemon-died" || len(result.Nodes) == 0 {

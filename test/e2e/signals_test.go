@@ -230,7 +230,9 @@ func TestUserSignalsReachTheDriver(t *testing.T) {
 func TestUserSignalsOfSlurmReachTheDriverOnce(t *testing.T) {
 	bed := claim(t, fewNodes)
 	driver := bed.writeDriver(t, "#!/bin/sh\nfor s in USR1 USR2 HUP; do trap \"echo got $s\" $s; done\necho started\nwhile :; do sleep 0.1; done\n")
-	b, logs := bed.submitGeneric(t, driver)
+	logs := bed.place(t)
+	b := bed.submit(t, "#!/bin/sh\nexec srun "+program+" --log-dir="+logs+" -- "+driver+"\n", "-N", "2", "--ntasks-per-node=1")
+	eventually(t, func() string { return lacks(b.out, "started") })
 	names := []string{"USR1", "USR2", "HUP"}
 	for _, name := range names {
 		bed.scancel(t, "--signal="+name, b.id)
