@@ -23,17 +23,17 @@ type Node struct {
 // The nodes.
 var (
 	MI250 = Node{
-		"4 MI250X, 8 dies", "docs.olcf.ornl.gov Frontier user guide, as rocm-smi shows buses; ROCm/k8s-device-plugin testdata/topo-mi210-xgmi-pcie",
+		"4 MI250X, 8 dies", "form of ROCm/k8s-device-plugin testdata/topo-mi210-xgmi-pcie; PCI addresses not verified",
 		8, []string{"0000:c1:00.0", "0000:c6:00.0", "0000:c9:00.0", "0000:ce:00.0", "0000:d1:00.0", "0000:d6:00.0", "0000:d9:00.0", "0000:de:00.0"},
 		"0x7408", true, 0,
 	}
 	MI300X = Node{
-		"8 MI300X", "instinct.docs.amd.com, as rocm-smi shows buses; KFD properties of ROCm/k8s-device-plugin testdata/topology-parsing-mi308",
+		"8 MI300X", "form of ROCm/k8s-device-plugin testdata/topology-parsing-mi308; PCI addresses not verified",
 		8, []string{"0000:05:00.0", "0000:26:00.0", "0000:46:00.0", "0000:65:00.0", "0000:85:00.0", "0000:a6:00.0", "0000:c6:00.0", "0000:e5:00.0"},
 		"0x74a1", true, 0,
 	}
 	Max1550 = Node{
-		"6 Intel Max 1550, 12 tiles", "docs.alcf.anl.gov Aurora, xpu-smi discovery; device numbers of intel/compute-runtime",
+		"6 Intel Max 1550, 12 tiles", "Aurora machine overview, docs.alcf.anl.gov; device numbers of intel/compute-runtime; PCI addresses not verified",
 		6, []string{"0000:18:00.0", "0000:42:00.0", "0000:6c:00.0", "0001:18:00.0", "0001:42:00.0", "0001:6c:00.0"},
 		"0x0bd6", false, 2,
 	}
