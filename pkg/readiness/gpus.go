@@ -125,7 +125,7 @@ func (g *GPUs) recorded() recording.GPUs {
 	facts, want := g.facts, g.Expect
 	expected := &recording.Expected{
 		Count: want.Count, CountFrom: want.CountFrom, PCIOrder: want.PCIOrder, Mode: want.Mode,
-		Signs: gpu.Present(g.Root),
+		Signs: gpu.Present(g.Root), Named: g.Named,
 	}
 	if want.Visible != nil {
 		expected.Visible = []string{}

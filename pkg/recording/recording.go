@@ -34,6 +34,7 @@ type Expected struct {
 	PCIOrder  bool       `json:"pci_order,omitempty"`
 	Mode      check.Mode `json:"mode"`
 	Signs     []string   `json:"signs,omitempty"` // those that gpu.Present has found
+	Named     bool       `json:"named,omitempty"` // whether the user has named the library
 }
 
 // GPUs are what was seen of them, and what should have been.

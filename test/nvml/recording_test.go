@@ -66,7 +66,7 @@ func expect(t *testing.T, e recording.Expected) fitness.Expect {
 		t.Fatal(err)
 	}
 	return fitness.Expect{
-		Count: e.Count, CountFrom: e.CountFrom, Visible: visible, PCIOrder: e.PCIOrder, Mode: e.Mode, Signs: e.Signs,
+		Count: e.Count, CountFrom: e.CountFrom, Visible: visible, PCIOrder: e.PCIOrder, Mode: e.Mode, Signs: e.Signs, Named: e.Named,
 	}
 }
 
