@@ -188,8 +188,8 @@ const (
 func (l *launch) outlive(ctx context.Context, attempt int) error {
 	ctx, stop := l.heed(ctx)
 	defer stop()
-	l.log(fmt.Sprintf("an earlier daemon of %s has taken part in attempt %d: waiting until that is over", l.name(l.cfg.Identity.Rank), attempt+1))
 	var before signal.Begun
+	var tell sync.Once
 	began := time.Now()
 	for changed := began; ; {
 		now, err := l.newest(ctx)
@@ -207,6 +207,9 @@ func (l *launch) outlive(ctx context.Context, attempt int) error {
 				return err
 			}
 		}
+		tell.Do(func() {
+			l.log(fmt.Sprintf("an earlier daemon of %s has taken part in attempt %d: waiting until that is over", l.name(l.cfg.Identity.Rank), attempt+1))
+		})
 		if l.head && time.Since(changed) > l.gone() {
 			return l.bury(ctx, now)
 		}
