@@ -27,16 +27,18 @@ import (
 
 // Run is the whole of a daemon's life in one attempt of a run, as the role says. The configuration must have been validated. When ctx ends, the daemon
 // leaves as at an orderly end. What is to be said has been said when it returns.
-func Run(ctx context.Context, cfg config.Config, role roles.Role) run.Exit {
+func Run(ctx context.Context, cfg config.Config, role roles.Role) (exit run.Exit) {
 	n, err := newNode(ctx, cfg, role)
 	if err != nil {
 		code := health.OutcomeOf(health.Internal).Code
 		voice.Refuse(cfg.Files.Err, cfg.JSONLog, err, code)
 		return run.Exit{Code: code}
 	}
-	defer n.close()
+	defer func() {
+		n.close()
+		exit.Told = n.Told.Load() // signals are heeded until then
+	}()
 	n.Background(func(ctx context.Context) { n.Heed(ctx, cfg.Signals, n.id.Host, cfg.Times.StopGrace, n.children.PassOn) })
-	var exit run.Exit
 	switch role {
 	case roles.Head:
 		exit = runHead(n)
@@ -45,7 +47,6 @@ func Run(ctx context.Context, cfg config.Config, role roles.Role) run.Exit {
 	default:
 		exit = (&worker{node: n}).run()
 	}
-	exit.Told = n.Told.Load()
 	return exit
 }
 

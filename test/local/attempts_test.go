@@ -302,17 +302,23 @@ func TestAllStartedAgain(t *testing.T) {
 	}
 }
 
+// TestTermBetweenAttempts has TERM end the job while the head leaves an attempt, and while it waits for the next one.
 func TestTermBetweenAttempts(t *testing.T) {
-	t.Parallel()
-	p := newPods(t, 2, until(9), "--restarts=3", "--restart-backoff=30s").startAll()
-	p.driving(0)
-	p.kill(1, syscall.SIGKILL)
-	p.await("over", p.there(0, "control/over"))
-	time.Sleep(300 * time.Millisecond) // the daemons are between the attempts
-	p.kill(0, syscall.SIGTERM)
-	p.kill(1, syscall.SIGTERM)
-	p.expect(143, 143)
-	p.result(1, 143, 0)
+	for _, after := range []time.Duration{0, 5, 20, 50, 300} {
+		after *= time.Millisecond
+		t.Run(after.String(), func(t *testing.T) {
+			t.Parallel()
+			p := newPods(t, 2, until(9), "--restarts=3", "--restart-backoff=30s").startAll()
+			p.driving(0)
+			p.kill(1, syscall.SIGKILL)
+			p.await("over", p.there(0, "control/over"))
+			time.Sleep(after)
+			p.kill(0, syscall.SIGTERM)
+			p.kill(1, syscall.SIGTERM)
+			p.expect(143, 143)
+			p.result(1, 143, 0)
+		})
+	}
 }
 
 // TestFiftyRestarts strikes the daemons of one launch fifty times: each attempt is counted,
