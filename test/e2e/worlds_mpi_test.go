@@ -256,3 +256,20 @@ func TestMPIPool(t *testing.T) {
 		})
 	}
 }
+
+// TestMPITadashi has tadashi's work spread over three nodes with one worker on each but the master's (M1).
+func TestMPITadashi(t *testing.T) {
+	t.Parallel()
+	for _, python := range []string{"OPENMPI", "MPICH"} {
+		t.Run(python, func(t *testing.T) {
+			bed := claim(t, fewNodes)
+			bed.setenv("PYTHONPATH", installed(t, "TADASHI"))
+			script := copyFile(t, "testdata/tadashi_pool.py", bed.Bin())
+			j := bed.run(t, launch{nodes: 3, flags: []string{"--ranks=1", "--slots-per-node=1"}, driver: []string{installed(t, python), script}})
+			j.wantCode(0)
+			if got := j.stdout.String(); !strings.HasSuffix(got, "30 programs tiled on n1 n2\n") {
+				t.Errorf("it said %q\n%s", got, &j.stderr)
+			}
+		})
+	}
+}

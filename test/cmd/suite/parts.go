@@ -54,7 +54,7 @@ var allParts = []part{
 	{name: "testbed", group: "cluster", lane: waits, needs: []string{"cc", "testbed", "gridengine"},
 		command: "go test -tags testbed -timeout 10m -count=1 ./test/testbed/..."},
 	{name: "end-to-end jobs with real Ray, Dask, JAX, Lightning and MPI", group: "cluster", lane: waits,
-		needs: []string{"cc", "testbed", "ray", "dask", "jax", "torch", "lightning", "mpis"},
+		needs: []string{"cc", "testbed", "ray", "dask", "jax", "torch", "lightning", "mpis", "tadashi"},
 		command: "go test -tags testbed,ray,recipes -timeout 20m -count=1 -run 'Ray|Dask|JAX|Lightning|MPI'" +
 			" -skip '" + coreFrameworks + "' ./test/e2e"},
 	// Not beside the testbeds: UCX would bind to their networks, which come and go.
