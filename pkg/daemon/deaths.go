@@ -137,7 +137,7 @@ func (d *deaths) followNodes(ctx context.Context) {
 				d.readFailure(ctx, rank, state, l, read)
 			}
 		}
-		d.roster.Ripen(health.Passed(l), d.cfg.Causes, d.observe)
+		d.roster.ReleaseHeld(health.Passed(l), d.cfg.Causes, d.observe)
 		over := d.Life.Err() != nil
 		if over && !d.hearing.Load() { // it may be our own share that has failed
 			return false

@@ -29,7 +29,7 @@ type guardLink struct {
 	first chan struct{} // closed when the first guard was forked, or could not be
 	done  chan struct{} // closed when its goroutine has ended, or will not start
 	begun int           // how many guards it has started, or tried to; its goroutine's
-	heard echoes        // the signals that guards got
+	heard guardSignals  // the signals that guards got
 
 	mu    sync.Mutex
 	told  guardState  // what a guard must know

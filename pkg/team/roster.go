@@ -250,9 +250,9 @@ func (r *Roster) Excuse(seen health.Observed, hostOf func(int) string) (goesOn, 
 	return true, news
 }
 
-// Ripen calls observe, once for each, with the failed checks that Excuse has held back and that can
+// ReleaseHeld calls observe, once for each, with the failed checks that Excuse has held back and that can
 // be judged by now, as health.Weigh judges them by the nodes that have passed theirs.
-func (r *Roster) Ripen(passed []int, earlier func() []signal.FailedRecord, observe func(signal.FailedRecord, time.Time)) {
+func (r *Roster) ReleaseHeld(passed []int, earlier func() []signal.FailedRecord, observe func(signal.FailedRecord, time.Time)) {
 	r.mu.Lock()
 	held := r.held
 	if len(held) == 0 || time.Now().Before(health.Undecided(held, passed, r.size)) {

@@ -147,7 +147,7 @@ func Traits(f gpu.Facts, want Expect) []check.Trait {
 	case want.Forgone():
 		return nil
 	case len(f.Others) > 0:
-		return crowdOf(f, want.Environ).traits(want)
+		return otherGPUsOf(f, want.Environ).traits(want)
 	case f.Init == gpu.LibraryNotFound && want.Count > 0: // nothing shows a GPU here, and others may have some
 		return []check.Trait{{ID: check.GPUCount, Value: "0"}}
 	case f.Init != gpu.Success:

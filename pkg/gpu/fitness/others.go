@@ -13,16 +13,16 @@ import (
 
 const sourceKernel = "/sys/class/kfd, /sys/class/drm, /sys/bus/pci"
 
-// crowd is the GPUs of a node on which nothing shows NVIDIA.
-type crowd struct {
+// otherGPUs is the GPUs of a node on which nothing shows NVIDIA.
+type otherGPUs struct {
 	all    []gpu.Other
 	usable []gpu.Unit // that the job may use: GPUs, or tiles of them
 	whole  int        // how many GPUs these are
 	wrong  error      // in the variable that selects them
 }
 
-// crowdOf returns the GPUs of the facts, of which the job's environment may select some.
-func crowdOf(f gpu.Facts, environ []string) (c crowd) {
+// otherGPUsOf returns the GPUs of the facts, of which the job's environment may select some.
+func otherGPUsOf(f gpu.Facts, environ []string) (c otherGPUs) {
 	c.all = f.Others
 	// The place of a GPU in the machine does not matter here.
 	c.usable, c.wrong = gpu.Topologize("", f).Visible(func(name string) (string, bool) { return process.LookupEnv(environ, name) })
@@ -42,7 +42,7 @@ func withoutNVIDIA(f gpu.Facts, want Expect) []check.Finding {
 		}
 		return s.Found
 	}
-	c := crowdOf(f, want.Environ)
+	c := otherGPUsOf(f, want.Environ)
 	s.Skip(fmt.Sprintf("no GPU of NVIDIA: %s are counted, and their health is not checked", c.describe()))
 	s.Each.ID = "gpu.count"
 	if want.Forgone() {
@@ -55,7 +55,7 @@ func withoutNVIDIA(f gpu.Facts, want Expect) []check.Finding {
 }
 
 // describe names the models of the GPUs with their number: 8 AMD Instinct MI300X.
-func (c crowd) describe() string {
+func (c otherGPUs) describe() string {
 	var parts []string
 	for _, model := range distinct(c.all, func(o gpu.Other) string { return o.Model }) {
 		n := 0
@@ -70,7 +70,7 @@ func (c crowd) describe() string {
 }
 
 // has returns how many GPUs the job has: by tiles if it was granted as many.
-func (c crowd) has(want Expect) int {
+func (c otherGPUs) has(want Expect) int {
 	if want.Count > c.whole {
 		return len(c.usable)
 	}
@@ -79,7 +79,7 @@ func (c crowd) has(want Expect) int {
 
 // judgeLost reports the GPUs that the kernel had and that do not answer, and those that their
 // driver has not taken.
-func (c crowd) judgeLost(s *check.Sheet, want Expect) {
+func (c otherGPUs) judgeLost(s *check.Sheet, want Expect) {
 	missed := want.Count < 0 || c.has(want) < want.Count
 	for i, o := range c.all {
 		var f *check.Finding
@@ -102,7 +102,7 @@ func (c crowd) judgeLost(s *check.Sheet, want Expect) {
 // judgeCount reports whether the job has as many GPUs as it was granted. What a launcher counts as a
 // GPU is not known (a module, a half of it, a partition, a tile), so that fewer fail only if GPUs
 // are required.
-func (c crowd) judgeCount(s *check.Sheet, want Expect) {
+func (c otherGPUs) judgeCount(s *check.Sheet, want Expect) {
 	have := c.has(want)
 	observed, expected := strconv.Itoa(have), ""
 	if want.Count >= 0 {
@@ -140,7 +140,7 @@ func (c crowd) judgeCount(s *check.Sheet, want Expect) {
 }
 
 // traits are what such a node is compared by.
-func (c crowd) traits(want Expect) []check.Trait {
+func (c otherGPUs) traits(want Expect) []check.Trait {
 	count := check.Trait{ID: check.GPUCount, Value: strconv.Itoa(c.has(want))}
 	models := distinct(c.usable, func(u gpu.Unit) string { return u.Model })
 	if len(models) == 0 {

@@ -48,28 +48,28 @@ func TestReached(t *testing.T) {
 	}
 }
 
-// TestEchoes checks which signals of the daemon are those that a guard got before, after, or long ago.
-func TestEchoes(t *testing.T) {
+// TestGuardSignals checks which signals of the daemon are those that a guard got before, after, or long ago.
+func TestGuardSignals(t *testing.T) {
 	const never = time.Duration(-1)
 	for name, tc := range map[string]struct {
-		echoes []time.Duration // when the guard gets USR1, after the start
-		asks   []time.Duration // when the daemon gets it
-		want   []bool
-		waits  time.Duration // of the last ask
+		guardSignals []time.Duration // when the guard gets USR1, after the start
+		asks         []time.Duration // when the daemon gets it
+		want         []bool
+		waits        time.Duration // of the last ask
 	}{
-		"the daemon alone":                {nil, []time.Duration{0}, []bool{false}, echoTime},
+		"the daemon alone":                {nil, []time.Duration{0}, []bool{false}, signalSpread},
 		"the guard first":                 {[]time.Duration{0}, []time.Duration{300 * time.Millisecond}, []bool{true}, 0},
 		"the guard later":                 {[]time.Duration{400 * time.Millisecond}, []time.Duration{0}, []bool{true}, 400 * time.Millisecond},
-		"the guard long ago":              {[]time.Duration{0}, []time.Duration{5 * time.Second}, []bool{false}, echoTime},
+		"the guard long ago":              {[]time.Duration{0}, []time.Duration{5 * time.Second}, []bool{false}, signalSpread},
 		"twice":                           {[]time.Duration{0, 0}, []time.Duration{0, 0}, []bool{true, true}, never},
 		"twice, and the guard got one":    {[]time.Duration{0}, []time.Duration{0, 0}, []bool{true, false}, never},
-		"both, and then the daemon alone": {[]time.Duration{0}, []time.Duration{0, 100 * time.Millisecond}, []bool{true, false}, echoTime},
+		"both, and then the daemon alone": {[]time.Duration{0}, []time.Duration{0, 100 * time.Millisecond}, []bool{true, false}, signalSpread},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &Supervisor{guard: new(guardLink)}
 				began := time.Now()
-				for _, at := range tc.echoes {
+				for _, at := range tc.guardSignals {
 					time.AfterFunc(at, func() { s.guard.heard.add(unix.SIGUSR1, time.Now()) })
 				}
 				for i, at := range tc.asks {
