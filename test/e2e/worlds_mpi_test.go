@@ -264,10 +264,11 @@ func TestMPITadashi(t *testing.T) {
 		t.Run(python, func(t *testing.T) {
 			bed := claim(t, fewNodes)
 			bed.setenv("PYTHONPATH", installed(t, "TADASHI"))
+			bed.setenv("UCX_TLS", "tcp,self") // see mpi.flags: MPICH's UCX takes the nodes of a bed for one
 			script := copyFile(t, "testdata/tadashi_pool.py", bed.Bin())
 			j := bed.run(t, launch{nodes: 3, flags: []string{"--ranks=1", "--slots-per-node=1"}, driver: []string{installed(t, python), script}})
 			j.wantCode(0)
-			if got := j.stdout.String(); !strings.HasSuffix(got, "30 programs tiled on n1 n2\n") {
+			if got := withoutUCX(j.stdout.String()); got != "30 programs tiled on n1 n2\n" {
 				t.Errorf("it said %q\n%s", got, &j.stderr)
 			}
 		})
