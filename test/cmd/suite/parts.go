@@ -63,8 +63,8 @@ var allParts = []part{
 		command: "go test -tags mpi -timeout 15m -count=1 -run 'Real|Layout' ./pkg/pmi/... ./pkg/mpi"},
 	{name: "drivers that are mpirun, of five MPIs", group: "cluster", lane: waits,
 		needs: []string{"cc", "testbed", "mpis"},
-		command: "go test -tags testbed,mpi -timeout 15m -count=1 -run 'OwnMPIRun|Rsh|Nested' ./test/e2e && " +
-			"go test -tags mpi -timeout 5m -count=1 -run 'OwnMPIRun|StartedByMPIRun|Alone' ./test/local"},
+		command: "go test -tags testbed,mpi -timeout 15m -count=1 -run 'OwnMPIRun|Rsh|Nested|FromMPIRun' ./test/e2e && " +
+			"go test -tags mpi -timeout 5m -count=1 -run 'OwnMPIRun|StartedByMPIRun|Alone|WithMPI' ./test/local"},
 	{name: "launchers: Grid Engine, mpirun, stand-ins of others", group: "cluster", lane: waits,
 		needs:   []string{"cc", "testbed", "gridengine", "mpis"},
 		command: "go test -tags testbed,starters -timeout 5m -count=1 -run Starters ./test/e2e"},
