@@ -75,12 +75,18 @@ func (p *headLine) Gone(how lifeline.Parting) {
 // errFarewell is why nothing more is to be heard of a head.
 var errFarewell = errors.New("the head has ended in order")
 
-// Over learns by which code the run ends. Where that is a failure, who can look sees
-// more of it, or that the head could not say why: see withoutHead.
+// Over records by which code the run ends. After a failure the share says more, or that the head could
+// not say why (see withoutHead), unless it is silent. It may only seem so to a daemon that was stopped.
 func (p *headLine) Over(code int) {
 	p.line.over.Store(int32(code) + 1)
-	if code == 0 && !p.id.Launcher.Traits().RelaunchesEach || p.Silence() > p.tempo.Silent/2 {
+	if code == 0 && !p.id.Launcher.Traits().RelaunchesEach {
 		p.finish(run.EndingByCode(code))
+	} else if p.Silence() > p.tempo.Silent/2 {
+		p.Background(func(ctx context.Context) {
+			if !p.Answers(ctx, p.tempo.Silent/2) {
+				p.finish(run.EndingByCode(code))
+			}
+		})
 	}
 }
 
@@ -156,8 +162,7 @@ func (w *worker) published(ctx context.Context, l signal.Listing, heard bool) bo
 	return false
 }
 
-// drained ends this node by the orderly end. Under a launcher that starts a task anew
-// which exits with a code, all exit with the driver's: one alone would meet nobody.
+// drained ends this node by the orderly end. Where each failed task is relaunched, all exit with the driver's code.
 func (w *worker) drained(ctx context.Context) bool {
 	end := run.EndingByDrain()
 	if w.id.Launcher.Traits().RelaunchesEach {
@@ -340,8 +345,7 @@ func (w *worker) awaitEnd(f *health.Failure) *run.Ending {
 	return w.awaitEnded(ctx, most)
 }
 
-// awaitEnded waits for a published end, while the share answers within most;
-// nil where none comes.
+// awaitEnded waits for a published end while the share answers within most. It returns nil if none comes.
 func (w *worker) awaitEnded(ctx context.Context, most time.Duration) *run.Ending {
 	ctx, stop := w.WhileAnswered(ctx, most)
 	defer stop()

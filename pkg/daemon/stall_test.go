@@ -315,6 +315,41 @@ func TestAMountStallsForAWhile(t *testing.T) {
 	})
 }
 
+// A worker that learns by its lifeline that the run has failed, while its share
+// only seems silent, reads the reason when the share answers, and not later than
+// the share may be silent.
+func TestTheReasonIsReadAfterASilence(t *testing.T) {
+	t.Parallel()
+	const peer, unread = 4 * time.Second, "the share does not tell why"
+	for _, tc := range []struct {
+		name  string
+		after time.Duration // from the head's word to the share's answer
+		reads bool
+	}{
+		{"at once", 0, true},
+		{"too late", peer, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				j, mounts, marks := mounted(t, peer)
+				j.all(func(c *config.Config) { c.Times.Share = ceiling })
+				j.start()
+				j.allRunning(marks)
+				mounts[1].stall()
+				time.Sleep(3 * peer / 4)
+				j.signals[0] <- syscall.SIGTERM
+				j.until("the head's end", func() bool { _, ended := j.ended()[0]; return ended })
+				time.Sleep(tc.after)
+				mounts[1].release()
+				j.expect(143, 143, 143)
+				if read := !strings.Contains(j.said(), unread); read != tc.reads {
+					t.Errorf("rank 1 has read the reason: %v\n%s", read, j.said())
+				}
+			})
+		})
+	}
+}
+
 // Who is told to end does so though the share hangs: long before the peer
 // timeout, and with the driver's grace.
 func TestSignalWhileMountsStall(t *testing.T) {

@@ -169,6 +169,16 @@ func (r *Records) WhileAnswered(ctx context.Context, most time.Duration) (contex
 	return ctx, func() { cancel(nil) }
 }
 
+// Answers reports whether the share shows the control directory anew within the given time. Unlike
+// Silence it does not count the time during which this process was stopped.
+func (r *Records) Answers(ctx context.Context, within time.Duration) bool {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, ErrSilent)
+	defer cancel()
+	before := r.Control.Last().Looks
+	_, err := r.Control.Wait(ctx, func(l signal.Listing) bool { return l.Looks > before })
+	return err == nil
+}
+
 var ErrSilent = errors.New("the share does not answer")
 
 // Phase runs a part of the sequence, and tells of its begin and its end.
