@@ -2,7 +2,10 @@ package process
 
 import (
 	"context"
+	"runtime"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -51,9 +54,12 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// count does one census, and returns how long it took.
+// count does one census, and returns the processor time that it took. The time that passes is no measure of the cost:
+// on a busy machine a census may wait for a processor longer than it runs, and the next one would come minutes later.
 func (s *Supervisor) count() time.Duration {
-	began := time.Now()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := threadTime()
 	children := s.present()
 	if len(children) > 0 {
 		s.note(children, true)
@@ -62,7 +68,16 @@ func (s *Supervisor) count() time.Duration {
 		s.noteOrphans(children)
 		s.reapOrphans()
 	}
-	return time.Since(began)
+	return threadTime() - began
+}
+
+// threadTime returns the processor time that the calling thread has used.
+func threadTime() time.Duration {
+	var used unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &used); err != nil {
+		return 0
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // unawaited returns the children of parent that have ended, and the numbers of those that before has too. Those are
